@@ -1,0 +1,97 @@
+/* The benchmarks' common frame: flags, placements, runs, rows. DESIGN: Benchmarks.
+ *
+ * `shoal bench NAME [flags]` finds NAME in bench/benches.c and calls its run function with the
+ * parsed flags. A benchmark measures one row per (case, system, parameters) and reports it with
+ * sh_bench_row: a line of a table, or with --json one object. With --vs it alternates our runs with
+ * the baseline's, --runs times, and the rows carry the medians; the ratio is printed at the end.
+ */
+#ifndef SH_BENCH_BENCH_H
+#define SH_BENCH_BENCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/hist.h"
+#include "shoal/err.h"
+
+enum sh_placement {
+    SH_PLACE_FREE,      /* as the scheduler likes */
+    SH_PLACE_SPIN,      /* both sides spin, a core each */
+    SH_PLACE_ONE_CORE,  /* both block, same core */
+    SH_PLACE_CROSS_CORE /* both block, a core each */
+};
+
+/* The flags, the same everywhere. Zero or NULL: not given; the benchmark has its default. */
+struct sh_bench_flags {
+    const char *cases; /* --case: one name, or "all" */
+    uint64_t size;     /* --size, bytes */
+    uint64_t count;    /* --count */
+    unsigned threads;  /* --threads */
+    unsigned outstanding;
+    unsigned batch;
+    unsigned nodes;
+    unsigned connections;
+    const char *keys;      /* --keys: uniform or zipfian */
+    const char *transport; /* --transport */
+    const char *placement; /* --placement: spin, one-core, cross-core, free, or all */
+    double seconds;        /* --seconds for each run */
+    unsigned runs;         /* --runs */
+    uint64_t seed;
+    const char *vs; /* --vs */
+    bool json;
+};
+
+/* One measured run. Fields that do not apply stay 0. */
+struct sh_bench_result {
+    double seconds;
+    uint64_t ops;
+    uint64_t bytes;
+    double bytes_per_chunk;
+    uint64_t cpu_ns; /* of this process and the server it measured, user and system */
+    struct sh_hist latency_ns;
+    uint64_t digest; /* of what was computed, so that the work can't be optimized away */
+};
+
+struct sh_bench;
+
+/* One thing to measure: run it once (flags->seconds long, or flags->count operations). */
+typedef enum shoal_err (*sh_bench_run)(void *arg, const struct sh_bench_flags *flags,
+                                       enum sh_placement placement,
+                                       struct sh_bench_result *result_out);
+
+/* Measures ours and, if base_run is not NULL, the baseline, alternating, flags->runs times each,
+ * after one warm-up of each; prints a row for each and the ratio of medians. Returns the first
+ * failure. `extra` is printed with the row's parameters ("size=64 outstanding=1"). */
+SHOAL_NODISCARD enum shoal_err sh_bench_measure(struct sh_bench *bench, const char *case_name,
+                                                enum sh_placement placement, const char *extra,
+                                                sh_bench_run run, void *run_arg,
+                                                const char *base_name, sh_bench_run base_run,
+                                                void *base_arg);
+
+const struct sh_bench_flags *sh_bench_flags_get(const struct sh_bench *bench);
+
+/* Pins the calling thread for its side: side 0 is the client, 1 the server. Free pins nothing. */
+void sh_bench_pin(enum sh_placement placement, unsigned side);
+/* True where both sides spin. */
+static inline bool sh_bench_spins(enum sh_placement placement)
+{
+    return placement == SH_PLACE_SPIN;
+}
+
+struct sh_bench_entry {
+    const char *name;
+    const char *summary;
+    const char *const *cases;     /* NULL-terminated, for --list */
+    const char *const *baselines; /* NULL-terminated values of --vs */
+    enum shoal_err (*run)(struct sh_bench *bench);
+};
+
+/* All benchmarks, ended by a NULL name (bench/benches.c). */
+extern const struct sh_bench_entry sh_benches[];
+
+/* `shoal bench`'s main: argv[0] is the benchmark's name. Returns the process's exit status. */
+int sh_bench_main(int argc, char **argv, FILE *out);
+
+#endif

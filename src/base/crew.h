@@ -1,0 +1,128 @@
+/* Crews: threads that run steps, and the one idle policy. DESIGN: Steps and crews; DXNet §VII.
+ *
+ * A step is a function that does a bounded amount of ready work and returns how much it did. It
+ * never blocks. A crew deals its steps to threads as its owner says; each thread runs its steps
+ * round after round, and when a round finds no work it spins, yields, parks for tens of
+ * microseconds, and after a second of silence sleeps until woken (or until the earliest time that
+ * one of its steps is due). Where threads outnumber cores it does not spin.
+ *
+ *       work published            thread finds nothing
+ *   [running] <--------- [spin] -> [yield] -> [park x us, again and again] -> [sleep]
+ *        ^------------------------- sh_crew_wake ------------------------------'
+ *
+ * No wake-up is lost: who publishes work calls sh_crew_wake after it; a thread that is about to
+ * sleep says so first and then looks at its steps once more (both sides sequentially consistent).
+ *
+ * Lending: an application thread that waits for something a crew thread will bring about runs that
+ * thread's steps itself while nobody else does (sh_crew_wait), so that a program with one thread
+ * pays for no hand-over. Only one thread at a time runs a crew thread's steps: the one that holds
+ * its baton.
+ */
+#ifndef SH_BASE_CREW_H
+#define SH_BASE_CREW_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shoal/err.h"
+
+#define SH_CREW_THREADS_MAX 64
+#define SH_CREW_STEPS_MAX 32
+#define SH_NEVER UINT64_MAX
+
+struct sh_crew;
+
+struct sh_step {
+    const char *name;
+    /* Does a bounded amount of ready work; returns how much (0: there was none). */
+    unsigned (*run)(void *arg);
+    /* When run will have work even if nobody wakes it, by the crew's clock; SH_NEVER: not before
+     * it is woken. NULL means never. Called by the thread that runs the step. */
+    uint64_t (*due_ns)(void *arg);
+    void *arg;
+};
+
+/* Where a crew thread waits, when its steps have sources of their own such as sockets. Without
+ * one a thread waits on a futex. */
+struct sh_parker {
+    /* Waits until something is ready for the steps, or wake was called, or the time is over; may
+     * gather what it found for the next round. Called by the baton's holder only. */
+    void (*wait)(void *arg, uint64_t timeout_ns);
+    /* Returns when wait would have, but touches nothing: for a thread that parks without the
+     * baton. Any thread. */
+    void (*watch)(void *arg, uint64_t timeout_ns);
+    /* Makes the current wait and watch return, or the next ones. Any thread. */
+    void (*wake)(void *arg);
+    void *arg;
+};
+
+struct sh_idle_policy {
+    uint64_t spin_ns;    /* spin this long after the last work; SH_NEVER: spin for ever */
+    uint64_t park_ns;    /* then park this long at a time; 0: go to sleep at once */
+    uint64_t silence_ns; /* sleep until woken after this long without work */
+};
+
+struct sh_crew_config {
+    const char *name; /* borrowed; threads are called NAME-0, NAME-1, ... */
+    unsigned threads; /* 1 to SH_CREW_THREADS_MAX */
+    bool lends;       /* application threads may run steps through sh_crew_wait */
+    bool spin_forced; /* spin even where threads outnumber cores: for benchmarks that pin */
+    struct sh_idle_policy idle;
+    uint64_t (*now_ns)(void *arg); /* the clock of due_ns and of deadlines */
+    void *now_arg;
+    /* NULL, or: true while something that nobody may be waiting for is under way (asynchronous
+     * calls): then a lender that leaves wakes the crew's own thread. */
+    bool (*busy)(void *arg);
+    void *busy_arg;
+};
+
+/* Makes a crew; no thread runs yet. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_crew_create(const struct sh_crew_config *config,
+                                              struct sh_crew **crew_out);
+/* Stops, if that was not done, and frees. NULL is allowed. */
+void sh_crew_destroy(struct sh_crew *crew);
+
+/* Before start: adds a step to a thread's list, at its end; gives a thread its parker. */
+void sh_crew_step_add(struct sh_crew *crew, unsigned thread, struct sh_step step);
+void sh_crew_parker_set(struct sh_crew *crew, unsigned thread, struct sh_parker parker);
+
+/* Starts the threads. ENOMEM when one can't be made: then none runs. */
+SHOAL_NODISCARD enum shoal_err sh_crew_start(struct sh_crew *crew);
+/* Lets each thread end its round, and joins them. Waits of sh_crew_wait must have ended. Not from
+ * within a step. */
+void sh_crew_stop(struct sh_crew *crew);
+
+/* Says that there may be work for a thread's steps. Call it after the work is visible. Cheap
+ * (a fence and a load) unless the thread sleeps. Any thread, also from within steps. */
+void sh_crew_wake(struct sh_crew *crew, unsigned thread);
+
+/* What an application thread waits for. Zero-initialize; reuse only after it was done. */
+struct sh_waiter {
+    _Atomic uint32_t state;
+};
+
+/* Completes a waiter, once. Called from steps (or any thread); everything written before it is
+ * visible to the waiting thread after sh_crew_wait returns true. The waiter may be gone as soon
+ * as this has been called. */
+void sh_waiter_complete(struct sh_waiter *waiter);
+bool sh_waiter_done(const struct sh_waiter *waiter);
+
+/* Waits until the waiter is done (true) or the clock reaches deadline_ns (false), running the
+ * thread's steps when nobody else does and the crew lends. Application threads only: never from
+ * within a step. */
+bool sh_crew_wait(struct sh_crew *crew, unsigned thread, struct sh_waiter *waiter,
+                  uint64_t deadline_ns);
+
+/* Counters since the start, for tests and metrics. */
+struct sh_crew_stats {
+    uint64_t rounds;      /* rounds of steps, with work or without */
+    uint64_t parks;       /* timed parks */
+    uint64_t sleeps;      /* sleeps until woken */
+    uint64_t wakes;       /* wake-ups that had to call the kernel */
+    uint64_t lent_rounds; /* rounds run by application threads */
+    bool crowded;         /* threads were found to outnumber cores; spinning is off */
+};
+struct sh_crew_stats sh_crew_stats_get(const struct sh_crew *crew, unsigned thread);
+
+#endif

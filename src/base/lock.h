@@ -1,0 +1,46 @@
+/* Locks with ranks (base/locks.def). Debug builds (SH_VERIFY_ON) keep the ranks that the thread
+ * holds and assert that they only rise and that a lock is released by its holder.
+ *
+ * sh_lock sleeps when contended (a pthread mutex); sh_spin is for sections of a few dozen
+ * instructions: it spins briefly, then yields, so that it stays correct where threads outnumber
+ * cores. Neither is recursive. Never send, block or call back while holding one. */
+#ifndef SH_BASE_LOCK_H
+#define SH_BASE_LOCK_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum sh_lock_rank {
+#define X(name, rank, guards) SH_LOCK_##name = rank,
+#include "base/locks.def"
+#undef X
+};
+
+struct sh_lock {
+    pthread_mutex_t mutex;
+    uint16_t rank;
+};
+
+void sh_lock_init(struct sh_lock *lock, enum sh_lock_rank rank);
+void sh_lock_destroy(struct sh_lock *lock);
+void sh_lock_take(struct sh_lock *lock);
+/* Takes the lock if it is free; any rank, since it can't deadlock. */
+bool sh_lock_try(struct sh_lock *lock);
+void sh_lock_release(struct sh_lock *lock);
+/* Opens any function that needs the lock. Free in release builds. */
+void sh_lock_assert_held(const struct sh_lock *lock);
+
+struct sh_spin {
+    _Atomic uint32_t taken;
+    uint16_t rank;
+};
+
+void sh_spin_init(struct sh_spin *spin, enum sh_lock_rank rank);
+void sh_spin_take(struct sh_spin *spin);
+bool sh_spin_try(struct sh_spin *spin);
+void sh_spin_release(struct sh_spin *spin);
+void sh_spin_assert_held(const struct sh_spin *spin);
+
+#endif

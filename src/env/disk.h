@@ -1,0 +1,86 @@
+/* A disk: files in one folder, written and read by asynchronous operations.
+ *
+ * Submit an operation, go on, and poll for its completion: nothing here blocks a step. Operations
+ * on one file may complete in any order; only sync orders: it completes when every write to that
+ * file that completed before it was submitted is on stable storage. A file's name is stable only
+ * after SH_DISK_SYNC_DIR, rename replaces atomically. All from one thread (the disk's owner);
+ * `done` is called from sh_disk_poll.
+ *
+ * The real disk uses io_uring, and where the kernel refuses that, does each operation at once with
+ * pread and pwrite; sim/ has one that loses unsynced writes, tears them and flips bits.
+ */
+#ifndef SH_ENV_DISK_H
+#define SH_ENV_DISK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/bytes.h"
+#include "shoal/err.h"
+
+enum sh_disk_kind {
+    SH_DISK_READ,     /* size bytes at offset into data; done_bytes may be short at the end */
+    SH_DISK_WRITE,    /* size bytes at offset from data, extending the file if need be */
+    SH_DISK_SYNC,     /* the file's bytes and size */
+    SH_DISK_SYNC_DIR, /* the folder's names; file is ignored */
+};
+
+struct sh_disk_op {
+    enum sh_disk_kind kind;
+    int file; /* from sh_disk_open */
+    uint64_t offset;
+    void *data; /* kept until done */
+    size_t size;
+    void (*done)(struct sh_disk_op *op);
+    void *arg; /* the caller's */
+    /* Set before done is called: */
+    enum shoal_err err; /* OK, EIO, ENOSPC */
+    size_t done_bytes;
+};
+
+struct sh_disk;
+
+struct sh_disk_ops {
+    /* Opens a file by name (no slash), creating it if asked. ENONAME when it is not there. */
+    enum shoal_err (*open)(struct sh_disk *disk, const char *name, bool create, int *file_out);
+    void (*close)(struct sh_disk *disk, int file);
+    enum shoal_err (*size)(struct sh_disk *disk, int file, uint64_t *bytes_out);
+    enum shoal_err (*rename)(struct sh_disk *disk, const char *from, const char *to);
+    enum shoal_err (*remove)(struct sh_disk *disk, const char *name);
+    /* Begins an operation; EAGAIN when too many are in flight: poll and retry. */
+    enum shoal_err (*submit)(struct sh_disk *disk, struct sh_disk_op *op);
+    /* Calls done for what has completed; returns how many. wait: blocks for at least one, if any
+     * is in flight (start-up and shutdown only). */
+    unsigned (*poll)(struct sh_disk *disk, bool wait);
+    void (*destroy)(struct sh_disk *disk);
+};
+
+/* The first member of every disk. */
+struct sh_disk {
+    const struct sh_disk_ops *ops;
+};
+
+SHOAL_NODISCARD static inline enum shoal_err sh_disk_open(struct sh_disk *disk, const char *name,
+                                                          bool create, int *file_out)
+{
+    return disk->ops->open(disk, name, create, file_out);
+}
+
+SHOAL_NODISCARD static inline enum shoal_err sh_disk_submit(struct sh_disk *disk,
+                                                            struct sh_disk_op *op)
+{
+    return disk->ops->submit(disk, op);
+}
+
+static inline unsigned sh_disk_poll(struct sh_disk *disk, bool wait)
+{
+    return disk->ops->poll(disk, wait);
+}
+
+/* A real disk on a folder, which is created (with its parents) if need be. direct: open files with
+ * O_DIRECT (then offsets, sizes and data must be multiples of 4096). EIO, ENOSPC, ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_real_disk_create(const char *folder, bool direct,
+                                                   struct sh_disk **disk_out);
+
+#endif

@@ -1,0 +1,72 @@
+/* A wire: ordered streams of bytes between addresses. The transports of msg implement it (tcp), and
+ * sim/ has one that delays, cuts and partitions.
+ *
+ * Each stream is a link. Links are opened by one side and accepted by the other; either may send
+ * until it or the other closes; bytes arrive in order or the link is lost. The owner polls for
+ * what happened, pushes bytes out and pulls bytes in. All from the one thread that runs the
+ * owner's transport step, except signal.
+ *
+ * DXNet 2018 §VIII: the same five operations; here the core pulls received bytes into its own
+ * buffers, so that they land where they are decoded.
+ */
+#ifndef SH_ENV_WIRE_H
+#define SH_ENV_WIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/bytes.h"
+#include "shoal/err.h"
+
+/* A link's number, 0 to 2^32 - 2, unique among the open ones of a wire. */
+typedef uint32_t sh_link;
+#define SH_LINK_NONE UINT32_MAX
+
+enum sh_wire_kind {
+    SH_WIRE_OPENED,   /* a link from open is ready to push */
+    SH_WIRE_ACCEPTED, /* another node opened a link to us */
+    SH_WIRE_READABLE, /* pull will give bytes; repeated at each poll until pull gave 0 */
+    SH_WIRE_WRITABLE, /* push took less than all before; it will take more now */
+    SH_WIRE_LOST,     /* the link failed or was closed by the other side; it is gone already */
+};
+
+struct sh_wire_event {
+    enum sh_wire_kind kind;
+    sh_link link;
+    uint64_t tag;       /* OPENED and LOST of a link that open made: the tag given there */
+    enum shoal_err err; /* LOST: EUNREACHABLE (never opened), ECONNLOST */
+};
+
+struct sh_wire;
+
+struct sh_wire_ops {
+    /* Starts to accept links at address. EADDRINUSE, EADDRESS, EIO. The address really bound (with
+     * the port filled in) is written to bound_out, at most 64 bytes with the NUL. */
+    enum shoal_err (*listen)(struct sh_wire *wire, const char *address, char *bound_out);
+    /* Begins to open a link; OPENED or LOST follows with the tag. EADDRESS, ELIMIT, ENOMEM. */
+    enum shoal_err (*open)(struct sh_wire *wire, const char *address, uint64_t tag,
+                           sh_link *link_out);
+    /* Closes a link; pushed bytes are still sent if the network allows. No event follows. */
+    void (*close)(struct sh_wire *wire, sh_link link);
+    /* Sends what can be sent now; returns how many bytes were taken, from the front. Fewer than
+     * all means: wait for WRITABLE. A lost link takes 0 and is reported by poll. */
+    size_t (*push)(struct sh_wire *wire, sh_link link, struct sh_bytes bytes);
+    /* Receives at most room bytes; 0 when there are none now. */
+    size_t (*pull)(struct sh_wire *wire, sh_link link, void *into, size_t room);
+    /* Fills events with what happened; waits at most timeout_ns for the first. Returns how many. */
+    unsigned (*poll)(struct sh_wire *wire, struct sh_wire_event *events, unsigned events_max,
+                     uint64_t timeout_ns);
+    /* Like poll but only waits and consumes nothing: for a thread that may not touch the wire. */
+    void (*watch)(struct sh_wire *wire, uint64_t timeout_ns);
+    /* Makes the current or next poll and watch return at once. Any thread. */
+    void (*signal)(struct sh_wire *wire);
+    void (*destroy)(struct sh_wire *wire);
+};
+
+/* The first member of every wire. */
+struct sh_wire {
+    const struct sh_wire_ops *ops;
+};
+
+#endif
