@@ -1,0 +1,226 @@
+/* Messaging between nodes. DXNet 2018 §III-X; DESIGN: Messaging.
+ *
+ * One struct sh_msg is one node's end: it knows the other nodes by ID and address, opens
+ * connections when something is sent, and carries messages of up to 4 GiB in order per connection.
+ * Messages are serialized by their senders straight into the connection's outgoing ring, sent in
+ * large blocks, and handed to handlers straight from the receive buffer.
+ *
+ *   sender --begin/put/end--> outgoing ring --transport step--> wire
+ *   wire --transport step--> receive block --parse--> inline handler
+ *                                              \----> pooled or ordered handler (handler step)
+ *                                              \----> the request that it answers
+ *
+ * It leaves to others: threads (it offers steps), what messages mean, and who is a member.
+ *
+ * A message is a type (module and operation), a kind (message, request, answer or error) and a
+ * payload; docs/wire-format.md has the bytes. Between two nodes there is one connection, made of
+ * one stream, or of two when both opened at the same time; each side sends on the stream that it
+ * had first, so that no message is doubled or overtaken (DXNet 2018 §IX.B; we need no second socket
+ * otherwise, since TCP confirms in both directions).
+ *
+ * Clients have no node ID. The node that accepts one calls it by an alias of its own, 0xE000 to
+ * 0xFFFE, for as long as the connection lasts; nodes called by address (sh_msg_contact) likewise.
+ */
+#ifndef SH_MSG_MSG_H
+#define SH_MSG_MSG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/bytes.h"
+#include "base/crew.h"
+#include "env/env.h"
+#include "shoal/err.h"
+#include "shoal/types.h"
+
+#define SH_MSG_HEADER_BYTES 10
+#define SH_MSG_VERSION 1
+#define SH_MSG_NID_MAX 0xDFFF
+#define SH_MSG_ALIAS_MIN 0xE000
+#define SH_MSG_ALIAS_MAX 0xFFFE
+#define SH_MSG_ADDRESS_MAX 64 /* with the NUL */
+
+/* A message type, 0 to 0x3FFF: the module in the upper 6 bits, its operation in the lower 8. */
+typedef uint16_t sh_msg_type;
+#define SH_MSG_TYPE(module, operation) ((sh_msg_type)(((module) << 8) | (operation)))
+#define SH_MSG_TYPES 0x4000
+
+struct sh_msg;
+
+enum sh_msg_event_kind { SH_MSG_UP, SH_MSG_LOST };
+
+/* What became of a connection. LOST: err says why (ECONNLOST, EUNREACHABLE, ESECRET, ECLUSTER,
+ * EVERSION, EPROTO, ESTOPPED); every request that waited on it has failed with that error. */
+struct sh_msg_event {
+    enum sh_msg_event_kind kind;
+    shoal_nid nid;      /* the other node, or its alias */
+    shoal_nid real_nid; /* UP: what the other side says it is; NONE for a client */
+    enum shoal_err err;
+};
+
+struct sh_msg_config {
+    shoal_nid nid;          /* NONE: a client, or a node that has not joined yet */
+    const char *cluster;    /* borrowed; the cluster's name */
+    struct sh_bytes secret; /* borrowed; the cluster's secret, may be empty */
+    uint32_t connections_max;
+    uint32_t requests_max; /* outstanding at once; a power of two up to 2^20 */
+    uint32_t ring_bytes;   /* outgoing bytes a connection holds before begin says EAGAIN */
+    uint32_t payload_bytes_max;
+    uint64_t request_timeout_ns; /* for requests that name none */
+    uint64_t connect_timeout_ns;
+    struct sh_env env; /* clock, random, wire; kept; the wire stays the caller's */
+    /* Called from the transport step, no lock held. May be NULL. */
+    void (*on_event)(void *arg, const struct sh_msg_event *event);
+    /* Wakes the thread that runs the transport step, and those that run handler steps. Called from
+     * any thread after work has been published. Never NULL. */
+    void (*wake_transport)(void *arg);
+    void (*wake_handlers)(void *arg);
+    void *arg;
+};
+
+SHOAL_NODISCARD enum shoal_err sh_msg_create(const struct sh_msg_config *config,
+                                             struct sh_msg **msg_out);
+/* Closes everything, fails what waits with ESTOPPED, frees. No thread may be using it. */
+void sh_msg_destroy(struct sh_msg *msg);
+
+/* Starts to accept connections. bound_out gets the address with its port, SH_MSG_ADDRESS_MAX
+ * bytes. EADDRINUSE, EADDRESS. Before the steps run, or from the transport step. */
+SHOAL_NODISCARD enum shoal_err sh_msg_listen(struct sh_msg *msg, const char *address,
+                                             char *bound_out);
+
+/* The steps and the parker for a crew. The transport step belongs to one thread; the handler step
+ * may be run by any number of threads at once. */
+struct sh_step sh_msg_transport_step(struct sh_msg *msg);
+struct sh_step sh_msg_handler_step(struct sh_msg *msg);
+struct sh_parker sh_msg_parker(struct sh_msg *msg);
+
+/* --- Nodes ------------------------------------------------------------------------------- */
+
+/* Gives this end its node ID, once it has joined: connections made from now on carry it; those
+ * made without are closed when idle. Any thread. */
+void sh_msg_nid_set(struct sh_msg *msg, shoal_nid nid);
+shoal_nid sh_msg_nid(const struct sh_msg *msg);
+
+/* Says where a node is (copied). A changed address closes the connection. Any thread. */
+SHOAL_NODISCARD enum shoal_err sh_msg_node_set(struct sh_msg *msg, shoal_nid nid,
+                                               const char *address);
+/* Forgets a node and closes the connection to it: what waits fails with ECONNLOST. Any thread. */
+void sh_msg_node_remove(struct sh_msg *msg, shoal_nid nid);
+
+/* An alias for whoever listens at an address, to send to before its node ID is known. The same
+ * address gives the same alias. ELIMIT, EADDRESS. Any thread. */
+SHOAL_NODISCARD enum shoal_err sh_msg_contact(struct sh_msg *msg, const char *address,
+                                              shoal_nid *alias_out);
+
+/* --- Sending ----------------------------------------------------------------------------- */
+
+/* A message under construction, on the sender's stack. Write exactly the announced payload through
+ * w, then end it, without delay: the connection's bytes wait for it. */
+struct sh_out {
+    struct sh_writer w;
+    struct sh_conn *conn;
+};
+
+/* Begins a one-way message. Returns at once: EAGAIN when the ring is full (sh_msg_wait_room, or
+ * try again in a later step), EUNREACHABLE when the node is unknown, ETOOBIG, ESTOPPED. On success
+ * the caller must write payload_bytes and call sh_msg_end. A message that was sent when the
+ * connection is lost may or may not have arrived. Any thread. */
+SHOAL_NODISCARD enum shoal_err sh_msg_begin(struct sh_msg *msg, shoal_nid to, sh_msg_type type,
+                                            size_t payload_bytes, struct sh_out *out);
+void sh_msg_end(struct sh_msg *msg, struct sh_out *out);
+
+/* A request. Owned by the caller and kept by msg from sh_msg_request until done has been called
+ * (always, exactly once, unless sh_msg_cancel returned true). */
+struct sh_request {
+    /* Called when the answer is there (OK, and the answer's payload, valid during the call), or
+     * when there will be none: the error that the handler sent (payload: its text), ETIMEOUT, or
+     * a connection error. By the transport step, no lock held; must be short and not block; may
+     * send. The request may be freed or reused in it. */
+    void (*done)(struct sh_request *request, enum shoal_err err, struct sh_reader *payload);
+    void *arg;           /* the caller's */
+    uint64_t timeout_ns; /* 0: the configured one */
+    /* msg's: */
+    struct sh_request *next, *prev;
+    uint64_t deadline_ns;
+    uint32_t id;
+    shoal_nid to;
+};
+
+/* Begins a request; like sh_msg_begin. ELIMIT when requests_max are outstanding. On any error the
+ * request is not kept and done is not called. */
+SHOAL_NODISCARD enum shoal_err sh_msg_request(struct sh_msg *msg, shoal_nid to, sh_msg_type type,
+                                              size_t payload_bytes, struct sh_request *request,
+                                              struct sh_out *out);
+
+/* Cancels a request: true when done will never be called; false when it was called, is being
+ * called, or is about to be. A late answer is dropped. Any thread. */
+bool sh_msg_cancel(struct sh_msg *msg, struct sh_request *request);
+
+/* Requests that are waiting for an answer. Any thread. */
+uint32_t sh_msg_requests_pending(const struct sh_msg *msg);
+
+/* True when the connection's ring has room for another payload of that size. */
+bool sh_msg_has_room(struct sh_msg *msg, shoal_nid to, size_t payload_bytes);
+
+/* Calls back once, from the transport step, when the ring to a node has drained below half (or the
+ * connection is gone): what a sender does after EAGAIN. The waiter is kept until then. At most one
+ * registration per waiter. Any thread; complete is called at once if there is room already. */
+void sh_msg_wait_room(struct sh_msg *msg, shoal_nid to, struct sh_waiter *waiter);
+
+/* True when nothing waits to be sent. For an orderly shutdown. Any thread. */
+bool sh_msg_drained(const struct sh_msg *msg);
+
+/* --- Receiving --------------------------------------------------------------------------- */
+
+enum sh_msg_mode {
+    SH_MSG_INLINE,  /* runs in the parse step: short and never waiting */
+    SH_MSG_POOLED,  /* runs in any handler step, in any order */
+    SH_MSG_ORDERED, /* in a handler step, one at a time per connection, in order of arrival */
+};
+
+/* Whom to answer; can be copied and used later, from any thread, once. */
+struct sh_reply_to {
+    shoal_nid nid;
+    uint32_t id; /* 0: no answer is expected */
+    uint32_t generation;
+};
+
+/* A received message, valid during the handler's call. */
+struct sh_msg_in {
+    struct sh_msg *msg;
+    sh_msg_type type;
+    bool is_request;
+    struct sh_reply_to reply_to; /* .nid is the sender */
+    struct sh_reader payload;
+};
+
+typedef void (*sh_msg_handler)(void *arg, struct sh_msg_in *in);
+
+/* Registers the handler of a type; before the steps run. A message whose type has none is answered
+ * with ENOTYPE (a request) or logged (once per type) and dropped. */
+void sh_msg_handler_set(struct sh_msg *msg, sh_msg_type type, enum sh_msg_mode mode,
+                        sh_msg_handler handler, void *arg);
+
+/* Answers a request. Answers always find room (the ring grows; reading from a connection that does
+ * not take its answers slows down). ECONNLOST when the asker is gone: nothing more to do. */
+SHOAL_NODISCARD enum shoal_err sh_msg_reply(struct sh_msg *msg, struct sh_reply_to to,
+                                            sh_msg_type type, size_t payload_bytes,
+                                            struct sh_out *out);
+/* Answers with an error and a text for people (may be NULL). Lost askers are ignored. */
+void sh_msg_reply_error(struct sh_msg *msg, struct sh_reply_to to, sh_msg_type type,
+                        enum shoal_err err, const char *text);
+/* Answers with an empty payload. Lost askers are ignored. */
+void sh_msg_reply_ok(struct sh_msg *msg, struct sh_reply_to to, sh_msg_type type);
+
+/* --- Counters ---------------------------------------------------------------------------- */
+
+struct sh_msg_stats {
+    uint64_t messages_out, bytes_out, blocks_out; /* blocks: what was pushed to the wire at once */
+    uint64_t messages_in, bytes_in;
+    uint64_t connections_opened, connections_lost, hellos_refused;
+    uint64_t requests_timed_out, answers_dropped;
+};
+void sh_msg_stats_get(const struct sh_msg *msg, struct sh_msg_stats *stats_out);
+
+#endif
