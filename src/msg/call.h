@@ -1,0 +1,31 @@
+/* Blocking requests, for application threads only: never from within a step. */
+#ifndef SH_MSG_CALL_H
+#define SH_MSG_CALL_H
+
+#include "msg/msg.h"
+
+/* Who waits: the messaging and the crew thread that runs its transport step. */
+struct sh_caller {
+    struct sh_msg *msg;
+    struct sh_crew *crew;
+    unsigned thread;
+    const struct sh_clock *clock;
+};
+
+/* Sends a request with the given payload and waits for the answer, which is copied to *answer_out
+ * (allocated; the caller frees it; size in *size_out; both may be NULL if the answer does not
+ * matter). timeout_ns 0: the configured one. When the ring is full it waits for room first. detail
+ * (may be NULL; 256 bytes) gets the text that came with an error, or "". All errors of sh_msg_begin
+ * and of struct sh_request; ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_call(const struct sh_caller *caller, shoal_nid to,
+                                       sh_msg_type type, struct sh_bytes payload,
+                                       uint64_t timeout_ns, uint8_t **answer_out, size_t *size_out,
+                                       char *detail);
+
+/* Begins a request like sh_msg_request, waiting for room in the ring as long as the request's
+ * time-out lasts. */
+SHOAL_NODISCARD enum shoal_err sh_call_begin(const struct sh_caller *caller, shoal_nid to,
+                                             sh_msg_type type, size_t payload_bytes,
+                                             struct sh_request *request, struct sh_out *out);
+
+#endif
