@@ -1,9 +1,16 @@
 /* The benchmarks' common frame: flags, placements, runs, rows. DESIGN: Benchmarks.
  *
  * `shoal bench NAME [flags]` finds NAME in bench/benches.c and calls its run function with the
- * parsed flags. A benchmark measures one row per (case, system, parameters) and reports it with
- * sh_bench_row: a line of a table, or with --json one object. With --vs it alternates our runs with
- * the baseline's, --runs times, and the rows carry the medians; the ratio is printed at the end.
+ * parsed flags. A benchmark measures one row per (case, system, parameters) with sh_bench_measure:
+ * a line of a table, or with --json one object. With --vs it alternates our runs with the
+ * baseline's, --runs times, and the rows carry the medians; the ratio of medians follows.
+ *
+ *   shoal bench --list                            benchmarks, cases, baselines
+ *   shoal bench msg --case request --vs tcp       a table and the ratios
+ *   shoal bench msg --placement all --json        one object per row
+ *
+ * Threads: all of this runs on the program's main thread; only a benchmark's own threads are
+ * others, and they call nothing here but sh_bench_pin, sh_bench_now_ns and sh_bench_spins.
  */
 #ifndef SH_BENCH_BENCH_H
 #define SH_BENCH_BENCH_H
@@ -22,17 +29,19 @@ enum sh_placement {
     SH_PLACE_ONE_CORE,  /* both block, same core */
     SH_PLACE_CROSS_CORE /* both block, a core each */
 };
+#define SH_PLACEMENTS 4
 
-/* The flags, the same everywhere. Zero or NULL: not given; the benchmark has its default. */
+/* The flags, the same everywhere. Zero or NULL: not given; the benchmark has its default. Only runs
+ * (5) and seed (1) have theirs from the frame. Texts are borrowed from argv. */
 struct sh_bench_flags {
-    const char *cases; /* --case: one name, or "all" */
-    uint64_t size;     /* --size, bytes */
-    uint64_t count;    /* --count */
-    unsigned threads;  /* --threads */
-    unsigned outstanding;
-    unsigned batch;
-    unsigned nodes;
-    unsigned connections;
+    const char *cases;     /* --case: one name, or "all"; NULL: all */
+    uint64_t size;         /* --size, bytes */
+    uint64_t count;        /* --count */
+    unsigned threads;      /* --threads */
+    unsigned outstanding;  /* --outstanding: requests in flight for each thread and connection */
+    unsigned batch;        /* --batch: objects in one multi operation */
+    unsigned nodes;        /* --nodes */
+    unsigned connections;  /* --connections of each thread */
     const char *keys;      /* --keys: uniform or zipfian */
     const char *transport; /* --transport */
     const char *placement; /* --placement: spin, one-core, cross-core, free, or all */
@@ -72,7 +81,24 @@ SHOAL_NODISCARD enum shoal_err sh_bench_measure(struct sh_bench *bench, const ch
 
 const struct sh_bench_flags *sh_bench_flags_get(const struct sh_bench *bench);
 
-/* Pins the calling thread for its side: side 0 is the client, 1 the server. Free pins nothing. */
+/* True where --case is this case, "all", or not given. */
+bool sh_bench_case_wanted(const struct sh_bench *bench, const char *case_name);
+
+/* The placements of --placement ("free" when not given), in the order of the enum. Those that need
+ * two cores are left out where there is one. Returns how many. */
+unsigned sh_bench_placements(const struct sh_bench *bench, enum sh_placement out[SH_PLACEMENTS]);
+const char *sh_placement_name(enum sh_placement placement);
+
+/* A line for the reader of the table, e.g. why a row is missing; nothing with --json. */
+void sh_bench_note(struct sh_bench *bench, const char *text);
+
+/* CLOCK_MONOTONIC. */
+uint64_t sh_bench_now_ns(void);
+/* Processor time of this process so far, user and system, all threads. */
+uint64_t sh_bench_cpu_ns(void);
+
+/* Pins the calling thread for its side: side 0 is the client, 1 the server. Free gives it the cores
+ * that the program was started with. Threads and processes made afterwards inherit it. */
 void sh_bench_pin(enum sh_placement placement, unsigned side);
 /* True where both sides spin. */
 static inline bool sh_bench_spins(enum sh_placement placement)

@@ -1,0 +1,248 @@
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/options.h"
+#include "bench/bench_int.h"
+
+enum flag_kind {
+    FLAG_TEXT,
+    FLAG_U64,
+    FLAG_UNSIGNED,
+    FLAG_SECONDS,
+    FLAG_JSON,
+    FLAG_LIST,
+    FLAG_HELP
+};
+
+struct flag {
+    const char *name;
+    enum flag_kind kind;
+    const char *unit; /* as sh_number_parse takes it */
+    size_t offset;    /* in struct sh_bench_flags */
+    uint64_t max;     /* the smallest is 1; of --seed and --seconds too */
+    const char *meaning;
+};
+
+#define AT(member) offsetof(struct sh_bench_flags, member)
+
+static const struct flag flags_known[] = {
+    {"case", FLAG_TEXT, "", AT(cases), 0, "one case by name, or all (default)"},
+    {"size", FLAG_U64, "bytes", AT(size), UINT64_C(1) << 30, "bytes of a message or chunk"},
+    {"count", FLAG_U64, "", AT(count), UINT64_C(1) << 40,
+     "objects, or operations where it says so"},
+    {"threads", FLAG_UNSIGNED, "", AT(threads), 64, "application threads"},
+    {"outstanding", FLAG_UNSIGNED, "", AT(outstanding), 65536,
+     "requests in flight for each thread and connection"},
+    {"batch", FLAG_UNSIGNED, "", AT(batch), 4096, "objects in one multi operation"},
+    {"nodes", FLAG_UNSIGNED, "", AT(nodes), 256, "nodes"},
+    {"connections", FLAG_UNSIGNED, "", AT(connections), 256, "connections of each thread"},
+    {"keys", FLAG_TEXT, "", AT(keys), 0, "how keys are drawn: uniform (default) or zipfian"},
+    {"transport", FLAG_TEXT, "", AT(transport), 0, "transport: tcp"},
+    {"placement", FLAG_TEXT, "", AT(placement), 0,
+     "where client and server run: spin, one-core, cross-core, free (default) or all"},
+    {"seconds", FLAG_SECONDS, "", AT(seconds), 3600, "length of a run, for example 0.5"},
+    {"runs", FLAG_UNSIGNED, "", AT(runs), SH_BENCH_RUNS_MAX, "runs, of which the median is shown"},
+    {"seed", FLAG_U64, "", AT(seed), UINT64_MAX, "seed of everything that is drawn (default 1)"},
+    {"vs", FLAG_TEXT, "", AT(vs), 0, "baseline to alternate with"},
+    {"json", FLAG_JSON, "", AT(json), 0, "one JSON object per row instead of a table"},
+    {"list", FLAG_LIST, "", 0, 0, "list benchmarks, cases and baselines"},
+    {"help", FLAG_HELP, "", 0, 0, "print this help"},
+};
+#define FLAGS_KNOWN (sizeof flags_known / sizeof *flags_known)
+
+static const char *const transports[] = {"tcp", NULL};
+static const char *const key_orders[] = {"uniform", "zipfian", NULL};
+static const char *const placements[] = {"free", "spin", "one-core", "cross-core", "all", NULL};
+
+static size_t words_count(const char *const *words)
+{
+    size_t count = 0;
+    while (words && words[count])
+        count++;
+    return count;
+}
+
+/* Refuses a word that is not among the known ones; also_known is one more, or NULL. */
+static enum shoal_err word_check(const char *flag, const char *word, const char *const *known,
+                                 const char *also_known, struct sh_bench_error *error_out)
+{
+    if (!word || (also_known && strcmp(word, also_known) == 0))
+        return SHOAL_OK;
+    size_t count = words_count(known);
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(word, known[i]) == 0)
+            return SHOAL_OK;
+    }
+    const char *nearest = count ? sh_nearest_word(word, known, count) : NULL;
+    snprintf(error_out->text, sizeof error_out->text, "--%s: \"%.60s\" is not known%s%s%s", flag,
+             word, nearest ? "; did you mean \"" : "; see --list", nearest ? nearest : "",
+             nearest ? "\"?" : "");
+    return SHOAL_EOPTION;
+}
+
+static enum shoal_err flag_find(const char *name, size_t name_len, const struct flag **flag_out,
+                                struct sh_bench_error *error_out)
+{
+    const char *names[FLAGS_KNOWN];
+    for (size_t i = 0; i < FLAGS_KNOWN; i++) {
+        names[i] = flags_known[i].name;
+        if (strlen(names[i]) == name_len && memcmp(names[i], name, name_len) == 0) {
+            *flag_out = &flags_known[i];
+            return SHOAL_OK;
+        }
+    }
+    char word[64];
+    snprintf(word, sizeof word, "%.*s", (int)(name_len < 60 ? name_len : 60), name);
+    const char *nearest = sh_nearest_word(word, names, FLAGS_KNOWN);
+    snprintf(error_out->text, sizeof error_out->text, "--%s is not a flag of bench%s%s%s", word,
+             nearest ? "; did you mean --" : "; see --help", nearest ? nearest : "",
+             nearest ? "?" : "");
+    return SHOAL_EOPTION;
+}
+
+static enum shoal_err seconds_parse(const struct flag *flag, const char *value,
+                                    struct sh_bench_flags *flags, struct sh_bench_error *error_out)
+{
+    char *end = NULL;
+    double seconds = strtod(value, &end);
+    if (end == value || *end != '\0' || isnan(seconds)) {
+        snprintf(error_out->text, sizeof error_out->text,
+                 "--%s: \"%.60s\" is not a number of seconds", flag->name, value);
+        return SHOAL_EPARSE;
+    }
+    if (seconds <= 0 || seconds > (double)flag->max) {
+        snprintf(error_out->text, sizeof error_out->text,
+                 "--%s: %.60s is out of range; more than 0, at most %llu", flag->name, value,
+                 (unsigned long long)flag->max);
+        return SHOAL_ERANGE;
+    }
+    flags->seconds = seconds;
+    return SHOAL_OK;
+}
+
+static enum shoal_err number_parse(const struct flag *flag, const char *value,
+                                   struct sh_bench_flags *flags, struct sh_bench_error *error_out)
+{
+    uint64_t number = 0;
+    enum shoal_err err = sh_number_parse(value, flag->unit, &number);
+    if (err == SHOAL_EPARSE) {
+        snprintf(error_out->text, sizeof error_out->text, "--%s: \"%.60s\" is not a number",
+                 flag->name, value);
+        return err;
+    }
+    if (err || number == 0 || number > flag->max) {
+        snprintf(error_out->text, sizeof error_out->text, "--%s: %.60s is out of range; 1 to %llu",
+                 flag->name, value, (unsigned long long)flag->max);
+        return SHOAL_ERANGE;
+    }
+    char *at = (char *)flags + flag->offset;
+    if (flag->kind == FLAG_U64)
+        memcpy(at, &number, sizeof number);
+    else
+        memcpy(at, &(unsigned){(unsigned)number}, sizeof(unsigned));
+    return SHOAL_OK;
+}
+
+static enum shoal_err value_set(const struct flag *flag, const char *value,
+                                struct sh_bench_flags *flags, struct sh_bench_error *error_out)
+{
+    switch (flag->kind) {
+    case FLAG_TEXT:
+        memcpy((char *)flags + flag->offset, &value, sizeof value);
+        return SHOAL_OK;
+    case FLAG_SECONDS:
+        return seconds_parse(flag, value, flags, error_out);
+    default:
+        return number_parse(flag, value, flags, error_out);
+    }
+}
+
+/* True for a flag that takes no value; then it has been noted. */
+static bool switch_set(const struct flag *flag, struct sh_bench_flags *flags,
+                       struct sh_bench_words *words)
+{
+    flags->json = flags->json || flag->kind == FLAG_JSON;
+    words->list = words->list || flag->kind == FLAG_LIST;
+    words->help = words->help || flag->kind == FLAG_HELP;
+    return flag->kind == FLAG_JSON || flag->kind == FLAG_LIST || flag->kind == FLAG_HELP;
+}
+
+static enum shoal_err words_check(const struct sh_bench_flags *flags,
+                                  const struct sh_bench_entry *entry,
+                                  struct sh_bench_error *error_out)
+{
+    enum shoal_err err = word_check("placement", flags->placement, placements, NULL, error_out);
+    if (!err)
+        err = word_check("keys", flags->keys, key_orders, NULL, error_out);
+    if (!err)
+        err = word_check("transport", flags->transport, transports, NULL, error_out);
+    if (!err && entry)
+        err = word_check("case", flags->cases, entry->cases, "all", error_out);
+    if (!err && entry)
+        err = word_check("vs", flags->vs, entry->baselines, NULL, error_out);
+    return err;
+}
+
+/* Reads the flag at argv[0]; says how many words it took. */
+static enum shoal_err flag_take(int argc, char **argv, struct sh_bench_flags *flags,
+                                struct sh_bench_words *words, int *taken_out,
+                                struct sh_bench_error *error_out)
+{
+    const char *word = argv[0];
+    if (strncmp(word, "--", 2) != 0 || word[2] == '\0') {
+        snprintf(error_out->text, sizeof error_out->text,
+                 "\"%.60s\" is not expected here; flags begin with --", word);
+        return SHOAL_EOPTION;
+    }
+    const char *equals = strchr(word, '=');
+    size_t name_len = equals ? (size_t)(equals - word) - 2 : strlen(word + 2);
+    const struct flag *flag = NULL;
+    enum shoal_err err = flag_find(word + 2, name_len, &flag, error_out);
+    if (err)
+        return err;
+    *taken_out = 1;
+    if (switch_set(flag, flags, words)) {
+        if (!equals)
+            return SHOAL_OK;
+        snprintf(error_out->text, sizeof error_out->text, "--%s takes no value", flag->name);
+        return SHOAL_EPARSE;
+    }
+    if (!equals && argc < 2) {
+        snprintf(error_out->text, sizeof error_out->text, "--%s needs a value", flag->name);
+        return SHOAL_EPARSE;
+    }
+    *taken_out = equals ? 1 : 2;
+    return value_set(flag, equals ? equals + 1 : argv[1], flags, error_out);
+}
+
+enum shoal_err sh_bench_flags_parse(int argc, char **argv, const struct sh_bench_entry *entry,
+                                    struct sh_bench_flags *flags_out,
+                                    struct sh_bench_words *words_out,
+                                    struct sh_bench_error *error_out)
+{
+    SH_ASSERT(argc >= 0);
+    struct sh_bench_flags flags = {.runs = SH_BENCH_RUNS, .seed = SH_BENCH_SEED};
+    struct sh_bench_words words = {false, false};
+    int taken = 1;
+    for (int i = 0; i < argc; i += taken) {
+        enum shoal_err err = flag_take(argc - i, argv + i, &flags, &words, &taken, error_out);
+        if (err)
+            return err;
+    }
+    enum shoal_err err = words_check(&flags, entry, error_out);
+    if (err)
+        return err;
+    *flags_out = flags;
+    *words_out = words;
+    return SHOAL_OK;
+}
+
+void sh_bench_flags_help(FILE *out)
+{
+    for (size_t i = 0; i < FLAGS_KNOWN; i++)
+        fprintf(out, "  --%-12s %s\n", flags_known[i].name, flags_known[i].meaning);
+}
