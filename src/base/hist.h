@@ -1,6 +1,7 @@
 /* Histograms of durations or sizes: log-linear buckets, percentiles to 99.99 within 1.6 %.
  *
- * 64 linear buckets per power of two, values 0 to 2^63; about 30 KiB, no allocation. Owned by one
+ * 64 linear buckets per power of two; about 30 KiB, no allocation. Values from 2^63 share the last
+ * bucket (a duration of 292 years). The sum wraps at 2^64. Owned by one
  * thread; merge for totals. */
 #ifndef SH_BASE_HIST_H
 #define SH_BASE_HIST_H

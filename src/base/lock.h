@@ -23,14 +23,29 @@ struct sh_lock {
     uint16_t rank;
 };
 
+/* For a lock of static storage: struct sh_lock lock = SH_LOCK_STATIC(SH_LOCK_LOG). */
+#define SH_LOCK_STATIC(lock_rank)                                                                  \
+    {                                                                                              \
+        .mutex = PTHREAD_MUTEX_INITIALIZER, .rank = (lock_rank)                                    \
+    }
+
+/* Rank must be one of locks.def. A lock must be free when it is destroyed. */
 void sh_lock_init(struct sh_lock *lock, enum sh_lock_rank rank);
 void sh_lock_destroy(struct sh_lock *lock);
 void sh_lock_take(struct sh_lock *lock);
 /* Takes the lock if it is free; any rank, since it can't deadlock. */
 bool sh_lock_try(struct sh_lock *lock);
 void sh_lock_release(struct sh_lock *lock);
-/* Opens any function that needs the lock. Free in release builds. */
+/* Opens any function that needs the lock: asserts that this thread holds it (sh_spin_assert_held:
+ * the same for a spin lock). Free in release builds. */
+#ifdef SH_VERIFY_ON
 void sh_lock_assert_held(const struct sh_lock *lock);
+#else
+static inline void sh_lock_assert_held(const struct sh_lock *lock)
+{
+    (void)lock;
+}
+#endif
 
 struct sh_spin {
     _Atomic uint32_t taken;
@@ -41,6 +56,13 @@ void sh_spin_init(struct sh_spin *spin, enum sh_lock_rank rank);
 void sh_spin_take(struct sh_spin *spin);
 bool sh_spin_try(struct sh_spin *spin);
 void sh_spin_release(struct sh_spin *spin);
+#ifdef SH_VERIFY_ON
 void sh_spin_assert_held(const struct sh_spin *spin);
+#else
+static inline void sh_spin_assert_held(const struct sh_spin *spin)
+{
+    (void)spin;
+}
+#endif
 
 #endif
