@@ -53,6 +53,8 @@ struct sh_disk_ops {
     /* Calls done for what has completed; returns how many. wait: blocks for at least one, if any
      * is in flight (start-up and shutdown only). */
     unsigned (*poll)(struct sh_disk *disk, bool wait);
+    /* Waits for what is in flight, without calling done, and frees the disk. Files that are still
+     * open stay so: close them first. */
     void (*destroy)(struct sh_disk *disk);
 };
 

@@ -1,0 +1,420 @@
+/* The real disk: files in one folder, through io_uring, or at once where the kernel refuses it.
+ *
+ * io_uring: submit prepares an entry, and the entries go to the kernel together, when a few have
+ * gathered or at the next poll. The kernel may do less than was asked; the rest is sent again from
+ * the completion until the operation is whole, so callers see whole operations only.
+ *
+ * Synchronous: submit does the operation and remembers it; poll calls its done. The order of
+ * events that a caller sees is thereby the same on both paths.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <liburing.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "env/disk.h"
+#include "env/disk_int.h"
+
+#define OPS_MAX SH_REAL_DISK_OPS_MAX
+#define GATHER_MAX 8                      /* entries prepared before they are sent unasked */
+#define PIECE_BYTES_MAX ((size_t)1 << 30) /* one kernel transfer is below 2 GiB; stay aligned */
+#define DIRECT_BYTES 4096
+
+struct real_disk {
+    struct sh_disk base;
+    int folder_fd;
+    bool direct;
+    bool uring;
+    struct io_uring ring;
+    unsigned gathered;  /* entries prepared and not yet sent */
+    unsigned in_flight; /* submitted and done not yet called */
+    /* The synchronous path's finished operations, oldest at first. */
+    struct sh_disk_op *finished[OPS_MAX];
+    unsigned first;
+};
+
+static struct real_disk *real_of(struct sh_disk *disk)
+{
+    return (struct real_disk *)disk;
+}
+
+static enum shoal_err err_of(int code)
+{
+    switch (code) {
+    case ENOENT:
+        return SHOAL_ENONAME;
+    case ENOSPC:
+    case EDQUOT:
+        return SHOAL_ENOSPC;
+    case ENOMEM:
+        return SHOAL_ENOMEM;
+    default:
+        return SHOAL_EIO;
+    }
+}
+
+static enum shoal_err fail(const char *event, const char *name, int code)
+{
+    SH_ERROR("env", event, SH_TEXT("name", name), SH_TEXT("cause", strerror(code)));
+    return err_of(code);
+}
+
+static bool name_usable(const char *name)
+{
+    return name[0] && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+}
+
+static enum shoal_err real_open(struct sh_disk *disk, const char *name, bool create, int *file_out)
+{
+    struct real_disk *real = real_of(disk);
+    if (!name_usable(name))
+        return SHOAL_EINVAL;
+    int flags = O_RDWR | O_CLOEXEC | (create ? O_CREAT : 0);
+    int file = openat(real->folder_fd, name, flags | (real->direct ? O_DIRECT : 0), 0640);
+    if (file < 0 && errno == EINVAL && real->direct) {
+        /* Some file systems, older tmpfs among them, know no O_DIRECT. The bytes are as safe
+         * through the page cache, since only a sync promises anything. */
+        SH_WARN("env", "file system refuses O_DIRECT", SH_TEXT("name", name));
+        file = openat(real->folder_fd, name, flags, 0640);
+    }
+    if (file < 0 && errno == ENOENT && !create)
+        return SHOAL_ENONAME;
+    if (file < 0)
+        return fail("open failed", name, errno);
+    *file_out = file;
+    return SHOAL_OK;
+}
+
+static void real_close(struct sh_disk *disk, int file)
+{
+    (void)disk;
+    SH_ASSERT(file >= 0);
+    /* Nothing to do about a failure: what had to be stable was synced before. */
+    (void)close(file);
+}
+
+static enum shoal_err real_size(struct sh_disk *disk, int file, uint64_t *bytes_out)
+{
+    (void)disk;
+    struct stat facts;
+    if (fstat(file, &facts))
+        return fail("fstat failed", "", errno);
+    *bytes_out = (uint64_t)facts.st_size;
+    return SHOAL_OK;
+}
+
+static enum shoal_err real_rename(struct sh_disk *disk, const char *from, const char *to)
+{
+    struct real_disk *real = real_of(disk);
+    if (!name_usable(from) || !name_usable(to))
+        return SHOAL_EINVAL;
+    if (!renameat(real->folder_fd, from, real->folder_fd, to))
+        return SHOAL_OK;
+    return errno == ENOENT ? SHOAL_ENONAME : fail("rename failed", from, errno);
+}
+
+static enum shoal_err real_remove(struct sh_disk *disk, const char *name)
+{
+    struct real_disk *real = real_of(disk);
+    if (!name_usable(name))
+        return SHOAL_EINVAL;
+    if (!unlinkat(real->folder_fd, name, 0))
+        return SHOAL_OK;
+    return errno == ENOENT ? SHOAL_ENONAME : fail("remove failed", name, errno);
+}
+
+static const char *kind_text(enum sh_disk_kind kind)
+{
+    static const char *const texts[] = {"read", "write", "sync", "sync folder"};
+    return texts[kind];
+}
+
+/* What the kernel's answer to one piece means: 0 or more bytes done, or a negative error number.
+ * True when the operation is over, and then op->err is set. */
+static bool piece_done(const struct real_disk *real, struct sh_disk_op *op, int result)
+{
+    if (result == -EINTR || result == -EAGAIN)
+        return false;
+    if (result < 0) {
+        op->err = err_of(-result) == SHOAL_ENOSPC ? SHOAL_ENOSPC : SHOAL_EIO;
+        SH_ERROR("env", "disk operation failed", SH_TEXT("kind", kind_text(op->kind)),
+                 SH_U64("offset", op->offset), SH_U64("size", op->size),
+                 SH_TEXT("cause", strerror(-result)));
+        return true;
+    }
+    op->err = SHOAL_OK;
+    if (op->kind == SH_DISK_SYNC || op->kind == SH_DISK_SYNC_DIR)
+        return true;
+    op->done_bytes += (size_t)result;
+    SH_ASSERT(op->done_bytes <= op->size);
+    if (op->done_bytes == op->size)
+        return true;
+    if (op->kind == SH_DISK_READ) {
+        /* A direct read can't go on from an odd place, and only the file's end leaves it there. */
+        return result == 0 || (real->direct && op->done_bytes % DIRECT_BYTES != 0);
+    }
+    if (result == 0)
+        op->err = SHOAL_EIO; /* a write that does nothing would be sent for ever */
+    return result == 0;
+}
+
+static size_t piece_size(const struct sh_disk_op *op)
+{
+    size_t left = op->size - op->done_bytes;
+    return left < PIECE_BYTES_MAX ? left : PIECE_BYTES_MAX;
+}
+
+/* Does one piece of an operation now; returns what the kernel would in a completion. */
+static int do_piece(const struct real_disk *real, const struct sh_disk_op *op)
+{
+    off_t at = (off_t)(op->offset + op->done_bytes);
+    ssize_t result;
+    switch (op->kind) {
+    case SH_DISK_READ:
+        result = pread(op->file, (char *)op->data + op->done_bytes, piece_size(op), at);
+        break;
+    case SH_DISK_WRITE:
+        result = pwrite(op->file, (char *)op->data + op->done_bytes, piece_size(op), at);
+        break;
+    case SH_DISK_SYNC:
+        result = fdatasync(op->file);
+        break;
+    default:
+        result = fsync(real->folder_fd);
+        break;
+    }
+    return result < 0 ? -errno : (int)result;
+}
+
+/* Prepares an entry for the operation's next piece. There is always one free: the ring has OPS_MAX
+ * and each operation in flight uses one at most. */
+static void prepare_piece(struct real_disk *real, struct sh_disk_op *op)
+{
+    struct io_uring_sqe *entry = io_uring_get_sqe(&real->ring);
+    SH_ASSERT(entry);
+    void *at = (char *)op->data + op->done_bytes;
+    uint64_t offset = op->offset + op->done_bytes;
+    switch (op->kind) {
+    case SH_DISK_READ:
+        io_uring_prep_read(entry, op->file, at, (unsigned)piece_size(op), offset);
+        break;
+    case SH_DISK_WRITE:
+        io_uring_prep_write(entry, op->file, at, (unsigned)piece_size(op), offset);
+        break;
+    case SH_DISK_SYNC:
+        io_uring_prep_fsync(entry, op->file, IORING_FSYNC_DATASYNC);
+        break;
+    case SH_DISK_SYNC_DIR:
+        io_uring_prep_fsync(entry, real->folder_fd, 0);
+        break;
+    }
+    io_uring_sqe_set_data(entry, op);
+    real->gathered++;
+}
+
+/* Sends what was prepared. A kernel short of memory refuses for a while: the entries stay where
+ * they are, and the next call sends them. */
+static void send_gathered(struct real_disk *real, unsigned wait_count)
+{
+    int sent = wait_count ? io_uring_submit_and_wait(&real->ring, wait_count)
+                          : io_uring_submit(&real->ring);
+    if (sent < 0)
+        SH_ASSERT(sent == -EINTR || sent == -EAGAIN || sent == -EBUSY || sent == -ENOMEM);
+    real->gathered = io_uring_sq_ready(&real->ring);
+}
+
+static enum shoal_err real_submit(struct sh_disk *disk, struct sh_disk_op *op)
+{
+    struct real_disk *real = real_of(disk);
+    SH_ASSERT(op->done);
+    SH_ASSERT((unsigned)op->kind <= SH_DISK_SYNC_DIR);
+    if (real->in_flight == OPS_MAX)
+        return SHOAL_EAGAIN;
+    op->done_bytes = 0;
+    op->err = SHOAL_OK;
+    if (real->uring) {
+        prepare_piece(real, op);
+        if (real->gathered >= GATHER_MAX)
+            send_gathered(real, 0);
+    } else {
+        while (!piece_done(real, op, do_piece(real, op)))
+            continue;
+        real->finished[(real->first + real->in_flight) % OPS_MAX] = op;
+    }
+    real->in_flight++;
+    return SHOAL_OK;
+}
+
+/* Takes one completion, if there is one, and returns its operation, if that is over. */
+static bool take_completion(struct real_disk *real, struct sh_disk_op **op_out)
+{
+    struct io_uring_cqe *completion;
+    if (io_uring_peek_cqe(&real->ring, &completion))
+        return false;
+    struct sh_disk_op *op = io_uring_cqe_get_data(completion);
+    int result = completion->res;
+    io_uring_cqe_seen(&real->ring, completion);
+    *op_out = op;
+    if (!piece_done(real, op, result)) {
+        prepare_piece(real, op);
+        *op_out = NULL;
+    }
+    return true;
+}
+
+/* The finished operations that one poll may report: what was in flight when it began, so that a
+ * done which submits again can't keep it going. */
+static unsigned poll_uring(struct real_disk *real, bool wait)
+{
+    unsigned reported = 0;
+    unsigned most = real->in_flight;
+    do {
+        bool must_wait = wait && !reported && real->in_flight;
+        if (real->gathered || must_wait)
+            send_gathered(real, must_wait ? 1 : 0);
+        struct sh_disk_op *op;
+        while (reported < most && take_completion(real, &op)) {
+            if (!op)
+                continue;
+            real->in_flight--;
+            reported++;
+            op->done(op);
+        }
+    } while (wait && !reported && real->in_flight);
+    if (real->gathered)
+        send_gathered(real, 0);
+    return reported;
+}
+
+static unsigned poll_finished(struct real_disk *real)
+{
+    unsigned most = real->in_flight;
+    for (unsigned i = 0; i < most; i++) {
+        struct sh_disk_op *op = real->finished[real->first];
+        real->first = (real->first + 1) % OPS_MAX;
+        real->in_flight--;
+        op->done(op);
+    }
+    return most;
+}
+
+static unsigned real_poll(struct sh_disk *disk, bool wait)
+{
+    struct real_disk *real = real_of(disk);
+    if (!real->in_flight)
+        return 0;
+    return real->uring ? poll_uring(real, wait) : poll_finished(real);
+}
+
+static void real_destroy(struct sh_disk *disk)
+{
+    struct real_disk *real = real_of(disk);
+    if (!real)
+        return;
+    if (real->uring) {
+        /* The kernel may still write to the callers' memory: wait until it has let go. */
+        while (real->in_flight) {
+            send_gathered(real, 1);
+            struct sh_disk_op *op;
+            while (take_completion(real, &op))
+                real->in_flight -= op ? 1 : 0;
+        }
+        io_uring_queue_exit(&real->ring);
+    }
+    close(real->folder_fd);
+    free(real);
+}
+
+static const struct sh_disk_ops real_ops = {
+    .open = real_open,
+    .close = real_close,
+    .size = real_size,
+    .rename = real_rename,
+    .remove = real_remove,
+    .submit = real_submit,
+    .poll = real_poll,
+    .destroy = real_destroy,
+};
+
+/* Makes the ring if this kernel lets us and knows the operations that we use. */
+static bool uring_init(struct io_uring *ring)
+{
+    int refused = io_uring_queue_init(OPS_MAX, ring, 0);
+    if (refused) {
+        SH_INFO("env", "io_uring refused, disk works synchronously",
+                SH_TEXT("cause", strerror(-refused)));
+        return false;
+    }
+    struct io_uring_probe *probe = io_uring_get_probe_ring(ring);
+    bool known = probe && io_uring_opcode_supported(probe, IORING_OP_READ) &&
+                 io_uring_opcode_supported(probe, IORING_OP_WRITE) &&
+                 io_uring_opcode_supported(probe, IORING_OP_FSYNC);
+    if (probe)
+        io_uring_free_probe(probe);
+    if (!known) {
+        SH_INFO("env", "io_uring lacks operations, disk works synchronously");
+        io_uring_queue_exit(ring);
+    }
+    return known;
+}
+
+/* Makes the folder and those above it. */
+static enum shoal_err make_folder(const char *folder)
+{
+    char *path = strdup(folder);
+    if (!path)
+        return SHOAL_ENOMEM;
+    enum shoal_err err = SHOAL_OK;
+    for (char *at = path + 1; !err; at++) {
+        if (*at != '/' && *at != '\0')
+            continue;
+        char kept = *at;
+        *at = '\0';
+        if (mkdir(path, 0750) && errno != EEXIST)
+            err = fail("folder can't be made", path, errno);
+        *at = kept;
+        if (!kept)
+            break;
+    }
+    free(path);
+    return err == SHOAL_ENONAME ? SHOAL_EIO : err;
+}
+
+enum shoal_err sh_real_disk_create_as(const char *folder, bool direct, bool uring,
+                                      struct sh_disk **disk_out)
+{
+    SH_ASSERT(folder && folder[0]);
+    SH_ASSERT(disk_out);
+    enum shoal_err err = make_folder(folder);
+    if (err)
+        return err;
+    struct real_disk *real = calloc(1, sizeof *real);
+    if (!real)
+        return SHOAL_ENOMEM;
+    real->base.ops = &real_ops;
+    real->direct = direct;
+    real->folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (real->folder_fd < 0) {
+        err = fail("folder can't be opened", folder, errno);
+        free(real);
+        return err == SHOAL_ENONAME ? SHOAL_EIO : err;
+    }
+    real->uring = uring && uring_init(&real->ring);
+    *disk_out = &real->base;
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_real_disk_create(const char *folder, bool direct, struct sh_disk **disk_out)
+{
+    return sh_real_disk_create_as(folder, direct, true, disk_out);
+}
+
+bool sh_real_disk_has_uring(const struct sh_disk *disk)
+{
+    return ((const struct real_disk *)disk)->uring;
+}
