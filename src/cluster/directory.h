@@ -1,0 +1,104 @@
+/* What a node or client knows of the cluster: the view, and where chunks are.
+ *
+ *   sh_directory_owner(cid) --OK--------> send the request there
+ *        | EAGAIN                              | ENOTOWNER, or the connection was lost
+ *        v                                     v
+ *   sh_directory_locate -> superpeer      sh_directory_forget, refresh, again
+ *
+ * Lookups are cached as ranges, at most cache_ranges_max of them. A view in which a node is no
+ * longer up drops what was cached of it. Each applied view also tells msg where the nodes are, and
+ * makes it forget those that left or failed, so that what waits for them fails at once.
+ *
+ * Threads: any, but where a function says otherwise. No function blocks; the callbacks of
+ * operations come from the transport step, or from the call itself if nothing could be sent. No
+ * lock is held during a callback.
+ */
+#ifndef SH_CLUSTER_DIRECTORY_H
+#define SH_CLUSTER_DIRECTORY_H
+
+#include "cluster/view.h"
+#include "env/env.h"
+#include "msg/msg.h"
+
+struct sh_directory;
+
+struct sh_directory_config {
+    struct sh_msg *msg; /* kept */
+    struct sh_clock clock;
+    uint32_t cache_ranges_max;
+    bool is_client; /* does not answer VIEW_GET. On a superpeer's node too: the superpeer does */
+};
+
+/* Registers the handler of VIEW_GET unless is_client; before the steps run. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_directory_create(const struct sh_directory_config *config,
+                                                   struct sh_directory **directory_out);
+/* Calls what waits back with ESTOPPED. NULL is allowed. No other thread may be using it and no step
+ * run; before msg is destroyed. */
+void sh_directory_destroy(struct sh_directory *directory);
+
+/* An operation on the view. Owned by the caller, kept until done has been called, once. */
+struct sh_directory_op {
+    /* detail: a sentence for people, or ""; borrowed. */
+    void (*done)(struct sh_directory_op *op, enum shoal_err err, const char *detail);
+    void *arg;                    /* the caller's */
+    struct sh_directory_op *next; /* the directory's */
+};
+
+/* Fetches the view from the first of the addresses (HOST:PORT; at most 64; copied and kept for
+ * later refreshes) that answers. If none does: the most telling error, ESECRET, ECLUSTER or
+ * EVERSION before EADDRESS and the rest, with the address in detail; EINVAL when count is 0. */
+void sh_directory_bootstrap(struct sh_directory *directory, const char *const *addresses,
+                            size_t count, struct sh_directory_op *op);
+
+/* Fetches the view from any node: superpeers first, then a few peers, then the bootstrap addresses.
+ * Operations that come while one is under way share its result. Errors as above; ENONODE when
+ * there is nobody to ask. */
+void sh_directory_refresh(struct sh_directory *directory, struct sh_directory_op *op);
+
+/* Takes a view if it is newer than the one there; borrows it. ENOMEM changes nothing. Only from the
+ * thread that runs the transport step, or before it runs. */
+SHOAL_NODISCARD enum shoal_err sh_directory_view_apply(struct sh_directory *directory,
+                                                       const struct sh_view *view);
+
+/* The view's epoch; 0: there is none yet. */
+uint64_t sh_directory_epoch(struct sh_directory *directory);
+/* Copies at most room nodes, by ascending ID, and returns how many there are. */
+size_t sh_directory_nodes(struct sh_directory *directory, struct sh_node *nodes, size_t room);
+/* Copies one node. ENONODE. */
+SHOAL_NODISCARD enum shoal_err sh_directory_node(struct sh_directory *directory, shoal_nid nid,
+                                                 struct sh_node *node_out);
+
+/* The node that holds a chunk, as far as known here. EAGAIN: not known, ask (locate). EFAILED: its
+ * node has failed. ENOCHUNK: no node can hold it (its creator left, or the ID is nobody's). */
+SHOAL_NODISCARD enum shoal_err sh_directory_owner(struct sh_directory *directory, shoal_cid cid,
+                                                  shoal_nid *nid_out);
+
+/* A lookup. Owned by the caller, kept until done has been called, once. */
+struct sh_locate {
+    /* OK and the owner; ENOCHUNK, EFAILED; EBUSY: a superpeer was restarted, try in a moment;
+     * ENONODE: no view yet; EUNREACHABLE, ECONNLOST, ETIMEOUT...: refresh and try again. */
+    void (*done)(struct sh_locate *op, enum shoal_err err, shoal_nid nid);
+    void *arg; /* the caller's */
+    /* The directory's: */
+    shoal_cid cid;
+    struct sh_directory *directory;
+    struct sh_locate *next;      /* the next one that asks, or that waits for the same answer */
+    struct sh_locate *followers; /* those that wait for this one's answer */
+    struct sh_request request;
+};
+
+/* Asks the superpeer of the creator's arc, and fills the cache. Lookups of the same creator that
+ * come meanwhile wait for the one answer. */
+void sh_directory_locate(struct sh_directory *directory, shoal_cid cid, struct sh_locate *op);
+
+/* Drops the cached range that holds the chunk. */
+void sh_directory_forget(struct sh_directory *directory, shoal_cid cid);
+
+/* The next peer that is up, in turn. ENONODE when there is none. */
+SHOAL_NODISCARD enum shoal_err sh_directory_pick_peer(struct sh_directory *directory,
+                                                      shoal_nid *nid_out);
+
+/* Ranges that are cached now. */
+size_t sh_directory_cached(struct sh_directory *directory);
+
+#endif

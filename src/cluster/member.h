@@ -1,0 +1,67 @@
+/* A peer's side of membership: joins, sends heartbeats, takes views, leaves.
+ *
+ *            answer               ENONODE
+ *   [joining] -----> [joined] --------------> [joining, with its ID]
+ *     ^   |            |   \ leave              (the superpeer has lost its memory)
+ *     '---'            |    '--> [leaving] --> [left]
+ *   no answer:         | EEXIST
+ *   back off, next     '--> [refused]
+ *   address, for ever
+ *
+ * A superpeer that can't be reached changes nothing here: heartbeats go on until it is back.
+ *
+ * Threads: everything but leave is called by the one thread that runs the transport step, which
+ * must also run the member's step; create and destroy before the steps run and after.
+ */
+#ifndef SH_CLUSTER_MEMBER_H
+#define SH_CLUSTER_MEMBER_H
+
+#include "base/crew.h"
+#include "cluster/directory.h"
+#include "cluster/view.h"
+#include "env/env.h"
+#include "msg/msg.h"
+
+struct sh_member;
+
+struct sh_member_config {
+    struct sh_msg *msg;             /* kept; gets its node ID at the first join */
+    struct sh_directory *directory; /* kept; takes the views */
+    struct sh_env env;              /* clock, random */
+    const char *const *superpeers;  /* addresses, count of them (1 to 63); copied */
+    size_t superpeer_count;
+    const char *address; /* where others reach this node; copied */
+    uint64_t instance;   /* random, not 0 */
+    uint64_t heartbeat_ns;
+    uint64_t failure_ns;
+    /* All may be NULL. From the step, no lock held; may call anything but destroy. */
+    void (*on_joined)(void *arg, shoal_nid nid); /* also after each rejoin */
+    void (*on_view)(void *arg, const struct sh_view *view);
+    /* OK: the node was declared failed meanwhile (it was silent for too long) and is up again.
+     * EEXIST: another node has its ID, it can't be a member any more and should stop. */
+    void (*on_failed)(void *arg, enum shoal_err err);
+    void *arg;
+};
+
+/* Registers the handler of PING; the step begins to join. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_member_create(const struct sh_member_config *config,
+                                                struct sh_member **member_out);
+/* A leave that has not ended is called back with ESTOPPED. NULL is allowed. No step may be running;
+ * before msg and the directory are destroyed. */
+void sh_member_destroy(struct sh_member *member);
+
+struct sh_step sh_member_step(struct sh_member *member);
+
+/* Takes an event of msg's on_event: a lost superpeer is asked again at once. */
+void sh_member_link_event(struct sh_member *member, const struct sh_msg_event *event);
+
+/* Leaves in order: the superpeer is told, and done is called from the step with OK, or with the
+ * last error when nobody could be told for failure_ns. A node that has not joined leaves at once.
+ * Call it once. Any thread; wake the thread that runs the step after it. */
+void sh_member_leave(struct sh_member *member, void (*done)(void *arg, enum shoal_err err),
+                     void *arg);
+
+/* True while the node is a member. */
+bool sh_member_joined(const struct sh_member *member);
+
+#endif

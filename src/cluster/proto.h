@@ -1,0 +1,71 @@
+/* The messages of the cluster module: types and layouts.
+ *
+ * All are requests. Little-endian, no padding; text is a u16 length and bytes; [view] is as in
+ * view.h; an answer with anything left over, or with an unknown flag, is EPROTO. Each carries the
+ * epoch that its sender knows where that lets the other side skip an unchanged view, or notice
+ * that it has lost its memory.
+ *
+ * JOIN       to any superpeer
+ *   request  u8 role (2), u8 zero, u16 previous ID or 0, u64 instance, u64 epoch, text address
+ *   answer   u16 ID, u16 superpeer's ID, [view]
+ *   errors   EEXIST (the previous ID is another instance's), EROLE (the previous ID is of another
+ *            superpeer's arc), ELIMIT (no ID is left), EINVAL, EIO/ENOSPC (registry not stored)
+ * HEARTBEAT  to the node's superpeer
+ *   request  u16 ID, u16 zero, u64 instance, u64 epoch
+ *   answer   u8 flags (1: a view follows, 2: the node had been declared failed), [view]
+ *   errors   ENONODE (not known: join again, with the ID), EEXIST (another instance has the ID)
+ * LEAVE      to the node's superpeer
+ *   request  u16 ID, u16 zero, u64 instance
+ *   answer   empty
+ *   errors   ENONODE, EEXIST, EIO, ENOSPC
+ * LOOKUP     to the superpeer of the creator's arc
+ *   request  u64 chunk ID, u64 epoch
+ *   answer   u64 first, u64 last, u16 owner
+ *   errors   ENOCHUNK, EFAILED, EROLE (not of this arc), EBUSY (restarted; the creator may be back
+ *            in a moment)
+ * VIEW_GET   to any superpeer or peer, from anyone
+ *   request  u64 epoch
+ *   answer   u8 flags (1: a view follows), [view]
+ *   errors   EAGAIN (the peer has not joined yet), EBUSY (restarted)
+ * SYNC       between superpeers
+ *   request  u16 sender's index, u16 number of superpeers, u32 zero, u64 the receiver's version
+ *            that the sender holds
+ *   answer   u64 version, u8 flags (1: a table follows), [u16 count, nodes as in a view]
+ *   errors   EINVAL (the two were given different lists of superpeers)
+ * PING       from a superpeer to a node whose connection was lost
+ *   request  u16 ID
+ *   answer   u16 ID, u64 instance
+ */
+#ifndef SH_CLUSTER_PROTO_H
+#define SH_CLUSTER_PROTO_H
+
+#include "msg/msg.h"
+
+#define SH_MODULE_CLUSTER 1
+
+#define SH_CLUSTER_JOIN SH_MSG_TYPE(SH_MODULE_CLUSTER, 1)
+#define SH_CLUSTER_HEARTBEAT SH_MSG_TYPE(SH_MODULE_CLUSTER, 2)
+#define SH_CLUSTER_LEAVE SH_MSG_TYPE(SH_MODULE_CLUSTER, 3)
+#define SH_CLUSTER_LOOKUP SH_MSG_TYPE(SH_MODULE_CLUSTER, 4)
+#define SH_CLUSTER_VIEW_GET SH_MSG_TYPE(SH_MODULE_CLUSTER, 5)
+#define SH_CLUSTER_SYNC SH_MSG_TYPE(SH_MODULE_CLUSTER, 6)
+#define SH_CLUSTER_PING SH_MSG_TYPE(SH_MODULE_CLUSTER, 7)
+
+/* Flags of answers. */
+#define SH_ANSWER_VIEW 1u   /* a view, or in SYNC a table, follows */
+#define SH_ANSWER_FAILED 2u /* HEARTBEAT: the node had been declared failed and is up again */
+
+/* Fixed parts, in bytes; texts, views and tables come on top. */
+#define SH_JOIN_BYTES 22 /* with the address's length */
+#define SH_JOIN_ANSWER_BYTES 4
+#define SH_HEARTBEAT_BYTES 20
+#define SH_LEAVE_BYTES 12
+#define SH_LOOKUP_BYTES 16
+#define SH_LOOKUP_ANSWER_BYTES 18
+#define SH_VIEW_GET_BYTES 8
+#define SH_SYNC_BYTES 16
+#define SH_SYNC_ANSWER_BYTES 9
+#define SH_PING_BYTES 2
+#define SH_PING_ANSWER_BYTES 10
+
+#endif
