@@ -1,0 +1,180 @@
+"""Starts and stops shoal's programs for the end-to-end tests. Python 3, standard library only.
+
+Every test gets a folder of its own. Whatever it starts is stopped by its process ID when the test
+ends, however that happens. Nothing sleeps for a fixed time: `eventually` polls against a deadline
+that is generous enough for a slow machine under a sanitizer.
+
+The folder of the programs is E2E_BIN, else build/debug/bin of the tree.
+"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ.get("E2E_BIN", ROOT / "build" / "debug" / "bin"))
+DATA = ROOT / "data"
+
+# Seconds. Reached only when something is wrong.
+READY_MAX = 60
+STOP_MAX = 30
+COMMAND_MAX = 120
+
+# What a sanitizer or an assertion writes; no message for people looks like that.
+CRASH = re.compile(r"AddressSanitizer|LeakSanitizer|ThreadSanitizer|runtime error:|assertion failed|"
+                   r"Assertion .* failed|Segmentation fault", re.IGNORECASE)
+CRASH_STATUS = {-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE}
+
+
+def clean_environment(**more):
+    """The environment without any SHOAL_ variable of the caller's, and with more."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith("SHOAL_")}
+    env.update({key: str(value) for key, value in more.items()})
+    return env
+
+
+def eventually(test, what, deadline_s, condition):
+    """Returns condition()'s first true result; fails the test when there is none in time."""
+    deadline = time.monotonic() + deadline_s
+    while True:
+        result = condition()
+        if result:
+            return result
+        if time.monotonic() > deadline:
+            test.fail(f"{what}: not within {deadline_s} s")
+        time.sleep(0.02)
+
+
+class Node:
+    """One shoald process. Its log is kept in a file, for the message of a failure."""
+
+    def __init__(self, test, name, *flags, env=None):
+        self.test = test
+        self.name = name
+        self.ready_file = test.folder / f"{name}.ready"
+        self.log_path = test.folder / f"{name}.log"
+        self.address = None
+        self.nid = None
+        words = [str(BIN / "shoald"), "--ready-file", str(self.ready_file), *map(str, flags)]
+        if "--listen" not in flags:
+            words += ["--listen", "127.0.0.1:0"]
+        self.ready_file.unlink(missing_ok=True)
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                            env=env or clean_environment(), cwd=test.folder)
+        test.addCleanup(self.end)
+
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    def is_ready(self):
+        if self.process.poll() is not None:
+            self.test.fail(f"{self.name} ended with {self.process.returncode} before it was ready:"
+                           f"\n{self.log()}")
+        if not self.ready_file.exists():
+            return False
+        text = self.ready_file.read_text()
+        found = re.search(r"(?:\d+\.\d+\.\d+\.\d+|\[[0-9a-f:]+\]):(\d+)", text)
+        if not found:
+            return False
+        self.address = found.group(0)
+        numbers = re.findall(r"(?<![\d.:])\d+(?![\d.:])", text.replace(self.address, " "))
+        self.nid = int(numbers[0]) if numbers else None
+        return True
+
+    def wait_ready(self):
+        eventually(self.test, f"{self.name} ready", READY_MAX, self.is_ready)
+        return self
+
+    def wait_end(self, deadline_s=STOP_MAX):
+        """Waits until the process has ended by itself; returns its status."""
+        try:
+            return self.process.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            self.test.fail(f"{self.name} still runs after {deadline_s} s:\n{self.log()}")
+
+    def stop(self):
+        """SIGTERM, and the orderly stop that must follow."""
+        self.process.send_signal(signal.SIGTERM)
+        status = self.wait_end()
+        self.test.assertEqual(status, 0, f"{self.name} did not stop in order:\n{self.log()}")
+        self.test.assertNotRegex(self.log(), CRASH)
+
+    def kill(self):
+        """SIGKILL: what a crash or a power failure looks like to the others."""
+        self.process.kill()
+        self.process.wait(STOP_MAX)
+
+    def end(self):
+        """Clean-up: stops what still runs, and says when it had crashed."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(STOP_MAX)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                self.test.fail(f"{self.name} did not stop on SIGTERM:\n{self.log()}")
+        if self.process.returncode in CRASH_STATUS or CRASH.search(self.log()):
+            self.test.fail(f"{self.name} crashed ({self.process.returncode}):\n{self.log()}")
+
+
+class Case(unittest.TestCase):
+    """The base of all end-to-end tests: a folder, nodes, and the shoal command."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="shoal-e2e."))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def superpeer(self, name="superpeer", *flags):
+        return Node(self, name, "--roles", "superpeer", *flags).wait_ready()
+
+    def peer(self, name, superpeer, *flags):
+        return Node(self, name, "--roles", "peer", "--superpeers", superpeer.address,
+                    *flags).wait_ready()
+
+    def cluster(self, peers, *flags):
+        """One superpeer and some peers, ready; returns (superpeer, [peer ...])."""
+        superpeer = self.superpeer("superpeer", *flags)
+        return superpeer, [self.peer(f"peer{i}", superpeer, *flags) for i in range(peers)]
+
+    def run_program(self, program, *words, stdin=b"", env=None, timeout_s=COMMAND_MAX):
+        """Runs a program to its end. It must not crash, whatever it was given."""
+        done = subprocess.run([str(BIN / program), *map(str, words)], input=stdin,
+                              capture_output=True, env=env or clean_environment(),
+                              cwd=self.folder, timeout=timeout_s, check=False)
+        done.text = done.stdout.decode(errors="replace")
+        done.problem = done.stderr.decode(errors="replace")
+        self.assertNotIn(done.returncode, CRASH_STATUS, f"{program} {words}: {done.problem}")
+        self.assertNotRegex(done.problem, CRASH)
+        return done
+
+    def shoal(self, node, *words, stdin=b""):
+        """`shoal WORDS --connect NODE`, which must succeed."""
+        done = self.run_program("shoal", *words, "--connect", node.address, stdin=stdin)
+        self.assertEqual(done.returncode, 0, f"shoal {words}: {done.problem}{done.text}")
+        return done
+
+    def shoal_json(self, node, *words, stdin=b""):
+        """The same with --json; returns the answer."""
+        return json.loads(self.shoal(node, *words, "--json", stdin=stdin).text)
+
+    def refused(self, program, *words, says, stdin=b"", env=None, status=None):
+        """Runs a program that must fail with a message that matches `says` (an expression)."""
+        done = self.run_program(program, *words, stdin=stdin, env=env)
+        self.assertNotEqual(done.returncode, 0, f"{program} {words} succeeded: {done.text}")
+        if status is not None:
+            self.assertEqual(done.returncode, status, f"{program} {words}: {done.problem}")
+        self.assertRegex(done.problem + done.text, says)
+        return done
+
+    def write(self, name, content):
+        """A file in the test's folder."""
+        path = self.folder / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
