@@ -1,0 +1,212 @@
+#include "store/idpool_int.h"
+
+#include "base/assert.h"
+
+_Static_assert(SH_IDTABLE_IDS_MAX <= (UINT64_C(1) << (6 * SH_IDPOOL_LEVELS)), "levels suffice");
+
+/* Words of a level for so many IDs. */
+static uint64_t level_words(uint64_t ids, unsigned level)
+{
+    unsigned bits = 6 * (level + 1);
+    return (ids + (UINT64_C(1) << bits) - 1) >> bits;
+}
+
+/* What the levels may have resident at most for so many IDs. */
+static uint64_t levels_bytes(uint64_t ids)
+{
+    uint64_t bytes = 0;
+    for (unsigned level = 0; level < SH_IDPOOL_LEVELS; level++)
+        bytes += sh_pages(level_words(ids, level) * 8) << SH_PAGE_BITS;
+    return bytes;
+}
+
+void sh_idpool_destroy(struct sh_idpool *pool)
+{
+    if (pool->vm.at)
+        sh_lock_destroy(&pool->lock);
+    sh_vm_release(&pool->vm);
+}
+
+/* Moves the table's limit up, with the bitmap's charge. */
+static enum shoal_err grow(struct sh_idpool *pool, uint64_t limit)
+{
+    if (limit > pool->table->ids_max)
+        return SHOAL_EFULL;
+    uint64_t more = levels_bytes(limit) - levels_bytes(sh_idtable_limit(pool->table));
+    if (!sh_budget_charge(pool->budget, more))
+        return SHOAL_EFULL;
+    enum shoal_err err = sh_idtable_grow(pool->table, limit);
+    if (err)
+        sh_budget_refund(pool->budget, more);
+    return err;
+}
+
+enum shoal_err sh_idpool_init(struct sh_idpool *pool, struct sh_idtable *table,
+                              struct sh_budget *budget)
+{
+    pool->table = table;
+    pool->budget = budget;
+    enum shoal_err err = sh_vm_reserve(levels_bytes(table->ids_max), &pool->vm);
+    if (err)
+        return err;
+    uint8_t *at = pool->vm.at;
+    for (unsigned level = 0; level < SH_IDPOOL_LEVELS; level++) {
+        pool->levels[level] = (uint64_t *)at;
+        at += sh_pages(level_words(table->ids_max, level) * 8) << SH_PAGE_BITS;
+    }
+    SH_ASSERT(at == pool->vm.at + pool->vm.bytes);
+    sh_lock_init(&pool->lock, SH_LOCK_STORE_IDS);
+    return grow(pool, 1); /* 0 is kept for the node's names chunk */
+}
+
+/* Sets bits in a word of level 0 and tells the levels above. */
+static void bits_set(struct sh_idpool *pool, uint64_t word, uint64_t mask)
+{
+    for (unsigned level = 0; level < SH_IDPOOL_LEVELS; level++) {
+        uint64_t old = pool->levels[level][word];
+        SH_ASSERT(level > 0 || (old & mask) == 0);
+        pool->levels[level][word] = old | mask;
+        if (old != 0)
+            return;
+        mask = UINT64_C(1) << (word & 63);
+        word >>= 6;
+    }
+}
+
+static void bits_clear(struct sh_idpool *pool, uint64_t word, uint64_t mask)
+{
+    for (unsigned level = 0; level < SH_IDPOOL_LEVELS; level++) {
+        uint64_t left = pool->levels[level][word] & ~mask;
+        pool->levels[level][word] = left;
+        if (left != 0)
+            return;
+        mask = UINT64_C(1) << (word & 63);
+        word >>= 6;
+    }
+}
+
+/* The word of level 0 that holds the smallest free ID. False when all bits are zero. */
+static bool first_word(const struct sh_idpool *pool, uint64_t *word_out)
+{
+    uint64_t word = 0;
+    for (unsigned level = SH_IDPOOL_LEVELS; level-- > 0;) {
+        uint64_t bits = pool->levels[level][word];
+        if (bits == 0) {
+            SH_ASSERT(level == SH_IDPOOL_LEVELS - 1);
+            return false;
+        }
+        if (level > 0)
+            word = (word << 6) | (uint64_t)__builtin_ctzll(bits);
+    }
+    *word_out = word;
+    return true;
+}
+
+/* Takes up to count free IDs of one word, smallest first; returns how many. */
+static size_t take_from_word(struct sh_idpool *pool, uint64_t word, size_t count, sh_lid *lids_out)
+{
+    uint64_t bits = pool->levels[0][word];
+    uint64_t taken = 0;
+    size_t done = 0;
+    while (bits != 0 && done < count) {
+        uint64_t bit = bits & -bits;
+        lids_out[done++] = (sh_lid){(word << 6) | (uint64_t)__builtin_ctzll(bits)};
+        taken |= bit;
+        bits &= ~bit;
+    }
+    bits_clear(pool, word, taken);
+    return done;
+}
+
+/* Takes one ID back. True when it was the largest. */
+static bool give_one(struct sh_idpool *pool, uint64_t lid)
+{
+    uint64_t limit = sh_idtable_limit(pool->table);
+    SH_ASSERT(lid > 0);
+    SH_ASSERT(lid < limit);
+    bits_set(pool, lid >> 6, UINT64_C(1) << (lid & 63));
+    return lid + 1 == limit;
+}
+
+enum shoal_err sh_idpool_take(struct sh_idpool *pool, size_t count, sh_lid *lids_out)
+{
+    sh_lock_take(&pool->lock);
+    enum shoal_err err = SHOAL_OK;
+    size_t done = 0;
+    uint64_t word;
+    while (done < count && first_word(pool, &word))
+        done += take_from_word(pool, word, count - done, lids_out + done);
+    if (done < count) {
+        uint64_t first = sh_idtable_limit(pool->table);
+        uint64_t fresh = count - done;
+        err = fresh > pool->table->ids_max ? SHOAL_EFULL : grow(pool, first + fresh);
+        if (err) {
+            /* The largest ID is in use, or its bit would have been gone: nothing to lower. */
+            for (size_t i = 0; i < done; i++)
+                (void)give_one(pool, lids_out[i].v);
+        } else {
+            for (uint64_t i = 0; i < fresh; i++)
+                lids_out[done + i] = (sh_lid){first + i};
+        }
+    }
+    sh_lock_release(&pool->lock);
+    return err;
+}
+
+/* Gives back what the bitmap needed for IDs from the limit on; their bits are all zero. */
+static void shrink_levels(struct sh_idpool *pool, uint64_t old_limit, uint64_t limit)
+{
+    for (unsigned level = 0; level < SH_IDPOOL_LEVELS; level++) {
+        uint64_t old = sh_pages(level_words(old_limit, level) * 8);
+        uint64_t kept = sh_pages(level_words(limit, level) * 8);
+        if (old == kept)
+            break; /* nor do the levels above change */
+        uint64_t start = (uint64_t)((uint8_t *)pool->levels[level] - pool->vm.at);
+        (void)sh_vm_discard(&pool->vm, start + (kept << SH_PAGE_BITS),
+                            (old - kept) << SH_PAGE_BITS);
+        sh_budget_refund(pool->budget, (old - kept) << SH_PAGE_BITS);
+    }
+}
+
+/* Brings the limit down over the free IDs at the top. */
+static void lower_limit(struct sh_idpool *pool)
+{
+    const uint64_t old_limit = sh_idtable_limit(pool->table);
+    uint64_t limit = old_limit;
+    while (limit > 1) {
+        uint64_t word = (limit - 1) >> 6;
+        unsigned valid = (unsigned)((limit - 1) & 63) + 1;
+        uint64_t used = ~pool->levels[0][word] << (64 - valid);
+        unsigned run = used == 0 ? valid : (unsigned)__builtin_clzll(used);
+        if (run == 0)
+            break;
+        uint64_t ones = run == 64 ? UINT64_MAX : (UINT64_C(1) << run) - 1;
+        bits_clear(pool, word, ones << (valid - run));
+        limit -= run;
+        if (run < valid)
+            break;
+    }
+    sh_idtable_shrink(pool->table, limit);
+    shrink_levels(pool, old_limit, limit);
+}
+
+void sh_idpool_give(struct sh_idpool *pool, const sh_lid *lids, size_t count)
+{
+    sh_lock_take(&pool->lock);
+    bool top = false;
+    for (size_t i = 0; i < count; i++)
+        if (lids[i].v != 0)
+            top |= give_one(pool, lids[i].v);
+    if (top)
+        lower_limit(pool);
+    sh_lock_release(&pool->lock);
+}
+
+uint64_t sh_idpool_bytes(struct sh_idpool *pool)
+{
+    sh_lock_take(&pool->lock);
+    uint64_t limit = sh_idtable_limit(pool->table);
+    uint64_t bytes = levels_bytes(limit) + sh_idtable_bytes(limit);
+    sh_lock_release(&pool->lock);
+    return bytes;
+}

@@ -1,0 +1,47 @@
+/* Free local IDs, handed out smallest first, so that IDs form long ranges again after removals.
+ *
+ * A free ID below the table's limit is a set bit in a bitmap; six more levels tell which words of
+ * the level below are not zero, so that the smallest free ID is found in at most seven steps, and
+ * giving one back never needs memory: the bitmap was charged when the table grew, an eighth of a
+ * byte for each ID. Whenever the largest IDs are free the table's limit comes down over them, and
+ * below it is only what was in use.
+ *
+ *   level 6:  [1]                        one word
+ *   level 1:  [01100...]                 a bit for each word of level 0
+ *   level 0:  [0000] [0110] [1000] ...   a bit for each ID below the limit
+ */
+#ifndef SH_STORE_IDPOOL_INT_H
+#define SH_STORE_IDPOOL_INT_H
+
+#include <stddef.h>
+
+#include "base/lock.h"
+#include "store/idtable_int.h"
+#include "store/store.h"
+
+#define SH_IDPOOL_LEVELS 7 /* 64^7 = 2^42 IDs */
+
+struct sh_idpool {
+    struct sh_lock lock; /* STORE_IDS: guards all below and the table's growth */
+    struct sh_idtable *table;
+    struct sh_budget *budget;
+    struct sh_vm vm;
+    uint64_t *levels[SH_IDPOOL_LEVELS];
+};
+
+/* ENOMEM, EFULL. Keeps table and budget until destroy; ID 0 is never handed out. */
+SHOAL_NODISCARD enum shoal_err sh_idpool_init(struct sh_idpool *pool, struct sh_idtable *table,
+                                              struct sh_budget *budget);
+void sh_idpool_destroy(struct sh_idpool *pool);
+
+/* Hands out the count smallest free IDs in rising order. EFULL hands out none. Any thread. */
+SHOAL_NODISCARD enum shoal_err sh_idpool_take(struct sh_idpool *pool, size_t count,
+                                              sh_lid *lids_out);
+
+/* Takes IDs back, whose entries must be free; those that are 0 are skipped. Any thread. */
+void sh_idpool_give(struct sh_idpool *pool, const sh_lid *lids, size_t count);
+
+/* Bytes charged for the bitmap and the table. Any thread. */
+uint64_t sh_idpool_bytes(struct sh_idpool *pool);
+
+#endif

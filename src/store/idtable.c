@@ -1,0 +1,47 @@
+#include "store/idtable_int.h"
+
+#include "base/assert.h"
+
+_Static_assert(sizeof(sh_entry) == 8, "8 bytes a chunk");
+
+enum shoal_err sh_idtable_init(struct sh_idtable *table, uint64_t ids_max, struct sh_budget *budget)
+{
+    SH_ASSERT(ids_max > 0 && ids_max <= SH_IDTABLE_IDS_MAX);
+    table->budget = budget;
+    table->ids_max = ids_max;
+    atomic_init(&table->limit, 0);
+    return sh_vm_reserve(ids_max * sizeof(sh_entry), &table->vm);
+}
+
+void sh_idtable_destroy(struct sh_idtable *table)
+{
+    sh_vm_release(&table->vm);
+}
+
+enum shoal_err sh_idtable_grow(struct sh_idtable *table, uint64_t limit)
+{
+    uint64_t old = atomic_load_explicit(&table->limit, memory_order_relaxed);
+    SH_ASSERT(limit >= old);
+    if (limit > table->ids_max)
+        return SHOAL_EFULL;
+    if (!sh_budget_charge(table->budget, sh_idtable_bytes(limit) - sh_idtable_bytes(old)))
+        return SHOAL_EFULL;
+    /* release: the charge; pairs with the acquire in sh_idtable_limit */
+    atomic_store_explicit(&table->limit, limit, memory_order_release);
+    return SHOAL_OK;
+}
+
+void sh_idtable_shrink(struct sh_idtable *table, uint64_t limit)
+{
+    uint64_t old = atomic_load_explicit(&table->limit, memory_order_relaxed);
+    SH_ASSERT(limit <= old);
+    atomic_store_explicit(&table->limit, limit, memory_order_release);
+    uint64_t kept = sh_idtable_bytes(limit);
+    uint64_t dropped = sh_idtable_bytes(old) - kept;
+    /* Where the kernel keeps the pages, they stay charged only in its books: all their entries are
+     * zero either way, and growing charges them again. */
+    if (dropped > 0) {
+        (void)sh_vm_discard(&table->vm, kept, dropped);
+        sh_budget_refund(table->budget, dropped);
+    }
+}

@@ -1,0 +1,36 @@
+#include "store/memory_int.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+
+enum shoal_err sh_vm_reserve(uint64_t bytes, struct sh_vm *vm_out)
+{
+    SH_ASSERT(bytes > 0);
+    bytes = sh_pages(bytes) << SH_PAGE_BITS;
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) {
+        SH_ERROR("store", "address range refused", SH_U64("bytes", bytes),
+                 SH_I64("errno", (int64_t)errno));
+        return SHOAL_ENOMEM;
+    }
+    *vm_out = (struct sh_vm){at, bytes};
+    return SHOAL_OK;
+}
+
+void sh_vm_release(struct sh_vm *vm)
+{
+    if (vm->at)
+        munmap(vm->at, vm->bytes);
+    *vm = (struct sh_vm){NULL, 0};
+}
+
+bool sh_vm_discard(const struct sh_vm *vm, uint64_t offset, uint64_t bytes)
+{
+    SH_ASSERT(offset % SH_PAGE_BYTES == 0 && bytes % SH_PAGE_BYTES == 0);
+    SH_ASSERT(offset + bytes <= vm->bytes);
+    return madvise(vm->at + offset, bytes, MADV_DONTNEED) == 0;
+}

@@ -1,0 +1,60 @@
+/* Where the store's memory comes from: reserved address ranges, and one budget for all of it.
+ *
+ * A range is mapped once, without being backed: the kernel gives a page of zeros when it is first
+ * touched. Whoever is about to touch pages charges them to the budget first, so that the sum of
+ * the charges is what the store can have resident at most. */
+#ifndef SH_STORE_MEMORY_INT_H
+#define SH_STORE_MEMORY_INT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shoal/err.h"
+
+#define SH_PAGE_BITS 12
+#define SH_PAGE_BYTES (UINT64_C(1) << SH_PAGE_BITS)
+
+/* Whole pages that hold so many bytes. */
+static inline uint64_t sh_pages(uint64_t bytes)
+{
+    return (bytes + SH_PAGE_BYTES - 1) >> SH_PAGE_BITS;
+}
+
+struct sh_vm {
+    uint8_t *at;
+    uint64_t bytes;
+};
+
+/* Reserves a range of zeros. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_vm_reserve(uint64_t bytes, struct sh_vm *vm_out);
+/* Unmaps it. A range that was never reserved (all zero) is allowed. */
+void sh_vm_release(struct sh_vm *vm);
+/* Hands whole pages back to the kernel; they read as zeros afterwards. False when the kernel keeps
+ * them resident (locked memory): their content is then unchanged. */
+bool sh_vm_discard(const struct sh_vm *vm, uint64_t offset, uint64_t bytes);
+
+struct sh_budget {
+    _Atomic uint64_t used; /* never above max */
+    uint64_t max;
+};
+
+/* Charges bytes. False, changing nothing, if they would go over the maximum. Any thread. */
+static inline bool sh_budget_charge(struct sh_budget *budget, uint64_t bytes)
+{
+    /* relaxed: a plain counter; it publishes nothing */
+    uint64_t used = atomic_load_explicit(&budget->used, memory_order_relaxed);
+    do {
+        if (bytes > budget->max - used)
+            return false;
+    } while (!atomic_compare_exchange_weak_explicit(&budget->used, &used, used + bytes,
+                                                    memory_order_relaxed, memory_order_relaxed));
+    return true;
+}
+
+static inline void sh_budget_refund(struct sh_budget *budget, uint64_t bytes)
+{
+    atomic_fetch_sub_explicit(&budget->used, bytes, memory_order_relaxed);
+}
+
+#endif

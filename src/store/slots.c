@@ -1,0 +1,167 @@
+#include "store/slots_int.h"
+
+#include "base/assert.h"
+
+/* How many runs of the bin that may or may not be long enough are looked at. */
+#define BIN_PROBES 16
+
+void sh_slots_link(struct sh_alloc *alloc, uint32_t *head, uint32_t slot)
+{
+    struct sh_slot *record = &alloc->slots[slot];
+    record->prev = 0;
+    record->next = *head;
+    if (*head)
+        alloc->slots[*head].prev = slot;
+    *head = slot;
+}
+
+void sh_slots_unlink(struct sh_alloc *alloc, uint32_t *head, uint32_t slot)
+{
+    struct sh_slot *record = &alloc->slots[slot];
+    if (record->prev)
+        alloc->slots[record->prev].next = record->next;
+    else {
+        SH_ASSERT(*head == slot);
+        *head = record->next;
+    }
+    if (record->next)
+        alloc->slots[record->next].prev = record->prev;
+    record->next = 0;
+    record->prev = 0;
+}
+
+static uint32_t *bin_of(struct sh_alloc *alloc, uint32_t run)
+{
+    SH_ASSERT(run > 0);
+    return &alloc->bins[31 - __builtin_clz(run)];
+}
+
+static void run_insert(struct sh_alloc *alloc, uint32_t slot, uint32_t run)
+{
+    struct sh_slot *first = &alloc->slots[slot];
+    struct sh_slot *last = &alloc->slots[slot + run - 1];
+    first->state = SLOT_FREE;
+    last->state = SLOT_FREE;
+    first->run = run;
+    last->run = run;
+    sh_slots_link(alloc, bin_of(alloc, run), slot);
+}
+
+static void run_remove(struct sh_alloc *alloc, uint32_t slot)
+{
+    SH_ASSERT(alloc->slots[slot].state == SLOT_FREE);
+    sh_slots_unlink(alloc, bin_of(alloc, alloc->slots[slot].run), slot);
+}
+
+static uint64_t run_touched(const struct sh_alloc *alloc, uint32_t slot, uint32_t run)
+{
+    uint64_t pages = 0;
+    for (uint32_t i = 0; i < run; i++)
+        pages += alloc->slots[slot + i].touched;
+    return pages;
+}
+
+/* A free run of at least so many slots, out of its bin; 0 when there is none. */
+static uint32_t run_find(struct sh_alloc *alloc, uint32_t run)
+{
+    unsigned bin = 31 - (unsigned)__builtin_clz(run);
+    uint32_t found = alloc->bins[bin];
+    for (unsigned probe = 0; found && alloc->slots[found].run < run; probe++)
+        found = probe < BIN_PROBES ? alloc->slots[found].next : 0;
+    while (!found && ++bin < SH_BINS)
+        found = alloc->bins[bin];
+    if (found)
+        run_remove(alloc, found);
+    return found;
+}
+
+/* Slots that were never used, with their records charged; 0 when there are none left. */
+static uint32_t run_fresh(struct sh_alloc *alloc, uint32_t run)
+{
+    if (run > alloc->slots_max - alloc->slots_high)
+        return 0;
+    uint64_t end = alloc->slots_high + run;
+    uint64_t bytes = sh_pages(end * sizeof(struct sh_slot)) << SH_PAGE_BITS;
+    if (bytes > alloc->record_bytes) {
+        if (!sh_slots_charge(alloc, (bytes - alloc->record_bytes) >> SH_PAGE_BITS))
+            return 0;
+        alloc->record_bytes = bytes;
+    }
+    uint32_t slot = alloc->slots_high;
+    alloc->slots_high = (uint32_t)end;
+    return slot;
+}
+
+uint32_t sh_slots_take(struct sh_alloc *alloc, uint32_t run)
+{
+    SH_ASSERT(run > 0);
+    uint32_t slot = run_find(alloc, run);
+    if (slot) {
+        uint32_t rest = alloc->slots[slot].run - run;
+        if (rest > 0)
+            run_insert(alloc, slot + run, rest);
+        alloc->idle_pages -= run_touched(alloc, slot, run);
+    } else {
+        slot = run_fresh(alloc, run);
+        if (!slot)
+            return 0;
+    }
+    alloc->slots[slot].run = run;
+    return slot;
+}
+
+void sh_slots_give(struct sh_alloc *alloc, uint32_t slot, uint32_t run)
+{
+    SH_ASSERT(slot > 0 && slot + run <= alloc->slots_high);
+    alloc->idle_pages += run_touched(alloc, slot, run);
+    if (alloc->slots[slot - 1].state == SLOT_FREE) {
+        uint32_t before = alloc->slots[slot - 1].run;
+        slot -= before;
+        run += before;
+        run_remove(alloc, slot);
+    }
+    uint32_t after = slot + run;
+    if (after < alloc->slots_high && alloc->slots[after].state == SLOT_FREE) {
+        run += alloc->slots[after].run;
+        run_remove(alloc, after);
+    }
+    run_insert(alloc, slot, run);
+}
+
+bool sh_slots_charge(struct sh_alloc *alloc, uint64_t pages)
+{
+    if (sh_budget_charge(alloc->budget, pages << SH_PAGE_BITS))
+        return true;
+    if (alloc->idle_pages == 0)
+        return false;
+    sh_slots_trim(alloc);
+    return sh_budget_charge(alloc->budget, pages << SH_PAGE_BITS);
+}
+
+/* Hands back what a run has touched; returns the pages that came free. */
+static uint64_t run_trim(struct sh_alloc *alloc, uint32_t slot, uint32_t run)
+{
+    uint64_t pages = run_touched(alloc, slot, run);
+    if (pages == 0)
+        return 0;
+    if (!sh_vm_discard(&alloc->vm, (uint64_t)slot << SH_SLOT_BITS, (uint64_t)run << SH_SLOT_BITS))
+        return 0;
+    for (uint32_t i = 0; i < run; i++)
+        alloc->slots[slot + i].touched = 0;
+    return pages;
+}
+
+void sh_slots_trim(struct sh_alloc *alloc)
+{
+    sh_lock_assert_held(&alloc->lock);
+    if (alloc->idle_pages == 0)
+        return;
+    uint64_t pages = 0;
+    for (unsigned bin = 0; bin < SH_BINS; bin++)
+        for (uint32_t slot = alloc->bins[bin]; slot; slot = alloc->slots[slot].next)
+            pages += run_trim(alloc, slot, alloc->slots[slot].run);
+    SH_ASSERT(pages <= alloc->idle_pages);
+    alloc->idle_pages -= pages;
+    alloc->touched_bytes -= pages << SH_PAGE_BITS;
+    sh_budget_refund(alloc->budget, pages << SH_PAGE_BITS);
+}
