@@ -1,0 +1,431 @@
+/* The world: nodes, events, virtual time, the trace. */
+#include "sim/world.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "sim/world_int.h"
+
+/* Every node's clock begins here, so that negative offsets have room. */
+#define CLOCK_START_NS UINT64_C(1000000000000)
+/* 2026-01-01: wall clocks of a world begin on the same day in every run. */
+#define WALL_START_NS UINT64_C(1767225600000000000)
+/* A step that says it is due and then finds nothing to do is asked again after this. */
+#define OVERDUE_NS 1000
+
+struct node {
+    struct sh_world *world;
+    struct sh_world_node config;
+    struct sh_env env;
+    struct sh_prng random;
+    struct sh_step steps[SH_WORLD_STEPS_MAX];
+    unsigned step_count;
+    bool up;
+    bool paused;
+};
+
+struct event {
+    uint64_t at_ns;
+    uint64_t number; /* in order of their making: ties are broken by it */
+    sh_world_event event;
+    void *arg;
+    uint64_t a;
+    uint64_t b;
+};
+
+struct sh_world {
+    struct sh_world_config config;
+    uint64_t now_ns;
+    uint64_t hash;
+    struct sh_prng order;   /* of steps */
+    struct sh_prng test;    /* for the test */
+    struct sh_prng sources; /* of the nodes' streams */
+    struct sh_sim_net *net;
+    struct event *events; /* a binary heap, the earliest first */
+    size_t event_count;
+    size_t event_room;
+    uint64_t event_number;
+    struct node *nodes[SH_WORLD_NODES_MAX];
+    unsigned node_count;
+    bool in_round;
+};
+
+void *sh_sim_alloc(size_t size)
+{
+    void *got = calloc(1, size ? size : 1);
+    SH_ASSERT(got);
+    return got;
+}
+
+void *sh_sim_realloc(void *old, size_t size)
+{
+    void *got = realloc(old, size ? size : 1);
+    SH_ASSERT(got);
+    return got;
+}
+
+static uint64_t node_now_ns(void *arg)
+{
+    const struct node *node = arg;
+    return CLOCK_START_NS + node->world->now_ns + (uint64_t)node->config.clock_offset_ns;
+}
+
+static uint64_t node_wall_ns(void *arg)
+{
+    const struct node *node = arg;
+    return WALL_START_NS + node->world->now_ns + (uint64_t)node->config.clock_offset_ns;
+}
+
+static void node_fill(void *arg, void *into, size_t size)
+{
+    struct node *node = arg;
+    sh_prng_fill(&node->random, into, size);
+}
+
+struct sh_world *sh_world_create(const struct sh_world_config *config)
+{
+    struct sh_world *world = sh_sim_alloc(sizeof *world);
+    world->config = *config;
+    if (!world->config.step_cost_ns_max)
+        world->config.step_cost_ns_max = 1000;
+    struct sh_prng root = sh_prng_make(sh_mix64(config->seed ^ UINT64_C(0x73686f616c)));
+    world->order = sh_prng_split(&root);
+    world->test = sh_prng_split(&root);
+    world->sources = sh_prng_split(&root);
+    world->net = sh_sim_net_create(world, sh_prng_split(&root), &config->wire);
+    return world;
+}
+
+void sh_world_destroy(struct sh_world *world)
+{
+    if (!world)
+        return;
+    SH_ASSERT(!world->in_round);
+    sh_sim_net_destroy(world->net);
+    for (unsigned i = 0; i < world->node_count; i++) {
+        sh_sim_disk_free(world->nodes[i]->env.disk);
+        free(world->nodes[i]);
+    }
+    free(world->events);
+    free(world);
+}
+
+uint64_t sh_world_now(const struct sh_world *world)
+{
+    return world->now_ns;
+}
+
+struct sh_prng *sh_world_prng(struct sh_world *world)
+{
+    return &world->test;
+}
+
+static struct node *node_of(const struct sh_world *world, unsigned node)
+{
+    SH_ASSERT(node < world->node_count);
+    return world->nodes[node];
+}
+
+const struct sh_env *sh_world_env(const struct sh_world *world, unsigned node)
+{
+    return &node_of(world, node)->env;
+}
+
+bool sh_world_is_up(const struct sh_world *world, unsigned node)
+{
+    return node_of(world, node)->up;
+}
+
+static void node_boot(struct sh_world *world, unsigned number)
+{
+    struct node *node = node_of(world, number);
+    sh_world_trace(world, number, "boot()", 0, 0, (struct sh_bytes){0});
+    node->up = true;
+    if (node->config.boot)
+        node->config.boot(node->config.arg, world, number);
+}
+
+unsigned sh_world_node_add(struct sh_world *world, const struct sh_world_node *config)
+{
+    SH_ASSERT(!world->in_round);
+    SH_ASSERT(world->node_count < SH_WORLD_NODES_MAX);
+    SH_ASSERT(config->clock_offset_ns > -(int64_t)CLOCK_START_NS);
+    unsigned number = world->node_count;
+    struct node *node = sh_sim_alloc(sizeof *node);
+    node->world = world;
+    node->config = *config;
+    node->random = sh_prng_split(&world->sources);
+    node->env.clock = (struct sh_clock){node_now_ns, node_wall_ns, node};
+    node->env.random = (struct sh_random){node_fill, node};
+    node->env.disk =
+        sh_sim_disk_create(world, number, sh_prng_split(&world->sources), &world->config.disk);
+    node->env.wire = sh_sim_net_wire_add(world->net, number);
+    world->nodes[world->node_count++] = node;
+    node_boot(world, number);
+    return number;
+}
+
+void sh_world_step_add(struct sh_world *world, unsigned number, struct sh_step step)
+{
+    struct node *node = node_of(world, number);
+    SH_ASSERT(!world->in_round);
+    SH_ASSERT(node->step_count < SH_WORLD_STEPS_MAX);
+    SH_ASSERT(step.run);
+    node->steps[node->step_count++] = step;
+}
+
+void sh_world_crash(struct sh_world *world, unsigned number)
+{
+    struct node *node = node_of(world, number);
+    SH_ASSERT(!world->in_round);
+    SH_ASSERT(node->up);
+    sh_world_trace(world, number, "crash()", 0, 0, (struct sh_bytes){0});
+    node->up = false;
+    node->paused = false;
+    node->step_count = 0;
+    sh_sim_net_wire_down(world->net, number);
+    sh_sim_disk_crash(node->env.disk);
+    if (node->config.crash)
+        node->config.crash(node->config.arg, world, number);
+}
+
+void sh_world_restart(struct sh_world *world, unsigned number)
+{
+    struct node *node = node_of(world, number);
+    SH_ASSERT(!world->in_round);
+    SH_ASSERT(!node->up);
+    sh_sim_net_wire_up(world->net, number);
+    sh_sim_disk_up(node->env.disk);
+    node_boot(world, number);
+}
+
+void sh_world_pause(struct sh_world *world, unsigned number)
+{
+    SH_ASSERT(!world->in_round);
+    sh_world_trace(world, number, "pause()", 0, 0, (struct sh_bytes){0});
+    node_of(world, number)->paused = true;
+}
+
+void sh_world_resume(struct sh_world *world, unsigned number)
+{
+    SH_ASSERT(!world->in_round);
+    sh_world_trace(world, number, "resume()", 0, 0, (struct sh_bytes){0});
+    node_of(world, number)->paused = false;
+}
+
+void sh_world_partition(struct sh_world *world, uint64_t from_mask, uint64_t to_mask, bool one_way)
+{
+    sh_world_trace(world, SH_WORLD_NOBODY, one_way ? "part one way(from, to)" : "part(from, to)",
+                   from_mask, to_mask, (struct sh_bytes){0});
+    sh_sim_net_partition(world->net, from_mask, to_mask);
+    if (!one_way)
+        sh_sim_net_partition(world->net, to_mask, from_mask);
+}
+
+void sh_world_heal(struct sh_world *world)
+{
+    sh_world_trace(world, SH_WORLD_NOBODY, "heal()", 0, 0, (struct sh_bytes){0});
+    sh_sim_net_heal(world->net);
+}
+
+void sh_world_cut(struct sh_world *world, unsigned a, unsigned b)
+{
+    sh_world_trace(world, SH_WORLD_NOBODY, "cut(node, node)", a, b, (struct sh_bytes){0});
+    sh_sim_net_cut(world->net, a, b);
+}
+
+void sh_world_wire_faults_set(struct sh_world *world, const struct sh_wire_faults *faults)
+{
+    sh_sim_net_faults_set(world->net, faults);
+}
+
+void sh_world_disk_faults_set(struct sh_world *world, const struct sh_disk_faults *faults)
+{
+    for (unsigned i = 0; i < world->node_count; i++)
+        sh_sim_disk_faults_set(world->nodes[i]->env.disk, faults);
+    world->config.disk = *faults;
+}
+
+static bool is_earlier(const struct event *x, const struct event *y)
+{
+    return x->at_ns != y->at_ns ? x->at_ns < y->at_ns : x->number < y->number;
+}
+
+void sh_world_at(struct sh_world *world, uint64_t at_ns, sh_world_event event, void *arg,
+                 uint64_t a, uint64_t b)
+{
+    SH_ASSERT(event);
+    if (world->event_count == world->event_room) {
+        world->event_room = world->event_room ? 2 * world->event_room : 64;
+        world->events = sh_sim_realloc(world->events, world->event_room * sizeof *world->events);
+    }
+    struct event made = {
+        at_ns < world->now_ns ? world->now_ns : at_ns, world->event_number++, event, arg, a, b};
+    size_t at = world->event_count++;
+    while (at > 0 && is_earlier(&made, &world->events[(at - 1) / 2])) {
+        world->events[at] = world->events[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    world->events[at] = made;
+}
+
+static struct event take_earliest(struct sh_world *world)
+{
+    SH_ASSERT(world->event_count > 0);
+    struct event earliest = world->events[0];
+    struct event last = world->events[--world->event_count];
+    size_t at = 0;
+    for (;;) {
+        size_t child = 2 * at + 1;
+        if (child >= world->event_count)
+            break;
+        if (child + 1 < world->event_count &&
+            is_earlier(&world->events[child + 1], &world->events[child]))
+            child++;
+        if (!is_earlier(&world->events[child], &last))
+            break;
+        world->events[at] = world->events[child];
+        at = child;
+    }
+    world->events[at] = last;
+    return earliest;
+}
+
+static void fire_due_events(struct sh_world *world)
+{
+    while (world->event_count && world->events[0].at_ns <= world->now_ns) {
+        struct event event = take_earliest(world);
+        event.event(event.arg, event.a, event.b);
+    }
+}
+
+struct turn {
+    unsigned node;
+    const struct sh_step *step;
+};
+
+/* Every step that could run now, in an order drawn from the seed. */
+static unsigned draw_turns(struct sh_world *world, struct turn *turns)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < world->node_count; i++) {
+        struct node *node = world->nodes[i];
+        if (!node->up || node->paused)
+            continue;
+        for (unsigned k = 0; k < node->step_count; k++)
+            turns[count++] = (struct turn){i, &node->steps[k]};
+    }
+    for (unsigned i = count; i > 1; i--) {
+        unsigned other = (unsigned)sh_prng_below(&world->order, i);
+        struct turn kept = turns[i - 1];
+        turns[i - 1] = turns[other];
+        turns[other] = kept;
+    }
+    return count;
+}
+
+/* Runs each step once, or leaves it out; true if any worked or was left out. */
+static bool run_round(struct sh_world *world)
+{
+    struct turn turns[SH_WORLD_NODES_MAX * SH_WORLD_STEPS_MAX];
+    unsigned count = draw_turns(world, turns);
+    bool busy = false;
+    world->in_round = true;
+    for (unsigned i = 0; i < count; i++) {
+        if (sh_prng_chance(&world->order, world->config.skip_ppm)) {
+            busy = true;
+            continue;
+        }
+        const struct sh_step *step = turns[i].step;
+        unsigned worked = step->run(step->arg);
+        if (!worked)
+            continue;
+        busy = true;
+        world->now_ns += sh_prng_between(&world->order, 1, world->config.step_cost_ns_max);
+        sh_world_trace(world, turns[i].node, step->name ? step->name : "step", worked, 0,
+                       (struct sh_bytes){0});
+    }
+    world->in_round = false;
+    return busy;
+}
+
+/* When a step of the node is due first, in the world's time. */
+static uint64_t node_due_ns(const struct sh_world *world, struct node *node)
+{
+    uint64_t due_ns = SH_NEVER;
+    for (unsigned k = 0; k < node->step_count; k++) {
+        const struct sh_step *step = &node->steps[k];
+        uint64_t due = step->due_ns ? step->due_ns(step->arg) : SH_NEVER;
+        if (due < due_ns)
+            due_ns = due;
+    }
+    if (due_ns == SH_NEVER)
+        return SH_NEVER;
+    uint64_t node_now = node_now_ns(node);
+    return due_ns > node_now ? world->now_ns + (due_ns - node_now) : world->now_ns;
+}
+
+/* No step found work: time jumps to where there may be some, at most to the deadline. */
+static void advance(struct sh_world *world, uint64_t deadline_ns)
+{
+    uint64_t due_ns = SH_NEVER;
+    for (unsigned i = 0; i < world->node_count; i++) {
+        struct node *node = world->nodes[i];
+        uint64_t node_due = node->up && !node->paused ? node_due_ns(world, node) : SH_NEVER;
+        if (node_due < due_ns)
+            due_ns = node_due;
+    }
+    if (due_ns <= world->now_ns)
+        due_ns = world->now_ns + OVERDUE_NS;
+    if (world->event_count && world->events[0].at_ns < due_ns)
+        due_ns = world->events[0].at_ns;
+    if (due_ns > deadline_ns)
+        due_ns = deadline_ns;
+    if (due_ns > world->now_ns)
+        world->now_ns = due_ns;
+}
+
+bool sh_world_run_until(struct sh_world *world, bool (*predicate)(void *arg), void *arg,
+                        uint64_t deadline_ns)
+{
+    SH_ASSERT(!world->in_round);
+    for (;;) {
+        if (predicate && predicate(arg))
+            return true;
+        if (world->now_ns >= deadline_ns)
+            return false;
+        fire_due_events(world);
+        if (run_round(world))
+            /* Left-out steps cost time too, or a world of nothing else would stand still. */
+            world->now_ns += 1;
+        else
+            advance(world, deadline_ns);
+    }
+}
+
+void sh_world_trace(struct sh_world *world, unsigned node, const char *kind, uint64_t a, uint64_t b,
+                    struct sh_bytes bytes)
+{
+    uint64_t bytes_hash = bytes.size ? sh_hash64(bytes, 0) : 0;
+    uint64_t parts[] = {world->now_ns, node, sh_hash64(sh_bytes_text(kind), 0), a, b, bytes_hash};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        world->hash = sh_mix64(world->hash * UINT64_C(0x9e3779b97f4a7c15) + parts[i]);
+    if (!world->config.trace)
+        return;
+    fprintf(world->config.trace, "%14.6f ms  ", (double)world->now_ns / 1e6);
+    if (node == SH_WORLD_NOBODY)
+        fprintf(world->config.trace, "world   ");
+    else
+        fprintf(world->config.trace, "node%-4u", node);
+    fprintf(world->config.trace, "%-28s %" PRIu64 " %" PRIu64, kind, a, b);
+    if (bytes.size)
+        fprintf(world->config.trace, "  #%016" PRIx64, bytes_hash);
+    fputc('\n', world->config.trace);
+}
+
+uint64_t sh_world_trace_hash(const struct sh_world *world)
+{
+    return world->hash;
+}

@@ -1,0 +1,35 @@
+/* What the parts of the simulator know of each other. */
+#ifndef SIM_WORLD_INT_H
+#define SIM_WORLD_INT_H
+
+#include "sim/world.h"
+
+/* sim/wire.c: the network of a world, and a wire for each node. */
+struct sh_sim_net;
+struct sh_sim_net *sh_sim_net_create(struct sh_world *world, struct sh_prng prng,
+                                     const struct sh_wire_faults *faults);
+void sh_sim_net_destroy(struct sh_sim_net *net);
+void sh_sim_net_faults_set(struct sh_sim_net *net, const struct sh_wire_faults *faults);
+struct sh_wire *sh_sim_net_wire_add(struct sh_sim_net *net, unsigned node);
+/* Takes a node's wire down with all its links, as a crash does, and brings it up again, empty. */
+void sh_sim_net_wire_down(struct sh_sim_net *net, unsigned node);
+void sh_sim_net_wire_up(struct sh_sim_net *net, unsigned node);
+void sh_sim_net_partition(struct sh_sim_net *net, uint64_t from_mask, uint64_t to_mask);
+void sh_sim_net_heal(struct sh_sim_net *net);
+void sh_sim_net_cut(struct sh_sim_net *net, unsigned a, unsigned b);
+
+/* sim/disk.c */
+struct sh_disk *sh_sim_disk_create(struct sh_world *world, unsigned node, struct sh_prng prng,
+                                   const struct sh_disk_faults *faults);
+void sh_sim_disk_free(struct sh_disk *disk);
+void sh_sim_disk_faults_set(struct sh_disk *disk, const struct sh_disk_faults *faults);
+/* Loses what was not synced, forgets what is in flight and every open file. */
+void sh_sim_disk_crash(struct sh_disk *disk);
+/* The disk takes calls again. */
+void sh_sim_disk_up(struct sh_disk *disk);
+
+/* malloc and realloc that assert. */
+void *sh_sim_alloc(size_t size);
+void *sh_sim_realloc(void *old, size_t size);
+
+#endif
