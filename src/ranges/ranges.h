@@ -43,8 +43,8 @@ void sh_ranges_destroy(struct sh_ranges *ranges);
  * change nothing. */
 SHOAL_NODISCARD enum shoal_err sh_ranges_set(struct sh_ranges *ranges, shoal_cid first,
                                              shoal_cid last, uint64_t value);
-/* Takes the IDs first to last out, as far as they are in. May split a range, hence ELIMIT and
- * ENOMEM, which change nothing. */
+/* Takes the IDs first to last out, as far as they are in. ELIMIT and ENOMEM change nothing, and
+ * come only if the range that holds `last` goes on behind it: taking whole ranges can't fail. */
 SHOAL_NODISCARD enum shoal_err sh_ranges_remove(struct sh_ranges *ranges, shoal_cid first,
                                                 shoal_cid last);
 
