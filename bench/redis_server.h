@@ -1,0 +1,13 @@
+/* A Redis server for the time of a run. */
+#ifndef SH_BENCH_REDIS_SERVER_H
+#define SH_BENCH_REDIS_SERVER_H
+
+#include "bench/child.h"
+
+/* Starts redis-server from PATH on a free port, without snapshots or append-only file, as side 1,
+ * and waits until it answers. Stop it with sh_child_stop. ENONAME: not installed. EUNREACHABLE: it
+ * ends, or does not answer within half a minute. */
+SHOAL_NODISCARD enum shoal_err sh_redis_server_start(enum sh_placement placement,
+                                                     struct sh_child *server_out);
+
+#endif
