@@ -94,6 +94,23 @@ static bool run_touch(struct sh_alloc *alloc, uint32_t slot, uint32_t run, uint6
     return true;
 }
 
+/* Hands back what the last slot of a large chunk once touched and the chunk does not need: nobody
+ * else could use it as long as the chunk lives. */
+static void tail_discard(struct sh_alloc *alloc, uint32_t slot, uint32_t run, uint64_t run_pages)
+{
+    struct sh_slot *last = &alloc->slots[slot + run - 1];
+    uint32_t needs = sh_slot_needs(run_pages, run - 1);
+    if (last->touched <= needs)
+        return;
+    uint64_t at = ((uint64_t)(slot + run - 1) << SH_SLOT_BITS) + needs * SH_PAGE_BYTES;
+    uint64_t bytes = (last->touched - needs) * SH_PAGE_BYTES;
+    if (!sh_vm_discard(&alloc->vm, at, bytes))
+        return;
+    last->touched = (uint8_t)needs;
+    alloc->touched_bytes -= bytes;
+    sh_budget_refund(alloc->budget, bytes);
+}
+
 static uint64_t large_take(struct sh_alloc *alloc, uint32_t size)
 {
     uint32_t run = large_run(size);
@@ -103,6 +120,7 @@ static uint64_t large_take(struct sh_alloc *alloc, uint32_t size)
     /* The states come first: charging may trim free runs, which must not find this one. */
     alloc->slots[slot + run - 1].state = SLOT_LARGE_END;
     alloc->slots[slot].state = SLOT_LARGE;
+    tail_discard(alloc, slot, run, sh_pages(size));
     if (!run_touch(alloc, slot, run, sh_pages(size))) {
         sh_slots_give(alloc, slot, run);
         return 0;
