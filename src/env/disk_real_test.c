@@ -1,0 +1,353 @@
+/* The real disk, on io_uring and on its synchronous path, with and without O_DIRECT. */
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "env/disk.h"
+#include "env/disk_int.h"
+
+#define BLOCK_BYTES 4096
+#define BLOCKS 64
+#define FOLDER_BYTES 256
+
+struct variant {
+    bool uring;
+    bool direct;
+};
+
+static char root[FOLDER_BYTES];
+
+static int make_root(void **state)
+{
+    (void)state;
+    const char *base = getenv("TMPDIR");
+    snprintf(root, sizeof root, "%s/shoal-disk-XXXXXX", base ? base : "/tmp");
+    return mkdtemp(root) ? 0 : -1;
+}
+
+static int remove_root(void **state)
+{
+    (void)state;
+    char path[FOLDER_BYTES + 32];
+    snprintf(path, sizeof path, "%s/a/b", root);
+    rmdir(path);
+    snprintf(path, sizeof path, "%s/a", root);
+    rmdir(path);
+    return rmdir(root);
+}
+
+static void count_done(struct sh_disk_op *op)
+{
+    ++*(unsigned *)op->arg;
+}
+
+/* Submits an operation and waits until it is done. */
+static void run_op(struct sh_disk *disk, struct sh_disk_op *op)
+{
+    unsigned done = 0;
+    op->done = count_done;
+    op->arg = &done;
+    assert_int_equal(sh_disk_submit(disk, op), SHOAL_OK);
+    while (!done)
+        (void)sh_disk_poll(disk, true);
+    assert_int_equal(done, 1);
+}
+
+static struct sh_disk *open_disk(const struct variant *variant)
+{
+    char folder[FOLDER_BYTES + 32];
+    snprintf(folder, sizeof folder, "%s/a/b", root);
+    struct sh_disk *disk;
+    assert_int_equal(sh_real_disk_create_as(folder, variant->direct, variant->uring, &disk),
+                     SHOAL_OK);
+    if (!variant->uring)
+        assert_false(sh_real_disk_has_uring(disk));
+    return disk;
+}
+
+static uint8_t *make_blocks(size_t count)
+{
+    void *blocks = aligned_alloc(BLOCK_BYTES, count * BLOCK_BYTES);
+    assert_non_null(blocks);
+    return blocks;
+}
+
+/* More operations than may be in flight, of which each block is written, synced and read back. */
+static void many_writes_are_read_back(void **state)
+{
+    struct sh_disk *disk = open_disk(*state);
+    int file;
+    assert_int_equal(sh_disk_open(disk, "blocks", true, &file), SHOAL_OK);
+    uint8_t *blocks = make_blocks(BLOCKS);
+    uint8_t *back = make_blocks(BLOCKS);
+    struct sh_disk_op ops[4 * BLOCKS];
+    unsigned done = 0;
+    unsigned submitted = 0;
+    unsigned refused = 0;
+    for (size_t i = 0; i < BLOCKS * BLOCK_BYTES; i++)
+        blocks[i] = (uint8_t)(i * 7 + i / BLOCK_BYTES);
+    while (submitted < 4 * BLOCKS) {
+        size_t at = (size_t)(submitted % BLOCKS) * BLOCK_BYTES;
+        ops[submitted] = (struct sh_disk_op){.kind = SH_DISK_WRITE,
+                                             .file = file,
+                                             .offset = at,
+                                             .data = blocks + at,
+                                             .size = BLOCK_BYTES,
+                                             .done = count_done,
+                                             .arg = &done};
+        enum shoal_err err = sh_disk_submit(disk, &ops[submitted]);
+        if (err == SHOAL_EAGAIN) {
+            refused++;
+            (void)sh_disk_poll(disk, true);
+            continue;
+        }
+        assert_int_equal(err, SHOAL_OK);
+        submitted++;
+    }
+    while (done < submitted)
+        assert_true(sh_disk_poll(disk, true) > 0);
+    assert_int_equal(sh_disk_poll(disk, true), 0);
+    assert_true(refused > 0);
+    for (unsigned i = 0; i < submitted; i++) {
+        assert_int_equal(ops[i].err, SHOAL_OK);
+        assert_int_equal(ops[i].done_bytes, BLOCK_BYTES);
+    }
+    run_op(disk, &(struct sh_disk_op){.kind = SH_DISK_SYNC, .file = file});
+    run_op(disk, &(struct sh_disk_op){.kind = SH_DISK_SYNC_DIR});
+    struct sh_disk_op read = {
+        .kind = SH_DISK_READ, .file = file, .data = back, .size = BLOCKS * BLOCK_BYTES};
+    run_op(disk, &read);
+    assert_int_equal(read.err, SHOAL_OK);
+    assert_int_equal(read.done_bytes, BLOCKS * BLOCK_BYTES);
+    assert_memory_equal(back, blocks, BLOCKS * BLOCK_BYTES);
+    disk->ops->close(disk, file);
+    assert_int_equal(disk->ops->remove(disk, "blocks"), SHOAL_OK);
+    free(blocks);
+    free(back);
+    disk->ops->destroy(disk);
+}
+
+static void reads_end_with_the_file(void **state)
+{
+    struct sh_disk *disk = open_disk(*state);
+    int file;
+    assert_int_equal(sh_disk_open(disk, "short", true, &file), SHOAL_OK);
+    uint8_t *blocks = make_blocks(4);
+    memset(blocks, 0x5a, 4 * BLOCK_BYTES);
+    struct sh_disk_op op = {
+        .kind = SH_DISK_WRITE, .file = file, .data = blocks, .size = BLOCK_BYTES};
+    run_op(disk, &op);
+    assert_int_equal(op.err, SHOAL_OK);
+    op = (struct sh_disk_op){
+        .kind = SH_DISK_READ, .file = file, .data = blocks, .size = 4 * BLOCK_BYTES};
+    run_op(disk, &op);
+    assert_int_equal(op.err, SHOAL_OK);
+    assert_int_equal(op.done_bytes, BLOCK_BYTES);
+    op = (struct sh_disk_op){.kind = SH_DISK_READ,
+                             .file = file,
+                             .offset = 8 * BLOCK_BYTES,
+                             .data = blocks,
+                             .size = BLOCK_BYTES};
+    run_op(disk, &op);
+    assert_int_equal(op.err, SHOAL_OK);
+    assert_int_equal(op.done_bytes, 0);
+    uint64_t bytes;
+    assert_int_equal(disk->ops->size(disk, file, &bytes), SHOAL_OK);
+    assert_int_equal(bytes, BLOCK_BYTES);
+    disk->ops->close(disk, file);
+    assert_int_equal(disk->ops->remove(disk, "short"), SHOAL_OK);
+    free(blocks);
+    disk->ops->destroy(disk);
+}
+
+static void names_open_rename_and_vanish(void **state)
+{
+    struct sh_disk *disk = open_disk(*state);
+    int file;
+    assert_int_equal(sh_disk_open(disk, "none", false, &file), SHOAL_ENONAME);
+    assert_int_equal(sh_disk_open(disk, "up/there", true, &file), SHOAL_EINVAL);
+    assert_int_equal(sh_disk_open(disk, "..", true, &file), SHOAL_EINVAL);
+    assert_int_equal(sh_disk_open(disk, "", true, &file), SHOAL_EINVAL);
+    assert_int_equal(disk->ops->rename(disk, "none", "some"), SHOAL_ENONAME);
+    assert_int_equal(disk->ops->remove(disk, "none"), SHOAL_ENONAME);
+    int other;
+    assert_int_equal(sh_disk_open(disk, "first", true, &file), SHOAL_OK);
+    assert_int_equal(sh_disk_open(disk, "second", true, &other), SHOAL_OK);
+    assert_int_equal(disk->ops->rename(disk, "first", "second"), SHOAL_OK);
+    disk->ops->close(disk, file);
+    disk->ops->close(disk, other);
+    assert_int_equal(sh_disk_open(disk, "first", false, &file), SHOAL_ENONAME);
+    assert_int_equal(sh_disk_open(disk, "second", false, &file), SHOAL_OK);
+    disk->ops->close(disk, file);
+    assert_int_equal(disk->ops->remove(disk, "second"), SHOAL_OK);
+    disk->ops->destroy(disk);
+}
+
+/* A done that submits again must not keep poll going, and destroy waits for what is in flight. */
+struct chain {
+    struct sh_disk *disk;
+    struct sh_disk_op op;
+    unsigned done;
+};
+
+static void chain_done(struct sh_disk_op *op)
+{
+    struct chain *chain = op->arg;
+    chain->done++;
+    assert_int_equal(sh_disk_submit(chain->disk, op), SHOAL_OK);
+}
+
+static void done_may_submit_again(void **state)
+{
+    struct sh_disk *disk = open_disk(*state);
+    struct chain chain = {.disk = disk};
+    chain.op = (struct sh_disk_op){.kind = SH_DISK_SYNC_DIR, .done = chain_done, .arg = &chain};
+    assert_int_equal(sh_disk_submit(disk, &chain.op), SHOAL_OK);
+    for (unsigned i = 1; i <= 5; i++) {
+        assert_int_equal(sh_disk_poll(disk, true), 1);
+        assert_int_equal(chain.done, i);
+    }
+    disk->ops->destroy(disk);
+    assert_int_equal(chain.done, 5);
+}
+
+/* Failures of the device reach the operation: a size limit stands in for a full or broken one. */
+static void failed_writes_say_so(void **state)
+{
+    const struct variant *variant = *state;
+    struct sh_disk *disk = open_disk(variant);
+    int file;
+    assert_int_equal(sh_disk_open(disk, "limited", true, &file), SHOAL_OK);
+    uint8_t *block = make_blocks(1);
+    memset(block, 1, BLOCK_BYTES);
+    struct sh_disk_op op = {.kind = SH_DISK_WRITE,
+                            .file = file,
+                            .offset = UINT64_C(1) << 62, /* beyond any file system's limit */
+                            .data = block,
+                            .size = BLOCK_BYTES};
+    run_op(disk, &op);
+    assert_true(op.err == SHOAL_EIO || op.err == SHOAL_ENOSPC);
+    assert_int_equal(op.done_bytes, 0);
+    disk->ops->close(disk, file);
+    assert_int_equal(disk->ops->remove(disk, "limited"), SHOAL_OK);
+    free(block);
+    disk->ops->destroy(disk);
+}
+
+static void folder_must_be_a_folder(void **state)
+{
+    (void)state;
+    char path[FOLDER_BYTES + 32];
+    snprintf(path, sizeof path, "%s/plain", root);
+    int file = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    assert_true(file >= 0);
+    close(file);
+    struct sh_disk *disk;
+    assert_int_equal(sh_real_disk_create(path, false, &disk), SHOAL_EIO);
+    char below[FOLDER_BYTES + 64];
+    snprintf(below, sizeof below, "%s/below", path);
+    assert_int_equal(sh_real_disk_create(below, false, &disk), SHOAL_EIO);
+    assert_int_equal(unlink(path), 0);
+}
+
+/* Makes the kernel refuse io_uring_setup to this process, as a container's filter does. */
+static bool refuse_uring(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = sizeof filter / sizeof filter[0], .filter = filter};
+    return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
+           !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+/* Runs in a process of its own, which keeps the filter; tells its result by its exit status. */
+static int use_disk_refused(void)
+{
+    if (!refuse_uring())
+        return 77;
+    struct sh_disk *disk;
+    char folder[FOLDER_BYTES + 32];
+    snprintf(folder, sizeof folder, "%s/a", root);
+    if (sh_real_disk_create(folder, false, &disk) || sh_real_disk_has_uring(disk))
+        return 1;
+    int file;
+    unsigned done = 0;
+    char bytes[] = "refused";
+    struct sh_disk_op op = {.kind = SH_DISK_WRITE,
+                            .data = bytes,
+                            .size = sizeof bytes,
+                            .done = count_done,
+                            .arg = &done};
+    if (sh_disk_open(disk, "refused", true, &file))
+        return 2;
+    op.file = file;
+    if (sh_disk_submit(disk, &op) || done || sh_disk_poll(disk, false) != 1 || done != 1)
+        return 3;
+    if (op.err || op.done_bytes != sizeof bytes)
+        return 4;
+    disk->ops->close(disk, file);
+    if (disk->ops->remove(disk, "refused"))
+        return 5;
+    disk->ops->destroy(disk);
+    return 0;
+}
+
+static void refused_uring_falls_back(void **state)
+{
+    (void)state;
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(use_disk_refused());
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77)
+        skip(); /* no seccomp here; the synchronous path is tested above all the same */
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static struct variant uring_cached = {.uring = true};
+static struct variant uring_direct = {.uring = true, .direct = true};
+static struct variant sync_cached;
+static struct variant sync_direct = {.direct = true};
+
+#define VARIANTS(test)                                                                             \
+    {#test " uring cached", test, NULL, NULL, &uring_cached},                                      \
+        {#test " uring direct", test, NULL, NULL, &uring_direct},                                  \
+        {#test " sync cached", test, NULL, NULL, &sync_cached},                                    \
+    {                                                                                              \
+#test " sync direct", test, NULL, NULL, &sync_direct                                       \
+    }
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        VARIANTS(many_writes_are_read_back),
+        VARIANTS(reads_end_with_the_file),
+        VARIANTS(names_open_rename_and_vanish),
+        VARIANTS(done_may_submit_again),
+        VARIANTS(failed_writes_say_so),
+        cmocka_unit_test(folder_must_be_a_folder),
+        cmocka_unit_test(refused_uring_falls_back),
+    };
+    return cmocka_run_group_tests(tests, make_root, remove_root);
+}
