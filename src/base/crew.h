@@ -3,20 +3,23 @@
  * A step is a function that does a bounded amount of ready work and returns how much it did. It
  * never blocks. A crew deals its steps to threads as its owner says; each thread runs its steps
  * round after round, and when a round finds no work it spins, yields, parks for tens of
- * microseconds, and after a second of silence sleeps until woken (or until the earliest time that
- * one of its steps is due). Where threads outnumber cores it does not spin.
+ * microseconds, and after at most a second of silence sleeps until woken (or until the earliest
+ * time that one of its steps is due). Where threads outnumber cores it does not spin.
  *
  *       work published            thread finds nothing
  *   [running] <--------- [spin] -> [yield] -> [park x us, again and again] -> [sleep]
  *        ^------------------------- sh_crew_wake ------------------------------'
  *
- * No wake-up is lost: who publishes work calls sh_crew_wake after it; a thread that is about to
- * sleep says so first and then looks at its steps once more (both sides sequentially consistent).
+ * No wake-up is lost: who publishes work calls sh_crew_wake after it, which leaves a note in one
+ * atomic word; a thread goes to sleep by a swap of that same word which fails while a note is
+ * there, and runs a round after it removed one. crew_int.h has the argument. The caller's own
+ * stores need no particular order.
  *
  * Lending: an application thread that waits for something a crew thread will bring about runs that
  * thread's steps itself while nobody else does (sh_crew_wait), so that a program with one thread
  * pays for no hand-over. Only one thread at a time runs a crew thread's steps: the one that holds
- * its baton.
+ * its baton. While lenders come and go, the crew's own thread stands by; it takes over when none
+ * has been there for 2 to 4 ms, or when it is woken. docs/crews.md has the costs.
  */
 #ifndef SH_BASE_CREW_H
 #define SH_BASE_CREW_H
@@ -32,6 +35,7 @@
 #define SH_NEVER UINT64_MAX
 
 struct sh_crew;
+struct sh_crew_lane; /* one of its threads (crew_int.h) */
 
 struct sh_step {
     const char *name;
@@ -44,23 +48,30 @@ struct sh_step {
 };
 
 /* Where a crew thread waits, when its steps have sources of their own such as sockets. Without
- * one a thread waits on a futex. */
+ * one a thread waits on a futex. Timeouts need a resolution of microseconds (epoll_pwait2, not
+ * epoll_wait); 0 only looks, SH_NEVER waits without limit. Returning early does no harm. */
 struct sh_parker {
     /* Waits until something is ready for the steps, or wake was called, or the time is over; may
-     * gather what it found for the next round. Called by the baton's holder only. */
+     * gather what it found for the next round; consumes wakes. Called by the baton's holder only,
+     * never from within a step. */
     void (*wait)(void *arg, uint64_t timeout_ns);
     /* Returns when wait would have, but touches nothing: for a thread that parks without the
-     * baton. Any thread. */
+     * baton, maybe while another is in wait. Called by the crew's own thread, in crews that lend
+     * (elsewhere it may be NULL). */
     void (*watch)(void *arg, uint64_t timeout_ns);
-    /* Makes the current wait and watch return, or the next ones. Any thread. */
+    /* Makes the current wait and watch return, or the next ones, until a wait has consumed it. Any
+     * thread, also from within steps. */
     void (*wake)(void *arg);
     void *arg;
 };
 
 struct sh_idle_policy {
-    uint64_t spin_ns;    /* spin this long after the last work; SH_NEVER: spin for ever */
-    uint64_t park_ns;    /* then park this long at a time; 0: go to sleep at once */
-    uint64_t silence_ns; /* sleep until woken after this long without work */
+    uint64_t spin_ns; /* spin this long after the last work; SH_NEVER: spin for ever */
+    uint64_t park_ns; /* then park this long at a time; 0: go to sleep at once */
+    /* Sleep until woken after this long without work; sooner, down to 1/1024 of it, where the
+     * thread has been in use for less than this since it last slept, so that a heartbeat twice a
+     * second does not keep it parking for ever. */
+    uint64_t silence_ns;
 };
 
 struct sh_crew_config {
@@ -72,7 +83,9 @@ struct sh_crew_config {
     uint64_t (*now_ns)(void *arg); /* the clock of due_ns and of deadlines */
     void *now_arg;
     /* NULL, or: true while something that nobody may be waiting for is under way (asynchronous
-     * calls): then a lender that leaves wakes the crew's own thread. */
+     * calls): then a lender that leaves, and sh_crew_wake, wake the crew's own thread even while
+     * it stands by. Any thread; no more than a few loads. Without it a wake by an application
+     * thread that then does not wait may be seen as late as 4 ms after the last lender left. */
     bool (*busy)(void *arg);
     void *busy_arg;
 };
@@ -93,13 +106,16 @@ SHOAL_NODISCARD enum shoal_err sh_crew_start(struct sh_crew *crew);
  * within a step. */
 void sh_crew_stop(struct sh_crew *crew);
 
-/* Says that there may be work for a thread's steps. Call it after the work is visible. Cheap
- * (a fence and a load) unless the thread sleeps. Any thread, also from within steps. */
+/* Says that there may be work for a thread's steps. Call it after the work is written. Cheap (one
+ * read-modify-write) unless the thread sleeps; a thread in a park of up to 200 us is left to wake
+ * by itself. Any thread, also from within steps. Not concurrently with sh_crew_destroy. */
 void sh_crew_wake(struct sh_crew *crew, unsigned thread);
 
-/* What an application thread waits for. Zero-initialize; reuse only after it was done. */
+/* What an application thread waits for. Zero-initialize, also to use it again after it was done.
+ * One thread at a time waits for it, always with the same crew thread. */
 struct sh_waiter {
     _Atomic uint32_t state;
+    struct sh_crew_lane *_Atomic lane; /* the crew thread whose steps its thread runs */
 };
 
 /* Completes a waiter, once. Called from steps (or any thread); everything written before it is
@@ -108,9 +124,10 @@ struct sh_waiter {
 void sh_waiter_complete(struct sh_waiter *waiter);
 bool sh_waiter_done(const struct sh_waiter *waiter);
 
-/* Waits until the waiter is done (true) or the clock reaches deadline_ns (false), running the
- * thread's steps when nobody else does and the crew lends. Application threads only: never from
- * within a step. */
+/* Waits until the waiter is done (true) or the clock reaches deadline_ns (false: still pending, and
+ * may be waited for again), running the thread's steps when nobody else does and the crew lends.
+ * Application threads only: never from within a step. A thread that parks here has its timer slack
+ * set to 1 ns (PR_SET_TIMERSLACK), once. */
 bool sh_crew_wait(struct sh_crew *crew, unsigned thread, struct sh_waiter *waiter,
                   uint64_t deadline_ns);
 
