@@ -41,12 +41,16 @@ SHOAL_NODISCARD enum shoal_err sh_options_init(struct sh_options *options);
 void sh_options_destroy(struct sh_options *options);
 
 /* Sets one option from text, e.g. ("ring_bytes", "4MiB"). `source` names where it comes from in
- * the error ("flag --ring-bytes"). EOPTION, EPARSE, ERANGE; *options is unchanged on failure. */
+ * the error ("flag --ring-bytes"). EOPTION, EPARSE, ERANGE, ENOMEM; *options is unchanged on
+ * failure. Every failure of this and the functions below fills *error_out. */
 SHOAL_NODISCARD enum shoal_err sh_options_set(struct sh_options *options, const char *name,
                                               const char *value, const char *source,
                                               struct sh_options_error *error_out);
 
-/* Reads a JSON object of options from a file. EIO, EPARSE (line and column), EOPTION, ERANGE. */
+/* Reads a JSON object of options from a file of at most 1 MiB: keys are the options' names; values
+ * are numbers or texts ("4MiB"), texts, true or false, arrays of texts. EIO, EPARSE (line and
+ * column), EOPTION, ERANGE, ENOMEM. After a failure in this or a function below, options that came
+ * before the wrong one have been set. */
 SHOAL_NODISCARD enum shoal_err sh_options_read_file(struct sh_options *options, const char *path,
                                                     struct sh_options_error *error_out);
 
@@ -57,14 +61,15 @@ SHOAL_NODISCARD enum shoal_err sh_options_read_env(struct sh_options *options, c
 
 /* Takes every flag that is an option (--name VALUE, --name=VALUE; booleans also --name, --no-name)
  * out of argv and shortens it (argc_inout); other words stay in order, and everything after "--"
- * is left alone. An unknown flag is left for the caller. */
+ * is left alone. An unknown flag is left for the caller. After a failure argv is unchanged. */
 SHOAL_NODISCARD enum shoal_err sh_options_read_flags(struct sh_options *options, int *argc_inout,
                                                      char **argv,
                                                      struct sh_options_error *error_out);
 
-/* File (--config PATH or SHOAL_CONFIG, if given), environment, flags, and then the checks that
- * concern several options at once (roles known, listen parsable, loopback only without a secret,
- * log levels known). */
+/* File (--config PATH or SHOAL_CONFIG, if given; --config is taken out of argv), environment,
+ * flags, and then the checks that concern an option's meaning or several options at once (roles
+ * known, addresses parsable, loopback only without a secret, log format and levels known,
+ * failure_ns over heartbeat_ns: EPARSE, EADDRESS or ERANGE). */
 SHOAL_NODISCARD enum shoal_err sh_options_load(struct sh_options *options, int *argc_inout,
                                                char **argv, char *const *env,
                                                struct sh_options_error *error_out);
@@ -73,8 +78,9 @@ SHOAL_NODISCARD enum shoal_err sh_options_load(struct sh_options *options, int *
 SHOAL_NODISCARD enum shoal_err sh_options_check(const struct sh_options *options,
                                                 struct sh_options_error *error_out);
 
-/* The nearest known option name to a wrong one (edit distance, at most a third of its length), or
- * NULL. The same for a caller's own words (commands, cases). */
+/* The nearest known option name to a wrong one (insertions, deletions, changed letters and swapped
+ * neighbours, at most a third of its length of them; '-' counts as '_'), or NULL. The same for a
+ * caller's own words (commands, cases), as they are. */
 const char *sh_options_nearest(const char *name);
 const char *sh_nearest_word(const char *word, const char *const *known, size_t known_count);
 
@@ -87,9 +93,20 @@ void sh_options_print_markdown(FILE *out);
 /* docs/errors.md, whole: from shoal/err.def. */
 void sh_errors_print_markdown(FILE *out);
 
-/* Parses "4MiB" or "1.5s" style numbers for an option's unit ("bytes", "ns" or ""). EPARSE,
- * ERANGE on overflow. */
+/* Parses "4MiB" or "1.5s" style numbers for an option's unit ("bytes", "ns" or ""): digits, for
+ * bytes and times also a fraction (what is then less than one byte or nanosecond is cut off), and
+ * without a blank a suffix: B, KiB, MiB, GiB, TiB; ns, us, ms, s, min. None means bytes or
+ * nanoseconds. EPARSE, ERANGE on overflow. */
 SHOAL_NODISCARD enum shoal_err sh_number_parse(const char *text, const char *unit,
                                                uint64_t *value_out);
+
+/* Writes a number in the largest of those units in which it is whole, e.g. "64MiB" or "1500ms",
+ * so that sh_number_parse gives it back. Returns text_out. */
+#define SH_NUMBER_TEXT_MAX 32
+const char *sh_number_format(uint64_t value, const char *unit, char text_out[SH_NUMBER_TEXT_MAX]);
+
+/* What may follow the digits for a unit, for a sentence: "B, KiB, MiB, GiB or TiB"; NULL: nothing.
+ */
+const char *sh_number_suffixes(const char *unit);
 
 #endif

@@ -1,0 +1,175 @@
+/* The checks that concern an option's meaning, or several options at once. */
+#include "base/options.h"
+
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/options_int.h"
+
+#define HOST_MAX 253 /* a domain name's most bytes */
+
+struct address {
+    char host[HOST_MAX + 1]; /* without brackets */
+    unsigned port;
+};
+
+static bool parse_port(const char *text, unsigned *port_out)
+{
+    uint64_t port = 0;
+    if (sh_number_parse(text, "", &port) != SHOAL_OK || port > 65535 || strlen(text) > 5)
+        return false;
+    *port_out = (unsigned)port;
+    return true;
+}
+
+/* HOST:PORT, where HOST is a name, an IPv4 address or an IPv6 address in brackets. */
+static bool parse_address(const char *text, struct address *address_out)
+{
+    const char *colon = strrchr(text, ':');
+    if (!colon || !parse_port(colon + 1, &address_out->port))
+        return false;
+    bool bracketed = *text == '[' && colon > text + 1 && colon[-1] == ']';
+    const char *host = text + bracketed;
+    size_t size = (size_t)(colon - host) - bracketed;
+    if (size == 0 || size > HOST_MAX)
+        return false;
+    memcpy(address_out->host, host, size);
+    address_out->host[size] = '\0';
+    struct in6_addr ipv6;
+    if (bracketed)
+        return inet_pton(AF_INET6, address_out->host, &ipv6) == 1;
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    return strspn(address_out->host, allowed) == size;
+}
+
+static bool is_loopback(const char *host)
+{
+    struct in_addr ipv4;
+    struct in6_addr ipv6;
+    if (inet_pton(AF_INET, host, &ipv4) == 1)
+        return ntohl(ipv4.s_addr) >> 24 == 127;
+    if (inet_pton(AF_INET6, host, &ipv6) == 1)
+        return IN6_IS_ADDR_LOOPBACK(&ipv6);
+    return strcmp(host, "localhost") == 0;
+}
+
+static enum shoal_err check_listen(const struct sh_options *options,
+                                   struct sh_options_error *error_out)
+{
+    char quoted[SH_OPTION_QUOTE_MAX];
+    struct address address;
+    sh_option_quote(options->listen, quoted);
+    if (!parse_address(options->listen, &address)) {
+        sh_option_error(error_out, "option listen",
+                        "%s is not an address: write HOST:PORT, for example 127.0.0.1:4100",
+                        quoted);
+        return SHOAL_EADDRESS;
+    }
+    if (*options->secret_file == '\0' && !is_loopback(address.host)) {
+        sh_option_error(error_out, "option listen",
+                        "%s is not a loopback address: others than 127.0.0.1, [::1] and localhost "
+                        "need a cluster secret (option secret_file)",
+                        quoted);
+        return SHOAL_EADDRESS;
+    }
+    return SHOAL_OK;
+}
+
+static enum shoal_err check_peers(const struct sh_list *list, const char *source,
+                                  struct sh_options_error *error_out)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        char quoted[SH_OPTION_QUOTE_MAX];
+        struct address address;
+        if (parse_address(list->items[i], &address) && address.port != 0)
+            continue;
+        sh_option_error(error_out, source,
+                        "%s is not an address to connect to: write HOST:PORT, for example "
+                        "127.0.0.1:4100",
+                        sh_option_quote(list->items[i], quoted));
+        return SHOAL_EADDRESS;
+    }
+    return SHOAL_OK;
+}
+
+/* Refuses a word that is not among the known ones. */
+static enum shoal_err check_word(const char *word, const char *const *known, size_t known_count,
+                                 const char *source, struct sh_options_error *error_out)
+{
+    for (size_t i = 0; i < known_count; i++)
+        if (strcmp(word, known[i]) == 0)
+            return SHOAL_OK;
+    char list[160] = "", quoted[SH_OPTION_QUOTE_MAX];
+    for (size_t i = 0, used = 0; i < known_count && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? " or " : "",
+                                 known[i]);
+    const char *nearest = sh_nearest_word(word, known, known_count);
+    sh_option_error(error_out, source, "%s is not %s%s%s%s", sh_option_quote(word, quoted), list,
+                    nearest ? "; did you mean \"" : "", nearest ? nearest : "",
+                    nearest ? "\"?" : "");
+    return SHOAL_EPARSE;
+}
+
+static enum shoal_err check_roles(const struct sh_options *options,
+                                  struct sh_options_error *error_out)
+{
+    static const char *const known[] = {"superpeer", "peer"};
+    enum shoal_err err = SHOAL_OK;
+    for (size_t i = 0; i < options->roles.count && err == SHOAL_OK; i++)
+        err = check_word(options->roles.items[i], known, 2, "option roles", error_out);
+    return err;
+}
+
+static enum shoal_err check_log(const struct sh_options *options,
+                                struct sh_options_error *error_out)
+{
+    static const char *const formats[] = {"text", "json"};
+    enum shoal_err err =
+        check_word(options->log_format, formats, 2, "option log_format", error_out);
+    const char *bad = NULL;
+    size_t bad_size = 0;
+    if (err == SHOAL_OK)
+        err = sh_log_levels_check(options->log_levels, &bad, &bad_size);
+    if (bad) {
+        char word[SH_OPTION_QUOTE_MAX], quoted[SH_OPTION_QUOTE_MAX];
+        snprintf(word, sizeof word, "%.*s", (int)(bad_size < 64 ? bad_size : 64), bad);
+        sh_option_error(error_out, "option log_levels",
+                        "%s is not LEVEL or MODULE=LEVEL, where LEVEL is error, warn, info, debug "
+                        "or trace, for at most 16 modules",
+                        sh_option_quote(word, quoted));
+    }
+    return err;
+}
+
+static enum shoal_err check_times(const struct sh_options *options,
+                                  struct sh_options_error *error_out)
+{
+    if (options->failure_ns > options->heartbeat_ns)
+        return SHOAL_OK;
+    char failure[SH_NUMBER_TEXT_MAX], heartbeat[SH_NUMBER_TEXT_MAX];
+    sh_option_error(error_out, "option failure_ns",
+                    "%s is out of range: it must be longer than heartbeat_ns, which is %s",
+                    sh_number_format(options->failure_ns, "ns", failure),
+                    sh_number_format(options->heartbeat_ns, "ns", heartbeat));
+    return SHOAL_ERANGE;
+}
+
+enum shoal_err sh_options_check(const struct sh_options *options,
+                                struct sh_options_error *error_out)
+{
+    enum shoal_err err = check_roles(options, error_out);
+    if (err == SHOAL_OK)
+        err = check_listen(options, error_out);
+    if (err == SHOAL_OK)
+        err = check_peers(&options->superpeers, "option superpeers", error_out);
+    if (err == SHOAL_OK)
+        err = check_peers(&options->connect, "option connect", error_out);
+    if (err == SHOAL_OK)
+        err = check_log(options, error_out);
+    if (err == SHOAL_OK)
+        err = check_times(options, error_out);
+    return err;
+}
