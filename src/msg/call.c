@@ -1,0 +1,78 @@
+#include "msg/call.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/assert.h"
+
+#define DETAIL_BYTES 256
+
+/* A request whose thread waits. */
+struct waiting {
+    struct sh_request request;
+    struct sh_waiter waiter;
+    enum shoal_err err;
+    bool wants_answer;
+    uint8_t *answer;
+    size_t size;
+    char *detail;
+};
+
+static void waiting_done(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    struct waiting *waiting = request->arg;
+    size_t size = sh_reader_left(payload);
+    waiting->err = err;
+    if (err != SHOAL_OK && waiting->detail) {
+        snprintf(waiting->detail, DETAIL_BYTES, "%.*s", (int)size, (const char *)payload->at);
+    } else if (err == SHOAL_OK && waiting->wants_answer) {
+        waiting->answer = malloc(size ? size : 1);
+        waiting->size = size;
+        if (!waiting->answer)
+            waiting->err = SHOAL_ENOMEM;
+        else if (size)
+            memcpy(waiting->answer, payload->at, size);
+    }
+    sh_waiter_complete(&waiting->waiter);
+}
+
+enum shoal_err sh_call_begin(const struct sh_caller *caller, shoal_nid to, sh_msg_type type,
+                             size_t payload_bytes, struct sh_request *request, struct sh_out *out)
+{
+    for (;;) {
+        enum shoal_err err = sh_msg_request(caller->msg, to, type, payload_bytes, request, out);
+        if (err != SHOAL_EAGAIN)
+            return err;
+        struct sh_waiter room = {0};
+        sh_msg_wait_room(caller->msg, to, &room);
+        /* A lost connection also makes room, so this ends. */
+        bool is_done = sh_crew_wait(caller->crew, caller->thread, &room, SH_NEVER);
+        SH_ASSERT(is_done);
+    }
+}
+
+enum shoal_err sh_call(const struct sh_caller *caller, shoal_nid to, sh_msg_type type,
+                       struct sh_bytes payload, uint64_t timeout_ns, uint8_t **answer_out,
+                       size_t *size_out, char *detail)
+{
+    struct waiting waiting = {.wants_answer = answer_out != NULL, .detail = detail};
+    waiting.request =
+        (struct sh_request){.done = waiting_done, .arg = &waiting, .timeout_ns = timeout_ns};
+    if (detail)
+        detail[0] = '\0';
+    struct sh_out out;
+    enum shoal_err err = sh_call_begin(caller, to, type, payload.size, &waiting.request, &out);
+    if (err != SHOAL_OK)
+        return err;
+    sh_put_raw(&out.w, payload);
+    sh_msg_end(caller->msg, &out);
+    bool is_done = sh_crew_wait(caller->crew, caller->thread, &waiting.waiter, SH_NEVER);
+    SH_ASSERT(is_done);
+    if (waiting.err != SHOAL_OK)
+        return waiting.err;
+    if (answer_out) {
+        *answer_out = waiting.answer;
+        *size_out = waiting.size;
+    }
+    return SHOAL_OK;
+}

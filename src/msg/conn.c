@@ -1,0 +1,249 @@
+/* Connections: made on first use, opened by the transport step, lost as a whole. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "msg/msg_int.h"
+
+struct sh_conn *sh_conn_find(struct sh_msg *msg, shoal_nid nid)
+{
+    /* acquire: the conn's first contents; pairs with the release in sh_conn_make */
+    return atomic_load_explicit(&msg->conns[nid.v], memory_order_acquire);
+}
+
+struct sh_conn *sh_conn_make(struct sh_msg *msg, shoal_nid nid)
+{
+    struct sh_conn *conn = sh_conn_find(msg, nid);
+    if (conn)
+        return conn;
+    sh_lock_take(&msg->table_lock);
+    conn = sh_conn_find(msg, nid);
+    if (!conn)
+        conn = calloc(1, sizeof *conn);
+    if (conn && !sh_conn_find(msg, nid)) {
+        conn->nid = nid;
+        sh_spin_init(&conn->lock, SH_LOCK_MSG_CONN);
+        atomic_init(&conn->generation, 1);
+        /* release: the fields above */
+        atomic_store_explicit(&msg->conns[nid.v], conn, memory_order_release);
+    }
+    sh_lock_release(&msg->table_lock);
+    return conn;
+}
+
+enum shoal_err sh_msg_node_set(struct sh_msg *msg, shoal_nid nid, const char *address)
+{
+    SH_ASSERT(nid.v != 0 && nid.v <= SH_MSG_ALIAS_MAX);
+    size_t size = strlen(address) + 1;
+    if (size < 2 || size > SH_MSG_ADDRESS_MAX)
+        return SHOAL_EADDRESS;
+    struct sh_conn *conn = sh_conn_make(msg, nid);
+    if (!conn)
+        return SHOAL_ENOMEM;
+    sh_spin_take(&conn->lock);
+    bool is_changed = conn->is_known && strcmp(conn->address, address) != 0;
+    memcpy(conn->address, address, size);
+    conn->is_known = true;
+    sh_spin_release(&conn->lock);
+    if (is_changed) {
+        /* release: pairs with the exchange in sh_conn_service */
+        atomic_store_explicit(&conn->close_wanted, true, memory_order_release);
+        sh_conn_mark_dirty(msg, conn);
+    }
+    return SHOAL_OK;
+}
+
+void sh_msg_node_remove(struct sh_msg *msg, shoal_nid nid)
+{
+    struct sh_conn *conn = sh_conn_find(msg, nid);
+    if (!conn)
+        return;
+    sh_spin_take(&conn->lock);
+    conn->is_known = false;
+    sh_spin_release(&conn->lock);
+    atomic_store_explicit(&conn->close_wanted, true, memory_order_release);
+    sh_conn_mark_dirty(msg, conn);
+}
+
+/* An alias that names nobody now, in turn, so that a fresh one is not soon mistaken for the last.
+ * 0: none left. */
+static uint16_t alias_unused(struct sh_msg *msg)
+{
+    const unsigned count = SH_MSG_ALIAS_MAX - SH_MSG_ALIAS_MIN + 1;
+    for (unsigned i = 0; i < count; i++) {
+        unsigned alias = SH_MSG_ALIAS_MIN + (msg->alias_next + i) % count;
+        struct sh_conn *conn = sh_conn_find(msg, (shoal_nid){(uint16_t)alias});
+        bool is_used = false;
+        if (conn) {
+            sh_spin_take(&conn->lock);
+            is_used = conn->is_known || conn->state != SH_CONN_IDLE;
+            sh_spin_release(&conn->lock);
+        }
+        if (!is_used) {
+            msg->alias_next = (uint16_t)((alias + 1 - SH_MSG_ALIAS_MIN) % count);
+            return (uint16_t)alias;
+        }
+    }
+    return 0;
+}
+
+/* The alias that already stands for an address, or 0. */
+static uint16_t alias_of(struct sh_msg *msg, const char *address)
+{
+    for (unsigned alias = SH_MSG_ALIAS_MIN; alias <= SH_MSG_ALIAS_MAX; alias++) {
+        struct sh_conn *conn = sh_conn_find(msg, (shoal_nid){(uint16_t)alias});
+        if (!conn)
+            continue;
+        sh_spin_take(&conn->lock);
+        bool is_it = conn->is_known && strcmp(conn->address, address) == 0;
+        sh_spin_release(&conn->lock);
+        if (is_it)
+            return (uint16_t)alias;
+    }
+    return 0;
+}
+
+enum shoal_err sh_msg_contact(struct sh_msg *msg, const char *address, shoal_nid *alias_out)
+{
+    size_t size = strlen(address) + 1;
+    if (size < 2 || size > SH_MSG_ADDRESS_MAX)
+        return SHOAL_EADDRESS;
+    uint16_t alias = alias_of(msg, address);
+    if (!alias)
+        alias = alias_unused(msg);
+    if (!alias)
+        return SHOAL_ELIMIT;
+    enum shoal_err err = sh_msg_node_set(msg, (shoal_nid){alias}, address);
+    if (err == SHOAL_OK)
+        *alias_out = (shoal_nid){alias};
+    return err;
+}
+
+static void event(struct sh_msg *msg, enum sh_msg_event_kind kind, shoal_nid nid,
+                  shoal_nid real_nid, enum shoal_err err)
+{
+    struct sh_msg_event said = {kind, nid, real_nid, err};
+    if (msg->config.on_event)
+        msg->config.on_event(msg->config.arg, &said);
+}
+
+static struct sh_work *ordered_take_all(struct sh_conn *conn)
+{
+    struct sh_work *list = conn->ordered_first;
+    conn->ordered_first = conn->ordered_last = NULL;
+    return list;
+}
+
+void sh_conn_lost(struct sh_msg *msg, struct sh_conn *conn, enum shoal_err err)
+{
+    struct sh_stream *streams[2] = {conn->dialled, conn->accepted};
+    conn->dialled = conn->accepted = conn->sends_on = NULL;
+    conn->push_blocked = false;
+    for (int i = 0; i < 2; i++) {
+        if (streams[i]) {
+            streams[i]->conn = NULL;
+            sh_stream_drop(msg, streams[i], true);
+        }
+    }
+    sh_spin_take(&conn->lock);
+    bool was_open = conn->state == SH_CONN_OPEN;
+    conn->state = SH_CONN_IDLE;
+    sh_out_drop(conn);
+    struct sh_room_waiter *waiters = conn->room_waiters;
+    conn->room_waiters = NULL;
+    struct sh_work *ordered = ordered_take_all(conn);
+    /* release: pairs with sh_requests_arm; what is in the table now is failed below */
+    atomic_fetch_add_explicit(&conn->generation, 1, memory_order_release);
+    sh_spin_release(&conn->lock);
+    sh_works_drop(msg, ordered);
+    sh_room_waiters_complete(waiters);
+    if (was_open) {
+        sh_count(&msg->lost, 1);
+        SH_DEBUG("msg", "connection lost", SH_U64("nid", conn->nid.v), SH_ERR(err));
+    }
+    sh_requests_fail(msg, conn->nid, err);
+    event(msg, SH_MSG_LOST, conn->nid, SHOAL_NID_NONE, err);
+}
+
+/* Begins to open a stream to where the node is said to be. */
+static void dial(struct sh_msg *msg, struct sh_conn *conn, uint64_t now_ns)
+{
+    char address[SH_MSG_ADDRESS_MAX];
+    sh_spin_take(&conn->lock);
+    memcpy(address, conn->address, sizeof address);
+    bool is_known = conn->is_known;
+    conn->state = SH_CONN_OPENING;
+    sh_spin_release(&conn->lock);
+    struct sh_wire *wire = msg->config.env.wire;
+    sh_link link;
+    enum shoal_err err = is_known ? SHOAL_OK : SHOAL_EUNREACHABLE;
+    if (err == SHOAL_OK && msg->streams_count >= msg->config.connections_max)
+        err = SHOAL_ELIMIT;
+    if (err == SHOAL_OK)
+        err = wire->ops->open(wire, address, conn->nid.v, &link);
+    struct sh_stream *stream = NULL;
+    if (err == SHOAL_OK) {
+        stream = sh_stream_add(msg, link, true, now_ns);
+        if (!stream) {
+            wire->ops->close(wire, link);
+            err = SHOAL_ENOMEM;
+        }
+    }
+    if (err != SHOAL_OK) {
+        sh_conn_lost(msg, conn, err);
+        return;
+    }
+    stream->conn = conn;
+    conn->dialled = stream;
+}
+
+void sh_conn_service(struct sh_msg *msg, struct sh_conn *conn, uint64_t now_ns)
+{
+    /* acquire: the address or removal that made it wanted */
+    if (atomic_exchange_explicit(&conn->close_wanted, false, memory_order_acquire) &&
+        (conn->dialled || conn->accepted))
+        sh_conn_lost(msg, conn, SHOAL_ECONNLOST);
+    sh_spin_take(&conn->lock);
+    bool is_wanted = conn->state == SH_CONN_WANTED;
+    sh_spin_release(&conn->lock);
+    if (is_wanted)
+        dial(msg, conn, now_ns);
+    sh_out_flush(msg, conn);
+}
+
+/* The connection that an accepted stream belongs to: its node's, or a fresh alias for a client. */
+static struct sh_conn *conn_for_accepted(struct sh_msg *msg, shoal_nid real_nid)
+{
+    if (real_nid.v != 0)
+        return sh_conn_make(msg, real_nid);
+    uint16_t alias = alias_unused(msg);
+    return alias ? sh_conn_make(msg, (shoal_nid){alias}) : NULL;
+}
+
+bool sh_conn_attach(struct sh_msg *msg, struct sh_stream *stream, shoal_nid real_nid)
+{
+    struct sh_conn *conn = stream->conn ? stream->conn : conn_for_accepted(msg, real_nid);
+    if (!conn)
+        return false;
+    /* A second stream accepted from a node means that it has lost the first. */
+    if (!stream->is_dialled && conn->accepted)
+        sh_conn_lost(msg, conn, SHOAL_ECONNLOST);
+    stream->conn = conn;
+    stream->state = SH_STREAM_READY;
+    if (stream->is_dialled)
+        conn->dialled = stream;
+    else
+        conn->accepted = stream;
+    bool is_first = conn->sends_on == NULL;
+    if (is_first) {
+        conn->sends_on = stream;
+        sh_spin_take(&conn->lock);
+        conn->state = SH_CONN_OPEN;
+        sh_spin_release(&conn->lock);
+        sh_count(&msg->opened, 1);
+        SH_DEBUG("msg", "connection open", SH_U64("nid", conn->nid.v),
+                 SH_U64("real_nid", real_nid.v));
+        event(msg, SH_MSG_UP, conn->nid, real_nid, SHOAL_OK);
+        sh_out_flush(msg, conn);
+    }
+    return true;
+}

@@ -1,0 +1,200 @@
+/* From a received message to whoever it is for: a handler in the parse step, a handler step, or the
+ * request that it answers. */
+#include <stdlib.h>
+
+#include "msg/msg_int.h"
+
+enum shoal_err sh_dispatch_init(struct sh_msg *msg)
+{
+    msg->works = calloc(SH_WORKS_MAX, sizeof *msg->works);
+    if (!msg->works)
+        return SHOAL_ENOMEM;
+    enum shoal_err err = sh_ring_create(SH_WORKS_MAX, &msg->works_free);
+    if (err == SHOAL_OK)
+        err = sh_ring_create(SH_WORKS_MAX, &msg->works_ready);
+    for (size_t i = 0; err == SHOAL_OK && i < SH_WORKS_MAX; i++) {
+        bool fits = sh_ring_push(msg->works_free, &msg->works[i]);
+        SH_ASSERT(fits);
+    }
+    return err;
+}
+
+static void work_free(struct sh_msg *msg, struct sh_work *work)
+{
+    if (work->block)
+        sh_block_release(msg, work->block);
+    work->block = NULL;
+    work->next = NULL;
+    bool fits = sh_ring_push(msg->works_free, work);
+    SH_ASSERT(fits);
+    /* seq_cst, after the push: pairs with sh_streams_resume */
+    if (atomic_load(&msg->works_wanted))
+        msg->config.wake_transport(msg->config.arg);
+}
+
+void sh_works_drop(struct sh_msg *msg, struct sh_work *list)
+{
+    while (list) {
+        struct sh_work *next = list->next;
+        work_free(msg, list);
+        list = next;
+    }
+}
+
+void sh_dispatch_destroy(struct sh_msg *msg)
+{
+    struct sh_work *work;
+    while (msg->works_ready && (work = sh_ring_pop(msg->works_ready)))
+        work_free(msg, work);
+    sh_ring_destroy(msg->works_free);
+    sh_ring_destroy(msg->works_ready);
+    free(msg->works);
+    for (size_t i = 0; i < sizeof msg->handlers / sizeof msg->handlers[0]; i++)
+        free(msg->handlers[i]);
+}
+
+void sh_msg_handler_set(struct sh_msg *msg, sh_msg_type type, enum sh_msg_mode mode,
+                        sh_msg_handler handler, void *arg)
+{
+    SH_ASSERT(type < SH_MSG_TYPES && handler);
+    struct sh_handler_entry **module = &msg->handlers[type >> 8];
+    if (!*module)
+        *module = calloc(256, sizeof **module);
+    SH_ASSERT(*module != NULL); /* start-up: there is nothing to fall back on */
+    (*module)[type & 0xFF] = (struct sh_handler_entry){handler, arg, mode};
+}
+
+static struct sh_handler_entry *handler_of(struct sh_msg *msg, sh_msg_type type)
+{
+    struct sh_handler_entry *module = msg->handlers[type >> 8];
+    return module && module[type & 0xFF].handler ? &module[type & 0xFF] : NULL;
+}
+
+/* Queues a message for the handler steps. False when too many wait already. */
+static bool work_add(struct sh_msg *msg, struct sh_stream *stream, const struct sh_msg_in *in,
+                     enum sh_msg_mode mode)
+{
+    struct sh_conn *conn = stream->conn;
+    struct sh_work *work = sh_ring_pop(msg->works_free);
+    struct sh_work *turn = NULL;
+    if (!work)
+        return false;
+    if (mode == SH_MSG_ORDERED && !(turn = sh_ring_pop(msg->works_free))) {
+        work_free(msg, work);
+        return false;
+    }
+    *work = (struct sh_work){.block = stream->block, .conn = conn, .in = *in};
+    sh_block_share(stream->block);
+    struct sh_work *ready = work;
+    if (mode == SH_MSG_ORDERED) {
+        /* `turn` stands for the connection's turn in the handler steps: one at a time. */
+        *turn = (struct sh_work){.conn = conn};
+        sh_spin_take(&conn->lock);
+        if (conn->ordered_last)
+            conn->ordered_last->next = work;
+        else
+            conn->ordered_first = work;
+        conn->ordered_last = work;
+        bool is_running = conn->ordered_running;
+        conn->ordered_running = true;
+        sh_spin_release(&conn->lock);
+        ready = is_running ? NULL : turn;
+        if (is_running)
+            work_free(msg, turn);
+    }
+    if (ready) {
+        bool fits = sh_ring_push(msg->works_ready, ready);
+        SH_ASSERT(fits);
+        msg->config.wake_handlers(msg->config.arg);
+    }
+    return true;
+}
+
+static void no_handler(struct sh_msg *msg, const struct sh_msg_in *in)
+{
+    SH_DEBUG("msg", "message without a handler", SH_U64("type", in->type),
+             SH_U64("nid", in->reply_to.nid.v));
+    sh_count(&msg->dropped, 1);
+    sh_msg_reply_error(msg, in->reply_to, in->type, SHOAL_ENOTYPE, NULL);
+}
+
+enum sh_dispatched sh_dispatch(struct sh_msg *msg, struct sh_stream *stream, enum sh_kind kind,
+                               sh_msg_type type, uint32_t id, struct sh_bytes payload)
+{
+    struct sh_conn *conn = stream->conn;
+    if (kind == SH_KIND_ANSWER || kind == SH_KIND_ERROR) {
+        sh_requests_answer(msg, conn->nid, id, kind, payload);
+        return SH_DISPATCHED;
+    }
+    struct sh_msg_in in = {
+        .msg = msg,
+        .type = type,
+        .is_request = kind == SH_KIND_REQUEST,
+        .reply_to = {conn->nid, kind == SH_KIND_REQUEST ? id : 0,
+                     /* relaxed: only the transport step changes it, which we are in */
+                     atomic_load_explicit(&conn->generation, memory_order_relaxed)},
+        .payload = sh_reader_make(payload),
+    };
+    struct sh_handler_entry *entry = handler_of(msg, type);
+    if (!entry)
+        no_handler(msg, &in);
+    else if (entry->mode == SH_MSG_INLINE)
+        entry->handler(entry->arg, &in);
+    else if (!work_add(msg, stream, &in, entry->mode))
+        return SH_DISPATCH_LATER;
+    return SH_DISPATCHED;
+}
+
+static void work_run(struct sh_msg *msg, struct sh_work *work)
+{
+    struct sh_handler_entry *entry = handler_of(msg, work->in.type);
+    SH_ASSERT(entry != NULL);
+    entry->handler(entry->arg, &work->in);
+    work_free(msg, work);
+}
+
+/* Runs the oldest ordered message of the turn's connection, and passes the turn on. */
+static void turn_run(struct sh_msg *msg, struct sh_work *turn)
+{
+    struct sh_conn *conn = turn->conn;
+    sh_spin_take(&conn->lock);
+    struct sh_work *work = conn->ordered_first;
+    if (work) {
+        conn->ordered_first = work->next;
+        if (!work->next)
+            conn->ordered_last = NULL;
+    } else {
+        conn->ordered_running = false;
+    }
+    sh_spin_release(&conn->lock);
+    if (!work) {
+        work_free(msg, turn);
+        return;
+    }
+    work_run(msg, work);
+    bool fits = sh_ring_push(msg->works_ready, turn);
+    SH_ASSERT(fits);
+}
+
+/* How many messages a handler step runs before the other steps have their turn. */
+#define HANDLED_AT_ONCE 32
+
+static unsigned handlers_run(void *arg)
+{
+    struct sh_msg *msg = arg;
+    unsigned done = 0;
+    struct sh_work *work;
+    while (done < HANDLED_AT_ONCE && (work = sh_ring_pop(msg->works_ready))) {
+        if (work->block)
+            work_run(msg, work);
+        else
+            turn_run(msg, work);
+        done++;
+    }
+    return done;
+}
+
+struct sh_step sh_msg_handler_step(struct sh_msg *msg)
+{
+    return (struct sh_step){.name = "handlers", .run = handlers_run, .arg = msg};
+}

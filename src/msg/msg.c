@@ -1,0 +1,256 @@
+/* One node's end: made, run by its transport step, and taken down. */
+#include "msg/msg.h"
+
+#include <stdlib.h>
+
+#include "base/hash.h"
+#include "msg/msg_int.h"
+
+#define NIDS 65536
+
+enum shoal_err sh_msg_create(const struct sh_msg_config *config, struct sh_msg **msg_out)
+{
+    SH_ASSERT(config->wake_transport && config->wake_handlers && config->env.wire);
+    SH_ASSERT(config->payload_bytes_max <= UINT32_MAX - SH_MSG_HEADER_BYTES);
+    struct sh_msg *msg = calloc(1, sizeof *msg);
+    if (!msg)
+        return SHOAL_ENOMEM;
+    msg->config = *config;
+    msg->cluster_hash = sh_hash64(sh_bytes_text(config->cluster), 0);
+    msg->instance = sh_random64(&config->env.random);
+    atomic_init(&msg->nid, config->nid.v);
+    msg->streams_due_ns = SH_NEVER;
+    sh_lock_init(&msg->table_lock, SH_LOCK_MSG_TABLE);
+    sh_spin_init(&msg->blocks_lock, SH_LOCK_MSG_BLOCKS);
+    msg->conns = calloc(NIDS, sizeof *msg->conns);
+    enum shoal_err err = msg->conns ? sh_dispatch_init(msg) : SHOAL_ENOMEM;
+    if (err == SHOAL_OK)
+        err = sh_requests_init(msg);
+    if (err != SHOAL_OK) {
+        sh_msg_destroy(msg);
+        return err;
+    }
+    *msg_out = msg;
+    return SHOAL_OK;
+}
+
+static void streams_close(struct sh_msg *msg)
+{
+    for (unsigned i = 0; i < SH_STREAM_BUCKETS; i++) {
+        while (msg->buckets[i]) {
+            struct sh_stream *stream = msg->buckets[i];
+            if (stream->conn)
+                sh_conn_lost(msg, stream->conn, SHOAL_ESTOPPED);
+            else
+                sh_stream_drop(msg, stream, true);
+        }
+    }
+}
+
+void sh_msg_destroy(struct sh_msg *msg)
+{
+    if (!msg)
+        return;
+    /* relaxed: the contract says that no other thread is left */
+    atomic_store_explicit(&msg->is_stopping, true, memory_order_relaxed);
+    streams_close(msg);
+    for (unsigned nid = 0; msg->conns && nid < NIDS; nid++) {
+        struct sh_conn *conn = sh_conn_find(msg, (shoal_nid){(uint16_t)nid});
+        if (!conn)
+            continue;
+        if (conn->state != SH_CONN_IDLE)
+            sh_conn_lost(msg, conn, SHOAL_ESTOPPED);
+        sh_out_unmap(conn);
+        free(conn);
+    }
+    sh_dispatch_destroy(msg);
+    sh_requests_destroy(msg);
+    sh_blocks_free(msg);
+    sh_lock_destroy(&msg->table_lock);
+    free(msg->conns);
+    free(msg);
+}
+
+enum shoal_err sh_msg_listen(struct sh_msg *msg, const char *address, char *bound_out)
+{
+    struct sh_wire *wire = msg->config.env.wire;
+    return wire->ops->listen(wire, address, bound_out);
+}
+
+shoal_nid sh_msg_nid(const struct sh_msg *msg)
+{
+    return (shoal_nid){atomic_load_explicit(&msg->nid, memory_order_acquire)};
+}
+
+void sh_msg_nid_set(struct sh_msg *msg, shoal_nid nid)
+{
+    SH_ASSERT(nid.v <= SH_MSG_NID_MAX);
+    /* release: pairs with sh_msg_nid */
+    atomic_store_explicit(&msg->nid, nid.v, memory_order_release);
+}
+
+/* --- The transport step ------------------------------------------------------------------ */
+
+static void on_opened(struct sh_msg *msg, const struct sh_wire_event *event)
+{
+    struct sh_stream *stream = sh_stream_find(msg, event->link);
+    if (stream && stream->state == SH_STREAM_OPENING)
+        sh_hello_begin(msg, stream);
+}
+
+static void on_accepted(struct sh_msg *msg, const struct sh_wire_event *event, uint64_t now_ns)
+{
+    struct sh_wire *wire = msg->config.env.wire;
+    bool has_room = msg->streams_count < msg->config.connections_max;
+    if (has_room && sh_stream_add(msg, event->link, false, now_ns))
+        return;
+    SH_WARN("msg", "connection limit reached: refused one",
+            SH_U64("connections_max", msg->config.connections_max));
+    wire->ops->close(wire, event->link);
+}
+
+static void on_writable(struct sh_msg *msg, struct sh_stream *stream)
+{
+    (void)sh_stream_control_flush(msg, stream);
+    struct sh_conn *conn = stream->conn;
+    if (conn && conn->sends_on == stream) {
+        conn->push_blocked = false;
+        sh_out_flush(msg, conn);
+    }
+}
+
+static void on_wire_event(struct sh_msg *msg, const struct sh_wire_event *event, uint64_t now_ns)
+{
+    struct sh_stream *stream;
+    switch (event->kind) {
+    case SH_WIRE_OPENED:
+        on_opened(msg, event);
+        return;
+    case SH_WIRE_ACCEPTED:
+        on_accepted(msg, event, now_ns);
+        return;
+    case SH_WIRE_READABLE:
+        if ((stream = sh_stream_find(msg, event->link)))
+            sh_stream_readable(msg, stream, now_ns);
+        return;
+    case SH_WIRE_WRITABLE:
+        if ((stream = sh_stream_find(msg, event->link)))
+            on_writable(msg, stream);
+        return;
+    case SH_WIRE_LOST:
+        if ((stream = sh_stream_find(msg, event->link)))
+            sh_stream_fail(msg, stream, event->err, false);
+        return;
+    }
+}
+
+static unsigned dirty_service(struct sh_msg *msg, uint64_t now_ns)
+{
+    /* relaxed first look: the common case is none; a missed one is woken for */
+    if (!atomic_load_explicit(&msg->dirty, memory_order_relaxed))
+        return 0;
+    /* acquire: pairs with the release in sh_conn_mark_dirty */
+    struct sh_conn *conn = atomic_exchange_explicit(&msg->dirty, NULL, memory_order_acquire);
+    unsigned count = 0;
+    while (conn) {
+        struct sh_conn *next = conn->dirty_next;
+        /* acq_rel: what was written before the flag was set is seen below; who sets it from now on
+         * puts the connection on the stack again */
+        atomic_exchange_explicit(&conn->dirty, false, memory_order_acq_rel);
+        sh_conn_service(msg, conn, now_ns);
+        conn = next;
+        count++;
+    }
+    return count;
+}
+
+static void gather(struct sh_msg *msg, uint64_t timeout_ns)
+{
+    struct sh_wire *wire = msg->config.env.wire;
+    if (msg->events_count == 0)
+        msg->events_count = wire->ops->poll(wire, msg->events, SH_EVENTS_MAX, timeout_ns);
+    msg->events_gathered = true;
+}
+
+static unsigned transport_run(void *arg)
+{
+    struct sh_msg *msg = arg;
+    uint64_t now_ns = sh_now(&msg->config.env.clock);
+    if (!msg->events_gathered)
+        gather(msg, 0);
+    msg->events_gathered = false;
+    unsigned done = msg->events_count;
+    for (unsigned i = 0; i < msg->events_count; i++)
+        on_wire_event(msg, &msg->events[i], now_ns);
+    msg->events_count = 0;
+    done += sh_streams_resume(msg, now_ns);
+    if (now_ns >= msg->streams_due_ns)
+        sh_streams_expire(msg, now_ns);
+    done += sh_requests_expire(msg, now_ns);
+    done += dirty_service(msg, now_ns);
+    return done;
+}
+
+static uint64_t transport_due(void *arg)
+{
+    struct sh_msg *msg = arg;
+    uint64_t due = sh_requests_due(msg);
+    return due < msg->streams_due_ns ? due : msg->streams_due_ns;
+}
+
+struct sh_step sh_msg_transport_step(struct sh_msg *msg)
+{
+    return (struct sh_step){
+        .name = "transport", .run = transport_run, .due_ns = transport_due, .arg = msg};
+}
+
+static void park_wait(void *arg, uint64_t timeout_ns)
+{
+    gather(arg, timeout_ns);
+}
+
+static void park_watch(void *arg, uint64_t timeout_ns)
+{
+    struct sh_msg *msg = arg;
+    msg->config.env.wire->ops->watch(msg->config.env.wire, timeout_ns);
+}
+
+static void park_wake(void *arg)
+{
+    struct sh_msg *msg = arg;
+    msg->config.env.wire->ops->signal(msg->config.env.wire);
+}
+
+struct sh_parker sh_msg_parker(struct sh_msg *msg)
+{
+    return (struct sh_parker){park_wait, park_watch, park_wake, msg};
+}
+
+bool sh_msg_drained(const struct sh_msg *msg)
+{
+    for (unsigned nid = 0; nid < NIDS; nid++) {
+        struct sh_conn *conn = atomic_load_explicit(&msg->conns[nid], memory_order_acquire);
+        if (conn && sh_out_unsent(conn) > 0)
+            return false;
+    }
+    return true;
+}
+
+void sh_msg_stats_get(const struct sh_msg *msg, struct sh_msg_stats *stats_out)
+{
+    /* relaxed: each is a count of its own */
+#define READ(name) atomic_load_explicit(&msg->name, memory_order_relaxed)
+    *stats_out = (struct sh_msg_stats){
+        .messages_out = READ(messages_out),
+        .bytes_out = READ(bytes_out),
+        .blocks_out = READ(blocks_out),
+        .messages_in = READ(messages_in),
+        .bytes_in = READ(bytes_in),
+        .connections_opened = READ(opened),
+        .connections_lost = READ(lost),
+        .hellos_refused = READ(refused),
+        .requests_timed_out = READ(timed_out),
+        .answers_dropped = READ(dropped),
+    };
+#undef READ
+}

@@ -1,0 +1,271 @@
+/* What the files of msg share; no other module sees it.
+ *
+ * Who owns what: streams, wire, timers and hello state belong to the transport step alone. A
+ * connection's ring and state are guarded by its lock, the request table by its own, so that any
+ * thread may send. Lock order: MSG_TABLE, MSG_CONN, MSG_REQUESTS, MSG_BLOCKS (base/locks.def). */
+#ifndef SH_MSG_MSG_INT_H
+#define SH_MSG_MSG_INT_H
+
+#include <stdatomic.h>
+
+#include "base/assert.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/ring.h"
+#include "msg/msg.h"
+
+enum sh_kind { SH_KIND_MESSAGE, SH_KIND_REQUEST, SH_KIND_ANSWER, SH_KIND_ERROR };
+
+#define SH_BLOCK_BYTES (64 * 1024)
+#define SH_EVENTS_MAX 64
+#define SH_WHEEL_SLOTS 512
+#define SH_WHEEL_TICK_NS UINT64_C(4000000)
+#define SH_STREAM_BUCKETS 256
+#define SH_WORKS_MAX 4096
+#define SH_HELLO_BYTES 48
+#define SH_PROOF_BYTES 32
+#define SH_WELCOME_BYTES (SH_HELLO_BYTES + SH_PROOF_BYTES)
+#define SH_PROOF_FRAME_BYTES (8 + SH_PROOF_BYTES)
+#define SH_HELLO_FRAME_MAX 256
+#define SH_ERROR_TEXT_MAX 255
+
+/* Received bytes, shared by the stream that fills it and the works that still read it. */
+struct sh_block {
+    struct sh_block *next; /* in the pool */
+    _Atomic uint32_t refs;
+    uint32_t room;
+    uint8_t bytes[];
+};
+
+/* Outgoing bytes of one connection: positions grow for ever; the ring is mapped twice in a row so
+ * that every message and every push is contiguous. head <= ready <= tail.
+ *
+ *   head ... sent up to here | ready ... complete up to here | tail ... reserved up to here */
+struct sh_out_ring {
+    uint8_t *base;
+    uint64_t room; /* 0: not mapped; else a power of two and a multiple of the page size */
+    uint64_t head, ready, tail;
+    uint32_t writers; /* messages begun and not ended */
+    bool draining;    /* dropped while some were writing: nobody begins until they have ended */
+    bool sending;     /* the transport step reads [head, ready) without the lock */
+    uint8_t *retired; /* an outgrown ring that the transport step may still be reading */
+    uint64_t retired_room;
+};
+
+enum sh_conn_state {
+    SH_CONN_IDLE,    /* no stream, nothing to send */
+    SH_CONN_WANTED,  /* something to send: the transport step shall open it */
+    SH_CONN_OPENING, /* a stream is being opened */
+    SH_CONN_OPEN,
+};
+
+struct sh_room_waiter {
+    struct sh_room_waiter *next;
+    struct sh_waiter *waiter;
+};
+
+struct sh_work;
+
+/* The connection to one node (or alias). Made on first use; lives as long as the sh_msg. */
+struct sh_conn {
+    struct sh_spin lock; /* guards what follows, down to the next comment */
+    enum sh_conn_state state;
+    struct sh_out_ring out;
+    struct sh_room_waiter *room_waiters;
+    struct sh_work *ordered_first, *ordered_last;
+    bool ordered_running;
+    bool is_known; /* may be opened: address is set */
+    char address[SH_MSG_ADDRESS_MAX];
+    /* Fixed. */
+    shoal_nid nid;
+    /* Any thread. */
+    _Atomic uint32_t generation; /* rises, under the lock, whenever the connection is lost */
+    _Atomic bool dirty;          /* is in msg->dirty */
+    struct sh_conn *dirty_next;
+    _Atomic bool close_wanted;
+    /* Transport step only. */
+    struct sh_stream *dialled, *accepted;
+    struct sh_stream *sends_on; /* one of the two */
+    bool push_blocked;          /* the wire took less than all; WRITABLE will come */
+    bool presents_nid;          /* our stream said our node ID (false: as a client) */
+    uint64_t throttled_until_ns;
+};
+
+enum sh_stream_state {
+    SH_STREAM_OPENING,      /* dialled: the wire has not opened it yet */
+    SH_STREAM_WAIT_WELCOME, /* dialled: hello sent */
+    SH_STREAM_WAIT_HELLO,   /* accepted */
+    SH_STREAM_WAIT_PROOF,   /* accepted: welcome sent */
+    SH_STREAM_READY,
+};
+
+/* One link of the wire. */
+struct sh_stream {
+    struct sh_stream *bucket_next;
+    sh_link link;
+    enum sh_stream_state state;
+    bool is_dialled;
+    struct sh_conn *conn; /* dialled: from the start; accepted: from READY on */
+    struct sh_block *block;
+    uint32_t fill;   /* bytes received into the block */
+    uint32_t parsed; /* bytes of it that are done with */
+    bool is_stalled; /* its next message waits for a free work */
+    uint64_t deadline_ns;
+    uint8_t hello[SH_HELLO_BYTES];
+    uint8_t welcome[SH_WELCOME_BYTES];
+    uint8_t control[SH_HELLO_FRAME_MAX]; /* hello frames that the wire has not taken yet */
+    uint32_t control_size;
+};
+
+/* A received message on its way to a handler step. */
+struct sh_work {
+    struct sh_work *next;
+    struct sh_block *block; /* NULL: run the next ordered message of conn */
+    struct sh_conn *conn;
+    struct sh_msg_in in;
+};
+
+struct sh_handler_entry {
+    sh_msg_handler handler;
+    void *arg;
+    enum sh_msg_mode mode;
+};
+
+struct sh_request_slot {
+    struct sh_request *request; /* NULL: free, or given up and its answer still expected */
+    uint32_t next_free;
+    uint16_t generation;
+    uint16_t nid; /* whose answer is still expected; 0: free */
+};
+
+struct sh_requests {
+    struct sh_spin lock;
+    struct sh_request_slot *slots;
+    uint32_t free_head; /* index, or UINT32_MAX */
+    _Atomic uint32_t pending;
+    struct sh_request *wheel[SH_WHEEL_SLOTS];
+    uint64_t wheel_tick; /* the last tick that was looked at */
+};
+
+struct sh_msg {
+    struct sh_msg_config config;
+    uint64_t cluster_hash;
+    uint64_t instance;
+    _Atomic uint16_t nid;
+    _Atomic bool is_stopping;
+    _Atomic(struct sh_conn *) *conns; /* 65536 */
+    struct sh_lock table_lock;        /* making conns, aliases */
+    uint16_t alias_next;
+    struct sh_handler_entry *handlers[64]; /* by module; 256 each */
+    struct sh_requests requests;
+    /* Blocks. */
+    struct sh_spin blocks_lock;
+    struct sh_block *blocks_free;
+    uint32_t blocks_free_count;
+    /* Works. */
+    struct sh_work *works;
+    struct sh_ring *works_free;
+    struct sh_ring *works_ready;
+    /* Connections with something for the transport step: a stack that it takes whole. */
+    _Atomic(struct sh_conn *) dirty;
+    /* Transport step only. */
+    struct sh_wire_event events[SH_EVENTS_MAX];
+    unsigned events_count;
+    bool events_gathered;
+    struct sh_stream *buckets[SH_STREAM_BUCKETS];
+    uint32_t streams_count;
+    uint64_t streams_due_ns;   /* earliest hello deadline */
+    uint32_t stalled_count;    /* streams that are stalled */
+    uint32_t stalled_bucket;   /* where the last one was that was tried again */
+    _Atomic bool works_wanted; /* a stream is stalled: wake the transport step when one is free */
+    /* Counters. */
+    _Atomic uint64_t messages_out, messages_in;
+    _Atomic uint64_t bytes_out, blocks_out, bytes_in;
+    _Atomic uint64_t opened, lost, refused, timed_out, dropped;
+};
+
+static inline void sh_count(_Atomic uint64_t *counter, uint64_t by)
+{
+    /* relaxed: a statistic that publishes nothing */
+    atomic_fetch_add_explicit(counter, by, memory_order_relaxed);
+}
+
+/* For counters that only the transport step adds to: no locked instruction. */
+static inline void sh_count_alone(_Atomic uint64_t *counter, uint64_t by)
+{
+    /* relaxed, one writer */
+    uint64_t now = atomic_load_explicit(counter, memory_order_relaxed);
+    atomic_store_explicit(counter, now + by, memory_order_relaxed);
+}
+
+/* block.c */
+struct sh_block *sh_block_get(struct sh_msg *msg, size_t room); /* NULL: out of memory */
+void sh_block_share(struct sh_block *block);
+void sh_block_release(struct sh_msg *msg, struct sh_block *block);
+void sh_blocks_free(struct sh_msg *msg);
+
+/* out.c: all but flush and drop from any thread */
+void sh_out_flush(struct sh_msg *msg, struct sh_conn *conn);
+/* Drops everything unsent. conn's lock is held. */
+void sh_out_drop(struct sh_conn *conn);
+void sh_out_unmap(struct sh_conn *conn);
+void sh_conn_mark_dirty(struct sh_msg *msg, struct sh_conn *conn);
+uint64_t sh_out_unsent(struct sh_conn *conn);
+void sh_room_waiters_complete(struct sh_room_waiter *list);
+
+/* conn.c */
+struct sh_conn *sh_conn_find(struct sh_msg *msg, shoal_nid nid); /* NULL: none yet */
+struct sh_conn *sh_conn_make(struct sh_msg *msg, shoal_nid nid); /* NULL: out of memory */
+void sh_conn_service(struct sh_msg *msg, struct sh_conn *conn, uint64_t now_ns);
+void sh_conn_lost(struct sh_msg *msg, struct sh_conn *conn, enum shoal_err err);
+/* Binds an accepted, proven stream to its connection; false (and a reason) refuses it. */
+bool sh_conn_attach(struct sh_msg *msg, struct sh_stream *stream, shoal_nid real_nid);
+
+/* stream.c */
+struct sh_stream *sh_stream_add(struct sh_msg *msg, sh_link link, bool is_dialled, uint64_t now_ns);
+struct sh_stream *sh_stream_find(struct sh_msg *msg, sh_link link);
+/* Removes the stream from everything and frees it; closes its link unless that is gone. */
+void sh_stream_drop(struct sh_msg *msg, struct sh_stream *stream, bool close_link);
+/* The stream can't go on: reports it and drops it, with its connection if it had one. */
+void sh_stream_fail(struct sh_msg *msg, struct sh_stream *stream, enum shoal_err err,
+                    bool close_link);
+void sh_stream_readable(struct sh_msg *msg, struct sh_stream *stream, uint64_t now_ns);
+void sh_stream_control(struct sh_msg *msg, struct sh_stream *stream, struct sh_bytes bytes);
+bool sh_stream_control_flush(struct sh_msg *msg, struct sh_stream *stream);
+void sh_streams_expire(struct sh_msg *msg, uint64_t now_ns);
+/* Tries the stalled streams again; returns how many got on. */
+unsigned sh_streams_resume(struct sh_msg *msg, uint64_t now_ns);
+
+/* hello.c */
+void sh_hello_begin(struct sh_msg *msg, struct sh_stream *stream);
+/* Reads one hello frame from the front of bytes: how many bytes it took, 0 when it is incomplete.
+ * Failures are reported through *err_out; the stream must then be failed with it. */
+size_t sh_hello_step(struct sh_msg *msg, struct sh_stream *stream, struct sh_bytes bytes,
+                     enum shoal_err *err_out);
+
+/* request.c */
+SHOAL_NODISCARD enum shoal_err sh_requests_init(struct sh_msg *msg);
+void sh_requests_destroy(struct sh_msg *msg);
+/* A request is entered in two halves, so that it is either refused or completed, never both:
+ * reserve an ID, begin the message with it, then arm the request (or free the ID). ELIMIT. */
+SHOAL_NODISCARD enum shoal_err sh_requests_reserve(struct sh_msg *msg, uint32_t *id_out);
+/* If the connection was lost since its generation was read, the request times out at once. */
+void sh_requests_arm(struct sh_msg *msg, uint32_t id, struct sh_conn *conn, uint32_t generation,
+                     struct sh_request *request);
+void sh_requests_free(struct sh_msg *msg, uint32_t id);
+void sh_requests_fail(struct sh_msg *msg, shoal_nid nid, enum shoal_err err);
+void sh_requests_answer(struct sh_msg *msg, shoal_nid from, uint32_t id, enum sh_kind kind,
+                        struct sh_bytes payload);
+unsigned sh_requests_expire(struct sh_msg *msg, uint64_t now_ns);
+uint64_t sh_requests_due(const struct sh_msg *msg);
+
+/* dispatch.c */
+enum sh_dispatched { SH_DISPATCHED, SH_DISPATCH_LATER };
+enum sh_dispatched sh_dispatch(struct sh_msg *msg, struct sh_stream *stream, enum sh_kind kind,
+                               sh_msg_type type, uint32_t id, struct sh_bytes payload);
+/* Gives back works that will not run. */
+void sh_works_drop(struct sh_msg *msg, struct sh_work *list);
+SHOAL_NODISCARD enum shoal_err sh_dispatch_init(struct sh_msg *msg);
+void sh_dispatch_destroy(struct sh_msg *msg);
+
+#endif

@@ -1,0 +1,267 @@
+/* Requests that wait for an answer: a table by ID, and a timer wheel.
+ *
+ * An ID is a slot's index and its generation. A slot whose request was given up (canceled, timed
+ * out) stays reserved until the late answer has come or the connection is gone, so an answer can
+ * never reach a request that it does not belong to. */
+#include <stdlib.h>
+
+#include "msg/msg_int.h"
+
+#define INDEX_BITS 20
+#define INDEX_MASK ((1u << INDEX_BITS) - 1)
+#define GENERATION_MAX 0xFFF
+#define NO_SLOT UINT32_MAX
+
+enum shoal_err sh_requests_init(struct sh_msg *msg)
+{
+    uint32_t count = msg->config.requests_max;
+    SH_ASSERT(count > 0 && count <= 1u << INDEX_BITS);
+    struct sh_requests *table = &msg->requests;
+    sh_spin_init(&table->lock, SH_LOCK_MSG_REQUESTS);
+    table->slots = calloc(count, sizeof *table->slots);
+    if (!table->slots)
+        return SHOAL_ENOMEM;
+    for (uint32_t i = 0; i < count; i++)
+        table->slots[i] = (struct sh_request_slot){.next_free = i + 1, .generation = 1};
+    table->slots[count - 1].next_free = NO_SLOT;
+    table->wheel_tick = sh_now(&msg->config.env.clock) / SH_WHEEL_TICK_NS;
+    return SHOAL_OK;
+}
+
+void sh_requests_destroy(struct sh_msg *msg)
+{
+    free(msg->requests.slots);
+}
+
+static struct sh_request **wheel_slot(struct sh_requests *table, uint64_t deadline_ns)
+{
+    return &table->wheel[(deadline_ns / SH_WHEEL_TICK_NS) % SH_WHEEL_SLOTS];
+}
+
+static void wheel_add(struct sh_requests *table, struct sh_request *request)
+{
+    struct sh_request **slot = wheel_slot(table, request->deadline_ns);
+    request->prev = NULL;
+    request->next = *slot;
+    if (request->next)
+        request->next->prev = request;
+    *slot = request;
+}
+
+static void wheel_remove(struct sh_requests *table, struct sh_request *request)
+{
+    if (request->prev)
+        request->prev->next = request->next;
+    else
+        *wheel_slot(table, request->deadline_ns) = request->next;
+    if (request->next)
+        request->next->prev = request->prev;
+}
+
+static void slot_free(struct sh_requests *table, uint32_t index)
+{
+    struct sh_request_slot *slot = &table->slots[index];
+    slot->request = NULL;
+    slot->nid = 0;
+    slot->generation = slot->generation == GENERATION_MAX ? 1 : slot->generation + 1;
+    slot->next_free = table->free_head;
+    table->free_head = index;
+}
+
+static void pending_add(struct sh_requests *table, int by)
+{
+    /* relaxed, under the lock: readers want a recent value */
+    atomic_fetch_add_explicit(&table->pending, (uint32_t)by, memory_order_relaxed);
+}
+
+/* Unlinks a slot's request, which the caller then completes or gives up. Lock held. */
+static struct sh_request *slot_take(struct sh_requests *table, uint32_t index)
+{
+    struct sh_request *request = table->slots[index].request;
+    table->slots[index].request = NULL;
+    wheel_remove(table, request);
+    request->id = 0;
+    pending_add(table, -1);
+    return request;
+}
+
+enum shoal_err sh_requests_reserve(struct sh_msg *msg, uint32_t *id_out)
+{
+    struct sh_requests *table = &msg->requests;
+    sh_spin_take(&table->lock);
+    uint32_t index = table->free_head;
+    if (index != NO_SLOT) {
+        table->free_head = table->slots[index].next_free;
+        *id_out = (uint32_t)table->slots[index].generation << INDEX_BITS | index;
+    }
+    sh_spin_release(&table->lock);
+    return index == NO_SLOT ? SHOAL_ELIMIT : SHOAL_OK;
+}
+
+void sh_requests_arm(struct sh_msg *msg, uint32_t id, struct sh_conn *conn, uint32_t generation,
+                     struct sh_request *request)
+{
+    struct sh_requests *table = &msg->requests;
+    uint64_t timeout = request->timeout_ns ? request->timeout_ns : msg->config.request_timeout_ns;
+    uint64_t now = sh_now(&msg->config.env.clock);
+    request->to = conn->nid;
+    request->id = id;
+    sh_spin_take(&table->lock);
+    /* acquire: sh_conn_lost raises the generation before it fails, under this lock, what it finds
+     * in the table; so either it finds this request or we see that it was there. */
+    bool is_late = atomic_load_explicit(&conn->generation, memory_order_acquire) != generation;
+    request->deadline_ns = is_late ? now : now + timeout;
+    struct sh_request_slot *slot = &table->slots[id & INDEX_MASK];
+    SH_ASSERT(slot->nid == 0 && slot->request == NULL);
+    slot->request = request;
+    slot->nid = conn->nid.v;
+    wheel_add(table, request);
+    pending_add(table, 1);
+    sh_spin_release(&table->lock);
+}
+
+void sh_requests_free(struct sh_msg *msg, uint32_t id)
+{
+    struct sh_requests *table = &msg->requests;
+    sh_spin_take(&table->lock);
+    slot_free(table, id & INDEX_MASK);
+    sh_spin_release(&table->lock);
+}
+
+/* The slot that an ID names, if it is still meant. Lock held. */
+static struct sh_request_slot *slot_of(const struct sh_msg *msg, uint32_t id)
+{
+    uint32_t index = id & INDEX_MASK;
+    if (index >= msg->config.requests_max)
+        return NULL;
+    struct sh_request_slot *slot = &msg->requests.slots[index];
+    return slot->generation == id >> INDEX_BITS ? slot : NULL;
+}
+
+bool sh_msg_cancel(struct sh_msg *msg, struct sh_request *request)
+{
+    struct sh_requests *table = &msg->requests;
+    sh_spin_take(&table->lock);
+    struct sh_request_slot *slot = request->id ? slot_of(msg, request->id) : NULL;
+    bool is_there = slot && slot->request == request;
+    if (is_there)
+        slot_take(table, (uint32_t)(slot - table->slots)); /* the slot awaits the late answer */
+    sh_spin_release(&table->lock);
+    return is_there;
+}
+
+uint32_t sh_msg_requests_pending(const struct sh_msg *msg)
+{
+    return atomic_load_explicit(&msg->requests.pending, memory_order_relaxed);
+}
+
+static void complete(struct sh_request *request, enum shoal_err err, struct sh_bytes payload)
+{
+    struct sh_reader reader = sh_reader_make(payload);
+    request->done(request, err, &reader);
+}
+
+/* The error in an error answer; its text is left in *payload. */
+static enum shoal_err error_read(struct sh_bytes *payload)
+{
+    struct sh_reader r = sh_reader_make(*payload);
+    enum shoal_err err = (enum shoal_err)sh_get16(&r);
+    *payload = sh_get_text(&r);
+    return sh_reader_done(&r) && err != SHOAL_OK ? err : SHOAL_EPROTO;
+}
+
+void sh_requests_answer(struct sh_msg *msg, shoal_nid from, uint32_t id, enum sh_kind kind,
+                        struct sh_bytes payload)
+{
+    struct sh_requests *table = &msg->requests;
+    struct sh_request *request = NULL;
+    sh_spin_take(&table->lock);
+    struct sh_request_slot *slot = slot_of(msg, id);
+    if (slot && slot->nid == from.v) {
+        if (slot->request)
+            request = slot_take(table, id & INDEX_MASK);
+        slot_free(table, id & INDEX_MASK);
+    }
+    sh_spin_release(&table->lock);
+    if (!request) {
+        sh_count(&msg->dropped, 1);
+        return;
+    }
+    enum shoal_err err = kind == SH_KIND_ERROR ? error_read(&payload) : SHOAL_OK;
+    complete(request, err, payload);
+}
+
+static void complete_all(struct sh_request *list, enum shoal_err err)
+{
+    while (list) {
+        struct sh_request *next = list->next;
+        complete(list, err, (struct sh_bytes){NULL, 0});
+        list = next;
+    }
+}
+
+void sh_requests_fail(struct sh_msg *msg, shoal_nid nid, enum shoal_err err)
+{
+    struct sh_requests *table = &msg->requests;
+    struct sh_request *failed = NULL;
+    sh_spin_take(&table->lock);
+    for (uint32_t i = 0; i < msg->config.requests_max; i++) {
+        if (table->slots[i].nid != nid.v || nid.v == 0)
+            continue;
+        if (table->slots[i].request) {
+            struct sh_request *request = slot_take(table, i);
+            request->next = failed;
+            failed = request;
+        }
+        slot_free(table, i);
+    }
+    sh_spin_release(&table->lock);
+    complete_all(failed, err);
+}
+
+/* Takes the requests of one tick whose time is over. Lock held. */
+static struct sh_request *expired_in(struct sh_requests *table, uint64_t tick, uint64_t now_ns,
+                                     struct sh_request *expired)
+{
+    struct sh_request *request = table->wheel[tick % SH_WHEEL_SLOTS];
+    while (request) {
+        struct sh_request *next = request->next;
+        if (request->deadline_ns <= now_ns) {
+            slot_take(table, request->id & INDEX_MASK);
+            request->next = expired;
+            expired = request;
+        }
+        request = next;
+    }
+    return expired;
+}
+
+unsigned sh_requests_expire(struct sh_msg *msg, uint64_t now_ns)
+{
+    struct sh_requests *table = &msg->requests;
+    uint64_t tick_now = now_ns / SH_WHEEL_TICK_NS;
+    if (tick_now <= table->wheel_tick)
+        return 0;
+    uint64_t first = table->wheel_tick;
+    if (tick_now - first >= SH_WHEEL_SLOTS)
+        first = tick_now - SH_WHEEL_SLOTS + 1;
+    struct sh_request *expired = NULL;
+    sh_spin_take(&table->lock);
+    for (uint64_t tick = first; tick <= tick_now; tick++)
+        expired = expired_in(table, tick, now_ns, expired);
+    table->wheel_tick = tick_now;
+    sh_spin_release(&table->lock);
+    unsigned count = 0;
+    for (struct sh_request *request = expired; request; request = request->next)
+        count++;
+    sh_count(&msg->timed_out, count);
+    complete_all(expired, SHOAL_ETIMEOUT);
+    return count;
+}
+
+uint64_t sh_requests_due(const struct sh_msg *msg)
+{
+    if (sh_msg_requests_pending(msg) == 0)
+        return SH_NEVER;
+    return (msg->requests.wheel_tick + 1) * SH_WHEEL_TICK_NS;
+}

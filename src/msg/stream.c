@@ -1,0 +1,285 @@
+/* Streams: one link of the wire each. Hello first, then messages out of receive blocks. */
+#include <stdlib.h>
+
+#include "msg/msg_int.h"
+
+static struct sh_stream **bucket_of(struct sh_msg *msg, sh_link link)
+{
+    return &msg->buckets[(link ^ link >> 16) % SH_STREAM_BUCKETS];
+}
+
+struct sh_stream *sh_stream_find(struct sh_msg *msg, sh_link link)
+{
+    struct sh_stream *stream = *bucket_of(msg, link);
+    while (stream && stream->link != link)
+        stream = stream->bucket_next;
+    return stream;
+}
+
+struct sh_stream *sh_stream_add(struct sh_msg *msg, sh_link link, bool is_dialled, uint64_t now_ns)
+{
+    SH_ASSERT(!sh_stream_find(msg, link));
+    struct sh_stream *stream = calloc(1, sizeof *stream);
+    if (!stream)
+        return NULL;
+    stream->link = link;
+    stream->is_dialled = is_dialled;
+    stream->state = is_dialled ? SH_STREAM_OPENING : SH_STREAM_WAIT_HELLO;
+    stream->deadline_ns = now_ns + msg->config.connect_timeout_ns;
+    if (stream->deadline_ns < msg->streams_due_ns)
+        msg->streams_due_ns = stream->deadline_ns;
+    struct sh_stream **bucket = bucket_of(msg, link);
+    stream->bucket_next = *bucket;
+    *bucket = stream;
+    msg->streams_count++;
+    return stream;
+}
+
+void sh_stream_drop(struct sh_msg *msg, struct sh_stream *stream, bool close_link)
+{
+    SH_ASSERT(stream->conn == NULL);
+    msg->stalled_count -= stream->is_stalled;
+    struct sh_stream **at = bucket_of(msg, stream->link);
+    while (*at != stream)
+        at = &(*at)->bucket_next;
+    *at = stream->bucket_next;
+    msg->streams_count--;
+    if (close_link)
+        msg->config.env.wire->ops->close(msg->config.env.wire, stream->link);
+    if (stream->block)
+        sh_block_release(msg, stream->block);
+    free(stream);
+}
+
+void sh_stream_fail(struct sh_msg *msg, struct sh_stream *stream, enum shoal_err err,
+                    bool close_link)
+{
+    struct sh_conn *conn = stream->conn;
+    bool was_ready = stream->state == SH_STREAM_READY;
+    if (!was_ready && err != SHOAL_EUNREACHABLE && err != SHOAL_ECONNLOST) {
+        sh_count(&msg->refused, 1);
+        SH_WARN("msg", "connection refused", SH_U64("nid", conn ? conn->nid.v : 0),
+                SH_TEXT("opened_by", stream->is_dialled ? "us" : "them"), SH_ERR(err));
+    }
+    if (conn) {
+        if (conn->dialled == stream)
+            conn->dialled = NULL;
+        if (conn->accepted == stream)
+            conn->accepted = NULL;
+    }
+    stream->conn = NULL;
+    sh_stream_drop(msg, stream, close_link);
+    if (!conn)
+        return;
+    /* Our own attempt may fail while the other side's stream carries the connection. */
+    if (was_ready || !conn->sends_on)
+        sh_conn_lost(msg, conn, err);
+}
+
+void sh_stream_control(struct sh_msg *msg, struct sh_stream *stream, struct sh_bytes bytes)
+{
+    SH_ASSERT(stream->control_size + bytes.size <= sizeof stream->control);
+    memcpy(stream->control + stream->control_size, bytes.at, bytes.size);
+    stream->control_size += (uint32_t)bytes.size;
+    (void)sh_stream_control_flush(msg, stream);
+}
+
+bool sh_stream_control_flush(struct sh_msg *msg, struct sh_stream *stream)
+{
+    if (stream->control_size == 0)
+        return true;
+    struct sh_wire *wire = msg->config.env.wire;
+    struct sh_bytes bytes = {stream->control, stream->control_size};
+    size_t taken = wire->ops->push(wire, stream->link, bytes);
+    stream->control_size -= (uint32_t)taken;
+    memmove(stream->control, stream->control + taken, stream->control_size);
+    return stream->control_size == 0;
+}
+
+/* A stream whose hello took too long, or NULL; *due_out is the earliest deadline of the others. */
+static struct sh_stream *expired(struct sh_msg *msg, uint64_t now_ns, uint64_t *due_out)
+{
+    *due_out = SH_NEVER;
+    for (unsigned i = 0; i < SH_STREAM_BUCKETS; i++) {
+        struct sh_stream *stream = msg->buckets[i];
+        for (; stream; stream = stream->bucket_next) {
+            if (stream->state == SH_STREAM_READY)
+                continue;
+            if (stream->deadline_ns <= now_ns)
+                return stream;
+            if (stream->deadline_ns < *due_out)
+                *due_out = stream->deadline_ns;
+        }
+    }
+    return NULL;
+}
+
+void sh_streams_expire(struct sh_msg *msg, uint64_t now_ns)
+{
+    struct sh_stream *stream;
+    while ((stream = expired(msg, now_ns, &msg->streams_due_ns)))
+        sh_stream_fail(msg, stream, SHOAL_EUNREACHABLE, true);
+}
+
+/* Gives the stream a block with room for what comes next: the message of `need` bytes that starts
+ * at parsed, or anything. False: out of memory. */
+static bool block_ready(struct sh_msg *msg, struct sh_stream *stream, size_t need)
+{
+    struct sh_block *block = stream->block;
+    uint32_t kept = stream->fill - stream->parsed;
+    /* acquire: pairs with the releases of the works that read the block */
+    bool is_ours = block && atomic_load_explicit(&block->refs, memory_order_acquire) == 1;
+    if (is_ours && kept == 0 && block->room == SH_BLOCK_BYTES) {
+        stream->fill = stream->parsed = 0;
+        return true;
+    }
+    bool fits = block && stream->fill < block->room && stream->parsed + need <= block->room;
+    if (fits && (need > 0 || block->room - stream->fill >= SH_BLOCK_BYTES / 8))
+        return true;
+    if (is_ours && need <= block->room && block->room == SH_BLOCK_BYTES) {
+        memmove(block->bytes, block->bytes + stream->parsed, kept);
+    } else {
+        struct sh_block *fresh = sh_block_get(msg, need > kept ? need : kept);
+        if (!fresh)
+            return false;
+        if (kept)
+            memcpy(fresh->bytes, block->bytes + stream->parsed, kept);
+        if (block)
+            sh_block_release(msg, block);
+        stream->block = fresh;
+    }
+    stream->parsed = 0;
+    stream->fill = kept;
+    return true;
+}
+
+/* Hands on the complete messages in the block. Sets *need_out to the size of the incomplete one at
+ * the end (0: not known yet). False when the stream is gone. */
+static bool parse(struct sh_msg *msg, struct sh_stream *stream, size_t *need_out)
+{
+    *need_out = 0;
+    while (stream->fill - stream->parsed >= SH_MSG_HEADER_BYTES) {
+        const uint8_t *header = stream->block->bytes + stream->parsed;
+        uint64_t payload_bytes = sh_load32(header);
+        uint16_t type = sh_load16(header + 4);
+        if (payload_bytes > msg->config.payload_bytes_max) {
+            sh_stream_fail(msg, stream, SHOAL_EPROTO, true);
+            return false;
+        }
+        uint64_t bytes = SH_MSG_HEADER_BYTES + payload_bytes;
+        if (stream->fill - stream->parsed < bytes) {
+            *need_out = bytes;
+            return true;
+        }
+        struct sh_bytes payload = {header + SH_MSG_HEADER_BYTES, payload_bytes};
+        enum sh_dispatched how =
+            sh_dispatch(msg, stream, (enum sh_kind)(type >> 14), type & (SH_MSG_TYPES - 1),
+                        sh_load32(header + 6), payload);
+        if (how == SH_DISPATCH_LATER) {
+            stream->is_stalled = true;
+            msg->stalled_count++;
+            return true;
+        }
+        stream->parsed += (uint32_t)bytes;
+        sh_count_alone(&msg->messages_in, 1);
+    }
+    return true;
+}
+
+static bool hello_parse(struct sh_msg *msg, struct sh_stream *stream)
+{
+    while (stream->state != SH_STREAM_READY) {
+        struct sh_bytes bytes = {stream->block->bytes + stream->parsed,
+                                 stream->fill - stream->parsed};
+        enum shoal_err err = SHOAL_OK;
+        size_t taken = sh_hello_step(msg, stream, bytes, &err);
+        if (err != SHOAL_OK) {
+            (void)sh_stream_control_flush(msg, stream);
+            sh_stream_fail(msg, stream, err, true);
+            return false;
+        }
+        if (taken == 0)
+            return true;
+        stream->parsed += (uint32_t)taken;
+    }
+    return true;
+}
+
+/* True when answers to this stream's node pile up, so that no more of its requests are read for
+ * now; a trickle goes on, so that two nodes can't wait for each other for ever. */
+static bool is_throttled(struct sh_msg *msg, struct sh_stream *stream, uint64_t now_ns)
+{
+    struct sh_conn *conn = stream->conn;
+    if (stream->state != SH_STREAM_READY || !conn->push_blocked ||
+        sh_out_unsent(conn) <= 4 * (uint64_t)msg->config.ring_bytes)
+        return false;
+    if (conn->throttled_until_ns > now_ns)
+        return true;
+    conn->throttled_until_ns = now_ns + 1000000;
+    return false;
+}
+
+void sh_stream_readable(struct sh_msg *msg, struct sh_stream *stream, uint64_t now_ns)
+{
+    if (stream->is_stalled || is_throttled(msg, stream, now_ns))
+        return;
+    struct sh_wire *wire = msg->config.env.wire;
+    size_t need = 0;
+    if (stream->block && stream->fill > stream->parsed && stream->state == SH_STREAM_READY &&
+        (!parse(msg, stream, &need) || stream->is_stalled))
+        return;
+    if (!block_ready(msg, stream, need)) {
+        sh_stream_fail(msg, stream, SHOAL_ENOMEM, true);
+        return;
+    }
+    struct sh_block *block = stream->block;
+    size_t room = block->room - stream->fill;
+    SH_ASSERT(room > 0);
+    size_t got = wire->ops->pull(wire, stream->link, block->bytes + stream->fill, room);
+    SH_ASSERT(got <= room);
+    stream->fill += (uint32_t)got;
+    sh_count_alone(&msg->bytes_in, got);
+    if (stream->state != SH_STREAM_READY && !hello_parse(msg, stream))
+        return;
+    if (stream->state != SH_STREAM_READY || !parse(msg, stream, &need))
+        return;
+    if (stream->fill == stream->parsed && got < room) {
+        sh_block_release(msg, stream->block);
+        stream->block = NULL;
+        stream->fill = stream->parsed = 0;
+    }
+}
+
+/* The next stalled stream, in turn over the buckets; NULL: none. */
+static struct sh_stream *stalled_next(struct sh_msg *msg)
+{
+    for (unsigned i = 0; i < SH_STREAM_BUCKETS && msg->stalled_count > 0; i++) {
+        msg->stalled_bucket = (msg->stalled_bucket + 1) % SH_STREAM_BUCKETS;
+        struct sh_stream *stream = msg->buckets[msg->stalled_bucket];
+        while (stream && !stream->is_stalled)
+            stream = stream->bucket_next;
+        if (stream)
+            return stream;
+    }
+    return NULL;
+}
+
+unsigned sh_streams_resume(struct sh_msg *msg, uint64_t now_ns)
+{
+    if (msg->stalled_count == 0)
+        return 0;
+    /* seq_cst, before the look at the free works: who frees one after it sees the flag */
+    atomic_store(&msg->works_wanted, true);
+    unsigned resumed = 0;
+    struct sh_stream *stream;
+    while (resumed < SH_EVENTS_MAX && sh_ring_count(msg->works_free) > 1 &&
+           (stream = stalled_next(msg))) {
+        stream->is_stalled = false;
+        msg->stalled_count--;
+        sh_stream_readable(msg, stream, now_ns);
+        resumed++;
+    }
+    if (msg->stalled_count == 0)
+        atomic_store(&msg->works_wanted, false);
+    return resumed;
+}
