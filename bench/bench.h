@@ -41,7 +41,7 @@ struct sh_bench_flags {
     unsigned outstanding;  /* --outstanding: requests in flight for each thread and connection */
     unsigned batch;        /* --batch: objects in one multi operation */
     unsigned nodes;        /* --nodes */
-    unsigned connections;  /* --connections of each thread */
+    unsigned connections;  /* --connections: servers, a process each, that every thread talks to */
     const char *keys;      /* --keys: uniform or zipfian */
     const char *transport; /* --transport */
     const char *placement; /* --placement: spin, one-core, cross-core, free, or all */

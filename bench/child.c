@@ -125,6 +125,14 @@ uint64_t sh_child_cpu_ns(const struct sh_child *child)
     return (uint64_t)used.tv_sec * UINT64_C(1000000000) + (uint64_t)used.tv_nsec;
 }
 
+uint64_t sh_children_cpu_ns(const struct sh_child *children, unsigned count)
+{
+    uint64_t used_ns = sh_bench_cpu_ns();
+    for (unsigned i = 0; i < count; i++)
+        used_ns += sh_child_cpu_ns(&children[i]);
+    return used_ns;
+}
+
 static struct sockaddr_in loopback(uint16_t port)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};

@@ -36,6 +36,9 @@ bool sh_child_lives(const struct sh_child *child);
 /* The child's processor time so far, user and system, all its threads. 0 when it is gone. */
 uint64_t sh_child_cpu_ns(const struct sh_child *child);
 
+/* The same for several, and this process with them: what a run used, as a difference. */
+uint64_t sh_children_cpu_ns(const struct sh_child *children, unsigned count);
+
 /* A socket that listens on a free port of 127.0.0.1, non-blocking; -1 on failure, errno set. */
 int sh_child_listen(uint16_t *port_out);
 /* A connected, non-blocking socket with TCP_NODELAY; -1 on failure, errno set. Blocks. */

@@ -359,10 +359,10 @@ enum shoal_err sh_redis_base_run(void *arg, const struct sh_bench_flags *flags,
     err = redis_load(shape, placement, server.port);
     for (unsigned i = 0; !err && i < threads; i++)
         err = redis_open(&clients[i], shape, placement, server.port, i);
-    uint64_t cpu_ns = sh_bench_cpu_ns() + sh_child_cpu_ns(&server);
+    uint64_t cpu_ns = sh_children_cpu_ns(&server, 1);
     if (!err)
         err = clients_run(clients, threads);
-    result_out->cpu_ns = sh_bench_cpu_ns() + sh_child_cpu_ns(&server) - cpu_ns;
+    result_out->cpu_ns = sh_children_cpu_ns(&server, 1) - cpu_ns;
     if (!err)
         err = clients_sum(clients, shape, result_out);
     for (unsigned i = 0; i < threads; i++)

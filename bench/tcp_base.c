@@ -35,7 +35,7 @@ struct client_conn {
 struct client {
     const struct sh_bench_flags *shape;
     enum sh_placement placement;
-    uint16_t port;
+    const struct sh_child *servers; /* one for each connection */
     enum shoal_err (*drive)(struct client *client);
     int epoll;
     struct client_conn *conns;
@@ -251,7 +251,7 @@ static enum shoal_err client_open(struct client *client)
         conn->stamps = calloc(shape->outstanding, sizeof *conn->stamps);
         if (!conn->stamps)
             return SHOAL_ENOMEM;
-        conn->fd = sh_child_connect(client->port);
+        conn->fd = sh_child_connect(client->servers[i].port);
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = conn};
         if (conn->fd < 0 || epoll_ctl(client->epoll, EPOLL_CTL_ADD, conn->fd, &event) != 0)
             return lost("connect");
@@ -288,13 +288,14 @@ static void *client_thread(void *arg)
 
 /* Makes the threads' connections, before any thread runs. On failure too, all can be closed. */
 static enum shoal_err clients_open(struct client *clients, const struct sh_bench_flags *shape,
-                                   enum sh_placement placement, uint16_t port, bool echoes)
+                                   enum sh_placement placement, const struct sh_child *servers,
+                                   bool echoes)
 {
     enum shoal_err err = SHOAL_OK;
     for (unsigned i = 0; i < shape->threads; i++) {
         clients[i].shape = shape;
         clients[i].placement = placement;
-        clients[i].port = port;
+        clients[i].servers = servers;
         clients[i].drive = echoes ? request_drive : oneway_drive;
         clients[i].epoll = -1;
         clients[i].share = UINT64_MAX;
@@ -347,30 +348,39 @@ static enum shoal_err clients_run(struct client *clients, unsigned threads)
     return err;
 }
 
+/* Measures with servers that run. */
+static enum shoal_err base_measure(struct client *clients, const struct sh_bench_flags *shape,
+                                   enum sh_placement placement, const struct sh_child *servers,
+                                   bool echoes, struct sh_bench_result *result)
+{
+    enum shoal_err err = clients_open(clients, shape, placement, servers, echoes);
+    uint64_t cpu_ns = sh_children_cpu_ns(servers, shape->connections);
+    if (!err)
+        err = clients_run(clients, shape->threads);
+    result->cpu_ns = sh_children_cpu_ns(servers, shape->connections) - cpu_ns;
+    if (!err)
+        err = clients_sum(clients, shape, result);
+    for (unsigned i = 0; i < shape->threads; i++)
+        client_close(&clients[i]);
+    return err;
+}
+
 static enum shoal_err base_run(const struct sh_bench_flags *shape, enum sh_placement placement,
                                bool echoes, struct sh_bench_result *result_out)
 {
     SH_ASSERT(shape->size > 0 && shape->outstanding > 0 && shape->connections > 0);
     SH_ASSERT(shape->seconds > 0 || shape->count > 0);
     struct sh_tcp_server what = {.spins = sh_bench_spins(placement), .echoes = echoes};
-    struct sh_child server = {.pid = 0};
     struct client *clients = calloc(shape->threads, sizeof *clients);
-    if (!clients)
-        return SHOAL_ENOMEM;
-    enum shoal_err err = sh_child_start(sh_tcp_server_main, &what, placement, &server);
-    if (err)
-        goto out_free;
-    err = clients_open(clients, shape, placement, server.port, echoes);
-    uint64_t cpu_ns = sh_bench_cpu_ns() + sh_child_cpu_ns(&server);
+    struct sh_child *servers = calloc(shape->connections, sizeof *servers);
+    enum shoal_err err = clients && servers ? SHOAL_OK : SHOAL_ENOMEM;
+    for (unsigned i = 0; !err && i < shape->connections; i++)
+        err = sh_child_start(sh_tcp_server_main, &what, placement, &servers[i]);
     if (!err)
-        err = clients_run(clients, shape->threads);
-    if (!err)
-        err = clients_sum(clients, shape, result_out);
-    result_out->cpu_ns = sh_bench_cpu_ns() + sh_child_cpu_ns(&server) - cpu_ns;
-    for (unsigned i = 0; i < shape->threads; i++)
-        client_close(&clients[i]);
-    sh_child_stop(&server);
-out_free:
+        err = base_measure(clients, shape, placement, servers, echoes, result_out);
+    for (unsigned i = 0; servers && i < shape->connections; i++)
+        sh_child_stop(&servers[i]);
+    free(servers);
     free(clients);
     return err;
 }

@@ -5,9 +5,9 @@
  * round, and as many messages as have arrived share one. One-way: the client fills a 64 KiB block
  * message by message and sends it, the server reads and counts, and the time runs until the
  * server has told the client that it has read all. No framing, no checks: nothing that a messaging
- * library adds. TCP_NODELAY. Each of `threads` has `connections` of its own; the server has one
- * thread. Where the placement spins, both sides call epoll_wait without a time-out; elsewhere they
- * block in it. */
+ * library adds. TCP_NODELAY. Each of `threads` has a socket to each of `connections` servers, which
+ * are processes of one thread. Where the placement spins, both sides call epoll_wait without a
+ * time-out; elsewhere they block in it. */
 #ifndef SH_BENCH_TCP_BASE_H
 #define SH_BENCH_TCP_BASE_H
 

@@ -1,0 +1,13 @@
+#include "bench/benches.h"
+
+const struct sh_bench_entry sh_benches[] = {
+    {"crew", "waking threads and running steps", sh_bench_crew_cases, sh_bench_crew_baselines,
+     sh_bench_crew},
+    {"store", "chunk memory: operations, and bytes for each chunk", sh_bench_store_cases,
+     sh_bench_store_baselines, sh_bench_store},
+    {"msg", "messages between two processes over loopback TCP", sh_bench_msg_cases,
+     sh_bench_msg_baselines, sh_bench_msg},
+    {"kv", "chunks of one server process, from one client process over loopback TCP",
+     sh_bench_kv_cases, sh_bench_kv_baselines, sh_bench_kv},
+    {.name = NULL},
+};
