@@ -24,19 +24,24 @@ run_child() {
     return $rc
 }
 
-# Ends the command that run_child waits for: asks, and after five seconds insists.
+# Ends the command that run_child waits for, with all that it started: asks, and after five seconds
+# insists.
 stop_child() {
     [ -n "$child" ] || return 0
-    local group=$child deadline=$((SECONDS + 5))
+    local group=$child deadline=$((SECONDS + 5)) insist
     child=
     kill -TERM -- "-$group" 2>/dev/null || return 0
-    while kill -0 -- "-$group" 2>/dev/null; do
-        if [ "$SECONDS" -ge "$deadline" ]; then
-            kill -KILL -- "-$group" 2>/dev/null || true
-            return 0
-        fi
+    (
+        sleep 5
+        kill -KILL -- "-$group" 2>/dev/null
+    ) &
+    insist=$!
+    # Reaped first: a dead leader that nobody waited for would keep its group in existence.
+    wait "$group" 2>/dev/null || true
+    while kill -0 -- "-$group" 2>/dev/null && [ "$SECONDS" -le "$deadline" ]; do
         sleep 0.1
     done
+    kill "$insist" 2>/dev/null || true
 }
 
 # Prints the packages among its arguments that are not installed.
