@@ -1,0 +1,29 @@
+/* What the programs of this house use of libshoal beyond its public API (shoal/shoal.h). */
+#ifndef SH_CLIENT_CLIENT_H
+#define SH_CLIENT_CLIENT_H
+
+#include "base/options.h"
+#include "msg/call.h"
+#include "shoal/shoal.h"
+
+/* Opens a cluster like shoal_open, with the addresses in options->connect, or those of
+ * options->superpeers if that is empty, and the options' limits and time-outs. detail (may be
+ * NULL, 256 bytes) gets the reason of a failure. */
+SHOAL_NODISCARD enum shoal_err sh_client_open(const struct sh_options *options, shoal **store_out,
+                                              char *detail);
+
+/* For requests of other modules: messages to this client's cluster. Not for an embedded store. */
+struct sh_caller sh_client_caller(shoal *store);
+
+/* The peers that are up, by ID: at most room of them; *count_out is how many there are. ENONODE
+ * when there is none. */
+SHOAL_NODISCARD enum shoal_err sh_client_peers(shoal *store, shoal_nid *peers, size_t room,
+                                               size_t *count_out);
+
+/* Asks a node to stop in order, as SIGTERM would. */
+SHOAL_NODISCARD enum shoal_err sh_client_stop_node(shoal *store, shoal_nid nid);
+
+/* The text for people that came with this thread's last failed call, as shoal_error_detail. */
+void sh_client_detail_set(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

@@ -1,0 +1,52 @@
+/* One node: its modules put together from the options, its life cycle.
+ *
+ *   superpeer:  wire -- msg -- superpeer, directory
+ *   peer:       wire -- msg -- member, directory, store, chunk handlers, graph
+ *
+ * All its active parts are steps of one crew. With threads = 1 one thread runs them all, so that a
+ * request is read, executed and answered without a hand-over; with more, thread 0 has everything
+ * but the handler steps, which the others run.
+ *
+ * Threads: create, start and destroy from one thread; stop from any, also a signal handler's
+ * helper thread. */
+#ifndef SH_NODE_NODE_H
+#define SH_NODE_NODE_H
+
+#include <stdbool.h>
+
+#include "base/crew.h"
+#include "base/options.h"
+#include "msg/msg.h"
+#include "shoal/err.h"
+#include "store/store.h"
+
+struct sh_node_run;
+
+/* Makes a node from options that were checked (sh_options_check): opens what it needs (secret,
+ * data folder, listening socket, chunk memory) and undoes it all on failure. detail (256 bytes)
+ * says more for people. EADDRINUSE, EADDRESS, EIO, ENOSPC, ENOMEM, ECORRUPT, EROLE, EINVAL... */
+SHOAL_NODISCARD enum shoal_err sh_node_create(const struct sh_options *options,
+                                              struct sh_node_run **node_out, char *detail);
+
+/* Starts the threads. A superpeer serves at once, a peer joins by itself. */
+SHOAL_NODISCARD enum shoal_err sh_node_start(struct sh_node_run *node);
+
+/* Waits until the node serves (true), or was told to stop before (false). */
+bool sh_node_wait_ready(struct sh_node_run *node);
+
+/* Asks the node to stop; returns at once. Any thread; safe in a signal handler. */
+void sh_node_stop(struct sh_node_run *node);
+
+/* Waits until somebody asked it to stop; then leaves the cluster in order (giving up after
+ * failure_ns), sends what waits to be sent, and stops the threads. OK, or why it had to stop by
+ * itself (EEXIST: another node has its ID). */
+SHOAL_NODISCARD enum shoal_err sh_node_wait_stopped(struct sh_node_run *node);
+
+/* Frees everything. NULL is allowed. After sh_node_wait_stopped, or if it never was started. */
+void sh_node_destroy(struct sh_node_run *node);
+
+/* Where it listens, with the port filled in; its ID, NONE before it has joined. */
+const char *sh_node_address(const struct sh_node_run *node);
+shoal_nid sh_node_nid(const struct sh_node_run *node);
+
+#endif

@@ -1,0 +1,10 @@
+/* How much memory this process has resident. */
+#ifndef SH_NODE_RESIDENT_H
+#define SH_NODE_RESIDENT_H
+
+#include <stdint.h>
+
+/* Bytes; 0 when the kernel does not say. Any thread. */
+uint64_t sh_resident_bytes(void);
+
+#endif
