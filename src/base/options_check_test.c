@@ -1,0 +1,129 @@
+#include "base/options.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka needs the four headers above. */
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct sh_options options;
+static struct sh_options_error error;
+
+static int make(void **state)
+{
+    (void)state;
+    memset(&error, 0, sizeof error);
+    return sh_options_init(&options) != SHOAL_OK;
+}
+
+static int unmake(void **state)
+{
+    (void)state;
+    sh_options_destroy(&options);
+    return 0;
+}
+
+static void set(const char *name, const char *value)
+{
+    assert_int_equal(sh_options_set(&options, name, value, "test", &error), SHOAL_OK);
+}
+
+static void test_right_addresses(void **state)
+{
+    (void)state;
+    static const char *const right[] = {"127.0.0.1:0", "127.255.0.3:65535", "localhost:4100",
+                                        "[::1]:4100"};
+    for (size_t i = 0; i < sizeof right / sizeof right[0]; i++) {
+        set("listen", right[i]);
+        assert_int_equal(sh_options_check(&options, &error), SHOAL_OK);
+    }
+    set("superpeers", "host-1.example:1,[fe80::1]:2,10.0.0.1:65535");
+    set("connect", "127.0.0.1:4100");
+    assert_int_equal(sh_options_check(&options, &error), SHOAL_OK);
+}
+
+static void test_wrong_addresses(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {
+        "4100",    ":4100",       "host",    "host:",    "host:65536", "host:-1",
+        "host:4k", "a:b:1",       "[::1]",   "[]:1",     "[nope]:1",   "::1:4100",
+        "ho st:1", "host:000001", "host:1 ", "[::1]x:1", "host/x:1"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        set("listen", wrong[i]);
+        if (sh_options_check(&options, &error) != SHOAL_EADDRESS)
+            fail_msg("%s", wrong[i]);
+        assert_non_null(strstr(error.text, "is not an address: write HOST:PORT"));
+    }
+    set("listen", "localhost:1");
+    set("connect", "localhost:1,localhost:0");
+    assert_int_equal(sh_options_check(&options, &error), SHOAL_EADDRESS);
+    assert_string_equal(error.text,
+                        "option connect: \"localhost:0\" is not an address to connect to: write "
+                        "HOST:PORT, for example 127.0.0.1:4100");
+    set("connect", "");
+    set("superpeers", "nowhere");
+    assert_int_equal(sh_options_check(&options, &error), SHOAL_EADDRESS);
+    assert_memory_equal(error.text, "option superpeers: \"nowhere\"", 28);
+}
+
+static void test_only_loopback_without_a_secret(void **state)
+{
+    (void)state;
+    static const char *const open[] = {"0.0.0.0:4100", "[::]:4100", "10.0.0.1:4100",
+                                       "example.org:4100", "128.0.0.1:1"};
+    for (size_t i = 0; i < sizeof open / sizeof open[0]; i++) {
+        set("secret_file", "");
+        set("listen", open[i]);
+        assert_int_equal(sh_options_check(&options, &error), SHOAL_EADDRESS);
+        assert_non_null(strstr(error.text, "need a cluster secret (option secret_file)"));
+        set("secret_file", "/etc/shoal/secret");
+        assert_int_equal(sh_options_check(&options, &error), SHOAL_OK);
+    }
+}
+
+static void test_words_and_times(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *value, *good;
+        enum shoal_err err;
+        const char *text;
+    } wrong[] = {
+        {"roles", "peer,super", "superpeer,peer", SHOAL_EPARSE,
+         "option roles: \"super\" is not superpeer or peer"},
+        {"roles", "superper", "peer", SHOAL_EPARSE,
+         "option roles: \"superper\" is not superpeer or peer; did you mean \"superpeer\"?"},
+        {"log_format", "yaml", "json", SHOAL_EPARSE,
+         "option log_format: \"yaml\" is not text or json"},
+        {"log_levels", "info,msg=loud", "info,msg=debug", SHOAL_EPARSE,
+         "option log_levels: \"msg=loud\" is not LEVEL or MODULE=LEVEL, where LEVEL is error, "
+         "warn, info, debug or trace, for at most 16 modules"},
+        {"failure_ns", "100ms", "101ms", SHOAL_ERANGE,
+         "option failure_ns: 100ms is out of range: it must be longer than heartbeat_ns, which is "
+         "100ms"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        set(wrong[i].name, wrong[i].value);
+        assert_int_equal(sh_options_check(&options, &error), wrong[i].err);
+        assert_string_equal(error.text, wrong[i].text);
+        set(wrong[i].name, wrong[i].good);
+        assert_int_equal(sh_options_check(&options, &error), SHOAL_OK);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make, unmake)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_right_addresses),
+        TEST(test_wrong_addresses),
+        TEST(test_only_loopback_without_a_secret),
+        TEST(test_words_and_times),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
