@@ -8,7 +8,9 @@
 #include <cmocka.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -222,6 +224,39 @@ static void test_misuse_aborts(void **state)
 
 #endif
 
+/* The page's table has each row of locks.def, and ranks rise down the list. */
+static void test_page_matches_the_table(void **state)
+{
+    (void)state;
+    static const char *const rows[] = {
+#define X(name, rank, guards) "| `" #name "` | " #rank " | " guards " |\n",
+#include "base/locks.def"
+#undef X
+    };
+    static const int ranks[] = {
+#define X(name, rank, guards) rank,
+#include "base/locks.def"
+#undef X
+    };
+    const size_t count = sizeof ranks / sizeof ranks[0];
+    char path[4096];
+    const char *slash = strrchr(__FILE__, '/');
+    assert_non_null(slash);
+    snprintf(path, sizeof path, "%.*s/../../docs/locking.md", (int)(slash - __FILE__), __FILE__);
+    FILE *page = fopen(path, "r");
+    if (!page)
+        fail_msg("%s cannot be read", path);
+    size_t found = 0;
+    char line[512];
+    while (fgets(line, sizeof line, page))
+        if (found < count && strcmp(line, rows[found]) == 0)
+            found++;
+    assert_int_equal(found, count);
+    assert_int_equal(fclose(page), 0);
+    for (size_t i = 1; i < count; i++)
+        assert_true(ranks[i - 1] < ranks[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,6 +264,7 @@ int main(void)
         /* First: it forks, which wants a process without threads. */
         cmocka_unit_test(test_misuse_aborts),
 #endif
+        cmocka_unit_test(test_page_matches_the_table),
         cmocka_unit_test(test_contended_sections_exclude),
         cmocka_unit_test(test_try_fails_only_while_taken),
         cmocka_unit_test(test_try_and_any_order_of_release),
