@@ -1,0 +1,77 @@
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "graph/graph_int.h"
+
+#define ASK_TIMEOUT_NS UINT64_C(60000000000)
+
+struct sh_graph_ask *sh_graph_ask_new(struct sh_graph *graph, sh_msg_type type, uint64_t owner_id,
+                                      uint32_t rank)
+{
+    struct sh_graph_ask *ask = malloc(sizeof *ask);
+    if (!ask)
+        return NULL;
+    memset(ask, 0, offsetof(struct sh_graph_ask, ids));
+    ask->graph = graph;
+    ask->type = type;
+    ask->owner_id = owner_id;
+    ask->rank = rank;
+    return ask;
+}
+
+void sh_graph_ask_free(struct sh_graph_ask *ask)
+{
+    if (ask)
+        free(ask->answer);
+    free(ask);
+}
+
+/* Runs in the transport step: keeps the answer and hands the ask to the graph's step. */
+static void on_done(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    struct sh_graph_ask *ask = request->arg;
+    struct sh_graph *graph = ask->graph;
+    ask->err = err;
+    size_t size = err ? 0 : sh_reader_left(payload);
+    if (size > 0) {
+        ask->answer = malloc(size);
+        if (ask->answer) {
+            memcpy(ask->answer, payload->at, size);
+            ask->answer_size = size;
+        } else {
+            ask->err = SHOAL_ENOMEM;
+        }
+    }
+    /* The ring has more slots than asks can be in flight. */
+    bool pushed = sh_ring_push(graph->answers, ask);
+    SH_ASSERT(pushed);
+    graph->config.wake(graph->config.arg);
+}
+
+enum shoal_err sh_graph_ask_send(struct sh_graph *graph, struct sh_graph_ask *ask, shoal_nid to,
+                                 uint64_t level)
+{
+    SH_ASSERT(ask->count > 0 && ask->count <= SH_GRAPH_BATCH_IDS);
+    bool visit = ask->type == SH_GRAPH_TYPE(SH_GRAPH_BFS_VISIT);
+    size_t ids_bytes = (size_t)ask->count * 8;
+    struct sh_out out;
+    ask->request.done = on_done;
+    ask->request.arg = ask;
+    ask->request.timeout_ns = ASK_TIMEOUT_NS;
+    enum shoal_err err = sh_msg_request(graph->config.msg, to, ask->type,
+                                        8 + (visit ? 8 : 0) + ids_bytes, &ask->request, &out);
+    if (err) {
+        if (err == SHOAL_EAGAIN || err == SHOAL_ELIMIT) {
+            graph->blocked = true;
+            err = SHOAL_EAGAIN;
+        }
+        return err;
+    }
+    graph->asks++;
+    sh_put64(&out.w, ask->owner_id);
+    if (visit)
+        sh_put64(&out.w, level);
+    sh_put_raw(&out.w, sh_bytes_make(ask->ids, ids_bytes));
+    sh_msg_end(graph->config.msg, &out);
+    return SHOAL_OK;
+}

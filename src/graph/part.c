@@ -1,0 +1,201 @@
+#include "graph/part_int.h"
+
+#include <stdlib.h>
+
+#include "base/assert.h"
+
+#define REMOVE_AT_ONCE 1024
+
+enum shoal_err sh_part_create(uint64_t graph_id, uint32_t peer_count, struct sh_part **part_out)
+{
+    SH_ASSERT(peer_count > 0);
+    struct sh_part *part = calloc(1, sizeof *part);
+    if (!part)
+        return SHOAL_ENOMEM;
+    part->graph_id = graph_id;
+    part->peer_count = peer_count;
+    part->peers = calloc(peer_count, sizeof *part->peers);
+    if (!part->peers) {
+        free(part);
+        return SHOAL_ENOMEM;
+    }
+    *part_out = part;
+    return SHOAL_OK;
+}
+
+void sh_part_free(struct sh_part *part)
+{
+    if (!part)
+        return;
+    free(part->peers);
+    free(part->names);
+    free(part->runs);
+    free(part->runs_by_lid);
+    free(part->types);
+    free(part);
+}
+
+/* Makes room for another name and another run. */
+static enum shoal_err make_room(struct sh_part *part)
+{
+    if (part->count == part->names_room) {
+        uint64_t room = part->names_room ? (uint64_t)part->names_room * 2 : 1024;
+        if (room > UINT32_MAX)
+            room = UINT32_MAX;
+        uint64_t *names = realloc(part->names, room * sizeof *names);
+        if (!names)
+            return SHOAL_ENOMEM;
+        part->names = names;
+        part->names_room = (uint32_t)room;
+    }
+    if (part->run_count == part->run_room) {
+        uint64_t room = part->run_room ? (uint64_t)part->run_room * 2 : 16;
+        if (room > UINT32_MAX)
+            room = UINT32_MAX;
+        struct sh_part_run *runs = realloc(part->runs, room * sizeof *runs);
+        if (!runs)
+            return SHOAL_ENOMEM;
+        part->runs = runs;
+        part->run_room = (uint32_t)room;
+    }
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_part_add(struct sh_part *part, uint64_t name, sh_lid lid)
+{
+    SH_ASSERT(part->count == 0 || part->names[part->count - 1] < name);
+    if (part->count == UINT32_MAX)
+        return SHOAL_ELIMIT;
+    enum shoal_err err = make_room(part);
+    if (err)
+        return err;
+    struct sh_part_run *last = part->run_count ? &part->runs[part->run_count - 1] : NULL;
+    if (last && last->lid + last->count == lid.v)
+        last->count++;
+    else
+        part->runs[part->run_count++] = (struct sh_part_run){lid.v, part->count, 1};
+    part->names[part->count++] = name;
+    return SHOAL_OK;
+}
+
+static int compare_runs(const void *a, const void *b, void *arg)
+{
+    const struct sh_part_run *runs = arg;
+    uint64_t lid_a = runs[*(const uint32_t *)a].lid;
+    uint64_t lid_b = runs[*(const uint32_t *)b].lid;
+    return lid_a < lid_b ? -1 : lid_a > lid_b;
+}
+
+enum shoal_err sh_part_finish(struct sh_part *part)
+{
+    part->runs_by_lid = malloc((size_t)(part->run_count + 1) * sizeof *part->runs_by_lid);
+    if (!part->runs_by_lid)
+        return SHOAL_ENOMEM;
+    for (uint32_t i = 0; i < part->run_count; i++)
+        part->runs_by_lid[i] = i;
+    qsort_r(part->runs_by_lid, part->run_count, sizeof *part->runs_by_lid, compare_runs,
+            part->runs);
+    if (part->count > 0) {
+        uint64_t *names = realloc(part->names, (size_t)part->count * sizeof *names);
+        if (names) { /* shrinking may fail: then the spare room stays, and is counted */
+            part->names = names;
+            part->names_room = part->count;
+        }
+    }
+    return SHOAL_OK;
+}
+
+bool sh_part_find_name(const struct sh_part *part, uint64_t name, uint32_t *index_out)
+{
+    uint32_t low = 0;
+    uint32_t high = part->count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (part->names[middle] < name)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == part->count || part->names[low] != name)
+        return false;
+    *index_out = low;
+    return true;
+}
+
+bool sh_part_find_lid(const struct sh_part *part, sh_lid lid, uint32_t *index_out)
+{
+    uint32_t low = 0; /* the number of runs that begin at or before lid */
+    uint32_t high = part->run_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (part->runs[part->runs_by_lid[middle]].lid <= lid.v)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == 0)
+        return false;
+    const struct sh_part_run *run = &part->runs[part->runs_by_lid[low - 1]];
+    if (lid.v - run->lid >= run->count)
+        return false;
+    *index_out = run->first + (uint32_t)(lid.v - run->lid);
+    return true;
+}
+
+sh_lid sh_part_lid(const struct sh_part *part, uint32_t index)
+{
+    SH_ASSERT(index < part->count);
+    uint32_t low = 0;
+    uint32_t high = part->run_count;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (part->runs[middle].first <= index)
+            low = middle;
+        else
+            high = middle;
+    }
+    return (sh_lid){part->runs[low].lid + (index - part->runs[low].first)};
+}
+
+bool sh_part_find_peer(const struct sh_part *part, shoal_nid nid, uint32_t *rank_inout)
+{
+    if (*rank_inout < part->peer_count && part->peers[*rank_inout].v == nid.v)
+        return true;
+    for (uint32_t i = 0; i < part->peer_count; i++) {
+        if (part->peers[i].v == nid.v) {
+            *rank_inout = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool sh_part_remove_some(struct sh_part *part, struct sh_store *store)
+{
+    sh_lid lids[REMOVE_AT_ONCE];
+    enum shoal_err errs[REMOVE_AT_ONCE];
+    size_t count = 0;
+    while (count < REMOVE_AT_ONCE && part->count > 0) {
+        struct sh_part_run *last = &part->runs[part->run_count - 1];
+        last->count--;
+        part->count--;
+        lids[count++] = (sh_lid){last->lid + last->count};
+        if (last->count == 0)
+            part->run_count--;
+    }
+    /* A chunk that somebody else removed already is as gone as it should be. */
+    (void)sh_store_remove_multi(store, lids, count, errs);
+    return part->count == 0;
+}
+
+uint64_t sh_part_index_bytes(const struct sh_part *part)
+{
+    return sizeof *part + part->names_room * sizeof *part->names +
+           part->run_room * sizeof *part->runs + part->run_count * sizeof *part->runs_by_lid +
+           part->types_room + part->peer_count * sizeof *part->peers;
+}
+
+uint64_t sh_part_payload_bytes(const struct sh_part *part)
+{
+    return (uint64_t)part->count * 8 + part->edges * (part->typed ? 10 : 8) + part->record_bytes;
+}
