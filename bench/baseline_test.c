@@ -1,0 +1,130 @@
+/* The baselines in miniature: they do what is asked, twice the same, and leave no process. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+
+#include "bench/child.h"
+#include "bench/redis_base.h"
+#include "bench/redis_server.h"
+#include "bench/tcp_base.h"
+
+static struct sh_bench_result result;
+
+static void no_child_is_left(void)
+{
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+}
+
+static void tcp_counts_every_message(void **state)
+{
+    (void)state;
+    static const struct sh_bench_flags shapes[] = {
+        {.size = 64, .count = 501, .threads = 1, .outstanding = 1, .connections = 1},
+        {.size = 64, .count = 2001, .threads = 2, .outstanding = 16, .connections = 2},
+        {.size = 300000, .count = 40, .threads = 1, .outstanding = 4, .connections = 1},
+        {.size = 1, .count = 3, .threads = 2, .outstanding = 8, .connections = 1},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct sh_bench_flags shape = shapes[i];
+        memset(&result, 0, sizeof result);
+        assert_int_equal(sh_tcp_base_request(&shape, &shape, SH_PLACE_FREE, &result), SHOAL_OK);
+        assert_int_equal(result.ops, shape.count);
+        assert_int_equal(result.latency_ns.count, shape.count);
+        assert_int_equal(result.bytes, shape.count * shape.size);
+        assert_true(result.cpu_ns > 0 && result.seconds > 0);
+        uint64_t digest = result.digest;
+        memset(&result, 0, sizeof result);
+        assert_int_equal(sh_tcp_base_oneway(&shape, &shape, SH_PLACE_ONE_CORE, &result), SHOAL_OK);
+        assert_int_equal(result.ops, shape.count);
+        assert_true(result.digest == digest);
+    }
+    no_child_is_left();
+}
+
+static void tcp_runs_for_its_time(void **state)
+{
+    (void)state;
+    struct sh_bench_flags shape = {
+        .size = 64, .seconds = 0.02, .threads = 1, .outstanding = 2, .connections = 1};
+    memset(&result, 0, sizeof result);
+    assert_int_equal(sh_tcp_base_request(&shape, &shape, SH_PLACE_FREE, &result), SHOAL_OK);
+    assert_true(result.ops > 0);
+    assert_true(result.seconds >= 0.02);
+}
+
+static void silent_child(void *arg, int report_fd)
+{
+    (void)arg;
+    (void)report_fd;
+}
+
+static void a_child_that_ends_is_an_error(void **state)
+{
+    (void)state;
+    struct sh_child child = {.pid = 0};
+    assert_int_equal(sh_child_start(silent_child, NULL, SH_PLACE_FREE, &child), SHOAL_EIO);
+    assert_int_equal(child.pid, 0);
+    no_child_is_left();
+}
+
+static void redis_answers_with_what_was_put(void **state)
+{
+    (void)state;
+    uint64_t digests[2] = {0, 0};
+    for (unsigned what = SH_KV_GET; what <= SH_KV_MULTI; what++) {
+        struct sh_kv_shape shape = {.what = (enum sh_kv_case)what,
+                                    .flags = {.size = what == SH_KV_GET ? 5 : 64,
+                                              .count = 1000,
+                                              .threads = 2,
+                                              .outstanding = 8,
+                                              .batch = 3,
+                                              .seed = 9,
+                                              .seconds = 0.05}};
+        memset(&result, 0, sizeof result);
+        enum shoal_err err = sh_redis_base_run(&shape, &shape.flags, SH_PLACE_FREE, &result);
+        if (err == SHOAL_ENONAME) {
+            print_message("redis-server is not installed: nothing to test\n");
+            skip();
+        }
+        assert_int_equal(err, SHOAL_OK);
+        assert_true(result.ops > 0 && result.bytes == result.ops * shape.flags.size);
+        assert_true(result.cpu_ns > 0 && result.latency_ns.count > 0);
+        if (what == SH_KV_GET || what == SH_KV_MULTI)
+            digests[what == SH_KV_MULTI] = result.digest;
+    }
+    no_child_is_left();
+    assert_true(digests[0] != 0 && digests[1] != 0);
+}
+
+static void a_missing_redis_is_said(void **state)
+{
+    (void)state;
+    const char *path = getenv("PATH");
+    char *saved = strdup(path ? path : "");
+    struct sh_child server = {.pid = 0};
+    assert_non_null(saved);
+    assert_int_equal(setenv("PATH", "/nonexistent:", 1), 0);
+    assert_int_equal(sh_redis_server_start(SH_PLACE_FREE, &server), SHOAL_ENONAME);
+    assert_int_equal(server.pid, 0);
+    assert_int_equal(setenv("PATH", saved, 1), 0);
+    free(saved);
+    no_child_is_left();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tcp_counts_every_message),
+        cmocka_unit_test(tcp_runs_for_its_time),
+        cmocka_unit_test(a_child_that_ends_is_an_error),
+        cmocka_unit_test(redis_answers_with_what_was_put),
+        cmocka_unit_test(a_missing_redis_is_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
