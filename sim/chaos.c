@@ -1,0 +1,139 @@
+/* Faults at random. */
+#include "sim/chaos.h"
+
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "sim/world_int.h"
+
+enum fault { FAULT_NONE, FAULT_PAUSE, FAULT_CRASH };
+
+struct sh_chaos {
+    struct sh_world *world;
+    struct sh_chaos_config config;
+    struct sh_prng prng;
+    enum fault faults[SH_WORLD_NODES_MAX]; /* by node: what it suffers now */
+    bool partitioned;
+    bool stopped;
+};
+
+static uint64_t draw_length(struct sh_chaos *chaos, uint64_t max)
+{
+    return sh_prng_between(&chaos->prng, max / 10, max);
+}
+
+static void node_recover(struct sh_chaos *chaos, unsigned node)
+{
+    if (chaos->faults[node] == FAULT_PAUSE)
+        sh_world_resume(chaos->world, node);
+    if (chaos->faults[node] == FAULT_CRASH)
+        sh_world_restart(chaos->world, node);
+    chaos->faults[node] = FAULT_NONE;
+}
+
+static void on_recover(void *arg, uint64_t node, uint64_t unused)
+{
+    struct sh_chaos *chaos = arg;
+    (void)unused;
+    if (!chaos->stopped)
+        node_recover(chaos, (unsigned)node);
+}
+
+static void on_heal(void *arg, uint64_t unused, uint64_t unused_too)
+{
+    struct sh_chaos *chaos = arg;
+    (void)unused;
+    (void)unused_too;
+    if (chaos->stopped)
+        return;
+    sh_world_heal(chaos->world);
+    chaos->partitioned = false;
+}
+
+static uint64_t end_of_fault(struct sh_chaos *chaos)
+{
+    return sh_world_now(chaos->world) + draw_length(chaos, chaos->config.length_ns_max);
+}
+
+static void strike_node(struct sh_chaos *chaos, enum fault fault)
+{
+    unsigned node = (unsigned)sh_prng_below(&chaos->prng, chaos->config.nodes);
+    if (chaos->faults[node] != FAULT_NONE)
+        return;
+    chaos->faults[node] = fault;
+    if (fault == FAULT_PAUSE)
+        sh_world_pause(chaos->world, node);
+    else
+        sh_world_crash(chaos->world, node);
+    sh_world_at(chaos->world, end_of_fault(chaos), on_recover, chaos, node, 0);
+}
+
+static void strike_network(struct sh_chaos *chaos)
+{
+    if (chaos->partitioned)
+        return;
+    uint64_t all =
+        chaos->config.nodes == 64 ? UINT64_MAX : (UINT64_C(1) << chaos->config.nodes) - 1;
+    uint64_t mask = sh_prng_next(&chaos->prng) & all;
+    bool one_way = sh_prng_below(&chaos->prng, 2);
+    chaos->partitioned = true;
+    sh_world_partition(chaos->world, mask, all & ~mask, one_way);
+    sh_world_at(chaos->world, end_of_fault(chaos), on_heal, chaos, 0, 0);
+}
+
+static void strike_link(struct sh_chaos *chaos)
+{
+    unsigned a = (unsigned)sh_prng_below(&chaos->prng, chaos->config.nodes);
+    unsigned b = (unsigned)sh_prng_below(&chaos->prng, chaos->config.nodes);
+    sh_world_cut(chaos->world, a, b); /* a again: all of its links */
+}
+
+static void on_strike(void *arg, uint64_t unused, uint64_t unused_too)
+{
+    struct sh_chaos *chaos = arg;
+    const struct sh_chaos_config *config = &chaos->config;
+    (void)unused;
+    (void)unused_too;
+    if (chaos->stopped)
+        return;
+    unsigned all = config->cuts + config->partitions + config->pauses + config->crashes;
+    uint64_t drawn = sh_prng_below(&chaos->prng, all);
+    if (drawn < config->cuts)
+        strike_link(chaos);
+    else if (drawn < config->cuts + config->partitions)
+        strike_network(chaos);
+    else if (drawn < config->cuts + config->partitions + config->pauses)
+        strike_node(chaos, FAULT_PAUSE);
+    else
+        strike_node(chaos, FAULT_CRASH);
+    uint64_t next_ns = sh_world_now(chaos->world) + draw_length(chaos, config->gap_ns_max);
+    sh_world_at(chaos->world, next_ns, on_strike, chaos, 0, 0);
+}
+
+struct sh_chaos *sh_chaos_start(struct sh_world *world, const struct sh_chaos_config *config)
+{
+    SH_ASSERT(config->nodes > 0 && config->nodes <= SH_WORLD_NODES_MAX);
+    SH_ASSERT(config->cuts + config->partitions + config->pauses + config->crashes > 0);
+    struct sh_chaos *chaos = sh_sim_alloc(sizeof *chaos);
+    chaos->world = world;
+    chaos->config = *config;
+    chaos->prng = sh_prng_split(sh_world_prng(world));
+    sh_world_at(world, sh_world_now(world) + draw_length(chaos, config->gap_ns_max), on_strike,
+                chaos, 0, 0);
+    return chaos;
+}
+
+void sh_chaos_stop(struct sh_chaos *chaos)
+{
+    if (chaos->stopped)
+        return;
+    sh_world_heal(chaos->world);
+    for (unsigned node = 0; node < chaos->config.nodes; node++)
+        node_recover(chaos, node);
+    chaos->stopped = true;
+}
+
+void sh_chaos_destroy(struct sh_chaos *chaos)
+{
+    free(chaos);
+}

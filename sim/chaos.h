@@ -1,0 +1,27 @@
+/* Faults at random: cuts, partitions, pauses and crashes, drawn from a world's seed, until stopped.
+ */
+#ifndef SIM_CHAOS_H
+#define SIM_CHAOS_H
+
+#include "sim/world.h"
+
+struct sh_chaos_config {
+    unsigned nodes;         /* the world's nodes 0 to nodes - 1 suffer */
+    uint64_t gap_ns_max;    /* from one fault to the next; at least a tenth of it */
+    uint64_t length_ns_max; /* of a partition, pause or outage; likewise */
+    /* How often each is drawn, relative to the others. */
+    unsigned cuts;
+    unsigned partitions;
+    unsigned pauses;
+    unsigned crashes;
+};
+
+struct sh_chaos;
+
+/* Begins. Frees nothing by itself: destroy it after its world. */
+struct sh_chaos *sh_chaos_start(struct sh_world *world, const struct sh_chaos_config *config);
+/* Ends all faults at once: every node runs, every way is open. Between runs of the world only. */
+void sh_chaos_stop(struct sh_chaos *chaos);
+void sh_chaos_destroy(struct sh_chaos *chaos);
+
+#endif
