@@ -3,15 +3,20 @@
  * A lane is one thread's place in a crew: its steps, its parker, and one atomic word in which
  * everything is said that must not be missed:
  *
- *     31 ........ 8   7   6        5         4          3           2           1      0
- *     [ queued waiters
- * |STOP|OWN_HOLDS|OWN_WATCHES|OWN_STANDBY|OWN_ASLEEP|HOLDER_ASLEEP|NOTED|BATON]
+ *     bits 9 to 31: how many application threads wait in the queue
+ *     bits 0 to 8:   the flags below
  *
  * BATON          somebody may run the steps; in a crew that does not lend it is set for ever
  * NOTED          sh_crew_wake was called since the holder last cleared this bit
  * HOLDER_ASLEEP  the holder waits and must be kicked
  * OWN_ASLEEP     the crew's own thread, without the baton, waits and must be kicked
  * OWN_STANDBY    the crew's own thread leaves the steps to lenders and looks again by itself
+ * OWN_WATCHES    beside OWN_ASLEEP: it is in its parker's watch, not in a futex
+ * OWN_KICKED     beside OWN_WATCHES: the parker was told already, and nobody has held the baton
+ *                since. A holder's wait may consume that wake before watch saw it; so the own
+ *                thread alone says that it is up, and a lender that leaves tells the parker anew.
+ * OWN_HOLDS      the crew's own thread has the baton
+ * STOP           the threads shall end
  *
  * Why no wake-up is lost. Every change of the word is a read-modify-write, so all of them have one
  * order, and each sees what was written before the earlier ones (all release, readers acquire).
@@ -44,8 +49,10 @@
 #define SH_LANE_OWN_WATCHES UINT32_C(0x20)
 #define SH_LANE_OWN_HOLDS UINT32_C(0x40)
 #define SH_LANE_STOP UINT32_C(0x80)
-#define SH_LANE_WAITER UINT32_C(0x100) /* one queued waiter */
-#define SH_LANE_OWN_RESTS (SH_LANE_OWN_ASLEEP | SH_LANE_OWN_STANDBY | SH_LANE_OWN_WATCHES)
+#define SH_LANE_OWN_KICKED UINT32_C(0x100)
+#define SH_LANE_WAITER UINT32_C(0x200) /* one queued waiter */
+#define SH_LANE_OWN_RESTS                                                                          \
+    (SH_LANE_OWN_ASLEEP | SH_LANE_OWN_STANDBY | SH_LANE_OWN_WATCHES | SH_LANE_OWN_KICKED)
 
 /* A waiter's state. */
 enum {
@@ -162,7 +169,7 @@ void sh_lane_leave(struct sh_crew_lane *lane);
 void sh_lane_hand_on(struct sh_crew_lane *lane, uint32_t word);
 /* sh_crew_wake. */
 void sh_lane_wake(struct sh_crew_lane *lane);
-/* Wakes the crew's own thread if it rests without the baton. */
+/* Wakes the crew's own thread if it rests without the baton; repeats itself if told twice. */
 void sh_lane_kick_own(struct sh_crew_lane *lane);
 void sh_lane_kick_holder(struct sh_crew_lane *lane);
 

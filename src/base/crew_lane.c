@@ -67,11 +67,15 @@ void sh_lane_hand_on(struct sh_crew_lane *lane, uint32_t word)
 
 void sh_lane_kick_own(struct sh_crew_lane *lane)
 {
-    uint32_t word =
-        atomic_fetch_and_explicit(&lane->word, ~SH_LANE_OWN_RESTS, memory_order_acq_rel);
-    if (!(word & SH_LANE_OWN_RESTS)) {
-        return; /* somebody else kicked it, or it is up already */
-    }
+    uint32_t word = atomic_load_explicit(&lane->word, memory_order_relaxed);
+    uint32_t next;
+    do {
+        if (!(word & SH_LANE_OWN_RESTS)) {
+            return; /* somebody else kicked it, or it is up already */
+        }
+        next = word & SH_LANE_OWN_WATCHES ? word | SH_LANE_OWN_KICKED : word & ~SH_LANE_OWN_RESTS;
+    } while (!atomic_compare_exchange_weak_explicit(&lane->word, &word, next, memory_order_acq_rel,
+                                                    memory_order_relaxed));
     atomic_fetch_add_explicit(&lane->wakes, 1, memory_order_relaxed);
     if (word & SH_LANE_OWN_WATCHES) {
         lane->parker.wake(lane->parker.arg);
@@ -115,7 +119,9 @@ void sh_lane_wake(struct sh_crew_lane *lane)
             sh_lane_kick_holder(lane);
         }
     } else if (word & SH_LANE_OWN_ASLEEP) {
-        sh_lane_kick_own(lane);
+        if (!(word & SH_LANE_OWN_KICKED)) {
+            sh_lane_kick_own(lane);
+        }
     } else if (sh_lane_running != NULL || crew_is_busy(lane->crew)) {
         /* Standing by. An application thread will most likely wait and run the steps itself; a
          * step of another crew can't. */
