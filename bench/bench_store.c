@@ -3,7 +3,8 @@
  * load   creates --count chunks of --size bytes, --batch at a time, and fills them; a run is one
  *        load. bytes_per_chunk is the growth of the process's resident set: everything counted.
  * get, put, multiget
- *        --threads threads touch random chunks for --seconds; multiget takes --batch at a time.
+ *        --threads threads touch random chunks for --seconds; multiget takes --batch at a time; a
+ *        put includes making the content.
  *
  * A chunk's content is drawn from its key alone, so the digest, taken over a fixed sample of keys,
  * is the same for both systems and after any number of puts.

@@ -9,6 +9,7 @@ enum shoal_err sh_idtable_init(struct sh_idtable *table, uint64_t ids_max, struc
     SH_ASSERT(ids_max > 0 && ids_max <= SH_IDTABLE_IDS_MAX);
     table->budget = budget;
     table->ids_max = ids_max;
+    table->huge_bytes = 0;
     atomic_init(&table->limit, 0);
     return sh_vm_reserve(ids_max * sizeof(sh_entry), &table->vm);
 }
@@ -16,6 +17,22 @@ enum shoal_err sh_idtable_init(struct sh_idtable *table, uint64_t ids_max, struc
 void sh_idtable_destroy(struct sh_idtable *table)
 {
     sh_vm_release(&table->vm);
+}
+
+/* A table of this size spends a TLB miss on almost each lookup with small pages, and one huge page
+ * more than it needs is little beside it. */
+#define HUGE_FROM_BYTES (UINT64_C(32) << 20)
+
+static void huge_extend(struct sh_idtable *table, uint64_t limit)
+{
+    uint64_t bytes = sh_idtable_bytes(limit);
+    if (bytes < HUGE_FROM_BYTES || bytes <= table->huge_bytes)
+        return;
+    uint64_t end = (bytes + SH_HUGE_BYTES - 1) / SH_HUGE_BYTES * SH_HUGE_BYTES;
+    if (end > table->vm.bytes)
+        end = table->vm.bytes;
+    sh_vm_huge(&table->vm, table->huge_bytes, end - table->huge_bytes);
+    table->huge_bytes = end;
 }
 
 enum shoal_err sh_idtable_grow(struct sh_idtable *table, uint64_t limit)
@@ -26,6 +43,7 @@ enum shoal_err sh_idtable_grow(struct sh_idtable *table, uint64_t limit)
         return SHOAL_EFULL;
     if (!sh_budget_charge(table->budget, sh_idtable_bytes(limit) - sh_idtable_bytes(old)))
         return SHOAL_EFULL;
+    huge_extend(table, limit);
     /* release: the charge; pairs with the acquire in sh_idtable_limit */
     atomic_store_explicit(&table->limit, limit, memory_order_release);
     return SHOAL_OK;

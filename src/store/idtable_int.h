@@ -18,6 +18,7 @@ struct sh_idtable {
     struct sh_budget *budget;
     _Atomic uint64_t limit; /* IDs below it have an entry; moved by the ID pool, under its lock */
     uint64_t ids_max;
+    uint64_t huge_bytes; /* asked for as huge pages, from the start; under the ID pool's lock */
 };
 
 /* ENOMEM. Keeps budget until destroy. */

@@ -34,3 +34,10 @@ bool sh_vm_discard(const struct sh_vm *vm, uint64_t offset, uint64_t bytes)
     SH_ASSERT(offset + bytes <= vm->bytes);
     return madvise(vm->at + offset, bytes, MADV_DONTNEED) == 0;
 }
+
+void sh_vm_huge(const struct sh_vm *vm, uint64_t offset, uint64_t bytes)
+{
+    SH_ASSERT(offset + bytes <= vm->bytes);
+    /* A kernel without huge pages says EINVAL, and nothing is lost. */
+    (void)madvise(vm->at + offset, bytes, MADV_HUGEPAGE);
+}

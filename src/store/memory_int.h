@@ -34,6 +34,12 @@ void sh_vm_release(struct sh_vm *vm);
  * them resident (locked memory): their content is then unchanged. */
 bool sh_vm_discard(const struct sh_vm *vm, uint64_t offset, uint64_t bytes);
 
+/* Asks for huge pages in a part of the range; without them it works as well, only slower. Then up
+ * to SH_HUGE_BYTES around what is touched may be resident without being charged: for long arrays.
+ */
+void sh_vm_huge(const struct sh_vm *vm, uint64_t offset, uint64_t bytes);
+#define SH_HUGE_BYTES (UINT64_C(2) << 20)
+
 struct sh_budget {
     _Atomic uint64_t used; /* never above max */
     uint64_t max;
