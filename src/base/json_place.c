@@ -35,6 +35,7 @@ bool sh_json_member_place(const char *text, size_t size, size_t index, int *line
      * exactly when it comes first in it or behind one of its commas. */
     unsigned depth = 0;
     bool key_next = false;
+    bool in_object = false; /* the outermost value is one */
     for (size_t at = 0; at < size;) {
         char byte = text[at];
         if (byte == '"') {
@@ -47,12 +48,15 @@ bool sh_json_member_place(const char *text, size_t size, size_t index, int *line
             at = string_end(text, size, at);
             continue;
         }
-        if (byte == '{' || byte == '[')
-            key_next = depth++ == 0 && byte == '{';
-        else if (byte == '}' || byte == ']')
+        if (byte == '{' || byte == '[') {
+            in_object = depth == 0 ? byte == '{' : in_object;
+            key_next = in_object && depth == 0;
+            depth++;
+        } else if (byte == '}' || byte == ']') {
             depth -= depth > 0;
-        else if (byte == ',' && depth == 1)
-            key_next = true;
+        } else if (byte == ',' && depth == 1) {
+            key_next = in_object;
+        }
         at++;
     }
     return false;

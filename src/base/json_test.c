@@ -199,6 +199,8 @@ static void test_member_places(void **state)
     }
     assert_false(sh_json_member_place(text, strlen(text), 4, &line, &column));
     assert_false(sh_json_member_place("[\"a\"]", 5, 0, &line, &column));
+    assert_false(sh_json_member_place("[0,\"a\"]", 7, 0, &line, &column));
+    assert_false(sh_json_member_place("[{\"a\":1}]", 9, 0, &line, &column));
     assert_false(sh_json_member_place("{}", 2, 0, &line, &column));
 }
 
