@@ -24,3 +24,9 @@ elseif(SHOAL_SANITIZE STREQUAL "thread")
     add_compile_options(-fsanitize=thread)
     add_link_options(-fsanitize=thread)
 endif()
+if(SHOAL_FUZZ)
+    # Every module tells the fuzzer what it covered; without this, only the fuzz target itself would,
+    # and the search would be blind. The targets alone link the fuzzer (ShoalModules.cmake).
+    add_compile_options(-fsanitize=fuzzer-no-link)
+    add_link_options(-fsanitize=fuzzer-no-link)
+endif()
