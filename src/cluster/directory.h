@@ -7,7 +7,7 @@
  *
  * Lookups are cached as ranges, at most cache_ranges_max of them. A view in which a node is no
  * longer up drops what was cached of it. Each applied view also tells msg where the nodes are, and
- * makes it forget those that left or failed, so that what waits for them fails at once.
+ * makes it forget those that failed, so that what waits for them fails at once.
  *
  * Threads: any, but where a function says otherwise. No function blocks; the callbacks of
  * operations come from the transport step, or from the call itself if nothing could be sent. No
@@ -75,7 +75,8 @@ SHOAL_NODISCARD enum shoal_err sh_directory_owner(struct sh_directory *directory
 
 /* A lookup. Owned by the caller, kept until done has been called, once. */
 struct sh_locate {
-    /* OK and the owner; ENOCHUNK, EFAILED; EBUSY: a superpeer was restarted, try in a moment;
+    /* OK and the owner (when msg calls it EUNREACHABLE, the view is too old: refresh); ENOCHUNK,
+     * EFAILED; EBUSY: a superpeer was restarted, try in a moment;
      * ENONODE: no view yet; EUNREACHABLE, ECONNLOST, ETIMEOUT...: refresh and try again. */
     void (*done)(struct sh_locate *op, enum shoal_err err, shoal_nid nid);
     void *arg; /* the caller's */

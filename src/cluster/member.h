@@ -10,8 +10,8 @@
  *
  * A superpeer that can't be reached changes nothing here: heartbeats go on until it is back.
  *
- * Threads: everything but leave is called by the one thread that runs the transport step, which
- * must also run the member's step; create and destroy before the steps run and after.
+ * Threads: everything but leave and joined is called by the one thread that runs the transport
+ * step, which must also run the member's step; create and destroy before the steps run and after.
  */
 #ifndef SH_CLUSTER_MEMBER_H
 #define SH_CLUSTER_MEMBER_H
@@ -34,7 +34,8 @@ struct sh_member_config {
     uint64_t instance;   /* random, not 0 */
     uint64_t heartbeat_ns;
     uint64_t failure_ns;
-    /* All may be NULL. From the step, no lock held; may call anything but destroy. */
+    /* All may be NULL. From the transport step or the member's, no lock held; may call anything but
+     * destroy. */
     void (*on_joined)(void *arg, shoal_nid nid); /* also after each rejoin */
     void (*on_view)(void *arg, const struct sh_view *view);
     /* OK: the node was declared failed meanwhile (it was silent for too long) and is up again.
@@ -61,7 +62,7 @@ void sh_member_link_event(struct sh_member *member, const struct sh_msg_event *e
 void sh_member_leave(struct sh_member *member, void (*done)(void *arg, enum shoal_err err),
                      void *arg);
 
-/* True while the node is a member. */
+/* True while the node is a member. Any thread. */
 bool sh_member_joined(const struct sh_member *member);
 
 #endif

@@ -1,0 +1,53 @@
+/* Views and connections. */
+#include "cluster/connect_int.h"
+
+#include "base/log.h"
+#include "cluster/proto.h"
+
+static void connect_one(void *arg, const struct sh_node *old, const struct sh_node *new)
+{
+    struct sh_msg *msg = arg;
+    shoal_nid nid = new ? new->nid : old->nid;
+    if (nid.v == sh_msg_nid(msg).v)
+        return;
+    if (new &&new->state == SH_NODE_LEFT)
+        return; /* it closes its connections itself, and until then is owed its answers */
+    if (!new || new->state == SH_NODE_FAILED) {
+        if (old && old->state != SH_NODE_FAILED)
+            sh_msg_node_remove(msg, nid);
+        return;
+    }
+    enum shoal_err err = sh_msg_node_set(msg, nid, new->address);
+    if (err)
+        SH_WARN("cluster", "node can't be connected to", SH_U64("node", nid.v),
+                SH_TEXT("address", new->address), SH_ERR(err));
+}
+
+void sh_connect_view(struct sh_msg *msg, const struct sh_view *before, const struct sh_view *after)
+{
+    sh_view_diff(before, after, connect_one, msg);
+}
+
+enum shoal_err sh_answer_view_get(struct sh_reader *r, uint8_t known_flags, uint8_t *flags_out,
+                                  struct sh_view *view_out)
+{
+    uint8_t flags = sh_get8(r);
+    if (!sh_reader_ok(r) || (flags & ~known_flags))
+        return SHOAL_EPROTO;
+    struct sh_view view = {0};
+    if (flags & SH_ANSWER_VIEW) {
+        enum shoal_err err = sh_view_get(r, &view);
+        if (err)
+            return err;
+    }
+    if (!sh_reader_done(r)) {
+        sh_view_destroy(&view);
+        return SHOAL_EPROTO;
+    }
+    if (flags & SH_ANSWER_VIEW) {
+        sh_view_destroy(view_out);
+        *view_out = view;
+    }
+    *flags_out = flags;
+    return SHOAL_OK;
+}

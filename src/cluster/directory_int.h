@@ -1,0 +1,66 @@
+/* The inside of a directory, shared by directory.c, directory_search.c and directory_locate.c. */
+#ifndef SH_CLUSTER_DIRECTORY_INT_H
+#define SH_CLUSTER_DIRECTORY_INT_H
+
+#include "base/lock.h"
+#include "cluster/directory.h"
+#include "ranges/ranges.h"
+
+#define SH_ADDRESSES_MAX 64
+#define SH_SEARCH_PEERS_MAX 8 /* peers that a refresh asks after the superpeers */
+#define SH_CANDIDATES_MAX (SH_SUPERPEERS_MAX + SH_SEARCH_PEERS_MAX + SH_ADDRESSES_MAX)
+#define SH_DETAIL_MAX 192
+
+/* Someone who may know the view: a node by ID, or whoever is at an address. */
+struct sh_candidate {
+    shoal_nid nid; /* NONE: by address */
+    char address[SH_MSG_ADDRESS_MAX];
+};
+
+/* The one search for a view that is under way; all who want one wait for it. While `is_running`,
+ * what is below it belongs to whoever carries it on: the caller that began it, then the transport
+ * step. */
+struct sh_search {
+    bool is_running;
+    struct sh_directory_op *ops, **ops_end; /* under the lock */
+    struct sh_candidate candidates[SH_CANDIDATES_MAX];
+    size_t count, next;
+    enum shoal_err err; /* the most telling so far */
+    char detail[SH_DETAIL_MAX];
+    struct sh_request request;
+    bool is_asking; /* under the lock */
+};
+
+struct sh_directory {
+    struct sh_msg *msg;
+    struct sh_clock clock;
+    uint32_t cache_ranges_max;
+    struct sh_lock lock;
+    /* Under the lock (the view is written by the transport step's thread only, which may read it
+     * without): */
+    struct sh_view view;
+    uint8_t states[UINT16_MAX + 1]; /* by node ID: 0 not in the view, else state + 1 */
+    struct sh_ranges *cache;
+    shoal_cid evict_from; /* the range at or behind it goes next */
+    shoal_nid picked;     /* the peer that was picked last */
+    char addresses[SH_ADDRESSES_MAX][SH_MSG_ADDRESS_MAX];
+    size_t address_count;
+    struct sh_search search;
+    struct sh_locate *locating; /* those that ask */
+};
+
+/* The state of a node in the view, or -1. Under the lock. */
+static inline int sh_directory_state(const struct sh_directory *directory, shoal_nid nid)
+{
+    return (int)directory->states[nid.v] - 1;
+}
+
+/* sh_directory_owner under the lock. */
+SHOAL_NODISCARD enum shoal_err sh_directory_owner_locked(struct sh_directory *directory,
+                                                         shoal_cid cid, shoal_nid *nid_out);
+
+/* End what is under way with ESTOPPED. */
+void sh_directory_search_stop(struct sh_directory *directory);
+void sh_directory_locate_stop(struct sh_directory *directory);
+
+#endif

@@ -1,0 +1,456 @@
+/* The registry's decisions. */
+#include "cluster/registry.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/crew.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "cluster/registry_int.h"
+
+/* Nodes of a lookup tree: a range for each ID of the arc, even at the worst fill, and some moves.
+ */
+#define RANGE_NODES_MAX ((size_t)1 << 17)
+/* A claim further ahead than this is no epoch that any cluster reached. */
+#define EPOCH_AHEAD_MAX (UINT64_C(1) << 56)
+
+void sh_registry_touch(struct sh_registry *registry)
+{
+    registry->versions[registry->index]++;
+    registry->view.epoch++;
+    registry->changes++;
+}
+
+static enum shoal_err add_superpeers(struct sh_registry *registry,
+                                     const struct sh_registry_config *config)
+{
+    for (uint16_t i = 0; i < config->count; i++) {
+        struct sh_node node = {.nid = {(uint16_t)(i + 1)},
+                               .role = SH_ROLE_SUPERPEER,
+                               .state = SH_NODE_UP,
+                               .instance = i == config->index ? config->instance : 0};
+        size_t size = strlen(config->addresses[i]);
+        if (!size || size >= sizeof node.address) {
+            SH_ERROR("cluster", "not a usable superpeer address",
+                     SH_TEXT("address", config->addresses[i]));
+            return SHOAL_EADDRESS;
+        }
+        memcpy(node.address, config->addresses[i], size);
+        enum shoal_err err = sh_view_put(&registry->view, &node);
+        if (err)
+            return err;
+    }
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_registry_create(const struct sh_registry_config *config, uint64_t now_ns,
+                                  struct sh_registry **registry_out)
+{
+    size_t name = strlen(config->cluster);
+    SH_ASSERT(name && name <= SH_CLUSTER_NAME_MAX);
+    SH_ASSERT(config->count && config->count <= SH_SUPERPEERS_MAX);
+    SH_ASSERT(config->index < config->count && config->instance);
+    struct sh_registry *registry = calloc(1, sizeof *registry);
+    if (!registry)
+        return SHOAL_ENOMEM;
+    enum shoal_err err = SHOAL_ENOMEM;
+    memcpy(registry->cluster, config->cluster, name);
+    registry->count = config->count;
+    registry->index = config->index;
+    registry->arc_first = sh_arc_first(config->index, config->count);
+    registry->arc_last = sh_arc_last(config->index, config->count);
+    registry->failure_ns = config->failure_ns;
+    registry->is_volatile = config->is_volatile;
+    registry->started_ns = registry->ticked_ns = now_ns;
+    registry->due_ns = config->count > 1 ? now_ns + config->failure_ns : SH_NEVER;
+    registry->view.superpeers = config->count;
+    size_t arc_nids = (size_t)registry->arc_last.v - registry->arc_first.v + 1;
+    registry->next_nid = registry->arc_first;
+    if (config->is_volatile)
+        registry->next_nid.v += (uint16_t)(sh_mix64(config->seed) % arc_nids);
+    registry->heard_ns = calloc(arc_nids, sizeof registry->heard_ns[0]);
+    if (!registry->heard_ns)
+        goto out_registry;
+    err = sh_ranges_create(RANGE_NODES_MAX, &registry->ranges);
+    if (err)
+        goto out_registry;
+    err = add_superpeers(registry, config);
+    if (err)
+        goto out_registry;
+    for (uint16_t i = 0; i < config->count; i++)
+        registry->superpeer_heard_ns[i] = now_ns;
+    sh_registry_touch(registry);
+    *registry_out = registry;
+    return SHOAL_OK;
+out_registry:
+    sh_registry_destroy(registry);
+    return err;
+}
+
+void sh_registry_destroy(struct sh_registry *registry)
+{
+    if (!registry)
+        return;
+    sh_view_destroy(&registry->view);
+    sh_ranges_destroy(registry->ranges);
+    free(registry->heard_ns);
+    free(registry);
+}
+
+enum shoal_err sh_registry_ranges_give(struct sh_registry *registry, shoal_nid nid)
+{
+    SH_ASSERT(sh_registry_has(registry, nid));
+    return sh_ranges_set(registry->ranges, shoal_cid_make(nid, 0),
+                         shoal_cid_make(nid, SHOAL_LOCAL_ID_MAX), nid.v);
+}
+
+static void ranges_take(struct sh_registry *registry, shoal_nid nid)
+{
+    enum shoal_err err = sh_ranges_remove(registry->ranges, shoal_cid_make(nid, 0),
+                                          shoal_cid_make(nid, SHOAL_LOCAL_ID_MAX));
+    SH_ASSERT(!err); /* ranges end at a creator's last ID: nothing is cut */
+}
+
+static void heard(struct sh_registry *registry, shoal_nid nid, uint64_t now_ns)
+{
+    registry->heard_ns[nid.v - registry->arc_first.v] = now_ns;
+    if (now_ns + registry->failure_ns < registry->due_ns)
+        registry->due_ns = now_ns + registry->failure_ns;
+}
+
+/* An ID that nobody has; when the arc has been gone through, also one of a node that left. */
+static shoal_nid free_nid(const struct sh_registry *registry)
+{
+    uint32_t arc_nids = (uint32_t)registry->arc_last.v - registry->arc_first.v + 1;
+    for (unsigned round = 0; round < 2; round++) {
+        for (uint32_t i = 0; i < arc_nids; i++) {
+            uint32_t offset = registry->next_nid.v - registry->arc_first.v + i;
+            shoal_nid nid = {(uint16_t)(registry->arc_first.v + offset % arc_nids)};
+            const struct sh_node *node = sh_view_find(&registry->view, nid);
+            if (!node || (round == 1 && node->state == SH_NODE_LEFT))
+                return nid;
+        }
+    }
+    return SHOAL_NID_NONE;
+}
+
+/* The arc's node of that instance that has not left, or NULL. */
+static const struct sh_node *find_instance(const struct sh_registry *registry, uint64_t instance)
+{
+    for (size_t i = sh_view_lower(&registry->view, registry->arc_first); i < registry->view.count;
+         i++) {
+        const struct sh_node *node = &registry->view.nodes[i];
+        if (!sh_registry_has(registry, node->nid))
+            break;
+        if (node->instance == instance && node->state != SH_NODE_LEFT)
+            return node;
+    }
+    return NULL;
+}
+
+/* A node that listens where another one did has taken its place: that one is dead. */
+static void fail_predecessors(struct sh_registry *registry, const struct sh_node *joined)
+{
+    for (size_t i = sh_view_lower(&registry->view, registry->arc_first); i < registry->view.count;
+         i++) {
+        const struct sh_node *node = &registry->view.nodes[i];
+        if (node->nid.v != joined->nid.v && strcmp(node->address, joined->address) == 0)
+            sh_registry_fail(registry, node->nid, "another node listens at its address");
+    }
+}
+
+static enum shoal_err admit(struct sh_registry *registry, uint64_t now_ns, shoal_nid nid,
+                            struct sh_bytes address, uint64_t instance)
+{
+    struct sh_node node = {
+        .nid = nid, .role = SH_ROLE_PEER, .state = SH_NODE_UP, .instance = instance};
+    memcpy(node.address, address.at, address.size);
+    enum shoal_err err = sh_registry_ranges_give(registry, nid);
+    if (err)
+        return err;
+    err = sh_view_put(&registry->view, &node);
+    if (err) {
+        ranges_take(registry, nid); /* replacing an entry can't fail: it is a new node's */
+        return err;
+    }
+    fail_predecessors(registry, &node);
+    heard(registry, nid, now_ns);
+    sh_registry_touch(registry);
+    SH_INFO("cluster", "node joined", SH_U64("node", nid.v), SH_TEXT("address", node.address),
+            SH_U64("epoch", registry->view.epoch));
+    return SHOAL_OK;
+}
+
+/* The ID for a node that joins; *known_out is its entry if the same instance has one. */
+static enum shoal_err choose_nid(struct sh_registry *registry, uint64_t instance,
+                                 shoal_nid previous, const struct sh_node **known_out,
+                                 shoal_nid *nid_out)
+{
+    if (!previous.v) {
+        *known_out = find_instance(registry, instance);
+        *nid_out = *known_out ? (*known_out)->nid : free_nid(registry);
+        if (nid_out->v)
+            return SHOAL_OK;
+        SH_ERROR("cluster", "no node ID is left", SH_U64("first", registry->arc_first.v),
+                 SH_U64("last", registry->arc_last.v));
+        return SHOAL_ELIMIT;
+    }
+    if (!sh_registry_has(registry, previous))
+        return SHOAL_EROLE;
+    *nid_out = previous;
+    *known_out = sh_view_find(&registry->view, previous);
+    if (*known_out && (*known_out)->instance != instance) {
+        SH_WARN("cluster", "refused a node whose ID another one has", SH_U64("node", previous.v));
+        return SHOAL_EEXIST;
+    }
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_registry_join(struct sh_registry *registry, uint64_t now_ns,
+                                struct sh_bytes address, uint64_t instance, shoal_nid previous,
+                                shoal_nid *nid_out)
+{
+    if (!address.size || address.size >= SH_MSG_ADDRESS_MAX || !instance ||
+        memchr(address.at, 0, address.size))
+        return SHOAL_EINVAL;
+    const struct sh_node *known = NULL;
+    shoal_nid nid;
+    enum shoal_err err = choose_nid(registry, instance, previous, &known, &nid);
+    if (err)
+        return err;
+    if (known && known->state == SH_NODE_UP && strlen(known->address) == address.size &&
+        memcmp(known->address, address.at, address.size) == 0) {
+        heard(registry, nid, now_ns);
+        *nid_out = nid;
+        return SHOAL_OK;
+    }
+    err = admit(registry, now_ns, nid, address, instance);
+    if (err)
+        return err;
+    if (!previous.v && !known)
+        registry->next_nid.v = nid.v == registry->arc_last.v ? registry->arc_first.v : nid.v + 1;
+    *nid_out = nid;
+    return SHOAL_OK;
+}
+
+/* The arc's node of that ID and instance. */
+static enum shoal_err find_member(const struct sh_registry *registry, shoal_nid nid,
+                                  uint64_t instance, struct sh_node **node_out)
+{
+    struct sh_node *node =
+        sh_registry_has(registry, nid) ? sh_view_find(&registry->view, nid) : NULL;
+    if (!node)
+        return SHOAL_ENONODE;
+    if (node->instance != instance)
+        return SHOAL_EEXIST;
+    *node_out = node;
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_registry_heartbeat(struct sh_registry *registry, uint64_t now_ns, shoal_nid nid,
+                                     uint64_t instance, bool *revived_out)
+{
+    struct sh_node *node;
+    enum shoal_err err = find_member(registry, nid, instance, &node);
+    if (err)
+        return err;
+    if (node->state == SH_NODE_LEFT)
+        return SHOAL_ENONODE;
+    heard(registry, nid, now_ns);
+    *revived_out = node->state == SH_NODE_FAILED;
+    if (node->state == SH_NODE_FAILED) {
+        node->state = SH_NODE_UP;
+        sh_registry_touch(registry);
+        SH_INFO("cluster", "failed node is back", SH_U64("node", nid.v),
+                SH_U64("epoch", registry->view.epoch));
+    }
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_registry_leave(struct sh_registry *registry, shoal_nid nid, uint64_t instance)
+{
+    struct sh_node *node;
+    enum shoal_err err = find_member(registry, nid, instance, &node);
+    if (err || node->state == SH_NODE_LEFT)
+        return err;
+    node->state = SH_NODE_LEFT;
+    ranges_take(registry, nid);
+    sh_registry_touch(registry);
+    SH_INFO("cluster", "node left", SH_U64("node", nid.v), SH_U64("epoch", registry->view.epoch));
+    return SHOAL_OK;
+}
+
+void sh_registry_fail(struct sh_registry *registry, shoal_nid nid, const char *reason)
+{
+    if (!sh_registry_watches(registry, nid))
+        return;
+    struct sh_node *node = sh_view_find(&registry->view, nid);
+    node->state = SH_NODE_FAILED;
+    sh_registry_touch(registry);
+    SH_WARN("cluster", "node failed", SH_U64("node", nid.v), SH_TEXT("address", node->address),
+            SH_TEXT("reason", reason), SH_U64("epoch", registry->view.epoch));
+}
+
+enum shoal_err sh_registry_lookup(const struct sh_registry *registry, shoal_cid cid,
+                                  struct sh_range *range_out)
+{
+    shoal_nid creator = shoal_cid_creator(cid);
+    if (!sh_arc_superpeer(creator, registry->count).v)
+        return SHOAL_ENOCHUNK;
+    if (!sh_registry_has(registry, creator))
+        return SHOAL_EROLE;
+    struct sh_range range;
+    if (!sh_ranges_find(registry->ranges, cid, &range))
+        return registry->settling ? SHOAL_EBUSY : SHOAL_ENOCHUNK;
+    const struct sh_node *owner = sh_view_find(&registry->view, (shoal_nid){(uint16_t)range.value});
+    SH_ASSERT(owner && owner->state != SH_NODE_LEFT);
+    if (owner->state == SH_NODE_FAILED)
+        return SHOAL_EFAILED;
+    *range_out = range;
+    return SHOAL_OK;
+}
+
+static void settle(struct sh_registry *registry, uint64_t now_ns)
+{
+    if (!registry->is_volatile || registry->settling ||
+        now_ns >= registry->started_ns + registry->failure_ns)
+        return;
+    registry->settling = true;
+    if (registry->started_ns + registry->failure_ns < registry->due_ns)
+        registry->due_ns = registry->started_ns + registry->failure_ns;
+    SH_INFO("cluster", "waiting for the members from before the restart");
+}
+
+/* Lifts this arc's version by at least `by`. */
+static void leap(struct sh_registry *registry, uint64_t now_ns, uint64_t by)
+{
+    registry->versions[registry->index] += by;
+    registry->view.epoch += by;
+    sh_registry_touch(registry);
+    settle(registry, now_ns);
+}
+
+void sh_registry_epoch_known(struct sh_registry *registry, uint64_t now_ns, uint64_t epoch)
+{
+    if (epoch > registry->view.epoch && epoch - registry->view.epoch < EPOCH_AHEAD_MAX)
+        leap(registry, now_ns, epoch - registry->view.epoch);
+}
+
+/* One pass over those that are watched: declares the overdue failed, finds who is due next. */
+static unsigned fail_overdue(struct sh_registry *registry, uint64_t now_ns)
+{
+    unsigned failed = 0;
+    uint64_t due_ns = SH_NEVER;
+    for (size_t i = 0; i < registry->view.count; i++) {
+        struct sh_node *node = &registry->view.nodes[i];
+        bool is_superpeer = node->role == SH_ROLE_SUPERPEER;
+        if (node->state != SH_NODE_UP || node->nid.v == registry->index + 1 ||
+            (!is_superpeer && !sh_registry_has(registry, node->nid)))
+            continue;
+        uint64_t last_ns = is_superpeer ? registry->superpeer_heard_ns[node->nid.v - 1]
+                                        : registry->heard_ns[node->nid.v - registry->arc_first.v];
+        if (last_ns + registry->failure_ns > now_ns) {
+            if (last_ns + registry->failure_ns < due_ns)
+                due_ns = last_ns + registry->failure_ns;
+            continue;
+        }
+        failed++;
+        if (!is_superpeer) {
+            sh_registry_fail(registry, node->nid, "silent");
+            continue;
+        }
+        node->state = SH_NODE_FAILED;
+        sh_registry_touch(registry);
+        SH_WARN("cluster", "superpeer is silent", SH_U64("node", node->nid.v),
+                SH_TEXT("address", node->address));
+    }
+    registry->due_ns = due_ns;
+    return failed;
+}
+
+static void forgive(uint64_t *heard_ns, uint64_t away_ns, uint64_t now_ns)
+{
+    *heard_ns = *heard_ns + away_ns < now_ns ? *heard_ns + away_ns : now_ns;
+}
+
+unsigned sh_registry_tick(struct sh_registry *registry, uint64_t now_ns)
+{
+    uint64_t away_ns = now_ns - registry->ticked_ns;
+    registry->ticked_ns = now_ns;
+    if (away_ns > registry->failure_ns / 2) {
+        /* We were stopped, not they: what they sent may still be in the sockets. */
+        size_t arc_nids = (size_t)registry->arc_last.v - registry->arc_first.v + 1;
+        for (size_t i = 0; i < arc_nids; i++)
+            forgive(&registry->heard_ns[i], away_ns, now_ns);
+        for (uint16_t i = 0; i < registry->count; i++)
+            forgive(&registry->superpeer_heard_ns[i], away_ns, now_ns);
+        if (registry->due_ns != SH_NEVER)
+            registry->due_ns += away_ns;
+    }
+    uint64_t settled_ns = registry->started_ns + registry->failure_ns;
+    if (registry->settling && now_ns >= settled_ns) {
+        registry->settling = false;
+        SH_INFO("cluster", "settled after the restart", SH_U64("nodes", registry->view.count));
+    }
+    if (now_ns < registry->due_ns)
+        return 0;
+    unsigned failed = fail_overdue(registry, now_ns);
+    if (registry->settling && settled_ns < registry->due_ns)
+        registry->due_ns = settled_ns;
+    return failed;
+}
+
+uint64_t sh_registry_due_ns(const struct sh_registry *registry)
+{
+    return registry->due_ns;
+}
+
+const struct sh_view *sh_registry_view(const struct sh_registry *registry)
+{
+    return &registry->view;
+}
+
+bool sh_registry_settling(const struct sh_registry *registry)
+{
+    return registry->settling;
+}
+
+bool sh_registry_watches(const struct sh_registry *registry, shoal_nid nid)
+{
+    if (!sh_registry_has(registry, nid))
+        return false;
+    const struct sh_node *node = sh_view_find(&registry->view, nid);
+    return node && node->state == SH_NODE_UP;
+}
+
+uint64_t sh_registry_version(const struct sh_registry *registry, uint16_t index)
+{
+    SH_ASSERT(index < registry->count);
+    return registry->versions[index];
+}
+
+void sh_registry_superpeer_heard(struct sh_registry *registry, uint64_t now_ns, uint16_t index,
+                                 uint64_t holds_version)
+{
+    SH_ASSERT(index < registry->count && index != registry->index);
+    registry->superpeer_heard_ns[index] = now_ns;
+    if (now_ns + registry->failure_ns < registry->due_ns)
+        registry->due_ns = now_ns + registry->failure_ns;
+    struct sh_node *node = sh_view_find(&registry->view, (shoal_nid){(uint16_t)(index + 1)});
+    SH_ASSERT(node);
+    if (node->state == SH_NODE_FAILED) {
+        node->state = SH_NODE_UP;
+        sh_registry_touch(registry);
+        SH_INFO("cluster", "superpeer is back", SH_U64("node", node->nid.v));
+    }
+    uint64_t own = registry->versions[registry->index];
+    if (holds_version > own && holds_version - own < EPOCH_AHEAD_MAX)
+        leap(registry, now_ns, holds_version - own);
+}
+
+uint64_t sh_registry_changes(const struct sh_registry *registry)
+{
+    return registry->changes;
+}

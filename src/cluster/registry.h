@@ -1,0 +1,122 @@
+/* The registry of one superpeer, a state machine without input or output: who is a member, with
+ * which ID, in which state, and where chunks are. superpeer.h feeds it.
+ *
+ * Every function that concerns time is given the time, on one clock. Whatever changes the view
+ * raises its epoch: the sum of the arcs' versions, of which this superpeer raises its own and
+ * learns the others'. Whatever must be stored raises `changes`.
+ *
+ * A node is `up`, `left` (for good, its chunks are gone) or `failed` (silent for failure_ns, or
+ * found dead); a failed one that is heard again is up again, for nothing was recovered elsewhere.
+ *
+ * A superpeer without a disk has lost its memory after a restart. It learns so from members that
+ * know a higher epoch; then, until failure_ns after its start, it is settling: its view may lack
+ * members that have not come back yet, so nobody should act on it.
+ *
+ * Threads: one at a time.
+ */
+#ifndef SH_CLUSTER_REGISTRY_H
+#define SH_CLUSTER_REGISTRY_H
+
+#include "base/bytes.h"
+#include "cluster/view.h"
+#include "ranges/ranges.h"
+
+struct sh_registry;
+
+struct sh_registry_config {
+    const char *cluster;          /* copied; 1 to 63 bytes */
+    const char *const *addresses; /* the superpeers', count of them; copied */
+    uint16_t count;               /* 1 to SH_SUPERPEERS_MAX */
+    uint16_t index;
+    uint64_t instance; /* this superpeer's */
+    uint64_t failure_ns;
+    bool is_volatile; /* not stored anywhere: IDs are given out from a random place */
+    uint64_t seed;    /* for that place */
+};
+
+/* ENOMEM; EADDRESS (an address is empty or too long). */
+SHOAL_NODISCARD enum shoal_err sh_registry_create(const struct sh_registry_config *config,
+                                                  uint64_t now_ns,
+                                                  struct sh_registry **registry_out);
+void sh_registry_destroy(struct sh_registry *registry);
+
+/* Admits a node, or welcomes one back that has the ID `previous` (NONE: a new one). The same
+ * instance always gets the same ID, so a repeated request is harmless. EEXIST: another instance
+ * has the ID. EROLE: the ID is of another arc. ELIMIT: no ID is left. EINVAL: not a usable address
+ * or instance. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_registry_join(struct sh_registry *registry, uint64_t now_ns,
+                                                struct sh_bytes address, uint64_t instance,
+                                                shoal_nid previous, shoal_nid *nid_out);
+/* A node was heard. *revived_out: it had been declared failed. ENONODE (or it left); EEXIST. */
+SHOAL_NODISCARD enum shoal_err sh_registry_heartbeat(struct sh_registry *registry, uint64_t now_ns,
+                                                     shoal_nid nid, uint64_t instance,
+                                                     bool *revived_out);
+/* A node leaves, with its chunks. ENONODE, EEXIST. */
+SHOAL_NODISCARD enum shoal_err sh_registry_leave(struct sh_registry *registry, shoal_nid nid,
+                                                 uint64_t instance);
+/* Declares a node of this arc failed if it is up. */
+void sh_registry_fail(struct sh_registry *registry, shoal_nid nid, const char *reason);
+
+/* Where a chunk is: its range, whose value is the owner's ID. ENOCHUNK, EFAILED, EROLE, EBUSY. */
+SHOAL_NODISCARD enum shoal_err sh_registry_lookup(const struct sh_registry *registry, shoal_cid cid,
+                                                  struct sh_range *range_out);
+
+/* Somebody knows the view of that epoch; see above. */
+void sh_registry_epoch_known(struct sh_registry *registry, uint64_t now_ns, uint64_t epoch);
+
+/* Lets time pass: declares silent nodes and superpeers failed. To be called at least every quarter
+ * of failure_ns: if it was not for half of it, the process was stopped, and that time counts for
+ * nobody. Returns how many were declared failed. */
+unsigned sh_registry_tick(struct sh_registry *registry, uint64_t now_ns);
+/* When tick should be called next; SH_NEVER: nothing is due. */
+uint64_t sh_registry_due_ns(const struct sh_registry *registry);
+
+/* The view, by ascending ID. Valid until the next change. */
+const struct sh_view *sh_registry_view(const struct sh_registry *registry);
+bool sh_registry_settling(const struct sh_registry *registry);
+/* True for an up node of this arc: whose lost connection is of interest. */
+bool sh_registry_watches(const struct sh_registry *registry, shoal_nid nid);
+
+/* --- Between superpeers -------------------------------------------------------------------- */
+
+/* The version of an arc, as known here; this one's own is exact. */
+uint64_t sh_registry_version(const struct sh_registry *registry, uint16_t index);
+/* Another superpeer was heard; it holds that version of our arc. If that is higher than ours, we
+ * have lost our memory, and step over it. */
+void sh_registry_superpeer_heard(struct sh_registry *registry, uint64_t now_ns, uint16_t index,
+                                 uint64_t holds_version);
+/* This arc's table: u16 count and nodes. */
+size_t sh_registry_table_size(const struct sh_registry *registry);
+void sh_registry_table_put(struct sh_writer *w, const struct sh_registry *registry);
+/* Takes another arc's table of that version. EPROTO, ENOMEM: nothing is changed. */
+SHOAL_NODISCARD enum shoal_err sh_registry_table_get(struct sh_registry *registry, uint16_t index,
+                                                     uint64_t version, struct sh_reader *r);
+
+/* --- Storing -------------------------------------------------------------------------------- */
+
+/* How often something changed that must be stored. */
+uint64_t sh_registry_changes(const struct sh_registry *registry);
+
+/* The image of a registry file, little-endian:
+ *   0   u64  magic "SHOALREG"
+ *   8   u16  format (1)
+ *   10  u16  index
+ *   12  u16  number of superpeers
+ *   14  u16  next ID to give out
+ *   16  u64  sequence: of two images the one with the higher is the newer
+ *   24  u64  version of the arc
+ *   32  u32  bytes behind this head
+ *   36  u32  CRC32C of head and body, with this field zero
+ *   40  text name of the cluster; u16 count; nodes as in a view */
+size_t sh_registry_image_size(const struct sh_registry *registry);
+void sh_registry_image_put(struct sh_writer *w, const struct sh_registry *registry,
+                           uint64_t sequence);
+/* The sequence of an image. ECORRUPT; EVERSION (a newer format). */
+SHOAL_NODISCARD enum shoal_err sh_registry_image_check(struct sh_bytes image,
+                                                       uint64_t *sequence_out);
+/* Loads a checked image into a fresh registry; its up nodes get failure_ns to be heard. ECLUSTER,
+ * ECORRUPT, ENOMEM: the registry is of no use then. */
+SHOAL_NODISCARD enum shoal_err sh_registry_image_load(struct sh_registry *registry, uint64_t now_ns,
+                                                      struct sh_bytes image);
+
+#endif

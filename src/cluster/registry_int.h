@@ -1,0 +1,43 @@
+/* The inside of a registry, shared by registry.c and registry_image.c. */
+#ifndef SH_CLUSTER_REGISTRY_INT_H
+#define SH_CLUSTER_REGISTRY_INT_H
+
+#include "cluster/registry.h"
+
+#define SH_CLUSTER_NAME_MAX 63
+/* Added to the version at each load: more than can have been published and not stored. */
+#define SH_REGISTRY_LOAD_LEAP (UINT64_C(1) << 20)
+
+struct sh_registry {
+    char cluster[SH_CLUSTER_NAME_MAX + 1];
+    uint16_t count, index;
+    shoal_nid arc_first, arc_last;
+    uint64_t failure_ns;
+    bool is_volatile;
+    struct sh_view view; /* all arcs; epoch is the sum of versions */
+    uint64_t versions[SH_SUPERPEERS_MAX];
+    struct sh_ranges *ranges;
+    shoal_nid next_nid; /* where the search for a free ID begins */
+    uint64_t changes;
+    uint64_t started_ns;
+    uint64_t ticked_ns;
+    uint64_t due_ns; /* nobody is overdue before */
+    bool settling;
+    /* When each node of the arc, and each superpeer, was heard last: by ID, 458 KB at most. */
+    uint64_t superpeer_heard_ns[SH_SUPERPEERS_MAX];
+    uint64_t *heard_ns; /* by ID - arc_first */
+};
+
+/* Whether an ID is of this arc. */
+static inline bool sh_registry_has(const struct sh_registry *registry, shoal_nid nid)
+{
+    return nid.v >= registry->arc_first.v && nid.v <= registry->arc_last.v;
+}
+
+/* Something changed: the epoch rises, and it is to be stored. */
+void sh_registry_touch(struct sh_registry *registry);
+
+/* Gives a node of the arc its whole ID space. ENOMEM, ELIMIT. */
+SHOAL_NODISCARD enum shoal_err sh_registry_ranges_give(struct sh_registry *registry, shoal_nid nid);
+
+#endif

@@ -1,0 +1,351 @@
+/* A superpeer's messages and its step. */
+#include "cluster/superpeer.h"
+
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "cluster/connect_int.h"
+#include "cluster/proto.h"
+#include "cluster/superpeer_int.h"
+
+static uint64_t now_of(const struct sh_superpeer *superpeer)
+{
+    return sh_now(&superpeer->env.clock);
+}
+
+static void refuse(struct sh_msg_in *in, enum shoal_err err, const char *text)
+{
+    sh_msg_reply_error(in->msg, in->reply_to, in->type, err, text);
+}
+
+/* Tells msg and the node what has changed in the view. */
+static void announce(struct sh_superpeer *superpeer)
+{
+    const struct sh_view *view = sh_registry_view(superpeer->registry);
+    if (view->epoch == superpeer->announced.epoch)
+        return;
+    struct sh_view copy = {0};
+    if (sh_view_copy(&copy, view))
+        return; /* out of memory: tried again in the next step */
+    sh_connect_view(superpeer->msg, &superpeer->announced, view);
+    sh_view_destroy(&superpeer->announced);
+    superpeer->announced = copy;
+    if (superpeer->on_view)
+        superpeer->on_view(superpeer->arg, view);
+}
+
+/* --- Answers that wait for the disk --------------------------------------------------------- */
+
+static void promise(struct sh_superpeer *superpeer, struct sh_msg_in *in, shoal_nid nid)
+{
+    struct sh_promise *later = malloc(sizeof *later);
+    if (!later) {
+        refuse(in, SHOAL_ENOMEM, NULL); /* the asker asks again, and gets the same */
+        return;
+    }
+    *later = (struct sh_promise){.changes = sh_registry_changes(superpeer->registry),
+                                 .reply_to = in->reply_to,
+                                 .type = in->type,
+                                 .nid = nid};
+    *superpeer->promises_end = later;
+    superpeer->promises_end = &later->next;
+}
+
+static void answer_join(struct sh_superpeer *superpeer, const struct sh_promise *promised)
+{
+    const struct sh_view *view = sh_registry_view(superpeer->registry);
+    struct sh_out out;
+    if (sh_msg_reply(superpeer->msg, promised->reply_to, promised->type,
+                     SH_JOIN_ANSWER_BYTES + sh_view_size(view), &out))
+        return;
+    sh_put16(&out.w, promised->nid.v);
+    sh_put16(&out.w, (uint16_t)(superpeer->index + 1));
+    sh_view_put_all(&out.w, view);
+    sh_msg_end(superpeer->msg, &out);
+}
+
+/* Answers what is stored now; what was to be stored and could not be, with the error. */
+static unsigned keep_promises(struct sh_superpeer *superpeer)
+{
+    struct sh_store_files *files = &superpeer->files;
+    enum shoal_err err = files->is_ended ? files->err : SHOAL_OK;
+    unsigned work = 0;
+    files->is_ended = false;
+    while (superpeer->promises) {
+        struct sh_promise *promised = superpeer->promises;
+        bool is_stored = promised->changes <= files->saved_changes;
+        if (!is_stored && (!err || promised->changes > files->saving_changes))
+            break;
+        if (!is_stored)
+            sh_msg_reply_error(superpeer->msg, promised->reply_to, promised->type, err,
+                               "the superpeer could not store its registry");
+        else if (promised->type == SH_CLUSTER_JOIN)
+            answer_join(superpeer, promised);
+        else
+            sh_msg_reply_ok(superpeer->msg, promised->reply_to, promised->type);
+        superpeer->promises = promised->next;
+        if (!superpeer->promises)
+            superpeer->promises_end = &superpeer->promises;
+        free(promised);
+        work++;
+    }
+    return work;
+}
+
+/* --- Messages ------------------------------------------------------------------------------- */
+
+static void on_join(void *arg, struct sh_msg_in *in)
+{
+    struct sh_superpeer *superpeer = arg;
+    unsigned role = sh_get8(&in->payload);
+    unsigned zero = sh_get8(&in->payload);
+    shoal_nid previous = {sh_get16(&in->payload)};
+    uint64_t instance = sh_get64(&in->payload);
+    uint64_t epoch = sh_get64(&in->payload);
+    struct sh_bytes address = sh_get_text(&in->payload);
+    if (!sh_reader_done(&in->payload) || zero) {
+        refuse(in, SHOAL_EPROTO, NULL);
+        return;
+    }
+    if (role != SH_ROLE_PEER) {
+        refuse(in, SHOAL_EINVAL, "only peers join");
+        return;
+    }
+    uint64_t now_ns = now_of(superpeer);
+    sh_registry_epoch_known(superpeer->registry, now_ns, epoch);
+    shoal_nid nid;
+    enum shoal_err err =
+        sh_registry_join(superpeer->registry, now_ns, address, instance, previous, &nid);
+    if (err)
+        refuse(in, err, err == SHOAL_EEXIST ? "another node has this node's ID by now" : NULL);
+    else
+        promise(superpeer, in, nid);
+}
+
+/* An answer of flags and, if the asker knows another epoch, the view. */
+static void answer_view(struct sh_superpeer *superpeer, struct sh_msg_in *in, uint64_t epoch,
+                        uint8_t flags)
+{
+    const struct sh_view *view = sh_registry_view(superpeer->registry);
+    if (epoch != view->epoch && !sh_registry_settling(superpeer->registry))
+        flags |= SH_ANSWER_VIEW;
+    size_t size = 1 + (flags & SH_ANSWER_VIEW ? sh_view_size(view) : 0);
+    struct sh_out out;
+    if (sh_msg_reply(in->msg, in->reply_to, in->type, size, &out))
+        return;
+    sh_put8(&out.w, flags);
+    if (flags & SH_ANSWER_VIEW)
+        sh_view_put_all(&out.w, view);
+    sh_msg_end(in->msg, &out);
+}
+
+static void on_heartbeat(void *arg, struct sh_msg_in *in)
+{
+    struct sh_superpeer *superpeer = arg;
+    shoal_nid nid = {sh_get16(&in->payload)};
+    unsigned zero = sh_get16(&in->payload);
+    uint64_t instance = sh_get64(&in->payload);
+    uint64_t epoch = sh_get64(&in->payload);
+    if (!sh_reader_done(&in->payload) || zero) {
+        refuse(in, SHOAL_EPROTO, NULL);
+        return;
+    }
+    uint64_t now_ns = now_of(superpeer);
+    sh_registry_epoch_known(superpeer->registry, now_ns, epoch);
+    bool revived = false;
+    enum shoal_err err =
+        sh_registry_heartbeat(superpeer->registry, now_ns, nid, instance, &revived);
+    if (err)
+        refuse(in, err, NULL);
+    else
+        answer_view(superpeer, in, epoch, revived ? SH_ANSWER_FAILED : 0);
+}
+
+static void on_leave(void *arg, struct sh_msg_in *in)
+{
+    struct sh_superpeer *superpeer = arg;
+    shoal_nid nid = {sh_get16(&in->payload)};
+    unsigned zero = sh_get16(&in->payload);
+    uint64_t instance = sh_get64(&in->payload);
+    if (!sh_reader_done(&in->payload) || zero) {
+        refuse(in, SHOAL_EPROTO, NULL);
+        return;
+    }
+    enum shoal_err err = sh_registry_leave(superpeer->registry, nid, instance);
+    if (err)
+        refuse(in, err, NULL);
+    else
+        promise(superpeer, in, nid);
+}
+
+static void on_lookup(void *arg, struct sh_msg_in *in)
+{
+    struct sh_superpeer *superpeer = arg;
+    shoal_cid cid = {sh_get64(&in->payload)};
+    uint64_t epoch = sh_get64(&in->payload);
+    if (!sh_reader_done(&in->payload)) {
+        refuse(in, SHOAL_EPROTO, NULL);
+        return;
+    }
+    sh_registry_epoch_known(superpeer->registry, now_of(superpeer), epoch);
+    struct sh_range range;
+    enum shoal_err err = sh_registry_lookup(superpeer->registry, cid, &range);
+    if (err) {
+        refuse(in, err, err == SHOAL_EBUSY ? "the superpeer was restarted" : NULL);
+        return;
+    }
+    struct sh_out out;
+    if (sh_msg_reply(in->msg, in->reply_to, in->type, SH_LOOKUP_ANSWER_BYTES, &out))
+        return;
+    sh_put64(&out.w, range.first.v);
+    sh_put64(&out.w, range.last.v);
+    sh_put16(&out.w, (uint16_t)range.value);
+    sh_msg_end(in->msg, &out);
+}
+
+static void on_view_get(void *arg, struct sh_msg_in *in)
+{
+    struct sh_superpeer *superpeer = arg;
+    uint64_t epoch = sh_get64(&in->payload);
+    if (!sh_reader_done(&in->payload)) {
+        refuse(in, SHOAL_EPROTO, NULL);
+        return;
+    }
+    sh_registry_epoch_known(superpeer->registry, now_of(superpeer), epoch);
+    if (sh_registry_settling(superpeer->registry))
+        refuse(in, SHOAL_EBUSY, "the superpeer was restarted");
+    else
+        answer_view(superpeer, in, epoch, 0);
+}
+
+/* --- Step ----------------------------------------------------------------------------------- */
+
+static unsigned run(void *arg)
+{
+    struct sh_superpeer *superpeer = arg;
+    uint64_t now_ns = now_of(superpeer);
+    unsigned work = 0;
+    if (now_ns >= superpeer->tick_ns) {
+        work += sh_registry_tick(superpeer->registry, now_ns);
+        uint64_t quarter = superpeer->failure_ns / 4;
+        superpeer->tick_ns =
+            now_ns + (quarter < superpeer->heartbeat_ns ? quarter : superpeer->heartbeat_ns);
+    }
+    work += sh_superpeer_siblings_step(superpeer, now_ns);
+    work += sh_superpeer_probes_step(superpeer, now_ns);
+    work += sh_superpeer_files_step(superpeer, now_ns);
+    announce(superpeer);
+    work += keep_promises(superpeer);
+    return work;
+}
+
+static uint64_t due_ns(void *arg)
+{
+    struct sh_superpeer *superpeer = arg;
+    uint64_t due = superpeer->tick_ns;
+    uint64_t others[] = {
+        sh_superpeer_siblings_due_ns(superpeer),
+        sh_superpeer_probes_due_ns(superpeer),
+        sh_superpeer_files_due_ns(superpeer),
+    };
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        due = others[i] < due ? others[i] : due;
+    return due;
+}
+
+static void handlers_set(struct sh_superpeer *superpeer)
+{
+    static const struct {
+        sh_msg_type type;
+        sh_msg_handler handler;
+    } handlers[] = {
+        {SH_CLUSTER_JOIN, on_join},         {SH_CLUSTER_HEARTBEAT, on_heartbeat},
+        {SH_CLUSTER_LEAVE, on_leave},       {SH_CLUSTER_LOOKUP, on_lookup},
+        {SH_CLUSTER_VIEW_GET, on_view_get}, {SH_CLUSTER_SYNC, sh_superpeer_sync_handler},
+    };
+    /* Inline, so that all of a superpeer runs in one thread. */
+    for (size_t i = 0; i < sizeof handlers / sizeof handlers[0]; i++)
+        sh_msg_handler_set(superpeer->msg, handlers[i].type, SH_MSG_INLINE, handlers[i].handler,
+                           superpeer);
+}
+
+enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
+                                   struct sh_superpeer **superpeer_out)
+{
+    SH_ASSERT(config->heartbeat_ns && config->failure_ns);
+    SH_ASSERT(sh_msg_nid(config->msg).v == config->index + 1);
+    struct sh_superpeer *superpeer = calloc(1, sizeof *superpeer);
+    if (!superpeer)
+        return SHOAL_ENOMEM;
+    superpeer->msg = config->msg;
+    superpeer->env = config->env;
+    superpeer->count = config->count;
+    superpeer->index = config->index;
+    superpeer->heartbeat_ns = config->heartbeat_ns;
+    superpeer->failure_ns = config->failure_ns;
+    superpeer->on_view = config->on_view;
+    superpeer->arg = config->arg;
+    superpeer->promises_end = &superpeer->promises;
+    for (unsigned i = 0; i < SH_SUPERPEERS_MAX; i++)
+        superpeer->siblings[i].superpeer = superpeer;
+    for (unsigned i = 0; i < SH_PROBES_MAX; i++)
+        superpeer->probes[i].superpeer = superpeer;
+    uint64_t now_ns = now_of(superpeer);
+    superpeer->tick_ns = now_ns;
+    struct sh_registry_config of_registry = {
+        .cluster = config->cluster,
+        .addresses = config->addresses,
+        .count = config->count,
+        .index = config->index,
+        .instance = config->instance,
+        .failure_ns = config->failure_ns,
+        .is_volatile = !config->env.disk,
+        .seed = sh_random64(&config->env.random),
+    };
+    enum shoal_err err = sh_registry_create(&of_registry, now_ns, &superpeer->registry);
+    if (!err)
+        err = sh_superpeer_files_open(superpeer, now_ns);
+    if (err) {
+        sh_superpeer_destroy(superpeer);
+        return err;
+    }
+    handlers_set(superpeer);
+    announce(superpeer);
+    *superpeer_out = superpeer;
+    return SHOAL_OK;
+}
+
+void sh_superpeer_destroy(struct sh_superpeer *superpeer)
+{
+    if (!superpeer)
+        return;
+    sh_superpeer_requests_cancel(superpeer);
+    sh_superpeer_files_close(superpeer);
+    while (superpeer->promises) {
+        struct sh_promise *promised = superpeer->promises;
+        superpeer->promises = promised->next;
+        sh_msg_reply_error(superpeer->msg, promised->reply_to, promised->type, SHOAL_ESTOPPED,
+                           NULL);
+        free(promised);
+    }
+    sh_registry_destroy(superpeer->registry);
+    sh_view_destroy(&superpeer->announced);
+    free(superpeer);
+}
+
+struct sh_step sh_superpeer_step(struct sh_superpeer *superpeer)
+{
+    return (struct sh_step){.name = "superpeer", .run = run, .due_ns = due_ns, .arg = superpeer};
+}
+
+void sh_superpeer_link_event(struct sh_superpeer *superpeer, const struct sh_msg_event *event)
+{
+    if (event->kind == SH_MSG_LOST && sh_registry_watches(superpeer->registry, event->nid))
+        sh_superpeer_probe(superpeer, event->nid, now_of(superpeer));
+}
+
+const struct sh_view *sh_superpeer_view(const struct sh_superpeer *superpeer)
+{
+    return sh_registry_view(superpeer->registry);
+}

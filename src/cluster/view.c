@@ -1,0 +1,222 @@
+/* The membership view and the arcs. */
+#include "cluster/view.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+
+#define VIEW_HEAD_BYTES 12
+#define NODE_HEAD_BYTES 14
+#define PEER_NIDS (SH_PEER_NID_MAX - SH_PEER_NID_MIN + 1)
+
+void sh_view_destroy(struct sh_view *view)
+{
+    free(view->nodes);
+    *view = (struct sh_view){0};
+}
+
+enum shoal_err sh_view_copy(struct sh_view *to, const struct sh_view *from)
+{
+    struct sh_node *nodes = NULL;
+    if (from->count) {
+        nodes = malloc(from->count * sizeof *nodes);
+        if (!nodes)
+            return SHOAL_ENOMEM;
+        memcpy(nodes, from->nodes, from->count * sizeof *nodes);
+    }
+    free(to->nodes);
+    *to = *from;
+    to->nodes = nodes;
+    to->room = from->count;
+    return SHOAL_OK;
+}
+
+size_t sh_view_lower(const struct sh_view *view, shoal_nid nid)
+{
+    size_t low = 0;
+    size_t high = view->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (view->nodes[middle].nid.v < nid.v)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+struct sh_node *sh_view_find(const struct sh_view *view, shoal_nid nid)
+{
+    size_t at = sh_view_lower(view, nid);
+    return at < view->count && view->nodes[at].nid.v == nid.v ? &view->nodes[at] : NULL;
+}
+
+enum shoal_err sh_view_put(struct sh_view *view, const struct sh_node *node)
+{
+    SH_ASSERT(node->nid.v && node->nid.v <= SH_PEER_NID_MAX);
+    size_t at = sh_view_lower(view, node->nid);
+    if (at < view->count && view->nodes[at].nid.v == node->nid.v) {
+        view->nodes[at] = *node;
+        return SHOAL_OK;
+    }
+    if (view->count == view->room) {
+        size_t room = view->room ? 2 * view->room : 8;
+        struct sh_node *nodes = realloc(view->nodes, room * sizeof *nodes);
+        if (!nodes)
+            return SHOAL_ENOMEM;
+        view->nodes = nodes;
+        view->room = room;
+    }
+    memmove(&view->nodes[at + 1], &view->nodes[at], (view->count - at) * sizeof *node);
+    view->nodes[at] = *node;
+    view->count++;
+    return SHOAL_OK;
+}
+
+void sh_view_drop(struct sh_view *view, shoal_nid nid)
+{
+    size_t at = sh_view_lower(view, nid);
+    if (at == view->count || view->nodes[at].nid.v != nid.v)
+        return;
+    view->count--;
+    memmove(&view->nodes[at], &view->nodes[at + 1], (view->count - at) * sizeof view->nodes[0]);
+}
+
+size_t sh_node_size(const struct sh_node *node)
+{
+    return NODE_HEAD_BYTES + strlen(node->address);
+}
+
+void sh_node_put(struct sh_writer *w, const struct sh_node *node)
+{
+    sh_put16(w, node->nid.v);
+    sh_put8(w, (uint8_t)node->role);
+    sh_put8(w, (uint8_t)node->state);
+    sh_put64(w, node->instance);
+    sh_put_text(w, sh_bytes_text(node->address));
+}
+
+enum shoal_err sh_node_get(struct sh_reader *r, struct sh_node *node_out)
+{
+    shoal_nid nid = {sh_get16(r)};
+    unsigned role = sh_get8(r);
+    unsigned state = sh_get8(r);
+    uint64_t instance = sh_get64(r);
+    struct sh_bytes address = sh_get_text(r);
+    if (!sh_reader_ok(r) || !nid.v || nid.v > SH_PEER_NID_MAX || address.size == 0 ||
+        address.size >= SH_MSG_ADDRESS_MAX || memchr(address.at, 0, address.size))
+        return SHOAL_EPROTO;
+    if ((role != SH_ROLE_SUPERPEER && role != SH_ROLE_PEER) || state > SH_NODE_FAILED)
+        return SHOAL_EPROTO;
+    if ((role == SH_ROLE_SUPERPEER) != (nid.v < SH_PEER_NID_MIN))
+        return SHOAL_EPROTO;
+    *node_out = (struct sh_node){.nid = nid,
+                                 .role = (enum sh_role)role,
+                                 .state = (enum sh_node_state)state,
+                                 .instance = instance};
+    memcpy(node_out->address, address.at, address.size);
+    return SHOAL_OK;
+}
+
+size_t sh_view_size(const struct sh_view *view)
+{
+    size_t size = VIEW_HEAD_BYTES;
+    for (size_t i = 0; i < view->count; i++)
+        size += sh_node_size(&view->nodes[i]);
+    return size;
+}
+
+void sh_view_put_all(struct sh_writer *w, const struct sh_view *view)
+{
+    SH_ASSERT(view->count <= UINT16_MAX);
+    sh_put64(w, view->epoch);
+    sh_put16(w, view->superpeers);
+    sh_put16(w, (uint16_t)view->count);
+    for (size_t i = 0; i < view->count; i++)
+        sh_node_put(w, &view->nodes[i]);
+}
+
+enum shoal_err sh_view_get(struct sh_reader *r, struct sh_view *view_out)
+{
+    struct sh_view view = {.epoch = sh_get64(r), .superpeers = sh_get16(r)};
+    size_t count = sh_get16(r);
+    enum shoal_err err = SHOAL_EPROTO;
+    if (!sh_reader_ok(r) || !view.superpeers || view.superpeers > SH_SUPERPEERS_MAX)
+        goto out_view;
+    /* The bytes bound the memory that a hostile count could claim. */
+    if (count > sh_reader_left(r) / NODE_HEAD_BYTES)
+        goto out_view;
+    view.room = count;
+    view.nodes = count ? malloc(count * sizeof view.nodes[0]) : NULL;
+    if (count && !view.nodes) {
+        err = SHOAL_ENOMEM;
+        goto out_view;
+    }
+    for (; view.count < count; view.count++) {
+        err = sh_node_get(r, &view.nodes[view.count]);
+        if (!err && view.count && view.nodes[view.count - 1].nid.v >= view.nodes[view.count].nid.v)
+            err = SHOAL_EPROTO;
+        if (err)
+            goto out_view;
+    }
+    free(view_out->nodes);
+    *view_out = view;
+    return SHOAL_OK;
+out_view:
+    free(view.nodes);
+    return err;
+}
+
+static bool same_node(const struct sh_node *a, const struct sh_node *b)
+{
+    return a->role == b->role && a->state == b->state && a->instance == b->instance &&
+           strcmp(a->address, b->address) == 0;
+}
+
+void sh_view_diff(const struct sh_view *before, const struct sh_view *after,
+                  void (*each)(void *arg, const struct sh_node *old, const struct sh_node *new),
+                  void *arg)
+{
+    size_t i = 0;
+    size_t j = 0;
+    while (i < before->count || j < after->count) {
+        const struct sh_node *old = i < before->count ? &before->nodes[i] : NULL;
+        const struct sh_node *new = j < after->count ? &after->nodes[j] : NULL;
+        if (old && new && old->nid.v != new->nid.v) {
+            if (old->nid.v < new->nid.v)
+                new = NULL;
+            else
+                old = NULL;
+        }
+        i += old != NULL;
+        j += new != NULL;
+        if (!old || !new || !same_node(old, new))
+            each(arg, old, new);
+    }
+}
+
+shoal_nid sh_arc_first(uint16_t index, uint16_t superpeers)
+{
+    SH_ASSERT(superpeers && superpeers <= SH_SUPERPEERS_MAX);
+    SH_ASSERT(index <= superpeers);
+    return (shoal_nid){(uint16_t)(SH_PEER_NID_MIN + PEER_NIDS * (uint32_t)index / superpeers)};
+}
+
+shoal_nid sh_arc_last(uint16_t index, uint16_t superpeers)
+{
+    SH_ASSERT(index < superpeers);
+    return (shoal_nid){(uint16_t)(sh_arc_first((uint16_t)(index + 1), superpeers).v - 1)};
+}
+
+shoal_nid sh_arc_superpeer(shoal_nid nid, uint16_t superpeers)
+{
+    SH_ASSERT(superpeers && superpeers <= SH_SUPERPEERS_MAX);
+    if (nid.v < SH_PEER_NID_MIN || nid.v > SH_PEER_NID_MAX)
+        return SHOAL_NID_NONE;
+    uint16_t index = (uint16_t)((uint32_t)(nid.v - SH_PEER_NID_MIN) * superpeers / PEER_NIDS);
+    while (sh_arc_last(index, superpeers).v < nid.v)
+        index++;
+    SH_ASSERT(sh_arc_first(index, superpeers).v <= nid.v);
+    return (shoal_nid){(uint16_t)(index + 1)};
+}
