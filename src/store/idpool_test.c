@@ -1,0 +1,154 @@
+/* The pool of free IDs against a plain array of flags. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "store/idpool_int.h"
+
+#define IDS UINT64_C(400000) /* four levels of the bitmap are in use */
+
+struct fixture {
+    struct sh_budget budget;
+    struct sh_idtable table;
+    struct sh_idpool pool;
+};
+
+static void fixture_make(struct fixture *f, uint64_t bytes_max)
+{
+    memset(f, 0, sizeof *f);
+    f->budget.max = bytes_max;
+    assert_int_equal(sh_idtable_init(&f->table, IDS, &f->budget), SHOAL_OK);
+    assert_int_equal(sh_idpool_init(&f->pool, &f->table, &f->budget), SHOAL_OK);
+}
+
+static void fixture_end(struct fixture *f)
+{
+    assert_int_equal(atomic_load(&f->budget.used), sh_idpool_bytes(&f->pool));
+    sh_idpool_destroy(&f->pool);
+    sh_idtable_destroy(&f->table);
+}
+
+static uint64_t rng(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+static bool used[IDS + 1];
+
+/* The pool must hand out the smallest IDs that are not in use. */
+static void take_checked(struct fixture *f, size_t count, sh_lid *lids)
+{
+    uint64_t expected = 1;
+    assert_int_equal(sh_idpool_take(&f->pool, count, lids), SHOAL_OK);
+    for (size_t i = 0; i < count; i++) {
+        while (used[expected])
+            expected++;
+        assert_int_equal(lids[i].v, expected);
+        used[expected] = true;
+    }
+}
+
+static void limit_check(struct fixture *f)
+{
+    uint64_t limit = sh_idtable_limit(&f->table);
+    for (uint64_t v = limit; v < IDS; v++)
+        assert_false(used[v]);
+    assert_true(limit == 1 || used[limit - 1]);
+    assert_int_equal(atomic_load(&f->budget.used), sh_idpool_bytes(&f->pool));
+}
+
+static void test_model(void **state)
+{
+    (void)state;
+    uint64_t seed = 20261120;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    struct fixture f;
+    fixture_make(&f, UINT64_C(1) << 30);
+    sh_lid *lids = calloc(IDS, sizeof *lids);
+    assert_non_null(lids);
+    for (unsigned round = 0; round < 60; round++) {
+        size_t count = rng(&seed) % (round % 4 ? 2000 : 30000);
+        take_checked(&f, count, lids);
+        uint64_t limit = sh_idtable_limit(&f.table);
+        uint64_t from = rng(&seed) % limit;
+        uint64_t step = 1 + rng(&seed) % 3;
+        size_t given = 0;
+        for (uint64_t v = from ? from : 1; v < limit && given < 20000; v += step) {
+            if (used[v])
+                lids[given++] = (sh_lid){v};
+            used[v] = false;
+        }
+        lids[given++] = (sh_lid){0}; /* skipped */
+        sh_idpool_give(&f.pool, lids, given);
+        limit_check(&f);
+    }
+    free(lids);
+    fixture_end(&f);
+}
+
+static void test_full(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_make(&f, UINT64_C(256) << 10);
+    sh_lid *lids = calloc(IDS, sizeof *lids);
+    assert_non_null(lids);
+    uint64_t before = atomic_load(&f.budget.used);
+    assert_int_equal(sh_idpool_take(&f.pool, IDS / 2, lids), SHOAL_EFULL);
+    assert_int_equal(atomic_load(&f.budget.used), before);
+    assert_int_equal(sh_idpool_take(&f.pool, 20000, lids), SHOAL_OK);
+    sh_idpool_give(&f.pool, lids + 5, 10);
+    /* The ten are taken and given back when the rest can't be had. */
+    sh_lid more[10];
+    uint64_t limit = sh_idtable_limit(&f.table);
+    assert_int_equal(sh_idpool_take(&f.pool, IDS / 2, lids + 20000), SHOAL_EFULL);
+    assert_int_equal(sh_idtable_limit(&f.table), limit);
+    assert_int_equal(sh_idpool_take(&f.pool, 10, more), SHOAL_OK);
+    assert_int_equal(more[0].v, 6);
+    assert_int_equal(more[9].v, 15);
+    /* All of them, and the table is as small as at the start. */
+    for (size_t i = 0; i < 20000; i++)
+        lids[i] = (sh_lid){20000 - i};
+    sh_idpool_give(&f.pool, lids, 20000);
+    assert_int_equal(sh_idtable_limit(&f.table), 1);
+    assert_int_equal(atomic_load(&f.budget.used), before);
+    free(lids);
+    fixture_end(&f);
+}
+
+static void test_no_more_ids(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_make(&f, UINT64_C(1) << 30);
+    sh_lid *lids = calloc(IDS, sizeof *lids);
+    assert_non_null(lids);
+    assert_int_equal(sh_idpool_take(&f.pool, SIZE_MAX, lids), SHOAL_EFULL);
+    assert_int_equal(sh_idpool_take(&f.pool, IDS, lids), SHOAL_EFULL);
+    assert_int_equal(sh_idpool_take(&f.pool, IDS - 1, lids), SHOAL_OK); /* 0 is not handed out */
+    assert_int_equal(lids[IDS - 2].v, IDS - 1);
+    assert_int_equal(sh_idpool_take(&f.pool, 1, lids), SHOAL_EFULL);
+    assert_null(sh_idtable_find(&f.table, IDS));
+    assert_non_null(sh_idtable_find(&f.table, IDS - 1));
+    free(lids);
+    fixture_end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_model),
+        cmocka_unit_test(test_full),
+        cmocka_unit_test(test_no_more_ids),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
