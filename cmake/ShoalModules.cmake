@@ -65,7 +65,8 @@ function(shoal_module name)
     shoal_fuzzers(${CMAKE_SOURCE_DIR}/src/${name} sh_${name}_a)
 endfunction()
 
-# The simulator: a library for tests that may use every module, and its own tests.
+# The simulator: a library for tests that may use every module, its own tests, and shoal-sim, which
+# runs simulated worlds for long (sim/sim_main.c).
 function(shoal_simulator folder)
     file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.c)
     list(FILTER sources EXCLUDE REGEX "_(test|fuzz|main)\\.c$")
@@ -79,6 +80,12 @@ function(shoal_simulator folder)
     add_library(sh_sim_a STATIC EXCLUDE_FROM_ALL ${sources})
     target_include_directories(sh_sim_a PUBLIC ${CMAKE_SOURCE_DIR})
     target_link_libraries(sh_sim_a PUBLIC ${archives})
+    if(SHOAL_TESTS)
+        add_executable(shoal-sim ${CMAKE_SOURCE_DIR}/${folder}/sim_main.c)
+        target_link_libraries(shoal-sim PRIVATE sh_sim_a)
+        set_target_properties(shoal-sim PROPERTIES
+            RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+    endif()
     shoal_tests(${CMAKE_SOURCE_DIR}/${folder} sh_sim_a)
 endfunction()
 
@@ -104,26 +111,33 @@ function(shoal_library)
     endforeach()
 endfunction()
 
-# shoald and shoal; the benchmarks are part of shoal.
+# shoald and shoal. What is not a main lies in an archive, so that it can have unit tests; the
+# benchmarks are part of shoal.
 function(shoal_programs)
+    file(GLOB benches CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bench/*.c)
+    file(GLOB parts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cmd/*.c)
+    list(FILTER benches EXCLUDE REGEX "_(test|fuzz)\\.c$")
+    list(FILTER parts EXCLUDE REGEX "_(test|fuzz)\\.c$|/shoald?\\.c$")
+    if(NOT benches OR NOT parts)
+        return()
+    endif()
+    list(GET SHOAL_MODULES -1 top)
+    add_library(sh_bench_a STATIC ${benches})
+    target_include_directories(sh_bench_a PUBLIC ${CMAKE_SOURCE_DIR})
+    target_link_libraries(sh_bench_a PUBLIC sh_${top}_a m)
+    add_library(sh_cmd_a STATIC ${parts})
+    target_link_libraries(sh_cmd_a PUBLIC sh_bench_a)
     foreach(program shoald shoal)
-        file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cmd/${program}.c)
-        if(NOT sources)
+        if(NOT EXISTS ${CMAKE_SOURCE_DIR}/src/cmd/${program}.c)
             continue()
         endif()
-        if(program STREQUAL shoal)
-            file(GLOB parts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cmd/*.c
-                ${CMAKE_SOURCE_DIR}/bench/*.c)
-            list(FILTER parts EXCLUDE REGEX "_(test|fuzz)\\.c$|/shoald?\\.c$")
-            list(APPEND sources ${parts})
-        endif()
-        add_executable(${program} ${sources})
-        target_include_directories(${program} PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/src)
-        list(GET SHOAL_MODULES -1 top)
-        target_link_libraries(${program} PRIVATE sh_${top}_a m)
+        add_executable(${program} ${CMAKE_SOURCE_DIR}/src/cmd/${program}.c)
+        target_link_libraries(${program} PRIVATE sh_cmd_a)
         set_target_properties(${program} PROPERTIES
             RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
     endforeach()
+    shoal_tests(${CMAKE_SOURCE_DIR}/bench sh_bench_a)
+    shoal_tests(${CMAKE_SOURCE_DIR}/src/cmd sh_cmd_a)
 endfunction()
 
 # Tests across modules (tests/*_test.c), linked with everything and the simulator.

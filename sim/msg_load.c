@@ -559,6 +559,12 @@ static void load_phases(struct load *load)
     sh_chaos_destroy(chaos);
 }
 
+struct sh_msg_load_config sh_msg_load_config_of(uint64_t seed, unsigned nodes)
+{
+    return (struct sh_msg_load_config){
+        .seed = seed, .nodes = nodes, .faults_ns = 1000 * MS, .crashes = seed % 2 == 0};
+}
+
 void sh_msg_load_run(const struct sh_msg_load_config *config, struct sh_msg_load_result *result_out)
 {
     SH_ASSERT(config->nodes >= 2 && config->nodes <= SH_MSG_LOAD_NODES_MAX);

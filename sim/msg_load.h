@@ -50,6 +50,10 @@ struct sh_msg_load_result {
     uint64_t losses;   /* LOST events */
 };
 
+/* The whole world of a seed, as tests and shoal-sim run it: a second of faults, with crashes if the
+ * seed is even. */
+struct sh_msg_load_config sh_msg_load_config_of(uint64_t seed, unsigned nodes);
+
 /* Runs one world to its end. The same config gives the same result. */
 void sh_msg_load_run(const struct sh_msg_load_config *config,
                      struct sh_msg_load_result *result_out);

@@ -1,8 +1,8 @@
 /* Messaging in simulated worlds: the checkers of sim/msg_load.h hold under every fault, and notice
  * when something is broken on purpose.
  *
- * SHOAL_SIM_SEEDS: how many fresh seeds to try beside the fixed ones (default 4).
- * SHOAL_SIM_SEED: the first of them (default: random; printed). */
+ * SHOAL_TEST_SEEDS: how many fresh seeds to try beside the fixed ones (default 4).
+ * SHOAL_TEST_SEED: the first of them (default: random; printed). */
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,6 @@
 #include "env/env.h"
 #include "sim/msg_load.h"
 
-#define MS UINT64_C(1000000)
 #define CANARY_SEEDS 10
 
 static uint64_t env_number(const char *name, uint64_t otherwise)
@@ -27,15 +26,9 @@ static uint64_t env_number(const char *name, uint64_t otherwise)
     return text && *text ? strtoull(text, NULL, 0) : otherwise;
 }
 
-static struct sh_msg_load_config config_of(uint64_t seed, unsigned nodes)
-{
-    return (struct sh_msg_load_config){
-        .seed = seed, .nodes = nodes, .faults_ns = 1000 * MS, .crashes = seed % 2 == 0};
-}
-
 static void run_whole(uint64_t seed, unsigned nodes, struct sh_msg_load_result *result)
 {
-    struct sh_msg_load_config config = config_of(seed, nodes);
+    struct sh_msg_load_config config = sh_msg_load_config_of(seed, nodes);
     sh_msg_load_run(&config, result);
     if (result->failed) {
         print_error("seed %" PRIu64 ", %u nodes: %s\n", seed, nodes, result->text);
@@ -69,8 +62,8 @@ static void fresh_seeds_hold(void **state)
 {
     (void)state;
     struct sh_random random = sh_real_random();
-    uint64_t count = env_number("SHOAL_SIM_SEEDS", 4);
-    uint64_t first = env_number("SHOAL_SIM_SEED", sh_random64(&random) >> 16);
+    uint64_t count = env_number("SHOAL_TEST_SEEDS", 4);
+    uint64_t first = env_number("SHOAL_TEST_SEED", sh_random64(&random) >> 16);
     print_message("seeds from %" PRIu64 ", %" PRIu64 " of them\n", first, count);
     for (uint64_t i = 0; i < count; i++) {
         struct sh_msg_load_result result;
@@ -112,7 +105,7 @@ static void a_lying_wire_is_caught(void **state)
     (void)state;
     static const char *const names[] = {"", "bytes twice", "bytes swapped", "bytes dropped"};
     for (enum sh_wire_lie lie = SH_WIRE_TWICE; lie <= SH_WIRE_DROP; lie++) {
-        struct sh_msg_load_config config = config_of(0, 2);
+        struct sh_msg_load_config config = sh_msg_load_config_of(0, 2);
         config.lie = lie;
         assert_caught(config, names[lie]);
     }
@@ -128,7 +121,7 @@ static void a_broken_protocol_is_caught(void **state)
                                         "answer mixed up",
                                         "completion lost"};
     for (int broken = SH_MSG_LOAD_TWICE; broken <= SH_MSG_LOAD_SILENCE; broken++) {
-        struct sh_msg_load_config config = config_of(0, 2);
+        struct sh_msg_load_config config = sh_msg_load_config_of(0, 2);
         config.broken = (enum sh_msg_load_break)broken;
         assert_caught(config, names[broken]);
     }
