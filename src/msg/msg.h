@@ -203,7 +203,8 @@ void sh_msg_handler_set(struct sh_msg *msg, sh_msg_type type, enum sh_msg_mode m
                         sh_msg_handler handler, void *arg);
 
 /* Answers a request. Answers always find room (the ring grows; reading from a connection that does
- * not take its answers slows down). ECONNLOST when the asker is gone: nothing more to do. */
+ * not take its answers slows down). ECONNLOST when the asker is gone: nothing more to do. EINVAL
+ * when it was a one-way message, which any node can send: drop it. */
 SHOAL_NODISCARD enum shoal_err sh_msg_reply(struct sh_msg *msg, struct sh_reply_to to,
                                             sh_msg_type type, size_t payload_bytes,
                                             struct sh_out *out);

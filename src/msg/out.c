@@ -245,8 +245,9 @@ enum shoal_err sh_msg_request(struct sh_msg *msg, shoal_nid to, sh_msg_type type
 enum shoal_err sh_msg_reply(struct sh_msg *msg, struct sh_reply_to to, sh_msg_type type,
                             size_t payload_bytes, struct sh_out *out)
 {
-    SH_ASSERT(to.id != 0);
     struct sh_conn *conn;
+    if (to.id == 0)
+        return SHOAL_EINVAL;
     enum shoal_err err = conn_for(msg, to.nid, payload_bytes, &conn);
     if (err != SHOAL_OK)
         return err;

@@ -46,8 +46,10 @@
 
 struct sh_chunks;
 
-/* Registers the handlers (all but STOP) with msg, before its steps run. Both are kept. ENOMEM. */
+/* Registers the handlers (all but STOP) with msg, before its steps run. Both are kept; the store's
+ * limit is named in errors. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_chunks_create(struct sh_msg *msg, struct sh_store *store,
+                                                uint32_t chunk_bytes_max,
                                                 struct sh_chunks **chunks_out);
 /* After msg is destroyed or its steps have stopped. NULL is allowed. */
 void sh_chunks_destroy(struct sh_chunks *chunks);

@@ -1,0 +1,482 @@
+/* The handlers of a peer's chunks. Single gets, puts, creates and removes run inline, in the parse
+ * step: they take less time than a hand-over. Those that handle many chunks are pooled. */
+#include "node/chunks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "node/resident.h"
+
+/* Chunks up to this size are read once into the stack; larger ones go straight to the ring. */
+#define SMALL_CHUNK_BYTES 2048
+#define MULTI_AT_ONCE 64
+
+struct sh_chunks {
+    struct sh_msg *msg;
+    struct sh_store *store;
+    uint32_t chunk_bytes_max;
+};
+
+/* The local ID of a chunk that this node created, else ENOTOWNER. */
+static enum shoal_err own(const struct sh_chunks *chunks, uint64_t cid, sh_lid *lid_out)
+{
+    shoal_cid id = {cid};
+    shoal_nid self = sh_msg_nid(chunks->msg);
+    if (self.v == 0 || shoal_cid_creator(id).v != self.v)
+        return SHOAL_ENOTOWNER;
+    *lid_out = (sh_lid){shoal_cid_local(id)};
+    return SHOAL_OK;
+}
+
+static void refuse(struct sh_msg_in *in, enum shoal_err err, const char *text)
+{
+    sh_msg_reply_error(in->msg, in->reply_to, in->type, err, text);
+}
+
+/* Says, for people, what a size error or a full store is about. */
+static void refuse_in_store(struct sh_chunks *chunks, struct sh_msg_in *in, sh_lid lid,
+                            enum shoal_err err)
+{
+    char text[160] = "";
+    uint32_t size;
+    struct sh_store_status status;
+    if (err == SHOAL_ESIZE && sh_store_size(chunks->store, lid, &size) == SHOAL_OK) {
+        snprintf(text, sizeof text, "the chunk is %u bytes", size);
+    } else if (err == SHOAL_EFULL) {
+        sh_store_status_get(chunks->store, &status);
+        snprintf(text, sizeof text, "node %u uses %llu of %llu bytes", sh_msg_nid(chunks->msg).v,
+                 (unsigned long long)status.used_bytes, (unsigned long long)status.bytes_max);
+    } else if (err == SHOAL_ETOOBIG) {
+        snprintf(text, sizeof text, "chunk_bytes_max on node %u is %u", sh_msg_nid(chunks->msg).v,
+                 chunks->chunk_bytes_max);
+    }
+    refuse(in, err, text);
+}
+
+/* --- One chunk ----------------------------------------------------------------------------- */
+
+/* Writes a GET answer's head and, if the chunk was read, its bytes. */
+static void put_got(struct sh_writer *w, enum shoal_err err, uint32_t size, const uint8_t *bytes)
+{
+    sh_put16(w, (uint16_t)err);
+    sh_put32(w, size);
+    if (err == SHOAL_OK)
+        sh_put_raw(w, sh_bytes_make(bytes, size));
+}
+
+/* Answers a GET of a chunk too large for the stack: reads it where it is sent from. A chunk that
+ * changes in between is answered as gone, with padding. */
+static void get_large(struct sh_chunks *chunks, struct sh_msg_in *in, sh_lid lid, uint32_t size)
+{
+    struct sh_out out;
+    if (sh_msg_reply(in->msg, in->reply_to, in->type, SH_CHUNKS_GET_HEAD_BYTES + (size_t)size,
+                     &out) != SHOAL_OK)
+        return;
+    uint8_t *head = sh_writer_take(&out.w, SH_CHUNKS_GET_HEAD_BYTES);
+    uint8_t *bytes = sh_writer_take(&out.w, size);
+    SH_ASSERT(head && bytes);
+    uint32_t got = 0;
+    enum shoal_err err = sh_store_get(chunks->store, lid, bytes, size, &got);
+    if (err == SHOAL_OK && got != size)
+        err = SHOAL_ENOCHUNK;
+    if (err != SHOAL_OK)
+        memset(bytes, 0, size);
+    sh_store16(head, (uint16_t)(err == SHOAL_ESIZE ? SHOAL_ENOCHUNK : err));
+    sh_store32(head + 2, size);
+    sh_msg_end(in->msg, &out);
+}
+
+static void on_get(void *arg, struct sh_msg_in *in)
+{
+    struct sh_chunks *chunks = arg;
+    uint64_t cid = sh_get64(&in->payload);
+    uint32_t room = sh_get32(&in->payload);
+    sh_lid lid = {0};
+    if (!sh_reader_done(&in->payload)) {
+        refuse(in, SHOAL_EPROTO, "a get is 12 bytes");
+        return;
+    }
+    uint8_t small[SMALL_CHUNK_BYTES];
+    uint32_t size = 0;
+    enum shoal_err err = own(chunks, cid, &lid);
+    if (err == SHOAL_OK)
+        err = sh_store_get(chunks->store, lid, small, sizeof small, &size);
+    if (err == SHOAL_ENOTOWNER) {
+        refuse(in, err, NULL);
+        return;
+    }
+    if (err == SHOAL_ESIZE && size <= room) {
+        get_large(chunks, in, lid, size);
+        return;
+    }
+    if (err == SHOAL_OK && size > room)
+        err = SHOAL_ESIZE;
+    struct sh_out out;
+    size_t bytes = SH_CHUNKS_GET_HEAD_BYTES + (err == SHOAL_OK ? size : 0);
+    if (sh_msg_reply(in->msg, in->reply_to, in->type, bytes, &out) != SHOAL_OK)
+        return;
+    put_got(&out.w, err, size, small);
+    sh_msg_end(in->msg, &out);
+}
+
+static void on_put(void *arg, struct sh_msg_in *in)
+{
+    struct sh_chunks *chunks = arg;
+    uint64_t cid = sh_get64(&in->payload);
+    size_t size = sh_reader_left(&in->payload);
+    if (!sh_reader_ok(&in->payload)) {
+        refuse(in, SHOAL_EPROTO, "a put begins with a chunk ID");
+        return;
+    }
+    sh_lid lid = {0};
+    enum shoal_err err = own(chunks, cid, &lid);
+    if (err == SHOAL_OK)
+        err = sh_store_put(chunks->store, lid,
+                           sh_bytes_make(sh_reader_take(&in->payload, size), size));
+    if (err == SHOAL_OK)
+        sh_msg_reply_ok(in->msg, in->reply_to, in->type);
+    else
+        refuse_in_store(chunks, in, lid, err);
+}
+
+static void on_remove(void *arg, struct sh_msg_in *in)
+{
+    struct sh_chunks *chunks = arg;
+    uint64_t cid = sh_get64(&in->payload);
+    if (!sh_reader_done(&in->payload)) {
+        refuse(in, SHOAL_EPROTO, "a remove is a chunk ID");
+        return;
+    }
+    sh_lid lid;
+    enum shoal_err err = own(chunks, cid, &lid);
+    if (err == SHOAL_OK)
+        err = sh_store_remove(chunks->store, lid);
+    if (err == SHOAL_OK)
+        sh_msg_reply_ok(in->msg, in->reply_to, in->type);
+    else
+        refuse(in, err, NULL);
+}
+
+/* --- Create -------------------------------------------------------------------------------- */
+
+/* How many runs of consecutive IDs there are. */
+static size_t runs_count(const sh_lid *lids, size_t count)
+{
+    size_t runs = 0;
+    for (size_t i = 0; i < count; i++)
+        runs += i == 0 || lids[i].v != lids[i - 1].v + 1;
+    return runs;
+}
+
+static void create_answer(struct sh_msg_in *in, shoal_nid self, const sh_lid *lids, size_t count)
+{
+    struct sh_out out;
+    if (sh_msg_reply(in->msg, in->reply_to, in->type, runs_count(lids, count) * 12, &out) !=
+        SHOAL_OK)
+        return;
+    for (size_t first = 0; first < count;) {
+        size_t end = first + 1;
+        while (end < count && lids[end].v == lids[end - 1].v + 1)
+            end++;
+        sh_put64(&out.w, shoal_cid_make(self, lids[first].v).v);
+        sh_put32(&out.w, (uint32_t)(end - first));
+        first = end;
+    }
+    sh_msg_end(in->msg, &out);
+}
+
+static enum shoal_err create_sizes(struct sh_store *store, struct sh_reader *r, uint32_t count,
+                                   sh_lid *lids)
+{
+    uint32_t *sizes = malloc(count * sizeof *sizes);
+    if (!sizes)
+        return SHOAL_ENOMEM;
+    for (uint32_t i = 0; i < count; i++)
+        sizes[i] = sh_get32(r);
+    enum shoal_err err = sh_store_new(store, sizes, count, lids);
+    free(sizes);
+    return err;
+}
+
+static void on_create(void *arg, struct sh_msg_in *in)
+{
+    struct sh_chunks *chunks = arg;
+    struct sh_reader *r = &in->payload;
+    uint32_t count = sh_get32(r);
+    uint8_t has_sizes = sh_get8(r);
+    if (!sh_reader_ok(r) || has_sizes > 1 || count == 0 || count > SH_CHUNKS_MANY_MAX ||
+        sh_reader_left(r) != (has_sizes ? (size_t)count * 4 : 4)) {
+        refuse(in, SHOAL_EPROTO, "a create is a count and one size or count sizes");
+        return;
+    }
+    shoal_nid self = sh_msg_nid(chunks->msg);
+    if (self.v == 0) {
+        refuse(in, SHOAL_ENOTOWNER, "this node has not joined yet");
+        return;
+    }
+    sh_lid few[16];
+    sh_lid *lids = count <= 16 ? few : malloc(count * sizeof *lids);
+    enum shoal_err err = lids ? SHOAL_OK : SHOAL_ENOMEM;
+    if (err == SHOAL_OK && has_sizes)
+        err = create_sizes(chunks->store, r, count, lids);
+    else if (err == SHOAL_OK)
+        err = sh_store_new_many(chunks->store, sh_get32(r), count, lids);
+    if (err == SHOAL_OK)
+        create_answer(in, self, lids, count);
+    else
+        refuse_in_store(chunks, in, (sh_lid){0}, err);
+    if (lids != few)
+        free(lids);
+}
+
+/* --- Many chunks --------------------------------------------------------------------------- */
+
+/* The answer's size, from the chunks' sizes as they are now. */
+static size_t multi_get_sizes(struct sh_chunks *chunks, struct sh_reader r, uint32_t *sizes,
+                              size_t count)
+{
+    size_t bytes = count * SH_CHUNKS_GET_HEAD_BYTES;
+    for (size_t i = 0; i < count; i++) {
+        sh_lid lid;
+        uint64_t cid = sh_get64(&r);
+        uint32_t room = sh_get32(&r);
+        sizes[i] = 0;
+        if (own(chunks, cid, &lid) == SHOAL_OK &&
+            sh_store_size(chunks->store, lid, &sizes[i]) == SHOAL_OK && sizes[i] <= room)
+            bytes += sizes[i];
+    }
+    return bytes;
+}
+
+/* Gets at most MULTI_AT_ONCE chunks straight into the answer. */
+static void multi_get_some(struct sh_chunks *chunks, struct sh_reader *r, const uint32_t *sizes,
+                           size_t count, struct sh_writer *w)
+{
+    struct sh_store_op ops[MULTI_AT_ONCE];
+    uint8_t *heads[MULTI_AT_ONCE];
+    size_t of[MULTI_AT_ONCE], ops_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        sh_lid lid;
+        uint64_t cid = sh_get64(r);
+        uint32_t room = sh_get32(r);
+        enum shoal_err err = own(chunks, cid, &lid);
+        uint32_t size = sizes[i];
+        heads[i] = sh_writer_take(w, SH_CHUNKS_GET_HEAD_BYTES);
+        SH_ASSERT(heads[i] != NULL);
+        if (err == SHOAL_OK && size > room)
+            err = SHOAL_ESIZE;
+        sh_store16(heads[i], (uint16_t)err);
+        sh_store32(heads[i] + 2, size);
+        if (err != SHOAL_OK)
+            continue;
+        of[ops_count] = i;
+        ops[ops_count++] =
+            (struct sh_store_op){.lid = lid, .data = sh_writer_take(w, size), .size = size};
+    }
+    (void)sh_store_get_multi(chunks->store, ops, ops_count);
+    for (size_t i = 0; i < ops_count; i++) {
+        uint32_t expected = sizes[of[i]];
+        /* Gone, or removed and made anew, since its size was looked up: the room stays padding. */
+        if (ops[i].err == SHOAL_OK && ops[i].size == expected)
+            continue;
+        if (expected > 0)
+            memset(ops[i].data, 0, expected);
+        sh_store16(heads[of[i]], SHOAL_ENOCHUNK);
+    }
+}
+
+static void on_multi_get(void *arg, struct sh_msg_in *in)
+{
+    struct sh_chunks *chunks = arg;
+    size_t left = sh_reader_left(&in->payload);
+    size_t count = left / 12;
+    if (left % 12 != 0 || count > SH_CHUNKS_MANY_MAX) {
+        refuse(in, SHOAL_EPROTO, "a multi-get is chunk IDs and rooms, 12 bytes each");
+        return;
+    }
+    uint32_t *sizes = malloc((count ? count : 1) * sizeof *sizes);
+    struct sh_out out;
+    size_t bytes = sizes ? multi_get_sizes(chunks, in->payload, sizes, count) : 0;
+    if (!sizes) {
+        refuse(in, SHOAL_ENOMEM, NULL);
+        return;
+    }
+    enum shoal_err err = sh_msg_reply(in->msg, in->reply_to, in->type, bytes, &out);
+    if (err == SHOAL_OK) {
+        for (size_t i = 0; i < count; i += MULTI_AT_ONCE) {
+            size_t some = count - i < MULTI_AT_ONCE ? count - i : MULTI_AT_ONCE;
+            multi_get_some(chunks, &in->payload, sizes + i, some, &out.w);
+        }
+        sh_msg_end(in->msg, &out);
+    } else if (err == SHOAL_ETOOBIG) {
+        refuse(in, err, "the answer would be too large: ask for fewer chunks at once");
+    }
+    free(sizes);
+}
+
+/* Puts or removes at most MULTI_AT_ONCE chunks and writes their errors. */
+static void multi_put_some(struct sh_chunks *chunks, struct sh_store_op *ops,
+                           const enum shoal_err *owns, size_t count, struct sh_writer *w)
+{
+    struct sh_store_op mine[MULTI_AT_ONCE];
+    size_t mine_count = 0, next = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (owns[i] == SHOAL_OK)
+            mine[mine_count++] = ops[i];
+    }
+    (void)sh_store_put_multi(chunks->store, mine, mine_count);
+    for (size_t i = 0; i < count; i++)
+        sh_put16(w, (uint16_t)(owns[i] == SHOAL_OK ? mine[next++].err : owns[i]));
+}
+
+/* Counts the puts of a MULTI_PUT; false when it is malformed. */
+static bool multi_put_count(struct sh_reader r, size_t *count_out)
+{
+    size_t count = 0;
+    while (sh_reader_ok(&r) && sh_reader_left(&r) > 0) {
+        sh_get64(&r);
+        (void)sh_reader_take(&r, sh_get32(&r));
+        count++;
+    }
+    *count_out = count;
+    return sh_reader_done(&r) && count <= SH_CHUNKS_MANY_MAX;
+}
+
+static void on_multi_put(void *arg, struct sh_msg_in *in)
+{
+    struct sh_chunks *chunks = arg;
+    size_t count;
+    struct sh_out out;
+    if (!multi_put_count(in->payload, &count)) {
+        refuse(in, SHOAL_EPROTO, "a multi-put is chunk IDs, sizes and bytes");
+        return;
+    }
+    if (sh_msg_reply(in->msg, in->reply_to, in->type, count * 2, &out) != SHOAL_OK)
+        return;
+    while (count > 0) {
+        struct sh_store_op ops[MULTI_AT_ONCE];
+        enum shoal_err owns[MULTI_AT_ONCE];
+        size_t some = count < MULTI_AT_ONCE ? count : MULTI_AT_ONCE;
+        for (size_t i = 0; i < some; i++) {
+            owns[i] = own(chunks, sh_get64(&in->payload), &ops[i].lid);
+            ops[i].size = sh_get32(&in->payload);
+            ops[i].data = (void *)(uintptr_t)sh_reader_take(&in->payload, ops[i].size);
+        }
+        multi_put_some(chunks, ops, owns, some, &out.w);
+        count -= some;
+    }
+    sh_msg_end(in->msg, &out);
+}
+
+static void on_multi_remove(void *arg, struct sh_msg_in *in)
+{
+    struct sh_chunks *chunks = arg;
+    size_t left = sh_reader_left(&in->payload);
+    size_t count = left / 8;
+    struct sh_out out;
+    if (left % 8 != 0 || count > SH_CHUNKS_MANY_MAX) {
+        refuse(in, SHOAL_EPROTO, "a multi-remove is chunk IDs");
+        return;
+    }
+    if (sh_msg_reply(in->msg, in->reply_to, in->type, count * 2, &out) != SHOAL_OK)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        sh_lid lid;
+        enum shoal_err err = own(chunks, sh_get64(&in->payload), &lid);
+        if (err == SHOAL_OK)
+            err = sh_store_remove(chunks->store, lid);
+        sh_put16(&out.w, (uint16_t)err);
+    }
+    sh_msg_end(in->msg, &out);
+}
+
+/* --- Looking around ------------------------------------------------------------------------ */
+
+static void on_ranges(void *arg, struct sh_msg_in *in)
+{
+    struct sh_chunks *chunks = arg;
+    sh_lid from;
+    enum shoal_err err = own(chunks, sh_get64(&in->payload), &from);
+    if (!sh_reader_done(&in->payload))
+        err = SHOAL_EPROTO;
+    if (err != SHOAL_OK) {
+        refuse(in, err, NULL);
+        return;
+    }
+    struct {
+        sh_lid first, last;
+    } *found = malloc(SH_CHUNKS_RANGES_MAX * sizeof *found);
+    size_t count = 0;
+    while (found && count < SH_CHUNKS_RANGES_MAX &&
+           sh_store_range(chunks->store, from, &found[count].first, &found[count].last)) {
+        from.v = found[count].last.v + 1;
+        count++;
+    }
+    struct sh_out out;
+    if (!found) {
+        refuse(in, SHOAL_ENOMEM, NULL);
+    } else if (sh_msg_reply(in->msg, in->reply_to, in->type, count * 16, &out) == SHOAL_OK) {
+        shoal_nid self = sh_msg_nid(chunks->msg);
+        for (size_t i = 0; i < count; i++) {
+            sh_put64(&out.w, shoal_cid_make(self, found[i].first.v).v);
+            sh_put64(&out.w, shoal_cid_make(self, found[i].last.v).v);
+        }
+        sh_msg_end(in->msg, &out);
+    }
+    free(found);
+}
+
+static void on_status(void *arg, struct sh_msg_in *in)
+{
+    struct sh_chunks *chunks = arg;
+    struct sh_store_status status;
+    sh_store_status_get(chunks->store, &status);
+    const uint64_t values[] = {status.chunks,      status.payload_bytes, status.table_bytes,
+                               status.block_bytes, status.free_bytes,    status.other_bytes,
+                               status.used_bytes,  status.bytes_max,     status.creates,
+                               status.removes,     status.gets,          status.puts,
+                               sh_resident_bytes()};
+    struct sh_out out;
+    if (sh_msg_reply(in->msg, in->reply_to, in->type, sizeof values, &out) != SHOAL_OK)
+        return;
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
+        sh_put64(&out.w, values[i]);
+    sh_msg_end(in->msg, &out);
+}
+
+static const struct {
+    sh_msg_type type;
+    enum sh_msg_mode mode;
+    sh_msg_handler handler;
+} handlers[] = {
+    {SH_CHUNKS_CREATE, SH_MSG_INLINE, on_create},
+    {SH_CHUNKS_GET, SH_MSG_INLINE, on_get},
+    {SH_CHUNKS_PUT, SH_MSG_INLINE, on_put},
+    {SH_CHUNKS_REMOVE, SH_MSG_INLINE, on_remove},
+    {SH_CHUNKS_MULTI_GET, SH_MSG_POOLED, on_multi_get},
+    {SH_CHUNKS_MULTI_PUT, SH_MSG_POOLED, on_multi_put},
+    {SH_CHUNKS_MULTI_REMOVE, SH_MSG_POOLED, on_multi_remove},
+    {SH_CHUNKS_RANGES, SH_MSG_POOLED, on_ranges},
+    {SH_CHUNKS_STATUS, SH_MSG_INLINE, on_status},
+};
+
+enum shoal_err sh_chunks_create(struct sh_msg *msg, struct sh_store *store,
+                                uint32_t chunk_bytes_max, struct sh_chunks **chunks_out)
+{
+    struct sh_chunks *chunks = calloc(1, sizeof *chunks);
+    if (!chunks)
+        return SHOAL_ENOMEM;
+    chunks->msg = msg;
+    chunks->store = store;
+    chunks->chunk_bytes_max = chunk_bytes_max;
+    for (size_t i = 0; i < sizeof handlers / sizeof handlers[0]; i++)
+        sh_msg_handler_set(msg, handlers[i].type, handlers[i].mode, handlers[i].handler, chunks);
+    *chunks_out = chunks;
+    return SHOAL_OK;
+}
+
+void sh_chunks_destroy(struct sh_chunks *chunks)
+{
+    free(chunks);
+}

@@ -1,0 +1,435 @@
+#include "node/node.h"
+
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "cluster/directory.h"
+#include "cluster/member.h"
+#include "cluster/superpeer.h"
+#include "env/env.h"
+#include "graph/graph.h"
+#include "msg/tcp.h"
+#include "node/chunks.h"
+#include "node/secret.h"
+
+#define REQUESTS_MAX (1u << 16)
+#define PAYLOAD_BYTES_LEAST (16u << 20)
+#define DETAIL_BYTES 256
+
+struct sh_node_run {
+    const struct sh_options *options;
+    struct sh_secret secret;
+    struct sh_env env;
+    struct sh_msg *msg;
+    struct sh_crew *crew;
+    char address[SH_MSG_ADDRESS_MAX];
+    /* A superpeer's. */
+    struct sh_superpeer *superpeer;
+    /* A peer's. */
+    struct sh_store *store;
+    struct sh_directory *directory;
+    struct sh_member *member;
+    struct sh_chunks *chunks;
+    struct sh_graph *graph;
+    /* Life cycle. The semaphore is posted whenever one of the flags changes. */
+    sem_t changed;
+    _Atomic bool is_ready;
+    _Atomic bool is_stopping;
+    _Atomic bool has_left;
+    _Atomic int stop_reason;
+    bool is_started;
+};
+
+static bool is_superpeer(const struct sh_options *options)
+{
+    return strcmp(options->roles.items[0], "superpeer") == 0;
+}
+
+static void wake_transport(void *arg)
+{
+    struct sh_node_run *node = arg;
+    sh_crew_wake(node->crew, 0);
+}
+
+static void wake_handlers(void *arg)
+{
+    struct sh_node_run *node = arg;
+    unsigned threads = (unsigned)node->options->threads;
+    for (unsigned thread = threads > 1; thread < threads; thread++)
+        sh_crew_wake(node->crew, thread);
+}
+
+static void on_event(void *arg, const struct sh_msg_event *event)
+{
+    struct sh_node_run *node = arg;
+    if (node->superpeer)
+        sh_superpeer_link_event(node->superpeer, event);
+    if (node->member)
+        sh_member_link_event(node->member, event);
+}
+
+static void set_flag(struct sh_node_run *node, _Atomic bool *flag)
+{
+    atomic_store(flag, true); /* seq_cst: seen by who was woken by the post */
+    sem_post(&node->changed);
+}
+
+static void on_joined(void *arg, shoal_nid nid)
+{
+    struct sh_node_run *node = arg;
+    sh_log_node_set(nid.v);
+    SH_INFO("node", "joined", SH_U64("nid", nid.v), SH_TEXT("address", node->address));
+    set_flag(node, &node->is_ready);
+}
+
+static void on_failed(void *arg, enum shoal_err err)
+{
+    struct sh_node_run *node = arg;
+    if (err == SHOAL_OK)
+        return;
+    atomic_store(&node->stop_reason, (int)err);
+    sh_node_stop(node);
+}
+
+static void on_left(void *arg, enum shoal_err err)
+{
+    struct sh_node_run *node = arg;
+    if (err != SHOAL_OK)
+        SH_WARN("node", "left without telling a superpeer", SH_ERR(err));
+    set_flag(node, &node->has_left);
+}
+
+static void on_stop(void *arg, struct sh_msg_in *in)
+{
+    struct sh_node_run *node = arg;
+    SH_INFO("node", "told to stop", SH_U64("by", in->reply_to.nid.v));
+    sh_msg_reply_ok(in->msg, in->reply_to, in->type);
+    sh_node_stop(node);
+}
+
+/* --- Making it ----------------------------------------------------------------------------- */
+
+static enum shoal_err open_msg(struct sh_node_run *node, char *detail)
+{
+    const struct sh_options *options = node->options;
+    enum shoal_err err = sh_tcp_create((uint32_t)options->connections_max, &node->env.wire);
+    if (err != SHOAL_OK)
+        return err;
+    uint64_t payload_max = options->chunk_bytes_max + 4096;
+    struct sh_msg_config config = {
+        .nid = SHOAL_NID_NONE,
+        .cluster = options->cluster,
+        .secret = sh_secret_bytes(&node->secret),
+        .connections_max = (uint32_t)options->connections_max,
+        .requests_max = REQUESTS_MAX,
+        .ring_bytes = (uint32_t)options->ring_bytes,
+        .payload_bytes_max =
+            (uint32_t)(payload_max > PAYLOAD_BYTES_LEAST ? payload_max : PAYLOAD_BYTES_LEAST),
+        .request_timeout_ns = options->request_timeout_ns,
+        .connect_timeout_ns = options->connect_timeout_ns,
+        .env = node->env,
+        .on_event = on_event,
+        .wake_transport = wake_transport,
+        .wake_handlers = wake_handlers,
+        .arg = node,
+    };
+    err = sh_msg_create(&config, &node->msg);
+    if (err != SHOAL_OK)
+        return err;
+    err = sh_msg_listen(node->msg, options->listen, node->address);
+    if (err != SHOAL_OK)
+        snprintf(detail, DETAIL_BYTES, "listen %s: %s", options->listen, shoal_err_text(err));
+    sh_msg_handler_set(node->msg, SH_NODE_STOP, SH_MSG_INLINE, on_stop, node);
+    return err;
+}
+
+static enum shoal_err open_crew(struct sh_node_run *node)
+{
+    const struct sh_options *options = node->options;
+    struct sh_crew_config config = {
+        .name = "shoal",
+        .threads = (unsigned)options->threads,
+        .idle = {options->spin_ns, options->park_ns, options->silence_ns},
+        .now_ns = node->env.clock.now_ns,
+        .now_arg = node->env.clock.arg,
+    };
+    return sh_crew_create(&config, &node->crew);
+}
+
+/* This superpeer's place in the list of all; the list's size if it is not in it. */
+static size_t superpeer_index(const struct sh_node_run *node)
+{
+    const struct sh_list *list = &node->options->superpeers;
+    size_t index = 0;
+    while (index < list->count && strcmp(list->items[index], node->options->listen) != 0 &&
+           strcmp(list->items[index], node->address) != 0)
+        index++;
+    return index;
+}
+
+static enum shoal_err open_superpeer(struct sh_node_run *node, char *detail)
+{
+    const struct sh_options *options = node->options;
+    const char *own[1] = {node->address};
+    const char *const *addresses = (const char *const *)options->superpeers.items;
+    size_t count = options->superpeers.count, index = superpeer_index(node);
+    if (count == 0) {
+        addresses = own;
+        count = 1;
+    } else if (index == count || count > SH_SUPERPEERS_MAX) {
+        snprintf(detail, DETAIL_BYTES,
+                 "superpeers must name at most %d addresses, and this one's (%s) among them",
+                 SH_SUPERPEERS_MAX, node->address);
+        return SHOAL_EINVAL;
+    }
+    if (options->data_dir[0] != '\0') {
+        enum shoal_err err = sh_real_disk_create(options->data_dir, false, &node->env.disk);
+        if (err != SHOAL_OK) {
+            snprintf(detail, DETAIL_BYTES, "data_dir %s: %s", options->data_dir,
+                     shoal_err_text(err));
+            return err;
+        }
+    }
+    sh_msg_nid_set(node->msg, (shoal_nid){(uint16_t)(index + 1)});
+    struct sh_superpeer_config config = {
+        .msg = node->msg,
+        .env = node->env,
+        .cluster = options->cluster,
+        .addresses = addresses,
+        .count = (uint16_t)count,
+        .index = (uint16_t)index,
+        .instance = sh_random64(&node->env.random) | 1,
+        .heartbeat_ns = options->heartbeat_ns,
+        .failure_ns = options->failure_ns,
+    };
+    enum shoal_err err = sh_superpeer_create(&config, &node->superpeer);
+    if (err != SHOAL_OK)
+        snprintf(detail, DETAIL_BYTES, "the registry in data_dir %s: %s", options->data_dir,
+                 shoal_err_text(err));
+    return err;
+}
+
+static enum shoal_err open_membership(struct sh_node_run *node, char *detail)
+{
+    const struct sh_options *options = node->options;
+    if (options->superpeers.count == 0) {
+        snprintf(detail, DETAIL_BYTES, "a peer needs the option superpeers: their addresses");
+        return SHOAL_EINVAL;
+    }
+    struct sh_directory_config known = {
+        .msg = node->msg,
+        .clock = node->env.clock,
+        .cache_ranges_max = (uint32_t)options->cache_ranges_max,
+    };
+    enum shoal_err err = sh_directory_create(&known, &node->directory);
+    if (err != SHOAL_OK)
+        return err;
+    struct sh_member_config config = {
+        .msg = node->msg,
+        .directory = node->directory,
+        .env = node->env,
+        .superpeers = (const char *const *)options->superpeers.items,
+        .superpeer_count = options->superpeers.count,
+        .address = node->address,
+        .instance = sh_random64(&node->env.random) | 1,
+        .heartbeat_ns = options->heartbeat_ns,
+        .failure_ns = options->failure_ns,
+        .on_joined = on_joined,
+        .on_failed = on_failed,
+        .arg = node,
+    };
+    return sh_member_create(&config, &node->member);
+}
+
+static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
+{
+    struct sh_store_config stored = {node->options->store_bytes_max,
+                                     (uint32_t)node->options->chunk_bytes_max};
+    enum shoal_err err = sh_store_create(&stored, &node->store);
+    if (err != SHOAL_OK) {
+        snprintf(detail, DETAIL_BYTES, "chunk memory of store_bytes_max can't be reserved: %s",
+                 shoal_err_text(err));
+        return err;
+    }
+    err = open_membership(node, detail);
+    if (err != SHOAL_OK)
+        return err;
+    err = sh_chunks_create(node->msg, node->store, stored.chunk_bytes_max, &node->chunks);
+    if (err != SHOAL_OK)
+        return err;
+    struct sh_graph_config graph = {
+        .msg = node->msg,
+        .store = node->store,
+        .clock = &node->env.clock,
+        .wake = wake_transport,
+        .arg = node,
+    };
+    return sh_graph_create(&graph, &node->graph);
+}
+
+/* Deals the steps to the threads: the first has all but the handlers, the others those; a single
+ * one has everything. */
+static void deal_steps(struct sh_node_run *node)
+{
+    unsigned threads = (unsigned)node->options->threads;
+    sh_crew_parker_set(node->crew, 0, sh_msg_parker(node->msg));
+    sh_crew_step_add(node->crew, 0, sh_msg_transport_step(node->msg));
+    if (node->superpeer)
+        sh_crew_step_add(node->crew, 0, sh_superpeer_step(node->superpeer));
+    if (node->member)
+        sh_crew_step_add(node->crew, 0, sh_member_step(node->member));
+    if (node->graph)
+        sh_crew_step_add(node->crew, 0, sh_graph_step(node->graph));
+    for (unsigned thread = threads > 1; thread < threads; thread++)
+        sh_crew_step_add(node->crew, thread, sh_msg_handler_step(node->msg));
+}
+
+static enum shoal_err open_all(struct sh_node_run *node, char *detail)
+{
+    enum shoal_err err = sh_secret_read(node->options->secret_file, &node->secret, detail);
+    if (err == SHOAL_OK)
+        err = open_crew(node);
+    if (err == SHOAL_OK)
+        err = open_msg(node, detail);
+    if (err == SHOAL_OK)
+        err = is_superpeer(node->options) ? open_superpeer(node, detail) : open_peer(node, detail);
+    if (err == SHOAL_OK)
+        deal_steps(node);
+    return err;
+}
+
+enum shoal_err sh_node_create(const struct sh_options *options, struct sh_node_run **node_out,
+                              char *detail)
+{
+    detail[0] = '\0';
+    if (options->roles.count != 1) {
+        snprintf(detail, DETAIL_BYTES, "roles must be one of superpeer and peer: run two nodes");
+        return SHOAL_EROLE;
+    }
+    struct sh_node_run *node = calloc(1, sizeof *node);
+    if (!node)
+        return SHOAL_ENOMEM;
+    node->options = options;
+    node->env = (struct sh_env){.clock = sh_real_clock(), .random = sh_real_random()};
+    sem_init(&node->changed, 0, 0);
+    enum shoal_err err = open_all(node, detail);
+    if (err != SHOAL_OK) {
+        sh_node_destroy(node);
+        return err;
+    }
+    *node_out = node;
+    return SHOAL_OK;
+}
+
+void sh_node_destroy(struct sh_node_run *node)
+{
+    if (!node)
+        return;
+    if (node->crew && node->is_started)
+        sh_crew_stop(node->crew);
+    sh_member_destroy(node->member);
+    sh_superpeer_destroy(node->superpeer);
+    sh_directory_destroy(node->directory);
+    node->member = NULL;
+    node->superpeer = NULL;
+    sh_msg_destroy(node->msg);
+    sh_graph_destroy(node->graph);
+    sh_chunks_destroy(node->chunks);
+    sh_store_destroy(node->store);
+    sh_crew_destroy(node->crew);
+    if (node->env.disk)
+        node->env.disk->ops->destroy(node->env.disk);
+    if (node->env.wire)
+        node->env.wire->ops->destroy(node->env.wire);
+    sem_destroy(&node->changed);
+    free(node);
+}
+
+/* --- Life cycle ---------------------------------------------------------------------------- */
+
+enum shoal_err sh_node_start(struct sh_node_run *node)
+{
+    enum shoal_err err = sh_crew_start(node->crew);
+    if (err != SHOAL_OK)
+        return err;
+    node->is_started = true;
+    if (node->superpeer) {
+        shoal_nid nid = sh_node_nid(node);
+        sh_log_node_set(nid.v);
+        SH_INFO("node", "superpeer serves", SH_U64("nid", nid.v),
+                SH_TEXT("address", node->address));
+        set_flag(node, &node->is_ready);
+    }
+    return SHOAL_OK;
+}
+
+bool sh_node_wait_ready(struct sh_node_run *node)
+{
+    while (!atomic_load(&node->is_ready) && !atomic_load(&node->is_stopping))
+        sem_wait(&node->changed);
+    return !atomic_load(&node->is_stopping);
+}
+
+void sh_node_stop(struct sh_node_run *node)
+{
+    set_flag(node, &node->is_stopping);
+}
+
+/* Waits for a condition at most so long. The interval only bounds how late it is noticed. */
+static void wait_for(struct sh_node_run *node, bool (*holds)(struct sh_node_run *node),
+                     uint64_t timeout_ns)
+{
+    uint64_t deadline = sh_now(&node->env.clock) + timeout_ns;
+    while (!holds(node) && sh_now(&node->env.clock) < deadline) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += 2000000;
+        if (until.tv_nsec >= 1000000000) {
+            until.tv_sec++;
+            until.tv_nsec -= 1000000000;
+        }
+        sem_timedwait(&node->changed, &until);
+    }
+}
+
+static bool left(struct sh_node_run *node)
+{
+    return atomic_load(&node->has_left);
+}
+
+static bool drained(struct sh_node_run *node)
+{
+    return sh_msg_drained(node->msg);
+}
+
+enum shoal_err sh_node_wait_stopped(struct sh_node_run *node)
+{
+    while (!atomic_load(&node->is_stopping))
+        sem_wait(&node->changed);
+    SH_INFO("node", "stopping");
+    if (node->member) {
+        sh_member_leave(node->member, on_left, node);
+        sh_crew_wake(node->crew, 0);
+        wait_for(node, left, node->options->failure_ns + UINT64_C(1000000000));
+    }
+    wait_for(node, drained, UINT64_C(1000000000));
+    sh_crew_stop(node->crew);
+    node->is_started = false;
+    SH_INFO("node", "stopped");
+    return (enum shoal_err)atomic_load(&node->stop_reason);
+}
+
+const char *sh_node_address(const struct sh_node_run *node)
+{
+    return node->address;
+}
+
+shoal_nid sh_node_nid(const struct sh_node_run *node)
+{
+    return sh_msg_nid(node->msg);
+}
