@@ -149,12 +149,14 @@ static void candidates_of_view(struct sh_directory *directory)
     shoal_nid self = sh_msg_nid(directory->msg);
     size_t peers = 0;
     for (unsigned round = 0; round < 3; round++) {
-        for (size_t i = 0; i < view->count && peers < SH_SEARCH_PEERS_MAX; i++) {
+        for (size_t i = 0; i < view->count; i++) {
             const struct sh_node *node = &view->nodes[i];
             bool is_up = node->state == SH_NODE_UP;
             bool is_peer = node->role == SH_ROLE_PEER;
             if (node->nid.v == self.v || is_peer != (round == 1) || is_up != (round < 2))
                 continue;
+            if (is_peer && peers == SH_SEARCH_PEERS_MAX)
+                break;
             candidate_add(search, is_up ? node->nid : SHOAL_NID_NONE, node->address);
             peers += is_peer;
         }

@@ -1,0 +1,502 @@
+/* A peer's membership. One question is out at a time: a join, a heartbeat or a leave. */
+#include "cluster/member.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "cluster/connect_int.h"
+#include "cluster/proto.h"
+
+#define BACKOFF_MIN_NS UINT64_C(20000000)
+#define BACKOFF_MAX_NS UINT64_C(2000000000)
+
+enum member_state { MEMBER_JOINING, MEMBER_JOINED, MEMBER_REFUSED, MEMBER_LEFT };
+
+struct sh_member {
+    struct sh_msg *msg;
+    struct sh_directory *directory;
+    struct sh_env env;
+    char (*superpeers)[SH_MSG_ADDRESS_MAX];
+    size_t superpeer_count;
+    size_t superpeer_next; /* the address to join through next */
+    char address[SH_MSG_ADDRESS_MAX];
+    uint64_t instance;
+    uint64_t heartbeat_ns, failure_ns;
+    void (*on_joined)(void *arg, shoal_nid nid);
+    void (*on_view)(void *arg, const struct sh_view *view);
+    void (*on_failed)(void *arg, enum shoal_err err);
+    void *arg;
+
+    enum member_state state;
+    _Atomic bool is_joined; /* relaxed: for onlookers only */
+    shoal_nid nid;          /* NONE before the first join */
+    shoal_nid superpeer;
+    char superpeer_address[SH_MSG_ADDRESS_MAX];
+    uint64_t due_ns;     /* the next question */
+    uint64_t backoff_ns; /* while joining */
+    bool is_asking;
+    struct sh_request request;
+    enum shoal_err trouble; /* the last error, logged already; OK: all is well */
+
+    void (*leave_done)(void *arg, enum shoal_err err);
+    void *leave_arg;
+    _Atomic bool leave_wanted; /* release: leave_done, leave_arg; pairs with acquire in run */
+    bool is_leaving;
+    uint64_t leave_deadline_ns;
+};
+
+static uint64_t now_of(const struct sh_member *member)
+{
+    return sh_now(&member->env.clock);
+}
+
+/* Says once what is wrong, until something else is. */
+static void complain(struct sh_member *member, const char *event, enum shoal_err err)
+{
+    if (err != member->trouble)
+        SH_WARN("cluster", event, SH_TEXT("superpeer", member->superpeer_address), SH_ERR(err));
+    member->trouble = err;
+}
+
+static void state_set(struct sh_member *member, enum member_state state)
+{
+    member->state = state;
+    atomic_store_explicit(&member->is_joined, state == MEMBER_JOINED, memory_order_relaxed);
+}
+
+static void view_take(struct sh_member *member, const struct sh_view *view)
+{
+    if (view->epoch <= sh_directory_epoch(member->directory))
+        return;
+    enum shoal_err err = sh_directory_view_apply(member->directory, view);
+    if (err) {
+        SH_ERROR("cluster", "view not taken", SH_ERR(err)); /* the next heartbeat asks again */
+        return;
+    }
+    const struct sh_node *superpeer = sh_view_find(view, member->superpeer);
+    if (superpeer)
+        memcpy(member->superpeer_address, superpeer->address, sizeof superpeer->address);
+    if (member->on_view)
+        member->on_view(member->arg, view);
+}
+
+static void leave_end(struct sh_member *member, enum shoal_err err)
+{
+    SH_ASSERT(member->is_leaving);
+    member->is_leaving = false;
+    state_set(member, MEMBER_LEFT);
+    if (err)
+        SH_WARN("cluster", "left without telling the superpeer", SH_ERR(err));
+    else
+        SH_INFO("cluster", "left the cluster", SH_U64("node", member->nid.v));
+    if (member->leave_done)
+        member->leave_done(member->leave_arg, err);
+}
+
+static void refused(struct sh_member *member, enum shoal_err err)
+{
+    SH_ERROR("cluster", "another node has this node's ID: not a member any more",
+             SH_U64("node", member->nid.v));
+    state_set(member, MEMBER_REFUSED);
+    if (member->is_leaving)
+        leave_end(member, SHOAL_OK);
+    else if (member->on_failed)
+        member->on_failed(member->arg, err);
+}
+
+/* --- Joining -------------------------------------------------------------------------------- */
+
+/* Tries the next address at once, and after the last one only some time later. */
+static void join_failed(struct sh_member *member, enum shoal_err err)
+{
+    uint64_t now_ns = now_of(member);
+    if (err == SHOAL_EEXIST && member->nid.v) {
+        refused(member, err);
+        return;
+    }
+    complain(member, "can't join yet; trying on", err);
+    if (member->is_leaving && !member->nid.v) {
+        leave_end(member, SHOAL_OK);
+        return;
+    }
+    if (member->superpeer.v) {
+        if (err == SHOAL_EROLE)
+            member->superpeer = SHOAL_NID_NONE; /* the arcs are others now: ask around */
+    } else {
+        member->superpeer_next = (member->superpeer_next + 1) % member->superpeer_count;
+        member->due_ns = now_ns;
+        if (member->superpeer_next)
+            return;
+    }
+    /* Up to a quarter more, so that nodes started together do not come back together. */
+    uint64_t jitter_ns = sh_random64(&member->env.random) % (member->backoff_ns / 4);
+    member->due_ns = now_ns + member->backoff_ns + jitter_ns;
+    member->backoff_ns *= 2;
+    if (member->backoff_ns > BACKOFF_MAX_NS)
+        member->backoff_ns = BACKOFF_MAX_NS;
+}
+
+static enum shoal_err join_answer_get(struct sh_member *member, struct sh_reader *r,
+                                      shoal_nid *nid_out, shoal_nid *superpeer_out,
+                                      struct sh_view *view_out)
+{
+    shoal_nid nid = {sh_get16(r)};
+    shoal_nid superpeer = {sh_get16(r)};
+    struct sh_view view = {0};
+    enum shoal_err err = sh_view_get(r, &view);
+    if (err)
+        return err;
+    const struct sh_node *self = sh_view_find(&view, nid);
+    if (!sh_reader_done(r) || !self || self->instance != member->instance ||
+        sh_arc_superpeer(nid, view.superpeers).v != superpeer.v ||
+        (member->nid.v && member->nid.v != nid.v)) {
+        sh_view_destroy(&view);
+        return SHOAL_EPROTO;
+    }
+    *nid_out = nid;
+    *superpeer_out = superpeer;
+    *view_out = view;
+    return SHOAL_OK;
+}
+
+static void join_answered(struct sh_member *member, struct sh_reader *payload)
+{
+    struct sh_view view;
+    bool is_first = !member->nid.v;
+    shoal_nid nid;
+    enum shoal_err err = join_answer_get(member, payload, &nid, &member->superpeer, &view);
+    if (err) {
+        join_failed(member, err);
+        return;
+    }
+    member->nid = nid;
+    member->trouble = SHOAL_OK;
+    member->backoff_ns = BACKOFF_MIN_NS;
+    member->due_ns = now_of(member) + member->heartbeat_ns;
+    state_set(member, MEMBER_JOINED);
+    SH_INFO("cluster", is_first ? "joined the cluster" : "joined the cluster again",
+            SH_U64("node", nid.v), SH_U64("superpeer", member->superpeer.v));
+    if (is_first) {
+        sh_msg_nid_set(member->msg, nid);
+        view_take(member, &view);
+    }
+    /* After a rejoin the superpeer may not know all members yet, so the view that we have is the
+     * better one until a heartbeat brings another. */
+    sh_view_destroy(&view);
+    if (member->is_leaving)
+        member->due_ns = now_of(member);
+    if (member->on_joined)
+        member->on_joined(member->arg, nid);
+}
+
+/* --- Heartbeats ----------------------------------------------------------------------------- */
+
+static void heartbeat_answered(struct sh_member *member, enum shoal_err err,
+                               struct sh_reader *payload)
+{
+    struct sh_view view = {0};
+    uint8_t flags = 0;
+    if (err == SHOAL_ENONODE) {
+        SH_WARN("cluster", "the superpeer does not know this node: joining again",
+                SH_U64("node", member->nid.v));
+        state_set(member, MEMBER_JOINING);
+        member->due_ns = now_of(member);
+        return;
+    }
+    if (err == SHOAL_EEXIST) {
+        refused(member, err);
+        return;
+    }
+    if (!err)
+        err = sh_answer_view_get(payload, SH_ANSWER_VIEW | SH_ANSWER_FAILED, &flags, &view);
+    if (err) {
+        complain(member, "superpeer can't be reached; trying on", err);
+        return;
+    }
+    if (member->trouble)
+        SH_INFO("cluster", "superpeer is back");
+    member->trouble = SHOAL_OK;
+    if (flags & SH_ANSWER_VIEW)
+        view_take(member, &view);
+    sh_view_destroy(&view);
+    if (flags & SH_ANSWER_FAILED) {
+        SH_WARN("cluster", "this node had been declared failed, and is up again",
+                SH_U64("node", member->nid.v));
+        if (member->on_failed)
+            member->on_failed(member->arg, SHOAL_OK);
+    }
+}
+
+static void leave_answered(struct sh_member *member, enum shoal_err err)
+{
+    if (!err || err == SHOAL_ENONODE || err == SHOAL_EEXIST) {
+        leave_end(member, SHOAL_OK);
+        return;
+    }
+    complain(member, "can't leave yet; trying on", err);
+    member->due_ns = now_of(member) + member->heartbeat_ns;
+}
+
+/* --- Asking --------------------------------------------------------------------------------- */
+
+static void join_done(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    struct sh_member *member = request->arg;
+    member->is_asking = false;
+    if (err)
+        join_failed(member, err);
+    else
+        join_answered(member, payload);
+}
+
+static void heartbeat_done(struct sh_request *request, enum shoal_err err,
+                           struct sh_reader *payload)
+{
+    struct sh_member *member = request->arg;
+    member->is_asking = false;
+    heartbeat_answered(member, err, payload);
+}
+
+static void leave_done(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    (void)payload;
+    struct sh_member *member = request->arg;
+    member->is_asking = false;
+    leave_answered(member, err);
+}
+
+/* Whom to ask: the superpeer, or before it is known whoever is at the next address. */
+static enum shoal_err target(struct sh_member *member, shoal_nid *to_out)
+{
+    if (member->superpeer.v) {
+        *to_out = member->superpeer;
+        /* A view may have called it failed, and made msg forget it. */
+        return sh_msg_node_set(member->msg, member->superpeer, member->superpeer_address);
+    }
+    const char *address = member->superpeers[member->superpeer_next];
+    memcpy(member->superpeer_address, address, sizeof member->superpeer_address);
+    return sh_msg_contact(member->msg, address, to_out);
+}
+
+static enum shoal_err ask(struct sh_member *member, sh_msg_type type, size_t size,
+                          void (*done)(struct sh_request *request, enum shoal_err err,
+                                       struct sh_reader *payload),
+                          struct sh_out *out)
+{
+    SH_ASSERT(!member->is_asking);
+    shoal_nid to;
+    enum shoal_err err = target(member, &to);
+    if (err)
+        return err;
+    /* An answer that takes this long would come too late for the next heartbeat to be in time. */
+    uint64_t quarter = member->failure_ns / 4;
+    member->request = (struct sh_request){
+        .done = done,
+        .arg = member,
+        .timeout_ns = quarter > member->heartbeat_ns ? quarter : member->heartbeat_ns};
+    err = sh_msg_request(member->msg, to, type, size, &member->request, out);
+    member->is_asking = !err;
+    return err;
+}
+
+static void join_ask(struct sh_member *member)
+{
+    struct sh_out out;
+    enum shoal_err err =
+        ask(member, SH_CLUSTER_JOIN, SH_JOIN_BYTES + strlen(member->address), join_done, &out);
+    if (err) {
+        join_failed(member, err);
+        return;
+    }
+    sh_put8(&out.w, SH_ROLE_PEER);
+    sh_put8(&out.w, 0);
+    sh_put16(&out.w, member->nid.v);
+    sh_put64(&out.w, member->instance);
+    sh_put64(&out.w, sh_directory_epoch(member->directory));
+    sh_put_text(&out.w, sh_bytes_text(member->address));
+    sh_msg_end(member->msg, &out);
+}
+
+static void heartbeat_ask(struct sh_member *member, uint64_t now_ns)
+{
+    member->due_ns = now_ns + member->heartbeat_ns;
+    struct sh_out out;
+    enum shoal_err err =
+        ask(member, SH_CLUSTER_HEARTBEAT, SH_HEARTBEAT_BYTES, heartbeat_done, &out);
+    if (err) {
+        complain(member, "superpeer can't be reached; trying on", err);
+        return;
+    }
+    sh_put16(&out.w, member->nid.v);
+    sh_put16(&out.w, 0);
+    sh_put64(&out.w, member->instance);
+    sh_put64(&out.w, sh_directory_epoch(member->directory));
+    sh_msg_end(member->msg, &out);
+}
+
+static void leave_ask(struct sh_member *member)
+{
+    struct sh_out out;
+    enum shoal_err err = ask(member, SH_CLUSTER_LEAVE, SH_LEAVE_BYTES, leave_done, &out);
+    if (err) {
+        leave_answered(member, err);
+        return;
+    }
+    sh_put16(&out.w, member->nid.v);
+    sh_put16(&out.w, 0);
+    sh_put64(&out.w, member->instance);
+    sh_msg_end(member->msg, &out);
+}
+
+/* --- Step ----------------------------------------------------------------------------------- */
+
+static void leave_begin(struct sh_member *member, uint64_t now_ns)
+{
+    /* acquire: leave_done, leave_arg; pairs with release in sh_member_leave */
+    if (!atomic_load_explicit(&member->leave_wanted, memory_order_acquire))
+        return;
+    atomic_store_explicit(&member->leave_wanted, false, memory_order_relaxed);
+    member->is_leaving = true;
+    member->leave_deadline_ns = now_ns + member->failure_ns;
+    member->due_ns = now_ns;
+    /* A join that is out may be answered: then there is something to leave. */
+    bool is_member = member->nid.v && member->state != MEMBER_REFUSED;
+    bool joins_first = member->state == MEMBER_JOINING && member->is_asking;
+    if (!is_member && !joins_first)
+        leave_end(member, SHOAL_OK);
+}
+
+static unsigned run(void *arg)
+{
+    struct sh_member *member = arg;
+    uint64_t now_ns = now_of(member);
+    leave_begin(member, now_ns);
+    if (member->state == MEMBER_REFUSED || member->state == MEMBER_LEFT)
+        return 0;
+    if (member->is_leaving && now_ns >= member->leave_deadline_ns) {
+        if (member->is_asking && sh_msg_cancel(member->msg, &member->request))
+            member->is_asking = false;
+        leave_end(member, member->trouble ? member->trouble : SHOAL_ETIMEOUT);
+        return 1;
+    }
+    if (member->is_asking || now_ns < member->due_ns)
+        return 0;
+    if (member->is_leaving)
+        leave_ask(member);
+    else if (member->state == MEMBER_JOINING)
+        join_ask(member);
+    else
+        heartbeat_ask(member, now_ns);
+    return 1;
+}
+
+static uint64_t due_ns(void *arg)
+{
+    struct sh_member *member = arg;
+    if (atomic_load_explicit(&member->leave_wanted, memory_order_acquire))
+        return 0;
+    if (member->state == MEMBER_REFUSED || member->state == MEMBER_LEFT)
+        return SH_NEVER;
+    uint64_t due = member->is_asking ? SH_NEVER : member->due_ns;
+    if (member->is_leaving && member->leave_deadline_ns < due)
+        due = member->leave_deadline_ns;
+    return due;
+}
+
+static void on_ping(void *arg, struct sh_msg_in *in)
+{
+    struct sh_member *member = arg;
+    (void)sh_get16(&in->payload); /* whoever is meant: the answer says who is here */
+    if (!sh_reader_done(&in->payload)) {
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EPROTO, NULL);
+        return;
+    }
+    struct sh_out out;
+    if (sh_msg_reply(in->msg, in->reply_to, in->type, SH_PING_ANSWER_BYTES, &out))
+        return;
+    sh_put16(&out.w, member->nid.v);
+    sh_put64(&out.w, member->instance);
+    sh_msg_end(in->msg, &out);
+}
+
+enum shoal_err sh_member_create(const struct sh_member_config *config,
+                                struct sh_member **member_out)
+{
+    SH_ASSERT(config->superpeer_count && config->superpeer_count <= SH_SUPERPEERS_MAX);
+    SH_ASSERT(config->instance && config->heartbeat_ns && config->failure_ns);
+    SH_ASSERT(config->directory && strlen(config->address) < SH_MSG_ADDRESS_MAX);
+    struct sh_member *member = calloc(1, sizeof *member);
+    if (!member)
+        return SHOAL_ENOMEM;
+    member->superpeers = calloc(config->superpeer_count, sizeof member->superpeers[0]);
+    if (!member->superpeers) {
+        free(member);
+        return SHOAL_ENOMEM;
+    }
+    member->superpeer_count = config->superpeer_count;
+    for (size_t i = 0; i < config->superpeer_count; i++) {
+        SH_ASSERT(strlen(config->superpeers[i]) < SH_MSG_ADDRESS_MAX);
+        memcpy(member->superpeers[i], config->superpeers[i], strlen(config->superpeers[i]) + 1);
+    }
+    member->msg = config->msg;
+    member->directory = config->directory;
+    member->env = config->env;
+    memcpy(member->address, config->address, strlen(config->address) + 1);
+    member->instance = config->instance;
+    member->heartbeat_ns = config->heartbeat_ns;
+    member->failure_ns = config->failure_ns;
+    member->on_joined = config->on_joined;
+    member->on_view = config->on_view;
+    member->on_failed = config->on_failed;
+    member->arg = config->arg;
+    member->backoff_ns = BACKOFF_MIN_NS;
+    member->due_ns = now_of(member);
+    sh_msg_handler_set(config->msg, SH_CLUSTER_PING, SH_MSG_INLINE, on_ping, member);
+    *member_out = member;
+    return SHOAL_OK;
+}
+
+void sh_member_destroy(struct sh_member *member)
+{
+    if (!member)
+        return;
+    if (member->is_asking)
+        (void)sh_msg_cancel(member->msg, &member->request);
+    bool waits =
+        member->is_leaving || atomic_load_explicit(&member->leave_wanted, memory_order_acquire);
+    if (waits && member->leave_done)
+        member->leave_done(member->leave_arg, SHOAL_ESTOPPED);
+    free(member->superpeers);
+    free(member);
+}
+
+struct sh_step sh_member_step(struct sh_member *member)
+{
+    return (struct sh_step){.name = "member", .run = run, .due_ns = due_ns, .arg = member};
+}
+
+void sh_member_link_event(struct sh_member *member, const struct sh_msg_event *event)
+{
+    /* Only the first loss hurries: when asking again fails too, the heartbeat's rhythm is enough.
+     */
+    if (event->kind == SH_MSG_LOST && event->nid.v == member->superpeer.v &&
+        member->state == MEMBER_JOINED && !member->trouble)
+        member->due_ns = now_of(member);
+}
+
+void sh_member_leave(struct sh_member *member, void (*done)(void *arg, enum shoal_err err),
+                     void *arg)
+{
+    member->leave_done = done;
+    member->leave_arg = arg;
+    /* release: leave_done, leave_arg; pairs with acquire in run */
+    atomic_store_explicit(&member->leave_wanted, true, memory_order_release);
+}
+
+bool sh_member_joined(const struct sh_member *member)
+{
+    return atomic_load_explicit(&member->is_joined, memory_order_relaxed);
+}
