@@ -210,7 +210,6 @@ struct worker {
     struct subject *subject;
     enum sh_placement placement;
     unsigned index;
-    pthread_barrier_t *start;
     uint64_t deadline_ns;
     uint64_t ops;
     bool failed;
@@ -260,7 +259,6 @@ static void *worker_main(void *arg)
     sh_bench_pin(worker->placement, worker->index % 2);
     uint8_t *bytes = malloc(plan->batch * plan->size + 8);
     worker->failed = !bytes;
-    pthread_barrier_wait(worker->start);
     uint64_t now_ns = sh_bench_now_ns();
     worker->deadline_ns = now_ns + (uint64_t)(plan->seconds * 1e9);
     while (!worker->failed && now_ns < worker->deadline_ns) {
@@ -278,26 +276,24 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-/* Starts the workers, waits for them and sums them up. EINTERNAL when an operation failed. */
+/* Starts the workers, waits for them and sums them up. ENOMEM when not all could be started,
+ * EINTERNAL when an operation failed. Each runs its own --seconds: starting takes microseconds. */
 static enum shoal_err workers_run(struct worker *workers, unsigned count,
                                   struct sh_bench_result *result)
 {
-    pthread_barrier_t start;
-    if (pthread_barrier_init(&start, NULL, count))
-        return SHOAL_ENOMEM;
-    for (unsigned i = 0; i < count; i++) {
-        workers[i].start = &start;
-        /* Those already started wait at the barrier for this one: no way back but out. */
-        SH_ASSERT(pthread_create(&workers[i].thread, NULL, worker_main, &workers[i]) == 0);
-    }
+    unsigned started = 0;
+    while (started < count &&
+           pthread_create(&workers[started].thread, NULL, worker_main, &workers[started]) == 0)
+        started++;
     bool failed = false;
-    for (unsigned i = 0; i < count; i++) {
+    for (unsigned i = 0; i < started; i++) {
         (void)pthread_join(workers[i].thread, NULL);
         failed |= workers[i].failed;
         result->ops += workers[i].ops;
         sh_hist_merge(&result->latency_ns, &workers[i].latency_ns);
     }
-    (void)pthread_barrier_destroy(&start);
+    if (started < count)
+        return SHOAL_ENOMEM;
     return failed ? SHOAL_EINTERNAL : SHOAL_OK;
 }
 

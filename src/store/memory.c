@@ -17,6 +17,9 @@ enum shoal_err sh_vm_reserve(uint64_t bytes, struct sh_vm *vm_out)
                  SH_I64("errno", (int64_t)errno));
         return SHOAL_ENOMEM;
     }
+    /* Where the system hands out huge pages unasked, a touched byte would make 2 MiB resident and
+     * the budget's count wrong. Kernels without huge pages refuse this, rightly. */
+    (void)madvise(at, bytes, MADV_NOHUGEPAGE);
     *vm_out = (struct sh_vm){at, bytes};
     return SHOAL_OK;
 }

@@ -41,7 +41,8 @@ void sh_store_destroy(struct sh_store *store);
 
 /* Creates count chunks of the given sizes, all zero bytes, and writes their IDs, in order, to
  * lids_out. All or nothing: EFULL (no chunk memory left) and ETOOBIG (a size over the limit)
- * leave the store as it was. Runs of fresh IDs are consecutive. */
+ * leave the store as it was, and lids_out with no meaning; nobody sees a part of the batch. Runs of
+ * fresh IDs are consecutive. */
 SHOAL_NODISCARD enum shoal_err sh_store_new(struct sh_store *store, const uint32_t *sizes,
                                             size_t count, sh_lid *lids_out);
 /* The same for count chunks of one size. */
@@ -80,7 +81,8 @@ size_t sh_store_remove_multi(struct sh_store *store, const sh_lid *lids, size_t 
                              enum shoal_err *errs_out);
 
 /* Reads a chunk in place: calls read with its bytes, which are stable during the call (writers to
- * it wait). read must be short, must not call the store, and gets arg. ENOCHUNK. */
+ * it and other readers of it wait). read must be short, must not call the store, and gets arg.
+ * ENOCHUNK. */
 SHOAL_NODISCARD enum shoal_err sh_store_read(struct sh_store *store, sh_lid lid,
                                              void (*read)(void *arg, struct sh_bytes chunk),
                                              void *arg);
