@@ -4,7 +4,8 @@
  * never blocks. A crew deals its steps to threads as its owner says; each thread runs its steps
  * round after round, and when a round finds no work it spins, yields, parks for tens of
  * microseconds, and after at most a second of silence sleeps until woken (or until the earliest
- * time that one of its steps is due). Where threads outnumber cores it does not spin.
+ * time that one of its steps is due). Where threads outnumber cores it sleeps at once, since
+ * spinning, yielding and parking would take cores from threads that have work.
  *
  *       work published            thread finds nothing
  *   [running] <--------- [spin] -> [yield] -> [park x us, again and again] -> [sleep]

@@ -175,6 +175,8 @@ void sh_lane_kick_holder(struct sh_crew_lane *lane);
 
 /* Runs every step once; true when there was work. Holder only. */
 bool sh_lane_round(struct sh_crew_lane *lane);
+/* Clears NOTED; true if it was set, and then a round is due. Holder only. */
+bool sh_lane_note_take(struct sh_crew_lane *lane);
 /* After a round without work: spins or yields by itself and asks for another round (REST_NONE), or
  * names the rest that the caller should take. Holder only. */
 enum sh_lane_rest sh_lane_idle(struct sh_crew_lane *lane, uint64_t now_ns);

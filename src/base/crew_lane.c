@@ -190,12 +190,20 @@ static bool spinning_is_off(struct sh_crew_lane *lane, uint64_t now_ns)
     return crowded && !lane->crew->config.spin_forced;
 }
 
+bool sh_lane_note_take(struct sh_crew_lane *lane)
+{
+    if (!(atomic_load_explicit(&lane->word, memory_order_relaxed) & SH_LANE_NOTED)) {
+        return false;
+    }
+    /* acquire: the work; pairs with release in sh_lane_wake. */
+    atomic_fetch_and_explicit(&lane->word, ~SH_LANE_NOTED, memory_order_acq_rel);
+    return true;
+}
+
 enum sh_lane_rest sh_lane_idle(struct sh_crew_lane *lane, uint64_t now_ns)
 {
     const struct sh_idle_policy *policy = &lane->crew->config.idle;
-    if (atomic_load_explicit(&lane->word, memory_order_relaxed) & SH_LANE_NOTED) {
-        /* acquire: the work; pairs with release in sh_lane_wake. */
-        atomic_fetch_and_explicit(&lane->word, ~SH_LANE_NOTED, memory_order_acq_rel);
+    if (sh_lane_note_take(lane)) {
         return SH_REST_NONE;
     }
     if (!lane->silent) {
@@ -213,12 +221,13 @@ enum sh_lane_rest sh_lane_idle(struct sh_crew_lane *lane, uint64_t now_ns)
         sh_cpu_relax();
         return SH_REST_NONE;
     }
-    if (policy->park_ns == 0) {
+    /* Where other threads have work for this core, a yield costs a slice, and a park takes the core
+     * from one of them only to look; a sleeper is woken when there is something to do. */
+    if (policy->park_ns == 0 || off) {
         return SH_REST_SLEEP;
     }
     bool bearable = silent_ns < silence_bearable_ns(lane);
-    /* Where another thread has work for this core, a yield costs a slice; a park does not. */
-    if (bearable && !off && lane->yields < YIELDS) {
+    if (bearable && lane->yields < YIELDS) {
         lane->yields++;
         sh_crowd_yield();
         return SH_REST_NONE;

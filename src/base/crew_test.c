@@ -415,7 +415,8 @@ static void test_parks_then_sleeps(void **state)
     assert_int_equal(sh_crew_start(rig.crew), SHOAL_OK);
     await_sleeps(rig.crew, 1);
     struct sh_crew_stats stats = sh_crew_stats_get(rig.crew, 0);
-    assert_true(stats.parks >= 1);
+    /* On a crowded machine it sleeps at once. */
+    assert_true(stats.parks >= 1 || stats.crowded);
     assert_int_equal(stats.wakes, 0);
     assert_int_equal(stats.lent_rounds, 0);
     rig_end(&rig);
@@ -583,6 +584,7 @@ static void test_lending_alone(void **state)
         for (uint64_t calls = 0; calls < 2000; calls++) {
             call_once(&net, calls);
         }
+        await(&net.completed, 2000);
         assert_int_equal(atomic_load(&net.completed), 2000);
         assert_true(sh_crew_stats_get(net.client.crew, 0).lent_rounds > 0);
         net_end(&net);

@@ -182,6 +182,9 @@ static bool lend(struct sh_crew_lane *lane, struct sh_waiter *waiter, uint64_t d
     /* Done already or not, one round is due: taking the baton cleared NOTED. */
     (void)waiter_set(waiter, SH_WAITER_RUNNER);
     for (uint64_t rounds = 1;; rounds++) {
+        /* Before each round, so that a note left behind means work that no round has met, and the
+         * own thread need not be woken for it. */
+        (void)sh_lane_note_take(lane);
         bool worked = sh_lane_round(lane);
         sh_lane_count(&lane->lent_rounds);
         if (sh_waiter_done(waiter)) {
