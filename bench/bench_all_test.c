@@ -1,0 +1,128 @@
+/* Every benchmark in miniature, through the same door as `shoal bench`, so that none can rot. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/json.h"
+#include "bench/bench.h"
+
+#define WORDS_MAX 32
+
+/* Runs `shoal bench` with words separated by blanks; gives its status and output. */
+static int bench(const char *line, char **text_out)
+{
+    char copy[256];
+    char *argv[WORDS_MAX];
+    int argc = 0;
+    size_t size = 0;
+    snprintf(copy, sizeof copy, "%s", line);
+    for (char *word = strtok(copy, " "); word && argc < WORDS_MAX; word = strtok(NULL, " "))
+        argv[argc++] = word;
+    FILE *out = open_memstream(text_out, &size);
+    assert_non_null(out);
+    int status = sh_bench_main(argc, argv, out);
+    fclose(out);
+    return status;
+}
+
+/* Every row is an object with the keys that all have; returns how many rows there are. */
+static unsigned rows_check(const char *text, const char *name)
+{
+    unsigned rows = 0;
+    for (const char *line = text; *line; line += strcspn(line, "\n") + 1) {
+        struct sh_json *row = NULL;
+        struct sh_json_error error;
+        assert_int_equal(sh_json_parse(line, strcspn(line, "\n"), &row, &error), SHOAL_OK);
+        assert_string_equal(sh_json_text(sh_json_get(row, "bench")), name);
+        assert_true(sh_json_is_text(sh_json_get(row, "case")));
+        assert_true(sh_json_is_text(sh_json_get(row, "system")));
+        assert_true(sh_json_is_text(sh_json_get(row, "placement")));
+        assert_true(sh_json_is_text(sh_json_get(row, "machine")));
+        assert_true(sh_json_f64(sh_json_get(row, "seconds")) > 0);
+        sh_json_free(row);
+        rows++;
+    }
+    return rows;
+}
+
+static void each_benchmark_runs(void **state)
+{
+    (void)state;
+    for (const struct sh_bench_entry *entry = sh_benches; entry->name; entry++) {
+        for (size_t i = 0; entry->cases && entry->cases[i]; i++) {
+            char line[256];
+            char *text = NULL;
+            snprintf(line, sizeof line, "%s --case %s --count 2000 --seconds 0.02 --runs 1 --json",
+                     entry->name, entry->cases[i]);
+            print_message("%s\n", line);
+            assert_int_equal(bench(line, &text), 0);
+            assert_true(rows_check(text, entry->name) > 0);
+            free(text);
+        }
+    }
+}
+
+static void flags_reach_the_benchmarks(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    assert_int_equal(bench("msg --threads 3 --connections 2 --outstanding 8 --size 3000 --count 999"
+                           " --runs 1 --vs tcp --json",
+                           &text),
+                     0);
+    assert_int_equal(rows_check(text, "msg"), 4);
+    free(text);
+    assert_int_equal(bench("msg --case oneway --size 2MiB --count 20 --runs 1 --json "
+                           "--placement one-core",
+                           &text),
+                     0);
+    free(text);
+    assert_int_equal(bench("kv --threads 2 --keys zipfian --size 1 --count 500 --batch 7"
+                           " --seconds 0.02 --runs 1 --placement one-core --json",
+                           &text),
+                     0);
+    assert_int_equal(rows_check(text, "kv"), 4);
+    free(text);
+}
+
+static void lists_and_help_are_printed(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    assert_int_equal(bench("--list", &text), 0);
+    for (const struct sh_bench_entry *entry = sh_benches; entry->name; entry++)
+        assert_non_null(strstr(text, entry->name));
+    free(text);
+    assert_int_equal(bench("kv --help", &text), 0);
+    assert_non_null(strstr(text, "--outstanding"));
+    assert_non_null(strstr(text, "cases: get, put, mixed, multi"));
+    free(text);
+}
+
+static void wrong_words_are_refused(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {"", "kw", "kv --case gett", "msg --vs redis", "kv --size"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char *text = NULL;
+        assert_int_equal(bench(wrong[i], &text), 2);
+        assert_string_equal(text, "");
+        free(text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lists_and_help_are_printed),
+        cmocka_unit_test(wrong_words_are_refused),
+        cmocka_unit_test(each_benchmark_runs),
+        cmocka_unit_test(flags_reach_the_benchmarks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
