@@ -73,12 +73,18 @@ void sh_graph_on_lookup(struct sh_graph *graph, const struct sh_graph_item *item
 
 void sh_graph_on_drop(struct sh_graph *graph, const struct sh_graph_item *item)
 {
+    struct sh_reader r = sh_reader_make(sh_bytes_make(item->bytes, item->size));
+    uint64_t id = sh_get64(&r);
     struct sh_part *part = graph->live;
+    if (!sh_reader_done(&r)) {
+        sh_graph_reply_error(graph, item, SHOAL_EPROTO, NULL);
+        return;
+    }
     if (graph->load && graph->load->phase != SH_LOAD_FAILED) {
         sh_graph_reply_error(graph, item, SHOAL_EBUSY, "a load is under way");
         return;
     }
-    if (!part) {
+    if (!part || (id != 0 && id != part->graph_id)) {
         sh_graph_reply_error(graph, item, SHOAL_ENONAME, "no graph is loaded");
         return;
     }

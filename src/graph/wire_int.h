@@ -22,7 +22,7 @@ enum sh_graph_op {
     SH_GRAPH_ABORT,     /* u64 load; answer when nothing of it is left */
     SH_GRAPH_RESOLVE,   /* u64 load, then u64 names; answer: u64 chunk IDs, 0 for an unknown name */
     SH_GRAPH_LOOKUP,    /* u64 name; answer: u16 owner, u64 chunk ID (0: ask the owner) */
-    SH_GRAPH_DROP,      /* empty; answer when the chunks are gone */
+    SH_GRAPH_DROP,      /* u64 graph (0: whichever); answer when the chunks are gone */
     SH_GRAPH_TYPES_GET, /* u32 from; answer: u32 count in all, then texts from that number on */
     SH_GRAPH_BFS_BEGIN, /* u64 run, u64 graph, u64 root, u8 undirected; answer: u8 root is here */
     /* u64 run, u64 level; answer when the level is done here or after a while: u8 done, u64

@@ -1,0 +1,555 @@
+/* A client and several peers in one process, over real TCP on loopback, each with a crew thread:
+ * loads, traversals against a plain one in memory, failures, and WordNet against its published
+ * numbers. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/hash.h"
+#include "graph/bfs.h"
+#include "graph/load.h"
+#include "graph/vertex.h"
+#include "msg/tcp.h"
+
+#define PEERS_MAX 3
+#define STORE_BYTES (256u << 20)
+
+/* One node: peers have a store and a graph, the client (the last) has neither. */
+struct node {
+    struct world *world;
+    unsigned thread;
+    struct sh_wire *wire;
+    struct sh_msg *msg;
+    struct sh_store *store;
+    struct sh_graph *graph;
+    char address[SH_MSG_ADDRESS_MAX];
+};
+
+struct world {
+    struct sh_clock clock;
+    struct sh_crew *crew;
+    unsigned peer_count;
+    struct node nodes[PEERS_MAX + 1];
+    shoal_nid peers[PEERS_MAX];
+    struct sh_caller caller;
+};
+
+static void wake(void *arg)
+{
+    struct node *node = arg;
+    sh_crew_wake(node->world->crew, node->thread);
+}
+
+static void node_open(struct world *world, unsigned index, uint64_t store_bytes,
+                      uint64_t timeout_ns)
+{
+    struct node *node = &world->nodes[index];
+    bool peer = index < world->peer_count;
+    node->world = world;
+    node->thread = index;
+    assert_int_equal(sh_tcp_create(16, &node->wire), SHOAL_OK);
+    struct sh_msg_config config = {
+        .nid = {(uint16_t)(peer ? index + 1 : 0)},
+        .cluster = "test",
+        .secret = sh_bytes_text("a secret of the test"),
+        .connections_max = 16,
+        .requests_max = 1024,
+        .ring_bytes = 128 * 1024,
+        .payload_bytes_max = 16u << 20,
+        .request_timeout_ns = UINT64_C(20000000000),
+        .connect_timeout_ns = UINT64_C(10000000000),
+        .env = {.clock = world->clock, .random = sh_real_random(), .wire = node->wire},
+        .wake_transport = wake,
+        .wake_handlers = wake,
+        .arg = node,
+    };
+    assert_int_equal(sh_msg_create(&config, &node->msg), SHOAL_OK);
+    sh_crew_step_add(world->crew, index, sh_msg_transport_step(node->msg));
+    sh_crew_step_add(world->crew, index, sh_msg_handler_step(node->msg));
+    sh_crew_parker_set(world->crew, index, sh_msg_parker(node->msg));
+    if (!peer)
+        return;
+    world->peers[index].v = (uint16_t)(index + 1);
+    assert_int_equal(sh_msg_listen(node->msg, "127.0.0.1:0", node->address), SHOAL_OK);
+    struct sh_store_config store = {.bytes_max = store_bytes, .chunk_bytes_max = 1u << 20};
+    assert_int_equal(sh_store_create(&store, &node->store), SHOAL_OK);
+    struct sh_graph_config graph = {
+        .msg = node->msg,
+        .store = node->store,
+        .clock = &world->clock,
+        .load_timeout_ns = timeout_ns,
+        .bfs_timeout_ns = timeout_ns,
+        .wake = wake,
+        .arg = node,
+    };
+    assert_int_equal(sh_graph_create(&graph, &node->graph), SHOAL_OK);
+    sh_crew_step_add(world->crew, index, sh_graph_step(node->graph));
+}
+
+static uint64_t crew_now(void *arg)
+{
+    return sh_now(arg);
+}
+
+static struct world *world_open(unsigned peer_count, uint64_t store_bytes, uint64_t timeout_ns)
+{
+    struct world *world = calloc(1, sizeof *world);
+    assert_non_null(world);
+    world->clock = sh_real_clock();
+    world->peer_count = peer_count;
+    struct sh_crew_config crew = {
+        .name = "test",
+        .threads = peer_count + 1,
+        .lends = true,
+        .idle = {.spin_ns = 0, .park_ns = 20000, .silence_ns = 100000000},
+        .now_ns = crew_now,
+        .now_arg = &world->clock,
+    };
+    assert_int_equal(sh_crew_create(&crew, &world->crew), SHOAL_OK);
+    for (unsigned i = 0; i <= peer_count; i++)
+        node_open(world, i, store_bytes, timeout_ns);
+    for (unsigned i = 0; i <= peer_count; i++) {
+        for (unsigned j = 0; j < peer_count; j++) {
+            if (i != j)
+                assert_int_equal(
+                    sh_msg_node_set(world->nodes[i].msg, world->peers[j], world->nodes[j].address),
+                    SHOAL_OK);
+        }
+    }
+    assert_int_equal(sh_crew_start(world->crew), SHOAL_OK);
+    world->caller = (struct sh_caller){.msg = world->nodes[peer_count].msg,
+                                       .crew = world->crew,
+                                       .thread = peer_count,
+                                       .clock = &world->clock};
+    return world;
+}
+
+static void world_close(struct world *world)
+{
+    sh_crew_stop(world->crew);
+    for (unsigned i = 0; i <= world->peer_count; i++) {
+        struct node *node = &world->nodes[i];
+        sh_msg_destroy(node->msg);
+        sh_graph_destroy(node->graph);
+        sh_store_destroy(node->store);
+        node->wire->ops->destroy(node->wire);
+    }
+    sh_crew_destroy(world->crew);
+    free(world);
+}
+
+static uint64_t chunks(const struct world *world)
+{
+    uint64_t count = 0;
+    for (unsigned i = 0; i < world->peer_count; i++) {
+        struct sh_store_status status;
+        sh_store_status_get(world->nodes[i].store, &status);
+        count += status.chunks;
+    }
+    return count;
+}
+
+static void wait_for_chunks(const struct world *world, uint64_t count)
+{
+    uint64_t deadline = sh_now(&world->clock) + UINT64_C(30000000000);
+    while (chunks(world) != count) {
+        assert_true(sh_now(&world->clock) < deadline);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
+/* Writes text to a new file; path has room for 32 bytes. */
+static void file_make(char *path, const char *text, size_t size)
+{
+    strcpy(path, "/tmp/shoal-graph-XXXXXX");
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, size), size);
+    close(fd);
+}
+
+static enum shoal_err load_text(struct world *world, const char *edges, const char *vertices,
+                                bool typed, bool replace, struct sh_graph_load_report *report,
+                                struct sh_graph_problem *problem)
+{
+    char edges_path[32];
+    char vertices_path[32];
+    file_make(edges_path, edges, strlen(edges));
+    if (vertices)
+        file_make(vertices_path, vertices, strlen(vertices));
+    struct sh_graph_load_options options = {.edges_path = edges_path,
+                                            .vertices_path = vertices ? vertices_path : NULL,
+                                            .typed = typed,
+                                            .replace = replace};
+    enum shoal_err err =
+        sh_graph_load(&world->caller, world->peers, world->peer_count, &options, report, problem);
+    unlink(edges_path);
+    if (vertices)
+        unlink(vertices_path);
+    return err;
+}
+
+/* Fetches a vertex's chunk out of the store of its owner. */
+static size_t fetch(struct world *world, uint64_t name, uint8_t *into, size_t room)
+{
+    shoal_cid cid;
+    shoal_nid owner;
+    assert_int_equal(
+        sh_graph_vertex(&world->caller, world->peers, world->peer_count, name, &cid, &owner, NULL),
+        SHOAL_OK);
+    assert_int_equal(shoal_cid_creator(cid).v, owner.v);
+    uint32_t size;
+    assert_int_equal(sh_store_get(world->nodes[owner.v - 1].store, (sh_lid){shoal_cid_local(cid)},
+                                  into, room, &size),
+                     SHOAL_OK);
+    return size;
+}
+
+static void small_graph(void **state)
+{
+    (void)state;
+    struct world *world = world_open(3, STORE_BYTES, 0);
+    struct sh_graph_load_report report;
+    struct sh_graph_problem problem;
+    assert_int_equal(sh_graph_vertex(&world->caller, world->peers, 3, 1, &(shoal_cid){0},
+                                     &(shoal_nid){0}, &problem),
+                     SHOAL_ENONAME);
+    assert_string_equal(problem.detail, "no graph is loaded");
+    assert_int_equal(sh_graph_drop(&world->caller, world->peers, 3, &problem), SHOAL_ENONAME);
+    assert_int_equal(load_text(world,
+                               "1 2 knows\n1 2 likes\n1 2 knows\n2 3 knows\n3 3 self\n"
+                               "18446744073709551615 1 likes\n",
+                               "1\tfirst\tvertex\n9\talone\n", true, false, &report, &problem),
+                     SHOAL_OK);
+    assert_int_equal(report.vertices, 5);
+    assert_int_equal(report.edges, 5);
+    assert_int_equal(report.lines, 6);
+    assert_int_equal(report.duplicates, 1);
+    assert_int_equal(report.records, 2);
+    assert_int_equal(report.types, 3);
+    uint8_t bytes[256];
+    struct sh_vertex vertex;
+    size_t size = fetch(world, 1, bytes, sizeof bytes);
+    assert_int_equal(sh_vertex_decode(sh_bytes_make(bytes, size), &vertex), SHOAL_OK);
+    assert_int_equal(vertex.name, 1);
+    assert_int_equal(vertex.out_count, 2);
+    assert_int_equal(vertex.in_count, 1);
+    assert_int_equal(sh_vertex_out(&vertex, 0).v, sh_vertex_out(&vertex, 1).v);
+    assert_int_equal(sh_vertex_type(&vertex, 0), 0);
+    assert_int_equal(sh_vertex_type(&vertex, 1), 1);
+    assert_int_equal(vertex.record.size, 12);
+    assert_memory_equal(vertex.record.at, "first\tvertex", 12);
+    struct sh_types *types;
+    assert_int_equal(sh_graph_types(&world->caller, world->peers, 3, &types, NULL), SHOAL_OK);
+    assert_int_equal(sh_types_count(types), 3);
+    assert_memory_equal(sh_types_name(types, 2).at, "self", 4);
+    sh_types_destroy(types);
+    struct sh_graph_status status;
+    struct sh_graph_status each[3];
+    assert_int_equal(sh_graph_status_get(&world->caller, world->peers, 3, each, &status, NULL),
+                     SHOAL_OK);
+    assert_true(status.loaded && status.typed && !status.loading);
+    assert_int_equal(status.vertices, 5);
+    assert_int_equal(status.payload_bytes, 5 * 8 + 5 * 10 + 12 + 5);
+    assert_int_equal(status.chunk_bytes, report.chunk_bytes);
+    assert_int_equal(each[0].vertices + each[1].vertices + each[2].vertices, 5);
+    assert_int_equal(chunks(world), 5);
+    assert_int_equal(load_text(world, "1 2\n", NULL, false, false, &report, &problem),
+                     SHOAL_EEXIST);
+    assert_int_equal(load_text(world, "5 6\n", NULL, false, true, &report, &problem), SHOAL_OK);
+    wait_for_chunks(world, 2);
+    assert_int_equal(sh_graph_vertex(&world->caller, world->peers, 3, 1, &(shoal_cid){0},
+                                     &(shoal_nid){0}, &problem),
+                     SHOAL_ENONAME);
+    assert_string_equal(problem.detail, "there is no vertex 1");
+    assert_int_equal(sh_graph_drop(&world->caller, world->peers, 3, &problem), SHOAL_OK);
+    assert_int_equal(chunks(world), 0);
+    world_close(world);
+}
+
+static void failed_loads(void **state)
+{
+    (void)state;
+    struct world *world = world_open(2, STORE_BYTES, 0);
+    struct sh_graph_load_report report = {.vertices = 77};
+    struct sh_graph_problem problem;
+    assert_int_equal(load_text(world, "1 2\n3\n4 x\n", NULL, false, false, &report, &problem),
+                     SHOAL_EPARSE);
+    assert_int_equal(problem.wrong.count, 2);
+    assert_int_equal(problem.wrong.lines[1].line, 3);
+    assert_non_null(strstr(problem.detail, "2 wrong lines, the first is line 2: "));
+    assert_int_equal(load_text(world, "1 2\n", "1 a\n1 b\n", false, false, &report, &problem),
+                     SHOAL_EPARSE);
+    assert_string_equal(problem.detail, "vertex 1 has 2 records");
+    struct sh_graph_load_options options = {.edges_path = "/nonexistent/edges"};
+    assert_int_equal(sh_graph_load(&world->caller, world->peers, 2, &options, &report, &problem),
+                     SHOAL_EIO);
+    assert_string_equal(problem.detail, "/nonexistent/edges: No such file or directory");
+    char *huge = malloc(3u << 20);
+    size_t size = 0;
+    assert_non_null(huge);
+    for (unsigned i = 0; i < 150000; i++)
+        size += (size_t)snprintf(huge + size, (3u << 20) - size, "7 %u\n", i + 100);
+    assert_int_equal(load_text(world, huge, NULL, false, false, &report, &problem), SHOAL_ETOOBIG);
+    assert_non_null(strstr(problem.detail, "vertex 7 needs 1200017 bytes"));
+    free(huge);
+    assert_int_equal(chunks(world), 0);
+    assert_int_equal(report.vertices, 77);
+    /* A failed replacement leaves what was there. */
+    assert_int_equal(load_text(world, "1 2\n", NULL, false, false, &report, &problem), SHOAL_OK);
+    assert_int_equal(load_text(world, "1 2\n-3 4\n", NULL, false, true, &report, &problem),
+                     SHOAL_EPARSE);
+    assert_int_equal(chunks(world), 2);
+    struct sh_graph_bfs_result result;
+    assert_int_equal(sh_graph_bfs(&world->caller, world->peers, 2, 3, false, &result, &problem),
+                     SHOAL_ENONAME);
+    assert_string_equal(problem.detail, "there is no vertex 3");
+    world_close(world);
+}
+
+/* More vertices than chunk memory holds: a clear error, nothing left, and a smaller graph fits. */
+static void out_of_chunk_memory(void **state)
+{
+    (void)state;
+    struct world *world = world_open(2, 2u << 20, 0);
+    size_t room = 8u << 20;
+    char *text = malloc(room);
+    assert_non_null(text);
+    size_t size = 0;
+    for (unsigned i = 0; i < 200000; i++)
+        size += (size_t)snprintf(text + size, room - size, "%u %u\n", i, i + 1000000);
+    struct sh_graph_load_report report;
+    struct sh_graph_problem problem;
+    assert_int_equal(load_text(world, text, NULL, false, false, &report, &problem), SHOAL_EFULL);
+    assert_non_null(strstr(problem.detail, "no chunk memory for more than"));
+    free(text);
+    assert_int_equal(chunks(world), 0);
+    assert_int_equal(load_text(world, "1 2\n", NULL, false, false, &report, &problem), SHOAL_OK);
+    world_close(world);
+}
+
+/* A coordinator that begins and is never heard again: the peer forgets the load. */
+static void abandoned_load(void **state)
+{
+    (void)state;
+    struct world *world = world_open(1, STORE_BYTES, 200000000);
+    uint8_t begin[19];
+    struct sh_writer w = sh_writer_make(begin, sizeof begin);
+    sh_put64(&w, 42);
+    sh_put8(&w, 0);
+    sh_put32(&w, 0);
+    sh_put32(&w, 1);
+    sh_put16(&w, 1);
+    assert_true(sh_writer_ok(&w) && w.at == w.end);
+    char detail[256];
+    assert_int_equal(sh_call(&world->caller, world->peers[0], SH_MSG_TYPE(3, 2),
+                             sh_bytes_make(begin, sizeof begin), 0, NULL, NULL, detail),
+                     SHOAL_OK);
+    struct sh_graph_load_report report;
+    struct sh_graph_problem problem;
+    uint64_t deadline = sh_now(&world->clock) + UINT64_C(30000000000);
+    for (;;) {
+        enum shoal_err err = load_text(world, "1 2\n", NULL, false, false, &report, &problem);
+        if (err == SHOAL_OK)
+            break;
+        assert_int_equal(err, SHOAL_EBUSY);
+        assert_string_equal(problem.detail, "another load is under way");
+        assert_true(sh_now(&world->clock) < deadline);
+    }
+    world_close(world);
+}
+
+/* --- Traversals against a plain model ----------------------------------------------------------
+ */
+
+#define MODEL_VERTICES 3000u
+
+struct model {
+    unsigned edge_count;
+    uint32_t (*edges)[2];
+    uint64_t names[MODEL_VERTICES];
+    bool exists[MODEL_VERTICES];
+};
+
+static uint64_t random_next(uint64_t *state)
+{
+    return sh_mix64(++*state * UINT64_C(0x9e3779b97f4a7c15));
+}
+
+/* Distance of every vertex from root (UINT32_MAX: none), and the sum of distinct neighbours of the
+ * reached: by the definition, without any cleverness. */
+static uint64_t model_bfs(const struct model *model, uint32_t root, bool undirected,
+                          uint32_t *distance)
+{
+    for (uint32_t v = 0; v < MODEL_VERTICES; v++)
+        distance[v] = v == root ? 0 : UINT32_MAX;
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (unsigned e = 0; e < model->edge_count; e++) {
+            for (unsigned way = 0; way < (undirected ? 2 : 1); way++) {
+                uint32_t from = model->edges[e][way];
+                uint32_t to = model->edges[e][1 - way];
+                if (distance[from] == UINT32_MAX || distance[to] <= distance[from] + 1)
+                    continue;
+                distance[to] = distance[from] + 1;
+                changed = true;
+            }
+        }
+    }
+    uint8_t *matrix = calloc(MODEL_VERTICES, MODEL_VERTICES);
+    assert_non_null(matrix);
+    uint64_t traversed = 0;
+    for (unsigned e = 0; e < model->edge_count; e++) {
+        for (unsigned way = 0; way < (undirected ? 2 : 1); way++) {
+            uint32_t from = model->edges[e][way];
+            uint8_t *cell = &matrix[(size_t)from * MODEL_VERTICES + model->edges[e][1 - way]];
+            traversed += distance[from] != UINT32_MAX && *cell == 0;
+            *cell = 1;
+        }
+    }
+    free(matrix);
+    return traversed;
+}
+
+static void check_bfs(struct world *world, const struct model *model, uint32_t root,
+                      bool undirected)
+{
+    static uint32_t distance[MODEL_VERTICES];
+    static uint64_t levels[MODEL_VERTICES];
+    uint64_t traversed = model_bfs(model, root, undirected, distance);
+    uint64_t reached = 0;
+    uint64_t depth = 0;
+    memset(levels, 0, sizeof levels);
+    for (uint32_t v = 0; v < MODEL_VERTICES; v++) {
+        if (distance[v] == UINT32_MAX)
+            continue;
+        levels[distance[v]]++;
+        reached++;
+        if (distance[v] > depth)
+            depth = distance[v];
+    }
+    struct sh_graph_bfs_result result;
+    assert_int_equal(sh_graph_bfs(&world->caller, world->peers, world->peer_count,
+                                  model->names[root], undirected, &result, NULL),
+                     SHOAL_OK);
+    assert_int_equal(result.reached, reached);
+    assert_int_equal(result.depth, depth);
+    for (uint64_t i = 0; i <= depth; i++)
+        assert_int_equal(result.levels[i], levels[i]);
+    assert_int_equal(result.edges_traversed, traversed);
+    sh_graph_bfs_result_free(&result);
+}
+
+/* A random graph with a few hubs, a long tail, duplicates, self loops and relations. */
+static void random_graph(unsigned peer_count, uint64_t seed)
+{
+    static struct model model;
+    uint64_t rng = seed;
+    unsigned tail = 500;
+    model.edge_count = 6000;
+    model.edges = calloc(model.edge_count, sizeof *model.edges);
+    size_t room = model.edge_count * 64;
+    char *text = malloc(room);
+    assert_true(model.edges && text);
+    for (uint32_t v = 0; v < MODEL_VERTICES; v++) {
+        model.names[v] = random_next(&rng);
+        model.exists[v] = false;
+    }
+    size_t size = 0;
+    for (unsigned e = 0; e < model.edge_count; e++) {
+        uint32_t from = (uint32_t)(random_next(&rng) % (MODEL_VERTICES - tail));
+        uint32_t to = (uint32_t)(random_next(&rng) % (MODEL_VERTICES - tail));
+        if (e < tail) { /* a path: many levels of one vertex each */
+            from = MODEL_VERTICES - tail + e - (e > 0);
+            to = MODEL_VERTICES - tail + e;
+        } else if (e % 4 == 0) {
+            from = from % 3; /* hubs with far more than 255 neighbours */
+        } else if (e % 7 == 0 && e > tail + 1) {
+            from = model.edges[e - 1][0];
+            to = model.edges[e - 1][1];
+        }
+        model.edges[e][0] = from;
+        model.edges[e][1] = to;
+        model.exists[from] = model.exists[to] = true;
+        size += (size_t)snprintf(
+            text + size, room - size, "%llu %llu r%llu\n", (unsigned long long)model.names[from],
+            (unsigned long long)model.names[to], (unsigned long long)(random_next(&rng) % 3));
+    }
+    struct world *world = world_open(peer_count, STORE_BYTES, 0);
+    struct sh_graph_load_report report;
+    struct sh_graph_problem problem;
+    assert_int_equal(load_text(world, text, NULL, seed & 1, false, &report, &problem), SHOAL_OK);
+    assert_int_equal(report.edges + report.duplicates, model.edge_count);
+    const uint32_t roots[] = {0, 1, 700, MODEL_VERTICES - tail, MODEL_VERTICES - 1};
+    for (size_t i = 0; i < sizeof roots / sizeof roots[0]; i++) {
+        if (!model.exists[roots[i]])
+            continue;
+        check_bfs(world, &model, roots[i], false);
+        check_bfs(world, &model, roots[i], true);
+    }
+    world_close(world);
+    free(model.edges);
+    free(text);
+}
+
+static void random_graphs(void **state)
+{
+    (void)state;
+    uint64_t seed = 4711;
+    const char *given = getenv("SHOAL_TEST_SEED");
+    if (given)
+        seed = strtoull(given, NULL, 0);
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (unsigned peers = 1; peers <= PEERS_MAX; peers++)
+        random_graph(peers, seed + peers);
+}
+
+/* Somebody removes or overwrites a vertex's chunk: the traversal says so and ends everywhere. */
+static void damaged_vertex(void **state)
+{
+    (void)state;
+    struct world *world = world_open(2, STORE_BYTES, 0);
+    struct sh_graph_load_report report;
+    struct sh_graph_problem problem;
+    assert_int_equal(load_text(world, "1 2\n2 3\n3 4\n", NULL, false, false, &report, &problem),
+                     SHOAL_OK);
+    shoal_cid cid;
+    shoal_nid owner;
+    assert_int_equal(sh_graph_vertex(&world->caller, world->peers, 2, 3, &cid, &owner, &problem),
+                     SHOAL_OK);
+    struct sh_store *store = world->nodes[owner.v - 1].store;
+    sh_lid lid = {shoal_cid_local(cid)};
+    uint8_t bytes[64] = {0xff};
+    uint32_t size;
+    assert_int_equal(sh_store_size(store, lid, &size), SHOAL_OK);
+    assert_int_equal(sh_store_put(store, lid, sh_bytes_make(bytes, size)), SHOAL_OK);
+    struct sh_graph_bfs_result result;
+    for (unsigned i = 0; i < 2 * SH_GRAPH_RUNS_MAX; i++) {
+        assert_int_equal(sh_graph_bfs(&world->caller, world->peers, 2, 1, false, &result, &problem),
+                         SHOAL_ECORRUPT);
+        assert_non_null(strstr(problem.detail, "the chunk of vertex 3 on peer"));
+    }
+    assert_int_equal(sh_store_remove(store, lid), SHOAL_OK);
+    assert_int_equal(sh_graph_bfs(&world->caller, world->peers, 2, 1, false, &result, &problem),
+                     SHOAL_ENOCHUNK);
+    assert_int_equal(sh_graph_drop(&world->caller, world->peers, 2, &problem), SHOAL_OK);
+    assert_int_equal(chunks(world), 0);
+    world_close(world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(small_graph),         cmocka_unit_test(failed_loads),
+        cmocka_unit_test(out_of_chunk_memory), cmocka_unit_test(abandoned_load),
+        cmocka_unit_test(random_graphs),       cmocka_unit_test(damaged_vertex),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
