@@ -6,7 +6,9 @@
  * wakeup  a crew thread that sleeps at once when it has nothing to do; beside it, with --vs futex,
  *         two threads that do the same with a bare futex. In the placement spin nobody sleeps: both
  *         sides poll for ever, and the figure is that of a cache line on its way.
- * parked  a crew thread in timed parks of 20 us, which nobody ends; the baseline stays the same.
+ * parked  a crew thread in timed parks of 20 us, which nobody ends; the baseline stays the same. A
+ *         side keeps the ball until it has parked itself, so that the other surely has; compare the
+ *         latencies, not the rates. There is no such case where nobody parks (spin).
  *
  * Prediction: a wake-up is the kernel's (2 us on bare metal, 5 to 70 us on virtual machines), and
  * ours adds a round of steps, two clock readings and three read-modify-writes, 0.2 us. A park adds
@@ -40,7 +42,10 @@ struct side {
     _Alignas(64) _Atomic uint32_t ball; /* futex of the baseline */
     uint64_t thrown_ns;                 /* published by the ball */
     struct side *other;
-    struct sh_crew *crew; /* ours only */
+    struct sh_crew *crew; /* ours only, and so the next three */
+    bool parks;           /* keep the ball until this side has parked */
+    bool holds;           /* the ball was caught and is kept */
+    uint64_t parks_before;
     uint32_t caught;
     struct sh_hist latency_ns;
     struct game *game;
@@ -120,15 +125,20 @@ static unsigned side_step(void *arg)
 {
     struct side *side = arg;
     uint32_t ball = atomic_load_explicit(&side->ball, memory_order_acquire);
-    if (ball == side->caught) {
+    uint64_t parks = side->parks ? sh_crew_stats_get(side->crew, 0).parks : 0;
+    if (side->holds ? parks == side->parks_before : ball == side->caught) {
         return 0;
     }
-    if (ball_catch(side, ball)) {
+    if (!side->holds && ball_catch(side, ball)) {
         sem_post(&side->game->over);
         return 1;
     }
-    ball_throw(side->other, ball + 1);
-    sh_crew_wake(side->other->crew, 0);
+    side->holds = side->parks && !side->holds;
+    side->parks_before = parks;
+    if (!side->holds) {
+        ball_throw(side->other, ball + 1);
+        sh_crew_wake(side->other->crew, 0);
+    }
     return 1;
 }
 
@@ -193,6 +203,7 @@ static enum shoal_err crew_run(void *arg, const struct sh_bench_flags *flags,
     }
     enum shoal_err err = SHOAL_OK;
     for (unsigned i = 0; i < 2 && !err; i++) {
+        game->sides[i].parks = idle.park_ns > 0;
         err = side_start(&game->sides[i], idle, placement, i);
     }
     if (!err) {
@@ -305,6 +316,9 @@ static enum shoal_err case_measure(struct sh_bench *bench, const char *name,
         return SHOAL_OK;
     }
     for (unsigned i = 0; i < count && !err; i++) {
+        if (idle->park_ns > 0 && sh_bench_spins(placements[i])) {
+            continue;
+        }
         err = sh_bench_measure(bench, name, placements[i], "threads=2", crew_run, idle, vs,
                                vs != NULL ? futex_run : NULL, NULL);
     }
