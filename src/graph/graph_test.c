@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "graph/bfs.h"
 #include "graph/load.h"
 #include "graph/vertex.h"
@@ -546,6 +547,9 @@ static void damaged_vertex(void **state)
 
 int main(void)
 {
+    const char *bad;
+    size_t bad_len;
+    assert_int_equal(sh_log_levels_set("error", &bad, &bad_len), SHOAL_OK);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_graph),         cmocka_unit_test(failed_loads),
         cmocka_unit_test(out_of_chunk_memory), cmocka_unit_test(abandoned_load),

@@ -10,7 +10,9 @@
 /* Frees what a load has staged, all but its part. */
 static void release(struct sh_load *load)
 {
-    for (uint32_t i = 0; load->filling && i < load->part->peer_count; i++)
+    /* Without a part, it has gone live, and nothing was left to ask. */
+    uint32_t peers = load->part && load->filling ? load->part->peer_count : 0;
+    for (uint32_t i = 0; i < peers; i++)
         sh_graph_ask_free(load->filling[i]);
     free(load->filling);
     load->filling = NULL;
@@ -271,11 +273,12 @@ void sh_graph_on_end(struct sh_graph *graph, const struct sh_graph_item *item)
         sh_graph_reply_error(graph, item, SHOAL_EPROTO, "the load is not complete");
         return;
     }
-    if (graph->live) {
-        sh_bfs_end_all(graph, graph->live);
-        sh_graph_bury(graph, graph->live);
-    }
+    struct sh_part *old = graph->live;
     graph->live = load->part;
+    if (old) {
+        sh_bfs_end_all(graph, old);
+        sh_graph_bury(graph, old);
+    }
     load->part = NULL;
     graph->load = NULL;
     sh_load_free(load);
