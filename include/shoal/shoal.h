@@ -20,8 +20,9 @@
  * by itself while the timeout lasts.
  *
  * Threads: any thread may call anything with the same handle, except shoal_close. Blocking calls
- * return when done or when their timeout is over. A thread that waits for a cluster lends itself to
- * the messaging, so that a program with one thread pays for no hand-over.
+ * return when done or when their timeout is over; in a completion callback they fail with EBUSY. A
+ * thread that waits for a cluster lends itself to the messaging, so that a program with one thread
+ * pays for no hand-over.
  */
 #ifndef SHOAL_SHOAL_H
 #define SHOAL_SHOAL_H
@@ -117,7 +118,7 @@ struct shoal_call {
     shoal_cid cid; /* create: the new chunk; else the chunk that was meant */
     uint32_t size; /* get: the chunk's size */
     /* The library's own. */
-    uint64_t reserved[20];
+    uint64_t reserved[32];
 };
 
 /* Begin a call. Buffers are kept until it is done. An error returned here means that the call has

@@ -164,20 +164,22 @@ static unsigned dirty_service(struct sh_msg *msg, uint64_t now_ns)
     return count;
 }
 
-static void gather(struct sh_msg *msg, uint64_t timeout_ns)
+static void poll_wire(struct sh_msg *msg, uint64_t timeout_ns)
 {
     struct sh_wire *wire = msg->config.env.wire;
     if (msg->events_count == 0)
         msg->events_count = wire->ops->poll(wire, msg->events, SH_EVENTS_MAX, timeout_ns);
-    msg->events_gathered = true;
 }
 
 static unsigned transport_run(void *arg)
 {
     struct sh_msg *msg = arg;
     uint64_t now_ns = sh_now(&msg->config.env.clock);
-    if (!msg->events_gathered)
-        gather(msg, 0);
+    /* A thread that blocks has polled in its parker, will do so again there if this round's work
+     * was all, and so pays for one poll a message, not two. */
+    if (!msg->events_gathered && !msg->poll_skipped)
+        poll_wire(msg, 0);
+    msg->poll_skipped = msg->events_gathered;
     msg->events_gathered = false;
     unsigned done = msg->events_count;
     for (unsigned i = 0; i < msg->events_count; i++)
@@ -206,7 +208,9 @@ struct sh_step sh_msg_transport_step(struct sh_msg *msg)
 
 static void park_wait(void *arg, uint64_t timeout_ns)
 {
-    gather(arg, timeout_ns);
+    struct sh_msg *msg = arg;
+    poll_wire(msg, timeout_ns);
+    msg->events_gathered = true;
 }
 
 static void park_watch(void *arg, uint64_t timeout_ns)

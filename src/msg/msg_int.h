@@ -171,7 +171,8 @@ struct sh_msg {
     /* Transport step only. */
     struct sh_wire_event events[SH_EVENTS_MAX];
     unsigned events_count;
-    bool events_gathered;
+    bool events_gathered; /* by the parker: the next run need not poll */
+    bool poll_skipped;    /* nor the one after it, which finds nothing or other work */
     struct sh_stream *buckets[SH_STREAM_BUCKETS];
     uint32_t streams_count;
     uint64_t streams_due_ns;   /* earliest hello deadline */

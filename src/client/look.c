@@ -1,0 +1,266 @@
+/* Looking around: nodes, a node's ranges and memory; what programs of this house need. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "client/client_int.h"
+#include "node/chunks.h"
+#include "node/resident.h"
+
+struct sh_caller sh_client_caller(shoal *store)
+{
+    SH_ASSERT(!store->is_embedded);
+    return (struct sh_caller){
+        .msg = store->msg, .crew = store->crew, .thread = 0, .clock = &store->env.clock};
+}
+
+/* A refresh that a thread waits for. */
+struct waited_refresh {
+    struct sh_directory_op op;
+    struct sh_waiter waiter;
+    enum shoal_err err;
+    char *detail;
+};
+
+static void on_refreshed(struct sh_directory_op *op, enum shoal_err err, const char *detail)
+{
+    struct waited_refresh *waited = op->arg;
+    waited->err = err;
+    if (err != SHOAL_OK)
+        snprintf(waited->detail, SH_DETAIL_BYTES, "%s", detail);
+    sh_waiter_complete(&waited->waiter);
+}
+
+enum shoal_err sh_client_refresh(shoal *store)
+{
+    struct waited_refresh waited = {.op = {.done = on_refreshed}, .detail = sh_client_detail()};
+    waited.op.arg = &waited;
+    sh_directory_refresh(store->directory, &waited.op);
+    bool is_done = sh_crew_wait(store->crew, 0, &waited.waiter, SH_NEVER);
+    SH_ASSERT(is_done);
+    return waited.err;
+}
+
+enum shoal_err sh_client_peer_check(shoal *store, shoal_nid nid)
+{
+    struct sh_node node;
+    enum shoal_err err = sh_directory_node(store->directory, nid, &node);
+    if (err != SHOAL_OK && sh_client_refresh(store) == SHOAL_OK)
+        err = sh_directory_node(store->directory, nid, &node);
+    if (err == SHOAL_OK && node.role != SH_ROLE_PEER)
+        err = SHOAL_EROLE;
+    if (err == SHOAL_OK && node.state != SH_NODE_UP)
+        err = node.state == SH_NODE_FAILED ? SHOAL_EFAILED : SHOAL_ENONODE;
+    if (err != SHOAL_OK)
+        sh_client_detail_set("node %u: %s", nid.v, shoal_err_text(err));
+    return err;
+}
+
+/* A fresh copy of the view's nodes; the caller frees it. */
+static enum shoal_err nodes_get(shoal *store, struct sh_node **nodes_out, size_t *count_out)
+{
+    enum shoal_err err = sh_client_refresh(store);
+    if (err != SHOAL_OK)
+        return err;
+    for (size_t room = 64;; room *= 2) {
+        struct sh_node *nodes = malloc(room * sizeof *nodes);
+        if (!nodes)
+            return SHOAL_ENOMEM;
+        size_t count = sh_directory_nodes(store->directory, nodes, room);
+        if (count <= room) {
+            *nodes_out = nodes;
+            *count_out = count;
+            return SHOAL_OK;
+        }
+        free(nodes);
+    }
+}
+
+enum shoal_err shoal_nodes(shoal *store, struct shoal_node *nodes, size_t room, size_t *count_out)
+{
+    enum shoal_err err = sh_client_blocking();
+    if (err != SHOAL_OK || !store || !count_out || (room > 0 && !nodes))
+        return err != SHOAL_OK ? err : SHOAL_EINVAL;
+    if (store->is_embedded) {
+        if (room > 0)
+            nodes[0] = (struct shoal_node){
+                {SH_EMBEDDED_NID}, SHOAL_PEER, SHOAL_NODE_UP, "in this process"};
+        *count_out = 1;
+        return SHOAL_OK;
+    }
+    struct sh_node *found;
+    size_t count;
+    err = nodes_get(store, &found, &count);
+    if (err != SHOAL_OK)
+        return err;
+    for (size_t i = 0; i < count && i < room; i++) {
+        nodes[i] = (struct shoal_node){found[i].nid, (enum shoal_role)found[i].role,
+                                       (enum shoal_node_state)found[i].state, ""};
+        snprintf(nodes[i].address, sizeof nodes[i].address, "%s", found[i].address);
+    }
+    free(found);
+    *count_out = count;
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_client_peers(shoal *store, shoal_nid *peers, size_t room, size_t *count_out)
+{
+    struct sh_node *nodes;
+    size_t node_count, count = 0;
+    enum shoal_err err = sh_client_blocking();
+    if (err == SHOAL_OK)
+        err = nodes_get(store, &nodes, &node_count);
+    if (err != SHOAL_OK)
+        return err;
+    for (size_t i = 0; i < node_count; i++) {
+        if (nodes[i].role != SH_ROLE_PEER || nodes[i].state != SH_NODE_UP)
+            continue;
+        if (count < room)
+            peers[count] = nodes[i].nid;
+        count++;
+    }
+    free(nodes);
+    if (count == 0) {
+        sh_client_detail_set("the cluster has no peer that is up");
+        return SHOAL_ENONODE;
+    }
+    *count_out = count;
+    return SHOAL_OK;
+}
+
+/* --- Ranges -------------------------------------------------------------------------------- */
+
+typedef bool (*range_each)(void *arg, shoal_cid first, shoal_cid last);
+
+static enum shoal_err ranges_embedded(shoal *store, range_each each, void *arg)
+{
+    sh_lid from = {0}, first, last;
+    shoal_nid nid = {SH_EMBEDDED_NID};
+    while (sh_store_range(store->store, from, &first, &last)) {
+        if (!each(arg, shoal_cid_make(nid, first.v), shoal_cid_make(nid, last.v)))
+            break;
+        from.v = last.v + 1;
+    }
+    return SHOAL_OK;
+}
+
+/* Asks for the ranges from *from_inout on and moves it behind the last; *more_out: go on. */
+static enum shoal_err ranges_page(shoal *store, shoal_nid node, uint64_t *from_inout,
+                                  range_each each, void *arg, bool *more_out)
+{
+    uint8_t request[8];
+    uint8_t *answer;
+    size_t size;
+    sh_store64(request, *from_inout);
+    struct sh_caller caller = sh_client_caller(store);
+    enum shoal_err err =
+        sh_call(&caller, node, SH_CHUNKS_RANGES, sh_bytes_make(request, sizeof request),
+                store->timeout_ns, &answer, &size, sh_client_detail());
+    if (err != SHOAL_OK)
+        return err;
+    struct sh_reader r = sh_reader_make(sh_bytes_make(answer, size));
+    bool goes_on = size > 0;
+    while (goes_on && sh_reader_left(&r) > 0) {
+        shoal_cid first = {sh_get64(&r)}, last = {sh_get64(&r)};
+        if (!sh_reader_ok(&r) || last.v < first.v || first.v < *from_inout) {
+            err = SHOAL_EPROTO;
+            break;
+        }
+        goes_on = each(arg, first, last);
+        *from_inout = last.v + 1;
+    }
+    free(answer);
+    *more_out = goes_on && size == (size_t)SH_CHUNKS_RANGES_MAX * 16;
+    return err;
+}
+
+enum shoal_err shoal_ranges(shoal *store, shoal_nid node, range_each each, void *arg)
+{
+    enum shoal_err err = sh_client_blocking();
+    if (err != SHOAL_OK || !store || !each)
+        return err != SHOAL_OK ? err : SHOAL_EINVAL;
+    if (store->is_embedded)
+        return node.v == 0 || node.v == SH_EMBEDDED_NID ? ranges_embedded(store, each, arg)
+                                                        : SHOAL_ENONODE;
+    err = sh_client_peer_check(store, node);
+    uint64_t from = shoal_cid_make(node, 0).v;
+    bool more = true;
+    while (err == SHOAL_OK && more)
+        err = ranges_page(store, node, &from, each, arg, &more);
+    return err;
+}
+
+/* --- Status -------------------------------------------------------------------------------- */
+
+static enum shoal_err status_embedded(shoal *store, struct shoal_status *status_out)
+{
+    struct sh_store_status s;
+    sh_store_status_get(store->store, &s);
+    *status_out = (struct shoal_status){
+        .chunks = s.chunks,
+        .payload_bytes = s.payload_bytes,
+        .table_bytes = s.table_bytes,
+        .block_bytes = s.block_bytes,
+        .free_bytes = s.free_bytes,
+        .other_bytes = s.other_bytes,
+        .used_bytes = s.used_bytes,
+        .bytes_max = s.bytes_max,
+        .creates = s.creates,
+        .removes = s.removes,
+        .gets = s.gets,
+        .puts = s.puts,
+        .resident_bytes = sh_resident_bytes(),
+    };
+    return SHOAL_OK;
+}
+
+static enum shoal_err status_read(struct sh_bytes answer, struct shoal_status *status_out)
+{
+    struct sh_reader r = sh_reader_make(answer);
+    struct shoal_status s;
+    uint64_t *const fields[] = {&s.chunks,        &s.payload_bytes, &s.table_bytes, &s.block_bytes,
+                                &s.free_bytes,    &s.other_bytes,   &s.used_bytes,  &s.bytes_max,
+                                &s.creates,       &s.removes,       &s.gets,        &s.puts,
+                                &s.resident_bytes};
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+        *fields[i] = sh_get64(&r);
+    if (!sh_reader_done(&r))
+        return SHOAL_EPROTO;
+    *status_out = s;
+    return SHOAL_OK;
+}
+
+enum shoal_err shoal_status(shoal *store, shoal_nid node, struct shoal_status *status_out)
+{
+    enum shoal_err err = sh_client_blocking();
+    if (err != SHOAL_OK || !store || !status_out)
+        return err != SHOAL_OK ? err : SHOAL_EINVAL;
+    if (store->is_embedded)
+        return node.v == 0 || node.v == SH_EMBEDDED_NID ? status_embedded(store, status_out)
+                                                        : SHOAL_ENONODE;
+    err = sh_client_peer_check(store, node);
+    if (err != SHOAL_OK)
+        return err;
+    uint8_t *answer;
+    size_t size;
+    struct sh_caller caller = sh_client_caller(store);
+    err = sh_call(&caller, node, SH_CHUNKS_STATUS, (struct sh_bytes){NULL, 0}, store->timeout_ns,
+                  &answer, &size, sh_client_detail());
+    if (err != SHOAL_OK)
+        return err;
+    err = status_read(sh_bytes_make(answer, size), status_out);
+    free(answer);
+    return err;
+}
+
+enum shoal_err sh_client_stop_node(shoal *store, shoal_nid nid)
+{
+    struct sh_caller caller = sh_client_caller(store);
+    struct sh_node node;
+    enum shoal_err err = sh_client_blocking();
+    if (err == SHOAL_OK)
+        err = sh_directory_node(store->directory, nid, &node);
+    if (err != SHOAL_OK)
+        return err;
+    return sh_call(&caller, nid, SH_NODE_STOP, (struct sh_bytes){NULL, 0}, store->timeout_ns, NULL,
+                   NULL, sh_client_detail());
+}

@@ -1,0 +1,116 @@
+/* Creating many chunks with one call. */
+#include <stdlib.h>
+
+#include "client/client_int.h"
+#include "node/chunks.h"
+
+/* Reads the answer's runs of IDs. */
+static enum shoal_err runs_read(struct sh_bytes answer, shoal_cid *cids_out, size_t count)
+{
+    struct sh_reader r = sh_reader_make(answer);
+    size_t done = 0;
+    while (sh_reader_left(&r) > 0 && done < count) {
+        uint64_t first = sh_get64(&r);
+        uint32_t run = sh_get32(&r);
+        if (!sh_reader_ok(&r) || run == 0 || run > count - done)
+            return SHOAL_EPROTO;
+        for (uint32_t i = 0; i < run; i++)
+            cids_out[done++] = (shoal_cid){first + i};
+    }
+    return sh_reader_done(&r) && done == count ? SHOAL_OK : SHOAL_EPROTO;
+}
+
+static void write_request(struct sh_writer *w, uint32_t size, const uint32_t *sizes, size_t count)
+{
+    sh_put32(w, (uint32_t)count);
+    sh_put8(w, sizes != NULL);
+    if (!sizes)
+        sh_put32(w, size);
+    for (size_t i = 0; sizes && i < count; i++)
+        sh_put32(w, sizes[i]);
+}
+
+static enum shoal_err ask(shoal *store, shoal_nid nid, struct sh_bytes request, shoal_cid *cids_out,
+                          size_t count)
+{
+    uint8_t *answer;
+    size_t answer_size;
+    struct sh_caller caller = sh_client_caller(store);
+    enum shoal_err err = sh_call(&caller, nid, SH_CHUNKS_CREATE, request, store->timeout_ns,
+                                 &answer, &answer_size, sh_client_detail());
+    if (err != SHOAL_OK)
+        return err;
+    err = runs_read(sh_bytes_make(answer, answer_size), cids_out, count);
+    free(answer);
+    return err;
+}
+
+static enum shoal_err create_on_cluster(shoal *store, shoal_nid where, uint32_t size,
+                                        const uint32_t *sizes, size_t count, shoal_cid *cids_out)
+{
+    shoal_nid nid = where;
+    enum shoal_err err = SHOAL_OK;
+    if (where.v == 0)
+        err = sh_directory_pick_peer(store->directory, &nid);
+    else
+        err = sh_client_peer_check(store, where);
+    if (err != SHOAL_OK)
+        return err;
+    size_t bytes = 5 + (sizes ? count * 4 : 4);
+    uint8_t *request = malloc(bytes);
+    if (!request)
+        return SHOAL_ENOMEM;
+    struct sh_writer w = sh_writer_make(request, bytes);
+    write_request(&w, size, sizes, count);
+    SH_ASSERT(sh_writer_ok(&w));
+    err = ask(store, nid, sh_bytes_make(request, bytes), cids_out, count);
+    free(request);
+    return err;
+}
+
+static enum shoal_err create_embedded(shoal *store, shoal_nid where, uint32_t size,
+                                      const uint32_t *sizes, size_t count, shoal_cid *cids_out)
+{
+    if (where.v != 0 && where.v != SH_EMBEDDED_NID)
+        return SHOAL_ENONODE;
+    sh_lid *lids = malloc(count * sizeof *lids);
+    if (!lids)
+        return SHOAL_ENOMEM;
+    enum shoal_err err = sizes ? sh_store_new(store->store, sizes, count, lids)
+                               : sh_store_new_many(store->store, size, count, lids);
+    for (size_t i = 0; err == SHOAL_OK && i < count; i++)
+        cids_out[i] = shoal_cid_make((shoal_nid){SH_EMBEDDED_NID}, lids[i].v);
+    free(lids);
+    return err;
+}
+
+static enum shoal_err create_all(shoal *store, shoal_nid where, uint32_t size,
+                                 const uint32_t *sizes, size_t count, shoal_cid *cids_out)
+{
+    enum shoal_err err = sh_client_blocking();
+    if (err != SHOAL_OK)
+        return err;
+    if (!store || (count > 0 && !cids_out) || count > SH_CHUNKS_MANY_MAX) {
+        sh_client_detail_set("at most %u chunks at once, and no NULL", SH_CHUNKS_MANY_MAX);
+        return SHOAL_EINVAL;
+    }
+    if (count == 0)
+        return SHOAL_OK;
+    if (store->is_embedded)
+        return create_embedded(store, where, size, sizes, count, cids_out);
+    return create_on_cluster(store, where, size, sizes, count, cids_out);
+}
+
+enum shoal_err shoal_create_many(shoal *store, shoal_nid where, uint32_t size, size_t count,
+                                 shoal_cid *cids_out)
+{
+    return create_all(store, where, size, NULL, count, cids_out);
+}
+
+enum shoal_err shoal_create_sizes(shoal *store, shoal_nid where, const uint32_t *sizes,
+                                  size_t count, shoal_cid *cids_out)
+{
+    if (count > 0 && !sizes)
+        return SHOAL_EINVAL;
+    return create_all(store, where, 0, sizes, count, cids_out);
+}

@@ -1,0 +1,348 @@
+/* Many operations at once: grouped by owner, sent as batches to all owners together, and what was
+ * refused or lost is tried again in a next round, until its time is over. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "client/client_int.h"
+#include "node/chunks.h"
+
+#define BATCH_OPS_MAX 2048
+#define BATCH_BYTES_MAX (1u << 20)
+#define MANY_MAX (1u << 20)
+#define ROUND_PAUSE_NS UINT64_C(20000000)
+
+/* One operation of the caller's, and where it goes. */
+struct placed {
+    uint32_t op;
+    shoal_nid nid;
+};
+
+struct multi;
+
+/* Operations [first, first + count) of multi->placed: one request to one node. */
+struct batch {
+    struct sh_request request;
+    struct multi *multi;
+    size_t first, count;
+    size_t bytes;
+};
+
+struct multi {
+    shoal *store;
+    enum sh_call_kind kind;
+    struct shoal_op *ops;
+    struct placed *placed;
+    size_t placed_count;
+    struct batch *batches;
+    size_t batch_count;
+    _Atomic size_t unanswered; /* batches, and one for the thread that sends them */
+    struct sh_waiter waiter;
+    uint64_t deadline_ns;
+};
+
+static struct shoal_op *op_of(const struct multi *multi, size_t place)
+{
+    return &multi->ops[multi->placed[place].op];
+}
+
+/* --- Placing ------------------------------------------------------------------------------- */
+
+/* A lookup that a thread waits for. */
+struct waited_locate {
+    struct sh_locate locate;
+    struct sh_waiter waiter;
+    enum shoal_err err;
+    shoal_nid nid;
+};
+
+static void on_located(struct sh_locate *op, enum shoal_err err, shoal_nid nid)
+{
+    struct waited_locate *waited = op->arg;
+    waited->err = err;
+    waited->nid = nid;
+    sh_waiter_complete(&waited->waiter);
+}
+
+static enum shoal_err owner_of(shoal *store, shoal_cid cid, shoal_nid *nid_out)
+{
+    enum shoal_err err = sh_directory_owner(store->directory, cid, nid_out);
+    if (err != SHOAL_EAGAIN)
+        return err;
+    struct waited_locate waited = {.locate = {.done = on_located}};
+    waited.locate.arg = &waited;
+    sh_directory_locate(store->directory, cid, &waited.locate);
+    bool is_done = sh_crew_wait(store->crew, 0, &waited.waiter, SH_NEVER);
+    SH_ASSERT(is_done);
+    *nid_out = waited.nid;
+    return waited.err;
+}
+
+static bool may_retry(const struct multi *multi, enum shoal_err err)
+{
+    return err == SHOAL_EUNREACHABLE || err == SHOAL_ENOTOWNER || err == SHOAL_EBUSY ||
+           (err == SHOAL_ECONNLOST && multi->kind == SH_CALL_GET);
+}
+
+static int by_node(const void *a, const void *b)
+{
+    const struct placed *x = a, *y = b;
+    if (x->nid.v != y->nid.v)
+        return x->nid.v < y->nid.v ? -1 : 1;
+    return x->op < y->op ? -1 : x->op > y->op;
+}
+
+/* Finds the owners of the operations that are still to be done (err EAGAIN). */
+static void place(struct multi *multi, size_t count)
+{
+    multi->placed_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct shoal_op *op = &multi->ops[i];
+        shoal_nid nid;
+        if (op->err != SHOAL_EAGAIN)
+            continue;
+        enum shoal_err err = op->cid.v ? owner_of(multi->store, op->cid, &nid) : SHOAL_ENOCHUNK;
+        if (err == SHOAL_OK)
+            multi->placed[multi->placed_count++] = (struct placed){(uint32_t)i, nid};
+        else
+            op->err = err;
+    }
+    qsort(multi->placed, multi->placed_count, sizeof *multi->placed, by_node);
+}
+
+/* --- Batches ------------------------------------------------------------------------------- */
+
+static size_t request_bytes(enum sh_call_kind kind, const struct shoal_op *op)
+{
+    return kind == SH_CALL_GET ? 12 : kind == SH_CALL_PUT ? 12 + (size_t)op->size : 8;
+}
+
+/* What an operation adds to the larger of request and answer. */
+static size_t weight(enum sh_call_kind kind, const struct shoal_op *op)
+{
+    return SH_CHUNKS_GET_HEAD_BYTES + 12 + (kind == SH_CALL_REMOVE ? 0 : (size_t)op->size);
+}
+
+static void cut_batches(struct multi *multi)
+{
+    multi->batch_count = 0;
+    for (size_t i = 0; i < multi->placed_count;) {
+        struct batch *batch = &multi->batches[multi->batch_count++];
+        *batch = (struct batch){.multi = multi, .first = i};
+        size_t heavy = 0;
+        while (i < multi->placed_count && batch->count < BATCH_OPS_MAX &&
+               multi->placed[i].nid.v == multi->placed[batch->first].nid.v) {
+            const struct shoal_op *op = op_of(multi, i);
+            heavy += weight(multi->kind, op);
+            if (batch->count > 0 && heavy > BATCH_BYTES_MAX)
+                break;
+            batch->bytes += request_bytes(multi->kind, op);
+            batch->count++;
+            i++;
+        }
+    }
+}
+
+static void set_all(struct batch *batch, enum shoal_err err)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        op_of(batch->multi, batch->first + i)->err = err;
+}
+
+static void get_answer(struct shoal_op *op, struct sh_reader *r)
+{
+    enum shoal_err err = (enum shoal_err)sh_get16(r);
+    uint32_t size = sh_get32(r);
+    /* A chunk that went away between its size and its bytes leaves padding of that size. */
+    bool has_bytes = err == SHOAL_OK || (err == SHOAL_ENOCHUNK && size > 0);
+    const uint8_t *bytes = has_bytes ? sh_reader_take(r, size) : NULL;
+    if (!sh_reader_ok(r) || (err == SHOAL_OK && size > op->size)) {
+        op->err = SHOAL_EPROTO;
+        return;
+    }
+    if (err == SHOAL_OK && size > 0)
+        memcpy(op->data, bytes, size);
+    if (err == SHOAL_OK || err == SHOAL_ESIZE)
+        op->size = size;
+    op->err = err;
+}
+
+static void answered(struct multi *multi)
+{
+    /* acq_rel: every batch's results are visible to who is woken by the last */
+    if (atomic_fetch_sub_explicit(&multi->unanswered, 1, memory_order_acq_rel) == 1)
+        sh_waiter_complete(&multi->waiter);
+}
+
+static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    struct batch *batch = request->arg;
+    if (err != SHOAL_OK) {
+        set_all(batch, err);
+    } else {
+        for (size_t i = 0; i < batch->count; i++) {
+            struct shoal_op *op = op_of(batch->multi, batch->first + i);
+            if (batch->multi->kind == SH_CALL_GET)
+                get_answer(op, payload);
+            else
+                op->err = (enum shoal_err)sh_get16(payload);
+        }
+        if (!sh_reader_done(payload))
+            set_all(batch, SHOAL_EPROTO);
+    }
+    answered(batch->multi);
+}
+
+static void write_batch(const struct multi *multi, size_t first, size_t count, struct sh_writer *w)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct shoal_op *op = op_of(multi, first + i);
+        sh_put64(w, op->cid.v);
+        if (multi->kind == SH_CALL_REMOVE)
+            continue;
+        sh_put32(w, op->size);
+        if (multi->kind == SH_CALL_PUT)
+            sh_put_raw(w, sh_bytes_make(op->data, op->size));
+    }
+}
+
+static void send_batch(struct multi *multi, struct batch *batch)
+{
+    static const sh_msg_type types[] = {
+        [SH_CALL_GET] = SH_CHUNKS_MULTI_GET,
+        [SH_CALL_PUT] = SH_CHUNKS_MULTI_PUT,
+        [SH_CALL_REMOVE] = SH_CHUNKS_MULTI_REMOVE,
+    };
+    struct sh_caller caller = sh_client_caller(multi->store);
+    uint64_t now = sh_now(&multi->store->env.clock);
+    uint64_t left = multi->deadline_ns > now ? multi->deadline_ns - now : 1;
+    batch->request = (struct sh_request){.done = on_answer, .arg = batch, .timeout_ns = left};
+    atomic_fetch_add_explicit(&multi->unanswered, 1, memory_order_relaxed);
+    struct sh_out out;
+    enum shoal_err err = sh_call_begin(&caller, multi->placed[batch->first].nid, types[multi->kind],
+                                       batch->bytes, &batch->request, &out);
+    if (err == SHOAL_OK) {
+        write_batch(multi, batch->first, batch->count, &out.w);
+        sh_msg_end(multi->store->msg, &out);
+    } else {
+        set_all(batch, err);
+        answered(multi);
+    }
+}
+
+/* Sends all batches and waits for all answers. */
+static void do_round(struct multi *multi)
+{
+    atomic_store_explicit(&multi->unanswered, 1, memory_order_relaxed);
+    multi->waiter = (struct sh_waiter){0};
+    for (size_t i = 0; i < multi->batch_count; i++)
+        send_batch(multi, &multi->batches[i]);
+    answered(multi);
+    bool is_done = sh_crew_wait(multi->store->crew, 0, &multi->waiter, SH_NEVER);
+    SH_ASSERT(is_done);
+}
+
+/* Marks what may be tried again; true when there is any and time is left. */
+static bool another_round(struct multi *multi, size_t count)
+{
+    uint64_t now = sh_now(&multi->store->env.clock);
+    bool has_time = now + ROUND_PAUSE_NS < multi->deadline_ns;
+    bool is_any = false;
+    for (size_t i = 0; has_time && i < count; i++) {
+        struct shoal_op *op = &multi->ops[i];
+        if (!may_retry(multi, op->err))
+            continue;
+        sh_directory_forget(multi->store->directory, op->cid);
+        op->err = SHOAL_EAGAIN;
+        is_any = true;
+    }
+    if (is_any) {
+        struct sh_waiter pause = {0};
+        enum shoal_err err = sh_client_refresh(multi->store);
+        if (err != SHOAL_OK)
+            SH_DEBUG("client", "the view could not be refreshed", SH_ERR(err));
+        (void)sh_crew_wait(multi->store->crew, 0, &pause, now + ROUND_PAUSE_NS);
+    }
+    return is_any;
+}
+
+static enum shoal_err run_on_cluster(struct multi *multi, size_t count)
+{
+    multi->placed = malloc(count * sizeof *multi->placed);
+    multi->batches = malloc(count * sizeof *multi->batches);
+    enum shoal_err err = multi->placed && multi->batches ? SHOAL_OK : SHOAL_ENOMEM;
+    if (err == SHOAL_OK) {
+        do {
+            place(multi, count);
+            cut_batches(multi);
+            do_round(multi);
+        } while (another_round(multi, count));
+    }
+    free(multi->placed);
+    free(multi->batches);
+    return err;
+}
+
+/* --- Embedded ------------------------------------------------------------------------------ */
+
+static void run_embedded(struct multi *multi, size_t count)
+{
+    struct sh_store *store = multi->store->store;
+    for (size_t i = 0; i < count; i++) {
+        struct shoal_op *op = &multi->ops[i];
+        sh_lid lid;
+        op->err = sh_embedded_lid(op->cid, &lid);
+        if (op->err != SHOAL_OK)
+            continue;
+        if (multi->kind == SH_CALL_GET) {
+            uint32_t size = op->size;
+            op->err = sh_store_get(store, lid, op->data, size, &op->size);
+        } else if (multi->kind == SH_CALL_PUT) {
+            op->err = sh_store_put(store, lid, sh_bytes_make(op->data, op->size));
+        } else {
+            op->err = sh_store_remove(store, lid);
+        }
+    }
+}
+
+static enum shoal_err run_multi(shoal *store, enum sh_call_kind kind, struct shoal_op *ops,
+                                size_t count)
+{
+    enum shoal_err err = sh_client_blocking();
+    if (err != SHOAL_OK)
+        return err;
+    if (!store || (count > 0 && !ops) || count > MANY_MAX) {
+        sh_client_detail_set("at most %u operations at once, and no NULL", MANY_MAX);
+        return SHOAL_EINVAL;
+    }
+    struct multi multi = {.store = store, .kind = kind, .ops = ops};
+    for (size_t i = 0; i < count; i++)
+        ops[i].err = SHOAL_EAGAIN;
+    if (store->is_embedded) {
+        run_embedded(&multi, count);
+    } else if (count > 0) {
+        multi.deadline_ns = sh_now(&store->env.clock) + store->timeout_ns;
+        err = run_on_cluster(&multi, count);
+    }
+    for (size_t i = 0; err == SHOAL_OK && i < count; i++) {
+        err = ops[i].err;
+        if (err != SHOAL_OK)
+            sh_client_detail_set("operation %zu of %zu failed first", i, count);
+    }
+    return err;
+}
+
+enum shoal_err shoal_multi_get(shoal *store, struct shoal_op *ops, size_t count)
+{
+    return run_multi(store, SH_CALL_GET, ops, count);
+}
+
+enum shoal_err shoal_multi_put(shoal *store, struct shoal_op *ops, size_t count)
+{
+    return run_multi(store, SH_CALL_PUT, ops, count);
+}
+
+enum shoal_err shoal_multi_remove(shoal *store, struct shoal_op *ops, size_t count)
+{
+    return run_multi(store, SH_CALL_REMOVE, ops, count);
+}

@@ -1,0 +1,267 @@
+/* Opening and closing a store: embedded, or a cluster's client. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "client/client_int.h"
+#include "msg/tcp.h"
+
+#define CLIENT_LINKS_MAX 1024
+#define REQUESTS_MAX (1u << 16)
+#define STORE_BYTES_MAX (UINT64_C(8) << 30)
+#define CHUNK_BYTES_MAX (UINT32_C(64) << 20)
+#define ADDRESSES_MAX 64
+
+/* What a client needs to know, from the public options or the programs'. */
+struct client_config {
+    const char *addresses[ADDRESSES_MAX];
+    size_t address_count;
+    const char *cluster;
+    const char *secret_file;
+    uint64_t timeout_ns;
+    uint64_t connect_timeout_ns;
+    uint32_t ring_bytes;
+    uint32_t cache_ranges_max;
+    struct sh_idle_policy idle;
+};
+
+static void wake(void *arg)
+{
+    struct shoal *store = arg;
+    sh_crew_wake(store->crew, 0);
+}
+
+static bool busy(void *arg)
+{
+    struct shoal *store = arg;
+    return atomic_load_explicit(&store->in_flight, memory_order_acquire) > 0;
+}
+
+static enum shoal_err open_crew(struct shoal *store, const struct client_config *config)
+{
+    struct sh_crew_config crew = {
+        .name = "shoal-client",
+        .threads = 1,
+        .lends = true,
+        .spin_forced = config->idle.spin_ns == SH_NEVER,
+        .idle = config->idle,
+        .now_ns = store->env.clock.now_ns,
+        .now_arg = store->env.clock.arg,
+        .busy = busy,
+        .busy_arg = store,
+    };
+    return sh_crew_create(&crew, &store->crew);
+}
+
+static enum shoal_err open_msg(struct shoal *store, const struct client_config *config)
+{
+    enum shoal_err err = sh_tcp_create(CLIENT_LINKS_MAX, &store->env.wire);
+    if (err != SHOAL_OK)
+        return err;
+    struct sh_msg_config msg = {
+        .nid = SHOAL_NID_NONE,
+        .cluster = config->cluster,
+        .secret = sh_secret_bytes(&store->secret),
+        .connections_max = CLIENT_LINKS_MAX,
+        .requests_max = REQUESTS_MAX,
+        .ring_bytes = config->ring_bytes,
+        .payload_bytes_max = UINT32_MAX - SH_MSG_HEADER_BYTES,
+        .request_timeout_ns = config->timeout_ns,
+        .connect_timeout_ns = config->connect_timeout_ns,
+        .env = store->env,
+        .wake_transport = wake,
+        .wake_handlers = wake,
+        .arg = store,
+    };
+    return sh_msg_create(&msg, &store->msg);
+}
+
+/* A bootstrap that a thread waits for. */
+struct bootstrap {
+    struct sh_directory_op op;
+    struct sh_waiter waiter;
+    enum shoal_err err;
+    char *detail;
+};
+
+static void on_bootstrapped(struct sh_directory_op *op, enum shoal_err err, const char *detail)
+{
+    struct bootstrap *bootstrap = op->arg;
+    bootstrap->err = err;
+    if (err != SHOAL_OK)
+        snprintf(bootstrap->detail, SH_DETAIL_BYTES, "%s", detail);
+    sh_waiter_complete(&bootstrap->waiter);
+}
+
+static enum shoal_err open_cluster(struct shoal *store, const struct client_config *config)
+{
+    store->env = (struct sh_env){.clock = sh_real_clock(), .random = sh_real_random()};
+    sh_spin_init(&store->retry_lock, SH_LOCK_CLIENT);
+    atomic_init(&store->retry_due_ns, SH_NEVER);
+    enum shoal_err err = sh_secret_read(config->secret_file, &store->secret, sh_client_detail());
+    if (err == SHOAL_OK)
+        err = open_crew(store, config);
+    if (err == SHOAL_OK)
+        err = open_msg(store, config);
+    if (err != SHOAL_OK)
+        return err;
+    struct sh_directory_config known = {.msg = store->msg,
+                                        .clock = store->env.clock,
+                                        .cache_ranges_max = config->cache_ranges_max,
+                                        .is_client = true};
+    err = sh_directory_create(&known, &store->directory);
+    if (err != SHOAL_OK)
+        return err;
+    sh_crew_parker_set(store->crew, 0, sh_msg_parker(store->msg));
+    sh_crew_step_add(store->crew, 0, sh_msg_transport_step(store->msg));
+    sh_crew_step_add(store->crew, 0, sh_msg_handler_step(store->msg));
+    sh_crew_step_add(store->crew, 0, sh_client_retry_step(store));
+    err = sh_crew_start(store->crew);
+    if (err != SHOAL_OK)
+        return err;
+    struct bootstrap bootstrap = {.op = {.done = on_bootstrapped}, .detail = sh_client_detail()};
+    bootstrap.op.arg = &bootstrap;
+    sh_directory_bootstrap(store->directory, config->addresses, config->address_count,
+                           &bootstrap.op);
+    bool is_done = sh_crew_wait(store->crew, 0, &bootstrap.waiter, SH_NEVER);
+    SH_ASSERT(is_done);
+    return bootstrap.err;
+}
+
+static enum shoal_err open_with(const struct client_config *config, struct shoal **store_out)
+{
+    struct shoal *store = calloc(1, sizeof *store);
+    if (!store)
+        return SHOAL_ENOMEM;
+    store->timeout_ns = config->timeout_ns;
+    enum shoal_err err = open_cluster(store, config);
+    if (err != SHOAL_OK) {
+        shoal_close(store);
+        return err;
+    }
+    *store_out = store;
+    return SHOAL_OK;
+}
+
+static enum shoal_err open_embedded(const struct shoal_options *options, struct shoal **store_out)
+{
+    struct shoal *store = calloc(1, sizeof *store);
+    if (!store)
+        return SHOAL_ENOMEM;
+    store->is_embedded = true;
+    store->chunk_bytes_max = CHUNK_BYTES_MAX;
+    struct sh_store_config config = {
+        options->store_bytes_max ? options->store_bytes_max : STORE_BYTES_MAX, CHUNK_BYTES_MAX};
+    enum shoal_err err = sh_store_create(&config, &store->store);
+    if (err != SHOAL_OK) {
+        free(store);
+        return err;
+    }
+    *store_out = store;
+    return SHOAL_OK;
+}
+
+/* Cuts "a,b,c" into addresses in place; false when there are too many or empty ones. */
+static bool addresses_split(char *text, struct client_config *config)
+{
+    for (char *at = text; at;) {
+        char *comma = strchr(at, ',');
+        if (comma)
+            *comma = '\0';
+        if (config->address_count == ADDRESSES_MAX || at[0] == '\0')
+            return false;
+        config->addresses[config->address_count++] = at;
+        at = comma ? comma + 1 : NULL;
+    }
+    return true;
+}
+
+static struct sh_idle_policy idle_policy(uint64_t spin_ns)
+{
+    struct sh_idle_policy idle = {.spin_ns = 10000, .park_ns = 20000, .silence_ns = 1000000000};
+    if (spin_ns == UINT64_MAX)
+        idle.spin_ns = SH_NEVER;
+    else if (spin_ns == 1)
+        idle = (struct sh_idle_policy){0};
+    else if (spin_ns > 0)
+        idle.spin_ns = spin_ns;
+    return idle;
+}
+
+enum shoal_err shoal_open(const struct shoal_options *options, shoal **store_out)
+{
+    enum shoal_err err = sh_client_blocking();
+    struct shoal_options none = {0};
+    if (!options)
+        options = &none;
+    if (err != SHOAL_OK || !store_out)
+        return err != SHOAL_OK ? err : SHOAL_EINVAL;
+    if (!options->addresses || options->addresses[0] == '\0')
+        return open_embedded(options, store_out);
+    struct client_config config = {
+        .cluster = options->cluster ? options->cluster : "shoal",
+        .secret_file = options->secret_file ? options->secret_file : "",
+        .timeout_ns = options->timeout_ns ? options->timeout_ns : UINT64_C(5000000000),
+        .connect_timeout_ns = UINT64_C(3000000000),
+        .ring_bytes = 1 << 20,
+        .cache_ranges_max = 65536,
+        .idle = idle_policy(options->spin_ns),
+    };
+    char *text = strdup(options->addresses);
+    if (!text)
+        return SHOAL_ENOMEM;
+    if (!addresses_split(text, &config)) {
+        sh_client_detail_set("addresses must be 1 to %d of HOST:PORT, separated by commas",
+                             ADDRESSES_MAX);
+        err = SHOAL_EADDRESS;
+    }
+    if (err == SHOAL_OK)
+        err = open_with(&config, store_out);
+    free(text);
+    return err;
+}
+
+enum shoal_err sh_client_open(const struct sh_options *options, shoal **store_out, char *detail)
+{
+    const struct sh_list *list =
+        options->connect.count > 0 ? &options->connect : &options->superpeers;
+    struct client_config config = {
+        .address_count = list->count,
+        .cluster = options->cluster,
+        .secret_file = options->secret_file,
+        .timeout_ns = options->request_timeout_ns,
+        .connect_timeout_ns = options->connect_timeout_ns,
+        .ring_bytes = (uint32_t)options->ring_bytes,
+        .cache_ranges_max = (uint32_t)options->cache_ranges_max,
+        .idle = {options->spin_ns, options->park_ns, options->silence_ns},
+    };
+    for (size_t i = 0; i < list->count; i++)
+        config.addresses[i] = list->items[i];
+    sh_client_detail()[0] = '\0';
+    enum shoal_err err = SHOAL_EINVAL;
+    if (list->count > 0)
+        err = open_with(&config, store_out);
+    else
+        sh_client_detail_set("no address of a cluster was given");
+    if (err != SHOAL_OK && detail)
+        snprintf(detail, SH_DETAIL_BYTES, "%s", sh_client_detail());
+    return err;
+}
+
+void shoal_close(shoal *store)
+{
+    if (!store)
+        return;
+    /* release: pairs with the acquire in is_stopping of call.c */
+    atomic_store_explicit(&store->is_closing, true, memory_order_release);
+    if (store->crew)
+        sh_crew_stop(store->crew);
+    sh_directory_destroy(store->directory);
+    sh_msg_destroy(store->msg);
+    if (store->crew && !store->is_embedded)
+        sh_client_retries_fail(store);
+    sh_crew_destroy(store->crew);
+    if (store->env.wire)
+        store->env.wire->ops->destroy(store->env.wire);
+    sh_store_destroy(store->store);
+    free(store);
+}
