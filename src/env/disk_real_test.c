@@ -1,4 +1,5 @@
 /* The real disk, on io_uring and on its synchronous path, with and without O_DIRECT. */
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
