@@ -19,7 +19,8 @@ struct sh_graph_bfs_result {
     uint64_t depth;   /* number of the last level; the root is at level 0 */
     uint64_t *levels; /* depth + 1 counts; owned by the result */
     /* Sum over the reached vertices of their distinct out neighbours (undirected: of their distinct
-     * neighbours in either direction). Parallel edges of different relations count once. */
+     * neighbours in either direction, other than themselves). Parallel edges of different
+     * relations count once. */
     uint64_t edges_traversed;
     double seconds; /* from the first level's start to the last one's end */
 };

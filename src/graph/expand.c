@@ -257,6 +257,7 @@ void sh_graph_on_bfs_end(struct sh_graph *graph, const struct sh_graph_item *ite
 /* What the reading of one chunk needs and yields. */
 struct expansion {
     struct sh_bfs_run *run;
+    uint64_t self;   /* the vertex's own chunk ID */
     uint32_t budget; /* neighbours to handle at most */
     bool vertex_done;
     enum shoal_err err;
@@ -315,7 +316,7 @@ static void expand_chunk(void *arg, struct sh_bytes chunk)
         expansion->err = follow(run, (shoal_cid){next});
         if (expansion->err)
             return;
-        run->edges++;
+        run->edges += !run->undirected || next != expansion->self;
         expansion->budget--;
     }
     run->out_at = out;
@@ -383,9 +384,10 @@ static unsigned expand_some(struct sh_graph *graph, struct sh_bfs_run *run)
     unsigned done = 0;
     while (run->head < run->level_end && expansion.budget > 0 && done < SH_GRAPH_WORK / 4) {
         uint32_t index = run->queue[run->head];
+        sh_lid lid = sh_part_lid(run->part, index);
         expansion.vertex_done = false;
-        enum shoal_err err = sh_store_read(graph->config.store, sh_part_lid(run->part, index),
-                                           expand_chunk, &expansion);
+        expansion.self = shoal_cid_make(run->part->peers[run->part->rank], lid.v).v;
+        enum shoal_err err = sh_store_read(graph->config.store, lid, expand_chunk, &expansion);
         if (!err)
             err = expansion.err;
         if (err) {

@@ -411,7 +411,8 @@ static uint64_t model_bfs(const struct model *model, uint32_t root, bool undirec
         for (unsigned way = 0; way < (undirected ? 2 : 1); way++) {
             uint32_t from = model->edges[e][way];
             uint8_t *cell = &matrix[(size_t)from * MODEL_VERTICES + model->edges[e][1 - way]];
-            traversed += distance[from] != UINT32_MAX && *cell == 0;
+            bool loop = undirected && from == model->edges[e][1 - way];
+            traversed += distance[from] != UINT32_MAX && *cell == 0 && !loop;
             *cell = 1;
         }
     }
@@ -472,6 +473,8 @@ static void random_graph(unsigned peer_count, uint64_t seed)
             to = MODEL_VERTICES - tail + e;
         } else if (e % 4 == 0) {
             from = from % 3; /* hubs with far more than 255 neighbours */
+        } else if (e % 61 == 0) {
+            to = from; /* self loops, on the hubs too now and then */
         } else if (e % 7 == 0 && e > tail + 1) {
             from = model.edges[e - 1][0];
             to = model.edges[e - 1][1];
@@ -545,15 +548,106 @@ static void damaged_vertex(void **state)
     world_close(world);
 }
 
+/* --- Published results -------------------------------------------------------------------------
+ */
+
+/* Reads "KEY NUMBER ..." out of a line after the given word. */
+static uint64_t number_after(const char *line, const char *word)
+{
+    const char *at = strstr(line, word);
+    assert_non_null(at);
+    return strtoull(at + strlen(word), NULL, 10);
+}
+
+/* Holds one traversal against a line "bfs directed root 1 reached 5 depth 2 ... histogram 0:1 ...".
+ */
+static void check_line(struct world *world, const char *line)
+{
+    bool undirected = strncmp(line, "bfs undirected", 14) == 0;
+    struct sh_graph_bfs_result result;
+    struct sh_graph_problem problem;
+    assert_int_equal(sh_graph_bfs(&world->caller, world->peers, world->peer_count,
+                                  number_after(line, " root "), undirected, &result, &problem),
+                     SHOAL_OK);
+    assert_int_equal(result.reached, number_after(line, " reached "));
+    assert_int_equal(result.depth, number_after(line, " depth "));
+    assert_int_equal(result.edges_traversed, number_after(line, " edges_from_reached "));
+    const char *at = strstr(line, " histogram ") + strlen(" histogram");
+    for (uint64_t level = 0; level <= result.depth; level++) {
+        char *end;
+        assert_int_equal(strtoull(at, &end, 10), level);
+        assert_int_equal(*end, ':');
+        assert_int_equal(strtoull(end + 1, &end, 10), result.levels[level]);
+        at = end;
+    }
+    sh_graph_bfs_result_free(&result);
+}
+
+static void check_published(struct world *world, const char *edges, const char *vertices,
+                            bool typed, const char *expected)
+{
+    struct sh_graph_load_options options = {
+        .edges_path = edges, .vertices_path = vertices, .typed = typed};
+    struct sh_graph_load_report report;
+    struct sh_graph_problem problem;
+    enum shoal_err err =
+        sh_graph_load(&world->caller, world->peers, world->peer_count, &options, &report, &problem);
+    if (err)
+        print_message("%s: %s\n", shoal_err_name(err), problem.detail);
+    assert_int_equal(err, SHOAL_OK);
+    print_message("%u peers: %llu vertices and %llu edges in %.3f s (%.3f s reading)\n",
+                  world->peer_count, (unsigned long long)report.vertices,
+                  (unsigned long long)report.edges, report.seconds, report.seconds_reading);
+    static char line[16384];
+    unsigned lines = 0;
+    FILE *file = fopen(expected, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        if (strncmp(line, "vertices ", 9) == 0)
+            assert_int_equal(report.vertices, number_after(line, "vertices "));
+        if (strncmp(line, "bfs ", 4) == 0) {
+            check_line(world, line);
+            lines++;
+        }
+    }
+    (void)fclose(file);
+    assert_true(lines > 0);
+}
+
+static void wordnet(void **state)
+{
+    (void)state;
+    char folder[512];
+    char edges[600];
+    char vertices[600];
+    char expected[600];
+    (void)snprintf(folder, sizeof folder, "%s", __FILE__);
+    char *end = strstr(folder, "src/graph/");
+    assert_non_null(end);
+    *end = '\0';
+    (void)snprintf(edges, sizeof edges, "%sdata/wordnet/wordnet.e.tsv.zst", folder);
+    (void)snprintf(vertices, sizeof vertices, "%sdata/wordnet/wordnet.v.tsv.zst", folder);
+    (void)snprintf(expected, sizeof expected, "%sdata/wordnet/expected.txt", folder);
+    for (unsigned peers = 1; peers <= PEERS_MAX; peers += 2) {
+        struct world *world = world_open(peers, STORE_BYTES, 0);
+        check_published(world, edges, vertices, true, expected);
+        world_close(world);
+    }
+}
+
 int main(void)
 {
     const char *bad;
     size_t bad_len;
     assert_int_equal(sh_log_levels_set("error", &bad, &bad_len), SHOAL_OK);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_graph),         cmocka_unit_test(failed_loads),
-        cmocka_unit_test(out_of_chunk_memory), cmocka_unit_test(abandoned_load),
-        cmocka_unit_test(random_graphs),       cmocka_unit_test(damaged_vertex),
+        cmocka_unit_test(small_graph),
+        cmocka_unit_test(failed_loads),
+        cmocka_unit_test(out_of_chunk_memory),
+        cmocka_unit_test(abandoned_load),
+        cmocka_unit_test(random_graphs),
+        cmocka_unit_test(damaged_vertex),
+        cmocka_unit_test(wordnet),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
