@@ -175,7 +175,8 @@ static void join_answered(struct sh_member *member, struct sh_reader *payload)
     member->nid = nid;
     member->trouble = SHOAL_OK;
     member->backoff_ns = BACKOFF_MIN_NS;
-    member->due_ns = now_of(member) + member->heartbeat_ns;
+    /* At once, so that there is a connection under the node's ID whose loss will tell. */
+    member->due_ns = now_of(member);
     state_set(member, MEMBER_JOINED);
     SH_INFO("cluster", is_first ? "joined the cluster" : "joined the cluster again",
             SH_U64("node", nid.v), SH_U64("superpeer", member->superpeer.v));
@@ -186,8 +187,6 @@ static void join_answered(struct sh_member *member, struct sh_reader *payload)
     /* After a rejoin the superpeer may not know all members yet, so the view that we have is the
      * better one until a heartbeat brings another. */
     sh_view_destroy(&view);
-    if (member->is_leaving)
-        member->due_ns = now_of(member);
     if (member->on_joined)
         member->on_joined(member->arg, nid);
 }

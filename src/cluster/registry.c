@@ -71,7 +71,8 @@ enum shoal_err sh_registry_create(const struct sh_registry_config *config, uint6
     if (config->is_volatile)
         registry->next_nid.v += (uint16_t)(sh_mix64(config->seed) % arc_nids);
     registry->heard_ns = calloc(arc_nids, sizeof registry->heard_ns[0]);
-    if (!registry->heard_ns)
+    registry->failed_epochs = calloc(arc_nids, sizeof registry->failed_epochs[0]);
+    if (!registry->heard_ns || !registry->failed_epochs)
         goto out_registry;
     err = sh_ranges_create(RANGE_NODES_MAX, &registry->ranges);
     if (err)
@@ -96,6 +97,7 @@ void sh_registry_destroy(struct sh_registry *registry)
     sh_view_destroy(&registry->view);
     sh_ranges_destroy(registry->ranges);
     free(registry->heard_ns);
+    free(registry->failed_epochs);
     free(registry);
 }
 
@@ -177,6 +179,7 @@ static enum shoal_err admit(struct sh_registry *registry, uint64_t now_ns, shoal
     }
     fail_predecessors(registry, &node);
     heard(registry, nid, now_ns);
+    registry->failed_epochs[nid.v - registry->arc_first.v] = 0;
     sh_registry_touch(registry);
     SH_INFO("cluster", "node joined", SH_U64("node", nid.v), SH_TEXT("address", node.address),
             SH_U64("epoch", registry->view.epoch));
@@ -250,7 +253,7 @@ static enum shoal_err find_member(const struct sh_registry *registry, shoal_nid 
 }
 
 enum shoal_err sh_registry_heartbeat(struct sh_registry *registry, uint64_t now_ns, shoal_nid nid,
-                                     uint64_t instance, bool *revived_out)
+                                     uint64_t instance, uint64_t epoch, bool *failed_out)
 {
     struct sh_node *node;
     enum shoal_err err = find_member(registry, nid, instance, &node);
@@ -259,7 +262,9 @@ enum shoal_err sh_registry_heartbeat(struct sh_registry *registry, uint64_t now_
     if (node->state == SH_NODE_LEFT)
         return SHOAL_ENONODE;
     heard(registry, nid, now_ns);
-    *revived_out = node->state == SH_NODE_FAILED;
+    /* Told until its epoch shows that it has heard: the first answer may have been lost with the
+     * connection, which its failure closed. */
+    *failed_out = epoch < registry->failed_epochs[nid.v - registry->arc_first.v];
     if (node->state == SH_NODE_FAILED) {
         node->state = SH_NODE_UP;
         sh_registry_touch(registry);
@@ -289,6 +294,7 @@ void sh_registry_fail(struct sh_registry *registry, shoal_nid nid, const char *r
     struct sh_node *node = sh_view_find(&registry->view, nid);
     node->state = SH_NODE_FAILED;
     sh_registry_touch(registry);
+    registry->failed_epochs[nid.v - registry->arc_first.v] = registry->view.epoch;
     SH_WARN("cluster", "node failed", SH_U64("node", nid.v), SH_TEXT("address", node->address),
             SH_TEXT("reason", reason), SH_U64("epoch", registry->view.epoch));
 }

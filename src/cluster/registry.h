@@ -47,10 +47,11 @@ void sh_registry_destroy(struct sh_registry *registry);
 SHOAL_NODISCARD enum shoal_err sh_registry_join(struct sh_registry *registry, uint64_t now_ns,
                                                 struct sh_bytes address, uint64_t instance,
                                                 shoal_nid previous, shoal_nid *nid_out);
-/* A node was heard. *revived_out: it had been declared failed. ENONODE (or it left); EEXIST. */
+/* A node was heard, which knows the view of that epoch. *failed_out: it had been declared failed
+ * and does not know it yet. ENONODE (or it left); EEXIST. */
 SHOAL_NODISCARD enum shoal_err sh_registry_heartbeat(struct sh_registry *registry, uint64_t now_ns,
                                                      shoal_nid nid, uint64_t instance,
-                                                     bool *revived_out);
+                                                     uint64_t epoch, bool *failed_out);
 /* A node leaves, with its chunks. ENONODE, EEXIST. */
 SHOAL_NODISCARD enum shoal_err sh_registry_leave(struct sh_registry *registry, shoal_nid nid,
                                                  uint64_t instance);

@@ -23,9 +23,11 @@ struct sh_registry {
     uint64_t ticked_ns;
     uint64_t due_ns; /* nobody is overdue before */
     bool settling;
-    /* When each node of the arc, and each superpeer, was heard last: by ID, 458 KB at most. */
+    /* When each superpeer, and each node of the arc, was heard last, and the epoch in which the
+     * node was declared failed last: by ID, 916 KB at most. */
     uint64_t superpeer_heard_ns[SH_SUPERPEERS_MAX];
-    uint64_t *heard_ns; /* by ID - arc_first */
+    uint64_t *heard_ns; /* by ID - arc_first, like failed_epochs */
+    uint64_t *failed_epochs;
 };
 
 /* Whether an ID is of this arc. */

@@ -153,13 +153,13 @@ static void on_heartbeat(void *arg, struct sh_msg_in *in)
     }
     uint64_t now_ns = now_of(superpeer);
     sh_registry_epoch_known(superpeer->registry, now_ns, epoch);
-    bool revived = false;
+    bool failed;
     enum shoal_err err =
-        sh_registry_heartbeat(superpeer->registry, now_ns, nid, instance, &revived);
+        sh_registry_heartbeat(superpeer->registry, now_ns, nid, instance, epoch, &failed);
     if (err)
         refuse(in, err, NULL);
     else
-        answer_view(superpeer, in, epoch, revived ? SH_ANSWER_FAILED : 0);
+        answer_view(superpeer, in, epoch, failed ? SH_ANSWER_FAILED : 0);
 }
 
 static void on_leave(void *arg, struct sh_msg_in *in)

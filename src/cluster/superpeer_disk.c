@@ -197,8 +197,8 @@ enum shoal_err sh_superpeer_files_open(struct sh_superpeer *superpeer, uint64_t 
 void sh_superpeer_files_close(struct sh_superpeer *superpeer)
 {
     struct sh_store_files *files = &superpeer->files;
-    while (files->saving != SH_SAVE_NONE)
-        (void)sh_disk_poll(files->disk, true);
+    while (files->saving != SH_SAVE_NONE && sh_disk_poll(files->disk, true))
+        continue;
     for (unsigned i = 0; i < 2; i++) {
         if (files->is_open[i])
             files->disk->ops->close(files->disk, files->file[i]);

@@ -156,11 +156,11 @@ static void probe_done(struct sh_request *request, enum shoal_err err, struct sh
     struct sh_superpeer *superpeer = probe->superpeer;
     uint64_t now_ns = now_of(superpeer);
     probe->state = SH_PROBE_FREE;
-    bool revived;
+    bool failed;
     switch (err) {
     case SHOAL_OK:
         if (sh_registry_heartbeat(superpeer->registry, now_ns, probe->nid,
-                                  ping_answer_get(payload, probe->nid), &revived))
+                                  ping_answer_get(payload, probe->nid), 0, &failed))
             sh_registry_fail(superpeer->registry, probe->nid, "another node answers there");
         break;
     case SHOAL_EUNREACHABLE:
