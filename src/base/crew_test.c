@@ -164,8 +164,13 @@ static void test_steps_in_order(void **state)
         sh_crew_step_add(crew, i / 2, (struct sh_step){.run = trace_run, .arg = &steps[i]});
     }
     assert_int_equal(sh_crew_start(crew), SHOAL_OK);
-    await(&traced[0].runs, 8);
-    await(&traced[1].runs, 8);
+    /* Where threads outnumber cores each round has to be asked for. */
+    for (uint64_t round = 1; round <= 4; round++) {
+        for (unsigned i = 0; i < 2; i++) {
+            sh_crew_wake(crew, i);
+            await(&traced[i].runs, 2 * round);
+        }
+    }
     sh_crew_stop(crew);
     assert_memory_equal(traced[0].trace, "abababab", 8);
     assert_memory_equal(traced[1].trace, "xyxyxyxy", 8);
