@@ -62,9 +62,10 @@ enum sh_load_phase {
     SH_LOAD_PHASES
 };
 
-/* A load under way. Peak memory: an edge is an entry at its source's peer and one at its target's,
- * 24 bytes each; sorting and resolving add up to 48 for each of one side. So at most 96 + 48 bytes
- * an edge over all peers, the records' texts, and 24 (48 while sorting) bytes a record. */
+/* A load under way. Peak memory: an edge is an entry of 24 bytes at its source's peer and another
+ * at its target's, up to 96 together since arrays grow by doubling; resolving one side adds up to
+ * 48 for its uses and 24 to sort them. So at most 168 bytes an edge over all peers, 72 a record,
+ * and the records' texts. */
 struct sh_load {
     uint64_t id;
     shoal_nid coordinator;

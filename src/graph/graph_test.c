@@ -2,6 +2,7 @@
  * loads, traversals against a plain one in memory, failures, and WordNet against its published
  * numbers. */
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -628,11 +629,98 @@ static void wordnet(void **state)
     (void)snprintf(edges, sizeof edges, "%sdata/wordnet/wordnet.e.tsv.zst", folder);
     (void)snprintf(vertices, sizeof vertices, "%sdata/wordnet/wordnet.v.tsv.zst", folder);
     (void)snprintf(expected, sizeof expected, "%sdata/wordnet/expected.txt", folder);
-    for (unsigned peers = 1; peers <= PEERS_MAX; peers += 2) {
-        struct world *world = world_open(peers, STORE_BYTES, 0);
-        check_published(world, edges, vertices, true, expected);
-        world_close(world);
+    struct world *world = world_open(PEERS_MAX, STORE_BYTES, 0);
+    check_published(world, edges, vertices, true, expected);
+    world_close(world);
+}
+
+/* --- Several traversals at once ----------------------------------------------------------------
+ */
+
+struct traverser {
+    struct world *world;
+    unsigned wrong;
+};
+
+/* Traverses a ring of 1000 vertices a few times. */
+static void *traverse_ring(void *arg)
+{
+    struct traverser *traverser = arg;
+    struct world *world = traverser->world;
+    for (unsigned i = 0; i < 5; i++) {
+        struct sh_graph_bfs_result result;
+        enum shoal_err err = sh_graph_bfs(&world->caller, world->peers, world->peer_count, i * 7,
+                                          true, &result, NULL);
+        if (err) {
+            traverser->wrong++;
+            continue;
+        }
+        traverser->wrong += result.reached != 1000 || result.depth != 500;
+        traverser->wrong += result.edges_traversed != 2000;
+        sh_graph_bfs_result_free(&result);
     }
+    return NULL;
+}
+
+static void several_traversals(void **state)
+{
+    (void)state;
+    struct world *world = world_open(2, STORE_BYTES, 2000000000);
+    char text[16384];
+    size_t size = 0;
+    for (unsigned i = 0; i < 1000; i++)
+        size += (size_t)snprintf(text + size, sizeof text - size, "%u %u\n", i, (i + 1) % 1000);
+    struct sh_graph_load_report report;
+    struct sh_graph_problem problem;
+    assert_int_equal(load_text(world, text, NULL, false, false, &report, &problem), SHOAL_OK);
+    pthread_t threads[SH_GRAPH_RUNS_MAX];
+    struct traverser traversers[SH_GRAPH_RUNS_MAX];
+    for (unsigned i = 0; i < SH_GRAPH_RUNS_MAX; i++) {
+        traversers[i] = (struct traverser){.world = world};
+        assert_int_equal(pthread_create(&threads[i], NULL, traverse_ring, &traversers[i]), 0);
+    }
+    for (unsigned i = 0; i < SH_GRAPH_RUNS_MAX; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_int_equal(traversers[i].wrong, 0);
+    }
+    world_close(world);
+}
+
+/* Coordinators that begin traversals and vanish: one more is refused, until the peer forgets. */
+static void abandoned_traversals(void **state)
+{
+    (void)state;
+    struct world *world = world_open(1, STORE_BYTES, 300000000);
+    struct sh_graph_load_report report;
+    struct sh_graph_problem problem;
+    struct sh_graph_status status;
+    assert_int_equal(load_text(world, "1 2\n", NULL, false, false, &report, &problem), SHOAL_OK);
+    assert_int_equal(sh_graph_status_get(&world->caller, world->peers, 1, NULL, &status, NULL),
+                     SHOAL_OK);
+    for (uint64_t run = 1; run <= SH_GRAPH_RUNS_MAX; run++) {
+        uint8_t begin[25] = {0};
+        sh_store64(begin, run);
+        sh_store64(begin + 8, status.graph_id);
+        sh_store64(begin + 16, 1);
+        assert_int_equal(sh_call(&world->caller, world->peers[0], SH_MSG_TYPE(3, 13),
+                                 sh_bytes_make(begin, sizeof begin), 0, NULL, NULL, NULL),
+                         SHOAL_OK);
+    }
+    uint64_t deadline = sh_now(&world->clock) + UINT64_C(30000000000);
+    for (;;) {
+        struct sh_graph_bfs_result result;
+        enum shoal_err err =
+            sh_graph_bfs(&world->caller, world->peers, 1, 1, false, &result, &problem);
+        if (!err) {
+            assert_int_equal(result.reached, 2);
+            sh_graph_bfs_result_free(&result);
+            break;
+        }
+        assert_int_equal(err, SHOAL_EBUSY);
+        assert_string_equal(problem.detail, "too many traversals at once");
+        assert_true(sh_now(&world->clock) < deadline);
+    }
+    world_close(world);
 }
 
 int main(void)
@@ -648,6 +736,8 @@ int main(void)
         cmocka_unit_test(random_graphs),
         cmocka_unit_test(damaged_vertex),
         cmocka_unit_test(wordnet),
+        cmocka_unit_test(several_traversals),
+        cmocka_unit_test(abandoned_traversals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
