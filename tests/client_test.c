@@ -37,7 +37,7 @@ static void node_run(struct running *running, const char *role, const char *list
     set(&running->options, "superpeers", superpeers);
     set(&running->options, "store_bytes_max", "32MiB");
     set(&running->options, "heartbeat_ns", "50ms");
-    set(&running->options, "failure_ns", "20s");
+    set(&running->options, "failure_ns", "3s");
     assert_int_equal(sh_node_create(&running->options, &running->node, detail), SHOAL_OK);
     assert_int_equal(sh_node_start(running->node), SHOAL_OK);
     assert_true(sh_node_wait_ready(running->node));
@@ -425,7 +425,7 @@ int main(void)
 {
     const char *bad;
     size_t bad_len;
-    if (sh_log_levels_set("error", &bad, &bad_len) != SHOAL_OK)
+    if (sh_log_levels_set(getenv("TEST_LOG") ? getenv("TEST_LOG") : "error", &bad, &bad_len) != SHOAL_OK)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_embedded),    cmocka_unit_test(test_cluster),
