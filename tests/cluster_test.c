@@ -643,6 +643,87 @@ static void crashes_lose_no_member(void **state)
     cluster_close(&cluster);
 }
 
+/* --- The registry's files ------------------------------------------------------------------- */
+
+static void note_done(struct sh_disk_op *op)
+{
+    *(bool *)op->arg = true;
+}
+
+static void do_now(struct sh_disk *disk, struct sh_disk_op op)
+{
+    bool done = false;
+    op.done = note_done;
+    op.arg = &done;
+    while (sh_disk_submit(disk, &op) == SHOAL_EAGAIN)
+        (void)sh_disk_poll(disk, true);
+    while (!done)
+        assert_true(sh_disk_poll(disk, true) > 0);
+    assert_int_equal(op.err, SHOAL_OK);
+}
+
+/* Spoils a file of a superpeer whose process is up but idle. */
+static void spoil(struct host *host, const char *name)
+{
+    struct sh_disk *disk = sh_world_env(host->cluster->world, host->node)->disk;
+    uint8_t junk[8] = "spoiled!";
+    int file;
+    assert_int_equal(sh_disk_open(disk, name, false, &file), SHOAL_OK);
+    do_now(disk, (struct sh_disk_op){
+                     .kind = SH_DISK_WRITE, .file = file, .offset = 16, .data = junk, .size = 8});
+    do_now(disk, (struct sh_disk_op){.kind = SH_DISK_SYNC, .file = file});
+    disk->ops->close(disk, file);
+}
+
+static void spoiled_registry(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"registry.0", "registry.1"};
+    struct cluster cluster;
+    cluster_open(&cluster, 1, true);
+    struct host *peer = host_start(host_add(&cluster, PEER));
+    assert_joined(&cluster, 5 * S);
+    shoal_nid nid = nid_of(peer);
+    for (unsigned i = 0; i < 2; i++) {
+        run_for(&cluster, FAILURE / 4);
+        spoil(&cluster.hosts[0], names[i]);
+        sh_world_crash(cluster.world, 0);
+        sh_world_restart(cluster.world, 0);
+        assert_int_equal(cluster.hosts[0].boot_err, SHOAL_OK); /* from the other one */
+        assert_true(state_in(&cluster.hosts[0], nid) >= 0);
+    }
+    run_for(&cluster, FAILURE / 4);
+    spoil(&cluster.hosts[0], names[0]);
+    spoil(&cluster.hosts[0], names[1]);
+    sh_world_crash(cluster.world, 0);
+    sh_world_restart(cluster.world, 0);
+    assert_int_equal(cluster.hosts[0].boot_err, SHOAL_ECORRUPT);
+    assert_null(cluster.hosts[0].superpeer);
+    cluster_close(&cluster);
+}
+
+/* What can't be stored is not promised; once it can be, the join goes through by itself. */
+static void broken_disk(void **state)
+{
+    (void)state;
+    struct cluster cluster;
+    cluster_open(&cluster, 1, true);
+    struct sh_disk_faults faults = {.write_err_ppm = 1000000};
+    sh_world_disk_faults_set(cluster.world, &faults);
+    struct host *peer = host_start(host_add(&cluster, PEER));
+    run_for(&cluster, 5 * S);
+    assert_false(sh_member_joined(peer->member));
+    faults.write_err_ppm = 0;
+    sh_world_disk_faults_set(cluster.world, &faults);
+    assert_joined(&cluster, 10 * S);
+    shoal_nid nid = nid_of(peer);
+    sh_world_crash(cluster.world, 0);
+    sh_world_restart(cluster.world, 0);
+    assert_int_equal(cluster.hosts[0].boot_err, SHOAL_OK);
+    assert_true(state_in(&cluster.hosts[0], nid) >= 0);
+    cluster_close(&cluster);
+}
+
 static void two_superpeers(void **state)
 {
     (void)state;
@@ -719,6 +800,8 @@ int main(void)
         cmocka_unit_test(restarted_superpeer_with_disk),
         cmocka_unit_test(restarted_superpeer_without_disk),
         cmocka_unit_test(crashes_lose_no_member),
+        cmocka_unit_test(spoiled_registry),
+        cmocka_unit_test(broken_disk),
         cmocka_unit_test(two_superpeers),
         cmocka_unit_test(refused_clients),
     };
