@@ -9,5 +9,7 @@ const struct sh_bench_entry sh_benches[] = {
      sh_bench_msg_baselines, sh_bench_msg},
     {"kv", "chunks of one server process, from one client process over loopback TCP",
      sh_bench_kv_cases, sh_bench_kv_baselines, sh_bench_kv},
+    {"graph", "loading a graph and traversing it, with several peers in this process",
+     sh_bench_graph_cases, sh_bench_graph_baselines, sh_bench_graph},
     {.name = NULL},
 };
