@@ -15,6 +15,10 @@
  * that the own thread looks this often while lenders are busy: at 2 ms, 500 times a second 5 us. */
 #define STANDBY_NS UINT64_C(2000000)
 
+/* The same while something is under way that perhaps nobody waits for: the most that an
+ * asynchronous call is late because its thread went away after waiting for another. */
+#define STANDBY_BUSY_NS UINT64_C(500000)
+
 /* The shortest silence before sleep, as a part of the policy's silence: 1/1024. */
 #define SILENCE_SHIFT 10
 
@@ -58,11 +62,8 @@ void sh_lane_hand_on(struct sh_crew_lane *lane, uint32_t word)
     } else if (word & SH_LANE_OWN_ASLEEP) {
         /* It has no timer, or one set before the lender may have brought due times forward. */
         sh_lane_kick_own(lane);
-    } else if (word & SH_LANE_OWN_STANDBY) {
-        if ((word & SH_LANE_NOTED) || crew_is_busy(lane->crew)) {
-            sh_lane_kick_own(lane);
-        }
     }
+    /* Standing by, it looks by itself soon, and most likely a lender is back before that. */
 }
 
 void sh_lane_kick_own(struct sh_crew_lane *lane)
@@ -122,9 +123,9 @@ void sh_lane_wake(struct sh_crew_lane *lane)
         if (!(word & SH_LANE_OWN_KICKED)) {
             sh_lane_kick_own(lane);
         }
-    } else if (sh_lane_running != NULL || crew_is_busy(lane->crew)) {
-        /* Standing by. An application thread will most likely wait and run the steps itself; a
-         * step of another crew can't. */
+    } else if (sh_lane_running != NULL) {
+        /* Standing by. An application thread will most likely wait and run the steps itself, and
+         * if it does not, the own thread looks soon; a step of another crew can't wait. */
         sh_lane_kick_own(lane);
     }
 }
@@ -380,7 +381,8 @@ void sh_lane_stand_by(struct sh_crew_lane *lane)
         if (bit == 0) {
             return;
         }
-        sh_futex_wait(&lane->own_seq, seq, bit == SH_LANE_OWN_ASLEEP ? SH_NEVER : STANDBY_NS);
+        uint64_t standby_ns = crew_is_busy(lane->crew) ? STANDBY_BUSY_NS : STANDBY_NS;
+        sh_futex_wait(&lane->own_seq, seq, bit == SH_LANE_OWN_ASLEEP ? SH_NEVER : standby_ns);
         uint32_t word =
             atomic_fetch_and_explicit(&lane->word, ~SH_LANE_OWN_RESTS, memory_order_acq_rel);
         if (!(word & bit)) {

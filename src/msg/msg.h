@@ -140,9 +140,11 @@ struct sh_request {
     void (*done)(struct sh_request *request, enum shoal_err err, struct sh_reader *payload);
     void *arg;           /* the caller's */
     uint64_t timeout_ns; /* 0: the configured one */
+    /* When it fails, by the clock; 0: timeout_ns from now. Saves reading the clock again where it
+     * is known. Back to 0 once done. */
+    uint64_t deadline_ns;
     /* msg's: */
     struct sh_request *next, *prev;
-    uint64_t deadline_ns;
     uint32_t id;
     shoal_nid to;
 };

@@ -80,6 +80,7 @@ static struct sh_request *slot_take(struct sh_requests *table, uint32_t index)
     struct sh_request *request = table->slots[index].request;
     table->slots[index].request = NULL;
     wheel_remove(table, request);
+    request->deadline_ns = 0;
     request->id = 0;
     pending_add(table, -1);
     return request;
@@ -103,14 +104,16 @@ void sh_requests_arm(struct sh_msg *msg, uint32_t id, struct sh_conn *conn, uint
 {
     struct sh_requests *table = &msg->requests;
     uint64_t timeout = request->timeout_ns ? request->timeout_ns : msg->config.request_timeout_ns;
-    uint64_t now = sh_now(&msg->config.env.clock);
+    if (request->deadline_ns == 0)
+        request->deadline_ns = sh_now(&msg->config.env.clock) + timeout;
     request->to = conn->nid;
     request->id = id;
     sh_spin_take(&table->lock);
     /* acquire: sh_conn_lost raises the generation before it fails, under this lock, what it finds
      * in the table; so either it finds this request or we see that it was there. */
     bool is_late = atomic_load_explicit(&conn->generation, memory_order_acquire) != generation;
-    request->deadline_ns = is_late ? now : now + timeout;
+    if (is_late)
+        request->deadline_ns = 1;
     struct sh_request_slot *slot = &table->slots[id & INDEX_MASK];
     SH_ASSERT(slot->nid == 0 && slot->request == NULL);
     slot->request = request;
