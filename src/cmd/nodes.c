@@ -1,0 +1,231 @@
+/* shoal status, node list, node stop. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/client.h"
+#include "cmd/command_int.h"
+#include "cmd/process_int.h"
+#include "cmd/text_int.h"
+
+#define STOP_DEADLINE_MS 30000
+
+static const char *role_name(enum shoal_role role)
+{
+    return role == SHOAL_SUPERPEER ? "superpeer" : "peer";
+}
+
+static const char *state_name(enum shoal_node_state state)
+{
+    switch (state) {
+    case SHOAL_NODE_UP:
+        return "up";
+    case SHOAL_NODE_LEFT:
+        return "left";
+    case SHOAL_NODE_FAILED:
+        return "failed";
+    }
+    return "unknown";
+}
+
+static struct sh_json *node_json(const struct shoal_node *node)
+{
+    struct sh_json *row = sh_json_object();
+    sh_json_set_u64(row, "nid", node->nid.v);
+    sh_json_set_text(row, "role", role_name(node->role));
+    sh_json_set_text(row, "state", state_name(node->state));
+    sh_json_set_text(row, "address", node->address);
+    return row;
+}
+
+int sh_cmd_run_node_list(struct sh_cmd *cmd)
+{
+    struct shoal_node *nodes;
+    size_t count;
+    int status = sh_cmd_open(cmd);
+    if (status == SH_EXIT_OK)
+        status = sh_cmd_nodes(cmd, &nodes, &count);
+    if (status != SH_EXIT_OK)
+        return status;
+    struct sh_json *list = sh_json_array();
+    if (!cmd->flags.json)
+        fprintf(cmd->out, "%5s  %-9s  %-6s  %s\n", "NODE", "ROLE", "STATE", "ADDRESS");
+    for (size_t i = 0; i < count; i++) {
+        if (cmd->flags.json)
+            sh_json_append(list, node_json(&nodes[i]));
+        else
+            fprintf(cmd->out, "%5u  %-9s  %-6s  %s\n", (unsigned)nodes[i].nid.v,
+                    role_name(nodes[i].role), state_name(nodes[i].state), nodes[i].address);
+    }
+    free(nodes);
+    if (cmd->flags.json) {
+        struct sh_json *root = sh_json_object();
+        sh_json_set(root, "nodes", list);
+        return sh_cmd_answer(cmd, root);
+    }
+    sh_json_free(list);
+    return SH_EXIT_OK;
+}
+
+/* --- node stop ----------------------------------------------------------------------------- */
+
+/* Whether a node is up, as the cluster has it. Where nobody answers, because it was the only
+ * superpeer, it counts as down, and *gone_out is set. */
+static bool still_up(struct sh_cmd *cmd, shoal_nid nid, bool *gone_out)
+{
+    struct shoal_node nodes[64];
+    size_t count;
+    enum shoal_err err = shoal_nodes(cmd->store, nodes, 64, &count);
+    *gone_out = err != SHOAL_OK;
+    if (err != SHOAL_OK)
+        return false;
+    for (size_t i = 0; i < count && i < 64; i++)
+        if (nodes[i].nid.v == nid.v)
+            return nodes[i].state == SHOAL_NODE_UP;
+    return false;
+}
+
+int sh_cmd_run_node_stop(struct sh_cmd *cmd)
+{
+    shoal_nid nid;
+    if (sh_nid_parse(cmd->words[0], &nid) != SHOAL_OK)
+        return sh_cmd_usage(cmd, "\"%.40s\" is not a node ID (1 to 65535; see `shoal node list`)",
+                            cmd->words[0]);
+    int status = sh_cmd_open(cmd);
+    if (status != SH_EXIT_OK)
+        return status;
+    enum shoal_err err = sh_client_stop_node(cmd->store, nid);
+    if (err != SHOAL_OK)
+        return sh_cmd_fail(cmd, err, "node %u%s%s", (unsigned)nid.v,
+                           *shoal_error_detail() ? ": " : "", shoal_error_detail());
+    uint64_t end_ms = sh_process_now_ms() + STOP_DEADLINE_MS;
+    bool gone = false;
+    while (still_up(cmd, nid, &gone)) {
+        if (sh_process_now_ms() > end_ms)
+            return sh_cmd_fail(cmd, SHOAL_ETIMEOUT, "node %u was told to stop but is still up",
+                               (unsigned)nid.v);
+        sh_process_pause();
+    }
+    if (cmd->flags.json) {
+        struct sh_json *root = sh_json_object();
+        sh_json_set_u64(root, "nid", nid.v);
+        sh_json_set_bool(root, "stopped", true);
+        return sh_cmd_answer(cmd, root);
+    }
+    fprintf(cmd->out, "Node %u has %s.\n", (unsigned)nid.v, gone ? "been told to stop" : "left");
+    return SH_EXIT_OK;
+}
+
+/* --- status -------------------------------------------------------------------------------- */
+
+/* What is used over the payload, in percent of it; 0 where there is none. */
+static double overhead_percent(const struct shoal_status *status)
+{
+    if (status->payload_bytes == 0)
+        return 0;
+    return 100.0 * ((double)status->used_bytes - (double)status->payload_bytes) /
+           (double)status->payload_bytes;
+}
+
+static void status_json(struct sh_json *row, const struct shoal_status *status)
+{
+    sh_json_set_u64(row, "chunks", status->chunks);
+    sh_json_set_u64(row, "payload_bytes", status->payload_bytes);
+    sh_json_set_u64(row, "used_bytes", status->used_bytes);
+    sh_json_set_u64(row, "table_bytes", status->table_bytes);
+    sh_json_set_u64(row, "block_bytes", status->block_bytes);
+    sh_json_set_u64(row, "free_bytes", status->free_bytes);
+    sh_json_set_u64(row, "other_bytes", status->other_bytes);
+    sh_json_set_u64(row, "bytes_max", status->bytes_max);
+    sh_json_set_u64(row, "resident_bytes", status->resident_bytes);
+    sh_json_set_f64(row, "overhead_percent", overhead_percent(status));
+    sh_json_set_u64(row, "creates", status->creates);
+    sh_json_set_u64(row, "removes", status->removes);
+    sh_json_set_u64(row, "gets", status->gets);
+    sh_json_set_u64(row, "puts", status->puts);
+}
+
+static void status_add(struct shoal_status *all, const struct shoal_status *one)
+{
+    all->chunks += one->chunks;
+    all->payload_bytes += one->payload_bytes;
+    all->table_bytes += one->table_bytes;
+    all->block_bytes += one->block_bytes;
+    all->free_bytes += one->free_bytes;
+    all->other_bytes += one->other_bytes;
+    all->used_bytes += one->used_bytes;
+    all->bytes_max += one->bytes_max;
+    all->creates += one->creates;
+    all->removes += one->removes;
+    all->gets += one->gets;
+    all->puts += one->puts;
+    all->resident_bytes += one->resident_bytes;
+}
+
+static void memory_print(FILE *out, const struct shoal_status *status)
+{
+    char payload[SH_SIZE_TEXT_MAX], used[SH_SIZE_TEXT_MAX], resident[SH_SIZE_TEXT_MAX];
+    fprintf(out, " %12" PRIu64 " %11s %11s", status->chunks,
+            sh_size_format(status->payload_bytes, payload),
+            sh_size_format(status->used_bytes, used));
+    if (status->payload_bytes)
+        fprintf(out, " %8.1f%%", overhead_percent(status));
+    else
+        fprintf(out, " %9s", "-");
+    fprintf(out, " %11s\n", sh_size_format(status->resident_bytes, resident));
+}
+
+static void node_print(FILE *out, const struct shoal_node *node, const struct shoal_status *status,
+                       enum shoal_err err)
+{
+    fprintf(out, "%5u  %-9s  %-6s  %-21s", (unsigned)node->nid.v, role_name(node->role),
+            state_name(node->state), node->address);
+    if (err == SHOAL_OK && status)
+        memory_print(out, status);
+    else
+        fprintf(out, "%s%s\n", err == SHOAL_OK ? "" : "  ",
+                err == SHOAL_OK ? "" : shoal_err_text(err));
+}
+
+int sh_cmd_run_status(struct sh_cmd *cmd)
+{
+    struct shoal_node *nodes;
+    size_t count;
+    int exit_status = sh_cmd_open(cmd);
+    if (exit_status == SH_EXIT_OK)
+        exit_status = sh_cmd_nodes(cmd, &nodes, &count);
+    if (exit_status != SH_EXIT_OK)
+        return exit_status;
+    struct sh_json *root = sh_json_object(), *list = sh_json_array(), *sum = sh_json_object();
+    struct shoal_status all = {0};
+    if (!cmd->flags.json)
+        fprintf(cmd->out, "%5s  %-9s  %-6s  %-21s %12s %11s %11s %9s %11s\n", "NODE", "ROLE",
+                "STATE", "ADDRESS", "CHUNKS", "PAYLOAD", "USED", "OVERHEAD", "RESIDENT");
+    for (size_t i = 0; i < count; i++) {
+        struct shoal_status one = {0};
+        bool asked = nodes[i].role == SHOAL_PEER && nodes[i].state == SHOAL_NODE_UP;
+        enum shoal_err err = asked ? shoal_status(cmd->store, nodes[i].nid, &one) : SHOAL_OK;
+        if (asked && err == SHOAL_OK)
+            status_add(&all, &one);
+        if (!cmd->flags.json) {
+            node_print(cmd->out, &nodes[i], asked ? &one : NULL, err);
+            continue;
+        }
+        struct sh_json *row = node_json(&nodes[i]);
+        if (asked && err == SHOAL_OK)
+            status_json(row, &one);
+        else if (asked)
+            sh_json_set_text(row, "error", shoal_err_name(err));
+        sh_json_append(list, row);
+    }
+    free(nodes);
+    sh_json_set(root, "nodes", list);
+    status_json(sum, &all);
+    sh_json_set(root, "all", sum);
+    if (cmd->flags.json)
+        return sh_cmd_answer(cmd, root);
+    sh_json_free(root);
+    fprintf(cmd->out, "%5s  %-9s  %-6s  %-21s", "all", "", "", "");
+    memory_print(cmd->out, &all);
+    return SH_EXIT_OK;
+}
