@@ -61,13 +61,29 @@ void sh_msg_handler_set(struct sh_msg *msg, sh_msg_type type, enum sh_msg_mode m
     if (!*module)
         *module = calloc(256, sizeof **module);
     SH_ASSERT(*module != NULL); /* start-up: there is nothing to fall back on */
-    (*module)[type & 0xFF] = (struct sh_handler_entry){handler, arg, mode};
+    (*module)[type & 0xFF] =
+        (struct sh_handler_entry){.handler = handler, .arg = arg, .mode = mode};
 }
 
 static struct sh_handler_entry *handler_of(struct sh_msg *msg, sh_msg_type type)
 {
     struct sh_handler_entry *module = msg->handlers[type >> 8];
     return module && module[type & 0xFF].handler ? &module[type & 0xFF] : NULL;
+}
+
+void sh_msg_prefetch_set(struct sh_msg *msg, sh_msg_type type, sh_msg_prefetch prefetch)
+{
+    struct sh_handler_entry *entry = handler_of(msg, type);
+    SH_ASSERT(entry && entry->mode == SH_MSG_INLINE);
+    entry->prefetch = prefetch;
+}
+
+void sh_dispatch_prefetch(struct sh_msg *msg, sh_msg_type type, struct sh_bytes payload,
+                          unsigned round)
+{
+    struct sh_handler_entry *entry = handler_of(msg, type);
+    if (entry && entry->prefetch)
+        entry->prefetch(entry->arg, payload, round);
 }
 
 /* Queues a message for the handler steps. False when too many wait already. */

@@ -204,6 +204,13 @@ typedef void (*sh_msg_handler)(void *arg, struct sh_msg_in *in);
 void sh_msg_handler_set(struct sh_msg *msg, sh_msg_type type, enum sh_msg_mode mode,
                         sh_msg_handler handler, void *arg);
 
+/* Registers, for a type with an inline handler, what asks the caches for memory that the handler
+ * will touch. Where several messages have arrived together it is called for the next few with round
+ * 0, for the same with round 1 (memory found through what round 0 asked for), and then they are
+ * handled. It must be quick and change nothing; the payload may be malformed. */
+typedef void (*sh_msg_prefetch)(void *arg, struct sh_bytes payload, unsigned round);
+void sh_msg_prefetch_set(struct sh_msg *msg, sh_msg_type type, sh_msg_prefetch prefetch);
+
 /* Answers a request. Answers always find room (the ring grows; reading from a connection that does
  * not take its answers slows down). ECONNLOST when the asker is gone: nothing more to do. EINVAL
  * when it was a one-way message, which any node can send: drop it. */

@@ -127,6 +127,7 @@ struct sh_work {
 
 struct sh_handler_entry {
     sh_msg_handler handler;
+    sh_msg_prefetch prefetch; /* may be NULL */
     void *arg;
     enum sh_msg_mode mode;
 };
@@ -264,6 +265,9 @@ uint64_t sh_requests_due(const struct sh_msg *msg);
 enum sh_dispatched { SH_DISPATCHED, SH_DISPATCH_LATER };
 enum sh_dispatched sh_dispatch(struct sh_msg *msg, struct sh_stream *stream, enum sh_kind kind,
                                sh_msg_type type, uint32_t id, struct sh_bytes payload);
+/* Asks the caches for what the inline handler of a message will touch, if it says so. */
+void sh_dispatch_prefetch(struct sh_msg *msg, sh_msg_type type, struct sh_bytes payload,
+                          unsigned round);
 /* Gives back works that will not run. */
 void sh_works_drop(struct sh_msg *msg, struct sh_work *list);
 SHOAL_NODISCARD enum shoal_err sh_dispatch_init(struct sh_msg *msg);

@@ -153,11 +153,44 @@ static bool block_ready(struct sh_msg *msg, struct sh_stream *stream, size_t nee
     return true;
 }
 
+/* How many messages are looked at before the first of them is handled: enough to overlap their
+ * cache misses, few enough that what was asked for is still there. */
+#define LOOK_AHEAD 16
+
+/* One round over the complete messages from parsed on. Returns where it ended. */
+static uint32_t look_ahead_round(struct sh_msg *msg, const struct sh_stream *stream, unsigned round)
+{
+    uint32_t at = stream->parsed;
+    for (unsigned i = 0; i < LOOK_AHEAD && stream->fill - at >= SH_MSG_HEADER_BYTES; i++) {
+        const uint8_t *header = stream->block->bytes + at;
+        uint32_t payload_bytes = sh_load32(header);
+        uint16_t type = sh_load16(header + 4);
+        if (payload_bytes > stream->fill - at - SH_MSG_HEADER_BYTES)
+            break;
+        if (type >> 14 == SH_KIND_REQUEST)
+            sh_dispatch_prefetch(msg, type & (SH_MSG_TYPES - 1),
+                                 sh_bytes_make(header + SH_MSG_HEADER_BYTES, payload_bytes), round);
+        at += SH_MSG_HEADER_BYTES + payload_bytes;
+    }
+    return at;
+}
+
+/* Asks the caches for what the next messages need, if there are several. Returns up to where. */
+static uint32_t look_ahead(struct sh_msg *msg, const struct sh_stream *stream)
+{
+    uint32_t first_bytes = SH_MSG_HEADER_BYTES + sh_load32(stream->block->bytes + stream->parsed);
+    if (stream->fill - stream->parsed <= first_bytes)
+        return stream->fill;
+    look_ahead_round(msg, stream, 0);
+    return look_ahead_round(msg, stream, 1);
+}
+
 /* Hands on the complete messages in the block. Sets *need_out to the size of the incomplete one at
  * the end (0: not known yet). False when the stream is gone. */
 static bool parse(struct sh_msg *msg, struct sh_stream *stream, size_t *need_out)
 {
     *need_out = 0;
+    uint32_t looked_at = stream->parsed;
     while (stream->fill - stream->parsed >= SH_MSG_HEADER_BYTES) {
         const uint8_t *header = stream->block->bytes + stream->parsed;
         uint64_t payload_bytes = sh_load32(header);
@@ -171,6 +204,8 @@ static bool parse(struct sh_msg *msg, struct sh_stream *stream, size_t *need_out
             *need_out = bytes;
             return true;
         }
+        if (stream->parsed >= looked_at)
+            looked_at = look_ahead(msg, stream);
         struct sh_bytes payload = {header + SH_MSG_HEADER_BYTES, payload_bytes};
         enum sh_dispatched how =
             sh_dispatch(msg, stream, (enum sh_kind)(type >> 14), type & (SH_MSG_TYPES - 1),

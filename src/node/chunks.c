@@ -461,6 +461,15 @@ static const struct {
     {SH_CHUNKS_STATUS, SH_MSG_INLINE, on_status},
 };
 
+/* Gets and puts begin with the chunk's ID. */
+static void prefetch_chunk(void *arg, struct sh_bytes payload, unsigned round)
+{
+    struct sh_chunks *chunks = arg;
+    sh_lid lid;
+    if (payload.size >= 8 && own(chunks, sh_load64(payload.at), &lid) == SHOAL_OK)
+        sh_store_prefetch(chunks->store, lid, round == 0 ? SH_STORE_ENTRY : SH_STORE_DATA);
+}
+
 enum shoal_err sh_chunks_create(struct sh_msg *msg, struct sh_store *store,
                                 uint32_t chunk_bytes_max, struct sh_chunks **chunks_out)
 {
@@ -472,6 +481,8 @@ enum shoal_err sh_chunks_create(struct sh_msg *msg, struct sh_store *store,
     chunks->chunk_bytes_max = chunk_bytes_max;
     for (size_t i = 0; i < sizeof handlers / sizeof handlers[0]; i++)
         sh_msg_handler_set(msg, handlers[i].type, handlers[i].mode, handlers[i].handler, chunks);
+    sh_msg_prefetch_set(msg, SH_CHUNKS_GET, prefetch_chunk);
+    sh_msg_prefetch_set(msg, SH_CHUNKS_PUT, prefetch_chunk);
     *chunks_out = chunks;
     return SHOAL_OK;
 }

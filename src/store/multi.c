@@ -34,6 +34,14 @@ static void data_prefetch(const struct sh_store *store, sh_lid lid)
         __builtin_prefetch(at);
 }
 
+void sh_store_prefetch(const struct sh_store *store, sh_lid lid, enum sh_store_part part)
+{
+    if (part == SH_STORE_ENTRY)
+        entry_prefetch(store, lid);
+    else
+        data_prefetch(store, lid);
+}
+
 static void ops_prefetch(const struct sh_store *store, const struct sh_store_op *ops, size_t count)
 {
     for (size_t i = 0; i < count; i++)

@@ -80,6 +80,12 @@ size_t sh_store_put_multi(struct sh_store *store, struct sh_store_op *ops, size_
 size_t sh_store_remove_multi(struct sh_store *store, const sh_lid *lids, size_t count,
                              enum shoal_err *errs_out);
 
+/* Asks the caches for a chunk that is about to be used: first for its table entry, and some dozens
+ * of nanoseconds later, best after asking for others', for its data. Changes nothing. Any thread.
+ */
+enum sh_store_part { SH_STORE_ENTRY, SH_STORE_DATA };
+void sh_store_prefetch(const struct sh_store *store, sh_lid lid, enum sh_store_part part);
+
 /* Reads a chunk in place: calls read with its bytes, which are stable during the call (writers to
  * it and other readers of it wait). read must be short, must not call the store, and gets arg.
  * ENOCHUNK. */
