@@ -1,0 +1,197 @@
+/* The directory under many threads while views come and go: for the thread sanitizer, and for what
+ * must hold at every moment. What needs a network is in tests/cluster_test.c. */
+#include "cluster/directory.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/assert.h"
+#include "msg/tcp.h"
+
+#define READERS 3
+#define VIEWS 2000
+#define PEERS 20
+
+struct rig {
+    struct sh_wire *wire;
+    struct sh_msg *msg;
+    struct sh_directory *directory;
+    _Atomic bool is_over; /* relaxed: only ends the loops */
+};
+
+static void wake_nobody(void *arg)
+{
+    (void)arg;
+}
+
+static void rig_open(struct rig *rig)
+{
+    memset(rig, 0, sizeof *rig);
+    assert_int_equal(sh_tcp_create(16, &rig->wire), SHOAL_OK);
+    struct sh_msg_config config = {
+        .cluster = "test",
+        .connections_max = 16,
+        .requests_max = 16,
+        .ring_bytes = 65536,
+        .payload_bytes_max = 65536,
+        .request_timeout_ns = 1000000000,
+        .connect_timeout_ns = 1000000000,
+        .env = {.clock = sh_real_clock(), .random = sh_real_random(), .wire = rig->wire},
+        .wake_transport = wake_nobody,
+        .wake_handlers = wake_nobody,
+    };
+    assert_int_equal(sh_msg_create(&config, &rig->msg), SHOAL_OK);
+    struct sh_directory_config known = {
+        .msg = rig->msg, .clock = config.env.clock, .cache_ranges_max = 16, .is_client = true};
+    assert_int_equal(sh_directory_create(&known, &rig->directory), SHOAL_OK);
+}
+
+static void rig_close(struct rig *rig)
+{
+    sh_directory_destroy(rig->directory);
+    sh_msg_destroy(rig->msg);
+    rig->wire->ops->destroy(rig->wire);
+}
+
+/* In every view the states are those of the epoch: peer i is up if epoch / (i + 1) is even. */
+static enum sh_node_state state_at(uint64_t epoch, unsigned peer)
+{
+    return epoch / (peer + 1) % 2 ? SH_NODE_FAILED : SH_NODE_UP;
+}
+
+static void apply(struct rig *rig, uint64_t epoch)
+{
+    struct sh_view view = {.epoch = epoch, .superpeers = 1};
+    struct sh_node node = {.nid = {1}, .role = SH_ROLE_SUPERPEER, .address = "127.0.0.1:1"};
+    assert_int_equal(sh_view_put(&view, &node), SHOAL_OK);
+    for (unsigned i = 0; i < PEERS; i++) {
+        node = (struct sh_node){.nid = {(uint16_t)(SH_PEER_NID_MIN + i)},
+                                .role = SH_ROLE_PEER,
+                                .state = state_at(epoch, i),
+                                .instance = epoch,
+                                .address = "127.0.0.1:1"};
+        assert_int_equal(sh_view_put(&view, &node), SHOAL_OK);
+    }
+    assert_int_equal(sh_directory_view_apply(rig->directory, &view), SHOAL_OK);
+    sh_view_destroy(&view);
+}
+
+/* Reads as a client's threads do. Assertions here are the house's, since cmocka's can't fail a test
+ * from another thread. */
+static void *read_on(void *arg)
+{
+    struct rig *rig = arg;
+    uint64_t last = 0;
+    for (unsigned i = 0; !atomic_load_explicit(&rig->is_over, memory_order_relaxed); i++) {
+        struct sh_node nodes[PEERS + 1];
+        size_t count = sh_directory_nodes(rig->directory, nodes, PEERS + 1);
+        SH_ASSERT(count == PEERS + 1);
+        uint64_t epoch = nodes[1].instance;
+        SH_ASSERT(epoch >= last && epoch <= sh_directory_epoch(rig->directory));
+        last = epoch;
+        for (unsigned peer = 0; peer < PEERS; peer++) {
+            SH_ASSERT(nodes[1 + peer].instance == epoch);
+            SH_ASSERT(nodes[1 + peer].state == state_at(epoch, peer));
+        }
+        shoal_cid cid = shoal_cid_make(nodes[1 + i % PEERS].nid, i);
+        shoal_nid nid;
+        enum shoal_err err = sh_directory_owner(rig->directory, cid, &nid);
+        SH_ASSERT(err == SHOAL_EAGAIN || err == SHOAL_EFAILED);
+        err = sh_directory_pick_peer(rig->directory, &nid);
+        SH_ASSERT(err == SHOAL_ENONODE || nid.v >= SH_PEER_NID_MIN);
+        sh_directory_forget(rig->directory, cid);
+    }
+    return NULL;
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_open(&rig);
+    apply(&rig, 1);
+    pthread_t threads[READERS];
+    for (unsigned i = 0; i < READERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, read_on, &rig), 0);
+    for (uint64_t epoch = 2; epoch < VIEWS; epoch++)
+        apply(&rig, epoch);
+    atomic_store_explicit(&rig.is_over, true, memory_order_relaxed);
+    for (unsigned i = 0; i < READERS; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    rig_close(&rig);
+}
+
+struct outcome {
+    unsigned times;
+    enum shoal_err err;
+};
+
+static void on_view(struct sh_directory_op *op, enum shoal_err err, const char *detail)
+{
+    struct outcome *outcome = op->arg;
+    outcome->times++;
+    outcome->err = err;
+    assert_non_null(detail);
+}
+
+static void on_located(struct sh_locate *op, enum shoal_err err, shoal_nid nid)
+{
+    (void)nid;
+    struct outcome *outcome = op->arg;
+    outcome->times++;
+    outcome->err = err;
+}
+
+/* Without a view, with bad addresses, with an old view, and stopped in the middle. */
+static void test_edges(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_open(&rig);
+    struct outcome outcome = {0};
+    struct sh_directory_op op = {.done = on_view, .arg = &outcome};
+    struct sh_locate lookup = {.done = on_located, .arg = &outcome};
+    shoal_nid nid;
+    shoal_cid cid = shoal_cid_make((shoal_nid){64}, 1);
+    assert_int_equal(sh_directory_epoch(rig.directory), 0);
+    assert_int_equal(sh_directory_pick_peer(rig.directory, &nid), SHOAL_ENONODE);
+    sh_directory_locate(rig.directory, cid, &lookup);
+    assert_int_equal(outcome.err, SHOAL_ENONODE);
+    sh_directory_refresh(rig.directory, &op);
+    assert_int_equal(outcome.err, SHOAL_ENONODE);
+    sh_directory_bootstrap(rig.directory, NULL, 0, &op);
+    assert_int_equal(outcome.err, SHOAL_EINVAL);
+    const char *addresses[] = {""};
+    sh_directory_bootstrap(rig.directory, addresses, 1, &op);
+    assert_int_equal(outcome.err, SHOAL_EADDRESS);
+    assert_int_equal(outcome.times, 4);
+    apply(&rig, 10);
+    apply(&rig, 9);
+    assert_int_equal(sh_directory_epoch(rig.directory), 10);
+    outcome.times = 0;
+    struct sh_directory_op second = {.done = on_view, .arg = &outcome};
+    sh_directory_refresh(rig.directory, &op);
+    sh_directory_refresh(rig.directory, &second);
+    sh_directory_locate(rig.directory, shoal_cid_make((shoal_nid){200}, 1), &lookup);
+    assert_int_equal(outcome.times, 0); /* no step has run: all three wait */
+    rig_close(&rig);
+    assert_int_equal(outcome.times, 3);
+    assert_int_equal(outcome.err, SHOAL_ESTOPPED);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_edges),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
