@@ -4,6 +4,9 @@
 #include "graph/graph_int.h"
 
 #define ASK_TIMEOUT_NS UINT64_C(60000000000)
+/* A peer that joined a moment ago may be known to who coordinates a load, but not here yet: views
+ * come with heartbeats, which are at most this far apart in practice. */
+#define UNKNOWN_WAIT_NS UINT64_C(5000000000)
 
 struct sh_graph_ask *sh_graph_ask_new(struct sh_graph *graph, sh_msg_type type, uint64_t owner_id,
                                       uint32_t rank)
@@ -48,6 +51,17 @@ static void on_done(struct sh_request *request, enum shoal_err err, struct sh_re
     graph->config.wake(graph->config.arg);
 }
 
+/* True when a send failed for a reason that passes, so that it is to be tried again. A traversal
+ * only asks peers that were asked during the load: one that is unknown now has failed. */
+static bool passes(const struct sh_graph *graph, struct sh_graph_ask *ask, enum shoal_err err)
+{
+    if (err != SHOAL_EUNREACHABLE || ask->type != SH_GRAPH_TYPE(SH_GRAPH_RESOLVE))
+        return err == SHOAL_EAGAIN || err == SHOAL_ELIMIT;
+    if (ask->unknown_since_ns == 0)
+        ask->unknown_since_ns = graph->now_ns;
+    return graph->now_ns - ask->unknown_since_ns < UNKNOWN_WAIT_NS;
+}
+
 enum shoal_err sh_graph_ask_send(struct sh_graph *graph, struct sh_graph_ask *ask, shoal_nid to,
                                  uint64_t level)
 {
@@ -61,11 +75,10 @@ enum shoal_err sh_graph_ask_send(struct sh_graph *graph, struct sh_graph_ask *as
     enum shoal_err err = sh_msg_request(graph->config.msg, to, ask->type,
                                         8 + (visit ? 8 : 0) + ids_bytes, &ask->request, &out);
     if (err) {
-        if (err == SHOAL_EAGAIN || err == SHOAL_ELIMIT) {
-            graph->blocked = true;
-            err = SHOAL_EAGAIN;
-        }
-        return err;
+        if (!passes(graph, ask, err))
+            return err;
+        graph->blocked = true;
+        return SHOAL_EAGAIN;
     }
     graph->asks++;
     sh_put64(&out.w, ask->owner_id);

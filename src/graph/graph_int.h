@@ -32,6 +32,7 @@ struct sh_graph_ask {
     sh_msg_type type;
     uint32_t rank; /* whom it goes to */
     enum shoal_err err;
+    uint64_t unknown_since_ns; /* when it could first not be sent to an unknown peer; 0: never */
     uint8_t *answer; /* a copy */
     size_t answer_size;
     uint32_t count;

@@ -9,8 +9,14 @@ import harness
 
 
 def first_cid(text):
-    """The chunk ID in what `shoal chunk create` prints: 16 hexadecimal digits."""
-    return re.search(r"\b(?:0x)?([0-9a-f]{16})\b", text).group(0)
+    """The chunk ID in what `shoal chunk create` prints: NODE:LOCAL."""
+    return re.search(r"\b[0-9]+:[0-9]+\b", text).group(0)
+
+
+def hex_cid(cid):
+    """The same ID in its other form, 16 hexadecimal digits."""
+    node, local = cid.split(":")
+    return f"{int(node) << 48 | int(local):016x}"
 
 
 def nodes_of(state):
@@ -88,9 +94,13 @@ class Chunks(harness.Case):
         self.shoal(node, "chunk", "put", cid, "--raw", stdin=b"\x01\x02\x03\x04\x05")
         self.assertEqual(self.shoal(node, "chunk", "get", cid, "--raw").stdout,
                          b"\x01\x02\x03\x04\x05")
-        self.assertIn(cid.replace("0x", ""), self.shoal(node, "chunk", "list").text)
+        # Either form of the ID means the same chunk.
+        self.assertEqual(self.shoal(node, "chunk", "get", hex_cid(cid), "--text").stdout,
+                         self.shoal(node, "chunk", "get", cid, "--text").stdout)
+        self.assertIn(cid, self.shoal(node, "chunk", "list").text)
+        self.assertIn(cid, self.shoal(node, "chunk", "list", cid.split(":")[0]).text)
         self.refused("shoal", "chunk", "put", cid, "--text", "longer than five", "--connect",
-                     node.address, says="size")
+                     node.address, says="has 5 bytes")
         self.shoal(node, "chunk", "remove", cid)
         self.refused("shoal", "chunk", "get", cid, "--connect", node.address,
                      says="does not exist")
