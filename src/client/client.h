@@ -23,6 +23,11 @@ SHOAL_NODISCARD enum shoal_err sh_client_peers(shoal *store, shoal_nid *peers, s
 /* Asks a node to stop in order, as SIGTERM would. */
 SHOAL_NODISCARD enum shoal_err sh_client_stop_node(shoal *store, shoal_nid nid);
 
+/* Sets what a node logs, as its option log_levels ("info,msg=debug"), until it is set again or the
+ * node ends. EPARSE with the bad word in the detail. */
+SHOAL_NODISCARD enum shoal_err sh_client_log_levels(shoal *store, shoal_nid nid,
+                                                    const char *levels);
+
 /* The text for people that came with this thread's last failed call, as shoal_error_detail. */
 void sh_client_detail_set(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -252,7 +252,8 @@ enum shoal_err shoal_status(shoal *store, shoal_nid node, struct shoal_status *s
     return err;
 }
 
-enum shoal_err sh_client_stop_node(shoal *store, shoal_nid nid)
+/* Tells a node something that it answers with nothing. */
+static enum shoal_err tell(shoal *store, shoal_nid nid, sh_msg_type type, struct sh_bytes payload)
 {
     struct sh_caller caller = sh_client_caller(store);
     struct sh_node node;
@@ -261,6 +262,15 @@ enum shoal_err sh_client_stop_node(shoal *store, shoal_nid nid)
         err = sh_directory_node(store->directory, nid, &node);
     if (err != SHOAL_OK)
         return err;
-    return sh_call(&caller, nid, SH_NODE_STOP, (struct sh_bytes){NULL, 0}, store->timeout_ns, NULL,
-                   NULL, sh_client_detail());
+    return sh_call(&caller, nid, type, payload, store->timeout_ns, NULL, NULL, sh_client_detail());
+}
+
+enum shoal_err sh_client_stop_node(shoal *store, shoal_nid nid)
+{
+    return tell(store, nid, SH_NODE_STOP, (struct sh_bytes){NULL, 0});
+}
+
+enum shoal_err sh_client_log_levels(shoal *store, shoal_nid nid, const char *levels)
+{
+    return tell(store, nid, SH_NODE_LOG_LEVELS, sh_bytes_text(levels));
 }

@@ -1,4 +1,4 @@
-/* shoal status, node list, node stop. */
+/* shoal status, node list, node log, node stop. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +67,7 @@ int sh_cmd_run_node_list(struct sh_cmd *cmd)
     return SH_EXIT_OK;
 }
 
-/* --- node stop ----------------------------------------------------------------------------- */
+/* --- node log, node stop ------------------------------------------------------------------- */
 
 /* Whether a node is up, as the cluster has it. Where nobody answers, because it was the only
  * superpeer, it counts as down, and *gone_out is set. */
@@ -85,19 +85,49 @@ static bool still_up(struct sh_cmd *cmd, shoal_nid nid, bool *gone_out)
     return false;
 }
 
+/* Reads the first word, a node ID, and opens the cluster. */
+static int open_for_node(struct sh_cmd *cmd, shoal_nid *nid_out)
+{
+    if (sh_nid_parse(cmd->words[0], nid_out) != SHOAL_OK)
+        return sh_cmd_usage(cmd, "\"%.40s\" is not a node ID (1 to 65535; see `shoal node list`)",
+                            cmd->words[0]);
+    return sh_cmd_open(cmd);
+}
+
+static int fail_at_node(struct sh_cmd *cmd, enum shoal_err err, shoal_nid nid)
+{
+    return sh_cmd_fail(cmd, err, "node %u%s%s", (unsigned)nid.v, *shoal_error_detail() ? ": " : "",
+                       shoal_error_detail());
+}
+
+int sh_cmd_run_node_log(struct sh_cmd *cmd)
+{
+    shoal_nid nid;
+    int status = open_for_node(cmd, &nid);
+    if (status != SH_EXIT_OK)
+        return status;
+    enum shoal_err err = sh_client_log_levels(cmd->store, nid, cmd->words[1]);
+    if (err != SHOAL_OK)
+        return fail_at_node(cmd, err, nid);
+    if (cmd->flags.json) {
+        struct sh_json *root = sh_json_object();
+        sh_json_set_u64(root, "nid", nid.v);
+        sh_json_set_text(root, "log_levels", cmd->words[1]);
+        return sh_cmd_answer(cmd, root);
+    }
+    fprintf(cmd->out, "Node %u logs %s.\n", (unsigned)nid.v, cmd->words[1]);
+    return SH_EXIT_OK;
+}
+
 int sh_cmd_run_node_stop(struct sh_cmd *cmd)
 {
     shoal_nid nid;
-    if (sh_nid_parse(cmd->words[0], &nid) != SHOAL_OK)
-        return sh_cmd_usage(cmd, "\"%.40s\" is not a node ID (1 to 65535; see `shoal node list`)",
-                            cmd->words[0]);
-    int status = sh_cmd_open(cmd);
+    int status = open_for_node(cmd, &nid);
     if (status != SH_EXIT_OK)
         return status;
     enum shoal_err err = sh_client_stop_node(cmd->store, nid);
     if (err != SHOAL_OK)
-        return sh_cmd_fail(cmd, err, "node %u%s%s", (unsigned)nid.v,
-                           *shoal_error_detail() ? ": " : "", shoal_error_detail());
+        return fail_at_node(cmd, err, nid);
     uint64_t end_ms = sh_process_now_ms() + STOP_DEADLINE_MS;
     bool gone = false;
     while (still_up(cmd, nid, &gone)) {

@@ -22,6 +22,7 @@
  *   STATUS        empty
  *     answer      13 u64, in the order of struct shoal_status
  *   STOP          empty: the node stops in order, soon after it has answered
+ *   LOG_LEVELS    the levels, as the option log_levels; at most 1023 bytes. Any node
  */
 #ifndef SH_NODE_CHUNKS_H
 #define SH_NODE_CHUNKS_H
@@ -39,6 +40,7 @@
 #define SH_CHUNKS_RANGES SH_MSG_TYPE(2, 8)
 #define SH_CHUNKS_STATUS SH_MSG_TYPE(2, 9)
 #define SH_NODE_STOP SH_MSG_TYPE(2, 10)
+#define SH_NODE_LOG_LEVELS SH_MSG_TYPE(2, 11)
 
 #define SH_CHUNKS_MANY_MAX (1u << 20)
 #define SH_CHUNKS_RANGES_MAX 4096
@@ -46,8 +48,8 @@
 
 struct sh_chunks;
 
-/* Registers the handlers (all but STOP) with msg, before its steps run. Both are kept; the store's
- * limit is named in errors. ENOMEM. */
+/* Registers the handlers (all but STOP and LOG_LEVELS) with msg, before its steps run. Both are
+ * kept; the store's limit is named in errors. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_chunks_create(struct sh_msg *msg, struct sh_store *store,
                                                 uint32_t chunk_bytes_max,
                                                 struct sh_chunks **chunks_out);

@@ -112,6 +112,28 @@ static void on_stop(void *arg, struct sh_msg_in *in)
     sh_node_stop(node);
 }
 
+static void on_log_levels(void *arg, struct sh_msg_in *in)
+{
+    char levels[1024], text[160];
+    const char *bad = levels;
+    size_t bad_len = 0, size = sh_reader_left(&in->payload);
+    (void)arg;
+    if (size >= sizeof levels) {
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_ERANGE, NULL);
+        return;
+    }
+    memcpy(levels, sh_reader_take(&in->payload, size), size);
+    levels[size] = '\0';
+    enum shoal_err err = sh_log_levels_set(levels, &bad, &bad_len);
+    if (err == SHOAL_OK) {
+        SH_INFO("node", "log levels changed", SH_TEXT("levels", levels));
+        sh_msg_reply_ok(in->msg, in->reply_to, in->type);
+        return;
+    }
+    snprintf(text, sizeof text, "\"%.*s\" is no level", bad_len > 60 ? 60 : (int)bad_len, bad);
+    sh_msg_reply_error(in->msg, in->reply_to, in->type, err, text);
+}
+
 /* --- Making it ----------------------------------------------------------------------------- */
 
 static enum shoal_err open_msg(struct sh_node_run *node, char *detail)
@@ -145,6 +167,7 @@ static enum shoal_err open_msg(struct sh_node_run *node, char *detail)
     if (err != SHOAL_OK)
         snprintf(detail, DETAIL_BYTES, "listen %s: %s", options->listen, shoal_err_text(err));
     sh_msg_handler_set(node->msg, SH_NODE_STOP, SH_MSG_INLINE, on_stop, node);
+    sh_msg_handler_set(node->msg, SH_NODE_LOG_LEVELS, SH_MSG_INLINE, on_log_levels, node);
     return err;
 }
 

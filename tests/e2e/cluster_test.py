@@ -157,6 +157,17 @@ class Members(harness.Case):
         self.assertNotEqual(new, cid, "an ID was given out twice")
 
 
+    def test_log_levels_of_a_running_node(self):
+        superpeer, peers = self.cluster(1)
+        self.shoal(superpeer, "status")
+        self.assertNotIn(" debug ", peers[0].log())
+        self.shoal(superpeer, "node", "log", peers[0].nid, "info,msg=debug")
+        self.shoal(superpeer, "status")
+        harness.eventually(self, "the peer logs more", 30, lambda: " debug " in peers[0].log())
+        self.refused("shoal", "node", "log", peers[0].nid, "info,msg=chatty", "--connect",
+                     superpeer.address, says='"msg=chatty"|"chatty"')
+
+
 class Help(harness.Case):
     COMMANDS = ([], ["up"], ["down"], ["status"], ["node", "list"], ["chunk", "create"],
                 ["chunk", "get"], ["chunk", "put"], ["chunk", "remove"], ["chunk", "list"],
