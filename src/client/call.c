@@ -240,8 +240,8 @@ static enum shoal_err send_to(struct sh_call_state *state, shoal_nid nid)
     struct shoal *store = state->store;
     struct sh_msg *msg = store->msg;
     shoal_cid cid = sh_call_of(state)->cid;
-    state->request = (struct sh_request){
-        .done = on_answer, .arg = state, .deadline_ns = state->deadline_ns};
+    state->request =
+        (struct sh_request){.done = on_answer, .arg = state, .deadline_ns = state->deadline_ns};
     /* What is written is read before the request is armed to complete: from a copy, as an early
      * connection loss may complete the call while this thread still writes. */
     struct sh_call_state copy = {.kind = state->kind, .size = state->size, .from = state->from};

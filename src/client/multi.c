@@ -214,8 +214,8 @@ static void send_batch(struct multi *multi, struct batch *batch)
         [SH_CALL_REMOVE] = SH_CHUNKS_MULTI_REMOVE,
     };
     struct sh_caller caller = sh_client_caller(multi->store);
-    batch->request = (struct sh_request){
-        .done = on_answer, .arg = batch, .deadline_ns = multi->deadline_ns};
+    batch->request =
+        (struct sh_request){.done = on_answer, .arg = batch, .deadline_ns = multi->deadline_ns};
     atomic_fetch_add_explicit(&multi->unanswered, 1, memory_order_relaxed);
     struct sh_out out;
     enum shoal_err err = sh_call_begin(&caller, multi->placed[batch->first].nid, types[multi->kind],
