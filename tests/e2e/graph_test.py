@@ -22,9 +22,13 @@ def expected_levels(sense, root):
 
 
 def traverse(edges, root, undirected):
-    """A slow, obvious breadth-first search: (counts by level, edges leaving reached vertices)."""
+    """A slow, obvious breadth-first search: (counts by level, edges leaving reached vertices). An
+    edge from a vertex to itself counts only where the direction does, as in the published results
+    for WordNet."""
     out = collections.defaultdict(set)
     for source, target in edges:
+        if undirected and source == target:
+            continue
         out[source].add(target)
         if undirected:
             out[target].add(source)
