@@ -97,7 +97,7 @@ static int load_report(struct sh_cmd *cmd, const struct sh_graph_load_report *re
         sh_json_set_u64(root, "vertices", report->vertices);
         sh_json_set_u64(root, "edges", report->edges);
         sh_json_set_u64(root, "lines", report->lines);
-        sh_json_set_u64(root, "duplicates", report->duplicates);
+        sh_json_set_u64(root, "parallel", report->parallel);
         sh_json_set_u64(root, "records", report->records);
         sh_json_set_u64(root, "relations", report->types);
         sh_json_set_u64(root, "chunk_bytes", report->chunk_bytes);
@@ -109,9 +109,9 @@ static int load_report(struct sh_cmd *cmd, const struct sh_graph_load_report *re
     fprintf(cmd->out,
             "Loaded %" PRIu64 " vertices and %" PRIu64 " edges in %.3f s (%.2f million edges/s)\n",
             report->vertices, report->edges, report->seconds, rate / 1e6);
-    if (report->duplicates)
-        fprintf(cmd->out, "  %" PRIu64 " of %" PRIu64 " edges were repetitions and count once\n",
-                report->duplicates, report->lines);
+    if (report->parallel)
+        fprintf(cmd->out, "  %" PRIu64 " edges repeat another's source, target and relation\n",
+                report->parallel);
     if (report->records)
         fprintf(cmd->out, "  %" PRIu64 " vertex records\n", report->records);
     if (report->types)

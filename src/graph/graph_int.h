@@ -33,7 +33,7 @@ struct sh_graph_ask {
     uint32_t rank; /* whom it goes to */
     enum shoal_err err;
     uint64_t unknown_since_ns; /* when it could first not be sent to an unknown peer; 0: never */
-    uint8_t *answer; /* a copy */
+    uint8_t *answer;           /* a copy */
     size_t answer_size;
     uint32_t count;
     uint64_t ids[SH_GRAPH_BATCH_IDS];
@@ -43,9 +43,7 @@ struct sh_graph_ask {
 enum sh_load_phase {
     SH_LOAD_STAGING, /* waits for batches and then for the goal SEAL */
     SH_LOAD_SORT_OUT,
-    SH_LOAD_UNIQUE_OUT,
     SH_LOAD_SORT_IN,
-    SH_LOAD_UNIQUE_IN,
     SH_LOAD_SORT_RECORDS,
     SH_LOAD_CREATE,
     SH_LOAD_SEALED, /* waits for the goal LINK; answers RESOLVE from here on */
@@ -78,7 +76,7 @@ struct sh_load {
     uint8_t *text;
     size_t text_size, text_room;
     struct sh_sorter sorter;
-    size_t at, kept;                 /* cursors of the phase */
+    size_t at;                       /* cursor of the phase */
     size_t out_at, in_at, record_at; /* cursors of CREATE and FILL */
     struct sh_entries uses;          /* (neighbour's name, place of the entry) of one side */
     struct sh_graph_ask **filling;   /* a batch for each peer, NULL when empty */
@@ -184,7 +182,6 @@ uint64_t sh_load_due_ns(const struct sh_graph *graph);
 
 /* The phases: each does a bounded piece and returns true when it is complete. */
 bool sh_seal_sort(struct sh_graph *graph, struct sh_load *load, struct sh_entries *entries);
-bool sh_seal_unique(struct sh_load *load, struct sh_entries *entries, uint64_t *dropped_out);
 bool sh_seal_create(struct sh_graph *graph, struct sh_load *load);
 bool sh_link_uses(struct sh_graph *graph, struct sh_load *load, const struct sh_entries *entries);
 bool sh_link_resolve(struct sh_graph *graph, struct sh_load *load, struct sh_entries *entries);

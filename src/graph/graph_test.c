@@ -231,9 +231,9 @@ static void small_graph(void **state)
                                "1\tfirst\tvertex\n9\talone\n", true, false, &report, &problem),
                      SHOAL_OK);
     assert_int_equal(report.vertices, 5);
-    assert_int_equal(report.edges, 5);
+    assert_int_equal(report.edges, 6);
     assert_int_equal(report.lines, 6);
-    assert_int_equal(report.duplicates, 1);
+    assert_int_equal(report.parallel, 1);
     assert_int_equal(report.records, 2);
     assert_int_equal(report.types, 3);
     uint8_t bytes[256];
@@ -241,11 +241,12 @@ static void small_graph(void **state)
     size_t size = fetch(world, 1, bytes, sizeof bytes);
     assert_int_equal(sh_vertex_decode(sh_bytes_make(bytes, size), &vertex), SHOAL_OK);
     assert_int_equal(vertex.name, 1);
-    assert_int_equal(vertex.out_count, 2);
+    assert_int_equal(vertex.out_count, 3);
     assert_int_equal(vertex.in_count, 1);
     assert_int_equal(sh_vertex_out(&vertex, 0).v, sh_vertex_out(&vertex, 1).v);
     assert_int_equal(sh_vertex_type(&vertex, 0), 0);
-    assert_int_equal(sh_vertex_type(&vertex, 1), 1);
+    assert_int_equal(sh_vertex_type(&vertex, 1), 0);
+    assert_int_equal(sh_vertex_type(&vertex, 2), 1);
     assert_int_equal(vertex.record.size, 12);
     assert_memory_equal(vertex.record.at, "first\tvertex", 12);
     struct sh_types *types;
@@ -259,7 +260,7 @@ static void small_graph(void **state)
                      SHOAL_OK);
     assert_true(status.loaded && status.typed && !status.loading);
     assert_int_equal(status.vertices, 5);
-    assert_int_equal(status.payload_bytes, 5 * 8 + 5 * 10 + 12 + 5);
+    assert_int_equal(status.payload_bytes, 5 * 8 + 6 * 10 + 12 + 5);
     assert_int_equal(status.chunk_bytes, report.chunk_bytes);
     assert_int_equal(each[0].vertices + each[1].vertices + each[2].vertices, 5);
     assert_int_equal(chunks(world), 5);
@@ -450,7 +451,7 @@ static void check_bfs(struct world *world, const struct model *model, uint32_t r
     sh_graph_bfs_result_free(&result);
 }
 
-/* A random graph with a few hubs, a long tail, duplicates, self loops and relations. */
+/* A random graph with a few hubs, a long tail, parallel edges, self loops and relations. */
 static void random_graph(unsigned peer_count, uint64_t seed)
 {
     static struct model model;
@@ -491,7 +492,7 @@ static void random_graph(unsigned peer_count, uint64_t seed)
     struct sh_graph_load_report report;
     struct sh_graph_problem problem;
     assert_int_equal(load_text(world, text, NULL, seed & 1, false, &report, &problem), SHOAL_OK);
-    assert_int_equal(report.edges + report.duplicates, model.edge_count);
+    assert_int_equal(report.edges, model.edge_count);
     const uint32_t roots[] = {0, 1, 700, MODEL_VERTICES - tail, MODEL_VERTICES - 1};
     for (size_t i = 0; i < sizeof roots / sizeof roots[0]; i++) {
         if (!model.exists[roots[i]])
@@ -596,9 +597,12 @@ static void check_published(struct world *world, const char *edges, const char *
     if (err)
         print_message("%s: %s\n", shoal_err_name(err), problem.detail);
     assert_int_equal(err, SHOAL_OK);
-    print_message("%u peers: %llu vertices and %llu edges in %.3f s (%.3f s reading)\n",
+    assert_int_equal(report.lines, report.edges);
+    assert_int_equal(report.parallel, 13040);
+    print_message("%u peers: %llu vertices and %llu edges in %.3f s (%.3f s reading), %llu bytes\n",
                   world->peer_count, (unsigned long long)report.vertices,
-                  (unsigned long long)report.edges, report.seconds, report.seconds_reading);
+                  (unsigned long long)report.edges, report.seconds, report.seconds_reading,
+                  (unsigned long long)report.chunk_bytes);
     static char line[16384];
     unsigned lines = 0;
     FILE *file = fopen(expected, "r");
@@ -606,6 +610,8 @@ static void check_published(struct world *world, const char *edges, const char *
     while (fgets(line, sizeof line, file)) {
         if (strncmp(line, "vertices ", 9) == 0)
             assert_int_equal(report.vertices, number_after(line, "vertices "));
+        if (strncmp(line, "raw_edge_lines ", 15) == 0)
+            assert_int_equal(report.edges, number_after(line, "raw_edge_lines "));
         if (strncmp(line, "bfs ", 4) == 0) {
             check_line(world, line);
             lines++;
@@ -629,9 +635,16 @@ static void wordnet(void **state)
     (void)snprintf(edges, sizeof edges, "%sdata/wordnet/wordnet.e.tsv.zst", folder);
     (void)snprintf(vertices, sizeof vertices, "%sdata/wordnet/wordnet.v.tsv.zst", folder);
     (void)snprintf(expected, sizeof expected, "%sdata/wordnet/expected.txt", folder);
-    struct world *world = world_open(PEERS_MAX, STORE_BYTES, 0);
-    check_published(world, edges, vertices, true, expected);
-    world_close(world);
+    for (unsigned peers = 1; peers <= PEERS_MAX; peers += 2) {
+        struct world *world = world_open(peers, STORE_BYTES, 0);
+        check_published(world, edges, vertices, true, expected);
+        struct sh_graph_status status;
+        assert_int_equal(
+            sh_graph_status_get(&world->caller, world->peers, peers, NULL, &status, NULL),
+            SHOAL_OK);
+        assert_int_equal(status.edges, 377592);
+        world_close(world);
+    }
 }
 
 /* --- Several traversals at once ----------------------------------------------------------------

@@ -255,7 +255,7 @@ static enum shoal_err read_advance(struct loader *loader, bool *reached_out, uin
                                    uint64_t *total_out)
 {
     struct sh_graph_load_report *report = &loader->report;
-    report->vertices = report->edges = report->duplicates = 0;
+    report->vertices = report->edges = report->parallel = 0;
     report->records = report->chunk_bytes = 0;
     *reached_out = true;
     *done_out = *total_out = 0;
@@ -266,7 +266,7 @@ static enum shoal_err read_advance(struct loader *loader, bool *reached_out, uin
         *total_out += sh_get32(&r);
         report->vertices += sh_get64(&r);
         report->edges += sh_get64(&r);
-        report->duplicates += sh_get64(&r);
+        report->parallel += sh_get64(&r);
         report->records += sh_get64(&r);
         report->chunk_bytes += sh_get64(&r);
         if (!sh_reader_done(&r))
@@ -312,6 +312,12 @@ static enum shoal_err run(struct loader *loader)
         err = advance(loader, SH_GRAPH_GOAL_SEAL, "sort");
     if (!err)
         err = advance(loader, SH_GRAPH_GOAL_LINK, "link");
+    if (!err && loader->report.edges != loader->report.lines) {
+        sh_graph_explain(loader->problem_out, "the peers hold %llu edges of %llu",
+                         (unsigned long long)loader->report.edges,
+                         (unsigned long long)loader->report.lines);
+        err = SHOAL_EPROTO;
+    }
     uint8_t payload[8];
     sh_store64(payload, loader->id);
     struct sh_bytes id = sh_bytes_make(payload, sizeof payload);

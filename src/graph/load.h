@@ -34,9 +34,9 @@ struct sh_graph_load_options {
 
 struct sh_graph_load_report {
     uint64_t vertices;
-    uint64_t edges;         /* distinct (source, target, relation) */
-    uint64_t lines;         /* edges read */
-    uint64_t duplicates;    /* of them, dropped */
+    uint64_t edges;         /* stored: one for each line of the edge list */
+    uint64_t lines;         /* of the edge list, without those that hold no edge */
+    uint64_t parallel;      /* edges that repeat another's (source, target, relation) */
     uint64_t records;       /* vertex records */
     uint64_t types;         /* distinct relations */
     uint64_t chunk_bytes;   /* sum of the chunks' sizes */

@@ -40,8 +40,8 @@ struct sh_part {
     size_t types_size;
     size_t types_room;
     uint32_t types_count;
-    uint64_t edges;
-    uint64_t duplicates;
+    uint64_t edges;    /* that leave its vertices */
+    uint64_t parallel; /* of them, those that repeat another's target and relation */
     uint64_t records;
     uint64_t record_bytes;
     uint64_t chunk_bytes;

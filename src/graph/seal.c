@@ -20,29 +20,6 @@ bool sh_seal_sort(struct sh_graph *graph, struct sh_load *load, struct sh_entrie
     return sh_sorter_run(&load->sorter, SH_GRAPH_WORK);
 }
 
-bool sh_seal_unique(struct sh_load *load, struct sh_entries *entries, uint64_t *dropped_out)
-{
-    struct sh_entry *at = entries->at;
-    if (load->at == 0)
-        load->kept = 0;
-    size_t end = load->at + SH_GRAPH_WORK;
-    if (end > entries->count)
-        end = entries->count;
-    for (; load->at < end; load->at++) {
-        const struct sh_entry *entry = &at[load->at];
-        const struct sh_entry *last = load->kept ? &at[load->kept - 1] : NULL;
-        if (last && last->own == entry->own && last->other == entry->other &&
-            last->extra == entry->extra)
-            continue;
-        at[load->kept++] = *entry;
-    }
-    if (load->at < entries->count)
-        return false;
-    *dropped_out = entries->count - load->kept;
-    entries->count = load->kept;
-    return true;
-}
-
 /* How many entries from `at` on are for the vertex. */
 static size_t count_own(const struct sh_entries *entries, size_t at, uint64_t name)
 {
@@ -50,6 +27,17 @@ static size_t count_own(const struct sh_entries *entries, size_t at, uint64_t na
     while (end < entries->count && entries->at[end].own == name)
         end++;
     return end - at;
+}
+
+/* How many of the count sorted entries from `at` on are like the one before. */
+static size_t count_parallel(const struct sh_entries *entries, size_t at, size_t count)
+{
+    size_t parallel = 0;
+    for (size_t i = at + 1; i < at + count; i++) {
+        const struct sh_entry *entry = &entries->at[i];
+        parallel += entry->other == entry[-1].other && entry->extra == entry[-1].extra;
+    }
+    return parallel;
 }
 
 static void least_name(const struct sh_entries *entries, size_t at, uint64_t *name, bool *found)
@@ -94,6 +82,7 @@ static bool next_vertex(struct sh_graph *graph, struct sh_load *load, struct new
                      (unsigned long long)name, out, in);
         return false;
     }
+    load->part->parallel += count_parallel(&load->out, load->out_at, out);
     load->out_at += out;
     load->in_at += in;
     load->record_at += records;

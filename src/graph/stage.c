@@ -322,7 +322,7 @@ static void answer_advance(struct sh_graph *graph, struct sh_load *load, bool re
     sh_put32(&out.w, (uint32_t)(sealing ? SH_LOAD_SEALED : SH_LOAD_LINKED - SH_LOAD_SEALED));
     sh_put64(&out.w, load->part->count);
     sh_put64(&out.w, load->part->edges);
-    sh_put64(&out.w, load->part->duplicates);
+    sh_put64(&out.w, load->part->parallel);
     sh_put64(&out.w, load->part->records);
     sh_put64(&out.w, load->part->chunk_bytes);
     sh_msg_end(graph->config.msg, &out);
@@ -351,7 +351,6 @@ void sh_graph_on_advance(struct sh_graph *graph, const struct sh_graph_item *ite
 /* One bounded piece of the current phase; true: the phase is complete. */
 static bool phase_work(struct sh_graph *graph, struct sh_load *load)
 {
-    uint64_t dropped = 0;
     switch (load->phase) {
     case SH_LOAD_SORT_OUT:
     case SH_LOAD_RESORT_OUT:
@@ -361,10 +360,6 @@ static bool phase_work(struct sh_graph *graph, struct sh_load *load)
         return sh_seal_sort(graph, load, &load->in);
     case SH_LOAD_SORT_RECORDS:
         return sh_seal_sort(graph, load, &load->records);
-    case SH_LOAD_UNIQUE_OUT:
-        return sh_seal_unique(load, &load->out, &load->part->duplicates);
-    case SH_LOAD_UNIQUE_IN:
-        return sh_seal_unique(load, &load->in, &dropped);
     case SH_LOAD_CREATE:
         return sh_seal_create(graph, load);
     case SH_LOAD_USES_OUT:

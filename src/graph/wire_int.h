@@ -16,7 +16,7 @@ enum sh_graph_op {
     SH_GRAPH_RECORDS, /* u64 load, then each: u64 name, u32 bytes, text */
     SH_GRAPH_TYPES,   /* u64 load, then texts: relations in order of their numbers */
     /* u64 load, u8 goal; answer, when it is reached or after a while: u8 reached, u32 steps done,
-     * u32 steps in all, u64 vertices, edges, duplicates, records, chunk bytes */
+     * u32 steps in all, u64 vertices, edges, parallel edges, records, chunk bytes */
     SH_GRAPH_ADVANCE,
     SH_GRAPH_END,       /* u64 load: the graph is live */
     SH_GRAPH_ABORT,     /* u64 load; answer when nothing of it is left */
