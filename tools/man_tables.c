@@ -1,6 +1,7 @@
-/* Makes a manual page from its template: a line @OPTIONS@ becomes a list of every option and a line
- * @ERRORS@ one of every error, from the tables that the programs are built from, and @VERSION@
- * within a line the version. Runs during the build.
+/* Makes a manual page from its template: a line @OPTIONS@ becomes a list of every option, @ERRORS@
+ * one of every error, @COMMANDS@ one of every command and @FLAGS@ one of the commands' flags, from
+ * the tables that the programs are built from, and @VERSION@ within a line the version. Runs during
+ * the build.
  *
  *     man_tables TEMPLATE PAGE */
 #include <stdbool.h>
@@ -81,6 +82,64 @@ static void print_errors(FILE *page)
 #undef X
 }
 
+static void print_command(FILE *page, const char *name, const char *arguments, const char *summary,
+                          const char *more, const char *examples)
+{
+    fputs(".TP\n.B ", page);
+    print_text(page, name);
+    if (*arguments) {
+        fputs(" \\fI", page);
+        print_text(page, arguments);
+        fputs("\\fR", page);
+    }
+    fputc('\n', page);
+    print_text(page, summary);
+    fputs(".\n", page);
+    if (*more) {
+        print_text(page, more);
+        fputc('\n', page);
+    }
+    fputs(".RS\n.PP\n.nf\n", page);
+    while (*examples) {
+        char line[LINE_BYTES_MAX];
+        size_t size = strcspn(examples, "\n");
+        snprintf(line, sizeof line, "%.*s", (int)size, examples);
+        print_text(page, line);
+        fputc('\n', page);
+        examples += size + (examples[size] == '\n');
+    }
+    fputs(".fi\n.RE\n", page);
+}
+
+static void print_commands(FILE *page)
+{
+#define COMMAND(ident, name, arguments, min, max, flags, summary, more, examples)                  \
+    print_command(page, name, arguments, summary, more, examples);
+#include "cmd/commands.def"
+#undef COMMAND
+}
+
+static void print_flag(FILE *page, const char *name, const char *value, const char *meaning)
+{
+    fputs(".TP\n.B \\-\\-", page);
+    print_text(page, name);
+    if (*value) {
+        fputs(" \\fI", page);
+        print_text(page, value);
+        fputs("\\fR", page);
+    }
+    fputc('\n', page);
+    print_text(page, meaning);
+    fputs(".\n", page);
+}
+
+static void print_flags(FILE *page)
+{
+#define FLAG(ident, name, kind, value, meaning) print_flag(page, name, value, meaning);
+#include "cmd/flags.def"
+#undef FLAG
+}
+
 static void print_line(FILE *page, const char *line)
 {
     const char mark[] = "@VERSION@";
@@ -88,6 +147,14 @@ static void print_line(FILE *page, const char *line)
 
     if (strcmp(line, "@OPTIONS@\n") == 0) {
         print_options(page);
+        return;
+    }
+    if (strcmp(line, "@COMMANDS@\n") == 0) {
+        print_commands(page);
+        return;
+    }
+    if (strcmp(line, "@FLAGS@\n") == 0) {
+        print_flags(page);
         return;
     }
     if (strcmp(line, "@ERRORS@\n") == 0) {
