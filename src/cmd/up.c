@@ -179,6 +179,7 @@ static enum shoal_err start_node(struct up *up, bool superpeer, size_t number)
     free(argv);
     if (err != SHOAL_OK) {
         snprintf(up->detail, sizeof up->detail, "%s: %s", node->name, why);
+        unlink(log);
         return err;
     }
     up->state.count++;
