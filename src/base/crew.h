@@ -19,8 +19,10 @@
  * Lending: an application thread that waits for something a crew thread will bring about runs that
  * thread's steps itself while nobody else does (sh_crew_wait), so that a program with one thread
  * pays for no hand-over. Only one thread at a time runs a crew thread's steps: the one that holds
- * its baton. While lenders come and go, the crew's own thread stands by; it takes over when none
- * has been there for 2 to 4 ms, or when it is woken. docs/crews.md has the costs.
+ * its baton. While lenders come and go, the crew's own thread stands by and looks by a timer. It
+ * takes over at the first look that finds work announced and nobody to run it, or that finds that
+ * no lender has come since the look before: 2 ms after the last one left at the latest in the first
+ * case, 4 ms in the second (0.5 and 1 ms while the crew is busy). docs/crews.md has the costs.
  */
 #ifndef SH_BASE_CREW_H
 #define SH_BASE_CREW_H
@@ -84,9 +86,9 @@ struct sh_crew_config {
     uint64_t (*now_ns)(void *arg); /* the clock of due_ns and of deadlines */
     void *now_arg;
     /* NULL, or: true while something that nobody may be waiting for is under way (asynchronous
-     * calls): then a lender that leaves, and sh_crew_wake, wake the crew's own thread even while
-     * it stands by. Any thread; no more than a few loads. Without it a wake by an application
-     * thread that then does not wait may be seen as late as 4 ms after the last lender left. */
+     * calls): then the crew's own thread, while it stands by, looks every 0.5 ms instead of every
+     * 2 ms. Asked when such a time begins, so the first look may still be 2 ms away. Called by the
+     * crew's own thread without the baton; no more than a few loads. */
     bool (*busy)(void *arg);
     void *busy_arg;
 };
@@ -109,7 +111,8 @@ void sh_crew_stop(struct sh_crew *crew);
 
 /* Says that there may be work for a thread's steps. Call it after the work is written. Cheap (one
  * read-modify-write) unless the thread sleeps; a thread in a park of up to 200 us is left to wake
- * by itself. Any thread, also from within steps. Not concurrently with sh_crew_destroy. */
+ * by itself, and so is one that stands by for lenders (2 ms at most), unless it is a step that
+ * calls. Any thread, also from within steps. Not concurrently with sh_crew_destroy. */
 void sh_crew_wake(struct sh_crew *crew, unsigned thread);
 
 /* What an application thread waits for. Zero-initialize, also to use it again after it was done.

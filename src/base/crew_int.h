@@ -24,10 +24,12 @@
  * from a value without NOTED. Take one setting of NOTED. If the sleeper cleared it before it slept,
  * it acquired the work and ran a round after that. If not, the swap failed had it come later;
  * so it came earlier, and the publisher reads the ASLEEP bit and kicks. The same argument covers
- * the baton: a lender that leaves reads from its own release of the baton whether NOTED was set or
- * a waiter queued while it held the baton, and a waiter that queued later finds the baton free.
- * One word makes sequential consistency over two unnecessary, whatever order the caller's own
- * stores have. */
+ * the baton: a lender that leaves reads from its own release of the baton whether a waiter queued
+ * or the own thread fell asleep while it held the baton, and a waiter that queued later finds the
+ * baton free. STANDBY needs no kick: the own thread gets up by its timer, and takes the baton
+ * rather than stand by again while it is free, NOTED is set and nobody queues for it. One word
+ * makes sequential consistency over two unnecessary, whatever order the caller's own stores have.
+ */
 #ifndef SH_BASE_CREW_INT_H
 #define SH_BASE_CREW_INT_H
 

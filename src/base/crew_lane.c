@@ -11,12 +11,13 @@
  * A park of 10 to 30 us is well below. */
 #define UNKICKED_NS_MAX UINT64_C(200000)
 
-/* How long lenders may stay away before the own thread takes over. The price of a smaller value is
- * that the own thread looks this often while lenders are busy: at 2 ms, 500 times a second 5 us. */
+/* How often the own thread looks while it stands by: a post that no lender meets waits for one
+ * look, an answer to it that arrives after the last lender left for two. The price of a smaller
+ * value is that the own thread looks this often while lenders are busy: at 2 ms, 500 times a second
+ * 5 us. */
 #define STANDBY_NS UINT64_C(2000000)
 
-/* The same while something is under way that perhaps nobody waits for: the most that an
- * asynchronous call is late because its thread went away after waiting for another. */
+/* The same while something is under way that perhaps nobody waits for. */
 #define STANDBY_BUSY_NS UINT64_C(500000)
 
 /* The shortest silence before sleep, as a part of the policy's silence: 1/1024. */
@@ -125,7 +126,7 @@ void sh_lane_wake(struct sh_crew_lane *lane)
         }
     } else if (sh_lane_running != NULL) {
         /* Standing by. An application thread will most likely wait and run the steps itself, and
-         * if it does not, the own thread looks soon; a step of another crew can't wait. */
+         * if it does not, the own thread looks soon. A step of another crew never will. */
         sh_lane_kick_own(lane);
     }
 }
