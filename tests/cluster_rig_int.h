@@ -1,0 +1,387 @@
+/* A cluster in a simulated world for cluster_test.c: hosts that boot, are asked, and end. */
+#ifndef TESTS_CLUSTER_RIG_INT_H
+#define TESTS_CLUSTER_RIG_INT_H
+
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cluster/member.h"
+#include "cluster/superpeer.h"
+#include "sim/world.h"
+
+#define MS UINT64_C(1000000)
+#define S UINT64_C(1000000000)
+#define HEARTBEAT (100 * MS)
+#define FAILURE (1 * S)
+#define NODES_MAX 12
+
+static uint64_t seed;
+
+enum kind { SUPERPEER, PEER, CLIENT };
+
+struct cluster;
+
+struct host {
+    struct cluster *cluster;
+    unsigned node;
+    enum kind kind;
+    uint16_t index; /* superpeer: its place */
+    bool has_disk;
+    const char *secret;
+    enum shoal_err boot_err;
+    struct sh_msg *msg;
+    struct sh_superpeer *superpeer;
+    struct sh_directory *directory;
+    struct sh_member *member;
+    unsigned joins, failures;
+    enum shoal_err failure; /* what the last on_failed said */
+    bool has_left;
+    enum shoal_err left;
+};
+
+struct cluster {
+    struct sh_world *world;
+    struct host hosts[NODES_MAX];
+    unsigned count;
+    char addresses[4][SH_MSG_ADDRESS_MAX];
+    const char *superpeers[4];
+    uint16_t superpeer_count;
+};
+
+static void on_event(void *arg, const struct sh_msg_event *event)
+{
+    struct host *host = arg;
+    if (host->superpeer)
+        sh_superpeer_link_event(host->superpeer, event);
+    if (host->member)
+        sh_member_link_event(host->member, event);
+}
+
+static void wake_nobody(void *arg)
+{
+    (void)arg;
+}
+
+static void on_joined(void *arg, shoal_nid nid)
+{
+    struct host *host = arg;
+    assert_true(nid.v >= SH_PEER_NID_MIN);
+    host->joins++;
+}
+
+static void on_failed(void *arg, enum shoal_err err)
+{
+    struct host *host = arg;
+    host->failures++;
+    host->failure = err;
+}
+
+static void boot_superpeer(struct host *host, const struct sh_env *env)
+{
+    struct sh_superpeer_config config = {.msg = host->msg,
+                                         .env = *env,
+                                         .cluster = "test",
+                                         .addresses = host->cluster->superpeers,
+                                         .count = host->cluster->superpeer_count,
+                                         .index = host->index,
+                                         .instance = sh_random64(&env->random) | 1,
+                                         .heartbeat_ns = HEARTBEAT,
+                                         .failure_ns = FAILURE};
+    if (!host->has_disk)
+        config.env.disk = NULL;
+    host->boot_err = sh_superpeer_create(&config, &host->superpeer);
+    if (!host->boot_err)
+        sh_world_step_add(host->cluster->world, host->node, sh_superpeer_step(host->superpeer));
+}
+
+static void boot_member(struct host *host, const struct sh_env *env, const char *address)
+{
+    struct sh_member_config config = {.msg = host->msg,
+                                      .directory = host->directory,
+                                      .env = *env,
+                                      .superpeers = host->cluster->superpeers,
+                                      .superpeer_count = host->cluster->superpeer_count,
+                                      .address = address,
+                                      .instance = sh_random64(&env->random) | 1,
+                                      .heartbeat_ns = HEARTBEAT,
+                                      .failure_ns = FAILURE,
+                                      .on_joined = on_joined,
+                                      .on_failed = on_failed,
+                                      .arg = host};
+    assert_int_equal(sh_member_create(&config, &host->member), SHOAL_OK);
+    sh_world_step_add(host->cluster->world, host->node, sh_member_step(host->member));
+}
+
+static void boot(void *arg, struct sh_world *world, unsigned node)
+{
+    struct host *host = arg;
+    host->node = node;
+    const struct sh_env *env = sh_world_env(world, node);
+    struct sh_msg_config config = {
+        .nid = {(uint16_t)(host->kind == SUPERPEER ? host->index + 1 : 0)},
+        .cluster = "test",
+        .secret = sh_bytes_text(host->secret ? host->secret : "0123456789abcdef"),
+        .connections_max = 64,
+        .requests_max = 256,
+        .ring_bytes = 65536,
+        .payload_bytes_max = 1 << 20,
+        .request_timeout_ns = 2 * S,
+        .connect_timeout_ns = S / 2,
+        .env = *env,
+        .on_event = on_event,
+        .wake_transport = wake_nobody,
+        .wake_handlers = wake_nobody,
+        .arg = host};
+    assert_int_equal(sh_msg_create(&config, &host->msg), SHOAL_OK);
+    char address[SH_MSG_ADDRESS_MAX];
+    char bound[SH_MSG_ADDRESS_MAX];
+    (void)snprintf(address, sizeof address, "node%u:1", node);
+    if (host->kind != CLIENT)
+        assert_int_equal(sh_msg_listen(host->msg, address, bound), SHOAL_OK);
+    sh_world_step_add(world, node, sh_msg_transport_step(host->msg));
+    sh_world_step_add(world, node, sh_msg_handler_step(host->msg));
+    if (host->kind == SUPERPEER) {
+        boot_superpeer(host, env);
+        return;
+    }
+    struct sh_directory_config known = {.msg = host->msg,
+                                        .clock = env->clock,
+                                        .cache_ranges_max = 2,
+                                        .is_client = host->kind == CLIENT};
+    assert_int_equal(sh_directory_create(&known, &host->directory), SHOAL_OK);
+    if (host->kind == PEER)
+        boot_member(host, env, bound);
+}
+
+static void host_drop(void *arg, struct sh_world *world, unsigned node)
+{
+    (void)world;
+    (void)node;
+    struct host *host = arg;
+    sh_member_destroy(host->member);
+    sh_superpeer_destroy(host->superpeer);
+    sh_directory_destroy(host->directory);
+    host->member = NULL; /* before msg goes, which tells on_event of each connection's end */
+    host->superpeer = NULL;
+    host->directory = NULL;
+    sh_msg_destroy(host->msg);
+    host->msg = NULL;
+}
+
+static struct host *host_add(struct cluster *cluster, enum kind kind)
+{
+    struct host *host = &cluster->hosts[cluster->count++];
+    assert_true(cluster->count <= NODES_MAX);
+    *host = (struct host){.cluster = cluster, .kind = kind, .has_disk = true};
+    return host;
+}
+
+static struct host *host_start(struct host *host)
+{
+    struct sh_world_node node = {.boot = boot, .crash = host_drop, .arg = host};
+    (void)sh_world_node_add(host->cluster->world, &node);
+    return host;
+}
+
+static void cluster_open(struct cluster *cluster, uint16_t superpeers, bool has_disk)
+{
+    memset(cluster, 0, sizeof *cluster);
+    struct sh_world_config config = {.seed = seed,
+                                     .wire = {.delay_ns_min = MS / 20,
+                                              .delay_ns_max = MS / 2,
+                                              .piece_ppm = 100000,
+                                              .lost_ns_max = 5 * MS,
+                                              .give_up_ns_max = FAILURE / 10,
+                                              .window_bytes_min = 4096,
+                                              .window_bytes_max = 65536},
+                                     .disk = {.delay_ns_min = MS / 10,
+                                              .delay_ns_max = 5 * MS,
+                                              .again_ppm = 100000,
+                                              .survive_ppm = 300000,
+                                              .torn_ppm = 300000},
+                                     .skip_ppm = 50000};
+    cluster->world = sh_world_create(&config);
+    cluster->superpeer_count = superpeers;
+    for (uint16_t i = 0; i < superpeers; i++) {
+        (void)snprintf(cluster->addresses[i], sizeof cluster->addresses[i], "node%u:1", i);
+        cluster->superpeers[i] = cluster->addresses[i];
+    }
+    for (uint16_t i = 0; i < superpeers; i++) {
+        struct host *host = host_add(cluster, SUPERPEER);
+        host->index = i;
+        host->has_disk = has_disk;
+        host_start(host);
+        assert_int_equal(host->boot_err, SHOAL_OK);
+    }
+}
+
+static void cluster_close(struct cluster *cluster)
+{
+    for (unsigned i = 0; i < cluster->count; i++) {
+        if (cluster->hosts[i].msg)
+            host_drop(&cluster->hosts[i], cluster->world, i);
+    }
+    sh_world_destroy(cluster->world);
+}
+
+static bool run_until(struct cluster *cluster, bool (*predicate)(void *arg), void *arg,
+                      uint64_t within_ns)
+{
+    return sh_world_run_until(cluster->world, predicate, arg,
+                              sh_world_now(cluster->world) + within_ns);
+}
+
+static void run_for(struct cluster *cluster, uint64_t ns)
+{
+    (void)run_until(cluster, NULL, NULL, ns);
+}
+
+static shoal_nid nid_of(const struct host *host)
+{
+    return sh_msg_nid(host->msg);
+}
+
+/* The state of a node in a host's view, or -1. */
+static int state_in(struct host *host, shoal_nid nid)
+{
+    if (host->superpeer) {
+        const struct sh_node *found = sh_view_find(sh_superpeer_view(host->superpeer), nid);
+        return found ? (int)found->state : -1;
+    }
+    struct sh_node node;
+    return sh_directory_node(host->directory, nid, &node) ? -1 : (int)node.state;
+}
+
+/* Whether everybody who is up and in the cluster sees a node in a state. */
+struct seen {
+    struct cluster *cluster;
+    shoal_nid nid;
+    int state;
+};
+
+static bool is_seen(void *arg)
+{
+    struct seen *seen = arg;
+    for (unsigned i = 0; i < seen->cluster->count; i++) {
+        struct host *host = &seen->cluster->hosts[i];
+        if (!sh_world_is_up(seen->cluster->world, i) || host->kind == CLIENT || host->has_left ||
+            (host->member && host->failure))
+            continue;
+        if (state_in(host, seen->nid) != seen->state)
+            return false;
+    }
+    return true;
+}
+
+static void assert_seen(struct cluster *cluster, shoal_nid nid, int state, uint64_t within_ns)
+{
+    struct seen seen = {cluster, nid, state};
+    if (!run_until(cluster, is_seen, &seen, within_ns))
+        fail_msg("seed %" PRIu64 ": node %u is not seen in state %d by all", seed, nid.v, state);
+}
+
+/* Whether all members have joined and see all of them as up. */
+static bool all_joined(void *arg)
+{
+    struct cluster *cluster = arg;
+    for (unsigned i = 0; i < cluster->count; i++) {
+        struct host *host = &cluster->hosts[i];
+        if (!sh_world_is_up(cluster->world, i) || host->kind != PEER || host->has_left)
+            continue;
+        if (!sh_member_joined(host->member))
+            return false;
+        struct seen seen = {cluster, nid_of(host), SH_NODE_UP};
+        if (!is_seen(&seen))
+            return false;
+    }
+    return true;
+}
+
+static void assert_joined(struct cluster *cluster, uint64_t within_ns)
+{
+    if (!run_until(cluster, all_joined, cluster, within_ns))
+        fail_msg("seed %" PRIu64 ": not all members joined", seed);
+}
+
+struct outcome {
+    bool done;
+    enum shoal_err err;
+    shoal_nid nid;
+    char detail[200];
+};
+
+static bool is_done(void *arg)
+{
+    return ((struct outcome *)arg)->done;
+}
+
+static void on_view_op(struct sh_directory_op *op, enum shoal_err err, const char *detail)
+{
+    struct outcome *outcome = op->arg;
+    outcome->done = true;
+    outcome->err = err;
+    (void)snprintf(outcome->detail, sizeof outcome->detail, "%s", detail);
+}
+
+static void bootstrap(struct host *client, struct outcome *outcome, const char *first,
+                      const char *second)
+{
+    *outcome = (struct outcome){.done = false};
+    struct sh_directory_op op = {.done = on_view_op, .arg = outcome};
+    const char *addresses[] = {first, second};
+    sh_directory_bootstrap(client->directory, addresses, second ? 2 : 1, &op);
+    assert_true(run_until(client->cluster, is_done, outcome, 10 * S));
+}
+
+static struct outcome refresh(struct host *host)
+{
+    struct outcome outcome = {.done = false};
+    struct sh_directory_op op = {.done = on_view_op, .arg = &outcome};
+    sh_directory_refresh(host->directory, &op);
+    assert_true(run_until(host->cluster, is_done, &outcome, 30 * S));
+    return outcome;
+}
+
+static void on_located(struct sh_locate *op, enum shoal_err err, shoal_nid nid)
+{
+    struct outcome *outcome = op->arg;
+    assert_false(outcome->done);
+    *outcome = (struct outcome){.done = true, .err = err, .nid = nid};
+}
+
+static struct outcome locate(struct host *host, shoal_cid cid)
+{
+    struct outcome outcome = {.done = false};
+    struct sh_locate op = {.done = on_located, .arg = &outcome};
+    sh_directory_locate(host->directory, cid, &op);
+    assert_true(run_until(host->cluster, is_done, &outcome, 10 * S));
+    return outcome;
+}
+
+static void on_left(void *arg, enum shoal_err err)
+{
+    struct host *host = arg;
+    host->has_left = true;
+    host->left = err;
+}
+
+static bool has_left(void *arg)
+{
+    return ((struct host *)arg)->has_left;
+}
+
+static void leave(struct host *host)
+{
+    sh_member_leave(host->member, on_left, host);
+    assert_true(run_until(host->cluster, has_left, host, 10 * S));
+}
+
+#endif
