@@ -11,10 +11,14 @@
 struct sh_graph_ask *sh_graph_ask_new(struct sh_graph *graph, sh_msg_type type, uint64_t owner_id,
                                       uint32_t rank)
 {
-    struct sh_graph_ask *ask = malloc(sizeof *ask);
+    size_t room = type == SH_GRAPH_TYPE(SH_GRAPH_OUTCOME)   ? 0
+                  : type == SH_GRAPH_TYPE(SH_GRAPH_RESOLVE) ? 2 * (size_t)SH_GRAPH_BATCH_IDS
+                                                            : SH_GRAPH_BATCH_IDS;
+    struct sh_graph_ask *ask = malloc(sizeof *ask + room * sizeof(uint64_t));
     if (!ask)
         return NULL;
-    memset(ask, 0, offsetof(struct sh_graph_ask, ids));
+    memset(ask, 0, sizeof *ask);
+    ask->places = type == SH_GRAPH_TYPE(SH_GRAPH_RESOLVE) ? ask->ids + SH_GRAPH_BATCH_IDS : NULL;
     ask->graph = graph;
     ask->type = type;
     ask->owner_id = owner_id;
@@ -65,7 +69,7 @@ static bool passes(const struct sh_graph *graph, struct sh_graph_ask *ask, enum 
 enum shoal_err sh_graph_ask_send(struct sh_graph *graph, struct sh_graph_ask *ask, shoal_nid to,
                                  uint64_t level)
 {
-    SH_ASSERT(ask->count > 0 && ask->count <= SH_GRAPH_BATCH_IDS);
+    SH_ASSERT(ask->count <= SH_GRAPH_BATCH_IDS);
     bool visit = ask->type == SH_GRAPH_TYPE(SH_GRAPH_BFS_VISIT);
     size_t ids_bytes = (size_t)ask->count * 8;
     struct sh_out out;
@@ -84,7 +88,8 @@ enum shoal_err sh_graph_ask_send(struct sh_graph *graph, struct sh_graph_ask *as
     sh_put64(&out.w, ask->owner_id);
     if (visit)
         sh_put64(&out.w, level);
-    sh_put_raw(&out.w, sh_bytes_make(ask->ids, ids_bytes));
+    if (ids_bytes > 0)
+        sh_put_raw(&out.w, sh_bytes_make(ask->ids, ids_bytes));
     sh_msg_end(graph->config.msg, &out);
     return SHOAL_OK;
 }

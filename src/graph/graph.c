@@ -31,6 +31,7 @@ static const item_handler handlers[SH_GRAPH_OPS] = {
     [SH_GRAPH_BFS_LEVEL] = sh_graph_on_bfs_level,
     [SH_GRAPH_BFS_VISIT] = sh_graph_on_bfs_visit,
     [SH_GRAPH_BFS_END] = sh_graph_on_bfs_end,
+    [SH_GRAPH_OUTCOME] = sh_graph_on_outcome,
 };
 
 /* Inline handler of every type: copies the message into the inbox. In the transport step. */
@@ -83,10 +84,10 @@ static unsigned take_answers(struct sh_graph *graph)
         count++;
         SH_ASSERT(graph->asks > 0);
         graph->asks--;
-        if (ask->type == SH_GRAPH_TYPE(SH_GRAPH_RESOLVE))
-            sh_load_answered(graph, ask);
-        else
+        if (ask->type == SH_GRAPH_TYPE(SH_GRAPH_BFS_VISIT))
             sh_bfs_answered(graph, ask);
+        else
+            sh_load_answered(graph, ask);
         sh_graph_ask_free(ask);
     }
     return count;

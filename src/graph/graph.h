@@ -8,12 +8,14 @@
  *     BEGIN, EDGES, RECORDS, TYPES  -->  staged edges and records    staged ...
  *     ADVANCE seal                  -->  sort, create chunks         sort, create chunks
  *     ADVANCE link                  -->  RESOLVE names <-----------> chunk IDs; fill chunks
+ *     ADVANCE prepare               -->  nobody drops it alone       ...
  *     END                           -->  the graph is live
  *     BFS_BEGIN, LEVEL, LEVEL, ...  -->  expand <----- VISIT ------> mark
  *
  * Handlers only copy messages into a bounded inbox; one step owns all the state and does a bounded
  * amount of work at a time. A load or traversal that its coordinator abandons is dropped after a
- * time-out. A failed load leaves nothing behind; a failed replacement leaves the old graph.
+ * time-out. A failed load leaves nothing behind; a failed replacement leaves the old graph. If the
+ * coordinator falls silent before its last END came through, the peers agree on the end.
  *
  * It leaves to others: who is a peer, reading chunks from outside, and durability.
  */

@@ -1,6 +1,6 @@
 /* A peer's state, owned by its one step. The pieces: graph.c takes messages in and runs the step;
- * serve.c answers questions; stage.c takes a load in; seal.c and link.c carry it out; expand.c
- * traverses; ask.c asks other peers. */
+ * serve.c answers questions; stage.c takes a load in; seal.c and link.c carry it out; outcome.c
+ * ends it without its coordinator; expand.c traverses; ask.c asks other peers. */
 #ifndef SH_GRAPH_GRAPH_INT_H
 #define SH_GRAPH_GRAPH_INT_H
 
@@ -36,8 +36,8 @@ struct sh_graph_ask {
     uint8_t *answer;           /* a copy */
     size_t answer_size;
     uint32_t count;
-    uint64_t ids[SH_GRAPH_BATCH_IDS];
-    uint64_t places[SH_GRAPH_BATCH_IDS]; /* RESOLVE: where in `uses` each name's uses begin */
+    uint64_t *places; /* RESOLVE: where in `uses` each name's uses begin */
+    uint64_t ids[];   /* RESOLVE, VISIT: room for SH_GRAPH_BATCH_IDS */
 };
 
 enum sh_load_phase {
@@ -56,8 +56,9 @@ enum sh_load_phase {
     SH_LOAD_RESOLVE_IN,
     SH_LOAD_RESORT_IN,
     SH_LOAD_FILL,
-    SH_LOAD_LINKED, /* waits for END */
-    SH_LOAD_FAILED, /* err and text say why; waits for ABORT */
+    SH_LOAD_LINKED,   /* waits for the goal PREPARE */
+    SH_LOAD_PREPARED, /* waits for END; if none comes, asks the other peers: outcome.c */
+    SH_LOAD_FAILED,   /* err and text say why; waits for ABORT */
     SH_LOAD_PHASES
 };
 
@@ -81,6 +82,8 @@ struct sh_load {
     struct sh_entries uses;          /* (neighbour's name, place of the entry) of one side */
     struct sh_graph_ask **filling;   /* a batch for each peer, NULL when empty */
     unsigned asks;                   /* requests in flight */
+    uint64_t asked_ns;               /* PREPARED: when the others were last asked */
+    uint32_t prepared;               /* and how many answered that they are prepared too */
     uint8_t *chunk;                  /* FILL: a chunk being encoded */
     size_t chunk_room;
     bool waiting; /* somebody waits for a goal */
@@ -159,7 +162,8 @@ void sh_graph_on_types_get(struct sh_graph *graph, const struct sh_graph_item *i
 /* Has the part's chunks removed, round by round. */
 void sh_graph_bury(struct sh_graph *graph, struct sh_part *part);
 
-/* --- stage.c, seal.c, link.c ---------------------------------------------------------------- */
+/* --- stage.c; sh_graph_on_resolve and sh_load_answered are link.c's ----------------------------
+ */
 
 void sh_graph_on_begin(struct sh_graph *graph, const struct sh_graph_item *item);
 void sh_graph_on_edges(struct sh_graph *graph, const struct sh_graph_item *item);
@@ -174,11 +178,24 @@ unsigned sh_load_work(struct sh_graph *graph);
 /* Fails the load: frees what was staged, buries its part, keeps the reason. */
 void sh_load_fail(struct sh_graph *graph, enum shoal_err err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Ends a prepared load: its graph takes the place of the live one. */
+void sh_load_go_live(struct sh_graph *graph);
 void sh_load_free(struct sh_load *load);
 uint64_t sh_load_bytes(const struct sh_load *load);
 void sh_load_answered(struct sh_graph *graph, struct sh_graph_ask *ask);
 /* When the load has to be looked at again if nothing comes. */
 uint64_t sh_load_due_ns(const struct sh_graph *graph);
+
+/* --- outcome.c ------------------------------------------------------------------------------ */
+
+void sh_graph_on_outcome(struct sh_graph *graph, const struct sh_graph_item *item);
+/* When a prepared load is to ask the other peers next. */
+uint64_t sh_outcome_due_ns(const struct sh_graph *graph, const struct sh_load *load);
+/* Both may end the load. */
+void sh_outcome_ask(struct sh_graph *graph, struct sh_load *load);
+void sh_outcome_answered(struct sh_graph *graph, const struct sh_graph_ask *ask);
+
+/* --- seal.c, link.c -------------------------------------------------------------------------- */
 
 /* The phases: each does a bounded piece and returns true when it is complete. */
 bool sh_seal_sort(struct sh_graph *graph, struct sh_load *load, struct sh_entries *entries);

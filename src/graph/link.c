@@ -120,6 +120,10 @@ void sh_load_answered(struct sh_graph *graph, struct sh_graph_ask *ask)
         return; /* the load is over */
     SH_ASSERT(load->asks > 0);
     load->asks--;
+    if (ask->type == SH_GRAPH_TYPE(SH_GRAPH_OUTCOME)) {
+        sh_outcome_answered(graph, ask);
+        return;
+    }
     if (!ask->err && ask->answer_size != (size_t)ask->count * 8)
         ask->err = SHOAL_EPROTO;
     if (ask->err) {

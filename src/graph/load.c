@@ -7,6 +7,7 @@
 #include "graph/gather_int.h"
 
 #define WINDOW 4 /* batches in flight to a peer */
+#define END_TRIES 2
 #define PROGRESS_LINES 8192
 
 /* What goes to one peer: a batch being filled, and those in flight. */
@@ -297,6 +298,23 @@ static enum shoal_err advance(struct loader *loader, enum sh_graph_goal goal, co
     return SHOAL_OK;
 }
 
+/* Lets the graph go live. The peers would by themselves, now that all are prepared, so that a lost
+ * answer is worth a second try before everything is taken back. */
+static enum shoal_err send_end(struct loader *loader)
+{
+    uint8_t payload[8];
+    sh_store64(payload, loader->id);
+    enum shoal_err err = SHOAL_OK;
+    for (unsigned left = END_TRIES; left > 0; left--) {
+        err = sh_gather_all(loader->caller, loader->gathers, loader->peers, loader->count,
+                            SH_GRAPH_END, sh_bytes_make(payload, sizeof payload),
+                            SH_GATHER_TIMEOUT_NS, left > 1 ? NULL : loader->problem_out);
+        if (!err)
+            break;
+    }
+    return err;
+}
+
 static enum shoal_err run(struct loader *loader)
 {
     uint64_t started_ns = sh_now(loader->caller->clock);
@@ -318,12 +336,10 @@ static enum shoal_err run(struct loader *loader)
                          (unsigned long long)loader->report.lines);
         err = SHOAL_EPROTO;
     }
-    uint8_t payload[8];
-    sh_store64(payload, loader->id);
-    struct sh_bytes id = sh_bytes_make(payload, sizeof payload);
     if (!err)
-        err = sh_gather_all(loader->caller, loader->gathers, loader->peers, loader->count,
-                            SH_GRAPH_END, id, SH_GATHER_TIMEOUT_NS, loader->problem_out);
+        err = advance(loader, SH_GRAPH_GOAL_PREPARE, "link");
+    if (!err)
+        err = send_end(loader);
     loader->report.seconds = (double)(sh_now(loader->caller->clock) - started_ns) / 1e9;
     return err;
 }

@@ -263,16 +263,10 @@ void sh_graph_on_types(struct sh_graph *graph, const struct sh_graph_item *item)
     staged(graph, item, err);
 }
 
-void sh_graph_on_end(struct sh_graph *graph, const struct sh_graph_item *item)
+void sh_load_go_live(struct sh_graph *graph)
 {
-    struct sh_reader r;
-    struct sh_load *load = find_load(graph, item, &r);
-    if (!load)
-        return;
-    if (load->phase != SH_LOAD_LINKED) {
-        sh_graph_reply_error(graph, item, SHOAL_EPROTO, "the load is not complete");
-        return;
-    }
+    struct sh_load *load = graph->load;
+    SH_ASSERT(load && load->phase == SH_LOAD_PREPARED);
     struct sh_part *old = graph->live;
     graph->live = load->part;
     if (old) {
@@ -284,6 +278,23 @@ void sh_graph_on_end(struct sh_graph *graph, const struct sh_graph_item *item)
     sh_load_free(load);
     SH_INFO("graph", "graph loaded", SH_U64("graph", graph->live->graph_id),
             SH_U64("vertices", graph->live->count), SH_U64("edges", graph->live->edges));
+}
+
+void sh_graph_on_end(struct sh_graph *graph, const struct sh_graph_item *item)
+{
+    struct sh_reader r = sh_reader_make(sh_bytes_make(item->bytes, item->size));
+    if (graph->live && graph->live->graph_id == sh_get64(&r)) {
+        sh_graph_reply_ok(graph, item); /* said again, or the peers were faster */
+        return;
+    }
+    const struct sh_load *load = find_load(graph, item, &r);
+    if (!load)
+        return;
+    if (load->phase != SH_LOAD_PREPARED || load->waiting) {
+        sh_graph_reply_error(graph, item, SHOAL_EPROTO, "the load is not complete");
+        return;
+    }
+    sh_load_go_live(graph);
     sh_graph_reply_ok(graph, item);
 }
 
@@ -319,7 +330,7 @@ static void answer_advance(struct sh_graph *graph, struct sh_load *load, bool re
     bool sealing = load->phase <= SH_LOAD_SEALED;
     sh_put8(&out.w, reached);
     sh_put32(&out.w, (uint32_t)(sealing ? load->phase : load->phase - SH_LOAD_SEALED));
-    sh_put32(&out.w, (uint32_t)(sealing ? SH_LOAD_SEALED : SH_LOAD_LINKED - SH_LOAD_SEALED));
+    sh_put32(&out.w, (uint32_t)(sealing ? SH_LOAD_SEALED : SH_LOAD_PREPARED - SH_LOAD_SEALED));
     sh_put64(&out.w, load->part->count);
     sh_put64(&out.w, load->part->edges);
     sh_put64(&out.w, load->part->parallel);
@@ -334,14 +345,18 @@ void sh_graph_on_advance(struct sh_graph *graph, const struct sh_graph_item *ite
     struct sh_load *load = find_load(graph, item, &r);
     if (!load)
         return;
+    static const enum sh_load_phase from[] = {
+        [SH_GRAPH_GOAL_SEAL] = SH_LOAD_STAGING,
+        [SH_GRAPH_GOAL_LINK] = SH_LOAD_SEALED,
+        [SH_GRAPH_GOAL_PREPARE] = SH_LOAD_LINKED,
+    };
     uint8_t goal = sh_get8(&r);
-    bool seal = goal == SH_GRAPH_GOAL_SEAL;
-    if (!sh_reader_done(&r) || load->waiting || !(seal || goal == SH_GRAPH_GOAL_LINK) ||
-        (!seal && load->phase < SH_LOAD_SEALED)) {
+    if (!sh_reader_done(&r) || load->waiting || goal < SH_GRAPH_GOAL_SEAL ||
+        goal > SH_GRAPH_GOAL_PREPARE || load->phase < from[goal]) {
         sh_graph_reply_error(graph, item, SHOAL_EPROTO, "not the load's next goal");
         return;
     }
-    if (load->phase == SH_LOAD_STAGING || (load->phase == SH_LOAD_SEALED && !seal))
+    if (load->phase == from[goal])
         load->phase++;
     load->waiting = true;
     load->reply_to = item->reply_to;
@@ -383,7 +398,8 @@ static bool phase_work(struct sh_graph *graph, struct sh_load *load)
 static bool rests(const struct sh_load *load)
 {
     return load->phase == SH_LOAD_STAGING || load->phase == SH_LOAD_SEALED ||
-           load->phase == SH_LOAD_LINKED || load->phase == SH_LOAD_FAILED;
+           load->phase == SH_LOAD_LINKED || load->phase == SH_LOAD_PREPARED ||
+           load->phase == SH_LOAD_FAILED;
 }
 
 unsigned sh_load_work(struct sh_graph *graph)
@@ -407,10 +423,15 @@ unsigned sh_load_work(struct sh_graph *graph)
         answer_advance(graph, load, true);
     else if (load->waiting && graph->now_ns >= load->reply_ns)
         answer_advance(graph, load, false);
-    if (!load->waiting && graph->now_ns - load->heard_ns >= graph->config.load_timeout_ns) {
+    if (load->waiting)
+        return done;
+    if (graph->now_ns - load->heard_ns >= graph->config.load_timeout_ns) {
         sh_load_fail(graph, SHOAL_ETIMEOUT, "nothing was heard of the coordinator for too long");
         graph->load = NULL;
         sh_load_free(load);
+        done = 1;
+    } else if (load->phase == SH_LOAD_PREPARED && graph->now_ns >= sh_outcome_due_ns(graph, load)) {
+        sh_outcome_ask(graph, load);
         done = 1;
     }
     return done;
@@ -423,5 +444,8 @@ uint64_t sh_load_due_ns(const struct sh_graph *graph)
         return SH_NEVER;
     if (load->waiting)
         return load->reply_ns;
-    return load->heard_ns + graph->config.load_timeout_ns;
+    uint64_t due_ns = load->heard_ns + graph->config.load_timeout_ns;
+    if (load->phase == SH_LOAD_PREPARED && sh_outcome_due_ns(graph, load) < due_ns)
+        due_ns = sh_outcome_due_ns(graph, load);
+    return due_ns;
 }

@@ -18,7 +18,7 @@ enum sh_graph_op {
     /* u64 load, u8 goal; answer, when it is reached or after a while: u8 reached, u32 steps done,
      * u32 steps in all, u64 vertices, edges, parallel edges, records, chunk bytes */
     SH_GRAPH_ADVANCE,
-    SH_GRAPH_END,       /* u64 load: the graph is live */
+    SH_GRAPH_END,       /* u64 load: the graph is live. May be repeated */
     SH_GRAPH_ABORT,     /* u64 load; answer when nothing of it is left */
     SH_GRAPH_RESOLVE,   /* u64 load, then u64 names; answer: u64 chunk IDs, 0 for an unknown name */
     SH_GRAPH_LOOKUP,    /* u64 name; answer: u16 owner, u64 chunk ID (0: ask the owner) */
@@ -30,6 +30,7 @@ enum sh_graph_op {
     SH_GRAPH_BFS_LEVEL,
     SH_GRAPH_BFS_VISIT, /* u64 run, u64 level, then u64 local IDs; answer: u32 found */
     SH_GRAPH_BFS_END,   /* u64 run */
+    SH_GRAPH_OUTCOME,   /* u64 load, from a peer; answer: u8 how it stands here, see outcome.c */
     SH_GRAPH_OPS
 };
 
@@ -42,7 +43,14 @@ enum sh_graph_op {
 #define SH_GRAPH_FLAG_TYPED 1u
 #define SH_GRAPH_FLAG_REPLACE 2u
 
-enum sh_graph_goal { SH_GRAPH_GOAL_SEAL = 1, SH_GRAPH_GOAL_LINK = 2 };
+/* PREPARE: only END or the other peers can tell how the load ends. */
+enum sh_graph_goal { SH_GRAPH_GOAL_SEAL = 1, SH_GRAPH_GOAL_LINK, SH_GRAPH_GOAL_PREPARE };
+
+enum sh_graph_outcome {
+    SH_GRAPH_OUTCOME_GONE = 1, /* dropped, or never heard of */
+    SH_GRAPH_OUTCOME_PREPARED,
+    SH_GRAPH_OUTCOME_LIVE
+};
 
 #define SH_GRAPH_BATCH_BYTES (32u * 1024) /* payload of a full batch, about */
 #define SH_GRAPH_BATCH_IDS 4096u          /* names or IDs in a full batch */
