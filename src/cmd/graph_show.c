@@ -10,7 +10,7 @@
 #include "graph/vertex.h"
 
 /* Neighbours shown on each side as text; with --json all are. */
-#define NEIGHBOURS_SHOWN 50
+#define NEIGHBOURS_SHOWN 10
 /* Neighbours are read for their names, so many at a time, most of which have at most this size. */
 #define PORTION 256
 #define NEIGHBOUR_BYTES 4096
@@ -133,7 +133,7 @@ static void side_print(const struct shown *shown, bool out, size_t count, uint32
                        const struct neighbour *neighbours)
 {
     FILE *to = shown->cmd->out;
-    fprintf(to, "%s %" PRIu32 "%s\n", out ? "out" : "in ", all, all ? ":" : "");
+    fprintf(to, "%s %" PRIu32 "%s\n", out ? "out" : "in", all, all ? ":" : "");
     for (uint32_t i = 0; i < count; i++) {
         fputs("  ", to);
         if (out && shown->vertex.typed) {

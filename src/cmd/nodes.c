@@ -208,9 +208,10 @@ static void memory_print(FILE *out, const struct shoal_status *status)
 static void node_print(FILE *out, const struct shoal_node *node, const struct shoal_status *status,
                        enum shoal_err err)
 {
-    fprintf(out, "%5u  %-9s  %-6s  %-21s", (unsigned)node->nid.v, role_name(node->role),
-            state_name(node->state), node->address);
-    if (err == SHOAL_OK && status)
+    bool measured = status && err == SHOAL_OK;
+    fprintf(out, "%5u  %-9s  %-6s  %-*s", (unsigned)node->nid.v, role_name(node->role),
+            state_name(node->state), measured ? 21 : 0, node->address);
+    if (measured)
         memory_print(out, status);
     else
         fprintf(out, "%s%s\n", err == SHOAL_OK ? "" : "  ",
