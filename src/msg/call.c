@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "msg/msg_int.h"
 
 #define DETAIL_BYTES 256
 
@@ -36,6 +37,29 @@ static void waiting_done(struct sh_request *request, enum shoal_err err, struct 
     sh_waiter_complete(&waiting->waiter);
 }
 
+enum shoal_err sh_call_wait_room(const struct sh_caller *caller, shoal_nid to, uint64_t deadline_ns)
+{
+    struct sh_waiter room = {0};
+    sh_msg_wait_room(caller->msg, to, &room);
+    /* A lost connection makes room too; a node that reads no more never does. */
+    if (sh_crew_wait(caller->crew, caller->thread, &room, deadline_ns))
+        return SHOAL_OK;
+    if (sh_msg_wait_room_cancel(caller->msg, to, &room))
+        return SHOAL_ETIMEOUT;
+    bool is_done = sh_crew_wait(caller->crew, caller->thread, &room, SH_NEVER);
+    SH_ASSERT(is_done);
+    return SHOAL_OK;
+}
+
+/* When a request fails, by the clock. */
+static uint64_t deadline_of(const struct sh_caller *caller, const struct sh_request *request)
+{
+    if (request->deadline_ns)
+        return request->deadline_ns;
+    uint64_t configured = caller->msg->config.request_timeout_ns;
+    return sh_now(caller->clock) + (request->timeout_ns ? request->timeout_ns : configured);
+}
+
 enum shoal_err sh_call_begin(const struct sh_caller *caller, shoal_nid to, sh_msg_type type,
                              size_t payload_bytes, struct sh_request *request, struct sh_out *out)
 {
@@ -43,11 +67,10 @@ enum shoal_err sh_call_begin(const struct sh_caller *caller, shoal_nid to, sh_ms
         enum shoal_err err = sh_msg_request(caller->msg, to, type, payload_bytes, request, out);
         if (err != SHOAL_EAGAIN)
             return err;
-        struct sh_waiter room = {0};
-        sh_msg_wait_room(caller->msg, to, &room);
-        /* A lost connection also makes room, so this ends. */
-        bool is_done = sh_crew_wait(caller->crew, caller->thread, &room, SH_NEVER);
-        SH_ASSERT(is_done);
+        request->deadline_ns = deadline_of(caller, request);
+        err = sh_call_wait_room(caller, to, request->deadline_ns);
+        if (err != SHOAL_OK)
+            return err;
     }
 }
 

@@ -63,6 +63,8 @@ void sh_msg_destroy(struct sh_msg *msg)
         sh_out_unmap(conn);
         free(conn);
     }
+    if (msg->requests.slots)
+        (void)sh_requests_late(msg, SHOAL_ESTOPPED);
     sh_dispatch_destroy(msg);
     sh_requests_destroy(msg);
     sh_blocks_free(msg);
@@ -161,7 +163,7 @@ static unsigned dirty_service(struct sh_msg *msg, uint64_t now_ns)
         conn = next;
         count++;
     }
-    return count;
+    return count + sh_requests_late(msg, SHOAL_ECONNLOST);
 }
 
 static void poll_wire(struct sh_msg *msg, uint64_t timeout_ns)

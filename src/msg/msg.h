@@ -169,6 +169,9 @@ bool sh_msg_has_room(struct sh_msg *msg, shoal_nid to, size_t payload_bytes);
  * connection is gone): what a sender does after EAGAIN. The waiter is kept until then. At most one
  * registration per waiter. Any thread; complete is called at once if there is room already. */
 void sh_msg_wait_room(struct sh_msg *msg, shoal_nid to, struct sh_waiter *waiter);
+/* Takes such a registration back: true when the waiter will never be completed by it; false when it
+ * was, or is about to be. Any thread. */
+bool sh_msg_wait_room_cancel(struct sh_msg *msg, shoal_nid to, struct sh_waiter *waiter);
 
 /* True when nothing waits to be sent. For an orderly shutdown. Any thread. */
 bool sh_msg_drained(const struct sh_msg *msg);

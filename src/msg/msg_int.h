@@ -146,6 +146,8 @@ struct sh_requests {
     _Atomic uint32_t pending;
     struct sh_request *wheel[SH_WHEEL_SLOTS];
     uint64_t wheel_tick; /* the last tick that was looked at */
+    /* Armed when their connection had been lost already; changed under the lock. */
+    struct sh_request *_Atomic late;
 };
 
 struct sh_msg {
@@ -251,13 +253,16 @@ void sh_requests_destroy(struct sh_msg *msg);
 /* A request is entered in two halves, so that it is either refused or completed, never both:
  * reserve an ID, begin the message with it, then arm the request (or free the ID). ELIMIT. */
 SHOAL_NODISCARD enum shoal_err sh_requests_reserve(struct sh_msg *msg, uint32_t *id_out);
-/* If the connection was lost since its generation was read, the request times out at once. */
+/* If the connection was lost since its generation was read, sh_requests_late fails the request. */
 void sh_requests_arm(struct sh_msg *msg, uint32_t id, struct sh_conn *conn, uint32_t generation,
                      struct sh_request *request);
 void sh_requests_free(struct sh_msg *msg, uint32_t id);
 void sh_requests_fail(struct sh_msg *msg, shoal_nid nid, enum shoal_err err);
 void sh_requests_answer(struct sh_msg *msg, shoal_nid from, uint32_t id, enum sh_kind kind,
                         struct sh_bytes payload);
+/* Fails those that were armed too late. Called by the transport step after a message's end (which
+ * wakes it), and at the end. */
+unsigned sh_requests_late(struct sh_msg *msg, enum shoal_err err);
 unsigned sh_requests_expire(struct sh_msg *msg, uint64_t now_ns);
 uint64_t sh_requests_due(const struct sh_msg *msg);
 

@@ -130,11 +130,12 @@ static enum reserved reserve(const struct sh_msg *msg, struct sh_conn *conn, uin
     return RESERVED;
 }
 
-/* Begins a message of any kind. generation: for answers, the connection's that the request came
- * over, and the ring grows for them; 0 otherwise. */
+/* Begins a message of any kind. *generation: for answers, the connection's that the request came
+ * over, and the ring grows for them; otherwise it gets that of the connection that is written to.
+ */
 static enum shoal_err out_begin(struct sh_msg *msg, struct sh_conn *conn, enum sh_kind kind,
                                 sh_msg_type type, uint32_t id, size_t payload_bytes,
-                                uint32_t generation, struct sh_out *out)
+                                uint32_t *generation, struct sh_out *out)
 {
     SH_ASSERT(type < SH_MSG_TYPES);
     bool is_answer = kind == SH_KIND_ANSWER || kind == SH_KIND_ERROR;
@@ -146,7 +147,7 @@ static enum shoal_err out_begin(struct sh_msg *msg, struct sh_conn *conn, enum s
         sh_spin_take(&conn->lock);
         /* relaxed: only changed under the lock */
         uint32_t now = atomic_load_explicit(&conn->generation, memory_order_relaxed);
-        if (is_answer && (now != generation || conn->state != SH_CONN_OPEN))
+        if (is_answer && (now != *generation || conn->state != SH_CONN_OPEN))
             err = SHOAL_ECONNLOST;
         else if (conn->state == SH_CONN_IDLE && !conn->is_known)
             err = SHOAL_EUNREACHABLE;
@@ -157,6 +158,7 @@ static enum shoal_err out_begin(struct sh_msg *msg, struct sh_conn *conn, enum s
         sh_spin_release(&conn->lock);
         if (err != SHOAL_OK)
             return err;
+        *generation = now;
         if (how == RESERVED)
             break;
         if (how == RESERVE_FULL)
@@ -213,10 +215,11 @@ enum shoal_err sh_msg_begin(struct sh_msg *msg, shoal_nid to, sh_msg_type type,
                             size_t payload_bytes, struct sh_out *out)
 {
     struct sh_conn *conn;
+    uint32_t generation = 0;
     enum shoal_err err = conn_for(msg, to, payload_bytes, &conn);
     if (err != SHOAL_OK)
         return err;
-    return out_begin(msg, conn, SH_KIND_MESSAGE, type, 0, payload_bytes, 0, out);
+    return out_begin(msg, conn, SH_KIND_MESSAGE, type, 0, payload_bytes, &generation, out);
 }
 
 enum shoal_err sh_msg_request(struct sh_msg *msg, shoal_nid to, sh_msg_type type,
@@ -231,9 +234,8 @@ enum shoal_err sh_msg_request(struct sh_msg *msg, shoal_nid to, sh_msg_type type
     err = sh_requests_reserve(msg, &id);
     if (err != SHOAL_OK)
         return err;
-    /* acquire: compared again in sh_requests_arm */
-    uint32_t generation = atomic_load_explicit(&conn->generation, memory_order_acquire);
-    err = out_begin(msg, conn, SH_KIND_REQUEST, type, id, payload_bytes, 0, out);
+    uint32_t generation = 0; /* compared again in sh_requests_arm */
+    err = out_begin(msg, conn, SH_KIND_REQUEST, type, id, payload_bytes, &generation, out);
     if (err != SHOAL_OK) {
         sh_requests_free(msg, id);
         return err;
@@ -251,7 +253,7 @@ enum shoal_err sh_msg_reply(struct sh_msg *msg, struct sh_reply_to to, sh_msg_ty
     enum shoal_err err = conn_for(msg, to.nid, payload_bytes, &conn);
     if (err != SHOAL_OK)
         return err;
-    return out_begin(msg, conn, SH_KIND_ANSWER, type, to.id, payload_bytes, to.generation, out);
+    return out_begin(msg, conn, SH_KIND_ANSWER, type, to.id, payload_bytes, &to.generation, out);
 }
 
 void sh_msg_reply_ok(struct sh_msg *msg, struct sh_reply_to to, sh_msg_type type)
@@ -272,7 +274,7 @@ void sh_msg_reply_error(struct sh_msg *msg, struct sh_reply_to to, sh_msg_type t
     size_t bytes = 4 + said.size;
     if (to.id == 0 || conn_for(msg, to.nid, bytes, &conn) != SHOAL_OK)
         return;
-    if (out_begin(msg, conn, SH_KIND_ERROR, type, to.id, bytes, to.generation, &out) != SHOAL_OK)
+    if (out_begin(msg, conn, SH_KIND_ERROR, type, to.id, bytes, &to.generation, &out) != SHOAL_OK)
         return;
     sh_put16(&out.w, (uint16_t)err);
     sh_put_text(&out.w, said);
@@ -316,6 +318,25 @@ void sh_msg_wait_room(struct sh_msg *msg, shoal_nid to, struct sh_waiter *waiter
     sh_waiter_complete(waiter);
 }
 
+bool sh_msg_wait_room_cancel(struct sh_msg *msg, shoal_nid to, struct sh_waiter *waiter)
+{
+    struct sh_conn *conn = sh_conn_find(msg, to);
+    struct sh_room_waiter *found = NULL;
+    if (!conn)
+        return false;
+    sh_spin_take(&conn->lock);
+    for (struct sh_room_waiter **at = &conn->room_waiters; *at && !found; at = &(*at)->next) {
+        if ((*at)->waiter == waiter) {
+            found = *at;
+            *at = found->next;
+            break;
+        }
+    }
+    sh_spin_release(&conn->lock);
+    free(found);
+    return found != NULL;
+}
+
 /* Ends a push: advances the ring, and takes off it who waits for room, for the caller to wake. */
 static struct sh_room_waiter *sent(const struct sh_msg *msg, struct sh_conn *conn, size_t taken,
                                    bool *more_out)
@@ -355,8 +376,9 @@ void sh_out_flush(struct sh_msg *msg, struct sh_conn *conn)
     while (more && conn->sends_on && !conn->push_blocked) {
         sh_spin_take(&conn->lock);
         struct sh_out_ring *ring = &conn->out;
-        struct sh_bytes bytes = {ring->base + (ring->head & (ring->room - 1)),
-                                 ring->ready - ring->head};
+        struct sh_bytes bytes = {NULL, ring->ready - ring->head};
+        if (bytes.size > 0)
+            bytes.at = ring->base + (ring->head & (ring->room - 1));
         ring->sending = bytes.size > 0;
         sh_spin_release(&conn->lock);
         if (bytes.size == 0)

@@ -112,13 +112,16 @@ void sh_requests_arm(struct sh_msg *msg, uint32_t id, struct sh_conn *conn, uint
     /* acquire: sh_conn_lost raises the generation before it fails, under this lock, what it finds
      * in the table; so either it finds this request or we see that it was there. */
     bool is_late = atomic_load_explicit(&conn->generation, memory_order_acquire) != generation;
-    if (is_late)
-        request->deadline_ns = 1;
     struct sh_request_slot *slot = &table->slots[id & INDEX_MASK];
     SH_ASSERT(slot->nid == 0 && slot->request == NULL);
-    slot->request = request;
     slot->nid = conn->nid.v;
-    wheel_add(table, request);
+    if (is_late) {
+        request->next = atomic_load_explicit(&table->late, memory_order_relaxed);
+        atomic_store_explicit(&table->late, request, memory_order_relaxed);
+    } else {
+        slot->request = request;
+        wheel_add(table, request);
+    }
     pending_add(table, 1);
     sh_spin_release(&table->lock);
 }
@@ -141,6 +144,25 @@ static struct sh_request_slot *slot_of(const struct sh_msg *msg, uint32_t id)
     return slot->generation == id >> INDEX_BITS ? slot : NULL;
 }
 
+/* Takes a request out of those that were armed too late, if it is among them. Lock held. */
+static bool late_remove(struct sh_requests *table, struct sh_request *request)
+{
+    struct sh_request *first = atomic_load_explicit(&table->late, memory_order_relaxed);
+    if (first == request) {
+        atomic_store_explicit(&table->late, request->next, memory_order_relaxed);
+        pending_add(table, -1);
+        return true;
+    }
+    for (struct sh_request *at = first; at; at = at->next) {
+        if (at->next == request) {
+            at->next = request->next;
+            pending_add(table, -1);
+            return true;
+        }
+    }
+    return false;
+}
+
 bool sh_msg_cancel(struct sh_msg *msg, struct sh_request *request)
 {
     struct sh_requests *table = &msg->requests;
@@ -149,6 +171,8 @@ bool sh_msg_cancel(struct sh_msg *msg, struct sh_request *request)
     bool is_there = slot && slot->request == request;
     if (is_there)
         slot_take(table, (uint32_t)(slot - table->slots)); /* the slot awaits the late answer */
+    else
+        is_there = late_remove(table, request);
     sh_spin_release(&table->lock);
     return is_there;
 }
@@ -160,7 +184,7 @@ uint32_t sh_msg_requests_pending(const struct sh_msg *msg)
 
 static void complete(struct sh_request *request, enum shoal_err err, struct sh_bytes payload)
 {
-    struct sh_reader reader = sh_reader_make(payload);
+    struct sh_reader reader = sh_reader_make(payload.at ? payload : sh_bytes_text(""));
     request->done(request, err, &reader);
 }
 
@@ -237,6 +261,27 @@ static struct sh_request *expired_in(struct sh_requests *table, uint64_t tick, u
         request = next;
     }
     return expired;
+}
+
+unsigned sh_requests_late(struct sh_msg *msg, enum shoal_err err)
+{
+    struct sh_requests *table = &msg->requests;
+    unsigned count = 0;
+    /* relaxed: the message's end, which wakes the transport step, has published it */
+    if (!atomic_load_explicit(&table->late, memory_order_relaxed))
+        return 0;
+    sh_spin_take(&table->lock);
+    struct sh_request *late = atomic_load_explicit(&table->late, memory_order_relaxed);
+    atomic_store_explicit(&table->late, NULL, memory_order_relaxed);
+    for (struct sh_request *request = late; request; request = request->next) {
+        request->deadline_ns = 0;
+        request->id = 0;
+        count++;
+    }
+    pending_add(table, -(int)count);
+    sh_spin_release(&table->lock);
+    complete_all(late, err);
+    return count;
 }
 
 unsigned sh_requests_expire(struct sh_msg *msg, uint64_t now_ns)
