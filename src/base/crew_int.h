@@ -150,15 +150,6 @@ static inline void sh_futex_wake(_Atomic uint32_t *word)
     (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-static inline void sh_cpu_relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 /* crew_lane.c: rounds, rest, baton, kicks. */
 
 /* Takes the baton if it is free, and with it clears NOTED: run a round before resting or leaving.

@@ -85,15 +85,6 @@ static inline void held_pop(const void *lock)
 
 #endif
 
-static inline void pause_core(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 void sh_lock_init(struct sh_lock *lock, enum sh_lock_rank rank)
 {
     SH_ASSERT(rank > 0 && rank <= UINT16_MAX);
@@ -153,7 +144,7 @@ void sh_spin_take(struct sh_spin *spin)
         /* relaxed: only waits without claiming the line; spin_grab orders. */
         while (atomic_load_explicit(&spin->taken, memory_order_relaxed) != 0) {
             if (++rounds < SPIN_ROUNDS)
-                pause_core();
+                sh_cpu_relax();
             else
                 sched_yield();
         }

@@ -47,6 +47,16 @@ static inline void sh_lock_assert_held(const struct sh_lock *lock)
 }
 #endif
 
+/* For each round of a loop that spins: tells the core that it may serve its other thread. */
+static inline void sh_cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
 struct sh_spin {
     _Atomic uint32_t taken;
     uint16_t rank;

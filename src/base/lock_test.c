@@ -213,7 +213,7 @@ static void test_misuse_aborts(void **state)
     sh_lock_init(&outer, SH_LOCK_CLIENT);
     sh_lock_init(&outer_twin, SH_LOCK_CLIENT);
     sh_lock_init(&inner, SH_LOCK_STORE_IDS);
-    sh_spin_init(&inner_spin, SH_LOCK_STORE_CHUNK);
+    sh_spin_init(&inner_spin, SH_LOCK_STORE_ALLOC);
     assert_int_equal(signal_of(take_rightly), 0);
     void (*const misuses[])(void) = {take_falling_ranks, take_equal_ranks,   take_recursively,
                                      take_below_a_try,   take_below_a_spin,  release_unheld,

@@ -48,7 +48,7 @@ struct sh_slot {
     uint16_t carved;     /* span: blocks that were ever in use */
     uint16_t free_head;  /* span: first free block, plus 1; 0: none */
     uint8_t class;       /* span */
-    uint8_t state;       /* enum slot_state in alloc.c */
+    uint8_t state;       /* enum slot_state in slots_int.h */
     uint8_t touched;     /* pages charged, from the slot's start */
     uint8_t unused[7];
 };

@@ -18,6 +18,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/lock.h"
+
 #define SH_ENTRY_ADDRESS_BITS 43
 #define SH_ENTRY_SIZE_BITS 19
 /* The size of a chunk with this mark is kept by the allocator (sh_alloc_large_size). */
@@ -72,11 +74,7 @@ static inline bool sh_entry_exists(uint64_t word)
 static inline void sh_entry_pause(unsigned *spins)
 {
     if (++*spins < SH_ENTRY_SPINS) {
-#if defined(__x86_64__)
-        __builtin_ia32_pause();
-#elif defined(__aarch64__)
-        __asm__ __volatile__("yield");
-#endif
+        sh_cpu_relax();
         return;
     }
     *spins = 0;

@@ -98,7 +98,8 @@ SHOAL_NODISCARD enum shoal_err sh_store_read(struct sh_store *store, sh_lid lid,
  * or may not be seen. */
 bool sh_store_range(struct sh_store *store, sh_lid from, sh_lid *first_out, sh_lid *last_out);
 
-/* Where the memory goes. Bytes are resident bytes unless said otherwise. */
+/* Where the memory goes. Bytes are resident bytes unless said otherwise. Exact while no thread is
+ * at work; else each figure is recent, and they need not agree. */
 struct sh_store_status {
     uint64_t chunks;
     uint64_t payload_bytes; /* sum of the chunks' sizes */
