@@ -67,6 +67,20 @@ static void each_benchmark_runs(void **state)
     }
 }
 
+/* What was given on the line, and what is always there, is in the first row under its flag's name.
+ */
+static void row_has(const char *text, const char *key, uint64_t value)
+{
+    struct sh_json *row = NULL;
+    struct sh_json_error error;
+    assert_int_equal(sh_json_parse(text, strcspn(text, "\n"), &row, &error), SHOAL_OK);
+    const struct sh_json *member = sh_json_get(row, key);
+    if (!member)
+        fail_msg("no %s in %s", key, text);
+    assert_int_equal(sh_json_u64(member), value);
+    sh_json_free(row);
+}
+
 static void flags_reach_the_benchmarks(void **state)
 {
     (void)state;
@@ -76,6 +90,19 @@ static void flags_reach_the_benchmarks(void **state)
                            &text),
                      0);
     assert_int_equal(rows_check(text, "msg"), 4);
+    row_has(text, "threads", 3);
+    row_has(text, "connections", 2);
+    row_has(text, "outstanding", 8);
+    row_has(text, "size", 3000);
+    row_has(text, "count", 999);
+    row_has(text, "runs", 1);
+    row_has(text, "seed", 1);
+    assert_non_null(strstr(text, "\"transport\":\"tcp\""));
+    assert_non_null(strstr(text, "\"ratio_cpu_ns_per_op\":"));
+    free(text);
+    assert_int_equal(bench("crew --case wakeup --count 100 --runs 1 --json", &text), 0);
+    row_has(text, "count", 100);
+    row_has(text, "threads", 2);
     free(text);
     assert_int_equal(bench("msg --case oneway --size 2MiB --count 20 --runs 1 --json "
                            "--placement one-core",
@@ -87,6 +114,12 @@ static void flags_reach_the_benchmarks(void **state)
                            &text),
                      0);
     assert_int_equal(rows_check(text, "kv"), 4);
+    row_has(text, "threads", 2);
+    row_has(text, "size", 1);
+    row_has(text, "count", 500);
+    assert_non_null(strstr(text, "\"keys\":\"zipfian\""));
+    assert_non_null(strstr(text, "\"batch\":7"));
+    assert_non_null(strstr(text, "\"transport\":\"tcp\""));
     free(text);
 }
 

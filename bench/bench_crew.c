@@ -309,17 +309,22 @@ static enum shoal_err case_measure(struct sh_bench *bench, const char *name,
                                    struct sh_idle_policy *idle)
 {
     enum sh_placement placements[SH_PLACEMENTS];
-    const char *vs = sh_bench_flags_get(bench)->vs;
+    const struct sh_bench_flags *flags = sh_bench_flags_get(bench);
+    const char *vs = flags->vs;
     unsigned count = sh_bench_placements(bench, placements);
+    char extra[64] = "threads=2";
     enum shoal_err err = SHOAL_OK;
     if (!sh_bench_case_wanted(bench, name)) {
         return SHOAL_OK;
+    }
+    if (flags->count) {
+        snprintf(extra, sizeof extra, "threads=2 count=%llu", (unsigned long long)flags->count);
     }
     for (unsigned i = 0; i < count && !err; i++) {
         if (idle->park_ns > 0 && sh_bench_spins(placements[i])) {
             continue;
         }
-        err = sh_bench_measure(bench, name, placements[i], "threads=2", crew_run, idle, vs,
+        err = sh_bench_measure(bench, name, placements[i], extra, crew_run, idle, vs,
                                vs != NULL ? futex_run : NULL, NULL);
     }
     return err;

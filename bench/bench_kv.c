@@ -360,7 +360,8 @@ static enum shoal_err case_measure(struct sh_bench *bench, struct sh_kv_shape *s
     enum sh_placement placements[SH_PLACEMENTS];
     unsigned count = sh_bench_placements(bench, placements);
     char extra[160];
-    snprintf(extra, sizeof extra, "size=%llu count=%llu threads=%u outstanding=%u batch=%u keys=%s",
+    snprintf(extra, sizeof extra,
+             "size=%llu count=%llu threads=%u outstanding=%u batch=%u keys=%s transport=tcp",
              (unsigned long long)flags->size, (unsigned long long)flags->count, flags->threads,
              flags->outstanding, sh_kv_batch(shape), flags->keys);
     enum shoal_err err = SHOAL_OK;

@@ -104,7 +104,11 @@ static void rows_carry_medians(void **state)
     assert_number(ours, "seconds", 2);
     assert_number(ours, "cpu_ns_per_op", 7);
     assert_number(ours, "ratio_ops_per_s", 2);
+    assert_number(ours, "ratio_mb_per_s", 2);
     assert_number(ours, "ratio_p50_ns", 1);
+    assert_number(ours, "ratio_p999_ns", 1);
+    assert_number(ours, "ratio_cpu_ns_per_op", 1);
+    assert_null(sh_json_get(ours, "ratio_bytes_per_chunk"));
     assert_null(sh_json_get(ours, "bytes_per_chunk"));
     sh_json_free(base);
     sh_json_free(ours);

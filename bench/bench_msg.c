@@ -438,9 +438,13 @@ enum shoal_err sh_bench_msg(struct sh_bench *bench)
     enum sh_placement placements[SH_PLACEMENTS];
     unsigned count = sh_bench_placements(bench, placements);
     const char *base = shape.vs;
-    char extra[128];
-    snprintf(extra, sizeof extra, "size=%llu threads=%u connections=%u outstanding=%u",
-             (unsigned long long)shape.size, shape.threads, shape.connections, shape.outstanding);
+    char extra[160];
+    int length = snprintf(
+        extra, sizeof extra, "size=%llu threads=%u connections=%u outstanding=%u transport=tcp",
+        (unsigned long long)shape.size, shape.threads, shape.connections, shape.outstanding);
+    if (shape.count)
+        snprintf(extra + length, sizeof extra - (size_t)length, " count=%llu",
+                 (unsigned long long)shape.count);
     enum shoal_err err = SHOAL_OK;
     if (sh_bench_case_wanted(bench, "request")) {
         for (unsigned i = 0; !err && i < count; i++)

@@ -90,20 +90,27 @@ static void extra_to_json(struct sh_json *row, const char *extra)
     }
 }
 
+/* What ours is compared with the baseline by. */
+static const enum sh_metric ratios[] = {SH_METRIC_OPS, SH_METRIC_MB,   SH_METRIC_P50,
+                                        SH_METRIC_P99, SH_METRIC_P999, SH_METRIC_CHUNK,
+                                        SH_METRIC_CPU};
+#define RATIOS (sizeof ratios / sizeof *ratios)
+
+/* 0 where the metric does not apply to both. */
+static double ratio_of(const struct sh_bench_row *row, enum sh_metric metric)
+{
+    return per(sh_series_median(row->series, metric), sh_series_median(row->base, metric));
+}
+
 static void ratios_to_json(struct sh_json *json, const struct sh_bench_row *row)
 {
-    static const struct {
-        enum sh_metric metric;
-        const char *key;
-    } ratios[] = {{SH_METRIC_OPS, "ratio_ops_per_s"},
-                  {SH_METRIC_P50, "ratio_p50_ns"},
-                  {SH_METRIC_P99, "ratio_p99_ns"}};
     sh_json_set_text(json, "vs", row->base_name);
-    for (size_t i = 0; i < sizeof ratios / sizeof *ratios; i++) {
-        double base = sh_series_median(row->base, ratios[i].metric);
-        if (base > 0)
-            sh_json_set_f64(json, ratios[i].key,
-                            sh_series_median(row->series, ratios[i].metric) / base);
+    for (size_t i = 0; i < RATIOS; i++) {
+        char key[40];
+        double ratio = ratio_of(row, ratios[i]);
+        snprintf(key, sizeof key, "ratio_%s", looks[ratios[i]].key);
+        if (ratio > 0)
+            sh_json_set_f64(json, key, ratio);
     }
 }
 
@@ -175,13 +182,10 @@ static double spread_percent(const struct sh_series *series)
 static void ratios_print(FILE *out, const struct sh_bench_row *row)
 {
     fprintf(out, "  ratio of medians, shoal to %s:", row->base_name);
-    static const enum sh_metric metrics[] = {SH_METRIC_OPS, SH_METRIC_MB, SH_METRIC_P50,
-                                             SH_METRIC_P99, SH_METRIC_CPU};
-    for (size_t i = 0; i < sizeof metrics / sizeof *metrics; i++) {
-        double base = sh_series_median(row->base, metrics[i]);
-        if (base > 0)
-            fprintf(out, " %s %.2fx", looks[metrics[i]].head,
-                    sh_series_median(row->series, metrics[i]) / base);
+    for (size_t i = 0; i < RATIOS; i++) {
+        double ratio = ratio_of(row, ratios[i]);
+        if (ratio > 0)
+            fprintf(out, " %s %.2fx", looks[ratios[i]].head, ratio);
     }
     fprintf(out, "\n");
 }
