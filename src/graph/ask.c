@@ -39,13 +39,13 @@ static void on_done(struct sh_request *request, enum shoal_err err, struct sh_re
     struct sh_graph_ask *ask = request->arg;
     struct sh_graph *graph = ask->graph;
     ask->err = err;
-    size_t size = err ? 0 : sh_reader_left(payload);
+    size_t size = sh_reader_left(payload);
     if (size > 0) {
         ask->answer = malloc(size);
         if (ask->answer) {
             memcpy(ask->answer, payload->at, size);
             ask->answer_size = size;
-        } else {
+        } else if (!err) {
             ask->err = SHOAL_ENOMEM;
         }
     }

@@ -459,6 +459,11 @@ void sh_bfs_answered(struct sh_graph *graph, struct sh_graph_ask *ask)
         return; /* the traversal is over */
     SH_ASSERT(run->asks > 0);
     run->asks--;
+    if (ask->err && ask->answer_size > 0) {
+        run_fail(run, ask->err, "peer %u: %.*s", run->part->peers[ask->rank].v,
+                 (int)ask->answer_size, (const char *)ask->answer);
+        return;
+    }
     if (!ask->err && ask->answer_size != 4)
         ask->err = SHOAL_EPROTO;
     if (ask->err)

@@ -33,7 +33,7 @@ struct sh_graph_ask {
     uint32_t rank; /* whom it goes to */
     enum shoal_err err;
     uint64_t unknown_since_ns; /* when it could first not be sent to an unknown peer; 0: never */
-    uint8_t *answer;           /* a copy */
+    uint8_t *answer;           /* a copy; after an error its text, if there was one */
     size_t answer_size;
     uint32_t count;
     uint64_t *places; /* RESOLVE: where in `uses` each name's uses begin */

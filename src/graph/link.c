@@ -124,6 +124,10 @@ void sh_load_answered(struct sh_graph *graph, struct sh_graph_ask *ask)
         sh_outcome_answered(graph, ask);
         return;
     }
+    if (ask->err && ask->answer_size > 0) { /* it failed before us, and knows why */
+        sh_load_fail(graph, ask->err, "%.*s", (int)ask->answer_size, (const char *)ask->answer);
+        return;
+    }
     if (!ask->err && ask->answer_size != (size_t)ask->count * 8)
         ask->err = SHOAL_EPROTO;
     if (ask->err) {
@@ -149,9 +153,12 @@ void sh_graph_on_resolve(struct sh_graph *graph, const struct sh_graph_item *ite
     uint64_t id = sh_get64(&r);
     struct sh_load *load = graph->load;
     size_t count = sh_reader_left(&r) / 8;
-    if (!load || load->id != id || load->phase < SH_LOAD_SEALED || load->phase == SH_LOAD_FAILED ||
-        sh_reader_left(&r) % 8) {
-        sh_graph_reply_error(graph, item, SHOAL_ECANCELED, "the load is over here");
+    if (load && load->id == id && load->phase == SH_LOAD_FAILED) {
+        sh_graph_reply_error(graph, item, load->err, load->why);
+        return;
+    }
+    if (!load || load->id != id || load->phase < SH_LOAD_SEALED || sh_reader_left(&r) % 8) {
+        sh_graph_reply_error(graph, item, SHOAL_ECANCELED, NULL);
         return;
     }
     const struct sh_part *part = load->part;
