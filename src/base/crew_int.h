@@ -186,9 +186,6 @@ void sh_lane_stand_by(struct sh_crew_lane *lane);
 /* Counts the lane among those awake, or not any more. Holder only. */
 void sh_lane_awake_set(struct sh_crew_lane *lane, bool awake);
 
-/* crew_wait.c: tells the newest queued waiter to try the baton; at most one at a time. */
-void sh_lane_promote(struct sh_crew_lane *lane);
-
 /* crew_crowd.c: do threads outnumber cores? */
 
 /* How many lanes of the process are awake: each of them wants a core. */

@@ -50,16 +50,38 @@ void sh_lane_leave(struct sh_crew_lane *lane)
     sh_lane_hand_on(lane, word & ~gone);
 }
 
-static bool crew_is_busy(const struct sh_crew *crew)
+/* Tells the newest queued waiter to try the baton; at most one at a time. */
+static void promote(struct sh_crew_lane *lane)
 {
-    return crew->config.busy != NULL && crew->config.busy(crew->config.busy_arg);
+    struct sh_waiter *sleeper = NULL;
+    sh_lock_take(&lane->queue_lock);
+    /* The newest will most likely need the steps for longest. Those that are done are leaving the
+     * queue and hand on by themselves. One that is promoted already has not tried the baton since:
+     * the swap tells it (release) that the baton is free, and no second thread is woken. */
+    for (struct sh_lane_queued *queued = lane->newest; queued != NULL; queued = queued->older) {
+        struct sh_waiter *waiter = queued->waiter;
+        uint32_t state = atomic_load_explicit(&waiter->state, memory_order_acquire);
+        while (state != SH_WAITER_DONE &&
+               !atomic_compare_exchange_weak_explicit(&waiter->state, &state, SH_WAITER_PROMOTED,
+                                                      memory_order_acq_rel, memory_order_acquire)) {
+        }
+        if (state != SH_WAITER_DONE) {
+            sleeper = state == SH_WAITER_SLEEPING ? waiter : NULL;
+            break;
+        }
+    }
+    sh_lock_release(&lane->queue_lock);
+    if (sleeper != NULL) {
+        atomic_fetch_add_explicit(&lane->wakes, 1, memory_order_relaxed);
+        sh_futex_wake(&sleeper->state); /* the address only: the waiter may be gone */
+    }
 }
 
 void sh_lane_hand_on(struct sh_crew_lane *lane, uint32_t word)
 {
     SH_ASSERT(!(word & SH_LANE_BATON));
     if (word >= SH_LANE_WAITER) {
-        sh_lane_promote(lane);
+        promote(lane);
     } else if (word & SH_LANE_OWN_ASLEEP) {
         /* It has no timer, or one set before the lender may have brought due times forward. */
         sh_lane_kick_own(lane);
@@ -370,6 +392,11 @@ static uint32_t stand_by_say(struct sh_crew_lane *lane, bool long_tenure)
     } while (!atomic_compare_exchange_weak_explicit(&lane->word, &word, word | bit,
                                                     memory_order_acq_rel, memory_order_relaxed));
     return bit;
+}
+
+static bool crew_is_busy(const struct sh_crew *crew)
+{
+    return crew->config.busy != NULL && crew->config.busy(crew->config.busy_arg);
 }
 
 void sh_lane_stand_by(struct sh_crew_lane *lane)

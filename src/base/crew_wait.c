@@ -65,32 +65,6 @@ static uint64_t left_ns(uint64_t now_ns, uint64_t deadline_ns)
     return deadline_ns == SH_NEVER ? SH_NEVER : deadline_ns > now_ns ? deadline_ns - now_ns : 0;
 }
 
-void sh_lane_promote(struct sh_crew_lane *lane)
-{
-    struct sh_waiter *sleeper = NULL;
-    sh_lock_take(&lane->queue_lock);
-    /* The newest will most likely need the steps for longest. Those that are done are leaving the
-     * queue and hand on by themselves. One that is promoted already has not tried the baton since:
-     * the swap tells it (release) that the baton is free, and no second thread is woken. */
-    for (struct sh_lane_queued *queued = lane->newest; queued != NULL; queued = queued->older) {
-        struct sh_waiter *waiter = queued->waiter;
-        uint32_t state = atomic_load_explicit(&waiter->state, memory_order_acquire);
-        while (state != SH_WAITER_DONE &&
-               !atomic_compare_exchange_weak_explicit(&waiter->state, &state, SH_WAITER_PROMOTED,
-                                                      memory_order_acq_rel, memory_order_acquire)) {
-        }
-        if (state != SH_WAITER_DONE) {
-            sleeper = state == SH_WAITER_SLEEPING ? waiter : NULL;
-            break;
-        }
-    }
-    sh_lock_release(&lane->queue_lock);
-    if (sleeper != NULL) {
-        atomic_fetch_add_explicit(&lane->wakes, 1, memory_order_relaxed);
-        sh_futex_wake(&sleeper->state); /* the address only: the waiter may be gone */
-    }
-}
-
 static void queue_enter(struct sh_crew_lane *lane, struct sh_lane_queued *queued)
 {
     sh_lock_take(&lane->queue_lock);
