@@ -10,22 +10,31 @@ struct sh_conn *sh_conn_find(struct sh_msg *msg, shoal_nid nid)
     return atomic_load_explicit(&msg->conns[nid.v], memory_order_acquire);
 }
 
+/* The same as sh_conn_make, under the table's lock. */
+static struct sh_conn *make_locked(struct sh_msg *msg, shoal_nid nid)
+{
+    sh_lock_assert_held(&msg->table_lock);
+    struct sh_conn *conn = sh_conn_find(msg, nid);
+    if (conn)
+        return conn;
+    conn = calloc(1, sizeof *conn);
+    if (!conn)
+        return NULL;
+    conn->nid = nid;
+    sh_spin_init(&conn->lock, SH_LOCK_MSG_CONN);
+    atomic_init(&conn->generation, 1);
+    /* release: the fields above */
+    atomic_store_explicit(&msg->conns[nid.v], conn, memory_order_release);
+    return conn;
+}
+
 struct sh_conn *sh_conn_make(struct sh_msg *msg, shoal_nid nid)
 {
     struct sh_conn *conn = sh_conn_find(msg, nid);
     if (conn)
         return conn;
     sh_lock_take(&msg->table_lock);
-    conn = sh_conn_find(msg, nid);
-    if (!conn)
-        conn = calloc(1, sizeof *conn);
-    if (conn && !sh_conn_find(msg, nid)) {
-        conn->nid = nid;
-        sh_spin_init(&conn->lock, SH_LOCK_MSG_CONN);
-        atomic_init(&conn->generation, 1);
-        /* release: the fields above */
-        atomic_store_explicit(&msg->conns[nid.v], conn, memory_order_release);
-    }
+    conn = make_locked(msg, nid);
     sh_lock_release(&msg->table_lock);
     return conn;
 }
@@ -68,6 +77,7 @@ void sh_msg_node_remove(struct sh_msg *msg, shoal_nid nid)
  * 0: none left. */
 static uint16_t alias_unused(struct sh_msg *msg)
 {
+    sh_lock_assert_held(&msg->table_lock);
     const unsigned count = SH_MSG_ALIAS_MAX - SH_MSG_ALIAS_MIN + 1;
     for (unsigned i = 0; i < count; i++) {
         unsigned alias = SH_MSG_ALIAS_MIN + (msg->alias_next + i) % count;
@@ -102,19 +112,40 @@ static uint16_t alias_of(struct sh_msg *msg, const char *address)
     return 0;
 }
 
+/* Takes an alias that names nobody: for an address, or (NULL) for a client that was accepted. Under
+ * the table's lock, so that nobody else takes it. */
+static enum shoal_err alias_take(struct sh_msg *msg, const char *address, struct sh_conn **conn_out)
+{
+    uint16_t alias = alias_unused(msg);
+    if (!alias)
+        return SHOAL_ELIMIT;
+    struct sh_conn *conn = make_locked(msg, (shoal_nid){alias});
+    if (!conn)
+        return SHOAL_ENOMEM;
+    sh_spin_take(&conn->lock);
+    if (address) {
+        memcpy(conn->address, address, strlen(address) + 1);
+        conn->is_known = true;
+    } else {
+        conn->state = SH_CONN_OPENING;
+    }
+    sh_spin_release(&conn->lock);
+    *conn_out = conn;
+    return SHOAL_OK;
+}
+
 enum shoal_err sh_msg_contact(struct sh_msg *msg, const char *address, shoal_nid *alias_out)
 {
     size_t size = strlen(address) + 1;
     if (size < 2 || size > SH_MSG_ADDRESS_MAX)
         return SHOAL_EADDRESS;
+    sh_lock_take(&msg->table_lock);
     uint16_t alias = alias_of(msg, address);
-    if (!alias)
-        alias = alias_unused(msg);
-    if (!alias)
-        return SHOAL_ELIMIT;
-    enum shoal_err err = sh_msg_node_set(msg, (shoal_nid){alias}, address);
+    struct sh_conn *conn = NULL;
+    enum shoal_err err = alias ? SHOAL_OK : alias_take(msg, address, &conn);
+    sh_lock_release(&msg->table_lock);
     if (err == SHOAL_OK)
-        *alias_out = (shoal_nid){alias};
+        *alias_out = alias ? (shoal_nid){alias} : conn->nid;
     return err;
 }
 
@@ -215,8 +246,11 @@ static struct sh_conn *conn_for_accepted(struct sh_msg *msg, shoal_nid real_nid)
 {
     if (real_nid.v != 0)
         return sh_conn_make(msg, real_nid);
-    uint16_t alias = alias_unused(msg);
-    return alias ? sh_conn_make(msg, (shoal_nid){alias}) : NULL;
+    struct sh_conn *conn = NULL;
+    sh_lock_take(&msg->table_lock);
+    enum shoal_err err = alias_take(msg, NULL, &conn);
+    sh_lock_release(&msg->table_lock);
+    return err == SHOAL_OK ? conn : NULL;
 }
 
 bool sh_conn_attach(struct sh_msg *msg, struct sh_stream *stream, shoal_nid real_nid)

@@ -68,8 +68,7 @@ void sh_hello_begin(struct sh_msg *msg, struct sh_stream *stream)
     struct sh_conn *conn = stream->conn;
     /* To whom we know only by address we are a client, so that the node's own connection to us, if
      * there is one, is not mistaken for this. */
-    conn->presents_nid = conn->nid.v < SH_MSG_ALIAS_MIN;
-    shoal_nid nid = conn->presents_nid ? sh_msg_nid(msg) : SHOAL_NID_NONE;
+    shoal_nid nid = conn->nid.v < SH_MSG_ALIAS_MIN ? sh_msg_nid(msg) : SHOAL_NID_NONE;
     hello_write(msg, stream->hello, FRAME_HELLO, SH_HELLO_BYTES, nid);
     stream->state = SH_STREAM_WAIT_WELCOME;
     sh_stream_control(msg, stream, sh_bytes_make(stream->hello, SH_HELLO_BYTES));

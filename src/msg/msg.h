@@ -97,8 +97,8 @@ struct sh_parker sh_msg_parker(struct sh_msg *msg);
 
 /* --- Nodes ------------------------------------------------------------------------------- */
 
-/* Gives this end its node ID, once it has joined: connections made from now on carry it; those
- * made without are closed when idle. Any thread. */
+/* Gives this end its node ID, once it has joined: connections to nodes that it opens from now on
+ * carry it. Those that are there go on as they are, under the other side's alias. Any thread. */
 void sh_msg_nid_set(struct sh_msg *msg, shoal_nid nid);
 shoal_nid sh_msg_nid(const struct sh_msg *msg);
 

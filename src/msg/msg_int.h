@@ -87,7 +87,6 @@ struct sh_conn {
     struct sh_stream *dialled, *accepted;
     struct sh_stream *sends_on; /* one of the two */
     bool push_blocked;          /* the wire took less than all; WRITABLE will come */
-    bool presents_nid;          /* our stream said our node ID (false: as a client) */
     uint64_t throttled_until_ns;
 };
 
@@ -136,7 +135,7 @@ struct sh_request_slot {
     struct sh_request *request; /* NULL: free, or given up and its answer still expected */
     uint32_t next_free;
     uint16_t generation;
-    uint16_t nid; /* whose answer is still expected; 0: free */
+    uint16_t nid; /* whose answer is still expected; 0: nobody's */
 };
 
 struct sh_requests {

@@ -81,6 +81,9 @@ void sh_out_drop(struct sh_conn *conn)
     struct sh_out_ring *ring = &conn->out;
     ring->head = ring->ready = ring->tail;
     ring->draining = ring->writers > 0;
+    /* A connection that is lost may not come back: its ring is not kept. */
+    if (!ring->draining)
+        sh_out_unmap(conn);
 }
 
 uint64_t sh_out_unsent(struct sh_conn *conn)

@@ -114,7 +114,12 @@ void sh_requests_arm(struct sh_msg *msg, uint32_t id, struct sh_conn *conn, uint
     bool is_late = atomic_load_explicit(&conn->generation, memory_order_acquire) != generation;
     struct sh_request_slot *slot = &table->slots[id & INDEX_MASK];
     SH_ASSERT(slot->nid == 0 && slot->request == NULL);
-    slot->nid = conn->nid.v;
+    /* The message of a late one is gone: no answer to it will come. */
+    slot->nid = is_late ? 0 : conn->nid.v;
+    /* The wheel does not look at earlier ticks again before it has gone round. */
+    uint64_t soonest_ns = table->wheel_tick * SH_WHEEL_TICK_NS;
+    if (request->deadline_ns < soonest_ns)
+        request->deadline_ns = soonest_ns;
     if (is_late) {
         request->next = atomic_load_explicit(&table->late, memory_order_relaxed);
         atomic_store_explicit(&table->late, request, memory_order_relaxed);
@@ -274,6 +279,7 @@ unsigned sh_requests_late(struct sh_msg *msg, enum shoal_err err)
     struct sh_request *late = atomic_load_explicit(&table->late, memory_order_relaxed);
     atomic_store_explicit(&table->late, NULL, memory_order_relaxed);
     for (struct sh_request *request = late; request; request = request->next) {
+        slot_free(table, request->id & INDEX_MASK);
         request->deadline_ns = 0;
         request->id = 0;
         count++;

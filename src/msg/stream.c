@@ -185,6 +185,13 @@ static uint32_t look_ahead(struct sh_msg *msg, const struct sh_stream *stream)
     return look_ahead_round(msg, stream, 1);
 }
 
+static void stream_stall(struct sh_msg *msg, struct sh_stream *stream)
+{
+    SH_ASSERT(!stream->is_stalled);
+    stream->is_stalled = true;
+    msg->stalled_count++;
+}
+
 /* Hands on the complete messages in the block. Sets *need_out to the size of the incomplete one at
  * the end (0: not known yet). False when the stream is gone. */
 static bool parse(struct sh_msg *msg, struct sh_stream *stream, size_t *need_out)
@@ -211,8 +218,7 @@ static bool parse(struct sh_msg *msg, struct sh_stream *stream, size_t *need_out
             sh_dispatch(msg, stream, (enum sh_kind)(type >> 14), type & (SH_MSG_TYPES - 1),
                         sh_load32(header + 6), payload);
         if (how == SH_DISPATCH_LATER) {
-            stream->is_stalled = true;
-            msg->stalled_count++;
+            stream_stall(msg, stream);
             return true;
         }
         stream->parsed += (uint32_t)bytes;
@@ -256,8 +262,14 @@ static bool is_throttled(struct sh_msg *msg, struct sh_stream *stream, uint64_t 
 
 void sh_stream_readable(struct sh_msg *msg, struct sh_stream *stream, uint64_t now_ns)
 {
-    if (stream->is_stalled || is_throttled(msg, stream, now_ns))
+    if (stream->is_stalled)
         return;
+    if (is_throttled(msg, stream, now_ns)) {
+        /* The wire knows nothing of messages that were received already: try them again. */
+        if (stream->fill > stream->parsed)
+            stream_stall(msg, stream);
+        return;
+    }
     struct sh_wire *wire = msg->config.env.wire;
     size_t need = 0;
     if (stream->block && stream->fill > stream->parsed && stream->state == SH_STREAM_READY &&

@@ -292,6 +292,8 @@ static unsigned accept_some(struct tcp *tcp, struct sh_wire_event *events, unsig
             break;
         struct tcp_link *link = link_new(tcp, fd);
         if (!link) {
+            SH_WARN("msg", "connection limit reached: refused one",
+                    SH_U64("links_max", tcp->links_max));
             close(fd);
             continue;
         }

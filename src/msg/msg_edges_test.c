@@ -1,0 +1,773 @@
+/* Limits, losses and answers that belong to nobody: several ends over wires in memory, one thread,
+ * time set by the test. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include <unistd.h>
+
+#include "msg/memwire.h"
+#include "msg/msg_int.h"
+
+#define TYPE_ECHO SH_MSG_TYPE(9, 1)
+#define TYPE_SILENT SH_MSG_TYPE(9, 2)
+#define TYPE_POOLED SH_MSG_TYPE(9, 3)
+#define TYPE_ORDERED SH_MSG_TYPE(9, 4)
+#define REQUESTS_MAX 16
+#define RING_BYTES 65536
+#define ENDS_MAX 4
+#define SECOND UINT64_C(1000000000)
+
+struct end {
+    struct sh_memwire memwire;
+    struct sh_msg *msg;
+    struct sh_step transport, handlers;
+    char address[16];
+    unsigned ups, losses;
+    enum shoal_err loss;
+    shoal_nid up_nid, up_real_nid; /* of the last one */
+    struct sh_reply_to held[64];   /* by on_silent, in order */
+    unsigned held_count;
+    uint64_t ordered; /* messages of TYPE_ORDERED, which count up */
+};
+
+/* Two links that are one stream. */
+struct pipe {
+    struct end *ends[2];
+    sh_link links[2];
+    size_t carried[2];
+};
+
+static struct end ends[ENDS_MAX];
+static unsigned ends_count;
+static struct pipe pipes[32];
+static unsigned pipes_count;
+
+static void wake(void *arg)
+{
+    (void)arg;
+}
+
+static void on_event(void *arg, const struct sh_msg_event *event)
+{
+    struct end *end = arg;
+    if (event->kind == SH_MSG_UP) {
+        end->ups++;
+        end->up_nid = event->nid;
+        end->up_real_nid = event->real_nid;
+    } else {
+        end->losses++;
+        end->loss = event->err;
+    }
+}
+
+static void on_echo(void *arg, struct sh_msg_in *in)
+{
+    (void)arg;
+    size_t size = sh_reader_left(&in->payload);
+    struct sh_out out;
+    assert_int_equal(sh_msg_reply(in->msg, in->reply_to, in->type, size, &out), SHOAL_OK);
+    sh_put_raw(&out.w, sh_bytes_make(sh_reader_take(&in->payload, size), size));
+    sh_msg_end(in->msg, &out);
+}
+
+static void on_silent(void *arg, struct sh_msg_in *in)
+{
+    struct end *end = arg;
+    assert_true(end->held_count < 64);
+    end->held[end->held_count++] = in->reply_to;
+}
+
+static void on_ordered(void *arg, struct sh_msg_in *in)
+{
+    struct end *end = arg;
+    assert_int_equal(sh_get64(&in->payload), end->ordered);
+    end->ordered++;
+}
+
+static struct end *end_open_with(uint16_t nid, uint32_t connections_max)
+{
+    assert_true(ends_count < ENDS_MAX);
+    struct end *end = &ends[ends_count++];
+    *end = (struct end){0};
+    snprintf(end->address, sizeof end->address, "end%u:1", ends_count);
+    sh_memwire_init(&end->memwire);
+    end->memwire.random = ends_count;
+    struct sh_msg_config config = {
+        .nid = {nid},
+        .cluster = "test",
+        .secret = sh_bytes_text("a secret of the test"),
+        .connections_max = connections_max,
+        .requests_max = REQUESTS_MAX,
+        .ring_bytes = RING_BYTES,
+        .payload_bytes_max = 1 << 20,
+        .request_timeout_ns = 10 * SECOND,
+        .connect_timeout_ns = 5 * SECOND,
+        .env = sh_memwire_env(&end->memwire),
+        .on_event = on_event,
+        .wake_transport = wake,
+        .wake_handlers = wake,
+        .arg = end,
+    };
+    assert_int_equal(sh_msg_create(&config, &end->msg), SHOAL_OK);
+    end->transport = sh_msg_transport_step(end->msg);
+    end->handlers = sh_msg_handler_step(end->msg);
+    sh_msg_handler_set(end->msg, TYPE_ECHO, SH_MSG_INLINE, on_echo, end);
+    sh_msg_handler_set(end->msg, TYPE_SILENT, SH_MSG_INLINE, on_silent, end);
+    sh_msg_handler_set(end->msg, TYPE_POOLED, SH_MSG_POOLED, on_echo, end);
+    sh_msg_handler_set(end->msg, TYPE_ORDERED, SH_MSG_ORDERED, on_ordered, end);
+    return end;
+}
+
+static struct end *end_open(uint16_t nid)
+{
+    return end_open_with(nid, 32);
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < ends_count; i++) {
+        sh_msg_destroy(ends[i].msg);
+        sh_memwire_free(&ends[i].memwire);
+    }
+    ends_count = pipes_count = 0;
+    return 0;
+}
+
+static void knows(struct end *a, const struct end *b, uint16_t nid_of_b)
+{
+    assert_int_equal(sh_msg_node_set(a->msg, (shoal_nid){nid_of_b}, b->address), SHOAL_OK);
+}
+
+/* Gives the link that an end has opened its other half. */
+static void pipe_add(struct end *from, sh_link link)
+{
+    for (unsigned i = 0; i < pipes_count; i++) {
+        if (pipes[i].ends[0] == from && pipes[i].links[0] == link)
+            return;
+    }
+    for (unsigned i = 0; i < ends_count; i++) {
+        if (strcmp(ends[i].address, from->memwire.links[link].address) != 0)
+            continue;
+        assert_true(pipes_count < sizeof pipes / sizeof pipes[0]);
+        sh_link other = sh_memwire_accept(&ends[i].memwire);
+        pipes[pipes_count++] = (struct pipe){{from, &ends[i]}, {link, other}, {0, 0}};
+        return;
+    }
+    sh_memwire_cut(&from->memwire, link); /* nobody listens there */
+}
+
+static bool pipe_run(struct pipe *pipe)
+{
+    bool is_done = false;
+    for (int i = 0; i < 2; i++) {
+        struct end *from = pipe->ends[i], *to = pipe->ends[1 - i];
+        struct sh_memlink *here = &from->memwire.links[pipe->links[i]];
+        struct sh_memlink *there = &to->memwire.links[pipe->links[1 - i]];
+        if (there->is_there && !there->is_lost)
+            is_done |= sh_memwire_carry(&from->memwire, pipe->links[i], &pipe->carried[i],
+                                        &to->memwire, pipe->links[1 - i]) > 0;
+        /* A close arrives after what was sent before it was read. */
+        if ((!here->is_there || here->is_lost) && there->is_there && !there->is_lost &&
+            there->is_announced && there->in_size == 0) {
+            sh_memwire_cut(&to->memwire, pipe->links[1 - i]);
+            is_done = true;
+        }
+    }
+    return is_done;
+}
+
+/* One round of everything; false when nothing happened. Ends in the mask `resting` do not run. */
+static bool round_run(unsigned resting)
+{
+    unsigned done = 0;
+    for (unsigned i = 0; i < ends_count; i++) {
+        if (resting & 1u << i)
+            continue;
+        done += ends[i].transport.run(ends[i].msg);
+        done += ends[i].handlers.run(ends[i].msg);
+        for (sh_link link = 0; link < ends[i].memwire.count; link++) {
+            if (ends[i].memwire.links[link].was_opened_by_us)
+                pipe_add(&ends[i], link);
+        }
+    }
+    for (unsigned i = 0; i < pipes_count; i++)
+        done += pipe_run(&pipes[i]);
+    return done > 0;
+}
+
+static void run_all(void)
+{
+    unsigned rounds = 0;
+    while (round_run(0))
+        assert_true(++rounds < 100000);
+}
+
+static void pass(uint64_t ns)
+{
+    for (unsigned i = 0; i < ends_count; i++)
+        ends[i].memwire.now_ns += ns;
+    run_all();
+}
+
+/* Cuts every link between two ends. */
+static void cut(const struct end *a, const struct end *b)
+{
+    for (unsigned i = 0; i < pipes_count; i++) {
+        if ((pipes[i].ends[0] == a && pipes[i].ends[1] == b) ||
+            (pipes[i].ends[0] == b && pipes[i].ends[1] == a)) {
+            for (int side = 0; side < 2; side++) {
+                struct sh_memwire *memwire = &pipes[i].ends[side]->memwire;
+                if (memwire->links[pipes[i].links[side]].is_there)
+                    sh_memwire_cut(memwire, pipes[i].links[side]);
+            }
+        }
+    }
+}
+
+struct asked {
+    struct sh_request request;
+    unsigned done;
+    enum shoal_err err;
+    uint64_t first;
+};
+
+static void on_done(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    struct asked *asked = request->arg;
+    asked->done++;
+    asked->err = err;
+    asked->first = err == SHOAL_OK ? sh_get64(payload) : 0;
+}
+
+static enum shoal_err ask(struct end *end, uint16_t to, sh_msg_type type, uint64_t value,
+                          struct asked *asked)
+{
+    *asked = (struct asked){.request = {.done = on_done, .arg = asked}};
+    struct sh_out out;
+    enum shoal_err err = sh_msg_request(end->msg, (shoal_nid){to}, type, 8, &asked->request, &out);
+    if (err != SHOAL_OK)
+        return err;
+    sh_put64(&out.w, value);
+    sh_msg_end(end->msg, &out);
+    return SHOAL_OK;
+}
+
+static enum shoal_err tell(struct end *end, uint16_t to, sh_msg_type type, uint64_t value,
+                           size_t bytes)
+{
+    struct sh_out out;
+    enum shoal_err err = sh_msg_begin(end->msg, (shoal_nid){to}, type, bytes, &out);
+    if (err != SHOAL_OK)
+        return err;
+    sh_put64(&out.w, value);
+    memset(sh_writer_take(&out.w, bytes - 8), 0, bytes - 8);
+    sh_msg_end(end->msg, &out);
+    return SHOAL_OK;
+}
+
+static void answer(struct end *end, struct sh_reply_to to, uint64_t value)
+{
+    struct sh_out out;
+    assert_int_equal(sh_msg_reply(end->msg, to, TYPE_SILENT, 8, &out), SHOAL_OK);
+    sh_put64(&out.w, value);
+    sh_msg_end(end->msg, &out);
+}
+
+static uint64_t dropped_of(const struct end *end)
+{
+    struct sh_msg_stats stats;
+    sh_msg_stats_get(end->msg, &stats);
+    return stats.answers_dropped;
+}
+
+static bool works_are_free(const struct end *end)
+{
+    return sh_ring_count(end->msg->works_free) == SH_WORKS_MAX;
+}
+
+/* --- Answers ------------------------------------------------------------------------------- */
+
+/* Only the node that was asked can answer. */
+static void test_answer_of_another(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1), *b = end_open(2), *c = end_open(3);
+    knows(a, b, 2);
+    knows(c, a, 1);
+    struct asked asked, greeting;
+    assert_int_equal(ask(a, 2, TYPE_SILENT, 1, &asked), SHOAL_OK);
+    assert_int_equal(ask(c, 1, TYPE_ECHO, 1, &greeting), SHOAL_OK);
+    run_all();
+    assert_int_equal(greeting.done, 1);
+    assert_int_equal(b->held_count, 1);
+    struct sh_reply_to forged = {.nid = {1}, .id = asked.request.id, .generation = 1};
+    answer(c, forged, 666);
+    run_all();
+    assert_int_equal(asked.done, 0);
+    assert_int_equal(dropped_of(a), 1);
+    sh_msg_reply_error(c->msg, forged, TYPE_SILENT, SHOAL_EBUSY, "forged");
+    run_all();
+    assert_int_equal(asked.done, 0);
+    answer(b, b->held[0], 7);
+    run_all();
+    assert_int_equal(asked.done, 1);
+    assert_int_equal(asked.err, SHOAL_OK);
+    assert_int_equal(asked.first, 7);
+}
+
+/* A second answer to an old request does not complete the next one that uses its slot. */
+static void test_answer_twice(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1), *b = end_open(2);
+    knows(a, b, 2);
+    struct asked first, second;
+    assert_int_equal(ask(a, 2, TYPE_SILENT, 1, &first), SHOAL_OK);
+    uint32_t first_id = first.request.id;
+    run_all();
+    answer(b, b->held[0], 11);
+    run_all();
+    assert_int_equal(first.first, 11);
+    assert_int_equal(ask(a, 2, TYPE_SILENT, 2, &second), SHOAL_OK);
+    /* The same slot, which the lower bits say; another generation. */
+    assert_int_equal(second.request.id & 0xFFFFF, first_id & 0xFFFFF);
+    assert_int_not_equal(second.request.id, first_id);
+    run_all();
+    answer(b, b->held[0], 666);
+    run_all();
+    assert_int_equal(second.done, 0);
+    assert_int_equal(first.done, 1);
+    assert_int_equal(dropped_of(a), 1);
+    answer(b, b->held[1], 12);
+    run_all();
+    assert_int_equal(second.first, 12);
+}
+
+/* The same after a loss: the answer of before reaches nobody. */
+static void test_answer_after_loss(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1), *b = end_open(2);
+    knows(a, b, 2);
+    struct asked first, second;
+    assert_int_equal(ask(a, 2, TYPE_SILENT, 1, &first), SHOAL_OK);
+    uint32_t id = first.request.id;
+    run_all();
+    cut(a, b);
+    run_all();
+    assert_int_equal(first.err, SHOAL_ECONNLOST);
+    assert_int_equal(ask(a, 2, TYPE_SILENT, 2, &second), SHOAL_OK);
+    assert_int_not_equal(second.request.id, id);
+    run_all();
+    struct sh_out out;
+    assert_int_equal(sh_msg_reply(b->msg, b->held[0], TYPE_SILENT, 0, &out), SHOAL_ECONNLOST);
+    answer(b, b->held[1], 5);
+    run_all();
+    assert_int_equal(second.first, 5);
+}
+
+/* --- Limits -------------------------------------------------------------------------------- */
+
+static unsigned ask_until_limit(struct end *a, struct asked *asked, enum shoal_err *err_out)
+{
+    unsigned count = 0;
+    while ((*err_out = ask(a, 2, TYPE_SILENT, count, &asked[count])) == SHOAL_OK)
+        assert_true(++count <= REQUESTS_MAX);
+    return count;
+}
+
+static void test_requests_exhausted(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1), *b = end_open(2);
+    static struct asked asked[REQUESTS_MAX + 1]; /* some fail only when the end is closed */
+    enum shoal_err err;
+    knows(a, b, 2);
+    assert_int_equal(ask_until_limit(a, asked, &err), REQUESTS_MAX);
+    assert_int_equal(err, SHOAL_ELIMIT);
+    assert_int_equal(asked[REQUESTS_MAX].done, 0);
+    run_all();
+    /* A canceled one's slot waits for its late answer, so that this can hit nobody else. */
+    assert_true(sh_msg_cancel(a->msg, &asked[3].request));
+    assert_int_equal(sh_msg_requests_pending(a->msg), REQUESTS_MAX - 1);
+    assert_int_equal(ask(a, 2, TYPE_SILENT, 0, &asked[REQUESTS_MAX]), SHOAL_ELIMIT);
+    for (unsigned i = 0; i < b->held_count; i++)
+        answer(b, b->held[i], i);
+    run_all();
+    for (unsigned i = 0; i < REQUESTS_MAX; i++)
+        assert_int_equal(asked[i].done, i != 3);
+    /* All are free again, by an answer, by a time-out and a late answer, and by a loss. */
+    b->held_count = 0;
+    assert_int_equal(ask_until_limit(a, asked, &err), REQUESTS_MAX);
+    run_all();
+    pass(11 * SECOND);
+    for (unsigned i = 0; i < REQUESTS_MAX; i++)
+        assert_int_equal(asked[i].err, SHOAL_ETIMEOUT);
+    assert_int_equal(ask(a, 2, TYPE_SILENT, 0, &asked[0]), SHOAL_ELIMIT);
+    for (unsigned i = 0; i < b->held_count; i++)
+        answer(b, b->held[i], i);
+    run_all();
+    assert_int_equal(ask_until_limit(a, asked, &err), REQUESTS_MAX);
+    run_all();
+    cut(a, b);
+    run_all();
+    assert_int_equal(ask_until_limit(a, asked, &err), REQUESTS_MAX);
+}
+
+static void test_connections_max(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/msg_edges_test.XXXXXX", line[512], lines[8192] = "";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(sh_log_output_set(path, SH_LOG_AS_TEXT), SHOAL_OK);
+    struct end *b = end_open_with(2, 2);
+    struct end *a = end_open(1), *c = end_open(3), *d = end_open(4);
+    struct asked of_a, of_c, of_d;
+    knows(a, b, 2);
+    knows(c, b, 2);
+    knows(d, b, 2);
+    assert_int_equal(ask(a, 2, TYPE_ECHO, 1, &of_a), SHOAL_OK);
+    assert_int_equal(ask(c, 2, TYPE_ECHO, 3, &of_c), SHOAL_OK);
+    run_all();
+    assert_int_equal(ask(d, 2, TYPE_ECHO, 4, &of_d), SHOAL_OK);
+    run_all();
+    assert_int_equal(of_a.first, 1);
+    assert_int_equal(of_c.first, 3);
+    assert_int_equal(of_d.done, 1);
+    assert_int_equal(of_d.err, SHOAL_ECONNLOST);
+    /* It can't open one either. */
+    knows(b, d, 4);
+    assert_int_equal(ask(b, 4, TYPE_ECHO, 5, &of_d), SHOAL_OK);
+    run_all();
+    assert_int_equal(of_d.err, SHOAL_ELIMIT);
+    assert_int_equal(sh_log_output_set(NULL, SH_LOG_AS_TEXT), SHOAL_OK);
+    FILE *log = fopen(path, "re");
+    assert_non_null(log);
+    while (fgets(line, sizeof line, log))
+        strncat(lines, line, sizeof lines - strlen(lines) - 1);
+    fclose(log);
+    unlink(path);
+    assert_non_null(strstr(lines, "connection limit reached"));
+    assert_non_null(strstr(lines, "connections_max=2"));
+    /* The others go on, and there is room again once one has left. */
+    assert_int_equal(ask(a, 2, TYPE_ECHO, 6, &of_a), SHOAL_OK);
+    run_all();
+    assert_int_equal(of_a.first, 6);
+    cut(c, b);
+    run_all();
+    assert_int_equal(ask(d, 2, TYPE_ECHO, 7, &of_d), SHOAL_OK);
+    run_all();
+    assert_int_equal(of_d.first, 7);
+}
+
+/* --- Losses -------------------------------------------------------------------------------- */
+
+/* Ordered messages that wait when their connection is lost are dropped, and their works free. */
+static void test_ordered_lost(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1), *b = end_open(2);
+    knows(a, b, 2);
+    assert_int_equal(tell(a, 2, TYPE_ORDERED, 0, 8), SHOAL_OK);
+    run_all();
+    assert_int_equal(b->ordered, 1);
+    for (uint64_t i = 1; i <= 10; i++)
+        assert_int_equal(tell(a, 2, TYPE_ORDERED, i, 8), SHOAL_OK);
+    a->transport.run(a->msg);
+    (void)pipe_run(&pipes[0]);
+    b->transport.run(b->msg); /* but not its handlers */
+    assert_int_equal(sh_ring_count(b->msg->works_free), SH_WORKS_MAX - 11); /* and the turn */
+    cut(a, b);
+    b->transport.run(b->msg);
+    assert_int_equal(b->losses, 1);
+    assert_int_equal(sh_ring_count(b->msg->works_free), SH_WORKS_MAX - 1);
+    run_all();
+    assert_int_equal(b->ordered, 1);
+    assert_true(works_are_free(b));
+    /* The order starts anew with the next connection. */
+    b->ordered = 0;
+    assert_int_equal(tell(a, 2, TYPE_ORDERED, 0, 8), SHOAL_OK);
+    assert_int_equal(tell(a, 2, TYPE_ORDERED, 1, 8), SHOAL_OK);
+    run_all();
+    assert_int_equal(b->ordered, 2);
+    assert_true(works_are_free(b));
+}
+
+static void test_address_changes(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1), *b = end_open(2), *moved = end_open(2);
+    knows(a, b, 2);
+    struct asked asked, again;
+    assert_int_equal(ask(a, 2, TYPE_SILENT, 1, &asked), SHOAL_OK);
+    run_all();
+    knows(a, b, 2); /* the same address changes nothing */
+    run_all();
+    assert_int_equal(asked.done, 0);
+    assert_int_equal(a->losses, 0);
+    knows(a, moved, 2);
+    run_all();
+    assert_int_equal(asked.done, 1);
+    assert_int_equal(asked.err, SHOAL_ECONNLOST);
+    assert_int_equal(a->losses, 1);
+    assert_int_equal(b->losses, 1);
+    assert_int_equal(ask(a, 2, TYPE_ECHO, 9, &again), SHOAL_OK);
+    run_all();
+    assert_int_equal(again.first, 9);
+    assert_int_equal(moved->ups, 1);
+    assert_int_equal(b->ups, 1);
+}
+
+/* A node without an ID is a client to the others; with one, its next connections say so. */
+static void test_nid_set(void **state)
+{
+    (void)state;
+    struct end *a = end_open(0), *b = end_open(2), *c = end_open(3);
+    knows(a, b, 2);
+    knows(a, c, 3);
+    struct asked asked;
+    assert_int_equal(ask(a, 2, TYPE_ECHO, 1, &asked), SHOAL_OK);
+    run_all();
+    assert_int_equal(b->ups, 1);
+    assert_int_equal(b->up_real_nid.v, 0);
+    assert_true(b->up_nid.v >= SH_MSG_ALIAS_MIN);
+    sh_msg_nid_set(a->msg, (shoal_nid){5});
+    assert_int_equal(sh_msg_nid(a->msg).v, 5);
+    assert_int_equal(ask(a, 2, TYPE_ECHO, 2, &asked), SHOAL_OK);
+    run_all();
+    assert_int_equal(asked.first, 2);
+    assert_int_equal(b->ups, 1); /* the same connection */
+    assert_int_equal(ask(a, 3, TYPE_ECHO, 3, &asked), SHOAL_OK);
+    run_all();
+    assert_int_equal(c->up_nid.v, 5);
+    assert_int_equal(c->up_real_nid.v, 5);
+    cut(a, b);
+    run_all();
+    assert_int_equal(ask(a, 2, TYPE_ECHO, 4, &asked), SHOAL_OK);
+    run_all();
+    assert_int_equal(b->up_nid.v, 5);
+    /* Who has its ID is called by it. */
+    assert_int_equal(ask(b, 5, TYPE_ECHO, 8, &asked), SHOAL_OK);
+    run_all();
+    assert_int_equal(asked.first, 8);
+}
+
+static void fill(struct end *a)
+{
+    unsigned told = 0;
+    while (tell(a, 2, TYPE_ORDERED, told, 1024) == SHOAL_OK)
+        told++;
+    assert_true(told >= RING_BYTES / 1034);
+    assert_false(sh_msg_has_room(a->msg, (shoal_nid){2}, 1024));
+}
+
+static void test_wait_room(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1), *b = end_open(2);
+    knows(a, b, 2);
+    struct sh_waiter at_once = {0}, drained = {0}, lost = {0}, removed = {0}, unknown = {0};
+    sh_msg_wait_room(a->msg, (shoal_nid){2}, &at_once);
+    assert_true(sh_waiter_done(&at_once));
+    sh_msg_wait_room(a->msg, (shoal_nid){99}, &unknown);
+    assert_true(sh_waiter_done(&unknown));
+    fill(a);
+    sh_msg_wait_room(a->msg, (shoal_nid){2}, &drained);
+    assert_false(sh_waiter_done(&drained));
+    run_all();
+    assert_true(sh_waiter_done(&drained));
+    assert_true(sh_msg_drained(a->msg));
+    /* The wire takes nothing more, and then the connection goes. */
+    a->memwire.links[0].push_room = 0;
+    fill(a);
+    sh_msg_wait_room(a->msg, (shoal_nid){2}, &lost);
+    run_all();
+    assert_false(sh_waiter_done(&lost));
+    cut(a, b);
+    run_all();
+    assert_true(sh_waiter_done(&lost));
+    assert_true(sh_msg_has_room(a->msg, (shoal_nid){2}, 1024));
+    /* One that is never opened: nobody listens there. */
+    assert_int_equal(sh_msg_node_set(a->msg, (shoal_nid){2}, "nowhere:1"), SHOAL_OK);
+    fill(a);
+    sh_msg_wait_room(a->msg, (shoal_nid){2}, &removed);
+    assert_false(sh_waiter_done(&removed));
+    run_all();
+    assert_true(sh_waiter_done(&removed));
+    assert_int_equal(a->loss, SHOAL_EUNREACHABLE);
+}
+
+/* A request whose connection is lost between the beginning of its message and its entry in the
+ * table fails, once, and its slot can be used again. */
+static void test_armed_late(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1), *b = end_open(2);
+    knows(a, b, 2);
+    struct asked asked, late[REQUESTS_MAX + 1];
+    assert_int_equal(ask(a, 2, TYPE_ECHO, 1, &asked), SHOAL_OK);
+    run_all();
+    struct sh_conn *conn = sh_conn_find(a->msg, (shoal_nid){2});
+    for (unsigned turn = 0; turn < 3; turn++) {
+        for (unsigned i = 0; i < REQUESTS_MAX; i++) {
+            uint32_t id;
+            assert_int_equal(sh_requests_reserve(a->msg, &id), SHOAL_OK);
+            late[i] = (struct asked){.request = {.done = on_done, .arg = &late[i]}};
+            sh_requests_arm(a->msg, id, conn, atomic_load(&conn->generation) - 1, &late[i].request);
+        }
+        assert_int_equal(sh_msg_requests_pending(a->msg), REQUESTS_MAX);
+        /* What follows the entry: the end of the message, which wakes the transport step. */
+        sh_conn_mark_dirty(a->msg, conn);
+        pass(0);
+        for (unsigned i = 0; i < REQUESTS_MAX; i++) {
+            assert_int_equal(late[i].done, 1);
+            assert_int_equal(late[i].err, SHOAL_ECONNLOST);
+        }
+        assert_int_equal(sh_msg_requests_pending(a->msg), 0);
+    }
+    assert_int_equal(ask(a, 2, TYPE_ECHO, 2, &asked), SHOAL_OK);
+    run_all();
+    assert_int_equal(asked.first, 2);
+}
+
+/* A deadline that has passed when the request is entered is noticed at once, not when the timer
+ * wheel comes by again. */
+static void test_deadline_passed(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1), *b = end_open(2);
+    knows(a, b, 2);
+    struct asked asked = {.request = {.done = on_done, .arg = &asked}};
+    pass(SECOND);
+    asked.request.deadline_ns = a->memwire.now_ns - 100000000;
+    struct sh_out out;
+    assert_int_equal(sh_msg_request(a->msg, (shoal_nid){2}, TYPE_SILENT, 0, &asked.request, &out),
+                     SHOAL_OK);
+    sh_msg_end(a->msg, &out);
+    pass(2 * SH_WHEEL_TICK_NS);
+    assert_int_equal(asked.done, 1);
+    assert_int_equal(asked.err, SHOAL_ETIMEOUT);
+    assert_int_equal(asked.request.deadline_ns, 0);
+}
+
+/* A message that is under construction when its connection is lost is not sent, and who comes after
+ * it is not held up. */
+static void test_lost_while_writing(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1), *b = end_open(2);
+    knows(a, b, 2);
+    assert_int_equal(tell(a, 2, TYPE_ORDERED, 0, 8), SHOAL_OK);
+    run_all();
+    struct sh_out out;
+    assert_int_equal(sh_msg_begin(a->msg, (shoal_nid){2}, TYPE_ORDERED, 8, &out), SHOAL_OK);
+    cut(a, b);
+    run_all();
+    assert_int_equal(a->losses, 1);
+    sh_put64(&out.w, 666);
+    sh_msg_end(a->msg, &out);
+    run_all();
+    assert_int_equal(b->ordered, 1);
+    assert_int_equal(tell(a, 2, TYPE_ORDERED, 1, 8), SHOAL_OK);
+    run_all();
+    assert_int_equal(b->ordered, 2);
+}
+
+/* A lost connection holds no ring. */
+static void test_ring_given_back(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1), *b = end_open(2);
+    knows(a, b, 2);
+    struct asked asked;
+    assert_int_equal(ask(a, 2, TYPE_ECHO, 1, &asked), SHOAL_OK);
+    run_all();
+    struct sh_conn *of_a = sh_conn_find(a->msg, (shoal_nid){2});
+    struct sh_conn *of_b = sh_conn_find(b->msg, (shoal_nid){1});
+    assert_true(of_a->out.room > 0 && of_b->out.room > 0);
+    cut(a, b);
+    run_all();
+    assert_int_equal(of_a->out.room, 0);
+    assert_int_equal(of_b->out.room, 0);
+    assert_null(of_b->out.base);
+}
+
+/* Requests that were received but found no free work, from a node that does not take its answers,
+ * are handled when it does. */
+static void test_stalled_and_throttled(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1), *b = end_open(2);
+    knows(a, b, 2);
+    struct asked asked;
+    assert_int_equal(ask(a, 2, TYPE_ECHO, 1, &asked), SHOAL_OK);
+    run_all();
+    /* Enough one-way messages that b runs out of works, and a request behind them. */
+    unsigned told = 0;
+    while (sh_ring_count(b->msg->works_free) > 1 || b->msg->stalled_count == 0) {
+        if (told < 2 * SH_WORKS_MAX && tell(a, 2, TYPE_ORDERED, told, 8) == SHOAL_OK) {
+            told++;
+            continue;
+        }
+        a->transport.run(a->msg);
+        (void)pipe_run(&pipes[0]);
+        b->transport.run(b->msg);
+    }
+    assert_int_equal(ask(a, 2, TYPE_ECHO, 2, &asked), SHOAL_OK);
+    a->transport.run(a->msg);
+    (void)pipe_run(&pipes[0]);
+    assert_int_equal(b->msg->stalled_count, 1);
+    /* Answers pile up: the wire takes nothing. */
+    struct sh_memlink *back = &b->memwire.links[0];
+    struct sh_conn *conn = sh_conn_find(b->msg, (shoal_nid){1});
+    back->push_room = 0;
+    struct sh_reply_to to = {.nid = {1}, .id = 4000u << 20, .generation = 1};
+    for (unsigned i = 0; i < 8; i++) {
+        struct sh_out out;
+        assert_int_equal(sh_msg_reply(b->msg, to, TYPE_ECHO, RING_BYTES, &out), SHOAL_OK);
+        memset(sh_writer_take(&out.w, RING_BYTES), 0, RING_BYTES);
+        sh_msg_end(b->msg, &out);
+    }
+    b->transport.run(b->msg);
+    assert_true(conn->push_blocked);
+    for (unsigned i = 0; i < 4 * SH_WORKS_MAX; i++) {
+        b->handlers.run(b->msg);
+        b->transport.run(b->msg);
+    }
+    assert_int_equal(asked.done, 0);
+    back->push_room = SIZE_MAX;
+    run_all();
+    assert_int_equal(b->ordered, told);
+    assert_int_equal(asked.done, 1);
+    assert_int_equal(asked.first, 2);
+    assert_int_equal(b->msg->stalled_count, 0);
+    assert_true(works_are_free(b));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_answer_of_another, close_all),
+        cmocka_unit_test_teardown(test_answer_twice, close_all),
+        cmocka_unit_test_teardown(test_answer_after_loss, close_all),
+        cmocka_unit_test_teardown(test_requests_exhausted, close_all),
+        cmocka_unit_test_teardown(test_connections_max, close_all),
+        cmocka_unit_test_teardown(test_ordered_lost, close_all),
+        cmocka_unit_test_teardown(test_address_changes, close_all),
+        cmocka_unit_test_teardown(test_nid_set, close_all),
+        cmocka_unit_test_teardown(test_wait_room, close_all),
+        cmocka_unit_test_teardown(test_armed_late, close_all),
+        cmocka_unit_test_teardown(test_deadline_passed, close_all),
+        cmocka_unit_test_teardown(test_lost_while_writing, close_all),
+        cmocka_unit_test_teardown(test_ring_given_back, close_all),
+        cmocka_unit_test_teardown(test_stalled_and_throttled, close_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
