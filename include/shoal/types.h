@@ -22,18 +22,25 @@ typedef struct shoal_cid {
 
 #define SHOAL_LOCAL_ID_BITS 48
 #define SHOAL_LOCAL_ID_MAX ((UINT64_C(1) << SHOAL_LOCAL_ID_BITS) - 1)
+#ifdef __cplusplus
+#define SHOAL_NID_NONE (shoal_nid{0})
+#define SHOAL_CID_NONE (shoal_cid{0})
+#else
 #define SHOAL_NID_NONE ((shoal_nid){0})
 #define SHOAL_CID_NONE ((shoal_cid){0})
+#endif
 
 static inline shoal_cid shoal_cid_make(shoal_nid creator, uint64_t local_id)
 {
-    return (shoal_cid){((uint64_t)creator.v << SHOAL_LOCAL_ID_BITS) |
-                       (local_id & SHOAL_LOCAL_ID_MAX)};
+    shoal_cid cid = {((uint64_t)creator.v << SHOAL_LOCAL_ID_BITS) |
+                     (local_id & SHOAL_LOCAL_ID_MAX)};
+    return cid;
 }
 
 static inline shoal_nid shoal_cid_creator(shoal_cid cid)
 {
-    return (shoal_nid){(uint16_t)(cid.v >> SHOAL_LOCAL_ID_BITS)};
+    shoal_nid nid = {(uint16_t)(cid.v >> SHOAL_LOCAL_ID_BITS)};
+    return nid;
 }
 
 static inline uint64_t shoal_cid_local(shoal_cid cid)
