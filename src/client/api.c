@@ -22,6 +22,7 @@ static void prepare(struct shoal *store, struct shoal_call *call, const struct w
     state->size = wanted->size;
     state->detail = NULL;
     state->is_blocking = false;
+    state->waiter = (struct sh_waiter){0};
     if (wanted->kind == SH_CALL_GET)
         state->into = wanted->into;
     else
@@ -46,22 +47,31 @@ static enum shoal_err check(const struct shoal *store, const struct wanted *want
     return SHOAL_OK;
 }
 
+static enum shoal_err begin_prepared(struct shoal *store, struct shoal_call *call)
+{
+    if (!store->is_embedded)
+        return sh_call_start(store, call);
+    atomic_fetch_add_explicit(&store->in_flight, 1, memory_order_relaxed);
+    sh_call_complete(sh_call_state_of(call), sh_embedded_run(store, call));
+    return SHOAL_OK;
+}
+
 static enum shoal_err begin(struct shoal *store, const struct wanted *wanted,
                             struct shoal_call *call)
 {
-    enum shoal_err err = check(store, wanted);
-    if (err != SHOAL_OK)
-        return err;
+    sh_client_detail()[0] = '\0';
+    enum shoal_err err = call ? check(store, wanted) : SHOAL_EINVAL;
     if (!call)
-        return SHOAL_EINVAL;
+        return err;
     prepare(store, call, wanted);
-    if (!store->is_embedded)
-        return sh_call_start(store, call);
-    struct sh_call_state *state = sh_call_state_of(call);
-    atomic_init(&state->waiter.state, 0);
-    atomic_fetch_add_explicit(&store->in_flight, 1, memory_order_relaxed);
-    sh_call_complete(state, sh_embedded_run(store, call));
-    return SHOAL_OK;
+    if (err == SHOAL_OK)
+        err = begin_prepared(store, call);
+    if (err != SHOAL_OK) {
+        /* Who waits for it all the same is told the same, and does not wait for ever. */
+        call->err = err;
+        sh_waiter_complete(&sh_call_state_of(call)->waiter);
+    }
+    return err;
 }
 
 static enum shoal_err wait_done(struct shoal *store, struct shoal_call *call)
@@ -158,11 +168,14 @@ enum shoal_err shoal_remove_async(shoal *store, shoal_cid cid, struct shoal_call
 
 enum shoal_err shoal_wait(shoal *store, struct shoal_call *call)
 {
-    struct sh_call_state *state = sh_call_state_of(call);
-    if (call->done)
+    if (!call || call->done) {
+        sh_client_detail_set("only a call without a done function can be waited for");
         return SHOAL_EINVAL;
-    if (sh_waiter_done(&state->waiter))
+    }
+    if (sh_waiter_done(&sh_call_state_of(call)->waiter)) {
+        sh_client_detail()[0] = '\0';
         return call->err;
+    }
     enum shoal_err err = sh_client_blocking();
     return err == SHOAL_OK ? wait_done(store, call) : err;
 }

@@ -4,135 +4,10 @@
  *   start -> owner known? --yes--> request -> answer -> complete
  *              | no                   | lost, unreachable, not the owner
  *              v                      v
- *           locate ---failed---> retry later (retry step), after a refreshed view
+ *           locate ---failed---> retry later (retry.c), after a refreshed view
  */
-#include <stdio.h>
-
-#include "base/log.h"
 #include "client/client_int.h"
 #include "node/chunks.h"
-
-#define RETRY_AFTER_NS UINT64_C(20000000)
-
-static void attempt(struct sh_call_state *state);
-
-static bool is_stopping(struct shoal *store)
-{
-    return atomic_load_explicit(&store->is_closing, memory_order_acquire);
-}
-
-/* --- Trying again -------------------------------------------------------------------------- */
-
-/* May this failure be tried again without doing anything twice? */
-static bool may_retry(enum sh_call_kind kind, enum shoal_err err)
-{
-    switch (err) {
-    case SHOAL_EUNREACHABLE: /* never sent */
-    case SHOAL_ENOTOWNER:    /* refused before anything was done */
-    case SHOAL_EBUSY:
-    case SHOAL_EAGAIN:
-    case SHOAL_ENONODE:
-        return true;
-    case SHOAL_ECONNLOST:
-        return kind == SH_CALL_GET;
-    default:
-        return false;
-    }
-}
-
-static void on_refreshed(struct sh_directory_op *op, enum shoal_err err, const char *detail)
-{
-    struct shoal *store = op->arg;
-    (void)detail;
-    atomic_store_explicit(&store->is_refreshing, false, memory_order_release);
-    if (err != SHOAL_OK)
-        SH_DEBUG("client", "the view could not be refreshed", SH_ERR(err));
-}
-
-/* After a failure that a newer view may explain. Any thread. */
-static void refresh(struct shoal *store)
-{
-    /* acq_rel: one refresh at a time owns refresh_op */
-    if (is_stopping(store) ||
-        atomic_exchange_explicit(&store->is_refreshing, true, memory_order_acq_rel))
-        return;
-    store->refresh_op = (struct sh_directory_op){.done = on_refreshed, .arg = store};
-    sh_directory_refresh(store->directory, &store->refresh_op);
-}
-
-static void retry_later(struct sh_call_state *state, enum shoal_err err)
-{
-    struct shoal *store = state->store;
-    uint64_t now = sh_now(&store->env.clock);
-    if (is_stopping(store))
-        err = SHOAL_ESTOPPED;
-    if (is_stopping(store) || !may_retry(state->kind, err) ||
-        now + RETRY_AFTER_NS >= state->deadline_ns) {
-        sh_call_complete(state, err);
-        return;
-    }
-    if (err != SHOAL_EAGAIN)
-        refresh(store);
-    state->next = NULL;
-    sh_spin_take(&store->retry_lock);
-    if (store->retry_last)
-        store->retry_last->next = state;
-    else
-        store->retry_first = state;
-    store->retry_last = state;
-    uint64_t due = atomic_load_explicit(&store->retry_due_ns, memory_order_relaxed);
-    uint64_t mine = err == SHOAL_EAGAIN ? now : now + RETRY_AFTER_NS;
-    if (mine < due)
-        atomic_store_explicit(&store->retry_due_ns, mine, memory_order_release);
-    sh_spin_release(&store->retry_lock);
-    sh_crew_wake(store->crew, 0);
-}
-
-static struct sh_call_state *retries_take(struct shoal *store)
-{
-    sh_spin_take(&store->retry_lock);
-    struct sh_call_state *list = store->retry_first;
-    store->retry_first = store->retry_last = NULL;
-    atomic_store_explicit(&store->retry_due_ns, SH_NEVER, memory_order_relaxed);
-    sh_spin_release(&store->retry_lock);
-    return list;
-}
-
-static unsigned retry_run(void *arg)
-{
-    struct shoal *store = arg;
-    uint64_t due = atomic_load_explicit(&store->retry_due_ns, memory_order_acquire);
-    if (due == SH_NEVER || sh_now(&store->env.clock) < due)
-        return 0;
-    unsigned count = 0;
-    struct sh_call_state *next;
-    for (struct sh_call_state *state = retries_take(store); state; state = next) {
-        next = state->next;
-        attempt(state);
-        count++;
-    }
-    return count;
-}
-
-static uint64_t retry_due(void *arg)
-{
-    struct shoal *store = arg;
-    return atomic_load_explicit(&store->retry_due_ns, memory_order_acquire);
-}
-
-struct sh_step sh_client_retry_step(struct shoal *store)
-{
-    return (struct sh_step){.name = "retries", .run = retry_run, .due_ns = retry_due, .arg = store};
-}
-
-void sh_client_retries_fail(struct shoal *store)
-{
-    struct sh_call_state *next;
-    for (struct sh_call_state *state = retries_take(store); state; state = next) {
-        next = state->next;
-        sh_call_complete(state, SHOAL_ESTOPPED);
-    }
-}
 
 /* --- Answers ------------------------------------------------------------------------------- */
 
@@ -142,7 +17,8 @@ static enum shoal_err get_answer(struct sh_call_state *state, struct sh_reader *
     enum shoal_err err = (enum shoal_err)sh_get16(r);
     uint32_t size = sh_get32(r);
     const uint8_t *bytes = err == SHOAL_OK ? sh_reader_take(r, size) : r->at;
-    if (!sh_reader_ok(r) || (err == SHOAL_OK && size > state->size))
+    bool fits = size <= state->size;
+    if (!sh_reader_ok(r) || (err == SHOAL_OK && !fits) || (err == SHOAL_ESIZE && fits))
         return SHOAL_EPROTO;
     call->size = size;
     if (err == SHOAL_OK && size > 0)
@@ -154,7 +30,7 @@ static enum shoal_err create_answer(struct sh_call_state *state, struct sh_reade
 {
     shoal_cid cid = {sh_get64(r)};
     uint32_t count = sh_get32(r);
-    if (!sh_reader_done(r) || count != 1)
+    if (!sh_reader_done(r) || count != 1 || shoal_cid_creator(cid).v != state->request.to.v)
         return SHOAL_EPROTO;
     sh_call_of(state)->cid = cid;
     return SHOAL_OK;
@@ -167,33 +43,15 @@ static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_
         err = get_answer(state, payload);
     else if (err == SHOAL_OK && state->kind == SH_CALL_CREATE)
         err = create_answer(state, payload);
-    else if (err != SHOAL_OK && state->detail)
-        snprintf(state->detail, SH_DETAIL_BYTES, "%.*s", (int)sh_reader_left(payload),
-                 (const char *)payload->at);
-    if (err == SHOAL_OK || !may_retry(state->kind, err)) {
+    else if (err != SHOAL_OK)
+        sh_client_detail_take(state->detail, payload);
+    if (err == SHOAL_OK || !sh_call_may_retry(state->kind, err)) {
         sh_call_complete(state, err);
         return;
     }
-    if (state->kind != SH_CALL_CREATE)
+    if (state->kind != SH_CALL_CREATE && !sh_client_closing(state->store))
         sh_directory_forget(state->store->directory, sh_call_of(state)->cid);
-    retry_later(state, err);
-}
-
-static void on_located(struct sh_locate *op, enum shoal_err err, shoal_nid nid)
-{
-    struct sh_call_state *state = op->arg;
-    (void)nid; /* it is in the cache now */
-    if (err == SHOAL_OK) {
-        attempt(state);
-        return;
-    }
-    /* Nothing has been done yet: a lost question may be asked again for any kind of call. */
-    bool may_ask_again = err == SHOAL_ECONNLOST || err == SHOAL_ETIMEOUT;
-    if (may_ask_again || may_retry(state->kind, err)) {
-        retry_later(state, may_ask_again ? SHOAL_EUNREACHABLE : err);
-        return;
-    }
-    sh_call_complete(state, err);
+    sh_call_retry_later(state, err);
 }
 
 /* --- Asking -------------------------------------------------------------------------------- */
@@ -255,6 +113,14 @@ static enum shoal_err send_to(struct sh_call_state *state, shoal_nid nid)
     return SHOAL_OK;
 }
 
+/* Sends to the node that is to be asked; if that fails the call ends or waits for another try. */
+static void send_on(struct sh_call_state *state, shoal_nid nid)
+{
+    enum shoal_err err = send_to(state, nid);
+    if (err != SHOAL_OK)
+        sh_call_retry_later(state, err);
+}
+
 /* Where the call goes. EAGAIN: the owner must be asked for. */
 static enum shoal_err route(struct sh_call_state *state, shoal_nid *nid_out)
 {
@@ -273,71 +139,90 @@ static enum shoal_err route(struct sh_call_state *state, shoal_nid *nid_out)
     return err;
 }
 
+static void on_located(struct sh_locate *op, enum shoal_err err, shoal_nid nid)
+{
+    struct sh_call_state *state = op->arg;
+    if (err == SHOAL_OK) {
+        send_on(state, nid);
+        return;
+    }
+    /* Nothing has been done yet: a lost question may be asked again for any kind of call. */
+    if (err == SHOAL_ECONNLOST || err == SHOAL_ETIMEOUT)
+        err = SHOAL_EUNREACHABLE;
+    sh_call_retry_later(state, err);
+}
+
 static void locate(struct sh_call_state *state)
 {
     struct shoal *store = state->store;
-    state->locate = (struct sh_locate){.done = on_located, .arg = state};
+    state->locate =
+        (struct sh_locate){.done = on_located, .arg = state, .deadline_ns = state->deadline_ns};
     sh_directory_locate(store->directory, sh_call_of(state)->cid, &state->locate);
 }
 
-/* Another attempt at a call that was begun: whatever happens completes it or leads to the next. */
-static void attempt(struct sh_call_state *state)
+/* A node that is not there is believed only of a view that is newer than the call. */
+static bool is_news(struct sh_call_state *state, enum shoal_err err)
+{
+    return err == SHOAL_ENONODE &&
+           atomic_load_explicit(&state->store->refreshes, memory_order_relaxed) == state->refreshes;
+}
+
+void sh_call_attempt(struct sh_call_state *state)
 {
     shoal_nid nid;
-    if (is_stopping(state->store)) {
+    if (sh_client_closing(state->store)) {
         sh_call_complete(state, SHOAL_ESTOPPED);
         return;
     }
     enum shoal_err err = route(state, &nid);
-    if (err == SHOAL_EAGAIN) {
+    if (err == SHOAL_EAGAIN)
         locate(state);
-        return;
-    }
-    if (err == SHOAL_ENONODE && state->where.v != 0) {
+    else if (err == SHOAL_OK)
+        send_on(state, nid);
+    else if (is_news(state, err))
+        sh_call_retry_later(state, err);
+    else
         sh_call_complete(state, err);
-        return;
-    }
-    if (err == SHOAL_OK)
-        err = send_to(state, nid);
-    if (err == SHOAL_OK)
-        return;
-    if (err == SHOAL_ELIMIT)
-        err = SHOAL_EAGAIN;
-    retry_later(state, err);
 }
 
-/* Waits for room towards a node: blocking calls only. */
-static void wait_for_room(struct shoal *store, shoal_nid nid)
+/* The first attempt to send, which waits for room if the call may block. */
+static enum shoal_err send_first(struct sh_call_state *state, shoal_nid nid)
 {
-    struct sh_waiter room = {0};
-    sh_msg_wait_room(store->msg, nid, &room);
-    bool is_done = sh_crew_wait(store->crew, 0, &room, SH_NEVER);
-    SH_ASSERT(is_done);
+    struct sh_caller caller = sh_client_caller(state->store);
+    enum shoal_err err;
+    while ((err = send_to(state, nid)) == SHOAL_EAGAIN && state->is_blocking) {
+        err = sh_call_wait_room(&caller, nid, state->deadline_ns);
+        if (err != SHOAL_OK)
+            return err;
+    }
+    return err;
 }
 
 enum shoal_err sh_call_start(struct shoal *store, struct shoal_call *call)
 {
     struct sh_call_state *state = sh_call_state_of(call);
-    state->store = store;
-    state->deadline_ns = sh_now(&store->env.clock) + store->timeout_ns;
-    atomic_init(&state->waiter.state, 0);
-    if (is_stopping(store))
+    uint64_t now = sh_now(&store->env.clock);
+    state->deadline_ns = now + store->timeout_ns;
+    if (sh_client_closing(store))
         return SHOAL_ESTOPPED;
+    state->refreshes = atomic_load_explicit(&store->refreshes, memory_order_relaxed);
+    sh_client_refresh_if_due(store, now);
+    bool waits = state->is_blocking;
     shoal_nid nid;
     enum shoal_err err = route(state, &nid);
-    if (err != SHOAL_OK && err != SHOAL_EAGAIN)
+    if (err != SHOAL_OK && err != SHOAL_EAGAIN && err != SHOAL_ENONODE)
         return err;
     atomic_fetch_add_explicit(&store->in_flight, 1, memory_order_relaxed);
     if (err == SHOAL_EAGAIN) {
         locate(state);
         return SHOAL_OK;
     }
-    while ((err = send_to(state, nid)) == SHOAL_EAGAIN && state->is_blocking)
-        wait_for_room(store, nid);
+    if (err == SHOAL_OK)
+        err = send_first(state, nid);
     if (err == SHOAL_OK)
         return SHOAL_OK;
-    if (err == SHOAL_EUNREACHABLE) {
-        retry_later(state, err);
+    if (err == SHOAL_EUNREACHABLE || err == SHOAL_ENONODE || (err == SHOAL_ELIMIT && waits)) {
+        sh_call_retry_later(state, err);
         return SHOAL_OK;
     }
     atomic_fetch_sub_explicit(&store->in_flight, 1, memory_order_relaxed);

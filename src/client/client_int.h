@@ -15,6 +15,20 @@
 #define SH_DETAIL_BYTES 256
 #define SH_EMBEDDED_NID 1
 
+/* A client looks for a newer view when it calls and the one it has is older than this: it is no
+ * member, so nobody tells it who has joined. One small question a second is answered with a byte
+ * where nothing has changed. */
+#define SH_VIEW_AGE_NS UINT64_C(1000000000)
+/* Pauses before another attempt: after a failure, and when only room was missing. */
+#define SH_ROUND_PAUSE_NS UINT64_C(20000000)
+#define SH_ROOM_PAUSE_NS UINT64_C(1000000)
+#define SH_RETRY_QUEUES 2
+
+/* Calls that wait for another attempt, by time. */
+struct sh_retry_queue {
+    struct sh_call_state *first, *last;
+};
+
 struct shoal {
     bool is_embedded;
     uint64_t timeout_ns;
@@ -29,11 +43,12 @@ struct shoal {
     _Atomic bool is_closing;
     _Atomic uint64_t completions; /* calls completed, for shoal_poll */
     _Atomic uint32_t in_flight;   /* asynchronous calls begun and not completed */
-    /* Calls that wait to be tried again, oldest first. */
     struct sh_spin retry_lock;
-    struct sh_call_state *retry_first, *retry_last;
-    _Atomic uint64_t retry_due_ns; /* SH_NEVER: none waits */
-    _Atomic bool is_refreshing;    /* then refresh_op is in use */
+    struct sh_retry_queue retries[SH_RETRY_QUEUES]; /* under retry_lock */
+    _Atomic uint64_t retry_due_ns;                  /* SH_NEVER: none waits */
+    _Atomic uint64_t refresh_due_ns; /* a call that begins after it looks for a newer view */
+    _Atomic uint32_t refreshes;      /* those that have ended, well or not */
+    _Atomic bool is_refreshing;      /* then refresh_op is in use */
     struct sh_directory_op refresh_op;
 };
 
@@ -46,9 +61,10 @@ struct sh_call_state {
         struct sh_locate locate;
     };
     struct shoal *store;
-    struct sh_call_state *next; /* in the retry or completion list */
+    struct sh_call_state *next; /* in a retry queue or the completion list */
     struct sh_waiter waiter;
     uint64_t deadline_ns;
+    uint64_t retry_ns; /* in a retry queue: when it is due */
     union {
         void *into;
         const void *from;
@@ -56,7 +72,8 @@ struct sh_call_state {
     size_t size;  /* get: room; put, create: bytes */
     char *detail; /* of the thread that waits in a blocking call; or NULL */
     enum sh_call_kind kind;
-    shoal_nid where; /* create: the peer asked for, or NONE */
+    uint32_t refreshes; /* the store's count when the call began */
+    shoal_nid where;    /* create: the peer asked for, or NONE */
     bool is_blocking;
 };
 
@@ -75,6 +92,9 @@ static inline struct shoal_call *sh_call_of(struct sh_call_state *state)
 
 /* detail.c: this thread's text for shoal_error_detail. */
 char *sh_client_detail(void);
+/* Takes over a text that a node sent (NULL: drops it), at most SH_DETAIL_BYTES with the NUL; what
+ * could do harm on a terminal becomes '?'. */
+void sh_client_detail_take(char *detail, const struct sh_reader *text);
 /* Begins a blocking public call: clears the detail. EBUSY within a completion callback. */
 SHOAL_NODISCARD enum shoal_err sh_client_blocking(void);
 
@@ -84,14 +104,30 @@ bool sh_completing(void);
 
 /* call.c */
 /* Begins a call whose kind, buffers and blocking have been filled in. EBUSY: the connection's ring
- * is full and the call is not blocking (a blocking one waits). */
+ * is full, or too many requests wait, and the call is not blocking (a blocking one waits). */
 SHOAL_NODISCARD enum shoal_err sh_call_start(struct shoal *store, struct shoal_call *call);
+/* Another attempt at a call that was begun: whatever happens completes it or leads to the next. */
+void sh_call_attempt(struct sh_call_state *state);
+
+/* retry.c */
+/* May this failure be tried again without doing anything twice? */
+bool sh_call_may_retry(enum sh_call_kind kind, enum shoal_err err);
+/* Tries the call again in a while, with a newer view if that may help; completes it if it may not
+ * be tried again or its time is over. Any thread. */
+void sh_call_retry_later(struct sh_call_state *state, enum shoal_err err);
+/* Looks for a newer view, if nobody does already; if the one there is old. Never block. */
+void sh_client_refresh_begin(struct shoal *store);
+void sh_client_refresh_if_due(struct shoal *store, uint64_t now_ns);
+bool sh_client_closing(struct shoal *store);
 struct sh_step sh_client_retry_step(struct shoal *store);
+/* Ends all that wait with ESTOPPED, once no step runs any more. */
 void sh_client_retries_fail(struct shoal *store);
 
 /* look.c */
-/* Fetches the view and waits for it; the detail says why not. */
-SHOAL_NODISCARD enum shoal_err sh_client_refresh(shoal *store);
+/* Fetches the view and waits for it until the deadline; the detail says why not. */
+SHOAL_NODISCARD enum shoal_err sh_client_refresh(shoal *store, uint64_t deadline_ns);
+/* When a call that begins now must be over. */
+uint64_t sh_client_deadline_ns(shoal *store);
 /* OK when a node is a peer and up. ENONODE, EROLE, EFAILED, with the detail set. */
 SHOAL_NODISCARD enum shoal_err sh_client_peer_check(shoal *store, shoal_nid nid);
 

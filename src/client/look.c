@@ -13,43 +13,71 @@ struct sh_caller sh_client_caller(shoal *store)
         .msg = store->msg, .crew = store->crew, .thread = 0, .clock = &store->env.clock};
 }
 
-/* A refresh that a thread waits for. */
+uint64_t sh_client_deadline_ns(shoal *store)
+{
+    return sh_now(&store->env.clock) + store->timeout_ns;
+}
+
+/* A refresh that a thread waits for; the thread may give up before it ends. */
 struct waited_refresh {
     struct sh_directory_op op;
     struct sh_waiter waiter;
+    _Atomic unsigned owners; /* the thread and the refresh: the last one frees */
     enum shoal_err err;
-    char *detail;
+    char detail[SH_DETAIL_BYTES];
 };
+
+static void release(struct waited_refresh *waited)
+{
+    /* acq_rel: whatever the other owner did with it comes before the free */
+    if (atomic_fetch_sub_explicit(&waited->owners, 1, memory_order_acq_rel) == 1)
+        free(waited);
+}
 
 static void on_refreshed(struct sh_directory_op *op, enum shoal_err err, const char *detail)
 {
     struct waited_refresh *waited = op->arg;
     waited->err = err;
-    if (err != SHOAL_OK)
-        snprintf(waited->detail, SH_DETAIL_BYTES, "%s", detail);
+    snprintf(waited->detail, sizeof waited->detail, "%s", err != SHOAL_OK ? detail : "");
     sh_waiter_complete(&waited->waiter);
+    release(waited);
 }
 
-enum shoal_err sh_client_refresh(shoal *store)
+enum shoal_err sh_client_refresh(shoal *store, uint64_t deadline_ns)
 {
-    struct waited_refresh waited = {.op = {.done = on_refreshed}, .detail = sh_client_detail()};
-    waited.op.arg = &waited;
-    sh_directory_refresh(store->directory, &waited.op);
-    bool is_done = sh_crew_wait(store->crew, 0, &waited.waiter, SH_NEVER);
-    SH_ASSERT(is_done);
-    return waited.err;
+    struct waited_refresh *waited = calloc(1, sizeof *waited);
+    if (!waited)
+        return SHOAL_ENOMEM;
+    waited->op = (struct sh_directory_op){.done = on_refreshed, .arg = waited};
+    atomic_init(&waited->owners, 2);
+    sh_directory_refresh(store->directory, &waited->op);
+    enum shoal_err err = SHOAL_ETIMEOUT;
+    if (sh_crew_wait(store->crew, 0, &waited->waiter, deadline_ns)) {
+        err = waited->err;
+        snprintf(sh_client_detail(), SH_DETAIL_BYTES, "%s", waited->detail);
+    } else {
+        sh_client_detail_set("no node said in time who is in the cluster");
+    }
+    release(waited);
+    return err;
 }
 
-enum shoal_err sh_client_peer_check(shoal *store, shoal_nid nid)
+static enum shoal_err peer_state(shoal *store, shoal_nid nid)
 {
     struct sh_node node;
     enum shoal_err err = sh_directory_node(store->directory, nid, &node);
-    if (err != SHOAL_OK && sh_client_refresh(store) == SHOAL_OK)
-        err = sh_directory_node(store->directory, nid, &node);
     if (err == SHOAL_OK && node.role != SH_ROLE_PEER)
         err = SHOAL_EROLE;
     if (err == SHOAL_OK && node.state != SH_NODE_UP)
         err = node.state == SH_NODE_FAILED ? SHOAL_EFAILED : SHOAL_ENONODE;
+    return err;
+}
+
+enum shoal_err sh_client_peer_check(shoal *store, shoal_nid nid)
+{
+    enum shoal_err err = peer_state(store, nid);
+    if (err != SHOAL_OK && sh_client_refresh(store, sh_client_deadline_ns(store)) == SHOAL_OK)
+        err = peer_state(store, nid);
     if (err != SHOAL_OK)
         sh_client_detail_set("node %u: %s", nid.v, shoal_err_text(err));
     return err;
@@ -58,7 +86,7 @@ enum shoal_err sh_client_peer_check(shoal *store, shoal_nid nid)
 /* A fresh copy of the view's nodes; the caller frees it. */
 static enum shoal_err nodes_get(shoal *store, struct sh_node **nodes_out, size_t *count_out)
 {
-    enum shoal_err err = sh_client_refresh(store);
+    enum shoal_err err = sh_client_refresh(store, sh_client_deadline_ns(store));
     if (err != SHOAL_OK)
         return err;
     for (size_t room = 64;; room *= 2) {
@@ -161,7 +189,8 @@ static enum shoal_err ranges_page(shoal *store, shoal_nid node, uint64_t *from_i
     bool goes_on = size > 0;
     while (goes_on && sh_reader_left(&r) > 0) {
         shoal_cid first = {sh_get64(&r)}, last = {sh_get64(&r)};
-        if (!sh_reader_ok(&r) || last.v < first.v || first.v < *from_inout) {
+        if (!sh_reader_ok(&r) || last.v < first.v || first.v < *from_inout ||
+            shoal_cid_creator(last).v != node.v) {
             err = SHOAL_EPROTO;
             break;
         }

@@ -4,20 +4,28 @@
 #include "client/client_int.h"
 #include "node/chunks.h"
 
-/* Reads the answer's runs of IDs. */
-static enum shoal_err runs_read(struct sh_bytes answer, shoal_cid *cids_out, size_t count)
+/* Reads the answer's runs of IDs, all of them this node's; writes them once all is well. */
+static enum shoal_err runs_read(struct sh_bytes answer, shoal_nid nid, shoal_cid *cids_out,
+                                size_t count)
 {
-    struct sh_reader r = sh_reader_make(answer);
-    size_t done = 0;
-    while (sh_reader_left(&r) > 0 && done < count) {
-        uint64_t first = sh_get64(&r);
-        uint32_t run = sh_get32(&r);
-        if (!sh_reader_ok(&r) || run == 0 || run > count - done)
+    for (int writes = 0; writes < 2; writes++) {
+        struct sh_reader r = sh_reader_make(answer);
+        size_t done = 0;
+        while (sh_reader_left(&r) > 0 && done < count) {
+            shoal_cid first = {sh_get64(&r)};
+            uint32_t run = sh_get32(&r);
+            shoal_cid last = {first.v + run - 1};
+            if (!sh_reader_ok(&r) || run == 0 || run > count - done || last.v < first.v ||
+                shoal_cid_creator(first).v != nid.v || shoal_cid_creator(last).v != nid.v)
+                return SHOAL_EPROTO;
+            for (uint32_t i = 0; writes && i < run; i++)
+                cids_out[done + i] = (shoal_cid){first.v + i};
+            done += run;
+        }
+        if (!sh_reader_done(&r) || done != count)
             return SHOAL_EPROTO;
-        for (uint32_t i = 0; i < run; i++)
-            cids_out[done++] = (shoal_cid){first + i};
     }
-    return sh_reader_done(&r) && done == count ? SHOAL_OK : SHOAL_EPROTO;
+    return SHOAL_OK;
 }
 
 static void write_request(struct sh_writer *w, uint32_t size, const uint32_t *sizes, size_t count)
@@ -30,30 +38,50 @@ static void write_request(struct sh_writer *w, uint32_t size, const uint32_t *si
         sh_put32(w, sizes[i]);
 }
 
-static enum shoal_err ask(shoal *store, shoal_nid nid, struct sh_bytes request, shoal_cid *cids_out,
-                          size_t count)
+static enum shoal_err ask(shoal *store, shoal_nid nid, struct sh_bytes request, uint64_t timeout_ns,
+                          shoal_cid *cids_out, size_t count)
 {
     uint8_t *answer;
     size_t answer_size;
     struct sh_caller caller = sh_client_caller(store);
-    enum shoal_err err = sh_call(&caller, nid, SH_CHUNKS_CREATE, request, store->timeout_ns,
-                                 &answer, &answer_size, sh_client_detail());
+    enum shoal_err err = sh_call(&caller, nid, SH_CHUNKS_CREATE, request, timeout_ns, &answer,
+                                 &answer_size, sh_client_detail());
     if (err != SHOAL_OK)
         return err;
-    err = runs_read(sh_bytes_make(answer, answer_size), cids_out, count);
+    err = runs_read(sh_bytes_make(answer, answer_size), nid, cids_out, count);
     free(answer);
     return err;
+}
+
+/* Asks peers until one has done it, or may have, or none could. */
+static enum shoal_err ask_until_done(shoal *store, shoal_nid where, struct sh_bytes request,
+                                     shoal_cid *cids_out, size_t count)
+{
+    uint64_t deadline = sh_client_deadline_ns(store);
+    for (bool is_fresh = false;; is_fresh = true) {
+        shoal_nid nid = where;
+        enum shoal_err err = SHOAL_OK;
+        uint64_t now = sh_now(&store->env.clock);
+        sh_client_refresh_if_due(store, now);
+        if (where.v == 0)
+            err = sh_directory_pick_peer(store->directory, &nid);
+        if (err == SHOAL_OK)
+            err = ask(store, nid, request, deadline - now, cids_out, count);
+        now = sh_now(&store->env.clock);
+        if (!sh_call_may_retry(SH_CALL_CREATE, err) || now + SH_ROUND_PAUSE_NS >= deadline ||
+            (err == SHOAL_ENONODE && is_fresh))
+            return err;
+        struct sh_waiter pause = {0};
+        if (sh_client_refresh(store, deadline) != SHOAL_OK)
+            sh_client_detail_set("node %u: %s", nid.v, shoal_err_text(err));
+        (void)sh_crew_wait(store->crew, 0, &pause, now + SH_ROUND_PAUSE_NS);
+    }
 }
 
 static enum shoal_err create_on_cluster(shoal *store, shoal_nid where, uint32_t size,
                                         const uint32_t *sizes, size_t count, shoal_cid *cids_out)
 {
-    shoal_nid nid = where;
-    enum shoal_err err = SHOAL_OK;
-    if (where.v == 0)
-        err = sh_directory_pick_peer(store->directory, &nid);
-    else
-        err = sh_client_peer_check(store, where);
+    enum shoal_err err = where.v == 0 ? SHOAL_OK : sh_client_peer_check(store, where);
     if (err != SHOAL_OK)
         return err;
     size_t bytes = 5 + (sizes ? count * 4 : 4);
@@ -63,7 +91,7 @@ static enum shoal_err create_on_cluster(shoal *store, shoal_nid where, uint32_t 
     struct sh_writer w = sh_writer_make(request, bytes);
     write_request(&w, size, sizes, count);
     SH_ASSERT(sh_writer_ok(&w));
-    err = ask(store, nid, sh_bytes_make(request, bytes), cids_out, count);
+    err = ask_until_done(store, where, sh_bytes_make(request, bytes), cids_out, count);
     free(request);
     return err;
 }

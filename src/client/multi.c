@@ -3,14 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/log.h"
 #include "client/client_int.h"
 #include "node/chunks.h"
 
 #define BATCH_OPS_MAX 2048
 #define BATCH_BYTES_MAX (1u << 20)
 #define MANY_MAX (1u << 20)
-#define ROUND_PAUSE_NS UINT64_C(20000000)
 
 /* One operation of the caller's, and where it goes. */
 struct placed {
@@ -64,24 +62,23 @@ static void on_located(struct sh_locate *op, enum shoal_err err, shoal_nid nid)
     sh_waiter_complete(&waited->waiter);
 }
 
-static enum shoal_err owner_of(shoal *store, shoal_cid cid, shoal_nid *nid_out)
+static enum shoal_err owner_of(struct multi *multi, shoal_cid cid, shoal_nid *nid_out)
 {
+    shoal *store = multi->store;
     enum shoal_err err = sh_directory_owner(store->directory, cid, nid_out);
     if (err != SHOAL_EAGAIN)
         return err;
-    struct waited_locate waited = {.locate = {.done = on_located}};
+    if (sh_now(&store->env.clock) >= multi->deadline_ns)
+        return SHOAL_ETIMEOUT;
+    struct waited_locate waited = {
+        .locate = {.done = on_located, .deadline_ns = multi->deadline_ns}};
     waited.locate.arg = &waited;
     sh_directory_locate(store->directory, cid, &waited.locate);
     bool is_done = sh_crew_wait(store->crew, 0, &waited.waiter, SH_NEVER);
     SH_ASSERT(is_done);
     *nid_out = waited.nid;
-    return waited.err;
-}
-
-static bool may_retry(const struct multi *multi, enum shoal_err err)
-{
-    return err == SHOAL_EUNREACHABLE || err == SHOAL_ENOTOWNER || err == SHOAL_EBUSY ||
-           (err == SHOAL_ECONNLOST && multi->kind == SH_CALL_GET);
+    /* A lost question has done nothing: it may be asked again, whatever the call. */
+    return waited.err == SHOAL_ECONNLOST ? SHOAL_EUNREACHABLE : waited.err;
 }
 
 static int by_node(const void *a, const void *b)
@@ -92,20 +89,30 @@ static int by_node(const void *a, const void *b)
     return x->op < y->op ? -1 : x->op > y->op;
 }
 
-/* Finds the owners of the operations that are still to be done (err EAGAIN). */
+/* Finds the owners of the operations that are still to be done (err EAGAIN). What could not be said
+ * of one chunk is not asked again in this round for the next ones of the same creator. */
 static void place(struct multi *multi, size_t count)
 {
+    shoal_nid unknown = SHOAL_NID_NONE;
+    enum shoal_err why = SHOAL_OK;
     multi->placed_count = 0;
     for (size_t i = 0; i < count; i++) {
         struct shoal_op *op = &multi->ops[i];
-        shoal_nid nid;
+        shoal_nid nid, creator = shoal_cid_creator(op->cid);
         if (op->err != SHOAL_EAGAIN)
             continue;
-        enum shoal_err err = op->cid.v ? owner_of(multi->store, op->cid, &nid) : SHOAL_ENOCHUNK;
-        if (err == SHOAL_OK)
+        enum shoal_err err = SHOAL_ENOCHUNK;
+        if (op->cid.v)
+            err = why && creator.v == unknown.v ? why : owner_of(multi, op->cid, &nid);
+        if (err == SHOAL_OK) {
             multi->placed[multi->placed_count++] = (struct placed){(uint32_t)i, nid};
-        else
-            op->err = err;
+            continue;
+        }
+        op->err = err;
+        if (err != SHOAL_ENOCHUNK) {
+            unknown = creator;
+            why = err;
+        }
     }
     qsort(multi->placed, multi->placed_count, sizeof *multi->placed, by_node);
 }
@@ -156,7 +163,8 @@ static void get_answer(struct shoal_op *op, struct sh_reader *r)
     /* A chunk that went away between its size and its bytes leaves padding of that size. */
     bool has_bytes = err == SHOAL_OK || (err == SHOAL_ENOCHUNK && size > 0);
     const uint8_t *bytes = has_bytes ? sh_reader_take(r, size) : NULL;
-    if (!sh_reader_ok(r) || (err == SHOAL_OK && size > op->size)) {
+    bool fits = size <= op->size;
+    if (!sh_reader_ok(r) || (err == SHOAL_OK && !fits) || (err == SHOAL_ESIZE && fits)) {
         op->err = SHOAL_EPROTO;
         return;
     }
@@ -245,22 +253,24 @@ static void do_round(struct multi *multi)
 static bool another_round(struct multi *multi, size_t count)
 {
     uint64_t now = sh_now(&multi->store->env.clock);
-    bool has_time = now + ROUND_PAUSE_NS < multi->deadline_ns;
+    bool has_time = now + SH_ROUND_PAUSE_NS < multi->deadline_ns;
     bool is_any = false;
-    for (size_t i = 0; has_time && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         struct shoal_op *op = &multi->ops[i];
-        if (!may_retry(multi, op->err))
+        if (!sh_call_may_retry(multi->kind, op->err))
             continue;
+        if (!has_time) {
+            op->err = op->err == SHOAL_EAGAIN ? SHOAL_ETIMEOUT : op->err;
+            continue;
+        }
         sh_directory_forget(multi->store->directory, op->cid);
         op->err = SHOAL_EAGAIN;
         is_any = true;
     }
     if (is_any) {
         struct sh_waiter pause = {0};
-        enum shoal_err err = sh_client_refresh(multi->store);
-        if (err != SHOAL_OK)
-            SH_DEBUG("client", "the view could not be refreshed", SH_ERR(err));
-        (void)sh_crew_wait(multi->store->crew, 0, &pause, now + ROUND_PAUSE_NS);
+        sh_client_refresh_begin(multi->store);
+        (void)sh_crew_wait(multi->store->crew, 0, &pause, now + SH_ROUND_PAUSE_NS);
     }
     return is_any;
 }
@@ -320,7 +330,8 @@ static enum shoal_err run_multi(shoal *store, enum sh_call_kind kind, struct sho
     if (store->is_embedded) {
         run_embedded(&multi, count);
     } else if (count > 0) {
-        multi.deadline_ns = sh_now(&store->env.clock) + store->timeout_ns;
+        multi.deadline_ns = sh_client_deadline_ns(store);
+        sh_client_refresh_if_due(store, multi.deadline_ns - store->timeout_ns);
         err = run_on_cluster(&multi, count);
     }
     for (size_t i = 0; err == SHOAL_OK && i < count; i++) {

@@ -10,6 +10,8 @@
 #define STORE_BYTES_MAX (UINT64_C(8) << 30)
 #define CHUNK_BYTES_MAX (UINT32_C(64) << 20)
 #define ADDRESSES_MAX 64
+/* Longer time-outs mean this one (146 years), so that no deadline overflows. */
+#define TIMEOUT_MAX_NS (UINT64_C(1) << 62)
 
 /* What a client needs to know, from the public options or the programs'. */
 struct client_config {
@@ -65,7 +67,7 @@ static enum shoal_err open_msg(struct shoal *store, const struct client_config *
         .requests_max = REQUESTS_MAX,
         .ring_bytes = config->ring_bytes,
         .payload_bytes_max = UINT32_MAX - SH_MSG_HEADER_BYTES,
-        .request_timeout_ns = config->timeout_ns,
+        .request_timeout_ns = store->timeout_ns,
         .connect_timeout_ns = config->connect_timeout_ns,
         .env = store->env,
         .wake_transport = wake,
@@ -97,6 +99,7 @@ static enum shoal_err open_cluster(struct shoal *store, const struct client_conf
     store->env = (struct sh_env){.clock = sh_real_clock(), .random = sh_real_random()};
     sh_spin_init(&store->retry_lock, SH_LOCK_CLIENT);
     atomic_init(&store->retry_due_ns, SH_NEVER);
+    atomic_init(&store->refresh_due_ns, sh_now(&store->env.clock) + SH_VIEW_AGE_NS);
     enum shoal_err err = sh_secret_read(config->secret_file, &store->secret, sh_client_detail());
     if (err == SHOAL_OK)
         err = open_crew(store, config);
@@ -132,7 +135,7 @@ static enum shoal_err open_with(const struct client_config *config, struct shoal
     struct shoal *store = calloc(1, sizeof *store);
     if (!store)
         return SHOAL_ENOMEM;
-    store->timeout_ns = config->timeout_ns;
+    store->timeout_ns = config->timeout_ns < TIMEOUT_MAX_NS ? config->timeout_ns : TIMEOUT_MAX_NS;
     enum shoal_err err = open_cluster(store, config);
     if (err != SHOAL_OK) {
         shoal_close(store);
@@ -160,13 +163,15 @@ static enum shoal_err open_embedded(const struct shoal_options *options, struct 
     return SHOAL_OK;
 }
 
-/* Cuts "a,b,c" into addresses in place; false when there are too many or empty ones. */
+/* Cuts "a, b,c" into addresses in place; false when there are too many or empty ones. */
 static bool addresses_split(char *text, struct client_config *config)
 {
     for (char *at = text; at;) {
         char *comma = strchr(at, ',');
         if (comma)
             *comma = '\0';
+        at += strspn(at, " ");
+        at[strcspn(at, " ")] = '\0';
         if (config->address_count == ADDRESSES_MAX || at[0] == '\0')
             return false;
         config->addresses[config->address_count++] = at;
@@ -251,7 +256,8 @@ void shoal_close(shoal *store)
 {
     if (!store)
         return;
-    /* release: pairs with the acquire in is_stopping of call.c */
+    SH_ASSERT(!sh_completing()); /* a completion runs in the midst of what is torn down here */
+    /* release: pairs with the acquire in sh_client_closing */
     atomic_store_explicit(&store->is_closing, true, memory_order_release);
     if (store->crew)
         sh_crew_stop(store->crew);

@@ -80,6 +80,9 @@ struct sh_locate {
      * ENONODE: no view yet; EUNREACHABLE, ECONNLOST, ETIMEOUT...: refresh and try again. */
     void (*done)(struct sh_locate *op, enum shoal_err err, shoal_nid nid);
     void *arg; /* the caller's */
+    /* When a question of its own fails with ETIMEOUT, by the clock; 0: msg's configured time. One
+     * that waits for another's answer waits as long as that one. */
+    uint64_t deadline_ns;
     /* The directory's: */
     shoal_cid cid;
     struct sh_directory *directory;

@@ -124,7 +124,7 @@ void sh_directory_locate(struct sh_directory *directory, shoal_cid cid, struct s
     }
     if (!asks)
         return;
-    op->request = (struct sh_request){.done = on_answer, .arg = op};
+    op->request = (struct sh_request){.done = on_answer, .arg = op, .deadline_ns = op->deadline_ns};
     struct sh_out out;
     err = sh_msg_request(directory->msg, superpeer, SH_CLUSTER_LOOKUP, SH_LOOKUP_BYTES,
                          &op->request, &out);
