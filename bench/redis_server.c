@@ -1,6 +1,5 @@
 #include "bench/redis_server.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>

@@ -2,7 +2,6 @@
 #ifndef SH_BENCH_RESP_H
 #define SH_BENCH_RESP_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -6,7 +6,6 @@
 #ifndef SH_BENCH_ZIPF_H
 #define SH_BENCH_ZIPF_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/hash.h"

@@ -1,5 +1,4 @@
 /* The simulated wire: struct sh_wire over the connections of sim/net.c. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

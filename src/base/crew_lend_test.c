@@ -1,4 +1,5 @@
 /* Crews whose steps application threads run while they wait. */
+#include <pthread.h>
 #include <string.h>
 
 #include "base/crew_test.h"

@@ -1,4 +1,5 @@
 /* Crews: rounds, wake-ups, rest. Lending is in crew_lend_test.c. */
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/crew_test.h"

@@ -3,7 +3,6 @@
 #define SH_BASE_CREW_TEST_H
 
 #include <poll.h>
-#include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/bytes.h"
 #include "base/json_int.h"
 #include "base/utf8.h"
 

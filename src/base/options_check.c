@@ -2,7 +2,6 @@
 #include "base/options.h"
 
 #include <arpa/inet.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"

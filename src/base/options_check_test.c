@@ -6,7 +6,6 @@
 #include <stdint.h>
 /* cmocka needs the four headers above. */
 #include <cmocka.h>
-#include <stdlib.h>
 #include <string.h>
 
 static struct sh_options options;

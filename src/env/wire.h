@@ -12,7 +12,6 @@
 #ifndef SH_ENV_WIRE_H
 #define SH_ENV_WIRE_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -4,7 +4,6 @@
  * ask for the entries, ask for the data they name, do the operations. The passes only ask; the
  * operation looks everything up again under the chunk's hold, so it does not matter what changed in
  * between. */
-#include "base/assert.h"
 #include "store/store_int.h"
 
 /* Enough to fill the line fill buffers of current cores (10 to 24) for both passes, few enough to
