@@ -194,10 +194,11 @@ static void status_add(struct shoal_status *all, const struct shoal_status *one)
 
 static void memory_print(FILE *out, const struct shoal_status *status)
 {
-    char payload[SH_SIZE_TEXT_MAX], used[SH_SIZE_TEXT_MAX], resident[SH_SIZE_TEXT_MAX];
-    fprintf(out, " %12" PRIu64 " %11s %11s", status->chunks,
+    char payload[SH_SIZE_TEXT_MAX], used[SH_SIZE_TEXT_MAX], spare[SH_SIZE_TEXT_MAX],
+        resident[SH_SIZE_TEXT_MAX];
+    fprintf(out, " %12" PRIu64 " %11s %11s %11s", status->chunks,
             sh_size_format(status->payload_bytes, payload),
-            sh_size_format(status->used_bytes, used));
+            sh_size_format(status->used_bytes, used), sh_size_format(status->free_bytes, spare));
     if (status->payload_bytes)
         fprintf(out, " %8.1f%%", overhead_percent(status));
     else
@@ -230,8 +231,9 @@ int sh_cmd_run_status(struct sh_cmd *cmd)
     struct sh_json *root = sh_json_object(), *list = sh_json_array(), *sum = sh_json_object();
     struct shoal_status all = {0};
     if (!cmd->flags.json)
-        fprintf(cmd->out, "%5s  %-9s  %-6s  %-21s %12s %11s %11s %9s %11s\n", "NODE", "ROLE",
-                "STATE", "ADDRESS", "CHUNKS", "PAYLOAD", "USED", "OVERHEAD", "RESIDENT");
+        fprintf(cmd->out, "%5s  %-9s  %-6s  %-21s %12s %11s %11s %11s %9s %11s\n", "NODE", "ROLE",
+                "STATE", "ADDRESS", "CHUNKS", "PAYLOAD", "USED", "OF IT FREE", "OVERHEAD",
+                "RESIDENT");
     for (size_t i = 0; i < count; i++) {
         struct shoal_status one = {0};
         bool asked = nodes[i].role == SHOAL_PEER && nodes[i].state == SHOAL_NODE_UP;
