@@ -198,7 +198,8 @@ void sh_outcome_answered(struct sh_graph *graph, const struct sh_graph_ask *ask)
 /* --- seal.c, link.c -------------------------------------------------------------------------- */
 
 /* The phases: each does a bounded piece and returns true when it is complete. */
-bool sh_seal_sort(struct sh_graph *graph, struct sh_load *load, struct sh_entries *entries);
+bool sh_seal_sort(struct sh_graph *graph, struct sh_load *load, struct sh_entries *entries,
+                  enum sh_sort_key key);
 bool sh_seal_create(struct sh_graph *graph, struct sh_load *load);
 bool sh_link_uses(struct sh_graph *graph, struct sh_load *load, const struct sh_entries *entries);
 bool sh_link_resolve(struct sh_graph *graph, struct sh_load *load, struct sh_entries *entries);

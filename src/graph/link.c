@@ -183,6 +183,16 @@ static uint32_t take_own(const struct sh_entries *entries, size_t *at, uint64_t 
     return (uint32_t)(*at - begin);
 }
 
+/* How many of the count edges are like the one before: sorted, those that repeat one lie behind it.
+ */
+static uint32_t count_parallel(const struct sh_entry *edges, uint32_t count)
+{
+    uint32_t parallel = 0;
+    for (uint32_t i = 1; i < count; i++)
+        parallel += edges[i].other == edges[i - 1].other && edges[i].extra == edges[i - 1].extra;
+    return parallel;
+}
+
 /* Encodes the next vertex's chunk into load->chunk. */
 static enum shoal_err encode_next(struct sh_load *load, size_t *size_out)
 {
@@ -213,6 +223,7 @@ static enum shoal_err encode_next(struct sh_load *load, size_t *size_out)
     }
     for (uint32_t i = 0; i < in_count; i++)
         sh_store64(room.in + (size_t)i * 8, in[i].other);
+    load->part->parallel += count_parallel(out, out_count);
     *size_out = size;
     return SHOAL_OK;
 }

@@ -11,9 +11,10 @@ static unsigned own_nid(const struct sh_graph *graph)
     return sh_msg_nid(graph->config.msg).v;
 }
 
-bool sh_seal_sort(struct sh_graph *graph, struct sh_load *load, struct sh_entries *entries)
+bool sh_seal_sort(struct sh_graph *graph, struct sh_load *load, struct sh_entries *entries,
+                  enum sh_sort_key key)
 {
-    if (!load->sorter.scratch && sh_sorter_begin(&load->sorter, entries)) {
+    if (!load->sorter.scratch && sh_sorter_begin(&load->sorter, entries, key)) {
         sh_load_fail(graph, SHOAL_ENOMEM, "peer %u: no memory to sort the graph", own_nid(graph));
         return false;
     }
@@ -27,17 +28,6 @@ static size_t count_own(const struct sh_entries *entries, size_t at, uint64_t na
     while (end < entries->count && entries->at[end].own == name)
         end++;
     return end - at;
-}
-
-/* How many of the count sorted entries from `at` on are like the one before. */
-static size_t count_parallel(const struct sh_entries *entries, size_t at, size_t count)
-{
-    size_t parallel = 0;
-    for (size_t i = at + 1; i < at + count; i++) {
-        const struct sh_entry *entry = &entries->at[i];
-        parallel += entry->other == entry[-1].other && entry->extra == entry[-1].extra;
-    }
-    return parallel;
 }
 
 static void least_name(const struct sh_entries *entries, size_t at, uint64_t *name, bool *found)
@@ -82,7 +72,6 @@ static bool next_vertex(struct sh_graph *graph, struct sh_load *load, struct new
                      (unsigned long long)name, out, in);
         return false;
     }
-    load->part->parallel += count_parallel(&load->out, load->out_at, out);
     load->out_at += out;
     load->in_at += in;
     load->record_at += records;

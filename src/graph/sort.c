@@ -5,7 +5,7 @@
 
 #include "base/assert.h"
 
-#define RUN_ENTRIES 4096
+#define DIGITS_IN_WORD 8u
 
 enum shoal_err sh_entries_add(struct sh_entries *entries, struct sh_entry entry)
 {
@@ -27,23 +27,30 @@ void sh_entries_free(struct sh_entries *entries)
     *entries = (struct sh_entries){0};
 }
 
-static bool not_after(const struct sh_entry *a, const struct sh_entry *b)
+/* The words of an entry from the least significant on. */
+static uint64_t word_of(const struct sh_entry *entry, unsigned words, unsigned number)
 {
-    if (a->own != b->own)
-        return a->own < b->own;
+    if (words == 1 || number == 2)
+        return entry->own;
+    return number == 1 ? entry->other : entry->extra;
+}
+
+static bool not_after(const struct sh_entry *a, const struct sh_entry *b, unsigned words)
+{
+    if (a->own != b->own || words == 1)
+        return a->own <= b->own;
     if (a->other != b->other)
         return a->other < b->other;
     return a->extra <= b->extra;
 }
 
-static int compare(const void *a, const void *b)
+enum shoal_err sh_sorter_begin(struct sh_sorter *sorter, struct sh_entries *entries,
+                               enum sh_sort_key key)
 {
-    return not_after(a, b) ? not_after(b, a) ? 0 : -1 : 1;
-}
-
-enum shoal_err sh_sorter_begin(struct sh_sorter *sorter, struct sh_entries *entries)
-{
-    *sorter = (struct sh_sorter){.entries = entries};
+    memset(sorter, 0, sizeof *sorter);
+    sorter->entries = entries;
+    sorter->words = key == SH_SORT_BY_OWN ? 1 : 3;
+    sorter->sorted = true;
     size_t count = entries->count ? entries->count : 1;
     sorter->scratch = malloc(count * sizeof *sorter->scratch);
     return sorter->scratch ? SHOAL_OK : SHOAL_ENOMEM;
@@ -52,72 +59,100 @@ enum shoal_err sh_sorter_begin(struct sh_sorter *sorter, struct sh_entries *entr
 void sh_sorter_cancel(struct sh_sorter *sorter)
 {
     free(sorter->scratch);
-    *sorter = (struct sh_sorter){0};
+    sorter->scratch = NULL;
+    sorter->entries = NULL;
 }
 
-/* Sorts the next short run in place, unless it is in order. */
-static void make_run(struct sh_sorter *sorter)
+/* Notes whether the entries are in order and which of their bits differ at all. */
+static void scan(struct sh_sorter *sorter, size_t end)
 {
-    struct sh_entry *from = sorter->entries->at + sorter->at;
-    size_t count = sorter->entries->count - sorter->at;
-    if (count > RUN_ENTRIES)
-        count = RUN_ENTRIES;
-    for (size_t i = 1; i < count; i++) {
-        if (!not_after(&from[i - 1], &from[i])) {
-            qsort(from, count, sizeof *from, compare);
-            break;
+    const struct sh_entry *at = sorter->entries->at;
+    for (size_t i = sorter->at; i < end; i++) {
+        for (unsigned word = 0; word < sorter->words; word++)
+            sorter->differ[word] |=
+                word_of(&at[i], sorter->words, word) ^ word_of(&at[0], sorter->words, word);
+        if (i > 0 && !not_after(&at[i - 1], &at[i], sorter->words))
+            sorter->sorted = false;
+    }
+    sorter->at = end;
+}
+
+static uint8_t digit_of(const struct sh_sorter *sorter, const struct sh_entry *entry)
+{
+    uint64_t word = word_of(entry, sorter->words, sorter->digit / DIGITS_IN_WORD);
+    return (uint8_t)(word >> (sorter->digit % DIGITS_IN_WORD * 8));
+}
+
+static void count(struct sh_sorter *sorter, size_t end)
+{
+    const struct sh_entry *at = sorter->entries->at;
+    for (size_t i = sorter->at; i < end; i++)
+        sorter->places[digit_of(sorter, &at[i])]++;
+    sorter->at = end;
+}
+
+static void scatter(struct sh_sorter *sorter, size_t end)
+{
+    const struct sh_entry *at = sorter->entries->at;
+    for (size_t i = sorter->at; i < end; i++)
+        sorter->scratch[sorter->places[digit_of(sorter, &at[i])]++] = at[i];
+    sorter->at = end;
+}
+
+/* Goes to the next digit in which entries differ; false: there is none. */
+static bool next_digit(struct sh_sorter *sorter, unsigned from)
+{
+    for (unsigned digit = from; digit < sorter->words * DIGITS_IN_WORD; digit++) {
+        uint64_t differ = sorter->differ[digit / DIGITS_IN_WORD];
+        if ((uint8_t)(differ >> (digit % DIGITS_IN_WORD * 8)) == 0)
+            continue;
+        sorter->digit = digit;
+        sorter->phase = SH_SORTER_COUNT;
+        memset(sorter->places, 0, sizeof sorter->places);
+        return true;
+    }
+    return false;
+}
+
+/* After a phase's last entry; true when all are in order. */
+static bool phase_end(struct sh_sorter *sorter)
+{
+    struct sh_entries *entries = sorter->entries;
+    sorter->at = 0;
+    if (sorter->phase == SH_SORTER_SCAN)
+        return sorter->sorted || !next_digit(sorter, 0);
+    if (sorter->phase == SH_SORTER_COUNT) {
+        size_t place = 0;
+        for (unsigned i = 0; i < SH_SORTER_PLACES; i++) {
+            size_t here = sorter->places[i];
+            sorter->places[i] = place;
+            place += here;
         }
+        SH_ASSERT(place == entries->count);
+        sorter->phase = SH_SORTER_SCATTER;
+        return false;
     }
-    sorter->at += count;
-}
-
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-/* Merges on into scratch, at most budget entries of the current pair of runs. */
-static void merge(struct sh_sorter *sorter, size_t budget)
-{
-    const struct sh_entry *from = sorter->entries->at;
-    size_t count = sorter->entries->count;
-    size_t low = sorter->at / (2 * sorter->width) * (2 * sorter->width);
-    size_t middle = least(low + sorter->width, count);
-    size_t high = least(low + 2 * sorter->width, count);
-    if (sorter->at == low) {
-        sorter->left = low;
-        sorter->right = middle;
-    }
-    size_t end = least(sorter->at + budget, high);
-    while (sorter->at < end) {
-        bool left = sorter->left < middle &&
-                    (sorter->right == high || not_after(&from[sorter->left], &from[sorter->right]));
-        sorter->scratch[sorter->at++] = from[left ? sorter->left++ : sorter->right++];
-    }
+    struct sh_entry *swap = entries->at;
+    entries->at = sorter->scratch;
+    entries->room = entries->count;
+    sorter->scratch = swap;
+    return !next_digit(sorter, sorter->digit + 1);
 }
 
 bool sh_sorter_run(struct sh_sorter *sorter, size_t budget)
 {
-    SH_ASSERT(sorter->scratch);
-    struct sh_entries *entries = sorter->entries;
-    for (size_t used = 0; used < budget;) {
-        size_t before = sorter->at;
-        if (sorter->width == 0)
-            make_run(sorter);
-        else if (sorter->at < entries->count)
-            merge(sorter, budget - used);
-        used += sorter->at - before;
-        if (sorter->at < entries->count)
-            continue;
-        if (sorter->width > 0) { /* a pass is complete: what it wrote is the next one's input */
-            struct sh_entry *swap = entries->at;
-            entries->at = sorter->scratch;
-            entries->room = entries->count;
-            sorter->scratch = swap;
-        }
-        sorter->width = sorter->width ? sorter->width * 2 : RUN_ENTRIES;
-        sorter->at = 0;
-        if (sorter->width >= entries->count) {
+    SH_ASSERT(sorter->scratch && budget > 0);
+    size_t all = sorter->entries->count;
+    for (size_t left = budget; left > 0;) {
+        size_t end = all - sorter->at < left ? all : sorter->at + left;
+        left -= end - sorter->at;
+        if (sorter->phase == SH_SORTER_SCAN)
+            scan(sorter, end);
+        else if (sorter->phase == SH_SORTER_COUNT)
+            count(sorter, end);
+        else
+            scatter(sorter, end);
+        if (sorter->at == all && phase_end(sorter)) {
             sh_sorter_cancel(sorter);
             return true;
         }

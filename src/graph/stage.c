@@ -368,13 +368,11 @@ static bool phase_work(struct sh_graph *graph, struct sh_load *load)
 {
     switch (load->phase) {
     case SH_LOAD_SORT_OUT:
-    case SH_LOAD_RESORT_OUT:
-        return sh_seal_sort(graph, load, &load->out);
+        return sh_seal_sort(graph, load, &load->out, SH_SORT_BY_OWN);
     case SH_LOAD_SORT_IN:
-    case SH_LOAD_RESORT_IN:
-        return sh_seal_sort(graph, load, &load->in);
+        return sh_seal_sort(graph, load, &load->in, SH_SORT_BY_OWN);
     case SH_LOAD_SORT_RECORDS:
-        return sh_seal_sort(graph, load, &load->records);
+        return sh_seal_sort(graph, load, &load->records, SH_SORT_BY_OWN);
     case SH_LOAD_CREATE:
         return sh_seal_create(graph, load);
     case SH_LOAD_USES_OUT:
@@ -383,11 +381,15 @@ static bool phase_work(struct sh_graph *graph, struct sh_load *load)
         return sh_link_uses(graph, load, &load->in);
     case SH_LOAD_SORT_USES_OUT:
     case SH_LOAD_SORT_USES_IN:
-        return sh_seal_sort(graph, load, &load->uses);
+        return sh_seal_sort(graph, load, &load->uses, SH_SORT_BY_OWN);
     case SH_LOAD_RESOLVE_OUT:
         return sh_link_resolve(graph, load, &load->out);
     case SH_LOAD_RESOLVE_IN:
         return sh_link_resolve(graph, load, &load->in);
+    case SH_LOAD_RESORT_OUT: /* neighbours are chunk IDs now, which ascend in a chunk */
+        return sh_seal_sort(graph, load, &load->out, SH_SORT_BY_ALL);
+    case SH_LOAD_RESORT_IN:
+        return sh_seal_sort(graph, load, &load->in, SH_SORT_BY_ALL);
     case SH_LOAD_FILL:
         return sh_link_fill(graph, load);
     default:
