@@ -1,90 +1,35 @@
 /* libshoal against real nodes over TCP in this process, and embedded: the same checks for both. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
 #include <pthread.h>
-#include <unistd.h>
 
 #include "base/log.h"
-#include "client/client.h"
-#include "env/env.h"
-#include "node/node.h"
-
-#define DEADLINE_NS UINT64_C(30000000000)
-
-struct running {
-    struct sh_options options;
-    struct sh_node_run *node;
-};
-
-static void set(struct sh_options *options, const char *name, const char *value)
-{
-    struct sh_options_error error;
-    assert_int_equal(sh_options_set(options, name, value, "test", &error), SHOAL_OK);
-}
-
-static void node_run(struct running *running, const char *role, const char *listen,
-                     const char *superpeers)
-{
-    char detail[256];
-    assert_int_equal(sh_options_init(&running->options), SHOAL_OK);
-    set(&running->options, "roles", role);
-    set(&running->options, "listen", listen);
-    set(&running->options, "superpeers", superpeers);
-    set(&running->options, "store_bytes_max", "32MiB");
-    set(&running->options, "heartbeat_ns", "50ms");
-    set(&running->options, "failure_ns", "3s");
-    assert_int_equal(sh_node_create(&running->options, &running->node, detail), SHOAL_OK);
-    assert_int_equal(sh_node_start(running->node), SHOAL_OK);
-    assert_true(sh_node_wait_ready(running->node));
-}
-
-static void node_end(struct running *running)
-{
-    sh_node_stop(running->node);
-    assert_int_equal(sh_node_wait_stopped(running->node), SHOAL_OK);
-    sh_node_destroy(running->node);
-    sh_options_destroy(&running->options);
-    running->node = NULL;
-}
+#include "tests/client_rig.h"
 
 struct cluster {
-    struct running superpeer, peers[2];
+    struct rig_node superpeer, peers[2];
     char address[64];
 };
 
 static void cluster_run(struct cluster *cluster)
 {
-    node_run(&cluster->superpeer, "superpeer", "127.0.0.1:0", "");
+    rig_node_run(&cluster->superpeer, "superpeer", "127.0.0.1:0", "");
     snprintf(cluster->address, sizeof cluster->address, "%s",
              sh_node_address(cluster->superpeer.node));
     for (int i = 0; i < 2; i++)
-        node_run(&cluster->peers[i], "peer", "127.0.0.1:0", cluster->address);
+        rig_node_run(&cluster->peers[i], "peer", "127.0.0.1:0", cluster->address);
 }
 
 static void cluster_end(struct cluster *cluster)
 {
     for (int i = 0; i < 2; i++) {
         if (cluster->peers[i].node)
-            node_end(&cluster->peers[i]);
+            rig_node_end(&cluster->peers[i]);
     }
-    node_end(&cluster->superpeer);
+    rig_node_end(&cluster->superpeer);
 }
 
 static shoal *open_at(const char *address)
 {
-    struct shoal_options options = {
-        .addresses = address, .timeout_ns = UINT64_C(20000000000), .store_bytes_max = 32 << 20};
-    shoal *store = NULL;
-    enum shoal_err err = shoal_open(&options, &store);
-    if (err != SHOAL_OK)
-        print_message("%s %s\n", shoal_err_name(err), shoal_error_detail());
-    assert_int_equal(err, SHOAL_OK);
-    return store;
+    return rig_open(address, UINT64_C(20000000000));
 }
 
 /* --- Checks that hold on any store --------------------------------------------------------- */
@@ -352,7 +297,7 @@ static void test_peer_leaves(void **state)
     assert_int_equal(shoal_create(store, stays, 8, &kept), SHOAL_OK);
     assert_int_equal(shoal_put(store, kept, &value, 8), SHOAL_OK);
     assert_int_equal(shoal_get(store, lost, &back, 8, NULL), SHOAL_OK);
-    node_end(&cluster.peers[0]);
+    rig_node_end(&cluster.peers[0]);
     assert_int_equal(shoal_get(store, lost, &back, 8, NULL), SHOAL_ENOCHUNK);
     assert_int_equal(shoal_get(store, kept, &back, 8, NULL), SHOAL_OK);
     assert_int_equal(back, 5);
@@ -374,9 +319,9 @@ static void test_superpeer_restarts(void **state)
     uint64_t value = 77, back = 0;
     assert_int_equal(shoal_create(store, nid, 8, &cid), SHOAL_OK);
     assert_int_equal(shoal_put(store, cid, &value, 8), SHOAL_OK);
-    node_end(&cluster.superpeer);
+    rig_node_end(&cluster.superpeer);
     assert_int_equal(shoal_get(store, cid, &back, 8, NULL), SHOAL_OK);
-    node_run(&cluster.superpeer, "superpeer", cluster.address, "");
+    rig_node_run(&cluster.superpeer, "superpeer", cluster.address, "");
     /* Without a data_dir it knows nobody until the peers have come back, which it can't know. */
     struct sh_clock clock = sh_real_clock();
     uint64_t deadline = sh_now(&clock) + DEADLINE_NS;
@@ -425,7 +370,8 @@ int main(void)
 {
     const char *bad;
     size_t bad_len;
-    if (sh_log_levels_set(getenv("TEST_LOG") ? getenv("TEST_LOG") : "error", &bad, &bad_len) != SHOAL_OK)
+    if (sh_log_levels_set(getenv("TEST_LOG") ? getenv("TEST_LOG") : "error", &bad, &bad_len) !=
+        SHOAL_OK)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_embedded),    cmocka_unit_test(test_cluster),

@@ -14,7 +14,7 @@
 static enum shoal_err get_answer(struct sh_call_state *state, struct sh_reader *r)
 {
     struct shoal_call *call = sh_call_of(state);
-    enum shoal_err err = (enum shoal_err)sh_get16(r);
+    enum shoal_err err = sh_call_err(sh_get16(r));
     uint32_t size = sh_get32(r);
     const uint8_t *bytes = err == SHOAL_OK ? sh_reader_take(r, size) : r->at;
     bool fits = size <= state->size;
@@ -43,8 +43,10 @@ static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_
         err = get_answer(state, payload);
     else if (err == SHOAL_OK && state->kind == SH_CALL_CREATE)
         err = create_answer(state, payload);
-    else if (err != SHOAL_OK)
+    else if (err != SHOAL_OK) {
+        err = sh_call_err(err);
         sh_client_detail_take(state->detail, payload);
+    }
     if (err == SHOAL_OK || !sh_call_may_retry(state->kind, err)) {
         sh_call_complete(state, err);
         return;

@@ -158,7 +158,7 @@ static void set_all(struct batch *batch, enum shoal_err err)
 
 static void get_answer(struct shoal_op *op, struct sh_reader *r)
 {
-    enum shoal_err err = (enum shoal_err)sh_get16(r);
+    enum shoal_err err = sh_call_err(sh_get16(r));
     uint32_t size = sh_get32(r);
     /* A chunk that went away between its size and its bytes leaves padding of that size. */
     bool has_bytes = err == SHOAL_OK || (err == SHOAL_ENOCHUNK && size > 0);
@@ -186,14 +186,14 @@ static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_
 {
     struct batch *batch = request->arg;
     if (err != SHOAL_OK) {
-        set_all(batch, err);
+        set_all(batch, sh_call_err(err));
     } else {
         for (size_t i = 0; i < batch->count; i++) {
             struct shoal_op *op = op_of(batch->multi, batch->first + i);
             if (batch->multi->kind == SH_CALL_GET)
                 get_answer(op, payload);
             else
-                op->err = (enum shoal_err)sh_get16(payload);
+                op->err = sh_call_err(sh_get16(payload));
         }
         if (!sh_reader_done(payload))
             set_all(batch, SHOAL_EPROTO);

@@ -65,6 +65,8 @@ static enum shoal_err answer_take(struct sh_directory *directory, struct sh_read
     enum shoal_err err = sh_answer_view_get(payload, SH_ANSWER_VIEW, &flags, &view);
     if (!err && (flags & SH_ANSWER_VIEW))
         err = sh_directory_view_apply(directory, &view);
+    else if (!err && !sh_directory_epoch(directory))
+        err = SHOAL_EPROTO; /* "nothing new" to one who knows nothing */
     sh_view_destroy(&view);
     return err;
 }

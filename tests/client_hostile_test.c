@@ -1,0 +1,461 @@
+/* libshoal against nodes that lie: a superpeer and a peer that speak the protocol as far as the
+ * header of each message, and answer what the test tells them to. Whatever they say, the client
+ * writes nothing outside its buffers, nothing to its outputs on failure, and ends in time.
+ *
+ * SHOAL_TEST_SEED: the seed of the random answers (default: from the clock; printed). */
+#include "tests/client_rig.h"
+
+#include "base/hash.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "cluster/proto.h"
+#include "cluster/view.h"
+#include "msg/tcp.h"
+#include "node/chunks.h"
+
+#define PEER 64
+#define ANSWER_MAX 4096
+
+/* A liar: one end of messaging with a crew of its own. */
+struct liar {
+    struct sh_wire *wire;
+    struct sh_msg *msg;
+    struct sh_crew *crew;
+    char address[SH_MSG_ADDRESS_MAX];
+    /* Under the lock: the answer to everything, but of an honest superpeer. */
+    struct sh_lock lock;
+    uint8_t answer[ANSWER_MAX];
+    size_t size;
+    enum shoal_err err; /* not OK: answer with it, and with the answer as its text */
+    bool lies_as_superpeer;
+    const struct liar *peer; /* a superpeer's: whom its view names */
+};
+
+static void wake(void *arg)
+{
+    struct liar *liar = arg;
+    sh_crew_wake(liar->crew, 0);
+}
+
+static void on_any(void *arg, struct sh_msg_in *in)
+{
+    struct liar *liar = arg;
+    struct sh_out out;
+    sh_lock_take(&liar->lock);
+    uint8_t answer[ANSWER_MAX + 1];
+    enum shoal_err err = liar->err;
+    size_t size = liar->size;
+    memcpy(answer, liar->answer, size);
+    answer[size] = 0;
+    sh_lock_release(&liar->lock);
+    if (err != SHOAL_OK) {
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, err, (const char *)answer);
+    } else if (sh_msg_reply(in->msg, in->reply_to, in->type, size, &out) == SHOAL_OK) {
+        sh_put_raw(&out.w, sh_bytes_make(answer, size));
+        sh_msg_end(in->msg, &out);
+    }
+}
+
+static bool lies(struct liar *liar)
+{
+    sh_lock_take(&liar->lock);
+    bool is_so = liar->lies_as_superpeer;
+    sh_lock_release(&liar->lock);
+    return is_so;
+}
+
+static void on_view_get(void *arg, struct sh_msg_in *in)
+{
+    struct liar *liar = arg;
+    struct sh_node nodes[2] = {
+        {.nid = {1}, .role = SH_ROLE_SUPERPEER, .instance = 1},
+        {.nid = {PEER}, .role = SH_ROLE_PEER, .instance = 2},
+    };
+    if (lies(liar)) {
+        on_any(liar, in);
+        return;
+    }
+    memcpy(nodes[0].address, liar->address, sizeof liar->address);
+    memcpy(nodes[1].address, liar->peer->address, sizeof liar->address);
+    struct sh_view view = {.epoch = 5, .superpeers = 1, .count = 2, .nodes = nodes};
+    struct sh_out out;
+    if (sh_msg_reply(in->msg, in->reply_to, in->type, 1 + sh_view_size(&view), &out) != SHOAL_OK)
+        return;
+    sh_put8(&out.w, SH_ANSWER_VIEW);
+    sh_view_put_all(&out.w, &view);
+    sh_msg_end(in->msg, &out);
+}
+
+static void on_lookup(void *arg, struct sh_msg_in *in)
+{
+    struct sh_out out;
+    if (lies(arg)) {
+        on_any(arg, in);
+        return;
+    }
+    if (sh_msg_reply(in->msg, in->reply_to, in->type, SH_LOOKUP_ANSWER_BYTES, &out) != SHOAL_OK)
+        return;
+    sh_put64(&out.w, shoal_cid_make((shoal_nid){PEER}, 0).v);
+    sh_put64(&out.w, shoal_cid_make((shoal_nid){PEER}, SHOAL_LOCAL_ID_MAX).v);
+    sh_put16(&out.w, PEER);
+    sh_msg_end(in->msg, &out);
+}
+
+static void liar_run(struct liar *liar, uint16_t nid, const struct liar *peer)
+{
+    *liar = (struct liar){.peer = peer};
+    sh_lock_init(&liar->lock, SH_LOCK_TEST);
+    struct sh_clock clock = sh_real_clock();
+    struct sh_crew_config crew = {.name = "liar", .threads = 1, .now_ns = clock.now_ns};
+    assert_int_equal(sh_tcp_create(64, &liar->wire), SHOAL_OK);
+    struct sh_msg_config config = {
+        .nid = {nid},
+        .cluster = "shoal",
+        .connections_max = 64,
+        .requests_max = 64,
+        .ring_bytes = 1 << 20,
+        .payload_bytes_max = 1 << 20,
+        .request_timeout_ns = 1000 * MS,
+        .connect_timeout_ns = 1000 * MS,
+        .env = {.clock = clock, .random = sh_real_random(), .wire = liar->wire},
+        .wake_transport = wake,
+        .wake_handlers = wake,
+        .arg = liar,
+    };
+    assert_int_equal(sh_crew_create(&crew, &liar->crew), SHOAL_OK);
+    assert_int_equal(sh_msg_create(&config, &liar->msg), SHOAL_OK);
+    assert_int_equal(sh_msg_listen(liar->msg, "127.0.0.1:0", liar->address), SHOAL_OK);
+    sh_msg_handler_set(liar->msg, SH_CLUSTER_VIEW_GET, SH_MSG_INLINE, peer ? on_view_get : on_any,
+                       liar);
+    sh_msg_handler_set(liar->msg, SH_CLUSTER_LOOKUP, SH_MSG_INLINE, peer ? on_lookup : on_any,
+                       liar);
+    for (sh_msg_type type = SH_CHUNKS_CREATE; type <= SH_NODE_LOG_LEVELS; type++)
+        sh_msg_handler_set(liar->msg, type, SH_MSG_INLINE, on_any, liar);
+    sh_crew_parker_set(liar->crew, 0, sh_msg_parker(liar->msg));
+    sh_crew_step_add(liar->crew, 0, sh_msg_transport_step(liar->msg));
+    assert_int_equal(sh_crew_start(liar->crew), SHOAL_OK);
+}
+
+static void liar_end(struct liar *liar)
+{
+    sh_crew_stop(liar->crew);
+    sh_msg_destroy(liar->msg);
+    sh_crew_destroy(liar->crew);
+    liar->wire->ops->destroy(liar->wire);
+    sh_lock_destroy(&liar->lock);
+}
+
+static void says(struct liar *liar, enum shoal_err err, const void *answer, size_t size)
+{
+    sh_lock_take(&liar->lock);
+    assert_true(size <= sizeof liar->answer);
+    memcpy(liar->answer, answer, size);
+    liar->size = size;
+    liar->err = err;
+    sh_lock_release(&liar->lock);
+}
+
+struct liars {
+    struct liar superpeer, peer;
+    shoal *store;
+};
+
+static void open_all(struct liars *liars)
+{
+    liar_run(&liars->peer, PEER, NULL);
+    liar_run(&liars->superpeer, 1, &liars->peer);
+    liars->store = rig_open(liars->superpeer.address, 300 * MS);
+}
+
+static void close_all(struct liars *liars)
+{
+    shoal_close(liars->store);
+    liar_end(&liars->superpeer);
+    liar_end(&liars->peer);
+}
+
+/* --- What is answered, byte by byte -------------------------------------------------------- */
+
+struct bytes {
+    uint8_t at[256];
+    size_t size;
+};
+
+/* Values of 2, 4 and 8 bytes, little-endian. */
+static struct bytes join(const char *sizes, const uint64_t *values)
+{
+    struct bytes bytes = {.size = 0};
+    for (size_t i = 0; sizes[i]; i++) {
+        for (int byte = 0; byte < sizes[i] - '0'; byte++)
+            bytes.at[bytes.size++] = (uint8_t)(values[i] >> 8 * byte);
+    }
+    return bytes;
+}
+#define ANSWER(sizes, ...) join(sizes, (const uint64_t[]){__VA_ARGS__})
+
+#define CANARY 0xA5
+#define ROOM 16
+
+/* A buffer with canaries around it. */
+struct guarded {
+    uint8_t before[64], buffer[ROOM], after[64];
+};
+
+static void guard(struct guarded *guarded)
+{
+    memset(guarded, CANARY, sizeof *guarded);
+}
+
+static void assert_guarded(const struct guarded *guarded)
+{
+    for (size_t i = 0; i < 64; i++) {
+        assert_int_equal(guarded->before[i], CANARY);
+        assert_int_equal(guarded->after[i], CANARY);
+    }
+}
+
+static shoal_cid own(uint64_t local)
+{
+    return shoal_cid_make((shoal_nid){PEER}, local);
+}
+
+static void get_says(struct liars *liars, struct bytes answer, enum shoal_err expected)
+{
+    struct guarded guarded;
+    guard(&guarded);
+    uint32_t size = 77;
+    says(&liars->peer, SHOAL_OK, answer.at, answer.size);
+    assert_int_equal(shoal_get(liars->store, own(1), guarded.buffer, ROOM, &size), expected);
+    assert_guarded(&guarded);
+    if (expected != SHOAL_OK && expected != SHOAL_ESIZE)
+        assert_int_equal(size, 77);
+}
+
+static void lying_gets(void **state)
+{
+    (void)state;
+    struct liars liars;
+    open_all(&liars);
+    get_says(&liars, ANSWER("244", SHOAL_OK, 4, 1), SHOAL_OK);
+    get_says(&liars, ANSWER("24", SHOAL_ESIZE, ROOM + 1), SHOAL_ESIZE);
+    get_says(&liars, ANSWER("", 0), SHOAL_EPROTO);
+    get_says(&liars, ANSWER("22", 0, 0), SHOAL_EPROTO);
+    get_says(&liars, ANSWER("24", SHOAL_OK, UINT32_MAX), SHOAL_EPROTO);
+    get_says(&liars, ANSWER("244", SHOAL_OK, 5, 1), SHOAL_EPROTO);
+    get_says(&liars, ANSWER("248888", SHOAL_OK, ROOM + 8, 1, 2, 3, 4), SHOAL_EPROTO);
+    get_says(&liars, ANSWER("24", SHOAL_ESIZE, ROOM), SHOAL_EPROTO);
+    get_says(&liars, ANSWER("24", 9999, 0), SHOAL_EPROTO);
+    get_says(&liars, ANSWER("24", SHOAL_ENOTOWNER, 0), SHOAL_ENOTOWNER); /* for ever */
+    close_all(&liars);
+}
+
+static void create_says(struct liars *liars, struct bytes answer, enum shoal_err expected,
+                        size_t count)
+{
+    shoal_cid cids[3] = {{7}, {7}, {7}};
+    says(&liars->peer, SHOAL_OK, answer.at, answer.size);
+    enum shoal_err err = count == 1
+                             ? shoal_create(liars->store, SHOAL_NID_NONE, 8, cids)
+                             : shoal_create_many(liars->store, SHOAL_NID_NONE, 8, count, cids);
+    assert_int_equal(err, expected);
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(cids[i].v, err == SHOAL_OK && i < count ? own(i + 1).v : 7);
+}
+
+static void lying_creates(void **state)
+{
+    (void)state;
+    struct liars liars;
+    uint64_t first = own(1).v, last = own(SHOAL_LOCAL_ID_MAX).v;
+    open_all(&liars);
+    create_says(&liars, ANSWER("84", first, 1), SHOAL_OK, 1);
+    create_says(&liars, ANSWER("84", first, 2), SHOAL_EPROTO, 1);
+    create_says(&liars, ANSWER("8", first), SHOAL_EPROTO, 1);
+    create_says(&liars, ANSWER("84", 0, 1), SHOAL_EPROTO, 1);
+    create_says(&liars, ANSWER("84", shoal_cid_make((shoal_nid){PEER + 1}, 1).v, 1), SHOAL_EPROTO,
+                1);
+    create_says(&liars, ANSWER("84", first, 2), SHOAL_OK, 2);
+    create_says(&liars, ANSWER("8484", first, 1, first + 1, 1), SHOAL_OK, 2);
+    create_says(&liars, ANSWER("84", first, 1), SHOAL_EPROTO, 2);
+    create_says(&liars, ANSWER("84", first, 3), SHOAL_EPROTO, 2);
+    create_says(&liars, ANSWER("84", first, UINT32_MAX), SHOAL_EPROTO, 2);
+    create_says(&liars, ANSWER("84", first, 0), SHOAL_EPROTO, 2);
+    create_says(&liars, ANSWER("84", last, 2), SHOAL_EPROTO, 2);
+    create_says(&liars, ANSWER("84", UINT64_MAX, 2), SHOAL_EPROTO, 2);
+    create_says(&liars, ANSWER("8484", first, 1, 5, 1), SHOAL_EPROTO, 2);
+    create_says(&liars, ANSWER("848", first, 2, 0), SHOAL_EPROTO, 2);
+    close_all(&liars);
+}
+
+static void multi_says(struct liars *liars, struct bytes answer, enum shoal_err expected)
+{
+    struct guarded guarded[2];
+    struct shoal_op ops[2];
+    for (size_t i = 0; i < 2; i++) {
+        guard(&guarded[i]);
+        ops[i] = (struct shoal_op){.cid = own(i + 1), .data = guarded[i].buffer, .size = ROOM};
+    }
+    says(&liars->peer, SHOAL_OK, answer.at, answer.size);
+    assert_int_equal(shoal_multi_get(liars->store, ops, 2), expected);
+    for (size_t i = 0; i < 2; i++)
+        assert_guarded(&guarded[i]);
+}
+
+static bool no_more(void *arg, shoal_cid first, shoal_cid last)
+{
+    unsigned *count = arg;
+    assert_true(first.v <= last.v);
+    return ++*count < 100000;
+}
+
+static void lying_multi(void **state)
+{
+    (void)state;
+    struct liars liars;
+    struct shoal_op op = {.cid = own(1), .data = &liars, .size = 8};
+    open_all(&liars);
+    multi_says(&liars, ANSWER("242244", SHOAL_OK, 2, 1, SHOAL_OK, 4, 9), SHOAL_OK);
+    multi_says(&liars, ANSWER("24224", SHOAL_OK, 2, 1, SHOAL_OK, 4), SHOAL_EPROTO);
+    multi_says(&liars, ANSWER("24", SHOAL_OK, UINT32_MAX), SHOAL_EPROTO);
+    multi_says(&liars, ANSWER("2488824", SHOAL_OK, ROOM + 8, 1, 2, 3, 0, 0), SHOAL_EPROTO);
+    multi_says(&liars, ANSWER("2424", SHOAL_ENOCHUNK, UINT32_MAX, 0, 0), SHOAL_EPROTO);
+    multi_says(&liars, ANSWER("2424", SHOAL_ESIZE, 1, SHOAL_ENOCHUNK, 0), SHOAL_EPROTO);
+    multi_says(&liars, ANSWER("24248", SHOAL_OK, 0, SHOAL_OK, 0, 1), SHOAL_EPROTO);
+    multi_says(&liars, ANSWER("2424", 4711, 0, SHOAL_OK, 0), SHOAL_EPROTO);
+    says(&liars.peer, SHOAL_OK, "\0\0\0", 3);
+    assert_int_equal(shoal_multi_remove(liars.store, &op, 1), SHOAL_EPROTO);
+    assert_int_equal(shoal_multi_put(liars.store, &op, 1), SHOAL_EPROTO);
+    close_all(&liars);
+}
+
+static void lying_looks(void **state)
+{
+    (void)state;
+    struct liars liars;
+    struct shoal_status status = {.chunks = 3};
+    unsigned count = 0;
+    shoal_nid nid = {PEER};
+    open_all(&liars);
+    struct bytes bad[] = {
+        ANSWER("8", own(1).v),
+        ANSWER("88", own(2).v, own(1).v),
+        ANSWER("88", own(1).v, UINT64_MAX),
+        ANSWER("88", 5, 6),
+        ANSWER("8888", own(5).v, own(6).v, own(6).v, own(7).v),
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        says(&liars.peer, SHOAL_OK, bad[i].at, bad[i].size);
+        assert_int_equal(shoal_ranges(liars.store, nid, no_more, &count), SHOAL_EPROTO);
+        assert_int_equal(shoal_status(liars.store, nid, &status), SHOAL_EPROTO);
+        assert_int_equal(status.chunks, 3);
+    }
+    /* A text that would play with the terminal. */
+    says(&liars.peer, SHOAL_EFULL, "no\033[2Jroom\007", 11);
+    shoal_cid cid;
+    assert_int_equal(shoal_create(liars.store, SHOAL_NID_NONE, 8, &cid), SHOAL_EFULL);
+    assert_string_equal(shoal_error_detail(), "no?[2Jroom?");
+    close_all(&liars);
+}
+
+/* --- At random ----------------------------------------------------------------------------- */
+
+static uint64_t seed;
+
+static uint64_t draw(void)
+{
+    static uint64_t drawn;
+    return sh_mix64(seed + ++drawn);
+}
+
+/* Small numbers, lengths and errors among noise, so that some of it goes deep. */
+static size_t nonsense(uint8_t *into)
+{
+    size_t size = draw() % 128;
+    for (size_t i = 0; i < size; i++)
+        into[i] = draw() % 4 ? (uint8_t)(draw() % 3) : (uint8_t)draw();
+    return size;
+}
+
+static void call_all(struct liars *liars)
+{
+    struct guarded guarded;
+    struct shoal_op op = {.cid = own(1), .data = guarded.buffer, .size = ROOM};
+    struct shoal_status status;
+    shoal_cid cids[3];
+    unsigned ranges = 0;
+    enum shoal_err err[8];
+    guard(&guarded);
+    err[0] = shoal_get(liars->store, own(1), guarded.buffer, ROOM, NULL);
+    err[1] = shoal_multi_get(liars->store, &op, 1);
+    op.size = ROOM;
+    err[2] = shoal_put(liars->store, own(1), guarded.buffer, ROOM);
+    err[3] = shoal_multi_remove(liars->store, &op, 1);
+    err[4] = shoal_create_many(liars->store, SHOAL_NID_NONE, 8, 3, cids);
+    err[5] = shoal_ranges(liars->store, (shoal_nid){PEER}, no_more, &ranges);
+    err[6] = shoal_status(liars->store, (shoal_nid){PEER}, &status);
+    err[7] = shoal_create(liars->store, SHOAL_NID_NONE, 8, cids);
+    assert_guarded(&guarded);
+    for (size_t i = 0; i < 8; i++)
+        assert_string_not_equal(shoal_err_name(err[i]), "SHOAL_E?");
+}
+
+static void random_answers(void **state)
+{
+    (void)state;
+    struct liars liars;
+    uint8_t answer[128];
+    open_all(&liars);
+    for (int i = 0; i < 300; i++) {
+        size_t size = nonsense(answer);
+        /* Errors that the client does not try again: those would only take time. */
+        says(&liars.peer, draw() % 4 ? SHOAL_OK : SHOAL_EFULL, answer, size);
+        call_all(&liars);
+    }
+    close_all(&liars);
+}
+
+/* The superpeer lies: about the view to who opens, about owners to who asks. */
+static void lying_superpeer(void **state)
+{
+    (void)state;
+    struct liars liars;
+    uint8_t answer[128], byte;
+    open_all(&liars);
+    sh_lock_take(&liars.superpeer.lock);
+    liars.superpeer.lies_as_superpeer = true;
+    sh_lock_release(&liars.superpeer.lock);
+    struct shoal_options options = {.addresses = liars.superpeer.address, .timeout_ns = 200 * MS};
+    for (int i = 0; i < 30; i++) {
+        shoal *other = NULL;
+        says(&liars.superpeer, SHOAL_OK, answer, nonsense(answer));
+        enum shoal_err err = shoal_open(&options, &other);
+        assert_true(err == SHOAL_EPROTO || err == SHOAL_OK);
+        assert_true((other != NULL) == (err == SHOAL_OK));
+        shoal_close(other);
+        err = shoal_get(liars.store, own(1), &byte, 1, NULL);
+        assert_true(err == SHOAL_EPROTO || err == SHOAL_ETIMEOUT);
+    }
+    /* An owner that exists nowhere. */
+    struct bytes nobody = ANSWER("882", own(0).v, own(9).v, 777);
+    says(&liars.superpeer, SHOAL_OK, nobody.at, nobody.size);
+    assert_int_equal(shoal_get(liars.store, own(1), &byte, 1, NULL), SHOAL_EUNREACHABLE);
+    close_all(&liars);
+}
+
+int main(void)
+{
+    const char *given = getenv("SHOAL_TEST_SEED");
+    const char *bad;
+    size_t bad_len;
+    seed = given ? strtoull(given, NULL, 0) : rig_now();
+    print_message("SHOAL_TEST_SEED=%llu\n", (unsigned long long)seed);
+    if (sh_log_levels_set("off", &bad, &bad_len) != SHOAL_OK &&
+        sh_log_levels_set("error", &bad, &bad_len) != SHOAL_OK)
+        return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lying_gets),     cmocka_unit_test(lying_creates),
+        cmocka_unit_test(lying_multi),    cmocka_unit_test(lying_looks),
+        cmocka_unit_test(random_answers), cmocka_unit_test(lying_superpeer),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
