@@ -1,0 +1,196 @@
+/* Hostile payloads for the chunk handlers of a node, over a real end on a wire in memory. Each
+ * request is answered exactly once, and nothing else is said; the store holds together.
+ *
+ * An input is any number of: u8 operation (of the types of chunks.h) with 0x80 set for a one-way
+ * message and 0x40 for "let the handler steps run first", u16 length, payload. A chunk ID in it is
+ * this node's if its upper 16 bits are 5. */
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "msg/memwire.h"
+#include "node/chunks.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#define NID 5
+#define OTHER 6
+#define MESSAGES_MAX 200
+#define PAYLOAD_BYTES_MAX (1u << 20)
+#define STORE_BYTES_MAX (4u << 20)
+
+/* One of two ends: the node, and the one whose hello is honest and whose requests are not. */
+struct end {
+    struct sh_memwire memwire;
+    struct sh_msg *msg;
+    struct sh_step transport, handlers;
+};
+
+static struct end node, other;
+static size_t carried[2]; /* from node, from other */
+static unsigned asked, answered;
+
+static void wake(void *arg)
+{
+    (void)arg;
+}
+
+static void end_open(struct end *end, uint16_t nid)
+{
+    sh_memwire_init(&end->memwire);
+    end->memwire.random = nid;
+    struct sh_msg_config config = {
+        .nid = {nid},
+        .cluster = "fuzz",
+        .connections_max = 8,
+        .requests_max = 256,
+        .ring_bytes = 1 << 20,
+        .payload_bytes_max = PAYLOAD_BYTES_MAX,
+        .request_timeout_ns = 1000000000,
+        .connect_timeout_ns = 1000000000,
+        .env = sh_memwire_env(&end->memwire),
+        .wake_transport = wake,
+        .wake_handlers = wake,
+    };
+    enum shoal_err err = sh_msg_create(&config, &end->msg);
+    SH_ASSERT(err == SHOAL_OK);
+    end->transport = sh_msg_transport_step(end->msg);
+    end->handlers = sh_msg_handler_step(end->msg);
+}
+
+static void end_close(struct end *end)
+{
+    sh_msg_destroy(end->msg);
+    sh_memwire_free(&end->memwire);
+}
+
+static unsigned run(bool with_handlers)
+{
+    unsigned done = other.transport.run(other.msg) + node.transport.run(node.msg);
+    if (with_handlers)
+        done += node.handlers.run(node.msg);
+    done += sh_memwire_carry(&node.memwire, 0, &carried[0], &other.memwire, 0) > 0;
+    done += sh_memwire_carry(&other.memwire, 0, &carried[1], &node.memwire, 0) > 0;
+    return done;
+}
+
+/* What an answer must look like, whatever was asked. */
+static void on_done(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    uint8_t *is_pending = request->arg;
+    size_t size = sh_reader_left(payload);
+    SH_ASSERT(*is_pending);
+    answered++;
+    switch (err == SHOAL_OK ? *is_pending & 0x3f : 0) {
+    case SH_CHUNKS_CREATE & 0xff:
+        SH_ASSERT(size > 0 && size % 12 == 0);
+        break;
+    case SH_CHUNKS_GET & 0xff: {
+        uint16_t got = sh_get16(payload);
+        uint32_t bytes = sh_get32(payload);
+        SH_ASSERT(sh_reader_ok(payload));
+        SH_ASSERT(got == SHOAL_OK ? size == SH_CHUNKS_GET_HEAD_BYTES + (size_t)bytes : true);
+        break;
+    }
+    case SH_CHUNKS_PUT & 0xff:
+    case SH_CHUNKS_REMOVE & 0xff:
+        SH_ASSERT(size == 0);
+        break;
+    case SH_CHUNKS_RANGES & 0xff:
+        SH_ASSERT(size % 16 == 0);
+        break;
+    case SH_CHUNKS_STATUS & 0xff:
+        SH_ASSERT(size == 13 * 8);
+        break;
+    default:
+        break;
+    }
+    *is_pending = 0;
+}
+
+static void send(uint8_t head, struct sh_bytes payload, struct sh_request *request,
+                 uint8_t *is_pending)
+{
+    sh_msg_type type = SH_MSG_TYPE(2, head & 0x3f);
+    struct sh_out out;
+    enum shoal_err err;
+    if (head & 0x80) {
+        err = sh_msg_begin(other.msg, (shoal_nid){NID}, type, payload.size, &out);
+    } else {
+        *request = (struct sh_request){.done = on_done, .arg = is_pending};
+        *is_pending = head & 0x3f ? head & 0x3f : 0x3f;
+        err = sh_msg_request(other.msg, (shoal_nid){NID}, type, payload.size, request, &out);
+        asked++;
+    }
+    SH_ASSERT(err == SHOAL_OK);
+    sh_put_raw(&out.w, payload);
+    sh_msg_end(other.msg, &out);
+}
+
+static void meet(void)
+{
+    enum shoal_err err = sh_msg_node_set(other.msg, (shoal_nid){NID}, "node:1");
+    SH_ASSERT(err == SHOAL_OK);
+    struct sh_out out;
+    err = sh_msg_begin(other.msg, (shoal_nid){NID}, SH_NODE_STOP, 0, &out);
+    SH_ASSERT(err == SHOAL_OK);
+    sh_msg_end(other.msg, &out);
+    other.transport.run(other.msg);
+    sh_memwire_accept(&node.memwire);
+    while (run(true))
+        ;
+}
+
+static void messages(struct sh_reader *r)
+{
+    static struct sh_request requests[MESSAGES_MAX];
+    static uint8_t is_pending[MESSAGES_MAX];
+    for (unsigned i = 0; i < MESSAGES_MAX && sh_reader_left(r) > 0; i++) {
+        uint8_t head = sh_get8(r);
+        size_t size = sh_get16(r);
+        if (size > sh_reader_left(r))
+            size = sh_reader_left(r);
+        /* STATUS reads /proc, which is slow and has nothing to decode: seldom is enough. */
+        if ((head & 0x3f) == (SH_CHUNKS_STATUS & 0xff) && i > 1)
+            continue;
+        if (head & 0x40) {
+            while (run(true))
+                ;
+        }
+        send(head, sh_bytes_make(sh_reader_take(r, size), size), &requests[i], &is_pending[i]);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct sh_store_config config = {.bytes_max = STORE_BYTES_MAX, .chunk_bytes_max = 65536};
+    struct sh_store *store;
+    struct sh_chunks *chunks;
+    const char *bad;
+    size_t bad_size;
+    enum shoal_err err = sh_log_levels_set("error", &bad, &bad_size);
+    SH_ASSERT(err == SHOAL_OK);
+    asked = answered = 0;
+    carried[0] = carried[1] = 0;
+    end_open(&node, NID);
+    end_open(&other, OTHER);
+    err = sh_store_create(&config, &store);
+    SH_ASSERT(err == SHOAL_OK);
+    err = sh_chunks_create(node.msg, store, config.chunk_bytes_max, &chunks);
+    SH_ASSERT(err == SHOAL_OK);
+    meet();
+    struct sh_reader r = sh_reader_make(sh_bytes_make(data, size));
+    messages(&r);
+    while (run(true))
+        ;
+    SH_ASSERT(asked == answered);
+    struct sh_store_status status;
+    sh_store_status_get(store, &status);
+    SH_ASSERT(status.used_bytes <= status.bytes_max);
+    SH_ASSERT(status.chunks == status.creates - status.removes);
+    end_close(&other);
+    end_close(&node);
+    sh_chunks_destroy(chunks);
+    sh_store_destroy(store);
+    return 0;
+}
