@@ -306,6 +306,36 @@ static void close_in_flight(void **state)
 
 /* --- Views age ----------------------------------------------------------------------------- */
 
+/* A superpeer that has lost its memory knows the members again only after a while: who opens then
+ * waits, and is not refused. */
+static void opened_at_a_restart(void **state)
+{
+    (void)state;
+    struct rig_node superpeer, peer;
+    char address[SH_MSG_ADDRESS_MAX];
+    uint64_t value = 4;
+    shoal_cid cid;
+    rig_node_run(&superpeer, "superpeer", "127.0.0.1:0", "");
+    snprintf(address, sizeof address, "%s", sh_node_address(superpeer.node));
+    rig_node_run(&peer, "peer", "127.0.0.1:0", address);
+    shoal *store = rig_open(address, 10 * TIMEOUT_NS);
+    make_chunks(store, SHOAL_NID_NONE, &value, &cid, 1);
+    rig_node_end(&superpeer);
+    rig_node_run(&superpeer, "superpeer", address, "");
+    /* The old client tells it at once that there was an epoch before, so that it is waiting. */
+    size_t count;
+    enum shoal_err err = shoal_nodes(store, NULL, 0, &count);
+    assert_true(err == SHOAL_OK || err == SHOAL_EBUSY);
+    shoal *other = rig_open(address, 10 * TIMEOUT_NS);
+    uint64_t back = 0;
+    assert_int_equal(shoal_get(other, cid, &back, 8, NULL), SHOAL_OK);
+    assert_int_equal(back, value);
+    shoal_close(other);
+    shoal_close(store);
+    rig_node_end(&peer);
+    rig_node_end(&superpeer);
+}
+
 /* A client that was opened before any peer was there uses those that join. */
 static void joined_later(void **state)
 {
@@ -350,7 +380,7 @@ int main(void)
         cmocka_unit_test(killed_in_a_stream), cmocka_unit_test(multi_over_the_dead),
         cmocka_unit_test(all_are_dead),       cmocka_unit_test(frozen_peer),
         cmocka_unit_test(frozen_superpeer),   cmocka_unit_test(close_in_flight),
-        cmocka_unit_test(joined_later),
+        cmocka_unit_test(joined_later),       cmocka_unit_test(opened_at_a_restart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

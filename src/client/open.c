@@ -94,6 +94,32 @@ static void on_bootstrapped(struct sh_directory_op *op, enum shoal_err err, cons
     sh_waiter_complete(&bootstrap->waiter);
 }
 
+static enum shoal_err bootstrap_once(struct shoal *store, const struct client_config *config)
+{
+    struct bootstrap bootstrap = {.op = {.done = on_bootstrapped}, .detail = sh_client_detail()};
+    bootstrap.op.arg = &bootstrap;
+    sh_directory_bootstrap(store->directory, config->addresses, config->address_count,
+                           &bootstrap.op);
+    bool is_done = sh_crew_wait(store->crew, 0, &bootstrap.waiter, SH_NEVER);
+    SH_ASSERT(is_done);
+    return bootstrap.err;
+}
+
+/* Nodes that are there but do not know the cluster yet (a superpeer that was restarted, a peer that
+ * is joining) are asked again until the time-out. */
+static enum shoal_err bootstrap_until_known(struct shoal *store, const struct client_config *config)
+{
+    uint64_t deadline = sh_client_deadline_ns(store);
+    for (;;) {
+        enum shoal_err err = bootstrap_once(store, config);
+        uint64_t pause_end = sh_now(&store->env.clock) + SH_ROUND_PAUSE_NS;
+        if ((err != SHOAL_EBUSY && err != SHOAL_EAGAIN) || pause_end >= deadline)
+            return err;
+        struct sh_waiter pause = {0};
+        (void)sh_crew_wait(store->crew, 0, &pause, pause_end);
+    }
+}
+
 static enum shoal_err open_cluster(struct shoal *store, const struct client_config *config)
 {
     store->env = (struct sh_env){.clock = sh_real_clock(), .random = sh_real_random()};
@@ -121,13 +147,7 @@ static enum shoal_err open_cluster(struct shoal *store, const struct client_conf
     err = sh_crew_start(store->crew);
     if (err != SHOAL_OK)
         return err;
-    struct bootstrap bootstrap = {.op = {.done = on_bootstrapped}, .detail = sh_client_detail()};
-    bootstrap.op.arg = &bootstrap;
-    sh_directory_bootstrap(store->directory, config->addresses, config->address_count,
-                           &bootstrap.op);
-    bool is_done = sh_crew_wait(store->crew, 0, &bootstrap.waiter, SH_NEVER);
-    SH_ASSERT(is_done);
-    return bootstrap.err;
+    return bootstrap_until_known(store, config);
 }
 
 static enum shoal_err open_with(const struct client_config *config, struct shoal **store_out)
