@@ -6,6 +6,8 @@
 #include "graph/graph_int.h"
 #include "graph/vertex.h"
 
+#define AHEAD_ENTRY 8 /* vertices of the queue */
+#define AHEAD_DATA 4
 #define ASKS_MAX 16                         /* of a run, in flight */
 #define REMOTE_IDS_MAX (SH_GRAPH_WORK * 2u) /* waiting to be sent, before expansion waits too */
 
@@ -374,6 +376,20 @@ static size_t remote_waiting(const struct sh_bfs_run *run)
     return count;
 }
 
+/* Asks the caches for what the expansion comes to soon: the vertices of a level lie anywhere, and
+ * without this most of a traversal's time is waiting for memory. */
+static void look_ahead(const struct sh_graph *graph, const struct sh_bfs_run *run)
+{
+    if (run->level_end - run->head > AHEAD_ENTRY)
+        sh_store_prefetch(graph->config.store,
+                          sh_part_lid(run->part, run->queue[run->head + AHEAD_ENTRY]),
+                          SH_STORE_ENTRY);
+    if (run->level_end - run->head > AHEAD_DATA)
+        sh_store_prefetch(graph->config.store,
+                          sh_part_lid(run->part, run->queue[run->head + AHEAD_DATA]),
+                          SH_STORE_DATA);
+}
+
 /* Expands vertices of the level for one budget; returns how many steps of work it was. */
 static unsigned expand_some(struct sh_graph *graph, struct sh_bfs_run *run)
 {
@@ -383,6 +399,7 @@ static unsigned expand_some(struct sh_graph *graph, struct sh_bfs_run *run)
     struct expansion expansion = {.run = run, .budget = SH_GRAPH_WORK};
     unsigned done = 0;
     while (run->head < run->level_end && expansion.budget > 0 && done < SH_GRAPH_WORK / 4) {
+        look_ahead(graph, run);
         uint32_t index = run->queue[run->head];
         sh_lid lid = sh_part_lid(run->part, index);
         expansion.vertex_done = false;

@@ -159,13 +159,14 @@ sh_lid sh_part_lid(const struct sh_part *part, uint32_t index)
 
 bool sh_part_find_peer(const struct sh_part *part, shoal_nid nid, uint32_t *rank_inout)
 {
-    if (*rank_inout < part->peer_count && part->peers[*rank_inout].v == nid.v)
-        return true;
+    /* From the last answer on: a vertex's neighbours ascend by chunk ID, hence by peer. */
+    uint32_t rank = *rank_inout < part->peer_count ? *rank_inout : 0;
     for (uint32_t i = 0; i < part->peer_count; i++) {
-        if (part->peers[i].v == nid.v) {
-            *rank_inout = i;
+        if (part->peers[rank].v == nid.v) {
+            *rank_inout = rank;
             return true;
         }
+        rank = rank + 1 < part->peer_count ? rank + 1 : 0;
     }
     return false;
 }
