@@ -48,7 +48,8 @@ struct sh_graph_load_report {
  * is under way. EPARSE: wrong lines, listed in problem_out. EIO, ETRUNCATED, ECORRUPT: a file.
  * EFULL: out of chunk memory or of memory for staging. ETOOBIG: a vertex would be larger than a
  * chunk may be. ELIMIT: more relations than SH_TYPES_MAX. And those of sh_call. After any failure
- * the peers hold what they held before. */
+ * the peers hold what they held before; unless one is lost while a replacement goes live, which
+ * leaves none. */
 SHOAL_NODISCARD enum shoal_err sh_graph_load(const struct sh_caller *caller, const shoal_nid *peers,
                                              size_t peer_count,
                                              const struct sh_graph_load_options *options,
