@@ -10,19 +10,28 @@
  *     err = shoal_get(store, cid, data, sizeof data, &size);
  *     shoal_close(store);
  *
- * A chunk is an ID and 0 bytes to chunk_bytes_max (64 MiB unless configured otherwise). Its size
- * is fixed when it is created; new chunks are all zero bytes. Gets and puts move whole chunks, and
- * a get never sees half of a put.
+ * A chunk is an ID and 0 bytes to chunk_bytes_max (64 MiB unless configured otherwise; 1 GiB at
+ * most). Its size is fixed when it is created; new chunks are all zero bytes. Gets and puts move
+ * whole chunks, and a get never sees half of a put. The ID of a removed chunk is given to a new one
+ * sooner or later: keep no ID of what was removed.
  *
  * Errors: every call that can fail returns enum shoal_err and leaves its outputs untouched on
- * failure. shoal_error_detail says more, for people. After ETIMEOUT or ECONNLOST a put, create or
- * remove may or may not have been done; a get may be repeated freely, and this library repeats it
- * by itself while the timeout lasts.
+ * failure, but for what it says otherwise; a get's buffer may hold part of an answer.
+ * shoal_error_detail says more, for people. Any call may fail with EINVAL (NULL, or a count over
+ * the limit), ENOMEM and, on a cluster, with
+ *   ETIMEOUT, ECONNLOST        a put, create or remove may or may not have been done
+ *   EUNREACHABLE, EBUSY        it has not been done
+ *   EFAILED                    the node that holds the chunk has failed
+ *   EPROTO                     a node answered what no node should
+ *   ESTOPPED                   the node is stopping, or the store was closed
+ * What certainly was not done is tried again by this library while the time-out lasts, and so are
+ * gets; a put, create or remove that may have been done is left to the program.
  *
- * Threads: any thread may call anything with the same handle, except shoal_close. Blocking calls
- * return when done or when their timeout is over; in a completion callback they fail with EBUSY. A
- * thread that waits for a cluster lends itself to the messaging, so that a program with one thread
- * pays for no hand-over.
+ * Threads: any thread may call anything with the same handle, except shoal_close. Calls in flight
+ * together have no order, also when one thread began them: wait for a put before the get that shall
+ * see it. Blocking calls return when done or when their time-out is over; in a completion callback
+ * they fail with EBUSY. A thread that waits for a cluster lends itself to the messaging, so that a
+ * program with one thread pays for no hand-over. A handle does not survive fork.
  */
 #ifndef SHOAL_SHOAL_H
 #define SHOAL_SHOAL_H
@@ -47,28 +56,35 @@ struct shoal_options {
     const char *addresses;
     const char *cluster;      /* the cluster's name; "shoal" */
     const char *secret_file;  /* file with the cluster's secret */
-    uint64_t timeout_ns;      /* for each call; 5 s */
-    uint64_t store_bytes_max; /* embedded: most memory for chunks and tables; 8 GiB */
+    uint64_t timeout_ns;      /* for each call; 5 s. UINT64_MAX: as good as for ever */
+    uint64_t store_bytes_max; /* embedded: most memory for chunks and tables, at least 1 MiB; 8 GiB.
+                                 Taken from the machine as it is needed */
     uint64_t spin_ns; /* how long a waiting thread spins before it sleeps: UINT64_MAX for ever, 0
                          the default (10 us), 1 not at all */
 };
 
-/* Opens a store. options may be NULL. EADDRESS, EUNREACHABLE (no address answered), ESECRET,
- * ECLUSTER, EVERSION, ENOMEM, EIO (secret_file). */
+/* Opens a store. options may be NULL: embedded. Addresses are asked in turn, each for at most
+ * timeout_ns, until one answers; blocks meanwhile. EADDRESS, EUNREACHABLE (no address answered),
+ * ESECRET, ECLUSTER, EVERSION, ENOMEM, EIO and ERANGE (secret_file), EINVAL (store_bytes_max),
+ * EBUSY (the cluster is just starting, and was for timeout_ns). */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_open(const struct shoal_options *options,
                                                     shoal **store_out);
-/* Closes it: calls in flight end with ESTOPPED. Embedded: its chunks are gone. NULL is allowed. */
+/* Closes it: asynchronous calls in flight end before it returns, with their result or ESTOPPED; the
+ * completions are called from this thread or the library's, and calls that they begin fail with
+ * ESTOPPED. Of calls without a done function, err is valid afterwards. Embedded: its chunks are
+ * gone. NULL is allowed. No other thread may be in a call; never in a completion callback. */
 SHOAL_API void shoal_close(shoal *store);
 
-/* More about this thread's last failed call, as one sentence; "" if there is nothing more. Valid
- * until this thread's next call. */
+/* More about this thread's last failed call, for people; "" if there is nothing more. Valid until
+ * this thread's next call. Of asynchronous calls only what their beginning said. */
 SHOAL_API const char *shoal_error_detail(void);
 
 /* --- Chunks ------------------------------------------------------------------------------ */
 
 /* Creates chunks of zero bytes on one peer: `where`, or, with SHOAL_NID_NONE, one that the client
  * picks, in turn. One; count of one size; count of given sizes. All or nothing. IDs are written in
- * order. At most 2^20 chunks a call. EFULL, ETOOBIG, ENONODE. */
+ * order, and are mostly consecutive. At most 2^20 chunks a call. EFULL, ETOOBIG; ENONODE: there is
+ * no such peer, or none at all; EROLE: that node is no peer. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_create(shoal *store, shoal_nid where, uint32_t size,
                                                       shoal_cid *cid_out);
 SHOAL_API SHOAL_NODISCARD enum shoal_err
@@ -95,8 +111,9 @@ struct shoal_op {
     enum shoal_err err; /* set by the call */
 };
 
-/* Does count (up to 2^20) operations, batched per peer. Each op gets its own err; the result is OK
- * when all succeeded, else the err of the first that failed. */
+/* Does count (up to 2^20) operations, batched per peer, in no particular order. Each op gets its
+ * own err; the result is OK when all succeeded, else the err of the first (by place) that failed.
+ * After a result that is not of an op (EINVAL, EBUSY, ENOMEM) every err is as it was or EAGAIN. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_multi_get(shoal *store, struct shoal_op *ops,
                                                          size_t count);
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_multi_put(shoal *store, struct shoal_op *ops,
@@ -107,10 +124,13 @@ SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_multi_remove(shoal *store, struct
 /* --- Asynchronous forms ------------------------------------------------------------------ */
 
 /* A call in flight: owned by the program and kept by the library until it is done. Fill in done
- * and arg, or leave done NULL and use shoal_wait. Reuse it after that. */
+ * and arg, or leave done NULL and use shoal_wait; the rest need not be set. Reuse it, or free it,
+ * once it is done: in its own completion at the earliest. */
 struct shoal_call {
-    /* Called once, from a thread of the library or from one that waits in it: be short, do not
-     * block or call blocking functions of the library; starting asynchronous calls is fine. */
+    /* Called once, from a thread of the library, from one that waits in it, or from the one that
+     * begins the call, maybe before the beginning has returned (embedded: always so, except within
+     * another completion, after which it is called). Be short, do not block or call blocking
+     * functions of the library; starting asynchronous calls is fine. */
     void (*done)(struct shoal_call *call);
     void *arg;
     /* The result, valid once done: */
@@ -121,9 +141,9 @@ struct shoal_call {
     uint64_t reserved[32];
 };
 
-/* Begin a call. Buffers are kept until it is done. An error returned here means that the call has
- * not begun and done is not called; all later ones come through call->err. EBUSY: too many calls in
- * flight; wait for some. */
+/* Begin a call; never block. Buffers are kept until it is done. An error returned here means that
+ * the call has not begun and done is not called (shoal_wait would return it at once); all later
+ * ones come through call->err. EBUSY: too many calls in flight; let some complete (shoal_poll). */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_create_async(shoal *store, shoal_nid where,
                                                             uint32_t size, struct shoal_call *call);
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_get_async(shoal *store, shoal_cid cid, void *into,
@@ -134,11 +154,13 @@ SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_put_async(shoal *store, shoal_cid
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_remove_async(shoal *store, shoal_cid cid,
                                                             struct shoal_call *call);
 
-/* Waits until a call without a done function is done; returns its err. */
+/* Waits until a call without a done function, which must have been begun, is done; returns its err.
+ * One thread at a time for each call. EINVAL: it has a done function. */
 SHOAL_API enum shoal_err shoal_wait(shoal *store, struct shoal_call *call);
 
 /* Lets the library use the calling thread for a bounded amount of ready work: completions are
- * called from it. Returns how much was done. For programs that poll. */
+ * called from it. Returns how many calls were completed meanwhile, by whichever thread. Never
+ * blocks. For programs that poll. Embedded: there is nothing to do. */
 SHOAL_API unsigned shoal_poll(shoal *store);
 
 /* --- Looking around ---------------------------------------------------------------------- */
@@ -153,18 +175,20 @@ struct shoal_node {
     char address[64];
 };
 
-/* The nodes that the cluster knows, by NID: writes at most room of them and the number that there
- * are to *count_out. Embedded: the one node. */
+/* The nodes that the cluster knows, also those that left or failed, by NID: writes at most room of
+ * them and the number that there are to *count_out. Embedded: the one node, with the ID 1. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_nodes(shoal *store, struct shoal_node *nodes,
                                                      size_t room, size_t *count_out);
 
 /* The IDs of a node's chunks, as ranges, in ascending order: calls each(arg, first, last) for each,
- * both ends included, until it returns false. Chunks made or removed meanwhile may be missed. */
+ * both ends included, until it returns false. Chunks made or removed meanwhile may be missed. each
+ * is called from this thread and may call anything but shoal_close. ENONODE, EROLE, EFAILED. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err
 shoal_ranges(shoal *store, shoal_nid node, bool (*each)(void *arg, shoal_cid first, shoal_cid last),
              void *arg);
 
-/* A peer's chunk memory, in bytes. used = table + block + free + other. */
+/* A peer's chunk memory, in bytes. used = table + block + free + other. Counts are since it
+ * started. */
 struct shoal_status {
     uint64_t chunks;
     uint64_t payload_bytes;
@@ -177,6 +201,7 @@ struct shoal_status {
     uint64_t creates, removes, gets, puts;
     uint64_t resident_bytes; /* of the whole process */
 };
+/* ENONODE, EROLE, EFAILED. Embedded: node is SHOAL_NID_NONE or 1. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_status(shoal *store, shoal_nid node,
                                                       struct shoal_status *status_out);
 

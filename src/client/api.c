@@ -3,6 +3,9 @@
 
 #include "client/client_int.h"
 
+/* No node takes larger ones, whatever it is configured to. */
+#define CHUNK_BYTES_ANY (UINT32_C(1) << 30)
+
 /* What a public call asks for. */
 struct wanted {
     enum sh_call_kind kind;
@@ -42,8 +45,10 @@ static enum shoal_err check(const struct shoal *store, const struct wanted *want
     }
     if (wanted->kind != SH_CALL_CREATE && wanted->cid.v == 0)
         return SHOAL_ENOCHUNK;
-    if (wanted->kind != SH_CALL_GET && wanted->size > (UINT32_C(1) << 30))
+    if (wanted->kind != SH_CALL_GET && wanted->size > CHUNK_BYTES_ANY) {
+        sh_client_detail_set("no chunk is over %u bytes", CHUNK_BYTES_ANY);
         return SHOAL_ETOOBIG;
+    }
     return SHOAL_OK;
 }
 
@@ -100,7 +105,11 @@ static enum shoal_err run(struct shoal *store, const struct wanted *wanted, stru
     state->detail = sh_client_detail();
     state->is_blocking = true;
     err = sh_call_start(store, call);
-    return err == SHOAL_OK ? wait_done(store, call) : err;
+    if (err == SHOAL_OK)
+        err = wait_done(store, call);
+    if (err == SHOAL_EFAILED && wanted->cid.v != 0)
+        sh_client_detail_set("the chunk's node is %u", shoal_cid_creator(wanted->cid).v);
+    return err;
 }
 
 enum shoal_err shoal_create(shoal *store, shoal_nid where, uint32_t size, shoal_cid *cid_out)

@@ -145,7 +145,10 @@ uint64_t sh_client_deadline_ns(shoal *store);
 /* OK when a node is a peer and up. ENONODE, EROLE, EFAILED, with the detail set. */
 SHOAL_NODISCARD enum shoal_err sh_client_peer_check(shoal *store, shoal_nid nid);
 
-/* embedded.c: runs a call on the store in this process. */
+/* embedded.c: runs a call on the store in this process; creates count chunks of the given sizes,
+ * or, if sizes is NULL, of one size. The detail says more about some errors. */
+SHOAL_NODISCARD enum shoal_err sh_embedded_create(struct shoal *store, const uint32_t *sizes,
+                                                  uint32_t size, size_t count, sh_lid *lids);
 enum shoal_err sh_embedded_run(struct shoal *store, struct shoal_call *call);
 SHOAL_NODISCARD enum shoal_err sh_embedded_lid(shoal_cid cid, sh_lid *lid_out);
 

@@ -104,8 +104,7 @@ static enum shoal_err create_embedded(shoal *store, shoal_nid where, uint32_t si
     sh_lid *lids = malloc(count * sizeof *lids);
     if (!lids)
         return SHOAL_ENOMEM;
-    enum shoal_err err = sizes ? sh_store_new(store->store, sizes, count, lids)
-                               : sh_store_new_many(store->store, size, count, lids);
+    enum shoal_err err = sh_embedded_create(store, sizes, size, count, lids);
     for (size_t i = 0; err == SHOAL_OK && i < count; i++)
         cids_out[i] = shoal_cid_make((shoal_nid){SH_EMBEDDED_NID}, lids[i].v);
     free(lids);
