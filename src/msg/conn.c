@@ -17,9 +17,11 @@ static struct sh_conn *make_locked(struct sh_msg *msg, shoal_nid nid)
     struct sh_conn *conn = sh_conn_find(msg, nid);
     if (conn)
         return conn;
-    conn = calloc(1, sizeof *conn);
+    conn = aligned_alloc(_Alignof(struct sh_conn), sizeof *conn);
     if (!conn)
         return NULL;
+    memset(conn, 0, sizeof *conn);
+    sh_outring_init(&conn->out);
     conn->nid = nid;
     sh_spin_init(&conn->lock, SH_LOCK_MSG_CONN);
     atomic_init(&conn->generation, 1);
@@ -178,7 +180,7 @@ void sh_conn_lost(struct sh_msg *msg, struct sh_conn *conn, enum shoal_err err)
     sh_spin_take(&conn->lock);
     bool was_open = conn->state == SH_CONN_OPEN;
     conn->state = SH_CONN_IDLE;
-    sh_out_drop(conn);
+    sh_outring_drop(&conn->out);
     struct sh_room_waiter *waiters = conn->room_waiters;
     conn->room_waiters = NULL;
     struct sh_work *ordered = ordered_take_all(conn);

@@ -60,7 +60,7 @@ void sh_msg_destroy(struct sh_msg *msg)
             continue;
         if (conn->state != SH_CONN_IDLE)
             sh_conn_lost(msg, conn, SHOAL_ESTOPPED);
-        sh_out_unmap(conn);
+        sh_outring_unmap(&conn->out);
         free(conn);
     }
     if (msg->requests.slots)

@@ -119,7 +119,10 @@ SHOAL_NODISCARD enum shoal_err sh_msg_contact(struct sh_msg *msg, const char *ad
  * w, then end it, without delay: the connection's bytes wait for it. */
 struct sh_out {
     struct sh_writer w;
+    /* msg's: */
     struct sh_conn *conn;
+    uint32_t slot;
+    uint32_t bytes;
 };
 
 /* Begins a one-way message. Returns at once: EAGAIN when the ring is full (sh_msg_wait_room, or

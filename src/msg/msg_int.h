@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/ring.h"
 #include "msg/msg.h"
+#include "msg/outring_int.h"
 
 enum sh_kind { SH_KIND_MESSAGE, SH_KIND_REQUEST, SH_KIND_ANSWER, SH_KIND_ERROR };
 
@@ -37,21 +38,6 @@ struct sh_block {
     uint8_t bytes[];
 };
 
-/* Outgoing bytes of one connection: positions grow for ever; the ring is mapped twice in a row so
- * that every message and every push is contiguous. head <= ready <= tail.
- *
- *   head ... sent up to here | ready ... complete up to here | tail ... reserved up to here */
-struct sh_out_ring {
-    uint8_t *base;
-    uint64_t room; /* 0: not mapped; else a power of two and a multiple of the page size */
-    uint64_t head, ready, tail;
-    uint32_t writers; /* messages begun and not ended */
-    bool draining;    /* dropped while some were writing: nobody begins until they have ended */
-    bool sending;     /* the transport step reads [head, ready) without the lock */
-    uint8_t *retired; /* an outgrown ring that the transport step may still be reading */
-    uint64_t retired_room;
-};
-
 enum sh_conn_state {
     SH_CONN_IDLE,    /* no stream, nothing to send */
     SH_CONN_WANTED,  /* something to send: the transport step shall open it */
@@ -70,7 +56,7 @@ struct sh_work;
 struct sh_conn {
     struct sh_spin lock; /* guards what follows, down to the next comment */
     enum sh_conn_state state;
-    struct sh_out_ring out;
+    struct sh_outring out; /* its own header says what needs no lock */
     struct sh_room_waiter *room_waiters;
     struct sh_work *ordered_first, *ordered_last;
     bool ordered_running;
@@ -207,11 +193,8 @@ void sh_block_share(struct sh_block *block);
 void sh_block_release(struct sh_msg *msg, struct sh_block *block);
 void sh_blocks_free(struct sh_msg *msg);
 
-/* out.c: all but flush and drop from any thread */
+/* out.c: all but flush from any thread */
 void sh_out_flush(struct sh_msg *msg, struct sh_conn *conn);
-/* Drops everything unsent. conn's lock is held. */
-void sh_out_drop(struct sh_conn *conn);
-void sh_out_unmap(struct sh_conn *conn);
 void sh_conn_mark_dirty(struct sh_msg *msg, struct sh_conn *conn);
 uint64_t sh_out_unsent(struct sh_conn *conn);
 void sh_room_waiters_complete(struct sh_room_waiter *list);

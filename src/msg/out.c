@@ -1,95 +1,16 @@
-/* The outgoing ring of a connection: reserve, write, complete, push. DXNet 2018 §IV.
+/* Sending: a message is begun, written into the connection's outgoing ring (outring_int.h) and
+ * ended; the transport step pushes what is complete as one block. DXNet 2018 §IV.
  *
- * A writer reserves its bytes under the connection's lock (a few instructions), writes them without
- * it, and completes under it again. When the last writer has completed, all that was reserved is
- * ready; the transport step pushes what is ready as one block. */
+ * Begin and end take no lock while the connection is open and its ring has room. */
 #include <sched.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "msg/msg_int.h"
-
-/* Maps room bytes twice in a row. NULL: out of memory. */
-static uint8_t *ring_map(uint64_t room)
-{
-    int file = memfd_create("shoal-ring", MFD_CLOEXEC);
-    if (file < 0)
-        return NULL;
-    uint8_t *base = MAP_FAILED;
-    if (ftruncate(file, (off_t)room) == 0)
-        base = mmap(NULL, 2 * room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base != MAP_FAILED) {
-        int how = MAP_SHARED | MAP_FIXED;
-        if (mmap(base, room, PROT_READ | PROT_WRITE, how, file, 0) == MAP_FAILED ||
-            mmap(base + room, room, PROT_READ | PROT_WRITE, how, file, 0) == MAP_FAILED) {
-            munmap(base, 2 * room);
-            base = MAP_FAILED;
-        }
-    }
-    close(file);
-    return base == MAP_FAILED ? NULL : base;
-}
-
-static void ring_unmap(uint8_t *base, uint64_t room)
-{
-    if (base)
-        munmap(base, 2 * room);
-}
-
-static uint64_t power_of_two_above(uint64_t value)
-{
-    uint64_t power = 4096;
-    while (power < value)
-        power *= 2;
-    return power;
-}
-
-/* Makes room for need more bytes. The lock is held and nobody is writing. */
-static enum shoal_err ring_grow(struct sh_out_ring *ring, uint64_t need, uint64_t least)
-{
-    SH_ASSERT(ring->writers == 0);
-    uint64_t used = ring->tail - ring->head;
-    uint64_t room = power_of_two_above(used + need > least ? used + need : least);
-    uint8_t *base = ring_map(room);
-    if (!base)
-        return SHOAL_ENOMEM;
-    if (used)
-        memcpy(base + (ring->head & (room - 1)), ring->base + (ring->head & (ring->room - 1)),
-               used);
-    if (ring->sending && !ring->retired) {
-        ring->retired = ring->base;
-        ring->retired_room = ring->room;
-    } else {
-        ring_unmap(ring->base, ring->room);
-    }
-    ring->base = base;
-    ring->room = room;
-    return SHOAL_OK;
-}
-
-void sh_out_unmap(struct sh_conn *conn)
-{
-    ring_unmap(conn->out.base, conn->out.room);
-    ring_unmap(conn->out.retired, conn->out.retired_room);
-    conn->out = (struct sh_out_ring){0};
-}
-
-void sh_out_drop(struct sh_conn *conn)
-{
-    sh_spin_assert_held(&conn->lock);
-    struct sh_out_ring *ring = &conn->out;
-    ring->head = ring->ready = ring->tail;
-    ring->draining = ring->writers > 0;
-    /* A connection that is lost may not come back: its ring is not kept. */
-    if (!ring->draining)
-        sh_out_unmap(conn);
-}
 
 uint64_t sh_out_unsent(struct sh_conn *conn)
 {
     sh_spin_take(&conn->lock);
-    uint64_t unsent = conn->out.tail - conn->out.head;
+    uint64_t unsent = sh_outring_used(&conn->out);
     sh_spin_release(&conn->lock);
     return unsent;
 }
@@ -108,29 +29,75 @@ void sh_conn_mark_dirty(struct sh_msg *msg, struct sh_conn *conn)
     msg->config.wake_transport(msg->config.arg);
 }
 
-/* What a reservation found. */
+/* What a reservation under the lock found. */
 enum reserved { RESERVED, RESERVE_AGAIN, RESERVE_FULL, RESERVE_NO_MEMORY };
 
-/* Tries to reserve bytes at the ring's end. The lock is held. */
-static enum reserved reserve(const struct sh_msg *msg, struct sh_conn *conn, uint64_t bytes,
-                             bool must_fit, uint8_t **at_out)
+/* Reserves where the fast way found the ring full or closed: opens it, grows it for what must fit
+ * and for a message larger than the ring. The lock is held. */
+static enum reserved reserve_slowly(const struct sh_msg *msg, struct sh_conn *conn,
+                                    uint32_t generation, uint64_t bytes, bool must_fit,
+                                    struct sh_outring_place *place_out)
 {
-    struct sh_out_ring *ring = &conn->out;
-    if (ring->draining)
+    struct sh_outring *ring = &conn->out;
+    if (!sh_outring_drained(ring))
         return RESERVE_AGAIN;
-    uint64_t used = ring->tail - ring->head;
+    sh_outring_collect(ring);
+    uint64_t used = sh_outring_used(ring);
     if (!must_fit && used > 0 && used + bytes > msg->config.ring_bytes)
         return RESERVE_FULL;
     if (used + bytes > ring->room) {
-        if (ring->writers > 0)
+        sh_outring_close(ring);
+        sh_outring_collect(ring);
+        if (!sh_outring_is_quiet(ring))
             return RESERVE_AGAIN;
-        if (ring_grow(ring, bytes, msg->config.ring_bytes) != SHOAL_OK)
+        if (sh_outring_grow(ring, bytes, msg->config.ring_bytes) != SHOAL_OK)
             return RESERVE_NO_MEMORY;
     }
-    *at_out = ring->base + (ring->tail & (ring->room - 1));
-    ring->tail += bytes;
-    ring->writers++;
-    return RESERVED;
+    if (!sh_outring_is_open(ring))
+        sh_outring_open(ring, generation);
+    /* Others may have been faster since. */
+    return sh_outring_reserve(ring, generation, bytes, ring->room, place_out) == SH_OUTRING_OK
+               ? RESERVED
+               : RESERVE_AGAIN;
+}
+
+/* One try of begin_slowly. */
+static enum shoal_err try_slowly(struct sh_msg *msg, struct sh_conn *conn, bool is_answer,
+                                 uint32_t *generation, uint64_t bytes,
+                                 struct sh_outring_place *place_out, enum reserved *how_out)
+{
+    sh_spin_assert_held(&conn->lock);
+    /* relaxed: only changed under the lock */
+    uint32_t now = atomic_load_explicit(&conn->generation, memory_order_relaxed);
+    if (is_answer && (now != *generation || conn->state != SH_CONN_OPEN))
+        return SHOAL_ECONNLOST;
+    if (conn->state == SH_CONN_IDLE && !conn->is_known)
+        return SHOAL_EUNREACHABLE;
+    *how_out = reserve_slowly(msg, conn, now, bytes, is_answer, place_out);
+    if (*how_out == RESERVED && conn->state == SH_CONN_IDLE)
+        conn->state = SH_CONN_WANTED;
+    *generation = now;
+    return SHOAL_OK;
+}
+
+/* Reserves under the lock: the connection is to be opened, or the ring is full or must grow. */
+static enum shoal_err begin_slowly(struct sh_msg *msg, struct sh_conn *conn, bool is_answer,
+                                   uint32_t *generation, uint64_t bytes,
+                                   struct sh_outring_place *place_out)
+{
+    for (;;) {
+        enum reserved how = RESERVE_AGAIN;
+        sh_spin_take(&conn->lock);
+        enum shoal_err err = try_slowly(msg, conn, is_answer, generation, bytes, place_out, &how);
+        sh_spin_release(&conn->lock);
+        if (err != SHOAL_OK || how == RESERVED)
+            return err;
+        if (how == RESERVE_FULL)
+            return SHOAL_EAGAIN;
+        if (how == RESERVE_NO_MEMORY)
+            return SHOAL_ENOMEM;
+        sched_yield(); /* another thread is in the middle of a message */
+    }
 }
 
 /* Begins a message of any kind. *generation: for answers, the connection's that the request came
@@ -143,38 +110,26 @@ static enum shoal_err out_begin(struct sh_msg *msg, struct sh_conn *conn, enum s
     SH_ASSERT(type < SH_MSG_TYPES);
     bool is_answer = kind == SH_KIND_ANSWER || kind == SH_KIND_ERROR;
     uint64_t bytes = SH_MSG_HEADER_BYTES + payload_bytes;
-    uint8_t *at = NULL;
-    for (;;) {
-        enum reserved how = RESERVED;
-        enum shoal_err err = SHOAL_OK;
-        sh_spin_take(&conn->lock);
-        /* relaxed: only changed under the lock */
-        uint32_t now = atomic_load_explicit(&conn->generation, memory_order_relaxed);
-        if (is_answer && (now != *generation || conn->state != SH_CONN_OPEN))
-            err = SHOAL_ECONNLOST;
-        else if (conn->state == SH_CONN_IDLE && !conn->is_known)
-            err = SHOAL_EUNREACHABLE;
-        else
-            how = reserve(msg, conn, bytes, is_answer, &at);
-        if (err == SHOAL_OK && how == RESERVED && conn->state == SH_CONN_IDLE)
-            conn->state = SH_CONN_WANTED;
-        sh_spin_release(&conn->lock);
+    struct sh_outring_place place;
+    /* acquire: pairs with the release in sh_conn_lost */
+    uint32_t now = atomic_load_explicit(&conn->generation, memory_order_acquire);
+    enum sh_outring_result result = SH_OUTRING_CLOSED;
+    if (!is_answer || now == *generation)
+        result = sh_outring_reserve(&conn->out, now, bytes, msg->config.ring_bytes, &place);
+    if (result == SH_OUTRING_OK) {
+        *generation = now;
+    } else {
+        enum shoal_err err = begin_slowly(msg, conn, is_answer, generation, bytes, &place);
         if (err != SHOAL_OK)
             return err;
-        *generation = now;
-        if (how == RESERVED)
-            break;
-        if (how == RESERVE_FULL)
-            return SHOAL_EAGAIN;
-        if (how == RESERVE_NO_MEMORY)
-            return SHOAL_ENOMEM;
-        sched_yield(); /* another thread is in the middle of a message */
     }
-    sh_store32(at, (uint32_t)payload_bytes);
-    sh_store16(at + 4, (uint16_t)(type | (unsigned)kind << 14));
-    sh_store32(at + 6, id);
-    out->w = sh_writer_make(at + SH_MSG_HEADER_BYTES, payload_bytes);
+    sh_store32(place.at, (uint32_t)payload_bytes);
+    sh_store16(place.at + 4, (uint16_t)(type | (unsigned)kind << 14));
+    sh_store32(place.at + 6, id);
+    out->w = sh_writer_make(place.at + SH_MSG_HEADER_BYTES, payload_bytes);
     out->conn = conn;
+    out->slot = place.slot;
+    out->bytes = (uint32_t)bytes;
     return SHOAL_OK;
 }
 
@@ -183,16 +138,7 @@ void sh_msg_end(struct sh_msg *msg, struct sh_out *out)
     SH_ASSERT(sh_writer_ok(&out->w));
     SH_ASSERT(out->w.at == out->w.end);
     struct sh_conn *conn = out->conn;
-    sh_spin_take(&conn->lock);
-    struct sh_out_ring *ring = &conn->out;
-    SH_ASSERT(ring->writers > 0);
-    if (--ring->writers == 0) {
-        if (ring->draining)
-            ring->head = ring->tail;
-        ring->draining = false;
-        ring->ready = ring->tail;
-    }
-    sh_spin_release(&conn->lock);
+    sh_outring_complete(&conn->out, out->slot, out->bytes);
     out->conn = NULL;
     sh_count(&msg->messages_out, 1);
     sh_conn_mark_dirty(msg, conn);
@@ -308,7 +254,7 @@ void sh_msg_wait_room(struct sh_msg *msg, shoal_nid to, struct sh_waiter *waiter
     if (entry) {
         entry->waiter = waiter;
         sh_spin_take(&conn->lock);
-        bool is_full = conn->out.tail - conn->out.head > msg->config.ring_bytes / 2;
+        bool is_full = sh_outring_used(&conn->out) > msg->config.ring_bytes / 2;
         if (is_full) {
             entry->next = conn->room_waiters;
             conn->room_waiters = entry;
@@ -341,31 +287,15 @@ bool sh_msg_wait_room_cancel(struct sh_msg *msg, shoal_nid to, struct sh_waiter 
 }
 
 /* Ends a push: advances the ring, and takes off it who waits for room, for the caller to wake. */
-static struct sh_room_waiter *sent(const struct sh_msg *msg, struct sh_conn *conn, size_t taken,
-                                   bool *more_out)
+static struct sh_room_waiter *sent(const struct sh_msg *msg, struct sh_conn *conn, size_t taken)
 {
     struct sh_room_waiter *waiters = NULL;
     sh_spin_take(&conn->lock);
-    struct sh_out_ring *ring = &conn->out;
-    ring->sending = false;
-    ring_unmap(ring->retired, ring->retired_room);
-    ring->retired = NULL;
-    ring->head += taken;
-    SH_ASSERT(ring->head <= ring->ready);
-    if (ring->head == ring->tail && ring->writers == 0) {
-        /* Empty: begin again at the front, whose cache lines are warm. */
-        ring->head = ring->ready = ring->tail = 0;
-        if (ring->room > power_of_two_above(msg->config.ring_bytes)) {
-            ring_unmap(ring->base, ring->room);
-            ring->base = NULL;
-            ring->room = 0;
-        }
-    }
-    if (ring->tail - ring->head <= msg->config.ring_bytes / 2) {
+    sh_outring_sent(&conn->out, taken, msg->config.ring_bytes);
+    if (sh_outring_used(&conn->out) <= msg->config.ring_bytes / 2) {
         waiters = conn->room_waiters;
         conn->room_waiters = NULL;
     }
-    *more_out = ring->head < ring->ready;
     sh_spin_release(&conn->lock);
     return waiters;
 }
@@ -373,16 +303,11 @@ static struct sh_room_waiter *sent(const struct sh_msg *msg, struct sh_conn *con
 void sh_out_flush(struct sh_msg *msg, struct sh_conn *conn)
 {
     struct sh_wire *wire = msg->config.env.wire;
-    bool more = true;
     if (conn->sends_on && !sh_stream_control_flush(msg, conn->sends_on))
         conn->push_blocked = true;
-    while (more && conn->sends_on && !conn->push_blocked) {
+    while (conn->sends_on && !conn->push_blocked) {
         sh_spin_take(&conn->lock);
-        struct sh_out_ring *ring = &conn->out;
-        struct sh_bytes bytes = {NULL, ring->ready - ring->head};
-        if (bytes.size > 0)
-            bytes.at = ring->base + (ring->head & (ring->room - 1));
-        ring->sending = bytes.size > 0;
+        struct sh_bytes bytes = sh_outring_take(&conn->out);
         sh_spin_release(&conn->lock);
         if (bytes.size == 0)
             return;
@@ -391,6 +316,6 @@ void sh_out_flush(struct sh_msg *msg, struct sh_conn *conn)
         sh_count_alone(&msg->blocks_out, 1);
         sh_count_alone(&msg->bytes_out, taken);
         conn->push_blocked = taken < bytes.size;
-        sh_room_waiters_complete(sent(msg, conn, taken, &more));
+        sh_room_waiters_complete(sent(msg, conn, taken));
     }
 }

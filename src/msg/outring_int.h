@@ -1,0 +1,116 @@
+/* The outgoing ring: any number of threads write messages into one stretch of memory side by side,
+ * and one consumer takes out, in order, what is complete. DXNet 2018 §IV.
+ *
+ *        done                    ready                         reserved
+ *          |  complete, not sent   |  being written, some done   |
+ *   -------+-----------------------+-----------------------------+------
+ *   slots:                          0    74    0    22            one for each message reserved
+ *
+ * A writer reserves bytes and a slot with one compare-and-swap on one word, writes, and leaves the
+ * message's length in its slot; it never waits for one before it. The consumer goes from slot to
+ * slot as long as there are lengths: those are the catch-up slots of the paper, whose notes are
+ * read by a slower writer there and by the consumer here, so that a writer does the same whether it
+ * was overtaken or not. Positions grow for ever (mod 2^36); the memory is mapped twice in a row, so
+ * that every message and every push is contiguous and there is no wrap to write around.
+ *
+ * The word: 1 bit closed, 7 bits generation, 20 bits slot, 36 bits position. While it is closed
+ * nobody reserves. A ring that is closed and quiet (every slot has been collected) may be grown,
+ * emptied or unmapped by its owner.
+ *
+ * Threads: reserve and complete from any; all else under the owner's lock. Reclamation: the memory
+ * changes hands only while the ring is closed and quiet, so no writer holds a pointer into it; what
+ * the consumer pushes without the lock it keeps as `retired` until the push is over.
+ *
+ * That the compare-and-swap may succeed on a word that has come back to the same value in between
+ * (20 bits of slot: after a million messages, at the same position) does no harm: equal positions
+ * up to the limit mean that the bytes fit, whatever was sent meanwhile, and above it positions only
+ * come back after a lap of 64 GiB. */
+#ifndef SH_MSG_OUTRING_INT_H
+#define SH_MSG_OUTRING_INT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/bytes.h"
+#include "shoal/err.h"
+
+#define SH_OUTRING_SLOTS 1024
+#define SH_OUTRING_POSITION_BITS 36
+#define SH_OUTRING_SLOT_BITS 20
+#define SH_OUTRING_GENERATION_MASK 0x7Fu
+
+struct sh_outring {
+    _Alignas(64) _Atomic uint64_t reserved;
+    /* What the consumer has given back: slots collected, bytes sent. 20 bits slot, 36 position. */
+    _Alignas(64) _Atomic uint64_t done;
+    /* Written while closed and quiet; read by whoever has reserved, and under the lock. */
+    uint8_t *base;
+    uint64_t room; /* 0: not mapped; else a power of two and a multiple of the page size */
+    /* Message lengths, header included; 0: not complete. Mapped with the ring. */
+    _Atomic uint32_t *slots;
+    /* Under the lock. */
+    uint64_t ready;
+    bool sending;
+    bool draining; /* dropped while some were writing: opened again when they are through */
+    uint8_t *retired;
+    uint64_t retired_room;
+};
+
+struct sh_outring_place {
+    uint8_t *at;
+    uint32_t slot;
+};
+
+enum sh_outring_result {
+    SH_OUTRING_OK,
+    SH_OUTRING_FULL,   /* as far as can be seen without the lock */
+    SH_OUTRING_CLOSED, /* or of another generation */
+};
+
+/* A ring is born closed and without memory. */
+void sh_outring_init(struct sh_outring *ring);
+
+/* Reserves bytes for one message, if no more than limit are then waiting (or nothing is, when the
+ * ring has the room) and the ring is open in that generation. Any thread; never waits. */
+enum sh_outring_result sh_outring_reserve(struct sh_outring *ring, uint32_t generation,
+                                          uint64_t bytes, uint64_t limit,
+                                          struct sh_outring_place *place_out);
+
+/* Hands a reserved message to the consumer. Any thread; never waits. */
+void sh_outring_complete(struct sh_outring *ring, uint32_t slot, uint32_t bytes);
+
+/* --- Under the owner's lock -------------------------------------------------------------- */
+
+bool sh_outring_is_open(const struct sh_outring *ring);
+void sh_outring_close(struct sh_outring *ring);
+/* Opens a closed ring; it must have memory (sh_outring_grow) and not be draining. */
+void sh_outring_open(struct sh_outring *ring, uint32_t generation);
+
+/* Takes note of what has been completed: ready moves on, slots become free. */
+void sh_outring_collect(struct sh_outring *ring);
+/* True when nobody is writing: everything reserved has been collected. */
+bool sh_outring_is_quiet(const struct sh_outring *ring);
+/* Bytes reserved and not sent. */
+uint64_t sh_outring_used(const struct sh_outring *ring);
+
+/* What is complete and unsent; the consumer may read it without the lock until sh_outring_sent. */
+struct sh_bytes sh_outring_take(struct sh_outring *ring);
+/* The first `bytes` of what was taken have been sent. An empty ring starts again at the front of
+ * its memory, whose cache lines are warm; one that had grown beyond `usual` gives it back. */
+void sh_outring_sent(struct sh_outring *ring, uint64_t bytes, uint64_t usual);
+
+/* Makes the memory large enough for what is in it and `bytes` more, at least `usual`. Closed and
+ * quiet. ENOMEM changes nothing. */
+SHOAL_NODISCARD enum shoal_err sh_outring_grow(struct sh_outring *ring, uint64_t bytes,
+                                               uint64_t usual);
+
+/* Closes it and drops everything unsent. If somebody is writing it drains: call
+ * sh_outring_drained until true. Its memory is given back when it is quiet. */
+void sh_outring_drop(struct sh_outring *ring);
+bool sh_outring_drained(struct sh_outring *ring);
+
+/* Gives all memory back. Nobody may be writing. */
+void sh_outring_unmap(struct sh_outring *ring);
+
+#endif
