@@ -13,8 +13,10 @@
 /* Nodes of a lookup tree: a range for each ID of the arc, even at the worst fill, and some moves.
  */
 #define RANGE_NODES_MAX ((size_t)1 << 17)
-/* A claim further ahead than this is no epoch that any cluster reached. */
+/* A claim further ahead than the first, or above the second, is no epoch that any cluster reached;
+ * the second keeps any number of claims from wrapping it. */
 #define EPOCH_AHEAD_MAX (UINT64_C(1) << 56)
+#define EPOCH_MAX (UINT64_C(1) << 63)
 
 void sh_registry_touch(struct sh_registry *registry)
 {
@@ -338,9 +340,14 @@ static void leap(struct sh_registry *registry, uint64_t now_ns, uint64_t by)
     settle(registry, now_ns);
 }
 
+static bool is_credible(uint64_t claimed, uint64_t own)
+{
+    return claimed > own && claimed - own < EPOCH_AHEAD_MAX && claimed < EPOCH_MAX;
+}
+
 void sh_registry_epoch_known(struct sh_registry *registry, uint64_t now_ns, uint64_t epoch)
 {
-    if (epoch > registry->view.epoch && epoch - registry->view.epoch < EPOCH_AHEAD_MAX)
+    if (is_credible(epoch, registry->view.epoch))
         leap(registry, now_ns, epoch - registry->view.epoch);
 }
 
@@ -452,7 +459,7 @@ void sh_registry_superpeer_heard(struct sh_registry *registry, uint64_t now_ns, 
         SH_INFO("cluster", "superpeer is back", SH_U64("node", node->nid.v));
     }
     uint64_t own = registry->versions[registry->index];
-    if (holds_version > own && holds_version - own < EPOCH_AHEAD_MAX)
+    if (is_credible(holds_version, own))
         leap(registry, now_ns, holds_version - own);
 }
 

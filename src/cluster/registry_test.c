@@ -454,6 +454,20 @@ static void test_hostile_view(void **state)
     sh_view_destroy(&view);
 }
 
+/* Many claims, each just credible, never wrap the epoch. */
+static void test_claims(void **state)
+{
+    (void)state;
+    struct sh_registry *registry = registry_make(0, 1, false);
+    for (int i = 0; i < 600; i++) {
+        uint64_t before = epoch_of(registry);
+        sh_registry_epoch_known(registry, START, before + (UINT64_C(1) << 56) - 1);
+        assert_true(epoch_of(registry) >= before);
+    }
+    assert_true(epoch_of(registry) <= UINT64_C(1) << 63);
+    sh_registry_destroy(registry);
+}
+
 int main(void)
 {
     const char *bad;
@@ -468,7 +482,7 @@ int main(void)
         cmocka_unit_test(test_failure),      cmocka_unit_test(test_ids_run_out),
         cmocka_unit_test(test_settling),     cmocka_unit_test(test_tables),
         cmocka_unit_test(test_image),        cmocka_unit_test(test_view),
-        cmocka_unit_test(test_hostile_view),
+        cmocka_unit_test(test_hostile_view), cmocka_unit_test(test_claims),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
