@@ -200,7 +200,7 @@ static enum shoal_err oneway_send(struct sender *sender, shoal_nid to)
         if (err != SHOAL_EAGAIN)
             break;
         struct sh_waiter room = {0};
-        sh_msg_wait_room(sender->caller.msg, to, &room);
+        sh_msg_wait_room(sender->caller.msg, to, sender->shape->size, &room);
         bool done = sh_crew_wait(sender->caller.crew, 0, &room, SH_NEVER);
         SH_ASSERT(done);
     }

@@ -193,7 +193,7 @@ static enum shoal_err send_first(struct sh_call_state *state, shoal_nid nid)
     struct sh_caller caller = sh_client_caller(state->store);
     enum shoal_err err;
     while ((err = send_to(state, nid)) == SHOAL_EAGAIN && state->is_blocking) {
-        err = sh_call_wait_room(&caller, nid, state->deadline_ns);
+        err = sh_call_wait_room(&caller, nid, payload_bytes(state), state->deadline_ns);
         if (err != SHOAL_OK)
             return err;
     }

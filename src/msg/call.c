@@ -37,10 +37,11 @@ static void waiting_done(struct sh_request *request, enum shoal_err err, struct 
     sh_waiter_complete(&waiting->waiter);
 }
 
-enum shoal_err sh_call_wait_room(const struct sh_caller *caller, shoal_nid to, uint64_t deadline_ns)
+enum shoal_err sh_call_wait_room(const struct sh_caller *caller, shoal_nid to, size_t payload_bytes,
+                                 uint64_t deadline_ns)
 {
     struct sh_waiter room = {0};
-    sh_msg_wait_room(caller->msg, to, &room);
+    sh_msg_wait_room(caller->msg, to, payload_bytes, &room);
     /* A lost connection makes room too; a node that reads no more never does. */
     if (sh_crew_wait(caller->crew, caller->thread, &room, deadline_ns))
         return SHOAL_OK;
@@ -68,7 +69,7 @@ enum shoal_err sh_call_begin(const struct sh_caller *caller, shoal_nid to, sh_ms
         if (err != SHOAL_EAGAIN)
             return err;
         request->deadline_ns = deadline_of(caller, request);
-        err = sh_call_wait_room(caller, to, request->deadline_ns);
+        err = sh_call_wait_room(caller, to, payload_bytes, request->deadline_ns);
         if (err != SHOAL_OK)
             return err;
     }

@@ -22,10 +22,10 @@ SHOAL_NODISCARD enum shoal_err sh_call(const struct sh_caller *caller, shoal_nid
                                        uint64_t timeout_ns, uint8_t **answer_out, size_t *size_out,
                                        char *detail);
 
-/* Waits for room in the ring to a node, until the clock reaches deadline_ns. OK: try again;
- * ETIMEOUT: there is none yet. */
+/* Waits for room in the ring to a node for a payload of that size, until the clock reaches
+ * deadline_ns. OK: try again; ETIMEOUT: there is none yet. */
 SHOAL_NODISCARD enum shoal_err sh_call_wait_room(const struct sh_caller *caller, shoal_nid to,
-                                                 uint64_t deadline_ns);
+                                                 size_t payload_bytes, uint64_t deadline_ns);
 
 /* Begins a request like sh_msg_request, waiting for room in the ring as long as the request's
  * time-out lasts, and no longer: ETIMEOUT. */

@@ -168,10 +168,12 @@ uint32_t sh_msg_requests_pending(const struct sh_msg *msg);
 /* True when the connection's ring has room for another payload of that size. */
 bool sh_msg_has_room(struct sh_msg *msg, shoal_nid to, size_t payload_bytes);
 
-/* Calls back once, from the transport step, when the ring to a node has drained below half (or the
- * connection is gone): what a sender does after EAGAIN. The waiter is kept until then. At most one
- * registration per waiter. Any thread; complete is called at once if there is room already. */
-void sh_msg_wait_room(struct sh_msg *msg, shoal_nid to, struct sh_waiter *waiter);
+/* Completes the waiter once, from the transport step, when the ring to a node has room for another
+ * payload of that size and is half empty at least (or the connection is gone): what a sender does
+ * after EAGAIN. The waiter is kept until then. At most one registration per waiter. Any thread; it
+ * is completed at once if there is room already. */
+void sh_msg_wait_room(struct sh_msg *msg, shoal_nid to, size_t payload_bytes,
+                      struct sh_waiter *waiter);
 /* Takes such a registration back: true when the waiter will never be completed by it; false when it
  * was, or is about to be. Any thread. */
 bool sh_msg_wait_room_cancel(struct sh_msg *msg, shoal_nid to, struct sh_waiter *waiter);

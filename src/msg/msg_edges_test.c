@@ -574,12 +574,12 @@ static void test_wait_room(void **state)
     struct end *a = end_open(1), *b = end_open(2);
     knows(a, b, 2);
     struct sh_waiter at_once = {0}, drained = {0}, lost = {0}, removed = {0}, unknown = {0};
-    sh_msg_wait_room(a->msg, (shoal_nid){2}, &at_once);
+    sh_msg_wait_room(a->msg, (shoal_nid){2}, 8, &at_once);
     assert_true(sh_waiter_done(&at_once));
-    sh_msg_wait_room(a->msg, (shoal_nid){99}, &unknown);
+    sh_msg_wait_room(a->msg, (shoal_nid){99}, 8, &unknown);
     assert_true(sh_waiter_done(&unknown));
     fill(a);
-    sh_msg_wait_room(a->msg, (shoal_nid){2}, &drained);
+    sh_msg_wait_room(a->msg, (shoal_nid){2}, 8, &drained);
     assert_false(sh_waiter_done(&drained));
     run_all();
     assert_true(sh_waiter_done(&drained));
@@ -587,7 +587,7 @@ static void test_wait_room(void **state)
     /* The wire takes nothing more, and then the connection goes. */
     a->memwire.links[0].push_room = 0;
     fill(a);
-    sh_msg_wait_room(a->msg, (shoal_nid){2}, &lost);
+    sh_msg_wait_room(a->msg, (shoal_nid){2}, 8, &lost);
     run_all();
     assert_false(sh_waiter_done(&lost));
     cut(a, b);
@@ -597,11 +597,33 @@ static void test_wait_room(void **state)
     /* One that is never opened: nobody listens there. */
     assert_int_equal(sh_msg_node_set(a->msg, (shoal_nid){2}, "nowhere:1"), SHOAL_OK);
     fill(a);
-    sh_msg_wait_room(a->msg, (shoal_nid){2}, &removed);
+    sh_msg_wait_room(a->msg, (shoal_nid){2}, 8, &removed);
     assert_false(sh_waiter_done(&removed));
     run_all();
     assert_true(sh_waiter_done(&removed));
     assert_int_equal(a->loss, SHOAL_EUNREACHABLE);
+}
+
+/* Who waits for much room is not told while there is only some. */
+static void test_wait_much_room(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1), *b = end_open(2);
+    knows(a, b, 2);
+    fill(a);
+    run_all();
+    b->ordered = 0;
+    struct sh_waiter some = {0}, much = {0};
+    a->memwire.links[0].push_room = RING_BYTES * 5 / 8;
+    fill(a);
+    sh_msg_wait_room(a->msg, (shoal_nid){2}, 8, &some);
+    sh_msg_wait_room(a->msg, (shoal_nid){2}, RING_BYTES, &much);
+    run_all();
+    assert_true(sh_waiter_done(&some));
+    assert_false(sh_waiter_done(&much));
+    a->memwire.links[0].push_room = SIZE_MAX;
+    run_all();
+    assert_true(sh_waiter_done(&much));
 }
 
 /* A request whose connection is lost between the beginning of its message and its entry in the
@@ -759,6 +781,7 @@ int main(void)
         cmocka_unit_test_teardown(test_address_changes, close_all),
         cmocka_unit_test_teardown(test_nid_set, close_all),
         cmocka_unit_test_teardown(test_wait_room, close_all),
+        cmocka_unit_test_teardown(test_wait_much_room, close_all),
         cmocka_unit_test_teardown(test_armed_late, close_all),
         cmocka_unit_test_teardown(test_deadline_passed, close_all),
         cmocka_unit_test_teardown(test_lost_while_writing, close_all),

@@ -48,6 +48,7 @@ enum sh_conn_state {
 struct sh_room_waiter {
     struct sh_room_waiter *next;
     struct sh_waiter *waiter;
+    uint64_t used_max; /* room enough: no more than this is waiting to be sent */
 };
 
 struct sh_work;

@@ -199,7 +199,7 @@ static void on_done(struct sh_request *request, enum shoal_err err, struct sh_re
 static void wait_room(struct app *app, shoal_nid to)
 {
     struct sh_waiter room = {0};
-    sh_msg_wait_room(app->end->msg, to, &room);
+    sh_msg_wait_room(app->end->msg, to, 3000, &room);
     SH_ASSERT(sh_crew_wait(app->end->crew, 0, &room, now() + DEADLINE_NS));
 }
 

@@ -247,14 +247,26 @@ bool sh_msg_has_room(struct sh_msg *msg, shoal_nid to, size_t payload_bytes)
     return unsent == 0 || unsent + SH_MSG_HEADER_BYTES + payload_bytes <= msg->config.ring_bytes;
 }
 
-void sh_msg_wait_room(struct sh_msg *msg, shoal_nid to, struct sh_waiter *waiter)
+/* How full the ring may be for a message to have room; half full at most, so that who waited does
+ * not find it full again at once. */
+static uint64_t used_max(const struct sh_msg *msg, size_t payload_bytes)
+{
+    uint64_t ring_bytes = msg->config.ring_bytes, bytes = SH_MSG_HEADER_BYTES + payload_bytes;
+    if (bytes > ring_bytes)
+        return 0;
+    return ring_bytes - bytes < ring_bytes / 2 ? ring_bytes - bytes : ring_bytes / 2;
+}
+
+void sh_msg_wait_room(struct sh_msg *msg, shoal_nid to, size_t payload_bytes,
+                      struct sh_waiter *waiter)
 {
     struct sh_conn *conn = sh_conn_find(msg, to);
     struct sh_room_waiter *entry = conn ? malloc(sizeof *entry) : NULL;
     if (entry) {
         entry->waiter = waiter;
+        entry->used_max = used_max(msg, payload_bytes);
         sh_spin_take(&conn->lock);
-        bool is_full = sh_outring_used(&conn->out) > msg->config.ring_bytes / 2;
+        bool is_full = sh_outring_used(&conn->out) > entry->used_max;
         if (is_full) {
             entry->next = conn->room_waiters;
             conn->room_waiters = entry;
@@ -286,16 +298,30 @@ bool sh_msg_wait_room_cancel(struct sh_msg *msg, shoal_nid to, struct sh_waiter 
     return found != NULL;
 }
 
+/* Takes off the list those that have room now. The lock is held. */
+static struct sh_room_waiter *roomy_take(struct sh_conn *conn)
+{
+    uint64_t used = sh_outring_used(&conn->out);
+    struct sh_room_waiter *taken = NULL, **at = &conn->room_waiters;
+    while (*at) {
+        struct sh_room_waiter *entry = *at;
+        if (used > entry->used_max) {
+            at = &entry->next;
+            continue;
+        }
+        *at = entry->next;
+        entry->next = taken;
+        taken = entry;
+    }
+    return taken;
+}
+
 /* Ends a push: advances the ring, and takes off it who waits for room, for the caller to wake. */
 static struct sh_room_waiter *sent(const struct sh_msg *msg, struct sh_conn *conn, size_t taken)
 {
-    struct sh_room_waiter *waiters = NULL;
     sh_spin_take(&conn->lock);
     sh_outring_sent(&conn->out, taken, msg->config.ring_bytes);
-    if (sh_outring_used(&conn->out) <= msg->config.ring_bytes / 2) {
-        waiters = conn->room_waiters;
-        conn->room_waiters = NULL;
-    }
+    struct sh_room_waiter *waiters = roomy_take(conn);
     sh_spin_release(&conn->lock);
     return waiters;
 }

@@ -6,6 +6,7 @@
 #include "msg/tcp.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -48,6 +49,7 @@ struct tcp {
     int epoll;
     int signal;
     int listener; /* -1: none */
+    int spare;    /* closed to make room when descriptors have run out */
     uint32_t links_max;
     struct tcp_link *links;
     uint32_t free_head;
@@ -283,11 +285,26 @@ static size_t tcp_pull(struct sh_wire *wire, sh_link number, void *into, size_t 
     return 0;
 }
 
+/* Out of file descriptors: takes the waiting connection with the one that is kept for that, and
+ * closes it. Else the listener would stay readable and keep the thread busy for ever. */
+static void accept_and_refuse(struct tcp *tcp)
+{
+    SH_WARN("msg", "out of file descriptors: refused a connection",
+            SH_TEXT("reason", strerror(errno)));
+    close(tcp->spare);
+    int fd = accept4(tcp->listener, NULL, NULL, SOCK_CLOEXEC);
+    if (fd >= 0)
+        close(fd);
+    tcp->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
 static unsigned accept_some(struct tcp *tcp, struct sh_wire_event *events, unsigned events_max)
 {
     unsigned count = 0;
     while (count < events_max && count < ACCEPTS_AT_ONCE) {
         int fd = accept4(tcp->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE) && tcp->spare >= 0)
+            accept_and_refuse(tcp);
         if (fd < 0)
             break;
         struct tcp_link *link = link_new(tcp, fd);
@@ -429,6 +446,8 @@ static void tcp_destroy(struct sh_wire *wire)
     }
     if (tcp->listener >= 0)
         close(tcp->listener);
+    if (tcp->spare >= 0)
+        close(tcp->spare);
     if (tcp->signal >= 0)
         close(tcp->signal);
     if (tcp->epoll >= 0)
@@ -461,6 +480,7 @@ enum shoal_err sh_tcp_create(uint32_t links_max, struct sh_wire **wire_out)
     tcp->lost_head = NO_INDEX;
     tcp->epoll = epoll_create1(EPOLL_CLOEXEC);
     tcp->signal = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    tcp->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     tcp->links = calloc(links_max, sizeof *tcp->links);
     for (uint32_t i = 0; tcp->links && i < links_max; i++)
         tcp->links[i] = (struct tcp_link){.fd = -1, .next = i + 1 < links_max ? i + 1 : NO_INDEX};
