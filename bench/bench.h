@@ -41,9 +41,13 @@ struct sh_bench_flags {
     unsigned outstanding;  /* --outstanding: requests in flight for each thread and connection */
     unsigned batch;        /* --batch: objects in one multi operation */
     unsigned nodes;        /* --nodes */
+    unsigned handlers;     /* --handlers: threads that run pooled handlers; 0: inline ones */
+    unsigned processes;    /* --processes that the nodes are spread over: 1, or one for each */
     unsigned connections;  /* --connections: servers, a process each, that every thread talks to */
     const char *keys;      /* --keys: uniform or zipfian */
     const char *transport; /* --transport */
+    const char *idle;      /* --idle: how threads wait, where the placement leaves it open */
+    const char *catch_up;  /* --catch-up: on, or off to show what the outgoing ring saves */
     const char *placement; /* --placement: spin, one-core, cross-core, free, or all */
     double seconds;        /* --seconds for each run */
     unsigned runs;         /* --runs */
@@ -58,7 +62,8 @@ struct sh_bench_result {
     uint64_t ops;
     uint64_t bytes;
     double bytes_per_chunk;
-    uint64_t cpu_ns; /* of this process and the server it measured, user and system */
+    double messages_per_block; /* what one push to the wire carried */
+    uint64_t cpu_ns;           /* of this process and the server it measured, user and system */
     struct sh_hist latency_ns;
     uint64_t digest; /* of what was computed, so that the work can't be optimized away */
 };

@@ -33,15 +33,23 @@ static const struct flag flags_known[] = {
     {"size", FLAG_U64, "bytes", AT(size), UINT64_C(1) << 30, "bytes of a message or chunk"},
     {"count", FLAG_U64, "", AT(count), UINT64_C(1) << 40,
      "objects, or operations where it says so"},
-    {"threads", FLAG_UNSIGNED, "", AT(threads), 64, "application threads"},
+    {"threads", FLAG_UNSIGNED, "", AT(threads), 128, "application threads"},
     {"outstanding", FLAG_UNSIGNED, "", AT(outstanding), 65536,
      "requests in flight for each thread and connection"},
     {"batch", FLAG_UNSIGNED, "", AT(batch), 4096, "objects in one multi operation"},
     {"nodes", FLAG_UNSIGNED, "", AT(nodes), 256, "nodes"},
+    {"handlers", FLAG_UNSIGNED, "", AT(handlers), 8,
+     "threads for pooled handlers; without it handlers run inline"},
+    {"processes", FLAG_UNSIGNED, "", AT(processes), 256,
+     "processes that the nodes of alltoall are in: 1 (default) or as many as --nodes"},
     {"connections", FLAG_UNSIGNED, "", AT(connections), 256,
      "servers, a process each, that every thread talks to"},
     {"keys", FLAG_TEXT, "", AT(keys), 0, "how keys are drawn: uniform (default) or zipfian"},
     {"transport", FLAG_TEXT, "", AT(transport), 0, "transport: tcp"},
+    {"idle", FLAG_TEXT, "", AT(idle), 0,
+     "how threads without work wait: spin, park, sleep, or node (as nodes do by default)"},
+    {"catch-up", FLAG_TEXT, "", AT(catch_up), 0,
+     "on (default), or off: a sender waits for those that began before it"},
     {"placement", FLAG_TEXT, "", AT(placement), 0,
      "where client and server run: spin, one-core, cross-core, free (default) or all"},
     {"seconds", FLAG_SECONDS, "", AT(seconds), 3600, "length of a run, for example 0.5"},
@@ -56,6 +64,8 @@ static const struct flag flags_known[] = {
 
 static const char *const transports[] = {"tcp", NULL};
 static const char *const key_orders[] = {"uniform", "zipfian", NULL};
+static const char *const idles[] = {"spin", "park", "sleep", "node", NULL};
+static const char *const switches[] = {"on", "off", NULL};
 static const char *const placements[] = {"free", "spin", "one-core", "cross-core", "all", NULL};
 
 static size_t words_count(const char *const *words)
@@ -178,6 +188,10 @@ static enum shoal_err words_check(const struct sh_bench_flags *flags,
     enum shoal_err err = word_check("placement", flags->placement, placements, NULL, error_out);
     if (!err)
         err = word_check("keys", flags->keys, key_orders, NULL, error_out);
+    if (!err)
+        err = word_check("idle", flags->idle, idles, NULL, error_out);
+    if (!err)
+        err = word_check("catch-up", flags->catch_up, switches, NULL, error_out);
     if (!err)
         err = word_check("transport", flags->transport, transports, NULL, error_out);
     if (!err && entry)

@@ -18,6 +18,7 @@ enum sh_metric {
     SH_METRIC_CHUNK,
     SH_METRIC_SECONDS,
     SH_METRIC_CPU,
+    SH_METRIC_BLOCK,
     SH_METRICS
 };
 

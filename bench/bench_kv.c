@@ -14,7 +14,7 @@
 #include "bench/redis_base.h"
 #include "shoal/shoal.h"
 
-#define THREADS_MAX 64
+#define THREADS_MAX 128
 #define CREATE_MAX ((size_t)1 << 20)
 #define LOAD_BATCH 1024
 #define LOAD_BYTES_MAX ((size_t)64 << 20)

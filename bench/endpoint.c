@@ -6,12 +6,23 @@
 #include "msg/tcp.h"
 
 #define LINKS_MAX 1024
+#define SPIN_NS 10000
+#define PARK_NS 20000
 #define RING_BYTES (1u << 20)
 #define REQUEST_TIMEOUT_NS UINT64_C(30000000000)
 #define CONNECT_TIMEOUT_NS UINT64_C(10000000000)
 
-struct sh_idle_policy sh_endpoint_idle(enum sh_placement placement)
+struct sh_idle_policy sh_endpoint_idle(enum sh_placement placement, const char *idle)
 {
+    if (idle && strcmp(idle, "spin") == 0)
+        return (struct sh_idle_policy){.spin_ns = SH_NEVER};
+    if (idle && strcmp(idle, "park") == 0)
+        return (struct sh_idle_policy){
+            .spin_ns = 0, .park_ns = PARK_NS, .silence_ns = UINT64_C(1000000000)};
+    if (idle && strcmp(idle, "sleep") == 0)
+        return (struct sh_idle_policy){.spin_ns = 0};
+    if (idle)
+        placement = SH_PLACE_FREE;
     switch (placement) {
     case SH_PLACE_SPIN:
         return (struct sh_idle_policy){.spin_ns = SH_NEVER};
@@ -22,13 +33,20 @@ struct sh_idle_policy sh_endpoint_idle(enum sh_placement placement)
         break;
     }
     return (struct sh_idle_policy){
-        .spin_ns = 10000, .park_ns = 20000, .silence_ns = UINT64_C(1000000000)};
+        .spin_ns = SPIN_NS, .park_ns = PARK_NS, .silence_ns = UINT64_C(1000000000)};
 }
 
-static void wake(void *arg)
+static void wake_transport(void *arg)
 {
     struct sh_endpoint *endpoint = arg;
     sh_crew_wake(endpoint->crew, 0);
+}
+
+static void wake_handlers(void *arg)
+{
+    struct sh_endpoint *endpoint = arg;
+    for (unsigned thread = 1; thread <= endpoint->handlers; thread++)
+        sh_crew_wake(endpoint->crew, thread);
 }
 
 static enum shoal_err msg_open(struct sh_endpoint *endpoint,
@@ -40,37 +58,47 @@ static enum shoal_err msg_open(struct sh_endpoint *endpoint,
     struct sh_msg_config msg = {
         .nid = config->nid,
         .cluster = "bench",
-        .connections_max = LINKS_MAX / 2,
+        .connections_max = (config->links_max ? config->links_max : LINKS_MAX) / 2,
         .requests_max = config->requests_max,
         .ring_bytes = (uint32_t)ring_bytes,
         .payload_bytes_max = (uint32_t)config->payload_bytes_max,
         .request_timeout_ns = REQUEST_TIMEOUT_NS,
         .connect_timeout_ns = CONNECT_TIMEOUT_NS,
         .env = {.clock = endpoint->clock, .random = sh_real_random(), .wire = endpoint->wire},
-        .wake_transport = wake,
-        .wake_handlers = wake,
+        .wake_transport = wake_transport,
+        .wake_handlers = wake_handlers,
         .arg = endpoint,
     };
     return sh_msg_create(&msg, &endpoint->msg);
+}
+
+static enum shoal_err wire_open(const struct sh_endpoint_config *config, struct sh_wire **wire_out)
+{
+    uint32_t links_max = config->links_max ? config->links_max : LINKS_MAX;
+    SH_ASSERT(!config->transport || strcmp(config->transport, "tcp") == 0);
+    return sh_tcp_create(links_max, wire_out);
 }
 
 enum shoal_err sh_endpoint_open(struct sh_endpoint *endpoint,
                                 const struct sh_endpoint_config *config)
 {
     SH_ASSERT(config->payload_bytes_max > 0);
+    SH_ASSERT(config->handlers < SH_CREW_THREADS_MAX);
     memset(endpoint, 0, sizeof *endpoint);
     endpoint->clock = sh_real_clock();
-    enum shoal_err err = sh_tcp_create(LINKS_MAX, &endpoint->wire);
+    endpoint->handlers = config->handlers;
+    enum shoal_err err = wire_open(config, &endpoint->wire);
     if (!err)
         err = msg_open(endpoint, config);
     if (err)
         return err;
+    struct sh_idle_policy idle = sh_endpoint_idle(config->placement, config->idle);
     struct sh_crew_config crew = {
         .name = config->nid.v ? "server" : "client",
-        .threads = 1,
-        .lends = config->nid.v == 0,
+        .threads = 1 + config->handlers,
+        .lends = config->lends,
         .spin_forced = sh_bench_spins(config->placement),
-        .idle = sh_endpoint_idle(config->placement),
+        .idle = idle,
         .now_ns = endpoint->clock.now_ns,
         .now_arg = endpoint->clock.arg,
     };
@@ -79,6 +107,8 @@ enum shoal_err sh_endpoint_open(struct sh_endpoint *endpoint,
         return err;
     sh_crew_parker_set(endpoint->crew, 0, sh_msg_parker(endpoint->msg));
     sh_crew_step_add(endpoint->crew, 0, sh_msg_transport_step(endpoint->msg));
+    for (unsigned thread = 1; thread <= config->handlers; thread++)
+        sh_crew_step_add(endpoint->crew, thread, sh_msg_handler_step(endpoint->msg));
     return SHOAL_OK;
 }
 

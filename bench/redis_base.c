@@ -18,7 +18,7 @@
 #define KEY_FIRST UINT64_C(10000000) /* 8 digits: the shortest of the keys that we compare with */
 #define READ_BYTES (256 * 1024)
 #define WAIT_S 30
-#define THREADS_MAX 64
+#define THREADS_MAX 128
 #define LOAD_OUTSTANDING 256
 
 /* A command in flight. */

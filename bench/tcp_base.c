@@ -16,7 +16,7 @@
 #include "bench/tcp_base_int.h"
 
 #define WAIT_MS 30000
-#define THREADS_MAX 64
+#define THREADS_MAX 128
 #define SPINS_CHECKED (1u << 16)
 #define NS_PER_S 1e9
 
