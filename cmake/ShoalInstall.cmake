@@ -1,5 +1,5 @@
-# cmake --install: public headers, libshoal (static and shared), shoal.pc, programs, manual pages,
-# systemd unit. Works with --prefix and DESTDIR: nothing installed holds the configured prefix.
+# cmake --install: public headers, libshoal and libshoalmsg (static and shared) with their .pc files,
+# programs, manual pages, systemd unit. Works with --prefix and DESTDIR: nothing installed holds the configured prefix.
 
 # The libraries that a program which links libshoal.a must link as well.
 set(SHOAL_REQUIRES_PRIVATE "jansson libxxhash libisal libcrypto liburing zlib libzstd")
@@ -15,6 +15,10 @@ if(TARGET shoal_static)
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
+install(TARGETS shoalmsg_static shoalmsg_shared
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY ${CMAKE_BINARY_DIR}/include/shoalmsg DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 foreach(program shoal shoald)
     if(TARGET ${program})
         install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
@@ -23,19 +27,22 @@ endforeach()
 install(DIRECTORY include/shoal DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
     FILES_MATCHING PATTERN "*.h" PATTERN "*.def")
 
-# shoal.pc finds the prefix from where it lies itself.
+# The .pc files find the prefix from where they lie themselves.
 file(RELATIVE_PATH SHOAL_PC_TO_PREFIX
     ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 string(REGEX REPLACE "/$" "" SHOAL_PC_TO_PREFIX "${SHOAL_PC_TO_PREFIX}")
-configure_file(packaging/shoal.pc.in ${CMAKE_BINARY_DIR}/shoal.pc @ONLY)
-install(FILES ${CMAKE_BINARY_DIR}/shoal.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+foreach(library shoal shoalmsg)
+    configure_file(packaging/${library}.pc.in ${CMAKE_BINARY_DIR}/${library}.pc @ONLY)
+    install(FILES ${CMAKE_BINARY_DIR}/${library}.pc
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()
 
 # The manual pages' sections on options and errors come from the tables that the programs use.
 add_executable(man_tables tools/man_tables.c)
 target_include_directories(man_tables PRIVATE src include)
 set_target_properties(man_tables PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tools)
 set(pages)
-foreach(page shoal.1 shoald.8 libshoal.3)
+foreach(page shoal.1 shoald.8 libshoal.3 libshoalmsg.3)
     set(made ${CMAKE_BINARY_DIR}/man/${page})
     add_custom_command(OUTPUT ${made}
         COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/man
