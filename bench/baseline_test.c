@@ -10,9 +10,11 @@
 #include <cmocka.h>
 
 #include "bench/child.h"
+#include "bench/nng_base.h"
 #include "bench/redis_base.h"
 #include "bench/redis_server.h"
 #include "bench/tcp_base.h"
+#include "bench/zeromq_base.h"
 
 static struct sh_bench_result result;
 
@@ -56,6 +58,40 @@ static void tcp_runs_for_its_time(void **state)
     assert_int_equal(sh_tcp_base_request(&shape, &shape, SH_PLACE_FREE, &result), SHOAL_OK);
     assert_true(result.ops > 0);
     assert_true(result.seconds >= 0.02);
+}
+
+/* The two libraries, each where shoal was built with it. */
+static void libraries_count_every_message(void **state)
+{
+    (void)state;
+    static const sh_bench_run runs[][2] = {{sh_zeromq_base_request, sh_zeromq_base_oneway},
+                                           {sh_nng_base_request, sh_nng_base_oneway}};
+    struct sh_bench_flags shapes[] = {
+        {.size = 64, .count = 501, .threads = 1, .outstanding = 1, .connections = 1},
+        {.size = 1, .count = 600, .threads = 3, .outstanding = 5, .connections = 2},
+        {.size = 300000, .count = 20, .threads = 1, .outstanding = 4, .connections = 1},
+    };
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+            memset(&result, 0, sizeof result);
+            enum shoal_err err = runs[i][0](&shapes[k], &shapes[k], SH_PLACE_FREE, &result);
+            if (err == SHOAL_EINVAL) {
+                print_message("built without library %zu: nothing to test\n", i);
+                break;
+            }
+            assert_int_equal(err, SHOAL_OK);
+            assert_int_equal(result.ops, shapes[k].count);
+            assert_int_equal(result.latency_ns.count, shapes[k].count);
+            assert_true(result.cpu_ns > 0 && result.seconds > 0);
+            uint64_t digest = result.digest;
+            memset(&result, 0, sizeof result);
+            assert_int_equal(runs[i][1](&shapes[k], &shapes[k], SH_PLACE_ONE_CORE, &result),
+                             SHOAL_OK);
+            assert_int_equal(result.ops, shapes[k].count);
+            assert_true(result.digest == digest);
+        }
+    }
+    no_child_is_left();
 }
 
 static void silent_child(void *arg, int report_fd)
@@ -122,6 +158,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tcp_counts_every_message),
         cmocka_unit_test(tcp_runs_for_its_time),
+        cmocka_unit_test(libraries_count_every_message),
         cmocka_unit_test(a_child_that_ends_is_an_error),
         cmocka_unit_test(redis_answers_with_what_was_put),
         cmocka_unit_test(a_missing_redis_is_said),

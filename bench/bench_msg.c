@@ -3,10 +3,12 @@
 
 #include "bench/benches.h"
 #include "bench/msg_bench_int.h"
+#include "bench/nng_base.h"
 #include "bench/tcp_base.h"
+#include "bench/zeromq_base.h"
 
 const char *const sh_bench_msg_cases[] = {"request", "oneway", NULL};
-const char *const sh_bench_msg_baselines[] = {"tcp", NULL};
+const char *const sh_bench_msg_baselines[] = {"tcp", "zeromq", "nng", NULL};
 
 /* A baseline's runs. */
 static const struct base {
@@ -15,6 +17,8 @@ static const struct base {
     sh_bench_run oneway;
 } bases[] = {
     {"tcp", sh_tcp_base_request, sh_tcp_base_oneway},
+    {"zeromq", sh_zeromq_base_request, sh_zeromq_base_oneway},
+    {"nng", sh_nng_base_request, sh_nng_base_oneway},
 };
 
 static struct sh_bench_flags shape_of(const struct sh_bench_flags *flags)

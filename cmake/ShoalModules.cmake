@@ -111,6 +111,24 @@ function(shoal_library)
     endforeach()
 endfunction()
 
+# The libraries that `shoal bench msg` is compared with, each where it is installed. Without one its
+# baseline says which package it needs.
+function(shoal_baselines target)
+    pkg_check_modules(ZEROMQ QUIET IMPORTED_TARGET libzmq)
+    if(ZEROMQ_FOUND)
+        target_compile_definitions(${target} PRIVATE SHOAL_HAS_ZEROMQ)
+        target_link_libraries(${target} PRIVATE PkgConfig::ZEROMQ)
+    endif()
+    find_path(NNG_HEADERS nng/nng.h)
+    find_library(NNG_LIBRARY nng)
+    mark_as_advanced(NNG_HEADERS NNG_LIBRARY)
+    if(NNG_HEADERS AND NNG_LIBRARY)
+        target_compile_definitions(${target} PRIVATE SHOAL_HAS_NNG)
+        target_include_directories(${target} SYSTEM PRIVATE ${NNG_HEADERS})
+        target_link_libraries(${target} PRIVATE ${NNG_LIBRARY})
+    endif()
+endfunction()
+
 # shoald and shoal. What is not a main lies in an archive, so that it can have unit tests; the
 # benchmarks are part of shoal.
 function(shoal_programs)
@@ -125,6 +143,7 @@ function(shoal_programs)
     add_library(sh_bench_a STATIC ${benches})
     target_include_directories(sh_bench_a PUBLIC ${CMAKE_SOURCE_DIR})
     target_link_libraries(sh_bench_a PUBLIC sh_${top}_a m)
+    shoal_baselines(sh_bench_a)
     add_library(sh_cmd_a STATIC ${parts})
     target_link_libraries(sh_cmd_a PUBLIC sh_bench_a)
     foreach(program shoald shoal)
