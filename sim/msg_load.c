@@ -431,6 +431,7 @@ static void actor_boot(void *arg, struct sh_world *world, unsigned node)
                                    .requests_max = 64,
                                    .ring_bytes = 16384,
                                    .payload_bytes_max = LOAD_PAYLOAD_MAX,
+                                   .flow_window_bytes = 16384,
                                    .request_timeout_ns = REQUEST_TIMEOUT_NS,
                                    .connect_timeout_ns = 300 * MS,
                                    .env = *sh_world_env(world, node),

@@ -25,6 +25,7 @@ static struct sh_conn *make_locked(struct sh_msg *msg, shoal_nid nid)
     conn->nid = nid;
     sh_spin_init(&conn->lock, SH_LOCK_MSG_CONN);
     atomic_init(&conn->generation, 1);
+    sh_flow_reset(&conn->flow, 1);
     /* release: the fields above */
     atomic_store_explicit(&msg->conns[nid.v], conn, memory_order_release);
     return conn;
@@ -185,7 +186,8 @@ void sh_conn_lost(struct sh_msg *msg, struct sh_conn *conn, enum shoal_err err)
     conn->room_waiters = NULL;
     struct sh_work *ordered = ordered_take_all(conn);
     /* release: pairs with sh_requests_arm; what is in the table now is failed below */
-    atomic_fetch_add_explicit(&conn->generation, 1, memory_order_release);
+    uint32_t before = atomic_fetch_add_explicit(&conn->generation, 1, memory_order_release);
+    sh_flow_reset(&conn->flow, before + 1);
     sh_spin_release(&conn->lock);
     sh_works_drop(msg, ordered);
     sh_room_waiters_complete(waiters);
@@ -240,6 +242,7 @@ void sh_conn_service(struct sh_msg *msg, struct sh_conn *conn, uint64_t now_ns)
     sh_spin_release(&conn->lock);
     if (is_wanted)
         dial(msg, conn, now_ns);
+    sh_control_flow(msg, conn);
     sh_out_flush(msg, conn);
 }
 

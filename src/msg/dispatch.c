@@ -56,7 +56,7 @@ void sh_dispatch_destroy(struct sh_msg *msg)
 void sh_msg_handler_set(struct sh_msg *msg, sh_msg_type type, enum sh_msg_mode mode,
                         sh_msg_handler handler, void *arg)
 {
-    SH_ASSERT(type < SH_MSG_TYPES && handler);
+    SH_ASSERT(type < SH_MSG_TYPES && type >> 8 != 0 && handler);
     struct sh_handler_entry **module = &msg->handlers[type >> 8];
     if (!*module)
         *module = calloc(256, sizeof **module);
@@ -101,6 +101,7 @@ static bool work_add(struct sh_msg *msg, struct sh_stream *stream, const struct 
     }
     *work = (struct sh_work){.block = stream->block, .conn = conn, .in = *in};
     sh_block_share(stream->block);
+    sh_flow_handed_on(&conn->flow, SH_MSG_HEADER_BYTES + sh_reader_left(&in->payload));
     struct sh_work *ready = work;
     if (mode == SH_MSG_ORDERED) {
         /* `turn` stands for the connection's turn in the handler steps: one at a time. */
@@ -142,6 +143,10 @@ enum sh_dispatched sh_dispatch(struct sh_msg *msg, struct sh_stream *stream, enu
         sh_requests_answer(msg, conn->nid, id, kind, payload);
         return SH_DISPATCHED;
     }
+    if (kind == SH_KIND_MESSAGE && type >> 8 == 0) {
+        sh_control_receive(msg, conn, (enum sh_control)type, payload);
+        return SH_DISPATCHED;
+    }
     struct sh_msg_in in = {
         .msg = msg,
         .type = type,
@@ -165,8 +170,13 @@ static void work_run(struct sh_msg *msg, struct sh_work *work)
 {
     struct sh_handler_entry *entry = handler_of(msg, work->in.type);
     SH_ASSERT(entry != NULL);
+    struct sh_conn *conn = work->conn;
+    uint32_t generation = work->in.reply_to.generation;
+    uint64_t bytes = SH_MSG_HEADER_BYTES + sh_reader_left(&work->in.payload);
     entry->handler(entry->arg, &work->in);
     work_free(msg, work);
+    if (sh_flow_finished(&conn->flow, generation, bytes, msg->config.flow_window_bytes))
+        sh_conn_mark_dirty(msg, conn);
 }
 
 /* Runs the oldest ordered message of the turn's connection, and passes the turn on. */

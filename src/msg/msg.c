@@ -16,6 +16,9 @@ enum shoal_err sh_msg_create(const struct sh_msg_config *config, struct sh_msg *
     if (!msg)
         return SHOAL_ENOMEM;
     msg->config = *config;
+    if (config->flow_window_bytes == 0)
+        msg->config.flow_window_bytes = SH_FLOW_WINDOW_DEFAULT;
+    SH_ASSERT(msg->config.flow_window_bytes >= SH_FLOW_WINDOW_MIN);
     msg->cluster_hash = sh_hash64(sh_bytes_text(config->cluster), 0);
     msg->instance = sh_random64(&config->env.random);
     atomic_init(&msg->nid, config->nid.v);

@@ -41,7 +41,8 @@
 #define SH_MSG_ALIAS_MAX 0xFFFE
 #define SH_MSG_ADDRESS_MAX 64 /* with the NUL */
 
-/* A message type, 0 to 0x3FFF: the module in the upper 6 bits, its operation in the lower 8. */
+/* A message type, 0x100 to 0x3FFF: the module in the upper 6 bits, its operation in the lower 8.
+ * Module 0 is msg's own. */
 typedef uint16_t sh_msg_type;
 #define SH_MSG_TYPE(module, operation) ((sh_msg_type)(((module) << 8) | (operation)))
 #define SH_MSG_TYPES 0x4000
@@ -67,6 +68,9 @@ struct sh_msg_config {
     uint32_t requests_max; /* outstanding at once; a power of two up to 2^20 */
     uint32_t ring_bytes;   /* outgoing bytes a connection holds before begin says EAGAIN */
     uint32_t payload_bytes_max;
+    /* Received bytes of one connection that handlers may still be at before its other side is told
+     * to wait: flow_int.h. 0: 4 MiB; else 4096 at least. */
+    uint32_t flow_window_bytes;
     uint64_t request_timeout_ns; /* for requests that name none */
     uint64_t connect_timeout_ns;
     struct sh_env env; /* clock, random, wire; kept; the wire stays the caller's */
@@ -125,10 +129,10 @@ struct sh_out {
     uint32_t bytes;
 };
 
-/* Begins a one-way message. Returns at once: EAGAIN when the ring is full (sh_msg_wait_room, or
- * try again in a later step), EUNREACHABLE when the node is unknown, ETOOBIG, ESTOPPED. On success
- * the caller must write payload_bytes and call sh_msg_end. A message that was sent when the
- * connection is lost may or may not have arrived. Any thread. */
+/* Begins a one-way message. Returns at once: EAGAIN when the ring is full or the receiver does not
+ * keep up (sh_msg_wait_room, or try again in a later step), EUNREACHABLE when the node is unknown,
+ * ETOOBIG, ESTOPPED. On success the caller must write payload_bytes and call sh_msg_end. A message
+ * that was sent when the connection is lost may or may not have arrived. Any thread. */
 SHOAL_NODISCARD enum shoal_err sh_msg_begin(struct sh_msg *msg, shoal_nid to, sh_msg_type type,
                                             size_t payload_bytes, struct sh_out *out);
 void sh_msg_end(struct sh_msg *msg, struct sh_out *out);

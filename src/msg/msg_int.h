@@ -12,10 +12,16 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/ring.h"
+#include "msg/flow_int.h"
 #include "msg/msg.h"
 #include "msg/outring_int.h"
 
 enum sh_kind { SH_KIND_MESSAGE, SH_KIND_REQUEST, SH_KIND_ANSWER, SH_KIND_ERROR };
+
+/* The operations of module 0, whose one-way messages are between the ends themselves. */
+enum sh_control {
+    SH_CONTROL_LIMIT = 1, /* flow_int.h */
+};
 
 #define SH_BLOCK_BYTES (64 * 1024)
 #define SH_EVENTS_MAX 64
@@ -73,6 +79,7 @@ struct sh_conn {
     /* Transport step only. */
     struct sh_stream *dialled, *accepted;
     struct sh_stream *sends_on; /* one of the two */
+    struct sh_flow flow;        /* its own header says what any thread may do */
     bool push_blocked;          /* the wire took less than all; WRITABLE will come */
     uint64_t throttled_until_ns;
 };
@@ -199,6 +206,18 @@ void sh_out_flush(struct sh_msg *msg, struct sh_conn *conn);
 void sh_conn_mark_dirty(struct sh_msg *msg, struct sh_conn *conn);
 uint64_t sh_out_unsent(struct sh_conn *conn);
 void sh_room_waiters_complete(struct sh_room_waiter *list);
+/* Completes those who wait and have room now, after the flow was opened again. Transport step. */
+void sh_out_room_changed(struct sh_conn *conn);
+/* Begins a control message, which always finds room. ECONNLOST, ENOMEM. Transport step. */
+SHOAL_NODISCARD enum shoal_err sh_out_control(struct sh_msg *msg, struct sh_conn *conn,
+                                              enum sh_control control, size_t payload_bytes,
+                                              struct sh_out *out);
+
+/* control.c: transport step */
+/* Tells the other side a new limit if that is due. */
+void sh_control_flow(struct sh_msg *msg, struct sh_conn *conn);
+void sh_control_receive(struct sh_msg *msg, struct sh_conn *conn, enum sh_control control,
+                        struct sh_bytes payload);
 
 /* conn.c */
 struct sh_conn *sh_conn_find(struct sh_msg *msg, shoal_nid nid); /* NULL: none yet */

@@ -43,6 +43,8 @@ static enum reserved reserve_slowly(const struct sh_msg *msg, struct sh_conn *co
         return RESERVE_AGAIN;
     sh_outring_collect(ring);
     uint64_t used = sh_outring_used(ring);
+    if (!must_fit && sh_flow_is_shut(&conn->flow))
+        return RESERVE_FULL;
     if (!must_fit && used > 0 && used + bytes > msg->config.ring_bytes)
         return RESERVE_FULL;
     if (used + bytes > ring->room) {
@@ -108,13 +110,15 @@ static enum shoal_err out_begin(struct sh_msg *msg, struct sh_conn *conn, enum s
                                 uint32_t *generation, struct sh_out *out)
 {
     SH_ASSERT(type < SH_MSG_TYPES);
-    bool is_answer = kind == SH_KIND_ANSWER || kind == SH_KIND_ERROR;
+    /* A control message belongs to a connection, and always finds room, just as an answer. */
+    bool is_control = type >> 8 == 0;
+    bool is_answer = kind == SH_KIND_ANSWER || kind == SH_KIND_ERROR || is_control;
     uint64_t bytes = SH_MSG_HEADER_BYTES + payload_bytes;
     struct sh_outring_place place;
     /* acquire: pairs with the release in sh_conn_lost */
     uint32_t now = atomic_load_explicit(&conn->generation, memory_order_acquire);
     enum sh_outring_result result = SH_OUTRING_CLOSED;
-    if (!is_answer || now == *generation)
+    if (is_answer ? now == *generation : !sh_flow_is_shut(&conn->flow))
         result = sh_outring_reserve(&conn->out, now, bytes, msg->config.ring_bytes, &place);
     if (result == SH_OUTRING_OK) {
         *generation = now;
@@ -131,6 +135,15 @@ static enum shoal_err out_begin(struct sh_msg *msg, struct sh_conn *conn, enum s
     out->slot = place.slot;
     out->bytes = (uint32_t)bytes;
     return SHOAL_OK;
+}
+
+enum shoal_err sh_out_control(struct sh_msg *msg, struct sh_conn *conn, enum sh_control control,
+                              size_t payload_bytes, struct sh_out *out)
+{
+    /* relaxed: only the transport step changes it */
+    uint32_t generation = atomic_load_explicit(&conn->generation, memory_order_relaxed);
+    return out_begin(msg, conn, SH_KIND_MESSAGE, SH_MSG_TYPE(0, control), 0, payload_bytes,
+                     &generation, out);
 }
 
 void sh_msg_end(struct sh_msg *msg, struct sh_out *out)
@@ -243,6 +256,8 @@ void sh_room_waiters_complete(struct sh_room_waiter *list)
 bool sh_msg_has_room(struct sh_msg *msg, shoal_nid to, size_t payload_bytes)
 {
     struct sh_conn *conn = sh_conn_find(msg, to);
+    if (conn && sh_flow_is_shut(&conn->flow))
+        return false;
     uint64_t unsent = conn ? sh_out_unsent(conn) : 0;
     return unsent == 0 || unsent + SH_MSG_HEADER_BYTES + payload_bytes <= msg->config.ring_bytes;
 }
@@ -266,7 +281,8 @@ void sh_msg_wait_room(struct sh_msg *msg, shoal_nid to, size_t payload_bytes,
         entry->waiter = waiter;
         entry->used_max = used_max(msg, payload_bytes);
         sh_spin_take(&conn->lock);
-        bool is_full = sh_outring_used(&conn->out) > entry->used_max;
+        bool is_full =
+            sh_flow_is_shut(&conn->flow) || sh_outring_used(&conn->out) > entry->used_max;
         if (is_full) {
             entry->next = conn->room_waiters;
             conn->room_waiters = entry;
@@ -303,6 +319,8 @@ static struct sh_room_waiter *roomy_take(struct sh_conn *conn)
 {
     uint64_t used = sh_outring_used(&conn->out);
     struct sh_room_waiter *taken = NULL, **at = &conn->room_waiters;
+    if (sh_flow_is_shut(&conn->flow))
+        return NULL;
     while (*at) {
         struct sh_room_waiter *entry = *at;
         if (used > entry->used_max) {
@@ -321,9 +339,18 @@ static struct sh_room_waiter *sent(const struct sh_msg *msg, struct sh_conn *con
 {
     sh_spin_take(&conn->lock);
     sh_outring_sent(&conn->out, taken, msg->config.ring_bytes);
+    sh_flow_sent(&conn->flow, taken);
     struct sh_room_waiter *waiters = roomy_take(conn);
     sh_spin_release(&conn->lock);
     return waiters;
+}
+
+void sh_out_room_changed(struct sh_conn *conn)
+{
+    sh_spin_take(&conn->lock);
+    struct sh_room_waiter *waiters = roomy_take(conn);
+    sh_spin_release(&conn->lock);
+    sh_room_waiters_complete(waiters);
 }
 
 void sh_out_flush(struct sh_msg *msg, struct sh_conn *conn)

@@ -222,6 +222,7 @@ static bool parse(struct sh_msg *msg, struct sh_stream *stream, size_t *need_out
             return true;
         }
         stream->parsed += (uint32_t)bytes;
+        sh_flow_received(&stream->conn->flow, bytes);
         sh_count_alone(&msg->messages_in, 1);
     }
     return true;
@@ -290,6 +291,7 @@ void sh_stream_readable(struct sh_msg *msg, struct sh_stream *stream, uint64_t n
         return;
     if (stream->state != SH_STREAM_READY || !parse(msg, stream, &need))
         return;
+    sh_control_flow(msg, stream->conn);
     if (stream->fill == stream->parsed && got < room) {
         sh_block_release(msg, stream->block);
         stream->block = NULL;

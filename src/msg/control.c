@@ -1,0 +1,47 @@
+/* What two ends say to each other about their connection, as one-way messages of module 0:
+ * docs/wire-format.md, Module 0. They are handled in the parse step and always find room. */
+#include "msg/msg_int.h"
+
+void sh_control_flow(struct sh_msg *msg, struct sh_conn *conn)
+{
+    uint64_t limit;
+    if (!conn->sends_on || !sh_flow_limit_due(&conn->flow, msg->config.flow_window_bytes, &limit))
+        return;
+    struct sh_out out;
+    /* Out of memory: it stays due, and the next message or finished handler tries again. */
+    if (sh_out_control(msg, conn, SH_CONTROL_LIMIT, 8, &out) != SHOAL_OK)
+        return;
+    sh_put64(&out.w, limit);
+    sh_msg_end(msg, &out);
+    sh_flow_told(&conn->flow, limit);
+}
+
+static bool on_limit(struct sh_conn *conn, struct sh_reader *payload)
+{
+    uint64_t limit = sh_get64(payload);
+    if (!sh_reader_done(payload))
+        return false;
+    sh_spin_take(&conn->lock);
+    bool is_open_again = sh_flow_limit_set(&conn->flow, limit);
+    sh_spin_release(&conn->lock);
+    if (is_open_again)
+        sh_out_room_changed(conn);
+    return true;
+}
+
+void sh_control_receive(struct sh_msg *msg, struct sh_conn *conn, enum sh_control control,
+                        struct sh_bytes payload)
+{
+    struct sh_reader r = sh_reader_make(payload);
+    bool is_understood = false;
+    switch (control) {
+    case SH_CONTROL_LIMIT:
+        is_understood = on_limit(conn, &r);
+        break;
+    }
+    if (!is_understood) {
+        SH_DEBUG("msg", "control message not understood", SH_U64("control", control),
+                 SH_U64("nid", conn->nid.v));
+        sh_count(&msg->dropped, 1);
+    }
+}
