@@ -62,8 +62,9 @@ struct sh_bench_result {
     uint64_t ops;
     uint64_t bytes;
     double bytes_per_chunk;
-    double messages_per_block; /* what one push to the wire carried */
-    uint64_t cpu_ns;           /* of this process and the server it measured, user and system */
+    double bytes_per_connection; /* resident, of one end of an idle one */
+    double messages_per_block;   /* what one push to the wire carried */
+    uint64_t cpu_ns;             /* of this process and the server it measured, user and system */
     struct sh_hist latency_ns;
     uint64_t digest; /* of what was computed, so that the work can't be optimized away */
 };

@@ -89,7 +89,7 @@ static void flags_reach_the_benchmarks(void **state)
                            " --runs 1 --vs tcp --json",
                            &text),
                      0);
-    assert_int_equal(rows_check(text, "msg"), 4);
+    assert_int_equal(rows_check(text, "msg"), 5);
     row_has(text, "threads", 3);
     row_has(text, "connections", 2);
     row_has(text, "outstanding", 8);
@@ -99,6 +99,27 @@ static void flags_reach_the_benchmarks(void **state)
     row_has(text, "seed", 1);
     assert_non_null(strstr(text, "\"transport\":\"tcp\""));
     assert_non_null(strstr(text, "\"ratio_cpu_ns_per_op\":"));
+    free(text);
+    assert_int_equal(bench("msg --case alltoall --nodes 5 --processes 5 --handlers 2 --threads 2"
+                           " --count 999 --idle park --runs 1 --json",
+                           &text),
+                     0);
+    assert_int_equal(rows_check(text, "msg"), 1);
+    row_has(text, "nodes", 5);
+    row_has(text, "processes", 5);
+    row_has(text, "handlers", 2);
+    assert_non_null(strstr(text, "\"idle\":\"park\""));
+    assert_non_null(strstr(text, "\"messages_per_block\":"));
+    free(text);
+    assert_int_equal(bench("msg --case oneway --threads 5 --catch-up off --handlers 2 --count 999"
+                           " --runs 1 --json",
+                           &text),
+                     0);
+    assert_non_null(strstr(text, "\"catch_up\":\"off\""));
+    free(text);
+    assert_int_equal(bench("msg --case request --threads 128 --count 2000 --runs 1 --json", &text),
+                     0);
+    row_has(text, "threads", 128);
     free(text);
     assert_int_equal(bench("crew --case wakeup --count 100 --runs 1 --json", &text), 0);
     row_has(text, "count", 100);

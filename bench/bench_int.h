@@ -19,6 +19,7 @@ enum sh_metric {
     SH_METRIC_SECONDS,
     SH_METRIC_CPU,
     SH_METRIC_BLOCK,
+    SH_METRIC_CONN,
     SH_METRICS
 };
 

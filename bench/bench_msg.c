@@ -7,7 +7,7 @@
 #include "bench/tcp_base.h"
 #include "bench/zeromq_base.h"
 
-const char *const sh_bench_msg_cases[] = {"request", "oneway", NULL};
+const char *const sh_bench_msg_cases[] = {"request", "oneway", "alltoall", NULL};
 const char *const sh_bench_msg_baselines[] = {"tcp", "zeromq", "nng", NULL};
 
 /* A baseline's runs. */
@@ -28,6 +28,8 @@ static struct sh_bench_flags shape_of(const struct sh_bench_flags *flags)
     shape.threads = shape.threads ? shape.threads : 1;
     shape.outstanding = shape.outstanding ? shape.outstanding : 1;
     shape.connections = shape.connections ? shape.connections : 1;
+    shape.nodes = shape.nodes ? shape.nodes : 2;
+    shape.processes = shape.processes ? shape.processes : 1;
     shape.transport = shape.transport ? shape.transport : "tcp";
     if (shape.seconds <= 0 && shape.count == 0)
         shape.seconds = 1;
@@ -35,12 +37,17 @@ static struct sh_bench_flags shape_of(const struct sh_bench_flags *flags)
 }
 
 /* The parameters as a row shows them. */
-static void extra_print(const struct sh_bench_flags *shape, char *into, size_t room)
+static void extra_print(const struct sh_bench_flags *shape, bool all, char *into, size_t room)
 {
     int length = snprintf(
         into, room, "size=%llu threads=%u handlers=%u connections=%u outstanding=%u transport=%s",
         (unsigned long long)shape->size, shape->threads, shape->handlers, shape->connections,
         shape->outstanding, shape->transport);
+    if (all)
+        length = snprintf(into, room,
+                          "size=%llu threads=%u handlers=%u nodes=%u processes=%u transport=%s",
+                          (unsigned long long)shape->size, shape->threads, shape->handlers,
+                          shape->nodes, shape->processes, shape->transport);
     if (shape->idle)
         length += snprintf(into + length, room - (size_t)length, " idle=%s", shape->idle);
     if (shape->catch_up)
@@ -62,6 +69,10 @@ static const struct base *base_find(const char *name)
 enum shoal_err sh_bench_msg(struct sh_bench *bench)
 {
     struct sh_bench_flags shape = shape_of(sh_bench_flags_get(bench));
+    if (shape.nodes < 2 || (shape.processes > 1 && shape.processes != shape.nodes)) {
+        sh_bench_note(bench, "alltoall takes --nodes from 2, and --processes 1 or as many");
+        return SHOAL_EINVAL;
+    }
     enum sh_placement placements[SH_PLACEMENTS];
     unsigned count = sh_bench_placements(bench, placements);
     const struct base *base = base_find(shape.vs);
@@ -72,13 +83,14 @@ enum shoal_err sh_bench_msg(struct sh_bench *bench)
     } cases[] = {
         {"request", sh_msg_request_run, base ? base->request : NULL},
         {"oneway", sh_msg_oneway_run, base ? base->oneway : NULL},
+        {"alltoall", sh_msg_alltoall_run, NULL},
     };
-    char extra[256];
-    extra_print(&shape, extra, sizeof extra);
     enum shoal_err err = SHOAL_OK;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         if (!sh_bench_case_wanted(bench, cases[c].name))
             continue;
+        char extra[256];
+        extra_print(&shape, cases[c].run == sh_msg_alltoall_run, extra, sizeof extra);
         for (unsigned i = 0; !err && i < count; i++)
             err = sh_bench_measure(bench, cases[c].name, placements[i], extra, cases[c].run, &shape,
                                    shape.vs, cases[c].base_run, &shape);

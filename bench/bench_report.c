@@ -22,6 +22,7 @@ static const struct metric_look {
     [SH_METRIC_SECONDS] = {"seconds", "s", 1},
     [SH_METRIC_CPU] = {"cpu_ns_per_op", "cpu ns/op", 1},
     [SH_METRIC_BLOCK] = {"messages_per_block", "msg/block", 1},
+    [SH_METRIC_CONN] = {"bytes_per_connection", "B/conn", 1},
 };
 
 static double per(double amount, double by)
@@ -45,6 +46,7 @@ void sh_series_add(struct sh_series *series, const struct sh_bench_result *resul
     series->values[SH_METRIC_SECONDS][run] = result->seconds;
     series->values[SH_METRIC_CPU][run] = per((double)result->cpu_ns, (double)result->ops);
     series->values[SH_METRIC_BLOCK][run] = result->messages_per_block;
+    series->values[SH_METRIC_CONN][run] = result->bytes_per_connection;
 }
 
 static int double_compare(const void *a, const void *b)

@@ -27,10 +27,13 @@ struct sh_msg_board {
     _Alignas(64) _Atomic uint64_t received; /* bytes of one-way messages */
 };
 
-/* A server that runs. */
+/* A server that runs: a process, or over loopback, which does not leave the process, an end in this
+ * one. */
 struct sh_msg_server {
     struct sh_child child;
     struct sh_msg_board *board;
+    struct sh_endpoint endpoint;
+    bool is_here;
 };
 
 /* Starts server number 0, 1, ...; its node ID is one more. shape: size, handlers, transport, idle.
@@ -43,6 +46,11 @@ void sh_msg_server_stop(struct sh_msg_server *server);
 /* Sets the handlers of an end: echo and count, and total, which answers with received. board is
  * kept. Pooled where the end has handler threads. */
 void sh_msg_server_handlers(struct sh_endpoint *endpoint, struct sh_msg_board *board);
+
+/* Listens where the transport of the shape does; the address goes to the board. */
+SHOAL_NODISCARD enum shoal_err sh_msg_server_listen(struct sh_endpoint *endpoint,
+                                                    const struct sh_bench_flags *shape,
+                                                    struct sh_msg_board *board);
 
 /* Memory that is shared with processes forked later; NULL: there is none. */
 void *sh_msg_shared_alloc(size_t bytes);

@@ -71,6 +71,13 @@ void sh_msg_server_handlers(struct sh_endpoint *endpoint, struct sh_msg_board *b
     sh_msg_handler_set(endpoint->msg, SH_MSG_BENCH_TOTAL, mode, on_total, board);
 }
 
+enum shoal_err sh_msg_server_listen(struct sh_endpoint *endpoint,
+                                    const struct sh_bench_flags *shape, struct sh_msg_board *board)
+{
+    (void)shape;
+    return sh_msg_listen(endpoint->msg, LISTEN_TCP, board->address);
+}
+
 static enum shoal_err server_open(struct sh_endpoint *endpoint, struct sh_msg_board *board,
                                   const struct sh_bench_flags *shape, enum sh_placement placement,
                                   unsigned number)
@@ -86,7 +93,7 @@ static enum shoal_err server_open(struct sh_endpoint *endpoint, struct sh_msg_bo
     if (err)
         return err;
     sh_msg_server_handlers(endpoint, board);
-    err = sh_msg_listen(endpoint->msg, LISTEN_TCP, board->address);
+    err = sh_msg_server_listen(endpoint, shape, board);
     return err ? err : sh_endpoint_start(endpoint);
 }
 
@@ -115,6 +122,11 @@ enum shoal_err sh_msg_server_start(struct sh_msg_server *server, const struct sh
     server->board = sh_msg_shared_alloc(sizeof *server->board);
     if (!server->board)
         return SHOAL_ENOMEM;
+    if (shape->transport && strcmp(shape->transport, "loopback") == 0) {
+        server->is_here = true;
+        sh_bench_pin(placement, 1);
+        return server_open(&server->endpoint, server->board, shape, placement, number);
+    }
     struct server_args args = {
         .shape = shape, .board = server->board, .placement = placement, .number = number};
     return sh_child_start(server_main, &args, placement, &server->child);
@@ -123,6 +135,8 @@ enum shoal_err sh_msg_server_start(struct sh_msg_server *server, const struct sh
 void sh_msg_server_stop(struct sh_msg_server *server)
 {
     sh_child_stop(&server->child);
+    if (server->is_here)
+        sh_endpoint_close(&server->endpoint);
     sh_msg_shared_free(server->board, sizeof *server->board);
     server->board = NULL;
 }
