@@ -26,7 +26,10 @@ static struct sh_conn *make_locked(struct sh_msg *msg, shoal_nid nid)
     sh_spin_init(&conn->lock, SH_LOCK_MSG_CONN);
     atomic_init(&conn->generation, 1);
     sh_flow_reset(&conn->flow, 1);
-    /* release: the fields above */
+    /* relaxed: under the table's lock */
+    conn->made_next = atomic_load_explicit(&msg->made, memory_order_relaxed);
+    /* release, both: the fields above */
+    atomic_store_explicit(&msg->made, conn, memory_order_release);
     atomic_store_explicit(&msg->conns[nid.v], conn, memory_order_release);
     return conn;
 }
@@ -268,6 +271,7 @@ bool sh_conn_attach(struct sh_msg *msg, struct sh_stream *stream, shoal_nid real
         sh_conn_lost(msg, conn, SHOAL_ECONNLOST);
     stream->conn = conn;
     stream->state = SH_STREAM_READY;
+    sh_stream_hello_over(msg, stream);
     if (stream->is_dialled)
         conn->dialled = stream;
     else
@@ -279,6 +283,7 @@ bool sh_conn_attach(struct sh_msg *msg, struct sh_stream *stream, shoal_nid real
         conn->state = SH_CONN_OPEN;
         sh_spin_release(&conn->lock);
         sh_count(&msg->opened, 1);
+        sh_count_alone(&conn->opened, 1);
         SH_DEBUG("msg", "connection open", SH_U64("nid", conn->nid.v),
                  SH_U64("real_nid", real_nid.v));
         event(msg, SH_MSG_UP, conn->nid, real_nid, SHOAL_OK);

@@ -28,7 +28,7 @@ static void hello_write(struct sh_msg *msg, uint8_t *at, enum frame kind, size_t
     sh_put32(&w, MAGIC);
     sh_put16(&w, kind);
     sh_put16(&w, (uint16_t)frame_bytes);
-    sh_put16(&w, SH_MSG_VERSION);
+    sh_put16(&w, SH_MSG_VERSION_MIN);
     sh_put16(&w, SH_MSG_VERSION);
     sh_put16(&w, nid.v);
     sh_put16(&w, 0);
@@ -90,6 +90,7 @@ static void refuse(struct sh_msg *msg, struct sh_stream *stream, enum shoal_err 
 /* What a hello or welcome says. */
 struct said {
     uint16_t version_min, version_max;
+    uint16_t version; /* the one that both will speak */
     shoal_nid nid;
     uint64_t cluster_hash;
 };
@@ -106,8 +107,11 @@ static enum shoal_err hello_read(const struct sh_msg *msg, const uint8_t *frame,
     said.nid.v = sh_get16(&r);
     uint16_t reserved = sh_get16(&r);
     said.cluster_hash = sh_get64(&r);
-    if (said.version_min > SH_MSG_VERSION || said.version_max < SH_MSG_VERSION)
+    if (said.version_min > SH_MSG_VERSION || said.version_max < SH_MSG_VERSION_MIN ||
+        said.version_min > said.version_max)
         return SHOAL_EVERSION;
+    /* The highest that both speak. */
+    said.version = said.version_max < SH_MSG_VERSION ? said.version_max : SH_MSG_VERSION;
     if (reserved != 0 || said.nid.v > SH_MSG_NID_MAX)
         return SHOAL_EPROTO;
     if (said.cluster_hash != msg->cluster_hash)
@@ -141,6 +145,7 @@ static enum shoal_err on_welcome(struct sh_msg *msg, struct sh_stream *stream, c
     memcpy(stream->welcome, frame, SH_WELCOME_BYTES);
     if (!proof_holds(msg, "shoal accepts", stream, frame + SH_HELLO_BYTES))
         return SHOAL_ESECRET;
+    stream->version = said.version;
     shoal_nid meant = stream->conn->nid;
     if (meant.v < SH_MSG_ALIAS_MIN && said.nid.v != meant.v)
         return SHOAL_ENONODE;
@@ -162,6 +167,7 @@ static enum shoal_err on_proof(struct sh_msg *msg, struct sh_stream *stream, con
     enum shoal_err err = hello_read(msg, stream->hello, &said);
     if (err != SHOAL_OK)
         return err;
+    stream->version = said.version;
     return sh_conn_attach(msg, stream, said.nid) ? SHOAL_OK : SHOAL_ELIMIT;
 }
 

@@ -7,6 +7,7 @@
 #include "msg/msg_int.h"
 
 #define NIDS 65536
+#define HELLOS_MAX_DEFAULT 128
 
 enum shoal_err sh_msg_create(const struct sh_msg_config *config, struct sh_msg **msg_out)
 {
@@ -19,10 +20,11 @@ enum shoal_err sh_msg_create(const struct sh_msg_config *config, struct sh_msg *
     if (config->flow_window_bytes == 0)
         msg->config.flow_window_bytes = SH_FLOW_WINDOW_DEFAULT;
     SH_ASSERT(msg->config.flow_window_bytes >= SH_FLOW_WINDOW_MIN);
+    if (config->hellos_max == 0)
+        msg->config.hellos_max = HELLOS_MAX_DEFAULT;
     msg->cluster_hash = sh_hash64(sh_bytes_text(config->cluster), 0);
     msg->instance = sh_random64(&config->env.random);
     atomic_init(&msg->nid, config->nid.v);
-    msg->streams_due_ns = SH_NEVER;
     sh_lock_init(&msg->table_lock, SH_LOCK_MSG_TABLE);
     sh_spin_init(&msg->blocks_lock, SH_LOCK_MSG_BLOCKS);
     msg->conns = calloc(NIDS, sizeof *msg->conns);
@@ -35,6 +37,12 @@ enum shoal_err sh_msg_create(const struct sh_msg_config *config, struct sh_msg *
     }
     *msg_out = msg;
     return SHOAL_OK;
+}
+
+static struct sh_conn *made_first(const struct sh_msg *msg)
+{
+    /* acquire: pairs with the release in conn.c */
+    return atomic_load_explicit(&msg->made, memory_order_acquire);
 }
 
 static void streams_close(struct sh_msg *msg)
@@ -57,10 +65,9 @@ void sh_msg_destroy(struct sh_msg *msg)
     /* relaxed: the contract says that no other thread is left */
     atomic_store_explicit(&msg->is_stopping, true, memory_order_relaxed);
     streams_close(msg);
-    for (unsigned nid = 0; msg->conns && nid < NIDS; nid++) {
-        struct sh_conn *conn = sh_conn_find(msg, (shoal_nid){(uint16_t)nid});
-        if (!conn)
-            continue;
+    struct sh_conn *next;
+    for (struct sh_conn *conn = made_first(msg); conn; conn = next) {
+        next = conn->made_next;
         if (conn->state != SH_CONN_IDLE)
             sh_conn_lost(msg, conn, SHOAL_ESTOPPED);
         sh_outring_unmap(&conn->out);
@@ -107,6 +114,11 @@ static void on_accepted(struct sh_msg *msg, const struct sh_wire_event *event, u
 {
     struct sh_wire *wire = msg->config.env.wire;
     bool has_room = msg->streams_count < msg->config.connections_max;
+    /* The oldest has had the most time: so who says nothing can't keep others out. */
+    if (has_room && msg->accepted_hellos.count >= msg->config.hellos_max) {
+        sh_count(&msg->refused, 1); /* not worth a line in the log: there may be many */
+        sh_stream_fail(msg, msg->accepted_hellos.first, SHOAL_ECONNLOST, true);
+    }
     if (has_room && sh_stream_add(msg, event->link, false, now_ns))
         return;
     SH_WARN("msg", "connection limit reached: refused one",
@@ -191,7 +203,7 @@ static unsigned transport_run(void *arg)
         on_wire_event(msg, &msg->events[i], now_ns);
     msg->events_count = 0;
     done += sh_streams_resume(msg, now_ns);
-    if (now_ns >= msg->streams_due_ns)
+    if (now_ns >= sh_streams_due(msg))
         sh_streams_expire(msg, now_ns);
     done += sh_requests_expire(msg, now_ns);
     done += dirty_service(msg, now_ns);
@@ -201,8 +213,8 @@ static unsigned transport_run(void *arg)
 static uint64_t transport_due(void *arg)
 {
     struct sh_msg *msg = arg;
-    uint64_t due = sh_requests_due(msg);
-    return due < msg->streams_due_ns ? due : msg->streams_due_ns;
+    uint64_t due = sh_requests_due(msg), streams_due = sh_streams_due(msg);
+    return due < streams_due ? due : streams_due;
 }
 
 struct sh_step sh_msg_transport_step(struct sh_msg *msg)
@@ -237,29 +249,52 @@ struct sh_parker sh_msg_parker(struct sh_msg *msg)
 
 bool sh_msg_drained(const struct sh_msg *msg)
 {
-    for (unsigned nid = 0; nid < NIDS; nid++) {
-        struct sh_conn *conn = atomic_load_explicit(&msg->conns[nid], memory_order_acquire);
-        if (conn && sh_out_unsent(conn) > 0)
+    for (struct sh_conn *conn = made_first(msg); conn; conn = conn->made_next) {
+        if (sh_out_unsent(conn) > 0)
             return false;
     }
     return true;
 }
 
+/* relaxed: each is a count of its own */
+#define READ(count) atomic_load_explicit(&(count), memory_order_relaxed)
+
 void sh_msg_stats_get(const struct sh_msg *msg, struct sh_msg_stats *stats_out)
 {
-    /* relaxed: each is a count of its own */
-#define READ(name) atomic_load_explicit(&msg->name, memory_order_relaxed)
     *stats_out = (struct sh_msg_stats){
-        .messages_out = READ(messages_out),
-        .bytes_out = READ(bytes_out),
-        .blocks_out = READ(blocks_out),
-        .messages_in = READ(messages_in),
-        .bytes_in = READ(bytes_in),
-        .connections_opened = READ(opened),
-        .connections_lost = READ(lost),
-        .hellos_refused = READ(refused),
-        .requests_timed_out = READ(timed_out),
-        .answers_dropped = READ(dropped),
+        .messages_out = READ(msg->messages_out),
+        .bytes_out = READ(msg->bytes_out),
+        .blocks_out = READ(msg->blocks_out),
+        .messages_in = READ(msg->messages_in),
+        .bytes_in = READ(msg->bytes_in),
+        .connections_opened = READ(msg->opened),
+        .connections_lost = READ(msg->lost),
+        .hellos_refused = READ(msg->refused),
+        .requests_timed_out = READ(msg->timed_out),
+        .answers_dropped = READ(msg->dropped),
     };
-#undef READ
+}
+
+bool sh_msg_conn_stats_get(const struct sh_msg *msg, shoal_nid nid,
+                           struct sh_msg_conn_stats *stats_out)
+{
+    struct sh_conn *conn = atomic_load_explicit(&msg->conns[nid.v], memory_order_acquire);
+    if (!conn)
+        return false;
+    sh_spin_take(&conn->lock);
+    sh_outring_collect(&conn->out);
+    uint64_t messages_out = conn->out.messages, unsent = sh_outring_used(&conn->out);
+    sh_spin_release(&conn->lock);
+    *stats_out = (struct sh_msg_conn_stats){
+        .messages_out = messages_out,
+        .bytes_out = READ(conn->bytes_out),
+        .blocks_out = READ(conn->blocks_out),
+        .messages_in = READ(conn->messages_in),
+        .bytes_in = READ(conn->bytes_in),
+        .room_waits = READ(conn->room_waits),
+        .window_waits = READ(conn->window_waits),
+        .opened = READ(conn->opened),
+        .unsent_bytes = unsent,
+    };
+    return true;
 }

@@ -35,7 +35,8 @@
 #include "shoal/types.h"
 
 #define SH_MSG_HEADER_BYTES 10
-#define SH_MSG_VERSION 1
+#define SH_MSG_VERSION 1     /* of the wire: the highest that we speak, */
+#define SH_MSG_VERSION_MIN 1 /* and the lowest */
 #define SH_MSG_NID_MAX 0xDFFF
 #define SH_MSG_ALIAS_MIN 0xE000
 #define SH_MSG_ALIAS_MAX 0xFFFE
@@ -65,6 +66,7 @@ struct sh_msg_config {
     const char *cluster;    /* borrowed; the cluster's name */
     struct sh_bytes secret; /* borrowed; the cluster's secret, may be empty */
     uint32_t connections_max;
+    uint32_t hellos_max;   /* accepted and not proven yet; the oldest makes room. 0: 128 */
     uint32_t requests_max; /* outstanding at once; a power of two up to 2^20 */
     uint32_t ring_bytes;   /* outgoing bytes a connection holds before begin says EAGAIN */
     uint32_t payload_bytes_max;
@@ -244,5 +246,19 @@ struct sh_msg_stats {
     uint64_t requests_timed_out, answers_dropped;
 };
 void sh_msg_stats_get(const struct sh_msg *msg, struct sh_msg_stats *stats_out);
+
+/* The same of the connections there were to one node or alias. Messages divided by blocks is the
+ * aggregation that was achieved. */
+struct sh_msg_conn_stats {
+    uint64_t messages_out, bytes_out, blocks_out; /* messages: those that were written to the end */
+    uint64_t messages_in, bytes_in;
+    uint64_t room_waits;   /* EAGAIN, because the ring was full */
+    uint64_t window_waits; /* EAGAIN, because the receiver did not keep up */
+    uint64_t opened;       /* how often */
+    uint64_t unsent_bytes; /* in the ring now */
+};
+/* False: nobody ever named that node. Any thread. */
+bool sh_msg_conn_stats_get(const struct sh_msg *msg, shoal_nid nid,
+                           struct sh_msg_conn_stats *stats_out);
 
 #endif

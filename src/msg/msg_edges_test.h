@@ -90,7 +90,7 @@ static inline void on_ordered(void *arg, struct sh_msg_in *in)
     end->ordered++;
 }
 
-/* Of limits, connections_max and flow_window_bytes count. */
+/* Of limits, connections_max, hellos_max and flow_window_bytes count. */
 static inline struct end *end_open_as(uint16_t nid, const struct sh_msg_config *limits)
 {
     assert_true(ends_count < ENDS_MAX);
@@ -104,6 +104,7 @@ static inline struct end *end_open_as(uint16_t nid, const struct sh_msg_config *
         .cluster = "test",
         .secret = sh_bytes_text("a secret of the test"),
         .connections_max = limits->connections_max,
+        .hellos_max = limits->hellos_max,
         .flow_window_bytes = limits->flow_window_bytes,
         .requests_max = REQUESTS_MAX,
         .ring_bytes = RING_BYTES,

@@ -71,11 +71,15 @@ struct sh_conn {
     char address[SH_MSG_ADDRESS_MAX];
     /* Fixed. */
     shoal_nid nid;
+    struct sh_conn *made_next;
     /* Any thread. */
     _Atomic uint32_t generation; /* rises, under the lock, whenever the connection is lost */
     _Atomic bool dirty;          /* is in msg->dirty */
     struct sh_conn *dirty_next;
     _Atomic bool close_wanted;
+    _Atomic uint64_t room_waits, window_waits;
+    /* Written by the transport step only. */
+    _Atomic uint64_t bytes_out, blocks_out, messages_in, bytes_in, opened;
     /* Transport step only. */
     struct sh_stream *dialled, *accepted;
     struct sh_stream *sends_on; /* one of the two */
@@ -95,6 +99,8 @@ enum sh_stream_state {
 /* One link of the wire. */
 struct sh_stream {
     struct sh_stream *bucket_next;
+    struct sh_stream *hello_next, *hello_prev; /* until READY */
+    uint16_t version;                          /* of the wire, from READY on */
     sh_link link;
     enum sh_stream_state state;
     bool is_dialled;
@@ -143,6 +149,12 @@ struct sh_requests {
     struct sh_request *_Atomic late;
 };
 
+/* Streams whose hello is not over, in order of age, which is that of their deadlines. */
+struct sh_hellos {
+    struct sh_stream *first, *last;
+    uint32_t count;
+};
+
 struct sh_msg {
     struct sh_msg_config config;
     uint64_t cluster_hash;
@@ -150,6 +162,7 @@ struct sh_msg {
     _Atomic uint16_t nid;
     _Atomic bool is_stopping;
     _Atomic(struct sh_conn *) *conns; /* 65536 */
+    _Atomic(struct sh_conn *) made;   /* all of them, the youngest first */
     struct sh_lock table_lock;        /* making conns, aliases */
     uint16_t alias_next;
     struct sh_handler_entry *handlers[64]; /* by module; 256 each */
@@ -171,7 +184,7 @@ struct sh_msg {
     bool poll_skipped;    /* nor the one after it, which finds nothing or other work */
     struct sh_stream *buckets[SH_STREAM_BUCKETS];
     uint32_t streams_count;
-    uint64_t streams_due_ns;   /* earliest hello deadline */
+    struct sh_hellos dialled_hellos, accepted_hellos;
     uint32_t stalled_count;    /* streams that are stalled */
     uint32_t stalled_bucket;   /* where the last one was that was tried again */
     _Atomic bool works_wanted; /* a stream is stalled: wake the transport step when one is free */
@@ -238,6 +251,9 @@ void sh_stream_fail(struct sh_msg *msg, struct sh_stream *stream, enum shoal_err
 void sh_stream_readable(struct sh_msg *msg, struct sh_stream *stream, uint64_t now_ns);
 void sh_stream_control(struct sh_msg *msg, struct sh_stream *stream, struct sh_bytes bytes);
 bool sh_stream_control_flush(struct sh_msg *msg, struct sh_stream *stream);
+/* Takes a stream off those whose hello is not over, if it is among them. */
+void sh_stream_hello_over(struct sh_msg *msg, struct sh_stream *stream);
+uint64_t sh_streams_due(const struct sh_msg *msg);
 void sh_streams_expire(struct sh_msg *msg, uint64_t now_ns);
 /* Tries the stalled streams again; returns how many got on. */
 unsigned sh_streams_resume(struct sh_msg *msg, uint64_t now_ns);

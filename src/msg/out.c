@@ -43,10 +43,14 @@ static enum reserved reserve_slowly(const struct sh_msg *msg, struct sh_conn *co
         return RESERVE_AGAIN;
     sh_outring_collect(ring);
     uint64_t used = sh_outring_used(ring);
-    if (!must_fit && sh_flow_is_shut(&conn->flow))
+    if (!must_fit && sh_flow_is_shut(&conn->flow)) {
+        sh_count(&conn->window_waits, 1);
         return RESERVE_FULL;
-    if (!must_fit && used > 0 && used + bytes > msg->config.ring_bytes)
+    }
+    if (!must_fit && used > 0 && used + bytes > msg->config.ring_bytes) {
+        sh_count(&conn->room_waits, 1);
         return RESERVE_FULL;
+    }
     if (used + bytes > ring->room) {
         sh_outring_close(ring);
         sh_outring_collect(ring);
@@ -368,6 +372,8 @@ void sh_out_flush(struct sh_msg *msg, struct sh_conn *conn)
         SH_ASSERT(taken <= bytes.size);
         sh_count_alone(&msg->blocks_out, 1);
         sh_count_alone(&msg->bytes_out, taken);
+        sh_count_alone(&conn->blocks_out, 1);
+        sh_count_alone(&conn->bytes_out, taken);
         conn->push_blocked = taken < bytes.size;
         sh_room_waiters_complete(sent(msg, conn, taken));
     }

@@ -168,6 +168,7 @@ void sh_outring_collect(struct sh_outring *ring)
         if (((back - first) & SLOT_MASK) == SH_OUTRING_SLOTS)
             break; /* a full lap: the rest may be reserved anew only after this is given back */
     }
+    ring->messages += (back - first) & SLOT_MASK;
     if (back != first)
         give_back(ring, back, head_of(ring));
 }

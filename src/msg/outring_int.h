@@ -51,6 +51,7 @@ struct sh_outring {
     _Atomic uint32_t *slots;
     /* Under the lock. */
     uint64_t ready;
+    uint64_t messages; /* collected since the ring was born */
     bool sending;
     bool draining; /* dropped while some were writing: opened again when they are through */
     uint8_t *retired;

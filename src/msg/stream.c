@@ -16,6 +16,34 @@ struct sh_stream *sh_stream_find(struct sh_msg *msg, sh_link link)
     return stream;
 }
 
+static struct sh_hellos *hellos_of(struct sh_msg *msg, const struct sh_stream *stream)
+{
+    return stream->is_dialled ? &msg->dialled_hellos : &msg->accepted_hellos;
+}
+
+static void hello_add(struct sh_hellos *hellos, struct sh_stream *stream)
+{
+    stream->hello_prev = hellos->last;
+    if (hellos->last)
+        hellos->last->hello_next = stream;
+    else
+        hellos->first = stream;
+    hellos->last = stream;
+    hellos->count++;
+}
+
+void sh_stream_hello_over(struct sh_msg *msg, struct sh_stream *stream)
+{
+    struct sh_hellos *hellos = hellos_of(msg, stream);
+    if (hellos->first != stream && !stream->hello_prev)
+        return;
+    SH_ASSERT(hellos->count > 0);
+    *(stream->hello_prev ? &stream->hello_prev->hello_next : &hellos->first) = stream->hello_next;
+    *(stream->hello_next ? &stream->hello_next->hello_prev : &hellos->last) = stream->hello_prev;
+    stream->hello_next = stream->hello_prev = NULL;
+    hellos->count--;
+}
+
 struct sh_stream *sh_stream_add(struct sh_msg *msg, sh_link link, bool is_dialled, uint64_t now_ns)
 {
     SH_ASSERT(!sh_stream_find(msg, link));
@@ -26,8 +54,7 @@ struct sh_stream *sh_stream_add(struct sh_msg *msg, sh_link link, bool is_dialle
     stream->is_dialled = is_dialled;
     stream->state = is_dialled ? SH_STREAM_OPENING : SH_STREAM_WAIT_HELLO;
     stream->deadline_ns = now_ns + msg->config.connect_timeout_ns;
-    if (stream->deadline_ns < msg->streams_due_ns)
-        msg->streams_due_ns = stream->deadline_ns;
+    hello_add(hellos_of(msg, stream), stream);
     struct sh_stream **bucket = bucket_of(msg, link);
     stream->bucket_next = *bucket;
     *bucket = stream;
@@ -39,6 +66,7 @@ void sh_stream_drop(struct sh_msg *msg, struct sh_stream *stream, bool close_lin
 {
     SH_ASSERT(stream->conn == NULL);
     msg->stalled_count -= stream->is_stalled;
+    sh_stream_hello_over(msg, stream);
     struct sh_stream **at = bucket_of(msg, stream->link);
     while (*at != stream)
         at = &(*at)->bucket_next;
@@ -96,29 +124,24 @@ bool sh_stream_control_flush(struct sh_msg *msg, struct sh_stream *stream)
     return stream->control_size == 0;
 }
 
-/* A stream whose hello took too long, or NULL; *due_out is the earliest deadline of the others. */
-static struct sh_stream *expired(struct sh_msg *msg, uint64_t now_ns, uint64_t *due_out)
+static uint64_t due_of(const struct sh_hellos *hellos)
 {
-    *due_out = SH_NEVER;
-    for (unsigned i = 0; i < SH_STREAM_BUCKETS; i++) {
-        struct sh_stream *stream = msg->buckets[i];
-        for (; stream; stream = stream->bucket_next) {
-            if (stream->state == SH_STREAM_READY)
-                continue;
-            if (stream->deadline_ns <= now_ns)
-                return stream;
-            if (stream->deadline_ns < *due_out)
-                *due_out = stream->deadline_ns;
-        }
-    }
-    return NULL;
+    return hellos->first ? hellos->first->deadline_ns : SH_NEVER;
+}
+
+uint64_t sh_streams_due(const struct sh_msg *msg)
+{
+    uint64_t dialled_ns = due_of(&msg->dialled_hellos), accepted_ns = due_of(&msg->accepted_hellos);
+    return dialled_ns < accepted_ns ? dialled_ns : accepted_ns;
 }
 
 void sh_streams_expire(struct sh_msg *msg, uint64_t now_ns)
 {
-    struct sh_stream *stream;
-    while ((stream = expired(msg, now_ns, &msg->streams_due_ns)))
-        sh_stream_fail(msg, stream, SHOAL_EUNREACHABLE, true);
+    /* Each is as long as the others, so the oldest is the first to be late. */
+    while (due_of(&msg->dialled_hellos) <= now_ns)
+        sh_stream_fail(msg, msg->dialled_hellos.first, SHOAL_EUNREACHABLE, true);
+    while (due_of(&msg->accepted_hellos) <= now_ns)
+        sh_stream_fail(msg, msg->accepted_hellos.first, SHOAL_EUNREACHABLE, true);
 }
 
 /* Gives the stream a block with room for what comes next: the message of `need` bytes that starts
@@ -223,6 +246,8 @@ static bool parse(struct sh_msg *msg, struct sh_stream *stream, size_t *need_out
         }
         stream->parsed += (uint32_t)bytes;
         sh_flow_received(&stream->conn->flow, bytes);
+        sh_count_alone(&stream->conn->messages_in, 1);
+        sh_count_alone(&stream->conn->bytes_in, bytes);
         sh_count_alone(&msg->messages_in, 1);
     }
     return true;

@@ -1,0 +1,156 @@
+/* Connections: hellos, versions, and counters. */
+#include "msg/msg_edges_test.h"
+
+/* Who connects and says nothing is closed, the oldest first, and keeps nobody out. */
+static void test_hellos_max(void **state)
+{
+    (void)state;
+    struct end *b = end_open_as(2, &(struct sh_msg_config){.connections_max = 32, .hellos_max = 4});
+    struct end *a = end_open(1);
+    struct asked asked;
+    for (unsigned i = 0; i < 10; i++)
+        (void)sh_memwire_accept(&b->memwire);
+    run_all();
+    for (unsigned i = 0; i < 10; i++)
+        assert_int_equal(b->memwire.links[i].is_there, i >= 6);
+    assert_int_equal(b->msg->accepted_hellos.count, 4);
+    assert_int_equal(b->msg->streams_count, 4);
+    knows(a, b, 2);
+    assert_int_equal(ask(a, 2, TYPE_ECHO, 5, &asked), SHOAL_OK);
+    run_all();
+    assert_int_equal(asked.first, 5);
+    assert_false(b->memwire.links[6].is_there);
+    assert_int_equal(b->msg->accepted_hellos.count, 3); /* a's is over */
+    struct sh_msg_stats stats;
+    sh_msg_stats_get(b->msg, &stats);
+    assert_int_equal(stats.hellos_refused, 7);
+    pass(6 * SECOND);
+    assert_int_equal(b->msg->accepted_hellos.count, 0);
+    assert_int_equal(b->msg->streams_count, 1);
+    assert_true(sh_streams_due(b->msg) == SH_NEVER);
+    assert_int_equal(ask(a, 2, TYPE_ECHO, 6, &asked), SHOAL_OK);
+    run_all();
+    assert_int_equal(asked.first, 6);
+}
+
+/* Hellos that are over are taken from the middle and the ends of the list. */
+static void test_hellos_in_turn(void **state)
+{
+    (void)state;
+    struct end *b = end_open(2);
+    for (unsigned i = 0; i < 5; i++) {
+        (void)sh_memwire_accept(&b->memwire);
+        pass(SECOND / 2);
+    }
+    assert_int_equal(b->msg->accepted_hellos.count, 5);
+    const unsigned order[] = {2, 4, 0};
+    for (unsigned i = 0; i < 3; i++) {
+        sh_memwire_cut(&b->memwire, order[i]);
+        run_all();
+        assert_int_equal(b->msg->accepted_hellos.count, 4 - i);
+    }
+    /* 1 was seen at 1 s and 3 at 2 s; now is 2.5 s. */
+    pass(7 * SECOND / 2 - 1);
+    assert_int_equal(b->msg->accepted_hellos.count, 2);
+    pass(1);
+    assert_false(b->memwire.links[1].is_there);
+    assert_int_equal(b->msg->accepted_hellos.count, 1);
+    pass(SECOND);
+    assert_false(b->memwire.links[3].is_there);
+    assert_int_equal(b->msg->accepted_hellos.count, 0);
+}
+
+/* What an end answers to a hello with that range of versions: the frame's kind, and the error. */
+static unsigned kind_answered(struct end *end, const uint8_t *hello, uint16_t min, uint16_t max,
+                              uint16_t *err_out)
+{
+    uint8_t bytes[SH_HELLO_BYTES];
+    memcpy(bytes, hello, sizeof bytes);
+    sh_store16(bytes + 8, min);
+    sh_store16(bytes + 10, max);
+    sh_link link = sh_memwire_accept(&end->memwire);
+    sh_memwire_feed(&end->memwire, link, sh_bytes_make(bytes, sizeof bytes));
+    run_all();
+    const struct sh_memlink *at = &end->memwire.links[link];
+    assert_true(at->out_size >= 10);
+    *err_out = sh_load16(at->out + 8);
+    return sh_load16(at->out + 4);
+}
+
+static void test_versions(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1), *b = end_open(2);
+    struct asked asked;
+    uint16_t err;
+    knows(a, b, 2);
+    assert_int_equal(ask(a, 2, TYPE_ECHO, 5, &asked), SHOAL_OK);
+    run_all();
+    assert_int_equal(sh_conn_find(a->msg, (shoal_nid){2})->dialled->version, SH_MSG_VERSION);
+    assert_int_equal(sh_conn_find(b->msg, (shoal_nid){1})->accepted->version, SH_MSG_VERSION);
+    const uint8_t *hello = a->memwire.links[0].out;
+    assert_int_equal(kind_answered(b, hello, SH_MSG_VERSION, SH_MSG_VERSION + 9, &err), 2);
+    assert_int_equal(kind_answered(b, hello, 0, SH_MSG_VERSION_MIN, &err), 2);
+    const uint16_t refused[][2] = {{SH_MSG_VERSION + 1, SH_MSG_VERSION + 9},
+                                   {0, SH_MSG_VERSION_MIN - 1},
+                                   {SH_MSG_VERSION + 1, SH_MSG_VERSION_MIN}};
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(kind_answered(b, hello, refused[i][0], refused[i][1], &err), 4);
+        assert_int_equal(err, SHOAL_EVERSION);
+    }
+}
+
+static void test_counters(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1), *b = end_open(2);
+    struct sh_msg_conn_stats stats;
+    struct asked asked;
+    assert_false(sh_msg_conn_stats_get(a->msg, (shoal_nid){2}, &stats));
+    knows(a, b, 2);
+    for (unsigned i = 0; i < 10; i++)
+        assert_int_equal(tell(a, 2, TYPE_ORDERED, i, 100), SHOAL_OK);
+    assert_true(sh_msg_conn_stats_get(a->msg, (shoal_nid){2}, &stats));
+    assert_int_equal(stats.messages_out, 10);
+    assert_int_equal(stats.unsent_bytes, 10 * 110);
+    assert_int_equal(stats.bytes_out, 0);
+    assert_false(sh_msg_drained(a->msg));
+    run_all();
+    assert_true(sh_msg_drained(a->msg));
+    assert_int_equal(ask(a, 2, TYPE_ECHO, 1, &asked), SHOAL_OK);
+    run_all();
+    assert_true(sh_msg_conn_stats_get(a->msg, (shoal_nid){2}, &stats));
+    assert_int_equal(stats.messages_out, 11);
+    assert_int_equal(stats.bytes_out, 10 * 110 + 18);
+    assert_int_equal(stats.blocks_out, 2); /* ten messages went as one block */
+    assert_int_equal(stats.messages_in, 1);
+    assert_int_equal(stats.bytes_in, 18);
+    assert_int_equal(stats.opened, 1);
+    assert_int_equal(stats.room_waits, 0);
+    assert_int_equal(stats.unsent_bytes, 0);
+    assert_true(sh_msg_conn_stats_get(b->msg, (shoal_nid){1}, &stats));
+    assert_int_equal(stats.messages_in, 11);
+    assert_int_equal(stats.bytes_in, 10 * 110 + 18);
+    assert_int_equal(tell(a, 2, TYPE_SILENT, 1, RING_BYTES - 10), SHOAL_OK);
+    assert_int_equal(tell(a, 2, TYPE_SILENT, 1, 8), SHOAL_EAGAIN);
+    assert_true(sh_msg_conn_stats_get(a->msg, (shoal_nid){2}, &stats));
+    assert_int_equal(stats.room_waits, 1);
+    assert_int_equal(stats.window_waits, 0);
+    cut(a, b);
+    run_all();
+    assert_int_equal(ask(a, 2, TYPE_ECHO, 1, &asked), SHOAL_OK);
+    run_all();
+    assert_true(sh_msg_conn_stats_get(a->msg, (shoal_nid){2}, &stats));
+    assert_int_equal(stats.opened, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_hellos_max, close_all),
+        cmocka_unit_test_teardown(test_hellos_in_turn, close_all),
+        cmocka_unit_test_teardown(test_versions, close_all),
+        cmocka_unit_test_teardown(test_counters, close_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
