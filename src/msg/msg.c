@@ -73,7 +73,7 @@ void sh_msg_destroy(struct sh_msg *msg)
         sh_outring_unmap(&conn->out);
         free(conn);
     }
-    if (msg->requests.slots)
+    if (msg->requests.pieces[0])
         (void)sh_requests_late(msg, SHOAL_ESTOPPED);
     sh_dispatch_destroy(msg);
     sh_requests_destroy(msg);

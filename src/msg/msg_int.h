@@ -140,13 +140,18 @@ struct sh_request_slot {
 
 struct sh_requests {
     struct sh_spin lock;
-    struct sh_request_slot *slots;
+    /* Slots, made as they are needed; 64 KiB each. A piece stays where it is. */
+    struct sh_request_slot *pieces[SH_REQUEST_PIECES];
+    _Atomic uint32_t count; /* slots made; changed under the lock */
     uint32_t free_head; /* index, or UINT32_MAX */
     _Atomic uint32_t pending;
     struct sh_request *wheel[SH_WHEEL_SLOTS];
     uint64_t wheel_tick; /* the last tick that was looked at */
     /* Armed when their connection had been lost already; changed under the lock. */
     struct sh_request *_Atomic late;
+#define SH_REQUEST_PIECE_SLOTS 4096
+#define SH_REQUEST_PIECES 256 /* 2^20 slots */
+
 };
 
 /* Streams whose hello is not over, in order of age, which is that of their deadlines. */

@@ -1,5 +1,8 @@
 /* Requests that wait for an answer: a table by ID, and a timer wheel.
  *
+ * The table grows in pieces of 4096 slots (64 KiB), as more are outstanding than ever before, and
+ * keeps them: 16 MiB for 2^20.
+ *
  * An ID is a slot's index and its generation. A slot whose request was given up (canceled, timed
  * out) stays reserved until the late answer has come or the connection is gone, so an answer can
  * never reach a request that it does not belong to. */
@@ -12,25 +15,58 @@
 #define GENERATION_MAX 0xFFF
 #define NO_SLOT UINT32_MAX
 
+static struct sh_request_slot *slot_at(const struct sh_requests *table, uint32_t index)
+{
+    return &table->pieces[index / SH_REQUEST_PIECE_SLOTS][index % SH_REQUEST_PIECE_SLOTS];
+}
+
+/* Adds a piece to the table, unless another thread has meanwhile. ELIMIT: it is as large as it may
+ * be. ENOMEM. */
+static enum shoal_err grow(struct sh_msg *msg)
+{
+    struct sh_requests *table = &msg->requests;
+    uint32_t max = msg->config.requests_max;
+    uint32_t count = max < SH_REQUEST_PIECE_SLOTS ? max : SH_REQUEST_PIECE_SLOTS;
+    enum shoal_err err = SHOAL_OK;
+    struct sh_request_slot *piece = calloc(count, sizeof *piece);
+    if (!piece)
+        return SHOAL_ENOMEM;
+    sh_spin_take(&table->lock);
+    uint32_t first = atomic_load_explicit(&table->count, memory_order_relaxed);
+    if (table->free_head == NO_SLOT && first == max) {
+        err = SHOAL_ELIMIT;
+    } else if (table->free_head == NO_SLOT) {
+
+        SH_ASSERT(first % count == 0 && first + count <= max);
+        for (uint32_t i = 0; i < count; i++)
+            piece[i] = (struct sh_request_slot){.next_free = first + i + 1, .generation = 1};
+        piece[count - 1].next_free = NO_SLOT;
+        table->pieces[first / SH_REQUEST_PIECE_SLOTS] = piece;
+        /* relaxed, under the lock */
+        atomic_store_explicit(&table->count, first + count, memory_order_relaxed);
+        table->free_head = first;
+        piece = NULL;
+    }
+    sh_spin_release(&table->lock);
+    free(piece);
+    return err;
+}
+
 enum shoal_err sh_requests_init(struct sh_msg *msg)
 {
     uint32_t count = msg->config.requests_max;
-    SH_ASSERT(count > 0 && count <= 1u << INDEX_BITS);
+    SH_ASSERT(count > 0 && count <= 1u << INDEX_BITS && (count & (count - 1)) == 0);
     struct sh_requests *table = &msg->requests;
     sh_spin_init(&table->lock, SH_LOCK_MSG_REQUESTS);
-    table->slots = calloc(count, sizeof *table->slots);
-    if (!table->slots)
-        return SHOAL_ENOMEM;
-    for (uint32_t i = 0; i < count; i++)
-        table->slots[i] = (struct sh_request_slot){.next_free = i + 1, .generation = 1};
-    table->slots[count - 1].next_free = NO_SLOT;
+    table->free_head = NO_SLOT;
     table->wheel_tick = sh_now(&msg->config.env.clock) / SH_WHEEL_TICK_NS;
-    return SHOAL_OK;
+    return grow(msg);
 }
 
 void sh_requests_destroy(struct sh_msg *msg)
 {
-    free(msg->requests.slots);
+    for (uint32_t i = 0; i < SH_REQUEST_PIECES; i++)
+        free(msg->requests.pieces[i]);
 }
 
 static struct sh_request **wheel_slot(struct sh_requests *table, uint64_t deadline_ns)
@@ -60,7 +96,7 @@ static void wheel_remove(struct sh_requests *table, struct sh_request *request)
 
 static void slot_free(struct sh_requests *table, uint32_t index)
 {
-    struct sh_request_slot *slot = &table->slots[index];
+    struct sh_request_slot *slot = slot_at(table, index);
     slot->request = NULL;
     slot->nid = 0;
     slot->generation = slot->generation == GENERATION_MAX ? 1 : slot->generation + 1;
@@ -77,8 +113,9 @@ static void pending_add(struct sh_requests *table, int by)
 /* Unlinks a slot's request, which the caller then completes or gives up. Lock held. */
 static struct sh_request *slot_take(struct sh_requests *table, uint32_t index)
 {
-    struct sh_request *request = table->slots[index].request;
-    table->slots[index].request = NULL;
+    struct sh_request_slot *slot = slot_at(table, index);
+    struct sh_request *request = slot->request;
+    slot->request = NULL;
     wheel_remove(table, request);
     request->deadline_ns = 0;
     request->id = 0;
@@ -86,17 +123,32 @@ static struct sh_request *slot_take(struct sh_requests *table, uint32_t index)
     return request;
 }
 
-enum shoal_err sh_requests_reserve(struct sh_msg *msg, uint32_t *id_out)
+/* True when there was a free one. */
+static bool reserve(struct sh_requests *table, uint32_t *id_out)
 {
-    struct sh_requests *table = &msg->requests;
     sh_spin_take(&table->lock);
     uint32_t index = table->free_head;
     if (index != NO_SLOT) {
-        table->free_head = table->slots[index].next_free;
-        *id_out = (uint32_t)table->slots[index].generation << INDEX_BITS | index;
+        const struct sh_request_slot *slot = slot_at(table, index);
+        table->free_head = slot->next_free;
+        *id_out = (uint32_t)slot->generation << INDEX_BITS | index;
     }
     sh_spin_release(&table->lock);
-    return index == NO_SLOT ? SHOAL_ELIMIT : SHOAL_OK;
+    return index != NO_SLOT;
+}
+
+enum shoal_err sh_requests_reserve(struct sh_msg *msg, uint32_t *id_out)
+{
+    struct sh_requests *table = &msg->requests;
+    while (!reserve(table, id_out)) {
+        /* relaxed: grow looks again, under the lock; this saves making a piece in vain */
+        if (atomic_load_explicit(&table->count, memory_order_relaxed) == msg->config.requests_max)
+            return SHOAL_ELIMIT;
+        enum shoal_err err = grow(msg);
+        if (err != SHOAL_OK)
+            return err;
+    }
+    return SHOAL_OK;
 }
 
 void sh_requests_arm(struct sh_msg *msg, uint32_t id, struct sh_conn *conn, uint32_t generation,
@@ -112,7 +164,7 @@ void sh_requests_arm(struct sh_msg *msg, uint32_t id, struct sh_conn *conn, uint
     /* acquire: sh_conn_lost raises the generation before it fails, under this lock, what it finds
      * in the table; so either it finds this request or we see that it was there. */
     bool is_late = atomic_load_explicit(&conn->generation, memory_order_acquire) != generation;
-    struct sh_request_slot *slot = &table->slots[id & INDEX_MASK];
+    struct sh_request_slot *slot = slot_at(table, id & INDEX_MASK);
     SH_ASSERT(slot->nid == 0 && slot->request == NULL);
     /* The message of a late one is gone: no answer to it will come. */
     slot->nid = is_late ? 0 : conn->nid.v;
@@ -143,9 +195,10 @@ void sh_requests_free(struct sh_msg *msg, uint32_t id)
 static struct sh_request_slot *slot_of(const struct sh_msg *msg, uint32_t id)
 {
     uint32_t index = id & INDEX_MASK;
-    if (index >= msg->config.requests_max)
+    /* relaxed: changed under the lock */
+    if (index >= atomic_load_explicit(&msg->requests.count, memory_order_relaxed))
         return NULL;
-    struct sh_request_slot *slot = &msg->requests.slots[index];
+    struct sh_request_slot *slot = slot_at(&msg->requests, index);
     return slot->generation == id >> INDEX_BITS ? slot : NULL;
 }
 
@@ -175,7 +228,7 @@ bool sh_msg_cancel(struct sh_msg *msg, struct sh_request *request)
     struct sh_request_slot *slot = request->id ? slot_of(msg, request->id) : NULL;
     bool is_there = slot && slot->request == request;
     if (is_there)
-        slot_take(table, (uint32_t)(slot - table->slots)); /* the slot awaits the late answer */
+        slot_take(table, request->id & INDEX_MASK); /* the slot awaits the late answer */
     else
         is_there = late_remove(table, request);
     sh_spin_release(&table->lock);
@@ -237,10 +290,12 @@ void sh_requests_fail(struct sh_msg *msg, shoal_nid nid, enum shoal_err err)
     struct sh_requests *table = &msg->requests;
     struct sh_request *failed = NULL;
     sh_spin_take(&table->lock);
-    for (uint32_t i = 0; i < msg->config.requests_max; i++) {
-        if (table->slots[i].nid != nid.v || nid.v == 0)
+    uint32_t count = atomic_load_explicit(&table->count, memory_order_relaxed);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct sh_request_slot *slot = slot_at(table, i);
+        if (slot->nid != nid.v || nid.v == 0)
             continue;
-        if (table->slots[i].request) {
+        if (slot->request) {
             struct sh_request *request = slot_take(table, i);
             request->next = failed;
             failed = request;
@@ -249,6 +304,27 @@ void sh_requests_fail(struct sh_msg *msg, shoal_nid nid, enum shoal_err err)
     }
     sh_spin_release(&table->lock);
     complete_all(failed, err);
+}
+
+unsigned sh_msg_cancel_node(struct sh_msg *msg, shoal_nid nid)
+{
+    struct sh_requests *table = &msg->requests;
+    struct sh_request *canceled = NULL;
+    unsigned cancels = 0;
+    sh_spin_take(&table->lock);
+    uint32_t count = atomic_load_explicit(&table->count, memory_order_relaxed);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct sh_request_slot *slot = slot_at(table, i);
+        if (slot->request == NULL || slot->nid != nid.v)
+            continue;
+        struct sh_request *request = slot_take(table, i); /* the slot awaits the late answer */
+        request->next = canceled;
+        canceled = request;
+        cancels++;
+    }
+    sh_spin_release(&table->lock);
+    complete_all(canceled, SHOAL_ECANCELED);
+    return cancels;
 }
 
 /* Takes the requests of one tick whose time is over. Lock held. */

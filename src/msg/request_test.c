@@ -1,0 +1,172 @@
+/* Many requests: to several nodes, canceled together, and as many as there may be. */
+#include "msg/msg_edges_test.h"
+
+#include "msg/many.h"
+
+static unsigned alls;
+
+static void count_all(struct sh_many *many)
+{
+    (void)many;
+    alls++;
+}
+
+static void sum_each(struct sh_many *many, struct sh_many_target *target, enum shoal_err err,
+                     struct sh_reader *payload)
+{
+    assert_int_equal(target->err, err);
+    if (err == SHOAL_OK)
+        *(uint64_t *)many->arg += sh_get64(payload);
+}
+
+static void ask_many(struct end *end, sh_msg_type type, struct sh_many *many)
+{
+    uint8_t payload[8];
+    sh_store64(payload, 7);
+    sh_msg_request_many(end->msg, type, sh_bytes_make(payload, sizeof payload), many);
+}
+
+/* Three nodes that answer, one that nobody knows, and one that is asked twice. */
+static void test_many(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1);
+    for (uint16_t nid = 2; nid <= 4; nid++)
+        knows(a, end_open(nid), nid);
+    struct sh_many_target targets[5] = {
+        {.nid = {2}}, {.nid = {3}}, {.nid = {99}}, {.nid = {4}}, {.nid = {2}}};
+    uint64_t sum = 0;
+    struct sh_many many = {
+        .targets = targets, .count = 5, .each = sum_each, .all = count_all, .arg = &sum};
+    alls = 0;
+    ask_many(a, TYPE_ECHO, &many);
+    assert_int_equal(alls, 0);
+    assert_false(sh_many_done(&many));
+    run_all();
+    assert_int_equal(alls, 1);
+    assert_true(sh_many_done(&many));
+    assert_int_equal(sum, 4 * 7);
+    assert_int_equal(targets[2].err, SHOAL_EUNREACHABLE);
+    assert_int_equal(targets[4].err, SHOAL_OK);
+    /* All unknown: completed before it returns. */
+    struct sh_many nobody = {.targets = targets + 2, .count = 1, .all = count_all};
+    ask_many(a, TYPE_ECHO, &nobody);
+    assert_int_equal(alls, 2);
+}
+
+/* A loss and a cancel while some have answered; the handle is waited for, not called. */
+static void test_many_lost_and_canceled(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1);
+    struct end *b = end_open(2), *c = end_open(3), *d = end_open(4);
+    knows(a, b, 2);
+    knows(a, c, 3);
+    knows(a, d, 4);
+    struct sh_many_target targets[3] = {{.nid = {2}}, {.nid = {3}}, {.nid = {4}}};
+    struct sh_many many = {.targets = targets, .count = 3};
+    ask_many(a, TYPE_SILENT, &many);
+    run_all();
+    answer(b, b->held[0], 1);
+    run_all();
+    cut(a, c);
+    run_all();
+    assert_false(sh_many_done(&many));
+    assert_false(sh_waiter_done(&many.waiter));
+    sh_many_cancel(a->msg, &many);
+    assert_true(sh_many_done(&many));
+    assert_true(sh_waiter_done(&many.waiter));
+    assert_int_equal(targets[0].err, SHOAL_OK);
+    assert_int_equal(targets[1].err, SHOAL_ECONNLOST);
+    assert_int_equal(targets[2].err, SHOAL_ECANCELED);
+    sh_many_cancel(a->msg, &many); /* once more does nothing */
+    answer(d, d->held[0], 1);
+    run_all();
+    assert_int_equal(dropped_of(a), 1);
+    assert_int_equal(sh_msg_requests_pending(a->msg), 0);
+}
+
+static void test_cancel_node(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1);
+    struct end *b = end_open(2), *c = end_open(3);
+    knows(a, b, 2);
+    knows(a, c, 3);
+    struct asked to_b[5], to_c;
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(ask(a, 2, TYPE_SILENT, 1, &to_b[i]), SHOAL_OK);
+    assert_int_equal(ask(a, 3, TYPE_SILENT, 1, &to_c), SHOAL_OK);
+    run_all();
+    answer(b, b->held[2], 1);
+    run_all();
+    assert_int_equal(sh_msg_cancel_node(a->msg, (shoal_nid){2}), 4);
+    assert_int_equal(sh_msg_cancel_node(a->msg, (shoal_nid){2}), 0);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(to_b[i].done, 1);
+        assert_int_equal(to_b[i].err, i == 2 ? SHOAL_OK : SHOAL_ECANCELED);
+    }
+    assert_int_equal(to_c.done, 0);
+    assert_int_equal(sh_msg_requests_pending(a->msg), 1);
+    for (int i = 0; i < 5; i++) {
+        if (i != 2)
+            answer(b, b->held[i], 1);
+    }
+    answer(c, c->held[0], 9);
+    run_all();
+    assert_int_equal(dropped_of(a), 4);
+    assert_int_equal(to_c.err, SHOAL_OK);
+    /* Every slot is free again. */
+    struct asked again[REQUESTS_MAX];
+    for (int i = 0; i < REQUESTS_MAX; i++)
+        assert_int_equal(ask(a, 2, TYPE_ECHO, 3, &again[i]), SHOAL_OK);
+    run_all();
+    for (int i = 0; i < REQUESTS_MAX; i++)
+        assert_int_equal(again[i].err, SHOAL_OK);
+}
+
+/* The table alone: 2^20 IDs at once, all different, and no more. */
+static void test_a_million(void **state)
+{
+    (void)state;
+    const uint32_t total = 1u << 20;
+    struct sh_memwire memwire;
+    sh_memwire_init(&memwire);
+    struct sh_msg *msg = calloc(1, sizeof *msg);
+    uint8_t *seen = calloc(total, 1);
+    uint32_t *ids = calloc(total, sizeof *ids);
+    assert_true(msg && seen && ids);
+    msg->config.requests_max = total;
+    msg->config.env = sh_memwire_env(&memwire);
+    assert_int_equal(sh_requests_init(msg), SHOAL_OK);
+    assert_int_equal(msg->requests.count,
+                     SH_REQUEST_PIECE_SLOTS); /* what nobody needs is not made */
+    for (int round = 0; round < 2; round++) {
+        uint32_t extra;
+        for (uint32_t i = 0; i < total; i++) {
+            assert_int_equal(sh_requests_reserve(msg, &ids[i]), SHOAL_OK);
+            uint32_t index = ids[i] & (total - 1);
+            assert_int_equal(seen[index], round);
+            seen[index]++;
+        }
+        assert_int_equal(sh_requests_reserve(msg, &extra), SHOAL_ELIMIT);
+        for (uint32_t i = 0; i < total; i++)
+            sh_requests_free(msg, ids[i]);
+    }
+    sh_requests_destroy(msg);
+    free(ids);
+    free(seen);
+    free(msg);
+    sh_memwire_free(&memwire);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_many, close_all),
+        cmocka_unit_test_teardown(test_many_lost_and_canceled, close_all),
+        cmocka_unit_test_teardown(test_cancel_node, close_all),
+        cmocka_unit_test(test_a_million),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
