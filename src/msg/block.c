@@ -1,21 +1,34 @@
-/* Receive blocks: a pool of standard ones, and larger ones for messages that need it. */
+/* Receive blocks: pools of three sizes, and larger blocks for messages that need them. */
 #include <stdlib.h>
 
 #include "msg/msg_int.h"
 
-/* Enough standard blocks to keep for reuse: 16 MiB. */
-#define BLOCKS_KEPT 256
+static const uint32_t rooms[SH_BLOCK_SIZES] = {SH_BLOCK_SMALL_BYTES, SH_BLOCK_BYTES,
+                                               SH_BLOCK_LARGE_BYTES};
+
+/* Enough of each to keep for reuse: 2, 8 and 8 MiB. */
+static const uint32_t kept_max[SH_BLOCK_SIZES] = {512, 128, 8};
+
+/* The smallest size with that room; SH_BLOCK_SIZES: none. */
+static unsigned size_for(size_t room)
+{
+    unsigned size = 0;
+    while (size < SH_BLOCK_SIZES && rooms[size] < room)
+        size++;
+    return size;
+}
 
 struct sh_block *sh_block_get(struct sh_msg *msg, size_t room)
 {
     struct sh_block *block = NULL;
-    if (room <= SH_BLOCK_BYTES) {
-        room = SH_BLOCK_BYTES;
+    unsigned size = size_for(room);
+    if (size < SH_BLOCK_SIZES) {
+        room = rooms[size];
         sh_spin_take(&msg->blocks_lock);
-        block = msg->blocks_free;
+        block = msg->blocks_free[size];
         if (block) {
-            msg->blocks_free = block->next;
-            msg->blocks_free_count--;
+            msg->blocks_free[size] = block->next;
+            msg->blocks_free_count[size]--;
         }
         sh_spin_release(&msg->blocks_lock);
     }
@@ -26,6 +39,7 @@ struct sh_block *sh_block_get(struct sh_msg *msg, size_t room)
         block->room = (uint32_t)room;
     }
     block->next = NULL;
+    block->is_held = false;
     /* relaxed: nobody else knows the block yet */
     atomic_store_explicit(&block->refs, 1, memory_order_relaxed);
     return block;
@@ -38,17 +52,40 @@ void sh_block_share(struct sh_block *block)
     SH_ASSERT(before > 0);
 }
 
+void sh_block_leave(struct sh_msg *msg, struct sh_block *block)
+{
+    SH_ASSERT(!block->is_held);
+    /* acquire: nobody else has it, and nobody can get it from somebody else */
+    if (atomic_load_explicit(&block->refs, memory_order_acquire) > 1) {
+        block->is_held = true; /* published to the last holder by the release below */
+        /* seq_cst: pairs with sh_block_release and sh_streams_resume */
+        atomic_fetch_add(&msg->held_bytes, block->room);
+    }
+    sh_block_release(msg, block);
+}
+
+bool sh_blocks_are_many(const struct sh_msg *msg)
+{
+    uint64_t most = msg->config.receive_bytes_max;
+    /* seq_cst: who stops looks after it has said so (sh_streams_resume) */
+    return atomic_load(&msg->held_bytes) >= (most ? most : SH_RECEIVE_BYTES_MAX);
+}
+
 void sh_block_release(struct sh_msg *msg, struct sh_block *block)
 {
     /* acq_rel: reads of the bytes by every holder come before their reuse */
     if (atomic_fetch_sub_explicit(&block->refs, 1, memory_order_acq_rel) != 1)
         return;
-    if (block->room == SH_BLOCK_BYTES) {
+    if (block->is_held)
+        atomic_fetch_sub(&msg->held_bytes, block->room);
+    unsigned size = size_for(block->room);
+    if (size < SH_BLOCK_SIZES) {
+        SH_ASSERT(block->room == rooms[size]);
         sh_spin_take(&msg->blocks_lock);
-        if (msg->blocks_free_count < BLOCKS_KEPT) {
-            block->next = msg->blocks_free;
-            msg->blocks_free = block;
-            msg->blocks_free_count++;
+        if (msg->blocks_free_count[size] < kept_max[size]) {
+            block->next = msg->blocks_free[size];
+            msg->blocks_free[size] = block;
+            msg->blocks_free_count[size]++;
             block = NULL;
         }
         sh_spin_release(&msg->blocks_lock);
@@ -58,9 +95,13 @@ void sh_block_release(struct sh_msg *msg, struct sh_block *block)
 
 void sh_blocks_free(struct sh_msg *msg)
 {
-    while (msg->blocks_free) {
-        struct sh_block *block = msg->blocks_free;
-        msg->blocks_free = block->next;
-        free(block);
+    /* atomic, and no thread is left: whatever was held has been released */
+    SH_ASSERT(atomic_load(&msg->held_bytes) == 0);
+    for (unsigned size = 0; size < SH_BLOCK_SIZES; size++) {
+        while (msg->blocks_free[size]) {
+            struct sh_block *block = msg->blocks_free[size];
+            msg->blocks_free[size] = block->next;
+            free(block);
+        }
     }
 }

@@ -86,12 +86,12 @@ void sh_dispatch_prefetch(struct sh_msg *msg, sh_msg_type type, struct sh_bytes 
         entry->prefetch(entry->arg, payload, round);
 }
 
-/* Queues a message for the handler steps. False when too many wait already. */
+/* Queues a message for the handler steps. False when too many wait already, or hold too much. */
 static bool work_add(struct sh_msg *msg, struct sh_stream *stream, const struct sh_msg_in *in,
                      enum sh_msg_mode mode)
 {
     struct sh_conn *conn = stream->conn;
-    struct sh_work *work = sh_ring_pop(msg->works_free);
+    struct sh_work *work = sh_blocks_are_many(msg) ? NULL : sh_ring_pop(msg->works_free);
     struct sh_work *turn = NULL;
     if (!work)
         return false;

@@ -70,6 +70,10 @@ struct sh_msg_config {
     uint32_t requests_max; /* outstanding at once; a power of two up to 2^20 */
     uint32_t ring_bytes;   /* outgoing bytes a connection holds before begin says EAGAIN */
     uint32_t payload_bytes_max;
+    /* What received messages that wait for handler steps may hold before streams with more of them
+     * are not read any further, so that their senders are slowed down: in blocks of up to 1 MiB, or
+     * one message where that is larger. Each stream may hold one block more. 0: 64 MiB. */
+    uint64_t receive_bytes_max;
     /* Received bytes of one connection that handlers may still be at before its other side is told
      * to wait: flow_int.h. 0: 4 MiB; else 4096 at least. */
     uint32_t flow_window_bytes;

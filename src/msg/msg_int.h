@@ -23,7 +23,13 @@ enum sh_control {
     SH_CONTROL_LIMIT = 1, /* flow_int.h */
 };
 
+/* The three sizes of receive blocks: for a stream with little to say, for a busy one, and for what
+ * does not fit these. Larger messages get blocks of their own. */
+#define SH_BLOCK_SIZES 3
+#define SH_BLOCK_SMALL_BYTES (4 * 1024)
 #define SH_BLOCK_BYTES (64 * 1024)
+#define SH_BLOCK_LARGE_BYTES (1024 * 1024)
+#define SH_RECEIVE_BYTES_MAX (UINT64_C(64) << 20) /* where the configuration names none */
 #define SH_EVENTS_MAX 64
 #define SH_WHEEL_SLOTS 512
 #define SH_WHEEL_TICK_NS UINT64_C(4000000)
@@ -41,6 +47,7 @@ struct sh_block {
     struct sh_block *next; /* in the pool */
     _Atomic uint32_t refs;
     uint32_t room;
+    bool is_held; /* the stream has moved on: counts towards receive_bytes_max */
     uint8_t bytes[];
 };
 
@@ -108,7 +115,9 @@ struct sh_stream {
     struct sh_block *block;
     uint32_t fill;   /* bytes received into the block */
     uint32_t parsed; /* bytes of it that are done with */
-    bool is_stalled; /* its next message waits for a free work */
+    bool is_stalled; /* its next message waits for a free work, or for held blocks to be read */
+    bool is_busy;    /* the next block is a usual one, not a small one */
+    uint8_t quiet;   /* pulls in a row that a small block would have done for */
     uint64_t deadline_ns;
     uint8_t hello[SH_HELLO_BYTES];
     uint8_t welcome[SH_WELCOME_BYTES];
@@ -174,8 +183,9 @@ struct sh_msg {
     struct sh_requests requests;
     /* Blocks. */
     struct sh_spin blocks_lock;
-    struct sh_block *blocks_free;
-    uint32_t blocks_free_count;
+    struct sh_block *blocks_free[SH_BLOCK_SIZES];
+    uint32_t blocks_free_count[SH_BLOCK_SIZES];
+    _Atomic uint64_t held_bytes; /* of blocks that only works hold */
     /* Works. */
     struct sh_work *works;
     struct sh_ring *works_free;
@@ -216,6 +226,10 @@ static inline void sh_count_alone(_Atomic uint64_t *counter, uint64_t by)
 /* block.c */
 struct sh_block *sh_block_get(struct sh_msg *msg, size_t room); /* NULL: out of memory */
 void sh_block_share(struct sh_block *block);
+/* The stream gives its block up: what works still read of it is held by them. */
+void sh_block_leave(struct sh_msg *msg, struct sh_block *block);
+/* True when works hold as much as they may: nothing more is handed to handler steps. */
+bool sh_blocks_are_many(const struct sh_msg *msg);
 void sh_block_release(struct sh_msg *msg, struct sh_block *block);
 void sh_blocks_free(struct sh_msg *msg);
 

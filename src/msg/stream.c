@@ -75,7 +75,7 @@ void sh_stream_drop(struct sh_msg *msg, struct sh_stream *stream, bool close_lin
     if (close_link)
         msg->config.env.wire->ops->close(msg->config.env.wire, stream->link);
     if (stream->block)
-        sh_block_release(msg, stream->block);
+        sh_block_leave(msg, stream->block);
     free(stream);
 }
 
@@ -150,30 +150,48 @@ static bool block_ready(struct sh_msg *msg, struct sh_stream *stream, size_t nee
 {
     struct sh_block *block = stream->block;
     uint32_t kept = stream->fill - stream->parsed;
+    uint32_t usual = stream->is_busy ? SH_BLOCK_BYTES : SH_BLOCK_SMALL_BYTES;
     /* acquire: pairs with the releases of the works that read the block */
     bool is_ours = block && atomic_load_explicit(&block->refs, memory_order_acquire) == 1;
-    if (is_ours && kept == 0 && block->room == SH_BLOCK_BYTES) {
+    if (is_ours && kept == 0 && block->room == usual) {
         stream->fill = stream->parsed = 0;
         return true;
     }
     bool fits = block && stream->fill < block->room && stream->parsed + need <= block->room;
-    if (fits && (need > 0 || block->room - stream->fill >= SH_BLOCK_BYTES / 8))
+    if (fits && (need > 0 || block->room - stream->fill >= block->room / 8))
         return true;
-    if (is_ours && need <= block->room && block->room == SH_BLOCK_BYTES) {
+    SH_ASSERT(need == 0 || need > kept); /* else it would have been handed on */
+    size_t wanted = need > kept ? need : kept + 1;
+    if (is_ours && wanted <= block->room && block->room == usual) {
         memmove(block->bytes, block->bytes + stream->parsed, kept);
     } else {
-        struct sh_block *fresh = sh_block_get(msg, need > kept ? need : kept);
+        struct sh_block *fresh = sh_block_get(msg, wanted > usual ? wanted : usual);
         if (!fresh)
             return false;
         if (kept)
             memcpy(fresh->bytes, block->bytes + stream->parsed, kept);
         if (block)
-            sh_block_release(msg, block);
+            sh_block_leave(msg, block);
         stream->block = fresh;
     }
     stream->parsed = 0;
     stream->fill = kept;
     return true;
+}
+
+/* After so many pulls in a row that a small block would have done for, small ones are used. */
+#define QUIET_PULLS 64
+
+/* Chooses the size of the stream's next blocks by what the last pull brought. */
+static void block_size_choose(struct sh_stream *stream, size_t got, size_t room)
+{
+    if (got == room) {
+        stream->is_busy = true;
+        stream->quiet = 0;
+    } else if (stream->is_busy) {
+        stream->quiet = got <= SH_BLOCK_SMALL_BYTES / 2 ? (uint8_t)(stream->quiet + 1) : 0;
+        stream->is_busy = stream->quiet < QUIET_PULLS;
+    }
 }
 
 /* How many messages are looked at before the first of them is handled: enough to overlap their
@@ -311,6 +329,7 @@ void sh_stream_readable(struct sh_msg *msg, struct sh_stream *stream, uint64_t n
     size_t got = wire->ops->pull(wire, stream->link, block->bytes + stream->fill, room);
     SH_ASSERT(got <= room);
     stream->fill += (uint32_t)got;
+    block_size_choose(stream, got, room);
     sh_count_alone(&msg->bytes_in, got);
     if (stream->state != SH_STREAM_READY && !hello_parse(msg, stream))
         return;
@@ -318,7 +337,7 @@ void sh_stream_readable(struct sh_msg *msg, struct sh_stream *stream, uint64_t n
         return;
     sh_control_flow(msg, stream->conn);
     if (stream->fill == stream->parsed && got < room) {
-        sh_block_release(msg, stream->block);
+        sh_block_leave(msg, stream->block);
         stream->block = NULL;
         stream->fill = stream->parsed = 0;
     }
@@ -342,12 +361,13 @@ unsigned sh_streams_resume(struct sh_msg *msg, uint64_t now_ns)
 {
     if (msg->stalled_count == 0)
         return 0;
-    /* seq_cst, before the look at the free works: who frees one after it sees the flag */
+    /* seq_cst, before the look at the free works and held blocks: who frees one after it sees the
+     * flag */
     atomic_store(&msg->works_wanted, true);
     unsigned resumed = 0;
     struct sh_stream *stream;
     while (resumed < SH_EVENTS_MAX && sh_ring_count(msg->works_free) > 1 &&
-           (stream = stalled_next(msg))) {
+           !sh_blocks_are_many(msg) && (stream = stalled_next(msg))) {
         stream->is_stalled = false;
         msg->stalled_count--;
         sh_stream_readable(msg, stream, now_ns);
