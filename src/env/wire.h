@@ -8,6 +8,10 @@
  *
  * DXNet 2018 §VIII: the same five operations; here the core pulls received bytes into its own
  * buffers, so that they land where they are decoded.
+ *
+ * A wire may have one-sided writes too (SH_WIRE_WRITES): the peer names a stretch of its memory by
+ * a key, and who has the key writes there over a link, without the peer's thread doing anything. On
+ * wires without them who needs them sends messages instead.
  */
 #ifndef SH_ENV_WIRE_H
 #define SH_ENV_WIRE_H
@@ -39,6 +43,9 @@ struct sh_wire_event {
 
 struct sh_wire;
 
+/* What a wire can do beyond the first nine operations. */
+#define SH_WIRE_WRITES 1u /* region_add, region_remove and write are there */
+
 struct sh_wire_ops {
     /* Starts to accept links at address. EADDRINUSE, EADDRESS, EIO. The address really bound (with
      * the port filled in) is written to bound_out, at most 64 bytes with the NUL. */
@@ -61,6 +68,25 @@ struct sh_wire_ops {
     /* Makes the current or next poll and watch return at once. Any thread. */
     void (*signal)(struct sh_wire *wire);
     void (*destroy)(struct sh_wire *wire);
+
+    /* Hands on what push has taken and the wire still holds to send it with more. To be called
+     * after a round of pushes by whoever may not poll next; poll does it too. NULL: push holds
+     * nothing back. */
+    void (*flush)(struct sh_wire *wire);
+
+    uint32_t abilities; /* SH_WIRE_... */
+    /* Lets the other ends of this wire's links write into size bytes at memory, which stays the
+     * caller's and is kept until region_remove has returned. The key is the caller's to tell them.
+     * ELIMIT, ENOMEM. */
+    enum shoal_err (*region_add)(struct sh_wire *wire, void *memory, size_t size,
+                                 uint64_t *key_out);
+    /* Ends that: no write touches the memory after it has returned. */
+    void (*region_remove)(struct sh_wire *wire, uint64_t key);
+    /* Writes bytes into the peer's region at offset. It is there before anything that is pushed
+     * over the link afterwards; 8 bytes at an aligned address arrive whole, and with release order.
+     * ENONAME: no such region, or not so long; ECONNLOST; EAGAIN: try again after WRITABLE. */
+    enum shoal_err (*write)(struct sh_wire *wire, sh_link link, uint64_t key, uint64_t offset,
+                            struct sh_bytes bytes);
 };
 
 /* The first member of every wire. */

@@ -1,4 +1,5 @@
-/* The TCP wire: non-blocking sockets, one level-triggered epoll, an eventfd for signals.
+/* The wire on epoll: non-blocking TCP and Unix-domain sockets, one level-triggered epoll, an
+ * eventfd for signals.
  *
  * A link number is a slot's index and how often the slot has been used, so that an event of a
  * closed link can't be taken for one of its successor. System calls: one epoll_wait a poll, one
@@ -6,14 +7,10 @@
 #include "msg/tcp.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -22,16 +19,16 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "msg/msg.h"
+#include "msg/sock_int.h"
 
 #define INDEX_BITS 20
 #define INDEX_MASK ((1u << INDEX_BITS) - 1)
 #define USE_MASK 0xFFFu
-#define BACKLOG 256
 #define ACCEPTS_AT_ONCE 16
 #define EPOLL_EVENTS 64
 #define NO_INDEX UINT32_MAX
 #define KEY_SIGNAL UINT64_C(0xFFFFFFFF00000001)
-#define KEY_LISTEN UINT64_C(0xFFFFFFFF00000002)
+#define KEY_LISTEN UINT64_C(0xFFFFFFFF00000002) /* and those after it: listeners by index */
 
 struct tcp_link {
     int fd; /* -1: free */
@@ -48,8 +45,9 @@ struct tcp {
     struct sh_wire wire;
     int epoll;
     int signal;
-    int listener; /* -1: none */
-    int spare;    /* closed to make room when descriptors have run out */
+    int spare; /* closed to make room when descriptors have run out */
+    struct sh_sock_listener listeners[SH_SOCK_LISTENERS_MAX];
+    uint32_t listeners_count;
     uint32_t links_max;
     struct tcp_link *links;
     uint32_t free_head;
@@ -101,8 +99,7 @@ static struct tcp_link *link_new(struct tcp *tcp, int fd)
     tcp->free_head = link->next;
     uint32_t use = (link->use + 1) & USE_MASK;
     *link = (struct tcp_link){.fd = fd, .use = use == USE_MASK ? 0 : use, .next = NO_INDEX};
-    int on = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    sh_sock_tune(fd);
     return link;
 }
 
@@ -124,87 +121,25 @@ static void link_free(struct tcp *tcp, struct tcp_link *link)
     tcp->free_head = (uint32_t)(link - tcp->links);
 }
 
-/* --- Addresses --------------------------------------------------------------------------- */
-
-/* Splits HOST:PORT or [HOST]:PORT; host_out has room for 256 bytes. */
-static bool address_split(const char *address, char *host_out, const char **port_out)
-{
-    const char *colon = strrchr(address, ':');
-    if (!colon || colon == address || colon[1] == '\0')
-        return false;
-    const char *from = address;
-    size_t size = (size_t)(colon - address);
-    if (*from == '[' && from[size - 1] == ']') {
-        from++;
-        size -= 2;
-    } else if (memchr(address, ':', size)) {
-        return false;
-    }
-    if (size == 0 || size > 255)
-        return false;
-    char *end;
-    unsigned long port = strtoul(colon + 1, &end, 10);
-    if (*end != '\0' || port > 65535)
-        return false;
-    memcpy(host_out, from, size);
-    host_out[size] = '\0';
-    *port_out = colon + 1;
-    return true;
-}
-
-static enum shoal_err address_resolve(const char *address, bool is_passive,
-                                      struct addrinfo **info_out)
-{
-    char host[256];
-    const char *port;
-    if (!address_split(address, host, &port))
-        return SHOAL_EADDRESS;
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-                             .ai_flags = AI_NUMERICSERV | (is_passive ? AI_PASSIVE : 0)};
-    return getaddrinfo(host, port, &hints, info_out) == 0 ? SHOAL_OK : SHOAL_EADDRESS;
-}
-
-static void address_print(int fd, char *out)
-{
-    struct sockaddr_storage bound;
-    socklen_t size = sizeof bound;
-    char host[INET6_ADDRSTRLEN] = "", port[8] = "";
-    if (getsockname(fd, (struct sockaddr *)&bound, &size) == 0)
-        (void)getnameinfo((struct sockaddr *)&bound, size, host, sizeof host, port, sizeof port,
-                          NI_NUMERICHOST | NI_NUMERICSERV);
-    bool is_v6 = bound.ss_family == AF_INET6;
-    snprintf(out, SH_MSG_ADDRESS_MAX, is_v6 ? "[%s]:%s" : "%s:%s", host, port);
-}
-
 /* --- The operations ---------------------------------------------------------------------- */
 
 static enum shoal_err tcp_listen(struct sh_wire *wire, const char *address, char *bound_out)
 {
     struct tcp *tcp = tcp_of(wire);
-    SH_ASSERT(tcp->listener < 0);
-    struct addrinfo *info;
-    enum shoal_err err = address_resolve(address, true, &info);
+    if (tcp->listeners_count == SH_SOCK_LISTENERS_MAX)
+        return SHOAL_EADDRINUSE;
+    struct sh_sock_listener listener;
+    char bound[SH_MSG_ADDRESS_MAX];
+    enum shoal_err err = sh_sock_listen(address, &listener, bound);
     if (err != SHOAL_OK)
         return err;
-    int fd = socket(info->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    int on = 1;
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0)
-        err = SHOAL_EIO;
-    else if (bind(fd, info->ai_addr, info->ai_addrlen) != 0)
-        err = errno == EADDRINUSE ? SHOAL_EADDRINUSE : SHOAL_EADDRESS;
-    else if (listen(fd, BACKLOG) != 0)
-        err = errno == EADDRINUSE ? SHOAL_EADDRINUSE : SHOAL_EIO;
-    freeaddrinfo(info);
-    struct epoll_event event = {.events = EPOLLIN, .data.u64 = KEY_LISTEN};
-    if (err == SHOAL_OK && epoll_ctl(tcp->epoll, EPOLL_CTL_ADD, fd, &event) != 0)
-        err = SHOAL_EIO;
-    if (err != SHOAL_OK) {
-        if (fd >= 0)
-            close(fd);
-        return err;
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = KEY_LISTEN + tcp->listeners_count};
+    if (epoll_ctl(tcp->epoll, EPOLL_CTL_ADD, listener.fd, &event) != 0) {
+        sh_sock_listener_close(&listener);
+        return SHOAL_EIO;
     }
-    tcp->listener = fd;
-    address_print(fd, bound_out);
+    tcp->listeners[tcp->listeners_count++] = listener;
+    memcpy(bound_out, bound, sizeof bound);
     return SHOAL_OK;
 }
 
@@ -212,25 +147,21 @@ static enum shoal_err tcp_open(struct sh_wire *wire, const char *address, uint64
                                sh_link *link_out)
 {
     struct tcp *tcp = tcp_of(wire);
-    struct addrinfo *info;
-    enum shoal_err err = address_resolve(address, false, &info);
+    int fd;
+    bool has_failed;
+    enum shoal_err err = sh_sock_dial(address, &fd, &has_failed);
     if (err != SHOAL_OK)
         return err;
-    int fd = socket(info->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    struct tcp_link *link = fd >= 0 ? link_new(tcp, fd) : NULL;
+    struct tcp_link *link = link_new(tcp, fd);
     if (!link) {
-        freeaddrinfo(info);
-        if (fd >= 0)
-            close(fd);
+        close(fd);
         return SHOAL_ELIMIT;
     }
     link->is_opening = true;
     link->was_opened_by_us = true;
     link->tag = tag;
-    int result = connect(fd, info->ai_addr, info->ai_addrlen);
-    freeaddrinfo(info);
     *link_out = link_number(tcp, link);
-    if (result != 0 && errno != EINPROGRESS) {
+    if (has_failed) {
         link_lost(tcp, link);
         return SHOAL_OK;
     }
@@ -285,26 +216,12 @@ static size_t tcp_pull(struct sh_wire *wire, sh_link number, void *into, size_t 
     return 0;
 }
 
-/* Out of file descriptors: takes the waiting connection with the one that is kept for that, and
- * closes it. Else the listener would stay readable and keep the thread busy for ever. */
-static void accept_and_refuse(struct tcp *tcp)
-{
-    SH_WARN("msg", "out of file descriptors: refused a connection",
-            SH_TEXT("reason", strerror(errno)));
-    close(tcp->spare);
-    int fd = accept4(tcp->listener, NULL, NULL, SOCK_CLOEXEC);
-    if (fd >= 0)
-        close(fd);
-    tcp->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-}
-
-static unsigned accept_some(struct tcp *tcp, struct sh_wire_event *events, unsigned events_max)
+static unsigned accept_some(struct tcp *tcp, const struct sh_sock_listener *listener,
+                            struct sh_wire_event *events, unsigned events_max)
 {
     unsigned count = 0;
     while (count < events_max && count < ACCEPTS_AT_ONCE) {
-        int fd = accept4(tcp->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE) && tcp->spare >= 0)
-            accept_and_refuse(tcp);
+        int fd = sh_sock_accept(listener, &tcp->spare);
         if (fd < 0)
             break;
         struct tcp_link *link = link_new(tcp, fd);
@@ -380,8 +297,9 @@ static unsigned translate(struct tcp *tcp, const struct epoll_event *ready, unsi
             uint64_t drained;
             ssize_t size = read(tcp->signal, &drained, sizeof drained);
             (void)size; /* nothing there: another poll was faster */
-        } else if (key == KEY_LISTEN) {
-            count += accept_some(tcp, events + count, events_max - count);
+        } else if (key >= KEY_LISTEN) {
+            const struct sh_sock_listener *listener = &tcp->listeners[key - KEY_LISTEN];
+            count += accept_some(tcp, listener, events + count, events_max - count);
         } else {
             struct tcp_link *link = link_of(tcp, (sh_link)key);
             if (link && !link->is_lost && count < events_max)
@@ -444,8 +362,8 @@ static void tcp_destroy(struct sh_wire *wire)
         if (tcp->links[i].fd >= 0)
             close(tcp->links[i].fd);
     }
-    if (tcp->listener >= 0)
-        close(tcp->listener);
+    for (uint32_t i = 0; i < tcp->listeners_count; i++)
+        sh_sock_listener_close(&tcp->listeners[i]);
     if (tcp->spare >= 0)
         close(tcp->spare);
     if (tcp->signal >= 0)
@@ -475,12 +393,11 @@ enum shoal_err sh_tcp_create(uint32_t links_max, struct sh_wire **wire_out)
     if (!tcp)
         return SHOAL_ENOMEM;
     tcp->wire.ops = &tcp_ops;
-    tcp->listener = -1;
     tcp->links_max = links_max;
     tcp->lost_head = NO_INDEX;
     tcp->epoll = epoll_create1(EPOLL_CLOEXEC);
     tcp->signal = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    tcp->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    tcp->spare = sh_sock_spare();
     tcp->links = calloc(links_max, sizeof *tcp->links);
     for (uint32_t i = 0; tcp->links && i < links_max; i++)
         tcp->links[i] = (struct tcp_link){.fd = -1, .next = i + 1 < links_max ? i + 1 : NO_INDEX};

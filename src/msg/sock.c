@@ -1,0 +1,252 @@
+#include "msg/sock_int.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "msg/msg.h"
+
+#define BACKLOG 256
+#define UNIX_PREFIX "unix:"
+#define UNIX_PREFIX_BYTES (sizeof UNIX_PREFIX - 1)
+
+struct address {
+    struct sockaddr_storage bytes;
+    socklen_t size;
+};
+
+_Static_assert(sizeof(((struct sh_sock_listener *)0)->path) == SH_MSG_ADDRESS_MAX,
+               "a path that fits an address fits the listener");
+
+/* --- Addresses --------------------------------------------------------------------------- */
+
+static bool is_unix(const char *address)
+{
+    return strncmp(address, UNIX_PREFIX, UNIX_PREFIX_BYTES) == 0;
+}
+
+/* Splits HOST:PORT or [HOST]:PORT; host_out has room for 256 bytes. */
+static bool address_split(const char *address, char *host_out, const char **port_out)
+{
+    const char *colon = strrchr(address, ':');
+    if (!colon || colon == address || colon[1] == '\0')
+        return false;
+    const char *from = address;
+    size_t size = (size_t)(colon - address);
+    if (*from == '[' && from[size - 1] == ']') {
+        from++;
+        size -= 2;
+    } else if (memchr(address, ':', size)) {
+        return false;
+    }
+    if (size == 0 || size > 255)
+        return false;
+    char *end;
+    unsigned long port = strtoul(colon + 1, &end, 10);
+    if (*end != '\0' || port > 65535)
+        return false;
+    memcpy(host_out, from, size);
+    host_out[size] = '\0';
+    *port_out = colon + 1;
+    return true;
+}
+
+static enum shoal_err resolve_unix(const char *path, struct address *out)
+{
+    struct sockaddr_un un = {.sun_family = AF_UNIX};
+    size_t size = strlen(path);
+    if (size == 0 || size >= sizeof un.sun_path || size + UNIX_PREFIX_BYTES >= SH_MSG_ADDRESS_MAX)
+        return SHOAL_EADDRESS;
+    memcpy(un.sun_path, path, size + 1);
+    memcpy(&out->bytes, &un, sizeof un);
+    out->size = sizeof un;
+    return SHOAL_OK;
+}
+
+static enum shoal_err resolve(const char *address, bool is_passive, struct address *out)
+{
+    if (is_unix(address))
+        return resolve_unix(address + UNIX_PREFIX_BYTES, out);
+    char host[256];
+    const char *port;
+    if (!address_split(address, host, &port))
+        return SHOAL_EADDRESS;
+    struct addrinfo *info, hints = {.ai_socktype = SOCK_STREAM,
+                                    .ai_flags = AI_NUMERICSERV | (is_passive ? AI_PASSIVE : 0)};
+    if (getaddrinfo(host, port, &hints, &info) != 0)
+        return SHOAL_EADDRESS;
+    SH_ASSERT(info->ai_addrlen <= sizeof out->bytes);
+    memcpy(&out->bytes, info->ai_addr, info->ai_addrlen);
+    out->size = info->ai_addrlen;
+    freeaddrinfo(info);
+    return SHOAL_OK;
+}
+
+static void bound_print(int fd, char *out)
+{
+    struct sockaddr_storage bound;
+    socklen_t size = sizeof bound;
+    char host[INET6_ADDRSTRLEN] = "", port[8] = "";
+    if (getsockname(fd, (struct sockaddr *)&bound, &size) == 0)
+        (void)getnameinfo((struct sockaddr *)&bound, size, host, sizeof host, port, sizeof port,
+                          NI_NUMERICHOST | NI_NUMERICSERV);
+    bool is_v6 = bound.ss_family == AF_INET6;
+    snprintf(out, SH_MSG_ADDRESS_MAX, is_v6 ? "[%s]:%s" : "%s:%s", host, port);
+}
+
+static int socket_new(const struct address *address)
+{
+    return socket(address->bytes.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+}
+
+/* --- Listening --------------------------------------------------------------------------- */
+
+static int bind_to(int fd, const struct address *address)
+{
+    return bind(fd, (const struct sockaddr *)&address->bytes, address->size);
+}
+
+/* Removes the socket file of a process that is gone: a socket that refuses connections. What is no
+ * socket, or has somebody who listens, stays. */
+static bool stale_remove(const char *path, const struct address *address)
+{
+    struct stat file;
+    if (lstat(path, &file) != 0 || !S_ISSOCK(file.st_mode))
+        return false;
+    int fd = socket_new(address);
+    if (fd < 0)
+        return false;
+    int result = connect(fd, (const struct sockaddr *)&address->bytes, address->size);
+    bool is_stale = result != 0 && errno == ECONNREFUSED;
+    close(fd);
+    if (!is_stale || unlink(path) != 0)
+        return false;
+    SH_INFO("msg", "replaced the socket file of a process that is gone", SH_TEXT("path", path));
+    return true;
+}
+
+static enum shoal_err bind_unix(int fd, const struct address *address,
+                                struct sh_sock_listener *listener)
+{
+    const char *path = ((const struct sockaddr_un *)&address->bytes)->sun_path;
+    /* Set on the socket, so that the file never exists with a wider mode. */
+    if (fchmod(fd, S_IRUSR | S_IWUSR) != 0)
+        return SHOAL_EIO;
+    int result = bind_to(fd, address);
+    if (result != 0 && errno == EADDRINUSE) {
+        if (!stale_remove(path, address))
+            return SHOAL_EADDRINUSE;
+        result = bind_to(fd, address);
+    }
+    if (result != 0)
+        return errno == EADDRINUSE ? SHOAL_EADDRINUSE : SHOAL_EADDRESS;
+    struct stat file;
+    if (lstat(path, &file) != 0)
+        return SHOAL_EIO;
+    SH_ASSERT(strlen(path) < sizeof listener->path);
+    memcpy(listener->path, path, strlen(path) + 1);
+    listener->device = file.st_dev;
+    listener->inode = file.st_ino;
+    return SHOAL_OK;
+}
+
+static enum shoal_err bind_tcp(int fd, const struct address *address)
+{
+    int on = 1;
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0)
+        return SHOAL_EIO;
+    if (bind_to(fd, address) != 0)
+        return errno == EADDRINUSE ? SHOAL_EADDRINUSE : SHOAL_EADDRESS;
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_sock_listen(const char *address, struct sh_sock_listener *listener_out,
+                              char *bound_out)
+{
+    struct address to;
+    enum shoal_err err = resolve(address, true, &to);
+    if (err != SHOAL_OK)
+        return err;
+    struct sh_sock_listener listener = {.fd = socket_new(&to)};
+    if (listener.fd < 0)
+        return SHOAL_EIO;
+    err = is_unix(address) ? bind_unix(listener.fd, &to, &listener) : bind_tcp(listener.fd, &to);
+    if (err == SHOAL_OK && listen(listener.fd, BACKLOG) != 0)
+        err = errno == EADDRINUSE ? SHOAL_EADDRINUSE : SHOAL_EIO;
+    if (err != SHOAL_OK) {
+        sh_sock_listener_close(&listener);
+        return err;
+    }
+    if (is_unix(address))
+        snprintf(bound_out, SH_MSG_ADDRESS_MAX, "%s", address);
+    else
+        bound_print(listener.fd, bound_out);
+    *listener_out = listener;
+    return SHOAL_OK;
+}
+
+void sh_sock_listener_close(struct sh_sock_listener *listener)
+{
+    struct stat file;
+    if (listener->path[0] != '\0' && lstat(listener->path, &file) == 0 &&
+        file.st_dev == listener->device && file.st_ino == listener->inode)
+        (void)unlink(listener->path);
+    listener->path[0] = '\0';
+    if (listener->fd >= 0)
+        close(listener->fd);
+    listener->fd = -1;
+}
+
+/* --- Connections ------------------------------------------------------------------------- */
+
+enum shoal_err sh_sock_dial(const char *address, int *fd_out, bool *failed_out)
+{
+    struct address to;
+    enum shoal_err err = resolve(address, false, &to);
+    if (err != SHOAL_OK)
+        return err;
+    int fd = socket_new(&to);
+    if (fd < 0)
+        return SHOAL_ELIMIT;
+    int result = connect(fd, (const struct sockaddr *)&to.bytes, to.size);
+    *failed_out = result != 0 && errno != EINPROGRESS;
+    *fd_out = fd;
+    return SHOAL_OK;
+}
+
+int sh_sock_accept(const struct sh_sock_listener *listener, int *spare)
+{
+    int fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd >= 0 || (errno != EMFILE && errno != ENFILE) || *spare < 0)
+        return fd;
+    SH_WARN("msg", "out of file descriptors: refused a connection",
+            SH_TEXT("reason", strerror(errno)));
+    close(*spare);
+    fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
+    if (fd >= 0)
+        close(fd);
+    *spare = sh_sock_spare();
+    return -1;
+}
+
+int sh_sock_spare(void)
+{
+    return open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+void sh_sock_tune(int fd)
+{
+    int on = 1;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}

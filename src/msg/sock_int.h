@@ -1,0 +1,50 @@
+/* Sockets for the wires that work on them: addresses, listening, dialling, accepting. Two families
+ * behind one kind of text:
+ *
+ *   HOST:PORT, [IPV6]:PORT   TCP; HOST may be a name that the system's files resolve
+ *   unix:PATH                a Unix-domain socket, for clients on the same machine
+ *
+ * All sockets are non-blocking and closed on exec. The functions belong to whoever owns the wire;
+ * none blocks, except that a name may be looked up. */
+#ifndef SH_MSG_SOCK_INT_H
+#define SH_MSG_SOCK_INT_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "shoal/err.h"
+
+/* Addresses that one wire may listen on at once. */
+#define SH_SOCK_LISTENERS_MAX 4
+
+struct sh_sock_listener {
+    int fd;
+    char path[64]; /* of a Unix-domain socket; else empty */
+    dev_t device;  /* of the file at path, as we made it */
+    ino_t inode;
+};
+
+/* Starts to listen. Writes the address that was bound, at most 64 bytes with the NUL. The file of a
+ * Unix-domain socket is made with mode 0600 (a wider one is the operator's to give); one that
+ * nobody listens on any more is replaced, anything else at its path is left alone: EADDRINUSE.
+ * EADDRESS, EIO. */
+SHOAL_NODISCARD enum shoal_err
+sh_sock_listen(const char *address, struct sh_sock_listener *listener_out, char *bound_out);
+/* Closes it and removes its file, unless somebody has put another there. */
+void sh_sock_listener_close(struct sh_sock_listener *listener);
+
+/* Begins to connect; the socket becomes writable when that has ended. *failed_out is true when it
+ * has failed already (the socket is the caller's all the same). EADDRESS; ELIMIT: no descriptor. */
+SHOAL_NODISCARD enum shoal_err sh_sock_dial(const char *address, int *fd_out, bool *failed_out);
+
+/* The next connection that waits, or -1 if there is none. *spare is a descriptor kept open for
+ * this: where they have run out it is closed to take the connection and refuse it, since else the
+ * listener would stay readable and keep the thread busy for ever. */
+int sh_sock_accept(const struct sh_sock_listener *listener, int *spare);
+/* Opens such a spare descriptor; -1: none to be had. */
+int sh_sock_spare(void);
+
+/* Small messages go out at once (TCP_NODELAY; nothing on a Unix-domain socket). */
+void sh_sock_tune(int fd);
+
+#endif
