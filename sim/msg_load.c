@@ -434,6 +434,7 @@ static void actor_boot(void *arg, struct sh_world *world, unsigned node)
                                    .flow_window_bytes = 16384,
                                    .request_timeout_ns = REQUEST_TIMEOUT_NS,
                                    .connect_timeout_ns = 300 * MS,
+                                   .silence_ns = 300 * MS,
                                    .env = *sh_world_env(world, node),
                                    .on_event = on_event,
                                    .wake_transport = wake_nobody,

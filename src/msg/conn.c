@@ -175,6 +175,7 @@ void sh_conn_lost(struct sh_msg *msg, struct sh_conn *conn, enum shoal_err err)
     struct sh_stream *streams[2] = {conn->dialled, conn->accepted};
     conn->dialled = conn->accepted = conn->sends_on = NULL;
     conn->push_blocked = false;
+    sh_beat_stop(msg, conn);
     for (int i = 0; i < 2; i++) {
         if (streams[i]) {
             streams[i]->conn = NULL;
@@ -284,6 +285,7 @@ bool sh_conn_attach(struct sh_msg *msg, struct sh_stream *stream, shoal_nid real
         sh_spin_release(&conn->lock);
         sh_count(&msg->opened, 1);
         sh_count_alone(&conn->opened, 1);
+        sh_beat_start(msg, conn, sh_now(&msg->config.env.clock));
         SH_DEBUG("msg", "connection open", SH_U64("nid", conn->nid.v),
                  SH_U64("real_nid", real_nid.v));
         event(msg, SH_MSG_UP, conn->nid, real_nid, SHOAL_OK);

@@ -144,6 +144,42 @@ static void test_counters(void **state)
     assert_int_equal(stats.opened, 2);
 }
 
+/* A peer that vanished without a word is noticed; one that is only idle is not, nor is anybody
+ * after this process stood still itself. */
+static void test_silence(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1), *b = end_open(2);
+    struct asked asked;
+    knows(a, b, 2);
+    assert_int_equal(ask(a, 2, TYPE_ECHO, 1, &asked), SHOAL_OK);
+    run_all();
+    for (unsigned i = 0; i < 100; i++)
+        pass(SECOND / 4);
+    assert_int_equal(a->losses + b->losses, 0);
+    struct sh_msg_conn_stats stats;
+    assert_true(sh_msg_conn_stats_get(a->msg, (shoal_nid){2}, &stats));
+    assert_in_range(stats.messages_in, 15, 35); /* 25 s: a beat every 1.5 s at least */
+    pass(100 * SECOND);
+    assert_int_equal(a->losses + b->losses, 0);
+    /* b vanishes: it runs no more, and nothing that a sends is answered. */
+    assert_int_equal(ask(a, 2, TYPE_ECHO, 2, &asked), SHOAL_OK);
+    for (unsigned i = 0; i < 16 && a->losses == 0; i++) {
+        assert_int_equal(asked.done, 0);
+        a->memwire.now_ns += SECOND / 4;
+        while (round_run(1u << 1))
+            continue;
+    }
+    assert_int_equal(a->losses, 1);
+    assert_int_equal(a->loss, SHOAL_ECONNLOST);
+    assert_int_equal(asked.err, SHOAL_ECONNLOST);
+    assert_null(a->msg->beats_first);
+    assert_true(sh_beats_due(a->msg) == SH_NEVER);
+    assert_int_equal(ask(a, 2, TYPE_ECHO, 3, &asked), SHOAL_OK);
+    run_all();
+    assert_int_equal(asked.first, 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -151,6 +187,7 @@ int main(void)
         cmocka_unit_test_teardown(test_hellos_in_turn, close_all),
         cmocka_unit_test_teardown(test_versions, close_all),
         cmocka_unit_test_teardown(test_counters, close_all),
+        cmocka_unit_test_teardown(test_silence, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,6 +38,9 @@ void sh_control_receive(struct sh_msg *msg, struct sh_conn *conn, enum sh_contro
     case SH_CONTROL_LIMIT:
         is_understood = on_limit(conn, &r);
         break;
+    case SH_CONTROL_BEAT:
+        is_understood = sh_reader_done(&r);
+        break;
     }
     if (!is_understood) {
         SH_DEBUG("msg", "control message not understood", SH_U64("control", control),

@@ -8,6 +8,7 @@
 
 #define NIDS 65536
 #define HELLOS_MAX_DEFAULT 128
+#define SILENCE_NS_DEFAULT UINT64_C(3000000000)
 
 enum shoal_err sh_msg_create(const struct sh_msg_config *config, struct sh_msg **msg_out)
 {
@@ -22,6 +23,8 @@ enum shoal_err sh_msg_create(const struct sh_msg_config *config, struct sh_msg *
     SH_ASSERT(msg->config.flow_window_bytes >= SH_FLOW_WINDOW_MIN);
     if (config->hellos_max == 0)
         msg->config.hellos_max = HELLOS_MAX_DEFAULT;
+    if (config->silence_ns == 0)
+        msg->config.silence_ns = SILENCE_NS_DEFAULT;
     msg->cluster_hash = sh_hash64(sh_bytes_text(config->cluster), 0);
     msg->instance = sh_random64(&config->env.random);
     atomic_init(&msg->nid, config->nid.v);
@@ -205,6 +208,7 @@ static unsigned transport_run(void *arg)
     done += sh_streams_resume(msg, now_ns);
     if (now_ns >= sh_streams_due(msg))
         sh_streams_expire(msg, now_ns);
+    sh_beats_run(msg, now_ns);
     done += sh_requests_expire(msg, now_ns);
     done += dirty_service(msg, now_ns);
     return done;
@@ -214,7 +218,8 @@ static uint64_t transport_due(void *arg)
 {
     struct sh_msg *msg = arg;
     uint64_t due = sh_requests_due(msg), streams_due = sh_streams_due(msg);
-    return due < streams_due ? due : streams_due;
+    due = due < streams_due ? due : streams_due;
+    return due < sh_beats_due(msg) ? due : sh_beats_due(msg);
 }
 
 struct sh_step sh_msg_transport_step(struct sh_msg *msg)

@@ -35,7 +35,7 @@
 #include "shoal/types.h"
 
 #define SH_MSG_HEADER_BYTES 10
-#define SH_MSG_VERSION 1     /* of the wire: the highest that we speak, */
+#define SH_MSG_VERSION 2     /* of the wire: the highest that we speak, */
 #define SH_MSG_VERSION_MIN 1 /* and the lowest */
 #define SH_MSG_NID_MAX 0xDFFF
 #define SH_MSG_ALIAS_MIN 0xE000
@@ -79,6 +79,9 @@ struct sh_msg_config {
     uint32_t flow_window_bytes;
     uint64_t request_timeout_ns; /* for requests that name none */
     uint64_t connect_timeout_ns;
+    /* A connection over which nothing is heard for so long is lost; over idle
+     * ones a few bytes go at least twice in that time. 0: 3 s. */
+    uint64_t silence_ns;
     struct sh_env env; /* clock, random, wire; kept; the wire stays the caller's */
     /* Called from the transport step, no lock held. May be NULL. */
     void (*on_event)(void *arg, const struct sh_msg_event *event);

@@ -21,6 +21,7 @@ enum sh_kind { SH_KIND_MESSAGE, SH_KIND_REQUEST, SH_KIND_ANSWER, SH_KIND_ERROR }
 /* The operations of module 0, whose one-way messages are between the ends themselves. */
 enum sh_control {
     SH_CONTROL_LIMIT = 1, /* flow_int.h */
+    SH_CONTROL_BEAT = 2,  /* beat.c */
 };
 
 /* The three sizes of receive blocks: for a stream with little to say, for a busy one, and for what
@@ -91,7 +92,12 @@ struct sh_conn {
     struct sh_stream *dialled, *accepted;
     struct sh_stream *sends_on; /* one of the two */
     struct sh_flow flow;        /* its own header says what any thread may do */
-    bool push_blocked;          /* the wire took less than all; WRITABLE will come */
+    struct sh_conn *beat_next, *beat_prev;
+    uint64_t beat_due_ns;    /* the next look; 0: not open */
+    uint64_t beat_bytes_out; /* bytes_out at the last look */
+    uint64_t heard_ns;
+    bool was_heard;    /* since the last look */
+    bool push_blocked; /* the wire took less than all; WRITABLE will come */
     uint64_t throttled_until_ns;
 };
 
@@ -147,20 +153,20 @@ struct sh_request_slot {
     uint16_t nid; /* whose answer is still expected; 0: nobody's */
 };
 
+#define SH_REQUEST_PIECE_SLOTS 4096
+#define SH_REQUEST_PIECES 256 /* 2^20 slots */
+
 struct sh_requests {
     struct sh_spin lock;
     /* Slots, made as they are needed; 64 KiB each. A piece stays where it is. */
     struct sh_request_slot *pieces[SH_REQUEST_PIECES];
     _Atomic uint32_t count; /* slots made; changed under the lock */
-    uint32_t free_head; /* index, or UINT32_MAX */
+    uint32_t free_head;     /* index, or UINT32_MAX */
     _Atomic uint32_t pending;
     struct sh_request *wheel[SH_WHEEL_SLOTS];
     uint64_t wheel_tick; /* the last tick that was looked at */
     /* Armed when their connection had been lost already; changed under the lock. */
     struct sh_request *_Atomic late;
-#define SH_REQUEST_PIECE_SLOTS 4096
-#define SH_REQUEST_PIECES 256 /* 2^20 slots */
-
 };
 
 /* Streams whose hello is not over, in order of age, which is that of their deadlines. */
@@ -200,6 +206,8 @@ struct sh_msg {
     struct sh_stream *buckets[SH_STREAM_BUCKETS];
     uint32_t streams_count;
     struct sh_hellos dialled_hellos, accepted_hellos;
+    struct sh_conn *beats_first, *beats_last; /* open connections by beat_due_ns */
+    uint64_t beats_ran_ns, beats_paused_ns;
     uint32_t stalled_count;    /* streams that are stalled */
     uint32_t stalled_bucket;   /* where the last one was that was tried again */
     _Atomic bool works_wanted; /* a stream is stalled: wake the transport step when one is free */
@@ -258,6 +266,12 @@ void sh_conn_service(struct sh_msg *msg, struct sh_conn *conn, uint64_t now_ns);
 void sh_conn_lost(struct sh_msg *msg, struct sh_conn *conn, enum shoal_err err);
 /* Binds an accepted, proven stream to its connection; false (and a reason) refuses it. */
 bool sh_conn_attach(struct sh_msg *msg, struct sh_stream *stream, shoal_nid real_nid);
+
+/* beat.c: transport step */
+void sh_beat_start(struct sh_msg *msg, struct sh_conn *conn, uint64_t now_ns);
+void sh_beat_stop(struct sh_msg *msg, struct sh_conn *conn); /* if it was started */
+uint64_t sh_beats_due(const struct sh_msg *msg);
+void sh_beats_run(struct sh_msg *msg, uint64_t now_ns);
 
 /* stream.c */
 struct sh_stream *sh_stream_add(struct sh_msg *msg, sh_link link, bool is_dialled, uint64_t now_ns);

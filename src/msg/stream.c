@@ -306,6 +306,8 @@ static bool is_throttled(struct sh_msg *msg, struct sh_stream *stream, uint64_t 
 
 void sh_stream_readable(struct sh_msg *msg, struct sh_stream *stream, uint64_t now_ns)
 {
+    if (stream->conn)
+        stream->conn->was_heard = true; /* or is there to be heard, but not read now */
     if (stream->is_stalled)
         return;
     if (is_throttled(msg, stream, now_ns)) {

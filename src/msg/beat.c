@@ -1,0 +1,96 @@
+/* Beats: a connection over which nothing is heard is lost, though no wire says so.
+ *
+ * Each side looks at each open connection four times in silence_ns. If it has sent nothing since
+ * the last look it sends a BEAT; if it has heard nothing for silence_ns the connection is lost. So
+ * a beat needs no answer, and a node that does not read, because its handlers do not keep up, is
+ * still heard. Two looks lie between beats at most, half of what the other side waits for.
+ *
+ * The open connections stand in a queue in order of their next look: a step touches those that are
+ * due and no other.
+ *
+ * TCP_USER_TIMEOUT would not do: it also closes connections whose receiver lives and only keeps its
+ * window shut. */
+#include "msg/msg_int.h"
+
+static uint64_t interval_ns(const struct sh_msg *msg)
+{
+    return msg->config.silence_ns / 4;
+}
+
+static void append(struct sh_msg *msg, struct sh_conn *conn, uint64_t now_ns)
+{
+    conn->beat_due_ns = now_ns + interval_ns(msg);
+    conn->beat_next = NULL;
+    conn->beat_prev = msg->beats_last;
+    if (msg->beats_last)
+        msg->beats_last->beat_next = conn;
+    else
+        msg->beats_first = conn;
+    msg->beats_last = conn;
+}
+
+void sh_beat_start(struct sh_msg *msg, struct sh_conn *conn, uint64_t now_ns)
+{
+    SH_ASSERT(conn->beat_due_ns == 0);
+    conn->was_heard = true;
+    conn->heard_ns = now_ns;
+    conn->beat_bytes_out = UINT64_MAX; /* no beat at the first look */
+    append(msg, conn, now_ns);
+}
+
+void sh_beat_stop(struct sh_msg *msg, struct sh_conn *conn)
+{
+    if (conn->beat_due_ns == 0)
+        return;
+    *(conn->beat_prev ? &conn->beat_prev->beat_next : &msg->beats_first) = conn->beat_next;
+    *(conn->beat_next ? &conn->beat_next->beat_prev : &msg->beats_last) = conn->beat_prev;
+    conn->beat_due_ns = 0;
+}
+
+uint64_t sh_beats_due(const struct sh_msg *msg)
+{
+    return msg->beats_first ? msg->beats_first->beat_due_ns : SH_NEVER;
+}
+
+static void beat_send(struct sh_msg *msg, struct sh_conn *conn)
+{
+    struct sh_out out;
+    /* What waits to be sent says as much, once the other side reads it. */
+    if (sh_out_unsent(conn) == 0 && sh_out_control(msg, conn, SH_CONTROL_BEAT, 0, &out) == SHOAL_OK)
+        sh_msg_end(msg, &out);
+}
+
+/* One look at a connection; it may be lost by it. */
+static void look(struct sh_msg *msg, struct sh_conn *conn, uint64_t now_ns)
+{
+    if (conn->was_heard)
+        conn->heard_ns = now_ns;
+    conn->was_heard = false;
+    uint64_t since_ns =
+        conn->heard_ns > msg->beats_paused_ns ? conn->heard_ns : msg->beats_paused_ns;
+    /* Before version 2 there were no beats. */
+    if (conn->sends_on->version >= 2 && now_ns - since_ns >= msg->config.silence_ns) {
+        SH_WARN("msg", "nothing heard: connection given up", SH_U64("nid", conn->nid.v),
+                SH_U64("silence_ns", now_ns - since_ns));
+        sh_conn_lost(msg, conn, SHOAL_ECONNLOST);
+        return;
+    }
+    sh_beat_stop(msg, conn);
+    append(msg, conn, now_ns);
+    /* relaxed: this step writes it */
+    uint64_t bytes_out = atomic_load_explicit(&conn->bytes_out, memory_order_relaxed);
+    if (bytes_out == conn->beat_bytes_out)
+        beat_send(msg, conn);
+    conn->beat_bytes_out = bytes_out;
+}
+
+void sh_beats_run(struct sh_msg *msg, uint64_t now_ns)
+{
+    /* A step that did not run for so long, because the process or the machine stood still, has no
+     * right to call others silent: their beats may be on their way up. */
+    if (now_ns - msg->beats_ran_ns > 2 * interval_ns(msg))
+        msg->beats_paused_ns = now_ns;
+    msg->beats_ran_ns = now_ns;
+    while (sh_beats_due(msg) <= now_ns)
+        look(msg, msg->beats_first, now_ns);
+}
