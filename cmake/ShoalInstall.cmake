@@ -2,7 +2,7 @@
 # programs, manual pages, systemd unit. Works with --prefix and DESTDIR: nothing installed holds the configured prefix.
 
 # The libraries that a program which links libshoal.a must link as well.
-set(SHOAL_REQUIRES_PRIVATE "jansson libxxhash libisal libcrypto liburing zlib libzstd")
+set(SHOAL_REQUIRES_PRIVATE "jansson libxxhash libisal libssl libcrypto liburing zlib libzstd")
 
 # libshoal.a holds one object whose internal symbols are local, so that it can't clash with those of
 # the program that links it: what -fvisibility=hidden does for libshoal.so.

@@ -4,7 +4,7 @@
 # msg's but the internal ones, and those that they include. What these headers name is what the
 # library shows; everything else is hidden. The sources are compiled once more, since in libshoal
 # the same names are hidden.
-set(SHOALMSG_REQUIRES_PRIVATE "libxxhash libisal libcrypto")
+set(SHOALMSG_REQUIRES_PRIVATE "libxxhash libisal libssl libcrypto")
 
 # Left out of base and env: what msg never calls and what needs libraries of its own.
 set(SHOALMSG_LEFT_OUT "/(json|json_place|options.*|errors_print|disk_real)\\.c$")

@@ -191,11 +191,22 @@ static size_t frame_size(const struct sh_stream *stream, uint16_t kind)
     return 0;
 }
 
+/* A dialler that has TLS where we have not begins with a handshake record of TLS. */
+static bool is_tls(const struct sh_stream *stream, const uint8_t *bytes)
+{
+    return stream->state == SH_STREAM_WAIT_HELLO && bytes[0] == 0x16 && bytes[1] == 3;
+}
+
 size_t sh_hello_step(struct sh_msg *msg, struct sh_stream *stream, struct sh_bytes bytes,
                      enum shoal_err *err_out)
 {
     if (bytes.size < FRAME_HEADER_BYTES)
         return 0;
+    if (is_tls(stream, bytes.at)) {
+        refuse(msg, stream, SHOAL_ETLS);
+        *err_out = SHOAL_ETLS;
+        return 0;
+    }
     uint16_t kind = sh_load16(bytes.at + 4);
     size_t size = frame_size(stream, kind);
     if (sh_load32(bytes.at) != MAGIC || size == 0 || sh_load16(bytes.at + 6) != size) {

@@ -1,0 +1,759 @@
+/* TLS around a wire, by OpenSSL. Received bytes are pulled by OpenSSL straight from the inner wire
+ * through a BIO of ours; encrypted ones collect in a buffer that the same BIO fills, up to four
+ * records at a time, and go out with one push.
+ *
+ * Push never takes bytes that the inner wire has not taken: what is encrypted when the inner wire
+ * is full is owed, and counted as taken by the push after WRITABLE. So who has pushed everything
+ * may close, as on other wires. */
+#include "msg/tls.h"
+
+#include <errno.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+
+#define BUCKETS 1024
+#define RECORD_BYTES 16384     /* plain bytes in a record at most */
+#define RECORD_ROOM (17 << 10) /* what one may take encrypted */
+#define CIPHER_BYTES (4 * RECORD_ROOM)
+#define CIPHERS_KEPT 64
+
+enum state {
+    OPENING,   /* dialled: the inner wire has not opened it yet */
+    HANDSHAKE, /* as it says */
+    CONFIRM,   /* dialled: the acceptor has not said that it accepted our certificate */
+    OPEN,
+    FAILED, /* to be reported as lost by the next poll */
+};
+
+/* Two lists of links: READY ones poll has something to say of without asking the inner wire (bytes
+ * that are decrypted or lie in OpenSSL, a failure); YOUNG ones are accepted and in handshake. */
+enum list { READY, YOUNG, LISTS };
+
+/* Encrypted bytes that the inner wire has not taken. */
+struct cipher {
+    struct cipher *next; /* in the pool */
+    size_t size, sent;
+    uint8_t bytes[CIPHER_BYTES];
+};
+
+struct tls_link {
+    struct tls *tls;
+    struct tls_link *bucket_next;
+    struct tls_link *next[LISTS], *prev[LISTS];
+    bool is_in[LISTS];
+    sh_link number;
+    enum state state;
+    enum shoal_err err; /* FAILED */
+    bool is_dialled;
+    bool is_confirmed; /* the acceptor's ticket has come */
+    bool wants_writable;
+    uint64_t tag;
+    uint64_t deadline_ns; /* YOUNG */
+    SSL *ssl;
+    struct cipher *cipher; /* NULL: nothing waits */
+    size_t owed;           /* plain bytes in cipher that push has not counted as taken */
+    uint8_t first[4];      /* the first bytes received, as they came */
+    size_t first_size;
+};
+
+struct tls {
+    struct sh_wire wire;
+    struct sh_wire *inner;
+    struct sh_clock clock;
+    uint64_t handshake_timeout_ns;
+    SSL_CTX *context;
+    BIO_METHOD *method;
+    struct tls_link *buckets[BUCKETS];
+    struct tls_link *lists[LISTS], *tails[LISTS];
+    struct cipher *ciphers;
+    unsigned ciphers_count;
+    unsigned odd; /* alternates, so that with room for one event neither source starves */
+    /* seq_cst each: either who watches sees that a link is ready, or who makes it ready sees the
+     * watcher and signals. */
+    _Atomic uint32_t ready_count;
+    _Atomic uint32_t watchers;
+};
+
+static struct tls *tls_of(struct sh_wire *wire)
+{
+    return (struct tls *)wire;
+}
+
+/* --- Lists and links ------------------------------------------------------------------------ */
+
+static void list_add(struct tls_link *link, enum list list)
+{
+    struct tls *tls = link->tls;
+    if (link->is_in[list])
+        return;
+    link->is_in[list] = true;
+    link->next[list] = NULL;
+    link->prev[list] = tls->tails[list];
+    if (tls->tails[list])
+        tls->tails[list]->next[list] = link;
+    else
+        tls->lists[list] = link;
+    tls->tails[list] = link;
+    if (list == READY) {
+        atomic_fetch_add(&tls->ready_count, 1);
+        if (atomic_load(&tls->watchers) > 0)
+            tls->inner->ops->signal(tls->inner);
+    }
+}
+
+static void list_remove(struct tls_link *link, enum list list)
+{
+    struct tls *tls = link->tls;
+    if (!link->is_in[list])
+        return;
+    link->is_in[list] = false;
+    if (link->prev[list])
+        link->prev[list]->next[list] = link->next[list];
+    else
+        tls->lists[list] = link->next[list];
+    if (link->next[list])
+        link->next[list]->prev[list] = link->prev[list];
+    else
+        tls->tails[list] = link->prev[list];
+    if (list == READY)
+        atomic_fetch_sub(&tls->ready_count, 1);
+}
+
+static struct tls_link **bucket_of(struct tls *tls, sh_link number)
+{
+    return &tls->buckets[(number ^ number >> 20) % BUCKETS];
+}
+
+static struct tls_link *link_find(struct tls *tls, sh_link number)
+{
+    struct tls_link *link = *bucket_of(tls, number);
+    while (link && link->number != number)
+        link = link->bucket_next;
+    return link;
+}
+
+static struct tls_link *link_new(struct tls *tls, sh_link number, bool is_dialled)
+{
+    SH_ASSERT(!link_find(tls, number));
+    struct tls_link *link = calloc(1, sizeof *link);
+    BIO *bio = BIO_new(tls->method);
+    SSL *ssl = SSL_new(tls->context);
+    if (!link || !bio || !ssl) {
+        free(link);
+        BIO_free(bio);
+        SSL_free(ssl);
+        return NULL;
+    }
+    *link = (struct tls_link){.tls = tls,
+                              .number = number,
+                              .is_dialled = is_dialled,
+                              .state = is_dialled ? OPENING : HANDSHAKE,
+                              .ssl = ssl};
+    BIO_set_data(bio, link);
+    BIO_set_init(bio, 1);
+    SSL_set_bio(ssl, bio, bio);
+    SSL_set_app_data(ssl, link);
+    if (is_dialled)
+        SSL_set_connect_state(ssl);
+    else
+        SSL_set_accept_state(ssl);
+    struct tls_link **bucket = bucket_of(tls, number);
+    link->bucket_next = *bucket;
+    *bucket = link;
+    return link;
+}
+
+static void cipher_release(struct tls_link *link)
+{
+    struct tls *tls = link->tls;
+    struct cipher *cipher = link->cipher;
+    link->cipher = NULL;
+    if (!cipher)
+        return;
+    if (tls->ciphers_count == CIPHERS_KEPT) {
+        free(cipher);
+        return;
+    }
+    cipher->next = tls->ciphers;
+    tls->ciphers = cipher;
+    tls->ciphers_count++;
+}
+
+/* The link's buffer, fetched if it has none; NULL: out of memory. */
+static struct cipher *cipher_of(struct tls_link *link)
+{
+    struct tls *tls = link->tls;
+    if (link->cipher)
+        return link->cipher;
+    struct cipher *cipher = tls->ciphers;
+    if (cipher) {
+        tls->ciphers = cipher->next;
+        tls->ciphers_count--;
+    } else {
+        cipher = malloc(sizeof *cipher);
+    }
+    if (cipher)
+        cipher->size = cipher->sent = 0;
+    link->cipher = cipher;
+    return cipher;
+}
+
+/* Frees the link; the inner one is the caller's to close, if it is still there. */
+static void link_free(struct tls_link *link)
+{
+    struct tls_link **at = bucket_of(link->tls, link->number);
+    while (*at != link)
+        at = &(*at)->bucket_next;
+    *at = link->bucket_next;
+    list_remove(link, READY);
+    list_remove(link, YOUNG);
+    cipher_release(link);
+    SSL_free(link->ssl);
+    free(link);
+}
+
+static void inner_close(struct tls_link *link)
+{
+    link->tls->inner->ops->close(link->tls->inner, link->number);
+}
+
+/* --- Between OpenSSL and the inner wire ----------------------------------------------------- */
+
+static int bio_read(BIO *bio, char *into, size_t room, size_t *got_out)
+{
+    struct tls_link *link = BIO_get_data(bio);
+    struct sh_wire *inner = link->tls->inner;
+    size_t got = room ? inner->ops->pull(inner, link->number, into, room) : 0;
+    BIO_clear_retry_flags(bio);
+    if (got == 0) {
+        BIO_set_retry_read(bio);
+        return 0;
+    }
+    for (size_t i = 0; i < got && link->first_size < sizeof link->first; i++)
+        link->first[link->first_size++] = (uint8_t)into[i];
+    *got_out = got;
+    return 1;
+}
+
+/* Whoever encrypts makes sure of room first. What OpenSSL sends by itself (alerts, answers to key
+ * updates) fits into what is left; a peer that asks for so many that it does not loses the link. */
+static int bio_write(BIO *bio, const char *from, size_t size, size_t *taken_out)
+{
+    struct tls_link *link = BIO_get_data(bio);
+    struct cipher *cipher = cipher_of(link);
+    BIO_clear_retry_flags(bio);
+    if (!cipher || sizeof cipher->bytes - cipher->size < size)
+        return 0;
+    memcpy(cipher->bytes + cipher->size, from, size);
+    cipher->size += size;
+    *taken_out = size;
+    return 1;
+}
+
+static long bio_control(BIO *bio, int command, long number, void *pointer)
+{
+    (void)bio;
+    (void)number;
+    (void)pointer;
+    return command == BIO_CTRL_FLUSH;
+}
+
+/* Pushes what is encrypted; true when nothing is left. */
+static bool flush(struct tls_link *link)
+{
+    struct sh_wire *inner = link->tls->inner;
+    struct cipher *cipher = link->cipher;
+    if (!cipher)
+        return true;
+    struct sh_bytes rest = {cipher->bytes + cipher->sent, cipher->size - cipher->sent};
+    size_t taken = inner->ops->push(inner, link->number, rest);
+    SH_ASSERT(taken <= rest.size);
+    cipher->sent += taken;
+    if (taken < rest.size)
+        return false;
+    cipher_release(link);
+    return true;
+}
+
+/* --- Failing -------------------------------------------------------------------------------- */
+
+static bool peer_is_plain(const struct tls_link *link)
+{
+    return link->first_size == sizeof link->first && memcmp(link->first, "SHOL", 4) == 0;
+}
+
+/* Why OpenSSL failed, for the log. */
+static const char *reason_of(const struct tls_link *link)
+{
+    long verified = SSL_get_verify_result(link->ssl);
+    const char *reason = ERR_reason_error_string(ERR_peek_error());
+    if (peer_is_plain(link))
+        return "the other side speaks without TLS";
+    if (verified != X509_V_OK)
+        return X509_verify_cert_error_string(verified);
+    return reason ? reason : "not TLS";
+}
+
+/* A plain dialler understands no alert: it gets the hello's refusal instead (docs/wire-format.md),
+ * unless something was sent already. */
+static void refuse_plain(struct tls_link *link)
+{
+    static const uint8_t refusal[] = {'S', 'H', 'O', 'L', 4, 0, 10, 0, SHOAL_ETLS, 0};
+    _Static_assert(SHOAL_ETLS < 256, "the error's number takes two bytes");
+    if (link->cipher && link->cipher->sent > 0)
+        return;
+    struct cipher *cipher = cipher_of(link);
+    if (!cipher)
+        return;
+    memcpy(cipher->bytes, refusal, sizeof refusal);
+    cipher->size = sizeof refusal;
+}
+
+/* The link can't go on. What OpenSSL has to say to the other side is still sent if it can be. The
+ * inner link stays until the owner has been told, so that its number can't come back before. An
+ * accepted link that was not announced is simply gone: true. */
+static bool link_fail(struct tls_link *link, enum shoal_err err)
+{
+    bool was_open = link->state == OPEN;
+    SH_ASSERT(link->state != FAILED);
+    if (err == SHOAL_ETLS)
+        SH_WARN("msg", "TLS refused", SH_TEXT("reason", reason_of(link)),
+                SH_TEXT("opened_by", link->is_dialled ? "us" : "them"));
+    if (!was_open && !link->is_dialled && peer_is_plain(link))
+        refuse_plain(link);
+    (void)flush(link);
+    if (!was_open && !link->is_dialled) {
+        inner_close(link);
+        link_free(link);
+        return true;
+    }
+    link->state = FAILED;
+    link->err = err;
+    list_add(link, READY);
+    return false;
+}
+
+/* What a call of OpenSSL that returned no success means for the link. True: it only waits for more
+ * bytes. False: it has failed; and the link of a handshake may be gone. */
+static bool only_waits(struct tls_link *link, int result)
+{
+    switch (SSL_get_error(link->ssl, result)) {
+    case SSL_ERROR_WANT_READ:
+        return true;
+    case SSL_ERROR_ZERO_RETURN:
+        (void)link_fail(link, SHOAL_ECONNLOST);
+        return false;
+    default:
+        (void)link_fail(link, SHOAL_ETLS);
+        return false;
+    }
+}
+
+/* --- The handshake -------------------------------------------------------------------------- */
+
+static int on_ticket(SSL *ssl, SSL_SESSION *session)
+{
+    struct tls_link *link = SSL_get_app_data(ssl);
+    (void)session;
+    link->is_confirmed = true;
+    return 0; /* OpenSSL keeps the session: nobody resumes it */
+}
+
+/* Goes on with the handshake; true and an event when the link has become open. */
+static bool handshake_step(struct tls_link *link, struct sh_wire_event *event_out)
+{
+    ERR_clear_error();
+    if (link->state == HANDSHAKE) {
+        int result = SSL_do_handshake(link->ssl);
+        if (result != 1 && !only_waits(link, result))
+            return false;
+        (void)flush(link);
+        if (result != 1)
+            return false;
+        link->state = CONFIRM;
+    }
+    if (link->is_dialled && !link->is_confirmed) {
+        uint8_t byte;
+        size_t got;
+        int result = SSL_peek_ex(link->ssl, &byte, 1, &got);
+        if (result != 1 && !only_waits(link, result))
+            return false;
+        (void)flush(link);
+        if (result != 1 && !link->is_confirmed)
+            return false;
+    }
+    link->state = OPEN;
+    list_remove(link, YOUNG);
+    list_add(link, READY); /* what followed the handshake may lie in OpenSSL already */
+    *event_out = (struct sh_wire_event){
+        .kind = link->is_dialled ? SH_WIRE_OPENED : SH_WIRE_ACCEPTED,
+        .link = link->number,
+        .tag = link->tag,
+    };
+    return true;
+}
+
+/* Closes accepted links whose handshake takes too long. Returns when the next one is due. */
+static uint64_t young_expire(struct tls *tls)
+{
+    struct tls_link *link = tls->lists[YOUNG];
+    if (!link)
+        return UINT64_MAX;
+    uint64_t now_ns = sh_now(&tls->clock);
+    while (link && link->deadline_ns <= now_ns) {
+        SH_WARN("msg", "TLS handshake took too long: closed");
+        inner_close(link);
+        link_free(link);
+        link = tls->lists[YOUNG];
+    }
+    return link ? link->deadline_ns - now_ns : UINT64_MAX;
+}
+
+/* --- The operations ------------------------------------------------------------------------- */
+
+static enum shoal_err tls_listen(struct sh_wire *wire, const char *address, char *bound_out)
+{
+    struct tls *tls = tls_of(wire);
+    return tls->inner->ops->listen(tls->inner, address, bound_out);
+}
+
+static enum shoal_err tls_open(struct sh_wire *wire, const char *address, uint64_t tag,
+                               sh_link *link_out)
+{
+    struct tls *tls = tls_of(wire);
+    sh_link number;
+    enum shoal_err err = tls->inner->ops->open(tls->inner, address, tag, &number);
+    if (err != SHOAL_OK)
+        return err;
+    struct tls_link *link = link_new(tls, number, true);
+    if (!link) {
+        tls->inner->ops->close(tls->inner, number);
+        return SHOAL_ENOMEM;
+    }
+    link->tag = tag;
+    *link_out = number;
+    return SHOAL_OK;
+}
+
+static void tls_close(struct sh_wire *wire, sh_link number)
+{
+    struct tls_link *link = link_find(tls_of(wire), number);
+    if (!link)
+        return;
+    if (link->state == OPEN) {
+        ERR_clear_error();
+        (void)SSL_shutdown(link->ssl);
+        (void)flush(link);
+    }
+    inner_close(link);
+    link_free(link);
+}
+
+/* Encrypts from the front of bytes, as much as the empty buffer holds. Returns how many plain bytes
+ * that were; 0: the link has failed. */
+static size_t encrypt(struct tls_link *link, struct sh_bytes bytes)
+{
+    size_t done = 0;
+    SH_ASSERT(!link->cipher && bytes.size > 0);
+    ERR_clear_error();
+    while (done < bytes.size &&
+           (!link->cipher || sizeof link->cipher->bytes - link->cipher->size >= RECORD_ROOM)) {
+        size_t size = bytes.size - done < RECORD_BYTES ? bytes.size - done : RECORD_BYTES;
+        size_t taken;
+        int result = SSL_write_ex(link->ssl, bytes.at + done, size, &taken);
+        if (result != 1) {
+            (void)link_fail(link, SHOAL_ETLS);
+            return 0;
+        }
+        done += taken;
+    }
+    return done;
+}
+
+static size_t tls_push(struct sh_wire *wire, sh_link number, struct sh_bytes bytes)
+{
+    struct tls_link *link = link_find(tls_of(wire), number);
+    if (!link || link->state != OPEN || bytes.size == 0)
+        return 0;
+    if (!flush(link)) {
+        link->wants_writable = true;
+        return 0;
+    }
+    size_t taken = link->owed < bytes.size ? link->owed : bytes.size;
+    link->owed -= taken;
+    while (taken < bytes.size) {
+        size_t made = encrypt(link, sh_bytes_make(bytes.at + taken, bytes.size - taken));
+        if (made == 0)
+            return taken;
+        if (!flush(link)) {
+            link->owed = made;
+            link->wants_writable = true;
+            return taken;
+        }
+        taken += made;
+    }
+    return taken;
+}
+
+static size_t tls_pull(struct sh_wire *wire, sh_link number, void *into, size_t room)
+{
+    struct tls_link *link = link_find(tls_of(wire), number);
+    if (!link || link->state != OPEN || room == 0)
+        return 0;
+    size_t done = 0;
+    ERR_clear_error();
+    while (done < room) {
+        size_t got;
+        int result = SSL_read_ex(link->ssl, (uint8_t *)into + done, room - done, &got);
+        if (result != 1) {
+            if (!only_waits(link, result))
+                return done;
+            break;
+        }
+        done += got;
+    }
+    /* With room left there is nothing more in OpenSSL than part of a record. */
+    if (done == room)
+        list_add(link, READY);
+    else
+        list_remove(link, READY);
+    (void)flush(link);
+    return done;
+}
+
+/* What poll says of links without asking the inner wire: each once, the longest waiting first. */
+static unsigned ready_report(struct tls *tls, struct sh_wire_event *events, unsigned events_max)
+{
+    uint32_t left = atomic_load(&tls->ready_count);
+    unsigned count = 0;
+    for (; left > 0 && count < events_max; left--, count++) {
+        struct tls_link *link = tls->lists[READY];
+        list_remove(link, READY);
+        if (link->state == FAILED) {
+            events[count] = (struct sh_wire_event){
+                .kind = SH_WIRE_LOST, .link = link->number, .tag = link->tag, .err = link->err};
+            inner_close(link);
+            link_free(link);
+        } else {
+            SH_ASSERT(link->state == OPEN);
+            events[count] = (struct sh_wire_event){.kind = SH_WIRE_READABLE, .link = link->number};
+            list_add(link, READY); /* until pull has found the end */
+        }
+    }
+    return count;
+}
+
+static void on_accepted(struct tls *tls, sh_link number)
+{
+    struct tls_link *link = link_new(tls, number, false);
+    if (!link) {
+        SH_ERROR("msg", "out of memory: refused a connection");
+        tls->inner->ops->close(tls->inner, number);
+        return;
+    }
+    link->deadline_ns = sh_now(&tls->clock) + tls->handshake_timeout_ns;
+    list_add(link, YOUNG);
+}
+
+static bool on_lost(struct tls_link *link, enum shoal_err err, struct sh_wire_event *event_out)
+{
+    bool was_announced = link->is_dialled || link->state == OPEN || link->state == FAILED;
+    bool was_open = link->state == OPEN;
+    if (link->state == FAILED)
+        err = link->err;
+    else if (!was_open && link->is_dialled)
+        err = SHOAL_EUNREACHABLE;
+    *event_out = (struct sh_wire_event){
+        .kind = SH_WIRE_LOST, .link = link->number, .tag = link->tag, .err = err};
+    link_free(link);
+    return was_announced;
+}
+
+/* What an event of the inner wire means to the owner; false: nothing. */
+static bool translate(struct tls *tls, struct sh_wire_event event, struct sh_wire_event *event_out)
+{
+    if (event.kind == SH_WIRE_ACCEPTED) {
+        on_accepted(tls, event.link);
+        return false;
+    }
+    struct tls_link *link = link_find(tls, event.link);
+    if (!link)
+        return false;
+    if (event.kind == SH_WIRE_LOST)
+        return on_lost(link, event.err, event_out);
+    if (event.kind == SH_WIRE_OPENED)
+        link->state = HANDSHAKE;
+    if (event.kind == SH_WIRE_WRITABLE) {
+        if (!flush(link) || !link->wants_writable || link->state != OPEN)
+            return false;
+        link->wants_writable = false;
+        *event_out = event;
+        return true;
+    }
+    if (link->state == HANDSHAKE || link->state == CONFIRM)
+        return handshake_step(link, event_out);
+    *event_out = event;
+    return link->state == OPEN;
+}
+
+static unsigned tls_poll(struct sh_wire *wire, struct sh_wire_event *events, unsigned events_max,
+                         uint64_t timeout_ns)
+{
+    struct tls *tls = tls_of(wire);
+    uint64_t young_ns = young_expire(tls);
+    tls->odd ^= 1;
+    unsigned count = ready_report(tls, events, (events_max + tls->odd) / 2);
+    if (count == events_max)
+        return count;
+    if (atomic_load(&tls->ready_count) > 0 || count > 0)
+        timeout_ns = 0;
+    else if (young_ns < timeout_ns)
+        timeout_ns = young_ns;
+    unsigned found =
+        tls->inner->ops->poll(tls->inner, events + count, events_max - count, timeout_ns);
+    /* In place: each event of the inner wire gives at most one of ours. */
+    unsigned end = count + found;
+    for (unsigned i = count; i < end; i++)
+        count += translate(tls, events[i], &events[count]);
+    return count;
+}
+
+static void tls_watch(struct sh_wire *wire, uint64_t timeout_ns)
+{
+    struct tls *tls = tls_of(wire);
+    atomic_fetch_add(&tls->watchers, 1);
+    if (atomic_load(&tls->ready_count) == 0)
+        tls->inner->ops->watch(tls->inner, timeout_ns);
+    atomic_fetch_sub(&tls->watchers, 1);
+}
+
+static void tls_signal(struct sh_wire *wire)
+{
+    struct tls *tls = tls_of(wire);
+    tls->inner->ops->signal(tls->inner);
+}
+
+/* All but the inner wire; accepts a half-built one. */
+static void tls_free(struct tls *tls)
+{
+    for (unsigned i = 0; i < BUCKETS; i++) {
+        while (tls->buckets[i])
+            link_free(tls->buckets[i]);
+    }
+    while (tls->ciphers) {
+        struct cipher *cipher = tls->ciphers;
+        tls->ciphers = cipher->next;
+        free(cipher);
+    }
+    SSL_CTX_free(tls->context);
+    BIO_meth_free(tls->method);
+    free(tls);
+}
+
+static void tls_destroy(struct sh_wire *wire)
+{
+    struct tls *tls = tls_of(wire);
+    struct sh_wire *inner = tls->inner;
+    tls_free(tls);
+    inner->ops->destroy(inner);
+}
+
+/* --- Making it ------------------------------------------------------------------------------ */
+
+/* Without this OpenSSL would ask on the terminal. */
+static int no_password(char *into, int room, int is_writing, void *arg)
+{
+    (void)into;
+    (void)room;
+    (void)is_writing;
+    (void)arg;
+    return -1;
+}
+
+static enum shoal_err complain(char *detail, const char *option, const char *path)
+{
+    unsigned long code = ERR_peek_error();
+    const char *reason = ERR_SYSTEM_ERROR(code) ? strerror((int)ERR_GET_REASON(code))
+                                                : ERR_reason_error_string(code);
+    snprintf(detail, SH_TLS_DETAIL_BYTES, "%s %s: %s", option, path[0] ? path : "is not set",
+             reason ? reason : "can't be used");
+    return SHOAL_ETLS;
+}
+
+static enum shoal_err context_files(SSL_CTX *context, const struct sh_tls_config *config,
+                                    char *detail)
+{
+    ERR_clear_error();
+    SSL_CTX_set_default_passwd_cb(context, no_password);
+    if (SSL_CTX_use_certificate_chain_file(context, config->cert_file) != 1)
+        return complain(detail, "tls_cert_file", config->cert_file);
+    if (SSL_CTX_use_PrivateKey_file(context, config->key_file, SSL_FILETYPE_PEM) != 1 ||
+        SSL_CTX_check_private_key(context) != 1)
+        return complain(detail, "tls_key_file", config->key_file);
+    if (SSL_CTX_load_verify_locations(context, config->ca_file, NULL) != 1)
+        return complain(detail, "tls_ca_file", config->ca_file);
+    return SHOAL_OK;
+}
+
+static void context_rules(SSL_CTX *context)
+{
+    int is_set = SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
+    SH_ASSERT(is_set == 1);
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+    /* One ticket, which tells the dialler that it was accepted; nothing is cached or resumed. */
+    is_set = SSL_CTX_set_num_tickets(context, 1);
+    SH_ASSERT(is_set == 1);
+    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
+    SSL_CTX_sess_set_new_cb(context, on_ticket);
+    /* Fewer pulls: as many bytes as there are, not header and record apart. And an idle connection
+     * holds no buffers. */
+    SSL_CTX_set_read_ahead(context, 1);
+    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
+}
+
+static const struct sh_wire_ops tls_ops = {
+    .listen = tls_listen,
+    .open = tls_open,
+    .close = tls_close,
+    .push = tls_push,
+    .pull = tls_pull,
+    .poll = tls_poll,
+    .watch = tls_watch,
+    .signal = tls_signal,
+    .destroy = tls_destroy,
+};
+
+enum shoal_err sh_tls_create(struct sh_wire *inner, const struct sh_tls_config *config,
+                             struct sh_wire **wire_out, char *detail)
+{
+    detail[0] = '\0';
+    struct tls *tls = calloc(1, sizeof *tls);
+    if (!tls)
+        return SHOAL_ENOMEM;
+    tls->wire.ops = &tls_ops;
+    tls->inner = inner;
+    tls->clock = config->clock;
+    tls->handshake_timeout_ns = config->handshake_timeout_ns;
+    tls->context = SSL_CTX_new(TLS_method());
+    tls->method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "shoal wire");
+    enum shoal_err err = SHOAL_ENOMEM;
+    if (!tls->context || !tls->method || BIO_meth_set_read_ex(tls->method, bio_read) != 1 ||
+        BIO_meth_set_write_ex(tls->method, bio_write) != 1 ||
+        BIO_meth_set_ctrl(tls->method, bio_control) != 1)
+        goto out_free;
+    context_rules(tls->context);
+    err = context_files(tls->context, config, detail);
+    if (err != SHOAL_OK)
+        goto out_free;
+    *wire_out = &tls->wire;
+    return SHOAL_OK;
+out_free:
+    tls_free(tls);
+    return err;
+}
