@@ -81,6 +81,45 @@ static void row_has(const char *text, const char *key, uint64_t value)
     sh_json_free(row);
 }
 
+static void messages_go_in_every_shape(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    assert_int_equal(bench("msg --case alltoall --nodes 5 --processes 5 --handlers 2 --threads 2"
+                           " --count 999 --idle park --runs 1 --json",
+                           &text),
+                     0);
+    assert_int_equal(rows_check(text, "msg"), 1);
+    row_has(text, "nodes", 5);
+    row_has(text, "processes", 5);
+    row_has(text, "handlers", 2);
+    assert_non_null(strstr(text, "\"idle\":\"park\""));
+    assert_non_null(strstr(text, "\"messages_per_block\":"));
+    free(text);
+    assert_int_equal(bench("msg --case oneway --threads 5 --catch-up off --handlers 2 --count 999"
+                           " --runs 1 --json",
+                           &text),
+                     0);
+    assert_non_null(strstr(text, "\"catch_up\":\"off\""));
+    free(text);
+    static const char *const transports[] = {"epoll", "unix", "loopback"};
+    for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
+        char line[128];
+        snprintf(line, sizeof line,
+                 "msg --transport %s --count 999 --handlers 1 --nodes 3 --runs 1 --json",
+                 transports[i]);
+        print_message("%s\n", line);
+        assert_int_equal(bench(line, &text), 0);
+        assert_int_equal(rows_check(text, "msg"), 3);
+        assert_non_null(strstr(text, transports[i]));
+        free(text);
+    }
+    assert_int_equal(bench("msg --case request --threads 128 --count 2000 --runs 1 --json", &text),
+                     0);
+    row_has(text, "threads", 128);
+    free(text);
+}
+
 static void flags_reach_the_benchmarks(void **state)
 {
     (void)state;
@@ -99,27 +138,6 @@ static void flags_reach_the_benchmarks(void **state)
     row_has(text, "seed", 1);
     assert_non_null(strstr(text, "\"transport\":\"tcp\""));
     assert_non_null(strstr(text, "\"ratio_cpu_ns_per_op\":"));
-    free(text);
-    assert_int_equal(bench("msg --case alltoall --nodes 5 --processes 5 --handlers 2 --threads 2"
-                           " --count 999 --idle park --runs 1 --json",
-                           &text),
-                     0);
-    assert_int_equal(rows_check(text, "msg"), 1);
-    row_has(text, "nodes", 5);
-    row_has(text, "processes", 5);
-    row_has(text, "handlers", 2);
-    assert_non_null(strstr(text, "\"idle\":\"park\""));
-    assert_non_null(strstr(text, "\"messages_per_block\":"));
-    free(text);
-    assert_int_equal(bench("msg --case oneway --threads 5 --catch-up off --handlers 2 --count 999"
-                           " --runs 1 --json",
-                           &text),
-                     0);
-    assert_non_null(strstr(text, "\"catch_up\":\"off\""));
-    free(text);
-    assert_int_equal(bench("msg --case request --threads 128 --count 2000 --runs 1 --json", &text),
-                     0);
-    row_has(text, "threads", 128);
     free(text);
     assert_int_equal(bench("crew --case wakeup --count 100 --runs 1 --json", &text), 0);
     row_has(text, "count", 100);
@@ -161,7 +179,15 @@ static void lists_and_help_are_printed(void **state)
 static void wrong_words_are_refused(void **state)
 {
     (void)state;
-    static const char *const wrong[] = {"", "kw", "kv --case gett", "msg --vs redis", "kv --size"};
+    static const char *const wrong[] = {"",
+                                        "kw",
+                                        "kv --case gett",
+                                        "msg --vs redis",
+                                        "kv --size",
+                                        "kv --transport loopback",
+                                        "msg --transport carrier",
+                                        "msg --idle never",
+                                        "msg --catch-up 1"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char *text = NULL;
         assert_int_equal(bench(wrong[i], &text), 2);
@@ -173,9 +199,8 @@ static void wrong_words_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_and_help_are_printed),
-        cmocka_unit_test(wrong_words_are_refused),
-        cmocka_unit_test(each_benchmark_runs),
+        cmocka_unit_test(lists_and_help_are_printed), cmocka_unit_test(wrong_words_are_refused),
+        cmocka_unit_test(each_benchmark_runs),        cmocka_unit_test(messages_go_in_every_shape),
         cmocka_unit_test(flags_reach_the_benchmarks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,7 +45,8 @@ static const struct flag flags_known[] = {
     {"connections", FLAG_UNSIGNED, "", AT(connections), 256,
      "servers, a process each, that every thread talks to"},
     {"keys", FLAG_TEXT, "", AT(keys), 0, "how keys are drawn: uniform (default) or zipfian"},
-    {"transport", FLAG_TEXT, "", AT(transport), 0, "transport: tcp"},
+    {"transport", FLAG_TEXT, "", AT(transport), 0,
+     "transport: tcp (default); in msg also epoll, uring, unix or loopback"},
     {"idle", FLAG_TEXT, "", AT(idle), 0,
      "how threads without work wait: spin, park, sleep, or node (as nodes do by default)"},
     {"catch-up", FLAG_TEXT, "", AT(catch_up), 0,
@@ -62,7 +63,8 @@ static const struct flag flags_known[] = {
 };
 #define FLAGS_KNOWN (sizeof flags_known / sizeof *flags_known)
 
-static const char *const transports[] = {"tcp", NULL};
+static const char *const transports[] = {"tcp", "epoll", "uring", "unix", "loopback", NULL};
+static const char *const transports_elsewhere[] = {"tcp", NULL};
 static const char *const key_orders[] = {"uniform", "zipfian", NULL};
 static const char *const idles[] = {"spin", "park", "sleep", "node", NULL};
 static const char *const switches[] = {"on", "off", NULL};
@@ -181,6 +183,12 @@ static bool switch_set(const struct flag *flag, struct sh_bench_flags *flags,
     return flag->kind == FLAG_JSON || flag->kind == FLAG_LIST || flag->kind == FLAG_HELP;
 }
 
+/* The other benchmarks run whole nodes, which talk over what nodes take by themselves. */
+static const char *const *transports_of(const struct sh_bench_entry *entry)
+{
+    return entry && strcmp(entry->name, "msg") != 0 ? transports_elsewhere : transports;
+}
+
 static enum shoal_err words_check(const struct sh_bench_flags *flags,
                                   const struct sh_bench_entry *entry,
                                   struct sh_bench_error *error_out)
@@ -193,7 +201,7 @@ static enum shoal_err words_check(const struct sh_bench_flags *flags,
     if (!err)
         err = word_check("catch-up", flags->catch_up, switches, NULL, error_out);
     if (!err)
-        err = word_check("transport", flags->transport, transports, NULL, error_out);
+        err = word_check("transport", flags->transport, transports_of(entry), NULL, error_out);
     if (!err && entry)
         err = word_check("case", flags->cases, entry->cases, "all", error_out);
     if (!err && entry)

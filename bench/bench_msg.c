@@ -1,4 +1,5 @@
 /* `shoal bench msg`: what is measured, against whom, and with which defaults. */
+#include <stdio.h>
 #include <string.h>
 
 #include "bench/benches.h"
@@ -6,6 +7,7 @@
 #include "bench/nng_base.h"
 #include "bench/tcp_base.h"
 #include "bench/zeromq_base.h"
+#include "msg/wires.h"
 
 const char *const sh_bench_msg_cases[] = {"request", "oneway", "alltoall", NULL};
 const char *const sh_bench_msg_baselines[] = {"tcp", "zeromq", "nng", NULL};
@@ -57,6 +59,23 @@ static void extra_print(const struct sh_bench_flags *shape, bool all, char *into
                        (unsigned long long)shape->count);
 }
 
+/* What each flag alone can't show to be wrong. */
+static enum shoal_err shape_check(const struct sh_bench_flags *shape)
+{
+    bool many = shape->processes > 1;
+    const char *wrong = NULL;
+    if (shape->nodes < 2 || (many && shape->processes != shape->nodes))
+        wrong = "alltoall takes --nodes from 2, and --processes 1 or as many as nodes";
+    else if (many && strcmp(shape->transport, "loopback") == 0)
+        wrong = "loopback does not leave the process: --processes 1";
+    else if (!sh_wire_is_known(shape->transport))
+        wrong = "this transport is not built in here";
+    if (!wrong)
+        return SHOAL_OK;
+    fprintf(stderr, "shoal bench msg: %s\n", wrong);
+    return SHOAL_EINVAL;
+}
+
 static const struct base *base_find(const char *name)
 {
     for (size_t i = 0; name && i < sizeof bases / sizeof *bases; i++) {
@@ -69,10 +88,9 @@ static const struct base *base_find(const char *name)
 enum shoal_err sh_bench_msg(struct sh_bench *bench)
 {
     struct sh_bench_flags shape = shape_of(sh_bench_flags_get(bench));
-    if (shape.nodes < 2 || (shape.processes > 1 && shape.processes != shape.nodes)) {
-        sh_bench_note(bench, "alltoall takes --nodes from 2, and --processes 1 or as many");
-        return SHOAL_EINVAL;
-    }
+    enum shoal_err err = shape_check(&shape);
+    if (err)
+        return err;
     enum sh_placement placements[SH_PLACEMENTS];
     unsigned count = sh_bench_placements(bench, placements);
     const struct base *base = base_find(shape.vs);
@@ -85,7 +103,6 @@ enum shoal_err sh_bench_msg(struct sh_bench *bench)
         {"oneway", sh_msg_oneway_run, base ? base->oneway : NULL},
         {"alltoall", sh_msg_alltoall_run, NULL},
     };
-    enum shoal_err err = SHOAL_OK;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         if (!sh_bench_case_wanted(bench, cases[c].name))
             continue;

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "msg/tcp.h"
+#include "msg/wires.h"
 
 #define LINKS_MAX 1024
 #define SPIN_NS 10000
@@ -75,8 +75,7 @@ static enum shoal_err msg_open(struct sh_endpoint *endpoint,
 static enum shoal_err wire_open(const struct sh_endpoint_config *config, struct sh_wire **wire_out)
 {
     uint32_t links_max = config->links_max ? config->links_max : LINKS_MAX;
-    SH_ASSERT(!config->transport || strcmp(config->transport, "tcp") == 0);
-    return sh_tcp_create(links_max, wire_out);
+    return sh_wire_create(config->transport ? config->transport : "tcp", links_max, wire_out);
 }
 
 enum shoal_err sh_endpoint_open(struct sh_endpoint *endpoint,

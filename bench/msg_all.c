@@ -406,6 +406,8 @@ enum shoal_err sh_msg_alltoall_run(void *arg, const struct sh_bench_flags *flags
     nodes_stop(&cast);
     if (!err)
         err = result_sum(&cast, result_out);
+    for (unsigned i = 0; cast.meeting && i < shape->nodes; i++)
+        sh_msg_board_clean(&cast.meeting->nodes[i].board);
     sh_msg_shared_free(cast.meeting, bytes);
     free(cast.nodes);
     free(cast.threads);

@@ -52,6 +52,9 @@ SHOAL_NODISCARD enum shoal_err sh_msg_server_listen(struct sh_endpoint *endpoint
                                                     const struct sh_bench_flags *shape,
                                                     struct sh_msg_board *board);
 
+/* Removes what a server that is gone may have left: the file of a Unix-domain socket. */
+void sh_msg_board_clean(const struct sh_msg_board *board);
+
 /* Memory that is shared with processes forked later; NULL: there is none. */
 void *sh_msg_shared_alloc(size_t bytes);
 void sh_msg_shared_free(void *memory, size_t bytes);

@@ -10,6 +10,8 @@
 #include "bench/msg_bench_int.h"
 
 #define LISTEN_TCP "127.0.0.1:0"
+#define LISTEN_LOOPBACK "loop:0"
+#define UNIX_PREFIX "unix:"
 
 void *sh_msg_shared_alloc(size_t bytes)
 {
@@ -74,8 +76,14 @@ void sh_msg_server_handlers(struct sh_endpoint *endpoint, struct sh_msg_board *b
 enum shoal_err sh_msg_server_listen(struct sh_endpoint *endpoint,
                                     const struct sh_bench_flags *shape, struct sh_msg_board *board)
 {
-    (void)shape;
-    return sh_msg_listen(endpoint->msg, LISTEN_TCP, board->address);
+    char address[SH_MSG_ADDRESS_MAX];
+    const char *transport = shape->transport ? shape->transport : "tcp";
+    snprintf(address, sizeof address, "%s",
+             strcmp(transport, "loopback") == 0 ? LISTEN_LOOPBACK : LISTEN_TCP);
+    if (strcmp(transport, "unix") == 0)
+        snprintf(address, sizeof address, UNIX_PREFIX "/tmp/shoal-bench-%d-%u", (int)getpid(),
+                 sh_msg_nid(endpoint->msg).v);
+    return sh_msg_listen(endpoint->msg, address, board->address);
 }
 
 static enum shoal_err server_open(struct sh_endpoint *endpoint, struct sh_msg_board *board,
@@ -132,11 +140,20 @@ enum shoal_err sh_msg_server_start(struct sh_msg_server *server, const struct sh
     return sh_child_start(server_main, &args, placement, &server->child);
 }
 
+/* A process that was stopped has not removed the file of its socket. */
+void sh_msg_board_clean(const struct sh_msg_board *board)
+{
+    if (strncmp(board->address, UNIX_PREFIX, strlen(UNIX_PREFIX)) == 0)
+        (void)unlink(board->address + strlen(UNIX_PREFIX));
+}
+
 void sh_msg_server_stop(struct sh_msg_server *server)
 {
     sh_child_stop(&server->child);
     if (server->is_here)
         sh_endpoint_close(&server->endpoint);
+    if (server->board)
+        sh_msg_board_clean(server->board);
     sh_msg_shared_free(server->board, sizeof *server->board);
     server->board = NULL;
 }

@@ -2,6 +2,7 @@
 # DXNet 2018 shows the same: processing time by message size and by threads, with and without its
 # catch-up buffer, three ways of parking, and all nodes sending to all.
 set terminal svg size 900,420 font "sans,12" background "white"
+set format xy "%.0s%c"
 set grid back linecolor "gray85"
 set key left top
 at(name) = folder . "/" . name . ".dat"
@@ -25,7 +26,6 @@ if (has_threads) {
 set output folder . "/threads.svg"
 unset logscale y
 set logscale x 2
-set format x "%g"
 set xlabel "application threads, one connection"
 set ylabel "ns a message, one-way, 64 bytes"
 set logscale y
@@ -42,6 +42,8 @@ set xlabel "application threads, a request each"
 set ylabel "thousand requests a second"
 plot for [idle in "spin park sleep"] at("idle-rate-" . idle) using 1:($2 / 1e3) \
      with linespoints title idle
+unset yrange
+set logscale y
 set ylabel "us, median of a request and its answer"
 plot for [idle in "spin park sleep"] at("idle-p50-" . idle) using 1:($2 / 1e3) \
      with linespoints title idle
@@ -51,6 +53,8 @@ unset multiplot
 if (has_all) {
 set output folder . "/alltoall.svg"
 set multiplot layout 1,2
+unset logscale y
+set yrange [0:*]
 set xlabel "nodes in one process"
 set ylabel "million messages a second, all together"
 plot at("alltoall") using 1:($2 / 1e6) with linespoints notitle
