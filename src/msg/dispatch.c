@@ -19,6 +19,7 @@ enum shoal_err sh_dispatch_init(struct sh_msg *msg)
     return err;
 }
 
+/* Gives back a work that ran, or was a turn. */
 static void work_free(struct sh_msg *msg, struct sh_work *work)
 {
     if (work->block)
@@ -32,11 +33,21 @@ static void work_free(struct sh_msg *msg, struct sh_work *work)
         msg->config.wake_transport(msg->config.arg);
 }
 
+/* Gives back a work that will not run, and its object to whom it belongs. */
+static void work_drop(struct sh_msg *msg, struct sh_work *work, enum shoal_err err)
+{
+    if (work->object) {
+        const struct sh_handler_entry *entry = sh_handler_of(msg, work->in.type);
+        entry->done(entry->arg, &work->in, work->object, err);
+    }
+    work_free(msg, work);
+}
+
 void sh_works_drop(struct sh_msg *msg, struct sh_work *list)
 {
     while (list) {
         struct sh_work *next = list->next;
-        work_free(msg, list);
+        work_drop(msg, list, SHOAL_ECONNLOST);
         list = next;
     }
 }
@@ -45,7 +56,7 @@ void sh_dispatch_destroy(struct sh_msg *msg)
 {
     struct sh_work *work;
     while (msg->works_ready && (work = sh_ring_pop(msg->works_ready)))
-        work_free(msg, work);
+        work_drop(msg, work, SHOAL_ESTOPPED);
     sh_ring_destroy(msg->works_free);
     sh_ring_destroy(msg->works_ready);
     free(msg->works);
@@ -53,28 +64,40 @@ void sh_dispatch_destroy(struct sh_msg *msg)
         free(msg->handlers[i]);
 }
 
-void sh_msg_handler_set(struct sh_msg *msg, sh_msg_type type, enum sh_msg_mode mode,
-                        sh_msg_handler handler, void *arg)
+struct sh_handler_entry *sh_handler_add(struct sh_msg *msg, sh_msg_type type)
 {
-    SH_ASSERT(type < SH_MSG_TYPES && type >> 8 != 0 && handler);
+    SH_ASSERT(type < SH_MSG_TYPES && type >> 8 != 0);
     struct sh_handler_entry **module = &msg->handlers[type >> 8];
     if (!*module)
         *module = calloc(256, sizeof **module);
     SH_ASSERT(*module != NULL); /* start-up: there is nothing to fall back on */
-    (*module)[type & 0xFF] =
+    return &(*module)[type & 0xFF];
+}
+
+void sh_msg_handler_set(struct sh_msg *msg, sh_msg_type type, enum sh_msg_mode mode,
+                        sh_msg_handler handler, void *arg)
+{
+    SH_ASSERT(handler != NULL);
+    *sh_handler_add(msg, type) =
         (struct sh_handler_entry){.handler = handler, .arg = arg, .mode = mode};
 }
 
-static struct sh_handler_entry *handler_of(struct sh_msg *msg, sh_msg_type type)
+static struct sh_handler_entry *handler_of(const struct sh_msg *msg, sh_msg_type type)
 {
     struct sh_handler_entry *module = msg->handlers[type >> 8];
-    return module && module[type & 0xFF].handler ? &module[type & 0xFF] : NULL;
+    struct sh_handler_entry *entry = module ? &module[type & 0xFF] : NULL;
+    return entry && (entry->handler || entry->describe) ? entry : NULL;
+}
+
+const struct sh_handler_entry *sh_handler_of(const struct sh_msg *msg, sh_msg_type type)
+{
+    return handler_of(msg, type);
 }
 
 void sh_msg_prefetch_set(struct sh_msg *msg, sh_msg_type type, sh_msg_prefetch prefetch)
 {
     struct sh_handler_entry *entry = handler_of(msg, type);
-    SH_ASSERT(entry && entry->mode == SH_MSG_INLINE);
+    SH_ASSERT(entry && entry->handler && entry->mode == SH_MSG_INLINE);
     entry->prefetch = prefetch;
 }
 
@@ -86,11 +109,25 @@ void sh_dispatch_prefetch(struct sh_msg *msg, sh_msg_type type, struct sh_bytes 
         entry->prefetch(entry->arg, payload, round);
 }
 
-/* Queues a message for the handler steps. False when too many wait already, or hold too much. */
-static bool work_add(struct sh_msg *msg, struct sh_stream *stream, const struct sh_msg_in *in,
-                     enum sh_msg_mode mode)
+/* Puts an ordered message behind those of its connection; true: it gets the turn that is to run
+ * them. */
+static bool ordered_append(struct sh_conn *conn, struct sh_work *work)
 {
-    struct sh_conn *conn = stream->conn;
+    sh_spin_take(&conn->lock);
+    if (conn->ordered_last)
+        conn->ordered_last->next = work;
+    else
+        conn->ordered_first = work;
+    conn->ordered_last = work;
+    bool is_running = conn->ordered_running;
+    conn->ordered_running = true;
+    sh_spin_release(&conn->lock);
+    return !is_running;
+}
+
+bool sh_work_add(struct sh_msg *msg, const struct sh_work *what, enum sh_msg_mode mode)
+{
+    struct sh_conn *conn = what->conn;
     struct sh_work *work = sh_blocks_are_many(msg) ? NULL : sh_ring_pop(msg->works_free);
     struct sh_work *turn = NULL;
     if (!work)
@@ -99,24 +136,17 @@ static bool work_add(struct sh_msg *msg, struct sh_stream *stream, const struct 
         work_free(msg, work);
         return false;
     }
-    *work = (struct sh_work){.block = stream->block, .conn = conn, .in = *in};
-    sh_block_share(stream->block);
-    sh_flow_handed_on(&conn->flow, SH_MSG_HEADER_BYTES + sh_reader_left(&in->payload));
+    *work = *what;
+    if (work->block) {
+        sh_block_share(work->block);
+        sh_flow_handed_on(&conn->flow, SH_MSG_HEADER_BYTES + sh_reader_left(&work->in.payload));
+    }
     struct sh_work *ready = work;
     if (mode == SH_MSG_ORDERED) {
         /* `turn` stands for the connection's turn in the handler steps: one at a time. */
-        *turn = (struct sh_work){.conn = conn};
-        sh_spin_take(&conn->lock);
-        if (conn->ordered_last)
-            conn->ordered_last->next = work;
-        else
-            conn->ordered_first = work;
-        conn->ordered_last = work;
-        bool is_running = conn->ordered_running;
-        conn->ordered_running = true;
-        sh_spin_release(&conn->lock);
-        ready = is_running ? NULL : turn;
-        if (is_running)
+        *turn = (struct sh_work){.conn = conn, .is_turn = true};
+        ready = ordered_append(conn, work) ? turn : NULL;
+        if (!ready)
             work_free(msg, turn);
     }
     if (ready) {
@@ -135,6 +165,28 @@ static void no_handler(struct sh_msg *msg, const struct sh_msg_in *in)
     sh_msg_reply_error(msg, in->reply_to, in->type, SHOAL_ENOTYPE, NULL);
 }
 
+struct sh_msg_in sh_msg_in_make(struct sh_msg *msg, const struct sh_conn *conn, enum sh_kind kind,
+                                sh_msg_type type, uint32_t id, struct sh_bytes payload)
+{
+    return (struct sh_msg_in){
+        .msg = msg,
+        .type = type,
+        .is_request = kind == SH_KIND_REQUEST,
+        .reply_to = {conn->nid, kind == SH_KIND_REQUEST ? id : 0,
+                     /* relaxed: only the transport step changes it, which we are in */
+                     atomic_load_explicit(&conn->generation, memory_order_relaxed)},
+        .payload = sh_reader_make(payload),
+    };
+}
+
+static void message_run(const struct sh_handler_entry *entry, struct sh_msg_in *in)
+{
+    if (entry->describe)
+        sh_object_receive(entry, in);
+    else
+        entry->handler(entry->arg, in);
+}
+
 enum sh_dispatched sh_dispatch(struct sh_msg *msg, struct sh_stream *stream, enum sh_kind kind,
                                sh_msg_type type, uint32_t id, struct sh_bytes payload)
 {
@@ -147,33 +199,33 @@ enum sh_dispatched sh_dispatch(struct sh_msg *msg, struct sh_stream *stream, enu
         sh_control_receive(msg, conn, (enum sh_control)type, payload);
         return SH_DISPATCHED;
     }
-    struct sh_msg_in in = {
-        .msg = msg,
-        .type = type,
-        .is_request = kind == SH_KIND_REQUEST,
-        .reply_to = {conn->nid, kind == SH_KIND_REQUEST ? id : 0,
-                     /* relaxed: only the transport step changes it, which we are in */
-                     atomic_load_explicit(&conn->generation, memory_order_relaxed)},
-        .payload = sh_reader_make(payload),
-    };
-    struct sh_handler_entry *entry = handler_of(msg, type);
-    if (!entry)
+    struct sh_msg_in in = sh_msg_in_make(msg, conn, kind, type, id, payload);
+    const struct sh_handler_entry *entry = handler_of(msg, type);
+    if (!entry) {
         no_handler(msg, &in);
-    else if (entry->mode == SH_MSG_INLINE)
-        entry->handler(entry->arg, &in);
-    else if (!work_add(msg, stream, &in, entry->mode))
-        return SH_DISPATCH_LATER;
+    } else if (entry->mode == SH_MSG_INLINE) {
+        message_run(entry, &in);
+    } else {
+        struct sh_work work = {.block = stream->block, .conn = conn, .in = in};
+        if (!sh_work_add(msg, &work, entry->mode))
+            return SH_DISPATCH_LATER;
+    }
     return SH_DISPATCHED;
 }
 
 static void work_run(struct sh_msg *msg, struct sh_work *work)
 {
-    struct sh_handler_entry *entry = handler_of(msg, work->in.type);
+    const struct sh_handler_entry *entry = handler_of(msg, work->in.type);
     SH_ASSERT(entry != NULL);
+    if (work->object) {
+        entry->done(entry->arg, &work->in, work->object, work->err);
+        work_free(msg, work);
+        return;
+    }
     struct sh_conn *conn = work->conn;
     uint32_t generation = work->in.reply_to.generation;
     uint64_t bytes = SH_MSG_HEADER_BYTES + sh_reader_left(&work->in.payload);
-    entry->handler(entry->arg, &work->in);
+    message_run(entry, &work->in);
     work_free(msg, work);
     if (sh_flow_finished(&conn->flow, generation, bytes, msg->config.flow_window_bytes))
         sh_conn_mark_dirty(msg, conn);
@@ -211,10 +263,10 @@ static unsigned handlers_run(void *arg)
     unsigned done = 0;
     struct sh_work *work;
     while (done < HANDLED_AT_ONCE && (work = sh_ring_pop(msg->works_ready))) {
-        if (work->block)
-            work_run(msg, work);
-        else
+        if (work->is_turn)
             turn_run(msg, work);
+        else
+            work_run(msg, work);
         done++;
     }
     return done;

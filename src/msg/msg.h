@@ -31,6 +31,7 @@
 #include "base/bytes.h"
 #include "base/crew.h"
 #include "env/env.h"
+#include "msg/codec.h"
 #include "shoal/err.h"
 #include "shoal/types.h"
 
@@ -237,6 +238,27 @@ void sh_msg_handler_set(struct sh_msg *msg, sh_msg_type type, enum sh_msg_mode m
  * handled. It must be quick and change nothing; the payload may be malformed. */
 typedef void (*sh_msg_prefetch)(void *arg, struct sh_bytes payload, unsigned round);
 void sh_msg_prefetch_set(struct sh_msg *msg, sh_msg_type type, sh_msg_prefetch prefetch);
+
+/* Registers a type whose messages are decoded straight into an object of the receiver by a
+ * description (codec.h), and piece by piece while they come when they come in pieces, so that a
+ * message of any size needs no buffer; before the steps run. In place of a handler.
+ *
+ * begin names the object for a message of so many payload bytes, ready to be read into (zeros,
+ * mostly), or NULL: then the message is passed over, and a request answered with ENOMEM. in has no
+ * payload. done gets the object back, exactly once: with OK; with EPROTO or what the description
+ * said, when it did not fit the message (a request is still to be answered); with ECONNLOST or
+ * ESTOPPED when the rest of it will not come, or nobody waits for it any more.
+ *
+ * The mode says where done is called, in what order, as for handlers; a failed one of a connection
+ * that was lost is given back by the transport step in each mode. begin and the description run in
+ * the transport step when the message comes in pieces, else where done does. What was decoded
+ * piece by piece and waits for a handler step counts as processed: begin must bound it. */
+typedef void *(*sh_msg_object_begin)(void *arg, const struct sh_msg_in *in, size_t payload_bytes);
+typedef void (*sh_msg_object_done)(void *arg, struct sh_msg_in *in, void *object,
+                                   enum shoal_err err);
+void sh_msg_object_set(struct sh_msg *msg, sh_msg_type type, enum sh_msg_mode mode,
+                       sh_codec_describe describe, sh_msg_object_begin begin,
+                       sh_msg_object_done done, void *arg);
 
 /* Answers a request. Answers always find room (the ring grows; reading from a connection that does
  * not take its answers slows down). ECONNLOST when the asker is gone: nothing more to do. EINVAL

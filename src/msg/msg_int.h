@@ -12,6 +12,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/ring.h"
+#include "msg/codec.h"
 #include "msg/flow_int.h"
 #include "msg/msg.h"
 #include "msg/outring_int.h"
@@ -109,6 +110,27 @@ enum sh_stream_state {
     SH_STREAM_READY,
 };
 
+/* What is done with the messages of a type: a handler, or a description with begin and done. */
+struct sh_handler_entry {
+    sh_msg_handler handler;
+    sh_msg_prefetch prefetch; /* may be NULL */
+    sh_codec_describe describe;
+    sh_msg_object_begin begin;
+    sh_msg_object_done done;
+    void *arg;
+    enum sh_msg_mode mode;
+};
+
+/* A message with a description whose bytes are decoded as they come. */
+struct sh_partial {
+    const struct sh_handler_entry *entry; /* NULL: there is none */
+    struct sh_msg_in in;
+    void *object;       /* NULL: refused; its bytes are passed over */
+    enum shoal_err err; /* not OK: the rest is passed over */
+    uint64_t left;      /* payload bytes that have not come; 0: waits to be handed on */
+    struct sh_codec codec;
+};
+
 /* One link of the wire. */
 struct sh_stream {
     struct sh_stream *bucket_next;
@@ -129,21 +151,18 @@ struct sh_stream {
     uint8_t welcome[SH_WELCOME_BYTES];
     uint8_t control[SH_HELLO_FRAME_MAX]; /* hello frames that the wire has not taken yet */
     uint32_t control_size;
+    struct sh_partial partial;
 };
 
 /* A received message on its way to a handler step. */
 struct sh_work {
     struct sh_work *next;
-    struct sh_block *block; /* NULL: run the next ordered message of conn */
+    struct sh_block *block; /* where the payload lies; NULL: in the object, or there is none */
     struct sh_conn *conn;
     struct sh_msg_in in;
-};
-
-struct sh_handler_entry {
-    sh_msg_handler handler;
-    sh_msg_prefetch prefetch; /* may be NULL */
-    void *arg;
-    enum sh_msg_mode mode;
+    void *object;       /* decoded while its bytes came; NULL: not yet */
+    enum shoal_err err; /* of decoding it */
+    bool is_turn;       /* no message: run the next ordered one of conn */
 };
 
 struct sh_request_slot {
@@ -321,6 +340,13 @@ uint64_t sh_requests_due(const struct sh_msg *msg);
 enum sh_dispatched { SH_DISPATCHED, SH_DISPATCH_LATER };
 enum sh_dispatched sh_dispatch(struct sh_msg *msg, struct sh_stream *stream, enum sh_kind kind,
                                sh_msg_type type, uint32_t id, struct sh_bytes payload);
+struct sh_msg_in sh_msg_in_make(struct sh_msg *msg, const struct sh_conn *conn, enum sh_kind kind,
+                                sh_msg_type type, uint32_t id, struct sh_bytes payload);
+const struct sh_handler_entry *sh_handler_of(const struct sh_msg *msg, sh_msg_type type);
+struct sh_handler_entry *sh_handler_add(struct sh_msg *msg, sh_msg_type type);
+/* Queues a work like this one for the handler steps, and shares its block. False when too many wait
+ * already, or hold too much. */
+bool sh_work_add(struct sh_msg *msg, const struct sh_work *what, enum sh_msg_mode mode);
 /* Asks the caches for what the inline handler of a message will touch, if it says so. */
 void sh_dispatch_prefetch(struct sh_msg *msg, sh_msg_type type, struct sh_bytes payload,
                           unsigned round);
@@ -328,5 +354,19 @@ void sh_dispatch_prefetch(struct sh_msg *msg, sh_msg_type type, struct sh_bytes 
 void sh_works_drop(struct sh_msg *msg, struct sh_work *list);
 SHOAL_NODISCARD enum shoal_err sh_dispatch_init(struct sh_msg *msg);
 void sh_dispatch_destroy(struct sh_msg *msg);
+
+/* dispatch_object.c */
+/* Decodes a message that has come whole, and says done. Any thread. */
+void sh_object_receive(const struct sh_handler_entry *entry, struct sh_msg_in *in);
+/* Begins to decode a message that has not come whole: false when it is to be waited for, because it
+ * has no description or is short. The rest: transport step. */
+bool sh_partial_begin(struct sh_msg *msg, struct sh_stream *stream, enum sh_kind kind,
+                      sh_msg_type type, uint32_t id, uint64_t payload_bytes);
+/* Takes more bytes of it, and returns how many. */
+size_t sh_partial_feed(struct sh_stream *stream, struct sh_bytes bytes);
+/* Hands on what has come whole; false: later. */
+bool sh_partial_end(struct sh_msg *msg, struct sh_stream *stream);
+/* The stream is gone: what was being decoded is given back. */
+void sh_partial_drop(struct sh_msg *msg, struct sh_stream *stream);
 
 #endif

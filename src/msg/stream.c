@@ -74,6 +74,7 @@ void sh_stream_drop(struct sh_msg *msg, struct sh_stream *stream, bool close_lin
     msg->streams_count--;
     if (close_link)
         msg->config.env.wire->ops->close(msg->config.env.wire, stream->link);
+    sh_partial_drop(msg, stream);
     if (stream->block)
         sh_block_leave(msg, stream->block);
     free(stream);
@@ -233,11 +234,59 @@ static void stream_stall(struct sh_msg *msg, struct sh_stream *stream)
     msg->stalled_count++;
 }
 
-/* Hands on the complete messages in the block. Sets *need_out to the size of the incomplete one at
- * the end (0: not known yet). False when the stream is gone. */
+/* Counts bytes that are done with. */
+static void received(struct sh_stream *stream, uint64_t bytes)
+{
+    stream->parsed += (uint32_t)bytes;
+    sh_flow_received(&stream->conn->flow, bytes);
+    sh_count_alone(&stream->conn->bytes_in, bytes);
+}
+
+static void message_count(struct sh_msg *msg, const struct sh_stream *stream)
+{
+    sh_count_alone(&stream->conn->messages_in, 1);
+    sh_count_alone(&msg->messages_in, 1);
+}
+
+/* Goes on with a message that is decoded while it comes. True: it is through, and what follows it
+ * may be looked at. */
+static bool partial_go_on(struct sh_msg *msg, struct sh_stream *stream)
+{
+    size_t had = stream->fill - stream->parsed;
+    if (had > 0)
+        received(stream, sh_partial_feed(
+                             stream, sh_bytes_make(stream->block->bytes + stream->parsed, had)));
+    if (stream->partial.left > 0)
+        return false;
+    if (!sh_partial_end(msg, stream)) {
+        stream_stall(msg, stream);
+        return false;
+    }
+    message_count(msg, stream);
+    return true;
+}
+
+/* Begins with a message that has not come whole, if it can be decoded while it comes. */
+static bool partial_begin(struct sh_msg *msg, struct sh_stream *stream, const uint8_t *header)
+{
+    uint16_t type = sh_load16(header + 4);
+    if (!sh_partial_begin(msg, stream, (enum sh_kind)(type >> 14), type & (SH_MSG_TYPES - 1),
+                          sh_load32(header + 6), sh_load32(header)))
+        return false;
+    received(stream, SH_MSG_HEADER_BYTES);
+    (void)partial_go_on(msg, stream); /* it is not through, for it has not come whole */
+    SH_ASSERT(stream->partial.left > 0 && stream->parsed == stream->fill);
+    return true;
+}
+
+/* Hands on the complete messages in the block, and what of others can be decoded already. Sets
+ * *need_out to the size of the incomplete one at the end (0: not known yet). False when the stream
+ * is gone. */
 static bool parse(struct sh_msg *msg, struct sh_stream *stream, size_t *need_out)
 {
     *need_out = 0;
+    if (stream->partial.entry && !partial_go_on(msg, stream))
+        return true;
     uint32_t looked_at = stream->parsed;
     while (stream->fill - stream->parsed >= SH_MSG_HEADER_BYTES) {
         const uint8_t *header = stream->block->bytes + stream->parsed;
@@ -249,7 +298,8 @@ static bool parse(struct sh_msg *msg, struct sh_stream *stream, size_t *need_out
         }
         uint64_t bytes = SH_MSG_HEADER_BYTES + payload_bytes;
         if (stream->fill - stream->parsed < bytes) {
-            *need_out = bytes;
+            if (!partial_begin(msg, stream, header))
+                *need_out = bytes;
             return true;
         }
         if (stream->parsed >= looked_at)
@@ -262,11 +312,8 @@ static bool parse(struct sh_msg *msg, struct sh_stream *stream, size_t *need_out
             stream_stall(msg, stream);
             return true;
         }
-        stream->parsed += (uint32_t)bytes;
-        sh_flow_received(&stream->conn->flow, bytes);
-        sh_count_alone(&stream->conn->messages_in, 1);
-        sh_count_alone(&stream->conn->bytes_in, bytes);
-        sh_count_alone(&msg->messages_in, 1);
+        received(stream, bytes);
+        message_count(msg, stream);
     }
     return true;
 }
@@ -304,6 +351,12 @@ static bool is_throttled(struct sh_msg *msg, struct sh_stream *stream, uint64_t 
     return false;
 }
 
+/* True when something has been received that parse may get on with. */
+static bool has_received(const struct sh_stream *stream)
+{
+    return stream->fill > stream->parsed || (stream->partial.entry && stream->partial.left == 0);
+}
+
 void sh_stream_readable(struct sh_msg *msg, struct sh_stream *stream, uint64_t now_ns)
 {
     if (stream->conn)
@@ -312,13 +365,13 @@ void sh_stream_readable(struct sh_msg *msg, struct sh_stream *stream, uint64_t n
         return;
     if (is_throttled(msg, stream, now_ns)) {
         /* The wire knows nothing of messages that were received already: try them again. */
-        if (stream->fill > stream->parsed)
+        if (has_received(stream))
             stream_stall(msg, stream);
         return;
     }
     struct sh_wire *wire = msg->config.env.wire;
     size_t need = 0;
-    if (stream->block && stream->fill > stream->parsed && stream->state == SH_STREAM_READY &&
+    if (has_received(stream) && stream->state == SH_STREAM_READY &&
         (!parse(msg, stream, &need) || stream->is_stalled))
         return;
     if (!block_ready(msg, stream, need)) {
