@@ -110,7 +110,7 @@ static void messages_go_in_every_shape(void **state)
                  transports[i]);
         print_message("%s\n", line);
         assert_int_equal(bench(line, &text), 0);
-        assert_int_equal(rows_check(text, "msg"), 3);
+        assert_int_equal(rows_check(text, "msg"), 4);
         assert_non_null(strstr(text, transports[i]));
         free(text);
     }
@@ -128,7 +128,7 @@ static void flags_reach_the_benchmarks(void **state)
                            " --runs 1 --vs tcp --json",
                            &text),
                      0);
-    assert_int_equal(rows_check(text, "msg"), 5);
+    assert_int_equal(rows_check(text, "msg"), 6);
     row_has(text, "threads", 3);
     row_has(text, "connections", 2);
     row_has(text, "outstanding", 8);

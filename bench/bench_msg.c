@@ -9,7 +9,7 @@
 #include "bench/zeromq_base.h"
 #include "msg/wires.h"
 
-const char *const sh_bench_msg_cases[] = {"request", "oneway", "alltoall", NULL};
+const char *const sh_bench_msg_cases[] = {"request", "oneway", "alltoall", "silence", NULL};
 const char *const sh_bench_msg_baselines[] = {"tcp", "zeromq", "nng", NULL};
 
 /* A baseline's runs. */
@@ -102,6 +102,7 @@ enum shoal_err sh_bench_msg(struct sh_bench *bench)
         {"request", sh_msg_request_run, base ? base->request : NULL},
         {"oneway", sh_msg_oneway_run, base ? base->oneway : NULL},
         {"alltoall", sh_msg_alltoall_run, NULL},
+        {"silence", sh_msg_silence_run, NULL},
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         if (!sh_bench_case_wanted(bench, cases[c].name))

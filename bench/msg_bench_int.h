@@ -2,7 +2,7 @@
  *
  *   bench_msg.c    flags, cases, baselines
  *   msg_server.c   one server: echoes requests, counts one-way messages
- *   msg_pair.c     request and oneway: the client's threads against its servers
+ *   msg_pair.c     request, oneway and silence: the client's threads against its servers
  *   msg_all.c      alltoall: every node sends to every other
  */
 #ifndef SH_BENCH_MSG_BENCH_INT_H
@@ -67,6 +67,9 @@ SHOAL_NODISCARD enum shoal_err sh_msg_request_run(void *arg, const struct sh_ben
 SHOAL_NODISCARD enum shoal_err sh_msg_oneway_run(void *arg, const struct sh_bench_flags *flags,
                                                  enum sh_placement placement,
                                                  struct sh_bench_result *result_out);
+SHOAL_NODISCARD enum shoal_err sh_msg_silence_run(void *arg, const struct sh_bench_flags *flags,
+                                                  enum sh_placement placement,
+                                                  struct sh_bench_result *result_out);
 SHOAL_NODISCARD enum shoal_err sh_msg_alltoall_run(void *arg, const struct sh_bench_flags *flags,
                                                    enum sh_placement placement,
                                                    struct sh_bench_result *result_out);

@@ -1,8 +1,9 @@
-/* The cases request and oneway: requests that are answered with the same bytes, and one-way
- * messages that are counted. An application thread keeps its requests in flight, waits for the
- * oldest, and sends another for each that is done; while it waits it runs the client's transport
- * step itself (base/crew.h), as any program's would.
+/* The cases request, oneway and silence: requests that are answered with the same bytes, and
+ * one-way messages that are counted. An application thread keeps its requests in flight, waits for
+ * the oldest, and sends another for each that is done; while it waits it runs the client's
+ * transport step itself (base/crew.h), as any program's would.
  */
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include "base/log.h"
 #include "bench/msg_bench_int.h"
 
+#define SILENCE_S 0.1
 #define COUNTED_TIMEOUT_NS UINT64_C(30000000000)
 
 /* With --catch-up off: who ends a message waits for those that began theirs before, as in a ring
@@ -177,6 +179,27 @@ static enum shoal_err request_drive(struct sender *sender)
     }
     free(slots);
     return err;
+}
+
+/* Nothing for --seconds, and then one request: what a node costs that has nothing to do, and how
+ * long it takes to come back. */
+static enum shoal_err silence_drive(struct sender *sender)
+{
+    double seconds = sender->shape->seconds > 0 ? sender->shape->seconds : SILENCE_S;
+    uint64_t until_ns = sender->begin_ns + (uint64_t)(seconds * 1e9);
+    struct slot slot = {.to = {1}};
+    uint64_t now_ns = sh_bench_now_ns();
+    for (; now_ns < until_ns; now_ns = sh_bench_now_ns()) {
+        uint64_t left_ms = (until_ns - now_ns) / 1000000 + 1;
+        (void)poll(NULL, 0, left_ms < 1000 ? (int)left_ms : 1000);
+    }
+    enum shoal_err err = slot_send(sender, &slot, now_ns);
+    err = err ? err : slot_await(sender, &slot);
+    if (err)
+        return err;
+    sh_hist_add(&sender->latency_ns, sh_bench_now_ns() - slot.begin_ns);
+    sender->done++;
+    return SHOAL_OK;
 }
 
 /* Asks a server how many bytes it has counted, which it answers after all that was sent before. */
@@ -443,4 +466,11 @@ enum shoal_err sh_msg_oneway_run(void *arg, const struct sh_bench_flags *flags,
 {
     (void)flags;
     return msg_run(arg, placement, oneway_drive, result_out);
+}
+
+enum shoal_err sh_msg_silence_run(void *arg, const struct sh_bench_flags *flags,
+                                  enum sh_placement placement, struct sh_bench_result *result_out)
+{
+    (void)flags;
+    return msg_run(arg, placement, silence_drive, result_out);
 }
