@@ -211,6 +211,9 @@ static unsigned transport_run(void *arg)
     sh_beats_run(msg, now_ns);
     done += sh_requests_expire(msg, now_ns);
     done += dirty_service(msg, now_ns);
+    struct sh_wire *wire = msg->config.env.wire;
+    if (wire->ops->flush)
+        wire->ops->flush(wire);
     return done;
 }
 

@@ -1,4 +1,4 @@
-/* What env/wire.h promises, asked of every real wire: the same tests over TCP
+/* What env/wire.h promises, asked of every real wire: the same tests over epoll and io_uring, TCP
  * and Unix-domain sockets, and loopback. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -732,11 +732,15 @@ static void names(void **state)
 
 static struct variant epoll_tcp = {"epoll", "127.0.0.1:0"};
 static struct variant epoll_unix = {"epoll", NULL};
+static struct variant uring_tcp = {"uring", "127.0.0.1:0"};
+static struct variant uring_unix = {"uring", NULL};
 static struct variant loopback = {"loopback", "loop:0"};
 
 #define ALL(test)                                                                                  \
     {#test ", epoll, tcp", test, NULL, NULL, &epoll_tcp},                                          \
         {#test ", epoll, unix", test, NULL, NULL, &epoll_unix},                                    \
+        {#test ", io_uring, tcp", test, NULL, NULL, &uring_tcp},                                   \
+        {#test ", io_uring, unix", test, NULL, NULL, &uring_unix},                                 \
     {                                                                                              \
 #test ", loopback", test, NULL, NULL, &loopback                                            \
     }

@@ -4,15 +4,14 @@
 
 #include "msg/loopback.h"
 #include "msg/tcp.h"
+#include "msg/uring_wire.h"
 
 static const struct {
     const char *name;
     enum shoal_err (*create)(uint32_t links_max, struct sh_wire **wire_out);
 } kinds[] = {
-    {"tcp", sh_tcp_create},
-    {"epoll", sh_tcp_create},
-    {"unix", sh_tcp_create},
-    {"loopback", sh_loopback_create},
+    {"tcp", sh_tcp_create},  {"epoll", sh_tcp_create},         {"uring", sh_uring_create},
+    {"unix", sh_tcp_create}, {"loopback", sh_loopback_create},
 };
 
 #define KINDS (sizeof kinds / sizeof *kinds)

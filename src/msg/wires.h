@@ -10,6 +10,8 @@
  *
  *   tcp       the sockets that measure best here (docs/messaging.md): what a node takes by itself
  *   epoll     TCP and Unix-domain sockets through epoll
+ *   uring     the same through io_uring; through epoll, with a line in the log, where the kernel
+ *             refuses it
  *   unix      as tcp: an address unix:PATH makes the difference
  *   loopback  copies memory between ends in one process; addresses loop:NAME
  *

@@ -1,0 +1,170 @@
+/* What the two files of the io_uring wire share: uring_wire.c has the operations and the making,
+ * uring_link.c the links with their requests and buffers. */
+#ifndef SH_MSG_URING_INT_H
+#define SH_MSG_URING_INT_H
+
+#include <errno.h>
+#include <liburing.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "env/wire.h"
+#include "msg/sock_int.h"
+
+#define INDEX_BITS 20
+#define INDEX_MASK ((1u << INDEX_BITS) - 1)
+#define USE_MASK 0xFFFu
+#define NO_INDEX UINT32_MAX
+#define ENTRIES 512
+#define COMPLETIONS 4096
+#define ACCEPTS_AT_ONCE 16
+#define DYING_MAX 64 /* slots beyond links_max, for those whose requests have not ended */
+#define RX_BYTES 16384
+#define RX_BUFFERS 256
+#define RX_RING 32     /* of them offered to the kernel at a time: so few stay in the cache */
+#define RX_QUEUE_MAX 8 /* received and not pulled, of one link */
+#define TX_BYTES 16384
+#define TX_BUFFERS 128
+#define TX_COPY_MAX 4096
+#define BULK_AFTER 2   /* whole buffers in a row */
+#define QUIET_AFTER 16 /* short receives in a row */
+#define MOVE_AFTER 4   /* completions through another thread */
+
+enum op { OP_RECV = 1, OP_POLL_IN, OP_POLL_OUT, OP_SEND, OP_LISTENER, OP_SIGNAL, OP_CANCEL };
+
+enum link_state {
+    LINK_FREE,
+    LINK_OPENING,
+    LINK_OPEN,
+    LINK_CLOSING, /* closed by its owner, and sends the rest */
+    LINK_DEAD,    /* waits for its requests to end */
+};
+
+enum { NEWS_OPENED = 1, NEWS_ACCEPTED = 2, NEWS_WRITABLE = 4 };
+
+struct uring_link {
+    int fd;
+    enum link_state state;
+    uint32_t use;
+    uint32_t next;       /* free, or with something to send */
+    uint32_t ready_next; /* with something to report */
+    uint64_t tag;
+    uint8_t news;
+    bool is_ready, is_to_send; /* in those lists */
+    bool is_refused;           /* never opened */
+    bool is_lost;              /* reported at the next poll */
+    bool has_ended;            /* reported when all has been pulled */
+    bool wants_writable;
+    bool receives, cancels, polls_in, polls_out; /* requests under way */
+    bool is_direct, is_readable;
+    uint8_t whole_count, short_count, foreign_count;
+    const void *thread; /* that submitted the receive */
+    uint32_t rx_head, rx_tail, rx_count, rx_offset;
+    uint32_t tx; /* its buffer, or NO_INDEX */
+    uint32_t tx_start, tx_end;
+};
+
+struct rx_buffer {
+    uint32_t next;
+    uint32_t size;
+};
+
+struct uring {
+    struct sh_wire wire;
+    struct io_uring ring;
+    bool has_ring;
+    int signal;
+    int spare;
+    struct sh_sock_listener listeners[SH_SOCK_LISTENERS_MAX];
+    uint32_t listeners_count;
+    uint32_t links_max, slots, live;
+    struct uring_link *links;
+    uint32_t free_head;
+    uint32_t send_head;
+    uint32_t ready_head, ready_tail;
+    uint32_t requests; /* under way, but for sends and cancels */
+    bool was_signalled;
+    _Atomic bool signalled;
+    _Atomic bool has_ready; /* for watch: reaped and not reported */
+    uint8_t *memory;        /* receive buffers, then send buffers */
+    struct io_uring_buf_ring *rx_ring;
+    struct rx_buffer rx[RX_BUFFERS];
+    uint32_t rx_free, rx_offered;
+    uint32_t tx_next[TX_BUFFERS];
+    uint32_t tx_free;
+};
+
+static inline struct uring *uring_of(struct sh_wire *wire)
+{
+    return (struct uring *)wire;
+}
+
+static inline uint32_t index_of(const struct uring *uring, const struct uring_link *link)
+{
+    return (uint32_t)(link - uring->links);
+}
+
+static inline sh_link link_number(const struct uring *uring, const struct uring_link *link)
+{
+    return (link->use & USE_MASK) << INDEX_BITS | index_of(uring, link);
+}
+
+static inline struct uring_link *link_of(struct uring *uring, sh_link number)
+{
+    uint32_t index = number & INDEX_MASK;
+    if (index >= uring->slots)
+        return NULL;
+    struct uring_link *link = &uring->links[index];
+    bool is_there = link->state == LINK_OPENING || link->state == LINK_OPEN;
+    return is_there && link_number(uring, link) == number ? link : NULL;
+}
+
+static inline uint8_t *rx_bytes(const struct uring *uring, uint32_t index)
+{
+    return uring->memory + (size_t)index * RX_BYTES;
+}
+
+static inline uint8_t *tx_bytes(const struct uring *uring, uint32_t index)
+{
+    return uring->memory + (size_t)RX_BUFFERS * RX_BYTES + (size_t)index * TX_BYTES;
+}
+
+static inline bool would_block(int error)
+{
+    return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
+}
+
+/* uring_link.c: requests and their completions. */
+
+/* An entry for a request; makes room by submitting. Prepare it, then name it. */
+struct io_uring_sqe *sh_uring_entry(struct uring *uring);
+void sh_uring_entry_name(struct io_uring_sqe *sqe, enum op op, uint32_t index);
+/* Lets a link receive, in the way that it is to. */
+void sh_uring_receive(struct uring *uring, struct uring_link *link);
+void sh_uring_poll_out(struct uring *uring, struct uring_link *link);
+void sh_uring_listener_wait(struct uring *uring, uint32_t index);
+void sh_uring_signal_wait(struct uring *uring);
+/* The link has something in its buffer; the next submit sends it. */
+void sh_uring_send_later(struct uring *uring, struct uring_link *link);
+/* Submits all that waits for it. What fails for want of memory is tried again at the next. */
+void sh_uring_submit(struct uring *uring);
+/* Takes in what has been completed, without a system call if nothing has. */
+void sh_uring_reap(struct uring *uring);
+
+/* Offers free receive buffers to the kernel; gives one back. */
+void sh_uring_rx_offer(struct uring *uring);
+void sh_uring_rx_return(struct uring *uring, uint32_t index);
+void sh_uring_rx_drop(struct uring *uring, struct uring_link *link);
+void sh_uring_tx_release(struct uring *uring, struct uring_link *link);
+
+/* NULL: there are as many as may be. */
+struct uring_link *sh_uring_link_new(struct uring *uring, int fd, enum link_state state);
+/* Puts it on the list of those that poll has something to say of. */
+void sh_uring_ready(struct uring *uring, struct uring_link *link);
+void sh_uring_link_lost(struct uring *uring, struct uring_link *link);
+void sh_uring_link_die(struct uring *uring, struct uring_link *link);
+/* Frees the slot of a dead link once nothing refers to it. */
+void sh_uring_link_free(struct uring *uring, struct uring_link *link);
+
+#endif
