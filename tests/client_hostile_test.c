@@ -129,7 +129,7 @@ static void liar_run(struct liar *liar, uint16_t nid, const struct liar *peer)
                        liar);
     sh_msg_handler_set(liar->msg, SH_CLUSTER_LOOKUP, SH_MSG_INLINE, peer ? on_lookup : on_any,
                        liar);
-    for (sh_msg_type type = SH_CHUNKS_CREATE; type <= SH_NODE_LOG_LEVELS; type++)
+    for (sh_msg_type type = SH_CHUNKS_CREATE; type <= SH_CHUNKS_REMOVE_ONCE; type++)
         sh_msg_handler_set(liar->msg, type, SH_MSG_INLINE, on_any, liar);
     sh_crew_parker_set(liar->crew, 0, sh_msg_parker(liar->msg));
     sh_crew_step_add(liar->crew, 0, sh_msg_transport_step(liar->msg));

@@ -25,7 +25,10 @@
  *   EPROTO                     a node answered what no node should
  *   ESTOPPED                   the node is stopping, or the store was closed
  * What certainly was not done is tried again by this library while the time-out lasts, and so are
- * gets; a put, create or remove that may have been done is left to the program.
+ * gets. A put, create or remove of one chunk whose connection was lost is repeated as well, for a
+ * minute at most, and its node does it once: ECONNLOST means that no repetition was answered. What
+ * may have been done of shoal_create_many, shoal_create_sizes and the multi forms is left to the
+ * program.
  *
  * Threads: any thread may call anything with the same handle, except shoal_close. Calls in flight
  * together have no order, also when one thread began them: wait for a put before the get that shall

@@ -26,6 +26,8 @@ static void prepare(struct shoal *store, struct shoal_call *call, const struct w
     state->detail = NULL;
     state->is_blocking = false;
     state->waiter = (struct sh_waiter){0};
+    state->number = 0;
+    state->is_unclear = false;
     if (wanted->kind == SH_CALL_GET)
         state->into = wanted->into;
     else

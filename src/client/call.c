@@ -47,7 +47,8 @@ static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_
         err = sh_call_err(err);
         sh_client_detail_take(state->detail, payload);
     }
-    if (err == SHOAL_OK || !sh_call_may_retry(state->kind, err)) {
+    bool is_lost = err == SHOAL_ECONNLOST;
+    if (err == SHOAL_OK || (!is_lost && !sh_call_may_retry(state->kind, err))) {
         sh_call_complete(state, err);
         return;
     }
@@ -62,28 +63,29 @@ static size_t payload_bytes(const struct sh_call_state *state)
 {
     switch (state->kind) {
     case SH_CALL_CREATE:
-        return 9;
+        return SH_ONCE_PREFIX_BYTES + 4;
     case SH_CALL_GET:
         return 12;
     case SH_CALL_PUT:
-        return 8 + state->size;
+        return SH_ONCE_PREFIX_BYTES + 8 + state->size;
     default:
-        return 8;
+        return SH_ONCE_PREFIX_BYTES + 8;
     }
 }
 
 static sh_msg_type type_of(enum sh_call_kind kind)
 {
-    static const sh_msg_type types[] = {SH_CHUNKS_CREATE, SH_CHUNKS_GET, SH_CHUNKS_PUT,
-                                        SH_CHUNKS_REMOVE};
+    static const sh_msg_type types[] = {SH_CHUNKS_CREATE_ONCE, SH_CHUNKS_GET, SH_CHUNKS_PUT_ONCE,
+                                        SH_CHUNKS_REMOVE_ONCE};
     return types[kind];
 }
 
-static void write_request(const struct sh_call_state *state, shoal_cid cid, struct sh_writer *w)
+static void write_request(const struct sh_call_state *state, const struct sh_once_id *id,
+                          shoal_cid cid, struct sh_writer *w)
 {
+    if (state->kind != SH_CALL_GET)
+        sh_once_id_put(w, id);
     if (state->kind == SH_CALL_CREATE) {
-        sh_put32(w, 1);
-        sh_put8(w, 0);
         sh_put32(w, (uint32_t)state->size);
         return;
     }
@@ -100,17 +102,22 @@ static enum shoal_err send_to(struct sh_call_state *state, shoal_nid nid)
     struct shoal *store = state->store;
     struct sh_msg *msg = store->msg;
     shoal_cid cid = sh_call_of(state)->cid;
+    struct sh_once_id id = {0};
+    enum shoal_err err = SHOAL_OK;
+    if (state->kind != SH_CALL_GET)
+        err = sh_call_number(state, nid, &id);
+    if (err != SHOAL_OK)
+        return err;
     state->request =
         (struct sh_request){.done = on_answer, .arg = state, .deadline_ns = state->deadline_ns};
     /* What is written is read before the request is armed to complete: from a copy, as an early
      * connection loss may complete the call while this thread still writes. */
     struct sh_call_state copy = {.kind = state->kind, .size = state->size, .from = state->from};
     struct sh_out out;
-    enum shoal_err err =
-        sh_msg_request(msg, nid, type_of(copy.kind), payload_bytes(&copy), &state->request, &out);
+    err = sh_msg_request(msg, nid, type_of(copy.kind), payload_bytes(&copy), &state->request, &out);
     if (err != SHOAL_OK)
         return err;
-    write_request(&copy, cid, &out.w);
+    write_request(&copy, &id, cid, &out.w);
     sh_msg_end(msg, &out);
     return SHOAL_OK;
 }
@@ -118,6 +125,12 @@ static enum shoal_err send_to(struct sh_call_state *state, shoal_nid nid)
 /* Sends to the node that is to be asked; if that fails the call ends or waits for another try. */
 static void send_on(struct sh_call_state *state, shoal_nid nid)
 {
+    /* A chunk that is somewhere else now: its new owner does not know what the old one did. */
+    bool is_elsewhere = state->is_unclear && state->number_nid.v != nid.v;
+    if (is_elsewhere && state->kind != SH_CALL_CREATE) {
+        sh_call_complete(state, SHOAL_ECONNLOST);
+        return;
+    }
     enum shoal_err err = send_to(state, nid);
     if (err != SHOAL_OK)
         sh_call_retry_later(state, err);
@@ -129,9 +142,18 @@ static enum shoal_err route(struct sh_call_state *state, shoal_nid *nid_out)
     struct shoal *store = state->store;
     if (state->kind != SH_CALL_CREATE)
         return sh_directory_owner(store->directory, sh_call_of(state)->cid, nid_out);
+    struct sh_node node;
+    /* What may have been done must be repeated where it was; but with a node that is no more, the
+     * chunk that it may have made is gone. */
+    if (state->is_unclear &&
+        sh_directory_node(store->directory, state->number_nid, &node) == SHOAL_OK &&
+        node.state == SH_NODE_UP) {
+        *nid_out = state->number_nid;
+        return SHOAL_OK;
+    }
+    state->is_unclear = false;
     if (state->where.v == 0)
         return sh_directory_pick_peer(store->directory, nid_out);
-    struct sh_node node;
     enum shoal_err err = sh_directory_node(store->directory, state->where, &node);
     if (err == SHOAL_OK && node.role != SH_ROLE_PEER)
         err = SHOAL_EROLE;
@@ -228,5 +250,6 @@ enum shoal_err sh_call_start(struct shoal *store, struct shoal_call *call)
         return SHOAL_OK;
     }
     atomic_fetch_sub_explicit(&store->in_flight, 1, memory_order_relaxed);
+    sh_call_number_finish(state);
     return err == SHOAL_EAGAIN || err == SHOAL_ELIMIT ? SHOAL_EBUSY : err;
 }

@@ -9,6 +9,7 @@
 #include "client/client.h"
 #include "cluster/directory.h"
 #include "env/env.h"
+#include "msg/once.h"
 #include "node/secret.h"
 #include "store/store.h"
 
@@ -46,9 +47,12 @@ struct shoal {
     struct sh_spin retry_lock;
     struct sh_retry_queue retries[SH_RETRY_QUEUES]; /* under retry_lock */
     _Atomic uint64_t retry_due_ns;                  /* SH_NEVER: none waits */
-    _Atomic uint64_t refresh_due_ns; /* a call that begins after it looks for a newer view */
-    _Atomic uint32_t refreshes;      /* those that have ended, well or not */
-    _Atomic bool is_refreshing;      /* then refresh_op is in use */
+    /* Creates, puts and removes are numbered for each node, so that they can be repeated. */
+    uint64_t once_client;
+    struct sh_once_numbers **numbers; /* by node ID; under retry_lock */
+    _Atomic uint64_t refresh_due_ns;  /* a call that begins after it looks for a newer view */
+    _Atomic uint32_t refreshes;       /* those that have ended, well or not */
+    _Atomic bool is_refreshing;       /* then refresh_op is in use */
     struct sh_directory_op refresh_op;
 };
 
@@ -72,9 +76,13 @@ struct sh_call_state {
     size_t size;  /* get: room; put, create: bytes */
     char *detail; /* of the thread that waits in a blocking call; or NULL */
     enum sh_call_kind kind;
-    uint32_t refreshes; /* the store's count when the call began */
-    shoal_nid where;    /* create: the peer asked for, or NONE */
+    uint32_t refreshes;   /* the store's count when the call began */
+    shoal_nid where;      /* create: the peer asked for, or NONE */
+    shoal_nid number_nid; /* whose number it is */
     bool is_blocking;
+    bool is_unclear;   /* may have been done, under this number: a lost connection left no answer */
+    uint64_t number;   /* 0: none yet, or a get, which needs none */
+    uint64_t first_ns; /* when it got the number */
 };
 
 _Static_assert(sizeof(struct sh_call_state) <= sizeof((struct shoal_call *)0)->reserved,
@@ -123,8 +131,19 @@ SHOAL_NODISCARD enum shoal_err sh_call_start(struct shoal *store, struct shoal_c
 /* Another attempt at a call that was begun: whatever happens completes it or leads to the next. */
 void sh_call_attempt(struct sh_call_state *state);
 
+/* number.c */
+/* The number under which a call is sent to a node: the one that it has for that node, or a new one.
+ * ELIMIT: SH_ONCE_WINDOW of them are open. ENOMEM. Any thread. */
+SHOAL_NODISCARD enum shoal_err sh_call_number(struct sh_call_state *state, shoal_nid nid,
+                                              struct sh_once_id *id_out);
+/* Gives the number back, if there is one: it will not be sent again. */
+void sh_call_number_finish(struct sh_call_state *state);
+/* May the call be repeated under its number, after its connection was lost? */
+bool sh_call_may_repeat(const struct sh_call_state *state, uint64_t now_ns);
+void sh_client_numbers_free(struct shoal *store);
+
 /* retry.c */
-/* May this failure be tried again without doing anything twice? */
+/* May this failure be tried again without doing anything twice, by one who has no number for it? */
 bool sh_call_may_retry(enum sh_call_kind kind, enum shoal_err err);
 /* Tries the call again in a while, with a newer view if that may help; completes it if it may not
  * be tried again or its time is over. Any thread. */

@@ -26,6 +26,11 @@ static void run(struct sh_call_state *state)
 
 void sh_call_complete(struct sh_call_state *state, enum shoal_err err)
 {
+    /* That the last attempt did nothing says nothing about the one before it. */
+    if (state->is_unclear &&
+        (err == SHOAL_EUNREACHABLE || err == SHOAL_EBUSY || err == SHOAL_ELIMIT))
+        err = SHOAL_ECONNLOST;
+    sh_call_number_finish(state);
     sh_call_of(state)->err = err;
     state->next = NULL;
     if (is_completing) {

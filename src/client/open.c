@@ -142,6 +142,10 @@ static enum shoal_err open_cluster(struct shoal *store, const struct client_conf
         return err;
     sh_crew_parker_set(store->crew, 0, sh_msg_parker(store->msg));
     sh_crew_step_add(store->crew, 0, sh_msg_transport_step(store->msg));
+    store->once_client = sh_random64(&store->env.random) | 1;
+    store->numbers = calloc(UINT16_MAX + 1, sizeof *store->numbers);
+    if (!store->numbers)
+        return SHOAL_ENOMEM;
     sh_crew_step_add(store->crew, 0, sh_msg_handler_step(store->msg));
     sh_crew_step_add(store->crew, 0, sh_client_retry_step(store));
     err = sh_crew_start(store->crew);
@@ -291,3 +295,4 @@ void shoal_close(shoal *store)
     sh_store_destroy(store->store);
     free(store);
 }
+    sh_client_numbers_free(store);

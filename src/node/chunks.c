@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "msg/once.h"
 #include "node/resident.h"
 
 /* Chunks up to this size are read once into the stack; larger ones go straight to the ring. */
@@ -15,6 +16,7 @@
 struct sh_chunks {
     struct sh_msg *msg;
     struct sh_store *store;
+    struct sh_once *once; /* results of the forms that are done at most once */
     uint32_t chunk_bytes_max;
 };
 
@@ -228,6 +230,78 @@ static void on_create(void *arg, struct sh_msg_in *in)
         refuse_in_store(chunks, in, (sh_lid){0}, err);
     if (lids != few)
         free(lids);
+}
+
+/* --- At most once -------------------------------------------------------------------------- */
+
+/* What has not been done, as this node does not own the chunk, is not kept: the client asks again
+ * under the same number once the node has joined. */
+
+static void on_create_once(void *arg, struct sh_msg_in *in)
+{
+    struct sh_chunks *chunks = arg;
+    struct sh_once_id id;
+    struct sh_once_result result = {SHOAL_OK, 0};
+    enum sh_once_state state = sh_once_begin(chunks->once, in, &id, &result);
+    if (state == SH_ONCE_REFUSED)
+        return;
+    uint32_t size = sh_get32(&in->payload);
+    shoal_nid self = sh_msg_nid(chunks->msg);
+    if (!sh_reader_done(&in->payload) || self.v == 0) {
+        refuse(in, self.v == 0 ? SHOAL_ENOTOWNER : SHOAL_EPROTO, NULL);
+        return;
+    }
+    if (state == SH_ONCE_FIRST) {
+        sh_lid lid;
+        result.err = sh_store_new_many(chunks->store, size, 1, &lid);
+        if (result.err == SHOAL_OK)
+            result.value = lid.v;
+        sh_once_end(chunks->once, &id, &result);
+    }
+    if (result.err == SHOAL_OK)
+        create_answer(in, self, &(sh_lid){result.value}, 1);
+    else
+        refuse_in_store(chunks, in, (sh_lid){0}, result.err);
+}
+
+/* A put or remove. */
+static void change_once(struct sh_chunks *chunks, struct sh_msg_in *in, bool is_put)
+{
+    struct sh_once_id id;
+    struct sh_once_result result = {SHOAL_OK, 0};
+    enum sh_once_state state = sh_once_begin(chunks->once, in, &id, &result);
+    if (state == SH_ONCE_REFUSED)
+        return;
+    uint64_t cid = sh_get64(&in->payload);
+    size_t size = sh_reader_left(&in->payload);
+    sh_lid lid = {0};
+    enum shoal_err err = SHOAL_EPROTO;
+    if (sh_reader_ok(&in->payload) && (is_put || size == 0))
+        err = own(chunks, cid, &lid);
+    if (err != SHOAL_OK) {
+        refuse(in, err, NULL);
+        return;
+    }
+    if (state == SH_ONCE_FIRST) {
+        struct sh_bytes bytes = sh_bytes_make(sh_reader_take(&in->payload, size), size);
+        result.err =
+            is_put ? sh_store_put(chunks->store, lid, bytes) : sh_store_remove(chunks->store, lid);
+        sh_once_end(chunks->once, &id, &result);
+    }
+    if (result.err == SHOAL_OK)
+        sh_msg_reply_ok(in->msg, in->reply_to, in->type);
+    else
+        refuse_in_store(chunks, in, lid, result.err);
+}
+
+static void on_put_once(void *arg, struct sh_msg_in *in)
+{
+    change_once(arg, in, true);
+}
+
+static void on_remove_once(void *arg, struct sh_msg_in *in)
+{
+    change_once(arg, in, false);
 }
 
 /* --- Many chunks --------------------------------------------------------------------------- */
@@ -459,6 +533,9 @@ static const struct {
     {SH_CHUNKS_MULTI_REMOVE, SH_MSG_POOLED, on_multi_remove},
     {SH_CHUNKS_RANGES, SH_MSG_POOLED, on_ranges},
     {SH_CHUNKS_STATUS, SH_MSG_INLINE, on_status},
+    {SH_CHUNKS_CREATE_ONCE, SH_MSG_INLINE, on_create_once},
+    {SH_CHUNKS_PUT_ONCE, SH_MSG_INLINE, on_put_once},
+    {SH_CHUNKS_REMOVE_ONCE, SH_MSG_INLINE, on_remove_once},
 };
 
 /* Gets and puts begin with the chunk's ID. */
@@ -470,12 +547,23 @@ static void prefetch_chunk(void *arg, struct sh_bytes payload, unsigned round)
         sh_store_prefetch(chunks->store, lid, round == 0 ? SH_STORE_ENTRY : SH_STORE_DATA);
 }
 
+static void prefetch_chunk_once(void *arg, struct sh_bytes payload, unsigned round)
+{
+    if (payload.size >= SH_ONCE_PREFIX_BYTES + 8)
+        prefetch_chunk(arg, sh_bytes_make(payload.at + SH_ONCE_PREFIX_BYTES, 8), round);
+}
+
 enum shoal_err sh_chunks_create(struct sh_msg *msg, struct sh_store *store,
                                 uint32_t chunk_bytes_max, struct sh_chunks **chunks_out)
 {
     struct sh_chunks *chunks = calloc(1, sizeof *chunks);
     if (!chunks)
         return SHOAL_ENOMEM;
+    enum shoal_err err = sh_once_create(msg, &(struct sh_once_config){0}, &chunks->once);
+    if (err != SHOAL_OK) {
+        free(chunks);
+        return err;
+    }
     chunks->msg = msg;
     chunks->store = store;
     chunks->chunk_bytes_max = chunk_bytes_max;
@@ -483,11 +571,14 @@ enum shoal_err sh_chunks_create(struct sh_msg *msg, struct sh_store *store,
         sh_msg_handler_set(msg, handlers[i].type, handlers[i].mode, handlers[i].handler, chunks);
     sh_msg_prefetch_set(msg, SH_CHUNKS_GET, prefetch_chunk);
     sh_msg_prefetch_set(msg, SH_CHUNKS_PUT, prefetch_chunk);
+    sh_msg_prefetch_set(msg, SH_CHUNKS_PUT_ONCE, prefetch_chunk_once);
     *chunks_out = chunks;
     return SHOAL_OK;
 }
 
 void sh_chunks_destroy(struct sh_chunks *chunks)
 {
+    if (chunks)
+        sh_once_destroy(chunks->once);
     free(chunks);
 }

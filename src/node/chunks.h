@@ -22,6 +22,9 @@
  *   STATUS        empty
  *     answer      13 u64, in the order of struct shoal_status
  *   STOP          empty: the node stops in order, soon after it has answered
+ *   CREATE_ONCE   the prefix of msg/once.h, u32 size: as CREATE of one chunk, but at most once
+ *   PUT_ONCE      the prefix, then as PUT
+ *   REMOVE_ONCE   the prefix, then as REMOVE
  *   LOG_LEVELS    the levels, as the option log_levels; at most 1023 bytes. Any node
  */
 #ifndef SH_NODE_CHUNKS_H
@@ -41,6 +44,10 @@
 #define SH_CHUNKS_STATUS SH_MSG_TYPE(2, 9)
 #define SH_NODE_STOP SH_MSG_TYPE(2, 10)
 #define SH_NODE_LOG_LEVELS SH_MSG_TYPE(2, 11)
+
+#define SH_CHUNKS_CREATE_ONCE SH_MSG_TYPE(2, 12)
+#define SH_CHUNKS_PUT_ONCE SH_MSG_TYPE(2, 13)
+#define SH_CHUNKS_REMOVE_ONCE SH_MSG_TYPE(2, 14)
 
 #define SH_CHUNKS_MANY_MAX (1u << 20)
 #define SH_CHUNKS_RANGES_MAX 4096
