@@ -4,7 +4,7 @@
 # msg's but the internal ones, and those that they include. What these headers name is what the
 # library shows; everything else is hidden. The sources are compiled once more, since in libshoal
 # the same names are hidden.
-set(SHOALMSG_REQUIRES_PRIVATE "libxxhash libisal libssl libcrypto")
+set(SHOALMSG_REQUIRES_PRIVATE "libxxhash libisal libssl libcrypto liburing")
 
 # Left out of base and env: what msg never calls and what needs libraries of its own.
 set(SHOALMSG_LEFT_OUT "/(json|json_place|options.*|errors_print|disk_real)\\.c$")
@@ -79,7 +79,7 @@ function(shoalmsg_library)
             VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
         target_link_libraries(shoalmsg_${suffix} PRIVATE ${ARGN} m)
     endforeach()
-    target_link_options(shoalmsg_shared PRIVATE
+    target_link_options(shoalmsg_shared PRIVATE LINKER:--as-needed
         LINKER:--version-script=${CMAKE_BINARY_DIR}/shoalmsg.map)
     set_target_properties(shoalmsg_shared PROPERTIES
         LINK_DEPENDS ${CMAKE_BINARY_DIR}/shoalmsg.map)
