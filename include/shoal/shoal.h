@@ -64,12 +64,17 @@ struct shoal_options {
                                  Taken from the machine as it is needed */
     uint64_t spin_ns; /* how long a waiting thread spins before it sleeps: UINT64_MAX for ever, 0
                          the default (10 us), 1 not at all */
+    /* TLS, for a cluster whose nodes have the option tls on: files in PEM with this program's
+     * certificate, its private key, and the authority that signs the cluster's certificates. All
+     * three, or none: no TLS. */
+    const char *tls_cert_file, *tls_key_file, *tls_ca_file;
 };
 
 /* Opens a store. options may be NULL: embedded. Addresses are asked in turn, each for at most
  * timeout_ns, until one answers; blocks meanwhile. EADDRESS, EUNREACHABLE (no address answered),
- * ESECRET, ECLUSTER, EVERSION, ENOMEM, EIO and ERANGE (secret_file), EINVAL (store_bytes_max),
- * EBUSY (the cluster is just starting, and was for timeout_ns). */
+ * ESECRET, ECLUSTER, EVERSION, ETLS (one side has TLS and the other has not, a certificate was not
+ * accepted, or a file can't be used), ENOMEM, EIO and ERANGE (secret_file), EINVAL
+ * (store_bytes_max), EBUSY (the cluster is just starting, and was for timeout_ns). */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_open(const struct shoal_options *options,
                                                     shoal **store_out);
 /* Closes it: asynchronous calls in flight end before it returns, with their result or ESTOPPED; the

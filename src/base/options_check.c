@@ -143,6 +143,24 @@ static enum shoal_err check_log(const struct sh_options *options,
     return err;
 }
 
+static enum shoal_err check_tls(const struct sh_options *options,
+                                struct sh_options_error *error_out)
+{
+    static const char *const known[] = {"off", "on"};
+    enum shoal_err err = check_word(options->tls, known, 2, "option tls", error_out);
+    if (err != SHOAL_OK || strcmp(options->tls, "off") == 0)
+        return err;
+    const char *missing = *options->tls_cert_file == '\0'  ? "tls_cert_file"
+                          : *options->tls_key_file == '\0' ? "tls_key_file"
+                          : *options->tls_ca_file == '\0'  ? "tls_ca_file"
+                                                           : NULL;
+    if (!missing)
+        return SHOAL_OK;
+    sh_option_error(error_out, "option tls", "with tls on, the option %s must name a file",
+                    missing);
+    return SHOAL_ETLS;
+}
+
 static enum shoal_err check_times(const struct sh_options *options,
                                   struct sh_options_error *error_out)
 {
@@ -170,5 +188,7 @@ enum shoal_err sh_options_check(const struct sh_options *options,
         err = check_log(options, error_out);
     if (err == SHOAL_OK)
         err = check_times(options, error_out);
+    if (err == SHOAL_OK)
+        err = check_tls(options, error_out);
     return err;
 }

@@ -114,6 +114,22 @@ static void test_words_and_times(void **state)
     }
 }
 
+static void test_tls_names_its_files(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"tls_cert_file", "tls_key_file", "tls_ca_file"};
+    set("tls", "onn");
+    assert_int_equal(sh_options_check(&options, &error), SHOAL_EPARSE);
+    assert_string_equal(error.text, "option tls: \"onn\" is not off or on; did you mean \"on\"?");
+    set("tls", "on");
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        assert_int_equal(sh_options_check(&options, &error), SHOAL_ETLS);
+        assert_non_null(strstr(error.text, files[i]));
+        set(files[i], "/etc/shoal/file.pem");
+    }
+    assert_int_equal(sh_options_check(&options, &error), SHOAL_OK);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make, unmake)
 
 int main(void)
@@ -123,6 +139,7 @@ int main(void)
         TEST(test_wrong_addresses),
         TEST(test_only_loopback_without_a_secret),
         TEST(test_words_and_times),
+        TEST(test_tls_names_its_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,11 @@
 /* Opening and closing a store: embedded, or a cluster's client. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "client/client_int.h"
 #include "msg/tcp.h"
+#include "msg/tls.h"
 
 #define CLIENT_LINKS_MAX 1024
 #define REQUESTS_MAX (1u << 16)
@@ -19,6 +21,8 @@ struct client_config {
     size_t address_count;
     const char *cluster;
     const char *secret_file;
+    bool has_tls;
+    const char *tls_cert_file, *tls_key_file, *tls_ca_file; /* never NULL with TLS */
     uint64_t timeout_ns;
     uint64_t connect_timeout_ns;
     uint32_t ring_bytes;
@@ -54,9 +58,22 @@ static enum shoal_err open_crew(struct shoal *store, const struct client_config 
     return sh_crew_create(&crew, &store->crew);
 }
 
-static enum shoal_err open_msg(struct shoal *store, const struct client_config *config)
+static enum shoal_err open_wire(struct shoal *store, const struct client_config *config)
 {
     enum shoal_err err = sh_tcp_create(CLIENT_LINKS_MAX, &store->env.wire);
+    if (err != SHOAL_OK || !config->has_tls)
+        return err;
+    struct sh_tls_config tls = {.cert_file = config->tls_cert_file,
+                                .key_file = config->tls_key_file,
+                                .ca_file = config->tls_ca_file,
+                                .clock = store->env.clock,
+                                .handshake_timeout_ns = config->connect_timeout_ns};
+    return sh_tls_create(store->env.wire, &tls, &store->env.wire, sh_client_detail());
+}
+
+static enum shoal_err open_msg(struct shoal *store, const struct client_config *config)
+{
+    enum shoal_err err = open_wire(store, config);
     if (err != SHOAL_OK)
         return err;
     struct sh_msg_config msg = {
@@ -229,6 +246,10 @@ enum shoal_err shoal_open(const struct shoal_options *options, shoal **store_out
     struct client_config config = {
         .cluster = options->cluster ? options->cluster : "shoal",
         .secret_file = options->secret_file ? options->secret_file : "",
+        .has_tls = options->tls_cert_file || options->tls_key_file || options->tls_ca_file,
+        .tls_cert_file = options->tls_cert_file ? options->tls_cert_file : "",
+        .tls_key_file = options->tls_key_file ? options->tls_key_file : "",
+        .tls_ca_file = options->tls_ca_file ? options->tls_ca_file : "",
         .timeout_ns = options->timeout_ns ? options->timeout_ns : UINT64_C(5000000000),
         .connect_timeout_ns = UINT64_C(3000000000),
         .ring_bytes = 1 << 20,
@@ -257,6 +278,10 @@ enum shoal_err sh_client_open(const struct sh_options *options, shoal **store_ou
         .address_count = list->count,
         .cluster = options->cluster,
         .secret_file = options->secret_file,
+        .has_tls = strcmp(options->tls, "on") == 0,
+        .tls_cert_file = options->tls_cert_file,
+        .tls_key_file = options->tls_key_file,
+        .tls_ca_file = options->tls_ca_file,
         .timeout_ns = options->request_timeout_ns,
         .connect_timeout_ns = options->connect_timeout_ns,
         .ring_bytes = (uint32_t)options->ring_bytes,

@@ -15,6 +15,7 @@ static unsigned telling(enum shoal_err err)
     case SHOAL_OK:
         return 0;
     case SHOAL_ESECRET:
+    case SHOAL_ETLS:
     case SHOAL_ECLUSTER:
     case SHOAL_EVERSION:
         return 3;

@@ -165,6 +165,7 @@ static void probe_done(struct sh_request *request, enum shoal_err err, struct sh
         break;
     case SHOAL_EUNREACHABLE:
     case SHOAL_ESECRET:
+    case SHOAL_ETLS:
     case SHOAL_ECLUSTER:
     case SHOAL_EVERSION:
     case SHOAL_ENOTYPE:

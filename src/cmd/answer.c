@@ -20,6 +20,7 @@ static int exit_status(enum shoal_err err)
         return SH_EXIT_USAGE;
     case SHOAL_EUNREACHABLE:
     case SHOAL_ESECRET:
+    case SHOAL_ETLS:
     case SHOAL_ECLUSTER:
     case SHOAL_EVERSION:
         return SH_EXIT_NO_CLUSTER;
@@ -91,8 +92,38 @@ int sh_cmd_answer(struct sh_cmd *cmd, struct sh_json *root)
     return SH_EXIT_OK;
 }
 
-/* Takes the addresses of the state folder's cluster, and its name and secret where the options do
- * not say another. */
+/* An option that says nothing takes what the state folder says. */
+static enum shoal_err take_over(struct sh_cmd *cmd, const char *name, const char *now,
+                                const char *nothing, const char *noted, const char *folder,
+                                struct sh_options_error *error_out)
+{
+    if (strcmp(now, nothing) != 0 || *noted == '\0')
+        return SHOAL_OK;
+    return sh_options_set(&cmd->options, name, noted, folder, error_out);
+}
+
+static enum shoal_err take_over_secrets(struct sh_cmd *cmd, const struct sh_state *state,
+                                        const char *folder, struct sh_options_error *error_out)
+{
+    const struct sh_options *now = &cmd->options;
+    enum shoal_err err =
+        take_over(cmd, "secret_file", now->secret_file, "", state->secret_file, folder, error_out);
+    if (err == SHOAL_OK)
+        err = take_over(cmd, "tls", now->tls, "off", state->tls, folder, error_out);
+    if (err == SHOAL_OK)
+        err = take_over(cmd, "tls_cert_file", now->tls_cert_file, "", state->tls_cert_file, folder,
+                        error_out);
+    if (err == SHOAL_OK)
+        err = take_over(cmd, "tls_key_file", now->tls_key_file, "", state->tls_key_file, folder,
+                        error_out);
+    if (err == SHOAL_OK)
+        err = take_over(cmd, "tls_ca_file", now->tls_ca_file, "", state->tls_ca_file, folder,
+                        error_out);
+    return err;
+}
+
+/* Takes the addresses of the state folder's cluster, and its name, secret and TLS where the
+ * options do not say another. */
 static int use_state(struct sh_cmd *cmd, char folder_out[SH_STATE_PATH_MAX])
 {
     struct sh_state state;
@@ -115,8 +146,8 @@ static int use_state(struct sh_cmd *cmd, char folder_out[SH_STATE_PATH_MAX])
     err = sh_options_set(&cmd->options, "connect", addresses, folder_out, &error);
     if (err == SHOAL_OK && strcmp(cmd->options.cluster, "shoal") == 0)
         err = sh_options_set(&cmd->options, "cluster", state.cluster, folder_out, &error);
-    if (err == SHOAL_OK && *cmd->options.secret_file == '\0')
-        err = sh_options_set(&cmd->options, "secret_file", state.secret_file, folder_out, &error);
+    if (err == SHOAL_OK)
+        err = take_over_secrets(cmd, &state, folder_out, &error);
     sh_state_free(&state);
     return err == SHOAL_OK ? SH_EXIT_OK : sh_cmd_fail(cmd, err, "%s", error.text);
 }

@@ -153,6 +153,11 @@ static bool note_read(const struct sh_json *root, struct sh_state *state)
         return false;
     copy_text(state->cluster, sizeof state->cluster, sh_json_get(root, "cluster"));
     copy_text(state->secret_file, sizeof state->secret_file, sh_json_get(root, "secret_file"));
+    copy_text(state->tls, sizeof state->tls, sh_json_get(root, "tls"));
+    copy_text(state->tls_cert_file, sizeof state->tls_cert_file,
+              sh_json_get(root, "tls_cert_file"));
+    copy_text(state->tls_key_file, sizeof state->tls_key_file, sh_json_get(root, "tls_key_file"));
+    copy_text(state->tls_ca_file, sizeof state->tls_ca_file, sh_json_get(root, "tls_ca_file"));
     state->made_folder = sh_json_bool(sh_json_get(root, "made_folder"));
     state->complete = sh_json_bool(sh_json_get(root, "complete"));
     for (; state->count < count; state->count++)
@@ -227,6 +232,10 @@ static struct sh_json *note_make(const struct sh_state *state)
     sh_json_set_u64(root, "version", NOTE_VERSION);
     sh_json_set_text(root, "cluster", state->cluster);
     sh_json_set_text(root, "secret_file", state->secret_file);
+    sh_json_set_text(root, "tls", state->tls);
+    sh_json_set_text(root, "tls_cert_file", state->tls_cert_file);
+    sh_json_set_text(root, "tls_key_file", state->tls_key_file);
+    sh_json_set_text(root, "tls_ca_file", state->tls_ca_file);
     sh_json_set_bool(root, "made_folder", state->made_folder);
     sh_json_set_bool(root, "complete", state->complete);
     for (size_t i = 0; i < state->count; i++) {

@@ -34,6 +34,8 @@ struct sh_state_node {
 struct sh_state {
     char cluster[64];
     char secret_file[4096];
+    char tls[4]; /* on, or off or empty */
+    char tls_cert_file[4096], tls_key_file[4096], tls_ca_file[4096];
     bool made_folder; /* to be removed by `down` */
     bool complete;    /* all nodes served */
     size_t count;

@@ -302,6 +302,14 @@ static int report(struct up *up)
     return SH_EXIT_OK;
 }
 
+/* A file's absolute path, for commands that run elsewhere; 4096 bytes. */
+static void note_path(char *note_out, const char *option)
+{
+    char *path = *option ? realpath(option, NULL) : NULL;
+    snprintf(note_out, 4096, "%s", path ? path : option);
+    free(path);
+}
+
 static enum shoal_err prepare(struct up *up, int *lock_out)
 {
     const struct sh_options *options = &up->cmd->options;
@@ -317,12 +325,11 @@ static enum shoal_err prepare(struct up *up, int *lock_out)
     if (err == SHOAL_OK)
         err = clear_old(up);
     snprintf(up->state.cluster, sizeof up->state.cluster, "%s", options->cluster);
-    if (*options->secret_file) {
-        char *path = realpath(options->secret_file, NULL);
-        snprintf(up->state.secret_file, sizeof up->state.secret_file, "%s",
-                 path ? path : options->secret_file);
-        free(path);
-    }
+    note_path(up->state.secret_file, options->secret_file);
+    snprintf(up->state.tls, sizeof up->state.tls, "%s", options->tls);
+    note_path(up->state.tls_cert_file, options->tls_cert_file);
+    note_path(up->state.tls_key_file, options->tls_key_file);
+    note_path(up->state.tls_ca_file, options->tls_ca_file);
     return err;
 }
 

@@ -639,6 +639,13 @@ static void tls_signal(struct sh_wire *wire)
     tls->inner->ops->signal(tls->inner);
 }
 
+static void tls_flush(struct sh_wire *wire)
+{
+    struct tls *tls = tls_of(wire);
+    if (tls->inner->ops->flush)
+        tls->inner->ops->flush(tls->inner);
+}
+
 /* All but the inner wire; accepts a half-built one. */
 static void tls_free(struct tls *tls)
 {
@@ -727,6 +734,7 @@ static const struct sh_wire_ops tls_ops = {
     .watch = tls_watch,
     .signal = tls_signal,
     .destroy = tls_destroy,
+    .flush = tls_flush,
 };
 
 enum shoal_err sh_tls_create(struct sh_wire *inner, const struct sh_tls_config *config,

@@ -29,7 +29,8 @@ struct sh_tls_config {
 };
 
 /* Makes a wire around another one, which it takes on success: destroy destroys both. Its links have
- * the numbers of the inner one's. Besides what env/wire.h says, LOST may carry ETLS; the log has
+ * the numbers of the inner one's; one-sided writes it has none, since they would go past the
+ * encryption. Besides what env/wire.h says, LOST may carry ETLS; the log has
  * the reason. Who was told that push took less than all pushes the rest next, from the front: part
  * of it may be encrypted already.
  *

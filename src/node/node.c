@@ -14,6 +14,7 @@
 #include "env/env.h"
 #include "graph/graph.h"
 #include "msg/tcp.h"
+#include "msg/tls.h"
 #include "node/chunks.h"
 #include "node/secret.h"
 
@@ -136,10 +137,24 @@ static void on_log_levels(void *arg, struct sh_msg_in *in)
 
 /* --- Making it ----------------------------------------------------------------------------- */
 
-static enum shoal_err open_msg(struct sh_node_run *node, char *detail)
+static enum shoal_err open_wire(struct sh_node_run *node, char *detail)
 {
     const struct sh_options *options = node->options;
     enum shoal_err err = sh_tcp_create((uint32_t)options->connections_max, &node->env.wire);
+    if (err != SHOAL_OK || strcmp(options->tls, "on") != 0)
+        return err;
+    struct sh_tls_config tls = {.cert_file = options->tls_cert_file,
+                                .key_file = options->tls_key_file,
+                                .ca_file = options->tls_ca_file,
+                                .clock = node->env.clock,
+                                .handshake_timeout_ns = options->connect_timeout_ns};
+    return sh_tls_create(node->env.wire, &tls, &node->env.wire, detail);
+}
+
+static enum shoal_err open_msg(struct sh_node_run *node, char *detail)
+{
+    const struct sh_options *options = node->options;
+    enum shoal_err err = open_wire(node, detail);
     if (err != SHOAL_OK)
         return err;
     uint64_t payload_max = options->chunk_bytes_max + 4096;
