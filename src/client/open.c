@@ -142,6 +142,10 @@ static enum shoal_err open_cluster(struct shoal *store, const struct client_conf
     store->env = (struct sh_env){.clock = sh_real_clock(), .random = sh_real_random()};
     sh_spin_init(&store->retry_lock, SH_LOCK_CLIENT);
     atomic_init(&store->retry_due_ns, SH_NEVER);
+    store->once_client = sh_random64(&store->env.random) | 1;
+    store->numbers = calloc(UINT16_MAX + 1, sizeof *store->numbers);
+    if (!store->numbers)
+        return SHOAL_ENOMEM;
     atomic_init(&store->refresh_due_ns, sh_now(&store->env.clock) + SH_VIEW_AGE_NS);
     enum shoal_err err = sh_secret_read(config->secret_file, &store->secret, sh_client_detail());
     if (err == SHOAL_OK)
@@ -159,10 +163,6 @@ static enum shoal_err open_cluster(struct shoal *store, const struct client_conf
         return err;
     sh_crew_parker_set(store->crew, 0, sh_msg_parker(store->msg));
     sh_crew_step_add(store->crew, 0, sh_msg_transport_step(store->msg));
-    store->once_client = sh_random64(&store->env.random) | 1;
-    store->numbers = calloc(UINT16_MAX + 1, sizeof *store->numbers);
-    if (!store->numbers)
-        return SHOAL_ENOMEM;
     sh_crew_step_add(store->crew, 0, sh_msg_handler_step(store->msg));
     sh_crew_step_add(store->crew, 0, sh_client_retry_step(store));
     err = sh_crew_start(store->crew);
@@ -318,6 +318,6 @@ void shoal_close(shoal *store)
     if (store->env.wire)
         store->env.wire->ops->destroy(store->env.wire);
     sh_store_destroy(store->store);
+    sh_client_numbers_free(store);
     free(store);
 }
-    sh_client_numbers_free(store);
