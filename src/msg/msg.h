@@ -153,8 +153,7 @@ struct sh_request {
     /* Called when the answer is there (OK, and the answer's payload, valid during the call), or
      * when there will be none: the error that the handler sent (payload: its text), ETIMEOUT, or
      * a connection error. By the transport step (sh_msg_cancel_node: by its caller), no lock held;
-     * must be short and not block; may
-     * send. The request may be freed or reused in it. */
+     * must be short and not block; may send. The request may be freed or reused in it. */
     void (*done)(struct sh_request *request, enum shoal_err err, struct sh_reader *payload);
     void *arg;           /* the caller's */
     uint64_t timeout_ns; /* 0: the configured one */
@@ -177,15 +176,15 @@ SHOAL_NODISCARD enum shoal_err sh_msg_request(struct sh_msg *msg, shoal_nid to, 
  * called, or is about to be. A late answer is dropped. Any thread. */
 bool sh_msg_cancel(struct sh_msg *msg, struct sh_request *request);
 
-/* Requests that are waiting for an answer. Any thread. */
-uint32_t sh_msg_requests_pending(const struct sh_msg *msg);
-
-/* True when the connection's ring has room for another payload of that size. */
 /* Ends all requests to a node that were sent and are not answered: done is called with ECANCELED,
  * by this thread, before it returns; late answers are dropped. Returns how many. Requests that begin
  * meanwhile may be among them. Any thread; looks at every slot of the table. */
 unsigned sh_msg_cancel_node(struct sh_msg *msg, shoal_nid nid);
 
+/* Requests that are waiting for an answer. Any thread. */
+uint32_t sh_msg_requests_pending(const struct sh_msg *msg);
+
+/* True when the connection's ring has room for another payload of that size. */
 bool sh_msg_has_room(struct sh_msg *msg, shoal_nid to, size_t payload_bytes);
 
 /* Completes the waiter once, from the transport step, when the ring to a node has room for another
