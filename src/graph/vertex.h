@@ -5,9 +5,10 @@
  *   1            1 or 4    out neighbours (4 when wide)
  *   .            1 or 4    in neighbours
  *   .            8         name
- *   .            8 * out   chunk IDs of the out neighbours, ascending (equal ones: several
- * relations) .            8 * in    chunk IDs of the in neighbours, ascending, distinct . 2 * out
- * relation of each out neighbour, if the format says so .            rest      record
+ *   .            8 * out   chunk IDs of the out neighbours, ascending; equal ones: parallel edges
+ *   .            8 * in    chunk IDs of the in neighbours, likewise
+ *   .            2 * out   relation of each out neighbour, if the format says so
+ *   .            rest      record
  *
  * Little-endian, no padding. 11 bytes a vertex (17 when it has more than 255 neighbours on a side),
  * 16 bytes an edge (18 with relation): 8 at its source and 8 at its target, so that a traversal can

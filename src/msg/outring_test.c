@@ -123,8 +123,12 @@ static void consume_all(struct owner *owner, bool close_now_and_then)
         if (bytes.size) {
             sh_spin_take(&owner->lock);
             sh_outring_sent(&owner->ring, used, USUAL);
-            if (!sh_outring_is_open(&owner->ring))
-                owner_open(owner, 1);
+            if (!sh_outring_is_open(&owner->ring)) {
+                /* It has shrunk, or could not, because somebody had begun to write. */
+                if (owner->ring.room == 0)
+                    assert_int_equal(sh_outring_grow(&owner->ring, 1, USUAL), SHOAL_OK);
+                sh_outring_open(&owner->ring, owner->generation);
+            }
             sh_spin_release(&owner->lock);
         } else {
             sched_yield();

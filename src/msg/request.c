@@ -209,12 +209,14 @@ static bool late_remove(struct sh_requests *table, struct sh_request *request)
     if (first == request) {
         atomic_store_explicit(&table->late, request->next, memory_order_relaxed);
         pending_add(table, -1);
+        slot_free(table, request->id & INDEX_MASK);
         return true;
     }
     for (struct sh_request *at = first; at; at = at->next) {
         if (at->next == request) {
             at->next = request->next;
             pending_add(table, -1);
+            slot_free(table, request->id & INDEX_MASK);
             return true;
         }
     }
