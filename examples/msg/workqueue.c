@@ -198,14 +198,23 @@ static void end_close(struct end *end)
 
 /* --- All together --------------------------------------------------------------------------- */
 
+/* Of all connections, and of each worker's; both may be asked for at any time. */
 static void print_stats(const struct sh_msg *msg)
 {
-    struct sh_msg_stats stats;
-    sh_msg_stats_get(msg, &stats);
+    struct sh_msg_stats all;
+    sh_msg_stats_get(msg, &all);
     printf("in: %" PRIu64 " messages, %" PRIu64 " bytes; out: %" PRIu64 " messages, %" PRIu64
-           " bytes, %.1f messages a block\n",
-           stats.messages_in, stats.bytes_in, stats.messages_out, stats.bytes_out,
-           stats.blocks_out ? (double)stats.messages_out / (double)stats.blocks_out : 0.0);
+           " bytes\n",
+           all.messages_in, all.bytes_in, all.messages_out, all.bytes_out);
+    for (uint16_t i = 0; i < WORKERS; i++) {
+        struct sh_msg_conn_stats one;
+        if (sh_msg_conn_stats_get(msg, (shoal_nid){(uint16_t)(10 + i)}, &one)) {
+            printf("  worker %u: in: %" PRIu64 " messages; out: %" PRIu64
+                   " messages, %.1f sent at once\n",
+                   i, one.messages_in, one.messages_out,
+                   one.blocks_out ? (double)one.messages_out / (double)one.blocks_out : 0.0);
+        }
+    }
 }
 
 /* Waits until a count is reached, running the dispatcher's steps meanwhile, and prints. */
