@@ -13,8 +13,8 @@
 
 #include "msg/memwire.h"
 #include "msg/msg.h"
-#include "msg/tcp.h"
 #include "msg/tls_test.h"
+#include "msg/wires.h"
 
 #define TIMEOUT_NS UINT64_C(5000000000)
 #define TURNS_MAX 2000000
@@ -416,7 +416,8 @@ static void files_that_are_no_use_are_named(void **state)
     assert_null(wire);
 }
 
-/* --- Messaging over TLS over TCP ------------------------------------------------------------ */
+/* --- Messaging over TLS over real wires
+ * ------------------------------------------------------------ */
 
 #define TYPE_ECHO SH_MSG_TYPE(1, 1)
 #define BIG (9 << 20)
@@ -443,10 +444,11 @@ static void on_echo(void *arg, struct sh_msg_in *in)
     sh_msg_end(in->msg, &out);
 }
 
-static void end_open(struct end *end, uint16_t nid, bool has_tls)
+static void end_open(struct end *end, uint16_t nid, const char *wire, const char *address,
+                     bool has_tls)
 {
     char detail[SH_TLS_DETAIL_BYTES];
-    assert_int_equal(sh_tcp_create(16, &end->wire), SHOAL_OK);
+    assert_int_equal(sh_wire_create(wire, 16, &end->wire), SHOAL_OK);
     if (has_tls)
         assert_int_equal(wrap(end->wire, sh_real_clock(), "node", "ca.pem", &end->wire, detail),
                          SHOAL_OK);
@@ -465,7 +467,7 @@ static void end_open(struct end *end, uint16_t nid, bool has_tls)
         .wake_handlers = no_wake,
     };
     assert_int_equal(sh_msg_create(&config, &end->msg), SHOAL_OK);
-    assert_int_equal(sh_msg_listen(end->msg, "127.0.0.1:0", end->address), SHOAL_OK);
+    assert_int_equal(sh_msg_listen(end->msg, address, end->address), SHOAL_OK);
     sh_msg_handler_set(end->msg, TYPE_ECHO, SH_MSG_INLINE, on_echo, NULL);
     end->step = sh_msg_transport_step(end->msg);
 }
@@ -518,19 +520,23 @@ static void ask(struct end *from, struct end *to, size_t size, struct asked *ask
 
 static void messages_small_and_large(void **state)
 {
-    struct end from, to;
-    struct asked asked;
+    static const char *const wires[3][2] = {
+        {"epoll", "127.0.0.1:0"}, {"uring", "127.0.0.1:0"}, {"loopback", "loop:0"}};
     (void)state;
-    end_open(&from, 1, true);
-    end_open(&to, 2, true);
-    assert_int_equal(sh_msg_node_set(from.msg, (shoal_nid){2}, to.address), SHOAL_OK);
-    for (size_t size = 0; size <= BIG; size = size * 3 + 1) {
-        ask(&from, &to, size, &asked);
-        assert_int_equal(asked.err, SHOAL_OK);
-        assert_true(asked.is_right);
+    for (int i = 0; i < 3; i++) {
+        struct end from, to;
+        struct asked asked;
+        end_open(&from, 1, wires[i][0], wires[i][1], true);
+        end_open(&to, 2, wires[i][0], wires[i][1], true);
+        assert_int_equal(sh_msg_node_set(from.msg, (shoal_nid){2}, to.address), SHOAL_OK);
+        for (size_t size = 0; size <= BIG; size = size * 3 + 1) {
+            ask(&from, &to, size, &asked);
+            assert_int_equal(asked.err, SHOAL_OK);
+            assert_true(asked.is_right);
+        }
+        end_close(&from);
+        end_close(&to);
     }
-    end_close(&from);
-    end_close(&to);
 }
 
 static void plain_and_tls_tell_each_other(void **state)
@@ -539,8 +545,8 @@ static void plain_and_tls_tell_each_other(void **state)
     for (int dialler_has_tls = 0; dialler_has_tls < 2; dialler_has_tls++) {
         struct end from, to;
         struct asked asked;
-        end_open(&from, 1, dialler_has_tls == 1);
-        end_open(&to, 2, dialler_has_tls == 0);
+        end_open(&from, 1, "tcp", "127.0.0.1:0", dialler_has_tls == 1);
+        end_open(&to, 2, "tcp", "127.0.0.1:0", dialler_has_tls == 0);
         assert_int_equal(sh_msg_node_set(from.msg, (shoal_nid){2}, to.address), SHOAL_OK);
         ask(&from, &to, 10, &asked);
         assert_int_equal(asked.err, SHOAL_ETLS);
