@@ -189,11 +189,13 @@ void sh_conn_lost(struct sh_msg *msg, struct sh_conn *conn, enum shoal_err err)
     struct sh_room_waiter *waiters = conn->room_waiters;
     conn->room_waiters = NULL;
     struct sh_work *ordered = ordered_take_all(conn);
+    struct sh_object_out *objects = sh_objects_take(conn);
     /* release: pairs with sh_requests_arm; what is in the table now is failed below */
     uint32_t before = atomic_fetch_add_explicit(&conn->generation, 1, memory_order_release);
     sh_flow_reset(&conn->flow, before + 1);
     sh_spin_release(&conn->lock);
     sh_works_drop(msg, ordered);
+    sh_objects_fail(msg, objects, err);
     sh_room_waiters_complete(waiters);
     if (was_open) {
         sh_count(&msg->lost, 1);

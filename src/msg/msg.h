@@ -172,6 +172,50 @@ SHOAL_NODISCARD enum shoal_err sh_msg_request(struct sh_msg *msg, shoal_nid to, 
                                               size_t payload_bytes, struct sh_request *request,
                                               struct sh_out *out);
 
+/* Whom to answer; can be copied and used later, from any thread, once. */
+struct sh_reply_to {
+    shoal_nid nid;
+    uint32_t id; /* 0: no answer is expected */
+    uint32_t generation;
+};
+
+/* An object on its way to a node. Owned by the caller, kept by msg (with the object, which must not
+ * change meanwhile) from the call that sends it until done has been called. */
+struct sh_object_out {
+    /* Called exactly once if the call returned OK: with OK when the object is not needed any more,
+     * because all its bytes have been handed to the wire; or with why the connection was lost. By
+     * the transport step, no lock held, or by the sender before the call returns. Must be short and
+     * not block; may send; the memory may be reused in it. */
+    void (*done)(struct sh_object_out *out, enum shoal_err err);
+    void *arg; /* the caller's */
+    /* msg's: */
+    struct sh_object_out *next;
+    sh_codec_describe describe;
+    void *object;
+    struct sh_codec codec;
+    struct sh_block *stage; /* what is written and not pushed */
+    uint32_t stage_at, stage_fill;
+    uint64_t position;
+};
+
+/* Send what a description tells of an object: one-way, as a request, as an answer. What fits into
+ * the ring is written into it at once. A larger message is streamed: the ring takes its header, the
+ * transport step writes and sends the payload in pieces of 64 KiB when its turn has come, and what
+ * is sent to that node meanwhile waits in the ring behind it. So no memory of the message's size is
+ * needed at the sender, nor order lost; a request's time-out runs all the while. Errors as those of
+ * sh_msg_begin, sh_msg_request and sh_msg_reply, and ENOMEM; on any error nothing is kept and done
+ * is not called. (sh_msg_wait_room takes sh_codec_size for the payload.) DXNet 2018 §V. */
+SHOAL_NODISCARD enum shoal_err sh_msg_send_object(struct sh_msg *msg, shoal_nid to,
+                                                  sh_msg_type type, sh_codec_describe describe,
+                                                  void *object, struct sh_object_out *out);
+SHOAL_NODISCARD enum shoal_err sh_msg_request_object(struct sh_msg *msg, shoal_nid to,
+                                                     sh_msg_type type, sh_codec_describe describe,
+                                                     void *object, struct sh_request *request,
+                                                     struct sh_object_out *out);
+SHOAL_NODISCARD enum shoal_err sh_msg_reply_object(struct sh_msg *msg, struct sh_reply_to to,
+                                                   sh_msg_type type, sh_codec_describe describe,
+                                                   void *object, struct sh_object_out *out);
+
 /* Cancels a request: true when done will never be called; false when it was called, is being
  * called, or is about to be. A late answer is dropped. Any thread. */
 bool sh_msg_cancel(struct sh_msg *msg, struct sh_request *request);
@@ -206,13 +250,6 @@ enum sh_msg_mode {
     SH_MSG_INLINE,  /* runs in the parse step: short and never waiting */
     SH_MSG_POOLED,  /* runs in any handler step, in any order */
     SH_MSG_ORDERED, /* in a handler step, one at a time per connection, in order of arrival */
-};
-
-/* Whom to answer; can be copied and used later, from any thread, once. */
-struct sh_reply_to {
-    shoal_nid nid;
-    uint32_t id; /* 0: no answer is expected */
-    uint32_t generation;
 };
 
 /* A received message, valid during the handler's call. */

@@ -75,6 +75,8 @@ struct sh_conn {
     struct sh_outring out; /* its own header says what needs no lock */
     struct sh_room_waiter *room_waiters;
     struct sh_work *ordered_first, *ordered_last;
+    /* Objects that are streamed, in the order of their headers in the ring. */
+    struct sh_object_out *objects_first, *objects_last;
     bool ordered_running;
     bool is_known; /* may be opened: address is set */
     char address[SH_MSG_ADDRESS_MAX];
@@ -98,6 +100,7 @@ struct sh_conn {
     uint64_t beat_bytes_out; /* bytes_out at the last look */
     uint64_t heard_ns;
     bool was_heard;    /* since the last look */
+    bool is_streaming; /* the first object's header was sent, its payload is next */
     bool push_blocked; /* the wire took less than all; WRITABLE will come */
     uint64_t throttled_until_ns;
 };
@@ -265,6 +268,22 @@ void sh_out_flush(struct sh_msg *msg, struct sh_conn *conn);
 void sh_conn_mark_dirty(struct sh_msg *msg, struct sh_conn *conn);
 uint64_t sh_out_unsent(struct sh_conn *conn);
 void sh_room_waiters_complete(struct sh_room_waiter *list);
+/* The connection for sending to a node: ESTOPPED, ETOOBIG, EUNREACHABLE (nobody ever named it). */
+SHOAL_NODISCARD enum shoal_err sh_out_conn(struct sh_msg *msg, shoal_nid to, uint64_t payload_bytes,
+                                           struct sh_conn **conn_out);
+/* Begins a message whose header alone goes through the ring, and puts its object in its place among
+ * those of the connection. From then on the object's done may be called. */
+SHOAL_NODISCARD enum shoal_err sh_out_begin_object(struct sh_msg *msg, struct sh_conn *conn,
+                                                   enum sh_kind kind, sh_msg_type type, uint32_t id,
+                                                   struct sh_object_out *object,
+                                                   uint32_t *generation, struct sh_out *out);
+
+/* out_object.c */
+/* Pushes the next piece of the connection's first object, whose header was sent. Transport step. */
+void sh_object_push(struct sh_msg *msg, struct sh_conn *conn);
+/* Takes all objects off a connection that is lost, for sh_objects_fail. Its lock is held. */
+struct sh_object_out *sh_objects_take(struct sh_conn *conn);
+void sh_objects_fail(struct sh_msg *msg, struct sh_object_out *list, enum shoal_err err);
 /* Completes those who wait and have room now, after the flow was opened again. Transport step. */
 void sh_out_room_changed(struct sh_conn *conn);
 /* Begins a control message, which always finds room. ECONNLOST, ENOMEM. Transport step. */

@@ -10,7 +10,7 @@
 uint64_t sh_out_unsent(struct sh_conn *conn)
 {
     sh_spin_take(&conn->lock);
-    uint64_t unsent = sh_outring_used(&conn->out);
+    uint64_t unsent = sh_outring_used(&conn->out) + (conn->objects_first ? 1 : 0);
     sh_spin_release(&conn->lock);
     return unsent;
 }
@@ -86,15 +86,29 @@ static enum shoal_err try_slowly(struct sh_msg *msg, struct sh_conn *conn, bool 
     return SHOAL_OK;
 }
 
-/* Reserves under the lock: the connection is to be opened, or the ring is full or must grow. */
+/* Puts an object behind the others, as its header is behind theirs. */
+static void object_append(struct sh_conn *conn, struct sh_object_out *object,
+                          const struct sh_outring_place *place)
+{
+    sh_spin_assert_held(&conn->lock);
+    object->next = NULL;
+    object->position = place->end;
+    *(conn->objects_last ? &conn->objects_last->next : &conn->objects_first) = object;
+    conn->objects_last = object;
+}
+
+/* Reserves under the lock: the connection is to be opened, the ring is full or must grow, or the
+ * bytes are the header of an object (else NULL) that must be in the same order. */
 static enum shoal_err begin_slowly(struct sh_msg *msg, struct sh_conn *conn, bool is_answer,
                                    uint32_t *generation, uint64_t bytes,
-                                   struct sh_outring_place *place_out)
+                                   struct sh_object_out *object, struct sh_outring_place *place_out)
 {
     for (;;) {
         enum reserved how = RESERVE_AGAIN;
         sh_spin_take(&conn->lock);
         enum shoal_err err = try_slowly(msg, conn, is_answer, generation, bytes, place_out, &how);
+        if (err == SHOAL_OK && how == RESERVED && object)
+            object_append(conn, object, place_out);
         sh_spin_release(&conn->lock);
         if (err != SHOAL_OK || how == RESERVED)
             return err;
@@ -104,6 +118,14 @@ static enum shoal_err begin_slowly(struct sh_msg *msg, struct sh_conn *conn, boo
             return SHOAL_ENOMEM;
         sched_yield(); /* another thread is in the middle of a message */
     }
+}
+
+static void header_write(const struct sh_outring_place *place, enum sh_kind kind, sh_msg_type type,
+                         uint32_t id, uint64_t payload_bytes)
+{
+    sh_store32(place->at, (uint32_t)payload_bytes);
+    sh_store16(place->at + 4, (uint16_t)(type | (unsigned)kind << 14));
+    sh_store32(place->at + 6, id);
 }
 
 /* Begins a message of any kind. *generation: for answers, the connection's that the request came
@@ -127,13 +149,11 @@ static enum shoal_err out_begin(struct sh_msg *msg, struct sh_conn *conn, enum s
     if (result == SH_OUTRING_OK) {
         *generation = now;
     } else {
-        enum shoal_err err = begin_slowly(msg, conn, is_answer, generation, bytes, &place);
+        enum shoal_err err = begin_slowly(msg, conn, is_answer, generation, bytes, NULL, &place);
         if (err != SHOAL_OK)
             return err;
     }
-    sh_store32(place.at, (uint32_t)payload_bytes);
-    sh_store16(place.at + 4, (uint16_t)(type | (unsigned)kind << 14));
-    sh_store32(place.at + 6, id);
+    header_write(&place, kind, type, id, payload_bytes);
     out->w = sh_writer_make(place.at + SH_MSG_HEADER_BYTES, payload_bytes);
     out->conn = conn;
     out->slot = place.slot;
@@ -150,6 +170,25 @@ enum shoal_err sh_out_control(struct sh_msg *msg, struct sh_conn *conn, enum sh_
                      &generation, out);
 }
 
+enum shoal_err sh_out_begin_object(struct sh_msg *msg, struct sh_conn *conn, enum sh_kind kind,
+                                   sh_msg_type type, uint32_t id, struct sh_object_out *object,
+                                   uint32_t *generation, struct sh_out *out)
+{
+    SH_ASSERT(type < SH_MSG_TYPES && type >> 8 != 0);
+    uint64_t payload_bytes = object->codec.bytes; /* read now: the object may be gone below */
+    struct sh_outring_place place;
+    enum shoal_err err = begin_slowly(msg, conn, kind == SH_KIND_ANSWER, generation,
+                                      SH_MSG_HEADER_BYTES, object, &place);
+    if (err != SHOAL_OK)
+        return err;
+    header_write(&place, kind, type, id, payload_bytes);
+    *out = (struct sh_out){.w = sh_writer_make(place.at + SH_MSG_HEADER_BYTES, 0),
+                           .conn = conn,
+                           .slot = place.slot,
+                           .bytes = SH_MSG_HEADER_BYTES};
+    return SHOAL_OK;
+}
+
 void sh_msg_end(struct sh_msg *msg, struct sh_out *out)
 {
     SH_ASSERT(sh_writer_ok(&out->w));
@@ -161,9 +200,8 @@ void sh_msg_end(struct sh_msg *msg, struct sh_out *out)
     sh_conn_mark_dirty(msg, conn);
 }
 
-/* The connection for sending to a node. EUNREACHABLE: nobody ever named it. */
-static enum shoal_err conn_for(struct sh_msg *msg, shoal_nid to, size_t payload_bytes,
-                               struct sh_conn **conn_out)
+enum shoal_err sh_out_conn(struct sh_msg *msg, shoal_nid to, uint64_t payload_bytes,
+                           struct sh_conn **conn_out)
 {
     /* relaxed: stopping is only a hint here */
     if (atomic_load_explicit(&msg->is_stopping, memory_order_relaxed))
@@ -182,7 +220,7 @@ enum shoal_err sh_msg_begin(struct sh_msg *msg, shoal_nid to, sh_msg_type type,
 {
     struct sh_conn *conn;
     uint32_t generation = 0;
-    enum shoal_err err = conn_for(msg, to, payload_bytes, &conn);
+    enum shoal_err err = sh_out_conn(msg, to, payload_bytes, &conn);
     if (err != SHOAL_OK)
         return err;
     return out_begin(msg, conn, SH_KIND_MESSAGE, type, 0, payload_bytes, &generation, out);
@@ -193,7 +231,7 @@ enum shoal_err sh_msg_request(struct sh_msg *msg, shoal_nid to, sh_msg_type type
 {
     SH_ASSERT(request->done != NULL);
     struct sh_conn *conn;
-    enum shoal_err err = conn_for(msg, to, payload_bytes, &conn);
+    enum shoal_err err = sh_out_conn(msg, to, payload_bytes, &conn);
     if (err != SHOAL_OK)
         return err;
     uint32_t id;
@@ -216,7 +254,7 @@ enum shoal_err sh_msg_reply(struct sh_msg *msg, struct sh_reply_to to, sh_msg_ty
     struct sh_conn *conn;
     if (to.id == 0)
         return SHOAL_EINVAL;
-    enum shoal_err err = conn_for(msg, to.nid, payload_bytes, &conn);
+    enum shoal_err err = sh_out_conn(msg, to.nid, payload_bytes, &conn);
     if (err != SHOAL_OK)
         return err;
     return out_begin(msg, conn, SH_KIND_ANSWER, type, to.id, payload_bytes, &to.generation, out);
@@ -238,7 +276,7 @@ void sh_msg_reply_error(struct sh_msg *msg, struct sh_reply_to to, sh_msg_type t
     struct sh_conn *conn;
     struct sh_out out;
     size_t bytes = 4 + said.size;
-    if (to.id == 0 || conn_for(msg, to.nid, bytes, &conn) != SHOAL_OK)
+    if (to.id == 0 || sh_out_conn(msg, to.nid, bytes, &conn) != SHOAL_OK)
         return;
     if (out_begin(msg, conn, SH_KIND_ERROR, type, to.id, bytes, &to.generation, &out) != SHOAL_OK)
         return;
@@ -342,6 +380,9 @@ static struct sh_room_waiter *roomy_take(struct sh_conn *conn)
 static struct sh_room_waiter *sent(const struct sh_msg *msg, struct sh_conn *conn, size_t taken)
 {
     sh_spin_take(&conn->lock);
+    /* Looked at before an empty ring starts again at its front. */
+    const struct sh_object_out *object = conn->objects_first;
+    conn->is_streaming = object && sh_outring_before(&conn->out, object->position) == taken;
     sh_outring_sent(&conn->out, taken, msg->config.ring_bytes);
     sh_flow_sent(&conn->flow, taken);
     struct sh_room_waiter *waiters = roomy_take(conn);
@@ -357,15 +398,40 @@ void sh_out_room_changed(struct sh_conn *conn)
     sh_room_waiters_complete(waiters);
 }
 
+/* What may be pushed out of the ring: up to the end of the next object's header, for its payload
+ * comes then. */
+static struct sh_bytes ring_take(struct sh_conn *conn)
+{
+    SH_ASSERT(!conn->is_streaming);
+    sh_spin_take(&conn->lock);
+    struct sh_bytes bytes = sh_outring_take(&conn->out);
+    const struct sh_object_out *object = conn->objects_first;
+    uint64_t before = object ? sh_outring_before(&conn->out, object->position) : UINT64_MAX;
+    sh_spin_release(&conn->lock);
+    if (bytes.size > before)
+        bytes.size = before;
+    return bytes;
+}
+
+/* Pieces of objects that are pushed before the other connections have their turn: 1 MiB. */
+#define PIECES_AT_ONCE 16
+
 void sh_out_flush(struct sh_msg *msg, struct sh_conn *conn)
 {
+    unsigned pieces = 0;
     struct sh_wire *wire = msg->config.env.wire;
     if (conn->sends_on && !sh_stream_control_flush(msg, conn->sends_on))
         conn->push_blocked = true;
     while (conn->sends_on && !conn->push_blocked) {
-        sh_spin_take(&conn->lock);
-        struct sh_bytes bytes = sh_outring_take(&conn->out);
-        sh_spin_release(&conn->lock);
+        if (conn->is_streaming) {
+            if (pieces++ == PIECES_AT_ONCE) {
+                sh_conn_mark_dirty(msg, conn);
+                return;
+            }
+            sh_object_push(msg, conn);
+            continue;
+        }
+        struct sh_bytes bytes = ring_take(conn);
         if (bytes.size == 0)
             return;
         size_t taken = wire->ops->push(wire, conn->sends_on->link, bytes);

@@ -101,6 +101,7 @@ enum sh_outring_result sh_outring_reserve(struct sh_outring *ring, uint32_t gene
     }
     place_out->at = ring->base + (position_of(word) & (ring->room - 1));
     place_out->slot = slot_of(word) % SH_OUTRING_SLOTS;
+    place_out->end = (position_of(word) + bytes) & POSITION_MASK;
     return SH_OUTRING_OK;
 }
 
@@ -182,6 +183,11 @@ uint64_t sh_outring_used(const struct sh_outring *ring)
 {
     uint64_t word = atomic_load_explicit(&ring->reserved, memory_order_relaxed);
     return (position_of(word) - head_of(ring)) & POSITION_MASK;
+}
+
+uint64_t sh_outring_before(const struct sh_outring *ring, uint64_t position)
+{
+    return (position - head_of(ring)) & POSITION_MASK;
 }
 
 struct sh_bytes sh_outring_take(struct sh_outring *ring)

@@ -61,6 +61,7 @@ struct sh_outring {
 struct sh_outring_place {
     uint8_t *at;
     uint32_t slot;
+    uint64_t end; /* the position behind it */
 };
 
 enum sh_outring_result {
@@ -94,6 +95,9 @@ void sh_outring_collect(struct sh_outring *ring);
 bool sh_outring_is_quiet(const struct sh_outring *ring);
 /* Bytes reserved and not sent. */
 uint64_t sh_outring_used(const struct sh_outring *ring);
+
+/* How many unsent bytes are before a position, which is not sent yet or has just been. */
+uint64_t sh_outring_before(const struct sh_outring *ring, uint64_t position);
 
 /* What is complete and unsent; the consumer may read it without the lock until sh_outring_sent. */
 struct sh_bytes sh_outring_take(struct sh_outring *ring);
