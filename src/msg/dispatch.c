@@ -1,5 +1,6 @@
 /* From a received message to whoever it is for: a handler in the parse step, a handler step, or the
  * request that it answers. */
+#include <sched.h>
 #include <stdlib.h>
 
 #include "msg/msg_int.h"
@@ -19,6 +20,15 @@ enum shoal_err sh_dispatch_init(struct sh_msg *msg)
     return err;
 }
 
+/* A ring has as many places as there are works, so each fits. It is refused all the same while the
+ * thread that took the place's last one has been stopped before it could say so; that thread goes
+ * on by itself. */
+static void put_back(struct sh_ring *ring, struct sh_work *work)
+{
+    while (!sh_ring_push(ring, work))
+        (void)sched_yield();
+}
+
 /* Gives back a work that ran, or was a turn. */
 static void work_free(struct sh_msg *msg, struct sh_work *work)
 {
@@ -26,8 +36,7 @@ static void work_free(struct sh_msg *msg, struct sh_work *work)
         sh_block_release(msg, work->block);
     work->block = NULL;
     work->next = NULL;
-    bool fits = sh_ring_push(msg->works_free, work);
-    SH_ASSERT(fits);
+    put_back(msg->works_free, work);
     /* seq_cst, after the push: pairs with sh_streams_resume */
     if (atomic_load(&msg->works_wanted))
         msg->config.wake_transport(msg->config.arg);
@@ -150,8 +159,7 @@ bool sh_work_add(struct sh_msg *msg, const struct sh_work *what, enum sh_msg_mod
             work_free(msg, turn);
     }
     if (ready) {
-        bool fits = sh_ring_push(msg->works_ready, ready);
-        SH_ASSERT(fits);
+        put_back(msg->works_ready, ready);
         msg->config.wake_handlers(msg->config.arg);
     }
     return true;
@@ -250,8 +258,7 @@ static void turn_run(struct sh_msg *msg, struct sh_work *turn)
         return;
     }
     work_run(msg, work);
-    bool fits = sh_ring_push(msg->works_ready, turn);
-    SH_ASSERT(fits);
+    put_back(msg->works_ready, turn);
 }
 
 /* How many messages a handler step runs before the other steps have their turn. */
