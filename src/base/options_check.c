@@ -94,6 +94,38 @@ static enum shoal_err check_peers(const struct sh_list *list, const char *source
     return SHOAL_OK;
 }
 
+static bool is_unix_address(const char *text)
+{
+    static const char prefix[] = "unix:/";
+    return strncmp(text, prefix, sizeof prefix - 1) == 0 && strlen(text) >= sizeof prefix;
+}
+
+/* What a client connects to may be a Unix-domain socket too. */
+static enum shoal_err check_connect(const struct sh_options *options,
+                                    struct sh_options_error *error_out)
+{
+    enum shoal_err err = SHOAL_OK;
+    for (size_t i = 0; i < options->connect.count && err == SHOAL_OK; i++) {
+        struct sh_list one = {.count = 1, .items = {options->connect.items[i]}};
+        if (!is_unix_address(one.items[0]))
+            err = check_peers(&one, "option connect", error_out);
+    }
+    return err;
+}
+
+static enum shoal_err check_local_socket(const struct sh_options *options,
+                                         struct sh_options_error *error_out)
+{
+    char quoted[SH_OPTION_QUOTE_MAX];
+    const char *path = options->local_socket;
+    if (*path == '\0' || (*path == '/' && path[1] != '\0'))
+        return SHOAL_OK;
+    sh_option_error(error_out, "option local_socket",
+                    "%s is not a path from / on, for example /run/shoal/socket",
+                    sh_option_quote(path, quoted));
+    return SHOAL_EADDRESS;
+}
+
 /* Refuses a word that is not among the known ones. */
 static enum shoal_err check_word(const char *word, const char *const *known, size_t known_count,
                                  const char *source, struct sh_options_error *error_out)
@@ -110,6 +142,13 @@ static enum shoal_err check_word(const char *word, const char *const *known, siz
                     nearest ? "; did you mean \"" : "", nearest ? nearest : "",
                     nearest ? "\"?" : "");
     return SHOAL_EPARSE;
+}
+
+static enum shoal_err check_transport(const struct sh_options *options,
+                                      struct sh_options_error *error_out)
+{
+    static const char *const known[] = {"tcp", "epoll", "uring"};
+    return check_word(options->transport, known, 3, "option transport", error_out);
 }
 
 static enum shoal_err check_roles(const struct sh_options *options,
@@ -183,7 +222,11 @@ enum shoal_err sh_options_check(const struct sh_options *options,
     if (err == SHOAL_OK)
         err = check_peers(&options->superpeers, "option superpeers", error_out);
     if (err == SHOAL_OK)
-        err = check_peers(&options->connect, "option connect", error_out);
+        err = check_connect(options, error_out);
+    if (err == SHOAL_OK)
+        err = check_local_socket(options, error_out);
+    if (err == SHOAL_OK)
+        err = check_transport(options, error_out);
     if (err == SHOAL_OK)
         err = check_log(options, error_out);
     if (err == SHOAL_OK)

@@ -42,6 +42,9 @@ static void test_right_addresses(void **state)
     set("superpeers", "host-1.example:1,[fe80::1]:2,10.0.0.1:65535");
     set("connect", "127.0.0.1:4100");
     assert_int_equal(sh_options_check(&options, &error), SHOAL_OK);
+    set("connect", "unix:/run/shoal/socket,localhost:4100");
+    set("local_socket", "/run/shoal/socket");
+    assert_int_equal(sh_options_check(&options, &error), SHOAL_OK);
 }
 
 static void test_wrong_addresses(void **state)
@@ -58,6 +61,16 @@ static void test_wrong_addresses(void **state)
         assert_non_null(strstr(error.text, "is not an address: write HOST:PORT"));
     }
     set("listen", "localhost:1");
+    set("local_socket", "run/shoal");
+    assert_int_equal(sh_options_check(&options, &error), SHOAL_EADDRESS);
+    assert_non_null(strstr(error.text, "is not a path from / on"));
+    set("local_socket", "");
+    set("connect", "unix:/");
+    assert_int_equal(sh_options_check(&options, &error), SHOAL_EADDRESS);
+    set("connect", "localhost:1");
+    set("transport", "urign");
+    assert_int_equal(sh_options_check(&options, &error), SHOAL_EPARSE);
+    set("transport", "uring");
     set("connect", "localhost:1,localhost:0");
     assert_int_equal(sh_options_check(&options, &error), SHOAL_EADDRESS);
     assert_string_equal(error.text,

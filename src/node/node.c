@@ -13,8 +13,8 @@
 #include "cluster/superpeer.h"
 #include "env/env.h"
 #include "graph/graph.h"
-#include "msg/tcp.h"
 #include "msg/tls.h"
+#include "msg/wires.h"
 #include "node/chunks.h"
 #include "node/secret.h"
 
@@ -140,7 +140,8 @@ static void on_log_levels(void *arg, struct sh_msg_in *in)
 static enum shoal_err open_wire(struct sh_node_run *node, char *detail)
 {
     const struct sh_options *options = node->options;
-    enum shoal_err err = sh_tcp_create((uint32_t)options->connections_max, &node->env.wire);
+    enum shoal_err err =
+        sh_wire_create(options->transport, (uint32_t)options->connections_max, &node->env.wire);
     if (err != SHOAL_OK || strcmp(options->tls, "on") != 0)
         return err;
     struct sh_tls_config tls = {.cert_file = options->tls_cert_file,
@@ -149,6 +150,25 @@ static enum shoal_err open_wire(struct sh_node_run *node, char *detail)
                                 .clock = node->env.clock,
                                 .handshake_timeout_ns = options->connect_timeout_ns};
     return sh_tls_create(node->env.wire, &tls, &node->env.wire, detail);
+}
+
+/* The node is known to others by the address of its option listen. */
+static enum shoal_err listen_all(struct sh_node_run *node, char *detail)
+{
+    const struct sh_options *options = node->options;
+    enum shoal_err err = sh_msg_listen(node->msg, options->listen, node->address);
+    if (err != SHOAL_OK) {
+        snprintf(detail, DETAIL_BYTES, "listen %s: %s", options->listen, shoal_err_text(err));
+        return err;
+    }
+    if (*options->local_socket == '\0')
+        return SHOAL_OK;
+    char local[SH_MSG_ADDRESS_MAX], bound[SH_MSG_ADDRESS_MAX];
+    snprintf(local, sizeof local, "unix:%s", options->local_socket);
+    err = sh_msg_listen(node->msg, local, bound);
+    if (err != SHOAL_OK)
+        snprintf(detail, DETAIL_BYTES, "listen %s: %s", local, shoal_err_text(err));
+    return err;
 }
 
 static enum shoal_err open_msg(struct sh_node_run *node, char *detail)
@@ -178,9 +198,7 @@ static enum shoal_err open_msg(struct sh_node_run *node, char *detail)
     err = sh_msg_create(&config, &node->msg);
     if (err != SHOAL_OK)
         return err;
-    err = sh_msg_listen(node->msg, options->listen, node->address);
-    if (err != SHOAL_OK)
-        snprintf(detail, DETAIL_BYTES, "listen %s: %s", options->listen, shoal_err_text(err));
+    err = listen_all(node, detail);
     sh_msg_handler_set(node->msg, SH_NODE_STOP, SH_MSG_INLINE, on_stop, node);
     sh_msg_handler_set(node->msg, SH_NODE_LOG_LEVELS, SH_MSG_INLINE, on_log_levels, node);
     return err;
