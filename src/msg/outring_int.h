@@ -10,10 +10,10 @@
  * message's length in its slot; it never waits for one before it. The consumer goes from slot to
  * slot as long as there are lengths: those are the catch-up slots of the paper, whose notes are
  * read by a slower writer there and by the consumer here, so that a writer does the same whether it
- * was overtaken or not. Positions grow for ever (mod 2^36); the memory is mapped twice in a row, so
+ * was overtaken or not. Positions grow for ever (mod 2^33); the memory is mapped twice in a row, so
  * that every message and every push is contiguous and there is no wrap to write around.
  *
- * The word: 1 bit closed, 7 bits generation, 20 bits slot, 36 bits position. While it is closed
+ * The word: 1 bit closed, 4 bits generation, 26 bits slot, 33 bits position. While it is closed
  * nobody reserves. A ring that is closed and quiet (every slot has been collected) may be grown,
  * emptied or unmapped by its owner.
  *
@@ -21,10 +21,11 @@
  * changes hands only while the ring is closed and quiet, so no writer holds a pointer into it; what
  * the consumer pushes without the lock it keeps as `retired` until the push is over.
  *
- * That the compare-and-swap may succeed on a word that has come back to the same value in between
- * (20 bits of slot: after a million messages, at the same position) does no harm: equal positions
- * up to the limit mean that the bytes fit, whatever was sent meanwhile, and above it positions only
- * come back after a lap of 64 GiB. */
+ * What is left to chance: a writer that stalls between its look at the word and its swap, while
+ * exactly 2^26 messages (or a multiple) pass and the position comes back to the same byte, would not
+ * notice, and could count on room that is taken again. Below the limit that does no harm, since a
+ * ring cannot hold more than its position says; above it, it takes such a stall, of 10 s and more
+ * at 6 million messages a second, to end at one message of 67 million. */
 #ifndef SH_MSG_OUTRING_INT_H
 #define SH_MSG_OUTRING_INT_H
 
@@ -36,13 +37,13 @@
 #include "shoal/err.h"
 
 #define SH_OUTRING_SLOTS 1024
-#define SH_OUTRING_POSITION_BITS 36
-#define SH_OUTRING_SLOT_BITS 20
-#define SH_OUTRING_GENERATION_MASK 0x7Fu
+#define SH_OUTRING_POSITION_BITS 33
+#define SH_OUTRING_SLOT_BITS 26
+#define SH_OUTRING_GENERATION_MASK 0xFu
 
 struct sh_outring {
     _Alignas(64) _Atomic uint64_t reserved;
-    /* What the consumer has given back: slots collected, bytes sent. 20 bits slot, 36 position. */
+    /* What the consumer has given back: slots collected, bytes sent. 26 bits slot, 33 position. */
     _Alignas(64) _Atomic uint64_t done;
     /* Written while closed and quiet; read by whoever has reserved, and under the lock. */
     uint8_t *base;
