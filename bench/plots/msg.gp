@@ -55,6 +55,7 @@ set output folder . "/alltoall.svg"
 set multiplot layout 1,2
 unset logscale y
 set yrange [0:*]
+set format y "%g"
 set xlabel "nodes in one process"
 set ylabel "million messages a second, all together"
 plot at("alltoall") using 1:($2 / 1e6) with linespoints notitle
