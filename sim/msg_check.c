@@ -94,7 +94,7 @@ void check_completed(struct check *check, uint32_t id, enum shoal_err err, bool 
     SH_ASSERT(id < check->record_count);
     struct record *record = &check->records[id];
     bool may_fail = err == SHOAL_ETIMEOUT || err == SHOAL_ECONNLOST || err == SHOAL_EUNREACHABLE ||
-                    err == SHOAL_ESTOPPED;
+                    err == SHOAL_ESTOPPED || err == SHOAL_ELIMIT;
     if (record->state != RECORD_PENDING)
         check_fail(check, "request(id, error) completed again:", id, err);
     if (!may_fail && err != SHOAL_OK && err != SHOAL_EBUSY)

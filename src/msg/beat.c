@@ -55,6 +55,8 @@ uint64_t sh_beats_due(const struct sh_msg *msg)
 static void beat_send(struct sh_msg *msg, struct sh_conn *conn)
 {
     struct sh_out out;
+    if (conn->is_closing)
+        return; /* the question says as much */
     /* What waits to be sent says as much, once the other side reads it. */
     if (sh_out_unsent(conn) == 0 && sh_out_control(msg, conn, SH_CONTROL_BEAT, 0, &out) == SHOAL_OK)
         sh_msg_end(msg, &out);
@@ -91,6 +93,11 @@ void sh_beats_run(struct sh_msg *msg, uint64_t now_ns)
     if (now_ns - msg->beats_ran_ns > 2 * interval_ns(msg))
         msg->beats_paused_ns = now_ns;
     msg->beats_ran_ns = now_ns;
-    while (sh_beats_due(msg) <= now_ns)
+    bool has_looked = false;
+    while (sh_beats_due(msg) <= now_ns) {
         look(msg, msg->beats_first, now_ns);
+        has_looked = true;
+    }
+    if (has_looked)
+        sh_close_again(msg);
 }

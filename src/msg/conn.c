@@ -172,10 +172,15 @@ static struct sh_work *ordered_take_all(struct sh_conn *conn)
 
 void sh_conn_lost(struct sh_msg *msg, struct sh_conn *conn, enum shoal_err err)
 {
+    if (conn->close_agreed) {
+        sh_close_finish(msg, conn);
+        return;
+    }
     struct sh_stream *streams[2] = {conn->dialled, conn->accepted};
     conn->dialled = conn->accepted = conn->sends_on = NULL;
     conn->push_blocked = false;
     sh_beat_stop(msg, conn);
+    sh_close_over(msg, conn);
     for (int i = 0; i < 2; i++) {
         if (streams[i]) {
             streams[i]->conn = NULL;
@@ -203,6 +208,22 @@ void sh_conn_lost(struct sh_msg *msg, struct sh_conn *conn, enum shoal_err err)
     }
     sh_requests_fail(msg, conn->nid, err);
     event(msg, SH_MSG_LOST, conn->nid, SHOAL_NID_NONE, err);
+}
+
+void sh_conn_closed(struct sh_msg *msg, struct sh_conn *conn)
+{
+    sh_spin_take(&conn->lock);
+    conn->state = SH_CONN_IDLE;
+    sh_outring_drop(&conn->out);
+    struct sh_room_waiter *waiters = conn->room_waiters;
+    conn->room_waiters = NULL;
+    /* release: as in sh_conn_lost, though nobody waits for an answer. Ordered works go on. */
+    uint32_t before = atomic_fetch_add_explicit(&conn->generation, 1, memory_order_release);
+    sh_flow_reset(&conn->flow, before + 1);
+    sh_spin_release(&conn->lock);
+    sh_room_waiters_complete(waiters);
+    SH_DEBUG("msg", "idle connection closed", SH_U64("nid", conn->nid.v));
+    event(msg, SH_MSG_CLOSED, conn->nid, SHOAL_NID_NONE, SHOAL_OK);
 }
 
 /* Begins to open a stream to where the node is said to be. */
@@ -246,10 +267,30 @@ void sh_conn_service(struct sh_msg *msg, struct sh_conn *conn, uint64_t now_ns)
     sh_spin_take(&conn->lock);
     bool is_wanted = conn->state == SH_CONN_WANTED;
     sh_spin_release(&conn->lock);
-    if (is_wanted)
-        dial(msg, conn, now_ns);
+    if (is_wanted && conn->dial_due_ns == 0 && conn->lingering == 0) {
+        /* First come, first served. */
+        bool has_room = msg->streams_count < msg->config.connections_max && !msg->dials_first;
+        if (!has_room && (sh_close_one(msg) || msg->closing_count > 0))
+            sh_dial_wait(msg, conn, now_ns);
+        else
+            dial(msg, conn, now_ns);
+    }
+    if (conn->close_heard)
+        sh_close_service(msg, conn);
     sh_control_flow(msg, conn);
     sh_out_flush(msg, conn);
+}
+
+void sh_conns_dial(struct sh_msg *msg, uint64_t now_ns)
+{
+    struct sh_conn *conn;
+    while ((conn = sh_dial_next(msg, now_ns))) {
+        sh_spin_take(&conn->lock);
+        bool is_wanted = conn->state == SH_CONN_WANTED; /* or the other side was faster */
+        sh_spin_release(&conn->lock);
+        if (is_wanted)
+            dial(msg, conn, now_ns);
+    }
 }
 
 /* The connection that an accepted stream belongs to: its node's, or a fresh alias for a client. */

@@ -180,6 +180,142 @@ static void test_silence(void **state)
     assert_int_equal(asked.first, 3);
 }
 
+/* Asks until there is room; run_all makes it. */
+static void ask_surely(struct end *from, uint16_t to, uint64_t value)
+{
+    struct asked asked;
+    enum shoal_err err = ask(from, to, TYPE_ECHO, value, &asked);
+    assert_int_equal(err, SHOAL_OK);
+    run_all();
+    assert_int_equal(asked.done, 1);
+    assert_int_equal(asked.err, SHOAL_OK);
+    assert_int_equal(asked.first, value);
+}
+
+static bool is_open(struct end *from, uint16_t to)
+{
+    struct sh_conn *conn = sh_conn_find(from->msg, (shoal_nid){to});
+    return conn && conn->state == SH_CONN_OPEN;
+}
+
+static unsigned losses_of_all(void)
+{
+    unsigned losses = 0;
+    for (unsigned i = 0; i < ends_count; i++)
+        losses += ends[i].losses;
+    return losses;
+}
+
+/* At the limit the least recently used one makes room, for who comes and for who is called. */
+static void test_least_used_closes(void **state)
+{
+    (void)state;
+    struct end *b = end_open_with(2, 2);
+    struct end *others[3] = {end_open(1), end_open(3), end_open(4)};
+    static const uint16_t nids[3] = {1, 3, 4};
+    for (unsigned i = 0; i < 3; i++) {
+        knows(others[i], b, 2);
+        knows(b, others[i], nids[i]);
+    }
+    ask_surely(others[0], 2, 1);
+    ask_surely(others[1], 2, 2);
+    ask_surely(others[0], 2, 3);
+    assert_int_equal(b->closes, 0);
+    ask_surely(others[2], 2, 4); /* in comes a third */
+    assert_true(is_open(b, 1) && !is_open(b, 3) && is_open(b, 4));
+    assert_int_equal(b->closes, 1);
+    assert_int_equal(others[1]->closes, 1);
+    ask_surely(b, 3, 5); /* and the one that was closed is called */
+    assert_true(!is_open(b, 1) && is_open(b, 3) && is_open(b, 4));
+    for (unsigned i = 0; i < 12; i++) {
+        assert_int_equal(tell(others[i % 3], 2, TYPE_ORDERED, i, 100), SHOAL_OK);
+        if (i % 2)
+            ask_surely(others[i % 3], 2, i);
+        else
+            ask_surely(b, nids[i % 3], i);
+        assert_int_equal(b->ordered, i + 1);
+        assert_in_range(b->msg->streams_count, 1, 2); /* 3 if both dialled, hence 1 later */
+    }
+    assert_true(b->closes >= 10);
+    assert_int_equal(losses_of_all(), 0);
+    assert_int_equal(b->msg->closing_count, 0);
+    struct sh_msg_stats stats;
+    sh_msg_stats_get(b->msg, &stats);
+    assert_int_equal(stats.connections_lost, 0);
+}
+
+/* Both want to close at the same time. */
+static void test_both_close(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1), *b = end_open(2);
+    knows(a, b, 2);
+    knows(b, a, 1);
+    for (unsigned i = 0; i < 4; i++) {
+        ask_surely(i % 2 ? b : a, i % 2 ? 1 : 2, 7);
+        assert_true(sh_close_one(a->msg));
+        assert_true(sh_close_one(b->msg));
+        assert_false(sh_close_one(b->msg)); /* it is closing already */
+        run_all();
+        assert_false(is_open(a, 2) || is_open(b, 1));
+        assert_int_equal(a->closes, i + 1);
+        assert_int_equal(b->closes, i + 1);
+        assert_int_equal(a->msg->streams_count + b->msg->streams_count, 0);
+    }
+    assert_int_equal(losses_of_all(), 0);
+}
+
+/* Who owes an answer may ask to close, is told to keep, and still answers; who waits for room
+ * meanwhile gets it. */
+static void test_close_refused(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1), *b = end_open(2);
+    struct asked asked;
+    knows(a, b, 2);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(ask(a, 2, TYPE_SILENT, 1, &asked), SHOAL_OK);
+        run_all();
+        assert_int_equal(b->held_count, i + 1);
+        assert_true(sh_close_one(b->msg));
+        struct sh_waiter waiter = {0};
+        struct asked other;
+        assert_int_equal(ask(b, 1, TYPE_ECHO, 1, &other), SHOAL_EAGAIN);
+        assert_false(sh_msg_has_room(b->msg, (shoal_nid){1}, 8));
+        sh_msg_wait_room(b->msg, (shoal_nid){1}, 8, &waiter);
+        assert_false(sh_waiter_done(&waiter));
+        if (i == 1)
+            answer(b, b->held[i], 9); /* before the verdict */
+        run_all();
+        assert_true(sh_waiter_done(&waiter));
+        if (i == 0)
+            answer(b, b->held[i], 9);
+        run_all();
+        assert_int_equal(asked.first, 9);
+        assert_true(is_open(b, 1));
+        ask_surely(b, 1, 10);
+        assert_int_equal(b->msg->closing_count, 0);
+    }
+    assert_false(sh_close_one(b->msg) && ask(a, 2, TYPE_SILENT, 1, &asked) == SHOAL_EAGAIN);
+    run_all();
+    assert_int_equal(a->closes + b->closes, 0); /* a's request crossed the question */
+    answer(b, b->held[2], 11);
+    run_all();
+    assert_int_equal(asked.first, 11);
+    /* Messages that cross it are handled, and a's connection stays or comes again as needed. */
+    assert_true(sh_close_one(b->msg));
+    assert_int_equal(tell(a, 2, TYPE_ORDERED, 0, 50), SHOAL_OK);
+    run_all();
+    assert_int_equal(b->ordered, 1);
+    ask_surely(a, 2, 12);
+    /* The other side goes away instead of answering. */
+    assert_true(sh_close_one(b->msg));
+    cut(a, b);
+    run_all();
+    assert_int_equal(b->msg->closing_count, 0);
+    ask_surely(a, 2, 13);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -188,6 +324,9 @@ int main(void)
         cmocka_unit_test_teardown(test_versions, close_all),
         cmocka_unit_test_teardown(test_counters, close_all),
         cmocka_unit_test_teardown(test_silence, close_all),
+        cmocka_unit_test_teardown(test_least_used_closes, close_all),
+        cmocka_unit_test_teardown(test_both_close, close_all),
+        cmocka_unit_test_teardown(test_close_refused, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

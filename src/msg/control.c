@@ -5,7 +5,8 @@
 void sh_control_flow(struct sh_msg *msg, struct sh_conn *conn)
 {
     uint64_t limit;
-    if (!conn->sends_on || !sh_flow_limit_due(&conn->flow, msg->config.flow_window_bytes, &limit))
+    if (!conn->sends_on || conn->is_closing ||
+        !sh_flow_limit_due(&conn->flow, msg->config.flow_window_bytes, &limit))
         return;
     struct sh_out out;
     /* Out of memory: it stays due, and the next message or finished handler tries again. */
@@ -40,6 +41,19 @@ void sh_control_receive(struct sh_msg *msg, struct sh_conn *conn, enum sh_contro
         break;
     case SH_CONTROL_BEAT:
         is_understood = sh_reader_done(&r);
+        break;
+    case SH_CONTROL_CLOSE:
+    case SH_CONTROL_CLOSED:
+    case SH_CONTROL_KEEP:
+        is_understood = sh_reader_done(&r);
+        if (is_understood) {
+            /* Later in this round: the stream that is being read may end by it. */
+            conn->close_heard |= 1u << control;
+            /* Except for this: the answer that is expected may be right behind the CLOSE. */
+            if (atomic_load_explicit(&conn->awaited, memory_order_acquire) > 0)
+                conn->close_heard |= SH_CLOSE_AWAITED;
+            sh_conn_mark_dirty(msg, conn);
+        }
         break;
     }
     if (!is_understood) {

@@ -207,6 +207,7 @@ enum sh_dispatched sh_dispatch(struct sh_msg *msg, struct sh_stream *stream, enu
         sh_control_receive(msg, conn, (enum sh_control)type, payload);
         return SH_DISPATCHED;
     }
+    sh_close_used(msg, conn);
     struct sh_msg_in in = sh_msg_in_make(msg, conn, kind, type, id, payload);
     const struct sh_handler_entry *entry = handler_of(msg, type);
     if (!entry) {

@@ -8,6 +8,7 @@
 
 #define NIDS 65536
 #define HELLOS_MAX_DEFAULT 128
+#define CLOSING_MAX_ACCEPTED 16 /* streams accepted beyond the limit */
 #define SILENCE_NS_DEFAULT UINT64_C(3000000000)
 
 enum shoal_err sh_msg_create(const struct sh_msg_config *config, struct sh_msg **msg_out)
@@ -116,7 +117,10 @@ static void on_opened(struct sh_msg *msg, const struct sh_wire_event *event)
 static void on_accepted(struct sh_msg *msg, const struct sh_wire_event *event, uint64_t now_ns)
 {
     struct sh_wire *wire = msg->config.env.wire;
-    bool has_room = msg->streams_count < msg->config.connections_max;
+    uint32_t most = msg->config.connections_max;
+    /* Those that are closing leave soon. */
+    bool has_room = msg->streams_count < most ||
+                    (msg->streams_count < most + CLOSING_MAX_ACCEPTED && sh_close_one(msg));
     /* The oldest has had the most time: so who says nothing can't keep others out. */
     if (has_room && msg->accepted_hellos.count >= msg->config.hellos_max) {
         sh_count(&msg->refused, 1); /* not worth a line in the log: there may be many */
@@ -211,6 +215,7 @@ static unsigned transport_run(void *arg)
     sh_beats_run(msg, now_ns);
     done += sh_requests_expire(msg, now_ns);
     done += dirty_service(msg, now_ns);
+    sh_conns_dial(msg, now_ns);
     struct sh_wire *wire = msg->config.env.wire;
     if (wire->ops->flush)
         wire->ops->flush(wire);
@@ -222,7 +227,8 @@ static uint64_t transport_due(void *arg)
     struct sh_msg *msg = arg;
     uint64_t due = sh_requests_due(msg), streams_due = sh_streams_due(msg);
     due = due < streams_due ? due : streams_due;
-    return due < sh_beats_due(msg) ? due : sh_beats_due(msg);
+    due = due < sh_beats_due(msg) ? due : sh_beats_due(msg);
+    return due < sh_dials_due(msg) ? due : sh_dials_due(msg);
 }
 
 struct sh_step sh_msg_transport_step(struct sh_msg *msg)

@@ -51,10 +51,13 @@ typedef uint16_t sh_msg_type;
 
 struct sh_msg;
 
-enum sh_msg_event_kind { SH_MSG_UP, SH_MSG_LOST };
+enum sh_msg_event_kind { SH_MSG_UP, SH_MSG_LOST, SH_MSG_CLOSED };
 
-/* What became of a connection. LOST: err says why (ECONNLOST, EUNREACHABLE, ESECRET, ECLUSTER,
- * EVERSION, EPROTO, ESTOPPED); every request that waited on it has failed with that error. */
+/* What became of a connection. CLOSED: it was idle on both sides and closed in good order, because
+ * one of them needed room for another; nothing is lost, and the next message opens it again (an
+ * alias that was given to a client is over). LOST: err says why (ECONNLOST, EUNREACHABLE, ESECRET,
+ * ECLUSTER, EVERSION, EPROTO, ESTOPPED); every request that waited on it has failed with that
+ * error. */
 struct sh_msg_event {
     enum sh_msg_event_kind kind;
     shoal_nid nid;      /* the other node, or its alias */
@@ -66,6 +69,8 @@ struct sh_msg_config {
     shoal_nid nid;          /* NONE: a client, or a node that has not joined yet */
     const char *cluster;    /* borrowed; the cluster's name */
     struct sh_bytes secret; /* borrowed; the cluster's secret, may be empty */
+    /* When so many are open, the least recently used idle one closes for the next; if none is idle
+     * that is refused. A few more may be open while others close. */
     uint32_t connections_max;
     uint32_t hellos_max;   /* accepted and not proven yet; the oldest makes room. 0: 128 */
     uint32_t requests_max; /* outstanding at once; a power of two up to 2^20 */

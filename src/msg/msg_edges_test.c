@@ -140,12 +140,16 @@ static void test_connections_max(void **state)
     assert_int_equal(sh_log_output_set(path, SH_LOG_AS_TEXT), SHOAL_OK);
     struct end *b = end_open_with(2, 2);
     struct end *a = end_open(1), *c = end_open(3), *d = end_open(4);
-    struct asked of_a, of_c, of_d;
+    struct asked of_a, of_c, of_d, of_b[2];
     knows(a, b, 2);
     knows(c, b, 2);
     knows(d, b, 2);
     assert_int_equal(ask(a, 2, TYPE_ECHO, 1, &of_a), SHOAL_OK);
     assert_int_equal(ask(c, 2, TYPE_ECHO, 3, &of_c), SHOAL_OK);
+    run_all();
+    /* It waits for answers over both, so that none may be closed. */
+    assert_int_equal(ask(b, 1, TYPE_SILENT, 1, &of_b[0]), SHOAL_OK);
+    assert_int_equal(ask(b, 3, TYPE_SILENT, 1, &of_b[1]), SHOAL_OK);
     run_all();
     assert_int_equal(ask(d, 2, TYPE_ECHO, 4, &of_d), SHOAL_OK);
     run_all();

@@ -28,7 +28,7 @@ struct end {
     struct sh_msg *msg;
     struct sh_step transport, handlers;
     char address[16];
-    unsigned ups, losses;
+    unsigned ups, losses, closes;
     enum shoal_err loss;
     shoal_nid up_nid, up_real_nid; /* of the last one */
     struct sh_reply_to held[64];   /* by on_silent, in order */
@@ -60,6 +60,8 @@ static inline void on_event(void *arg, const struct sh_msg_event *event)
         end->ups++;
         end->up_nid = event->nid;
         end->up_real_nid = event->real_nid;
+    } else if (event->kind == SH_MSG_CLOSED) {
+        end->closes++;
     } else {
         end->losses++;
         end->loss = event->err;

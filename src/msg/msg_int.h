@@ -23,6 +23,9 @@ enum sh_kind { SH_KIND_MESSAGE, SH_KIND_REQUEST, SH_KIND_ANSWER, SH_KIND_ERROR }
 enum sh_control {
     SH_CONTROL_LIMIT = 1, /* flow_int.h */
     SH_CONTROL_BEAT = 2,  /* beat.c */
+    SH_CONTROL_CLOSE = 3, /* these: close.c */
+    SH_CONTROL_CLOSED = 4,
+    SH_CONTROL_KEEP = 5,
 };
 
 /* The three sizes of receive blocks: for a stream with little to say, for a busy one, and for what
@@ -58,6 +61,7 @@ enum sh_conn_state {
     SH_CONN_WANTED,  /* something to send: the transport step shall open it */
     SH_CONN_OPENING, /* a stream is being opened */
     SH_CONN_OPEN,
+    SH_CONN_CLOSING, /* open; the other side was asked whether it may close */
 };
 
 struct sh_room_waiter {
@@ -88,6 +92,7 @@ struct sh_conn {
     _Atomic bool dirty;          /* is in msg->dirty */
     struct sh_conn *dirty_next;
     _Atomic bool close_wanted;
+    _Atomic uint32_t awaited; /* answers; changed under the requests' lock */
     _Atomic uint64_t room_waits, window_waits;
     /* Written by the transport step only. */
     _Atomic uint64_t bytes_out, blocks_out, messages_in, bytes_in, opened;
@@ -99,9 +104,16 @@ struct sh_conn {
     uint64_t beat_due_ns;    /* the next look; 0: not open */
     uint64_t beat_bytes_out; /* bytes_out at the last look */
     uint64_t heard_ns;
-    bool was_heard;    /* since the last look */
-    bool is_streaming; /* the first object's header was sent, its payload is next */
-    bool push_blocked; /* the wire took less than all; WRITABLE will come */
+    uint64_t used;        /* msg->uses when it last carried a message */
+    bool is_closing;      /* counted in closing_count; a verdict is awaited */
+    bool close_agreed;    /* both have asked: the other side sends nothing more */
+    uint32_t lingering;   /* streams of before, until the other side has closed them */
+    unsigned close_heard; /* bits: controls of close.c to be seen to */
+    struct sh_conn *dial_next;
+    uint64_t dial_due_ns; /* when it gives up to wait for room; 0: does not wait */
+    bool is_streaming;    /* the first object's header was sent, its payload is next */
+    bool was_heard;       /* since the last look */
+    bool push_blocked;    /* the wire took less than all; WRITABLE will come */
     uint64_t throttled_until_ns;
 };
 
@@ -111,6 +123,7 @@ enum sh_stream_state {
     SH_STREAM_WAIT_HELLO,   /* accepted */
     SH_STREAM_WAIT_PROOF,   /* accepted: welcome sent */
     SH_STREAM_READY,
+    SH_STREAM_LINGERS, /* no connection's any more: sends what it has until the other side closes */
 };
 
 /* What is done with the messages of a type: a handler, or a description with begin and done. */
@@ -142,7 +155,8 @@ struct sh_stream {
     sh_link link;
     enum sh_stream_state state;
     bool is_dialled;
-    struct sh_conn *conn; /* dialled: from the start; accepted: from READY on */
+    struct sh_conn *conn;        /* dialled: from the start; accepted: from READY on */
+    struct sh_conn *lingers_for; /* LINGERS: whose it was */
     struct sh_block *block;
     uint32_t fill;   /* bytes received into the block */
     uint32_t parsed; /* bytes of it that are done with */
@@ -230,8 +244,11 @@ struct sh_msg {
     struct sh_hellos dialled_hellos, accepted_hellos;
     struct sh_conn *beats_first, *beats_last; /* open connections by beat_due_ns */
     uint64_t beats_ran_ns, beats_paused_ns;
-    uint32_t stalled_count;    /* streams that are stalled */
-    uint32_t stalled_bucket;   /* where the last one was that was tried again */
+    uint64_t uses;                            /* counts up */
+    uint32_t closing_count;                   /* connections that are closing */
+    struct sh_conn *dials_first, *dials_last; /* that wait for room, by dial_due_ns */
+    uint32_t stalled_count;                   /* streams that are stalled */
+    uint32_t stalled_bucket;                  /* where the last one was that was tried again */
     _Atomic bool works_wanted; /* a stream is stalled: wake the transport step when one is free */
     /* Counters. */
     _Atomic uint64_t messages_out, messages_in;
@@ -302,6 +319,10 @@ struct sh_conn *sh_conn_find(struct sh_msg *msg, shoal_nid nid); /* NULL: none y
 struct sh_conn *sh_conn_make(struct sh_msg *msg, shoal_nid nid); /* NULL: out of memory */
 void sh_conn_service(struct sh_msg *msg, struct sh_conn *conn, uint64_t now_ns);
 void sh_conn_lost(struct sh_msg *msg, struct sh_conn *conn, enum shoal_err err);
+/* An idle connection is over in good order; its streams are gone or linger. */
+void sh_conn_closed(struct sh_msg *msg, struct sh_conn *conn);
+/* Opens those that waited for room, or gives them up. */
+void sh_conns_dial(struct sh_msg *msg, uint64_t now_ns);
 /* Binds an accepted, proven stream to its connection; false (and a reason) refuses it. */
 bool sh_conn_attach(struct sh_msg *msg, struct sh_stream *stream, shoal_nid real_nid);
 
@@ -311,11 +332,38 @@ void sh_beat_stop(struct sh_msg *msg, struct sh_conn *conn); /* if it was starte
 uint64_t sh_beats_due(const struct sh_msg *msg);
 void sh_beats_run(struct sh_msg *msg, uint64_t now_ns);
 
+/* close.c: transport step */
+/* Notes that a connection carried a message. */
+static inline void sh_close_used(struct sh_msg *msg, struct sh_conn *conn)
+{
+    conn->used = ++msg->uses;
+}
+/* Begins to close the least recently used idle connection. False: none is idle. */
+bool sh_close_one(struct sh_msg *msg);
+/* Ends a connection that both sides wanted to close. */
+void sh_close_finish(struct sh_msg *msg, struct sh_conn *conn);
+/* Tries another one if room is still wanted, after a KEEP. Called now and then, so that two ends do
+ * not ask each other all the time. */
+void sh_close_again(struct sh_msg *msg);
+/* In close_heard: answers were expected when the control came. */
+#define SH_CLOSE_AWAITED 1u
+/* Sees to the controls that were heard. */
+void sh_close_service(struct sh_msg *msg, struct sh_conn *conn);
+/* No verdict is awaited any more, if one was. */
+void sh_close_over(struct sh_msg *msg, struct sh_conn *conn);
+/* A wanted connection waits for room. */
+void sh_dial_wait(struct sh_msg *msg, struct sh_conn *conn, uint64_t now_ns);
+/* Takes the first one off that has room now, or has waited too long; NULL: none. */
+struct sh_conn *sh_dial_next(struct sh_msg *msg, uint64_t now_ns);
+uint64_t sh_dials_due(const struct sh_msg *msg);
+
 /* stream.c */
 struct sh_stream *sh_stream_add(struct sh_msg *msg, sh_link link, bool is_dialled, uint64_t now_ns);
 struct sh_stream *sh_stream_find(struct sh_msg *msg, sh_link link);
 /* Removes the stream from everything and frees it; closes its link unless that is gone. */
 void sh_stream_drop(struct sh_msg *msg, struct sh_stream *stream, bool close_link);
+/* Leaves a stream, which conn has no more, open until the other side closes it. */
+void sh_stream_linger(struct sh_msg *msg, struct sh_stream *stream, struct sh_conn *conn);
 /* The stream can't go on: reports it and drops it, with its connection if it had one. */
 void sh_stream_fail(struct sh_msg *msg, struct sh_stream *stream, enum shoal_err err,
                     bool close_link);

@@ -75,13 +75,21 @@ static enum shoal_err try_slowly(struct sh_msg *msg, struct sh_conn *conn, bool 
     sh_spin_assert_held(&conn->lock);
     /* relaxed: only changed under the lock */
     uint32_t now = atomic_load_explicit(&conn->generation, memory_order_relaxed);
-    if (is_answer && (now != *generation || conn->state != SH_CONN_OPEN))
+    bool is_closing = conn->state == SH_CONN_CLOSING;
+    if (is_answer && (now != *generation || (conn->state != SH_CONN_OPEN && !is_closing)))
         return SHOAL_ECONNLOST;
+    if (is_closing && !is_answer) {
+        *how_out = RESERVE_FULL; /* until the other side has said what it thinks of it */
+        return SHOAL_OK;
+    }
     if (conn->state == SH_CONN_IDLE && !conn->is_known)
         return SHOAL_EUNREACHABLE;
     *how_out = reserve_slowly(msg, conn, now, bytes, is_answer, place_out);
     if (*how_out == RESERVED && conn->state == SH_CONN_IDLE)
         conn->state = SH_CONN_WANTED;
+    if (*how_out == RESERVED && is_closing)
+        conn->state =
+            SH_CONN_OPEN; /* an answer that was owed: the other side expects it, and keeps */
     *generation = now;
     return SHOAL_OK;
 }
@@ -298,9 +306,14 @@ void sh_room_waiters_complete(struct sh_room_waiter *list)
 bool sh_msg_has_room(struct sh_msg *msg, shoal_nid to, size_t payload_bytes)
 {
     struct sh_conn *conn = sh_conn_find(msg, to);
-    if (conn && sh_flow_is_shut(&conn->flow))
+    if (!conn)
+        return true;
+    sh_spin_take(&conn->lock);
+    bool may_send = !sh_flow_is_shut(&conn->flow) && conn->state != SH_CONN_CLOSING;
+    uint64_t unsent = sh_outring_used(&conn->out);
+    sh_spin_release(&conn->lock);
+    if (!may_send)
         return false;
-    uint64_t unsent = conn ? sh_out_unsent(conn) : 0;
     return unsent == 0 || unsent + SH_MSG_HEADER_BYTES + payload_bytes <= msg->config.ring_bytes;
 }
 
@@ -323,8 +336,8 @@ void sh_msg_wait_room(struct sh_msg *msg, shoal_nid to, size_t payload_bytes,
         entry->waiter = waiter;
         entry->used_max = used_max(msg, payload_bytes);
         sh_spin_take(&conn->lock);
-        bool is_full =
-            sh_flow_is_shut(&conn->flow) || sh_outring_used(&conn->out) > entry->used_max;
+        bool is_full = conn->state == SH_CONN_CLOSING || sh_flow_is_shut(&conn->flow) ||
+                       sh_outring_used(&conn->out) > entry->used_max;
         if (is_full) {
             entry->next = conn->room_waiters;
             conn->room_waiters = entry;
@@ -361,7 +374,7 @@ static struct sh_room_waiter *roomy_take(struct sh_conn *conn)
 {
     uint64_t used = sh_outring_used(&conn->out);
     struct sh_room_waiter *taken = NULL, **at = &conn->room_waiters;
-    if (sh_flow_is_shut(&conn->flow))
+    if (sh_flow_is_shut(&conn->flow) || conn->state == SH_CONN_CLOSING)
         return NULL;
     while (*at) {
         struct sh_room_waiter *entry = *at;
@@ -434,6 +447,8 @@ void sh_out_flush(struct sh_msg *msg, struct sh_conn *conn)
         struct sh_bytes bytes = ring_take(conn);
         if (bytes.size == 0)
             return;
+        if (bytes.size > SH_MSG_HEADER_BYTES) /* more than a beat */
+            sh_close_used(msg, conn);
         size_t taken = wire->ops->push(wire, conn->sends_on->link, bytes);
         SH_ASSERT(taken <= bytes.size);
         sh_count_alone(&msg->blocks_out, 1);

@@ -104,6 +104,13 @@ static void slot_free(struct sh_requests *table, uint32_t index)
     table->free_head = index;
 }
 
+/* An answer of that node is no longer expected. */
+static void awaited_less(struct sh_msg *msg, shoal_nid nid)
+{
+    /* relaxed: only the transport step, which expects no more answers by now, looks at it */
+    atomic_fetch_sub_explicit(&sh_conn_find(msg, nid)->awaited, 1, memory_order_relaxed);
+}
+
 static void pending_add(struct sh_requests *table, int by)
 {
     /* relaxed, under the lock: readers want a recent value */
@@ -168,6 +175,8 @@ void sh_requests_arm(struct sh_msg *msg, uint32_t id, struct sh_conn *conn, uint
     SH_ASSERT(slot->nid == 0 && slot->request == NULL);
     /* The message of a late one is gone: no answer to it will come. */
     slot->nid = is_late ? 0 : conn->nid.v;
+    if (!is_late) /* relaxed: published by the message's end */
+        atomic_fetch_add_explicit(&conn->awaited, 1, memory_order_relaxed);
     /* The wheel does not look at earlier ticks again before it has gone round. */
     uint64_t soonest_ns = table->wheel_tick * SH_WHEEL_TICK_NS;
     if (request->deadline_ns < soonest_ns)
@@ -267,6 +276,7 @@ void sh_requests_answer(struct sh_msg *msg, shoal_nid from, uint32_t id, enum sh
     if (slot && slot->nid == from.v) {
         if (slot->request)
             request = slot_take(table, id & INDEX_MASK);
+        awaited_less(msg, from);
         slot_free(table, id & INDEX_MASK);
     }
     sh_spin_release(&table->lock);
@@ -302,6 +312,7 @@ void sh_requests_fail(struct sh_msg *msg, shoal_nid nid, enum shoal_err err)
             request->next = failed;
             failed = request;
         }
+        awaited_less(msg, nid);
         slot_free(table, i);
     }
     sh_spin_release(&table->lock);

@@ -67,6 +67,8 @@ void sh_stream_drop(struct sh_msg *msg, struct sh_stream *stream, bool close_lin
     SH_ASSERT(stream->conn == NULL);
     msg->stalled_count -= stream->is_stalled;
     sh_stream_hello_over(msg, stream);
+    if (stream->lingers_for && --stream->lingers_for->lingering == 0)
+        sh_conn_mark_dirty(msg, stream->lingers_for); /* it may be opened again */
     struct sh_stream **at = bucket_of(msg, stream->link);
     while (*at != stream)
         at = &(*at)->bucket_next;
@@ -78,6 +80,16 @@ void sh_stream_drop(struct sh_msg *msg, struct sh_stream *stream, bool close_lin
     if (stream->block)
         sh_block_leave(msg, stream->block);
     free(stream);
+}
+
+void sh_stream_linger(struct sh_msg *msg, struct sh_stream *stream, struct sh_conn *conn)
+{
+    SH_ASSERT(stream->conn == NULL && stream->state == SH_STREAM_READY);
+    stream->state = SH_STREAM_LINGERS;
+    stream->lingers_for = conn;
+    conn->lingering++;
+    stream->deadline_ns = sh_now(&msg->config.env.clock) + msg->config.connect_timeout_ns;
+    hello_add(hellos_of(msg, stream), stream);
 }
 
 void sh_stream_fail(struct sh_msg *msg, struct sh_stream *stream, enum shoal_err err,

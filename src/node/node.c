@@ -140,8 +140,9 @@ static void on_log_levels(void *arg, struct sh_msg_in *in)
 static enum shoal_err open_wire(struct sh_node_run *node, char *detail)
 {
     const struct sh_options *options = node->options;
-    enum shoal_err err =
-        sh_wire_create(options->transport, (uint32_t)options->connections_max, &node->env.wire);
+    /* A few more than connections_max: msg accepts them while idle ones close. */
+    uint32_t links_max = (uint32_t)options->connections_max + 16;
+    enum shoal_err err = sh_wire_create(options->transport, links_max, &node->env.wire);
     if (err != SHOAL_OK || strcmp(options->tls, "on") != 0)
         return err;
     struct sh_tls_config tls = {.cert_file = options->tls_cert_file,

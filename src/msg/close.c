@@ -1,0 +1,217 @@
+/* Connections at their limit: the least recently used idle one makes room, and nothing is lost.
+ *
+ *   who needs room                       its peer
+ *   CLOSE, and sends nothing more   ->
+ *                                   <-   CLOSED: was idle too, sends nothing more  (or KEEP)
+ *   closes the streams
+ *
+ * Idle: nothing in the ring, nobody writing into it, no answer expected. That neither side expects
+ * one means that neither owes one. While the verdict is awaited senders get EAGAIN; who asked for
+ * room is told when it is there, and the next message opens the connection again. An answer that
+ * was owed all the same takes the CLOSE back: the peer, who expects it, says KEEP. Where two CLOSEs
+ * meet both say CLOSED; from then on the end of the streams says as much.
+ *
+ * The peer keeps its streams until the other side has closed them, so that its last word arrives,
+ * and opens the connection again only then, so that nothing overtakes it. */
+#include "msg/msg_int.h"
+
+/* How many connections are looked at for the least recently used one: a sample, where more are
+ * open; the queue of beats, which they are taken from, turns round all the time. */
+#define LOOKED_AT 1024
+/* Streams that may be accepted beyond the limit while others are on their way out. */
+#define CLOSING_MAX 16
+
+/* True when nothing is in the ring and no answer is expected; then nobody can write into it any
+ * more. The lock is held. */
+static bool shut_if_idle(struct sh_conn *conn)
+{
+    sh_spin_assert_held(&conn->lock);
+    if (conn->push_blocked || conn->objects_first || conn->is_streaming ||
+        conn->sends_on->control_size > 0 || !sh_outring_drained(&conn->out))
+        return false;
+    bool was_open = sh_outring_is_open(&conn->out);
+    sh_outring_close(&conn->out);
+    sh_outring_collect(&conn->out);
+    /* acquire: a request that was ended is in the table */
+    if (sh_outring_is_quiet(&conn->out) && sh_outring_used(&conn->out) == 0 &&
+        atomic_load_explicit(&conn->awaited, memory_order_acquire) == 0)
+        return true;
+    if (was_open)
+        sh_outring_open(&conn->out, atomic_load_explicit(&conn->generation, memory_order_relaxed));
+    return false;
+}
+
+/* Says something outside of the ring, which is empty, so that this is between two messages. */
+static void say(struct sh_msg *msg, struct sh_conn *conn, enum sh_control control)
+{
+    uint8_t header[SH_MSG_HEADER_BYTES] = {0};
+    sh_store16(header + 4, SH_MSG_TYPE(0, control));
+    sh_stream_control(msg, conn->sends_on, sh_bytes_make(header, sizeof header));
+}
+
+static bool close_begin(struct sh_msg *msg, struct sh_conn *conn)
+{
+    sh_spin_take(&conn->lock);
+    bool is_idle = conn->state == SH_CONN_OPEN && shut_if_idle(conn);
+    if (is_idle)
+        conn->state = SH_CONN_CLOSING;
+    sh_spin_release(&conn->lock);
+    if (!is_idle)
+        return false;
+    conn->is_closing = true;
+    msg->closing_count++;
+    say(msg, conn, SH_CONTROL_CLOSE);
+    return true;
+}
+
+bool sh_close_one(struct sh_msg *msg)
+{
+    if (msg->closing_count >= CLOSING_MAX)
+        return false;
+    /* Twice at most: who began to send after it was chosen is not chosen again. */
+    for (unsigned tries = 0; tries < 2; tries++) {
+        struct sh_conn *best = NULL, *conn = msg->beats_first;
+        for (unsigned i = 0; i < LOOKED_AT && conn; i++, conn = conn->beat_next) {
+            /* relaxed: a first look */
+            bool is_idle = !conn->is_closing && conn->sends_on->version >= 2 &&
+                           atomic_load_explicit(&conn->awaited, memory_order_relaxed) == 0 &&
+                           (!best || conn->used < best->used);
+            if (is_idle && sh_out_unsent(conn) == 0)
+                best = conn;
+        }
+        if (!best)
+            return false;
+        if (close_begin(msg, best))
+            return true;
+        sh_close_used(msg, best);
+    }
+    return false;
+}
+
+void sh_close_over(struct sh_msg *msg, struct sh_conn *conn)
+{
+    conn->close_heard = 0;
+    conn->close_agreed = false;
+    if (!conn->is_closing)
+        return;
+    conn->is_closing = false;
+    SH_ASSERT(msg->closing_count > 0);
+    msg->closing_count--;
+}
+
+/* The connection is over in good order. Keeps the streams if the other side is to close them. */
+static void finish(struct sh_msg *msg, struct sh_conn *conn, bool keep_streams)
+{
+    struct sh_stream *streams[2] = {conn->dialled, conn->accepted};
+    conn->dialled = conn->accepted = conn->sends_on = NULL;
+    conn->push_blocked = false;
+    sh_beat_stop(msg, conn);
+    sh_close_over(msg, conn);
+    for (int i = 0; i < 2; i++) {
+        if (!streams[i])
+            continue;
+        streams[i]->conn = NULL;
+        if (streams[i]->state == SH_STREAM_READY && (keep_streams || streams[i]->control_size > 0))
+            sh_stream_linger(msg, streams[i], conn);
+        else
+            sh_stream_drop(msg, streams[i], true);
+    }
+    sh_conn_closed(msg, conn);
+}
+
+void sh_close_finish(struct sh_msg *msg, struct sh_conn *conn)
+{
+    finish(msg, conn, false);
+}
+
+/* The other side wants to close. */
+static void on_close(struct sh_msg *msg, struct sh_conn *conn, bool is_refused)
+{
+    sh_spin_take(&conn->lock);
+    bool we_asked = conn->state == SH_CONN_CLOSING;
+    bool is_idle = we_asked || (!is_refused && conn->state == SH_CONN_OPEN && shut_if_idle(conn));
+    if (is_idle)
+        conn->state = SH_CONN_CLOSING;
+    sh_spin_release(&conn->lock);
+    struct sh_out out;
+    if (is_idle) {
+        say(msg, conn, SH_CONTROL_CLOSED);
+        if (we_asked)
+            conn->close_agreed = true; /* it has read all of ours when its word comes */
+        else
+            finish(msg, conn, true);
+    } else if (sh_out_control(msg, conn, SH_CONTROL_KEEP, 0, &out) == SHOAL_OK) {
+        sh_msg_end(msg, &out);
+    } else {
+        sh_conn_lost(msg, conn, SHOAL_ENOMEM); /* or it would wait for our word for ever */
+    }
+}
+
+static void on_closed(struct sh_msg *msg, struct sh_conn *conn)
+{
+    sh_spin_take(&conn->lock);
+    bool is_agreed = conn->state == SH_CONN_CLOSING;
+    sh_spin_release(&conn->lock);
+    if (is_agreed)
+        finish(msg, conn, false);
+    else /* no shoal node says so unasked, nor when it waits for an answer */
+        sh_conn_lost(msg, conn, SHOAL_EPROTO);
+}
+
+static void on_keep(struct sh_msg *msg, struct sh_conn *conn)
+{
+    sh_spin_take(&conn->lock);
+    if (conn->state == SH_CONN_CLOSING)
+        conn->state = SH_CONN_OPEN;
+    sh_spin_release(&conn->lock);
+    sh_close_over(msg, conn);
+    sh_close_used(msg, conn);
+    sh_out_room_changed(conn);
+}
+
+void sh_close_again(struct sh_msg *msg)
+{
+    if (msg->closing_count == 0 &&
+        (msg->streams_count > msg->config.connections_max || msg->dials_first))
+        (void)sh_close_one(msg);
+}
+
+void sh_close_service(struct sh_msg *msg, struct sh_conn *conn)
+{
+    unsigned heard = conn->close_heard;
+    conn->close_heard = 0;
+    /* Each may be the end of the connection. */
+    if (heard & 1u << SH_CONTROL_KEEP && conn->sends_on)
+        on_keep(msg, conn);
+    if (heard & 1u << SH_CONTROL_CLOSE && conn->sends_on)
+        on_close(msg, conn, heard & SH_CLOSE_AWAITED);
+    if (heard & 1u << SH_CONTROL_CLOSED && conn->sends_on)
+        on_closed(msg, conn);
+}
+
+/* --- Connections that wait for room -------------------------------------------------------- */
+
+void sh_dial_wait(struct sh_msg *msg, struct sh_conn *conn, uint64_t now_ns)
+{
+    SH_ASSERT(conn->dial_due_ns == 0);
+    conn->dial_due_ns = now_ns + msg->config.connect_timeout_ns;
+    conn->dial_next = NULL;
+    *(msg->dials_first ? &msg->dials_last->dial_next : &msg->dials_first) = conn;
+    msg->dials_last = conn;
+}
+
+uint64_t sh_dials_due(const struct sh_msg *msg)
+{
+    return msg->dials_first ? msg->dials_first->dial_due_ns : SH_NEVER;
+}
+
+struct sh_conn *sh_dial_next(struct sh_msg *msg, uint64_t now_ns)
+{
+    struct sh_conn *conn = msg->dials_first;
+    bool has_room = msg->streams_count < msg->config.connections_max;
+    if (!conn || (!has_room && conn->dial_due_ns > now_ns))
+        return NULL;
+    msg->dials_first = conn->dial_next;
+    conn->dial_due_ns = 0;
+    return conn;
+}
