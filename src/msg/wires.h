@@ -8,7 +8,7 @@
 
 /* Makes a wire of a kind, for at most links_max open links:
  *
- *   tcp       the sockets that measure best here (docs/messaging.md): what a node takes by itself
+ *   tcp       the sockets that measure best (epoll; docs/messaging.md): what a node takes by itself
  *   epoll     TCP and Unix-domain sockets through epoll
  *   uring     the same through io_uring; through epoll, with a line in the log, where the kernel
  *             refuses it
