@@ -22,9 +22,9 @@
  * the consumer pushes without the lock it keeps as `retired` until the push is over.
  *
  * What is left to chance: a writer that stalls between its look at the word and its swap, while
- * exactly 2^26 messages (or a multiple) pass and the position comes back to the same byte, would not
- * notice, and could count on room that is taken again. Below the limit that does no harm, since a
- * ring cannot hold more than its position says; above it, it takes such a stall, of 10 s and more
+ * exactly 2^26 messages (or a multiple) pass and the position comes back to the same byte, would
+ * not notice, and could count on room that is taken again. Below the limit that does no harm, since
+ * a ring cannot hold more than its position says; above it, it takes such a stall, of 10 s and more
  * at 6 million messages a second, to end at one message of 67 million. */
 #ifndef SH_MSG_OUTRING_INT_H
 #define SH_MSG_OUTRING_INT_H

@@ -185,7 +185,11 @@ static enum shoal_err open_msg(struct sh_node_run *node, char *detail)
         .secret = sh_secret_bytes(&node->secret),
         .connections_max = (uint32_t)options->connections_max,
         .requests_max = REQUESTS_MAX,
+        .hellos_max = (uint32_t)options->hellos_max,
         .ring_bytes = (uint32_t)options->ring_bytes,
+        .receive_bytes_max = options->receive_bytes_max,
+        .flow_window_bytes = (uint32_t)options->flow_window_bytes,
+        .silence_ns = options->peer_silence_ns,
         .payload_bytes_max =
             (uint32_t)(payload_max > PAYLOAD_BYTES_LEAST ? payload_max : PAYLOAD_BYTES_LEAST),
         .request_timeout_ns = options->request_timeout_ns,
