@@ -72,8 +72,12 @@ static void server_main(void *arg, int report_fd)
     if (sh_log_levels_set("warn", &bad, &bad_len))
         return;
     struct sh_node_run *superpeer = NULL;
-    const struct setting first[] = {
-        {"cluster", "bench"}, {"roles", "superpeer"}, {"listen", "127.0.0.1:0"}, {"spin_ns", "0"}};
+    /* It shares the peer's core, so it takes it only when it has something to do. */
+    const struct setting first[] = {{"cluster", "bench"},
+                                    {"roles", "superpeer"},
+                                    {"listen", "127.0.0.1:0"},
+                                    {"spin_ns", "0"},
+                                    {"park_ns", "0"}};
     if (node_run(first, sizeof first / sizeof *first, &superpeer) || !sh_node_wait_ready(superpeer))
         return;
     uint64_t store_bytes = 2 * flags->count * (flags->size + 64);

@@ -97,7 +97,9 @@ static void turn(struct sh_crew_lane *lane)
             continue;
         }
         uint64_t now_ns = sh_lane_now(lane);
-        enum sh_lane_rest rest = sh_lane_idle(lane, now_ns);
+        /* Where threads lend themselves, those that wait spin; the own thread would only keep the
+         * baton, and perhaps the core, from the next of them. */
+        enum sh_lane_rest rest = sh_lane_idle(lane, now_ns, !lane->crew->config.lends);
         if (rest == SH_REST_NONE) {
             continue;
         }

@@ -19,7 +19,8 @@
  * Lending: an application thread that waits for something a crew thread will bring about runs that
  * thread's steps itself while nobody else does (sh_crew_wait), so that a program with one thread
  * pays for no hand-over. Only one thread at a time runs a crew thread's steps: the one that holds
- * its baton. While lenders come and go, the crew's own thread stands by and looks by a timer. It
+ * its baton. Of such a crew only those that wait spin; its own threads go on to yield and park.
+ * While lenders come and go, the crew's own thread stands by and looks by a timer. It
  * takes over at the first look that finds work announced and nobody to run it, or that finds that
  * no lender has come since the look before: 2 ms after the last one left at the latest in the first
  * case, 4 ms in the second (0.5 and 1 ms while the crew is busy). docs/crews.md has the costs.

@@ -172,7 +172,7 @@ bool sh_lane_round(struct sh_crew_lane *lane);
 bool sh_lane_note_take(struct sh_crew_lane *lane);
 /* After a round without work: spins or yields by itself and asks for another round (REST_NONE), or
  * names the rest that the caller should take. Holder only. */
-enum sh_lane_rest sh_lane_idle(struct sh_crew_lane *lane, uint64_t now_ns);
+enum sh_lane_rest sh_lane_idle(struct sh_crew_lane *lane, uint64_t now_ns, bool may_spin);
 /* How long a rest may take: until a step is due, or limit_ns; 0 when that is now. Holder only. */
 uint64_t sh_lane_rest_ns(struct sh_crew_lane *lane, enum sh_lane_rest rest, uint64_t now_ns,
                          uint64_t limit_ns);

@@ -224,7 +224,7 @@ bool sh_lane_note_take(struct sh_crew_lane *lane)
     return true;
 }
 
-enum sh_lane_rest sh_lane_idle(struct sh_crew_lane *lane, uint64_t now_ns)
+enum sh_lane_rest sh_lane_idle(struct sh_crew_lane *lane, uint64_t now_ns, bool may_spin)
 {
     const struct sh_idle_policy *policy = &lane->crew->config.idle;
     if (sh_lane_note_take(lane)) {
@@ -241,7 +241,7 @@ enum sh_lane_rest sh_lane_idle(struct sh_crew_lane *lane, uint64_t now_ns)
     }
     uint64_t silent_ns = now_ns > lane->since_ns ? now_ns - lane->since_ns : 0;
     bool off = spinning_is_off(lane, now_ns);
-    if (silent_ns < policy->spin_ns && !off) {
+    if (may_spin && silent_ns < policy->spin_ns && !off) {
         sh_cpu_relax();
         return SH_REST_NONE;
     }

@@ -171,7 +171,7 @@ static bool lend(struct sh_crew_lane *lane, struct sh_waiter *waiter, uint64_t d
         if (now_ns >= deadline_ns) {
             return !waiter_set(waiter, SH_WAITER_PENDING);
         }
-        enum sh_lane_rest rest = worked ? SH_REST_NONE : sh_lane_idle(lane, now_ns);
+        enum sh_lane_rest rest = worked ? SH_REST_NONE : sh_lane_idle(lane, now_ns, true);
         if (rest != SH_REST_NONE) {
             uint64_t rest_ns = sh_lane_rest_ns(lane, rest, now_ns, deadline_ns);
             sh_lane_rest_holding(lane, rest, rest_ns);
