@@ -35,17 +35,31 @@ void sh_object_receive(const struct sh_handler_entry *entry, struct sh_msg_in *i
     entry->done(entry->arg, in, object, err);
 }
 
+/* Begins with an answer, if who awaits it has a description for it, or nobody awaits it. */
+static bool answer_begin(struct sh_msg *msg, struct sh_stream *stream, uint32_t id,
+                         uint64_t payload_bytes)
+{
+    struct sh_partial *partial = &stream->partial;
+    *partial = (struct sh_partial){
+        .id = id, .left = payload_bytes, .codec = sh_codec_reader(payload_bytes)};
+    partial->is_active = sh_requests_answer_begin(msg, stream->conn->nid, partial);
+    return partial->is_active;
+}
+
 bool sh_partial_begin(struct sh_msg *msg, struct sh_stream *stream, enum sh_kind kind,
                       sh_msg_type type, uint32_t id, uint64_t payload_bytes)
 {
     struct sh_partial *partial = &stream->partial;
-    SH_ASSERT(!partial->entry);
-    if (payload_bytes < PARTIAL_BYTES_MIN || (kind != SH_KIND_MESSAGE && kind != SH_KIND_REQUEST))
+    SH_ASSERT(!partial->is_active);
+    if (payload_bytes < PARTIAL_BYTES_MIN || kind == SH_KIND_ERROR)
         return false;
+    if (kind == SH_KIND_ANSWER)
+        return answer_begin(msg, stream, id, payload_bytes);
     const struct sh_handler_entry *entry = sh_handler_of(msg, type);
     if (!entry || !entry->describe)
         return false;
     *partial = (struct sh_partial){
+        .is_active = true,
         .entry = entry,
         .in = sh_msg_in_make(msg, stream->conn, kind, type, id, sh_bytes_text("")),
         .left = payload_bytes,
@@ -55,13 +69,15 @@ bool sh_partial_begin(struct sh_msg *msg, struct sh_stream *stream, enum sh_kind
     return true;
 }
 
-size_t sh_partial_feed(struct sh_stream *stream, struct sh_bytes bytes)
+size_t sh_partial_feed(struct sh_msg *msg, struct sh_stream *stream, struct sh_bytes bytes)
 {
     struct sh_partial *partial = &stream->partial;
-    SH_ASSERT(partial->entry != NULL);
+    SH_ASSERT(partial->is_active);
     if (bytes.size > partial->left)
         bytes.size = (size_t)partial->left;
-    if (bytes.size > 0 && partial->object && partial->err == SHOAL_OK)
+    if (bytes.size > 0 && !partial->entry)
+        sh_requests_answer_feed(msg, stream->conn->nid, partial, bytes);
+    else if (bytes.size > 0 && partial->object && partial->err == SHOAL_OK)
         partial->err =
             sh_codec_read(&partial->codec, partial->entry->describe, partial->object, bytes);
     partial->left -= bytes.size;
@@ -72,7 +88,12 @@ bool sh_partial_end(struct sh_msg *msg, struct sh_stream *stream)
 {
     struct sh_partial *partial = &stream->partial;
     const struct sh_handler_entry *entry = partial->entry;
-    SH_ASSERT(entry && partial->left == 0);
+    SH_ASSERT(partial->is_active && partial->left == 0);
+    if (!entry) {
+        partial->is_active = false;
+        sh_requests_answer_end(msg, stream->conn->nid, partial);
+        return true;
+    }
     if (partial->object && entry->mode == SH_MSG_INLINE) {
         entry->done(entry->arg, &partial->in, partial->object, partial->err);
     } else if (partial->object) {
@@ -83,7 +104,7 @@ bool sh_partial_end(struct sh_msg *msg, struct sh_stream *stream)
         if (!sh_work_add(msg, &work, entry->mode))
             return false;
     }
-    partial->entry = NULL;
+    partial->is_active = false;
     return true;
 }
 
@@ -91,8 +112,9 @@ void sh_partial_drop(struct sh_msg *msg, struct sh_stream *stream)
 {
     struct sh_partial *partial = &stream->partial;
     const struct sh_handler_entry *entry = partial->entry;
-    partial->entry = NULL;
-    if (!entry || !partial->object)
+    bool was_active = partial->is_active;
+    partial->is_active = false;
+    if (!was_active || !entry || !partial->object)
         return;
     /* relaxed: stopping is only a hint here */
     bool is_stopping = atomic_load_explicit(&msg->is_stopping, memory_order_relaxed);

@@ -57,7 +57,8 @@ enum sh_msg_event_kind { SH_MSG_UP, SH_MSG_LOST, SH_MSG_CLOSED };
  * one of them needed room for another; nothing is lost, and the next message opens it again (an
  * alias that was given to a client is over). LOST: err says why (ECONNLOST, EUNREACHABLE, ESECRET,
  * ECLUSTER, EVERSION, EPROTO, ESTOPPED); every request that waited on it has failed with that
- * error. */
+ * error. LOST may follow CLOSED, if the other side has not confirmed the close within
+ * connect_timeout_ns: then the last one-way messages may not have been read. */
 struct sh_msg_event {
     enum sh_msg_event_kind kind;
     shoal_nid nid;      /* the other node, or its alias */
@@ -162,11 +163,31 @@ struct sh_request {
     void (*done)(struct sh_request *request, enum shoal_err err, struct sh_reader *payload);
     void *arg;           /* the caller's */
     uint64_t timeout_ns; /* 0: the configured one */
+    /* Where the answer goes. NULL: done gets its payload, which is collected first. Else the
+     * description (codec.h) reads it into the object, piece by piece while it comes, so that an
+     * answer of any size needs no buffer and its byte arrays land in the memory that the
+     * description names; done gets an empty payload then, and EPROTO or what the description said
+     * when it did not fit the answer. An error's text goes to done as ever.
+     *
+     * Object and named memory are kept like the request, and given back with it: whatever ends it,
+     * a time-out or a lost connection or a cancel in the middle of the answer, nothing is written
+     * there once done has been called or sh_msg_cancel has returned true, and the rest of the
+     * answer is passed over. For each piece finds its request in the table anew, and writes only
+     * if that still waits for this very answer. Time-outs, losses and done are the transport
+     * step's, as is the writing, so none of them comes in between; a cancel by another thread
+     * waits until the piece at hand (64 KiB at most) is written. What was read of an answer that
+     * did not come to its end stays in the object, where only its owner can tell what to free.
+     *
+     * The description runs in the transport step, at any time from sh_msg_request on; it must be
+     * short, take no lock that a thread holds while it cancels, and call nothing of this header. */
+    sh_codec_describe describe;
+    void *object;
     /* When it fails, by the clock; 0: timeout_ns from now. Saves reading the clock again where it
      * is known. Back to 0 once done. */
     uint64_t deadline_ns;
     /* msg's: */
     struct sh_request *next, *prev;
+    const void *answering; /* the partial that its answer goes through; NULL: none yet */
     uint32_t id;
     shoal_nid to;
 };
@@ -222,7 +243,8 @@ SHOAL_NODISCARD enum shoal_err sh_msg_reply_object(struct sh_msg *msg, struct sh
                                                    void *object, struct sh_object_out *out);
 
 /* Cancels a request: true when done will never be called; false when it was called, is being
- * called, or is about to be. A late answer is dropped. Any thread. */
+ * called, or is about to be. A late answer is dropped, or the rest of it; true is returned only
+ * when nothing is being written for the request any more. Any thread; not from a description. */
 bool sh_msg_cancel(struct sh_msg *msg, struct sh_request *request);
 
 /* Ends all requests to a node that were sent and are not answered: done is called with ECANCELED,

@@ -137,11 +137,15 @@ struct sh_handler_entry {
     enum sh_msg_mode mode;
 };
 
-/* A message with a description whose bytes are decoded as they come. */
+/* A message or an answer with a description whose bytes are decoded as they come. */
 struct sh_partial {
-    const struct sh_handler_entry *entry; /* NULL: there is none */
-    struct sh_msg_in in;
-    void *object;       /* NULL: refused; its bytes are passed over */
+    bool is_active;
+    const struct sh_handler_entry *entry; /* of a message or request; NULL: it is an answer */
+    struct sh_msg_in in;                  /* likewise */
+    void *object;                         /* likewise; NULL: refused, its bytes are passed over */
+    /* An answer: who awaited it when it began, to be compared only, and its ID. NULL: nobody. */
+    const struct sh_request *request;
+    uint32_t id;
     enum shoal_err err; /* not OK: the rest is passed over */
     uint64_t left;      /* payload bytes that have not come; 0: waits to be handed on */
     struct sh_codec codec;
@@ -201,6 +205,9 @@ struct sh_requests {
     _Atomic uint32_t pending;
     struct sh_request *wheel[SH_WHEEL_SLOTS];
     uint64_t wheel_tick; /* the last tick that was looked at */
+    /* Whose answer the transport step is writing just now. Set under the lock and cleared without
+     * it, by the transport step; who cancels that one waits for it. */
+    struct sh_request *_Atomic feeding;
     /* Armed when their connection had been lost already; changed under the lock. */
     struct sh_request *_Atomic late;
 };
@@ -397,6 +404,13 @@ void sh_requests_free(struct sh_msg *msg, uint32_t id);
 void sh_requests_fail(struct sh_msg *msg, shoal_nid nid, enum shoal_err err);
 void sh_requests_answer(struct sh_msg *msg, shoal_nid from, uint32_t id, enum sh_kind kind,
                         struct sh_bytes payload);
+/* An answer that comes in pieces (partial->id, from the node). begin: false when it must be
+ * collected, because who awaits it names no description. feed: decodes one, if its request still
+ * waits for it. end: completes the request, or drops the answer. Transport step. */
+bool sh_requests_answer_begin(struct sh_msg *msg, shoal_nid from, struct sh_partial *partial);
+void sh_requests_answer_feed(struct sh_msg *msg, shoal_nid from, struct sh_partial *partial,
+                             struct sh_bytes bytes);
+void sh_requests_answer_end(struct sh_msg *msg, shoal_nid from, struct sh_partial *partial);
 /* Fails those that were armed too late. Called by the transport step after a message's end (which
  * wakes it), and at the end. */
 unsigned sh_requests_late(struct sh_msg *msg, enum shoal_err err);
@@ -430,10 +444,11 @@ void sh_object_receive(const struct sh_handler_entry *entry, struct sh_msg_in *i
 bool sh_partial_begin(struct sh_msg *msg, struct sh_stream *stream, enum sh_kind kind,
                       sh_msg_type type, uint32_t id, uint64_t payload_bytes);
 /* Takes more bytes of it, and returns how many. */
-size_t sh_partial_feed(struct sh_stream *stream, struct sh_bytes bytes);
+size_t sh_partial_feed(struct sh_msg *msg, struct sh_stream *stream, struct sh_bytes bytes);
 /* Hands on what has come whole; false: later. */
 bool sh_partial_end(struct sh_msg *msg, struct sh_stream *stream);
-/* The stream is gone: what was being decoded is given back. */
+/* The stream is gone: what was being decoded is given back. An answer's request is left to
+ * sh_requests_fail. */
 void sh_partial_drop(struct sh_msg *msg, struct sh_stream *stream);
 
 #endif

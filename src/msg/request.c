@@ -6,6 +6,7 @@
  * An ID is a slot's index and its generation. A slot whose request was given up (canceled, timed
  * out) stays reserved until the late answer has come or the connection is gone, so an answer can
  * never reach a request that it does not belong to. */
+#include <sched.h>
 #include <stdlib.h>
 
 #include "msg/msg_int.h"
@@ -167,6 +168,7 @@ void sh_requests_arm(struct sh_msg *msg, uint32_t id, struct sh_conn *conn, uint
         request->deadline_ns = sh_now(&msg->config.env.clock) + timeout;
     request->to = conn->nid;
     request->id = id;
+    request->answering = NULL;
     sh_spin_take(&table->lock);
     /* acquire: sh_conn_lost raises the generation before it fails, under this lock, what it finds
      * in the table; so either it finds this request or we see that it was there. */
@@ -232,6 +234,23 @@ static bool late_remove(struct sh_requests *table, struct sh_request *request)
     return false;
 }
 
+/* The request that is being written for, if any. Lock held. */
+static const struct sh_request *feeding_of(const struct sh_requests *table)
+{
+    /* acquire: what was written before it was cleared; pairs as in feed_await */
+    return atomic_load_explicit(&table->feeding, memory_order_acquire);
+}
+
+/* Waits until the transport step does not write for a request any more that has been taken out of
+ * the table, and that was feeding_of under the lock. It can't begin again with that one. */
+static void feed_await(const struct sh_requests *table, const struct sh_request *request)
+{
+    /* acquire: its writes come before what the caller does with the memory; pairs with the release
+     * in sh_requests_answer_feed */
+    while (atomic_load_explicit(&table->feeding, memory_order_acquire) == request)
+        (void)sched_yield();
+}
+
 bool sh_msg_cancel(struct sh_msg *msg, struct sh_request *request)
 {
     struct sh_requests *table = &msg->requests;
@@ -242,7 +261,10 @@ bool sh_msg_cancel(struct sh_msg *msg, struct sh_request *request)
         slot_take(table, request->id & INDEX_MASK); /* the slot awaits the late answer */
     else
         is_there = late_remove(table, request);
+    bool is_fed = is_there && feeding_of(table) == request;
     sh_spin_release(&table->lock);
+    if (is_fed)
+        feed_await(table, request);
     return is_there;
 }
 
@@ -266,6 +288,20 @@ static enum shoal_err error_read(struct sh_bytes *payload)
     return sh_reader_done(&r) && err != SHOAL_OK ? err : SHOAL_EPROTO;
 }
 
+/* A slot's answer has come whole: frees the slot and returns the request that waited for it; NULL:
+ * it was given up. Lock held. */
+static struct sh_request *answered(struct sh_msg *msg, const struct sh_request_slot *slot,
+                                   uint32_t id, shoal_nid from)
+{
+    struct sh_requests *table = &msg->requests;
+    struct sh_request *request = NULL;
+    if (slot->request)
+        request = slot_take(table, id & INDEX_MASK);
+    awaited_less(msg, from);
+    slot_free(table, id & INDEX_MASK);
+    return request;
+}
+
 void sh_requests_answer(struct sh_msg *msg, shoal_nid from, uint32_t id, enum sh_kind kind,
                         struct sh_bytes payload)
 {
@@ -273,19 +309,93 @@ void sh_requests_answer(struct sh_msg *msg, shoal_nid from, uint32_t id, enum sh
     struct sh_request *request = NULL;
     sh_spin_take(&table->lock);
     struct sh_request_slot *slot = slot_of(msg, id);
-    if (slot && slot->nid == from.v) {
-        if (slot->request)
-            request = slot_take(table, id & INDEX_MASK);
-        awaited_less(msg, from);
-        slot_free(table, id & INDEX_MASK);
-    }
+    /* Of two answers to one request, which no honest node sends, the first to begin counts: the
+     * object may hold half of it, and no description expects that. */
+    if (slot && slot->nid == from.v && !(slot->request && slot->request->answering))
+        request = answered(msg, slot, id, from);
     sh_spin_release(&table->lock);
     if (!request) {
         sh_count(&msg->dropped, 1);
         return;
     }
     enum shoal_err err = kind == SH_KIND_ERROR ? error_read(&payload) : SHOAL_OK;
+    if (request->describe && err == SHOAL_OK) {
+        /* Taken out of the table: nobody can cancel it any more. */
+        struct sh_codec codec = sh_codec_reader(payload.size);
+        err = sh_codec_read(&codec, request->describe, request->object, payload);
+        payload = sh_bytes_text("");
+    }
     complete(request, err, payload);
+}
+
+/* The slot of an answer that comes in pieces, if its request still waits for this one. Lock held.
+ */
+static struct sh_request_slot *slot_answering(struct sh_msg *msg, shoal_nid from,
+                                              const struct sh_partial *partial)
+{
+    struct sh_request_slot *slot = partial->request ? slot_of(msg, partial->id) : NULL;
+    bool is_awaited = slot && slot->nid == from.v && slot->request == partial->request &&
+                      slot->request->answering == partial;
+    return is_awaited ? slot : NULL;
+}
+
+bool sh_requests_answer_begin(struct sh_msg *msg, shoal_nid from, struct sh_partial *partial)
+{
+    struct sh_requests *table = &msg->requests;
+    bool has_description = true;
+    sh_spin_take(&table->lock);
+    const struct sh_request_slot *slot = slot_of(msg, partial->id);
+    struct sh_request *request = slot && slot->nid == from.v ? slot->request : NULL;
+    if (request)
+        has_description = request->describe != NULL;
+    if (request && has_description && !request->answering) {
+        request->answering = partial;
+        partial->request = request;
+    }
+    sh_spin_release(&table->lock);
+    return has_description;
+}
+
+void sh_requests_answer_feed(struct sh_msg *msg, shoal_nid from, struct sh_partial *partial,
+                             struct sh_bytes bytes)
+{
+    struct sh_requests *table = &msg->requests;
+    if (!partial->request || partial->err != SHOAL_OK)
+        return;
+    sh_codec_describe describe = NULL;
+    void *object = NULL;
+    sh_spin_take(&table->lock);
+    const struct sh_request_slot *slot = slot_answering(msg, from, partial);
+    if (slot) {
+        describe = slot->request->describe;
+        object = slot->request->object;
+        /* relaxed, under the lock: who cancels takes it too */
+        atomic_store_explicit(&table->feeding, slot->request, memory_order_relaxed);
+    } else {
+        partial->request = NULL; /* given up: it will not be looked for again */
+    }
+    sh_spin_release(&table->lock);
+    if (!describe)
+        return;
+    partial->err = sh_codec_read(&partial->codec, describe, object, bytes);
+    /* release: what was written; pairs with the acquire in feed_await */
+    atomic_store_explicit(&table->feeding, NULL, memory_order_release);
+}
+
+void sh_requests_answer_end(struct sh_msg *msg, shoal_nid from, struct sh_partial *partial)
+{
+    struct sh_requests *table = &msg->requests;
+    struct sh_request *request = NULL;
+    sh_spin_take(&table->lock);
+    struct sh_request_slot *slot = slot_of(msg, partial->id);
+    bool is_ours = slot && slot->nid == from.v;
+    if (is_ours && (!slot->request || slot_answering(msg, from, partial)))
+        request = answered(msg, slot, partial->id, from);
+    sh_spin_release(&table->lock);
+    if (request)
+        complete(request, partial->err, sh_bytes_text(""));
+    else
+        sh_count(&msg->dropped, 1);
 }
 
 static void complete_all(struct sh_request *list, enum shoal_err err)
@@ -323,6 +433,7 @@ unsigned sh_msg_cancel_node(struct sh_msg *msg, shoal_nid nid)
 {
     struct sh_requests *table = &msg->requests;
     struct sh_request *canceled = NULL;
+    const struct sh_request *fed = NULL;
     unsigned cancels = 0;
     sh_spin_take(&table->lock);
     uint32_t count = atomic_load_explicit(&table->count, memory_order_relaxed);
@@ -334,8 +445,12 @@ unsigned sh_msg_cancel_node(struct sh_msg *msg, shoal_nid nid)
         request->next = canceled;
         canceled = request;
         cancels++;
+        if (feeding_of(table) == request)
+            fed = request;
     }
     sh_spin_release(&table->lock);
+    if (fed)
+        feed_await(table, fed);
     complete_all(canceled, SHOAL_ECANCELED);
     return cancels;
 }

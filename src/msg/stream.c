@@ -266,8 +266,9 @@ static bool partial_go_on(struct sh_msg *msg, struct sh_stream *stream)
 {
     size_t had = stream->fill - stream->parsed;
     if (had > 0)
-        received(stream, sh_partial_feed(
-                             stream, sh_bytes_make(stream->block->bytes + stream->parsed, had)));
+        received(stream,
+                 sh_partial_feed(msg, stream,
+                                 sh_bytes_make(stream->block->bytes + stream->parsed, had)));
     if (stream->partial.left > 0)
         return false;
     if (!sh_partial_end(msg, stream)) {
@@ -297,7 +298,7 @@ static bool partial_begin(struct sh_msg *msg, struct sh_stream *stream, const ui
 static bool parse(struct sh_msg *msg, struct sh_stream *stream, size_t *need_out)
 {
     *need_out = 0;
-    if (stream->partial.entry && !partial_go_on(msg, stream))
+    if (stream->partial.is_active && !partial_go_on(msg, stream))
         return true;
     uint32_t looked_at = stream->parsed;
     while (stream->fill - stream->parsed >= SH_MSG_HEADER_BYTES) {
@@ -366,7 +367,8 @@ static bool is_throttled(struct sh_msg *msg, struct sh_stream *stream, uint64_t 
 /* True when something has been received that parse may get on with. */
 static bool has_received(const struct sh_stream *stream)
 {
-    return stream->fill > stream->parsed || (stream->partial.entry && stream->partial.left == 0);
+    return stream->fill > stream->parsed ||
+           (stream->partial.is_active && stream->partial.left == 0);
 }
 
 void sh_stream_readable(struct sh_msg *msg, struct sh_stream *stream, uint64_t now_ns)
