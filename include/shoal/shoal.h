@@ -102,7 +102,9 @@ SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_create_sizes(shoal *store, shoal_
                                                             shoal_cid *cids_out);
 
 /* Copies the chunk into `into` (room bytes) and its size into *size_out (may be NULL). ENOCHUNK.
- * ESIZE: room is too small; *size_out, as an exception, is the size needed. */
+ * ESIZE: room is too small; *size_out, as an exception, is the size needed. The bytes are written
+ * to `into` as they come: after an error it may hold a part of them, within its room. Nothing is
+ * written there any more once the call is over, however it ended. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_get(shoal *store, shoal_cid cid, void *into,
                                                    size_t room, uint32_t *size_out);
 /* Replaces the chunk's bytes; size must be the chunk's size (ESIZE). ENOCHUNK. */

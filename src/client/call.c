@@ -11,19 +11,33 @@
 
 /* --- Answers ------------------------------------------------------------------------------- */
 
-static enum shoal_err get_answer(struct sh_call_state *state, struct sh_reader *r)
+void sh_call_describe_bytes(struct sh_codec *c, unsigned err, uint32_t size, void *into,
+                            size_t room)
 {
-    struct shoal_call *call = sh_call_of(state);
-    enum shoal_err err = sh_call_err(sh_get16(r));
-    uint32_t size = sh_get32(r);
-    const uint8_t *bytes = err == SHOAL_OK ? sh_reader_take(r, size) : r->at;
-    bool fits = size <= state->size;
-    if (!sh_reader_ok(r) || (err == SHOAL_OK && !fits) || (err == SHOAL_ESIZE && fits))
-        return SHOAL_EPROTO;
-    call->size = size;
-    if (err == SHOAL_OK && size > 0)
-        memcpy(state->into, bytes, size);
-    return err;
+    /* A chunk that went away between its size and its bytes leaves padding of that size. */
+    bool has_bytes = err == SHOAL_OK || (err == SHOAL_ENOCHUNK && size > 0);
+    bool fits = size <= room;
+    if ((has_bytes && !fits) || (err == SHOAL_ESIZE && fits))
+        sh_codec_fail(c, SHOAL_EPROTO);
+    else if (has_bytes)
+        sh_codec_bytes(c, into, size);
+}
+
+/* The answer to a get: its bytes land where the caller wants them, while they come. */
+static void describe_got(struct sh_codec *c, void *object)
+{
+    struct sh_call_state *state = object;
+    sh_codec_u16(c, &state->got_err);
+    sh_codec_u32(c, &state->got_size);
+    if (!sh_codec_reading(c))
+        return;
+    sh_call_describe_bytes(c, state->got_err, state->got_size, state->into, state->size);
+}
+
+static enum shoal_err get_answer(struct sh_call_state *state)
+{
+    sh_call_of(state)->size = state->got_size;
+    return sh_call_err(state->got_err);
 }
 
 static enum shoal_err create_answer(struct sh_call_state *state, struct sh_reader *r)
@@ -40,7 +54,7 @@ static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_
 {
     struct sh_call_state *state = request->arg;
     if (err == SHOAL_OK && state->kind == SH_CALL_GET)
-        err = get_answer(state, payload);
+        err = get_answer(state);
     else if (err == SHOAL_OK && state->kind == SH_CALL_CREATE)
         err = create_answer(state, payload);
     else if (err != SHOAL_OK) {
@@ -110,6 +124,10 @@ static enum shoal_err send_to(struct sh_call_state *state, shoal_nid nid)
         return err;
     state->request =
         (struct sh_request){.done = on_answer, .arg = state, .deadline_ns = state->deadline_ns};
+    if (state->kind == SH_CALL_GET) {
+        state->request.describe = describe_got;
+        state->request.object = state;
+    }
     /* What is written is read before the request is armed to complete: from a copy, as an early
      * connection loss may complete the call while this thread still writes. */
     struct sh_call_state copy = {.kind = state->kind, .size = state->size, .from = state->from};

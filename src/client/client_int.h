@@ -73,7 +73,9 @@ struct sh_call_state {
         void *into;
         const void *from;
     };
-    size_t size;  /* get: room; put, create: bytes */
+    size_t size;       /* get: room; put, create: bytes */
+    uint32_t got_size; /* get: as the answer says it, with got_err */
+    uint16_t got_err;
     char *detail; /* of the thread that waits in a blocking call; or NULL */
     enum sh_call_kind kind;
     uint32_t refreshes;   /* the store's count when the call began */
@@ -128,6 +130,10 @@ bool sh_completing(void);
 /* Begins a call whose kind, buffers and blocking have been filled in. EBUSY: the connection's ring
  * is full, or too many requests wait, and the call is not blocking (a blocking one waits). */
 SHOAL_NODISCARD enum shoal_err sh_call_start(struct shoal *store, struct shoal_call *call);
+/* Describes what follows the head of a get's answer, once that has been read: the chunk's bytes,
+ * which land at `into`. EPROTO when they do not fit the room, or ESIZE says so though they do. */
+void sh_call_describe_bytes(struct sh_codec *c, unsigned err, uint32_t size, void *into,
+                            size_t room);
 /* Another attempt at a call that was begun: whatever happens completes it or leads to the next. */
 void sh_call_attempt(struct sh_call_state *state);
 

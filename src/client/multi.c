@@ -10,10 +10,12 @@
 #define BATCH_BYTES_MAX (1u << 20)
 #define MANY_MAX (1u << 20)
 
-/* One operation of the caller's, and where it goes. */
+/* One operation of the caller's, where it goes, and what the answer to a get says of it. */
 struct placed {
     uint32_t op;
     shoal_nid nid;
+    uint16_t got_err;
+    uint32_t got_size;
 };
 
 struct multi;
@@ -105,7 +107,7 @@ static void place(struct multi *multi, size_t count)
         if (op->cid.v)
             err = why && creator.v == unknown.v ? why : owner_of(multi, op->cid, &nid);
         if (err == SHOAL_OK) {
-            multi->placed[multi->placed_count++] = (struct placed){(uint32_t)i, nid};
+            multi->placed[multi->placed_count++] = (struct placed){.op = (uint32_t)i, .nid = nid};
             continue;
         }
         op->err = err;
@@ -156,23 +158,30 @@ static void set_all(struct batch *batch, enum shoal_err err)
         op_of(batch->multi, batch->first + i)->err = err;
 }
 
-static void get_answer(struct shoal_op *op, struct sh_reader *r)
+/* The answer to a batch of gets: each chunk's bytes land where the caller wants them, while they
+ * come. Sizes are kept aside, for an operation's own is the room until all is there. */
+static void describe_got(struct sh_codec *c, void *object)
 {
-    enum shoal_err err = sh_call_err(sh_get16(r));
-    uint32_t size = sh_get32(r);
-    /* A chunk that went away between its size and its bytes leaves padding of that size. */
-    bool has_bytes = err == SHOAL_OK || (err == SHOAL_ENOCHUNK && size > 0);
-    const uint8_t *bytes = has_bytes ? sh_reader_take(r, size) : NULL;
-    bool fits = size <= op->size;
-    if (!sh_reader_ok(r) || (err == SHOAL_OK && !fits) || (err == SHOAL_ESIZE && fits)) {
-        op->err = SHOAL_EPROTO;
-        return;
+    struct batch *batch = object;
+    struct multi *multi = batch->multi;
+    struct sh_codec_loop loop = sh_codec_loop(c, batch->count);
+    for (; sh_codec_next(c, &loop); loop.index++) {
+        struct placed *placed = &multi->placed[batch->first + loop.index];
+        const struct shoal_op *op = &multi->ops[placed->op];
+        sh_codec_u16(c, &placed->got_err);
+        sh_codec_u32(c, &placed->got_size);
+        if (sh_codec_reading(c))
+            sh_call_describe_bytes(c, placed->got_err, placed->got_size, op->data, op->size);
     }
-    if (err == SHOAL_OK && size > 0)
-        memcpy(op->data, bytes, size);
-    if (err == SHOAL_OK || err == SHOAL_ESIZE)
-        op->size = size;
-    op->err = err;
+}
+
+static void get_answer(struct multi *multi, size_t place)
+{
+    const struct placed *placed = &multi->placed[place];
+    struct shoal_op *op = op_of(multi, place);
+    op->err = sh_call_err(placed->got_err);
+    if (op->err == SHOAL_OK || op->err == SHOAL_ESIZE)
+        op->size = placed->got_size;
 }
 
 static void answered(struct multi *multi)
@@ -189,11 +198,10 @@ static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_
         set_all(batch, sh_call_err(err));
     } else {
         for (size_t i = 0; i < batch->count; i++) {
-            struct shoal_op *op = op_of(batch->multi, batch->first + i);
             if (batch->multi->kind == SH_CALL_GET)
-                get_answer(op, payload);
+                get_answer(batch->multi, batch->first + i);
             else
-                op->err = sh_call_err(sh_get16(payload));
+                op_of(batch->multi, batch->first + i)->err = sh_call_err(sh_get16(payload));
         }
         if (!sh_reader_done(payload))
             set_all(batch, SHOAL_EPROTO);
@@ -224,6 +232,10 @@ static void send_batch(struct multi *multi, struct batch *batch)
     struct sh_caller caller = sh_client_caller(multi->store);
     batch->request =
         (struct sh_request){.done = on_answer, .arg = batch, .deadline_ns = multi->deadline_ns};
+    if (multi->kind == SH_CALL_GET) {
+        batch->request.describe = describe_got;
+        batch->request.object = batch;
+    }
     atomic_fetch_add_explicit(&multi->unanswered, 1, memory_order_relaxed);
     struct sh_out out;
     enum shoal_err err = sh_call_begin(&caller, multi->placed[batch->first].nid, types[multi->kind],
