@@ -430,7 +430,8 @@ static void actor_boot(void *arg, struct sh_world *world, unsigned node)
     struct sh_msg_config config = {.nid = nid_of(node),
                                    .cluster = "simulated",
                                    .secret = sh_bytes_text("a secret"),
-                                   .connections_max = 64,
+                                   /* Few, so that idle ones close for others. */
+                                   .connections_max = actor->load->config->nodes,
                                    .requests_max = 64,
                                    .ring_bytes = 16384,
                                    .payload_bytes_max = LOAD_PAYLOAD_MAX,

@@ -3,16 +3,24 @@
  *   who needs room                       its peer
  *   CLOSE, and sends nothing more   ->
  *                                   <-   CLOSED: was idle too, sends nothing more  (or KEEP)
+ *   CLOSED: has read all of it     ->
  *   closes the streams
  *
  * Idle: nothing in the ring, nobody writing into it, no answer expected. That neither side expects
- * one means that neither owes one. While the verdict is awaited senders get EAGAIN; who asked for
- * room is told when it is there, and the next message opens the connection again. An answer that
- * was owed all the same takes the CLOSE back: the peer, who expects it, says KEEP. Where two CLOSEs
- * meet both say CLOSED; from then on the end of the streams says as much.
+ * one means that neither owes one, but those that were given up. While the verdict is awaited
+ * senders get EAGAIN; who asked for room is told when it is there, and the next message opens the
+ * connection again. An answer that was owed all the same takes the CLOSE back: the peer, who
+ * expects it, says KEEP. (If it was given up there, the peer may have agreed; the connection then
+ * counts as lost.) Where two CLOSEs meet both say CLOSED; from then on the end of the streams says
+ * as much.
  *
  * The peer keeps its streams until the other side has closed them, so that its last word arrives,
- * and opens the connection again only then, so that nothing overtakes it. */
+ * and opens the connection again only then, so that nothing overtakes it.
+ *
+ * A connection that both sides opened may close while the hello of its second stream is under way;
+ * that stream must not pass for a new connection afterwards. Who has said CLOSE gives up its own
+ * (sh_hello_step); who agrees, or hears CLOSED, takes the other side's for an old one, if it has
+ * read its hello: a later hello is either given up there, or begins a new connection. */
 #include "msg/msg_int.h"
 
 /* How many connections are looked at for the least recently used one: a sample, where more are
@@ -41,12 +49,25 @@ static bool shut_if_idle(struct sh_conn *conn)
     return false;
 }
 
+static void word_make(enum sh_control control, uint8_t *header_out)
+{
+    memset(header_out, 0, SH_MSG_HEADER_BYTES);
+    sh_store16(header_out + 4, SH_MSG_TYPE(0, control));
+}
+
 /* Says something outside of the ring, which is empty, so that this is between two messages. */
 static void say(struct sh_msg *msg, struct sh_conn *conn, enum sh_control control)
 {
-    uint8_t header[SH_MSG_HEADER_BYTES] = {0};
-    sh_store16(header + 4, SH_MSG_TYPE(0, control));
+    uint8_t header[SH_MSG_HEADER_BYTES];
+    word_make(control, header);
     sh_stream_control(msg, conn->sends_on, sh_bytes_make(header, sizeof header));
+}
+
+bool sh_close_is_word(const uint8_t *header, enum sh_control control)
+{
+    uint8_t expected[SH_MSG_HEADER_BYTES];
+    word_make(control, expected);
+    return memcmp(header, expected, sizeof expected) == 0;
 }
 
 static bool close_begin(struct sh_msg *msg, struct sh_conn *conn)
@@ -99,10 +120,27 @@ void sh_close_over(struct sh_msg *msg, struct sh_conn *conn)
     msg->closing_count--;
 }
 
+/* What the other side has begun to open is a part of the connection that is over: it closes that,
+ * or we do. */
+static void hellos_end(struct sh_msg *msg, struct sh_conn *conn, bool we_close)
+{
+    struct sh_stream *stream = msg->accepted_hellos.first, *next;
+    for (; stream; stream = next) {
+        next = stream->hello_next;
+        if (stream->state != SH_STREAM_WAIT_PROOF || sh_hello_nid(stream).v != conn->nid.v)
+            continue;
+        if (we_close)
+            sh_stream_drop(msg, stream, true);
+        else
+            sh_stream_linger(msg, stream, NULL); /* nothing of ours is in it */
+    }
+}
+
 /* The connection is over in good order. Keeps the streams if the other side is to close them. */
 static void finish(struct sh_msg *msg, struct sh_conn *conn, bool keep_streams)
 {
     struct sh_stream *streams[2] = {conn->dialled, conn->accepted};
+    conn->sends_on->is_unread = keep_streams;
     conn->dialled = conn->accepted = conn->sends_on = NULL;
     conn->push_blocked = false;
     sh_beat_stop(msg, conn);
@@ -117,6 +155,25 @@ static void finish(struct sh_msg *msg, struct sh_conn *conn, bool keep_streams)
             sh_stream_drop(msg, streams[i], true);
     }
     sh_conn_closed(msg, conn);
+}
+
+/* The streams of one direction that conn left open. */
+static void lingering_drop(struct sh_msg *msg, struct sh_hellos *hellos, struct sh_conn *conn)
+{
+    struct sh_stream *stream = hellos->first, *next;
+    for (; stream; stream = next) {
+        next = stream->hello_next;
+        if (stream->lingers_for != conn)
+            continue;
+        stream->is_unread = false;
+        sh_stream_drop(msg, stream, true);
+    }
+}
+
+void sh_close_confirmed(struct sh_msg *msg, struct sh_conn *conn)
+{
+    lingering_drop(msg, &msg->dialled_hellos, conn);
+    lingering_drop(msg, &msg->accepted_hellos, conn);
 }
 
 void sh_close_finish(struct sh_msg *msg, struct sh_conn *conn)
@@ -136,6 +193,7 @@ static void on_close(struct sh_msg *msg, struct sh_conn *conn, bool is_refused)
     struct sh_out out;
     if (is_idle) {
         say(msg, conn, SH_CONTROL_CLOSED);
+        hellos_end(msg, conn, false);
         if (we_asked)
             conn->close_agreed = true; /* it has read all of ours when its word comes */
         else
@@ -152,10 +210,15 @@ static void on_closed(struct sh_msg *msg, struct sh_conn *conn)
     sh_spin_take(&conn->lock);
     bool is_agreed = conn->state == SH_CONN_CLOSING;
     sh_spin_release(&conn->lock);
-    if (is_agreed)
+    if (is_agreed) {
+        if (!conn->close_agreed) {
+            hellos_end(msg, conn, true);
+            say(msg, conn, SH_CONTROL_CLOSED);
+        }
         finish(msg, conn, false);
-    else /* no shoal node says so unasked, nor when it waits for an answer */
-        sh_conn_lost(msg, conn, SHOAL_EPROTO);
+    } else { /* we took the CLOSE back, for an answer that was given up over there */
+        sh_conn_lost(msg, conn, SHOAL_ECONNLOST);
+    }
 }
 
 static void on_keep(struct sh_msg *msg, struct sh_conn *conn)

@@ -91,7 +91,9 @@ static uint16_t alias_unused(struct sh_msg *msg)
         bool is_used = false;
         if (conn) {
             sh_spin_take(&conn->lock);
-            is_used = conn->is_known || conn->state != SH_CONN_IDLE;
+            /* relaxed: it grows before the state becomes IDLE */
+            is_used = conn->is_known || conn->state != SH_CONN_IDLE ||
+                      atomic_load_explicit(&conn->lingering, memory_order_relaxed) > 0;
             sh_spin_release(&conn->lock);
         }
         if (!is_used) {
@@ -217,11 +219,12 @@ void sh_conn_closed(struct sh_msg *msg, struct sh_conn *conn)
     sh_outring_drop(&conn->out);
     struct sh_room_waiter *waiters = conn->room_waiters;
     conn->room_waiters = NULL;
-    /* release: as in sh_conn_lost, though nobody waits for an answer. Ordered works go on. */
+    /* release: as in sh_conn_lost. Ordered works go on. */
     uint32_t before = atomic_fetch_add_explicit(&conn->generation, 1, memory_order_release);
     sh_flow_reset(&conn->flow, before + 1);
     sh_spin_release(&conn->lock);
     sh_room_waiters_complete(waiters);
+    sh_requests_fail(msg, conn->nid, SHOAL_ECONNLOST); /* their slots: all were given up */
     SH_DEBUG("msg", "idle connection closed", SH_U64("nid", conn->nid.v));
     event(msg, SH_MSG_CLOSED, conn->nid, SHOAL_NID_NONE, SHOAL_OK);
 }
@@ -267,7 +270,8 @@ void sh_conn_service(struct sh_msg *msg, struct sh_conn *conn, uint64_t now_ns)
     sh_spin_take(&conn->lock);
     bool is_wanted = conn->state == SH_CONN_WANTED;
     sh_spin_release(&conn->lock);
-    if (is_wanted && conn->dial_due_ns == 0 && conn->lingering == 0) {
+    if (is_wanted && conn->dial_due_ns == 0 &&
+        atomic_load_explicit(&conn->lingering, memory_order_relaxed) == 0) {
         /* First come, first served. */
         bool has_room = msg->streams_count < msg->config.connections_max && !msg->dials_first;
         if (!has_room && (sh_close_one(msg) || msg->closing_count > 0))

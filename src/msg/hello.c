@@ -136,6 +136,13 @@ static enum shoal_err on_hello(struct sh_msg *msg, struct sh_stream *stream, con
     return SHOAL_OK;
 }
 
+shoal_nid sh_hello_nid(const struct sh_stream *stream)
+{
+    SH_ASSERT(stream->state == SH_STREAM_WAIT_PROOF);
+    /* Behind the frame's header and the range of versions. */
+    return (shoal_nid){sh_load16(stream->hello + FRAME_HEADER_BYTES + 4)};
+}
+
 static enum shoal_err on_welcome(struct sh_msg *msg, struct sh_stream *stream, const uint8_t *frame)
 {
     struct said said;
@@ -146,6 +153,10 @@ static enum shoal_err on_welcome(struct sh_msg *msg, struct sh_stream *stream, c
     if (!proof_holds(msg, "shoal accepts", stream, frame + SH_HELLO_BYTES))
         return SHOAL_ESECRET;
     stream->version = said.version;
+    /* The other stream of the connection has begun to close it; the other side would take this one
+     * for a new connection. */
+    if (stream->conn->is_closing)
+        return SHOAL_ECONNLOST;
     shoal_nid meant = stream->conn->nid;
     if (meant.v < SH_MSG_ALIAS_MIN && said.nid.v != meant.v)
         return SHOAL_ENONODE;

@@ -92,7 +92,7 @@ struct sh_conn {
     _Atomic bool dirty;          /* is in msg->dirty */
     struct sh_conn *dirty_next;
     _Atomic bool close_wanted;
-    _Atomic uint32_t awaited; /* answers; changed under the requests' lock */
+    _Atomic uint32_t awaited; /* answers that somebody waits for; under the requests' lock */
     _Atomic uint64_t room_waits, window_waits;
     /* Written by the transport step only. */
     _Atomic uint64_t bytes_out, blocks_out, messages_in, bytes_in, opened;
@@ -104,10 +104,11 @@ struct sh_conn {
     uint64_t beat_due_ns;    /* the next look; 0: not open */
     uint64_t beat_bytes_out; /* bytes_out at the last look */
     uint64_t heard_ns;
-    uint64_t used;        /* msg->uses when it last carried a message */
-    bool is_closing;      /* counted in closing_count; a verdict is awaited */
-    bool close_agreed;    /* both have asked: the other side sends nothing more */
-    uint32_t lingering;   /* streams of before, until the other side has closed them */
+    uint64_t used;     /* msg->uses when it last carried a message */
+    bool is_closing;   /* counted in closing_count; a verdict is awaited */
+    bool close_agreed; /* both have asked: the other side sends nothing more */
+    /* Streams of before, until the other side has closed them; written by the transport step. */
+    _Atomic uint32_t lingering;
     unsigned close_heard; /* bits: controls of close.c to be seen to */
     struct sh_conn *dial_next;
     uint64_t dial_due_ns; /* when it gives up to wait for room; 0: does not wait */
@@ -160,7 +161,8 @@ struct sh_stream {
     enum sh_stream_state state;
     bool is_dialled;
     struct sh_conn *conn;        /* dialled: from the start; accepted: from READY on */
-    struct sh_conn *lingers_for; /* LINGERS: whose it was */
+    bool is_unread;              /* LINGERS: the last of lingers_for may not have been read */
+    struct sh_conn *lingers_for; /* LINGERS: who is not opened again before it ends, or NULL */
     struct sh_block *block;
     uint32_t fill;   /* bytes received into the block */
     uint32_t parsed; /* bytes of it that are done with */
@@ -349,6 +351,10 @@ static inline void sh_close_used(struct sh_msg *msg, struct sh_conn *conn)
 bool sh_close_one(struct sh_msg *msg);
 /* Ends a connection that both sides wanted to close. */
 void sh_close_finish(struct sh_msg *msg, struct sh_conn *conn);
+/* True if the header is that word's. */
+bool sh_close_is_word(const uint8_t *header, enum sh_control control);
+/* The other side has read all: conn's streams need not linger any longer. */
+void sh_close_confirmed(struct sh_msg *msg, struct sh_conn *conn);
 /* Tries another one if room is still wanted, after a KEEP. Called now and then, so that two ends do
  * not ask each other all the time. */
 void sh_close_again(struct sh_msg *msg);
@@ -369,7 +375,8 @@ struct sh_stream *sh_stream_add(struct sh_msg *msg, sh_link link, bool is_dialle
 struct sh_stream *sh_stream_find(struct sh_msg *msg, sh_link link);
 /* Removes the stream from everything and frees it; closes its link unless that is gone. */
 void sh_stream_drop(struct sh_msg *msg, struct sh_stream *stream, bool close_link);
-/* Leaves a stream, which conn has no more, open until the other side closes it. */
+/* Leaves a stream open until the other side closes it. conn, which had it, is not opened again
+ * before; NULL: may be. */
 void sh_stream_linger(struct sh_msg *msg, struct sh_stream *stream, struct sh_conn *conn);
 /* The stream can't go on: reports it and drops it, with its connection if it had one. */
 void sh_stream_fail(struct sh_msg *msg, struct sh_stream *stream, enum shoal_err err,
@@ -386,6 +393,8 @@ unsigned sh_streams_resume(struct sh_msg *msg, uint64_t now_ns);
 
 /* hello.c */
 void sh_hello_begin(struct sh_msg *msg, struct sh_stream *stream);
+/* Who the hello of a stream that WAITs for its PROOF says it is. */
+shoal_nid sh_hello_nid(const struct sh_stream *stream);
 /* Reads one hello frame from the front of bytes: how many bytes it took, 0 when it is incomplete.
  * Failures are reported through *err_out; the stream must then be failed with it. */
 size_t sh_hello_step(struct sh_msg *msg, struct sh_stream *stream, struct sh_bytes bytes,

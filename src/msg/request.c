@@ -105,24 +105,22 @@ static void slot_free(struct sh_requests *table, uint32_t index)
     table->free_head = index;
 }
 
-/* An answer of that node is no longer expected. */
-static void awaited_less(struct sh_msg *msg, shoal_nid nid)
-{
-    /* relaxed: only the transport step, which expects no more answers by now, looks at it */
-    atomic_fetch_sub_explicit(&sh_conn_find(msg, nid)->awaited, 1, memory_order_relaxed);
-}
-
 static void pending_add(struct sh_requests *table, int by)
 {
     /* relaxed, under the lock: readers want a recent value */
     atomic_fetch_add_explicit(&table->pending, (uint32_t)by, memory_order_relaxed);
 }
 
-/* Unlinks a slot's request, which the caller then completes or gives up. Lock held. */
-static struct sh_request *slot_take(struct sh_requests *table, uint32_t index)
+/* Unlinks a slot's request, which the caller then completes or gives up: nobody waits for the
+ * answer any more. Lock held. */
+static struct sh_request *slot_take(struct sh_msg *msg, uint32_t index)
 {
+    struct sh_requests *table = &msg->requests;
     struct sh_request_slot *slot = slot_at(table, index);
     struct sh_request *request = slot->request;
+    /* relaxed: closing looks at it when nothing is under way */
+    atomic_fetch_sub_explicit(&sh_conn_find(msg, (shoal_nid){slot->nid})->awaited, 1,
+                              memory_order_relaxed);
     slot->request = NULL;
     wheel_remove(table, request);
     request->deadline_ns = 0;
@@ -258,7 +256,7 @@ bool sh_msg_cancel(struct sh_msg *msg, struct sh_request *request)
     struct sh_request_slot *slot = request->id ? slot_of(msg, request->id) : NULL;
     bool is_there = slot && slot->request == request;
     if (is_there)
-        slot_take(table, request->id & INDEX_MASK); /* the slot awaits the late answer */
+        slot_take(msg, request->id & INDEX_MASK); /* the slot awaits the late answer */
     else
         is_there = late_remove(table, request);
     bool is_fed = is_there && feeding_of(table) == request;
@@ -291,13 +289,12 @@ static enum shoal_err error_read(struct sh_bytes *payload)
 /* A slot's answer has come whole: frees the slot and returns the request that waited for it; NULL:
  * it was given up. Lock held. */
 static struct sh_request *answered(struct sh_msg *msg, const struct sh_request_slot *slot,
-                                   uint32_t id, shoal_nid from)
+                                   uint32_t id)
 {
     struct sh_requests *table = &msg->requests;
     struct sh_request *request = NULL;
     if (slot->request)
-        request = slot_take(table, id & INDEX_MASK);
-    awaited_less(msg, from);
+        request = slot_take(msg, id & INDEX_MASK);
     slot_free(table, id & INDEX_MASK);
     return request;
 }
@@ -312,7 +309,7 @@ void sh_requests_answer(struct sh_msg *msg, shoal_nid from, uint32_t id, enum sh
     /* Of two answers to one request, which no honest node sends, the first to begin counts: the
      * object may hold half of it, and no description expects that. */
     if (slot && slot->nid == from.v && !(slot->request && slot->request->answering))
-        request = answered(msg, slot, id, from);
+        request = answered(msg, slot, id);
     sh_spin_release(&table->lock);
     if (!request) {
         sh_count(&msg->dropped, 1);
@@ -390,7 +387,7 @@ void sh_requests_answer_end(struct sh_msg *msg, shoal_nid from, struct sh_partia
     struct sh_request_slot *slot = slot_of(msg, partial->id);
     bool is_ours = slot && slot->nid == from.v;
     if (is_ours && (!slot->request || slot_answering(msg, from, partial)))
-        request = answered(msg, slot, partial->id, from);
+        request = answered(msg, slot, partial->id);
     sh_spin_release(&table->lock);
     if (request)
         complete(request, partial->err, sh_bytes_text(""));
@@ -418,11 +415,10 @@ void sh_requests_fail(struct sh_msg *msg, shoal_nid nid, enum shoal_err err)
         if (slot->nid != nid.v || nid.v == 0)
             continue;
         if (slot->request) {
-            struct sh_request *request = slot_take(table, i);
+            struct sh_request *request = slot_take(msg, i);
             request->next = failed;
             failed = request;
         }
-        awaited_less(msg, nid);
         slot_free(table, i);
     }
     sh_spin_release(&table->lock);
@@ -441,7 +437,7 @@ unsigned sh_msg_cancel_node(struct sh_msg *msg, shoal_nid nid)
         const struct sh_request_slot *slot = slot_at(table, i);
         if (slot->request == NULL || slot->nid != nid.v)
             continue;
-        struct sh_request *request = slot_take(table, i); /* the slot awaits the late answer */
+        struct sh_request *request = slot_take(msg, i); /* the slot awaits the late answer */
         request->next = canceled;
         canceled = request;
         cancels++;
@@ -456,14 +452,14 @@ unsigned sh_msg_cancel_node(struct sh_msg *msg, shoal_nid nid)
 }
 
 /* Takes the requests of one tick whose time is over. Lock held. */
-static struct sh_request *expired_in(struct sh_requests *table, uint64_t tick, uint64_t now_ns,
+static struct sh_request *expired_in(struct sh_msg *msg, uint64_t tick, uint64_t now_ns,
                                      struct sh_request *expired)
 {
-    struct sh_request *request = table->wheel[tick % SH_WHEEL_SLOTS];
+    struct sh_request *request = msg->requests.wheel[tick % SH_WHEEL_SLOTS];
     while (request) {
         struct sh_request *next = request->next;
         if (request->deadline_ns <= now_ns) {
-            slot_take(table, request->id & INDEX_MASK);
+            slot_take(msg, request->id & INDEX_MASK);
             request->next = expired;
             expired = request;
         }
@@ -506,7 +502,7 @@ unsigned sh_requests_expire(struct sh_msg *msg, uint64_t now_ns)
     struct sh_request *expired = NULL;
     sh_spin_take(&table->lock);
     for (uint64_t tick = first; tick <= tick_now; tick++)
-        expired = expired_in(table, tick, now_ns, expired);
+        expired = expired_in(msg, tick, now_ns, expired);
     table->wheel_tick = tick_now;
     sh_spin_release(&table->lock);
     unsigned count = 0;

@@ -65,9 +65,12 @@ struct sh_stream *sh_stream_add(struct sh_msg *msg, sh_link link, bool is_dialle
 void sh_stream_drop(struct sh_msg *msg, struct sh_stream *stream, bool close_link)
 {
     SH_ASSERT(stream->conn == NULL);
+    struct sh_conn *unread = stream->is_unread ? stream->lingers_for : NULL;
     msg->stalled_count -= stream->is_stalled;
     sh_stream_hello_over(msg, stream);
-    if (stream->lingers_for && --stream->lingers_for->lingering == 0)
+    /* relaxed, here and below: this thread alone writes it */
+    if (stream->lingers_for &&
+        atomic_fetch_sub_explicit(&stream->lingers_for->lingering, 1, memory_order_relaxed) == 1)
         sh_conn_mark_dirty(msg, stream->lingers_for); /* it may be opened again */
     struct sh_stream **at = bucket_of(msg, stream->link);
     while (*at != stream)
@@ -80,14 +83,19 @@ void sh_stream_drop(struct sh_msg *msg, struct sh_stream *stream, bool close_lin
     if (stream->block)
         sh_block_leave(msg, stream->block);
     free(stream);
+    /* What was sent since, in order behind what may not have arrived, is lost with it. */
+    if (unread)
+        sh_conn_lost(msg, unread, SHOAL_ECONNLOST);
 }
 
 void sh_stream_linger(struct sh_msg *msg, struct sh_stream *stream, struct sh_conn *conn)
 {
-    SH_ASSERT(stream->conn == NULL && stream->state == SH_STREAM_READY);
+    SH_ASSERT(stream->conn == NULL);
+    sh_stream_hello_over(msg, stream);
     stream->state = SH_STREAM_LINGERS;
     stream->lingers_for = conn;
-    conn->lingering++;
+    if (conn)
+        atomic_fetch_add_explicit(&conn->lingering, 1, memory_order_relaxed);
     stream->deadline_ns = sh_now(&msg->config.env.clock) + msg->config.connect_timeout_ns;
     hello_add(hellos_of(msg, stream), stream);
 }
@@ -331,8 +339,27 @@ static bool parse(struct sh_msg *msg, struct sh_stream *stream, size_t *need_out
     return true;
 }
 
+/* What comes on a stream that lingers: the other side's word that it has read all of ours, or
+ * nothing that anybody waits for. False when the stream is gone. */
+static bool linger_parse(struct sh_msg *msg, struct sh_stream *stream)
+{
+    if (!stream->lingers_for) {
+        stream->parsed = stream->fill;
+        return true;
+    }
+    if (stream->fill - stream->parsed < SH_MSG_HEADER_BYTES)
+        return true;
+    if (sh_close_is_word(stream->block->bytes + stream->parsed, SH_CONTROL_CLOSED))
+        sh_close_confirmed(msg, stream->lingers_for);
+    else
+        sh_stream_drop(msg, stream, true); /* it goes on, as if we had not agreed to close */
+    return false;
+}
+
 static bool hello_parse(struct sh_msg *msg, struct sh_stream *stream)
 {
+    if (stream->state == SH_STREAM_LINGERS)
+        return linger_parse(msg, stream);
     while (stream->state != SH_STREAM_READY) {
         struct sh_bytes bytes = {stream->block->bytes + stream->parsed,
                                  stream->fill - stream->parsed};
