@@ -53,7 +53,8 @@ struct sh_wire_ops {
     /* Begins to open a link; OPENED or LOST follows with the tag. EADDRESS, ELIMIT, ENOMEM. */
     enum shoal_err (*open)(struct sh_wire *wire, const char *address, uint64_t tag,
                            sh_link *link_out);
-    /* Closes a link; pushed bytes are still sent if the network allows. No event follows. */
+    /* Closes a link; pushed bytes are still sent if the network allows. No event follows. A link
+     * that is gone already (its LOST may be among events not looked at yet) is left alone. */
     void (*close)(struct sh_wire *wire, sh_link link);
     /* Sends what can be sent now; returns how many bytes were taken, from the front. Fewer than
      * all means: wait for WRITABLE. A lost link takes 0 and is reported by poll. */

@@ -11,8 +11,8 @@
  * senders get EAGAIN; who asked for room is told when it is there, and the next message opens the
  * connection again. An answer that was owed all the same takes the CLOSE back: the peer, who
  * expects it, says KEEP. (If it was given up there, the peer may have agreed; the connection then
- * counts as lost.) Where two CLOSEs meet both say CLOSED; from then on the end of the streams says
- * as much.
+ * counts as lost.) Where two CLOSEs meet both say CLOSED, and each closes the
+ * streams when it hears it.
  *
  * The peer keeps its streams until the other side has closed them, so that its last word arrives,
  * and opens the connection again only then, so that nothing overtakes it.
@@ -157,28 +157,36 @@ static void finish(struct sh_msg *msg, struct sh_conn *conn, bool keep_streams)
     sh_conn_closed(msg, conn);
 }
 
-/* The streams of one direction that conn left open. */
-static void lingering_drop(struct sh_msg *msg, struct sh_hellos *hellos, struct sh_conn *conn)
+/* Drops the streams of one direction that conn left open. True: one of them was unread. */
+static bool lingering_drop(struct sh_msg *msg, struct sh_hellos *hellos, struct sh_conn *conn)
 {
+    bool is_unread = false;
     struct sh_stream *stream = hellos->first, *next;
     for (; stream; stream = next) {
         next = stream->hello_next;
         if (stream->lingers_for != conn)
             continue;
+        is_unread |= stream->is_unread;
         stream->is_unread = false;
         sh_stream_drop(msg, stream, true);
     }
+    return is_unread;
 }
 
 void sh_close_confirmed(struct sh_msg *msg, struct sh_conn *conn)
 {
-    lingering_drop(msg, &msg->dialled_hellos, conn);
-    lingering_drop(msg, &msg->accepted_hellos, conn);
+    (void)lingering_drop(msg, &msg->dialled_hellos, conn);
+    (void)lingering_drop(msg, &msg->accepted_hellos, conn);
 }
 
-void sh_close_finish(struct sh_msg *msg, struct sh_conn *conn)
+void sh_close_unconfirmed(struct sh_msg *msg, struct sh_conn *conn)
 {
-    finish(msg, conn, false);
+    if (atomic_load_explicit(&conn->lingering, memory_order_relaxed) == 0)
+        return;
+    bool is_unread = lingering_drop(msg, &msg->dialled_hellos, conn);
+    is_unread |= lingering_drop(msg, &msg->accepted_hellos, conn);
+    if (is_unread)
+        sh_conn_lost(msg, conn, SHOAL_ECONNLOST);
 }
 
 /* The other side wants to close. */

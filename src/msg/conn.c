@@ -174,10 +174,6 @@ static struct sh_work *ordered_take_all(struct sh_conn *conn)
 
 void sh_conn_lost(struct sh_msg *msg, struct sh_conn *conn, enum shoal_err err)
 {
-    if (conn->close_agreed) {
-        sh_close_finish(msg, conn);
-        return;
-    }
     struct sh_stream *streams[2] = {conn->dialled, conn->accepted};
     conn->dialled = conn->accepted = conn->sends_on = NULL;
     conn->push_blocked = false;
@@ -317,6 +313,9 @@ bool sh_conn_attach(struct sh_msg *msg, struct sh_stream *stream, shoal_nid real
     /* A second stream accepted from a node means that it has lost the first. */
     if (!stream->is_dialled && conn->accepted)
         sh_conn_lost(msg, conn, SHOAL_ECONNLOST);
+    /* The other side begins anew: what it has not confirmed by now it may not have read. */
+    if (!stream->is_dialled)
+        sh_close_unconfirmed(msg, conn);
     stream->conn = conn;
     stream->state = SH_STREAM_READY;
     sh_stream_hello_over(msg, stream);

@@ -105,7 +105,7 @@ static inline enum shoal_err sh_memwire_open(struct sh_wire *wire, const char *a
 static inline void sh_memwire_close(struct sh_wire *wire, sh_link link)
 {
     struct sh_memwire *memwire = sh_memwire_of(wire);
-    SH_ASSERT(link < memwire->count && memwire->links[link].is_there);
+    SH_ASSERT(link < memwire->count);
     memwire->links[link].is_there = false;
 }
 

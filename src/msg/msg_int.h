@@ -349,12 +349,12 @@ static inline void sh_close_used(struct sh_msg *msg, struct sh_conn *conn)
 }
 /* Begins to close the least recently used idle connection. False: none is idle. */
 bool sh_close_one(struct sh_msg *msg);
-/* Ends a connection that both sides wanted to close. */
-void sh_close_finish(struct sh_msg *msg, struct sh_conn *conn);
 /* True if the header is that word's. */
 bool sh_close_is_word(const uint8_t *header, enum sh_control control);
 /* The other side has read all: conn's streams need not linger any longer. */
 void sh_close_confirmed(struct sh_msg *msg, struct sh_conn *conn);
+/* The other side opens conn anew: if it has not said that it has read all, that counts as lost. */
+void sh_close_unconfirmed(struct sh_msg *msg, struct sh_conn *conn);
 /* Tries another one if room is still wanted, after a KEEP. Called now and then, so that two ends do
  * not ask each other all the time. */
 void sh_close_again(struct sh_msg *msg);

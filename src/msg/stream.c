@@ -110,16 +110,25 @@ void sh_stream_fail(struct sh_msg *msg, struct sh_stream *stream, enum shoal_err
         SH_WARN("msg", "connection refused", SH_U64("nid", conn ? conn->nid.v : 0),
                 SH_TEXT("opened_by", stream->is_dialled ? "us" : "them"), SH_ERR(err));
     }
+    struct sh_stream *other = NULL;
     if (conn) {
         if (conn->dialled == stream)
             conn->dialled = NULL;
         if (conn->accepted == stream)
             conn->accepted = NULL;
+        other = conn->dialled ? conn->dialled : conn->accepted;
     }
     stream->conn = NULL;
+    bool sends_here = conn && conn->sends_on == stream;
     sh_stream_drop(msg, stream, close_link);
     if (!conn)
         return;
+    if (was_ready && conn->close_agreed && other && other->state == SH_STREAM_READY) {
+        /* The other side has heard our CLOSED; its own comes over the other stream. */
+        if (sends_here)
+            conn->sends_on = other;
+        return;
+    }
     /* Our own attempt may fail while the other side's stream carries the connection. */
     if (was_ready || !conn->sends_on)
         sh_conn_lost(msg, conn, err);
