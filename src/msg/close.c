@@ -112,7 +112,9 @@ bool sh_close_one(struct sh_msg *msg)
 void sh_close_over(struct sh_msg *msg, struct sh_conn *conn)
 {
     conn->close_heard = 0;
+    sh_spin_take(&conn->lock);
     conn->close_agreed = false;
+    sh_spin_release(&conn->lock);
     if (!conn->is_closing)
         return;
     conn->is_closing = false;
@@ -197,14 +199,13 @@ static void on_close(struct sh_msg *msg, struct sh_conn *conn, bool is_refused)
     bool is_idle = we_asked || (!is_refused && conn->state == SH_CONN_OPEN && shut_if_idle(conn));
     if (is_idle)
         conn->state = SH_CONN_CLOSING;
+    conn->close_agreed = is_idle && we_asked; /* it has read all of ours when its word comes */
     sh_spin_release(&conn->lock);
     struct sh_out out;
     if (is_idle) {
         say(msg, conn, SH_CONTROL_CLOSED);
         hellos_end(msg, conn, false);
-        if (we_asked)
-            conn->close_agreed = true; /* it has read all of ours when its word comes */
-        else
+        if (!we_asked)
             finish(msg, conn, true);
     } else if (sh_out_control(msg, conn, SH_CONTROL_KEEP, 0, &out) == SHOAL_OK) {
         sh_msg_end(msg, &out);

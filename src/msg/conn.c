@@ -310,8 +310,9 @@ bool sh_conn_attach(struct sh_msg *msg, struct sh_stream *stream, shoal_nid real
     struct sh_conn *conn = stream->conn ? stream->conn : conn_for_accepted(msg, real_nid);
     if (!conn)
         return false;
-    /* A second stream accepted from a node means that it has lost the first. */
-    if (!stream->is_dialled && conn->accepted)
+    /* A second stream accepted from a node means that it has lost the first, and one that comes
+     * after it agreed to close, that it has ended the connection: in good order or not. */
+    if (!stream->is_dialled && (conn->accepted || conn->close_agreed))
         sh_conn_lost(msg, conn, SHOAL_ECONNLOST);
     /* The other side begins anew: what it has not confirmed by now it may not have read. */
     if (!stream->is_dialled)

@@ -76,6 +76,7 @@ struct sh_work;
 struct sh_conn {
     struct sh_spin lock; /* guards what follows, down to the next comment */
     enum sh_conn_state state;
+    bool close_agreed;     /* CLOSING: both have asked, so nothing more is sent */
     struct sh_outring out; /* its own header says what needs no lock */
     struct sh_room_waiter *room_waiters;
     struct sh_work *ordered_first, *ordered_last;
@@ -104,9 +105,8 @@ struct sh_conn {
     uint64_t beat_due_ns;    /* the next look; 0: not open */
     uint64_t beat_bytes_out; /* bytes_out at the last look */
     uint64_t heard_ns;
-    uint64_t used;     /* msg->uses when it last carried a message */
-    bool is_closing;   /* counted in closing_count; a verdict is awaited */
-    bool close_agreed; /* both have asked: the other side sends nothing more */
+    uint64_t used;   /* msg->uses when it last carried a message */
+    bool is_closing; /* counted in closing_count; a verdict is awaited */
     /* Streams of before, until the other side has closed them; written by the transport step. */
     _Atomic uint32_t lingering;
     unsigned close_heard; /* bits: controls of close.c to be seen to */

@@ -78,6 +78,8 @@ static enum shoal_err try_slowly(struct sh_msg *msg, struct sh_conn *conn, bool 
     bool is_closing = conn->state == SH_CONN_CLOSING;
     if (is_answer && (now != *generation || (conn->state != SH_CONN_OPEN && !is_closing)))
         return SHOAL_ECONNLOST;
+    if (is_answer && conn->close_agreed)
+        return SHOAL_ECONNLOST; /* nobody waits for it */
     if (is_closing && !is_answer) {
         *how_out = RESERVE_FULL; /* until the other side has said what it thinks of it */
         return SHOAL_OK;
