@@ -75,6 +75,11 @@ struct sh_wire_ops {
      * nothing back. */
     void (*flush)(struct sh_wire *wire);
 
+    /* From now on the kernel encrypts what is pushed over the link (kTLS); keys is what
+     * setsockopt(SOL_TLS, TLS_TX) takes. All that was pushed before has been taken. False: it
+     * can't, and nothing has changed. NULL: it never can. */
+    bool (*encrypt)(struct sh_wire *wire, sh_link link, const void *keys, size_t size);
+
     uint32_t abilities; /* SH_WIRE_... */
     /* Lets the other ends of this wire's links write into size bytes at memory, which stays the
      * caller's and is kept until region_remove has returned. The key is the caller's to tell them.

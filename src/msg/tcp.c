@@ -7,6 +7,9 @@
 #include "msg/tcp.h"
 
 #include <errno.h>
+#include <linux/tls.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -176,6 +179,13 @@ static void tcp_close(struct sh_wire *wire, sh_link number)
     struct tcp_link *link = link_of(tcp, number);
     if (link)
         link_free(tcp, link);
+}
+
+static bool tcp_encrypt(struct sh_wire *wire, sh_link number, const void *keys, size_t size)
+{
+    const struct tcp_link *link = link_of(tcp_of(wire), number);
+    return link && setsockopt(link->fd, IPPROTO_TCP, TCP_ULP, "tls", sizeof "tls") == 0 &&
+           setsockopt(link->fd, SOL_TLS, TLS_TX, keys, (socklen_t)size) == 0;
 }
 
 static bool would_block(void)
@@ -384,6 +394,7 @@ static const struct sh_wire_ops tcp_ops = {
     .watch = tcp_watch,
     .signal = tcp_signal,
     .destroy = tcp_destroy,
+    .encrypt = tcp_encrypt,
 };
 
 enum shoal_err sh_tcp_create(uint32_t links_max, struct sh_wire **wire_out)

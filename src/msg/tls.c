@@ -2,6 +2,13 @@
  * through a BIO of ours; encrypted ones collect in a buffer that the same BIO fills, up to four
  * records at a time, and go out with one push.
  *
+ * Where the kernel encrypts (kTLS; the inner wire knows), it takes over what is sent once the
+ * handshake is through, and push goes straight to the inner wire: a copy and two walks through the
+ * bytes less. What is received OpenSSL goes on to decrypt, since it may have pulled parts of
+ * records already. From then on OpenSSL may not send anything: there is no closing alert, which
+ * messaging does not look at (it has its own CLOSE), and a peer that asks for new keys loses the
+ * link.
+ *
  * Push never takes bytes that the inner wire has not taken: what is encrypted when the inner wire
  * is full is owed, and counted as taken by the push after WRITABLE. So who has pushed everything
  * may close, as on other wires. */
@@ -16,6 +23,8 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "msg/tls_files.h"
+#include "msg/tls_keys.h"
 
 #define BUCKETS 1024
 #define RECORD_BYTES 16384     /* plain bytes in a record at most */
@@ -53,6 +62,8 @@ struct tls_link {
     bool is_dialled;
     bool is_confirmed; /* the acceptor's ticket has come */
     bool wants_writable;
+    bool is_kernels;             /* what is pushed the kernel encrypts */
+    struct sh_tls_secret secret; /* until it was tried to hand it to the kernel */
     uint64_t tag;
     uint64_t deadline_ns; /* YOUNG */
     SSL *ssl;
@@ -73,7 +84,8 @@ struct tls {
     struct tls_link *lists[LISTS], *tails[LISTS];
     struct cipher *ciphers;
     unsigned ciphers_count;
-    unsigned odd; /* alternates, so that with room for one event neither source starves */
+    bool has_kernel; /* the inner wire may encrypt */
+    unsigned odd;    /* alternates, so that with room for one event neither source starves */
     /* seq_cst each: either who watches sees that a link is ready, or who makes it ready sees the
      * watcher and signals. */
     _Atomic uint32_t ready_count;
@@ -214,6 +226,7 @@ static void link_free(struct tls_link *link)
     list_remove(link, READY);
     list_remove(link, YOUNG);
     cipher_release(link);
+    OPENSSL_cleanse(&link->secret, sizeof link->secret);
     SSL_free(link->ssl);
     free(link);
 }
@@ -246,8 +259,8 @@ static int bio_read(BIO *bio, char *into, size_t room, size_t *got_out)
 static int bio_write(BIO *bio, const char *from, size_t size, size_t *taken_out)
 {
     struct tls_link *link = BIO_get_data(bio);
-    struct cipher *cipher = cipher_of(link);
     BIO_clear_retry_flags(bio);
+    struct cipher *cipher = link->is_kernels ? NULL : cipher_of(link);
     if (!cipher || sizeof cipher->bytes - cipher->size < size)
         return 0;
     memcpy(cipher->bytes + cipher->size, from, size);
@@ -446,7 +459,7 @@ static void tls_close(struct sh_wire *wire, sh_link number)
     struct tls_link *link = link_find(tls_of(wire), number);
     if (!link)
         return;
-    if (link->state == OPEN) {
+    if (link->state == OPEN && !link->is_kernels) {
         ERR_clear_error();
         (void)SSL_shutdown(link->ssl);
         (void)flush(link);
@@ -476,6 +489,36 @@ static size_t encrypt(struct tls_link *link, struct sh_bytes bytes)
     return done;
 }
 
+static void on_secret(const SSL *ssl, const char *line)
+{
+    struct tls_link *link = SSL_get_app_data(ssl);
+    if (link->tls->has_kernel)
+        (void)sh_tls_secret_read(line, link->is_dialled, &link->secret);
+}
+
+/* Lets the kernel encrypt from here on, if it can; tried once for each link, before OpenSSL has
+ * encrypted any of what was pushed. The acceptor's ticket was a record. */
+static void kernel_try(struct tls_link *link)
+{
+    struct tls *tls = link->tls;
+    struct sh_tls_keys keys;
+    SH_ASSERT(!link->cipher && link->owed == 0);
+    if (tls->has_kernel && sh_tls_keys_make(SSL_get_current_cipher(link->ssl), &link->secret,
+                                            link->is_dialled ? 0 : 1, &keys)) {
+        link->is_kernels = tls->inner->ops->encrypt(tls->inner, link->number, &keys, keys.size);
+    }
+    OPENSSL_cleanse(&keys, sizeof keys);
+    OPENSSL_cleanse(&link->secret, sizeof link->secret);
+}
+
+static size_t kernel_push(struct tls_link *link, struct sh_bytes bytes)
+{
+    struct sh_wire *inner = link->tls->inner;
+    size_t taken = inner->ops->push(inner, link->number, bytes);
+    link->wants_writable |= taken < bytes.size;
+    return taken;
+}
+
 static size_t tls_push(struct sh_wire *wire, sh_link number, struct sh_bytes bytes)
 {
     struct tls_link *link = link_find(tls_of(wire), number);
@@ -485,6 +528,10 @@ static size_t tls_push(struct sh_wire *wire, sh_link number, struct sh_bytes byt
         link->wants_writable = true;
         return 0;
     }
+    if (link->secret.size > 0)
+        kernel_try(link);
+    if (link->is_kernels)
+        return kernel_push(link, bytes);
     size_t taken = link->owed < bytes.size ? link->owed : bytes.size;
     link->owed -= taken;
     while (taken < bytes.size) {
@@ -673,41 +720,6 @@ static void tls_destroy(struct sh_wire *wire)
 
 /* --- Making it ------------------------------------------------------------------------------ */
 
-/* Without this OpenSSL would ask on the terminal. */
-static int no_password(char *into, int room, int is_writing, void *arg)
-{
-    (void)into;
-    (void)room;
-    (void)is_writing;
-    (void)arg;
-    return -1;
-}
-
-static enum shoal_err complain(char *detail, const char *option, const char *path)
-{
-    unsigned long code = ERR_peek_error();
-    const char *reason = ERR_SYSTEM_ERROR(code) ? strerror((int)ERR_GET_REASON(code))
-                                                : ERR_reason_error_string(code);
-    snprintf(detail, SH_TLS_DETAIL_BYTES, "%s %s: %s", option, path[0] ? path : "is not set",
-             reason ? reason : "can't be used");
-    return SHOAL_ETLS;
-}
-
-static enum shoal_err context_files(SSL_CTX *context, const struct sh_tls_config *config,
-                                    char *detail)
-{
-    ERR_clear_error();
-    SSL_CTX_set_default_passwd_cb(context, no_password);
-    if (SSL_CTX_use_certificate_chain_file(context, config->cert_file) != 1)
-        return complain(detail, "tls_cert_file", config->cert_file);
-    if (SSL_CTX_use_PrivateKey_file(context, config->key_file, SSL_FILETYPE_PEM) != 1 ||
-        SSL_CTX_check_private_key(context) != 1)
-        return complain(detail, "tls_key_file", config->key_file);
-    if (SSL_CTX_load_verify_locations(context, config->ca_file, NULL) != 1)
-        return complain(detail, "tls_ca_file", config->ca_file);
-    return SHOAL_OK;
-}
-
 static void context_rules(SSL_CTX *context)
 {
     int is_set = SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
@@ -756,7 +768,10 @@ enum shoal_err sh_tls_create(struct sh_wire *inner, const struct sh_tls_config *
         BIO_meth_set_ctrl(tls->method, bio_control) != 1)
         goto out_free;
     context_rules(tls->context);
-    err = context_files(tls->context, config, detail);
+    tls->has_kernel = inner->ops->encrypt != NULL;
+    if (tls->has_kernel)
+        SSL_CTX_set_keylog_callback(tls->context, on_secret);
+    err = sh_tls_files_load(tls->context, config, detail);
     if (err != SHOAL_OK)
         goto out_free;
     *wire_out = &tls->wire;
