@@ -329,6 +329,8 @@ bool sh_conn_attach(struct sh_msg *msg, struct sh_stream *stream, shoal_nid real
         conn->sends_on = stream;
         sh_spin_take(&conn->lock);
         conn->state = SH_CONN_OPEN;
+        if (stream->version >= 2)
+            sh_flow_begin(&conn->flow);
         sh_spin_release(&conn->lock);
         sh_count(&msg->opened, 1);
         sh_count_alone(&conn->opened, 1);

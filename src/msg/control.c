@@ -6,7 +6,7 @@ void sh_control_flow(struct sh_msg *msg, struct sh_conn *conn)
 {
     uint64_t limit;
     if (!conn->sends_on || conn->is_closing ||
-        !sh_flow_limit_due(&conn->flow, msg->config.flow_window_bytes, &limit))
+        !sh_flow_limit_due(&conn->flow, sh_share_of(msg, msg->config.flow_window_bytes), &limit))
         return;
     struct sh_out out;
     /* Out of memory: it stays due, and the next message or finished handler tries again. */

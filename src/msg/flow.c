@@ -49,7 +49,9 @@ bool sh_flow_limit_due(struct sh_flow *flow, uint32_t window, uint64_t *limit_ou
     collect(flow);
     SH_ASSERT(flow->handed_on <= flow->received);
     uint64_t limit = flow->received - flow->handed_on + flow->collected + window;
-    bool is_due = flow->told == 0 ? flow->received >= window / 4 : limit - flow->told >= window / 2;
+    uint64_t first = window / 4 < SH_FLOW_FIRST / 2 ? window / 4 : SH_FLOW_FIRST / 2;
+    bool is_due = flow->told == 0 ? flow->received >= first
+                                  : limit >= flow->told && limit - flow->told >= window / 2;
     if (is_due)
         *limit_out = limit;
     return is_due;

@@ -11,9 +11,12 @@
  * What a node holds for handlers that do not return is therefore bounded, for each connection, by
  * the window and what the other side's ring held when the window was used up.
  *
- * Nobody is told anything before a quarter of a window has arrived: most connections never carry
- * more. Until then the sender has no limit, which also makes it get on with a receiver that does
- * not know of flow control. A limit is told anew when half a window has been processed since.
+ * Nobody is told anything before a quarter of a window, or half of the first 64 KiB, has arrived:
+ * most connections never carry more. More than those 64 KiB nobody sends before. A limit is told
+ * anew when half a window has been processed since.
+ *
+ * The window may change at any time. Where it shrinks the limit stays until what was processed has
+ * caught up.
  *
  * No deadlock: what is in a ring is always sent, and answers and control messages are always taken
  * into the ring; so a limit reaches the sender whenever that side still receives, and an answer the
@@ -37,6 +40,8 @@
 
 #define SH_FLOW_WINDOW_DEFAULT (UINT32_C(4) << 20)
 #define SH_FLOW_WINDOW_MIN 4096
+/* What may be sent before the first limit is told: part of the wire format. */
+#define SH_FLOW_FIRST (UINT32_C(64) << 10)
 
 struct sh_flow {
     /* Any thread. */
@@ -50,7 +55,7 @@ struct sh_flow {
     uint64_t told;      /* the limit that the other side knows; 0: none */
     /* Sending; transport step only. */
     uint64_t sent;
-    uint64_t limit; /* UINT64_MAX: none was told */
+    uint64_t limit; /* UINT64_MAX: none */
 };
 
 /* A connection begins anew; generation tells late finishers that theirs is gone. */
@@ -76,6 +81,12 @@ bool sh_flow_limit_due(struct sh_flow *flow, uint32_t window, uint64_t *limit_ou
 static inline void sh_flow_told(struct sh_flow *flow, uint64_t limit)
 {
     flow->told = limit;
+}
+
+/* Sending begins, to a side that will tell limits. */
+static inline void sh_flow_begin(struct sh_flow *flow)
+{
+    flow->limit = SH_FLOW_FIRST;
 }
 
 /* Bytes were sent; may shut. */

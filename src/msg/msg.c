@@ -29,6 +29,7 @@ enum shoal_err sh_msg_create(const struct sh_msg_config *config, struct sh_msg *
     msg->cluster_hash = sh_hash64(sh_bytes_text(config->cluster), 0);
     msg->instance = sh_random64(&config->env.random);
     atomic_init(&msg->nid, config->nid.v);
+    atomic_init(&msg->share_bytes, SH_SHARED_BYTES);
     sh_lock_init(&msg->table_lock, SH_LOCK_MSG_TABLE);
     sh_spin_init(&msg->blocks_lock, SH_LOCK_MSG_BLOCKS);
     msg->conns = calloc(NIDS, sizeof *msg->conns);

@@ -34,6 +34,11 @@ enum sh_control {
 #define SH_BLOCK_SMALL_BYTES (4 * 1024)
 #define SH_BLOCK_BYTES (64 * 1024)
 #define SH_BLOCK_LARGE_BYTES (1024 * 1024)
+/* What all connections together may have under way in each direction before the window and the ring
+ * of each become smaller than configured, and how small they become at most. Without it many
+ * senders fill the memory that the kernel has for sockets, and then nobody gets on. */
+#define SH_SHARED_BYTES (UINT32_C(8) << 20)
+#define SH_SHARE_BYTES_MIN (UINT32_C(64) << 10)
 #define SH_RECEIVE_BYTES_MAX (UINT64_C(64) << 20) /* where the configuration names none */
 #define SH_EVENTS_MAX 64
 #define SH_WHEEL_SLOTS 512
@@ -250,6 +255,7 @@ struct sh_msg {
     bool poll_skipped;    /* nor the one after it, which finds nothing or other work */
     struct sh_stream *buckets[SH_STREAM_BUCKETS];
     uint32_t streams_count;
+    _Atomic uint32_t share_bytes; /* of SH_SHARED_BYTES, for each of them */
     struct sh_hellos dialled_hellos, accepted_hellos;
     struct sh_conn *beats_first, *beats_last; /* open connections by beat_due_ns */
     uint64_t beats_ran_ns, beats_paused_ns;
@@ -369,6 +375,14 @@ void sh_dial_wait(struct sh_msg *msg, struct sh_conn *conn, uint64_t now_ns);
 /* Takes the first one off that has room now, or has waited too long; NULL: none. */
 struct sh_conn *sh_dial_next(struct sh_msg *msg, uint64_t now_ns);
 uint64_t sh_dials_due(const struct sh_msg *msg);
+
+/* The configured size, or a connection's share where that is less. Any thread. */
+static inline uint32_t sh_share_of(const struct sh_msg *msg, uint32_t configured)
+{
+    /* relaxed: a recent value will do */
+    uint32_t share = atomic_load_explicit(&msg->share_bytes, memory_order_relaxed);
+    return configured < share ? configured : share;
+}
 
 /* stream.c */
 struct sh_stream *sh_stream_add(struct sh_msg *msg, sh_link link, bool is_dialled, uint64_t now_ns);

@@ -47,7 +47,7 @@ static enum reserved reserve_slowly(const struct sh_msg *msg, struct sh_conn *co
         sh_count(&conn->window_waits, 1);
         return RESERVE_FULL;
     }
-    if (!must_fit && used > 0 && used + bytes > msg->config.ring_bytes) {
+    if (!must_fit && used > 0 && used + bytes > sh_share_of(msg, msg->config.ring_bytes)) {
         sh_count(&conn->room_waits, 1);
         return RESERVE_FULL;
     }
@@ -155,7 +155,8 @@ static enum shoal_err out_begin(struct sh_msg *msg, struct sh_conn *conn, enum s
     uint32_t now = atomic_load_explicit(&conn->generation, memory_order_acquire);
     enum sh_outring_result result = SH_OUTRING_CLOSED;
     if (is_answer ? now == *generation : !sh_flow_is_shut(&conn->flow))
-        result = sh_outring_reserve(&conn->out, now, bytes, msg->config.ring_bytes, &place);
+        result = sh_outring_reserve(&conn->out, now, bytes,
+                                    sh_share_of(msg, msg->config.ring_bytes), &place);
     if (result == SH_OUTRING_OK) {
         *generation = now;
     } else {
@@ -316,14 +317,16 @@ bool sh_msg_has_room(struct sh_msg *msg, shoal_nid to, size_t payload_bytes)
     sh_spin_release(&conn->lock);
     if (!may_send)
         return false;
-    return unsent == 0 || unsent + SH_MSG_HEADER_BYTES + payload_bytes <= msg->config.ring_bytes;
+    return unsent == 0 ||
+           unsent + SH_MSG_HEADER_BYTES + payload_bytes <= sh_share_of(msg, msg->config.ring_bytes);
 }
 
 /* How full the ring may be for a message to have room; half full at most, so that who waited does
  * not find it full again at once. */
 static uint64_t used_max(const struct sh_msg *msg, size_t payload_bytes)
 {
-    uint64_t ring_bytes = msg->config.ring_bytes, bytes = SH_MSG_HEADER_BYTES + payload_bytes;
+    uint64_t ring_bytes = sh_share_of(msg, msg->config.ring_bytes);
+    uint64_t bytes = SH_MSG_HEADER_BYTES + payload_bytes;
     if (bytes > ring_bytes)
         return 0;
     return ring_bytes - bytes < ring_bytes / 2 ? ring_bytes - bytes : ring_bytes / 2;

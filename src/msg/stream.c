@@ -44,6 +44,15 @@ void sh_stream_hello_over(struct sh_msg *msg, struct sh_stream *stream)
     hellos->count--;
 }
 
+static void streams_count_add(struct sh_msg *msg, int by)
+{
+    msg->streams_count += (uint32_t)by;
+    uint32_t share = msg->streams_count ? SH_SHARED_BYTES / msg->streams_count : SH_SHARED_BYTES;
+    if (share < SH_SHARE_BYTES_MIN)
+        share = SH_SHARE_BYTES_MIN;
+    atomic_store_explicit(&msg->share_bytes, share, memory_order_relaxed);
+}
+
 struct sh_stream *sh_stream_add(struct sh_msg *msg, sh_link link, bool is_dialled, uint64_t now_ns)
 {
     SH_ASSERT(!sh_stream_find(msg, link));
@@ -58,7 +67,7 @@ struct sh_stream *sh_stream_add(struct sh_msg *msg, sh_link link, bool is_dialle
     struct sh_stream **bucket = bucket_of(msg, link);
     stream->bucket_next = *bucket;
     *bucket = stream;
-    msg->streams_count++;
+    streams_count_add(msg, 1);
     return stream;
 }
 
@@ -76,7 +85,7 @@ void sh_stream_drop(struct sh_msg *msg, struct sh_stream *stream, bool close_lin
     while (*at != stream)
         at = &(*at)->bucket_next;
     *at = stream->bucket_next;
-    msg->streams_count--;
+    streams_count_add(msg, -1);
     if (close_link)
         msg->config.env.wire->ops->close(msg->config.env.wire, stream->link);
     sh_partial_drop(msg, stream);
