@@ -282,6 +282,25 @@ static void test_cluster(void **state)
     cluster_end(&cluster);
 }
 
+/* However its bytes are moved, a client does the same. */
+static void test_transports(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"tcp", "epoll", "uring"};
+    struct cluster cluster;
+    cluster_run(&cluster);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct shoal_options options = {.addresses = cluster.address, .transport = names[i]};
+        shoal *store;
+        assert_int_equal(shoal_open(&options, &store), SHOAL_OK);
+        check_one(store);
+        check_large(store);
+        check_threads(store);
+        shoal_close(store);
+    }
+    cluster_end(&cluster);
+}
+
 /* A peer leaves: its chunks are gone, which every call says at once; the others go on. */
 static void test_peer_leaves(void **state)
 {
@@ -354,6 +373,9 @@ static void test_open_errors(void **state)
     assert_int_equal(shoal_open(&wrong, &store), SHOAL_EADDRESS);
     wrong = (struct shoal_options){.addresses = cluster.address, .cluster = "another"};
     assert_int_equal(shoal_open(&wrong, &store), SHOAL_ECLUSTER);
+    wrong = (struct shoal_options){.addresses = cluster.address, .transport = "pigeon"};
+    assert_int_equal(shoal_open(&wrong, &store), SHOAL_EINVAL);
+    assert_non_null(strstr(shoal_error_detail(), "pigeon"));
     char path[] = "/tmp/shoal-client-test-XXXXXX";
     int file = mkstemp(path);
     assert_int_equal(write(file, "0123456789abcdef", 16), 16);
@@ -374,9 +396,9 @@ int main(void)
         SHOAL_OK)
         return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embedded),    cmocka_unit_test(test_cluster),
-        cmocka_unit_test(test_peer_leaves), cmocka_unit_test(test_superpeer_restarts),
-        cmocka_unit_test(test_open_errors),
+        cmocka_unit_test(test_embedded),           cmocka_unit_test(test_cluster),
+        cmocka_unit_test(test_transports),         cmocka_unit_test(test_peer_leaves),
+        cmocka_unit_test(test_superpeer_restarts), cmocka_unit_test(test_open_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

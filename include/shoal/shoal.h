@@ -53,7 +53,8 @@ typedef struct shoal shoal;
 
 /* Zero or NULL means the default. All borrowed during shoal_open. */
 struct shoal_options {
-    /* HOST:PORT of any nodes of a cluster, separated by commas: one that answers is enough. NULL
+    /* HOST:PORT or unix:PATH of any nodes of a cluster, separated by commas: one that answers is
+     * enough. NULL
      * or "": no cluster, but a whole node inside this process, with no daemon and no socket; its
      * chunks live as long as the handle. */
     const char *addresses;
@@ -62,6 +63,9 @@ struct shoal_options {
     uint64_t timeout_ns;      /* for each call; 5 s. UINT64_MAX: as good as for ever */
     uint64_t store_bytes_max; /* embedded: most memory for chunks and tables, at least 1 MiB; 8 GiB.
                                  Taken from the machine as it is needed */
+    /* How bytes are moved: "tcp" (what measures best, the default), "epoll", or "uring" (io_uring;
+     * epoll where the kernel refuses it). */
+    const char *transport;
     uint64_t spin_ns; /* how long a waiting thread spins before it sleeps: UINT64_MAX for ever, 0
                          the default (10 us), 1 not at all */
     /* TLS, for a cluster whose nodes have the option tls on: files in PEM with this program's
@@ -74,7 +78,7 @@ struct shoal_options {
  * timeout_ns, until one answers; blocks meanwhile. EADDRESS, EUNREACHABLE (no address answered),
  * ESECRET, ECLUSTER, EVERSION, ETLS (one side has TLS and the other has not, a certificate was not
  * accepted, or a file can't be used), ENOMEM, EIO and ERANGE (secret_file), EINVAL
- * (store_bytes_max), EBUSY (the cluster is just starting, and was for timeout_ns). */
+ * (store_bytes_max, transport), EBUSY (the cluster is just starting, and was for timeout_ns). */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_open(const struct shoal_options *options,
                                                     shoal **store_out);
 /* Closes it: asynchronous calls in flight end before it returns, with their result or ESTOPPED; the

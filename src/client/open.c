@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "client/client_int.h"
-#include "msg/tcp.h"
 #include "msg/tls.h"
+#include "msg/wires.h"
 
 #define CLIENT_LINKS_MAX 1024
 #define REQUESTS_MAX (1u << 16)
@@ -21,6 +21,7 @@ struct client_config {
     size_t address_count;
     const char *cluster;
     const char *secret_file;
+    const char *transport;
     bool has_tls;
     const char *tls_cert_file, *tls_key_file, *tls_ca_file; /* never NULL with TLS */
     uint64_t timeout_ns;
@@ -60,7 +61,11 @@ static enum shoal_err open_crew(struct shoal *store, const struct client_config 
 
 static enum shoal_err open_wire(struct shoal *store, const struct client_config *config)
 {
-    enum shoal_err err = sh_tcp_create(CLIENT_LINKS_MAX, &store->env.wire);
+    if (!sh_wire_is_known(config->transport)) {
+        sh_client_detail_set("transport is tcp, epoll or uring, not %s", config->transport);
+        return SHOAL_EINVAL;
+    }
+    enum shoal_err err = sh_wire_create(config->transport, CLIENT_LINKS_MAX, &store->env.wire);
     if (err != SHOAL_OK || !config->has_tls)
         return err;
     struct sh_tls_config tls = {.cert_file = config->tls_cert_file,
@@ -246,6 +251,7 @@ enum shoal_err shoal_open(const struct shoal_options *options, shoal **store_out
     struct client_config config = {
         .cluster = options->cluster ? options->cluster : "shoal",
         .secret_file = options->secret_file ? options->secret_file : "",
+        .transport = options->transport ? options->transport : "tcp",
         .has_tls = options->tls_cert_file || options->tls_key_file || options->tls_ca_file,
         .tls_cert_file = options->tls_cert_file ? options->tls_cert_file : "",
         .tls_key_file = options->tls_key_file ? options->tls_key_file : "",
@@ -278,6 +284,7 @@ enum shoal_err sh_client_open(const struct sh_options *options, shoal **store_ou
         .address_count = list->count,
         .cluster = options->cluster,
         .secret_file = options->secret_file,
+        .transport = options->transport,
         .has_tls = strcmp(options->tls, "on") == 0,
         .tls_cert_file = options->tls_cert_file,
         .tls_key_file = options->tls_key_file,
