@@ -202,6 +202,10 @@ static void sizes_and_pieces(void **state)
         struct asked asked;
         open_with(&pair, i % 2 ? 8 << 20 : 0);
         pair_settle(&pair);
+        ask(&pair, &asked, 1, 0);
+        pair_settle(&pair);
+        asked_check(&asked, 1);
+        pair_crowd(&pair);
         for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
             pair.carry_max = carry[i];
             ask(&pair, &asked, sizes[s], 0);

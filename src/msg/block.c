@@ -3,8 +3,8 @@
 
 #include "msg/msg_int.h"
 
-static const uint32_t rooms[SH_BLOCK_SIZES] = {SH_BLOCK_SMALL_BYTES, SH_BLOCK_BYTES,
-                                               SH_BLOCK_LARGE_BYTES};
+const uint32_t sh_block_rooms[SH_BLOCK_SIZES] = {SH_BLOCK_SMALL_BYTES, SH_BLOCK_BYTES,
+                                                 SH_BLOCK_LARGE_BYTES};
 
 /* Enough of each to keep for reuse: 2, 8 and 8 MiB. */
 static const uint32_t kept_max[SH_BLOCK_SIZES] = {512, 128, 8};
@@ -13,7 +13,7 @@ static const uint32_t kept_max[SH_BLOCK_SIZES] = {512, 128, 8};
 static unsigned size_for(size_t room)
 {
     unsigned size = 0;
-    while (size < SH_BLOCK_SIZES && rooms[size] < room)
+    while (size < SH_BLOCK_SIZES && sh_block_rooms[size] < room)
         size++;
     return size;
 }
@@ -23,7 +23,7 @@ struct sh_block *sh_block_get(struct sh_msg *msg, size_t room)
     struct sh_block *block = NULL;
     unsigned size = size_for(room);
     if (size < SH_BLOCK_SIZES) {
-        room = rooms[size];
+        room = sh_block_rooms[size];
         sh_spin_take(&msg->blocks_lock);
         block = msg->blocks_free[size];
         if (block) {
@@ -80,7 +80,7 @@ void sh_block_release(struct sh_msg *msg, struct sh_block *block)
         atomic_fetch_sub(&msg->held_bytes, block->room);
     unsigned size = size_for(block->room);
     if (size < SH_BLOCK_SIZES) {
-        SH_ASSERT(block->room == rooms[size]);
+        SH_ASSERT(block->room == sh_block_rooms[size]);
         sh_spin_take(&msg->blocks_lock);
         if (msg->blocks_free_count[size] < kept_max[size]) {
             block->next = msg->blocks_free[size];

@@ -112,7 +112,7 @@ static void bound_stops_the_stream(void **state)
         struct sh_msg_stats stats;
         sh_msg_stats_get(pair.ends[1].msg, &stats);
         /* The bound, the block that reached it, and the block in the stream's hands. */
-        assert_in_range(stats.bytes_in, BOUND / 2, BOUND + 2 * SH_BLOCK_BYTES + 1000);
+        assert_in_range(stats.bytes_in, BOUND / 2, BOUND + 2 * SH_BLOCK_LARGE_BYTES + 1000);
         assert_true(pair.ends[1].memwire.links[0].in_size > 0); /* the wire pushes back */
         pair_settle(&pair);
         assert_int_equal(seen.pooled + seen.ordered, 2000);
@@ -152,10 +152,19 @@ static void size_follows_the_stream(void **state)
     assert_int_equal(atomic_load(&pair.ends[1].msg->held_bytes), SH_BLOCK_SMALL_BYTES);
     pair_settle(&pair);
     seen.pooled = 0;
+    send_some(&pair, TYPE_POOLED, 300, 1000);
+    pair_receive(&pair);
+    assert_in_range(atomic_load(&pair.ends[1].msg->held_bytes), SH_BLOCK_LARGE_BYTES,
+                    2 * SH_BLOCK_LARGE_BYTES);
+    pair_settle(&pair);
+    pair_crowd(&pair);
+    seen.pooled = 0;
+    send_some(&pair, TYPE_POOLED, 1, 100);
+    pair_settle(&pair);
+    seen.pooled = 0;
     send_some(&pair, TYPE_POOLED, 100, 1000);
     pair_receive(&pair);
-    assert_in_range(atomic_load(&pair.ends[1].msg->held_bytes), 2 * SH_BLOCK_BYTES,
-                    3 * SH_BLOCK_BYTES);
+    assert_in_range(atomic_load(&pair.ends[1].msg->held_bytes), SH_BLOCK_BYTES, 3 * SH_BLOCK_BYTES);
     pair_settle(&pair);
     for (int i = 0; i < 65; i++) {
         seen.pooled = 0;

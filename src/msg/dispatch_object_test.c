@@ -199,10 +199,13 @@ static void no_large_blocks(void **state)
     (void)state;
     struct pair pair;
     open_with(&pair, 0);
-    for (uint64_t n = 0; n < 4; n++)
+    send_load(&pair, SH_MSG_INLINE, 0, 100, NULL, SIZE_MAX);
+    rounds(&pair);
+    pair_crowd(&pair);
+    for (uint64_t n = 1; n < 5; n++)
         send_load(&pair, SH_MSG_INLINE, n, BYTES_MAX - n, NULL, SIZE_MAX);
     rounds(&pair);
-    assert_int_equal(seen.done[SH_MSG_INLINE], 4);
+    assert_int_equal(seen.done[SH_MSG_INLINE], 5);
     assert_int_equal(pair.ends[1].msg->blocks_free_count[SH_BLOCK_SIZES - 1], 0);
     pair_close(&pair);
 }

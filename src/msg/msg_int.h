@@ -169,11 +169,11 @@ struct sh_stream {
     bool is_unread;              /* LINGERS: the last of lingers_for may not have been read */
     struct sh_conn *lingers_for; /* LINGERS: who is not opened again before it ends, or NULL */
     struct sh_block *block;
-    uint32_t fill;   /* bytes received into the block */
-    uint32_t parsed; /* bytes of it that are done with */
-    bool is_stalled; /* its next message waits for a free work, or for held blocks to be read */
-    bool is_busy;    /* the next block is a usual one, not a small one */
-    uint8_t quiet;   /* pulls in a row that a small block would have done for */
+    uint32_t fill;      /* bytes received into the block */
+    uint32_t parsed;    /* bytes of it that are done with */
+    bool is_stalled;    /* its next message waits for a free work, or for held blocks to be read */
+    uint8_t block_size; /* of the next block: an index of sh_block_rooms */
+    uint8_t quiet;      /* pulls in a row that a small block would have done for */
     uint64_t deadline_ns;
     uint8_t hello[SH_HELLO_BYTES];
     uint8_t welcome[SH_WELCOME_BYTES];
@@ -286,6 +286,7 @@ static inline void sh_count_alone(_Atomic uint64_t *counter, uint64_t by)
 }
 
 /* block.c */
+extern const uint32_t sh_block_rooms[SH_BLOCK_SIZES];           /* bytes, ascending */
 struct sh_block *sh_block_get(struct sh_msg *msg, size_t room); /* NULL: out of memory */
 void sh_block_share(struct sh_block *block);
 /* The stream gives its block up: what works still read of it is held by them. */

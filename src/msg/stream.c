@@ -189,7 +189,7 @@ static bool block_ready(struct sh_msg *msg, struct sh_stream *stream, size_t nee
 {
     struct sh_block *block = stream->block;
     uint32_t kept = stream->fill - stream->parsed;
-    uint32_t usual = stream->is_busy ? SH_BLOCK_BYTES : SH_BLOCK_SMALL_BYTES;
+    uint32_t usual = sh_block_rooms[stream->block_size];
     /* acquire: pairs with the releases of the works that read the block */
     bool is_ours = block && atomic_load_explicit(&block->refs, memory_order_acquire) == 1;
     if (is_ours && kept == 0 && block->room == usual) {
@@ -221,15 +221,25 @@ static bool block_ready(struct sh_msg *msg, struct sh_stream *stream, size_t nee
 /* After so many pulls in a row that a small block would have done for, small ones are used. */
 #define QUIET_PULLS 64
 
-/* Chooses the size of the stream's next blocks by what the last pull brought. */
-static void block_size_choose(struct sh_stream *stream, size_t got, size_t room)
+/* Most that one pull takes: with more the first bytes leave the cache before they are looked at. */
+#define PULL_BYTES_MAX (256 * 1024)
+
+/* Chooses the size of the stream's next blocks by what the last pull brought. Large ones save
+ * system calls where bytes come faster than they are taken; they are for ends with few streams. */
+static void block_size_choose(const struct sh_msg *msg, struct sh_stream *stream, size_t got,
+                              size_t room)
 {
-    if (got == room) {
-        stream->is_busy = true;
+    unsigned most = sh_share_of(msg, SH_BLOCK_LARGE_BYTES) == SH_BLOCK_LARGE_BYTES ? 2 : 1;
+    if (got == room && stream->block_size < most) {
+        stream->block_size++;
         stream->quiet = 0;
-    } else if (stream->is_busy) {
-        stream->quiet = got <= SH_BLOCK_SMALL_BYTES / 2 ? (uint8_t)(stream->quiet + 1) : 0;
-        stream->is_busy = stream->quiet < QUIET_PULLS;
+    } else if (stream->block_size > 0) {
+        bool is_quiet = got <= sh_block_rooms[stream->block_size - 1] / 2;
+        stream->quiet = is_quiet ? (uint8_t)(stream->quiet + 1) : 0;
+        if (stream->quiet == QUIET_PULLS || stream->block_size > most) {
+            stream->block_size--;
+            stream->quiet = 0;
+        }
     }
 }
 
@@ -440,10 +450,12 @@ void sh_stream_readable(struct sh_msg *msg, struct sh_stream *stream, uint64_t n
     struct sh_block *block = stream->block;
     size_t room = block->room - stream->fill;
     SH_ASSERT(room > 0);
+    if (room > PULL_BYTES_MAX)
+        room = PULL_BYTES_MAX;
     size_t got = wire->ops->pull(wire, stream->link, block->bytes + stream->fill, room);
     SH_ASSERT(got <= room);
     stream->fill += (uint32_t)got;
-    block_size_choose(stream, got, room);
+    block_size_choose(msg, stream, got, room);
     sh_count_alone(&msg->bytes_in, got);
     if (stream->state != SH_STREAM_READY && !hello_parse(msg, stream))
         return;

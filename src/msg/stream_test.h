@@ -123,6 +123,14 @@ static inline bool pair_handle(struct pair *pair)
     return done > 0;
 }
 
+/* Both ends behave as if they had many connections: no large blocks for streams. For a connection
+ * that is open. */
+static inline void pair_crowd(struct pair *pair)
+{
+    for (int i = 0; i < 2; i++)
+        atomic_store(&pair->ends[i].msg->share_bytes, SH_SHARE_BYTES_MIN);
+}
+
 /* Until nothing happens any more. */
 static inline void pair_settle(struct pair *pair)
 {
