@@ -16,6 +16,13 @@
 #define INDEX_MASK ((1u << INDEX_BITS) - 1)
 #define USE_MASK 0xFFFu
 #define NO_INDEX UINT32_MAX
+/* A request's user data: 32 bits of index, 8 of enum op. Of a send also whether it is zero-copy (a
+ * bit above the link's index), and 12 bits each of the link's use and the buffer, for the
+ * completion that comes when the slot may be another link's. */
+#define OP_MASK 0xFFu
+#define ZEROCOPY_MARK (UINT64_C(1) << 31)
+#define USE_SHIFT 40
+#define BUFFER_SHIFT 52
 #define ENTRIES 512
 #define COMPLETIONS 4096
 #define ACCEPTS_AT_ONCE 16
@@ -27,9 +34,10 @@
 #define TX_BYTES 16384
 #define TX_BUFFERS 128
 #define TX_COPY_MAX 4096
-#define BULK_AFTER 2   /* whole buffers in a row */
-#define QUIET_AFTER 16 /* short receives in a row */
-#define MOVE_AFTER 4   /* completions through another thread */
+#define ZEROCOPY_MIN 8192 /* shorter sends cost less copied than notified */
+#define BULK_AFTER 2      /* whole buffers in a row */
+#define QUIET_AFTER 16    /* short receives in a row */
+#define MOVE_AFTER 4      /* completions through another thread */
 
 enum op { OP_RECV = 1, OP_POLL_IN, OP_POLL_OUT, OP_SEND, OP_LISTENER, OP_SIGNAL, OP_CANCEL };
 
@@ -40,6 +48,9 @@ enum link_state {
     LINK_CLOSING, /* closed by its owner, and sends the rest */
     LINK_DEAD,    /* waits for its requests to end */
 };
+
+/* Whether the send buffers are registered with the kernel, which only zero-copy sends need. */
+enum tx_fixed { TX_UNTRIED, TX_FIXED, TX_REFUSED };
 
 enum { NEWS_OPENED = 1, NEWS_ACCEPTED = 2, NEWS_WRITABLE = 4 };
 
@@ -57,6 +68,8 @@ struct uring_link {
     bool has_ended;            /* reported when all has been pulled */
     bool wants_writable;
     bool receives, cancels, polls_in, polls_out; /* requests under way */
+    bool sends;                                  /* one is, which has not said how much it took */
+    bool is_copied; /* zero-copy sends don't work here, or the kernel copies after all */
     bool is_direct, is_readable;
     uint8_t whole_count, short_count, foreign_count;
     const void *thread; /* that submitted the receive */
@@ -92,7 +105,9 @@ struct uring {
     struct rx_buffer rx[RX_BUFFERS];
     uint32_t rx_free, rx_offered;
     uint32_t tx_next[TX_BUFFERS];
+    uint32_t tx_holds[TX_BUFFERS]; /* its link, and each send that may still read it */
     uint32_t tx_free;
+    enum tx_fixed tx_fixed;
 };
 
 static inline struct uring *uring_of(struct sh_wire *wire)
@@ -156,6 +171,10 @@ void sh_uring_reap(struct uring *uring);
 void sh_uring_rx_offer(struct uring *uring);
 void sh_uring_rx_return(struct uring *uring, uint32_t index);
 void sh_uring_rx_drop(struct uring *uring, struct uring_link *link);
+/* Takes a free send buffer for the link, of which there must be one; lets go of the link's. The
+ * kernel may still read a buffer that its link has let go: it is free when its last send is over.
+ */
+void sh_uring_tx_take(struct uring *uring, struct uring_link *link);
 void sh_uring_tx_release(struct uring *uring, struct uring_link *link);
 
 /* NULL: there are as many as may be. */

@@ -9,6 +9,11 @@
 #include "base/log.h"
 #include "msg/uring_int.h"
 
+/* Of Linux 6.2, which the header may not know: the second completion of a zero-copy send says in
+ * its result whether the kernel copied. */
+#define ZEROCOPY_REPORT (1u << 3)
+#define NOTIF_COPIED (1u << 31)
+
 /* Its address tells threads apart. */
 static _Thread_local char this_thread;
 
@@ -136,12 +141,31 @@ void sh_uring_rx_drop(struct uring *uring, struct uring_link *link)
     sh_uring_rx_return(uring, index);
 }
 
+static void tx_unhold(struct uring *uring, uint32_t buffer)
+{
+    SH_ASSERT(buffer < TX_BUFFERS && uring->tx_holds[buffer] > 0);
+    if (--uring->tx_holds[buffer] > 0)
+        return;
+    uring->tx_next[buffer] = uring->tx_free;
+    uring->tx_free = buffer;
+}
+
+void sh_uring_tx_take(struct uring *uring, struct uring_link *link)
+{
+    SH_ASSERT(link->tx == NO_INDEX);
+    SH_ASSERT(uring->tx_free != NO_INDEX);
+    link->tx = uring->tx_free;
+    uring->tx_free = uring->tx_next[link->tx];
+    SH_ASSERT(uring->tx_holds[link->tx] == 0);
+    uring->tx_holds[link->tx] = 1;
+    link->tx_start = link->tx_end = 0;
+}
+
 void sh_uring_tx_release(struct uring *uring, struct uring_link *link)
 {
     if (link->tx == NO_INDEX)
         return;
-    uring->tx_next[link->tx] = uring->tx_free;
-    uring->tx_free = link->tx;
+    tx_unhold(uring, link->tx);
     link->tx = NO_INDEX;
 }
 
@@ -188,7 +212,7 @@ struct uring_link *sh_uring_link_new(struct uring *uring, int fd, enum link_stat
 void sh_uring_link_free(struct uring *uring, struct uring_link *link)
 {
     if (link->state != LINK_DEAD || link->receives || link->polls_in || link->polls_out ||
-        link->is_ready || link->is_to_send)
+        link->sends || link->is_ready || link->is_to_send)
         return;
     close(link->fd);
     link->fd = -1;
@@ -220,7 +244,7 @@ void sh_uring_link_die(struct uring *uring, struct uring_link *link)
 
 void sh_uring_send_later(struct uring *uring, struct uring_link *link)
 {
-    if (link->is_to_send)
+    if (link->is_to_send || link->sends)
         return;
     link->is_to_send = true;
     link->next = uring->send_head;
@@ -235,6 +259,19 @@ static void send_failed(struct uring *uring, struct uring_link *link)
         sh_uring_link_lost(uring, link);
 }
 
+/* All of the link's buffer has been sent. */
+static void sent_all(struct uring *uring, struct uring_link *link)
+{
+    sh_uring_tx_release(uring, link);
+    if (link->state == LINK_CLOSING) {
+        sh_uring_link_die(uring, link);
+    } else if (link->wants_writable) {
+        link->wants_writable = false;
+        link->news |= NEWS_WRITABLE;
+        sh_uring_ready(uring, link);
+    }
+}
+
 /* Some of the link's buffer was sent, or an error. */
 static void sent(struct uring *uring, struct uring_link *link, int result)
 {
@@ -246,18 +283,71 @@ static void sent(struct uring *uring, struct uring_link *link, int result)
     }
     link->tx_start += result > 0 ? (uint32_t)result : 0;
     SH_ASSERT(link->tx_start <= link->tx_end);
-    if (link->tx_start < link->tx_end) {
+    if (link->tx_start < link->tx_end)
         sh_uring_poll_out(uring, link);
+    else
+        sent_all(uring, link);
+}
+
+/* A send took something, or failed; or the kernel is done with the buffer of a zero-copy one. */
+static void on_send(struct uring *uring, const struct io_uring_cqe *cqe)
+{
+    struct uring_link *link = &uring->links[cqe->user_data & INDEX_MASK];
+    uint32_t buffer = (uint32_t)(cqe->user_data >> BUFFER_SHIFT);
+    bool is_same = (cqe->user_data >> USE_SHIFT & USE_MASK) == link->use;
+    if (cqe->flags & IORING_CQE_F_NOTIF) {
+        /* The link may be gone, and its slot another's. */
+        if (is_same && (unsigned)cqe->res & NOTIF_COPIED)
+            link->is_copied = true;
+        tx_unhold(uring, buffer);
         return;
     }
-    sh_uring_tx_release(uring, link);
-    if (link->state == LINK_CLOSING) {
-        sh_uring_link_die(uring, link);
-    } else if (link->wants_writable) {
-        link->wants_writable = false;
-        link->news |= NEWS_WRITABLE;
-        sh_uring_ready(uring, link);
+    SH_ASSERT(is_same && link->sends);
+    bool is_zerocopy = cqe->user_data & ZEROCOPY_MARK;
+    int result = cqe->res;
+    link->sends = false;
+    if (is_zerocopy && result < 0 && !would_block(-result)) {
+        /* Perhaps only that is refused; if it is the link that is broken, the next send says so. */
+        link->is_copied = true;
+        result = -EAGAIN;
     }
+    sent(uring, link, result);
+    if (!(cqe->flags & IORING_CQE_F_MORE))
+        tx_unhold(uring, buffer);
+    sh_uring_link_free(uring, link);
+}
+
+/* Whether the send buffers are registered, after trying it once. */
+static bool tx_register(struct uring *uring)
+{
+    if (uring->tx_fixed != TX_UNTRIED)
+        return uring->tx_fixed == TX_FIXED;
+    struct iovec all = {tx_bytes(uring, 0), (size_t)TX_BUFFERS * TX_BYTES};
+    int result = io_uring_register_buffers(&uring->ring, &all, 1);
+    uring->tx_fixed = result == 0 ? TX_FIXED : TX_REFUSED;
+    if (result != 0)
+        SH_INFO("msg", "send buffers can't be registered, sends are copied",
+                SH_TEXT("reason", strerror(-result)));
+    return result == 0;
+}
+
+static void send_begin(struct uring *uring, struct uring_link *link)
+{
+    SH_ASSERT(!link->sends);
+    const uint8_t *at = tx_bytes(uring, link->tx) + link->tx_start;
+    uint32_t size = link->tx_end - link->tx_start;
+    const int flags = MSG_NOSIGNAL | MSG_DONTWAIT;
+    bool is_zerocopy = size >= ZEROCOPY_MIN && !link->is_copied && tx_register(uring);
+    struct io_uring_sqe *sqe = sh_uring_entry(uring);
+    if (is_zerocopy)
+        io_uring_prep_send_zc_fixed(sqe, link->fd, at, size, flags, ZEROCOPY_REPORT, 0);
+    else
+        io_uring_prep_send(sqe, link->fd, at, size, flags);
+    io_uring_sqe_set_data64(sqe, (uint64_t)link->tx << BUFFER_SHIFT |
+                                     (uint64_t)link->use << USE_SHIFT | (uint64_t)OP_SEND << 32 |
+                                     (is_zerocopy ? ZEROCOPY_MARK : 0) | index_of(uring, link));
+    uring->tx_holds[link->tx]++;
+    link->sends = true;
 }
 
 /* Makes a request for each link with something to send. */
@@ -267,15 +357,10 @@ static void sends_begin(struct uring *uring)
         struct uring_link *link = &uring->links[uring->send_head];
         uring->send_head = link->next;
         link->is_to_send = false;
-        if (link->tx == NO_INDEX) {
+        if (link->tx == NO_INDEX)
             sh_uring_link_free(uring, link);
-            continue;
-        }
-        uint32_t index = index_of(uring, link);
-        struct io_uring_sqe *sqe = sh_uring_entry(uring);
-        io_uring_prep_send(sqe, link->fd, tx_bytes(uring, link->tx) + link->tx_start,
-                           link->tx_end - link->tx_start, MSG_NOSIGNAL | MSG_DONTWAIT);
-        sh_uring_entry_name(sqe, OP_SEND, index);
+        else
+            send_begin(uring, link);
     }
 }
 
@@ -417,9 +502,9 @@ static void on_signal(struct uring *uring)
 
 static void complete(struct uring *uring, const struct io_uring_cqe *cqe)
 {
-    enum op op = (enum op)(cqe->user_data >> 32);
+    enum op op = (enum op)(cqe->user_data >> 32 & OP_MASK);
     uint32_t index = (uint32_t)cqe->user_data;
-    struct uring_link *link = &uring->links[op < OP_LISTENER ? index : 0];
+    struct uring_link *link = &uring->links[op < OP_SEND ? index : 0];
     switch (op) {
     case OP_RECV:
         on_recv(uring, link, cqe->res, cqe->flags);
@@ -431,7 +516,7 @@ static void complete(struct uring *uring, const struct io_uring_cqe *cqe)
         on_poll_out(uring, link, cqe->res);
         return;
     case OP_SEND:
-        sent(uring, link, cqe->res);
+        on_send(uring, cqe);
         return;
     case OP_LISTENER:
         on_listener(uring, index);

@@ -8,8 +8,15 @@
  *
  * Sending: a push of up to TX_COPY_MAX bytes is copied into a buffer of the link, and flush (or
  * poll) sends those of all links with one system call; longer ones are sent at once. Sends never
- * wait in the kernel (MSG_DONTWAIT), so each has been completed when the submission returns, and
- * nothing of a link is under way when it is closed.
+ * wait in the kernel (MSG_DONTWAIT). A link has one send under way at most, and nothing of it is
+ * sent in another way meanwhile, or bytes would go twice or change places.
+ *
+ * Sends of ZEROCOPY_MIN bytes and more are zero-copy ones out of registered buffers: the network
+ * card reads the buffer, and a second completion says when it is done with it. Until then the
+ * buffer is held. That completion also says whether the kernel copied after all, as it does for
+ * receivers on the same machine; then, and where it refuses, the link's sends are ordinary ones
+ * from then on. The buffers are registered at the first such send, because they count as locked
+ * memory.
  *
  * The kernel does the work of a request in the thread that submitted it, and cancels it when that
  * thread ends. So what was cancelled by nobody is submitted again, and a link whose bytes keep
@@ -94,12 +101,15 @@ static void uring_close(struct sh_wire *wire, sh_link number)
     if (!link)
         return;
     if (link->state == LINK_OPEN && link->tx != NO_INDEX && !link->is_lost) {
-        link->tx_start += (uint32_t)send_now(
-            uring, link, tx_bytes(uring, link->tx) + link->tx_start, link->tx_end - link->tx_start);
+        if (!link->sends)
+            link->tx_start +=
+                (uint32_t)send_now(uring, link, tx_bytes(uring, link->tx) + link->tx_start,
+                                   link->tx_end - link->tx_start);
         if (!link->is_lost && link->tx_start < link->tx_end) {
             uring->live--;
             link->state = LINK_CLOSING;
-            sh_uring_poll_out(uring, link);
+            if (!link->sends)
+                sh_uring_poll_out(uring, link);
             sh_uring_submit(uring);
             return;
         }
@@ -111,12 +121,8 @@ static void uring_close(struct sh_wire *wire, sh_link number)
 /* Copies what fits into the link's buffer. */
 static size_t buffer_append(struct uring *uring, struct uring_link *link, struct sh_bytes bytes)
 {
-    if (link->tx == NO_INDEX) {
-        SH_ASSERT(uring->tx_free != NO_INDEX);
-        link->tx = uring->tx_free;
-        uring->tx_free = uring->tx_next[link->tx];
-        link->tx_start = link->tx_end = 0;
-    }
+    if (link->tx == NO_INDEX)
+        sh_uring_tx_take(uring, link);
     size_t room = TX_BYTES - link->tx_end;
     size_t size = bytes.size < room ? bytes.size : room;
     memcpy(tx_bytes(uring, link->tx) + link->tx_end, bytes.at, size);
@@ -335,7 +341,7 @@ static void requests_end(struct uring *uring)
         wait_for_one(uring, 10000000);
         struct io_uring_cqe *cqe;
         while (io_uring_peek_cqe(&uring->ring, &cqe) == 0) {
-            enum op op = (enum op)(cqe->user_data >> 32);
+            enum op op = (enum op)(cqe->user_data >> 32 & OP_MASK);
             bool is_last = op != OP_SEND && op != OP_CANCEL && !(cqe->flags & IORING_CQE_F_MORE);
             left -= is_last;
             io_uring_cqe_seen(&uring->ring, cqe);
