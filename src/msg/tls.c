@@ -62,7 +62,8 @@ struct tls_link {
     bool is_dialled;
     bool is_confirmed; /* the acceptor's ticket has come */
     bool wants_writable;
-    bool is_kernels;             /* what is pushed the kernel encrypts */
+    bool is_cut;     /* the inner link is gone; what OpenSSL has of it is still to be pulled */
+    bool is_kernels; /* what is pushed the kernel encrypts */
     struct sh_tls_secret secret; /* until it was tried to hand it to the kernel */
     uint64_t tag;
     uint64_t deadline_ns; /* YOUNG */
@@ -242,7 +243,7 @@ static int bio_read(BIO *bio, char *into, size_t room, size_t *got_out)
 {
     struct tls_link *link = BIO_get_data(bio);
     struct sh_wire *inner = link->tls->inner;
-    size_t got = room ? inner->ops->pull(inner, link->number, into, room) : 0;
+    size_t got = room && !link->is_cut ? inner->ops->pull(inner, link->number, into, room) : 0;
     BIO_clear_retry_flags(bio);
     if (got == 0) {
         BIO_set_retry_read(bio);
@@ -340,7 +341,8 @@ static bool link_fail(struct tls_link *link, enum shoal_err err)
                 SH_TEXT("opened_by", link->is_dialled ? "us" : "them"));
     if (!was_open && !link->is_dialled && peer_is_plain(link))
         refuse_plain(link);
-    (void)flush(link);
+    if (!link->is_cut)
+        (void)flush(link);
     if (!was_open && !link->is_dialled) {
         inner_close(link);
         link_free(link);
@@ -459,7 +461,7 @@ static void tls_close(struct sh_wire *wire, sh_link number)
     struct tls_link *link = link_find(tls_of(wire), number);
     if (!link)
         return;
-    if (link->state == OPEN && !link->is_kernels) {
+    if (link->state == OPEN && !link->is_kernels && !link->is_cut) {
         ERR_clear_error();
         (void)SSL_shutdown(link->ssl);
         (void)flush(link);
@@ -522,7 +524,7 @@ static size_t kernel_push(struct tls_link *link, struct sh_bytes bytes)
 static size_t tls_push(struct sh_wire *wire, sh_link number, struct sh_bytes bytes)
 {
     struct tls_link *link = link_find(tls_of(wire), number);
-    if (!link || link->state != OPEN || bytes.size == 0)
+    if (!link || link->state != OPEN || link->is_cut || bytes.size == 0)
         return 0;
     if (!flush(link)) {
         link->wants_writable = true;
@@ -570,7 +572,10 @@ static size_t tls_pull(struct sh_wire *wire, sh_link number, void *into, size_t 
         list_add(link, READY);
     else
         list_remove(link, READY);
-    (void)flush(link);
+    if (link->is_cut && done < room)
+        (void)link_fail(link, link->err);
+    else if (!link->is_cut)
+        (void)flush(link);
     return done;
 }
 
@@ -612,6 +617,12 @@ static bool on_lost(struct tls_link *link, enum shoal_err err, struct sh_wire_ev
 {
     bool was_announced = link->is_dialled || link->state == OPEN || link->state == FAILED;
     bool was_open = link->state == OPEN;
+    if (was_open && link->is_in[READY]) {
+        /* What it has received comes first. */
+        link->is_cut = true;
+        link->err = err;
+        return false;
+    }
     if (link->state == FAILED)
         err = link->err;
     else if (!was_open && link->is_dialled)
