@@ -6,6 +6,7 @@
 #include "base/assert.h"
 #include "base/options.h"
 #include "bench/bench_int.h"
+#include "bench/store_sizes.h"
 
 enum flag_kind {
     FLAG_TEXT,
@@ -13,6 +14,7 @@ enum flag_kind {
     FLAG_UNSIGNED,
     FLAG_SECONDS,
     FLAG_JSON,
+    FLAG_VERIFY,
     FLAG_LIST,
     FLAG_HELP
 };
@@ -51,6 +53,10 @@ static const struct flag flags_known[] = {
      "how threads without work wait: spin, park, sleep, or node (as nodes do by default)"},
     {"catch-up", FLAG_TEXT, "", AT(catch_up), 0,
      "on (default), or off: a sender waits for those that began before it"},
+    {"sizes", FLAG_TEXT, "", AT(sizes), 0,
+     "chunks' sizes in store: fixed (--size), or drawn: assocs, objects, etc"},
+    {"reads", FLAG_UNSIGNED, "", AT(reads), 99, "percent of mixed operations that read"},
+    {"verify", FLAG_VERIFY, "", AT(verify), 0, "check in store what is read"},
     {"placement", FLAG_TEXT, "", AT(placement), 0,
      "where client and server run: spin, one-core, cross-core, free (default) or all"},
     {"seconds", FLAG_SECONDS, "", AT(seconds), 3600, "length of a run, for example 0.5"},
@@ -178,9 +184,11 @@ static bool switch_set(const struct flag *flag, struct sh_bench_flags *flags,
                        struct sh_bench_words *words)
 {
     flags->json = flags->json || flag->kind == FLAG_JSON;
+    flags->verify = flags->verify || flag->kind == FLAG_VERIFY;
     words->list = words->list || flag->kind == FLAG_LIST;
     words->help = words->help || flag->kind == FLAG_HELP;
-    return flag->kind == FLAG_JSON || flag->kind == FLAG_LIST || flag->kind == FLAG_HELP;
+    return flag->kind == FLAG_JSON || flag->kind == FLAG_VERIFY || flag->kind == FLAG_LIST ||
+           flag->kind == FLAG_HELP;
 }
 
 /* The other benchmarks run whole nodes, which talk over what nodes take by themselves. */
@@ -196,6 +204,8 @@ static enum shoal_err words_check(const struct sh_bench_flags *flags,
     enum shoal_err err = word_check("placement", flags->placement, placements, NULL, error_out);
     if (!err)
         err = word_check("keys", flags->keys, key_orders, NULL, error_out);
+    if (!err)
+        err = word_check("sizes", flags->sizes, sh_sizes_names, NULL, error_out);
     if (!err)
         err = word_check("idle", flags->idle, idles, NULL, error_out);
     if (!err)
