@@ -309,8 +309,10 @@ static enum shoal_err open_membership(struct sh_node_run *node, char *detail)
 
 static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
 {
-    struct sh_store_config stored = {node->options->store_bytes_max,
-                                     (uint32_t)node->options->chunk_bytes_max};
+    struct sh_store_config stored = {
+        .bytes_max = node->options->store_bytes_max,
+        .chunk_bytes_max = (uint32_t)node->options->chunk_bytes_max,
+    };
     enum shoal_err err = sh_store_create(&stored, &node->store);
     if (err != SHOAL_OK) {
         snprintf(detail, DETAIL_BYTES, "chunk memory of store_bytes_max can't be reserved: %s",

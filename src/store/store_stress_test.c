@@ -19,7 +19,7 @@
 static struct sh_store *store_make(uint64_t bytes_max)
 {
     struct sh_store *store = NULL;
-    struct sh_store_config config = {bytes_max, 1u << 20};
+    struct sh_store_config config = {.bytes_max = bytes_max, .chunk_bytes_max = 1u << 20};
     assert_int_equal(sh_store_create(&config, &store), SHOAL_OK);
     return store;
 }
