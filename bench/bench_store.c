@@ -12,8 +12,8 @@
  *        --threads threads touch random chunks for --seconds; multiget takes --batch (32) at a
  *        time; a put includes making the content. In `get` each key depends on what the get before
  *        it read, so that gets do not overlap.
- * scaling-get, scaling-put
- *        two threads (or --threads), beside one.
+ * scaling-create, scaling-get, scaling-put
+ *        two threads (or --threads), beside one; creation as in recreate.
  * churned-reads
  *        gets while one more thread creates and removes as fast as it can, beside the same in
  * peace. facebook-a to -f, ycsb-a to -c, mem-var DXMem's workloads (hhu-bsinfo/dxmem at b443a74,
@@ -36,11 +36,11 @@
 #define TEN_MILLION UINT64_C(10000000)
 
 const char *const sh_bench_store_cases[] = {
-    "load",         "load-one",    "sizes",         "create",     "create-one", "recreate",
-    "recreate-one", "churn",       "get",           "multiget",   "put",        "mixed",
-    "scaling-get",  "scaling-put", "churned-reads", "facebook-a", "facebook-b", "facebook-c",
-    "facebook-d",   "facebook-e",  "facebook-f",    "ycsb-a",     "ycsb-b",     "ycsb-c",
-    "mem-var",      NULL};
+    "load",           "load-one",    "sizes",       "create",        "create-one", "recreate",
+    "recreate-one",   "churn",       "get",         "multiget",      "put",        "mixed",
+    "scaling-create", "scaling-get", "scaling-put", "churned-reads", "facebook-a", "facebook-b",
+    "facebook-c",     "facebook-d",  "facebook-e",  "facebook-f",    "ycsb-a",     "ycsb-b",
+    "ycsb-c",         "mem-var",     NULL};
 const char *const sh_bench_store_baselines[] = {"malloc", "mimalloc", NULL};
 
 /* One case under way. */
@@ -198,6 +198,8 @@ static void extra_print(struct measurement *m)
                        : snprintf(m->extra, room, "sizes=%s", plan->sizes.name);
     length += snprintf(m->extra + length, room - (size_t)length, " count=%llu batch=%u",
                        (unsigned long long)plan->count, m->loads ? plan->load_batch : plan->batch);
+    if (m->loads && plan->threads > 1)
+        length += snprintf(m->extra + length, room - (size_t)length, " threads=%u", plan->threads);
     if (!m->loads)
         length += snprintf(m->extra + length, room - (size_t)length, " threads=%u keys=%s reads=%u",
                            plan->threads, plan->zipf ? "zipfian" : "uniform", plan->reads);
@@ -242,6 +244,8 @@ static const struct load_case {
     {"recreate-one", sh_store_recreate_run, true, "memcpy-touched", sh_store_memcpy_touched_run,
      BAR_TOUCHED_ONE},
     {"churn", sh_store_churn_run, false, NULL, NULL, BAR_CHURN},
+    {"scaling-create", sh_store_together_run, false, "one-thread", sh_store_together_run,
+     BAR_SCALING},
 };
 
 static enum shoal_err load_case_run(struct sh_bench *bench, const struct sh_store_plan *base_plan,
@@ -257,15 +261,20 @@ static enum shoal_err load_case_run(struct sh_bench *bench, const struct sh_stor
         sh_sizes_uniform(&plan.sizes, 16, 128);
     if (what->bar == BAR_CHURN)
         plan.load_batch = plan.batch;
+    plan.threads = what->bar != BAR_SCALING ? 1 : plan.threads < 2 ? 2 : plan.threads;
+    struct sh_store_plan limit_plan = plan;
+    if (what->bar == BAR_SCALING)
+        limit_plan.threads = 1;
     struct sh_subject ours = {.plan = &plan};
     struct sh_subject base = {.plan = &plan, .allocator = allocator};
+    struct sh_subject limit = {.plan = &limit_plan};
     struct measurement m = {.bench = bench, .name = what->name, .plan = &plan, .loads = true};
     system_add(&m, "shoal", what->run, &ours);
     if (allocator)
         system_add(&m, flags->vs, what->run, &base);
     m.is_vs = allocator != NULL;
     if (what->limit_run)
-        system_add(&m, what->limit_name, what->limit_run, &ours);
+        system_add(&m, what->limit_name, what->limit_run, &limit);
     return case_measure(&m, what->bar);
 }
 

@@ -105,6 +105,10 @@ enum shoal_err sh_store_create_run(void *arg, const struct sh_bench_flags *flags
 enum shoal_err sh_store_recreate_run(void *arg, const struct sh_bench_flags *flags,
                                      enum sh_placement placement,
                                      struct sh_bench_result *result_out);
+/* The same by the plan's threads at once, each a share. */
+enum shoal_err sh_store_together_run(void *arg, const struct sh_bench_flags *flags,
+                                     enum sh_placement placement,
+                                     struct sh_bench_result *result_out);
 /* Loads, replaces every chunk three times, and defragments. */
 enum shoal_err sh_store_churn_run(void *arg, const struct sh_bench_flags *flags,
                                   enum sh_placement placement, struct sh_bench_result *result_out);

@@ -1,5 +1,6 @@
 /* Creating and removing. Each run is a process of its own, forked for it: its resident set begins
  * as small as it can be, and no allocator keeps memory from one run to the next. */
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +24,8 @@ struct apart {
 };
 
 /* What the child does; its subject is closed before. */
-typedef enum shoal_err (*body)(struct sh_subject *subject, struct sh_bench_result *result);
+typedef enum shoal_err (*body)(struct sh_subject *subject, enum sh_placement placement,
+                               struct sh_bench_result *result);
 
 uint64_t sh_store_resident_bytes(void)
 {
@@ -56,7 +58,7 @@ static enum shoal_err child_main(struct sh_subject *subject, enum sh_placement p
     sh_bench_pin(placement, 0);
     enum shoal_err err = code_touch(subject);
     if (!err)
-        err = act(subject, result);
+        err = act(subject, placement, result);
     sh_subject_close(subject);
     return err;
 }
@@ -128,8 +130,10 @@ static void memory_note(const struct sh_subject *subject, const struct mark *beg
     result->status_per_chunk = (double)status.used_bytes / count;
 }
 
-static enum shoal_err load_body(struct sh_subject *subject, struct sh_bench_result *result)
+static enum shoal_err load_body(struct sh_subject *subject, enum sh_placement placement,
+                                struct sh_bench_result *result)
 {
+    (void)placement;
     const struct sh_store_plan *plan = subject->plan;
     uint64_t payload = sh_store_plan_payload(plan, 0);
     struct mark begin = mark_take();
@@ -143,8 +147,10 @@ static enum shoal_err load_body(struct sh_subject *subject, struct sh_bench_resu
     return sh_subject_digest(subject, &result->digest);
 }
 
-static enum shoal_err create_body(struct sh_subject *subject, struct sh_bench_result *result)
+static enum shoal_err create_body(struct sh_subject *subject, enum sh_placement placement,
+                                  struct sh_bench_result *result)
 {
+    (void)placement;
     const struct sh_store_plan *plan = subject->plan;
     uint64_t payload = sh_store_plan_payload(plan, 0);
     struct mark begin = mark_take();
@@ -174,8 +180,10 @@ static bool all_remove(struct sh_subject *subject)
     return good;
 }
 
-static enum shoal_err recreate_body(struct sh_subject *subject, struct sh_bench_result *result)
+static enum shoal_err recreate_body(struct sh_subject *subject, enum sh_placement placement,
+                                    struct sh_bench_result *result)
 {
+    (void)placement;
     const struct sh_store_plan *plan = subject->plan;
     uint64_t payload = sh_store_plan_payload(plan, 0);
     struct mark opened = mark_take();
@@ -192,6 +200,80 @@ static enum shoal_err recreate_body(struct sh_subject *subject, struct sh_bench_
     if (!err)
         memory_note(subject, &opened, payload, result);
     result->digest = payload;
+    return err;
+}
+
+/* A thread that creates its share of the chunks. */
+struct creator {
+    pthread_t thread;
+    struct sh_subject *subject;
+    enum sh_placement placement;
+    unsigned index;
+    enum shoal_err err;
+};
+
+static void *creator_main(void *arg)
+{
+    struct creator *creator = arg;
+    const struct sh_store_plan *plan = creator->subject->plan;
+    uint64_t first = plan->count * creator->index / plan->threads;
+    uint64_t end = plan->count * (creator->index + 1) / plan->threads;
+    uint32_t sizes[SH_STORE_BATCH_MAX];
+    uint64_t handles[SH_STORE_BATCH_MAX];
+    sh_bench_pin(creator->placement, creator->index % 2);
+    while (first < end && !creator->err) {
+        unsigned count =
+            end - first < plan->load_batch ? (unsigned)(end - first) : plan->load_batch;
+        for (unsigned i = 0; i < count; i++) {
+            sizes[i] = sh_store_plan_size(plan, first + i, 0);
+            handles[i] = first + i + 1;
+        }
+        creator->err = sh_subject_create(creator->subject, sizes, count, handles);
+        first += count;
+    }
+    return NULL;
+}
+
+static enum shoal_err creators_run(struct sh_subject *subject, enum sh_placement placement)
+{
+    struct creator creators[SH_STORE_THREADS_MAX];
+    unsigned started = 0;
+    unsigned count = subject->plan->threads;
+    SH_ASSERT(count > 0 && count <= SH_STORE_THREADS_MAX);
+    for (; started < count; started++) {
+        creators[started] =
+            (struct creator){.subject = subject, .placement = placement, .index = started};
+        if (pthread_create(&creators[started].thread, NULL, creator_main, &creators[started]) != 0)
+            break;
+    }
+    enum shoal_err err = started < count ? SHOAL_ENOMEM : SHOAL_OK;
+    for (unsigned i = 0; i < started; i++) {
+        (void)pthread_join(creators[i].thread, NULL);
+        err = err ? err : creators[i].err;
+    }
+    return err;
+}
+
+/* Several threads create in memory touched before, where faults do not rule. */
+static enum shoal_err together_body(struct sh_subject *subject, enum sh_placement placement,
+                                    struct sh_bench_result *result)
+{
+    const struct sh_store_plan *plan = subject->plan;
+    uint64_t payload = sh_store_plan_payload(plan, 0);
+    enum shoal_err err = sh_subject_open(subject, plan->count, payload);
+    if (!err)
+        err = sh_subject_load(subject, true);
+    if (!err && !all_remove(subject))
+        err = SHOAL_EINTERNAL;
+    if (err)
+        return err;
+    struct mark begin = mark_take();
+    err = creators_run(subject, placement);
+    time_note(&begin, plan->count, payload, result);
+    result->digest = payload;
+    /* Whatever the threads did to each other, every ID was given once. */
+    if (!err && !all_remove(subject))
+        err = SHOAL_EINTERNAL;
     return err;
 }
 
@@ -297,8 +379,10 @@ static enum shoal_err churn_act(struct churn *churn, struct sh_bench_result *res
     return churned_digest(churn, plan->verify ? 1 : 1 + plan->count / 65536, &result->digest);
 }
 
-static enum shoal_err churn_body(struct sh_subject *subject, struct sh_bench_result *result)
+static enum shoal_err churn_body(struct sh_subject *subject, enum sh_placement placement,
+                                 struct sh_bench_result *result)
 {
+    (void)placement;
     const struct sh_store_plan *plan = subject->plan;
     struct churn churn = {.subject = subject, .stride = stride_of(plan->count)};
     churn.handles = malloc(plan->count * sizeof *churn.handles);
@@ -338,13 +422,17 @@ static enum shoal_err memory_copy(const struct sh_store_plan *plan, bool is_touc
     return SHOAL_OK;
 }
 
-static enum shoal_err fresh_body(struct sh_subject *subject, struct sh_bench_result *result)
+static enum shoal_err fresh_body(struct sh_subject *subject, enum sh_placement placement,
+                                 struct sh_bench_result *result)
 {
+    (void)placement;
     return memory_copy(subject->plan, false, result);
 }
 
-static enum shoal_err touched_body(struct sh_subject *subject, struct sh_bench_result *result)
+static enum shoal_err touched_body(struct sh_subject *subject, enum sh_placement placement,
+                                   struct sh_bench_result *result)
 {
+    (void)placement;
     return memory_copy(subject->plan, true, result);
 }
 
@@ -368,6 +456,14 @@ enum shoal_err sh_store_recreate_run(void *arg, const struct sh_bench_flags *fla
 {
     (void)flags;
     return run_apart(arg, placement, recreate_body, result_out);
+}
+
+enum shoal_err sh_store_together_run(void *arg, const struct sh_bench_flags *flags,
+                                     enum sh_placement placement,
+                                     struct sh_bench_result *result_out)
+{
+    (void)flags;
+    return run_apart(arg, placement, together_body, result_out);
 }
 
 enum shoal_err sh_store_churn_run(void *arg, const struct sh_bench_flags *flags,
