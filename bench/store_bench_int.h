@@ -37,6 +37,7 @@ struct sh_store_plan {
     uint64_t seed;
     const struct sh_zipf *zipf; /* NULL: uniform */
     bool verify;
+    bool huge;    /* the store asks for huge pages for blocks, and the limits do as it does */
     bool chained; /* each operation's key depends on what the one before read */
     bool churned; /* one more thread creates and removes */
 };
@@ -84,7 +85,7 @@ bool sh_subject_put(struct sh_subject *subject, const struct sh_touch *touches, 
 bool sh_subject_remove(struct sh_subject *subject, const uint64_t *handles, unsigned count);
 
 /* One whole round of defragmentation; of the table, what its allocator can give back. */
-SHOAL_NODISCARD enum shoal_err sh_subject_defragment(struct sh_subject *subject);
+void sh_subject_defragment(struct sh_subject *subject);
 
 /* Opens the subject, unless it is open, and creates the plan's chunks, load_batch at a time,
  * handles 1, 2, ...; fills them with content where fill is set. */

@@ -371,10 +371,9 @@ static enum shoal_err churn_act(struct churn *churn, struct sh_bench_result *res
         }
     }
     time_note(&begin, CHURN_ROUNDS * plan->count, CHURN_ROUNDS * payload, result);
-    if (!err)
-        err = sh_subject_defragment(subject);
     if (err)
         return err;
+    sh_subject_defragment(subject);
     memory_note(subject, &opened, payload, result);
     return churned_digest(churn, plan->verify ? 1 : 1 + plan->count / 65536, &result->digest);
 }
@@ -409,6 +408,9 @@ static enum shoal_err memory_copy(const struct sh_store_plan *plan, bool is_touc
         free(from);
         return SHOAL_ENOMEM;
     }
+    /* Advice: where huge pages are off, there are none, for the store neither. */
+    if (plan->huge)
+        (void)madvise(into, payload + 1, MADV_HUGEPAGE);
     memset(from, 0x5a, piece);
     if (is_touched)
         memset(into, 1, payload);

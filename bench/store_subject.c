@@ -65,6 +65,7 @@ enum shoal_err sh_subject_open(struct sh_subject *subject, uint64_t chunks_max,
     struct sh_store_config config = {
         .bytes_max = payload_max + payload_max / 4 + chunks_max * 16 + (UINT64_C(64) << 20),
         .chunk_bytes_max = UINT32_C(1) << 30,
+        .huge_pages = subject->plan->huge,
     };
     return sh_store_create(&config, &subject->store);
 }
@@ -92,10 +93,10 @@ enum shoal_err sh_subject_create(struct sh_subject *subject, const uint32_t *siz
     SH_ASSERT(count > 0 && count <= SH_STORE_BATCH_MAX);
     if (subject->allocator)
         return base_create(subject, sizes, count, handles);
-    sh_lid lids[SH_STORE_BATCH_MAX];
-    enum shoal_err err = sh_store_new(subject->store, sizes, count, lids);
+    shoal_cid cids[SH_STORE_BATCH_MAX];
+    enum shoal_err err = sh_store_new(subject->store, sizes, count, cids);
     for (unsigned i = 0; i < count && !err; i++)
-        handles[i] = lids[i].v;
+        handles[i] = cids[i].v;
     return err;
 }
 
@@ -111,7 +112,7 @@ bool sh_subject_get(struct sh_subject *subject, const struct sh_touch *touches, 
     }
     if (count == 1) {
         uint32_t size = 0;
-        return sh_store_get(subject->store, (sh_lid){touches->handle}, touches->bytes,
+        return sh_store_get(subject->store, (shoal_cid){touches->handle}, touches->bytes,
                             touches->size, &size) == SHOAL_OK &&
                size == touches->size;
     }
@@ -136,7 +137,7 @@ bool sh_subject_put(struct sh_subject *subject, const struct sh_touch *touches, 
         return good;
     }
     if (count == 1)
-        return sh_store_put(subject->store, (sh_lid){touches->handle},
+        return sh_store_put(subject->store, (shoal_cid){touches->handle},
                             sh_bytes_make(touches->bytes, touches->size)) == SHOAL_OK;
     struct sh_store_op ops[SH_STORE_BATCH_MAX];
     for (unsigned i = 0; i < count; i++)
@@ -154,18 +155,17 @@ bool sh_subject_remove(struct sh_subject *subject, const uint64_t *handles, unsi
             good &= sh_malloc_base_remove(subject->base, handles[i]);
         return good;
     }
-    sh_lid lids[SH_STORE_BATCH_MAX];
+    shoal_cid cids[SH_STORE_BATCH_MAX];
     enum shoal_err errs[SH_STORE_BATCH_MAX];
     for (unsigned i = 0; i < count; i++)
-        lids[i] = (sh_lid){handles[i]};
-    return sh_store_remove_multi(subject->store, lids, count, errs) == count;
+        cids[i] = (shoal_cid){handles[i]};
+    return sh_store_remove_multi(subject->store, cids, count, errs) == count;
 }
 
-enum shoal_err sh_subject_defragment(struct sh_subject *subject)
+void sh_subject_defragment(struct sh_subject *subject)
 {
     if (subject->allocator)
         subject->allocator->trim();
-    return SHOAL_OK;
 }
 
 /* Writes the contents of loaded chunks, first and up, in pieces. room: bytes at `bytes`. */
