@@ -51,6 +51,8 @@ struct sh_bench_flags {
     const char *sizes;     /* --sizes: fixed, or what chunks' sizes are drawn from */
     unsigned reads;        /* --reads: percent of the operations that read */
     bool huge;             /* --huge: chunks' memory asks for huge pages */
+    unsigned percent;      /* --percent of the chunks that have migrated */
+    unsigned length;       /* --length of a run of migrated chunks */
     bool verify;           /* --verify: what is read is checked against what was written */
     const char *placement; /* --placement: spin, one-core, cross-core, free, or all */
     double seconds;        /* --seconds for each run */
@@ -97,7 +99,7 @@ struct sh_bench_system {
     sh_bench_run run;
     void *arg;
 };
-#define SH_BENCH_SYSTEMS_MAX 4
+#define SH_BENCH_SYSTEMS_MAX 5
 
 /* What a system's runs came to. */
 struct sh_bench_medians {
