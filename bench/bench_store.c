@@ -138,11 +138,16 @@ static void multi_bars_print(const struct measurement *m)
 }
 
 /* Two threads' processor time for an operation, held against one thread's, is what they cost each
- * other, however many cores they got. */
+ * other, however many cores they got. What the machine itself makes of two threads that miss is the
+ * limit of that. */
 static void scaling_bar_print(const struct measurement *m)
 {
     const struct sh_bench_medians *ours = &m->medians[0];
-    const struct sh_bench_medians *one = &m->medians[m->count - 1];
+    const struct sh_bench_medians *one = &m->medians[m->is_vs ? 2 : 1];
+    if (one + 1 < m->medians + m->count)
+        bar_print(m, "times one thread, the machine's two misses",
+                  per(one[2].ops_per_s, one[1].ops_per_s),
+                  per(m->plan->threads * one[1].cpu_ns_per_op, one[2].cpu_ns_per_op), 1.8, true);
     bar_print(m, "times one thread", per(ours->ops_per_s, one->ops_per_s),
               per(m->plan->threads * one->cpu_ns_per_op, ours->cpu_ns_per_op), 1.8, true);
 }
@@ -351,6 +356,11 @@ static struct sh_store_plan beside_of(const struct sh_store_plan *plan, enum bar
     return beside;
 }
 
+static const char *beside_name(enum bar bar)
+{
+    return bar == BAR_PUT ? "get" : bar == BAR_SCALING ? "one-thread" : "in-peace";
+}
+
 static enum shoal_err touch_case_run(struct loaded *loaded, const struct touch_case *what)
 {
     const struct sh_bench_flags *flags = sh_bench_flags_get(loaded->bench);
@@ -373,15 +383,17 @@ static enum shoal_err touch_case_run(struct loaded *loaded, const struct touch_c
     if (loaded->base.allocator)
         system_add(&m, flags->vs, sh_store_touch_run, &base);
     m.is_vs = loaded->base.allocator != NULL;
-    if (what->bar == BAR_MISSES) {
+    if (what->bar == BAR_MISSES || what->bar == BAR_SCALING)
         err = sh_misses_open(&plan, &misses);
+    struct sh_misses misses_one = misses;
+    misses_one.plan = &beside_plan;
+    if (what->bar == BAR_MISSES)
         system_add(&m, "two-misses", sh_store_misses_run, &misses);
-    } else if (what->bar == BAR_PUT) {
-        system_add(&m, "get", sh_store_touch_run, &beside);
-    } else if (what->bar == BAR_SCALING) {
-        system_add(&m, "one-thread", sh_store_touch_run, &beside);
-    } else if (what->bar == BAR_CHURNED) {
-        system_add(&m, "in-peace", sh_store_touch_run, &beside);
+    if (what->bar == BAR_PUT || what->bar == BAR_SCALING || what->bar == BAR_CHURNED)
+        system_add(&m, beside_name(what->bar), sh_store_touch_run, &beside);
+    if (what->bar == BAR_SCALING) {
+        system_add(&m, "one-misses", sh_store_misses_run, &misses_one);
+        system_add(&m, "all-misses", sh_store_misses_run, &misses);
     }
     if (!err)
         err = case_measure(&m, what->bar);

@@ -148,8 +148,9 @@ struct sh_misses {
 SHOAL_NODISCARD enum shoal_err sh_misses_open(const struct sh_store_plan *plan,
                                               struct sh_misses *misses_out);
 void sh_misses_close(struct sh_misses *misses);
-/* Reads a word of the table at random, then a chunk's first word, whose place the first tells; the
- * next key depends on that. An operation is one such pair. arg: a struct sh_misses. */
+/* The plan's threads read a word of the table at random, then a chunk's first word, whose place the
+ * first tells; the next key depends on that. An operation is one such pair. arg: a struct
+ * sh_misses. */
 enum shoal_err sh_store_misses_run(void *arg, const struct sh_bench_flags *flags,
                                    enum sh_placement placement, struct sh_bench_result *result_out);
 

@@ -1,4 +1,5 @@
 /* Two dependent misses, in memory of the store's size. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -70,27 +71,68 @@ static uint64_t pair_read(const struct sh_misses *misses, struct sh_keys *keys)
     return word;
 }
 
+/* A thread that misses. */
+struct misser {
+    pthread_t thread;
+    const struct sh_misses *misses;
+    enum sh_placement placement;
+    unsigned index;
+    uint64_t ops;
+    uint64_t digest;
+    struct sh_hist latency_ns;
+};
+
+static void *misser_main(void *arg)
+{
+    struct misser *misser = arg;
+    const struct sh_misses *misses = misser->misses;
+    const struct sh_store_plan *plan = misses->plan;
+    struct sh_keys keys = {
+        .state = plan->seed * 1000003 + misser->index, .count = plan->count, .zipf = plan->zipf};
+    sh_bench_pin(misser->placement, misser->index % 2);
+    uint64_t now_ns = sh_bench_now_ns();
+    uint64_t deadline_ns = now_ns + (uint64_t)(plan->seconds * 1e9);
+    while (now_ns < deadline_ns) {
+        for (unsigned i = 0; i < SH_STORE_SAMPLE_EVERY - 1; i++)
+            misser->digest += pair_read(misses, &keys);
+        uint64_t start_ns = sh_bench_now_ns();
+        misser->digest += pair_read(misses, &keys);
+        now_ns = sh_bench_now_ns();
+        sh_hist_add(&misser->latency_ns, now_ns - start_ns);
+        misser->ops += SH_STORE_SAMPLE_EVERY;
+    }
+    return NULL;
+}
+
 enum shoal_err sh_store_misses_run(void *arg, const struct sh_bench_flags *flags,
                                    enum sh_placement placement, struct sh_bench_result *result_out)
 {
     (void)flags;
     const struct sh_misses *misses = arg;
-    const struct sh_store_plan *plan = misses->plan;
-    struct sh_keys keys = {.state = plan->seed * 1000003, .count = plan->count, .zipf = plan->zipf};
-    sh_bench_pin(placement, 0);
+    unsigned count = misses->plan->threads;
+    struct misser *missers = calloc(count, sizeof *missers);
+    if (!missers)
+        return SHOAL_ENOMEM;
     uint64_t begin_ns = sh_bench_now_ns();
     uint64_t cpu_ns = sh_bench_cpu_ns();
-    uint64_t now_ns = begin_ns;
-    while (now_ns < begin_ns + (uint64_t)(plan->seconds * 1e9)) {
-        for (unsigned i = 0; i < SH_STORE_SAMPLE_EVERY - 1; i++)
-            result_out->digest += pair_read(misses, &keys);
-        uint64_t start_ns = sh_bench_now_ns();
-        result_out->digest += pair_read(misses, &keys);
-        now_ns = sh_bench_now_ns();
-        sh_hist_add(&result_out->latency_ns, now_ns - start_ns);
-        result_out->ops += SH_STORE_SAMPLE_EVERY;
+    unsigned started = 0;
+    for (; started < count; started++) {
+        struct misser *misser = &missers[started];
+        misser->misses = misses;
+        misser->placement = placement;
+        misser->index = started;
+        sh_hist_reset(&misser->latency_ns);
+        if (pthread_create(&misser->thread, NULL, misser_main, misser) != 0)
+            break;
     }
-    result_out->seconds = (double)(now_ns - begin_ns) / 1e9;
+    for (unsigned i = 0; i < started; i++) {
+        (void)pthread_join(missers[i].thread, NULL);
+        result_out->ops += missers[i].ops;
+        result_out->digest += missers[i].digest;
+        sh_hist_merge(&result_out->latency_ns, &missers[i].latency_ns);
+    }
+    result_out->seconds = (double)(sh_bench_now_ns() - begin_ns) / 1e9;
     result_out->cpu_ns = sh_bench_cpu_ns() - cpu_ns;
-    return SHOAL_OK;
+    free(missers);
+    return started < count ? SHOAL_ENOMEM : SHOAL_OK;
 }
