@@ -134,4 +134,52 @@ static inline enum linear_verdict linear_check(const struct linear_op *ops, size
     return v;
 }
 
+/* Writes to part_out, room for LINEAR_OPS_MAX, the shortest beginning of key's history that is not
+ * linearizable, and returns its calls; 0 if there is none. Calls still running at its last answer
+ * are in it as pending: had the recording stopped there, that is what it would hold. */
+static inline unsigned linear_shortest(const struct linear_op *ops, size_t n, uint64_t key,
+                                       struct linear_op *part_out)
+{
+    uint64_t cut = 0;
+    for (;;) {
+        uint64_t next = LINEAR_PENDING;
+        for (size_t i = 0; i < n; i++)
+            if (ops[i].key == key && ops[i].end > cut && ops[i].end < next)
+                next = ops[i].end;
+        if (next == LINEAR_PENDING)
+            return 0;
+        cut = next;
+        unsigned count = 0;
+        for (size_t i = 0; i < n; i++) {
+            if (ops[i].key != key || ops[i].begin > cut)
+                continue;
+            if (count == LINEAR_OPS_MAX)
+                return 0;
+            part_out[count] = ops[i];
+            if (ops[i].end > cut)
+                part_out[count].end = LINEAR_PENDING;
+            count++;
+        }
+        if (linear_check(part_out, count, key) == LINEAR_NO)
+            return count;
+    }
+}
+
+/* One line per call, for a person. */
+static inline void linear_print(FILE *to, const struct linear_op *ops, unsigned n)
+{
+    static const char *const kinds[] = {"get", "create", "put", "remove", "cas", "add"};
+    static const char *const results[] = {"ok", "absent", "exists", "differs"};
+    for (unsigned i = 0; i < n; i++) {
+        const struct linear_op *o = &ops[i];
+        fprintf(to, "%" PRIu64 ": %s expected=%" PRIu64 " arg=%" PRIu64, o->begin, kinds[o->kind],
+                o->expected, o->arg);
+        if (o->end == LINEAR_PENDING)
+            fprintf(to, " -> pending\n");
+        else
+            fprintf(to, " -> %s got=%" PRIu64 " at %" PRIu64 "\n", results[o->result], o->got,
+                    o->end);
+    }
+}
+
 #endif

@@ -50,8 +50,23 @@ static void test_bad(void **state)
     assert_int_equal(CHECK(stale, 1), LINEAR_NO);
 }
 
+static void test_shortest(void **state)
+{
+    (void)state;
+    const struct linear_op h[] = {OP(CREATE, 1, 2, 0, 1, 0, OK), OP(GET, 3, 4, 0, 0, 1, OK),
+                                  OP(PUT, 5, 12, 0, 2, 0, OK),   OP(GET, 6, 7, 0, 0, 3, OK),
+                                  OP(GET, 8, 9, 0, 0, 1, OK),    OP(GET, 13, 14, 0, 0, 2, OK)};
+    struct linear_op part[LINEAR_OPS_MAX];
+    assert_int_equal(linear_shortest(h, 6, 1, part), 4);
+    assert_true(part[2].end == LINEAR_PENDING);
+    assert_int_equal(part[3].got, 3);
+    linear_print(stdout, part, 4);
+    assert_int_equal(linear_shortest(h, 3, 1, part), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_good), cmocka_unit_test(test_bad)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_good), cmocka_unit_test(test_bad),
+                                       cmocka_unit_test(test_shortest)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
