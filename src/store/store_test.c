@@ -361,7 +361,7 @@ static size_t fill(struct sh_store *store, uint32_t size, sh_lid *lids, size_t r
 static void test_full(void **state)
 {
     (void)state;
-    enum { ROOM = 600000 };
+    enum { ROOM = 3000000 };
     sh_lid *lids = calloc(ROOM, sizeof *lids);
     assert_non_null(lids);
     struct sh_store *store = store_make(4 * MIB, 1 << 20);
