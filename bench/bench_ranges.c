@@ -4,8 +4,11 @@
  * fill     the layout at once: the tree from sorted ranges, a table one entry for each chunk; a run
  *          is one fill, an operation a chunk. bytes_per_chunk is the growth of the resident set.
  * migrate  all chunks at home; then the runs migrate in drawn order, each an operation.
- * lookup   drawn ranges' first IDs for --seconds. Here a table has an entry for each range, as many
- *          as the tree: what a lookup costs, not how many entries there are.
+ * lookup   drawn ranges' first IDs for --seconds, one after the other: each waits for the answer
+ *          before, as it does where the answer is used. Here a table has an entry for each range,
+ *          as many as the tree: what a lookup costs, not how many entries there are.
+ * multi    the same, 32 at a time: in the tree by its call for many, in a table with nothing that
+ *          one lookup has to wait for in another.
  *
  * The digest is taken over values of drawn IDs and the same for all systems.
  *
@@ -30,12 +33,13 @@
 #define KEYS_MOST (UINT64_C(1) << 22)
 #define DIGEST_KEYS 4096
 #define SAMPLE_EVERY 64
+#define BATCH 32
 #define MILLION 1e6
 #define BILLION 1e9
 /* What GLib's table takes for an entry at least: key, value and hash, when it is full. */
 #define GLIB_ENTRY_BYTES 20
 
-const char *const sh_bench_ranges_cases[] = {"fill", "migrate", "lookup", NULL};
+const char *const sh_bench_ranges_cases[] = {"fill", "migrate", "lookup", "multi", NULL};
 const char *const sh_bench_ranges_baselines[] = {"table", "glib", NULL};
 
 enum system { SYSTEM_OURS, SYSTEM_TABLE, SYSTEM_GLIB };
@@ -213,38 +217,56 @@ static enum shoal_err migrate_run(void *arg, const struct sh_bench_flags *flags,
     return err || result_out->digest ? err : SHOAL_EINTERNAL;
 }
 
-/* Looks keys up in turn; false if one was nowhere. */
+/* The key of the next lookup. `before`, an answer, has to be there first: no owner's number is so
+ * large that it changes anything. */
+static uint64_t key_after(const struct subject *subject, uint64_t at, uint64_t before)
+{
+    return subject->keys[at % subject->key_count + (before >> 63)];
+}
+
+/* Looks keys up one after the other; false if one was nowhere. */
 static bool keys_look(struct subject *subject, uint64_t from, uint64_t count)
 {
     uint64_t missed = 0;
-    switch (subject->system) {
-    case SYSTEM_OURS:
-        for (uint64_t i = 0; i < count; i++) {
-            struct sh_range range;
-            shoal_cid cid = {subject->keys[(from + i) % subject->key_count]};
-            missed += !sh_ranges_find(subject->ranges, cid, &range);
-        }
-        break;
-    case SYSTEM_TABLE:
-        for (uint64_t i = 0; i < count; i++) {
-            uint64_t key = subject->keys[(from + i) % subject->key_count];
-            missed += !sh_table_base_slot(&subject->table, key)->value;
-        }
-        break;
-    default:
-        for (uint64_t i = 0; i < count; i++) {
-            uint64_t key = subject->keys[(from + i) % subject->key_count];
-            missed += !sh_glib_base_get(subject->glib, key);
+    uint64_t value = 0;
+    for (uint64_t i = from; i < from + count; i++) {
+        uint64_t key = key_after(subject, i, value);
+        if (subject->system == SYSTEM_OURS) {
+            struct sh_range range = {.value = 0};
+            missed += !sh_ranges_find(subject->ranges, (shoal_cid){key}, &range);
+            value = range.value;
+        } else if (subject->system == SYSTEM_TABLE) {
+            value = sh_table_base_slot(&subject->table, key)->value;
+            missed += !value;
+        } else {
+            value = sh_glib_base_get(subject->glib, key);
+            missed += !value;
         }
     }
     return !missed;
 }
 
-static enum shoal_err lookup_run(void *arg, const struct sh_bench_flags *flags,
-                                 enum sh_placement placement, struct sh_bench_result *result_out)
+/* Looks BATCH keys up that don't wait for each other. */
+static bool batch_look(struct subject *subject, uint64_t from)
 {
-    (void)flags;
-    struct subject *subject = arg;
+    shoal_cid cids[BATCH];
+    uint64_t found = 0;
+    for (uint64_t i = 0; i < BATCH; i++)
+        cids[i].v = key_after(subject, from + i, 0);
+    if (subject->system == SYSTEM_OURS) {
+        struct sh_range ranges[BATCH];
+        return sh_ranges_find_multi(subject->ranges, cids, BATCH, ranges) == BATCH;
+    }
+    for (uint64_t i = 0; i < BATCH; i++)
+        found += subject->system == SYSTEM_TABLE
+                     ? sh_table_base_slot(&subject->table, cids[i].v)->value != 0
+                     : sh_glib_base_get(subject->glib, cids[i].v) != 0;
+    return found == BATCH;
+}
+
+static enum shoal_err lookups_run(struct subject *subject, bool is_multi,
+                                  enum sh_placement placement, struct sh_bench_result *result_out)
+{
     sh_bench_pin(placement, 0);
     sh_hist_reset(&result_out->latency_ns);
     uint64_t cpu_ns = sh_bench_cpu_ns();
@@ -253,12 +275,19 @@ static enum shoal_err lookup_run(void *arg, const struct sh_bench_flags *flags,
     uint64_t deadline_ns = start_ns + (uint64_t)(subject->seconds * 1e9);
     bool good = true;
     while (good && now_ns < deadline_ns) {
-        good = keys_look(subject, result_out->ops, SAMPLE_EVERY - 1);
+        uint64_t timed = is_multi ? BATCH : 1;
+        uint64_t untimed = SAMPLE_EVERY - 1;
+        if (!is_multi)
+            good = keys_look(subject, result_out->ops, untimed);
+        for (uint64_t i = 0; i < untimed && is_multi && good; i++)
+            good = batch_look(subject, result_out->ops + i * BATCH);
+        result_out->ops += untimed * timed;
         uint64_t one_ns = sh_bench_now_ns();
-        good = good && keys_look(subject, result_out->ops + SAMPLE_EVERY - 1, 1);
+        good = good && (is_multi ? batch_look(subject, result_out->ops)
+                                 : keys_look(subject, result_out->ops, 1));
         now_ns = sh_bench_now_ns();
         sh_hist_add(&result_out->latency_ns, now_ns - one_ns);
-        result_out->ops += SAMPLE_EVERY;
+        result_out->ops += timed;
     }
     result_out->seconds = (double)(now_ns - start_ns) / 1e9;
     result_out->cpu_ns = sh_bench_cpu_ns() - cpu_ns;
@@ -267,6 +296,20 @@ static enum shoal_err lookup_run(void *arg, const struct sh_bench_flags *flags,
         digest = sh_mix64(digest ^ value_get(subject, subject->keys[i % subject->key_count]));
     result_out->digest = digest;
     return good ? SHOAL_OK : SHOAL_EINTERNAL;
+}
+
+static enum shoal_err lookup_run(void *arg, const struct sh_bench_flags *flags,
+                                 enum sh_placement placement, struct sh_bench_result *result_out)
+{
+    (void)flags;
+    return lookups_run(arg, false, placement, result_out);
+}
+
+static enum shoal_err multi_run(void *arg, const struct sh_bench_flags *flags,
+                                enum sh_placement placement, struct sh_bench_result *result_out)
+{
+    (void)flags;
+    return lookups_run(arg, true, placement, result_out);
 }
 
 struct measurement {
@@ -337,7 +380,7 @@ static enum shoal_err placements_measure(struct measurement *m, sh_bench_run run
                                  m->vs != NULL, m->medians);
         if (err)
             return err;
-        if (run == lookup_run)
+        if (run == lookup_run || run == multi_run)
             lookup_bars_print(m);
         else
             memory_bars_print(m);
@@ -358,7 +401,7 @@ static uint64_t *keys_draw(const struct sh_layout *layout, uint64_t count)
     return keys;
 }
 
-static enum shoal_err lookup_measure(struct measurement *m)
+static enum shoal_err lookup_measure(struct measurement *m, sh_bench_run run)
 {
     uint64_t count = 2 * m->layout.runs < KEYS_MOST ? 2 * m->layout.runs : KEYS_MOST;
     uint64_t *keys = keys_draw(&m->layout, count);
@@ -374,7 +417,7 @@ static enum shoal_err lookup_measure(struct measurement *m)
             err = subject_fill(subjects[i], true);
     }
     if (!err)
-        err = placements_measure(m, lookup_run);
+        err = placements_measure(m, run);
     subject_empty(&m->ours);
     subject_empty(&m->base);
     free(keys);
@@ -394,7 +437,8 @@ static enum shoal_err case_measure(struct sh_bench *bench, const char *name,
     snprintf(m.extra, sizeof m.extra, "count=%llu percent=%llu length=%llu",
              (unsigned long long)layout->chunks, (unsigned long long)layout->percent,
              (unsigned long long)layout->length);
-    bool is_lookup = strcmp(name, "lookup") == 0;
+    bool is_multi = strcmp(name, "multi") == 0;
+    bool is_lookup = is_multi || strcmp(name, "lookup") == 0;
     /* GLib's is twice as large while it grows, up to 60 bytes an entry. */
     double each = m.base.system == SYSTEM_GLIB ? 60 : SH_TABLE_BASE_ENTRY_BYTES;
     double entries = is_lookup ? 2 * (double)layout->runs : (double)layout->chunks;
@@ -404,7 +448,7 @@ static enum shoal_err case_measure(struct sh_bench *bench, const char *name,
         m.vs = NULL;
     }
     if (is_lookup)
-        return lookup_measure(&m);
+        return lookup_measure(&m, is_multi ? multi_run : lookup_run);
     return placements_measure(&m, strcmp(name, "fill") == 0 ? fill_run : migrate_run);
 }
 

@@ -88,7 +88,8 @@ static void path_find(const struct sh_ranges *ranges, uint64_t key, struct path 
     uint64_t ref = sh_word_get(&ranges->root);
     for (unsigned level = ranges->levels; level > 0; level--) {
         uint32_t count = node_count(ranges, ref);
-        uint32_t slot = sh_inner_search(sh_node_of(ranges, ref), count, key);
+        const sh_word *inner = sh_node_of(ranges, ref);
+        uint32_t slot = sh_inner_search(inner, count, sh_inner_group(inner, key), key);
         path_out->steps[level - 1].ref = ref;
         path_out->steps[level - 1].slot = slot;
         ref = inner_child(ranges, ref, slot).ref;

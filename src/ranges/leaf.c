@@ -78,11 +78,11 @@ static void keys_write(sh_word *leaf, const struct sh_leaf_shape *shape,
             sh_word_set(&leaf[SH_KEYS_AT + i], list[i].key);
         return;
     }
-    for (uint32_t i = 0; i < count; i += 2) {
-        uint64_t pair = list[i].key - list[0].key;
-        if (i + 1 < count)
-            pair |= (list[i + 1].key - list[0].key) << 32;
-        sh_word_set(&leaf[SH_KEYS_AT + i / 2], pair);
+    uint64_t unused = UINT32_MAX;
+    for (uint32_t i = 0; i < shape->most; i += 2) {
+        uint64_t low = i < count ? list[i].key - list[0].key : unused;
+        uint64_t high = i + 1 < count ? list[i + 1].key - list[0].key : unused;
+        sh_word_set(&leaf[SH_KEYS_AT + i / 2], low | high << 32);
     }
 }
 
@@ -147,6 +147,11 @@ bool sh_inner_make(struct sh_ranges *ranges, bool may_dip, const struct sh_child
         sh_word_set(&inner[SH_INNER_FIRST + i], list[i].first);
         sh_word_set(&inner[SH_INNER_REF + i], list[i].ref);
     }
+    for (uint32_t i = count; i < SH_FAN; i++)
+        sh_word_set(&inner[SH_INNER_FIRST + i], UINT64_MAX);
+    for (uint32_t i = SH_INNER_GROUP; i < SH_FAN; i += SH_INNER_GROUP)
+        sh_word_set(&inner[SH_INNER_SAMPLES + i / SH_INNER_GROUP - 1],
+                    i < count ? list[i].first : UINT64_MAX);
     uint32_t generation = (uint32_t)sh_word_get(&inner[0]);
     sh_word_set(&inner[0], sh_head_make(generation, count, SH_KIND_INNER));
     *child_out = (struct sh_child){list[0].first, sh_ref_make(generation, index, true)};

@@ -17,6 +17,7 @@
 #define LEAVES_DEFERRED 256
 #define INNERS_DEFERRED 16
 #define NODES_MIN 64
+#define LANES 16
 
 enum shoal_err sh_ranges_create(size_t nodes_max, struct sh_ranges **ranges_out)
 {
@@ -59,11 +60,12 @@ void sh_ranges_destroy(struct sh_ranges *ranges)
     free(ranges);
 }
 
-/* Asks for the lines of a node's firsts or distances, so that the misses of a search overlap. */
-static void node_prefetch(const sh_word *node, uint32_t words)
+/* Asks for all lines of a leaf, so that their misses overlap. A macro would do; as a function that
+ * isn't inlined gcc takes it for one without effect, and drops the call. */
+static inline __attribute__((always_inline)) void leaf_prefetch(const sh_word *leaf)
 {
-    for (uint32_t at = 0; at < words; at += 8)
-        __builtin_prefetch((const void *)(node + at));
+    for (unsigned at = 0; at < SH_LEAF_WORDS; at += 8)
+        __builtin_prefetch((const void *)&leaf[at]);
 }
 
 /* Looks a key up in the leaf of a reference; false if it isn't that leaf any more. */
@@ -71,7 +73,6 @@ static bool leaf_look(const struct sh_ranges *ranges, uint64_t ref, uint64_t key
                       struct sh_stretch *stretch)
 {
     const sh_word *leaf = sh_node_of(ranges, ref);
-    node_prefetch(leaf, SH_LEAF_WORDS);
     uint64_t head = sh_word_get(&leaf[0]);
     uint32_t count = sh_head_count(head);
     if ((uint32_t)head != (uint32_t)ref || !count)
@@ -92,25 +93,35 @@ static bool leaf_look(const struct sh_ranges *ranges, uint64_t ref, uint64_t key
     return sh_word_get(&leaf[0]) == head;
 }
 
-/* One way down; false if a node on it was taken again meanwhile. */
+/* One step down, from an inner node to its child, of which the group is known; false if the node
+ * was taken again. */
+static bool inner_look(const struct sh_ranges *ranges, uint64_t *ref, uint32_t group, uint64_t key,
+                       struct sh_stretch *stretch)
+{
+    const sh_word *inner = sh_node_of(ranges, *ref);
+    uint64_t head = sh_word_get(&inner[0]);
+    uint32_t count = sh_head_count(head);
+    if ((uint32_t)head != (uint32_t)*ref || !count)
+        return false;
+    uint32_t index = sh_inner_search(inner, count, group, key);
+    if (index + 1 < count)
+        stretch->last = sh_word_get(&inner[SH_INNER_FIRST + index + 1]) - 1;
+    *ref = sh_word_get(&inner[SH_INNER_REF + index]);
+    return sh_word_get(&inner[0]) == head;
+}
+
+/* One way down; false if a node on it was taken again meanwhile. A group that was found in a node's
+ * next life is no harm: the node's head tells. */
 static bool look_once(const struct sh_ranges *ranges, uint64_t key, struct sh_stretch *stretch)
 {
     uint64_t ref = sh_word_get(&ranges->root);
     stretch->last = UINT64_MAX;
     while (sh_ref_is_inner(ref)) {
-        const sh_word *inner = sh_node_of(ranges, ref);
-        node_prefetch(inner, SH_INNER_REF);
-        uint64_t head = sh_word_get(&inner[0]);
-        uint32_t count = sh_head_count(head);
-        if ((uint32_t)head != (uint32_t)ref || !count)
-            return false;
-        uint32_t index = sh_inner_search(inner, count, key);
-        if (index + 1 < count)
-            stretch->last = sh_word_get(&inner[SH_INNER_FIRST + index + 1]) - 1;
-        ref = sh_word_get(&inner[SH_INNER_REF + index]);
-        if (sh_word_get(&inner[0]) != head)
+        uint32_t group = sh_inner_group(sh_node_of(ranges, ref), key);
+        if (!inner_look(ranges, &ref, group, key, stretch))
             return false;
     }
+    leaf_prefetch(sh_node_of(ranges, ref));
     return leaf_look(ranges, ref, key, stretch);
 }
 
@@ -130,6 +141,79 @@ bool sh_ranges_find(const struct sh_ranges *ranges, shoal_cid cid, struct sh_ran
         return false;
     *range_out = (struct sh_range){{stretch.first}, {stretch.last}, stretch.value};
     return true;
+}
+
+/* Lookups side by side: a step of each, then the next step of each, so that their misses overlap. A
+ * lane whose node was taken again starts again alone. */
+struct lanes {
+    const shoal_cid *cids;
+    unsigned count;
+    uint64_t refs[LANES];
+    uint32_t groups[LANES];
+    bool failed[LANES];
+    struct sh_stretch stretches[LANES];
+};
+
+/* All lanes that are at inner nodes go one level down; false if none was. */
+static bool lanes_down(const struct sh_ranges *ranges, struct lanes *lanes)
+{
+    bool any = false;
+    for (unsigned i = 0; i < lanes->count; i++)
+        if (sh_ref_is_inner(lanes->refs[i]))
+            lanes->groups[i] = sh_inner_group(sh_node_of(ranges, lanes->refs[i]), lanes->cids[i].v);
+    for (unsigned i = 0; i < lanes->count; i++) {
+        if (!sh_ref_is_inner(lanes->refs[i]))
+            continue;
+        any = true;
+        lanes->failed[i] = !inner_look(ranges, &lanes->refs[i], lanes->groups[i], lanes->cids[i].v,
+                                       &lanes->stretches[i]);
+        if (lanes->failed[i])
+            lanes->refs[i] = 0; /* goes no further */
+        else if (sh_ref_is_inner(lanes->refs[i]))
+            __builtin_prefetch((const void *)sh_node_of(ranges, lanes->refs[i]));
+        else
+            leaf_prefetch(sh_node_of(ranges, lanes->refs[i]));
+    }
+    return any;
+}
+
+static void lanes_look(const struct sh_ranges *ranges, struct lanes *lanes)
+{
+    uint64_t root = sh_word_get(&ranges->root);
+    for (unsigned i = 0; i < lanes->count; i++) {
+        lanes->refs[i] = root;
+        lanes->failed[i] = false;
+        lanes->stretches[i].last = UINT64_MAX;
+    }
+    while (lanes_down(ranges, lanes))
+        ;
+    for (unsigned i = 0; i < lanes->count; i++) {
+        struct sh_stretch *stretch = &lanes->stretches[i];
+        if (lanes->failed[i] || !leaf_look(ranges, lanes->refs[i], lanes->cids[i].v, stretch))
+            sh_ranges_look(ranges, lanes->cids[i].v, stretch);
+    }
+}
+
+size_t sh_ranges_find_multi(const struct sh_ranges *ranges, const shoal_cid *cids, size_t count,
+                            struct sh_range *ranges_out)
+{
+    size_t found = 0;
+    for (size_t at = 0; at < count; at += LANES) {
+        struct lanes lanes;
+        lanes.cids = &cids[at];
+        lanes.count = count - at < LANES ? (unsigned)(count - at) : LANES;
+        lanes_look(ranges, &lanes);
+        for (unsigned i = 0; i < lanes.count; i++) {
+            const struct sh_stretch *from = &lanes.stretches[i];
+            struct sh_range *to = &ranges_out[at + i];
+            /* No range: its end comes before its beginning. */
+            *to = (struct sh_range){{1}, {0}, 0};
+            if (!from->is_gap)
+                *to = (struct sh_range){{from->first}, {from->last}, from->value};
+            found += !from->is_gap;
+        }
+    }
+    return found;
 }
 
 bool sh_ranges_next(const struct sh_ranges *ranges, shoal_cid from, struct sh_range *range_out)

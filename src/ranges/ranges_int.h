@@ -8,7 +8,8 @@
  *   head        generation 32 | count 8 | kind 8 | 0        word 0
  *   link        the next in the queue of retired nodes      word 1, changer only
  *   leaf        first ID; boundaries; values; of raw kinds the mask of gaps in the last word
- *   inner       127 firsts from word 2; 127 references from word 129
+ *   inner       the firsts of children 16, 32, ... 96 from word 2, then all 112 firsts from word 8
+ *               and 112 references from word 120
  *   reference   generation 32 | index 31 | is_inner 1
  */
 #ifndef SH_RANGES_RANGES_INT_H
@@ -24,10 +25,12 @@ typedef _Atomic uint64_t sh_word;
 #define SH_LEAF_WORDS 64
 #define SH_LEAF_MOST 80 /* boundaries in a leaf of the densest kind */
 #define SH_LEAF_FEW 20  /* fewer are joined with a neighbour's */
-#define SH_INNER_WORDS 256
-#define SH_FAN 127
+#define SH_INNER_WORDS 232
+#define SH_FAN 112
 #define SH_INNER_FEW 32
-#define SH_INNER_FIRST 2
+#define SH_INNER_SAMPLES 2
+#define SH_INNER_GROUP 16 /* children, whose firsts are two lines */
+#define SH_INNER_FIRST 8
 #define SH_INNER_REF (SH_INNER_FIRST + SH_FAN)
 /* Inner nodes are split in halves: 2^31 leaves need 6 levels. */
 #define SH_LEVELS_MAX 8
@@ -165,29 +168,86 @@ static inline uint32_t sh_leaf_code(const sh_word *leaf, const struct sh_leaf_sh
     return sh_word_get(&leaf[shape->values_at + index / 4]) >> index % 4 * 16 & 0xffff;
 }
 
-/* The last of an inner node's firsts that is at most key, or 0. */
-static inline uint32_t sh_inner_search(const sh_word *inner, uint32_t count, uint64_t key)
+/* Searches count the words that are at most the key, first one of each group, then those of the
+ * group found: loads that depend on nothing and comparisons without a branch, where a binary search
+ * has a chain of both. Places that are not used hold the largest key; the index is cut to those
+ * that are. What a torn read may find is within the node. */
+
+/* How many of four words, `stride` apart, are at most key; without a loop, as compilers don't
+ * unroll by themselves at our level of optimization. */
+static inline uint32_t sh_words_count(const sh_word *words, unsigned stride, uint64_t key)
+{
+    return (uint32_t)(sh_word_get(&words[0]) <= key) +
+           (uint32_t)(sh_word_get(&words[stride]) <= key) +
+           (uint32_t)(sh_word_get(&words[2 * stride]) <= key) +
+           (uint32_t)(sh_word_get(&words[3 * stride]) <= key);
+}
+
+/* How many of the four distances in two words are at most near. */
+static inline uint32_t sh_pairs_count(const sh_word *words, uint32_t near)
+{
+    uint64_t a = sh_word_get(&words[0]);
+    uint64_t b = sh_word_get(&words[1]);
+    return (uint32_t)((uint32_t)a <= near) + (uint32_t)((uint32_t)(a >> 32) <= near) +
+           (uint32_t)((uint32_t)b <= near) + (uint32_t)((uint32_t)(b >> 32) <= near);
+}
+
+/* The first child of the group that holds the last first at most key. One line is looked at, and
+ * those that come next are asked for. */
+static inline uint32_t sh_inner_group(const sh_word *inner, uint64_t key)
+{
+    const sh_word *samples = &inner[SH_INNER_SAMPLES];
+    uint32_t group = sh_words_count(samples, 1, key) + (uint32_t)(sh_word_get(&samples[4]) <= key) +
+                     (uint32_t)(sh_word_get(&samples[5]) <= key);
+    uint32_t start = group * SH_INNER_GROUP;
+    __builtin_prefetch((const void *)&inner[SH_INNER_FIRST + start]);
+    __builtin_prefetch((const void *)&inner[SH_INNER_FIRST + start + 8]);
+    __builtin_prefetch((const void *)&inner[SH_INNER_REF + start]);
+    __builtin_prefetch((const void *)&inner[SH_INNER_REF + start + 8]);
+    return start;
+}
+
+/* The last of an inner node's firsts that is at most key, which is in the group. */
+static inline uint32_t sh_inner_search(const sh_word *inner, uint32_t count, uint32_t start,
+                                       uint64_t key)
+{
+    const sh_word *words = &inner[SH_INNER_FIRST + start];
+    uint32_t index = start - 1 + sh_words_count(words, 1, key) + sh_words_count(words + 4, 1, key) +
+                     sh_words_count(words + 8, 1, key) + sh_words_count(words + 12, 1, key);
+    return index < count ? index : count - 1;
+}
+
+/* The same in a leaf with far IDs, whose kinds are rare. */
+static inline uint32_t sh_leaf_search_far(const sh_word *leaf, uint32_t count, uint64_t key)
 {
     uint32_t low = 0;
     while (count > 1) {
         uint32_t half = count / 2;
-        low = sh_word_get(&inner[SH_INNER_FIRST + low + half]) <= key ? low + half : low;
+        low = sh_word_get(&leaf[SH_KEYS_AT + low + half]) <= key ? low + half : low;
         count -= half;
     }
     return low;
 }
 
-/* The boundary that rules key: the last at or below it, or 0. */
+/* The boundary of a leaf that rules key: the last at or below it. */
 static inline uint32_t sh_leaf_search(const sh_word *leaf, const struct sh_leaf_shape *shape,
                                       uint32_t count, uint64_t key)
 {
-    uint32_t low = 0;
-    while (count > 1) {
-        uint32_t half = count / 2;
-        low = sh_leaf_key(leaf, shape, low + half) <= key ? low + half : low;
-        count -= half;
-    }
-    return low;
+    if (shape->is_far)
+        return sh_leaf_search_far(leaf, count, key);
+    uint64_t distance = key - sh_word_get(&leaf[2]);
+    uint32_t near = distance < UINT32_MAX ? (uint32_t)distance : UINT32_MAX;
+    uint32_t end = shape->values_at;
+    uint32_t group = 0;
+    for (uint32_t at = 8; at < end; at += 8)
+        group += (uint32_t)sh_word_get(&leaf[at]) <= near;
+    uint32_t start = group ? group * 8 : SH_KEYS_AT;
+    start = start + 8 <= end ? start : end - 8;
+    const sh_word *pairs = &leaf[start];
+    uint32_t index = (start - SH_KEYS_AT) * 2 - 1 + sh_pairs_count(pairs, near) +
+                     sh_pairs_count(pairs + 2, near) + sh_pairs_count(pairs + 4, near) +
+                     sh_pairs_count(pairs + 6, near);
+    return index < count ? index : count - 1;
 }
 
 /* pool.c. Reserves addresses for nodes; ENOMEM. */

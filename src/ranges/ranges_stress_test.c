@@ -44,8 +44,14 @@ static bool look_twice(struct rig *rig, uint64_t key)
         return false;
     if (!sh_ranges_next(rig->ranges, (shoal_cid){key}, &b))
         return false;
+    shoal_cid cids[3] = {{key}, {key}, {key}};
+    struct sh_range many[3];
+    bool all = sh_ranges_find_multi(rig->ranges, cids, 3, many) == 3;
     uint64_t begun = atomic_load(&rig->begun);
-    return a.first.v <= key && key <= a.last.v && b.first.v <= key && key <= b.last.v &&
+    for (unsigned i = 0; i < 3; i++)
+        all = all && many[i].first.v <= key && key <= many[i].last.v && many[i].value >= b.value &&
+              many[i].value <= begun;
+    return all && a.first.v <= key && key <= a.last.v && b.first.v <= key && key <= b.last.v &&
            a.value >= oldest && b.value >= a.value && b.value <= begun && a.first.v >= BASE &&
            b.last.v < BASE + rig->ids;
 }

@@ -102,6 +102,26 @@ static void compare_at(const struct sh_ranges *ranges, const struct world *world
         assert_same(&got, &want);
 }
 
+/* Lookups of many IDs at a time say what those of one say. */
+static void compare_multi(const struct sh_ranges *ranges, const struct world *world)
+{
+    shoal_cid cids[50] = {{0}};
+    struct sh_range got[50], want;
+    size_t count = rng() % 51;
+    size_t found = 0;
+    for (size_t i = 0; i < count; i++)
+        cids[i] = id(first_id(world, (uint32_t)(rng() % world->slots)) + rng() % world->unit);
+    size_t said = sh_ranges_find_multi(ranges, cids, count, got);
+    for (size_t i = 0; i < count; i++) {
+        bool has = sh_ranges_find(ranges, cids[i], &want);
+        assert_int_equal(got[i].first.v <= got[i].last.v, has);
+        if (has)
+            assert_same(&got[i], &want);
+        found += has;
+    }
+    assert_int_equal(said, found);
+}
+
 static void operate(struct sh_ranges *ranges, const struct world *world, bool removes)
 {
     uint32_t first = (uint32_t)(rng() % world->slots);
@@ -155,6 +175,8 @@ static void random_operations(const struct world *world)
             sh_ranges_check(ranges);
             assert_int_equal(sh_ranges_count(ranges), model_count(world));
         }
+        if (i % 100 == 0)
+            compare_multi(ranges, world);
         if (i == operations / 16 * 15) {
             sh_ranges_clear(ranges);
             memset(model, 0, sizeof model);
