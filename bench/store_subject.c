@@ -166,6 +166,8 @@ void sh_subject_defragment(struct sh_subject *subject)
 {
     if (subject->allocator)
         subject->allocator->trim();
+    else
+        sh_store_defrag_all(subject->store);
 }
 
 /* Writes the contents of loaded chunks, first and up, in pieces. room: bytes at `bytes`. */
