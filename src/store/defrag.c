@@ -1,6 +1,8 @@
-/* Defragmentation in rounds. A round marks the emptiest spans of the allocator, goes over all
- * groups and in the end hands free slots to the kernel. A group is looked at under its layout bit,
- * for at most a copy of its block and of long chunks up to 16 KiB each. */
+/* Defragmentation in rounds of two passes over all groups. The first packs each group's block and
+ * folds unpinned chunks back, which leaves holes in the spans. Then the emptiest spans for whose
+ * blocks the others have room are marked, the second pass moves what is in them, and free slots go
+ * to the kernel. A group is looked at under its layout bit, for at most a copy of its block and of
+ * its long chunks up to 16 KiB. */
 #include "base/assert.h"
 #include "store/store_int.h"
 
@@ -120,19 +122,28 @@ static bool groups_pack(struct sh_store *store, unsigned budget, unsigned *seen)
     return true;
 }
 
+static void pass_begin(struct sh_defrag *defrag, bool is_second)
+{
+    defrag->own_next = 0;
+    defrag->foreign_next = 0;
+    defrag->is_second = is_second;
+}
+
 static unsigned step(struct sh_store *store, unsigned budget, bool force)
 {
     struct sh_defrag *defrag = &store->defrag;
     if (!defrag->running) {
         if (!force && !sh_store_waste_is_high(store))
             return 0;
-        (void)sh_alloc_drain_begin(store->alloc);
-        defrag->own_next = 0;
-        defrag->foreign_next = 0;
+        pass_begin(defrag, false);
         defrag->running = true;
     }
     unsigned seen = 0;
-    if (!groups_pack(store, budget, &seen)) {
+    bool more = groups_pack(store, budget, &seen);
+    if (!more && !defrag->is_second) {
+        (void)sh_alloc_drain_begin(store->alloc);
+        pass_begin(defrag, true);
+    } else if (!more) {
         sh_alloc_drain_end(store->alloc);
         defrag->running = false;
         atomic_store_explicit(&defrag->waste_left, waste_of(store), memory_order_relaxed);

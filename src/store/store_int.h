@@ -24,6 +24,7 @@ struct sh_tally {
 struct sh_defrag {
     _Atomic bool busy;
     bool running;                /* between two steps of a round */
+    bool is_second;              /* its second pass */
     uint64_t own_next;           /* next own group */
     uint64_t foreign_next;       /* next foreign group, once the own ones are done */
     _Atomic uint64_t waste_left; /* what the last round could not remove */
