@@ -380,9 +380,9 @@ static enum shoal_err placements_measure(struct measurement *m, sh_bench_run run
                                  m->vs != NULL, m->medians);
         if (err)
             return err;
-        if (run == lookup_run || run == multi_run)
+        if (run == lookup_run)
             lookup_bars_print(m);
-        else
+        else if (run != multi_run)
             memory_bars_print(m);
     }
     return SHOAL_OK;

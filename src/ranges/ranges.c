@@ -60,13 +60,16 @@ void sh_ranges_destroy(struct sh_ranges *ranges)
     free(ranges);
 }
 
-/* Asks for all lines of a leaf, so that their misses overlap. A macro would do; as a function that
- * isn't inlined gcc takes it for one without effect, and drops the call. */
-static inline __attribute__((always_inline)) void leaf_prefetch(const sh_word *leaf)
+/* Ask for all lines of a leaf, or all that have an inner node's firsts, so that their misses
+ * overlap. Always inlined: gcc takes a function that only prefetches for one without effect, and
+ * drops the call. */
+static inline __attribute__((always_inline)) void words_prefetch(const sh_word *node, unsigned end)
 {
-    for (unsigned at = 0; at < SH_LEAF_WORDS; at += 8)
-        __builtin_prefetch((const void *)&leaf[at]);
+    for (unsigned at = 0; at < end; at += 8)
+        __builtin_prefetch((const void *)&node[at]);
 }
+#define leaf_prefetch(leaf) words_prefetch(leaf, SH_LEAF_WORDS)
+#define inner_prefetch(inner) words_prefetch(inner, SH_INNER_REF)
 
 /* Looks a key up in the leaf of a reference; false if it isn't that leaf any more. */
 static bool leaf_look(const struct sh_ranges *ranges, uint64_t ref, uint64_t key,
@@ -117,6 +120,7 @@ static bool look_once(const struct sh_ranges *ranges, uint64_t key, struct sh_st
     uint64_t ref = sh_word_get(&ranges->root);
     stretch->last = UINT64_MAX;
     while (sh_ref_is_inner(ref)) {
+        inner_prefetch(sh_node_of(ranges, ref));
         uint32_t group = sh_inner_group(sh_node_of(ranges, ref), key);
         if (!inner_look(ranges, &ref, group, key, stretch))
             return false;
