@@ -47,6 +47,23 @@ enum shoal_err sh_idtable_grow(struct sh_idtable *table, uint64_t limit, bool ma
     return SHOAL_OK;
 }
 
+/* Hands pages of groups without chunks back. A thread that looks for a chunk that is gone may be
+ * about to set a bit, or hold one, in a group that is to become zeros: all groups are held first,
+ * so that no bit is lost. Zeros let everybody on. */
+static void groups_discard(struct sh_idtable *table, uint64_t offset, uint64_t bytes)
+{
+    struct sh_group *groups = (struct sh_group *)(void *)(table->vm.at + offset);
+    size_t count = bytes / sizeof *groups;
+    for (size_t i = 0; i < count; i++)
+        sh_group_layout_begin(&groups[i]);
+    /* relaxed: who makes a group of the table anew has taken the ID pool's lock since */
+    atomic_fetch_add_explicit(&table->epoch, 1, memory_order_relaxed);
+    if (sh_vm_discard(&table->vm, offset, bytes))
+        return;
+    for (size_t i = 0; i < count; i++)
+        sh_group_layout_end(&groups[i], false);
+}
+
 void sh_idtable_shrink(struct sh_idtable *table, uint64_t limit)
 {
     uint64_t old = atomic_load_explicit(&table->limit, memory_order_relaxed);
@@ -54,11 +71,10 @@ void sh_idtable_shrink(struct sh_idtable *table, uint64_t limit)
     atomic_store_explicit(&table->limit, limit, memory_order_release);
     uint64_t kept = sh_idtable_bytes(limit);
     uint64_t dropped = sh_idtable_bytes(old) - kept;
-    /* Where the kernel keeps the pages, they stay charged only in its books: their codes are
+    /* Where the kernel keeps the pages, they stay charged only in its books: all their codes are
      * zero either way, and growing charges them again. */
     if (dropped > 0) {
-        atomic_fetch_add_explicit(&table->epoch, 1, memory_order_relaxed);
-        (void)sh_vm_discard(&table->vm, kept, dropped);
+        groups_discard(table, kept, dropped);
         sh_budget_refund(table->budget, dropped);
     }
 }
