@@ -16,7 +16,7 @@
  * lost against writers several times. Puts to different chunks never wait for each other; creating,
  * removing and resizing a chunk make those of its group of 16 wait for a copy of at most 32 KiB
  * (resizing one of more bytes: of as many). Nothing here blocks on anything but a short lock, and
- * nothing calls back except sh_store_read and the progress of dump and load.
+ * nothing calls back except sh_store_read.
  *
  * Reclamation: the reserved address ranges stay mapped for the store's life. A reader that lost a
  * race reads bytes that are something else by now, or zeros where pages went back to the kernel;
