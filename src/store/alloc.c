@@ -51,7 +51,9 @@ enum shoal_err sh_alloc_init(struct sh_alloc *alloc, uint64_t bytes_max, struct 
     uint64_t range = bytes_max < SH_ALLOC_RANGE_MAX / 8 ? 4 * bytes_max + (UINT64_C(4) << 30)
                                                         : SH_ALLOC_RANGE_MAX;
     alloc->slots_max = (uint32_t)(range >> SH_SLOT_BITS);
-    enum shoal_err err = sh_vm_reserve(range, &alloc->vm);
+    /* One slot more than is handed out: a reader that saw halves of two layouts may look up to 4
+     * KiB past a block before its check fails. */
+    enum shoal_err err = sh_vm_reserve(range + SH_SLOT_BYTES, &alloc->vm);
     if (err)
         return err;
     err = sh_vm_reserve(alloc->slots_max * sizeof(struct sh_slot), &alloc->records);
