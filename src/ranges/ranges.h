@@ -26,7 +26,7 @@
  * lie more than 2^32 apart), and 2 bytes as the number of its value in the tree's table of up to
  * 65535 distinct values (8 where that is full). Filled from sorted ranges, leaves are full: 6.4
  * bytes a boundary. After changes in no order they are 85 % full; of a million ranges and more one
- * takes 8.1 bytes where they touch, 15.7 where each stands alone, as measured, all counted. Only
+ * takes 8.1 bytes where they touch, 15.9 where each stands alone, as measured, all counted. Only
  * where more than 65535 values are in use does a range take more, 17.1 bytes if all are different.
  *
  * Reclamation: a published leaf never changes, an inner node only in single references; a change
