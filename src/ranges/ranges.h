@@ -89,7 +89,7 @@ SHOAL_NODISCARD enum shoal_err sh_ranges_fill(struct sh_ranges *ranges, sh_range
 
 /* The whole range that holds cid; false when none does. Any thread. */
 bool sh_ranges_find(const struct sh_ranges *ranges, shoal_cid cid, struct sh_range *range_out);
-/* The same for count IDs, whose cache misses overlap: in a large tree several times as fast. A
+/* The same for count IDs, whose cache misses overlap: in a large tree about twice as fast. A
  * range that there is not is written with its last below its first. Returns how many there are. Any
  * thread. */
 size_t sh_ranges_find_multi(const struct sh_ranges *ranges, const shoal_cid *cids, size_t count,
