@@ -10,9 +10,11 @@
 #include <cmocka.h>
 
 #include "bench/child.h"
+#include "bench/glib_base.h"
 #include "bench/nng_base.h"
 #include "bench/redis_base.h"
 #include "bench/redis_server.h"
+#include "bench/table_base.h"
 #include "bench/tcp_base.h"
 #include "bench/zeromq_base.h"
 
@@ -97,6 +99,28 @@ static void libraries_count_every_message(void **state)
     no_child_is_left();
 }
 
+static void tables_hold_what_was_set(void **state)
+{
+    (void)state;
+    struct sh_table_base table;
+    struct sh_glib_base *glib = NULL;
+    assert_int_equal(sh_table_base_create(1000, &table), SHOAL_OK);
+    bool has_glib = sh_glib_base_create(&glib) == SHOAL_OK;
+    for (uint64_t i = 1; i <= 1000; i++) {
+        *sh_table_base_slot(&table, i << 40) = (struct sh_table_slot){i << 40, i};
+        if (has_glib)
+            sh_glib_base_set(glib, i << 40, i << 33);
+    }
+    for (uint64_t i = 1; i <= 1000; i++) {
+        assert_int_equal(sh_table_base_slot(&table, i << 40)->value, i);
+        assert_int_equal(sh_table_base_slot(&table, (i << 40) + 1)->key, 0);
+        assert_true(!has_glib || sh_glib_base_get(glib, i << 40) == i << 33);
+        assert_true(!has_glib || sh_glib_base_get(glib, (i << 40) + 1) == 0);
+    }
+    sh_table_base_destroy(&table);
+    sh_glib_base_destroy(glib);
+}
+
 static void silent_child(void *arg, int report_fd)
 {
     (void)arg;
@@ -162,6 +186,7 @@ int main(void)
         cmocka_unit_test(tcp_counts_every_message),
         cmocka_unit_test(tcp_runs_for_its_time),
         cmocka_unit_test(libraries_count_every_message),
+        cmocka_unit_test(tables_hold_what_was_set),
         cmocka_unit_test(a_child_that_ends_is_an_error),
         cmocka_unit_test(redis_answers_with_what_was_put),
         cmocka_unit_test(a_missing_redis_is_said),

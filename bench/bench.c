@@ -56,38 +56,71 @@ static enum shoal_err run_once(struct sh_bench *bench, enum sh_placement placeme
     return err;
 }
 
+/* A warm-up of each system, then their runs in turn. */
+static enum shoal_err systems_run(struct sh_bench *bench, enum sh_placement placement,
+                                  const struct sh_bench_system *systems, unsigned count,
+                                  struct sh_series *series)
+{
+    enum shoal_err err = SHOAL_OK;
+    for (unsigned run = 0; !err && run <= bench->flags.runs; run++) {
+        for (unsigned i = 0; !err && i < count; i++)
+            err =
+                run_once(bench, placement, systems[i].run, systems[i].arg, run ? &series[i] : NULL);
+    }
+    return err;
+}
+
+static void medians_take(const struct sh_series *series, struct sh_bench_medians *medians_out)
+{
+    *medians_out = (struct sh_bench_medians){
+        .ops_per_s = sh_series_median(series, SH_METRIC_OPS),
+        .bytes_per_chunk = sh_series_median(series, SH_METRIC_CHUNK),
+        .over_per_chunk = sh_series_median(series, SH_METRIC_OVER),
+        .status_per_chunk = sh_series_median(series, SH_METRIC_STATUS),
+        .cpu_ns_per_op = sh_series_median(series, SH_METRIC_CPU),
+    };
+}
+
+enum shoal_err sh_bench_measure_all(struct sh_bench *bench, const char *case_name,
+                                    enum sh_placement placement, const char *extra,
+                                    const struct sh_bench_system *systems, unsigned count,
+                                    bool is_vs, struct sh_bench_medians *medians_out)
+{
+    SH_ASSERT(count > 0 && count <= SH_BENCH_SYSTEMS_MAX);
+    SH_ASSERT(count > 1 || !is_vs);
+    struct sh_series series[SH_BENCH_SYSTEMS_MAX];
+    for (unsigned i = 0; i < count; i++) {
+        SH_ASSERT(systems[i].run != NULL && systems[i].name != NULL);
+        series[i].runs = 0;
+    }
+    enum shoal_err err = systems_run(bench, placement, systems, count, series);
+    if (err)
+        return err;
+    for (unsigned i = 1; i <= count; i++) {
+        unsigned at = i % count; /* ours comes last, with its ratios */
+        struct sh_bench_row row = {.case_name = case_name,
+                                   .system = systems[at].name,
+                                   .placement = placement,
+                                   .extra = extra,
+                                   .series = &series[at]};
+        row.base_name = at == 0 && is_vs ? systems[1].name : NULL;
+        row.base = at == 0 && is_vs ? &series[1] : NULL;
+        sh_bench_row_print(bench, &row);
+        medians_take(&series[at], &medians_out[at]);
+    }
+    return SHOAL_OK;
+}
+
 enum shoal_err sh_bench_measure(struct sh_bench *bench, const char *case_name,
                                 enum sh_placement placement, const char *extra, sh_bench_run run,
                                 void *run_arg, const char *base_name, sh_bench_run base_run,
                                 void *base_arg)
 {
-    SH_ASSERT(run != NULL);
     SH_ASSERT(!base_run || base_name);
-    struct sh_series ours = {.runs = 0};
-    struct sh_series base = {.runs = 0};
-    enum shoal_err err = run_once(bench, placement, run, run_arg, NULL);
-    if (!err && base_run)
-        err = run_once(bench, placement, base_run, base_arg, NULL);
-    for (unsigned i = 0; !err && i < bench->flags.runs; i++) {
-        err = run_once(bench, placement, run, run_arg, &ours);
-        if (!err && base_run)
-            err = run_once(bench, placement, base_run, base_arg, &base);
-    }
-    if (err)
-        return err;
-    struct sh_bench_row row = {.case_name = case_name,
-                               .system = "shoal",
-                               .placement = placement,
-                               .extra = extra,
-                               .series = &ours};
-    if (base_run) {
-        struct sh_bench_row base_row = row;
-        base_row.system = base_name;
-        base_row.series = &base;
-        sh_bench_row_print(bench, &base_row);
-        row.base_name = base_name;
-        row.base = &base;
-    }
-    sh_bench_row_print(bench, &row);
-    return SHOAL_OK;
+    const struct sh_bench_system systems[] = {{"shoal", run, run_arg},
+                                              {base_name, base_run, base_arg}};
+    struct sh_bench_medians medians[2];
+    bool is_vs = base_run != NULL;
+    return sh_bench_measure_all(bench, case_name, placement, extra, systems, is_vs ? 2 : 1, is_vs,
+                                medians);
 }

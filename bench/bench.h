@@ -48,6 +48,12 @@ struct sh_bench_flags {
     const char *transport; /* --transport */
     const char *idle;      /* --idle: how threads wait, where the placement leaves it open */
     const char *catch_up;  /* --catch-up: on, or off to show what the outgoing ring saves */
+    const char *sizes;     /* --sizes: fixed, or what chunks' sizes are drawn from */
+    unsigned reads;        /* --reads: percent of the operations that read */
+    bool huge;             /* --huge: chunks' memory asks for huge pages */
+    unsigned percent;      /* --percent of the chunks that have migrated */
+    unsigned length;       /* --length of a run of migrated chunks */
+    bool verify;           /* --verify: what is read is checked against what was written */
     const char *placement; /* --placement: spin, one-core, cross-core, free, or all */
     double seconds;        /* --seconds for each run */
     unsigned runs;         /* --runs */
@@ -62,6 +68,8 @@ struct sh_bench_result {
     uint64_t ops;
     uint64_t bytes;
     double bytes_per_chunk;
+    double over_per_chunk;       /* resident bytes over the payload */
+    double status_per_chunk;     /* what the store's own status says of bytes_per_chunk */
     double bytes_per_connection; /* resident, of one end of an idle one */
     double messages_per_block;   /* what one push to the wire carried */
     uint64_t cpu_ns;             /* of this process and the server it measured, user and system */
@@ -84,6 +92,47 @@ SHOAL_NODISCARD enum shoal_err sh_bench_measure(struct sh_bench *bench, const ch
                                                 sh_bench_run run, void *run_arg,
                                                 const char *base_name, sh_bench_run base_run,
                                                 void *base_arg);
+
+/* One of several systems to measure beside each other. */
+struct sh_bench_system {
+    const char *name;
+    sh_bench_run run;
+    void *arg;
+};
+#define SH_BENCH_SYSTEMS_MAX 5
+
+/* What a system's runs came to. */
+struct sh_bench_medians {
+    double ops_per_s;
+    double bytes_per_chunk;
+    double over_per_chunk;
+    double status_per_chunk;
+    double cpu_ns_per_op;
+};
+
+/* The same for up to SH_BENCH_SYSTEMS_MAX systems in turn: ours is the first, a baseline that
+ * ratios are to, if any, the second (is_vs), and the rest are limits measured beside them, such as
+ * the memory itself. medians_out has room for count. */
+SHOAL_NODISCARD enum shoal_err sh_bench_measure_all(struct sh_bench *bench, const char *case_name,
+                                                    enum sh_placement placement, const char *extra,
+                                                    const struct sh_bench_system *systems,
+                                                    unsigned count, bool is_vs,
+                                                    struct sh_bench_medians *medians_out);
+
+/* A bar: what a figure must at least, or at most, be. Printed as a line or an object with `bar`,
+ * `figure`, `limit` and `met`, and where it is known `figure_cpu`: the same figure by processor
+ * time, which says more where others use the cores too. `met` goes by the clock. */
+struct sh_bench_bar {
+    const char *case_name;
+    enum sh_placement placement;
+    const char *extra;
+    const char *what; /* "times two dependent misses" */
+    double figure;
+    double figure_cpu; /* 0: none */
+    double limit;
+    bool at_least;
+};
+void sh_bench_bar_print(struct sh_bench *bench, const struct sh_bench_bar *bar);
 
 const struct sh_bench_flags *sh_bench_flags_get(const struct sh_bench *bench);
 

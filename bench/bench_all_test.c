@@ -30,7 +30,20 @@ static int bench(const char *line, char **text_out)
     return status;
 }
 
-/* Every row is an object with the keys that all have; returns how many rows there are. */
+/* A bar's figure is one, and it is met or not. */
+static void bar_check(const struct sh_json *row)
+{
+    double figure = sh_json_f64(sh_json_get(row, "figure"));
+    double limit = sh_json_f64(sh_json_get(row, "limit"));
+    bool at_least = sh_json_bool(sh_json_get(row, "at_least"));
+    bool met = sh_json_bool(sh_json_get(row, "met"));
+    assert_true(figure == figure && limit > 0);
+    assert_int_equal(met, at_least ? figure >= limit : figure <= limit);
+    assert_true(sh_json_is_text(sh_json_get(row, "machine")));
+}
+
+/* Every row that is no bar is an object with the keys that all have; returns how many rows there
+ * are. */
 static unsigned rows_check(const char *text, const char *name)
 {
     unsigned rows = 0;
@@ -40,6 +53,11 @@ static unsigned rows_check(const char *text, const char *name)
         assert_int_equal(sh_json_parse(line, strcspn(line, "\n"), &row, &error), SHOAL_OK);
         assert_string_equal(sh_json_text(sh_json_get(row, "bench")), name);
         assert_true(sh_json_is_text(sh_json_get(row, "case")));
+        if (sh_json_get(row, "bar")) {
+            bar_check(row);
+            sh_json_free(row);
+            continue;
+        }
         assert_true(sh_json_is_text(sh_json_get(row, "system")));
         assert_true(sh_json_is_text(sh_json_get(row, "placement")));
         assert_true(sh_json_is_text(sh_json_get(row, "machine")));

@@ -6,13 +6,14 @@
 #include "base/assert.h"
 #include "base/options.h"
 #include "bench/bench_int.h"
+#include "bench/store_sizes.h"
 
 enum flag_kind {
     FLAG_TEXT,
     FLAG_U64,
     FLAG_UNSIGNED,
     FLAG_SECONDS,
-    FLAG_JSON,
+    FLAG_SWITCH,
     FLAG_LIST,
     FLAG_HELP
 };
@@ -51,13 +52,21 @@ static const struct flag flags_known[] = {
      "how threads without work wait: spin, park, sleep, or node (as nodes do by default)"},
     {"catch-up", FLAG_TEXT, "", AT(catch_up), 0,
      "on (default), or off: a sender waits for those that began before it"},
+    {"sizes", FLAG_TEXT, "", AT(sizes), 0,
+     "chunks' sizes in store: fixed (--size), or drawn: assocs, objects, etc"},
+    {"reads", FLAG_UNSIGNED, "", AT(reads), 99, "percent of mixed operations that read"},
+    {"percent", FLAG_UNSIGNED, "", AT(percent), 50,
+     "percent of chunks that have migrated (ranges)"},
+    {"length", FLAG_UNSIGNED, "", AT(length), 500, "chunks that have migrated in one run (ranges)"},
+    {"verify", FLAG_SWITCH, "", AT(verify), 0, "check in store what is read"},
+    {"huge", FLAG_SWITCH, "", AT(huge), 0, "ask in store for huge pages for chunks"},
     {"placement", FLAG_TEXT, "", AT(placement), 0,
      "where client and server run: spin, one-core, cross-core, free (default) or all"},
     {"seconds", FLAG_SECONDS, "", AT(seconds), 3600, "length of a run, for example 0.5"},
     {"runs", FLAG_UNSIGNED, "", AT(runs), SH_BENCH_RUNS_MAX, "runs, of which the median is shown"},
     {"seed", FLAG_U64, "", AT(seed), UINT64_MAX, "seed of everything that is drawn (default 1)"},
     {"vs", FLAG_TEXT, "", AT(vs), 0, "baseline to alternate with"},
-    {"json", FLAG_JSON, "", AT(json), 0, "one JSON object per row instead of a table"},
+    {"json", FLAG_SWITCH, "", AT(json), 0, "one JSON object per row instead of a table"},
     {"list", FLAG_LIST, "", 0, 0, "list benchmarks, cases and baselines"},
     {"help", FLAG_HELP, "", 0, 0, "print this help"},
 };
@@ -177,10 +186,11 @@ static enum shoal_err value_set(const struct flag *flag, const char *value,
 static bool switch_set(const struct flag *flag, struct sh_bench_flags *flags,
                        struct sh_bench_words *words)
 {
-    flags->json = flags->json || flag->kind == FLAG_JSON;
+    if (flag->kind == FLAG_SWITCH)
+        memcpy((char *)flags + flag->offset, &(bool){true}, sizeof(bool));
     words->list = words->list || flag->kind == FLAG_LIST;
     words->help = words->help || flag->kind == FLAG_HELP;
-    return flag->kind == FLAG_JSON || flag->kind == FLAG_LIST || flag->kind == FLAG_HELP;
+    return flag->kind == FLAG_SWITCH || flag->kind == FLAG_LIST || flag->kind == FLAG_HELP;
 }
 
 /* The other benchmarks run whole nodes, which talk over what nodes take by themselves. */
@@ -196,6 +206,8 @@ static enum shoal_err words_check(const struct sh_bench_flags *flags,
     enum shoal_err err = word_check("placement", flags->placement, placements, NULL, error_out);
     if (!err)
         err = word_check("keys", flags->keys, key_orders, NULL, error_out);
+    if (!err)
+        err = word_check("sizes", flags->sizes, sh_sizes_names, NULL, error_out);
     if (!err)
         err = word_check("idle", flags->idle, idles, NULL, error_out);
     if (!err)

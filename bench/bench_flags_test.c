@@ -46,7 +46,8 @@ static void both_forms_are_read(void **state)
 {
     (void)state;
     assert_int_equal(parse("--size=4KiB --threads 3 --seconds 0.25 --case oneway --json "
-                           "--placement=one-core --vs tcp --seed 18446744073709551615 --runs 101"),
+                           "--placement=one-core --percent 7 --length 30 --vs tcp --seed "
+                           "18446744073709551615 --runs 101"),
                      SHOAL_OK);
     assert_int_equal(flags.size, 4096);
     assert_int_equal(flags.threads, 3);
@@ -56,6 +57,8 @@ static void both_forms_are_read(void **state)
     assert_string_equal(flags.vs, "tcp");
     assert_true(flags.seed == UINT64_MAX);
     assert_int_equal(flags.runs, 101);
+    assert_int_equal(flags.percent, 7);
+    assert_int_equal(flags.length, 30);
     assert_true(flags.json);
     assert_int_equal(parse("--list --help"), SHOAL_OK);
     assert_true(words.list && words.help);

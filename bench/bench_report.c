@@ -19,6 +19,8 @@ static const struct metric_look {
     [SH_METRIC_P99] = {"p99_ns", "p99 us", 1e-3},
     [SH_METRIC_P999] = {"p999_ns", "p99.9 us", 1e-3},
     [SH_METRIC_CHUNK] = {"bytes_per_chunk", "B/chunk", 1},
+    [SH_METRIC_OVER] = {"over_per_chunk", "B over", 1},
+    [SH_METRIC_STATUS] = {"status_per_chunk", "B status", 1},
     [SH_METRIC_SECONDS] = {"seconds", "s", 1},
     [SH_METRIC_CPU] = {"cpu_ns_per_op", "cpu ns/op", 1},
     [SH_METRIC_BLOCK] = {"messages_per_block", "msg/block", 1},
@@ -43,6 +45,8 @@ void sh_series_add(struct sh_series *series, const struct sh_bench_result *resul
     series->values[SH_METRIC_P99][run] = (double)sh_hist_percentile(hist, 99);
     series->values[SH_METRIC_P999][run] = (double)sh_hist_percentile(hist, 99.9);
     series->values[SH_METRIC_CHUNK][run] = result->bytes_per_chunk;
+    series->values[SH_METRIC_OVER][run] = result->over_per_chunk;
+    series->values[SH_METRIC_STATUS][run] = result->status_per_chunk;
     series->values[SH_METRIC_SECONDS][run] = result->seconds;
     series->values[SH_METRIC_CPU][run] = per((double)result->cpu_ns, (double)result->ops);
     series->values[SH_METRIC_BLOCK][run] = result->messages_per_block;
@@ -166,7 +170,7 @@ static void header_print(struct sh_bench *bench)
     fprintf(bench->out, "%s: %s\nmachine: %s\nmedians of %u runs after a warm-up; seed %llu\n\n",
             bench->entry->name, bench->entry->summary, bench->machine, bench->flags.runs,
             (unsigned long long)bench->flags.seed);
-    fprintf(bench->out, "%-10s %-10s %-10s", "case", "system", "placement");
+    fprintf(bench->out, "%-14s %-13s %-10s", "case", "system", "placement");
     for (int i = 0; i < SH_METRICS; i++)
         fprintf(bench->out, " %9s", looks[i].head);
     fprintf(bench->out, " %6s %16s  parameters\n", "spread", "digest");
@@ -197,7 +201,7 @@ static void row_print_text(struct sh_bench *bench, const struct sh_bench_row *ro
 {
     if (!bench->header_printed)
         header_print(bench);
-    fprintf(bench->out, "%-10s %-10s %-10s", row->case_name, row->system,
+    fprintf(bench->out, "%-14s %-13s %-10s", row->case_name, row->system,
             sh_placement_name(row->placement));
     for (int i = 0; i < SH_METRICS; i++)
         number_print(bench->out, 9,
@@ -216,6 +220,40 @@ void sh_bench_row_print(struct sh_bench *bench, const struct sh_bench_row *row)
         row_print_json(bench, row);
     else
         row_print_text(bench, row);
+    fflush(bench->out);
+}
+
+static void bar_print_json(struct sh_bench *bench, const struct sh_bench_bar *bar, bool met)
+{
+    struct sh_json *json = sh_json_object();
+    sh_json_set_text(json, "bench", bench->entry->name);
+    sh_json_set_text(json, "case", bar->case_name);
+    sh_json_set_text(json, "bar", bar->what);
+    sh_json_set_text(json, "placement", sh_placement_name(bar->placement));
+    extra_to_json(json, bar->extra);
+    sh_json_set_f64(json, "figure", bar->figure);
+    if (bar->figure_cpu > 0)
+        sh_json_set_f64(json, "figure_cpu", bar->figure_cpu);
+    sh_json_set_f64(json, "limit", bar->limit);
+    sh_json_set_bool(json, "at_least", bar->at_least);
+    sh_json_set_bool(json, "met", met);
+    sh_json_set_text(json, "machine", bench->machine);
+    sh_json_print(json, bench->out);
+    sh_json_free(json);
+}
+
+void sh_bench_bar_print(struct sh_bench *bench, const struct sh_bench_bar *bar)
+{
+    SH_ASSERT(bar->what != NULL && bar->case_name != NULL);
+    bool met = bar->at_least ? bar->figure >= bar->limit : bar->figure <= bar->limit;
+    char by_cpu[48] = "";
+    if (bar->figure_cpu > 0)
+        snprintf(by_cpu, sizeof by_cpu, " (%.2f by processor time)", bar->figure_cpu);
+    if (bench->flags.json)
+        bar_print_json(bench, bar, met);
+    else
+        fprintf(bench->out, "  bar: %s %.2f%s, at %s %.2f: %s\n", bar->what, bar->figure, by_cpu,
+                bar->at_least ? "least" : "most", bar->limit, met ? "met" : "missed");
     fflush(bench->out);
 }
 

@@ -5,6 +5,8 @@ const struct sh_bench_entry sh_benches[] = {
      sh_bench_crew},
     {"store", "chunk memory: operations, and bytes for each chunk", sh_bench_store_cases,
      sh_bench_store_baselines, sh_bench_store},
+    {"ranges", "where chunks are: ranges of IDs and their owners", sh_bench_ranges_cases,
+     sh_bench_ranges_baselines, sh_bench_ranges},
     {"msg", "messages between two processes over loopback TCP", sh_bench_msg_cases,
      sh_bench_msg_baselines, sh_bench_msg},
     {"kv", "chunks of one server process, from one client process over loopback TCP",

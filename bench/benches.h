@@ -12,6 +12,7 @@
 /* Each runs what the flags ask for; _cases and _baselines list its words, ended by NULL. */
 SH_BENCH_DECLARE(crew);
 SH_BENCH_DECLARE(store);
+SH_BENCH_DECLARE(ranges);
 SH_BENCH_DECLARE(msg);
 SH_BENCH_DECLARE(kv);
 SH_BENCH_DECLARE(graph);

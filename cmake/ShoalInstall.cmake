@@ -1,4 +1,4 @@
-# cmake --install: public headers, libshoal and libshoalmsg (static and shared) with their .pc files,
+# cmake --install: public headers, libshoal and its parts (static and shared) with their .pc files,
 # programs, manual pages, systemd unit. Works with --prefix and DESTDIR: nothing installed holds the configured prefix.
 
 # The libraries that a program which links libshoal.a must link as well.
@@ -15,10 +15,13 @@ if(TARGET shoal_static)
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
-install(TARGETS shoalmsg_static shoalmsg_shared
-    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY ${CMAKE_BINARY_DIR}/include/shoalmsg DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+get_property(SHOAL_PARTS GLOBAL PROPERTY SHOAL_PARTS)
+foreach(part ${SHOAL_PARTS})
+    install(TARGETS ${part}_static ${part}_shared
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    install(DIRECTORY ${CMAKE_BINARY_DIR}/include/${part} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+endforeach()
 foreach(program shoal shoald)
     if(TARGET ${program})
         install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
@@ -31,8 +34,14 @@ install(DIRECTORY include/shoal DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
 file(RELATIVE_PATH SHOAL_PC_TO_PREFIX
     ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 string(REGEX REPLACE "/$" "" SHOAL_PC_TO_PREFIX "${SHOAL_PC_TO_PREFIX}")
-foreach(library shoal shoalmsg)
-    configure_file(packaging/${library}.pc.in ${CMAKE_BINARY_DIR}/${library}.pc @ONLY)
+configure_file(packaging/shoal.pc.in ${CMAKE_BINARY_DIR}/shoal.pc @ONLY)
+foreach(PART ${SHOAL_PARTS})
+    foreach(word DESCRIPTION REQUIRES LIBS_PRIVATE)
+        get_property(PART_${word} GLOBAL PROPERTY ${PART}_${word})
+    endforeach()
+    configure_file(packaging/part.pc.in ${CMAKE_BINARY_DIR}/${PART}.pc @ONLY)
+endforeach()
+foreach(library shoal ${SHOAL_PARTS})
     install(FILES ${CMAKE_BINARY_DIR}/${library}.pc
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endforeach()
@@ -42,7 +51,10 @@ add_executable(man_tables tools/man_tables.c)
 target_include_directories(man_tables PRIVATE src include)
 set_target_properties(man_tables PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tools)
 set(pages)
-foreach(page shoal.1 shoald.8 libshoal.3 libshoalmsg.3)
+set(part_pages ${SHOAL_PARTS})
+list(TRANSFORM part_pages PREPEND lib)
+list(TRANSFORM part_pages APPEND .3)
+foreach(page shoal.1 shoald.8 libshoal.3 ${part_pages})
     set(made ${CMAKE_BINARY_DIR}/man/${page})
     add_custom_command(OUTPUT ${made}
         COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/man

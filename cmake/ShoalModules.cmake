@@ -111,13 +111,18 @@ function(shoal_library)
     endforeach()
 endfunction()
 
-# The libraries that `shoal bench msg` is compared with, each where it is installed. Without one its
-# baseline says which package it needs.
+# The libraries that `shoal bench msg` and `ranges` are compared with, each where it is installed.
+# Without one its baseline says which package it needs.
 function(shoal_baselines target)
     pkg_check_modules(ZEROMQ QUIET IMPORTED_TARGET libzmq)
     if(ZEROMQ_FOUND)
         target_compile_definitions(${target} PRIVATE SHOAL_HAS_ZEROMQ)
         target_link_libraries(${target} PRIVATE PkgConfig::ZEROMQ)
+    endif()
+    pkg_check_modules(GLIB QUIET IMPORTED_TARGET glib-2.0)
+    if(GLIB_FOUND)
+        target_compile_definitions(${target} PRIVATE SHOAL_HAS_GLIB)
+        target_link_libraries(${target} PRIVATE PkgConfig::GLIB)
     endif()
     find_path(NNG_HEADERS nng/nng.h)
     find_library(NNG_LIBRARY nng)

@@ -236,7 +236,7 @@ static void test_lost_answers(void **state)
     static struct member superpeer, peer;
     struct sh_store *held;
     struct sh_chunks *chunks;
-    struct sh_store_config held_config = {32 << 20, 1 << 16};
+    struct sh_store_config held_config = {.bytes_max = 32 << 20, .chunk_bytes_max = 1 << 16};
     member_open(&superpeer, 1, 0);
     member_open(&peer, PEER, seed | 1);
     assert_int_equal(sh_store_create(&held_config, &held), SHOAL_OK);

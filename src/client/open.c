@@ -199,7 +199,9 @@ static enum shoal_err open_embedded(const struct shoal_options *options, struct 
     store->is_embedded = true;
     store->chunk_bytes_max = CHUNK_BYTES_MAX;
     struct sh_store_config config = {
-        options->store_bytes_max ? options->store_bytes_max : STORE_BYTES_MAX, CHUNK_BYTES_MAX};
+        .bytes_max = options->store_bytes_max ? options->store_bytes_max : STORE_BYTES_MAX,
+        .chunk_bytes_max = CHUNK_BYTES_MAX,
+    };
     enum shoal_err err = sh_store_create(&config, &store->store);
     if (err != SHOAL_OK) {
         free(store);

@@ -33,6 +33,7 @@ struct sh_node_run {
     struct sh_superpeer *superpeer;
     /* A peer's. */
     struct sh_store *store;
+    unsigned defrag_rest; /* rounds until the step looks again */
     struct sh_directory *directory;
     struct sh_member *member;
     struct sh_chunks *chunks;
@@ -309,8 +310,10 @@ static enum shoal_err open_membership(struct sh_node_run *node, char *detail)
 
 static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
 {
-    struct sh_store_config stored = {node->options->store_bytes_max,
-                                     (uint32_t)node->options->chunk_bytes_max};
+    struct sh_store_config stored = {
+        .bytes_max = node->options->store_bytes_max,
+        .chunk_bytes_max = (uint32_t)node->options->chunk_bytes_max,
+    };
     enum shoal_err err = sh_store_create(&stored, &node->store);
     if (err != SHOAL_OK) {
         snprintf(detail, DETAIL_BYTES, "chunk memory of store_bytes_max can't be reserved: %s",
@@ -333,6 +336,24 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
     return sh_graph_create(&graph, &node->graph);
 }
 
+/* Packs chunk memory while the node is awake: looks now and then whether there is enough waste, and
+ * then goes over some hundred groups each time. */
+#define DEFRAG_LOOK_ROUNDS 4096
+#define DEFRAG_GROUPS 128
+
+static unsigned defrag_run(void *arg)
+{
+    struct sh_node_run *node = arg;
+    if (node->defrag_rest > 0) {
+        node->defrag_rest--;
+        return 0;
+    }
+    unsigned done = sh_store_defrag(node->store, DEFRAG_GROUPS, false);
+    if (done == 0)
+        node->defrag_rest = DEFRAG_LOOK_ROUNDS;
+    return done;
+}
+
 /* Deals the steps to the threads: the first has all but the handlers, the others those; a single
  * one has everything. */
 static void deal_steps(struct sh_node_run *node)
@@ -346,6 +367,9 @@ static void deal_steps(struct sh_node_run *node)
         sh_crew_step_add(node->crew, 0, sh_member_step(node->member));
     if (node->graph)
         sh_crew_step_add(node->crew, 0, sh_graph_step(node->graph));
+    if (node->store)
+        sh_crew_step_add(node->crew, 0,
+                         (struct sh_step){.name = "defrag", .run = defrag_run, .arg = node});
     for (unsigned thread = threads > 1; thread < threads; thread++)
         sh_crew_step_add(node->crew, thread, sh_msg_handler_step(node->msg));
 }

@@ -4,11 +4,10 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
-#include "store/entry_int.h"
+#include "store/group_int.h"
 #include "store/slots_int.h"
 
-_Static_assert(SH_ALLOC_RANGE_MAX == UINT64_C(8) << SH_ENTRY_ADDRESS_BITS, "entries reach it all");
-_Static_assert(SH_SMALL_MAX < SH_ENTRY_LARGE, "a block's size is in its entry");
+_Static_assert(SH_ALLOC_RANGE_MAX <= SH_GROUP_OFFSET_MASK, "groups reach it all");
 _Static_assert(SH_CLASSES <= UINT8_MAX, "a class is one byte");
 
 static unsigned class_of(uint32_t size)
@@ -52,7 +51,9 @@ enum shoal_err sh_alloc_init(struct sh_alloc *alloc, uint64_t bytes_max, struct 
     uint64_t range = bytes_max < SH_ALLOC_RANGE_MAX / 8 ? 4 * bytes_max + (UINT64_C(4) << 30)
                                                         : SH_ALLOC_RANGE_MAX;
     alloc->slots_max = (uint32_t)(range >> SH_SLOT_BITS);
-    enum shoal_err err = sh_vm_reserve(range, &alloc->vm);
+    /* One slot more than is handed out: a reader that saw halves of two layouts may look up to 4
+     * KiB past a block before its check fails. */
+    enum shoal_err err = sh_vm_reserve(range + SH_SLOT_BYTES, &alloc->vm);
     if (err)
         return err;
     err = sh_vm_reserve(alloc->slots_max * sizeof(struct sh_slot), &alloc->records);
@@ -156,6 +157,7 @@ static uint32_t span_new(struct sh_alloc *alloc, unsigned class)
     span->class = (uint8_t) class;
     span->used = 0;
     span->carved = 0;
+    span->is_draining = 0;
     span->free_head = 0;
     sh_slots_link(alloc, &alloc->rooms[class], slot);
     return slot;
@@ -164,8 +166,22 @@ static uint32_t span_new(struct sh_alloc *alloc, unsigned class)
 static void span_end(struct sh_alloc *alloc, uint32_t slot)
 {
     SH_ASSERT(alloc->slots[slot].used == 0);
-    sh_slots_unlink(alloc, &alloc->rooms[alloc->slots[slot].class], slot);
+    struct sh_slot *span = &alloc->slots[slot];
+    if (!span->is_draining)
+        sh_slots_unlink(alloc, &alloc->rooms[span->class], slot);
+    span->is_draining = 0;
     sh_slots_give(alloc, slot, 1);
+}
+
+/* The link that a free block starts with. */
+static _Atomic uint16_t *link_at(struct sh_alloc *alloc, uint64_t offset)
+{
+    return (_Atomic uint16_t *)(void *)(alloc->vm.at + offset);
+}
+
+static bool has_room(const struct sh_slot *span, uint32_t bytes)
+{
+    return span->free_head || (uint64_t)(span->carved + 1u) * bytes <= SH_SLOT_BYTES;
 }
 
 static uint64_t small_take(struct sh_alloc *alloc, uint32_t size)
@@ -180,7 +196,7 @@ static uint64_t small_take(struct sh_alloc *alloc, uint32_t size)
     uint32_t index;
     if (span->free_head) {
         index = span->free_head - 1u;
-        span->free_head = sh_load16(alloc->vm.at + start + (uint64_t)index * bytes);
+        span->free_head = *link_at(alloc, start + (uint64_t)index * bytes);
     } else {
         index = span->carved;
         if (!run_touch(alloc, slot, 1, sh_pages((uint64_t)(index + 1) * bytes))) {
@@ -191,7 +207,7 @@ static uint64_t small_take(struct sh_alloc *alloc, uint32_t size)
         span->carved++;
     }
     span->used++;
-    if (!span->free_head && (uint64_t)(span->carved + 1u) * bytes > SH_SLOT_BYTES)
+    if (!has_room(span, bytes))
         sh_slots_unlink(alloc, &alloc->rooms[class], slot);
     return start + (uint64_t)index * bytes;
 }
@@ -205,9 +221,10 @@ static void small_give(struct sh_alloc *alloc, struct sh_block block)
     uint32_t index = (uint32_t)(block.offset & (SH_SLOT_BYTES - 1)) / bytes;
     SH_ASSERT(span->state == SLOT_SPAN && span->class == class);
     SH_ASSERT(span->used > 0 && index < span->carved);
-    if (!span->free_head && (uint64_t)(span->carved + 1u) * bytes > SH_SLOT_BYTES)
+    if (!has_room(span, bytes) && !span->is_draining)
         sh_slots_link(alloc, &alloc->rooms[class], slot);
-    sh_store16(alloc->vm.at + block.offset, span->free_head);
+    /* relaxed: for a reader that lost a race */
+    atomic_store_explicit(link_at(alloc, block.offset), span->free_head, memory_order_relaxed);
     span->free_head = (uint16_t)(index + 1);
     if (--span->used == 0)
         span_end(alloc, slot);
@@ -237,10 +254,12 @@ static bool take_one(struct sh_alloc *alloc, struct sh_block *block)
     return true;
 }
 
-enum shoal_err sh_alloc_take(struct sh_alloc *alloc, struct sh_block *blocks, size_t count)
+enum shoal_err sh_alloc_take(struct sh_alloc *alloc, struct sh_block *blocks, size_t count,
+                             bool may_dip)
 {
     enum shoal_err err = SHOAL_OK;
     sh_lock_take(&alloc->lock);
+    alloc->may_dip = may_dip;
     for (size_t i = 0; i < count; i++) {
         if (take_one(alloc, &blocks[i]))
             continue;

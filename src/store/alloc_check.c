@@ -23,7 +23,7 @@ static uint32_t run_check(const struct sh_alloc *alloc, uint32_t slot, bool afte
     case SLOT_SPAN:
         SH_ASSERT(record->used > 0 && record->used <= record->carved);
         SH_ASSERT(record->carved <= span_capacity(alloc, slot));
-        sums->spans_with_room += record->used < span_capacity(alloc, slot);
+        sums->spans_with_room += record->used < span_capacity(alloc, slot) && !record->is_draining;
         return 1;
     case SLOT_LARGE:
         SH_ASSERT(record->large_size > SH_SMALL_MAX);

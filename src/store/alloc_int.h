@@ -30,7 +30,7 @@
 #define SH_SLOT_BITS 16
 #define SH_SLOT_BYTES (UINT64_C(1) << SH_SLOT_BITS)
 #define SH_SLOT_PAGES (SH_SLOT_BYTES / SH_PAGE_BYTES)
-/* Entries hold 46 bits of block offset. */
+/* Groups hold 48 bits of block offset. */
 #define SH_ALLOC_RANGE_MAX (UINT64_C(1) << 46)
 
 #define SH_SMALL_MAX 16384
@@ -50,7 +50,8 @@ struct sh_slot {
     uint8_t class;       /* span */
     uint8_t state;       /* enum slot_state in slots_int.h */
     uint8_t touched;     /* pages charged, from the slot's start */
-    uint8_t unused[7];
+    _Atomic uint8_t is_draining; /* span: being emptied; it is in no list */
+    uint8_t unused[6];
 };
 _Static_assert(sizeof(struct sh_slot) == 32, "half a byte for each KiB");
 
@@ -60,6 +61,7 @@ struct sh_alloc {
     struct sh_vm records;
     struct sh_slot *slots;
     struct sh_budget *budget;
+    bool may_dip;        /* the call at work may use the reserve */
     uint32_t slots_high; /* slots from here on were never used; slot 0 is not used at all */
     uint32_t slots_max;
     uint64_t record_bytes;      /* charged for records */
@@ -85,8 +87,9 @@ void sh_alloc_destroy(struct sh_alloc *alloc);
 /* Fills in the offsets of count blocks whose sizes are set. Their bytes are whatever was there.
  * EFULL: none is allocated. Any thread. */
 SHOAL_NODISCARD enum shoal_err sh_alloc_take(struct sh_alloc *alloc, struct sh_block *blocks,
-                                             size_t count);
-/* Gives count blocks back. Nothing may be reading or writing them. Any thread; the pages of large
+                                             size_t count, bool may_dip);
+/* Gives count blocks back. Nobody may be writing to them; readers that lost a race
+ * may still be reading. Any thread; the pages of large
  * ones go back to the kernel before the lock is taken. */
 void sh_alloc_give(struct sh_alloc *alloc, const struct sh_block *blocks, size_t count);
 
@@ -101,11 +104,16 @@ static inline uint8_t *sh_alloc_at(const struct sh_alloc *alloc, uint64_t offset
     return alloc->vm.at + offset;
 }
 
-/* The size of a chunk whose entry is marked SH_ENTRY_LARGE. Only while it is held: it was written
- * before the chunk was published. */
-static inline uint32_t sh_alloc_large_size(const struct sh_alloc *alloc, uint64_t offset)
+/* Marks the emptiest spans of each class for which the others have room, so that nothing more is
+ * allocated there, and says how many; those whose blocks are in use then are the caller's to empty.
+ * sh_alloc_drain_end takes back what was not emptied, and trims. Any thread, one at a time. */
+uint32_t sh_alloc_drain_begin(struct sh_alloc *alloc);
+void sh_alloc_drain_end(struct sh_alloc *alloc);
+static inline bool sh_alloc_is_draining(const struct sh_alloc *alloc, uint64_t offset)
 {
-    return alloc->slots[offset >> SH_SLOT_BITS].large_size;
+    /* relaxed: a hint; moving a block too many or too few does no harm */
+    return atomic_load_explicit(&alloc->slots[offset >> SH_SLOT_BITS].is_draining,
+                                memory_order_relaxed) != 0;
 }
 
 struct sh_alloc_status {

@@ -28,14 +28,14 @@ void sh_idpool_destroy(struct sh_idpool *pool)
 }
 
 /* Moves the table's limit up, with the bitmap's charge. */
-static enum shoal_err grow(struct sh_idpool *pool, uint64_t limit)
+static enum shoal_err grow(struct sh_idpool *pool, uint64_t limit, bool may_dip)
 {
     if (limit > pool->table->ids_max)
         return SHOAL_EFULL;
     uint64_t more = levels_bytes(limit) - levels_bytes(sh_idtable_limit(pool->table));
-    if (!sh_budget_charge(pool->budget, more))
+    if (!sh_budget_charge(pool->budget, more, may_dip))
         return SHOAL_EFULL;
-    enum shoal_err err = sh_idtable_grow(pool->table, limit);
+    enum shoal_err err = sh_idtable_grow(pool->table, limit, may_dip);
     if (err)
         sh_budget_refund(pool->budget, more);
     return err;
@@ -56,7 +56,7 @@ enum shoal_err sh_idpool_init(struct sh_idpool *pool, struct sh_idtable *table,
     }
     SH_ASSERT(at == pool->vm.at + pool->vm.bytes);
     sh_lock_init(&pool->lock, SH_LOCK_STORE_IDS);
-    return grow(pool, 1); /* 0 is kept for the node's names chunk */
+    return grow(pool, 1, true); /* 0 is kept for the node's names chunk */
 }
 
 /* Sets bits in a word of level 0 and tells the levels above. */
@@ -139,7 +139,7 @@ enum shoal_err sh_idpool_take(struct sh_idpool *pool, size_t count, sh_lid *lids
     if (done < count) {
         uint64_t first = sh_idtable_limit(pool->table);
         uint64_t fresh = count - done;
-        err = fresh > pool->table->ids_max ? SHOAL_EFULL : grow(pool, first + fresh);
+        err = fresh > pool->table->ids_max ? SHOAL_EFULL : grow(pool, first + fresh, false);
         if (err) {
             /* The largest ID is in use, or its bit would have been gone: nothing to lower. */
             for (size_t i = 0; i < done; i++)
@@ -148,6 +148,49 @@ enum shoal_err sh_idpool_take(struct sh_idpool *pool, size_t count, sh_lid *lids
             for (uint64_t i = 0; i < fresh; i++)
                 lids_out[done + i] = (sh_lid){first + i};
         }
+    }
+    sh_lock_release(&pool->lock);
+    return err;
+}
+
+enum shoal_err sh_idpool_take_run(struct sh_idpool *pool, size_t count, sh_lid *lids_out)
+{
+    sh_lock_take(&pool->lock);
+    uint64_t first = sh_idtable_limit(pool->table);
+    enum shoal_err err =
+        count > pool->table->ids_max ? SHOAL_EFULL : grow(pool, first + count, false);
+    for (size_t i = 0; !err && i < count; i++)
+        lids_out[i] = (sh_lid){first + i};
+    sh_lock_release(&pool->lock);
+    return err;
+}
+
+/* Marks the IDs from first on, to before end, as free. */
+static void range_free(struct sh_idpool *pool, uint64_t first, uint64_t end)
+{
+    while (first < end) {
+        unsigned low = (unsigned)(first & 63);
+        uint64_t stop = (first | 63) + 1 < end ? (first | 63) + 1 : end;
+        uint64_t ones = stop - first == 64 ? UINT64_MAX : (UINT64_C(1) << (stop - first)) - 1;
+        bits_set(pool, first >> 6, ones << low);
+        first = stop;
+    }
+}
+
+enum shoal_err sh_idpool_claim(struct sh_idpool *pool, uint64_t lid)
+{
+    sh_lock_take(&pool->lock);
+    enum shoal_err err = SHOAL_OK;
+    uint64_t limit = sh_idtable_limit(pool->table);
+    uint64_t bit = UINT64_C(1) << (lid & 63);
+    if (lid >= limit) {
+        err = lid >= pool->table->ids_max ? SHOAL_EFULL : grow(pool, lid + 1, true);
+        if (!err)
+            range_free(pool, limit, lid);
+    } else if (pool->levels[0][lid >> 6] & bit) {
+        bits_clear(pool, lid >> 6, bit);
+    } else {
+        err = SHOAL_EEXIST;
     }
     sh_lock_release(&pool->lock);
     return err;

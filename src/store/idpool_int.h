@@ -38,7 +38,13 @@ void sh_idpool_destroy(struct sh_idpool *pool);
 SHOAL_NODISCARD enum shoal_err sh_idpool_take(struct sh_idpool *pool, size_t count,
                                               sh_lid *lids_out);
 
-/* Takes IDs back, whose entries must be free; those that are 0 are skipped. Any thread. */
+/* Hands out count IDs that follow each other, above all that are in use. */
+SHOAL_NODISCARD enum shoal_err sh_idpool_take_run(struct sh_idpool *pool, size_t count,
+                                                  sh_lid *lids_out);
+/* Hands out a given ID, not 0. EEXIST when it is in use, EFULL. May use the reserve. */
+SHOAL_NODISCARD enum shoal_err sh_idpool_claim(struct sh_idpool *pool, uint64_t lid);
+
+/* Takes IDs back, whose codes must be absent; those that are 0 are skipped. Any thread. */
 void sh_idpool_give(struct sh_idpool *pool, const sh_lid *lids, size_t count);
 
 /* Bytes charged for the bitmap and the table. Any thread. */

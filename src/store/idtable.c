@@ -2,8 +2,6 @@
 
 #include "base/assert.h"
 
-_Static_assert(sizeof(sh_entry) == 8, "8 bytes a chunk");
-
 enum shoal_err sh_idtable_init(struct sh_idtable *table, uint64_t ids_max, struct sh_budget *budget)
 {
     SH_ASSERT(ids_max > 0 && ids_max <= SH_IDTABLE_IDS_MAX);
@@ -11,7 +9,7 @@ enum shoal_err sh_idtable_init(struct sh_idtable *table, uint64_t ids_max, struc
     table->ids_max = ids_max;
     table->huge_bytes = 0;
     atomic_init(&table->limit, 0);
-    return sh_vm_reserve(ids_max * sizeof(sh_entry), &table->vm);
+    return sh_vm_reserve(sh_idtable_bytes(ids_max), &table->vm);
 }
 
 void sh_idtable_destroy(struct sh_idtable *table)
@@ -35,18 +33,35 @@ static void huge_extend(struct sh_idtable *table, uint64_t limit)
     table->huge_bytes = end;
 }
 
-enum shoal_err sh_idtable_grow(struct sh_idtable *table, uint64_t limit)
+enum shoal_err sh_idtable_grow(struct sh_idtable *table, uint64_t limit, bool may_dip)
 {
     uint64_t old = atomic_load_explicit(&table->limit, memory_order_relaxed);
     SH_ASSERT(limit >= old);
     if (limit > table->ids_max)
         return SHOAL_EFULL;
-    if (!sh_budget_charge(table->budget, sh_idtable_bytes(limit) - sh_idtable_bytes(old)))
+    if (!sh_budget_charge(table->budget, sh_idtable_bytes(limit) - sh_idtable_bytes(old), may_dip))
         return SHOAL_EFULL;
     huge_extend(table, limit);
     /* release: the charge; pairs with the acquire in sh_idtable_limit */
     atomic_store_explicit(&table->limit, limit, memory_order_release);
     return SHOAL_OK;
+}
+
+/* Hands pages of groups without chunks back. A thread that looks for a chunk that is gone may be
+ * about to set a bit, or hold one, in a group that is to become zeros: all groups are held first,
+ * so that no bit is lost. Zeros let everybody on. */
+static void groups_discard(struct sh_idtable *table, uint64_t offset, uint64_t bytes)
+{
+    struct sh_group *groups = (struct sh_group *)(void *)(table->vm.at + offset);
+    size_t count = bytes / sizeof *groups;
+    for (size_t i = 0; i < count; i++)
+        sh_group_layout_begin(&groups[i]);
+    /* relaxed: who makes a group of the table anew has taken the ID pool's lock since */
+    atomic_fetch_add_explicit(&table->epoch, 1, memory_order_relaxed);
+    if (sh_vm_discard(&table->vm, offset, bytes))
+        return;
+    for (size_t i = 0; i < count; i++)
+        sh_group_layout_end(&groups[i], false);
 }
 
 void sh_idtable_shrink(struct sh_idtable *table, uint64_t limit)
@@ -56,10 +71,10 @@ void sh_idtable_shrink(struct sh_idtable *table, uint64_t limit)
     atomic_store_explicit(&table->limit, limit, memory_order_release);
     uint64_t kept = sh_idtable_bytes(limit);
     uint64_t dropped = sh_idtable_bytes(old) - kept;
-    /* Where the kernel keeps the pages, they stay charged only in its books: all their entries are
+    /* Where the kernel keeps the pages, they stay charged only in its books: all their codes are
      * zero either way, and growing charges them again. */
     if (dropped > 0) {
-        (void)sh_vm_discard(&table->vm, kept, dropped);
+        groups_discard(table, kept, dropped);
         sh_budget_refund(table->budget, dropped);
     }
 }

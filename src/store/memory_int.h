@@ -43,15 +43,18 @@ void sh_vm_huge(const struct sh_vm *vm, uint64_t offset, uint64_t bytes);
 struct sh_budget {
     _Atomic uint64_t used; /* never above max */
     uint64_t max;
+    uint64_t reserve; /* what only charges that may dip may use; below max */
 };
 
-/* Charges bytes. False, changing nothing, if they would go over the maximum. Any thread. */
-static inline bool sh_budget_charge(struct sh_budget *budget, uint64_t bytes)
+/* Charges bytes. False, changing nothing, if they would go over the maximum. may_dip: into the
+ * reserve. Any thread. */
+static inline bool sh_budget_charge(struct sh_budget *budget, uint64_t bytes, bool may_dip)
 {
     /* relaxed: a plain counter; it publishes nothing */
     uint64_t used = atomic_load_explicit(&budget->used, memory_order_relaxed);
     do {
-        if (bytes > budget->max - used)
+        uint64_t max = may_dip ? budget->max : budget->max - budget->reserve;
+        if (used > max || bytes > max - used)
             return false;
     } while (!atomic_compare_exchange_weak_explicit(&budget->used, &used, used + bytes,
                                                     memory_order_relaxed, memory_order_relaxed));

@@ -1,8 +1,8 @@
 /* Several operations in one call: their cache misses overlap.
  *
- * A get is two dependent misses, entry and data. Groups of GROUP are taken through three passes:
- * ask for the entries, ask for the data they name, do the operations. The passes only ask; the
- * operation looks everything up again under the chunk's hold, so it does not matter what changed in
+ * A get is two dependent misses, group and data. Groups of GROUP are taken through three passes:
+ * ask for the groups, ask for the data they name, do the operations. The passes only ask; the
+ * operation looks everything up again for itself, so it does not matter what changed in
  * between. */
 #include "store/store_int.h"
 
@@ -13,27 +13,34 @@
 /* The hardware follows a longer run by itself. */
 #define LINES_MAX 4
 
-static void entry_prefetch(const struct sh_store *store, sh_lid lid)
+static void entry_prefetch(const struct sh_store *store, shoal_cid cid)
 {
-    sh_entry *entry = sh_idtable_find(&store->table, lid.v);
-    if (entry)
-        __builtin_prefetch((const void *)entry, 1);
+    const struct sh_group *group = sh_store_group(store, cid);
+    if (group)
+        __builtin_prefetch(group, 1);
 }
 
-static void data_prefetch(const struct sh_store *store, sh_lid lid)
+static void data_prefetch(const struct sh_store *store, shoal_cid cid)
 {
-    sh_entry *entry = sh_idtable_find(&store->table, lid.v);
-    uint64_t word = entry ? atomic_load_explicit(entry, memory_order_relaxed) : 0;
-    if (!sh_entry_exists(word))
+    const struct sh_group *group = sh_store_group(store, cid);
+    if (!group)
         return;
-    uint64_t size = sh_entry_size(word);
-    const uint8_t *at = sh_alloc_at(store->alloc, sh_entry_block(word));
-    const uint8_t *end = at + (size < LINES_MAX * LINE_BYTES ? size : LINES_MAX * LINE_BYTES);
-    for (; at < end; at += LINE_BYTES)
-        __builtin_prefetch(at);
+    /* Maybe torn: then another line is asked for, which does no harm. */
+    struct sh_layout layout = sh_group_layout(group);
+    unsigned index = sh_store_index(cid);
+    uint32_t size = sh_code_footprint(sh_layout_code(&layout, index));
+    if (size == 0)
+        return;
+    const uint8_t *at =
+        sh_alloc_at(store->alloc, sh_layout_offset(&layout)) + sh_layout_sum(&layout, index);
+    const uint8_t *last = at + size - 1;
+    __builtin_prefetch(at);
+    for (unsigned line = 1; line < LINES_MAX && at + line * LINE_BYTES < last; line++)
+        __builtin_prefetch(at + line * LINE_BYTES);
+    __builtin_prefetch(last);
 }
 
-void sh_store_prefetch(const struct sh_store *store, sh_lid lid, enum sh_store_part part)
+void sh_store_prefetch(const struct sh_store *store, shoal_cid lid, enum sh_store_part part)
 {
     if (part == SH_STORE_ENTRY)
         entry_prefetch(store, lid);
@@ -79,28 +86,42 @@ size_t sh_store_put_multi(struct sh_store *store, struct sh_store_op *ops, size_
     return good;
 }
 
-size_t sh_store_remove_multi(struct sh_store *store, const sh_lid *lids, size_t count,
+size_t sh_store_resize_multi(struct sh_store *store, struct sh_store_op *ops, size_t count)
+{
+    size_t good = 0;
+    for (size_t at = 0; at < count; at += GROUP) {
+        size_t some = count - at < GROUP ? count - at : GROUP;
+        ops_prefetch(store, ops + at, some);
+        for (struct sh_store_op *op = ops + at; op < ops + at + some; op++) {
+            op->err = sh_store_resize(store, op->lid, op->size);
+            good += op->err == SHOAL_OK;
+        }
+    }
+    return good;
+}
+
+size_t sh_store_remove_multi(struct sh_store *store, const shoal_cid *cids, size_t count,
                              enum shoal_err *errs_out)
 {
     size_t good = 0;
     uint64_t payload = 0;
     for (size_t at = 0; at < count; at += GROUP) {
         size_t some = count - at < GROUP ? count - at : GROUP;
-        struct sh_block blocks[GROUP];
         sh_lid gone[GROUP];
         size_t removed = 0;
         for (size_t i = at; i < at + some; i++)
-            entry_prefetch(store, lids[i]);
+            entry_prefetch(store, cids[i]);
         for (size_t i = at; i < at + some; i++) {
-            errs_out[i] = sh_store_detach(store, lids[i], &blocks[removed]);
+            uint32_t size;
+            errs_out[i] = sh_store_drop(store, cids[i], &size);
             if (errs_out[i])
                 continue;
-            payload += blocks[removed].size;
-            gone[removed++] = lids[i];
+            payload += size;
+            good++;
+            if (sh_store_is_own(store, cids[i]) && shoal_cid_local(cids[i]) != 0)
+                gone[removed++] = (sh_lid){shoal_cid_local(cids[i])};
         }
-        sh_alloc_give(store->alloc, blocks, removed);
         sh_idpool_give(store->pool, gone, removed);
-        good += removed;
     }
     struct sh_tally *tally = sh_store_tally(store);
     sh_tally_add(&tally->payload_bytes, -payload);

@@ -1,148 +1,209 @@
-/* Creating chunks: all of a batch, or none. */
+/* Creating chunks: all of a batch, or none, or as far as it goes. */
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/log.h"
 #include "store/store_int.h"
 
-/* Blocks taken in one go under the allocator's lock. */
-#define SLICE 256
+#define NONE UINT64_MAX
 
-/* What to create. */
-struct wish {
-    const uint32_t *sizes; /* NULL: all are of one size */
-    uint32_t size;
-    size_t count;
-    uint64_t payload_bytes;
-};
-
-static uint32_t wish_size(const struct wish *wish, size_t index)
+static uint32_t wish_size(const struct sh_store_wish *wish, size_t index)
 {
     return wish->sizes ? wish->sizes[index] : wish->size;
 }
 
-static enum shoal_err wish_check(const struct sh_store *store, struct wish *wish)
+static enum shoal_err wish_check(const struct sh_store *store, const struct sh_store_wish *wish,
+                                 uint64_t *payload_out)
 {
-    wish->payload_bytes = 0;
-    size_t checked = wish->sizes ? wish->count : (wish->count > 0);
-    for (size_t i = 0; i < checked; i++) {
-        if (wish_size(wish, i) > store->chunk_bytes_max)
+    uint64_t payload = 0;
+    *payload_out = 0;
+    if (wish->reserve)
+        return SHOAL_OK;
+    for (size_t i = 0; wish->sizes && i < wish->count; i++) {
+        if (wish->sizes[i] > store->chunk_bytes_max)
             return SHOAL_ETOOBIG;
-        wish->payload_bytes += wish_size(wish, i);
+        payload += wish->sizes[i];
     }
-    if (!wish->sizes &&
-        __builtin_mul_overflow((uint64_t)wish->size, (uint64_t)wish->count, &wish->payload_bytes))
-        return SHOAL_EFULL;
+    if (!wish->sizes) {
+        if (wish->count > 0 && wish->size > store->chunk_bytes_max)
+            return SHOAL_ETOOBIG;
+        if (__builtin_mul_overflow((uint64_t)wish->size, (uint64_t)wish->count, &payload))
+            return sh_store_short(store, UINT64_MAX);
+    }
+    *payload_out = payload;
     return SHOAL_OK;
 }
 
 /* True when the payload alone can't fit, so that a hopeless batch is refused before any work. */
-static bool hopeless(const struct sh_store *store, const struct wish *wish)
+static bool hopeless(const struct sh_store *store, const struct sh_store_wish *wish,
+                     uint64_t payload_bytes)
 {
-    if (wish->count <= SLICE && wish->payload_bytes < store->budget.max)
+    if (wish->partial || (wish->count <= 256 && payload_bytes < store->budget.max))
         return false;
     struct sh_store_status status;
     sh_store_status_get(store, &status);
     uint64_t taken = status.used_bytes - status.free_bytes;
-    return taken > status.bytes_max || wish->payload_bytes > status.bytes_max - taken;
+    return taken > status.bytes_max || payload_bytes > status.bytes_max - taken;
 }
 
-static sh_entry *entry_of(struct sh_store *store, sh_lid lid)
+static void longs_free(struct sh_store *store, const uint64_t *longs, const uint32_t *sizes,
+                       size_t count)
 {
-    sh_entry *entry = sh_idtable_find(&store->table, lid.v);
-    SH_ASSERT(entry != NULL);
-    return entry;
-}
-
-/* Gives some IDs pending entries with zeroed blocks. EFULL changes nothing. */
-static enum shoal_err slice_fill(struct sh_store *store, const struct wish *wish, size_t at,
-                                 size_t count, const sh_lid *lids)
-{
-    struct sh_block blocks[SLICE];
-    SH_ASSERT(count <= SLICE);
     for (size_t i = 0; i < count; i++)
-        blocks[i].size = wish_size(wish, at + i);
-    enum shoal_err err = sh_alloc_take(store->alloc, blocks, count);
-    if (err)
-        return err;
+        if (longs[i] != NONE)
+            sh_long_free(store, longs[i], sizes[i]);
+}
+
+/* Makes some chunks of one group, whose IDs were handed out. EFULL changes nothing. */
+static enum shoal_err group_fill(struct sh_store *store, const struct sh_store_wish *wish,
+                                 size_t at, size_t count, const shoal_cid *lids)
+{
+    uint64_t longs[SH_GROUP_IDS];
+    uint32_t sizes[SH_GROUP_IDS];
+    enum shoal_err err = SHOAL_OK;
+    SH_ASSERT(count > 0 && count <= SH_GROUP_IDS);
     for (size_t i = 0; i < count; i++) {
-        memset(sh_alloc_at(store->alloc, blocks[i].offset), 0, blocks[i].size);
-        uint64_t word = sh_entry_make(blocks[i].offset, blocks[i].size) | SH_ENTRY_PENDING;
-        sh_entry *entry = entry_of(store, lids[at + i]);
-        SH_ASSERT(atomic_load_explicit(entry, memory_order_relaxed) == 0);
-        /* relaxed: nobody follows a pending entry; sh_entry_publish releases it */
-        atomic_store_explicit(entry, word, memory_order_relaxed);
-    }
-    return SHOAL_OK;
-}
-
-/* Takes back the first `made` chunks, which are pending, and all IDs. */
-static void undo(struct sh_store *store, const struct wish *wish, size_t made, const sh_lid *lids)
-{
-    for (size_t i = 0; i < made; i++) {
-        sh_entry *entry = entry_of(store, lids[i]);
-        uint64_t word = atomic_load_explicit(entry, memory_order_relaxed);
-        SH_ASSERT(sh_entry_state(word) == SH_ENTRY_PENDING);
-        atomic_store_explicit(entry, 0, memory_order_relaxed);
-        struct sh_block block = {sh_entry_block(word), wish_size(wish, i)};
-        sh_alloc_give(store->alloc, &block, 1);
-    }
-    sh_idpool_give(store->pool, lids, wish->count);
-    /* What was charged for this and never touched is free now; say so to the kernel and the
-     * budget alike. */
-    sh_alloc_trim(store->alloc);
-}
-
-static enum shoal_err ids_take(struct sh_store *store, size_t count, sh_lid *lids_out)
-{
-    enum shoal_err err = sh_idpool_take(store->pool, count, lids_out);
-    if (err != SHOAL_EFULL)
-        return err;
-    /* The table can grow into what free slots hold. */
-    sh_alloc_trim(store->alloc);
-    return sh_idpool_take(store->pool, count, lids_out);
-}
-
-static enum shoal_err create(struct sh_store *store, struct wish *wish, sh_lid *lids_out)
-{
-    enum shoal_err err = wish_check(store, wish);
-    if (err || wish->count == 0)
-        return err;
-    if (hopeless(store, wish))
-        return SHOAL_EFULL;
-    err = ids_take(store, wish->count, lids_out);
-    if (err)
-        return err;
-    for (size_t at = 0; at < wish->count; at += SLICE) {
-        size_t left = wish->count - at;
-        err = slice_fill(store, wish, at, left < SLICE ? left : SLICE, lids_out);
+        sizes[i] = wish->reserve ? 0 : wish_size(wish, at + i);
+        longs[i] = NONE;
+        if (sizes[i] > SH_SHORT_MAX)
+            err = sh_long_make(store, NULL, sizes[i], false, &longs[i]);
         if (err) {
-            undo(store, wish, at, lids_out);
-            SH_DEBUG("store", "no chunk memory for a batch", SH_U64("chunks", wish->count),
-                     SH_U64("payload_bytes", wish->payload_bytes));
+            longs_free(store, longs, sizes, i);
             return err;
         }
     }
+    struct sh_group *group = sh_idtable_find(&store->table, lids[at].v);
+    SH_ASSERT(group != NULL);
+    sh_group_layout_begin(group);
+    sh_idtable_version(&store->table, group);
+    struct sh_change change;
+    sh_change_begin(group, &change);
+    for (size_t i = 0; i < count; i++) {
+        unsigned index = sh_store_index(lids[at + i]);
+        SH_ASSERT(sh_layout_code(&change.before, index) == SH_CODE_ABSENT);
+        unsigned code = wish->reserve      ? SH_CODE_RESERVED
+                        : longs[i] == NONE ? sizes[i] + SH_CODE_FIRST
+                                           : SH_CODE_LONG;
+        sh_change_set(&change, index, code, longs[i] == NONE ? NULL : &longs[i]);
+    }
+    err = sh_group_change(store, group, &change);
+    sh_group_layout_end(group, !err);
+    if (err)
+        longs_free(store, longs, sizes, count);
+    return err;
+}
+
+/* Takes the first `made` chunks back, which nobody else was told of. */
+static void undo(struct sh_store *store, size_t made, const shoal_cid *lids)
+{
+    uint32_t size;
+    for (size_t i = 0; i < made; i++) {
+        /* Somebody may have guessed the ID and removed the chunk: then its ID is not ours. */
+        if (sh_store_drop(store, lids[i], &size) == SHOAL_OK)
+            sh_idpool_give(store->pool, &lids[i], 1);
+    }
+}
+
+static enum shoal_err ids_take(struct sh_store *store, const struct sh_store_wish *wish,
+                               shoal_cid *lids_out)
+{
+    for (unsigned round = 0; round < 2; round++) {
+        enum shoal_err err = wish->consecutive
+                                 ? sh_idpool_take_run(store->pool, wish->count, lids_out)
+                                 : sh_idpool_take(store->pool, wish->count, lids_out);
+        if (!err)
+            return err;
+        /* The table can grow into what free slots hold. */
+        sh_alloc_trim(store->alloc);
+    }
+    uint64_t needed;
+    if (__builtin_mul_overflow((uint64_t)wish->count, UINT64_C(2), &needed))
+        needed = UINT64_MAX;
+    return sh_store_short(store, needed);
+}
+
+/* Makes the chunks of all IDs, group by group; returns how many it made. */
+static size_t fill(struct sh_store *store, const struct sh_store_wish *wish, const shoal_cid *lids,
+                   enum shoal_err *err_out)
+{
+    size_t made = 0;
+    *err_out = SHOAL_OK;
+    while (made < wish->count) {
+        size_t some = 1;
+        while (made + some < wish->count &&
+               lids[made + some].v >> SH_GROUP_BITS == lids[made].v >> SH_GROUP_BITS)
+            some++;
+        *err_out = group_fill(store, wish, made, some, lids);
+        if (*err_out)
+            break;
+        made += some;
+    }
+    return made;
+}
+
+static void count_made(struct sh_store *store, const struct sh_store_wish *wish, size_t made,
+                       uint64_t payload)
+{
+    if (wish->reserve)
+        return;
+    if (made < wish->count) {
+        payload = 0;
+        for (size_t i = 0; i < made; i++)
+            payload += wish_size(wish, i);
+    }
     struct sh_tally *tally = sh_store_tally(store);
-    sh_tally_add(&tally->payload_bytes, wish->payload_bytes);
-    sh_tally_add(&tally->creates, wish->count);
-    for (size_t i = 0; i < wish->count; i++)
-        sh_entry_publish(entry_of(store, lids_out[i]));
+    sh_tally_add(&tally->payload_bytes, payload);
+    sh_tally_add(&tally->creates, made);
+}
+
+enum shoal_err sh_store_new_as(struct sh_store *store, const struct sh_store_wish *wish,
+                               shoal_cid *cids_out, size_t *made_out)
+{
+    SH_ASSERT(wish->count == 0 || cids_out != NULL);
+    uint64_t payload;
+    enum shoal_err err = wish_check(store, wish, &payload);
+    size_t made = 0;
+    if (err)
+        return err;
+    if (wish->count > 0) {
+        if (hopeless(store, wish, payload))
+            return sh_store_short(store, payload);
+        err = ids_take(store, wish, cids_out);
+        if (err)
+            return err;
+        made = fill(store, wish, cids_out, &err);
+    }
+    if (err) {
+        sh_idpool_give(store->pool, cids_out + made, wish->count - made);
+        if (!wish->partial || made == 0) {
+            undo(store, made, cids_out);
+            /* What was charged for this and never touched is free now; say so to the kernel and
+             * the budget alike. */
+            sh_alloc_trim(store->alloc);
+            SH_DEBUG("store", "no chunk memory for a batch", SH_U64("chunks", wish->count),
+                     SH_U64("payload_bytes", payload));
+            return err;
+        }
+    }
+    count_made(store, wish, made, payload);
+    for (size_t i = 0; i < made; i++)
+        cids_out[i] = shoal_cid_make(sh_store_nid(store), cids_out[i].v);
+    if (made_out)
+        *made_out = made;
     return SHOAL_OK;
 }
 
 enum shoal_err sh_store_new(struct sh_store *store, const uint32_t *sizes, size_t count,
-                            sh_lid *lids_out)
+                            shoal_cid *cids_out)
 {
-    SH_ASSERT(count == 0 || (sizes != NULL && lids_out != NULL));
-    struct wish wish = {.sizes = sizes, .count = count};
-    return create(store, &wish, lids_out);
+    SH_ASSERT(count == 0 || sizes != NULL);
+    struct sh_store_wish wish = {.sizes = sizes, .count = count};
+    return sh_store_new_as(store, &wish, cids_out, NULL);
 }
 
 enum shoal_err sh_store_new_many(struct sh_store *store, uint32_t size, size_t count,
-                                 sh_lid *lids_out)
+                                 shoal_cid *cids_out)
 {
-    SH_ASSERT(count == 0 || lids_out != NULL);
-    struct wish wish = {.size = size, .count = count};
-    return create(store, &wish, lids_out);
+    struct sh_store_wish wish = {.size = size, .count = count};
+    return sh_store_new_as(store, &wish, cids_out, NULL);
 }

@@ -130,12 +130,12 @@ void sh_slots_give(struct sh_alloc *alloc, uint32_t slot, uint32_t run)
 
 bool sh_slots_charge(struct sh_alloc *alloc, uint64_t pages)
 {
-    if (sh_budget_charge(alloc->budget, pages << SH_PAGE_BITS))
+    if (sh_budget_charge(alloc->budget, pages << SH_PAGE_BITS, alloc->may_dip))
         return true;
     if (alloc->idle_pages == 0)
         return false;
     sh_slots_trim(alloc);
-    return sh_budget_charge(alloc->budget, pages << SH_PAGE_BITS);
+    return sh_budget_charge(alloc->budget, pages << SH_PAGE_BITS, alloc->may_dip);
 }
 
 /* Hands back what a run has touched; returns the pages that came free. */

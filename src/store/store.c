@@ -8,6 +8,7 @@
 #include "store/store_int.h"
 
 #define BYTES_MAX_LEAST (UINT64_C(1) << 20)
+#define RESERVE_SHARE 64
 #define CHUNK_BYTES_MOST (UINT32_C(1) << 30)
 #define RANGE_IDS_MAX (UINT64_C(1) << 16)
 
@@ -18,8 +19,8 @@ static uint64_t own_bytes(void)
 
 static enum shoal_err parts_init(struct sh_store *store, uint64_t bytes_max)
 {
-    /* The smallest chunk is empty and costs its entry, so more IDs than this can't be in use. */
-    uint64_t ids_max = bytes_max / sizeof(sh_entry);
+    /* The smallest chunk is empty and costs 2 bytes, so more IDs than this can't be in use. */
+    uint64_t ids_max = bytes_max / sizeof(struct sh_group) * SH_GROUP_IDS;
     if (ids_max > SH_IDTABLE_IDS_MAX)
         ids_max = SH_IDTABLE_IDS_MAX;
     enum shoal_err err = sh_idtable_init(&store->table, ids_max, &store->budget);
@@ -28,13 +29,17 @@ static enum shoal_err parts_init(struct sh_store *store, uint64_t bytes_max)
     err = sh_idpool_init(store->pool, &store->table, &store->budget);
     if (err)
         return err;
+    err = sh_foreign_init(&store->foreign, bytes_max, &store->budget);
+    if (err)
+        return err;
     return sh_alloc_init(store->alloc, bytes_max, &store->budget);
 }
 
 enum shoal_err sh_store_create(const struct sh_store_config *config, struct sh_store **store_out)
 {
     if (config->bytes_max < BYTES_MAX_LEAST || config->bytes_max > SH_ALLOC_RANGE_MAX ||
-        config->chunk_bytes_max > CHUNK_BYTES_MOST) {
+        config->chunk_bytes_max > CHUNK_BYTES_MOST ||
+        config->reserve_bytes > config->bytes_max / 2) {
         SH_ERROR("store", "limits out of bounds", SH_U64("bytes_max", config->bytes_max),
                  SH_U64("chunk_bytes_max", config->chunk_bytes_max));
         return SHOAL_EINVAL;
@@ -49,13 +54,18 @@ enum shoal_err sh_store_create(const struct sh_store_config *config, struct sh_s
     store->pool = &store->pool_own;
     store->chunk_bytes_max = config->chunk_bytes_max;
     store->budget.max = config->bytes_max;
-    bool charged = sh_budget_charge(&store->budget, own_bytes());
+    store->budget.reserve =
+        config->reserve_bytes ? config->reserve_bytes : config->bytes_max / RESERVE_SHARE;
+    atomic_init(&store->nid, config->nid.v);
+    bool charged = sh_budget_charge(&store->budget, own_bytes(), true);
     SH_ASSERT(charged);
     enum shoal_err err = parts_init(store, config->bytes_max);
     if (err) {
         sh_store_destroy(store);
         return err;
     }
+    if (config->huge_pages)
+        sh_vm_huge(&store->alloc->vm, 0, store->alloc->vm.bytes);
     *store_out = store;
     return SHOAL_OK;
 }
@@ -65,6 +75,7 @@ void sh_store_destroy(struct sh_store *store)
     if (!store)
         return;
     sh_alloc_destroy(store->alloc);
+    sh_foreign_destroy(&store->foreign);
     sh_idpool_destroy(store->pool);
     sh_idtable_destroy(&store->table);
     free(store);
@@ -79,134 +90,113 @@ struct sh_tally *sh_store_tally(struct sh_store *store)
     return &store->tallies[mine - 1];
 }
 
-enum shoal_err sh_store_size(struct sh_store *store, sh_lid lid, uint32_t *size_out)
+void sh_store_nid_set(struct sh_store *store, shoal_nid nid)
 {
-    sh_entry *entry = sh_idtable_find(&store->table, lid.v);
-    if (!entry)
-        return SHOAL_ENOCHUNK;
-    uint64_t word = atomic_load_explicit(entry, memory_order_relaxed);
-    if (!sh_entry_exists(word))
-        return SHOAL_ENOCHUNK;
-    uint64_t size = sh_entry_size(word);
-    if (size < SH_ENTRY_LARGE) {
-        *size_out = (uint32_t)size;
-        return SHOAL_OK;
-    }
-    /* A large chunk's size is in a record that may become another's when the chunk is removed. */
-    word = sh_entry_hold(entry);
-    if (!word)
-        return SHOAL_ENOCHUNK;
-    *size_out = sh_store_held_size(store, word);
-    sh_entry_let_go(entry, word);
-    return SHOAL_OK;
+    uint32_t old = 0;
+    /* relaxed: a plain number */
+    if (!atomic_compare_exchange_strong_explicit(&store->nid, &old, nid.v, memory_order_relaxed,
+                                                 memory_order_relaxed))
+        SH_ASSERT(old == nid.v);
 }
 
-enum shoal_err sh_store_copy_out(struct sh_store *store, sh_lid lid, void *into, size_t room,
-                                 uint32_t *size_out)
+static _Thread_local struct sh_store_shortage shortage;
+
+enum shoal_err sh_store_short(const struct sh_store *store, uint64_t needed_bytes)
 {
-    sh_entry *entry = sh_idtable_find(&store->table, lid.v);
-    uint64_t word = entry ? sh_entry_hold(entry) : 0;
-    if (!word)
-        return SHOAL_ENOCHUNK;
-    uint32_t size = sh_store_held_size(store, word);
-    bool fits = size <= room;
-    if (fits && size > 0)
-        memcpy(into, sh_alloc_at(store->alloc, sh_entry_block(word)), size);
-    sh_entry_let_go(entry, word);
-    *size_out = size;
-    return fits ? SHOAL_OK : SHOAL_ESIZE;
+    uint64_t used = atomic_load_explicit(&store->budget.used, memory_order_relaxed);
+    uint64_t room = store->budget.max - store->budget.reserve;
+    shortage = (struct sh_store_shortage){needed_bytes, used < room ? room - used : 0};
+    return SHOAL_EFULL;
 }
 
-enum shoal_err sh_store_copy_in(struct sh_store *store, sh_lid lid, struct sh_bytes data)
+struct sh_store_shortage sh_store_shortage_last(void)
 {
-    sh_entry *entry = sh_idtable_find(&store->table, lid.v);
-    uint64_t word = entry ? sh_entry_hold(entry) : 0;
-    if (!word)
-        return SHOAL_ENOCHUNK;
-    bool fits = data.size == sh_store_held_size(store, word);
-    if (fits && data.size > 0)
-        memcpy(sh_alloc_at(store->alloc, sh_entry_block(word)), data.at, data.size);
-    sh_entry_let_go(entry, word);
-    return fits ? SHOAL_OK : SHOAL_ESIZE;
+    return shortage;
 }
 
-enum shoal_err sh_store_detach(struct sh_store *store, sh_lid lid, struct sh_block *block_out)
+static bool own_exists(const struct sh_store *store, uint64_t lid)
 {
-    sh_entry *entry = sh_idtable_find(&store->table, lid.v);
-    uint64_t word = entry ? sh_entry_hold(entry) : 0;
-    if (!word)
-        return SHOAL_ENOCHUNK;
-    *block_out = (struct sh_block){sh_entry_block(word), sh_store_held_size(store, word)};
-    /* relaxed: who sees 0 goes no further, and who gets the block or the ID next gets it under
-     * the allocator's or the pool's lock */
-    atomic_store_explicit(entry, 0, memory_order_relaxed);
-    return SHOAL_OK;
+    const struct sh_group *group = sh_idtable_find(&store->table, lid);
+    if (!group)
+        return false;
+    struct sh_layout layout = sh_group_layout(group);
+    return sh_layout_code(&layout, lid & (SH_GROUP_IDS - 1)) >= SH_CODE_FIRST;
 }
 
-enum shoal_err sh_store_get(struct sh_store *store, sh_lid lid, void *into, size_t room,
-                            uint32_t *size_out)
+static bool foreign_exists(const struct sh_store *store, uint64_t cid)
 {
-    enum shoal_err err = sh_store_copy_out(store, lid, into, room, size_out);
-    if (!err)
-        sh_tally_add(&sh_store_tally(store)->gets, 1);
-    return err;
+    const struct sh_group *group = sh_foreign_find(&store->foreign, cid >> SH_GROUP_BITS);
+    if (!group)
+        return false;
+    struct sh_layout layout = sh_group_layout(group);
+    return sh_layout_code(&layout, cid & (SH_GROUP_IDS - 1)) >= SH_CODE_FIRST;
 }
 
-enum shoal_err sh_store_put(struct sh_store *store, sh_lid lid, struct sh_bytes data)
-{
-    enum shoal_err err = sh_store_copy_in(store, lid, data);
-    if (!err)
-        sh_tally_add(&sh_store_tally(store)->puts, 1);
-    return err;
-}
-
-enum shoal_err sh_store_remove(struct sh_store *store, sh_lid lid)
-{
-    struct sh_block block;
-    enum shoal_err err = sh_store_detach(store, lid, &block);
-    if (err)
-        return err;
-    struct sh_tally *tally = sh_store_tally(store);
-    sh_tally_add(&tally->payload_bytes, -(uint64_t)block.size);
-    sh_tally_add(&tally->removes, 1);
-    sh_alloc_give(store->alloc, &block, 1);
-    sh_idpool_give(store->pool, &lid, 1);
-    return SHOAL_OK;
-}
-
-enum shoal_err sh_store_read(struct sh_store *store, sh_lid lid,
-                             void (*read)(void *arg, struct sh_bytes chunk), void *arg)
-{
-    sh_entry *entry = sh_idtable_find(&store->table, lid.v);
-    uint64_t word = entry ? sh_entry_hold(entry) : 0;
-    if (!word)
-        return SHOAL_ENOCHUNK;
-    read(arg, sh_bytes_make(sh_alloc_at(store->alloc, sh_entry_block(word)),
-                            sh_store_held_size(store, word)));
-    sh_entry_let_go(entry, word);
-    sh_tally_add(&sh_store_tally(store)->gets, 1);
-    return SHOAL_OK;
-}
-
-static bool exists(const struct sh_store *store, uint64_t lid)
-{
-    sh_entry *entry = sh_idtable_find(&store->table, lid);
-    return entry && sh_entry_exists(atomic_load_explicit(entry, memory_order_relaxed));
-}
-
-bool sh_store_range(struct sh_store *store, sh_lid from, sh_lid *first_out, sh_lid *last_out)
+/* The first own chunk from a local ID on. */
+static bool own_first(const struct sh_store *store, uint64_t lid, uint64_t *lid_out)
 {
     uint64_t limit = sh_idtable_limit(&store->table);
-    uint64_t first = from.v;
-    while (first < limit && !exists(store, first))
-        first++;
-    if (first >= limit)
+    for (; lid < limit; lid++) {
+        struct sh_layout layout = sh_group_layout(sh_idtable_find(&store->table, lid));
+        if ((layout.codes[0] | layout.codes[1]) == 0) {
+            lid |= SH_GROUP_IDS - 1;
+        } else if (sh_layout_code(&layout, lid & (SH_GROUP_IDS - 1)) >= SH_CODE_FIRST) {
+            *lid_out = lid;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool foreign_first(const struct sh_store *store, uint64_t cid, uint64_t *cid_out)
+{
+    uint64_t number;
+    while (sh_foreign_next(&store->foreign, cid >> SH_GROUP_BITS, &number)) {
+        if (number > cid >> SH_GROUP_BITS)
+            cid = number << SH_GROUP_BITS;
+        do {
+            if (foreign_exists(store, cid)) {
+                *cid_out = cid;
+                return true;
+            }
+            if (++cid == 0)
+                return false;
+        } while (cid & (SH_GROUP_IDS - 1));
+    }
+    return false;
+}
+
+static bool own_range(const struct sh_store *store, shoal_cid from, uint64_t *first_out)
+{
+    uint16_t nid = sh_store_nid(store).v;
+    uint16_t creator = shoal_cid_creator(from).v;
+    if (creator > nid)
         return false;
-    uint64_t last = first;
-    while (last + 1 < limit && last + 1 - first < RANGE_IDS_MAX && exists(store, last + 1))
-        last++;
-    *first_out = (sh_lid){first};
-    *last_out = (sh_lid){last};
+    return own_first(store, creator == nid ? shoal_cid_local(from) : 0, first_out);
+}
+
+bool sh_store_range(struct sh_store *store, shoal_cid from, shoal_cid *first_out,
+                    shoal_cid *last_out)
+{
+    uint64_t own = 0;
+    uint64_t foreign = 0;
+    bool has_own = own_range(store, from, &own);
+    bool has_foreign = foreign_first(store, from.v, &foreign);
+    if (!has_own && !has_foreign)
+        return false;
+    shoal_cid own_cid = shoal_cid_make(sh_store_nid(store), own);
+    uint64_t count = 1;
+    if (has_own && (!has_foreign || own_cid.v < foreign)) {
+        while (count < RANGE_IDS_MAX && own_exists(store, own + count))
+            count++;
+        *first_out = own_cid;
+    } else {
+        while (count < RANGE_IDS_MAX && shoal_cid_local((shoal_cid){foreign + count}) != 0 &&
+               foreign_exists(store, foreign + count))
+            count++;
+        *first_out = (shoal_cid){foreign};
+    }
+    *last_out = (shoal_cid){first_out->v + count - 1};
     return true;
 }
 
@@ -225,7 +215,8 @@ void sh_store_status_get(const struct sh_store *store, struct sh_store_status *s
     }
     status.chunks = status.creates > status.removes ? status.creates - status.removes : 0;
     struct sh_alloc_status alloc = sh_alloc_status_get(store->alloc);
-    status.table_bytes = sh_idpool_bytes(store->pool);
+    status.reserve_bytes = store->budget.reserve;
+    status.table_bytes = sh_idpool_bytes(store->pool) + sh_foreign_bytes(&store->foreign);
     status.block_bytes = alloc.block_bytes;
     status.free_bytes = alloc.touched_bytes - alloc.block_bytes;
     status.other_bytes = alloc.record_bytes + own_bytes();

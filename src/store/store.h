@@ -1,15 +1,28 @@
 /* Chunk memory: many small objects, packed, found by ID. DESIGN: Chunk memory; DXRAM thesis §1.3.4.
  *
- * One store holds the chunks that one node created: a chunk is a local ID (48 bits) and 0 to
- * chunk_bytes_max bytes. Memory is one reserved address range that is touched as it is needed;
- * tables map local IDs to blocks of it; blocks carry no header. Local IDs are handed out in
+ * One store holds the chunks of one node: those that it created itself (own), and those that other
+ * nodes created and that moved here (foreign). A chunk is an ID and 0 to chunk_bytes_max bytes.
+ *
+ *   chunk ID --> group (32 bytes, for 16 consecutive IDs) --> block: the 16 chunks, packed
+ *                                                                |
+ *                                                  long chunks: a block of their own
+ *
+ * A 64-byte chunk costs 66 resident bytes, a get two cache misses. Own local IDs are handed out in
  * sequence from 1 (0 is kept for the node's own names chunk) and reused, smallest first, after a
  * removal, so that IDs form long ranges.
  *
  * Threads: every function but create and destroy may be called from any thread. A get never sees
- * half of a put to the same chunk. Operations on different chunks wait for each other only
- * briefly. Nothing here blocks on anything but a short lock, and nothing calls back except
- * sh_store_each.
+ * half of a put to the same chunk, takes no lock and writes nothing that others read, unless it
+ * lost against writers several times. Puts to different chunks never wait for each other; creating,
+ * removing and resizing a chunk make those of its group of 16 wait for a copy of at most 32 KiB
+ * (resizing one of more bytes: of as many). Nothing here blocks on anything but a short lock, and
+ * nothing calls back except sh_store_read.
+ *
+ * Reclamation: the reserved address ranges stay mapped for the store's life. A reader that lost a
+ * race reads bytes that are something else by now, or zeros where pages went back to the kernel;
+ * the group's sequence word then differs from what it was before, and the reader tries again. It
+ * never follows a pointer before it has checked the word that was read with it. Whoever writes
+ * bytes that somebody may still be reading writes whole atomic words (group_int.h, copy_int.h).
  */
 #ifndef SH_STORE_STORE_H
 #define SH_STORE_STORE_H
@@ -20,97 +33,196 @@
 
 #include "base/bytes.h"
 #include "shoal/err.h"
+#include "shoal/types.h"
 
 struct sh_store;
 
-/* A chunk's local ID: the lower 48 bits of its chunk ID. */
-typedef struct sh_lid {
-    uint64_t v;
-} sh_lid;
+/* An own chunk is named by its chunk ID. A store without a node ID (0) has chunk IDs that are their
+ * local IDs, which is what programs and tests without a cluster use. */
+typedef shoal_cid sh_lid;
 
 struct sh_store_config {
     uint64_t bytes_max;       /* most bytes for chunks, tables and all else; at least 1 MiB */
     uint32_t chunk_bytes_max; /* largest chunk, at most 1 GiB */
+    shoal_nid nid;            /* whose IDs are created; may come later: sh_store_nid_set */
+    /* What creating and growing must leave of bytes_max, so that removing, defragmenting and
+     * sh_store_adopt work in a full store. 0: a 64th. */
+    uint64_t reserve_bytes;
+    bool huge_pages; /* ask for huge pages for blocks too: fewer TLB misses; resident memory comes
+                      * and goes in pieces of 2 MiB */
 };
 
-/* Reserves the address range. ENOMEM, EINVAL. */
+/* Reserves the address ranges. ENOMEM, EINVAL. */
 SHOAL_NODISCARD enum shoal_err sh_store_create(const struct sh_store_config *config,
                                                struct sh_store **store_out);
 /* Frees everything. NULL is allowed. No other thread may be using it. */
 void sh_store_destroy(struct sh_store *store);
 
-/* Creates count chunks of the given sizes, all zero bytes, and writes their IDs, in order, to
- * lids_out. All or nothing: EFULL (no chunk memory left) and ETOOBIG (a size over the limit)
- * leave the store as it was, and lids_out with no meaning; nobody sees a part of the batch. Runs of
- * fresh IDs are consecutive. */
+/* Sets the node ID of a store that was created without one. IDs that it gave out before are its
+ * local IDs and become those of the node. The same again is allowed, another is not. */
+void sh_store_nid_set(struct sh_store *store, shoal_nid nid);
+
+/* --- Creating ------------------------------------------------------------------------------ */
+
+/* Creates count own chunks of the given sizes, all zero bytes, and writes their IDs, in order, to
+ * cids_out. All or nothing: EFULL (no chunk memory left; sh_store_shortage_last says by how much)
+ * and ETOOBIG (a size over the limit) leave the store as it was, and cids_out with no meaning. Who
+ * iterates meanwhile may see a part of the batch. Runs of fresh IDs are consecutive. */
 SHOAL_NODISCARD enum shoal_err sh_store_new(struct sh_store *store, const uint32_t *sizes,
-                                            size_t count, sh_lid *lids_out);
+                                            size_t count, shoal_cid *cids_out);
 /* The same for count chunks of one size. */
 SHOAL_NODISCARD enum shoal_err sh_store_new_many(struct sh_store *store, uint32_t size,
-                                                 size_t count, sh_lid *lids_out);
+                                                 size_t count, shoal_cid *cids_out);
 
-/* The chunk's size. ENOCHUNK. */
-SHOAL_NODISCARD enum shoal_err sh_store_size(struct sh_store *store, sh_lid lid,
+struct sh_store_wish {
+    const uint32_t *sizes; /* borrowed; NULL: all are of one size */
+    uint32_t size;
+    size_t count;
+    bool consecutive; /* IDs must follow each other; EFULL when no such run is left */
+    bool partial;     /* stop where memory ends instead of undoing */
+    bool reserve;     /* only reserve the IDs: sizes are ignored, chunks do not exist before
+                       * sh_store_fill; memory for tables is taken now */
+};
+/* The general form of the above. *made_out: how many of cids_out are set; with partial, OK when
+ * that is at least one. May be NULL. */
+SHOAL_NODISCARD enum shoal_err sh_store_new_as(struct sh_store *store,
+                                               const struct sh_store_wish *wish,
+                                               shoal_cid *cids_out, size_t *made_out);
+
+/* Makes the chunk of a reserved ID, with its bytes. ENOCHUNK when the ID is not reserved (or filled
+ * already); EFULL and ETOOBIG leave it reserved. */
+SHOAL_NODISCARD enum shoal_err sh_store_fill(struct sh_store *store, shoal_cid cid,
+                                             struct sh_bytes data);
+/* Gives a reserved ID back unfilled. ENOCHUNK when it is not reserved. */
+SHOAL_NODISCARD enum shoal_err sh_store_unreserve(struct sh_store *store, shoal_cid cid);
+
+/* Creates a chunk under a given ID, own or foreign, with its bytes: for migration, recovery and
+ * load. May use the reserve. EEXIST when it exists or is reserved; EFULL, ETOOBIG; EINVAL for an
+ * own local ID of 2^40 or more, or a foreign local ID of 2^48 or more. */
+SHOAL_NODISCARD enum shoal_err sh_store_adopt(struct sh_store *store, shoal_cid cid,
+                                              struct sh_bytes data);
+
+/* What the calling thread's last EFULL was about. */
+struct sh_store_shortage {
+    uint64_t needed_bytes; /* what the call would have needed, at least */
+    uint64_t left_bytes;   /* what was left of bytes_max, less the reserve */
+};
+struct sh_store_shortage sh_store_shortage_last(void);
+
+/* --- One chunk: all may fail with ENOCHUNK ------------------------------------------------- */
+
+SHOAL_NODISCARD enum shoal_err sh_store_size(struct sh_store *store, shoal_cid cid,
                                              uint32_t *size_out);
 
-/* Copies the whole chunk into `into`. ENOCHUNK; ESIZE when room is smaller than the chunk: then
- * *size_out is its size and nothing is copied. */
-SHOAL_NODISCARD enum shoal_err sh_store_get(struct sh_store *store, sh_lid lid, void *into,
+/* Copies the whole chunk into `into`. ESIZE when room is smaller than the chunk: then *size_out is
+ * its size and nothing that means anything is copied. */
+SHOAL_NODISCARD enum shoal_err sh_store_get(struct sh_store *store, shoal_cid cid, void *into,
                                             size_t room, uint32_t *size_out);
+/* Copies bytes offset to offset + size of it. ESIZE when the chunk ends before. */
+SHOAL_NODISCARD enum shoal_err sh_store_get_part(struct sh_store *store, shoal_cid cid,
+                                                 uint32_t offset, void *into, uint32_t size);
 
-/* Replaces the chunk's bytes. data.size must be the chunk's size, else ESIZE. ENOCHUNK. */
-SHOAL_NODISCARD enum shoal_err sh_store_put(struct sh_store *store, sh_lid lid,
+/* Replaces the chunk's bytes. data.size must be the chunk's size, else ESIZE. */
+SHOAL_NODISCARD enum shoal_err sh_store_put(struct sh_store *store, shoal_cid cid,
                                             struct sh_bytes data);
+/* Replaces its bytes from offset on. ESIZE when the chunk ends before. */
+SHOAL_NODISCARD enum shoal_err sh_store_put_part(struct sh_store *store, shoal_cid cid,
+                                                 uint32_t offset, struct sh_bytes data);
 
-/* Removes the chunk; its ID may be handed out again at once. ENOCHUNK. */
-SHOAL_NODISCARD enum shoal_err sh_store_remove(struct sh_store *store, sh_lid lid);
+/* Replaces the chunk's bytes if they are `expected` (put_if: byte for byte; put_if_hash: by
+ * sh_hash64 with seed 0). EAGAIN when they are not: nothing is changed. ESIZE as in put; an
+ * `expected` of another size is EAGAIN. */
+SHOAL_NODISCARD enum shoal_err sh_store_put_if(struct sh_store *store, shoal_cid cid,
+                                               struct sh_bytes expected, struct sh_bytes data);
+SHOAL_NODISCARD enum shoal_err sh_store_put_if_hash(struct sh_store *store, shoal_cid cid,
+                                                    uint64_t expected, struct sh_bytes data);
 
-/* One of several operations; err, and size for a get, are set by the call. */
-struct sh_store_op {
-    sh_lid lid;
-    void *data;    /* get: where to; put: what (read only) */
-    uint32_t size; /* get: room, then the chunk's size; put: bytes at data */
-    enum shoal_err err;
-};
+/* Adds to a little-endian field of width 4 or 8 bytes at offset, modulo its width, and says what
+ * was there before. Any alignment. ESIZE when the chunk ends before. */
+SHOAL_NODISCARD enum shoal_err sh_store_add(struct sh_store *store, shoal_cid cid, uint32_t offset,
+                                            unsigned width, uint64_t delta, uint64_t *old_out);
 
-/* Does count gets, puts or removes, overlapping their cache misses. Each op has its own err;
- * returns how many succeeded. */
-size_t sh_store_get_multi(struct sh_store *store, struct sh_store_op *ops, size_t count);
-size_t sh_store_put_multi(struct sh_store *store, struct sh_store_op *ops, size_t count);
-size_t sh_store_remove_multi(struct sh_store *store, const sh_lid *lids, size_t count,
-                             enum shoal_err *errs_out);
+/* Changes the chunk's size; what it loses is gone, what it gains is zero bytes. EBUSY while it is
+ * pinned; EFULL and ETOOBIG leave it as it was. */
+SHOAL_NODISCARD enum shoal_err sh_store_resize(struct sh_store *store, shoal_cid cid,
+                                               uint32_t size);
 
-/* Asks the caches for a chunk that is about to be used: first for its table entry, and some dozens
- * of nanoseconds later, best after asking for others', for its data. Changes nothing. Any thread.
- */
-enum sh_store_part { SH_STORE_ENTRY, SH_STORE_DATA };
-void sh_store_prefetch(const struct sh_store *store, sh_lid lid, enum sh_store_part part);
+/* Removes the chunk; an own ID may be handed out again at once. EBUSY while it is pinned. */
+SHOAL_NODISCARD enum shoal_err sh_store_remove(struct sh_store *store, shoal_cid cid);
+
+/* Keeps the chunk where it is, and in being, until as many unpins, and says where: an address that
+ * is a multiple of 8. The caller may read and write there, unordered with everybody else: gets by
+ * others then are whole only as far as the caller's own rules make them. EFULL; ELIMIT at 2^31
+ * pins. */
+SHOAL_NODISCARD enum shoal_err sh_store_pin(struct sh_store *store, shoal_cid cid, uint8_t **at_out,
+                                            uint32_t *size_out);
+/* EINVAL when it is not pinned. */
+SHOAL_NODISCARD enum shoal_err sh_store_unpin(struct sh_store *store, shoal_cid cid);
 
 /* Reads a chunk in place: calls read with its bytes, which are stable during the call (writers to
- * it and other readers of it wait). read must be short, must not call the store, and gets arg.
- * ENOCHUNK. */
-SHOAL_NODISCARD enum shoal_err sh_store_read(struct sh_store *store, sh_lid lid,
+ * it wait). read must be short, must not call the store, and gets arg. */
+SHOAL_NODISCARD enum shoal_err sh_store_read(struct sh_store *store, shoal_cid cid,
                                              void (*read)(void *arg, struct sh_bytes chunk),
                                              void *arg);
 
-/* The next range of existing IDs at or after `from`: first_out to last_out, both included, as
- * long as it gets, cut at 2^16 IDs. False when there is none. Concurrent creates and removes may
- * or may not be seen. */
-bool sh_store_range(struct sh_store *store, sh_lid from, sh_lid *first_out, sh_lid *last_out);
+/* --- Several chunks ------------------------------------------------------------------------ */
+
+/* One of several operations; err, and size for a get, are set by the call. */
+struct sh_store_op {
+    shoal_cid lid;
+    void *data;    /* get: where to; put: what (read only) */
+    uint32_t size; /* get: room, then the chunk's size; put: bytes at data; resize: the new size */
+    enum shoal_err err;
+};
+
+/* Does count gets, puts, resizes or removes, overlapping their cache misses. Each op has its own
+ * err; returns how many succeeded. */
+size_t sh_store_get_multi(struct sh_store *store, struct sh_store_op *ops, size_t count);
+size_t sh_store_put_multi(struct sh_store *store, struct sh_store_op *ops, size_t count);
+size_t sh_store_resize_multi(struct sh_store *store, struct sh_store_op *ops, size_t count);
+size_t sh_store_remove_multi(struct sh_store *store, const shoal_cid *cids, size_t count,
+                             enum shoal_err *errs_out);
+
+/* Asks the caches for a chunk that is about to be used: first for its group, and some dozens of
+ * nanoseconds later, best after asking for others', for its data. Changes nothing. */
+enum sh_store_part { SH_STORE_ENTRY, SH_STORE_DATA };
+void sh_store_prefetch(const struct sh_store *store, shoal_cid cid, enum sh_store_part part);
+
+/* The next range of existing IDs at or after `from`: first_out to last_out, both included and of
+ * one creator, as long as it gets, cut at 2^16 IDs. Own chunks come under their chunk IDs among the
+ * others, in rising order. False when there is none. Concurrent creates and removes may or may not
+ * be seen. */
+bool sh_store_range(struct sh_store *store, shoal_cid from, shoal_cid *first_out,
+                    shoal_cid *last_out);
+
+/* --- Memory -------------------------------------------------------------------------------- */
 
 /* Where the memory goes. Bytes are resident bytes unless said otherwise. Exact while no thread is
  * at work; else each figure is recent, and they need not agree. */
 struct sh_store_status {
     uint64_t chunks;
     uint64_t payload_bytes; /* sum of the chunks' sizes */
-    uint64_t table_bytes;   /* ID tables */
-    uint64_t block_bytes;   /* blocks in use, with what rounding wastes in them */
+    uint64_t table_bytes;   /* groups, and the bitmap of free IDs */
+    uint64_t block_bytes;   /* blocks in use, with what is free in them */
     uint64_t free_bytes;    /* touched but free: can be used again without the kernel */
     uint64_t other_bytes;   /* allocator's and store's own structures */
     uint64_t used_bytes;    /* table + block + free + other: what counts against bytes_max */
     uint64_t bytes_max;
+    uint64_t reserve_bytes;
     uint64_t creates, removes, gets, puts; /* operations since the start */
 };
 void sh_store_status_get(const struct sh_store *store, struct sh_store_status *status_out);
+
+/* Defragmentation: packs groups whose blocks are too large for them, empties blocks' spans that are
+ * mostly free into fuller ones, folds unpinned chunks back, and gives memory to the kernel. It goes
+ * over all groups in rounds, about `budget` groups (of 16 IDs) each call, and other operations run
+ * meanwhile. Returns how many groups it looked at; 0: there was nothing to do, or another thread is
+ * at it. A round begins when the waste passes a threshold (sh_store_waste_is_high), or with
+ * `force`. */
+unsigned sh_store_defrag(struct sh_store *store, unsigned budget, bool force);
+/* One whole round, forced, to its end. */
+void sh_store_defrag_all(struct sh_store *store);
+/* True when more than a 16th of what blocks hold, and 1 MiB, is waste. Cheap. */
+bool sh_store_waste_is_high(const struct sh_store *store);
 
 #endif

@@ -3,6 +3,8 @@
 #define SH_STORE_STORE_INT_H
 
 #include "store/alloc_int.h"
+#include "store/copy_int.h"
+#include "store/foreign_int.h"
 #include "store/idpool_int.h"
 #include "store/idtable_int.h"
 #include "store/store.h"
@@ -18,14 +20,27 @@ struct sh_tally {
     _Atomic uint64_t payload_bytes; /* modulo 2^64: only the sum over all tallies means something */
 };
 
+/* One round of defragmentation, by whoever holds `busy`. */
+struct sh_defrag {
+    _Atomic bool busy;
+    bool running;                /* between two steps of a round */
+    bool is_second;              /* its second pass */
+    uint64_t own_next;           /* next own group */
+    uint64_t foreign_next;       /* next foreign group, once the own ones are done */
+    _Atomic uint64_t waste_left; /* what the last round could not remove */
+};
+
 struct sh_store {
     struct sh_idtable table;
+    struct sh_foreign foreign;
     struct sh_alloc *alloc;
     struct sh_idpool *pool;
+    _Atomic uint32_t nid;
     uint32_t chunk_bytes_max;
     struct sh_alloc alloc_own;
     struct sh_idpool pool_own;
     struct sh_budget budget;
+    struct sh_defrag defrag;
     struct sh_tally tallies[SH_STORE_TALLIES];
 };
 
@@ -38,22 +53,101 @@ static inline void sh_tally_add(_Atomic uint64_t *counter, uint64_t count)
     atomic_fetch_add_explicit(counter, count, memory_order_relaxed);
 }
 
-/* The size of a chunk that the caller holds. */
-static inline uint32_t sh_store_held_size(const struct sh_store *store, uint64_t word)
+static inline shoal_nid sh_store_nid(const struct sh_store *store)
 {
-    uint64_t size = sh_entry_size(word);
-    return size < SH_ENTRY_LARGE ? (uint32_t)size
-                                 : sh_alloc_large_size(store->alloc, sh_entry_block(word));
+    /* relaxed: set once, before it matters */
+    return (shoal_nid){(uint16_t)atomic_load_explicit(&store->nid, memory_order_relaxed)};
 }
 
-/* sh_store_get and sh_store_put without counting. */
-SHOAL_NODISCARD enum shoal_err sh_store_copy_out(struct sh_store *store, sh_lid lid, void *into,
-                                                 size_t room, uint32_t *size_out);
-SHOAL_NODISCARD enum shoal_err sh_store_copy_in(struct sh_store *store, sh_lid lid,
-                                                struct sh_bytes data);
+static inline bool sh_store_is_own(const struct sh_store *store, shoal_cid cid)
+{
+    uint16_t creator = shoal_cid_creator(cid).v;
+    return creator == 0 || creator == sh_store_nid(store).v;
+}
 
-/* Takes a chunk out of the table; its block is the caller's to give back, then its ID. ENOCHUNK. */
-SHOAL_NODISCARD enum shoal_err sh_store_detach(struct sh_store *store, sh_lid lid,
-                                               struct sh_block *block_out);
+/* The chunk's group, or NULL where there is none. */
+static inline struct sh_group *sh_store_group(const struct sh_store *store, shoal_cid cid)
+{
+    return sh_store_is_own(store, cid) ? sh_idtable_find(&store->table, shoal_cid_local(cid))
+                                       : sh_foreign_find(&store->foreign, cid.v >> SH_GROUP_BITS);
+}
+
+static inline unsigned sh_store_index(shoal_cid cid)
+{
+    return (unsigned)(cid.v & (SH_GROUP_IDS - 1));
+}
+
+/* Where a chunk is that the caller holds, by its write bit or its group's layout bit. */
+struct sh_spot {
+    uint8_t *at;
+    uint32_t size;
+    uint64_t long_block; /* offset of its own block; 0: it is in the group's */
+    uint32_t pins;
+};
+/* False when there is no such chunk. */
+bool sh_store_spot(const struct sh_store *store, const struct sh_layout *layout, unsigned index,
+                   struct sh_spot *spot_out);
+
+/* Finds a chunk and holds it by its write bit; ENOCHUNK holds nothing. */
+struct sh_hold {
+    struct sh_group *group;
+    unsigned index;
+    struct sh_spot spot;
+};
+SHOAL_NODISCARD enum shoal_err sh_store_hold(struct sh_store *store, shoal_cid cid,
+                                             struct sh_hold *hold_out);
+static inline void sh_store_let_go(struct sh_hold *hold, bool is_changed)
+{
+    sh_group_write_end(hold->group, hold->index, is_changed);
+}
+
+/* A change of a group whose layout bit the caller holds. */
+struct sh_change {
+    struct sh_layout before;
+    struct sh_layout after;  /* codes are the caller's, block is set by sh_group_change */
+    uint16_t mask;           /* who changes */
+    const void *sources[16]; /* of these: footprint bytes of new content; NULL: zeros */
+    bool may_dip;
+    bool tight; /* to a new block without room to grow, though there is room in the old one */
+};
+static inline void sh_change_begin(const struct sh_group *group, struct sh_change *change_out)
+{
+    change_out->before = sh_group_layout(group);
+    change_out->after = change_out->before;
+    change_out->mask = 0;
+    change_out->may_dip = false;
+    change_out->tight = false;
+}
+static inline void sh_change_set(struct sh_change *change, unsigned index, unsigned code,
+                                 const void *source)
+{
+    sh_layout_code_set(&change->after, index, code);
+    change->mask |= (uint16_t)(1u << index);
+    change->sources[index] = source;
+}
+/* EFULL changes nothing. */
+SHOAL_NODISCARD enum shoal_err sh_group_change(struct sh_store *store, struct sh_group *group,
+                                               struct sh_change *change);
+
+/* Makes a block for a long chunk: of these bytes, or of zeros where data is NULL. EFULL. */
+SHOAL_NODISCARD enum shoal_err sh_long_make(struct sh_store *store, const void *data, uint32_t size,
+                                            bool may_dip, uint64_t *offset_out);
+void sh_long_free(struct sh_store *store, uint64_t offset, uint32_t size);
+
+static inline _Atomic uint64_t *sh_long_header(const struct sh_store *store, uint64_t offset)
+{
+    return (_Atomic uint64_t *)(void *)sh_alloc_at(store->alloc, offset);
+}
+
+/* Notes for sh_store_shortage_last what could not be had. Returns EFULL. */
+enum shoal_err sh_store_short(const struct sh_store *store, uint64_t needed_bytes);
+
+/* sh_store_get and sh_store_put without counting; remove and resize without giving back the ID. */
+SHOAL_NODISCARD enum shoal_err sh_store_copy_out(struct sh_store *store, shoal_cid cid, void *into,
+                                                 size_t room, uint32_t *size_out);
+SHOAL_NODISCARD enum shoal_err sh_store_copy_in(struct sh_store *store, shoal_cid cid,
+                                                struct sh_bytes data);
+SHOAL_NODISCARD enum shoal_err sh_store_drop(struct sh_store *store, shoal_cid cid,
+                                             uint32_t *size_out);
 
 #endif

@@ -19,7 +19,7 @@
 static struct sh_store *store_make(uint64_t bytes_max)
 {
     struct sh_store *store = NULL;
-    struct sh_store_config config = {bytes_max, 1u << 20};
+    struct sh_store_config config = {.bytes_max = bytes_max, .chunk_bytes_max = 1u << 20};
     assert_int_equal(sh_store_create(&config, &store), SHOAL_OK);
     return store;
 }
@@ -293,6 +293,102 @@ static void test_rivals(void **state)
     sh_store_destroy(shared.store);
 }
 
+/* Movers: some write one byte all over chunks of which many share a group, some resize and pin
+ * them, and some defragment, so that blocks move under readers all the time. */
+#define MOVED_IDS 64
+
+static void mover_change(struct shared *shared, uint64_t *rng, sh_lid lid, uint8_t *bytes)
+{
+    uint32_t size = 0;
+    switch (rng_next(rng) % 4) {
+    case 0:
+        wrong_if(shared, sh_store_size(shared->store, lid, &size) != SHOAL_OK);
+        memset(bytes, (int)rng_next(rng), size);
+        enum shoal_err err = sh_store_put(shared->store, lid, sh_bytes_make(bytes, size));
+        wrong_if(shared, err != SHOAL_OK && err != SHOAL_ESIZE);
+        break;
+    case 1:
+        /* Gained bytes are zeros: only shrinking keeps all equal, so it grows from nothing. */
+        wrong_if(shared, sh_store_resize(shared->store, lid, 0) != SHOAL_OK);
+        wrong_if(shared,
+                 sh_store_resize(shared->store, lid, (uint32_t)(rng_next(rng) % 300)) != SHOAL_OK);
+        break;
+    case 2:
+        (void)sh_store_defrag(shared->store, 8, true);
+        break;
+    default:
+        wrong_if(shared, sh_store_size(shared->store, lid, &size) != SHOAL_OK);
+    }
+}
+
+static void *mover_main(void *arg)
+{
+    struct shared *shared = arg;
+    unsigned self = atomic_fetch_add(&shared->threads_started, 1);
+    uint64_t rng = shared->seed + self * 77;
+    uint8_t bytes[512];
+    for (unsigned i = 0; i < shared->rounds; i++) {
+        sh_lid lid = {1 + rng_next(&rng) % MOVED_IDS};
+        uint32_t size = 0;
+        /* Each chunk is resized by one thread alone, so that growing finds it empty. */
+        if (lid.v % THREADS == self)
+            mover_change(shared, &rng, lid, bytes);
+        wrong_if(shared, sh_store_get(shared->store, lid, bytes, sizeof bytes, &size) != SHOAL_OK);
+        wrong_if(shared, !all_equal(sh_bytes_make(bytes, size)));
+    }
+    return NULL;
+}
+
+static void test_movers(void **state)
+{
+    (void)state;
+    struct shared shared = {.store = store_make(16 * MIB), .seed = 5, .rounds = 40000};
+    sh_lid lids[MOVED_IDS];
+    assert_int_equal(sh_store_new_many(shared.store, 50, MOVED_IDS, lids), SHOAL_OK);
+    threads_run(&shared, mover_main);
+    sh_store_defrag_all(shared.store);
+    sh_alloc_check(shared.store->alloc);
+    sh_store_destroy(shared.store);
+}
+
+/* Adders: additions by all threads to fields of neighbours in one group are all there in the end,
+ * while others fill the table's end and empty it again. */
+static void *adder_main(void *arg)
+{
+    struct shared *shared = arg;
+    unsigned self = atomic_fetch_add(&shared->threads_started, 1);
+    uint64_t rng = shared->seed + self * 3;
+    for (unsigned i = 0; i < shared->rounds; i++) {
+        uint64_t old;
+        sh_lid more[40];
+        enum shoal_err errs[40];
+        wrong_if(shared, sh_store_add(shared->store, (sh_lid){1 + i % 8}, 3, 8, 1, &old) != 0);
+        if (i % 64)
+            continue;
+        wrong_if(shared, sh_store_new_many(shared->store, 20, 40, more) != SHOAL_OK);
+        enum shoal_err err = sh_store_put(shared->store, (sh_lid){9 + rng_next(&rng) % 200},
+                                          sh_bytes_make("12345678901234567890", 20));
+        wrong_if(shared, err != SHOAL_OK && err != SHOAL_ENOCHUNK);
+        wrong_if(shared, sh_store_remove_multi(shared->store, more, 40, errs) != 40);
+    }
+    return NULL;
+}
+
+static void test_adders(void **state)
+{
+    (void)state;
+    struct shared shared = {.store = store_make(16 * MIB), .seed = 6, .rounds = 16000};
+    sh_lid lids[8];
+    assert_int_equal(sh_store_new_many(shared.store, 13, 8, lids), SHOAL_OK);
+    threads_run(&shared, adder_main);
+    for (unsigned i = 0; i < 8; i++) {
+        uint64_t sum = 0;
+        assert_int_equal(sh_store_add(shared.store, lids[i], 3, 8, 0, &sum), SHOAL_OK);
+        assert_int_equal(sum, shared.rounds / 8 * THREADS);
+    }
+    sh_store_destroy(shared.store);
+}
+
 /* The process's resident bytes, by the kernel. */
 static uint64_t resident_bytes(void)
 {
@@ -363,10 +459,9 @@ static void test_resident(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_torn),
-        cmocka_unit_test(test_churn),
-        cmocka_unit_test(test_rivals),
-        cmocka_unit_test(test_resident),
+        cmocka_unit_test(test_torn),   cmocka_unit_test(test_churn),
+        cmocka_unit_test(test_rivals), cmocka_unit_test(test_movers),
+        cmocka_unit_test(test_adders), cmocka_unit_test(test_resident),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

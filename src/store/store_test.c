@@ -16,7 +16,7 @@
 static struct sh_store *store_make(uint64_t bytes_max, uint32_t chunk_bytes_max)
 {
     struct sh_store *store = NULL;
-    struct sh_store_config config = {bytes_max, chunk_bytes_max};
+    struct sh_store_config config = {.bytes_max = bytes_max, .chunk_bytes_max = chunk_bytes_max};
     assert_int_equal(sh_store_create(&config, &store), SHOAL_OK);
     return store;
 }
@@ -255,9 +255,10 @@ static void test_config(void **state)
 {
     (void)state;
     struct sh_store *store = NULL;
-    assert_int_equal(sh_store_create(&(struct sh_store_config){MIB - 1, 64}, &store), SHOAL_EINVAL);
-    assert_int_equal(sh_store_create(&(struct sh_store_config){MIB, (1u << 30) + 1}, &store),
-                     SHOAL_EINVAL);
+    struct sh_store_config config = {.bytes_max = MIB - 1, .chunk_bytes_max = 64};
+    assert_int_equal(sh_store_create(&config, &store), SHOAL_EINVAL);
+    config = (struct sh_store_config){.bytes_max = MIB, .chunk_bytes_max = (1u << 30) + 1};
+    assert_int_equal(sh_store_create(&config, &store), SHOAL_EINVAL);
     assert_null(store);
     sh_store_destroy(NULL);
 }
@@ -360,7 +361,7 @@ static size_t fill(struct sh_store *store, uint32_t size, sh_lid *lids, size_t r
 static void test_full(void **state)
 {
     (void)state;
-    enum { ROOM = 600000 };
+    enum { ROOM = 3000000 };
     sh_lid *lids = calloc(ROOM, sizeof *lids);
     assert_non_null(lids);
     struct sh_store *store = store_make(4 * MIB, 1 << 20);

@@ -1,0 +1,289 @@
+/* What changes a group's layout for one chunk: fill, adopt, resize, remove, pin. */
+#include "base/assert.h"
+#include "store/store_int.h"
+
+#define PINS_MAX (UINT32_C(1) << 31)
+#define OWN_IDS_MAX (UINT64_C(1) << 40)
+
+/* New content for one chunk; where it is long its block is made beforehand. */
+struct content {
+    const void *data; /* NULL: zeros */
+    uint32_t size;
+    uint64_t long_block;
+};
+
+static enum shoal_err content_make(struct sh_store *store, const void *data, uint32_t size,
+                                   bool may_dip, struct content *content_out)
+{
+    *content_out = (struct content){.data = data, .size = size};
+    if (size <= SH_SHORT_MAX)
+        return SHOAL_OK;
+    return sh_long_make(store, data, size, may_dip, &content_out->long_block);
+}
+
+static void content_free(struct sh_store *store, const struct content *content)
+{
+    if (content->long_block)
+        sh_long_free(store, content->long_block, content->size);
+}
+
+static void content_set(struct sh_change *change, unsigned index, const struct content *content)
+{
+    if (content->long_block)
+        sh_change_set(change, index, SH_CODE_LONG, &content->long_block);
+    else
+        sh_change_set(change, index, content->size + SH_CODE_FIRST, content->data);
+}
+
+/* Makes a chunk where its ID's code is `expected`, else fails with ENOCHUNK. */
+static enum shoal_err chunk_make(struct sh_store *store, struct sh_group *group, shoal_cid cid,
+                                 unsigned expected, struct sh_bytes data, bool may_dip)
+{
+    struct content content;
+    unsigned index = sh_store_index(cid);
+    enum shoal_err err = content_make(store, data.at, (uint32_t)data.size, may_dip, &content);
+    if (err)
+        return err;
+    sh_group_layout_begin(group);
+    struct sh_change change;
+    sh_change_begin(group, &change);
+    change.may_dip = may_dip;
+    if (sh_layout_code(&change.before, index) != expected) {
+        err = SHOAL_ENOCHUNK;
+    } else {
+        if (sh_store_is_own(store, cid))
+            sh_idtable_version(&store->table, group);
+        content_set(&change, index, &content);
+        err = sh_group_change(store, group, &change);
+    }
+    sh_group_layout_end(group, !err);
+    if (err) {
+        content_free(store, &content);
+        return err;
+    }
+    struct sh_tally *tally = sh_store_tally(store);
+    sh_tally_add(&tally->payload_bytes, data.size);
+    sh_tally_add(&tally->creates, 1);
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_store_fill(struct sh_store *store, shoal_cid cid, struct sh_bytes data)
+{
+    struct sh_group *group = sh_store_group(store, cid);
+    if (data.size > store->chunk_bytes_max)
+        return SHOAL_ETOOBIG;
+    if (!group)
+        return SHOAL_ENOCHUNK;
+    return chunk_make(store, group, cid, SH_CODE_RESERVED, data, false);
+}
+
+enum shoal_err sh_store_unreserve(struct sh_store *store, shoal_cid cid)
+{
+    struct sh_group *group = sh_store_group(store, cid);
+    unsigned index = sh_store_index(cid);
+    if (!group)
+        return SHOAL_ENOCHUNK;
+    sh_group_layout_begin(group);
+    struct sh_layout layout = sh_group_layout(group);
+    bool is_reserved = sh_layout_code(&layout, index) == SH_CODE_RESERVED;
+    if (is_reserved) {
+        sh_layout_code_set(&layout, index, SH_CODE_ABSENT);
+        sh_group_layout_set(group, &layout);
+    }
+    sh_group_layout_end(group, is_reserved);
+    if (!is_reserved)
+        return SHOAL_ENOCHUNK;
+    sh_lid lid = {shoal_cid_local(cid)};
+    sh_idpool_give(store->pool, &lid, 1);
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_store_adopt(struct sh_store *store, shoal_cid cid, struct sh_bytes data)
+{
+    if (data.size > store->chunk_bytes_max)
+        return SHOAL_ETOOBIG;
+    struct sh_group *group;
+    enum shoal_err err;
+    if (!sh_store_is_own(store, cid)) {
+        err = sh_foreign_make(&store->foreign, cid.v >> SH_GROUP_BITS, &group);
+        if (err)
+            return sh_store_short(store, SH_PAGE_BYTES);
+        err = chunk_make(store, group, cid, SH_CODE_ABSENT, data, true);
+        return err == SHOAL_ENOCHUNK ? SHOAL_EEXIST : err;
+    }
+    sh_lid lid = {shoal_cid_local(cid)};
+    if (lid.v >= OWN_IDS_MAX)
+        return SHOAL_EINVAL;
+    /* ID 0 is never in the pool. */
+    err = lid.v == 0 ? SHOAL_OK : sh_idpool_claim(store->pool, lid.v);
+    if (err)
+        return err == SHOAL_EFULL ? sh_store_short(store, 2 * lid.v) : err;
+    group = sh_idtable_find(&store->table, lid.v);
+    err = chunk_make(store, group, cid, SH_CODE_ABSENT, data, true);
+    if (err && lid.v != 0)
+        sh_idpool_give(store->pool, &lid, 1);
+    return err == SHOAL_ENOCHUNK ? SHOAL_EEXIST : err;
+}
+
+/* Begins a change of a chunk that exists, with its group held. ENOCHUNK holds nothing. */
+static enum shoal_err change_begin(struct sh_store *store, shoal_cid cid,
+                                   struct sh_group **group_out, struct sh_change *change_out,
+                                   struct sh_spot *spot_out)
+{
+    struct sh_group *group = sh_store_group(store, cid);
+    unsigned index = sh_store_index(cid);
+    if (!group)
+        return SHOAL_ENOCHUNK;
+    struct sh_layout layout = sh_group_layout(group);
+    if (sh_layout_code(&layout, index) == SH_CODE_ABSENT)
+        return SHOAL_ENOCHUNK;
+    sh_group_layout_begin(group);
+    sh_change_begin(group, change_out);
+    if (!sh_store_spot(store, &change_out->before, index, spot_out)) {
+        sh_group_layout_end(group, false);
+        return SHOAL_ENOCHUNK;
+    }
+    *group_out = group;
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_store_drop(struct sh_store *store, shoal_cid cid, uint32_t *size_out)
+{
+    struct sh_group *group;
+    struct sh_change change;
+    struct sh_spot spot;
+    enum shoal_err err = change_begin(store, cid, &group, &change, &spot);
+    if (err)
+        return err;
+    if (spot.pins > 0) {
+        sh_group_layout_end(group, false);
+        return SHOAL_EBUSY;
+    }
+    sh_change_set(&change, sh_store_index(cid), SH_CODE_ABSENT, NULL);
+    err = sh_group_change(store, group, &change);
+    SH_ASSERT(err == SHOAL_OK); /* it gets smaller and stays */
+    sh_group_layout_end(group, true);
+    if (spot.long_block)
+        sh_long_free(store, spot.long_block, spot.size);
+    *size_out = spot.size;
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_store_remove(struct sh_store *store, shoal_cid cid)
+{
+    enum shoal_err err;
+    (void)sh_store_remove_multi(store, &cid, 1, &err);
+    return err;
+}
+
+/* Content of a new size that begins like the old. `room` is for short content. */
+static void content_copy(struct sh_store *store, const struct sh_spot *spot,
+                         struct content *content, uint8_t *room)
+{
+    uint32_t common = spot->size < content->size ? spot->size : content->size;
+    if (content->long_block) {
+        sh_copy_in(sh_alloc_at(store->alloc, content->long_block) + SH_LONG_HEADER, spot->at,
+                   common);
+        return;
+    }
+    memset(room, 0, SH_SHORT_MAX);
+    memcpy(room, spot->at, common);
+    content->data = room;
+}
+
+enum shoal_err sh_store_resize(struct sh_store *store, shoal_cid cid, uint32_t size)
+{
+    uint8_t room[SH_SHORT_MAX];
+    struct content content;
+    struct sh_group *group;
+    struct sh_change change;
+    struct sh_spot spot;
+    if (size > store->chunk_bytes_max)
+        return SHOAL_ETOOBIG;
+    enum shoal_err err = content_make(store, NULL, size, false, &content);
+    if (err)
+        return err;
+    err = change_begin(store, cid, &group, &change, &spot);
+    if (err)
+        goto out_free;
+    if (spot.pins > 0) {
+        err = SHOAL_EBUSY;
+    } else {
+        content_copy(store, &spot, &content, room);
+        content_set(&change, sh_store_index(cid), &content);
+        err = sh_group_change(store, group, &change);
+    }
+    sh_group_layout_end(group, !err);
+    if (err)
+        goto out_free;
+    if (spot.long_block)
+        sh_long_free(store, spot.long_block, spot.size);
+    sh_tally_add(&sh_store_tally(store)->payload_bytes, (uint64_t)size - spot.size);
+    return SHOAL_OK;
+out_free:
+    content_free(store, &content);
+    return err;
+}
+
+/* Moves a chunk to a block of its own. */
+static enum shoal_err chunk_part(struct sh_store *store, struct sh_group *group, unsigned index,
+                                 struct sh_change *change, struct sh_spot *spot)
+{
+    uint64_t offset;
+    enum shoal_err err = sh_long_make(store, spot->at, spot->size, false, &offset);
+    if (err)
+        return err;
+    sh_change_set(change, index, SH_CODE_LONG, &offset);
+    err = sh_group_change(store, group, change);
+    if (err) {
+        sh_long_free(store, offset, spot->size);
+        return err;
+    }
+    spot->long_block = offset;
+    spot->at = sh_alloc_at(store->alloc, offset) + SH_LONG_HEADER;
+    return SHOAL_OK;
+}
+
+static void pins_set(struct sh_store *store, const struct sh_spot *spot, uint32_t pins)
+{
+    /* relaxed: sh_group_layout_end releases it */
+    atomic_store_explicit(sh_long_header(store, spot->long_block),
+                          (uint64_t)pins << 32 | spot->size, memory_order_relaxed);
+}
+
+enum shoal_err sh_store_pin(struct sh_store *store, shoal_cid cid, uint8_t **at_out,
+                            uint32_t *size_out)
+{
+    struct sh_group *group;
+    struct sh_change change;
+    struct sh_spot spot;
+    enum shoal_err err = change_begin(store, cid, &group, &change, &spot);
+    if (err)
+        return err;
+    if (spot.pins == PINS_MAX)
+        err = SHOAL_ELIMIT;
+    else if (!spot.long_block)
+        err = chunk_part(store, group, sh_store_index(cid), &change, &spot);
+    if (!err) {
+        pins_set(store, &spot, spot.pins + 1);
+        *at_out = spot.at;
+        *size_out = spot.size;
+    }
+    sh_group_layout_end(group, !err);
+    return err;
+}
+
+enum shoal_err sh_store_unpin(struct sh_store *store, shoal_cid cid)
+{
+    struct sh_group *group;
+    struct sh_change change;
+    struct sh_spot spot;
+    enum shoal_err err = change_begin(store, cid, &group, &change, &spot);
+    if (err)
+        return err;
+    bool is_pinned = spot.pins > 0;
+    if (is_pinned)
+        pins_set(store, &spot, spot.pins - 1);
+    sh_group_layout_end(group, is_pinned);
+    return is_pinned ? SHOAL_OK : SHOAL_EINVAL;
+}

@@ -1,0 +1,113 @@
+/* The linearizability checker: it accepts good histories and refuses bad ones. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "linear_int.h"
+
+#define CHECK(h, key) linear_check((h), sizeof(h) / sizeof *(h), (key))
+#define OP(k, b, e, x, a, g, r)                                                                    \
+    {                                                                                              \
+        .key = 1, .begin = (b), .end = (e), .expected = (x), .arg = (a), .got = (g),               \
+        .kind = LINEAR_##k, .result = LINEAR_##r                                                   \
+    }
+
+static void test_good(void **state)
+{
+    (void)state;
+    const struct linear_op serial[] = {
+        OP(GET, 1, 2, 0, 0, 0, ABSENT),    OP(CREATE, 3, 4, 0, 5, 0, OK),
+        OP(CREATE, 5, 6, 0, 5, 0, EXISTS), OP(ADD, 7, 8, 0, 2, 7, OK),
+        OP(CAS, 9, 10, 5, 1, 0, DIFFERS),  OP(CAS, 11, 12, 7, 1, 0, OK),
+        OP(GET, 13, 14, 0, 0, 1, OK),      OP(REMOVE, 15, 16, 0, 0, 0, OK),
+        OP(PUT, 17, 18, 0, 9, 0, ABSENT)};
+    assert_int_equal(CHECK(serial, 1), LINEAR_YES);
+    const struct linear_op overlap[] = {OP(CREATE, 1, 2, 0, 1, 0, OK), OP(PUT, 3, 10, 0, 2, 0, OK),
+                                        OP(GET, 4, 5, 0, 0, 1, OK), OP(GET, 6, 7, 0, 0, 2, OK)};
+    assert_int_equal(CHECK(overlap, 1), LINEAR_YES);
+    const struct linear_op pending[] = {OP(CREATE, 1, LINEAR_PENDING, 0, 3, 0, OK),
+                                        OP(GET, 2, 3, 0, 0, 0, ABSENT), OP(GET, 4, 5, 0, 0, 3, OK)};
+    assert_int_equal(CHECK(pending, 1), LINEAR_YES);
+}
+
+static void test_bad(void **state)
+{
+    (void)state;
+    const struct linear_op back[] = {OP(CREATE, 1, 2, 0, 1, 0, OK), OP(PUT, 3, 10, 0, 2, 0, OK),
+                                     OP(GET, 4, 5, 0, 0, 2, OK), OP(GET, 6, 7, 0, 0, 1, OK)};
+    assert_int_equal(CHECK(back, 1), LINEAR_NO);
+    assert_int_equal(CHECK(back, 2), LINEAR_YES); /* another key has no calls here */
+    const struct linear_op lost[] = {OP(CREATE, 1, 2, 0, 0, 0, OK), OP(ADD, 3, 6, 0, 1, 1, OK),
+                                     OP(ADD, 4, 5, 0, 1, 1, OK)};
+    assert_int_equal(CHECK(lost, 1), LINEAR_NO);
+    const struct linear_op twice[] = {OP(CREATE, 1, 4, 0, 1, 0, OK), OP(CREATE, 2, 3, 0, 2, 0, OK)};
+    assert_int_equal(CHECK(twice, 1), LINEAR_NO);
+    const struct linear_op stale[] = {OP(CREATE, 1, 2, 0, 1, 0, OK), OP(REMOVE, 3, 4, 0, 0, 0, OK),
+                                      OP(GET, 5, 6, 0, 0, 1, OK)};
+    assert_int_equal(CHECK(stale, 1), LINEAR_NO);
+}
+
+static void test_shortest(void **state)
+{
+    (void)state;
+    const struct linear_op h[] = {OP(CREATE, 1, 2, 0, 1, 0, OK), OP(GET, 3, 4, 0, 0, 1, OK),
+                                  OP(PUT, 5, 12, 0, 2, 0, OK),   OP(GET, 6, 7, 0, 0, 3, OK),
+                                  OP(GET, 8, 9, 0, 0, 1, OK),    OP(GET, 13, 14, 0, 0, 2, OK)};
+    struct linear_op part[LINEAR_OPS_MAX];
+    assert_int_equal(linear_shortest(h, 6, 1, part), 4);
+    assert_true(part[2].end == LINEAR_PENDING);
+    assert_int_equal(part[3].got, 3);
+    linear_print(stdout, part, 4);
+    assert_int_equal(linear_shortest(h, 3, 1, part), 0);
+}
+
+static uint64_t rng(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+/* Calls answered in a known order, then stretched so that they overlap; and one false read. */
+static void test_random(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 50; seed++) {
+        struct linear_op h[100];
+        uint64_t r = seed * UINT64_C(0x9e3779b97f4a7c15), value = 0;
+        for (unsigned i = 0; i < 100; i++) {
+            uint64_t at = 1000 + 10 * i, arg = 1 + rng(&r) % 4;
+            enum linear_kind kind = i == 0 ? LINEAR_CREATE : rng(&r) % 2 ? LINEAR_GET : LINEAR_ADD;
+            value += kind == LINEAR_GET ? 0 : arg;
+            h[i] = (struct linear_op){.key = 1,
+                                      .begin = at - rng(&r) % 25,
+                                      .arg = arg,
+                                      .end = at + 1 + rng(&r) % 25,
+                                      .got = value,
+                                      .kind = kind,
+                                      .result = LINEAR_OK};
+        }
+        if (CHECK(h, 1) != LINEAR_YES)
+            fail_msg("seed %" PRIu64 " refused", seed);
+        h[1 + rng(&r) % 99].got = 1000000;
+        h[0].got = 0;
+        unsigned wrong = 0;
+        for (unsigned i = 0; i < 100; i++)
+            wrong += h[i].got == 1000000;
+        assert_int_equal(wrong, 1);
+        if (CHECK(h, 1) != LINEAR_NO)
+            fail_msg("seed %" PRIu64 " accepted", seed);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_good), cmocka_unit_test(test_bad),
+                                       cmocka_unit_test(test_shortest),
+                                       cmocka_unit_test(test_random)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
