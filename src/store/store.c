@@ -135,9 +135,10 @@ static bool foreign_exists(const struct sh_store *store, uint64_t cid)
 /* The first own chunk from a local ID on. */
 static bool own_first(const struct sh_store *store, uint64_t lid, uint64_t *lid_out)
 {
-    uint64_t limit = sh_idtable_limit(&store->table);
-    for (; lid < limit; lid++) {
-        struct sh_layout layout = sh_group_layout(sh_idtable_find(&store->table, lid));
+    const struct sh_group *group;
+    /* The table may shrink meanwhile. */
+    for (; (group = sh_idtable_find(&store->table, lid)); lid++) {
+        struct sh_layout layout = sh_group_layout(group);
         if ((layout.codes[0] | layout.codes[1]) == 0) {
             lid |= SH_GROUP_IDS - 1;
         } else if (sh_layout_code(&layout, lid & (SH_GROUP_IDS - 1)) >= SH_CODE_FIRST) {
