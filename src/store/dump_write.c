@@ -68,7 +68,8 @@ static enum shoal_err section_end(struct dump *dump, enum sh_section_kind kind)
     SH_ASSERT(sh_writer_ok(&dump->w));
     if (size == 0)
         return SHOAL_OK;
-    struct sh_writer w = sh_writer_make(dump->section, SH_SECTION_HEADER_BYTES);
+    uint8_t header[SH_SECTION_HEADER_BYTES];
+    struct sh_writer w = sh_writer_make(header, sizeof header);
     sh_put_raw(&w, sh_bytes_text(SH_SECTION_MAGIC));
     sh_put16(&w, (uint16_t)kind);
     sh_put16(&w, 0);
@@ -76,8 +77,9 @@ static enum shoal_err section_end(struct dump *dump, enum sh_section_kind kind)
     sh_put32(&w, (uint32_t)size);
     sh_put32(&w, dump->records);
     sh_put32(&w, sh_crc32c(0, sh_bytes_make(payload, size)));
-    sh_put32(&w, sh_crc32c(0, sh_bytes_make(dump->section, SH_SECTION_CRC_AT)));
-    SH_ASSERT(sh_writer_ok(&w) && w.at == payload);
+    sh_put32(&w, sh_crc32c(0, sh_bytes_make(header, SH_SECTION_CRC_AT)));
+    SH_ASSERT(sh_writer_ok(&w) && w.at == w.end);
+    memcpy(dump->section, header, sizeof header);
     enum shoal_err err = append(dump, dump->section, SH_SECTION_HEADER_BYTES + size);
     if (kind != SH_SECTION_END)
         dump->sums.sections++;
