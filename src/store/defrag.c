@@ -28,7 +28,7 @@ static void long_move(struct sh_store *store, struct sh_change *change, unsigned
         sh_change_set(change, index, spot.size + SH_CODE_FIRST, spot.at);
         moves->made[nth] = 0;
     } else {
-        if (spot.size + SH_LONG_HEADER > SH_SMALL_MAX ||
+        if (spot.size + SH_LONG_HEADER > SH_PACKED_MAX ||
             !sh_alloc_is_draining(store->alloc, spot.long_block) ||
             sh_long_make(store, spot.at, spot.size, true, &moves->pointers[index]) != SHOAL_OK)
             return;

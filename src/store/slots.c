@@ -5,7 +5,7 @@
 /* How many runs of the bin that may or may not be long enough are looked at. */
 #define BIN_PROBES 16
 
-void sh_slots_link(struct sh_alloc *alloc, uint32_t *head, uint32_t slot)
+static void run_link(struct sh_alloc *alloc, uint32_t *head, uint32_t slot)
 {
     struct sh_slot *record = &alloc->slots[slot];
     record->prev = 0;
@@ -15,7 +15,7 @@ void sh_slots_link(struct sh_alloc *alloc, uint32_t *head, uint32_t slot)
     *head = slot;
 }
 
-void sh_slots_unlink(struct sh_alloc *alloc, uint32_t *head, uint32_t slot)
+static void run_unlink(struct sh_alloc *alloc, uint32_t *head, uint32_t slot)
 {
     struct sh_slot *record = &alloc->slots[slot];
     if (record->prev)
@@ -33,7 +33,7 @@ void sh_slots_unlink(struct sh_alloc *alloc, uint32_t *head, uint32_t slot)
 static uint32_t *bin_of(struct sh_alloc *alloc, uint32_t run)
 {
     SH_ASSERT(run > 0);
-    return &alloc->bins[31 - __builtin_clz(run)];
+    return &alloc->runs[31 - __builtin_clz(run)];
 }
 
 static void run_insert(struct sh_alloc *alloc, uint32_t slot, uint32_t run)
@@ -44,13 +44,13 @@ static void run_insert(struct sh_alloc *alloc, uint32_t slot, uint32_t run)
     last->state = SLOT_FREE;
     first->run = run;
     last->run = run;
-    sh_slots_link(alloc, bin_of(alloc, run), slot);
+    run_link(alloc, bin_of(alloc, run), slot);
 }
 
 static void run_remove(struct sh_alloc *alloc, uint32_t slot)
 {
     SH_ASSERT(alloc->slots[slot].state == SLOT_FREE);
-    sh_slots_unlink(alloc, bin_of(alloc, alloc->slots[slot].run), slot);
+    run_unlink(alloc, bin_of(alloc, alloc->slots[slot].run), slot);
 }
 
 static uint64_t run_touched(const struct sh_alloc *alloc, uint32_t slot, uint32_t run)
@@ -65,11 +65,11 @@ static uint64_t run_touched(const struct sh_alloc *alloc, uint32_t slot, uint32_
 static uint32_t run_find(struct sh_alloc *alloc, uint32_t run)
 {
     unsigned bin = 31 - (unsigned)__builtin_clz(run);
-    uint32_t found = alloc->bins[bin];
+    uint32_t found = alloc->runs[bin];
     for (unsigned probe = 0; found && alloc->slots[found].run < run; probe++)
         found = probe < BIN_PROBES ? alloc->slots[found].next : 0;
-    while (!found && ++bin < SH_BINS)
-        found = alloc->bins[bin];
+    while (!found && ++bin < SH_RUN_BINS)
+        found = alloc->runs[bin];
     if (found)
         run_remove(alloc, found);
     return found;
@@ -138,6 +138,25 @@ bool sh_slots_charge(struct sh_alloc *alloc, uint64_t pages)
     return sh_budget_charge(alloc->budget, pages << SH_PAGE_BITS, alloc->may_dip);
 }
 
+bool sh_slots_touch(struct sh_alloc *alloc, uint32_t slot, uint32_t from, uint64_t run_pages)
+{
+    uint64_t more = 0;
+    uint32_t needs;
+    for (uint32_t i = from; (needs = sh_slot_needs(run_pages, i)) > 0; i++) {
+        uint32_t touched = alloc->slots[slot + i].touched;
+        more += needs > touched ? needs - touched : 0;
+    }
+    if (more == 0)
+        return true;
+    if (!sh_slots_charge(alloc, more))
+        return false;
+    alloc->touched_bytes += more << SH_PAGE_BITS;
+    for (uint32_t i = from; (needs = sh_slot_needs(run_pages, i)) > 0; i++)
+        if (needs > alloc->slots[slot + i].touched)
+            alloc->slots[slot + i].touched = (uint8_t)needs;
+    return true;
+}
+
 /* Hands back what a run has touched; returns the pages that came free. */
 static uint64_t run_trim(struct sh_alloc *alloc, uint32_t slot, uint32_t run)
 {
@@ -157,8 +176,8 @@ void sh_slots_trim(struct sh_alloc *alloc)
     if (alloc->idle_pages == 0)
         return;
     uint64_t pages = 0;
-    for (unsigned bin = 0; bin < SH_BINS; bin++)
-        for (uint32_t slot = alloc->bins[bin]; slot; slot = alloc->slots[slot].next)
+    for (unsigned bin = 0; bin < SH_RUN_BINS; bin++)
+        for (uint32_t slot = alloc->runs[bin]; slot; slot = alloc->slots[slot].next)
             pages += run_trim(alloc, slot, alloc->slots[slot].run);
     SH_ASSERT(pages <= alloc->idle_pages);
     alloc->idle_pages -= pages;
