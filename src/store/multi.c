@@ -31,8 +31,14 @@ static void data_prefetch(const struct sh_store *store, shoal_cid cid)
     uint32_t size = sh_code_footprint(sh_layout_code(&layout, index));
     if (size == 0)
         return;
-    const uint8_t *at =
-        sh_alloc_at(store->alloc, sh_layout_offset(&layout)) + sh_layout_sum(&layout, index);
+    unsigned mediums;
+    uint8_t *block = sh_alloc_at(store->alloc, sh_layout_offset(&layout));
+    const uint8_t *at = block + sh_layout_sum(&layout, index, &mediums);
+    if (mediums) {
+        /* Where the chunk begins takes a look at the block's end, which may be a miss itself. */
+        __builtin_prefetch(sh_layout_low(&layout, block, 0));
+        return;
+    }
     const uint8_t *last = at + size - 1;
     __builtin_prefetch(at);
     for (unsigned line = 1; line < LINES_MAX && at + line * LINE_BYTES < last; line++)

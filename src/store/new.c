@@ -65,7 +65,7 @@ static enum shoal_err group_fill(struct sh_store *store, const struct sh_store_w
     for (size_t i = 0; i < count; i++) {
         sizes[i] = wish->reserve ? 0 : wish_size(wish, at + i);
         longs[i] = NONE;
-        if (sizes[i] > SH_SHORT_MAX)
+        if (sizes[i] > SH_PACKED_CHUNK_MAX)
             err = sh_long_make(store, NULL, sizes[i], false, &longs[i]);
         if (err) {
             longs_free(store, longs, sizes, i);
@@ -77,14 +77,16 @@ static enum shoal_err group_fill(struct sh_store *store, const struct sh_store_w
     sh_group_layout_begin(group);
     sh_idtable_version(&store->table, group);
     struct sh_change change;
-    sh_change_begin(group, &change);
+    sh_change_begin(store, group, &change);
     for (size_t i = 0; i < count; i++) {
         unsigned index = sh_store_index(lids[at + i]);
         SH_ASSERT(sh_layout_code(&change.before, index) == SH_CODE_ABSENT);
-        unsigned code = wish->reserve      ? SH_CODE_RESERVED
-                        : longs[i] == NONE ? sizes[i] + SH_CODE_FIRST
-                                           : SH_CODE_LONG;
-        sh_change_set(&change, index, code, longs[i] == NONE ? NULL : &longs[i]);
+        if (wish->reserve)
+            sh_change_none(&change, index, SH_CODE_RESERVED);
+        else if (longs[i] == NONE)
+            sh_change_chunk(&change, index, sizes[i], NULL);
+        else
+            sh_change_long(&change, index, &longs[i]);
     }
     err = sh_group_change(store, group, &change);
     sh_group_layout_end(group, !err);

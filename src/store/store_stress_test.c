@@ -449,7 +449,7 @@ static void test_resident(void **state)
     sh_store_status_get(store, &status);
     near(status.used_bytes, resident_bytes() - before);
     /* Too many: refused, and the memory that trying took is back. */
-    assert_int_equal(sh_store_new_many(store, 600, 350000, lids), SHOAL_EFULL);
+    assert_int_equal(sh_store_new_many(store, 600, COUNT, lids), SHOAL_EFULL);
     sh_store_status_get(store, &status);
     near(status.used_bytes, resident_bytes() - before);
     sh_store_destroy(store);
