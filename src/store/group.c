@@ -59,6 +59,10 @@ void sh_long_free(struct sh_store *store, uint64_t offset, uint32_t size)
     sh_alloc_give(store->alloc, &block, 1);
 }
 
+/* What a full group's block may have to spare: so many bytes, or such a part of it. */
+#define LOOSE_LEAST 32
+#define LOOSE_SHARE 64
+
 /* --- Changing a group ---------------------------------------------------------------------- */
 
 void sh_change_begin(const struct sh_store *store, const struct sh_group *group,
@@ -187,6 +191,20 @@ static void lows_write(const struct sh_change *change, uint8_t *block)
     }
 }
 
+/* True when the group's last ID comes, and the block that was sized by those before is too large.
+ */
+static bool is_loose(const struct sh_change *change, uint32_t total)
+{
+    unsigned now = 0;
+    unsigned then = 0;
+    for (unsigned i = 0; i < SH_GROUP_IDS; i++) {
+        now += sh_layout_code(&change->after, i) >= SH_CODE_FIRST;
+        then += sh_layout_code(&change->before, i) >= SH_CODE_FIRST;
+    }
+    uint32_t spare = sh_layout_capacity(&change->before) - total;
+    return now == SH_GROUP_IDS && then < now && spare > LOOSE_LEAST && spare > total / LOOSE_SHARE;
+}
+
 enum shoal_err sh_group_change(struct sh_store *store, struct sh_group *group,
                                struct sh_change *change)
 {
@@ -195,7 +213,7 @@ enum shoal_err sh_group_change(struct sh_store *store, struct sh_group *group,
                                  sh_layout_capacity(&change->before)};
     struct sh_block block = {0, 0};
     uint32_t total = sh_change_total(change);
-    bool stays = total > 0 && total <= old.size && !change->tight;
+    bool stays = total > 0 && total <= old.size && !change->tight && !is_loose(change, total);
     if (stays) {
         block = old;
     } else if (total > 0) {

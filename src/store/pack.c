@@ -191,11 +191,9 @@ static uint64_t fresh_take(struct sh_alloc *alloc, uint32_t bytes)
 
 /* --- Blocks -------------------------------------------------------------------------------- */
 
-static bool node_fits(const struct sh_alloc *alloc, uint64_t offset, uint32_t bytes)
-{
-    uint32_t has = sh_node_bytes(alloc, offset);
-    return has == bytes || has >= bytes + SH_NODE_BYTES;
-}
+/* What is left of a block that is split must have a size that something may want, as long as there
+ * is other memory. */
+#define REST_LEAST 256u
 
 static uint64_t node_take(struct sh_alloc *alloc, uint64_t offset, uint32_t bytes)
 {
@@ -206,29 +204,29 @@ static uint64_t node_take(struct sh_alloc *alloc, uint64_t offset, uint32_t byte
     return offset;
 }
 
-/* A free block of about that size. */
-static uint64_t bin_take(struct sh_alloc *alloc, unsigned bin, uint32_t bytes)
+/* A free block out of a bin: of that size, or of so many bytes more. */
+static uint64_t bin_take(struct sh_alloc *alloc, unsigned bin, uint32_t bytes, uint32_t rest_least)
 {
     uint64_t offset = alloc->bins[bin];
     for (unsigned i = 0; offset && i < BIN_PROBES; i++) {
-        if (node_fits(alloc, offset, bytes))
+        uint32_t has = sh_node_bytes(alloc, offset);
+        if (has == bytes || has >= bytes + rest_least)
             return node_take(alloc, offset, bytes);
         offset = sh_node_at(alloc, offset)->next;
     }
     return 0;
 }
 
-/* A part of a longer free block. */
-static uint64_t split_take(struct sh_alloc *alloc, uint32_t bytes)
+/* A part of a longer free block, the shortest that does. */
+static uint64_t split_take(struct sh_alloc *alloc, uint32_t bytes, uint32_t rest_least)
 {
-    if (bytes + SH_NODE_BYTES > SH_PACKED_MAX)
+    if (bytes + rest_least > SH_PACKED_MAX)
         return 0;
-    unsigned bin = sh_bin_of(bytes + SH_NODE_BYTES);
-    while ((bin = bin_next(alloc, bin)) < SH_BINS) {
-        uint64_t offset = bin_take(alloc, bin, bytes);
+    unsigned bin = sh_bin_of(bytes + rest_least);
+    for (; (bin = bin_next(alloc, bin)) < SH_BINS; bin++) {
+        uint64_t offset = bin_take(alloc, bin, bytes, rest_least);
         if (offset)
             return offset;
-        bin++;
     }
     return 0;
 }
@@ -236,11 +234,13 @@ static uint64_t split_take(struct sh_alloc *alloc, uint32_t bytes)
 uint64_t sh_pack_take(struct sh_alloc *alloc, uint32_t bytes)
 {
     SH_ASSERT(bytes >= SH_NODE_BYTES && bytes <= SH_PACKED_MAX && bytes % 8 == 0);
-    uint64_t offset = bin_take(alloc, sh_bin_of(bytes), bytes);
+    uint64_t offset = bin_take(alloc, sh_bin_of(bytes), bytes, REST_LEAST);
+    if (!offset)
+        offset = split_take(alloc, bytes, REST_LEAST);
     if (!offset)
         offset = fresh_take(alloc, bytes);
     if (!offset)
-        offset = split_take(alloc, bytes);
+        offset = split_take(alloc, bytes, SH_NODE_BYTES);
     if (offset)
         alloc->slots[pack_of(alloc, offset)].bytes += bytes;
     return offset;
