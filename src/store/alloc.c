@@ -23,9 +23,11 @@ static uint32_t large_run(uint32_t size)
     return (uint32_t)((size + SH_SLOT_BYTES - 1) >> SH_SLOT_BITS);
 }
 
-enum shoal_err sh_alloc_init(struct sh_alloc *alloc, uint64_t bytes_max, struct sh_budget *budget)
+enum shoal_err sh_alloc_init(struct sh_alloc *alloc, uint64_t bytes_max, bool small_pages,
+                             struct sh_budget *budget)
 {
     memset(alloc, 0, sizeof *alloc);
+    alloc->small_pages = small_pages;
     alloc->budget = budget;
     alloc->slots_high = 1;
     alloc->epoch = 1;
@@ -66,7 +68,7 @@ static void tail_discard(struct sh_alloc *alloc, uint32_t slot, uint32_t run, ui
         return;
     uint64_t at = ((uint64_t)(slot + run - 1) << SH_SLOT_BITS) + needs * SH_PAGE_BYTES;
     uint64_t bytes = (last->touched - needs) * SH_PAGE_BYTES;
-    if (!sh_vm_discard(&alloc->vm, at, bytes))
+    if (!sh_slots_discard(alloc, at, bytes))
         return;
     last->touched = (uint8_t)needs;
     alloc->touched_bytes -= bytes;
@@ -76,7 +78,7 @@ static void tail_discard(struct sh_alloc *alloc, uint32_t slot, uint32_t run, ui
 static uint64_t large_take(struct sh_alloc *alloc, uint32_t size)
 {
     uint32_t run = large_run(size);
-    uint32_t slot = sh_slots_take(alloc, run);
+    uint32_t slot = sh_slots_take(alloc, run, false);
     if (!slot)
         return 0;
     /* The states come first: charging may trim free runs, which must not find this one. */
@@ -162,7 +164,7 @@ void sh_alloc_give(struct sh_alloc *alloc, const struct sh_block *blocks, size_t
         for (size_t i = 0; i < some; i++) {
             uint64_t run_bytes = (uint64_t)large_run(blocks[i].size) << SH_SLOT_BITS;
             if (blocks[i].size > SH_PACKED_MAX &&
-                sh_vm_discard(&alloc->vm, blocks[i].offset, run_bytes))
+                sh_slots_discard(alloc, blocks[i].offset, run_bytes))
                 discarded |= UINT64_C(1) << i;
         }
         sh_lock_take(&alloc->lock);

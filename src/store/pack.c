@@ -107,7 +107,7 @@ static uint32_t pack_of(const struct sh_alloc *alloc, uint64_t offset)
 static uint32_t pack_new(struct sh_alloc *alloc, enum sh_pack_kind kind)
 {
     uint32_t run = kind == SH_PACK_LONG ? LONG_PACK_SLOTS : 1;
-    uint32_t first = sh_slots_take(alloc, run);
+    uint32_t first = sh_slots_take(alloc, run, true);
     if (!first)
         return 0;
     for (uint32_t slot = first; slot < first + run; slot++) {

@@ -13,9 +13,10 @@ enum slot_state {
     SLOT_LARGE_END, /* last of a large block of several slots */
 };
 
-/* Takes a run of slots, whatever they have touched. Its first record's run is set; its states are
- * the caller's to set. 0 when the range is used up or records can't be charged. */
-uint32_t sh_slots_take(struct sh_alloc *alloc, uint32_t run);
+/* Takes a run of slots, whatever they have touched; for_pack: fresh ones may be of huge pages. Its
+ * first record's run is set; its states are the caller's to set. 0 when the range is used up or
+ * records can't be charged. */
+uint32_t sh_slots_take(struct sh_alloc *alloc, uint32_t run, bool for_pack);
 /* Makes a run free, merged with its neighbours. */
 void sh_slots_give(struct sh_alloc *alloc, uint32_t slot, uint32_t run);
 
@@ -24,6 +25,9 @@ bool sh_slots_charge(struct sh_alloc *alloc, uint64_t pages);
 /* Charges and notes what some slots of a run need for the run to hold so many pages, those from
  * index `from` to the one where these end. False, with nothing changed, when there is no room. */
 bool sh_slots_touch(struct sh_alloc *alloc, uint32_t slot, uint32_t from, uint64_t run_pages);
+/* Hands a part of a run back to the kernel; false when that keeps it. Without the lock where the
+ * run is a large block's. */
+bool sh_slots_discard(struct sh_alloc *alloc, uint64_t offset, uint64_t bytes);
 /* sh_alloc_trim with the lock held. */
 void sh_slots_trim(struct sh_alloc *alloc);
 
