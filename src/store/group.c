@@ -69,14 +69,17 @@ void sh_change_begin(const struct sh_store *store, const struct sh_group *group,
                      struct sh_change *change_out)
 {
     struct sh_layout layout = sh_group_layout(group);
+    unsigned mediums;
+    change_out->total = sh_layout_sum(&layout, SH_GROUP_IDS, &mediums);
+    change_out->existed = (uint16_t)sh_layout_footprints(&layout, change_out->was);
+    change_out->exists = change_out->existed;
+    change_out->mediums = (uint16_t)mediums;
     uint8_t *block = sh_alloc_at(store->alloc, sh_layout_offset(&layout));
-    unsigned nth = 0;
-    for (unsigned i = 0; i < SH_GROUP_IDS; i++) {
-        unsigned code = sh_layout_code(&layout, i);
-        uint32_t bytes = sh_code_footprint(code);
-        if (sh_code_is_medium(code))
-            bytes += *sh_layout_low(&layout, block, nth++);
-        change_out->was[i] = (uint16_t)bytes;
+    for (unsigned nth = 0; mediums; nth++, mediums &= mediums - 1) {
+        unsigned i = (unsigned)__builtin_ctz(mediums);
+        change_out->was[i] = (uint16_t)(sh_code_footprint(sh_layout_code(&layout, i)) +
+                                        *sh_layout_low(&layout, block, nth));
+        change_out->total += change_out->was[i];
     }
     memcpy(change_out->is, change_out->was, sizeof change_out->is);
     change_out->before = layout;
@@ -89,9 +92,13 @@ void sh_change_begin(const struct sh_store *store, const struct sh_group *group,
 static void change_set(struct sh_change *change, unsigned index, unsigned code, uint32_t footprint,
                        const void *source)
 {
+    uint16_t bit = (uint16_t)(1u << index);
     sh_layout_code_set(&change->after, index, code);
+    change->total += footprint - change->is[index];
     change->is[index] = (uint16_t)footprint;
-    change->mask |= (uint16_t)(1u << index);
+    change->exists = code >= SH_CODE_FIRST ? change->exists | bit : change->exists & ~bit;
+    change->mediums = sh_code_is_medium(code) ? change->mediums | bit : change->mediums & ~bit;
+    change->mask |= bit;
     change->sources[index] = source;
 }
 
@@ -115,24 +122,17 @@ void sh_change_none(struct sh_change *change, unsigned index, unsigned code)
 
 uint32_t sh_change_total(const struct sh_change *change)
 {
-    unsigned mediums;
-    uint32_t sum = 0;
-    (void)sh_layout_sum(&change->after, SH_GROUP_IDS, &mediums);
-    for (unsigned i = 0; i < SH_GROUP_IDS; i++)
-        sum += change->is[i];
-    return sum + (unsigned)__builtin_popcount(mediums);
+    return change->total + (change->mediums ? (unsigned)__builtin_popcount(change->mediums) : 0);
 }
 
 /* Bytes for a block that holds `total` now, and more when the IDs that are absent come: as many
  * bytes as the others have on average. */
 static uint32_t capacity_wanted(const struct sh_change *change, uint32_t total)
 {
+    uint32_t present = (unsigned)__builtin_popcount(change->exists);
+    SH_ASSERT(present > 0);
     if (change->tight)
         return total;
-    uint32_t present = 0;
-    for (unsigned i = 0; i < SH_GROUP_IDS; i++)
-        present += sh_layout_code(&change->after, i) >= SH_CODE_FIRST;
-    SH_ASSERT(present > 0);
     return total + (SH_GROUP_IDS - present) * ((total + present - 1) / present);
 }
 
@@ -164,8 +164,10 @@ static uint32_t image_make(const struct sh_store *store, const struct sh_change 
 {
     const uint8_t *old = sh_alloc_at(store->alloc, sh_layout_offset(&change->before)) +
                          footprints(change->was, first);
+    unsigned left = (change->existed | change->exists) & ~0u << first;
     uint32_t used = 0;
-    for (unsigned i = first; i < SH_GROUP_IDS; i++) {
+    for (; left; left &= left - 1) {
+        unsigned i = (unsigned)__builtin_ctz(left);
         uint32_t is = change->is[i];
         if (!(change->mask >> i & 1))
             memcpy(image + used, old, is);
@@ -182,8 +184,7 @@ static uint32_t image_make(const struct sh_store *store, const struct sh_change 
 /* Writes the medium chunks' low bytes to the block's end. */
 static void lows_write(const struct sh_change *change, uint8_t *block)
 {
-    unsigned mediums;
-    (void)sh_layout_sum(&change->after, SH_GROUP_IDS, &mediums);
+    unsigned mediums = change->mediums;
     for (unsigned nth = 0; mediums; nth++, mediums &= mediums - 1) {
         uint8_t low;
         (void)sh_code_of(change->is[__builtin_ctz(mediums)], &low);
@@ -195,14 +196,9 @@ static void lows_write(const struct sh_change *change, uint8_t *block)
  */
 static bool is_loose(const struct sh_change *change, uint32_t total)
 {
-    unsigned now = 0;
-    unsigned then = 0;
-    for (unsigned i = 0; i < SH_GROUP_IDS; i++) {
-        now += sh_layout_code(&change->after, i) >= SH_CODE_FIRST;
-        then += sh_layout_code(&change->before, i) >= SH_CODE_FIRST;
-    }
     uint32_t spare = sh_layout_capacity(&change->before) - total;
-    return now == SH_GROUP_IDS && then < now && spare > LOOSE_LEAST && spare > total / LOOSE_SHARE;
+    return change->exists == UINT16_MAX && change->existed != UINT16_MAX && spare > LOOSE_LEAST &&
+           spare > total / LOOSE_SHARE;
 }
 
 enum shoal_err sh_group_change(struct sh_store *store, struct sh_group *group,

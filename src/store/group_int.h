@@ -156,6 +156,32 @@ static inline uint32_t sh_layout_sum(const struct sh_layout *layout, unsigned in
 #endif
 }
 
+/* Footprints of all chunks but medium ones, where a number without meaning is left; returns a bit
+ * for each chunk that exists. */
+static inline unsigned sh_layout_footprints(const struct sh_layout *layout, uint16_t *bytes_out)
+{
+#if defined(__SSE2__)
+    const __m128i none = _mm_setzero_si128();
+    __m128i codes = _mm_set_epi64x((long long)layout->codes[1], (long long)layout->codes[0]);
+    __m128i is_long = _mm_cmpeq_epi8(codes, _mm_set1_epi8((char)SH_CODE_LONG));
+    __m128i excess = _mm_set1_epi8((char)(SH_CODE_LONG - SH_CODE_FIRST - SH_POINTER_BYTES));
+    __m128i bytes = _mm_subs_epu8(codes, _mm_set1_epi8(SH_CODE_FIRST));
+    bytes = _mm_sub_epi8(bytes, _mm_and_si128(is_long, excess));
+    _mm_storeu_si128((__m128i *)(void *)bytes_out, _mm_unpacklo_epi8(bytes, none));
+    _mm_storeu_si128((__m128i *)(void *)(bytes_out + 8), _mm_unpackhi_epi8(bytes, none));
+    __m128i is_none = _mm_cmpeq_epi8(_mm_subs_epu8(codes, _mm_set1_epi8(SH_CODE_FIRST - 1)), none);
+    return ~(unsigned)_mm_movemask_epi8(is_none) & 0xffff;
+#else
+    unsigned present = 0;
+    for (unsigned i = 0; i < SH_GROUP_IDS; i++) {
+        unsigned code = sh_layout_code(layout, i);
+        bytes_out[i] = (uint16_t)sh_code_footprint(code);
+        present |= (unsigned)(code >= SH_CODE_FIRST) << i;
+    }
+    return present;
+#endif
+}
+
 /* Footprints of some medium chunks, beginning with the first. */
 uint32_t sh_layout_mediums(const struct sh_layout *layout, uint8_t *block, unsigned mediums);
 

@@ -105,6 +105,9 @@ static inline void sh_store_let_go(struct sh_hold *hold, bool is_changed)
 struct sh_change {
     struct sh_layout before;
     struct sh_layout after;   /* its block is set by sh_group_change */
+    uint32_t total;           /* footprints afterwards */
+    uint16_t existed, exists; /* which chunks do */
+    uint16_t mediums;         /* which are medium ones afterwards */
     uint16_t was[16], is[16]; /* footprints before and after */
     uint16_t mask;            /* who changes */
     const void *sources[16];  /* of these: footprint bytes of new content; NULL: zeros */
