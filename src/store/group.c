@@ -85,6 +85,7 @@ void sh_change_begin(const struct sh_store *store, const struct sh_group *group,
     change_out->before = layout;
     change_out->after = layout;
     change_out->mask = 0;
+    change_out->expected = 0;
     change_out->may_dip = false;
     change_out->tight = false;
 }
@@ -125,15 +126,15 @@ uint32_t sh_change_total(const struct sh_change *change)
     return change->total + (change->mediums ? (unsigned)__builtin_popcount(change->mediums) : 0);
 }
 
-/* Bytes for a block that holds `total` now, and more when the IDs that are absent come: as many
- * bytes as the others have on average. */
+/* Bytes for a block that holds `total` now, and more when the IDs that are absent come. */
 static uint32_t capacity_wanted(const struct sh_change *change, uint32_t total)
 {
     uint32_t present = (unsigned)__builtin_popcount(change->exists);
     SH_ASSERT(present > 0);
     if (change->tight)
         return total;
-    return total + (SH_GROUP_IDS - present) * ((total + present - 1) / present);
+    uint32_t each = change->expected ? change->expected : (total + present - 1) / present;
+    return total + (SH_GROUP_IDS - present) * each;
 }
 
 static enum shoal_err block_take(struct sh_store *store, const struct sh_change *change,

@@ -156,16 +156,28 @@ static uint64_t pack_extend(struct sh_alloc *alloc, uint32_t first, uint32_t byt
     return offset;
 }
 
-/* What is left of a pack that no more is added to, as far as it is touched, becomes a free block.
- */
+/* Touched bytes from the pack's end on. */
+static uint64_t pack_rest(const struct sh_alloc *alloc, uint32_t first)
+{
+    const struct sh_slot *pack = &alloc->slots[first];
+    uint64_t touched = 0;
+    for (uint32_t i = 0; i < pack->run; i++) {
+        touched += (uint64_t)alloc->slots[first + i].touched << SH_PAGE_BITS;
+        if (alloc->slots[first + i].touched < SH_SLOT_PAGES)
+            break;
+    }
+    return touched > pack->end ? touched - pack->end : 0;
+}
+
+/* What is left of a pack that no more is added to, as far as it is touched, becomes free blocks. */
 static void pack_close(struct sh_alloc *alloc, uint32_t first)
 {
     struct sh_slot *pack = &alloc->slots[first];
-    uint32_t rest = (uint32_t)(0 - pack->end) & (uint32_t)(SH_PAGE_BYTES - 1);
-    if (rest < SH_NODE_BYTES)
-        return;
-    node_link(alloc, ((uint64_t)first << SH_SLOT_BITS) + pack->end, rest);
-    pack->end += rest;
+    for (uint64_t rest; (rest = pack_rest(alloc, first)) >= SH_NODE_BYTES;) {
+        uint32_t bytes = rest < SH_PACKED_MAX ? (uint32_t)rest : SH_PACKED_MAX;
+        node_link(alloc, ((uint64_t)first << SH_SLOT_BITS) + pack->end, bytes);
+        pack->end += bytes;
+    }
 }
 
 static uint64_t fresh_take(struct sh_alloc *alloc, uint32_t bytes)

@@ -111,6 +111,7 @@ struct sh_change {
     uint16_t was[16], is[16]; /* footprints before and after */
     uint16_t mask;            /* who changes */
     const void *sources[16];  /* of these: footprint bytes of new content; NULL: zeros */
+    uint32_t expected; /* bytes of a chunk that is still to come; 0: as the others on average */
     bool may_dip;
     bool tight; /* to a new block without room to grow, though there is room in the old one */
 };
