@@ -56,8 +56,8 @@ struct sh_leases_config {
     uint64_t seed; /* random: keeps others from choosing chunk IDs that make the table slow */
 };
 
-/* Reserves address ranges; memory comes as locks do, in pieces of 64 KiB, and goes with them.
- * ENOMEM, EINVAL. */
+/* Reserves address ranges; memory comes as locks do, in pieces for 1024 of them, and goes with
+ * them, but for one piece of each kind that is kept for the next. ENOMEM, EINVAL. */
 SHOAL_NODISCARD enum shoal_err sh_leases_create(const struct sh_leases_config *config,
                                                 struct sh_leases **leases_out);
 /* Frees everything, whatever is locked or waits. NULL is allowed. No other thread may use it. */
@@ -73,7 +73,7 @@ struct sh_lease_owner {
     shoal_nid nid; /* any, 0 included */
 };
 
-/* --- One chunk, one owner ------------------------------------------------------------------- */
+/* --- One chunk, one owner ---------------------------------------------------------------- */
 
 struct sh_lease_wish {
     shoal_cid cid; /* not 0 */
@@ -131,7 +131,7 @@ SHOAL_NODISCARD enum shoal_err sh_leases_cancel(struct sh_leases *leases, shoal_
 bool sh_leases_holds(struct sh_leases *leases, shoal_cid cid, struct sh_lease_owner owner,
                      enum sh_lease_mode mode, uint64_t now_ns);
 
-/* --- Ends of waits -------------------------------------------------------------------------- */
+/* --- Ends of waits ----------------------------------------------------------------------- */
 
 struct sh_lease_end {
     uint64_t cookie;
@@ -153,7 +153,7 @@ size_t sh_leases_ended(struct sh_leases *leases, struct sh_lease_end *ends_out, 
 /* How many are on the list: a hint for a step, which other threads may have outdated. */
 size_t sh_leases_ended_count(const struct sh_leases *leases);
 
-/* --- Time ----------------------------------------------------------------------------------- */
+/* --- Time -------------------------------------------------------------------------------- */
 
 /* Takes away up to `max` locks whose deadline is now_ns or before, and ends waits whose time is
  * up, in order of deadline; of one deadline, locks before waits, then by chunk ID and owner.
@@ -162,7 +162,7 @@ size_t sh_leases_expire(struct sh_leases *leases, uint64_t now_ns, size_t max);
 /* The next deadline, or SH_LEASES_NEVER. Any call may bring it forward. */
 uint64_t sh_leases_due_ns(const struct sh_leases *leases);
 
-/* --- Many at once --------------------------------------------------------------------------- */
+/* --- Many at once ------------------------------------------------------------------------ */
 
 /* Releases up to `max` locks and cancels waits of an owner (its connection is lost) or of all
  * owners of a node (it failed or left), in order of owner and chunk ID. Returns how many; `max`
@@ -177,7 +177,7 @@ size_t sh_leases_node_drop(struct sh_leases *leases, shoal_nid nid, uint64_t now
  * lock does no harm: it expires. */
 size_t sh_leases_chunk_drop(struct sh_leases *leases, shoal_cid cid);
 
-/* --- Moving --------------------------------------------------------------------------------- */
+/* --- Moving ------------------------------------------------------------------------------ */
 
 /* Locks as bytes, little-endian, for the node that a range of chunks moves to:
  *
@@ -201,13 +201,14 @@ SHOAL_NODISCARD enum shoal_err sh_leases_export(struct sh_leases *leases, shoal_
                                                 size_t room, size_t *size_out);
 
 /* Puts exported locks into the table: all, or none. A lock that its owner has here already, in the
- * same mode, is extended, so importing twice does no harm; an owner who waits here for the chunk is
- * granted it. EPROTO: bytes that sh_leases_export did not write; EVERSION; EBUSY: a lock excludes
- * one that is held here; ELIMIT. */
+ * same mode, is extended, so importing twice does no harm; the wait of an owner who asked here for
+ * the same mode ends with OK, for the other mode with ECANCELED. EPROTO: bytes that
+ * sh_leases_export did not write; EVERSION; EBUSY: a lock excludes one that is held here; ELIMIT.
+ */
 SHOAL_NODISCARD enum shoal_err sh_leases_import(struct sh_leases *leases, struct sh_bytes bytes,
                                                 uint64_t now_ns);
 
-/* --- Looking -------------------------------------------------------------------------------- */
+/* --- Looking ----------------------------------------------------------------------------- */
 
 /* One lock or one wait. */
 struct sh_lease {
