@@ -18,11 +18,12 @@ enum shoal_err sh_leases_create(const struct sh_leases_config *config,
     atomic_init(&leases->due_ns, SH_LEASES_NEVER);
     uint32_t ends_max = config->waiters_max ? config->waiters_max : 1;
     enum shoal_err err =
-        sh_slots_init(&leases->records, sizeof(struct sh_lease_record), config->locks_max);
+        sh_lease_slots_init(&leases->records, sizeof(struct sh_lease_record), config->locks_max);
     if (!err)
-        err = sh_slots_init(&leases->chunks, sizeof(struct sh_lease_chunk), config->locks_max);
+        err =
+            sh_lease_slots_init(&leases->chunks, sizeof(struct sh_lease_chunk), config->locks_max);
     if (!err)
-        err = sh_slots_init(&leases->ends, sizeof(struct sh_lease_told), ends_max);
+        err = sh_lease_slots_init(&leases->ends, sizeof(struct sh_lease_told), ends_max);
     if (err) {
         sh_leases_destroy(leases);
         return err;
@@ -35,9 +36,9 @@ void sh_leases_destroy(struct sh_leases *leases)
 {
     if (!leases)
         return;
-    sh_slots_destroy(&leases->ends);
-    sh_slots_destroy(&leases->chunks);
-    sh_slots_destroy(&leases->records);
+    sh_lease_slots_destroy(&leases->ends);
+    sh_lease_slots_destroy(&leases->chunks);
+    sh_lease_slots_destroy(&leases->records);
     sh_lock_destroy(&leases->lock);
     free(leases);
 }
@@ -274,10 +275,10 @@ size_t sh_leases_ended(struct sh_leases *leases, struct sh_lease_end *ends_out, 
     sh_lock_take(&leases->lock);
     while (count < max && leases->ended_first) {
         uint32_t index = leases->ended_first;
-        const struct sh_lease_told *told = sh_slots_at(&leases->ends, index);
+        const struct sh_lease_told *told = sh_lease_slots_at(&leases->ends, index);
         ends_out[count++] = told->end;
         leases->ended_first = told->next;
-        sh_slots_give(&leases->ends, index);
+        sh_lease_slots_give(&leases->ends, index);
     }
     if (!leases->ended_first)
         leases->ended_last = 0;

@@ -74,7 +74,7 @@ static void ends_check(const struct sh_leases *leases)
 {
     uint32_t count = 0, last = 0;
     for (uint32_t at = leases->ended_first; at; count++) {
-        const struct sh_lease_told *told = sh_slots_at(&leases->ends, at);
+        const struct sh_lease_told *told = sh_lease_slots_at(&leases->ends, at);
         last = at;
         at = told->next;
     }

@@ -24,16 +24,16 @@
 #define SH_SLOTS_BITS 10
 #define SH_SLOTS_OF_PIECE (UINT32_C(1) << SH_SLOTS_BITS)
 
-struct sh_slots_piece {
+struct sh_lease_slots_piece {
     uint32_t free;  /* index of the first free slot, each of which begins with the next one's */
     uint16_t used;  /* slots in use */
     uint16_t fresh; /* slots from here on were never used since the piece was empty */
 };
 
-struct sh_slots {
+struct sh_lease_slots {
     struct sh_vm vm;
-    struct sh_slots_piece *pieces; /* 8 bytes for 1024 slots */
-    uint32_t slot_bytes;           /* a multiple of 4, so that a piece is whole pages */
+    struct sh_lease_slots_piece *pieces; /* 8 bytes for 1024 slots */
+    uint32_t slot_bytes;                 /* a multiple of 4, so that a piece is whole pages */
     uint32_t slots_max;
     uint32_t used;
     uint32_t room_from; /* no piece below has room */
@@ -42,16 +42,16 @@ struct sh_slots {
 };
 
 /* ENOMEM. */
-SHOAL_NODISCARD enum shoal_err sh_slots_init(struct sh_slots *slots, uint32_t slot_bytes,
-                                             uint32_t slots_max);
+SHOAL_NODISCARD enum shoal_err sh_lease_slots_init(struct sh_lease_slots *slots,
+                                                   uint32_t slot_bytes, uint32_t slots_max);
 /* All zero is allowed. */
-void sh_slots_destroy(struct sh_slots *slots);
+void sh_lease_slots_destroy(struct sh_lease_slots *slots);
 /* The caller knows that fewer than slots_max are in use. The slot's bytes are whatever they are. */
-uint32_t sh_slots_take(struct sh_slots *slots);
-void sh_slots_give(struct sh_slots *slots, uint32_t index);
-uint64_t sh_slots_bytes(const struct sh_slots *slots);
+uint32_t sh_lease_slots_take(struct sh_lease_slots *slots);
+void sh_lease_slots_give(struct sh_lease_slots *slots, uint32_t index);
+uint64_t sh_lease_slots_bytes(const struct sh_lease_slots *slots);
 
-static inline void *sh_slots_at(const struct sh_slots *slots, uint32_t index)
+static inline void *sh_lease_slots_at(const struct sh_lease_slots *slots, uint32_t index)
 {
     return slots->vm.at + (uint64_t)(index - 1) * slots->slot_bytes;
 }
@@ -98,9 +98,9 @@ _Static_assert(sizeof(struct sh_lease_told) == 56, "docs/store.md tells what a l
 struct sh_leases {
     struct sh_lock lock; /* STORE_LEASES: guards all below */
     struct sh_leases_config config;
-    struct sh_slots records;
-    struct sh_slots chunks;
-    struct sh_slots ends;
+    struct sh_lease_slots records;
+    struct sh_lease_slots chunks;
+    struct sh_lease_slots ends;
     uint32_t roots[SH_LEASE_ORDERS];
     uint32_t ended_first, ended_last;
     struct sh_leases_status status; /* all but chunks, ended and bytes */
@@ -115,14 +115,14 @@ static inline struct sh_lease_record *sh_lease_record_at(const struct sh_leases 
                                                          uint32_t index)
 {
     SH_ASSERT(index != 0);
-    return sh_slots_at(&leases->records, index);
+    return sh_lease_slots_at(&leases->records, index);
 }
 
 static inline struct sh_lease_chunk *sh_lease_chunk_at(const struct sh_leases *leases,
                                                        uint32_t index)
 {
     SH_ASSERT(index != 0);
-    return sh_slots_at(&leases->chunks, index);
+    return sh_lease_slots_at(&leases->chunks, index);
 }
 
 static inline bool sh_leases_none(const struct sh_leases *leases)

@@ -79,7 +79,7 @@ void sh_leases_status_get(struct sh_leases *leases, struct sh_leases_status *sta
     *status_out = leases->status;
     status_out->chunks = leases->chunks.used;
     status_out->ended = leases->ends.used;
-    status_out->bytes = sh_slots_bytes(&leases->records) + sh_slots_bytes(&leases->chunks) +
-                        sh_slots_bytes(&leases->ends);
+    status_out->bytes = sh_lease_slots_bytes(&leases->records) +
+                        sh_lease_slots_bytes(&leases->chunks) + sh_lease_slots_bytes(&leases->ends);
     sh_lock_release(&leases->lock);
 }

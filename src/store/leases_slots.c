@@ -9,7 +9,7 @@ static uint32_t piece_of(uint32_t index)
     return (index - 1) >> SH_SLOTS_BITS;
 }
 
-static uint64_t piece_bytes(const struct sh_slots *slots)
+static uint64_t piece_bytes(const struct sh_lease_slots *slots)
 {
     return (uint64_t)slots->slot_bytes << SH_SLOTS_BITS;
 }
@@ -19,11 +19,13 @@ static uint32_t pieces_max(uint32_t slots_max)
     return (slots_max + SH_SLOTS_OF_PIECE - 1) >> SH_SLOTS_BITS;
 }
 
-enum shoal_err sh_slots_init(struct sh_slots *slots, uint32_t slot_bytes, uint32_t slots_max)
+enum shoal_err sh_lease_slots_init(struct sh_lease_slots *slots, uint32_t slot_bytes,
+                                   uint32_t slots_max)
 {
     SH_ASSERT(slot_bytes % 4 == 0);
     SH_ASSERT(slots_max > 0);
-    struct sh_slots made = {.slot_bytes = slot_bytes, .slots_max = slots_max, .spare = NO_PIECE};
+    struct sh_lease_slots made = {
+        .slot_bytes = slot_bytes, .slots_max = slots_max, .spare = NO_PIECE};
     made.pieces = calloc(pieces_max(slots_max), sizeof *made.pieces);
     if (!made.pieces)
         return SHOAL_ENOMEM;
@@ -36,28 +38,28 @@ enum shoal_err sh_slots_init(struct sh_slots *slots, uint32_t slot_bytes, uint32
     return SHOAL_OK;
 }
 
-void sh_slots_destroy(struct sh_slots *slots)
+void sh_lease_slots_destroy(struct sh_lease_slots *slots)
 {
     sh_vm_release(&slots->vm);
     free(slots->pieces);
     slots->pieces = NULL;
 }
 
-uint32_t sh_slots_take(struct sh_slots *slots)
+uint32_t sh_lease_slots_take(struct sh_lease_slots *slots)
 {
     SH_ASSERT(slots->used < slots->slots_max);
     uint32_t at = slots->room_from;
     while (slots->pieces[at].used == SH_SLOTS_OF_PIECE)
         at++;
     slots->room_from = at;
-    struct sh_slots_piece *piece = &slots->pieces[at];
+    struct sh_lease_slots_piece *piece = &slots->pieces[at];
     if (slots->spare == at)
         slots->spare = NO_PIECE;
     else if (piece->used == 0)
         slots->resident++;
     uint32_t index = piece->free;
     if (index != 0)
-        piece->free = *(uint32_t *)sh_slots_at(slots, index);
+        piece->free = *(uint32_t *)sh_lease_slots_at(slots, index);
     else
         index = (at << SH_SLOTS_BITS) + piece->fresh++ + 1;
     piece->used++;
@@ -66,12 +68,12 @@ uint32_t sh_slots_take(struct sh_slots *slots)
     return index;
 }
 
-void sh_slots_give(struct sh_slots *slots, uint32_t index)
+void sh_lease_slots_give(struct sh_lease_slots *slots, uint32_t index)
 {
     uint32_t at = piece_of(index);
-    struct sh_slots_piece *piece = &slots->pieces[at];
+    struct sh_lease_slots_piece *piece = &slots->pieces[at];
     SH_ASSERT(piece->used > 0);
-    *(uint32_t *)sh_slots_at(slots, index) = piece->free;
+    *(uint32_t *)sh_lease_slots_at(slots, index) = piece->free;
     piece->free = index;
     piece->used--;
     slots->used--;
@@ -92,7 +94,7 @@ void sh_slots_give(struct sh_slots *slots, uint32_t index)
     slots->resident--;
 }
 
-uint64_t sh_slots_bytes(const struct sh_slots *slots)
+uint64_t sh_lease_slots_bytes(const struct sh_lease_slots *slots)
 {
     return slots->resident * piece_bytes(slots);
 }

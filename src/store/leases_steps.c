@@ -77,10 +77,10 @@ static uint32_t record_add(struct sh_leases *leases, struct sh_lease_record reco
 {
     SH_ASSERT(leases->records.used < leases->config.locks_max);
     if (!record.chunk) {
-        record.chunk = sh_slots_take(&leases->chunks);
+        record.chunk = sh_lease_slots_take(&leases->chunks);
         *sh_lease_chunk_at(leases, record.chunk) = (struct sh_lease_chunk){.first = 0};
     }
-    uint32_t index = sh_slots_take(&leases->records);
+    uint32_t index = sh_lease_slots_take(&leases->records);
     *sh_lease_record_at(leases, index) = record;
     sh_lease_insert(leases, SH_LEASE_BY_CHUNK, index);
     sh_lease_insert(leases, SH_LEASE_BY_OWNER, index);
@@ -94,7 +94,7 @@ static void record_take(struct sh_leases *leases, uint32_t index)
     sh_lease_remove(leases, SH_LEASE_BY_CHUNK, index);
     sh_lease_remove(leases, SH_LEASE_BY_OWNER, index);
     time_remove(leases, index);
-    sh_slots_give(&leases->records, index);
+    sh_lease_slots_give(&leases->records, index);
     count_note(leases);
 }
 
@@ -191,8 +191,8 @@ static void queue_leave(struct sh_leases *leases, const struct sh_lease_record *
 void sh_lease_tell(struct sh_leases *leases, const struct sh_lease_record *record,
                    enum shoal_err err)
 {
-    uint32_t index = sh_slots_take(&leases->ends);
-    struct sh_lease_told *told = sh_slots_at(&leases->ends, index);
+    uint32_t index = sh_lease_slots_take(&leases->ends);
+    struct sh_lease_told *told = sh_lease_slots_at(&leases->ends, index);
     *told = (struct sh_lease_told){.end = {.cookie = record->cookie,
                                            .cid = {record->cid},
                                            .owner = {.token = record->token, .nid = {record->nid}},
@@ -200,7 +200,7 @@ void sh_lease_tell(struct sh_leases *leases, const struct sh_lease_record *recor
                                            .mode = (enum sh_lease_mode)record->mode,
                                            .err = err}};
     if (leases->ended_last) {
-        struct sh_lease_told *last = sh_slots_at(&leases->ends, leases->ended_last);
+        struct sh_lease_told *last = sh_lease_slots_at(&leases->ends, leases->ended_last);
         last->next = index;
     } else {
         leases->ended_first = index;
@@ -245,7 +245,7 @@ void sh_lease_tidy(struct sh_leases *leases, uint32_t chunk)
 {
     const struct sh_lease_chunk *of = sh_lease_chunk_at(leases, chunk);
     if (of->holders == 0 && of->waiters == 0)
-        sh_slots_give(&leases->chunks, chunk);
+        sh_lease_slots_give(&leases->chunks, chunk);
 }
 
 void sh_lease_serve(struct sh_leases *leases, uint32_t chunk, uint64_t now_ns)
