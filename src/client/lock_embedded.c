@@ -61,7 +61,8 @@ static unsigned ends_complete(struct shoal *store)
             enum shoal_err err = ends[i].err;
             if (err == SHOAL_ETIMEOUT)
                 explain(store, state, ends[i].cid);
-            if (sh_client_closing(store) && err == SHOAL_ECANCELED)
+            /* What is granted while all locks are dropped is of no use any more. */
+            if (sh_client_closing(store) && (err == SHOAL_OK || err == SHOAL_ECANCELED))
                 err = SHOAL_ESTOPPED;
             sh_call_complete(state, err);
         }
