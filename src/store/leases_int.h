@@ -21,8 +21,8 @@
 /* Slots of one size, named by an index from 1 on; 0 names none. 1024 of them are a piece, whose
  * pages go back to the kernel when its last slot is given back, unless it is the only such piece.
  * The lowest piece that has room is filled first, so that the high ones empty. */
-#define SH_SLOTS_BITS 10
-#define SH_SLOTS_OF_PIECE (UINT32_C(1) << SH_SLOTS_BITS)
+#define SH_LEASE_SLOTS_BITS 10
+#define SH_LEASE_SLOTS_OF_PIECE (UINT32_C(1) << SH_LEASE_SLOTS_BITS)
 
 struct sh_lease_slots_piece {
     uint32_t free;  /* index of the first free slot, each of which begins with the next one's */

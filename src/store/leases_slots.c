@@ -6,17 +6,17 @@
 
 static uint32_t piece_of(uint32_t index)
 {
-    return (index - 1) >> SH_SLOTS_BITS;
+    return (index - 1) >> SH_LEASE_SLOTS_BITS;
 }
 
 static uint64_t piece_bytes(const struct sh_lease_slots *slots)
 {
-    return (uint64_t)slots->slot_bytes << SH_SLOTS_BITS;
+    return (uint64_t)slots->slot_bytes << SH_LEASE_SLOTS_BITS;
 }
 
 static uint32_t pieces_max(uint32_t slots_max)
 {
-    return (slots_max + SH_SLOTS_OF_PIECE - 1) >> SH_SLOTS_BITS;
+    return (slots_max + SH_LEASE_SLOTS_OF_PIECE - 1) >> SH_LEASE_SLOTS_BITS;
 }
 
 enum shoal_err sh_lease_slots_init(struct sh_lease_slots *slots, uint32_t slot_bytes,
@@ -49,7 +49,7 @@ uint32_t sh_lease_slots_take(struct sh_lease_slots *slots)
 {
     SH_ASSERT(slots->used < slots->slots_max);
     uint32_t at = slots->room_from;
-    while (slots->pieces[at].used == SH_SLOTS_OF_PIECE)
+    while (slots->pieces[at].used == SH_LEASE_SLOTS_OF_PIECE)
         at++;
     slots->room_from = at;
     struct sh_lease_slots_piece *piece = &slots->pieces[at];
@@ -61,10 +61,10 @@ uint32_t sh_lease_slots_take(struct sh_lease_slots *slots)
     if (index != 0)
         piece->free = *(uint32_t *)sh_lease_slots_at(slots, index);
     else
-        index = (at << SH_SLOTS_BITS) + piece->fresh++ + 1;
+        index = (at << SH_LEASE_SLOTS_BITS) + piece->fresh++ + 1;
     piece->used++;
     slots->used++;
-    SH_ASSERT(index <= pieces_max(slots->slots_max) << SH_SLOTS_BITS);
+    SH_ASSERT(index <= pieces_max(slots->slots_max) << SH_LEASE_SLOTS_BITS);
     return index;
 }
 
