@@ -405,10 +405,13 @@ enum shoal_err sh_locks_create(const struct sh_locks_config *config, struct sh_l
         return SHOAL_ENOMEM;
     locks->config = *config;
     locks->free_first = NONE;
+    uint32_t locks_max = config->locks_max ? config->locks_max : LOCKS_MAX;
     locks->waiting_max = config->waiters_max ? config->waiters_max : WAITERS_MAX;
+    if (locks->waiting_max > locks_max)
+        locks->waiting_max = locks_max;
     locks->waiting = calloc(locks->waiting_max, sizeof *locks->waiting);
     struct sh_leases_config leases = {
-        .locks_max = config->locks_max ? config->locks_max : LOCKS_MAX,
+        .locks_max = locks_max,
         .waiters_max = locks->waiting_max,
         .seed = config->seed,
     };

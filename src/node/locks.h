@@ -56,7 +56,7 @@ struct sh_locks_config {
     struct sh_clock clock;
     uint64_t seed;        /* random */
     uint32_t locks_max;   /* locks and waits together; 0: 2^20 */
-    uint32_t waiters_max; /* 32 bytes each; 0: 2^16 */
+    uint32_t waiters_max; /* 16 bytes each, and a lease's; 0: 2^16 */
     /* Wakes the thread that runs the step; from any thread. */
     void (*wake)(void *arg);
     void *arg;
