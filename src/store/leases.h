@@ -18,8 +18,10 @@
  *
  * Waiting is a state, never a block. An acquire that has to wait returns SHOAL_EAGAIN, and its
  * cookie comes out of sh_leases_ended exactly once, later: with SHOAL_OK when the lock was
- * granted, or with the reason why the wait ended without. Every call may end waits; whoever called
- * should drain the list afterwards, and so should the step that calls sh_leases_expire.
+ * granted, or with the reason why the wait ended without. With several threads that can be before
+ * the acquire has returned to its caller, who must be prepared for it. Every call may end waits;
+ * whoever called should drain the list afterwards, and so should the step that calls
+ * sh_leases_expire.
  *
  * This module does not know which chunks exist, and sends nothing. It reads no clock: now_ns is
  * the caller's, on one monotonic clock, and need not rise from call to call of different threads.
@@ -28,7 +30,7 @@
  * STORE_LEASES, is taken inside and nothing is called with it held; a caller may hold any lock of
  * a lower rank. sh_leases_due_ns, sh_leases_ended_count and the calls that find an empty table
  * take no lock at all. Work is O(log n) a call, and as much again for each lock or wait that the
- * call ends or grants. */
+ * call ends or grants: waiters_max bounds how many readers can come in at once. */
 #ifndef SH_STORE_LEASES_H
 #define SH_STORE_LEASES_H
 
@@ -122,7 +124,8 @@ SHOAL_NODISCARD enum shoal_err sh_leases_release(struct sh_leases *leases, shoal
                                                  struct sh_lease_owner owner, uint64_t now_ns);
 
 /* Ends the owner's wait; its cookie comes out with ECANCELED. ENOLOCK when it does not wait: the
- * wait has ended, maybe with the lock. */
+ * wait has ended, maybe with the lock. Who wants neither any more cancels first and then releases:
+ * a wait may become a lock in between, but never a lock a wait. */
 SHOAL_NODISCARD enum shoal_err sh_leases_cancel(struct sh_leases *leases, shoal_cid cid,
                                                 struct sh_lease_owner owner, uint64_t now_ns);
 

@@ -38,7 +38,7 @@ bool sh_lease_less(enum sh_lease_order order, const struct sh_lease_record *a,
 
 uint64_t sh_lease_priority(const struct sh_leases *leases, uint32_t index)
 {
-    return sh_mix64(leases->config.seed ^ sh_mix64(index));
+    return sh_mix64(leases->config.seed + index * UINT64_C(0x9e3779b97f4a7c15)); /* splitmix64 */
 }
 
 void sh_lease_insert(struct sh_leases *leases, enum sh_lease_order order, uint32_t index)
