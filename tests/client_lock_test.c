@@ -514,12 +514,139 @@ static void killed_node_ends_waits(void **state)
     rig_cluster_kill(&cluster);
 }
 
+/* --- A node of several threads ------------------------------------------------------------- */
+
+#define RACERS 4
+#define RACE_ROUNDS 150
+#define RACE_CHUNKS 3
+
+/* Racers lock, list and remove the same few chunks, so that the node's handler threads drop locks
+ * while its first thread grants them. */
+struct racer {
+    pthread_t thread;
+    shoal *store;
+    shoal_nid where;
+    uint64_t random;
+    _Atomic uint64_t *cids;
+};
+
+static uint64_t draw(struct racer *racer)
+{
+    racer->random ^= racer->random << 13;
+    racer->random ^= racer->random >> 7;
+    racer->random ^= racer->random << 17;
+    return racer->random;
+}
+
+static bool is_one_of(enum shoal_err err, enum shoal_err a, enum shoal_err b, enum shoal_err c)
+{
+    return err == SHOAL_OK || err == a || err == b || err == c;
+}
+
+static void race_once(struct racer *racer)
+{
+    shoal_owner self = shoal_owner_thread();
+    _Atomic uint64_t *slot = &racer->cids[draw(racer) % RACE_CHUNKS];
+    shoal_cid cid = {atomic_load(slot)};
+    struct shoal_op op = {.cid = cid};
+    struct counted counted = {.in_order = true};
+    switch (draw(racer) % 8) {
+    case 0:
+        assert_true(is_one_of(shoal_multi_remove(racer->store, &op, 1), SHOAL_ENOCHUNK, 0, 0));
+        assert_int_equal(shoal_create(racer->store, racer->where, 8, &cid), SHOAL_OK);
+        atomic_store(slot, cid.v);
+        return;
+    case 1:
+        assert_int_equal(shoal_locks(racer->store, racer->where, count_one, &counted), SHOAL_OK);
+        return;
+    default:
+        break;
+    }
+    enum shoal_lock_mode mode = draw(racer) % 2 ? SHOAL_LOCK_READ : SHOAL_LOCK_WRITE;
+    uint64_t wait_ns = draw(racer) % 3 * 10 * MS, lease_ns = draw(racer) % 4 ? LONG_NS : MS;
+    enum shoal_err err = shoal_lock(racer->store, cid, self, mode, lease_ns, wait_ns);
+    assert_true(is_one_of(err, SHOAL_EBUSY, SHOAL_ETIMEOUT, SHOAL_ENOCHUNK));
+    if (err != SHOAL_OK)
+        return;
+    err = shoal_lock_swap(racer->store, cid, self, SHOAL_LOCK_WRITE, LONG_NS);
+    assert_true(is_one_of(err, SHOAL_EBUSY, SHOAL_ENOLOCK, 0));
+    err = shoal_unlock(racer->store, cid, self);
+    assert_true(is_one_of(err, SHOAL_ENOLOCK, 0, 0));
+}
+
+static void *racer_main(void *arg)
+{
+    for (int i = 0; i < RACE_ROUNDS; i++)
+        race_once(arg);
+    return NULL;
+}
+
+static void race(struct parties *parties, uint64_t seed)
+{
+    struct racer racers[RACERS];
+    _Atomic uint64_t cids[RACE_CHUNKS];
+    for (size_t i = 0; i < RACE_CHUNKS; i++)
+        atomic_init(&cids[i], chunk_make(parties).v);
+    for (size_t i = 0; i < RACERS; i++) {
+        racers[i] = (struct racer){.store = parties->stores[i % 2],
+                                   .where = parties->where,
+                                   .random = (seed + i) * UINT64_C(0x9e3779b97f4a7c15) | 1,
+                                   .cids = cids};
+        assert_int_equal(pthread_create(&racers[i].thread, NULL, racer_main, &racers[i]), 0);
+    }
+    for (size_t i = 0; i < RACERS; i++)
+        pthread_join(racers[i].thread, NULL);
+    uint64_t deadline = rig_now() + DEADLINE_NS;
+    struct counted left;
+    do {
+        left = count(parties, SHOAL_CID_NONE);
+        assert_true(rig_now() < deadline);
+    } while (left.held + left.waiting > 0);
+}
+
+static void node_run(struct rig_node *running, const char *role, const char *superpeers)
+{
+    char detail[256];
+    assert_int_equal(sh_options_init(&running->options), SHOAL_OK);
+    rig_set(&running->options, "roles", role);
+    rig_set(&running->options, "listen", "127.0.0.1:0");
+    rig_set(&running->options, "superpeers", superpeers);
+    rig_set(&running->options, "store_bytes_max", "32MiB");
+    rig_set(&running->options, "threads", "4");
+    assert_int_equal(sh_node_create(&running->options, &running->node, detail), SHOAL_OK);
+    assert_int_equal(sh_node_start(running->node), SHOAL_OK);
+    assert_true(sh_node_wait_ready(running->node));
+}
+
+static void raced(void **state)
+{
+    struct rig_node superpeer, peer;
+    struct parties parties = {.is_embedded = false};
+    const char *given = getenv("SHOAL_TEST_SEED");
+    uint64_t seed = given ? strtoull(given, NULL, 10) : rig_now();
+    (void)state;
+    print_message("SHOAL_TEST_SEED=%llu\n", (unsigned long long)seed);
+    node_run(&superpeer, "superpeer", "");
+    node_run(&peer, "peer", sh_node_address(superpeer.node));
+    parties.where = sh_node_nid(peer.node);
+    for (int i = 0; i < 2; i++)
+        parties.stores[i] = rig_open(sh_node_address(superpeer.node), 0);
+    race(&parties, seed);
+    shoal_close(parties.stores[0]);
+    shoal_close(parties.stores[1]);
+    rig_node_end(&peer);
+    rig_node_end(&superpeer);
+    parties_open(&parties, true);
+    race(&parties, seed);
+    parties_close(&parties);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(on_a_cluster),           cmocka_unit_test(in_this_process),
         cmocka_unit_test(closing_frees),          cmocka_unit_test(killed_client_frees),
-        cmocka_unit_test(killed_node_ends_waits),
+        cmocka_unit_test(killed_node_ends_waits), cmocka_unit_test(raced),
     };
     const char *bad;
     size_t bad_size;

@@ -426,7 +426,7 @@ enum shoal_err sh_locks_create(const struct sh_locks_config *config, struct sh_l
     sh_msg_handler_set(config->msg, SH_LOCKS_UNLOCK, SH_MSG_INLINE, on_unlock, locks);
     sh_msg_handler_set(config->msg, SH_LOCKS_EXTEND, SH_MSG_INLINE, on_extend, locks);
     sh_msg_handler_set(config->msg, SH_LOCKS_SWAP, SH_MSG_INLINE, on_swap, locks);
-    sh_msg_handler_set(config->msg, SH_LOCKS_LIST, SH_MSG_INLINE, on_list, locks);
+    sh_msg_handler_set(config->msg, SH_LOCKS_LIST, SH_MSG_POOLED, on_list, locks);
     *locks_out = locks;
     return SHOAL_OK;
 }

@@ -27,8 +27,9 @@
  * whichever way, and when the view says of a node that it failed, left or was started anew. They do
  * not fall when the connection to a node is lost, since the view decides about nodes.
  *
- * Threads: the handlers are inline and, like the step, the events and the view, belong to the
- * thread that runs msg's transport step. Only sh_locks_removed may be called from any. */
+ * Threads: the handlers are inline (but that of LOCKS, which only looks) and, like the step, the
+ * events and the view, belong to the thread that runs msg's transport step. Only sh_locks_removed
+ * may be called from any. */
 #ifndef SH_NODE_LOCKS_H
 #define SH_NODE_LOCKS_H
 
