@@ -11,6 +11,7 @@
 #include "env/env.h"
 #include "msg/once.h"
 #include "node/secret.h"
+#include "node/stripes.h"
 #include "store/leases.h"
 #include "store/store.h"
 
@@ -34,9 +35,10 @@ struct sh_retry_queue {
 struct shoal {
     bool is_embedded;
     uint64_t timeout_ns;
-    struct sh_store *store; /* embedded, as the next three */
+    struct sh_store *store; /* embedded, as the next four */
     uint32_t chunk_bytes_max;
     struct sh_leases *leases;
+    struct sh_stripes stripes;
     struct sh_lock crew_lock; /* guards the making of the crew, by the first lock that may wait */
     /* A cluster's client. */
     struct sh_secret secret;
@@ -229,8 +231,6 @@ SHOAL_NODISCARD enum shoal_err sh_client_peer_check(shoal *store, shoal_nid nid)
 SHOAL_NODISCARD enum shoal_err sh_embedded_create(struct shoal *store, const uint32_t *sizes,
                                                   uint32_t size, size_t count, sh_lid *lids);
 enum shoal_err sh_embedded_run(struct shoal *store, struct shoal_call *call);
-/* Removes a chunk; its locks fall. */
-SHOAL_NODISCARD enum shoal_err sh_embedded_remove(struct shoal *store, sh_lid lid);
 SHOAL_NODISCARD enum shoal_err sh_embedded_lid(shoal_cid cid, sh_lid *lid_out);
 
 /* lock.c */
@@ -252,8 +252,8 @@ bool sh_embedded_lock(struct shoal *store, struct shoal_call *call, enum shoal_e
 enum shoal_err sh_embedded_locks(struct shoal *store,
                                  bool (*each)(void *arg, const struct shoal_lock_info *lock),
                                  void *arg);
-/* A chunk was removed: its locks fall. */
-void sh_embedded_lock_removed(struct shoal *store, shoal_cid cid);
+/* Removes a chunk, and its locks with it. */
+SHOAL_NODISCARD enum shoal_err sh_embedded_remove(struct shoal *store, sh_lid lid);
 /* Ends all that wait, with ESTOPPED, while the store closes. */
 void sh_embedded_locks_fail(struct shoal *store);
 

@@ -47,14 +47,6 @@ static enum shoal_err create(struct shoal *store, struct shoal_call *call)
     return err;
 }
 
-enum shoal_err sh_embedded_remove(struct shoal *store, sh_lid lid)
-{
-    enum shoal_err err = sh_store_remove(store->store, lid);
-    if (err == SHOAL_OK)
-        sh_embedded_lock_removed(store, shoal_cid_make((shoal_nid){SH_EMBEDDED_NID}, lid.v));
-    return err;
-}
-
 enum shoal_err sh_embedded_run(struct shoal *store, struct shoal_call *call)
 {
     struct sh_call_state *state = sh_call_state_of(call);

@@ -155,20 +155,19 @@ static enum shoal_err acquire(struct shoal *store, struct sh_call_state *state, 
                                  .lease_ns = state->lease_ns,
                                  .wait_until_ns = state->wait_until_ns,
                                  .cookie = (uintptr_t)state};
-    enum shoal_err err = exists(store, cid) ? SHOAL_OK : SHOAL_ENOCHUNK;
-    if (err == SHOAL_OK && wish.wait_until_ns > now)
-        err = crew_need(store);
-    if (err != SHOAL_OK)
-        return err;
+    if (wish.wait_until_ns > now) {
+        enum shoal_err err = crew_need(store);
+        if (err != SHOAL_OK)
+            return err;
+    }
     if (sh_leases_due_ns(store->leases) <= now)
         (void)sh_leases_expire(store->leases, now, EXPIRED_AT_ONCE);
-    err = sh_leases_acquire(store->leases, &wish, now, &deadline);
-    /* Removed between the two looks: its locks may have been dropped before this one was there. */
-    if ((err == SHOAL_OK || err == SHOAL_EAGAIN) && !exists(store, cid)) {
-        (void)sh_leases_chunk_drop(store->leases, cid);
-        if (err == SHOAL_OK)
-            err = SHOAL_ENOCHUNK;
-    }
+    struct sh_lock *stripe = sh_stripe_of(&store->stripes, cid);
+    sh_lock_take(stripe);
+    enum shoal_err err = exists(store, cid) ? SHOAL_OK : SHOAL_ENOCHUNK;
+    if (err == SHOAL_OK)
+        err = sh_leases_acquire(store->leases, &wish, now, &deadline);
+    sh_lock_release(stripe);
     return err;
 }
 
@@ -210,10 +209,19 @@ bool sh_embedded_lock(struct shoal *store, struct shoal_call *call, enum shoal_e
     return is_over;
 }
 
-void sh_embedded_lock_removed(struct shoal *store, shoal_cid cid)
+enum shoal_err sh_embedded_remove(struct shoal *store, sh_lid lid)
 {
-    if (sh_leases_chunk_drop(store->leases, cid) > 0)
+    shoal_cid cid = shoal_cid_make((shoal_nid){SH_EMBEDDED_NID}, lid.v);
+    struct sh_lock *stripe = sh_stripe_of(&store->stripes, cid);
+    size_t dropped = 0;
+    sh_lock_take(stripe);
+    enum shoal_err err = sh_store_remove(store->store, lid);
+    if (err == SHOAL_OK)
+        dropped = sh_leases_chunk_drop(store->leases, cid);
+    sh_lock_release(stripe);
+    if (dropped > 0)
         (void)ends_complete(store);
+    return err;
 }
 
 enum shoal_err sh_embedded_locks(struct shoal *store,

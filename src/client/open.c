@@ -205,6 +205,7 @@ static enum shoal_err open_embedded(const struct shoal_options *options, struct 
     };
     store->env = (struct sh_env){.clock = sh_real_clock(), .random = sh_real_random()};
     sh_lock_init(&store->crew_lock, SH_LOCK_CLIENT);
+    sh_stripes_init(&store->stripes);
     struct sh_leases_config leases = {
         .locks_max = LOCKS_MAX, .waiters_max = LOCKS_MAX, .seed = sh_random64(&store->env.random)};
     enum shoal_err err = sh_store_create(&config, &store->store);
@@ -334,8 +335,10 @@ void shoal_close(shoal *store)
         sh_embedded_locks_fail(store);
     sh_leases_destroy(store->leases);
     sh_crew_destroy(store->crew);
-    if (store->is_embedded)
+    if (store->is_embedded) {
         sh_lock_destroy(&store->crew_lock);
+        sh_stripes_destroy(&store->stripes);
+    }
     if (store->env.wire)
         store->env.wire->ops->destroy(store->env.wire);
     sh_store_destroy(store->store);

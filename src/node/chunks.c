@@ -18,8 +18,8 @@ struct sh_chunks {
     struct sh_store *store;
     struct sh_once *once; /* results of the forms that are done at most once */
     uint32_t chunk_bytes_max;
-    void (*removed)(void *arg, shoal_cid cid); /* may be NULL */
-    void *removed_arg;
+    enum shoal_err (*remove)(void *arg, shoal_cid cid, sh_lid lid); /* NULL: the store's own */
+    void *remove_arg;
 };
 
 /* The local ID of a chunk that this node created, else ENOTOWNER. */
@@ -35,10 +35,9 @@ static enum shoal_err own(const struct sh_chunks *chunks, uint64_t cid, sh_lid *
 
 static enum shoal_err remove_one(struct sh_chunks *chunks, uint64_t cid, sh_lid lid)
 {
-    enum shoal_err err = sh_store_remove(chunks->store, lid);
-    if (err == SHOAL_OK && chunks->removed)
-        chunks->removed(chunks->removed_arg, (shoal_cid){cid});
-    return err;
+    if (chunks->remove)
+        return chunks->remove(chunks->remove_arg, (shoal_cid){cid}, lid);
+    return sh_store_remove(chunks->store, lid);
 }
 
 static void refuse(struct sh_msg_in *in, enum shoal_err err, const char *text)
@@ -587,11 +586,12 @@ enum shoal_err sh_chunks_create(struct sh_msg *msg, struct sh_store *store,
     return SHOAL_OK;
 }
 
-void sh_chunks_removed_set(struct sh_chunks *chunks, void (*removed)(void *arg, shoal_cid cid),
+void sh_chunks_remover_set(struct sh_chunks *chunks,
+                           enum shoal_err (*remove)(void *arg, shoal_cid cid, sh_lid lid),
                            void *arg)
 {
-    chunks->removed = removed;
-    chunks->removed_arg = arg;
+    chunks->remove = remove;
+    chunks->remove_arg = arg;
 }
 
 void sh_chunks_destroy(struct sh_chunks *chunks)

@@ -62,9 +62,10 @@ struct sh_chunks;
 SHOAL_NODISCARD enum shoal_err sh_chunks_create(struct sh_msg *msg, struct sh_store *store,
                                                 uint32_t chunk_bytes_max,
                                                 struct sh_chunks **chunks_out);
-/* Names what is told of each chunk that a request removes, once it is gone, from whichever thread
- * ran the request. Before msg's steps run. */
-void sh_chunks_removed_set(struct sh_chunks *chunks, void (*removed)(void *arg, shoal_cid cid),
+/* Names what removes chunks instead of sh_store_remove, with the same results, from whichever
+ * thread runs the request. Before msg's steps run. */
+void sh_chunks_remover_set(struct sh_chunks *chunks,
+                           enum shoal_err (*remove)(void *arg, shoal_cid cid, sh_lid lid),
                            void *arg);
 /* After msg is destroyed or its steps have stopped. NULL is allowed. */
 void sh_chunks_destroy(struct sh_chunks *chunks);

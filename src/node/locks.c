@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "node/stripes.h"
 #include "store/leases.h"
 
 #define LOCKS_MAX (UINT32_C(1) << 20)
@@ -26,6 +27,7 @@ struct waiting {
 struct sh_locks {
     struct sh_locks_config config;
     struct sh_leases *leases;
+    struct sh_stripes stripes;
     struct sh_view view; /* as it was last; its instances tell a node from its successor */
     struct waiting *waiting;
     uint32_t waiting_max;
@@ -202,8 +204,6 @@ static enum shoal_err acquire(struct sh_locks *locks, const struct asked *asked,
                                  .mode = asked->mode,
                                  .lease_ns = asked->lease_ns,
                                  .wait_until_ns = now};
-    if (!exists(locks, asked->cid))
-        return SHOAL_ENOCHUNK;
     /* What has run out is in nobody's way, also if the step has not been here. */
     if (sh_leases_due_ns(locks->leases) <= now)
         (void)sh_leases_expire(locks->leases, now, EXPIRED_AT_ONCE);
@@ -216,18 +216,16 @@ static enum shoal_err acquire(struct sh_locks *locks, const struct asked *asked,
         if (place == NONE)
             wish.wait_until_ns = now; /* there may be nothing to wait for */
     }
-    enum shoal_err err = sh_leases_acquire(locks->leases, &wish, now, &deadline);
+    struct sh_lock *stripe = sh_stripe_of(&locks->stripes, asked->cid);
+    sh_lock_take(stripe);
+    enum shoal_err err = exists(locks, asked->cid) ? SHOAL_OK : SHOAL_ENOCHUNK;
+    if (err == SHOAL_OK)
+        err = sh_leases_acquire(locks->leases, &wish, now, &deadline);
+    sh_lock_release(stripe);
     if (err == SHOAL_EBUSY && asked->wait_ns > 0 && place == NONE)
         err = SHOAL_ELIMIT;
     if (err != SHOAL_EAGAIN && place != NONE)
         (void)waiting_give(locks, place);
-    /* Removed between the two looks, by a handler thread: it may have dropped the locks before
-     * this one was there. */
-    if ((err == SHOAL_OK || err == SHOAL_EAGAIN) && !exists(locks, asked->cid)) {
-        (void)sh_leases_chunk_drop(locks->leases, asked->cid);
-        if (err == SHOAL_OK)
-            err = SHOAL_ENOCHUNK;
-    }
     return err;
 }
 
@@ -361,11 +359,19 @@ void sh_locks_view(struct sh_locks *locks, const struct sh_view *view)
         SH_WARN("node", "the view can't be kept for locks", SH_ERR(err)); /* the next one may */
 }
 
-void sh_locks_removed(void *arg, shoal_cid cid)
+enum shoal_err sh_locks_remove(void *arg, shoal_cid cid, sh_lid lid)
 {
     struct sh_locks *locks = arg;
-    if (sh_leases_chunk_drop(locks->leases, cid) > 0)
+    struct sh_lock *stripe = sh_stripe_of(&locks->stripes, cid);
+    size_t dropped = 0;
+    sh_lock_take(stripe);
+    enum shoal_err err = sh_store_remove(locks->config.store, lid);
+    if (err == SHOAL_OK)
+        dropped = sh_leases_chunk_drop(locks->leases, cid);
+    sh_lock_release(stripe);
+    if (dropped > 0)
         locks->config.wake(locks->config.arg);
+    return err;
 }
 
 /* --- The step ------------------------------------------------------------------------------ */
@@ -404,6 +410,7 @@ enum shoal_err sh_locks_create(const struct sh_locks_config *config, struct sh_l
     if (!locks)
         return SHOAL_ENOMEM;
     locks->config = *config;
+    sh_stripes_init(&locks->stripes);
     locks->free_first = NONE;
     uint32_t locks_max = config->locks_max ? config->locks_max : LOCKS_MAX;
     locks->waiting_max = config->waiters_max ? config->waiters_max : WAITERS_MAX;
@@ -436,6 +443,7 @@ void sh_locks_destroy(struct sh_locks *locks)
     if (!locks)
         return;
     sh_leases_destroy(locks->leases);
+    sh_stripes_destroy(&locks->stripes);
     sh_view_destroy(&locks->view);
     free(locks->waiting);
     free(locks);

@@ -28,7 +28,7 @@
  * not fall when the connection to a node is lost, since the view decides about nodes.
  *
  * Threads: the handlers are inline (but that of LOCKS, which only looks) and, like the step, the
- * events and the view, belong to the thread that runs msg's transport step. Only sh_locks_removed
+ * events and the view, belong to the thread that runs msg's transport step. Only sh_locks_remove
  * may be called from any. */
 #ifndef SH_NODE_LOCKS_H
 #define SH_NODE_LOCKS_H
@@ -78,7 +78,8 @@ void sh_locks_link_event(struct sh_locks *locks, const struct sh_msg_event *even
 /* Takes a new view: nodes that are gone lose theirs. */
 void sh_locks_view(struct sh_locks *locks, const struct sh_view *view);
 
-/* A chunk was removed. Any thread; takes arg for a callback's sake. */
-void sh_locks_removed(void *arg, shoal_cid cid);
+/* Removes a chunk from the store, and with it its locks; as sh_store_remove. Any thread; takes arg
+ * for a callback's sake. */
+SHOAL_NODISCARD enum shoal_err sh_locks_remove(void *arg, shoal_cid cid, sh_lid lid);
 
 #endif

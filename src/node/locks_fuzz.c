@@ -113,8 +113,8 @@ static void act(struct rig *rig, struct sh_reader *r, const shoal_cid *cids, str
             ask(rig, r, what, how, cids, asking);
     } else if (what == 5) {
         shoal_cid cid = cids[how % CHUNKS];
-        if (sh_store_remove(rig->store, (sh_lid){shoal_cid_local(cid)}) == SHOAL_OK)
-            sh_locks_removed(rig->locks, cid);
+        enum shoal_err err = sh_locks_remove(rig->locks, cid, (sh_lid){shoal_cid_local(cid)});
+        SH_ASSERT(err == SHOAL_OK || err == SHOAL_ENOCHUNK);
     } else if (what == 6) {
         rig_advance(rig, how * UNIT_NS);
     } else if (how > 200 && !rig->is_cut[how & 1]) {

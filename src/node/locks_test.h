@@ -147,7 +147,7 @@ static inline void rig_open(struct rig *rig, uint32_t waiters_max)
                                      .wake = rig_wake};
     err = sh_locks_create(&config, &rig->locks);
     SH_ASSERT(err == SHOAL_OK);
-    sh_chunks_removed_set(rig->chunks, sh_locks_removed, rig->locks);
+    sh_chunks_remover_set(rig->chunks, sh_locks_remove, rig->locks);
     rig->step = sh_locks_step(rig->locks);
     for (unsigned i = 0; i < RIG_ASKERS; i++)
         rig_meet(rig, i);

@@ -331,7 +331,7 @@ static enum shoal_err open_locks(struct sh_node_run *node)
     };
     enum shoal_err err = sh_locks_create(&config, &node->locks);
     if (err == SHOAL_OK)
-        sh_chunks_removed_set(node->chunks, sh_locks_removed, node->locks);
+        sh_chunks_remover_set(node->chunks, sh_locks_remove, node->locks);
     return err;
 }
 
