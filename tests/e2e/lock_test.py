@@ -59,10 +59,10 @@ class Locks(harness.Case):
         return holder, command
 
     def runs(self, pid):
-        """True while the command of hold runs under this ID."""
+        """True while the command of hold runs; one that only waits to be reaped does not."""
         try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                return b"sleep" in file.read()
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                return file.read().rsplit(b")", 1)[1].split()[0] not in (b"Z", b"X")
         except OSError:
             return False
 
