@@ -1,15 +1,19 @@
 /* libshoal where answers get lost: a peer executes each request, and now and then its connection
  * breaks before the answer has left. Creates, puts and removes succeed all the same, and the peer
- * has done each of them exactly once.
+ * has done each of them exactly once. Locks fall with the connection, and are asked for again.
  *
  * SHOAL_TEST_SEED: which answers are lost (default: from the clock; printed). */
+#include <pthread.h>
+
 #include "tests/client_rig.h"
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "cluster/proto.h"
 #include "cluster/view.h"
 #include "msg/tcp.h"
 #include "node/chunks.h"
+#include "node/locks.h"
 #include "store/store.h"
 
 #define PEER 64
@@ -121,12 +125,20 @@ struct member {
     struct sh_crew *crew;
     char address[SH_MSG_ADDRESS_MAX];
     const struct member *superpeer, *peer;
+    struct sh_locks *locks; /* the peer's, in the test of locks */
 };
 
 static void wake(void *arg)
 {
     struct member *member = arg;
     sh_crew_wake(member->crew, 0);
+}
+
+static void on_event(void *arg, const struct sh_msg_event *event)
+{
+    struct member *member = arg;
+    if (member->locks)
+        sh_locks_link_event(member->locks, event);
 }
 
 static void on_view_get(void *arg, struct sh_msg_in *in)
@@ -175,6 +187,7 @@ static void member_open(struct member *member, uint16_t nid, uint64_t random)
         .request_timeout_ns = 1000 * MS,
         .connect_timeout_ns = 1000 * MS,
         .env = {.clock = clock, .random = sh_real_random(), .wire = &member->lossy.wire},
+        .on_event = on_event,
         .wake_transport = wake,
         .wake_handlers = wake,
         .arg = member,
@@ -193,6 +206,9 @@ static void member_run(struct member *member, const struct member *superpeer,
     member->peer = peer;
     sh_crew_parker_set(member->crew, 0, sh_msg_parker(member->msg));
     sh_crew_step_add(member->crew, 0, sh_msg_transport_step(member->msg));
+    sh_crew_step_add(member->crew, 0, sh_msg_handler_step(member->msg));
+    if (member->locks)
+        sh_crew_step_add(member->crew, 0, sh_locks_step(member->locks));
     assert_int_equal(sh_crew_start(member->crew), SHOAL_OK);
 }
 
@@ -202,6 +218,8 @@ static void member_end(struct member *member)
     sh_msg_destroy(member->msg);
     sh_crew_destroy(member->crew);
     member->lossy.wire.ops->destroy(&member->lossy.wire);
+    sh_locks_destroy(member->locks);
+    member->locks = NULL;
 }
 
 /* --- The test ------------------------------------------------------------------------------ */
@@ -265,8 +283,114 @@ static void test_lost_answers(void **state)
     sh_store_destroy(held);
 }
 
+/* --- Locks --------------------------------------------------------------------------------- */
+
+#define LOCKERS 3
+#define LOCK_ROUNDS 60
+#define LEASE_NS (600000 * MS)
+
+struct locker {
+    pthread_t thread;
+    const char *address;
+    shoal_cid cid;
+    unsigned fell; /* locks that were gone when they were used */
+};
+
+/* A lock that was granted may be gone, since each answer may be the last on its connection; but it
+ * is always granted, in spite of that, and the next one need not wait for its lease. */
+static void *locker_main(void *arg)
+{
+    struct locker *locker = arg;
+    shoal *store = rig_open(locker->address, DEADLINE_NS);
+    for (int i = 0; i < LOCK_ROUNDS; i++) {
+        assert_int_equal(shoal_lock(store, locker->cid, SHOAL_OWNER_HANDLE, SHOAL_LOCK_WRITE,
+                                    LEASE_NS, DEADLINE_NS),
+                         SHOAL_OK);
+        enum shoal_err err =
+            i % 2 ? shoal_lock_extend(store, locker->cid, SHOAL_OWNER_HANDLE, LEASE_NS)
+                  : shoal_lock_swap(store, locker->cid, SHOAL_OWNER_HANDLE, SHOAL_LOCK_READ,
+                                    LEASE_NS);
+        assert_true(err == SHOAL_OK || err == SHOAL_ENOLOCK);
+        locker->fell += err == SHOAL_ENOLOCK;
+        err = shoal_unlock(store, locker->cid, SHOAL_OWNER_HANDLE);
+        assert_true(err == SHOAL_OK || err == SHOAL_ENOLOCK);
+    }
+    shoal_close(store);
+    return NULL;
+}
+
+static bool none(void *arg, const struct shoal_lock_info *lock)
+{
+    bool *found = arg;
+    (void)lock;
+    *found = true;
+    return false;
+}
+
+static void lockers_run(const struct member *superpeer, struct sh_store *held)
+{
+    static struct locker lockers[LOCKERS];
+    shoal_cid local;
+    assert_int_equal(sh_store_new_many(held, 8, 1, &local), SHOAL_OK);
+    for (size_t i = 0; i < LOCKERS; i++) {
+        lockers[i] = (struct locker){.address = superpeer->address,
+                                     .cid = shoal_cid_make((shoal_nid){PEER}, local.v)};
+        assert_int_equal(pthread_create(&lockers[i].thread, NULL, locker_main, &lockers[i]), 0);
+    }
+    unsigned fell = 0;
+    for (size_t i = 0; i < LOCKERS; i++) {
+        pthread_join(lockers[i].thread, NULL);
+        fell += lockers[i].fell;
+    }
+    print_message("%u locks fell\n", fell);
+    assert_true(fell > 0);
+}
+
+static void test_locks(void **state)
+{
+    (void)state;
+    const char *text = getenv("SHOAL_TEST_SEED");
+    uint64_t seed = text ? strtoull(text, NULL, 10) : rig_now();
+    print_message("SHOAL_TEST_SEED=%llu\n", (unsigned long long)seed);
+    static struct member superpeer, peer;
+    struct sh_store *held;
+    struct sh_store_config held_config = {.bytes_max = 32 << 20, .chunk_bytes_max = 1 << 16};
+    member_open(&superpeer, 1, 0);
+    member_open(&peer, PEER, seed | 1);
+    assert_int_equal(sh_store_create(&held_config, &held), SHOAL_OK);
+    struct sh_locks_config config = {
+        .msg = peer.msg, .store = held, .clock = sh_real_clock(), .wake = wake, .arg = &peer};
+    assert_int_equal(sh_locks_create(&config, &peer.locks), SHOAL_OK);
+    member_run(&superpeer, &superpeer, &peer);
+    member_run(&peer, &superpeer, &peer);
+    lockers_run(&superpeer, held);
+
+    /* All that is left falls with the connections of those who are gone. */
+    shoal *store = rig_open(superpeer.address, DEADLINE_NS);
+    uint64_t deadline = rig_now() + DEADLINE_NS;
+    bool found = true;
+    while (found) {
+        found = false;
+        enum shoal_err err = shoal_locks(store, (shoal_nid){PEER}, none, &found);
+        assert_true(err == SHOAL_OK || err == SHOAL_ECONNLOST || err == SHOAL_EUNREACHABLE);
+        found |= err != SHOAL_OK;
+        assert_true(rig_now() < deadline);
+    }
+    shoal_close(store);
+    member_end(&peer);
+    member_end(&superpeer);
+    print_message("%u losses\n", peer.lossy.losses);
+    assert_true(peer.lossy.losses > 10);
+    sh_store_destroy(held);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lost_answers)};
+    const char *bad;
+    size_t bad_size;
+    if (sh_log_levels_set("warn", &bad, &bad_size) != SHOAL_OK)
+        return 1;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lost_answers),
+                                       cmocka_unit_test(test_locks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -143,8 +143,8 @@ SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_multi_remove(shoal *store, struct
 struct shoal_call {
     /* Called once, from a thread of the library, from one that waits in it, or from the one that
      * begins the call, maybe before the beginning has returned (embedded: always so, except within
-     * another completion, after which it is called). Be short, do not block or call blocking
-     * functions of the library; starting asynchronous calls is fine. */
+     * another completion, after which it is called, and for a lock that has to wait). Be short, do
+     * not block or call blocking functions of the library; starting asynchronous calls is fine. */
     void (*done)(struct shoal_call *call);
     void *arg;
     /* The result, valid once done: */
@@ -176,6 +176,99 @@ SHOAL_API enum shoal_err shoal_wait(shoal *store, struct shoal_call *call);
  * called from it. Returns how many calls were completed meanwhile, by whichever thread. Never
  * blocks. For programs that poll. Embedded: there is nothing to do. */
 SHOAL_API unsigned shoal_poll(shoal *store);
+
+/* --- Locks ------------------------------------------------------------------------------- */
+
+/* A lock on a chunk is a lease: its owner holds it until it unlocks it, or its time is over, or the
+ * chunk is removed, or the owner's connection to the chunk's node is lost (its process died, or the
+ * network failed). A chunk's node keeps its locks; they are gone with the node.
+ *
+ * Locks are advisory: they keep others from locking, but nobody from getting, putting or removing.
+ * Many owners may hold a chunk for reading, or one for writing. Who waits is served in order of
+ * arrival, so that no stream of readers keeps a writer out.
+ *
+ * Times count from when the node grants the lock, by its clock. Who must not go on without the lock
+ * extends it in time, and counts the time that it has from before the call that extended it. */
+enum shoal_lock_mode { SHOAL_LOCK_READ = 1, SHOAL_LOCK_WRITE = 2 };
+
+/* Who holds a lock: an owner of this handle; the program tells them apart by numbers of its choice.
+ * For a handle that one thread uses SHOAL_OWNER_HANDLE will do. Different handles are different
+ * owners, whatever their numbers. */
+typedef struct shoal_owner {
+    uint64_t v;
+} shoal_owner;
+#ifdef __cplusplus
+#define SHOAL_OWNER_HANDLE (shoal_owner{0})
+#else
+#define SHOAL_OWNER_HANDLE ((shoal_owner){0})
+#endif
+/* The calling thread as an owner: a number, 2^63 or more, that no other thread of the process has
+ * or had. */
+SHOAL_API shoal_owner shoal_owner_thread(void);
+
+/* A longer lease means this one: 24 hours. */
+#define SHOAL_LEASE_MAX_NS UINT64_C(86400000000000)
+
+/* Locks a chunk for lease_ns (1 at least) and waits for that up to wait_ns (UINT64_MAX: as long as
+ * it takes); the handle's time-out comes on top. An owner that holds the chunk already, in that
+ * mode or for writing, keeps it as it is for lease_ns more, and may so repeat the call; one that
+ * holds it for reading and asks for writing is answered at once, as by shoal_lock_swap.
+ *   EBUSY      another holds it or waits for it, and wait_ns is 0; the detail says who, how long
+ *   ETIMEOUT   waited in vain; or the node did not answer, and then, as with ECONNLOST, the lock
+ *              may have been taken, for lease_ns at most
+ *   ENOCHUNK   there is no such chunk, or it was removed during the wait
+ *   ECANCELED  during the wait this owner asked for the chunk once more, or unlocked it
+ *   ELIMIT     the node has no room for more locks or waiters */
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_lock(shoal *store, shoal_cid cid, shoal_owner owner,
+                                                    enum shoal_lock_mode mode, uint64_t lease_ns,
+                                                    uint64_t wait_ns);
+/* Gives the lock back, or ends the owner's wait for it. ENOLOCK: the owner does not hold the chunk
+ * and does not wait for it; its lease was over, or the connection was lost. */
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_unlock(shoal *store, shoal_cid cid,
+                                                      shoal_owner owner);
+/* Makes the lease last for lease_ns from now, unless it lasts longer already. ENOLOCK. */
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_lock_extend(shoal *store, shoal_cid cid,
+                                                           shoal_owner owner, uint64_t lease_ns);
+/* Changes a lock's mode, never giving it up in between, and extends it. To reading: always, and
+ * readers that wait come in. To writing: when no other owner holds the chunk, whoever waits; else
+ * EBUSY, and all is as it was. ENOLOCK. */
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_lock_swap(shoal *store, shoal_cid cid,
+                                                         shoal_owner owner,
+                                                         enum shoal_lock_mode mode,
+                                                         uint64_t lease_ns);
+
+/* The same without waiting for the answer; see Asynchronous forms. Embedded, too, a lock that has
+ * to wait is completed later: from the call that frees the chunk, or a thread of the library. */
+SHOAL_API SHOAL_NODISCARD enum shoal_err
+shoal_lock_async(shoal *store, shoal_cid cid, shoal_owner owner, enum shoal_lock_mode mode,
+                 uint64_t lease_ns, uint64_t wait_ns, struct shoal_call *call);
+SHOAL_API SHOAL_NODISCARD enum shoal_err
+shoal_unlock_async(shoal *store, shoal_cid cid, shoal_owner owner, struct shoal_call *call);
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_lock_extend_async(shoal *store, shoal_cid cid,
+                                                                 shoal_owner owner,
+                                                                 uint64_t lease_ns,
+                                                                 struct shoal_call *call);
+SHOAL_API SHOAL_NODISCARD enum shoal_err
+shoal_lock_swap_async(shoal *store, shoal_cid cid, shoal_owner owner, enum shoal_lock_mode mode,
+                      uint64_t lease_ns, struct shoal_call *call);
+
+/* A lock, or one who waits for one. */
+struct shoal_lock_info {
+    shoal_cid cid;
+    shoal_owner owner;
+    shoal_nid node; /* of the owner: a node, or the chunk's node's name for a client (0xE000 on) */
+    enum shoal_lock_mode mode;
+    bool is_waiting;
+    uint64_t left_ns; /* of the lease, or of the wait (UINT64_MAX: it has no end) */
+    uint32_t holders; /* of the chunk, in all */
+    uint32_t waiters; /* likewise */
+};
+/* The locks on a node's chunks and those who wait for them, by chunk ID: calls each(arg, lock) for
+ * each until it returns false. What changes meanwhile may be missed. each is called from this
+ * thread and may call anything but shoal_close. ENONODE, EROLE, EFAILED. */
+SHOAL_API SHOAL_NODISCARD enum shoal_err
+shoal_locks(shoal *store, shoal_nid node,
+            bool (*each)(void *arg, const struct shoal_lock_info *lock), void *arg);
 
 /* --- Looking around ---------------------------------------------------------------------- */
 

@@ -5,18 +5,19 @@
 
 /* No node takes larger ones, whatever it is configured to. */
 #define CHUNK_BYTES_ANY (UINT32_C(1) << 30)
+/* A longer wait has no end. */
+#define WAIT_MAX_NS (UINT64_C(1) << 62)
 
-/* What a public call asks for. */
-struct wanted {
-    enum sh_call_kind kind;
-    shoal_cid cid;
-    shoal_nid where;
-    const void *from;
-    void *into;
-    size_t size;
-};
+static void prepare_lock(struct sh_call_state *state, const struct sh_wanted *wanted)
+{
+    uint64_t now = sh_now(&state->store->env.clock);
+    state->owner = wanted->owner.v;
+    state->lock_mode = (uint8_t)wanted->mode;
+    state->lease_ns = wanted->lease_ns < SHOAL_LEASE_MAX_NS ? wanted->lease_ns : SHOAL_LEASE_MAX_NS;
+    state->wait_until_ns = wanted->wait_ns < WAIT_MAX_NS ? now + wanted->wait_ns : SH_LEASES_NEVER;
+}
 
-static void prepare(struct shoal *store, struct shoal_call *call, const struct wanted *wanted)
+static void prepare(struct shoal *store, struct shoal_call *call, const struct sh_wanted *wanted)
 {
     struct sh_call_state *state = sh_call_state_of(call);
     state->store = store;
@@ -28,7 +29,10 @@ static void prepare(struct shoal *store, struct shoal_call *call, const struct w
     state->waiter = (struct sh_waiter){0};
     state->number = 0;
     state->is_unclear = false;
-    if (wanted->kind == SH_CALL_GET)
+    state->was_lost = false;
+    if (sh_call_is_lock(wanted->kind))
+        prepare_lock(state, wanted);
+    else if (wanted->kind == SH_CALL_GET)
         state->into = wanted->into;
     else
         state->from = wanted->from;
@@ -37,7 +41,7 @@ static void prepare(struct shoal *store, struct shoal_call *call, const struct w
     call->err = SHOAL_OK;
 }
 
-static enum shoal_err check(const struct shoal *store, const struct wanted *wanted)
+static enum shoal_err check(const struct shoal *store, const struct sh_wanted *wanted)
 {
     bool needs_buffer = wanted->kind == SH_CALL_GET || wanted->kind == SH_CALL_PUT;
     const void *buffer = wanted->kind == SH_CALL_GET ? wanted->into : wanted->from;
@@ -45,6 +49,8 @@ static enum shoal_err check(const struct shoal *store, const struct wanted *want
         sh_client_detail_set("the store and the buffer must not be NULL");
         return SHOAL_EINVAL;
     }
+    if (sh_call_is_lock(wanted->kind) && sh_lock_check(wanted) != SHOAL_OK)
+        return SHOAL_EINVAL;
     if (wanted->kind != SH_CALL_CREATE && wanted->cid.v == 0)
         return SHOAL_ENOCHUNK;
     if (wanted->kind != SH_CALL_GET && wanted->size > CHUNK_BYTES_ANY) {
@@ -56,15 +62,20 @@ static enum shoal_err check(const struct shoal *store, const struct wanted *want
 
 static enum shoal_err begin_prepared(struct shoal *store, struct shoal_call *call)
 {
+    struct sh_call_state *state = sh_call_state_of(call);
+    enum shoal_err err;
     if (!store->is_embedded)
         return sh_call_start(store, call);
     atomic_fetch_add_explicit(&store->in_flight, 1, memory_order_relaxed);
-    sh_call_complete(sh_call_state_of(call), sh_embedded_run(store, call));
+    if (!sh_call_is_lock(state->kind))
+        sh_call_complete(state, sh_embedded_run(store, call));
+    else if (sh_embedded_lock(store, call, &err))
+        sh_call_complete(state, err);
     return SHOAL_OK;
 }
 
-static enum shoal_err begin(struct shoal *store, const struct wanted *wanted,
-                            struct shoal_call *call)
+enum shoal_err sh_client_begin(struct shoal *store, const struct sh_wanted *wanted,
+                               struct shoal_call *call)
 {
     sh_client_detail()[0] = '\0';
     enum shoal_err err = call ? check(store, wanted) : SHOAL_EINVAL;
@@ -91,8 +102,21 @@ static enum shoal_err wait_done(struct shoal *store, struct shoal_call *call)
     return call->err;
 }
 
-/* Runs a call and waits for it. The results are in *call. */
-static enum shoal_err run(struct shoal *store, const struct wanted *wanted, struct shoal_call *call)
+/* On a store in this process only a lock may have to wait. */
+static enum shoal_err run_embedded(struct shoal *store, struct shoal_call *call)
+{
+    enum shoal_err err;
+    if (!sh_call_is_lock(sh_call_state_of(call)->kind))
+        return sh_embedded_run(store, call);
+    atomic_fetch_add_explicit(&store->in_flight, 1, memory_order_relaxed);
+    if (!sh_embedded_lock(store, call, &err))
+        return wait_done(store, call);
+    atomic_fetch_sub_explicit(&store->in_flight, 1, memory_order_relaxed);
+    return err;
+}
+
+enum shoal_err sh_client_run(struct shoal *store, const struct sh_wanted *wanted,
+                             struct shoal_call *call)
 {
     enum shoal_err err = sh_client_blocking();
     if (err == SHOAL_OK)
@@ -101,10 +125,10 @@ static enum shoal_err run(struct shoal *store, const struct wanted *wanted, stru
         return err;
     *call = (struct shoal_call){0};
     prepare(store, call, wanted);
-    if (store->is_embedded)
-        return sh_embedded_run(store, call);
     struct sh_call_state *state = sh_call_state_of(call);
     state->detail = sh_client_detail();
+    if (store->is_embedded)
+        return run_embedded(store, call);
     state->is_blocking = true;
     err = sh_call_start(store, call);
     if (err == SHOAL_OK)
@@ -117,8 +141,8 @@ static enum shoal_err run(struct shoal *store, const struct wanted *wanted, stru
 enum shoal_err shoal_create(shoal *store, shoal_nid where, uint32_t size, shoal_cid *cid_out)
 {
     struct shoal_call call;
-    struct wanted wanted = {.kind = SH_CALL_CREATE, .where = where, .size = size};
-    enum shoal_err err = cid_out ? run(store, &wanted, &call) : SHOAL_EINVAL;
+    struct sh_wanted wanted = {.kind = SH_CALL_CREATE, .where = where, .size = size};
+    enum shoal_err err = cid_out ? sh_client_run(store, &wanted, &call) : SHOAL_EINVAL;
     if (err == SHOAL_OK)
         *cid_out = call.cid;
     return err;
@@ -127,8 +151,8 @@ enum shoal_err shoal_create(shoal *store, shoal_nid where, uint32_t size, shoal_
 enum shoal_err shoal_get(shoal *store, shoal_cid cid, void *into, size_t room, uint32_t *size_out)
 {
     struct shoal_call call;
-    struct wanted wanted = {.kind = SH_CALL_GET, .cid = cid, .into = into, .size = room};
-    enum shoal_err err = run(store, &wanted, &call);
+    struct sh_wanted wanted = {.kind = SH_CALL_GET, .cid = cid, .into = into, .size = room};
+    enum shoal_err err = sh_client_run(store, &wanted, &call);
     if (size_out && (err == SHOAL_OK || err == SHOAL_ESIZE))
         *size_out = call.size;
     if (err == SHOAL_ESIZE)
@@ -139,42 +163,42 @@ enum shoal_err shoal_get(shoal *store, shoal_cid cid, void *into, size_t room, u
 enum shoal_err shoal_put(shoal *store, shoal_cid cid, const void *data, uint32_t size)
 {
     struct shoal_call call;
-    struct wanted wanted = {.kind = SH_CALL_PUT, .cid = cid, .from = data, .size = size};
-    return run(store, &wanted, &call);
+    struct sh_wanted wanted = {.kind = SH_CALL_PUT, .cid = cid, .from = data, .size = size};
+    return sh_client_run(store, &wanted, &call);
 }
 
 enum shoal_err shoal_remove(shoal *store, shoal_cid cid)
 {
     struct shoal_call call;
-    struct wanted wanted = {.kind = SH_CALL_REMOVE, .cid = cid};
-    return run(store, &wanted, &call);
+    struct sh_wanted wanted = {.kind = SH_CALL_REMOVE, .cid = cid};
+    return sh_client_run(store, &wanted, &call);
 }
 
 enum shoal_err shoal_create_async(shoal *store, shoal_nid where, uint32_t size,
                                   struct shoal_call *call)
 {
-    struct wanted wanted = {.kind = SH_CALL_CREATE, .where = where, .size = size};
-    return begin(store, &wanted, call);
+    struct sh_wanted wanted = {.kind = SH_CALL_CREATE, .where = where, .size = size};
+    return sh_client_begin(store, &wanted, call);
 }
 
 enum shoal_err shoal_get_async(shoal *store, shoal_cid cid, void *into, size_t room,
                                struct shoal_call *call)
 {
-    struct wanted wanted = {.kind = SH_CALL_GET, .cid = cid, .into = into, .size = room};
-    return begin(store, &wanted, call);
+    struct sh_wanted wanted = {.kind = SH_CALL_GET, .cid = cid, .into = into, .size = room};
+    return sh_client_begin(store, &wanted, call);
 }
 
 enum shoal_err shoal_put_async(shoal *store, shoal_cid cid, const void *data, uint32_t size,
                                struct shoal_call *call)
 {
-    struct wanted wanted = {.kind = SH_CALL_PUT, .cid = cid, .from = data, .size = size};
-    return begin(store, &wanted, call);
+    struct sh_wanted wanted = {.kind = SH_CALL_PUT, .cid = cid, .from = data, .size = size};
+    return sh_client_begin(store, &wanted, call);
 }
 
 enum shoal_err shoal_remove_async(shoal *store, shoal_cid cid, struct shoal_call *call)
 {
-    struct wanted wanted = {.kind = SH_CALL_REMOVE, .cid = cid};
-    return begin(store, &wanted, call);
+    struct sh_wanted wanted = {.kind = SH_CALL_REMOVE, .cid = cid};
+    return sh_client_begin(store, &wanted, call);
 }
 
 enum shoal_err shoal_wait(shoal *store, struct shoal_call *call)

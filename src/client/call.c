@@ -53,6 +53,10 @@ static enum shoal_err create_answer(struct sh_call_state *state, struct sh_reade
 static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
 {
     struct sh_call_state *state = request->arg;
+    if (err == SHOAL_OK && sh_call_is_lock(state->kind)) {
+        sh_call_complete(state, sh_lock_answer_read(state, payload));
+        return;
+    }
     if (err == SHOAL_OK && state->kind == SH_CALL_GET)
         err = get_answer(state);
     else if (err == SHOAL_OK && state->kind == SH_CALL_CREATE)
@@ -62,6 +66,7 @@ static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_
         sh_client_detail_take(state->detail, payload);
     }
     bool is_lost = err == SHOAL_ECONNLOST;
+    state->was_lost |= is_lost;
     if (err == SHOAL_OK || (!is_lost && !sh_call_may_retry(state->kind, err))) {
         sh_call_complete(state, err);
         return;
@@ -75,6 +80,8 @@ static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_
 
 static size_t payload_bytes(const struct sh_call_state *state)
 {
+    if (sh_call_is_lock(state->kind))
+        return sh_lock_request_bytes(state->kind);
     switch (state->kind) {
     case SH_CALL_CREATE:
         return SH_ONCE_PREFIX_BYTES + 4;
@@ -91,13 +98,13 @@ static sh_msg_type type_of(enum sh_call_kind kind)
 {
     static const sh_msg_type types[] = {SH_CHUNKS_CREATE_ONCE, SH_CHUNKS_GET, SH_CHUNKS_PUT_ONCE,
                                         SH_CHUNKS_REMOVE_ONCE};
-    return types[kind];
+    return sh_call_is_lock(kind) ? sh_lock_request_type(kind) : types[kind];
 }
 
 static void write_request(const struct sh_call_state *state, const struct sh_once_id *id,
                           shoal_cid cid, struct sh_writer *w)
 {
-    if (state->kind != SH_CALL_GET)
+    if (sh_call_is_numbered(state->kind))
         sh_once_id_put(w, id);
     if (state->kind == SH_CALL_CREATE) {
         sh_put32(w, (uint32_t)state->size);
@@ -118,7 +125,7 @@ static enum shoal_err send_to(struct sh_call_state *state, shoal_nid nid)
     shoal_cid cid = sh_call_of(state)->cid;
     struct sh_once_id id = {0};
     enum shoal_err err = SHOAL_OK;
-    if (state->kind != SH_CALL_GET)
+    if (sh_call_is_numbered(state->kind))
         err = sh_call_number(state, nid, &id);
     if (err != SHOAL_OK)
         return err;
@@ -131,11 +138,20 @@ static enum shoal_err send_to(struct sh_call_state *state, shoal_nid nid)
     /* What is written is read before the request is armed to complete: from a copy, as an early
      * connection loss may complete the call while this thread still writes. */
     struct sh_call_state copy = {.kind = state->kind, .size = state->size, .from = state->from};
+    uint64_t now = 0;
+    if (sh_call_is_lock(copy.kind)) {
+        copy.wait_until_ns = state->wait_until_ns;
+        copy.lock_mode = state->lock_mode;
+        now = sh_now(&store->env.clock);
+    }
     struct sh_out out;
     err = sh_msg_request(msg, nid, type_of(copy.kind), payload_bytes(&copy), &state->request, &out);
     if (err != SHOAL_OK)
         return err;
-    write_request(&copy, &id, cid, &out.w);
+    if (sh_call_is_lock(copy.kind))
+        sh_lock_request_write(&copy, cid, now, &out.w);
+    else
+        write_request(&copy, &id, cid, &out.w);
     sh_msg_end(msg, &out);
     return SHOAL_OK;
 }
@@ -245,6 +261,12 @@ enum shoal_err sh_call_start(struct shoal *store, struct shoal_call *call)
     struct sh_call_state *state = sh_call_state_of(call);
     uint64_t now = sh_now(&store->env.clock);
     state->deadline_ns = now + store->timeout_ns;
+    /* The time-out is for the answer; the lock may be waited for before that. Neither is over 2^62.
+     */
+    if (state->kind == SH_CALL_LOCK)
+        state->deadline_ns = state->wait_until_ns == SH_LEASES_NEVER
+                                 ? SH_NEVER
+                                 : state->wait_until_ns + store->timeout_ns;
     if (sh_client_closing(store))
         return SHOAL_ESTOPPED;
     state->refreshes = atomic_load_explicit(&store->refreshes, memory_order_relaxed);

@@ -11,6 +11,8 @@
 #include "env/env.h"
 #include "msg/once.h"
 #include "node/secret.h"
+#include "node/stripes.h"
+#include "store/leases.h"
 #include "store/store.h"
 
 #define SH_DETAIL_BYTES 256
@@ -33,8 +35,11 @@ struct sh_retry_queue {
 struct shoal {
     bool is_embedded;
     uint64_t timeout_ns;
-    struct sh_store *store; /* embedded */
+    struct sh_store *store; /* embedded, as the next four */
     uint32_t chunk_bytes_max;
+    struct sh_leases *leases;
+    struct sh_stripes stripes;
+    struct sh_lock crew_lock; /* guards the making of the crew, by the first lock that may wait */
     /* A cluster's client. */
     struct sh_secret secret;
     struct sh_env env;
@@ -56,7 +61,28 @@ struct shoal {
     struct sh_directory_op refresh_op;
 };
 
-enum sh_call_kind { SH_CALL_CREATE, SH_CALL_GET, SH_CALL_PUT, SH_CALL_REMOVE };
+enum sh_call_kind {
+    SH_CALL_CREATE,
+    SH_CALL_GET,
+    SH_CALL_PUT,
+    SH_CALL_REMOVE,
+    SH_CALL_LOCK, /* this and those behind it are on locks */
+    SH_CALL_UNLOCK,
+    SH_CALL_EXTEND,
+    SH_CALL_SWAP
+};
+
+static inline bool sh_call_is_lock(enum sh_call_kind kind)
+{
+    return kind >= SH_CALL_LOCK;
+}
+
+/* Gets and all on locks may be repeated as they are. The others carry a number, and with it their
+ * node does them once. */
+static inline bool sh_call_is_numbered(enum sh_call_kind kind)
+{
+    return kind != SH_CALL_GET && !sh_call_is_lock(kind);
+}
 
 /* The library's part of struct shoal_call. */
 struct sh_call_state {
@@ -72,10 +98,19 @@ struct sh_call_state {
     union {
         void *into;
         const void *from;
+        uint64_t owner; /* of a lock */
     };
-    size_t size;       /* get: room; put, create: bytes */
-    uint32_t got_size; /* get: as the answer says it, with got_err */
-    uint16_t got_err;
+    union {
+        size_t size; /* get: room; put, create: bytes */
+        uint64_t lease_ns;
+    };
+    union {
+        struct {
+            uint32_t got_size; /* get: as the answer says it, with got_err */
+            uint16_t got_err;
+        };
+        uint64_t wait_until_ns; /* lock: when its wait is over */
+    };
     char *detail; /* of the thread that waits in a blocking call; or NULL */
     enum sh_call_kind kind;
     uint32_t refreshes;   /* the store's count when the call began */
@@ -83,7 +118,9 @@ struct sh_call_state {
     shoal_nid number_nid; /* whose number it is */
     bool is_blocking;
     bool is_unclear;   /* may have been done, under this number: a lost connection left no answer */
-    uint64_t number;   /* 0: none yet, or a get, which needs none */
+    uint8_t lock_mode; /* an enum shoal_lock_mode */
+    bool was_lost;     /* unlock: a connection was lost meanwhile, and with it the owner's locks */
+    uint64_t number;   /* 0: none yet, or a call that needs none */
     uint64_t first_ns; /* when it got the number */
 };
 
@@ -121,6 +158,25 @@ static inline enum shoal_err sh_call_err(unsigned number)
         return SHOAL_EPROTO;
     }
 }
+
+/* api.c: what a public call on one chunk asks for. */
+struct sh_wanted {
+    enum sh_call_kind kind;
+    shoal_cid cid;
+    shoal_nid where;
+    const void *from;
+    void *into;
+    size_t size;
+    shoal_owner owner; /* of a lock, as all below */
+    enum shoal_lock_mode mode;
+    uint64_t lease_ns;
+    uint64_t wait_ns;
+};
+/* Runs a call and waits for it; the results are in *call. Begins a call of the program's. */
+SHOAL_NODISCARD enum shoal_err sh_client_run(struct shoal *store, const struct sh_wanted *wanted,
+                                             struct shoal_call *call);
+SHOAL_NODISCARD enum shoal_err sh_client_begin(struct shoal *store, const struct sh_wanted *wanted,
+                                               struct shoal_call *call);
 
 /* complete.c */
 void sh_call_complete(struct sh_call_state *state, enum shoal_err err);
@@ -176,5 +232,29 @@ SHOAL_NODISCARD enum shoal_err sh_embedded_create(struct shoal *store, const uin
                                                   uint32_t size, size_t count, sh_lid *lids);
 enum shoal_err sh_embedded_run(struct shoal *store, struct shoal_call *call);
 SHOAL_NODISCARD enum shoal_err sh_embedded_lid(shoal_cid cid, sh_lid *lid_out);
+
+/* lock.c */
+size_t sh_lock_request_bytes(enum sh_call_kind kind);
+sh_msg_type sh_lock_request_type(enum sh_call_kind kind);
+/* Writes a request on a lock; one that waits, waits for what is left of its time. */
+void sh_lock_request_write(const struct sh_call_state *state, shoal_cid cid, uint64_t now_ns,
+                           struct sh_writer *w);
+/* Reads the answer: the call's result. The detail says who is in the way. */
+SHOAL_NODISCARD enum shoal_err sh_lock_answer_read(struct sh_call_state *state,
+                                                   struct sh_reader *payload);
+/* Says, for people, who is in the way; left_ns: for how much longer. */
+void sh_lock_explain(char *detail, shoal_nid node, uint64_t owner, unsigned mode, uint64_t left_ns);
+SHOAL_NODISCARD enum shoal_err sh_lock_check(const struct sh_wanted *wanted);
+
+/* lock_embedded.c: locks of a store in this process. Runs a call; false: it has to wait, and is
+ * completed later. */
+bool sh_embedded_lock(struct shoal *store, struct shoal_call *call, enum shoal_err *err_out);
+enum shoal_err sh_embedded_locks(struct shoal *store,
+                                 bool (*each)(void *arg, const struct shoal_lock_info *lock),
+                                 void *arg);
+/* Removes a chunk, and its locks with it. */
+SHOAL_NODISCARD enum shoal_err sh_embedded_remove(struct shoal *store, sh_lid lid);
+/* Ends all that wait, with ESTOPPED, while the store closes. */
+void sh_embedded_locks_fail(struct shoal *store);
 
 #endif

@@ -63,5 +63,5 @@ enum shoal_err sh_embedded_run(struct shoal *store, struct shoal_call *call)
         explain(store, lid, err);
         return err;
     }
-    return sh_store_remove(store->store, lid);
+    return sh_embedded_remove(store, lid);
 }

@@ -321,7 +321,7 @@ static void run_embedded(struct multi *multi, size_t count)
         } else if (multi->kind == SH_CALL_PUT) {
             op->err = sh_store_put(store, lid, sh_bytes_make(op->data, op->size));
         } else {
-            op->err = sh_store_remove(store, lid);
+            op->err = sh_embedded_remove(multi->store, lid);
         }
     }
 }

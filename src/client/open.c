@@ -11,6 +11,7 @@
 #define REQUESTS_MAX (1u << 16)
 #define STORE_BYTES_MAX (UINT64_C(8) << 30)
 #define CHUNK_BYTES_MAX (UINT32_C(64) << 20)
+#define LOCKS_MAX (UINT32_C(1) << 20) /* embedded: with those that wait for them */
 #define ADDRESSES_MAX 64
 /* Longer time-outs mean this one (146 years), so that no deadline overflows. */
 #define TIMEOUT_MAX_NS (UINT64_C(1) << 62)
@@ -202,9 +203,16 @@ static enum shoal_err open_embedded(const struct shoal_options *options, struct 
         .bytes_max = options->store_bytes_max ? options->store_bytes_max : STORE_BYTES_MAX,
         .chunk_bytes_max = CHUNK_BYTES_MAX,
     };
+    store->env = (struct sh_env){.clock = sh_real_clock(), .random = sh_real_random()};
+    sh_lock_init(&store->crew_lock, SH_LOCK_CLIENT);
+    sh_stripes_init(&store->stripes);
+    struct sh_leases_config leases = {
+        .locks_max = LOCKS_MAX, .waiters_max = LOCKS_MAX, .seed = sh_random64(&store->env.random)};
     enum shoal_err err = sh_store_create(&config, &store->store);
+    if (err == SHOAL_OK)
+        err = sh_leases_create(&leases, &store->leases);
     if (err != SHOAL_OK) {
-        free(store);
+        shoal_close(store);
         return err;
     }
     *store_out = store;
@@ -323,7 +331,14 @@ void shoal_close(shoal *store)
     sh_msg_destroy(store->msg);
     if (store->crew && !store->is_embedded)
         sh_client_retries_fail(store);
+    if (store->leases)
+        sh_embedded_locks_fail(store);
+    sh_leases_destroy(store->leases);
     sh_crew_destroy(store->crew);
+    if (store->is_embedded) {
+        sh_lock_destroy(&store->crew_lock);
+        sh_stripes_destroy(&store->stripes);
+    }
     if (store->env.wire)
         store->env.wire->ops->destroy(store->env.wire);
     sh_store_destroy(store->store);

@@ -18,7 +18,7 @@ bool sh_call_may_retry(enum sh_call_kind kind, enum shoal_err err)
     case SHOAL_ENONODE:
         return true;
     case SHOAL_ECONNLOST:
-        return kind == SH_CALL_GET;
+        return !sh_call_is_numbered(kind);
     default:
         return false;
     }

@@ -18,6 +18,8 @@ struct sh_chunks {
     struct sh_store *store;
     struct sh_once *once; /* results of the forms that are done at most once */
     uint32_t chunk_bytes_max;
+    enum shoal_err (*remove)(void *arg, shoal_cid cid, sh_lid lid); /* NULL: the store's own */
+    void *remove_arg;
 };
 
 /* The local ID of a chunk that this node created, else ENOTOWNER. */
@@ -29,6 +31,13 @@ static enum shoal_err own(const struct sh_chunks *chunks, uint64_t cid, sh_lid *
         return SHOAL_ENOTOWNER;
     *lid_out = (sh_lid){shoal_cid_local(id)};
     return SHOAL_OK;
+}
+
+static enum shoal_err remove_one(struct sh_chunks *chunks, uint64_t cid, sh_lid lid)
+{
+    if (chunks->remove)
+        return chunks->remove(chunks->remove_arg, (shoal_cid){cid}, lid);
+    return sh_store_remove(chunks->store, lid);
 }
 
 static void refuse(struct sh_msg_in *in, enum shoal_err err, const char *text)
@@ -153,7 +162,7 @@ static void on_remove(void *arg, struct sh_msg_in *in)
     sh_lid lid;
     enum shoal_err err = own(chunks, cid, &lid);
     if (err == SHOAL_OK)
-        err = sh_store_remove(chunks->store, lid);
+        err = remove_one(chunks, cid, lid);
     if (err == SHOAL_OK)
         sh_msg_reply_ok(in->msg, in->reply_to, in->type);
     else
@@ -285,7 +294,7 @@ static void change_once(struct sh_chunks *chunks, struct sh_msg_in *in, bool is_
     if (state == SH_ONCE_FIRST) {
         struct sh_bytes bytes = sh_bytes_make(sh_reader_take(&in->payload, size), size);
         result.err =
-            is_put ? sh_store_put(chunks->store, lid, bytes) : sh_store_remove(chunks->store, lid);
+            is_put ? sh_store_put(chunks->store, lid, bytes) : remove_one(chunks, cid, lid);
         sh_once_end(chunks->once, &id, &result);
     }
     if (result.err == SHOAL_OK)
@@ -457,9 +466,10 @@ static void on_multi_remove(void *arg, struct sh_msg_in *in)
         return;
     for (size_t i = 0; i < count; i++) {
         sh_lid lid;
-        enum shoal_err err = own(chunks, sh_get64(&in->payload), &lid);
+        uint64_t cid = sh_get64(&in->payload);
+        enum shoal_err err = own(chunks, cid, &lid);
         if (err == SHOAL_OK)
-            err = sh_store_remove(chunks->store, lid);
+            err = remove_one(chunks, cid, lid);
         sh_put16(&out.w, (uint16_t)err);
     }
     sh_msg_end(in->msg, &out);
@@ -574,6 +584,14 @@ enum shoal_err sh_chunks_create(struct sh_msg *msg, struct sh_store *store,
     sh_msg_prefetch_set(msg, SH_CHUNKS_PUT_ONCE, prefetch_chunk_once);
     *chunks_out = chunks;
     return SHOAL_OK;
+}
+
+void sh_chunks_remover_set(struct sh_chunks *chunks,
+                           enum shoal_err (*remove)(void *arg, shoal_cid cid, sh_lid lid),
+                           void *arg)
+{
+    chunks->remove = remove;
+    chunks->remove_arg = arg;
 }
 
 void sh_chunks_destroy(struct sh_chunks *chunks)

@@ -53,6 +53,8 @@
 #define SH_CHUNKS_RANGES_MAX 4096
 #define SH_CHUNKS_GET_HEAD_BYTES 6
 
+/* 15 to 19: node/locks.h. */
+
 struct sh_chunks;
 
 /* Registers the handlers (all but STOP and LOG_LEVELS) with msg, before its steps run. Both are
@@ -60,6 +62,11 @@ struct sh_chunks;
 SHOAL_NODISCARD enum shoal_err sh_chunks_create(struct sh_msg *msg, struct sh_store *store,
                                                 uint32_t chunk_bytes_max,
                                                 struct sh_chunks **chunks_out);
+/* Names what removes chunks instead of sh_store_remove, with the same results, from whichever
+ * thread runs the request. Before msg's steps run. */
+void sh_chunks_remover_set(struct sh_chunks *chunks,
+                           enum shoal_err (*remove)(void *arg, shoal_cid cid, sh_lid lid),
+                           void *arg);
 /* After msg is destroyed or its steps have stopped. NULL is allowed. */
 void sh_chunks_destroy(struct sh_chunks *chunks);
 

@@ -16,6 +16,7 @@
 #include "msg/tls.h"
 #include "msg/wires.h"
 #include "node/chunks.h"
+#include "node/locks.h"
 #include "node/secret.h"
 
 #define REQUESTS_MAX (1u << 16)
@@ -37,6 +38,7 @@ struct sh_node_run {
     struct sh_directory *directory;
     struct sh_member *member;
     struct sh_chunks *chunks;
+    struct sh_locks *locks;
     struct sh_graph *graph;
     /* Life cycle. The semaphore is posted whenever one of the flags changes. */
     sem_t changed;
@@ -73,6 +75,14 @@ static void on_event(void *arg, const struct sh_msg_event *event)
         sh_superpeer_link_event(node->superpeer, event);
     if (node->member)
         sh_member_link_event(node->member, event);
+    if (node->locks)
+        sh_locks_link_event(node->locks, event);
+}
+
+static void on_view(void *arg, const struct sh_view *view)
+{
+    struct sh_node_run *node = arg;
+    sh_locks_view(node->locks, view);
 }
 
 static void set_flag(struct sh_node_run *node, _Atomic bool *flag)
@@ -302,10 +312,27 @@ static enum shoal_err open_membership(struct sh_node_run *node, char *detail)
         .heartbeat_ns = options->heartbeat_ns,
         .failure_ns = options->failure_ns,
         .on_joined = on_joined,
+        .on_view = on_view,
         .on_failed = on_failed,
         .arg = node,
     };
     return sh_member_create(&config, &node->member);
+}
+
+static enum shoal_err open_locks(struct sh_node_run *node)
+{
+    struct sh_locks_config config = {
+        .msg = node->msg,
+        .store = node->store,
+        .clock = node->env.clock,
+        .seed = sh_random64(&node->env.random),
+        .wake = wake_transport,
+        .arg = node,
+    };
+    enum shoal_err err = sh_locks_create(&config, &node->locks);
+    if (err == SHOAL_OK)
+        sh_chunks_remover_set(node->chunks, sh_locks_remove, node->locks);
+    return err;
 }
 
 static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
@@ -324,6 +351,9 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
     if (err != SHOAL_OK)
         return err;
     err = sh_chunks_create(node->msg, node->store, stored.chunk_bytes_max, &node->chunks);
+    if (err != SHOAL_OK)
+        return err;
+    err = open_locks(node);
     if (err != SHOAL_OK)
         return err;
     struct sh_graph_config graph = {
@@ -365,6 +395,8 @@ static void deal_steps(struct sh_node_run *node)
         sh_crew_step_add(node->crew, 0, sh_superpeer_step(node->superpeer));
     if (node->member)
         sh_crew_step_add(node->crew, 0, sh_member_step(node->member));
+    if (node->locks)
+        sh_crew_step_add(node->crew, 0, sh_locks_step(node->locks));
     if (node->graph)
         sh_crew_step_add(node->crew, 0, sh_graph_step(node->graph));
     if (node->store)
@@ -425,6 +457,7 @@ void sh_node_destroy(struct sh_node_run *node)
     sh_msg_destroy(node->msg);
     sh_graph_destroy(node->graph);
     sh_chunks_destroy(node->chunks);
+    sh_locks_destroy(node->locks);
     sh_store_destroy(node->store);
     sh_crew_destroy(node->crew);
     if (node->env.disk)

@@ -1,0 +1,85 @@
+/* Locks on a node's chunks, as clients and other nodes ask for them. The locks themselves are
+ * leases (store/leases.h); here are the messages, who is told what, and when locks fall.
+ *
+ * All are requests; little-endian, no padding. The owner is the sender (its node ID, or for a
+ * client the alias of its connection) with the token that it chose. Modes: 1 read, 2 write.
+ *
+ *   LOCK         u64 chunk ID, u64 token, u64 lease ns (1 at least), u64 wait ns, u8 mode. Answered
+ *                when the lock is granted, or the wait is over
+ *   UNLOCK       u64 chunk ID, u64 token. Ends the owner's wait as well
+ *   LOCK_EXTEND  u64 chunk ID, u64 token, u64 lease ns
+ *   LOCK_SWAP    u64 chunk ID, u64 token, u64 lease ns, u8 mode
+ *     answer     of all four: u16 error, u8 mode, u16 node ID, u64 token, u64 ns that are left; all
+ *                but the error are 0 unless it is EBUSY or ETIMEOUT and one who is in the way is
+ *                known: then they are of that one's lock
+ *   LOCKS        u64 chunk ID, u16 node ID, u64 token to begin at
+ *     answer     at most SH_LOCKS_LIST_MAX times: u64 chunk ID, u64 token, u16 node ID, u8 mode, u8
+ *                waiting (0, 1), u64 ns left (2^64 - 1: no end), u32 holders, u32 waiters of the
+ *                chunk; fewer: there are no more
+ *
+ * Leases over SH_LEASE_NS_MAX are cut to it. A request is at most once in effect: whoever asks
+ * again for what it holds extends it, and whoever asks again for what it waits for keeps its place
+ * (the older request is answered with ECANCELED). Errors in the answer: ENOCHUNK (LOCK only),
+ * EBUSY, ETIMEOUT, ECANCELED, ENOLOCK, ELIMIT. Instead of an answer: ENOTOWNER as for all chunks,
+ * EPROTO.
+ *
+ * Locks fall, and waits end, when the chunk is removed, when a client's connection ends in
+ * whichever way, and when the view says of a node that it failed, left or was started anew. They do
+ * not fall when the connection to a node is lost, since the view decides about nodes.
+ *
+ * Threads: the handlers are inline (but that of LOCKS, which only looks) and, like the step, the
+ * events and the view, belong to the thread that runs msg's transport step. Only sh_locks_remove
+ * may be called from any. */
+#ifndef SH_NODE_LOCKS_H
+#define SH_NODE_LOCKS_H
+
+#include "base/crew.h"
+#include "cluster/view.h"
+#include "env/env.h"
+#include "msg/msg.h"
+#include "store/store.h"
+
+#define SH_LOCKS_LOCK SH_MSG_TYPE(2, 15)
+#define SH_LOCKS_UNLOCK SH_MSG_TYPE(2, 16)
+#define SH_LOCKS_EXTEND SH_MSG_TYPE(2, 17)
+#define SH_LOCKS_SWAP SH_MSG_TYPE(2, 18)
+#define SH_LOCKS_LIST SH_MSG_TYPE(2, 19)
+
+#define SH_LOCKS_LIST_MAX 1024
+#define SH_LOCKS_LIST_BYTES 36
+#define SH_LOCKS_ANSWER_BYTES 21
+
+struct sh_locks;
+
+struct sh_locks_config {
+    struct sh_msg *msg;     /* kept, as is the store */
+    struct sh_store *store; /* the chunks that can be locked */
+    struct sh_clock clock;
+    uint64_t seed;        /* random */
+    uint32_t locks_max;   /* locks and waits together; 0: 2^20 */
+    uint32_t waiters_max; /* 16 bytes each, and a lease's; 0: 2^16 */
+    /* Wakes the thread that runs the step; from any thread. */
+    void (*wake)(void *arg);
+    void *arg;
+};
+
+/* Registers the handlers, before msg's steps run. ENOMEM, EINVAL. */
+SHOAL_NODISCARD enum shoal_err sh_locks_create(const struct sh_locks_config *config,
+                                               struct sh_locks **locks_out);
+/* What waits is not answered any more. After msg is destroyed or its steps have stopped. NULL is
+ * allowed. */
+void sh_locks_destroy(struct sh_locks *locks);
+
+/* Takes away what has run out, and answers those whose wait is over. */
+struct sh_step sh_locks_step(struct sh_locks *locks);
+
+/* Takes an event of msg's on_event: a client that is gone loses its locks. */
+void sh_locks_link_event(struct sh_locks *locks, const struct sh_msg_event *event);
+/* Takes a new view: nodes that are gone lose theirs. */
+void sh_locks_view(struct sh_locks *locks, const struct sh_view *view);
+
+/* Removes a chunk from the store, and with it its locks; as sh_store_remove. Any thread; takes arg
+ * for a callback's sake. */
+SHOAL_NODISCARD enum shoal_err sh_locks_remove(void *arg, shoal_cid cid, sh_lid lid);
+
+#endif
