@@ -74,6 +74,9 @@ struct sh_dump_config {
      * store has none (its own chunks have local IDs then) it stands for one. A load that is given
      * one refuses chunks of other creators (EINVAL, before anything has changed). */
     shoal_nid own;
+    /* A load that is given `own`: the chunks may have been created by another node, by one alone,
+     * and `own` takes its place in their IDs. IDs that chunks hold in their bytes stay. */
+    bool rename;
 };
 
 /* --- Dump ---------------------------------------------------------------------------------- */

@@ -10,6 +10,8 @@
 /* What is read at a time: the largest section. */
 #define WINDOW_BYTES (SH_SECTION_HEADER_BYTES + SH_SECTION_BYTES_MAX)
 
+#define ANY UINT32_MAX
+
 /* A chunk that comes in pieces. */
 struct pieces {
     uint64_t cid;
@@ -34,7 +36,8 @@ struct sh_load {
     int file;
     bool is_open, is_canceled, is_over, is_reading;
     enum shoal_err err;
-    shoal_nid own;
+    shoal_nid own;    /* NONE: chunks keep their whole IDs */
+    uint32_t creator; /* of all chunks, with own; ANY: that of the first */
     uint64_t file_bytes;
     /* What is in memory of the file. */
     uint8_t *window;
@@ -217,8 +220,11 @@ static shoal_cid store_cid(const struct sh_load *load, uint64_t cid)
 static enum shoal_err chunk_check(struct sh_load *load, uint64_t cid, uint32_t size)
 {
     uint32_t other;
-    if (load->own.v != 0 && shoal_cid_creator((shoal_cid){cid}).v != load->own.v)
-        return chunk_fault(load, SHOAL_EINVAL, cid, "a chunk of another node");
+    uint16_t creator = shoal_cid_creator((shoal_cid){cid}).v;
+    if (load->creator == ANY)
+        load->creator = creator;
+    if (load->own.v != 0 && creator != load->creator)
+        return chunk_fault(load, SHOAL_EINVAL, cid, "a chunk that another node created");
     if (size > load->store->chunk_bytes_max)
         return chunk_fault(load, SHOAL_ETOOBIG, cid, "a chunk is larger than this store takes");
     if (sh_store_size(load->store, store_cid(load, cid), &other) == SHOAL_OK)
@@ -489,10 +495,11 @@ unsigned sh_load_step(struct sh_load *load, unsigned budget_bytes)
 
 /* --- Beginning and end --------------------------------------------------------------------- */
 
-static enum shoal_err load_make(struct sh_store *store, shoal_nid own, struct sh_load **load_out)
+static enum shoal_err load_make(const struct sh_dump_config *config, struct sh_load **load_out)
 {
-    shoal_nid nid = sh_store_nid(store);
-    SH_ASSERT(own.v == 0 || nid.v == 0 || own.v == nid.v);
+    shoal_nid nid = sh_store_nid(config->store);
+    SH_ASSERT(config->own.v == 0 || nid.v == 0 || config->own.v == nid.v);
+    SH_ASSERT(config->own.v != 0 || !config->rename);
     struct sh_load *load = calloc(1, sizeof *load);
     if (!load)
         return SHOAL_ENOMEM;
@@ -501,8 +508,9 @@ static enum shoal_err load_make(struct sh_store *store, shoal_nid own, struct sh
         free(load);
         return SHOAL_ENOMEM;
     }
-    load->store = store;
-    load->own = own;
+    load->store = config->store;
+    load->own = config->own;
+    load->creator = config->rename ? ANY : config->own.v;
     load->fault.what = "";
     pass_begin(load, SH_LOAD_CHECKING);
     *load_out = load;
@@ -515,7 +523,7 @@ enum shoal_err sh_load_begin(const struct sh_dump_config *config, struct sh_load
         return SHOAL_EINVAL;
     struct sh_load *load;
     struct sh_disk *disk = config->disk;
-    enum shoal_err err = load_make(config->store, config->own, &load);
+    enum shoal_err err = load_make(config, &load);
     if (err)
         return err;
     load->io.disk = disk;
@@ -585,8 +593,9 @@ enum shoal_err sh_store_load_from(struct sh_store *store, const struct sh_load_s
                                   struct sh_dump_sums *sums_out, struct sh_load_fault *fault_out)
 {
     struct sh_load *load;
+    struct sh_dump_config config = {.store = store};
     *sums_out = (struct sh_dump_sums){0};
-    enum shoal_err err = load_make(store, SHOAL_NID_NONE, &load);
+    enum shoal_err err = load_make(&config, &load);
     if (err)
         return err;
     load->source = source;

@@ -404,17 +404,31 @@ static void test_own(void **state)
             assert_int_equal(done.fault.cid.v, OWN + 3);
     }
     same(store, other);
+    /* Renamed, all chunks of another creator become own ones; but of one only. */
+    sh_store_destroy(other);
+    assert_int_equal(sh_store_create(&local, &other), SHOAL_OK);
+    config = (struct sh_dump_config){
+        .store = other, .disk = disk, .name = "a", .own = {8}, .rename = true};
+    assert_int_equal(sh_load_begin(&config, &load), SHOAL_OK);
+    while (!sh_load_state_get(load).is_over)
+        (void)sh_load_step(load, 100);
+    assert_int_equal(sh_load_state_get(load).err, SHOAL_OK);
+    sh_load_end(load);
+    same(store, other);
     /* Another creator's chunk at the end of a file is found before anything is created. */
     assert_int_equal(sh_store_dump(mixed, disk, "b", NULL, NULL, &sums), SHOAL_OK);
     struct sh_store *third = store_make(16 * MIB);
     config = (struct sh_dump_config){.store = third, .disk = disk, .name = "b", .own = {7}};
-    assert_int_equal(sh_load_begin(&config, &load), SHOAL_OK);
-    while (!sh_load_state_get(load).is_over) {
-        (void)sh_load_step(load, 100);
-        assert_int_equal(status_of(third).chunks, 0);
+    for (unsigned rename = 0; rename < 2; rename++) {
+        config.rename = rename;
+        assert_int_equal(sh_load_begin(&config, &load), SHOAL_OK);
+        while (!sh_load_state_get(load).is_over) {
+            (void)sh_load_step(load, 100);
+            assert_int_equal(status_of(third).chunks, 0);
+        }
+        assert_int_equal(sh_load_state_get(load).err, SHOAL_EINVAL);
+        sh_load_end(load);
     }
-    assert_int_equal(sh_load_state_get(load).err, SHOAL_EINVAL);
-    sh_load_end(load);
     sh_store_destroy(third);
     sh_store_destroy(mixed);
     sh_store_destroy(other);
