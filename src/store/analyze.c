@@ -6,7 +6,8 @@
 #include "store/walk_int.h"
 
 #define WORDS (sizeof(struct sh_analysis) / sizeof(uint64_t))
-_Static_assert(sizeof(struct sh_analysis) % sizeof(uint64_t) == 0, "an analysis is u64 only");
+/* The number is part of the wire format (docs/wire-format.md). */
+_Static_assert(WORDS == 372, "an analysis is u64 only");
 _Static_assert(sizeof(shoal_cid) == sizeof(uint64_t), "an analysis is u64 only");
 
 struct sh_analyze {
