@@ -15,7 +15,8 @@ struct sh_dump {
     struct sh_dump_io io;
     enum stage stage;
     bool is_open, is_canceled;
-    enum shoal_err err;
+    bool is_full;       /* the section is, while the one before is still being written */
+    enum shoal_err err; /* once it is over; before, what it fails with when the disk is done */
     int file;
     shoal_nid own;
     char name[SH_DUMP_NAME_BYTES_MAX + 1];
@@ -24,6 +25,7 @@ struct sh_dump {
     struct sh_walk_group group;
     uint32_t mask;      /* the group's chunks that are still to be written */
     uint8_t *section;   /* header and payload */
+    uint8_t *other;     /* the same of the one before, which may be on its way to the disk */
     struct sh_writer w; /* the payload */
     uint32_t records;
     uint8_t *run_count; /* where the open run's count is; NULL: no run is open */
@@ -53,8 +55,8 @@ static void section_begin(struct sh_dump *dump)
     dump->run_count = NULL;
 }
 
-/* Hands the section to the disk, which keeps its bytes until it is done; nothing, if it is empty.
- * Returns what that counts. */
+/* Hands the section, unless it is empty, to the disk, which must be idle and keeps its bytes until
+ * it is done; goes on with the other. Returns what that counts. */
 static unsigned section_end(struct sh_dump *dump, enum sh_section_kind kind)
 {
     uint8_t *payload = dump->section + SH_SECTION_HEADER_BYTES;
@@ -77,6 +79,9 @@ static unsigned section_end(struct sh_dump *dump, enum sh_section_kind kind)
     append(dump, dump->section, SH_SECTION_HEADER_BYTES + size);
     if (kind != SH_SECTION_END)
         dump->sums.sections++;
+    uint8_t *written = dump->section;
+    dump->section = dump->other;
+    dump->other = written;
     section_begin(dump);
     return (unsigned)size / 4;
 }
@@ -88,8 +93,8 @@ static bool section_is_empty(const struct sh_dump *dump)
 
 static void header_write(struct sh_dump *dump)
 {
-    /* The section's place is free: the file begins with the header alone. */
-    uint8_t *bytes = dump->section;
+    /* Nothing is in the other section's place yet. */
+    uint8_t *bytes = dump->other;
     memset(bytes, 0, SH_DUMP_HEADER_BYTES);
     struct sh_writer w = sh_writer_make(bytes, SH_DUMP_HEADER_BYTES);
     sh_put_raw(&w, sh_bytes_text(SH_DUMP_MAGIC));
@@ -195,6 +200,9 @@ static enum shoal_err chunk_run(struct sh_dump *dump, unsigned *done_inout)
     if (err == SHOAL_OK)
         *done_inout += size;
     if (err == SHOAL_ESIZE && !section_is_empty(dump)) {
+        dump->is_full = !sh_dump_io_is_idle(&dump->io);
+        if (dump->is_full)
+            return SHOAL_OK;
         *done_inout += section_end(dump, SH_SECTION_CHUNKS);
         return SHOAL_OK;
     }
@@ -222,10 +230,10 @@ static uint32_t group_mask(const struct sh_group *group)
     return mask;
 }
 
-/* Goes on until the budget is used up, a section is full, or all chunks are written. */
+/* Goes on until the budget is used up, both sections are full, or all chunks are written. */
 static enum shoal_err chunks_run(struct sh_dump *dump, unsigned budget, unsigned *done_inout)
 {
-    while (*done_inout < budget && dump->stage == DUMP_CHUNKS && sh_dump_io_is_idle(&dump->io)) {
+    while (*done_inout < budget && dump->stage == DUMP_CHUNKS && !dump->is_full) {
         if (dump->mask != 0) {
             enum shoal_err err = chunk_run(dump, done_inout);
             if (err)
@@ -237,7 +245,9 @@ static enum shoal_err chunks_run(struct sh_dump *dump, unsigned budget, unsigned
         if (sh_walk_next(dump->store, &dump->walk, &groups, &dump->group))
             dump->mask = group_mask(dump->group.group);
         *done_inout += (had - groups) * SH_DUMP_GROUP_COST;
-        if (dump->walk.is_over) {
+        if (dump->walk.is_over && !sh_dump_io_is_idle(&dump->io)) {
+            dump->is_full = true;
+        } else if (dump->walk.is_over) {
             *done_inout += section_end(dump, SH_SECTION_CHUNKS) + 1;
             dump->stage = DUMP_END;
         }
@@ -324,17 +334,32 @@ unsigned sh_dump_step(struct sh_dump *dump, unsigned budget_bytes)
 {
     unsigned done = 0;
     while (dump->stage != DUMP_OVER && done < budget_bytes) {
-        enum shoal_err err;
-        if (!sh_dump_io_settled(&dump->io, &err))
+        enum shoal_err err = SHOAL_OK;
+        bool is_settled = sh_dump_io_settled(&dump->io, &err);
+        if (is_settled)
+            dump->is_full = false;
+        /* Chunks go into one section while the other is being written. */
+        else if (dump->stage != DUMP_CHUNKS || dump->is_full || dump->err)
             break;
+        if (!err)
+            err = dump->err;
         if (!err && dump->is_canceled && dump->stage < DUMP_FOLDER)
             err = SHOAL_ECANCELED;
         if (!err)
             err = stage_run(dump, budget_bytes, &done);
-        if (err)
+        if (err && sh_dump_io_is_idle(&dump->io))
             finish(dump, err);
+        else
+            dump->err = err;
     }
     return done;
+}
+
+static void dump_free(struct sh_dump *dump)
+{
+    free(dump->section);
+    free(dump->other);
+    free(dump);
 }
 
 enum shoal_err sh_dump_begin(const struct sh_dump_config *config, struct sh_dump **dump_out)
@@ -349,8 +374,9 @@ enum shoal_err sh_dump_begin(const struct sh_dump_config *config, struct sh_dump
     if (!dump)
         return SHOAL_ENOMEM;
     dump->section = malloc(SH_SECTION_HEADER_BYTES + SH_SECTION_BYTES_WRITTEN);
-    if (!dump->section) {
-        free(dump);
+    dump->other = malloc(SH_SECTION_HEADER_BYTES + SH_SECTION_BYTES_WRITTEN);
+    if (!dump->section || !dump->other) {
+        dump_free(dump);
         return SHOAL_ENOMEM;
     }
     dump->store = config->store;
@@ -365,8 +391,7 @@ enum shoal_err sh_dump_begin(const struct sh_dump_config *config, struct sh_dump
     (void)config->disk->ops->remove(config->disk, dump->temporary);
     enum shoal_err err = sh_disk_open(config->disk, dump->temporary, true, &dump->file);
     if (err) {
-        free(dump->section);
-        free(dump);
+        dump_free(dump);
         return err;
     }
     dump->is_open = true;
@@ -400,8 +425,7 @@ void sh_dump_end(struct sh_dump *dump)
     sh_dump_io_wait(&dump->io);
     if (dump->stage != DUMP_OVER)
         finish(dump, SHOAL_ECANCELED);
-    free(dump->section);
-    free(dump);
+    dump_free(dump);
 }
 
 #define BUDGET_BYTES (1u << 20)
