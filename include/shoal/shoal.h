@@ -312,6 +312,100 @@ struct shoal_status {
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_status(shoal *store, shoal_nid node,
                                                       struct shoal_status *status_out);
 
+/* --- A whole store ----------------------------------------------------------------------- */
+
+/* Called now and then, from the calling thread, while a call of this section goes on: the phase
+ * ("write", "check", "create", "undo", "analyze"), what is done and what there is in all, in bytes
+ * (of an analysis in groups of 16 IDs). False cancels it: the call then ends with ECANCELED, once
+ * nothing of it is left. May call anything but shoal_close. */
+typedef bool (*shoal_progress)(void *arg, const char *phase, uint64_t done, uint64_t all);
+
+struct shoal_dump_sums {
+    uint64_t chunks;
+    uint64_t payload_bytes; /* sum of the chunks' sizes */
+    uint64_t file_bytes;
+};
+
+/* Write all chunks of a peer into a file and load them again. The file is on the peer's machine:
+ * NAME.dump in the folder of its option data_dir; a name is 1 to 128 letters, digits, '.', '-' and
+ * '_', and does not begin with '.'. Embedded: node is SHOAL_NID_NONE or 1, and name is the path of
+ * the file.
+ *
+ * A dump goes on beside everything else: each chunk is whole, but they are not all of one moment.
+ * It takes the file's place when all of it is on the disk; until then, and after an error, a file
+ * of that name stays what it was.
+ *
+ * A load creates the chunks under the IDs that they had. The file is checked first: ECORRUPT,
+ * ETRUNCATED, EVERSION, EEXIST (one of its IDs is in use), EINVAL (one of its chunks was created by
+ * another node: a chunk is looked for at its creator), ETOOBIG and EFULL leave the peer as it was.
+ * With SHOAL_LOAD_RENAMED the chunks may be those of one other node, say of the peer before it was
+ * started again and got another ID: this peer's ID takes its place in theirs (65:17 becomes 66:17);
+ * IDs that chunks hold in their bytes stay what they were. Others see chunks while they are
+ * created; where they create chunks under the same IDs meanwhile it fails with EEXIST too, and what
+ * was created is removed again.
+ *
+ * Block until it is over, however long that takes; the time-out is for each answer of the peer, and
+ * ETIMEOUT or ECONNLOST mean that it may still go on there. progress and sums_out may be NULL.
+ * EBUSY: another call of this section is under way on that peer. EINVAL: a bad name, or the peer
+ * has no data_dir. ENONAME: there is no such file. ENOSPC, EIO, ENONODE, EROLE, EFAILED. */
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_dump(shoal *store, shoal_nid node, const char *name,
+                                                    shoal_progress progress, void *arg,
+                                                    struct shoal_dump_sums *sums_out);
+enum shoal_load_ids { SHOAL_LOAD_SAME, SHOAL_LOAD_RENAMED };
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_load(shoal *store, shoal_nid node, const char *name,
+                                                    enum shoal_load_ids ids,
+                                                    shoal_progress progress, void *arg,
+                                                    struct shoal_dump_sums *sums_out);
+
+#define SHOAL_ANALYSIS_EXACT 256
+#define SHOAL_ANALYSIS_POWERS 32
+#define SHOAL_ANALYSIS_RUNS 8
+
+struct shoal_size_class {
+    uint64_t chunks;
+    uint64_t payload_bytes;
+};
+
+struct shoal_id_run {
+    shoal_cid first;
+    uint64_t count; /* 0: there is no such run */
+};
+
+/* What a peer's chunk memory is made of. used = payload + table + pointer + header + rounding +
+ * room
+ * + free + other bytes, while no thread is at work; else each figure is of some moment. */
+struct shoal_analysis {
+    uint64_t chunks;
+    uint64_t payload_bytes;
+    uint64_t packed;         /* chunks that share a block with their neighbours */
+    uint64_t longs;          /* chunks with a block of their own */
+    uint64_t pinned;         /* of these: they stay where they are */
+    uint64_t foreign;        /* chunks that other nodes created */
+    uint64_t reserved;       /* IDs that are handed out and have no chunk yet */
+    uint64_t groups;         /* groups of 16 IDs with a chunk */
+    uint64_t table_bytes;    /* groups, and the bitmap of free IDs */
+    uint64_t pointer_bytes;  /* long chunks' places in their groups */
+    uint64_t header_bytes;   /* long chunks' sizes and pins */
+    uint64_t rounding_bytes; /* of blocks to the sizes that the allocator has */
+    uint64_t room_bytes;     /* in blocks, for chunks that are yet to be created */
+    uint64_t free_bytes;     /* touched and in no block */
+    uint64_t other_bytes;    /* the allocator's and the store's own structures */
+    uint64_t used_bytes;
+    uint64_t bytes_max;
+    uint64_t free_ids; /* IDs below the largest that is in use */
+    uint64_t free_runs;
+    uint64_t used_runs;
+    struct shoal_id_run longest_used[SHOAL_ANALYSIS_RUNS]; /* runs of chunks, the longest first */
+    struct shoal_id_run longest_free[SHOAL_ANALYSIS_RUNS];
+    uint64_t exact[SHOAL_ANALYSIS_EXACT]; /* chunks of exactly so many bytes */
+    /* By powers of two: size 0; 1; 2 to 3; 4 to 7; ... */
+    struct shoal_size_class powers[SHOAL_ANALYSIS_POWERS];
+};
+/* Goes over all of a peer's chunks. ENOMEM, and as above. Embedded: as above. */
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_analyze(shoal *store, shoal_nid node,
+                                                       shoal_progress progress, void *arg,
+                                                       struct shoal_analysis *analysis_out);
+
 /* The library's version, "MAJOR.MINOR.PATCH". */
 SHOAL_API const char *shoal_version(void);
 

@@ -82,7 +82,11 @@ void sh_state_clear(const char *folder, const struct sh_state *state)
             unlink(path);
         }
         sh_state_path(folder, state->nodes[i].name, "data", path);
-        nftw(path, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+        /* Dumps are somebody's to keep; without them a peer's folder is empty. */
+        if (state->nodes[i].superpeer)
+            nftw(path, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+        else
+            rmdir(path);
     }
     sh_state_path(folder, "cluster", "json", path);
     unlink(path);

@@ -3,7 +3,7 @@
  *   DIR/cluster.json   the note: each node's role, process (ID and start time), ID and address
  *   DIR/NAME.log       what a node said; NAME is superpeer1, peer1, peer2, ...
  *   DIR/NAME.ready     what it wrote once it served
- *   DIR/NAME.data/     a superpeer's registry
+ *   DIR/NAME.data/     a superpeer's registry; a peer's dumps, which stay when it ends
  *
  * The note is written anew after each process that was started, so that `shoal down` finds what an
  * `up` that was killed has left. `up` and `down` hold a lock on the folder. */
@@ -79,7 +79,8 @@ size_t sh_state_running(const struct sh_state *state);
  * still run, of which it returns the number. */
 size_t sh_state_stop(const struct sh_state *state, uint64_t deadline_ms);
 
-/* Removes the nodes' files, the note, and the folder if we made it and it is empty. */
+/* Removes the nodes' files but for peers' dumps, the note, and the folder if we made it and it is
+ * empty. */
 void sh_state_clear(const char *folder, const struct sh_state *state);
 
 #endif

@@ -164,7 +164,7 @@ static enum shoal_err start_node(struct up *up, bool superpeer, size_t number)
         "--listen",     *node->address ? node->address : "127.0.0.1:0",
         "--superpeers", up->superpeers,
         "--ready-file", ready,
-        "--data-dir",   superpeer ? data : "",
+        "--data-dir",   data,
         "--log-file",   ""};
     size_t given = up->cmd->option_word_count, at = 0;
     const char **argv = calloc(given + WORDS_OF_OURS + 2, sizeof *argv);

@@ -3,8 +3,9 @@
  * Submit an operation, go on, and poll for its completion: nothing here blocks a step. Operations
  * on one file may complete in any order; only sync orders: it completes when every write to that
  * file that completed before it was submitted is on stable storage. A file's name is stable only
- * after SH_DISK_SYNC_DIR, rename replaces atomically. All from one thread (the disk's owner);
- * `done` is called from sh_disk_poll.
+ * after SH_DISK_SYNC_DIR, rename replaces atomically. The space of a file that has lost its name
+ * may be free a little later. All from one thread (the disk's owner); `done` is called from
+ * sh_disk_poll.
  *
  * The real disk uses io_uring, and where the kernel refuses that, does each operation at once with
  * pread and pwrite; sim/ has one that loses unsynced writes, tears them and flips bits.

@@ -23,6 +23,7 @@
 
 #define OPS_MAX SH_REAL_DISK_OPS_MAX
 #define GATHER_MAX 8                      /* entries prepared before they are sent unasked */
+#define CLOSES_MAX 16                     /* files that the ring lets go of at once */
 #define PIECE_BYTES_MAX ((size_t)1 << 30) /* one kernel transfer is below 2 GiB; stay aligned */
 #define DIRECT_BYTES 4096
 
@@ -34,6 +35,7 @@ struct real_disk {
     struct io_uring ring;
     unsigned gathered;  /* entries prepared and not yet sent */
     unsigned in_flight; /* submitted and done not yet called */
+    unsigned closing;   /* descriptors that the ring closes (let_go) */
     /* The synchronous path's finished operations, oldest at first. */
     struct sh_disk_op *finished[OPS_MAX];
     unsigned first;
@@ -109,14 +111,53 @@ static enum shoal_err real_size(struct sh_disk *disk, int file, uint64_t *bytes_
     return SHOAL_OK;
 }
 
+/* Sends what was prepared. A kernel short of memory refuses for a while: the entries stay where
+ * they are, and the next call sends them. */
+static void send_gathered(struct real_disk *real, unsigned wait_count)
+{
+    int sent = wait_count ? io_uring_submit_and_wait(&real->ring, wait_count)
+                          : io_uring_submit(&real->ring);
+    if (sent < 0)
+        SH_ASSERT(sent == -EINTR || sent == -EAGAIN || sent == -EBUSY || sent == -ENOMEM);
+    real->gathered = io_uring_sq_ready(&real->ring);
+}
+
+/* A file that is about to lose a name, held so that it does not go with it; -1: there is none. */
+static int hold(const struct real_disk *real, const char *name)
+{
+    return real->uring ? openat(real->folder_fd, name, O_PATH | O_CLOEXEC | O_NOFOLLOW) : -1;
+}
+
+/* Lets go of it. Freeing a large file takes the kernel a good part of a second for each GiB, for
+ * which no step may wait: a thread of the ring's does it. */
+static void let_go(struct real_disk *real, int file)
+{
+    if (file < 0)
+        return;
+    struct io_uring_sqe *entry = real->closing < CLOSES_MAX ? io_uring_get_sqe(&real->ring) : NULL;
+    if (!entry) {
+        (void)close(file);
+        return;
+    }
+    io_uring_prep_close(entry, file);
+    io_uring_sqe_set_flags(entry, IOSQE_ASYNC);
+    io_uring_sqe_set_data(entry, NULL);
+    real->closing++;
+    real->gathered++;
+    send_gathered(real, 0);
+}
+
 static enum shoal_err real_rename(struct sh_disk *disk, const char *from, const char *to)
 {
     struct real_disk *real = real_of(disk);
     if (!name_usable(from) || !name_usable(to))
         return SHOAL_EINVAL;
-    if (!renameat(real->folder_fd, from, real->folder_fd, to))
+    int replaced = hold(real, to);
+    int code = renameat(real->folder_fd, from, real->folder_fd, to) ? errno : 0;
+    let_go(real, replaced);
+    if (code == 0)
         return SHOAL_OK;
-    return errno == ENOENT ? SHOAL_ENONAME : fail("rename failed", from, errno);
+    return code == ENOENT ? SHOAL_ENONAME : fail("rename failed", from, code);
 }
 
 static enum shoal_err real_remove(struct sh_disk *disk, const char *name)
@@ -124,9 +165,12 @@ static enum shoal_err real_remove(struct sh_disk *disk, const char *name)
     struct real_disk *real = real_of(disk);
     if (!name_usable(name))
         return SHOAL_EINVAL;
-    if (!unlinkat(real->folder_fd, name, 0))
+    int removed = hold(real, name);
+    int code = unlinkat(real->folder_fd, name, 0) ? errno : 0;
+    let_go(real, removed);
+    if (code == 0)
         return SHOAL_OK;
-    return errno == ENOENT ? SHOAL_ENONAME : fail("remove failed", name, errno);
+    return code == ENOENT ? SHOAL_ENONAME : fail("remove failed", name, code);
 }
 
 static const char *kind_text(enum sh_disk_kind kind)
@@ -218,17 +262,6 @@ static void prepare_piece(struct real_disk *real, struct sh_disk_op *op)
     real->gathered++;
 }
 
-/* Sends what was prepared. A kernel short of memory refuses for a while: the entries stay where
- * they are, and the next call sends them. */
-static void send_gathered(struct real_disk *real, unsigned wait_count)
-{
-    int sent = wait_count ? io_uring_submit_and_wait(&real->ring, wait_count)
-                          : io_uring_submit(&real->ring);
-    if (sent < 0)
-        SH_ASSERT(sent == -EINTR || sent == -EAGAIN || sent == -EBUSY || sent == -ENOMEM);
-    real->gathered = io_uring_sq_ready(&real->ring);
-}
-
 static enum shoal_err real_submit(struct sh_disk *disk, struct sh_disk_op *op)
 {
     struct real_disk *real = real_of(disk);
@@ -261,6 +294,11 @@ static bool take_completion(struct real_disk *real, struct sh_disk_op **op_out)
     int result = completion->res;
     io_uring_cqe_seen(&real->ring, completion);
     *op_out = op;
+    if (!op) {
+        SH_ASSERT(real->closing > 0);
+        real->closing--;
+        return true;
+    }
     if (!piece_done(real, op, result)) {
         prepare_piece(real, op);
         *op_out = NULL;
@@ -319,7 +357,7 @@ static void real_destroy(struct sh_disk *disk)
         return;
     if (real->uring) {
         /* The kernel may still write to the callers' memory: wait until it has let go. */
-        while (real->in_flight) {
+        while (real->in_flight || real->closing) {
             send_gathered(real, 1);
             struct sh_disk_op *op;
             while (take_completion(real, &op))
@@ -345,7 +383,7 @@ static const struct sh_disk_ops real_ops = {
 /* Makes the ring if this kernel lets us and knows the operations that we use. */
 static bool uring_init(struct io_uring *ring)
 {
-    int refused = io_uring_queue_init(OPS_MAX, ring, 0);
+    int refused = io_uring_queue_init(OPS_MAX + CLOSES_MAX, ring, 0);
     if (refused) {
         SH_INFO("env", "io_uring refused, disk works synchronously",
                 SH_TEXT("cause", strerror(-refused)));
@@ -354,7 +392,8 @@ static bool uring_init(struct io_uring *ring)
     struct io_uring_probe *probe = io_uring_get_probe_ring(ring);
     bool known = probe && io_uring_opcode_supported(probe, IORING_OP_READ) &&
                  io_uring_opcode_supported(probe, IORING_OP_WRITE) &&
-                 io_uring_opcode_supported(probe, IORING_OP_FSYNC);
+                 io_uring_opcode_supported(probe, IORING_OP_FSYNC) &&
+                 io_uring_opcode_supported(probe, IORING_OP_CLOSE);
     if (probe)
         io_uring_free_probe(probe);
     if (!known) {

@@ -1,15 +1,17 @@
-/* Hostile payloads for the chunk handlers of a node, over a real end on a wire in memory. Each
- * request is answered exactly once, and nothing else is said; the store holds together.
+/* Hostile payloads for the handlers of a node's chunks and of its jobs (no data_dir), over a real
+ * end on a wire in memory. Each request is answered exactly once, and nothing else is said; the
+ * store holds together.
  *
- * An input is any number of: u8 operation (of the types of chunks.h) with 0x80 set for a one-way
- * message and 0x40 for "let the handler steps run first", u16 length, payload. A chunk ID in it is
- * this node's if its upper 16 bits are 5. */
+ * An input is any number of: u8 operation (of the types of chunks.h and dumps.h) with 0x80 set for
+ * a one-way message and 0x40 for "let the handler steps run first", u16 length, payload. A chunk ID
+ * in it is this node's if its upper 16 bits are 5. */
 #include <stdint.h>
 #include <stdlib.h>
 
 #include "base/log.h"
 #include "msg/memwire.h"
 #include "node/chunks.h"
+#include "node/dumps.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -27,6 +29,7 @@ struct end {
 };
 
 static struct end node, other;
+static struct sh_dumps *dumps;
 static size_t carried[2]; /* from node, from other */
 static unsigned asked, answered;
 
@@ -67,8 +70,9 @@ static void end_close(struct end *end)
 static unsigned run(bool with_handlers)
 {
     unsigned done = other.transport.run(other.msg) + node.transport.run(node.msg);
+    struct sh_step jobs = sh_dumps_step(dumps);
     if (with_handlers)
-        done += node.handlers.run(node.msg);
+        done += node.handlers.run(node.msg) + jobs.run(jobs.arg);
     done += sh_memwire_carry(&node.memwire, 0, &carried[0], &other.memwire, 0) > 0;
     done += sh_memwire_carry(&other.memwire, 0, &carried[1], &node.memwire, 0) > 0;
     return done;
@@ -102,6 +106,16 @@ static void on_done(struct sh_request *request, enum shoal_err err, struct sh_re
     case SH_CHUNKS_STATUS & 0xff:
         SH_ASSERT(size == 13 * 8);
         break;
+    case SH_DUMPS_JOB & 0xff: {
+        struct sh_job job;
+        SH_ASSERT(sh_job_get(payload, &job));
+        break;
+    }
+    case SH_DUMPS_ANALYSIS & 0xff: {
+        struct sh_analysis found;
+        SH_ASSERT(sh_analysis_get(payload, &found));
+        break;
+    }
     default:
         break;
     }
@@ -178,6 +192,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     SH_ASSERT(err == SHOAL_OK);
     err = sh_chunks_create(node.msg, store, config.chunk_bytes_max, &chunks);
     SH_ASSERT(err == SHOAL_OK);
+    struct sh_dumps_config jobs = {
+        .msg = node.msg, .store = store, .clock = sh_memwire_env(&node.memwire).clock};
+    err = sh_dumps_create(&jobs, &dumps);
+    SH_ASSERT(err == SHOAL_OK);
     meet();
     struct sh_reader r = sh_reader_make(sh_bytes_make(data, size));
     messages(&r);
@@ -190,6 +208,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     SH_ASSERT(status.chunks == status.creates - status.removes);
     end_close(&other);
     end_close(&node);
+    sh_dumps_destroy(dumps);
     sh_chunks_destroy(chunks);
     sh_store_destroy(store);
     return 0;

@@ -16,6 +16,7 @@
 #include "msg/tls.h"
 #include "msg/wires.h"
 #include "node/chunks.h"
+#include "node/dumps.h"
 #include "node/locks.h"
 #include "node/secret.h"
 
@@ -39,6 +40,7 @@ struct sh_node_run {
     struct sh_member *member;
     struct sh_chunks *chunks;
     struct sh_locks *locks;
+    struct sh_dumps *dumps;
     struct sh_graph *graph;
     /* Life cycle. The semaphore is posted whenever one of the flags changes. */
     sem_t changed;
@@ -244,6 +246,18 @@ static size_t superpeer_index(const struct sh_node_run *node)
     return index;
 }
 
+/* The folder for what must survive a restart, if there is one. */
+static enum shoal_err open_disk(struct sh_node_run *node, char *detail)
+{
+    const char *folder = node->options->data_dir;
+    if (folder[0] == '\0')
+        return SHOAL_OK;
+    enum shoal_err err = sh_real_disk_create(folder, false, &node->env.disk);
+    if (err != SHOAL_OK)
+        snprintf(detail, DETAIL_BYTES, "data_dir %s: %s", folder, shoal_err_text(err));
+    return err;
+}
+
 static enum shoal_err open_superpeer(struct sh_node_run *node, char *detail)
 {
     const struct sh_options *options = node->options;
@@ -259,14 +273,9 @@ static enum shoal_err open_superpeer(struct sh_node_run *node, char *detail)
                  SH_SUPERPEERS_MAX, node->address);
         return SHOAL_EINVAL;
     }
-    if (options->data_dir[0] != '\0') {
-        enum shoal_err err = sh_real_disk_create(options->data_dir, false, &node->env.disk);
-        if (err != SHOAL_OK) {
-            snprintf(detail, DETAIL_BYTES, "data_dir %s: %s", options->data_dir,
-                     shoal_err_text(err));
-            return err;
-        }
-    }
+    enum shoal_err err = open_disk(node, detail);
+    if (err != SHOAL_OK)
+        return err;
     sh_msg_nid_set(node->msg, (shoal_nid){(uint16_t)(index + 1)});
     struct sh_superpeer_config config = {
         .msg = node->msg,
@@ -279,7 +288,7 @@ static enum shoal_err open_superpeer(struct sh_node_run *node, char *detail)
         .heartbeat_ns = options->heartbeat_ns,
         .failure_ns = options->failure_ns,
     };
-    enum shoal_err err = sh_superpeer_create(&config, &node->superpeer);
+    err = sh_superpeer_create(&config, &node->superpeer);
     if (err != SHOAL_OK)
         snprintf(detail, DETAIL_BYTES, "the registry in data_dir %s: %s", options->data_dir,
                  shoal_err_text(err));
@@ -347,13 +356,20 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
                  shoal_err_text(err));
         return err;
     }
-    err = open_membership(node, detail);
+    err = open_disk(node, detail);
+    if (err == SHOAL_OK)
+        err = open_membership(node, detail);
     if (err != SHOAL_OK)
         return err;
     err = sh_chunks_create(node->msg, node->store, stored.chunk_bytes_max, &node->chunks);
     if (err != SHOAL_OK)
         return err;
     err = open_locks(node);
+    if (err != SHOAL_OK)
+        return err;
+    struct sh_dumps_config dumps = {
+        .msg = node->msg, .store = node->store, .disk = node->env.disk, .clock = node->env.clock};
+    err = sh_dumps_create(&dumps, &node->dumps);
     if (err != SHOAL_OK)
         return err;
     struct sh_graph_config graph = {
@@ -399,6 +415,8 @@ static void deal_steps(struct sh_node_run *node)
         sh_crew_step_add(node->crew, 0, sh_locks_step(node->locks));
     if (node->graph)
         sh_crew_step_add(node->crew, 0, sh_graph_step(node->graph));
+    if (node->dumps)
+        sh_crew_step_add(node->crew, 0, sh_dumps_step(node->dumps));
     if (node->store)
         sh_crew_step_add(node->crew, 0,
                          (struct sh_step){.name = "defrag", .run = defrag_run, .arg = node});
@@ -456,6 +474,7 @@ void sh_node_destroy(struct sh_node_run *node)
     node->superpeer = NULL;
     sh_msg_destroy(node->msg);
     sh_graph_destroy(node->graph);
+    sh_dumps_destroy(node->dumps);
     sh_chunks_destroy(node->chunks);
     sh_locks_destroy(node->locks);
     sh_store_destroy(node->store);

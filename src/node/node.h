@@ -1,7 +1,7 @@
 /* One node: its modules put together from the options, its life cycle.
  *
  *   superpeer:  wire -- msg -- superpeer, directory
- *   peer:       wire -- msg -- member, directory, store, chunk handlers, locks, graph
+ *   peer:       wire -- msg -- member, directory, store, chunk handlers, locks, dumps, graph
  *
  * All its active parts are steps of one crew. With threads = 1 one thread runs them all, so that a
  * request is read, executed and answered without a hand-over; with more, thread 0 has everything

@@ -5,28 +5,20 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "store/dump_int.h"
+#include "store/store_int.h"
+
+/* What is read at a time: the largest section. */
+#define WINDOW_BYTES (SH_SECTION_HEADER_BYTES + SH_SECTION_BYTES_MAX)
+
+#define ANY UINT32_MAX
 
 /* A chunk that comes in pieces. */
 struct pieces {
     uint64_t cid;
     uint32_t size;
     uint32_t have;  /* == size: none is under way */
-    uint8_t *bytes; /* the second pass only */
+    uint8_t *bytes; /* when chunks are created only */
     size_t room;
-};
-
-/* One pass over a file. */
-struct pass {
-    struct sh_store *store; /* NULL: only check */
-    const struct sh_load_source *source;
-    uint64_t offset;  /* of the section at hand */
-    uint8_t *payload; /* room for one */
-    struct pieces pieces;
-    struct sh_dump_sums sums;
-    bool ended;
-    struct sh_load_fault fault;
-    sh_dump_progress progress;
-    void *arg;
 };
 
 struct section {
@@ -35,27 +27,106 @@ struct section {
     uint64_t index;
 };
 
-static enum shoal_err fault(struct pass *pass, enum shoal_err err, const char *what)
+enum place { AT_HEADER, AT_SECTION, IN_SECTION, AT_END };
+
+struct sh_load {
+    struct sh_store *store;
+    struct sh_dump_io io;
+    const struct sh_load_source *source; /* NULL: the file on the disk */
+    int file;
+    bool is_open, is_canceled, is_over, is_reading;
+    enum shoal_err err;
+    shoal_nid own;    /* NONE: chunks keep their whole IDs */
+    uint32_t creator; /* of all chunks, with own; ANY: that of the first */
+    uint64_t file_bytes;
+    /* What is in memory of the file. */
+    uint8_t *window;
+    uint64_t window_at;
+    size_t window_bytes;
+    /* The pass at hand, and where it is. */
+    enum sh_dump_phase phase;
+    enum place place;
+    uint64_t offset; /* of the section at hand */
+    uint64_t index;  /* of the section at hand */
+    struct section section;
+    struct sh_reader r; /* what is left of its payload */
+    uint32_t records;   /* of it that have begun */
+    uint64_t run_cid;
+    uint32_t run_left;
+    struct pieces pieces;
+    struct sh_dump_sums sums; /* of the pass; undoing: what is still there */
+    uint64_t undo_left;       /* chunks that were created and are still to be looked at */
+    struct sh_load_fault fault;
+    uint64_t done_bytes;
+};
+
+static enum shoal_err fault(struct sh_load *load, enum shoal_err err, const char *what)
 {
-    pass->fault.offset = pass->offset;
-    pass->fault.what = what;
+    if (load->phase == SH_LOAD_UNDOING)
+        return err; /* what led here is what is told */
+    load->fault.offset = load->offset;
+    load->fault.what = what;
     return err;
 }
 
-static enum shoal_err corrupt(struct pass *pass, const char *what)
+static enum shoal_err chunk_fault(struct sh_load *load, enum shoal_err err, uint64_t cid,
+                                  const char *what)
 {
-    return fault(pass, SHOAL_ECORRUPT, what);
+    if (load->phase != SH_LOAD_UNDOING)
+        load->fault.cid.v = cid;
+    return fault(load, err, what);
 }
 
-static enum shoal_err read_all(struct pass *pass, uint64_t offset, void *into, size_t size)
+static enum shoal_err corrupt(struct sh_load *load, const char *what)
 {
-    size_t got = 0;
-    if (size > pass->source->bytes || offset > pass->source->bytes - size)
-        return fault(pass, SHOAL_ETRUNCATED, "the file ends before its end section");
-    enum shoal_err err = pass->source->read(pass->source->arg, offset, into, size, &got);
+    return fault(load, SHOAL_ECORRUPT, what);
+}
+
+/* --- The file ------------------------------------------------------------------------------ */
+
+/* Has bytes of the file in memory from load->offset on. EAGAIN: they must be read first. */
+static enum shoal_err have(struct sh_load *load, size_t size, const uint8_t **at_out)
+{
+    if (size > load->file_bytes || load->offset > load->file_bytes - size)
+        return fault(load, SHOAL_ETRUNCATED, "the file ends before its end section");
+    if (load->offset < load->window_at ||
+        load->offset + size > load->window_at + load->window_bytes)
+        return SHOAL_EAGAIN;
+    *at_out = load->window + (load->offset - load->window_at);
+    return SHOAL_OK;
+}
+
+/* Begins to read what follows load->offset. */
+static void window_read(struct sh_load *load)
+{
+    uint64_t left = load->file_bytes - load->offset;
+    size_t size = left < WINDOW_BYTES ? (size_t)left : WINDOW_BYTES;
+    load->window_at = load->offset;
+    load->window_bytes = 0;
+    load->is_reading = true;
+    if (load->source) {
+        load->io.op = (struct sh_disk_op){.size = size};
+        load->io.op.err = load->source->read(load->source->arg, load->offset, load->window, size,
+                                             &load->io.op.done_bytes);
+        return;
+    }
+    sh_dump_io_begin(&load->io, &(struct sh_disk_op){.kind = SH_DISK_READ,
+                                                     .file = load->file,
+                                                     .offset = load->offset,
+                                                     .data = load->window,
+                                                     .size = size});
+}
+
+/* What was read is there. */
+static enum shoal_err window_take(struct sh_load *load, enum shoal_err err)
+{
+    load->is_reading = false;
     if (err)
-        return fault(pass, err, "");
-    return got == size ? SHOAL_OK : fault(pass, SHOAL_ETRUNCATED, "the file became shorter");
+        return fault(load, err, "");
+    if (load->io.op.done_bytes < load->io.op.size)
+        return fault(load, SHOAL_ETRUNCATED, "the file became shorter");
+    load->window_bytes = load->io.op.done_bytes;
+    return SHOAL_OK;
 }
 
 static bool crc_is_good(const uint8_t *header)
@@ -64,86 +135,169 @@ static bool crc_is_good(const uint8_t *header)
            sh_crc32c(0, sh_bytes_make(header, SH_SECTION_CRC_AT));
 }
 
-static enum shoal_err header_read(struct pass *pass)
+static enum shoal_err header_take(struct sh_load *load)
 {
-    uint8_t bytes[SH_DUMP_HEADER_BYTES];
-    enum shoal_err err = read_all(pass, 0, bytes, sizeof bytes);
+    const uint8_t *bytes;
+    enum shoal_err err = have(load, SH_DUMP_HEADER_BYTES, &bytes);
     if (err)
         return err;
     if (memcmp(bytes, SH_DUMP_MAGIC, 8) != 0)
-        return corrupt(pass, "it does not begin as a dump does");
+        return corrupt(load, "it does not begin as a dump does");
     if (!crc_is_good(bytes))
-        return corrupt(pass, "the checksum of the file's header is wrong");
+        return corrupt(load, "the checksum of the file's header is wrong");
     if (sh_load16(bytes + 8) != SH_DUMP_VERSION)
-        return fault(pass, SHOAL_EVERSION, "a dump of another version");
+        return fault(load, SHOAL_EVERSION, "a dump of another version");
     for (unsigned i = 10; i < SH_SECTION_CRC_AT; i++)
         if (bytes[i] != 0)
-            return corrupt(pass, "reserved bytes of the file's header are set");
-    pass->offset = SH_DUMP_HEADER_BYTES;
+            return corrupt(load, "reserved bytes of the file's header are set");
+    load->offset = SH_DUMP_HEADER_BYTES;
+    load->place = AT_SECTION;
     return SHOAL_OK;
 }
 
-static enum shoal_err section_read(struct pass *pass, struct section *section)
+static enum shoal_err section_header(struct sh_load *load, const uint8_t *bytes)
 {
-    uint8_t bytes[SH_SECTION_HEADER_BYTES];
-    enum shoal_err err = read_all(pass, pass->offset, bytes, sizeof bytes);
-    if (err)
-        return err;
+    struct section *section = &load->section;
     if (memcmp(bytes, SH_SECTION_MAGIC, 4) != 0 || !crc_is_good(bytes))
-        return corrupt(pass, "a section's header is damaged");
-    struct sh_reader r = sh_reader_make(sh_bytes_make(bytes + 4, sizeof bytes - 4));
+        return corrupt(load, "a section's header is damaged");
+    struct sh_reader r = sh_reader_make(sh_bytes_make(bytes + 4, SH_SECTION_HEADER_BYTES - 4));
     section->kind = sh_get16(&r);
     uint16_t reserved = sh_get16(&r);
     section->index = sh_get64(&r);
     section->size = sh_get32(&r);
     section->records = sh_get32(&r);
     section->crc = sh_get32(&r);
-    if (reserved || section->index != pass->sums.sections || section->size == 0 ||
+    if (reserved || section->index != load->index || section->size == 0 ||
         section->size > SH_SECTION_BYTES_MAX)
-        return corrupt(pass, "a section's header makes no sense here");
-    err = read_all(pass, pass->offset + sizeof bytes, pass->payload, section->size);
+        return corrupt(load, "a section's header makes no sense here");
+    return SHOAL_OK;
+}
+
+/* Begins the section at hand, once all of it is in memory and has been checked. */
+static enum shoal_err section_begin(struct sh_load *load)
+{
+    const uint8_t *bytes;
+    enum shoal_err err = have(load, SH_SECTION_HEADER_BYTES, &bytes);
+    if (!err)
+        err = section_header(load, bytes);
+    if (!err)
+        err = have(load, SH_SECTION_HEADER_BYTES + (size_t)load->section.size, &bytes);
     if (err)
         return err;
-    if (sh_crc32c(0, sh_bytes_make(pass->payload, section->size)) != section->crc)
-        return corrupt(pass, "the checksum of a section's payload is wrong");
+    struct sh_bytes payload = sh_bytes_make(bytes + SH_SECTION_HEADER_BYTES, load->section.size);
+    if (sh_crc32c(0, payload) != load->section.crc)
+        return corrupt(load, "the checksum of a section's payload is wrong");
+    bool inside = load->pieces.have < load->pieces.size;
+    if (inside && load->section.kind != SH_SECTION_PIECE)
+        return corrupt(load, "a chunk's last pieces are missing");
+    load->r = sh_reader_make(payload);
+    load->records = 0;
+    load->run_left = 0;
+    load->place = IN_SECTION;
     return SHOAL_OK;
 }
 
-static enum shoal_err chunk_take(struct pass *pass, uint64_t cid, struct sh_bytes bytes)
+static void section_over(struct sh_load *load)
 {
-    enum shoal_err err =
-        pass->store ? sh_store_adopt(pass->store, (shoal_cid){cid}, bytes) : SHOAL_OK;
-    if (err) {
-        pass->fault.cid.v = cid;
-        return fault(pass, err, "a chunk can't be created");
+    bool is_end = load->section.kind == SH_SECTION_END;
+    load->offset += SH_SECTION_HEADER_BYTES + load->section.size;
+    load->index++;
+    load->place = is_end ? AT_END : AT_SECTION;
+    if (load->phase == SH_LOAD_UNDOING)
+        return;
+    load->sums.sections += !is_end;
+    load->done_bytes = load->offset + (load->phase == SH_LOAD_CREATING ? load->file_bytes : 0);
+}
+
+/* --- Chunks -------------------------------------------------------------------------------- */
+
+/* The chunk's ID for the store's calls. */
+static shoal_cid store_cid(const struct sh_load *load, uint64_t cid)
+{
+    return (shoal_cid){load->own.v ? shoal_cid_local((shoal_cid){cid}) : cid};
+}
+
+static enum shoal_err chunk_check(struct sh_load *load, uint64_t cid, uint32_t size)
+{
+    uint32_t other;
+    uint16_t creator = shoal_cid_creator((shoal_cid){cid}).v;
+    if (load->creator == ANY)
+        load->creator = creator;
+    if (load->own.v != 0 && creator != load->creator)
+        return chunk_fault(load, SHOAL_EINVAL, cid, "a chunk that another node created");
+    if (size > load->store->chunk_bytes_max)
+        return chunk_fault(load, SHOAL_ETOOBIG, cid, "a chunk is larger than this store takes");
+    if (sh_store_size(load->store, store_cid(load, cid), &other) == SHOAL_OK)
+        return chunk_fault(load, SHOAL_EEXIST, cid, "a chunk's ID is in use");
+    return SHOAL_OK;
+}
+
+/* Removes a chunk that was created, unless all have been. */
+static void chunk_undo(struct sh_load *load, uint64_t cid, uint32_t size)
+{
+    if (load->undo_left == 0)
+        return;
+    load->undo_left--;
+    enum shoal_err err = sh_store_remove(load->store, store_cid(load, cid));
+    if (err && err != SHOAL_ENOCHUNK)
+        return;
+    load->sums.chunks--;
+    load->sums.payload_bytes -= size;
+}
+
+/* bytes means something only where chunks are created. */
+static enum shoal_err chunk_take(struct sh_load *load, uint64_t cid, const uint8_t *bytes,
+                                 uint32_t size)
+{
+    enum shoal_err err = SHOAL_OK;
+    switch (load->phase) {
+    case SH_LOAD_CHECKING:
+        err = chunk_check(load, cid, size);
+        break;
+    case SH_LOAD_CREATING:
+        err = sh_store_adopt(load->store, store_cid(load, cid), sh_bytes_make(bytes, size));
+        if (err)
+            chunk_fault(load, err, cid, "a chunk can't be created");
+        break;
+    default:
+        chunk_undo(load, cid, size);
+        return SHOAL_OK;
     }
-    pass->sums.chunks++;
-    pass->sums.payload_bytes += bytes.size;
-    return SHOAL_OK;
+    if (!err) {
+        load->sums.chunks++;
+        load->sums.payload_bytes += size;
+    }
+    return err;
 }
 
-static enum shoal_err chunks_take(struct pass *pass, const struct section *section)
+/* Goes on with a section of chunks, until the budget is used up or it is over. */
+static enum shoal_err chunks_take(struct sh_load *load, unsigned budget, unsigned *done_inout)
 {
-    struct sh_reader r = sh_reader_make(sh_bytes_make(pass->payload, section->size));
-    uint32_t records = 0;
-    while (sh_reader_left(&r) > 0) {
-        uint64_t cid = sh_get64(&r);
-        uint32_t count = sh_get32(&r);
-        records++;
-        if (count == 0 || cid + count < cid)
-            return corrupt(pass, "a run of chunks makes no sense");
-        for (uint32_t i = 0; i < count; i++) {
-            uint32_t size = sh_get32(&r);
-            const uint8_t *bytes = sh_reader_take(&r, size);
-            if (!sh_reader_ok(&r))
-                return corrupt(pass, "a chunk is longer than its section");
-            enum shoal_err err = chunk_take(pass, cid + i, sh_bytes_make(bytes, size));
-            if (err)
-                return err;
+    while (*done_inout < budget) {
+        if (load->run_left == 0 && sh_reader_left(&load->r) == 0) {
+            if (load->records != load->section.records)
+                return corrupt(load, "a section of chunks holds another number of records");
+            section_over(load);
+            return SHOAL_OK;
         }
+        if (load->run_left == 0) {
+            load->run_cid = sh_get64(&load->r);
+            load->run_left = sh_get32(&load->r);
+            load->records++;
+            if (load->run_left == 0 || load->run_cid + load->run_left < load->run_cid)
+                return corrupt(load, "a run of chunks makes no sense");
+        }
+        uint32_t size = sh_get32(&load->r);
+        const uint8_t *bytes = sh_reader_take(&load->r, size);
+        if (!sh_reader_ok(&load->r))
+            return corrupt(load, "a chunk is longer than its section");
+        *done_inout += SH_DUMP_CHUNK_COST + size;
+        enum shoal_err err = chunk_take(load, load->run_cid, bytes, size);
+        if (err)
+            return err;
+        load->run_cid++;
+        load->run_left--;
     }
-    if (!sh_reader_done(&r) || records != section->records)
-        return corrupt(pass, "a section of chunks holds another number of records");
     return SHOAL_OK;
 }
 
@@ -162,162 +316,302 @@ static bool pieces_room(struct pieces *pieces, size_t needed)
     return true;
 }
 
-static enum shoal_err piece_take(struct pass *pass, const struct section *section)
+static enum shoal_err piece_take(struct sh_load *load)
 {
-    struct pieces *pieces = &pass->pieces;
-    struct sh_reader r = sh_reader_make(sh_bytes_make(pass->payload, section->size));
-    uint64_t cid = sh_get64(&r);
-    uint32_t size = sh_get32(&r);
-    uint32_t offset = sh_get32(&r);
-    uint32_t some = (uint32_t)sh_reader_left(&r);
-    const uint8_t *bytes = sh_reader_take(&r, some);
+    struct pieces *pieces = &load->pieces;
+    struct sh_reader *r = &load->r;
+    uint64_t cid = sh_get64(r);
+    uint32_t size = sh_get32(r);
+    uint32_t offset = sh_get32(r);
+    uint32_t some = (uint32_t)sh_reader_left(r);
+    const uint8_t *bytes = sh_reader_take(r, some);
     bool begins = pieces->have == pieces->size;
-    if (!sh_reader_ok(&r) || section->records != 1 || some == 0)
-        return corrupt(pass, "a piece of a chunk is malformed");
+    if (!sh_reader_ok(r) || load->section.records != 1 || some == 0)
+        return corrupt(load, "a piece of a chunk is malformed");
     if (begins)
         *pieces =
             (struct pieces){.cid = cid, .size = size, .bytes = pieces->bytes, .room = pieces->room};
     if (cid != pieces->cid || size != pieces->size || offset != pieces->have ||
         some > size - offset)
-        return corrupt(pass, "pieces of a chunk do not follow each other");
-    if (pass->store) {
+        return corrupt(load, "pieces of a chunk do not follow each other");
+    if (load->phase == SH_LOAD_CREATING) {
         if (!pieces_room(pieces, (size_t)offset + some))
-            return fault(pass, SHOAL_ENOMEM, "no memory for a long chunk");
+            return fault(load, SHOAL_ENOMEM, "no memory for a long chunk");
         memcpy(pieces->bytes + offset, bytes, some);
     }
     pieces->have += some;
-    if (pieces->have < size)
-        return SHOAL_OK;
-    return chunk_take(pass, cid, sh_bytes_make(pieces->bytes, size));
+    enum shoal_err err = SHOAL_OK;
+    if (pieces->have == size)
+        err = chunk_take(load, cid, pieces->bytes, size);
+    if (!err)
+        section_over(load);
+    return err;
 }
 
-static enum shoal_err end_take(struct pass *pass, const struct section *section)
+static enum shoal_err end_take(struct sh_load *load)
 {
-    struct sh_reader r = sh_reader_make(sh_bytes_make(pass->payload, section->size));
-    bool same = sh_get64(&r) == pass->sums.chunks;
-    same &= sh_get64(&r) == pass->sums.payload_bytes;
-    same &= sh_get64(&r) == pass->sums.sections;
-    pass->ended = true;
-    if (!sh_reader_done(&r) || section->records != 1 || !same)
-        return corrupt(pass, "the end section does not agree with what was before it");
+    struct sh_reader *r = &load->r;
+    uint64_t chunks = sh_get64(r), payload_bytes = sh_get64(r), sections = sh_get64(r);
+    if (!sh_reader_done(r) || load->section.records != 1)
+        return corrupt(load, "the end section is malformed");
+    if (load->phase != SH_LOAD_UNDOING &&
+        (chunks != load->sums.chunks || payload_bytes != load->sums.payload_bytes ||
+         sections != load->sums.sections))
+        return corrupt(load, "the end section does not agree with what was before it");
+    section_over(load);
+    if (load->offset != load->file_bytes)
+        return corrupt(load, "there is more behind the end section");
     return SHOAL_OK;
 }
 
-static enum shoal_err section_take(struct pass *pass, const struct section *section)
+static enum shoal_err section_take(struct sh_load *load, unsigned budget, unsigned *done_inout)
 {
-    bool inside = pass->pieces.have < pass->pieces.size;
-    if (inside && section->kind != SH_SECTION_PIECE)
-        return corrupt(pass, "a chunk's last pieces are missing");
-    switch (section->kind) {
+    switch (load->section.kind) {
     case SH_SECTION_CHUNKS:
-        return chunks_take(pass, section);
+        return chunks_take(load, budget, done_inout);
     case SH_SECTION_PIECE:
-        return piece_take(pass, section);
+        *done_inout += load->section.size;
+        return piece_take(load);
     case SH_SECTION_END:
-        return end_take(pass, section);
+        return end_take(load);
     default:
-        return corrupt(pass, "a section of an unknown kind");
+        return corrupt(load, "a section of an unknown kind");
     }
 }
 
-static enum shoal_err pass_run(struct pass *pass, uint64_t done_bytes)
+/* --- Passes -------------------------------------------------------------------------------- */
+
+static void pass_begin(struct sh_load *load, enum sh_dump_phase phase)
 {
-    enum shoal_err err = header_read(pass);
-    while (!err && !pass->ended) {
-        struct section section;
-        err = section_read(pass, &section);
-        if (!err)
-            err = section_take(pass, &section);
-        if (err)
-            break;
-        pass->offset += SH_SECTION_HEADER_BYTES + section.size;
-        pass->sums.sections += !pass->ended;
-        if (pass->progress)
-            pass->progress(pass->arg, done_bytes + pass->offset, 2 * pass->source->bytes);
+    load->phase = phase;
+    load->place = AT_HEADER;
+    load->offset = 0;
+    load->index = 0;
+    load->pieces.have = load->pieces.size = 0;
+    load->window_bytes = 0; /* the file may have changed; what it says is checked anew */
+    load->window_at = 0;
+}
+
+static void finish(struct sh_load *load)
+{
+    if (load->is_open)
+        load->io.disk->ops->close(load->io.disk, load->file);
+    load->is_open = false;
+    load->is_over = true;
+    load->sums.file_bytes = load->err ? 0 : load->offset;
+    load->sums.sections = load->err ? 0 : load->sums.sections;
+    free(load->pieces.bytes);
+    load->pieces.bytes = NULL;
+    if (load->err && load->err != SHOAL_ECANCELED)
+        SH_WARN("store", "not loaded", SH_TEXT("cause", shoal_err_text(load->err)),
+                SH_TEXT("what", load->fault.what), SH_U64("at", load->fault.offset),
+                SH_U64("chunk", load->fault.cid.v), SH_U64("chunks_left", load->sums.chunks));
+}
+
+/* A pass can't go on. */
+static void give_up(struct sh_load *load, enum shoal_err err)
+{
+    enum sh_dump_phase phase = load->phase;
+    if (phase != SH_LOAD_UNDOING)
+        load->err = err;
+    if (phase == SH_LOAD_CHECKING)
+        load->sums = (struct sh_dump_sums){0};
+    if (phase == SH_LOAD_CREATING && load->sums.chunks > 0) {
+        load->undo_left = load->sums.chunks;
+        pass_begin(load, SH_LOAD_UNDOING);
+        return;
     }
-    if (!err && pass->offset != pass->source->bytes)
-        err = corrupt(pass, "there is more behind the end section");
-    pass->sums.file_bytes = pass->offset;
-    return err;
+    finish(load);
+}
+
+/* Whether the file's chunks can't fit, so that they need not be tried. */
+static bool is_hopeless(const struct sh_load *load)
+{
+    struct sh_store_status status;
+    sh_store_status_get(load->store, &status);
+    uint64_t taken = status.used_bytes - status.free_bytes;
+    return taken > status.bytes_max || load->sums.payload_bytes > status.bytes_max - taken;
+}
+
+/* The end section of a pass has been read. */
+static void pass_over(struct sh_load *load)
+{
+    if (load->phase != SH_LOAD_CHECKING) {
+        finish(load);
+        return;
+    }
+    if (is_hopeless(load)) {
+        give_up(load, fault(load, SHOAL_EFULL, "its chunks are more than the store has room for"));
+        return;
+    }
+    load->sums = (struct sh_dump_sums){0};
+    pass_begin(load, SH_LOAD_CREATING);
+}
+
+static enum shoal_err place_run(struct sh_load *load, unsigned budget, unsigned *done_inout)
+{
+    switch (load->place) {
+    case AT_HEADER:
+        return header_take(load);
+    case AT_SECTION:
+        if (load->phase == SH_LOAD_UNDOING && load->undo_left == 0)
+            finish(load);
+        else
+            return section_begin(load);
+        return SHOAL_OK;
+    case IN_SECTION:
+        return section_take(load, budget, done_inout);
+    case AT_END:
+        pass_over(load);
+        return SHOAL_OK;
+    }
+    SH_ASSERT(false);
+    return SHOAL_EINTERNAL;
+}
+
+unsigned sh_load_step(struct sh_load *load, unsigned budget_bytes)
+{
+    unsigned done = 0;
+    while (!load->is_over && done < budget_bytes) {
+        enum shoal_err err;
+        if (!sh_dump_io_settled(&load->io, &err))
+            break;
+        err = load->is_reading ? window_take(load, err) : SHOAL_OK;
+        if (!err && load->is_canceled && load->phase != SH_LOAD_UNDOING)
+            err = fault(load, SHOAL_ECANCELED, "canceled");
+        if (!err) {
+            bool begins = load->place == AT_SECTION;
+            err = place_run(load, budget_bytes, &done);
+            if (begins && load->place == IN_SECTION)
+                done += load->section.size / 4;
+        }
+        if (err == SHOAL_EAGAIN)
+            window_read(load);
+        else if (err)
+            give_up(load, err);
+    }
+    return done;
+}
+
+/* --- Beginning and end --------------------------------------------------------------------- */
+
+static enum shoal_err load_make(const struct sh_dump_config *config, struct sh_load **load_out)
+{
+    shoal_nid nid = sh_store_nid(config->store);
+    SH_ASSERT(config->own.v == 0 || nid.v == 0 || config->own.v == nid.v);
+    SH_ASSERT(config->own.v != 0 || !config->rename);
+    struct sh_load *load = calloc(1, sizeof *load);
+    if (!load)
+        return SHOAL_ENOMEM;
+    load->window = malloc(WINDOW_BYTES);
+    if (!load->window) {
+        free(load);
+        return SHOAL_ENOMEM;
+    }
+    load->store = config->store;
+    load->own = config->own;
+    load->creator = config->rename ? ANY : config->own.v;
+    load->fault.what = "";
+    pass_begin(load, SH_LOAD_CHECKING);
+    *load_out = load;
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_load_begin(const struct sh_dump_config *config, struct sh_load **load_out)
+{
+    if (!sh_dump_name_is_good(config->name))
+        return SHOAL_EINVAL;
+    struct sh_load *load;
+    struct sh_disk *disk = config->disk;
+    enum shoal_err err = load_make(config, &load);
+    if (err)
+        return err;
+    load->io.disk = disk;
+    err = sh_disk_open(disk, config->name, false, &load->file);
+    load->is_open = !err;
+    if (!err)
+        err = disk->ops->size(disk, load->file, &load->file_bytes);
+    if (err) {
+        sh_load_end(load);
+        return err;
+    }
+    *load_out = load;
+    return SHOAL_OK;
+}
+
+struct sh_dump_state sh_load_state_get(const struct sh_load *load)
+{
+    return (struct sh_dump_state){.is_over = load->is_over,
+                                  .err = load->err,
+                                  .phase = load->phase,
+                                  .done_bytes = load->done_bytes,
+                                  .all_bytes = 2 * load->file_bytes,
+                                  .sums = load->sums,
+                                  .fault = load->fault};
+}
+
+void sh_load_cancel(struct sh_load *load)
+{
+    load->is_canceled = true;
+}
+
+void sh_load_end(struct sh_load *load)
+{
+    if (!load)
+        return;
+    sh_dump_io_wait(&load->io);
+    if (load->is_open)
+        load->io.disk->ops->close(load->io.disk, load->file);
+    free(load->pieces.bytes);
+    free(load->window);
+    free(load);
+}
+
+#define BUDGET_BYTES (1u << 20)
+
+/* Does all of a load and ends it. */
+static enum shoal_err load_run(struct sh_load *load, sh_dump_progress progress, void *arg,
+                               struct sh_dump_sums *sums_out, struct sh_load_fault *fault_out)
+{
+    struct sh_dump_state state;
+    do {
+        if (sh_load_step(load, BUDGET_BYTES) == 0)
+            sh_dump_io_wait(&load->io);
+        state = sh_load_state_get(load);
+        if (progress)
+            progress(arg, state.done_bytes, state.all_bytes);
+    } while (!state.is_over);
+    sh_load_end(load);
+    *sums_out = state.sums;
+    if (state.err && fault_out)
+        *fault_out = state.fault;
+    return state.err;
 }
 
 enum shoal_err sh_store_load_from(struct sh_store *store, const struct sh_load_source *source,
                                   sh_dump_progress progress, void *arg,
                                   struct sh_dump_sums *sums_out, struct sh_load_fault *fault_out)
 {
-    struct pass checked = {.source = source, .progress = progress, .arg = arg};
-    struct pass loaded = {.store = store, .source = source, .progress = progress, .arg = arg};
-    checked.fault.what = "";
-    loaded.fault.what = "";
-    uint8_t *payload = malloc(SH_SECTION_BYTES_MAX);
-    if (!payload)
-        return SHOAL_ENOMEM;
-    checked.payload = payload;
-    loaded.payload = payload;
-    enum shoal_err err = pass_run(&checked, 0);
-    const struct sh_load_fault *found = &checked.fault;
-    if (!err) {
-        err = pass_run(&loaded, source->bytes);
-        found = &loaded.fault;
-    }
-    free(loaded.pieces.bytes);
-    free(payload);
-    *sums_out = loaded.sums;
-    if (err && fault_out)
-        *fault_out = *found;
+    struct sh_load *load;
+    struct sh_dump_config config = {.store = store};
+    *sums_out = (struct sh_dump_sums){0};
+    enum shoal_err err = load_make(&config, &load);
     if (err)
-        SH_WARN("store", "not loaded", SH_TEXT("cause", shoal_err_text(err)),
-                SH_TEXT("what", found->what), SH_U64("at", found->offset),
-                SH_U64("chunk", found->cid.v), SH_U64("chunks_loaded", loaded.sums.chunks));
-    return err;
-}
-
-/* --- From a disk --------------------------------------------------------------------------- */
-
-struct on_disk {
-    struct sh_disk *disk;
-    int file;
-};
-
-static void note_done(struct sh_disk_op *op)
-{
-    *(bool *)op->arg = true;
-}
-
-static enum shoal_err disk_read(void *arg, uint64_t offset, void *into, size_t size,
-                                size_t *got_out)
-{
-    const struct on_disk *on = arg;
-    bool done = false;
-    struct sh_disk_op op = {.kind = SH_DISK_READ,
-                            .file = on->file,
-                            .offset = offset,
-                            .data = into,
-                            .size = size,
-                            .done = note_done,
-                            .arg = &done};
-    enum shoal_err err;
-    while ((err = sh_disk_submit(on->disk, &op)) == SHOAL_EAGAIN)
-        (void)sh_disk_poll(on->disk, true);
-    while (!err && !done)
-        (void)sh_disk_poll(on->disk, true);
-    *got_out = op.done_bytes;
-    return err ? err : op.err;
+        return err;
+    load->source = source;
+    load->file_bytes = source->bytes;
+    return load_run(load, progress, arg, sums_out, fault_out);
 }
 
 enum shoal_err sh_store_load(struct sh_store *store, struct sh_disk *disk, const char *name,
                              sh_dump_progress progress, void *arg, struct sh_dump_sums *sums_out,
                              struct sh_load_fault *fault_out)
 {
-    struct on_disk on = {.disk = disk};
-    struct sh_load_source source = {.read = disk_read, .arg = &on};
+    struct sh_dump_config config = {.store = store, .disk = disk, .name = name};
+    struct sh_load *load;
     *sums_out = (struct sh_dump_sums){0};
-    enum shoal_err err = sh_disk_open(disk, name, false, &on.file);
+    enum shoal_err err = sh_load_begin(&config, &load);
     if (err)
         return err;
-    err = disk->ops->size(disk, on.file, &source.bytes);
-    if (!err)
-        err = sh_store_load_from(store, &source, progress, arg, sums_out, fault_out);
-    disk->ops->close(disk, on.file);
-    return err;
+    return load_run(load, progress, arg, sums_out, fault_out);
 }

@@ -1,0 +1,407 @@
+#include "node/dumps.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+
+/* About 50 us of a round each. */
+#define STEP_BYTES (64u << 10)
+#define STEP_GROUPS 256
+/* How often the disk is asked when there is nothing else to do. */
+#define DISK_POLL_NS UINT64_C(200000)
+#define TEXT_MAX 96
+
+struct sh_dumps {
+    struct sh_dumps_config config;
+    struct sh_job job; /* the one under way, or the last */
+    struct sh_dump *dump;
+    struct sh_load *load;
+    struct sh_analyze *analyze; /* kept until the next job, for its result */
+    uint64_t due_ns;
+};
+
+/* --- A job's state as bytes ---------------------------------------------------------------- */
+
+void sh_job_put(struct sh_writer *w, const struct sh_job *job)
+{
+    const uint64_t values[] = {job->done,          job->all,        job->chunks,
+                               job->payload_bytes, job->file_bytes, job->fault_offset,
+                               job->fault_cid};
+    sh_put64(w, job->number);
+    sh_put8(w, (uint8_t)job->kind);
+    sh_put8(w, (uint8_t)job->phase);
+    sh_put8(w, job->is_over);
+    sh_put8(w, 0);
+    sh_put16(w, (uint16_t)job->err);
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
+        sh_put64(w, values[i]);
+    sh_put_raw(w, sh_bytes_text(job->fault_text));
+}
+
+static bool is_known(uint16_t err)
+{
+    switch (err) {
+#define X(name, value, text, hint) case value:
+#include "shoal/err.def"
+#undef X
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool sh_job_get(struct sh_reader *r, struct sh_job *job_out)
+{
+    struct sh_job job = {.number = sh_get64(r)};
+    unsigned kind = sh_get8(r), phase = sh_get8(r), is_over = sh_get8(r), reserved = sh_get8(r);
+    uint16_t err = sh_get16(r);
+    uint64_t *const fields[] = {&job.done,          &job.all,        &job.chunks,
+                                &job.payload_bytes, &job.file_bytes, &job.fault_offset,
+                                &job.fault_cid};
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+        *fields[i] = sh_get64(r);
+    size_t size = sh_reader_left(r);
+    if (!sh_reader_ok(r) || kind > SH_JOB_ANALYZE || phase > SH_LOAD_UNDOING || is_over > 1 ||
+        reserved != 0 || !is_known(err) || size >= sizeof job.fault_text)
+        return false;
+    const uint8_t *text = sh_reader_take(r, size);
+    for (size_t i = 0; i < size; i++)
+        job.fault_text[i] = text[i] >= ' ' && text[i] < 0x7f ? (char)text[i] : '?';
+    job.kind = (enum sh_job_kind)kind;
+    job.phase = (enum sh_dump_phase)phase;
+    job.is_over = is_over;
+    job.err = (enum shoal_err)err;
+    *job_out = job;
+    return true;
+}
+
+/* --- The step ------------------------------------------------------------------------------ */
+
+static bool runs(const struct sh_dumps *dumps)
+{
+    return dumps->job.kind != SH_JOB_NONE && !dumps->job.is_over;
+}
+
+void sh_job_note(struct sh_job *job, const struct sh_dump_state *state)
+{
+    job->phase = state->phase;
+    job->is_over = state->is_over;
+    job->err = state->err;
+    job->done = state->done_bytes;
+    job->all = state->all_bytes;
+    job->chunks = state->sums.chunks;
+    job->payload_bytes = state->sums.payload_bytes;
+    job->file_bytes = state->sums.file_bytes;
+    job->fault_offset = state->fault.offset;
+    job->fault_cid = state->fault.cid.v;
+    snprintf(job->fault_text, sizeof job->fault_text, "%s", state->fault.what);
+}
+
+static void analyze_note(struct sh_job *job, const struct sh_analyze *analyze)
+{
+    sh_analyze_progress(analyze, &job->done, &job->all);
+    job->chunks = sh_analyze_result(analyze)->chunks;
+    job->payload_bytes = sh_analyze_result(analyze)->payload_bytes;
+}
+
+static const char *kind_name(enum sh_job_kind kind)
+{
+    static const char *const names[] = {"none", "dump", "load", "analysis"};
+    return names[kind];
+}
+
+static void job_over(struct sh_dumps *dumps)
+{
+    sh_dump_end(dumps->dump);
+    sh_load_end(dumps->load);
+    dumps->dump = NULL;
+    dumps->load = NULL;
+    dumps->job.is_over = true;
+    SH_INFO("node", "job over", SH_TEXT("job", kind_name(dumps->job.kind)),
+            SH_TEXT("result", shoal_err_text(dumps->job.err)), SH_U64("chunks", dumps->job.chunks));
+}
+
+static unsigned job_step(struct sh_dumps *dumps)
+{
+    struct sh_job *job = &dumps->job;
+    struct sh_dump_state state;
+    unsigned done;
+    if (job->kind == SH_JOB_ANALYZE) {
+        job->is_over = !sh_analyze_step(dumps->analyze, STEP_GROUPS);
+        analyze_note(job, dumps->analyze);
+        return STEP_GROUPS;
+    }
+    if (job->kind == SH_JOB_DUMP) {
+        done = sh_dump_step(dumps->dump, STEP_BYTES);
+        state = sh_dump_state_get(dumps->dump);
+    } else {
+        done = sh_load_step(dumps->load, STEP_BYTES);
+        state = sh_load_state_get(dumps->load);
+    }
+    sh_job_note(job, &state);
+    return done;
+}
+
+static unsigned run(void *arg)
+{
+    struct sh_dumps *dumps = arg;
+    if (!runs(dumps))
+        return 0;
+    unsigned done = job_step(dumps);
+    if (dumps->job.is_over)
+        job_over(dumps);
+    else if (done == 0)
+        dumps->due_ns = sh_now(&dumps->config.clock) + DISK_POLL_NS;
+    return done;
+}
+
+static uint64_t due_ns(void *arg)
+{
+    const struct sh_dumps *dumps = arg;
+    return runs(dumps) ? dumps->due_ns : SH_NEVER;
+}
+
+struct sh_step sh_dumps_step(struct sh_dumps *dumps)
+{
+    return (struct sh_step){.name = "dumps", .run = run, .due_ns = due_ns, .arg = dumps};
+}
+
+/* --- Requests ------------------------------------------------------------------------------ */
+
+static void refuse(struct sh_msg_in *in, enum shoal_err err, const char *text)
+{
+    sh_msg_reply_error(in->msg, in->reply_to, in->type, err, text);
+}
+
+/* Reads a name and makes the file's of it. */
+static bool name_read(struct sh_reader *r, char name_out[SH_DUMP_NAME_BYTES_MAX + 1])
+{
+    _Static_assert(SH_DUMP_LABEL_MAX + sizeof SH_DUMP_SUFFIX <= SH_DUMP_NAME_BYTES_MAX, "it fits");
+    size_t size = sh_reader_left(r);
+    const uint8_t *at = sh_reader_take(r, size);
+    if (!sh_reader_ok(r) || size == 0 || size > SH_DUMP_LABEL_MAX || at[0] == '.')
+        return false;
+    for (size_t i = 0; i < size; i++) {
+        bool is_letter = (at[i] >= 'a' && at[i] <= 'z') || (at[i] >= 'A' && at[i] <= 'Z');
+        bool is_digit = at[i] >= '0' && at[i] <= '9';
+        if (!is_letter && !is_digit && at[i] != '.' && at[i] != '-' && at[i] != '_')
+            return false;
+    }
+    snprintf(name_out, SH_DUMP_NAME_BYTES_MAX + 1, "%.*s%s", (int)size, (const char *)at,
+             SH_DUMP_SUFFIX);
+    return true;
+}
+
+/* Whether a job may begin; if not, it has been answered. An asker that repeats itself is told that
+ * it has begun. */
+static bool may_begin(struct sh_dumps *dumps, struct sh_msg_in *in, uint64_t number)
+{
+    char text[TEXT_MAX];
+    if (number == dumps->job.number) {
+        sh_msg_reply_ok(in->msg, in->reply_to, in->type);
+        return false;
+    }
+    if (!runs(dumps))
+        return true;
+    snprintf(text, sizeof text, "another job (%s) is under way", kind_name(dumps->job.kind));
+    refuse(in, SHOAL_EBUSY, text);
+    return false;
+}
+
+static void begun(struct sh_dumps *dumps, struct sh_msg_in *in, enum sh_job_kind kind,
+                  uint64_t number)
+{
+    dumps->job = (struct sh_job){.number = number, .kind = kind};
+    dumps->due_ns = 0;
+    SH_INFO("node", "job begun", SH_TEXT("job", kind_name(kind)), SH_U64("by", in->reply_to.nid.v));
+    sh_msg_reply_ok(in->msg, in->reply_to, in->type);
+}
+
+/* The last job, and an analysis' result with it, is kept until the next one has begun. */
+static void forget(struct sh_dumps *dumps)
+{
+    sh_analyze_end(dumps->analyze);
+    dumps->analyze = NULL;
+    dumps->job = (struct sh_job){0};
+}
+
+/* Refuses a dump or load that can't be; *config_out is what it needs otherwise. */
+static bool files_ready(struct sh_dumps *dumps, struct sh_msg_in *in,
+                        struct sh_dump_config *config_out)
+{
+    shoal_nid self = sh_msg_nid(in->msg);
+    if (self.v == 0) {
+        refuse(in, SHOAL_ENOTOWNER, "this node has not joined yet");
+        return false;
+    }
+    if (!dumps->config.disk) {
+        refuse(in, SHOAL_EINVAL,
+               "the node has no folder for dumps: start it with the option data_dir");
+        return false;
+    }
+    config_out->store = dumps->config.store;
+    config_out->disk = dumps->config.disk;
+    config_out->own = self;
+    return true;
+}
+
+/* A dump or load. */
+static void on_file(struct sh_dumps *dumps, struct sh_msg_in *in, enum sh_job_kind kind)
+{
+    char name[SH_DUMP_NAME_BYTES_MAX + 1], text[SH_DUMP_NAME_BYTES_MAX + 64] = "";
+    struct sh_dump_config config = {.name = name};
+    uint64_t number = sh_get64(&in->payload);
+    uint8_t flags = kind == SH_JOB_LOAD ? sh_get8(&in->payload) : 0;
+    if (!sh_reader_ok(&in->payload) || number == 0 || (flags & ~SH_DUMPS_RENAME)) {
+        refuse(in, SHOAL_EPROTO, "a dump or load begins with a job's number, a load's flags next");
+        return;
+    }
+    if (!name_read(&in->payload, name)) {
+        refuse(in, SHOAL_EINVAL,
+               "a dump's name is 1 to 128 letters, digits, '.', '-' and '_', and does not begin "
+               "with '.'");
+        return;
+    }
+    if (!may_begin(dumps, in, number) || !files_ready(dumps, in, &config))
+        return;
+    config.rename = flags & SH_DUMPS_RENAME;
+    struct sh_dump *dump = NULL;
+    struct sh_load *load = NULL;
+    enum shoal_err err =
+        kind == SH_JOB_DUMP ? sh_dump_begin(&config, &dump) : sh_load_begin(&config, &load);
+    if (err != SHOAL_OK) {
+        snprintf(text, sizeof text, "%s in the node's data_dir", name);
+        refuse(in, err, text);
+        return;
+    }
+    forget(dumps);
+    dumps->dump = dump;
+    dumps->load = load;
+    begun(dumps, in, kind, number);
+}
+
+static void on_dump(void *arg, struct sh_msg_in *in)
+{
+    on_file(arg, in, SH_JOB_DUMP);
+}
+
+static void on_load(void *arg, struct sh_msg_in *in)
+{
+    on_file(arg, in, SH_JOB_LOAD);
+}
+
+static void on_analyze(void *arg, struct sh_msg_in *in)
+{
+    struct sh_dumps *dumps = arg;
+    uint64_t number = sh_get64(&in->payload);
+    if (!sh_reader_done(&in->payload) || number == 0) {
+        refuse(in, SHOAL_EPROTO, "an analysis is a job's number");
+        return;
+    }
+    if (!may_begin(dumps, in, number))
+        return;
+    struct sh_analyze *analyze;
+    enum shoal_err err = sh_analyze_begin(dumps->config.store, sh_msg_nid(in->msg), &analyze);
+    if (err != SHOAL_OK) {
+        refuse(in, err, NULL);
+        return;
+    }
+    forget(dumps);
+    dumps->analyze = analyze;
+    begun(dumps, in, SH_JOB_ANALYZE, number);
+}
+
+/* Reads a job's number; if it is not the last one's, that has been answered. */
+static bool job_read(struct sh_dumps *dumps, struct sh_msg_in *in, bool or_last)
+{
+    uint64_t number = sh_get64(&in->payload);
+    if (!sh_reader_done(&in->payload)) {
+        refuse(in, SHOAL_EPROTO, "a job's number is 8 bytes");
+        return false;
+    }
+    if ((number == 0 && or_last) || (number != 0 && number == dumps->job.number))
+        return true;
+    refuse(in, SHOAL_ENONAME, "the node has begun another job since, or knows of none");
+    return false;
+}
+
+static void on_job(void *arg, struct sh_msg_in *in)
+{
+    struct sh_dumps *dumps = arg;
+    struct sh_out out;
+    if (!job_read(dumps, in, true))
+        return;
+    size_t bytes = SH_JOB_HEAD_BYTES + strlen(dumps->job.fault_text);
+    if (sh_msg_reply(in->msg, in->reply_to, in->type, bytes, &out) != SHOAL_OK)
+        return;
+    sh_job_put(&out.w, &dumps->job);
+    sh_msg_end(in->msg, &out);
+}
+
+static void on_cancel(void *arg, struct sh_msg_in *in)
+{
+    struct sh_dumps *dumps = arg;
+    if (!job_read(dumps, in, false))
+        return;
+    if (dumps->dump)
+        sh_dump_cancel(dumps->dump);
+    if (dumps->load)
+        sh_load_cancel(dumps->load);
+    if (runs(dumps) && dumps->job.kind == SH_JOB_ANALYZE) {
+        dumps->job.err = SHOAL_ECANCELED;
+        job_over(dumps);
+    }
+    sh_msg_reply_ok(in->msg, in->reply_to, in->type);
+}
+
+static void on_analysis(void *arg, struct sh_msg_in *in)
+{
+    struct sh_dumps *dumps = arg;
+    struct sh_out out;
+    if (!job_read(dumps, in, false))
+        return;
+    if (!dumps->analyze || !dumps->job.is_over || dumps->job.err != SHOAL_OK) {
+        refuse(in, dumps->job.is_over ? SHOAL_ENONAME : SHOAL_EBUSY, "there is no analysis");
+        return;
+    }
+    if (sh_msg_reply(in->msg, in->reply_to, in->type, SH_ANALYSIS_BYTES, &out) != SHOAL_OK)
+        return;
+    sh_analysis_put(&out.w, sh_analyze_result(dumps->analyze));
+    sh_msg_end(in->msg, &out);
+}
+
+/* --- Making it ----------------------------------------------------------------------------- */
+
+enum shoal_err sh_dumps_create(const struct sh_dumps_config *config, struct sh_dumps **dumps_out)
+{
+    static const struct {
+        sh_msg_type type;
+        sh_msg_handler handler;
+    } handlers[] = {
+        {SH_DUMPS_DUMP, on_dump},         {SH_DUMPS_LOAD, on_load},
+        {SH_DUMPS_ANALYZE, on_analyze},   {SH_DUMPS_JOB, on_job},
+        {SH_DUMPS_JOB_CANCEL, on_cancel}, {SH_DUMPS_ANALYSIS, on_analysis},
+    };
+    struct sh_dumps *dumps = calloc(1, sizeof *dumps);
+    if (!dumps)
+        return SHOAL_ENOMEM;
+    dumps->config = *config;
+    /* Inline: in the transport step's thread, as the step and the disk. */
+    for (size_t i = 0; i < sizeof handlers / sizeof handlers[0]; i++)
+        sh_msg_handler_set(config->msg, handlers[i].type, SH_MSG_INLINE, handlers[i].handler,
+                           dumps);
+    *dumps_out = dumps;
+    return SHOAL_OK;
+}
+
+void sh_dumps_destroy(struct sh_dumps *dumps)
+{
+    if (!dumps)
+        return;
+    sh_dump_end(dumps->dump);
+    sh_load_end(dumps->load);
+    sh_analyze_end(dumps->analyze);
+    free(dumps);
+}

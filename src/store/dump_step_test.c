@@ -1,0 +1,466 @@
+/* Dumps and loads in steps: of every size, on a disk that takes its time, canceled or failing at
+ * every step. */
+#include "store/dump_test.h"
+
+#define OWN (UINT64_C(7) << 48)
+
+/* A disk that completes an operation some polls later, refuses some at first, and fails those from
+ * a given one on. */
+struct slow {
+    struct sh_disk base;
+    unsigned polls; /* that an operation takes */
+    unsigned left;  /* operations that do not fail */
+    unsigned refusals;
+    struct sh_disk_op *waiting;
+    unsigned wait_polls;
+};
+
+static struct slow *slow_of(struct sh_disk *on)
+{
+    return (struct slow *)on;
+}
+
+static enum shoal_err slow_open(struct sh_disk *on, const char *name, bool create, int *file_out)
+{
+    (void)on;
+    return sh_disk_open(disk, name, create, file_out);
+}
+
+static void slow_close(struct sh_disk *on, int file)
+{
+    (void)on;
+    disk->ops->close(disk, file);
+}
+
+static enum shoal_err slow_size(struct sh_disk *on, int file, uint64_t *bytes_out)
+{
+    (void)on;
+    return disk->ops->size(disk, file, bytes_out);
+}
+
+static enum shoal_err slow_rename(struct sh_disk *on, const char *from, const char *to)
+{
+    (void)on;
+    return disk->ops->rename(disk, from, to);
+}
+
+static enum shoal_err slow_remove(struct sh_disk *on, const char *name)
+{
+    (void)on;
+    return disk->ops->remove(disk, name);
+}
+
+static enum shoal_err slow_submit(struct sh_disk *on, struct sh_disk_op *op)
+{
+    struct slow *slow = slow_of(on);
+    if (slow->refusals++ % 3 == 2)
+        return SHOAL_EAGAIN;
+    assert_null(slow->waiting);
+    slow->waiting = op;
+    slow->wait_polls = slow->polls;
+    return SHOAL_OK;
+}
+
+static void note_done(struct sh_disk_op *op)
+{
+    *(bool *)op->arg = true;
+}
+
+/* Does what waits, on the real disk. */
+static void slow_do(struct slow *slow)
+{
+    struct sh_disk_op *op = slow->waiting;
+    struct sh_disk_op real = *op;
+    bool done = false;
+    slow->waiting = NULL;
+    if (slow->left == 0) {
+        op->err = op->kind == SH_DISK_WRITE ? SHOAL_ENOSPC : SHOAL_EIO;
+        op->done_bytes = 0;
+        op->done(op);
+        return;
+    }
+    slow->left--;
+    real.done = note_done;
+    real.arg = &done;
+    assert_int_equal(sh_disk_submit(disk, &real), SHOAL_OK);
+    while (!done)
+        (void)sh_disk_poll(disk, true);
+    op->err = real.err;
+    op->done_bytes = real.done_bytes;
+    op->done(op);
+}
+
+static unsigned slow_poll(struct sh_disk *on, bool wait)
+{
+    struct slow *slow = slow_of(on);
+    if (!slow->waiting)
+        return 0;
+    if (!wait && slow->wait_polls > 0) {
+        slow->wait_polls--;
+        return 0;
+    }
+    slow_do(slow);
+    return 1;
+}
+
+static struct slow slow_make(unsigned polls, unsigned left)
+{
+    static const struct sh_disk_ops ops = {.open = slow_open,
+                                           .close = slow_close,
+                                           .size = slow_size,
+                                           .rename = slow_rename,
+                                           .remove = slow_remove,
+                                           .submit = slow_submit,
+                                           .poll = slow_poll};
+    return (struct slow){.base = {&ops}, .polls = polls, .left = left};
+}
+
+/* Runs a dump or load in steps of a size, canceled before step cancel_at. */
+static struct sh_dump_state dump_steps(struct sh_store *store, struct sh_disk *on, const char *name,
+                                       unsigned budget, unsigned cancel_at)
+{
+    struct sh_dump_config config = {.store = store, .disk = on, .name = name};
+    struct sh_dump *dump;
+    assert_int_equal(sh_dump_begin(&config, &dump), SHOAL_OK);
+    struct sh_dump_state state = sh_dump_state_get(dump);
+    uint64_t told = 0;
+    for (unsigned step = 0; !state.is_over; step++) {
+        if (step == cancel_at)
+            sh_dump_cancel(dump);
+        (void)sh_dump_step(dump, budget);
+        state = sh_dump_state_get(dump);
+        assert_in_range(state.done_bytes, told, state.all_bytes);
+        told = state.done_bytes;
+    }
+    assert_int_equal(sh_dump_step(dump, budget), 0);
+    sh_dump_end(dump);
+    return state;
+}
+
+static struct sh_dump_state load_steps(struct sh_store *store, struct sh_disk *on, const char *name,
+                                       unsigned budget, unsigned cancel_at)
+{
+    struct sh_dump_config config = {.store = store, .disk = on, .name = name};
+    struct sh_load *load;
+    assert_int_equal(sh_load_begin(&config, &load), SHOAL_OK);
+    struct sh_dump_state state = sh_load_state_get(load);
+    uint64_t told = 0;
+    for (unsigned step = 0; !state.is_over; step++) {
+        if (step == cancel_at)
+            sh_load_cancel(load);
+        (void)sh_load_step(load, budget);
+        state = sh_load_state_get(load);
+        assert_in_range(state.done_bytes, told, state.all_bytes);
+        told = state.done_bytes;
+    }
+    assert_int_equal(sh_load_step(load, budget), 0);
+    sh_load_end(load);
+    return state;
+}
+
+static bool there_is(const char *name)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return access(path, F_OK) == 0;
+}
+
+static uint8_t *file_bytes(const char *name, size_t *size_out)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "rbe");
+    assert_non_null(file);
+    uint8_t *bytes = malloc(4 * MIB);
+    assert_non_null(bytes);
+    *size_out = fread(bytes, 1, 4 * MIB, file);
+    fclose(file);
+    return bytes;
+}
+
+/* Own and foreign chunks, packed, long, and in pieces. */
+static struct sh_store *store_mixed(void)
+{
+    struct sh_store *store = store_make(16 * MIB);
+    for (uint64_t i = 1; i <= 60; i++)
+        chunk_add(store, OWN + i * 3 + i % 3, (uint32_t)(i * 13 % 400));
+    for (uint64_t i = 0; i < 20; i++)
+        chunk_add(store, (UINT64_C(9) << 48) + i * 7, (uint32_t)(i * 11));
+    chunk_add(store, OWN + 1000, 300000);
+    return store;
+}
+
+static void test_every_step_size(void **state)
+{
+    (void)state;
+    static const unsigned budgets[] = {1, 7, 64, 65, 100, 1000, 20000, 1u << 20};
+    struct sh_store *store = store_mixed();
+    struct sh_dump_sums sums;
+    size_t size, other_size;
+    assert_int_equal(sh_store_dump(store, disk, "a", NULL, NULL, &sums), SHOAL_OK);
+    uint8_t *bytes = file_bytes("a", &size);
+    for (size_t i = 0; i < sizeof budgets / sizeof budgets[0]; i++) {
+        for (unsigned polls = 0; polls < 3; polls++) {
+            struct slow slow = slow_make(polls, UINT32_MAX);
+            struct sh_dump_state done = dump_steps(store, &slow.base, "b", budgets[i], UINT32_MAX);
+            assert_int_equal(done.err, SHOAL_OK);
+            assert_memory_equal(&done.sums, &sums, sizeof sums);
+            uint8_t *other_bytes = file_bytes("b", &other_size);
+            assert_int_equal(other_size, size);
+            assert_memory_equal(other_bytes, bytes, size);
+            free(other_bytes);
+            struct sh_store *other = store_make(16 * MIB);
+            done = load_steps(other, &slow.base, "b", budgets[i], UINT32_MAX);
+            assert_int_equal(done.err, SHOAL_OK);
+            assert_memory_equal(&done.sums, &sums, sizeof sums);
+            assert_int_equal(done.done_bytes, 2 * size);
+            same(store, other);
+            sh_store_destroy(other);
+        }
+    }
+    free(bytes);
+    sh_store_destroy(store);
+}
+
+/* A step never does much more than it was told, whatever the store holds. */
+static void test_steps_are_bounded(void **state)
+{
+    (void)state;
+    struct sh_store *store = store_make(64 * MIB);
+    shoal_cid *cids = malloc(200000 * sizeof *cids);
+    assert_non_null(cids);
+    /* Many empty chunks, then nothing for a long way, then one. */
+    assert_int_equal(sh_store_new_many(store, 0, 200000, cids), SHOAL_OK);
+    for (unsigned i = 100000; i < 199999; i++)
+        assert_int_equal(sh_store_remove(store, cids[i]), SHOAL_OK);
+    free(cids);
+    struct sh_dump_config config = {.store = store, .disk = disk, .name = "a"};
+    struct sh_dump *dump;
+    struct sh_load *load;
+    assert_int_equal(sh_dump_begin(&config, &dump), SHOAL_OK);
+    unsigned steps = 0;
+    for (; !sh_dump_state_get(dump).is_over; steps++)
+        assert_true(sh_dump_step(dump, 4096) <= 4096 + 2 * SH_SECTION_BYTES_WRITTEN / 4);
+    assert_true(steps > 100001 * SH_DUMP_CHUNK_COST / 4096);
+    sh_dump_end(dump);
+    struct sh_store *other = store_make(64 * MIB);
+    config.store = other;
+    assert_int_equal(sh_load_begin(&config, &load), SHOAL_OK);
+    for (steps = 0; !sh_load_state_get(load).is_over; steps++)
+        assert_true(sh_load_step(load, 4096) <= 4096 + 2 * SH_SECTION_BYTES_WRITTEN / 4);
+    assert_true(steps > 2 * 100001 * SH_DUMP_CHUNK_COST / 4096);
+    assert_int_equal(sh_load_state_get(load).err, SHOAL_OK);
+    sh_load_end(load);
+    same(store, other);
+    sh_store_destroy(other);
+    sh_store_destroy(store);
+}
+
+static void test_canceled(void **state)
+{
+    (void)state;
+    struct sh_store *store = store_mixed();
+    struct sh_store *few = store_make(4 * MIB);
+    chunk_add(few, OWN + 5, 5);
+    size_t size, other_size;
+    struct sh_dump_sums sums;
+    assert_int_equal(sh_store_dump(few, disk, "b", NULL, NULL, &sums), SHOAL_OK);
+    uint8_t *bytes = file_bytes("b", &size);
+    struct sh_dump_state done = {.err = SHOAL_ECANCELED};
+    unsigned step = 0;
+    for (; done.err; step++) {
+        struct slow slow = slow_make(1, UINT32_MAX);
+        done = dump_steps(store, &slow.base, "b", 1000, step);
+        assert_true(done.err == SHOAL_OK || done.err == SHOAL_ECANCELED);
+        assert_false(there_is("b.tmp"));
+        if (!done.err)
+            break;
+        uint8_t *other_bytes = file_bytes("b", &other_size);
+        assert_int_equal(other_size, size);
+        assert_memory_equal(other_bytes, bytes, size);
+        free(other_bytes);
+    }
+    assert_true(step > 20);
+    free(bytes);
+    /* Ended before it is over. */
+    struct sh_dump_config config = {.store = store, .disk = disk, .name = "a"};
+    struct sh_dump *dump;
+    assert_int_equal(sh_dump_begin(&config, &dump), SHOAL_OK);
+    (void)sh_dump_step(dump, 1000);
+    sh_dump_end(dump);
+    assert_false(there_is("a.tmp"));
+    done.err = SHOAL_ECANCELED;
+    for (step = 0; done.err; step++) {
+        struct slow slow = slow_make(1, UINT32_MAX);
+        struct sh_store *other = store_make(16 * MIB);
+        chunk_add(other, OWN + 5000, 17);
+        done = load_steps(other, &slow.base, "b", 1000, step);
+        assert_true(done.err == SHOAL_OK || done.err == SHOAL_ECANCELED);
+        if (done.err) {
+            assert_int_equal(done.sums.chunks, 0);
+            assert_int_equal(status_of(other).chunks, 1);
+            assert_int_equal(status_of(other).payload_bytes, 17);
+        }
+        sh_store_destroy(other);
+    }
+    assert_true(step > 30);
+    sh_store_destroy(few);
+    sh_store_destroy(store);
+}
+
+static void test_failing_at_every_operation(void **state)
+{
+    (void)state;
+    struct sh_store *store = store_mixed();
+    struct sh_dump_sums sums;
+    struct sh_dump_state done = {.err = SHOAL_EIO};
+    assert_int_equal(sh_store_dump(store, disk, "a", NULL, NULL, &sums), SHOAL_OK);
+    for (unsigned left = 0; done.err; left++) {
+        struct slow slow = slow_make(0, left);
+        done = dump_steps(store, &slow.base, "b", 1000, UINT32_MAX);
+        assert_true(done.err == SHOAL_OK || done.err == SHOAL_ENOSPC || done.err == SHOAL_EIO);
+        assert_false(there_is("b.tmp"));
+        assert_true(left < 20);
+    }
+    done.err = SHOAL_EIO;
+    for (unsigned left = 0; done.err; left++) {
+        struct slow slow = slow_make(0, left);
+        struct sh_store *other = store_make(16 * MIB);
+        done = load_steps(other, &slow.base, "b", 1000, UINT32_MAX);
+        /* Where the disk fails for good nothing can be undone, and the sums say so. */
+        assert_int_equal(done.sums.chunks, status_of(other).chunks);
+        assert_int_equal(done.sums.payload_bytes, status_of(other).payload_bytes);
+        assert_true(left < 20);
+        sh_store_destroy(other);
+    }
+    sh_store_destroy(store);
+}
+
+/* Somebody creates a chunk under one of the file's IDs after the check; another is pinned. */
+static void test_undone(void **state)
+{
+    (void)state;
+    struct sh_store *store = store_mixed();
+    struct sh_dump_sums sums;
+    assert_int_equal(sh_store_dump(store, disk, "a", NULL, NULL, &sums), SHOAL_OK);
+    for (unsigned with_pin = 0; with_pin < 2; with_pin++) {
+        struct sh_store *other = store_make(16 * MIB);
+        struct sh_dump_config config = {.store = other, .disk = disk, .name = "a"};
+        struct sh_load *load;
+        uint8_t *at;
+        uint32_t size;
+        shoal_cid early = {OWN + 4}, late = {OWN + 1000};
+        assert_int_equal(sh_load_begin(&config, &load), SHOAL_OK);
+        while (sh_load_state_get(load).phase == SH_LOAD_CHECKING)
+            (void)sh_load_step(load, 100);
+        chunk_add(other, late.v, 3);
+        while (sh_store_size(other, early, &size))
+            (void)sh_load_step(load, 100);
+        if (with_pin)
+            assert_int_equal(sh_store_pin(other, early, &at, &size), SHOAL_OK);
+        while (!sh_load_state_get(load).is_over)
+            (void)sh_load_step(load, 100);
+        struct sh_dump_state done = sh_load_state_get(load);
+        assert_int_equal(done.err, SHOAL_EEXIST);
+        assert_int_equal(done.fault.cid.v, late.v);
+        assert_int_equal(done.sums.chunks, with_pin);
+        assert_int_equal(done.sums.payload_bytes, with_pin ? size : 0);
+        assert_int_equal(status_of(other).chunks, 1 + with_pin);
+        sh_load_end(load);
+        sh_store_destroy(other);
+    }
+    sh_store_destroy(store);
+}
+
+/* A store without a node ID, whose own chunks stand in the file under one. */
+static void test_own(void **state)
+{
+    (void)state;
+    struct sh_store_config local = {.bytes_max = 16 * MIB, .chunk_bytes_max = 1u << 20};
+    struct sh_store *store, *other, *mixed = store_mixed();
+    struct sh_dump_sums sums;
+    assert_int_equal(sh_store_create(&local, &store), SHOAL_OK);
+    assert_int_equal(sh_store_create(&local, &other), SHOAL_OK);
+    for (uint64_t i = 1; i < 40; i++)
+        chunk_add(store, i * 3, (uint32_t)i);
+    struct sh_dump_config config = {.store = store, .disk = disk, .name = "a", .own = {7}};
+    struct sh_dump *dump;
+    struct sh_load *load;
+    assert_int_equal(sh_dump_begin(&config, &dump), SHOAL_OK);
+    while (!sh_dump_state_get(dump).is_over)
+        (void)sh_dump_step(dump, 100);
+    sh_dump_end(dump);
+    config.store = other;
+    for (uint16_t own = 8; own >= 7; own--) {
+        config.own.v = own;
+        assert_int_equal(sh_load_begin(&config, &load), SHOAL_OK);
+        while (!sh_load_state_get(load).is_over)
+            (void)sh_load_step(load, 100);
+        struct sh_dump_state done = sh_load_state_get(load);
+        sh_load_end(load);
+        assert_int_equal(done.err, own == 8 ? SHOAL_EINVAL : SHOAL_OK);
+        assert_int_equal(status_of(other).chunks, own == 8 ? 0 : 39);
+        if (own == 8)
+            assert_int_equal(done.fault.cid.v, OWN + 3);
+    }
+    same(store, other);
+    /* Renamed, all chunks of another creator become own ones; but of one only. */
+    sh_store_destroy(other);
+    assert_int_equal(sh_store_create(&local, &other), SHOAL_OK);
+    config = (struct sh_dump_config){
+        .store = other, .disk = disk, .name = "a", .own = {8}, .rename = true};
+    assert_int_equal(sh_load_begin(&config, &load), SHOAL_OK);
+    while (!sh_load_state_get(load).is_over)
+        (void)sh_load_step(load, 100);
+    assert_int_equal(sh_load_state_get(load).err, SHOAL_OK);
+    sh_load_end(load);
+    same(store, other);
+    /* Another creator's chunk at the end of a file is found before anything is created. */
+    assert_int_equal(sh_store_dump(mixed, disk, "b", NULL, NULL, &sums), SHOAL_OK);
+    struct sh_store *third = store_make(16 * MIB);
+    config = (struct sh_dump_config){.store = third, .disk = disk, .name = "b", .own = {7}};
+    for (unsigned rename = 0; rename < 2; rename++) {
+        config.rename = rename;
+        assert_int_equal(sh_load_begin(&config, &load), SHOAL_OK);
+        while (!sh_load_state_get(load).is_over) {
+            (void)sh_load_step(load, 100);
+            assert_int_equal(status_of(third).chunks, 0);
+        }
+        assert_int_equal(sh_load_state_get(load).err, SHOAL_EINVAL);
+        sh_load_end(load);
+    }
+    sh_store_destroy(third);
+    sh_store_destroy(mixed);
+    sh_store_destroy(other);
+    sh_store_destroy(store);
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    struct sh_store *store = store_make(4 * MIB);
+    char longest[SH_DUMP_NAME_BYTES_MAX + 2];
+    memset(longest, 'x', sizeof longest);
+    longest[sizeof longest - 1] = '\0';
+    const char *const bad[] = {"", ".", "..", "a/b", "../a", "/a", "a.tmp", longest};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct sh_dump_config config = {.store = store, .disk = disk, .name = bad[i]};
+        struct sh_dump *dump;
+        struct sh_load *load;
+        assert_int_equal(sh_dump_begin(&config, &dump), SHOAL_EINVAL);
+        if (strcmp(bad[i], "a.tmp") != 0)
+            assert_int_equal(sh_load_begin(&config, &load), SHOAL_EINVAL);
+    }
+    sh_store_destroy(store);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_step_size), cmocka_unit_test(test_steps_are_bounded),
+        cmocka_unit_test(test_canceled),        cmocka_unit_test(test_failing_at_every_operation),
+        cmocka_unit_test(test_undone),          cmocka_unit_test(test_own),
+        cmocka_unit_test(test_names),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
