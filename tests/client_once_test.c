@@ -1,6 +1,6 @@
 /* libshoal where answers get lost: a peer executes each request, and now and then its connection
- * breaks before the answer has left. Creates, puts and removes succeed all the same, and the peer
- * has done each of them exactly once.
+ * breaks before the answer has left. Creates, puts, removes, additions and all other changes
+ * succeed all the same, and the peer has done each of them exactly once.
  *
  * SHOAL_TEST_SEED: which answers are lost (default: from the clock; printed). */
 #include "tests/client_rig.h"
@@ -15,6 +15,7 @@
 #define PEER 64
 #define CHUNK_BYTES 32
 #define LOSS_ONE_IN 6
+#define CHANGES 20
 
 /* TCP that loses what is pushed, and the link with it. */
 struct lossy {
@@ -226,6 +227,37 @@ static void work(shoal *store, unsigned count, unsigned *removed_out)
     }
 }
 
+/* Each of these would fail, or leave another value, if it was done twice. */
+static void change(shoal *store, unsigned count)
+{
+    uint64_t sum = 0, old, before[2] = {0}, after[2] = {0};
+    shoal_cid cid;
+    for (unsigned i = 0; i < count; i++) {
+        enum shoal_err err;
+        /* Reserving is not repeated by the library: an ID may be reserved that nobody knows. */
+        while ((err = shoal_reserve(store, (shoal_nid){PEER}, 1, &cid)) == SHOAL_ECONNLOST)
+            ;
+        assert_int_equal(err, SHOAL_OK);
+        assert_int_equal(shoal_fill(store, cid, before, 8), SHOAL_OK);
+        assert_int_equal(shoal_resize(store, cid, 16), SHOAL_OK);
+        sum = 0;
+        for (unsigned k = 1; k <= 3; k++, sum += k - 1) {
+            assert_int_equal(shoal_add(store, cid, 0, 8, k, &old), SHOAL_OK);
+            assert_int_equal(old, sum);
+        }
+        before[0] = sum;
+        after[1] = i + 1;
+        assert_int_equal(shoal_put_if(store, cid, before, 16, after, 16), SHOAL_OK);
+        assert_int_equal(shoal_put_if_hash(store, cid, shoal_hash(after, 16), before, 16),
+                         SHOAL_OK);
+        assert_int_equal(shoal_put_part(store, cid, 0, after, 8), SHOAL_OK);
+        before[0] = 0;
+        assert_int_equal(shoal_get_part(store, cid, 0, &old, 8), SHOAL_OK);
+        assert_int_equal(old, 0);
+        assert_int_equal(shoal_remove(store, cid), SHOAL_OK);
+    }
+}
+
 static void test_lost_answers(void **state)
 {
     (void)state;
@@ -249,15 +281,18 @@ static void test_lost_answers(void **state)
     unsigned removed = 0;
     assert_int_equal(shoal_open(&options, &store), SHOAL_OK);
     work(store, count, &removed);
-    shoal_close(store);
-
-    member_end(&peer);
-    member_end(&superpeer);
     struct sh_store_status status;
     sh_store_status_get(held, &status);
     assert_int_equal(status.creates, count);
     assert_int_equal(status.puts, count);
     assert_int_equal(status.removes, removed);
+    change(store, CHANGES);
+    shoal_close(store);
+
+    member_end(&peer);
+    member_end(&superpeer);
+    sh_store_status_get(held, &status);
+    assert_int_equal(status.creates, count + CHANGES);
     assert_int_equal(status.chunks, count - removed);
     print_message("%u losses\n", peer.lossy.losses);
     assert_true(peer.lossy.losses > 10);
