@@ -91,6 +91,33 @@ static void check_large_parts(shoal *store)
     free(data);
 }
 
+/* Content that no node would even read to its end is refused for what it is, at once. */
+static void check_too_much(shoal *store)
+{
+    const uint32_t size = 200u << 20;
+    uint8_t *data = calloc(1, size), *little = calloc(1, 20u << 20);
+    shoal_cid cid = create(store, 10);
+    assert_non_null(data);
+    assert_non_null(little);
+    assert_int_equal(shoal_put(store, cid, little, 20u << 20), SHOAL_ESIZE);
+    assert_int_equal(shoal_put(store, cid, data, size), SHOAL_ESIZE);
+    assert_non_null(strstr(shoal_error_detail(), "10 bytes"));
+    assert_int_equal(shoal_put_part(store, cid, 5, data, size), SHOAL_ESIZE);
+    assert_non_null(strstr(shoal_error_detail(), "10 bytes"));
+    assert_int_equal(shoal_put_if_hash(store, cid, 1, data, size), SHOAL_ESIZE);
+    assert_int_equal(shoal_put(store, cid, data, (1u << 30) + 1), SHOAL_ETOOBIG);
+    assert_int_equal(shoal_get_part(store, cid, 0, data, size), SHOAL_ESIZE);
+    assert_int_equal(shoal_remove(store, cid), SHOAL_OK);
+    assert_int_equal(shoal_put(store, cid, data, size), SHOAL_ENOCHUNK);
+    assert_int_equal(shoal_reserve(store, SHOAL_NID_NONE, 1, &cid), SHOAL_OK);
+    assert_int_equal(shoal_fill(store, cid, data, (64u << 20) + 1), SHOAL_ETOOBIG);
+    assert_string_not_equal(shoal_error_detail(), "");
+    assert_int_equal(shoal_fill(store, cid, data, 40u << 20), SHOAL_EFULL);
+    assert_int_equal(shoal_unreserve(store, cid), SHOAL_OK);
+    free(little);
+    free(data);
+}
+
 static void check_sizes(shoal *store)
 {
     uint32_t size = 0;
@@ -292,6 +319,7 @@ static void check_all(shoal *store)
     shoal_cid cid = create(store, 1);
     check_parts(store);
     check_large_parts(store);
+    check_too_much(store);
     check_sizes(store);
     check_conditions(store);
     check_add(store);

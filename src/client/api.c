@@ -5,6 +5,8 @@
 
 /* No node takes larger ones, whatever it is configured to. */
 #define CHUNK_BYTES_ANY (UINT32_C(1) << 30)
+/* Every node takes payloads up to this size. */
+#define PAYLOAD_BYTES_ANY (UINT32_C(8) << 20)
 
 static void prepare(struct shoal *store, struct shoal_call *call, const struct sh_ask *ask,
                     shoal_cid cid)
@@ -101,12 +103,33 @@ static enum shoal_err wait_done(struct shoal *store, struct shoal_call *call)
     return call->err;
 }
 
+/* Much that does not fit is not sent in vain: a node closes a connection over a payload that is
+ * larger than two of its largest chunks, which would look like a node that can't be reached. */
+static enum shoal_err check_fits(struct shoal *store, const struct sh_ask *ask, shoal_cid cid)
+{
+    bool is_part = ask->kind == SH_CALL_PUT_PART;
+    bool is_whole =
+        ask->kind == SH_CALL_PUT || ask->kind == SH_CALL_PUT_IF || ask->kind == SH_CALL_PUT_HASH;
+    uint32_t size;
+    if (store->is_embedded || (!is_part && !is_whole) || ask->size <= PAYLOAD_BYTES_ANY)
+        return SHOAL_OK;
+    enum shoal_err err = shoal_size(store, cid, &size);
+    if (err != SHOAL_OK)
+        return err;
+    if (is_whole ? ask->size == size : ask->offset <= size && ask->size <= size - ask->offset)
+        return SHOAL_OK;
+    sh_client_detail_set("the chunk is %u bytes", size);
+    return SHOAL_ESIZE;
+}
+
 enum shoal_err sh_ask_run(struct shoal *store, const struct sh_ask *ask, shoal_cid cid,
                           struct shoal_call *call)
 {
     enum shoal_err err = sh_client_blocking();
     if (err == SHOAL_OK)
         err = check(store, ask, cid);
+    if (err == SHOAL_OK)
+        err = check_fits(store, ask, cid);
     if (err != SHOAL_OK)
         return err;
     *call = (struct shoal_call){0};
