@@ -63,6 +63,8 @@ struct shoal_options {
     uint64_t timeout_ns;      /* for each call; 5 s. UINT64_MAX: as good as for ever */
     uint64_t store_bytes_max; /* embedded: most memory for chunks and tables, at least 1 MiB; 8 GiB.
                                  Taken from the machine as it is needed */
+    bool huge_pages; /* embedded: ask the kernel for huge pages: faster gets in a large store, but
+                        memory is taken in pieces of 2 MiB, of which only what is used is counted */
     /* How bytes are moved: "tcp" (what measures best, the default), "epoll", or "uring" (io_uring;
      * epoll where the kernel refuses it). */
     const char *transport;

@@ -201,6 +201,7 @@ static enum shoal_err open_embedded(const struct shoal_options *options, struct 
     struct sh_store_config config = {
         .bytes_max = options->store_bytes_max ? options->store_bytes_max : STORE_BYTES_MAX,
         .chunk_bytes_max = CHUNK_BYTES_MAX,
+        .huge_pages = options->huge_pages,
     };
     enum shoal_err err = sh_store_create(&config, &store->store);
     if (err != SHOAL_OK) {
