@@ -24,7 +24,7 @@ static int greet(shoal *store)
     uint32_t size;
     shoal_cid cid;
 
-    /* A chunk's size is fixed when it is created; its ID is all that is needed to find it. */
+    /* A chunk keeps its size until it is resized; its ID is all that is needed to find it. */
     enum shoal_err err = shoal_create(store, SHOAL_NID_NONE, sizeof greeting, &cid);
     if (err != SHOAL_OK) {
         return complain("create", err);

@@ -129,7 +129,7 @@ static void liar_run(struct liar *liar, uint16_t nid, const struct liar *peer)
                        liar);
     sh_msg_handler_set(liar->msg, SH_CLUSTER_LOOKUP, SH_MSG_INLINE, peer ? on_lookup : on_any,
                        liar);
-    for (sh_msg_type type = SH_CHUNKS_CREATE; type <= SH_CHUNKS_REMOVE_ONCE; type++)
+    for (sh_msg_type type = SH_CHUNKS_CREATE; type <= SH_CHUNKS_MULTI_RESIZE; type++)
         sh_msg_handler_set(liar->msg, type, SH_MSG_INLINE, on_any, liar);
     sh_crew_parker_set(liar->crew, 0, sh_msg_parker(liar->msg));
     sh_crew_step_add(liar->crew, 0, sh_msg_transport_step(liar->msg));
@@ -250,6 +250,42 @@ static void lying_gets(void **state)
     get_says(&liars, ANSWER("248888", SHOAL_OK, ROOM + 8, 1, 2, 3, 4), SHOAL_EPROTO);
     get_says(&liars, ANSWER("24", SHOAL_ESIZE, ROOM), SHOAL_EPROTO);
     get_says(&liars, ANSWER("24", 9999, 0), SHOAL_EPROTO);
+    close_all(&liars);
+}
+
+static void part_says(struct liars *liars, struct bytes answer, enum shoal_err expected)
+{
+    struct guarded guarded;
+    guard(&guarded);
+    says(&liars->peer, SHOAL_OK, answer.at, answer.size);
+    assert_int_equal(shoal_get_part(liars->store, own(1), 3, guarded.buffer, 8), expected);
+    assert_guarded(&guarded);
+    for (size_t i = 8; i < ROOM; i++)
+        assert_int_equal(guarded.buffer[i], CANARY);
+}
+
+static void lying_parts(void **state)
+{
+    (void)state;
+    struct liars liars;
+    uint64_t old = 77;
+    open_all(&liars, LONG_NS);
+    part_says(&liars, ANSWER("2448", SHOAL_OK, 0, 8, 1), SHOAL_OK);
+    part_says(&liars, ANSWER("244", SHOAL_ESIZE, 10, 0), SHOAL_ESIZE);
+    part_says(&liars, ANSWER("2448", SHOAL_ENOCHUNK, 0, 8, 0), SHOAL_ENOCHUNK);
+    part_says(&liars, ANSWER("244", SHOAL_OK, 0, 0), SHOAL_EPROTO);
+    part_says(&liars, ANSWER("244", SHOAL_OK, 0, 8), SHOAL_EPROTO);
+    part_says(&liars, ANSWER("2444", SHOAL_OK, 0, 4, 1), SHOAL_EPROTO);
+    part_says(&liars, ANSWER("24484", SHOAL_OK, 0, 12, 1, 2), SHOAL_EPROTO);
+    part_says(&liars, ANSWER("24484", SHOAL_OK, 0, 8, 1, 2), SHOAL_EPROTO);
+    part_says(&liars, ANSWER("244", SHOAL_ENOCHUNK, 0, UINT32_MAX), SHOAL_EPROTO);
+    part_says(&liars, ANSWER("24", SHOAL_ESIZE, 4), SHOAL_EPROTO);
+    part_says(&liars, ANSWER("244", 9999, 0, 0), SHOAL_EPROTO);
+    says(&liars.peer, SHOAL_OK, "1234567", 7);
+    assert_int_equal(shoal_add(liars.store, own(1), 0, 8, 1, &old), SHOAL_EPROTO);
+    says(&liars.peer, SHOAL_OK, "123456789", 9);
+    assert_int_equal(shoal_add(liars.store, own(1), 0, 8, 1, &old), SHOAL_EPROTO);
+    assert_int_equal(old, 77);
     close_all(&liars);
 }
 
@@ -401,7 +437,8 @@ static void call_all(struct liars *liars)
     struct shoal_status status;
     shoal_cid cids[3];
     unsigned ranges = 0;
-    enum shoal_err err[8];
+    uint64_t old;
+    enum shoal_err err[11];
     guard(&guarded);
     err[0] = shoal_get(liars->store, own(1), guarded.buffer, ROOM, NULL);
     err[1] = shoal_multi_get(liars->store, &op, 1);
@@ -412,8 +449,11 @@ static void call_all(struct liars *liars)
     err[5] = shoal_ranges(liars->store, (shoal_nid){PEER}, no_more, &ranges);
     err[6] = shoal_status(liars->store, (shoal_nid){PEER}, &status);
     err[7] = shoal_create(liars->store, SHOAL_NID_NONE, 8, cids);
+    err[8] = shoal_get_part(liars->store, own(1), 2, guarded.buffer, ROOM);
+    err[9] = shoal_add(liars->store, own(1), 0, 8, 1, &old);
+    err[10] = shoal_multi_resize(liars->store, &op, 1);
     assert_guarded(&guarded);
-    for (size_t i = 0; i < 8; i++)
+    for (size_t i = 0; i < sizeof err / sizeof err[0]; i++)
         assert_string_not_equal(shoal_err_name(err[i]), "SHOAL_E?");
 }
 
@@ -472,10 +512,10 @@ int main(void)
         sh_log_levels_set("error", &bad, &bad_len) != SHOAL_OK)
         return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lying_gets),      cmocka_unit_test(evasive_peer),
-        cmocka_unit_test(lying_creates),   cmocka_unit_test(lying_multi),
-        cmocka_unit_test(lying_looks),     cmocka_unit_test(random_answers),
-        cmocka_unit_test(lying_superpeer),
+        cmocka_unit_test(lying_gets),     cmocka_unit_test(lying_parts),
+        cmocka_unit_test(evasive_peer),   cmocka_unit_test(lying_creates),
+        cmocka_unit_test(lying_multi),    cmocka_unit_test(lying_looks),
+        cmocka_unit_test(random_answers), cmocka_unit_test(lying_superpeer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* libshoal where answers get lost: a peer executes each request, and now and then its connection
- * breaks before the answer has left. Creates, puts and removes succeed all the same, and the peer
- * has done each of them exactly once. Locks fall with the connection, and are asked for again.
+ * breaks before the answer has left. Creates, puts, removes, additions and all other changes
+ * succeed all the same, and the peer has done each of them exactly once. Locks fall with the
+ * connection, and are asked for again.
  *
  * SHOAL_TEST_SEED: which answers are lost (default: from the clock; printed). */
 #include <pthread.h>
@@ -15,10 +16,13 @@
 #include "node/chunks.h"
 #include "node/locks.h"
 #include "store/store.h"
+#include "tests/linear_run_int.h"
 
 #define PEER 64
 #define CHUNK_BYTES 32
 #define LOSS_ONE_IN 6
+#define CHANGES 20
+#define ROUNDS 4 /* of each kind */
 
 /* TCP that loses what is pushed, and the link with it. */
 struct lossy {
@@ -244,43 +248,158 @@ static void work(shoal *store, unsigned count, unsigned *removed_out)
     }
 }
 
+/* Each of these would fail, or leave another value, if it was done twice. */
+static void change(shoal *store, unsigned count)
+{
+    uint64_t sum = 0, old, before[2] = {0}, after[2] = {0};
+    shoal_cid cid;
+    for (unsigned i = 0; i < count; i++) {
+        enum shoal_err err;
+        /* Reserving is not repeated by the library: an ID may be reserved that nobody knows. */
+        while ((err = shoal_reserve(store, (shoal_nid){PEER}, 1, &cid)) == SHOAL_ECONNLOST)
+            ;
+        assert_int_equal(err, SHOAL_OK);
+        assert_int_equal(shoal_fill(store, cid, before, 8), SHOAL_OK);
+        assert_int_equal(shoal_resize(store, cid, 16), SHOAL_OK);
+        sum = 0;
+        for (unsigned k = 1; k <= 3; k++, sum += k - 1) {
+            assert_int_equal(shoal_add(store, cid, 0, 8, k, &old), SHOAL_OK);
+            assert_int_equal(old, sum);
+        }
+        before[0] = sum;
+        after[1] = i + 1;
+        assert_int_equal(shoal_put_if(store, cid, before, 16, after, 16), SHOAL_OK);
+        assert_int_equal(shoal_put_if_hash(store, cid, shoal_hash(after, 16), before, 16),
+                         SHOAL_OK);
+        assert_int_equal(shoal_put_part(store, cid, 0, after, 8), SHOAL_OK);
+        before[0] = 0;
+        assert_int_equal(shoal_get_part(store, cid, 0, &old, 8), SHOAL_OK);
+        assert_int_equal(old, 0);
+        assert_int_equal(shoal_remove(store, cid), SHOAL_OK);
+    }
+}
+
+/* A superpeer, a peer that loses answers, and a client. */
+struct world {
+    struct member superpeer, peer;
+    struct sh_store *held;
+    struct sh_chunks *chunks;
+    shoal *store;
+};
+
+static void world_open(struct world *world, uint64_t seed)
+{
+    struct sh_store_config held = {.bytes_max = 32 << 20, .chunk_bytes_max = 1 << 16};
+    member_open(&world->superpeer, 1, 0);
+    member_open(&world->peer, PEER, seed | 1);
+    assert_int_equal(sh_store_create(&held, &world->held), SHOAL_OK);
+    assert_int_equal(sh_chunks_create(world->peer.msg, world->held, 1 << 16, &world->chunks),
+                     SHOAL_OK);
+    member_run(&world->superpeer, &world->superpeer, &world->peer);
+    member_run(&world->peer, &world->superpeer, &world->peer);
+    struct shoal_options options = {.addresses = world->superpeer.address,
+                                    .timeout_ns = DEADLINE_NS};
+    assert_int_equal(shoal_open(&options, &world->store), SHOAL_OK);
+}
+
+/* Stops all; what the peer holds can still be looked at. */
+static void world_end(struct world *world)
+{
+    shoal_close(world->store);
+    member_end(&world->peer);
+    member_end(&world->superpeer);
+}
+
+static void world_close(struct world *world)
+{
+    sh_chunks_destroy(world->chunks);
+    sh_store_destroy(world->held);
+}
+
 static void test_lost_answers(void **state)
 {
     (void)state;
     const unsigned count = 120;
-    const char *text = getenv("SHOAL_TEST_SEED");
-    uint64_t seed = text ? strtoull(text, NULL, 10) : rig_now();
-    print_message("SHOAL_TEST_SEED=%llu\n", (unsigned long long)seed);
-    static struct member superpeer, peer;
-    struct sh_store *held;
-    struct sh_chunks *chunks;
-    struct sh_store_config held_config = {.bytes_max = 32 << 20, .chunk_bytes_max = 1 << 16};
-    member_open(&superpeer, 1, 0);
-    member_open(&peer, PEER, seed | 1);
-    assert_int_equal(sh_store_create(&held_config, &held), SHOAL_OK);
-    assert_int_equal(sh_chunks_create(peer.msg, held, 1 << 16, &chunks), SHOAL_OK);
-    member_run(&superpeer, &superpeer, &peer);
-    member_run(&peer, &superpeer, &peer);
-
-    struct shoal_options options = {.addresses = superpeer.address, .timeout_ns = DEADLINE_NS};
-    shoal *store;
-    unsigned removed = 0;
-    assert_int_equal(shoal_open(&options, &store), SHOAL_OK);
-    work(store, count, &removed);
-    shoal_close(store);
-
-    member_end(&peer);
-    member_end(&superpeer);
+    static struct world world;
     struct sh_store_status status;
-    sh_store_status_get(held, &status);
+    unsigned removed = 0;
+    world_open(&world, linear_seed(rig_now()));
+    work(world.store, count, &removed);
+    sh_store_status_get(world.held, &status);
     assert_int_equal(status.creates, count);
     assert_int_equal(status.puts, count);
     assert_int_equal(status.removes, removed);
+    change(world.store, CHANGES);
+    world_end(&world);
+
+    sh_store_status_get(world.held, &status);
+    assert_int_equal(status.creates, count + CHANGES);
     assert_int_equal(status.chunks, count - removed);
-    print_message("%u losses\n", peer.lossy.losses);
-    assert_true(peer.lossy.losses > 10);
-    sh_chunks_destroy(chunks);
-    sh_store_destroy(held);
+    print_message("%u losses\n", world.peer.lossy.losses);
+    assert_true(world.peer.lossy.losses > 10);
+    world_close(&world);
+}
+
+/* --- Many threads, judged ------------------------------------------------------------------ */
+
+static enum shoal_err on_create(void *arg, uint32_t size, shoal_cid *cid_out)
+{
+    return shoal_create(arg, SHOAL_NID_NONE, size, cid_out);
+}
+
+static enum shoal_err on_get(void *arg, shoal_cid cid, void *into, uint32_t room,
+                             uint32_t *size_out)
+{
+    return shoal_get(arg, cid, into, room, size_out);
+}
+
+static enum shoal_err on_put(void *arg, shoal_cid cid, const void *data, uint32_t size)
+{
+    return shoal_put(arg, cid, data, size);
+}
+
+static enum shoal_err on_put_if(void *arg, shoal_cid cid, const void *expected, const void *data,
+                                uint32_t size)
+{
+    return shoal_put_if(arg, cid, expected, size, data, size);
+}
+
+static enum shoal_err on_add(void *arg, shoal_cid cid, uint64_t delta, uint64_t *old_out)
+{
+    return shoal_add(arg, cid, 0, 8, delta, old_out);
+}
+
+static enum shoal_err on_resize(void *arg, shoal_cid cid, uint32_t size)
+{
+    return shoal_resize(arg, cid, size);
+}
+
+static enum shoal_err on_remove(void *arg, shoal_cid cid)
+{
+    return shoal_remove(arg, cid);
+}
+
+/* What is repeated must not be done twice, and not after what came later: both would show. */
+static void test_lost_answers_in_order(void **state)
+{
+    (void)state;
+    uint64_t drawn = linear_seed(rig_now());
+    struct linear_store good = {.create = on_create,
+                                .get = on_get,
+                                .put = on_put,
+                                .put_if = on_put_if,
+                                .add = on_add,
+                                .resize = on_resize,
+                                .remove = on_remove};
+    static struct world world;
+    world_open(&world, drawn);
+    good.arg = world.store;
+    assert_int_equal(linear_rounds(&good, false, drawn, ROUNDS, true), ROUNDS);
+    assert_int_equal(linear_rounds(&good, true, drawn, ROUNDS, true), ROUNDS);
+    world_end(&world);
+    print_message("%u losses\n", world.peer.lossy.losses);
+    assert_true(world.peer.lossy.losses > 10);
+    world_close(&world);
 }
 
 /* --- Locks --------------------------------------------------------------------------------- */
@@ -391,6 +510,7 @@ int main(void)
     if (sh_log_levels_set("warn", &bad, &bad_size) != SHOAL_OK)
         return 1;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_lost_answers),
+                                       cmocka_unit_test(test_lost_answers_in_order),
                                        cmocka_unit_test(test_locks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

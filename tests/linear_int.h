@@ -17,13 +17,28 @@
 #define LINEAR_WORDS (LINEAR_OPS_MAX / 64)
 #define LINEAR_SEEN_MAX (1U << 16) /* states remembered; a power of two */
 
-enum linear_kind { LINEAR_GET, LINEAR_CREATE, LINEAR_PUT, LINEAR_REMOVE, LINEAR_CAS, LINEAR_ADD };
-enum linear_result { LINEAR_OK, LINEAR_ABSENT, LINEAR_EXISTS, LINEAR_DIFFERS };
+enum linear_kind {
+    LINEAR_GET,
+    LINEAR_CREATE,
+    LINEAR_PUT,
+    LINEAR_REMOVE,
+    LINEAR_CAS,
+    LINEAR_ADD,
+    LINEAR_RESIZE
+};
+enum linear_result { LINEAR_OK, LINEAR_ABSENT, LINEAR_EXISTS, LINEAR_DIFFERS, LINEAR_SIZE };
 enum linear_verdict { LINEAR_YES, LINEAR_NO, LINEAR_TOO_LARGE };
 
-/* begin < end on one clock shared by all threads. got: what a get read, or the sum after an add. */
+/* begin < end on one clock shared by all threads. got: what a get read, or the sum after an add.
+ *
+ * A register has a size and holds its value over and over, but for zeros at its end where it has
+ * grown: `filled` bytes of it are the value's. A value of 0 fills nothing. Creating and putting
+ * (of which size must be the register's) fill it, resizing to `size` cuts it or adds zeros. Whoever
+ * has registers of one size leaves all sizes 0. */
 struct linear_op {
     uint64_t key, begin, end, expected, arg, got;
+    uint32_t size;                 /* given */
+    uint32_t got_size, got_filled; /* of a get */
     enum linear_kind kind;
     enum linear_result result;
 };
@@ -32,27 +47,63 @@ struct linear_state {
     uint64_t done[LINEAR_WORDS];
     uint64_t value;
     uint64_t present;
+    uint32_t size, filled;
 };
+
+/* What a call that could be done does to s. */
+static inline void linear_change(struct linear_state *s, const struct linear_op *op)
+{
+    switch (op->kind) {
+    case LINEAR_GET:
+        break;
+    case LINEAR_REMOVE:
+        s->present = s->value = s->size = s->filled = 0;
+        break;
+    case LINEAR_ADD:
+        s->value += op->arg;
+        break;
+    case LINEAR_RESIZE:
+        s->size = op->size;
+        s->filled = s->filled < s->size ? s->filled : s->size;
+        break;
+    default:
+        s->present = 1;
+        s->value = op->arg;
+        s->size = op->size;
+        s->filled = op->arg ? op->size : 0;
+        break;
+    }
+}
+
+static inline enum linear_result linear_outcome(const struct linear_state *s,
+                                                const struct linear_op *op)
+{
+    bool puts = op->kind == LINEAR_PUT || op->kind == LINEAR_CAS;
+    if (op->kind == LINEAR_CREATE)
+        return s->present ? LINEAR_EXISTS : LINEAR_OK;
+    if (!s->present)
+        return LINEAR_ABSENT;
+    if (puts && s->size != op->size)
+        return LINEAR_SIZE;
+    bool is_expected = s->value == op->expected && s->filled == (op->expected ? op->size : 0);
+    return op->kind == LINEAR_CAS && !is_expected ? LINEAR_DIFFERS : LINEAR_OK;
+}
 
 /* Applies op to s if its recorded answer is the one that s gives; a pending one fits always. */
 static inline bool linear_apply(struct linear_state *s, const struct linear_op *op)
 {
-    enum linear_result r = s->present ? LINEAR_OK : LINEAR_ABSENT;
-    if (op->kind == LINEAR_CREATE)
-        r = s->present ? LINEAR_EXISTS : LINEAR_OK;
-    else if (op->kind == LINEAR_CAS && s->present && s->value != op->expected)
-        r = LINEAR_DIFFERS;
-    uint64_t sum = s->value + op->arg;
+    enum linear_result r = linear_outcome(s, op);
     if (op->end != LINEAR_PENDING) {
-        uint64_t got = op->kind == LINEAR_GET ? s->value : sum;
+        uint64_t got = op->kind == LINEAR_GET ? s->value : s->value + op->arg;
         bool reads = op->kind == LINEAR_GET || op->kind == LINEAR_ADD;
         if (r != op->result || (reads && r == LINEAR_OK && got != op->got))
             return false;
+        if (op->kind == LINEAR_GET && r == LINEAR_OK &&
+            (s->size != op->got_size || s->filled != op->got_filled))
+            return false;
     }
-    if (r != LINEAR_OK || op->kind == LINEAR_GET)
-        return true;
-    s->present = op->kind != LINEAR_REMOVE;
-    s->value = op->kind == LINEAR_REMOVE ? 0 : op->kind == LINEAR_ADD ? sum : op->arg;
+    if (r == LINEAR_OK)
+        linear_change(s, op);
     return true;
 }
 
@@ -65,7 +116,8 @@ static inline bool linear_is_done(const struct linear_state *s, unsigned i)
 static inline int linear_remember(struct linear_state *seen, bool *used, unsigned *count,
                                   const struct linear_state *s)
 {
-    uint64_t h = s->value * UINT64_C(0x9e3779b97f4a7c15) + s->present;
+    uint64_t h = s->value * UINT64_C(0x9e3779b97f4a7c15) + s->present +
+                 ((uint64_t)s->size << 40 ^ (uint64_t)s->filled << 20);
     for (unsigned w = 0; w < LINEAR_WORDS; w++)
         h = (h ^ s->done[w] ^ h >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
     unsigned at = (unsigned)(h >> 40) % LINEAR_SEEN_MAX;
@@ -165,20 +217,64 @@ static inline unsigned linear_shortest(const struct linear_op *ops, size_t n, ui
     }
 }
 
+/* Takes out of a history of one key that is not linearizable what it does not need for that: calls
+ * that changed nothing (an order that explains all of a history explains it without them too).
+ * Sorts the rest by beginning, and returns how many these are. */
+static inline unsigned linear_shrink(struct linear_op *ops, unsigned n)
+{
+    for (unsigned i = n; i-- > 0;) {
+        struct linear_op op = ops[i];
+        bool changes =
+            op.end == LINEAR_PENDING || (op.kind != LINEAR_GET && op.result == LINEAR_OK);
+        if (changes)
+            continue;
+        memmove(&ops[i], &ops[i + 1], (n - i - 1) * sizeof *ops);
+        if (linear_check(ops, n - 1, op.key) == LINEAR_NO) {
+            n--;
+            continue;
+        }
+        memmove(&ops[i + 1], &ops[i], (n - i - 1) * sizeof *ops);
+        ops[i] = op;
+    }
+    for (unsigned i = 1; i < n; i++) {
+        struct linear_op op = ops[i];
+        unsigned at = i;
+        for (; at > 0 && ops[at - 1].begin > op.begin; at--)
+            ops[at] = ops[at - 1];
+        ops[at] = op;
+    }
+    return n;
+}
+
 /* One line per call, for a person. */
 static inline void linear_print(FILE *to, const struct linear_op *ops, unsigned n)
 {
-    static const char *const kinds[] = {"get", "create", "put", "remove", "cas", "add"};
-    static const char *const results[] = {"ok", "absent", "exists", "differs"};
+    static const char *const kinds[] = {"get", "create", "put", "remove", "cas", "add", "resize"};
+    static const char *const results[] = {"ok", "absent", "exists", "differs", "size"};
     for (unsigned i = 0; i < n; i++) {
         const struct linear_op *o = &ops[i];
-        fprintf(to, "%" PRIu64 ": %s expected=%" PRIu64 " arg=%" PRIu64, o->begin, kinds[o->kind],
-                o->expected, o->arg);
+        bool puts = o->kind == LINEAR_CREATE || o->kind == LINEAR_PUT || o->kind == LINEAR_CAS;
+        fprintf(to, "  %6" PRIu64 " ", o->begin);
         if (o->end == LINEAR_PENDING)
-            fprintf(to, " -> pending\n");
+            fprintf(to, "          %s", kinds[o->kind]);
         else
-            fprintf(to, " -> %s got=%" PRIu64 " at %" PRIu64 "\n", results[o->result], o->got,
-                    o->end);
+            fprintf(to, "to %6" PRIu64 " %s", o->end, kinds[o->kind]);
+        if (o->kind == LINEAR_CAS)
+            fprintf(to, " from %" PRIu64, o->expected);
+        if (puts || o->kind == LINEAR_ADD)
+            fprintf(to, " %" PRIu64, o->arg);
+        if (o->size > 0)
+            fprintf(to, " (%" PRIu32 " bytes)", o->size);
+        if (o->end == LINEAR_PENDING) {
+            fprintf(to, ": pending\n");
+            continue;
+        }
+        fprintf(to, ": %s", results[o->result]);
+        if (o->result == LINEAR_OK && (o->kind == LINEAR_GET || o->kind == LINEAR_ADD))
+            fprintf(to, ", %" PRIu64, o->got);
+        if (o->got_size > 0)
+            fprintf(to, " (%" PRIu32 " of %" PRIu32 " bytes)", o->got_filled, o->got_size);
+        fputc('\n', to);
     }
 }
 

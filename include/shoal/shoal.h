@@ -11,24 +11,24 @@
  *     shoal_close(store);
  *
  * A chunk is an ID and 0 bytes to chunk_bytes_max (64 MiB unless configured otherwise; 1 GiB at
- * most). Its size is fixed when it is created; new chunks are all zero bytes. Gets and puts move
- * whole chunks, and a get never sees half of a put. The ID of a removed chunk is given to a new one
- * sooner or later: keep no ID of what was removed.
+ * most). New chunks are all zero bytes, and keep their size until shoal_resize. Gets and puts move
+ * whole chunks or a part of one, and a get never sees half of a put. The ID of a removed chunk is
+ * given to a new one sooner or later: keep no ID of what was removed.
  *
  * Errors: every call that can fail returns enum shoal_err and leaves its outputs untouched on
  * failure, but for what it says otherwise; a get's buffer may hold part of an answer.
  * shoal_error_detail says more, for people. Any call may fail with EINVAL (NULL, or a count over
  * the limit), ENOMEM and, on a cluster, with
- *   ETIMEOUT, ECONNLOST        a put, create or remove may or may not have been done
+ *   ETIMEOUT, ECONNLOST        a put, create or other change may or may not have been done
  *   EUNREACHABLE, EBUSY        it has not been done
  *   EFAILED                    the node that holds the chunk has failed
  *   EPROTO                     a node answered what no node should
  *   ESTOPPED                   the node is stopping, or the store was closed
  * What certainly was not done is tried again by this library while the time-out lasts, and so are
- * gets. A put, create or remove of one chunk whose connection was lost is repeated as well, for a
- * minute at most, and its node does it once: ECONNLOST means that no repetition was answered. What
- * may have been done of shoal_create_many, shoal_create_sizes and the multi forms is left to the
- * program.
+ * gets. A put, create or other change of one chunk whose connection was lost is repeated as well,
+ * for a minute at most, and its node does it once: ECONNLOST means that no repetition was answered.
+ * What may have been done of calls that create or reserve many and of the multi forms is left to
+ * the program.
  *
  * Threads: any thread may call anything with the same handle, except shoal_close. Calls in flight
  * together have no order, also when one thread began them: wait for a put before the get that shall
@@ -63,6 +63,8 @@ struct shoal_options {
     uint64_t timeout_ns;      /* for each call; 5 s. UINT64_MAX: as good as for ever */
     uint64_t store_bytes_max; /* embedded: most memory for chunks and tables, at least 1 MiB; 8 GiB.
                                  Taken from the machine as it is needed */
+    bool small_pages; /* embedded: no huge pages for chunks. Without it, those of a store over 64
+                         MiB lie in huge pages where the kernel has them; they make gets faster */
     /* How bytes are moved: "tcp" (what measures best, the default), "epoll", or "uring" (io_uring;
      * epoll where the kernel refuses it). */
     const char *transport;
@@ -104,6 +106,21 @@ shoal_create_many(shoal *store, shoal_nid where, uint32_t size, size_t count, sh
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_create_sizes(shoal *store, shoal_nid where,
                                                             const uint32_t *sizes, size_t count,
                                                             shoal_cid *cids_out);
+/* The same for count of one size whose IDs follow each other. EFULL also when no such run of IDs is
+ * left. */
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_create_consecutive(shoal *store, shoal_nid where,
+                                                                  uint32_t size, size_t count,
+                                                                  shoal_cid *cids_out);
+/* Reserves IDs, for chunks that refer to each other before they are written. The chunks do not
+ * exist (ENOCHUNK) until each is filled; reserved IDs are gone with their node. */
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_reserve(shoal *store, shoal_nid where, size_t count,
+                                                       shoal_cid *cids_out);
+/* Makes the chunk of a reserved ID, with its bytes. ENOCHUNK: it is not reserved, or filled
+ * already. EFULL and ETOOBIG leave it reserved. */
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_fill(shoal *store, shoal_cid cid, const void *data,
+                                                    uint32_t size);
+/* Gives a reserved ID back unfilled. ENOCHUNK: it is not reserved. */
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_unreserve(shoal *store, shoal_cid cid);
 
 /* Copies the chunk into `into` (room bytes) and its size into *size_out (may be NULL). ENOCHUNK.
  * ESIZE: room is too small; *size_out, as an exception, is the size needed. The bytes are written
@@ -117,11 +134,44 @@ SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_put(shoal *store, shoal_cid cid, 
 /* ENOCHUNK. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_remove(shoal *store, shoal_cid cid);
 
+/* Says how many bytes the chunk has. ENOCHUNK. */
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_size(shoal *store, shoal_cid cid,
+                                                    uint32_t *size_out);
+/* Copies size bytes of the chunk, from offset on, into `into`; or replaces them. ENOCHUNK; ESIZE:
+ * the chunk ends before, and nothing was replaced. */
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_get_part(shoal *store, shoal_cid cid,
+                                                        uint32_t offset, void *into, uint32_t size);
+SHOAL_API SHOAL_NODISCARD enum shoal_err
+shoal_put_part(shoal *store, shoal_cid cid, uint32_t offset, const void *data, uint32_t size);
+/* Changes the chunk's size; what it loses is gone, what it gains is zero bytes. ENOCHUNK; EFULL and
+ * ETOOBIG leave it as it was. */
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_resize(shoal *store, shoal_cid cid, uint32_t size);
+
+/* Replaces the chunk's bytes, like shoal_put, if they are `expected`, byte for byte or by their
+ * shoal_hash, in one step: nobody writes in between. EDIFFERS: they are not, or they are not
+ * expected_size many, and nothing was changed. ENOCHUNK; ESIZE: size is not the chunk's. */
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_put_if(shoal *store, shoal_cid cid,
+                                                      const void *expected, uint32_t expected_size,
+                                                      const void *data, uint32_t size);
+SHOAL_API SHOAL_NODISCARD enum shoal_err
+shoal_put_if_hash(shoal *store, shoal_cid cid, uint64_t expected, const void *data, uint32_t size);
+/* XXH3 with 64 bits and seed 0: the same in every version and on every machine. Needs no store;
+ * NULL is allowed with size 0. */
+SHOAL_API uint64_t shoal_hash(const void *data, size_t size);
+
+/* Adds delta to the little-endian field of width 4 or 8 bytes at offset, in one step and modulo the
+ * field's width, and writes what was there before to *old_out (may be NULL). To subtract, add
+ * (uint64_t)-n. ENOCHUNK; ESIZE: the chunk ends before; EINVAL: another width. */
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_add(shoal *store, shoal_cid cid, uint32_t offset,
+                                                   unsigned width, uint64_t delta,
+                                                   uint64_t *old_out);
+
 /* One of several operations. */
 struct shoal_op {
     shoal_cid cid;
     void *data;         /* get: where to; put: what, only read */
-    uint32_t size;      /* get: room, then the chunk's size; put: bytes at data; remove: unused */
+    uint32_t size;      /* get: room, then the chunk's size; put: bytes at data; resize: the new
+                         * size; remove: unused */
     enum shoal_err err; /* set by the call */
 };
 
@@ -133,6 +183,8 @@ SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_multi_get(shoal *store, struct sh
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_multi_put(shoal *store, struct shoal_op *ops,
                                                          size_t count);
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_multi_remove(shoal *store, struct shoal_op *ops,
+                                                            size_t count);
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_multi_resize(shoal *store, struct shoal_op *ops,
                                                             size_t count);
 
 /* --- Asynchronous forms ------------------------------------------------------------------ */
@@ -149,10 +201,11 @@ struct shoal_call {
     void *arg;
     /* The result, valid once done: */
     enum shoal_err err;
-    shoal_cid cid; /* create: the new chunk; else the chunk that was meant */
-    uint32_t size; /* get: the chunk's size */
+    shoal_cid cid;  /* create: the new chunk; else the chunk that was meant */
+    uint32_t size;  /* get: the chunk's size; get_part: the bytes read, or with ESIZE the chunk's */
+    uint64_t value; /* add: what was there before */
     /* The library's own. */
-    uint64_t reserved[32];
+    uint64_t reserved[40];
 };
 
 /* Begin a call; never block. Buffers are kept until it is done. An error returned here means that
@@ -167,6 +220,29 @@ SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_put_async(shoal *store, shoal_cid
                                                          struct shoal_call *call);
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_remove_async(shoal *store, shoal_cid cid,
                                                             struct shoal_call *call);
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_get_part_async(shoal *store, shoal_cid cid,
+                                                              uint32_t offset, void *into,
+                                                              uint32_t size,
+                                                              struct shoal_call *call);
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_put_part_async(shoal *store, shoal_cid cid,
+                                                              uint32_t offset, const void *data,
+                                                              uint32_t size,
+                                                              struct shoal_call *call);
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_resize_async(shoal *store, shoal_cid cid,
+                                                            uint32_t size, struct shoal_call *call);
+SHOAL_API SHOAL_NODISCARD enum shoal_err
+shoal_put_if_async(shoal *store, shoal_cid cid, const void *expected, uint32_t expected_size,
+                   const void *data, uint32_t size, struct shoal_call *call);
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_put_if_hash_async(shoal *store, shoal_cid cid,
+                                                                 uint64_t expected,
+                                                                 const void *data, uint32_t size,
+                                                                 struct shoal_call *call);
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_add_async(shoal *store, shoal_cid cid,
+                                                         uint32_t offset, unsigned width,
+                                                         uint64_t delta, struct shoal_call *call);
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_fill_async(shoal *store, shoal_cid cid,
+                                                          const void *data, uint32_t size,
+                                                          struct shoal_call *call);
 
 /* Waits until a call without a done function, which must have been begun, is done; returns its err.
  * One thread at a time for each call. EINVAL: it has a done function. */

@@ -5,55 +5,78 @@
 
 /* No node takes larger ones, whatever it is configured to. */
 #define CHUNK_BYTES_ANY (UINT32_C(1) << 30)
+/* Every node takes payloads up to this size. */
+#define PAYLOAD_BYTES_ANY (UINT32_C(8) << 20)
 /* A longer wait has no end. */
 #define WAIT_MAX_NS (UINT64_C(1) << 62)
 
-static void prepare_lock(struct sh_call_state *state, const struct sh_wanted *wanted)
+static void prepare_lock(struct shoal *store, struct sh_ask *ask)
 {
-    uint64_t now = sh_now(&state->store->env.clock);
-    state->owner = wanted->owner.v;
-    state->lock_mode = (uint8_t)wanted->mode;
-    state->lease_ns = wanted->lease_ns < SHOAL_LEASE_MAX_NS ? wanted->lease_ns : SHOAL_LEASE_MAX_NS;
-    state->wait_until_ns = wanted->wait_ns < WAIT_MAX_NS ? now + wanted->wait_ns : SH_LEASES_NEVER;
+    uint64_t now = sh_now(&store->env.clock);
+    if (ask->lease_ns > SHOAL_LEASE_MAX_NS)
+        ask->lease_ns = SHOAL_LEASE_MAX_NS;
+    ask->wait_until_ns = ask->wait_ns < WAIT_MAX_NS ? now + ask->wait_ns : SH_LEASES_NEVER;
 }
 
-static void prepare(struct shoal *store, struct shoal_call *call, const struct sh_wanted *wanted)
+static void prepare(struct shoal *store, struct shoal_call *call, const struct sh_ask *ask,
+                    shoal_cid cid)
 {
     struct sh_call_state *state = sh_call_state_of(call);
     state->store = store;
-    state->kind = wanted->kind;
-    state->where = wanted->where;
-    state->size = wanted->size;
+    state->ask = *ask;
     state->detail = NULL;
     state->is_blocking = false;
     state->waiter = (struct sh_waiter){0};
     state->number = 0;
     state->is_unclear = false;
     state->was_lost = false;
-    if (sh_call_is_lock(wanted->kind))
-        prepare_lock(state, wanted);
-    else if (wanted->kind == SH_CALL_GET)
-        state->into = wanted->into;
-    else
-        state->from = wanted->from;
-    call->cid = wanted->cid;
+    state->got_err = 0;
+    state->got_size = state->got_bytes = 0;
+    if (store && sh_call_is_lock(ask->kind))
+        prepare_lock(store, &state->ask);
+    call->cid = cid;
     call->size = 0;
+    call->value = 0;
     call->err = SHOAL_OK;
 }
 
-static enum shoal_err check(const struct shoal *store, const struct sh_wanted *wanted)
+static bool has_buffer(const struct sh_ask *ask)
 {
-    bool needs_buffer = wanted->kind == SH_CALL_GET || wanted->kind == SH_CALL_PUT;
-    const void *buffer = wanted->kind == SH_CALL_GET ? wanted->into : wanted->from;
-    if (!store || (needs_buffer && wanted->size > 0 && !buffer)) {
+    if (sh_call_is_lock(ask->kind))
+        return true;
+    switch (ask->kind) {
+    case SH_CALL_CREATE:
+    case SH_CALL_REMOVE:
+    case SH_CALL_RESIZE:
+    case SH_CALL_ADD:
+    case SH_CALL_FREE:
+        return true;
+    case SH_CALL_PUT_IF:
+        if (ask->expected_size > 0 && !ask->expected)
+            return false;
+        break;
+    default:
+        break;
+    }
+    return ask->size == 0 || ask->from;
+}
+
+static enum shoal_err check(const struct shoal *store, const struct sh_ask *ask, shoal_cid cid)
+{
+    if (!store || !has_buffer(ask)) {
         sh_client_detail_set("the store and the buffer must not be NULL");
         return SHOAL_EINVAL;
     }
-    if (sh_call_is_lock(wanted->kind) && sh_lock_check(wanted) != SHOAL_OK)
+    if (sh_call_is_lock(ask->kind) && sh_lock_check(ask) != SHOAL_OK)
         return SHOAL_EINVAL;
-    if (wanted->kind != SH_CALL_CREATE && wanted->cid.v == 0)
+    if (ask->kind == SH_CALL_ADD && ask->width != 4 && ask->width != 8) {
+        sh_client_detail_set("a field has 4 or 8 bytes");
+        return SHOAL_EINVAL;
+    }
+    if (ask->kind != SH_CALL_CREATE && cid.v == 0)
         return SHOAL_ENOCHUNK;
-    if (wanted->kind != SH_CALL_GET && wanted->size > CHUNK_BYTES_ANY) {
+    if (sh_call_is_numbered(ask->kind) &&
+        (ask->size > CHUNK_BYTES_ANY || ask->expected_size > CHUNK_BYTES_ANY)) {
         sh_client_detail_set("no chunk is over %u bytes", CHUNK_BYTES_ANY);
         return SHOAL_ETOOBIG;
     }
@@ -67,21 +90,21 @@ static enum shoal_err begin_prepared(struct shoal *store, struct shoal_call *cal
     if (!store->is_embedded)
         return sh_call_start(store, call);
     atomic_fetch_add_explicit(&store->in_flight, 1, memory_order_relaxed);
-    if (!sh_call_is_lock(state->kind))
+    if (!sh_call_is_lock(state->ask.kind))
         sh_call_complete(state, sh_embedded_run(store, call));
     else if (sh_embedded_lock(store, call, &err))
         sh_call_complete(state, err);
     return SHOAL_OK;
 }
 
-enum shoal_err sh_client_begin(struct shoal *store, const struct sh_wanted *wanted,
-                               struct shoal_call *call)
+enum shoal_err sh_ask_begin(struct shoal *store, const struct sh_ask *ask, shoal_cid cid,
+                            struct shoal_call *call)
 {
     sh_client_detail()[0] = '\0';
-    enum shoal_err err = call ? check(store, wanted) : SHOAL_EINVAL;
+    enum shoal_err err = call ? check(store, ask, cid) : SHOAL_EINVAL;
     if (!call)
         return err;
-    prepare(store, call, wanted);
+    prepare(store, call, ask, cid);
     if (err == SHOAL_OK)
         err = begin_prepared(store, call);
     if (err != SHOAL_OK) {
@@ -106,7 +129,7 @@ static enum shoal_err wait_done(struct shoal *store, struct shoal_call *call)
 static enum shoal_err run_embedded(struct shoal *store, struct shoal_call *call)
 {
     enum shoal_err err;
-    if (!sh_call_is_lock(sh_call_state_of(call)->kind))
+    if (!sh_call_is_lock(sh_call_state_of(call)->ask.kind))
         return sh_embedded_run(store, call);
     atomic_fetch_add_explicit(&store->in_flight, 1, memory_order_relaxed);
     if (!sh_embedded_lock(store, call, &err))
@@ -115,16 +138,37 @@ static enum shoal_err run_embedded(struct shoal *store, struct shoal_call *call)
     return err;
 }
 
-enum shoal_err sh_client_run(struct shoal *store, const struct sh_wanted *wanted,
-                             struct shoal_call *call)
+/* Much that does not fit is not sent in vain: a node closes a connection over a payload that is
+ * larger than two of its largest chunks, which would look like a node that can't be reached. */
+static enum shoal_err check_fits(struct shoal *store, const struct sh_ask *ask, shoal_cid cid)
+{
+    bool is_part = ask->kind == SH_CALL_PUT_PART;
+    bool is_whole =
+        ask->kind == SH_CALL_PUT || ask->kind == SH_CALL_PUT_IF || ask->kind == SH_CALL_PUT_HASH;
+    uint32_t size;
+    if (store->is_embedded || (!is_part && !is_whole) || ask->size <= PAYLOAD_BYTES_ANY)
+        return SHOAL_OK;
+    enum shoal_err err = shoal_size(store, cid, &size);
+    if (err != SHOAL_OK)
+        return err;
+    if (is_whole ? ask->size == size : ask->offset <= size && ask->size <= size - ask->offset)
+        return SHOAL_OK;
+    sh_client_detail_set("the chunk is %u bytes", size);
+    return SHOAL_ESIZE;
+}
+
+enum shoal_err sh_ask_run(struct shoal *store, const struct sh_ask *ask, shoal_cid cid,
+                          struct shoal_call *call)
 {
     enum shoal_err err = sh_client_blocking();
     if (err == SHOAL_OK)
-        err = check(store, wanted);
+        err = check(store, ask, cid);
+    if (err == SHOAL_OK)
+        err = check_fits(store, ask, cid);
     if (err != SHOAL_OK)
         return err;
     *call = (struct shoal_call){0};
-    prepare(store, call, wanted);
+    prepare(store, call, ask, cid);
     struct sh_call_state *state = sh_call_state_of(call);
     state->detail = sh_client_detail();
     if (store->is_embedded)
@@ -133,16 +177,16 @@ enum shoal_err sh_client_run(struct shoal *store, const struct sh_wanted *wanted
     err = sh_call_start(store, call);
     if (err == SHOAL_OK)
         err = wait_done(store, call);
-    if (err == SHOAL_EFAILED && wanted->cid.v != 0)
-        sh_client_detail_set("the chunk's node is %u", shoal_cid_creator(wanted->cid).v);
+    if (err == SHOAL_EFAILED && cid.v != 0)
+        sh_client_detail_set("the chunk's node is %u", shoal_cid_creator(cid).v);
     return err;
 }
 
 enum shoal_err shoal_create(shoal *store, shoal_nid where, uint32_t size, shoal_cid *cid_out)
 {
     struct shoal_call call;
-    struct sh_wanted wanted = {.kind = SH_CALL_CREATE, .where = where, .size = size};
-    enum shoal_err err = cid_out ? sh_client_run(store, &wanted, &call) : SHOAL_EINVAL;
+    struct sh_ask ask = {.kind = SH_CALL_CREATE, .where = where, .size = size};
+    enum shoal_err err = cid_out ? sh_ask_run(store, &ask, (shoal_cid){0}, &call) : SHOAL_EINVAL;
     if (err == SHOAL_OK)
         *cid_out = call.cid;
     return err;
@@ -151,8 +195,8 @@ enum shoal_err shoal_create(shoal *store, shoal_nid where, uint32_t size, shoal_
 enum shoal_err shoal_get(shoal *store, shoal_cid cid, void *into, size_t room, uint32_t *size_out)
 {
     struct shoal_call call;
-    struct sh_wanted wanted = {.kind = SH_CALL_GET, .cid = cid, .into = into, .size = room};
-    enum shoal_err err = sh_client_run(store, &wanted, &call);
+    struct sh_ask ask = {.kind = SH_CALL_GET, .into = into, .size = room};
+    enum shoal_err err = sh_ask_run(store, &ask, cid, &call);
     if (size_out && (err == SHOAL_OK || err == SHOAL_ESIZE))
         *size_out = call.size;
     if (err == SHOAL_ESIZE)
@@ -163,42 +207,42 @@ enum shoal_err shoal_get(shoal *store, shoal_cid cid, void *into, size_t room, u
 enum shoal_err shoal_put(shoal *store, shoal_cid cid, const void *data, uint32_t size)
 {
     struct shoal_call call;
-    struct sh_wanted wanted = {.kind = SH_CALL_PUT, .cid = cid, .from = data, .size = size};
-    return sh_client_run(store, &wanted, &call);
+    struct sh_ask ask = {.kind = SH_CALL_PUT, .from = data, .size = size};
+    return sh_ask_run(store, &ask, cid, &call);
 }
 
 enum shoal_err shoal_remove(shoal *store, shoal_cid cid)
 {
     struct shoal_call call;
-    struct sh_wanted wanted = {.kind = SH_CALL_REMOVE, .cid = cid};
-    return sh_client_run(store, &wanted, &call);
+    struct sh_ask ask = {.kind = SH_CALL_REMOVE};
+    return sh_ask_run(store, &ask, cid, &call);
 }
 
 enum shoal_err shoal_create_async(shoal *store, shoal_nid where, uint32_t size,
                                   struct shoal_call *call)
 {
-    struct sh_wanted wanted = {.kind = SH_CALL_CREATE, .where = where, .size = size};
-    return sh_client_begin(store, &wanted, call);
+    struct sh_ask ask = {.kind = SH_CALL_CREATE, .where = where, .size = size};
+    return sh_ask_begin(store, &ask, (shoal_cid){0}, call);
 }
 
 enum shoal_err shoal_get_async(shoal *store, shoal_cid cid, void *into, size_t room,
                                struct shoal_call *call)
 {
-    struct sh_wanted wanted = {.kind = SH_CALL_GET, .cid = cid, .into = into, .size = room};
-    return sh_client_begin(store, &wanted, call);
+    struct sh_ask ask = {.kind = SH_CALL_GET, .into = into, .size = room};
+    return sh_ask_begin(store, &ask, cid, call);
 }
 
 enum shoal_err shoal_put_async(shoal *store, shoal_cid cid, const void *data, uint32_t size,
                                struct shoal_call *call)
 {
-    struct sh_wanted wanted = {.kind = SH_CALL_PUT, .cid = cid, .from = data, .size = size};
-    return sh_client_begin(store, &wanted, call);
+    struct sh_ask ask = {.kind = SH_CALL_PUT, .from = data, .size = size};
+    return sh_ask_begin(store, &ask, cid, call);
 }
 
 enum shoal_err shoal_remove_async(shoal *store, shoal_cid cid, struct shoal_call *call)
 {
-    struct sh_wanted wanted = {.kind = SH_CALL_REMOVE, .cid = cid};
-    return sh_client_begin(store, &wanted, call);
+    struct sh_ask ask = {.kind = SH_CALL_REMOVE};
+    return sh_ask_begin(store, &ask, cid, call);
 }
 
 enum shoal_err shoal_wait(shoal *store, struct shoal_call *call)

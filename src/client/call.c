@@ -7,115 +7,32 @@
  *           locate ---failed---> retry later (retry.c), after a refreshed view
  */
 #include "client/client_int.h"
-#include "node/chunks.h"
-
-/* --- Answers ------------------------------------------------------------------------------- */
-
-void sh_call_describe_bytes(struct sh_codec *c, unsigned err, uint32_t size, void *into,
-                            size_t room)
-{
-    /* A chunk that went away between its size and its bytes leaves padding of that size. */
-    bool has_bytes = err == SHOAL_OK || (err == SHOAL_ENOCHUNK && size > 0);
-    bool fits = size <= room;
-    if ((has_bytes && !fits) || (err == SHOAL_ESIZE && fits))
-        sh_codec_fail(c, SHOAL_EPROTO);
-    else if (has_bytes)
-        sh_codec_bytes(c, into, size);
-}
-
-/* The answer to a get: its bytes land where the caller wants them, while they come. */
-static void describe_got(struct sh_codec *c, void *object)
-{
-    struct sh_call_state *state = object;
-    sh_codec_u16(c, &state->got_err);
-    sh_codec_u32(c, &state->got_size);
-    if (!sh_codec_reading(c))
-        return;
-    sh_call_describe_bytes(c, state->got_err, state->got_size, state->into, state->size);
-}
-
-static enum shoal_err get_answer(struct sh_call_state *state)
-{
-    sh_call_of(state)->size = state->got_size;
-    return sh_call_err(state->got_err);
-}
-
-static enum shoal_err create_answer(struct sh_call_state *state, struct sh_reader *r)
-{
-    shoal_cid cid = {sh_get64(r)};
-    uint32_t count = sh_get32(r);
-    if (!sh_reader_done(r) || count != 1 || shoal_cid_creator(cid).v != state->request.to.v)
-        return SHOAL_EPROTO;
-    sh_call_of(state)->cid = cid;
-    return SHOAL_OK;
-}
 
 static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
 {
     struct sh_call_state *state = request->arg;
-    if (err == SHOAL_OK && sh_call_is_lock(state->kind)) {
+    if (err == SHOAL_OK && sh_call_is_lock(state->ask.kind)) {
         sh_call_complete(state, sh_lock_answer_read(state, payload));
         return;
     }
-    if (err == SHOAL_OK && state->kind == SH_CALL_GET)
-        err = get_answer(state);
-    else if (err == SHOAL_OK && state->kind == SH_CALL_CREATE)
-        err = create_answer(state, payload);
-    else if (err != SHOAL_OK) {
+    if (err == SHOAL_OK) {
+        err = sh_ask_answer(state, payload);
+    } else {
         err = sh_call_err(err);
         sh_client_detail_take(state->detail, payload);
     }
     bool is_lost = err == SHOAL_ECONNLOST;
     state->was_lost |= is_lost;
-    if (err == SHOAL_OK || (!is_lost && !sh_call_may_retry(state->kind, err))) {
+    if (err == SHOAL_OK || (!is_lost && !sh_call_may_retry(state->ask.kind, err))) {
         sh_call_complete(state, err);
         return;
     }
-    if (state->kind != SH_CALL_CREATE && !sh_client_closing(state->store))
+    if (state->ask.kind != SH_CALL_CREATE && !sh_client_closing(state->store))
         sh_directory_forget(state->store->directory, sh_call_of(state)->cid);
     sh_call_retry_later(state, err);
 }
 
 /* --- Asking -------------------------------------------------------------------------------- */
-
-static size_t payload_bytes(const struct sh_call_state *state)
-{
-    if (sh_call_is_lock(state->kind))
-        return sh_lock_request_bytes(state->kind);
-    switch (state->kind) {
-    case SH_CALL_CREATE:
-        return SH_ONCE_PREFIX_BYTES + 4;
-    case SH_CALL_GET:
-        return 12;
-    case SH_CALL_PUT:
-        return SH_ONCE_PREFIX_BYTES + 8 + state->size;
-    default:
-        return SH_ONCE_PREFIX_BYTES + 8;
-    }
-}
-
-static sh_msg_type type_of(enum sh_call_kind kind)
-{
-    static const sh_msg_type types[] = {SH_CHUNKS_CREATE_ONCE, SH_CHUNKS_GET, SH_CHUNKS_PUT_ONCE,
-                                        SH_CHUNKS_REMOVE_ONCE};
-    return sh_call_is_lock(kind) ? sh_lock_request_type(kind) : types[kind];
-}
-
-static void write_request(const struct sh_call_state *state, const struct sh_once_id *id,
-                          shoal_cid cid, struct sh_writer *w)
-{
-    if (sh_call_is_numbered(state->kind))
-        sh_once_id_put(w, id);
-    if (state->kind == SH_CALL_CREATE) {
-        sh_put32(w, (uint32_t)state->size);
-        return;
-    }
-    sh_put64(w, cid.v);
-    if (state->kind == SH_CALL_GET)
-        sh_put32(w, state->size > UINT32_MAX ? UINT32_MAX : (uint32_t)state->size);
-    else if (state->kind == SH_CALL_PUT)
-        sh_put_raw(w, sh_bytes_make(state->from, state->size));
-}
 
 /* Sends the request. The state is not touched after an OK: it may be completed by then. */
 static enum shoal_err send_to(struct sh_call_state *state, shoal_nid nid)
@@ -125,33 +42,26 @@ static enum shoal_err send_to(struct sh_call_state *state, shoal_nid nid)
     shoal_cid cid = sh_call_of(state)->cid;
     struct sh_once_id id = {0};
     enum shoal_err err = SHOAL_OK;
-    if (sh_call_is_numbered(state->kind))
+    if (sh_call_is_numbered(state->ask.kind))
         err = sh_call_number(state, nid, &id);
     if (err != SHOAL_OK)
         return err;
     state->request =
         (struct sh_request){.done = on_answer, .arg = state, .deadline_ns = state->deadline_ns};
-    if (state->kind == SH_CALL_GET) {
-        state->request.describe = describe_got;
-        state->request.object = state;
-    }
+    state->request.describe = sh_ask_describe(state->ask.kind);
+    state->request.object = state;
     /* What is written is read before the request is armed to complete: from a copy, as an early
      * connection loss may complete the call while this thread still writes. */
-    struct sh_call_state copy = {.kind = state->kind, .size = state->size, .from = state->from};
-    uint64_t now = 0;
-    if (sh_call_is_lock(copy.kind)) {
-        copy.wait_until_ns = state->wait_until_ns;
-        copy.lock_mode = state->lock_mode;
-        now = sh_now(&store->env.clock);
-    }
+    struct sh_ask ask = state->ask;
     struct sh_out out;
-    err = sh_msg_request(msg, nid, type_of(copy.kind), payload_bytes(&copy), &state->request, &out);
+    err =
+        sh_msg_request(msg, nid, sh_ask_type(ask.kind), sh_ask_bytes(&ask), &state->request, &out);
     if (err != SHOAL_OK)
         return err;
-    if (sh_call_is_lock(copy.kind))
-        sh_lock_request_write(&copy, cid, now, &out.w);
+    if (sh_call_is_lock(ask.kind))
+        sh_lock_request_write(&ask, cid, sh_now(&store->env.clock), &out.w);
     else
-        write_request(&copy, &id, cid, &out.w);
+        sh_ask_write(&ask, &id, cid, &out.w);
     sh_msg_end(msg, &out);
     return SHOAL_OK;
 }
@@ -161,7 +71,7 @@ static void send_on(struct sh_call_state *state, shoal_nid nid)
 {
     /* A chunk that is somewhere else now: its new owner does not know what the old one did. */
     bool is_elsewhere = state->is_unclear && state->number_nid.v != nid.v;
-    if (is_elsewhere && state->kind != SH_CALL_CREATE) {
+    if (is_elsewhere && state->ask.kind != SH_CALL_CREATE) {
         sh_call_complete(state, SHOAL_ECONNLOST);
         return;
     }
@@ -174,7 +84,7 @@ static void send_on(struct sh_call_state *state, shoal_nid nid)
 static enum shoal_err route(struct sh_call_state *state, shoal_nid *nid_out)
 {
     struct shoal *store = state->store;
-    if (state->kind != SH_CALL_CREATE)
+    if (state->ask.kind != SH_CALL_CREATE)
         return sh_directory_owner(store->directory, sh_call_of(state)->cid, nid_out);
     struct sh_node node;
     /* What may have been done must be repeated where it was; but with a node that is no more, the
@@ -186,14 +96,14 @@ static enum shoal_err route(struct sh_call_state *state, shoal_nid *nid_out)
         return SHOAL_OK;
     }
     state->is_unclear = false;
-    if (state->where.v == 0)
+    if (state->ask.where.v == 0)
         return sh_directory_pick_peer(store->directory, nid_out);
-    enum shoal_err err = sh_directory_node(store->directory, state->where, &node);
+    enum shoal_err err = sh_directory_node(store->directory, state->ask.where, &node);
     if (err == SHOAL_OK && node.role != SH_ROLE_PEER)
         err = SHOAL_EROLE;
     if (err == SHOAL_OK && node.state != SH_NODE_UP)
         err = node.state == SH_NODE_FAILED ? SHOAL_EFAILED : SHOAL_ENONODE;
-    *nid_out = state->where;
+    *nid_out = state->ask.where;
     return err;
 }
 
@@ -249,7 +159,7 @@ static enum shoal_err send_first(struct sh_call_state *state, shoal_nid nid)
     struct sh_caller caller = sh_client_caller(state->store);
     enum shoal_err err;
     while ((err = send_to(state, nid)) == SHOAL_EAGAIN && state->is_blocking) {
-        err = sh_call_wait_room(&caller, nid, payload_bytes(state), state->deadline_ns);
+        err = sh_call_wait_room(&caller, nid, sh_ask_bytes(&state->ask), state->deadline_ns);
         if (err != SHOAL_OK)
             return err;
     }
@@ -263,10 +173,10 @@ enum shoal_err sh_call_start(struct shoal *store, struct shoal_call *call)
     state->deadline_ns = now + store->timeout_ns;
     /* The time-out is for the answer; the lock may be waited for before that. Neither is over 2^62.
      */
-    if (state->kind == SH_CALL_LOCK)
-        state->deadline_ns = state->wait_until_ns == SH_LEASES_NEVER
+    if (state->ask.kind == SH_CALL_LOCK)
+        state->deadline_ns = state->ask.wait_until_ns == SH_LEASES_NEVER
                                  ? SH_NEVER
-                                 : state->wait_until_ns + store->timeout_ns;
+                                 : state->ask.wait_until_ns + store->timeout_ns;
     if (sh_client_closing(store))
         return SHOAL_ESTOPPED;
     state->refreshes = atomic_load_explicit(&store->refreshes, memory_order_relaxed);

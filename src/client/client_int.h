@@ -52,7 +52,7 @@ struct shoal {
     struct sh_spin retry_lock;
     struct sh_retry_queue retries[SH_RETRY_QUEUES]; /* under retry_lock */
     _Atomic uint64_t retry_due_ns;                  /* SH_NEVER: none waits */
-    /* Creates, puts and removes are numbered for each node, so that they can be repeated. */
+    /* What changes one chunk is numbered for each node, so that it can be repeated. */
     uint64_t once_client;
     struct sh_once_numbers **numbers; /* by node ID; under retry_lock */
     _Atomic uint64_t refresh_due_ns;  /* a call that begins after it looks for a newer view */
@@ -66,23 +66,61 @@ enum sh_call_kind {
     SH_CALL_GET,
     SH_CALL_PUT,
     SH_CALL_REMOVE,
+    SH_CALL_GET_PART,
+    SH_CALL_PUT_PART,
+    SH_CALL_RESIZE,
+    SH_CALL_PUT_IF,
+    SH_CALL_PUT_HASH,
+    SH_CALL_ADD,
+    SH_CALL_FILL,
+    SH_CALL_FREE, /* gives a reserved ID back */
     SH_CALL_LOCK, /* this and those behind it are on locks */
     SH_CALL_UNLOCK,
     SH_CALL_EXTEND,
     SH_CALL_SWAP
 };
 
+static inline bool sh_call_reads(enum sh_call_kind kind)
+{
+    return kind == SH_CALL_GET || kind == SH_CALL_GET_PART;
+}
+
 static inline bool sh_call_is_lock(enum sh_call_kind kind)
 {
     return kind >= SH_CALL_LOCK;
 }
 
-/* Gets and all on locks may be repeated as they are. The others carry a number, and with it their
+/* Reads and all on locks may be repeated as they are. The others carry a number, and with it their
  * node does them once. */
 static inline bool sh_call_is_numbered(enum sh_call_kind kind)
 {
-    return kind != SH_CALL_GET && !sh_call_is_lock(kind);
+    return !sh_call_reads(kind) && !sh_call_is_lock(kind);
 }
+
+/* What a call asks for; the kind says which members count. */
+struct sh_ask {
+    union {
+        void *into;
+        const void *from;
+        shoal_owner owner; /* of a lock */
+    };
+    union {
+        size_t size; /* get: room; create, resize: the chunk's; else bytes at into or from */
+        uint64_t lease_ns;
+    };
+    union {
+        const void *expected;   /* put_if */
+        uint64_t value;         /* add: what; put_hash: the hash */
+        uint64_t wait_ns;       /* lock: how long, as the program says it */
+        uint64_t wait_until_ns; /* lock: until when, once the call has begun */
+    };
+    uint32_t expected_size;
+    uint32_t offset; /* of a part or field */
+    enum sh_call_kind kind;
+    shoal_nid where; /* create: the peer asked for, or NONE */
+    uint8_t width;   /* add */
+    uint8_t mode;    /* lock, swap: an enum shoal_lock_mode */
+};
 
 /* The library's part of struct shoal_call. */
 struct sh_call_state {
@@ -95,30 +133,15 @@ struct sh_call_state {
     struct sh_waiter waiter;
     uint64_t deadline_ns;
     uint64_t retry_ns; /* in a retry queue: when it is due */
-    union {
-        void *into;
-        const void *from;
-        uint64_t owner; /* of a lock */
-    };
-    union {
-        size_t size; /* get: room; put, create: bytes */
-        uint64_t lease_ns;
-    };
-    union {
-        struct {
-            uint32_t got_size; /* get: as the answer says it, with got_err */
-            uint16_t got_err;
-        };
-        uint64_t wait_until_ns; /* lock: when its wait is over */
-    };
-    char *detail; /* of the thread that waits in a blocking call; or NULL */
-    enum sh_call_kind kind;
+    struct sh_ask ask;
+    uint32_t got_size; /* a read: as the answer says it, with got_err */
+    uint32_t got_bytes;
+    uint16_t got_err;
+    char *detail;         /* of the thread that waits in a blocking call; or NULL */
     uint32_t refreshes;   /* the store's count when the call began */
-    shoal_nid where;      /* create: the peer asked for, or NONE */
     shoal_nid number_nid; /* whose number it is */
     bool is_blocking;
     bool is_unclear;   /* may have been done, under this number: a lost connection left no answer */
-    uint8_t lock_mode; /* an enum shoal_lock_mode */
     bool was_lost;     /* unlock: a connection was lost meanwhile, and with it the owner's locks */
     uint64_t number;   /* 0: none yet, or a call that needs none */
     uint64_t first_ns; /* when it got the number */
@@ -159,35 +182,37 @@ static inline enum shoal_err sh_call_err(unsigned number)
     }
 }
 
-/* api.c: what a public call on one chunk asks for. */
-struct sh_wanted {
-    enum sh_call_kind kind;
-    shoal_cid cid;
-    shoal_nid where;
-    const void *from;
-    void *into;
-    size_t size;
-    shoal_owner owner; /* of a lock, as all below */
-    enum shoal_lock_mode mode;
-    uint64_t lease_ns;
-    uint64_t wait_ns;
-};
-/* Runs a call and waits for it; the results are in *call. Begins a call of the program's. */
-SHOAL_NODISCARD enum shoal_err sh_client_run(struct shoal *store, const struct sh_wanted *wanted,
-                                             struct shoal_call *call);
-SHOAL_NODISCARD enum shoal_err sh_client_begin(struct shoal *store, const struct sh_wanted *wanted,
-                                               struct shoal_call *call);
-
 /* complete.c */
 void sh_call_complete(struct sh_call_state *state, enum shoal_err err);
 bool sh_completing(void);
+
+/* api.c */
+/* Checks what is asked for, and runs it to its end, or begins it. Results are in *call. cid is
+ * 0 for a create. */
+SHOAL_NODISCARD enum shoal_err sh_ask_run(struct shoal *store, const struct sh_ask *ask,
+                                          shoal_cid cid, struct shoal_call *call);
+SHOAL_NODISCARD enum shoal_err sh_ask_begin(struct shoal *store, const struct sh_ask *ask,
+                                            shoal_cid cid, struct shoal_call *call);
+
+/* ask.c: how what is asked for, and the answer, look on the wire. */
+sh_msg_type sh_ask_type(enum sh_call_kind kind);
+size_t sh_ask_bytes(const struct sh_ask *ask);
+/* id is not looked at for a read. */
+void sh_ask_write(const struct sh_ask *ask, const struct sh_once_id *id, shoal_cid cid,
+                  struct sh_writer *w);
+/* Describes the answer to a read: its object is the call's state, its bytes land where the caller
+ * wants them while they come. */
+sh_codec_describe sh_ask_describe(enum sh_call_kind kind);
+/* Takes the results out of a good answer. The error that it says, or EPROTO. */
+enum shoal_err sh_ask_answer(struct sh_call_state *state, struct sh_reader *r);
 
 /* call.c */
 /* Begins a call whose kind, buffers and blocking have been filled in. EBUSY: the connection's ring
  * is full, or too many requests wait, and the call is not blocking (a blocking one waits). */
 SHOAL_NODISCARD enum shoal_err sh_call_start(struct shoal *store, struct shoal_call *call);
-/* Describes what follows the head of a get's answer, once that has been read: the chunk's bytes,
- * which land at `into`. EPROTO when they do not fit the room, or ESIZE says so though they do. */
+/* ask.c: describes what follows the head of a get's answer, once that has been read: the chunk's
+ * bytes, which land at `into`. EPROTO when they do not fit the room, or ESIZE says so though they
+ * do. */
 void sh_call_describe_bytes(struct sh_codec *c, unsigned err, uint32_t size, void *into,
                             size_t room);
 /* Another attempt at a call that was begun: whatever happens completes it or leads to the next. */
@@ -226,10 +251,10 @@ uint64_t sh_client_deadline_ns(shoal *store);
 /* OK when a node is a peer and up. ENONODE, EROLE, EFAILED, with the detail set. */
 SHOAL_NODISCARD enum shoal_err sh_client_peer_check(shoal *store, shoal_nid nid);
 
-/* embedded.c: runs a call on the store in this process; creates count chunks of the given sizes,
- * or, if sizes is NULL, of one size. The detail says more about some errors. */
-SHOAL_NODISCARD enum shoal_err sh_embedded_create(struct shoal *store, const uint32_t *sizes,
-                                                  uint32_t size, size_t count, sh_lid *lids);
+/* embedded.c: runs a call on the store in this process; creates as wished. The detail says more
+ * about some errors. */
+SHOAL_NODISCARD enum shoal_err
+sh_embedded_create_as(struct shoal *store, const struct sh_store_wish *wish, shoal_cid *cids_out);
 enum shoal_err sh_embedded_run(struct shoal *store, struct shoal_call *call);
 SHOAL_NODISCARD enum shoal_err sh_embedded_lid(shoal_cid cid, sh_lid *lid_out);
 
@@ -237,14 +262,14 @@ SHOAL_NODISCARD enum shoal_err sh_embedded_lid(shoal_cid cid, sh_lid *lid_out);
 size_t sh_lock_request_bytes(enum sh_call_kind kind);
 sh_msg_type sh_lock_request_type(enum sh_call_kind kind);
 /* Writes a request on a lock; one that waits, waits for what is left of its time. */
-void sh_lock_request_write(const struct sh_call_state *state, shoal_cid cid, uint64_t now_ns,
+void sh_lock_request_write(const struct sh_ask *ask, shoal_cid cid, uint64_t now_ns,
                            struct sh_writer *w);
 /* Reads the answer: the call's result. The detail says who is in the way. */
 SHOAL_NODISCARD enum shoal_err sh_lock_answer_read(struct sh_call_state *state,
                                                    struct sh_reader *payload);
 /* Says, for people, who is in the way; left_ns: for how much longer. */
 void sh_lock_explain(char *detail, shoal_nid node, uint64_t owner, unsigned mode, uint64_t left_ns);
-SHOAL_NODISCARD enum shoal_err sh_lock_check(const struct sh_wanted *wanted);
+SHOAL_NODISCARD enum shoal_err sh_lock_check(const struct sh_ask *ask);
 
 /* lock_embedded.c: locks of a store in this process. Runs a call; false: it has to wait, and is
  * completed later. */

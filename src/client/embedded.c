@@ -26,42 +26,87 @@ static void explain(struct shoal *store, sh_lid lid, enum shoal_err err)
     }
 }
 
-enum shoal_err sh_embedded_create(struct shoal *store, const uint32_t *sizes, uint32_t size,
-                                  size_t count, sh_lid *lids)
+enum shoal_err sh_embedded_create_as(struct shoal *store, const struct sh_store_wish *wish,
+                                     shoal_cid *cids_out)
 {
-    enum shoal_err err = sizes ? sh_store_new(store->store, sizes, count, lids)
-                               : sh_store_new_many(store->store, size, count, lids);
+    /* The store has no node ID of its own, so what it gives out are local IDs. */
+    enum shoal_err err = sh_store_new_as(store->store, wish, cids_out, NULL);
     explain(store, (sh_lid){0}, err);
+    for (size_t i = 0; err == SHOAL_OK && i < wish->count; i++)
+        cids_out[i] = shoal_cid_make((shoal_nid){SH_EMBEDDED_NID}, cids_out[i].v);
     return err;
 }
 
 static enum shoal_err create(struct shoal *store, struct shoal_call *call)
 {
-    struct sh_call_state *state = sh_call_state_of(call);
-    sh_lid lid;
-    if (state->where.v != 0 && state->where.v != SH_EMBEDDED_NID)
+    const struct sh_ask *ask = &sh_call_state_of(call)->ask;
+    struct sh_store_wish wish = {.size = (uint32_t)ask->size, .count = 1};
+    if (ask->where.v != 0 && ask->where.v != SH_EMBEDDED_NID)
         return SHOAL_ENONODE;
-    enum shoal_err err = sh_embedded_create(store, NULL, (uint32_t)state->size, 1, &lid);
+    shoal_cid cid;
+    enum shoal_err err = sh_embedded_create_as(store, &wish, &cid);
     if (err == SHOAL_OK)
-        call->cid = shoal_cid_make((shoal_nid){SH_EMBEDDED_NID}, lid.v);
+        call->cid = cid;
     return err;
+}
+
+static enum shoal_err part_get(struct shoal *store, struct shoal_call *call, sh_lid lid)
+{
+    const struct sh_ask *ask = &sh_call_state_of(call)->ask;
+    uint32_t size = ask->size > UINT32_MAX ? UINT32_MAX : (uint32_t)ask->size;
+    enum shoal_err err = sh_store_get_part(store->store, lid, ask->offset, ask->into, size);
+    if (err == SHOAL_OK)
+        call->size = size;
+    else if (err == SHOAL_ESIZE)
+        err = sh_store_size(store->store, lid, &call->size) == SHOAL_OK ? err : SHOAL_ENOCHUNK;
+    return err;
+}
+
+/* What changes a chunk that is there, or reserved. */
+static enum shoal_err change(struct shoal *self, struct shoal_call *call, sh_lid lid)
+{
+    struct sh_store *store = self->store;
+    const struct sh_ask *ask = &sh_call_state_of(call)->ask;
+    struct sh_bytes data = sh_bytes_make(ask->from, ask->size);
+    switch (ask->kind) {
+    case SH_CALL_PUT:
+        return sh_store_put(store, lid, data);
+    case SH_CALL_PUT_PART:
+        return sh_store_put_part(store, lid, ask->offset, data);
+    case SH_CALL_RESIZE:
+        return sh_store_resize(store, lid, (uint32_t)ask->size);
+    case SH_CALL_PUT_IF:
+        return sh_store_put_if(store, lid, sh_bytes_make(ask->expected, ask->expected_size), data);
+    case SH_CALL_PUT_HASH:
+        return sh_store_put_if_hash(store, lid, ask->value, data);
+    case SH_CALL_ADD:
+        return sh_store_add(store, lid, ask->offset, ask->width, ask->value, &call->value);
+    case SH_CALL_FILL:
+        return sh_store_fill(store, lid, data);
+    case SH_CALL_FREE:
+        return sh_store_unreserve(store, lid);
+    default:
+        SH_ASSERT(ask->kind == SH_CALL_REMOVE);
+        return sh_embedded_remove(self, lid);
+    }
 }
 
 enum shoal_err sh_embedded_run(struct shoal *store, struct shoal_call *call)
 {
-    struct sh_call_state *state = sh_call_state_of(call);
-    if (state->kind == SH_CALL_CREATE)
+    const struct sh_ask *ask = &sh_call_state_of(call)->ask;
+    if (ask->kind == SH_CALL_CREATE)
         return create(store, call);
     sh_lid lid;
     enum shoal_err err = sh_embedded_lid(call->cid, &lid);
     if (err != SHOAL_OK)
         return err;
-    if (state->kind == SH_CALL_GET)
-        return sh_store_get(store->store, lid, state->into, state->size, &call->size);
-    if (state->kind == SH_CALL_PUT) {
-        err = sh_store_put(store->store, lid, sh_bytes_make(state->from, state->size));
-        explain(store, lid, err);
-        return err;
-    }
-    return sh_embedded_remove(store, lid);
+    if (ask->kind == SH_CALL_GET)
+        return sh_store_get(store->store, lid, ask->into, ask->size, &call->size);
+    if (ask->kind == SH_CALL_GET_PART)
+        return part_get(store, call, lid);
+    err = change(store, call, lid);
+    explain(store, lid, err);
+    /* The store's EAGAIN is about the bytes; here it would be about waiting. */
+    bool is_if = ask->kind == SH_CALL_PUT_IF || ask->kind == SH_CALL_PUT_HASH;
+    return is_if && err == SHOAL_EAGAIN ? SHOAL_EDIFFERS : err;
 }

@@ -42,20 +42,20 @@ sh_msg_type sh_lock_request_type(enum sh_call_kind kind)
     return types[kind - SH_CALL_LOCK];
 }
 
-void sh_lock_request_write(const struct sh_call_state *state, shoal_cid cid, uint64_t now_ns,
+void sh_lock_request_write(const struct sh_ask *ask, shoal_cid cid, uint64_t now_ns,
                            struct sh_writer *w)
 {
     sh_put64(w, cid.v);
-    sh_put64(w, state->owner);
-    if (state->kind != SH_CALL_UNLOCK)
-        sh_put64(w, state->lease_ns);
-    if (state->kind == SH_CALL_LOCK) {
-        uint64_t until = state->wait_until_ns;
+    sh_put64(w, ask->owner.v);
+    if (ask->kind != SH_CALL_UNLOCK)
+        sh_put64(w, ask->lease_ns);
+    if (ask->kind == SH_CALL_LOCK) {
+        uint64_t until = ask->wait_until_ns;
         uint64_t left = until > now_ns ? until - now_ns : 0;
         sh_put64(w, until == SH_LEASES_NEVER ? SH_LEASES_NEVER : left);
     }
-    if (state->kind == SH_CALL_LOCK || state->kind == SH_CALL_SWAP)
-        sh_put8(w, state->lock_mode);
+    if (ask->kind == SH_CALL_LOCK || ask->kind == SH_CALL_SWAP)
+        sh_put8(w, ask->mode);
 }
 
 void sh_lock_explain(char *detail, shoal_nid node, uint64_t owner, unsigned mode, uint64_t left_ns)
@@ -80,7 +80,7 @@ enum shoal_err sh_lock_answer_read(struct sh_call_state *state, struct sh_reader
     if (!sh_reader_done(payload) || mode > SHOAL_LOCK_WRITE)
         return SHOAL_EPROTO;
     /* The locks of a connection that was lost have fallen, so that this is what was wanted. */
-    if (err == SHOAL_ENOLOCK && state->kind == SH_CALL_UNLOCK && state->was_lost)
+    if (err == SHOAL_ENOLOCK && state->ask.kind == SH_CALL_UNLOCK && state->was_lost)
         return SHOAL_OK;
     sh_lock_explain(state->detail, node, owner, mode, left_ns);
     return err;
@@ -88,14 +88,14 @@ enum shoal_err sh_lock_answer_read(struct sh_call_state *state, struct sh_reader
 
 /* --- Public calls -------------------------------------------------------------------------- */
 
-enum shoal_err sh_lock_check(const struct sh_wanted *wanted)
+enum shoal_err sh_lock_check(const struct sh_ask *ask)
 {
-    bool has_mode = wanted->kind == SH_CALL_LOCK || wanted->kind == SH_CALL_SWAP;
-    if (has_mode && wanted->mode != SHOAL_LOCK_READ && wanted->mode != SHOAL_LOCK_WRITE) {
+    bool has_mode = ask->kind == SH_CALL_LOCK || ask->kind == SH_CALL_SWAP;
+    if (has_mode && ask->mode != SHOAL_LOCK_READ && ask->mode != SHOAL_LOCK_WRITE) {
         sh_client_detail_set("a lock is for reading or for writing");
         return SHOAL_EINVAL;
     }
-    if (wanted->kind != SH_CALL_UNLOCK && wanted->lease_ns == 0) {
+    if (ask->kind != SH_CALL_UNLOCK && ask->lease_ns == 0) {
         sh_client_detail_set("a lease must last for 1 ns at least");
         return SHOAL_EINVAL;
     }
@@ -106,74 +106,70 @@ enum shoal_err shoal_lock(shoal *store, shoal_cid cid, shoal_owner owner, enum s
                           uint64_t lease_ns, uint64_t wait_ns)
 {
     struct shoal_call call;
-    struct sh_wanted wanted = {.kind = SH_CALL_LOCK,
-                               .cid = cid,
-                               .owner = owner,
-                               .mode = mode,
-                               .lease_ns = lease_ns,
-                               .wait_ns = wait_ns};
-    return sh_client_run(store, &wanted, &call);
+    struct sh_ask ask = {.kind = SH_CALL_LOCK,
+                         .owner = owner,
+                         .mode = (uint8_t)mode,
+                         .lease_ns = lease_ns,
+                         .wait_ns = wait_ns};
+    return sh_ask_run(store, &ask, cid, &call);
 }
 
 enum shoal_err shoal_unlock(shoal *store, shoal_cid cid, shoal_owner owner)
 {
     struct shoal_call call;
-    struct sh_wanted wanted = {.kind = SH_CALL_UNLOCK, .cid = cid, .owner = owner};
-    return sh_client_run(store, &wanted, &call);
+    struct sh_ask ask = {.kind = SH_CALL_UNLOCK, .owner = owner};
+    return sh_ask_run(store, &ask, cid, &call);
 }
 
 enum shoal_err shoal_lock_extend(shoal *store, shoal_cid cid, shoal_owner owner, uint64_t lease_ns)
 {
     struct shoal_call call;
-    struct sh_wanted wanted = {
-        .kind = SH_CALL_EXTEND, .cid = cid, .owner = owner, .lease_ns = lease_ns};
-    return sh_client_run(store, &wanted, &call);
+    struct sh_ask ask = {.kind = SH_CALL_EXTEND, .owner = owner, .lease_ns = lease_ns};
+    return sh_ask_run(store, &ask, cid, &call);
 }
 
 enum shoal_err shoal_lock_swap(shoal *store, shoal_cid cid, shoal_owner owner,
                                enum shoal_lock_mode mode, uint64_t lease_ns)
 {
     struct shoal_call call;
-    struct sh_wanted wanted = {
-        .kind = SH_CALL_SWAP, .cid = cid, .owner = owner, .mode = mode, .lease_ns = lease_ns};
-    return sh_client_run(store, &wanted, &call);
+    struct sh_ask ask = {
+        .kind = SH_CALL_SWAP, .owner = owner, .mode = (uint8_t)mode, .lease_ns = lease_ns};
+    return sh_ask_run(store, &ask, cid, &call);
 }
 
 enum shoal_err shoal_lock_async(shoal *store, shoal_cid cid, shoal_owner owner,
                                 enum shoal_lock_mode mode, uint64_t lease_ns, uint64_t wait_ns,
                                 struct shoal_call *call)
 {
-    struct sh_wanted wanted = {.kind = SH_CALL_LOCK,
-                               .cid = cid,
-                               .owner = owner,
-                               .mode = mode,
-                               .lease_ns = lease_ns,
-                               .wait_ns = wait_ns};
-    return sh_client_begin(store, &wanted, call);
+    struct sh_ask ask = {.kind = SH_CALL_LOCK,
+                         .owner = owner,
+                         .mode = (uint8_t)mode,
+                         .lease_ns = lease_ns,
+                         .wait_ns = wait_ns};
+    return sh_ask_begin(store, &ask, cid, call);
 }
 
 enum shoal_err shoal_unlock_async(shoal *store, shoal_cid cid, shoal_owner owner,
                                   struct shoal_call *call)
 {
-    struct sh_wanted wanted = {.kind = SH_CALL_UNLOCK, .cid = cid, .owner = owner};
-    return sh_client_begin(store, &wanted, call);
+    struct sh_ask ask = {.kind = SH_CALL_UNLOCK, .owner = owner};
+    return sh_ask_begin(store, &ask, cid, call);
 }
 
 enum shoal_err shoal_lock_extend_async(shoal *store, shoal_cid cid, shoal_owner owner,
                                        uint64_t lease_ns, struct shoal_call *call)
 {
-    struct sh_wanted wanted = {
-        .kind = SH_CALL_EXTEND, .cid = cid, .owner = owner, .lease_ns = lease_ns};
-    return sh_client_begin(store, &wanted, call);
+    struct sh_ask ask = {.kind = SH_CALL_EXTEND, .owner = owner, .lease_ns = lease_ns};
+    return sh_ask_begin(store, &ask, cid, call);
 }
 
 enum shoal_err shoal_lock_swap_async(shoal *store, shoal_cid cid, shoal_owner owner,
                                      enum shoal_lock_mode mode, uint64_t lease_ns,
                                      struct shoal_call *call)
 {
-    struct sh_wanted wanted = {
-        .kind = SH_CALL_SWAP, .cid = cid, .owner = owner, .mode = mode, .lease_ns = lease_ns};
-    return sh_client_begin(store, &wanted, call);
+    struct sh_ask ask = {
+        .kind = SH_CALL_SWAP, .owner = owner, .mode = (uint8_t)mode, .lease_ns = lease_ns};
+    return sh_ask_begin(store, &ask, cid, call);
 }
 
 /* --- The list ------------------------------------------------------------------------------ */

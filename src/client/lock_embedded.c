@@ -9,7 +9,7 @@
 
 static struct sh_lease_owner owner_of(const struct sh_call_state *state)
 {
-    return (struct sh_lease_owner){.token = state->owner, .nid = {SH_EMBEDDED_NID}};
+    return (struct sh_lease_owner){.token = state->ask.owner.v, .nid = {SH_EMBEDDED_NID}};
 }
 
 static uint64_t left_ns(uint64_t deadline_ns, uint64_t now_ns)
@@ -40,7 +40,7 @@ static void explain(struct shoal *store, const struct sh_call_state *state, shoa
     struct sh_lease_owner first = {0};
     size_t count = sh_leases_list(store->leases, cid, first, found, LISTED_AT_ONCE);
     for (size_t i = 0; i < count && found[i].cid.v == cid.v; i++) {
-        if (found[i].waiting || found[i].owner.token == state->owner)
+        if (found[i].waiting || found[i].owner.token == state->ask.owner.v)
             continue;
         sh_lock_explain(state->detail, found[i].owner.nid, found[i].owner.token, found[i].mode,
                         left_ns(found[i].deadline_ns, sh_now(&store->env.clock)));
@@ -151,9 +151,9 @@ static enum shoal_err acquire(struct shoal *store, struct sh_call_state *state, 
     uint64_t now = sh_now(&store->env.clock), deadline;
     struct sh_lease_wish wish = {.cid = cid,
                                  .owner = owner_of(state),
-                                 .mode = (enum sh_lease_mode)state->lock_mode,
-                                 .lease_ns = state->lease_ns,
-                                 .wait_until_ns = state->wait_until_ns,
+                                 .mode = (enum sh_lease_mode)state->ask.mode,
+                                 .lease_ns = state->ask.lease_ns,
+                                 .wait_until_ns = state->ask.wait_until_ns,
                                  .cookie = (uintptr_t)state};
     if (wish.wait_until_ns > now) {
         enum shoal_err err = crew_need(store);
@@ -188,16 +188,17 @@ bool sh_embedded_lock(struct shoal *store, struct shoal_call *call, enum shoal_e
     enum shoal_err err = SHOAL_OK;
     if (sh_client_closing(store))
         err = SHOAL_ESTOPPED;
-    else if (state->kind == SH_CALL_LOCK)
+    else if (state->ask.kind == SH_CALL_LOCK)
         err = acquire(store, state, cid);
-    else if (state->kind == SH_CALL_UNLOCK)
+    else if (state->ask.kind == SH_CALL_UNLOCK)
         err = unlock(store, state, cid);
-    else if (state->kind == SH_CALL_EXTEND)
-        err =
-            sh_leases_extend(store->leases, cid, owner_of(state), state->lease_ns, now, &deadline);
+    else if (state->ask.kind == SH_CALL_EXTEND)
+        err = sh_leases_extend(store->leases, cid, owner_of(state), state->ask.lease_ns, now,
+                               &deadline);
     else
-        err = sh_leases_swap(store->leases, cid, owner_of(state),
-                             (enum sh_lease_mode)state->lock_mode, state->lease_ns, now, &deadline);
+        err =
+            sh_leases_swap(store->leases, cid, owner_of(state), (enum sh_lease_mode)state->ask.mode,
+                           state->ask.lease_ns, now, &deadline);
     bool is_over = err != SHOAL_EAGAIN;
     if (err == SHOAL_EBUSY)
         explain(store, state, cid);

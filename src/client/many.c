@@ -1,5 +1,6 @@
 /* Creating many chunks with one call. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "client/client_int.h"
 #include "node/chunks.h"
@@ -28,14 +29,17 @@ static enum shoal_err runs_read(struct sh_bytes answer, shoal_nid nid, shoal_cid
     return SHOAL_OK;
 }
 
-static void write_request(struct sh_writer *w, uint32_t size, const uint32_t *sizes, size_t count)
+static void write_request(struct sh_writer *w, const struct sh_store_wish *wish)
 {
-    sh_put32(w, (uint32_t)count);
-    sh_put8(w, sizes != NULL);
-    if (!sizes)
-        sh_put32(w, size);
-    for (size_t i = 0; sizes && i < count; i++)
-        sh_put32(w, sizes[i]);
+    uint8_t how = (wish->sizes ? SH_CHUNKS_SIZES : 0) |
+                  (wish->consecutive ? SH_CHUNKS_CONSECUTIVE : 0) |
+                  (wish->reserve ? SH_CHUNKS_RESERVE : 0);
+    sh_put32(w, (uint32_t)wish->count);
+    sh_put8(w, how);
+    if (!wish->sizes)
+        sh_put32(w, wish->size);
+    for (size_t i = 0; wish->sizes && i < wish->count; i++)
+        sh_put32(w, wish->sizes[i]);
 }
 
 static enum shoal_err ask(shoal *store, shoal_nid nid, struct sh_bytes request, uint64_t timeout_ns,
@@ -78,66 +82,81 @@ static enum shoal_err ask_until_done(shoal *store, shoal_nid where, struct sh_by
     }
 }
 
-static enum shoal_err create_on_cluster(shoal *store, shoal_nid where, uint32_t size,
-                                        const uint32_t *sizes, size_t count, shoal_cid *cids_out)
+static enum shoal_err create_on_cluster(shoal *store, shoal_nid where,
+                                        const struct sh_store_wish *wish, shoal_cid *cids_out)
 {
     enum shoal_err err = where.v == 0 ? SHOAL_OK : sh_client_peer_check(store, where);
     if (err != SHOAL_OK)
         return err;
-    size_t bytes = 5 + (sizes ? count * 4 : 4);
+    size_t bytes = 5 + (wish->sizes ? wish->count * 4 : 4);
     uint8_t *request = malloc(bytes);
     if (!request)
         return SHOAL_ENOMEM;
     struct sh_writer w = sh_writer_make(request, bytes);
-    write_request(&w, size, sizes, count);
+    write_request(&w, wish);
     SH_ASSERT(sh_writer_ok(&w));
-    err = ask_until_done(store, where, sh_bytes_make(request, bytes), cids_out, count);
+    err = ask_until_done(store, where, sh_bytes_make(request, bytes), cids_out, wish->count);
     free(request);
     return err;
 }
 
-static enum shoal_err create_embedded(shoal *store, shoal_nid where, uint32_t size,
-                                      const uint32_t *sizes, size_t count, shoal_cid *cids_out)
+static enum shoal_err create_embedded(shoal *store, shoal_nid where,
+                                      const struct sh_store_wish *wish, shoal_cid *cids_out)
 {
     if (where.v != 0 && where.v != SH_EMBEDDED_NID)
         return SHOAL_ENONODE;
-    sh_lid *lids = malloc(count * sizeof *lids);
-    if (!lids)
+    shoal_cid *cids = malloc(wish->count * sizeof *cids);
+    if (!cids)
         return SHOAL_ENOMEM;
-    enum shoal_err err = sh_embedded_create(store, sizes, size, count, lids);
-    for (size_t i = 0; err == SHOAL_OK && i < count; i++)
-        cids_out[i] = shoal_cid_make((shoal_nid){SH_EMBEDDED_NID}, lids[i].v);
-    free(lids);
+    enum shoal_err err = sh_embedded_create_as(store, wish, cids);
+    if (err == SHOAL_OK)
+        memcpy(cids_out, cids, wish->count * sizeof *cids);
+    free(cids);
     return err;
 }
 
-static enum shoal_err create_all(shoal *store, shoal_nid where, uint32_t size,
-                                 const uint32_t *sizes, size_t count, shoal_cid *cids_out)
+static enum shoal_err create_all(shoal *store, shoal_nid where, const struct sh_store_wish *wish,
+                                 shoal_cid *cids_out)
 {
     enum shoal_err err = sh_client_blocking();
     if (err != SHOAL_OK)
         return err;
-    if (!store || (count > 0 && !cids_out) || count > SH_CHUNKS_MANY_MAX) {
+    if (!store || (wish->count > 0 && !cids_out) || wish->count > SH_CHUNKS_MANY_MAX) {
         sh_client_detail_set("at most %u chunks at once, and no NULL", SH_CHUNKS_MANY_MAX);
         return SHOAL_EINVAL;
     }
-    if (count == 0)
+    if (wish->count == 0)
         return SHOAL_OK;
     if (store->is_embedded)
-        return create_embedded(store, where, size, sizes, count, cids_out);
-    return create_on_cluster(store, where, size, sizes, count, cids_out);
+        return create_embedded(store, where, wish, cids_out);
+    return create_on_cluster(store, where, wish, cids_out);
 }
 
 enum shoal_err shoal_create_many(shoal *store, shoal_nid where, uint32_t size, size_t count,
                                  shoal_cid *cids_out)
 {
-    return create_all(store, where, size, NULL, count, cids_out);
+    struct sh_store_wish wish = {.size = size, .count = count};
+    return create_all(store, where, &wish, cids_out);
 }
 
 enum shoal_err shoal_create_sizes(shoal *store, shoal_nid where, const uint32_t *sizes,
                                   size_t count, shoal_cid *cids_out)
 {
+    struct sh_store_wish wish = {.sizes = sizes, .count = count};
     if (count > 0 && !sizes)
         return SHOAL_EINVAL;
-    return create_all(store, where, 0, sizes, count, cids_out);
+    return create_all(store, where, &wish, cids_out);
+}
+
+enum shoal_err shoal_create_consecutive(shoal *store, shoal_nid where, uint32_t size, size_t count,
+                                        shoal_cid *cids_out)
+{
+    struct sh_store_wish wish = {.size = size, .count = count, .consecutive = true};
+    return create_all(store, where, &wish, cids_out);
+}
+
+enum shoal_err shoal_reserve(shoal *store, shoal_nid where, size_t count, shoal_cid *cids_out)
+{
+    struct sh_store_wish wish = {.count = count, .reserve = true};
+    return create_all(store, where, &wish, cids_out);
 }

@@ -123,13 +123,14 @@ static void place(struct multi *multi, size_t count)
 
 static size_t request_bytes(enum sh_call_kind kind, const struct shoal_op *op)
 {
-    return kind == SH_CALL_GET ? 12 : kind == SH_CALL_PUT ? 12 + (size_t)op->size : 8;
+    return kind == SH_CALL_REMOVE ? 8 : 12 + (kind == SH_CALL_PUT ? (size_t)op->size : 0);
 }
 
 /* What an operation adds to the larger of request and answer. */
 static size_t weight(enum sh_call_kind kind, const struct shoal_op *op)
 {
-    return SH_CHUNKS_GET_HEAD_BYTES + 12 + (kind == SH_CALL_REMOVE ? 0 : (size_t)op->size);
+    bool has_bytes = kind == SH_CALL_GET || kind == SH_CALL_PUT;
+    return SH_CHUNKS_GET_HEAD_BYTES + 12 + (has_bytes ? (size_t)op->size : 0);
 }
 
 static void cut_batches(struct multi *multi)
@@ -228,6 +229,7 @@ static void send_batch(struct multi *multi, struct batch *batch)
         [SH_CALL_GET] = SH_CHUNKS_MULTI_GET,
         [SH_CALL_PUT] = SH_CHUNKS_MULTI_PUT,
         [SH_CALL_REMOVE] = SH_CHUNKS_MULTI_REMOVE,
+        [SH_CALL_RESIZE] = SH_CHUNKS_MULTI_RESIZE,
     };
     struct sh_caller caller = sh_client_caller(multi->store);
     batch->request =
@@ -320,6 +322,8 @@ static void run_embedded(struct multi *multi, size_t count)
             op->err = sh_store_get(store, lid, op->data, size, &op->size);
         } else if (multi->kind == SH_CALL_PUT) {
             op->err = sh_store_put(store, lid, sh_bytes_make(op->data, op->size));
+        } else if (multi->kind == SH_CALL_RESIZE) {
+            op->err = sh_store_resize(store, lid, op->size);
         } else {
             op->err = sh_embedded_remove(multi->store, lid);
         }
@@ -367,4 +371,9 @@ enum shoal_err shoal_multi_put(shoal *store, struct shoal_op *ops, size_t count)
 enum shoal_err shoal_multi_remove(shoal *store, struct shoal_op *ops, size_t count)
 {
     return run_multi(store, SH_CALL_REMOVE, ops, count);
+}
+
+enum shoal_err shoal_multi_resize(shoal *store, struct shoal_op *ops, size_t count)
+{
+    return run_multi(store, SH_CALL_RESIZE, ops, count);
 }

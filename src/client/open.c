@@ -202,6 +202,7 @@ static enum shoal_err open_embedded(const struct shoal_options *options, struct 
     struct sh_store_config config = {
         .bytes_max = options->store_bytes_max ? options->store_bytes_max : STORE_BYTES_MAX,
         .chunk_bytes_max = CHUNK_BYTES_MAX,
+        .small_pages = options->small_pages,
     };
     store->env = (struct sh_env){.clock = sh_real_clock(), .random = sh_real_random()};
     sh_lock_init(&store->crew_lock, SH_LOCK_CLIENT);

@@ -89,7 +89,7 @@ void sh_call_retry_later(struct sh_call_state *state, enum shoal_err err)
         sh_call_complete(state, SHOAL_ESTOPPED);
         return;
     }
-    bool may_retry = sh_call_may_retry(state->kind, err);
+    bool may_retry = sh_call_may_retry(state->ask.kind, err);
     if (err == SHOAL_ECONNLOST && sh_call_may_repeat(state, now))
         may_retry = state->is_unclear = true;
     if (!may_retry || now + after >= state->deadline_ns) {

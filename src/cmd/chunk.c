@@ -1,5 +1,4 @@
-/* shoal chunk create, put, remove, list; chunk_get.c has get. */
-#include <errno.h>
+/* shoal chunk create, remove, list; chunk_get.c and chunk_put.c have the others. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +8,6 @@
 #include "cmd/text_int.h"
 
 #define CREATE_MANY_MAX (UINT64_C(1) << 20) /* of one call of the library */
-#define CONTENT_MAX (UINT64_C(1) << 30)     /* no chunk is larger */
 
 int sh_chunk_fail(struct sh_cmd *cmd, enum shoal_err err, shoal_cid cid)
 {
@@ -26,87 +24,11 @@ int sh_chunk_usage(struct sh_cmd *cmd, const char *word)
                         word);
 }
 
-/* --- Content ------------------------------------------------------------------------------- */
-
-struct content {
-    uint8_t *bytes; /* allocated; NULL: none was given */
-    size_t size;
-};
-
-static enum shoal_err file_read(FILE *file, struct content *content_out)
-{
-    size_t room = 4096, size = 0;
-    uint8_t *bytes = malloc(room);
-    while (bytes) {
-        size += fread(bytes + size, 1, room - size, file);
-        if (size < room)
-            break;
-        uint8_t *more = room <= CONTENT_MAX ? realloc(bytes, room * 2) : NULL;
-        if (!more) {
-            free(bytes);
-            return room > CONTENT_MAX ? SHOAL_ETOOBIG : SHOAL_ENOMEM;
-        }
-        bytes = more;
-        room *= 2;
-    }
-    if (!bytes)
-        return SHOAL_ENOMEM;
-    if (ferror(file)) {
-        free(bytes);
-        return SHOAL_EIO;
-    }
-    *content_out = (struct content){bytes, size};
-    return SHOAL_OK;
-}
-
-static int path_read(struct sh_cmd *cmd, const char *path, struct content *content_out)
-{
-    bool standard = strcmp(path, "-") == 0;
-    FILE *file = standard ? stdin : fopen(path, "re");
-    if (!file)
-        return sh_cmd_fail(cmd, SHOAL_EIO, "%s: %s", path, strerror(errno));
-    enum shoal_err err = file_read(file, content_out);
-    int why = errno;
-    if (!standard)
-        fclose(file);
-    if (err == SHOAL_EIO)
-        return sh_cmd_fail(cmd, err, "%s: %s", path, strerror(why));
-    return err == SHOAL_OK ? SH_EXIT_OK : sh_cmd_fail(cmd, err, "%s", path);
-}
-
-/* Reads the content that the flags name, or the standard input for the word "-". */
-static int content_read(struct sh_cmd *cmd, bool standard, struct content *content_out)
-{
-    const struct sh_flags *flags = &cmd->flags;
-    unsigned given = (flags->text != NULL) + (flags->hex != NULL) + (flags->file != NULL) +
-                     (flags->stdin_raw || standard);
-    *content_out = (struct content){0};
-    if (given > 1)
-        return sh_cmd_usage(cmd, "the content is given twice");
-    if (flags->text) {
-        content_out->bytes = (uint8_t *)strdup(flags->text);
-        content_out->size = strlen(flags->text);
-        return content_out->bytes ? SH_EXIT_OK : sh_cmd_fail(cmd, SHOAL_ENOMEM, "%s", "");
-    }
-    if (flags->hex) {
-        size_t bad = 0;
-        enum shoal_err err =
-            sh_hex_parse(flags->hex, &content_out->bytes, &content_out->size, &bad);
-        if (err == SHOAL_EPARSE)
-            return sh_cmd_usage(cmd, "--hex: no pair of hexadecimal digits at character %zu",
-                                bad + 1);
-        return err == SHOAL_OK ? SH_EXIT_OK : sh_cmd_fail(cmd, err, "%s", "");
-    }
-    if (flags->file || flags->stdin_raw || standard)
-        return path_read(cmd, flags->file ? flags->file : "-", content_out);
-    return SH_EXIT_OK;
-}
-
 /* --- create -------------------------------------------------------------------------------- */
 
 /* Puts the content into every one of the new chunks; on failure they are removed again. */
 static enum shoal_err fill(struct sh_cmd *cmd, const shoal_cid *cids, size_t count,
-                           const struct content *content)
+                           const struct sh_content *content)
 {
     for (size_t i = 0; i < count; i++) {
         enum shoal_err err =
@@ -143,7 +65,7 @@ static int created_print(struct sh_cmd *cmd, const shoal_cid *cids, size_t count
 }
 
 static int create_all(struct sh_cmd *cmd, uint64_t size, size_t count,
-                      const struct content *content)
+                      const struct sh_content *content)
 {
     char detail[256] = "";
     enum shoal_err err = SHOAL_OK;
@@ -174,11 +96,11 @@ static int create_all(struct sh_cmd *cmd, uint64_t size, size_t count,
 
 int sh_cmd_run_chunk_create(struct sh_cmd *cmd)
 {
-    struct content content = {0};
+    struct sh_content content = {0};
     const char *word = cmd->word_count ? cmd->words[0] : NULL;
     bool standard = word && strcmp(word, "-") == 0;
     uint64_t size = 0;
-    int status = content_read(cmd, standard, &content);
+    int status = sh_content_read(cmd, standard, &content);
     if (status != SH_EXIT_OK)
         return status;
     if (content.bytes)
@@ -190,59 +112,10 @@ int sh_cmd_run_chunk_create(struct sh_cmd *cmd)
                               "\"%.40s\" is not a size: write bytes, or B, KiB, MiB or GiB "
                               "behind the number",
                               word);
-    else if (size > CONTENT_MAX)
+    else if (size > SH_CONTENT_MAX)
         status = sh_cmd_fail(cmd, SHOAL_ETOOBIG, "a chunk has at most 1 GiB");
     else
         status = create_all(cmd, size, cmd->flags.count ? cmd->flags.count : 1, &content);
-    free(content.bytes);
-    return status;
-}
-
-/* --- put ----------------------------------------------------------------------------------- */
-
-/* The size is wrong: says the right one. */
-static int wrong_size(struct sh_cmd *cmd, shoal_cid cid, size_t given)
-{
-    char text[SH_CID_TEXT_MAX], detail[128];
-    uint32_t size = 0;
-    uint8_t none;
-    enum shoal_err err = shoal_get(cmd->store, cid, &none, 0, &size);
-    if (err != SHOAL_OK && err != SHOAL_ESIZE)
-        return sh_chunk_fail(cmd, err, cid);
-    snprintf(detail, sizeof detail, "%s has %" PRIu32 " bytes, the content has %zu",
-             sh_cid_format(cid, text), size, given);
-    return sh_cmd_fail_hint(cmd, SHOAL_ESIZE, detail,
-                            "a chunk's size is fixed: create another chunk for another size");
-}
-
-int sh_cmd_run_chunk_put(struct sh_cmd *cmd)
-{
-    struct content content;
-    shoal_cid cid;
-    bool standard = cmd->word_count == 2 && strcmp(cmd->words[1], "-") == 0;
-    if (sh_cid_parse(cmd->words[0], &cid) != SHOAL_OK)
-        return sh_chunk_usage(cmd, cmd->words[0]);
-    if (cmd->word_count == 2 && !standard)
-        return sh_cmd_usage(cmd, "\"%.60s\" is one word too many; content is given by flags",
-                            cmd->words[1]);
-    int status = content_read(cmd, standard, &content);
-    if (status != SH_EXIT_OK)
-        return status;
-    if (!content.bytes)
-        return sh_cmd_usage(cmd, "give the content by --text, --hex, --file, --raw or -");
-    if (content.size > CONTENT_MAX)
-        status = sh_cmd_fail(cmd, SHOAL_ETOOBIG, "a chunk has at most 1 GiB");
-    else
-        status = sh_cmd_open(cmd);
-    if (status == SH_EXIT_OK) {
-        enum shoal_err err = shoal_put(cmd->store, cid, content.bytes, (uint32_t)content.size);
-        if (err == SHOAL_ESIZE)
-            status = wrong_size(cmd, cid, content.size);
-        else if (err != SHOAL_OK)
-            status = sh_chunk_fail(cmd, err, cid);
-        else if (cmd->flags.json)
-            status = sh_chunk_size_answer(cmd, cid, content.size);
-    }
     free(content.bytes);
     return status;
 }

@@ -1,5 +1,6 @@
 /* shoal chunk get. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +28,29 @@ enum shoal_err sh_chunk_read(shoal *store, shoal_cid cid, uint8_t **bytes_out, u
     }
 }
 
+/* Reads the part that the flags name. */
+static enum shoal_err part_read(const struct sh_cmd *cmd, shoal_cid cid, uint8_t **bytes_out,
+                                uint32_t *size_out)
+{
+    uint32_t offset = cmd->flags.offset.bytes, size = cmd->flags.size.bytes;
+    enum shoal_err err = SHOAL_OK;
+    if (!cmd->flags.size.is_given) {
+        err = shoal_size(cmd->store, cid, &size);
+        size = size > offset ? size - offset : 0;
+    }
+    uint8_t *bytes = err == SHOAL_OK ? malloc(size ? size : 1) : NULL;
+    if (!bytes)
+        return err == SHOAL_OK ? SHOAL_ENOMEM : err;
+    err = shoal_get_part(cmd->store, cid, offset, bytes, size);
+    if (err != SHOAL_OK) {
+        free(bytes);
+        return err;
+    }
+    *bytes_out = bytes;
+    *size_out = size;
+    return SHOAL_OK;
+}
+
 static int json_answer(struct sh_cmd *cmd, shoal_cid cid, struct sh_bytes bytes)
 {
     char text[SH_CID_TEXT_MAX], *digits = malloc(2 * bytes.size + 1);
@@ -42,6 +66,8 @@ static int json_answer(struct sh_cmd *cmd, shoal_cid cid, struct sh_bytes bytes)
     sh_json_set_text(root, "cid", sh_cid_format(cid, text));
     sh_json_set_u64(root, "size", bytes.size);
     sh_json_set_text(root, "hex", digits);
+    snprintf(text, sizeof text, "%016" PRIx64, shoal_hash(bytes.at, bytes.size));
+    sh_json_set_text(root, "hash", text);
     if (sh_text_is_clean(bytes)) {
         char *clean = strndup((const char *)bytes.at, bytes.size);
         if (clean)
@@ -99,7 +125,9 @@ int sh_cmd_run_chunk_get(struct sh_cmd *cmd)
     int status = sh_cmd_open(cmd);
     if (status != SH_EXIT_OK)
         return status;
-    enum shoal_err err = sh_chunk_read(cmd->store, cid, &data, &size);
+    bool is_part = flags->offset.is_given || flags->size.is_given;
+    enum shoal_err err =
+        is_part ? part_read(cmd, cid, &data, &size) : sh_chunk_read(cmd->store, cid, &data, &size);
     if (err != SHOAL_OK)
         return sh_chunk_fail(cmd, err, cid);
     struct sh_bytes bytes = sh_bytes_make(data, size);

@@ -19,7 +19,7 @@ const struct sh_command sh_commands[] = {
 };
 const size_t sh_command_count = sizeof sh_commands / sizeof *sh_commands;
 
-enum flag_kind { KIND_SWITCH, KIND_TEXT, KIND_COUNT, KIND_NODE };
+enum flag_kind { KIND_SWITCH, KIND_TEXT, KIND_COUNT, KIND_NODE, KIND_BYTES };
 
 struct flag_row {
     const char *name;
@@ -39,6 +39,7 @@ _Static_assert(sizeof flag_rows / sizeof *flag_rows == SH_FLAGS && SH_FLAGS <= 6
                "a flag is a bit of a 64-bit set");
 
 #define COUNT_MAX UINT64_C(4294967296)
+#define BYTES_MAX (UINT64_C(1) << 30) /* no chunk has more */
 
 /* True when the first words are those of the name, which has one word or two. */
 static bool name_matches(const char *name, char *const *words, size_t count, size_t *used_out)
@@ -203,6 +204,16 @@ static enum shoal_err flag_set(const struct flag_row *row, const char *value,
         }
         snprintf(text_out, SH_FLAGS_TEXT_MAX, "--%s: \"%.40s\" is not a number from 1 to %" PRIu64,
                  row->name, value, COUNT_MAX);
+        return SHOAL_EPARSE;
+    case KIND_BYTES:
+        if (sh_number_parse(value, "bytes", &number) == SHOAL_OK && number <= BYTES_MAX) {
+            *(struct sh_flag_bytes *)member = (struct sh_flag_bytes){true, (uint32_t)number};
+            return SHOAL_OK;
+        }
+        snprintf(text_out, SH_FLAGS_TEXT_MAX,
+                 "--%s: \"%.40s\" is not a size: write bytes, or B, KiB, MiB or GiB behind the "
+                 "number, at most 1GiB",
+                 row->name, value);
         return SHOAL_EPARSE;
     case KIND_NODE:
         if (sh_nid_parse(value, member) == SHOAL_OK)

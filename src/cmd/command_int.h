@@ -35,8 +35,15 @@ enum sh_flag_id {
 #define SH_FLAG_TYPE_TEXT const char *
 #define SH_FLAG_TYPE_COUNT uint64_t
 #define SH_FLAG_TYPE_NODE shoal_nid
+#define SH_FLAG_TYPE_BYTES struct sh_flag_bytes
 
-/* The flags as given: false, NULL, 0 and SHOAL_NID_NONE when not. Texts borrow argv. */
+struct sh_flag_bytes {
+    bool is_given;
+    uint32_t bytes;
+};
+
+/* The flags as given: false, NULL, 0 and SHOAL_NID_NONE when not. Texts borrow argv, and are not
+ * judged yet. */
 struct sh_flags {
 #define FLAG(ident, name, kind, value, meaning) SH_FLAG_TYPE_##kind ident;
 #include "cmd/flags.def"

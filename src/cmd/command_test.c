@@ -71,7 +71,7 @@ static void the_nearest_command_is_named(void **state)
     unknown("graph", text);
     assert_non_null(strstr(text, "load, bfs, vertex, status or drop"));
     unknown("chunk elephants", text);
-    assert_non_null(strstr(text, "there is create, get, put, remove or list"));
+    assert_non_null(strstr(text, "there is create, get, put, put-if, resize, add, remove or list"));
     unknown("elephants", text);
     assert_non_null(strstr(text, "shoal --help"));
 }

@@ -8,9 +8,10 @@
 #include "bench/bench.h"
 #include "cmd/command_int.h"
 
+/* A negative number is a word like any other: no flag begins with a digit. */
 static bool is_flag(const char *word)
 {
-    return word[0] == '-' && word[1] != '\0';
+    return word[0] == '-' && word[1] != '\0' && (word[1] < '0' || word[1] > '9');
 }
 
 /* The words that are neither flags nor values of options: the command's name first. Which flags

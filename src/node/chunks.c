@@ -1,29 +1,16 @@
 /* The handlers of a peer's chunks. Single gets, puts, creates and removes run inline, in the parse
  * step: they take less time than a hand-over. Those that handle many chunks are pooled. */
-#include "node/chunks.h"
+#include "node/chunks_int.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/assert.h"
-#include "msg/once.h"
 #include "node/resident.h"
 
-/* Chunks up to this size are read once into the stack; larger ones go straight to the ring. */
-#define SMALL_CHUNK_BYTES 2048
 #define MULTI_AT_ONCE 64
 
-struct sh_chunks {
-    struct sh_msg *msg;
-    struct sh_store *store;
-    struct sh_once *once; /* results of the forms that are done at most once */
-    uint32_t chunk_bytes_max;
-    enum shoal_err (*remove)(void *arg, shoal_cid cid, sh_lid lid); /* NULL: the store's own */
-    void *remove_arg;
-};
-
-/* The local ID of a chunk that this node created, else ENOTOWNER. */
-static enum shoal_err own(const struct sh_chunks *chunks, uint64_t cid, sh_lid *lid_out)
+enum shoal_err sh_chunks_own(const struct sh_chunks *chunks, uint64_t cid, sh_lid *lid_out)
 {
     shoal_cid id = {cid};
     shoal_nid self = sh_msg_nid(chunks->msg);
@@ -40,13 +27,12 @@ static enum shoal_err remove_one(struct sh_chunks *chunks, uint64_t cid, sh_lid 
     return sh_store_remove(chunks->store, lid);
 }
 
-static void refuse(struct sh_msg_in *in, enum shoal_err err, const char *text)
+void sh_chunks_refuse(struct sh_msg_in *in, enum shoal_err err, const char *text)
 {
     sh_msg_reply_error(in->msg, in->reply_to, in->type, err, text);
 }
 
-/* Says, for people, what a size error or a full store is about. */
-static void refuse_in_store(struct sh_chunks *chunks, struct sh_msg_in *in, sh_lid lid,
+void sh_chunks_refuse_store(struct sh_chunks *chunks, struct sh_msg_in *in, sh_lid lid,
                             enum shoal_err err)
 {
     char text[160] = "";
@@ -62,7 +48,7 @@ static void refuse_in_store(struct sh_chunks *chunks, struct sh_msg_in *in, sh_l
         snprintf(text, sizeof text, "chunk_bytes_max on node %u is %u", sh_msg_nid(chunks->msg).v,
                  chunks->chunk_bytes_max);
     }
-    refuse(in, err, text);
+    sh_chunks_refuse(in, err, text);
 }
 
 /* --- One chunk ----------------------------------------------------------------------------- */
@@ -105,16 +91,16 @@ static void on_get(void *arg, struct sh_msg_in *in)
     uint32_t room = sh_get32(&in->payload);
     sh_lid lid = {0};
     if (!sh_reader_done(&in->payload)) {
-        refuse(in, SHOAL_EPROTO, "a get is 12 bytes");
+        sh_chunks_refuse(in, SHOAL_EPROTO, "a get is 12 bytes");
         return;
     }
-    uint8_t small[SMALL_CHUNK_BYTES];
+    uint8_t small[SH_CHUNKS_SMALL_BYTES];
     uint32_t size = 0;
-    enum shoal_err err = own(chunks, cid, &lid);
+    enum shoal_err err = sh_chunks_own(chunks, cid, &lid);
     if (err == SHOAL_OK)
         err = sh_store_get(chunks->store, lid, small, sizeof small, &size);
     if (err == SHOAL_ENOTOWNER) {
-        refuse(in, err, NULL);
+        sh_chunks_refuse(in, err, NULL);
         return;
     }
     if (err == SHOAL_ESIZE && size <= room) {
@@ -137,18 +123,18 @@ static void on_put(void *arg, struct sh_msg_in *in)
     uint64_t cid = sh_get64(&in->payload);
     size_t size = sh_reader_left(&in->payload);
     if (!sh_reader_ok(&in->payload)) {
-        refuse(in, SHOAL_EPROTO, "a put begins with a chunk ID");
+        sh_chunks_refuse(in, SHOAL_EPROTO, "a put begins with a chunk ID");
         return;
     }
     sh_lid lid = {0};
-    enum shoal_err err = own(chunks, cid, &lid);
+    enum shoal_err err = sh_chunks_own(chunks, cid, &lid);
     if (err == SHOAL_OK)
         err = sh_store_put(chunks->store, lid,
                            sh_bytes_make(sh_reader_take(&in->payload, size), size));
     if (err == SHOAL_OK)
         sh_msg_reply_ok(in->msg, in->reply_to, in->type);
     else
-        refuse_in_store(chunks, in, lid, err);
+        sh_chunks_refuse_store(chunks, in, lid, err);
 }
 
 static void on_remove(void *arg, struct sh_msg_in *in)
@@ -156,17 +142,17 @@ static void on_remove(void *arg, struct sh_msg_in *in)
     struct sh_chunks *chunks = arg;
     uint64_t cid = sh_get64(&in->payload);
     if (!sh_reader_done(&in->payload)) {
-        refuse(in, SHOAL_EPROTO, "a remove is a chunk ID");
+        sh_chunks_refuse(in, SHOAL_EPROTO, "a remove is a chunk ID");
         return;
     }
     sh_lid lid;
-    enum shoal_err err = own(chunks, cid, &lid);
+    enum shoal_err err = sh_chunks_own(chunks, cid, &lid);
     if (err == SHOAL_OK)
         err = remove_one(chunks, cid, lid);
     if (err == SHOAL_OK)
         sh_msg_reply_ok(in->msg, in->reply_to, in->type);
     else
-        refuse(in, err, NULL);
+        sh_chunks_refuse(in, err, NULL);
 }
 
 /* --- Create -------------------------------------------------------------------------------- */
@@ -197,17 +183,35 @@ static void create_answer(struct sh_msg_in *in, shoal_nid self, const sh_lid *li
     sh_msg_end(in->msg, &out);
 }
 
-static enum shoal_err create_sizes(struct sh_store *store, struct sh_reader *r, uint32_t count,
-                                   sh_lid *lids)
+/* Creates, or reserves, what a CREATE wishes for: sizes are read from its rest. */
+static enum shoal_err create_wished(struct sh_chunks *chunks, struct sh_reader *r, uint8_t how,
+                                    uint32_t count, sh_lid *lids)
 {
-    uint32_t *sizes = malloc(count * sizeof *sizes);
-    if (!sizes)
-        return SHOAL_ENOMEM;
-    for (uint32_t i = 0; i < count; i++)
-        sizes[i] = sh_get32(r);
-    enum shoal_err err = sh_store_new(store, sizes, count, lids);
+    struct sh_store_wish wish = {.count = count,
+                                 .consecutive = how & SH_CHUNKS_CONSECUTIVE,
+                                 .reserve = how & SH_CHUNKS_RESERVE};
+    uint32_t *sizes = NULL;
+    if (how & SH_CHUNKS_SIZES) {
+        sizes = malloc(count * sizeof *sizes);
+        if (!sizes)
+            return SHOAL_ENOMEM;
+        for (uint32_t i = 0; i < count; i++)
+            sizes[i] = sh_get32(r);
+    } else {
+        wish.size = sh_get32(r);
+    }
+    wish.sizes = sizes;
+    enum shoal_err err = sh_store_new_as(chunks->store, &wish, lids, NULL);
     free(sizes);
     return err;
+}
+
+static bool create_is_well(const struct sh_reader *r, uint32_t count, uint8_t how)
+{
+    const uint8_t known = SH_CHUNKS_SIZES | SH_CHUNKS_CONSECUTIVE | SH_CHUNKS_RESERVE;
+    size_t sizes = how & SH_CHUNKS_SIZES ? count : 1;
+    return sh_reader_ok(r) && (how & ~known) == 0 && count > 0 && count <= SH_CHUNKS_MANY_MAX &&
+           sh_reader_left(r) == sizes * 4;
 }
 
 static void on_create(void *arg, struct sh_msg_in *in)
@@ -215,28 +219,23 @@ static void on_create(void *arg, struct sh_msg_in *in)
     struct sh_chunks *chunks = arg;
     struct sh_reader *r = &in->payload;
     uint32_t count = sh_get32(r);
-    uint8_t has_sizes = sh_get8(r);
-    if (!sh_reader_ok(r) || has_sizes > 1 || count == 0 || count > SH_CHUNKS_MANY_MAX ||
-        sh_reader_left(r) != (has_sizes ? (size_t)count * 4 : 4)) {
-        refuse(in, SHOAL_EPROTO, "a create is a count and one size or count sizes");
+    uint8_t how = sh_get8(r);
+    if (!create_is_well(r, count, how)) {
+        sh_chunks_refuse(in, SHOAL_EPROTO, "a create is a count and one size or count sizes");
         return;
     }
     shoal_nid self = sh_msg_nid(chunks->msg);
     if (self.v == 0) {
-        refuse(in, SHOAL_ENOTOWNER, "this node has not joined yet");
+        sh_chunks_refuse(in, SHOAL_ENOTOWNER, "this node has not joined yet");
         return;
     }
     sh_lid few[16];
     sh_lid *lids = count <= 16 ? few : malloc(count * sizeof *lids);
-    enum shoal_err err = lids ? SHOAL_OK : SHOAL_ENOMEM;
-    if (err == SHOAL_OK && has_sizes)
-        err = create_sizes(chunks->store, r, count, lids);
-    else if (err == SHOAL_OK)
-        err = sh_store_new_many(chunks->store, sh_get32(r), count, lids);
+    enum shoal_err err = lids ? create_wished(chunks, r, how, count, lids) : SHOAL_ENOMEM;
     if (err == SHOAL_OK)
         create_answer(in, self, lids, count);
     else
-        refuse_in_store(chunks, in, (sh_lid){0}, err);
+        sh_chunks_refuse_store(chunks, in, (sh_lid){0}, err);
     if (lids != few)
         free(lids);
 }
@@ -257,7 +256,7 @@ static void on_create_once(void *arg, struct sh_msg_in *in)
     uint32_t size = sh_get32(&in->payload);
     shoal_nid self = sh_msg_nid(chunks->msg);
     if (!sh_reader_done(&in->payload) || self.v == 0) {
-        refuse(in, self.v == 0 ? SHOAL_ENOTOWNER : SHOAL_EPROTO, NULL);
+        sh_chunks_refuse(in, self.v == 0 ? SHOAL_ENOTOWNER : SHOAL_EPROTO, NULL);
         return;
     }
     if (state == SH_ONCE_FIRST) {
@@ -270,7 +269,7 @@ static void on_create_once(void *arg, struct sh_msg_in *in)
     if (result.err == SHOAL_OK)
         create_answer(in, self, &(sh_lid){result.value}, 1);
     else
-        refuse_in_store(chunks, in, (sh_lid){0}, result.err);
+        sh_chunks_refuse_store(chunks, in, (sh_lid){0}, result.err);
 }
 
 /* A put or remove. */
@@ -286,9 +285,9 @@ static void change_once(struct sh_chunks *chunks, struct sh_msg_in *in, bool is_
     sh_lid lid = {0};
     enum shoal_err err = SHOAL_EPROTO;
     if (sh_reader_ok(&in->payload) && (is_put || size == 0))
-        err = own(chunks, cid, &lid);
+        err = sh_chunks_own(chunks, cid, &lid);
     if (err != SHOAL_OK) {
-        refuse(in, err, NULL);
+        sh_chunks_refuse(in, err, NULL);
         return;
     }
     if (state == SH_ONCE_FIRST) {
@@ -300,7 +299,7 @@ static void change_once(struct sh_chunks *chunks, struct sh_msg_in *in, bool is_
     if (result.err == SHOAL_OK)
         sh_msg_reply_ok(in->msg, in->reply_to, in->type);
     else
-        refuse_in_store(chunks, in, lid, result.err);
+        sh_chunks_refuse_store(chunks, in, lid, result.err);
 }
 
 static void on_put_once(void *arg, struct sh_msg_in *in)
@@ -325,7 +324,7 @@ static size_t multi_get_sizes(struct sh_chunks *chunks, struct sh_reader r, uint
         uint64_t cid = sh_get64(&r);
         uint32_t room = sh_get32(&r);
         sizes[i] = 0;
-        if (own(chunks, cid, &lid) == SHOAL_OK &&
+        if (sh_chunks_own(chunks, cid, &lid) == SHOAL_OK &&
             sh_store_size(chunks->store, lid, &sizes[i]) == SHOAL_OK && sizes[i] <= room)
             bytes += sizes[i];
     }
@@ -343,7 +342,7 @@ static void multi_get_some(struct sh_chunks *chunks, struct sh_reader *r, const 
         sh_lid lid;
         uint64_t cid = sh_get64(r);
         uint32_t room = sh_get32(r);
-        enum shoal_err err = own(chunks, cid, &lid);
+        enum shoal_err err = sh_chunks_own(chunks, cid, &lid);
         uint32_t size = sizes[i];
         heads[i] = sh_writer_take(w, SH_CHUNKS_GET_HEAD_BYTES);
         SH_ASSERT(heads[i] != NULL);
@@ -375,14 +374,14 @@ static void on_multi_get(void *arg, struct sh_msg_in *in)
     size_t left = sh_reader_left(&in->payload);
     size_t count = left / 12;
     if (left % 12 != 0 || count > SH_CHUNKS_MANY_MAX) {
-        refuse(in, SHOAL_EPROTO, "a multi-get is chunk IDs and rooms, 12 bytes each");
+        sh_chunks_refuse(in, SHOAL_EPROTO, "a multi-get is chunk IDs and rooms, 12 bytes each");
         return;
     }
     uint32_t *sizes = malloc((count ? count : 1) * sizeof *sizes);
     struct sh_out out;
     size_t bytes = sizes ? multi_get_sizes(chunks, in->payload, sizes, count) : 0;
     if (!sizes) {
-        refuse(in, SHOAL_ENOMEM, NULL);
+        sh_chunks_refuse(in, SHOAL_ENOMEM, NULL);
         return;
     }
     enum shoal_err err = sh_msg_reply(in->msg, in->reply_to, in->type, bytes, &out);
@@ -393,7 +392,7 @@ static void on_multi_get(void *arg, struct sh_msg_in *in)
         }
         sh_msg_end(in->msg, &out);
     } else if (err == SHOAL_ETOOBIG) {
-        refuse(in, err, "the answer would be too large: ask for fewer chunks at once");
+        sh_chunks_refuse(in, err, "the answer would be too large: ask for fewer chunks at once");
     }
     free(sizes);
 }
@@ -432,7 +431,7 @@ static void on_multi_put(void *arg, struct sh_msg_in *in)
     size_t count;
     struct sh_out out;
     if (!multi_put_count(in->payload, &count)) {
-        refuse(in, SHOAL_EPROTO, "a multi-put is chunk IDs, sizes and bytes");
+        sh_chunks_refuse(in, SHOAL_EPROTO, "a multi-put is chunk IDs, sizes and bytes");
         return;
     }
     if (sh_msg_reply(in->msg, in->reply_to, in->type, count * 2, &out) != SHOAL_OK)
@@ -442,7 +441,7 @@ static void on_multi_put(void *arg, struct sh_msg_in *in)
         enum shoal_err owns[MULTI_AT_ONCE];
         size_t some = count < MULTI_AT_ONCE ? count : MULTI_AT_ONCE;
         for (size_t i = 0; i < some; i++) {
-            owns[i] = own(chunks, sh_get64(&in->payload), &ops[i].lid);
+            owns[i] = sh_chunks_own(chunks, sh_get64(&in->payload), &ops[i].lid);
             ops[i].size = sh_get32(&in->payload);
             ops[i].data = (void *)(uintptr_t)sh_reader_take(&in->payload, ops[i].size);
         }
@@ -459,7 +458,7 @@ static void on_multi_remove(void *arg, struct sh_msg_in *in)
     size_t count = left / 8;
     struct sh_out out;
     if (left % 8 != 0 || count > SH_CHUNKS_MANY_MAX) {
-        refuse(in, SHOAL_EPROTO, "a multi-remove is chunk IDs");
+        sh_chunks_refuse(in, SHOAL_EPROTO, "a multi-remove is chunk IDs");
         return;
     }
     if (sh_msg_reply(in->msg, in->reply_to, in->type, count * 2, &out) != SHOAL_OK)
@@ -467,7 +466,7 @@ static void on_multi_remove(void *arg, struct sh_msg_in *in)
     for (size_t i = 0; i < count; i++) {
         sh_lid lid;
         uint64_t cid = sh_get64(&in->payload);
-        enum shoal_err err = own(chunks, cid, &lid);
+        enum shoal_err err = sh_chunks_own(chunks, cid, &lid);
         if (err == SHOAL_OK)
             err = remove_one(chunks, cid, lid);
         sh_put16(&out.w, (uint16_t)err);
@@ -481,11 +480,11 @@ static void on_ranges(void *arg, struct sh_msg_in *in)
 {
     struct sh_chunks *chunks = arg;
     sh_lid from;
-    enum shoal_err err = own(chunks, sh_get64(&in->payload), &from);
+    enum shoal_err err = sh_chunks_own(chunks, sh_get64(&in->payload), &from);
     if (!sh_reader_done(&in->payload))
         err = SHOAL_EPROTO;
     if (err != SHOAL_OK) {
-        refuse(in, err, NULL);
+        sh_chunks_refuse(in, err, NULL);
         return;
     }
     struct {
@@ -499,7 +498,7 @@ static void on_ranges(void *arg, struct sh_msg_in *in)
     }
     struct sh_out out;
     if (!found) {
-        refuse(in, SHOAL_ENOMEM, NULL);
+        sh_chunks_refuse(in, SHOAL_ENOMEM, NULL);
     } else if (sh_msg_reply(in->msg, in->reply_to, in->type, count * 16, &out) == SHOAL_OK) {
         shoal_nid self = sh_msg_nid(chunks->msg);
         for (size_t i = 0; i < count; i++) {
@@ -548,19 +547,18 @@ static const struct {
     {SH_CHUNKS_REMOVE_ONCE, SH_MSG_INLINE, on_remove_once},
 };
 
-/* Gets and puts begin with the chunk's ID. */
-static void prefetch_chunk(void *arg, struct sh_bytes payload, unsigned round)
+void sh_chunks_prefetch(void *arg, struct sh_bytes payload, unsigned round)
 {
     struct sh_chunks *chunks = arg;
     sh_lid lid;
-    if (payload.size >= 8 && own(chunks, sh_load64(payload.at), &lid) == SHOAL_OK)
+    if (payload.size >= 8 && sh_chunks_own(chunks, sh_load64(payload.at), &lid) == SHOAL_OK)
         sh_store_prefetch(chunks->store, lid, round == 0 ? SH_STORE_ENTRY : SH_STORE_DATA);
 }
 
-static void prefetch_chunk_once(void *arg, struct sh_bytes payload, unsigned round)
+void sh_chunks_prefetch_once(void *arg, struct sh_bytes payload, unsigned round)
 {
     if (payload.size >= SH_ONCE_PREFIX_BYTES + 8)
-        prefetch_chunk(arg, sh_bytes_make(payload.at + SH_ONCE_PREFIX_BYTES, 8), round);
+        sh_chunks_prefetch(arg, sh_bytes_make(payload.at + SH_ONCE_PREFIX_BYTES, 8), round);
 }
 
 enum shoal_err sh_chunks_create(struct sh_msg *msg, struct sh_store *store,
@@ -579,9 +577,10 @@ enum shoal_err sh_chunks_create(struct sh_msg *msg, struct sh_store *store,
     chunks->chunk_bytes_max = chunk_bytes_max;
     for (size_t i = 0; i < sizeof handlers / sizeof handlers[0]; i++)
         sh_msg_handler_set(msg, handlers[i].type, handlers[i].mode, handlers[i].handler, chunks);
-    sh_msg_prefetch_set(msg, SH_CHUNKS_GET, prefetch_chunk);
-    sh_msg_prefetch_set(msg, SH_CHUNKS_PUT, prefetch_chunk);
-    sh_msg_prefetch_set(msg, SH_CHUNKS_PUT_ONCE, prefetch_chunk_once);
+    sh_msg_prefetch_set(msg, SH_CHUNKS_GET, sh_chunks_prefetch);
+    sh_msg_prefetch_set(msg, SH_CHUNKS_PUT, sh_chunks_prefetch);
+    sh_msg_prefetch_set(msg, SH_CHUNKS_PUT_ONCE, sh_chunks_prefetch_once);
+    sh_fields_register(chunks);
     *chunks_out = chunks;
     return SHOAL_OK;
 }

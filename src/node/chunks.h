@@ -3,8 +3,9 @@
  * All are requests; little-endian, no padding. An operation on a chunk that this node did not
  * create, or a node that has not joined yet, is answered with ENOTOWNER.
  *
- *   CREATE        u32 count (1 to SH_CHUNKS_MANY_MAX), u8 has_sizes, then u32 size, or, if
- *                 has_sizes is 1, count times u32 size
+ *   CREATE        u32 count (1 to SH_CHUNKS_MANY_MAX), u8 how (a set of SIZES 1, CONSECUTIVE 2 and
+ *                 RESERVE 4), then u32 size, or, with SIZES, count times u32 size; with RESERVE
+ *                 the IDs are only reserved, and sizes mean nothing
  *     answer      runs, each u64 first chunk ID, u32 how many; in the order of the sizes
  *   GET           u64 chunk ID, u32 room
  *     answer      u16 error, u32 size, and if the error is OK the chunk's bytes (ESIZE: size is the
@@ -25,6 +26,19 @@
  *   CREATE_ONCE   the prefix of msg/once.h, u32 size: as CREATE of one chunk, but at most once
  *   PUT_ONCE      the prefix, then as PUT
  *   REMOVE_ONCE   the prefix, then as REMOVE
+ *   GET_PART      u64 chunk ID, u32 offset, u32 size
+ *     answer      u16 error, u32 the chunk's size (if the error is ESIZE), u32 how many bytes
+ *                 follow: the size asked for, or 0; with an error, bytes that follow are padding
+ *   PUT_PART_ONCE the prefix, u64 chunk ID, u32 offset, bytes to the end
+ *   RESIZE_ONCE   the prefix, u64 chunk ID, u32 size
+ *   PUT_IF_ONCE   the prefix, u64 chunk ID, u32 size, expected bytes, bytes to the end. EDIFFERS
+ *   PUT_HASH_ONCE the prefix, u64 chunk ID, u64 expected hash, bytes to the end. EDIFFERS
+ *   ADD_ONCE      the prefix, u64 chunk ID, u32 offset, u8 width (4 or 8), u64 what to add
+ *     answer      u64 what was there before
+ *   FILL_ONCE     the prefix, u64 reserved chunk ID, bytes to the end
+ *   FREE_ONCE     the prefix, u64 reserved chunk ID: gives it back
+ *   MULTI_RESIZE  any number of: u64 chunk ID, u32 size
+ *     answer      for each: u16 error
  *   LOG_LEVELS    the levels, as the option log_levels; at most 1023 bytes. Any node
  */
 #ifndef SH_NODE_CHUNKS_H
@@ -49,9 +63,25 @@
 #define SH_CHUNKS_PUT_ONCE SH_MSG_TYPE(2, 13)
 #define SH_CHUNKS_REMOVE_ONCE SH_MSG_TYPE(2, 14)
 
+#define SH_CHUNKS_GET_PART SH_MSG_TYPE(2, 40)
+#define SH_CHUNKS_PUT_PART_ONCE SH_MSG_TYPE(2, 41)
+#define SH_CHUNKS_RESIZE_ONCE SH_MSG_TYPE(2, 42)
+#define SH_CHUNKS_PUT_IF_ONCE SH_MSG_TYPE(2, 43)
+#define SH_CHUNKS_PUT_HASH_ONCE SH_MSG_TYPE(2, 44)
+#define SH_CHUNKS_ADD_ONCE SH_MSG_TYPE(2, 45)
+#define SH_CHUNKS_FILL_ONCE SH_MSG_TYPE(2, 46)
+#define SH_CHUNKS_FREE_ONCE SH_MSG_TYPE(2, 47)
+#define SH_CHUNKS_MULTI_RESIZE SH_MSG_TYPE(2, 48)
+
+/* How a CREATE creates. */
+#define SH_CHUNKS_SIZES 1
+#define SH_CHUNKS_CONSECUTIVE 2
+#define SH_CHUNKS_RESERVE 4
+
 #define SH_CHUNKS_MANY_MAX (1u << 20)
 #define SH_CHUNKS_RANGES_MAX 4096
 #define SH_CHUNKS_GET_HEAD_BYTES 6
+#define SH_CHUNKS_PART_HEAD_BYTES 10
 
 /* 15 to 19: node/locks.h. */
 

@@ -4,7 +4,8 @@
  *
  * An input is any number of: u8 operation (of the types of chunks.h and dumps.h) with 0x80 set for
  * a one-way message and 0x40 for "let the handler steps run first", u16 length, payload. A chunk ID
- * in it is this node's if its upper 16 bits are 5. */
+ * in it is this node's if its upper 16 bits are 5. The forms that are done at most once begin with
+ * a client, a number and what is acknowledged, 8 bytes each. */
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -96,8 +97,35 @@ static void on_done(struct sh_request *request, enum shoal_err err, struct sh_re
         SH_ASSERT(got == SHOAL_OK ? size == SH_CHUNKS_GET_HEAD_BYTES + (size_t)bytes : true);
         break;
     }
+    case SH_CHUNKS_CREATE_ONCE & 0xff:
+        SH_ASSERT(size == 12);
+        break;
+    case SH_CHUNKS_ADD_ONCE & 0xff:
+        SH_ASSERT(size == 8);
+        break;
+    case SH_CHUNKS_GET_PART & 0xff: {
+        uint16_t got = sh_get16(payload);
+        (void)sh_get32(payload);
+        uint32_t bytes = sh_get32(payload);
+        SH_ASSERT(sh_reader_ok(payload));
+        SH_ASSERT(size == SH_CHUNKS_PART_HEAD_BYTES + (size_t)bytes);
+        SH_ASSERT(got != SHOAL_EAGAIN);
+        break;
+    }
+    case SH_CHUNKS_MULTI_REMOVE & 0xff:
+    case SH_CHUNKS_MULTI_RESIZE & 0xff:
+        SH_ASSERT(size % 2 == 0);
+        break;
     case SH_CHUNKS_PUT & 0xff:
     case SH_CHUNKS_REMOVE & 0xff:
+    case SH_CHUNKS_PUT_ONCE & 0xff:
+    case SH_CHUNKS_REMOVE_ONCE & 0xff:
+    case SH_CHUNKS_PUT_PART_ONCE & 0xff:
+    case SH_CHUNKS_RESIZE_ONCE & 0xff:
+    case SH_CHUNKS_PUT_IF_ONCE & 0xff:
+    case SH_CHUNKS_PUT_HASH_ONCE & 0xff:
+    case SH_CHUNKS_FILL_ONCE & 0xff:
+    case SH_CHUNKS_FREE_ONCE & 0xff:
         SH_ASSERT(size == 0);
         break;
     case SH_CHUNKS_RANGES & 0xff:

@@ -191,7 +191,8 @@ static enum shoal_err open_msg(struct sh_node_run *node, char *detail)
     enum shoal_err err = open_wire(node, detail);
     if (err != SHOAL_OK)
         return err;
-    uint64_t payload_max = options->chunk_bytes_max + 4096;
+    /* A compare-and-put carries two contents: 2 GiB and a page at most. */
+    uint64_t payload_max = 2 * options->chunk_bytes_max + 4096;
     struct sh_msg_config config = {
         .nid = SHOAL_NID_NONE,
         .cluster = options->cluster,
@@ -349,6 +350,7 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
     struct sh_store_config stored = {
         .bytes_max = node->options->store_bytes_max,
         .chunk_bytes_max = (uint32_t)node->options->chunk_bytes_max,
+        .small_pages = !node->options->huge_pages,
     };
     enum shoal_err err = sh_store_create(&stored, &node->store);
     if (err != SHOAL_OK) {

@@ -71,22 +71,43 @@ static void own_used(struct sh_analyze *analyze, uint64_t lid)
 
 /* --- Groups -------------------------------------------------------------------------------- */
 
-/* A layout that is of one moment, or, where somebody is always faster, of a few. */
-static struct sh_layout layout_of(const struct sh_group *group)
+/* What a group holds, at one moment. */
+struct look {
+    struct sh_layout layout;
+    uint16_t bytes[SH_GROUP_IDS]; /* of each chunk in the group's block */
+    uint32_t total;               /* of these, and of the bytes at the block's end */
+    uint32_t mediums;             /* how many of these there are */
+};
+
+static struct look layout_look(const struct sh_store *store, const struct sh_group *group)
 {
-    struct sh_layout layout = {0};
+    struct look look = {.layout = sh_group_layout(group)};
+    uint8_t *block = sh_alloc_at(store->alloc, sh_layout_offset(&look.layout));
+    unsigned mediums;
+    (void)sh_layout_footprints(&look.layout, look.bytes);
+    look.total = sh_layout_sum(&look.layout, SH_GROUP_IDS, &mediums);
+    look.total += sh_layout_mediums(&look.layout, block, mediums, look.bytes);
+    look.mediums = (uint32_t)__builtin_popcount(mediums);
+    look.total += look.mediums;
+    return look;
+}
+
+/* Of one moment, or, where somebody is always faster, of a few. */
+static struct look group_look(const struct sh_store *store, const struct sh_group *group)
+{
+    struct look look = {0};
     unsigned spins = 0;
     for (unsigned attempt = 0; attempt < 64; attempt++) {
         /* acquire: the layout of that version; pairs with the releases in sh_group_*_end */
         uint64_t before = atomic_load_explicit(&group->sequence, memory_order_acquire);
-        layout = sh_group_layout(group);
+        look = layout_look(store, group);
         SH_GROUP_FENCE(memory_order_acquire); /* pairs with the fences in sh_group_*_begin */
         uint64_t after = atomic_load_explicit(&group->sequence, memory_order_relaxed);
         if (!(before & SH_GROUP_LAYOUT) && ((before ^ after) & ~SH_GROUP_WRITERS) == 0)
             break;
         sh_group_pause(&spins);
     }
-    return layout;
+    return look;
 }
 
 static unsigned power_of(uint32_t size)
@@ -130,8 +151,10 @@ static bool long_note(struct sh_analyze *analyze, shoal_cid cid)
 }
 
 /* Notes one ID of a group; false when it is free. */
-static bool id_note(struct sh_analyze *analyze, shoal_cid cid, unsigned code, bool *is_chunk_out)
+static bool id_note(struct sh_analyze *analyze, shoal_cid cid, const struct look *look,
+                    unsigned index, bool *is_chunk_out)
 {
+    unsigned code = sh_layout_code(&look->layout, index);
     *is_chunk_out = false;
     if (code == SH_CODE_ABSENT)
         return false;
@@ -144,18 +167,19 @@ static bool id_note(struct sh_analyze *analyze, shoal_cid cid, unsigned code, bo
         return *is_chunk_out;
     }
     analyze->found.packed++;
-    size_note(&analyze->found, code - SH_CODE_FIRST);
+    size_note(&analyze->found, look->bytes[index]);
     *is_chunk_out = true;
     return true;
 }
 
 /* What the group's block holds beside its chunks. */
-static void block_note(struct sh_analysis *found, const struct sh_layout *layout)
+static void block_note(struct sh_analysis *found, const struct look *look)
 {
-    uint32_t capacity = sh_layout_capacity(layout);
-    uint32_t total = sh_layout_sum(layout, SH_GROUP_IDS);
+    uint32_t capacity = sh_layout_capacity(&look->layout);
+    uint32_t total = look->total;
     if (capacity == 0 || total > capacity)
         return;
+    found->header_bytes += look->mediums;
     /* A block is rounded up for what it holds; the rest was kept for what is to come. */
     uint64_t tight = sh_alloc_block_bytes(total);
     uint64_t whole = sh_alloc_block_bytes(capacity);
@@ -167,12 +191,12 @@ static void block_note(struct sh_analysis *found, const struct sh_layout *layout
 
 static void group_note(struct sh_analyze *analyze, const struct sh_walk_group *group)
 {
-    struct sh_layout layout = layout_of(group->group);
+    struct look look = group_look(analyze->store, group->group);
     uint64_t chunks_before = analyze->found.chunks;
     for (unsigned i = 0; i < SH_GROUP_IDS; i++) {
         bool is_chunk;
         shoal_cid cid = {group->first.v + i};
-        bool is_used = id_note(analyze, cid, sh_layout_code(&layout, i), &is_chunk);
+        bool is_used = id_note(analyze, cid, &look, i, &is_chunk);
         if (is_chunk)
             used_add(analyze, group->is_foreign ? cid.v : shoal_cid_make(analyze->own, cid.v).v);
         else
@@ -182,7 +206,7 @@ static void group_note(struct sh_analyze *analyze, const struct sh_walk_group *g
         analyze->found.foreign += is_chunk && group->is_foreign;
     }
     analyze->found.groups += analyze->found.chunks > chunks_before;
-    block_note(&analyze->found, &layout);
+    block_note(&analyze->found, &look);
 }
 
 /* --- Steps --------------------------------------------------------------------------------- */

@@ -39,7 +39,7 @@ struct sh_analysis {
     /* Where memory goes beyond the payload: */
     uint64_t table_bytes;    /* groups, and the bitmap of free IDs */
     uint64_t pointer_bytes;  /* long chunks' places in their groups */
-    uint64_t header_bytes;   /* long chunks' sizes and pins */
+    uint64_t header_bytes;   /* long chunks' sizes and pins, medium ones' bytes */
     uint64_t rounding_bytes; /* of blocks to the sizes that the allocator has */
     uint64_t room_bytes;     /* in groups' blocks, for chunks that are yet to be created */
     uint64_t free_bytes;     /* touched and in no block: between blocks, and idle pages */

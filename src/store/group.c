@@ -4,13 +4,17 @@
 #include "base/assert.h"
 #include "store/store_int.h"
 
-uint32_t sh_layout_mediums(const struct sh_layout *layout, uint8_t *block, unsigned mediums)
+uint32_t sh_layout_mediums(const struct sh_layout *layout, uint8_t *block, unsigned mediums,
+                           uint16_t *bytes_out)
 {
     uint32_t sum = 0;
     for (unsigned nth = 0; mediums; nth++, mediums &= mediums - 1) {
-        unsigned code = sh_layout_code(layout, (unsigned)__builtin_ctz(mediums));
-        sum += sh_code_footprint(code);
-        sum += __atomic_load_n(sh_layout_low(layout, block, nth), __ATOMIC_RELAXED);
+        unsigned index = (unsigned)__builtin_ctz(mediums);
+        uint32_t bytes = sh_code_footprint(sh_layout_code(layout, index));
+        bytes += __atomic_load_n(sh_layout_low(layout, block, nth), __ATOMIC_RELAXED);
+        sum += bytes;
+        if (bytes_out)
+            bytes_out[index] = (uint16_t)bytes;
     }
     return sum;
 }
@@ -70,17 +74,12 @@ void sh_change_begin(const struct sh_store *store, const struct sh_group *group,
 {
     struct sh_layout layout = sh_group_layout(group);
     unsigned mediums;
-    change_out->total = sh_layout_sum(&layout, SH_GROUP_IDS, &mediums);
     change_out->existed = (uint16_t)sh_layout_footprints(&layout, change_out->was);
+    change_out->total = sh_layout_sum(&layout, SH_GROUP_IDS, &mediums);
+    change_out->total += sh_layout_mediums(
+        &layout, sh_alloc_at(store->alloc, sh_layout_offset(&layout)), mediums, change_out->was);
     change_out->exists = change_out->existed;
     change_out->mediums = (uint16_t)mediums;
-    uint8_t *block = sh_alloc_at(store->alloc, sh_layout_offset(&layout));
-    for (unsigned nth = 0; mediums; nth++, mediums &= mediums - 1) {
-        unsigned i = (unsigned)__builtin_ctz(mediums);
-        change_out->was[i] = (uint16_t)(sh_code_footprint(sh_layout_code(&layout, i)) +
-                                        *sh_layout_low(&layout, block, nth));
-        change_out->total += change_out->was[i];
-    }
     memcpy(change_out->is, change_out->was, sizeof change_out->is);
     change_out->before = layout;
     change_out->after = layout;

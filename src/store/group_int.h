@@ -182,8 +182,10 @@ static inline unsigned sh_layout_footprints(const struct sh_layout *layout, uint
 #endif
 }
 
-/* Footprints of some medium chunks, beginning with the first. */
-uint32_t sh_layout_mediums(const struct sh_layout *layout, uint8_t *block, unsigned mediums);
+/* Footprints of some medium chunks, beginning with the first; each also to bytes_out by its index,
+ * which may be NULL. */
+uint32_t sh_layout_mediums(const struct sh_layout *layout, uint8_t *block, unsigned mediums,
+                           uint16_t *bytes_out);
 
 /* Where in the block a chunk begins, and its footprint. */
 static inline uint32_t sh_layout_place(const struct sh_layout *layout, uint8_t *block,
@@ -194,7 +196,7 @@ static inline uint32_t sh_layout_place(const struct sh_layout *layout, uint8_t *
     uint32_t sum = sh_layout_sum(layout, index, &mediums);
     *footprint_out = sh_code_footprint(code);
     if (mediums)
-        sum += sh_layout_mediums(layout, block, mediums);
+        sum += sh_layout_mediums(layout, block, mediums, NULL);
     if (sh_code_is_medium(code))
         *footprint_out += __atomic_load_n(
             sh_layout_low(layout, block, (unsigned)__builtin_popcount(mediums)), __ATOMIC_RELAXED);

@@ -98,8 +98,9 @@ SHOAL_NODISCARD enum shoal_err sh_store_fill(struct sh_store *store, shoal_cid c
 SHOAL_NODISCARD enum shoal_err sh_store_unreserve(struct sh_store *store, shoal_cid cid);
 
 /* Creates a chunk under a given ID, own or foreign, with its bytes: for migration, recovery and
- * load. May use the reserve. EEXIST when it exists or is reserved; EFULL, ETOOBIG; EINVAL for an
- * own local ID of 2^40 or more, or a foreign local ID of 2^48 or more. */
+ * load. May use the reserve. EEXIST when it exists or is reserved, and of an own ID also for a
+ * moment while another thread creates or removes it, when gets do not find it; EFULL, ETOOBIG;
+ * EINVAL for an own local ID of 2^40 or more, or a foreign local ID of 2^48 or more. */
 SHOAL_NODISCARD enum shoal_err sh_store_adopt(struct sh_store *store, shoal_cid cid,
                                               struct sh_bytes data);
 

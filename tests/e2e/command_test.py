@@ -167,7 +167,8 @@ class Several(harness.Case):
         self.assertTrue(all(cid.startswith(f"{peers[1]}:") for cid in made["cids"]))
         one = self.ask("chunk", "create", "-", stdin=b"gr\xc3\xbc\xc3\x9fe")["cids"][0]
         self.assertEqual(self.ask("chunk", "get", one),
-                         {"cid": one, "size": 7, "hex": "6772c3bcc39f65", "text": "grüße"})
+                         {"cid": one, "size": 7, "hex": "6772c3bcc39f65",
+                          "hash": "5746690366ebbcad", "text": "grüße"})
         self.assertEqual(self.ask("chunk", "put", one, "--text", "abcdefg"),
                          {"cid": one, "size": 7})
         into = self.folder / "chunk"
@@ -229,6 +230,52 @@ class Several(harness.Case):
                          "SHOAL_EINVAL")
         self.assertIn({"error": "SHOAL_OK", "number": 0, "text": "success", "hint": ""},
                       self.ask("errors"))
+
+    def test_parts_sizes_and_conditions(self):
+        self.ask("up", "1", "--store-bytes-max", "64MiB")
+        cid = self.ask("chunk", "create", "24")["cids"][0]
+        self.assertEqual(self.ask("chunk", "add", cid, "-5"),
+                         {"cid": cid, "old": 0, "new": 2 ** 64 - 5})
+        self.assertEqual(self.ask("chunk", "add", cid, "7"),
+                         {"cid": cid, "old": 2 ** 64 - 5, "new": 2})
+        self.assertEqual(self.ask("chunk", "add", cid, "-1", "--offset", "8", "--width", "4"),
+                         {"cid": cid, "old": 0, "new": 2 ** 32 - 1})
+        done = self.run_program("shoal", "chunk", "add", cid, "40", env=self.env)
+        self.assertEqual((done.returncode, done.text), (OK, "42\n"))
+        self.assertEqual(self.ask("chunk", "put", cid, "--offset", "16", "--text", "hello"),
+                         {"cid": cid, "size": 5})
+        part = self.ask("chunk", "get", cid, "--offset", "16", "--size", "5")
+        self.assertEqual((part["text"], part["size"]), ("hello", 5))
+        self.assertEqual(self.ask("chunk", "get", cid, "--offset", "20")["hex"], "6f000000")
+        self.assertEqual(self.ask("chunk", "get", cid)["hex"],
+                         "2a00000000000000ffffffff0000000068656c6c6f000000")
+        for words in (["get", cid, "--offset", "20", "--size", "5"], ["get", cid, "--offset", "25"],
+                      ["put", cid, "--offset", "20", "--text", "hello"],
+                      ["add", cid, "1", "--offset", "17"]):
+            wrong = self.ask("chunk", *words, status=FAILED)
+            self.assertEqual(wrong["error"], "SHOAL_ESIZE", words)
+            self.assertIn("24 bytes", wrong["detail"])
+
+        self.assertEqual(self.ask("chunk", "resize", cid, "5"), {"cid": cid, "size": 5})
+        self.ask("chunk", "put", cid, "--text", "hello")
+        self.ask("chunk", "put-if", cid, "--expect", "hello", "--text", "world")
+        wrong = self.ask("chunk", "put-if", cid, "--expect-hex", "68656c6c6f", "--text", "other",
+                         status=FAILED)
+        self.assertEqual(wrong["error"], "SHOAL_EDIFFERS")
+        known = self.ask("chunk", "get", cid)
+        self.assertEqual(known["text"], "world")
+        self.ask("chunk", "put-if", cid, "--expect-hash", known["hash"], "--text", "again")
+        self.assertEqual(self.ask("chunk", "get", cid)["text"], "again")
+        self.ask("chunk", "resize", cid, "5MiB")
+        self.assertEqual(self.ask("status")["all"]["payload_bytes"], 5 << 20)
+        self.assertEqual(self.ask("chunk", "resize", cid, "100MiB", status=FAILED)["error"],
+                         "SHOAL_ETOOBIG")
+        self.assertEqual(self.ask("chunk", "resize", cid, "60MiB", status=FAILED)["error"],
+                         "SHOAL_EFULL")
+        self.ask("chunk", "remove", cid)
+        for words in (["resize", cid, "1"], ["add", cid, "1"], ["get", cid, "--offset", "0"],
+                      ["put-if", cid, "--expect", "", "--text", ""]):
+            self.assertEqual(self.ask("chunk", *words, status=FAILED)["error"], "SHOAL_ENOCHUNK")
 
     def test_killed_peer_and_superpeer_of_an_up_cluster(self):
         started = self.ask("up", "2", "--failure-ns", "1s", "--heartbeat-ns", "50ms")
@@ -346,6 +393,13 @@ class Words(harness.Case):
                       ["chunk", "create", "five"], ["chunk", "put", "64:1"],
                       ["chunk", "put", "64:1", "--hex", "0"], ["chunk", "get", "64"],
                       ["chunk", "get", "64:1", "--hex", "--text"], ["chunk", "list", "x"],
+                      ["chunk", "get", "64:1", "--size", "2GiB"], ["chunk", "resize", "64:1"],
+                      ["chunk", "resize", "64:1", "-1"], ["chunk", "add", "64:1", "five"],
+                      ["chunk", "add", "64:1", "--5"], ["chunk", "add", "64:1", "1", "--width", "2"],
+                      ["chunk", "put-if", "64:1", "--text", "x"],
+                      ["chunk", "put-if", "64:1", "--expect", "x"],
+                      ["chunk", "put-if", "64:1", "--expect", "x", "--expect-hex", "78", "--text", "y"],
+                      ["chunk", "put-if", "64:1", "--expect-hash", "12", "--text", "y"],
                       ["graph", "bfs", "x"], ["graph", "vertex", "-1"], ["node", "stop", "0"],
                       ["status", "now"], ["config", "--json=1"], ["--json", "bench"]):
             with self.subTest(words=words):

@@ -1,0 +1,36 @@
+/* What the files of the chunk handlers share. */
+#ifndef SH_NODE_CHUNKS_INT_H
+#define SH_NODE_CHUNKS_INT_H
+
+#include "msg/once.h"
+#include "node/chunks.h"
+
+/* What is read up to this size is read once, into the stack; more goes straight to the ring. */
+#define SH_CHUNKS_SMALL_BYTES 2048
+
+struct sh_chunks {
+    struct sh_msg *msg;
+    struct sh_store *store;
+    struct sh_once *once; /* results of the forms that are done at most once */
+    uint32_t chunk_bytes_max;
+    enum shoal_err (*remove)(void *arg, shoal_cid cid, sh_lid lid); /* NULL: the store's own */
+    void *remove_arg;
+};
+
+/* chunks.c */
+/* The local ID of a chunk that this node created, else ENOTOWNER. */
+SHOAL_NODISCARD enum shoal_err sh_chunks_own(const struct sh_chunks *chunks, uint64_t cid,
+                                             sh_lid *lid_out);
+/* Answers with an error; text may be NULL. */
+void sh_chunks_refuse(struct sh_msg_in *in, enum shoal_err err, const char *text);
+/* The same, and says, for people, what a size error or a full store is about. */
+void sh_chunks_refuse_store(struct sh_chunks *chunks, struct sh_msg_in *in, sh_lid lid,
+                            enum shoal_err err);
+/* For payloads that begin with a chunk's ID, or with the prefix of msg/once.h and that. */
+void sh_chunks_prefetch(void *arg, struct sh_bytes payload, unsigned round);
+void sh_chunks_prefetch_once(void *arg, struct sh_bytes payload, unsigned round);
+
+/* fields.c: sets the handlers of what changes or reads a part of a chunk, or its size. */
+void sh_fields_register(struct sh_chunks *chunks);
+
+#endif
