@@ -171,15 +171,6 @@ static enum shoal_err acquire(struct shoal *store, struct sh_call_state *state, 
     return err;
 }
 
-static enum shoal_err unlock(struct shoal *store, const struct sh_call_state *state, shoal_cid cid)
-{
-    uint64_t now = sh_now(&store->env.clock);
-    enum shoal_err err = sh_leases_release(store->leases, cid, owner_of(state), now);
-    if (err == SHOAL_ENOLOCK)
-        err = sh_leases_cancel(store->leases, cid, owner_of(state), now);
-    return err;
-}
-
 bool sh_embedded_lock(struct shoal *store, struct shoal_call *call, enum shoal_err *err_out)
 {
     struct sh_call_state *state = sh_call_state_of(call);
@@ -191,7 +182,7 @@ bool sh_embedded_lock(struct shoal *store, struct shoal_call *call, enum shoal_e
     else if (state->ask.kind == SH_CALL_LOCK)
         err = acquire(store, state, cid);
     else if (state->ask.kind == SH_CALL_UNLOCK)
-        err = unlock(store, state, cid);
+        err = sh_leases_quit(store->leases, cid, owner_of(state), now);
     else if (state->ask.kind == SH_CALL_EXTEND)
         err = sh_leases_extend(store->leases, cid, owner_of(state), state->ask.lease_ns, now,
                                &deadline);

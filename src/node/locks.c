@@ -254,10 +254,8 @@ static void on_unlock(void *arg, struct sh_msg_in *in)
     struct asked asked;
     if (!asked_read(in, &asked))
         return;
-    uint64_t now = sh_now(&locks->config.clock);
-    enum shoal_err err = sh_leases_release(locks->leases, asked.cid, asked.owner, now);
-    if (err == SHOAL_ENOLOCK)
-        err = sh_leases_cancel(locks->leases, asked.cid, asked.owner, now);
+    enum shoal_err err =
+        sh_leases_quit(locks->leases, asked.cid, asked.owner, sh_now(&locks->config.clock));
     answer_now(locks, in, &asked, err);
 }
 

@@ -52,7 +52,10 @@ void sh_dump_io_wait(struct sh_dump_io *io)
     while (!sh_dump_io_is_idle(io)) {
         if (io->is_wanted)
             submit(io);
-        if (!sh_dump_io_is_idle(io))
-            (void)sh_disk_poll(io->disk, true);
+        if (!sh_dump_io_is_idle(io) && sh_disk_poll(io->disk, true) == 0 && io->is_flying) {
+            /* The disk knows nothing of it: it has crashed, and will call nothing back. */
+            io->is_flying = false;
+            io->op.err = SHOAL_EIO;
+        }
     }
 }

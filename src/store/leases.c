@@ -265,6 +265,14 @@ enum shoal_err sh_leases_cancel(struct sh_leases *leases, shoal_cid cid,
     return own_take(leases, cid, owner, true, now_ns);
 }
 
+enum shoal_err sh_leases_quit(struct sh_leases *leases, shoal_cid cid, struct sh_lease_owner owner,
+                              uint64_t now_ns)
+{
+    /* In this order: a wait may become a lock in between, but never a lock a wait. */
+    enum shoal_err err = sh_leases_cancel(leases, cid, owner, now_ns);
+    return err == SHOAL_ENOLOCK ? sh_leases_release(leases, cid, owner, now_ns) : err;
+}
+
 /* --- Ends -------------------------------------------------------------------------------- */
 
 size_t sh_leases_ended(struct sh_leases *leases, struct sh_lease_end *ends_out, size_t max)

@@ -124,10 +124,13 @@ SHOAL_NODISCARD enum shoal_err sh_leases_release(struct sh_leases *leases, shoal
                                                  struct sh_lease_owner owner, uint64_t now_ns);
 
 /* Ends the owner's wait; its cookie comes out with ECANCELED. ENOLOCK when it does not wait: the
- * wait has ended, maybe with the lock. Who wants neither any more cancels first and then releases:
- * a wait may become a lock in between, but never a lock a wait. */
+ * wait has ended, maybe with the lock. */
 SHOAL_NODISCARD enum shoal_err sh_leases_cancel(struct sh_leases *leases, shoal_cid cid,
                                                 struct sh_lease_owner owner, uint64_t now_ns);
+
+/* Ends whichever the owner has, its wait or its lock. ENOLOCK: neither. */
+SHOAL_NODISCARD enum shoal_err sh_leases_quit(struct sh_leases *leases, shoal_cid cid,
+                                              struct sh_lease_owner owner, uint64_t now_ns);
 
 /* Whether the owner holds the chunk in this mode (a writer holds a reader's too) and its deadline
  * is after now_ns. */

@@ -226,6 +226,13 @@ static void test_cancel(void **state)
     ended(b, SHOAL_ECANCELED, 0);
     ended(c, SHOAL_OK, 5 + LEASE);
     assert_int_equal(sh_leases_cancel(leases, (shoal_cid){1}, c, 5), SHOAL_ENOLOCK);
+    /* Who quits has neither a wait nor a lock afterwards. */
+    assert_int_equal(ask(1, d, WRITER, 6, 500), SHOAL_EAGAIN);
+    assert_int_equal(sh_leases_quit(leases, (shoal_cid){1}, d, 7), SHOAL_OK);
+    ended(d, SHOAL_ECANCELED, 0);
+    assert_int_equal(sh_leases_quit(leases, (shoal_cid){1}, a, 7), SHOAL_OK);
+    assert_int_equal(sh_leases_quit(leases, (shoal_cid){1}, a, 7), SHOAL_ENOLOCK);
+    assert_int_equal(status().readers, 1); /* c */
 }
 
 static void test_asking_again(void **state)

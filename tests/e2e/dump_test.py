@@ -201,6 +201,16 @@ class CutOff(Case):
         self.assertEqual((self.data / "x.dump").read_bytes(), old)
         self.assertEqual(os.listdir(self.data), ["x.dump"])
 
+    def test_stopped_during_a_dump(self):
+        node, peer = self.start()
+        self.fill(node, self.CHUNKS, 400)
+        dump = self.begin_dump(node, "x")
+        peer.stop()
+        if dump:
+            dump.wait(harness.COMMAND_MAX)
+        # It was given up, or had come to its end; nothing half is left.
+        self.assertIn(os.listdir(self.data), ([], ["x.dump"]))
+
     def test_interrupted(self):
         node, _ = self.start()
         self.fill(node, self.CHUNKS, 400)
