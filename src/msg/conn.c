@@ -225,6 +225,15 @@ void sh_conn_closed(struct sh_msg *msg, struct sh_conn *conn)
     event(msg, SH_MSG_CLOSED, conn->nid, SHOAL_NID_NONE, SHOAL_OK);
 }
 
+static void overflow_log(struct sh_msg *msg, const struct sh_conn *conn, uint64_t now_ns)
+{
+    uint64_t left_out;
+    if (sh_rate_allows(&msg->overflows, now_ns, &left_out))
+        SH_WARN("msg", "connection limit reached: not opened", SH_U64("nid", conn->nid.v),
+                SH_U64("connections_max", msg->config.connections_max),
+                SH_U64("left_out", left_out));
+}
+
 /* Begins to open a stream to where the node is said to be. */
 static void dial(struct sh_msg *msg, struct sh_conn *conn, uint64_t now_ns)
 {
@@ -237,8 +246,10 @@ static void dial(struct sh_msg *msg, struct sh_conn *conn, uint64_t now_ns)
     struct sh_wire *wire = msg->config.env.wire;
     sh_link link;
     enum shoal_err err = is_known ? SHOAL_OK : SHOAL_EUNREACHABLE;
-    if (err == SHOAL_OK && msg->streams_count >= msg->config.connections_max)
+    if (err == SHOAL_OK && msg->streams_count >= msg->config.connections_max) {
         err = SHOAL_ELIMIT;
+        overflow_log(msg, conn, now_ns);
+    }
     if (err == SHOAL_OK)
         err = wire->ops->open(wire, address, conn->nid.v, &link);
     struct sh_stream *stream = NULL;

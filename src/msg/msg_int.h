@@ -16,6 +16,7 @@
 #include "msg/flow_int.h"
 #include "msg/msg.h"
 #include "msg/outring_int.h"
+#include "msg/rate_int.h"
 
 enum sh_kind { SH_KIND_MESSAGE, SH_KIND_REQUEST, SH_KIND_ANSWER, SH_KIND_ERROR };
 
@@ -265,6 +266,7 @@ struct sh_msg {
     uint32_t stalled_count;                   /* streams that are stalled */
     uint32_t stalled_bucket;                  /* where the last one was that was tried again */
     _Atomic bool works_wanted; /* a stream is stalled: wake the transport step when one is free */
+    struct sh_rate refusals, cut_offs, overflows; /* lines in the log: blame.c, msg.c, conn.c */
     /* Counters. */
     _Atomic uint64_t messages_out, messages_in;
     _Atomic uint64_t bytes_out, blocks_out, bytes_in;
@@ -405,6 +407,11 @@ uint64_t sh_streams_due(const struct sh_msg *msg);
 void sh_streams_expire(struct sh_msg *msg, uint64_t now_ns);
 /* Tries the stalled streams again; returns how many got on. */
 unsigned sh_streams_resume(struct sh_msg *msg, uint64_t now_ns);
+
+/* blame.c: transport step */
+/* Says in the log who is refused or cut off, and why, if that is the other side's doing. The link
+ * is still there. */
+void sh_stream_blame(struct sh_msg *msg, const struct sh_stream *stream, enum shoal_err err);
 
 /* hello.c */
 void sh_hello_begin(struct sh_msg *msg, struct sh_stream *stream);
