@@ -100,6 +100,7 @@ struct sh_conn {
     struct sh_conn *dirty_next;
     _Atomic bool close_wanted;
     _Atomic uint32_t awaited; /* answers that somebody waits for; under the requests' lock */
+    uint32_t slots_first;     /* requests whose answer is still expected; under the same lock */
     _Atomic uint64_t room_waits, window_waits;
     /* Written by the transport step only. */
     _Atomic uint64_t bytes_out, blocks_out, messages_in, bytes_in, opened;
@@ -196,20 +197,21 @@ struct sh_work {
 
 struct sh_request_slot {
     struct sh_request *request; /* NULL: free, or given up and its answer still expected */
-    uint32_t next_free;
+    uint32_t next, prev; /* among the free ones (next alone), or those of nid; SH_NO_SLOT: none */
     uint16_t generation;
     uint16_t nid; /* whose answer is still expected; 0: nobody's */
 };
 
+#define SH_NO_SLOT UINT32_MAX
 #define SH_REQUEST_PIECE_SLOTS 4096
 #define SH_REQUEST_PIECES 256 /* 2^20 slots */
 
 struct sh_requests {
     struct sh_spin lock;
-    /* Slots, made as they are needed; 64 KiB each. A piece stays where it is. */
+    /* Slots, made as they are needed; 96 KiB each. A piece stays where it is. */
     struct sh_request_slot *pieces[SH_REQUEST_PIECES];
     _Atomic uint32_t count; /* slots made; changed under the lock */
-    uint32_t free_head;     /* index, or UINT32_MAX */
+    uint32_t free_head;     /* index, or SH_NO_SLOT */
     _Atomic uint32_t pending;
     struct sh_request *wheel[SH_WHEEL_SLOTS];
     uint64_t wheel_tick; /* the last tick that was looked at */
@@ -432,7 +434,7 @@ SHOAL_NODISCARD enum shoal_err sh_requests_reserve(struct sh_msg *msg, uint32_t 
 void sh_requests_arm(struct sh_msg *msg, uint32_t id, struct sh_conn *conn, uint32_t generation,
                      struct sh_request *request);
 void sh_requests_free(struct sh_msg *msg, uint32_t id);
-void sh_requests_fail(struct sh_msg *msg, shoal_nid nid, enum shoal_err err);
+void sh_requests_fail(struct sh_msg *msg, struct sh_conn *conn, enum shoal_err err);
 void sh_requests_answer(struct sh_msg *msg, shoal_nid from, uint32_t id, enum sh_kind kind,
                         struct sh_bytes payload);
 /* An answer that comes in pieces (partial->id, from the node). begin: false when it must be
