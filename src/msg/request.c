@@ -245,6 +245,8 @@ static void late_free(struct sh_msg *msg, struct sh_request *request)
 {
     pending_add(&msg->requests, -1);
     slot_free(msg, request->id & INDEX_MASK);
+    request->deadline_ns = 0;
+    request->id = 0;
 }
 
 /* Takes a request out of those that were armed too late, if it is among them. Lock held. */
@@ -511,12 +513,9 @@ unsigned sh_requests_late(struct sh_msg *msg, enum shoal_err err)
     struct sh_request *late = atomic_load_explicit(&table->late, memory_order_relaxed);
     atomic_store_explicit(&table->late, NULL, memory_order_relaxed);
     for (struct sh_request *request = late; request; request = request->next) {
-        slot_free(msg, request->id & INDEX_MASK);
-        request->deadline_ns = 0;
-        request->id = 0;
+        late_free(msg, request);
         count++;
     }
-    pending_add(table, -(int)count);
     sh_spin_release(&table->lock);
     complete_all(late, err);
     return count;

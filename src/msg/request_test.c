@@ -219,6 +219,50 @@ static void test_losses_are_apart(void **state)
     }
 }
 
+/* A request that was armed too late and canceled is as good as new: it has the whole of its time.
+ */
+static void test_canceled_late_is_used_again(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1), *b = end_open(2);
+    knows(a, b, 2);
+    struct asked asked;
+    assert_int_equal(ask(a, 2, TYPE_ECHO, 1, &asked), SHOAL_OK);
+    run_all();
+    struct sh_conn *conn = sh_conn_find(a->msg, (shoal_nid){2});
+    struct asked late[2];
+    for (int i = 0; i < 2; i++) {
+        uint32_t id;
+        assert_int_equal(sh_requests_reserve(a->msg, &id), SHOAL_OK);
+        late[i] = (struct asked){.request = {.done = on_done, .arg = &late[i]}};
+        sh_requests_arm(a->msg, id, conn, atomic_load(&conn->generation) - 1, &late[i].request);
+    }
+    for (int i = 0; i < 2; i++) { /* the last and the first of the list */
+        assert_true(sh_msg_cancel(a->msg, &late[i].request));
+        assert_int_equal(late[i].request.deadline_ns, 0);
+        assert_int_equal(late[i].request.id, 0);
+    }
+    assert_int_equal(sh_msg_requests_pending(a->msg), 0);
+    pass(20 * SECOND); /* more than a request's time */
+    for (int i = 0; i < 2; i++) {
+        struct sh_out out;
+        assert_int_equal(
+            sh_msg_request(a->msg, (shoal_nid){2}, TYPE_SILENT, 8, &late[i].request, &out),
+            SHOAL_OK);
+        sh_put64(&out.w, 1);
+        sh_msg_end(a->msg, &out);
+    }
+    pass(SECOND);
+    pass(SECOND);
+    assert_int_equal(b->held_count, 2);
+    for (unsigned i = 0; i < 2; i++) {
+        answer(b, b->held[i], 7);
+        run_all();
+        assert_int_equal(late[i].err, SHOAL_OK);
+        assert_int_equal(late[i].first, 7);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -228,6 +272,7 @@ int main(void)
         cmocka_unit_test(test_a_million),
         cmocka_unit_test(test_losses_beside_a_million),
         cmocka_unit_test_teardown(test_losses_are_apart, close_all),
+        cmocka_unit_test_teardown(test_canceled_late_is_used_again, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
