@@ -76,6 +76,7 @@ void sh_msg_destroy(struct sh_msg *msg)
         if (conn->state != SH_CONN_IDLE)
             sh_conn_lost(msg, conn, SHOAL_ESTOPPED);
         sh_outring_unmap(&conn->out);
+        sh_room_waiters_free(conn);
         free(conn);
     }
     if (msg->requests.pieces[0])

@@ -87,6 +87,7 @@ struct sh_conn {
     bool close_agreed;     /* CLOSING: both have asked, so nothing more is sent */
     struct sh_outring out; /* its own header says what needs no lock */
     struct sh_room_waiter *room_waiters;
+    struct sh_room_waiter *room_free; /* as many as ever waited at once */
     struct sh_work *ordered_first, *ordered_last;
     /* Objects that are streamed, in the order of their headers in the ring. */
     struct sh_object_out *objects_first, *objects_last;
@@ -323,7 +324,8 @@ void sh_blocks_free(struct sh_msg *msg);
 void sh_out_flush(struct sh_msg *msg, struct sh_conn *conn);
 void sh_conn_mark_dirty(struct sh_msg *msg, struct sh_conn *conn);
 uint64_t sh_out_unsent(struct sh_conn *conn);
-void sh_room_waiters_complete(struct sh_room_waiter *list);
+void sh_room_waiters_complete(struct sh_conn *conn, struct sh_room_waiter *list);
+void sh_room_waiters_free(struct sh_conn *conn);
 /* The connection for sending to a node: ESTOPPED, ETOOBIG, EUNREACHABLE (nobody ever named it). */
 SHOAL_NODISCARD enum shoal_err sh_out_conn(struct sh_msg *msg, shoal_nid to, uint64_t payload_bytes,
                                            struct sh_conn **conn_out);
