@@ -136,6 +136,13 @@ static void test_counters(void **state)
     assert_true(sh_msg_conn_stats_get(a->msg, (shoal_nid){2}, &stats));
     assert_int_equal(stats.room_waits, 1);
     assert_int_equal(stats.window_waits, 0);
+    assert_int_equal(stats.retries, 0);
+    sh_msg_retried(a->msg, (shoal_nid){2});
+    assert_true(sh_msg_conn_stats_get(a->msg, (shoal_nid){2}, &stats));
+    assert_int_equal(stats.retries, 1);
+    struct sh_msg_stats all;
+    sh_msg_stats_get(a->msg, &all);
+    assert_int_equal(all.retries, 1);
     cut(a, b);
     run_all();
     assert_int_equal(ask(a, 2, TYPE_ECHO, 1, &asked), SHOAL_OK);

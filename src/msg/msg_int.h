@@ -105,7 +105,7 @@ struct sh_conn {
     _Atomic bool close_wanted;
     _Atomic uint32_t awaited; /* answers that somebody waits for; under the requests' lock */
     uint32_t slots_first;     /* requests whose answer is still expected; under the same lock */
-    _Atomic uint64_t room_waits, window_waits;
+    _Atomic uint64_t room_waits, window_waits, retries;
     /* Written by the transport step only. */
     _Atomic uint64_t bytes_out, blocks_out, messages_in, bytes_in, opened;
     /* Transport step only. */
@@ -292,7 +292,7 @@ struct sh_msg {
     /* Counters. */
     _Atomic uint64_t messages_out, messages_in;
     _Atomic uint64_t bytes_out, blocks_out, bytes_in;
-    _Atomic uint64_t opened, lost, refused, timed_out, dropped;
+    _Atomic uint64_t opened, lost, refused, timed_out, dropped, retries, repeats;
 };
 
 static inline void sh_count(_Atomic uint64_t *counter, uint64_t by)
