@@ -330,6 +330,10 @@ static void test_lost_answers(void **state)
     assert_int_equal(status.puts, count);
     assert_int_equal(status.removes, removed);
     change(world.store, CHANGES);
+    struct sh_msg_stats stats;
+    sh_msg_stats_get(world.peer.msg, &stats);
+    print_message("%llu repeats\n", (unsigned long long)stats.repeats);
+    assert_true(stats.repeats > 0);
     world_end(&world);
 
     sh_store_status_get(world.held, &status);

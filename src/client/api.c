@@ -29,6 +29,7 @@ static void prepare(struct shoal *store, struct shoal_call *call, const struct s
     state->waiter = (struct sh_waiter){0};
     state->number = 0;
     state->is_unclear = false;
+    state->is_retry = false;
     state->was_lost = false;
     state->got_err = 0;
     state->got_size = state->got_bytes = 0;

@@ -53,11 +53,14 @@ static enum shoal_err send_to(struct sh_call_state *state, shoal_nid nid)
     /* What is written is read before the request is armed to complete: from a copy, as an early
      * connection loss may complete the call while this thread still writes. */
     struct sh_ask ask = state->ask;
+    bool is_retry = state->is_retry;
     struct sh_out out;
     err =
         sh_msg_request(msg, nid, sh_ask_type(ask.kind), sh_ask_bytes(&ask), &state->request, &out);
     if (err != SHOAL_OK)
         return err;
+    if (is_retry)
+        sh_msg_retried(msg, nid);
     if (sh_call_is_lock(ask.kind))
         sh_lock_request_write(&ask, cid, sh_now(&store->env.clock), &out.w);
     else

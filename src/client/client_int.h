@@ -141,6 +141,7 @@ struct sh_call_state {
     uint32_t refreshes;   /* the store's count when the call began */
     shoal_nid number_nid; /* whose number it is */
     bool is_blocking;
+    bool is_retry;     /* it was sent, or tried, before */
     bool is_unclear;   /* may have been done, under this number: a lost connection left no answer */
     bool was_lost;     /* unlock: a connection was lost meanwhile, and with it the owner's locks */
     uint64_t number;   /* 0: none yet, or a call that needs none */

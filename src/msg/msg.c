@@ -76,6 +76,7 @@ void sh_msg_destroy(struct sh_msg *msg)
         if (conn->state != SH_CONN_IDLE)
             sh_conn_lost(msg, conn, SHOAL_ESTOPPED);
         sh_outring_unmap(&conn->out);
+        sh_room_waiters_free(conn);
         free(conn);
     }
     if (msg->requests.pieces[0])
@@ -115,6 +116,17 @@ static void on_opened(struct sh_msg *msg, const struct sh_wire_event *event)
         sh_hello_begin(msg, stream);
 }
 
+static void overflow_log(struct sh_msg *msg, sh_link link, uint64_t now_ns)
+{
+    char address[SH_WIRE_ADDRESS_MAX];
+    uint64_t left_out;
+    if (!sh_rate_allows(&msg->overflows, now_ns, &left_out))
+        return;
+    sh_wire_peer(msg->config.env.wire, link, address);
+    SH_WARN("msg", "connection limit reached: refused one", SH_TEXT("address", address),
+            SH_U64("connections_max", msg->config.connections_max), SH_U64("left_out", left_out));
+}
+
 static void on_accepted(struct sh_msg *msg, const struct sh_wire_event *event, uint64_t now_ns)
 {
     struct sh_wire *wire = msg->config.env.wire;
@@ -129,8 +141,7 @@ static void on_accepted(struct sh_msg *msg, const struct sh_wire_event *event, u
     }
     if (has_room && sh_stream_add(msg, event->link, false, now_ns))
         return;
-    SH_WARN("msg", "connection limit reached: refused one",
-            SH_U64("connections_max", msg->config.connections_max));
+    overflow_log(msg, event->link, now_ns);
     wire->ops->close(wire, event->link);
 }
 
@@ -156,7 +167,7 @@ static void on_wire_event(struct sh_msg *msg, const struct sh_wire_event *event,
         return;
     case SH_WIRE_READABLE:
         if ((stream = sh_stream_find(msg, event->link)))
-            sh_stream_readable(msg, stream, now_ns);
+            sh_stream_readable(msg, stream);
         return;
     case SH_WIRE_WRITABLE:
         if ((stream = sh_stream_find(msg, event->link)))
@@ -214,6 +225,7 @@ static unsigned transport_run(void *arg)
     if (now_ns >= sh_streams_due(msg))
         sh_streams_expire(msg, now_ns);
     sh_beats_run(msg, now_ns);
+    sh_closes_expire(msg, now_ns);
     done += sh_requests_expire(msg, now_ns);
     done += dirty_service(msg, now_ns);
     sh_conns_dial(msg, now_ns);
@@ -228,7 +240,9 @@ static uint64_t transport_due(void *arg)
     struct sh_msg *msg = arg;
     uint64_t due = sh_requests_due(msg), streams_due = sh_streams_due(msg);
     due = due < streams_due ? due : streams_due;
+    due = due < sh_stalls_due(msg) ? due : sh_stalls_due(msg);
     due = due < sh_beats_due(msg) ? due : sh_beats_due(msg);
+    due = due < sh_closes_due(msg) ? due : sh_closes_due(msg);
     return due < sh_dials_due(msg) ? due : sh_dials_due(msg);
 }
 
@@ -271,6 +285,14 @@ bool sh_msg_drained(const struct sh_msg *msg)
     return true;
 }
 
+void sh_msg_retried(struct sh_msg *msg, shoal_nid to)
+{
+    struct sh_conn *conn = sh_conn_find(msg, to);
+    sh_count(&msg->retries, 1);
+    if (conn)
+        sh_count(&conn->retries, 1);
+}
+
 /* relaxed: each is a count of its own */
 #define READ(count) atomic_load_explicit(&(count), memory_order_relaxed)
 
@@ -287,6 +309,8 @@ void sh_msg_stats_get(const struct sh_msg *msg, struct sh_msg_stats *stats_out)
         .hellos_refused = READ(msg->refused),
         .requests_timed_out = READ(msg->timed_out),
         .answers_dropped = READ(msg->dropped),
+        .retries = READ(msg->retries),
+        .repeats = READ(msg->repeats),
     };
 }
 
@@ -308,6 +332,7 @@ bool sh_msg_conn_stats_get(const struct sh_msg *msg, shoal_nid nid,
         .bytes_in = READ(conn->bytes_in),
         .room_waits = READ(conn->room_waits),
         .window_waits = READ(conn->window_waits),
+        .retries = READ(conn->retries),
         .opened = READ(conn->opened),
         .unsent_bytes = unsent,
     };

@@ -249,7 +249,7 @@ bool sh_msg_cancel(struct sh_msg *msg, struct sh_request *request);
 
 /* Ends all requests to a node that were sent and are not answered: done is called with ECANCELED,
  * by this thread, before it returns; late answers are dropped. Returns how many. Requests that
- * begin meanwhile may be among them. Any thread; looks at every slot of the table. */
+ * begin meanwhile may be among them. Any thread. */
 unsigned sh_msg_cancel_node(struct sh_msg *msg, shoal_nid nid);
 
 /* Requests that are waiting for an answer. Any thread. */
@@ -323,9 +323,10 @@ void sh_msg_object_set(struct sh_msg *msg, sh_msg_type type, enum sh_msg_mode mo
                        sh_codec_describe describe, sh_msg_object_begin begin,
                        sh_msg_object_done done, void *arg);
 
-/* Answers a request. Answers always find room (the ring grows; reading from a connection that does
- * not take its answers slows down). ECONNLOST when the asker is gone: nothing more to do. EINVAL
- * when it was a one-way message, which any node can send: drop it. */
+/* Answers a request. Answers always find room (the ring grows; more requests of a node that does
+ * not take its answers are not handled until it does, and with 64 MiB unsent its connection is
+ * given up). ECONNLOST when the asker is gone: nothing more to do. EINVAL when it was a one-way
+ * message, which any node can send: drop it. */
 SHOAL_NODISCARD enum shoal_err sh_msg_reply(struct sh_msg *msg, struct sh_reply_to to,
                                             sh_msg_type type, size_t payload_bytes,
                                             struct sh_out *out);
@@ -335,6 +336,10 @@ void sh_msg_reply_error(struct sh_msg *msg, struct sh_reply_to to, sh_msg_type t
 /* Answers with an empty payload. Lost askers are ignored. */
 void sh_msg_reply_ok(struct sh_msg *msg, struct sh_reply_to to, sh_msg_type type);
 
+/* Counts a request that is sent to a node once more, after it has failed. msg repeats nothing by
+ * itself: who does so says it, for the counters. Any thread. */
+void sh_msg_retried(struct sh_msg *msg, shoal_nid to);
+
 /* --- Counters ---------------------------------------------------------------------------- */
 
 struct sh_msg_stats {
@@ -342,6 +347,8 @@ struct sh_msg_stats {
     uint64_t messages_in, bytes_in;
     uint64_t connections_opened, connections_lost, hellos_refused;
     uint64_t requests_timed_out, answers_dropped;
+    uint64_t retries; /* requests sent once more: sh_msg_retried */
+    uint64_t repeats; /* requests that came once more, answered from their first result: once.h */
 };
 void sh_msg_stats_get(const struct sh_msg *msg, struct sh_msg_stats *stats_out);
 
@@ -352,6 +359,7 @@ struct sh_msg_conn_stats {
     uint64_t messages_in, bytes_in;
     uint64_t room_waits;   /* EAGAIN, because the ring was full */
     uint64_t window_waits; /* EAGAIN, because the receiver did not keep up */
+    uint64_t retries;      /* requests sent to it once more: sh_msg_retried */
     uint64_t opened;       /* how often */
     uint64_t unsent_bytes; /* in the ring now */
 };

@@ -171,6 +171,7 @@ static void test_connections_max(void **state)
     unlink(path);
     assert_non_null(strstr(lines, "connection limit reached"));
     assert_non_null(strstr(lines, "connections_max=2"));
+    assert_non_null(strstr(lines, "connection limit reached: not opened nid=4"));
     /* The others go on, and there is room again once one has left. */
     assert_int_equal(ask(a, 2, TYPE_ECHO, 6, &of_a), SHOAL_OK);
     run_all();
@@ -466,7 +467,6 @@ static void test_stalled_and_throttled(void **state)
     }
     run_all();
     assert_true(conn->push_blocked);
-    conn->throttled_until_ns = b->memwire.now_ns + 1000000; /* it has just been read a little */
     for (unsigned i = 0; i < SH_WORKS_MAX; i++)
         assert_true(sh_ring_push(b->msg->works_free, taken[i]));
     for (unsigned i = 0; i < 10; i++) {

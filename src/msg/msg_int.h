@@ -16,6 +16,7 @@
 #include "msg/flow_int.h"
 #include "msg/msg.h"
 #include "msg/outring_int.h"
+#include "msg/rate_int.h"
 
 enum sh_kind { SH_KIND_MESSAGE, SH_KIND_REQUEST, SH_KIND_ANSWER, SH_KIND_ERROR };
 
@@ -40,6 +41,8 @@ enum sh_control {
 #define SH_SHARED_BYTES (UINT32_C(8) << 20)
 #define SH_SHARE_BYTES_MIN (UINT32_C(64) << 10)
 #define SH_RECEIVE_BYTES_MAX (UINT64_C(64) << 20) /* where the configuration names none */
+/* With more than this unsent a connection takes no answer any more: it is given up. */
+#define SH_UNSENT_BYTES_MAX (UINT64_C(64) << 20)
 #define SH_EVENTS_MAX 64
 #define SH_WHEEL_SLOTS 512
 #define SH_WHEEL_TICK_NS UINT64_C(4000000)
@@ -84,9 +87,11 @@ struct sh_conn {
     bool close_agreed;     /* CLOSING: both have asked, so nothing more is sent */
     struct sh_outring out; /* its own header says what needs no lock */
     struct sh_room_waiter *room_waiters;
+    struct sh_room_waiter *room_free; /* as many as ever waited at once */
     struct sh_work *ordered_first, *ordered_last;
     /* Objects that are streamed, in the order of their headers in the ring. */
     struct sh_object_out *objects_first, *objects_last;
+    _Atomic uint32_t objects_count; /* of them; read by the transport step without the lock */
     bool ordered_running;
     bool is_known; /* may be opened: address is set */
     char address[SH_MSG_ADDRESS_MAX];
@@ -99,7 +104,8 @@ struct sh_conn {
     struct sh_conn *dirty_next;
     _Atomic bool close_wanted;
     _Atomic uint32_t awaited; /* answers that somebody waits for; under the requests' lock */
-    _Atomic uint64_t room_waits, window_waits;
+    uint32_t slots_first;     /* requests whose answer is still expected; under the same lock */
+    _Atomic uint64_t room_waits, window_waits, retries;
     /* Written by the transport step only. */
     _Atomic uint64_t bytes_out, blocks_out, messages_in, bytes_in, opened;
     /* Transport step only. */
@@ -112,15 +118,26 @@ struct sh_conn {
     uint64_t heard_ns;
     uint64_t used;   /* msg->uses when it last carried a message */
     bool is_closing; /* counted in closing_count; a verdict is awaited */
+    struct sh_conn *closing_next;
+    uint64_t closing_due_ns; /* when it is given up */
     /* Streams of before, until the other side has closed them; written by the transport step. */
     _Atomic uint32_t lingering;
     unsigned close_heard; /* bits: controls of close.c to be seen to */
     struct sh_conn *dial_next;
-    uint64_t dial_due_ns; /* when it gives up to wait for room; 0: does not wait */
-    bool is_streaming;    /* the first object's header was sent, its payload is next */
-    bool was_heard;       /* since the last look */
-    bool push_blocked;    /* the wire took less than all; WRITABLE will come */
-    uint64_t throttled_until_ns;
+    uint64_t dial_due_ns;     /* when it gives up to wait for room; 0: does not wait */
+    bool is_streaming;        /* the first object's header was sent, its payload is next */
+    bool was_heard;           /* since the last look */
+    bool push_blocked;        /* the wire took less than all; WRITABLE will come */
+    uint64_t answers_allowed; /* stall.c: so much may be unsent when a request is handled */
+    uint64_t answers_seen;    /* bytes_out when they were last looked at */
+    uint64_t answers_due_ns;  /* when more are allowed, unless some are sent */
+};
+
+/* Why a stream is not read for now. */
+enum sh_stall {
+    SH_STALL_NONE,
+    SH_STALL_WORKS,   /* its next message waits for a free work, or for held blocks to be read */
+    SH_STALL_ANSWERS, /* its next request waits until answers to its node have been sent */
 };
 
 enum sh_stream_state {
@@ -169,11 +186,12 @@ struct sh_stream {
     bool is_unread;              /* LINGERS: the last of lingers_for may not have been read */
     struct sh_conn *lingers_for; /* LINGERS: who is not opened again before it ends, or NULL */
     struct sh_block *block;
-    uint32_t fill;      /* bytes received into the block */
-    uint32_t parsed;    /* bytes of it that are done with */
-    bool is_stalled;    /* its next message waits for a free work, or for held blocks to be read */
-    uint8_t block_size; /* of the next block: an index of sh_block_rooms */
-    uint8_t quiet;      /* pulls in a row that a small block would have done for */
+    uint32_t fill;   /* bytes received into the block */
+    uint32_t parsed; /* bytes of it that are done with */
+    enum sh_stall stall;
+    struct sh_stream *stall_next, *stall_prev; /* among the stalled */
+    uint8_t block_size;                        /* of the next block: an index of sh_block_rooms */
+    uint8_t quiet; /* pulls in a row that a small block would have done for */
     uint64_t deadline_ns;
     uint8_t hello[SH_HELLO_BYTES];
     uint8_t welcome[SH_WELCOME_BYTES];
@@ -195,20 +213,21 @@ struct sh_work {
 
 struct sh_request_slot {
     struct sh_request *request; /* NULL: free, or given up and its answer still expected */
-    uint32_t next_free;
+    uint32_t next, prev; /* among the free ones (next alone), or those of nid; SH_NO_SLOT: none */
     uint16_t generation;
     uint16_t nid; /* whose answer is still expected; 0: nobody's */
 };
 
+#define SH_NO_SLOT UINT32_MAX
 #define SH_REQUEST_PIECE_SLOTS 4096
 #define SH_REQUEST_PIECES 256 /* 2^20 slots */
 
 struct sh_requests {
     struct sh_spin lock;
-    /* Slots, made as they are needed; 64 KiB each. A piece stays where it is. */
+    /* Slots, made as they are needed; 96 KiB each. A piece stays where it is. */
     struct sh_request_slot *pieces[SH_REQUEST_PIECES];
     _Atomic uint32_t count; /* slots made; changed under the lock */
-    uint32_t free_head;     /* index, or UINT32_MAX */
+    uint32_t free_head;     /* index, or SH_NO_SLOT */
     _Atomic uint32_t pending;
     struct sh_request *wheel[SH_WHEEL_SLOTS];
     uint64_t wheel_tick; /* the last tick that was looked at */
@@ -259,16 +278,21 @@ struct sh_msg {
     struct sh_hellos dialled_hellos, accepted_hellos;
     struct sh_conn *beats_first, *beats_last; /* open connections by beat_due_ns */
     uint64_t beats_ran_ns, beats_paused_ns;
-    uint64_t uses;                            /* counts up */
-    uint32_t closing_count;                   /* connections that are closing */
-    struct sh_conn *dials_first, *dials_last; /* that wait for room, by dial_due_ns */
-    uint32_t stalled_count;                   /* streams that are stalled */
-    uint32_t stalled_bucket;                  /* where the last one was that was tried again */
-    _Atomic bool works_wanted; /* a stream is stalled: wake the transport step when one is free */
+    uint64_t uses;                                /* counts up */
+    uint32_t closing_count;                       /* connections that are closing, */
+    struct sh_conn *closing_first;                /* and those by closing_due_ns; few */
+    struct sh_conn *dials_first, *dials_last;     /* that wait for room, by dial_due_ns */
+    struct sh_rate refusals, cut_offs, overflows; /* lines in the log: blame.c, msg.c, conn.c */
+    /* Stalled streams: stall.c. */
+    struct sh_stream *stalled_first, *stalled_last; /* in the order of being tried again */
+    uint32_t stalled_count;
+    uint32_t stalled_for_works; /* of them */
+    uint64_t stalls_due_ns;     /* when those that wait for answers are to be tried again */
+    _Atomic bool works_wanted;  /* one waits for works: a free one wakes the transport step */
     /* Counters. */
     _Atomic uint64_t messages_out, messages_in;
     _Atomic uint64_t bytes_out, blocks_out, bytes_in;
-    _Atomic uint64_t opened, lost, refused, timed_out, dropped;
+    _Atomic uint64_t opened, lost, refused, timed_out, dropped, retries, repeats;
 };
 
 static inline void sh_count(_Atomic uint64_t *counter, uint64_t by)
@@ -300,7 +324,8 @@ void sh_blocks_free(struct sh_msg *msg);
 void sh_out_flush(struct sh_msg *msg, struct sh_conn *conn);
 void sh_conn_mark_dirty(struct sh_msg *msg, struct sh_conn *conn);
 uint64_t sh_out_unsent(struct sh_conn *conn);
-void sh_room_waiters_complete(struct sh_room_waiter *list);
+void sh_room_waiters_complete(struct sh_conn *conn, struct sh_room_waiter *list);
+void sh_room_waiters_free(struct sh_conn *conn);
 /* The connection for sending to a node: ESTOPPED, ETOOBIG, EUNREACHABLE (nobody ever named it). */
 SHOAL_NODISCARD enum shoal_err sh_out_conn(struct sh_msg *msg, shoal_nid to, uint64_t payload_bytes,
                                            struct sh_conn **conn_out);
@@ -371,6 +396,9 @@ void sh_close_again(struct sh_msg *msg);
 void sh_close_service(struct sh_msg *msg, struct sh_conn *conn);
 /* No verdict is awaited any more, if one was. */
 void sh_close_over(struct sh_msg *msg, struct sh_conn *conn);
+/* Gives up those who were asked whether they may be closed and have not said for too long. */
+void sh_closes_expire(struct sh_msg *msg, uint64_t now_ns);
+uint64_t sh_closes_due(const struct sh_msg *msg);
 /* A wanted connection waits for room. */
 void sh_dial_wait(struct sh_msg *msg, struct sh_conn *conn, uint64_t now_ns);
 /* Takes the first one off that has room now, or has waited too long; NULL: none. */
@@ -396,15 +424,28 @@ void sh_stream_linger(struct sh_msg *msg, struct sh_stream *stream, struct sh_co
 /* The stream can't go on: reports it and drops it, with its connection if it had one. */
 void sh_stream_fail(struct sh_msg *msg, struct sh_stream *stream, enum shoal_err err,
                     bool close_link);
-void sh_stream_readable(struct sh_msg *msg, struct sh_stream *stream, uint64_t now_ns);
+void sh_stream_readable(struct sh_msg *msg, struct sh_stream *stream);
 void sh_stream_control(struct sh_msg *msg, struct sh_stream *stream, struct sh_bytes bytes);
 bool sh_stream_control_flush(struct sh_msg *msg, struct sh_stream *stream);
 /* Takes a stream off those whose hello is not over, if it is among them. */
 void sh_stream_hello_over(struct sh_msg *msg, struct sh_stream *stream);
 uint64_t sh_streams_due(const struct sh_msg *msg);
 void sh_streams_expire(struct sh_msg *msg, uint64_t now_ns);
+
+/* stall.c: transport step */
+void sh_stream_stall(struct sh_msg *msg, struct sh_stream *stream, enum sh_stall why);
+void sh_stream_unstall(struct sh_msg *msg, struct sh_stream *stream); /* if it is stalled */
+/* True when a request of conn's node may be handled; false: too many answers to it are unsent. May
+ * send some. */
+bool sh_answers_have_room(struct sh_msg *msg, struct sh_conn *conn);
 /* Tries the stalled streams again; returns how many got on. */
 unsigned sh_streams_resume(struct sh_msg *msg, uint64_t now_ns);
+uint64_t sh_stalls_due(const struct sh_msg *msg);
+
+/* blame.c: transport step */
+/* Says in the log who is refused or cut off, and why, if that is the other side's doing. The link
+ * is still there. */
+void sh_stream_blame(struct sh_msg *msg, const struct sh_stream *stream, enum shoal_err err);
 
 /* hello.c */
 void sh_hello_begin(struct sh_msg *msg, struct sh_stream *stream);
@@ -425,7 +466,7 @@ SHOAL_NODISCARD enum shoal_err sh_requests_reserve(struct sh_msg *msg, uint32_t 
 void sh_requests_arm(struct sh_msg *msg, uint32_t id, struct sh_conn *conn, uint32_t generation,
                      struct sh_request *request);
 void sh_requests_free(struct sh_msg *msg, uint32_t id);
-void sh_requests_fail(struct sh_msg *msg, shoal_nid nid, enum shoal_err err);
+void sh_requests_fail(struct sh_msg *msg, struct sh_conn *conn, enum shoal_err err);
 void sh_requests_answer(struct sh_msg *msg, shoal_nid from, uint32_t id, enum sh_kind kind,
                         struct sh_bytes payload);
 /* An answer that comes in pieces (partial->id, from the node). begin: false when it must be

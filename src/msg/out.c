@@ -10,7 +10,9 @@
 uint64_t sh_out_unsent(struct sh_conn *conn)
 {
     sh_spin_take(&conn->lock);
-    uint64_t unsent = sh_outring_used(&conn->out) + (conn->objects_first ? 1 : 0);
+    /* relaxed: under the lock. An object holds the piece that is being sent of it. */
+    uint64_t objects = atomic_load_explicit(&conn->objects_count, memory_order_relaxed);
+    uint64_t unsent = sh_outring_used(&conn->out) + objects * SH_BLOCK_BYTES;
     sh_spin_release(&conn->lock);
     return unsent;
 }
@@ -30,7 +32,7 @@ void sh_conn_mark_dirty(struct sh_msg *msg, struct sh_conn *conn)
 }
 
 /* What a reservation under the lock found. */
-enum reserved { RESERVED, RESERVE_AGAIN, RESERVE_FULL, RESERVE_NO_MEMORY };
+enum reserved { RESERVED, RESERVE_AGAIN, RESERVE_FULL, RESERVE_NO_MEMORY, RESERVE_TOO_MUCH };
 
 /* Reserves where the fast way found the ring full or closed: opens it, grows it for what must fit
  * and for a message larger than the ring. The lock is held. */
@@ -51,6 +53,8 @@ static enum reserved reserve_slowly(const struct sh_msg *msg, struct sh_conn *co
         sh_count(&conn->room_waits, 1);
         return RESERVE_FULL;
     }
+    if (used > SH_UNSENT_BYTES_MAX)
+        return RESERVE_TOO_MUCH;
     if (used + bytes > ring->room) {
         sh_outring_close(ring);
         sh_outring_collect(ring);
@@ -105,6 +109,19 @@ static void object_append(struct sh_conn *conn, struct sh_object_out *object,
     object->position = place->end;
     *(conn->objects_last ? &conn->objects_last->next : &conn->objects_first) = object;
     conn->objects_last = object;
+    /* relaxed: under the lock; who looks without it looks again */
+    atomic_fetch_add_explicit(&conn->objects_count, 1, memory_order_relaxed);
+}
+
+/* The other side asks and does not read: the transport step gives the connection up. */
+static void cut_off(struct sh_msg *msg, struct sh_conn *conn)
+{
+    /* acq_rel: pairs with the exchange in sh_conn_service */
+    if (atomic_exchange_explicit(&conn->close_wanted, true, memory_order_acq_rel))
+        return;
+    SH_WARN("msg", "answers are not read: connection given up", SH_U64("nid", conn->nid.v),
+            SH_U64("unsent_bytes", sh_out_unsent(conn)));
+    sh_conn_mark_dirty(msg, conn);
 }
 
 /* Reserves under the lock: the connection is to be opened, the ring is full or must grow, or the
@@ -126,6 +143,10 @@ static enum shoal_err begin_slowly(struct sh_msg *msg, struct sh_conn *conn, boo
             return SHOAL_EAGAIN;
         if (how == RESERVE_NO_MEMORY)
             return SHOAL_ENOMEM;
+        if (how == RESERVE_TOO_MUCH) {
+            cut_off(msg, conn);
+            return SHOAL_ECONNLOST;
+        }
         sched_yield(); /* another thread is in the middle of a message */
     }
 }
@@ -296,13 +317,46 @@ void sh_msg_reply_error(struct sh_msg *msg, struct sh_reply_to to, sh_msg_type t
     sh_msg_end(msg, &out);
 }
 
-void sh_room_waiters_complete(struct sh_room_waiter *list)
+/* Keeps an entry for who waits next. The lock is held. */
+static void room_waiter_put(struct sh_conn *conn, struct sh_room_waiter *entry)
 {
+    entry->next = conn->room_free;
+    conn->room_free = entry;
+}
+
+/* NULL: out of memory. */
+static struct sh_room_waiter *room_waiter_get(struct sh_conn *conn)
+{
+    sh_spin_take(&conn->lock);
+    struct sh_room_waiter *entry = conn->room_free;
+    if (entry)
+        conn->room_free = entry->next;
+    sh_spin_release(&conn->lock);
+    return entry ? entry : malloc(sizeof *entry);
+}
+
+void sh_room_waiters_complete(struct sh_conn *conn, struct sh_room_waiter *list)
+{
+    if (!list)
+        return;
+    for (struct sh_room_waiter *entry = list; entry; entry = entry->next)
+        sh_waiter_complete(entry->waiter);
+    sh_spin_take(&conn->lock);
     while (list) {
         struct sh_room_waiter *next = list->next;
-        sh_waiter_complete(list->waiter);
-        free(list);
+        room_waiter_put(conn, list);
         list = next;
+    }
+    sh_spin_release(&conn->lock);
+}
+
+void sh_room_waiters_free(struct sh_conn *conn)
+{
+    SH_ASSERT(!conn->room_waiters);
+    while (conn->room_free) {
+        struct sh_room_waiter *entry = conn->room_free;
+        conn->room_free = entry->next;
+        free(entry);
     }
 }
 
@@ -336,7 +390,7 @@ void sh_msg_wait_room(struct sh_msg *msg, shoal_nid to, size_t payload_bytes,
                       struct sh_waiter *waiter)
 {
     struct sh_conn *conn = sh_conn_find(msg, to);
-    struct sh_room_waiter *entry = conn ? malloc(sizeof *entry) : NULL;
+    struct sh_room_waiter *entry = conn ? room_waiter_get(conn) : NULL;
     if (entry) {
         entry->waiter = waiter;
         entry->used_max = used_max(msg, payload_bytes);
@@ -346,11 +400,12 @@ void sh_msg_wait_room(struct sh_msg *msg, shoal_nid to, size_t payload_bytes,
         if (is_full) {
             entry->next = conn->room_waiters;
             conn->room_waiters = entry;
+        } else {
+            room_waiter_put(conn, entry);
         }
         sh_spin_release(&conn->lock);
         if (is_full)
             return;
-        free(entry);
     }
     sh_waiter_complete(waiter);
 }
@@ -366,11 +421,11 @@ bool sh_msg_wait_room_cancel(struct sh_msg *msg, shoal_nid to, struct sh_waiter 
         if ((*at)->waiter == waiter) {
             found = *at;
             *at = found->next;
+            room_waiter_put(conn, found);
             break;
         }
     }
     sh_spin_release(&conn->lock);
-    free(found);
     return found != NULL;
 }
 
@@ -413,7 +468,7 @@ void sh_out_room_changed(struct sh_conn *conn)
     sh_spin_take(&conn->lock);
     struct sh_room_waiter *waiters = roomy_take(conn);
     sh_spin_release(&conn->lock);
-    sh_room_waiters_complete(waiters);
+    sh_room_waiters_complete(conn, waiters);
 }
 
 /* What may be pushed out of the ring: up to the end of the next object's header, for its payload
@@ -461,6 +516,6 @@ void sh_out_flush(struct sh_msg *msg, struct sh_conn *conn)
         sh_count_alone(&conn->blocks_out, 1);
         sh_count_alone(&conn->bytes_out, taken);
         conn->push_blocked = taken < bytes.size;
-        sh_room_waiters_complete(sent(msg, conn, taken));
+        sh_room_waiters_complete(conn, sent(msg, conn, taken));
     }
 }

@@ -16,220 +16,17 @@
 
 #include <errno.h>
 #include <openssl/err.h>
-#include <openssl/ssl.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/assert.h"
 #include "base/log.h"
 #include "msg/tls_files.h"
-#include "msg/tls_keys.h"
-
-#define BUCKETS 1024
-#define RECORD_BYTES 16384     /* plain bytes in a record at most */
-#define RECORD_ROOM (17 << 10) /* what one may take encrypted */
-#define CIPHER_BYTES (4 * RECORD_ROOM)
-#define CIPHERS_KEPT 64
-
-enum state {
-    OPENING,   /* dialled: the inner wire has not opened it yet */
-    HANDSHAKE, /* as it says */
-    CONFIRM,   /* dialled: the acceptor has not said that it accepted our certificate */
-    OPEN,
-    FAILED, /* to be reported as lost by the next poll */
-};
-
-/* Two lists of links: READY ones poll has something to say of without asking the inner wire (bytes
- * that are decrypted or lie in OpenSSL, a failure); YOUNG ones are accepted and in handshake. */
-enum list { READY, YOUNG, LISTS };
-
-/* Encrypted bytes that the inner wire has not taken. */
-struct cipher {
-    struct cipher *next; /* in the pool */
-    size_t size, sent;
-    uint8_t bytes[CIPHER_BYTES];
-};
-
-struct tls_link {
-    struct tls *tls;
-    struct tls_link *bucket_next;
-    struct tls_link *next[LISTS], *prev[LISTS];
-    bool is_in[LISTS];
-    sh_link number;
-    enum state state;
-    enum shoal_err err; /* FAILED */
-    bool is_dialled;
-    bool is_confirmed; /* the acceptor's ticket has come */
-    bool wants_writable;
-    bool is_cut;     /* the inner link is gone; what OpenSSL has of it is still to be pulled */
-    bool is_kernels; /* what is pushed the kernel encrypts */
-    struct sh_tls_secret secret; /* until it was tried to hand it to the kernel */
-    uint64_t tag;
-    uint64_t deadline_ns; /* YOUNG */
-    SSL *ssl;
-    struct cipher *cipher; /* NULL: nothing waits */
-    size_t owed;           /* plain bytes in cipher that push has not counted as taken */
-    uint8_t first[4];      /* the first bytes received, as they came */
-    size_t first_size;
-};
-
-struct tls {
-    struct sh_wire wire;
-    struct sh_wire *inner;
-    struct sh_clock clock;
-    uint64_t handshake_timeout_ns;
-    SSL_CTX *context;
-    BIO_METHOD *method;
-    struct tls_link *buckets[BUCKETS];
-    struct tls_link *lists[LISTS], *tails[LISTS];
-    struct cipher *ciphers;
-    unsigned ciphers_count;
-    bool has_kernel; /* the inner wire may encrypt */
-    unsigned odd;    /* alternates, so that with room for one event neither source starves */
-    /* seq_cst each: either who watches sees that a link is ready, or who makes it ready sees the
-     * watcher and signals. */
-    _Atomic uint32_t ready_count;
-    _Atomic uint32_t watchers;
-};
+#include "msg/tls_int.h"
 
 static struct tls *tls_of(struct sh_wire *wire)
 {
     return (struct tls *)wire;
-}
-
-/* --- Lists and links ------------------------------------------------------------------------ */
-
-static void list_add(struct tls_link *link, enum list list)
-{
-    struct tls *tls = link->tls;
-    if (link->is_in[list])
-        return;
-    link->is_in[list] = true;
-    link->next[list] = NULL;
-    link->prev[list] = tls->tails[list];
-    if (tls->tails[list])
-        tls->tails[list]->next[list] = link;
-    else
-        tls->lists[list] = link;
-    tls->tails[list] = link;
-    if (list == READY) {
-        atomic_fetch_add(&tls->ready_count, 1);
-        if (atomic_load(&tls->watchers) > 0)
-            tls->inner->ops->signal(tls->inner);
-    }
-}
-
-static void list_remove(struct tls_link *link, enum list list)
-{
-    struct tls *tls = link->tls;
-    if (!link->is_in[list])
-        return;
-    link->is_in[list] = false;
-    if (link->prev[list])
-        link->prev[list]->next[list] = link->next[list];
-    else
-        tls->lists[list] = link->next[list];
-    if (link->next[list])
-        link->next[list]->prev[list] = link->prev[list];
-    else
-        tls->tails[list] = link->prev[list];
-    if (list == READY)
-        atomic_fetch_sub(&tls->ready_count, 1);
-}
-
-static struct tls_link **bucket_of(struct tls *tls, sh_link number)
-{
-    return &tls->buckets[(number ^ number >> 20) % BUCKETS];
-}
-
-static struct tls_link *link_find(struct tls *tls, sh_link number)
-{
-    struct tls_link *link = *bucket_of(tls, number);
-    while (link && link->number != number)
-        link = link->bucket_next;
-    return link;
-}
-
-static struct tls_link *link_new(struct tls *tls, sh_link number, bool is_dialled)
-{
-    SH_ASSERT(!link_find(tls, number));
-    struct tls_link *link = calloc(1, sizeof *link);
-    BIO *bio = BIO_new(tls->method);
-    SSL *ssl = SSL_new(tls->context);
-    if (!link || !bio || !ssl) {
-        free(link);
-        BIO_free(bio);
-        SSL_free(ssl);
-        return NULL;
-    }
-    *link = (struct tls_link){.tls = tls,
-                              .number = number,
-                              .is_dialled = is_dialled,
-                              .state = is_dialled ? OPENING : HANDSHAKE,
-                              .ssl = ssl};
-    BIO_set_data(bio, link);
-    BIO_set_init(bio, 1);
-    SSL_set_bio(ssl, bio, bio);
-    SSL_set_app_data(ssl, link);
-    if (is_dialled)
-        SSL_set_connect_state(ssl);
-    else
-        SSL_set_accept_state(ssl);
-    struct tls_link **bucket = bucket_of(tls, number);
-    link->bucket_next = *bucket;
-    *bucket = link;
-    return link;
-}
-
-static void cipher_release(struct tls_link *link)
-{
-    struct tls *tls = link->tls;
-    struct cipher *cipher = link->cipher;
-    link->cipher = NULL;
-    if (!cipher)
-        return;
-    if (tls->ciphers_count == CIPHERS_KEPT) {
-        free(cipher);
-        return;
-    }
-    cipher->next = tls->ciphers;
-    tls->ciphers = cipher;
-    tls->ciphers_count++;
-}
-
-/* The link's buffer, fetched if it has none; NULL: out of memory. */
-static struct cipher *cipher_of(struct tls_link *link)
-{
-    struct tls *tls = link->tls;
-    if (link->cipher)
-        return link->cipher;
-    struct cipher *cipher = tls->ciphers;
-    if (cipher) {
-        tls->ciphers = cipher->next;
-        tls->ciphers_count--;
-    } else {
-        cipher = malloc(sizeof *cipher);
-    }
-    if (cipher)
-        cipher->size = cipher->sent = 0;
-    link->cipher = cipher;
-    return cipher;
-}
-
-/* Frees the link; the inner one is the caller's to close, if it is still there. */
-static void link_free(struct tls_link *link)
-{
-    struct tls_link **at = bucket_of(link->tls, link->number);
-    while (*at != link)
-        at = &(*at)->bucket_next;
-    *at = link->bucket_next;
-    list_remove(link, READY);
-    list_remove(link, YOUNG);
-    cipher_release(link);
-    OPENSSL_cleanse(&link->secret, sizeof link->secret);
-    SSL_free(link->ssl);
-    free(link);
 }
 
 static void inner_close(struct tls_link *link)
@@ -261,7 +58,7 @@ static int bio_write(BIO *bio, const char *from, size_t size, size_t *taken_out)
 {
     struct tls_link *link = BIO_get_data(bio);
     BIO_clear_retry_flags(bio);
-    struct cipher *cipher = link->is_kernels ? NULL : cipher_of(link);
+    struct tls_cipher *cipher = link->is_kernels ? NULL : sh_tls_cipher_of(link);
     if (!cipher || sizeof cipher->bytes - cipher->size < size)
         return 0;
     memcpy(cipher->bytes + cipher->size, from, size);
@@ -282,7 +79,7 @@ static long bio_control(BIO *bio, int command, long number, void *pointer)
 static bool flush(struct tls_link *link)
 {
     struct sh_wire *inner = link->tls->inner;
-    struct cipher *cipher = link->cipher;
+    struct tls_cipher *cipher = link->cipher;
     if (!cipher)
         return true;
     struct sh_bytes rest = {cipher->bytes + cipher->sent, cipher->size - cipher->sent};
@@ -291,7 +88,7 @@ static bool flush(struct tls_link *link)
     cipher->sent += taken;
     if (taken < rest.size)
         return false;
-    cipher_release(link);
+    sh_tls_cipher_release(link);
     return true;
 }
 
@@ -322,11 +119,23 @@ static void refuse_plain(struct tls_link *link)
     _Static_assert(SHOAL_ETLS < 256, "the error's number takes two bytes");
     if (link->cipher && link->cipher->sent > 0)
         return;
-    struct cipher *cipher = cipher_of(link);
+    struct tls_cipher *cipher = sh_tls_cipher_of(link);
     if (!cipher)
         return;
     memcpy(cipher->bytes, refusal, sizeof refusal);
     cipher->size = sizeof refusal;
+}
+
+static void refusal_log(struct tls_link *link)
+{
+    struct tls *tls = link->tls;
+    char address[SH_WIRE_ADDRESS_MAX];
+    uint64_t left_out;
+    if (!sh_rate_allows(&tls->warnings, sh_now(&tls->clock), &left_out))
+        return;
+    sh_wire_peer(tls->inner, link->number, address);
+    SH_WARN("msg", "TLS refused", SH_TEXT("address", address), SH_TEXT("reason", reason_of(link)),
+            SH_TEXT("opened_by", link->is_dialled ? "us" : "them"), SH_U64("left_out", left_out));
 }
 
 /* The link can't go on. What OpenSSL has to say to the other side is still sent if it can be. The
@@ -337,20 +146,19 @@ static bool link_fail(struct tls_link *link, enum shoal_err err)
     bool was_open = link->state == OPEN;
     SH_ASSERT(link->state != FAILED);
     if (err == SHOAL_ETLS)
-        SH_WARN("msg", "TLS refused", SH_TEXT("reason", reason_of(link)),
-                SH_TEXT("opened_by", link->is_dialled ? "us" : "them"));
+        refusal_log(link);
     if (!was_open && !link->is_dialled && peer_is_plain(link))
         refuse_plain(link);
     if (!link->is_cut)
         (void)flush(link);
     if (!was_open && !link->is_dialled) {
         inner_close(link);
-        link_free(link);
+        sh_tls_link_free(link);
         return true;
     }
     link->state = FAILED;
     link->err = err;
-    list_add(link, READY);
+    sh_tls_list_add(link, READY);
     return false;
 }
 
@@ -404,8 +212,8 @@ static bool handshake_step(struct tls_link *link, struct sh_wire_event *event_ou
             return false;
     }
     link->state = OPEN;
-    list_remove(link, YOUNG);
-    list_add(link, READY); /* what followed the handshake may lie in OpenSSL already */
+    sh_tls_list_remove(link, YOUNG);
+    sh_tls_list_add(link, READY); /* what followed the handshake may lie in OpenSSL already */
     *event_out = (struct sh_wire_event){
         .kind = link->is_dialled ? SH_WIRE_OPENED : SH_WIRE_ACCEPTED,
         .link = link->number,
@@ -422,9 +230,15 @@ static uint64_t young_expire(struct tls *tls)
         return UINT64_MAX;
     uint64_t now_ns = sh_now(&tls->clock);
     while (link && link->deadline_ns <= now_ns) {
-        SH_WARN("msg", "TLS handshake took too long: closed");
+        uint64_t left_out;
+        if (sh_rate_allows(&tls->warnings, now_ns, &left_out)) {
+            char address[SH_WIRE_ADDRESS_MAX];
+            sh_wire_peer(tls->inner, link->number, address);
+            SH_WARN("msg", "TLS handshake took too long: closed", SH_TEXT("address", address),
+                    SH_U64("left_out", left_out));
+        }
         inner_close(link);
-        link_free(link);
+        sh_tls_link_free(link);
         link = tls->lists[YOUNG];
     }
     return link ? link->deadline_ns - now_ns : UINT64_MAX;
@@ -446,7 +260,7 @@ static enum shoal_err tls_open(struct sh_wire *wire, const char *address, uint64
     enum shoal_err err = tls->inner->ops->open(tls->inner, address, tag, &number);
     if (err != SHOAL_OK)
         return err;
-    struct tls_link *link = link_new(tls, number, true);
+    struct tls_link *link = sh_tls_link_new(tls, number, true);
     if (!link) {
         tls->inner->ops->close(tls->inner, number);
         return SHOAL_ENOMEM;
@@ -458,7 +272,7 @@ static enum shoal_err tls_open(struct sh_wire *wire, const char *address, uint64
 
 static void tls_close(struct sh_wire *wire, sh_link number)
 {
-    struct tls_link *link = link_find(tls_of(wire), number);
+    struct tls_link *link = sh_tls_link_find(tls_of(wire), number);
     if (!link)
         return;
     if (link->state == OPEN && !link->is_kernels && !link->is_cut) {
@@ -467,7 +281,7 @@ static void tls_close(struct sh_wire *wire, sh_link number)
         (void)flush(link);
     }
     inner_close(link);
-    link_free(link);
+    sh_tls_link_free(link);
 }
 
 /* Encrypts from the front of bytes, as much as the empty buffer holds. Returns how many plain bytes
@@ -523,9 +337,10 @@ static size_t kernel_push(struct tls_link *link, struct sh_bytes bytes)
 
 static size_t tls_push(struct sh_wire *wire, sh_link number, struct sh_bytes bytes)
 {
-    struct tls_link *link = link_find(tls_of(wire), number);
+    struct tls_link *link = sh_tls_link_find(tls_of(wire), number);
     if (!link || link->state != OPEN || link->is_cut || bytes.size == 0)
         return 0;
+    sh_tls_link_used(link);
     if (!flush(link)) {
         link->wants_writable = true;
         return 0;
@@ -552,9 +367,10 @@ static size_t tls_push(struct sh_wire *wire, sh_link number, struct sh_bytes byt
 
 static size_t tls_pull(struct sh_wire *wire, sh_link number, void *into, size_t room)
 {
-    struct tls_link *link = link_find(tls_of(wire), number);
+    struct tls_link *link = sh_tls_link_find(tls_of(wire), number);
     if (!link || link->state != OPEN || room == 0)
         return 0;
+    sh_tls_link_used(link);
     size_t done = 0;
     ERR_clear_error();
     while (done < room) {
@@ -569,9 +385,9 @@ static size_t tls_pull(struct sh_wire *wire, sh_link number, void *into, size_t 
     }
     /* With room left there is nothing more in OpenSSL than part of a record. */
     if (done == room)
-        list_add(link, READY);
+        sh_tls_list_add(link, READY);
     else
-        list_remove(link, READY);
+        sh_tls_list_remove(link, READY);
     if (link->is_cut && done < room)
         (void)link_fail(link, link->err);
     else if (!link->is_cut)
@@ -586,16 +402,16 @@ static unsigned ready_report(struct tls *tls, struct sh_wire_event *events, unsi
     unsigned count = 0;
     for (; left > 0 && count < events_max; left--, count++) {
         struct tls_link *link = tls->lists[READY];
-        list_remove(link, READY);
+        sh_tls_list_remove(link, READY);
         if (link->state == FAILED) {
             events[count] = (struct sh_wire_event){
                 .kind = SH_WIRE_LOST, .link = link->number, .tag = link->tag, .err = link->err};
             inner_close(link);
-            link_free(link);
+            sh_tls_link_free(link);
         } else {
             SH_ASSERT(link->state == OPEN);
             events[count] = (struct sh_wire_event){.kind = SH_WIRE_READABLE, .link = link->number};
-            list_add(link, READY); /* until pull has found the end */
+            sh_tls_list_add(link, READY); /* until pull has found the end */
         }
     }
     return count;
@@ -603,14 +419,20 @@ static unsigned ready_report(struct tls *tls, struct sh_wire_event *events, unsi
 
 static void on_accepted(struct tls *tls, sh_link number)
 {
-    struct tls_link *link = link_new(tls, number, false);
+    /* The oldest has had the most time: so who says nothing can't keep others out. */
+    if (tls->counts[YOUNG] >= tls->handshakes_max) {
+        struct tls_link *oldest = tls->lists[YOUNG];
+        inner_close(oldest); /* not worth a line in the log: there may be many */
+        sh_tls_link_free(oldest);
+    }
+    struct tls_link *link = sh_tls_link_new(tls, number, false);
     if (!link) {
         SH_ERROR("msg", "out of memory: refused a connection");
         tls->inner->ops->close(tls->inner, number);
         return;
     }
     link->deadline_ns = sh_now(&tls->clock) + tls->handshake_timeout_ns;
-    list_add(link, YOUNG);
+    sh_tls_list_add(link, YOUNG);
 }
 
 static bool on_lost(struct tls_link *link, enum shoal_err err, struct sh_wire_event *event_out)
@@ -629,7 +451,7 @@ static bool on_lost(struct tls_link *link, enum shoal_err err, struct sh_wire_ev
         err = SHOAL_EUNREACHABLE;
     *event_out = (struct sh_wire_event){
         .kind = SH_WIRE_LOST, .link = link->number, .tag = link->tag, .err = err};
-    link_free(link);
+    sh_tls_link_free(link);
     return was_announced;
 }
 
@@ -640,7 +462,7 @@ static bool translate(struct tls *tls, struct sh_wire_event event, struct sh_wir
         on_accepted(tls, event.link);
         return false;
     }
-    struct tls_link *link = link_find(tls, event.link);
+    struct tls_link *link = sh_tls_link_find(tls, event.link);
     if (!link)
         return false;
     if (event.kind == SH_WIRE_LOST)
@@ -704,15 +526,20 @@ static void tls_flush(struct sh_wire *wire)
         tls->inner->ops->flush(tls->inner);
 }
 
+static void tls_peer(struct sh_wire *wire, sh_link number, char *text_out)
+{
+    sh_wire_peer(tls_of(wire)->inner, number, text_out);
+}
+
 /* All but the inner wire; accepts a half-built one. */
 static void tls_free(struct tls *tls)
 {
     for (unsigned i = 0; i < BUCKETS; i++) {
         while (tls->buckets[i])
-            link_free(tls->buckets[i]);
+            sh_tls_link_free(tls->buckets[i]);
     }
     while (tls->ciphers) {
-        struct cipher *cipher = tls->ciphers;
+        struct tls_cipher *cipher = tls->ciphers;
         tls->ciphers = cipher->next;
         free(cipher);
     }
@@ -741,10 +568,9 @@ static void context_rules(SSL_CTX *context)
     SH_ASSERT(is_set == 1);
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
     SSL_CTX_sess_set_new_cb(context, on_ticket);
-    /* Fewer pulls: as many bytes as there are, not header and record apart. And an idle connection
-     * holds no buffers. */
+    /* Fewer pulls: as many bytes as there are, not header and record apart. Buffers are kept while
+     * a link is warm: SSL_MODE_RELEASE_BUFFERS would allocate them anew for each record. */
     SSL_CTX_set_read_ahead(context, 1);
-    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
 }
 
 static const struct sh_wire_ops tls_ops = {
@@ -758,6 +584,7 @@ static const struct sh_wire_ops tls_ops = {
     .signal = tls_signal,
     .destroy = tls_destroy,
     .flush = tls_flush,
+    .peer = tls_peer,
 };
 
 enum shoal_err sh_tls_create(struct sh_wire *inner, const struct sh_tls_config *config,
@@ -771,6 +598,7 @@ enum shoal_err sh_tls_create(struct sh_wire *inner, const struct sh_tls_config *
     tls->inner = inner;
     tls->clock = config->clock;
     tls->handshake_timeout_ns = config->handshake_timeout_ns;
+    tls->handshakes_max = config->handshakes_max ? config->handshakes_max : HANDSHAKES_MAX_DEFAULT;
     tls->context = SSL_CTX_new(TLS_method());
     tls->method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "shoal wire");
     enum shoal_err err = SHOAL_ENOMEM;

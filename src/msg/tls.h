@@ -8,7 +8,7 @@
  * A link counts as open once each side has verified the other: the dialler waits for the session
  * ticket that the acceptor sends after it (nothing is ever resumed with it), so that a refusal
  * arrives as such and not as a connection that was cut. An accepted link is not announced before
- * its handshake is over, and is closed if that takes too long.
+ * its handshake is over, and is closed if that takes too long, or if it is the oldest of too many.
  *
  * Where one side has TLS and the other has not, both learn it: this wire answers a plain hello with
  * a plain REFUSAL of ETLS, and the hello refuses TLS in the same way (docs/wire-format.md). */
@@ -26,6 +26,7 @@ struct sh_tls_config {
     const char *ca_file;           /* borrowed; PEM: who may sign the other side's certificate */
     struct sh_clock clock;         /* kept */
     uint64_t handshake_timeout_ns; /* for accepted links; the owner times those that it opens */
+    uint32_t handshakes_max;       /* accepted links in handshake; 0: 128 */
 };
 
 /* Makes a wire around another one, which it takes on success: destroy destroys both. Its links have

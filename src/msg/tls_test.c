@@ -17,6 +17,7 @@
 #include "msg/wires.h"
 
 #define TIMEOUT_NS UINT64_C(5000000000)
+#define HANDSHAKES_MAX 4
 #define TURNS_MAX 2000000
 #define TAG 77
 
@@ -42,7 +43,8 @@ static enum shoal_err wrap(struct sh_wire *inner, struct sh_clock clock, const c
                                    .key_file = key,
                                    .ca_file = authority,
                                    .clock = clock,
-                                   .handshake_timeout_ns = TIMEOUT_NS};
+                                   .handshake_timeout_ns = TIMEOUT_NS,
+                                   .handshakes_max = HANDSHAKES_MAX};
     return sh_tls_create(inner, &config, wire_out, detail);
 }
 
@@ -355,6 +357,30 @@ static void silence_in_the_handshake_is_closed(void **state)
     sh_memwire_free(&acceptor.memory);
 }
 
+/* Of those that say nothing the oldest makes room, and who speaks TLS gets through beside them. */
+static void silent_strangers_keep_nobody_out(void **state)
+{
+    enum { STRANGERS = 20 };
+    struct pair pair;
+    (void)state;
+    pair_open(&pair, "node", "ca.pem", "node", "ca.pem");
+    for (int i = 0; i < STRANGERS; i++) {
+        if (i % 3 == 0)
+            pair_turn(&pair);
+        /* Fewer than HANDSHAKES_MAX at a time are younger than the one that is shaking hands. */
+        if (i == HANDSHAKES_MAX - 1)
+            pair_shake(&pair);
+        (void)sh_memwire_accept(&pair.acceptor.memory);
+    }
+    for (int i = 0; i < 4 * STRANGERS; i++)
+        side_poll(&pair.acceptor);
+    const struct sh_memlink *links = pair.acceptor.memory.links;
+    assert_true(links[0].is_there); /* it is open: no stranger any more */
+    for (int i = 1; i <= STRANGERS; i++)
+        assert_int_equal(links[i].is_there, i > STRANGERS - HANDSHAKES_MAX);
+    pair_close(&pair);
+}
+
 static void a_lost_link_says_so(void **state)
 {
     struct pair pair;
@@ -412,7 +438,7 @@ static void files_that_are_no_use_are_named(void **state)
     tls_test_path(cert, "node.pem");
     tls_test_path(key, "other.key");
     tls_test_path(ca, "ca.pem");
-    struct sh_tls_config config = {cert, key, ca, clock, TIMEOUT_NS};
+    struct sh_tls_config config = {cert, key, ca, clock, TIMEOUT_NS, 0};
     assert_int_equal(sh_tls_create(&memory.wire, &config, &wire, detail), SHOAL_ETLS);
     assert_non_null(strstr(detail, "tls_key_file"));
     config.cert_file = "";
@@ -574,6 +600,7 @@ int main(void)
         cmocka_unit_test(a_plain_dialler_is_told),
         cmocka_unit_test(a_plain_acceptor_is_known),
         cmocka_unit_test(silence_in_the_handshake_is_closed),
+        cmocka_unit_test(silent_strangers_keep_nobody_out),
         cmocka_unit_test(a_lost_link_says_so),
         cmocka_unit_test(files_that_are_no_use_are_named),
         cmocka_unit_test(messages_small_and_large),

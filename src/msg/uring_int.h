@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "env/wire.h"
+#include "msg/resolve_int.h"
 #include "msg/sock_int.h"
 
 #define INDEX_BITS 20
@@ -61,8 +62,10 @@ struct uring_link {
     uint32_t next;       /* free, or with something to send */
     uint32_t ready_next; /* with something to report */
     uint64_t tag;
+    struct sh_sock_peer peer; /* accepted */
     uint8_t news;
     bool is_ready, is_to_send; /* in those lists */
+    bool is_looked_up;         /* its name is; fd holds a place */
     bool is_refused;           /* never opened */
     bool is_lost;              /* reported at the next poll */
     bool has_ended;            /* reported when all has been pulled */
@@ -88,7 +91,8 @@ struct uring {
     struct io_uring ring;
     bool has_ring;
     int signal;
-    int spare;
+    struct sh_sock_acceptor acceptor;
+    struct sh_resolver *resolver; /* NULL: no name came up yet */
     struct sh_sock_listener listeners[SH_SOCK_LISTENERS_MAX];
     uint32_t listeners_count;
     uint32_t links_max, slots, live;

@@ -77,7 +77,7 @@ static struct sh_wire *wire_new(const struct variant *variant, uint32_t links_ma
     tls_test_path(cert, "node.pem");
     tls_test_path(key, "node.key");
     tls_test_path(authority, "ca.pem");
-    struct sh_tls_config tls = {cert, key, authority, sh_real_clock(), DEADLINE_NS};
+    struct sh_tls_config tls = {cert, key, authority, sh_real_clock(), DEADLINE_NS, 0};
     char detail[SH_TLS_DETAIL_BYTES];
     assert_int_equal(sh_tls_create(wire, &tls, &wire, detail), SHOAL_OK);
     return wire;

@@ -162,7 +162,8 @@ static enum shoal_err open_wire(struct sh_node_run *node, char *detail)
                                 .key_file = options->tls_key_file,
                                 .ca_file = options->tls_ca_file,
                                 .clock = node->env.clock,
-                                .handshake_timeout_ns = options->connect_timeout_ns};
+                                .handshake_timeout_ns = options->connect_timeout_ns,
+                                .handshakes_max = (uint32_t)options->hellos_max};
     return sh_tls_create(node->env.wire, &tls, &node->env.wire, detail);
 }
 
