@@ -32,7 +32,8 @@ static enum shoal_err grow(struct sh_idpool *pool, uint64_t limit, bool may_dip)
 {
     if (limit > pool->table->ids_max)
         return SHOAL_EFULL;
-    uint64_t more = levels_bytes(limit) - levels_bytes(sh_idtable_limit(pool->table));
+    uint64_t kept = pool->table->kept;
+    uint64_t more = limit > kept ? levels_bytes(limit) - levels_bytes(kept) : 0;
     if (!sh_budget_charge(pool->budget, more, may_dip))
         return SHOAL_EFULL;
     enum shoal_err err = sh_idtable_grow(pool->table, limit, may_dip);
@@ -196,6 +197,10 @@ enum shoal_err sh_idpool_claim(struct sh_idpool *pool, uint64_t lid)
     return err;
 }
 
+/* So much of the table's memory may be spare beyond its end: handing pages to the kernel interrupts
+ * every thread of the process, so creates and removes at the end must not do it each time. */
+#define SPARE_SHARE 32
+
 /* Gives back what the bitmap needed for IDs from the limit on; their bits are all zero. */
 static void shrink_levels(struct sh_idpool *pool, uint64_t old_limit, uint64_t limit)
 {
@@ -214,8 +219,8 @@ static void shrink_levels(struct sh_idpool *pool, uint64_t old_limit, uint64_t l
 /* Brings the limit down over the free IDs at the top. */
 static void lower_limit(struct sh_idpool *pool)
 {
-    const uint64_t old_limit = sh_idtable_limit(pool->table);
-    uint64_t limit = old_limit;
+    const uint64_t were_kept = pool->table->kept;
+    uint64_t limit = sh_idtable_limit(pool->table);
     while (limit > 1) {
         uint64_t word = (limit - 1) >> 6;
         unsigned valid = (unsigned)((limit - 1) & 63) + 1;
@@ -229,8 +234,9 @@ static void lower_limit(struct sh_idpool *pool)
         if (run < valid)
             break;
     }
-    sh_idtable_shrink(pool->table, limit);
-    shrink_levels(pool, old_limit, limit);
+    uint64_t kept = were_kept - limit > were_kept / SPARE_SHARE ? limit : were_kept;
+    sh_idtable_shrink(pool->table, limit, kept);
+    shrink_levels(pool, were_kept, kept);
 }
 
 void sh_idpool_give(struct sh_idpool *pool, const sh_lid *lids, size_t count)
@@ -248,8 +254,8 @@ void sh_idpool_give(struct sh_idpool *pool, const sh_lid *lids, size_t count)
 uint64_t sh_idpool_bytes(struct sh_idpool *pool)
 {
     sh_lock_take(&pool->lock);
-    uint64_t limit = sh_idtable_limit(pool->table);
-    uint64_t bytes = levels_bytes(limit) + sh_idtable_bytes(limit);
+    uint64_t kept = pool->table->kept;
+    uint64_t bytes = levels_bytes(kept) + sh_idtable_bytes(kept);
     sh_lock_release(&pool->lock);
     return bytes;
 }

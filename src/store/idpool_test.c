@@ -142,10 +142,40 @@ static void test_no_more_ids(void **state)
     fixture_end(&f);
 }
 
+/* Creating and removing at the table's end over and over keeps its memory, but not much of it. */
+static void test_spare(void **state)
+{
+    (void)state;
+    enum { ALL = 200000, SOME = 4096 };
+    struct fixture f;
+    fixture_make(&f, UINT64_C(1) << 30);
+    sh_lid *lids = calloc(ALL, sizeof *lids);
+    assert_non_null(lids);
+    assert_int_equal(sh_idpool_take(&f.pool, ALL, lids), SHOAL_OK);
+    uint64_t bytes = sh_idpool_bytes(&f.pool);
+    for (unsigned round = 0; round < 20; round++) {
+        sh_idpool_give(&f.pool, lids + ALL - SOME, SOME);
+        assert_int_equal(sh_idtable_limit(&f.table), ALL - SOME + 1);
+        assert_null(sh_idtable_find(&f.table, ALL - SOME + 1));
+        assert_int_equal(sh_idpool_bytes(&f.pool), bytes);
+        assert_int_equal(atomic_load(&f.table.epoch), 0); /* no page was given back */
+        assert_int_equal(sh_idpool_take(&f.pool, SOME, lids + ALL - SOME), SHOAL_OK);
+        assert_int_equal(lids[ALL - 1].v, ALL);
+    }
+    sh_idpool_give(&f.pool, lids + ALL / 2, ALL / 2);
+    assert_true(sh_idpool_bytes(&f.pool) <= bytes / 2 + 8 * SH_PAGE_BYTES);
+    assert_int_equal(atomic_load(&f.table.epoch), 1);
+    sh_idpool_give(&f.pool, lids, ALL / 2);
+    assert_int_equal(sh_idtable_limit(&f.table), 1);
+    free(lids);
+    fixture_end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_model),
+        cmocka_unit_test(test_spare),
         cmocka_unit_test(test_full),
         cmocka_unit_test(test_no_more_ids),
     };

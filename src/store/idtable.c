@@ -7,6 +7,7 @@ enum shoal_err sh_idtable_init(struct sh_idtable *table, uint64_t ids_max, struc
     SH_ASSERT(ids_max > 0 && ids_max <= SH_IDTABLE_IDS_MAX);
     table->budget = budget;
     table->ids_max = ids_max;
+    table->kept = 0;
     table->huge_bytes = 0;
     atomic_init(&table->limit, 0);
     return sh_vm_reserve(sh_idtable_bytes(ids_max), &table->vm);
@@ -35,13 +36,16 @@ static void huge_extend(struct sh_idtable *table, uint64_t limit)
 
 enum shoal_err sh_idtable_grow(struct sh_idtable *table, uint64_t limit, bool may_dip)
 {
-    uint64_t old = atomic_load_explicit(&table->limit, memory_order_relaxed);
-    SH_ASSERT(limit >= old);
+    SH_ASSERT(limit >= atomic_load_explicit(&table->limit, memory_order_relaxed));
     if (limit > table->ids_max)
         return SHOAL_EFULL;
-    if (!sh_budget_charge(table->budget, sh_idtable_bytes(limit) - sh_idtable_bytes(old), may_dip))
-        return SHOAL_EFULL;
-    huge_extend(table, limit);
+    if (limit > table->kept) {
+        uint64_t more = sh_idtable_bytes(limit) - sh_idtable_bytes(table->kept);
+        if (!sh_budget_charge(table->budget, more, may_dip))
+            return SHOAL_EFULL;
+        huge_extend(table, limit);
+        table->kept = limit;
+    }
     /* release: the charge; pairs with the acquire in sh_idtable_limit */
     atomic_store_explicit(&table->limit, limit, memory_order_release);
     return SHOAL_OK;
@@ -64,17 +68,18 @@ static void groups_discard(struct sh_idtable *table, uint64_t offset, uint64_t b
         sh_group_layout_end(&groups[i], false);
 }
 
-void sh_idtable_shrink(struct sh_idtable *table, uint64_t limit)
+void sh_idtable_shrink(struct sh_idtable *table, uint64_t limit, uint64_t kept)
 {
-    uint64_t old = atomic_load_explicit(&table->limit, memory_order_relaxed);
-    SH_ASSERT(limit <= old);
+    SH_ASSERT(limit <= atomic_load_explicit(&table->limit, memory_order_relaxed));
+    SH_ASSERT(limit <= kept && kept <= table->kept);
     atomic_store_explicit(&table->limit, limit, memory_order_release);
-    uint64_t kept = sh_idtable_bytes(limit);
-    uint64_t dropped = sh_idtable_bytes(old) - kept;
+    uint64_t bytes = sh_idtable_bytes(kept);
+    uint64_t dropped = sh_idtable_bytes(table->kept) - bytes;
+    table->kept = kept;
     /* Where the kernel keeps the pages, they stay charged only in its books: all their codes are
      * zero either way, and growing charges them again. */
     if (dropped > 0) {
-        groups_discard(table, kept, dropped);
+        groups_discard(table, bytes, dropped);
         sh_budget_refund(table->budget, dropped);
     }
 }

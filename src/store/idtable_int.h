@@ -21,6 +21,8 @@ struct sh_idtable {
     struct sh_vm vm;
     struct sh_budget *budget;
     _Atomic uint64_t limit; /* IDs below it have an entry; moved by the ID pool, under its lock */
+    uint64_t kept;          /* IDs below it have their memory charged, and maybe resident; not below
+                             * limit; under the ID pool's lock */
     uint64_t ids_max;
     _Atomic uint64_t epoch;
     uint64_t huge_bytes; /* asked for as huge pages, from the start; under the ID pool's lock */
@@ -34,9 +36,9 @@ void sh_idtable_destroy(struct sh_idtable *table);
 /* Moves the limit up. EFULL changes nothing. Under the ID pool's lock. */
 SHOAL_NODISCARD enum shoal_err sh_idtable_grow(struct sh_idtable *table, uint64_t limit,
                                                bool may_dip);
-/* Moves the limit down and gives whole pages back. All entries from there on must be free and
- * their IDs handed out to nobody. Under the ID pool's lock. */
-void sh_idtable_shrink(struct sh_idtable *table, uint64_t limit);
+/* Moves the limit down, and gives the pages of entries from `kept` on back. All entries from the
+ * limit on must be free and their IDs handed out to nobody. Under the ID pool's lock. */
+void sh_idtable_shrink(struct sh_idtable *table, uint64_t limit, uint64_t kept);
 
 /* What a table with that limit may have resident. */
 static inline uint64_t sh_idtable_bytes(uint64_t limit)
