@@ -186,7 +186,7 @@ static void lose(uint64_t *random, unsigned *lost_answers_out)
     static struct sh_once_numbers numbers;
     numbers = (struct sh_once_numbers){0};
     struct asked asked[OPEN];
-    uint64_t open[OPEN] = {0};
+    uint64_t open[OPEN] = {0}, last_lost[OPEN] = {0};
     unsigned answered = 0, losses = 0, lost_answers = 0;
     while (answered < TOTAL) {
         size_t i = draw(random) % OPEN;
@@ -197,11 +197,16 @@ static void lose(uint64_t *random, unsigned *lost_answers_out)
         for (uint64_t rounds = draw(random) % 4; rounds > 0; rounds--)
             (void)round_run(0);
         if (losses < LOSSES && draw(random) % 8 == 0) {
-            /* Executed, and the answer still on its way: this is the loss that matters. */
-            lost_answers += adder.executed[open[i]] && !asked[i].done;
+            bool is_executed = adder.executed[open[i]] && !asked[i].done;
             cut(a, b);
             losses++;
             run_all();
+            /* Executed, and the answer gone: this is the loss that matters. The repetition may be
+             * lost as well. */
+            if (is_executed && asked[i].err != SHOAL_OK && last_lost[i] != open[i]) {
+                last_lost[i] = open[i];
+                lost_answers++;
+            }
         }
         for (size_t j = 0; j < OPEN; j++) {
             if (open[j] == 0 || !asked[j].done)
