@@ -3,6 +3,7 @@
  * writes nothing outside its buffers, nothing to its outputs on failure, and ends in time.
  *
  * SHOAL_TEST_SEED: the seed of the random answers (default: from the clock; printed). */
+#include "base/random_test.h"
 #include "tests/client_rig.h"
 
 #include "base/hash.h"
@@ -503,11 +504,9 @@ static void lying_superpeer(void **state)
 
 int main(void)
 {
-    const char *given = getenv("SHOAL_TEST_SEED");
     const char *bad;
     size_t bad_len;
-    seed = given ? strtoull(given, NULL, 0) : rig_now();
-    print_message("SHOAL_TEST_SEED=%llu\n", (unsigned long long)seed);
+    seed = test_seed(rig_now());
     if (sh_log_levels_set("off", &bad, &bad_len) != SHOAL_OK &&
         sh_log_levels_set("error", &bad, &bad_len) != SHOAL_OK)
         return 1;

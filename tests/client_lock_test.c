@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include "base/log.h"
+#include "base/random_test.h"
 #include "tests/client_rig.h"
 
 #define LONG_NS (600000 * MS)
@@ -542,10 +543,7 @@ struct racer {
 
 static uint64_t draw(struct racer *racer)
 {
-    racer->random ^= racer->random << 13;
-    racer->random ^= racer->random >> 7;
-    racer->random ^= racer->random << 17;
-    return racer->random;
+    return test_draw(&racer->random);
 }
 
 static bool is_one_of(enum shoal_err err, enum shoal_err a, enum shoal_err b, enum shoal_err c)
@@ -632,10 +630,8 @@ static void raced(void **state)
 {
     struct rig_node superpeer, peer;
     struct parties parties = {.is_embedded = false};
-    const char *given = getenv("SHOAL_TEST_SEED");
-    uint64_t seed = given ? strtoull(given, NULL, 10) : rig_now();
+    uint64_t seed = test_seed(rig_now());
     (void)state;
-    print_message("SHOAL_TEST_SEED=%llu\n", (unsigned long long)seed);
     node_run(&superpeer, "superpeer", "");
     node_run(&peer, "peer", sh_node_address(superpeer.node));
     parties.where = sh_node_nid(peer.node);

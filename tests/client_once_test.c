@@ -6,6 +6,7 @@
  * SHOAL_TEST_SEED: which answers are lost (default: from the clock; printed). */
 #include <pthread.h>
 
+#include "base/random_test.h"
 #include "tests/client_rig.h"
 
 #include "base/hash.h"
@@ -323,7 +324,7 @@ static void test_lost_answers(void **state)
     static struct world world;
     struct sh_store_status status;
     unsigned removed = 0;
-    world_open(&world, linear_seed(rig_now()));
+    world_open(&world, test_seed(rig_now()));
     work(world.store, count, &removed);
     sh_store_status_get(world.held, &status);
     assert_int_equal(status.creates, count);
@@ -387,7 +388,7 @@ static enum shoal_err on_remove(void *arg, shoal_cid cid)
 static void test_lost_answers_in_order(void **state)
 {
     (void)state;
-    uint64_t drawn = linear_seed(rig_now());
+    uint64_t drawn = test_seed(rig_now());
     struct linear_store good = {.create = on_create,
                                 .get = on_get,
                                 .put = on_put,
@@ -472,9 +473,7 @@ static void lockers_run(const struct member *superpeer, struct sh_store *held)
 static void test_locks(void **state)
 {
     (void)state;
-    const char *text = getenv("SHOAL_TEST_SEED");
-    uint64_t seed = text ? strtoull(text, NULL, 10) : rig_now();
-    print_message("SHOAL_TEST_SEED=%llu\n", (unsigned long long)seed);
+    uint64_t seed = test_seed(rig_now());
     static struct member superpeer, peer;
     struct sh_store *held;
     struct sh_store_config held_config = {.bytes_max = 32 << 20, .chunk_bytes_max = 1 << 16};

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/random_test.h"
 #include "tests/cluster_rig_int.h"
 
 /* --- Tests ---------------------------------------------------------------------------------- */
@@ -405,9 +406,7 @@ int main(void)
     if (sh_log_levels_set(levels ? levels : "error", &bad, &bad_len))
         return 1;
     struct sh_random random = sh_real_random();
-    const char *given = getenv("SHOAL_TEST_SEED");
-    seed = given ? strtoull(given, NULL, 0) : sh_random64(&random) >> 16;
-    print_message("seed %" PRIu64 " (SHOAL_TEST_SEED)\n", seed);
+    seed = test_seed(sh_random64(&random) >> 16);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(join_lookup_leave),
         cmocka_unit_test(lookups_together),

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "base/random_test.h"
 #include "sim/prng.h"
 #include "sim/world.h"
 #include "store/dump.h"
@@ -77,12 +78,11 @@ static bool dump_some(struct sh_dump *dump, struct sh_disk *disk, unsigned steps
 static void test_power_fails(void **state)
 {
     (void)state;
-    const char *given = getenv("SHOAL_TEST_SEED"), *bad;
+    const char *bad;
     size_t bad_size;
-    uint64_t first = given ? strtoull(given, NULL, 0) : 1;
+    uint64_t first = test_seed(1);
     unsigned olds = 0, news = 0, overs = 0;
     assert_int_equal(sh_log_levels_set("error", &bad, &bad_size), SHOAL_OK);
-    print_message("seed %llu\n", (unsigned long long)first);
     struct sh_store *old = store_make(OLD_CHUNKS, 'o'), *new = store_make(NEW_CHUNKS, 'n');
     for (uint64_t seed = first; seed < first + SEEDS; seed++) {
         struct sh_world_config config = {.seed = seed,

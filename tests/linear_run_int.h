@@ -330,14 +330,6 @@ static inline unsigned linear_rounds(const struct linear_store *store, bool has_
     return round;
 }
 
-static inline uint64_t linear_seed(uint64_t now)
-{
-    const char *given = getenv("SHOAL_TEST_SEED");
-    uint64_t seed = given ? strtoull(given, NULL, 0) : now;
-    printf("SHOAL_TEST_SEED=%" PRIu64 "\n", seed);
-    return seed;
-}
-
 /* --- Broken stores ------------------------------------------------------------------------- */
 
 /* A store in front of a good one that now and then answers a get with what it has read before, or

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/random_test.h"
 #include "env/env.h"
 #include "store/store.h"
 #include "tests/linear_run_int.h"
@@ -137,6 +138,6 @@ int main(void)
                                        cmocka_unit_test(test_stale_get),
                                        cmocka_unit_test(test_torn_add)};
     struct sh_clock clock = sh_real_clock();
-    seed = linear_seed(sh_now(&clock));
+    seed = test_seed(sh_now(&clock));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

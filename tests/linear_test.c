@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "base/random_test.h"
 #include "linear_int.h"
 
 #define CHECK(h, key) linear_check((h), sizeof(h) / sizeof *(h), (key))
@@ -92,14 +93,6 @@ static void test_shortest(void **state)
     assert_int_equal(linear_shortest(h, 3, 1, part), 0);
 }
 
-static uint64_t rng(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
-
 /* Calls answered in a known order, then stretched so that they overlap; and one false read. */
 static void test_random(void **state)
 {
@@ -108,20 +101,22 @@ static void test_random(void **state)
         struct linear_op h[100];
         uint64_t r = seed * UINT64_C(0x9e3779b97f4a7c15), value = 0;
         for (unsigned i = 0; i < 100; i++) {
-            uint64_t at = 1000 + 10 * i, arg = 1 + rng(&r) % 4;
-            enum linear_kind kind = i == 0 ? LINEAR_CREATE : rng(&r) % 2 ? LINEAR_GET : LINEAR_ADD;
+            uint64_t at = 1000 + 10 * i, arg = 1 + test_draw(&r) % 4;
+            enum linear_kind kind = i == 0              ? LINEAR_CREATE
+                                    : test_draw(&r) % 2 ? LINEAR_GET
+                                                        : LINEAR_ADD;
             value += kind == LINEAR_GET ? 0 : arg;
             h[i] = (struct linear_op){.key = 1,
-                                      .begin = at - rng(&r) % 25,
+                                      .begin = at - test_draw(&r) % 25,
                                       .arg = arg,
-                                      .end = at + 1 + rng(&r) % 25,
+                                      .end = at + 1 + test_draw(&r) % 25,
                                       .got = value,
                                       .kind = kind,
                                       .result = LINEAR_OK};
         }
         if (CHECK(h, 1) != LINEAR_YES)
             fail_msg("seed %" PRIu64 " refused", seed);
-        h[1 + rng(&r) % 99].got = 1000000;
+        h[1 + test_draw(&r) % 99].got = 1000000;
         h[0].got = 0;
         unsigned wrong = 0;
         for (unsigned i = 0; i < 100; i++)

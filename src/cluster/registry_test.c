@@ -1,4 +1,5 @@
 /* The registry and the view, fed by hand: time, events and bytes. */
+#include "base/random_test.h"
 #include "cluster/registry.h"
 
 #include <setjmp.h>
@@ -474,9 +475,7 @@ int main(void)
     size_t bad_len;
     if (sh_log_levels_set("error", &bad, &bad_len))
         return 1;
-    const char *given = getenv("SHOAL_TEST_SEED");
-    rng_state = given ? strtoull(given, NULL, 0) : (uint64_t)time(NULL);
-    print_message("seed %llu (SHOAL_TEST_SEED)\n", (unsigned long long)rng_state);
+    rng_state = test_seed((uint64_t)time(NULL));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_arcs),         cmocka_unit_test(test_join),
         cmocka_unit_test(test_failure),      cmocka_unit_test(test_ids_run_out),

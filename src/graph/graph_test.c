@@ -11,6 +11,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/random_test.h"
 #include "graph/bfs.h"
 #include "graph/test_world_int.h"
 #include "graph/vertex.h"
@@ -325,11 +326,7 @@ static void random_graph(unsigned peer_count, uint64_t seed)
 static void random_graphs(void **state)
 {
     (void)state;
-    uint64_t seed = 4711;
-    const char *given = getenv("SHOAL_TEST_SEED");
-    if (given)
-        seed = strtoull(given, NULL, 0);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_seed(4711);
     for (unsigned peers = 1; peers <= PEERS_MAX; peers++)
         random_graph(peers, seed + peers);
 }

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/hash.h"
+#include "base/random_test.h"
 #include "graph/sort_int.h"
 
 static int by_all(const void *a, const void *b)
@@ -56,11 +57,7 @@ static void check(size_t count, uint64_t own_mask, uint64_t other_mask, size_t b
 static void random_entries(void **state)
 {
     (void)state;
-    uint64_t seed = 987;
-    const char *given = getenv("SHOAL_TEST_SEED");
-    if (given)
-        seed = strtoull(given, NULL, 0);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_seed(987);
     const uint64_t masks[] = {0, 1, 0xff, 0xffff, UINT64_C(0xff000000000000ff), UINT64_MAX};
     const size_t counts[] = {0, 1, 2, 3, 255, 4096, 20000};
     for (size_t m = 0; m < sizeof masks / sizeof masks[0]; m++) {

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "base/hash.h"
+#include "base/random_test.h"
 #include "msg/codec.h"
 
 #define RECORDS_MAX 40
@@ -166,14 +167,6 @@ static size_t piece_write(struct sh_codec *c, struct page *page, uint8_t *into, 
     return size;
 }
 
-static uint64_t seeded(void)
-{
-    const char *text = getenv("SHOAL_TEST_SEED");
-    uint64_t seed = text ? strtoull(text, NULL, 0) : 0x5EED;
-    print_message("seed %llu\n", (unsigned long long)seed);
-    return seed;
-}
-
 static void page_read_cut(const struct message *message, struct page *page, size_t cut)
 {
     memset(page, 0, sizeof *page);
@@ -200,7 +193,7 @@ static void page_write_cut(struct page *page, const struct message *message, siz
 static void every_split_both_ways(void **state)
 {
     (void)state;
-    uint64_t random = seeded();
+    uint64_t random = test_seed(0x5EED);
     static struct page page, got;
     for (size_t size = 0; size < 12; size++) {
         page_fill(&page, &random, size * size);
@@ -239,7 +232,7 @@ static void pieces_any(uint64_t *random, struct page *page, size_t most)
 static void pieces_of_any_size(void **state)
 {
     (void)state;
-    uint64_t random = seeded();
+    uint64_t random = test_seed(0x5EED);
     static struct page page;
     static const size_t most[] = {1, 2, 3, 9, 40, 200, 5000};
     for (unsigned round = 0; round < 40; round++) {
@@ -374,7 +367,7 @@ static void hostile_lengths(void **state)
 static void changed_bytes(void **state)
 {
     (void)state;
-    uint64_t random = seeded();
+    uint64_t random = test_seed(0x5EED);
     static struct page page, got;
     unsigned refused = 0, taken = 0;
     for (unsigned round = 0; round < 2000; round++) {

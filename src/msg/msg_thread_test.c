@@ -14,6 +14,7 @@
 #include <sched.h>
 
 #include "base/hash.h"
+#include "base/random_test.h"
 #include "msg/msg_int.h"
 #include "msg/tcp.h"
 
@@ -411,10 +412,8 @@ static void test_contacts_at_once(void **state)
 
 int main(void)
 {
-    const char *text = getenv("SHOAL_TEST_SEED");
     struct sh_random random = sh_real_random();
-    seed = text ? strtoull(text, NULL, 0) : sh_random64(&random);
-    print_message("SHOAL_TEST_SEED=%" PRIu64 "\n", seed);
+    seed = test_seed(sh_random64(&random));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_everything_at_once),
         cmocka_unit_test(test_contacts_at_once),

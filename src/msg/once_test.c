@@ -1,4 +1,5 @@
 /* At-most-once execution: answers that are lost after the request was executed. */
+#include "base/random_test.h"
 #include "msg/msg_edges_test.h"
 
 #include "msg/once.h"
@@ -160,22 +161,6 @@ static void test_limits_and_age(void **state)
     assert_int_equal(clients, 2);
 }
 
-static uint64_t seed_draw(void)
-{
-    const char *text = getenv("SHOAL_TEST_SEED");
-    uint64_t seed = text ? strtoull(text, NULL, 10) : 20181;
-    print_message("SHOAL_TEST_SEED=%llu\n", (unsigned long long)seed);
-    return seed;
-}
-
-static uint64_t draw(uint64_t *random)
-{
-    *random ^= *random << 13;
-    *random ^= *random >> 7;
-    *random ^= *random << 17;
-    return *random;
-}
-
 /* A client with several requests open loses its connection at any time: before they have arrived,
  * between execution and answer, after. It repeats what failed until it is answered. */
 static void lose(uint64_t *random, unsigned *lost_answers_out)
@@ -189,14 +174,14 @@ static void lose(uint64_t *random, unsigned *lost_answers_out)
     uint64_t open[OPEN] = {0}, last_lost[OPEN] = {0};
     unsigned answered = 0, losses = 0, lost_answers = 0;
     while (answered < TOTAL) {
-        size_t i = draw(random) % OPEN;
+        size_t i = test_draw(random) % OPEN;
         if (open[i] == 0) {
             open[i] = sh_once_number(&numbers);
             add(a, &(struct sh_once_id){77, open[i], numbers.finished}, 1, &asked[i]);
         }
-        for (uint64_t rounds = draw(random) % 4; rounds > 0; rounds--)
+        for (uint64_t rounds = test_draw(random) % 4; rounds > 0; rounds--)
             (void)round_run(0);
-        if (losses < LOSSES && draw(random) % 8 == 0) {
+        if (losses < LOSSES && test_draw(random) % 8 == 0) {
             bool is_executed = adder.executed[open[i]] && !asked[i].done;
             cut(a, b);
             losses++;
@@ -233,7 +218,7 @@ static void lose(uint64_t *random, unsigned *lost_answers_out)
 
 static void test_losses(void **state)
 {
-    uint64_t random = seed_draw() * 2654435761u + 1;
+    uint64_t random = test_seed(20181) * 2654435761u + 1;
     unsigned lost_answers = 0;
     for (int i = 0; i < 20; i++) {
         lose(&random, &lost_answers);

@@ -1,5 +1,6 @@
 /* TLS around a wire in memory, where the test decides in which pieces bytes go through; and around
  * TCP, with messaging on top. */
+#include "base/random_test.h"
 #include "msg/tls.h"
 
 #include <setjmp.h>
@@ -588,9 +589,7 @@ static void plain_and_tls_tell_each_other(void **state)
 
 int main(void)
 {
-    const char *seed = getenv("SHOAL_TEST_SEED");
-    random_state = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)random_state);
+    random_state = test_seed((uint64_t)time(NULL));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(handshake_opens_both_sides),
         cmocka_unit_test(bytes_arrive_in_any_pieces),

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/hash.h"
+#include "base/random_test.h"
 #include "ranges/ranges.h"
 
 #define READERS 3
@@ -138,9 +139,7 @@ static void a_deep_tree_changes(void **state)
 
 int main(void)
 {
-    const char *given = getenv("SHOAL_TEST_SEED");
-    seed = given ? strtoull(given, NULL, 0) : (uint64_t)time(NULL);
-    printf("seed %llu (SHOAL_TEST_SEED)\n", (unsigned long long)seed);
+    seed = test_seed((uint64_t)time(NULL));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nodes_are_taken_again_at_once),
         cmocka_unit_test(a_deep_tree_changes),

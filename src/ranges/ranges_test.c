@@ -1,4 +1,5 @@
 /* The tree of ranges against a plain array with one value for each slot of IDs. */
+#include "base/random_test.h"
 #include "ranges/ranges.h"
 
 #include <setjmp.h>
@@ -388,9 +389,7 @@ static void a_range_takes_at_most_16_bytes(void **state)
 
 int main(void)
 {
-    const char *given = getenv("SHOAL_TEST_SEED");
-    rng_state = given ? strtoull(given, NULL, 0) : (uint64_t)time(NULL);
-    printf("seed %llu (SHOAL_TEST_SEED)\n", (unsigned long long)rng_state);
+    rng_state = test_seed((uint64_t)time(NULL));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(near_ids_merge),
         cmocka_unit_test(many_values_make_a_deep_tree),

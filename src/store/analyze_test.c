@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/random_test.h"
 #include "store/analyze.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -20,18 +21,7 @@ static uint64_t rng_state;
 
 static uint64_t rng(void)
 {
-    rng_state ^= rng_state << 13;
-    rng_state ^= rng_state >> 7;
-    rng_state ^= rng_state << 17;
-    return rng_state;
-}
-
-static void rng_seed(uint64_t seed)
-{
-    const char *given = getenv("SHOAL_TEST_SEED");
-    rng_state = given ? strtoull(given, NULL, 0) : seed;
-    print_message("seed %llu\n", (unsigned long long)rng_state);
-    assert_true(rng_state != 0);
+    return test_draw(&rng_state);
 }
 
 static struct sh_store *store_make(shoal_nid nid)
@@ -143,7 +133,7 @@ static uint32_t size_draw(void)
 static void test_random(void **state)
 {
     (void)state;
-    rng_seed(20261122);
+    rng_state = test_seed(20261122);
     struct sh_store *store = store_make((shoal_nid){7});
     shoal_cid *cids = malloc(IDS * sizeof *cids);
     assert_non_null(cids);

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "base/random_test.h"
 #include "store/dump_int.h"
 
 #define SHARED __attribute__((unused)) static
@@ -49,18 +50,7 @@ SHARED uint64_t rng_state;
 
 SHARED uint64_t rng(void)
 {
-    rng_state ^= rng_state << 13;
-    rng_state ^= rng_state >> 7;
-    rng_state ^= rng_state << 17;
-    return rng_state;
-}
-
-SHARED void rng_seed(uint64_t seed)
-{
-    const char *given = getenv("SHOAL_TEST_SEED");
-    rng_state = given ? strtoull(given, NULL, 0) : seed;
-    print_message("seed %llu\n", (unsigned long long)rng_state);
-    assert_true(rng_state != 0);
+    return test_draw(&rng_state);
 }
 
 SHARED struct sh_store *store_make(uint64_t bytes_max)

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/random_test.h"
 #include "store/idpool_int.h"
 
 #define IDS UINT64_C(400000) /* four levels of the bitmap are in use */
@@ -31,14 +32,6 @@ static void fixture_end(struct fixture *f)
     assert_int_equal(atomic_load(&f->budget.used), sh_idpool_bytes(&f->pool));
     sh_idpool_destroy(&f->pool);
     sh_idtable_destroy(&f->table);
-}
-
-static uint64_t rng(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
 }
 
 static bool used[IDS + 1];
@@ -75,11 +68,11 @@ static void test_model(void **state)
     sh_lid *lids = calloc(IDS, sizeof *lids);
     assert_non_null(lids);
     for (unsigned round = 0; round < 60; round++) {
-        size_t count = rng(&seed) % (round % 4 ? 2000 : 30000);
+        size_t count = test_draw(&seed) % (round % 4 ? 2000 : 30000);
         take_checked(&f, count, lids);
         uint64_t limit = sh_idtable_limit(&f.table);
-        uint64_t from = rng(&seed) % limit;
-        uint64_t step = 1 + rng(&seed) % 3;
+        uint64_t from = test_draw(&seed) % limit;
+        uint64_t step = 1 + test_draw(&seed) % 3;
         size_t given = 0;
         for (uint64_t v = from ? from : 1; v < limit && given < 20000; v += step) {
             if (used[v])

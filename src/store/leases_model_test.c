@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/random_test.h"
 #include "store/leases_int.h"
 
 #define LOCKS_MAX 60
@@ -46,10 +47,7 @@ static unsigned outcomes[64]; /* how often each error came back */
 
 static uint64_t rng(void)
 {
-    rng_state ^= rng_state << 13;
-    rng_state ^= rng_state >> 7;
-    rng_state ^= rng_state << 17;
-    return rng_state * UINT64_C(0x2545f4914f6cdd1d);
+    return test_draw(&rng_state) * UINT64_C(0x2545f4914f6cdd1d);
 }
 
 static uint64_t below(uint64_t bound)
@@ -655,10 +653,7 @@ static void run(uint64_t seed, unsigned rounds)
 static void test_model(void **state)
 {
     (void)state;
-    const char *given = getenv("SHOAL_TEST_SEED");
-    uint64_t seed = given ? strtoull(given, NULL, 0) : 20261121;
-    print_message("seed %llu\n", (unsigned long long)seed);
-    assert_true(seed != 0);
+    uint64_t seed = test_seed(20261121);
     for (unsigned i = 0; i < 10; i++)
         run(seed + i, 40000);
     /* A test that never gets somewhere proves nothing about it. */
@@ -666,7 +661,7 @@ static void test_model(void **state)
                                             SHOAL_ENOLOCK};
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
         print_message("%s: %u\n", shoal_err_text(wanted[i]), outcomes[wanted[i]]);
-        if (!given)
+        if (!getenv("SHOAL_TEST_SEED"))
             assert_true(outcomes[wanted[i]] > 1000);
     }
 }

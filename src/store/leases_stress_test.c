@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "base/random_test.h"
 #include "store/leases_int.h"
 
 #define THREADS 4
@@ -44,14 +45,6 @@ struct actor {
     uint64_t cookie;
     struct sh_lease_owner owner;
 };
-
-static uint64_t rng_next(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
 
 /* Threads must not assert by cmocka: they count what is wrong. */
 static void wrong_if(struct shared *shared, bool condition)
@@ -109,7 +102,7 @@ static enum shoal_err await(struct actor *actor)
 static enum shoal_err wait_end(struct actor *actor, shoal_cid cid)
 {
     struct shared *shared = actor->shared;
-    if (rng_next(&actor->rng) % 8 == 0) {
+    if (test_draw(&actor->rng) % 8 == 0) {
         enum shoal_err err = sh_leases_cancel(shared->leases, cid, actor->owner, tick(shared));
         wrong_if(shared, err != SHOAL_OK && err != SHOAL_ENOLOCK);
     }
@@ -136,7 +129,7 @@ static void work(struct actor *actor, size_t chunk, enum sh_lease_mode mode)
 {
     struct shared *shared = actor->shared;
     shoal_cid cid = {chunk + 1};
-    uint64_t deadline, dice = rng_next(&actor->rng) % 16;
+    uint64_t deadline, dice = test_draw(&actor->rng) % 16;
     if (mode == SH_LEASE_WRITER)
         write_both(actor, chunk);
     else
@@ -180,15 +173,15 @@ static void *act(void *arg)
     struct shared *shared = actor->shared;
     for (unsigned i = 0; i < ROUNDS && atomic_load(&shared->wrong) == 0; i++) {
         uint64_t now = tick(shared), deadline;
-        size_t chunk = rng_next(&actor->rng) % CHUNKS;
+        size_t chunk = test_draw(&actor->rng) % CHUNKS;
         struct sh_lease_wish wish = {
             .cid = {chunk + 1},
             .owner = actor->owner,
-            .mode = rng_next(&actor->rng) % 3 ? SH_LEASE_READER : SH_LEASE_WRITER,
+            .mode = test_draw(&actor->rng) % 3 ? SH_LEASE_READER : SH_LEASE_WRITER,
             .lease_ns = LEASE_NS,
         };
-        if (rng_next(&actor->rng) % 4)
-            wish.wait_until_ns = now + 1 + rng_next(&actor->rng) % 1000;
+        if (test_draw(&actor->rng) % 4)
+            wish.wait_until_ns = now + 1 + test_draw(&actor->rng) % 1000;
         actor->cookie += THREADS;
         wish.cookie = actor->cookie;
         enum shoal_err err = sh_leases_acquire(shared->leases, &wish, now, &deadline);
@@ -206,10 +199,7 @@ static void *act(void *arg)
 static void test_threads(void **state)
 {
     (void)state;
-    const char *given = getenv("SHOAL_TEST_SEED");
-    uint64_t seed = given ? strtoull(given, NULL, 0) : 20261121;
-    print_message("seed %llu\n", (unsigned long long)seed);
-    assert_true(seed != 0);
+    uint64_t seed = test_seed(20261121);
     struct shared *shared = calloc(1, sizeof *shared);
     assert_non_null(shared);
     struct sh_leases_config config = {.locks_max = 64, .waiters_max = 16, .seed = seed};

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/hash.h"
+#include "base/random_test.h"
 #include "store/store_int.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -30,10 +31,7 @@ static uint64_t rng_state;
 
 static uint64_t rng(void)
 {
-    rng_state ^= rng_state << 13;
-    rng_state ^= rng_state >> 7;
-    rng_state ^= rng_state << 17;
-    return rng_state;
+    return test_draw(&rng_state);
 }
 
 static struct sh_store *store_make(uint64_t bytes_max)
@@ -225,9 +223,7 @@ static const step_fn steps[] = {step_adopt,  step_adopt, step_resize, step_parts
 static void test_model(void **state)
 {
     (void)state;
-    const char *text = getenv("SHOAL_TEST_SEED");
-    rng_state = text ? strtoull(text, NULL, 10) | 1 : 20261121;
-    print_message("seed %llu\n", (unsigned long long)rng_state);
+    rng_state = test_seed(20261121);
     struct sh_store *store = store_make(256 * MIB);
     for (unsigned i = 0; i < 300000; i++) {
         unsigned c = (unsigned)(rng() % CREATORS);

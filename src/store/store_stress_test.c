@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/random_test.h"
 #include "store/store_int.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -22,14 +23,6 @@ static struct sh_store *store_make(uint64_t bytes_max)
     struct sh_store_config config = {.bytes_max = bytes_max, .chunk_bytes_max = 1u << 20};
     assert_int_equal(sh_store_create(&config, &store), SHOAL_OK);
     return store;
-}
-
-static uint64_t rng_next(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
 }
 
 /* What the threads of one test share. They must not assert by cmocka: they count what is wrong. */
@@ -84,13 +77,13 @@ static void *torn_main(void *arg)
     uint8_t *bytes = malloc(600000);
     wrong_if(shared, !bytes);
     for (unsigned i = 0; bytes && i < shared->rounds; i++) {
-        unsigned which =
-            rng_next(&rng) % 64 ? (unsigned)(rng_next(&rng) % 6) : (unsigned)(rng_next(&rng) % 8);
+        unsigned which = test_draw(&rng) % 64 ? (unsigned)(test_draw(&rng) % 6)
+                                              : (unsigned)(test_draw(&rng) % 8);
         sh_lid lid = shared->lids[which];
         uint32_t size = torn_sizes[which];
         struct sh_store_op op = {lid, bytes, size, SHOAL_OK};
         struct look look = {false};
-        switch (rng_next(&rng) % 4) {
+        switch (test_draw(&rng) % 4) {
         case 0:
             memset(bytes, (int)(rng >> 24), size);
             wrong_if(shared, sh_store_put(shared->store, lid, sh_bytes_make(bytes, size)) != 0);
@@ -136,8 +129,8 @@ struct own {
 
 static uint32_t churn_size(uint64_t *rng)
 {
-    uint64_t kind = rng_next(rng) % 100;
-    uint64_t value = rng_next(rng);
+    uint64_t kind = test_draw(rng) % 100;
+    uint64_t value = test_draw(rng);
     return (uint32_t)(kind == 0 ? value % 60000 : kind < 20 ? value % 3000 : value % 100);
 }
 
@@ -145,7 +138,7 @@ static size_t churn_create(struct shared *shared, uint64_t *rng, struct own *own
 {
     uint32_t sizes[10];
     sh_lid lids[10];
-    size_t count = 1 + rng_next(rng) % 10;
+    size_t count = 1 + test_draw(rng) % 10;
     for (size_t i = 0; i < count; i++)
         sizes[i] = churn_size(rng);
     enum shoal_err err = sh_store_new(shared->store, sizes, count, lids);
@@ -154,7 +147,7 @@ static size_t churn_create(struct shared *shared, uint64_t *rng, struct own *own
         return 0;
     uint8_t bytes[60000];
     for (size_t i = 0; i < count; i++) {
-        own[i] = (struct own){lids[i], sizes[i], (uint8_t)rng_next(rng)};
+        own[i] = (struct own){lids[i], sizes[i], (uint8_t)test_draw(rng)};
         uint32_t size = 0;
         wrong_if(shared, sh_store_get(shared->store, lids[i], bytes, sizeof bytes, &size) != 0);
         for (uint32_t b = 0; b < size; b++)
@@ -178,7 +171,7 @@ static void churn_check(struct shared *shared, const struct own *own)
 /* Others' chunks may be anything or nothing, but ranges go upwards and nothing crashes. */
 static void churn_look(struct shared *shared, uint64_t *rng)
 {
-    sh_lid next = {rng_next(rng) % 500};
+    sh_lid next = {test_draw(rng) % 500};
     sh_lid first, last;
     for (unsigned i = 0; i < 20 && sh_store_range(shared->store, next, &first, &last); i++) {
         wrong_if(shared, first.v < next.v || last.v < first.v || last.v - first.v >= 65536);
@@ -197,8 +190,8 @@ static void churn_remove(struct shared *shared, uint64_t *rng, struct own *own, 
     sh_lid lids[8];
     enum shoal_err errs[8];
     size_t count = 0;
-    while (*owned > 0 && count < 8 && (count == 0 || rng_next(rng) % 4)) {
-        size_t at = rng_next(rng) % *owned;
+    while (*owned > 0 && count < 8 && (count == 0 || test_draw(rng) % 4)) {
+        size_t at = test_draw(rng) % *owned;
         churn_check(shared, &own[at]);
         lids[count++] = own[at].lid;
         own[at] = own[--*owned];
@@ -218,7 +211,7 @@ static void *churn_main(void *arg)
     size_t owned = 0;
     for (unsigned i = 0; i < shared->rounds; i++) {
         size_t created = 0;
-        if (owned + 10 <= OWN && rng_next(&rng) % 2)
+        if (owned + 10 <= OWN && test_draw(&rng) % 2)
             created = churn_create(shared, &rng, own + owned);
         owned += created;
         if (!created)
@@ -234,12 +227,8 @@ static void *churn_main(void *arg)
 static void test_churn(void **state)
 {
     (void)state;
-    const char *given = getenv("SHOAL_TEST_SEED");
     /* 2 MiB, so that EFULL and trimming happen all the time. */
-    struct shared shared = {.store = store_make(2 * MIB),
-                            .seed = given ? strtoull(given, NULL, 0) : 977,
-                            .rounds = 6000};
-    print_message("seed %llu\n", (unsigned long long)shared.seed);
+    struct shared shared = {.store = store_make(2 * MIB), .seed = test_seed(977), .rounds = 6000};
     threads_run(&shared, churn_main);
     struct sh_store_status status;
     sh_store_status_get(shared.store, &status);
@@ -262,11 +251,11 @@ static void *rival_main(void *arg)
     unsigned created = 0, removed = 0;
     for (unsigned i = 0; i < shared->rounds; i++) {
         sh_lid lid;
-        if (rng_next(&rng) % 2) {
+        if (test_draw(&rng) % 2) {
             wrong_if(shared, sh_store_new_many(shared->store, (uint32_t)(rng % 40), 1, &lid) != 0);
             created++;
         } else {
-            enum shoal_err err = sh_store_remove(shared->store, (sh_lid){1 + rng_next(&rng) % 8});
+            enum shoal_err err = sh_store_remove(shared->store, (sh_lid){1 + test_draw(&rng) % 8});
             wrong_if(shared, err != SHOAL_OK && err != SHOAL_ENOCHUNK);
             removed += err == SHOAL_OK;
         }
@@ -298,8 +287,8 @@ static void test_rivals(void **state)
 /* Most are short; of the others some are medium and a few long. */
 static uint32_t mover_size(uint64_t *rng)
 {
-    uint64_t kind = rng_next(rng) % 16;
-    uint64_t value = rng_next(rng);
+    uint64_t kind = test_draw(rng) % 16;
+    uint64_t value = test_draw(rng);
     return (uint32_t)(value % (kind == 0 ? 1400 : kind < 3 ? 600 : 260));
 }
 
@@ -308,10 +297,10 @@ static uint32_t mover_size(uint64_t *rng)
 static void mover_change(struct shared *shared, uint64_t *rng, sh_lid lid, uint8_t *bytes)
 {
     uint32_t size = 0;
-    switch (rng_next(rng) % 4) {
+    switch (test_draw(rng) % 4) {
     case 0:
         wrong_if(shared, sh_store_size(shared->store, lid, &size) != SHOAL_OK);
-        memset(bytes, (int)rng_next(rng), size);
+        memset(bytes, (int)test_draw(rng), size);
         enum shoal_err err = sh_store_put(shared->store, lid, sh_bytes_make(bytes, size));
         wrong_if(shared, err != SHOAL_OK && err != SHOAL_ESIZE);
         break;
@@ -335,7 +324,7 @@ static void *mover_main(void *arg)
     uint64_t rng = shared->seed + self * 77;
     uint8_t bytes[1500];
     for (unsigned i = 0; i < shared->rounds; i++) {
-        sh_lid lid = {1 + rng_next(&rng) % MOVED_IDS};
+        sh_lid lid = {1 + test_draw(&rng) % MOVED_IDS};
         uint32_t size = 0;
         /* Each chunk is resized by one thread alone, so that growing finds it empty. */
         if (lid.v % THREADS == self)
@@ -373,7 +362,7 @@ static void *adder_main(void *arg)
         if (i % 64)
             continue;
         wrong_if(shared, sh_store_new_many(shared->store, 20, 40, more) != SHOAL_OK);
-        enum shoal_err err = sh_store_put(shared->store, (sh_lid){9 + rng_next(&rng) % 200},
+        enum shoal_err err = sh_store_put(shared->store, (sh_lid){9 + test_draw(&rng) % 200},
                                           sh_bytes_make("12345678901234567890", 20));
         wrong_if(shared, err != SHOAL_OK && err != SHOAL_ENOCHUNK);
         wrong_if(shared, sh_store_remove_multi(shared->store, more, 40, errs) != 40);

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/random_test.h"
 #include "store/store_int.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -37,18 +38,7 @@ static uint64_t rng_state;
 
 static uint64_t rng(void)
 {
-    rng_state ^= rng_state << 13;
-    rng_state ^= rng_state >> 7;
-    rng_state ^= rng_state << 17;
-    return rng_state;
-}
-
-static void rng_seed(uint64_t seed)
-{
-    const char *given = getenv("SHOAL_TEST_SEED");
-    rng_state = given ? strtoull(given, NULL, 0) : seed;
-    print_message("seed %llu\n", (unsigned long long)rng_state);
-    assert_true(rng_state != 0);
+    return test_draw(&rng_state);
 }
 
 /* The model: what each ID's chunk holds. */
@@ -218,7 +208,7 @@ static void model_compare(struct sh_store *store)
 static void test_model(void **state)
 {
     (void)state;
-    rng_seed(20261120);
+    rng_state = test_seed(20261120);
     struct sh_store *store = store_make(24 * MIB, 1 << 20);
     for (unsigned i = 0; i < 60000; i++) {
         sh_lid lid = {rng() % MODEL_IDS};

@@ -1,0 +1,32 @@
+/* Random numbers for tests. */
+#ifndef SH_BASE_RANDOM_TEST_H
+#define SH_BASE_RANDOM_TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+/* The seed that SHOAL_TEST_SEED gives, else the test's own; never 0. It is printed, so that a
+ * failure can be repeated. */
+static inline uint64_t test_seed(uint64_t own)
+{
+    const char *given = getenv("SHOAL_TEST_SEED");
+    uint64_t seed = given ? strtoull(given, NULL, 0) : own;
+    print_message("SHOAL_TEST_SEED=%llu\n", (unsigned long long)seed);
+    return seed ? seed : 1;
+}
+
+/* Draws a number (xorshift64, Marsaglia 2003). The state is a seed at first, and not 0. */
+static inline uint64_t test_draw(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+#endif
