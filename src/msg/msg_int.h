@@ -455,6 +455,9 @@ shoal_nid sh_hello_nid(const struct sh_stream *stream);
  * Failures are reported through *err_out; the stream must then be failed with it. */
 size_t sh_hello_step(struct sh_msg *msg, struct sh_stream *stream, struct sh_bytes bytes,
                      enum shoal_err *err_out);
+/* What it means that a message is longer than any may be: its header (SH_MSG_HEADER_BYTES) is a
+ * REFUSAL of what we took for accepted, and the error that it gives; or EPROTO. */
+enum shoal_err sh_hello_refused(const struct sh_stream *stream, const uint8_t *header);
 
 /* request.c */
 SHOAL_NODISCARD enum shoal_err sh_requests_init(struct sh_msg *msg);
