@@ -261,6 +261,9 @@ struct sh_msg {
     struct sh_block *blocks_free[SH_BLOCK_SIZES];
     uint32_t blocks_free_count[SH_BLOCK_SIZES];
     _Atomic uint64_t held_bytes; /* of blocks that only works hold */
+    /* 1: a stream waits for works, so a free one wakes the transport step. Here, because who frees
+     * a work writes to this line anyway. */
+    _Atomic uint32_t works_wanted;
     /* Works. */
     struct sh_work *works;
     struct sh_ring *works_free;
@@ -288,7 +291,6 @@ struct sh_msg {
     uint32_t stalled_count;
     uint32_t stalled_for_works; /* of them */
     uint64_t stalls_due_ns;     /* when those that wait for answers are to be tried again */
-    _Atomic bool works_wanted;  /* one waits for works: a free one wakes the transport step */
     /* Counters. */
     _Atomic uint64_t messages_out, messages_in;
     _Atomic uint64_t bytes_out, blocks_out, bytes_in;
