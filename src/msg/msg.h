@@ -291,7 +291,7 @@ struct sh_msg_in {
 typedef void (*sh_msg_handler)(void *arg, struct sh_msg_in *in);
 
 /* Registers the handler of a type; before the steps run. A message whose type has none is answered
- * with ENOTYPE (a request) or logged (once per type) and dropped. */
+ * with ENOTYPE (a request) or dropped, with a line in the log at debug. */
 void sh_msg_handler_set(struct sh_msg *msg, sh_msg_type type, enum sh_msg_mode mode,
                         sh_msg_handler handler, void *arg);
 

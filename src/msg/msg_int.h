@@ -261,6 +261,9 @@ struct sh_msg {
     struct sh_block *blocks_free[SH_BLOCK_SIZES];
     uint32_t blocks_free_count[SH_BLOCK_SIZES];
     _Atomic uint64_t held_bytes; /* of blocks that only works hold */
+    /* 1: a stream waits for works, so a free one wakes the transport step. Here, because who frees
+     * a work writes to this line anyway. */
+    _Atomic uint32_t works_wanted;
     /* Works. */
     struct sh_work *works;
     struct sh_ring *works_free;
@@ -288,7 +291,6 @@ struct sh_msg {
     uint32_t stalled_count;
     uint32_t stalled_for_works; /* of them */
     uint64_t stalls_due_ns;     /* when those that wait for answers are to be tried again */
-    _Atomic bool works_wanted;  /* one waits for works: a free one wakes the transport step */
     /* Counters. */
     _Atomic uint64_t messages_out, messages_in;
     _Atomic uint64_t bytes_out, blocks_out, bytes_in;
@@ -455,6 +457,9 @@ shoal_nid sh_hello_nid(const struct sh_stream *stream);
  * Failures are reported through *err_out; the stream must then be failed with it. */
 size_t sh_hello_step(struct sh_msg *msg, struct sh_stream *stream, struct sh_bytes bytes,
                      enum shoal_err *err_out);
+/* What it means that a message is longer than any may be: its header (SH_MSG_HEADER_BYTES) is a
+ * REFUSAL of what we took for accepted, and the error that it gives; or EPROTO. */
+enum shoal_err sh_hello_refused(const struct sh_stream *stream, const uint8_t *header);
 
 /* request.c */
 SHOAL_NODISCARD enum shoal_err sh_requests_init(struct sh_msg *msg);
