@@ -17,7 +17,7 @@
 #include "store/dump.h"
 
 #define MIB (UINT64_C(1) << 20)
-#define SEEDS 150
+#define SEEDS 60
 #define OLD_CHUNKS 300
 #define NEW_CHUNKS 500
 
