@@ -327,6 +327,7 @@ bool sh_conn_attach(struct sh_msg *msg, struct sh_stream *stream, shoal_nid real
     bool is_first = conn->sends_on == NULL;
     if (is_first) {
         conn->sends_on = stream;
+        conn->answers_allowed = conn->answers_due_ns = 0;
         sh_spin_take(&conn->lock);
         conn->state = SH_CONN_OPEN;
         if (stream->version >= 2)

@@ -156,7 +156,7 @@ static void on_wire_event(struct sh_msg *msg, const struct sh_wire_event *event,
         return;
     case SH_WIRE_READABLE:
         if ((stream = sh_stream_find(msg, event->link)))
-            sh_stream_readable(msg, stream, now_ns);
+            sh_stream_readable(msg, stream);
         return;
     case SH_WIRE_WRITABLE:
         if ((stream = sh_stream_find(msg, event->link)))
@@ -228,6 +228,7 @@ static uint64_t transport_due(void *arg)
     struct sh_msg *msg = arg;
     uint64_t due = sh_requests_due(msg), streams_due = sh_streams_due(msg);
     due = due < streams_due ? due : streams_due;
+    due = due < sh_stalls_due(msg) ? due : sh_stalls_due(msg);
     due = due < sh_beats_due(msg) ? due : sh_beats_due(msg);
     return due < sh_dials_due(msg) ? due : sh_dials_due(msg);
 }

@@ -323,9 +323,10 @@ void sh_msg_object_set(struct sh_msg *msg, sh_msg_type type, enum sh_msg_mode mo
                        sh_codec_describe describe, sh_msg_object_begin begin,
                        sh_msg_object_done done, void *arg);
 
-/* Answers a request. Answers always find room (the ring grows; reading from a connection that does
- * not take its answers slows down). ECONNLOST when the asker is gone: nothing more to do. EINVAL
- * when it was a one-way message, which any node can send: drop it. */
+/* Answers a request. Answers always find room (the ring grows; more requests of a node that does
+ * not take its answers are not handled until it does, and with 64 MiB unsent its connection is
+ * given up). ECONNLOST when the asker is gone: nothing more to do. EINVAL when it was a one-way
+ * message, which any node can send: drop it. */
 SHOAL_NODISCARD enum shoal_err sh_msg_reply(struct sh_msg *msg, struct sh_reply_to to,
                                             sh_msg_type type, size_t payload_bytes,
                                             struct sh_out *out);

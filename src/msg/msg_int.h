@@ -40,6 +40,8 @@ enum sh_control {
 #define SH_SHARED_BYTES (UINT32_C(8) << 20)
 #define SH_SHARE_BYTES_MIN (UINT32_C(64) << 10)
 #define SH_RECEIVE_BYTES_MAX (UINT64_C(64) << 20) /* where the configuration names none */
+/* With more than this unsent a connection takes no answer any more: it is given up. */
+#define SH_UNSENT_BYTES_MAX (UINT64_C(64) << 20)
 #define SH_EVENTS_MAX 64
 #define SH_WHEEL_SLOTS 512
 #define SH_WHEEL_TICK_NS UINT64_C(4000000)
@@ -87,6 +89,7 @@ struct sh_conn {
     struct sh_work *ordered_first, *ordered_last;
     /* Objects that are streamed, in the order of their headers in the ring. */
     struct sh_object_out *objects_first, *objects_last;
+    _Atomic uint32_t objects_count; /* of them; read by the transport step without the lock */
     bool ordered_running;
     bool is_known; /* may be opened: address is set */
     char address[SH_MSG_ADDRESS_MAX];
@@ -116,11 +119,20 @@ struct sh_conn {
     _Atomic uint32_t lingering;
     unsigned close_heard; /* bits: controls of close.c to be seen to */
     struct sh_conn *dial_next;
-    uint64_t dial_due_ns; /* when it gives up to wait for room; 0: does not wait */
-    bool is_streaming;    /* the first object's header was sent, its payload is next */
-    bool was_heard;       /* since the last look */
-    bool push_blocked;    /* the wire took less than all; WRITABLE will come */
-    uint64_t throttled_until_ns;
+    uint64_t dial_due_ns;     /* when it gives up to wait for room; 0: does not wait */
+    bool is_streaming;        /* the first object's header was sent, its payload is next */
+    bool was_heard;           /* since the last look */
+    bool push_blocked;        /* the wire took less than all; WRITABLE will come */
+    uint64_t answers_allowed; /* stall.c: so much may be unsent when a request is handled */
+    uint64_t answers_seen;    /* bytes_out when they were last looked at */
+    uint64_t answers_due_ns;  /* when more are allowed, unless some are sent */
+};
+
+/* Why a stream is not read for now. */
+enum sh_stall {
+    SH_STALL_NONE,
+    SH_STALL_WORKS,   /* its next message waits for a free work, or for held blocks to be read */
+    SH_STALL_ANSWERS, /* its next request waits until answers to its node have been sent */
 };
 
 enum sh_stream_state {
@@ -169,11 +181,12 @@ struct sh_stream {
     bool is_unread;              /* LINGERS: the last of lingers_for may not have been read */
     struct sh_conn *lingers_for; /* LINGERS: who is not opened again before it ends, or NULL */
     struct sh_block *block;
-    uint32_t fill;      /* bytes received into the block */
-    uint32_t parsed;    /* bytes of it that are done with */
-    bool is_stalled;    /* its next message waits for a free work, or for held blocks to be read */
-    uint8_t block_size; /* of the next block: an index of sh_block_rooms */
-    uint8_t quiet;      /* pulls in a row that a small block would have done for */
+    uint32_t fill;   /* bytes received into the block */
+    uint32_t parsed; /* bytes of it that are done with */
+    enum sh_stall stall;
+    struct sh_stream *stall_next, *stall_prev; /* among the stalled */
+    uint8_t block_size;                        /* of the next block: an index of sh_block_rooms */
+    uint8_t quiet; /* pulls in a row that a small block would have done for */
     uint64_t deadline_ns;
     uint8_t hello[SH_HELLO_BYTES];
     uint8_t welcome[SH_WELCOME_BYTES];
@@ -259,12 +272,15 @@ struct sh_msg {
     struct sh_hellos dialled_hellos, accepted_hellos;
     struct sh_conn *beats_first, *beats_last; /* open connections by beat_due_ns */
     uint64_t beats_ran_ns, beats_paused_ns;
-    uint64_t uses;                            /* counts up */
-    uint32_t closing_count;                   /* connections that are closing */
-    struct sh_conn *dials_first, *dials_last; /* that wait for room, by dial_due_ns */
-    uint32_t stalled_count;                   /* streams that are stalled */
-    uint32_t stalled_bucket;                  /* where the last one was that was tried again */
-    _Atomic bool works_wanted; /* a stream is stalled: wake the transport step when one is free */
+    uint64_t uses;                                  /* counts up */
+    uint32_t closing_count;                         /* connections that are closing */
+    struct sh_conn *dials_first, *dials_last;       /* that wait for room, by dial_due_ns */
+    struct sh_stream *stalled_first, *stalled_last; /* in the order of being tried again */
+    uint32_t stalled_count;
+    uint32_t stalled_for_works; /* of them */
+    uint64_t stalls_due_ns;     /* when those that wait for answers are to be tried again */
+    _Atomic bool
+        works_wanted; /* a stream waits for works: wake the transport step for a free one */
     /* Counters. */
     _Atomic uint64_t messages_out, messages_in;
     _Atomic uint64_t bytes_out, blocks_out, bytes_in;
@@ -396,15 +412,23 @@ void sh_stream_linger(struct sh_msg *msg, struct sh_stream *stream, struct sh_co
 /* The stream can't go on: reports it and drops it, with its connection if it had one. */
 void sh_stream_fail(struct sh_msg *msg, struct sh_stream *stream, enum shoal_err err,
                     bool close_link);
-void sh_stream_readable(struct sh_msg *msg, struct sh_stream *stream, uint64_t now_ns);
+void sh_stream_readable(struct sh_msg *msg, struct sh_stream *stream);
 void sh_stream_control(struct sh_msg *msg, struct sh_stream *stream, struct sh_bytes bytes);
 bool sh_stream_control_flush(struct sh_msg *msg, struct sh_stream *stream);
 /* Takes a stream off those whose hello is not over, if it is among them. */
 void sh_stream_hello_over(struct sh_msg *msg, struct sh_stream *stream);
 uint64_t sh_streams_due(const struct sh_msg *msg);
 void sh_streams_expire(struct sh_msg *msg, uint64_t now_ns);
+
+/* stall.c: transport step */
+void sh_stream_stall(struct sh_msg *msg, struct sh_stream *stream, enum sh_stall why);
+void sh_stream_unstall(struct sh_msg *msg, struct sh_stream *stream); /* if it is stalled */
+/* True when a request of conn's node may be handled; false: too many answers to it are unsent. May
+ * send some. */
+bool sh_answers_have_room(struct sh_msg *msg, struct sh_conn *conn);
 /* Tries the stalled streams again; returns how many got on. */
 unsigned sh_streams_resume(struct sh_msg *msg, uint64_t now_ns);
+uint64_t sh_stalls_due(const struct sh_msg *msg);
 
 /* hello.c */
 void sh_hello_begin(struct sh_msg *msg, struct sh_stream *stream);

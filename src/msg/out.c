@@ -10,7 +10,9 @@
 uint64_t sh_out_unsent(struct sh_conn *conn)
 {
     sh_spin_take(&conn->lock);
-    uint64_t unsent = sh_outring_used(&conn->out) + (conn->objects_first ? 1 : 0);
+    /* relaxed: under the lock. An object holds the piece that is being sent of it. */
+    uint64_t objects = atomic_load_explicit(&conn->objects_count, memory_order_relaxed);
+    uint64_t unsent = sh_outring_used(&conn->out) + objects * SH_BLOCK_BYTES;
     sh_spin_release(&conn->lock);
     return unsent;
 }
@@ -30,7 +32,7 @@ void sh_conn_mark_dirty(struct sh_msg *msg, struct sh_conn *conn)
 }
 
 /* What a reservation under the lock found. */
-enum reserved { RESERVED, RESERVE_AGAIN, RESERVE_FULL, RESERVE_NO_MEMORY };
+enum reserved { RESERVED, RESERVE_AGAIN, RESERVE_FULL, RESERVE_NO_MEMORY, RESERVE_TOO_MUCH };
 
 /* Reserves where the fast way found the ring full or closed: opens it, grows it for what must fit
  * and for a message larger than the ring. The lock is held. */
@@ -51,6 +53,8 @@ static enum reserved reserve_slowly(const struct sh_msg *msg, struct sh_conn *co
         sh_count(&conn->room_waits, 1);
         return RESERVE_FULL;
     }
+    if (used > SH_UNSENT_BYTES_MAX)
+        return RESERVE_TOO_MUCH;
     if (used + bytes > ring->room) {
         sh_outring_close(ring);
         sh_outring_collect(ring);
@@ -105,6 +109,19 @@ static void object_append(struct sh_conn *conn, struct sh_object_out *object,
     object->position = place->end;
     *(conn->objects_last ? &conn->objects_last->next : &conn->objects_first) = object;
     conn->objects_last = object;
+    /* relaxed: under the lock; who looks without it looks again */
+    atomic_fetch_add_explicit(&conn->objects_count, 1, memory_order_relaxed);
+}
+
+/* The other side asks and does not read: the transport step gives the connection up. */
+static void cut_off(struct sh_msg *msg, struct sh_conn *conn)
+{
+    /* acq_rel: pairs with the exchange in sh_conn_service */
+    if (atomic_exchange_explicit(&conn->close_wanted, true, memory_order_acq_rel))
+        return;
+    SH_WARN("msg", "answers are not read: connection given up", SH_U64("nid", conn->nid.v),
+            SH_U64("unsent_bytes", sh_out_unsent(conn)));
+    sh_conn_mark_dirty(msg, conn);
 }
 
 /* Reserves under the lock: the connection is to be opened, the ring is full or must grow, or the
@@ -126,6 +143,10 @@ static enum shoal_err begin_slowly(struct sh_msg *msg, struct sh_conn *conn, boo
             return SHOAL_EAGAIN;
         if (how == RESERVE_NO_MEMORY)
             return SHOAL_ENOMEM;
+        if (how == RESERVE_TOO_MUCH) {
+            cut_off(msg, conn);
+            return SHOAL_ECONNLOST;
+        }
         sched_yield(); /* another thread is in the middle of a message */
     }
 }

@@ -140,6 +140,8 @@ struct sh_object_out *sh_objects_take(struct sh_conn *conn)
     sh_spin_assert_held(&conn->lock);
     struct sh_object_out *list = conn->objects_first;
     conn->objects_first = conn->objects_last = NULL;
+    /* relaxed: under the lock */
+    atomic_store_explicit(&conn->objects_count, 0, memory_order_relaxed);
     conn->is_streaming = false;
     return list;
 }
@@ -158,6 +160,8 @@ static void first_remove(struct sh_conn *conn)
 {
     sh_spin_take(&conn->lock);
     conn->objects_first = conn->objects_first->next;
+    /* relaxed: under the lock */
+    atomic_fetch_sub_explicit(&conn->objects_count, 1, memory_order_relaxed);
     if (!conn->objects_first)
         conn->objects_last = NULL;
     sh_spin_release(&conn->lock);

@@ -75,7 +75,7 @@ void sh_stream_drop(struct sh_msg *msg, struct sh_stream *stream, bool close_lin
 {
     SH_ASSERT(stream->conn == NULL);
     struct sh_conn *unread = stream->is_unread ? stream->lingers_for : NULL;
-    msg->stalled_count -= stream->is_stalled;
+    sh_stream_unstall(msg, stream);
     sh_stream_hello_over(msg, stream);
     /* relaxed, here and below: this thread alone writes it */
     if (stream->lingers_for &&
@@ -275,13 +275,6 @@ static uint32_t look_ahead(struct sh_msg *msg, const struct sh_stream *stream)
     return look_ahead_round(msg, stream, 1);
 }
 
-static void stream_stall(struct sh_msg *msg, struct sh_stream *stream)
-{
-    SH_ASSERT(!stream->is_stalled);
-    stream->is_stalled = true;
-    msg->stalled_count++;
-}
-
 /* Counts bytes that are done with. */
 static void received(struct sh_stream *stream, uint64_t bytes)
 {
@@ -308,7 +301,7 @@ static bool partial_go_on(struct sh_msg *msg, struct sh_stream *stream)
     if (stream->partial.left > 0)
         return false;
     if (!sh_partial_end(msg, stream)) {
-        stream_stall(msg, stream);
+        sh_stream_stall(msg, stream, SH_STALL_WORKS);
         return false;
     }
     message_count(msg, stream);
@@ -345,6 +338,10 @@ static bool parse(struct sh_msg *msg, struct sh_stream *stream, size_t *need_out
             sh_stream_fail(msg, stream, SHOAL_EPROTO, true);
             return false;
         }
+        if (type >> 14 == SH_KIND_REQUEST && !sh_answers_have_room(msg, stream->conn)) {
+            sh_stream_stall(msg, stream, SH_STALL_ANSWERS);
+            return true;
+        }
         uint64_t bytes = SH_MSG_HEADER_BYTES + payload_bytes;
         if (stream->fill - stream->parsed < bytes) {
             if (!partial_begin(msg, stream, header))
@@ -358,7 +355,7 @@ static bool parse(struct sh_msg *msg, struct sh_stream *stream, size_t *need_out
             sh_dispatch(msg, stream, (enum sh_kind)(type >> 14), type & (SH_MSG_TYPES - 1),
                         sh_load32(header + 6), payload);
         if (how == SH_DISPATCH_LATER) {
-            stream_stall(msg, stream);
+            sh_stream_stall(msg, stream, SH_STALL_WORKS);
             return true;
         }
         received(stream, bytes);
@@ -405,20 +402,6 @@ static bool hello_parse(struct sh_msg *msg, struct sh_stream *stream)
     return true;
 }
 
-/* True when answers to this stream's node pile up, so that no more of its requests are read for
- * now; a trickle goes on, so that two nodes can't wait for each other for ever. */
-static bool is_throttled(struct sh_msg *msg, struct sh_stream *stream, uint64_t now_ns)
-{
-    struct sh_conn *conn = stream->conn;
-    if (stream->state != SH_STREAM_READY || !conn->push_blocked ||
-        sh_out_unsent(conn) <= 4 * (uint64_t)msg->config.ring_bytes)
-        return false;
-    if (conn->throttled_until_ns > now_ns)
-        return true;
-    conn->throttled_until_ns = now_ns + 1000000;
-    return false;
-}
-
 /* True when something has been received that parse may get on with. */
 static bool has_received(const struct sh_stream *stream)
 {
@@ -426,22 +409,16 @@ static bool has_received(const struct sh_stream *stream)
            (stream->partial.is_active && stream->partial.left == 0);
 }
 
-void sh_stream_readable(struct sh_msg *msg, struct sh_stream *stream, uint64_t now_ns)
+void sh_stream_readable(struct sh_msg *msg, struct sh_stream *stream)
 {
     if (stream->conn)
         stream->conn->was_heard = true; /* or is there to be heard, but not read now */
-    if (stream->is_stalled)
+    if (stream->stall != SH_STALL_NONE)
         return;
-    if (is_throttled(msg, stream, now_ns)) {
-        /* The wire knows nothing of messages that were received already: try them again. */
-        if (has_received(stream))
-            stream_stall(msg, stream);
-        return;
-    }
     struct sh_wire *wire = msg->config.env.wire;
     size_t need = 0;
     if (has_received(stream) && stream->state == SH_STREAM_READY &&
-        (!parse(msg, stream, &need) || stream->is_stalled))
+        (!parse(msg, stream, &need) || stream->stall != SH_STALL_NONE))
         return;
     if (!block_ready(msg, stream, need)) {
         sh_stream_fail(msg, stream, SHOAL_ENOMEM, true);
@@ -467,39 +444,4 @@ void sh_stream_readable(struct sh_msg *msg, struct sh_stream *stream, uint64_t n
         stream->block = NULL;
         stream->fill = stream->parsed = 0;
     }
-}
-
-/* The next stalled stream, in turn over the buckets; NULL: none. */
-static struct sh_stream *stalled_next(struct sh_msg *msg)
-{
-    for (unsigned i = 0; i < SH_STREAM_BUCKETS && msg->stalled_count > 0; i++) {
-        msg->stalled_bucket = (msg->stalled_bucket + 1) % SH_STREAM_BUCKETS;
-        struct sh_stream *stream = msg->buckets[msg->stalled_bucket];
-        while (stream && !stream->is_stalled)
-            stream = stream->bucket_next;
-        if (stream)
-            return stream;
-    }
-    return NULL;
-}
-
-unsigned sh_streams_resume(struct sh_msg *msg, uint64_t now_ns)
-{
-    if (msg->stalled_count == 0)
-        return 0;
-    /* seq_cst, before the look at the free works and held blocks: who frees one after it sees the
-     * flag */
-    atomic_store(&msg->works_wanted, true);
-    unsigned resumed = 0;
-    struct sh_stream *stream;
-    while (resumed < SH_EVENTS_MAX && sh_ring_count(msg->works_free) > 1 &&
-           !sh_blocks_are_many(msg) && (stream = stalled_next(msg))) {
-        stream->is_stalled = false;
-        msg->stalled_count--;
-        sh_stream_readable(msg, stream, now_ns);
-        resumed++;
-    }
-    if (msg->stalled_count == 0)
-        atomic_store(&msg->works_wanted, false);
-    return resumed;
 }

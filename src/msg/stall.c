@@ -1,0 +1,127 @@
+/* Streams that are not read for now: their next message waits for a free work, or their next
+ * request until answers to its node have been sent.
+ *
+ * Who asks and does not read the answers would make the ring grow without bound, so no request is
+ * handled while more than ANSWERS_RINGS rings of bytes are unsent. Two nodes may stand still in
+ * this way because each reads no requests before it has sent answers, which the other does not read
+ * behind its requests. So where no byte has gone for STUCK_NS a little more is allowed; it is taken
+ * back with the first byte that goes. A node that reads nothing at all comes to SH_UNSENT_BYTES_MAX
+ * by this in some seconds, if it goes on asking, and is cut off (out.c). */
+#include "msg/msg_int.h"
+
+#define ANSWERS_RINGS 4
+#define STUCK_NS UINT64_C(100000000)
+
+void sh_stream_stall(struct sh_msg *msg, struct sh_stream *stream, enum sh_stall why)
+{
+    SH_ASSERT(stream->stall == SH_STALL_NONE && why != SH_STALL_NONE);
+    stream->stall = why;
+    stream->stall_next = NULL;
+    stream->stall_prev = msg->stalled_last;
+    *(msg->stalled_last ? &msg->stalled_last->stall_next : &msg->stalled_first) = stream;
+    msg->stalled_last = stream;
+    msg->stalled_count++;
+    msg->stalled_for_works += why == SH_STALL_WORKS;
+}
+
+void sh_stream_unstall(struct sh_msg *msg, struct sh_stream *stream)
+{
+    if (stream->stall == SH_STALL_NONE)
+        return;
+    SH_ASSERT(msg->stalled_count > 0);
+    *(stream->stall_prev ? &stream->stall_prev->stall_next : &msg->stalled_first) =
+        stream->stall_next;
+    *(stream->stall_next ? &stream->stall_next->stall_prev : &msg->stalled_last) =
+        stream->stall_prev;
+    stream->stall_next = stream->stall_prev = NULL;
+    msg->stalled_count--;
+    msg->stalled_for_works -= stream->stall == SH_STALL_WORKS;
+    stream->stall = SH_STALL_NONE;
+}
+
+/* --- Answers ------------------------------------------------------------------------------- */
+
+static uint64_t usual_bytes(const struct sh_msg *msg)
+{
+    return ANSWERS_RINGS * (uint64_t)sh_share_of(msg, msg->config.ring_bytes);
+}
+
+bool sh_answers_have_room(struct sh_msg *msg, struct sh_conn *conn)
+{
+    uint64_t usual = usual_bytes(msg);
+    /* Without the lock, at each request: what seems to be more is looked at again below.
+     * relaxed: the same */
+    if (sh_outring_used(&conn->out) <= usual &&
+        atomic_load_explicit(&conn->objects_count, memory_order_relaxed) == 0)
+        return true;
+    if (sh_out_unsent(conn) <= usual)
+        return true;
+    sh_out_flush(msg, conn);
+    uint64_t unsent = sh_out_unsent(conn);
+    return unsent <= usual || unsent <= conn->answers_allowed;
+}
+
+/* The same for a stream that waits for it, which is allowed more if nothing goes. */
+static bool answers_may_go_on(struct sh_msg *msg, struct sh_conn *conn, uint64_t now_ns)
+{
+    uint64_t unsent = sh_out_unsent(conn);
+    /* relaxed: this step writes it */
+    uint64_t bytes_out = atomic_load_explicit(&conn->bytes_out, memory_order_relaxed);
+    bool has_sent = bytes_out != conn->answers_seen;
+    if (has_sent || conn->answers_due_ns == 0)
+        conn->answers_due_ns = now_ns + STUCK_NS;
+    if (has_sent)
+        conn->answers_allowed = 0;
+    conn->answers_seen = bytes_out;
+    if (unsent <= usual_bytes(msg)) {
+        conn->answers_due_ns = 0;
+        return true;
+    }
+    if (conn->answers_due_ns > now_ns)
+        return false;
+    conn->answers_due_ns = 0;
+    conn->answers_allowed = unsent + usual_bytes(msg) / 16;
+    return true;
+}
+
+/* --- Trying again -------------------------------------------------------------------------- */
+
+static bool may_go_on(struct sh_msg *msg, const struct sh_stream *stream, uint64_t now_ns)
+{
+    if (stream->stall == SH_STALL_WORKS)
+        return sh_ring_count(msg->works_free) > 1 && !sh_blocks_are_many(msg);
+    return !stream->conn || answers_may_go_on(msg, stream->conn, now_ns);
+}
+
+uint64_t sh_stalls_due(const struct sh_msg *msg)
+{
+    return msg->stalled_count > msg->stalled_for_works ? msg->stalls_due_ns : SH_NEVER;
+}
+
+unsigned sh_streams_resume(struct sh_msg *msg, uint64_t now_ns)
+{
+    if (msg->stalled_count == 0)
+        return 0;
+    /* seq_cst, before the look at the free works and held blocks: who frees one after it sees the
+     * flag */
+    if (msg->stalled_for_works > 0)
+        atomic_store(&msg->works_wanted, true);
+    unsigned resumed = 0;
+    unsigned tries = msg->stalled_count < SH_EVENTS_MAX ? msg->stalled_count : SH_EVENTS_MAX;
+    for (; tries > 0 && msg->stalled_first; tries--) {
+        struct sh_stream *stream = msg->stalled_first;
+        enum sh_stall why = stream->stall;
+        bool goes_on = may_go_on(msg, stream, now_ns);
+        sh_stream_unstall(msg, stream);
+        if (goes_on) {
+            sh_stream_readable(msg, stream);
+            resumed++;
+        } else {
+            sh_stream_stall(msg, stream, why); /* at the end */
+        }
+    }
+    msg->stalls_due_ns = now_ns + STUCK_NS;
+    if (msg->stalled_for_works == 0)
+        atomic_store(&msg->works_wanted, false);
+    return resumed;
+}
