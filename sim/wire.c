@@ -260,6 +260,15 @@ static void sim_destroy(struct sh_wire *wire)
     bury_zombies(sim);
 }
 
+static void sim_peer(struct sh_wire *wire, sh_link link, char *text_out)
+{
+    const struct sim_entry *entry = entry_of(sim_of(wire), link);
+    text_out[0] = '\0';
+    if (!entry->zombie)
+        snprintf(text_out, SH_WIRE_ADDRESS_MAX, "simulated, node %u",
+                 entry->conn->end[1 - entry->end].node);
+}
+
 static const struct sh_wire_ops sim_ops = {
     .listen = sim_listen,
     .open = sim_open,
@@ -270,6 +279,7 @@ static const struct sh_wire_ops sim_ops = {
     .watch = sim_watch,
     .signal = sim_signal,
     .destroy = sim_destroy,
+    .peer = sim_peer,
 };
 
 struct sh_wire *sh_sim_net_wire_add(struct sh_sim_net *net, unsigned node)

@@ -25,6 +25,8 @@
 /* A link's number, 0 to 2^32 - 2, unique among the open ones of a wire. */
 typedef uint32_t sh_link;
 #define SH_LINK_NONE UINT32_MAX
+/* Texts of addresses, with the NUL. */
+#define SH_WIRE_ADDRESS_MAX 64
 
 enum sh_wire_kind {
     SH_WIRE_OPENED,   /* a link from open is ready to push */
@@ -80,6 +82,11 @@ struct sh_wire_ops {
      * can't, and nothing has changed. NULL: it never can. */
     bool (*encrypt)(struct sh_wire *wire, sh_link link, const void *keys, size_t size);
 
+    /* Writes who is at the other end of an accepted link, as a text for people of at most
+     * SH_WIRE_ADDRESS_MAX bytes with the NUL: to be named in a log. Empty: the wire does not know,
+     * or the link is gone. NULL: it never knows. */
+    void (*peer)(struct sh_wire *wire, sh_link link, char *text_out);
+
     uint32_t abilities; /* SH_WIRE_... */
     /* Lets the other ends of this wire's links write into size bytes at memory, which stays the
      * caller's and is kept until region_remove has returned. The key is the caller's to tell them.
@@ -99,5 +106,13 @@ struct sh_wire_ops {
 struct sh_wire {
     const struct sh_wire_ops *ops;
 };
+
+/* The same as peer, for a wire that may not have it. */
+static inline void sh_wire_peer(struct sh_wire *wire, sh_link link, char *text_out)
+{
+    text_out[0] = '\0';
+    if (wire->ops->peer)
+        wire->ops->peer(wire, link, text_out);
+}
 
 #endif

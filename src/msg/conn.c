@@ -22,6 +22,7 @@ static struct sh_conn *make_locked(struct sh_msg *msg, shoal_nid nid)
         return NULL;
     memset(conn, 0, sizeof *conn);
     sh_outring_init(&conn->out);
+    conn->slots_first = SH_NO_SLOT;
     conn->nid = nid;
     sh_spin_init(&conn->lock, SH_LOCK_MSG_CONN);
     atomic_init(&conn->generation, 1);
@@ -204,7 +205,7 @@ void sh_conn_lost(struct sh_msg *msg, struct sh_conn *conn, enum shoal_err err)
         sh_count(&msg->lost, 1);
         SH_DEBUG("msg", "connection lost", SH_U64("nid", conn->nid.v), SH_ERR(err));
     }
-    sh_requests_fail(msg, conn->nid, err);
+    sh_requests_fail(msg, conn, err);
     event(msg, SH_MSG_LOST, conn->nid, SHOAL_NID_NONE, err);
 }
 
@@ -220,9 +221,18 @@ void sh_conn_closed(struct sh_msg *msg, struct sh_conn *conn)
     sh_flow_reset(&conn->flow, before + 1);
     sh_spin_release(&conn->lock);
     sh_room_waiters_complete(waiters);
-    sh_requests_fail(msg, conn->nid, SHOAL_ECONNLOST); /* their slots: all were given up */
+    sh_requests_fail(msg, conn, SHOAL_ECONNLOST); /* their slots: all were given up */
     SH_DEBUG("msg", "idle connection closed", SH_U64("nid", conn->nid.v));
     event(msg, SH_MSG_CLOSED, conn->nid, SHOAL_NID_NONE, SHOAL_OK);
+}
+
+static void overflow_log(struct sh_msg *msg, const struct sh_conn *conn, uint64_t now_ns)
+{
+    uint64_t left_out;
+    if (sh_rate_allows(&msg->overflows, now_ns, &left_out))
+        SH_WARN("msg", "connection limit reached: not opened", SH_U64("nid", conn->nid.v),
+                SH_U64("connections_max", msg->config.connections_max),
+                SH_U64("left_out", left_out));
 }
 
 /* Begins to open a stream to where the node is said to be. */
@@ -237,8 +247,10 @@ static void dial(struct sh_msg *msg, struct sh_conn *conn, uint64_t now_ns)
     struct sh_wire *wire = msg->config.env.wire;
     sh_link link;
     enum shoal_err err = is_known ? SHOAL_OK : SHOAL_EUNREACHABLE;
-    if (err == SHOAL_OK && msg->streams_count >= msg->config.connections_max)
+    if (err == SHOAL_OK && msg->streams_count >= msg->config.connections_max) {
         err = SHOAL_ELIMIT;
+        overflow_log(msg, conn, now_ns);
+    }
     if (err == SHOAL_OK)
         err = wire->ops->open(wire, address, conn->nid.v, &link);
     struct sh_stream *stream = NULL;

@@ -723,6 +723,13 @@ static void loopback_destroy(struct sh_wire *wire)
     free(loopback);
 }
 
+/* There are no strangers within a process. */
+static void loopback_peer(struct sh_wire *wire, sh_link link, char *text_out)
+{
+    (void)wire;
+    snprintf(text_out, SH_WIRE_ADDRESS_MAX, "loop, link %u", link);
+}
+
 static const struct sh_wire_ops loopback_ops = {
     .listen = loopback_listen,
     .open = loopback_open,
@@ -733,6 +740,7 @@ static const struct sh_wire_ops loopback_ops = {
     .watch = loopback_watch,
     .signal = loopback_signal,
     .destroy = loopback_destroy,
+    .peer = loopback_peer,
     .abilities = SH_WIRE_WRITES,
     .region_add = loopback_region_add,
     .region_remove = loopback_region_remove,

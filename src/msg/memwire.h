@@ -178,6 +178,12 @@ static inline void sh_memwire_nothing(struct sh_wire *wire)
     (void)wire;
 }
 
+static inline void sh_memwire_peer(struct sh_wire *wire, sh_link link, char *text_out)
+{
+    (void)wire;
+    snprintf(text_out, SH_WIRE_ADDRESS_MAX, "memory, link %u", link);
+}
+
 static inline void sh_memwire_watch(struct sh_wire *wire, uint64_t timeout_ns)
 {
     (void)wire;
@@ -210,6 +216,7 @@ static inline void sh_memwire_init(struct sh_memwire *memwire)
         .watch = sh_memwire_watch,
         .signal = sh_memwire_nothing,
         .destroy = sh_memwire_nothing,
+        .peer = sh_memwire_peer,
     };
     *memwire = (struct sh_memwire){.wire = {&ops}, .push_room = SIZE_MAX, .now_ns = 1000000000};
 }

@@ -115,6 +115,17 @@ static void on_opened(struct sh_msg *msg, const struct sh_wire_event *event)
         sh_hello_begin(msg, stream);
 }
 
+static void overflow_log(struct sh_msg *msg, sh_link link, uint64_t now_ns)
+{
+    char address[SH_WIRE_ADDRESS_MAX];
+    uint64_t left_out;
+    if (!sh_rate_allows(&msg->overflows, now_ns, &left_out))
+        return;
+    sh_wire_peer(msg->config.env.wire, link, address);
+    SH_WARN("msg", "connection limit reached: refused one", SH_TEXT("address", address),
+            SH_U64("connections_max", msg->config.connections_max), SH_U64("left_out", left_out));
+}
+
 static void on_accepted(struct sh_msg *msg, const struct sh_wire_event *event, uint64_t now_ns)
 {
     struct sh_wire *wire = msg->config.env.wire;
@@ -129,8 +140,7 @@ static void on_accepted(struct sh_msg *msg, const struct sh_wire_event *event, u
     }
     if (has_room && sh_stream_add(msg, event->link, false, now_ns))
         return;
-    SH_WARN("msg", "connection limit reached: refused one",
-            SH_U64("connections_max", msg->config.connections_max));
+    overflow_log(msg, event->link, now_ns);
     wire->ops->close(wire, event->link);
 }
 

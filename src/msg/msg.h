@@ -249,7 +249,7 @@ bool sh_msg_cancel(struct sh_msg *msg, struct sh_request *request);
 
 /* Ends all requests to a node that were sent and are not answered: done is called with ECANCELED,
  * by this thread, before it returns; late answers are dropped. Returns how many. Requests that
- * begin meanwhile may be among them. Any thread; looks at every slot of the table. */
+ * begin meanwhile may be among them. Any thread. */
 unsigned sh_msg_cancel_node(struct sh_msg *msg, shoal_nid nid);
 
 /* Requests that are waiting for an answer. Any thread. */

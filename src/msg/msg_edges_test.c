@@ -171,6 +171,7 @@ static void test_connections_max(void **state)
     unlink(path);
     assert_non_null(strstr(lines, "connection limit reached"));
     assert_non_null(strstr(lines, "connections_max=2"));
+    assert_non_null(strstr(lines, "connection limit reached: not opened nid=4"));
     /* The others go on, and there is room again once one has left. */
     assert_int_equal(ask(a, 2, TYPE_ECHO, 6, &of_a), SHOAL_OK);
     run_all();

@@ -16,6 +16,7 @@
 #include "msg/flow_int.h"
 #include "msg/msg.h"
 #include "msg/outring_int.h"
+#include "msg/rate_int.h"
 
 enum sh_kind { SH_KIND_MESSAGE, SH_KIND_REQUEST, SH_KIND_ANSWER, SH_KIND_ERROR };
 
@@ -102,6 +103,7 @@ struct sh_conn {
     struct sh_conn *dirty_next;
     _Atomic bool close_wanted;
     _Atomic uint32_t awaited; /* answers that somebody waits for; under the requests' lock */
+    uint32_t slots_first;     /* requests whose answer is still expected; under the same lock */
     _Atomic uint64_t room_waits, window_waits;
     /* Written by the transport step only. */
     _Atomic uint64_t bytes_out, blocks_out, messages_in, bytes_in, opened;
@@ -208,20 +210,21 @@ struct sh_work {
 
 struct sh_request_slot {
     struct sh_request *request; /* NULL: free, or given up and its answer still expected */
-    uint32_t next_free;
+    uint32_t next, prev; /* among the free ones (next alone), or those of nid; SH_NO_SLOT: none */
     uint16_t generation;
     uint16_t nid; /* whose answer is still expected; 0: nobody's */
 };
 
+#define SH_NO_SLOT UINT32_MAX
 #define SH_REQUEST_PIECE_SLOTS 4096
 #define SH_REQUEST_PIECES 256 /* 2^20 slots */
 
 struct sh_requests {
     struct sh_spin lock;
-    /* Slots, made as they are needed; 64 KiB each. A piece stays where it is. */
+    /* Slots, made as they are needed; 96 KiB each. A piece stays where it is. */
     struct sh_request_slot *pieces[SH_REQUEST_PIECES];
     _Atomic uint32_t count; /* slots made; changed under the lock */
-    uint32_t free_head;     /* index, or UINT32_MAX */
+    uint32_t free_head;     /* index, or SH_NO_SLOT */
     _Atomic uint32_t pending;
     struct sh_request *wheel[SH_WHEEL_SLOTS];
     uint64_t wheel_tick; /* the last tick that was looked at */
@@ -272,15 +275,16 @@ struct sh_msg {
     struct sh_hellos dialled_hellos, accepted_hellos;
     struct sh_conn *beats_first, *beats_last; /* open connections by beat_due_ns */
     uint64_t beats_ran_ns, beats_paused_ns;
-    uint64_t uses;                                  /* counts up */
-    uint32_t closing_count;                         /* connections that are closing */
-    struct sh_conn *dials_first, *dials_last;       /* that wait for room, by dial_due_ns */
+    uint64_t uses;                                /* counts up */
+    uint32_t closing_count;                       /* connections that are closing */
+    struct sh_conn *dials_first, *dials_last;     /* that wait for room, by dial_due_ns */
+    struct sh_rate refusals, cut_offs, overflows; /* lines in the log: blame.c, msg.c, conn.c */
+    /* Stalled streams: stall.c. */
     struct sh_stream *stalled_first, *stalled_last; /* in the order of being tried again */
     uint32_t stalled_count;
     uint32_t stalled_for_works; /* of them */
     uint64_t stalls_due_ns;     /* when those that wait for answers are to be tried again */
-    _Atomic bool
-        works_wanted; /* a stream waits for works: wake the transport step for a free one */
+    _Atomic bool works_wanted;  /* one waits for works: a free one wakes the transport step */
     /* Counters. */
     _Atomic uint64_t messages_out, messages_in;
     _Atomic uint64_t bytes_out, blocks_out, bytes_in;
@@ -430,6 +434,11 @@ bool sh_answers_have_room(struct sh_msg *msg, struct sh_conn *conn);
 unsigned sh_streams_resume(struct sh_msg *msg, uint64_t now_ns);
 uint64_t sh_stalls_due(const struct sh_msg *msg);
 
+/* blame.c: transport step */
+/* Says in the log who is refused or cut off, and why, if that is the other side's doing. The link
+ * is still there. */
+void sh_stream_blame(struct sh_msg *msg, const struct sh_stream *stream, enum shoal_err err);
+
 /* hello.c */
 void sh_hello_begin(struct sh_msg *msg, struct sh_stream *stream);
 /* Who the hello of a stream that WAITs for its PROOF says it is. */
@@ -449,7 +458,7 @@ SHOAL_NODISCARD enum shoal_err sh_requests_reserve(struct sh_msg *msg, uint32_t 
 void sh_requests_arm(struct sh_msg *msg, uint32_t id, struct sh_conn *conn, uint32_t generation,
                      struct sh_request *request);
 void sh_requests_free(struct sh_msg *msg, uint32_t id);
-void sh_requests_fail(struct sh_msg *msg, shoal_nid nid, enum shoal_err err);
+void sh_requests_fail(struct sh_msg *msg, struct sh_conn *conn, enum shoal_err err);
 void sh_requests_answer(struct sh_msg *msg, shoal_nid from, uint32_t id, enum sh_kind kind,
                         struct sh_bytes payload);
 /* An answer that comes in pieces (partial->id, from the node). begin: false when it must be

@@ -1,7 +1,8 @@
 /* Requests that wait for an answer: a table by ID, and a timer wheel.
  *
- * The table grows in pieces of 4096 slots (64 KiB), as more are outstanding than ever before, and
- * keeps them: 16 MiB for 2^20.
+ * The table grows in pieces of 4096 slots (96 KiB), as more are outstanding than ever before, and
+ * keeps them: 24 MiB for 2^20. The slots of one connection form a list, so that its loss touches no
+ * others.
  *
  * An ID is a slot's index and its generation. A slot whose request was given up (canceled, timed
  * out) stays reserved until the late answer has come or the connection is gone, so an answer can
@@ -14,7 +15,6 @@
 #define INDEX_BITS 20
 #define INDEX_MASK ((1u << INDEX_BITS) - 1)
 #define GENERATION_MAX 0xFFF
-#define NO_SLOT UINT32_MAX
 
 static struct sh_request_slot *slot_at(const struct sh_requests *table, uint32_t index)
 {
@@ -34,14 +34,14 @@ static enum shoal_err grow(struct sh_msg *msg)
         return SHOAL_ENOMEM;
     sh_spin_take(&table->lock);
     uint32_t first = atomic_load_explicit(&table->count, memory_order_relaxed);
-    if (table->free_head == NO_SLOT && first == max) {
+    if (table->free_head == SH_NO_SLOT && first == max) {
         err = SHOAL_ELIMIT;
-    } else if (table->free_head == NO_SLOT) {
+    } else if (table->free_head == SH_NO_SLOT) {
 
         SH_ASSERT(first % count == 0 && first + count <= max);
         for (uint32_t i = 0; i < count; i++)
-            piece[i] = (struct sh_request_slot){.next_free = first + i + 1, .generation = 1};
-        piece[count - 1].next_free = NO_SLOT;
+            piece[i] = (struct sh_request_slot){.next = first + i + 1, .generation = 1};
+        piece[count - 1].next = SH_NO_SLOT;
         table->pieces[first / SH_REQUEST_PIECE_SLOTS] = piece;
         /* relaxed, under the lock */
         atomic_store_explicit(&table->count, first + count, memory_order_relaxed);
@@ -59,7 +59,7 @@ enum shoal_err sh_requests_init(struct sh_msg *msg)
     SH_ASSERT(count > 0 && count <= 1u << INDEX_BITS && (count & (count - 1)) == 0);
     struct sh_requests *table = &msg->requests;
     sh_spin_init(&table->lock, SH_LOCK_MSG_REQUESTS);
-    table->free_head = NO_SLOT;
+    table->free_head = SH_NO_SLOT;
     table->wheel_tick = sh_now(&msg->config.env.clock) / SH_WHEEL_TICK_NS;
     return grow(msg);
 }
@@ -95,13 +95,39 @@ static void wheel_remove(struct sh_requests *table, struct sh_request *request)
         request->next->prev = request->prev;
 }
 
-static void slot_free(struct sh_requests *table, uint32_t index)
+static void slot_link(struct sh_requests *table, uint32_t index, struct sh_conn *conn)
 {
     struct sh_request_slot *slot = slot_at(table, index);
+    slot->prev = SH_NO_SLOT;
+    slot->next = conn->slots_first;
+    if (slot->next != SH_NO_SLOT)
+        slot_at(table, slot->next)->prev = index;
+    conn->slots_first = index;
+}
+
+static void slot_unlink(struct sh_requests *table, uint32_t index, struct sh_conn *conn)
+{
+    const struct sh_request_slot *slot = slot_at(table, index);
+    if (slot->prev != SH_NO_SLOT) {
+        slot_at(table, slot->prev)->next = slot->next;
+    } else {
+        SH_ASSERT(conn->slots_first == index);
+        conn->slots_first = slot->next;
+    }
+    if (slot->next != SH_NO_SLOT)
+        slot_at(table, slot->next)->prev = slot->prev;
+}
+
+static void slot_free(struct sh_msg *msg, uint32_t index)
+{
+    struct sh_requests *table = &msg->requests;
+    struct sh_request_slot *slot = slot_at(table, index);
+    if (slot->nid != 0)
+        slot_unlink(table, index, sh_conn_find(msg, (shoal_nid){slot->nid}));
     slot->request = NULL;
     slot->nid = 0;
     slot->generation = slot->generation == GENERATION_MAX ? 1 : slot->generation + 1;
-    slot->next_free = table->free_head;
+    slot->next = table->free_head;
     table->free_head = index;
 }
 
@@ -134,13 +160,13 @@ static bool reserve(struct sh_requests *table, uint32_t *id_out)
 {
     sh_spin_take(&table->lock);
     uint32_t index = table->free_head;
-    if (index != NO_SLOT) {
+    if (index != SH_NO_SLOT) {
         const struct sh_request_slot *slot = slot_at(table, index);
-        table->free_head = slot->next_free;
+        table->free_head = slot->next;
         *id_out = (uint32_t)slot->generation << INDEX_BITS | index;
     }
     sh_spin_release(&table->lock);
-    return index != NO_SLOT;
+    return index != SH_NO_SLOT;
 }
 
 enum shoal_err sh_requests_reserve(struct sh_msg *msg, uint32_t *id_out)
@@ -175,8 +201,11 @@ void sh_requests_arm(struct sh_msg *msg, uint32_t id, struct sh_conn *conn, uint
     SH_ASSERT(slot->nid == 0 && slot->request == NULL);
     /* The message of a late one is gone: no answer to it will come. */
     slot->nid = is_late ? 0 : conn->nid.v;
-    if (!is_late) /* relaxed: published by the message's end */
+    if (!is_late) {
+        slot_link(table, id & INDEX_MASK, conn);
+        /* relaxed: published by the message's end */
         atomic_fetch_add_explicit(&conn->awaited, 1, memory_order_relaxed);
+    }
     /* The wheel does not look at earlier ticks again before it has gone round. */
     uint64_t soonest_ns = table->wheel_tick * SH_WHEEL_TICK_NS;
     if (request->deadline_ns < soonest_ns)
@@ -196,7 +225,7 @@ void sh_requests_free(struct sh_msg *msg, uint32_t id)
 {
     struct sh_requests *table = &msg->requests;
     sh_spin_take(&table->lock);
-    slot_free(table, id & INDEX_MASK);
+    slot_free(msg, id & INDEX_MASK);
     sh_spin_release(&table->lock);
 }
 
@@ -211,21 +240,29 @@ static struct sh_request_slot *slot_of(const struct sh_msg *msg, uint32_t id)
     return slot->generation == id >> INDEX_BITS ? slot : NULL;
 }
 
-/* Takes a request out of those that were armed too late, if it is among them. Lock held. */
-static bool late_remove(struct sh_requests *table, struct sh_request *request)
+/* Frees the slot of a request that was armed too late, which may be used again. Lock held. */
+static void late_free(struct sh_msg *msg, struct sh_request *request)
 {
+    pending_add(&msg->requests, -1);
+    slot_free(msg, request->id & INDEX_MASK);
+    request->deadline_ns = 0;
+    request->id = 0;
+}
+
+/* Takes a request out of those that were armed too late, if it is among them. Lock held. */
+static bool late_remove(struct sh_msg *msg, struct sh_request *request)
+{
+    struct sh_requests *table = &msg->requests;
     struct sh_request *first = atomic_load_explicit(&table->late, memory_order_relaxed);
     if (first == request) {
         atomic_store_explicit(&table->late, request->next, memory_order_relaxed);
-        pending_add(table, -1);
-        slot_free(table, request->id & INDEX_MASK);
+        late_free(msg, request);
         return true;
     }
     for (struct sh_request *at = first; at; at = at->next) {
         if (at->next == request) {
             at->next = request->next;
-            pending_add(table, -1);
-            slot_free(table, request->id & INDEX_MASK);
+            late_free(msg, request);
             return true;
         }
     }
@@ -258,7 +295,7 @@ bool sh_msg_cancel(struct sh_msg *msg, struct sh_request *request)
     if (is_there)
         slot_take(msg, request->id & INDEX_MASK); /* the slot awaits the late answer */
     else
-        is_there = late_remove(table, request);
+        is_there = late_remove(msg, request);
     bool is_fed = is_there && feeding_of(table) == request;
     sh_spin_release(&table->lock);
     if (is_fed)
@@ -291,11 +328,10 @@ static enum shoal_err error_read(struct sh_bytes *payload)
 static struct sh_request *answered(struct sh_msg *msg, const struct sh_request_slot *slot,
                                    uint32_t id)
 {
-    struct sh_requests *table = &msg->requests;
     struct sh_request *request = NULL;
     if (slot->request)
         request = slot_take(msg, id & INDEX_MASK);
-    slot_free(table, id & INDEX_MASK);
+    slot_free(msg, id & INDEX_MASK);
     return request;
 }
 
@@ -404,22 +440,19 @@ static void complete_all(struct sh_request *list, enum shoal_err err)
     }
 }
 
-void sh_requests_fail(struct sh_msg *msg, shoal_nid nid, enum shoal_err err)
+void sh_requests_fail(struct sh_msg *msg, struct sh_conn *conn, enum shoal_err err)
 {
     struct sh_requests *table = &msg->requests;
     struct sh_request *failed = NULL;
     sh_spin_take(&table->lock);
-    uint32_t count = atomic_load_explicit(&table->count, memory_order_relaxed);
-    for (uint32_t i = 0; i < count; i++) {
-        const struct sh_request_slot *slot = slot_at(table, i);
-        if (slot->nid != nid.v || nid.v == 0)
-            continue;
-        if (slot->request) {
-            struct sh_request *request = slot_take(msg, i);
+    while (conn->slots_first != SH_NO_SLOT) {
+        uint32_t index = conn->slots_first;
+        if (slot_at(table, index)->request) {
+            struct sh_request *request = slot_take(msg, index);
             request->next = failed;
             failed = request;
         }
-        slot_free(table, i);
+        slot_free(msg, index);
     }
     sh_spin_release(&table->lock);
     complete_all(failed, err);
@@ -431,11 +464,12 @@ unsigned sh_msg_cancel_node(struct sh_msg *msg, shoal_nid nid)
     struct sh_request *canceled = NULL;
     const struct sh_request *fed = NULL;
     unsigned cancels = 0;
+    const struct sh_conn *conn = sh_conn_find(msg, nid);
+    if (!conn)
+        return 0;
     sh_spin_take(&table->lock);
-    uint32_t count = atomic_load_explicit(&table->count, memory_order_relaxed);
-    for (uint32_t i = 0; i < count; i++) {
-        const struct sh_request_slot *slot = slot_at(table, i);
-        if (slot->request == NULL || slot->nid != nid.v)
+    for (uint32_t i = conn->slots_first; i != SH_NO_SLOT; i = slot_at(table, i)->next) {
+        if (slot_at(table, i)->request == NULL)
             continue;
         struct sh_request *request = slot_take(msg, i); /* the slot awaits the late answer */
         request->next = canceled;
@@ -479,12 +513,9 @@ unsigned sh_requests_late(struct sh_msg *msg, enum shoal_err err)
     struct sh_request *late = atomic_load_explicit(&table->late, memory_order_relaxed);
     atomic_store_explicit(&table->late, NULL, memory_order_relaxed);
     for (struct sh_request *request = late; request; request = request->next) {
-        slot_free(table, request->id & INDEX_MASK);
-        request->deadline_ns = 0;
-        request->id = 0;
+        late_free(msg, request);
         count++;
     }
-    pending_add(table, -(int)count);
     sh_spin_release(&table->lock);
     complete_all(late, err);
     return count;

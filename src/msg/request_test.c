@@ -1,6 +1,8 @@
 /* Many requests: to several nodes, canceled together, and as many as there may be. */
 #include "msg/msg_edges_test.h"
 
+#include <time.h>
+
 #include "msg/many.h"
 
 static unsigned alls;
@@ -160,6 +162,107 @@ static void test_a_million(void **state)
     sh_memwire_free(&memwire);
 }
 
+/* A loss touches the requests of its connection, not all that are outstanding: with a million slots
+ * in use this took minutes. */
+static void test_losses_beside_a_million(void **state)
+{
+    enum { LOSSES = 20000 };
+    (void)state;
+    const uint32_t total = 1u << 20;
+    struct sh_memwire memwire;
+    sh_memwire_init(&memwire);
+    struct sh_msg *msg = calloc(1, sizeof *msg);
+    assert_non_null(msg);
+    msg->config.requests_max = total;
+    msg->config.env = sh_memwire_env(&memwire);
+    assert_int_equal(sh_requests_init(msg), SHOAL_OK);
+    for (uint32_t i = 0; i < total; i++) {
+        uint32_t id;
+        assert_int_equal(sh_requests_reserve(msg, &id), SHOAL_OK);
+    }
+    static struct sh_conn conn = {.nid = {7}, .slots_first = SH_NO_SLOT};
+    clock_t before = clock();
+    for (int i = 0; i < LOSSES; i++)
+        sh_requests_fail(msg, &conn, SHOAL_ECONNLOST);
+    assert_true((clock() - before) / CLOCKS_PER_SEC < 5);
+    sh_requests_destroy(msg);
+    free(msg);
+    sh_memwire_free(&memwire);
+}
+
+/* Requests of several connections among each other, some given up: a loss ends exactly those of its
+ * own, and frees their slots. */
+static void test_losses_are_apart(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1);
+    struct end *b = end_open(2), *c = end_open(3);
+    knows(a, b, 2);
+    knows(a, c, 3);
+    for (int round = 0; round < 3; round++) {
+        struct asked asked[REQUESTS_MAX];
+        for (int i = 0; i < REQUESTS_MAX; i++)
+            assert_int_equal(ask(a, i % 2 ? 3 : 2, TYPE_SILENT, 1, &asked[i]), SHOAL_OK);
+        run_all();
+        for (int i = 0; i < REQUESTS_MAX; i += 5)
+            assert_true(sh_msg_cancel(a->msg, &asked[i].request));
+        cut(a, b);
+        run_all();
+        for (int i = 0; i < REQUESTS_MAX; i++)
+            assert_int_equal(asked[i].done, i % 5 && i % 2 == 0);
+        cut(a, c);
+        run_all();
+        for (int i = 0; i < REQUESTS_MAX; i++)
+            assert_int_equal(asked[i].done, i % 5 != 0);
+        assert_int_equal(sh_msg_requests_pending(a->msg), 0);
+        b->held_count = c->held_count = 0;
+    }
+}
+
+/* A request that was armed too late and canceled is as good as new: it has the whole of its time.
+ */
+static void test_canceled_late_is_used_again(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1), *b = end_open(2);
+    knows(a, b, 2);
+    struct asked asked;
+    assert_int_equal(ask(a, 2, TYPE_ECHO, 1, &asked), SHOAL_OK);
+    run_all();
+    struct sh_conn *conn = sh_conn_find(a->msg, (shoal_nid){2});
+    struct asked late[2];
+    for (int i = 0; i < 2; i++) {
+        uint32_t id;
+        assert_int_equal(sh_requests_reserve(a->msg, &id), SHOAL_OK);
+        late[i] = (struct asked){.request = {.done = on_done, .arg = &late[i]}};
+        sh_requests_arm(a->msg, id, conn, atomic_load(&conn->generation) - 1, &late[i].request);
+    }
+    for (int i = 0; i < 2; i++) { /* the last and the first of the list */
+        assert_true(sh_msg_cancel(a->msg, &late[i].request));
+        assert_int_equal(late[i].request.deadline_ns, 0);
+        assert_int_equal(late[i].request.id, 0);
+    }
+    assert_int_equal(sh_msg_requests_pending(a->msg), 0);
+    pass(20 * SECOND); /* more than a request's time */
+    for (int i = 0; i < 2; i++) {
+        struct sh_out out;
+        assert_int_equal(
+            sh_msg_request(a->msg, (shoal_nid){2}, TYPE_SILENT, 8, &late[i].request, &out),
+            SHOAL_OK);
+        sh_put64(&out.w, 1);
+        sh_msg_end(a->msg, &out);
+    }
+    pass(SECOND);
+    pass(SECOND);
+    assert_int_equal(b->held_count, 2);
+    for (unsigned i = 0; i < 2; i++) {
+        answer(b, b->held[i], 7);
+        run_all();
+        assert_int_equal(late[i].err, SHOAL_OK);
+        assert_int_equal(late[i].first, 7);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -167,6 +270,9 @@ int main(void)
         cmocka_unit_test_teardown(test_many_lost_and_canceled, close_all),
         cmocka_unit_test_teardown(test_cancel_node, close_all),
         cmocka_unit_test(test_a_million),
+        cmocka_unit_test(test_losses_beside_a_million),
+        cmocka_unit_test_teardown(test_losses_are_apart, close_all),
+        cmocka_unit_test_teardown(test_canceled_late_is_used_again, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 #include "msg/sock_int.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -15,6 +16,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "env/env.h"
 #include "msg/msg.h"
 
 #define BACKLOG 256
@@ -225,24 +227,91 @@ enum shoal_err sh_sock_dial(const char *address, int *fd_out, bool *failed_out)
     return SHOAL_OK;
 }
 
-int sh_sock_accept(const struct sh_sock_listener *listener, int *spare)
+static bool warning_allowed(struct sh_sock_acceptor *acceptor, uint64_t *left_out_out)
 {
-    int fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd >= 0 || (errno != EMFILE && errno != ENFILE) || *spare < 0)
+    struct sh_clock clock = sh_real_clock();
+    return sh_rate_allows(&acceptor->warnings, sh_now(&clock), left_out_out);
+}
+
+static void out_of_descriptors(struct sh_sock_acceptor *acceptor, int error)
+{
+    uint64_t left_out;
+    if (warning_allowed(acceptor, &left_out))
+        SH_WARN("msg", "out of file descriptors: refused a connection",
+                SH_TEXT("reason", strerror(error)), SH_U64("left_out", left_out));
+}
+
+static pid_t peer_pid(int fd)
+{
+    struct ucred who = {0};
+    socklen_t size = sizeof who;
+    (void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size);
+    return who.pid;
+}
+
+int sh_sock_accept(const struct sh_sock_listener *listener, struct sh_sock_acceptor *acceptor,
+                   struct sh_sock_peer *peer_out)
+{
+    struct sh_sock_peer peer = {0};
+    socklen_t size = sizeof peer.at; /* a longer address (a path) is cut */
+    int fd = accept4(listener->fd, &peer.at.any, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd >= 0) {
+        if (peer.at.any.sa_family == AF_UNIX)
+            peer.pid = peer_pid(fd);
+        *peer_out = peer;
         return fd;
-    SH_WARN("msg", "out of file descriptors: refused a connection",
-            SH_TEXT("reason", strerror(errno)));
-    close(*spare);
+    }
+    if ((errno != EMFILE && errno != ENFILE) || acceptor->spare < 0)
+        return -1;
+    out_of_descriptors(acceptor, errno);
+    close(acceptor->spare);
     fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
     if (fd >= 0)
         close(fd);
-    *spare = sh_sock_spare();
+    sh_sock_acceptor_open(acceptor);
     return -1;
 }
 
-int sh_sock_spare(void)
+void sh_sock_refuse(struct sh_sock_acceptor *acceptor, int fd, uint32_t links_max)
 {
-    return open("/dev/null", O_RDONLY | O_CLOEXEC);
+    uint64_t left_out;
+    if (warning_allowed(acceptor, &left_out))
+        SH_WARN("msg", "connection limit reached: refused one", SH_U64("links_max", links_max),
+                SH_U64("left_out", left_out));
+    close(fd);
+}
+
+void sh_sock_peer_print(const struct sh_sock_peer *peer, char *out)
+{
+    char host[INET6_ADDRSTRLEN] = "";
+    out[0] = '\0';
+    switch (peer->at.any.sa_family) {
+    case AF_INET:
+        (void)inet_ntop(AF_INET, &peer->at.v4.sin_addr, host, sizeof host);
+        snprintf(out, SH_WIRE_ADDRESS_MAX, "%s:%u", host, ntohs(peer->at.v4.sin_port));
+        break;
+    case AF_INET6:
+        (void)inet_ntop(AF_INET6, &peer->at.v6.sin6_addr, host, sizeof host);
+        snprintf(out, SH_WIRE_ADDRESS_MAX, "[%s]:%u", host, ntohs(peer->at.v6.sin6_port));
+        break;
+    case AF_UNIX:
+        snprintf(out, SH_WIRE_ADDRESS_MAX, "unix, process %d", (int)peer->pid);
+        break;
+    default:
+        break;
+    }
+}
+
+void sh_sock_acceptor_open(struct sh_sock_acceptor *acceptor)
+{
+    acceptor->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+void sh_sock_acceptor_close(struct sh_sock_acceptor *acceptor)
+{
+    if (acceptor->spare >= 0)
+        close(acceptor->spare);
+    acceptor->spare = -1;
 }
 
 void sh_sock_tune(int fd)

@@ -9,9 +9,11 @@
 #ifndef SH_MSG_SOCK_INT_H
 #define SH_MSG_SOCK_INT_H
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "msg/rate_int.h"
 #include "shoal/err.h"
 
 /* Addresses that one wire may listen on at once. */
@@ -37,12 +39,34 @@ void sh_sock_listener_close(struct sh_sock_listener *listener);
  * has failed already (the socket is the caller's all the same). EADDRESS; ELIMIT: no descriptor. */
 SHOAL_NODISCARD enum shoal_err sh_sock_dial(const char *address, int *fd_out, bool *failed_out);
 
-/* The next connection that waits, or -1 if there is none. *spare is a descriptor kept open for
- * this: where they have run out it is closed to take the connection and refuse it, since else the
- * listener would stay readable and keep the thread busy for ever. */
-int sh_sock_accept(const struct sh_sock_listener *listener, int *spare);
-/* Opens such a spare descriptor; -1: none to be had. */
-int sh_sock_spare(void);
+/* What accepting needs beside the listener, one for all of a wire's. */
+struct sh_sock_acceptor {
+    /* A descriptor kept open: where they have run out it is closed to take the connection and
+     * refuse it, since else the listener would stay readable and keep the thread busy for ever. -1:
+     * none was to be had. */
+    int spare;
+    struct sh_rate warnings;
+};
+void sh_sock_acceptor_open(struct sh_sock_acceptor *acceptor);
+void sh_sock_acceptor_close(struct sh_sock_acceptor *acceptor);
+
+/* Who connected. Zero: not known. */
+struct sh_sock_peer {
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } at;
+    pid_t pid; /* of a Unix-domain socket's other end */
+};
+/* As a text of at most 64 bytes with the NUL; empty: not known. */
+void sh_sock_peer_print(const struct sh_sock_peer *peer, char *out);
+
+/* The next connection that waits, or -1 if there is none. */
+int sh_sock_accept(const struct sh_sock_listener *listener, struct sh_sock_acceptor *acceptor,
+                   struct sh_sock_peer *peer_out);
+/* Closes an accepted connection for which the wire has no place, and says so. */
+void sh_sock_refuse(struct sh_sock_acceptor *acceptor, int fd, uint32_t links_max);
 
 /* Small messages go out at once (TCP_NODELAY; nothing on a Unix-domain socket). */
 void sh_sock_tune(int fd);

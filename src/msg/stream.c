@@ -114,11 +114,7 @@ void sh_stream_fail(struct sh_msg *msg, struct sh_stream *stream, enum shoal_err
 {
     struct sh_conn *conn = stream->conn;
     bool was_ready = stream->state == SH_STREAM_READY;
-    if (!was_ready && err != SHOAL_EUNREACHABLE && err != SHOAL_ECONNLOST) {
-        sh_count(&msg->refused, 1);
-        SH_WARN("msg", "connection refused", SH_U64("nid", conn ? conn->nid.v : 0),
-                SH_TEXT("opened_by", stream->is_dialled ? "us" : "them"), SH_ERR(err));
-    }
+    sh_stream_blame(msg, stream, err);
     struct sh_stream *other = NULL;
     if (conn) {
         if (conn->dialled == stream)

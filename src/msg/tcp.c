@@ -20,7 +20,6 @@
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "base/log.h"
 #include "msg/msg.h"
 #include "msg/sock_int.h"
 
@@ -42,13 +41,14 @@ struct tcp_link {
     bool wants_writable;
     bool was_opened_by_us;
     uint64_t tag;
+    struct sh_sock_peer peer; /* accepted */
 };
 
 struct tcp {
     struct sh_wire wire;
     int epoll;
     int signal;
-    int spare; /* closed to make room when descriptors have run out */
+    struct sh_sock_acceptor acceptor;
     struct sh_sock_listener listeners[SH_SOCK_LISTENERS_MAX];
     uint32_t listeners_count;
     uint32_t links_max;
@@ -231,16 +231,16 @@ static unsigned accept_some(struct tcp *tcp, const struct sh_sock_listener *list
 {
     unsigned count = 0;
     while (count < events_max && count < ACCEPTS_AT_ONCE) {
-        int fd = sh_sock_accept(listener, &tcp->spare);
+        struct sh_sock_peer peer;
+        int fd = sh_sock_accept(listener, &tcp->acceptor, &peer);
         if (fd < 0)
             break;
         struct tcp_link *link = link_new(tcp, fd);
         if (!link) {
-            SH_WARN("msg", "connection limit reached: refused one",
-                    SH_U64("links_max", tcp->links_max));
-            close(fd);
+            sh_sock_refuse(&tcp->acceptor, fd, tcp->links_max);
             continue;
         }
+        link->peer = peer;
         set_events(tcp, link, EPOLL_CTL_ADD, EPOLLIN);
         events[count++] =
             (struct sh_wire_event){.kind = SH_WIRE_ACCEPTED, .link = link_number(tcp, link)};
@@ -365,6 +365,14 @@ static void tcp_signal(struct sh_wire *wire)
     (void)size; /* full means signalled already */
 }
 
+static void tcp_peer(struct sh_wire *wire, sh_link number, char *text_out)
+{
+    const struct tcp_link *link = link_of(tcp_of(wire), number);
+    text_out[0] = '\0';
+    if (link)
+        sh_sock_peer_print(&link->peer, text_out);
+}
+
 static void tcp_destroy(struct sh_wire *wire)
 {
     struct tcp *tcp = tcp_of(wire);
@@ -374,8 +382,7 @@ static void tcp_destroy(struct sh_wire *wire)
     }
     for (uint32_t i = 0; i < tcp->listeners_count; i++)
         sh_sock_listener_close(&tcp->listeners[i]);
-    if (tcp->spare >= 0)
-        close(tcp->spare);
+    sh_sock_acceptor_close(&tcp->acceptor);
     if (tcp->signal >= 0)
         close(tcp->signal);
     if (tcp->epoll >= 0)
@@ -395,6 +402,7 @@ static const struct sh_wire_ops tcp_ops = {
     .signal = tcp_signal,
     .destroy = tcp_destroy,
     .encrypt = tcp_encrypt,
+    .peer = tcp_peer,
 };
 
 enum shoal_err sh_tcp_create(uint32_t links_max, struct sh_wire **wire_out)
@@ -408,7 +416,7 @@ enum shoal_err sh_tcp_create(uint32_t links_max, struct sh_wire **wire_out)
     tcp->lost_head = NO_INDEX;
     tcp->epoll = epoll_create1(EPOLL_CLOEXEC);
     tcp->signal = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    tcp->spare = sh_sock_spare();
+    sh_sock_acceptor_open(&tcp->acceptor);
     tcp->links = calloc(links_max, sizeof *tcp->links);
     for (uint32_t i = 0; tcp->links && i < links_max; i++)
         tcp->links[i] = (struct tcp_link){.fd = -1, .next = i + 1 < links_max ? i + 1 : NO_INDEX};

@@ -126,6 +126,18 @@ static void refuse_plain(struct tls_link *link)
     cipher->size = sizeof refusal;
 }
 
+static void refusal_log(struct tls_link *link)
+{
+    struct tls *tls = link->tls;
+    char address[SH_WIRE_ADDRESS_MAX];
+    uint64_t left_out;
+    if (!sh_rate_allows(&tls->warnings, sh_now(&tls->clock), &left_out))
+        return;
+    sh_wire_peer(tls->inner, link->number, address);
+    SH_WARN("msg", "TLS refused", SH_TEXT("address", address), SH_TEXT("reason", reason_of(link)),
+            SH_TEXT("opened_by", link->is_dialled ? "us" : "them"), SH_U64("left_out", left_out));
+}
+
 /* The link can't go on. What OpenSSL has to say to the other side is still sent if it can be. The
  * inner link stays until the owner has been told, so that its number can't come back before. An
  * accepted link that was not announced is simply gone: true. */
@@ -134,8 +146,7 @@ static bool link_fail(struct tls_link *link, enum shoal_err err)
     bool was_open = link->state == OPEN;
     SH_ASSERT(link->state != FAILED);
     if (err == SHOAL_ETLS)
-        SH_WARN("msg", "TLS refused", SH_TEXT("reason", reason_of(link)),
-                SH_TEXT("opened_by", link->is_dialled ? "us" : "them"));
+        refusal_log(link);
     if (!was_open && !link->is_dialled && peer_is_plain(link))
         refuse_plain(link);
     if (!link->is_cut)
@@ -220,8 +231,12 @@ static uint64_t young_expire(struct tls *tls)
     uint64_t now_ns = sh_now(&tls->clock);
     while (link && link->deadline_ns <= now_ns) {
         uint64_t left_out;
-        if (sh_rate_allows(&tls->warnings, now_ns, &left_out))
-            SH_WARN("msg", "TLS handshake took too long: closed", SH_U64("left_out", left_out));
+        if (sh_rate_allows(&tls->warnings, now_ns, &left_out)) {
+            char address[SH_WIRE_ADDRESS_MAX];
+            sh_wire_peer(tls->inner, link->number, address);
+            SH_WARN("msg", "TLS handshake took too long: closed", SH_TEXT("address", address),
+                    SH_U64("left_out", left_out));
+        }
         inner_close(link);
         sh_tls_link_free(link);
         link = tls->lists[YOUNG];
@@ -509,6 +524,11 @@ static void tls_flush(struct sh_wire *wire)
         tls->inner->ops->flush(tls->inner);
 }
 
+static void tls_peer(struct sh_wire *wire, sh_link number, char *text_out)
+{
+    sh_wire_peer(tls_of(wire)->inner, number, text_out);
+}
+
 /* All but the inner wire; accepts a half-built one. */
 static void tls_free(struct tls *tls)
 {
@@ -563,6 +583,7 @@ static const struct sh_wire_ops tls_ops = {
     .signal = tls_signal,
     .destroy = tls_destroy,
     .flush = tls_flush,
+    .peer = tls_peer,
 };
 
 enum shoal_err sh_tls_create(struct sh_wire *inner, const struct sh_tls_config *config,

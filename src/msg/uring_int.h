@@ -61,6 +61,7 @@ struct uring_link {
     uint32_t next;       /* free, or with something to send */
     uint32_t ready_next; /* with something to report */
     uint64_t tag;
+    struct sh_sock_peer peer; /* accepted */
     uint8_t news;
     bool is_ready, is_to_send; /* in those lists */
     bool is_refused;           /* never opened */
@@ -88,7 +89,7 @@ struct uring {
     struct io_uring ring;
     bool has_ring;
     int signal;
-    int spare;
+    struct sh_sock_acceptor acceptor;
     struct sh_sock_listener listeners[SH_SOCK_LISTENERS_MAX];
     uint32_t listeners_count;
     uint32_t links_max, slots, live;

@@ -466,16 +466,16 @@ static void on_listener(struct uring *uring, uint32_t index)
 {
     uring->requests--;
     for (unsigned i = 0; i < ACCEPTS_AT_ONCE; i++) {
-        int fd = sh_sock_accept(&uring->listeners[index], &uring->spare);
+        struct sh_sock_peer peer;
+        int fd = sh_sock_accept(&uring->listeners[index], &uring->acceptor, &peer);
         if (fd < 0)
             break;
         struct uring_link *link = sh_uring_link_new(uring, fd, LINK_OPEN);
         if (!link) {
-            SH_WARN("msg", "connection limit reached: refused one",
-                    SH_U64("links_max", uring->links_max));
-            close(fd);
+            sh_sock_refuse(&uring->acceptor, fd, uring->links_max);
             continue;
         }
+        link->peer = peer;
         link->news = NEWS_ACCEPTED;
         sh_uring_ready(uring, link);
         sh_uring_receive(uring, link);

@@ -349,6 +349,14 @@ static void requests_end(struct uring *uring)
     }
 }
 
+static void uring_peer(struct sh_wire *wire, sh_link number, char *text_out)
+{
+    const struct uring_link *link = link_of(uring_of(wire), number);
+    text_out[0] = '\0';
+    if (link)
+        sh_sock_peer_print(&link->peer, text_out);
+}
+
 static void uring_destroy(struct sh_wire *wire)
 {
     struct uring *uring = uring_of(wire);
@@ -362,8 +370,7 @@ static void uring_destroy(struct sh_wire *wire)
         sh_sock_listener_close(&uring->listeners[i]);
     if (uring->has_ring)
         io_uring_queue_exit(&uring->ring);
-    if (uring->spare >= 0)
-        close(uring->spare);
+    sh_sock_acceptor_close(&uring->acceptor);
     if (uring->signal >= 0)
         close(uring->signal);
     if (uring->memory != MAP_FAILED)
@@ -384,6 +391,7 @@ static const struct sh_wire_ops uring_ops = {
     .signal = uring_signal,
     .destroy = uring_destroy,
     .flush = uring_flush,
+    .peer = uring_peer,
 };
 
 /* Sets up the ring and its buffers; 0, or what the kernel said. */
@@ -456,7 +464,7 @@ static void lists_init(struct uring *uring)
 static enum shoal_err memory_init(struct uring *uring)
 {
     uring->signal = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    uring->spare = sh_sock_spare();
+    sh_sock_acceptor_open(&uring->acceptor);
     uring->links = calloc(uring->slots, sizeof *uring->links);
     uring->memory =
         mmap(NULL, memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -58,6 +58,31 @@ static struct sh_wire_event await(struct sh_wire *wire, enum sh_wire_kind kind)
     return (struct sh_wire_event){0};
 }
 
+/* The other end of an accepted link has a name for the log. */
+static void peer_is_named(void **state)
+{
+    struct place place = place_new();
+    struct sh_wire *wire = wire_new(*state), *dialler = wire_new(*state);
+    const char *const addresses[3] = {"127.0.0.1:0", "[::1]:0", place.address};
+    char expected[3][SH_WIRE_ADDRESS_MAX] = {"127.0.0.1:", "[::1]:"};
+    snprintf(expected[2], sizeof expected[2], "unix, process %d", (int)getpid());
+    for (int i = 0; i < 3; i++) {
+        char bound[SH_WIRE_ADDRESS_MAX], text[SH_WIRE_ADDRESS_MAX];
+        sh_link link;
+        if (wire->ops->listen(wire, addresses[i], bound) != SHOAL_OK && i == 1)
+            continue; /* a machine without IPv6 */
+        assert_int_equal(dialler->ops->open(dialler, bound, 1, &link), SHOAL_OK);
+        sh_link accepted = await(wire, SH_WIRE_ACCEPTED).link;
+        sh_wire_peer(wire, accepted, text);
+        assert_memory_equal(text, expected[i], strlen(expected[i]));
+        wire->ops->close(wire, accepted);
+        sh_wire_peer(wire, accepted, text);
+        assert_string_equal(text, "");
+    }
+    wire->ops->destroy(wire);
+    dialler->ops->destroy(dialler);
+}
+
 /* Sends a word from a new link of one wire to whoever listens at an address of the other. */
 static void word_over(struct sh_wire *from, struct sh_wire *to, const char *address)
 {
@@ -198,11 +223,8 @@ static void refused_uring_falls_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BOTH(socket_file),
-        BOTH(stale_file),
-        BOTH(missing_folder),
-        BOTH(several_addresses),
-        cmocka_unit_test(refused_uring_falls_back),
+        BOTH(socket_file),       BOTH(stale_file),    BOTH(missing_folder),
+        BOTH(several_addresses), BOTH(peer_is_named), cmocka_unit_test(refused_uring_falls_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
