@@ -14,6 +14,9 @@
  * counts as lost.) Where two CLOSEs meet both say CLOSED, and each closes the
  * streams when it hears it.
  *
+ * A peer that beats and never says what it thinks of the CLOSE is given up after
+ * connect_timeout_ns: its place is wanted, and few may be asked at a time.
+ *
  * The peer keeps its streams until the other side has closed them, so that its last word arrives,
  * and opens the connection again only then, so that nothing overtakes it.
  *
@@ -70,6 +73,42 @@ bool sh_close_is_word(const uint8_t *header, enum sh_control control)
     return memcmp(header, expected, sizeof expected) == 0;
 }
 
+/* Appends: all have the same time, so the first is the first to be late. */
+static void closing_add(struct sh_msg *msg, struct sh_conn *conn)
+{
+    struct sh_conn **at = &msg->closing_first;
+    while (*at)
+        at = &(*at)->closing_next;
+    *at = conn;
+    conn->closing_next = NULL;
+    conn->closing_due_ns = sh_now(&msg->config.env.clock) + msg->config.connect_timeout_ns;
+    msg->closing_count++;
+}
+
+static void closing_remove(struct sh_msg *msg, struct sh_conn *conn)
+{
+    struct sh_conn **at = &msg->closing_first;
+    while (*at != conn)
+        at = &(*at)->closing_next;
+    *at = conn->closing_next;
+    SH_ASSERT(msg->closing_count > 0);
+    msg->closing_count--;
+}
+
+uint64_t sh_closes_due(const struct sh_msg *msg)
+{
+    return msg->closing_first ? msg->closing_first->closing_due_ns : SH_NEVER;
+}
+
+void sh_closes_expire(struct sh_msg *msg, uint64_t now_ns)
+{
+    while (sh_closes_due(msg) <= now_ns) {
+        struct sh_conn *conn = msg->closing_first;
+        SH_WARN("msg", "no word on closing: connection given up", SH_U64("nid", conn->nid.v));
+        sh_conn_lost(msg, conn, SHOAL_ECONNLOST);
+    }
+}
+
 static bool close_begin(struct sh_msg *msg, struct sh_conn *conn)
 {
     sh_spin_take(&conn->lock);
@@ -80,7 +119,7 @@ static bool close_begin(struct sh_msg *msg, struct sh_conn *conn)
     if (!is_idle)
         return false;
     conn->is_closing = true;
-    msg->closing_count++;
+    closing_add(msg, conn);
     say(msg, conn, SH_CONTROL_CLOSE);
     return true;
 }
@@ -118,8 +157,7 @@ void sh_close_over(struct sh_msg *msg, struct sh_conn *conn)
     if (!conn->is_closing)
         return;
     conn->is_closing = false;
-    SH_ASSERT(msg->closing_count > 0);
-    msg->closing_count--;
+    closing_remove(msg, conn);
 }
 
 /* What the other side has begun to open is a part of the connection that is over: it closes that,

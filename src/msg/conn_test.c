@@ -316,6 +316,40 @@ static void test_close_refused(void **state)
     ask_surely(a, 2, 13);
 }
 
+/* A peer that beats and never answers the CLOSE loses its place, and who waits for it gets it. */
+static void test_close_unanswered(void **state)
+{
+    (void)state;
+    struct end *b = end_open_with(2, 1);
+    struct end *a = end_open(1), *c = end_open(3);
+    knows(a, b, 2);
+    knows(b, c, 3);
+    ask_surely(a, 2, 1);
+    unsigned losses = 0;
+    struct asked asked;
+    assert_int_equal(ask(b, 3, TYPE_ECHO, 2, &asked), SHOAL_OK);
+    /* a is not run, and says only what is fed here: beats. */
+    uint8_t beat[SH_MSG_HEADER_BYTES] = {0};
+    sh_store16(beat + 4, SH_MSG_TYPE(0, SH_CONTROL_BEAT));
+    for (unsigned i = 0; i < 24 && b->losses == losses; i++) {
+        sh_memwire_feed(&b->memwire, 0, sh_bytes_make(beat, sizeof beat));
+        while (round_run(1u << 1))
+            continue;
+        assert_int_equal(b->msg->closing_count, 1 - b->losses);
+        if (b->losses == 0) {
+            assert_true(b->transport.due_ns(b->msg) <= b->memwire.now_ns + 5 * SECOND);
+            b->memwire.now_ns += SECOND / 4;
+        }
+    }
+    assert_int_equal(b->losses, 1);
+    assert_int_equal(b->loss, SHOAL_ECONNLOST);
+    run_all();
+    assert_int_equal(asked.first, 2);
+    assert_int_equal(sh_closes_due(b->msg) == SH_NEVER, 1);
+    /* And a comes again when there is room. */
+    ask_surely(a, 2, 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -327,6 +361,7 @@ int main(void)
         cmocka_unit_test_teardown(test_least_used_closes, close_all),
         cmocka_unit_test_teardown(test_both_close, close_all),
         cmocka_unit_test_teardown(test_close_refused, close_all),
+        cmocka_unit_test_teardown(test_close_unanswered, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -224,6 +224,7 @@ static unsigned transport_run(void *arg)
     if (now_ns >= sh_streams_due(msg))
         sh_streams_expire(msg, now_ns);
     sh_beats_run(msg, now_ns);
+    sh_closes_expire(msg, now_ns);
     done += sh_requests_expire(msg, now_ns);
     done += dirty_service(msg, now_ns);
     sh_conns_dial(msg, now_ns);
@@ -240,6 +241,7 @@ static uint64_t transport_due(void *arg)
     due = due < streams_due ? due : streams_due;
     due = due < sh_stalls_due(msg) ? due : sh_stalls_due(msg);
     due = due < sh_beats_due(msg) ? due : sh_beats_due(msg);
+    due = due < sh_closes_due(msg) ? due : sh_closes_due(msg);
     return due < sh_dials_due(msg) ? due : sh_dials_due(msg);
 }
 

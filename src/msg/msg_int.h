@@ -117,6 +117,8 @@ struct sh_conn {
     uint64_t heard_ns;
     uint64_t used;   /* msg->uses when it last carried a message */
     bool is_closing; /* counted in closing_count; a verdict is awaited */
+    struct sh_conn *closing_next;
+    uint64_t closing_due_ns; /* when it is given up */
     /* Streams of before, until the other side has closed them; written by the transport step. */
     _Atomic uint32_t lingering;
     unsigned close_heard; /* bits: controls of close.c to be seen to */
@@ -276,7 +278,8 @@ struct sh_msg {
     struct sh_conn *beats_first, *beats_last; /* open connections by beat_due_ns */
     uint64_t beats_ran_ns, beats_paused_ns;
     uint64_t uses;                                /* counts up */
-    uint32_t closing_count;                       /* connections that are closing */
+    uint32_t closing_count;                       /* connections that are closing, */
+    struct sh_conn *closing_first;                /* and those by closing_due_ns; few */
     struct sh_conn *dials_first, *dials_last;     /* that wait for room, by dial_due_ns */
     struct sh_rate refusals, cut_offs, overflows; /* lines in the log: blame.c, msg.c, conn.c */
     /* Stalled streams: stall.c. */
@@ -391,6 +394,9 @@ void sh_close_again(struct sh_msg *msg);
 void sh_close_service(struct sh_msg *msg, struct sh_conn *conn);
 /* No verdict is awaited any more, if one was. */
 void sh_close_over(struct sh_msg *msg, struct sh_conn *conn);
+/* Gives up those who were asked whether they may be closed and have not said for too long. */
+void sh_closes_expire(struct sh_msg *msg, uint64_t now_ns);
+uint64_t sh_closes_due(const struct sh_msg *msg);
 /* A wanted connection waits for room. */
 void sh_dial_wait(struct sh_msg *msg, struct sh_conn *conn, uint64_t now_ns);
 /* Takes the first one off that has room now, or has waited too long; NULL: none. */
