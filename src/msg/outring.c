@@ -246,6 +246,9 @@ enum shoal_err sh_outring_grow(struct sh_outring *ring, uint64_t bytes, uint64_t
 {
     SH_ASSERT(!sh_outring_is_open(ring) && sh_outring_is_quiet(ring));
     uint64_t used = sh_outring_used(ring);
+    /* More could not be told from less by positions. */
+    if (bytes > POSITION_MASK || used > POSITION_MASK - bytes)
+        return SHOAL_ENOMEM;
     uint64_t room = power_of_two_above(used + bytes > usual ? used + bytes : usual);
     if (room <= ring->room)
         return SHOAL_OK;

@@ -107,7 +107,7 @@ struct sh_bytes sh_outring_take(struct sh_outring *ring);
 void sh_outring_sent(struct sh_outring *ring, uint64_t bytes, uint64_t usual);
 
 /* Makes the memory large enough for what is in it and `bytes` more, at least `usual`. Closed and
- * quiet. ENOMEM changes nothing. */
+ * quiet. ENOMEM, also when that would be 2^33 bytes and more, changes nothing. */
 SHOAL_NODISCARD enum shoal_err sh_outring_grow(struct sh_outring *ring, uint64_t bytes,
                                                uint64_t usual);
 

@@ -285,12 +285,39 @@ static void test_grow(void **state)
     assert_false(sh_outring_is_open(&owner.ring));
 }
 
+/* More than positions can tell apart is refused. Memory that nobody touches costs nothing. */
+static void test_too_much(void **state)
+{
+    (void)state;
+    static struct owner owner;
+    const uint64_t all = (UINT64_C(1) << SH_OUTRING_POSITION_BITS) - 1, bytes = UINT32_MAX;
+    struct sh_outring_place place;
+    sh_outring_init(&owner.ring);
+    assert_int_equal(sh_outring_grow(&owner.ring, all + 1, USUAL), SHOAL_ENOMEM);
+    assert_int_equal(owner.ring.room, 0);
+    assert_int_equal(sh_outring_grow(&owner.ring, all, USUAL), SHOAL_OK);
+    sh_outring_open(&owner.ring, 1);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(sh_outring_reserve(&owner.ring, 1, bytes, owner.ring.room, &place),
+                         SH_OUTRING_OK);
+        sh_outring_complete(&owner.ring, place.slot, UINT32_MAX);
+    }
+    sh_outring_close(&owner.ring);
+    sh_outring_collect(&owner.ring);
+    assert_true(sh_outring_is_quiet(&owner.ring));
+    assert_int_equal(sh_outring_grow(&owner.ring, 1, USUAL), SHOAL_OK); /* it fits */
+    assert_int_equal(sh_outring_grow(&owner.ring, 2, USUAL), SHOAL_ENOMEM);
+    assert_int_equal(sh_outring_used(&owner.ring), 2 * bytes);
+    sh_outring_unmap(&owner.ring);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_overtaken), cmocka_unit_test(test_full),
         cmocka_unit_test(test_drop),      cmocka_unit_test(test_grow),
         cmocka_unit_test(test_writers),   cmocka_unit_test(test_writers_while_it_grows),
+        cmocka_unit_test(test_too_much),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
