@@ -236,8 +236,7 @@ static void work_run(struct sh_msg *msg, struct sh_work *work)
     uint64_t bytes = SH_MSG_HEADER_BYTES + sh_reader_left(&work->in.payload);
     message_run(entry, &work->in);
     work_free(msg, work);
-    if (sh_flow_finished(&conn->flow, generation, bytes,
-                         sh_share_of(msg, msg->config.flow_window_bytes)))
+    if (sh_flow_finished(&conn->flow, generation, bytes))
         sh_conn_mark_dirty(msg, conn);
 }
 

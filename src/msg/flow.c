@@ -10,13 +10,14 @@ void sh_flow_reset(struct sh_flow *flow, uint32_t generation)
     flow->received = flow->handed_on = flow->collected = flow->told = 0;
     flow->sent = 0;
     flow->limit = UINT64_MAX;
+    atomic_store_explicit(&flow->enough, 0, memory_order_relaxed); /* the next look says it */
     /* relaxed: under the connection's lock; who is late compares the generation */
     atomic_store_explicit(&flow->is_shut, false, memory_order_relaxed);
     atomic_store_explicit(&flow->finished, (uint64_t)generation << BYTES_BITS,
                           memory_order_relaxed);
 }
 
-bool sh_flow_finished(struct sh_flow *flow, uint32_t generation, uint64_t bytes, uint32_t window)
+bool sh_flow_finished(struct sh_flow *flow, uint32_t generation, uint64_t bytes)
 {
     uint64_t owner = (uint64_t)generation << BYTES_BITS;
     uint64_t word = atomic_load_explicit(&flow->finished, memory_order_relaxed);
@@ -24,21 +25,20 @@ bool sh_flow_finished(struct sh_flow *flow, uint32_t generation, uint64_t bytes,
         if ((word & ~BYTES_MASK) != owner)
             return false; /* that connection is gone */
         SH_ASSERT((word & BYTES_MASK) + bytes <= BYTES_MASK);
-        /* relaxed: a count; the blocks that it speaks of have been given back by their own means */
-    } while (!atomic_compare_exchange_weak_explicit(&flow->finished, &word, word + bytes,
-                                                    memory_order_relaxed, memory_order_relaxed));
-    uint64_t before = word & BYTES_MASK, enough = window / 4;
-    return before < enough && before + bytes >= enough;
+        /* seq_cst, before the look at what is enough: pairs with sh_flow_limit_due, which changes
+         * that before it collects; so this is either collected there or compared with the change */
+    } while (!atomic_compare_exchange_weak(&flow->finished, &word, word + bytes));
+    return (word & BYTES_MASK) + bytes >= atomic_load(&flow->enough);
 }
 
 /* Takes over what handler steps have finished. */
 static void collect(struct sh_flow *flow)
 {
-    /* relaxed: as in sh_flow_finished */
-    uint64_t word = atomic_load_explicit(&flow->finished, memory_order_relaxed);
+    /* seq_cst: as in sh_flow_finished; the first look saves writing for nothing */
+    uint64_t word = atomic_load(&flow->finished);
     if ((word & BYTES_MASK) == 0)
         return;
-    word = atomic_fetch_and_explicit(&flow->finished, ~BYTES_MASK, memory_order_relaxed);
+    word = atomic_fetch_and(&flow->finished, ~BYTES_MASK);
     flow->collected += word & BYTES_MASK;
     SH_ASSERT(flow->collected <= flow->handed_on);
 }
@@ -46,6 +46,11 @@ static void collect(struct sh_flow *flow)
 bool sh_flow_limit_due(struct sh_flow *flow, uint32_t window, uint64_t *limit_out)
 {
     SH_ASSERT(window >= SH_FLOW_WINDOW_MIN);
+    /* What is enough is measured by the window of this look, as what is left untold at it is:
+     * together that is less than the other side may still send. A window of a later time could be
+     * so much larger that nobody ever finished a quarter of it. */
+    if (atomic_load_explicit(&flow->enough, memory_order_relaxed) != window / 4)
+        atomic_store(&flow->enough, window / 4);
     collect(flow);
     SH_ASSERT(flow->handed_on <= flow->received);
     uint64_t limit = flow->received - flow->handed_on + flow->collected + window;

@@ -15,8 +15,9 @@
  * most connections never carry more. More than those 64 KiB nobody sends before. A limit is told
  * anew when half a window has been processed since.
  *
- * The window may change at any time. Where it shrinks the limit stays until what was processed has
- * caught up.
+ * The window may change at any time; what is worth telling is measured by the window of the last
+ * look, so that no change leaves the other side waiting. Where it shrinks the limit stays until
+ * what was processed has caught up.
  *
  * No deadlock: what is in a ring is always sent, and answers and control messages are always taken
  * into the ring; so a limit reaches the sender whenever that side still receives, and an answer the
@@ -48,6 +49,8 @@ struct sh_flow {
     _Atomic bool is_shut;
     /* What handler steps finished and was not collected: 24 bits generation, 40 bits bytes. */
     _Atomic uint64_t finished;
+    /* So much of it is worth a look: a quarter of the window at the last one. */
+    _Atomic uint64_t enough;
     /* Receiving; transport step only. In bytes since the connection was opened. */
     uint64_t received;
     uint64_t handed_on; /* of those, to handler steps */
@@ -73,8 +76,9 @@ static inline void sh_flow_handed_on(struct sh_flow *flow, uint64_t bytes)
 }
 
 /* A handler step is done with a message that came in that generation. True: enough has come
- * together, the transport step should look (sh_flow_limit_due). Any thread. */
-bool sh_flow_finished(struct sh_flow *flow, uint32_t generation, uint64_t bytes, uint32_t window);
+ * together since the transport step last looked (sh_flow_limit_due), it should look again. Any
+ * thread. */
+bool sh_flow_finished(struct sh_flow *flow, uint32_t generation, uint64_t bytes);
 
 /* True, and the limit, when the other side should be told one; call sh_flow_told once it is. */
 bool sh_flow_limit_due(struct sh_flow *flow, uint32_t window, uint64_t *limit_out);

@@ -34,8 +34,8 @@ static void flow_run(uint64_t seed)
         case 2: /* a handler finishes */
             bytes = bytes < handed ? bytes : handed;
             handed -= bytes;
-            (void)sh_flow_finished(&receiver, 7, bytes, window);
-            (void)sh_flow_finished(&receiver, 6, bytes, window); /* of a lost connection */
+            (void)sh_flow_finished(&receiver, 7, bytes);
+            (void)sh_flow_finished(&receiver, 6, bytes); /* of a lost connection */
             break;
         default:
             if (sh_flow_limit_due(&receiver, window, &limit)) {
@@ -64,6 +64,41 @@ static void test_counts(void **state)
     print_message("seed %llu\n", (unsigned long long)seed);
     for (unsigned i = 0; i < 200; i++)
         flow_run(seed + i);
+}
+
+/* The window grows, and the other way round, while handlers are at what was received: the one that
+ * finishes a quarter of the window of before has the transport step look, and the limit is told. */
+static void test_window_changes(void **state)
+{
+    (void)state;
+    static const uint32_t windows[][2] = {{64 << 10, 4 << 20}, {4 << 20, 64 << 10}};
+    for (unsigned i = 0; i < 2; i++) {
+        static struct sh_flow flow;
+        uint64_t limit, received = windows[i][0] + 300000;
+        bool is_told = false;
+        sh_flow_reset(&flow, 1);
+        sh_flow_received(&flow, received);
+        sh_flow_handed_on(&flow, received);
+        assert_true(sh_flow_limit_due(&flow, windows[i][0], &limit));
+        sh_flow_told(&flow, limit);
+        uint64_t unseen = 0;
+        for (uint64_t left = received; left > 0;) {
+            uint64_t bytes = left < 1000 ? left : 1000;
+            left -= bytes;
+            unseen += bytes;
+            if (!sh_flow_finished(&flow, 1, bytes)) {
+                assert_true(unseen < (4 << 20) / 4); /* no more is finished without a look */
+                continue;
+            }
+            unseen = 0;
+            if (sh_flow_limit_due(&flow, windows[i][1], &limit)) {
+                sh_flow_told(&flow, limit);
+                is_told = true;
+            }
+        }
+        assert_true(is_told);
+        assert_true(flow.told > received); /* the other side may send again */
+    }
 }
 
 /* As round_run, but no handler runs anywhere. */
@@ -194,6 +229,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_window_changes),
         cmocka_unit_test_teardown(test_receiver_stops, close_all),
         cmocka_unit_test_teardown(test_both_directions, close_all),
         cmocka_unit_test_teardown(test_large_and_lost, close_all),
