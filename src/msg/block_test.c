@@ -95,6 +95,13 @@ static void sizes_and_reuse(void **state)
     struct sh_block *large = sh_block_get(msg, (1 << 20) + 1);
     assert_int_equal(large->room, (1 << 20) + 1);
     sh_block_release(msg, large);
+    assert_ptr_equal(sh_block_get(msg, 1 << 20 | 1), large);
+    sh_block_release(msg, large);
+    struct sh_block *larger = sh_block_get(msg, 3 << 20); /* that one is too small */
+    assert_int_equal(larger->room, 3 << 20);
+    sh_block_release(msg, larger);
+    sh_block_release(msg, sh_block_get(msg, 25 << 20)); /* not kept */
+    assert_int_equal(msg->larger_free_bytes, (4 << 20) + 1);
     pair_close(&pair);
 }
 

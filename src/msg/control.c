@@ -17,13 +17,14 @@ void sh_control_flow(struct sh_msg *msg, struct sh_conn *conn)
     sh_flow_told(&conn->flow, limit);
 }
 
-static bool on_limit(struct sh_conn *conn, struct sh_reader *payload)
+static bool on_limit(struct sh_msg *msg, struct sh_conn *conn, struct sh_reader *payload)
 {
     uint64_t limit = sh_get64(payload);
     if (!sh_reader_done(payload))
         return false;
     sh_spin_take(&conn->lock);
     bool is_open_again = sh_flow_limit_set(&conn->flow, limit);
+    sh_large_settle(msg, conn);
     sh_spin_release(&conn->lock);
     if (is_open_again)
         sh_out_room_changed(conn);
@@ -37,7 +38,7 @@ void sh_control_receive(struct sh_msg *msg, struct sh_conn *conn, enum sh_contro
     bool is_understood = false;
     switch (control) {
     case SH_CONTROL_LIMIT:
-        is_understood = on_limit(conn, &r);
+        is_understood = on_limit(msg, conn, &r);
         break;
     case SH_CONTROL_BEAT:
         is_understood = sh_reader_done(&r);

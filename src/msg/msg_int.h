@@ -114,19 +114,27 @@ struct sh_conn {
     struct sh_conn *beat_next, *beat_prev;
     uint64_t beat_due_ns;    /* the next look; 0: not open */
     uint64_t beat_bytes_out; /* bytes_out at the last look */
-    uint64_t heard_ns;
-    uint64_t used;   /* msg->uses when it last carried a message */
-    bool is_closing; /* counted in closing_count; a verdict is awaited */
+    uint64_t heard_ns;       /* when a look found that something was */
+    unsigned looks_silent;   /* since then */
+    uint64_t beat_polls;     /* msg->polls at the last look */
+    uint64_t used;           /* msg->uses when it last carried a message */
+    bool is_closing;         /* counted in closing_count; a verdict is awaited */
     struct sh_conn *closing_next;
     uint64_t closing_due_ns; /* when it is given up */
     /* Streams of before, until the other side has closed them; written by the transport step. */
     _Atomic uint32_t lingering;
     unsigned close_heard; /* bits: controls of close.c to be seen to */
     struct sh_conn *dial_next;
-    uint64_t dial_due_ns;     /* when it gives up to wait for room; 0: does not wait */
-    bool is_streaming;        /* the first object's header was sent, its payload is next */
-    bool was_heard;           /* since the last look */
-    bool push_blocked;        /* the wire took less than all; WRITABLE will come */
+    uint64_t dial_due_ns; /* when it gives up to wait for room; 0: does not wait */
+    bool is_streaming;    /* the first object's header was sent, its payload is next */
+    bool was_heard;       /* since the last look */
+    bool push_blocked;    /* the wire took less than all; WRITABLE will come */
+    /* A large message under way: large.c, under its lock. */
+    uint64_t large_bytes; /* 0: none; changed under the connection's lock too, but for HELD_NS */
+    uint64_t large_due_ns;
+    struct sh_conn *large_next, *large_prev;
+    bool large_waits; /* is in large_waits_first */
+    struct sh_conn *large_wait_next;
     uint64_t answers_allowed; /* stall.c: so much may be unsent when a request is handled */
     uint64_t answers_seen;    /* bytes_out when they were last looked at */
     uint64_t answers_due_ns;  /* when more are allowed, unless some are sent */
@@ -259,6 +267,8 @@ struct sh_msg {
     struct sh_spin blocks_lock;
     struct sh_block *blocks_free[SH_BLOCK_SIZES];
     uint32_t blocks_free_count[SH_BLOCK_SIZES];
+    struct sh_block *larger_free;
+    uint64_t larger_free_bytes;  /* of those */
     _Atomic uint64_t held_bytes; /* of blocks that only works hold */
     /* Works. */
     struct sh_work *works;
@@ -267,21 +277,30 @@ struct sh_msg {
     /* Connections with something for the transport step: a stack that it takes whole. */
     _Atomic(struct sh_conn *) dirty;
     /* Transport step only. */
+    struct sh_conn *dirty_left; /* taken off that, and not seen to yet */
     struct sh_wire_event events[SH_EVENTS_MAX];
     unsigned events_count;
+    unsigned events_seen; /* of them */
+    uint64_t polls;       /* counts up */
     bool events_gathered; /* by the parker: the next run need not poll */
     bool poll_skipped;    /* nor the one after it, which finds nothing or other work */
     struct sh_stream *buckets[SH_STREAM_BUCKETS];
     uint32_t streams_count;
     _Atomic uint32_t share_bytes; /* of SH_SHARED_BYTES, for each of them */
     struct sh_hellos dialled_hellos, accepted_hellos;
-    struct sh_conn *beats_first, *beats_last; /* open connections by beat_due_ns */
-    uint64_t beats_ran_ns, beats_paused_ns;
+    struct sh_conn *beats_first, *beats_last;     /* open connections by beat_due_ns */
     uint64_t uses;                                /* counts up */
     uint32_t closing_count;                       /* connections that are closing, */
     struct sh_conn *closing_first;                /* and those by closing_due_ns; few */
     struct sh_conn *dials_first, *dials_last;     /* that wait for room, by dial_due_ns */
     struct sh_rate refusals, cut_offs, overflows; /* lines in the log: blame.c, msg.c, conn.c */
+    /* Large messages: large.c. */
+    struct sh_spin large_lock;
+    uint64_t large_bytes_max, large_bytes;
+    struct sh_conn *large_first, *large_last; /* that have some under way, the oldest first */
+    struct sh_conn *large_waits_first, *large_waits_last;
+    _Atomic uint64_t large_due_ns;
+    _Atomic bool large_freed;
     /* Stalled streams: stall.c. */
     struct sh_stream *stalled_first, *stalled_last; /* in the order of being tried again */
     uint32_t stalled_count;
@@ -307,6 +326,10 @@ static inline void sh_count_alone(_Atomic uint64_t *counter, uint64_t by)
     uint64_t now = atomic_load_explicit(counter, memory_order_relaxed);
     atomic_store_explicit(counter, now + by, memory_order_relaxed);
 }
+
+/* msg.c: transport step. A link was closed: what the last poll said of it and has not been seen to
+ * is not about the link that gets its number next. */
+void sh_events_forget(struct sh_msg *msg, sh_link link);
 
 /* block.c */
 extern const uint32_t sh_block_rooms[SH_BLOCK_SIZES];           /* bytes, ascending */
@@ -346,6 +369,24 @@ void sh_out_room_changed(struct sh_conn *conn);
 SHOAL_NODISCARD enum shoal_err sh_out_control(struct sh_msg *msg, struct sh_conn *conn,
                                               enum sh_control control, size_t payload_bytes,
                                               struct sh_out *out);
+
+/* large.c: messages larger than a connection's share (sh_share_of of ring_bytes). Any thread. */
+/* Counts one on its way. False: too many bytes of such messages are under way, try again later. The
+ * connection's lock is held. */
+bool sh_large_take(struct sh_msg *msg, struct sh_conn *conn, uint64_t bytes);
+/* True when one would be let in now. */
+bool sh_large_may_enter(struct sh_msg *msg, uint64_t bytes);
+/* False when it would be let in; else conn's room waiters are completed when it may be. The
+ * connection's lock is held. */
+bool sh_large_wait(struct sh_msg *msg, struct sh_conn *conn, uint64_t bytes);
+/* Gives back what the connection's large message took, if it has one: unsent, or lost. The
+ * transport step must be told. */
+void sh_large_give_back(struct sh_msg *msg, struct sh_conn *conn);
+/* The same if it has been sent and processed. Transport step; the connection's lock is held. */
+void sh_large_settle(struct sh_msg *msg, struct sh_conn *conn);
+/* Transport step: tells those who wait. */
+void sh_large_run(struct sh_msg *msg, uint64_t now_ns);
+uint64_t sh_large_due(const struct sh_msg *msg);
 
 /* control.c: transport step */
 /* Tells the other side a new limit if that is due. */

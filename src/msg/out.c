@@ -34,28 +34,12 @@ void sh_conn_mark_dirty(struct sh_msg *msg, struct sh_conn *conn)
 /* What a reservation under the lock found. */
 enum reserved { RESERVED, RESERVE_AGAIN, RESERVE_FULL, RESERVE_NO_MEMORY, RESERVE_TOO_MUCH };
 
-/* Reserves where the fast way found the ring full or closed: opens it, grows it for what must fit
- * and for a message larger than the ring. The lock is held. */
-static enum reserved reserve_slowly(const struct sh_msg *msg, struct sh_conn *conn,
-                                    uint32_t generation, uint64_t bytes, bool must_fit,
-                                    struct sh_outring_place *place_out)
+/* Opens the ring and grows it as far as that is needed for so many bytes. The lock is held. */
+static enum reserved reserve_growing(const struct sh_msg *msg, struct sh_outring *ring,
+                                     uint32_t generation, uint64_t bytes,
+                                     struct sh_outring_place *place_out)
 {
-    struct sh_outring *ring = &conn->out;
-    if (!sh_outring_drained(ring))
-        return RESERVE_AGAIN;
-    sh_outring_collect(ring);
-    uint64_t used = sh_outring_used(ring);
-    if (!must_fit && sh_flow_is_shut(&conn->flow)) {
-        sh_count(&conn->window_waits, 1);
-        return RESERVE_FULL;
-    }
-    if (!must_fit && used > 0 && used + bytes > sh_share_of(msg, msg->config.ring_bytes)) {
-        sh_count(&conn->room_waits, 1);
-        return RESERVE_FULL;
-    }
-    if (used > SH_UNSENT_BYTES_MAX)
-        return RESERVE_TOO_MUCH;
-    if (used + bytes > ring->room) {
+    if (sh_outring_used(ring) + bytes > ring->room) {
         sh_outring_close(ring);
         sh_outring_collect(ring);
         if (!sh_outring_is_quiet(ring))
@@ -69,6 +53,40 @@ static enum reserved reserve_slowly(const struct sh_msg *msg, struct sh_conn *co
     return sh_outring_reserve(ring, generation, bytes, ring->room, place_out) == SH_OUTRING_OK
                ? RESERVED
                : RESERVE_AGAIN;
+}
+
+/* Reserves where the fast way found the ring full or closed: for what must fit, and for a message
+ * larger than the ring, it grows. The lock is held. */
+static enum reserved reserve_slowly(struct sh_msg *msg, struct sh_conn *conn, uint32_t generation,
+                                    uint64_t bytes, bool must_fit,
+                                    struct sh_outring_place *place_out)
+{
+    struct sh_outring *ring = &conn->out;
+    uint64_t share = sh_share_of(msg, msg->config.ring_bytes);
+    if (!sh_outring_drained(ring))
+        return RESERVE_AGAIN;
+    sh_outring_collect(ring);
+    uint64_t used = sh_outring_used(ring);
+    if (!must_fit && sh_flow_is_shut(&conn->flow)) {
+        sh_count(&conn->window_waits, 1);
+        return RESERVE_FULL;
+    }
+    if (!must_fit && used > 0 && used + bytes > share) {
+        sh_count(&conn->room_waits, 1);
+        return RESERVE_FULL;
+    }
+    if (used > SH_UNSENT_BYTES_MAX)
+        return RESERVE_TOO_MUCH;
+    bool is_large = !must_fit && bytes > share;
+    if (is_large && !sh_large_take(msg, conn, bytes)) {
+        sh_count(&conn->room_waits, 1);
+        return RESERVE_FULL;
+    }
+    enum reserved how = reserve_growing(msg, ring, generation, bytes, place_out);
+    /* Who waits for it hears of it when the transport step runs next, for a beat at the latest. */
+    if (is_large && how != RESERVED)
+        sh_large_give_back(msg, conn);
+    return how;
 }
 
 /* One try of begin_slowly. */
@@ -336,10 +354,11 @@ bool sh_msg_has_room(struct sh_msg *msg, shoal_nid to, size_t payload_bytes)
     bool may_send = !sh_flow_is_shut(&conn->flow) && conn->state != SH_CONN_CLOSING;
     uint64_t unsent = sh_outring_used(&conn->out);
     sh_spin_release(&conn->lock);
-    if (!may_send)
-        return false;
-    return unsent == 0 ||
-           unsent + SH_MSG_HEADER_BYTES + payload_bytes <= sh_share_of(msg, msg->config.ring_bytes);
+    uint64_t bytes = SH_MSG_HEADER_BYTES + payload_bytes;
+    uint64_t share = sh_share_of(msg, msg->config.ring_bytes);
+    if (bytes > share)
+        return may_send && unsent == 0 && sh_large_may_enter(msg, bytes);
+    return may_send && unsent + bytes <= share;
 }
 
 /* How full the ring may be for a message to have room; half full at most, so that who waited does
@@ -362,8 +381,11 @@ void sh_msg_wait_room(struct sh_msg *msg, shoal_nid to, size_t payload_bytes,
         entry->waiter = waiter;
         entry->used_max = used_max(msg, payload_bytes);
         sh_spin_take(&conn->lock);
+        uint64_t bytes = SH_MSG_HEADER_BYTES + payload_bytes;
+        bool is_large = bytes > sh_share_of(msg, msg->config.ring_bytes);
         bool is_full = conn->state == SH_CONN_CLOSING || sh_flow_is_shut(&conn->flow) ||
-                       sh_outring_used(&conn->out) > entry->used_max;
+                       sh_outring_used(&conn->out) > entry->used_max ||
+                       (is_large && sh_large_wait(msg, conn, bytes));
         if (is_full) {
             entry->next = conn->room_waiters;
             conn->room_waiters = entry;
@@ -416,7 +438,7 @@ static struct sh_room_waiter *roomy_take(struct sh_conn *conn)
 }
 
 /* Ends a push: advances the ring, and takes off it who waits for room, for the caller to wake. */
-static struct sh_room_waiter *sent(const struct sh_msg *msg, struct sh_conn *conn, size_t taken)
+static struct sh_room_waiter *sent(struct sh_msg *msg, struct sh_conn *conn, size_t taken)
 {
     sh_spin_take(&conn->lock);
     /* Looked at before an empty ring starts again at its front. */
@@ -424,6 +446,7 @@ static struct sh_room_waiter *sent(const struct sh_msg *msg, struct sh_conn *con
     conn->is_streaming = object && sh_outring_before(&conn->out, object->position) == taken;
     sh_outring_sent(&conn->out, taken, msg->config.ring_bytes);
     sh_flow_sent(&conn->flow, taken);
+    sh_large_settle(msg, conn);
     struct sh_room_waiter *waiters = roomy_take(conn);
     sh_spin_release(&conn->lock);
     return waiters;
