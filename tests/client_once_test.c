@@ -251,6 +251,10 @@ static void test_lost_answers(void **state)
     work(store, count, &removed);
     shoal_close(store);
 
+    struct sh_msg_stats stats;
+    sh_msg_stats_get(peer.msg, &stats);
+    print_message("%llu repeats\n", (unsigned long long)stats.repeats);
+    assert_true(stats.repeats > 0);
     member_end(&peer);
     member_end(&superpeer);
     struct sh_store_status status;

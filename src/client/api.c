@@ -28,6 +28,7 @@ static void prepare(struct shoal *store, struct shoal_call *call, const struct w
     state->waiter = (struct sh_waiter){0};
     state->number = 0;
     state->is_unclear = false;
+    state->is_retry = false;
     if (wanted->kind == SH_CALL_GET)
         state->into = wanted->into;
     else

@@ -131,10 +131,13 @@ static enum shoal_err send_to(struct sh_call_state *state, shoal_nid nid)
     /* What is written is read before the request is armed to complete: from a copy, as an early
      * connection loss may complete the call while this thread still writes. */
     struct sh_call_state copy = {.kind = state->kind, .size = state->size, .from = state->from};
+    bool is_retry = state->is_retry;
     struct sh_out out;
     err = sh_msg_request(msg, nid, type_of(copy.kind), payload_bytes(&copy), &state->request, &out);
     if (err != SHOAL_OK)
         return err;
+    if (is_retry)
+        sh_msg_retried(msg, nid);
     write_request(&copy, &id, cid, &out.w);
     sh_msg_end(msg, &out);
     return SHOAL_OK;

@@ -82,6 +82,7 @@ struct sh_call_state {
     shoal_nid where;      /* create: the peer asked for, or NONE */
     shoal_nid number_nid; /* whose number it is */
     bool is_blocking;
+    bool is_retry;     /* it was sent, or tried, before */
     bool is_unclear;   /* may have been done, under this number: a lost connection left no answer */
     uint64_t number;   /* 0: none yet, or a get, which needs none */
     uint64_t first_ns; /* when it got the number */

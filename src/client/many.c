@@ -65,6 +65,8 @@ static enum shoal_err ask_until_done(shoal *store, shoal_nid where, struct sh_by
         sh_client_refresh_if_due(store, now);
         if (where.v == 0)
             err = sh_directory_pick_peer(store->directory, &nid);
+        if (err == SHOAL_OK && is_fresh)
+            sh_msg_retried(store->msg, nid);
         if (err == SHOAL_OK)
             err = ask(store, nid, request, deadline - now, cids_out, count);
         now = sh_now(&store->env.clock);

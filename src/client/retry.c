@@ -96,8 +96,10 @@ void sh_call_retry_later(struct sh_call_state *state, enum shoal_err err)
         sh_call_complete(state, lacks_room ? SHOAL_ETIMEOUT : err);
         return;
     }
-    if (!lacks_room)
+    if (!lacks_room) {
+        state->is_retry = true;
         sh_client_refresh_begin(store);
+    }
     struct sh_retry_queue *queue = &store->retries[lacks_room];
     state->next = NULL;
     state->retry_ns = now + after;

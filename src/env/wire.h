@@ -10,8 +10,9 @@
  * buffers, so that they land where they are decoded.
  *
  * A wire may have one-sided writes too (SH_WIRE_WRITES): the peer names a stretch of its memory by
- * a key, and who has the key writes there over a link, without the peer's thread doing anything. On
- * wires without them who needs them sends messages instead.
+ * a key, and who has the key writes there over a link, without the peer's thread doing anything
+ * (loopback), or no more than polling (any wire inside msg/writes.h). On wires without them who
+ * needs them sends messages instead.
  */
 #ifndef SH_ENV_WIRE_H
 #define SH_ENV_WIRE_H
@@ -47,6 +48,9 @@ struct sh_wire;
 
 /* What a wire can do beyond the first nine operations. */
 #define SH_WIRE_WRITES 1u /* region_add, region_remove and write are there */
+
+/* Bytes that one write carries at most. */
+#define SH_WIRE_WRITE_MAX (64u << 10)
 
 struct sh_wire_ops {
     /* Starts to accept links at address. EADDRINUSE, EADDRESS, EIO. The address really bound (with
@@ -95,9 +99,11 @@ struct sh_wire_ops {
                                  uint64_t *key_out);
     /* Ends that: no write touches the memory after it has returned. */
     void (*region_remove)(struct sh_wire *wire, uint64_t key);
-    /* Writes bytes into the peer's region at offset. It is there before anything that is pushed
-     * over the link afterwards; 8 bytes at an aligned address arrive whole, and with release order.
-     * ENONAME: no such region, or not so long; ECONNLOST; EAGAIN: try again after WRITABLE. */
+    /* Writes bytes, at most SH_WIRE_WRITE_MAX, into the peer's region at offset. It is there before
+     * anything that is pushed or written over the link afterwards; 8 bytes at an aligned address
+     * arrive whole, and with release order. A write that was just made may be lost when the link is
+     * closed. ENONAME: no such region, or not so long (a wire that can't know that loses the link
+     * instead); ECONNLOST; EAGAIN: try again after WRITABLE. */
     enum shoal_err (*write)(struct sh_wire *wire, sh_link link, uint64_t key, uint64_t offset,
                             struct sh_bytes bytes);
 };

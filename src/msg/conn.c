@@ -201,7 +201,7 @@ void sh_conn_lost(struct sh_msg *msg, struct sh_conn *conn, enum shoal_err err)
     sh_spin_release(&conn->lock);
     sh_works_drop(msg, ordered);
     sh_objects_fail(msg, objects, err);
-    sh_room_waiters_complete(waiters);
+    sh_room_waiters_complete(conn, waiters);
     if (was_open) {
         sh_count(&msg->lost, 1);
         SH_DEBUG("msg", "connection lost", SH_U64("nid", conn->nid.v), SH_ERR(err));
@@ -222,7 +222,7 @@ void sh_conn_closed(struct sh_msg *msg, struct sh_conn *conn)
     uint32_t before = atomic_fetch_add_explicit(&conn->generation, 1, memory_order_release);
     sh_flow_reset(&conn->flow, before + 1);
     sh_spin_release(&conn->lock);
-    sh_room_waiters_complete(waiters);
+    sh_room_waiters_complete(conn, waiters);
     sh_requests_fail(msg, conn, SHOAL_ECONNLOST); /* their slots: all were given up */
     SH_DEBUG("msg", "idle connection closed", SH_U64("nid", conn->nid.v));
     event(msg, SH_MSG_CLOSED, conn->nid, SHOAL_NID_NONE, SHOAL_OK);

@@ -33,6 +33,30 @@ static void test_hellos_max(void **state)
     assert_int_equal(asked.first, 6);
 }
 
+/* A dialler takes its stream for open when it has sent its proof. It may be refused all the same:
+ * here because the acceptor has no alias left for a client. */
+static void test_refused_after_proof(void **state)
+{
+    (void)state;
+    struct end *a = end_open(0), *b = end_open(2);
+    struct asked asked;
+    for (unsigned alias = SH_MSG_ALIAS_MIN; alias <= SH_MSG_ALIAS_MAX; alias++) {
+        struct sh_conn *conn = sh_conn_make(b->msg, (shoal_nid){(uint16_t)alias});
+        assert_non_null(conn);
+        conn->is_known = true;
+    }
+    knows(a, b, 2);
+    assert_int_equal(ask(a, 2, TYPE_ECHO, 5, &asked), SHOAL_OK);
+    run_all();
+    assert_int_equal(asked.done, 1);
+    assert_int_equal(asked.err, SHOAL_ELIMIT);
+    assert_int_equal(a->loss, SHOAL_ELIMIT);
+    sh_conn_find(b->msg, (shoal_nid){SH_MSG_ALIAS_MIN})->is_known = false;
+    assert_int_equal(ask(a, 2, TYPE_ECHO, 6, &asked), SHOAL_OK);
+    run_all();
+    assert_int_equal(asked.first, 6);
+}
+
 /* Hellos that are over are taken from the middle and the ends of the list. */
 static void test_hellos_in_turn(void **state)
 {
@@ -136,6 +160,13 @@ static void test_counters(void **state)
     assert_true(sh_msg_conn_stats_get(a->msg, (shoal_nid){2}, &stats));
     assert_int_equal(stats.room_waits, 1);
     assert_int_equal(stats.window_waits, 0);
+    assert_int_equal(stats.retries, 0);
+    sh_msg_retried(a->msg, (shoal_nid){2});
+    assert_true(sh_msg_conn_stats_get(a->msg, (shoal_nid){2}, &stats));
+    assert_int_equal(stats.retries, 1);
+    struct sh_msg_stats all;
+    sh_msg_stats_get(a->msg, &all);
+    assert_int_equal(all.retries, 1);
     cut(a, b);
     run_all();
     assert_int_equal(ask(a, 2, TYPE_ECHO, 1, &asked), SHOAL_OK);
@@ -393,6 +424,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_hellos_max, close_all),
+        cmocka_unit_test_teardown(test_refused_after_proof, close_all),
         cmocka_unit_test_teardown(test_hellos_in_turn, close_all),
         cmocka_unit_test_teardown(test_versions, close_all),
         cmocka_unit_test_teardown(test_counters, close_all),

@@ -37,8 +37,9 @@ static void work_free(struct sh_msg *msg, struct sh_work *work)
     work->block = NULL;
     work->next = NULL;
     put_back(msg->works_free, work);
-    /* seq_cst, after the push: pairs with sh_streams_resume */
-    if (atomic_load(&msg->works_wanted))
+    /* acq_rel, and an exchange of nothing for a load: either it sees the flag, or the exchange in
+     * sh_streams_resume comes after it and sees what was pushed */
+    if (atomic_fetch_add_explicit(&msg->works_wanted, 0, memory_order_acq_rel))
         msg->config.wake_transport(msg->config.arg);
 }
 

@@ -17,6 +17,7 @@
 
 #define MAGIC 0x4c4f4853u /* "SHOL" */
 #define FRAME_HEADER_BYTES 8
+#define REFUSAL_BYTES (FRAME_HEADER_BYTES + 2)
 
 enum frame { FRAME_HELLO = 1, FRAME_WELCOME, FRAME_PROOF, FRAME_REFUSAL };
 
@@ -76,7 +77,7 @@ void sh_hello_begin(struct sh_msg *msg, struct sh_stream *stream)
 
 static void refuse(struct sh_msg *msg, struct sh_stream *stream, enum shoal_err err)
 {
-    uint8_t frame[FRAME_HEADER_BYTES + 2];
+    uint8_t frame[REFUSAL_BYTES];
     struct sh_writer w = sh_writer_make(frame, sizeof frame);
     sh_put32(&w, MAGIC);
     sh_put16(&w, FRAME_REFUSAL);
@@ -188,11 +189,21 @@ static enum shoal_err on_refusal(const uint8_t *frame)
     return err == SHOAL_OK ? SHOAL_EPROTO : err;
 }
 
+enum shoal_err sh_hello_refused(const struct sh_stream *stream, const uint8_t *header)
+{
+    _Static_assert(SH_MSG_HEADER_BYTES == REFUSAL_BYTES, "a refusal is as long as a header");
+    /* The acceptor judges our proof when we have begun to send already. */
+    bool is_refusal = stream->is_dialled && sh_load32(header) == MAGIC &&
+                      sh_load16(header + 4) == FRAME_REFUSAL &&
+                      sh_load16(header + 6) == REFUSAL_BYTES;
+    return is_refusal ? on_refusal(header) : SHOAL_EPROTO;
+}
+
 /* The only frame kinds and sizes that a stream in its state may receive. */
 static size_t frame_size(const struct sh_stream *stream, uint16_t kind)
 {
     if (kind == FRAME_REFUSAL)
-        return FRAME_HEADER_BYTES + 2;
+        return REFUSAL_BYTES;
     if (kind == FRAME_HELLO && stream->state == SH_STREAM_WAIT_HELLO)
         return SH_HELLO_BYTES;
     if (kind == FRAME_WELCOME && stream->state == SH_STREAM_WAIT_WELCOME)

@@ -654,6 +654,7 @@ static enum shoal_err loopback_write(struct sh_wire *wire, sh_link number, uint6
                                      uint64_t offset, struct sh_bytes bytes)
 {
     struct loop_link *link = link_of(loopback_of(wire), number);
+    SH_ASSERT(bytes.size <= SH_WIRE_WRITE_MAX);
     if (!link || !link->pair ||
         atomic_load_explicit(&link->pair->is_closed[!link->side], memory_order_relaxed))
         return SHOAL_ECONNLOST;

@@ -79,6 +79,7 @@ void sh_msg_destroy(struct sh_msg *msg)
         if (conn->state != SH_CONN_IDLE)
             sh_conn_lost(msg, conn, SHOAL_ESTOPPED);
         sh_outring_unmap(&conn->out);
+        sh_room_waiters_free(conn);
         free(conn);
     }
     if (msg->requests.pieces[0])
@@ -335,6 +336,14 @@ bool sh_msg_drained(const struct sh_msg *msg)
     return true;
 }
 
+void sh_msg_retried(struct sh_msg *msg, shoal_nid to)
+{
+    struct sh_conn *conn = sh_conn_find(msg, to);
+    sh_count(&msg->retries, 1);
+    if (conn)
+        sh_count(&conn->retries, 1);
+}
+
 /* relaxed: each is a count of its own */
 #define READ(count) atomic_load_explicit(&(count), memory_order_relaxed)
 
@@ -351,6 +360,8 @@ void sh_msg_stats_get(const struct sh_msg *msg, struct sh_msg_stats *stats_out)
         .hellos_refused = READ(msg->refused),
         .requests_timed_out = READ(msg->timed_out),
         .answers_dropped = READ(msg->dropped),
+        .retries = READ(msg->retries),
+        .repeats = READ(msg->repeats),
     };
 }
 
@@ -372,6 +383,7 @@ bool sh_msg_conn_stats_get(const struct sh_msg *msg, shoal_nid nid,
         .bytes_in = READ(conn->bytes_in),
         .room_waits = READ(conn->room_waits),
         .window_waits = READ(conn->window_waits),
+        .retries = READ(conn->retries),
         .opened = READ(conn->opened),
         .unsent_bytes = unsent,
     };

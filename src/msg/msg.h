@@ -291,7 +291,7 @@ struct sh_msg_in {
 typedef void (*sh_msg_handler)(void *arg, struct sh_msg_in *in);
 
 /* Registers the handler of a type; before the steps run. A message whose type has none is answered
- * with ENOTYPE (a request) or logged (once per type) and dropped. */
+ * with ENOTYPE (a request) or dropped, with a line in the log at debug. */
 void sh_msg_handler_set(struct sh_msg *msg, sh_msg_type type, enum sh_msg_mode mode,
                         sh_msg_handler handler, void *arg);
 
@@ -336,6 +336,10 @@ void sh_msg_reply_error(struct sh_msg *msg, struct sh_reply_to to, sh_msg_type t
 /* Answers with an empty payload. Lost askers are ignored. */
 void sh_msg_reply_ok(struct sh_msg *msg, struct sh_reply_to to, sh_msg_type type);
 
+/* Counts a request that is sent to a node once more, after it has failed. msg repeats nothing by
+ * itself: who does so says it, for the counters. Any thread. */
+void sh_msg_retried(struct sh_msg *msg, shoal_nid to);
+
 /* --- Counters ---------------------------------------------------------------------------- */
 
 struct sh_msg_stats {
@@ -343,6 +347,8 @@ struct sh_msg_stats {
     uint64_t messages_in, bytes_in;
     uint64_t connections_opened, connections_lost, hellos_refused;
     uint64_t requests_timed_out, answers_dropped;
+    uint64_t retries; /* requests sent once more: sh_msg_retried */
+    uint64_t repeats; /* requests that came once more, answered from their first result: once.h */
 };
 void sh_msg_stats_get(const struct sh_msg *msg, struct sh_msg_stats *stats_out);
 
@@ -353,6 +359,7 @@ struct sh_msg_conn_stats {
     uint64_t messages_in, bytes_in;
     uint64_t room_waits;   /* EAGAIN, because the ring was full */
     uint64_t window_waits; /* EAGAIN, because the receiver did not keep up */
+    uint64_t retries;      /* requests sent to it once more: sh_msg_retried */
     uint64_t opened;       /* how often */
     uint64_t unsent_bytes; /* in the ring now */
 };

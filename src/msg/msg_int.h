@@ -87,6 +87,7 @@ struct sh_conn {
     bool close_agreed;     /* CLOSING: both have asked, so nothing more is sent */
     struct sh_outring out; /* its own header says what needs no lock */
     struct sh_room_waiter *room_waiters;
+    struct sh_room_waiter *room_free; /* as many as ever waited at once */
     struct sh_work *ordered_first, *ordered_last;
     /* Objects that are streamed, in the order of their headers in the ring. */
     struct sh_object_out *objects_first, *objects_last;
@@ -104,7 +105,7 @@ struct sh_conn {
     _Atomic bool close_wanted;
     _Atomic uint32_t awaited; /* answers that somebody waits for; under the requests' lock */
     uint32_t slots_first;     /* requests whose answer is still expected; under the same lock */
-    _Atomic uint64_t room_waits, window_waits;
+    _Atomic uint64_t room_waits, window_waits, retries;
     /* Written by the transport step only. */
     _Atomic uint64_t bytes_out, blocks_out, messages_in, bytes_in, opened;
     /* Transport step only. */
@@ -270,6 +271,9 @@ struct sh_msg {
     struct sh_block *larger_free;
     uint64_t larger_free_bytes;  /* of those */
     _Atomic uint64_t held_bytes; /* of blocks that only works hold */
+    /* 1: a stream waits for works, so a free one wakes the transport step. Here, because who frees
+     * a work writes to this line anyway. */
+    _Atomic uint32_t works_wanted;
     /* Works. */
     struct sh_work *works;
     struct sh_ring *works_free;
@@ -306,11 +310,10 @@ struct sh_msg {
     uint32_t stalled_count;
     uint32_t stalled_for_works; /* of them */
     uint64_t stalls_due_ns;     /* when those that wait for answers are to be tried again */
-    _Atomic bool works_wanted;  /* one waits for works: a free one wakes the transport step */
     /* Counters. */
     _Atomic uint64_t messages_out, messages_in;
     _Atomic uint64_t bytes_out, blocks_out, bytes_in;
-    _Atomic uint64_t opened, lost, refused, timed_out, dropped;
+    _Atomic uint64_t opened, lost, refused, timed_out, dropped, retries, repeats;
 };
 
 static inline void sh_count(_Atomic uint64_t *counter, uint64_t by)
@@ -346,7 +349,8 @@ void sh_blocks_free(struct sh_msg *msg);
 void sh_out_flush(struct sh_msg *msg, struct sh_conn *conn);
 void sh_conn_mark_dirty(struct sh_msg *msg, struct sh_conn *conn);
 uint64_t sh_out_unsent(struct sh_conn *conn);
-void sh_room_waiters_complete(struct sh_room_waiter *list);
+void sh_room_waiters_complete(struct sh_conn *conn, struct sh_room_waiter *list);
+void sh_room_waiters_free(struct sh_conn *conn);
 /* The connection for sending to a node: ESTOPPED, ETOOBIG, EUNREACHABLE (nobody ever named it). */
 SHOAL_NODISCARD enum shoal_err sh_out_conn(struct sh_msg *msg, shoal_nid to, uint64_t payload_bytes,
                                            struct sh_conn **conn_out);
@@ -494,6 +498,9 @@ shoal_nid sh_hello_nid(const struct sh_stream *stream);
  * Failures are reported through *err_out; the stream must then be failed with it. */
 size_t sh_hello_step(struct sh_msg *msg, struct sh_stream *stream, struct sh_bytes bytes,
                      enum shoal_err *err_out);
+/* What it means that a message is longer than any may be: its header (SH_MSG_HEADER_BYTES) is a
+ * REFUSAL of what we took for accepted, and the error that it gives; or EPROTO. */
+enum shoal_err sh_hello_refused(const struct sh_stream *stream, const uint8_t *header);
 
 /* request.c */
 SHOAL_NODISCARD enum shoal_err sh_requests_init(struct sh_msg *msg);

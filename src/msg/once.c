@@ -226,6 +226,7 @@ enum sh_once_state sh_once_begin(struct sh_once *once, struct sh_msg_in *in,
     if (kept->number != id.number)
         return SH_ONCE_FIRST;
     *result_out = (struct sh_once_result){kept->err, kept->value};
+    sh_count(&in->msg->repeats, 1);
     return SH_ONCE_REPEATED;
 }
 

@@ -335,13 +335,46 @@ void sh_msg_reply_error(struct sh_msg *msg, struct sh_reply_to to, sh_msg_type t
     sh_msg_end(msg, &out);
 }
 
-void sh_room_waiters_complete(struct sh_room_waiter *list)
+/* Keeps an entry for who waits next. The lock is held. */
+static void room_waiter_put(struct sh_conn *conn, struct sh_room_waiter *entry)
 {
+    entry->next = conn->room_free;
+    conn->room_free = entry;
+}
+
+/* NULL: out of memory. */
+static struct sh_room_waiter *room_waiter_get(struct sh_conn *conn)
+{
+    sh_spin_take(&conn->lock);
+    struct sh_room_waiter *entry = conn->room_free;
+    if (entry)
+        conn->room_free = entry->next;
+    sh_spin_release(&conn->lock);
+    return entry ? entry : malloc(sizeof *entry);
+}
+
+void sh_room_waiters_complete(struct sh_conn *conn, struct sh_room_waiter *list)
+{
+    if (!list)
+        return;
+    for (struct sh_room_waiter *entry = list; entry; entry = entry->next)
+        sh_waiter_complete(entry->waiter);
+    sh_spin_take(&conn->lock);
     while (list) {
         struct sh_room_waiter *next = list->next;
-        sh_waiter_complete(list->waiter);
-        free(list);
+        room_waiter_put(conn, list);
         list = next;
+    }
+    sh_spin_release(&conn->lock);
+}
+
+void sh_room_waiters_free(struct sh_conn *conn)
+{
+    SH_ASSERT(!conn->room_waiters);
+    while (conn->room_free) {
+        struct sh_room_waiter *entry = conn->room_free;
+        conn->room_free = entry->next;
+        free(entry);
     }
 }
 
@@ -376,7 +409,7 @@ void sh_msg_wait_room(struct sh_msg *msg, shoal_nid to, size_t payload_bytes,
                       struct sh_waiter *waiter)
 {
     struct sh_conn *conn = sh_conn_find(msg, to);
-    struct sh_room_waiter *entry = conn ? malloc(sizeof *entry) : NULL;
+    struct sh_room_waiter *entry = conn ? room_waiter_get(conn) : NULL;
     if (entry) {
         entry->waiter = waiter;
         entry->used_max = used_max(msg, payload_bytes);
@@ -389,11 +422,12 @@ void sh_msg_wait_room(struct sh_msg *msg, shoal_nid to, size_t payload_bytes,
         if (is_full) {
             entry->next = conn->room_waiters;
             conn->room_waiters = entry;
+        } else {
+            room_waiter_put(conn, entry);
         }
         sh_spin_release(&conn->lock);
         if (is_full)
             return;
-        free(entry);
     }
     sh_waiter_complete(waiter);
 }
@@ -409,11 +443,11 @@ bool sh_msg_wait_room_cancel(struct sh_msg *msg, shoal_nid to, struct sh_waiter 
         if ((*at)->waiter == waiter) {
             found = *at;
             *at = found->next;
+            room_waiter_put(conn, found);
             break;
         }
     }
     sh_spin_release(&conn->lock);
-    free(found);
     return found != NULL;
 }
 
@@ -457,7 +491,7 @@ void sh_out_room_changed(struct sh_conn *conn)
     sh_spin_take(&conn->lock);
     struct sh_room_waiter *waiters = roomy_take(conn);
     sh_spin_release(&conn->lock);
-    sh_room_waiters_complete(waiters);
+    sh_room_waiters_complete(conn, waiters);
 }
 
 /* What may be pushed out of the ring: up to the end of the next object's header, for its payload
@@ -505,6 +539,6 @@ void sh_out_flush(struct sh_msg *msg, struct sh_conn *conn)
         sh_count_alone(&conn->blocks_out, 1);
         sh_count_alone(&conn->bytes_out, taken);
         conn->push_blocked = taken < bytes.size;
-        sh_room_waiters_complete(sent(msg, conn, taken));
+        sh_room_waiters_complete(conn, sent(msg, conn, taken));
     }
 }

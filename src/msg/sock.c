@@ -23,11 +23,6 @@
 #define UNIX_PREFIX "unix:"
 #define UNIX_PREFIX_BYTES (sizeof UNIX_PREFIX - 1)
 
-struct address {
-    struct sockaddr_storage bytes;
-    socklen_t size;
-};
-
 _Static_assert(sizeof(((struct sh_sock_listener *)0)->path) == SH_MSG_ADDRESS_MAX,
                "a path that fits an address fits the listener");
 
@@ -64,7 +59,7 @@ static bool address_split(const char *address, char *host_out, const char **port
     return true;
 }
 
-static enum shoal_err resolve_unix(const char *path, struct address *out)
+static enum shoal_err resolve_unix(const char *path, struct sh_sock_address *out)
 {
     struct sockaddr_un un = {.sun_family = AF_UNIX};
     size_t size = strlen(path);
@@ -76,23 +71,37 @@ static enum shoal_err resolve_unix(const char *path, struct address *out)
     return SHOAL_OK;
 }
 
-static enum shoal_err resolve(const char *address, bool is_passive, struct address *out)
+/* flags of getaddrinfo; with AI_NUMERICHOST *is_name_out says that it is a name instead. */
+static enum shoal_err resolve(const char *address, int flags, struct sh_sock_address *out,
+                              bool *is_name_out)
 {
+    *is_name_out = false;
     if (is_unix(address))
         return resolve_unix(address + UNIX_PREFIX_BYTES, out);
     char host[256];
     const char *port;
     if (!address_split(address, host, &port))
         return SHOAL_EADDRESS;
-    struct addrinfo *info, hints = {.ai_socktype = SOCK_STREAM,
-                                    .ai_flags = AI_NUMERICSERV | (is_passive ? AI_PASSIVE : 0)};
-    if (getaddrinfo(host, port, &hints, &info) != 0)
+    struct addrinfo *info, hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV | flags};
+    int result = getaddrinfo(host, port, &hints, &info);
+    if (result != 0) {
+        *is_name_out = flags & AI_NUMERICHOST && result == EAI_NONAME;
         return SHOAL_EADDRESS;
+    }
     SH_ASSERT(info->ai_addrlen <= sizeof out->bytes);
     memcpy(&out->bytes, info->ai_addr, info->ai_addrlen);
     out->size = info->ai_addrlen;
     freeaddrinfo(info);
     return SHOAL_OK;
+}
+
+enum shoal_err sh_sock_address_find(const char *address, struct sh_sock_address *address_out)
+{
+    bool is_name;
+    enum shoal_err err = resolve(address, 0, address_out, &is_name);
+    if (err != SHOAL_OK)
+        SH_INFO("msg", "address not found", SH_TEXT("address", address));
+    return err;
 }
 
 static void bound_print(int fd, char *out)
@@ -107,21 +116,26 @@ static void bound_print(int fd, char *out)
     snprintf(out, SH_MSG_ADDRESS_MAX, is_v6 ? "[%s]:%s" : "%s:%s", host, port);
 }
 
-static int socket_new(const struct address *address)
+static int socket_new(const struct sh_sock_address *address)
 {
     return socket(address->bytes.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
 
+static int place_holder(void)
+{
+    return open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
 /* --- Listening --------------------------------------------------------------------------- */
 
-static int bind_to(int fd, const struct address *address)
+static int bind_to(int fd, const struct sh_sock_address *address)
 {
     return bind(fd, (const struct sockaddr *)&address->bytes, address->size);
 }
 
 /* Removes the socket file of a process that is gone: a socket that refuses connections. What is no
  * socket, or has somebody who listens, stays. */
-static bool stale_remove(const char *path, const struct address *address)
+static bool stale_remove(const char *path, const struct sh_sock_address *address)
 {
     struct stat file;
     if (lstat(path, &file) != 0 || !S_ISSOCK(file.st_mode))
@@ -138,7 +152,7 @@ static bool stale_remove(const char *path, const struct address *address)
     return true;
 }
 
-static enum shoal_err bind_unix(int fd, const struct address *address,
+static enum shoal_err bind_unix(int fd, const struct sh_sock_address *address,
                                 struct sh_sock_listener *listener)
 {
     const char *path = ((const struct sockaddr_un *)&address->bytes)->sun_path;
@@ -163,7 +177,7 @@ static enum shoal_err bind_unix(int fd, const struct address *address,
     return SHOAL_OK;
 }
 
-static enum shoal_err bind_tcp(int fd, const struct address *address)
+static enum shoal_err bind_tcp(int fd, const struct sh_sock_address *address)
 {
     int on = 1;
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0)
@@ -176,8 +190,9 @@ static enum shoal_err bind_tcp(int fd, const struct address *address)
 enum shoal_err sh_sock_listen(const char *address, struct sh_sock_listener *listener_out,
                               char *bound_out)
 {
-    struct address to;
-    enum shoal_err err = resolve(address, true, &to);
+    struct sh_sock_address to;
+    bool is_name;
+    enum shoal_err err = resolve(address, AI_PASSIVE, &to, &is_name);
     if (err != SHOAL_OK)
         return err;
     struct sh_sock_listener listener = {.fd = socket_new(&to)};
@@ -212,19 +227,38 @@ void sh_sock_listener_close(struct sh_sock_listener *listener)
 
 /* --- Connections ------------------------------------------------------------------------- */
 
-enum shoal_err sh_sock_dial(const char *address, int *fd_out, bool *failed_out)
+static enum sh_sock_dialled connect_begin(int fd, const struct sh_sock_address *to)
 {
-    struct address to;
-    enum shoal_err err = resolve(address, false, &to);
-    if (err != SHOAL_OK)
+    int result = connect(fd, (const struct sockaddr *)&to->bytes, to->size);
+    return result != 0 && errno != EINPROGRESS ? SH_SOCK_FAILED : SH_SOCK_CONNECTS;
+}
+
+enum shoal_err sh_sock_dial(const char *address, int *fd_out, enum sh_sock_dialled *dialled_out)
+{
+    struct sh_sock_address to;
+    bool is_name;
+    enum shoal_err err = resolve(address, AI_NUMERICHOST, &to, &is_name);
+    if (err != SHOAL_OK && !is_name)
         return err;
-    int fd = socket_new(&to);
+    int fd = is_name ? place_holder() : socket_new(&to);
     if (fd < 0)
         return SHOAL_ELIMIT;
-    int result = connect(fd, (const struct sockaddr *)&to.bytes, to.size);
-    *failed_out = result != 0 && errno != EINPROGRESS;
+    *dialled_out = is_name ? SH_SOCK_IS_NAME : connect_begin(fd, &to);
     *fd_out = fd;
     return SHOAL_OK;
+}
+
+enum sh_sock_dialled sh_sock_dial_at(int fd, const struct sh_sock_address *address)
+{
+    int socket_fd = socket_new(address);
+    if (socket_fd < 0)
+        return SH_SOCK_FAILED;
+    bool is_placed = dup3(socket_fd, fd, O_CLOEXEC) == fd;
+    close(socket_fd);
+    if (!is_placed)
+        return SH_SOCK_FAILED;
+    sh_sock_tune(fd);
+    return connect_begin(fd, address);
 }
 
 static bool warning_allowed(struct sh_sock_acceptor *acceptor, uint64_t *left_out_out)
@@ -304,7 +338,7 @@ void sh_sock_peer_print(const struct sh_sock_peer *peer, char *out)
 
 void sh_sock_acceptor_open(struct sh_sock_acceptor *acceptor)
 {
-    acceptor->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    acceptor->spare = place_holder();
 }
 
 void sh_sock_acceptor_close(struct sh_sock_acceptor *acceptor)

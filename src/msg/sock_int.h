@@ -5,12 +5,13 @@
  *   unix:PATH                a Unix-domain socket, for clients on the same machine
  *
  * All sockets are non-blocking and closed on exec. The functions belong to whoever owns the wire;
- * none blocks, except that a name may be looked up. */
+ * none blocks, except that listen and find look up names. */
 #ifndef SH_MSG_SOCK_INT_H
 #define SH_MSG_SOCK_INT_H
 
 #include <netinet/in.h>
 #include <stdbool.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include "msg/rate_int.h"
@@ -35,9 +36,27 @@ sh_sock_listen(const char *address, struct sh_sock_listener *listener_out, char 
 /* Closes it and removes its file, unless somebody has put another there. */
 void sh_sock_listener_close(struct sh_sock_listener *listener);
 
-/* Begins to connect; the socket becomes writable when that has ended. *failed_out is true when it
- * has failed already (the socket is the caller's all the same). EADDRESS; ELIMIT: no descriptor. */
-SHOAL_NODISCARD enum shoal_err sh_sock_dial(const char *address, int *fd_out, bool *failed_out);
+/* An address as the system takes it. */
+struct sh_sock_address {
+    struct sockaddr_storage bytes;
+    socklen_t size;
+};
+/* The address that a text stands for. A name is looked up, which may take long: any thread.
+ * EADDRESS. */
+SHOAL_NODISCARD enum shoal_err sh_sock_address_find(const char *address,
+                                                    struct sh_sock_address *address_out);
+
+/* What became of dialling. */
+enum sh_sock_dialled {
+    SH_SOCK_CONNECTS, /* the socket becomes writable when that has ended */
+    SH_SOCK_FAILED,   /* already */
+    SH_SOCK_IS_NAME,  /* the descriptor only holds a place: find its address, and dial at it */
+};
+/* Begins to connect; the descriptor is the caller's in each case. EADDRESS; ELIMIT: none. */
+SHOAL_NODISCARD enum shoal_err sh_sock_dial(const char *address, int *fd_out,
+                                            enum sh_sock_dialled *dialled_out);
+/* Begins to connect, with a socket that takes the place of a descriptor. Never IS_NAME. */
+enum sh_sock_dialled sh_sock_dial_at(int fd, const struct sh_sock_address *address);
 
 /* What accepting needs beside the listener, one for all of a wire's. */
 struct sh_sock_acceptor {

@@ -102,10 +102,10 @@ unsigned sh_streams_resume(struct sh_msg *msg, uint64_t now_ns)
 {
     if (msg->stalled_count == 0)
         return 0;
-    /* seq_cst, before the look at the free works and held blocks: who frees one after it sees the
-     * flag */
+    /* acq_rel, before the look at the free works and held blocks: it pairs with work_free. A store
+     * would not do: the look might come before it. */
     if (msg->stalled_for_works > 0)
-        atomic_store(&msg->works_wanted, true);
+        (void)atomic_exchange_explicit(&msg->works_wanted, 1, memory_order_acq_rel);
     unsigned resumed = 0;
     unsigned tries = msg->stalled_count < SH_EVENTS_MAX ? msg->stalled_count : SH_EVENTS_MAX;
     for (; tries > 0 && msg->stalled_first; tries--) {
@@ -122,6 +122,7 @@ unsigned sh_streams_resume(struct sh_msg *msg, uint64_t now_ns)
     }
     msg->stalls_due_ns = now_ns + STUCK_NS;
     if (msg->stalled_for_works == 0)
-        atomic_store(&msg->works_wanted, false);
+        /* relaxed: who sees the old one wakes once in vain */
+        atomic_store_explicit(&msg->works_wanted, 0, memory_order_relaxed);
     return resumed;
 }

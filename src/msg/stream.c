@@ -333,7 +333,7 @@ static bool parse(struct sh_msg *msg, struct sh_stream *stream, size_t *need_out
         uint64_t payload_bytes = sh_load32(header);
         uint16_t type = sh_load16(header + 4);
         if (payload_bytes > msg->config.payload_bytes_max) {
-            sh_stream_fail(msg, stream, SHOAL_EPROTO, true);
+            sh_stream_fail(msg, stream, sh_hello_refused(stream, header), true);
             return false;
         }
         if (type >> 14 == SH_KIND_REQUEST && !sh_answers_have_room(msg, stream->conn)) {

@@ -21,6 +21,7 @@
 
 #include "base/assert.h"
 #include "msg/msg.h"
+#include "msg/resolve_int.h"
 #include "msg/sock_int.h"
 
 #define INDEX_BITS 20
@@ -37,6 +38,7 @@ struct tcp_link {
     uint32_t use;
     uint32_t next; /* in the free list, or in the list of the lost */
     bool is_opening;
+    bool is_looked_up; /* its name is; fd holds a place */
     bool is_lost;
     bool wants_writable;
     bool was_opened_by_us;
@@ -49,6 +51,7 @@ struct tcp {
     int epoll;
     int signal;
     struct sh_sock_acceptor acceptor;
+    struct sh_resolver *resolver; /* NULL: no name came up yet */
     struct sh_sock_listener listeners[SH_SOCK_LISTENERS_MAX];
     uint32_t listeners_count;
     uint32_t links_max;
@@ -146,13 +149,25 @@ static enum shoal_err tcp_listen(struct sh_wire *wire, const char *address, char
     return SHOAL_OK;
 }
 
+/* A link has begun to connect, or has failed to. */
+static void link_dialled(struct tcp *tcp, struct tcp_link *link, enum sh_sock_dialled dialled)
+{
+    SH_ASSERT(dialled != SH_SOCK_IS_NAME);
+    if (dialled == SH_SOCK_FAILED) {
+        link_lost(tcp, link);
+        return;
+    }
+    link->wants_writable = true;
+    set_events(tcp, link, EPOLL_CTL_ADD, EPOLLIN | EPOLLOUT);
+}
+
 static enum shoal_err tcp_open(struct sh_wire *wire, const char *address, uint64_t tag,
                                sh_link *link_out)
 {
     struct tcp *tcp = tcp_of(wire);
     int fd;
-    bool has_failed;
-    enum shoal_err err = sh_sock_dial(address, &fd, &has_failed);
+    enum sh_sock_dialled dialled;
+    enum shoal_err err = sh_sock_dial(address, &fd, &dialled);
     if (err != SHOAL_OK)
         return err;
     struct tcp_link *link = link_new(tcp, fd);
@@ -163,22 +178,42 @@ static enum shoal_err tcp_open(struct sh_wire *wire, const char *address, uint64
     link->is_opening = true;
     link->was_opened_by_us = true;
     link->tag = tag;
-    *link_out = link_number(tcp, link);
-    if (has_failed) {
-        link_lost(tcp, link);
-        return SHOAL_OK;
+    if (dialled == SH_SOCK_IS_NAME) {
+        link->is_looked_up = true;
+        err = sh_resolver_add(&tcp->resolver, wire, address, link_number(tcp, link));
+        if (err != SHOAL_OK) {
+            link_free(tcp, link);
+            return err;
+        }
+    } else {
+        link_dialled(tcp, link, dialled);
     }
-    link->wants_writable = true;
-    set_events(tcp, link, EPOLL_CTL_ADD, EPOLLIN | EPOLLOUT);
+    *link_out = link_number(tcp, link);
     return SHOAL_OK;
+}
+
+/* Connects those whose address has been found. */
+static void resolved_take(struct tcp *tcp)
+{
+    struct sh_resolved found;
+    while (sh_resolver_take(tcp->resolver, &found)) {
+        struct tcp_link *link = link_of(tcp, found.link);
+        SH_ASSERT(link && link->is_looked_up); /* closing it cancels */
+        link->is_looked_up = false;
+        link_dialled(tcp, link,
+                     found.is_found ? sh_sock_dial_at(link->fd, &found.address) : SH_SOCK_FAILED);
+    }
 }
 
 static void tcp_close(struct sh_wire *wire, sh_link number)
 {
     struct tcp *tcp = tcp_of(wire);
     struct tcp_link *link = link_of(tcp, number);
-    if (link)
-        link_free(tcp, link);
+    if (!link)
+        return;
+    if (link->is_looked_up)
+        sh_resolver_cancel(tcp->resolver, number);
+    link_free(tcp, link);
 }
 
 static bool tcp_encrypt(struct sh_wire *wire, sh_link number, const void *keys, size_t size)
@@ -216,7 +251,7 @@ static size_t tcp_pull(struct sh_wire *wire, sh_link number, void *into, size_t 
 {
     struct tcp *tcp = tcp_of(wire);
     struct tcp_link *link = link_of(tcp, number);
-    if (!link || link->is_lost || room == 0)
+    if (!link || link->is_lost || link->is_looked_up || room == 0)
         return 0;
     ssize_t got = recv(link->fd, into, room, 0);
     if (got > 0)
@@ -323,6 +358,7 @@ static unsigned tcp_poll(struct sh_wire *wire, struct sh_wire_event *events, uns
                          uint64_t timeout_ns)
 {
     struct tcp *tcp = tcp_of(wire);
+    resolved_take(tcp);
     unsigned count = report_lost(tcp, events, events_max);
     struct epoll_event ready[EPOLL_EVENTS];
     /* Accepting may give many events for one of epoll's, so it may find fewer. */
@@ -376,6 +412,7 @@ static void tcp_peer(struct sh_wire *wire, sh_link number, char *text_out)
 static void tcp_destroy(struct sh_wire *wire)
 {
     struct tcp *tcp = tcp_of(wire);
+    sh_resolver_destroy(tcp->resolver);
     for (uint32_t i = 0; tcp->links && i < tcp->links_max; i++) {
         if (tcp->links[i].fd >= 0)
             close(tcp->links[i].fd);

@@ -340,6 +340,7 @@ static size_t tls_push(struct sh_wire *wire, sh_link number, struct sh_bytes byt
     struct tls_link *link = sh_tls_link_find(tls_of(wire), number);
     if (!link || link->state != OPEN || link->is_cut || bytes.size == 0)
         return 0;
+    sh_tls_link_used(link);
     if (!flush(link)) {
         link->wants_writable = true;
         return 0;
@@ -369,6 +370,7 @@ static size_t tls_pull(struct sh_wire *wire, sh_link number, void *into, size_t 
     struct tls_link *link = sh_tls_link_find(tls_of(wire), number);
     if (!link || link->state != OPEN || room == 0)
         return 0;
+    sh_tls_link_used(link);
     size_t done = 0;
     ERR_clear_error();
     while (done < room) {
@@ -418,7 +420,7 @@ static unsigned ready_report(struct tls *tls, struct sh_wire_event *events, unsi
 static void on_accepted(struct tls *tls, sh_link number)
 {
     /* The oldest has had the most time: so who says nothing can't keep others out. */
-    if (tls->young_count >= tls->handshakes_max) {
+    if (tls->counts[YOUNG] >= tls->handshakes_max) {
         struct tls_link *oldest = tls->lists[YOUNG];
         inner_close(oldest); /* not worth a line in the log: there may be many */
         sh_tls_link_free(oldest);
@@ -566,10 +568,9 @@ static void context_rules(SSL_CTX *context)
     SH_ASSERT(is_set == 1);
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
     SSL_CTX_sess_set_new_cb(context, on_ticket);
-    /* Fewer pulls: as many bytes as there are, not header and record apart. And an idle connection
-     * holds no buffers. */
+    /* Fewer pulls: as many bytes as there are, not header and record apart. Buffers are kept while
+     * a link is warm: SSL_MODE_RELEASE_BUFFERS would allocate them anew for each record. */
     SSL_CTX_set_read_ahead(context, 1);
-    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
 }
 
 static const struct sh_wire_ops tls_ops = {

@@ -31,9 +31,9 @@ struct sh_tls_config {
 
 /* Makes a wire around another one, which it takes on success: destroy destroys both. Its links have
  * the numbers of the inner one's; one-sided writes it has none, since they would go past the
- * encryption. Besides what env/wire.h says, LOST may carry ETLS; the log has
- * the reason. Who was told that push took less than all pushes the rest next, from the front: part
- * of it may be encrypted already.
+ * encryption: put msg/writes.h around it for those. Besides what env/wire.h says, LOST may carry
+ * ETLS; the log has the reason. Who was told that push took less than all pushes the rest next,
+ * from the front: part of it may be encrypted already.
  *
  * ETLS: a file can't be used; detail (SH_TLS_DETAIL_BYTES) says which and why. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_tls_create(struct sh_wire *inner,

@@ -19,6 +19,7 @@
 #define CIPHER_BYTES (4 * RECORD_ROOM)
 #define CIPHERS_KEPT 64
 #define HANDSHAKES_MAX_DEFAULT 128
+#define WARM_MAX 256 /* links that keep OpenSSL's buffers, 33 KiB each */
 
 enum tls_state {
     OPENING,   /* dialled: the inner wire has not opened it yet */
@@ -28,9 +29,10 @@ enum tls_state {
     FAILED, /* to be reported as lost by the next poll */
 };
 
-/* Two lists of links: READY ones poll has something to say of without asking the inner wire (bytes
- * that are decrypted or lie in OpenSSL, a failure); YOUNG ones are accepted and in handshake. */
-enum tls_list { READY, YOUNG, LISTS };
+/* Lists of links: READY ones poll has something to say of without asking the inner wire (bytes that
+ * are decrypted or lie in OpenSSL, a failure); YOUNG ones are accepted and in handshake; WARM ones
+ * were used last, the last of them last. */
+enum tls_list { READY, YOUNG, WARM, LISTS };
 
 /* Encrypted bytes that the inner wire has not taken. */
 struct tls_cipher {
@@ -68,7 +70,7 @@ struct tls {
     struct sh_clock clock;
     uint64_t handshake_timeout_ns;
     uint32_t handshakes_max;
-    uint32_t young_count; /* links in YOUNG */
+    uint32_t counts[LISTS]; /* of READY: see ready_count */
     struct sh_rate warnings;
     SSL_CTX *context;
     BIO_METHOD *method;
@@ -84,6 +86,8 @@ struct tls {
     _Atomic uint32_t watchers;
 };
 
+/* The link was used: it keeps its buffers, and another one may have to give its up. */
+void sh_tls_link_used(struct tls_link *link);
 /* Adds to the end, or takes off; nothing, if the link is there or is not. */
 void sh_tls_list_add(struct tls_link *link, enum tls_list list);
 void sh_tls_list_remove(struct tls_link *link, enum tls_list list);

@@ -16,7 +16,7 @@ void sh_tls_list_add(struct tls_link *link, enum tls_list list)
     else
         tls->lists[list] = link;
     tls->tails[list] = link;
-    tls->young_count += list == YOUNG;
+    tls->counts[list]++;
     if (list == READY) {
         atomic_fetch_add(&tls->ready_count, 1);
         if (atomic_load(&tls->watchers) > 0)
@@ -38,9 +38,23 @@ void sh_tls_list_remove(struct tls_link *link, enum tls_list list)
         link->next[list]->prev[list] = link->prev[list];
     else
         tls->tails[list] = link->prev[list];
-    tls->young_count -= list == YOUNG;
+    tls->counts[list]--;
     if (list == READY)
         atomic_fetch_sub(&tls->ready_count, 1);
+}
+
+void sh_tls_link_used(struct tls_link *link)
+{
+    struct tls *tls = link->tls;
+    if (tls->tails[WARM] == link)
+        return;
+    sh_tls_list_remove(link, WARM);
+    sh_tls_list_add(link, WARM);
+    if (tls->counts[WARM] <= WARM_MAX)
+        return;
+    struct tls_link *coldest = tls->lists[WARM];
+    sh_tls_list_remove(coldest, WARM);
+    (void)SSL_free_buffers(coldest->ssl); /* 0: something is in them */
 }
 
 static struct tls_link **bucket_of(struct tls *tls, sh_link number)
@@ -129,6 +143,7 @@ void sh_tls_link_free(struct tls_link *link)
     *at = link->bucket_next;
     sh_tls_list_remove(link, READY);
     sh_tls_list_remove(link, YOUNG);
+    sh_tls_list_remove(link, WARM);
     sh_tls_cipher_release(link);
     OPENSSL_cleanse(&link->secret, sizeof link->secret);
     SSL_free(link->ssl);

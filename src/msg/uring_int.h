@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "env/wire.h"
+#include "msg/resolve_int.h"
 #include "msg/sock_int.h"
 
 #define INDEX_BITS 20
@@ -64,6 +65,7 @@ struct uring_link {
     struct sh_sock_peer peer; /* accepted */
     uint8_t news;
     bool is_ready, is_to_send; /* in those lists */
+    bool is_looked_up;         /* its name is; fd holds a place */
     bool is_refused;           /* never opened */
     bool is_lost;              /* reported at the next poll */
     bool has_ended;            /* reported when all has been pulled */
@@ -90,6 +92,7 @@ struct uring {
     bool has_ring;
     int signal;
     struct sh_sock_acceptor acceptor;
+    struct sh_resolver *resolver; /* NULL: no name came up yet */
     struct sh_sock_listener listeners[SH_SOCK_LISTENERS_MAX];
     uint32_t listeners_count;
     uint32_t links_max, slots, live;

@@ -58,13 +58,24 @@ static enum shoal_err uring_listen(struct sh_wire *wire, const char *address, ch
     return SHOAL_OK;
 }
 
+/* A link has begun to connect, or has failed to. */
+static void link_dialled(struct uring *uring, struct uring_link *link, enum sh_sock_dialled dialled)
+{
+    SH_ASSERT(dialled != SH_SOCK_IS_NAME);
+    link->is_refused = dialled == SH_SOCK_FAILED;
+    if (link->is_refused)
+        sh_uring_link_lost(uring, link);
+    else
+        sh_uring_poll_out(uring, link);
+}
+
 static enum shoal_err uring_open(struct sh_wire *wire, const char *address, uint64_t tag,
                                  sh_link *link_out)
 {
     struct uring *uring = uring_of(wire);
     int fd;
-    bool has_failed;
-    enum shoal_err err = sh_sock_dial(address, &fd, &has_failed);
+    enum sh_sock_dialled dialled;
+    enum shoal_err err = sh_sock_dial(address, &fd, &dialled);
     if (err != SHOAL_OK)
         return err;
     struct uring_link *link = sh_uring_link_new(uring, fd, LINK_OPENING);
@@ -73,14 +84,31 @@ static enum shoal_err uring_open(struct sh_wire *wire, const char *address, uint
         return SHOAL_ELIMIT;
     }
     link->tag = tag;
-    *link_out = link_number(uring, link);
-    if (has_failed) {
-        link->is_refused = true;
-        sh_uring_link_lost(uring, link);
+    if (dialled == SH_SOCK_IS_NAME) {
+        link->is_looked_up = true;
+        err = sh_resolver_add(&uring->resolver, wire, address, link_number(uring, link));
+        if (err != SHOAL_OK) {
+            sh_uring_link_die(uring, link);
+            return err;
+        }
     } else {
-        sh_uring_poll_out(uring, link);
+        link_dialled(uring, link, dialled);
     }
+    *link_out = link_number(uring, link);
     return SHOAL_OK;
+}
+
+/* Connects those whose address has been found. */
+static void resolved_take(struct uring *uring)
+{
+    struct sh_resolved found;
+    while (sh_resolver_take(uring->resolver, &found)) {
+        struct uring_link *link = link_of(uring, found.link);
+        SH_ASSERT(link && link->is_looked_up); /* closing it cancels */
+        link->is_looked_up = false;
+        link_dialled(uring, link,
+                     found.is_found ? sh_sock_dial_at(link->fd, &found.address) : SH_SOCK_FAILED);
+    }
 }
 
 /* Sends without waiting; what was taken, or 0 after noting why. */
@@ -100,6 +128,8 @@ static void uring_close(struct sh_wire *wire, sh_link number)
     struct uring_link *link = link_of(uring, number);
     if (!link)
         return;
+    if (link->is_looked_up)
+        sh_resolver_cancel(uring->resolver, number);
     if (link->state == LINK_OPEN && link->tx != NO_INDEX && !link->is_lost) {
         if (!link->sends)
             link->tx_start +=
@@ -273,6 +303,7 @@ static unsigned uring_poll(struct sh_wire *wire, struct sh_wire_event *events, u
 {
     struct uring *uring = uring_of(wire);
     uring->was_signalled = false;
+    resolved_take(uring);
     sh_uring_reap(uring);
     if (uring->send_head != NO_INDEX) {
         sh_uring_submit(uring);
@@ -360,6 +391,7 @@ static void uring_peer(struct sh_wire *wire, sh_link number, char *text_out)
 static void uring_destroy(struct sh_wire *wire)
 {
     struct uring *uring = uring_of(wire);
+    sh_resolver_destroy(uring->resolver);
     if (uring->has_ring && uring->links)
         requests_end(uring);
     for (uint32_t i = 0; uring->links && i < uring->slots; i++) {

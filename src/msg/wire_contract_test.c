@@ -1,5 +1,6 @@
 /* What env/wire.h promises, asked of every real wire: the same tests over epoll and io_uring, TCP
- * and Unix-domain sockets, loopback, and TLS around epoll and io_uring. */
+ * and Unix-domain sockets, loopback, TLS and the wire for one-sided writes around epoll and
+ * io_uring. The writes themselves: writes_test.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,218 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "env/env.h"
-#include "msg/tls.h"
-#include "msg/tls_test.h"
-#include "msg/wires.h"
-
-#define LINKS 64
-#define SEEN_MAX 1024
-#define DEADLINE_NS UINT64_C(30000000000)
-#define FOREVER UINT64_MAX
-
-struct variant {
-    const char *wire;
-    const char *address; /* NULL: a Unix-domain socket of its own */
-    bool has_tls;
-};
-
-/* One end and the events that no test has asked for yet. */
-struct end {
-    struct sh_wire *wire;
-    struct sh_wire_event seen[SEEN_MAX];
-    unsigned seen_count;
-};
-
-struct rig {
-    const struct variant *variant;
-    struct end a, b; /* b listens */
-    char address[64];
-    uint64_t random;
-};
-
-/* --- The rig ----------------------------------------------------------------------------- */
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
-static uint64_t prng(struct rig *rig)
-{
-    rig->random = rig->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return rig->random >> 33;
-}
-
-static void listen_address(const struct variant *variant, char *out)
-{
-    static unsigned number;
-    if (variant->address)
-        snprintf(out, 64, "%s", variant->address);
-    else
-        snprintf(out, 64, "unix:/tmp/shoal-wire-%d-%u", (int)getpid(), number++);
-}
-
-static struct sh_wire *wire_new(const struct variant *variant, uint32_t links_max)
-{
-    struct sh_wire *wire;
-    assert_int_equal(sh_wire_create(variant->wire, links_max, &wire), SHOAL_OK);
-    if (!variant->has_tls)
-        return wire;
-    char cert[TLS_TEST_PATH_MAX], key[TLS_TEST_PATH_MAX], authority[TLS_TEST_PATH_MAX];
-    tls_test_path(cert, "node.pem");
-    tls_test_path(key, "node.key");
-    tls_test_path(authority, "ca.pem");
-    struct sh_tls_config tls = {cert, key, authority, sh_real_clock(), DEADLINE_NS, 0};
-    char detail[SH_TLS_DETAIL_BYTES];
-    assert_int_equal(sh_tls_create(wire, &tls, &wire, detail), SHOAL_OK);
-    return wire;
-}
-
-static struct rig *rig_new(void **state, uint32_t links_max)
-{
-    struct rig *rig = calloc(1, sizeof *rig);
-    assert_non_null(rig);
-    rig->variant = *state;
-    const char *seed = getenv("SHOAL_TEST_SEED");
-    rig->random = seed ? strtoull(seed, NULL, 0) : now_ns();
-    print_message("seed %llu\n", (unsigned long long)rig->random);
-    rig->a.wire = wire_new(rig->variant, links_max);
-    rig->b.wire = wire_new(rig->variant, links_max);
-    char address[64];
-    listen_address(rig->variant, address);
-    assert_int_equal(rig->b.wire->ops->listen(rig->b.wire, address, rig->address), SHOAL_OK);
-    return rig;
-}
-
-static void rig_free(struct rig *rig)
-{
-    if (rig->a.wire)
-        rig->a.wire->ops->destroy(rig->a.wire);
-    if (rig->b.wire)
-        rig->b.wire->ops->destroy(rig->b.wire);
-    free(rig);
-}
-
-static void end_poll(struct end *end, uint64_t timeout_ns)
-{
-    struct sh_wire_event events[16];
-    if (!end->wire)
-        return;
-    unsigned count = end->wire->ops->poll(end->wire, events, 16, timeout_ns);
-    assert_true(count <= 16);
-    for (unsigned i = 0; i < count; i++) {
-        bool is_known = false; /* READABLE is repeated */
-        for (unsigned k = 0; k < end->seen_count; k++)
-            is_known |= events[i].kind == SH_WIRE_READABLE &&
-                        end->seen[k].kind == SH_WIRE_READABLE &&
-                        end->seen[k].link == events[i].link;
-        if (is_known)
-            continue;
-        assert_true(end->seen_count < SEEN_MAX);
-        end->seen[end->seen_count++] = events[i];
-    }
-}
-
-static bool end_take(struct end *end, enum sh_wire_kind kind, sh_link link,
-                     struct sh_wire_event *event_out)
-{
-    for (unsigned i = 0; i < end->seen_count; i++) {
-        struct sh_wire_event event = end->seen[i];
-        if (event.kind != kind || (link != SH_LINK_NONE && event.link != link))
-            continue;
-        memmove(&end->seen[i], &end->seen[i + 1], (--end->seen_count - i) * sizeof event);
-        *event_out = event;
-        return true;
-    }
-    return false;
-}
-
-/* Polls both ends until one of them has seen an event of a link (SH_LINK_NONE: of any). */
-static struct sh_wire_event await(struct rig *rig, struct end *end, enum sh_wire_kind kind,
-                                  sh_link link)
-{
-    struct end *other = end == &rig->a ? &rig->b : &rig->a;
-    uint64_t deadline_ns = now_ns() + DEADLINE_NS;
-    struct sh_wire_event event;
-    while (!end_take(end, kind, link, &event)) {
-        assert_true(now_ns() < deadline_ns);
-        end_poll(other, 0);
-        end_poll(end, 1000000);
-    }
-    return event;
-}
-
-/* Nothing more is to be said of any link. */
-static void assert_quiet(struct end *end, enum sh_wire_kind kind, sh_link link)
-{
-    struct sh_wire_event event;
-    end_poll(end, 0);
-    assert_false(end_take(end, kind, link, &event));
-}
-
-static size_t pull(struct end *end, sh_link link, void *into, size_t room)
-{
-    size_t got = end->wire->ops->pull(end->wire, link, into, room);
-    assert_true(got <= room);
-    return got;
-}
-
-/* Awaits the loss of a link that has nothing for its owner. It is pulled from meanwhile: what the
- * wire itself had to say (TLS: its closing alert) stands before the loss. */
-static struct sh_wire_event await_lost(struct rig *rig, struct end *end, sh_link link)
-{
-    uint64_t deadline_ns = now_ns() + DEADLINE_NS;
-    struct end *other = end == &rig->b ? &rig->a : &rig->b;
-    struct sh_wire_event lost;
-    uint8_t byte;
-    while (!end_take(end, SH_WIRE_LOST, link, &lost)) {
-        assert_true(now_ns() < deadline_ns);
-        end_poll(other, 0);
-        end_poll(end, 1000000);
-        assert_int_equal(pull(end, link, &byte, 1), 0);
-    }
-    return lost;
-}
-
-static void connect_pair(struct rig *rig, uint64_t tag, sh_link *a_out, sh_link *b_out)
-{
-    struct sh_wire *wire = rig->a.wire;
-    assert_int_equal(wire->ops->open(wire, rig->address, tag, a_out), SHOAL_OK);
-    struct sh_wire_event opened = await(rig, &rig->a, SH_WIRE_OPENED, *a_out);
-    assert_int_equal(opened.tag, tag);
-    *b_out = await(rig, &rig->b, SH_WIRE_ACCEPTED, SH_LINK_NONE).link;
-}
-
-static size_t push(struct end *end, sh_link link, const void *bytes, size_t size)
-{
-    struct sh_wire *wire = end->wire;
-    size_t taken = wire->ops->push(wire, link, sh_bytes_make(bytes, size));
-    assert_true(taken <= size);
-    if (wire->ops->flush)
-        wire->ops->flush(wire);
-    return taken;
-}
-
-/* Receives exactly these bytes. */
-static void expect(struct rig *rig, struct end *end, sh_link link, const void *bytes, size_t size)
-{
-    uint8_t *got = malloc(size);
-    assert_non_null(got);
-    for (size_t at = 0; at < size;) {
-        (void)await(rig, end, SH_WIRE_READABLE, link);
-        at += pull(end, link, got + at, size - at);
-    }
-    assert_memory_equal(got, bytes, size);
-    free(got);
-}
-
-static uint8_t pattern(uint64_t at)
-{
-    return (uint8_t)(at * UINT64_C(0x9E3779B97F4A7C15) >> 40);
-}
+#include "msg/wire_test.h"
 
 /* --- One direction of a transfer --------------------------------------------------------- */
 
@@ -256,10 +46,12 @@ static void flow_push(struct rig *rig, struct flow *flow)
 }
 
 /* What a blocked link may have handed on beyond what push said: TLS owes records that are encrypted
- * already, four at most (msg/tls.h). */
+ * already, four at most (msg/tls.h), the wire for writes the rest of a frame (msg/writes.h). */
 static uint64_t owed_max(const struct rig *rig, const struct flow *flow)
 {
-    return rig->variant->has_tls && flow->is_blocked ? 4 * 16384 : 0;
+    uint64_t owed = rig->variant->has_tls ? 4 * 16384 : 0;
+    owed += rig->variant->has_writes ? 64 << 10 : 0;
+    return flow->is_blocked ? owed : 0;
 }
 
 static void flow_pull(struct rig *rig, struct flow *flow)
@@ -711,45 +503,13 @@ static void thread_after_thread(void **state)
     rig_free(visit.rig);
 }
 
-static void one_sided_writes(void **state)
-{
-    struct rig *rig = rig_new(state, LINKS);
-    const struct sh_wire_ops *ops = rig->a.wire->ops;
-    if (!(ops->abilities & SH_WIRE_WRITES)) {
-        assert_null(ops->write);
-        rig_free(rig);
-        skip();
-    }
-    sh_link a, b;
-    connect_pair(rig, 1, &a, &b);
-    _Alignas(8) uint8_t memory[64] = {0};
-    uint64_t key, word = UINT64_C(0x1122334455667788);
-    assert_int_equal(ops->region_add(rig->b.wire, memory, sizeof memory, &key), SHOAL_OK);
-    assert_int_equal(ops->write(rig->a.wire, a, key, 3, sh_bytes_make("abc", 3)), SHOAL_OK);
-    assert_int_equal(ops->write(rig->a.wire, a, key, 56, sh_bytes_make(&word, 8)), SHOAL_OK);
-    assert_memory_equal(memory + 3, "abc", 3);
-    assert_memory_equal(memory + 56, &word, 8);
-    assert_int_equal(ops->write(rig->a.wire, a, key, 57, sh_bytes_make(&word, 8)), SHOAL_ENONAME);
-    assert_int_equal(ops->write(rig->a.wire, a, key, UINT64_MAX, sh_bytes_make(&word, 8)),
-                     SHOAL_ENONAME);
-    assert_int_equal(ops->write(rig->a.wire, a, key + 1, 0, sh_bytes_make(&word, 8)),
-                     SHOAL_ENONAME);
-    assert_int_equal(ops->write(rig->b.wire, b, key, 0, sh_bytes_make(&word, 8)), SHOAL_ENONAME);
-    ops->region_remove(rig->b.wire, key);
-    assert_int_equal(ops->write(rig->a.wire, a, key, 0, sh_bytes_make(&word, 8)), SHOAL_ENONAME);
-    assert_int_equal(ops->region_add(rig->b.wire, memory, sizeof memory, &key), SHOAL_OK);
-    rig->b.wire->ops->close(rig->b.wire, b);
-    assert_int_equal(ops->write(rig->a.wire, a, key, 0, sh_bytes_make(&word, 8)), SHOAL_ECONNLOST);
-    rig_free(rig);
-}
-
 static void names(void **state)
 {
     (void)state;
     struct sh_wire *wire;
     assert_int_equal(sh_wire_create("carrier pigeon", 1, &wire), SHOAL_EINVAL);
     assert_false(sh_wire_is_known("carrier pigeon"));
-    static const char *const known[] = {"tcp", "epoll", "epoll", "unix", "loopback"};
+    static const char *const known[] = {"tcp", "epoll", "uring", "unix", "loopback"};
     for (unsigned i = 0; i < sizeof known / sizeof *known; i++) {
         assert_true(sh_wire_is_known(known[i]));
         assert_int_equal(sh_wire_create(known[i], 1, &wire), SHOAL_OK);
@@ -757,13 +517,16 @@ static void names(void **state)
     }
 }
 
-static struct variant epoll_tcp = {"epoll", "127.0.0.1:0", false};
-static struct variant epoll_unix = {"epoll", NULL, false};
-static struct variant uring_tcp = {"uring", "127.0.0.1:0", false};
-static struct variant uring_unix = {"uring", NULL, false};
-static struct variant loopback = {"loopback", "loop:0", false};
-static struct variant epoll_tls = {"epoll", "127.0.0.1:0", true};
-static struct variant uring_tls = {"uring", "127.0.0.1:0", true};
+static struct variant epoll_tcp = {"epoll", "127.0.0.1:0", false, false};
+static struct variant epoll_unix = {"epoll", NULL, false, false};
+static struct variant uring_tcp = {"uring", "127.0.0.1:0", false, false};
+static struct variant uring_unix = {"uring", NULL, false, false};
+static struct variant loopback = {"loopback", "loop:0", false, false};
+static struct variant epoll_tls = {"epoll", "127.0.0.1:0", true, false};
+static struct variant uring_tls = {"uring", "127.0.0.1:0", true, false};
+static struct variant epoll_writes = {"epoll", "127.0.0.1:0", false, true};
+static struct variant uring_writes = {"uring", "127.0.0.1:0", false, true};
+static struct variant tls_writes = {"epoll", "127.0.0.1:0", true, true};
 
 #define ALL(test)                                                                                  \
     {#test ", epoll, tcp", test, NULL, NULL, &epoll_tcp},                                          \
@@ -772,6 +535,9 @@ static struct variant uring_tls = {"uring", "127.0.0.1:0", true};
         {#test ", io_uring, unix", test, NULL, NULL, &uring_unix},                                 \
         {#test ", epoll, tls", test, NULL, NULL, &epoll_tls},                                      \
         {#test ", io_uring, tls", test, NULL, NULL, &uring_tls},                                   \
+        {#test ", epoll, writes", test, NULL, NULL, &epoll_writes},                                \
+        {#test ", io_uring, writes", test, NULL, NULL, &uring_writes},                             \
+        {#test ", epoll, tls, writes", test, NULL, NULL, &tls_writes},                             \
     {                                                                                              \
 #test ", loopback", test, NULL, NULL, &loopback                                            \
     }
@@ -793,7 +559,6 @@ int main(void)
         ALL(close_under_way),
         ALL(two_threads),
         ALL(thread_after_thread),
-        ALL(one_sided_writes),
         cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, tls_test_setup, tls_test_teardown);
