@@ -197,6 +197,7 @@ struct sh_stream {
     uint32_t fill;   /* bytes received into the block */
     uint32_t parsed; /* bytes of it that are done with */
     enum sh_stall stall;
+    bool is_paused;                            /* the wire says nothing of what it has received */
     struct sh_stream *stall_next, *stall_prev; /* among the stalled */
     uint8_t block_size;                        /* of the next block: an index of sh_block_rooms */
     uint8_t quiet; /* pulls in a row that a small block would have done for */
@@ -478,6 +479,8 @@ void sh_streams_expire(struct sh_msg *msg, uint64_t now_ns);
 /* stall.c: transport step */
 void sh_stream_stall(struct sh_msg *msg, struct sh_stream *stream, enum sh_stall why);
 void sh_stream_unstall(struct sh_msg *msg, struct sh_stream *stream); /* if it is stalled */
+/* Lets the wire say nothing of a stalled stream until it goes on. */
+void sh_stream_pause(struct sh_msg *msg, struct sh_stream *stream);
 /* True when a request of conn's node may be handled; false: too many answers to it are unsent. May
  * send some. */
 bool sh_answers_have_room(struct sh_msg *msg, struct sh_conn *conn);

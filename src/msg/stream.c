@@ -412,6 +412,7 @@ void sh_stream_readable(struct sh_msg *msg, struct sh_stream *stream)
     if (stream->stall != SH_STALL_NONE) {
         if (stream->conn)
             stream->conn->was_heard = true; /* or is there to be heard, but not read now */
+        sh_stream_pause(msg, stream);
         return;
     }
     struct sh_wire *wire = msg->config.env.wire;
