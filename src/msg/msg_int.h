@@ -105,6 +105,7 @@ struct sh_conn {
     _Atomic bool close_wanted;
     _Atomic uint32_t awaited; /* answers that somebody waits for; under the requests' lock */
     uint32_t slots_first;     /* requests whose answer is still expected; under the same lock */
+    _Atomic uint32_t works;   /* that its messages have */
     _Atomic uint64_t room_waits, window_waits, retries;
     /* Written by the transport step only. */
     _Atomic uint64_t bytes_out, blocks_out, messages_in, bytes_in, opened;
@@ -539,8 +540,12 @@ struct sh_msg_in sh_msg_in_make(struct sh_msg *msg, const struct sh_conn *conn, 
                                 sh_msg_type type, uint32_t id, struct sh_bytes payload);
 const struct sh_handler_entry *sh_handler_of(const struct sh_msg *msg, sh_msg_type type);
 struct sh_handler_entry *sh_handler_add(struct sh_msg *msg, sh_msg_type type);
-/* Queues a work like this one for the handler steps, and shares its block. False when too many wait
- * already, or hold too much. */
+/* True when a connection may have another work, and `spare` more: when it has fewer than are free.
+ * So one whose handlers are slow gets half of them at most, and always leaves some to the others.
+ * Transport step. */
+bool sh_works_have_room(const struct sh_msg *msg, struct sh_conn *conn, uint32_t spare);
+/* Queues a work like this one for the handler steps, and shares its block. False when too many of
+ * its connection wait already, or all hold too much. */
 bool sh_work_add(struct sh_msg *msg, const struct sh_work *what, enum sh_msg_mode mode);
 /* Asks the caches for what the inline handler of a message will touch, if it says so. */
 void sh_dispatch_prefetch(struct sh_msg *msg, sh_msg_type type, struct sh_bytes payload,

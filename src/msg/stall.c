@@ -110,8 +110,11 @@ static bool answers_may_go_on(struct sh_msg *msg, struct sh_conn *conn, uint64_t
 
 static bool may_go_on(struct sh_msg *msg, const struct sh_stream *stream, uint64_t now_ns)
 {
-    if (stream->stall == SH_STALL_WORKS)
-        return sh_ring_count(msg->works_free) > 1 && !sh_blocks_are_many(msg);
+    if (stream->stall == SH_STALL_WORKS && stream->conn) {
+        /* Somewhat more than for the next message, so that it does not stall at once again. */
+        uint32_t taken = atomic_load_explicit(&stream->conn->works, memory_order_relaxed);
+        return sh_works_have_room(msg, stream->conn, 1 + taken / 4);
+    }
     return !stream->conn || answers_may_go_on(msg, stream->conn, now_ns);
 }
 
