@@ -45,11 +45,10 @@ static void wake_transport(void *arg)
     sh_crew_wake(endpoint->crew, 0);
 }
 
-static void wake_handlers(void *arg)
+static void wake_handler(void *arg, unsigned handler)
 {
     struct sh_endpoint *endpoint = arg;
-    for (unsigned thread = 1; thread <= endpoint->handlers; thread++)
-        sh_crew_wake(endpoint->crew, thread);
+    sh_crew_wake(endpoint->crew, handler + 1);
 }
 
 static enum shoal_err msg_open(struct sh_endpoint *endpoint,
@@ -70,7 +69,7 @@ static enum shoal_err msg_open(struct sh_endpoint *endpoint,
         .silence_ns = SILENCE_NS,
         .env = {.clock = endpoint->clock, .random = sh_real_random(), .wire = endpoint->wire},
         .wake_transport = wake_transport,
-        .wake_handlers = wake_handlers,
+        .wake_handler = wake_handler,
         .arg = endpoint,
     };
     return sh_msg_create(&msg, &endpoint->msg);

@@ -175,7 +175,7 @@ bool sh_work_add(struct sh_msg *msg, const struct sh_work *what, enum sh_msg_mod
     }
     if (ready) {
         put_back(msg->works_ready, ready);
-        msg->config.wake_handlers(msg->config.arg);
+        sh_handlers_wake(msg);
     }
     return true;
 }
@@ -237,7 +237,7 @@ enum sh_dispatched sh_dispatch(struct sh_msg *msg, struct sh_stream *stream, enu
     return SH_DISPATCHED;
 }
 
-static void work_run(struct sh_msg *msg, struct sh_work *work)
+static void message_work_run(struct sh_msg *msg, struct sh_work *work)
 {
     const struct sh_handler_entry *entry = handler_of(msg, work->in.type);
     SH_ASSERT(entry != NULL);
@@ -273,29 +273,14 @@ static void turn_run(struct sh_msg *msg, struct sh_work *turn)
         work_free(msg, turn);
         return;
     }
-    work_run(msg, work);
+    message_work_run(msg, work);
     put_back(msg->works_ready, turn);
 }
 
-/* How many messages a handler step runs before the other steps have their turn. */
-#define HANDLED_AT_ONCE 32
-
-static unsigned handlers_run(void *arg)
+void sh_work_run(struct sh_msg *msg, struct sh_work *work)
 {
-    struct sh_msg *msg = arg;
-    unsigned done = 0;
-    struct sh_work *work;
-    while (done < HANDLED_AT_ONCE && (work = sh_ring_pop(msg->works_ready))) {
-        if (work->is_turn)
-            turn_run(msg, work);
-        else
-            work_run(msg, work);
-        done++;
-    }
-    return done;
-}
-
-struct sh_step sh_msg_handler_step(struct sh_msg *msg)
-{
-    return (struct sh_step){.name = "handlers", .run = handlers_run, .arg = msg};
+    if (work->is_turn)
+        turn_run(msg, work);
+    else
+        message_work_run(msg, work);
 }

@@ -13,7 +13,8 @@
 
 enum shoal_err sh_msg_create(const struct sh_msg_config *config, struct sh_msg **msg_out)
 {
-    SH_ASSERT(config->wake_transport && config->wake_handlers && config->env.wire);
+    SH_ASSERT(config->wake_transport && (config->wake_handlers || config->wake_handler) &&
+              config->env.wire);
     SH_ASSERT(config->payload_bytes_max <= UINT32_MAX - SH_MSG_HEADER_BYTES);
     struct sh_msg *msg = calloc(1, sizeof *msg);
     if (!msg)

@@ -221,6 +221,13 @@ struct sh_work {
     bool is_turn;       /* no message: run the next ordered one of conn */
 };
 
+/* One of the handler steps; its thread alone uses it. */
+struct sh_handler_step {
+    struct sh_msg *msg;
+    unsigned index;
+    bool is_busy; /* has taken a work since it last found none */
+};
+
 struct sh_request_slot {
     struct sh_request *request; /* NULL: free, or given up and its answer still expected */
     uint32_t next, prev; /* among the free ones (next alone), or those of nid; SH_NO_SLOT: none */
@@ -280,6 +287,11 @@ struct sh_msg {
     struct sh_work *works;
     struct sh_ring *works_free;
     struct sh_ring *works_ready;
+    /* Handler steps: handlers.c. */
+    struct sh_handler_step handler_steps[SH_CREW_THREADS_MAX];
+    unsigned handler_steps_count;
+    _Atomic uint64_t handlers_idle;  /* by index: 64 at most */
+    _Atomic uint32_t handler_called; /* index + 1 of the one that was woken; 0: nobody */
     /* Connections with something for the transport step: a stack that it takes whole. */
     _Atomic(struct sh_conn *) dirty;
     /* Transport step only. */
@@ -547,6 +559,8 @@ bool sh_works_have_room(const struct sh_msg *msg, struct sh_conn *conn, uint32_t
 /* Queues a work like this one for the handler steps, and shares its block. False when too many of
  * its connection wait already, or all hold too much. */
 bool sh_work_add(struct sh_msg *msg, const struct sh_work *what, enum sh_msg_mode mode);
+/* Runs a work that was ready. */
+void sh_work_run(struct sh_msg *msg, struct sh_work *work);
 /* Asks the caches for what the inline handler of a message will touch, if it says so. */
 void sh_dispatch_prefetch(struct sh_msg *msg, sh_msg_type type, struct sh_bytes payload,
                           unsigned round);
@@ -554,6 +568,10 @@ void sh_dispatch_prefetch(struct sh_msg *msg, sh_msg_type type, struct sh_bytes 
 void sh_works_drop(struct sh_msg *msg, struct sh_work *list);
 SHOAL_NODISCARD enum shoal_err sh_dispatch_init(struct sh_msg *msg);
 void sh_dispatch_destroy(struct sh_msg *msg);
+
+/* handlers.c: a work was queued: wakes a handler step for it, if one is idle and none was woken
+ * that is still to come. Any thread. */
+void sh_handlers_wake(struct sh_msg *msg);
 
 /* dispatch_object.c */
 /* Decodes a message that has come whole, and says done. Any thread. */

@@ -68,7 +68,7 @@ static unsigned run(bool with_handlers)
 {
     unsigned done = other.transport.run(other.msg) + node.transport.run(node.msg);
     if (with_handlers)
-        done += node.handlers.run(node.msg);
+        done += node.handlers.run(node.handlers.arg);
     done += sh_memwire_carry(&node.memwire, 0, &carried[0], &other.memwire, 0) > 0;
     done += sh_memwire_carry(&other.memwire, 0, &carried[1], &node.memwire, 0) > 0;
     return done;
