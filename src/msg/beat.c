@@ -64,13 +64,13 @@ uint64_t sh_beats_due(const struct sh_msg *msg)
 
 static void beat_send(struct sh_msg *msg, struct sh_conn *conn)
 {
-    struct sh_out out;
     if (conn->is_closing)
-        return; /* the question says as much */
-    /* What waits to be sent says as much, once the other side reads it. */
-    if (sh_out_unsent(conn) == 0 && sh_out_control(msg, conn, SH_CONTROL_BEAT, 0, &out) == SHOAL_OK)
-        sh_msg_end(msg, &out);
+        return;              /* the question says as much */
     sh_out_flush(msg, conn); /* not behind what other connections have to send */
+    /* What waits to be sent says as much, once the other side reads it; not so what somebody is
+     * writing still. */
+    if (sh_out_is_between(conn))
+        (void)sh_control_send(msg, conn, SH_CONTROL_BEAT, sh_bytes_text(""));
 }
 
 /* Reads what a stream has, if it may be read. False: the connection was lost by it. */

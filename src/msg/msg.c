@@ -74,18 +74,20 @@ void sh_msg_destroy(struct sh_msg *msg)
     /* relaxed: the contract says that no other thread is left */
     atomic_store_explicit(&msg->is_stopping, true, memory_order_relaxed);
     streams_close(msg);
+    for (struct sh_conn *conn = made_first(msg); conn; conn = conn->made_next) {
+        if (conn->state != SH_CONN_IDLE)
+            sh_conn_lost(msg, conn, SHOAL_ESTOPPED);
+    }
+    if (msg->requests.pieces[0])
+        (void)sh_requests_late(msg, SHOAL_ESTOPPED);
+    sh_dispatch_destroy(msg); /* works name their connections */
     struct sh_conn *next;
     for (struct sh_conn *conn = made_first(msg); conn; conn = next) {
         next = conn->made_next;
-        if (conn->state != SH_CONN_IDLE)
-            sh_conn_lost(msg, conn, SHOAL_ESTOPPED);
         sh_outring_unmap(&conn->out);
         sh_room_waiters_free(conn);
         free(conn);
     }
-    if (msg->requests.pieces[0])
-        (void)sh_requests_late(msg, SHOAL_ESTOPPED);
-    sh_dispatch_destroy(msg);
     sh_requests_destroy(msg);
     sh_blocks_free(msg);
     sh_lock_destroy(&msg->table_lock);

@@ -91,6 +91,8 @@ struct sh_conn {
     struct sh_work *ordered_first, *ordered_last;
     /* Objects that are streamed, in the order of their headers in the ring. */
     struct sh_object_out *objects_first, *objects_last;
+    struct sh_late *late_first, *late_last; /* late.c */
+    _Atomic uint64_t late_bytes;            /* of them; read without the lock too */
     _Atomic uint32_t objects_count; /* of them; read by the transport step without the lock */
     bool ordered_running;
     bool is_known; /* may be opened: address is set */
@@ -368,6 +370,12 @@ void sh_room_waiters_free(struct sh_conn *conn);
 /* The connection for sending to a node: ESTOPPED, ETOOBIG, EUNREACHABLE (nobody ever named it). */
 SHOAL_NODISCARD enum shoal_err sh_out_conn(struct sh_msg *msg, shoal_nid to, uint64_t payload_bytes,
                                            struct sh_conn **conn_out);
+/* Puts an object behind the others, as its header is behind theirs. The lock is held. */
+void sh_object_append(struct sh_conn *conn, struct sh_object_out *object,
+                      const struct sh_outring_place *place);
+/* True when all that was given to the wire ends with a message, and nothing complete waits: so that
+ * a control message may go beside the ring. Transport step. */
+bool sh_out_is_between(struct sh_conn *conn);
 /* Begins a message whose header alone goes through the ring, and puts its object in its place among
  * those of the connection. From then on the object's done may be called. */
 SHOAL_NODISCARD enum shoal_err sh_out_begin_object(struct sh_msg *msg, struct sh_conn *conn,
@@ -388,6 +396,20 @@ SHOAL_NODISCARD enum shoal_err sh_out_control(struct sh_msg *msg, struct sh_conn
                                               enum sh_control control, size_t payload_bytes,
                                               struct sh_out *out);
 
+/* late.c: answers that the ring can't take now; the connection's lock is held, but for end. */
+#define SH_LATE_SLOT UINT32_MAX /* the slot of their place */
+struct sh_late;
+/* Adds one, which is written at the place. object: NULL, or it is its header. False: out of memory.
+ */
+bool sh_late_add(struct sh_conn *conn, uint64_t bytes, struct sh_object_out *object,
+                 struct sh_outring_place *place_out);
+/* It is complete. Any thread, without the lock; the transport step must be told. */
+void sh_late_end(uint8_t *data);
+/* Moves into the ring what is complete, if there is any; reopens it when none is left. */
+void sh_late_move(const struct sh_msg *msg, struct sh_conn *conn);
+/* Drops all; appends their objects to a list. */
+void sh_late_drop(struct sh_conn *conn, struct sh_object_out **objects);
+
 /* large.c: messages larger than a connection's share (sh_share_of of ring_bytes). Any thread. */
 /* Counts one on its way. False: too many bytes of such messages are under way, try again later. The
  * connection's lock is held. */
@@ -407,6 +429,11 @@ void sh_large_run(struct sh_msg *msg, uint64_t now_ns);
 uint64_t sh_large_due(const struct sh_msg *msg);
 
 /* control.c: transport step */
+#define SH_CONTROL_PAYLOAD_MAX 8
+/* Sends a control message, whether others are in the middle of theirs or not. False: ECONNLOST,
+ * ENOMEM. */
+bool sh_control_send(struct sh_msg *msg, struct sh_conn *conn, enum sh_control control,
+                     struct sh_bytes payload);
 /* Tells the other side a new limit if that is due. */
 void sh_control_flow(struct sh_msg *msg, struct sh_conn *conn);
 void sh_control_receive(struct sh_msg *msg, struct sh_conn *conn, enum sh_control control,

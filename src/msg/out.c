@@ -12,7 +12,8 @@ uint64_t sh_out_unsent(struct sh_conn *conn)
     sh_spin_take(&conn->lock);
     /* relaxed: under the lock. An object holds the piece that is being sent of it. */
     uint64_t objects = atomic_load_explicit(&conn->objects_count, memory_order_relaxed);
-    uint64_t unsent = sh_outring_used(&conn->out) + objects * SH_BLOCK_BYTES;
+    uint64_t unsent = sh_outring_used(&conn->out) + objects * SH_BLOCK_BYTES +
+                      atomic_load_explicit(&conn->late_bytes, memory_order_relaxed);
     sh_spin_release(&conn->lock);
     return unsent;
 }
@@ -89,9 +90,28 @@ static enum reserved reserve_slowly(struct sh_msg *msg, struct sh_conn *conn, ui
     return how;
 }
 
+/* The same, and an answer that would have to wait for others to end their messages is late. */
+static enum reserved reserve_anyhow(struct sh_msg *msg, struct sh_conn *conn, uint32_t generation,
+                                    uint64_t bytes, bool is_answer, struct sh_object_out *object,
+                                    struct sh_outring_place *place_out)
+{
+    enum reserved how = RESERVE_AGAIN;
+    if (!conn->late_first)
+        how = reserve_slowly(msg, conn, generation, bytes, is_answer, place_out);
+    else if (!is_answer)
+        how = RESERVE_FULL;
+    else if (atomic_load_explicit(&conn->late_bytes, memory_order_relaxed) > SH_UNSENT_BYTES_MAX)
+        how = RESERVE_TOO_MUCH;
+    if (how == RESERVED && object)
+        sh_object_append(conn, object, place_out);
+    if (how != RESERVE_AGAIN || !is_answer)
+        return how;
+    return sh_late_add(conn, bytes, object, place_out) ? RESERVED : RESERVE_NO_MEMORY;
+}
+
 /* One try of begin_slowly. */
 static enum shoal_err try_slowly(struct sh_msg *msg, struct sh_conn *conn, bool is_answer,
-                                 uint32_t *generation, uint64_t bytes,
+                                 uint32_t *generation, uint64_t bytes, struct sh_object_out *object,
                                  struct sh_outring_place *place_out, enum reserved *how_out)
 {
     sh_spin_assert_held(&conn->lock);
@@ -108,7 +128,7 @@ static enum shoal_err try_slowly(struct sh_msg *msg, struct sh_conn *conn, bool 
     }
     if (conn->state == SH_CONN_IDLE && !conn->is_known)
         return SHOAL_EUNREACHABLE;
-    *how_out = reserve_slowly(msg, conn, now, bytes, is_answer, place_out);
+    *how_out = reserve_anyhow(msg, conn, now, bytes, is_answer, object, place_out);
     if (*how_out == RESERVED && conn->state == SH_CONN_IDLE)
         conn->state = SH_CONN_WANTED;
     if (*how_out == RESERVED && is_closing)
@@ -118,9 +138,8 @@ static enum shoal_err try_slowly(struct sh_msg *msg, struct sh_conn *conn, bool 
     return SHOAL_OK;
 }
 
-/* Puts an object behind the others, as its header is behind theirs. */
-static void object_append(struct sh_conn *conn, struct sh_object_out *object,
-                          const struct sh_outring_place *place)
+void sh_object_append(struct sh_conn *conn, struct sh_object_out *object,
+                      const struct sh_outring_place *place)
 {
     sh_spin_assert_held(&conn->lock);
     object->next = NULL;
@@ -151,9 +170,8 @@ static enum shoal_err begin_slowly(struct sh_msg *msg, struct sh_conn *conn, boo
     for (;;) {
         enum reserved how = RESERVE_AGAIN;
         sh_spin_take(&conn->lock);
-        enum shoal_err err = try_slowly(msg, conn, is_answer, generation, bytes, place_out, &how);
-        if (err == SHOAL_OK && how == RESERVED && object)
-            object_append(conn, object, place_out);
+        enum shoal_err err =
+            try_slowly(msg, conn, is_answer, generation, bytes, object, place_out, &how);
         sh_spin_release(&conn->lock);
         if (err != SHOAL_OK || how == RESERVED)
             return err;
@@ -165,7 +183,7 @@ static enum shoal_err begin_slowly(struct sh_msg *msg, struct sh_conn *conn, boo
             cut_off(msg, conn);
             return SHOAL_ECONNLOST;
         }
-        sched_yield(); /* another thread is in the middle of a message */
+        sched_yield(); /* another thread is in the middle of a message, and this is no answer */
     }
 }
 
@@ -244,7 +262,10 @@ void sh_msg_end(struct sh_msg *msg, struct sh_out *out)
     SH_ASSERT(sh_writer_ok(&out->w));
     SH_ASSERT(out->w.at == out->w.end);
     struct sh_conn *conn = out->conn;
-    sh_outring_complete(&conn->out, out->slot, out->bytes);
+    if (out->slot == SH_LATE_SLOT)
+        sh_late_end(out->w.end - out->bytes);
+    else
+        sh_outring_complete(&conn->out, out->slot, out->bytes);
     out->conn = NULL;
     sh_count(&msg->messages_out, 1);
     sh_conn_mark_dirty(msg, conn);
@@ -384,7 +405,8 @@ bool sh_msg_has_room(struct sh_msg *msg, shoal_nid to, size_t payload_bytes)
     if (!conn)
         return true;
     sh_spin_take(&conn->lock);
-    bool may_send = !sh_flow_is_shut(&conn->flow) && conn->state != SH_CONN_CLOSING;
+    bool may_send =
+        !sh_flow_is_shut(&conn->flow) && conn->state != SH_CONN_CLOSING && !conn->late_first;
     uint64_t unsent = sh_outring_used(&conn->out);
     sh_spin_release(&conn->lock);
     uint64_t bytes = SH_MSG_HEADER_BYTES + payload_bytes;
@@ -417,7 +439,7 @@ void sh_msg_wait_room(struct sh_msg *msg, shoal_nid to, size_t payload_bytes,
         uint64_t bytes = SH_MSG_HEADER_BYTES + payload_bytes;
         bool is_large = bytes > sh_share_of(msg, msg->config.ring_bytes);
         bool is_full = conn->state == SH_CONN_CLOSING || sh_flow_is_shut(&conn->flow) ||
-                       sh_outring_used(&conn->out) > entry->used_max ||
+                       conn->late_first || sh_outring_used(&conn->out) > entry->used_max ||
                        (is_large && sh_large_wait(msg, conn, bytes));
         if (is_full) {
             entry->next = conn->room_waiters;
@@ -456,7 +478,7 @@ static struct sh_room_waiter *roomy_take(struct sh_conn *conn)
 {
     uint64_t used = sh_outring_used(&conn->out);
     struct sh_room_waiter *taken = NULL, **at = &conn->room_waiters;
-    if (sh_flow_is_shut(&conn->flow) || conn->state == SH_CONN_CLOSING)
+    if (sh_flow_is_shut(&conn->flow) || conn->state == SH_CONN_CLOSING || conn->late_first)
         return NULL;
     while (*at) {
         struct sh_room_waiter *entry = *at;
@@ -496,10 +518,12 @@ void sh_out_room_changed(struct sh_conn *conn)
 
 /* What may be pushed out of the ring: up to the end of the next object's header, for its payload
  * comes then. */
-static struct sh_bytes ring_take(struct sh_conn *conn)
+static struct sh_bytes ring_take(const struct sh_msg *msg, struct sh_conn *conn)
 {
     SH_ASSERT(!conn->is_streaming);
     sh_spin_take(&conn->lock);
+    if (conn->late_first)
+        sh_late_move(msg, conn);
     struct sh_bytes bytes = sh_outring_take(&conn->out);
     const struct sh_object_out *object = conn->objects_first;
     uint64_t before = object ? sh_outring_before(&conn->out, object->position) : UINT64_MAX;
@@ -507,6 +531,18 @@ static struct sh_bytes ring_take(struct sh_conn *conn)
     if (bytes.size > before)
         bytes.size = before;
     return bytes;
+}
+
+bool sh_out_is_between(struct sh_conn *conn)
+{
+    if (!conn->sends_on || conn->push_blocked || conn->is_streaming ||
+        conn->sends_on->control_size > 0)
+        return false;
+    sh_spin_take(&conn->lock);
+    bool is_between = sh_outring_take(&conn->out).size == 0;
+    conn->out.sending = false;
+    sh_spin_release(&conn->lock);
+    return is_between;
 }
 
 /* Pieces of objects that are pushed before the other connections have their turn: 1 MiB. */
@@ -527,7 +563,7 @@ void sh_out_flush(struct sh_msg *msg, struct sh_conn *conn)
             sh_object_push(msg, conn);
             continue;
         }
-        struct sh_bytes bytes = ring_take(conn);
+        struct sh_bytes bytes = ring_take(msg, conn);
         if (bytes.size == 0)
             return;
         if (bytes.size > SH_MSG_HEADER_BYTES) /* more than a beat */

@@ -74,6 +74,7 @@ bool sh_answers_have_room(struct sh_msg *msg, struct sh_conn *conn)
     /* Without the lock, at each request: what seems to be more is looked at again below.
      * relaxed: the same */
     if (sh_outring_used(&conn->out) <= usual &&
+        atomic_load_explicit(&conn->late_bytes, memory_order_relaxed) == 0 &&
         atomic_load_explicit(&conn->objects_count, memory_order_relaxed) == 0)
         return true;
     if (sh_out_unsent(conn) <= usual)
