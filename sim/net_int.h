@@ -38,6 +38,7 @@ struct sim_end {
     enum shoal_err err; /* LOST */
     bool new_here;      /* poll has yet to report OPENED or ACCEPTED */
     bool readable;
+    bool paused;
     bool wants_room; /* a push took less than all */
     bool has_room;   /* poll has yet to report WRITABLE */
     bool room_event; /* an event that will set has_room is under way */

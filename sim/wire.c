@@ -154,6 +154,16 @@ static size_t sim_pull(struct sh_wire *wire, sh_link link, void *into, size_t ro
     return entry->zombie ? 0 : sim_conn_pull(entry->conn, entry->end, into, room);
 }
 
+static void sim_pause(struct sh_wire *wire, sh_link link, bool is_paused)
+{
+    struct sim_wire *sim = sim_of(wire);
+    if (sim->down)
+        return;
+    struct sim_entry *entry = entry_of(sim, link);
+    if (!entry->zombie)
+        entry->conn->end[entry->end].paused = is_paused;
+}
+
 /* Has the other side's close been reached by pulling everything before it? */
 static bool is_drained(const struct sim_conn *conn, unsigned e)
 {
@@ -193,7 +203,7 @@ static bool report(struct sim_entry *entry, unsigned turn, struct sh_wire_event 
         event_out->kind = SH_WIRE_WRITABLE;
         return true;
     }
-    if (end->readable && end->state == SIM_END_OPEN) {
+    if (end->readable && !end->paused && end->state == SIM_END_OPEN) {
         event_out->kind = SH_WIRE_READABLE;
         return true;
     }
@@ -280,6 +290,7 @@ static const struct sh_wire_ops sim_ops = {
     .signal = sim_signal,
     .destroy = sim_destroy,
     .peer = sim_peer,
+    .pause = sim_pause,
 };
 
 struct sh_wire *sh_sim_net_wire_add(struct sh_sim_net *net, unsigned node)

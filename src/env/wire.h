@@ -17,6 +17,7 @@
 #ifndef SH_ENV_WIRE_H
 #define SH_ENV_WIRE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -90,6 +91,11 @@ struct sh_wire_ops {
      * SH_WIRE_ADDRESS_MAX bytes with the NUL: to be named in a log. Empty: the wire does not know,
      * or the link is gone. NULL: it never knows. */
     void (*peer)(struct sh_wire *wire, sh_link link, char *text_out);
+
+    /* While paused, no READABLE is said of the link, nor a LOST before its bytes: for an owner that
+     * will not pull for a while. It may pull all the same. When it is paused no longer, READABLE is
+     * said again if there are bytes. */
+    void (*pause)(struct sh_wire *wire, sh_link link, bool is_paused);
 
     uint32_t abilities; /* SH_WIRE_... */
     /* Lets the other ends of this wire's links write into size bytes at memory, which stays the

@@ -1,4 +1,6 @@
-/* Receive blocks: pools of three sizes, and larger blocks for messages that need them. */
+/* Receive blocks: pools of three sizes, and larger blocks for messages that need them, of which a
+ * few are kept too: to get each from the kernel anew, and give it back, costs more than to fill it,
+ * and all threads of the process wait for each other meanwhile. */
 #include <stdlib.h>
 
 #include "msg/msg_int.h"
@@ -9,6 +11,9 @@ const uint32_t sh_block_rooms[SH_BLOCK_SIZES] = {SH_BLOCK_SMALL_BYTES, SH_BLOCK_
 /* Enough of each to keep for reuse: 2, 8 and 8 MiB. */
 static const uint32_t kept_max[SH_BLOCK_SIZES] = {512, 128, 8};
 
+/* Of larger ones; each is larger than 1 MiB, so there are 24 at most. */
+#define LARGER_BYTES_KEPT (UINT64_C(24) << 20)
+
 /* The smallest size with that room; SH_BLOCK_SIZES: none. */
 static unsigned size_for(size_t room)
 {
@@ -18,20 +23,64 @@ static unsigned size_for(size_t room)
     return size;
 }
 
+static struct sh_block *kept_take(struct sh_msg *msg, unsigned size)
+{
+    sh_spin_assert_held(&msg->blocks_lock);
+    struct sh_block *block = msg->blocks_free[size];
+    if (block) {
+        msg->blocks_free[size] = block->next;
+        msg->blocks_free_count[size]--;
+    }
+    return block;
+}
+
+static bool kept_add(struct sh_msg *msg, unsigned size, struct sh_block *block)
+{
+    sh_spin_assert_held(&msg->blocks_lock);
+    if (msg->blocks_free_count[size] == kept_max[size])
+        return false;
+    block->next = msg->blocks_free[size];
+    msg->blocks_free[size] = block;
+    msg->blocks_free_count[size]++;
+    return true;
+}
+
+/* Takes a larger one that has the room and not far more. There are 24 at
+ * most. */
+static struct sh_block *larger_take(struct sh_msg *msg, size_t room)
+{
+    sh_spin_assert_held(&msg->blocks_lock);
+    struct sh_block **at = &msg->larger_free;
+    while (*at && ((*at)->room < room || (*at)->room / 2 > room))
+        at = &(*at)->next;
+    struct sh_block *block = *at;
+    if (block) {
+        *at = block->next;
+        msg->larger_free_bytes -= block->room;
+    }
+    return block;
+}
+
+/* False: enough are kept, or it is too large for that. */
+static bool larger_keep(struct sh_msg *msg, struct sh_block *block)
+{
+    sh_spin_assert_held(&msg->blocks_lock);
+    if (msg->larger_free_bytes + block->room > LARGER_BYTES_KEPT)
+        return false;
+    block->next = msg->larger_free;
+    msg->larger_free = block;
+    msg->larger_free_bytes += block->room;
+    return true;
+}
+
 struct sh_block *sh_block_get(struct sh_msg *msg, size_t room)
 {
-    struct sh_block *block = NULL;
     unsigned size = size_for(room);
-    if (size < SH_BLOCK_SIZES) {
+    if (size < SH_BLOCK_SIZES)
         room = sh_block_rooms[size];
-        sh_spin_take(&msg->blocks_lock);
-        block = msg->blocks_free[size];
-        if (block) {
-            msg->blocks_free[size] = block->next;
-            msg->blocks_free_count[size]--;
-        }
-        sh_spin_release(&msg->blocks_lock);
-    }
+    sh_spin_take(&msg->blocks_lock);
+    struct sh_block *block = size < SH_BLOCK_SIZES ? kept_take(msg, size) : larger_take(msg, room);
+    sh_spin_release(&msg->blocks_lock);
     if (!block) {
         block = malloc(sizeof *block + room);
         if (!block)
@@ -79,18 +128,12 @@ void sh_block_release(struct sh_msg *msg, struct sh_block *block)
     if (block->is_held)
         atomic_fetch_sub(&msg->held_bytes, block->room);
     unsigned size = size_for(block->room);
-    if (size < SH_BLOCK_SIZES) {
-        SH_ASSERT(block->room == sh_block_rooms[size]);
-        sh_spin_take(&msg->blocks_lock);
-        if (msg->blocks_free_count[size] < kept_max[size]) {
-            block->next = msg->blocks_free[size];
-            msg->blocks_free[size] = block;
-            msg->blocks_free_count[size]++;
-            block = NULL;
-        }
-        sh_spin_release(&msg->blocks_lock);
-    }
-    free(block);
+    SH_ASSERT(size == SH_BLOCK_SIZES || block->room == sh_block_rooms[size]);
+    sh_spin_take(&msg->blocks_lock);
+    bool is_kept = size < SH_BLOCK_SIZES ? kept_add(msg, size, block) : larger_keep(msg, block);
+    sh_spin_release(&msg->blocks_lock);
+    if (!is_kept)
+        free(block);
 }
 
 void sh_blocks_free(struct sh_msg *msg)
@@ -103,5 +146,10 @@ void sh_blocks_free(struct sh_msg *msg)
             msg->blocks_free[size] = block->next;
             free(block);
         }
+    }
+    while (msg->larger_free) {
+        struct sh_block *block = msg->larger_free;
+        msg->larger_free = block->next;
+        free(block);
     }
 }

@@ -95,6 +95,13 @@ static void sizes_and_reuse(void **state)
     struct sh_block *large = sh_block_get(msg, (1 << 20) + 1);
     assert_int_equal(large->room, (1 << 20) + 1);
     sh_block_release(msg, large);
+    assert_ptr_equal(sh_block_get(msg, 1 << 20 | 1), large);
+    sh_block_release(msg, large);
+    struct sh_block *larger = sh_block_get(msg, 3 << 20); /* that one is too small */
+    assert_int_equal(larger->room, 3 << 20);
+    sh_block_release(msg, larger);
+    sh_block_release(msg, sh_block_get(msg, 25 << 20)); /* not kept */
+    assert_int_equal(msg->larger_free_bytes, (4 << 20) + 1);
     pair_close(&pair);
 }
 
@@ -114,9 +121,13 @@ static void bound_stops_the_stream(void **state)
         /* The bound, the block that reached it, and the block in the stream's hands. */
         assert_in_range(stats.bytes_in, BOUND / 2, BOUND + 2 * SH_BLOCK_LARGE_BYTES + 1000);
         assert_true(pair.ends[1].memwire.links[0].in_size > 0); /* the wire pushes back */
+        /* And the step comes to rest meanwhile, instead of being told all the time. */
+        assert_true(pair.ends[1].memwire.links[0].is_paused);
+        assert_int_equal(pair.ends[1].transport.run(pair.ends[1].msg), 0);
         pair_settle(&pair);
         assert_int_equal(seen.pooled + seen.ordered, 2000);
         assert_int_equal(atomic_load(&pair.ends[1].msg->held_bytes), 0);
+        assert_false(pair.ends[1].memwire.links[0].is_paused);
         pair_close(&pair);
     }
 }

@@ -37,7 +37,7 @@
 static bool shut_if_idle(struct sh_conn *conn)
 {
     sh_spin_assert_held(&conn->lock);
-    if (conn->push_blocked || conn->objects_first || conn->is_streaming ||
+    if (conn->push_blocked || conn->objects_first || conn->late_first || conn->is_streaming ||
         conn->sends_on->control_size > 0 || !sh_outring_drained(&conn->out))
         return false;
     bool was_open = sh_outring_is_open(&conn->out);

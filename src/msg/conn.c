@@ -194,6 +194,8 @@ void sh_conn_lost(struct sh_msg *msg, struct sh_conn *conn, enum shoal_err err)
     conn->room_waiters = NULL;
     struct sh_work *ordered = ordered_take_all(conn);
     struct sh_object_out *objects = sh_objects_take(conn);
+    sh_late_drop(conn, &objects);
+    sh_large_give_back(msg, conn);
     /* release: pairs with sh_requests_arm; what is in the table now is failed below */
     uint32_t before = atomic_fetch_add_explicit(&conn->generation, 1, memory_order_release);
     sh_flow_reset(&conn->flow, before + 1);
@@ -212,8 +214,10 @@ void sh_conn_lost(struct sh_msg *msg, struct sh_conn *conn, enum shoal_err err)
 void sh_conn_closed(struct sh_msg *msg, struct sh_conn *conn)
 {
     sh_spin_take(&conn->lock);
+    SH_ASSERT(!conn->late_first); /* it was idle, and what was owed would have kept it open */
     conn->state = SH_CONN_IDLE;
     sh_outring_drop(&conn->out);
+    sh_large_give_back(msg, conn);
     struct sh_room_waiter *waiters = conn->room_waiters;
     conn->room_waiters = NULL;
     /* release: as in sh_conn_lost. Ordered works go on. */

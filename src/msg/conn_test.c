@@ -211,6 +211,45 @@ static void test_silence(void **state)
     assert_int_equal(asked.first, 3);
 }
 
+/* Whose turn to be read has not come, or who is looked at late, is not silent. */
+static void test_unread_is_not_silent(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1), *b = end_open(2);
+    struct asked asked;
+    knows(a, b, 2);
+    assert_int_equal(ask(a, 2, TYPE_ECHO, 1, &asked), SHOAL_OK);
+    run_all();
+    struct sh_conn *conn = sh_conn_find(a->msg, (shoal_nid){2});
+    uint8_t beat[SH_MSG_HEADER_BYTES] = {0};
+    sh_store16(beat + 4, SH_MSG_TYPE(0, SH_CONTROL_BEAT));
+    sh_memwire_feed(&a->memwire, conn->sends_on->link, sh_bytes_make(beat, sizeof beat));
+    /* Looks alone: no event is seen to, as when others have too many. */
+    for (unsigned i = 0; i < 7; i++) {
+        a->msg->polls++;
+        a->memwire.now_ns = sh_beats_due(a->msg);
+        sh_beats_run(a->msg, a->memwire.now_ns);
+    }
+    assert_int_equal(a->losses, 0);
+    assert_int_equal(a->memwire.links[conn->sends_on->link].in_size, 0);
+    for (unsigned i = 0; i < 10; i++) { /* each look a second late */
+        a->msg->polls++;
+        a->memwire.now_ns = sh_beats_due(a->msg) + SECOND;
+        sh_beats_run(a->msg, a->memwire.now_ns);
+    }
+    for (unsigned i = 0; i < 10; i++) { /* nothing polled */
+        a->memwire.now_ns = sh_beats_due(a->msg);
+        sh_beats_run(a->msg, a->memwire.now_ns);
+    }
+    assert_int_equal(a->losses, 0);
+    for (unsigned i = 0; i < 5 && a->losses == 0; i++) {
+        a->msg->polls++;
+        a->memwire.now_ns = sh_beats_due(a->msg);
+        sh_beats_run(a->msg, a->memwire.now_ns);
+    }
+    assert_int_equal(a->losses, 1);
+}
+
 /* Asks until there is room; run_all makes it. */
 static void ask_surely(struct end *from, uint16_t to, uint64_t value)
 {
@@ -390,6 +429,7 @@ int main(void)
         cmocka_unit_test_teardown(test_versions, close_all),
         cmocka_unit_test_teardown(test_counters, close_all),
         cmocka_unit_test_teardown(test_silence, close_all),
+        cmocka_unit_test_teardown(test_unread_is_not_silent, close_all),
         cmocka_unit_test_teardown(test_least_used_closes, close_all),
         cmocka_unit_test_teardown(test_both_close, close_all),
         cmocka_unit_test_teardown(test_close_refused, close_all),

@@ -29,11 +29,21 @@ static void put_back(struct sh_ring *ring, struct sh_work *work)
         (void)sched_yield();
 }
 
+bool sh_works_have_room(const struct sh_msg *msg, struct sh_conn *conn, uint32_t spare)
+{
+    /* acquire: pairs with work_free, where the count falls before the work is there again */
+    uint32_t taken = atomic_load_explicit(&conn->works, memory_order_acquire);
+    return taken + spare < sh_ring_count(msg->works_free) && !sh_blocks_are_many(msg);
+}
+
 /* Gives back a work that ran, or was a turn. */
 static void work_free(struct sh_msg *msg, struct sh_work *work)
 {
     if (work->block)
         sh_block_release(msg, work->block);
+    /* release: pairs with sh_works_have_room */
+    uint32_t before = atomic_fetch_sub_explicit(&work->conn->works, 1, memory_order_release);
+    SH_ASSERT(before > 0);
     work->block = NULL;
     work->next = NULL;
     put_back(msg->works_free, work);
@@ -138,14 +148,18 @@ static bool ordered_append(struct sh_conn *conn, struct sh_work *work)
 bool sh_work_add(struct sh_msg *msg, const struct sh_work *what, enum sh_msg_mode mode)
 {
     struct sh_conn *conn = what->conn;
-    struct sh_work *work = sh_blocks_are_many(msg) ? NULL : sh_ring_pop(msg->works_free);
+    if (!sh_works_have_room(msg, conn, 0))
+        return false;
+    struct sh_work *work = sh_ring_pop(msg->works_free);
     struct sh_work *turn = NULL;
     if (!work)
         return false;
     if (mode == SH_MSG_ORDERED && !(turn = sh_ring_pop(msg->works_free))) {
-        work_free(msg, work);
+        put_back(msg->works_free, work);
         return false;
     }
+    /* relaxed: this step looks at it, and who takes from it has it from here through a ring */
+    atomic_fetch_add_explicit(&conn->works, turn ? 2 : 1, memory_order_relaxed);
     *work = *what;
     if (work->block) {
         sh_block_share(work->block);
@@ -161,7 +175,7 @@ bool sh_work_add(struct sh_msg *msg, const struct sh_work *what, enum sh_msg_mod
     }
     if (ready) {
         put_back(msg->works_ready, ready);
-        msg->config.wake_handlers(msg->config.arg);
+        sh_handlers_wake(msg);
     }
     return true;
 }
@@ -223,7 +237,7 @@ enum sh_dispatched sh_dispatch(struct sh_msg *msg, struct sh_stream *stream, enu
     return SH_DISPATCHED;
 }
 
-static void work_run(struct sh_msg *msg, struct sh_work *work)
+static void message_work_run(struct sh_msg *msg, struct sh_work *work)
 {
     const struct sh_handler_entry *entry = handler_of(msg, work->in.type);
     SH_ASSERT(entry != NULL);
@@ -259,29 +273,14 @@ static void turn_run(struct sh_msg *msg, struct sh_work *turn)
         work_free(msg, turn);
         return;
     }
-    work_run(msg, work);
+    message_work_run(msg, work);
     put_back(msg->works_ready, turn);
 }
 
-/* How many messages a handler step runs before the other steps have their turn. */
-#define HANDLED_AT_ONCE 32
-
-static unsigned handlers_run(void *arg)
+void sh_work_run(struct sh_msg *msg, struct sh_work *work)
 {
-    struct sh_msg *msg = arg;
-    unsigned done = 0;
-    struct sh_work *work;
-    while (done < HANDLED_AT_ONCE && (work = sh_ring_pop(msg->works_ready))) {
-        if (work->is_turn)
-            turn_run(msg, work);
-        else
-            work_run(msg, work);
-        done++;
-    }
-    return done;
-}
-
-struct sh_step sh_msg_handler_step(struct sh_msg *msg)
-{
-    return (struct sh_step){.name = "handlers", .run = handlers_run, .arg = msg};
+    if (work->is_turn)
+        turn_run(msg, work);
+    else
+        message_work_run(msg, work);
 }

@@ -173,7 +173,7 @@ static void round_run(void)
 {
     for (int i = 0; i < 2; i++) {
         ends[i].transport.run(ends[i].msg);
-        ends[i].handlers.run(ends[i].msg);
+        ends[i].handlers.run(ends[i].handlers.arg);
     }
 }
 

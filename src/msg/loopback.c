@@ -78,7 +78,7 @@ struct loop_link {
     uint32_t use;
     uint32_t next_free;
     uint8_t side;
-    bool is_used, is_opening, is_accepting;
+    bool is_used, is_opening, is_accepting, is_paused;
     uint64_t tag;
 };
 
@@ -529,6 +529,8 @@ static bool link_event(struct loopback *loopback, struct loop_link *link,
         atomic_store(&out->is_wanted, false);
         event.kind = SH_WIRE_WRITABLE;
     } else if (atomic_load(&in->head) != atomic_load_explicit(&in->tail, memory_order_relaxed)) {
+        if (link->is_paused)
+            return false;
         event.kind = SH_WIRE_READABLE;
     } else if (is_closed) {
         event.kind = SH_WIRE_LOST;
@@ -539,6 +541,17 @@ static bool link_event(struct loopback *loopback, struct loop_link *link,
     }
     *event_out = event;
     return true;
+}
+
+static void loopback_pause(struct sh_wire *wire, sh_link number, bool is_paused)
+{
+    struct loopback *loopback = loopback_of(wire);
+    struct loop_link *link = link_of(loopback, number);
+    if (!link)
+        return;
+    link->is_paused = is_paused;
+    if (!is_paused)
+        activate(loopback, (uint32_t)(link - loopback->links));
 }
 
 /* Takes note of what the bell was rung for; false: it was not. */
@@ -742,6 +755,7 @@ static const struct sh_wire_ops loopback_ops = {
     .signal = loopback_signal,
     .destroy = loopback_destroy,
     .peer = loopback_peer,
+    .pause = loopback_pause,
     .abilities = SH_WIRE_WRITES,
     .region_add = loopback_region_add,
     .region_remove = loopback_region_remove,

@@ -20,6 +20,7 @@ struct sh_memlink {
     bool was_opened_by_us;
     bool is_announced; /* OPENED or ACCEPTED was reported */
     bool was_short;    /* a push took less than all */
+    bool is_paused;
     uint64_t tag;
     char address[64]; /* where we opened it to */
     size_t push_room; /* bytes that it still takes */
@@ -153,7 +154,7 @@ static inline bool sh_memwire_event(struct sh_memwire *memwire, sh_link number,
     } else if (link->was_short && link->push_room > 0) {
         event.kind = SH_WIRE_WRITABLE;
         link->was_short = false;
-    } else if (link->in_size > 0) {
+    } else if (link->in_size > 0 && !link->is_paused) {
         event.kind = SH_WIRE_READABLE;
     } else {
         return false;
@@ -182,6 +183,11 @@ static inline void sh_memwire_peer(struct sh_wire *wire, sh_link link, char *tex
 {
     (void)wire;
     snprintf(text_out, SH_WIRE_ADDRESS_MAX, "memory, link %u", link);
+}
+
+static inline void sh_memwire_pause(struct sh_wire *wire, sh_link link, bool is_paused)
+{
+    sh_memwire_of(wire)->links[link].is_paused = is_paused;
 }
 
 static inline void sh_memwire_watch(struct sh_wire *wire, uint64_t timeout_ns)
@@ -217,6 +223,7 @@ static inline void sh_memwire_init(struct sh_memwire *memwire)
         .signal = sh_memwire_nothing,
         .destroy = sh_memwire_nothing,
         .peer = sh_memwire_peer,
+        .pause = sh_memwire_pause,
     };
     *memwire = (struct sh_memwire){.wire = {&ops}, .push_room = SIZE_MAX, .now_ns = 1000000000};
 }

@@ -13,7 +13,8 @@
 
 enum shoal_err sh_msg_create(const struct sh_msg_config *config, struct sh_msg **msg_out)
 {
-    SH_ASSERT(config->wake_transport && config->wake_handlers && config->env.wire);
+    SH_ASSERT(config->wake_transport && (config->wake_handlers || config->wake_handler) &&
+              config->env.wire);
     SH_ASSERT(config->payload_bytes_max <= UINT32_MAX - SH_MSG_HEADER_BYTES);
     struct sh_msg *msg = calloc(1, sizeof *msg);
     if (!msg)
@@ -32,6 +33,9 @@ enum shoal_err sh_msg_create(const struct sh_msg_config *config, struct sh_msg *
     atomic_init(&msg->share_bytes, SH_SHARED_BYTES);
     sh_lock_init(&msg->table_lock, SH_LOCK_MSG_TABLE);
     sh_spin_init(&msg->blocks_lock, SH_LOCK_MSG_BLOCKS);
+    sh_spin_init(&msg->large_lock, SH_LOCK_MSG_LARGE);
+    msg->large_bytes_max = SH_SHARED_BYTES;
+    atomic_init(&msg->large_due_ns, SH_NEVER);
     msg->conns = calloc(NIDS, sizeof *msg->conns);
     enum shoal_err err = msg->conns ? sh_dispatch_init(msg) : SHOAL_ENOMEM;
     if (err == SHOAL_OK)
@@ -70,18 +74,20 @@ void sh_msg_destroy(struct sh_msg *msg)
     /* relaxed: the contract says that no other thread is left */
     atomic_store_explicit(&msg->is_stopping, true, memory_order_relaxed);
     streams_close(msg);
+    for (struct sh_conn *conn = made_first(msg); conn; conn = conn->made_next) {
+        if (conn->state != SH_CONN_IDLE)
+            sh_conn_lost(msg, conn, SHOAL_ESTOPPED);
+    }
+    if (msg->requests.pieces[0])
+        (void)sh_requests_late(msg, SHOAL_ESTOPPED);
+    sh_dispatch_destroy(msg); /* works name their connections */
     struct sh_conn *next;
     for (struct sh_conn *conn = made_first(msg); conn; conn = next) {
         next = conn->made_next;
-        if (conn->state != SH_CONN_IDLE)
-            sh_conn_lost(msg, conn, SHOAL_ESTOPPED);
         sh_outring_unmap(&conn->out);
         sh_room_waiters_free(conn);
         free(conn);
     }
-    if (msg->requests.pieces[0])
-        (void)sh_requests_late(msg, SHOAL_ESTOPPED);
-    sh_dispatch_destroy(msg);
     sh_requests_destroy(msg);
     sh_blocks_free(msg);
     sh_lock_destroy(&msg->table_lock);
@@ -143,6 +149,7 @@ static void on_accepted(struct sh_msg *msg, const struct sh_wire_event *event, u
         return;
     overflow_log(msg, event->link, now_ns);
     wire->ops->close(wire, event->link);
+    sh_events_forget(msg, event->link);
 }
 
 static void on_writable(struct sh_msg *msg, struct sh_stream *stream)
@@ -180,21 +187,40 @@ static void on_wire_event(struct sh_msg *msg, const struct sh_wire_event *event,
     }
 }
 
-static unsigned dirty_service(struct sh_msg *msg, uint64_t now_ns)
+/* Puts the dirty connections behind those that the last round has left. */
+static void dirty_take(struct sh_msg *msg)
 {
     /* relaxed first look: the common case is none; a missed one is woken for */
     if (!atomic_load_explicit(&msg->dirty, memory_order_relaxed))
-        return 0;
+        return;
+    struct sh_conn **end = &msg->dirty_left;
+    while (*end)
+        end = &(*end)->dirty_next;
     /* acquire: pairs with the release in sh_conn_mark_dirty */
-    struct sh_conn *conn = atomic_exchange_explicit(&msg->dirty, NULL, memory_order_acquire);
+    *end = atomic_exchange_explicit(&msg->dirty, NULL, memory_order_acquire);
+}
+
+/* What a round receives, and what it sends, before it looks at who is due and what else has come:
+ * for many connections with much to carry all of it could take so long that they pass for silent.
+ */
+#define ROUND_BYTES (UINT64_C(256) << 10)
+
+static unsigned dirty_service(struct sh_msg *msg, uint64_t now_ns)
+{
+    dirty_take(msg);
+    if (!msg->dirty_left)
+        return 0;
+    /* relaxed: this step writes it */
+    uint64_t until = atomic_load_explicit(&msg->bytes_out, memory_order_relaxed) + ROUND_BYTES;
     unsigned count = 0;
-    while (conn) {
-        struct sh_conn *next = conn->dirty_next;
+    struct sh_conn *conn;
+    while ((conn = msg->dirty_left) &&
+           atomic_load_explicit(&msg->bytes_out, memory_order_relaxed) < until) {
+        msg->dirty_left = conn->dirty_next;
         /* acq_rel: what was written before the flag was set is seen below; who sets it from now on
          * puts the connection on the stack again */
         atomic_exchange_explicit(&conn->dirty, false, memory_order_acq_rel);
         sh_conn_service(msg, conn, now_ns);
-        conn = next;
         count++;
     }
     return count + sh_requests_late(msg, SHOAL_ECONNLOST);
@@ -203,8 +229,37 @@ static unsigned dirty_service(struct sh_msg *msg, uint64_t now_ns)
 static void poll_wire(struct sh_msg *msg, uint64_t timeout_ns)
 {
     struct sh_wire *wire = msg->config.env.wire;
-    if (msg->events_count == 0)
-        msg->events_count = wire->ops->poll(wire, msg->events, SH_EVENTS_MAX, timeout_ns);
+    if (msg->events_count > 0)
+        return;
+    msg->events_count = wire->ops->poll(wire, msg->events, SH_EVENTS_MAX, timeout_ns);
+    msg->polls++;
+}
+
+void sh_events_forget(struct sh_msg *msg, sh_link link)
+{
+    unsigned kept = msg->events_seen;
+    for (unsigned i = msg->events_seen; i < msg->events_count; i++) {
+        if (msg->events[i].link != link)
+            msg->events[kept++] = msg->events[i];
+    }
+    msg->events_count = kept;
+}
+
+/* Sees to what the last poll said; what is too much for one round is left to the next, which does
+ * not poll before. Returns how many events that were. */
+static unsigned events_see(struct sh_msg *msg, uint64_t now_ns)
+{
+    /* relaxed: this step writes it */
+    uint64_t until = atomic_load_explicit(&msg->bytes_in, memory_order_relaxed) + ROUND_BYTES;
+    unsigned done = 0;
+    while (msg->events_seen < msg->events_count &&
+           atomic_load_explicit(&msg->bytes_in, memory_order_relaxed) < until) {
+        on_wire_event(msg, &msg->events[msg->events_seen++], now_ns);
+        done++;
+    }
+    if (msg->events_seen == msg->events_count)
+        msg->events_seen = msg->events_count = 0;
+    return done;
 }
 
 static unsigned transport_run(void *arg)
@@ -217,14 +272,12 @@ static unsigned transport_run(void *arg)
         poll_wire(msg, 0);
     msg->poll_skipped = msg->events_gathered;
     msg->events_gathered = false;
-    unsigned done = msg->events_count;
-    for (unsigned i = 0; i < msg->events_count; i++)
-        on_wire_event(msg, &msg->events[i], now_ns);
-    msg->events_count = 0;
+    unsigned done = events_see(msg, now_ns);
     done += sh_streams_resume(msg, now_ns);
     if (now_ns >= sh_streams_due(msg))
         sh_streams_expire(msg, now_ns);
     sh_beats_run(msg, now_ns);
+    sh_large_run(msg, now_ns);
     sh_closes_expire(msg, now_ns);
     done += sh_requests_expire(msg, now_ns);
     done += dirty_service(msg, now_ns);
@@ -240,6 +293,7 @@ static uint64_t transport_due(void *arg)
     struct sh_msg *msg = arg;
     uint64_t due = sh_requests_due(msg), streams_due = sh_streams_due(msg);
     due = due < streams_due ? due : streams_due;
+    due = due < sh_large_due(msg) ? due : sh_large_due(msg);
     due = due < sh_stalls_due(msg) ? due : sh_stalls_due(msg);
     due = due < sh_beats_due(msg) ? due : sh_beats_due(msg);
     due = due < sh_closes_due(msg) ? due : sh_closes_due(msg);

@@ -93,9 +93,13 @@ struct sh_msg_config {
     /* Called from the transport step, no lock held. May be NULL. */
     void (*on_event)(void *arg, const struct sh_msg_event *event);
     /* Wakes the thread that runs the transport step, and those that run handler steps. Called from
-     * any thread after work has been published. Never NULL. */
+     * any thread after work has been published. Never NULL, but for wake_handlers where there is
+     * wake_handler. */
     void (*wake_transport)(void *arg);
     void (*wake_handlers)(void *arg);
+    /* NULL, or called instead of that: wakes the thread of one handler step, whose number is how
+     * often sh_msg_handler_step had been called before it. */
+    void (*wake_handler)(void *arg, unsigned handler);
     void *arg;
 };
 
@@ -109,8 +113,9 @@ void sh_msg_destroy(struct sh_msg *msg);
 SHOAL_NODISCARD enum shoal_err sh_msg_listen(struct sh_msg *msg, const char *address,
                                              char *bound_out);
 
-/* The steps and the parker for a crew. The transport step belongs to one thread; the handler step
- * may be run by any number of threads at once. */
+/* The steps and the parker for a crew. Each step belongs to one thread; there is one transport
+ * step, and a handler step for each thread that shall have one: SH_CREW_THREADS_MAX at most, made
+ * before they run. */
 struct sh_step sh_msg_transport_step(struct sh_msg *msg);
 struct sh_step sh_msg_handler_step(struct sh_msg *msg);
 struct sh_parker sh_msg_parker(struct sh_msg *msg);

@@ -471,7 +471,7 @@ static void test_stalled_and_throttled(void **state)
         assert_true(sh_ring_push(b->msg->works_free, taken[i]));
     for (unsigned i = 0; i < 10; i++) {
         b->transport.run(b->msg);
-        b->handlers.run(b->msg);
+        b->handlers.run(b->handlers.arg);
     }
     assert_true(works_are_free(b)); /* none was read */
     b->memwire.links[0].push_room = SIZE_MAX;

@@ -201,7 +201,7 @@ static inline bool round_run(unsigned resting)
         if (resting & 1u << i)
             continue;
         done += ends[i].transport.run(ends[i].msg);
-        done += ends[i].handlers.run(ends[i].msg);
+        done += ends[i].handlers.run(ends[i].handlers.arg);
         for (sh_link link = 0; link < ends[i].memwire.count; link++) {
             if (ends[i].memwire.links[link].was_opened_by_us)
                 pipe_add(&ends[i], link);

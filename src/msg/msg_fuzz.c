@@ -255,7 +255,7 @@ static void act(struct target *target, enum action action, struct sh_reader *r)
     struct sh_out out;
     switch (action) {
     case RUN_HANDLERS:
-        target->handlers.run(target->msg);
+        target->handlers.run(target->handlers.arg);
         return;
     case LATER:
         target->memwire.now_ns += 5000000;
@@ -316,7 +316,7 @@ static void settle(struct target *target)
     target->memwire.links[target->link].push_room = SIZE_MAX;
     for (int i = 0; i < 10000; i++) {
         unsigned done = target->transport.run(target->msg);
-        done += target->handlers.run(target->msg);
+        done += target->handlers.run(target->handlers.arg);
         if (done == 0)
             break;
     }

@@ -91,6 +91,8 @@ struct sh_conn {
     struct sh_work *ordered_first, *ordered_last;
     /* Objects that are streamed, in the order of their headers in the ring. */
     struct sh_object_out *objects_first, *objects_last;
+    struct sh_late *late_first, *late_last; /* late.c */
+    _Atomic uint64_t late_bytes;            /* of them; read without the lock too */
     _Atomic uint32_t objects_count; /* of them; read by the transport step without the lock */
     bool ordered_running;
     bool is_known; /* may be opened: address is set */
@@ -105,6 +107,7 @@ struct sh_conn {
     _Atomic bool close_wanted;
     _Atomic uint32_t awaited; /* answers that somebody waits for; under the requests' lock */
     uint32_t slots_first;     /* requests whose answer is still expected; under the same lock */
+    _Atomic uint32_t works;   /* that its messages have */
     _Atomic uint64_t room_waits, window_waits, retries;
     /* Written by the transport step only. */
     _Atomic uint64_t bytes_out, blocks_out, messages_in, bytes_in, opened;
@@ -115,19 +118,27 @@ struct sh_conn {
     struct sh_conn *beat_next, *beat_prev;
     uint64_t beat_due_ns;    /* the next look; 0: not open */
     uint64_t beat_bytes_out; /* bytes_out at the last look */
-    uint64_t heard_ns;
-    uint64_t used;   /* msg->uses when it last carried a message */
-    bool is_closing; /* counted in closing_count; a verdict is awaited */
+    uint64_t heard_ns;       /* when a look found that something was */
+    unsigned looks_silent;   /* since then */
+    uint64_t beat_polls;     /* msg->polls at the last look */
+    uint64_t used;           /* msg->uses when it last carried a message */
+    bool is_closing;         /* counted in closing_count; a verdict is awaited */
     struct sh_conn *closing_next;
     uint64_t closing_due_ns; /* when it is given up */
     /* Streams of before, until the other side has closed them; written by the transport step. */
     _Atomic uint32_t lingering;
     unsigned close_heard; /* bits: controls of close.c to be seen to */
     struct sh_conn *dial_next;
-    uint64_t dial_due_ns;     /* when it gives up to wait for room; 0: does not wait */
-    bool is_streaming;        /* the first object's header was sent, its payload is next */
-    bool was_heard;           /* since the last look */
-    bool push_blocked;        /* the wire took less than all; WRITABLE will come */
+    uint64_t dial_due_ns; /* when it gives up to wait for room; 0: does not wait */
+    bool is_streaming;    /* the first object's header was sent, its payload is next */
+    bool was_heard;       /* since the last look */
+    bool push_blocked;    /* the wire took less than all; WRITABLE will come */
+    /* A large message under way: large.c, under its lock. */
+    uint64_t large_bytes; /* 0: none; changed under the connection's lock too, but for HELD_NS */
+    uint64_t large_due_ns;
+    struct sh_conn *large_next, *large_prev;
+    bool large_waits; /* is in large_waits_first */
+    struct sh_conn *large_wait_next;
     uint64_t answers_allowed; /* stall.c: so much may be unsent when a request is handled */
     uint64_t answers_seen;    /* bytes_out when they were last looked at */
     uint64_t answers_due_ns;  /* when more are allowed, unless some are sent */
@@ -189,6 +200,7 @@ struct sh_stream {
     uint32_t fill;   /* bytes received into the block */
     uint32_t parsed; /* bytes of it that are done with */
     enum sh_stall stall;
+    bool is_paused;                            /* the wire says nothing of what it has received */
     struct sh_stream *stall_next, *stall_prev; /* among the stalled */
     uint8_t block_size;                        /* of the next block: an index of sh_block_rooms */
     uint8_t quiet; /* pulls in a row that a small block would have done for */
@@ -209,6 +221,13 @@ struct sh_work {
     void *object;       /* decoded while its bytes came; NULL: not yet */
     enum shoal_err err; /* of decoding it */
     bool is_turn;       /* no message: run the next ordered one of conn */
+};
+
+/* One of the handler steps; its thread alone uses it. */
+struct sh_handler_step {
+    struct sh_msg *msg;
+    unsigned index;
+    bool is_busy; /* has taken a work since it last found none */
 };
 
 struct sh_request_slot {
@@ -260,6 +279,8 @@ struct sh_msg {
     struct sh_spin blocks_lock;
     struct sh_block *blocks_free[SH_BLOCK_SIZES];
     uint32_t blocks_free_count[SH_BLOCK_SIZES];
+    struct sh_block *larger_free;
+    uint64_t larger_free_bytes;  /* of those */
     _Atomic uint64_t held_bytes; /* of blocks that only works hold */
     /* 1: a stream waits for works, so a free one wakes the transport step. Here, because who frees
      * a work writes to this line anyway. */
@@ -268,24 +289,38 @@ struct sh_msg {
     struct sh_work *works;
     struct sh_ring *works_free;
     struct sh_ring *works_ready;
+    /* Handler steps: handlers.c. */
+    struct sh_handler_step handler_steps[SH_CREW_THREADS_MAX];
+    unsigned handler_steps_count;
+    _Atomic uint64_t handlers_idle;  /* by index: 64 at most */
+    _Atomic uint32_t handler_called; /* index + 1 of the one that was woken; 0: nobody */
     /* Connections with something for the transport step: a stack that it takes whole. */
     _Atomic(struct sh_conn *) dirty;
     /* Transport step only. */
+    struct sh_conn *dirty_left; /* taken off that, and not seen to yet */
     struct sh_wire_event events[SH_EVENTS_MAX];
     unsigned events_count;
+    unsigned events_seen; /* of them */
+    uint64_t polls;       /* counts up */
     bool events_gathered; /* by the parker: the next run need not poll */
     bool poll_skipped;    /* nor the one after it, which finds nothing or other work */
     struct sh_stream *buckets[SH_STREAM_BUCKETS];
     uint32_t streams_count;
     _Atomic uint32_t share_bytes; /* of SH_SHARED_BYTES, for each of them */
     struct sh_hellos dialled_hellos, accepted_hellos;
-    struct sh_conn *beats_first, *beats_last; /* open connections by beat_due_ns */
-    uint64_t beats_ran_ns, beats_paused_ns;
+    struct sh_conn *beats_first, *beats_last;     /* open connections by beat_due_ns */
     uint64_t uses;                                /* counts up */
     uint32_t closing_count;                       /* connections that are closing, */
     struct sh_conn *closing_first;                /* and those by closing_due_ns; few */
     struct sh_conn *dials_first, *dials_last;     /* that wait for room, by dial_due_ns */
     struct sh_rate refusals, cut_offs, overflows; /* lines in the log: blame.c, msg.c, conn.c */
+    /* Large messages: large.c. */
+    struct sh_spin large_lock;
+    uint64_t large_bytes_max, large_bytes;
+    struct sh_conn *large_first, *large_last; /* that have some under way, the oldest first */
+    struct sh_conn *large_waits_first, *large_waits_last;
+    _Atomic uint64_t large_due_ns;
+    _Atomic bool large_freed;
     /* Stalled streams: stall.c. */
     struct sh_stream *stalled_first, *stalled_last; /* in the order of being tried again */
     uint32_t stalled_count;
@@ -311,6 +346,10 @@ static inline void sh_count_alone(_Atomic uint64_t *counter, uint64_t by)
     atomic_store_explicit(counter, now + by, memory_order_relaxed);
 }
 
+/* msg.c: transport step. A link was closed: what the last poll said of it and has not been seen to
+ * is not about the link that gets its number next. */
+void sh_events_forget(struct sh_msg *msg, sh_link link);
+
 /* block.c */
 extern const uint32_t sh_block_rooms[SH_BLOCK_SIZES];           /* bytes, ascending */
 struct sh_block *sh_block_get(struct sh_msg *msg, size_t room); /* NULL: out of memory */
@@ -331,6 +370,12 @@ void sh_room_waiters_free(struct sh_conn *conn);
 /* The connection for sending to a node: ESTOPPED, ETOOBIG, EUNREACHABLE (nobody ever named it). */
 SHOAL_NODISCARD enum shoal_err sh_out_conn(struct sh_msg *msg, shoal_nid to, uint64_t payload_bytes,
                                            struct sh_conn **conn_out);
+/* Puts an object behind the others, as its header is behind theirs. The lock is held. */
+void sh_object_append(struct sh_conn *conn, struct sh_object_out *object,
+                      const struct sh_outring_place *place);
+/* True when all that was given to the wire ends with a message, and nothing complete waits: so that
+ * a control message may go beside the ring. Transport step. */
+bool sh_out_is_between(struct sh_conn *conn);
 /* Begins a message whose header alone goes through the ring, and puts its object in its place among
  * those of the connection. From then on the object's done may be called. */
 SHOAL_NODISCARD enum shoal_err sh_out_begin_object(struct sh_msg *msg, struct sh_conn *conn,
@@ -351,7 +396,44 @@ SHOAL_NODISCARD enum shoal_err sh_out_control(struct sh_msg *msg, struct sh_conn
                                               enum sh_control control, size_t payload_bytes,
                                               struct sh_out *out);
 
+/* late.c: answers that the ring can't take now; the connection's lock is held, but for end. */
+#define SH_LATE_SLOT UINT32_MAX /* the slot of their place */
+struct sh_late;
+/* Adds one, which is written at the place. object: NULL, or it is its header. False: out of memory.
+ */
+bool sh_late_add(struct sh_conn *conn, uint64_t bytes, struct sh_object_out *object,
+                 struct sh_outring_place *place_out);
+/* It is complete. Any thread, without the lock; the transport step must be told. */
+void sh_late_end(uint8_t *data);
+/* Moves into the ring what is complete, if there is any; reopens it when none is left. */
+void sh_late_move(const struct sh_msg *msg, struct sh_conn *conn);
+/* Drops all; appends their objects to a list. */
+void sh_late_drop(struct sh_conn *conn, struct sh_object_out **objects);
+
+/* large.c: messages larger than a connection's share (sh_share_of of ring_bytes). Any thread. */
+/* Counts one on its way. False: too many bytes of such messages are under way, try again later. The
+ * connection's lock is held. */
+bool sh_large_take(struct sh_msg *msg, struct sh_conn *conn, uint64_t bytes);
+/* True when one would be let in now. */
+bool sh_large_may_enter(struct sh_msg *msg, uint64_t bytes);
+/* False when it would be let in; else conn's room waiters are completed when it may be. The
+ * connection's lock is held. */
+bool sh_large_wait(struct sh_msg *msg, struct sh_conn *conn, uint64_t bytes);
+/* Gives back what the connection's large message took, if it has one: unsent, or lost. The
+ * transport step must be told. */
+void sh_large_give_back(struct sh_msg *msg, struct sh_conn *conn);
+/* The same if it has been sent and processed. Transport step; the connection's lock is held. */
+void sh_large_settle(struct sh_msg *msg, struct sh_conn *conn);
+/* Transport step: tells those who wait. */
+void sh_large_run(struct sh_msg *msg, uint64_t now_ns);
+uint64_t sh_large_due(const struct sh_msg *msg);
+
 /* control.c: transport step */
+#define SH_CONTROL_PAYLOAD_MAX 8
+/* Sends a control message, whether others are in the middle of theirs or not. False: ECONNLOST,
+ * ENOMEM. */
+bool sh_control_send(struct sh_msg *msg, struct sh_conn *conn, enum sh_control control,
+                     struct sh_bytes payload);
 /* Tells the other side a new limit if that is due. */
 void sh_control_flow(struct sh_msg *msg, struct sh_conn *conn);
 void sh_control_receive(struct sh_msg *msg, struct sh_conn *conn, enum sh_control control,
@@ -437,6 +519,8 @@ void sh_streams_expire(struct sh_msg *msg, uint64_t now_ns);
 /* stall.c: transport step */
 void sh_stream_stall(struct sh_msg *msg, struct sh_stream *stream, enum sh_stall why);
 void sh_stream_unstall(struct sh_msg *msg, struct sh_stream *stream); /* if it is stalled */
+/* Lets the wire say nothing of a stalled stream until it goes on. */
+void sh_stream_pause(struct sh_msg *msg, struct sh_stream *stream);
 /* True when a request of conn's node may be handled; false: too many answers to it are unsent. May
  * send some. */
 bool sh_answers_have_room(struct sh_msg *msg, struct sh_conn *conn);
@@ -495,9 +579,15 @@ struct sh_msg_in sh_msg_in_make(struct sh_msg *msg, const struct sh_conn *conn, 
                                 sh_msg_type type, uint32_t id, struct sh_bytes payload);
 const struct sh_handler_entry *sh_handler_of(const struct sh_msg *msg, sh_msg_type type);
 struct sh_handler_entry *sh_handler_add(struct sh_msg *msg, sh_msg_type type);
-/* Queues a work like this one for the handler steps, and shares its block. False when too many wait
- * already, or hold too much. */
+/* True when a connection may have another work, and `spare` more: when it has fewer than are free.
+ * So one whose handlers are slow gets half of them at most, and always leaves some to the others.
+ * Transport step. */
+bool sh_works_have_room(const struct sh_msg *msg, struct sh_conn *conn, uint32_t spare);
+/* Queues a work like this one for the handler steps, and shares its block. False when too many of
+ * its connection wait already, or all hold too much. */
 bool sh_work_add(struct sh_msg *msg, const struct sh_work *what, enum sh_msg_mode mode);
+/* Runs a work that was ready. */
+void sh_work_run(struct sh_msg *msg, struct sh_work *work);
 /* Asks the caches for what the inline handler of a message will touch, if it says so. */
 void sh_dispatch_prefetch(struct sh_msg *msg, sh_msg_type type, struct sh_bytes payload,
                           unsigned round);
@@ -505,6 +595,10 @@ void sh_dispatch_prefetch(struct sh_msg *msg, sh_msg_type type, struct sh_bytes 
 void sh_works_drop(struct sh_msg *msg, struct sh_work *list);
 SHOAL_NODISCARD enum shoal_err sh_dispatch_init(struct sh_msg *msg);
 void sh_dispatch_destroy(struct sh_msg *msg);
+
+/* handlers.c: a work was queued: wakes a handler step for it, if one is idle and none was woken
+ * that is still to come. Any thread. */
+void sh_handlers_wake(struct sh_msg *msg);
 
 /* dispatch_object.c */
 /* Decodes a message that has come whole, and says done. Any thread. */

@@ -153,7 +153,7 @@ static void knows(struct end *a, struct end *b, uint16_t nid_of_b)
         while (!(condition)) {                                                                     \
             for (size_t i_ = 0; i_ < sizeof ends_ / sizeof ends_[0]; i_++) {                       \
                 ends_[i_]->transport.run(ends_[i_]->msg);                                          \
-                ends_[i_]->handlers.run(ends_[i_]->msg);                                           \
+                ends_[i_]->handlers.run(ends_[i_]->handlers.arg);                                  \
             }                                                                                      \
             assert_true(sh_now(&clock_) < deadline_);                                              \
         }                                                                                          \

@@ -12,7 +12,8 @@ uint64_t sh_out_unsent(struct sh_conn *conn)
     sh_spin_take(&conn->lock);
     /* relaxed: under the lock. An object holds the piece that is being sent of it. */
     uint64_t objects = atomic_load_explicit(&conn->objects_count, memory_order_relaxed);
-    uint64_t unsent = sh_outring_used(&conn->out) + objects * SH_BLOCK_BYTES;
+    uint64_t unsent = sh_outring_used(&conn->out) + objects * SH_BLOCK_BYTES +
+                      atomic_load_explicit(&conn->late_bytes, memory_order_relaxed);
     sh_spin_release(&conn->lock);
     return unsent;
 }
@@ -34,28 +35,12 @@ void sh_conn_mark_dirty(struct sh_msg *msg, struct sh_conn *conn)
 /* What a reservation under the lock found. */
 enum reserved { RESERVED, RESERVE_AGAIN, RESERVE_FULL, RESERVE_NO_MEMORY, RESERVE_TOO_MUCH };
 
-/* Reserves where the fast way found the ring full or closed: opens it, grows it for what must fit
- * and for a message larger than the ring. The lock is held. */
-static enum reserved reserve_slowly(const struct sh_msg *msg, struct sh_conn *conn,
-                                    uint32_t generation, uint64_t bytes, bool must_fit,
-                                    struct sh_outring_place *place_out)
+/* Opens the ring and grows it as far as that is needed for so many bytes. The lock is held. */
+static enum reserved reserve_growing(const struct sh_msg *msg, struct sh_outring *ring,
+                                     uint32_t generation, uint64_t bytes,
+                                     struct sh_outring_place *place_out)
 {
-    struct sh_outring *ring = &conn->out;
-    if (!sh_outring_drained(ring))
-        return RESERVE_AGAIN;
-    sh_outring_collect(ring);
-    uint64_t used = sh_outring_used(ring);
-    if (!must_fit && sh_flow_is_shut(&conn->flow)) {
-        sh_count(&conn->window_waits, 1);
-        return RESERVE_FULL;
-    }
-    if (!must_fit && used > 0 && used + bytes > sh_share_of(msg, msg->config.ring_bytes)) {
-        sh_count(&conn->room_waits, 1);
-        return RESERVE_FULL;
-    }
-    if (used > SH_UNSENT_BYTES_MAX)
-        return RESERVE_TOO_MUCH;
-    if (used + bytes > ring->room) {
+    if (sh_outring_used(ring) + bytes > ring->room) {
         sh_outring_close(ring);
         sh_outring_collect(ring);
         if (!sh_outring_is_quiet(ring))
@@ -71,9 +56,62 @@ static enum reserved reserve_slowly(const struct sh_msg *msg, struct sh_conn *co
                : RESERVE_AGAIN;
 }
 
+/* Reserves where the fast way found the ring full or closed: for what must fit, and for a message
+ * larger than the ring, it grows. The lock is held. */
+static enum reserved reserve_slowly(struct sh_msg *msg, struct sh_conn *conn, uint32_t generation,
+                                    uint64_t bytes, bool must_fit,
+                                    struct sh_outring_place *place_out)
+{
+    struct sh_outring *ring = &conn->out;
+    uint64_t share = sh_share_of(msg, msg->config.ring_bytes);
+    if (!sh_outring_drained(ring))
+        return RESERVE_AGAIN;
+    sh_outring_collect(ring);
+    uint64_t used = sh_outring_used(ring);
+    if (!must_fit && sh_flow_is_shut(&conn->flow)) {
+        sh_count(&conn->window_waits, 1);
+        return RESERVE_FULL;
+    }
+    if (!must_fit && used > 0 && used + bytes > share) {
+        sh_count(&conn->room_waits, 1);
+        return RESERVE_FULL;
+    }
+    if (used > SH_UNSENT_BYTES_MAX)
+        return RESERVE_TOO_MUCH;
+    bool is_large = !must_fit && bytes > share;
+    if (is_large && !sh_large_take(msg, conn, bytes)) {
+        sh_count(&conn->room_waits, 1);
+        return RESERVE_FULL;
+    }
+    enum reserved how = reserve_growing(msg, ring, generation, bytes, place_out);
+    /* Who waits for it hears of it when the transport step runs next, for a beat at the latest. */
+    if (is_large && how != RESERVED)
+        sh_large_give_back(msg, conn);
+    return how;
+}
+
+/* The same, and an answer that would have to wait for others to end their messages is late. */
+static enum reserved reserve_anyhow(struct sh_msg *msg, struct sh_conn *conn, uint32_t generation,
+                                    uint64_t bytes, bool is_answer, struct sh_object_out *object,
+                                    struct sh_outring_place *place_out)
+{
+    enum reserved how = RESERVE_AGAIN;
+    if (!conn->late_first)
+        how = reserve_slowly(msg, conn, generation, bytes, is_answer, place_out);
+    else if (!is_answer)
+        how = RESERVE_FULL;
+    else if (atomic_load_explicit(&conn->late_bytes, memory_order_relaxed) > SH_UNSENT_BYTES_MAX)
+        how = RESERVE_TOO_MUCH;
+    if (how == RESERVED && object)
+        sh_object_append(conn, object, place_out);
+    if (how != RESERVE_AGAIN || !is_answer)
+        return how;
+    return sh_late_add(conn, bytes, object, place_out) ? RESERVED : RESERVE_NO_MEMORY;
+}
+
 /* One try of begin_slowly. */
 static enum shoal_err try_slowly(struct sh_msg *msg, struct sh_conn *conn, bool is_answer,
-                                 uint32_t *generation, uint64_t bytes,
+                                 uint32_t *generation, uint64_t bytes, struct sh_object_out *object,
                                  struct sh_outring_place *place_out, enum reserved *how_out)
 {
     sh_spin_assert_held(&conn->lock);
@@ -90,7 +128,7 @@ static enum shoal_err try_slowly(struct sh_msg *msg, struct sh_conn *conn, bool 
     }
     if (conn->state == SH_CONN_IDLE && !conn->is_known)
         return SHOAL_EUNREACHABLE;
-    *how_out = reserve_slowly(msg, conn, now, bytes, is_answer, place_out);
+    *how_out = reserve_anyhow(msg, conn, now, bytes, is_answer, object, place_out);
     if (*how_out == RESERVED && conn->state == SH_CONN_IDLE)
         conn->state = SH_CONN_WANTED;
     if (*how_out == RESERVED && is_closing)
@@ -100,9 +138,8 @@ static enum shoal_err try_slowly(struct sh_msg *msg, struct sh_conn *conn, bool 
     return SHOAL_OK;
 }
 
-/* Puts an object behind the others, as its header is behind theirs. */
-static void object_append(struct sh_conn *conn, struct sh_object_out *object,
-                          const struct sh_outring_place *place)
+void sh_object_append(struct sh_conn *conn, struct sh_object_out *object,
+                      const struct sh_outring_place *place)
 {
     sh_spin_assert_held(&conn->lock);
     object->next = NULL;
@@ -133,9 +170,8 @@ static enum shoal_err begin_slowly(struct sh_msg *msg, struct sh_conn *conn, boo
     for (;;) {
         enum reserved how = RESERVE_AGAIN;
         sh_spin_take(&conn->lock);
-        enum shoal_err err = try_slowly(msg, conn, is_answer, generation, bytes, place_out, &how);
-        if (err == SHOAL_OK && how == RESERVED && object)
-            object_append(conn, object, place_out);
+        enum shoal_err err =
+            try_slowly(msg, conn, is_answer, generation, bytes, object, place_out, &how);
         sh_spin_release(&conn->lock);
         if (err != SHOAL_OK || how == RESERVED)
             return err;
@@ -147,7 +183,7 @@ static enum shoal_err begin_slowly(struct sh_msg *msg, struct sh_conn *conn, boo
             cut_off(msg, conn);
             return SHOAL_ECONNLOST;
         }
-        sched_yield(); /* another thread is in the middle of a message */
+        sched_yield(); /* another thread is in the middle of a message, and this is no answer */
     }
 }
 
@@ -226,7 +262,10 @@ void sh_msg_end(struct sh_msg *msg, struct sh_out *out)
     SH_ASSERT(sh_writer_ok(&out->w));
     SH_ASSERT(out->w.at == out->w.end);
     struct sh_conn *conn = out->conn;
-    sh_outring_complete(&conn->out, out->slot, out->bytes);
+    if (out->slot == SH_LATE_SLOT)
+        sh_late_end(out->w.end - out->bytes);
+    else
+        sh_outring_complete(&conn->out, out->slot, out->bytes);
     out->conn = NULL;
     sh_count(&msg->messages_out, 1);
     sh_conn_mark_dirty(msg, conn);
@@ -366,13 +405,15 @@ bool sh_msg_has_room(struct sh_msg *msg, shoal_nid to, size_t payload_bytes)
     if (!conn)
         return true;
     sh_spin_take(&conn->lock);
-    bool may_send = !sh_flow_is_shut(&conn->flow) && conn->state != SH_CONN_CLOSING;
+    bool may_send =
+        !sh_flow_is_shut(&conn->flow) && conn->state != SH_CONN_CLOSING && !conn->late_first;
     uint64_t unsent = sh_outring_used(&conn->out);
     sh_spin_release(&conn->lock);
-    if (!may_send)
-        return false;
-    return unsent == 0 ||
-           unsent + SH_MSG_HEADER_BYTES + payload_bytes <= sh_share_of(msg, msg->config.ring_bytes);
+    uint64_t bytes = SH_MSG_HEADER_BYTES + payload_bytes;
+    uint64_t share = sh_share_of(msg, msg->config.ring_bytes);
+    if (bytes > share)
+        return may_send && unsent == 0 && sh_large_may_enter(msg, bytes);
+    return may_send && unsent + bytes <= share;
 }
 
 /* How full the ring may be for a message to have room; half full at most, so that who waited does
@@ -395,8 +436,11 @@ void sh_msg_wait_room(struct sh_msg *msg, shoal_nid to, size_t payload_bytes,
         entry->waiter = waiter;
         entry->used_max = used_max(msg, payload_bytes);
         sh_spin_take(&conn->lock);
+        uint64_t bytes = SH_MSG_HEADER_BYTES + payload_bytes;
+        bool is_large = bytes > sh_share_of(msg, msg->config.ring_bytes);
         bool is_full = conn->state == SH_CONN_CLOSING || sh_flow_is_shut(&conn->flow) ||
-                       sh_outring_used(&conn->out) > entry->used_max;
+                       conn->late_first || sh_outring_used(&conn->out) > entry->used_max ||
+                       (is_large && sh_large_wait(msg, conn, bytes));
         if (is_full) {
             entry->next = conn->room_waiters;
             conn->room_waiters = entry;
@@ -434,7 +478,7 @@ static struct sh_room_waiter *roomy_take(struct sh_conn *conn)
 {
     uint64_t used = sh_outring_used(&conn->out);
     struct sh_room_waiter *taken = NULL, **at = &conn->room_waiters;
-    if (sh_flow_is_shut(&conn->flow) || conn->state == SH_CONN_CLOSING)
+    if (sh_flow_is_shut(&conn->flow) || conn->state == SH_CONN_CLOSING || conn->late_first)
         return NULL;
     while (*at) {
         struct sh_room_waiter *entry = *at;
@@ -450,7 +494,7 @@ static struct sh_room_waiter *roomy_take(struct sh_conn *conn)
 }
 
 /* Ends a push: advances the ring, and takes off it who waits for room, for the caller to wake. */
-static struct sh_room_waiter *sent(const struct sh_msg *msg, struct sh_conn *conn, size_t taken)
+static struct sh_room_waiter *sent(struct sh_msg *msg, struct sh_conn *conn, size_t taken)
 {
     sh_spin_take(&conn->lock);
     /* Looked at before an empty ring starts again at its front. */
@@ -458,6 +502,7 @@ static struct sh_room_waiter *sent(const struct sh_msg *msg, struct sh_conn *con
     conn->is_streaming = object && sh_outring_before(&conn->out, object->position) == taken;
     sh_outring_sent(&conn->out, taken, msg->config.ring_bytes);
     sh_flow_sent(&conn->flow, taken);
+    sh_large_settle(msg, conn);
     struct sh_room_waiter *waiters = roomy_take(conn);
     sh_spin_release(&conn->lock);
     return waiters;
@@ -473,10 +518,12 @@ void sh_out_room_changed(struct sh_conn *conn)
 
 /* What may be pushed out of the ring: up to the end of the next object's header, for its payload
  * comes then. */
-static struct sh_bytes ring_take(struct sh_conn *conn)
+static struct sh_bytes ring_take(const struct sh_msg *msg, struct sh_conn *conn)
 {
     SH_ASSERT(!conn->is_streaming);
     sh_spin_take(&conn->lock);
+    if (conn->late_first)
+        sh_late_move(msg, conn);
     struct sh_bytes bytes = sh_outring_take(&conn->out);
     const struct sh_object_out *object = conn->objects_first;
     uint64_t before = object ? sh_outring_before(&conn->out, object->position) : UINT64_MAX;
@@ -484,6 +531,18 @@ static struct sh_bytes ring_take(struct sh_conn *conn)
     if (bytes.size > before)
         bytes.size = before;
     return bytes;
+}
+
+bool sh_out_is_between(struct sh_conn *conn)
+{
+    if (!conn->sends_on || conn->push_blocked || conn->is_streaming ||
+        conn->sends_on->control_size > 0)
+        return false;
+    sh_spin_take(&conn->lock);
+    bool is_between = sh_outring_take(&conn->out).size == 0;
+    conn->out.sending = false;
+    sh_spin_release(&conn->lock);
+    return is_between;
 }
 
 /* Pieces of objects that are pushed before the other connections have their turn: 1 MiB. */
@@ -504,7 +563,7 @@ void sh_out_flush(struct sh_msg *msg, struct sh_conn *conn)
             sh_object_push(msg, conn);
             continue;
         }
-        struct sh_bytes bytes = ring_take(conn);
+        struct sh_bytes bytes = ring_take(msg, conn);
         if (bytes.size == 0)
             return;
         if (bytes.size > SH_MSG_HEADER_BYTES) /* more than a beat */

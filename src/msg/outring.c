@@ -174,6 +174,25 @@ void sh_outring_collect(struct sh_outring *ring)
         give_back(ring, back, head_of(ring));
 }
 
+bool sh_outring_append(struct sh_outring *ring, uint64_t bytes, struct sh_outring_place *place_out)
+{
+    uint64_t word = atomic_load_explicit(&ring->reserved, memory_order_relaxed);
+    SH_ASSERT(word & CLOSED);
+    uint32_t slots_used = (slot_of(word) - back_of(ring)) & SLOT_MASK;
+    if (sh_outring_used(ring) + bytes > ring->room || slots_used >= SH_OUTRING_SLOTS)
+        return false;
+    uint64_t end = position_of(word) + bytes;
+    *place_out =
+        (struct sh_outring_place){.at = ring->base + (position_of(word) & (ring->room - 1)),
+                                  .slot = slot_of(word) % SH_OUTRING_SLOTS,
+                                  .end = end & POSITION_MASK};
+    /* release: as in sh_outring_reserve. While it is closed nobody swaps. */
+    atomic_store_explicit(&ring->reserved,
+                          CLOSED | pack(generation_of(word), slot_of(word) + 1, end),
+                          memory_order_release);
+    return true;
+}
+
 bool sh_outring_is_quiet(const struct sh_outring *ring)
 {
     return slot_of(atomic_load_explicit(&ring->reserved, memory_order_acquire)) == back_of(ring);

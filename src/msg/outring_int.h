@@ -90,6 +90,10 @@ void sh_outring_close(struct sh_outring *ring);
 /* Opens a closed ring; it must have memory (sh_outring_grow) and not be draining. */
 void sh_outring_open(struct sh_outring *ring, uint32_t generation);
 
+/* Reserves in a closed ring, where nobody else does, as far as its memory goes. False: there is no
+ * room, or no slot. */
+bool sh_outring_append(struct sh_outring *ring, uint64_t bytes, struct sh_outring_place *place_out);
+
 /* Takes note of what has been completed: ready moves on, slots become free. */
 void sh_outring_collect(struct sh_outring *ring);
 /* True when nobody is writing: everything reserved has been collected. */

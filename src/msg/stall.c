@@ -6,7 +6,10 @@
  * this way because each reads no requests before it has sent answers, which the other does not read
  * behind its requests. So where no byte has gone for STUCK_NS a little more is allowed; it is taken
  * back with the first byte that goes. A node that reads nothing at all comes to SH_UNSENT_BYTES_MAX
- * by this in some seconds, if it goes on asking, and is cut off (out.c). */
+ * by this in some seconds, if it goes on asking, and is cut off (out.c).
+ *
+ * The link of a stalled stream is paused once the wire says that it has more, or the step would be
+ * told the same at each poll and never rest. */
 #include "msg/msg_int.h"
 
 #define ANSWERS_RINGS 4
@@ -39,6 +42,25 @@ void sh_stream_unstall(struct sh_msg *msg, struct sh_stream *stream)
     stream->stall = SH_STALL_NONE;
 }
 
+void sh_stream_pause(struct sh_msg *msg, struct sh_stream *stream)
+{
+    struct sh_wire *wire = msg->config.env.wire;
+    SH_ASSERT(stream->stall != SH_STALL_NONE);
+    if (stream->is_paused || !wire->ops->pause)
+        return;
+    stream->is_paused = true;
+    wire->ops->pause(wire, stream->link, true);
+}
+
+static void pause_end(struct sh_msg *msg, struct sh_stream *stream)
+{
+    struct sh_wire *wire = msg->config.env.wire;
+    if (!stream->is_paused)
+        return;
+    stream->is_paused = false;
+    wire->ops->pause(wire, stream->link, false);
+}
+
 /* --- Answers ------------------------------------------------------------------------------- */
 
 static uint64_t usual_bytes(const struct sh_msg *msg)
@@ -52,6 +74,7 @@ bool sh_answers_have_room(struct sh_msg *msg, struct sh_conn *conn)
     /* Without the lock, at each request: what seems to be more is looked at again below.
      * relaxed: the same */
     if (sh_outring_used(&conn->out) <= usual &&
+        atomic_load_explicit(&conn->late_bytes, memory_order_relaxed) == 0 &&
         atomic_load_explicit(&conn->objects_count, memory_order_relaxed) == 0)
         return true;
     if (sh_out_unsent(conn) <= usual)
@@ -88,14 +111,32 @@ static bool answers_may_go_on(struct sh_msg *msg, struct sh_conn *conn, uint64_t
 
 static bool may_go_on(struct sh_msg *msg, const struct sh_stream *stream, uint64_t now_ns)
 {
-    if (stream->stall == SH_STALL_WORKS)
-        return sh_ring_count(msg->works_free) > 1 && !sh_blocks_are_many(msg);
+    if (stream->stall == SH_STALL_WORKS && stream->conn) {
+        /* Somewhat more than for the next message, so that it does not stall at once again. */
+        uint32_t taken = atomic_load_explicit(&stream->conn->works, memory_order_relaxed);
+        return sh_works_have_room(msg, stream->conn, 1 + taken / 4);
+    }
     return !stream->conn || answers_may_go_on(msg, stream->conn, now_ns);
 }
 
 uint64_t sh_stalls_due(const struct sh_msg *msg)
 {
     return msg->stalled_count > msg->stalled_for_works ? msg->stalls_due_ns : SH_NEVER;
+}
+
+/* Goes on with a stream that may. True: it got on. */
+static bool go_on(struct sh_msg *msg, struct sh_stream *stream)
+{
+    sh_link link = stream->link;
+    /* relaxed, here and below: this step writes them */
+    uint64_t messages = atomic_load_explicit(&msg->messages_in, memory_order_relaxed);
+    uint64_t bytes = atomic_load_explicit(&msg->bytes_in, memory_order_relaxed);
+    sh_stream_readable(msg, stream);
+    stream = sh_stream_find(msg, link); /* it may be gone */
+    if (stream && stream->stall == SH_STALL_NONE)
+        pause_end(msg, stream);
+    return messages != atomic_load_explicit(&msg->messages_in, memory_order_relaxed) ||
+           bytes != atomic_load_explicit(&msg->bytes_in, memory_order_relaxed);
 }
 
 unsigned sh_streams_resume(struct sh_msg *msg, uint64_t now_ns)
@@ -113,12 +154,10 @@ unsigned sh_streams_resume(struct sh_msg *msg, uint64_t now_ns)
         enum sh_stall why = stream->stall;
         bool goes_on = may_go_on(msg, stream, now_ns);
         sh_stream_unstall(msg, stream);
-        if (goes_on) {
-            sh_stream_readable(msg, stream);
-            resumed++;
-        } else {
+        if (goes_on)
+            resumed += go_on(msg, stream);
+        else
             sh_stream_stall(msg, stream, why); /* at the end */
-        }
     }
     msg->stalls_due_ns = now_ns + STUCK_NS;
     if (msg->stalled_for_works == 0)

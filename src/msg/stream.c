@@ -86,8 +86,10 @@ void sh_stream_drop(struct sh_msg *msg, struct sh_stream *stream, bool close_lin
         at = &(*at)->bucket_next;
     *at = stream->bucket_next;
     streams_count_add(msg, -1);
-    if (close_link)
+    if (close_link) {
         msg->config.env.wire->ops->close(msg->config.env.wire, stream->link);
+        sh_events_forget(msg, stream->link);
+    }
     sh_partial_drop(msg, stream);
     if (stream->block)
         sh_block_leave(msg, stream->block);
@@ -407,10 +409,12 @@ static bool has_received(const struct sh_stream *stream)
 
 void sh_stream_readable(struct sh_msg *msg, struct sh_stream *stream)
 {
-    if (stream->conn)
-        stream->conn->was_heard = true; /* or is there to be heard, but not read now */
-    if (stream->stall != SH_STALL_NONE)
+    if (stream->stall != SH_STALL_NONE) {
+        if (stream->conn)
+            stream->conn->was_heard = true; /* or is there to be heard, but not read now */
+        sh_stream_pause(msg, stream);
         return;
+    }
     struct sh_wire *wire = msg->config.env.wire;
     size_t need = 0;
     if (has_received(stream) && stream->state == SH_STREAM_READY &&
@@ -427,6 +431,8 @@ void sh_stream_readable(struct sh_msg *msg, struct sh_stream *stream)
         room = PULL_BYTES_MAX;
     size_t got = wire->ops->pull(wire, stream->link, block->bytes + stream->fill, room);
     SH_ASSERT(got <= room);
+    if (got > 0 && stream->conn)
+        stream->conn->was_heard = true;
     stream->fill += (uint32_t)got;
     block_size_choose(msg, stream, got, room);
     sh_count_alone(&msg->bytes_in, got);

@@ -119,7 +119,7 @@ static inline bool pair_handle(struct pair *pair)
 {
     unsigned done = 0;
     for (int i = 0; i < 2; i++)
-        done += pair->ends[i].handlers.run(pair->ends[i].msg);
+        done += pair->ends[i].handlers.run(pair->ends[i].handlers.arg);
     return done > 0;
 }
 

@@ -41,6 +41,8 @@ struct tcp_link {
     bool is_looked_up; /* its name is; fd holds a place */
     bool is_lost;
     bool wants_writable;
+    bool is_paused;
+    bool is_unwatched; /* paused, and epoll would say all the time that the other side is gone */
     bool was_opened_by_us;
     uint64_t tag;
     struct sh_sock_peer peer; /* accepted */
@@ -81,9 +83,13 @@ static struct tcp_link *link_of(struct tcp *tcp, sh_link number)
     return link->fd >= 0 && link_number(tcp, link) == number ? link : NULL;
 }
 
-static void set_events(struct tcp *tcp, struct tcp_link *link, int how, uint32_t events)
+/* Tells epoll what the link waits for. */
+static void set_events(struct tcp *tcp, struct tcp_link *link, int how)
 {
-    struct epoll_event event = {.events = events, .data.u64 = link_number(tcp, link)};
+    struct epoll_event event = {.data.u64 = link_number(tcp, link)};
+    if (link->is_unwatched)
+        return;
+    event.events = (link->is_paused ? 0 : EPOLLIN) | (link->wants_writable ? EPOLLOUT : 0);
     int result = epoll_ctl(tcp->epoll, how, link->fd, &event);
     SH_ASSERT(result == 0 || errno == ENOMEM || errno == ENOSPC);
 }
@@ -158,7 +164,7 @@ static void link_dialled(struct tcp *tcp, struct tcp_link *link, enum sh_sock_di
         return;
     }
     link->wants_writable = true;
-    set_events(tcp, link, EPOLL_CTL_ADD, EPOLLIN | EPOLLOUT);
+    set_events(tcp, link, EPOLL_CTL_ADD);
 }
 
 static enum shoal_err tcp_open(struct sh_wire *wire, const char *address, uint64_t tag,
@@ -242,7 +248,7 @@ static size_t tcp_push(struct sh_wire *wire, sh_link number, struct sh_bytes byt
     size_t taken = sent > 0 ? (size_t)sent : 0;
     if (taken < bytes.size && !link->wants_writable) {
         link->wants_writable = true;
-        set_events(tcp, link, EPOLL_CTL_MOD, EPOLLIN | EPOLLOUT);
+        set_events(tcp, link, EPOLL_CTL_MOD);
     }
     return taken;
 }
@@ -276,7 +282,7 @@ static unsigned accept_some(struct tcp *tcp, const struct sh_sock_listener *list
             continue;
         }
         link->peer = peer;
-        set_events(tcp, link, EPOLL_CTL_ADD, EPOLLIN);
+        set_events(tcp, link, EPOLL_CTL_ADD);
         events[count++] =
             (struct sh_wire_event){.kind = SH_WIRE_ACCEPTED, .link = link_number(tcp, link)};
     }
@@ -315,16 +321,22 @@ static bool link_event(struct tcp *tcp, struct tcp_link *link, uint32_t ready,
         }
         link->is_opening = false;
         link->wants_writable = false;
-        set_events(tcp, link, EPOLL_CTL_MOD, EPOLLIN);
+        set_events(tcp, link, EPOLL_CTL_MOD);
         *event_out =
             (struct sh_wire_event){.kind = SH_WIRE_OPENED, .link = number, .tag = link->tag};
         return true;
     }
     if (ready & EPOLLOUT) {
         link->wants_writable = false;
-        set_events(tcp, link, EPOLL_CTL_MOD, EPOLLIN);
+        set_events(tcp, link, EPOLL_CTL_MOD);
         *event_out = (struct sh_wire_event){.kind = SH_WIRE_WRITABLE, .link = number};
         return true; /* if it is readable as well, the next poll says so */
+    }
+    if (link->is_paused) {
+        /* It is gone or broken, which epoll says whether asked or not. */
+        set_events(tcp, link, EPOLL_CTL_DEL);
+        link->is_unwatched = true;
+        return false;
     }
     *event_out = (struct sh_wire_event){.kind = SH_WIRE_READABLE, .link = number};
     return true;
@@ -401,6 +413,18 @@ static void tcp_signal(struct sh_wire *wire)
     (void)size; /* full means signalled already */
 }
 
+static void tcp_pause(struct sh_wire *wire, sh_link number, bool is_paused)
+{
+    struct tcp *tcp = tcp_of(wire);
+    struct tcp_link *link = link_of(tcp, number);
+    if (!link || link->is_lost || link->is_opening || link->is_paused == is_paused)
+        return;
+    bool was_unwatched = link->is_unwatched;
+    link->is_paused = is_paused;
+    link->is_unwatched = false;
+    set_events(tcp, link, was_unwatched ? EPOLL_CTL_ADD : EPOLL_CTL_MOD);
+}
+
 static void tcp_peer(struct sh_wire *wire, sh_link number, char *text_out)
 {
     const struct tcp_link *link = link_of(tcp_of(wire), number);
@@ -440,6 +464,7 @@ static const struct sh_wire_ops tcp_ops = {
     .destroy = tcp_destroy,
     .encrypt = tcp_encrypt,
     .peer = tcp_peer,
+    .pause = tcp_pause,
 };
 
 enum shoal_err sh_tcp_create(uint32_t links_max, struct sh_wire **wire_out)

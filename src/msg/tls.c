@@ -384,7 +384,7 @@ static size_t tls_pull(struct sh_wire *wire, sh_link number, void *into, size_t 
         done += got;
     }
     /* With room left there is nothing more in OpenSSL than part of a record. */
-    if (done == room)
+    if (done == room && !link->is_paused)
         sh_tls_list_add(link, READY);
     else
         sh_tls_list_remove(link, READY);
@@ -439,7 +439,7 @@ static bool on_lost(struct tls_link *link, enum shoal_err err, struct sh_wire_ev
 {
     bool was_announced = link->is_dialled || link->state == OPEN || link->state == FAILED;
     bool was_open = link->state == OPEN;
-    if (was_open && link->is_in[READY]) {
+    if (was_open && (link->is_in[READY] || link->is_paused)) {
         /* What it has received comes first. */
         link->is_cut = true;
         link->err = err;
@@ -526,6 +526,21 @@ static void tls_flush(struct sh_wire *wire)
         tls->inner->ops->flush(tls->inner);
 }
 
+static void tls_pause(struct sh_wire *wire, sh_link number, bool is_paused)
+{
+    struct tls *tls = tls_of(wire);
+    struct tls_link *link = sh_tls_link_find(tls, number);
+    if (!link || link->state != OPEN)
+        return;
+    link->is_paused = is_paused;
+    if (is_paused)
+        sh_tls_list_remove(link, READY);
+    else
+        sh_tls_list_add(link, READY); /* OpenSSL may hold some, or has been cut */
+    if (!link->is_cut && tls->inner->ops->pause)
+        tls->inner->ops->pause(tls->inner, number, is_paused);
+}
+
 static void tls_peer(struct sh_wire *wire, sh_link number, char *text_out)
 {
     sh_wire_peer(tls_of(wire)->inner, number, text_out);
@@ -585,6 +600,7 @@ static const struct sh_wire_ops tls_ops = {
     .destroy = tls_destroy,
     .flush = tls_flush,
     .peer = tls_peer,
+    .pause = tls_pause,
 };
 
 enum shoal_err sh_tls_create(struct sh_wire *inner, const struct sh_tls_config *config,

@@ -58,6 +58,7 @@ struct tls_link {
     uint64_t tag;
     uint64_t deadline_ns; /* YOUNG */
     SSL *ssl;
+    bool is_paused;            /* then not READY, unless it FAILED */
     struct tls_cipher *cipher; /* NULL: nothing waits */
     size_t owed;               /* plain bytes in cipher that push has not counted as taken */
     uint8_t first[4];          /* the first bytes received, as they came */

@@ -74,6 +74,7 @@ struct uring_link {
     bool sends;                                  /* one is, which has not said how much it took */
     bool is_copied; /* zero-copy sends don't work here, or the kernel copies after all */
     bool is_direct, is_readable;
+    bool is_paused;
     uint8_t whole_count, short_count, foreign_count;
     const void *thread; /* that submitted the receive */
     uint32_t rx_head, rx_tail, rx_count, rx_offset;

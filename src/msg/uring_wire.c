@@ -235,6 +235,17 @@ static size_t uring_pull(struct sh_wire *wire, sh_link number, void *into, size_
     return got;
 }
 
+static void uring_pause(struct sh_wire *wire, sh_link number, bool is_paused)
+{
+    struct uring *uring = uring_of(wire);
+    struct uring_link *link = link_of(uring, number);
+    if (!link || link->state != LINK_OPEN)
+        return;
+    link->is_paused = is_paused;
+    if (!is_paused)
+        sh_uring_ready(uring, link); /* to be looked at by the next poll */
+}
+
 /* What is to be said of a link; false: nothing. */
 static bool link_event(struct uring *uring, struct uring_link *link,
                        struct sh_wire_event *event_out)
@@ -257,7 +268,7 @@ static bool link_event(struct uring *uring, struct uring_link *link,
     } else if (link->news & NEWS_WRITABLE) {
         event.kind = SH_WIRE_WRITABLE;
         link->news &= (uint8_t)~NEWS_WRITABLE;
-    } else if (has_bytes) {
+    } else if (has_bytes && !link->is_paused) {
         event.kind = SH_WIRE_READABLE;
     } else {
         return false;
@@ -424,6 +435,7 @@ static const struct sh_wire_ops uring_ops = {
     .destroy = uring_destroy,
     .flush = uring_flush,
     .peer = uring_peer,
+    .pause = uring_pause,
 };
 
 /* Sets up the ring and its buffers; 0, or what the kernel said. */

@@ -46,7 +46,7 @@ struct writes_link {
     struct writes_link *failed_next;
     sh_link number;
     uint64_t tag;
-    bool is_open, is_failed, wants_writable;
+    bool is_open, is_failed, wants_writable, is_paused;
     enum shoal_err err; /* is_failed */
     /* Sending. */
     struct frame *frame; /* NULL: nothing is owed */
@@ -515,7 +515,14 @@ static bool is_owners(struct writes *writes, const struct sh_wire_event *event)
         link->is_open = true;
         return true;
     case SH_WIRE_READABLE:
-        return frames_read(link);
+        if (!frames_read(link))
+            return false;
+        if (link->is_paused && writes->inner->ops->pause) {
+            /* Up to here writes have been seen to; the next comes behind the owner's bytes. */
+            writes->inner->ops->pause(writes->inner, link->number, true);
+            return false;
+        }
+        return !link->is_paused;
     case SH_WIRE_WRITABLE:
         if (link->is_failed || !frame_flush(link) || !link->wants_writable)
             return false;
@@ -565,6 +572,17 @@ static void writes_flush(struct sh_wire *wire)
         inner->ops->flush(inner);
 }
 
+static void writes_pause(struct sh_wire *wire, sh_link number, bool is_paused)
+{
+    struct writes *writes = writes_of(wire);
+    struct writes_link *link = link_open(writes, number);
+    if (!link)
+        return;
+    link->is_paused = is_paused;
+    if (!is_paused && writes->inner->ops->pause)
+        writes->inner->ops->pause(writes->inner, number, false);
+}
+
 static void writes_peer(struct sh_wire *wire, sh_link number, char *text_out)
 {
     sh_wire_peer(writes_of(wire)->inner, number, text_out);
@@ -599,6 +617,7 @@ static const struct sh_wire_ops writes_ops = {
     .destroy = writes_destroy,
     .flush = writes_flush,
     .peer = writes_peer,
+    .pause = writes_pause,
     .abilities = SH_WIRE_WRITES,
     .region_add = writes_region_add,
     .region_remove = writes_region_remove,

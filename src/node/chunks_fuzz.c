@@ -73,7 +73,7 @@ static unsigned run(bool with_handlers)
     unsigned done = other.transport.run(other.msg) + node.transport.run(node.msg);
     struct sh_step jobs = sh_dumps_step(dumps);
     if (with_handlers)
-        done += node.handlers.run(node.msg) + jobs.run(jobs.arg);
+        done += node.handlers.run(node.handlers.arg) + jobs.run(jobs.arg);
     done += sh_memwire_carry(&node.memwire, 0, &carried[0], &other.memwire, 0) > 0;
     done += sh_memwire_carry(&other.memwire, 0, &carried[1], &node.memwire, 0) > 0;
     return done;

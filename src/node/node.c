@@ -62,12 +62,10 @@ static void wake_transport(void *arg)
     sh_crew_wake(node->crew, 0);
 }
 
-static void wake_handlers(void *arg)
+static void wake_handler(void *arg, unsigned handler)
 {
     struct sh_node_run *node = arg;
-    unsigned threads = (unsigned)node->options->threads;
-    for (unsigned thread = threads > 1; thread < threads; thread++)
-        sh_crew_wake(node->crew, thread);
+    sh_crew_wake(node->crew, handler + (node->options->threads > 1));
 }
 
 static void on_event(void *arg, const struct sh_msg_event *event)
@@ -212,7 +210,7 @@ static enum shoal_err open_msg(struct sh_node_run *node, char *detail)
         .env = node->env,
         .on_event = on_event,
         .wake_transport = wake_transport,
-        .wake_handlers = wake_handlers,
+        .wake_handler = wake_handler,
         .arg = node,
     };
     err = sh_msg_create(&config, &node->msg);
