@@ -30,7 +30,6 @@ enum shoal_err sh_alloc_init(struct sh_alloc *alloc, uint64_t bytes_max, bool sm
     alloc->small_pages = small_pages;
     alloc->budget = budget;
     alloc->slots_high = 1;
-    alloc->epoch = 1;
     /* A large chunk of one page takes up the addresses of a whole slot, and a free run may be too
      * short: four times the memory is plenty of addresses, and they cost nothing. */
     uint64_t range = bytes_max < SH_ALLOC_RANGE_MAX / 8 ? 4 * bytes_max + (UINT64_C(4) << 30)

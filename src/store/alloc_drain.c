@@ -7,6 +7,8 @@
 #define FILLS 64 /* packs are told apart by so many degrees of being full */
 /* Fuller ones are not worth the copying. */
 #define FILL_MOST (FILLS - 2)
+/* The part of all holes that is taken to fit what is moved. */
+#define HOLES_SHARE 16
 /* Slots looked at with the lock held. */
 #define BATCH 1024
 
@@ -62,13 +64,18 @@ static void packs_visit(struct sh_alloc *alloc,
 struct plan {
     uint64_t bytes[FILLS]; /* in packs of each degree */
     uint64_t room;         /* to copy to */
+    uint64_t holes;        /* free in all packs */
+    unsigned emptiest;     /* lowest degree that there is */
     uint32_t marked;
 };
 
 static void plan_add(struct sh_alloc *alloc, uint32_t first, void *arg)
 {
     struct plan *plan = arg;
-    plan->bytes[pack_fill(alloc, first)] += alloc->slots[first].bytes;
+    unsigned fill = pack_fill(alloc, first);
+    plan->bytes[fill] += alloc->slots[first].bytes;
+    plan->emptiest = fill < plan->emptiest ? fill : plan->emptiest;
+    plan->holes += pack_touched(alloc, first) - alloc->slots[first].bytes;
 }
 
 static void plan_mark(struct sh_alloc *alloc, uint32_t first, void *arg)
@@ -76,28 +83,37 @@ static void plan_mark(struct sh_alloc *alloc, uint32_t first, void *arg)
     struct plan *plan = arg;
     unsigned fill = pack_fill(alloc, first);
     uint32_t bytes = alloc->slots[first].bytes;
-    /* Where there is not room for all of a degree, some of its packs are marked. */
-    if (fill > FILL_MOST || plan->bytes[fill] == 0 || bytes > plan->bytes[fill])
+    bool is_first = fill == plan->emptiest && plan->marked == 0;
+    /* Where there is not room for all of a degree, some of its packs are marked, and one in any
+     * case: others' holes may do. */
+    if (fill > FILL_MOST || (bytes > plan->bytes[fill] && !is_first))
         return;
-    plan->bytes[fill] -= bytes;
+    plan->bytes[fill] -= bytes < plan->bytes[fill] ? bytes : plan->bytes[fill];
     pack_mark(alloc, first, 1);
     plan->marked++;
 }
 
 uint32_t sh_alloc_drain_begin(struct sh_alloc *alloc)
 {
-    struct plan plan = {.marked = 0};
+    struct plan plan = {.emptiest = FILLS};
+    bool is_short = false;
     packs_visit(alloc, plan_add, &plan);
     sh_lock_take(&alloc->lock);
     uint64_t used = atomic_load_explicit(&alloc->budget->used, memory_order_relaxed);
     plan.room = alloc->budget->max - used + (alloc->idle_pages << SH_PAGE_BITS);
-    sh_bins_empty(alloc);
     sh_lock_release(&alloc->lock);
-    for (unsigned fill = 0; fill < FILLS; fill++) {
-        if (plan.bytes[fill] > plan.room)
+    /* Nobody knows which holes fit, and a pack that is not emptied whole frees nothing: they count
+     * for little, but without any a store that has used up its reserve would stay as it is. */
+    if (plan.room < plan.holes / HOLES_SHARE)
+        plan.room = plan.holes / HOLES_SHARE;
+    for (unsigned fill = 0; fill <= FILL_MOST; fill++) {
+        if (plan.bytes[fill] > plan.room) {
             plan.bytes[fill] = plan.room;
+            is_short = true;
+        }
         plan.room -= plan.bytes[fill];
     }
+    alloc->is_short = is_short;
     packs_visit(alloc, plan_mark, &plan);
     return plan.marked;
 }
@@ -112,5 +128,12 @@ static void unmark(struct sh_alloc *alloc, uint32_t first, void *arg)
 void sh_alloc_drain_end(struct sh_alloc *alloc)
 {
     packs_visit(alloc, unmark, NULL);
+    bool more = true;
+    while (more) {
+        sh_lock_take(&alloc->lock);
+        for (unsigned i = 0; i < BATCH && more; i++)
+            more = sh_bins_unpark(alloc);
+        sh_lock_release(&alloc->lock);
+    }
     sh_alloc_trim(alloc);
 }

@@ -73,14 +73,15 @@ struct sh_alloc {
     bool small_pages;    /* no huge ones */
     uint32_t slots_high; /* slots from here on were never used; slot 0 is not used at all */
     uint32_t slots_max;
-    uint64_t record_bytes;            /* charged for records */
-    uint64_t touched_bytes;           /* charged for slots */
-    uint64_t block_bytes;             /* of blocks in use */
-    uint64_t idle_pages;              /* touched pages of free slots */
-    uint32_t runs[SH_RUN_BINS];       /* first free run */
-    uint32_t filling[SH_PACK_KINDS];  /* the pack that new blocks go to; 0: none */
-    uint64_t epoch;                   /* of the bins: nodes of another are in none of them */
-    uint64_t bins[SH_BINS];           /* offset of the first free block; 0: none */
+    uint64_t record_bytes;           /* charged for records */
+    uint64_t touched_bytes;          /* charged for slots */
+    uint64_t block_bytes;            /* of blocks in use */
+    uint64_t idle_pages;             /* touched pages of free slots */
+    uint32_t runs[SH_RUN_BINS];      /* first free run */
+    uint32_t filling[SH_PACK_KINDS]; /* the pack that new blocks go to; 0: none */
+    bool is_short;              /* of the last marking: more packs would be, had there been room */
+    uint64_t bins[SH_BINS + 1]; /* offset of the first free block, 0: none; the last bin
+                                 * holds those of packs that are being emptied */
     uint64_t bins_used[SH_BIN_WORDS]; /* a bit for each that has one */
 };
 
@@ -116,9 +117,9 @@ static inline uint8_t *sh_alloc_at(const struct sh_alloc *alloc, uint64_t offset
 }
 
 /* Marks the emptiest packs, as many as there is memory to copy their blocks to, so that nothing
- * more is allocated there, and says how many; their blocks are the caller's to move. The holes
- * that are left in other packs are used no more before these are empty or marked themselves.
- * sh_alloc_drain_end takes back what was not emptied, and trims. Any thread, one at a time. */
+ * more is allocated there, and says how many; their blocks are the caller's to move.
+ * sh_alloc_drain_end makes free blocks of what was not emptied available again, and trims. Any
+ * thread, one at a time. */
 uint32_t sh_alloc_drain_begin(struct sh_alloc *alloc);
 void sh_alloc_drain_end(struct sh_alloc *alloc);
 static inline bool sh_alloc_is_draining(const struct sh_alloc *alloc, uint64_t offset)

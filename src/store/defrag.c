@@ -58,7 +58,8 @@ static void group_pack(struct sh_store *store, struct sh_group *group)
     struct sh_change change;
     sh_group_layout_begin(group);
     sh_change_begin(store, group, &change);
-    change.may_dip = true;
+    /* The reserve is for what frees more than it takes: emptying packs. */
+    change.may_dip = sh_alloc_is_draining(store->alloc, sh_layout_offset(&change.before));
     for (unsigned i = 0; i < SH_GROUP_IDS; i++)
         if (sh_layout_code(&change.before, i) == SH_CODE_LONG)
             long_move(store, &change, i, &moves);
@@ -132,9 +133,15 @@ static unsigned step(struct sh_store *store, unsigned budget, bool force)
 {
     struct sh_defrag *defrag = &store->defrag;
     if (!defrag->running) {
-        if (!force && !sh_store_waste_is_high(store))
+        uint64_t waste = waste_of(store);
+        if (!force && !sh_store_waste_is_high(store)) {
+            /* What went away by itself is not what a round could not remove. */
+            if (waste < atomic_load_explicit(&defrag->waste_left, memory_order_relaxed))
+                atomic_store_explicit(&defrag->waste_left, waste, memory_order_relaxed);
             return 0;
+        }
         pass_begin(defrag, false);
+        defrag->waste_before = waste;
         defrag->running = true;
     }
     unsigned seen = 0;
@@ -145,7 +152,11 @@ static unsigned step(struct sh_store *store, unsigned budget, bool force)
     } else if (!more) {
         sh_alloc_drain_end(store->alloc);
         defrag->running = false;
-        atomic_store_explicit(&defrag->waste_left, waste_of(store), memory_order_relaxed);
+        uint64_t left = waste_of(store);
+        /* Where it was short of memory and made some, another goes further. */
+        if (store->alloc->is_short && left + left / 64 < defrag->waste_before)
+            left = 0;
+        atomic_store_explicit(&defrag->waste_left, left, memory_order_relaxed);
     }
     return seen > 0 ? seen : 1;
 }

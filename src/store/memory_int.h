@@ -63,6 +63,13 @@ static inline bool sh_budget_charge(struct sh_budget *budget, uint64_t bytes, bo
     return true;
 }
 
+/* True when some of the reserve is used. */
+static inline bool sh_budget_has_dipped(const struct sh_budget *budget)
+{
+    return atomic_load_explicit(&budget->used, memory_order_relaxed) >
+           budget->max - budget->reserve;
+}
+
 static inline void sh_budget_refund(struct sh_budget *budget, uint64_t bytes)
 {
     atomic_fetch_sub_explicit(&budget->used, bytes, memory_order_relaxed);

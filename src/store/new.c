@@ -12,7 +12,7 @@ static uint32_t wish_size(const struct sh_store_wish *wish, size_t index)
     return wish->sizes ? wish->sizes[index] : wish->size;
 }
 
-static enum shoal_err wish_check(const struct sh_store *store, const struct sh_store_wish *wish,
+static enum shoal_err wish_check(struct sh_store *store, const struct sh_store_wish *wish,
                                  uint64_t *payload_out)
 {
     uint64_t payload = 0;

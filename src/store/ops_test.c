@@ -344,13 +344,47 @@ static void test_defrag(void **state)
     free(cids);
 }
 
+/* A store that was full and lost half of its chunks has room for as many again, though there is
+ * hardly any memory to copy to. */
+static void test_defrag_full(void **state)
+{
+    (void)state;
+    enum { BATCH = 16, COUNT = 65536, SIZE = 1000 };
+    shoal_cid *cids = calloc(COUNT, sizeof *cids);
+    assert_non_null(cids);
+    rng_state = 7;
+    struct sh_store *store = store_make(32 * MIB);
+    size_t made = 0;
+    while (made < COUNT && !sh_store_new_many(store, SIZE, BATCH, cids + made))
+        made += BATCH;
+    assert_true(made > COUNT / 3 && made < COUNT);
+    size_t removed = 0;
+    for (size_t at = 0; at < made; at += BATCH) {
+        enum shoal_err errs[BATCH];
+        if (rng() % 2)
+            removed += sh_store_remove_multi(store, cids + at, BATCH, errs);
+    }
+    while (sh_store_defrag(store, 100, false) > 0)
+        continue;
+    struct sh_store_status status;
+    sh_store_status_get(store, &status);
+    assert_true(status.used_bytes < status.payload_bytes + status.payload_bytes / 10);
+    size_t again = 0;
+    while (!sh_store_new_many(store, SIZE, BATCH, cids))
+        again += BATCH;
+    print_message("%zu removed, %zu created again\n", removed, again);
+    assert_true(again > removed / 2);
+    sh_alloc_check(store->alloc);
+    sh_store_destroy(store);
+    free(cids);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_model),
-        cmocka_unit_test(test_reserve),
-        cmocka_unit_test(test_full),
-        cmocka_unit_test(test_defrag),
+        cmocka_unit_test(test_model),       cmocka_unit_test(test_reserve),
+        cmocka_unit_test(test_full),        cmocka_unit_test(test_defrag),
+        cmocka_unit_test(test_defrag_full),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,7 +35,7 @@ uint32_t sh_node_bytes(const struct sh_alloc *alloc, uint64_t offset)
 
 bool sh_node_is_linked(const struct sh_alloc *alloc, uint64_t offset)
 {
-    return sh_node_at(alloc, offset)->size >> SIZE_BITS == alloc->epoch;
+    return sh_node_at(alloc, offset)->size >> SIZE_BITS != 0;
 }
 
 /* relaxed, here and below: what a lost reader reads means nothing, and the lock orders the rest */
@@ -44,14 +44,25 @@ static void word_set(_Atomic uint64_t *word, uint64_t value)
     atomic_store_explicit(word, value, memory_order_relaxed);
 }
 
+/* Blocks of packs that are being emptied wait in a bin of their own. */
+#define PARKED SH_BINS
+
+static unsigned bin_of_node(const struct sh_alloc *alloc, uint64_t offset)
+{
+    return sh_node_at(alloc, offset)->size >> SIZE_BITS == 2
+               ? PARKED
+               : sh_bin_of(sh_node_bytes(alloc, offset));
+}
+
 static void node_link(struct sh_alloc *alloc, uint64_t offset, uint32_t bytes)
 {
-    unsigned bin = sh_bin_of(bytes);
+    bool parked = alloc->slots[offset >> SH_SLOT_BITS].is_draining != 0;
+    unsigned bin = parked ? PARKED : sh_bin_of(bytes);
     struct sh_node *node = sh_node_at(alloc, offset);
     uint64_t next = alloc->bins[bin];
     word_set(&node->next, next);
     word_set(&node->prev, 0);
-    word_set(&node->size, alloc->epoch << SIZE_BITS | bytes / 8);
+    word_set(&node->size, (uint64_t)(parked ? 2 : 1) << SIZE_BITS | bytes / 8);
     if (next)
         word_set(&sh_node_at(alloc, next)->prev, offset);
     alloc->bins[bin] = offset;
@@ -60,7 +71,7 @@ static void node_link(struct sh_alloc *alloc, uint64_t offset, uint32_t bytes)
 
 static void node_unlink(struct sh_alloc *alloc, uint64_t offset)
 {
-    unsigned bin = sh_bin_of(sh_node_bytes(alloc, offset));
+    unsigned bin = bin_of_node(alloc, offset);
     struct sh_node *node = sh_node_at(alloc, offset);
     uint64_t next = node->next;
     uint64_t prev = node->prev;
@@ -76,6 +87,16 @@ static void node_unlink(struct sh_alloc *alloc, uint64_t offset)
         alloc->bins_used[bin / 64] &= ~(UINT64_C(1) << bin % 64);
 }
 
+bool sh_bins_unpark(struct sh_alloc *alloc)
+{
+    uint64_t offset = alloc->bins[PARKED];
+    if (!offset)
+        return false;
+    node_unlink(alloc, offset);
+    node_link(alloc, offset, sh_node_bytes(alloc, offset));
+    return true;
+}
+
 /* The first bin from `bin` on that holds something; SH_BINS: none. */
 static unsigned bin_next(const struct sh_alloc *alloc, unsigned bin)
 {
@@ -87,13 +108,6 @@ static unsigned bin_next(const struct sh_alloc *alloc, unsigned bin)
             return word * 64 + (unsigned)__builtin_ctzll(bits);
     }
     return SH_BINS;
-}
-
-void sh_bins_empty(struct sh_alloc *alloc)
-{
-    memset(alloc->bins, 0, sizeof alloc->bins);
-    memset(alloc->bins_used, 0, sizeof alloc->bins_used);
-    alloc->epoch++;
 }
 
 /* --- Packs --------------------------------------------------------------------------------- */
@@ -222,9 +236,13 @@ static uint64_t bin_take(struct sh_alloc *alloc, unsigned bin, uint32_t bytes, u
     uint64_t offset = alloc->bins[bin];
     for (unsigned i = 0; offset && i < BIN_PROBES; i++) {
         uint32_t has = sh_node_bytes(alloc, offset);
-        if (has == bytes || has >= bytes + rest_least)
+        uint64_t next = sh_node_at(alloc, offset)->next;
+        if (alloc->slots[offset >> SH_SLOT_BITS].is_draining) {
+            node_unlink(alloc, offset);
+            node_link(alloc, offset, has); /* parks it */
+        } else if (has == bytes || has >= bytes + rest_least)
             return node_take(alloc, offset, bytes);
-        offset = sh_node_at(alloc, offset)->next;
+        offset = next;
     }
     return 0;
 }
@@ -264,10 +282,7 @@ void sh_pack_give(struct sh_alloc *alloc, uint64_t offset, uint32_t bytes)
     struct sh_slot *pack = &alloc->slots[first];
     SH_ASSERT(pack->state == SLOT_PACK && pack->bytes >= bytes);
     SH_ASSERT(offset + bytes <= ((uint64_t)first << SH_SLOT_BITS) + pack->end);
-    if (pack->is_draining)
-        word_set(&sh_node_at(alloc, offset)->size, bytes / 8);
-    else
-        node_link(alloc, offset, bytes);
+    node_link(alloc, offset, bytes);
     pack->bytes -= bytes;
     if (pack->bytes == 0)
         pack_end(alloc, first);

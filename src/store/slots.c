@@ -133,6 +133,9 @@ static uint32_t run_cut(struct sh_alloc *alloc, uint32_t slot, uint32_t run)
 uint32_t sh_slots_take(struct sh_alloc *alloc, uint32_t run, bool for_pack)
 {
     SH_ASSERT(run > 0);
+    /* Free slots that the reserve paid for are not for everybody. */
+    if (!alloc->may_dip && alloc->idle_pages > 0 && sh_budget_has_dipped(alloc->budget))
+        sh_slots_trim(alloc);
     uint32_t slot = run_find(alloc, run);
     if (!slot && for_pack && !alloc->small_pages && alloc->touched_bytes >= SH_HUGE_FROM &&
         huge_open(alloc, run))
@@ -194,13 +197,13 @@ bool sh_slots_discard(struct sh_alloc *alloc, uint64_t offset, uint64_t bytes)
 {
     bool is_huge = false;
     uint32_t end = (uint32_t)((offset + bytes + SH_SLOT_BYTES - 1) >> SH_SLOT_BITS);
-    for (uint32_t slot = (uint32_t)(offset >> SH_SLOT_BITS); slot < end; slot++) {
+    for (uint32_t slot = (uint32_t)(offset >> SH_SLOT_BITS); slot < end; slot++)
         is_huge |= alloc->slots[slot].is_huge;
-        alloc->slots[slot].is_huge = 0;
-    }
     /* Else the kernel could make the whole page resident again, unasked and uncharged. */
     if (is_huge && !sh_vm_small(&alloc->vm, offset, bytes))
         return false;
+    for (uint32_t slot = (uint32_t)(offset >> SH_SLOT_BITS); is_huge && slot < end; slot++)
+        alloc->slots[slot].is_huge = 0;
     return sh_vm_discard(&alloc->vm, offset, bytes);
 }
 

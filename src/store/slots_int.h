@@ -42,14 +42,15 @@ static inline uint32_t sh_slot_needs(uint64_t run_pages, uint32_t index)
 /* A block of so many bytes (a multiple of 8, 24 to SH_PACKED_MAX) in a pack: its offset, or 0. */
 uint64_t sh_pack_take(struct sh_alloc *alloc, uint32_t bytes);
 void sh_pack_give(struct sh_alloc *alloc, uint64_t offset, uint32_t bytes);
-/* Takes all free blocks out of the bins, for as long as their packs live. */
-void sh_bins_empty(struct sh_alloc *alloc);
+/* Makes a block of a pack that was not emptied available again; false: there are no more. */
+bool sh_bins_unpark(struct sh_alloc *alloc);
 
 /* What a free block in a pack begins with. Readers that lost a race may be reading it: atomic. */
 #define SH_NODE_BYTES 24u
 struct sh_node {
     _Atomic uint64_t next, prev; /* offsets in its bin; 0: none */
-    _Atomic uint64_t size;       /* 63..20 [the bins' epoch]  19..0 [bytes / 8] */
+    _Atomic uint64_t
+        size; /* 63..20 [0: in no bin, 1: in its size's, 2: parked]  19..0 [bytes / 8] */
 };
 static inline struct sh_node *sh_node_at(const struct sh_alloc *alloc, uint64_t offset)
 {

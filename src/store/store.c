@@ -100,8 +100,10 @@ void sh_store_nid_set(struct sh_store *store, shoal_nid nid)
 
 static _Thread_local struct sh_store_shortage shortage;
 
-enum shoal_err sh_store_short(const struct sh_store *store, uint64_t needed_bytes)
+enum shoal_err sh_store_short(struct sh_store *store, uint64_t needed_bytes)
 {
+    /* Now a round is worth its while even if the last one could do no more. */
+    atomic_store_explicit(&store->defrag.waste_left, 0, memory_order_relaxed);
     uint64_t used = atomic_load_explicit(&store->budget.used, memory_order_relaxed);
     uint64_t room = store->budget.max - store->budget.reserve;
     shortage = (struct sh_store_shortage){needed_bytes, used < room ? room - used : 0};

@@ -27,6 +27,7 @@ struct sh_defrag {
     bool is_second;              /* its second pass */
     uint64_t own_next;           /* next own group */
     uint64_t foreign_next;       /* next foreign group, once the own ones are done */
+    uint64_t waste_before;       /* when the round began */
     _Atomic uint64_t waste_left; /* what the last round could not remove */
 };
 
@@ -140,7 +141,7 @@ static inline _Atomic uint64_t *sh_long_header(const struct sh_store *store, uin
 }
 
 /* Notes for sh_store_shortage_last what could not be had. Returns EFULL. */
-enum shoal_err sh_store_short(const struct sh_store *store, uint64_t needed_bytes);
+enum shoal_err sh_store_short(struct sh_store *store, uint64_t needed_bytes);
 
 /* sh_store_get and sh_store_put without counting; remove and resize without giving back the ID. */
 SHOAL_NODISCARD enum shoal_err sh_store_copy_out(struct sh_store *store, shoal_cid cid, void *into,
