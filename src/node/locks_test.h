@@ -79,7 +79,7 @@ static inline void rig_end_close(struct rig_end *end)
 static inline unsigned rig_round(struct rig *rig)
 {
     unsigned done = rig->node.transport.run(rig->node.msg);
-    done += rig->node.handlers.run(rig->node.msg);
+    done += rig->node.handlers.run(rig->node.handlers.arg);
     done += rig->step.run(rig->step.arg);
     for (unsigned i = 0; i < RIG_ASKERS; i++) {
         struct rig_end *asker = &rig->askers[i];

@@ -133,6 +133,8 @@ static unsigned step(struct sh_store *store, unsigned budget, bool force)
 {
     struct sh_defrag *defrag = &store->defrag;
     if (!defrag->running) {
+        if (sh_idpool_trim(store->pool))
+            return 1;
         uint64_t waste = waste_of(store);
         if (!force && !sh_store_waste_is_high(store)) {
             /* What went away by itself is not what a round could not remove. */
@@ -178,6 +180,11 @@ void sh_store_defrag_all(struct sh_store *store)
     unsigned spins = 0;
     while (atomic_exchange_explicit(&store->defrag.busy, true, memory_order_acquire))
         sh_group_pause(&spins);
+    /* A round that somebody began has seen less than all. */
+    while (store->defrag.running)
+        (void)step(store, ALL_BUDGET, true);
+    while (sh_idpool_trim(store->pool))
+        continue;
     do
         (void)step(store, ALL_BUDGET, true);
     while (store->defrag.running);

@@ -119,14 +119,13 @@ static size_t take_from_word(struct sh_idpool *pool, uint64_t word, size_t count
     return done;
 }
 
-/* Takes one ID back. True when it was the largest. */
-static bool give_one(struct sh_idpool *pool, uint64_t lid)
+/* Takes one ID back. */
+static void give_one(struct sh_idpool *pool, uint64_t lid)
 {
     uint64_t limit = sh_idtable_limit(pool->table);
     SH_ASSERT(lid > 0);
     SH_ASSERT(lid < limit);
     bits_set(pool, lid >> 6, UINT64_C(1) << (lid & 63));
-    return lid + 1 == limit;
 }
 
 enum shoal_err sh_idpool_take(struct sh_idpool *pool, size_t count, sh_lid *lids_out)
@@ -142,9 +141,8 @@ enum shoal_err sh_idpool_take(struct sh_idpool *pool, size_t count, sh_lid *lids
         uint64_t fresh = count - done;
         err = fresh > pool->table->ids_max ? SHOAL_EFULL : grow(pool, first + fresh, false);
         if (err) {
-            /* The largest ID is in use, or its bit would have been gone: nothing to lower. */
             for (size_t i = 0; i < done; i++)
-                (void)give_one(pool, lids_out[i].v);
+                give_one(pool, lids_out[i].v);
         } else {
             for (uint64_t i = 0; i < fresh; i++)
                 lids_out[done + i] = (sh_lid){first + i};
@@ -216,12 +214,16 @@ static void shrink_levels(struct sh_idpool *pool, uint64_t old_limit, uint64_t l
     }
 }
 
-/* Brings the limit down over the free IDs at the top. */
-static void lower_limit(struct sh_idpool *pool)
+/* The limit comes down, and memory goes back, for about so many IDs at a time, so that nobody waits
+ * long for the lock. */
+#define LOWER_MOST (UINT64_C(1) << 20)
+
+/* Brings the limit down over free IDs at the top. False: there was nothing to do. */
+static bool lower_limit(struct sh_idpool *pool)
 {
-    const uint64_t were_kept = pool->table->kept;
-    uint64_t limit = sh_idtable_limit(pool->table);
-    while (limit > 1) {
+    const uint64_t old_limit = sh_idtable_limit(pool->table), were_kept = pool->table->kept;
+    uint64_t limit = old_limit, kept = were_kept;
+    while (limit > 1 && old_limit - limit < LOWER_MOST) {
         uint64_t word = (limit - 1) >> 6;
         unsigned valid = (unsigned)((limit - 1) & 63) + 1;
         uint64_t used = ~pool->levels[0][word] << (64 - valid);
@@ -234,20 +236,30 @@ static void lower_limit(struct sh_idpool *pool)
         if (run < valid)
             break;
     }
-    uint64_t kept = were_kept - limit > were_kept / SPARE_SHARE ? limit : were_kept;
+    if (were_kept - limit > were_kept / SPARE_SHARE)
+        kept = were_kept - limit > LOWER_MOST ? were_kept - LOWER_MOST : limit;
+    if (limit == old_limit && kept == were_kept)
+        return false;
     sh_idtable_shrink(pool->table, limit, kept);
     shrink_levels(pool, were_kept, kept);
+    return true;
+}
+
+bool sh_idpool_trim(struct sh_idpool *pool)
+{
+    sh_lock_take(&pool->lock);
+    bool is_lower = lower_limit(pool);
+    sh_lock_release(&pool->lock);
+    return is_lower;
 }
 
 void sh_idpool_give(struct sh_idpool *pool, const sh_lid *lids, size_t count)
 {
     sh_lock_take(&pool->lock);
-    bool top = false;
     for (size_t i = 0; i < count; i++)
         if (lids[i].v != 0)
-            top |= give_one(pool, lids[i].v);
-    if (top)
-        lower_limit(pool);
+            give_one(pool, lids[i].v);
+    (void)lower_limit(pool);
     sh_lock_release(&pool->lock);
 }
 

@@ -3,8 +3,8 @@
  * A free ID below the table's limit is a set bit in a bitmap; six more levels tell which words of
  * the level below are not zero, so that the smallest free ID is found in at most seven steps, and
  * giving one back never needs memory: the bitmap was charged when the table grew, an eighth of a
- * byte for each ID. Whenever the largest IDs are free the table's limit comes down over them, and
- * below it is only what was in use.
+ * byte for each ID. Whenever the largest IDs are free the table's limit comes down over them, a
+ * piece at a time.
  *
  *   level 6:  [1]                        one word
  *   level 1:  [01100...]                 a bit for each word of level 0
@@ -46,6 +46,10 @@ SHOAL_NODISCARD enum shoal_err sh_idpool_claim(struct sh_idpool *pool, uint64_t 
 
 /* Takes IDs back, whose codes must be absent; those that are 0 are skipped. Any thread. */
 void sh_idpool_give(struct sh_idpool *pool, const sh_lid *lids, size_t count);
+
+/* Gives back a part of what free IDs at the table's end take up, which giving does too. False: no
+ * more of it can go. Any thread. */
+bool sh_idpool_trim(struct sh_idpool *pool);
 
 /* Bytes charged for the bitmap and the table. Any thread. */
 uint64_t sh_idpool_bytes(struct sh_idpool *pool);

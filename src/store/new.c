@@ -172,8 +172,8 @@ static void count_made(struct sh_store *store, const struct sh_store_wish *wish,
     sh_tally_add(&tally->creates, made);
 }
 
-enum shoal_err sh_store_new_as(struct sh_store *store, const struct sh_store_wish *wish,
-                               shoal_cid *cids_out, size_t *made_out)
+static enum shoal_err make(struct sh_store *store, const struct sh_store_wish *wish,
+                           shoal_cid *cids_out, size_t *made_out)
 {
     SH_ASSERT(wish->count == 0 || cids_out != NULL);
     uint64_t payload;
@@ -207,6 +207,21 @@ enum shoal_err sh_store_new_as(struct sh_store *store, const struct sh_store_wis
     if (made_out)
         *made_out = made;
     return SHOAL_OK;
+}
+
+enum shoal_err sh_store_new_as(struct sh_store *store, const struct sh_store_wish *wish,
+                               shoal_cid *cids_out, size_t *made_out)
+{
+    uint64_t limit = sh_idtable_limit(&store->table);
+    enum shoal_err err = make(store, wish, cids_out, made_out);
+    if (err != SHOAL_EFULL)
+        return err;
+    /* Free IDs at the table's end may have held memory: giving this call's back gives up some. */
+    while (sh_idpool_trim(store->pool))
+        continue;
+    if (sh_idtable_limit(&store->table) >= limit)
+        return err;
+    return make(store, wish, cids_out, made_out);
 }
 
 enum shoal_err sh_store_new(struct sh_store *store, const uint32_t *sizes, size_t count,
