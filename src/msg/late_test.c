@@ -97,6 +97,69 @@ static void controls_pass(void **state)
     assert_int_equal(asked[ASKED - 1].done, ASKED);
 }
 
+#define OBJECT_BYTES 300000 /* more than the ring holds: streamed */
+
+static unsigned object_done;
+static enum shoal_err object_err;
+
+static void on_object_sent(struct sh_object_out *out, enum shoal_err err)
+{
+    (void)out;
+    object_done++;
+    object_err = err;
+}
+
+static void describe(struct sh_codec *codec, void *object)
+{
+    uint32_t number = 77, nothing = 0;
+    sh_codec_u32(codec, &number);
+    sh_codec_u32(codec, &nothing);
+    sh_codec_bytes(codec, object, OBJECT_BYTES);
+}
+
+/* The header of an object that is streamed is late, and the object comes in its place. */
+static void object_late(bool is_lost)
+{
+    static uint8_t bytes[OBJECT_BYTES];
+    struct sh_object_out object = {.done = on_object_sent};
+    struct asked silent;
+    object_done = 0;
+    begin_and_ask();
+    silent = (struct asked){.request = {.done = on_echoed, .arg = &silent}};
+    struct sh_out out;
+    assert_int_equal(sh_msg_request(a->msg, (shoal_nid){2}, TYPE_SILENT, 0, &silent.request, &out),
+                     SHOAL_OK);
+    sh_msg_end(a->msg, &out);
+    run_all();
+    assert_int_equal(b->held_count, 1);
+    assert_int_equal(sh_msg_reply_object(b->msg, b->held[0], TYPE_SILENT, describe, bytes, &object),
+                     SHOAL_OK);
+    run_all();
+    assert_int_equal(object_done, 0);
+    if (is_lost)
+        cut(a, b);
+    run_all();
+    half_done_end();
+    run_all();
+    assert_int_equal(object_done, 1);
+    assert_int_equal(object_err, is_lost ? SHOAL_ECONNLOST : SHOAL_OK);
+    assert_true(is_lost || silent.done == ASKED + 1);
+    assert_int_equal(silent.err, object_err);
+    assert_int_equal(silent.first, is_lost ? 0 : 77);
+}
+
+static void object_is_late(void **state)
+{
+    (void)state;
+    object_late(false);
+}
+
+static void object_is_lost(void **state)
+{
+    (void)state;
+    object_late(true);
+}
+
 static void lost_meanwhile(void **state)
 {
     (void)state;
@@ -131,6 +194,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(answers_are_late, close_all),
         cmocka_unit_test_teardown(controls_pass, close_all),
+        cmocka_unit_test_teardown(object_is_late, close_all),
+        cmocka_unit_test_teardown(object_is_lost, close_all),
         cmocka_unit_test_teardown(lost_meanwhile, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
