@@ -1,8 +1,8 @@
 /* Threads that add to one number, each alone for as long as it needs: locks on a chunk.
  *
- *     shoal up 3
+ *     shoal up 3         # prints the addresses; any of them will do
  *     cc -pthread counter.c $(pkg-config --cflags --libs shoal) -o counter
- *     ./counter 127.0.0.1:4100
+ *     ./counter HOST:PORT
  *
  * Getting the number and putting it back is not one operation: two threads that did both at once
  * would lose additions. Without an address it works on a store inside this process. */

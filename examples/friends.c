@@ -1,7 +1,7 @@
 /* A small social network on a cluster: one chunk for each person, many at a time.
  *
- *     shoal up 3
- *     cc friends.c $(pkg-config --cflags --libs shoal) -o friends && ./friends 127.0.0.1:4100
+ *     shoal up 3         # prints the addresses; any of them will do
+ *     cc friends.c $(pkg-config --cflags --libs shoal) -o friends && ./friends HOST:PORT
  *
  * Each person's chunk holds the chunk IDs of two friends. The program writes all of them with one
  * multi-put, and then follows the friendships of the first person with a multi-get for each step.

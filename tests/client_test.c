@@ -63,6 +63,8 @@ static void check_one(shoal *store)
     assert_int_equal(shoal_remove(store, cid), SHOAL_OK);
     assert_int_equal(shoal_create(store, SHOAL_NID_NONE, (64u << 20) + 1, &cid), SHOAL_ETOOBIG);
     assert_int_equal(shoal_create(store, SHOAL_NID_NONE, 40u << 20, &cid), SHOAL_EFULL);
+    assert_non_null(strstr(shoal_error_detail(), " more were needed, "));
+    assert_non_null(strstr(shoal_error_detail(), " are left for it"));
 }
 
 static void check_large(shoal *store)

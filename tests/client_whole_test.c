@@ -262,6 +262,11 @@ static void test_files_refused(void **state)
     assert_int_equal(shoal_create_many(store, SHOAL_NID_NONE, 10, 5, cids), SHOAL_OK);
     snprintf(path, sizeof path, "%s/other.dump", folder);
     assert_int_equal(shoal_dump(store, SHOAL_NID_NONE, path, NULL, NULL, &sums), SHOAL_OK);
+    /* A folder that is not there is a mistake, and is not made. */
+    snprintf(path, sizeof path, "%s/mistyped/other.dump", folder);
+    assert_int_equal(shoal_dump(store, SHOAL_NID_NONE, path, NULL, NULL, &sums), SHOAL_ENONAME);
+    snprintf(path, sizeof path, "%s/mistyped", folder);
+    assert_int_not_equal(access(path, F_OK), 0);
     shoal_close(store);
     cluster_open(&cluster, folder, "1");
     assert_int_equal(

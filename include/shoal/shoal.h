@@ -405,7 +405,7 @@ struct shoal_dump_sums {
 /* Write all chunks of a peer into a file and load them again. The file is on the peer's machine:
  * NAME.dump in the folder of its option data_dir; a name is 1 to 128 letters, digits, '.', '-' and
  * '_', and does not begin with '.'. Embedded: node is SHOAL_NID_NONE or 1, and name is the path of
- * the file.
+ * the file, whose folder exists.
  *
  * A dump goes on beside everything else: each chunk is whole, but they are not all of one moment.
  * It takes the file's place when all of it is on the disk; until then, and after an error, a file
@@ -423,7 +423,8 @@ struct shoal_dump_sums {
  * Block until it is over, however long that takes; the time-out is for each answer of the peer, and
  * ETIMEOUT or ECONNLOST mean that it may still go on there. progress and sums_out may be NULL.
  * EBUSY: another call of this section is under way on that peer. EINVAL: a bad name, or the peer
- * has no data_dir. ENONAME: there is no such file. ENOSPC, EIO, ENONODE, EROLE, EFAILED. */
+ * has no data_dir. ENONAME: there is no such file or folder. ENOSPC, EIO, ENONODE, EROLE,
+ * EFAILED. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_dump(shoal *store, shoal_nid node, const char *name,
                                                     shoal_progress progress, void *arg,
                                                     struct shoal_dump_sums *sums_out);

@@ -13,16 +13,14 @@ enum shoal_err sh_embedded_lid(shoal_cid cid, sh_lid *lid_out)
 static void explain(struct shoal *store, sh_lid lid, enum shoal_err err)
 {
     uint32_t size;
-    struct sh_store_status status;
     if (err == SHOAL_ESIZE && sh_store_size(store->store, lid, &size) == SHOAL_OK) {
         sh_client_detail_set("the chunk is %u bytes", size);
     } else if (err == SHOAL_ETOOBIG) {
         sh_client_detail_set("a chunk here is at most %u bytes", store->chunk_bytes_max);
     } else if (err == SHOAL_EFULL) {
-        sh_store_status_get(store->store, &status);
-        sh_client_detail_set("the store uses %llu of %llu bytes",
-                             (unsigned long long)status.used_bytes,
-                             (unsigned long long)status.bytes_max);
+        char text[160];
+        sh_store_shortage_text(store->store, text, sizeof text);
+        sh_client_detail_set("%s", text);
     }
 }
 

@@ -235,8 +235,8 @@ static enum shoal_err file_embedded(const struct whole *whole, struct sh_job *jo
     enum shoal_err err = path_cut(whole->name, &folder, &config.name);
     if (err != SHOAL_OK)
         return err;
-    /* A disk makes its folder, which is for a dump only. */
-    if (whole->kind == SH_JOB_LOAD && access(folder, F_OK) != 0)
+    /* A disk makes its folder, which may be a mistyped one. */
+    if (access(folder, F_OK) != 0)
         err = SHOAL_ENONAME;
     else
         err = sh_real_disk_create(folder, false, &disk);

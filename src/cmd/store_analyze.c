@@ -22,7 +22,7 @@ static void causes_make(const struct shoal_analysis *found, struct cause causes[
     const struct cause made[CAUSES] = {
         {"table", found->table_bytes, "groups of IDs, and which IDs are free"},
         {"pointer", found->pointer_bytes, "where long chunks are"},
-        {"header", found->header_bytes, "long chunks' sizes and pins"},
+        {"header", found->header_bytes, "sizes and pins of longer chunks"},
         {"rounding", found->rounding_bytes, "blocks, up to the allocator's sizes"},
         {"room", found->room_bytes, "kept in blocks for chunks to come"},
         {"free", found->free_bytes, "touched, but in no block"},

@@ -35,15 +35,13 @@ void sh_chunks_refuse(struct sh_msg_in *in, enum shoal_err err, const char *text
 void sh_chunks_refuse_store(struct sh_chunks *chunks, struct sh_msg_in *in, sh_lid lid,
                             enum shoal_err err)
 {
-    char text[160] = "";
+    char text[200] = "";
     uint32_t size;
-    struct sh_store_status status;
     if (err == SHOAL_ESIZE && sh_store_size(chunks->store, lid, &size) == SHOAL_OK) {
         snprintf(text, sizeof text, "the chunk is %u bytes", size);
     } else if (err == SHOAL_EFULL) {
-        sh_store_status_get(chunks->store, &status);
-        snprintf(text, sizeof text, "node %u uses %llu of %llu bytes", sh_msg_nid(chunks->msg).v,
-                 (unsigned long long)status.used_bytes, (unsigned long long)status.bytes_max);
+        int length = snprintf(text, sizeof text, "on node %u ", sh_msg_nid(chunks->msg).v);
+        sh_store_shortage_text(chunks->store, text + length, sizeof text - (size_t)length);
     } else if (err == SHOAL_ETOOBIG) {
         snprintf(text, sizeof text, "chunk_bytes_max on node %u is %u", sh_msg_nid(chunks->msg).v,
                  chunks->chunk_bytes_max);

@@ -217,6 +217,12 @@ static shoal_cid store_cid(const struct sh_load *load, uint64_t cid)
     return (shoal_cid){load->own.v ? shoal_cid_local((shoal_cid){cid}) : cid};
 }
 
+/* What it is, or would be, called here. */
+static uint64_t here(const struct sh_load *load, uint64_t cid)
+{
+    return load->own.v ? shoal_cid_make(load->own, shoal_cid_local((shoal_cid){cid})).v : cid;
+}
+
 static enum shoal_err chunk_check(struct sh_load *load, uint64_t cid, uint32_t size)
 {
     uint32_t other;
@@ -228,7 +234,7 @@ static enum shoal_err chunk_check(struct sh_load *load, uint64_t cid, uint32_t s
     if (size > load->store->chunk_bytes_max)
         return chunk_fault(load, SHOAL_ETOOBIG, cid, "a chunk is larger than this store takes");
     if (sh_store_size(load->store, store_cid(load, cid), &other) == SHOAL_OK)
-        return chunk_fault(load, SHOAL_EEXIST, cid, "a chunk's ID is in use");
+        return chunk_fault(load, SHOAL_EEXIST, here(load, cid), "a chunk's ID is in use");
     return SHOAL_OK;
 }
 

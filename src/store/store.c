@@ -1,5 +1,6 @@
 #include "store/store.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -113,6 +114,16 @@ enum shoal_err sh_store_short(struct sh_store *store, uint64_t needed_bytes)
 struct sh_store_shortage sh_store_shortage_last(void)
 {
     return shortage;
+}
+
+void sh_store_shortage_text(const struct sh_store *store, char *text_out, size_t room)
+{
+    struct sh_store_status status;
+    sh_store_status_get(store, &status);
+    snprintf(text_out, room,
+             "%llu of %llu bytes are used: %llu more were needed, %llu are left for it",
+             (unsigned long long)status.used_bytes, (unsigned long long)status.bytes_max,
+             (unsigned long long)shortage.needed_bytes, (unsigned long long)shortage.left_bytes);
 }
 
 static bool own_exists(const struct sh_store *store, uint64_t lid)

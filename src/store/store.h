@@ -110,6 +110,8 @@ struct sh_store_shortage {
     uint64_t left_bytes;   /* what was left of bytes_max, less the reserve */
 };
 struct sh_store_shortage sh_store_shortage_last(void);
+/* The same for people, with what the store uses, as "64 of 128 bytes are used: ...". */
+void sh_store_shortage_text(const struct sh_store *store, char *text_out, size_t room);
 
 /* --- One chunk: all may fail with ENOCHUNK ------------------------------------------------- */
 

@@ -78,6 +78,9 @@ class RoundTrip(Case):
         self.shoal(node, "store", "load", peer.nid, "kept", "--rename")
         self.assertEqual(self.shoal(node, "chunk", "get", f"{peer.nid}:1", "--raw").stdout,
                          b"remember me")
+        # Once more: what is in the way is named as it is called here, not as in the file.
+        self.refused("shoal", "store", "load", peer.nid, "kept", "--rename", "--connect",
+                     node.address, says=f"(?s)ID is in use.*{peer.nid}:1", status=1)
 
     def test_up_and_down_keep_dumps(self):
         state = self.folder / "state"
