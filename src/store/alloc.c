@@ -67,7 +67,7 @@ static void tail_discard(struct sh_alloc *alloc, uint32_t slot, uint32_t run, ui
         return;
     uint64_t at = ((uint64_t)(slot + run - 1) << SH_SLOT_BITS) + needs * SH_PAGE_BYTES;
     uint64_t bytes = (last->touched - needs) * SH_PAGE_BYTES;
-    if (!sh_slots_discard(alloc, at, bytes))
+    if (!sh_slots_small(alloc, slot + run - 1, 1) || !sh_vm_discard(&alloc->vm, at, bytes))
         return;
     last->touched = (uint8_t)needs;
     alloc->touched_bytes -= bytes;
@@ -152,6 +152,16 @@ enum shoal_err sh_alloc_take(struct sh_alloc *alloc, struct sh_block *blocks, si
     return err;
 }
 
+/* Hands the pages of a large block back to the kernel, without the lock: that takes its time. */
+static bool large_discard(struct sh_alloc *alloc, const struct sh_block *block)
+{
+    uint32_t run = large_run(block->size);
+    sh_lock_take(&alloc->lock);
+    bool is_small = sh_slots_small(alloc, (uint32_t)(block->offset >> SH_SLOT_BITS), run);
+    sh_lock_release(&alloc->lock);
+    return is_small && sh_vm_discard(&alloc->vm, block->offset, (uint64_t)run << SH_SLOT_BITS);
+}
+
 /* Blocks given back in one go under the lock; their discards are noted in a word. */
 #define GIVE_BATCH 64
 
@@ -160,12 +170,9 @@ void sh_alloc_give(struct sh_alloc *alloc, const struct sh_block *blocks, size_t
     while (count > 0) {
         size_t some = count < GIVE_BATCH ? count : GIVE_BATCH;
         uint64_t discarded = 0;
-        for (size_t i = 0; i < some; i++) {
-            uint64_t run_bytes = (uint64_t)large_run(blocks[i].size) << SH_SLOT_BITS;
-            if (blocks[i].size > SH_PACKED_MAX &&
-                sh_slots_discard(alloc, blocks[i].offset, run_bytes))
+        for (size_t i = 0; i < some; i++)
+            if (blocks[i].size > SH_PACKED_MAX && large_discard(alloc, &blocks[i]))
                 discarded |= UINT64_C(1) << i;
-        }
         sh_lock_take(&alloc->lock);
         for (size_t i = 0; i < some; i++)
             give_one(alloc, blocks[i], (discarded >> i) & 1);

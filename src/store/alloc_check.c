@@ -92,8 +92,12 @@ void sh_alloc_check(struct sh_alloc *alloc)
         slot += run_check(alloc, slot, after_free, &sums);
         after_free = is_free;
     }
-    for (uint32_t slot = 1; slot < alloc->slots_high; slot++)
+    uint32_t splits = alloc->slots[alloc->slots_high - 1].is_huge;
+    for (uint32_t slot = 1; slot < alloc->slots_high; slot++) {
         sums.touched_pages += alloc->slots[slot].touched;
+        splits += alloc->slots[slot].is_huge != alloc->slots[slot - 1].is_huge;
+    }
+    SH_ASSERT(splits == alloc->splits);
     SH_ASSERT(sums.idle_pages == alloc->idle_pages);
     SH_ASSERT(sums.touched_pages << SH_PAGE_BITS == alloc->touched_bytes);
     SH_ASSERT(sums.block_bytes == alloc->block_bytes);

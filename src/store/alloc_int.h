@@ -21,8 +21,10 @@
  *
  * Once the range holds SH_HUGE_FROM, packs get fresh slots as whole huge pages, which are charged
  * and count as touched at once: a sixteenth of the memory at most is charged too early, a load
- * takes a 512th of the page faults, and a random access misses the TLB less often. A slot whose
- * memory goes back to the kernel has small pages from then on.
+ * takes a 512th of the page faults, and a random access misses the TLB less often. Where memory of
+ * a slot goes back to the kernel, all slots of its huge page get small ones from then on: as the
+ * kernel has a mapping for each piece of the range that differs from its neighbours, single slots
+ * would cost far too many. Mappings are counted, and past some thousands whole 256 MiB change.
  */
 #ifndef SH_STORE_ALLOC_INT_H
 #define SH_STORE_ALLOC_INT_H
@@ -77,6 +79,7 @@ struct sh_alloc {
     uint64_t touched_bytes;          /* charged for slots */
     uint64_t block_bytes;            /* of blocks in use */
     uint64_t idle_pages;             /* touched pages of free slots */
+    uint32_t splits;                 /* slots that differ from the one before in is_huge */
     uint32_t runs[SH_RUN_BINS];      /* first free run */
     uint32_t filling[SH_PACK_KINDS]; /* the pack that new blocks go to; 0: none */
     bool is_short;              /* of the last marking: more packs would be, had there been room */

@@ -5,6 +5,12 @@
 /* How many runs of the bin that may or may not be long enough are looked at. */
 #define BIN_PROBES 16
 
+/* A process has 65530 mappings by default, for all that it does. */
+#define SPLITS_MOST 16000
+/* From so many on, pages get small in pieces of so many slots. */
+#define SPLITS_FINE 4000
+#define COARSE_SLOTS 1024u
+
 static void run_link(struct sh_alloc *alloc, uint32_t *head, uint32_t slot)
 {
     struct sh_slot *record = &alloc->slots[slot];
@@ -103,7 +109,9 @@ static bool huge_open(struct sh_alloc *alloc, uint32_t run)
 {
     uint32_t first = (alloc->slots_high + SH_HUGE_SLOTS - 1) / SH_HUGE_SLOTS * SH_HUGE_SLOTS;
     run = (run + SH_HUGE_SLOTS - 1) / SH_HUGE_SLOTS * SH_HUGE_SLOTS;
-    if (first + run > alloc->slots_max || !records_charge(alloc, (uint64_t)first + run) ||
+    uint32_t splits = alloc->slots[first - 1].is_huge ? 0 : 2;
+    if (alloc->splits + splits > SPLITS_MOST || first + run > alloc->slots_max ||
+        !records_charge(alloc, (uint64_t)first + run) ||
         !sh_budget_charge(alloc->budget, (uint64_t)run << SH_SLOT_BITS, alloc->may_dip))
         return false;
     uint32_t before = first - alloc->slots_high;
@@ -115,6 +123,7 @@ static bool huge_open(struct sh_alloc *alloc, uint32_t run)
         alloc->slots[slot].touched = (uint8_t)SH_SLOT_PAGES;
         alloc->slots[slot].is_huge = 1;
     }
+    alloc->splits += splits;
     alloc->touched_bytes += (uint64_t)run << SH_SLOT_BITS;
     sh_slots_give(alloc, first, run);
     return true;
@@ -193,18 +202,43 @@ bool sh_slots_touch(struct sh_alloc *alloc, uint32_t slot, uint32_t from, uint64
     return true;
 }
 
-bool sh_slots_discard(struct sh_alloc *alloc, uint64_t offset, uint64_t bytes)
+/* Slots from first on, to end and including it, that differ from the one before in is_huge. */
+static uint32_t splits_count(const struct sh_alloc *alloc, uint32_t first, uint32_t end)
+{
+    uint32_t count = 0;
+    bool before = first > 0 && alloc->slots[first - 1].is_huge;
+    for (uint32_t slot = first; slot <= end; slot++) {
+        bool is_huge = slot < alloc->slots_high && alloc->slots[slot].is_huge;
+        count += is_huge != before;
+        before = is_huge;
+    }
+    return count;
+}
+
+bool sh_slots_small(struct sh_alloc *alloc, uint32_t slot, uint32_t run)
 {
     bool is_huge = false;
-    uint32_t end = (uint32_t)((offset + bytes + SH_SLOT_BYTES - 1) >> SH_SLOT_BITS);
-    for (uint32_t slot = (uint32_t)(offset >> SH_SLOT_BITS); slot < end; slot++)
-        is_huge |= alloc->slots[slot].is_huge;
-    /* Else the kernel could make the whole page resident again, unasked and uncharged. */
-    if (is_huge && !sh_vm_small(&alloc->vm, offset, bytes))
+    for (uint32_t i = slot; i < slot + run; i++)
+        is_huge |= alloc->slots[i].is_huge;
+    if (!is_huge)
+        return true;
+    uint32_t grain = alloc->splits < SPLITS_FINE ? SH_HUGE_SLOTS : COARSE_SLOTS;
+    uint32_t first = slot / grain * grain;
+    uint32_t end = (slot + run + grain - 1) / grain * grain;
+    if (end > alloc->slots_high)
+        end = alloc->slots_high;
+    uint32_t before = splits_count(alloc, first, end);
+    uint32_t after = (first > 0 && alloc->slots[first - 1].is_huge) +
+                     (end < alloc->slots_high && alloc->slots[end].is_huge);
+    if (after > before && alloc->splits + after - before > SPLITS_MOST)
         return false;
-    for (uint32_t slot = (uint32_t)(offset >> SH_SLOT_BITS); is_huge && slot < end; slot++)
-        alloc->slots[slot].is_huge = 0;
-    return sh_vm_discard(&alloc->vm, offset, bytes);
+    if (!sh_vm_small(&alloc->vm, (uint64_t)first << SH_SLOT_BITS,
+                     (uint64_t)(end - first) << SH_SLOT_BITS))
+        return false;
+    for (uint32_t i = first; i < end; i++)
+        alloc->slots[i].is_huge = 0;
+    alloc->splits += after - before;
+    return true;
 }
 
 /* Hands back what a run has touched; returns the pages that came free. */
@@ -213,7 +247,8 @@ static uint64_t run_trim(struct sh_alloc *alloc, uint32_t slot, uint32_t run)
     uint64_t pages = run_touched(alloc, slot, run);
     if (pages == 0)
         return 0;
-    if (!sh_slots_discard(alloc, (uint64_t)slot << SH_SLOT_BITS, (uint64_t)run << SH_SLOT_BITS))
+    if (!sh_slots_small(alloc, slot, run) ||
+        !sh_vm_discard(&alloc->vm, (uint64_t)slot << SH_SLOT_BITS, (uint64_t)run << SH_SLOT_BITS))
         return 0;
     for (uint32_t i = 0; i < run; i++)
         alloc->slots[slot + i].touched = 0;

@@ -25,9 +25,9 @@ bool sh_slots_charge(struct sh_alloc *alloc, uint64_t pages);
 /* Charges and notes what some slots of a run need for the run to hold so many pages, those from
  * index `from` to the one where these end. False, with nothing changed, when there is no room. */
 bool sh_slots_touch(struct sh_alloc *alloc, uint32_t slot, uint32_t from, uint64_t run_pages);
-/* Hands a part of a run back to the kernel; false when that keeps it. Without the lock where the
- * run is a large block's. */
-bool sh_slots_discard(struct sh_alloc *alloc, uint64_t offset, uint64_t bytes);
+/* Makes pages small that are about to be handed to the kernel, which could else make the whole huge
+ * page resident again, unasked and uncharged. False: it would cost too many mappings. */
+bool sh_slots_small(struct sh_alloc *alloc, uint32_t slot, uint32_t run);
 /* sh_alloc_trim with the lock held. */
 void sh_slots_trim(struct sh_alloc *alloc);
 
