@@ -1,5 +1,6 @@
 #include "store/alloc_int.h"
 
+#include <sched.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -80,7 +81,6 @@ static uint64_t large_take(struct sh_alloc *alloc, uint32_t size)
     uint32_t slot = sh_slots_take(alloc, run, false);
     if (!slot)
         return 0;
-    /* The states come first: charging may trim free runs, which must not find this one. */
     alloc->slots[slot + run - 1].state = SLOT_LARGE_END;
     alloc->slots[slot].state = SLOT_LARGE;
     tail_discard(alloc, slot, run, sh_pages(size));
@@ -134,22 +134,55 @@ static bool take_one(struct sh_alloc *alloc, struct sh_block *block)
     return true;
 }
 
-enum shoal_err sh_alloc_take(struct sh_alloc *alloc, struct sh_block *blocks, size_t count,
-                             bool may_dip)
+/* Takes all blocks, or none. */
+static bool take_all(struct sh_alloc *alloc, struct sh_block *blocks, size_t count)
 {
-    enum shoal_err err = SHOAL_OK;
-    sh_lock_take(&alloc->lock);
-    alloc->may_dip = may_dip;
     for (size_t i = 0; i < count; i++) {
         if (take_one(alloc, &blocks[i]))
             continue;
-        err = SHOAL_EFULL;
         while (i-- > 0)
             give_one(alloc, blocks[i], false);
-        break;
+        return false;
+    }
+    return true;
+}
+
+/* Less than this is not worth a call of the kernel. */
+#define TRIM_PAGES_LEAST 512
+
+/* Trims what a call was short of, or a part of it, or waits for who is at it. False: nothing came
+ * of it. */
+static bool shortage_trim(struct sh_alloc *alloc, uint64_t pages)
+{
+    if (pages < TRIM_PAGES_LEAST)
+        pages = TRIM_PAGES_LEAST;
+    if (sh_slots_trim(alloc, pages) > 0)
+        return true;
+    if (alloc->trimming_pages == 0)
+        return false;
+    sh_lock_release(&alloc->lock);
+    sched_yield();
+    sh_lock_take(&alloc->lock);
+    return true;
+}
+
+enum shoal_err sh_alloc_take(struct sh_alloc *alloc, struct sh_block *blocks, size_t count,
+                             bool may_dip)
+{
+    bool is_taken, is_last = false;
+    sh_lock_take(&alloc->lock);
+    for (;;) {
+        alloc->may_dip = may_dip;
+        alloc->is_last = is_last;
+        alloc->short_pages = 0;
+        is_taken = take_all(alloc, blocks, count);
+        if (is_taken || !sh_slots_must_trim(alloc))
+            break;
+        /* Lets go of the lock, so that all that the call left there is another's. */
+        is_last = !shortage_trim(alloc, alloc->short_pages);
     }
     sh_lock_release(&alloc->lock);
-    return err;
+    return is_taken ? SHOAL_OK : SHOAL_EFULL;
 }
 
 /* Hands the pages of a large block back to the kernel, without the lock: that takes its time. */
@@ -182,10 +215,21 @@ void sh_alloc_give(struct sh_alloc *alloc, const struct sh_block *blocks, size_t
     }
 }
 
+bool sh_alloc_trim_piece(struct sh_alloc *alloc)
+{
+    sh_lock_take(&alloc->lock);
+    bool is_some = sh_slots_trim(alloc, UINT64_MAX) > 0;
+    sh_lock_release(&alloc->lock);
+    return is_some;
+}
+
 void sh_alloc_trim(struct sh_alloc *alloc)
 {
     sh_lock_take(&alloc->lock);
-    sh_slots_trim(alloc);
+    /* What others free meanwhile is not waited for, or this might not end. */
+    uint64_t left = alloc->idle_pages;
+    for (uint64_t pages = 1; left > 0 && pages > 0; left -= pages < left ? pages : left)
+        pages = sh_slots_trim(alloc, left);
     sh_lock_release(&alloc->lock);
 }
 

@@ -17,7 +17,9 @@
  * - Free slots lie in bins by the logarithm of their run's length and merge with their neighbours.
  *
  * What is resident is known slot by slot (touched pages) and charged to the budget before it is
- * touched. Free slots keep their pages until the budget runs out.
+ * touched. Free slots keep their pages until the budget runs out: then as many go to the kernel as
+ * are missing. That takes its time (0.1 ms for a MiB of small pages), so such a piece is nobody's
+ * and the lock is not held meanwhile.
  *
  * Once the range holds SH_HUGE_FROM, packs get fresh slots as whole huge pages, which are charged
  * and count as touched at once: a sixteenth of the memory at most is charged too early, a load
@@ -54,9 +56,10 @@ struct sh_slot {
     uint32_t run;        /* slots in the run, in its first record; free: in its last one too */
     uint32_t first;      /* pack: its first slot, in all its records */
     uint32_t bytes;      /* large: the block's; pack: of all blocks in use, in its first record */
-    uint32_t end;        /* pack: where the next block goes, from its start, in its first record */
-    uint8_t state;       /* enum slot_state in slots_int.h */
-    uint8_t touched;     /* pages charged, from the slot's start */
+    uint32_t end;    /* in the first record. Pack: where the next block goes, from its start; free:
+                      * slots to the last one that has touched pages, it included */
+    uint8_t state;   /* enum slot_state in slots_int.h */
+    uint8_t touched; /* pages charged, from the slot's start */
     _Atomic uint8_t is_draining; /* pack: being emptied, in all its records */
     uint8_t is_huge;             /* in a huge page, as far as the kernel has one */
     uint8_t unused[4];
@@ -71,16 +74,19 @@ struct sh_alloc {
     struct sh_vm records;
     struct sh_slot *slots;
     struct sh_budget *budget;
-    bool may_dip;        /* the call at work may use the reserve */
-    bool small_pages;    /* no huge ones */
-    uint32_t slots_high; /* slots from here on were never used; slot 0 is not used at all */
+    bool may_dip;         /* the call at work may use the reserve */
+    bool is_last;         /* it must do with what there is: nothing more can be trimmed */
+    uint64_t short_pages; /* it found so many too few, and free slots have some: trim, and again */
+    bool small_pages;     /* no huge ones */
+    uint32_t slots_high;  /* slots from here on were never used; slot 0 is not used at all */
     uint32_t slots_max;
     uint64_t record_bytes;           /* charged for records */
     uint64_t touched_bytes;          /* charged for slots */
     uint64_t block_bytes;            /* of blocks in use */
     uint64_t idle_pages;             /* touched pages of free slots */
     uint32_t splits;                 /* slots that differ from the one before in is_huge */
-    uint32_t runs[SH_RUN_BINS];      /* first free run */
+    uint64_t trimming_pages;         /* on their way to the kernel, in slots that are nobody's */
+    uint32_t runs[2][SH_RUN_BINS];   /* first free run: of those without touched pages, and with */
     uint32_t filling[SH_PACK_KINDS]; /* the pack that new blocks go to; 0: none */
     bool is_short;              /* of the last marking: more packs would be, had there been room */
     uint64_t bins[SH_BINS + 1]; /* offset of the first free block, 0: none; the last bin
@@ -108,8 +114,10 @@ SHOAL_NODISCARD enum shoal_err sh_alloc_take(struct sh_alloc *alloc, struct sh_b
  * reading. Any thread; the pages of large ones go back to the kernel before the lock is taken. */
 void sh_alloc_give(struct sh_alloc *alloc, const struct sh_block *blocks, size_t count);
 
-/* Hands the pages of free slots back to the kernel and to the budget. Any thread. */
+/* Hands the pages of slots that are free now back to the kernel and to the budget. Any thread. */
 void sh_alloc_trim(struct sh_alloc *alloc);
+/* The same for a piece of 64 MiB at most. False: there was none. */
+bool sh_alloc_trim_piece(struct sh_alloc *alloc);
 
 /* Bytes that a block of that size takes up. */
 uint64_t sh_alloc_block_bytes(uint32_t size);

@@ -1,4 +1,5 @@
 /* Memory that goes back to the kernel: what it costs in mappings, and that it goes in pieces. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -83,8 +84,75 @@ static void test_mappings(void **state)
     free(cids);
 }
 
+/* All of it goes in pieces, and for what a call is short of only as much as that. */
+static void test_pieces(void **state)
+{
+    (void)state;
+    enum { COUNT = 200000 };
+    struct sh_store *store = store_make(224 * MIB, true);
+    shoal_cid *cids = filled(store, COUNT), large;
+    for (size_t i = 0; i < COUNT; i++)
+        if (i / 16384 % 2)
+            assert_int_equal(sh_store_remove(store, cids[i]), SHOAL_OK);
+    struct sh_store_status full = status_of(store), after;
+    assert_true(full.free_bytes > 80 * MIB);
+    /* Free runs are of 16 MiB. */
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(sh_store_new_many(store, 24 * MIB, 1, &large), SHOAL_OK);
+    after = status_of(store);
+    assert_true(after.used_bytes <= after.bytes_max - after.reserve_bytes);
+    assert_true(after.used_bytes > after.bytes_max - after.reserve_bytes - 4 * MIB);
+    for (uint64_t used = after.used_bytes; sh_alloc_trim_piece(store->alloc);) {
+        after = status_of(store);
+        assert_in_range(used - after.used_bytes, 1, 64 * MIB);
+        used = after.used_bytes;
+    }
+    assert_int_equal(store->alloc->idle_pages, 0);
+    sh_store_destroy(store);
+    free(cids);
+}
+
+struct trimmer {
+    struct sh_store *store;
+    _Atomic bool is_over;
+};
+
+static void *trim_run(void *arg)
+{
+    struct trimmer *trimmer = arg;
+    while (!trimmer->is_over)
+        sh_alloc_trim(trimmer->store->alloc);
+    return NULL;
+}
+
+/* Who is short of memory that another hands to the kernel right now gets it. */
+static void test_beside(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 300 };
+    struct sh_store *store = store_make(8 * MIB, true);
+    struct trimmer trimmer = {.store = store};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, trim_run, &trimmer), 0);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        static const uint32_t sizes[] = {300000, 1000, 20000};
+        shoal_cid cids[6 * 1024];
+        uint32_t size = sizes[i % 3];
+        size_t count = 6 * MIB / (size + 4096 - size % 4096);
+        assert_int_equal(sh_store_new_many(store, size, count, cids), SHOAL_OK);
+        enum shoal_err errs[6 * 1024];
+        assert_int_equal(sh_store_remove_multi(store, cids, count, errs), count);
+    }
+    trimmer.is_over = true;
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(status_of(store).chunks, 0);
+    sh_store_destroy(store);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mappings)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mappings),
+                                       cmocka_unit_test(test_pieces),
+                                       cmocka_unit_test(test_beside)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
