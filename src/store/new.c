@@ -209,8 +209,8 @@ static enum shoal_err make(struct sh_store *store, const struct sh_store_wish *w
     return SHOAL_OK;
 }
 
-enum shoal_err sh_store_new_as(struct sh_store *store, const struct sh_store_wish *wish,
-                               shoal_cid *cids_out, size_t *made_out)
+static enum shoal_err make_or_trim(struct sh_store *store, const struct sh_store_wish *wish,
+                                   shoal_cid *cids_out, size_t *made_out)
 {
     uint64_t limit = sh_idtable_limit(&store->table);
     enum shoal_err err = make(store, wish, cids_out, made_out);
@@ -222,6 +222,42 @@ enum shoal_err sh_store_new_as(struct sh_store *store, const struct sh_store_wis
     if (sh_idtable_limit(&store->table) >= limit)
         return err;
     return make(store, wish, cids_out, made_out);
+}
+
+/* So many of a batch that may be had in part get their IDs at a time, and the table's memory with
+ * them, so that it leaves room for chunks. */
+#define PARTIAL_PIECE 4096
+
+static enum shoal_err make_pieces(struct sh_store *store, const struct sh_store_wish *wish,
+                                  shoal_cid *cids_out, size_t *made_out)
+{
+    uint64_t payload;
+    enum shoal_err err = wish_check(store, wish, &payload);
+    size_t made = 0, some, of;
+    if (err)
+        return err;
+    do {
+        struct sh_store_wish piece = *wish;
+        of = wish->count - made < PARTIAL_PIECE ? wish->count - made : PARTIAL_PIECE;
+        piece.count = of;
+        piece.sizes = wish->sizes ? wish->sizes + made : NULL;
+        some = 0;
+        err = make_or_trim(store, &piece, cids_out + made, &some);
+        made += some;
+    } while (!err && some == of && made < wish->count);
+    if (made == 0)
+        return err;
+    if (made_out)
+        *made_out = made;
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_store_new_as(struct sh_store *store, const struct sh_store_wish *wish,
+                               shoal_cid *cids_out, size_t *made_out)
+{
+    if (wish->partial && !wish->consecutive && wish->count > PARTIAL_PIECE)
+        return make_pieces(store, wish, cids_out, made_out);
+    return make_or_trim(store, wish, cids_out, made_out);
 }
 
 enum shoal_err sh_store_new(struct sh_store *store, const uint32_t *sizes, size_t count,

@@ -494,12 +494,40 @@ static void test_read(void **state)
     sh_store_destroy(store);
 }
 
+/* A batch that may be had in part gets as much however large the wish is: the table for the IDs it
+ * does not get takes no memory. */
+static void test_partial(void **state)
+{
+    (void)state;
+    static const size_t wishes[] = {120000, 900000, 3600000};
+    size_t first = 0;
+    shoal_cid *cids = calloc(wishes[2], sizeof *cids);
+    assert_non_null(cids);
+    for (size_t w = 0; w < 3; w++) {
+        struct sh_store *store = store_make(4 * MIB, 64);
+        struct sh_store_wish wish = {.size = 64, .count = wishes[w], .partial = true};
+        size_t made = 0;
+        assert_int_equal(sh_store_new_as(store, &wish, cids, &made), SHOAL_OK);
+        first = w == 0 ? made : first;
+        assert_in_range(made, 4 * MIB / 74, 4 * MIB / 64);
+        assert_in_range(made, first - first / 100, first + first / 100);
+        assert_int_equal(status_of(store).chunks, made);
+        assert_int_equal(status_of(store).payload_bytes, made * 64);
+        for (size_t i = 0; i < made; i++)
+            assert_int_equal(cids[i].v, i + 1);
+        sh_store_destroy(store);
+    }
+    free(cids);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_config), cmocka_unit_test(test_model),   cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_huge),   cmocka_unit_test(test_too_big), cmocka_unit_test(test_full),
-        cmocka_unit_test(test_ids),    cmocka_unit_test(test_multi),   cmocka_unit_test(test_read),
+        cmocka_unit_test(test_config),  cmocka_unit_test(test_model),
+        cmocka_unit_test(test_sizes),   cmocka_unit_test(test_huge),
+        cmocka_unit_test(test_too_big), cmocka_unit_test(test_full),
+        cmocka_unit_test(test_ids),     cmocka_unit_test(test_multi),
+        cmocka_unit_test(test_read),    cmocka_unit_test(test_partial),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
