@@ -145,7 +145,8 @@ SHOAL_NODISCARD enum shoal_err sh_store_add(struct sh_store *store, shoal_cid ci
                                             unsigned width, uint64_t delta, uint64_t *old_out);
 
 /* Changes the chunk's size; what it loses is gone, what it gains is zero bytes. EBUSY while it is
- * pinned; EFULL and ETOOBIG leave it as it was. */
+ * pinned; EFULL and ETOOBIG leave it as it was. Getting shorter may use the reserve: a long chunk
+ * is copied. */
 SHOAL_NODISCARD enum shoal_err sh_store_resize(struct sh_store *store, shoal_cid cid,
                                                uint32_t size);
 
