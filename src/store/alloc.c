@@ -215,22 +215,22 @@ void sh_alloc_give(struct sh_alloc *alloc, const struct sh_block *blocks, size_t
     }
 }
 
-bool sh_alloc_trim_piece(struct sh_alloc *alloc)
+bool sh_alloc_trim_piece(struct sh_alloc *alloc, uint64_t *pages_left)
 {
     sh_lock_take(&alloc->lock);
-    bool is_some = sh_slots_trim(alloc, UINT64_MAX) > 0;
+    /* What others free meanwhile does not count, or this might not end. */
+    uint64_t left = *pages_left < alloc->idle_pages ? *pages_left : alloc->idle_pages;
+    uint64_t pages = left > 0 ? sh_slots_trim(alloc, left) : 0;
     sh_lock_release(&alloc->lock);
-    return is_some;
+    *pages_left = pages < left ? left - pages : 0;
+    return pages > 0;
 }
 
 void sh_alloc_trim(struct sh_alloc *alloc)
 {
-    sh_lock_take(&alloc->lock);
-    /* What others free meanwhile is not waited for, or this might not end. */
-    uint64_t left = alloc->idle_pages;
-    for (uint64_t pages = 1; left > 0 && pages > 0; left -= pages < left ? pages : left)
-        pages = sh_slots_trim(alloc, left);
-    sh_lock_release(&alloc->lock);
+    uint64_t left = UINT64_MAX;
+    while (sh_alloc_trim_piece(alloc, &left))
+        continue;
 }
 
 struct sh_alloc_status sh_alloc_status_get(struct sh_alloc *alloc)

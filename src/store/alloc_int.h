@@ -116,8 +116,9 @@ void sh_alloc_give(struct sh_alloc *alloc, const struct sh_block *blocks, size_t
 
 /* Hands the pages of slots that are free now back to the kernel and to the budget. Any thread. */
 void sh_alloc_trim(struct sh_alloc *alloc);
-/* The same for a piece of 64 MiB at most. False: there was none. */
-bool sh_alloc_trim_piece(struct sh_alloc *alloc);
+/* The same for a piece of 64 MiB at most. *pages_left is UINT64_MAX before the first piece. False:
+ * all that was free then is gone, or the kernel keeps it. */
+bool sh_alloc_trim_piece(struct sh_alloc *alloc, uint64_t *pages_left);
 
 /* Bytes that a block of that size takes up. */
 uint64_t sh_alloc_block_bytes(uint32_t size);
@@ -127,12 +128,27 @@ static inline uint8_t *sh_alloc_at(const struct sh_alloc *alloc, uint64_t offset
     return alloc->vm.at + offset;
 }
 
-/* Marks the emptiest packs, as many as there is memory to copy their blocks to, so that nothing
- * more is allocated there, and says how many; their blocks are the caller's to move.
- * sh_alloc_drain_end makes free blocks of what was not emptied available again, and trims. Any
- * thread, one at a time. */
-uint32_t sh_alloc_drain_begin(struct sh_alloc *alloc);
-void sh_alloc_drain_end(struct sh_alloc *alloc);
+/* Emptying packs, in steps that look at a bounded number of slots each. */
+#define SH_DRAIN_FILLS 64 /* packs are told apart by so many degrees of being full */
+struct sh_drain {
+    uint32_t slot; /* next to be looked at */
+    unsigned stage;
+    uint64_t bytes[SH_DRAIN_FILLS]; /* in packs of each degree */
+    uint64_t room;                  /* to copy to */
+    uint64_t holes;                 /* free in all packs */
+    unsigned emptiest;              /* lowest degree that there is */
+    uint32_t marked;
+    uint64_t trim_pages; /* still to be handed to the kernel */
+};
+void sh_drain_init(struct sh_drain *drain);
+/* Until false: marks the emptiest packs, as many as there is memory to copy their blocks to, so
+ * that nothing more is allocated there; their blocks are the caller's to move. Any thread, one at a
+ * time.
+ */
+bool sh_alloc_drain_begin(struct sh_alloc *alloc, struct sh_drain *drain);
+/* Afterwards, until false: makes free blocks of what was not emptied available again, and hands
+ * free slots to the kernel. */
+bool sh_alloc_drain_end(struct sh_alloc *alloc, struct sh_drain *drain);
 static inline bool sh_alloc_is_draining(const struct sh_alloc *alloc, uint64_t offset)
 {
     /* relaxed: a hint; moving a block too many or too few does no harm */

@@ -102,7 +102,8 @@ static void test_pieces(void **state)
     after = status_of(store);
     assert_true(after.used_bytes <= after.bytes_max - after.reserve_bytes);
     assert_true(after.used_bytes > after.bytes_max - after.reserve_bytes - 4 * MIB);
-    for (uint64_t used = after.used_bytes; sh_alloc_trim_piece(store->alloc);) {
+    uint64_t left = UINT64_MAX;
+    for (uint64_t used = after.used_bytes; sh_alloc_trim_piece(store->alloc, &left);) {
         after = status_of(store);
         assert_in_range(used - after.used_bytes, 1, 64 * MIB);
         used = after.used_bytes;
@@ -110,6 +111,28 @@ static void test_pieces(void **state)
     assert_int_equal(store->alloc->idle_pages, 0);
     sh_store_destroy(store);
     free(cids);
+}
+
+/* Choosing packs, and taking them back, looks at a bounded number of slots in each step. */
+static void test_drain_steps(void **state)
+{
+    (void)state;
+    struct sh_store *store = store_make(UINT64_C(4) << 30, true);
+    /* Nothing touches these 8192 slots. */
+    struct sh_block blocks[] = {{0, 1u << 30}, {0, 1u << 30}};
+    assert_int_equal(sh_alloc_take(store->alloc, blocks, 2, false), SHOAL_OK);
+    struct sh_drain drain;
+    unsigned steps = 1;
+    sh_drain_init(&drain);
+    while (sh_alloc_drain_begin(store->alloc, &drain))
+        steps++;
+    assert_in_range(steps, 2 * 8, 2 * 9);
+    for (steps = 1; sh_alloc_drain_end(store->alloc, &drain); steps++)
+        continue;
+    assert_in_range(steps, 8, 12);
+    sh_alloc_give(store->alloc, blocks, 2);
+    assert_int_equal(status_of(store).block_bytes, 0);
+    sh_store_destroy(store);
 }
 
 struct trimmer {
@@ -151,8 +174,8 @@ static void test_beside(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mappings),
-                                       cmocka_unit_test(test_pieces),
-                                       cmocka_unit_test(test_beside)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mappings), cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_drain_steps), cmocka_unit_test(test_beside)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
