@@ -135,6 +135,32 @@ static void test_drain_steps(void **state)
     sh_store_destroy(store);
 }
 
+/* A group whose page went to the kernel begins above all its versions, however many there were. */
+static void test_versions(void **state)
+{
+    (void)state;
+    enum { COUNT = 100000 };
+    struct sh_store *store = store_make(224 * MIB, true);
+    shoal_cid *cids = filled(store, COUNT);
+    struct sh_group *group = sh_store_group(store, cids[COUNT - 1]);
+    for (unsigned round = 0; round < 4; round++) {
+        /* As if it had been written very often. */
+        atomic_fetch_add(&group->sequence, (SH_GROUP_VERSION << 25) + round * SH_GROUP_VERSION);
+        uint64_t before = atomic_load(&group->sequence);
+        for (size_t i = COUNT / 2; i < COUNT; i++)
+            assert_int_equal(sh_store_remove(store, cids[i]), SHOAL_OK);
+        while (sh_idpool_trim(store->pool))
+            continue;
+        assert_null(sh_store_group(store, cids[COUNT - 1]));
+        assert_int_equal(atomic_load(&group->sequence), 0);
+        assert_int_equal(sh_store_new_many(store, 8, COUNT / 2, cids + COUNT / 2), SHOAL_OK);
+        assert_ptr_equal(sh_store_group(store, cids[COUNT - 1]), group);
+        assert_true(atomic_load(&group->sequence) > before);
+    }
+    sh_store_destroy(store);
+    free(cids);
+}
+
 struct trimmer {
     struct sh_store *store;
     _Atomic bool is_over;
@@ -176,6 +202,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mappings), cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_drain_steps), cmocka_unit_test(test_beside)};
+        cmocka_unit_test(test_drain_steps), cmocka_unit_test(test_versions),
+        cmocka_unit_test(test_beside)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
