@@ -31,8 +31,8 @@ enum shoal_err sh_alloc_init(struct sh_alloc *alloc, uint64_t bytes_max, bool sm
     alloc->small_pages = small_pages;
     alloc->budget = budget;
     alloc->slots_high = 1;
-    /* A large chunk of one page takes up the addresses of a whole slot, and a free run may be too
-     * short: four times the memory is plenty of addresses, and they cost nothing. */
+    /* A large block takes up the addresses of whole slots, of up to twice its size, and a free run
+     * may be too short: four times the memory is plenty of addresses, and they cost nothing. */
     uint64_t range = bytes_max < SH_ALLOC_RANGE_MAX / 8 ? 4 * bytes_max + (UINT64_C(4) << 30)
                                                         : SH_ALLOC_RANGE_MAX;
     alloc->slots_max = (uint32_t)(range >> SH_SLOT_BITS);
