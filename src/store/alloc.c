@@ -1,5 +1,6 @@
 #include "store/alloc_int.h"
 
+#include <sched.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -30,8 +31,8 @@ enum shoal_err sh_alloc_init(struct sh_alloc *alloc, uint64_t bytes_max, bool sm
     alloc->small_pages = small_pages;
     alloc->budget = budget;
     alloc->slots_high = 1;
-    /* A large chunk of one page takes up the addresses of a whole slot, and a free run may be too
-     * short: four times the memory is plenty of addresses, and they cost nothing. */
+    /* A large block takes up the addresses of whole slots, of up to twice its size, and a free run
+     * may be too short: four times the memory is plenty of addresses, and they cost nothing. */
     uint64_t range = bytes_max < SH_ALLOC_RANGE_MAX / 8 ? 4 * bytes_max + (UINT64_C(4) << 30)
                                                         : SH_ALLOC_RANGE_MAX;
     alloc->slots_max = (uint32_t)(range >> SH_SLOT_BITS);
@@ -67,7 +68,7 @@ static void tail_discard(struct sh_alloc *alloc, uint32_t slot, uint32_t run, ui
         return;
     uint64_t at = ((uint64_t)(slot + run - 1) << SH_SLOT_BITS) + needs * SH_PAGE_BYTES;
     uint64_t bytes = (last->touched - needs) * SH_PAGE_BYTES;
-    if (!sh_slots_discard(alloc, at, bytes))
+    if (!sh_slots_small(alloc, slot + run - 1, 1) || !sh_vm_discard(&alloc->vm, at, bytes))
         return;
     last->touched = (uint8_t)needs;
     alloc->touched_bytes -= bytes;
@@ -80,7 +81,6 @@ static uint64_t large_take(struct sh_alloc *alloc, uint32_t size)
     uint32_t slot = sh_slots_take(alloc, run, false);
     if (!slot)
         return 0;
-    /* The states come first: charging may trim free runs, which must not find this one. */
     alloc->slots[slot + run - 1].state = SLOT_LARGE_END;
     alloc->slots[slot].state = SLOT_LARGE;
     tail_discard(alloc, slot, run, sh_pages(size));
@@ -134,22 +134,65 @@ static bool take_one(struct sh_alloc *alloc, struct sh_block *block)
     return true;
 }
 
-enum shoal_err sh_alloc_take(struct sh_alloc *alloc, struct sh_block *blocks, size_t count,
-                             bool may_dip)
+/* Takes all blocks, or none. */
+static bool take_all(struct sh_alloc *alloc, struct sh_block *blocks, size_t count)
 {
-    enum shoal_err err = SHOAL_OK;
-    sh_lock_take(&alloc->lock);
-    alloc->may_dip = may_dip;
     for (size_t i = 0; i < count; i++) {
         if (take_one(alloc, &blocks[i]))
             continue;
-        err = SHOAL_EFULL;
         while (i-- > 0)
             give_one(alloc, blocks[i], false);
-        break;
+        return false;
+    }
+    return true;
+}
+
+/* Less than this is not worth a call of the kernel. */
+#define TRIM_PAGES_LEAST 512
+
+/* Trims what a call was short of, or a part of it, or waits for who is at it. False: nothing came
+ * of it. */
+static bool shortage_trim(struct sh_alloc *alloc, uint64_t pages)
+{
+    if (pages < TRIM_PAGES_LEAST)
+        pages = TRIM_PAGES_LEAST;
+    if (sh_slots_trim(alloc, pages) > 0)
+        return true;
+    if (alloc->trimming_pages == 0)
+        return false;
+    sh_lock_release(&alloc->lock);
+    sched_yield();
+    sh_lock_take(&alloc->lock);
+    return true;
+}
+
+enum shoal_err sh_alloc_take(struct sh_alloc *alloc, struct sh_block *blocks, size_t count,
+                             bool may_dip)
+{
+    bool is_taken, is_last = false;
+    sh_lock_take(&alloc->lock);
+    for (;;) {
+        alloc->may_dip = may_dip;
+        alloc->is_last = is_last;
+        alloc->short_pages = 0;
+        is_taken = take_all(alloc, blocks, count);
+        if (is_taken || !sh_slots_must_trim(alloc))
+            break;
+        /* Lets go of the lock, so that all that the call left there is another's. */
+        is_last = !shortage_trim(alloc, alloc->short_pages);
     }
     sh_lock_release(&alloc->lock);
-    return err;
+    return is_taken ? SHOAL_OK : SHOAL_EFULL;
+}
+
+/* Hands the pages of a large block back to the kernel, without the lock: that takes its time. */
+static bool large_discard(struct sh_alloc *alloc, const struct sh_block *block)
+{
+    uint32_t run = large_run(block->size);
+    sh_lock_take(&alloc->lock);
+    bool is_small = sh_slots_small(alloc, (uint32_t)(block->offset >> SH_SLOT_BITS), run);
+    sh_lock_release(&alloc->lock);
+    return is_small && sh_vm_discard(&alloc->vm, block->offset, (uint64_t)run << SH_SLOT_BITS);
 }
 
 /* Blocks given back in one go under the lock; their discards are noted in a word. */
@@ -160,12 +203,9 @@ void sh_alloc_give(struct sh_alloc *alloc, const struct sh_block *blocks, size_t
     while (count > 0) {
         size_t some = count < GIVE_BATCH ? count : GIVE_BATCH;
         uint64_t discarded = 0;
-        for (size_t i = 0; i < some; i++) {
-            uint64_t run_bytes = (uint64_t)large_run(blocks[i].size) << SH_SLOT_BITS;
-            if (blocks[i].size > SH_PACKED_MAX &&
-                sh_slots_discard(alloc, blocks[i].offset, run_bytes))
+        for (size_t i = 0; i < some; i++)
+            if (blocks[i].size > SH_PACKED_MAX && large_discard(alloc, &blocks[i]))
                 discarded |= UINT64_C(1) << i;
-        }
         sh_lock_take(&alloc->lock);
         for (size_t i = 0; i < some; i++)
             give_one(alloc, blocks[i], (discarded >> i) & 1);
@@ -175,11 +215,22 @@ void sh_alloc_give(struct sh_alloc *alloc, const struct sh_block *blocks, size_t
     }
 }
 
-void sh_alloc_trim(struct sh_alloc *alloc)
+bool sh_alloc_trim_piece(struct sh_alloc *alloc, uint64_t *pages_left)
 {
     sh_lock_take(&alloc->lock);
-    sh_slots_trim(alloc);
+    /* What others free meanwhile does not count, or this might not end. */
+    uint64_t left = *pages_left < alloc->idle_pages ? *pages_left : alloc->idle_pages;
+    uint64_t pages = left > 0 ? sh_slots_trim(alloc, left) : 0;
     sh_lock_release(&alloc->lock);
+    *pages_left = pages < left ? left - pages : 0;
+    return pages > 0;
+}
+
+void sh_alloc_trim(struct sh_alloc *alloc)
+{
+    uint64_t left = UINT64_MAX;
+    while (sh_alloc_trim_piece(alloc, &left))
+        continue;
 }
 
 struct sh_alloc_status sh_alloc_status_get(struct sh_alloc *alloc)

@@ -43,6 +43,10 @@ static uint32_t run_check(const struct sh_alloc *alloc, uint32_t slot, bool afte
         SH_ASSERT(alloc->slots[slot + record->run - 1].run == record->run);
         for (uint32_t i = 0; i < record->run; i++)
             sums->idle_pages += alloc->slots[slot + i].touched;
+        SH_ASSERT(record->end <= record->run);
+        for (uint32_t i = record->end; i < record->run; i++)
+            SH_ASSERT(alloc->slots[slot + i].touched == 0);
+        SH_ASSERT(record->end == 0 || alloc->slots[slot + record->end - 1].touched > 0);
         sums->free_runs++;
         break;
     default:
@@ -51,11 +55,12 @@ static uint32_t run_check(const struct sh_alloc *alloc, uint32_t slot, bool afte
     return record->run;
 }
 
-static uint32_t runs_length(const struct sh_alloc *alloc, uint32_t head)
+static uint32_t runs_length(const struct sh_alloc *alloc, bool is_touched, uint32_t head)
 {
     uint32_t length = 0;
     for (uint32_t slot = head, prev = 0; slot; slot = alloc->slots[slot].next) {
         SH_ASSERT(alloc->slots[slot].state == SLOT_FREE && alloc->slots[slot].prev == prev);
+        SH_ASSERT((alloc->slots[slot].end > 0) == is_touched);
         prev = slot;
         length++;
     }
@@ -92,15 +97,20 @@ void sh_alloc_check(struct sh_alloc *alloc)
         slot += run_check(alloc, slot, after_free, &sums);
         after_free = is_free;
     }
-    for (uint32_t slot = 1; slot < alloc->slots_high; slot++)
+    uint32_t splits = alloc->slots[alloc->slots_high - 1].is_huge;
+    for (uint32_t slot = 1; slot < alloc->slots_high; slot++) {
         sums.touched_pages += alloc->slots[slot].touched;
+        splits += alloc->slots[slot].is_huge != alloc->slots[slot - 1].is_huge;
+    }
+    SH_ASSERT(splits == alloc->splits);
     SH_ASSERT(sums.idle_pages == alloc->idle_pages);
     SH_ASSERT(sums.touched_pages << SH_PAGE_BITS == alloc->touched_bytes);
     SH_ASSERT(sums.block_bytes == alloc->block_bytes);
     uint32_t runs = 0;
     for (unsigned bin = 0; bin < SH_RUN_BINS; bin++)
-        runs += runs_length(alloc, alloc->runs[bin]);
-    SH_ASSERT(runs == sums.free_runs);
+        runs += runs_length(alloc, false, alloc->runs[0][bin]) +
+                runs_length(alloc, true, alloc->runs[1][bin]);
+    SH_ASSERT(runs == sums.free_runs && alloc->trimming_pages == 0);
     uint64_t free_bytes = 0;
     for (unsigned bin = 0; bin < SH_BINS; bin++)
         free_bytes += bin_check(alloc, bin);

@@ -17,12 +17,16 @@
  * - Free slots lie in bins by the logarithm of their run's length and merge with their neighbours.
  *
  * What is resident is known slot by slot (touched pages) and charged to the budget before it is
- * touched. Free slots keep their pages until the budget runs out.
+ * touched. Free slots keep their pages until the budget runs out: then as many go to the kernel as
+ * are missing. That takes its time (0.1 ms for a MiB of small pages), so such a piece is nobody's
+ * and the lock is not held meanwhile.
  *
  * Once the range holds SH_HUGE_FROM, packs get fresh slots as whole huge pages, which are charged
  * and count as touched at once: a sixteenth of the memory at most is charged too early, a load
- * takes a 512th of the page faults, and a random access misses the TLB less often. A slot whose
- * memory goes back to the kernel has small pages from then on.
+ * takes a 512th of the page faults, and a random access misses the TLB less often. Where memory of
+ * a slot goes back to the kernel, all slots of its huge page get small ones from then on: as the
+ * kernel has a mapping for each piece of the range that differs from its neighbours, single slots
+ * would cost far too many. Mappings are counted, and past some thousands whole 256 MiB change.
  */
 #ifndef SH_STORE_ALLOC_INT_H
 #define SH_STORE_ALLOC_INT_H
@@ -52,9 +56,10 @@ struct sh_slot {
     uint32_t run;        /* slots in the run, in its first record; free: in its last one too */
     uint32_t first;      /* pack: its first slot, in all its records */
     uint32_t bytes;      /* large: the block's; pack: of all blocks in use, in its first record */
-    uint32_t end;        /* pack: where the next block goes, from its start, in its first record */
-    uint8_t state;       /* enum slot_state in slots_int.h */
-    uint8_t touched;     /* pages charged, from the slot's start */
+    uint32_t end;    /* in the first record. Pack: where the next block goes, from its start; free:
+                      * slots to the last one that has touched pages, it included */
+    uint8_t state;   /* enum slot_state in slots_int.h */
+    uint8_t touched; /* pages charged, from the slot's start */
     _Atomic uint8_t is_draining; /* pack: being emptied, in all its records */
     uint8_t is_huge;             /* in a huge page, as far as the kernel has one */
     uint8_t unused[4];
@@ -69,15 +74,19 @@ struct sh_alloc {
     struct sh_vm records;
     struct sh_slot *slots;
     struct sh_budget *budget;
-    bool may_dip;        /* the call at work may use the reserve */
-    bool small_pages;    /* no huge ones */
-    uint32_t slots_high; /* slots from here on were never used; slot 0 is not used at all */
+    bool may_dip;         /* the call at work may use the reserve */
+    bool is_last;         /* it must do with what there is: nothing more can be trimmed */
+    uint64_t short_pages; /* it found so many too few, and free slots have some: trim, and again */
+    bool small_pages;     /* no huge ones */
+    uint32_t slots_high;  /* slots from here on were never used; slot 0 is not used at all */
     uint32_t slots_max;
     uint64_t record_bytes;           /* charged for records */
     uint64_t touched_bytes;          /* charged for slots */
     uint64_t block_bytes;            /* of blocks in use */
     uint64_t idle_pages;             /* touched pages of free slots */
-    uint32_t runs[SH_RUN_BINS];      /* first free run */
+    uint32_t splits;                 /* slots that differ from the one before in is_huge */
+    uint64_t trimming_pages;         /* on their way to the kernel, in slots that are nobody's */
+    uint32_t runs[2][SH_RUN_BINS];   /* first free run: of those without touched pages, and with */
     uint32_t filling[SH_PACK_KINDS]; /* the pack that new blocks go to; 0: none */
     bool is_short;              /* of the last marking: more packs would be, had there been room */
     uint64_t bins[SH_BINS + 1]; /* offset of the first free block, 0: none; the last bin
@@ -105,8 +114,11 @@ SHOAL_NODISCARD enum shoal_err sh_alloc_take(struct sh_alloc *alloc, struct sh_b
  * reading. Any thread; the pages of large ones go back to the kernel before the lock is taken. */
 void sh_alloc_give(struct sh_alloc *alloc, const struct sh_block *blocks, size_t count);
 
-/* Hands the pages of free slots back to the kernel and to the budget. Any thread. */
+/* Hands the pages of slots that are free now back to the kernel and to the budget. Any thread. */
 void sh_alloc_trim(struct sh_alloc *alloc);
+/* The same for a piece of 64 MiB at most. *pages_left is UINT64_MAX before the first piece. False:
+ * all that was free then is gone, or the kernel keeps it. */
+bool sh_alloc_trim_piece(struct sh_alloc *alloc, uint64_t *pages_left);
 
 /* Bytes that a block of that size takes up. */
 uint64_t sh_alloc_block_bytes(uint32_t size);
@@ -116,12 +128,27 @@ static inline uint8_t *sh_alloc_at(const struct sh_alloc *alloc, uint64_t offset
     return alloc->vm.at + offset;
 }
 
-/* Marks the emptiest packs, as many as there is memory to copy their blocks to, so that nothing
- * more is allocated there, and says how many; their blocks are the caller's to move.
- * sh_alloc_drain_end makes free blocks of what was not emptied available again, and trims. Any
- * thread, one at a time. */
-uint32_t sh_alloc_drain_begin(struct sh_alloc *alloc);
-void sh_alloc_drain_end(struct sh_alloc *alloc);
+/* Emptying packs, in steps that look at a bounded number of slots each. */
+#define SH_DRAIN_FILLS 64 /* packs are told apart by so many degrees of being full */
+struct sh_drain {
+    uint32_t slot; /* next to be looked at */
+    unsigned stage;
+    uint64_t bytes[SH_DRAIN_FILLS]; /* in packs of each degree */
+    uint64_t room;                  /* to copy to */
+    uint64_t holes;                 /* free in all packs */
+    unsigned emptiest;              /* lowest degree that there is */
+    uint32_t marked;
+    uint64_t trim_pages; /* still to be handed to the kernel */
+};
+void sh_drain_init(struct sh_drain *drain);
+/* Until false: marks the emptiest packs, as many as there is memory to copy their blocks to, so
+ * that nothing more is allocated there; their blocks are the caller's to move. Any thread, one at a
+ * time.
+ */
+bool sh_alloc_drain_begin(struct sh_alloc *alloc, struct sh_drain *drain);
+/* Afterwards, until false: makes free blocks of what was not emptied available again, and hands
+ * free slots to the kernel. */
+bool sh_alloc_drain_end(struct sh_alloc *alloc, struct sh_drain *drain);
 static inline bool sh_alloc_is_draining(const struct sh_alloc *alloc, uint64_t offset)
 {
     /* relaxed: a hint; moving a block too many or too few does no harm */

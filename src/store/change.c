@@ -191,6 +191,15 @@ static void content_copy(struct sh_store *store, const struct sh_spot *spot,
     content->data = room;
 }
 
+/* True when a long chunk's new size is less: that must go in a full store too, so its new block may
+ * use the reserve, until the old one is given back. Should another thread resize it just now, it is
+ * a guess. */
+static bool gets_shorter(struct sh_store *store, shoal_cid cid, uint32_t size)
+{
+    uint32_t old;
+    return size > SH_PACKED_CHUNK_MAX && sh_store_size(store, cid, &old) == SHOAL_OK && size < old;
+}
+
 enum shoal_err sh_store_resize(struct sh_store *store, shoal_cid cid, uint32_t size)
 {
     uint8_t room[SH_PACKED_CHUNK_MAX];
@@ -200,7 +209,7 @@ enum shoal_err sh_store_resize(struct sh_store *store, shoal_cid cid, uint32_t s
     struct sh_spot spot;
     if (size > store->chunk_bytes_max)
         return SHOAL_ETOOBIG;
-    enum shoal_err err = content_make(store, NULL, size, false, &content);
+    enum shoal_err err = content_make(store, NULL, size, gets_shorter(store, cid, size), &content);
     if (err)
         return err;
     err = change_begin(store, cid, &group, &change, &spot);
@@ -210,6 +219,7 @@ enum shoal_err sh_store_resize(struct sh_store *store, shoal_cid cid, uint32_t s
         err = SHOAL_EBUSY;
     } else {
         content_copy(store, &spot, &content, room);
+        change.may_dip = size < spot.size;
         content_set(&change, sh_store_index(cid), &content);
         err = sh_group_change(store, group, &change);
     }

@@ -122,43 +122,68 @@ static bool groups_pack(struct sh_store *store, unsigned budget, unsigned *seen)
     return true;
 }
 
-static void pass_begin(struct sh_defrag *defrag, bool is_second)
+static void pass_begin(struct sh_defrag *defrag, enum sh_defrag_stage stage)
 {
     defrag->own_next = 0;
     defrag->foreign_next = 0;
-    defrag->is_second = is_second;
+    defrag->stage = stage;
+}
+
+/* Begins a round if there is reason to. */
+static bool round_begin(struct sh_store *store, bool force)
+{
+    struct sh_defrag *defrag = &store->defrag;
+    uint64_t waste = waste_of(store);
+    if (!force && !sh_store_waste_is_high(store)) {
+        /* What went away by itself is not what a round could not remove. */
+        if (waste < atomic_load_explicit(&defrag->waste_left, memory_order_relaxed))
+            atomic_store_explicit(&defrag->waste_left, waste, memory_order_relaxed);
+        return false;
+    }
+    pass_begin(defrag, SH_DEFRAG_PACK);
+    defrag->waste_before = waste;
+    defrag->running = true;
+    return true;
+}
+
+static void round_end(struct sh_store *store)
+{
+    struct sh_defrag *defrag = &store->defrag;
+    uint64_t left = waste_of(store);
+    /* Where it was short of memory and made some, another goes further. */
+    if (store->alloc->is_short && left + left / 64 < defrag->waste_before)
+        left = 0;
+    atomic_store_explicit(&defrag->waste_left, left, memory_order_relaxed);
+    defrag->running = false;
 }
 
 static unsigned step(struct sh_store *store, unsigned budget, bool force)
 {
     struct sh_defrag *defrag = &store->defrag;
-    if (!defrag->running) {
-        if (sh_idpool_trim(store->pool))
-            return 1;
-        uint64_t waste = waste_of(store);
-        if (!force && !sh_store_waste_is_high(store)) {
-            /* What went away by itself is not what a round could not remove. */
-            if (waste < atomic_load_explicit(&defrag->waste_left, memory_order_relaxed))
-                atomic_store_explicit(&defrag->waste_left, waste, memory_order_relaxed);
-            return 0;
-        }
-        pass_begin(defrag, false);
-        defrag->waste_before = waste;
-        defrag->running = true;
-    }
     unsigned seen = 0;
-    bool more = groups_pack(store, budget, &seen);
-    if (!more && !defrag->is_second) {
-        (void)sh_alloc_drain_begin(store->alloc);
-        pass_begin(defrag, true);
-    } else if (!more) {
-        sh_alloc_drain_end(store->alloc);
-        defrag->running = false;
-        uint64_t left = waste_of(store);
-        /* Where it was short of memory and made some, another goes further. */
-        if (store->alloc->is_short && left + left / 64 < defrag->waste_before)
-            left = 0;
-        atomic_store_explicit(&defrag->waste_left, left, memory_order_relaxed);
+    if (!defrag->running && sh_idpool_trim(store->pool))
+        return 1;
+    if (!defrag->running && !round_begin(store, force))
+        return 0;
+    switch (defrag->stage) {
+    case SH_DEFRAG_PACK:
+        if (!groups_pack(store, budget, &seen)) {
+            sh_drain_init(&defrag->drain);
+            defrag->stage = SH_DEFRAG_MARK;
+        }
+        break;
+    case SH_DEFRAG_MARK:
+        if (!sh_alloc_drain_begin(store->alloc, &defrag->drain))
+            pass_begin(defrag, SH_DEFRAG_MOVE);
+        break;
+    case SH_DEFRAG_MOVE:
+        if (!groups_pack(store, budget, &seen))
+            defrag->stage = SH_DEFRAG_TRIM;
+        break;
+    case SH_DEFRAG_TRIM:
+        if (!sh_alloc_drain_end(store->alloc, &defrag->drain))
+            round_end(store);
+        break;
     }
     return seen > 0 ? seen : 1;
 }

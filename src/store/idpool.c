@@ -1,5 +1,7 @@
 #include "store/idpool_int.h"
 
+#include <stdlib.h>
+
 #include "base/assert.h"
 
 _Static_assert(SH_IDTABLE_IDS_MAX <= (UINT64_C(1) << (6 * SH_IDPOOL_LEVELS)), "levels suffice");
@@ -128,7 +130,10 @@ static void give_one(struct sh_idpool *pool, uint64_t lid)
     bits_set(pool, lid >> 6, UINT64_C(1) << (lid & 63));
 }
 
-enum shoal_err sh_idpool_take(struct sh_idpool *pool, size_t count, sh_lid *lids_out)
+/* IDs that are handed out or taken back under one hold of the lock. */
+#define PIECE_IDS ((size_t)1 << 16)
+
+static enum shoal_err take_piece(struct sh_idpool *pool, size_t count, sh_lid *lids_out)
 {
     sh_lock_take(&pool->lock);
     enum shoal_err err = SHOAL_OK;
@@ -139,7 +144,7 @@ enum shoal_err sh_idpool_take(struct sh_idpool *pool, size_t count, sh_lid *lids
     if (done < count) {
         uint64_t first = sh_idtable_limit(pool->table);
         uint64_t fresh = count - done;
-        err = fresh > pool->table->ids_max ? SHOAL_EFULL : grow(pool, first + fresh, false);
+        err = grow(pool, first + fresh, false);
         if (err) {
             for (size_t i = 0; i < done; i++)
                 give_one(pool, lids_out[i].v);
@@ -150,6 +155,33 @@ enum shoal_err sh_idpool_take(struct sh_idpool *pool, size_t count, sh_lid *lids
     }
     sh_lock_release(&pool->lock);
     return err;
+}
+
+static int lid_compare(const void *a, const void *b)
+{
+    uint64_t left = ((const sh_lid *)a)->v, right = ((const sh_lid *)b)->v;
+    return left < right ? -1 : left > right;
+}
+
+enum shoal_err sh_idpool_take(struct sh_idpool *pool, size_t count, sh_lid *lids_out)
+{
+    if (count > pool->table->ids_max)
+        return SHOAL_EFULL;
+    bool is_rising = true;
+    for (size_t done = 0; done < count;) {
+        size_t some = count - done < PIECE_IDS ? count - done : PIECE_IDS;
+        enum shoal_err err = take_piece(pool, some, lids_out + done);
+        if (err) {
+            sh_idpool_give(pool, lids_out, done);
+            return err;
+        }
+        /* Smaller ones may have come back between two pieces. */
+        is_rising = is_rising && (done == 0 || lids_out[done - 1].v < lids_out[done].v);
+        done += some;
+    }
+    if (!is_rising)
+        qsort(lids_out, count, sizeof *lids_out, lid_compare);
+    return SHOAL_OK;
 }
 
 enum shoal_err sh_idpool_take_run(struct sh_idpool *pool, size_t count, sh_lid *lids_out)
@@ -253,14 +285,59 @@ bool sh_idpool_trim(struct sh_idpool *pool)
     return is_lower;
 }
 
-void sh_idpool_give(struct sh_idpool *pool, const sh_lid *lids, size_t count)
+void sh_idpool_batch_begin(struct sh_idpool *pool, struct sh_idbatch *batch)
 {
     sh_lock_take(&pool->lock);
-    for (size_t i = 0; i < count; i++)
-        if (lids[i].v != 0)
-            give_one(pool, lids[i].v);
-    (void)lower_limit(pool);
+    batch->next = pool->batches;
+    pool->batches = batch;
     sh_lock_release(&pool->lock);
+}
+
+void sh_idpool_batch_end(struct sh_idpool *pool, struct sh_idbatch *batch)
+{
+    sh_lock_take(&pool->lock);
+    struct sh_idbatch **link = &pool->batches;
+    while (*link != batch)
+        link = &(*link)->next;
+    *link = batch->next;
+    sh_lock_release(&pool->lock);
+}
+
+/* Marks an ID in the batch at work that has it. False: none has. */
+static bool batch_mark(struct sh_idpool *pool, uint64_t lid)
+{
+    for (struct sh_idbatch *batch = pool->batches; batch; batch = batch->next) {
+        size_t low = 0, high = batch->count;
+        while (low < high) {
+            size_t middle = low + (high - low) / 2;
+            if ((batch->lids[middle].v & ~SH_IDBATCH_GONE) < lid)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        if (low < batch->count && batch->lids[low].v == lid) {
+            /* relaxed: its maker may be looking, but learns nothing from it */
+            __atomic_store_n(&batch->lids[low].v, lid | SH_IDBATCH_GONE, __ATOMIC_RELAXED);
+            return true;
+        }
+    }
+    return false;
+}
+
+void sh_idpool_give(struct sh_idpool *pool, const sh_lid *lids, size_t count)
+{
+    do {
+        size_t some = count < PIECE_IDS ? count : PIECE_IDS;
+        sh_lock_take(&pool->lock);
+        for (size_t i = 0; i < some; i++)
+            if (lids[i].v != 0 && !(pool->batches && batch_mark(pool, lids[i].v)))
+                give_one(pool, lids[i].v);
+        if (some == count)
+            (void)lower_limit(pool);
+        sh_lock_release(&pool->lock);
+        lids += some;
+        count -= some;
+    } while (count > 0);
 }
 
 uint64_t sh_idpool_bytes(struct sh_idpool *pool)

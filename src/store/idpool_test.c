@@ -164,13 +164,43 @@ static void test_spare(void **state)
     fixture_end(&f);
 }
 
+/* An ID of a batch at work that is given back is handed out to nobody before the batch is over. */
+static void test_batch(void **state)
+{
+    (void)state;
+    struct fixture f;
+    sh_lid lids[40], others[3], again;
+    fixture_make(&f, UINT64_C(1) << 30);
+    assert_int_equal(sh_idpool_take(&f.pool, 3, others), SHOAL_OK);
+    assert_int_equal(sh_idpool_take(&f.pool, 40, lids), SHOAL_OK);
+    struct sh_idbatch batch = {.lids = lids, .count = 20};
+    struct sh_idbatch second = {.lids = lids + 20, .count = 20};
+    sh_idpool_batch_begin(&f.pool, &batch);
+    sh_idpool_batch_begin(&f.pool, &second);
+    sh_idpool_give(&f.pool, (sh_lid[]){{4}, {11}, {23}, {24}, {2}}, 5);
+    assert_int_equal(sh_idpool_take(&f.pool, 1, &again), SHOAL_OK);
+    assert_int_equal(again.v, 2); /* is not of a batch */
+    assert_int_equal(sh_idpool_claim(&f.pool, 11), SHOAL_EEXIST);
+    sh_idpool_batch_end(&f.pool, &batch);
+    sh_idpool_batch_end(&f.pool, &second);
+    for (uint64_t i = 0; i < 40; i++) {
+        bool is_gone = i == 0 || i == 7 || i == 19 || i == 20;
+        assert_int_equal(lids[i].v, (i + 4) | (is_gone ? SH_IDBATCH_GONE : 0));
+    }
+    assert_int_equal(sh_idpool_take(&f.pool, 1, &again), SHOAL_OK);
+    assert_int_equal(again.v, 44);
+    sh_idpool_give(&f.pool, (sh_lid[]){{11}}, 1);
+    assert_int_equal(sh_idpool_take(&f.pool, 1, &again), SHOAL_OK);
+    assert_int_equal(again.v, 11);
+    fixture_end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_model),
-        cmocka_unit_test(test_spare),
-        cmocka_unit_test(test_full),
-        cmocka_unit_test(test_no_more_ids),
+        cmocka_unit_test(test_model), cmocka_unit_test(test_spare),
+        cmocka_unit_test(test_full),  cmocka_unit_test(test_no_more_ids),
+        cmocka_unit_test(test_batch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,10 +58,14 @@ static void groups_discard(struct sh_idtable *table, uint64_t offset, uint64_t b
 {
     struct sh_group *groups = (struct sh_group *)(void *)(table->vm.at + offset);
     size_t count = bytes / sizeof *groups;
-    for (size_t i = 0; i < count; i++)
-        sh_group_layout_begin(&groups[i]);
     /* relaxed: who makes a group of the table anew has taken the ID pool's lock since */
-    atomic_fetch_add_explicit(&table->epoch, 1, memory_order_relaxed);
+    uint64_t epoch = atomic_load_explicit(&table->epoch, memory_order_relaxed);
+    for (size_t i = 0; i < count; i++) {
+        sh_group_layout_begin(&groups[i]);
+        uint64_t own = sh_idtable_epoch(&groups[i]);
+        epoch = own > epoch ? own : epoch;
+    }
+    atomic_store_explicit(&table->epoch, epoch + 1, memory_order_relaxed);
     if (sh_vm_discard(&table->vm, offset, bytes))
         return;
     for (size_t i = 0; i < count; i++)

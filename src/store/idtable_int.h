@@ -7,7 +7,10 @@
  *
  * A table that shrinks hands pages back, so that a group's version may begin anew while a reader
  * that was delayed still remembers an old one. Versions therefore begin at an epoch, which rises
- * with every such shrinking (sh_idtable_version). */
+ * with every such shrinking over all that the pages' groups have reached (sh_idtable_version). A
+ * version has 47 bits, so it comes back after 2^47 changes of a group, or 2^23 epochs, which take
+ * half an hour at the least: only to a reader that stood still between two loads for exactly as
+ * long. */
 #ifndef SH_STORE_IDTABLE_INT_H
 #define SH_STORE_IDTABLE_INT_H
 
@@ -61,14 +64,23 @@ static inline struct sh_group *sh_idtable_find(const struct sh_idtable *table, u
                                          : NULL;
 }
 
+#define SH_EPOCH_BITS 24
+
+/* The epoch that a group has reached: its first, and one more for each 2^24 changes. */
+static inline uint64_t sh_idtable_epoch(const struct sh_group *group)
+{
+    return atomic_load_explicit(&group->sequence, memory_order_relaxed) / SH_GROUP_VERSION >>
+           SH_EPOCH_BITS;
+}
+
 /* Gives a group that is held and was never changed (or was zeroed) its first version. */
 static inline void sh_idtable_version(struct sh_idtable *table, struct sh_group *group)
 {
     if (atomic_load_explicit(&group->sequence, memory_order_relaxed) >= SH_GROUP_VERSION)
         return;
     uint64_t epoch = atomic_load_explicit(&table->epoch, memory_order_relaxed);
-    /* relaxed: sh_group_layout_end releases it. 2^24 changes to one epoch, 2^23 epochs. */
-    atomic_fetch_add_explicit(&group->sequence, SH_GROUP_VERSION * ((epoch << 24) + 1),
+    /* relaxed: sh_group_layout_end releases it */
+    atomic_fetch_add_explicit(&group->sequence, SH_GROUP_VERSION * ((epoch << SH_EPOCH_BITS) + 1),
                               memory_order_relaxed);
 }
 

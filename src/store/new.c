@@ -96,14 +96,37 @@ static enum shoal_err group_fill(struct sh_store *store, const struct sh_store_w
     return err;
 }
 
-/* Takes the first `made` chunks back, which nobody else was told of. */
-static void undo(struct sh_store *store, size_t made, const shoal_cid *lids)
+static void count_one(struct sh_store *store, uint32_t size)
 {
-    uint32_t size;
+    struct sh_tally *tally = sh_store_tally(store);
+    sh_tally_add(&tally->payload_bytes, size);
+    sh_tally_add(&tally->creates, 1);
+}
+
+/* Takes the first `made` chunks back. Their batch is still known to the pool, so none of the IDs is
+ * another chunk's. */
+static void undo(struct sh_store *store, const struct sh_store_wish *wish, size_t made,
+                 const shoal_cid *lids)
+{
     for (size_t i = 0; i < made; i++) {
-        /* Somebody may have guessed the ID and removed the chunk: then its ID is not ours. */
-        if (sh_store_drop(store, lids[i], &size) == SHOAL_OK)
+        /* relaxed: the pool's mark publishes nothing; drop decides */
+        uint64_t lid = __atomic_load_n(&lids[i].v, __ATOMIC_RELAXED) & ~SH_IDBATCH_GONE;
+        uint32_t size;
+        if (sh_store_drop(store, (sh_lid){lid}, &size) == SHOAL_OK)
+            sh_idpool_give(store->pool, &(sh_lid){lid}, 1);
+        else if (!wish->reserve) /* others found it, and counted its removal or will */
+            count_one(store, wish_size(wish, i));
+    }
+}
+
+/* Gives the IDs back that came free while the batch was made. */
+static void gone_give(struct sh_store *store, size_t made, shoal_cid *lids)
+{
+    for (size_t i = 0; i < made; i++) {
+        if (lids[i].v & SH_IDBATCH_GONE) {
+            lids[i].v &= ~SH_IDBATCH_GONE;
             sh_idpool_give(store->pool, &lids[i], 1);
+        }
     }
 }
 
@@ -157,6 +180,29 @@ static size_t fill(struct sh_store *store, const struct sh_store_wish *wish, con
     return made;
 }
 
+/* As fill, but where the wish is for all or nothing, none is left when it fails. IDs that were not
+ * used go back. */
+static size_t fill_or_undo(struct sh_store *store, const struct sh_store_wish *wish,
+                           shoal_cid *lids, enum shoal_err *err_out)
+{
+    /* What is in one group is made at once. */
+    bool is_batch =
+        !wish->partial && lids[0].v >> SH_GROUP_BITS != lids[wish->count - 1].v >> SH_GROUP_BITS;
+    struct sh_idbatch batch = {.lids = lids, .count = wish->count};
+    if (is_batch)
+        sh_idpool_batch_begin(store->pool, &batch);
+    size_t made = fill(store, wish, lids, err_out);
+    if (is_batch) {
+        if (*err_out)
+            undo(store, wish, made, lids);
+        sh_idpool_batch_end(store->pool, &batch);
+        gone_give(store, made, lids);
+    }
+    if (*err_out)
+        sh_idpool_give(store->pool, lids + made, wish->count - made);
+    return *err_out && is_batch ? 0 : made;
+}
+
 static void count_made(struct sh_store *store, const struct sh_store_wish *wish, size_t made,
                        uint64_t payload)
 {
@@ -187,12 +233,10 @@ static enum shoal_err make(struct sh_store *store, const struct sh_store_wish *w
         err = ids_take(store, wish, cids_out);
         if (err)
             return err;
-        made = fill(store, wish, cids_out, &err);
+        made = fill_or_undo(store, wish, cids_out, &err);
     }
     if (err) {
-        sh_idpool_give(store->pool, cids_out + made, wish->count - made);
         if (!wish->partial || made == 0) {
-            undo(store, made, cids_out);
             /* What was charged for this and never touched is free now; say so to the kernel and
              * the budget alike. */
             sh_alloc_trim(store->alloc);
@@ -209,8 +253,8 @@ static enum shoal_err make(struct sh_store *store, const struct sh_store_wish *w
     return SHOAL_OK;
 }
 
-enum shoal_err sh_store_new_as(struct sh_store *store, const struct sh_store_wish *wish,
-                               shoal_cid *cids_out, size_t *made_out)
+static enum shoal_err make_or_trim(struct sh_store *store, const struct sh_store_wish *wish,
+                                   shoal_cid *cids_out, size_t *made_out)
 {
     uint64_t limit = sh_idtable_limit(&store->table);
     enum shoal_err err = make(store, wish, cids_out, made_out);
@@ -222,6 +266,42 @@ enum shoal_err sh_store_new_as(struct sh_store *store, const struct sh_store_wis
     if (sh_idtable_limit(&store->table) >= limit)
         return err;
     return make(store, wish, cids_out, made_out);
+}
+
+/* So many of a batch that may be had in part get their IDs at a time, and the table's memory with
+ * them, so that it leaves room for chunks. */
+#define PARTIAL_PIECE 4096
+
+static enum shoal_err make_pieces(struct sh_store *store, const struct sh_store_wish *wish,
+                                  shoal_cid *cids_out, size_t *made_out)
+{
+    uint64_t payload;
+    enum shoal_err err = wish_check(store, wish, &payload);
+    size_t made = 0, some, of;
+    if (err)
+        return err;
+    do {
+        struct sh_store_wish piece = *wish;
+        of = wish->count - made < PARTIAL_PIECE ? wish->count - made : PARTIAL_PIECE;
+        piece.count = of;
+        piece.sizes = wish->sizes ? wish->sizes + made : NULL;
+        some = 0;
+        err = make_or_trim(store, &piece, cids_out + made, &some);
+        made += some;
+    } while (!err && some == of && made < wish->count);
+    if (made == 0)
+        return err;
+    if (made_out)
+        *made_out = made;
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_store_new_as(struct sh_store *store, const struct sh_store_wish *wish,
+                               shoal_cid *cids_out, size_t *made_out)
+{
+    if (wish->partial && !wish->consecutive && wish->count > PARTIAL_PIECE)
+        return make_pieces(store, wish, cids_out, made_out);
+    return make_or_trim(store, wish, cids_out, made_out);
 }
 
 enum shoal_err sh_store_new(struct sh_store *store, const uint32_t *sizes, size_t count,

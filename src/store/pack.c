@@ -269,7 +269,8 @@ uint64_t sh_pack_take(struct sh_alloc *alloc, uint32_t bytes)
         offset = split_take(alloc, bytes, REST_LEAST);
     if (!offset)
         offset = fresh_take(alloc, bytes);
-    if (!offset)
+    /* What is left of such a split is hardly of use: better a free slot's memory. */
+    if (!offset && !sh_slots_must_trim(alloc))
         offset = split_take(alloc, bytes, SH_NODE_BYTES);
     if (offset)
         alloc->slots[pack_of(alloc, offset)].bytes += bytes;

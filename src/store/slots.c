@@ -5,6 +5,12 @@
 /* How many runs of the bin that may or may not be long enough are looked at. */
 #define BIN_PROBES 16
 
+/* A process has 65530 mappings by default, for all that it does. */
+#define SPLITS_MOST 16000
+/* From so many on, pages get small in pieces of so many slots. */
+#define SPLITS_FINE 4000
+#define COARSE_SLOTS 1024u
+
 static void run_link(struct sh_alloc *alloc, uint32_t *head, uint32_t slot)
 {
     struct sh_slot *record = &alloc->slots[slot];
@@ -30,27 +36,34 @@ static void run_unlink(struct sh_alloc *alloc, uint32_t *head, uint32_t slot)
     record->prev = 0;
 }
 
-static uint32_t *bin_of(struct sh_alloc *alloc, uint32_t run)
+/* Where a free run is linked. */
+static uint32_t *bin_of(struct sh_alloc *alloc, uint32_t slot)
 {
-    SH_ASSERT(run > 0);
-    return &alloc->runs[31 - __builtin_clz(run)];
+    const struct sh_slot *first = &alloc->slots[slot];
+    SH_ASSERT(first->run > 0);
+    return &alloc->runs[first->end > 0][31 - __builtin_clz(first->run)];
 }
 
-static void run_insert(struct sh_alloc *alloc, uint32_t slot, uint32_t run)
+/* Makes a run free; slots from `end` on have no touched pages. */
+static void run_insert(struct sh_alloc *alloc, uint32_t slot, uint32_t run, uint32_t end)
 {
     struct sh_slot *first = &alloc->slots[slot];
     struct sh_slot *last = &alloc->slots[slot + run - 1];
+    SH_ASSERT(end <= run);
+    while (end > 0 && alloc->slots[slot + end - 1].touched == 0)
+        end--;
     first->state = SLOT_FREE;
     last->state = SLOT_FREE;
     first->run = run;
     last->run = run;
-    run_link(alloc, bin_of(alloc, run), slot);
+    first->end = end;
+    run_link(alloc, bin_of(alloc, slot), slot);
 }
 
 static void run_remove(struct sh_alloc *alloc, uint32_t slot)
 {
     SH_ASSERT(alloc->slots[slot].state == SLOT_FREE);
-    run_unlink(alloc, bin_of(alloc, alloc->slots[slot].run), slot);
+    run_unlink(alloc, bin_of(alloc, slot), slot);
 }
 
 static uint64_t run_touched(const struct sh_alloc *alloc, uint32_t slot, uint32_t run)
@@ -64,12 +77,16 @@ static uint64_t run_touched(const struct sh_alloc *alloc, uint32_t slot, uint32_
 /* A free run of at least so many slots, out of its bin; 0 when there is none. */
 static uint32_t run_find(struct sh_alloc *alloc, uint32_t run)
 {
-    unsigned bin = 31 - (unsigned)__builtin_clz(run);
-    uint32_t found = alloc->runs[bin];
-    for (unsigned probe = 0; found && alloc->slots[found].run < run; probe++)
-        found = probe < BIN_PROBES ? alloc->slots[found].next : 0;
-    while (!found && ++bin < SH_RUN_BINS)
-        found = alloc->runs[bin];
+    uint32_t found = 0;
+    for (unsigned touched = 2; !found && touched-- > 0;) { /* first those that cost least */
+        const uint32_t *bins = alloc->runs[touched];
+        unsigned bin = 31 - (unsigned)__builtin_clz(run);
+        found = bins[bin];
+        for (unsigned probe = 0; found && alloc->slots[found].run < run; probe++)
+            found = probe < BIN_PROBES ? alloc->slots[found].next : 0;
+        while (!found && ++bin < SH_RUN_BINS)
+            found = bins[bin];
+    }
     if (found)
         run_remove(alloc, found);
     return found;
@@ -103,7 +120,9 @@ static bool huge_open(struct sh_alloc *alloc, uint32_t run)
 {
     uint32_t first = (alloc->slots_high + SH_HUGE_SLOTS - 1) / SH_HUGE_SLOTS * SH_HUGE_SLOTS;
     run = (run + SH_HUGE_SLOTS - 1) / SH_HUGE_SLOTS * SH_HUGE_SLOTS;
-    if (first + run > alloc->slots_max || !records_charge(alloc, (uint64_t)first + run) ||
+    uint32_t splits = alloc->slots[first - 1].is_huge ? 0 : 2;
+    if (alloc->splits + splits > SPLITS_MOST || first + run > alloc->slots_max ||
+        !records_charge(alloc, (uint64_t)first + run) ||
         !sh_budget_charge(alloc->budget, (uint64_t)run << SH_SLOT_BITS, alloc->may_dip))
         return false;
     uint32_t before = first - alloc->slots_high;
@@ -115,6 +134,7 @@ static bool huge_open(struct sh_alloc *alloc, uint32_t run)
         alloc->slots[slot].touched = (uint8_t)SH_SLOT_PAGES;
         alloc->slots[slot].is_huge = 1;
     }
+    alloc->splits += splits;
     alloc->touched_bytes += (uint64_t)run << SH_SLOT_BITS;
     sh_slots_give(alloc, first, run);
     return true;
@@ -124,18 +144,33 @@ static bool huge_open(struct sh_alloc *alloc, uint32_t run)
 static uint32_t run_cut(struct sh_alloc *alloc, uint32_t slot, uint32_t run)
 {
     uint32_t rest = alloc->slots[slot].run - run;
+    uint32_t end = alloc->slots[slot].end;
     if (rest > 0)
-        run_insert(alloc, slot + run, rest);
+        run_insert(alloc, slot + run, rest, end > run ? end - run : 0);
     alloc->idle_pages -= run_touched(alloc, slot, run);
     return slot;
+}
+
+/* Notes by how much the budget is short of so many pages. */
+static void shortage_note(struct sh_alloc *alloc, uint64_t pages)
+{
+    const struct sh_budget *budget = alloc->budget;
+    uint64_t room = alloc->may_dip ? budget->max : budget->max - budget->reserve;
+    uint64_t wanted =
+        atomic_load_explicit(&budget->used, memory_order_relaxed) + (pages << SH_PAGE_BITS);
+    /* Others may have given back what was missing a moment ago. */
+    alloc->short_pages = wanted > room ? sh_pages(wanted - room) : 1;
 }
 
 uint32_t sh_slots_take(struct sh_alloc *alloc, uint32_t run, bool for_pack)
 {
     SH_ASSERT(run > 0);
     /* Free slots that the reserve paid for are not for everybody. */
-    if (!alloc->may_dip && alloc->idle_pages > 0 && sh_budget_has_dipped(alloc->budget))
-        sh_slots_trim(alloc);
+    if (!alloc->may_dip && sh_budget_has_dipped(alloc->budget)) {
+        shortage_note(alloc, 0);
+        if (sh_slots_must_trim(alloc))
+            return 0;
+    }
     uint32_t slot = run_find(alloc, run);
     if (!slot && for_pack && !alloc->small_pages && alloc->touched_bytes >= SH_HUGE_FROM &&
         huge_open(alloc, run))
@@ -149,29 +184,31 @@ uint32_t sh_slots_take(struct sh_alloc *alloc, uint32_t run, bool for_pack)
 void sh_slots_give(struct sh_alloc *alloc, uint32_t slot, uint32_t run)
 {
     SH_ASSERT(slot > 0 && slot + run <= alloc->slots_high);
-    alloc->idle_pages += run_touched(alloc, slot, run);
+    uint64_t pages = run_touched(alloc, slot, run);
+    uint32_t end = pages > 0 ? run : 0;
+    alloc->idle_pages += pages;
     if (alloc->slots[slot - 1].state == SLOT_FREE) {
         uint32_t before = alloc->slots[slot - 1].run;
         slot -= before;
         run += before;
+        end = end > 0 ? end + before : alloc->slots[slot].end;
         run_remove(alloc, slot);
     }
     uint32_t after = slot + run;
     if (after < alloc->slots_high && alloc->slots[after].state == SLOT_FREE) {
+        end = alloc->slots[after].end > 0 ? run + alloc->slots[after].end : end;
         run += alloc->slots[after].run;
         run_remove(alloc, after);
     }
-    run_insert(alloc, slot, run);
+    run_insert(alloc, slot, run, end);
 }
 
 bool sh_slots_charge(struct sh_alloc *alloc, uint64_t pages)
 {
     if (sh_budget_charge(alloc->budget, pages << SH_PAGE_BITS, alloc->may_dip))
         return true;
-    if (alloc->idle_pages == 0)
-        return false;
-    sh_slots_trim(alloc);
-    return sh_budget_charge(alloc->budget, pages << SH_PAGE_BITS, alloc->may_dip);
+    shortage_note(alloc, pages);
+    return false;
 }
 
 bool sh_slots_touch(struct sh_alloc *alloc, uint32_t slot, uint32_t from, uint64_t run_pages)
@@ -193,44 +230,97 @@ bool sh_slots_touch(struct sh_alloc *alloc, uint32_t slot, uint32_t from, uint64
     return true;
 }
 
-bool sh_slots_discard(struct sh_alloc *alloc, uint64_t offset, uint64_t bytes)
+/* Slots from first on, to end and including it, that differ from the one before in is_huge. */
+static uint32_t splits_count(const struct sh_alloc *alloc, uint32_t first, uint32_t end)
+{
+    uint32_t count = 0;
+    bool before = first > 0 && alloc->slots[first - 1].is_huge;
+    for (uint32_t slot = first; slot <= end; slot++) {
+        bool is_huge = slot < alloc->slots_high && alloc->slots[slot].is_huge;
+        count += is_huge != before;
+        before = is_huge;
+    }
+    return count;
+}
+
+bool sh_slots_small(struct sh_alloc *alloc, uint32_t slot, uint32_t run)
 {
     bool is_huge = false;
-    uint32_t end = (uint32_t)((offset + bytes + SH_SLOT_BYTES - 1) >> SH_SLOT_BITS);
-    for (uint32_t slot = (uint32_t)(offset >> SH_SLOT_BITS); slot < end; slot++)
-        is_huge |= alloc->slots[slot].is_huge;
-    /* Else the kernel could make the whole page resident again, unasked and uncharged. */
-    if (is_huge && !sh_vm_small(&alloc->vm, offset, bytes))
+    for (uint32_t i = slot; i < slot + run; i++)
+        is_huge |= alloc->slots[i].is_huge;
+    if (!is_huge)
+        return true;
+    uint32_t grain = alloc->splits < SPLITS_FINE ? SH_HUGE_SLOTS : COARSE_SLOTS;
+    uint32_t first = slot / grain * grain;
+    uint32_t end = (slot + run + grain - 1) / grain * grain;
+    if (end > alloc->slots_high)
+        end = alloc->slots_high;
+    uint32_t before = splits_count(alloc, first, end);
+    uint32_t after = (first > 0 && alloc->slots[first - 1].is_huge) +
+                     (end < alloc->slots_high && alloc->slots[end].is_huge);
+    if (after > before && alloc->splits + after - before > SPLITS_MOST)
         return false;
-    for (uint32_t slot = (uint32_t)(offset >> SH_SLOT_BITS); is_huge && slot < end; slot++)
-        alloc->slots[slot].is_huge = 0;
-    return sh_vm_discard(&alloc->vm, offset, bytes);
+    if (!sh_vm_small(&alloc->vm, (uint64_t)first << SH_SLOT_BITS,
+                     (uint64_t)(end - first) << SH_SLOT_BITS))
+        return false;
+    for (uint32_t i = first; i < end; i++)
+        alloc->slots[i].is_huge = 0;
+    alloc->splits += after - before;
+    return true;
 }
 
-/* Hands back what a run has touched; returns the pages that came free. */
-static uint64_t run_trim(struct sh_alloc *alloc, uint32_t slot, uint32_t run)
+/* --- Trimming ------------------------------------------------------------------------------ */
+
+/* Slots that go to the kernel in one go. */
+#define PIECE_SLOTS (uint32_t)((UINT64_C(64) << 20) >> SH_SLOT_BITS)
+
+/* The first of some slots that touched pages, of a free run, which are nobody's from now on; 0:
+ * none. They are the run's last, as takers begin with its first. */
+static uint32_t piece_take(struct sh_alloc *alloc, uint64_t pages_wanted, uint32_t *run_out)
 {
-    uint64_t pages = run_touched(alloc, slot, run);
-    if (pages == 0)
+    uint32_t slot = 0;
+    for (unsigned bin = SH_RUN_BINS; !slot && bin-- > 0;)
+        slot = alloc->runs[1][bin];
+    if (!slot)
         return 0;
-    if (!sh_slots_discard(alloc, (uint64_t)slot << SH_SLOT_BITS, (uint64_t)run << SH_SLOT_BITS))
-        return 0;
-    for (uint32_t i = 0; i < run; i++)
-        alloc->slots[slot + i].touched = 0;
-    return pages;
+    run_remove(alloc, slot);
+    uint64_t pages = 0;
+    uint32_t run = alloc->slots[slot].run, end = alloc->slots[slot].end, from = end;
+    while (from > 0 && end - from < PIECE_SLOTS && pages < pages_wanted)
+        pages += alloc->slots[slot + --from].touched;
+    if (from > 0)
+        run_insert(alloc, slot, from, from);
+    if (run > end)
+        run_insert(alloc, slot + end, run - end, 0);
+    alloc->slots[slot + from].state = SLOT_UNUSED;
+    alloc->slots[slot + end - 1].state = SLOT_UNUSED;
+    alloc->idle_pages -= pages;
+    alloc->trimming_pages += pages;
+    *run_out = end - from;
+    return slot + from;
 }
 
-void sh_slots_trim(struct sh_alloc *alloc)
+uint64_t sh_slots_trim(struct sh_alloc *alloc, uint64_t pages_wanted)
 {
     sh_lock_assert_held(&alloc->lock);
-    if (alloc->idle_pages == 0)
-        return;
-    uint64_t pages = 0;
-    for (unsigned bin = 0; bin < SH_RUN_BINS; bin++)
-        for (uint32_t slot = alloc->runs[bin]; slot; slot = alloc->slots[slot].next)
-            pages += run_trim(alloc, slot, alloc->slots[slot].run);
-    SH_ASSERT(pages <= alloc->idle_pages);
-    alloc->idle_pages -= pages;
+    SH_ASSERT(pages_wanted > 0);
+    uint32_t run;
+    uint32_t slot = piece_take(alloc, pages_wanted, &run);
+    if (!slot)
+        return 0;
+    uint64_t pages = run_touched(alloc, slot, run);
+    bool is_free = sh_slots_small(alloc, slot, run);
+    sh_lock_release(&alloc->lock);
+    is_free = is_free && sh_vm_discard(&alloc->vm, (uint64_t)slot << SH_SLOT_BITS,
+                                       (uint64_t)run << SH_SLOT_BITS);
+    sh_lock_take(&alloc->lock);
+    for (uint32_t i = 0; is_free && i < run; i++)
+        alloc->slots[slot + i].touched = 0;
+    alloc->trimming_pages -= pages;
+    sh_slots_give(alloc, slot, run);
+    if (!is_free)
+        return 0;
     alloc->touched_bytes -= pages << SH_PAGE_BITS;
     sh_budget_refund(alloc->budget, pages << SH_PAGE_BITS);
+    return pages;
 }

@@ -14,22 +14,29 @@ enum slot_state {
 };
 
 /* Takes a run of slots, whatever they have touched; for_pack: fresh ones may be of huge pages. Its
- * first record's run is set; its states are the caller's to set. 0 when the range is used up or
- * records can't be charged. */
+ * first record's run is set; its states are the caller's to set. 0 when the range is used up,
+ * records can't be charged, or first some free slots must be trimmed. */
 uint32_t sh_slots_take(struct sh_alloc *alloc, uint32_t run, bool for_pack);
 /* Makes a run free, merged with its neighbours. */
 void sh_slots_give(struct sh_alloc *alloc, uint32_t slot, uint32_t run);
 
-/* Charges pages, giving up those of free slots if it must. False when there is no room. */
+/* Charges pages. False when there is no room; short_pages then says how much is missing. */
 bool sh_slots_charge(struct sh_alloc *alloc, uint64_t pages);
+/* True when the call at work failed for want of pages that free slots have. */
+static inline bool sh_slots_must_trim(const struct sh_alloc *alloc)
+{
+    return alloc->short_pages > 0 && !alloc->is_last &&
+           alloc->idle_pages + alloc->trimming_pages > 0;
+}
 /* Charges and notes what some slots of a run need for the run to hold so many pages, those from
  * index `from` to the one where these end. False, with nothing changed, when there is no room. */
 bool sh_slots_touch(struct sh_alloc *alloc, uint32_t slot, uint32_t from, uint64_t run_pages);
-/* Hands a part of a run back to the kernel; false when that keeps it. Without the lock where the
- * run is a large block's. */
-bool sh_slots_discard(struct sh_alloc *alloc, uint64_t offset, uint64_t bytes);
-/* sh_alloc_trim with the lock held. */
-void sh_slots_trim(struct sh_alloc *alloc);
+/* Makes pages small that are about to be handed to the kernel, which could else make the whole huge
+ * page resident again, unasked and uncharged. False: it would cost too many mappings. */
+bool sh_slots_small(struct sh_alloc *alloc, uint32_t slot, uint32_t run);
+/* Hands about so many pages of free slots back, a piece of 64 MiB at most; returns how many. 0:
+ * there are none, or the kernel keeps them. Lets go of the lock meanwhile. */
+uint64_t sh_slots_trim(struct sh_alloc *alloc, uint64_t pages_wanted);
 
 /* Pages that a slot of a run must have touched for the run to hold so many. */
 static inline uint32_t sh_slot_needs(uint64_t run_pages, uint32_t index)

@@ -14,7 +14,7 @@
  * Threads: every function but create and destroy may be called from any thread. A get never sees
  * half of a put to the same chunk, takes no lock and writes nothing that others read, unless it
  * lost against writers several times. Puts to different chunks never wait for each other; creating,
- * removing and resizing a chunk make those of its group of 16 wait for a copy of at most 32 KiB
+ * removing and resizing a chunk make those of its group of 16 wait for a copy of at most 20 KiB
  * (resizing one of more bytes: of as many). Nothing here blocks on anything but a short lock, and
  * nothing calls back except sh_store_read.
  *
@@ -147,7 +147,8 @@ SHOAL_NODISCARD enum shoal_err sh_store_add(struct sh_store *store, shoal_cid ci
                                             unsigned width, uint64_t delta, uint64_t *old_out);
 
 /* Changes the chunk's size; what it loses is gone, what it gains is zero bytes. EBUSY while it is
- * pinned; EFULL and ETOOBIG leave it as it was. */
+ * pinned; EFULL and ETOOBIG leave it as it was. Getting shorter may use the reserve: a long chunk
+ * is copied. */
 SHOAL_NODISCARD enum shoal_err sh_store_resize(struct sh_store *store, shoal_cid cid,
                                                uint32_t size);
 
@@ -195,7 +196,8 @@ void sh_store_prefetch(const struct sh_store *store, shoal_cid cid, enum sh_stor
 /* The next range of existing IDs at or after `from`: first_out to last_out, both included and of
  * one creator, as long as it gets, cut at 2^16 IDs. Own chunks come under their chunk IDs among the
  * others, in rising order. False when there is none. Concurrent creates and removes may or may not
- * be seen. */
+ * be seen. It looks at each group up to the range's end, so a call takes time with the free IDs
+ * that come before: 2 bytes to be read for each. */
 bool sh_store_range(struct sh_store *store, shoal_cid from, shoal_cid *first_out,
                     shoal_cid *last_out);
 
@@ -217,12 +219,12 @@ struct sh_store_status {
 };
 void sh_store_status_get(const struct sh_store *store, struct sh_store_status *status_out);
 
-/* Defragmentation: packs groups whose blocks are too large for them, empties blocks' spans that are
- * mostly free into fuller ones, folds unpinned chunks back, and gives memory to the kernel. It goes
- * over all groups in rounds, about `budget` groups (of 16 IDs) each call, and other operations run
- * meanwhile. Returns how many groups it looked at; 0: there was nothing to do, or another thread is
- * at it. A round begins when the waste passes a threshold (sh_store_waste_is_high), or with
- * `force`. */
+/* Defragmentation: packs groups whose blocks are too large for them, moves the blocks of packs that
+ * are mostly free into fuller ones, folds unpinned chunks back, and gives memory to the kernel. It
+ * goes over all groups in rounds, about `budget` groups (of 16 IDs) each call, and other operations
+ * run meanwhile. Returns how many groups it looked at; 0: there was nothing to do, or another
+ * thread is at it. A round begins when the waste passes a threshold (sh_store_waste_is_high), or
+ * with `force`. */
 unsigned sh_store_defrag(struct sh_store *store, unsigned budget, bool force);
 /* One whole round, forced, to its end. */
 void sh_store_defrag_all(struct sh_store *store);

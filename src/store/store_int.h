@@ -23,8 +23,14 @@ struct sh_tally {
 /* One round of defragmentation, by whoever holds `busy`. */
 struct sh_defrag {
     _Atomic bool busy;
-    bool running;                /* between two steps of a round */
-    bool is_second;              /* its second pass */
+    bool running; /* between two steps of a round */
+    enum sh_defrag_stage {
+        SH_DEFRAG_PACK, /* first pass over the groups */
+        SH_DEFRAG_MARK, /* which packs to empty */
+        SH_DEFRAG_MOVE, /* second pass */
+        SH_DEFRAG_TRIM
+    } stage;
+    struct sh_drain drain;
     uint64_t own_next;           /* next own group */
     uint64_t foreign_next;       /* next foreign group, once the own ones are done */
     uint64_t waste_before;       /* when the round began */

@@ -494,12 +494,70 @@ static void test_read(void **state)
     sh_store_destroy(store);
 }
 
+/* A batch that may be had in part gets as much however large the wish is: the table for the IDs it
+ * does not get takes no memory. */
+static void test_partial(void **state)
+{
+    (void)state;
+    static const size_t wishes[] = {120000, 900000, 3600000};
+    size_t first = 0;
+    shoal_cid *cids = calloc(wishes[2], sizeof *cids);
+    assert_non_null(cids);
+    for (size_t w = 0; w < 3; w++) {
+        struct sh_store *store = store_make(4 * MIB, 64);
+        struct sh_store_wish wish = {.size = 64, .count = wishes[w], .partial = true};
+        size_t made = 0;
+        assert_int_equal(sh_store_new_as(store, &wish, cids, &made), SHOAL_OK);
+        first = w == 0 ? made : first;
+        assert_in_range(made, 4 * MIB / 74, 4 * MIB / 64);
+        assert_in_range(made, first - first / 100, first + first / 100);
+        assert_int_equal(status_of(store).chunks, made);
+        assert_int_equal(status_of(store).payload_bytes, made * 64);
+        for (size_t i = 0; i < made; i++)
+            assert_int_equal(cids[i].v, i + 1);
+        sh_store_destroy(store);
+    }
+    free(cids);
+}
+
+/* In a full store chunks get shorter, whatever their sizes. */
+static void test_shorter(void **state)
+{
+    (void)state;
+    enum { ROOM = 100000 };
+    static const uint32_t sizes[] = {24000, 23000, 5000, 4000, 1300, 1200, 250, 240, 1};
+    sh_lid *lids = calloc(ROOM, sizeof *lids), lid;
+    assert_non_null(lids);
+    struct sh_store *store = store_make(4 * MIB, 1 << 20);
+    assert_int_equal(sh_store_new_many(store, sizes[0], 1, &lid), SHOAL_OK);
+    uint8_t bytes[24000];
+    memset(bytes, 7, sizeof bytes);
+    assert_int_equal(sh_store_put(store, lid, sh_bytes_make(bytes, sizes[0])), SHOAL_OK);
+    (void)fill(store, 4096, lids, ROOM);
+    for (size_t s = 1; s < sizeof sizes / sizeof sizes[0]; s++) {
+        (void)fill(store, 64, lids, ROOM);
+        (void)fill(store, 1, lids, ROOM);
+        assert_int_equal(sh_store_resize(store, lid, sizes[s]), SHOAL_OK);
+        uint8_t got[24000];
+        uint32_t size;
+        assert_int_equal(sh_store_get(store, lid, got, sizeof got, &size), SHOAL_OK);
+        assert_int_equal(size, sizes[s]);
+        assert_memory_equal(got, bytes, size);
+    }
+    status_of(store);
+    sh_store_destroy(store);
+    free(lids);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_config), cmocka_unit_test(test_model),   cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_huge),   cmocka_unit_test(test_too_big), cmocka_unit_test(test_full),
-        cmocka_unit_test(test_ids),    cmocka_unit_test(test_multi),   cmocka_unit_test(test_read),
+        cmocka_unit_test(test_config),  cmocka_unit_test(test_model),
+        cmocka_unit_test(test_sizes),   cmocka_unit_test(test_huge),
+        cmocka_unit_test(test_too_big), cmocka_unit_test(test_full),
+        cmocka_unit_test(test_ids),     cmocka_unit_test(test_multi),
+        cmocka_unit_test(test_read),    cmocka_unit_test(test_partial),
+        cmocka_unit_test(test_shorter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
