@@ -78,6 +78,7 @@ struct sim_disk {
     struct change *newest;
     uint64_t change_number;
     struct inode *files[FILES_MAX]; /* by handle */
+    bool claimed[FILES_MAX];        /* by handle, of files that are open */
     struct slot slots[SH_SIM_DISK_OPS_MAX];
     unsigned order[SH_SIM_DISK_OPS_MAX]; /* slots that are over, oldest first */
     unsigned over_count;
@@ -283,6 +284,7 @@ static enum shoal_err sim_open(struct sh_disk *disk, const char *name, bool crea
         at = directory_find(&sim->seen, name);
     }
     sim->files[file] = sim->seen.inodes[at];
+    sim->claimed[file] = false;
     *file_out = file;
     return SHOAL_OK;
 }
@@ -340,6 +342,21 @@ static enum shoal_err sim_remove(struct sh_disk *disk, const char *name)
         return SHOAL_ENONAME;
     change_names(sim, CHANGE_REMOVE, sim->seen.inodes[at], name, "");
     return SHOAL_OK;
+}
+
+static enum shoal_err sim_claim(struct sh_disk *disk, const char *name, int *file_out)
+{
+    struct sim_disk *sim = sim_of(disk);
+    int at = directory_find(&sim->seen, name);
+    for (int i = 0; at >= 0 && i < FILES_MAX; i++)
+        if (sim->claimed[i] && sim->files[i] == sim->seen.inodes[at])
+            return SHOAL_EBUSY;
+    enum shoal_err err = at >= 0 ? sim_remove(disk, name) : SHOAL_OK;
+    if (!err)
+        err = sim_open(disk, name, true, file_out);
+    if (!err)
+        sim->claimed[*file_out] = true;
+    return err;
 }
 
 /* --- Operations ------------------------------------------------------------------------------- */
@@ -576,6 +593,7 @@ static void sim_destroy(struct sh_disk *disk)
 
 static const struct sh_disk_ops sim_ops = {
     .open = sim_open,
+    .claim = sim_claim,
     .close = sim_close,
     .size = sim_size,
     .rename = sim_rename,

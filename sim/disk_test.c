@@ -437,6 +437,31 @@ static void too_many_operations_are_refused(void **state)
     sh_world_destroy(world);
 }
 
+static void claims_keep_others_away(void **state)
+{
+    (void)state;
+    struct sh_disk *disk;
+    struct sh_disk_faults faults = {.delay_ns_min = MS, .delay_ns_max = MS};
+    struct sh_world *world = make_world(6, &faults, &disk);
+    int file = open_file(disk, "a"), second;
+    uint64_t bytes;
+    assert_int_equal(write_bytes(disk, file, 0, 'l', 4), SHOAL_OK);
+    disk->ops->close(disk, file);
+    assert_int_equal(disk->ops->claim(disk, "a", &file), SHOAL_OK);
+    assert_int_equal(disk->ops->size(disk, file, &bytes), SHOAL_OK);
+    assert_int_equal(bytes, 0);
+    assert_int_equal(disk->ops->claim(disk, "a", &second), SHOAL_EBUSY);
+    assert_int_equal(disk->ops->rename(disk, "a", "b"), SHOAL_OK);
+    assert_int_equal(disk->ops->claim(disk, "b", &second), SHOAL_EBUSY);
+    assert_int_equal(disk->ops->claim(disk, "a", &second), SHOAL_OK);
+    disk->ops->close(disk, second);
+    assert_int_equal(disk->ops->claim(disk, "a", &second), SHOAL_OK);
+    /* Nobody is left after a crash. */
+    crash_and_restart(world);
+    assert_int_equal(disk->ops->claim(disk, "a", &file), SHOAL_OK);
+    sh_world_destroy(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -451,6 +476,7 @@ int main(void)
         cmocka_unit_test(errors_and_flips_happen_by_chance),
         cmocka_unit_test(failed_sync_is_never_made_good),
         cmocka_unit_test(too_many_operations_are_refused),
+        cmocka_unit_test(claims_keep_others_away),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -136,7 +136,8 @@ static void signals_prepare(struct stopper *stopper)
 static int failed(enum shoal_err err, const char *detail)
 {
     fprintf(stderr, "shoald: %s%s%s\n", shoal_err_text(err), *detail ? ": " : "", detail);
-    if (*shoal_err_hint(err))
+    /* Where the detail says what to do, the general hint would only contradict it. */
+    if (err != SHOAL_EBUSY && *shoal_err_hint(err))
         fprintf(stderr, "  hint: %s\n", shoal_err_hint(err));
     return EXIT_FAILED;
 }
@@ -171,6 +172,11 @@ static int run(const struct sh_options *options)
     if (err != SHOAL_OK)
         return failed(err, detail);
     err = sh_node_create(options, &node, detail);
+    if (err == SHOAL_EINVAL || err == SHOAL_EROLE) {
+        sh_ready_end(&ready);
+        fprintf(stderr, "shoald: %s\n", detail);
+        return EXIT_OPTIONS;
+    }
     if (err != SHOAL_OK)
         goto out_ready;
     err = stopper_begin(&stopper, node);

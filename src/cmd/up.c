@@ -44,8 +44,9 @@ static void note_interrupt(int number)
 /* Options that differ from node to node, which `up` gives. */
 static bool is_ours(const char *word)
 {
-    static const char *const ours[] = {"--roles",      "--listen",   "--superpeers", "--connect",
-                                       "--ready-file", "--data-dir", "--log-file"};
+    static const char *const ours[] = {"--roles",    "--listen",      "--superpeers",
+                                       "--connect",  "--ready-file",  "--data-dir",
+                                       "--log-file", "--local-socket"};
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) {
         size_t size = strlen(ours[i]);
         if (strncmp(word, ours[i], size) == 0 && (word[size] == '\0' || word[size] == '='))
@@ -262,10 +263,13 @@ static enum shoal_err start_all(struct up *up, size_t peers, size_t superpeers)
         err = wait_ready(up, 0);
     if (err == SHOAL_OK)
         sh_state_addresses(&up->state, up->superpeers, sizeof up->superpeers);
-    for (size_t i = 1; i <= peers && err == SHOAL_OK; i++)
+    /* Nodes get their IDs in the order in which they join. One after the other, peerN has the same
+     * ID in each cluster of the folder, and so finds the dumps of its chunks in its own data. */
+    for (size_t i = 1; i <= peers && err == SHOAL_OK; i++) {
         err = start_node(up, false, i);
-    if (err == SHOAL_OK)
-        err = wait_ready(up, superpeers);
+        if (err == SHOAL_OK)
+            err = wait_ready(up, up->state.count - 1);
+    }
     up->state.complete = true;
     if (err == SHOAL_OK)
         err = sh_state_write(up->folder, &up->state, up->detail);

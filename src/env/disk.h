@@ -44,6 +44,11 @@ struct sh_disk;
 struct sh_disk_ops {
     /* Opens a file by name (no slash), creating it if asked. ENONAME when it is not there. */
     enum shoal_err (*open)(struct sh_disk *disk, const char *name, bool create, int *file_out);
+    /* Opens a new, empty file of that name, for its opener to write alone: until it is closed, a
+     * claim of the same name in the same folder gets EBUSY, through this disk, another one or from
+     * another process. What a claim that was cut off has left there goes. Rename or remove it
+     * before closing it, while no one else can claim the name. EBUSY, EIO, ENOSPC. */
+    enum shoal_err (*claim)(struct sh_disk *disk, const char *name, int *file_out);
     void (*close)(struct sh_disk *disk, int file);
     enum shoal_err (*size)(struct sh_disk *disk, int file, uint64_t *bytes_out);
     enum shoal_err (*rename)(struct sh_disk *disk, const char *from, const char *to);
@@ -84,5 +89,10 @@ static inline unsigned sh_disk_poll(struct sh_disk *disk, bool wait)
  * O_DIRECT (then offsets, sizes and data must be multiples of 4096). EIO, ENOSPC, ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_real_disk_create(const char *folder, bool direct,
                                                    struct sh_disk **disk_out);
+
+/* Takes a real disk's folder for this disk, until it is destroyed or the process ends, however it
+ * ends. EBUSY: another one, of this process or another, has taken it. Disks that take nothing are
+ * not kept out. A file system without such locks is used without one (a warning in the log). */
+SHOAL_NODISCARD enum shoal_err sh_real_disk_take(struct sh_disk *disk);
 
 #endif

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,6 +23,7 @@
 #include "env/disk_int.h"
 
 #define OPS_MAX SH_REAL_DISK_OPS_MAX
+#define CLAIM_TRIES 8                     /* files of a name that may go while we claim it */
 #define GATHER_MAX 8                      /* entries prepared before they are sent unasked */
 #define CLOSES_MAX 16                     /* files that the ring lets go of at once */
 #define PIECE_BYTES_MAX ((size_t)1 << 30) /* one kernel transfer is below 2 GiB; stay aligned */
@@ -93,14 +95,6 @@ static enum shoal_err real_open(struct sh_disk *disk, const char *name, bool cre
     return SHOAL_OK;
 }
 
-static void real_close(struct sh_disk *disk, int file)
-{
-    (void)disk;
-    SH_ASSERT(file >= 0);
-    /* Nothing to do about a failure: what had to be stable was synced before. */
-    (void)close(file);
-}
-
 static enum shoal_err real_size(struct sh_disk *disk, int file, uint64_t *bytes_out)
 {
     (void)disk;
@@ -147,6 +141,18 @@ static void let_go(struct real_disk *real, int file)
     send_gathered(real, 0);
 }
 
+static void real_close(struct sh_disk *disk, int file)
+{
+    struct real_disk *real = real_of(disk);
+    struct stat facts;
+    SH_ASSERT(file >= 0);
+    /* A file that has no name goes with its last descriptor, which may be this one. */
+    if (real->uring && fstat(file, &facts) == 0 && facts.st_nlink == 0)
+        let_go(real, file);
+    else
+        (void)close(file); /* a failure is nothing: what had to be stable was synced before */
+}
+
 static enum shoal_err real_rename(struct sh_disk *disk, const char *from, const char *to)
 {
     struct real_disk *real = real_of(disk);
@@ -171,6 +177,55 @@ static enum shoal_err real_remove(struct sh_disk *disk, const char *name)
     if (code == 0)
         return SHOAL_OK;
     return code == ENOENT ? SHOAL_ENONAME : fail("remove failed", name, code);
+}
+
+/* Locks an open file or folder for this descriptor alone; the kernel unlocks it when that is gone.
+ * EBUSY: another one has it locked. */
+static enum shoal_err lock_take(int file, const char *name)
+{
+    if (flock(file, LOCK_EX | LOCK_NB) == 0)
+        return SHOAL_OK;
+    if (errno == EWOULDBLOCK)
+        return SHOAL_EBUSY;
+    SH_WARN("env", "file system refuses locks: nothing keeps a second writer away",
+            SH_TEXT("name", name), SH_TEXT("cause", strerror(errno)));
+    return SHOAL_OK;
+}
+
+/* Whether a file still has its name. */
+static bool is_named(const struct real_disk *real, const struct stat *file, const char *name)
+{
+    struct stat named;
+    return fstatat(real->folder_fd, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+           named.st_dev == file->st_dev && named.st_ino == file->st_ino;
+}
+
+static enum shoal_err real_claim(struct sh_disk *disk, const char *name, int *file_out)
+{
+    const struct real_disk *real = real_of(disk);
+    for (unsigned i = 0; i < CLAIM_TRIES; i++) {
+        int file;
+        struct stat facts;
+        enum shoal_err err = real_open(disk, name, true, &file);
+        if (err)
+            return err;
+        err = lock_take(file, name);
+        if (!err && fstat(file, &facts))
+            err = fail("fstat failed", name, errno);
+        /* Its owner may have renamed or removed it between our opening and locking it. */
+        bool is_ours = !err && is_named(real, &facts, name);
+        if (is_ours && facts.st_size == 0) {
+            *file_out = file;
+            return SHOAL_OK;
+        }
+        /* Left by somebody who is gone; nobody else takes it while we have it locked. */
+        if (is_ours)
+            err = real_remove(disk, name);
+        real_close(disk, file);
+        if (err)
+            return err;
+    }
+    return SHOAL_EBUSY;
 }
 
 static const char *kind_text(enum sh_disk_kind kind)
@@ -371,6 +426,7 @@ static void real_destroy(struct sh_disk *disk)
 
 static const struct sh_disk_ops real_ops = {
     .open = real_open,
+    .claim = real_claim,
     .close = real_close,
     .size = real_size,
     .rename = real_rename,
@@ -452,6 +508,12 @@ enum shoal_err sh_real_disk_create_as(const char *folder, bool direct, bool urin
 enum shoal_err sh_real_disk_create(const char *folder, bool direct, struct sh_disk **disk_out)
 {
     return sh_real_disk_create_as(folder, direct, true, disk_out);
+}
+
+enum shoal_err sh_real_disk_take(struct sh_disk *disk)
+{
+    SH_ASSERT(disk->ops == &real_ops);
+    return lock_take(real_of(disk)->folder_fd, "the folder");
 }
 
 bool sh_real_disk_has_uring(const struct sh_disk *disk)

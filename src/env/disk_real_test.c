@@ -284,6 +284,59 @@ static void failed_writes_say_so(void **state)
     disk->ops->destroy(disk);
 }
 
+/* One writer for a file, whichever disks: the second is refused, until the first one has let go. */
+static void claims_keep_others_away(void **state)
+{
+    unsigned before = open_files();
+    struct sh_disk *disk = open_disk(*state), *other = open_disk(*state);
+    uint8_t *block = make_blocks(1);
+    int file, second;
+    uint64_t bytes;
+    memset(block, 1, BLOCK_BYTES);
+    /* What was left by somebody who is gone. */
+    assert_int_equal(sh_disk_open(disk, "claimed", true, &file), SHOAL_OK);
+    struct sh_disk_op op = {
+        .kind = SH_DISK_WRITE, .file = file, .data = block, .size = BLOCK_BYTES};
+    run_op(disk, &op);
+    assert_int_equal(op.err, SHOAL_OK);
+    disk->ops->close(disk, file);
+
+    assert_int_equal(disk->ops->claim(disk, "claimed", &file), SHOAL_OK);
+    assert_int_equal(disk->ops->size(disk, file, &bytes), SHOAL_OK);
+    assert_int_equal(bytes, 0);
+    op.file = file;
+    run_op(disk, &op);
+    assert_int_equal(op.err, SHOAL_OK);
+    assert_int_equal(disk->ops->claim(disk, "claimed", &second), SHOAL_EBUSY);
+    assert_int_equal(other->ops->claim(other, "claimed", &second), SHOAL_EBUSY);
+    /* With its new name it is no longer what others want. */
+    assert_int_equal(disk->ops->rename(disk, "claimed", "whole"), SHOAL_OK);
+    assert_int_equal(other->ops->claim(other, "claimed", &second), SHOAL_OK);
+    disk->ops->close(disk, file);
+    assert_int_equal(other->ops->remove(other, "claimed"), SHOAL_OK);
+    other->ops->close(other, second);
+    assert_int_equal(sh_disk_open(disk, "whole", false, &file), SHOAL_OK);
+    assert_int_equal(disk->ops->size(disk, file, &bytes), SHOAL_OK);
+    assert_int_equal(bytes, BLOCK_BYTES);
+    disk->ops->close(disk, file);
+    assert_int_equal(disk->ops->remove(disk, "whole"), SHOAL_OK);
+    assert_int_equal(disk->ops->claim(disk, "a/b", &file), SHOAL_EINVAL);
+    free(block);
+    disk->ops->destroy(disk);
+    other->ops->destroy(other);
+    assert_int_equal(open_files(), before);
+}
+
+static void folder_is_taken_once(void **state)
+{
+    struct sh_disk *disk = open_disk(*state), *other = open_disk(*state);
+    assert_int_equal(sh_real_disk_take(disk), SHOAL_OK);
+    assert_int_equal(sh_real_disk_take(other), SHOAL_EBUSY);
+    disk->ops->destroy(disk);
+    assert_int_equal(sh_real_disk_take(other), SHOAL_OK);
+    other->ops->destroy(other);
+}
+
 static void folder_must_be_a_folder(void **state)
 {
     (void)state;
@@ -381,6 +434,7 @@ int main(void)
         VARIANTS(many_writes_are_read_back),       VARIANTS(reads_end_with_the_file),
         VARIANTS(names_open_rename_and_vanish),    VARIANTS(many_files_vanish),
         VARIANTS(done_may_submit_again),           VARIANTS(failed_writes_say_so),
+        VARIANTS(claims_keep_others_away),         VARIANTS(folder_is_taken_once),
         cmocka_unit_test(folder_must_be_a_folder), cmocka_unit_test(refused_uring_falls_back),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);

@@ -272,7 +272,8 @@ static void on_file(struct sh_dumps *dumps, struct sh_msg_in *in, enum sh_job_ki
     enum shoal_err err =
         kind == SH_JOB_DUMP ? sh_dump_begin(&config, &dump) : sh_load_begin(&config, &load);
     if (err != SHOAL_OK) {
-        snprintf(text, sizeof text, "%s in the node's data_dir", name);
+        snprintf(text, sizeof text, "%s%s in the node's data_dir",
+                 err == SHOAL_EBUSY ? "another dump is being written to " : "", name);
         refuse(in, err, text);
         return;
     }

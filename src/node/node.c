@@ -253,7 +253,13 @@ static enum shoal_err open_disk(struct sh_node_run *node, char *detail)
     if (folder[0] == '\0')
         return SHOAL_OK;
     enum shoal_err err = sh_real_disk_create(folder, false, &node->env.disk);
-    if (err != SHOAL_OK)
+    if (err == SHOAL_OK)
+        err = sh_real_disk_take(node->env.disk);
+    if (err == SHOAL_EBUSY)
+        snprintf(detail, DETAIL_BYTES,
+                 "another node uses data_dir %.128s: stop it, or give this one a folder of its own",
+                 folder);
+    else if (err != SHOAL_OK)
         snprintf(detail, DETAIL_BYTES, "data_dir %s: %s", folder, shoal_err_text(err));
     return err;
 }
@@ -295,13 +301,10 @@ static enum shoal_err open_superpeer(struct sh_node_run *node, char *detail)
     return err;
 }
 
-static enum shoal_err open_membership(struct sh_node_run *node, char *detail)
+static enum shoal_err open_membership(struct sh_node_run *node)
 {
     const struct sh_options *options = node->options;
-    if (options->superpeers.count == 0) {
-        snprintf(detail, DETAIL_BYTES, "a peer needs the option superpeers: their addresses");
-        return SHOAL_EINVAL;
-    }
+    SH_ASSERT(options->superpeers.count > 0);
     struct sh_directory_config known = {
         .msg = node->msg,
         .clock = node->env.clock,
@@ -359,7 +362,7 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
     }
     err = open_disk(node, detail);
     if (err == SHOAL_OK)
-        err = open_membership(node, detail);
+        err = open_membership(node);
     if (err != SHOAL_OK)
         return err;
     err = sh_chunks_create(node->msg, node->store, stored.chunk_bytes_max, &node->chunks);
@@ -446,6 +449,12 @@ enum shoal_err sh_node_create(const struct sh_options *options, struct sh_node_r
     if (options->roles.count != 1) {
         snprintf(detail, DETAIL_BYTES, "roles must be one of superpeer and peer: run two nodes");
         return SHOAL_EROLE;
+    }
+    if (!is_superpeer(options) && options->superpeers.count == 0) {
+        snprintf(detail, DETAIL_BYTES,
+                 "a peer needs the option superpeers, the addresses of its superpeers "
+                 "(--superpeers HOST:PORT,...); or is it one itself (--roles superpeer)?");
+        return SHOAL_EINVAL;
     }
     struct sh_node_run *node = calloc(1, sizeof *node);
     if (!node)

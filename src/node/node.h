@@ -24,7 +24,8 @@ struct sh_node_run;
 
 /* Makes a node from options that were checked (sh_options_check): opens what it needs (secret,
  * data folder, listening socket, chunk memory) and undoes it all on failure. detail (256 bytes)
- * says more for people. EADDRINUSE, EADDRESS, EIO, ENOSPC, ENOMEM, ECORRUPT, EROLE, EINVAL... */
+ * says more for people. EINVAL, EROLE: the options can't be; EBUSY: another node
+ * has the data folder; EADDRINUSE, EADDRESS, EIO, ENOSPC, ENOMEM, ECORRUPT... */
 SHOAL_NODISCARD enum shoal_err sh_node_create(const struct sh_options *options,
                                               struct sh_node_run **node_out, char *detail);
 

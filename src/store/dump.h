@@ -86,8 +86,8 @@ struct sh_dump;
 /* Begins to write all chunks into the file, under name.tmp first, which takes the name's place when
  * all of it is on the disk; until then, and after an error, a file of that name stays what it was.
  * Each chunk is whole, as it was at some moment before the end; who needs one moment for all keeps
- * writers away. EINVAL for a name that is empty, too long, has a slash or ends in ".tmp"; ENOMEM,
- * EIO, ENOSPC. */
+ * writers away. EINVAL for a name that is empty, too long, has a slash or ends in ".tmp"; EBUSY:
+ * another dump, of any process, is writing that file; ENOMEM, EIO, ENOSPC. */
 SHOAL_NODISCARD enum shoal_err sh_dump_begin(const struct sh_dump_config *config,
                                              struct sh_dump **dump_out);
 

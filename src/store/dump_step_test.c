@@ -26,6 +26,12 @@ static enum shoal_err slow_open(struct sh_disk *on, const char *name, bool creat
     return sh_disk_open(disk, name, create, file_out);
 }
 
+static enum shoal_err slow_claim(struct sh_disk *on, const char *name, int *file_out)
+{
+    (void)on;
+    return disk->ops->claim(disk, name, file_out);
+}
+
 static void slow_close(struct sh_disk *on, int file)
 {
     (void)on;
@@ -106,6 +112,7 @@ static unsigned slow_poll(struct sh_disk *on, bool wait)
 static struct slow slow_make(unsigned polls, unsigned left)
 {
     static const struct sh_disk_ops ops = {.open = slow_open,
+                                           .claim = slow_claim,
                                            .close = slow_close,
                                            .size = slow_size,
                                            .rename = slow_rename,
@@ -454,13 +461,61 @@ static void test_names(void **state)
     sh_store_destroy(store);
 }
 
+/* Two nodes with one folder, or two programs: the second writer of a file is refused, and neither
+ * takes the first one's bytes nor removes them; one of another file is not. */
+static void test_second_writer(void **state)
+{
+    (void)state;
+    struct sh_store *store = store_make(32 * MIB), *other = store_make(32 * MIB);
+    struct sh_store *loaded = store_make(32 * MIB);
+    struct sh_disk *second;
+    struct sh_dump *dump, *late;
+    struct sh_dump_sums sums;
+    unsigned refusals = 0;
+    assert_int_equal(sh_real_disk_create(folder, false, &second), SHOAL_OK);
+    for (uint64_t i = 1; i <= 5; i++)
+        chunk_add(store, (UINT64_C(7) << 48) + i, 1u << 20);
+    chunk_add(other, (UINT64_C(7) << 48) + 1, 9);
+    struct sh_dump_config config = {.store = store, .disk = disk, .name = "a"};
+    struct sh_dump_config rival = {.store = other, .disk = second, .name = "a"};
+    assert_int_equal(sh_dump_begin(&config, &dump), SHOAL_OK);
+    for (struct sh_dump_state at = sh_dump_state_get(dump); !at.is_over;
+         at = sh_dump_state_get(dump)) {
+        enum shoal_err err = sh_dump_begin(&rival, &late);
+        if (err == SHOAL_OK) { /* the first has its name, and the folder is being synced */
+            assert_int_equal(sh_store_load(loaded, second, "a", NULL, NULL, &sums, NULL), SHOAL_OK);
+            sh_store_destroy(loaded);
+            loaded = store_make(32 * MIB);
+            sh_dump_end(late);
+        } else {
+            assert_int_equal(err, SHOAL_EBUSY);
+            refusals++;
+        }
+        (void)sh_dump_step(dump, 100000);
+    }
+    assert_true(refusals > 5);
+    assert_int_equal(sh_dump_state_get(dump).err, SHOAL_OK);
+    sh_dump_end(dump);
+    assert_int_equal(sh_store_load(loaded, disk, "a", NULL, NULL, &sums, NULL), SHOAL_OK);
+    same(store, loaded);
+    /* One that is canceled lets go as well, and the name can be had again. */
+    assert_int_equal(sh_dump_begin(&config, &dump), SHOAL_OK);
+    assert_int_equal(sh_store_dump(other, second, "b", NULL, NULL, &sums), SHOAL_OK);
+    sh_dump_end(dump);
+    assert_int_equal(sh_store_dump(other, second, "a", NULL, NULL, &sums), SHOAL_OK);
+    second->ops->destroy(second);
+    sh_store_destroy(loaded);
+    sh_store_destroy(other);
+    sh_store_destroy(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_step_size), cmocka_unit_test(test_steps_are_bounded),
         cmocka_unit_test(test_canceled),        cmocka_unit_test(test_failing_at_every_operation),
         cmocka_unit_test(test_undone),          cmocka_unit_test(test_own),
-        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_names),           cmocka_unit_test(test_second_writer),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -158,6 +158,12 @@ static enum shoal_err failing_open(struct sh_disk *on, const char *name, bool cr
     return sh_disk_open(disk, name, create, file_out);
 }
 
+static enum shoal_err failing_claim(struct sh_disk *on, const char *name, int *file_out)
+{
+    (void)on;
+    return disk->ops->claim(disk, name, file_out);
+}
+
 static void failing_close(struct sh_disk *on, int file)
 {
     (void)on;
@@ -204,6 +210,7 @@ static void test_failing_disk(void **state)
 {
     (void)state;
     static const struct sh_disk_ops ops = {.open = failing_open,
+                                           .claim = failing_claim,
                                            .close = failing_close,
                                            .size = failing_size,
                                            .rename = failing_rename,

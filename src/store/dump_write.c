@@ -278,10 +278,10 @@ static void file_close(struct sh_dump *dump)
 static enum shoal_err file_rename(struct sh_dump *dump)
 {
     struct sh_disk *disk = dump->io.disk;
-    file_close(dump);
     enum shoal_err err = disk->ops->rename(disk, dump->temporary, dump->name);
     if (err)
         return err;
+    file_close(dump);
     dump->stage = DUMP_FOLDER;
     sh_dump_io_begin(&dump->io, &(struct sh_disk_op){.kind = SH_DISK_SYNC_DIR});
     return SHOAL_OK;
@@ -291,9 +291,10 @@ static void finish(struct sh_dump *dump, enum shoal_err err)
 {
     struct sh_disk *disk = dump->io.disk;
     SH_ASSERT(sh_dump_io_is_idle(&dump->io));
-    file_close(dump);
+    /* In this order, as the temporary name is ours only while the file is open. */
     if (dump->stage < DUMP_FOLDER)
         (void)disk->ops->remove(disk, dump->temporary);
+    file_close(dump);
     free(dump->long_bytes);
     dump->long_bytes = NULL;
     dump->stage = DUMP_OVER;
@@ -387,9 +388,7 @@ enum shoal_err sh_dump_begin(const struct sh_dump_config *config, struct sh_dump
     struct sh_store_status status;
     sh_store_status_get(dump->store, &status);
     dump->begun_bytes = status.payload_bytes;
-    /* What an earlier dump left when it was cut off could be longer. */
-    (void)config->disk->ops->remove(config->disk, dump->temporary);
-    enum shoal_err err = sh_disk_open(config->disk, dump->temporary, true, &dump->file);
+    enum shoal_err err = config->disk->ops->claim(config->disk, dump->temporary, &dump->file);
     if (err) {
         dump_free(dump);
         return err;

@@ -33,13 +33,16 @@ def receive(connection, size):
 class Options(harness.Case):
     """shoald refuses wrong options before it touches anything."""
 
-    def refuses(self, *flags, says, env=None):
+    def refuses(self, *flags, says, env=None, status=None):
         data_dir = self.folder / "data"
         ready = self.folder / "ready"
         self.refused("shoald", *flags, "--data-dir", data_dir, "--ready-file", ready, says=says,
-                     env=env)
+                     env=env, status=status)
         self.assertFalse(data_dir.exists(), "it made its folder in spite of the refusal")
         self.assertFalse(ready.exists(), "it said that it was ready")
+
+    def test_peer_without_superpeers(self):
+        self.refuses(says="--superpeers", status=2)
 
     def test_unknown_flag_names_the_nearest(self):
         self.refuses("--listne", "127.0.0.1:0", says="listen")
@@ -74,7 +77,8 @@ class Options(harness.Case):
         self.refuses("--listen", "0.0.0.0:0", says="secret")
 
     def test_missing_secret_file(self):
-        self.refuses("--secret-file", self.folder / "nowhere", says="nowhere")
+        self.refuses("--roles", "superpeer", "--secret-file", self.folder / "nowhere",
+                     says="nowhere")
 
     def test_unknown_word(self):
         self.refuses("serve", says="serve")
@@ -104,6 +108,20 @@ class Start(harness.Case):
         path = self.write("file", "not a folder")
         self.refused("shoald", "--roles", "superpeer", "--listen", "127.0.0.1:0", "--data-dir",
                      path, says="file")
+
+    def test_data_folder_of_another_node(self):
+        data = self.folder / "taken"
+        superpeer = self.superpeer("superpeer", "--data-dir", data)
+        peer = self.peer("peer", superpeer, "--data-dir", self.folder / "own")
+        says = "(?s)another node uses data_dir.*a folder of its own"
+        for folder in (data, self.folder / "own"):
+            self.refused("shoald", "--roles", "peer", "--superpeers", superpeer.address,
+                         "--listen", "127.0.0.1:0", "--data-dir", folder, says=says, status=1)
+            self.refused("shoald", "--roles", "superpeer", "--listen", "127.0.0.1:0",
+                         "--data-dir", folder, says=says, status=1)
+        # A node that was killed leaves nothing that keeps the next one out.
+        peer.kill()
+        self.peer("again", superpeer, "--data-dir", self.folder / "own")
 
     def test_registry_that_is_damaged(self):
         folder = self.folder / "data"

@@ -124,7 +124,8 @@ class HalfStarted(harness.Case):
         self.assertEqual([path.name for path in self.state.iterdir()], ["mine"])
 
     def test_options_of_single_nodes_are_refused(self):
-        for flag in ("--listen=127.0.0.1:0", "--roles=peer", "--data-dir=x", "--log-file=x"):
+        for flag in ("--listen=127.0.0.1:0", "--roles=peer", "--data-dir=x", "--log-file=x",
+                     "--local-socket=/tmp/x"):
             self.refused("shoal", "up", "1", "--dir", self.state, flag, says="shoal up. sets it",
                          status=USAGE)
         self.nothing_is_left()
@@ -133,6 +134,44 @@ class HalfStarted(harness.Case):
         for words in (["0"], ["many"], ["1000"], ["1", "--superpeers", "0"], ["1", "2"], []):
             self.refused("shoal", "up", *words, "--dir", self.state, says="usage", status=USAGE)
         self.nothing_is_left()
+
+
+class Dumps(harness.Case):
+    """What a cluster has dumped, the next one of the same folder loads."""
+
+    def setUp(self):
+        super().setUp()
+        self.state = self.folder / "state"
+        self.env = harness.clean_environment(SHOAL_STATE_DIR=self.state)
+        self.addCleanup(lambda: [os.kill(pid, signal.SIGKILL) for pid in processes_of(self.state)])
+
+    def ask(self, *words):
+        done = self.run_program("shoal", *words, "--json", env=self.env)
+        self.assertEqual(done.returncode, OK, f"{words}: {done.problem}{done.text}")
+        return json.loads(done.text)
+
+    def cycle(self, superpeers):
+        words = ("up", "6", "--superpeers", superpeers, "--store-bytes-max", "64MiB")
+        cids = {}
+        for turn in range(2):
+            nodes = self.ask(*words)["nodes"]
+            peers = [node["nid"] for node in nodes if node["role"] == "peer"]
+            self.assertEqual(peers, list(range(64, 70)))
+            for nid in peers:
+                if turn == 0:
+                    made = self.ask("chunk", "create", "--text", f"of {nid}", "--node", str(nid))
+                    cids[nid] = made["cids"][0]
+                    self.ask("store", "dump", str(nid), "all")
+                else:
+                    self.ask("store", "load", str(nid), "all")
+                    self.assertEqual(self.ask("chunk", "get", cids[nid])["text"], f"of {nid}")
+            self.ask("down")
+
+    def test_dump_down_up_load(self):
+        self.cycle("1")
+
+    def test_dump_down_up_load_of_two_superpeers(self):
+        self.cycle("2")
 
 
 class Several(harness.Case):
