@@ -205,6 +205,12 @@ static void wrong_words_are_refused(void **state)
                                         "kv --transport loopback",
                                         "msg --transport carrier",
                                         "msg --idle never",
+                                        "msg --case alltoall --vs tcp",
+                                        "msg --case alltoall --nodes 1",
+                                        "graph --nodes 17 --json",
+                                        "store --count 1",
+                                        "ranges --count 999",
+                                        "crew --count 4294967295",
                                         "msg --catch-up 1"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char *text = NULL;

@@ -99,9 +99,15 @@ static enum shoal_err word_check(const char *flag, const char *word, const char 
             return SHOAL_OK;
     }
     const char *nearest = count ? sh_nearest_word(word, known, count) : NULL;
-    snprintf(error_out->text, sizeof error_out->text, "--%s: \"%.60s\" is not known%s%s%s", flag,
-             word, nearest ? "; did you mean \"" : "; see --list", nearest ? nearest : "",
-             nearest ? "\"?" : "");
+    char list[128] = "";
+    for (size_t i = 0, used = 0; i < count && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", known[i]);
+    if (nearest)
+        snprintf(error_out->text, sizeof error_out->text,
+                 "--%s: \"%.60s\" is not known; did you mean \"%s\"?", flag, word, nearest);
+    else
+        snprintf(error_out->text, sizeof error_out->text, "--%s: \"%.60s\" is not known; %s%s",
+                 flag, word, count ? "there is " : "there is nothing to choose from", list);
     return SHOAL_EOPTION;
 }
 

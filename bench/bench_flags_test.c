@@ -77,6 +77,10 @@ static void unknown_words_name_the_nearest(void **state)
     assert_int_equal(parse("--placement one_core"), SHOAL_EOPTION);
     assert_non_null(strstr(error.text, "one-core"));
     assert_int_equal(parse("--keys zipf"), SHOAL_EOPTION);
+    assert_int_equal(parse("--transport carrier"), SHOAL_EOPTION);
+    assert_non_null(strstr(error.text, "there is tcp, epoll, uring, unix, loopback"));
+    assert_int_equal(parse("--sizes xyzzyx"), SHOAL_EOPTION);
+    assert_non_null(strstr(error.text, "there is fixed, assocs, objects, etc"));
     assert_int_equal(parse("size=3"), SHOAL_EOPTION);
     assert_int_equal(parse("--case all"), SHOAL_OK);
 }

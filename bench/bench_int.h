@@ -37,6 +37,7 @@ struct sh_bench {
     struct sh_bench_flags flags;
     FILE *out;
     bool header_printed;
+    bool is_refused; /* sh_bench_refuse has said why */
     char machine[192];
 };
 

@@ -59,8 +59,14 @@ static void extra_print(const struct sh_bench_flags *shape, bool all, char *into
                        (unsigned long long)shape->count);
 }
 
+/* Cases that no other system has a program for. */
+static bool base_is_missing(const char *name)
+{
+    return strcmp(name, "alltoall") == 0 || strcmp(name, "silence") == 0;
+}
+
 /* What each flag alone can't show to be wrong. */
-static enum shoal_err shape_check(const struct sh_bench_flags *shape)
+static enum shoal_err shape_check(struct sh_bench *bench, const struct sh_bench_flags *shape)
 {
     bool many = shape->processes > 1;
     const char *wrong = NULL;
@@ -70,10 +76,9 @@ static enum shoal_err shape_check(const struct sh_bench_flags *shape)
         wrong = "loopback does not leave the process: --processes 1";
     else if (!sh_wire_is_known(shape->transport))
         wrong = "this transport is not built in here";
-    if (!wrong)
-        return SHOAL_OK;
-    fprintf(stderr, "shoal bench msg: %s\n", wrong);
-    return SHOAL_EINVAL;
+    else if (shape->vs && shape->cases && base_is_missing(shape->cases))
+        wrong = "--vs: this case has no baseline; request and oneway have";
+    return wrong ? sh_bench_refuse(bench, wrong) : SHOAL_OK;
 }
 
 static const struct base *base_find(const char *name)
@@ -88,7 +93,7 @@ static const struct base *base_find(const char *name)
 enum shoal_err sh_bench_msg(struct sh_bench *bench)
 {
     struct sh_bench_flags shape = shape_of(sh_bench_flags_get(bench));
-    enum shoal_err err = shape_check(&shape);
+    enum shoal_err err = shape_check(bench, &shape);
     if (err)
         return err;
     enum sh_placement placements[SH_PLACEMENTS];
