@@ -23,6 +23,13 @@ void sh_bench_note(struct sh_bench *bench, const char *text)
         fprintf(bench->out, "note: %s\n", text);
 }
 
+enum shoal_err sh_bench_refuse(struct sh_bench *bench, const char *text)
+{
+    fprintf(stderr, "shoal bench %s: %s\n", bench->entry->name, text);
+    bench->is_refused = true;
+    return SHOAL_ERANGE;
+}
+
 static uint64_t clock_read_ns(clockid_t clock)
 {
     struct timespec now;

@@ -147,6 +147,10 @@ const char *sh_placement_name(enum sh_placement placement);
 /* A line for the reader of the table, e.g. why a row is missing; nothing with --json. */
 void sh_bench_note(struct sh_bench *bench, const char *text);
 
+/* Says on stderr what is wrong with the flags, for a benchmark to return what this returns (ERANGE)
+ * before it has measured anything. The program then ends as one that was called wrongly. */
+SHOAL_NODISCARD enum shoal_err sh_bench_refuse(struct sh_bench *bench, const char *text);
+
 /* CLOCK_MONOTONIC. */
 uint64_t sh_bench_now_ns(void);
 /* Processor time of this process so far, user and system, all threads. */

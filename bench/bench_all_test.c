@@ -120,6 +120,9 @@ static void messages_go_in_every_shape(void **state)
                      0);
     assert_non_null(strstr(text, "\"catch_up\":\"off\""));
     free(text);
+    assert_int_equal(bench("msg --case alltoall --vs tcp --count 999 --runs 1", &text), 0);
+    assert_non_null(strstr(text, "alltoall and silence have no baseline"));
+    free(text);
     static const char *const transports[] = {"epoll", "unix", "loopback"};
     for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
         char line[128];
@@ -205,6 +208,11 @@ static void wrong_words_are_refused(void **state)
                                         "kv --transport loopback",
                                         "msg --transport carrier",
                                         "msg --idle never",
+                                        "msg --case alltoall --nodes 1",
+                                        "graph --nodes 17 --json",
+                                        "store --count 1",
+                                        "ranges --count 999",
+                                        "crew --count 4294967295",
                                         "msg --catch-up 1"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char *text = NULL;

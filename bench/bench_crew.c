@@ -335,8 +335,7 @@ enum shoal_err sh_bench_crew(struct sh_bench *bench)
     struct sh_idle_policy sleeps = {.spin_ns = 0, .park_ns = 0, .silence_ns = 0};
     struct sh_idle_policy parks = {.spin_ns = 0, .park_ns = PARK_NS, .silence_ns = SH_NEVER};
     if (sh_bench_flags_get(bench)->count >= END_BALL) {
-        sh_bench_note(bench, "crew takes --count below 2^32 - 1");
-        return SHOAL_ERANGE;
+        return sh_bench_refuse(bench, "it takes --count below 2^32 - 1");
     }
     enum shoal_err err = case_measure(bench, "wakeup", &sleeps);
     return err ? err : case_measure(bench, "parked", &parks);

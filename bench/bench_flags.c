@@ -25,50 +25,57 @@ struct flag {
     size_t offset;    /* in struct sh_bench_flags */
     uint64_t max;     /* the smallest is 1; of --seed and --seconds too */
     const char *meaning;
+    const char *users; /* the benchmarks that take it; NULL: all do */
 };
 
 #define AT(member) offsetof(struct sh_bench_flags, member)
 
 static const struct flag flags_known[] = {
-    {"case", FLAG_TEXT, "", AT(cases), 0, "one case by name, or all (default)"},
-    {"size", FLAG_U64, "bytes", AT(size), UINT64_C(1) << 30, "bytes of a message or chunk"},
-    {"count", FLAG_U64, "", AT(count), UINT64_C(1) << 40,
-     "objects, or operations where it says so"},
-    {"threads", FLAG_UNSIGNED, "", AT(threads), 128, "application threads"},
+    {"case", FLAG_TEXT, "", AT(cases), 0, "one case by name, or all (default)", NULL},
+    {"size", FLAG_U64, "bytes", AT(size), UINT64_C(1) << 30, "bytes of a message or chunk",
+     "store msg kv"},
+    {"count", FLAG_U64, "", AT(count), UINT64_C(1) << 40, "objects, or operations where it says so",
+     NULL},
+    {"threads", FLAG_UNSIGNED, "", AT(threads), 128, "application threads", "store msg kv"},
     {"outstanding", FLAG_UNSIGNED, "", AT(outstanding), 65536,
-     "requests in flight for each thread and connection"},
-    {"batch", FLAG_UNSIGNED, "", AT(batch), 4096, "objects in one multi operation"},
-    {"nodes", FLAG_UNSIGNED, "", AT(nodes), 256, "nodes"},
+     "requests in flight for each thread and connection", "msg kv"},
+    {"batch", FLAG_UNSIGNED, "", AT(batch), 4096, "objects in one multi operation", "store kv"},
+    {"nodes", FLAG_UNSIGNED, "", AT(nodes), 256, "nodes", "graph msg"},
     {"handlers", FLAG_UNSIGNED, "", AT(handlers), 8,
-     "threads for pooled handlers; without it handlers run inline"},
+     "threads for pooled handlers; without it handlers run inline", "msg"},
     {"processes", FLAG_UNSIGNED, "", AT(processes), 256,
-     "processes that the nodes of alltoall are in: 1 (default) or as many as --nodes"},
+     "processes that the nodes of alltoall are in: 1 (default) or as many as --nodes", "msg"},
     {"connections", FLAG_UNSIGNED, "", AT(connections), 256,
-     "servers, a process each, that every thread talks to"},
-    {"keys", FLAG_TEXT, "", AT(keys), 0, "how keys are drawn: uniform (default) or zipfian"},
+     "servers, a process each, that every thread talks to", "msg"},
+    {"keys", FLAG_TEXT, "", AT(keys), 0, "how keys are drawn: uniform (default) or zipfian",
+     "store kv"},
     {"transport", FLAG_TEXT, "", AT(transport), 0,
-     "transport: tcp (default); in msg also epoll, uring, unix or loopback"},
+     "transport: tcp (default); in msg also epoll, uring, unix or loopback", NULL},
     {"idle", FLAG_TEXT, "", AT(idle), 0,
-     "how threads without work wait: spin, park, sleep, or node (as nodes do by default)"},
+     "how threads without work wait: spin, park, sleep, or node (as nodes do by default)", "msg"},
     {"catch-up", FLAG_TEXT, "", AT(catch_up), 0,
-     "on (default), or off: a sender waits for those that began before it"},
+     "on (default), or off: a sender waits for those that began before it", "msg"},
     {"sizes", FLAG_TEXT, "", AT(sizes), 0,
-     "chunks' sizes in store: fixed (--size), or drawn: assocs, objects, etc"},
-    {"reads", FLAG_UNSIGNED, "", AT(reads), 99, "percent of mixed operations that read"},
-    {"percent", FLAG_UNSIGNED, "", AT(percent), 50,
-     "percent of chunks that have migrated (ranges)"},
-    {"length", FLAG_UNSIGNED, "", AT(length), 500, "chunks that have migrated in one run (ranges)"},
-    {"verify", FLAG_SWITCH, "", AT(verify), 0, "check in store what is read"},
-    {"small-pages", FLAG_SWITCH, "", AT(small_pages), 0, "no huge pages for chunks in store"},
+     "chunks' sizes in store: fixed (--size), or drawn: assocs, objects, etc", "store"},
+    {"reads", FLAG_UNSIGNED, "", AT(reads), 99, "percent of mixed operations that read", "store"},
+    {"percent", FLAG_UNSIGNED, "", AT(percent), 50, "percent of chunks that have migrated (ranges)",
+     "ranges"},
+    {"length", FLAG_UNSIGNED, "", AT(length), 500, "chunks that have migrated in one run (ranges)",
+     "ranges"},
+    {"verify", FLAG_SWITCH, "", AT(verify), 0, "check in store what is read", "store"},
+    {"small-pages", FLAG_SWITCH, "", AT(small_pages), 0, "no huge pages for chunks in store",
+     "store"},
     {"placement", FLAG_TEXT, "", AT(placement), 0,
-     "where client and server run: spin, one-core, cross-core, free (default) or all"},
-    {"seconds", FLAG_SECONDS, "", AT(seconds), 3600, "length of a run, for example 0.5"},
-    {"runs", FLAG_UNSIGNED, "", AT(runs), SH_BENCH_RUNS_MAX, "runs, of which the median is shown"},
-    {"seed", FLAG_U64, "", AT(seed), UINT64_MAX, "seed of everything that is drawn (default 1)"},
-    {"vs", FLAG_TEXT, "", AT(vs), 0, "baseline to alternate with"},
-    {"json", FLAG_SWITCH, "", AT(json), 0, "one JSON object per row instead of a table"},
-    {"list", FLAG_LIST, "", 0, 0, "list benchmarks, cases and baselines"},
-    {"help", FLAG_HELP, "", 0, 0, "print this help"},
+     "where client and server run: spin, one-core, cross-core, free (default) or all", NULL},
+    {"seconds", FLAG_SECONDS, "", AT(seconds), 3600, "length of a run, for example 0.5", NULL},
+    {"runs", FLAG_UNSIGNED, "", AT(runs), SH_BENCH_RUNS_MAX, "runs, of which the median is shown",
+     NULL},
+    {"seed", FLAG_U64, "", AT(seed), UINT64_MAX, "seed of everything that is drawn (default 1)",
+     NULL},
+    {"vs", FLAG_TEXT, "", AT(vs), 0, "baseline to alternate with", NULL},
+    {"json", FLAG_SWITCH, "", AT(json), 0, "one JSON object per row instead of a table", NULL},
+    {"list", FLAG_LIST, "", 0, 0, "list benchmarks, cases and baselines", NULL},
+    {"help", FLAG_HELP, "", 0, 0, "print this help", NULL},
 };
 #define FLAGS_KNOWN (sizeof flags_known / sizeof *flags_known)
 
@@ -99,9 +106,15 @@ static enum shoal_err word_check(const char *flag, const char *word, const char 
             return SHOAL_OK;
     }
     const char *nearest = count ? sh_nearest_word(word, known, count) : NULL;
-    snprintf(error_out->text, sizeof error_out->text, "--%s: \"%.60s\" is not known%s%s%s", flag,
-             word, nearest ? "; did you mean \"" : "; see --list", nearest ? nearest : "",
-             nearest ? "\"?" : "");
+    char list[128] = "";
+    for (size_t i = 0, used = 0; i < count && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", known[i]);
+    if (nearest)
+        snprintf(error_out->text, sizeof error_out->text,
+                 "--%s: \"%.60s\" is not known; did you mean \"%s\"?", flag, word, nearest);
+    else
+        snprintf(error_out->text, sizeof error_out->text, "--%s: \"%.60s\" is not known; %s%s",
+                 flag, word, count ? "there is " : "there is nothing to choose from", list);
     return SHOAL_EOPTION;
 }
 
@@ -221,10 +234,23 @@ static enum shoal_err words_check(const struct sh_bench_flags *flags,
     return err;
 }
 
+/* Refuses a flag that this benchmark would not look at. */
+static enum shoal_err user_check(const struct flag *flag, const struct sh_bench_entry *entry,
+                                 struct sh_bench_error *error_out)
+{
+    const char *at = entry && flag->users ? strstr(flag->users, entry->name) : "";
+    if (at)
+        return SHOAL_OK;
+    snprintf(error_out->text, sizeof error_out->text,
+             "--%s is nothing to %s; these benchmarks take it: %s", flag->name, entry->name,
+             flag->users);
+    return SHOAL_EOPTION;
+}
+
 /* Reads the flag at argv[0]; says how many words it took. */
-static enum shoal_err flag_take(int argc, char **argv, struct sh_bench_flags *flags,
-                                struct sh_bench_words *words, int *taken_out,
-                                struct sh_bench_error *error_out)
+static enum shoal_err flag_take(int argc, char **argv, const struct sh_bench_entry *entry,
+                                struct sh_bench_flags *flags, struct sh_bench_words *words,
+                                int *taken_out, struct sh_bench_error *error_out)
 {
     const char *word = argv[0];
     if (strncmp(word, "--", 2) != 0 || word[2] == '\0') {
@@ -236,6 +262,8 @@ static enum shoal_err flag_take(int argc, char **argv, struct sh_bench_flags *fl
     size_t name_len = equals ? (size_t)(equals - word) - 2 : strlen(word + 2);
     const struct flag *flag = NULL;
     enum shoal_err err = flag_find(word + 2, name_len, &flag, error_out);
+    if (!err)
+        err = user_check(flag, entry, error_out);
     if (err)
         return err;
     *taken_out = 1;
@@ -263,7 +291,8 @@ enum shoal_err sh_bench_flags_parse(int argc, char **argv, const struct sh_bench
     struct sh_bench_words words = {false, false};
     int taken = 1;
     for (int i = 0; i < argc; i += taken) {
-        enum shoal_err err = flag_take(argc - i, argv + i, &flags, &words, &taken, error_out);
+        enum shoal_err err =
+            flag_take(argc - i, argv + i, entry, &flags, &words, &taken, error_out);
         if (err)
             return err;
     }

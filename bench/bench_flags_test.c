@@ -46,7 +46,7 @@ static void both_forms_are_read(void **state)
 {
     (void)state;
     assert_int_equal(parse("--size=4KiB --threads 3 --seconds 0.25 --case oneway --json "
-                           "--placement=one-core --percent 7 --length 30 --vs tcp --seed "
+                           "--placement=one-core --handlers 7 --nodes 30 --vs tcp --seed "
                            "18446744073709551615 --runs 101"),
                      SHOAL_OK);
     assert_int_equal(flags.size, 4096);
@@ -57,8 +57,8 @@ static void both_forms_are_read(void **state)
     assert_string_equal(flags.vs, "tcp");
     assert_true(flags.seed == UINT64_MAX);
     assert_int_equal(flags.runs, 101);
-    assert_int_equal(flags.percent, 7);
-    assert_int_equal(flags.length, 30);
+    assert_int_equal(flags.handlers, 7);
+    assert_int_equal(flags.nodes, 30);
     assert_true(flags.json);
     assert_int_equal(parse("--list --help"), SHOAL_OK);
     assert_true(words.list && words.help);
@@ -76,7 +76,13 @@ static void unknown_words_name_the_nearest(void **state)
     assert_int_equal(parse("--vs redis"), SHOAL_EOPTION);
     assert_int_equal(parse("--placement one_core"), SHOAL_EOPTION);
     assert_non_null(strstr(error.text, "one-core"));
-    assert_int_equal(parse("--keys zipf"), SHOAL_EOPTION);
+    assert_int_equal(parse("--percent 3"), SHOAL_EOPTION);
+    assert_non_null(strstr(error.text, "--percent is nothing to msg; these benchmarks take it: "
+                                       "ranges"));
+    assert_int_equal(parse("--transport carrier"), SHOAL_EOPTION);
+    assert_non_null(strstr(error.text, "there is tcp, epoll, uring, unix, loopback"));
+    assert_int_equal(parse("--idle xyzzyx"), SHOAL_EOPTION);
+    assert_non_null(strstr(error.text, "there is spin, park, sleep, node"));
     assert_int_equal(parse("size=3"), SHOAL_EOPTION);
     assert_int_equal(parse("--case all"), SHOAL_OK);
 }

@@ -299,8 +299,7 @@ enum shoal_err sh_bench_graph(struct sh_bench *bench)
     };
     plan.vertices = plan.edges / EDGES_PER_VERTEX + 2;
     if (plan.nodes > PEERS_MAX || plan.edges > UINT64_C(1) << 32) {
-        sh_bench_note(bench, "graph takes --nodes to 16 and --count to 2^32");
-        return SHOAL_ERANGE;
+        return sh_bench_refuse(bench, "it takes --nodes to 16 and --count to 2^32");
     }
     struct ring *ring = calloc(1, sizeof *ring);
     if (!ring)

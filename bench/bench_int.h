@@ -37,6 +37,7 @@ struct sh_bench {
     struct sh_bench_flags flags;
     FILE *out;
     bool header_printed;
+    bool is_refused; /* sh_bench_refuse has said why */
     char machine[192];
 };
 
@@ -52,7 +53,8 @@ struct sh_bench_error {
 
 /* Reads flags (argv[0] is the first of them) and holds --case, --vs, --placement and --keys against
  * what there is (entry NULL: no benchmark was named, then any case passes). EOPTION, EPARSE, ERANGE
- * with a sentence that names the nearest known word. */
+ * with a sentence that names the nearest known word, or all known ones; EOPTION also for a flag
+ * that the benchmark does not take. */
 SHOAL_NODISCARD enum shoal_err sh_bench_flags_parse(int argc, char **argv,
                                                     const struct sh_bench_entry *entry,
                                                     struct sh_bench_flags *flags_out,

@@ -87,6 +87,8 @@ static int entry_run(const struct sh_bench_entry *entry, const struct sh_bench_f
         err = SHOAL_EIO;
     if (!err)
         return 0;
+    if (bench.is_refused)
+        return EXIT_USAGE;
     fprintf(stderr, "shoal bench %s: %s: %s\n", entry->name, shoal_err_text(err),
             shoal_err_hint(err));
     return EXIT_RUN;

@@ -60,7 +60,7 @@ static void extra_print(const struct sh_bench_flags *shape, bool all, char *into
 }
 
 /* What each flag alone can't show to be wrong. */
-static enum shoal_err shape_check(const struct sh_bench_flags *shape)
+static enum shoal_err shape_check(struct sh_bench *bench, const struct sh_bench_flags *shape)
 {
     bool many = shape->processes > 1;
     const char *wrong = NULL;
@@ -70,10 +70,7 @@ static enum shoal_err shape_check(const struct sh_bench_flags *shape)
         wrong = "loopback does not leave the process: --processes 1";
     else if (!sh_wire_is_known(shape->transport))
         wrong = "this transport is not built in here";
-    if (!wrong)
-        return SHOAL_OK;
-    fprintf(stderr, "shoal bench msg: %s\n", wrong);
-    return SHOAL_EINVAL;
+    return wrong ? sh_bench_refuse(bench, wrong) : SHOAL_OK;
 }
 
 static const struct base *base_find(const char *name)
@@ -88,7 +85,7 @@ static const struct base *base_find(const char *name)
 enum shoal_err sh_bench_msg(struct sh_bench *bench)
 {
     struct sh_bench_flags shape = shape_of(sh_bench_flags_get(bench));
-    enum shoal_err err = shape_check(&shape);
+    enum shoal_err err = shape_check(bench, &shape);
     if (err)
         return err;
     enum sh_placement placements[SH_PLACEMENTS];
@@ -107,6 +104,9 @@ enum shoal_err sh_bench_msg(struct sh_bench *bench)
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         if (!sh_bench_case_wanted(bench, cases[c].name))
             continue;
+        if (shape.vs && !cases[c].base_run)
+            sh_bench_note(bench, "alltoall and silence have no baseline: --vs is for request and "
+                                 "oneway");
         char extra[256];
         extra_print(&shape, cases[c].run == sh_msg_alltoall_run, extra, sizeof extra);
         for (unsigned i = 0; !err && i < count; i++)

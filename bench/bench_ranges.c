@@ -476,8 +476,7 @@ enum shoal_err sh_bench_ranges(struct sh_bench *bench)
     const struct sh_bench_flags *flags = sh_bench_flags_get(bench);
     uint64_t chunks = flags->count ? flags->count : 1000000;
     if (chunks < 1000 || chunks > CHUNKS_MOST) {
-        sh_bench_note(bench, "ranges takes --count from 1000 to 2^36");
-        return SHOAL_ERANGE;
+        return sh_bench_refuse(bench, "it takes --count from 1000 to 2^36");
     }
     enum shoal_err err = SHOAL_OK;
     for (size_t p = 0; p < 3 && !err; p++) {

@@ -476,10 +476,9 @@ static enum shoal_err plan_make(struct sh_bench *bench, struct sh_store_plan *pl
     };
     if (size > SIZE_MOST || plan.count < 2 || plan.count > UINT64_C(1) << 36 ||
         plan.threads > SH_STORE_THREADS_MAX || plan.batch > SH_STORE_BATCH_MAX) {
-        sh_bench_note(bench,
-                      "store takes --size to 1 MiB, --count from 2 to 2^36, --threads to 128 "
-                      "and --batch to 4096");
-        return SHOAL_ERANGE;
+        return sh_bench_refuse(bench,
+                               "it takes --size to 1 MiB, --count from 2 to 2^36, --threads to 128 "
+                               "and --batch to 4096");
     }
     sh_sizes_init(&plan.sizes, flags->sizes, (uint32_t)size);
     *plan_out = plan;

@@ -7,7 +7,7 @@ const struct sh_bench_entry sh_benches[] = {
      sh_bench_store_baselines, sh_bench_store},
     {"ranges", "where chunks are: ranges of IDs and their owners", sh_bench_ranges_cases,
      sh_bench_ranges_baselines, sh_bench_ranges},
-    {"msg", "messages between two processes over loopback TCP", sh_bench_msg_cases,
+    {"msg", "messages between nodes, over any transport", sh_bench_msg_cases,
      sh_bench_msg_baselines, sh_bench_msg},
     {"kv", "chunks of one server process, from one client process over loopback TCP",
      sh_bench_kv_cases, sh_bench_kv_baselines, sh_bench_kv},

@@ -77,7 +77,8 @@ static enum shoal_err check_listen(const struct sh_options *options,
     return SHOAL_OK;
 }
 
-static enum shoal_err check_peers(const struct sh_list *list, const char *source,
+/* `more` are other forms of an address that go there. */
+static enum shoal_err check_peers(const struct sh_list *list, const char *source, const char *more,
                                   struct sh_options_error *error_out)
 {
     for (size_t i = 0; i < list->count; i++) {
@@ -86,9 +87,9 @@ static enum shoal_err check_peers(const struct sh_list *list, const char *source
         if (parse_address(list->items[i], &address) && address.port != 0)
             continue;
         sh_option_error(error_out, source,
-                        "%s is not an address to connect to: write HOST:PORT, for example "
+                        "%s is not an address to connect to: write HOST:PORT%s, for example "
                         "127.0.0.1:4100",
-                        sh_option_quote(list->items[i], quoted));
+                        sh_option_quote(list->items[i], quoted), more);
         return SHOAL_EADDRESS;
     }
     return SHOAL_OK;
@@ -108,7 +109,7 @@ static enum shoal_err check_connect(const struct sh_options *options,
     for (size_t i = 0; i < options->connect.count && err == SHOAL_OK; i++) {
         struct sh_list one = {.count = 1, .items = {options->connect.items[i]}};
         if (!is_unix_address(one.items[0]))
-            err = check_peers(&one, "option connect", error_out);
+            err = check_peers(&one, "option connect", " or unix:/PATH", error_out);
     }
     return err;
 }
@@ -220,7 +221,7 @@ enum shoal_err sh_options_check(const struct sh_options *options,
     if (err == SHOAL_OK)
         err = check_listen(options, error_out);
     if (err == SHOAL_OK)
-        err = check_peers(&options->superpeers, "option superpeers", error_out);
+        err = check_peers(&options->superpeers, "option superpeers", "", error_out);
     if (err == SHOAL_OK)
         err = check_connect(options, error_out);
     if (err == SHOAL_OK)

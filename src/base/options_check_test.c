@@ -75,7 +75,7 @@ static void test_wrong_addresses(void **state)
     assert_int_equal(sh_options_check(&options, &error), SHOAL_EADDRESS);
     assert_string_equal(error.text,
                         "option connect: \"localhost:0\" is not an address to connect to: write "
-                        "HOST:PORT, for example 127.0.0.1:4100");
+                        "HOST:PORT or unix:/PATH, for example 127.0.0.1:4100");
     set("connect", "");
     set("superpeers", "nowhere");
     assert_int_equal(sh_options_check(&options, &error), SHOAL_EADDRESS);

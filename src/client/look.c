@@ -79,7 +79,7 @@ enum shoal_err sh_client_peer_check(shoal *store, shoal_nid nid)
     if (err != SHOAL_OK && sh_client_refresh(store, sh_client_deadline_ns(store)) == SHOAL_OK)
         err = peer_state(store, nid);
     if (err != SHOAL_OK)
-        sh_client_detail_set("node %u: %s", nid.v, shoal_err_text(err));
+        sh_client_detail_set("node %u", nid.v);
     return err;
 }
 

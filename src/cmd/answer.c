@@ -66,6 +66,15 @@ int sh_cmd_fail(struct sh_cmd *cmd, enum shoal_err err, const char *format, ...)
     return sh_cmd_fail_hint(cmd, err, detail, shoal_err_hint(err));
 }
 
+int sh_cmd_fail_node(struct sh_cmd *cmd, enum shoal_err err, shoal_nid nid)
+{
+    const char *detail = shoal_error_detail();
+    /* Some name the node by themselves. */
+    if (strncmp(detail, "node ", 5) == 0)
+        return sh_cmd_fail(cmd, err, "%s", detail);
+    return sh_cmd_fail(cmd, err, "node %u%s%s", (unsigned)nid.v, *detail ? ": " : "", detail);
+}
+
 int sh_cmd_usage(struct sh_cmd *cmd, const char *format, ...)
 {
     char detail[1024], hint[160];

@@ -300,20 +300,41 @@ static void exit_statuses_print(FILE *out)
           out);
 }
 
+static void command_line_print(const struct sh_command *command, FILE *out)
+{
+    char usage[80];
+    snprintf(usage, sizeof usage, "%s%s%s", command->name, *command->arguments ? " " : "",
+             command->arguments);
+    fprintf(out, "  %-26s %s\n", usage, command->summary);
+}
+
+bool sh_group_help_print(const char *group, FILE *out)
+{
+    const char *words[WORDS_MAX];
+    size_t size = strlen(group);
+    if (group_words(group, words) == 0)
+        return false;
+    fprintf(out, "usage: shoal %s COMMAND [ARGUMENT...] [FLAG...]\n\ncommands:\n", group);
+    for (size_t i = 0; i < sh_command_count; i++)
+        if (strncmp(sh_commands[i].name, group, size) == 0 && sh_commands[i].name[size] == ' ')
+            command_line_print(&sh_commands[i], out);
+    fprintf(out,
+            "\n`shoal %s COMMAND --help` says more about one of them, `shoal --help` lists all "
+            "commands.\n",
+            group);
+    return true;
+}
+
 void sh_help_print(FILE *out)
 {
     fputs("usage: shoal COMMAND [ARGUMENT...] [FLAG...]\n\ncommands:\n", out);
-    for (size_t i = 0; i < sh_command_count; i++) {
-        char usage[80];
-        const struct sh_command *command = &sh_commands[i];
-        snprintf(usage, sizeof usage, "%s%s%s", command->name, *command->arguments ? " " : "",
-                 command->arguments);
-        fprintf(out, "  %-26s %s\n", usage, command->summary);
-    }
+    for (size_t i = 0; i < sh_command_count; i++)
+        command_line_print(&sh_commands[i], out);
     fputs("\nflags of every command:\n"
           "  --json                     print the answer, or the error, as JSON\n"
           "  --help                     say how the command is used\n"
-          "  --connect HOST:PORT,...    the cluster to talk to, by any of its nodes; else that of\n"
+          "  --connect HOST:PORT,...    the cluster to talk to, by any of its nodes, or by\n"
+          "                             unix:/PATH through a node's local_socket; else that of\n"
           "                             --dir DIR, SHOAL_STATE_DIR or the default folder\n"
           "  --version                  print the version\n"
           "and all options of `shoal config` (docs/options.md).\n\n"

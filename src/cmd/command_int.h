@@ -101,6 +101,9 @@ void sh_command_unknown(char *const *words, size_t count, char text_out[SH_FLAGS
 /* Help: of all commands, or of one. */
 void sh_help_print(FILE *out);
 void sh_command_help_print(const struct sh_command *command, FILE *out);
+/* Of the commands whose first word this is, such as "chunk"; false, and nothing printed, when there
+ * are none. */
+bool sh_group_help_print(const char *group, FILE *out);
 
 /* Prints an error for people on stderr, or with --json as an object {"error", "text", "detail",
  * "hint"} on cmd->out, and returns the exit status for it. detail is one sentence, or "". */
@@ -108,6 +111,8 @@ int sh_cmd_fail(struct sh_cmd *cmd, enum shoal_err err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* The same with a hint of its own instead of the error's. */
 int sh_cmd_fail_hint(struct sh_cmd *cmd, enum shoal_err err, const char *detail, const char *hint);
+/* The same for what a node was asked for, with libshoal's own detail behind the node's ID. */
+int sh_cmd_fail_node(struct sh_cmd *cmd, enum shoal_err err, shoal_nid nid);
 /* Called wrongly: prints the sentence and where the help is. Returns SH_EXIT_USAGE. */
 int sh_cmd_usage(struct sh_cmd *cmd, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

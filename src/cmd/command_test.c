@@ -117,6 +117,26 @@ static void flags_are_those_of_the_command(void **state)
     assert_string_equal(argv[4], "--count");
 }
 
+static void groups_have_help_of_their_own(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    assert_non_null(out);
+    assert_false(sh_group_help_print("up", out));
+    assert_false(sh_group_help_print("chunks", out));
+    assert_false(sh_group_help_print("", out));
+    fflush(out);
+    assert_int_equal(size, 0);
+    assert_true(sh_group_help_print("store", out));
+    fclose(out);
+    assert_non_null(strstr(text, "store dump NID NAME"));
+    assert_non_null(strstr(text, "store analyze"));
+    assert_null(strstr(text, "chunk list"));
+    free(text);
+}
+
 static void wrong_flags_are_refused(void **state)
 {
     (void)state;
@@ -182,9 +202,13 @@ static void help_names_everything(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(commands_are_found),      cmocka_unit_test(the_nearest_command_is_named),
-        cmocka_unit_test(flags_are_taken_out),     cmocka_unit_test(flags_are_those_of_the_command),
-        cmocka_unit_test(wrong_flags_are_refused), cmocka_unit_test(the_nearest_flag_is_named),
+        cmocka_unit_test(commands_are_found),
+        cmocka_unit_test(the_nearest_command_is_named),
+        cmocka_unit_test(flags_are_taken_out),
+        cmocka_unit_test(flags_are_those_of_the_command),
+        cmocka_unit_test(groups_have_help_of_their_own),
+        cmocka_unit_test(wrong_flags_are_refused),
+        cmocka_unit_test(the_nearest_flag_is_named),
         cmocka_unit_test(help_names_everything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

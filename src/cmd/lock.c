@@ -16,6 +16,10 @@
 #include "cmd/process_int.h"
 #include "cmd/text_int.h"
 
+/* As shells say that there is no such command, or that it is none. */
+#define EXIT_NO_COMMAND 127
+#define EXIT_NO_PROGRAM 126
+
 #define LEASE_NS UINT64_C(10000000000)
 #define LEASE_LEAST_NS UINT64_C(100000000)
 #define MS_NS UINT64_C(1000000)
@@ -92,7 +96,7 @@ _Noreturn static void child_run(char *const *words, pid_t parent, int pipe_end)
     int why = errno;
     ssize_t written = write(pipe_end, &why, sizeof why);
     (void)written; /* without a reader there is nobody left to tell */
-    _exit(127);
+    _exit(EXIT_NO_COMMAND);
 }
 
 /* Starts the command; 0, or what failed. */
@@ -217,6 +221,31 @@ static void held_say(const struct held *held)
     fflush(cmd->out);
 }
 
+static int not_granted(const struct held *held, enum shoal_err err)
+{
+    char text[512], cid[SH_CID_TEXT_MAX];
+    const char *detail = shoal_error_detail();
+    snprintf(text, sizeof text, "%s%s%s", sh_cid_format(held->cid, cid), *detail ? ": " : "",
+             detail);
+    return sh_cmd_fail_hint(held->cmd, err, text,
+                            "`shoal locks` shows who holds it; --wait TIME waits longer");
+}
+
+/* The statuses are a shell's: no such command, or one that is none. */
+static int not_run(struct sh_cmd *cmd, int why)
+{
+    char text[512];
+    bool is_missing = why == ENOENT;
+    bool is_none = why == EACCES || why == ENOEXEC || why == ENOTDIR || why == EISDIR;
+    snprintf(text, sizeof text, "%.200s could not be run: %s", cmd->words[1], strerror(why));
+    if (!is_missing && !is_none)
+        return sh_cmd_fail(cmd, SHOAL_EIO, "%s", text);
+    (void)sh_cmd_fail_hint(cmd, is_missing ? SHOAL_ENONAME : SHOAL_EIO, text,
+                           is_missing ? "check the command's name and PATH"
+                                      : "check that it is a program, and its permissions");
+    return is_missing ? EXIT_NO_COMMAND : EXIT_NO_PROGRAM;
+}
+
 static int take_and_hold(struct held *held)
 {
     struct sh_cmd *cmd = held->cmd;
@@ -229,6 +258,8 @@ static int take_and_hold(struct held *held)
         begun = sh_process_now_ms();
         err = shoal_lock_extend(cmd->store, held->cid, SHOAL_OWNER_HANDLE, held->lease_ns);
     }
+    if (err == SHOAL_ETIMEOUT || err == SHOAL_EBUSY)
+        return not_granted(held, err);
     if (err != SHOAL_OK)
         return sh_chunk_fail(cmd, err, held->cid);
     lease_note(held, begun);
@@ -237,8 +268,7 @@ static int take_and_hold(struct held *held)
         return sh_cmd_fail(cmd, err, "pipe: %s", strerror(errno));
     int why = has_command ? command_start(held) : 0;
     if (why != 0)
-        return sh_cmd_fail(cmd, SHOAL_EIO, "%.200s could not be run: %s", cmd->words[1],
-                           strerror(why));
+        return not_run(cmd, why);
     if (!has_command)
         held_say(held);
     int status = hold(held);
@@ -290,7 +320,17 @@ struct listing {
     struct sh_cmd *cmd;
     struct sh_json *locks;
     uint64_t held, waiting;
+    bool has_header;
 };
+
+/* Only once there is something to tell: a node that does not answer has no table. */
+static void header_print(struct listing *listing)
+{
+    if (!listing->has_header && !listing->cmd->flags.json)
+        fprintf(listing->cmd->out, "%-22s %-6s %-6s %6s %20s %14s\n", "CHUNK", "MODE", "STATE",
+                "NODE", "OWNER", "LEFT");
+    listing->has_header = true;
+}
 
 static bool lock_print(void *arg, const struct shoal_lock_info *lock)
 {
@@ -298,6 +338,7 @@ static bool lock_print(void *arg, const struct shoal_lock_info *lock)
     struct sh_cmd *cmd = listing->cmd;
     char cid[SH_CID_TEXT_MAX];
     sh_cid_format(lock->cid, cid);
+    header_print(listing);
     listing->held += !lock->is_waiting;
     listing->waiting += lock->is_waiting;
     if (!cmd->flags.json) {
@@ -334,8 +375,7 @@ static int list_nodes(struct sh_cmd *cmd, shoal_nid only, struct listing *listin
             continue;
         enum shoal_err err = shoal_locks(cmd->store, nid, lock_print, listing);
         if (err != SHOAL_OK)
-            status = sh_cmd_fail(cmd, err, "node %u%s%s", (unsigned)nid.v,
-                                 *shoal_error_detail() ? ": " : "", shoal_error_detail());
+            status = sh_cmd_fail_node(cmd, err, nid);
     }
     free(nodes);
     return status;
@@ -351,10 +391,9 @@ int sh_cmd_run_locks(struct sh_cmd *cmd)
     if (status != SH_EXIT_OK)
         return status;
     struct listing listing = {.cmd = cmd, .locks = sh_json_array()};
-    if (!cmd->flags.json)
-        fprintf(cmd->out, "%-22s %-6s %-6s %6s %20s %14s\n", "CHUNK", "MODE", "STATE", "NODE",
-                "OWNER", "LEFT");
     status = list_nodes(cmd, only, &listing);
+    if (status == SH_EXIT_OK)
+        header_print(&listing);
     if (status == SH_EXIT_OK && cmd->flags.json) {
         struct sh_json *root = sh_json_object();
         sh_json_set(root, "locks", listing.locks);

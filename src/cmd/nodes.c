@@ -94,12 +94,6 @@ static int open_for_node(struct sh_cmd *cmd, shoal_nid *nid_out)
     return sh_cmd_open(cmd);
 }
 
-static int fail_at_node(struct sh_cmd *cmd, enum shoal_err err, shoal_nid nid)
-{
-    return sh_cmd_fail(cmd, err, "node %u%s%s", (unsigned)nid.v, *shoal_error_detail() ? ": " : "",
-                       shoal_error_detail());
-}
-
 int sh_cmd_run_node_log(struct sh_cmd *cmd)
 {
     shoal_nid nid;
@@ -108,7 +102,7 @@ int sh_cmd_run_node_log(struct sh_cmd *cmd)
         return status;
     enum shoal_err err = sh_client_log_levels(cmd->store, nid, cmd->words[1]);
     if (err != SHOAL_OK)
-        return fail_at_node(cmd, err, nid);
+        return sh_cmd_fail_node(cmd, err, nid);
     if (cmd->flags.json) {
         struct sh_json *root = sh_json_object();
         sh_json_set_u64(root, "nid", nid.v);
@@ -127,7 +121,7 @@ int sh_cmd_run_node_stop(struct sh_cmd *cmd)
         return status;
     enum shoal_err err = sh_client_stop_node(cmd->store, nid);
     if (err != SHOAL_OK)
-        return fail_at_node(cmd, err, nid);
+        return sh_cmd_fail_node(cmd, err, nid);
     uint64_t end_ms = sh_process_now_ms() + STOP_DEADLINE_MS;
     bool gone = false;
     while (still_up(cmd, nid, &gone)) {

@@ -176,7 +176,7 @@ int main(int argc, char **argv)
     if (asked(argc, argv, "--help") || asked(argc, argv, "-h")) {
         if (cmd.command)
             sh_command_help_print(cmd.command, stdout);
-        else
+        else if (word_count != 1 || !sh_group_help_print(words[0], stdout))
             sh_help_print(stdout);
     } else if (!cmd.command && asked(argc, argv, "--version")) {
         printf("shoal %s\n", shoal_version());

@@ -47,7 +47,8 @@ int sh_store_open(struct sh_cmd *cmd, const char *what, struct sh_progress *prog
 int sh_store_fail(struct sh_cmd *cmd, enum shoal_err err, shoal_nid nid)
 {
     const char *detail = shoal_error_detail();
-    char text[512];
+    char text[512], usage[64];
+    snprintf(usage, sizeof usage, "see `shoal %s --help`", cmd->command->name);
     if (strncmp(detail, "node ", 5) == 0)
         snprintf(text, sizeof text, "%s", detail);
     else
@@ -61,12 +62,11 @@ int sh_store_fail(struct sh_cmd *cmd, enum shoal_err err, shoal_nid nid)
                                 "load into a node that has not handed out these IDs, such as a "
                                 "new one, or remove the chunks first");
     case SHOAL_EINVAL:
-        return sh_cmd_fail_hint(cmd, err, text,
-                                strstr(detail, "another node")
-                                    ? "--rename gives all chunks the peer's own ID"
-                                    : "see `shoal help store load`");
+        return sh_cmd_fail_hint(
+            cmd, err, text,
+            strstr(detail, "another node") ? "--rename gives all chunks the peer's own ID" : usage);
     default:
-        return sh_cmd_fail(cmd, err, "%s", text);
+        return sh_cmd_fail_node(cmd, err, nid);
     }
 }
 

@@ -102,8 +102,10 @@ class Locks(harness.Case):
         self.assertEqual(self.lock("--", "sh", "-c", "kill -KILL $$").returncode,
                          128 + signal.SIGKILL)
         done = self.lock("--", "/nowhere/to/be/found")
-        self.assertEqual(done.returncode, FAILED)
-        self.assertRegex(done.problem, "/nowhere/to/be/found could not be run")
+        self.assertEqual(done.returncode, 127)
+        self.assertRegex(done.problem, "/nowhere/to/be/found could not be run(?s:.*)name and PATH")
+        self.assertEqual(self.lock("--", "nosuchcmd").returncode, 127)
+        self.assertEqual(self.lock("--", "/dev/null").returncode, 126)
         done = self.lock("--", "sh", "-c", "echo out; echo \"$0 $1\"", "--json", "--read")
         self.assertEqual((done.returncode, done.text), (0, "out\n--json --read\n"))
         self.assertEqual(self.locks()["held"], 0)
@@ -120,7 +122,14 @@ class Locks(harness.Case):
         self.refused("shoal", "lock", "here", *connect, says="not a chunk ID", status=USAGE)
         self.refused("shoal", "lock", f"{self.peer_node.nid}:999", *connect, says="does not exist",
                      status=FAILED)
-        self.refused("shoal", "locks", "63000", *connect, says="no such node", status=FAILED)
+        for words in (["locks", "63000"], ["node", "stop", "63000"], ["store", "dump", "63000", "x"]):
+            done = self.refused("shoal", *words, *connect, says="no such node: node 63000\n",
+                                status=FAILED)
+            self.assertEqual(done.text, "")
+        self.refused("shoal", "store", "dump", self.peer_node.nid, "../x", *connect,
+                     says="shoal store dump --help", status=FAILED)
+        self.refused("shoal", "locks", "--connect", "unix:p.sock", says="or unix:/PATH",
+                     status=USAGE)
 
     def test_without_a_command(self):
         readers = [self.start("--read", "--json") for _ in range(2)]
@@ -149,6 +158,7 @@ class Locks(harness.Case):
         holder, command = self.hold("--lease", "2s")
         done = self.lock("--wait", "3s", "--", "echo", "mine")
         self.assertEqual((done.returncode, done.text), (FAILED, ""))
+        self.assertRegex(done.problem, "shoal locks. shows who holds it; --wait")
         self.assertTrue(self.runs(command))
         holder.terminate()
         self.assertEqual(holder.wait(harness.STOP_MAX), 128 + signal.SIGTERM)
