@@ -91,7 +91,8 @@ static struct sh_analysis analyze_in_steps(struct sh_store *store, unsigned grou
     assert_int_equal(sh_analyze_begin(store, SHOAL_NID_NONE, &analyze), SHOAL_OK);
     while (sh_analyze_step(analyze, groups)) {
         sh_analyze_progress(analyze, &done, &all);
-        assert_in_range(done, told, all);
+        /* It goes forward, but where others remove there is less of it. */
+        assert_in_range(done, told < all ? told : all, all);
         told = done;
     }
     sh_analyze_progress(analyze, &done, &all);

@@ -64,8 +64,8 @@ class Tls(harness.Case):
 
     def test_files_are_named(self):
         self.refused("shoald", "--listen", "127.0.0.1:0", "--tls", "on", says="tls_cert_file")
-        self.refused("shoald", "--listen", "127.0.0.1:0", *self.flags("nobody"),
-                     says="nobody.pem: No such file")
+        self.refused("shoald", "--roles", "superpeer", "--listen", "127.0.0.1:0",
+                     *self.flags("nobody"), says="nobody.pem: No such file")
         self.refused("shoald", "--listen", "127.0.0.1:0", "--tls", "maybe", says="off or on")
 
     def test_up_notes_it_for_the_other_commands(self):
