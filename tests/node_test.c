@@ -8,13 +8,13 @@
 #include <cmocka.h>
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/open_files_test.h"
 #include "client/client.h"
 #include "node/node.h"
 #include "node/secret.h"
@@ -65,17 +65,6 @@ static void node_end(struct running *running)
 }
 
 /* Open descriptors of this process. */
-static unsigned open_files(void)
-{
-    DIR *listed = opendir("/proc/self/fd");
-    assert_non_null(listed);
-    unsigned count = 0;
-    while (readdir(listed))
-        count++;
-    closedir(listed);
-    return count;
-}
-
 /* Listens on a free port of loopback; the port in *port_out. */
 static int port_take(unsigned *port_out)
 {
@@ -137,7 +126,7 @@ static void test_four_threads(void **state)
     (void)state;
     struct running superpeer, peers[2];
     shoal_nid nids[2];
-    unsigned before = open_files();
+    unsigned before = test_open_files();
     options_make(&superpeer.options, "superpeer", "");
     set(&superpeer.options, "threads", "4");
     node_run(&superpeer);
@@ -154,7 +143,7 @@ static void test_four_threads(void **state)
     for (int i = 0; i < 2; i++)
         node_end(&peers[i]);
     node_end(&superpeer);
-    assert_int_equal(open_files(), before);
+    assert_int_equal(test_open_files(), before);
 }
 
 /* Two superpeers that know each other: peers join through either, and each answers for its arc. */
@@ -203,14 +192,14 @@ static void refused(struct sh_options *options, enum shoal_err expected, const c
 {
     struct sh_node_run *node = NULL;
     char detail[256] = "unset";
-    unsigned before = open_files();
+    unsigned before = test_open_files();
     enum shoal_err err = sh_node_create(options, &node, detail);
     if (err != expected || !strstr(detail, named))
         print_message("%s: \"%s\"\n", shoal_err_name(err), detail);
     assert_int_equal(err, expected);
     assert_null(node);
     assert_non_null(strstr(detail, named));
-    assert_int_equal(open_files(), before);
+    assert_int_equal(test_open_files(), before);
     sh_options_destroy(options);
 }
 
@@ -299,7 +288,7 @@ static void test_secret_accepted(void **state)
 {
     (void)state;
     char file[128], detail[256];
-    unsigned before = open_files();
+    unsigned before = test_open_files();
     snprintf(file, sizeof file, "%s/secret", folder);
     const size_t sizes[] = {SH_SECRET_BYTES_MIN, SH_SECRET_BYTES_MAX};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -312,7 +301,7 @@ static void test_secret_accepted(void **state)
         sh_options_destroy(&superpeer.options);
     }
     unlink(file);
-    assert_int_equal(open_files(), before);
+    assert_int_equal(test_open_files(), before);
 }
 
 /* A peer whose superpeer never answers is told to stop before it has joined. */
@@ -321,7 +310,7 @@ static void test_stopped_before_ready(void **state)
     (void)state;
     struct running peer;
     char detail[256], address[48];
-    unsigned port, before = open_files();
+    unsigned port, before = test_open_files();
     int taken = port_take(&port); /* accepts, and says nothing */
     snprintf(address, sizeof address, "127.0.0.1:%u", port);
     options_make(&peer.options, "peer", address);
@@ -336,7 +325,7 @@ static void test_stopped_before_ready(void **state)
     sh_node_destroy(peer.node);
     sh_options_destroy(&peer.options);
     close(taken);
-    assert_int_equal(open_files(), before);
+    assert_int_equal(test_open_files(), before);
 }
 
 static int folder_make(void **state)

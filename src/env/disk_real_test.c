@@ -1,5 +1,4 @@
 /* The real disk, on io_uring and on its synchronous path, with and without O_DIRECT. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -18,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include "base/open_files_test.h"
 #include "env/disk.h"
 #include "env/disk_int.h"
 
@@ -198,22 +198,11 @@ static void names_open_rename_and_vanish(void **state)
     disk->ops->destroy(disk);
 }
 
-static unsigned open_files(void)
-{
-    DIR *listed = opendir("/proc/self/fd");
-    assert_non_null(listed);
-    unsigned count = 0;
-    while (readdir(listed))
-        count++;
-    closedir(listed);
-    return count;
-}
-
 /* More files lose their names than the ring lets go of at once, with other operations between and
  * without; no descriptor is left, and no operation is lost. */
 static void many_files_vanish(void **state)
 {
-    unsigned before = open_files();
+    unsigned before = test_open_files();
     struct sh_disk *disk = open_disk(*state);
     for (unsigned i = 0; i < 100; i++) {
         int file;
@@ -230,7 +219,7 @@ static void many_files_vanish(void **state)
     }
     assert_int_equal(disk->ops->remove(disk, "old"), SHOAL_OK);
     disk->ops->destroy(disk);
-    assert_int_equal(open_files(), before);
+    assert_int_equal(test_open_files(), before);
 }
 
 /* A done that submits again must not keep poll going, and destroy waits for what is in flight. */
@@ -287,7 +276,7 @@ static void failed_writes_say_so(void **state)
 /* One writer for a file, whichever disks: the second is refused, until the first one has let go. */
 static void claims_keep_others_away(void **state)
 {
-    unsigned before = open_files();
+    unsigned before = test_open_files();
     struct sh_disk *disk = open_disk(*state), *other = open_disk(*state);
     uint8_t *block = make_blocks(1);
     int file, second;
@@ -324,7 +313,7 @@ static void claims_keep_others_away(void **state)
     free(block);
     disk->ops->destroy(disk);
     other->ops->destroy(other);
-    assert_int_equal(open_files(), before);
+    assert_int_equal(test_open_files(), before);
 }
 
 static void folder_is_taken_once(void **state)

@@ -16,9 +16,9 @@
 #include <sys/socket.h>
 
 #include "env/wire.h"
+#include "msg/await_test.h"
 #include "msg/wires.h"
 
-#define ROUNDS_MAX 30000 /* of a millisecond each: a deadline that no slow machine meets */
 #define LINKS 4
 
 static _Atomic bool gate_is_open;
@@ -79,17 +79,6 @@ static void rig_close(struct rig *rig)
     rig->b->ops->destroy(rig->b);
 }
 
-static struct sh_wire_event await(struct sh_wire *wire, enum sh_wire_kind kind)
-{
-    for (unsigned round = 0; round < ROUNDS_MAX; round++) {
-        struct sh_wire_event event;
-        if (wire->ops->poll(wire, &event, 1, 1000000) == 1 && event.kind == kind)
-            return event;
-    }
-    fail_msg("no event of kind %d", (int)kind);
-    return (struct sh_wire_event){0};
-}
-
 static sh_link open_named(const struct rig *rig, const char *host, uint64_t tag)
 {
     char address[SH_WIRE_ADDRESS_MAX];
@@ -102,11 +91,11 @@ static sh_link open_named(const struct rig *rig, const char *host, uint64_t tag)
 static void word_over(const struct rig *rig, sh_link link)
 {
     char got[5] = "";
-    sh_link accepted = await(rig->b, SH_WIRE_ACCEPTED).link;
+    sh_link accepted = test_await(rig->b, SH_WIRE_ACCEPTED).link;
     assert_int_equal(rig->a->ops->push(rig->a, link, sh_bytes_make("word", 4)), 4);
     if (rig->a->ops->flush)
         rig->a->ops->flush(rig->a);
-    assert_int_equal(await(rig->b, SH_WIRE_READABLE).link, accepted);
+    assert_int_equal(test_await(rig->b, SH_WIRE_READABLE).link, accepted);
     assert_int_equal(rig->b->ops->pull(rig->b, accepted, got, 4), 4);
     assert_string_equal(got, "word");
 }
@@ -121,11 +110,11 @@ static void slow_name_holds_nobody_up(void **state)
     assert_int_equal(rig.a->ops->push(rig.a, slow, sh_bytes_make(&byte, 1)), 0);
     assert_int_equal(rig.a->ops->pull(rig.a, slow, &byte, 1), 0);
     assert_int_equal(rig.a->ops->open(rig.a, rig.address, 2, &fast), SHOAL_OK);
-    assert_int_equal(await(rig.a, SH_WIRE_OPENED).link, fast);
+    assert_int_equal(test_await(rig.a, SH_WIRE_OPENED).link, fast);
     word_over(&rig, fast);
     assert_int_equal(atomic_load(&lookups_over), 0);
     atomic_store(&gate_is_open, true);
-    struct sh_wire_event opened = await(rig.a, SH_WIRE_OPENED);
+    struct sh_wire_event opened = test_await(rig.a, SH_WIRE_OPENED);
     assert_int_equal(opened.link, slow);
     assert_int_equal(opened.tag, 1);
     word_over(&rig, slow);
@@ -138,7 +127,7 @@ static void unknown_name_is_unreachable(void **state)
     rig_open(&rig, state);
     atomic_store(&gate_is_open, true);
     sh_link link = open_named(&rig, "nobody.test", 3);
-    struct sh_wire_event lost = await(rig.a, SH_WIRE_LOST);
+    struct sh_wire_event lost = test_await(rig.a, SH_WIRE_LOST);
     assert_int_equal(lost.link, link);
     assert_int_equal(lost.tag, 3);
     assert_int_equal(lost.err, SHOAL_EUNREACHABLE);
@@ -161,7 +150,7 @@ static void closed_meanwhile(void **state)
     }
     sh_link left = open_named(&rig, "slow.test", 9);
     atomic_store(&gate_is_open, true);
-    event = await(rig.a, SH_WIRE_OPENED);
+    event = test_await(rig.a, SH_WIRE_OPENED);
     assert_int_equal(event.link, left);
     assert_int_equal(event.tag, 9);
     word_over(&rig, left);

@@ -21,9 +21,8 @@
 #include <unistd.h>
 
 #include "env/wire.h"
+#include "msg/await_test.h"
 #include "msg/wires.h"
-
-#define ROUNDS_MAX 30000 /* of a millisecond each: a deadline that no slow machine meets */
 
 struct place {
     char path[48];
@@ -46,18 +45,6 @@ static struct place place_new(void)
     return place;
 }
 
-/* Polls until an event of that kind comes; others are dropped. */
-static struct sh_wire_event await(struct sh_wire *wire, enum sh_wire_kind kind)
-{
-    for (unsigned round = 0; round < ROUNDS_MAX; round++) {
-        struct sh_wire_event event;
-        if (wire->ops->poll(wire, &event, 1, 1000000) == 1 && event.kind == kind)
-            return event;
-    }
-    fail_msg("no event of kind %d", (int)kind);
-    return (struct sh_wire_event){0};
-}
-
 /* The other end of an accepted link has a name for the log. */
 static void peer_is_named(void **state)
 {
@@ -72,7 +59,7 @@ static void peer_is_named(void **state)
         if (wire->ops->listen(wire, addresses[i], bound) != SHOAL_OK && i == 1)
             continue; /* a machine without IPv6 */
         assert_int_equal(dialler->ops->open(dialler, bound, 1, &link), SHOAL_OK);
-        sh_link accepted = await(wire, SH_WIRE_ACCEPTED).link;
+        sh_link accepted = test_await(wire, SH_WIRE_ACCEPTED).link;
         sh_wire_peer(wire, accepted, text);
         assert_memory_equal(text, expected[i], strlen(expected[i]));
         wire->ops->close(wire, accepted);
@@ -89,12 +76,12 @@ static void word_over(struct sh_wire *from, struct sh_wire *to, const char *addr
     sh_link link;
     char got[5] = "";
     assert_int_equal(from->ops->open(from, address, 1, &link), SHOAL_OK);
-    assert_int_equal(await(from, SH_WIRE_OPENED).link, link);
-    sh_link accepted = await(to, SH_WIRE_ACCEPTED).link;
+    assert_int_equal(test_await(from, SH_WIRE_OPENED).link, link);
+    sh_link accepted = test_await(to, SH_WIRE_ACCEPTED).link;
     assert_int_equal(from->ops->push(from, link, sh_bytes_make("word", 4)), 4);
     if (from->ops->flush)
         from->ops->flush(from);
-    assert_int_equal(await(to, SH_WIRE_READABLE).link, accepted);
+    assert_int_equal(test_await(to, SH_WIRE_READABLE).link, accepted);
     assert_int_equal(to->ops->pull(to, accepted, got, 4), 4);
     assert_string_equal(got, "word");
 }
@@ -154,7 +141,7 @@ static void missing_folder(void **state)
     sh_link link;
     assert_int_equal(wire->ops->listen(wire, "unix:/no-such-folder/x", bound), SHOAL_EADDRESS);
     assert_int_equal(wire->ops->open(wire, "unix:/no-such-folder/x", 3, &link), SHOAL_OK);
-    struct sh_wire_event lost = await(wire, SH_WIRE_LOST);
+    struct sh_wire_event lost = test_await(wire, SH_WIRE_LOST);
     assert_int_equal(lost.tag, 3);
     assert_int_equal(lost.err, SHOAL_EUNREACHABLE);
     wire->ops->destroy(wire);
