@@ -150,12 +150,22 @@ static void ends_answer_some(struct sh_locks *locks)
 static bool exists(const struct sh_locks *locks, shoal_cid cid)
 {
     uint32_t size;
-    sh_lid lid = {shoal_cid_local(cid)};
+    sh_lid lid = sh_holdings_lid(sh_msg_nid(locks->config.msg), cid);
     return sh_store_size(locks->config.store, lid, &size) == SHOAL_OK;
 }
 
+/* A chunk that is about to move takes its locks with it: none may change meanwhile. */
+static enum shoal_err is_here(const struct sh_locks *locks, shoal_cid cid)
+{
+    shoal_nid self = sh_msg_nid(locks->config.msg);
+    sh_lid lid;
+    if (locks->config.holdings)
+        return sh_holdings_look(locks->config.holdings, self, cid, true, &lid);
+    return self.v != 0 && shoal_cid_creator(cid).v == self.v ? SHOAL_OK : SHOAL_ENOTOWNER;
+}
+
 /* Reads what the requests have in common, in their order; false: refused. */
-static bool asked_read(struct sh_msg_in *in, struct asked *asked_out)
+static bool asked_read(const struct sh_locks *locks, struct sh_msg_in *in, struct asked *asked_out)
 {
     struct sh_reader *r = &in->payload;
     struct asked asked = {.mode = SH_LEASE_WRITER, .lease_ns = 1};
@@ -174,9 +184,9 @@ static bool asked_read(struct sh_msg_in *in, struct asked *asked_out)
                            "no such request on a lock");
         return false;
     }
-    shoal_nid self = sh_msg_nid(in->msg);
-    if (self.v == 0 || shoal_cid_creator(asked.cid).v != self.v) {
-        sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_ENOTOWNER, NULL);
+    enum shoal_err err = is_here(locks, asked.cid);
+    if (err != SHOAL_OK) {
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, err, NULL);
         return false;
     }
     asked.mode = (enum sh_lease_mode)mode;
@@ -233,7 +243,7 @@ static void on_lock(void *arg, struct sh_msg_in *in)
 {
     struct sh_locks *locks = arg;
     struct asked asked;
-    if (!asked_read(in, &asked))
+    if (!asked_read(locks, in, &asked))
         return;
     if (!in->is_request)
         return; /* nobody would hear that it is held */
@@ -252,7 +262,7 @@ static void on_unlock(void *arg, struct sh_msg_in *in)
 {
     struct sh_locks *locks = arg;
     struct asked asked;
-    if (!asked_read(in, &asked))
+    if (!asked_read(locks, in, &asked))
         return;
     enum shoal_err err =
         sh_leases_quit(locks->leases, asked.cid, asked.owner, sh_now(&locks->config.clock));
@@ -264,7 +274,7 @@ static void on_extend(void *arg, struct sh_msg_in *in)
     struct sh_locks *locks = arg;
     struct asked asked;
     uint64_t deadline;
-    if (!asked_read(in, &asked))
+    if (!asked_read(locks, in, &asked))
         return;
     enum shoal_err err = sh_leases_extend(locks->leases, asked.cid, asked.owner, asked.lease_ns,
                                           sh_now(&locks->config.clock), &deadline);
@@ -276,7 +286,7 @@ static void on_swap(void *arg, struct sh_msg_in *in)
     struct sh_locks *locks = arg;
     struct asked asked;
     uint64_t deadline;
-    if (!asked_read(in, &asked))
+    if (!asked_read(locks, in, &asked))
         return;
     enum shoal_err err = sh_leases_swap(locks->leases, asked.cid, asked.owner, asked.mode,
                                         asked.lease_ns, sh_now(&locks->config.clock), &deadline);
@@ -355,6 +365,16 @@ void sh_locks_view(struct sh_locks *locks, const struct sh_view *view)
     enum shoal_err err = sh_view_copy(&locks->view, view);
     if (err != SHOAL_OK)
         SH_WARN("node", "the view can't be kept for locks", SH_ERR(err)); /* the next one may */
+}
+
+bool sh_locks_any(struct sh_locks *locks, shoal_cid first, shoal_cid last, shoal_cid *first_out)
+{
+    struct sh_lease found;
+    if (sh_leases_list(locks->leases, first, (struct sh_lease_owner){0}, &found, 1) == 0 ||
+        found.cid.v > last.v)
+        return false;
+    *first_out = found.cid;
+    return true;
 }
 
 enum shoal_err sh_locks_remove(void *arg, shoal_cid cid, sh_lid lid)

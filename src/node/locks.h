@@ -37,6 +37,7 @@
 #include "cluster/view.h"
 #include "env/env.h"
 #include "msg/msg.h"
+#include "node/holdings.h"
 #include "store/store.h"
 
 #define SH_LOCKS_LOCK SH_MSG_TYPE(2, 15)
@@ -54,6 +55,8 @@ struct sh_locks;
 struct sh_locks_config {
     struct sh_msg *msg;     /* kept, as is the store */
     struct sh_store *store; /* the chunks that can be locked */
+    /* Kept; which of them are here. NULL: all that the node created. */
+    const struct sh_holdings *holdings;
     struct sh_clock clock;
     uint64_t seed;        /* random */
     uint32_t locks_max;   /* locks and waits together; 0: 2^20 */
@@ -77,6 +80,10 @@ struct sh_step sh_locks_step(struct sh_locks *locks);
 void sh_locks_link_event(struct sh_locks *locks, const struct sh_msg_event *event);
 /* Takes a new view: nodes that are gone lose theirs. */
 void sh_locks_view(struct sh_locks *locks, const struct sh_view *view);
+
+/* Whether there is a lock on, or a wait for, one of the chunks first to last; *first_out is the
+ * first such chunk. Any thread. */
+bool sh_locks_any(struct sh_locks *locks, shoal_cid first, shoal_cid last, shoal_cid *first_out);
 
 /* Removes a chunk from the store, and with it its locks; as sh_store_remove. Any thread; takes arg
  * for a callback's sake. */

@@ -102,7 +102,7 @@ static void undo(struct sh_store *store, size_t made, const shoal_cid *lids)
     uint32_t size;
     for (size_t i = 0; i < made; i++) {
         /* Somebody may have guessed the ID and removed the chunk: then its ID is not ours. */
-        if (sh_store_drop(store, lids[i], &size) == SHOAL_OK)
+        if (sh_store_drop(store, lids[i], SH_CODE_ABSENT, &size) == SHOAL_OK)
             sh_idpool_give(store->pool, &lids[i], 1);
     }
 }
