@@ -30,8 +30,7 @@ static bool is_up(const struct sh_registry *registry, shoal_nid nid)
 /* --- Decisions ----------------------------------------------------------------------------- */
 
 /* Whether a batch is one that a node of ours would send. */
-static enum shoal_err batch_check(const struct sh_registry *registry,
-                                  const struct sh_owners_batch *batch)
+static enum shoal_err batch_check(struct sh_registry *registry, const struct sh_owners_batch *batch)
 {
     if (batch->count == 0 || batch->count > SH_OWNERS_RUNS_MAX || batch->sequence == 0 ||
         batch->from.v < SH_PEER_NID_MIN || batch->from.v > SH_PEER_NID_MAX ||
@@ -48,8 +47,10 @@ static enum shoal_err batch_check(const struct sh_registry *registry,
     }
     if (!sh_registry_has(registry, creator))
         return SHOAL_EROLE;
-    if (batch->incarnation != registry->incarnation)
+    if (batch->incarnation != registry->incarnation) {
+        sh_registry_restarted(registry);
         return SHOAL_EDIFFERS;
+    }
     return sh_owners_known(registry) ? SHOAL_OK : SHOAL_EBUSY;
 }
 
@@ -102,10 +103,30 @@ enum shoal_err sh_owners_commit(struct sh_registry *registry, const struct sh_ow
     return err;
 }
 
+static bool is_asked(const struct sh_registry *registry, shoal_nid nid)
+{
+    return registry->owners_asked[nid.v / 64] >> (nid.v % 64) & 1;
+}
+
+/* Whether the target has the first of the batch's chunks. */
+static bool has_first(const struct sh_registry *registry, const struct sh_owners_batch *batch)
+{
+    struct sh_range range;
+    return sh_ranges_find(registry->ranges, batch->runs[0].first, &range) &&
+           range.value == batch->to.v;
+}
+
 enum shoal_err sh_owners_resolve(struct sh_registry *registry, const struct sh_owners_batch *batch,
                                  bool *committed_out)
 {
     enum shoal_err err = batch_check(registry, batch);
+    if (err == SHOAL_EDIFFERS) {
+        if (!sh_owners_known(registry) || !is_up(registry, batch->from) ||
+            !is_asked(registry, batch->from))
+            return SHOAL_EBUSY;
+        *committed_out = has_first(registry, batch);
+        return SHOAL_OK;
+    }
     if (err)
         return err;
     struct sh_owner_source *source = source_of(registry, batch->from);
@@ -114,21 +135,7 @@ enum shoal_err sh_owners_resolve(struct sh_registry *registry, const struct sh_o
         source->decided = batch->sequence << 1;
     /* An older one: the target would have had to learn of it before it could give anything away, so
      * who owns it now says what became of it. */
-    if (batch->sequence < last)
-        return sh_owners_has(registry, batch->to, batch->runs[0].first, committed_out);
-    *committed_out = source->decided & 1;
-    return SHOAL_OK;
-}
-
-enum shoal_err sh_owners_has(const struct sh_registry *registry, shoal_nid nid, shoal_cid cid,
-                             bool *has_out)
-{
-    struct sh_range range;
-    if (!sh_registry_has(registry, shoal_cid_creator(cid)))
-        return SHOAL_EROLE;
-    if (!sh_owners_known(registry))
-        return SHOAL_EBUSY;
-    *has_out = sh_ranges_find(registry->ranges, cid, &range) && range.value == nid.v;
+    *committed_out = batch->sequence < last ? has_first(registry, batch) : source->decided & 1;
     return SHOAL_OK;
 }
 
@@ -178,11 +185,6 @@ bool sh_owners_survive(const struct sh_registry *registry, shoal_nid creator)
 }
 
 /* --- After a restart ----------------------------------------------------------------------- */
-
-static bool is_asked(const struct sh_registry *registry, shoal_nid nid)
-{
-    return registry->owners_asked[nid.v / 64] >> (nid.v % 64) & 1;
-}
 
 void sh_owners_asked(struct sh_registry *registry, shoal_nid nid)
 {

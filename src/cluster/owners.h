@@ -48,14 +48,11 @@ SHOAL_NODISCARD enum shoal_err sh_owners_commit(struct sh_registry *registry,
                                                 const struct sh_owners_batch *batch);
 
 /* What became of a batch, of which runs[0].first is looked at only; one that was not committed yet
- * is aborted by the question. EDIFFERS, EBUSY, EROLE, EPROTO. */
+ * is aborted by the question. Of a batch of an incarnation before only what its source says of its
+ * chunks can tell: EBUSY until the source is up and has said it. EROLE, EPROTO, EBUSY. */
 SHOAL_NODISCARD enum shoal_err sh_owners_resolve(struct sh_registry *registry,
                                                  const struct sh_owners_batch *batch,
                                                  bool *committed_out);
-
-/* The node that has the first chunk, in the tree as it is; for a batch of an incarnation before. */
-SHOAL_NODISCARD enum shoal_err sh_owners_has(const struct sh_registry *registry, shoal_nid nid,
-                                             shoal_cid cid, bool *has_out);
 
 /* What a node says that it holds (value: its own ID) or gave away (value: to whom), of this arc.
  * Used after a restart, since the tree is not stored. EPROTO, ELIMIT. */

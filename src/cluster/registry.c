@@ -328,6 +328,11 @@ static void settle(struct sh_registry *registry, uint64_t now_ns)
     SH_INFO("cluster", "waiting for the members from before the restart");
 }
 
+void sh_registry_restarted(struct sh_registry *registry)
+{
+    settle(registry, registry->ticked_ns);
+}
+
 /* Lifts this arc's version by at least `by`. */
 static void leap(struct sh_registry *registry, uint64_t now_ns, uint64_t by)
 {

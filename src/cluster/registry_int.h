@@ -47,6 +47,9 @@ static inline bool sh_registry_has(const struct sh_registry *registry, shoal_nid
     return nid.v >= registry->arc_first.v && nid.v <= registry->arc_last.v;
 }
 
+/* Somebody remembers this superpeer from before its start. */
+void sh_registry_restarted(struct sh_registry *registry);
+
 /* Something changed: the epoch rises, and it is to be stored. */
 void sh_registry_touch(struct sh_registry *registry);
 

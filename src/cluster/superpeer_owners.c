@@ -72,9 +72,6 @@ static void on_resolve(void *arg, struct sh_msg_in *in)
     bool is_committed = false;
     if (batch_get(&in->payload, runs, &batch))
         err = sh_owners_resolve(superpeer->registry, &batch, &is_committed);
-    /* The decision was lost with the incarnation, but not what came of it. */
-    if (err == SHOAL_EDIFFERS)
-        err = sh_owners_has(superpeer->registry, batch.to, runs[0].first, &is_committed);
     struct sh_out out;
     if (err) {
         refuse(in, err, why(err));

@@ -110,18 +110,24 @@ static enum shoal_err head_read(struct sh_moves *moves, struct sh_msg_in *in,
     return SHOAL_OK;
 }
 
-/* Whether what the runs name is not here: neither served nor staged by somebody else. */
-static bool is_not_here(const struct sh_moves *moves, const struct sh_staged *staged)
+/* Whether nothing of what a run names is here; it may have gone away to several nodes. */
+static bool run_is_elsewhere(const struct sh_moves *moves, const struct sh_owner_run *run)
 {
-    shoal_nid self = self_of(moves);
+    bool is_own = shoal_cid_creator(run->first).v == self_of(moves).v;
+    shoal_cid at = run->first, last;
+    shoal_nid nid;
+    for (; at.v <= run->last.v; at.v = last.v + 1) {
+        enum sh_holding what = sh_holdings_find(moves->holdings, at, &last, &nid);
+        if (what != (is_own ? SH_HOLDING_AWAY : SH_HOLDING_PLAIN))
+            return false;
+    }
+    return true;
+}
+
+static bool is_elsewhere(const struct sh_moves *moves, const struct sh_staged *staged)
+{
     for (size_t i = 0; i < staged->count; i++) {
-        shoal_cid last;
-        shoal_nid nid;
-        enum sh_holding what =
-            sh_holdings_find(moves->holdings, staged->runs[i].first, &last, &nid);
-        bool is_own = shoal_cid_creator(staged->runs[i].first).v == self.v;
-        if (what != (is_own ? SH_HOLDING_AWAY : SH_HOLDING_PLAIN) ||
-            last.v < staged->runs[i].last.v)
+        if (!run_is_elsewhere(moves, &staged->runs[i]))
             return false;
     }
     return true;
@@ -186,7 +192,7 @@ static enum shoal_err stage(struct sh_moves *moves, struct sh_staged *staged, st
     struct sh_move_peer *peer = &moves->peers[staged->source.v];
     uint64_t now = sh_now(&moves->config.clock);
     enum shoal_err err = room_check(moves, sh_reader_left(r));
-    if (!err && !is_not_here(moves, staged))
+    if (!err && !is_elsewhere(moves, staged))
         err = SHOAL_EEXIST;
     if (!err && !sh_holdings_has_room(moves->holdings, staged->count))
         err = SHOAL_ELIMIT;
