@@ -103,11 +103,6 @@ enum shoal_err sh_owners_commit(struct sh_registry *registry, const struct sh_ow
     return err;
 }
 
-static bool is_asked(const struct sh_registry *registry, shoal_nid nid)
-{
-    return registry->owners_asked[nid.v / 64] >> (nid.v % 64) & 1;
-}
-
 /* Whether the target has the first of the batch's chunks. */
 static bool has_first(const struct sh_registry *registry, const struct sh_owners_batch *batch)
 {
@@ -120,15 +115,8 @@ enum shoal_err sh_owners_resolve(struct sh_registry *registry, const struct sh_o
                                  bool *committed_out)
 {
     enum shoal_err err = batch_check(registry, batch);
-    if (err == SHOAL_EDIFFERS) {
-        if (!sh_owners_known(registry) || !is_up(registry, batch->from) ||
-            !is_asked(registry, batch->from))
-            return SHOAL_EBUSY;
-        *committed_out = has_first(registry, batch);
-        return SHOAL_OK;
-    }
     if (err)
-        return err;
+        return err == SHOAL_EDIFFERS ? SHOAL_EBUSY : err;
     struct sh_owner_source *source = source_of(registry, batch->from);
     uint64_t last = source->decided >> 1;
     if (batch->sequence > last)
@@ -185,6 +173,11 @@ bool sh_owners_survive(const struct sh_registry *registry, shoal_nid creator)
 }
 
 /* --- After a restart ----------------------------------------------------------------------- */
+
+static bool is_asked(const struct sh_registry *registry, shoal_nid nid)
+{
+    return registry->owners_asked[nid.v / 64] >> (nid.v % 64) & 1;
+}
 
 void sh_owners_asked(struct sh_registry *registry, shoal_nid nid)
 {

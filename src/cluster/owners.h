@@ -48,8 +48,8 @@ SHOAL_NODISCARD enum shoal_err sh_owners_commit(struct sh_registry *registry,
                                                 const struct sh_owners_batch *batch);
 
 /* What became of a batch, of which runs[0].first is looked at only; one that was not committed yet
- * is aborted by the question. Of a batch of an incarnation before only what its source says of its
- * chunks can tell: EBUSY until the source is up and has said it. EROLE, EPROTO, EBUSY. */
+ * is aborted by the question. EBUSY: that is not known, or was decided by an incarnation before;
+ * then the source alone can tell. EROLE, EPROTO. */
 SHOAL_NODISCARD enum shoal_err sh_owners_resolve(struct sh_registry *registry,
                                                  const struct sh_owners_batch *batch,
                                                  bool *committed_out);

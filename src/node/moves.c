@@ -309,10 +309,25 @@ static void commit_answered(struct sh_moves *moves, enum shoal_err err)
 
 static void tell_answered(struct sh_moves *moves, enum shoal_err err)
 {
-    if (err && is_lost(err) && sh_moves_is_up(moves, moves->batch.target))
+    bool is_told = !err || !is_lost(err);
+    if (!is_told && sh_moves_is_up(moves, moves->batch.target)) {
         state_set(moves, SH_MOVE_TELL, now_of(moves) + SH_MOVES_AGAIN_NS);
-    else
-        next_batch(moves);
+        return;
+    }
+    /* If it is only taken for dead it will ask, and must not hear of another batch before. */
+    moves->peers[moves->batch.target.v].untold = is_told ? 0 : moves->batch.sequence;
+    next_batch(moves);
+}
+
+static void remind_answered(struct sh_moves *moves, enum shoal_err err)
+{
+    if (err && is_lost(err)) {
+        trouble(moves, err);
+        return;
+    }
+    moves->peers[moves->batch.target.v].untold = 0;
+    restart(moves);
+    state_set(moves, SH_MOVE_GATHER, 0);
 }
 
 /* The target alone can know of a commit that the superpeer has forgotten, and it has not heard of
@@ -345,6 +360,9 @@ static void answered(struct sh_request *request, enum shoal_err err, struct sh_r
         break;
     case SH_MOVE_TELL:
         tell_answered(moves, err);
+        break;
+    case SH_MOVE_REMIND:
+        remind_answered(moves, err);
         break;
     case SH_MOVE_DOUBT:
         doubt_answered(moves, err);
@@ -416,16 +434,18 @@ static void commit_send(struct sh_moves *moves)
 }
 
 /* what: 1 that it is committed, 2 that it is not to be. */
-static void done_send(struct sh_moves *moves, uint8_t what)
+static void done_send(struct sh_moves *moves, uint64_t sequence, uint8_t what)
 {
     struct sh_out out;
     enum shoal_err err = ask(moves, moves->batch.target, SH_MOVES_DONE, 9, QUESTION_NS, &out);
-    if (err && what == 1) {
+    if (err && moves->state == SH_MOVE_REMIND) {
+        remind_answered(moves, err);
+    } else if (err && what == 1) {
         tell_answered(moves, err);
     } else if (err) {
         doubt_answered(moves, err);
     } else {
-        sh_put64(&out.w, moves->batch.sequence);
+        sh_put64(&out.w, sequence);
         sh_put8(&out.w, what);
         sh_msg_end(moves->config.msg, &out);
     }
@@ -456,6 +476,10 @@ static void gather(struct sh_moves *moves)
         err = SHOAL_ELIMIT;
     if (err) {
         job_over(moves, err);
+        return;
+    }
+    if (moves->peers[batch->target.v].untold) {
+        state_set(moves, SH_MOVE_REMIND, 0);
         return;
     }
     batch->sequence = ++moves->sequence;
@@ -496,10 +520,13 @@ static void advance(struct sh_moves *moves)
         commit_send(moves);
         break;
     case SH_MOVE_TELL:
-        done_send(moves, 1);
+        done_send(moves, moves->batch.sequence, 1);
+        break;
+    case SH_MOVE_REMIND:
+        done_send(moves, moves->peers[moves->batch.target.v].untold, 1);
         break;
     case SH_MOVE_DOUBT:
-        done_send(moves, 2);
+        done_send(moves, moves->batch.sequence, 2);
         break;
     case SH_MOVE_IDLE:
         break;

@@ -33,7 +33,7 @@
  *   DONE     u64 sequence, u8 what: 1 it is committed, 2 it is not to be. To 2: EEXIST, if the
  *            target has heard that it was
  *   ASK      u64 sequence
- *     answer u8: 1 while the source is still at it
+ *     answer u8: 1 while the source is still at it, 2 committed, 0 nothing will come of it
  *   OUTCOME  from a client to a chunk's owner: u64 chunk ID, u64 client, u16 node, u64 number
  *     answer u8 whether it is known, u16 error, u64 value: what came of the request that the
  *            client sent to that node under that number. ENOTOWNER, EBUSY

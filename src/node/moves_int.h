@@ -25,6 +25,7 @@ enum sh_move_state {
     SH_MOVE_STAGED, /* reads are refused; some may still be under way */
     SH_MOVE_COMMIT, /* to be asked of the superpeer */
     SH_MOVE_TELL,   /* committed and let go; the target is to be told */
+    SH_MOVE_REMIND, /* the next target has not heard of a batch before, and must first */
     SH_MOVE_DOUBT,  /* the superpeer has lost its memory: the target is to be asked */
 };
 
@@ -55,8 +56,9 @@ struct sh_staged {
     struct sh_owner_run runs[];
 };
 
-/* What a target remembers of a source's batches. */
+/* What a node remembers of another one's batches. */
 struct sh_move_peer {
+    uint64_t untold; /* sequence of a batch that we committed, of which it has not heard; 0: none */
     uint64_t highest;   /* sequence of the last one that came, or was called off */
     uint64_t committed; /* of the last one that was committed */
 };

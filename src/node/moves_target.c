@@ -286,25 +286,20 @@ static void on_ask(void *arg, struct sh_msg_in *in)
         refuse(in, SHOAL_EPROTO, NULL);
         return;
     }
-    bool is_at_it = moves->batch.sequence == sequence && moves->state >= SH_MOVE_STAGE;
+    bool is_at_it = moves->batch.sequence == sequence && moves->state >= SH_MOVE_STAGE &&
+                    moves->state != SH_MOVE_REMIND;
+    bool is_committed = in->reply_to.nid.v <= SH_PEER_NID_MAX &&
+                        moves->peers[in->reply_to.nid.v].untold == sequence;
     if (sh_msg_reply(in->msg, in->reply_to, in->type, 1, &out) == SHOAL_OK) {
-        sh_put8(&out.w, is_at_it);
+        sh_put8(&out.w, is_committed ? 2 : is_at_it);
         sh_msg_end(in->msg, &out);
     }
 }
 
 /* --- No word from the source --------------------------------------------------------------- */
 
-static void resolved(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+static void batch_over(struct sh_moves *moves, struct sh_staged *staged, bool is_committed)
 {
-    struct sh_staged *staged = request->arg;
-    struct sh_moves *moves = staged->moves;
-    staged->is_asking = false;
-    uint8_t is_committed = err ? 0 : sh_get8(payload);
-    if (err || !sh_reader_done(payload)) {
-        staged->due_ns = sh_now(&moves->config.clock) + SH_MOVES_ASK_NS;
-        return;
-    }
     SH_INFO("node",
             is_committed ? "took a batch over that nobody spoke of any more"
                          : "dropped a batch that nobody spoke of any more",
@@ -313,6 +308,18 @@ static void resolved(struct sh_request *request, enum shoal_err err, struct sh_r
         staged_commit(moves, staged);
     else
         staged_drop(moves, staged);
+}
+
+static void resolved(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    struct sh_staged *staged = request->arg;
+    struct sh_moves *moves = staged->moves;
+    staged->is_asking = false;
+    uint8_t is_committed = err ? 0 : sh_get8(payload);
+    if (err || !sh_reader_done(payload))
+        staged->due_ns = sh_now(&moves->config.clock) + SH_MOVES_ASK_NS;
+    else
+        batch_over(moves, staged, is_committed);
 }
 
 /* Asks the superpeer what became of the batch: it is called off if nothing did. */
@@ -338,8 +345,13 @@ static void source_answered(struct sh_request *request, enum shoal_err err,
     struct sh_moves *moves = staged->moves;
     staged->is_asking = false;
     staged->due_ns = sh_now(&moves->config.clock) + SH_MOVES_ASK_NS;
-    bool is_at_it = err || sh_get8(payload);
-    if (!is_at_it || (err && !sh_moves_is_up(moves, staged->source)))
+    uint8_t says = err ? 1 : sh_get8(payload);
+    if (!err && !sh_reader_done(payload))
+        says = 1;
+    /* A source that lives knows best: it goes on with nothing else before we have heard. */
+    if (says != 1)
+        batch_over(moves, staged, says == 2);
+    else if (err && !sh_moves_is_up(moves, staged->source))
         resolve(moves, staged);
 }
 
