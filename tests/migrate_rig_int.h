@@ -99,7 +99,7 @@ struct world {
     uint64_t begun[CHUNKS][FIELDS]; /* and of what may have been done */
     uint64_t adds, reads, moves_begun, outcomes;
     bool ends; /* clients begin nothing */
-    unsigned dead;
+    unsigned dead, restarts;
     uint64_t watched_ns;
 };
 
