@@ -453,11 +453,16 @@ static void done_send(struct sh_moves *moves, uint64_t sequence, uint8_t what)
 
 /* --- The step ------------------------------------------------------------------------------ */
 
+static bool may_move(const struct sh_moves *moves)
+{
+    return !moves->config.may_move || moves->config.may_move(moves->config.arg);
+}
+
 static void gather(struct sh_moves *moves)
 {
     struct sh_move_batch *batch = &moves->batch;
-    if (moves->is_canceled) {
-        job_over(moves, SHOAL_ECANCELED);
+    if (moves->is_canceled || !may_move(moves)) {
+        job_over(moves, moves->is_canceled ? SHOAL_ECANCELED : SHOAL_EBUSY);
         return;
     }
     if (!sh_moves_gather(moves)) {
@@ -602,6 +607,10 @@ static void on_move(void *arg, struct sh_msg_in *in)
     }
     if (moves->state != SH_MOVE_IDLE) {
         refuse(in, SHOAL_EBUSY, "another migration is under way");
+        return;
+    }
+    if (!may_move(moves)) {
+        refuse(in, SHOAL_EBUSY, "a graph is loaded, whose index knows its chunks on this node");
         return;
     }
     shoal_nid self = self_of(moves);

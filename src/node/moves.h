@@ -20,10 +20,11 @@
  *            in turn; u8 flags (1: drain: the node refuses to create chunks from now on, and the
  *            job goes on until nothing is left); u64 bytes a second at most, or 0; u64 bytes after
  *            which the job ends, or 0
- *              EBUSY, EINVAL, ENONODE (the target is not a peer that is up), EAGAIN (it is not
- * known here yet), ENOTOWNER (not joined) MOVE_JOB u64 job, or 0 for the last answer struct
- * sh_move_job by sh_move_job_put. ENONAME: it is not the last one MOVE_CANCEL u64 job. ENONAME. The
- * job ends soon after with ECANCELED; what was moved stays so
+ *              EBUSY (another migration, or a graph whose index knows its chunks here), EINVAL,
+ * ENONODE (the target is not a peer that is up), EAGAIN (it is not known here yet), ENOTOWNER (not
+ * joined) MOVE_JOB u64 job, or 0 for the last answer struct sh_move_job by sh_move_job_put.
+ * ENONAME: it is not the last one MOVE_CANCEL u64 job. ENONAME. The job ends soon after with
+ * ECANCELED; what was moved stays so
  *
  * Between source and target:
  *
@@ -90,6 +91,9 @@ struct sh_moves_config {
     struct sh_locks *locks;
     struct sh_directory *directory;
     struct sh_clock clock;
+    /* Whether chunks may leave now; NULL: always. */
+    bool (*may_move)(void *arg);
+    void *arg;
 };
 
 /* Registers the handlers, before msg's steps run. ENOMEM. */

@@ -349,6 +349,13 @@ static enum shoal_err open_locks(struct sh_node_run *node)
     return err;
 }
 
+/* A graph's index finds the chunks by where they are in this node's store. */
+static bool has_no_graph(void *arg)
+{
+    struct sh_node_run *node = arg;
+    return sh_graph_is_empty(node->graph);
+}
+
 static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
 {
     struct sh_store_config stored = {
@@ -380,6 +387,8 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
         .locks = node->locks,
         .directory = node->directory,
         .clock = node->env.clock,
+        .may_move = has_no_graph,
+        .arg = node,
     };
     err = sh_moves_create(&moves, &node->moves);
     if (err != SHOAL_OK)
