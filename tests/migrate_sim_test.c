@@ -217,7 +217,8 @@ static void world_run(unsigned superpeers, unsigned peers, bool has_disk, unsign
         print_message("%" PRIu64 " additions, %" PRIu64 " reads, %" PRIu64 " jobs, %" PRIu64
                       " outcomes\n",
                       world.adds, world.reads, world.moves_begun, world.outcomes);
-    assert_true(world.adds > 0 && world.moves_begun > 0);
+    /* But where the node with all the chunks died first. */
+    assert_true((world.adds > 0 && world.moves_begun > 0) || world.dead > 0);
     world_close(&world);
 }
 
