@@ -265,24 +265,47 @@ static void test_drain_and_leave(void **state)
     nodes_close(&nodes);
 }
 
+/* Locks go where their chunks go, and are still their owners', also from one node to the next and
+ * home again. */
 static void test_locks(void **state)
 {
     (void)state;
     shoal_cid cids[10];
     struct nodes nodes;
+    struct shoal_call waits = {0};
     nodes_open(&nodes, "1");
     fill(&nodes, 0, cids, 10);
-    shoal_owner owner = {1};
-    assert_int_equal(shoal_lock(nodes.store, cids[4], owner, SHOAL_LOCK_WRITE, 400 * MS, 0),
-                     SHOAL_OK);
-    struct shoal_migration all = whole(nodes.nids[1]);
-    uint64_t before = rig_now();
-    assert_int_equal(move(&nodes, 0, &all, SHOAL_OK).chunks, 10);
-    assert_true(rig_now() - before >= 300 * MS); /* it waited for the lock to run out */
+    shoal *second = rig_open(sh_node_address(nodes.superpeer.node), TIMEOUT_NS);
+    shoal_owner one = {1}, two = {2};
+    const uint64_t lease = 60000 * MS;
+    assert_int_equal(shoal_lock(nodes.store, cids[4], one, SHOAL_LOCK_WRITE, lease, 0), SHOAL_OK);
+    assert_int_equal(shoal_lock(nodes.store, cids[5], one, SHOAL_LOCK_READ, lease, 0), SHOAL_OK);
+    assert_int_equal(shoal_lock(second, cids[5], one, SHOAL_LOCK_READ, lease, 0), SHOAL_OK);
+    assert_int_equal(
+        shoal_lock_async(second, cids[4], two, SHOAL_LOCK_WRITE, lease, TIMEOUT_NS, &waits),
+        SHOAL_OK);
+    for (unsigned hop = 0; hop < PEERS; hop++) {
+        struct shoal_migration all = whole(nodes.nids[(hop + 1) % PEERS]);
+        assert_int_equal(move(&nodes, hop, &all, SHOAL_OK).chunks, 10);
+        /* Two clients' owners of the same number are two. */
+        assert_int_equal(shoal_lock_extend(second, cids[4], one, lease), SHOAL_ENOLOCK);
+        assert_int_equal(shoal_lock(nodes.store, cids[4], two, SHOAL_LOCK_READ, lease, 0),
+                         SHOAL_EBUSY);
+        if (hop != 1) /* and sometimes nobody asks before it goes on */
+            assert_int_equal(shoal_lock_extend(nodes.store, cids[4], one, lease), SHOAL_OK);
+        assert_int_equal(shoal_lock(nodes.store, cids[5], two, SHOAL_LOCK_WRITE, lease, 0),
+                         SHOAL_EBUSY);
+    }
+    assert_int_equal(shoal_unlock(nodes.store, cids[5], one), SHOAL_OK);
+    assert_int_equal(shoal_lock(nodes.store, cids[5], two, SHOAL_LOCK_WRITE, lease, 0),
+                     SHOAL_EBUSY);
+    assert_int_equal(shoal_unlock(second, cids[5], one), SHOAL_OK);
+    assert_int_equal(shoal_lock(nodes.store, cids[5], two, SHOAL_LOCK_WRITE, lease, 0), SHOAL_OK);
+    assert_int_equal(shoal_unlock(nodes.store, cids[4], one), SHOAL_OK);
+    assert_int_equal(shoal_wait(second, &waits), SHOAL_OK); /* who waited all the while */
+    assert_int_equal(shoal_lock_extend(second, cids[4], two, lease), SHOAL_OK);
     check(&nodes, cids, 10);
-    assert_int_equal(shoal_lock(nodes.store, cids[4], owner, SHOAL_LOCK_WRITE, 400 * MS, 0),
-                     SHOAL_OK);
-    assert_int_equal(shoal_unlock(nodes.store, cids[4], owner), SHOAL_OK);
+    shoal_close(second);
     nodes_close(&nodes);
 }
 

@@ -450,20 +450,21 @@ struct shoal_migration_sums {
     uint64_t chunks;
     uint64_t bytes; /* sum of the chunks' sizes */
     uint64_t batches;
-    uint64_t locked;    /* chunks that could not be moved as they were locked; all were in the end,
-                         * unless it was canceled */
+    uint64_t locked;    /* chunks that could not be moved as the owner of a lock told no number, as
+                         * programs without this library may; all were in the end, unless it was
+                         * canceled */
     uint64_t freeze_ns; /* the longest time that one batch of chunks could not be written */
 };
 
 /* Moves chunks from a peer to others, while everybody goes on reading and writing: only some
  * hundred chunks at a time, for about a millisecond, have to wait. IDs stay what they are. Nothing
- * that was acknowledged is lost, and nothing is done twice. Chunks with an application's lock, or a
- * wait for one, are moved once they have none.
+ * that was acknowledged is lost, and nothing is done twice. Locks move along (docs/migration.md).
  *
  * Blocks until it is over, calls progress ("move", in chunks) as the calls above; sums_out is
  * written also when it was canceled or failed, and what was moved by then stays where it is. EBUSY:
- * that peer moves chunks already. EFULL: no target has room. ENONODE: a target or source that is no
- * peer, or not up. EINVAL: source and target are the same, or it is an embedded store. */
+ * that peer moves chunks already, or a graph is loaded. EFULL: no target has room. ENONODE: a
+ * target or source that is no peer, or not up. EINVAL: source and target are the same, or it is an
+ * embedded store. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_migrate(shoal *store, shoal_nid node,
                                                        const struct shoal_migration *migration,
                                                        shoal_progress progress, void *arg,

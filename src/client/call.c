@@ -63,7 +63,7 @@ static enum shoal_err send_to(struct sh_call_state *state, shoal_nid nid)
     if (is_retry)
         sh_msg_retried(msg, nid);
     if (sh_call_is_lock(ask.kind))
-        sh_lock_request_write(&ask, cid, sh_now(&store->env.clock), &out.w);
+        sh_lock_request_write(&ask, cid, store->once_client, sh_now(&store->env.clock), &out.w);
     else
         sh_ask_write(&ask, &id, cid, &out.w);
     sh_msg_end(msg, &out);

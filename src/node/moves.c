@@ -190,6 +190,7 @@ static enum shoal_err target_pick(struct sh_moves *moves)
 static void thaw(struct sh_moves *moves)
 {
     uint64_t stood_ns = now_of(moves) - moves->batch.frozen_ns;
+    sh_locks_unpack(moves->config.locks, &moves->batch.locks);
     sh_moves_mark(moves, SH_HOLDING_PLAIN, SH_HOLDING_HELD);
     if (stood_ns > moves->job.freeze_ns)
         moves->job.freeze_ns = stood_ns;
@@ -229,6 +230,7 @@ static void committed(struct sh_moves *moves)
     struct sh_move_batch *batch = &moves->batch;
     sh_moves_mark(moves, SH_HOLDING_AWAY, SH_HOLDING_PLAIN);
     sh_moves_let_go(moves);
+    batch->locks.count = 0; /* they are the target's */
     uint64_t now = now_of(moves);
     if (now - batch->frozen_ns > moves->job.freeze_ns)
         moves->job.freeze_ns = now - batch->frozen_ns;
@@ -495,6 +497,18 @@ static void gather(struct sh_moves *moves)
     state_set(moves, SH_MOVE_FREEZE, 0);
 }
 
+/* Nobody changes the batch any more, nor its locks. */
+static void pack(struct sh_moves *moves)
+{
+    enum shoal_err err = sh_moves_locks_pack(moves);
+    if (err) {
+        thaw(moves);
+        trouble(moves, err);
+        return;
+    }
+    moves->state = SH_MOVE_STAGE;
+}
+
 static void advance(struct sh_moves *moves)
 {
     switch (moves->state) {
@@ -512,7 +526,7 @@ static void advance(struct sh_moves *moves)
         break;
     case SH_MOVE_FREEZE:
         if (sh_holdings_settled(moves->holdings))
-            moves->state = SH_MOVE_STAGE;
+            pack(moves);
         break;
     case SH_MOVE_STAGE:
         stage_send(moves);
@@ -717,6 +731,7 @@ void sh_moves_destroy(struct sh_moves *moves)
     sh_moves_target_end(moves);
     sh_outcomes_destroy(moves->outcomes);
     free(moves->batch.outcomes);
+    sh_locks_bag_free(&moves->batch.locks);
     free(moves->full);
     free(moves->peers);
     free(moves);

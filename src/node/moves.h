@@ -10,8 +10,8 @@
  *      |                         v                                      v
  *      '------ let go, DONE <--- thaw <---------------------------------'
  *
- * A chunk with an application's lock, or a wait for one, is left until it has none: the job comes
- * back to it.
+ * Locks move with their chunks (node/locks.h). A chunk whose lock can't, as its owner has told no
+ * number of his, is left until it has none: the job comes back to it.
  *
  * Types and layouts; all are requests, little-endian, no padding. To the source, from whoever:
  *
@@ -28,16 +28,15 @@
  *
  * Between source and target:
  *
- *   STAGE    u64 sequence, u64 superpeer's incarnation, u16 superpeer, u16 runs, u32 outcomes; runs
- *            (u64 first, u64 last), the chunks of the runs in order (u32 size, bytes), outcomes
- *            (node/outcomes.h). ECANCELED: it is late; EFULL, ETOOBIG, ELIMIT, EEXIST
- *   DONE     u64 sequence, u8 what: 1 it is committed, 2 it is not to be. To 2: EEXIST, if the
- *            target has heard that it was
- *   ASK      u64 sequence
- *     answer u8: 1 while the source is still at it, 2 committed, 0 nothing will come of it
- *   OUTCOME  from a client to a chunk's owner: u64 chunk ID, u64 client, u16 node, u64 number
- *     answer u8 whether it is known, u16 error, u64 value: what came of the request that the
- *            client sent to that node under that number. ENOTOWNER, EBUSY
+ *   STAGE    u64 sequence, u64 superpeer's incarnation, u16 superpeer, u16 runs, u32 outcomes, u32
+ *            locks; runs (u64 first, u64 last), the chunks of the runs in order (u32 size, bytes),
+ *            outcomes (node/outcomes.h), locks (store/leases.h; node/locks.h). ECANCELED: it is
+ * late; EFULL, ETOOBIG, ELIMIT, EEXIST DONE     u64 sequence, u8 what: 1 it is committed, 2 it is
+ * not to be. To 2: EEXIST, if the target has heard that it was ASK      u64 sequence answer u8: 1
+ * while the source is still at it, 2 committed, 0 nothing will come of it OUTCOME  from a client to
+ * a chunk's owner: u64 chunk ID, u64 client, u16 node, u64 number answer u8 whether it is known,
+ * u16 error, u64 value: what came of the request that the client sent to that node under that
+ * number. ENOTOWNER, EBUSY
  *
  * Threads: all belongs to the thread of the transport step. */
 #ifndef SH_NODE_MOVES_H

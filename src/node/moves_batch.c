@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 #include "node/moves_int.h"
+#include "store/leases.h"
 
 /* The first chunk ID of another creator, in the store's order. */
 #define OTHERS_FROM (UINT64_C(1) << SHOAL_LOCAL_ID_BITS)
@@ -113,7 +114,7 @@ bool sh_moves_gather(struct sh_moves *moves)
         if (creator.v != batch->creator.v)
             break;
         shoal_cid locked;
-        if (sh_locks_any(moves->config.locks, run.first, run.last, &locked)) {
+        if (!sh_locks_can_move(moves->config.locks, run.first, run.last, &locked)) {
             if (locked.v == run.first.v) {
                 moves->job.locked++;
                 moves->cursor.v++;
@@ -210,7 +211,19 @@ size_t sh_moves_stage_bytes(struct sh_moves *moves)
             bytes += 4 + (size_t)size;
         }
     }
-    return bytes + batch->outcome_count * SH_OUTCOME_BYTES;
+    return bytes + batch->outcome_count * SH_OUTCOME_BYTES +
+           (size_t)batch->locks.count * SH_LEASES_LOCK_BYTES;
+}
+
+enum shoal_err sh_moves_locks_pack(struct sh_moves *moves)
+{
+    struct sh_move_batch *batch = &moves->batch;
+    enum shoal_err err = SHOAL_OK;
+    SH_ASSERT(batch->locks.count == 0);
+    for (size_t i = 0; i < batch->count && !err; i++)
+        err = sh_locks_pack(moves->config.locks, batch->runs[i].first, batch->runs[i].last,
+                            &batch->locks);
+    return err;
 }
 
 /* Writes one chunk, for which the writer has room if nobody has changed it. */
@@ -233,6 +246,7 @@ bool sh_moves_stage_put(struct sh_moves *moves, struct sh_writer *w)
     sh_put16(w, batch->superpeer.v);
     sh_put16(w, (uint16_t)batch->count);
     sh_put32(w, (uint32_t)batch->outcome_count);
+    sh_put32(w, batch->locks.count);
     for (size_t i = 0; i < batch->count; i++) {
         sh_put64(w, batch->runs[i].first.v);
         sh_put64(w, batch->runs[i].last.v);
@@ -245,6 +259,7 @@ bool sh_moves_stage_put(struct sh_moves *moves, struct sh_writer *w)
     }
     for (size_t i = 0; i < batch->outcome_count; i++)
         sh_outcome_put(w, &batch->outcomes[i]);
+    sh_locks_bag_put(moves->config.locks, &batch->locks, w);
     return sh_writer_ok(w) && w->at == w->end;
 }
 

@@ -61,6 +61,7 @@ static struct sh_bytes stage_make(struct sh_reader *r, uint8_t *room, size_t siz
     sh_put16(&w, 1);
     sh_put16(&w, 1);
     sh_put32(&w, 0);
+    sh_put32(&w, 0);
     sh_put64(&w, shoal_cid_make(nid, first).v);
     sh_put64(&w, shoal_cid_make(nid, first + count - 1).v);
     for (unsigned i = 0; i < count; i++) {

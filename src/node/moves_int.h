@@ -12,7 +12,7 @@
 #define SH_MOVES_PASS_NS UINT64_C(20000000)
 /* How long a target waits for word of a batch before it asks, and between two questions. */
 #define SH_MOVES_ASK_NS UINT64_C(300000000)
-#define SH_MOVES_STAGE_HEAD_BYTES 24
+#define SH_MOVES_STAGE_HEAD_BYTES 28
 #define SH_MOVES_OUTCOMES_MAX 16384 /* of one batch */
 
 enum sh_move_state {
@@ -41,6 +41,7 @@ struct sh_move_batch {
     struct sh_outcome *outcomes;
     size_t outcome_count, outcome_room;
     bool outcomes_failed; /* out of memory, or too many */
+    struct sh_locks_bag locks;
 };
 
 /* A batch that came and is not committed yet, as far as is known here. */
@@ -99,6 +100,8 @@ bool sh_moves_gather(struct sh_moves *moves);
 bool sh_moves_count(struct sh_moves *moves);
 /* Changes what is so of the batch's chunks. */
 void sh_moves_mark(struct sh_moves *moves, enum sh_holding own, enum sh_holding others);
+/* Takes the locks of the batch's chunks out of the table. ENOMEM, ELIMIT: some of them. */
+SHOAL_NODISCARD enum shoal_err sh_moves_locks_pack(struct sh_moves *moves);
 /* The STAGE message's size; 0: a chunk is gone. Collects the outcomes. */
 size_t sh_moves_stage_bytes(struct sh_moves *moves);
 /* Writes it. False: a chunk changed its size, which nobody may; the rest is padding. */

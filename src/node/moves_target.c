@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "cluster/proto.h"
 #include "node/moves_int.h"
+#include "store/leases.h"
 
 static shoal_nid self_of(const struct sh_moves *moves)
 {
@@ -50,8 +51,15 @@ static void staged_free(struct sh_moves *moves, struct sh_staged *staged)
     free(staged);
 }
 
+static void locks_drop(struct sh_moves *moves, const struct sh_staged *staged)
+{
+    for (size_t i = 0; i < staged->count; i++)
+        sh_locks_discard(moves->config.locks, staged->runs[i].first, staged->runs[i].last);
+}
+
 static void staged_drop(struct sh_moves *moves, struct sh_staged *staged)
 {
+    locks_drop(moves, staged);
     chunks_drop(moves, staged->runs, staged->count, SIZE_MAX);
     staged_free(moves, staged);
 }
@@ -70,9 +78,14 @@ static void staged_commit(struct sh_moves *moves, struct sh_staged *staged)
 
 /* --- STAGE --------------------------------------------------------------------------------- */
 
+/* What comes behind the chunks. */
+struct luggage {
+    uint32_t outcomes, locks;
+};
+
 /* Reads the head and the runs of a STAGE into a new entry. EPROTO, ENOMEM. */
 static enum shoal_err head_read(struct sh_moves *moves, struct sh_msg_in *in,
-                                struct sh_staged **staged_out, uint32_t *outcomes_out)
+                                struct sh_staged **staged_out, struct luggage *luggage_out)
 {
     struct sh_reader *r = &in->payload;
     struct sh_staged head = {.moves = moves, .source = in->reply_to.nid};
@@ -80,7 +93,8 @@ static enum shoal_err head_read(struct sh_moves *moves, struct sh_msg_in *in,
     head.incarnation = sh_get64(r);
     head.superpeer.v = sh_get16(r);
     head.count = sh_get16(r);
-    *outcomes_out = sh_get32(r);
+    luggage_out->outcomes = sh_get32(r);
+    luggage_out->locks = sh_get32(r);
     if (!sh_reader_ok(r) || head.count == 0 || head.count > SH_OWNERS_RUNS_MAX ||
         head.sequence == 0 || head.source.v > SH_PEER_NID_MAX ||
         sh_reader_left(r) < head.count * 16)
@@ -167,12 +181,35 @@ static enum shoal_err outcomes_take(struct sh_moves *moves, struct sh_reader *r,
         struct sh_outcome outcome;
         if (!sh_outcome_get(r, &outcome) || !sh_reader_ok(r))
             return SHOAL_EPROTO;
-        /* Known to this node as the results of its own requests are, if it ran it. */
         enum shoal_err err = sh_outcomes_add(moves->outcomes, &outcome, now_ns);
         if (err)
             return err;
     }
-    return sh_reader_done(r) ? SHOAL_OK : SHOAL_EPROTO;
+    return SHOAL_OK;
+}
+
+static bool is_in(const struct sh_staged *staged, uint64_t cid)
+{
+    for (size_t i = 0; i < staged->count; i++) {
+        if (cid <= staged->runs[i].last.v)
+            return cid >= staged->runs[i].first.v;
+    }
+    return false;
+}
+
+/* Takes the locks, which end the message: of chunks of the batch only. */
+static enum shoal_err locks_take(struct sh_moves *moves, const struct sh_staged *staged,
+                                 struct sh_reader *r, uint32_t count)
+{
+    size_t bytes = (size_t)count * SH_LEASES_LOCK_BYTES;
+    if (sh_reader_left(r) != bytes)
+        return SHOAL_EPROTO;
+    const uint8_t *at = sh_reader_take(r, bytes);
+    for (uint32_t i = 0; i < count; i++) {
+        if (!is_in(staged, sh_load64(at + (size_t)i * SH_LEASES_LOCK_BYTES)))
+            return SHOAL_EPROTO;
+    }
+    return sh_locks_receive(moves->config.locks, sh_bytes_make(at, bytes), count);
 }
 
 /* EFULL when the chunks would take what is kept in reserve. */
@@ -187,7 +224,7 @@ static enum shoal_err room_check(const struct sh_moves *moves, size_t bytes)
 }
 
 static enum shoal_err stage(struct sh_moves *moves, struct sh_staged *staged, struct sh_reader *r,
-                            uint32_t outcomes)
+                            const struct luggage *luggage)
 {
     struct sh_move_peer *peer = &moves->peers[staged->source.v];
     uint64_t now = sh_now(&moves->config.clock);
@@ -200,7 +237,10 @@ static enum shoal_err stage(struct sh_moves *moves, struct sh_staged *staged, st
         err = chunks_take(moves, staged, r);
     if (err)
         return err;
-    err = outcomes_take(moves, r, outcomes, now);
+    /* Results stay true if nothing comes of the batch. */
+    err = outcomes_take(moves, r, luggage->outcomes, now);
+    if (!err)
+        err = locks_take(moves, staged, r, luggage->locks);
     if (err) {
         chunks_drop(moves, staged->runs, staged->count, SIZE_MAX);
         return err;
@@ -216,8 +256,8 @@ static void on_stage(void *arg, struct sh_msg_in *in)
 {
     struct sh_moves *moves = arg;
     struct sh_staged *staged;
-    uint32_t outcomes;
-    enum shoal_err err = head_read(moves, in, &staged, &outcomes);
+    struct luggage luggage;
+    enum shoal_err err = head_read(moves, in, &staged, &luggage);
     if (err) {
         refuse(in, err, NULL);
         return;
@@ -237,7 +277,7 @@ static void on_stage(void *arg, struct sh_msg_in *in)
     /* The source has begun another one, so that nothing came of the one before. */
     if (before)
         staged_drop(moves, before);
-    err = stage(moves, staged, &in->payload, outcomes);
+    err = stage(moves, staged, &in->payload, &luggage);
     if (err) {
         free(staged);
         refuse(in, err, NULL);
