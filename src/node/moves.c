@@ -481,6 +481,11 @@ static void gather(struct sh_moves *moves)
     enum shoal_err err = target_pick(moves);
     if (!err && !sh_holdings_has_room(moves->holdings, batch->count))
         err = SHOAL_ELIMIT;
+    /* Nobody is up as far as is known here: in a moment somebody may be. */
+    if (err == SHOAL_ENONODE) {
+        trouble(moves, err);
+        return;
+    }
     if (err) {
         job_over(moves, err);
         return;

@@ -25,9 +25,12 @@ class Writer(threading.Thread):
                     return
                 self.counts[cid] += 1
 
-    def stop(self):
+    def end(self):
         self.ends.set()
         self.join()
+
+    def stop(self):
+        self.end()
         self.test.assertEqual(self.failures, [])
 
 
@@ -59,7 +62,7 @@ class Migrate(harness.Case):
         self.create(node, first.nid, 3000)
         writer = Writer(self, node, [f"{first.nid}:{local}" for local in (1, 1500, 3000)])
         writer.start()
-        self.addCleanup(writer.ends.set)
+        self.addCleanup(writer.end)
         moved = self.shoal_json(node, "drain", first.nid)
         self.assertEqual(moved["chunks"], 3000)
         self.shoal(node, "node", "stop", first.nid)
