@@ -171,6 +171,12 @@ static enum shoal_err ranges_embedded(shoal *store, range_each each, void *arg)
     return SHOAL_OK;
 }
 
+/* A node tells its own chunks first. */
+static uint64_t place_of(shoal_nid node, shoal_cid cid)
+{
+    return shoal_cid_creator(cid).v == node.v ? shoal_cid_local(cid) : cid.v;
+}
+
 /* Asks for the ranges from *from_inout on and moves it behind the last; *more_out: go on. */
 static enum shoal_err ranges_page(shoal *store, shoal_nid node, uint64_t *from_inout,
                                   range_each each, void *arg, bool *more_out)
@@ -189,8 +195,10 @@ static enum shoal_err ranges_page(shoal *store, shoal_nid node, uint64_t *from_i
     bool goes_on = size > 0;
     while (goes_on && sh_reader_left(&r) > 0) {
         shoal_cid first = {sh_get64(&r)}, last = {sh_get64(&r)};
-        if (!sh_reader_ok(&r) || last.v < first.v || first.v < *from_inout ||
-            shoal_cid_creator(last).v != node.v) {
+        if (!sh_reader_ok(&r) || last.v < first.v ||
+            place_of(node, first) < place_of(node, (shoal_cid){*from_inout}) ||
+            shoal_cid_creator(last).v != shoal_cid_creator(first).v ||
+            shoal_cid_creator(first).v == 0) {
             err = SHOAL_EPROTO;
             break;
         }

@@ -35,6 +35,24 @@
  * PING       from a superpeer to a node whose connection was lost
  *   request  u16 ID
  *   answer   u16 ID, u64 instance
+ *
+ * Of migrations (owners.h):
+ *
+ * COMMIT     from a batch's source to the superpeer of its creator
+ *   request  u16 source, u16 target, u64 incarnation, u64 sequence, u16 count, then count times u64
+ *            first, u64 last chunk ID
+ *   answer   empty: committed, now or before
+ *   errors   as of sh_owners_commit
+ * RESOLVE    from a batch's target, which has not heard what became of it; as COMMIT
+ *   answer   u8: 1 committed, 0 aborted
+ *   errors   EBUSY, EROLE
+ * WHO        empty
+ *   answer   u64 incarnation
+ * HOLDS      from a superpeer to a peer, after a start
+ *   request  u64 chunk ID to begin at, u16 first, u16 last node ID of the arc
+ *   answer   u8 whether there is more, ranges of chunks that nodes of the arc created: u64 first,
+ *            u64 last, u16 who has them: the peer itself, or of its own chunks the node that it
+ *            gave them to
  */
 #ifndef SH_CLUSTER_PROTO_H
 #define SH_CLUSTER_PROTO_H
@@ -50,6 +68,10 @@
 #define SH_CLUSTER_VIEW_GET SH_MSG_TYPE(SH_MODULE_CLUSTER, 5)
 #define SH_CLUSTER_SYNC SH_MSG_TYPE(SH_MODULE_CLUSTER, 6)
 #define SH_CLUSTER_PING SH_MSG_TYPE(SH_MODULE_CLUSTER, 7)
+#define SH_CLUSTER_COMMIT SH_MSG_TYPE(SH_MODULE_CLUSTER, 32)
+#define SH_CLUSTER_RESOLVE SH_MSG_TYPE(SH_MODULE_CLUSTER, 33)
+#define SH_CLUSTER_WHO SH_MSG_TYPE(SH_MODULE_CLUSTER, 34)
+#define SH_CLUSTER_HOLDS SH_MSG_TYPE(SH_MODULE_CLUSTER, 35)
 
 /* Flags of answers. */
 #define SH_ANSWER_VIEW 1u   /* a view, or in SYNC a table, follows */
@@ -65,6 +87,9 @@
 #define SH_VIEW_GET_BYTES 8
 #define SH_SYNC_BYTES 16
 #define SH_SYNC_ANSWER_BYTES 9
+#define SH_COMMIT_BYTES 22 /* and 16 for each run */
+#define SH_HOLDS_BYTES 12
+#define SH_HOLDS_RANGE_BYTES 18
 #define SH_PING_BYTES 2
 #define SH_PING_ANSWER_BYTES 10
 

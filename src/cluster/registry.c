@@ -8,6 +8,7 @@
 #include "base/crew.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "cluster/owners.h"
 #include "cluster/registry_int.h"
 
 /* Nodes of a lookup tree: a range for each ID of the arc, even at the worst fill, and some moves.
@@ -74,7 +75,9 @@ enum shoal_err sh_registry_create(const struct sh_registry_config *config, uint6
         registry->next_nid.v += (uint16_t)(sh_mix64(config->seed) % arc_nids);
     registry->heard_ns = calloc(arc_nids, sizeof registry->heard_ns[0]);
     registry->failed_epochs = calloc(arc_nids, sizeof registry->failed_epochs[0]);
-    if (!registry->heard_ns || !registry->failed_epochs)
+    registry->sources = calloc(SH_PEER_NID_MAX + 1, sizeof registry->sources[0]);
+    registry->incarnation = sh_mix64(config->seed ^ config->instance) | 1;
+    if (!registry->heard_ns || !registry->failed_epochs || !registry->sources)
         goto out_registry;
     err = sh_ranges_create(RANGE_NODES_MAX, &registry->ranges);
     if (err)
@@ -98,23 +101,10 @@ void sh_registry_destroy(struct sh_registry *registry)
         return;
     sh_view_destroy(&registry->view);
     sh_ranges_destroy(registry->ranges);
+    free(registry->sources);
     free(registry->heard_ns);
     free(registry->failed_epochs);
     free(registry);
-}
-
-enum shoal_err sh_registry_ranges_give(struct sh_registry *registry, shoal_nid nid)
-{
-    SH_ASSERT(sh_registry_has(registry, nid));
-    return sh_ranges_set(registry->ranges, shoal_cid_make(nid, 0),
-                         shoal_cid_make(nid, SHOAL_LOCAL_ID_MAX), nid.v);
-}
-
-static void ranges_take(struct sh_registry *registry, shoal_nid nid)
-{
-    enum shoal_err err = sh_ranges_remove(registry->ranges, shoal_cid_make(nid, 0),
-                                          shoal_cid_make(nid, SHOAL_LOCAL_ID_MAX));
-    SH_ASSERT(!err); /* ranges end at a creator's last ID: nothing is cut */
 }
 
 static void heard(struct sh_registry *registry, shoal_nid nid, uint64_t now_ns)
@@ -133,7 +123,8 @@ static shoal_nid free_nid(const struct sh_registry *registry)
             uint32_t offset = registry->next_nid.v - registry->arc_first.v + i;
             shoal_nid nid = {(uint16_t)(registry->arc_first.v + offset % arc_nids)};
             const struct sh_node *node = sh_view_find(&registry->view, nid);
-            if (!node || (round == 1 && node->state == SH_NODE_LEFT))
+            if ((!node || (round == 1 && node->state == SH_NODE_LEFT)) &&
+                !sh_owners_survive(registry, nid))
                 return nid;
         }
     }
@@ -171,12 +162,12 @@ static enum shoal_err admit(struct sh_registry *registry, uint64_t now_ns, shoal
     struct sh_node node = {
         .nid = nid, .role = SH_ROLE_PEER, .state = SH_NODE_UP, .instance = instance};
     memcpy(node.address, address.at, address.size);
-    enum shoal_err err = sh_registry_ranges_give(registry, nid);
+    enum shoal_err err = sh_owners_give(registry, nid);
     if (err)
         return err;
     err = sh_view_put(&registry->view, &node);
     if (err) {
-        ranges_take(registry, nid); /* replacing an entry can't fail: it is a new node's */
+        sh_owners_leave(registry, nid); /* replacing an entry can't fail: it is a new node's */
         return err;
     }
     fail_predecessors(registry, &node);
@@ -235,6 +226,8 @@ enum shoal_err sh_registry_join(struct sh_registry *registry, uint64_t now_ns,
     if (err)
         return err;
     if (!previous.v && !known)
+        sh_owners_new(registry, nid);
+    if (!previous.v && !known)
         registry->next_nid.v = nid.v == registry->arc_last.v ? registry->arc_first.v : nid.v + 1;
     *nid_out = nid;
     return SHOAL_OK;
@@ -283,7 +276,7 @@ enum shoal_err sh_registry_leave(struct sh_registry *registry, shoal_nid nid, ui
     if (err || node->state == SH_NODE_LEFT)
         return err;
     node->state = SH_NODE_LEFT;
-    ranges_take(registry, nid);
+    sh_owners_leave(registry, nid);
     sh_registry_touch(registry);
     SH_INFO("cluster", "node left", SH_U64("node", nid.v), SH_U64("epoch", registry->view.epoch));
     return SHOAL_OK;
@@ -310,12 +303,15 @@ enum shoal_err sh_registry_lookup(const struct sh_registry *registry, shoal_cid 
     if (!sh_registry_has(registry, creator))
         return SHOAL_EROLE;
     struct sh_range range;
-    if (!sh_ranges_find(registry->ranges, cid, &range))
-        return registry->settling ? SHOAL_EBUSY : SHOAL_ENOCHUNK;
-    const struct sh_node *owner = sh_view_find(&registry->view, (shoal_nid){(uint16_t)range.value});
-    SH_ASSERT(owner && owner->state != SH_NODE_LEFT);
+    /* That it is nowhere, or with a node that failed, is said once all have said what they hold. */
+    const struct sh_node *owner = NULL;
+    bool is_known = !registry->settling && sh_owners_known(registry);
+    if (sh_ranges_find(registry->ranges, cid, &range))
+        owner = sh_view_find(&registry->view, (shoal_nid){(uint16_t)range.value});
+    if (!owner || owner->state == SH_NODE_LEFT)
+        return is_known ? SHOAL_ENOCHUNK : SHOAL_EBUSY;
     if (owner->state == SH_NODE_FAILED)
-        return SHOAL_EFAILED;
+        return is_known ? SHOAL_EFAILED : SHOAL_EBUSY;
     *range_out = range;
     return SHOAL_OK;
 }
@@ -326,9 +322,15 @@ static void settle(struct sh_registry *registry, uint64_t now_ns)
         now_ns >= registry->started_ns + registry->failure_ns)
         return;
     registry->settling = true;
+    sh_owners_forget(registry);
     if (registry->started_ns + registry->failure_ns < registry->due_ns)
         registry->due_ns = registry->started_ns + registry->failure_ns;
     SH_INFO("cluster", "waiting for the members from before the restart");
+}
+
+void sh_registry_restarted(struct sh_registry *registry)
+{
+    settle(registry, registry->ticked_ns);
 }
 
 /* Lifts this arc's version by at least `by`. */

@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "cluster/owners.h"
 #include "cluster/registry_int.h"
 
 #define IMAGE_MAGIC UINT64_C(0x4745524c414f4853) /* "SHOALREG" */
@@ -164,7 +165,7 @@ static enum shoal_err load_nodes(struct sh_registry *registry, uint64_t now_ns, 
             continue; /* this one, with a new instance, and where the options say */
         enum shoal_err err = sh_view_put(&registry->view, &node);
         if (!err && node.state != SH_NODE_LEFT)
-            err = sh_registry_ranges_give(registry, node.nid);
+            err = sh_owners_give(registry, node.nid);
         if (err)
             return err;
         registry->heard_ns[node.nid.v - registry->arc_first.v] = now_ns;

@@ -8,6 +8,11 @@
 /* Added to the version at each load: more than can have been published and not stored. */
 #define SH_REGISTRY_LOAD_LEAP (UINT64_C(1) << 20)
 
+/* sequence << 1 | whether it was committed; 0: nothing was decided. */
+struct sh_owner_source {
+    uint64_t decided;
+};
+
 struct sh_registry {
     char cluster[SH_CLUSTER_NAME_MAX + 1];
     uint16_t count, index;
@@ -26,6 +31,12 @@ struct sh_registry {
     /* When each superpeer, and each node of the arc, was heard last, and the epoch in which the
      * node was declared failed last: by ID, 916 KB at most. */
     uint64_t superpeer_heard_ns[SH_SUPERPEERS_MAX];
+    /* owners.c: the last batch of each source that was decided about, by node ID; who has said what
+     * it holds, a bit by node ID. */
+    uint64_t incarnation;
+    struct sh_owner_source *sources;
+    uint64_t owners_asked[(UINT16_MAX + 1) / 64];
+    bool owners_known;  /* all had said it once */
     uint64_t *heard_ns; /* by ID - arc_first, like failed_epochs */
     uint64_t *failed_epochs;
 };
@@ -36,10 +47,10 @@ static inline bool sh_registry_has(const struct sh_registry *registry, shoal_nid
     return nid.v >= registry->arc_first.v && nid.v <= registry->arc_last.v;
 }
 
+/* Somebody remembers this superpeer from before its start. */
+void sh_registry_restarted(struct sh_registry *registry);
+
 /* Something changed: the epoch rises, and it is to be stored. */
 void sh_registry_touch(struct sh_registry *registry);
-
-/* Gives a node of the arc its whole ID space. ENOMEM, ELIMIT. */
-SHOAL_NODISCARD enum shoal_err sh_registry_ranges_give(struct sh_registry *registry, shoal_nid nid);
 
 #endif

@@ -234,6 +234,7 @@ static unsigned run(void *arg)
     }
     work += sh_superpeer_siblings_step(superpeer, now_ns);
     work += sh_superpeer_probes_step(superpeer, now_ns);
+    work += sh_superpeer_owners_step(superpeer, now_ns);
     work += sh_superpeer_files_step(superpeer, now_ns);
     announce(superpeer);
     work += keep_promises(superpeer);
@@ -247,6 +248,7 @@ static uint64_t due_ns(void *arg)
     uint64_t others[] = {
         sh_superpeer_siblings_due_ns(superpeer),
         sh_superpeer_probes_due_ns(superpeer),
+        sh_superpeer_owners_due_ns(superpeer),
         sh_superpeer_files_due_ns(superpeer),
     };
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
@@ -268,6 +270,7 @@ static void handlers_set(struct sh_superpeer *superpeer)
     for (size_t i = 0; i < sizeof handlers / sizeof handlers[0]; i++)
         sh_msg_handler_set(superpeer->msg, handlers[i].type, SH_MSG_INLINE, handlers[i].handler,
                            superpeer);
+    sh_superpeer_owners_handlers(superpeer);
 }
 
 enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
@@ -321,6 +324,7 @@ void sh_superpeer_destroy(struct sh_superpeer *superpeer)
     if (!superpeer)
         return;
     sh_superpeer_requests_cancel(superpeer);
+    sh_superpeer_owners_cancel(superpeer);
     sh_superpeer_files_close(superpeer);
     while (superpeer->promises) {
         struct sh_promise *promised = superpeer->promises;

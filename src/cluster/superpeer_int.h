@@ -56,6 +56,15 @@ struct sh_probe {
     uint64_t due_ns;
 };
 
+/* The question to a node what it holds of this arc's chunks. */
+struct sh_owner_asking {
+    struct sh_request request;
+    bool is_asking;
+    shoal_nid nid;
+    shoal_cid from; /* where its next page begins; 0: the next node is to be asked */
+    uint64_t due_ns;
+};
+
 struct sh_superpeer {
     struct sh_msg *msg;
     struct sh_env env;
@@ -70,6 +79,7 @@ struct sh_superpeer {
     struct sh_store_files files;
     struct sh_sibling siblings[SH_SUPERPEERS_MAX];
     struct sh_probe probes[SH_PROBES_MAX];
+    struct sh_owner_asking owner_asking;
 };
 
 /* superpeer_disk.c */
@@ -88,5 +98,11 @@ void sh_superpeer_probe(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t 
 unsigned sh_superpeer_probes_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 uint64_t sh_superpeer_probes_due_ns(const struct sh_superpeer *superpeer);
 void sh_superpeer_requests_cancel(struct sh_superpeer *superpeer);
+
+/* superpeer_owners.c: migrations. */
+void sh_superpeer_owners_handlers(struct sh_superpeer *superpeer);
+unsigned sh_superpeer_owners_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+uint64_t sh_superpeer_owners_due_ns(const struct sh_superpeer *superpeer);
+void sh_superpeer_owners_cancel(struct sh_superpeer *superpeer);
 
 #endif

@@ -18,6 +18,7 @@
 #include "node/chunks.h"
 #include "node/dumps.h"
 #include "node/locks.h"
+#include "node/moves.h"
 #include "node/secret.h"
 
 #define REQUESTS_MAX (1u << 16)
@@ -40,6 +41,7 @@ struct sh_node_run {
     struct sh_member *member;
     struct sh_chunks *chunks;
     struct sh_locks *locks;
+    struct sh_moves *moves;
     struct sh_dumps *dumps;
     struct sh_graph *graph;
     /* Life cycle. The semaphore is posted whenever one of the flags changes. */
@@ -336,6 +338,7 @@ static enum shoal_err open_locks(struct sh_node_run *node)
     struct sh_locks_config config = {
         .msg = node->msg,
         .store = node->store,
+        .holdings = sh_chunks_holdings(node->chunks),
         .clock = node->env.clock,
         .seed = sh_random64(&node->env.random),
         .wake = wake_transport,
@@ -345,6 +348,13 @@ static enum shoal_err open_locks(struct sh_node_run *node)
     if (err == SHOAL_OK)
         sh_chunks_remover_set(node->chunks, sh_locks_remove, node->locks);
     return err;
+}
+
+/* A graph's index finds the chunks by where they are in this node's store. */
+static bool has_no_graph(void *arg)
+{
+    struct sh_node_run *node = arg;
+    return sh_graph_is_empty(node->graph);
 }
 
 static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
@@ -369,6 +379,19 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
     if (err != SHOAL_OK)
         return err;
     err = open_locks(node);
+    if (err != SHOAL_OK)
+        return err;
+    struct sh_moves_config moves = {
+        .msg = node->msg,
+        .store = node->store,
+        .chunks = node->chunks,
+        .locks = node->locks,
+        .directory = node->directory,
+        .clock = node->env.clock,
+        .may_move = has_no_graph,
+        .arg = node,
+    };
+    err = sh_moves_create(&moves, &node->moves);
     if (err != SHOAL_OK)
         return err;
     struct sh_dumps_config dumps = {
@@ -417,6 +440,8 @@ static void deal_steps(struct sh_node_run *node)
         sh_crew_step_add(node->crew, 0, sh_member_step(node->member));
     if (node->locks)
         sh_crew_step_add(node->crew, 0, sh_locks_step(node->locks));
+    if (node->moves)
+        sh_crew_step_add(node->crew, 0, sh_moves_step(node->moves));
     if (node->graph)
         sh_crew_step_add(node->crew, 0, sh_graph_step(node->graph));
     if (node->dumps)
@@ -477,6 +502,7 @@ void sh_node_destroy(struct sh_node_run *node)
         return;
     if (node->crew && node->is_started)
         sh_crew_stop(node->crew);
+    sh_moves_destroy(node->moves);
     sh_member_destroy(node->member);
     sh_superpeer_destroy(node->superpeer);
     sh_directory_destroy(node->directory);
