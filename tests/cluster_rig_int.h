@@ -35,6 +35,7 @@ struct host {
     enum kind kind;
     uint16_t index; /* superpeer: its place */
     bool has_disk;
+    bool forgets; /* superpeer: its disk is empty at the next boot */
     const char *secret;
     enum shoal_err boot_err;
     struct sh_msg *msg;
@@ -97,6 +98,9 @@ static void boot_superpeer(struct host *host, const struct sh_env *env)
                                          .failure_ns = FAILURE};
     if (!host->has_disk)
         config.env.disk = NULL;
+    if (host->forgets)
+        (void)env->disk->ops->remove(env->disk, "raft.log");
+    host->forgets = false;
     host->boot_err = sh_superpeer_create(&config, &host->superpeer);
     if (!host->boot_err)
         sh_world_step_add(host->cluster->world, host->node, sh_superpeer_step(host->superpeer));

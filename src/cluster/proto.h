@@ -1,9 +1,9 @@
 /* The messages of the cluster module: types and layouts.
  *
- * All are requests. Little-endian, no padding; text is a u16 length and bytes; [view] is as in
- * view.h; an answer with anything left over, or with an unknown flag, is EPROTO. Each carries the
- * epoch that its sender knows where that lets the other side skip an unchanged view, or notice
- * that it has lost its memory.
+ * All but the last three are requests. Little-endian, no padding; text is a u16 length and bytes;
+ * [view] is as in view.h; an answer with anything left over, or with an unknown flag, is EPROTO.
+ * Each carries the epoch that its sender knows where that lets the other side skip an unchanged
+ * view, or notice that it has lost its memory.
  *
  * JOIN       to any superpeer
  *   request  u8 role (2), u8 zero, u16 previous ID or 0, u64 instance, u64 epoch, text address
@@ -12,7 +12,8 @@
  *            superpeer's arc), ELIMIT (no ID is left), EINVAL, EIO/ENOSPC (registry not stored)
  * HEARTBEAT  to the node's superpeer
  *   request  u16 ID, u16 zero, u64 instance, u64 epoch
- *   answer   u8 flags (1: a view follows, 2: the node had been declared failed), [view]
+ *   answer   u8 flags (1: a view follows, 2: the node had been declared failed, 4: any superpeer
+ *            takes its heartbeats), [view]
  *   errors   ENONODE (not known: join again, with the ID), EEXIST (another instance has the ID)
  * LEAVE      to the node's superpeer
  *   request  u16 ID, u16 zero, u64 instance
@@ -35,6 +36,11 @@
  * PING       from a superpeer to a node whose connection was lost
  *   request  u16 ID
  *   answer   u16 ID, u64 instance
+ *
+ * One-way messages between superpeers that share a registry:
+ * RAFT       a message of raft (raft_int.h)
+ * PROPOSE    to the leader: a command (superpeer_shared.c)
+ * HEARD      to the leader: u16 count, u16 IDs of nodes that were heard since the last one
  */
 #ifndef SH_CLUSTER_PROTO_H
 #define SH_CLUSTER_PROTO_H
@@ -50,10 +56,14 @@
 #define SH_CLUSTER_VIEW_GET SH_MSG_TYPE(SH_MODULE_CLUSTER, 5)
 #define SH_CLUSTER_SYNC SH_MSG_TYPE(SH_MODULE_CLUSTER, 6)
 #define SH_CLUSTER_PING SH_MSG_TYPE(SH_MODULE_CLUSTER, 7)
+#define SH_CLUSTER_RAFT SH_MSG_TYPE(SH_MODULE_CLUSTER, 32)
+#define SH_CLUSTER_PROPOSE SH_MSG_TYPE(SH_MODULE_CLUSTER, 33)
+#define SH_CLUSTER_HEARD SH_MSG_TYPE(SH_MODULE_CLUSTER, 34)
 
 /* Flags of answers. */
 #define SH_ANSWER_VIEW 1u   /* a view, or in SYNC a table, follows */
 #define SH_ANSWER_FAILED 2u /* HEARTBEAT: the node had been declared failed and is up again */
+#define SH_ANSWER_ANY 4u    /* HEARTBEAT: any superpeer will do */
 
 /* Fixed parts, in bytes; texts, views and tables come on top. */
 #define SH_JOIN_BYTES 22 /* with the address's length */

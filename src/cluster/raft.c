@@ -319,6 +319,11 @@ bool sh_raft_is_mute(const struct sh_raft *raft)
     return raft->is_mute;
 }
 
+bool sh_raft_is_current(const struct sh_raft *raft)
+{
+    return raft->is_current && raft->leader;
+}
+
 uint64_t sh_raft_heard_ns(const struct sh_raft *raft, uint8_t server)
 {
     SH_ASSERT(server && server <= SH_RAFT_SERVER_MAX);

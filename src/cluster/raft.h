@@ -85,7 +85,8 @@ SHOAL_NODISCARD enum shoal_err sh_raft_create(const struct sh_raft_config *confi
 void sh_raft_destroy(struct sh_raft *raft);
 
 /* Before start: takes one stored batch, in the order in which they were stored. ECORRUPT (not what
- * store_next gave, or of another server), ENOMEM, or what image_get says: raft is of no use then.
+ * store_next gave), ECLUSTER (of another server), ENOMEM, or what image_get says: raft is of no use
+ * then.
  */
 SHOAL_NODISCARD enum shoal_err sh_raft_load(struct sh_raft *raft, struct sh_bytes batch);
 /* Ends loading. */
@@ -158,6 +159,9 @@ uint64_t sh_raft_applied(const struct sh_raft *raft);
 uint64_t sh_raft_last(const struct sh_raft *raft); /* index of the last entry */
 struct sh_raft_members sh_raft_members(const struct sh_raft *raft);
 bool sh_raft_is_mute(const struct sh_raft *raft);
+/* Whether a leader is known, and the state has been up to date since the start: so that it lacks no
+ * more than what was committed lately. */
+bool sh_raft_is_current(const struct sh_raft *raft);
 /* At a leader: when another server was heard last; 0: not since it leads. */
 uint64_t sh_raft_heard_ns(const struct sh_raft *raft, uint8_t server);
 

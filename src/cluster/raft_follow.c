@@ -55,13 +55,16 @@ static bool take_entry(struct sh_raft *raft, uint64_t index, uint64_t *term, str
     return !sh_raft_log_append(raft, entry_term, kind, sh_bytes_make(bytes, size));
 }
 
-/* Whether a mute server holds by now whatever it may have forgotten; see raft.h. */
-static void speak_again(struct sh_raft *raft, uint64_t leader_commit, uint64_t match)
+/* A leader has committed an entry of its own term, and with it everything before; all of it is here
+ * now. So a mute server holds whatever it may have forgotten; see raft.h. */
+static void catch_up(struct sh_raft *raft, uint64_t leader_commit, uint64_t match)
 {
     uint64_t term;
-    if (!raft->is_mute || !raft->probe_is_over || raft->term < raft->heard_term ||
-        match < leader_commit || !sh_raft_log_term(raft, leader_commit, &term) ||
+    if (match < leader_commit || !sh_raft_log_term(raft, leader_commit, &term) ||
         term != raft->term)
+        return;
+    raft->is_current = true;
+    if (!raft->is_mute || !raft->probe_is_over || raft->term < raft->heard_term)
         return;
     SH_INFO("raft", "caught up: voting again", SH_U64("index", match));
     raft->is_mute = false;
@@ -98,7 +101,7 @@ void sh_raft_on_append(struct sh_raft *raft, uint64_t now_ns, uint8_t from, stru
         raft->commit = reached;
         sh_raft_apply(raft);
     }
-    speak_again(raft, commit, match);
+    catch_up(raft, commit, match);
     answer(raft, from, true, match, round);
 }
 

@@ -101,7 +101,8 @@ struct sh_raft {
     enum sh_raft_role role;
     uint8_t leader;
     uint64_t commit, applied;
-    uint64_t election_ns;     /* when the next election is due */
+    bool is_current;      /* at some time since start, all that was committed then was applied */
+    uint64_t election_ns; /* when the next election is due */
     uint64_t leader_heard_ns; /* 0: never */
     uint64_t votes;           /* of the others, in this election */
 

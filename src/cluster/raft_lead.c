@@ -158,6 +158,7 @@ void sh_raft_lead_commit(struct sh_raft *raft, uint64_t now_ns)
         return;
     raft->commit = index;
     sh_raft_apply(raft);
+    raft->is_current = true;
     if (raft->members_index <= raft->commit &&
         !(raft->members.voters & sh_raft_bit(raft->config.server)))
         sh_raft_follow(raft, now_ns, raft->term); /* the others elect one of them */

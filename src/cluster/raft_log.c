@@ -252,8 +252,10 @@ static enum shoal_err load_vote(struct sh_raft *raft, struct sh_reader *r)
     uint8_t vote = sh_get8(r);
     uint8_t server = sh_get8(r);
     uint64_t term = sh_get64(r);
-    if (!sh_reader_ok(r) || flags > 1 || server != raft->config.server || term < raft->term)
+    if (!sh_reader_ok(r) || flags > 1 || term < raft->term)
         return SHOAL_ECORRUPT;
+    if (server != raft->config.server)
+        return SHOAL_ECLUSTER;
     raft->is_mute = flags;
     raft->vote = vote;
     raft->term = term;

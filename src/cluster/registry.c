@@ -32,7 +32,9 @@ static enum shoal_err add_superpeers(struct sh_registry *registry,
         struct sh_node node = {.nid = {(uint16_t)(i + 1)},
                                .role = SH_ROLE_SUPERPEER,
                                .state = SH_NODE_UP,
-                               .instance = i == config->index ? config->instance : 0};
+                               .instance = 0};
+        if (i == config->index && !config->is_shared)
+            node.instance = config->instance;
         size_t size = strlen(config->addresses[i]);
         if (!size || size >= sizeof node.address) {
             SH_ERROR("cluster", "not a usable superpeer address",
@@ -60,9 +62,10 @@ enum shoal_err sh_registry_create(const struct sh_registry_config *config, uint6
     enum shoal_err err = SHOAL_ENOMEM;
     memcpy(registry->cluster, config->cluster, name);
     registry->count = config->count;
-    registry->index = config->index;
-    registry->arc_first = sh_arc_first(config->index, config->count);
-    registry->arc_last = sh_arc_last(config->index, config->count);
+    registry->is_shared = config->is_shared;
+    registry->index = config->is_shared ? 0 : config->index; /* of the one version there is */
+    registry->arc_first = sh_arc_first(registry->index, config->is_shared ? 1 : config->count);
+    registry->arc_last = sh_arc_last(registry->index, config->is_shared ? 1 : config->count);
     registry->failure_ns = config->failure_ns;
     registry->is_volatile = config->is_volatile;
     registry->started_ns = registry->ticked_ns = now_ns;
@@ -267,13 +270,53 @@ enum shoal_err sh_registry_heartbeat(struct sh_registry *registry, uint64_t now_
     /* Told until its epoch shows that it has heard: the first answer may have been lost with the
      * connection, which its failure closed. */
     *failed_out = epoch < registry->failed_epochs[nid.v - registry->arc_first.v];
-    if (node->state == SH_NODE_FAILED) {
-        node->state = SH_NODE_UP;
-        sh_registry_touch(registry);
-        SH_INFO("cluster", "failed node is back", SH_U64("node", nid.v),
-                SH_U64("epoch", registry->view.epoch));
-    }
+    if (node->state == SH_NODE_FAILED && !registry->is_shared)
+        sh_registry_back(registry, nid, instance);
     return SHOAL_OK;
+}
+
+void sh_registry_back(struct sh_registry *registry, shoal_nid nid, uint64_t instance)
+{
+    struct sh_node *node;
+    if (find_member(registry, nid, instance, &node) || node->state != SH_NODE_FAILED)
+        return;
+    node->state = SH_NODE_UP;
+    sh_registry_touch(registry);
+    SH_INFO("cluster", "failed node is back", SH_U64("node", nid.v),
+            SH_U64("epoch", registry->view.epoch));
+}
+
+void sh_registry_superpeer_set(struct sh_registry *registry, shoal_nid nid,
+                               enum sh_node_state state)
+{
+    struct sh_node *node = sh_view_find(&registry->view, nid);
+    if (!node || node->role != SH_ROLE_SUPERPEER || node->state == state)
+        return;
+    node->state = state;
+    sh_registry_touch(registry);
+    SH_WARN("cluster", state == SH_NODE_UP ? "superpeer is back" : "superpeer is silent",
+            SH_U64("node", nid.v), SH_TEXT("address", node->address));
+}
+
+void sh_registry_heard(struct sh_registry *registry, uint64_t now_ns, shoal_nid nid)
+{
+    size_t arc_nids = (size_t)registry->arc_last.v - registry->arc_first.v + 1;
+    if (sh_registry_has(registry, nid))
+        heard(registry, nid, now_ns);
+    for (size_t i = 0; !nid.v && i < arc_nids; i++)
+        registry->heard_ns[i] = now_ns;
+}
+
+shoal_nid sh_registry_overdue(const struct sh_registry *registry, uint64_t now_ns, shoal_nid from)
+{
+    for (size_t i = sh_view_lower(&registry->view, from); i < registry->view.count; i++) {
+        const struct sh_node *node = &registry->view.nodes[i];
+        if (sh_registry_has(registry, node->nid) && node->state == SH_NODE_UP &&
+            registry->heard_ns[node->nid.v - registry->arc_first.v] + registry->failure_ns <=
+                now_ns)
+            return node->nid;
+    }
+    return SHOAL_NID_NONE;
 }
 
 enum shoal_err sh_registry_leave(struct sh_registry *registry, shoal_nid nid, uint64_t instance)
@@ -347,7 +390,7 @@ static bool is_credible(uint64_t claimed, uint64_t own)
 
 void sh_registry_epoch_known(struct sh_registry *registry, uint64_t now_ns, uint64_t epoch)
 {
-    if (is_credible(epoch, registry->view.epoch))
+    if (!registry->is_shared && is_credible(epoch, registry->view.epoch))
         leap(registry, now_ns, epoch - registry->view.epoch);
 }
 

@@ -12,6 +12,11 @@
  * know a higher epoch; then, until failure_ns after its start, it is settling: its view may lack
  * members that have not come back yet, so nobody should act on it.
  *
+ * A *shared* registry is one that several superpeers hold alike: each applies the same joins,
+ * leaves, failures and returns in the same order (superpeer_shared.c, by Raft), and all IDs are one
+ * arc. Then nothing but those may change it: what a superpeer hears and how late it is stays its
+ * own, and it is the leader who asks for what is overdue.
+ *
  * Threads: one at a time.
  */
 #ifndef SH_CLUSTER_REGISTRY_H
@@ -32,6 +37,7 @@ struct sh_registry_config {
     uint64_t failure_ns;
     bool is_volatile; /* not stored anywhere: IDs are given out from a random place */
     uint64_t seed;    /* for that place */
+    bool is_shared;   /* one of several alike; then index and instance do not matter */
 };
 
 /* ENOMEM; EADDRESS (an address is empty or too long). */
@@ -78,6 +84,18 @@ bool sh_registry_settling(const struct sh_registry *registry);
 /* True for an up node of this arc: whose lost connection is of interest. */
 bool sh_registry_watches(const struct sh_registry *registry, shoal_nid nid);
 
+/* --- Shared registries ------------------------------------------------------------------------ */
+
+/* A failed node is up again: it was heard. */
+void sh_registry_back(struct sh_registry *registry, shoal_nid nid, uint64_t instance);
+/* Another state of a superpeer: up, or failed. */
+void sh_registry_superpeer_set(struct sh_registry *registry, shoal_nid nid,
+                               enum sh_node_state state);
+/* Somebody heard a node, or (NONE) all are to be given failure_ns anew. */
+void sh_registry_heard(struct sh_registry *registry, uint64_t now_ns, shoal_nid nid);
+/* The first up node from `from` on that was silent for failure_ns, or NONE. */
+shoal_nid sh_registry_overdue(const struct sh_registry *registry, uint64_t now_ns, shoal_nid from);
+
 /* --- Between superpeers -------------------------------------------------------------------- */
 
 /* The version of an arc, as known here; this one's own is exact. */
@@ -115,8 +133,9 @@ void sh_registry_image_put(struct sh_writer *w, const struct sh_registry *regist
 /* The sequence of an image. ECORRUPT; EVERSION (a newer format). */
 SHOAL_NODISCARD enum shoal_err sh_registry_image_check(struct sh_bytes image,
                                                        uint64_t *sequence_out);
-/* Loads a checked image into a fresh registry; its up nodes get failure_ns to be heard. ECLUSTER,
- * ECORRUPT, ENOMEM: the registry is of no use then. */
+/* Loads a checked image into a fresh registry; its up nodes get failure_ns to be heard. A shared
+ * one's nodes replace those that there are. ECLUSTER, ECORRUPT, ENOMEM: the registry is of no use
+ * then. */
 SHOAL_NODISCARD enum shoal_err sh_registry_image_load(struct sh_registry *registry, uint64_t now_ns,
                                                       struct sh_bytes image);
 

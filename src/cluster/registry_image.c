@@ -12,10 +12,11 @@
 #define IMAGE_HEAD_BYTES 40
 #define IMAGE_CRC_AT 36
 
-/* A table holds the superpeer itself and the nodes of its arc. */
+/* A table holds the superpeer itself and the nodes of its arc; a shared one holds all. */
 static bool in_table(const struct sh_registry *registry, uint16_t index, const struct sh_node *node)
 {
-    return node->nid.v == index + 1 || sh_arc_superpeer(node->nid, registry->count).v == index + 1;
+    return registry->is_shared || node->nid.v == index + 1 ||
+           sh_arc_superpeer(node->nid, registry->count).v == index + 1;
 }
 
 size_t sh_registry_table_size(const struct sh_registry *registry)
@@ -160,8 +161,14 @@ static enum shoal_err load_nodes(struct sh_registry *registry, uint64_t now_ns, 
         struct sh_node node;
         if (sh_node_get(r, &node) || !in_table(registry, registry->index, &node))
             return SHOAL_ECORRUPT;
-        if (node.role == SH_ROLE_SUPERPEER)
-            continue; /* this one, with a new instance, and where the options say */
+        if (node.role == SH_ROLE_SUPERPEER) {
+            /* Where it is, the options say; and this one is up, with a new instance. */
+            if (registry->is_shared)
+                sh_registry_superpeer_set(registry, node.nid, node.state);
+            continue;
+        }
+        if (!sh_registry_has(registry, node.nid))
+            return SHOAL_ECORRUPT;
         enum shoal_err err = sh_view_put(&registry->view, &node);
         if (!err && node.state != SH_NODE_LEFT)
             err = sh_registry_ranges_give(registry, node.nid);
@@ -201,7 +208,7 @@ enum shoal_err sh_registry_image_load(struct sh_registry *registry, uint64_t now
         return err;
     registry->next_nid = next;
     registry->due_ns = now_ns + registry->failure_ns;
-    uint64_t own = version + SH_REGISTRY_LOAD_LEAP;
+    uint64_t own = version + (registry->is_shared ? 0 : SH_REGISTRY_LOAD_LEAP);
     registry->view.epoch += own - registry->versions[registry->index];
     registry->versions[registry->index] = own;
     registry->changes++;

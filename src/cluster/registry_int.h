@@ -14,6 +14,7 @@ struct sh_registry {
     shoal_nid arc_first, arc_last;
     uint64_t failure_ns;
     bool is_volatile;
+    bool is_shared;
     struct sh_view view; /* all arcs; epoch is the sum of versions */
     uint64_t versions[SH_SUPERPEERS_MAX];
     struct sh_ranges *ranges;

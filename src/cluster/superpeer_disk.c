@@ -174,6 +174,14 @@ enum shoal_err sh_superpeer_files_open(struct sh_superpeer *superpeer, uint64_t 
         SH_INFO("cluster", "no data_dir: the registry is kept in memory only");
         return SHOAL_OK;
     }
+    int shared;
+    if (!sh_disk_open(files->disk, "raft.log", false, &shared)) {
+        files->disk->ops->close(files->disk, shared);
+        SH_ERROR("cluster",
+                 "data_dir holds the registry of several superpeers (raft.log): name all "
+                 "of them in the option superpeers");
+        return SHOAL_ECLUSTER;
+    }
     struct sh_bytes images[2] = {{NULL, 0}, {NULL, 0}};
     bool are_there[2] = {false, false};
     enum shoal_err err = read_file(files, 0, &images[0], &are_there[0]);

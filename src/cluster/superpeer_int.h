@@ -1,4 +1,4 @@
-/* The inside of a superpeer, shared by superpeer.c, superpeer_disk.c and superpeer_peers.c. */
+/* The inside of a superpeer, shared by superpeer*.c. */
 #ifndef SH_CLUSTER_SUPERPEER_INT_H
 #define SH_CLUSTER_SUPERPEER_INT_H
 
@@ -6,6 +6,7 @@
 #include "cluster/superpeer.h"
 
 #define SH_PROBES_MAX 32 /* lost connections looked into at once; silence tells of the others */
+#define SH_SHARED_MIN 3  /* fewer superpeers can't lose one and still have a majority */
 #define SH_SAVE_RETRY_NS UINT64_C(1000000000)
 
 /* An answer to a join or leave that waits until it is stored. */
@@ -46,6 +47,8 @@ struct sh_sibling {
     enum shoal_err logged; /* the last trouble that was logged */
 };
 
+struct sh_shared; /* superpeer_shared.c */
+
 enum sh_probe_state { SH_PROBE_FREE, SH_PROBE_WANTED, SH_PROBE_ASKING };
 
 struct sh_probe {
@@ -64,6 +67,7 @@ struct sh_superpeer {
     void (*on_view)(void *arg, const struct sh_view *view);
     void *arg;
     struct sh_registry *registry;
+    struct sh_shared *shared; /* NULL: the registry is this superpeer's own */
     struct sh_view announced; /* what msg and on_view were told last */
     uint64_t tick_ns;         /* when time has to be let pass next, at the latest */
     struct sh_promise *promises, **promises_end;
@@ -79,6 +83,28 @@ void sh_superpeer_files_close(struct sh_superpeer *superpeer);
 /* Carries storing on; returns how much was done. */
 unsigned sh_superpeer_files_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 uint64_t sh_superpeer_files_due_ns(const struct sh_superpeer *superpeer);
+
+/* superpeer_shared.c: a registry that three superpeers or more share. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_shared_open(struct sh_superpeer *superpeer,
+                                                        const struct sh_superpeer_config *config,
+                                                        uint64_t now_ns);
+void sh_superpeer_shared_close(struct sh_superpeer *superpeer);
+unsigned sh_superpeer_shared_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+uint64_t sh_superpeer_shared_due_ns(const struct sh_superpeer *superpeer, uint64_t now_ns);
+/* Whether a majority was heard lately, so that what is known here is not long out of date. */
+bool sh_superpeer_shared_is_current(const struct sh_superpeer *superpeer);
+/* The request in is answered once the others agree. */
+void sh_superpeer_shared_join(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
+                              struct sh_bytes address, uint64_t instance, shoal_nid previous);
+void sh_superpeer_shared_leave(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
+                               shoal_nid nid, uint64_t instance);
+void sh_superpeer_shared_heard(struct sh_superpeer *superpeer, shoal_nid nid);
+void sh_superpeer_shared_fail(struct sh_superpeer *superpeer, shoal_nid nid);
+/* msg forgets failed nodes; but failed superpeers must be heard to be up again. */
+void sh_superpeer_shared_connect(struct sh_superpeer *superpeer);
+
+/* superpeer.c: answers a join of that node. */
+void sh_superpeer_join_answer(struct sh_superpeer *superpeer, struct sh_reply_to to, shoal_nid nid);
 
 /* superpeer_peers.c: what a superpeer asks other nodes. */
 void sh_superpeer_sync_handler(void *arg, struct sh_msg_in *in);
