@@ -50,7 +50,7 @@ struct sh_bench_flags {
     const char *catch_up;  /* --catch-up: on, or off to show what the outgoing ring saves */
     const char *sizes;     /* --sizes: fixed, or what chunks' sizes are drawn from */
     unsigned reads;        /* --reads: percent of the operations that read */
-    bool huge;             /* --huge: chunks' memory asks for huge pages */
+    bool small_pages;      /* --small-pages: chunks' memory has no huge pages */
     unsigned percent;      /* --percent of the chunks that have migrated */
     unsigned length;       /* --length of a run of migrated chunks */
     bool verify;           /* --verify: what is read is checked against what was written */

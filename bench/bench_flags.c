@@ -59,7 +59,7 @@ static const struct flag flags_known[] = {
      "percent of chunks that have migrated (ranges)"},
     {"length", FLAG_UNSIGNED, "", AT(length), 500, "chunks that have migrated in one run (ranges)"},
     {"verify", FLAG_SWITCH, "", AT(verify), 0, "check in store what is read"},
-    {"huge", FLAG_SWITCH, "", AT(huge), 0, "ask in store for huge pages for chunks"},
+    {"small-pages", FLAG_SWITCH, "", AT(small_pages), 0, "no huge pages for chunks in store"},
     {"placement", FLAG_TEXT, "", AT(placement), 0,
      "where client and server run: spin, one-core, cross-core, free (default) or all"},
     {"seconds", FLAG_SECONDS, "", AT(seconds), 3600, "length of a run, for example 0.5"},

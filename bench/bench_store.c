@@ -208,8 +208,8 @@ static void extra_print(struct measurement *m)
     if (!m->loads)
         length += snprintf(m->extra + length, room - (size_t)length, " threads=%u keys=%s reads=%u",
                            plan->threads, plan->zipf ? "zipfian" : "uniform", plan->reads);
-    if (plan->huge)
-        length += snprintf(m->extra + length, room - (size_t)length, " huge=yes");
+    if (plan->small_pages)
+        length += snprintf(m->extra + length, room - (size_t)length, " pages=small");
     if (plan->verify)
         snprintf(m->extra + length, room - (size_t)length, " verify=yes");
 }
@@ -472,7 +472,7 @@ static enum shoal_err plan_make(struct sh_bench *bench, struct sh_store_plan *pl
         .seconds = flags->seconds > 0 ? flags->seconds : 1,
         .seed = flags->seed,
         .verify = flags->verify,
-        .huge = flags->huge,
+        .small_pages = flags->small_pages,
     };
     if (size > SIZE_MOST || plan.count < 2 || plan.count > UINT64_C(1) << 36 ||
         plan.threads > SH_STORE_THREADS_MAX || plan.batch > SH_STORE_BATCH_MAX) {

@@ -362,10 +362,10 @@ static void flags_shape_the_cases(void **state)
     assert_non_null(strstr(text, "\"reads\":70"));
     assert_non_null(strstr(text, "\"keys\":\"zipfian\""));
     free(text);
-    assert_int_equal(bench("--case get --count 900 --size 8 --huge", &text), 0);
+    assert_int_equal(bench("--case get --count 900 --size 8 --small-pages", &text), 0);
     assert_non_null(strstr(text, "bar: times two dependent misses"));
     assert_non_null(strstr(text, "two-misses"));
-    assert_non_null(strstr(text, "huge=yes"));
+    assert_non_null(strstr(text, "pages=small"));
     free(text);
     assert_int_equal(bench("--case churned-reads --count 900 --placement one-core", &text), 0);
     assert_non_null(strstr(text, "the other thread created and removed"));

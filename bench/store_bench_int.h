@@ -37,9 +37,9 @@ struct sh_store_plan {
     uint64_t seed;
     const struct sh_zipf *zipf; /* NULL: uniform */
     bool verify;
-    bool huge;    /* the store asks for huge pages for blocks, and the limits do as it does */
-    bool chained; /* each operation's key depends on what the one before read */
-    bool churned; /* one more thread creates and removes */
+    bool small_pages; /* no huge ones for chunks, and the limits do as the store does */
+    bool chained;     /* each operation's key depends on what the one before read */
+    bool churned;     /* one more thread creates and removes */
 };
 
 /* The size of a key's chunk in a generation: 0 as loaded, others as replaced. */

@@ -36,7 +36,7 @@ enum shoal_err sh_misses_open(const struct sh_store_plan *plan, struct sh_misses
     misses.table_words = plan->count * TABLE_BYTES_EACH / WORD + 1;
     misses.data_words = sh_store_plan_payload(plan, 0) / WORD + 1;
     misses.table = words_map(misses.table_words, true);
-    misses.data = words_map(misses.data_words, plan->huge);
+    misses.data = words_map(misses.data_words, !plan->small_pages);
     if (!misses.table || !misses.data) {
         sh_misses_close(&misses);
         return SHOAL_ENOMEM;

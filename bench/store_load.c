@@ -409,7 +409,7 @@ static enum shoal_err memory_copy(const struct sh_store_plan *plan, bool is_touc
         return SHOAL_ENOMEM;
     }
     /* Advice: where huge pages are off, there are none, for the store neither. */
-    if (plan->huge)
+    if (!plan->small_pages)
         (void)madvise(into, payload + 1, MADV_HUGEPAGE);
     memset(from, 0x5a, piece);
     if (is_touched)

@@ -65,7 +65,7 @@ enum shoal_err sh_subject_open(struct sh_subject *subject, uint64_t chunks_max,
     struct sh_store_config config = {
         .bytes_max = payload_max + payload_max / 4 + chunks_max * 16 + (UINT64_C(64) << 20),
         .chunk_bytes_max = UINT32_C(1) << 30,
-        .huge_pages = subject->plan->huge,
+        .small_pages = subject->plan->small_pages,
     };
     return sh_store_create(&config, &subject->store);
 }

@@ -20,9 +20,8 @@ static inline enum seen look(const struct sh_store *store, const struct sh_group
     unsigned code = sh_layout_code(&layout, index);
     if (code < SH_CODE_FIRST)
         return sh_group_read_good(group, index, *sequence_out) ? SEEN_ABSENT : SEEN_TORN;
-    spot_out->at =
-        sh_alloc_at(store->alloc, sh_layout_offset(&layout)) + sh_layout_sum(&layout, index);
-    spot_out->size = code - SH_CODE_FIRST;
+    uint8_t *block = sh_alloc_at(store->alloc, sh_layout_offset(&layout));
+    spot_out->at = block + sh_layout_place(&layout, block, index, &spot_out->size);
     if (code != SH_CODE_LONG)
         return SEEN_CHUNK;
     uint64_t offset;

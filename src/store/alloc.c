@@ -8,32 +8,14 @@
 #include "store/slots_int.h"
 
 _Static_assert(SH_ALLOC_RANGE_MAX <= SH_GROUP_OFFSET_MASK, "groups reach it all");
-_Static_assert(SH_CLASSES <= UINT8_MAX, "a class is one byte");
-
-static unsigned class_of(uint32_t size)
-{
-    SH_ASSERT(size > 0 && size <= SH_SMALL_MAX);
-    uint32_t rounded = (size + 7) & ~UINT32_C(7);
-    if (rounded / 8 < SH_CLASSES_EXACT)
-        return rounded / 8;
-    return SH_CLASSES_EXACT + SH_CLASS_FITS_MAX - (uint32_t)SH_SLOT_BYTES / rounded;
-}
-
-uint32_t sh_alloc_class_bytes(unsigned class)
-{
-    SH_ASSERT(class > 0 && class < SH_CLASSES);
-    if (class < SH_CLASSES_EXACT)
-        return class * 8;
-    uint32_t fits = SH_CLASS_FITS_MAX - (class - SH_CLASSES_EXACT);
-    return ((uint32_t)SH_SLOT_BYTES / fits) & ~UINT32_C(7);
-}
 
 uint64_t sh_alloc_block_bytes(uint32_t size)
 {
     if (size == 0)
         return 0;
-    return size <= SH_SMALL_MAX ? sh_alloc_class_bytes(class_of(size))
-                                : sh_pages(size) << SH_PAGE_BITS;
+    if (size > SH_PACKED_MAX)
+        return sh_pages(size) << SH_PAGE_BITS;
+    return size < SH_NODE_BYTES ? SH_NODE_BYTES : (size + 7) & ~UINT64_C(7);
 }
 
 static uint32_t large_run(uint32_t size)
@@ -41,17 +23,20 @@ static uint32_t large_run(uint32_t size)
     return (uint32_t)((size + SH_SLOT_BYTES - 1) >> SH_SLOT_BITS);
 }
 
-enum shoal_err sh_alloc_init(struct sh_alloc *alloc, uint64_t bytes_max, struct sh_budget *budget)
+enum shoal_err sh_alloc_init(struct sh_alloc *alloc, uint64_t bytes_max, bool small_pages,
+                             struct sh_budget *budget)
 {
     memset(alloc, 0, sizeof *alloc);
+    alloc->small_pages = small_pages;
     alloc->budget = budget;
     alloc->slots_high = 1;
+    alloc->epoch = 1;
     /* A large chunk of one page takes up the addresses of a whole slot, and a free run may be too
      * short: four times the memory is plenty of addresses, and they cost nothing. */
     uint64_t range = bytes_max < SH_ALLOC_RANGE_MAX / 8 ? 4 * bytes_max + (UINT64_C(4) << 30)
                                                         : SH_ALLOC_RANGE_MAX;
     alloc->slots_max = (uint32_t)(range >> SH_SLOT_BITS);
-    /* One slot more than is handed out: a reader that saw halves of two layouts may look up to 4
+    /* One slot more than is handed out: a reader that saw halves of two layouts may look some
      * KiB past a block before its check fails. */
     enum shoal_err err = sh_vm_reserve(range + SH_SLOT_BYTES, &alloc->vm);
     if (err)
@@ -73,28 +58,6 @@ void sh_alloc_destroy(struct sh_alloc *alloc)
     sh_vm_release(&alloc->vm);
 }
 
-/* Charges and notes what a run needs to hold so many pages. */
-static bool run_touch(struct sh_alloc *alloc, uint32_t slot, uint32_t run, uint64_t run_pages)
-{
-    uint64_t more = 0;
-    for (uint32_t i = 0; i < run; i++) {
-        uint32_t needs = sh_slot_needs(run_pages, i);
-        uint32_t touched = alloc->slots[slot + i].touched;
-        more += needs > touched ? needs - touched : 0;
-    }
-    if (more == 0)
-        return true;
-    if (!sh_slots_charge(alloc, more))
-        return false;
-    alloc->touched_bytes += more << SH_PAGE_BITS;
-    for (uint32_t i = 0; i < run; i++) {
-        uint32_t needs = sh_slot_needs(run_pages, i);
-        if (needs > alloc->slots[slot + i].touched)
-            alloc->slots[slot + i].touched = (uint8_t)needs;
-    }
-    return true;
-}
-
 /* Hands back what the last slot of a large chunk once touched and the chunk does not need: nobody
  * else could use it as long as the chunk lives. */
 static void tail_discard(struct sh_alloc *alloc, uint32_t slot, uint32_t run, uint64_t run_pages)
@@ -105,7 +68,7 @@ static void tail_discard(struct sh_alloc *alloc, uint32_t slot, uint32_t run, ui
         return;
     uint64_t at = ((uint64_t)(slot + run - 1) << SH_SLOT_BITS) + needs * SH_PAGE_BYTES;
     uint64_t bytes = (last->touched - needs) * SH_PAGE_BYTES;
-    if (!sh_vm_discard(&alloc->vm, at, bytes))
+    if (!sh_slots_discard(alloc, at, bytes))
         return;
     last->touched = (uint8_t)needs;
     alloc->touched_bytes -= bytes;
@@ -115,18 +78,18 @@ static void tail_discard(struct sh_alloc *alloc, uint32_t slot, uint32_t run, ui
 static uint64_t large_take(struct sh_alloc *alloc, uint32_t size)
 {
     uint32_t run = large_run(size);
-    uint32_t slot = sh_slots_take(alloc, run);
+    uint32_t slot = sh_slots_take(alloc, run, false);
     if (!slot)
         return 0;
     /* The states come first: charging may trim free runs, which must not find this one. */
     alloc->slots[slot + run - 1].state = SLOT_LARGE_END;
     alloc->slots[slot].state = SLOT_LARGE;
     tail_discard(alloc, slot, run, sh_pages(size));
-    if (!run_touch(alloc, slot, run, sh_pages(size))) {
+    if (!sh_slots_touch(alloc, slot, 0, sh_pages(size))) {
         sh_slots_give(alloc, slot, run);
         return 0;
     }
-    alloc->slots[slot].large_size = size;
+    alloc->slots[slot].bytes = size;
     return (uint64_t)slot << SH_SLOT_BITS;
 }
 
@@ -135,7 +98,7 @@ static void large_give(struct sh_alloc *alloc, struct sh_block block, bool disca
     uint32_t slot = (uint32_t)(block.offset >> SH_SLOT_BITS);
     uint32_t run = large_run(block.size);
     SH_ASSERT(alloc->slots[slot].state == SLOT_LARGE);
-    SH_ASSERT(alloc->slots[slot].large_size == block.size && alloc->slots[slot].run == run);
+    SH_ASSERT(alloc->slots[slot].bytes == block.size && alloc->slots[slot].run == run);
     uint64_t pages = 0;
     for (uint32_t i = 0; discarded && i < run; i++) {
         pages += alloc->slots[slot + i].touched;
@@ -146,97 +109,14 @@ static void large_give(struct sh_alloc *alloc, struct sh_block block, bool disca
     sh_slots_give(alloc, slot, run);
 }
 
-/* Makes a span with room for the class; 0 when there is no slot for it. */
-static uint32_t span_new(struct sh_alloc *alloc, unsigned class)
-{
-    uint32_t slot = sh_slots_take(alloc, 1);
-    if (!slot)
-        return 0;
-    struct sh_slot *span = &alloc->slots[slot];
-    span->state = SLOT_SPAN;
-    span->class = (uint8_t) class;
-    span->used = 0;
-    span->carved = 0;
-    span->is_draining = 0;
-    span->free_head = 0;
-    sh_slots_link(alloc, &alloc->rooms[class], slot);
-    return slot;
-}
-
-static void span_end(struct sh_alloc *alloc, uint32_t slot)
-{
-    SH_ASSERT(alloc->slots[slot].used == 0);
-    struct sh_slot *span = &alloc->slots[slot];
-    if (!span->is_draining)
-        sh_slots_unlink(alloc, &alloc->rooms[span->class], slot);
-    span->is_draining = 0;
-    sh_slots_give(alloc, slot, 1);
-}
-
-/* The link that a free block starts with. */
-static _Atomic uint16_t *link_at(struct sh_alloc *alloc, uint64_t offset)
-{
-    return (_Atomic uint16_t *)(void *)(alloc->vm.at + offset);
-}
-
-static bool has_room(const struct sh_slot *span, uint32_t bytes)
-{
-    return span->free_head || (uint64_t)(span->carved + 1u) * bytes <= SH_SLOT_BYTES;
-}
-
-static uint64_t small_take(struct sh_alloc *alloc, uint32_t size)
-{
-    unsigned class = class_of(size);
-    uint32_t bytes = sh_alloc_class_bytes(class);
-    uint32_t slot = alloc->rooms[class];
-    if (!slot && !(slot = span_new(alloc, class)))
-        return 0;
-    struct sh_slot *span = &alloc->slots[slot];
-    uint64_t start = (uint64_t)slot << SH_SLOT_BITS;
-    uint32_t index;
-    if (span->free_head) {
-        index = span->free_head - 1u;
-        span->free_head = *link_at(alloc, start + (uint64_t)index * bytes);
-    } else {
-        index = span->carved;
-        if (!run_touch(alloc, slot, 1, sh_pages((uint64_t)(index + 1) * bytes))) {
-            if (span->used == 0)
-                span_end(alloc, slot);
-            return 0;
-        }
-        span->carved++;
-    }
-    span->used++;
-    if (!has_room(span, bytes))
-        sh_slots_unlink(alloc, &alloc->rooms[class], slot);
-    return start + (uint64_t)index * bytes;
-}
-
-static void small_give(struct sh_alloc *alloc, struct sh_block block)
-{
-    uint32_t slot = (uint32_t)(block.offset >> SH_SLOT_BITS);
-    struct sh_slot *span = &alloc->slots[slot];
-    unsigned class = class_of(block.size);
-    uint32_t bytes = sh_alloc_class_bytes(class);
-    uint32_t index = (uint32_t)(block.offset & (SH_SLOT_BYTES - 1)) / bytes;
-    SH_ASSERT(span->state == SLOT_SPAN && span->class == class);
-    SH_ASSERT(span->used > 0 && index < span->carved);
-    if (!has_room(span, bytes) && !span->is_draining)
-        sh_slots_link(alloc, &alloc->rooms[class], slot);
-    /* relaxed: for a reader that lost a race */
-    atomic_store_explicit(link_at(alloc, block.offset), span->free_head, memory_order_relaxed);
-    span->free_head = (uint16_t)(index + 1);
-    if (--span->used == 0)
-        span_end(alloc, slot);
-}
-
 static void give_one(struct sh_alloc *alloc, struct sh_block block, bool discarded)
 {
     if (block.size == 0)
         return;
-    alloc->block_bytes -= sh_alloc_block_bytes(block.size);
-    if (block.size <= SH_SMALL_MAX)
-        small_give(alloc, block);
+    uint64_t bytes = sh_alloc_block_bytes(block.size);
+    alloc->block_bytes -= bytes;
+    if (block.size <= SH_PACKED_MAX)
+        sh_pack_give(alloc, block.offset, (uint32_t)bytes);
     else
         large_give(alloc, block, discarded);
 }
@@ -246,11 +126,12 @@ static bool take_one(struct sh_alloc *alloc, struct sh_block *block)
     block->offset = 0;
     if (block->size == 0)
         return true;
-    block->offset = block->size <= SH_SMALL_MAX ? small_take(alloc, block->size)
-                                                : large_take(alloc, block->size);
+    uint64_t bytes = sh_alloc_block_bytes(block->size);
+    block->offset = block->size <= SH_PACKED_MAX ? sh_pack_take(alloc, (uint32_t)bytes)
+                                                 : large_take(alloc, block->size);
     if (block->offset == 0)
         return false;
-    alloc->block_bytes += sh_alloc_block_bytes(block->size);
+    alloc->block_bytes += bytes;
     return true;
 }
 
@@ -282,8 +163,8 @@ void sh_alloc_give(struct sh_alloc *alloc, const struct sh_block *blocks, size_t
         uint64_t discarded = 0;
         for (size_t i = 0; i < some; i++) {
             uint64_t run_bytes = (uint64_t)large_run(blocks[i].size) << SH_SLOT_BITS;
-            if (blocks[i].size > SH_SMALL_MAX &&
-                sh_vm_discard(&alloc->vm, blocks[i].offset, run_bytes))
+            if (blocks[i].size > SH_PACKED_MAX &&
+                sh_slots_discard(alloc, blocks[i].offset, run_bytes))
                 discarded |= UINT64_C(1) << i;
         }
         sh_lock_take(&alloc->lock);

@@ -5,13 +5,21 @@
 struct sums {
     uint64_t touched_pages;
     uint64_t idle_pages;
+    uint64_t block_bytes;
     uint32_t free_runs;
-    uint32_t spans_with_room;
 };
 
-static uint32_t span_capacity(const struct sh_alloc *alloc, uint32_t slot)
+static void pack_check(const struct sh_alloc *alloc, uint32_t first)
 {
-    return (uint32_t)(SH_SLOT_BYTES / sh_alloc_class_bytes(alloc->slots[slot].class));
+    const struct sh_slot *pack = &alloc->slots[first];
+    SH_ASSERT(pack->bytes > 0 && pack->bytes <= pack->end);
+    SH_ASSERT(pack->end <= (uint64_t)pack->run << SH_SLOT_BITS);
+    for (uint32_t i = 0; i < pack->run; i++) {
+        const struct sh_slot *record = &alloc->slots[first + i];
+        SH_ASSERT(record->state == SLOT_PACK && record->first == first);
+        SH_ASSERT(record->is_draining == pack->is_draining);
+        SH_ASSERT(record->touched >= sh_slot_needs(sh_pages(pack->end), i));
+    }
 }
 
 /* Checks the run that starts at a slot; returns its length. */
@@ -19,40 +27,59 @@ static uint32_t run_check(const struct sh_alloc *alloc, uint32_t slot, bool afte
                           struct sums *sums)
 {
     const struct sh_slot *record = &alloc->slots[slot];
+    SH_ASSERT(record->run > 0 && slot + record->run <= alloc->slots_high);
     switch ((enum slot_state)record->state) {
-    case SLOT_SPAN:
-        SH_ASSERT(record->used > 0 && record->used <= record->carved);
-        SH_ASSERT(record->carved <= span_capacity(alloc, slot));
-        sums->spans_with_room += record->used < span_capacity(alloc, slot) && !record->is_draining;
-        return 1;
+    case SLOT_PACK:
+        pack_check(alloc, slot);
+        sums->block_bytes += record->bytes;
+        break;
     case SLOT_LARGE:
-        SH_ASSERT(record->large_size > SH_SMALL_MAX);
-        SH_ASSERT(record->run > 0 && slot + record->run <= alloc->slots_high);
+        SH_ASSERT(record->bytes > SH_PACKED_MAX);
         SH_ASSERT(record->run == 1 || alloc->slots[slot + record->run - 1].state == SLOT_LARGE_END);
-        return record->run;
+        sums->block_bytes += sh_alloc_block_bytes(record->bytes);
+        break;
     case SLOT_FREE:
         SH_ASSERT(!after_free); /* neighbours merge */
-        SH_ASSERT(record->run > 0 && slot + record->run <= alloc->slots_high);
         SH_ASSERT(alloc->slots[slot + record->run - 1].run == record->run);
         for (uint32_t i = 0; i < record->run; i++)
             sums->idle_pages += alloc->slots[slot + i].touched;
         sums->free_runs++;
-        return record->run;
+        break;
     default:
         SH_ASSERT(!"a run starts with another state");
-        return 1;
     }
+    return record->run;
 }
 
-static uint32_t list_length(const struct sh_alloc *alloc, uint32_t head, enum slot_state state)
+static uint32_t runs_length(const struct sh_alloc *alloc, uint32_t head)
 {
     uint32_t length = 0;
     for (uint32_t slot = head, prev = 0; slot; slot = alloc->slots[slot].next) {
-        SH_ASSERT(alloc->slots[slot].state == state && alloc->slots[slot].prev == prev);
+        SH_ASSERT(alloc->slots[slot].state == SLOT_FREE && alloc->slots[slot].prev == prev);
         prev = slot;
         length++;
     }
     return length;
+}
+
+/* Checks the free blocks of a bin; returns their bytes. */
+static uint64_t bin_check(const struct sh_alloc *alloc, unsigned bin)
+{
+    uint64_t bytes = 0;
+    uint64_t prev = 0;
+    bool is_used = (alloc->bins_used[bin / 64] >> bin % 64 & 1) != 0;
+    SH_ASSERT(is_used == (alloc->bins[bin] != 0));
+    for (uint64_t at = alloc->bins[bin]; at; at = sh_node_at(alloc, at)->next) {
+        const struct sh_slot *record = &alloc->slots[at >> SH_SLOT_BITS];
+        uint32_t size = sh_node_bytes(alloc, at);
+        SH_ASSERT(record->state == SLOT_PACK && sh_node_is_linked(alloc, at));
+        SH_ASSERT(sh_bin_of(size) == bin && sh_node_at(alloc, at)->prev == prev);
+        SH_ASSERT(at + size <=
+                  ((uint64_t)record->first << SH_SLOT_BITS) + alloc->slots[record->first].end);
+        bytes += size;
+        prev = at;
+    }
+    return bytes;
 }
 
 void sh_alloc_check(struct sh_alloc *alloc)
@@ -69,13 +96,14 @@ void sh_alloc_check(struct sh_alloc *alloc)
         sums.touched_pages += alloc->slots[slot].touched;
     SH_ASSERT(sums.idle_pages == alloc->idle_pages);
     SH_ASSERT(sums.touched_pages << SH_PAGE_BITS == alloc->touched_bytes);
-    SH_ASSERT(alloc->block_bytes <= alloc->touched_bytes);
+    SH_ASSERT(sums.block_bytes == alloc->block_bytes);
     uint32_t runs = 0;
-    uint32_t spans = 0;
+    for (unsigned bin = 0; bin < SH_RUN_BINS; bin++)
+        runs += runs_length(alloc, alloc->runs[bin]);
+    SH_ASSERT(runs == sums.free_runs);
+    uint64_t free_bytes = 0;
     for (unsigned bin = 0; bin < SH_BINS; bin++)
-        runs += list_length(alloc, alloc->bins[bin], SLOT_FREE);
-    for (unsigned class = 1; class < SH_CLASSES; class ++)
-        spans += list_length(alloc, alloc->rooms[class], SLOT_SPAN);
-    SH_ASSERT(runs == sums.free_runs && spans == sums.spans_with_room);
+        free_bytes += bin_check(alloc, bin);
+    SH_ASSERT(alloc->block_bytes + free_bytes <= alloc->touched_bytes);
     sh_lock_release(&alloc->lock);
 }

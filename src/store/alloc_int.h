@@ -1,23 +1,28 @@
 /* Blocks for chunks, out of one reserved range, without headers.
  *
- * The range is cut into slots of 64 KiB, each described by a 32-byte record in a table beside it.
+ * The range is cut into slots of 256 KiB, each described by a 32-byte record in a table beside it.
  *
  *   range:   [slot][slot][slot][slot][slot][slot] ... up to slots_high, then untouched
- *             span  large-------------  free------
+ *             pack  large-----  pack  free------
  *
- * - A span is one slot cut into equal blocks of one class, for sizes to 16 KiB. Its free blocks
- *   are a list through the blocks themselves; blocks never used are counted, not listed, so that
- *   their pages stay untouched.
- * - A large chunk has whole slots to itself. Only the pages it needs are touched, and they go back
+ * - A pack is a run of slots that is filled from its start with blocks of any size, next to each
+ *   other, in steps of 8 bytes: a fresh store wastes nothing between them. Blocks up to 4 KiB go to
+ *   packs of one slot, longer ones, up to 256 KiB, to packs of 16.
+ * - A free block in a pack holds a node that links it into the bin of its size. Bins of the sizes
+ *   to 4 KiB are exact, so what is freed is used again by what is as long. Nothing merges: once
+ *   memory is short a longer block is split, and what no size fits is for defragmentation, which
+ *   empties the emptiest packs (alloc_drain.c). A pack without blocks becomes free slots at once.
+ * - A large block has whole slots to itself. Only the pages it needs are touched, and they go back
  *   to the kernel when it is freed, so it costs its size rounded up to a page.
  * - Free slots lie in bins by the logarithm of their run's length and merge with their neighbours.
- *   An empty span becomes free slots at once, so memory moves between classes.
- *
- * Classes are the multiples of 8 to 512, and from there on the largest multiples of 8 of which k
- * fit into a slot, k = 126 to 4: a chunk wastes at most 7 bytes to 512 and a k-th of itself beyond.
  *
  * What is resident is known slot by slot (touched pages) and charged to the budget before it is
  * touched. Free slots keep their pages until the budget runs out.
+ *
+ * Once the range holds SH_HUGE_FROM, packs get fresh slots as whole huge pages, which are charged
+ * and count as touched at once: a sixteenth of the memory at most is charged too early, a load
+ * takes a 512th of the page faults, and a random access misses the TLB less often. A slot whose
+ * memory goes back to the kernel has small pages from then on.
  */
 #ifndef SH_STORE_ALLOC_INT_H
 #define SH_STORE_ALLOC_INT_H
@@ -27,33 +32,36 @@
 #include "base/lock.h"
 #include "store/memory_int.h"
 
-#define SH_SLOT_BITS 16
+#define SH_SLOT_BITS 18
 #define SH_SLOT_BYTES (UINT64_C(1) << SH_SLOT_BITS)
 #define SH_SLOT_PAGES (SH_SLOT_BYTES / SH_PAGE_BYTES)
 /* Groups hold 48 bits of block offset. */
 #define SH_ALLOC_RANGE_MAX (UINT64_C(1) << 46)
 
-#define SH_SMALL_MAX 16384
-#define SH_CLASSES_EXACT 65   /* sizes 0, 8, ... 512; class 0 is not used */
-#define SH_CLASS_FITS_MAX 126 /* 65536 / 520 */
-#define SH_CLASS_FITS_MIN 4
-#define SH_CLASSES (SH_CLASSES_EXACT + SH_CLASS_FITS_MAX - SH_CLASS_FITS_MIN + 1)
-#define SH_BINS 31
+#define SH_PACKED_MAX 262144
+#define SH_HUGE_FROM (UINT64_C(64) << 20)
+#define SH_HUGE_SLOTS (uint32_t)(SH_HUGE_BYTES >> SH_SLOT_BITS)
+#define SH_RUN_BINS 31
+/* Bins of free blocks: of each size to 4 KiB, and from there on 16 to a power of two. */
+#define SH_BINS_EXACT 513
+#define SH_BINS (SH_BINS_EXACT + 7 * 16)
+#define SH_BIN_WORDS ((SH_BINS + 63) / 64)
 
 struct sh_slot {
-    uint32_t next, prev; /* in the class's list of spans with room, or in the bin; 0: none */
-    uint32_t run;        /* large and free: slots in the run, in its first and its last record */
-    uint32_t large_size; /* large: the chunk's bytes */
-    uint16_t used;       /* span: blocks in use */
-    uint16_t carved;     /* span: blocks that were ever in use */
-    uint16_t free_head;  /* span: first free block, plus 1; 0: none */
-    uint8_t class;       /* span */
+    uint32_t next, prev; /* free: in the run's bin; 0: none */
+    uint32_t run;        /* slots in the run, in its first record; free: in its last one too */
+    uint32_t first;      /* pack: its first slot, in all its records */
+    uint32_t bytes;      /* large: the block's; pack: of all blocks in use, in its first record */
+    uint32_t end;        /* pack: where the next block goes, from its start, in its first record */
     uint8_t state;       /* enum slot_state in slots_int.h */
     uint8_t touched;     /* pages charged, from the slot's start */
-    _Atomic uint8_t is_draining; /* span: being emptied; it is in no list */
-    uint8_t unused[6];
+    _Atomic uint8_t is_draining; /* pack: being emptied, in all its records */
+    uint8_t is_huge;             /* in a huge page, as far as the kernel has one */
+    uint8_t unused[4];
 };
-_Static_assert(sizeof(struct sh_slot) == 32, "half a byte for each KiB");
+_Static_assert(sizeof(struct sh_slot) == 32, "an eighth of a byte for each KiB");
+
+enum sh_pack_kind { SH_PACK_SHORT, SH_PACK_LONG, SH_PACK_KINDS };
 
 struct sh_alloc {
     struct sh_lock lock; /* STORE_ALLOC: guards all below and all records */
@@ -62,14 +70,18 @@ struct sh_alloc {
     struct sh_slot *slots;
     struct sh_budget *budget;
     bool may_dip;        /* the call at work may use the reserve */
+    bool small_pages;    /* no huge ones */
     uint32_t slots_high; /* slots from here on were never used; slot 0 is not used at all */
     uint32_t slots_max;
-    uint64_t record_bytes;      /* charged for records */
-    uint64_t touched_bytes;     /* charged for slots */
-    uint64_t block_bytes;       /* of blocks in use */
-    uint64_t idle_pages;        /* touched pages of free slots */
-    uint32_t rooms[SH_CLASSES]; /* first span with room */
-    uint32_t bins[SH_BINS];     /* first free run */
+    uint64_t record_bytes;            /* charged for records */
+    uint64_t touched_bytes;           /* charged for slots */
+    uint64_t block_bytes;             /* of blocks in use */
+    uint64_t idle_pages;              /* touched pages of free slots */
+    uint32_t runs[SH_RUN_BINS];       /* first free run */
+    uint32_t filling[SH_PACK_KINDS];  /* the pack that new blocks go to; 0: none */
+    uint64_t epoch;                   /* of the bins: nodes of another are in none of them */
+    uint64_t bins[SH_BINS];           /* offset of the first free block; 0: none */
+    uint64_t bins_used[SH_BIN_WORDS]; /* a bit for each that has one */
 };
 
 /* A block to be had, or given back: its offset in the range (a multiple of 8; 0 for size 0) and
@@ -81,16 +93,15 @@ struct sh_block {
 
 /* ENOMEM, EFULL. Keeps budget until destroy. */
 SHOAL_NODISCARD enum shoal_err sh_alloc_init(struct sh_alloc *alloc, uint64_t bytes_max,
-                                             struct sh_budget *budget);
+                                             bool small_pages, struct sh_budget *budget);
 void sh_alloc_destroy(struct sh_alloc *alloc);
 
 /* Fills in the offsets of count blocks whose sizes are set. Their bytes are whatever was there.
  * EFULL: none is allocated. Any thread. */
 SHOAL_NODISCARD enum shoal_err sh_alloc_take(struct sh_alloc *alloc, struct sh_block *blocks,
                                              size_t count, bool may_dip);
-/* Gives count blocks back. Nobody may be writing to them; readers that lost a race
- * may still be reading. Any thread; the pages of large
- * ones go back to the kernel before the lock is taken. */
+/* Gives count blocks back. Nobody may be writing to them; readers that lost a race may still be
+ * reading. Any thread; the pages of large ones go back to the kernel before the lock is taken. */
 void sh_alloc_give(struct sh_alloc *alloc, const struct sh_block *blocks, size_t count);
 
 /* Hands the pages of free slots back to the kernel and to the budget. Any thread. */
@@ -104,8 +115,9 @@ static inline uint8_t *sh_alloc_at(const struct sh_alloc *alloc, uint64_t offset
     return alloc->vm.at + offset;
 }
 
-/* Marks the emptiest spans of each class for which the others have room, so that nothing more is
- * allocated there, and says how many; those whose blocks are in use then are the caller's to empty.
+/* Marks the emptiest packs, as many as there is memory to copy their blocks to, so that nothing
+ * more is allocated there, and says how many; their blocks are the caller's to move. The holes
+ * that are left in other packs are used no more before these are empty or marked themselves.
  * sh_alloc_drain_end takes back what was not emptied, and trims. Any thread, one at a time. */
 uint32_t sh_alloc_drain_begin(struct sh_alloc *alloc);
 void sh_alloc_drain_end(struct sh_alloc *alloc);

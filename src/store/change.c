@@ -16,7 +16,7 @@ static enum shoal_err content_make(struct sh_store *store, const void *data, uin
                                    bool may_dip, struct content *content_out)
 {
     *content_out = (struct content){.data = data, .size = size};
-    if (size <= SH_SHORT_MAX)
+    if (size <= SH_PACKED_CHUNK_MAX)
         return SHOAL_OK;
     return sh_long_make(store, data, size, may_dip, &content_out->long_block);
 }
@@ -30,9 +30,9 @@ static void content_free(struct sh_store *store, const struct content *content)
 static void content_set(struct sh_change *change, unsigned index, const struct content *content)
 {
     if (content->long_block)
-        sh_change_set(change, index, SH_CODE_LONG, &content->long_block);
+        sh_change_long(change, index, &content->long_block);
     else
-        sh_change_set(change, index, content->size + SH_CODE_FIRST, content->data);
+        sh_change_chunk(change, index, content->size, content->data);
 }
 
 /* Makes a chunk where its ID's code is `expected`, else fails with ENOCHUNK. */
@@ -46,7 +46,7 @@ static enum shoal_err chunk_make(struct sh_store *store, struct sh_group *group,
         return err;
     sh_group_layout_begin(group);
     struct sh_change change;
-    sh_change_begin(group, &change);
+    sh_change_begin(store, group, &change);
     change.may_dip = may_dip;
     if (sh_layout_code(&change.before, index) != expected) {
         err = SHOAL_ENOCHUNK;
@@ -138,7 +138,7 @@ static enum shoal_err change_begin(struct sh_store *store, shoal_cid cid,
     if (sh_layout_code(&layout, index) == SH_CODE_ABSENT)
         return SHOAL_ENOCHUNK;
     sh_group_layout_begin(group);
-    sh_change_begin(group, change_out);
+    sh_change_begin(store, group, change_out);
     if (!sh_store_spot(store, &change_out->before, index, spot_out)) {
         sh_group_layout_end(group, false);
         return SHOAL_ENOCHUNK;
@@ -159,7 +159,7 @@ enum shoal_err sh_store_drop(struct sh_store *store, shoal_cid cid, uint32_t *si
         sh_group_layout_end(group, false);
         return SHOAL_EBUSY;
     }
-    sh_change_set(&change, sh_store_index(cid), SH_CODE_ABSENT, NULL);
+    sh_change_none(&change, sh_store_index(cid), SH_CODE_ABSENT);
     err = sh_group_change(store, group, &change);
     SH_ASSERT(err == SHOAL_OK); /* it gets smaller and stays */
     sh_group_layout_end(group, true);
@@ -186,14 +186,14 @@ static void content_copy(struct sh_store *store, const struct sh_spot *spot,
                    common);
         return;
     }
-    memset(room, 0, SH_SHORT_MAX);
     memcpy(room, spot->at, common);
+    memset(room + common, 0, content->size - common);
     content->data = room;
 }
 
 enum shoal_err sh_store_resize(struct sh_store *store, shoal_cid cid, uint32_t size)
 {
-    uint8_t room[SH_SHORT_MAX];
+    uint8_t room[SH_PACKED_CHUNK_MAX];
     struct content content;
     struct sh_group *group;
     struct sh_change change;
@@ -233,7 +233,7 @@ static enum shoal_err chunk_part(struct sh_store *store, struct sh_group *group,
     enum shoal_err err = sh_long_make(store, spot->at, spot->size, false, &offset);
     if (err)
         return err;
-    sh_change_set(change, index, SH_CODE_LONG, &offset);
+    sh_change_long(change, index, &offset);
     err = sh_group_change(store, group, change);
     if (err) {
         sh_long_free(store, offset, spot->size);

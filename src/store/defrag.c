@@ -1,8 +1,8 @@
 /* Defragmentation in rounds of two passes over all groups. The first packs each group's block and
- * folds unpinned chunks back, which leaves holes in the spans. Then the emptiest spans for whose
- * blocks the others have room are marked, the second pass moves what is in them, and free slots go
- * to the kernel. A group is looked at under its layout bit, for at most a copy of its block and of
- * its long chunks up to 16 KiB. */
+ * folds unpinned chunks back, which leaves holes in the packs. Then the emptiest packs are marked,
+ * as many as there is room to copy; the second pass moves what is in them, and free slots go to the
+ * kernel. A group is looked at under its layout bit, for at most a copy of its block and of its
+ * long chunks up to 256 KiB. */
 #include "base/assert.h"
 #include "store/store_int.h"
 
@@ -24,16 +24,16 @@ static void long_move(struct sh_store *store, struct sh_change *change, unsigned
     if (!sh_store_spot(store, &change->before, index, &spot) || spot.pins > 0)
         return;
     unsigned nth = moves->freed_count;
-    if (spot.size <= SH_SHORT_MAX) {
-        sh_change_set(change, index, spot.size + SH_CODE_FIRST, spot.at);
+    if (spot.size <= SH_PACKED_CHUNK_MAX) {
+        sh_change_chunk(change, index, spot.size, spot.at);
         moves->made[nth] = 0;
     } else {
-        if (spot.size + SH_LONG_HEADER > SH_SMALL_MAX ||
+        if (spot.size + SH_LONG_HEADER > SH_PACKED_MAX ||
             !sh_alloc_is_draining(store->alloc, spot.long_block) ||
             sh_long_make(store, spot.at, spot.size, true, &moves->pointers[index]) != SHOAL_OK)
             return;
         moves->made[nth] = moves->pointers[index];
-        sh_change_set(change, index, SH_CODE_LONG, &moves->pointers[index]);
+        sh_change_long(change, index, &moves->pointers[index]);
     }
     moves->freed[nth] = spot;
     moves->freed_count++;
@@ -43,10 +43,9 @@ static void long_move(struct sh_store *store, struct sh_change *change, unsigned
 static bool block_moves(const struct sh_store *store, const struct sh_change *change)
 {
     uint32_t capacity = sh_layout_capacity(&change->before);
-    uint32_t total = sh_layout_sum(&change->after, SH_GROUP_IDS);
     if (capacity == 0)
         return false;
-    return sh_alloc_block_bytes(total) < capacity ||
+    return sh_alloc_block_bytes(sh_change_total(change)) < capacity ||
            sh_alloc_is_draining(store->alloc, sh_layout_offset(&change->before));
 }
 
@@ -58,7 +57,7 @@ static void group_pack(struct sh_store *store, struct sh_group *group)
     struct moves moves = {.freed_count = 0};
     struct sh_change change;
     sh_group_layout_begin(group);
-    sh_change_begin(group, &change);
+    sh_change_begin(store, group, &change);
     change.may_dip = true;
     for (unsigned i = 0; i < SH_GROUP_IDS; i++)
         if (sh_layout_code(&change.before, i) == SH_CODE_LONG)

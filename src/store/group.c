@@ -1,6 +1,19 @@
 /* Changing what is in a group, and long chunks' blocks. */
+#include <string.h>
+
 #include "base/assert.h"
 #include "store/store_int.h"
+
+uint32_t sh_layout_mediums(const struct sh_layout *layout, uint8_t *block, unsigned mediums)
+{
+    uint32_t sum = 0;
+    for (unsigned nth = 0; mediums; nth++, mediums &= mediums - 1) {
+        unsigned code = sh_layout_code(layout, (unsigned)__builtin_ctz(mediums));
+        sum += sh_code_footprint(code);
+        sum += __atomic_load_n(sh_layout_low(layout, block, nth), __ATOMIC_RELAXED);
+    }
+    return sum;
+}
 
 bool sh_store_spot(const struct sh_store *store, const struct sh_layout *layout, unsigned index,
                    struct sh_spot *spot_out)
@@ -8,9 +21,10 @@ bool sh_store_spot(const struct sh_store *store, const struct sh_layout *layout,
     unsigned code = sh_layout_code(layout, index);
     if (code < SH_CODE_FIRST)
         return false;
-    uint8_t *at =
-        sh_alloc_at(store->alloc, sh_layout_offset(layout)) + sh_layout_sum(layout, index);
-    *spot_out = (struct sh_spot){.at = at, .size = code - SH_CODE_FIRST};
+    uint8_t *block = sh_alloc_at(store->alloc, sh_layout_offset(layout));
+    uint32_t size;
+    uint8_t *at = block + sh_layout_place(layout, block, index, &size);
+    *spot_out = (struct sh_spot){.at = at, .size = size};
     if (code != SH_CODE_LONG)
         return true;
     uint64_t offset;
@@ -45,21 +59,82 @@ void sh_long_free(struct sh_store *store, uint64_t offset, uint32_t size)
     sh_alloc_give(store->alloc, &block, 1);
 }
 
-/* Bytes for a block that holds `total` now, and more when the IDs that are absent come: as many
- * bytes as the others have on average. */
+/* What a full group's block may have to spare: so many bytes, or such a part of it. */
+#define LOOSE_LEAST 32
+#define LOOSE_SHARE 64
+
+/* --- Changing a group ---------------------------------------------------------------------- */
+
+void sh_change_begin(const struct sh_store *store, const struct sh_group *group,
+                     struct sh_change *change_out)
+{
+    struct sh_layout layout = sh_group_layout(group);
+    unsigned mediums;
+    change_out->total = sh_layout_sum(&layout, SH_GROUP_IDS, &mediums);
+    change_out->existed = (uint16_t)sh_layout_footprints(&layout, change_out->was);
+    change_out->exists = change_out->existed;
+    change_out->mediums = (uint16_t)mediums;
+    uint8_t *block = sh_alloc_at(store->alloc, sh_layout_offset(&layout));
+    for (unsigned nth = 0; mediums; nth++, mediums &= mediums - 1) {
+        unsigned i = (unsigned)__builtin_ctz(mediums);
+        change_out->was[i] = (uint16_t)(sh_code_footprint(sh_layout_code(&layout, i)) +
+                                        *sh_layout_low(&layout, block, nth));
+        change_out->total += change_out->was[i];
+    }
+    memcpy(change_out->is, change_out->was, sizeof change_out->is);
+    change_out->before = layout;
+    change_out->after = layout;
+    change_out->mask = 0;
+    change_out->expected = 0;
+    change_out->may_dip = false;
+    change_out->tight = false;
+}
+
+static void change_set(struct sh_change *change, unsigned index, unsigned code, uint32_t footprint,
+                       const void *source)
+{
+    uint16_t bit = (uint16_t)(1u << index);
+    sh_layout_code_set(&change->after, index, code);
+    change->total += footprint - change->is[index];
+    change->is[index] = (uint16_t)footprint;
+    change->exists = code >= SH_CODE_FIRST ? change->exists | bit : change->exists & ~bit;
+    change->mediums = sh_code_is_medium(code) ? change->mediums | bit : change->mediums & ~bit;
+    change->mask |= bit;
+    change->sources[index] = source;
+}
+
+void sh_change_chunk(struct sh_change *change, unsigned index, uint32_t size, const void *source)
+{
+    uint8_t low;
+    SH_ASSERT(size <= SH_PACKED_CHUNK_MAX);
+    change_set(change, index, sh_code_of(size, &low), size, source);
+}
+
+void sh_change_long(struct sh_change *change, unsigned index, const uint64_t *offset)
+{
+    change_set(change, index, SH_CODE_LONG, SH_POINTER_BYTES, offset);
+}
+
+void sh_change_none(struct sh_change *change, unsigned index, unsigned code)
+{
+    SH_ASSERT(code < SH_CODE_FIRST);
+    change_set(change, index, code, 0, NULL);
+}
+
+uint32_t sh_change_total(const struct sh_change *change)
+{
+    return change->total + (change->mediums ? (unsigned)__builtin_popcount(change->mediums) : 0);
+}
+
+/* Bytes for a block that holds `total` now, and more when the IDs that are absent come. */
 static uint32_t capacity_wanted(const struct sh_change *change, uint32_t total)
 {
+    uint32_t present = (unsigned)__builtin_popcount(change->exists);
+    SH_ASSERT(present > 0);
     if (change->tight)
         return total;
-    uint32_t present = 0;
-    uint32_t absent = 0;
-    for (unsigned i = 0; i < SH_GROUP_IDS; i++) {
-        unsigned code = sh_layout_code(&change->after, i);
-        present += code >= SH_CODE_FIRST;
-        absent += code < SH_CODE_FIRST;
-    }
-    SH_ASSERT(present > 0);
-    return total + absent * ((total + present - 1) / present);
+    uint32_t each = change->expected ? change->expected : (total + present - 1) / present;
+    return total + (SH_GROUP_IDS - present) * each;
 }
 
 static enum shoal_err block_take(struct sh_store *store, const struct sh_change *change,
@@ -76,26 +151,55 @@ static enum shoal_err block_take(struct sh_store *store, const struct sh_change 
     return SHOAL_OK;
 }
 
+static uint32_t footprints(const uint16_t *bytes, unsigned count)
+{
+    uint32_t sum = 0;
+    for (unsigned i = 0; i < count; i++)
+        sum += bytes[i];
+    return sum;
+}
+
 /* The group's new bytes from chunk `first` on, in order; returns how many. */
 static uint32_t image_make(const struct sh_store *store, const struct sh_change *change,
                            unsigned first, uint8_t *image)
 {
-    const uint8_t *old = sh_alloc_at(store->alloc, sh_layout_offset(&change->before));
-    uint32_t at = sh_layout_sum(&change->before, first);
+    const uint8_t *old = sh_alloc_at(store->alloc, sh_layout_offset(&change->before)) +
+                         footprints(change->was, first);
+    unsigned left = (change->existed | change->exists) & ~0u << first;
     uint32_t used = 0;
-    for (unsigned i = first; i < SH_GROUP_IDS; i++) {
-        uint32_t was = sh_code_footprint(sh_layout_code(&change->before, i));
-        uint32_t is = sh_code_footprint(sh_layout_code(&change->after, i));
+    for (; left; left &= left - 1) {
+        unsigned i = (unsigned)__builtin_ctz(left);
+        uint32_t is = change->is[i];
         if (!(change->mask >> i & 1))
-            memcpy(image + used, old + at, is);
+            memcpy(image + used, old, is);
         else if (change->sources[i])
             memcpy(image + used, change->sources[i], is);
         else
             memset(image + used, 0, is);
-        at += was;
+        old += change->was[i];
         used += is;
     }
     return used;
+}
+
+/* Writes the medium chunks' low bytes to the block's end. */
+static void lows_write(const struct sh_change *change, uint8_t *block)
+{
+    unsigned mediums = change->mediums;
+    for (unsigned nth = 0; mediums; nth++, mediums &= mediums - 1) {
+        uint8_t low;
+        (void)sh_code_of(change->is[__builtin_ctz(mediums)], &low);
+        __atomic_store_n(sh_layout_low(&change->after, block, nth), low, __ATOMIC_RELAXED);
+    }
+}
+
+/* True when the group's last ID comes, and the block that was sized by those before is too large.
+ */
+static bool is_loose(const struct sh_change *change, uint32_t total)
+{
+    uint32_t spare = sh_layout_capacity(&change->before) - total;
+    return change->exists == UINT16_MAX && change->existed != UINT16_MAX && spare > LOOSE_LEAST &&
+           spare > total / LOOSE_SHARE;
 }
 
 enum shoal_err sh_group_change(struct sh_store *store, struct sh_group *group,
@@ -105,8 +209,8 @@ enum shoal_err sh_group_change(struct sh_store *store, struct sh_group *group,
     const struct sh_block old = {sh_layout_offset(&change->before),
                                  sh_layout_capacity(&change->before)};
     struct sh_block block = {0, 0};
-    uint32_t total = sh_layout_sum(&change->after, SH_GROUP_IDS);
-    bool stays = total > 0 && total <= old.size && !change->tight;
+    uint32_t total = sh_change_total(change);
+    bool stays = total > 0 && total <= old.size && !change->tight && !is_loose(change, total);
     if (stays) {
         block = old;
     } else if (total > 0) {
@@ -114,13 +218,15 @@ enum shoal_err sh_group_change(struct sh_store *store, struct sh_group *group,
         if (err)
             return err;
     }
-    unsigned first = stays ? (unsigned)__builtin_ctz(change->mask | 1u << SH_GROUP_IDS) : 0;
-    uint32_t used = image_make(store, change, first < SH_GROUP_IDS ? first : 0, image);
-    sh_copy_in(sh_alloc_at(store->alloc, block.offset) +
-                   (stays ? sh_layout_sum(&change->before, first) : 0),
-               image, total > 0 ? used : 0);
     SH_ASSERT(block.size / 8 <= UINT16_MAX && block.size % 8 == 0);
     change->after.block = (uint64_t)(block.size / 8) << 48 | block.offset;
+    if (total > 0) {
+        unsigned first = stays ? (unsigned)__builtin_ctz(change->mask | 1u << SH_GROUP_IDS) : 0;
+        uint8_t *at = sh_alloc_at(store->alloc, block.offset);
+        uint32_t used = image_make(store, change, first, image);
+        sh_copy_in(at + footprints(change->was, first), image, used);
+        lows_write(change, at);
+    }
     sh_group_layout_set(group, &change->after);
     /* Readers that still look at the old block find another sequence afterwards. */
     if (!stays && old.size > 0)

@@ -26,7 +26,7 @@ struct sh_vm {
     uint64_t bytes;
 };
 
-/* Reserves a range of zeros. ENOMEM. */
+/* Reserves a range of zeros, in small pages, that begins where a huge page can. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_vm_reserve(uint64_t bytes, struct sh_vm *vm_out);
 /* Unmaps it. A range that was never reserved (all zero) is allowed. */
 void sh_vm_release(struct sh_vm *vm);
@@ -39,6 +39,8 @@ bool sh_vm_discard(const struct sh_vm *vm, uint64_t offset, uint64_t bytes);
  */
 void sh_vm_huge(const struct sh_vm *vm, uint64_t offset, uint64_t bytes);
 #define SH_HUGE_BYTES (UINT64_C(2) << 20)
+/* Takes that back. False: the kernel can't (too many mappings), and huge pages may come. */
+bool sh_vm_small(const struct sh_vm *vm, uint64_t offset, uint64_t bytes);
 
 struct sh_budget {
     _Atomic uint64_t used; /* never above max */

@@ -1,9 +1,9 @@
 /* Several operations in one call: their cache misses overlap.
  *
  * A get is two dependent misses, group and data. Groups of GROUP are taken through three passes:
- * ask for the groups, ask for the data they name, do the operations. The passes only ask; the
- * operation looks everything up again for itself, so it does not matter what changed in
- * between. */
+ * ask for the groups, ask for the data they name, do the operations. What the second pass has seen
+ * of a short chunk is good for the third as long as the sequence word says so; all else is looked
+ * up again. */
 #include "store/store_int.h"
 
 /* Enough to fill the line fill buffers of current cores (10 to 24) for both passes, few enough to
@@ -13,47 +13,81 @@
 /* The hardware follows a longer run by itself. */
 #define LINES_MAX 4
 
-static void entry_prefetch(const struct sh_store *store, shoal_cid cid)
+/* A chunk that was seen without a lock. */
+struct glance {
+    const struct sh_group *group; /* NULL: there is none */
+    const uint8_t *at;            /* NULL: look again */
+    uint64_t sequence;
+    uint32_t size;
+};
+
+static inline void group_prefetch(const struct sh_store *store, shoal_cid cid,
+                                  struct glance *glance_out)
 {
-    const struct sh_group *group = sh_store_group(store, cid);
-    if (group)
-        __builtin_prefetch(group, 1);
+    glance_out->group = sh_store_group(store, cid);
+    glance_out->at = NULL;
+    if (glance_out->group)
+        __builtin_prefetch(glance_out->group, 1);
 }
 
-static void data_prefetch(const struct sh_store *store, shoal_cid cid)
+static inline void data_prefetch(const struct sh_store *store, shoal_cid cid, struct glance *glance)
 {
-    const struct sh_group *group = sh_store_group(store, cid);
-    if (!group)
+    unsigned index = sh_store_index(cid);
+    if (!glance->group || !sh_group_read_begin(glance->group, index, &glance->sequence))
         return;
     /* Maybe torn: then another line is asked for, which does no harm. */
-    struct sh_layout layout = sh_group_layout(group);
-    unsigned index = sh_store_index(cid);
-    uint32_t size = sh_code_footprint(sh_layout_code(&layout, index));
+    struct sh_layout layout = sh_group_layout(glance->group);
+    unsigned code = sh_layout_code(&layout, index);
+    uint32_t size = sh_code_footprint(code);
     if (size == 0)
         return;
-    const uint8_t *at =
-        sh_alloc_at(store->alloc, sh_layout_offset(&layout)) + sh_layout_sum(&layout, index);
+    unsigned mediums;
+    uint8_t *block = sh_alloc_at(store->alloc, sh_layout_offset(&layout));
+    const uint8_t *at = block + sh_layout_sum(&layout, index, &mediums);
+    if (mediums) {
+        /* Where the chunk begins takes a look at the block's end, which may be a miss itself. */
+        __builtin_prefetch(sh_layout_low(&layout, block, 0));
+        return;
+    }
     const uint8_t *last = at + size - 1;
     __builtin_prefetch(at);
     for (unsigned line = 1; line < LINES_MAX && at + line * LINE_BYTES < last; line++)
         __builtin_prefetch(at + line * LINE_BYTES);
     __builtin_prefetch(last);
+    if (code < SH_CODE_MEDIUM) {
+        glance->at = at;
+        glance->size = size;
+    }
 }
 
-void sh_store_prefetch(const struct sh_store *store, shoal_cid lid, enum sh_store_part part)
+/* Reads what was seen. False: it may have changed, or does not fit. */
+static inline bool glance_copy(const struct glance *glance, struct sh_store_op *op)
 {
-    if (part == SH_STORE_ENTRY)
-        entry_prefetch(store, lid);
-    else
-        data_prefetch(store, lid);
+    if (!glance->at || glance->size > op->size)
+        return false;
+    sh_copy_out(op->data, glance->at, glance->size);
+    if (!sh_group_read_good(glance->group, sh_store_index(op->lid), glance->sequence))
+        return false;
+    op->size = glance->size;
+    op->err = SHOAL_OK;
+    return true;
 }
 
-static void ops_prefetch(const struct sh_store *store, const struct sh_store_op *ops, size_t count)
+void sh_store_prefetch(const struct sh_store *store, shoal_cid cid, enum sh_store_part part)
+{
+    struct glance glance;
+    group_prefetch(store, cid, &glance);
+    if (part == SH_STORE_DATA)
+        data_prefetch(store, cid, &glance);
+}
+
+static void ops_prefetch(const struct sh_store *store, const struct sh_store_op *ops, size_t count,
+                         struct glance *glances_out)
 {
     for (size_t i = 0; i < count; i++)
-        entry_prefetch(store, ops[i].lid);
+        group_prefetch(store, ops[i].lid, &glances_out[i]);
     for (size_t i = 0; i < count; i++)
-        data_prefetch(store, ops[i].lid);
+        data_prefetch(store, ops[i].lid, &glances_out[i]);
 }
 
 size_t sh_store_get_multi(struct sh_store *store, struct sh_store_op *ops, size_t count)
@@ -61,9 +95,12 @@ size_t sh_store_get_multi(struct sh_store *store, struct sh_store_op *ops, size_
     size_t good = 0;
     for (size_t at = 0; at < count; at += GROUP) {
         size_t some = count - at < GROUP ? count - at : GROUP;
-        ops_prefetch(store, ops + at, some);
-        for (struct sh_store_op *op = ops + at; op < ops + at + some; op++) {
-            op->err = sh_store_copy_out(store, op->lid, op->data, op->size, &op->size);
+        struct glance glances[GROUP];
+        ops_prefetch(store, ops + at, some, glances);
+        for (size_t i = 0; i < some; i++) {
+            struct sh_store_op *op = &ops[at + i];
+            if (!glance_copy(&glances[i], op))
+                op->err = sh_store_copy_out(store, op->lid, op->data, op->size, &op->size);
             good += op->err == SHOAL_OK;
         }
     }
@@ -76,7 +113,8 @@ size_t sh_store_put_multi(struct sh_store *store, struct sh_store_op *ops, size_
     size_t good = 0;
     for (size_t at = 0; at < count; at += GROUP) {
         size_t some = count - at < GROUP ? count - at : GROUP;
-        ops_prefetch(store, ops + at, some);
+        struct glance glances[GROUP];
+        ops_prefetch(store, ops + at, some, glances);
         for (struct sh_store_op *op = ops + at; op < ops + at + some; op++) {
             op->err = sh_store_copy_in(store, op->lid, sh_bytes_make(op->data, op->size));
             good += op->err == SHOAL_OK;
@@ -91,7 +129,8 @@ size_t sh_store_resize_multi(struct sh_store *store, struct sh_store_op *ops, si
     size_t good = 0;
     for (size_t at = 0; at < count; at += GROUP) {
         size_t some = count - at < GROUP ? count - at : GROUP;
-        ops_prefetch(store, ops + at, some);
+        struct glance glances[GROUP];
+        ops_prefetch(store, ops + at, some, glances);
         for (struct sh_store_op *op = ops + at; op < ops + at + some; op++) {
             op->err = sh_store_resize(store, op->lid, op->size);
             good += op->err == SHOAL_OK;
@@ -110,7 +149,7 @@ size_t sh_store_remove_multi(struct sh_store *store, const shoal_cid *cids, size
         sh_lid gone[GROUP];
         size_t removed = 0;
         for (size_t i = at; i < at + some; i++)
-            entry_prefetch(store, cids[i]);
+            sh_store_prefetch(store, cids[i], SH_STORE_ENTRY);
         for (size_t i = at; i < at + some; i++) {
             uint32_t size;
             errs_out[i] = sh_store_drop(store, cids[i], &size);

@@ -56,7 +56,7 @@ static void longs_free(struct sh_store *store, const uint64_t *longs, const uint
 
 /* Makes some chunks of one group, whose IDs were handed out. EFULL changes nothing. */
 static enum shoal_err group_fill(struct sh_store *store, const struct sh_store_wish *wish,
-                                 size_t at, size_t count, const shoal_cid *lids)
+                                 size_t at, size_t count, uint32_t expected, const shoal_cid *lids)
 {
     uint64_t longs[SH_GROUP_IDS];
     uint32_t sizes[SH_GROUP_IDS];
@@ -65,7 +65,7 @@ static enum shoal_err group_fill(struct sh_store *store, const struct sh_store_w
     for (size_t i = 0; i < count; i++) {
         sizes[i] = wish->reserve ? 0 : wish_size(wish, at + i);
         longs[i] = NONE;
-        if (sizes[i] > SH_SHORT_MAX)
+        if (sizes[i] > SH_PACKED_CHUNK_MAX)
             err = sh_long_make(store, NULL, sizes[i], false, &longs[i]);
         if (err) {
             longs_free(store, longs, sizes, i);
@@ -77,14 +77,17 @@ static enum shoal_err group_fill(struct sh_store *store, const struct sh_store_w
     sh_group_layout_begin(group);
     sh_idtable_version(&store->table, group);
     struct sh_change change;
-    sh_change_begin(group, &change);
+    sh_change_begin(store, group, &change);
+    change.expected = expected;
     for (size_t i = 0; i < count; i++) {
         unsigned index = sh_store_index(lids[at + i]);
         SH_ASSERT(sh_layout_code(&change.before, index) == SH_CODE_ABSENT);
-        unsigned code = wish->reserve      ? SH_CODE_RESERVED
-                        : longs[i] == NONE ? sizes[i] + SH_CODE_FIRST
-                                           : SH_CODE_LONG;
-        sh_change_set(&change, index, code, longs[i] == NONE ? NULL : &longs[i]);
+        if (wish->reserve)
+            sh_change_none(&change, index, SH_CODE_RESERVED);
+        else if (longs[i] == NONE)
+            sh_change_chunk(&change, index, sizes[i], NULL);
+        else
+            sh_change_long(&change, index, &longs[i]);
     }
     err = sh_group_change(store, group, &change);
     sh_group_layout_end(group, !err);
@@ -122,18 +125,31 @@ static enum shoal_err ids_take(struct sh_store *store, const struct sh_store_wis
     return sh_store_short(store, needed);
 }
 
+/* What a chunk of a batch of different sizes takes up in its group's block on average; 0: the sizes
+ * say nothing about those to come. */
+static uint32_t wish_footprint(const struct sh_store_wish *wish)
+{
+    uint64_t sum = 0;
+    if (!wish->sizes || wish->reserve || wish->count <= SH_GROUP_IDS)
+        return 0;
+    for (size_t i = 0; i < wish->count; i++)
+        sum += wish->sizes[i] > SH_PACKED_CHUNK_MAX ? SH_POINTER_BYTES : wish->sizes[i];
+    return (uint32_t)((sum + wish->count - 1) / wish->count);
+}
+
 /* Makes the chunks of all IDs, group by group; returns how many it made. */
 static size_t fill(struct sh_store *store, const struct sh_store_wish *wish, const shoal_cid *lids,
                    enum shoal_err *err_out)
 {
     size_t made = 0;
+    uint32_t expected = wish_footprint(wish);
     *err_out = SHOAL_OK;
     while (made < wish->count) {
         size_t some = 1;
         while (made + some < wish->count &&
                lids[made + some].v >> SH_GROUP_BITS == lids[made].v >> SH_GROUP_BITS)
             some++;
-        *err_out = group_fill(store, wish, made, some, lids);
+        *err_out = group_fill(store, wish, made, some, expected, lids);
         if (*err_out)
             break;
         made += some;

@@ -17,9 +17,10 @@ static uint64_t own_bytes(void)
     return sh_pages(sizeof(struct sh_store)) << SH_PAGE_BITS;
 }
 
-static enum shoal_err parts_init(struct sh_store *store, uint64_t bytes_max)
+static enum shoal_err parts_init(struct sh_store *store, const struct sh_store_config *config)
 {
     /* The smallest chunk is empty and costs 2 bytes, so more IDs than this can't be in use. */
+    uint64_t bytes_max = config->bytes_max;
     uint64_t ids_max = bytes_max / sizeof(struct sh_group) * SH_GROUP_IDS;
     if (ids_max > SH_IDTABLE_IDS_MAX)
         ids_max = SH_IDTABLE_IDS_MAX;
@@ -32,7 +33,7 @@ static enum shoal_err parts_init(struct sh_store *store, uint64_t bytes_max)
     err = sh_foreign_init(&store->foreign, bytes_max, &store->budget);
     if (err)
         return err;
-    return sh_alloc_init(store->alloc, bytes_max, &store->budget);
+    return sh_alloc_init(store->alloc, bytes_max, config->small_pages, &store->budget);
 }
 
 enum shoal_err sh_store_create(const struct sh_store_config *config, struct sh_store **store_out)
@@ -59,13 +60,11 @@ enum shoal_err sh_store_create(const struct sh_store_config *config, struct sh_s
     atomic_init(&store->nid, config->nid.v);
     bool charged = sh_budget_charge(&store->budget, own_bytes(), true);
     SH_ASSERT(charged);
-    enum shoal_err err = parts_init(store, config->bytes_max);
+    enum shoal_err err = parts_init(store, config);
     if (err) {
         sh_store_destroy(store);
         return err;
     }
-    if (config->huge_pages)
-        sh_vm_huge(&store->alloc->vm, 0, store->alloc->vm.bytes);
     *store_out = store;
     return SHOAL_OK;
 }

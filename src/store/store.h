@@ -48,8 +48,9 @@ struct sh_store_config {
     /* What creating and growing must leave of bytes_max, so that removing, defragmenting and
      * sh_store_adopt work in a full store. 0: a 64th. */
     uint64_t reserve_bytes;
-    bool huge_pages; /* ask for huge pages for blocks too: fewer TLB misses; resident memory comes
-                      * and goes in pieces of 2 MiB */
+    bool small_pages; /* never huge pages for chunks. Without it, chunks of a store over 64 MiB lie
+                       * in huge pages where the kernel has any: no more resident memory, and fewer
+                       * page faults and TLB misses */
 };
 
 /* Reserves the address ranges. ENOMEM, EINVAL. */

@@ -104,27 +104,27 @@ static inline void sh_store_let_go(struct sh_hold *hold, bool is_changed)
 /* A change of a group whose layout bit the caller holds. */
 struct sh_change {
     struct sh_layout before;
-    struct sh_layout after;  /* codes are the caller's, block is set by sh_group_change */
-    uint16_t mask;           /* who changes */
-    const void *sources[16]; /* of these: footprint bytes of new content; NULL: zeros */
+    struct sh_layout after;   /* its block is set by sh_group_change */
+    uint32_t total;           /* footprints afterwards */
+    uint16_t existed, exists; /* which chunks do */
+    uint16_t mediums;         /* which are medium ones afterwards */
+    uint16_t was[16], is[16]; /* footprints before and after */
+    uint16_t mask;            /* who changes */
+    const void *sources[16];  /* of these: footprint bytes of new content; NULL: zeros */
+    uint32_t expected; /* bytes of a chunk that is still to come; 0: as the others on average */
     bool may_dip;
     bool tight; /* to a new block without room to grow, though there is room in the old one */
 };
-static inline void sh_change_begin(const struct sh_group *group, struct sh_change *change_out)
-{
-    change_out->before = sh_group_layout(group);
-    change_out->after = change_out->before;
-    change_out->mask = 0;
-    change_out->may_dip = false;
-    change_out->tight = false;
-}
-static inline void sh_change_set(struct sh_change *change, unsigned index, unsigned code,
-                                 const void *source)
-{
-    sh_layout_code_set(&change->after, index, code);
-    change->mask |= (uint16_t)(1u << index);
-    change->sources[index] = source;
-}
+void sh_change_begin(const struct sh_store *store, const struct sh_group *group,
+                     struct sh_change *change_out);
+/* The chunk becomes one of at most SH_PACKED_CHUNK_MAX bytes. */
+void sh_change_chunk(struct sh_change *change, unsigned index, uint32_t size, const void *source);
+/* The chunk has a block of its own, at *offset. */
+void sh_change_long(struct sh_change *change, unsigned index, const uint64_t *offset);
+/* SH_CODE_ABSENT or SH_CODE_RESERVED. */
+void sh_change_none(struct sh_change *change, unsigned index, unsigned code);
+/* Bytes that the group's block must have afterwards. */
+uint32_t sh_change_total(const struct sh_change *change);
 /* EFULL changes nothing. */
 SHOAL_NODISCARD enum shoal_err sh_group_change(struct sh_store *store, struct sh_group *group,
                                                struct sh_change *change);

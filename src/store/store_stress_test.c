@@ -60,7 +60,7 @@ static void threads_run(struct shared *shared, void *(*main_of_thread)(void *))
 }
 
 /* Torn reads: a put writes one byte all over, so a get that sees two different ones is torn. */
-static const uint32_t torn_sizes[8] = {2, 8, 63, 64, 200, 4096, 40000, 600000};
+static const uint32_t torn_sizes[8] = {2, 63, 300, 64, 1271, 4096, 40000, 600000};
 
 static bool all_equal(struct sh_bytes bytes)
 {
@@ -293,10 +293,18 @@ static void test_rivals(void **state)
     sh_store_destroy(shared.store);
 }
 
-/* Movers: some write one byte all over chunks of which many share a group, some resize and pin
- * them, and some defragment, so that blocks move under readers all the time. */
 #define MOVED_IDS 64
 
+/* Most are short; of the others some are medium and a few long. */
+static uint32_t mover_size(uint64_t *rng)
+{
+    uint64_t kind = rng_next(rng) % 16;
+    uint64_t value = rng_next(rng);
+    return (uint32_t)(value % (kind == 0 ? 1400 : kind < 3 ? 600 : 260));
+}
+
+/* Movers: some write one byte all over chunks of which many share a group, some resize and pin
+ * them, and some defragment, so that blocks move under readers all the time. */
 static void mover_change(struct shared *shared, uint64_t *rng, sh_lid lid, uint8_t *bytes)
 {
     uint32_t size = 0;
@@ -310,8 +318,7 @@ static void mover_change(struct shared *shared, uint64_t *rng, sh_lid lid, uint8
     case 1:
         /* Gained bytes are zeros: only shrinking keeps all equal, so it grows from nothing. */
         wrong_if(shared, sh_store_resize(shared->store, lid, 0) != SHOAL_OK);
-        wrong_if(shared,
-                 sh_store_resize(shared->store, lid, (uint32_t)(rng_next(rng) % 300)) != SHOAL_OK);
+        wrong_if(shared, sh_store_resize(shared->store, lid, mover_size(rng)) != SHOAL_OK);
         break;
     case 2:
         (void)sh_store_defrag(shared->store, 8, true);
@@ -326,7 +333,7 @@ static void *mover_main(void *arg)
     struct shared *shared = arg;
     unsigned self = atomic_fetch_add(&shared->threads_started, 1);
     uint64_t rng = shared->seed + self * 77;
-    uint8_t bytes[512];
+    uint8_t bytes[1500];
     for (unsigned i = 0; i < shared->rounds; i++) {
         sh_lid lid = {1 + rng_next(&rng) % MOVED_IDS};
         uint32_t size = 0;
@@ -449,7 +456,7 @@ static void test_resident(void **state)
     sh_store_status_get(store, &status);
     near(status.used_bytes, resident_bytes() - before);
     /* Too many: refused, and the memory that trying took is back. */
-    assert_int_equal(sh_store_new_many(store, 600, 350000, lids), SHOAL_EFULL);
+    assert_int_equal(sh_store_new_many(store, 600, COUNT, lids), SHOAL_EFULL);
     sh_store_status_get(store, &status);
     near(status.used_bytes, resident_bytes() - before);
     sh_store_destroy(store);

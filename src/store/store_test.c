@@ -74,7 +74,7 @@ static uint32_t random_size(void)
     case 2:
         return (uint32_t)(rng() % 300000);
     case 3:
-        return rng() % 64 ? (uint32_t)(rng() % 5000) : (uint32_t)(520000 + rng() % 10000);
+        return rng() % 64 ? (uint32_t)(rng() % 1500) : (uint32_t)(520000 + rng() % 10000);
     default:
         return (uint32_t)(rng() % 200);
     }
@@ -263,12 +263,12 @@ static void test_config(void **state)
     sh_store_destroy(NULL);
 }
 
-/* Every size around the edges of a class, a slot and an entry keeps its bytes. */
+/* Every size around the edges of a code, a pack and a slot keeps its bytes. */
 static void test_sizes(void **state)
 {
     (void)state;
-    static const uint32_t edges[] = {0,     8,     512,   520,    1024,   8192,
-                                     13104, 16384, 65536, 524286, 524288, 3000000};
+    static const uint32_t edges[] = {0,    24,   247,   504,    760,    1016,    1271,
+                                     4096, 8192, 65536, 262136, 262144, 1048576, 3000000};
     struct sh_store *store = store_make(64 * MIB, 1 << 22);
     for (size_t e = 0; e < sizeof edges / sizeof edges[0]; e++) {
         for (int delta = -2; delta <= 2; delta++) {
