@@ -337,8 +337,7 @@ int main(void)
     const char *bad;
     size_t bad_len;
     const char *levels = getenv("SHOAL_TEST_LOG");
-    if (sh_log_levels_set(levels ? levels : "raft=fatal", &bad, &bad_len) &&
-        sh_log_levels_set("error", &bad, &bad_len))
+    if (sh_log_levels_set(levels ? levels : "error", &bad, &bad_len))
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fixed_seeds_hold),

@@ -20,10 +20,10 @@
  * - A server whose storage is empty can't know whether it has forgotten votes and entries. It stays
  *   *mute*: it neither votes nor counts as a holder of entries until every other voter that it
  *   knows of has told it the term that it has stored. When all say zero, the cluster is new.
- * Otherwise the server gives no vote in any term up to the highest one it was told, and speaks
- * again once it holds all that a leader of that term or a later one has committed in its own term.
- * (Every entry and vote that it may have forgotten was made with one of the others, who remember
- * it.)
+ *   Otherwise the server gives no vote in any term up to the highest one it was told, and speaks
+ *   again once it holds all that a leader of that term or a later one has committed in its own
+ *   term. (Every entry and vote that it may have forgotten was made with one of the others, who
+ *   remember it.)
  * - Leaders send one piece at a time to each follower, and the next one when it is acknowledged: a
  *   registry changes rarely.
  *

@@ -1,15 +1,20 @@
 /* The inside of raft, shared by raft*.c.
  *
  * Messages, little-endian, no padding. All begin with u8 type, u8 flags, u16 zero, u64 term.
- *   VOTE_ASK       u64 last index, u64 last term           flags: PRE (a poll; term is the next
- * one) VOTE_ANSWER    -                                       flags: PRE, YES APPEND         u64
- * index before, u64 its term, u64 commit, u64 round, u32 count, entries: u8 kind, u64 term, u32
- * size, bytes APPEND_ANSWER  u64 index, u64 round                    flags: YES (all up to index
- * agree with the leader), else index is where to try next; MUTE (does not count) IMAGE          u64
- * index, u64 its term, u64 voters, u64 learners, u64 round, u32 size, u32 offset, bytes to the end
+ *   VOTE_ASK       u64 last index, u64 last term
+ *     flags        PRE: a poll; then the term is the one that is asked for
+ *   VOTE_ANSWER    nothing
+ *     flags        PRE; YES
+ *   APPEND         u64 index before, u64 its term, u64 commit, u64 round, u32 count, entries
+ *     an entry     u8 kind, u64 term, u32 size, bytes
+ *   APPEND_ANSWER  u64 index, u64 round
+ *     flags        YES: all up to index agree with the leader; else index is where to try next
+ *                  MUTE: what it holds does not count
+ *   IMAGE          u64 index, u64 its term, u64 voters, u64 learners, u64 round,
+ *                  u32 size, u32 offset, bytes to the end
  *   IMAGE_ANSWER   u64 index, u64 round, u32 offset wanted next
- *   PROBE          u64 nonce                               (term is zero)
- *   PROBE_ANSWER   u64 nonce                               (term: what is stored)
+ *   PROBE          u64 nonce; the term is zero
+ *   PROBE_ANSWER   u64 nonce; the term is the stored one
  *
  * Records of a batch:
  *   u8 1, u8 flags (1: mute), u8 vote, u8 server, u64 term

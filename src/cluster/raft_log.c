@@ -135,7 +135,8 @@ void sh_raft_log_shift(struct sh_raft *raft, uint64_t index)
     for (size_t i = 0; i < gone; i++)
         free(raft->entries[i].bytes);
     raft->count -= gone;
-    memmove(raft->entries, raft->entries + gone, raft->count * sizeof raft->entries[0]);
+    if (raft->count)
+        memmove(raft->entries, raft->entries + gone, raft->count * sizeof raft->entries[0]);
     raft->first = index;
 }
 
