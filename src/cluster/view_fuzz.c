@@ -33,8 +33,12 @@ static void view_round_trip(struct sh_bytes bytes)
 static void registry_takes(struct sh_bytes bytes)
 {
     static const char *const addresses[] = {"a:1", "b:1"};
-    struct sh_registry_config config = {
-        .cluster = "fuzz", .addresses = addresses, .count = 2, .instance = 1, .failure_ns = 1000};
+    struct sh_registry_config config = {.cluster = "fuzz",
+                                        .addresses = addresses,
+                                        .count = 2,
+                                        .instance = 1,
+                                        .failure_ns = 1000,
+                                        .is_shared = bytes.size & 1};
     struct sh_registry *registry;
     if (sh_registry_create(&config, 0, &registry))
         return;
