@@ -166,22 +166,25 @@ static void join_failed(struct sh_member *member, enum shoal_err err)
 
 static enum shoal_err join_answer_get(struct sh_member *member, struct sh_reader *r,
                                       shoal_nid *nid_out, shoal_nid *superpeer_out,
-                                      struct sh_view *view_out)
+                                      uint8_t *flags_out, struct sh_view *view_out)
 {
     shoal_nid nid = {sh_get16(r)};
     shoal_nid superpeer = {sh_get16(r)};
+    uint8_t flags = sh_get8(r);
     struct sh_view view = {0};
     enum shoal_err err = sh_view_get(r, &view);
     if (err)
         return err;
     const struct sh_node *self = sh_view_find(&view, nid);
-    if (!sh_reader_done(r) || !self || self->instance != member->instance || !superpeer.v ||
-        superpeer.v > view.superpeers || (member->nid.v && member->nid.v != nid.v)) {
+    if (!sh_reader_done(r) || (flags & ~SH_ANSWER_ANY) || !self ||
+        self->instance != member->instance || !superpeer.v || superpeer.v > view.superpeers ||
+        (member->nid.v && member->nid.v != nid.v)) {
         sh_view_destroy(&view);
         return SHOAL_EPROTO;
     }
     *nid_out = nid;
     *superpeer_out = superpeer;
+    *flags_out = flags;
     *view_out = view;
     return SHOAL_OK;
 }
@@ -191,15 +194,14 @@ static void join_answered(struct sh_member *member, struct sh_reader *payload)
     struct sh_view view;
     bool is_first = !member->nid.v;
     shoal_nid nid;
-    enum shoal_err err = join_answer_get(member, payload, &nid, &member->superpeer, &view);
+    uint8_t flags;
+    enum shoal_err err = join_answer_get(member, payload, &nid, &member->superpeer, &flags, &view);
     if (err) {
         join_failed(member, err);
         return;
     }
     member->nid = nid;
-    /* One that answers for another's arc shares the registry with it. */
-    if (sh_arc_superpeer(nid, view.superpeers).v != member->superpeer.v)
-        member->any_superpeer = true;
+    member->any_superpeer = flags & SH_ANSWER_ANY;
     member->trouble = SHOAL_OK;
     member->backoff_ns = BACKOFF_MIN_NS;
     /* At once, so that there is a connection under the node's ID whose loss will tell. */

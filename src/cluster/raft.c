@@ -64,6 +64,8 @@ void sh_raft_start(struct sh_raft *raft, uint64_t now_ns)
     raft->base_is_wanted = true; /* a clean beginning, whatever the end of the old files is like */
     raft->changes++;
     sh_raft_election_defer(raft, now_ns);
+    if (!raft->is_mute && raft->members.voters == sh_raft_bit(raft->config.server))
+        raft->election_ns = now_ns; /* nobody else to wait for */
 }
 
 void sh_raft_vote_touch(struct sh_raft *raft)
@@ -322,6 +324,11 @@ bool sh_raft_is_mute(const struct sh_raft *raft)
 bool sh_raft_is_current(const struct sh_raft *raft)
 {
     return raft->is_current && raft->leader;
+}
+
+uint64_t sh_raft_leader_heard_ns(const struct sh_raft *raft)
+{
+    return raft->leader_heard_ns;
 }
 
 uint64_t sh_raft_heard_ns(const struct sh_raft *raft, uint8_t server)

@@ -62,6 +62,21 @@ static void on_done(struct sh_disk_op *op)
 
 /* --- Loading --------------------------------------------------------------------------------- */
 
+/* Does one operation, waiting for it. */
+static enum shoal_err do_now(struct sh_disk *files, struct sh_disk_op *op)
+{
+    bool is_done = false;
+    op->done = on_done;
+    op->arg = &is_done;
+    enum shoal_err err;
+    do {
+        err = sh_disk_submit(files, op);
+    } while (err == SHOAL_EAGAIN && sh_disk_poll(files, true) + 1);
+    while (!err && !is_done)
+        (void)sh_disk_poll(files, true);
+    return err ? err : op->err;
+}
+
 static enum shoal_err read_file(struct sh_raft_disk *disk, uint8_t **bytes_out, size_t *size_out)
 {
     struct sh_disk *files = disk->env.disk;
@@ -74,20 +89,8 @@ static enum shoal_err read_file(struct sh_raft_disk *disk, uint8_t **bytes_out, 
     uint8_t *bytes = malloc(size ? size : 1);
     if (!bytes)
         return SHOAL_ENOMEM;
-    bool is_done = false;
-    struct sh_disk_op op = {.kind = SH_DISK_READ,
-                            .file = disk->file,
-                            .data = bytes,
-                            .size = size,
-                            .done = on_done,
-                            .arg = &is_done};
-    do {
-        err = sh_disk_submit(files, &op);
-    } while (err == SHOAL_EAGAIN && sh_disk_poll(files, true) + 1);
-    while (!err && !is_done)
-        (void)sh_disk_poll(files, true);
-    if (!err)
-        err = op.err;
+    struct sh_disk_op op = {.kind = SH_DISK_READ, .file = disk->file, .data = bytes, .size = size};
+    err = do_now(files, &op);
     if (err) {
         free(bytes);
         return err;
@@ -149,6 +152,14 @@ static enum shoal_err load(struct sh_raft_disk *disk, const uint8_t *bytes, size
     return SHOAL_OK;
 }
 
+static void unusable(enum shoal_err err)
+{
+    SH_ERROR("raft",
+             "the file raft.log in data_dir is unusable: restore it, or remove it and start this "
+             "superpeer with the others' addresses, to catch up from them",
+             SH_ERR(err));
+}
+
 static enum shoal_err open_file(struct sh_raft_disk *disk, bool *is_new_out)
 {
     *is_new_out = false;
@@ -181,10 +192,7 @@ enum shoal_err sh_raft_disk_open(const struct sh_env *env, struct sh_raft *raft,
     bool is_new;
     enum shoal_err err = open_file(disk, &is_new);
     if (err) {
-        SH_ERROR("raft",
-                 "the file raft.log in data_dir is unusable: restore it, or remove it to let "
-                 "this superpeer catch up from the others",
-                 SH_ERR(err));
+        unusable(err);
         sh_raft_disk_close(disk);
         return err;
     }
@@ -206,6 +214,45 @@ void sh_raft_disk_close(struct sh_raft_disk *disk)
         files->ops->close(files, disk->new_file);
     free(disk->buffer);
     free(disk);
+}
+
+enum shoal_err sh_raft_disk_server(const struct sh_env *env, uint8_t *server_out)
+{
+    struct sh_raft_disk disk = {.env = *env};
+    enum shoal_err err = sh_disk_open(env->disk, NAME, false, &disk.file);
+    if (err)
+        return err;
+    uint8_t *bytes;
+    size_t size;
+    struct sh_bytes records;
+    err = read_file(&disk, &bytes, &size);
+    env->disk->ops->close(env->disk, disk.file);
+    if (!err) {
+        if (size < HEAD_BYTES || !batch_at(bytes, size, 0, sh_load64(bytes + 16), 0, &records) ||
+            records.size < 4)
+            err = SHOAL_ECORRUPT;
+        else if (sh_load16(bytes + 8) > FORMAT)
+            err = SHOAL_EVERSION;
+        else
+            *server_out = records.at[3]; /* each batch begins with the record of the vote */
+        free(bytes);
+    }
+    if (err)
+        unusable(err);
+    return err;
+}
+
+void sh_raft_disk_remove(const struct sh_env *env)
+{
+    (void)env->disk->ops->remove(env->disk, NAME_NEW);
+    enum shoal_err err = env->disk->ops->remove(env->disk, NAME);
+    if (err == SHOAL_ENONAME)
+        return;
+    struct sh_disk_op op = {.kind = SH_DISK_SYNC_DIR};
+    if (!err)
+        err = do_now(env->disk, &op);
+    if (err)
+        SH_ERROR("raft", "raft.log can't be removed", SH_ERR(err));
 }
 
 /* --- Storing --------------------------------------------------------------------------------- */

@@ -30,6 +30,11 @@ struct sh_raft_disk;
  * shoal), EIO, ENOMEM, or what raft's image_get says; each is logged. */
 SHOAL_NODISCARD enum shoal_err sh_raft_disk_open(const struct sh_env *env, struct sh_raft *raft,
                                                  struct sh_raft_disk **disk_out, bool *is_new_out);
+/* The number of the server whose log the disk holds. ENONAME: there is none. Other errors as above.
+ */
+SHOAL_NODISCARD enum shoal_err sh_raft_disk_server(const struct sh_env *env, uint8_t *server_out);
+/* Removes what is stored, if there is something; not while it is open. */
+void sh_raft_disk_remove(const struct sh_env *env);
 /* Waits for what is in flight. Before raft is destroyed. NULL is allowed. */
 void sh_raft_disk_close(struct sh_raft_disk *disk);
 

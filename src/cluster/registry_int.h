@@ -1,4 +1,4 @@
-/* The inside of a registry, shared by registry.c and registry_image.c. */
+/* The inside of a registry, shared by registry*.c. */
 #ifndef SH_CLUSTER_REGISTRY_INT_H
 #define SH_CLUSTER_REGISTRY_INT_H
 
@@ -7,10 +7,14 @@
 #define SH_CLUSTER_NAME_MAX 63
 /* Added to the version at each load: more than can have been published and not stored. */
 #define SH_REGISTRY_LOAD_LEAP (UINT64_C(1) << 20)
+/* A claim further ahead than the first, or above the second, is no epoch that any cluster reached;
+ * the second keeps any number of claims from wrapping it. */
+#define SH_REGISTRY_EPOCH_AHEAD_MAX (UINT64_C(1) << 56)
+#define SH_REGISTRY_EPOCH_MAX (UINT64_C(1) << 63)
 
 struct sh_registry {
     char cluster[SH_CLUSTER_NAME_MAX + 1];
-    uint16_t count, index;
+    uint16_t count, index; /* arcs, and which is this one's; a shared registry is one arc */
     shoal_nid arc_first, arc_last;
     uint64_t failure_ns;
     bool is_volatile;
@@ -35,6 +39,12 @@ struct sh_registry {
 static inline bool sh_registry_has(const struct sh_registry *registry, shoal_nid nid)
 {
     return nid.v >= registry->arc_first.v && nid.v <= registry->arc_last.v;
+}
+
+static inline bool sh_registry_is_credible(uint64_t claimed, uint64_t own)
+{
+    return claimed > own && claimed - own < SH_REGISTRY_EPOCH_AHEAD_MAX &&
+           claimed < SH_REGISTRY_EPOCH_MAX;
 }
 
 /* Something changed: the epoch rises, and it is to be stored. */

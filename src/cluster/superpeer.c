@@ -37,62 +37,18 @@ static void announce(struct sh_superpeer *superpeer)
         superpeer->on_view(superpeer->arg, view);
 }
 
-/* --- Answers that wait for the disk --------------------------------------------------------- */
-
-static void promise(struct sh_superpeer *superpeer, struct sh_msg_in *in, shoal_nid nid)
-{
-    struct sh_promise *later = malloc(sizeof *later);
-    if (!later) {
-        refuse(in, SHOAL_ENOMEM, NULL); /* the asker asks again, and gets the same */
-        return;
-    }
-    *later = (struct sh_promise){.changes = sh_registry_changes(superpeer->registry),
-                                 .reply_to = in->reply_to,
-                                 .type = in->type,
-                                 .nid = nid};
-    *superpeer->promises_end = later;
-    superpeer->promises_end = &later->next;
-}
-
-void sh_superpeer_join_answer(struct sh_superpeer *superpeer, struct sh_reply_to to, shoal_nid nid)
+void sh_superpeer_join_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
+                              sh_msg_type type, shoal_nid nid)
 {
     const struct sh_view *view = sh_registry_view(superpeer->registry);
     struct sh_out out;
-    if (sh_msg_reply(superpeer->msg, to, SH_CLUSTER_JOIN, SH_JOIN_ANSWER_BYTES + sh_view_size(view),
-                     &out))
+    if (sh_msg_reply(superpeer->msg, to, type, SH_JOIN_ANSWER_BYTES + sh_view_size(view), &out))
         return;
     sh_put16(&out.w, nid.v);
     sh_put16(&out.w, (uint16_t)(superpeer->index + 1));
+    sh_put8(&out.w, superpeer->shared ? SH_ANSWER_ANY : 0);
     sh_view_put_all(&out.w, view);
     sh_msg_end(superpeer->msg, &out);
-}
-
-/* Answers what is stored now; what was to be stored and could not be, with the error. */
-static unsigned keep_promises(struct sh_superpeer *superpeer)
-{
-    struct sh_store_files *files = &superpeer->files;
-    enum shoal_err err = files->is_ended ? files->err : SHOAL_OK;
-    unsigned work = 0;
-    files->is_ended = false;
-    while (superpeer->promises) {
-        struct sh_promise *promised = superpeer->promises;
-        bool is_stored = promised->changes <= files->saved_changes;
-        if (!is_stored && (!err || promised->changes > files->saving_changes))
-            break;
-        if (!is_stored)
-            sh_msg_reply_error(superpeer->msg, promised->reply_to, promised->type, err,
-                               "the superpeer could not store its registry");
-        else if (promised->type == SH_CLUSTER_JOIN)
-            sh_superpeer_join_answer(superpeer, promised->reply_to, promised->nid);
-        else
-            sh_msg_reply_ok(superpeer->msg, promised->reply_to, promised->type);
-        superpeer->promises = promised->next;
-        if (!superpeer->promises)
-            superpeer->promises_end = &superpeer->promises;
-        free(promised);
-        work++;
-    }
-    return work;
 }
 
 /* --- Messages ------------------------------------------------------------------------------- */
@@ -126,7 +82,7 @@ static void on_join(void *arg, struct sh_msg_in *in)
     if (err)
         refuse(in, err, err == SHOAL_EEXIST ? "another node has this node's ID by now" : NULL);
     else
-        promise(superpeer, in, nid);
+        sh_superpeer_join_answer(superpeer, in->reply_to, in->type, nid);
 }
 
 /* Refuses what a superpeer that is cut off from the others must not answer. */
@@ -179,7 +135,7 @@ static void on_heartbeat(void *arg, struct sh_msg_in *in)
     }
     uint8_t flags = failed ? SH_ANSWER_FAILED : 0;
     if (superpeer->shared) {
-        sh_superpeer_shared_heard(superpeer, nid);
+        sh_superpeer_shared_heard(superpeer, nid, epoch);
         flags |= SH_ANSWER_ANY;
     }
     answer_view(superpeer, in, epoch, flags);
@@ -203,7 +159,7 @@ static void on_leave(void *arg, struct sh_msg_in *in)
     if (err)
         refuse(in, err, NULL);
     else
-        promise(superpeer, in, nid);
+        sh_msg_reply_ok(in->msg, in->reply_to, in->type);
 }
 
 static void on_lookup(void *arg, struct sh_msg_in *in)
@@ -275,9 +231,7 @@ static unsigned run(void *arg)
     }
     work += sh_superpeer_siblings_step(superpeer, now_ns);
     work += sh_superpeer_probes_step(superpeer, now_ns);
-    work += sh_superpeer_files_step(superpeer, now_ns);
     announce(superpeer);
-    work += keep_promises(superpeer);
     return work;
 }
 
@@ -293,7 +247,6 @@ static uint64_t due_ns(void *arg)
     uint64_t others[] = {
         sh_superpeer_siblings_due_ns(superpeer),
         sh_superpeer_probes_due_ns(superpeer),
-        sh_superpeer_files_due_ns(superpeer),
     };
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         due = others[i] < due ? others[i] : due;
@@ -327,13 +280,11 @@ static enum shoal_err own_open(struct sh_superpeer *superpeer,
         .index = config->index,
         .instance = config->instance,
         .failure_ns = config->failure_ns,
-        .is_volatile = !config->env.disk,
+        .is_volatile = true,
         .seed = sh_random64(&config->env.random),
     };
-    enum shoal_err err = sh_registry_create(&of_registry, now_ns, &superpeer->registry);
-    if (!err)
-        err = sh_superpeer_files_open(superpeer, now_ns);
-    return err;
+    SH_INFO("cluster", "no data_dir: the registry is kept in memory only");
+    return sh_registry_create(&of_registry, now_ns, &superpeer->registry);
 }
 
 enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
@@ -352,7 +303,6 @@ enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
     superpeer->failure_ns = config->failure_ns;
     superpeer->on_view = config->on_view;
     superpeer->arg = config->arg;
-    superpeer->promises_end = &superpeer->promises;
     for (unsigned i = 0; i < SH_SUPERPEERS_MAX; i++)
         superpeer->siblings[i].superpeer = superpeer;
     for (unsigned i = 0; i < SH_PROBES_MAX; i++)
@@ -360,7 +310,7 @@ enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
     uint64_t now_ns = now_of(superpeer);
     superpeer->tick_ns = now_ns;
     enum shoal_err err;
-    if (config->count >= SH_SHARED_MIN && config->env.disk)
+    if (config->env.disk)
         err = sh_superpeer_shared_open(superpeer, config, now_ns);
     else
         err = own_open(superpeer, config, now_ns);
@@ -380,14 +330,6 @@ void sh_superpeer_destroy(struct sh_superpeer *superpeer)
         return;
     sh_superpeer_requests_cancel(superpeer);
     sh_superpeer_shared_close(superpeer);
-    sh_superpeer_files_close(superpeer);
-    while (superpeer->promises) {
-        struct sh_promise *promised = superpeer->promises;
-        superpeer->promises = promised->next;
-        sh_msg_reply_error(superpeer->msg, promised->reply_to, promised->type, SHOAL_ESTOPPED,
-                           NULL);
-        free(promised);
-    }
     sh_registry_destroy(superpeer->registry);
     sh_view_destroy(&superpeer->announced);
     free(superpeer);

@@ -102,7 +102,8 @@ void sh_superpeer_sync_handler(void *arg, struct sh_msg_in *in)
         sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EPROTO, NULL);
         return;
     }
-    if (count != superpeer->count || index >= count || index == superpeer->index) {
+    if (superpeer->shared || count != superpeer->count || index >= count ||
+        index == superpeer->index) {
         sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EINVAL,
                            "the superpeers were given different lists of superpeers");
         return;

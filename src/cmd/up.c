@@ -164,7 +164,7 @@ static enum shoal_err start_node(struct up *up, bool superpeer, size_t number)
         "--listen",     *node->address ? node->address : "127.0.0.1:0",
         "--superpeers", up->superpeers,
         "--ready-file", ready,
-        "--data-dir",   superpeer ? data : "",
+        "--data-dir",   data,
         "--log-file",   ""};
     size_t given = up->cmd->option_word_count, at = 0;
     const char **argv = calloc(given + WORDS_OF_OURS + 2, sizeof *argv);
@@ -261,7 +261,7 @@ static enum shoal_err start_all(struct up *up, size_t peers, size_t superpeers)
     if (err == SHOAL_OK)
         err = wait_ready(up, 0);
     if (err == SHOAL_OK)
-        sh_state_addresses(&up->state, up->superpeers, sizeof up->superpeers);
+        sh_state_addresses(&up->state, 0, up->superpeers, sizeof up->superpeers);
     for (size_t i = 1; i <= peers && err == SHOAL_OK; i++)
         err = start_node(up, false, i);
     if (err == SHOAL_OK)
