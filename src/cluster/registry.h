@@ -101,6 +101,8 @@ SHOAL_NODISCARD enum shoal_err sh_registry_superpeer_set(struct sh_registry *reg
                                                          shoal_nid nid, enum sh_node_state state);
 /* Lifts the epoch above one that a member claims to know, if that can be. */
 void sh_registry_epoch_lift(struct sh_registry *registry, uint64_t epoch);
+/* Takes over from another one of the same cluster what is not stored: who was heard when. */
+void sh_registry_times_take(struct sh_registry *registry, const struct sh_registry *from);
 /* Somebody heard a node, or (NONE) all are to be given failure_ns anew. */
 void sh_registry_heard(struct sh_registry *registry, uint64_t now_ns, shoal_nid nid);
 /* The first up node from `from` on that was silent for failure_ns, or NONE. */

@@ -113,6 +113,23 @@ void sh_registry_epoch_lift(struct sh_registry *registry, uint64_t epoch)
     sh_registry_touch(registry);
 }
 
+void sh_registry_times_take(struct sh_registry *registry, const struct sh_registry *from)
+{
+    SH_ASSERT(registry->is_shared && from->is_shared);
+    for (size_t i = sh_view_lower(&registry->view, registry->arc_first); i < registry->view.count;
+         i++) {
+        const struct sh_node *node = &registry->view.nodes[i];
+        const struct sh_node *old = sh_view_find(&from->view, node->nid);
+        size_t at = (size_t)node->nid.v - registry->arc_first.v;
+        if (!old || old->instance != node->instance)
+            continue;
+        registry->heard_ns[at] = from->heard_ns[at];
+        registry->failed_epochs[at] = from->failed_epochs[at];
+        if (old->state == SH_NODE_UP && node->state == SH_NODE_FAILED)
+            registry->failed_epochs[at] = registry->view.epoch;
+    }
+}
+
 void sh_registry_heard(struct sh_registry *registry, uint64_t now_ns, shoal_nid nid)
 {
     size_t arc_nids = (size_t)registry->arc_last.v - registry->arc_first.v + 1;

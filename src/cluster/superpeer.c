@@ -291,14 +291,14 @@ enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
                                    struct sh_superpeer **superpeer_out)
 {
     SH_ASSERT(config->heartbeat_ns && config->failure_ns);
-    SH_ASSERT(sh_msg_nid(config->msg).v == config->index + 1);
+    SH_ASSERT(config->zookeeper || sh_msg_nid(config->msg).v == config->index + 1);
     struct sh_superpeer *superpeer = calloc(1, sizeof *superpeer);
     if (!superpeer)
         return SHOAL_ENOMEM;
     superpeer->msg = config->msg;
     superpeer->env = config->env;
     superpeer->count = config->count;
-    superpeer->index = config->index;
+    superpeer->index = config->zookeeper ? UINT16_MAX : config->index; /* as an ID: NONE */
     superpeer->heartbeat_ns = config->heartbeat_ns;
     superpeer->failure_ns = config->failure_ns;
     superpeer->on_view = config->on_view;
@@ -310,7 +310,7 @@ enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
     uint64_t now_ns = now_of(superpeer);
     superpeer->tick_ns = now_ns;
     enum shoal_err err;
-    if (config->env.disk)
+    if (config->env.disk || config->zookeeper)
         err = sh_superpeer_shared_open(superpeer, config, now_ns);
     else
         err = own_open(superpeer, config, now_ns);

@@ -7,10 +7,13 @@
  * on the disks of a majority. Superpeers come (recruit.h) and go (dismissal) while the others run.
  * The registry is in the file raft.log, and so is which superpeer this is.
  *
- * Without, the peers' IDs are divided into equal arcs, one for each superpeer of a fixed list. A
- * superpeer gives out the IDs of its arc, takes those nodes' heartbeats, declares them failed and
- * holds their chunk ranges; it tells the other superpeers its table, so that each knows the whole
- * view.
+ * With the servers of a ZooKeeper the registry is kept there instead, and the disk is not used:
+ * each superpeer gets its ID when it has entered itself there, by its address.
+ *
+ * Without either, the peers' IDs are divided into equal arcs, one for each superpeer of a fixed
+ * list. A superpeer gives out the IDs of its arc, takes those nodes' heartbeats, declares them
+ * failed and holds their chunk ranges; it tells the other superpeers its table, so that each knows
+ * the whole view.
  *
  * Threads: everything here is called by the one thread that runs the transport step, which must
  * also run the superpeer's step; create and destroy before the steps run and after.
@@ -26,7 +29,7 @@
 struct sh_superpeer;
 
 struct sh_superpeer_config {
-    struct sh_msg *msg; /* kept; its node ID is index + 1 */
+    struct sh_msg *msg; /* kept; its node ID is index + 1; with ZooKeeper NONE, and set from here */
     struct sh_env env;  /* clock, random; disk: NULL (memory only), or one without O_DIRECT, kept */
     const char *cluster; /* borrowed; its name, 1 to 63 bytes */
     const char *address; /* borrowed; this one's */
@@ -34,14 +37,17 @@ struct sh_superpeer_config {
      * For one that was stored or recruited: any addresses of superpeers, if known. */
     const char *const *addresses;
     uint16_t count;
-    uint16_t index;    /* this one's place in the list, from 0; or as stored; or as recruited */
-    uint64_t instance; /* random, not 0 */
+    const char *zookeeper; /* borrowed: its servers; NULL: none */
+    uint16_t index;        /* this one's place in the list, from 0; or as stored; or as recruited */
+    uint64_t instance;     /* random, not 0 */
     /* A recruit's: the view that it was told. NULL: a new cluster's superpeer, or a stored one. */
     const struct sh_view *recruited;
     uint64_t heartbeat_ns;
     uint64_t failure_ns;
     /* Called after each change of the view, which is valid during the call. May be NULL. */
     void (*on_view)(void *arg, const struct sh_view *view);
+    /* With ZooKeeper: called in the step, once, when it has its ID. May be NULL. */
+    void (*on_enrolled)(void *arg);
     /* Called in the step, once, when it is no superpeer any more: it has been dismissed, or its
      * place is another's. It is to be destroyed, which removes what was stored. May be NULL. */
     void (*on_dismissed)(void *arg);

@@ -55,6 +55,11 @@ void sh_shared_hand_in(struct sh_superpeer *superpeer, struct sh_bytes bytes)
 {
     struct sh_shared *shared = superpeer->shared;
     uint64_t index, term;
+    if (shared->zookeeper) {
+        if (!sh_load64(bytes.at + 4)) /* who waits is looked for among the pending ones */
+            sh_shared_zookeeper_decide(superpeer, bytes);
+        return;
+    }
     if (sh_raft_role(shared->raft) == SH_RAFT_LEADER) {
         /* Nothing is told of a cluster before its superpeers are in the view. */
         if (bytes.at[0] != SH_COMMAND_SUPERPEER && !sh_shared_is_whole(superpeer))
@@ -211,8 +216,8 @@ static const char *reason_of(const struct sh_command *command, enum shoal_err er
     return NULL;
 }
 
-static void answer(struct sh_superpeer *superpeer, const struct sh_command *command,
-                   enum shoal_err err, shoal_nid nid)
+void sh_shared_answer(struct sh_superpeer *superpeer, const struct sh_command *command,
+                      enum shoal_err err, shoal_nid nid)
 {
     struct sh_pending *pending = pending_take(superpeer->shared, command->number);
     if (!pending)
@@ -232,10 +237,9 @@ static bool is_own(const struct sh_shared *shared, uint64_t number)
     return number && number <= shared->number && number >> 24 == shared->number >> 24;
 }
 
-static enum shoal_err carry_out(struct sh_superpeer *superpeer, const struct sh_command *command,
-                                shoal_nid *nid_out)
+enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_registry *registry,
+                                   const struct sh_command *command, shoal_nid *nid_out)
 {
-    struct sh_registry *registry = superpeer->registry;
     const struct sh_node *node;
     switch (command->kind) {
     case SH_COMMAND_JOIN:
@@ -272,11 +276,11 @@ void sh_shared_apply(void *arg, uint64_t index, uint64_t term, struct sh_bytes b
     if (!sh_command_get(bytes, &command))
         return; /* at all superpeers alike */
     shoal_nid nid = command.nid;
-    enum shoal_err err = carry_out(superpeer, &command, &nid);
+    enum shoal_err err = sh_shared_carry_out(superpeer, superpeer->registry, &command, &nid);
     /* The others may have had the memory: going on would mean to differ from them for ever. */
     SH_ASSERT(err != SHOAL_ENOMEM);
     if (!err && command.kind == SH_COMMAND_SUPERPEER)
         sh_shared_contact_set(superpeer, nid, command.address);
     if (is_own(superpeer->shared, command.number))
-        answer(superpeer, &command, err, nid);
+        sh_shared_answer(superpeer, &command, err, nid);
 }

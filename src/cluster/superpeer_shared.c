@@ -31,8 +31,8 @@ static void image_put(void *arg, struct sh_writer *w)
     sh_registry_image_put(w, superpeer->registry, 0);
 }
 
-static enum shoal_err registry_make(const struct sh_superpeer *superpeer,
-                                    struct sh_registry **registry_out)
+enum shoal_err sh_shared_registry_make(const struct sh_superpeer *superpeer,
+                                       struct sh_registry **registry_out)
 {
     const struct sh_shared *shared = superpeer->shared;
     struct sh_registry_config config = {
@@ -51,7 +51,7 @@ static enum shoal_err image_get(void *arg, struct sh_bytes image)
     if (err)
         return err;
     struct sh_registry *registry;
-    err = registry_make(superpeer, &registry);
+    err = sh_shared_registry_make(superpeer, &registry);
     if (err)
         return err;
     err = sh_registry_image_load(registry, now_of(superpeer), image);
@@ -170,6 +170,8 @@ unsigned sh_superpeer_shared_step(struct sh_superpeer *superpeer, uint64_t now_n
 {
     struct sh_shared *shared = superpeer->shared;
     unsigned work = 0;
+    if (shared->zookeeper)
+        return sh_shared_zookeeper_step(superpeer, now_ns);
     if (now_ns >= sh_raft_due_ns(shared->raft)) {
         sh_raft_tick(shared->raft, now_ns);
         work++;
@@ -184,6 +186,8 @@ unsigned sh_superpeer_shared_step(struct sh_superpeer *superpeer, uint64_t now_n
 uint64_t sh_superpeer_shared_due_ns(const struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     const struct sh_shared *shared = superpeer->shared;
+    if (shared->zookeeper)
+        return sh_zookeeper_due_ns(shared->zookeeper, now_ns);
     uint64_t due_ns = sh_raft_due_ns(shared->raft);
     uint64_t disk_ns = sh_raft_disk_due_ns(shared->disk, now_ns);
     if (disk_ns < due_ns)
@@ -196,6 +200,8 @@ uint64_t sh_superpeer_shared_due_ns(const struct sh_superpeer *superpeer, uint64
 bool sh_superpeer_shared_is_current(const struct sh_superpeer *superpeer)
 {
     const struct sh_shared *shared = superpeer->shared;
+    if (shared->zookeeper)
+        return sh_shared_zookeeper_is_current(superpeer);
     const struct sh_view *view = sh_registry_view(superpeer->registry);
     const struct sh_node *own = sh_view_find(view, (shoal_nid){(uint16_t)(superpeer->index + 1)});
     return sh_raft_is_current(shared->raft) && own && own->state != SH_NODE_LEFT &&
@@ -264,19 +270,15 @@ static enum shoal_err raft_open(struct sh_superpeer *superpeer,
     return SHOAL_OK;
 }
 
-static void handlers_set(struct sh_superpeer *superpeer)
+static void raft_handlers_set(struct sh_superpeer *superpeer)
 {
     static const struct {
         sh_msg_type type;
         sh_msg_handler handler;
     } handlers[] = {
-        {SH_CLUSTER_RAFT, on_raft},
-        {SH_CLUSTER_PROPOSE, on_propose},
-        {SH_CLUSTER_HEARD, sh_shared_on_heard},
-        {SH_CLUSTER_HERE, sh_shared_on_here},
-        {SH_CLUSTER_DISMISSED, sh_shared_on_dismissed},
+        {SH_CLUSTER_RAFT, on_raft},           {SH_CLUSTER_PROPOSE, on_propose},
+        {SH_CLUSTER_HERE, sh_shared_on_here}, {SH_CLUSTER_DISMISSED, sh_shared_on_dismissed},
         {SH_CLUSTER_RECRUIT, on_recruit},
-        {SH_CLUSTER_DISMISS, on_dismiss},
     };
     for (size_t i = 0; i < sizeof handlers / sizeof handlers[0]; i++)
         sh_msg_handler_set(superpeer->msg, handlers[i].type, SH_MSG_INLINE, handlers[i].handler,
@@ -317,6 +319,7 @@ enum shoal_err sh_superpeer_shared_open(struct sh_superpeer *superpeer,
     shared->number = sh_random64(&superpeer->env.random) << 24;
     shared->instance = config->instance;
     shared->on_dismissed = config->on_dismissed;
+    shared->on_enrolled = config->on_enrolled;
     shared->election_ns = 4 * superpeer->heartbeat_ns;
     shared->started_ns = shared->watched_ns = now_ns;
     size_t name = strlen(config->cluster);
@@ -324,12 +327,18 @@ enum shoal_err sh_superpeer_shared_open(struct sh_superpeer *superpeer,
     memcpy(shared->cluster, config->cluster, name);
     enum shoal_err err = addresses_take(shared, config);
     if (!err)
-        err = registry_make(superpeer, &superpeer->registry);
-    if (!err)
+        err = sh_shared_registry_make(superpeer, &superpeer->registry);
+    if (!err && config->zookeeper)
+        err = sh_shared_zookeeper_open(superpeer, config);
+    else if (!err)
         err = raft_open(superpeer, config, now_ns);
     if (err)
         return err;
-    handlers_set(superpeer);
+    if (!config->zookeeper)
+        raft_handlers_set(superpeer);
+    sh_msg_handler_set(superpeer->msg, SH_CLUSTER_HEARD, SH_MSG_INLINE, sh_shared_on_heard,
+                       superpeer);
+    sh_msg_handler_set(superpeer->msg, SH_CLUSTER_DISMISS, SH_MSG_INLINE, on_dismiss, superpeer);
     return SHOAL_OK;
 }
 
@@ -338,8 +347,10 @@ void sh_superpeer_shared_close(struct sh_superpeer *superpeer)
     struct sh_shared *shared = superpeer->shared;
     if (!shared)
         return;
+    sh_shared_zookeeper_close(superpeer);
+    bool is_stored = shared->disk;
     sh_raft_disk_close(shared->disk);
-    if (shared->is_dismissed)
+    if (shared->is_dismissed && is_stored)
         sh_raft_disk_remove(&superpeer->env);
     sh_raft_destroy(shared->raft);
     sh_shared_pending_drop(superpeer);

@@ -15,6 +15,9 @@
  * registry says who should be one, and the leader changes raft's members after it, one at a time:
  * a new one is a learner until it has caught up.
  *
+ * With ZooKeeper (superpeer_zookeeper.c) each superpeer carries its commands out by itself on a
+ * copy of the registry, and replaces the value there by that; who leads decides who is silent.
+ *
  * A command:
  *   0   u8   kind
  *   1   u8   state (STATE), else 0
@@ -28,6 +31,7 @@
 #include "cluster/raft.h"
 #include "cluster/raft_disk.h"
 #include "cluster/superpeer_int.h"
+#include "cluster/zookeeper.h"
 
 #define SH_SHARED_NIDS (SH_PEER_NID_MAX + 1)
 
@@ -55,13 +59,32 @@ struct sh_pending {
     struct sh_reply_to reply_to;
     sh_msg_type type;
     uint64_t resend_ns, deadline_ns;
+    bool is_in_batch; /* with ZooKeeper: carried out, and about to be written */
+    enum shoal_err err;
+    shoal_nid nid;
+    size_t size;
+    uint8_t command[];
+};
+
+/* A command for which nobody waits, with ZooKeeper. */
+struct sh_decided {
+    struct sh_decided *next;
+    bool is_in_batch;
     size_t size;
     uint8_t command[];
 };
 
 struct sh_shared {
-    struct sh_raft *raft;
+    struct sh_raft *raft; /* NULL: the registry is in ZooKeeper */
     struct sh_raft_disk *disk;
+    /* With ZooKeeper (superpeer_zookeeper.c). */
+    struct sh_zookeeper *zookeeper;
+    uint64_t number_loaded;      /* which value the registry holds */
+    struct sh_registry *scratch; /* what is being written; NULL: nothing */
+    struct sh_decided *decided;
+    size_t decided_count;
+    void (*on_enrolled)(void *arg);
+    uint64_t superpeer_heard_ns[SH_SUPERPEERS_MAX + 1];
     char cluster[64];
     char address[SH_MSG_ADDRESS_MAX];
     uint64_t instance;
@@ -93,6 +116,12 @@ bool sh_command_get(struct sh_bytes bytes, struct sh_command *command_out);
 void sh_shared_hand_in(struct sh_superpeer *superpeer, struct sh_bytes bytes);
 /* The same with a command for which nobody waits. */
 void sh_shared_decide(struct sh_superpeer *superpeer, const struct sh_command *command);
+/* Does it to a registry; *nid_out: the node that it is about. */
+enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_registry *registry,
+                                   const struct sh_command *command, shoal_nid *nid_out);
+/* Answers the request of that command, and ends its waiting. */
+void sh_shared_answer(struct sh_superpeer *superpeer, const struct sh_command *command,
+                      enum shoal_err err, shoal_nid nid);
 void sh_shared_apply(void *arg, uint64_t index, uint64_t term, struct sh_bytes bytes);
 void sh_shared_recruit(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
                        struct sh_bytes address, uint64_t instance);
@@ -110,8 +139,22 @@ bool sh_shared_is_whole(const struct sh_superpeer *superpeer);
 /* Whether no leader was heard lately. */
 bool sh_shared_is_lost(const struct sh_superpeer *superpeer, uint64_t now_ns);
 
+bool sh_shared_leads(const struct sh_superpeer *superpeer);
+void sh_shared_dismissed(struct sh_superpeer *superpeer);
+
+/* superpeer_zookeeper.c */
+SHOAL_NODISCARD enum shoal_err sh_shared_zookeeper_open(struct sh_superpeer *superpeer,
+                                                        const struct sh_superpeer_config *config);
+void sh_shared_zookeeper_close(struct sh_superpeer *superpeer);
+unsigned sh_shared_zookeeper_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+bool sh_shared_zookeeper_is_current(const struct sh_superpeer *superpeer);
+/* Queues a command for which nobody waits. */
+void sh_shared_zookeeper_decide(struct sh_superpeer *superpeer, struct sh_bytes bytes);
+
 /* superpeer_shared.c: another superpeer is said to be at that address. */
 void sh_shared_contact_set(struct sh_superpeer *superpeer, shoal_nid nid, struct sh_bytes address);
+SHOAL_NODISCARD enum shoal_err sh_shared_registry_make(const struct sh_superpeer *superpeer,
+                                                       struct sh_registry **registry_out);
 bool sh_shared_is_other(const struct sh_superpeer *superpeer, shoal_nid nid);
 
 #endif

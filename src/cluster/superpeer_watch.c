@@ -43,6 +43,13 @@ static bool is_heard(const struct sh_shared *shared, shoal_nid nid)
     return shared->heard[nid.v / 64] >> nid.v % 64 & 1;
 }
 
+bool sh_shared_leads(const struct sh_superpeer *superpeer)
+{
+    const struct sh_shared *shared = superpeer->shared;
+    return shared->zookeeper ? sh_zookeeper_leads(shared->zookeeper)
+                             : sh_raft_role(shared->raft) == SH_RAFT_LEADER;
+}
+
 /* Tells the leader who was heard here. */
 static void report(struct sh_superpeer *superpeer)
 {
@@ -50,9 +57,11 @@ static void report(struct sh_superpeer *superpeer)
     uint16_t count = 0;
     for (size_t i = 0; i < sizeof shared->heard / sizeof shared->heard[0]; i++)
         count += (uint16_t)__builtin_popcountll(shared->heard[i]);
-    uint8_t leader = sh_raft_leader(shared->raft);
+    uint16_t leader =
+        shared->zookeeper ? sh_zookeeper_leader(shared->zookeeper) : sh_raft_leader(shared->raft);
     struct sh_out out;
-    if (!count || !leader ||
+    /* Raft's leader hears of superpeers by Raft; ZooKeeper's, only by this. */
+    if ((!count && !shared->zookeeper) || !leader ||
         sh_msg_begin(superpeer->msg, (shoal_nid){leader}, SH_CLUSTER_HEARD, 10 + 2 * (size_t)count,
                      &out))
         return;
@@ -75,6 +84,12 @@ static void superpeer_decide(struct sh_superpeer *superpeer, shoal_nid nid,
     sh_shared_decide(superpeer, &command);
 }
 
+static uint64_t superpeer_heard_ns(const struct sh_shared *shared, shoal_nid nid)
+{
+    return shared->zookeeper ? shared->superpeer_heard_ns[nid.v]
+                             : sh_raft_heard_ns(shared->raft, (uint8_t)nid.v);
+}
+
 static void watch_superpeers(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     struct sh_shared *shared = superpeer->shared;
@@ -82,7 +97,7 @@ static void watch_superpeers(struct sh_superpeer *superpeer, uint64_t now_ns)
     for (size_t i = 0; i < view->count && view->nodes[i].role == SH_ROLE_SUPERPEER; i++) {
         const struct sh_node *node = &view->nodes[i];
         bool is_own = node->nid.v == own_nid(superpeer).v;
-        uint64_t heard_ns = is_own ? now_ns : sh_raft_heard_ns(shared->raft, (uint8_t)node->nid.v);
+        uint64_t heard_ns = is_own ? now_ns : superpeer_heard_ns(shared, node->nid);
         uint64_t since_ns = heard_ns > shared->led_since_ns ? heard_ns : shared->led_since_ns;
         if (node->state == SH_NODE_UP && now_ns >= since_ns + superpeer->failure_ns)
             superpeer_decide(superpeer, node->nid, SH_NODE_FAILED);
@@ -192,15 +207,18 @@ static void lead_step(struct sh_superpeer *superpeer, uint64_t now_ns)
         shared->led_since_ns = now_ns;
         sh_registry_heard(superpeer->registry, now_ns, SHOAL_NID_NONE);
     }
-    if (sh_raft_applied(shared->raft) < shared->watched)
+    if (shared->zookeeper ? shared->decided != NULL
+                          : sh_raft_applied(shared->raft) < shared->watched)
         return; /* or the same would be decided again and again */
     struct sh_command command = {.kind = SH_COMMAND_EPOCH, .instance = shared->claimed};
     if (shared->claimed > sh_registry_view(superpeer->registry)->epoch)
         sh_shared_decide(superpeer, &command); /* what was stored has been lost */
-    introduce_strangers(superpeer);
+    if (shared->raft)
+        introduce_strangers(superpeer);
     watch_nodes(superpeer, now_ns);
     watch_superpeers(superpeer, now_ns);
-    members_step(superpeer);
+    if (shared->raft)
+        members_step(superpeer);
     memset(shared->heard, 0, sizeof shared->heard);
     shared->claimed = 0;
 }
@@ -211,6 +229,7 @@ static void lead_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 bool sh_shared_is_lost(const struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     const struct sh_shared *shared = superpeer->shared;
+    SH_ASSERT(shared->raft);
     if (sh_raft_role(shared->raft) == SH_RAFT_LEADER)
         return false;
     uint64_t heard_ns = sh_raft_leader_heard_ns(shared->raft);
@@ -269,14 +288,18 @@ static bool has_left(const struct sh_superpeer *superpeer, uint64_t now_ns)
     const struct sh_shared *shared = superpeer->shared;
     const struct sh_node *own =
         sh_view_find(sh_registry_view(superpeer->registry), own_nid(superpeer));
-    if (!own || own->state != SH_NODE_LEFT || sh_raft_role(shared->raft) == SH_RAFT_LEADER)
+    if (!own || own->state != SH_NODE_LEFT)
+        return false;
+    if (shared->zookeeper)
+        return true;
+    if (sh_shared_leads(superpeer))
         return false;
     struct sh_raft_members members = sh_raft_members(shared->raft);
     bool is_member = (members.voters | members.learners) >> own->nid.v & 1;
     return !is_member || now_ns >= sh_raft_leader_heard_ns(shared->raft) + superpeer->failure_ns;
 }
 
-static void dismiss(struct sh_superpeer *superpeer)
+void sh_shared_dismissed(struct sh_superpeer *superpeer)
 {
     struct sh_shared *shared = superpeer->shared;
     if (!shared->is_dismissed)
@@ -297,30 +320,37 @@ static void voters_step(struct sh_superpeer *superpeer)
             SH_U64("itself", voters >> own_nid(superpeer).v & 1));
 }
 
+static void raft_watch_step(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    struct sh_shared *shared = superpeer->shared;
+    address_step(superpeer);
+    voters_step(superpeer);
+    if (!sh_shared_is_lost(superpeer, now_ns) || now_ns < shared->here_ns)
+        return;
+    shared->here_ns = now_ns + shared->election_ns;
+    call_out(superpeer);
+}
+
 unsigned sh_shared_watch_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     struct sh_shared *shared = superpeer->shared;
-    bool leads = sh_raft_role(shared->raft) == SH_RAFT_LEADER;
+    bool leads = sh_shared_leads(superpeer);
     if (!leads)
         shared->led_since_ns = shared->watched = 0;
     if (now_ns < shared->watch_ns)
         return 0;
     shared->watch_ns = now_ns + superpeer->heartbeat_ns;
-    if (leads && sh_raft_is_current(shared->raft)) {
+    if (leads && (shared->zookeeper || sh_raft_is_current(shared->raft))) {
         lead_step(superpeer, now_ns);
     } else if (!leads) {
         report(superpeer);
         memset(shared->heard, 0, sizeof shared->heard);
         shared->claimed = 0;
     }
-    address_step(superpeer);
-    voters_step(superpeer);
-    if (sh_shared_is_lost(superpeer, now_ns) && now_ns >= shared->here_ns) {
-        shared->here_ns = now_ns + shared->election_ns;
-        call_out(superpeer);
-    }
+    if (shared->raft)
+        raft_watch_step(superpeer, now_ns);
     if (has_left(superpeer, now_ns))
-        dismiss(superpeer);
+        sh_shared_dismissed(superpeer);
     if (shared->is_dismissed && !shared->was_told) {
         shared->was_told = true;
         if (shared->on_dismissed)
@@ -338,10 +368,10 @@ void sh_shared_on_heard(void *arg, struct sh_msg_in *in)
     uint64_t claimed = sh_get64(&in->payload);
     uint16_t count = sh_get16(&in->payload);
     if (!sh_shared_is_other(superpeer, in->reply_to.nid) ||
-        sh_reader_left(&in->payload) != 2 * (size_t)count ||
-        sh_raft_role(superpeer->shared->raft) != SH_RAFT_LEADER)
+        sh_reader_left(&in->payload) != 2 * (size_t)count || !sh_shared_leads(superpeer))
         return;
     uint64_t now_ns = now_of(superpeer);
+    superpeer->shared->superpeer_heard_ns[in->reply_to.nid.v] = now_ns;
     while (count--) {
         shoal_nid nid = {sh_get16(&in->payload)};
         if (!nid.v)
@@ -410,5 +440,5 @@ void sh_shared_on_dismissed(void *arg, struct sh_msg_in *in)
     uint16_t nid = sh_get16(&in->payload);
     if (sh_reader_done(&in->payload) && sh_shared_is_other(superpeer, in->reply_to.nid) &&
         nid == own_nid(superpeer).v)
-        dismiss(superpeer);
+        sh_shared_dismissed(superpeer);
 }

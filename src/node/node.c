@@ -252,7 +252,7 @@ static void on_over(void *arg, enum shoal_err err)
 static enum shoal_err open_superpeer(struct sh_node_run *node, char *detail)
 {
     const struct sh_options *options = node->options;
-    if (options->data_dir[0] != '\0') {
+    if (options->data_dir[0] != '\0' && strcmp(options->registry, "raft") == 0) {
         enum shoal_err err = sh_real_disk_create(options->data_dir, false, &node->env.disk);
         if (err != SHOAL_OK) {
             snprintf(detail, DETAIL_BYTES, "data_dir %s: %s", options->data_dir,

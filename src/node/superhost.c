@@ -16,12 +16,25 @@ struct sh_superhost {
     uint64_t instance;
     struct sh_superpeer *superpeer; /* NULL: not yet */
     struct sh_recruit *recruit;     /* NULL: it never was one */
+    bool is_enrolled;               /* with ZooKeeper: it has its ID */
 };
 
 static void on_dismissed(void *arg)
 {
     struct sh_superhost *host = arg;
     host->config.on_over(host->config.arg, SHOAL_OK);
+}
+
+static void on_enrolled(void *arg)
+{
+    struct sh_superhost *host = arg;
+    host->is_enrolled = true;
+    host->config.on_serves(host->config.arg);
+}
+
+static bool is_in_zookeeper(const struct sh_superhost *host)
+{
+    return strcmp(host->config.options->registry, "zookeeper") == 0;
 }
 
 static enum shoal_err open_superpeer(struct sh_superhost *host, const char *const *addresses,
@@ -38,12 +51,15 @@ static enum shoal_err open_superpeer(struct sh_superhost *host, const char *cons
         .index = index,
         .instance = host->instance,
         .recruited = recruited,
+        .zookeeper = is_in_zookeeper(host) ? options->zookeeper : NULL,
+        .on_enrolled = on_enrolled,
         .heartbeat_ns = options->heartbeat_ns,
         .failure_ns = options->failure_ns,
         .on_dismissed = on_dismissed,
         .arg = host,
     };
-    sh_msg_nid_set(host->config.msg, (shoal_nid){(uint16_t)(index + 1)});
+    if (!is_in_zookeeper(host))
+        sh_msg_nid_set(host->config.msg, (shoal_nid){(uint16_t)(index + 1)});
     return sh_superpeer_create(&config, &host->superpeer);
 }
 
@@ -101,6 +117,8 @@ static enum shoal_err open_it(struct sh_superhost *host, char *detail)
         return SHOAL_EINVAL;
     }
     enum shoal_err err = SHOAL_ENONAME;
+    if (is_in_zookeeper(host))
+        return open_superpeer(host, addresses, count, 0, NULL);
     if (host->config.env.disk)
         err = sh_superpeer_stored(&host->config.env, &stored);
     if (!err)
@@ -130,8 +148,10 @@ enum shoal_err sh_superhost_create(const struct sh_superhost_config *config,
     enum shoal_err err = open_it(host, detail);
     if (err) {
         if (!*detail)
-            snprintf(detail, DETAIL_BYTES, "the registry in data_dir %s: %s",
-                     config->options->data_dir, shoal_err_text(err));
+            snprintf(detail, DETAIL_BYTES, "the registry in %s %s: %s",
+                     is_in_zookeeper(host) ? "zookeeper" : "data_dir",
+                     is_in_zookeeper(host) ? config->options->zookeeper : config->options->data_dir,
+                     shoal_err_text(err));
         sh_superhost_destroy(host);
         return err;
     }
@@ -178,5 +198,5 @@ void sh_superhost_link_event(struct sh_superhost *host, const struct sh_msg_even
 
 bool sh_superhost_serves(const struct sh_superhost *host)
 {
-    return host->superpeer;
+    return host->superpeer && (host->is_enrolled || !is_in_zookeeper(host));
 }
