@@ -235,6 +235,56 @@ static void lost_disk_is_recruited(void **state)
     cluster_close(&cluster);
 }
 
+static enum shoal_err join_as(struct host *peer, uint64_t instance)
+{
+    struct outcome outcome = {.done = false};
+    struct sh_request request = {.done = on_answer, .arg = &outcome, .timeout_ns = 5 * S};
+    struct sh_out out;
+    char address[32];
+    (void)snprintf(address, sizeof address, "elsewhere%" PRIu64 ":1", instance);
+    enum shoal_err err = sh_msg_request(peer->msg, (shoal_nid){1}, SH_CLUSTER_JOIN,
+                                        SH_JOIN_BYTES + strlen(address), &request, &out);
+    if (err)
+        return err;
+    sh_put8(&out.w, SH_ROLE_PEER);
+    sh_put8(&out.w, 0);
+    sh_put16(&out.w, 0);
+    sh_put64(&out.w, instance);
+    sh_put64(&out.w, 0);
+    sh_put_text(&out.w, sh_bytes_text(address));
+    sh_msg_end(peer->msg, &out);
+    assert_true(run_until(peer->cluster, is_done, &outcome, 10 * S));
+    return outcome.err;
+}
+
+/* A registry of so many nodes that its log has been cut and its image comes in pieces. */
+static void recruit_gets_an_image(void **state)
+{
+    (void)state;
+    static struct cluster cluster;
+    cluster_open(&cluster, 1, true);
+    struct host *peer = peer_add(&cluster);
+    assert_joined(&cluster, 10 * S);
+    for (uint64_t i = 1; i <= 1100; i++)
+        assert_int_equal(join_as(peer, i), SHOAL_OK);
+    struct host *superpeer = recruit_add(&cluster, "node0:1");
+    assert_serves(superpeer, 20 * S);
+    assert_seen(&cluster, (shoal_nid){2}, SH_NODE_UP, 10 * S);
+    assert_int_equal(sh_superpeer_view(superpeer->superpeer)->count, 1100 + 3);
+    run_for(&cluster, 3 * S);
+    for (unsigned i = 0; i < 2; i++) { /* from its image, each time */
+        sh_world_crash(cluster.world, superpeer->node);
+        run_for(&cluster, S / 2);
+        sh_world_restart(cluster.world, superpeer->node);
+        assert_int_equal(superpeer->boot_err, SHOAL_OK);
+        assert_serves(superpeer, 20 * S);
+    }
+    assert_seen(&cluster, (shoal_nid){64 + 500}, SH_NODE_FAILED, 20 * S); /* nobody is there */
+    assert_seen(&cluster, nid_of(peer), SH_NODE_UP, 20 * S);
+    assert_int_equal(peer->joins, 1);
+    cluster_close(&cluster);
+}
+
 /* Superpeers come, go and are killed, one at a time, while peers join: in the end all agree. */
 static void storms(void **state)
 {
@@ -283,9 +333,13 @@ int main(void)
     seed = given ? strtoull(given, NULL, 0) : sh_random64(&random) >> 16;
     print_message("seed %" PRIu64 " (SHOAL_TEST_SEED)\n", seed);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_becomes_three),      cmocka_unit_test(three_become_one),
-        cmocka_unit_test(dismissed_while_down),   cmocka_unit_test(from_any_one_address),
-        cmocka_unit_test(lost_disk_is_recruited), cmocka_unit_test(storms),
+        cmocka_unit_test(one_becomes_three),
+        cmocka_unit_test(three_become_one),
+        cmocka_unit_test(dismissed_while_down),
+        cmocka_unit_test(from_any_one_address),
+        cmocka_unit_test(lost_disk_is_recruited),
+        cmocka_unit_test(recruit_gets_an_image),
+        cmocka_unit_test(storms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,8 +16,7 @@ static uint64_t now_of(const struct sh_superpeer *superpeer)
     return sh_now(&superpeer->env.clock);
 }
 
-/* --- The state machine -------------------------------------------------------------------------
- */
+/* --- The state machine ----------------------------------------------------------------------- */
 
 static size_t image_size(void *arg)
 {
@@ -59,8 +58,10 @@ static enum shoal_err image_get(void *arg, struct sh_bytes image)
         sh_registry_destroy(registry);
         return err;
     }
+    sh_registry_times_take(registry, superpeer->registry);
     sh_registry_destroy(superpeer->registry);
     superpeer->registry = registry;
+    sh_shared_contacts_take(superpeer, sh_registry_view(registry));
     return SHOAL_OK;
 }
 
@@ -208,6 +209,12 @@ bool sh_superpeer_shared_is_current(const struct sh_superpeer *superpeer)
            !sh_shared_is_lost(superpeer, now_of(superpeer));
 }
 
+void sh_shared_contacts_take(struct sh_superpeer *superpeer, const struct sh_view *view)
+{
+    for (size_t i = 0; i < view->count && view->nodes[i].role == SH_ROLE_SUPERPEER; i++)
+        sh_shared_contact_set(superpeer, view->nodes[i].nid, sh_bytes_text(view->nodes[i].address));
+}
+
 /* Where others are, by what was stored last, or for a new cluster by the list; a recruit was told.
  */
 static void contacts_fill(struct sh_superpeer *superpeer, const struct sh_superpeer_config *config)
@@ -215,8 +222,7 @@ static void contacts_fill(struct sh_superpeer *superpeer, const struct sh_superp
     struct sh_shared *shared = superpeer->shared;
     const struct sh_view *view =
         config->recruited ? config->recruited : sh_registry_view(superpeer->registry);
-    for (size_t i = 0; i < view->count && view->nodes[i].role == SH_ROLE_SUPERPEER; i++)
-        sh_shared_contact_set(superpeer, view->nodes[i].nid, sh_bytes_text(view->nodes[i].address));
+    sh_shared_contacts_take(superpeer, view);
     bool is_known = config->recruited || view->superpeers;
     struct sh_command command;
     struct sh_bytes bytes;

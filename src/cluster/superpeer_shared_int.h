@@ -153,6 +153,8 @@ void sh_shared_zookeeper_decide(struct sh_superpeer *superpeer, struct sh_bytes 
 
 /* superpeer_shared.c: another superpeer is said to be at that address. */
 void sh_shared_contact_set(struct sh_superpeer *superpeer, shoal_nid nid, struct sh_bytes address);
+/* The same of all superpeers in a view. */
+void sh_shared_contacts_take(struct sh_superpeer *superpeer, const struct sh_view *view);
 SHOAL_NODISCARD enum shoal_err sh_shared_registry_make(const struct sh_superpeer *superpeer,
                                                        struct sh_registry **registry_out);
 bool sh_shared_is_other(const struct sh_superpeer *superpeer, shoal_nid nid);

@@ -74,8 +74,7 @@ static void report(struct sh_superpeer *superpeer)
     sh_msg_end(superpeer->msg, &out);
 }
 
-/* --- The leader's part -------------------------------------------------------------------------
- */
+/* --- The leader's part ----------------------------------------------------------------------- */
 
 static void superpeer_decide(struct sh_superpeer *superpeer, shoal_nid nid,
                              enum sh_node_state state)
@@ -223,8 +222,7 @@ static void lead_step(struct sh_superpeer *superpeer, uint64_t now_ns)
     shared->claimed = 0;
 }
 
-/* --- Everybody's part ---------------------------------------------------------------------------
- */
+/* --- Everybody's part ------------------------------------------------------------------------ */
 
 bool sh_shared_is_lost(const struct sh_superpeer *superpeer, uint64_t now_ns)
 {
@@ -359,8 +357,7 @@ unsigned sh_shared_watch_step(struct sh_superpeer *superpeer, uint64_t now_ns)
     return 1;
 }
 
-/* --- Messages ----------------------------------------------------------------------------------
- */
+/* --- Messages -------------------------------------------------------------------------------- */
 
 void sh_shared_on_heard(void *arg, struct sh_msg_in *in)
 {

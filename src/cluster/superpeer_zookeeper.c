@@ -57,8 +57,7 @@ static void decided_drop(struct sh_shared *shared, bool all)
     }
 }
 
-/* --- The registry of a value -------------------------------------------------------------------
- */
+/* --- The registry of a value ----------------------------------------------------------------- */
 
 /* A registry as the value says; an empty value is a new cluster's. */
 static enum shoal_err registry_of_value(struct sh_superpeer *superpeer,
@@ -116,8 +115,7 @@ static void adopt(struct sh_superpeer *superpeer, struct sh_registry *registry)
     superpeer->registry = registry;
     shared->number_loaded = sh_zookeeper_number(shared->zookeeper);
     const struct sh_view *view = sh_registry_view(registry);
-    for (size_t i = 0; i < view->count && view->nodes[i].role == SH_ROLE_SUPERPEER; i++)
-        sh_shared_contact_set(superpeer, view->nodes[i].nid, sh_bytes_text(view->nodes[i].address));
+    sh_shared_contacts_take(superpeer, view);
     if (!own_nid(superpeer).v)
         enrol(superpeer);
 }
@@ -138,8 +136,7 @@ static unsigned value_step(struct sh_superpeer *superpeer)
     return 1;
 }
 
-/* --- Writing -----------------------------------------------------------------------------------
- */
+/* --- Writing --------------------------------------------------------------------------------- */
 
 static void carry_out_all(struct sh_superpeer *superpeer, struct sh_registry *scratch)
 {
@@ -243,8 +240,7 @@ static unsigned written_step(struct sh_superpeer *superpeer)
     return 1;
 }
 
-/* --- Life --------------------------------------------------------------------------------------
- */
+/* --- Life ------------------------------------------------------------------------------------ */
 
 unsigned sh_shared_zookeeper_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {

@@ -138,8 +138,7 @@ static void on_log(const char *text)
     SH_DEBUG("zookeeper", "library", SH_TEXT("says", text));
 }
 
-/* --- Session -----------------------------------------------------------------------------------
- */
+/* --- Session --------------------------------------------------------------------------------- */
 
 /* Nothing that was asked in the session before will be answered; nothing that it knew is sure. */
 static void forget(struct sh_zookeeper *zookeeper)
@@ -198,8 +197,7 @@ enum shoal_err sh_zookeeper_create(const char *servers, const char *cluster, uin
     return SHOAL_OK;
 }
 
-/* --- Asking ------------------------------------------------------------------------------------
- */
+/* --- Asking ---------------------------------------------------------------------------------- */
 
 static struct question *question_make(struct sh_zookeeper *zookeeper, enum what what)
 {
@@ -284,8 +282,7 @@ static unsigned ask(struct sh_zookeeper *zookeeper, uint64_t now_ns)
     return work;
 }
 
-/* --- Answers -----------------------------------------------------------------------------------
- */
+/* --- Answers --------------------------------------------------------------------------------- */
 
 static void trouble(struct sh_zookeeper *zookeeper, int rc, uint64_t now_ns)
 {
@@ -489,8 +486,7 @@ uint64_t sh_zookeeper_due_ns(const struct sh_zookeeper *zookeeper, uint64_t now_
     return now_ns + (is_busy ? POLL_BUSY_NS : POLL_IDLE_NS);
 }
 
-/* --- The value ---------------------------------------------------------------------------------
- */
+/* --- The value ------------------------------------------------------------------------------- */
 
 bool sh_zookeeper_is_current(const struct sh_zookeeper *zookeeper)
 {
@@ -546,8 +542,7 @@ enum shoal_err sh_zookeeper_written(const struct sh_zookeeper *zookeeper)
     return zookeeper->is_writing ? SHOAL_EAGAIN : zookeeper->written;
 }
 
-/* --- The leader --------------------------------------------------------------------------------
- */
+/* --- The leader ------------------------------------------------------------------------------ */
 
 void sh_zookeeper_stand(struct sh_zookeeper *zookeeper, uint16_t as)
 {
