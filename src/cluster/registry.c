@@ -14,10 +14,6 @@
 /* Nodes of a lookup tree: a range for each ID of the arc, even at the worst fill, and some moves.
  */
 #define RANGE_NODES_MAX ((size_t)1 << 17)
-/* A claim further ahead than the first, or above the second, is no epoch that any cluster reached;
- * the second keeps any number of claims from wrapping it. */
-#define EPOCH_AHEAD_MAX (UINT64_C(1) << 56)
-#define EPOCH_MAX (UINT64_C(1) << 63)
 
 void sh_registry_touch(struct sh_registry *registry)
 {
@@ -33,7 +29,9 @@ static enum shoal_err add_superpeers(struct sh_registry *registry,
         struct sh_node node = {.nid = {(uint16_t)(i + 1)},
                                .role = SH_ROLE_SUPERPEER,
                                .state = SH_NODE_UP,
-                               .instance = i == config->index ? config->instance : 0};
+                               .instance = 0};
+        if (i == config->index)
+            node.instance = config->instance;
         size_t size = strlen(config->addresses[i]);
         if (!size || size >= sizeof node.address) {
             SH_ERROR("cluster", "not a usable superpeer address",
@@ -53,22 +51,24 @@ enum shoal_err sh_registry_create(const struct sh_registry_config *config, uint6
 {
     size_t name = strlen(config->cluster);
     SH_ASSERT(name && name <= SH_CLUSTER_NAME_MAX);
-    SH_ASSERT(config->count && config->count <= SH_SUPERPEERS_MAX);
-    SH_ASSERT(config->index < config->count && config->instance);
+    SH_ASSERT(config->is_shared || (config->count && config->count <= SH_SUPERPEERS_MAX));
+    SH_ASSERT(config->is_shared || (config->index < config->count && config->instance));
     struct sh_registry *registry = calloc(1, sizeof *registry);
     if (!registry)
         return SHOAL_ENOMEM;
     enum shoal_err err = SHOAL_ENOMEM;
     memcpy(registry->cluster, config->cluster, name);
-    registry->count = config->count;
-    registry->index = config->index;
-    registry->arc_first = sh_arc_first(config->index, config->count);
-    registry->arc_last = sh_arc_last(config->index, config->count);
+    registry->is_shared = config->is_shared;
+    /* A shared registry is one arc with one version. */
+    registry->count = config->is_shared ? 1 : config->count;
+    registry->index = config->is_shared ? 0 : config->index;
+    registry->arc_first = sh_arc_first(registry->index, registry->count);
+    registry->arc_last = sh_arc_last(registry->index, registry->count);
     registry->failure_ns = config->failure_ns;
     registry->is_volatile = config->is_volatile;
     registry->started_ns = registry->ticked_ns = now_ns;
-    registry->due_ns = config->count > 1 ? now_ns + config->failure_ns : SH_NEVER;
-    registry->view.superpeers = config->count;
+    registry->due_ns = registry->count > 1 ? now_ns + config->failure_ns : SH_NEVER;
+    registry->view.superpeers = config->is_shared ? 0 : config->count;
     size_t arc_nids = (size_t)registry->arc_last.v - registry->arc_first.v + 1;
     registry->next_nid = registry->arc_first;
     if (config->is_volatile)
@@ -82,10 +82,11 @@ enum shoal_err sh_registry_create(const struct sh_registry_config *config, uint6
     err = sh_ranges_create(RANGE_NODES_MAX, &registry->ranges);
     if (err)
         goto out_registry;
-    err = add_superpeers(registry, config);
+    if (!config->is_shared)
+        err = add_superpeers(registry, config);
     if (err)
         goto out_registry;
-    for (uint16_t i = 0; i < config->count; i++)
+    for (uint16_t i = 0; i < registry->count; i++)
         registry->superpeer_heard_ns[i] = now_ns;
     sh_registry_touch(registry);
     *registry_out = registry;
@@ -260,13 +261,20 @@ enum shoal_err sh_registry_heartbeat(struct sh_registry *registry, uint64_t now_
     /* Told until its epoch shows that it has heard: the first answer may have been lost with the
      * connection, which its failure closed. */
     *failed_out = epoch < registry->failed_epochs[nid.v - registry->arc_first.v];
-    if (node->state == SH_NODE_FAILED) {
-        node->state = SH_NODE_UP;
-        sh_registry_touch(registry);
-        SH_INFO("cluster", "failed node is back", SH_U64("node", nid.v),
-                SH_U64("epoch", registry->view.epoch));
-    }
+    if (node->state == SH_NODE_FAILED && !registry->is_shared)
+        sh_registry_back(registry, nid, instance);
     return SHOAL_OK;
+}
+
+void sh_registry_back(struct sh_registry *registry, shoal_nid nid, uint64_t instance)
+{
+    struct sh_node *node;
+    if (find_member(registry, nid, instance, &node) || node->state != SH_NODE_FAILED)
+        return;
+    node->state = SH_NODE_UP;
+    sh_registry_touch(registry);
+    SH_INFO("cluster", "failed node is back", SH_U64("node", nid.v),
+            SH_U64("epoch", registry->view.epoch));
 }
 
 enum shoal_err sh_registry_leave(struct sh_registry *registry, shoal_nid nid, uint64_t instance)
@@ -342,14 +350,9 @@ static void leap(struct sh_registry *registry, uint64_t now_ns, uint64_t by)
     settle(registry, now_ns);
 }
 
-static bool is_credible(uint64_t claimed, uint64_t own)
-{
-    return claimed > own && claimed - own < EPOCH_AHEAD_MAX && claimed < EPOCH_MAX;
-}
-
 void sh_registry_epoch_known(struct sh_registry *registry, uint64_t now_ns, uint64_t epoch)
 {
-    if (is_credible(epoch, registry->view.epoch))
+    if (!registry->is_shared && sh_registry_is_credible(epoch, registry->view.epoch))
         leap(registry, now_ns, epoch - registry->view.epoch);
 }
 
@@ -461,7 +464,7 @@ void sh_registry_superpeer_heard(struct sh_registry *registry, uint64_t now_ns, 
         SH_INFO("cluster", "superpeer is back", SH_U64("node", node->nid.v));
     }
     uint64_t own = registry->versions[registry->index];
-    if (is_credible(holds_version, own))
+    if (sh_registry_is_credible(holds_version, own))
         leap(registry, now_ns, holds_version - own);
 }
 

@@ -1,4 +1,4 @@
-/* The inside of a registry, shared by registry.c and registry_image.c. */
+/* The inside of a registry, shared by registry*.c. */
 #ifndef SH_CLUSTER_REGISTRY_INT_H
 #define SH_CLUSTER_REGISTRY_INT_H
 
@@ -7,6 +7,10 @@
 #define SH_CLUSTER_NAME_MAX 63
 /* Added to the version at each load: more than can have been published and not stored. */
 #define SH_REGISTRY_LOAD_LEAP (UINT64_C(1) << 20)
+/* A claim further ahead than the first, or above the second, is no epoch that any cluster reached;
+ * the second keeps any number of claims from wrapping it. */
+#define SH_REGISTRY_EPOCH_AHEAD_MAX (UINT64_C(1) << 56)
+#define SH_REGISTRY_EPOCH_MAX (UINT64_C(1) << 63)
 
 /* sequence << 1 | whether it was committed; 0: nothing was decided. */
 struct sh_owner_source {
@@ -15,10 +19,11 @@ struct sh_owner_source {
 
 struct sh_registry {
     char cluster[SH_CLUSTER_NAME_MAX + 1];
-    uint16_t count, index;
+    uint16_t count, index; /* arcs, and which is this one's; a shared registry is one arc */
     shoal_nid arc_first, arc_last;
     uint64_t failure_ns;
     bool is_volatile;
+    bool is_shared;
     struct sh_view view; /* all arcs; epoch is the sum of versions */
     uint64_t versions[SH_SUPERPEERS_MAX];
     struct sh_ranges *ranges;
@@ -49,6 +54,11 @@ static inline bool sh_registry_has(const struct sh_registry *registry, shoal_nid
 
 /* Somebody remembers this superpeer from before its start. */
 void sh_registry_restarted(struct sh_registry *registry);
+static inline bool sh_registry_is_credible(uint64_t claimed, uint64_t own)
+{
+    return claimed > own && claimed - own < SH_REGISTRY_EPOCH_AHEAD_MAX &&
+           claimed < SH_REGISTRY_EPOCH_MAX;
+}
 
 /* Something changed: the epoch rises, and it is to be stored. */
 void sh_registry_touch(struct sh_registry *registry);

@@ -60,6 +60,7 @@
 #define SH_CHUNKS_STATUS SH_MSG_TYPE(2, 9)
 #define SH_NODE_STOP SH_MSG_TYPE(2, 10)
 #define SH_NODE_LOG_LEVELS SH_MSG_TYPE(2, 11)
+#define SH_NODE_PROMOTE SH_MSG_TYPE(2, 60)
 
 #define SH_CHUNKS_CREATE_ONCE SH_MSG_TYPE(2, 12)
 #define SH_CHUNKS_PUT_ONCE SH_MSG_TYPE(2, 13)
@@ -89,8 +90,8 @@
 
 struct sh_chunks;
 
-/* Registers the handlers (all but STOP and LOG_LEVELS) with msg, before its steps run. Both are
- * kept; the store's limit is named in errors. ENOMEM. */
+/* Registers the handlers (all but STOP, LOG_LEVELS and PROMOTE) with msg, before its steps run.
+ * Both are kept; the store's limit is named in errors. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_chunks_create(struct sh_msg *msg, struct sh_store *store,
                                                 uint32_t chunk_bytes_max,
                                                 struct sh_chunks **chunks_out);
