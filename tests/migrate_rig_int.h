@@ -90,8 +90,8 @@ struct world {
     struct host hosts[HOSTS_MAX];
     unsigned count, superpeers, peers;
     bool has_disk;
-    char addresses[2][SH_MSG_ADDRESS_MAX];
-    const char *superpeer_addresses[2];
+    char addresses[3][SH_MSG_ADDRESS_MAX];
+    const char *superpeer_addresses[3];
     shoal_cid cids[CHUNKS];
     uint32_t sizes[CHUNKS];
     bool is_lost[CHUNKS];
@@ -414,6 +414,7 @@ static void boot_superpeer(struct host *host, const struct sh_env *env)
     struct sh_superpeer_config config = {.msg = host->msg,
                                          .env = *env,
                                          .cluster = "test",
+                                         .address = host->world->superpeer_addresses[host->index],
                                          .addresses = host->world->superpeer_addresses,
                                          .count = (uint16_t)host->world->superpeers,
                                          .index = host->index,

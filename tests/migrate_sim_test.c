@@ -222,6 +222,16 @@ static void world_run(unsigned superpeers, unsigned peers, bool has_disk, unsign
     world_close(&world);
 }
 
+/* Superpeers that share their registry, of which one at a time is started anew. */
+static void several_superpeers(void **state)
+{
+    (void)state;
+    uint64_t first = seed;
+    for (unsigned i = 0; i < 4; i++, seed++)
+        world_run(3, 3 + (unsigned)(seed % 3), true, CUTS | PAUSES | RESTARTS);
+    seed = first;
+}
+
 static void worlds_run(bool has_disk, unsigned faults, unsigned count)
 {
     const char *wish = getenv("SHOAL_TEST_WORLDS");
@@ -290,7 +300,7 @@ int main(void)
         cmocka_unit_test(quiet),      cmocka_unit_test(cuts),
         cmocka_unit_test(pauses),     cmocka_unit_test(restarts),
         cmocka_unit_test(kills),      cmocka_unit_test(restarts_without_memory),
-        cmocka_unit_test(everything),
+        cmocka_unit_test(everything), cmocka_unit_test(several_superpeers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -157,12 +157,27 @@ enum shoal_err sh_directory_node(struct sh_directory *directory, shoal_nid nid,
     return node ? SHOAL_OK : SHOAL_ENONODE;
 }
 
+shoal_nid sh_directory_superpeer_locked(const struct sh_directory *directory, shoal_nid creator)
+{
+    sh_lock_assert_held(&directory->lock);
+    uint16_t superpeers = directory->view.superpeers;
+    shoal_nid first = sh_arc_superpeer(creator, superpeers);
+    for (uint16_t i = 0; first.v && i < superpeers; i++) {
+        shoal_nid nid = {(uint16_t)((first.v - 1 + i) % superpeers + 1)};
+        if (sh_directory_state(directory, nid) == SH_NODE_UP)
+            return nid;
+    }
+    return first;
+}
+
 shoal_nid sh_directory_superpeer(struct sh_directory *directory, shoal_nid creator)
 {
+    shoal_nid nid = SHOAL_NID_NONE;
     sh_lock_take(&directory->lock);
-    uint16_t superpeers = directory->view.superpeers;
+    if (directory->view.superpeers)
+        nid = sh_directory_superpeer_locked(directory, creator);
     sh_lock_release(&directory->lock);
-    return superpeers ? sh_arc_superpeer(creator, superpeers) : SHOAL_NID_NONE;
+    return nid;
 }
 
 /* Where the cache has nothing to say the superpeer must, also about chunks whose creator is no

@@ -99,21 +99,6 @@ static bool follow(struct sh_directory *directory, struct sh_locate *op)
     return false;
 }
 
-/* The superpeer of the creator's arc, or while that one is down the next one that is up: superpeers
- * that share their registry can all tell, and others could not be asked at all. */
-static shoal_nid whom_to_ask(const struct sh_directory *directory, shoal_nid creator)
-{
-    sh_lock_assert_held(&directory->lock);
-    uint16_t superpeers = directory->view.superpeers;
-    shoal_nid first = sh_arc_superpeer(creator, superpeers);
-    for (uint16_t i = 0; first.v && i < superpeers; i++) {
-        shoal_nid nid = {(uint16_t)((first.v - 1 + i) % superpeers + 1)};
-        if (sh_directory_state(directory, nid) == SH_NODE_UP)
-            return nid;
-    }
-    return first;
-}
-
 void sh_directory_locate(struct sh_directory *directory, shoal_cid cid, struct sh_locate *op)
 {
     SH_ASSERT(op->done);
@@ -130,7 +115,7 @@ void sh_directory_locate(struct sh_directory *directory, shoal_cid cid, struct s
         err = SHOAL_ENONODE;
     if (err == SHOAL_EAGAIN) {
         asks = !follow(directory, op);
-        superpeer = whom_to_ask(directory, shoal_cid_creator(cid));
+        superpeer = sh_directory_superpeer_locked(directory, shoal_cid_creator(cid));
     }
     sh_lock_release(&directory->lock);
     if (err != SHOAL_EAGAIN) {

@@ -3,12 +3,20 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "cluster/registry_int.h"
 
 uint64_t sh_owners_incarnation(const struct sh_registry *registry)
 {
     return registry->incarnation;
+}
+
+void sh_owners_begin(struct sh_registry *registry, uint64_t number)
+{
+    SH_ASSERT(registry->is_shared);
+    if (!registry->incarnation)
+        registry->incarnation = sh_mix64(number) | 1;
 }
 
 static shoal_cid first_of(shoal_nid creator)
@@ -97,6 +105,7 @@ enum shoal_err sh_owners_commit(struct sh_registry *registry, const struct sh_ow
         return source->decided & 1 ? SHOAL_OK : SHOAL_ECANCELED;
     err = is_up(registry, batch->to) ? runs_give(registry, batch) : SHOAL_ENONODE;
     source->decided = batch->sequence << 1 | (err == SHOAL_OK);
+    registry->changes++;
     if (err)
         SH_WARN("cluster", "migration refused", SH_U64("from", batch->from.v),
                 SH_U64("to", batch->to.v), SH_ERR(err));
@@ -119,8 +128,10 @@ enum shoal_err sh_owners_resolve(struct sh_registry *registry, const struct sh_o
         return err == SHOAL_EDIFFERS ? SHOAL_EBUSY : err;
     struct sh_owner_source *source = source_of(registry, batch->from);
     uint64_t last = source->decided >> 1;
-    if (batch->sequence > last)
+    if (batch->sequence > last) {
         source->decided = batch->sequence << 1;
+        registry->changes++;
+    }
     /* An older one: the target would have had to learn of it before it could give anything away, so
      * who owns it now says what became of it. */
     *committed_out = batch->sequence < last ? has_first(registry, batch) : source->decided & 1;
@@ -223,6 +234,8 @@ static bool siblings_heard(const struct sh_registry *registry)
 
 bool sh_owners_known(const struct sh_registry *registry)
 {
+    if (registry->is_shared)
+        return true;
     return registry->owners_known || (!registry->settling && siblings_heard(registry) &&
                                       sh_owners_to_ask(registry, SHOAL_NID_NONE).v == 0);
 }

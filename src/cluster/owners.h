@@ -10,6 +10,10 @@
  * A superpeer that has lost its memory has another incarnation, and refuses to commit what was
  * begun under the one before: source and target settle that between them.
  *
+ * A shared registry has all of it in its log and its image (superpeer_commands.c): decisions are
+ * commands, which all superpeers carry out in the same order, so any of them may be asked, and
+ * nothing is forgotten. Its incarnation is the cluster's, given by the first node that joined.
+ *
  * Memory: a range of the tree for each run of IDs that are together elsewhere (8 to 16 bytes), at
  * most SH_OWNERS_RANGES_MAX; 16 bytes for each source, 1 MiB at most.
  *
@@ -36,7 +40,8 @@ struct sh_owners_batch {
     size_t count;
 };
 
-/* This superpeer's incarnation: drawn at its start, never 0. */
+/* This superpeer's incarnation: drawn at its start, never 0; a shared registry's is 0 until a node
+ * has joined. */
 uint64_t sh_owners_incarnation(const struct sh_registry *registry);
 
 /* Gives the batch's chunks to its target, all or none. What cannot be committed is aborted: the
@@ -78,5 +83,16 @@ bool sh_owners_survive(const struct sh_registry *registry, shoal_nid creator);
 void sh_owners_new(struct sh_registry *registry, shoal_nid nid);
 /* The memory was lost: everybody has to be asked. */
 void sh_owners_forget(struct sh_registry *registry);
+/* A shared registry has no incarnation yet: it gets one from that number. */
+void sh_owners_begin(struct sh_registry *registry, uint64_t number);
+
+/* What a shared registry's image has behind the nodes: u64 incarnation, u32 sources, u32 ranges,
+ * each source: u16 node ID, u64 sequence << 1 | whether it was committed; each range, ascending:
+ * u64 first, u64 last chunk ID, u16 owner. */
+size_t sh_owners_image_size(const struct sh_registry *registry);
+void sh_owners_image_put(struct sh_writer *w, const struct sh_registry *registry);
+/* Into a fresh registry. ECORRUPT, ELIMIT, ENOMEM: it is of no use then. */
+SHOAL_NODISCARD enum shoal_err sh_owners_image_get(struct sh_registry *registry,
+                                                   struct sh_reader *r);
 
 #endif

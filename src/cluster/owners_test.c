@@ -210,6 +210,62 @@ static void asks_after_a_restart(void **state)
     sh_registry_destroy(rig.registry);
 }
 
+static struct sh_registry *shared_open(void)
+{
+    struct sh_registry_config config = {
+        .cluster = "test", .failure_ns = FAILURE, .is_shared = true};
+    struct sh_registry *registry;
+    assert_int_equal(sh_registry_create(&config, START, &registry), SHOAL_OK);
+    return registry;
+}
+
+/* A shared registry's image has the decisions and the ranges, so nobody is asked. */
+static void shared_forgets_nothing(void **state)
+{
+    (void)state;
+    struct rig rig = {.registry = shared_open()};
+    assert_int_equal(sh_owners_incarnation(rig.registry), 0);
+    sh_owners_begin(rig.registry, 4711);
+    uint64_t incarnation = sh_owners_incarnation(rig.registry);
+    assert_int_not_equal(incarnation, 0);
+    sh_owners_begin(rig.registry, 4712);
+    assert_int_equal(sh_owners_incarnation(rig.registry), incarnation);
+    rig.a = join(rig.registry, 11);
+    rig.b = join(rig.registry, 12);
+    rig.c = join(rig.registry, 13);
+    rig.run = (struct sh_owner_run){shoal_cid_make(rig.a, 100), shoal_cid_make(rig.a, 199)};
+    struct sh_owners_batch first = batch_of(&rig, rig.a, rig.b, 1);
+    struct sh_owners_batch given_up = batch_of(&rig, rig.b, rig.c, 7);
+    bool is_committed = true;
+    uint64_t changes = sh_registry_changes(rig.registry);
+    assert_int_equal(sh_owners_commit(rig.registry, &first), SHOAL_OK);
+    assert_int_equal(sh_owners_resolve(rig.registry, &given_up, &is_committed), SHOAL_OK);
+    assert_false(is_committed);
+    assert_int_equal(sh_registry_changes(rig.registry), changes + 2);
+    uint8_t image[4096];
+    size_t size = sh_registry_image_size(rig.registry);
+    assert_true(size <= sizeof image);
+    struct sh_writer w = sh_writer_make(image, size);
+    sh_registry_image_put(&w, rig.registry, 1);
+    assert_true(sh_writer_ok(&w));
+    sh_registry_destroy(rig.registry);
+    rig.registry = shared_open();
+    assert_int_equal(sh_registry_image_load(rig.registry, START, sh_bytes_make(image, size)),
+                     SHOAL_OK);
+    assert_int_equal(sh_owners_incarnation(rig.registry), incarnation);
+    assert_true(sh_owners_known(rig.registry));
+    assert_int_equal(owner(rig.registry, rig.run.first).v, rig.b.v);
+    assert_int_equal(owner(rig.registry, shoal_cid_make(rig.a, 99)).v, rig.a.v);
+    assert_int_equal(owner(rig.registry, shoal_cid_make(rig.c, 1)).v, rig.c.v);
+    assert_int_equal(sh_owners_commit(rig.registry, &first), SHOAL_OK);
+    assert_int_equal(sh_owners_resolve(rig.registry, &first, &is_committed), SHOAL_OK);
+    assert_true(is_committed);
+    assert_int_equal(sh_owners_commit(rig.registry, &given_up), SHOAL_ECANCELED);
+    first.incarnation++;
+    assert_int_equal(sh_owners_commit(rig.registry, &first), SHOAL_EDIFFERS);
+    sh_registry_destroy(rig.registry);
+}
+
 int main(void)
 {
     const char *bad;
@@ -222,6 +278,7 @@ int main(void)
         cmocka_unit_test(refuses),
         cmocka_unit_test(survives_its_creator),
         cmocka_unit_test(asks_after_a_restart),
+        cmocka_unit_test(shared_forgets_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

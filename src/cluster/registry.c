@@ -76,7 +76,8 @@ enum shoal_err sh_registry_create(const struct sh_registry_config *config, uint6
     registry->heard_ns = calloc(arc_nids, sizeof registry->heard_ns[0]);
     registry->failed_epochs = calloc(arc_nids, sizeof registry->failed_epochs[0]);
     registry->sources = calloc(SH_PEER_NID_MAX + 1, sizeof registry->sources[0]);
-    registry->incarnation = sh_mix64(config->seed ^ config->instance) | 1;
+    if (!config->is_shared)
+        registry->incarnation = sh_mix64(config->seed ^ config->instance) | 1;
     if (!registry->heard_ns || !registry->failed_epochs || !registry->sources)
         goto out_registry;
     err = sh_ranges_create(RANGE_NODES_MAX, &registry->ranges);

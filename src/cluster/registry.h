@@ -138,7 +138,8 @@ uint64_t sh_registry_changes(const struct sh_registry *registry);
  *   24  u64  version of the arc
  *   32  u32  bytes behind this head
  *   36  u32  CRC32C of head and body, with this field zero
- *   40  text name of the cluster; u16 count; nodes as in a view */
+ *   40  text name of the cluster; u16 count; nodes as in a view; a shared registry's: what
+ *       owners.h says of chunks that have moved */
 size_t sh_registry_image_size(const struct sh_registry *registry);
 void sh_registry_image_put(struct sh_writer *w, const struct sh_registry *registry,
                            uint64_t sequence);

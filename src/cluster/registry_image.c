@@ -97,7 +97,8 @@ enum shoal_err sh_registry_table_get(struct sh_registry *registry, uint16_t inde
 
 size_t sh_registry_image_size(const struct sh_registry *registry)
 {
-    return IMAGE_HEAD_BYTES + 2 + strlen(registry->cluster) + sh_registry_table_size(registry);
+    return IMAGE_HEAD_BYTES + 2 + strlen(registry->cluster) + sh_registry_table_size(registry) +
+           (registry->is_shared ? sh_owners_image_size(registry) : 0);
 }
 
 static uint32_t image_crc(struct sh_bytes image)
@@ -125,6 +126,8 @@ void sh_registry_image_put(struct sh_writer *w, const struct sh_registry *regist
     sh_put32(w, 0);
     sh_put_text(w, sh_bytes_text(registry->cluster));
     sh_registry_table_put(w, registry);
+    if (registry->is_shared)
+        sh_owners_image_put(w, registry);
     if (!sh_writer_ok(w))
         return;
     SH_ASSERT((size_t)(w->at - start) == size);
@@ -177,6 +180,9 @@ static enum shoal_err load_nodes(struct sh_registry *registry, uint64_t now_ns, 
         if (!is_superpeer)
             registry->heard_ns[node.nid.v - registry->arc_first.v] = now_ns;
     }
+    enum shoal_err err = registry->is_shared ? sh_owners_image_get(registry, r) : SHOAL_OK;
+    if (err)
+        return err;
     return sh_reader_done(r) ? SHOAL_OK : SHOAL_ECORRUPT;
 }
 

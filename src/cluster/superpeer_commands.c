@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/crew.h"
+#include "cluster/owners.h"
 #include "cluster/proto.h"
 #include "cluster/superpeer_shared_int.h"
 
@@ -21,7 +22,7 @@ static uint64_t now_of(const struct sh_superpeer *superpeer)
 
 static size_t command_size(const struct sh_command *command)
 {
-    return COMMAND_BYTES + command->address.size;
+    return COMMAND_BYTES + command->address.size + command->batch.size;
 }
 
 static void command_put(struct sh_writer *w, const struct sh_command *command)
@@ -32,6 +33,8 @@ static void command_put(struct sh_writer *w, const struct sh_command *command)
     sh_put64(w, command->number);
     sh_put64(w, command->instance);
     sh_put_text(w, command->address);
+    if (command->batch.size)
+        sh_put_raw(w, command->batch);
 }
 
 bool sh_command_get(struct sh_bytes bytes, struct sh_command *command_out)
@@ -43,8 +46,12 @@ bool sh_command_get(struct sh_bytes bytes, struct sh_command *command_out)
     command.number = sh_get64(&r);
     command.instance = sh_get64(&r);
     command.address = sh_get_text(&r);
-    if (!sh_reader_done(&r) || command.kind < SH_COMMAND_JOIN || command.kind > SH_COMMAND_EPOCH ||
-        command.state > SH_NODE_FAILED || command.address.size >= SH_MSG_ADDRESS_MAX)
+    size_t left = sh_reader_left(&r);
+    if (sh_reader_ok(&r) && left > 0 && command.kind >= SH_COMMAND_COMMIT)
+        command.batch = sh_bytes_make(sh_reader_take(&r, left), left);
+    if (!sh_reader_done(&r) || command.kind < SH_COMMAND_JOIN ||
+        command.kind > SH_COMMAND_RESOLVE || command.state > SH_NODE_FAILED ||
+        command.address.size >= SH_MSG_ADDRESS_MAX)
         return false;
     *command_out = command;
     return true;
@@ -176,6 +183,14 @@ void sh_superpeer_shared_leave(struct sh_superpeer *superpeer, const struct sh_m
     wait_for(superpeer, in, &command);
 }
 
+void sh_superpeer_shared_batch(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
+                               bool is_commit, struct sh_bytes batch)
+{
+    struct sh_command command = {.kind = is_commit ? SH_COMMAND_COMMIT : SH_COMMAND_RESOLVE,
+                                 .batch = batch};
+    wait_for(superpeer, in, &command);
+}
+
 void sh_shared_recruit(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
                        struct sh_bytes address, uint64_t instance)
 {
@@ -213,6 +228,8 @@ static const char *reason_of(const struct sh_command *command, enum shoal_err er
         return "the last superpeer can't leave";
     if (err == SHOAL_ELIMIT && command->kind == SH_COMMAND_SUPERPEER)
         return "there are 63 superpeers already";
+    if (command->kind >= SH_COMMAND_COMMIT)
+        return sh_superpeer_owners_why(err);
     return NULL;
 }
 
@@ -226,6 +243,8 @@ void sh_shared_answer(struct sh_superpeer *superpeer, const struct sh_command *c
         refuse(superpeer, pending, err, reason_of(command, err));
     else if (command->kind == SH_COMMAND_JOIN || command->kind == SH_COMMAND_SUPERPEER)
         sh_superpeer_join_answer(superpeer, pending->reply_to, pending->type, nid);
+    else if (command->kind == SH_COMMAND_RESOLVE)
+        sh_superpeer_owners_answer(superpeer, pending->reply_to, pending->type, nid.v != 0);
     else
         sh_msg_reply_ok(superpeer->msg, pending->reply_to, pending->type);
     free(pending);
@@ -237,12 +256,30 @@ static bool is_own(const struct sh_shared *shared, uint64_t number)
     return number && number <= shared->number && number >> 24 == shared->number >> 24;
 }
 
+static enum shoal_err batch_decide(struct sh_registry *registry, const struct sh_command *command,
+                                   shoal_nid *nid_out)
+{
+    struct sh_owner_run runs[SH_OWNERS_RUNS_MAX];
+    struct sh_owners_batch batch;
+    struct sh_reader r = sh_reader_make(command->batch);
+    if (!sh_superpeer_batch_get(&r, runs, &batch))
+        return SHOAL_EPROTO;
+    if (command->kind == SH_COMMAND_COMMIT)
+        return sh_owners_commit(registry, &batch);
+    bool is_committed;
+    enum shoal_err err = sh_owners_resolve(registry, &batch, &is_committed);
+    if (!err)
+        nid_out->v = is_committed;
+    return err;
+}
+
 enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_registry *registry,
                                    const struct sh_command *command, shoal_nid *nid_out)
 {
     const struct sh_node *node;
     switch (command->kind) {
     case SH_COMMAND_JOIN:
+        sh_owners_begin(registry, command->number ^ command->instance);
         return sh_registry_join(registry, now_of(superpeer), command->address, command->instance,
                                 command->nid, nid_out);
     case SH_COMMAND_LEAVE:
@@ -261,6 +298,9 @@ enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_reg
     case SH_COMMAND_SUPERPEER:
         return sh_registry_superpeer_put(registry, command->address, command->instance,
                                          command->nid, nid_out);
+    case SH_COMMAND_COMMIT:
+    case SH_COMMAND_RESOLVE:
+        return batch_decide(registry, command, nid_out);
     default:
         sh_registry_epoch_lift(registry, command->instance);
         return SHOAL_OK;

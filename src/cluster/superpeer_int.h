@@ -2,6 +2,7 @@
 #ifndef SH_CLUSTER_SUPERPEER_INT_H
 #define SH_CLUSTER_SUPERPEER_INT_H
 
+#include "cluster/owners.h"
 #include "cluster/registry.h"
 #include "cluster/superpeer.h"
 
@@ -70,6 +71,9 @@ void sh_superpeer_shared_join(struct sh_superpeer *superpeer, const struct sh_ms
 void sh_superpeer_shared_leave(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
                                shoal_nid nid, uint64_t instance);
 
+void sh_superpeer_shared_batch(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
+                               bool is_commit, struct sh_bytes batch);
+
 /* superpeer_watch.c */
 void sh_superpeer_shared_heard(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t epoch);
 void sh_superpeer_shared_fail(struct sh_superpeer *superpeer, shoal_nid nid);
@@ -88,6 +92,14 @@ uint64_t sh_superpeer_probes_due_ns(const struct sh_superpeer *superpeer);
 void sh_superpeer_requests_cancel(struct sh_superpeer *superpeer);
 
 /* superpeer_owners.c: migrations. */
+/* Reads a COMMIT or RESOLVE, whose runs, at most SH_OWNERS_RUNS_MAX, go to `runs`. */
+bool sh_superpeer_batch_get(struct sh_reader *r, struct sh_owner_run *runs,
+                            struct sh_owners_batch *batch_out);
+/* What to say with an error; NULL: nothing. */
+const char *sh_superpeer_owners_why(enum shoal_err err);
+/* Answers a RESOLVE. */
+void sh_superpeer_owners_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
+                                sh_msg_type type, bool is_committed);
 void sh_superpeer_owners_handlers(struct sh_superpeer *superpeer);
 unsigned sh_superpeer_owners_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 uint64_t sh_superpeer_owners_due_ns(const struct sh_superpeer *superpeer);

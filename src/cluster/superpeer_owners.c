@@ -14,9 +14,8 @@ static void refuse(struct sh_msg_in *in, enum shoal_err err, const char *text)
 
 /* --- Batches ------------------------------------------------------------------------------- */
 
-/* Reads a batch, whose runs go to `runs`. */
-static bool batch_get(struct sh_reader *r, struct sh_owner_run *runs,
-                      struct sh_owners_batch *batch_out)
+bool sh_superpeer_batch_get(struct sh_reader *r, struct sh_owner_run *runs,
+                            struct sh_owners_batch *batch_out)
 {
     struct sh_owners_batch batch = {.from = {sh_get16(r)}, .to = {sh_get16(r)}};
     batch.incarnation = sh_get64(r);
@@ -33,7 +32,7 @@ static bool batch_get(struct sh_reader *r, struct sh_owner_run *runs,
     return sh_reader_done(r);
 }
 
-static const char *why(enum shoal_err err)
+const char *sh_superpeer_owners_why(enum shoal_err err)
 {
     switch (err) {
     case SHOAL_EDIFFERS:
@@ -49,16 +48,52 @@ static const char *why(enum shoal_err err)
     }
 }
 
+void sh_superpeer_owners_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
+                                sh_msg_type type, bool is_committed)
+{
+    struct sh_out out;
+    if (sh_msg_reply(superpeer->msg, to, type, 1, &out))
+        return;
+    sh_put8(&out.w, is_committed);
+    sh_msg_end(superpeer->msg, &out);
+}
+
+/* Whether this superpeer is one of several that are cut off from each other. */
+static bool is_cut_off(const struct sh_superpeer *superpeer)
+{
+    return superpeer->shared && !sh_superpeer_shared_is_current(superpeer);
+}
+
+/* A batch of a shared registry is decided when the superpeers agree, and answered then. */
+static void batch_share(struct sh_superpeer *superpeer, struct sh_msg_in *in, bool is_commit)
+{
+    size_t size = sh_reader_left(&in->payload);
+    struct sh_bytes bytes = sh_bytes_make(sh_reader_take(&in->payload, size), size);
+    struct sh_reader r = sh_reader_make(bytes);
+    struct sh_owner_run runs[SH_OWNERS_RUNS_MAX];
+    struct sh_owners_batch batch;
+    if (!sh_superpeer_batch_get(&r, runs, &batch))
+        refuse(in, SHOAL_EPROTO, NULL);
+    else if (is_cut_off(superpeer))
+        refuse(in, SHOAL_EBUSY, "this superpeer hears no majority of the superpeers");
+    else
+        sh_superpeer_shared_batch(superpeer, in, is_commit, bytes);
+}
+
 static void on_commit(void *arg, struct sh_msg_in *in)
 {
     struct sh_superpeer *superpeer = arg;
     struct sh_owner_run runs[SH_OWNERS_RUNS_MAX];
     struct sh_owners_batch batch;
+    if (superpeer->shared) {
+        batch_share(superpeer, in, true);
+        return;
+    }
     enum shoal_err err = SHOAL_EPROTO;
-    if (batch_get(&in->payload, runs, &batch))
+    if (sh_superpeer_batch_get(&in->payload, runs, &batch))
         err = sh_owners_commit(superpeer->registry, &batch);
     if (err)
-        refuse(in, err, why(err));
+        refuse(in, err, sh_superpeer_owners_why(err));
     else
         sh_msg_reply_ok(in->msg, in->reply_to, in->type);
 }
@@ -68,27 +103,31 @@ static void on_resolve(void *arg, struct sh_msg_in *in)
     struct sh_superpeer *superpeer = arg;
     struct sh_owner_run runs[SH_OWNERS_RUNS_MAX];
     struct sh_owners_batch batch;
+    if (superpeer->shared) {
+        batch_share(superpeer, in, false);
+        return;
+    }
     enum shoal_err err = SHOAL_EPROTO;
     bool is_committed = false;
-    if (batch_get(&in->payload, runs, &batch))
+    if (sh_superpeer_batch_get(&in->payload, runs, &batch))
         err = sh_owners_resolve(superpeer->registry, &batch, &is_committed);
-    struct sh_out out;
-    if (err) {
-        refuse(in, err, why(err));
-    } else if (!sh_msg_reply(in->msg, in->reply_to, in->type, 1, &out)) {
-        sh_put8(&out.w, is_committed);
-        sh_msg_end(in->msg, &out);
-    }
+    if (err)
+        refuse(in, err, sh_superpeer_owners_why(err));
+    else
+        sh_superpeer_owners_answer(superpeer, in->reply_to, in->type, is_committed);
 }
 
 static void on_who(void *arg, struct sh_msg_in *in)
 {
     struct sh_superpeer *superpeer = arg;
+    uint64_t incarnation = sh_owners_incarnation(superpeer->registry);
     struct sh_out out;
     if (!sh_reader_done(&in->payload)) {
         refuse(in, SHOAL_EPROTO, NULL);
+    } else if (is_cut_off(superpeer) || !incarnation) {
+        refuse(in, SHOAL_EBUSY, "this superpeer hears no majority of the superpeers");
     } else if (!sh_msg_reply(in->msg, in->reply_to, in->type, 8, &out)) {
-        sh_put64(&out.w, sh_owners_incarnation(superpeer->registry));
+        sh_put64(&out.w, incarnation);
         sh_msg_end(in->msg, &out);
     }
 }

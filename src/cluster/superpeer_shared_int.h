@@ -24,7 +24,8 @@
  *   2   u16  node ID; JOIN: its previous one, or 0; SUPERPEER: its ID, or 0 for a new one
  *   4   u64  number, by which its superpeer knows it again; 0: nobody waits
  *   12  u64  instance; EPOCH: the epoch
- *   20  text address (JOIN, SUPERPEER) */
+ *   20  text address (JOIN, SUPERPEER)
+ *   22  COMMIT, RESOLVE: the batch, as in the messages of that name (proto.h) */
 #ifndef SH_CLUSTER_SUPERPEER_SHARED_INT_H
 #define SH_CLUSTER_SUPERPEER_SHARED_INT_H
 
@@ -43,13 +44,15 @@ enum sh_command_kind {
     SH_COMMAND_STATE,     /* of a superpeer */
     SH_COMMAND_SUPERPEER, /* is there, or is to be admitted */
     SH_COMMAND_EPOCH,     /* members know a higher one */
+    SH_COMMAND_COMMIT,    /* a migration's batch (owners.h) */
+    SH_COMMAND_RESOLVE,
 };
 
 struct sh_command {
     uint8_t kind, state;
     shoal_nid nid;
     uint64_t number, instance;
-    struct sh_bytes address;
+    struct sh_bytes address, batch;
 };
 
 /* A request that waits for its command to be applied. */
@@ -116,7 +119,8 @@ bool sh_command_get(struct sh_bytes bytes, struct sh_command *command_out);
 void sh_shared_hand_in(struct sh_superpeer *superpeer, struct sh_bytes bytes);
 /* The same with a command for which nobody waits. */
 void sh_shared_decide(struct sh_superpeer *superpeer, const struct sh_command *command);
-/* Does it to a registry; *nid_out: the node that it is about. */
+/* Does it to a registry; *nid_out: the node that it is about; of RESOLVE, 1 if the batch was
+ * committed, else 0. */
 enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_registry *registry,
                                    const struct sh_command *command, shoal_nid *nid_out);
 /* Answers the request of that command, and ends its waiting. */

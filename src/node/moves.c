@@ -270,7 +270,7 @@ static void who_answered(struct sh_moves *moves, enum shoal_err err, struct sh_r
         err = SHOAL_EPROTO;
     if (!err)
         moves->incarnation = incarnation;
-    else if (is_lost(err)) {
+    else if (is_lost(err) || err == SHOAL_EBUSY) {
         restart(moves);
         state_set(moves, SH_MOVE_GATHER, now_of(moves) + SH_MOVES_AGAIN_NS);
         return;
@@ -299,7 +299,8 @@ static void commit_answered(struct sh_moves *moves, enum shoal_err err)
 {
     if (!err) {
         committed(moves);
-    } else if (is_lost(err) || err == SHOAL_EBUSY) {
+    } else if (is_lost(err) || err == SHOAL_EBUSY || err == SHOAL_EROLE) {
+        /* EROLE: in place of one that is away another was asked, which knows nothing of it. */
         state_set(moves, SH_MOVE_COMMIT, now_of(moves) + SH_MOVES_AGAIN_NS);
     } else if (err == SHOAL_EDIFFERS) {
         moves->incarnation = 0;
@@ -424,7 +425,9 @@ static void commit_send(struct sh_moves *moves)
 {
     const struct sh_move_batch *batch = &moves->batch;
     struct sh_out out;
-    enum shoal_err err = ask(moves, batch->superpeer, SH_CLUSTER_COMMIT,
+    /* Not always the one that was asked for its incarnation: that one may be down by now. */
+    shoal_nid superpeer = sh_directory_superpeer(moves->config.directory, batch->creator);
+    enum shoal_err err = ask(moves, superpeer, SH_CLUSTER_COMMIT,
                              sh_moves_batch_bytes(batch->count), QUESTION_NS, &out);
     if (err) {
         commit_answered(moves, err);

@@ -367,8 +367,12 @@ static void resolve(struct sh_moves *moves, struct sh_staged *staged)
 {
     struct sh_out out;
     staged->request = (struct sh_request){.done = resolved, .arg = staged};
-    if (sh_msg_request(moves->config.msg, staged->superpeer, SH_CLUSTER_RESOLVE,
-                       sh_moves_batch_bytes(1), &staged->request, &out) != SHOAL_OK) {
+    shoal_nid superpeer =
+        sh_directory_superpeer(moves->config.directory, shoal_cid_creator(staged->runs[0].first));
+    if (!superpeer.v)
+        superpeer = staged->superpeer; /* as the source said */
+    if (sh_msg_request(moves->config.msg, superpeer, SH_CLUSTER_RESOLVE, sh_moves_batch_bytes(1),
+                       &staged->request, &out) != SHOAL_OK) {
         staged->due_ns = sh_now(&moves->config.clock) + SH_MOVES_ASK_NS;
         return;
     }
