@@ -165,7 +165,7 @@ int sh_cmd_run_node_promote(struct sh_cmd *cmd)
         return status;
     enum shoal_err err = sh_client_promote(cmd->store, nid, address);
     if (err != SHOAL_OK)
-        return fail_at_node(cmd, err, nid);
+        return sh_cmd_fail_node(cmd, err, nid);
     uint64_t end_ms = sh_process_now_ms() + STOP_DEADLINE_MS;
     while (!(found = superpeer_at(cmd, address)).v) {
         if (sh_process_now_ms() > end_ms)
@@ -194,7 +194,7 @@ int sh_cmd_run_node_demote(struct sh_cmd *cmd)
         return status;
     enum shoal_err err = sh_client_demote(cmd->store, nid);
     if (err != SHOAL_OK)
-        return fail_at_node(cmd, err, nid);
+        return sh_cmd_fail_node(cmd, err, nid);
     if (cmd->flags.json) {
         struct sh_json *root = sh_json_object();
         sh_json_set_u64(root, "nid", nid.v);
