@@ -116,6 +116,32 @@ class SharedRegistry(harness.Case):
         late = self.join("late")
         self.assertNotIn(late.nid, (peer.nid, gone.nid))
 
+    def test_moved_chunks_are_remembered(self):
+        """Chunks move without the leader, and are found when all superpeers were killed."""
+        one, two = self.join("one"), self.join("two")
+        self.shoal(one, "chunk", "create", 8, "--count", 3000, "--node", one.nid)
+        for local in (1, 1500, 3000):
+            self.shoal(one, "chunk", "put", f"{one.nid}:{local}", "--text", f"{local:08}")
+        self.shoal(one, "migrate", one.nid, "--to", two.nid, "--last", f"{one.nid}:1500")
+        leader = self.leader()
+        self.superpeers[leader].kill()
+        other = self.superpeers[(leader + 1) % 3].wait_ready()
+        self.seen(other, self.addresses[leader], "failed")
+        moved = self.shoal_json(other, "migrate", one.nid, "--to", two.nid)
+        self.assertEqual(moved["chunks"], 1500)
+        for index, node in enumerate(self.superpeers):
+            if index != leader:
+                node.kill()
+        self.superpeers = [self.start(i).wait_ready() for i in range(3)]
+        for node in self.superpeers:
+            self.seen(node, two.address, "up")
+            for local in (1, 1500, 3000):
+                got = self.shoal(node, "chunk", "get", f"{one.nid}:{local}", "--raw").stdout
+                self.assertEqual(got, b"%08d" % local)
+        self.shoal(self.superpeers[0], "migrate", two.nid, "--to", one.nid)
+        got = self.shoal(one, "chunk", "get", f"{one.nid}:1500", "--raw").stdout
+        self.assertEqual(got, b"00001500")
+
     def test_any_one_address(self):
         """All are killed and started again at other addresses, knowing one of them only."""
         peer = self.join("peer")
