@@ -144,7 +144,7 @@ struct sh_conn {
     uint64_t answers_due_ns;  /* when more are allowed, unless some are sent */
 };
 
-/* Why a stream is not read for now. */
+/* Why reading from a stream is paused. */
 enum sh_stall {
     SH_STALL_NONE,
     SH_STALL_WORKS,   /* its next message waits for a free work, or for held blocks to be read */

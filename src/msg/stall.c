@@ -1,5 +1,5 @@
-/* Streams that are not read for now: their next message waits for a free work, or their next
- * request until answers to its node have been sent.
+/* Streams whose reading is paused: their next message waits for a free work, or their next request
+ * until answers to its node have been sent.
  *
  * Who asks and does not read the answers would make the ring grow without bound, so no request is
  * handled while more than ANSWERS_RINGS rings of bytes are unsent. Two nodes may stand still in
