@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/resident.h"
 #include "bench/bench.h"
 #include "bench/benches.h"
 #include "bench/glib_base.h"
@@ -146,7 +147,7 @@ static uint64_t subject_digest(struct subject *subject)
 static void taken_note(struct subject *subject, uint64_t resident,
                        struct sh_bench_result *result_out)
 {
-    uint64_t now = sh_store_resident_bytes();
+    uint64_t now = sh_resident_bytes();
     subject->taken = now > resident ? (double)(now - resident) : 0;
     subject->count = subject->ranges ? sh_ranges_count(subject->ranges) : 0;
     result_out->bytes_per_chunk = subject->taken / (double)subject->layout->chunks;
@@ -158,7 +159,7 @@ static enum shoal_err fill_run(void *arg, const struct sh_bench_flags *flags,
     (void)flags;
     struct subject *subject = arg;
     sh_bench_pin(placement, 0);
-    uint64_t resident = sh_store_resident_bytes();
+    uint64_t resident = sh_resident_bytes();
     uint64_t cpu_ns = sh_bench_cpu_ns();
     uint64_t start_ns = sh_bench_now_ns();
     enum shoal_err err = subject_create(subject, subject->layout->chunks);
@@ -199,7 +200,7 @@ static enum shoal_err migrate_run(void *arg, const struct sh_bench_flags *flags,
         {SH_LAYOUT_FIRST}, {SH_LAYOUT_FIRST + layout->chunks - 1}, SH_LAYOUT_HOME};
     sh_bench_pin(placement, 0);
     sh_hist_reset(&result_out->latency_ns);
-    uint64_t resident = sh_store_resident_bytes();
+    uint64_t resident = sh_resident_bytes();
     enum shoal_err err = subject_create(subject, layout->chunks);
     if (!err)
         err = chunks_set(subject, &all);

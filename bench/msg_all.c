@@ -14,6 +14,7 @@
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/resident.h"
 #include "bench/msg_bench_int.h"
 
 #define STAGE_TIMEOUT_NS UINT64_C(60000000000)
@@ -280,20 +281,6 @@ static void stage_set(struct cast *cast, enum stage stage)
     atomic_store_explicit(&cast->meeting->stage, stage, memory_order_release);
 }
 
-/* Resident bytes of this process. 0 where the kernel does not say. */
-static uint64_t resident_bytes(void)
-{
-    unsigned long long pages_all = 0;
-    unsigned long long pages = 0;
-    FILE *statm = fopen("/proc/self/statm", "re");
-    if (!statm)
-        return 0;
-    if (fscanf(statm, "%llu %llu", &pages_all, &pages) != 2)
-        pages = 0;
-    fclose(statm);
-    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
 static uint64_t cpu_sum_ns(const struct cast *cast)
 {
     return cast->is_many ? sh_children_cpu_ns(cast->children, cast->made) : sh_bench_cpu_ns();
@@ -328,12 +315,12 @@ static enum shoal_err stages_lead(struct cast *cast, struct sh_bench_result *res
 {
     unsigned nodes = cast->shape->nodes;
     enum shoal_err err = stage_lead(cast, STAGE_OPEN);
-    uint64_t resident = resident_bytes();
+    uint64_t resident = sh_resident_bytes();
     if (!err) {
         stage_set(cast, STAGE_CONNECT);
         err = stage_lead(cast, STAGE_CONNECT);
     }
-    uint64_t resident_then = resident_bytes();
+    uint64_t resident_then = sh_resident_bytes();
     uint64_t cpu_ns = cpu_sum_ns(cast);
     if (!err) {
         stage_set(cast, STAGE_RUN);

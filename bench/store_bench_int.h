@@ -167,7 +167,4 @@ void sh_memvar_close(struct sh_memvar *memvar);
 enum shoal_err sh_store_memvar_run(void *arg, const struct sh_bench_flags *flags,
                                    enum sh_placement placement, struct sh_bench_result *result_out);
 
-/* The process's resident bytes; 0 where the kernel does not tell. */
-uint64_t sh_store_resident_bytes(void);
-
 #endif

@@ -12,6 +12,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "base/resident.h"
 #include "bench/store_bench_int.h"
 
 #define CHURN_ROUNDS 3
@@ -26,17 +27,6 @@ struct apart {
 /* What the child does; its subject is closed before. */
 typedef enum shoal_err (*body)(struct sh_subject *subject, enum sh_placement placement,
                                struct sh_bench_result *result);
-
-uint64_t sh_store_resident_bytes(void)
-{
-    FILE *file = fopen("/proc/self/statm", "re");
-    if (!file)
-        return 0;
-    unsigned long long pages = 0;
-    int found = fscanf(file, "%*u %llu", &pages);
-    fclose(file);
-    return found == 1 ? pages * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
-}
 
 /* Brings in the pages of the program that the run needs, so that they are not counted with it. */
 static enum shoal_err code_touch(const struct sh_subject *subject)
@@ -101,7 +91,7 @@ struct mark {
 
 static struct mark mark_take(void)
 {
-    return (struct mark){sh_store_resident_bytes(), sh_bench_cpu_ns(), sh_bench_now_ns()};
+    return (struct mark){sh_resident_bytes(), sh_bench_cpu_ns(), sh_bench_now_ns()};
 }
 
 static void time_note(const struct mark *begin, uint64_t ops, uint64_t bytes,
@@ -117,7 +107,7 @@ static void memory_note(const struct sh_subject *subject, const struct mark *beg
                         uint64_t payload, struct sh_bench_result *result)
 {
     double count = (double)subject->plan->count;
-    uint64_t resident = sh_store_resident_bytes();
+    uint64_t resident = sh_resident_bytes();
     if (resident > begin->resident) {
         result->bytes_per_chunk = (double)(resident - begin->resident) / count;
         result->over_per_chunk = result->bytes_per_chunk - (double)payload / count;

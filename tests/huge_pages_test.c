@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/resident.h"
 #include "store/store.h"
 #include "tests/client_rig.h"
 
@@ -108,16 +109,6 @@ static void test_node(void **state)
     rig_node_end(&superpeer);
 }
 
-static uint64_t resident_bytes(void)
-{
-    unsigned long long all = 0, resident = 0;
-    FILE *file = fopen("/proc/self/statm", "re");
-    assert_non_null(file);
-    assert_int_equal(fscanf(file, "%llu %llu", &all, &resident), 2);
-    fclose(file);
-    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
 /* Counted and resident differ by some pieces of 2 MiB at most, however many chunks there are, and
  * after most of them are gone. */
 static void test_bound(void **state)
@@ -132,11 +123,11 @@ static void test_bound(void **state)
     shoal_cid *cids = malloc(COUNT * sizeof *cids);
     assert_non_null(cids);
     memset(cids, 1, COUNT * sizeof *cids);
-    uint64_t before = resident_bytes();
+    uint64_t before = sh_resident_bytes();
     assert_int_equal(sh_store_create(&config, &store), SHOAL_OK);
     assert_int_equal(sh_store_new_many(store, SIZE, COUNT, cids), SHOAL_OK);
     sh_store_status_get(store, &status);
-    uint64_t resident = resident_bytes() - before;
+    uint64_t resident = sh_resident_bytes() - before;
     print_message("full: %llu counted, %llu resident\n", (unsigned long long)status.used_bytes,
                   (unsigned long long)resident);
     assert_true(resident < status.used_bytes + 6 * MIB);
@@ -146,7 +137,7 @@ static void test_bound(void **state)
     }
     sh_store_defrag_all(store);
     sh_store_status_get(store, &status);
-    resident = resident_bytes() - before;
+    resident = sh_resident_bytes() - before;
     print_message("a quarter: %llu counted, %llu resident\n", (unsigned long long)status.used_bytes,
                   (unsigned long long)resident);
     assert_true(status.used_bytes < 40 * MIB);

@@ -2,10 +2,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/resident.h"
 #include "client/client_int.h"
 #include "cluster/proto.h"
 #include "node/chunks.h"
-#include "node/resident.h"
 
 struct sh_caller sh_client_caller(shoal *store)
 {

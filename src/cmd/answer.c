@@ -7,6 +7,7 @@
 #include "client/client.h"
 #include "cmd/command_int.h"
 #include "cmd/state_int.h"
+#include "cmd/text_int.h"
 
 /* How many nodes are looked at; twice as many as there are node IDs of one cluster in practice. */
 #define NODES_FIRST 256
@@ -203,4 +204,31 @@ int sh_cmd_nodes(struct sh_cmd *cmd, struct shoal_node **nodes_out, size_t *coun
         free(nodes);
         room = count + NODES_FIRST; /* some more may join before the next look */
     }
+}
+
+int sh_cmd_open_for_node(struct sh_cmd *cmd, shoal_nid *nid_out)
+{
+    *nid_out = SHOAL_NID_NONE;
+    if (cmd->word_count > 0 && sh_nid_parse(cmd->words[0], nid_out) != SHOAL_OK)
+        return sh_cmd_usage(cmd, "\"%.40s\" is not a node ID (1 to 65535; see `shoal node list`)",
+                            cmd->words[0]);
+    return sh_cmd_open(cmd);
+}
+
+int sh_cmd_each_peer(struct sh_cmd *cmd, shoal_nid only,
+                     enum shoal_err (*visit)(void *arg, shoal_nid nid), void *arg)
+{
+    struct shoal_node *nodes = NULL;
+    size_t count = 1;
+    int status = only.v == 0 ? sh_cmd_nodes(cmd, &nodes, &count) : SH_EXIT_OK;
+    for (size_t i = 0; i < count && status == SH_EXIT_OK; i++) {
+        shoal_nid nid = nodes ? nodes[i].nid : only;
+        if (nodes && (nodes[i].role != SHOAL_PEER || nodes[i].state != SHOAL_NODE_UP))
+            continue;
+        enum shoal_err err = visit(arg, nid);
+        if (err != SHOAL_OK)
+            status = sh_cmd_fail_node(cmd, err, nid);
+    }
+    free(nodes);
+    return status;
 }

@@ -206,42 +206,22 @@ static bool range_print(void *arg, shoal_cid first, shoal_cid last)
     return true;
 }
 
-/* The chunks of the one node that was named, or of every peer that is up. */
-static int list_nodes(struct sh_cmd *cmd, shoal_nid only, struct listing *listing)
+static enum shoal_err chunks_list(void *arg, shoal_nid nid)
 {
-    struct shoal_node *nodes = NULL;
-    size_t count = 0;
-    int status = SH_EXIT_OK;
-    if (only.v == 0)
-        status = sh_cmd_nodes(cmd, &nodes, &count);
-    else
-        count = 1;
-    for (size_t i = 0; i < count && status == SH_EXIT_OK; i++) {
-        shoal_nid nid = nodes ? nodes[i].nid : only;
-        if (nodes && (nodes[i].role != SHOAL_PEER || nodes[i].state != SHOAL_NODE_UP))
-            continue;
-        enum shoal_err err = shoal_ranges(cmd->store, nid, range_print, listing);
-        if (err != SHOAL_OK)
-            status = sh_cmd_fail(cmd, err, "node %u%s%s", (unsigned)nid.v,
-                                 *shoal_error_detail() ? ": " : "", shoal_error_detail());
-    }
-    free(nodes);
-    return status;
+    struct listing *listing = arg;
+    return shoal_ranges(listing->cmd->store, nid, range_print, listing);
 }
 
 int sh_cmd_run_chunk_list(struct sh_cmd *cmd)
 {
-    shoal_nid only = SHOAL_NID_NONE;
-    if (cmd->word_count && sh_nid_parse(cmd->words[0], &only) != SHOAL_OK)
-        return sh_cmd_usage(cmd, "\"%.40s\" is not a node ID (1 to 65535; see `shoal node list`)",
-                            cmd->words[0]);
-    int status = sh_cmd_open(cmd);
+    shoal_nid only;
+    int status = sh_cmd_open_for_node(cmd, &only);
     if (status != SH_EXIT_OK)
         return status;
     struct listing listing = {.cmd = cmd, .ranges = sh_json_array()};
     if (!cmd->flags.json)
         fprintf(cmd->out, "%-22s %-22s %12s\n", "FIRST", "LAST", "CHUNKS");
-    status = list_nodes(cmd, only, &listing);
+    status = sh_cmd_each_peer(cmd, only, chunks_list, &listing);
     if (status == SH_EXIT_OK && cmd->flags.json) {
         struct sh_json *root = sh_json_object();
         sh_json_set(root, "ranges", listing.ranges);

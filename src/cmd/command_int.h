@@ -120,6 +120,14 @@ int sh_cmd_usage(struct sh_cmd *cmd, const char *format, ...) __attribute__((for
  * the exit status after it has said why not. */
 int sh_cmd_open(struct sh_cmd *cmd);
 
+/* The same for a command whose first word, if there is one, is a node ID; else NONE. */
+int sh_cmd_open_for_node(struct sh_cmd *cmd, shoal_nid *nid_out);
+
+/* Calls back for one node, or with NONE for every peer that is up; ends with the first error, which
+ * it prints. The cluster is open. An exit status. */
+int sh_cmd_each_peer(struct sh_cmd *cmd, shoal_nid only,
+                     enum shoal_err (*visit)(void *arg, shoal_nid nid), void *arg);
+
 /* All nodes that the cluster knows, by ID; allocated. An exit status. */
 int sh_cmd_nodes(struct sh_cmd *cmd, struct shoal_node **nodes_out, size_t *count_out);
 

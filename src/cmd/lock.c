@@ -363,35 +363,20 @@ static bool lock_print(void *arg, const struct shoal_lock_info *lock)
     return true;
 }
 
-/* The locks on the one node that was named, or on every peer that is up. */
-static int list_nodes(struct sh_cmd *cmd, shoal_nid only, struct listing *listing)
+static enum shoal_err locks_list(void *arg, shoal_nid nid)
 {
-    struct shoal_node *nodes = NULL;
-    size_t count = 1;
-    int status = only.v == 0 ? sh_cmd_nodes(cmd, &nodes, &count) : SH_EXIT_OK;
-    for (size_t i = 0; i < count && status == SH_EXIT_OK; i++) {
-        shoal_nid nid = nodes ? nodes[i].nid : only;
-        if (nodes && (nodes[i].role != SHOAL_PEER || nodes[i].state != SHOAL_NODE_UP))
-            continue;
-        enum shoal_err err = shoal_locks(cmd->store, nid, lock_print, listing);
-        if (err != SHOAL_OK)
-            status = sh_cmd_fail_node(cmd, err, nid);
-    }
-    free(nodes);
-    return status;
+    struct listing *listing = arg;
+    return shoal_locks(listing->cmd->store, nid, lock_print, listing);
 }
 
 int sh_cmd_run_locks(struct sh_cmd *cmd)
 {
-    shoal_nid only = SHOAL_NID_NONE;
-    if (cmd->word_count && sh_nid_parse(cmd->words[0], &only) != SHOAL_OK)
-        return sh_cmd_usage(cmd, "\"%.40s\" is not a node ID (1 to 65535; see `shoal node list`)",
-                            cmd->words[0]);
-    int status = sh_cmd_open(cmd);
+    shoal_nid only;
+    int status = sh_cmd_open_for_node(cmd, &only);
     if (status != SH_EXIT_OK)
         return status;
     struct listing listing = {.cmd = cmd, .locks = sh_json_array()};
-    status = list_nodes(cmd, only, &listing);
+    status = sh_cmd_each_peer(cmd, only, locks_list, &listing);
     if (status == SH_EXIT_OK)
         header_print(&listing);
     if (status == SH_EXIT_OK && cmd->flags.json) {

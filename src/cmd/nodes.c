@@ -85,19 +85,10 @@ static bool still_up(struct sh_cmd *cmd, shoal_nid nid, bool *gone_out)
     return false;
 }
 
-/* Reads the first word, a node ID, and opens the cluster. */
-static int open_for_node(struct sh_cmd *cmd, shoal_nid *nid_out)
-{
-    if (sh_nid_parse(cmd->words[0], nid_out) != SHOAL_OK)
-        return sh_cmd_usage(cmd, "\"%.40s\" is not a node ID (1 to 65535; see `shoal node list`)",
-                            cmd->words[0]);
-    return sh_cmd_open(cmd);
-}
-
 int sh_cmd_run_node_log(struct sh_cmd *cmd)
 {
     shoal_nid nid;
-    int status = open_for_node(cmd, &nid);
+    int status = sh_cmd_open_for_node(cmd, &nid);
     if (status != SH_EXIT_OK)
         return status;
     enum shoal_err err = sh_client_log_levels(cmd->store, nid, cmd->words[1]);
@@ -116,7 +107,7 @@ int sh_cmd_run_node_log(struct sh_cmd *cmd)
 int sh_cmd_run_node_stop(struct sh_cmd *cmd)
 {
     shoal_nid nid;
-    int status = open_for_node(cmd, &nid);
+    int status = sh_cmd_open_for_node(cmd, &nid);
     if (status != SH_EXIT_OK)
         return status;
     enum shoal_err err = sh_client_stop_node(cmd->store, nid);

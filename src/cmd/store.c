@@ -39,10 +39,7 @@ void sh_store_watch(struct sh_progress *progress, const char *what)
 int sh_store_open(struct sh_cmd *cmd, const char *what, struct sh_progress *progress,
                   shoal_nid *nid_out)
 {
-    if (sh_nid_parse(cmd->words[0], nid_out) != SHOAL_OK)
-        return sh_cmd_usage(cmd, "\"%.40s\" is not a node ID (1 to 65535; see `shoal node list`)",
-                            cmd->words[0]);
-    int status = sh_cmd_open(cmd);
+    int status = sh_cmd_open_for_node(cmd, nid_out);
     if (status != SH_EXIT_OK)
         return status;
     sh_store_watch(progress, what);

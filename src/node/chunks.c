@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
-#include "node/resident.h"
+#include "base/resident.h"
 
 #define MULTI_AT_ONCE 64
 

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "base/resident.h"
 #include "store/store.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -42,21 +43,11 @@ static struct sh_store_status status_of(const struct sh_store *store)
     return status;
 }
 
-static uint64_t resident_bytes(void)
-{
-    unsigned long long all = 0, resident = 0;
-    FILE *file = fopen("/proc/self/statm", "re");
-    assert_non_null(file);
-    assert_int_equal(fscanf(file, "%llu %llu", &all, &resident), 2);
-    fclose(file);
-    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
 /* The thread sanitizer's own memory stays resident. */
 static void resident_check(uint64_t before)
 {
     if (LARGE == LARGEST)
-        assert_true(resident_bytes() < before + LARGE / 4);
+        assert_true(sh_resident_bytes() < before + LARGE / 4);
 }
 
 /* --- Many sizes ---------------------------------------------------------------------------- */
@@ -159,7 +150,7 @@ static void test_largest(void **state)
     const char words[] = "first and last";
     const uint32_t words_size = sizeof words, end = LARGE - words_size;
     char back[sizeof words];
-    uint64_t old = 1, before = status_of(store).used_bytes, resident = resident_bytes();
+    uint64_t old = 1, before = status_of(store).used_bytes, resident = sh_resident_bytes();
     uint32_t size = 0;
     shoal_cid cid, other;
     assert_int_equal(sh_store_new_many(store, LARGE, 1, &cid), SHOAL_OK);

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/random_test.h"
+#include "base/resident.h"
 #include "store/store_int.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -385,21 +386,6 @@ static void test_adders(void **state)
     sh_store_destroy(shared.store);
 }
 
-/* The process's resident bytes, by the kernel. */
-static uint64_t resident_bytes(void)
-{
-    FILE *file = fopen("/proc/self/smaps_rollup", "r");
-    if (!file)
-        return 0;
-    char line[256];
-    unsigned long long kib = 0;
-    while (fgets(line, sizeof line, file))
-        if (sscanf(line, "Rss: %llu kB", &kib) == 1)
-            break;
-    fclose(file);
-    return kib * 1024;
-}
-
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define SHADOWED 1 /* a sanitizer's shadow memory is resident as well */
 #elif defined(__has_feature)
@@ -425,29 +411,29 @@ static void test_resident(void **state)
 {
     (void)state;
     enum { COUNT = 400000 };
-    if (resident_bytes() == 0)
+    if (sh_resident_bytes() == 0)
         skip();
     sh_lid *lids = malloc(COUNT * sizeof *lids);
     assert_non_null(lids);
     memset(lids, 1, COUNT * sizeof *lids);
-    uint64_t before = resident_bytes();
+    uint64_t before = sh_resident_bytes();
     struct sh_store *store = store_make(256 * MIB);
     struct sh_store_status status;
     assert_int_equal(sh_store_new_many(store, 64, COUNT, lids), SHOAL_OK);
     sh_store_status_get(store, &status);
     print_message("%.2f bytes for a chunk of 64\n", (double)status.used_bytes / COUNT);
     assert_true(status.used_bytes <= 74ull * COUNT);
-    near(status.used_bytes, resident_bytes() - before);
+    near(status.used_bytes, sh_resident_bytes() - before);
     for (size_t i = 0; i < COUNT; i += 2)
         assert_int_equal(sh_store_remove(store, lids[i]), SHOAL_OK);
     assert_int_equal(sh_store_new_many(store, 30, COUNT / 4, lids), SHOAL_OK);
     assert_int_equal(sh_store_new_many(store, 100000, 300, lids), SHOAL_OK);
     sh_store_status_get(store, &status);
-    near(status.used_bytes, resident_bytes() - before);
+    near(status.used_bytes, sh_resident_bytes() - before);
     /* Too many: refused, and the memory that trying took is back. */
     assert_int_equal(sh_store_new_many(store, 600, COUNT, lids), SHOAL_EFULL);
     sh_store_status_get(store, &status);
-    near(status.used_bytes, resident_bytes() - before);
+    near(status.used_bytes, sh_resident_bytes() - before);
     sh_store_destroy(store);
     free(lids);
 }

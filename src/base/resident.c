@@ -1,4 +1,4 @@
-#include "node/resident.h"
+#include "base/resident.h"
 
 #include <stdio.h>
 #include <unistd.h>

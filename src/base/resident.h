@@ -1,6 +1,6 @@
 /* How much memory this process has resident. */
-#ifndef SH_NODE_RESIDENT_H
-#define SH_NODE_RESIDENT_H
+#ifndef SH_BASE_RESIDENT_H
+#define SH_BASE_RESIDENT_H
 
 #include <stdint.h>
 
