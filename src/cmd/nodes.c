@@ -151,7 +151,7 @@ int sh_cmd_run_node_promote(struct sh_cmd *cmd)
 {
     shoal_nid nid, found;
     char address[SH_MSG_ADDRESS_MAX];
-    int status = open_for_node(cmd, &nid);
+    int status = sh_cmd_open_for_node(cmd, &nid);
     if (status != SH_EXIT_OK)
         return status;
     enum shoal_err err = sh_client_promote(cmd->store, nid, address);
@@ -180,7 +180,7 @@ int sh_cmd_run_node_promote(struct sh_cmd *cmd)
 int sh_cmd_run_node_demote(struct sh_cmd *cmd)
 {
     shoal_nid nid;
-    int status = open_for_node(cmd, &nid);
+    int status = sh_cmd_open_for_node(cmd, &nid);
     if (status != SH_EXIT_OK)
         return status;
     enum shoal_err err = sh_client_demote(cmd->store, nid);
