@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "cluster/member.h"
+#include "cluster/recruit.h"
 #include "cluster/superpeer.h"
 #include "sim/world.h"
 
@@ -33,8 +34,13 @@ struct host {
     struct cluster *cluster;
     unsigned node;
     enum kind kind;
-    uint16_t index; /* superpeer: its place */
+    uint16_t index;   /* superpeer: its place */
+    bool is_recruit;  /* superpeer: not of the first list */
+    const char *hint; /* superpeer: the only address that it knows; NULL: all of the first list */
+    struct sh_recruit *recruit;
+    bool is_dismissed;
     bool has_disk;
+    bool forgets; /* superpeer: its disk is empty at the next boot */
     const char *secret;
     enum shoal_err boot_err;
     struct sh_msg *msg;
@@ -84,22 +90,101 @@ static void on_failed(void *arg, enum shoal_err err)
     host->failure = err;
 }
 
-static void boot_superpeer(struct host *host, const struct sh_env *env)
+static void on_dismissed(void *arg)
+{
+    struct host *host = arg;
+    host->is_dismissed = true;
+}
+
+static void superpeer_open(struct host *host, const struct sh_env *env, const char *address,
+                           uint16_t index, const struct sh_view *recruited)
 {
     struct sh_superpeer_config config = {.msg = host->msg,
                                          .env = *env,
                                          .cluster = "test",
+                                         .address = address,
                                          .addresses = host->cluster->superpeers,
                                          .count = host->cluster->superpeer_count,
-                                         .index = host->index,
+                                         .index = index,
+                                         .recruited = recruited,
                                          .instance = sh_random64(&env->random) | 1,
                                          .heartbeat_ns = HEARTBEAT,
-                                         .failure_ns = FAILURE};
+                                         .failure_ns = FAILURE,
+                                         .on_dismissed = on_dismissed,
+                                         .arg = host};
     if (!host->has_disk)
         config.env.disk = NULL;
+    if (host->hint) {
+        config.addresses = &host->hint;
+        config.count = 1;
+    }
+    sh_msg_nid_set(host->msg, (shoal_nid){(uint16_t)(index + 1)});
     host->boot_err = sh_superpeer_create(&config, &host->superpeer);
-    if (!host->boot_err)
-        sh_world_step_add(host->cluster->world, host->node, sh_superpeer_step(host->superpeer));
+}
+
+/* The step of a superpeer, or before it is one, of the recruit. */
+static struct sh_step superpeer_part(struct host *host)
+{
+    if (host->superpeer)
+        return sh_superpeer_step(host->superpeer);
+    return host->recruit ? sh_recruit_step(host->recruit) : (struct sh_step){.run = NULL};
+}
+
+static unsigned superpeer_run(void *arg)
+{
+    struct sh_step step = superpeer_part(arg);
+    return step.run ? step.run(step.arg) : 0;
+}
+
+static uint64_t superpeer_due(void *arg)
+{
+    struct sh_step step = superpeer_part(arg);
+    return step.run ? step.due_ns(step.arg) : SH_NEVER;
+}
+
+static void on_recruited(void *arg, shoal_nid nid, const struct sh_view *view)
+{
+    struct host *host = arg;
+    char address[SH_MSG_ADDRESS_MAX];
+    (void)snprintf(address, sizeof address, "node%u:1", host->node);
+    superpeer_open(host, sh_world_env(host->cluster->world, host->node), address,
+                   (uint16_t)(nid.v - 1), view);
+}
+
+static void boot_superpeer(struct host *host, const struct sh_env *env)
+{
+    uint16_t index = host->index;
+    struct sh_step step = {
+        .name = "superpeer", .run = superpeer_run, .due_ns = superpeer_due, .arg = host};
+    sh_world_step_add(host->cluster->world, host->node, step);
+    char address[SH_MSG_ADDRESS_MAX];
+    (void)snprintf(address, sizeof address, "node%u:1", host->node);
+    if (host->forgets)
+        (void)env->disk->ops->remove(env->disk, "raft.log");
+    host->forgets = false;
+    enum shoal_err err = host->has_disk ? sh_superpeer_stored(env, &index) : SHOAL_ENONAME;
+    if (err && err != SHOAL_ENONAME) {
+        host->boot_err = err;
+        return;
+    }
+    if (!host->is_recruit || !err) {
+        superpeer_open(host, env, address, index, NULL);
+        return;
+    }
+    struct sh_recruit_config config = {.msg = host->msg,
+                                       .env = *env,
+                                       .addresses = host->cluster->superpeers,
+                                       .count = host->cluster->superpeer_count,
+                                       .address = address,
+                                       .instance = sh_random64(&env->random) | 1,
+                                       .failure_ns = FAILURE,
+                                       .on_done = on_recruited,
+                                       .arg = host};
+    if (host->hint) {
+        config.addresses = &host->hint;
+        config.count = 1;
+    }
+    assert_int_equal(sh_recruit_create(&config, &host->recruit), SHOAL_OK);
 }
 
 static void boot_member(struct host *host, const struct sh_env *env, const char *address)
@@ -126,7 +211,6 @@ static void boot(void *arg, struct sh_world *world, unsigned node)
     host->node = node;
     const struct sh_env *env = sh_world_env(world, node);
     struct sh_msg_config config = {
-        .nid = {(uint16_t)(host->kind == SUPERPEER ? host->index + 1 : 0)},
         .cluster = "test",
         .secret = sh_bytes_text(host->secret ? host->secret : "0123456789abcdef"),
         .connections_max = 64,
@@ -166,9 +250,13 @@ static void host_drop(void *arg, struct sh_world *world, unsigned node)
     (void)world;
     (void)node;
     struct host *host = arg;
+    if (!host->msg)
+        return; /* it has ended in order before */
     sh_member_destroy(host->member);
     sh_superpeer_destroy(host->superpeer);
+    sh_recruit_destroy(host->recruit);
     sh_directory_destroy(host->directory);
+    host->recruit = NULL;
     host->member = NULL; /* before msg goes, which tells on_event of each connection's end */
     host->superpeer = NULL;
     host->directory = NULL;
@@ -252,6 +340,8 @@ static shoal_nid nid_of(const struct host *host)
 /* The state of a node in a host's view, or -1. */
 static int state_in(struct host *host, shoal_nid nid)
 {
+    if (host->kind == SUPERPEER && !host->superpeer)
+        return -1;
     if (host->superpeer) {
         const struct sh_node *found = sh_view_find(sh_superpeer_view(host->superpeer), nid);
         return found ? (int)found->state : -1;
@@ -273,7 +363,7 @@ static bool is_seen(void *arg)
     for (unsigned i = 0; i < seen->cluster->count; i++) {
         struct host *host = &seen->cluster->hosts[i];
         if (!sh_world_is_up(seen->cluster->world, i) || host->kind == CLIENT || host->has_left ||
-            (host->member && host->failure))
+            (host->member && host->failure) || host->is_dismissed)
             continue;
         if (state_in(host, seen->nid) != seen->state)
             return false;
@@ -331,8 +421,8 @@ static void on_view_op(struct sh_directory_op *op, enum shoal_err err, const cha
     (void)snprintf(outcome->detail, sizeof outcome->detail, "%s", detail);
 }
 
-static void bootstrap(struct host *client, struct outcome *outcome, const char *first,
-                      const char *second)
+static inline void bootstrap(struct host *client, struct outcome *outcome, const char *first,
+                             const char *second)
 {
     *outcome = (struct outcome){.done = false};
     struct sh_directory_op op = {.done = on_view_op, .arg = outcome};
@@ -341,7 +431,7 @@ static void bootstrap(struct host *client, struct outcome *outcome, const char *
     assert_true(run_until(client->cluster, is_done, outcome, 10 * S));
 }
 
-static struct outcome refresh(struct host *host)
+static inline struct outcome refresh(struct host *host)
 {
     struct outcome outcome = {.done = false};
     struct sh_directory_op op = {.done = on_view_op, .arg = &outcome};
@@ -378,7 +468,7 @@ static bool has_left(void *arg)
     return ((struct host *)arg)->has_left;
 }
 
-static void leave(struct host *host)
+static inline void leave(struct host *host)
 {
     sh_member_leave(host->member, on_left, host);
     assert_true(run_until(host->cluster, has_left, host, 10 * S));

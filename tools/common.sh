@@ -111,7 +111,7 @@ install_packages() {
 }
 
 release_packages="cmake gcc make pkg-config libc6-dev libjansson-dev libxxhash-dev libisal-dev
-    libssl-dev liburing-dev zlib1g-dev libzstd-dev"
+    libssl-dev liburing-dev zlib1g-dev libzstd-dev libzookeeper-mt-dev"
 
 # build_preset PRESET [cmake option ...]: configures and builds a preset, quietly: a line that counts
 # up on a terminal, one plain line elsewhere. The whole output is in build/PRESET.log. Returns

@@ -363,9 +363,10 @@ struct shoal_node {
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_nodes(shoal *store, struct shoal_node *nodes,
                                                      size_t room, size_t *count_out);
 
-/* The IDs of a node's chunks, as ranges, in ascending order: calls each(arg, first, last) for each,
- * both ends included, until it returns false. Chunks made or removed meanwhile may be missed. each
- * is called from this thread and may call anything but shoal_close. ENONODE, EROLE, EFAILED. */
+/* The IDs of a node's chunks, as ranges: calls each(arg, first, last) for each, both ends included,
+ * until it returns false; first those that it created, then those that moved there, each in
+ * ascending order. Chunks made or removed meanwhile may be missed. each is called from this thread
+ * and may call anything but shoal_close. ENONODE, EROLE, EFAILED. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err
 shoal_ranges(shoal *store, shoal_nid node, bool (*each)(void *arg, shoal_cid first, shoal_cid last),
              void *arg);
@@ -393,7 +394,8 @@ SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_status(shoal *store, shoal_nid no
 /* Called now and then, from the calling thread, while a call of this section goes on: the phase
  * ("write", "check", "create", "undo", "analyze"), what is done and what there is in all, in bytes
  * (of an analysis in groups of 16 IDs). False cancels it: the call then ends with ECANCELED, once
- * nothing of it is left. May call anything but shoal_close. */
+ * nothing of it is left (of a migration: but for what was moved). May call anything but
+ * shoal_close. */
 typedef bool (*shoal_progress)(void *arg, const char *phase, uint64_t done, uint64_t all);
 
 struct shoal_dump_sums {
@@ -433,6 +435,41 @@ SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_load(shoal *store, shoal_nid node
                                                     enum shoal_load_ids ids,
                                                     shoal_progress progress, void *arg,
                                                     struct shoal_dump_sums *sums_out);
+
+/* What a migration moves, and how. All zeros but first and last: the range, to the other peers. */
+struct shoal_migration {
+    shoal_cid first, last; /* both included; of these, what the node has */
+    shoal_nid target;      /* NONE: all other peers that are up, in turn */
+    /* The node creates no chunks from now on, and the migration goes on until it has none. The node
+     * stays in the cluster; stop it when the call has succeeded. */
+    bool drain;
+    uint64_t bytes_per_s; /* at most; 0: as fast as it goes */
+    uint64_t bytes_max;   /* it ends once so many bytes were moved; 0: no such end */
+};
+
+struct shoal_migration_sums {
+    uint64_t chunks;
+    uint64_t bytes; /* sum of the chunks' sizes */
+    uint64_t batches;
+    uint64_t locked;    /* chunks that could not be moved as the owner of a lock told no number, as
+                         * programs without this library may; all were in the end, unless it was
+                         * canceled */
+    uint64_t freeze_ns; /* the longest time that one batch of chunks could not be written */
+};
+
+/* Moves chunks from a peer to others, while everybody goes on reading and writing: only some
+ * hundred chunks at a time, for about a millisecond, have to wait. IDs stay what they are. Nothing
+ * that was acknowledged is lost, and nothing is done twice. Locks move along (docs/migration.md).
+ *
+ * Blocks until it is over, calls progress ("move", in chunks) as the calls above; sums_out is
+ * written also when it was canceled or failed, and what was moved by then stays where it is. EBUSY:
+ * that peer moves chunks already, or a graph is loaded. EFULL: no target has room. ENONODE: a
+ * target or source that is no peer, or not up. EINVAL: source and target are the same, or it is an
+ * embedded store. */
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_migrate(shoal *store, shoal_nid node,
+                                                       const struct shoal_migration *migration,
+                                                       shoal_progress progress, void *arg,
+                                                       struct shoal_migration_sums *sums_out);
 
 #define SHOAL_ANALYSIS_EXACT 256
 #define SHOAL_ANALYSIS_POWERS 32

@@ -152,6 +152,19 @@ static enum shoal_err check_transport(const struct sh_options *options,
     return check_word(options->transport, known, 3, "option transport", error_out);
 }
 
+static enum shoal_err check_registry(const struct sh_options *options,
+                                     struct sh_options_error *error_out)
+{
+    static const char *const known[] = {"raft", "zookeeper"};
+    enum shoal_err err = check_word(options->registry, known, 2, "option registry", error_out);
+    if (err == SHOAL_OK && strcmp(options->registry, "zookeeper") == 0 && !*options->zookeeper) {
+        sh_option_error(error_out, "option zookeeper",
+                        "is empty: registry zookeeper needs its servers, HOST:PORT");
+        err = SHOAL_EADDRESS;
+    }
+    return err;
+}
+
 static enum shoal_err check_roles(const struct sh_options *options,
                                   struct sh_options_error *error_out)
 {
@@ -228,6 +241,8 @@ enum shoal_err sh_options_check(const struct sh_options *options,
         err = check_local_socket(options, error_out);
     if (err == SHOAL_OK)
         err = check_transport(options, error_out);
+    if (err == SHOAL_OK)
+        err = check_registry(options, error_out);
     if (err == SHOAL_OK)
         err = check_log(options, error_out);
     if (err == SHOAL_OK)

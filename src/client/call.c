@@ -7,6 +7,7 @@
  *           locate ---failed---> retry later (retry.c), after a refreshed view
  */
 #include "client/client_int.h"
+#include "node/moves.h"
 
 static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
 {
@@ -62,23 +63,78 @@ static enum shoal_err send_to(struct sh_call_state *state, shoal_nid nid)
     if (is_retry)
         sh_msg_retried(msg, nid);
     if (sh_call_is_lock(ask.kind))
-        sh_lock_request_write(&ask, cid, sh_now(&store->env.clock), &out.w);
+        sh_lock_request_write(&ask, cid, store->once_client, sh_now(&store->env.clock), &out.w);
     else
         sh_ask_write(&ask, &id, cid, &out.w);
     sh_msg_end(msg, &out);
     return SHOAL_OK;
 }
 
-/* Sends to the node that is to be asked; if that fails the call ends or waits for another try. */
-static void send_on(struct sh_call_state *state, shoal_nid nid)
+static void send_on(struct sh_call_state *state, shoal_nid nid);
+
+/* The chunk's owner says what came of the request that was sent to the owner before it. */
+static void on_outcome(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
 {
-    /* A chunk that is somewhere else now: its new owner does not know what the old one did. */
-    bool is_elsewhere = state->is_unclear && state->number_nid.v != nid.v;
-    if (is_elsewhere && state->ask.kind != SH_CALL_CREATE) {
+    struct sh_call_state *state = request->arg;
+    struct shoal_call *call = sh_call_of(state);
+    if (err == SHOAL_OK) {
+        bool is_known = sh_get8(payload);
+        enum shoal_err outcome = sh_call_err(sh_get16(payload));
+        uint64_t value = sh_get64(payload);
+        if (!sh_reader_done(payload)) {
+            sh_call_complete(state, SHOAL_EPROTO);
+        } else if (is_known) {
+            if (state->ask.kind == SH_CALL_ADD)
+                call->value = value;
+            sh_call_complete(state, outcome);
+        } else {
+            /* It was not done, and can't be any more where it was sent to. */
+            state->is_unclear = false;
+            send_on(state, request->to);
+        }
+        return;
+    }
+    if (err == SHOAL_ENOTYPE) {
         sh_call_complete(state, SHOAL_ECONNLOST);
         return;
     }
-    enum shoal_err err = send_to(state, nid);
+    if (!sh_client_closing(state->store))
+        sh_directory_forget(state->store->directory, call->cid);
+    sh_call_retry_later(state, sh_call_err(err));
+}
+
+/* A chunk that is somewhere else since the call was sent: what was done to it where it was moved
+ * with it. */
+static enum shoal_err outcome_ask(struct sh_call_state *state, shoal_nid nid)
+{
+    struct shoal *store = state->store;
+    struct sh_out out;
+    state->request =
+        (struct sh_request){.done = on_outcome, .arg = state, .deadline_ns = state->deadline_ns};
+    uint64_t cid = sh_call_of(state)->cid.v, number = state->number;
+    shoal_nid before = state->number_nid;
+    enum shoal_err err = sh_msg_request(store->msg, nid, SH_MOVES_OUTCOME, SH_MOVES_OUTCOME_BYTES,
+                                        &state->request, &out);
+    if (err != SHOAL_OK)
+        return err;
+    sh_put64(&out.w, cid);
+    sh_put64(&out.w, store->once_client);
+    sh_put16(&out.w, before.v);
+    sh_put64(&out.w, number);
+    sh_msg_end(store->msg, &out);
+    return SHOAL_OK;
+}
+
+/* Sends to the node that is to be asked; if that fails the call ends or waits for another try. */
+static void send_on(struct sh_call_state *state, shoal_nid nid)
+{
+    bool is_elsewhere =
+        state->is_unclear && state->number_nid.v != nid.v && state->ask.kind != SH_CALL_CREATE;
+    if (is_elsewhere && !sh_call_may_repeat(state, sh_now(&state->store->env.clock))) {
+        sh_call_complete(state, SHOAL_ECONNLOST);
+        return;
+    }
+    enum shoal_err err = is_elsewhere ? outcome_ask(state, nid) : send_to(state, nid);
     if (err != SHOAL_OK)
         sh_call_retry_later(state, err);
 }

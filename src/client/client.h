@@ -28,6 +28,13 @@ SHOAL_NODISCARD enum shoal_err sh_client_stop_node(shoal *store, shoal_nid nid);
 SHOAL_NODISCARD enum shoal_err sh_client_log_levels(shoal *store, shoal_nid nid,
                                                     const char *levels);
 
+/* Makes a peer a superpeer too. address_out, SH_MSG_ADDRESS_MAX bytes: where that one will be, once
+ * the others have taken it. EROLE (no peer), EEXIST (it is one), EINVAL (it has no data_dir). */
+SHOAL_NODISCARD enum shoal_err sh_client_promote(shoal *store, shoal_nid peer, char *address_out);
+/* Takes a superpeer out of the cluster for good; its process ends, unless it is a peer's. ENONODE,
+ * ELIMIT (it is the last one), EROLE (the superpeers do not share their registry), EBUSY. */
+SHOAL_NODISCARD enum shoal_err sh_client_demote(shoal *store, shoal_nid superpeer);
+
 /* The text for people that came with this thread's last failed call, as shoal_error_detail. */
 void sh_client_detail_set(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

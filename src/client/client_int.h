@@ -263,8 +263,8 @@ SHOAL_NODISCARD enum shoal_err sh_embedded_lid(shoal_cid cid, sh_lid *lid_out);
 size_t sh_lock_request_bytes(enum sh_call_kind kind);
 sh_msg_type sh_lock_request_type(enum sh_call_kind kind);
 /* Writes a request on a lock; one that waits, waits for what is left of its time. */
-void sh_lock_request_write(const struct sh_ask *ask, shoal_cid cid, uint64_t now_ns,
-                           struct sh_writer *w);
+void sh_lock_request_write(const struct sh_ask *ask, shoal_cid cid, uint64_t client,
+                           uint64_t now_ns, struct sh_writer *w);
 /* Reads the answer: the call's result. The detail says who is in the way. */
 SHOAL_NODISCARD enum shoal_err sh_lock_answer_read(struct sh_call_state *state,
                                                    struct sh_reader *payload);

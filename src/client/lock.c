@@ -20,17 +20,18 @@ shoal_owner shoal_owner_thread(void)
 
 /* --- Requests ------------------------------------------------------------------------------ */
 
+/* With the client's number at the end. */
 size_t sh_lock_request_bytes(enum sh_call_kind kind)
 {
     switch (kind) {
     case SH_CALL_LOCK:
-        return 33;
+        return 33 + 8;
     case SH_CALL_UNLOCK:
-        return 16;
+        return 16 + 8;
     case SH_CALL_EXTEND:
-        return 24;
+        return 24 + 8;
     default:
-        return 25;
+        return 25 + 8;
     }
 }
 
@@ -42,8 +43,8 @@ sh_msg_type sh_lock_request_type(enum sh_call_kind kind)
     return types[kind - SH_CALL_LOCK];
 }
 
-void sh_lock_request_write(const struct sh_ask *ask, shoal_cid cid, uint64_t now_ns,
-                           struct sh_writer *w)
+void sh_lock_request_write(const struct sh_ask *ask, shoal_cid cid, uint64_t client,
+                           uint64_t now_ns, struct sh_writer *w)
 {
     sh_put64(w, cid.v);
     sh_put64(w, ask->owner.v);
@@ -56,6 +57,7 @@ void sh_lock_request_write(const struct sh_ask *ask, shoal_cid cid, uint64_t now
     }
     if (ask->kind == SH_CALL_LOCK || ask->kind == SH_CALL_SWAP)
         sh_put8(w, ask->mode);
+    sh_put64(w, client);
 }
 
 void sh_lock_explain(char *detail, shoal_nid node, uint64_t owner, unsigned mode, uint64_t left_ns)

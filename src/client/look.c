@@ -4,6 +4,7 @@
 
 #include "base/resident.h"
 #include "client/client_int.h"
+#include "cluster/proto.h"
 #include "node/chunks.h"
 
 struct sh_caller sh_client_caller(shoal *store)
@@ -171,6 +172,12 @@ static enum shoal_err ranges_embedded(shoal *store, range_each each, void *arg)
     return SHOAL_OK;
 }
 
+/* A node tells its own chunks first. */
+static uint64_t place_of(shoal_nid node, shoal_cid cid)
+{
+    return shoal_cid_creator(cid).v == node.v ? shoal_cid_local(cid) : cid.v;
+}
+
 /* Asks for the ranges from *from_inout on and moves it behind the last; *more_out: go on. */
 static enum shoal_err ranges_page(shoal *store, shoal_nid node, uint64_t *from_inout,
                                   range_each each, void *arg, bool *more_out)
@@ -189,8 +196,10 @@ static enum shoal_err ranges_page(shoal *store, shoal_nid node, uint64_t *from_i
     bool goes_on = size > 0;
     while (goes_on && sh_reader_left(&r) > 0) {
         shoal_cid first = {sh_get64(&r)}, last = {sh_get64(&r)};
-        if (!sh_reader_ok(&r) || last.v < first.v || first.v < *from_inout ||
-            shoal_cid_creator(last).v != node.v) {
+        if (!sh_reader_ok(&r) || last.v < first.v ||
+            place_of(node, first) < place_of(node, (shoal_cid){*from_inout}) ||
+            shoal_cid_creator(last).v != shoal_cid_creator(first).v ||
+            shoal_cid_creator(first).v == 0) {
             err = SHOAL_EPROTO;
             break;
         }
@@ -302,4 +311,66 @@ enum shoal_err sh_client_stop_node(shoal *store, shoal_nid nid)
 enum shoal_err sh_client_log_levels(shoal *store, shoal_nid nid, const char *levels)
 {
     return tell(store, nid, SH_NODE_LOG_LEVELS, sh_bytes_text(levels));
+}
+
+enum shoal_err sh_client_promote(shoal *store, shoal_nid peer, char *address_out)
+{
+    struct sh_caller caller = sh_client_caller(store);
+    struct sh_node node;
+    uint8_t *answer;
+    size_t size;
+    enum shoal_err err = sh_client_blocking();
+    if (err == SHOAL_OK)
+        err = sh_directory_node(store->directory, peer, &node);
+    if (err == SHOAL_OK && node.role != SH_ROLE_PEER)
+        err = SHOAL_EROLE;
+    if (err == SHOAL_OK)
+        err = sh_call(&caller, peer, SH_NODE_PROMOTE, (struct sh_bytes){NULL, 0}, store->timeout_ns,
+                      &answer, &size, sh_client_detail());
+    if (err != SHOAL_OK)
+        return err;
+    struct sh_reader r = sh_reader_make(sh_bytes_make(answer, size));
+    struct sh_bytes address = sh_get_text(&r);
+    if (!sh_reader_done(&r) || address.size >= SH_MSG_ADDRESS_MAX) {
+        err = SHOAL_EPROTO;
+    } else {
+        memcpy(address_out, address.at, address.size);
+        address_out[address.size] = 0;
+    }
+    free(answer);
+    return err;
+}
+
+/* A superpeer that is up: not that one, if there is another. */
+static shoal_nid superpeer_but(shoal *store, shoal_nid but)
+{
+    for (uint16_t i = 1; i <= SH_SUPERPEERS_MAX; i++) {
+        struct sh_node node;
+        if (i != but.v && !sh_directory_node(store->directory, (shoal_nid){i}, &node) &&
+            node.state == SH_NODE_UP)
+            return node.nid;
+    }
+    return but;
+}
+
+enum shoal_err sh_client_demote(shoal *store, shoal_nid superpeer)
+{
+    struct sh_node node;
+    struct shoal_node first;
+    size_t count;
+    uint8_t bytes[2];
+    /* With a fresh view: who was up a moment ago may be about to leave. */
+    enum shoal_err err = shoal_nodes(store, &first, 1, &count);
+    if (err == SHOAL_OK)
+        err = sh_directory_node(store->directory, superpeer, &node);
+    if (err == SHOAL_OK && node.role != SH_ROLE_SUPERPEER)
+        err = SHOAL_EROLE;
+    if (err != SHOAL_OK)
+        return err;
+    sh_store16(bytes, superpeer.v);
+    shoal_nid asked = superpeer_but(store, superpeer);
+    err = tell(store, asked, SH_CLUSTER_DISMISS, sh_bytes_make(bytes, sizeof bytes));
+    if (err != SHOAL_OK && !*shoal_error_detail())
+        sh_client_detail_set("superpeer %u was asked", (unsigned)asked.v);
+    return err == SHOAL_ENOTYPE ? SHOAL_EROLE : err;
 }

@@ -111,7 +111,8 @@ static void place(struct multi *multi, size_t count)
             continue;
         }
         op->err = err;
-        if (err != SHOAL_ENOCHUNK) {
+        /* These two are of one chunk; its creator's others may be elsewhere. */
+        if (err != SHOAL_ENOCHUNK && err != SHOAL_EFAILED) {
             unknown = creator;
             why = err;
         }

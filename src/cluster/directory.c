@@ -157,8 +157,31 @@ enum shoal_err sh_directory_node(struct sh_directory *directory, shoal_nid nid,
     return node ? SHOAL_OK : SHOAL_ENONODE;
 }
 
-/* A chunk's creator owns it until chunks can move, so its state decides where the cache has nothing
- * to say. */
+shoal_nid sh_directory_superpeer_locked(const struct sh_directory *directory, shoal_nid creator)
+{
+    sh_lock_assert_held(&directory->lock);
+    uint16_t superpeers = directory->view.superpeers;
+    shoal_nid first = sh_arc_superpeer(creator, superpeers);
+    for (uint16_t i = 0; first.v && i < superpeers; i++) {
+        shoal_nid nid = {(uint16_t)((first.v - 1 + i) % superpeers + 1)};
+        if (sh_directory_state(directory, nid) == SH_NODE_UP)
+            return nid;
+    }
+    return first;
+}
+
+shoal_nid sh_directory_superpeer(struct sh_directory *directory, shoal_nid creator)
+{
+    shoal_nid nid = SHOAL_NID_NONE;
+    sh_lock_take(&directory->lock);
+    if (directory->view.superpeers)
+        nid = sh_directory_superpeer_locked(directory, creator);
+    sh_lock_release(&directory->lock);
+    return nid;
+}
+
+/* Where the cache has nothing to say the superpeer must, also about chunks whose creator is no
+ * more: they may have moved before. */
 enum shoal_err sh_directory_owner_locked(struct sh_directory *directory, shoal_cid cid,
                                          shoal_nid *nid_out)
 {
@@ -171,14 +194,7 @@ enum shoal_err sh_directory_owner_locked(struct sh_directory *directory, shoal_c
     shoal_nid creator = shoal_cid_creator(cid);
     if (creator.v < SH_PEER_NID_MIN || creator.v > SH_PEER_NID_MAX)
         return SHOAL_ENOCHUNK;
-    switch (sh_directory_state(directory, creator)) {
-    case SH_NODE_LEFT:
-        return SHOAL_ENOCHUNK;
-    case SH_NODE_FAILED:
-        return SHOAL_EFAILED;
-    default:
-        return SHOAL_EAGAIN;
-    }
+    return SHOAL_EAGAIN;
 }
 
 enum shoal_err sh_directory_owner(struct sh_directory *directory, shoal_cid cid, shoal_nid *nid_out)

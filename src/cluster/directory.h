@@ -68,8 +68,13 @@ size_t sh_directory_nodes(struct sh_directory *directory, struct sh_node *nodes,
 SHOAL_NODISCARD enum shoal_err sh_directory_node(struct sh_directory *directory, shoal_nid nid,
                                                  struct sh_node *node_out);
 
-/* The node that holds a chunk, as far as known here. EAGAIN: not known, ask (locate). EFAILED: its
- * node has failed. ENOCHUNK: no node can hold it (its creator left, or the ID is nobody's). */
+/* The superpeer of a creator's arc, or while that one is down the next one that is up: superpeers
+ * that share their registry can all decide, and others say EROLE. NONE when there is no view yet or
+ * nobody can have the ID. */
+shoal_nid sh_directory_superpeer(struct sh_directory *directory, shoal_nid creator);
+
+/* The node that holds a chunk, as far as known here. EAGAIN: not known, ask (locate). ENOCHUNK: the
+ * ID is nobody's. */
 SHOAL_NODISCARD enum shoal_err sh_directory_owner(struct sh_directory *directory, shoal_cid cid,
                                                   shoal_nid *nid_out);
 

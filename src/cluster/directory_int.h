@@ -55,6 +55,8 @@ static inline int sh_directory_state(const struct sh_directory *directory, shoal
     return (int)directory->states[nid.v] - 1;
 }
 
+/* As sh_directory_superpeer; lock held, and there is a view. */
+shoal_nid sh_directory_superpeer_locked(const struct sh_directory *directory, shoal_nid creator);
 /* sh_directory_owner under the lock. */
 SHOAL_NODISCARD enum shoal_err sh_directory_owner_locked(struct sh_directory *directory,
                                                          shoal_cid cid, shoal_nid *nid_out);

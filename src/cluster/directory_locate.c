@@ -46,7 +46,7 @@ static void end(struct sh_locate *op, enum shoal_err err, shoal_nid nid)
     struct sh_locate *follower = asker_remove(directory, op);
     sh_lock_release(&directory->lock);
     op->done(op, err, nid);
-    bool is_about_one = err == SHOAL_OK || err == SHOAL_ENOCHUNK;
+    bool is_about_one = err == SHOAL_OK || err == SHOAL_ENOCHUNK || err == SHOAL_EFAILED;
     while (follower) {
         struct sh_locate *next = follower->next;
         if (is_about_one && follower->cid.v != cid.v)
@@ -115,7 +115,7 @@ void sh_directory_locate(struct sh_directory *directory, shoal_cid cid, struct s
         err = SHOAL_ENONODE;
     if (err == SHOAL_EAGAIN) {
         asks = !follow(directory, op);
-        superpeer = sh_arc_superpeer(shoal_cid_creator(cid), directory->view.superpeers);
+        superpeer = sh_directory_superpeer_locked(directory, shoal_cid_creator(cid));
     }
     sh_lock_release(&directory->lock);
     if (err != SHOAL_EAGAIN) {

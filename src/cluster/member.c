@@ -35,6 +35,7 @@ struct sh_member {
     shoal_nid nid;          /* NONE before the first join */
     shoal_nid superpeer;
     char superpeer_address[SH_MSG_ADDRESS_MAX];
+    bool any_superpeer;  /* the superpeers share their registry: each will do */
     uint64_t due_ns;     /* the next question */
     uint64_t backoff_ns; /* while joining */
     bool is_asking;
@@ -107,6 +108,28 @@ static void refused(struct sh_member *member, enum shoal_err err)
         member->on_failed(member->arg, err);
 }
 
+/* Where the superpeer does not answer, and any will do: on to the next one that is up, or if none
+ * seems to be, to the next. */
+static void next_superpeer(struct sh_member *member)
+{
+    struct sh_node node, other = {.nid = SHOAL_NID_NONE};
+    if (!member->any_superpeer)
+        return;
+    for (unsigned i = 1; i < SH_SUPERPEERS_MAX; i++) {
+        shoal_nid nid = {(uint16_t)((member->superpeer.v + i - 1) % SH_SUPERPEERS_MAX + 1)};
+        if (nid.v == member->superpeer.v || sh_directory_node(member->directory, nid, &node) ||
+            node.role != SH_ROLE_SUPERPEER)
+            continue;
+        if (!other.nid.v || (other.state != SH_NODE_UP && node.state == SH_NODE_UP))
+            other = node;
+    }
+    if (!other.nid.v)
+        return;
+    member->superpeer = other.nid;
+    memcpy(member->superpeer_address, other.address, sizeof other.address);
+    member->due_ns = now_of(member) + member->heartbeat_ns / 4;
+}
+
 /* --- Joining -------------------------------------------------------------------------------- */
 
 /* Tries the next address at once, and after the last one only some time later. */
@@ -125,6 +148,8 @@ static void join_failed(struct sh_member *member, enum shoal_err err)
     if (member->superpeer.v) {
         if (err == SHOAL_EROLE)
             member->superpeer = SHOAL_NID_NONE; /* the arcs are others now: ask around */
+        else
+            next_superpeer(member);
     } else {
         member->superpeer_next = (member->superpeer_next + 1) % member->superpeer_count;
         member->due_ns = now_ns;
@@ -141,23 +166,25 @@ static void join_failed(struct sh_member *member, enum shoal_err err)
 
 static enum shoal_err join_answer_get(struct sh_member *member, struct sh_reader *r,
                                       shoal_nid *nid_out, shoal_nid *superpeer_out,
-                                      struct sh_view *view_out)
+                                      uint8_t *flags_out, struct sh_view *view_out)
 {
     shoal_nid nid = {sh_get16(r)};
     shoal_nid superpeer = {sh_get16(r)};
+    uint8_t flags = sh_get8(r);
     struct sh_view view = {0};
     enum shoal_err err = sh_view_get(r, &view);
     if (err)
         return err;
     const struct sh_node *self = sh_view_find(&view, nid);
-    if (!sh_reader_done(r) || !self || self->instance != member->instance ||
-        sh_arc_superpeer(nid, view.superpeers).v != superpeer.v ||
+    if (!sh_reader_done(r) || (flags & ~SH_ANSWER_ANY) || !self ||
+        self->instance != member->instance || !superpeer.v || superpeer.v > view.superpeers ||
         (member->nid.v && member->nid.v != nid.v)) {
         sh_view_destroy(&view);
         return SHOAL_EPROTO;
     }
     *nid_out = nid;
     *superpeer_out = superpeer;
+    *flags_out = flags;
     *view_out = view;
     return SHOAL_OK;
 }
@@ -167,12 +194,14 @@ static void join_answered(struct sh_member *member, struct sh_reader *payload)
     struct sh_view view;
     bool is_first = !member->nid.v;
     shoal_nid nid;
-    enum shoal_err err = join_answer_get(member, payload, &nid, &member->superpeer, &view);
+    uint8_t flags;
+    enum shoal_err err = join_answer_get(member, payload, &nid, &member->superpeer, &flags, &view);
     if (err) {
         join_failed(member, err);
         return;
     }
     member->nid = nid;
+    member->any_superpeer = flags & SH_ANSWER_ANY;
     member->trouble = SHOAL_OK;
     member->backoff_ns = BACKOFF_MIN_NS;
     /* At once, so that there is a connection under the node's ID whose loss will tell. */
@@ -210,14 +239,17 @@ static void heartbeat_answered(struct sh_member *member, enum shoal_err err,
         return;
     }
     if (!err)
-        err = sh_answer_view_get(payload, SH_ANSWER_VIEW | SH_ANSWER_FAILED, &flags, &view);
+        err = sh_answer_view_get(payload, SH_ANSWER_VIEW | SH_ANSWER_FAILED | SH_ANSWER_ANY, &flags,
+                                 &view);
     if (err) {
         complain(member, "superpeer can't be reached; trying on", err);
+        next_superpeer(member);
         return;
     }
     if (member->trouble)
         SH_INFO("cluster", "superpeer is back");
     member->trouble = SHOAL_OK;
+    member->any_superpeer = flags & SH_ANSWER_ANY;
     if (flags & SH_ANSWER_VIEW)
         view_take(member, &view);
     sh_view_destroy(&view);
@@ -237,6 +269,7 @@ static void leave_answered(struct sh_member *member, enum shoal_err err)
     }
     complain(member, "can't leave yet; trying on", err);
     member->due_ns = now_of(member) + member->heartbeat_ns;
+    next_superpeer(member);
 }
 
 /* --- Asking --------------------------------------------------------------------------------- */
@@ -327,6 +360,7 @@ static void heartbeat_ask(struct sh_member *member, uint64_t now_ns)
         ask(member, SH_CLUSTER_HEARTBEAT, SH_HEARTBEAT_BYTES, heartbeat_done, &out);
     if (err) {
         complain(member, "superpeer can't be reached; trying on", err);
+        next_superpeer(member);
         return;
     }
     sh_put16(&out.w, member->nid.v);

@@ -1,18 +1,19 @@
 /* The messages of the cluster module: types and layouts.
  *
- * All are requests. Little-endian, no padding; text is a u16 length and bytes; [view] is as in
- * view.h; an answer with anything left over, or with an unknown flag, is EPROTO. Each carries the
- * epoch that its sender knows where that lets the other side skip an unchanged view, or notice
- * that it has lost its memory.
+ * Most are requests. Little-endian, no padding; text is a u16 length and bytes;
+ * [view] is as in view.h; an answer with anything left over, or with an unknown flag, is EPROTO.
+ * Each carries the epoch that its sender knows where that lets the other side skip an unchanged
+ * view, or notice that it has lost its memory.
  *
  * JOIN       to any superpeer
  *   request  u8 role (2), u8 zero, u16 previous ID or 0, u64 instance, u64 epoch, text address
- *   answer   u16 ID, u16 superpeer's ID, [view]
+ *   answer   u16 ID, u16 superpeer's ID, u8 flags (4: any superpeer takes its heartbeats), [view]
  *   errors   EEXIST (the previous ID is another instance's), EROLE (the previous ID is of another
  *            superpeer's arc), ELIMIT (no ID is left), EINVAL, EIO/ENOSPC (registry not stored)
  * HEARTBEAT  to the node's superpeer
  *   request  u16 ID, u16 zero, u64 instance, u64 epoch
- *   answer   u8 flags (1: a view follows, 2: the node had been declared failed), [view]
+ *   answer   u8 flags (1: a view follows, 2: the node had been declared failed, 4: any superpeer
+ *            takes its heartbeats), [view]
  *   errors   ENONODE (not known: join again, with the ID), EEXIST (another instance has the ID)
  * LEAVE      to the node's superpeer
  *   request  u16 ID, u16 zero, u64 instance
@@ -35,6 +36,40 @@
  * PING       from a superpeer to a node whose connection was lost
  *   request  u16 ID
  *   answer   u16 ID, u64 instance
+ * RECRUIT    from a superpeer that is new to the cluster, to any other
+ *   request  u64 instance, text address
+ *   answer   as of JOIN
+ *   errors   EROLE (the registry is not shared), EBUSY (no majority), ELIMIT, EINVAL
+ * DISMISS    to any superpeer: another one, or itself, is to be none any more
+ *   request  u16 its ID
+ *   answer   empty
+ *   errors   ENONODE, ELIMIT (it is the last one), EROLE, EBUSY
+ *
+ * One-way messages between superpeers that share a registry:
+ * RAFT       a message of raft (raft_int.h)
+ * PROPOSE    to the leader: a command (superpeer_shared_int.h)
+ * HEARD      to the leader: u64 highest epoch that a member claimed, u16 count, u16 IDs of nodes
+ *            that were heard since the last one
+ * HERE       from one that hears no leader, or about it: u16 ID, text its address
+ * DISMISSED  to such a one: u16 ID: it is no superpeer any more, or that is another's ID
+ *
+ * Of migrations (owners.h):
+ *
+ * COMMIT     from a batch's source to the superpeer of its creator
+ *   request  u16 source, u16 target, u64 incarnation, u64 sequence, u16 count, then count times u64
+ *            first, u64 last chunk ID
+ *   answer   empty: committed, now or before
+ *   errors   as of sh_owners_commit
+ * RESOLVE    from a batch's target, which has not heard what became of it; as COMMIT
+ *   answer   u8: 1 committed, 0 aborted
+ *   errors   EBUSY, EROLE
+ * WHO        empty
+ *   answer   u64 incarnation
+ * HOLDS      from a superpeer to a peer, after a start
+ *   request  u64 chunk ID to begin at, u16 first, u16 last node ID of the arc
+ *   answer   u8 whether there is more, ranges of chunks that nodes of the arc created: u64 first,
+ *            u64 last, u16 who has them: the peer itself, or of its own chunks the node that it
+ *            gave them to
  */
 #ifndef SH_CLUSTER_PROTO_H
 #define SH_CLUSTER_PROTO_H
@@ -50,14 +85,26 @@
 #define SH_CLUSTER_VIEW_GET SH_MSG_TYPE(SH_MODULE_CLUSTER, 5)
 #define SH_CLUSTER_SYNC SH_MSG_TYPE(SH_MODULE_CLUSTER, 6)
 #define SH_CLUSTER_PING SH_MSG_TYPE(SH_MODULE_CLUSTER, 7)
+#define SH_CLUSTER_RECRUIT SH_MSG_TYPE(SH_MODULE_CLUSTER, 8)
+#define SH_CLUSTER_DISMISS SH_MSG_TYPE(SH_MODULE_CLUSTER, 9)
+#define SH_CLUSTER_RAFT SH_MSG_TYPE(SH_MODULE_CLUSTER, 32)
+#define SH_CLUSTER_PROPOSE SH_MSG_TYPE(SH_MODULE_CLUSTER, 33)
+#define SH_CLUSTER_HEARD SH_MSG_TYPE(SH_MODULE_CLUSTER, 34)
+#define SH_CLUSTER_HERE SH_MSG_TYPE(SH_MODULE_CLUSTER, 35)
+#define SH_CLUSTER_DISMISSED SH_MSG_TYPE(SH_MODULE_CLUSTER, 36)
+#define SH_CLUSTER_COMMIT SH_MSG_TYPE(SH_MODULE_CLUSTER, 40)
+#define SH_CLUSTER_RESOLVE SH_MSG_TYPE(SH_MODULE_CLUSTER, 41)
+#define SH_CLUSTER_WHO SH_MSG_TYPE(SH_MODULE_CLUSTER, 42)
+#define SH_CLUSTER_HOLDS SH_MSG_TYPE(SH_MODULE_CLUSTER, 43)
 
 /* Flags of answers. */
 #define SH_ANSWER_VIEW 1u   /* a view, or in SYNC a table, follows */
 #define SH_ANSWER_FAILED 2u /* HEARTBEAT: the node had been declared failed and is up again */
+#define SH_ANSWER_ANY 4u    /* JOIN, HEARTBEAT: any superpeer will do */
 
 /* Fixed parts, in bytes; texts, views and tables come on top. */
 #define SH_JOIN_BYTES 22 /* with the address's length */
-#define SH_JOIN_ANSWER_BYTES 4
+#define SH_JOIN_ANSWER_BYTES 5
 #define SH_HEARTBEAT_BYTES 20
 #define SH_LEAVE_BYTES 12
 #define SH_LOOKUP_BYTES 16
@@ -65,7 +112,13 @@
 #define SH_VIEW_GET_BYTES 8
 #define SH_SYNC_BYTES 16
 #define SH_SYNC_ANSWER_BYTES 9
+#define SH_COMMIT_BYTES 22 /* and 16 for each run */
+#define SH_HOLDS_BYTES 12
+#define SH_HOLDS_RANGE_BYTES 18
 #define SH_PING_BYTES 2
+#define SH_RECRUIT_BYTES 10 /* with the address's length */
+#define SH_DISMISS_BYTES 2
+#define SH_HERE_BYTES 4 /* with the address's length */
 #define SH_PING_ANSWER_BYTES 10
 
 #endif

@@ -8,15 +8,12 @@
 #include "base/crew.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "cluster/owners.h"
 #include "cluster/registry_int.h"
 
 /* Nodes of a lookup tree: a range for each ID of the arc, even at the worst fill, and some moves.
  */
 #define RANGE_NODES_MAX ((size_t)1 << 17)
-/* A claim further ahead than the first, or above the second, is no epoch that any cluster reached;
- * the second keeps any number of claims from wrapping it. */
-#define EPOCH_AHEAD_MAX (UINT64_C(1) << 56)
-#define EPOCH_MAX (UINT64_C(1) << 63)
 
 void sh_registry_touch(struct sh_registry *registry)
 {
@@ -32,7 +29,9 @@ static enum shoal_err add_superpeers(struct sh_registry *registry,
         struct sh_node node = {.nid = {(uint16_t)(i + 1)},
                                .role = SH_ROLE_SUPERPEER,
                                .state = SH_NODE_UP,
-                               .instance = i == config->index ? config->instance : 0};
+                               .instance = 0};
+        if (i == config->index)
+            node.instance = config->instance;
         size_t size = strlen(config->addresses[i]);
         if (!size || size >= sizeof node.address) {
             SH_ERROR("cluster", "not a usable superpeer address",
@@ -52,37 +51,43 @@ enum shoal_err sh_registry_create(const struct sh_registry_config *config, uint6
 {
     size_t name = strlen(config->cluster);
     SH_ASSERT(name && name <= SH_CLUSTER_NAME_MAX);
-    SH_ASSERT(config->count && config->count <= SH_SUPERPEERS_MAX);
-    SH_ASSERT(config->index < config->count && config->instance);
+    SH_ASSERT(config->is_shared || (config->count && config->count <= SH_SUPERPEERS_MAX));
+    SH_ASSERT(config->is_shared || (config->index < config->count && config->instance));
     struct sh_registry *registry = calloc(1, sizeof *registry);
     if (!registry)
         return SHOAL_ENOMEM;
     enum shoal_err err = SHOAL_ENOMEM;
     memcpy(registry->cluster, config->cluster, name);
-    registry->count = config->count;
-    registry->index = config->index;
-    registry->arc_first = sh_arc_first(config->index, config->count);
-    registry->arc_last = sh_arc_last(config->index, config->count);
+    registry->is_shared = config->is_shared;
+    /* A shared registry is one arc with one version. */
+    registry->count = config->is_shared ? 1 : config->count;
+    registry->index = config->is_shared ? 0 : config->index;
+    registry->arc_first = sh_arc_first(registry->index, registry->count);
+    registry->arc_last = sh_arc_last(registry->index, registry->count);
     registry->failure_ns = config->failure_ns;
     registry->is_volatile = config->is_volatile;
     registry->started_ns = registry->ticked_ns = now_ns;
-    registry->due_ns = config->count > 1 ? now_ns + config->failure_ns : SH_NEVER;
-    registry->view.superpeers = config->count;
+    registry->due_ns = registry->count > 1 ? now_ns + config->failure_ns : SH_NEVER;
+    registry->view.superpeers = config->is_shared ? 0 : config->count;
     size_t arc_nids = (size_t)registry->arc_last.v - registry->arc_first.v + 1;
     registry->next_nid = registry->arc_first;
     if (config->is_volatile)
         registry->next_nid.v += (uint16_t)(sh_mix64(config->seed) % arc_nids);
     registry->heard_ns = calloc(arc_nids, sizeof registry->heard_ns[0]);
     registry->failed_epochs = calloc(arc_nids, sizeof registry->failed_epochs[0]);
-    if (!registry->heard_ns || !registry->failed_epochs)
+    registry->sources = calloc(SH_PEER_NID_MAX + 1, sizeof registry->sources[0]);
+    if (!config->is_shared)
+        registry->incarnation = sh_mix64(config->seed ^ config->instance) | 1;
+    if (!registry->heard_ns || !registry->failed_epochs || !registry->sources)
         goto out_registry;
     err = sh_ranges_create(RANGE_NODES_MAX, &registry->ranges);
     if (err)
         goto out_registry;
-    err = add_superpeers(registry, config);
+    if (!config->is_shared)
+        err = add_superpeers(registry, config);
     if (err)
         goto out_registry;
-    for (uint16_t i = 0; i < config->count; i++)
+    for (uint16_t i = 0; i < registry->count; i++)
         registry->superpeer_heard_ns[i] = now_ns;
     sh_registry_touch(registry);
     *registry_out = registry;
@@ -98,23 +103,10 @@ void sh_registry_destroy(struct sh_registry *registry)
         return;
     sh_view_destroy(&registry->view);
     sh_ranges_destroy(registry->ranges);
+    free(registry->sources);
     free(registry->heard_ns);
     free(registry->failed_epochs);
     free(registry);
-}
-
-enum shoal_err sh_registry_ranges_give(struct sh_registry *registry, shoal_nid nid)
-{
-    SH_ASSERT(sh_registry_has(registry, nid));
-    return sh_ranges_set(registry->ranges, shoal_cid_make(nid, 0),
-                         shoal_cid_make(nid, SHOAL_LOCAL_ID_MAX), nid.v);
-}
-
-static void ranges_take(struct sh_registry *registry, shoal_nid nid)
-{
-    enum shoal_err err = sh_ranges_remove(registry->ranges, shoal_cid_make(nid, 0),
-                                          shoal_cid_make(nid, SHOAL_LOCAL_ID_MAX));
-    SH_ASSERT(!err); /* ranges end at a creator's last ID: nothing is cut */
 }
 
 static void heard(struct sh_registry *registry, shoal_nid nid, uint64_t now_ns)
@@ -133,7 +125,8 @@ static shoal_nid free_nid(const struct sh_registry *registry)
             uint32_t offset = registry->next_nid.v - registry->arc_first.v + i;
             shoal_nid nid = {(uint16_t)(registry->arc_first.v + offset % arc_nids)};
             const struct sh_node *node = sh_view_find(&registry->view, nid);
-            if (!node || (round == 1 && node->state == SH_NODE_LEFT))
+            if ((!node || (round == 1 && node->state == SH_NODE_LEFT)) &&
+                !sh_owners_survive(registry, nid))
                 return nid;
         }
     }
@@ -171,12 +164,12 @@ static enum shoal_err admit(struct sh_registry *registry, uint64_t now_ns, shoal
     struct sh_node node = {
         .nid = nid, .role = SH_ROLE_PEER, .state = SH_NODE_UP, .instance = instance};
     memcpy(node.address, address.at, address.size);
-    enum shoal_err err = sh_registry_ranges_give(registry, nid);
+    enum shoal_err err = sh_owners_give(registry, nid);
     if (err)
         return err;
     err = sh_view_put(&registry->view, &node);
     if (err) {
-        ranges_take(registry, nid); /* replacing an entry can't fail: it is a new node's */
+        sh_owners_leave(registry, nid); /* replacing an entry can't fail: it is a new node's */
         return err;
     }
     fail_predecessors(registry, &node);
@@ -235,6 +228,8 @@ enum shoal_err sh_registry_join(struct sh_registry *registry, uint64_t now_ns,
     if (err)
         return err;
     if (!previous.v && !known)
+        sh_owners_new(registry, nid);
+    if (!previous.v && !known)
         registry->next_nid.v = nid.v == registry->arc_last.v ? registry->arc_first.v : nid.v + 1;
     *nid_out = nid;
     return SHOAL_OK;
@@ -267,13 +262,20 @@ enum shoal_err sh_registry_heartbeat(struct sh_registry *registry, uint64_t now_
     /* Told until its epoch shows that it has heard: the first answer may have been lost with the
      * connection, which its failure closed. */
     *failed_out = epoch < registry->failed_epochs[nid.v - registry->arc_first.v];
-    if (node->state == SH_NODE_FAILED) {
-        node->state = SH_NODE_UP;
-        sh_registry_touch(registry);
-        SH_INFO("cluster", "failed node is back", SH_U64("node", nid.v),
-                SH_U64("epoch", registry->view.epoch));
-    }
+    if (node->state == SH_NODE_FAILED && !registry->is_shared)
+        sh_registry_back(registry, nid, instance);
     return SHOAL_OK;
+}
+
+void sh_registry_back(struct sh_registry *registry, shoal_nid nid, uint64_t instance)
+{
+    struct sh_node *node;
+    if (find_member(registry, nid, instance, &node) || node->state != SH_NODE_FAILED)
+        return;
+    node->state = SH_NODE_UP;
+    sh_registry_touch(registry);
+    SH_INFO("cluster", "failed node is back", SH_U64("node", nid.v),
+            SH_U64("epoch", registry->view.epoch));
 }
 
 enum shoal_err sh_registry_leave(struct sh_registry *registry, shoal_nid nid, uint64_t instance)
@@ -283,7 +285,7 @@ enum shoal_err sh_registry_leave(struct sh_registry *registry, shoal_nid nid, ui
     if (err || node->state == SH_NODE_LEFT)
         return err;
     node->state = SH_NODE_LEFT;
-    ranges_take(registry, nid);
+    sh_owners_leave(registry, nid);
     sh_registry_touch(registry);
     SH_INFO("cluster", "node left", SH_U64("node", nid.v), SH_U64("epoch", registry->view.epoch));
     return SHOAL_OK;
@@ -310,12 +312,15 @@ enum shoal_err sh_registry_lookup(const struct sh_registry *registry, shoal_cid 
     if (!sh_registry_has(registry, creator))
         return SHOAL_EROLE;
     struct sh_range range;
-    if (!sh_ranges_find(registry->ranges, cid, &range))
-        return registry->settling ? SHOAL_EBUSY : SHOAL_ENOCHUNK;
-    const struct sh_node *owner = sh_view_find(&registry->view, (shoal_nid){(uint16_t)range.value});
-    SH_ASSERT(owner && owner->state != SH_NODE_LEFT);
+    /* That it is nowhere, or with a node that failed, is said once all have said what they hold. */
+    const struct sh_node *owner = NULL;
+    bool is_known = !registry->settling && sh_owners_known(registry);
+    if (sh_ranges_find(registry->ranges, cid, &range))
+        owner = sh_view_find(&registry->view, (shoal_nid){(uint16_t)range.value});
+    if (!owner || owner->state == SH_NODE_LEFT)
+        return is_known ? SHOAL_ENOCHUNK : SHOAL_EBUSY;
     if (owner->state == SH_NODE_FAILED)
-        return SHOAL_EFAILED;
+        return is_known ? SHOAL_EFAILED : SHOAL_EBUSY;
     *range_out = range;
     return SHOAL_OK;
 }
@@ -326,9 +331,15 @@ static void settle(struct sh_registry *registry, uint64_t now_ns)
         now_ns >= registry->started_ns + registry->failure_ns)
         return;
     registry->settling = true;
+    sh_owners_forget(registry);
     if (registry->started_ns + registry->failure_ns < registry->due_ns)
         registry->due_ns = registry->started_ns + registry->failure_ns;
     SH_INFO("cluster", "waiting for the members from before the restart");
+}
+
+void sh_registry_restarted(struct sh_registry *registry)
+{
+    settle(registry, registry->ticked_ns);
 }
 
 /* Lifts this arc's version by at least `by`. */
@@ -340,14 +351,9 @@ static void leap(struct sh_registry *registry, uint64_t now_ns, uint64_t by)
     settle(registry, now_ns);
 }
 
-static bool is_credible(uint64_t claimed, uint64_t own)
-{
-    return claimed > own && claimed - own < EPOCH_AHEAD_MAX && claimed < EPOCH_MAX;
-}
-
 void sh_registry_epoch_known(struct sh_registry *registry, uint64_t now_ns, uint64_t epoch)
 {
-    if (is_credible(epoch, registry->view.epoch))
+    if (!registry->is_shared && sh_registry_is_credible(epoch, registry->view.epoch))
         leap(registry, now_ns, epoch - registry->view.epoch);
 }
 
@@ -459,7 +465,7 @@ void sh_registry_superpeer_heard(struct sh_registry *registry, uint64_t now_ns, 
         SH_INFO("cluster", "superpeer is back", SH_U64("node", node->nid.v));
     }
     uint64_t own = registry->versions[registry->index];
-    if (is_credible(holds_version, own))
+    if (sh_registry_is_credible(holds_version, own))
         leap(registry, now_ns, holds_version - own);
 }
 

@@ -12,6 +12,12 @@
  * know a higher epoch; then, until failure_ns after its start, it is settling: its view may lack
  * members that have not come back yet, so nobody should act on it.
  *
+ * A *shared* registry is one that several superpeers hold alike: each applies the same joins,
+ * leaves, failures and returns in the same order (superpeer_commands.c, by Raft), and all IDs are
+ * one arc. Then nothing but those may change it: what a superpeer hears and how late it is stays
+ * its own, and it is the leader who asks for what is overdue. Such a registry begins without any
+ * superpeer: they come and go like nodes.
+ *
  * Threads: one at a time.
  */
 #ifndef SH_CLUSTER_REGISTRY_H
@@ -28,10 +34,11 @@ struct sh_registry_config {
     const char *const *addresses; /* the superpeers', count of them; copied */
     uint16_t count;               /* 1 to SH_SUPERPEERS_MAX */
     uint16_t index;
-    uint64_t instance; /* this superpeer's */
+    uint64_t instance; /* this superpeer's, not 0 */
     uint64_t failure_ns;
     bool is_volatile; /* not stored anywhere: IDs are given out from a random place */
     uint64_t seed;    /* for that place */
+    bool is_shared;   /* one of several alike; the four above do not matter */
 };
 
 /* ENOMEM; EADDRESS (an address is empty or too long). */
@@ -78,6 +85,29 @@ bool sh_registry_settling(const struct sh_registry *registry);
 /* True for an up node of this arc: whose lost connection is of interest. */
 bool sh_registry_watches(const struct sh_registry *registry, shoal_nid nid);
 
+/* --- Shared registries ------------------------------------------------------------------------ */
+
+/* A failed node is up again: it was heard. */
+void sh_registry_back(struct sh_registry *registry, shoal_nid nid, uint64_t instance);
+/* Admits a superpeer, or takes its new address. nid NONE: the ID of the one that has that address,
+ * or the lowest that none had yet, or if all were in use the lowest of one that left. ENONODE: the
+ * one of that ID has left. ELIMIT: no ID is left. EINVAL: not a usable address or ID. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_registry_superpeer_put(struct sh_registry *registry,
+                                                         struct sh_bytes address, uint64_t instance,
+                                                         shoal_nid nid, shoal_nid *nid_out);
+/* Another state of a superpeer; it can't come back when it has left. ENONODE: no superpeer, or it
+ * has left. ELIMIT: the last one can't leave. */
+SHOAL_NODISCARD enum shoal_err sh_registry_superpeer_set(struct sh_registry *registry,
+                                                         shoal_nid nid, enum sh_node_state state);
+/* Lifts the epoch above one that a member claims to know, if that can be. */
+void sh_registry_epoch_lift(struct sh_registry *registry, uint64_t epoch);
+/* Takes over from another one of the same cluster what is not stored: who was heard when. */
+void sh_registry_times_take(struct sh_registry *registry, const struct sh_registry *from);
+/* Somebody heard a node, or (NONE) all are to be given failure_ns anew. */
+void sh_registry_heard(struct sh_registry *registry, uint64_t now_ns, shoal_nid nid);
+/* The first up node from `from` on that was silent for failure_ns, or NONE. */
+shoal_nid sh_registry_overdue(const struct sh_registry *registry, uint64_t now_ns, shoal_nid from);
+
 /* --- Between superpeers -------------------------------------------------------------------- */
 
 /* The version of an arc, as known here; this one's own is exact. */
@@ -108,7 +138,8 @@ uint64_t sh_registry_changes(const struct sh_registry *registry);
  *   24  u64  version of the arc
  *   32  u32  bytes behind this head
  *   36  u32  CRC32C of head and body, with this field zero
- *   40  text name of the cluster; u16 count; nodes as in a view */
+ *   40  text name of the cluster; u16 count; nodes as in a view; a shared registry's: what
+ *       owners.h says of chunks that have moved */
 size_t sh_registry_image_size(const struct sh_registry *registry);
 void sh_registry_image_put(struct sh_writer *w, const struct sh_registry *registry,
                            uint64_t sequence);

@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "cluster/owners.h"
 #include "cluster/registry_int.h"
 
 #define IMAGE_MAGIC UINT64_C(0x4745524c414f4853) /* "SHOALREG" */
@@ -12,10 +13,11 @@
 #define IMAGE_HEAD_BYTES 40
 #define IMAGE_CRC_AT 36
 
-/* A table holds the superpeer itself and the nodes of its arc. */
+/* A table holds the superpeer itself and the nodes of its arc; a shared one holds all. */
 static bool in_table(const struct sh_registry *registry, uint16_t index, const struct sh_node *node)
 {
-    return node->nid.v == index + 1 || sh_arc_superpeer(node->nid, registry->count).v == index + 1;
+    return registry->is_shared || node->nid.v == index + 1 ||
+           sh_arc_superpeer(node->nid, registry->count).v == index + 1;
 }
 
 size_t sh_registry_table_size(const struct sh_registry *registry)
@@ -95,7 +97,8 @@ enum shoal_err sh_registry_table_get(struct sh_registry *registry, uint16_t inde
 
 size_t sh_registry_image_size(const struct sh_registry *registry)
 {
-    return IMAGE_HEAD_BYTES + 2 + strlen(registry->cluster) + sh_registry_table_size(registry);
+    return IMAGE_HEAD_BYTES + 2 + strlen(registry->cluster) + sh_registry_table_size(registry) +
+           (registry->is_shared ? sh_owners_image_size(registry) : 0);
 }
 
 static uint32_t image_crc(struct sh_bytes image)
@@ -115,7 +118,7 @@ void sh_registry_image_put(struct sh_writer *w, const struct sh_registry *regist
     sh_put64(w, IMAGE_MAGIC);
     sh_put16(w, IMAGE_FORMAT);
     sh_put16(w, registry->index);
-    sh_put16(w, registry->count);
+    sh_put16(w, registry->view.superpeers);
     sh_put16(w, registry->next_nid.v);
     sh_put64(w, sequence);
     sh_put64(w, registry->versions[registry->index]);
@@ -123,6 +126,8 @@ void sh_registry_image_put(struct sh_writer *w, const struct sh_registry *regist
     sh_put32(w, 0);
     sh_put_text(w, sh_bytes_text(registry->cluster));
     sh_registry_table_put(w, registry);
+    if (registry->is_shared)
+        sh_owners_image_put(w, registry);
     if (!sh_writer_ok(w))
         return;
     SH_ASSERT((size_t)(w->at - start) == size);
@@ -153,22 +158,31 @@ enum shoal_err sh_registry_image_check(struct sh_bytes image, uint64_t *sequence
     return SHOAL_OK;
 }
 
-static enum shoal_err load_nodes(struct sh_registry *registry, uint64_t now_ns, struct sh_reader *r)
+static enum shoal_err load_nodes(struct sh_registry *registry, uint64_t now_ns, uint16_t superpeers,
+                                 struct sh_reader *r)
 {
     size_t count = sh_get16(r);
     for (size_t i = 0; i < count; i++) {
         struct sh_node node;
         if (sh_node_get(r, &node) || !in_table(registry, registry->index, &node))
             return SHOAL_ECORRUPT;
-        if (node.role == SH_ROLE_SUPERPEER)
-            continue; /* this one, with a new instance, and where the options say */
+        bool is_superpeer = node.role == SH_ROLE_SUPERPEER;
+        if (is_superpeer && !registry->is_shared)
+            continue; /* where it is, the options say; and this one is up, with a new instance */
+        if (is_superpeer ? node.nid.v > superpeers : !sh_registry_has(registry, node.nid))
+            return SHOAL_ECORRUPT;
         enum shoal_err err = sh_view_put(&registry->view, &node);
-        if (!err && node.state != SH_NODE_LEFT)
-            err = sh_registry_ranges_give(registry, node.nid);
+        /* A shared registry's ranges are behind the nodes. */
+        if (!err && !registry->is_shared && node.state != SH_NODE_LEFT)
+            err = sh_owners_give(registry, node.nid);
         if (err)
             return err;
-        registry->heard_ns[node.nid.v - registry->arc_first.v] = now_ns;
+        if (!is_superpeer)
+            registry->heard_ns[node.nid.v - registry->arc_first.v] = now_ns;
     }
+    enum shoal_err err = registry->is_shared ? sh_owners_image_get(registry, r) : SHOAL_OK;
+    if (err)
+        return err;
     return sh_reader_done(r) ? SHOAL_OK : SHOAL_ECORRUPT;
 }
 
@@ -186,22 +200,24 @@ enum shoal_err sh_registry_image_load(struct sh_registry *registry, uint64_t now
     uint64_t version = sh_get64(&r);
     (void)sh_get64(&r);
     struct sh_bytes cluster = sh_get_text(&r);
-    if (!sh_reader_ok(&r) || !sh_registry_has(registry, next))
-        if (index == registry->index && count == registry->count)
-            return SHOAL_ECORRUPT;
-    if (index != registry->index || count != registry->count ||
-        cluster.size != strlen(registry->cluster) ||
+    bool is_like_ours =
+        index == registry->index && (registry->is_shared || count == registry->count);
+    if (!sh_reader_ok(&r) || count > SH_SUPERPEERS_MAX ||
+        (is_like_ours && !sh_registry_has(registry, next)))
+        return SHOAL_ECORRUPT;
+    if (!is_like_ours || cluster.size != strlen(registry->cluster) ||
         memcmp(cluster.at, registry->cluster, cluster.size) != 0) {
         SH_ERROR("cluster", "the stored registry is of another cluster or superpeer",
                  SH_U64("stored_index", index), SH_U64("stored_count", count));
         return SHOAL_ECLUSTER;
     }
-    enum shoal_err err = load_nodes(registry, now_ns, &r);
+    enum shoal_err err = load_nodes(registry, now_ns, count, &r);
     if (err)
         return err;
+    registry->view.superpeers = count;
     registry->next_nid = next;
     registry->due_ns = now_ns + registry->failure_ns;
-    uint64_t own = version + SH_REGISTRY_LOAD_LEAP;
+    uint64_t own = version + (registry->is_shared ? 0 : SH_REGISTRY_LOAD_LEAP);
     registry->view.epoch += own - registry->versions[registry->index];
     registry->versions[registry->index] = own;
     registry->changes++;

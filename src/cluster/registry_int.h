@@ -1,4 +1,4 @@
-/* The inside of a registry, shared by registry.c and registry_image.c. */
+/* The inside of a registry, shared by registry*.c. */
 #ifndef SH_CLUSTER_REGISTRY_INT_H
 #define SH_CLUSTER_REGISTRY_INT_H
 
@@ -7,13 +7,23 @@
 #define SH_CLUSTER_NAME_MAX 63
 /* Added to the version at each load: more than can have been published and not stored. */
 #define SH_REGISTRY_LOAD_LEAP (UINT64_C(1) << 20)
+/* A claim further ahead than the first, or above the second, is no epoch that any cluster reached;
+ * the second keeps any number of claims from wrapping it. */
+#define SH_REGISTRY_EPOCH_AHEAD_MAX (UINT64_C(1) << 56)
+#define SH_REGISTRY_EPOCH_MAX (UINT64_C(1) << 63)
+
+/* sequence << 1 | whether it was committed; 0: nothing was decided. */
+struct sh_owner_source {
+    uint64_t decided;
+};
 
 struct sh_registry {
     char cluster[SH_CLUSTER_NAME_MAX + 1];
-    uint16_t count, index;
+    uint16_t count, index; /* arcs, and which is this one's; a shared registry is one arc */
     shoal_nid arc_first, arc_last;
     uint64_t failure_ns;
     bool is_volatile;
+    bool is_shared;
     struct sh_view view; /* all arcs; epoch is the sum of versions */
     uint64_t versions[SH_SUPERPEERS_MAX];
     struct sh_ranges *ranges;
@@ -26,6 +36,12 @@ struct sh_registry {
     /* When each superpeer, and each node of the arc, was heard last, and the epoch in which the
      * node was declared failed last: by ID, 916 KB at most. */
     uint64_t superpeer_heard_ns[SH_SUPERPEERS_MAX];
+    /* owners.c: the last batch of each source that was decided about, by node ID; who has said what
+     * it holds, a bit by node ID. */
+    uint64_t incarnation;
+    struct sh_owner_source *sources;
+    uint64_t owners_asked[(UINT16_MAX + 1) / 64];
+    bool owners_known;  /* all had said it once */
     uint64_t *heard_ns; /* by ID - arc_first, like failed_epochs */
     uint64_t *failed_epochs;
 };
@@ -36,10 +52,15 @@ static inline bool sh_registry_has(const struct sh_registry *registry, shoal_nid
     return nid.v >= registry->arc_first.v && nid.v <= registry->arc_last.v;
 }
 
+/* Somebody remembers this superpeer from before its start. */
+void sh_registry_restarted(struct sh_registry *registry);
+static inline bool sh_registry_is_credible(uint64_t claimed, uint64_t own)
+{
+    return claimed > own && claimed - own < SH_REGISTRY_EPOCH_AHEAD_MAX &&
+           claimed < SH_REGISTRY_EPOCH_MAX;
+}
+
 /* Something changed: the epoch rises, and it is to be stored. */
 void sh_registry_touch(struct sh_registry *registry);
-
-/* Gives a node of the arc its whole ID space. ENOMEM, ELIMIT. */
-SHOAL_NODISCARD enum shoal_err sh_registry_ranges_give(struct sh_registry *registry, shoal_nid nid);
 
 #endif

@@ -1,5 +1,6 @@
 /* The registry and the view, fed by hand: time, events and bytes. */
 #include "base/random_test.h"
+#include "cluster/owners.h"
 #include "cluster/registry.h"
 
 #include <setjmp.h>
@@ -326,6 +327,11 @@ static void test_image(void **state)
     assert_int_equal(joined(again, START, 11).v, a.v);
     struct sh_range range;
     assert_int_equal(sh_registry_lookup(again, shoal_cid_make(a, 1), &range), SHOAL_OK);
+    /* They may have moved before, until all that are up have said what they hold. */
+    assert_int_equal(sh_registry_lookup(again, shoal_cid_make(b, 1), &range), SHOAL_EBUSY);
+    assert_int_equal(sh_registry_lookup(again, shoal_cid_make(c, 1), &range), SHOAL_EBUSY);
+    assert_int_equal(sh_owners_to_ask(again, SHOAL_NID_NONE).v, a.v);
+    sh_owners_asked(again, a);
     assert_int_equal(sh_registry_lookup(again, shoal_cid_make(b, 1), &range), SHOAL_ENOCHUNK);
     assert_int_equal(sh_registry_lookup(again, shoal_cid_make(c, 1), &range), SHOAL_EFAILED);
     struct sh_registry *other = registry_make(0, 2, false);

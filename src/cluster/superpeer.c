@@ -29,68 +29,26 @@ static void announce(struct sh_superpeer *superpeer)
     if (sh_view_copy(&copy, view))
         return; /* out of memory: tried again in the next step */
     sh_connect_view(superpeer->msg, &superpeer->announced, view);
+    if (superpeer->shared)
+        sh_superpeer_shared_connect(superpeer);
     sh_view_destroy(&superpeer->announced);
     superpeer->announced = copy;
     if (superpeer->on_view)
         superpeer->on_view(superpeer->arg, view);
 }
 
-/* --- Answers that wait for the disk --------------------------------------------------------- */
-
-static void promise(struct sh_superpeer *superpeer, struct sh_msg_in *in, shoal_nid nid)
-{
-    struct sh_promise *later = malloc(sizeof *later);
-    if (!later) {
-        refuse(in, SHOAL_ENOMEM, NULL); /* the asker asks again, and gets the same */
-        return;
-    }
-    *later = (struct sh_promise){.changes = sh_registry_changes(superpeer->registry),
-                                 .reply_to = in->reply_to,
-                                 .type = in->type,
-                                 .nid = nid};
-    *superpeer->promises_end = later;
-    superpeer->promises_end = &later->next;
-}
-
-static void answer_join(struct sh_superpeer *superpeer, const struct sh_promise *promised)
+void sh_superpeer_join_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
+                              sh_msg_type type, shoal_nid nid)
 {
     const struct sh_view *view = sh_registry_view(superpeer->registry);
     struct sh_out out;
-    if (sh_msg_reply(superpeer->msg, promised->reply_to, promised->type,
-                     SH_JOIN_ANSWER_BYTES + sh_view_size(view), &out))
+    if (sh_msg_reply(superpeer->msg, to, type, SH_JOIN_ANSWER_BYTES + sh_view_size(view), &out))
         return;
-    sh_put16(&out.w, promised->nid.v);
+    sh_put16(&out.w, nid.v);
     sh_put16(&out.w, (uint16_t)(superpeer->index + 1));
+    sh_put8(&out.w, superpeer->shared ? SH_ANSWER_ANY : 0);
     sh_view_put_all(&out.w, view);
     sh_msg_end(superpeer->msg, &out);
-}
-
-/* Answers what is stored now; what was to be stored and could not be, with the error. */
-static unsigned keep_promises(struct sh_superpeer *superpeer)
-{
-    struct sh_store_files *files = &superpeer->files;
-    enum shoal_err err = files->is_ended ? files->err : SHOAL_OK;
-    unsigned work = 0;
-    files->is_ended = false;
-    while (superpeer->promises) {
-        struct sh_promise *promised = superpeer->promises;
-        bool is_stored = promised->changes <= files->saved_changes;
-        if (!is_stored && (!err || promised->changes > files->saving_changes))
-            break;
-        if (!is_stored)
-            sh_msg_reply_error(superpeer->msg, promised->reply_to, promised->type, err,
-                               "the superpeer could not store its registry");
-        else if (promised->type == SH_CLUSTER_JOIN)
-            answer_join(superpeer, promised);
-        else
-            sh_msg_reply_ok(superpeer->msg, promised->reply_to, promised->type);
-        superpeer->promises = promised->next;
-        if (!superpeer->promises)
-            superpeer->promises_end = &superpeer->promises;
-        free(promised);
-        work++;
-    }
-    return work;
 }
 
 /* --- Messages ------------------------------------------------------------------------------- */
@@ -112,6 +70,10 @@ static void on_join(void *arg, struct sh_msg_in *in)
         refuse(in, SHOAL_EINVAL, "only peers join");
         return;
     }
+    if (superpeer->shared) {
+        sh_superpeer_shared_join(superpeer, in, address, instance, previous);
+        return;
+    }
     uint64_t now_ns = now_of(superpeer);
     sh_registry_epoch_known(superpeer->registry, now_ns, epoch);
     shoal_nid nid;
@@ -120,7 +82,16 @@ static void on_join(void *arg, struct sh_msg_in *in)
     if (err)
         refuse(in, err, err == SHOAL_EEXIST ? "another node has this node's ID by now" : NULL);
     else
-        promise(superpeer, in, nid);
+        sh_superpeer_join_answer(superpeer, in->reply_to, in->type, nid);
+}
+
+/* Refuses what a superpeer that is cut off from the others must not answer. */
+static bool is_cut_off(struct sh_superpeer *superpeer, struct sh_msg_in *in)
+{
+    if (!superpeer->shared || sh_superpeer_shared_is_current(superpeer))
+        return false;
+    refuse(in, SHOAL_EBUSY, "this superpeer hears no majority of the superpeers");
+    return true;
 }
 
 /* An answer of flags and, if the asker knows another epoch, the view. */
@@ -151,15 +122,23 @@ static void on_heartbeat(void *arg, struct sh_msg_in *in)
         refuse(in, SHOAL_EPROTO, NULL);
         return;
     }
+    if (is_cut_off(superpeer, in))
+        return;
     uint64_t now_ns = now_of(superpeer);
     sh_registry_epoch_known(superpeer->registry, now_ns, epoch);
     bool failed;
     enum shoal_err err =
         sh_registry_heartbeat(superpeer->registry, now_ns, nid, instance, epoch, &failed);
-    if (err)
+    if (err) {
         refuse(in, err, NULL);
-    else
-        answer_view(superpeer, in, epoch, failed ? SH_ANSWER_FAILED : 0);
+        return;
+    }
+    uint8_t flags = failed ? SH_ANSWER_FAILED : 0;
+    if (superpeer->shared) {
+        sh_superpeer_shared_heard(superpeer, nid, epoch);
+        flags |= SH_ANSWER_ANY;
+    }
+    answer_view(superpeer, in, epoch, flags);
 }
 
 static void on_leave(void *arg, struct sh_msg_in *in)
@@ -172,11 +151,15 @@ static void on_leave(void *arg, struct sh_msg_in *in)
         refuse(in, SHOAL_EPROTO, NULL);
         return;
     }
+    if (superpeer->shared) {
+        sh_superpeer_shared_leave(superpeer, in, nid, instance);
+        return;
+    }
     enum shoal_err err = sh_registry_leave(superpeer->registry, nid, instance);
     if (err)
         refuse(in, err, NULL);
     else
-        promise(superpeer, in, nid);
+        sh_msg_reply_ok(in->msg, in->reply_to, in->type);
 }
 
 static void on_lookup(void *arg, struct sh_msg_in *in)
@@ -188,6 +171,8 @@ static void on_lookup(void *arg, struct sh_msg_in *in)
         refuse(in, SHOAL_EPROTO, NULL);
         return;
     }
+    if (is_cut_off(superpeer, in))
+        return;
     sh_registry_epoch_known(superpeer->registry, now_of(superpeer), epoch);
     struct sh_range range;
     enum shoal_err err = sh_registry_lookup(superpeer->registry, cid, &range);
@@ -212,6 +197,8 @@ static void on_view_get(void *arg, struct sh_msg_in *in)
         refuse(in, SHOAL_EPROTO, NULL);
         return;
     }
+    if (is_cut_off(superpeer, in))
+        return;
     sh_registry_epoch_known(superpeer->registry, now_of(superpeer), epoch);
     if (sh_registry_settling(superpeer->registry))
         refuse(in, SHOAL_EBUSY, "the superpeer was restarted");
@@ -221,11 +208,21 @@ static void on_view_get(void *arg, struct sh_msg_in *in)
 
 /* --- Step ----------------------------------------------------------------------------------- */
 
+static unsigned run_shared(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    unsigned work = sh_superpeer_shared_step(superpeer, now_ns);
+    work += sh_superpeer_probes_step(superpeer, now_ns);
+    announce(superpeer);
+    return work;
+}
+
 static unsigned run(void *arg)
 {
     struct sh_superpeer *superpeer = arg;
     uint64_t now_ns = now_of(superpeer);
     unsigned work = 0;
+    if (superpeer->shared)
+        return run_shared(superpeer, now_ns);
     if (now_ns >= superpeer->tick_ns) {
         work += sh_registry_tick(superpeer->registry, now_ns);
         uint64_t quarter = superpeer->failure_ns / 4;
@@ -234,9 +231,8 @@ static unsigned run(void *arg)
     }
     work += sh_superpeer_siblings_step(superpeer, now_ns);
     work += sh_superpeer_probes_step(superpeer, now_ns);
-    work += sh_superpeer_files_step(superpeer, now_ns);
+    work += sh_superpeer_owners_step(superpeer, now_ns);
     announce(superpeer);
-    work += keep_promises(superpeer);
     return work;
 }
 
@@ -244,10 +240,15 @@ static uint64_t due_ns(void *arg)
 {
     struct sh_superpeer *superpeer = arg;
     uint64_t due = superpeer->tick_ns;
+    if (superpeer->shared) {
+        uint64_t probes_ns = sh_superpeer_probes_due_ns(superpeer);
+        due = sh_superpeer_shared_due_ns(superpeer, now_of(superpeer));
+        return probes_ns < due ? probes_ns : due;
+    }
     uint64_t others[] = {
         sh_superpeer_siblings_due_ns(superpeer),
         sh_superpeer_probes_due_ns(superpeer),
-        sh_superpeer_files_due_ns(superpeer),
+        sh_superpeer_owners_due_ns(superpeer),
     };
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         due = others[i] < due ? others[i] : due;
@@ -268,31 +269,13 @@ static void handlers_set(struct sh_superpeer *superpeer)
     for (size_t i = 0; i < sizeof handlers / sizeof handlers[0]; i++)
         sh_msg_handler_set(superpeer->msg, handlers[i].type, SH_MSG_INLINE, handlers[i].handler,
                            superpeer);
+    sh_superpeer_owners_handlers(superpeer);
 }
 
-enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
-                                   struct sh_superpeer **superpeer_out)
+/* Opens a registry of this superpeer's own. */
+static enum shoal_err own_open(struct sh_superpeer *superpeer,
+                               const struct sh_superpeer_config *config, uint64_t now_ns)
 {
-    SH_ASSERT(config->heartbeat_ns && config->failure_ns);
-    SH_ASSERT(sh_msg_nid(config->msg).v == config->index + 1);
-    struct sh_superpeer *superpeer = calloc(1, sizeof *superpeer);
-    if (!superpeer)
-        return SHOAL_ENOMEM;
-    superpeer->msg = config->msg;
-    superpeer->env = config->env;
-    superpeer->count = config->count;
-    superpeer->index = config->index;
-    superpeer->heartbeat_ns = config->heartbeat_ns;
-    superpeer->failure_ns = config->failure_ns;
-    superpeer->on_view = config->on_view;
-    superpeer->arg = config->arg;
-    superpeer->promises_end = &superpeer->promises;
-    for (unsigned i = 0; i < SH_SUPERPEERS_MAX; i++)
-        superpeer->siblings[i].superpeer = superpeer;
-    for (unsigned i = 0; i < SH_PROBES_MAX; i++)
-        superpeer->probes[i].superpeer = superpeer;
-    uint64_t now_ns = now_of(superpeer);
-    superpeer->tick_ns = now_ns;
     struct sh_registry_config of_registry = {
         .cluster = config->cluster,
         .addresses = config->addresses,
@@ -300,12 +283,40 @@ enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
         .index = config->index,
         .instance = config->instance,
         .failure_ns = config->failure_ns,
-        .is_volatile = !config->env.disk,
+        .is_volatile = true,
         .seed = sh_random64(&config->env.random),
     };
-    enum shoal_err err = sh_registry_create(&of_registry, now_ns, &superpeer->registry);
-    if (!err)
-        err = sh_superpeer_files_open(superpeer, now_ns);
+    SH_INFO("cluster", "no data_dir: the registry is kept in memory only");
+    return sh_registry_create(&of_registry, now_ns, &superpeer->registry);
+}
+
+enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
+                                   struct sh_superpeer **superpeer_out)
+{
+    SH_ASSERT(config->heartbeat_ns && config->failure_ns);
+    SH_ASSERT(config->zookeeper || sh_msg_nid(config->msg).v == config->index + 1);
+    struct sh_superpeer *superpeer = calloc(1, sizeof *superpeer);
+    if (!superpeer)
+        return SHOAL_ENOMEM;
+    superpeer->msg = config->msg;
+    superpeer->env = config->env;
+    superpeer->count = config->count;
+    superpeer->index = config->zookeeper ? UINT16_MAX : config->index; /* as an ID: NONE */
+    superpeer->heartbeat_ns = config->heartbeat_ns;
+    superpeer->failure_ns = config->failure_ns;
+    superpeer->on_view = config->on_view;
+    superpeer->arg = config->arg;
+    for (unsigned i = 0; i < SH_SUPERPEERS_MAX; i++)
+        superpeer->siblings[i].superpeer = superpeer;
+    for (unsigned i = 0; i < SH_PROBES_MAX; i++)
+        superpeer->probes[i].superpeer = superpeer;
+    uint64_t now_ns = now_of(superpeer);
+    superpeer->tick_ns = now_ns;
+    enum shoal_err err;
+    if (config->env.disk || config->zookeeper)
+        err = sh_superpeer_shared_open(superpeer, config, now_ns);
+    else
+        err = own_open(superpeer, config, now_ns);
     if (err) {
         sh_superpeer_destroy(superpeer);
         return err;
@@ -321,14 +332,8 @@ void sh_superpeer_destroy(struct sh_superpeer *superpeer)
     if (!superpeer)
         return;
     sh_superpeer_requests_cancel(superpeer);
-    sh_superpeer_files_close(superpeer);
-    while (superpeer->promises) {
-        struct sh_promise *promised = superpeer->promises;
-        superpeer->promises = promised->next;
-        sh_msg_reply_error(superpeer->msg, promised->reply_to, promised->type, SHOAL_ESTOPPED,
-                           NULL);
-        free(promised);
-    }
+    sh_superpeer_owners_cancel(superpeer);
+    sh_superpeer_shared_close(superpeer);
     sh_registry_destroy(superpeer->registry);
     sh_view_destroy(&superpeer->announced);
     free(superpeer);

@@ -1,42 +1,12 @@
-/* The inside of a superpeer, shared by superpeer.c, superpeer_disk.c and superpeer_peers.c. */
+/* The inside of a superpeer, shared by superpeer*.c. */
 #ifndef SH_CLUSTER_SUPERPEER_INT_H
 #define SH_CLUSTER_SUPERPEER_INT_H
 
+#include "cluster/owners.h"
 #include "cluster/registry.h"
 #include "cluster/superpeer.h"
 
 #define SH_PROBES_MAX 32 /* lost connections looked into at once; silence tells of the others */
-#define SH_SAVE_RETRY_NS UINT64_C(1000000000)
-
-/* An answer to a join or leave that waits until it is stored. */
-struct sh_promise {
-    struct sh_promise *next;
-    uint64_t changes; /* how far the registry must have been stored */
-    struct sh_reply_to reply_to;
-    sh_msg_type type;
-    shoal_nid nid; /* JOIN: the ID that was given */
-};
-
-enum sh_saving { SH_SAVE_NONE, SH_SAVE_WRITE, SH_SAVE_SYNC };
-
-/* The files registry.0 and registry.1, written in turn: whatever happens to one write, the other
- * file holds the state before it. */
-struct sh_store_files {
-    struct sh_disk *disk; /* NULL: nothing is stored */
-    int file[2];
-    bool is_open[2];
-    uint64_t sequence; /* of the last write */
-    enum sh_saving saving;
-    uint64_t saving_changes; /* what the write in flight holds */
-    uint64_t saved_changes;
-    uint64_t retry_ns;  /* after a failure: not before */
-    enum shoal_err err; /* of the last write */
-    bool is_ended;      /* a write has just ended, well or not */
-    struct sh_disk_op op;
-    uint8_t *image;
-    size_t image_room;
-};
-
 /* One other superpeer. */
 struct sh_sibling {
     struct sh_superpeer *superpeer;
@@ -45,6 +15,8 @@ struct sh_sibling {
     uint64_t due_ns;
     enum shoal_err logged; /* the last trouble that was logged */
 };
+
+struct sh_shared; /* superpeer_shared.c */
 
 enum sh_probe_state { SH_PROBE_FREE, SH_PROBE_WANTED, SH_PROBE_ASKING };
 
@@ -56,6 +28,15 @@ struct sh_probe {
     uint64_t due_ns;
 };
 
+/* The question to a node what it holds of this arc's chunks. */
+struct sh_owner_asking {
+    struct sh_request request;
+    bool is_asking;
+    shoal_nid nid;
+    shoal_cid from; /* where its next page begins; 0: the next node is to be asked */
+    uint64_t due_ns;
+};
+
 struct sh_superpeer {
     struct sh_msg *msg;
     struct sh_env env;
@@ -64,21 +45,42 @@ struct sh_superpeer {
     void (*on_view)(void *arg, const struct sh_view *view);
     void *arg;
     struct sh_registry *registry;
+    struct sh_shared *shared; /* NULL: the registry is this superpeer's own */
     struct sh_view announced; /* what msg and on_view were told last */
     uint64_t tick_ns;         /* when time has to be let pass next, at the latest */
-    struct sh_promise *promises, **promises_end;
-    struct sh_store_files files;
     struct sh_sibling siblings[SH_SUPERPEERS_MAX];
     struct sh_probe probes[SH_PROBES_MAX];
+    struct sh_owner_asking owner_asking;
 };
 
-/* superpeer_disk.c */
-SHOAL_NODISCARD enum shoal_err sh_superpeer_files_open(struct sh_superpeer *superpeer,
-                                                       uint64_t now_ns);
-void sh_superpeer_files_close(struct sh_superpeer *superpeer);
-/* Carries storing on; returns how much was done. */
-unsigned sh_superpeer_files_step(struct sh_superpeer *superpeer, uint64_t now_ns);
-uint64_t sh_superpeer_files_due_ns(const struct sh_superpeer *superpeer);
+/* superpeer_shared.c: a registry that superpeers with a disk share. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_shared_open(struct sh_superpeer *superpeer,
+                                                        const struct sh_superpeer_config *config,
+                                                        uint64_t now_ns);
+void sh_superpeer_shared_close(struct sh_superpeer *superpeer);
+unsigned sh_superpeer_shared_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+uint64_t sh_superpeer_shared_due_ns(const struct sh_superpeer *superpeer, uint64_t now_ns);
+/* Whether what is known here is not long out of date: a majority was heard lately. */
+bool sh_superpeer_shared_is_current(const struct sh_superpeer *superpeer);
+/* msg forgets failed nodes; but failed superpeers must be heard to be up again. */
+void sh_superpeer_shared_connect(struct sh_superpeer *superpeer);
+
+/* superpeer_commands.c: the request in is answered once the others agree. */
+void sh_superpeer_shared_join(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
+                              struct sh_bytes address, uint64_t instance, shoal_nid previous);
+void sh_superpeer_shared_leave(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
+                               shoal_nid nid, uint64_t instance);
+
+void sh_superpeer_shared_batch(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
+                               bool is_commit, struct sh_bytes batch);
+
+/* superpeer_watch.c */
+void sh_superpeer_shared_heard(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t epoch);
+void sh_superpeer_shared_fail(struct sh_superpeer *superpeer, shoal_nid nid);
+
+/* superpeer.c: answers a join of that node, or of that superpeer. */
+void sh_superpeer_join_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
+                              sh_msg_type type, shoal_nid nid);
 
 /* superpeer_peers.c: what a superpeer asks other nodes. */
 void sh_superpeer_sync_handler(void *arg, struct sh_msg_in *in);
@@ -88,5 +90,19 @@ void sh_superpeer_probe(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t 
 unsigned sh_superpeer_probes_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 uint64_t sh_superpeer_probes_due_ns(const struct sh_superpeer *superpeer);
 void sh_superpeer_requests_cancel(struct sh_superpeer *superpeer);
+
+/* superpeer_owners.c: migrations. */
+/* Reads a COMMIT or RESOLVE, whose runs, at most SH_OWNERS_RUNS_MAX, go to `runs`. */
+bool sh_superpeer_batch_get(struct sh_reader *r, struct sh_owner_run *runs,
+                            struct sh_owners_batch *batch_out);
+/* What to say with an error; NULL: nothing. */
+const char *sh_superpeer_owners_why(enum shoal_err err);
+/* Answers a RESOLVE. */
+void sh_superpeer_owners_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
+                                sh_msg_type type, bool is_committed);
+void sh_superpeer_owners_handlers(struct sh_superpeer *superpeer);
+unsigned sh_superpeer_owners_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+uint64_t sh_superpeer_owners_due_ns(const struct sh_superpeer *superpeer);
+void sh_superpeer_owners_cancel(struct sh_superpeer *superpeer);
 
 #endif

@@ -102,7 +102,8 @@ void sh_superpeer_sync_handler(void *arg, struct sh_msg_in *in)
         sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EPROTO, NULL);
         return;
     }
-    if (count != superpeer->count || index >= count || index == superpeer->index) {
+    if (superpeer->shared || count != superpeer->count || index >= count ||
+        index == superpeer->index) {
         sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EINVAL,
                            "the superpeers were given different lists of superpeers");
         return;
@@ -150,6 +151,14 @@ static uint64_t ping_answer_get(struct sh_reader *r, shoal_nid nid)
     return sh_reader_done(r) && answered == nid.v ? instance : 0;
 }
 
+static void declare_failed(struct sh_superpeer *superpeer, shoal_nid nid, const char *reason)
+{
+    if (superpeer->shared)
+        sh_superpeer_shared_fail(superpeer, nid);
+    else
+        sh_registry_fail(superpeer->registry, nid, reason);
+}
+
 static void probe_done(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
 {
     struct sh_probe *probe = request->arg;
@@ -161,7 +170,7 @@ static void probe_done(struct sh_request *request, enum shoal_err err, struct sh
     case SHOAL_OK:
         if (sh_registry_heartbeat(superpeer->registry, now_ns, probe->nid,
                                   ping_answer_get(payload, probe->nid), 0, &failed))
-            sh_registry_fail(superpeer->registry, probe->nid, "another node answers there");
+            declare_failed(superpeer, probe->nid, "another node answers there");
         break;
     case SHOAL_EUNREACHABLE:
     case SHOAL_ESECRET:
@@ -169,7 +178,7 @@ static void probe_done(struct sh_request *request, enum shoal_err err, struct sh
     case SHOAL_ECLUSTER:
     case SHOAL_EVERSION:
     case SHOAL_ENOTYPE:
-        sh_registry_fail(superpeer->registry, probe->nid, "connection lost, and no new one");
+        declare_failed(superpeer, probe->nid, "connection lost, and no new one");
         break;
     case SHOAL_ECONNLOST:
         /* It may be going down just now. */
@@ -195,7 +204,7 @@ static void probe_ask(struct sh_superpeer *superpeer, struct sh_probe *probe, ui
                                         &probe->request, &out);
     if (err == SHOAL_EUNREACHABLE) {
         probe->state = SH_PROBE_FREE;
-        sh_registry_fail(superpeer->registry, probe->nid, "connection lost, address unusable");
+        declare_failed(superpeer, probe->nid, "connection lost, address unusable");
         return;
     }
     if (err) {

@@ -132,6 +132,8 @@ static enum shoal_err take_over_secrets(struct sh_cmd *cmd, const struct sh_stat
     return err;
 }
 
+#define PEERS_CALLED 4 /* besides the superpeers: those may have been demoted since */
+
 /* Takes the addresses of the state folder's cluster, and its name, secret and TLS where the
  * options do not say another. */
 static int use_state(struct sh_cmd *cmd, char folder_out[SH_STATE_PATH_MAX])
@@ -152,7 +154,7 @@ static int use_state(struct sh_cmd *cmd, char folder_out[SH_STATE_PATH_MAX])
         return sh_cmd_fail(cmd, err, "%s", detail);
     struct sh_options_error error;
     char addresses[SH_STATE_TEXT_MAX];
-    sh_state_addresses(&state, addresses, sizeof addresses);
+    sh_state_addresses(&state, PEERS_CALLED, addresses, sizeof addresses);
     err = sh_options_set(&cmd->options, "connect", addresses, folder_out, &error);
     if (err == SHOAL_OK && strcmp(cmd->options.cluster, "shoal") == 0)
         err = sh_options_set(&cmd->options, "cluster", state.cluster, folder_out, &error);

@@ -1,4 +1,4 @@
-/* shoal status, node list, node log, node stop. */
+/* shoal status, node list, node log, node stop, node promote, node demote. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,6 +128,71 @@ int sh_cmd_run_node_stop(struct sh_cmd *cmd)
         return sh_cmd_answer(cmd, root);
     }
     fprintf(cmd->out, "Node %u has %s.\n", (unsigned)nid.v, gone ? "been told to stop" : "left");
+    return SH_EXIT_OK;
+}
+
+/* --- node promote, node demote --------------------------------------------------------------- */
+
+/* The superpeer at an address, NONE as long as the cluster has none up there. */
+static shoal_nid superpeer_at(struct sh_cmd *cmd, const char *address)
+{
+    struct shoal_node nodes[64];
+    size_t count;
+    if (shoal_nodes(cmd->store, nodes, 64, &count) != SHOAL_OK)
+        return SHOAL_NID_NONE;
+    for (size_t i = 0; i < count && i < 64; i++)
+        if (nodes[i].role == SHOAL_SUPERPEER && nodes[i].state == SHOAL_NODE_UP &&
+            strcmp(nodes[i].address, address) == 0)
+            return nodes[i].nid;
+    return SHOAL_NID_NONE;
+}
+
+int sh_cmd_run_node_promote(struct sh_cmd *cmd)
+{
+    shoal_nid nid, found;
+    char address[SH_MSG_ADDRESS_MAX];
+    int status = sh_cmd_open_for_node(cmd, &nid);
+    if (status != SH_EXIT_OK)
+        return status;
+    enum shoal_err err = sh_client_promote(cmd->store, nid, address);
+    if (err != SHOAL_OK)
+        return sh_cmd_fail_node(cmd, err, nid);
+    uint64_t end_ms = sh_process_now_ms() + STOP_DEADLINE_MS;
+    while (!(found = superpeer_at(cmd, address)).v) {
+        if (sh_process_now_ms() > end_ms)
+            return sh_cmd_fail(cmd, SHOAL_ETIMEOUT,
+                               "node %u has a superpeer at %s, which the others have not taken yet",
+                               (unsigned)nid.v, address);
+        sh_process_pause();
+    }
+    if (cmd->flags.json) {
+        struct sh_json *root = sh_json_object();
+        sh_json_set_u64(root, "nid", nid.v);
+        sh_json_set_u64(root, "superpeer", found.v);
+        sh_json_set_text(root, "address", address);
+        return sh_cmd_answer(cmd, root);
+    }
+    fprintf(cmd->out, "Node %u is superpeer %u too, at %s.\n", (unsigned)nid.v, (unsigned)found.v,
+            address);
+    return SH_EXIT_OK;
+}
+
+int sh_cmd_run_node_demote(struct sh_cmd *cmd)
+{
+    shoal_nid nid;
+    int status = sh_cmd_open_for_node(cmd, &nid);
+    if (status != SH_EXIT_OK)
+        return status;
+    enum shoal_err err = sh_client_demote(cmd->store, nid);
+    if (err != SHOAL_OK)
+        return sh_cmd_fail_node(cmd, err, nid);
+    if (cmd->flags.json) {
+        struct sh_json *root = sh_json_object();
+        sh_json_set_u64(root, "nid", nid.v);
+        sh_json_set_bool(root, "demoted", true);
+        return sh_cmd_answer(cmd, root);
+    }
+    fprintf(cmd->out, "Node %u is no superpeer any more.\n", (unsigned)nid.v);
     return SH_EXIT_OK;
 }
 

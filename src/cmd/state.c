@@ -274,12 +274,23 @@ enum shoal_err sh_state_write(const char *folder, const struct sh_state *state, 
     return io_failed(why, path, detail);
 }
 
-void sh_state_addresses(const struct sh_state *state, char *text_out, size_t room)
+static size_t addresses_put(const struct sh_state *state, bool superpeers, size_t most,
+                            char *text_out, size_t used, size_t room)
 {
-    size_t used = 0;
+    for (size_t i = 0; i < state->count && most > 0; i++) {
+        const char *address = state->nodes[i].address;
+        if (state->nodes[i].superpeer != superpeers || !*address ||
+            used + strlen(address) + 2 > room)
+            continue;
+        used += (size_t)snprintf(text_out + used, room - used, "%s%s", used ? "," : "", address);
+        most--;
+    }
+    return used;
+}
+
+void sh_state_addresses(const struct sh_state *state, size_t peers, char *text_out, size_t room)
+{
     *text_out = '\0';
-    for (size_t i = 0; i < state->count && used < room; i++)
-        if (state->nodes[i].superpeer && *state->nodes[i].address)
-            used += (size_t)snprintf(text_out + used, room - used, "%s%s", used ? "," : "",
-                                     state->nodes[i].address);
+    size_t used = addresses_put(state, true, SIZE_MAX, text_out, 0, room);
+    (void)addresses_put(state, false, peers, text_out, used, room);
 }

@@ -72,6 +72,18 @@ static int remove_entry(const char *path, const struct stat *about, int kind, st
     return 0;
 }
 
+/* What a superpeer that a peer was promoted to has in the peer's folder: of a cluster that is over,
+ * and the next one's peer must not take it for its own. */
+static void remove_registry(const char *folder)
+{
+    static const char *const names[] = {"raft.log", "raft.new"};
+    char path[SH_STATE_PATH_MAX + 96];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        unlink(path);
+    }
+}
+
 void sh_state_clear(const char *folder, const struct sh_state *state)
 {
     char path[SH_STATE_PATH_MAX + 64];
@@ -83,10 +95,12 @@ void sh_state_clear(const char *folder, const struct sh_state *state)
         }
         sh_state_path(folder, state->nodes[i].name, "data", path);
         /* Dumps are somebody's to keep; without them a peer's folder is empty. */
-        if (state->nodes[i].superpeer)
+        if (state->nodes[i].superpeer) {
             nftw(path, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
-        else
+        } else {
+            remove_registry(path);
             rmdir(path);
+        }
     }
     sh_state_path(folder, "cluster", "json", path);
     unlink(path);

@@ -69,8 +69,9 @@ SHOAL_NODISCARD enum shoal_err sh_state_write(const char *folder, const struct s
 void sh_state_path(const char *folder, const char *name, const char *suffix,
                    char path_out[SH_STATE_PATH_MAX + 64]);
 
-/* The superpeers' addresses, separated by commas. */
-void sh_state_addresses(const struct sh_state *state, char *text_out, size_t room);
+/* The superpeers' addresses and those of some peers, as far as there is room for them, separated by
+ * commas. */
+void sh_state_addresses(const struct sh_state *state, size_t peers, char *text_out, size_t room);
 
 /* How many of its processes run. */
 size_t sh_state_running(const struct sh_state *state);

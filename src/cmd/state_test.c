@@ -65,7 +65,7 @@ static void the_note_comes_back(void **state)
     assert_true(read.complete && !read.made_folder);
     assert_memory_equal(&read.nodes[0], &saved.nodes[0], sizeof *read.nodes);
     assert_memory_equal(&read.nodes[1], &saved.nodes[1], sizeof *read.nodes);
-    sh_state_addresses(&read, addresses, sizeof addresses);
+    sh_state_addresses(&read, 0, addresses, sizeof addresses);
     assert_string_equal(addresses, "127.0.0.1:5");
     sh_state_clear(folder, &read);
     assert_int_equal(sh_state_read(folder, &read, detail), SHOAL_ENONAME);

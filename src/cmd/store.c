@@ -25,9 +25,15 @@ static void interrupts_take(void)
 
 bool sh_store_progress(void *arg, const char *phase, uint64_t done, uint64_t all)
 {
-    bool is_bytes = strcmp(phase, "analyze") != 0;
+    bool is_bytes = strcmp(phase, "analyze") != 0 && strcmp(phase, "move") != 0;
     sh_progress_show(arg, phase, done, all, is_bytes, sh_process_now_ms());
     return !interrupted;
+}
+
+void sh_store_watch(struct sh_progress *progress, const char *what)
+{
+    interrupts_take();
+    sh_progress_begin(progress, stderr, isatty(STDERR_FILENO), what, sh_process_now_ms());
 }
 
 int sh_store_open(struct sh_cmd *cmd, const char *what, struct sh_progress *progress,
@@ -36,8 +42,7 @@ int sh_store_open(struct sh_cmd *cmd, const char *what, struct sh_progress *prog
     int status = sh_cmd_open_for_node(cmd, nid_out);
     if (status != SH_EXIT_OK)
         return status;
-    interrupts_take();
-    sh_progress_begin(progress, stderr, isatty(STDERR_FILENO), what, sh_process_now_ms());
+    sh_store_watch(progress, what);
     return SH_EXIT_OK;
 }
 
@@ -59,6 +64,8 @@ int sh_store_fail(struct sh_cmd *cmd, enum shoal_err err, shoal_nid nid)
                                 "load into a node that has not handed out these IDs, such as a "
                                 "new one, or remove the chunks first");
     case SHOAL_EINVAL:
+        if (strncmp(cmd->command->name, "store", 5) != 0)
+            return sh_cmd_fail_node(cmd, err, nid);
         return sh_cmd_fail_hint(
             cmd, err, text,
             strstr(detail, "another node") ? "--rename gives all chunks the peer's own ID" : usage);

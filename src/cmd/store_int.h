@@ -5,6 +5,8 @@
 #include "cmd/command_int.h"
 #include "cmd/progress_int.h"
 
+/* Begins to show progress; interrupts cancel from now on. */
+void sh_store_watch(struct sh_progress *progress, const char *what);
 /* Reads the first word, a node ID, opens the cluster and begins to show progress; interrupts cancel
  * from now on. An exit status. */
 int sh_store_open(struct sh_cmd *cmd, const char *what, struct sh_progress *progress,

@@ -262,7 +262,7 @@ static enum shoal_err start_all(struct up *up, size_t peers, size_t superpeers)
     if (err == SHOAL_OK)
         err = wait_ready(up, 0);
     if (err == SHOAL_OK)
-        sh_state_addresses(&up->state, up->superpeers, sizeof up->superpeers);
+        sh_state_addresses(&up->state, 0, up->superpeers, sizeof up->superpeers);
     /* Nodes get their IDs in the order in which they join. One after the other, peerN has the same
      * ID in each cluster of the folder, and so finds the dumps of its chunks in its own data. */
     for (size_t i = 1; i <= peers && err == SHOAL_OK; i++) {

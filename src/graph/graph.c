@@ -188,6 +188,11 @@ void sh_graph_destroy(struct sh_graph *graph)
     free(graph);
 }
 
+bool sh_graph_is_empty(const struct sh_graph *graph)
+{
+    return !graph->live && !graph->load && !graph->dying;
+}
+
 struct sh_step sh_graph_step(struct sh_graph *graph)
 {
     return (struct sh_step){.name = "graph", .run = run, .due_ns = due_ns, .arg = graph};

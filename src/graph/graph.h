@@ -59,4 +59,8 @@ void sh_graph_destroy(struct sh_graph *graph);
 /* The step, for one crew thread (any). Valid as long as the graph. */
 struct sh_step sh_graph_step(struct sh_graph *graph);
 
+/* Whether no chunk of the store belongs to a graph: none is loaded, being loaded or removed. The
+ * step's thread. */
+bool sh_graph_is_empty(const struct sh_graph *graph);
+
 #endif

@@ -12,10 +12,11 @@
 struct kept {
     uint64_t number; /* 0: none */
     uint64_t value;
+    uint64_t about;
     enum shoal_err err;
 };
 
-_Static_assert(sizeof(struct kept) == 24, "the header states the memory of a result");
+_Static_assert(sizeof(struct kept) == 32, "the header states the memory of a result");
 
 struct client {
     uint64_t id;
@@ -225,7 +226,7 @@ enum sh_once_state sh_once_begin(struct sh_once *once, struct sh_msg_in *in,
     const struct kept *kept = place_of(client, id.number);
     if (kept->number != id.number)
         return SH_ONCE_FIRST;
-    *result_out = (struct sh_once_result){kept->err, kept->value};
+    *result_out = (struct sh_once_result){kept->err, kept->value, kept->about};
     sh_count(&in->msg->repeats, 1);
     return SH_ONCE_REPEATED;
 }
@@ -238,7 +239,25 @@ void sh_once_end(struct sh_once *once, const struct sh_once_id *id,
     struct kept *kept = place_of(client, id->number);
     /* The window: what lay here before has been acknowledged. */
     SH_ASSERT(kept->number <= client->acknowledged);
-    *kept = (struct kept){id->number, result->value, result->err};
+    *kept = (struct kept){id->number, result->value, result->about, result->err};
+}
+
+void sh_once_each(const struct sh_once *once, uint64_t first, uint64_t last,
+                  void (*each)(void *arg, const struct sh_once_id *id,
+                               const struct sh_once_result *result),
+                  void *arg)
+{
+    for (const struct client *client = once->oldest; client; client = client->newer) {
+        for (uint32_t i = 0; i < client->room; i++) {
+            const struct kept *kept = &client->kept[i];
+            if (kept->about < first || kept->about > last || kept->about == 0 ||
+                kept->number <= client->acknowledged)
+                continue;
+            struct sh_once_id id = {client->id, kept->number, client->acknowledged};
+            struct sh_once_result result = {kept->err, kept->value, kept->about};
+            each(arg, &id, &result);
+        }
+    }
 }
 
 /* --- Numbers ------------------------------------------------------------------------------- */

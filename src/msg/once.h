@@ -35,6 +35,7 @@ struct sh_once_id {
 struct sh_once_result {
     enum shoal_err err;
     uint64_t value;
+    uint64_t about; /* what it was done to, as sh_once_each finds it; 0: nothing */
 };
 
 void sh_once_id_put(struct sh_writer *w, const struct sh_once_id *id);
@@ -45,7 +46,7 @@ struct sh_once;
 
 struct sh_once_config {
     uint32_t clients_max; /* 112 bytes each; 0: 65536 */
-    uint32_t results_max; /* 24 bytes each, 16 for a client at least; 0: 2^21 (48 MiB) */
+    uint32_t results_max; /* 32 bytes each, 16 for a client at least; 0: 2^21 (64 MiB) */
 };
 
 /* The clock is that of msg, which is kept. Memory is taken as clients come. ENOMEM. */
@@ -69,6 +70,13 @@ enum sh_once_state sh_once_begin(struct sh_once *once, struct sh_msg_in *in,
  * the same handler call as sh_once_begin. */
 void sh_once_end(struct sh_once *once, const struct sh_once_id *id,
                  const struct sh_once_result *result);
+
+/* Calls each for every result that may still be asked for and is about first to last (inclusive, 0
+ * excepted). It must not call sh_once. Looks at all results that there is room for. */
+void sh_once_each(const struct sh_once *once, uint64_t first, uint64_t last,
+                  void (*each)(void *arg, const struct sh_once_id *id,
+                               const struct sh_once_result *result),
+                  void *arg);
 
 /* Clients and results that there is memory for. */
 void sh_once_count(const struct sh_once *once, uint32_t *clients_out, uint32_t *results_out);

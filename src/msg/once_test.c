@@ -22,7 +22,7 @@ static void on_add(void *arg, struct sh_msg_in *in)
 {
     struct adder *to = arg;
     struct sh_once_id id;
-    struct sh_once_result result = {SHOAL_OK, 0};
+    struct sh_once_result result = {.err = SHOAL_OK};
     enum sh_once_state state = sh_once_begin(to->once, in, &id, &result);
     if (state == SH_ONCE_REFUSED)
         return;

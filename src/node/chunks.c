@@ -10,14 +10,16 @@
 
 #define MULTI_AT_ONCE 64
 
-enum shoal_err sh_chunks_own(const struct sh_chunks *chunks, uint64_t cid, sh_lid *lid_out)
+enum shoal_err sh_chunks_own(const struct sh_chunks *chunks, uint64_t cid, bool writes,
+                             sh_lid *lid_out)
 {
-    shoal_cid id = {cid};
-    shoal_nid self = sh_msg_nid(chunks->msg);
-    if (self.v == 0 || shoal_cid_creator(id).v != self.v)
-        return SHOAL_ENOTOWNER;
-    *lid_out = (sh_lid){shoal_cid_local(id)};
-    return SHOAL_OK;
+    return sh_holdings_look(&chunks->holdings, sh_msg_nid(chunks->msg), (shoal_cid){cid}, writes,
+                            lid_out);
+}
+
+static bool is_not_here(enum shoal_err err)
+{
+    return err == SHOAL_ENOTOWNER || err == SHOAL_EBUSY;
 }
 
 static enum shoal_err remove_one(struct sh_chunks *chunks, uint64_t cid, sh_lid lid)
@@ -94,10 +96,10 @@ static void on_get(void *arg, struct sh_msg_in *in)
     }
     uint8_t small[SH_CHUNKS_SMALL_BYTES];
     uint32_t size = 0;
-    enum shoal_err err = sh_chunks_own(chunks, cid, &lid);
+    enum shoal_err err = sh_chunks_own(chunks, cid, false, &lid);
     if (err == SHOAL_OK)
         err = sh_store_get(chunks->store, lid, small, sizeof small, &size);
-    if (err == SHOAL_ENOTOWNER) {
+    if (is_not_here(err)) {
         sh_chunks_refuse(in, err, NULL);
         return;
     }
@@ -125,7 +127,7 @@ static void on_put(void *arg, struct sh_msg_in *in)
         return;
     }
     sh_lid lid = {0};
-    enum shoal_err err = sh_chunks_own(chunks, cid, &lid);
+    enum shoal_err err = sh_chunks_own(chunks, cid, true, &lid);
     if (err == SHOAL_OK)
         err = sh_store_put(chunks->store, lid,
                            sh_bytes_make(sh_reader_take(&in->payload, size), size));
@@ -144,7 +146,7 @@ static void on_remove(void *arg, struct sh_msg_in *in)
         return;
     }
     sh_lid lid;
-    enum shoal_err err = sh_chunks_own(chunks, cid, &lid);
+    enum shoal_err err = sh_chunks_own(chunks, cid, true, &lid);
     if (err == SHOAL_OK)
         err = remove_one(chunks, cid, lid);
     if (err == SHOAL_OK)
@@ -204,6 +206,15 @@ static enum shoal_err create_wished(struct sh_chunks *chunks, struct sh_reader *
     return err;
 }
 
+static const char no_creates[] = "this node has not joined yet, or is being drained";
+
+static bool may_create(const struct sh_chunks *chunks)
+{
+    /* relaxed: it publishes nothing */
+    return sh_msg_nid(chunks->msg).v != 0 &&
+           !atomic_load_explicit(&chunks->refuses_creates, memory_order_relaxed);
+}
+
 static bool create_is_well(const struct sh_reader *r, uint32_t count, uint8_t how)
 {
     const uint8_t known = SH_CHUNKS_SIZES | SH_CHUNKS_CONSECUTIVE | SH_CHUNKS_RESERVE;
@@ -223,8 +234,8 @@ static void on_create(void *arg, struct sh_msg_in *in)
         return;
     }
     shoal_nid self = sh_msg_nid(chunks->msg);
-    if (self.v == 0) {
-        sh_chunks_refuse(in, SHOAL_ENOTOWNER, "this node has not joined yet");
+    if (!may_create(chunks)) {
+        sh_chunks_refuse(in, SHOAL_ENOTOWNER, no_creates);
         return;
     }
     sh_lid few[16];
@@ -240,21 +251,22 @@ static void on_create(void *arg, struct sh_msg_in *in)
 
 /* --- At most once -------------------------------------------------------------------------- */
 
-/* What has not been done, as this node does not own the chunk, is not kept: the client asks again
- * under the same number once the node has joined. */
+/* What has not been done, as this node does not have the chunk, is not kept: the client asks again,
+ * under the same number if it is this node once more. */
 
 static void on_create_once(void *arg, struct sh_msg_in *in)
 {
     struct sh_chunks *chunks = arg;
     struct sh_once_id id;
-    struct sh_once_result result = {SHOAL_OK, 0};
+    struct sh_once_result result = {.err = SHOAL_OK};
     enum sh_once_state state = sh_once_begin(chunks->once, in, &id, &result);
     if (state == SH_ONCE_REFUSED)
         return;
     uint32_t size = sh_get32(&in->payload);
     shoal_nid self = sh_msg_nid(chunks->msg);
-    if (!sh_reader_done(&in->payload) || self.v == 0) {
-        sh_chunks_refuse(in, self.v == 0 ? SHOAL_ENOTOWNER : SHOAL_EPROTO, NULL);
+    bool is_well = sh_reader_done(&in->payload);
+    if (!is_well || (state == SH_ONCE_FIRST && !may_create(chunks))) {
+        sh_chunks_refuse(in, is_well ? SHOAL_ENOTOWNER : SHOAL_EPROTO, is_well ? no_creates : NULL);
         return;
     }
     if (state == SH_ONCE_FIRST) {
@@ -274,7 +286,7 @@ static void on_create_once(void *arg, struct sh_msg_in *in)
 static void change_once(struct sh_chunks *chunks, struct sh_msg_in *in, bool is_put)
 {
     struct sh_once_id id;
-    struct sh_once_result result = {SHOAL_OK, 0};
+    struct sh_once_result result = {.err = SHOAL_OK};
     enum sh_once_state state = sh_once_begin(chunks->once, in, &id, &result);
     if (state == SH_ONCE_REFUSED)
         return;
@@ -283,12 +295,14 @@ static void change_once(struct sh_chunks *chunks, struct sh_msg_in *in, bool is_
     sh_lid lid = {0};
     enum shoal_err err = SHOAL_EPROTO;
     if (sh_reader_ok(&in->payload) && (is_put || size == 0))
-        err = sh_chunks_own(chunks, cid, &lid);
-    if (err != SHOAL_OK) {
+        err = sh_chunks_own(chunks, cid, true, &lid);
+    /* What was done here stays done, wherever the chunk is by now. */
+    if (err != SHOAL_OK && (err == SHOAL_EPROTO || state == SH_ONCE_FIRST)) {
         sh_chunks_refuse(in, err, NULL);
         return;
     }
     if (state == SH_ONCE_FIRST) {
+        result.about = cid;
         struct sh_bytes bytes = sh_bytes_make(sh_reader_take(&in->payload, size), size);
         result.err =
             is_put ? sh_store_put(chunks->store, lid, bytes) : remove_one(chunks, cid, lid);
@@ -312,6 +326,10 @@ static void on_remove_once(void *arg, struct sh_msg_in *in)
 
 /* --- Many chunks --------------------------------------------------------------------------- */
 
+/* In the place of a size: the chunk is not here, or just moving. */
+#define SIZE_NOT_HERE UINT32_MAX
+#define SIZE_MOVING (UINT32_MAX - 1)
+
 /* The answer's size, from the chunks' sizes as they are now. */
 static size_t multi_get_sizes(struct sh_chunks *chunks, struct sh_reader r, uint32_t *sizes,
                               size_t count)
@@ -321,9 +339,10 @@ static size_t multi_get_sizes(struct sh_chunks *chunks, struct sh_reader r, uint
         sh_lid lid;
         uint64_t cid = sh_get64(&r);
         uint32_t room = sh_get32(&r);
-        sizes[i] = 0;
-        if (sh_chunks_own(chunks, cid, &lid) == SHOAL_OK &&
-            sh_store_size(chunks->store, lid, &sizes[i]) == SHOAL_OK && sizes[i] <= room)
+        enum shoal_err err = sh_chunks_own(chunks, cid, false, &lid);
+        sizes[i] = err == SHOAL_OK ? 0 : err == SHOAL_EBUSY ? SIZE_MOVING : SIZE_NOT_HERE;
+        if (err == SHOAL_OK && sh_store_size(chunks->store, lid, &sizes[i]) == SHOAL_OK &&
+            sizes[i] <= room)
             bytes += sizes[i];
     }
     return bytes;
@@ -336,12 +355,16 @@ static void multi_get_some(struct sh_chunks *chunks, struct sh_reader *r, const 
     struct sh_store_op ops[MULTI_AT_ONCE];
     uint8_t *heads[MULTI_AT_ONCE];
     size_t of[MULTI_AT_ONCE], ops_count = 0;
+    shoal_nid self = sh_msg_nid(chunks->msg);
     for (size_t i = 0; i < count; i++) {
-        sh_lid lid;
         uint64_t cid = sh_get64(r);
         uint32_t room = sh_get32(r);
-        enum shoal_err err = sh_chunks_own(chunks, cid, &lid);
         uint32_t size = sizes[i];
+        enum shoal_err err = SHOAL_OK;
+        if (size >= SIZE_MOVING) {
+            err = size == SIZE_MOVING ? SHOAL_EBUSY : SHOAL_ENOTOWNER;
+            size = 0;
+        }
         heads[i] = sh_writer_take(w, SH_CHUNKS_GET_HEAD_BYTES);
         SH_ASSERT(heads[i] != NULL);
         if (err == SHOAL_OK && size > room)
@@ -351,8 +374,9 @@ static void multi_get_some(struct sh_chunks *chunks, struct sh_reader *r, const 
         if (err != SHOAL_OK)
             continue;
         of[ops_count] = i;
-        ops[ops_count++] =
-            (struct sh_store_op){.lid = lid, .data = sh_writer_take(w, size), .size = size};
+        ops[ops_count++] = (struct sh_store_op){.lid = sh_holdings_lid(self, (shoal_cid){cid}),
+                                                .data = sh_writer_take(w, size),
+                                                .size = size};
     }
     (void)sh_store_get_multi(chunks->store, ops, ops_count);
     for (size_t i = 0; i < ops_count; i++) {
@@ -366,9 +390,8 @@ static void multi_get_some(struct sh_chunks *chunks, struct sh_reader *r, const 
     }
 }
 
-static void on_multi_get(void *arg, struct sh_msg_in *in)
+static void run_multi_get(struct sh_chunks *chunks, struct sh_msg_in *in)
 {
-    struct sh_chunks *chunks = arg;
     size_t left = sh_reader_left(&in->payload);
     size_t count = left / 12;
     if (left % 12 != 0 || count > SH_CHUNKS_MANY_MAX) {
@@ -423,9 +446,8 @@ static bool multi_put_count(struct sh_reader r, size_t *count_out)
     return sh_reader_done(&r) && count <= SH_CHUNKS_MANY_MAX;
 }
 
-static void on_multi_put(void *arg, struct sh_msg_in *in)
+static void run_multi_put(struct sh_chunks *chunks, struct sh_msg_in *in)
 {
-    struct sh_chunks *chunks = arg;
     size_t count;
     struct sh_out out;
     if (!multi_put_count(in->payload, &count)) {
@@ -439,7 +461,7 @@ static void on_multi_put(void *arg, struct sh_msg_in *in)
         enum shoal_err owns[MULTI_AT_ONCE];
         size_t some = count < MULTI_AT_ONCE ? count : MULTI_AT_ONCE;
         for (size_t i = 0; i < some; i++) {
-            owns[i] = sh_chunks_own(chunks, sh_get64(&in->payload), &ops[i].lid);
+            owns[i] = sh_chunks_own(chunks, sh_get64(&in->payload), true, &ops[i].lid);
             ops[i].size = sh_get32(&in->payload);
             ops[i].data = (void *)(uintptr_t)sh_reader_take(&in->payload, ops[i].size);
         }
@@ -449,9 +471,8 @@ static void on_multi_put(void *arg, struct sh_msg_in *in)
     sh_msg_end(in->msg, &out);
 }
 
-static void on_multi_remove(void *arg, struct sh_msg_in *in)
+static void run_multi_remove(struct sh_chunks *chunks, struct sh_msg_in *in)
 {
-    struct sh_chunks *chunks = arg;
     size_t left = sh_reader_left(&in->payload);
     size_t count = left / 8;
     struct sh_out out;
@@ -464,7 +485,7 @@ static void on_multi_remove(void *arg, struct sh_msg_in *in)
     for (size_t i = 0; i < count; i++) {
         sh_lid lid;
         uint64_t cid = sh_get64(&in->payload);
-        enum shoal_err err = sh_chunks_own(chunks, cid, &lid);
+        enum shoal_err err = sh_chunks_own(chunks, cid, true, &lid);
         if (err == SHOAL_OK)
             err = remove_one(chunks, cid, lid);
         sh_put16(&out.w, (uint16_t)err);
@@ -474,34 +495,50 @@ static void on_multi_remove(void *arg, struct sh_msg_in *in)
 
 /* --- Looking around ------------------------------------------------------------------------ */
 
-static void on_ranges(void *arg, struct sh_msg_in *in)
+/* The next range that is served here, at or behind *from_inout in the store's order, which it moves
+ * behind it. What is only staged, or was given away, is left out. */
+static bool range_next(struct sh_chunks *chunks, shoal_nid self, sh_lid *from_inout,
+                       struct sh_range *range_out)
 {
-    struct sh_chunks *chunks = arg;
-    sh_lid from;
-    enum shoal_err err = sh_chunks_own(chunks, sh_get64(&in->payload), &from);
+    sh_lid first, last;
+    while (sh_store_range(chunks->store, *from_inout, &first, &last)) {
+        shoal_cid begin = sh_holdings_cid(self, first), end = sh_holdings_cid(self, last), until;
+        shoal_nid nid;
+        enum sh_holding what = sh_holdings_find(&chunks->holdings, begin, &until, &nid);
+        bool is_own = shoal_cid_creator(begin).v == self.v;
+        if (until.v < end.v)
+            end = until;
+        *from_inout = sh_holdings_lid(self, end);
+        from_inout->v++;
+        *range_out = (struct sh_range){.first = begin, .last = end};
+        if (what != SH_HOLDING_AWAY && (is_own || what != SH_HOLDING_PLAIN))
+            return true;
+    }
+    return false;
+}
+
+static void run_ranges(struct sh_chunks *chunks, struct sh_msg_in *in)
+{
+    shoal_nid self = sh_msg_nid(chunks->msg);
+    sh_lid from = sh_holdings_lid(self, (shoal_cid){sh_get64(&in->payload)});
+    enum shoal_err err = self.v ? SHOAL_OK : SHOAL_ENOTOWNER;
     if (!sh_reader_done(&in->payload))
         err = SHOAL_EPROTO;
     if (err != SHOAL_OK) {
         sh_chunks_refuse(in, err, NULL);
         return;
     }
-    struct {
-        sh_lid first, last;
-    } *found = malloc(SH_CHUNKS_RANGES_MAX * sizeof *found);
+    struct sh_range *found = malloc(SH_CHUNKS_RANGES_MAX * sizeof *found);
     size_t count = 0;
-    while (found && count < SH_CHUNKS_RANGES_MAX &&
-           sh_store_range(chunks->store, from, &found[count].first, &found[count].last)) {
-        from.v = found[count].last.v + 1;
+    while (found && count < SH_CHUNKS_RANGES_MAX && range_next(chunks, self, &from, &found[count]))
         count++;
-    }
     struct sh_out out;
     if (!found) {
         sh_chunks_refuse(in, SHOAL_ENOMEM, NULL);
     } else if (sh_msg_reply(in->msg, in->reply_to, in->type, count * 16, &out) == SHOAL_OK) {
-        shoal_nid self = sh_msg_nid(chunks->msg);
         for (size_t i = 0; i < count; i++) {
-            sh_put64(&out.w, shoal_cid_make(self, found[i].first.v).v);
-            sh_put64(&out.w, shoal_cid_make(self, found[i].last.v).v);
+            sh_put64(&out.w, found[i].first.v);
+            sh_put64(&out.w, found[i].last.v);
         }
         sh_msg_end(in->msg, &out);
     }
@@ -524,6 +561,40 @@ static void on_status(void *arg, struct sh_msg_in *in)
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
         sh_put64(&out.w, values[i]);
     sh_msg_end(in->msg, &out);
+}
+
+/* --- Pooled requests, while whose chunks may begin to move ----------------------------------- */
+
+static void on_multi_get(void *arg, struct sh_msg_in *in)
+{
+    struct sh_chunks *chunks = arg;
+    unsigned entered = sh_holdings_enter(&chunks->holdings);
+    run_multi_get(chunks, in);
+    sh_holdings_leave(&chunks->holdings, entered);
+}
+
+static void on_multi_put(void *arg, struct sh_msg_in *in)
+{
+    struct sh_chunks *chunks = arg;
+    unsigned entered = sh_holdings_enter(&chunks->holdings);
+    run_multi_put(chunks, in);
+    sh_holdings_leave(&chunks->holdings, entered);
+}
+
+static void on_multi_remove(void *arg, struct sh_msg_in *in)
+{
+    struct sh_chunks *chunks = arg;
+    unsigned entered = sh_holdings_enter(&chunks->holdings);
+    run_multi_remove(chunks, in);
+    sh_holdings_leave(&chunks->holdings, entered);
+}
+
+static void on_ranges(void *arg, struct sh_msg_in *in)
+{
+    struct sh_chunks *chunks = arg;
+    unsigned entered = sh_holdings_enter(&chunks->holdings);
+    run_ranges(chunks, in);
+    sh_holdings_leave(&chunks->holdings, entered);
 }
 
 static const struct {
@@ -549,7 +620,7 @@ void sh_chunks_prefetch(void *arg, struct sh_bytes payload, unsigned round)
 {
     struct sh_chunks *chunks = arg;
     sh_lid lid;
-    if (payload.size >= 8 && sh_chunks_own(chunks, sh_load64(payload.at), &lid) == SHOAL_OK)
+    if (payload.size >= 8 && sh_chunks_own(chunks, sh_load64(payload.at), false, &lid) == SHOAL_OK)
         sh_store_prefetch(chunks->store, lid, round == 0 ? SH_STORE_ENTRY : SH_STORE_DATA);
 }
 
@@ -566,8 +637,10 @@ enum shoal_err sh_chunks_create(struct sh_msg *msg, struct sh_store *store,
     if (!chunks)
         return SHOAL_ENOMEM;
     enum shoal_err err = sh_once_create(msg, &(struct sh_once_config){0}, &chunks->once);
+    if (err == SHOAL_OK)
+        err = sh_holdings_init(&chunks->holdings);
     if (err != SHOAL_OK) {
-        free(chunks);
+        sh_chunks_destroy(chunks);
         return err;
     }
     chunks->msg = msg;
@@ -593,7 +666,25 @@ void sh_chunks_remover_set(struct sh_chunks *chunks,
 
 void sh_chunks_destroy(struct sh_chunks *chunks)
 {
-    if (chunks)
-        sh_once_destroy(chunks->once);
+    if (!chunks)
+        return;
+    sh_once_destroy(chunks->once);
+    sh_holdings_destroy(&chunks->holdings);
     free(chunks);
+}
+
+struct sh_holdings *sh_chunks_holdings(struct sh_chunks *chunks)
+{
+    return &chunks->holdings;
+}
+
+const struct sh_once *sh_chunks_once(const struct sh_chunks *chunks)
+{
+    return chunks->once;
+}
+
+void sh_chunks_creates_refuse(struct sh_chunks *chunks, bool refuses)
+{
+    /* relaxed: it publishes nothing */
+    atomic_store_explicit(&chunks->refuses_creates, refuses, memory_order_relaxed);
 }

@@ -1,7 +1,9 @@
 /* Serving a peer's chunks: the requests of clients and other nodes. Types and layouts:
  *
- * All are requests; little-endian, no padding. An operation on a chunk that this node did not
- * create, or a node that has not joined yet, is answered with ENOTOWNER.
+ * All are requests; little-endian, no padding. An operation on a chunk that this node does not have
+ * (it created it and has not given it away, or it got it from another node), or a node that has not
+ * joined yet, is answered with ENOTOWNER; one on a chunk that is just moving away, with EBUSY.
+ * Neither has done anything.
  *
  *   CREATE        u32 count (1 to SH_CHUNKS_MANY_MAX), u8 how (a set of SIZES 1, CONSECUTIVE 2 and
  *                 RESERVE 4), then u32 size, or, with SIZES, count times u32 size; with RESERVE
@@ -18,7 +20,7 @@
  *     answer      for each: u16 error
  *   MULTI_REMOVE  any number of: u64 chunk ID
  *     answer      for each: u16 error
- *   RANGES        u64 first chunk ID to look at
+ *   RANGES        u64 first chunk ID to look at: the node's own come first, then other creators'
  *     answer      at most SH_CHUNKS_RANGES_MAX times u64 first, u64 last; none: there are no more
  *   STATUS        empty
  *     answer      13 u64, in the order of struct shoal_status
@@ -58,6 +60,7 @@
 #define SH_CHUNKS_STATUS SH_MSG_TYPE(2, 9)
 #define SH_NODE_STOP SH_MSG_TYPE(2, 10)
 #define SH_NODE_LOG_LEVELS SH_MSG_TYPE(2, 11)
+#define SH_NODE_PROMOTE SH_MSG_TYPE(2, 60)
 
 #define SH_CHUNKS_CREATE_ONCE SH_MSG_TYPE(2, 12)
 #define SH_CHUNKS_PUT_ONCE SH_MSG_TYPE(2, 13)
@@ -87,8 +90,8 @@
 
 struct sh_chunks;
 
-/* Registers the handlers (all but STOP and LOG_LEVELS) with msg, before its steps run. Both are
- * kept; the store's limit is named in errors. ENOMEM. */
+/* Registers the handlers (all but STOP, LOG_LEVELS and PROMOTE) with msg, before its steps run.
+ * Both are kept; the store's limit is named in errors. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_chunks_create(struct sh_msg *msg, struct sh_store *store,
                                                 uint32_t chunk_bytes_max,
                                                 struct sh_chunks **chunks_out);
@@ -97,6 +100,14 @@ SHOAL_NODISCARD enum shoal_err sh_chunks_create(struct sh_msg *msg, struct sh_st
 void sh_chunks_remover_set(struct sh_chunks *chunks,
                            enum shoal_err (*remove)(void *arg, shoal_cid cid, sh_lid lid),
                            void *arg);
+/* What the node serves, for who moves chunks, and the results that it keeps. */
+struct sh_holdings;
+struct sh_once;
+struct sh_holdings *sh_chunks_holdings(struct sh_chunks *chunks);
+const struct sh_once *sh_chunks_once(const struct sh_chunks *chunks);
+/* Refuses to create chunks, with ENOTOWNER, so that clients ask another node: while it is drained.
+ * Any thread. */
+void sh_chunks_creates_refuse(struct sh_chunks *chunks, bool refuses);
 /* After msg is destroyed or its steps have stopped. NULL is allowed. */
 void sh_chunks_destroy(struct sh_chunks *chunks);
 

@@ -4,6 +4,7 @@
 
 #include "msg/once.h"
 #include "node/chunks.h"
+#include "node/holdings.h"
 
 /* What is read up to this size is read once, into the stack; more goes straight to the ring. */
 #define SH_CHUNKS_SMALL_BYTES 2048
@@ -11,6 +12,8 @@
 struct sh_chunks {
     struct sh_msg *msg;
     struct sh_store *store;
+    struct sh_holdings holdings;
+    _Atomic bool refuses_creates;
     struct sh_once *once; /* results of the forms that are done at most once */
     uint32_t chunk_bytes_max;
     enum shoal_err (*remove)(void *arg, shoal_cid cid, sh_lid lid); /* NULL: the store's own */
@@ -18,9 +21,9 @@ struct sh_chunks {
 };
 
 /* chunks.c */
-/* The local ID of a chunk that this node created, else ENOTOWNER. */
+/* The store's ID of a chunk that this node may serve now. ENOTOWNER; EBUSY: it is moving. */
 SHOAL_NODISCARD enum shoal_err sh_chunks_own(const struct sh_chunks *chunks, uint64_t cid,
-                                             sh_lid *lid_out);
+                                             bool writes, sh_lid *lid_out);
 /* Answers with an error; text may be NULL. */
 void sh_chunks_refuse(struct sh_msg_in *in, enum shoal_err err, const char *text);
 /* The same, and says, for people, what a size error or a full store is about. */

@@ -73,7 +73,7 @@ static void on_get_part(void *arg, struct sh_msg_in *in)
     part.size = sh_get32(&in->payload);
     enum shoal_err err = SHOAL_EPROTO;
     if (sh_reader_done(&in->payload))
-        err = sh_chunks_own(chunks, cid, &part.lid);
+        err = sh_chunks_own(chunks, cid, false, &part.lid);
     if (err != SHOAL_OK) {
         sh_chunks_refuse(in, err, NULL);
         return;
@@ -186,7 +186,7 @@ static void on_change(void *arg, struct sh_msg_in *in)
 {
     struct sh_chunks *chunks = arg;
     struct sh_once_id id;
-    struct sh_once_result result = {SHOAL_OK, 0};
+    struct sh_once_result result = {.err = SHOAL_OK};
     struct change change = {0};
     enum sh_once_state state = sh_once_begin(chunks->once, in, &id, &result);
     if (state == SH_ONCE_REFUSED)
@@ -194,12 +194,13 @@ static void on_change(void *arg, struct sh_msg_in *in)
     uint64_t cid = sh_get64(&in->payload);
     enum shoal_err err = SHOAL_EPROTO;
     if (change_read(in->type, &in->payload, &change))
-        err = sh_chunks_own(chunks, cid, &change.lid);
-    if (err != SHOAL_OK) {
+        err = sh_chunks_own(chunks, cid, true, &change.lid);
+    if (err != SHOAL_OK && (err == SHOAL_EPROTO || state == SH_ONCE_FIRST)) {
         sh_chunks_refuse(in, err, NULL);
         return;
     }
     if (state == SH_ONCE_FIRST) {
+        result.about = cid;
         result.err = change_do(chunks->store, in->type, &change, &result.value);
         /* A chunk that is pinned was left alone: the client asks again under the same number. */
         if (result.err != SHOAL_EBUSY)
@@ -223,7 +224,7 @@ static void multi_resize_some(struct sh_chunks *chunks, struct sh_reader *r, siz
         uint64_t cid = sh_get64(r);
         uint32_t size = sh_get32(r);
         sh_lid lid;
-        owns[i] = sh_chunks_own(chunks, cid, &lid);
+        owns[i] = sh_chunks_own(chunks, cid, true, &lid);
         if (owns[i] == SHOAL_OK)
             ops[mine++] = (struct sh_store_op){.lid = lid, .size = size};
     }
@@ -232,9 +233,8 @@ static void multi_resize_some(struct sh_chunks *chunks, struct sh_reader *r, siz
         sh_put16(w, (uint16_t)(owns[i] == SHOAL_OK ? ops[next++].err : owns[i]));
 }
 
-static void on_multi_resize(void *arg, struct sh_msg_in *in)
+static void run_multi_resize(struct sh_chunks *chunks, struct sh_msg_in *in)
 {
-    struct sh_chunks *chunks = arg;
     size_t left = sh_reader_left(&in->payload);
     size_t count = left / 12;
     struct sh_out out;
@@ -249,6 +249,14 @@ static void on_multi_resize(void *arg, struct sh_msg_in *in)
         multi_resize_some(chunks, &in->payload, some, &out.w);
     }
     sh_msg_end(in->msg, &out);
+}
+
+static void on_multi_resize(void *arg, struct sh_msg_in *in)
+{
+    struct sh_chunks *chunks = arg;
+    unsigned entered = sh_holdings_enter(&chunks->holdings);
+    run_multi_resize(chunks, in);
+    sh_holdings_leave(&chunks->holdings, entered);
 }
 
 void sh_fields_register(struct sh_chunks *chunks)

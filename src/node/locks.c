@@ -4,8 +4,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "node/stripes.h"
-#include "store/leases.h"
+#include "node/locks_int.h"
 
 #define LOCKS_MAX (UINT32_C(1) << 20)
 #define WAITERS_MAX (UINT32_C(1) << 16)
@@ -17,23 +16,6 @@
 /* How many locks and waits of a chunk are looked at for one who is in the way. */
 #define LOOKED_AT 16
 #define NONE UINT32_MAX
-
-/* A request that waits for its lock: 16 bytes. The lease's cookie is its place in the table. */
-struct waiting {
-    struct sh_reply_to reply_to;
-    uint32_t next_free;
-};
-
-struct sh_locks {
-    struct sh_locks_config config;
-    struct sh_leases *leases;
-    struct sh_stripes stripes;
-    struct sh_view view; /* as it was last; its instances tell a node from its successor */
-    struct waiting *waiting;
-    uint32_t waiting_max;
-    uint32_t waiting_used; /* places from here on were never used, and so cost no memory */
-    uint32_t free_first;   /* place that was used and is free, or NONE */
-};
 
 /* What a request asks for. */
 struct asked {
@@ -127,6 +109,10 @@ static unsigned ends_answer(struct sh_locks *locks)
     for (size_t i = 0; i < count; i++) {
         const struct sh_lease_end *end = &ends[i];
         struct sh_reply_to to = waiting_give(locks, (uint32_t)end->cookie);
+        if (end->err == SHOAL_ENOTOWNER) { /* as any request about a chunk that moves */
+            sh_msg_reply_error(locks->config.msg, to, SH_LOCKS_LOCK, end->err, NULL);
+            continue;
+        }
         enum shoal_err sent = answer(locks, to, SH_LOCKS_LOCK, end->cid, end->owner, end->err);
         if (sent == SHOAL_OK || end->err != SHOAL_OK)
             continue;
@@ -150,12 +136,22 @@ static void ends_answer_some(struct sh_locks *locks)
 static bool exists(const struct sh_locks *locks, shoal_cid cid)
 {
     uint32_t size;
-    sh_lid lid = {shoal_cid_local(cid)};
+    sh_lid lid = sh_holdings_lid(sh_msg_nid(locks->config.msg), cid);
     return sh_store_size(locks->config.store, lid, &size) == SHOAL_OK;
 }
 
+/* A chunk that is about to move takes its locks with it: none may change meanwhile. */
+static enum shoal_err is_here(const struct sh_locks *locks, shoal_cid cid)
+{
+    shoal_nid self = sh_msg_nid(locks->config.msg);
+    sh_lid lid;
+    if (locks->config.holdings)
+        return sh_holdings_look(locks->config.holdings, self, cid, true, &lid);
+    return self.v != 0 && shoal_cid_creator(cid).v == self.v ? SHOAL_OK : SHOAL_ENOTOWNER;
+}
+
 /* Reads what the requests have in common, in their order; false: refused. */
-static bool asked_read(struct sh_msg_in *in, struct asked *asked_out)
+static bool asked_read(struct sh_locks *locks, struct sh_msg_in *in, struct asked *asked_out)
 {
     struct sh_reader *r = &in->payload;
     struct asked asked = {.mode = SH_LEASE_WRITER, .lease_ns = 1};
@@ -168,16 +164,21 @@ static bool asked_read(struct sh_msg_in *in, struct asked *asked_out)
     uint8_t mode = SH_LEASE_WRITER;
     if (in->type == SH_LOCKS_LOCK || in->type == SH_LOCKS_SWAP)
         mode = sh_get8(r);
+    uint64_t client = sh_reader_left(r) == 8 ? sh_get64(r) : 0;
     bool is_mode = mode == SH_LEASE_READER || mode == SH_LEASE_WRITER;
     if (!sh_reader_done(r) || !is_mode || asked.lease_ns == 0) {
         sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EPROTO,
                            "no such request on a lock");
         return false;
     }
-    shoal_nid self = sh_msg_nid(in->msg);
-    if (self.v == 0 || shoal_cid_creator(asked.cid).v != self.v) {
-        sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_ENOTOWNER, NULL);
+    enum shoal_err err = is_here(locks, asked.cid);
+    if (err != SHOAL_OK) {
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, err, NULL);
         return false;
+    }
+    if (client != 0 && sh_locks_is_alias(asked.owner.nid)) {
+        locks->clients[asked.owner.nid.v - SH_MSG_ALIAS_MIN] = client;
+        sh_locks_stray_claim(locks, asked.cid, asked.owner, client);
     }
     asked.mode = (enum sh_lease_mode)mode;
     if (asked.lease_ns > SH_LEASE_NS_MAX)
@@ -233,7 +234,7 @@ static void on_lock(void *arg, struct sh_msg_in *in)
 {
     struct sh_locks *locks = arg;
     struct asked asked;
-    if (!asked_read(in, &asked))
+    if (!asked_read(locks, in, &asked))
         return;
     if (!in->is_request)
         return; /* nobody would hear that it is held */
@@ -252,7 +253,7 @@ static void on_unlock(void *arg, struct sh_msg_in *in)
 {
     struct sh_locks *locks = arg;
     struct asked asked;
-    if (!asked_read(in, &asked))
+    if (!asked_read(locks, in, &asked))
         return;
     enum shoal_err err =
         sh_leases_quit(locks->leases, asked.cid, asked.owner, sh_now(&locks->config.clock));
@@ -264,7 +265,7 @@ static void on_extend(void *arg, struct sh_msg_in *in)
     struct sh_locks *locks = arg;
     struct asked asked;
     uint64_t deadline;
-    if (!asked_read(in, &asked))
+    if (!asked_read(locks, in, &asked))
         return;
     enum shoal_err err = sh_leases_extend(locks->leases, asked.cid, asked.owner, asked.lease_ns,
                                           sh_now(&locks->config.clock), &deadline);
@@ -276,7 +277,7 @@ static void on_swap(void *arg, struct sh_msg_in *in)
     struct sh_locks *locks = arg;
     struct asked asked;
     uint64_t deadline;
-    if (!asked_read(in, &asked))
+    if (!asked_read(locks, in, &asked))
         return;
     enum shoal_err err = sh_leases_swap(locks->leases, asked.cid, asked.owner, asked.mode,
                                         asked.lease_ns, sh_now(&locks->config.clock), &deadline);
@@ -337,8 +338,10 @@ static void node_drop(struct sh_locks *locks, shoal_nid nid)
 
 void sh_locks_link_event(struct sh_locks *locks, const struct sh_msg_event *event)
 {
-    bool is_alias = event->nid.v >= SH_MSG_ALIAS_MIN && event->nid.v <= SH_MSG_ALIAS_MAX;
-    if (event->kind != SH_MSG_UP && is_alias)
+    if (!sh_locks_is_alias(event->nid))
+        return;
+    locks->clients[event->nid.v - SH_MSG_ALIAS_MIN] = 0;
+    if (event->kind != SH_MSG_UP)
         node_drop(locks, event->nid);
 }
 
@@ -415,13 +418,14 @@ enum shoal_err sh_locks_create(const struct sh_locks_config *config, struct sh_l
     if (locks->waiting_max > locks_max)
         locks->waiting_max = locks_max;
     locks->waiting = calloc(locks->waiting_max, sizeof *locks->waiting);
+    locks->clients = calloc(SH_LOCKS_ALIASES, sizeof *locks->clients);
     struct sh_leases_config leases = {
         .locks_max = locks_max,
         .waiters_max = locks->waiting_max,
         .seed = config->seed,
     };
     enum shoal_err err = SHOAL_ENOMEM;
-    if (locks->waiting)
+    if (locks->waiting && locks->clients)
         err = sh_leases_create(&leases, &locks->leases);
     if (err != SHOAL_OK) {
         sh_locks_destroy(locks);
@@ -444,5 +448,6 @@ void sh_locks_destroy(struct sh_locks *locks)
     sh_stripes_destroy(&locks->stripes);
     sh_view_destroy(&locks->view);
     free(locks->waiting);
+    free(locks->clients);
     free(locks);
 }

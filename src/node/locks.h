@@ -17,6 +17,9 @@
  *                waiting (0, 1), u64 ns left (2^64 - 1: no end), u32 holders, u32 waiters of the
  *                chunk; fewer: there are no more
  *
+ * The first four may end with one more u64: the number by which the client goes at all nodes. A
+ * lock moves with its chunk only if its owner has said it, and is found again by it.
+ *
  * Leases over SH_LEASE_NS_MAX are cut to it. A request is at most once in effect: whoever asks
  * again for what it holds extends it, and whoever asks again for what it waits for keeps its place
  * (the older request is answered with ECANCELED). Errors in the answer: ENOCHUNK (LOCK only),
@@ -37,6 +40,7 @@
 #include "cluster/view.h"
 #include "env/env.h"
 #include "msg/msg.h"
+#include "node/holdings.h"
 #include "store/store.h"
 
 #define SH_LOCKS_LOCK SH_MSG_TYPE(2, 15)
@@ -54,6 +58,8 @@ struct sh_locks;
 struct sh_locks_config {
     struct sh_msg *msg;     /* kept, as is the store */
     struct sh_store *store; /* the chunks that can be locked */
+    /* Kept; which of them are here. NULL: all that the node created. */
+    const struct sh_holdings *holdings;
     struct sh_clock clock;
     uint64_t seed;        /* random */
     uint32_t locks_max;   /* locks and waits together; 0: 2^20 */
@@ -77,6 +83,42 @@ struct sh_step sh_locks_step(struct sh_locks *locks);
 void sh_locks_link_event(struct sh_locks *locks, const struct sh_msg_event *event);
 /* Takes a new view: nodes that are gone lose theirs. */
 void sh_locks_view(struct sh_locks *locks, const struct sh_view *view);
+
+/* --- Moving (docs/migration.md) ------------------------------------------------------------ */
+
+/* The locks of chunks that are about to move: as they are here, to put them back, and as they
+ * travel. An owner is known by the alias of its connection here, which means nothing elsewhere: of
+ * a client's lock the owner travels as SH_LOCKS_STRAY_NID with a token made of the client's number
+ * and its own, and whoever shows both at the new node gets the lock. Until then it lasts as long as
+ * its lease. Zeros are an empty one. */
+#define SH_LOCKS_STRAY_NID 0xFFFF
+struct sh_locks_bag {
+    uint8_t *bytes; /* as sh_leases_export writes them, with one head */
+    size_t room;
+    uint32_t count;
+};
+#define SH_LOCKS_BAG_MAX 16384
+void sh_locks_bag_free(struct sh_locks_bag *bag);
+
+/* Whether all locks on the chunks first to last can move; if not, *stays_out is the first chunk
+ * with one whose owner has told no number of his. */
+bool sh_locks_can_move(struct sh_locks *locks, shoal_cid first, shoal_cid last,
+                       shoal_cid *stays_out);
+/* Takes the locks of chunks first to last, above those of the calls before, out into the bag. Waits
+ * end: who waited asks again. Nobody may ask for these chunks' locks until they are put back or the
+ * chunks are gone. ENOMEM, ELIMIT: some are in the bag. */
+SHOAL_NODISCARD enum shoal_err sh_locks_pack(struct sh_locks *locks, shoal_cid first,
+                                             shoal_cid last, struct sh_locks_bag *bag);
+/* Puts them back, and empties the bag. */
+void sh_locks_unpack(struct sh_locks *locks, struct sh_locks_bag *bag);
+/* Writes count times SH_LEASES_LOCK_BYTES, as they travel. */
+void sh_locks_bag_put(const struct sh_locks *locks, const struct sh_locks_bag *bag,
+                      struct sh_writer *w);
+/* Takes locks that came with chunks. ELIMIT, EPROTO, ENOMEM, EBUSY: none was taken. */
+SHOAL_NODISCARD enum shoal_err sh_locks_receive(struct sh_locks *locks, struct sh_bytes travelled,
+                                                uint32_t count);
+/* Forgets the locks of chunks first to last, which did not come after all. */
+void sh_locks_discard(struct sh_locks *locks, shoal_cid first, shoal_cid last);
 
 /* Removes a chunk from the store, and with it its locks; as sh_store_remove. Any thread; takes arg
  * for a callback's sake. */

@@ -317,7 +317,9 @@ static void nonsense_is_refused(void **state)
     shoal_cid cid = chunk_make(&rig);
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         for (size_t bytes = 0; bytes < sizeof room; bytes++) {
-            if (bytes == types[i].bytes)
+            /* All but the list may have a client's number at the end. */
+            if (bytes == types[i].bytes ||
+                (types[i].type != SH_LOCKS_LIST && bytes == types[i].bytes + 8))
                 continue;
             memset(room, 1, sizeof room);
             sh_store64(room, cid.v);

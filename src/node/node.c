@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "cluster/directory.h"
 #include "cluster/member.h"
-#include "cluster/superpeer.h"
 #include "env/env.h"
 #include "graph/graph.h"
 #include "msg/tls.h"
@@ -18,7 +17,11 @@
 #include "node/chunks.h"
 #include "node/dumps.h"
 #include "node/locks.h"
+#include "node/moves.h"
+#include "node/node_int.h"
+#include "node/promoted.h"
 #include "node/secret.h"
+#include "node/superhost.h"
 
 #define REQUESTS_MAX (1u << 16)
 #define PAYLOAD_BYTES_LEAST (16u << 20)
@@ -32,7 +35,7 @@ struct sh_node_run {
     struct sh_crew *crew;
     char address[SH_MSG_ADDRESS_MAX];
     /* A superpeer's. */
-    struct sh_superpeer *superpeer;
+    struct sh_superhost *superhost;
     /* A peer's. */
     struct sh_store *store;
     unsigned defrag_rest; /* rounds until the step looks again */
@@ -40,8 +43,11 @@ struct sh_node_run {
     struct sh_member *member;
     struct sh_chunks *chunks;
     struct sh_locks *locks;
+    struct sh_moves *moves;
     struct sh_dumps *dumps;
     struct sh_graph *graph;
+    struct sh_promoted *promoted;
+    bool is_inner; /* a superpeer in a peer's process */
     /* Life cycle. The semaphore is posted whenever one of the flags changes. */
     sem_t changed;
     _Atomic bool is_ready;
@@ -71,8 +77,8 @@ static void wake_handler(void *arg, unsigned handler)
 static void on_event(void *arg, const struct sh_msg_event *event)
 {
     struct sh_node_run *node = arg;
-    if (node->superpeer)
-        sh_superpeer_link_event(node->superpeer, event);
+    if (node->superhost)
+        sh_superhost_link_event(node->superhost, event);
     if (node->member)
         sh_member_link_event(node->member, event);
     if (node->locks)
@@ -184,6 +190,8 @@ static enum shoal_err listen_all(struct sh_node_run *node, char *detail)
     return err;
 }
 
+static void on_promote(void *arg, struct sh_msg_in *in);
+
 static enum shoal_err open_msg(struct sh_node_run *node, char *detail)
 {
     const struct sh_options *options = node->options;
@@ -219,6 +227,8 @@ static enum shoal_err open_msg(struct sh_node_run *node, char *detail)
     err = listen_all(node, detail);
     sh_msg_handler_set(node->msg, SH_NODE_STOP, SH_MSG_INLINE, on_stop, node);
     sh_msg_handler_set(node->msg, SH_NODE_LOG_LEVELS, SH_MSG_INLINE, on_log_levels, node);
+    if (!is_superpeer(options))
+        sh_msg_handler_set(node->msg, SH_NODE_PROMOTE, SH_MSG_INLINE, on_promote, node);
     return err;
 }
 
@@ -235,25 +245,33 @@ static enum shoal_err open_crew(struct sh_node_run *node)
     return sh_crew_create(&config, &node->crew);
 }
 
-/* This superpeer's place in the list of all; the list's size if it is not in it. */
-static size_t superpeer_index(const struct sh_node_run *node)
+static void on_serves(void *arg)
 {
-    const struct sh_list *list = &node->options->superpeers;
-    size_t index = 0;
-    while (index < list->count && strcmp(list->items[index], node->options->listen) != 0 &&
-           strcmp(list->items[index], node->address) != 0)
-        index++;
-    return index;
+    struct sh_node_run *node = arg;
+    shoal_nid nid = sh_node_nid(node);
+    if (!node->is_inner)
+        sh_log_node_set(nid.v);
+    SH_INFO("node", "superpeer serves", SH_U64("nid", nid.v), SH_TEXT("address", node->address));
+    set_flag(node, &node->is_ready);
 }
 
-/* The folder for what must survive a restart, if there is one. */
+/* The superpeer part has ended, and with it the node. */
+static void on_over(void *arg, enum shoal_err err)
+{
+    struct sh_node_run *node = arg;
+    atomic_store(&node->stop_reason, (int)err);
+    sh_node_stop(node);
+}
+
+/* The folder for what must survive a restart, if there is one. A promoted superpeer shares that of
+ * its peer, which has taken it. */
 static enum shoal_err open_disk(struct sh_node_run *node, char *detail)
 {
     const char *folder = node->options->data_dir;
     if (folder[0] == '\0')
         return SHOAL_OK;
     enum shoal_err err = sh_real_disk_create(folder, false, &node->env.disk);
-    if (err == SHOAL_OK)
+    if (err == SHOAL_OK && !node->is_inner)
         err = sh_real_disk_take(node->env.disk);
     if (err == SHOAL_EBUSY)
         snprintf(detail, DETAIL_BYTES,
@@ -267,38 +285,22 @@ static enum shoal_err open_disk(struct sh_node_run *node, char *detail)
 static enum shoal_err open_superpeer(struct sh_node_run *node, char *detail)
 {
     const struct sh_options *options = node->options;
-    const char *own[1] = {node->address};
-    const char *const *addresses = (const char *const *)options->superpeers.items;
-    size_t count = options->superpeers.count, index = superpeer_index(node);
-    if (count == 0) {
-        addresses = own;
-        count = 1;
-    } else if (index == count || count > SH_SUPERPEERS_MAX) {
-        snprintf(detail, DETAIL_BYTES,
-                 "superpeers must name at most %d addresses, and this one's (%s) among them",
-                 SH_SUPERPEERS_MAX, node->address);
-        return SHOAL_EINVAL;
+    /* The registry is in ZooKeeper, or in data_dir, or in memory only. */
+    if (strcmp(options->registry, "raft") == 0) {
+        enum shoal_err err = open_disk(node, detail);
+        if (err != SHOAL_OK)
+            return err;
     }
-    enum shoal_err err = open_disk(node, detail);
-    if (err != SHOAL_OK)
-        return err;
-    sh_msg_nid_set(node->msg, (shoal_nid){(uint16_t)(index + 1)});
-    struct sh_superpeer_config config = {
+    struct sh_superhost_config config = {
+        .options = options,
         .msg = node->msg,
         .env = node->env,
-        .cluster = options->cluster,
-        .addresses = addresses,
-        .count = (uint16_t)count,
-        .index = (uint16_t)index,
-        .instance = sh_random64(&node->env.random) | 1,
-        .heartbeat_ns = options->heartbeat_ns,
-        .failure_ns = options->failure_ns,
+        .address = node->address,
+        .on_serves = on_serves,
+        .on_over = on_over,
+        .arg = node,
     };
-    err = sh_superpeer_create(&config, &node->superpeer);
-    if (err != SHOAL_OK)
-        snprintf(detail, DETAIL_BYTES, "the registry in data_dir %s: %s", options->data_dir,
-                 shoal_err_text(err));
-    return err;
+    return sh_superhost_create(&config, &node->superhost, detail);
 }
 
 static enum shoal_err open_membership(struct sh_node_run *node)
@@ -336,6 +338,7 @@ static enum shoal_err open_locks(struct sh_node_run *node)
     struct sh_locks_config config = {
         .msg = node->msg,
         .store = node->store,
+        .holdings = sh_chunks_holdings(node->chunks),
         .clock = node->env.clock,
         .seed = sh_random64(&node->env.random),
         .wake = wake_transport,
@@ -345,6 +348,13 @@ static enum shoal_err open_locks(struct sh_node_run *node)
     if (err == SHOAL_OK)
         sh_chunks_remover_set(node->chunks, sh_locks_remove, node->locks);
     return err;
+}
+
+/* A graph's index finds the chunks by where they are in this node's store. */
+static bool has_no_graph(void *arg)
+{
+    struct sh_node_run *node = arg;
+    return sh_graph_is_empty(node->graph);
 }
 
 static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
@@ -363,12 +373,27 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
     err = open_disk(node, detail);
     if (err == SHOAL_OK)
         err = open_membership(node);
+    if (err == SHOAL_OK)
+        err = sh_promoted_create(node->options, &node->promoted);
     if (err != SHOAL_OK)
         return err;
     err = sh_chunks_create(node->msg, node->store, stored.chunk_bytes_max, &node->chunks);
     if (err != SHOAL_OK)
         return err;
     err = open_locks(node);
+    if (err != SHOAL_OK)
+        return err;
+    struct sh_moves_config moves = {
+        .msg = node->msg,
+        .store = node->store,
+        .chunks = node->chunks,
+        .locks = node->locks,
+        .directory = node->directory,
+        .clock = node->env.clock,
+        .may_move = has_no_graph,
+        .arg = node,
+    };
+    err = sh_moves_create(&moves, &node->moves);
     if (err != SHOAL_OK)
         return err;
     struct sh_dumps_config dumps = {
@@ -411,12 +436,14 @@ static void deal_steps(struct sh_node_run *node)
     unsigned threads = (unsigned)node->options->threads;
     sh_crew_parker_set(node->crew, 0, sh_msg_parker(node->msg));
     sh_crew_step_add(node->crew, 0, sh_msg_transport_step(node->msg));
-    if (node->superpeer)
-        sh_crew_step_add(node->crew, 0, sh_superpeer_step(node->superpeer));
+    if (node->superhost)
+        sh_crew_step_add(node->crew, 0, sh_superhost_step(node->superhost));
     if (node->member)
         sh_crew_step_add(node->crew, 0, sh_member_step(node->member));
     if (node->locks)
         sh_crew_step_add(node->crew, 0, sh_locks_step(node->locks));
+    if (node->moves)
+        sh_crew_step_add(node->crew, 0, sh_moves_step(node->moves));
     if (node->graph)
         sh_crew_step_add(node->crew, 0, sh_graph_step(node->graph));
     if (node->dumps)
@@ -442,8 +469,8 @@ static enum shoal_err open_all(struct sh_node_run *node, char *detail)
     return err;
 }
 
-enum shoal_err sh_node_create(const struct sh_options *options, struct sh_node_run **node_out,
-                              char *detail)
+static enum shoal_err create(const struct sh_options *options, bool is_inner,
+                             struct sh_node_run **node_out, char *detail)
 {
     detail[0] = '\0';
     if (options->roles.count != 1) {
@@ -460,6 +487,7 @@ enum shoal_err sh_node_create(const struct sh_options *options, struct sh_node_r
     if (!node)
         return SHOAL_ENOMEM;
     node->options = options;
+    node->is_inner = is_inner;
     node->env = (struct sh_env){.clock = sh_real_clock(), .random = sh_real_random()};
     sem_init(&node->changed, 0, 0);
     enum shoal_err err = open_all(node, detail);
@@ -471,17 +499,31 @@ enum shoal_err sh_node_create(const struct sh_options *options, struct sh_node_r
     return SHOAL_OK;
 }
 
+enum shoal_err sh_node_create(const struct sh_options *options, struct sh_node_run **node_out,
+                              char *detail)
+{
+    return create(options, false, node_out, detail);
+}
+
+enum shoal_err sh_node_create_inner(const struct sh_options *options, struct sh_node_run **node_out,
+                                    char *detail)
+{
+    return create(options, true, node_out, detail);
+}
+
 void sh_node_destroy(struct sh_node_run *node)
 {
     if (!node)
         return;
     if (node->crew && node->is_started)
         sh_crew_stop(node->crew);
+    sh_promoted_destroy(node->promoted);
+    sh_moves_destroy(node->moves);
     sh_member_destroy(node->member);
-    sh_superpeer_destroy(node->superpeer);
+    sh_superhost_destroy(node->superhost);
     sh_directory_destroy(node->directory);
     node->member = NULL;
-    node->superpeer = NULL;
+    node->superhost = NULL;
     sh_msg_destroy(node->msg);
     sh_graph_destroy(node->graph);
     sh_dumps_destroy(node->dumps);
@@ -497,21 +539,85 @@ void sh_node_destroy(struct sh_node_run *node)
     free(node);
 }
 
+/* --- Promotion ----------------------------------------------------------------------------- */
+
+#define SUPERPEERS_ASKED_MAX SH_SUPERPEERS_MAX
+
+/* Addresses of the superpeers in the view, or of the options. */
+static size_t superpeers_known(struct sh_node_run *node, struct sh_node *nodes,
+                               const char **addresses)
+{
+    size_t count = sh_directory_nodes(node->directory, nodes, SUPERPEERS_ASKED_MAX);
+    size_t known = 0;
+    for (size_t i = 0; i < count && i < SUPERPEERS_ASKED_MAX; i++) {
+        if (nodes[i].role == SH_ROLE_SUPERPEER && nodes[i].state != SH_NODE_LEFT)
+            addresses[known++] = nodes[i].address;
+    }
+    const struct sh_list *list = &node->options->superpeers;
+    for (size_t i = 0; !known && i < list->count && i < SUPERPEERS_ASKED_MAX; i++)
+        addresses[i] = list->items[i];
+    return known ? known : list->count;
+}
+
+static enum shoal_err promote(struct sh_node_run *node, char *address_out, char *detail)
+{
+    const char *addresses[SUPERPEERS_ASKED_MAX];
+    struct sh_node *nodes = calloc(SUPERPEERS_ASKED_MAX, sizeof *nodes);
+    if (!nodes)
+        return SHOAL_ENOMEM;
+    size_t count = superpeers_known(node, nodes, addresses);
+    enum shoal_err err = sh_promoted_start(node->promoted, addresses, count, address_out, detail);
+    free(nodes);
+    if (err == SHOAL_OK)
+        SH_INFO("node", "this peer has a superpeer too", SH_TEXT("address", address_out));
+    return err;
+}
+
+/* Opens files and a port in the transport step, which takes some milliseconds, once in a while. */
+static void on_promote(void *arg, struct sh_msg_in *in)
+{
+    struct sh_node_run *node = arg;
+    char address[SH_MSG_ADDRESS_MAX], detail[DETAIL_BYTES] = "";
+    struct sh_out out;
+    if (!sh_reader_done(&in->payload)) {
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EPROTO, NULL);
+        return;
+    }
+    enum shoal_err err = promote(node, address, detail);
+    if (err != SHOAL_OK) {
+        SH_WARN("node", "can't be promoted", SH_ERR(err), SH_TEXT("detail", detail));
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, err, detail);
+        return;
+    }
+    if (sh_msg_reply(in->msg, in->reply_to, in->type, 2 + strlen(address), &out))
+        return;
+    sh_put_text(&out.w, sh_bytes_text(address));
+    sh_msg_end(in->msg, &out);
+}
+
+/* At the start of a peer that was promoted when it ran before. */
+static void promote_again(struct sh_node_run *node)
+{
+    char address[SH_MSG_ADDRESS_MAX], detail[DETAIL_BYTES] = "";
+    enum shoal_err err = promote(node, address, detail);
+    if (err != SHOAL_OK)
+        SH_ERROR("node", "the superpeer of this peer does not start", SH_ERR(err),
+                 SH_TEXT("detail", detail));
+}
+
 /* --- Life cycle ---------------------------------------------------------------------------- */
 
 enum shoal_err sh_node_start(struct sh_node_run *node)
 {
+    bool serves = node->superhost && sh_superhost_serves(node->superhost);
+    if (node->promoted && sh_promoted_is_stored(node->promoted))
+        promote_again(node);
     enum shoal_err err = sh_crew_start(node->crew);
     if (err != SHOAL_OK)
         return err;
     node->is_started = true;
-    if (node->superpeer) {
-        shoal_nid nid = sh_node_nid(node);
-        sh_log_node_set(nid.v);
-        SH_INFO("node", "superpeer serves", SH_U64("nid", nid.v),
-                SH_TEXT("address", node->address));
-        set_flag(node, &node->is_ready);
-    }
+    if (serves)
+        on_serves(node);
     return SHOAL_OK;
 }
 

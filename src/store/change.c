@@ -147,7 +147,8 @@ static enum shoal_err change_begin(struct sh_store *store, shoal_cid cid,
     return SHOAL_OK;
 }
 
-enum shoal_err sh_store_drop(struct sh_store *store, shoal_cid cid, uint32_t *size_out)
+enum shoal_err sh_store_drop(struct sh_store *store, shoal_cid cid, unsigned code,
+                             uint32_t *size_out)
 {
     struct sh_group *group;
     struct sh_change change;
@@ -159,7 +160,7 @@ enum shoal_err sh_store_drop(struct sh_store *store, shoal_cid cid, uint32_t *si
         sh_group_layout_end(group, false);
         return SHOAL_EBUSY;
     }
-    sh_change_none(&change, sh_store_index(cid), SH_CODE_ABSENT);
+    sh_change_none(&change, sh_store_index(cid), code);
     err = sh_group_change(store, group, &change);
     SH_ASSERT(err == SHOAL_OK); /* it gets smaller and stays */
     sh_group_layout_end(group, true);
@@ -167,6 +168,29 @@ enum shoal_err sh_store_drop(struct sh_store *store, shoal_cid cid, uint32_t *si
         sh_long_free(store, spot.long_block, spot.size);
     *size_out = spot.size;
     return SHOAL_OK;
+}
+
+enum shoal_err sh_store_release(struct sh_store *store, shoal_cid cid)
+{
+    uint32_t size;
+    unsigned code = sh_store_is_own(store, cid) ? SH_CODE_RESERVED : SH_CODE_ABSENT;
+    enum shoal_err err = sh_store_drop(store, cid, code, &size);
+    if (err)
+        return err;
+    struct sh_tally *tally = sh_store_tally(store);
+    sh_tally_add(&tally->payload_bytes, -(uint64_t)size);
+    sh_tally_add(&tally->removes, 1);
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_store_take_over(struct sh_store *store, shoal_cid cid, struct sh_bytes data)
+{
+    if (!sh_store_is_own(store, cid))
+        return sh_store_adopt(store, cid, data);
+    if (data.size > store->chunk_bytes_max)
+        return SHOAL_ETOOBIG;
+    struct sh_group *group = sh_store_group(store, cid);
+    return group ? chunk_make(store, group, cid, SH_CODE_RESERVED, data, true) : SHOAL_ENOCHUNK;
 }
 
 enum shoal_err sh_store_remove(struct sh_store *store, shoal_cid cid)

@@ -112,7 +112,7 @@ static void undo(struct sh_store *store, const struct sh_store_wish *wish, size_
         /* relaxed: the pool's mark publishes nothing; drop decides */
         uint64_t lid = __atomic_load_n(&lids[i].v, __ATOMIC_RELAXED) & ~SH_IDBATCH_GONE;
         uint32_t size;
-        if (sh_store_drop(store, (sh_lid){lid}, &size) == SHOAL_OK)
+        if (sh_store_drop(store, (sh_lid){lid}, SH_CODE_ABSENT, &size) == SHOAL_OK)
             sh_idpool_give(store->pool, &(sh_lid){lid}, 1);
         else if (!wish->reserve) /* others found it, and counted its removal or will */
             count_one(store, wish_size(wish, i));

@@ -379,12 +379,58 @@ static void test_defrag_full(void **state)
     free(cids);
 }
 
+/* A chunk that moves away keeps its ID taken, and can come back. */
+static void test_release_and_take_over(void **state)
+{
+    (void)state;
+    struct sh_store *store = store_make(8 * MIB);
+    shoal_cid cids[3], more;
+    uint8_t bytes[5000], back[5000];
+    uint32_t size, sizes[3] = {20, 5000, 0};
+    memset(bytes, 9, sizeof bytes);
+    assert_int_equal(sh_store_new(store, sizes, 3, cids), SHOAL_OK);
+    struct sh_store_status before, after;
+    for (unsigned i = 0; i < 3; i++) {
+        struct sh_bytes content = sh_bytes_make(bytes, sizes[i]);
+        assert_int_equal(sh_store_take_over(store, cids[i], content), SHOAL_ENOCHUNK);
+        assert_int_equal(sh_store_release(store, cids[i]), SHOAL_OK);
+        assert_int_equal(sh_store_release(store, cids[i]), SHOAL_ENOCHUNK);
+        assert_int_equal(sh_store_size(store, cids[i], &size), SHOAL_ENOCHUNK);
+        assert_int_equal(sh_store_adopt(store, cids[i], content), SHOAL_EEXIST);
+    }
+    sh_store_status_get(store, &before);
+    assert_int_equal(before.chunks, 0);
+    assert_int_equal(before.payload_bytes, 0);
+    assert_int_equal(sh_store_new_many(store, 8, 1, &more), SHOAL_OK);
+    assert_int_equal(more.v, cids[2].v + 1); /* none of theirs */
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(sh_store_take_over(store, cids[i], sh_bytes_make(bytes, sizes[i])),
+                         SHOAL_OK);
+        assert_int_equal(sh_store_get(store, cids[i], back, sizeof back, &size), SHOAL_OK);
+        assert_int_equal(size, sizes[i]);
+        assert_memory_equal(back, bytes, size);
+    }
+    assert_int_equal(sh_store_remove(store, cids[0]), SHOAL_OK);
+    assert_int_equal(sh_store_new_many(store, 8, 1, &more), SHOAL_OK);
+    assert_int_equal(more.v, cids[0].v); /* a removed one is free again */
+    /* Another's leaves nothing behind. */
+    shoal_cid foreign = shoal_cid_make((shoal_nid){900}, 77);
+    assert_int_equal(sh_store_take_over(store, foreign, sh_bytes_make(bytes, 30)), SHOAL_OK);
+    assert_int_equal(sh_store_take_over(store, foreign, sh_bytes_make(bytes, 30)), SHOAL_EEXIST);
+    assert_int_equal(sh_store_release(store, foreign), SHOAL_OK);
+    assert_int_equal(sh_store_take_over(store, foreign, sh_bytes_make(bytes, 9)), SHOAL_OK);
+    sh_store_status_get(store, &after);
+    assert_int_equal(after.chunks, 5);
+    assert_int_equal(after.payload_bytes, 8 + 8 + 5000 + 9);
+    sh_store_destroy(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_model),       cmocka_unit_test(test_reserve),
         cmocka_unit_test(test_full),        cmocka_unit_test(test_defrag),
-        cmocka_unit_test(test_defrag_full),
+        cmocka_unit_test(test_defrag_full), cmocka_unit_test(test_release_and_take_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

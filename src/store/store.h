@@ -104,6 +104,15 @@ SHOAL_NODISCARD enum shoal_err sh_store_unreserve(struct sh_store *store, shoal_
 SHOAL_NODISCARD enum shoal_err sh_store_adopt(struct sh_store *store, shoal_cid cid,
                                               struct sh_bytes data);
 
+/* Lets go of a chunk that is another node's from now on: as sh_store_remove, but an own ID stays
+ * taken, as if it was reserved, since the chunk still exists elsewhere. ENOCHUNK; EBUSY while it is
+ * pinned. */
+SHOAL_NODISCARD enum shoal_err sh_store_release(struct sh_store *store, shoal_cid cid);
+/* Takes a chunk, own or foreign, that moves here from another node: as sh_store_adopt, but an own
+ * ID is one that was let go of, and ENOCHUNK says that it was not. */
+SHOAL_NODISCARD enum shoal_err sh_store_take_over(struct sh_store *store, shoal_cid cid,
+                                                  struct sh_bytes data);
+
 /* What the calling thread's last EFULL was about. */
 struct sh_store_shortage {
     uint64_t needed_bytes; /* what the call would have needed, at least */

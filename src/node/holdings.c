@@ -1,0 +1,150 @@
+#include "node/holdings.h"
+
+#include "base/assert.h"
+
+/* Leaves of the tree; at the worst fill a leaf has 20 boundaries, and a range two of them. */
+#define NODES_MAX ((size_t)1 << 17)
+#define RANGES_MAX (NODES_MAX * 8)
+
+enum shoal_err sh_holdings_init(struct sh_holdings *holdings)
+{
+    *holdings = (struct sh_holdings){0};
+    return sh_ranges_create(NODES_MAX, &holdings->tree);
+}
+
+void sh_holdings_destroy(struct sh_holdings *holdings)
+{
+    sh_ranges_destroy(holdings->tree);
+    holdings->tree = NULL;
+}
+
+static enum sh_holding what_of(const struct sh_range *range)
+{
+    return (enum sh_holding)(range->value & 0xff);
+}
+
+static shoal_nid nid_of(const struct sh_range *range)
+{
+    return (shoal_nid){(uint16_t)(range->value >> 8)};
+}
+
+enum shoal_err sh_holdings_look(const struct sh_holdings *holdings, shoal_nid self, shoal_cid cid,
+                                bool writes, sh_lid *lid_out)
+{
+    struct sh_range range;
+    bool is_own = shoal_cid_creator(cid).v == self.v;
+    if (self.v == 0 || shoal_cid_creator(cid).v == 0)
+        return SHOAL_ENOTOWNER;
+    if (!sh_ranges_find(holdings->tree, cid, &range)) {
+        if (!is_own)
+            return SHOAL_ENOTOWNER;
+    } else {
+        switch (what_of(&range)) {
+        case SH_HOLDING_NO_WRITES:
+            if (writes)
+                return SHOAL_EBUSY;
+            break;
+        case SH_HOLDING_NOTHING:
+            return SHOAL_EBUSY;
+        case SH_HOLDING_AWAY:
+            return SHOAL_ENOTOWNER;
+        default:
+            break;
+        }
+    }
+    *lid_out = sh_holdings_lid(self, cid);
+    return SHOAL_OK;
+}
+
+/* --- Who is inside ------------------------------------------------------------------------- */
+
+/* As sleepable read-copy-update does it (McKenney 2006): who enters counts himself under the phase
+ * that he read, and who waits turns the phase and waits until nobody is left under the old one,
+ * twice, since one may have read the phase long before he counted himself. */
+
+unsigned sh_holdings_enter(struct sh_holdings *holdings)
+{
+    unsigned phase = atomic_load_explicit(&holdings->phase, memory_order_relaxed) & 1;
+    /* seq_cst: before what is looked at in the tree; pairs with the load in sh_holdings_settled */
+    atomic_fetch_add_explicit(&holdings->inside[phase], 1, memory_order_seq_cst);
+    return phase;
+}
+
+void sh_holdings_leave(struct sh_holdings *holdings, unsigned entered)
+{
+    /* release: what was done inside; pairs with the load in sh_holdings_settled */
+    atomic_fetch_sub_explicit(&holdings->inside[entered], 1, memory_order_release);
+}
+
+static void flip(struct sh_holdings *holdings)
+{
+    /* seq_cst: after the change of the tree */
+    atomic_fetch_add_explicit(&holdings->phase, 1, memory_order_seq_cst);
+}
+
+void sh_holdings_settle(struct sh_holdings *holdings)
+{
+    holdings->flips_left = 2;
+    flip(holdings);
+}
+
+bool sh_holdings_settled(struct sh_holdings *holdings)
+{
+    while (holdings->flips_left > 0) {
+        unsigned old = ~atomic_load_explicit(&holdings->phase, memory_order_relaxed) & 1;
+        if (atomic_load_explicit(&holdings->inside[old], memory_order_seq_cst) > 0)
+            return false;
+        if (--holdings->flips_left > 0)
+            flip(holdings);
+    }
+    return true;
+}
+
+/* --- The tree ------------------------------------------------------------------------------ */
+
+bool sh_holdings_has_room(const struct sh_holdings *holdings, size_t ranges)
+{
+    return sh_ranges_count(holdings->tree) + 2 * ranges <= RANGES_MAX;
+}
+
+void sh_holdings_set(struct sh_holdings *holdings, shoal_cid first, shoal_cid last,
+                     enum sh_holding what, shoal_nid nid)
+{
+    SH_ASSERT(first.v <= last.v && shoal_cid_creator(first).v == shoal_cid_creator(last).v);
+    enum shoal_err err;
+    if (what == SH_HOLDING_PLAIN)
+        err = sh_ranges_remove(holdings->tree, first, last);
+    else
+        err = sh_ranges_set(holdings->tree, first, last, (uint64_t)what | (uint64_t)nid.v << 8);
+    SH_ASSERT(!err); /* the caller has made sure of room */
+}
+
+enum sh_holding sh_holdings_find(const struct sh_holdings *holdings, shoal_cid cid,
+                                 shoal_cid *last_out, shoal_nid *nid_out)
+{
+    struct sh_range range;
+    *nid_out = SHOAL_NID_NONE;
+    *last_out = shoal_cid_make(shoal_cid_creator(cid), SHOAL_LOCAL_ID_MAX);
+    if (!sh_ranges_next(holdings->tree, cid, &range))
+        return SH_HOLDING_PLAIN;
+    if (range.first.v > cid.v) {
+        if (range.first.v <= last_out->v)
+            last_out->v = range.first.v - 1;
+        return SH_HOLDING_PLAIN;
+    }
+    *last_out = range.last;
+    *nid_out = nid_of(&range);
+    return what_of(&range);
+}
+
+bool sh_holdings_next(const struct sh_holdings *holdings, shoal_cid from,
+                      struct sh_range *range_out, enum sh_holding *what_out, shoal_nid *nid_out)
+{
+    struct sh_range range;
+    if (!sh_ranges_next(holdings->tree, from, &range))
+        return false;
+    *range_out = range;
+    *what_out = what_of(&range);
+    *nid_out = nid_of(&range);
+    return true;
+}

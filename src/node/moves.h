@@ -1,0 +1,105 @@
+/* Migration: moving chunks from this node to others, and taking those that come. docs/migration.md
+ * has the protocol, and what each failure does.
+ *
+ * A job moves what this node has of a range of chunk IDs, in batches of up to SH_MOVES_CHUNKS_MAX
+ * chunks and SH_MOVES_BYTES_MAX bytes (or one chunk where that is larger). One job at a time; who
+ * asked for it polls. Only the batch at hand stands still:
+ *
+ *   gather -> freeze writes -> STAGE to the target -> freeze reads -> COMMIT to the superpeer
+ *      ^                         | refused                              | refused
+ *      |                         v                                      v
+ *      '------ let go, DONE <--- thaw <---------------------------------'
+ *
+ * Locks move with their chunks (node/locks.h). A chunk whose lock can't, as its owner has told no
+ * number of his, is left until it has none: the job comes back to it.
+ *
+ * Types and layouts; all are requests, little-endian, no padding. To the source, from whoever:
+ *
+ *   MOVE     u64 job, not 0, drawn by who asks: the same again is answered with OK and begins
+ *            nothing; u64 first, u64 last chunk ID; u16 target, or 0: all other peers that are up,
+ *            in turn; u8 flags (1: drain: the node refuses to create chunks from now on, and the
+ *            job goes on until nothing is left); u64 bytes a second at most, or 0; u64 bytes after
+ *            which the job ends, or 0
+ *              EBUSY (another migration, or a graph whose index knows its chunks here), EINVAL,
+ * ENONODE (the target is not a peer that is up), EAGAIN (it is not known here yet), ENOTOWNER (not
+ * joined) MOVE_JOB u64 job, or 0 for the last answer struct sh_move_job by sh_move_job_put.
+ * ENONAME: it is not the last one MOVE_CANCEL u64 job. ENONAME. The job ends soon after with
+ * ECANCELED; what was moved stays so
+ *
+ * Between source and target:
+ *
+ *   STAGE    u64 sequence, u64 superpeer's incarnation, u16 superpeer, u16 runs, u32 outcomes, u32
+ *            locks; runs (u64 first, u64 last), the chunks of the runs in order (u32 size, bytes),
+ *            outcomes (node/outcomes.h), locks (store/leases.h; node/locks.h). ECANCELED: it is
+ * late; EFULL, ETOOBIG, ELIMIT, EEXIST DONE     u64 sequence, u8 what: 1 it is committed, 2 it is
+ * not to be. To 2: EEXIST, if the target has heard that it was ASK      u64 sequence answer u8: 1
+ * while the source is still at it, 2 committed, 0 nothing will come of it OUTCOME  from a client to
+ * a chunk's owner: u64 chunk ID, u64 client, u16 node, u64 number answer u8 whether it is known,
+ * u16 error, u64 value: what came of the request that the client sent to that node under that
+ * number. ENOTOWNER, EBUSY
+ *
+ * Threads: all belongs to the thread of the transport step. */
+#ifndef SH_NODE_MOVES_H
+#define SH_NODE_MOVES_H
+
+#include "base/crew.h"
+#include "cluster/directory.h"
+#include "env/env.h"
+#include "msg/msg.h"
+#include "node/chunks.h"
+#include "node/locks.h"
+
+#define SH_MOVES_MOVE SH_MSG_TYPE(2, 50)
+#define SH_MOVES_JOB SH_MSG_TYPE(2, 51)
+#define SH_MOVES_CANCEL SH_MSG_TYPE(2, 52)
+#define SH_MOVES_STAGE SH_MSG_TYPE(2, 53)
+#define SH_MOVES_DONE SH_MSG_TYPE(2, 54)
+#define SH_MOVES_ASK SH_MSG_TYPE(2, 55)
+#define SH_MOVES_OUTCOME SH_MSG_TYPE(2, 56)
+
+#define SH_MOVES_CHUNKS_MAX 1024
+#define SH_MOVES_BYTES_MAX (256u << 10)
+#define SH_MOVES_DRAIN 1
+#define SH_MOVE_BYTES 43
+#define SH_MOVES_OUTCOME_BYTES 26
+#define SH_MOVES_OUTCOME_ANSWER_BYTES 11
+
+struct sh_move_job {
+    uint64_t number; /* 0: there was none yet */
+    bool is_over;
+    enum shoal_err err;     /* once it is over */
+    uint64_t chunks, bytes; /* moved */
+    uint64_t all_chunks;    /* that there were in the range when it began */
+    uint64_t batches;
+    uint64_t locked;    /* chunks that were left in the last pass because of their locks */
+    uint64_t freeze_ns; /* the longest time that a batch stood still */
+    shoal_nid target;   /* of the batch at hand, or the last one */
+};
+
+#define SH_MOVE_JOB_BYTES 61
+void sh_move_job_put(struct sh_writer *w, const struct sh_move_job *job);
+/* False: malformed. */
+bool sh_move_job_get(struct sh_reader *r, struct sh_move_job *job_out);
+
+struct sh_moves;
+
+struct sh_moves_config {
+    struct sh_msg *msg; /* kept, like all of these */
+    struct sh_store *store;
+    struct sh_chunks *chunks;
+    struct sh_locks *locks;
+    struct sh_directory *directory;
+    struct sh_clock clock;
+    /* Whether chunks may leave now; NULL: always. */
+    bool (*may_move)(void *arg);
+    void *arg;
+};
+
+/* Registers the handlers, before msg's steps run. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_moves_create(const struct sh_moves_config *config,
+                                               struct sh_moves **moves_out);
+struct sh_step sh_moves_step(struct sh_moves *moves);
+/* After the steps have stopped, before msg is destroyed. NULL is allowed. */
+void sh_moves_destroy(struct sh_moves *moves);
+
+#endif

@@ -1,0 +1,276 @@
+/* What a batch is made of, and its message. */
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "node/moves_int.h"
+#include "store/leases.h"
+
+/* The first chunk ID of another creator, in the store's order. */
+#define OTHERS_FROM (UINT64_C(1) << SHOAL_LOCAL_ID_BITS)
+
+static shoal_nid self_of(const struct sh_moves *moves)
+{
+    return sh_msg_nid(moves->config.msg);
+}
+
+/* The store's next chunks at the cursor. Some may be gone since it was asked. */
+static bool store_run(struct sh_moves *moves, sh_lid *first_out, sh_lid *last_out)
+{
+    if (moves->cursor.v < moves->run_first.v || moves->cursor.v > moves->run_last.v) {
+        if (!sh_store_range(moves->config.store, moves->cursor, &moves->run_first,
+                            &moves->run_last))
+            return false;
+        *first_out = moves->run_first;
+    } else {
+        *first_out = moves->cursor;
+    }
+    *last_out = moves->run_last;
+    return true;
+}
+
+/* The next chunks at the cursor that are in the job's range and served here, at most to the end of
+ * one run in the store; moves the cursor to their first. */
+static bool run_next(struct sh_moves *moves, struct sh_owner_run *run_out)
+{
+    shoal_nid self = self_of(moves);
+    sh_lid first, last;
+    while (store_run(moves, &first, &last)) {
+        shoal_cid begin = sh_holdings_cid(self, first), end = sh_holdings_cid(self, last), until;
+        bool is_own = shoal_cid_creator(begin).v == self.v;
+        if (begin.v > moves->last.v) {
+            if (!is_own)
+                return false; /* others come in rising order */
+            moves->cursor.v = OTHERS_FROM;
+            continue;
+        }
+        shoal_cid from = begin.v < moves->first.v ? moves->first : begin;
+        if (shoal_cid_local(from) == 0) /* the node's own names */
+            from.v++;
+        shoal_nid nid;
+        enum sh_holding what = sh_holdings_find(moves->holdings, from, &until, &nid);
+        end = end.v < until.v ? end : until;
+        end = end.v < moves->last.v ? end : moves->last;
+        if (from.v > end.v || what == SH_HOLDING_AWAY || (!is_own && what == SH_HOLDING_PLAIN)) {
+            shoal_cid behind = {end.v > begin.v ? end.v : begin.v};
+            moves->cursor.v = sh_holdings_lid(self, behind).v + 1;
+            continue;
+        }
+        moves->cursor = sh_holdings_lid(self, from);
+        *run_out = (struct sh_owner_run){from, end};
+        return true;
+    }
+    return false;
+}
+
+bool sh_moves_count(struct sh_moves *moves)
+{
+    struct sh_owner_run run;
+    if (!run_next(moves, &run))
+        return false;
+    moves->job.all_chunks += run.last.v - run.first.v + 1;
+    moves->cursor.v += run.last.v - run.first.v + 1;
+    return true;
+}
+
+/* Takes of a run what the batch has room for; moves the cursor behind it. False: it is full. */
+static bool run_take(struct sh_moves *moves, const struct sh_owner_run *run)
+{
+    struct sh_move_batch *batch = &moves->batch;
+    struct sh_owner_run *taken = &batch->runs[batch->count];
+    shoal_cid cid = run->first;
+    bool has_room = true;
+    for (; cid.v <= run->last.v; cid.v++) {
+        uint32_t size;
+        if (sh_store_size(moves->config.store, moves->cursor, &size) != SHOAL_OK)
+            break; /* removed meanwhile: the run ends here, and another may begin behind it */
+        has_room = batch->chunks < SH_MOVES_CHUNKS_MAX &&
+                   (batch->chunks == 0 || batch->bytes + size <= SH_MOVES_BYTES_MAX);
+        if (!has_room)
+            break;
+        batch->chunks++;
+        batch->bytes += size;
+        moves->cursor.v++;
+    }
+    if (cid.v > run->first.v) {
+        *taken = (struct sh_owner_run){run->first, {cid.v - 1}};
+        batch->count++;
+    } else if (has_room) {
+        moves->cursor.v++;
+    }
+    return has_room && batch->count < SH_OWNERS_RUNS_MAX;
+}
+
+bool sh_moves_gather(struct sh_moves *moves)
+{
+    struct sh_move_batch *batch = &moves->batch;
+    struct sh_owner_run run;
+    batch->count = batch->chunks = 0;
+    batch->bytes = 0;
+    bool goes_on = true;
+    while (goes_on && run_next(moves, &run)) {
+        shoal_nid creator = shoal_cid_creator(run.first);
+        if (batch->count == 0)
+            batch->creator = creator;
+        if (creator.v != batch->creator.v)
+            break;
+        shoal_cid locked;
+        if (!sh_locks_can_move(moves->config.locks, run.first, run.last, &locked)) {
+            if (locked.v == run.first.v) {
+                moves->job.locked++;
+                moves->cursor.v++;
+                continue;
+            }
+            run.last.v = locked.v - 1;
+        }
+        goes_on = run_take(moves, &run);
+    }
+    return batch->count > 0;
+}
+
+void sh_moves_mark(struct sh_moves *moves, enum sh_holding own, enum sh_holding others)
+{
+    const struct sh_move_batch *batch = &moves->batch;
+    enum sh_holding what = batch->creator.v == self_of(moves).v ? own : others;
+    for (size_t i = 0; i < batch->count; i++)
+        sh_holdings_set(moves->holdings, batch->runs[i].first, batch->runs[i].last, what,
+                        what == SH_HOLDING_AWAY ? batch->target : SHOAL_NID_NONE);
+}
+
+/* --- Outcomes ------------------------------------------------------------------------------ */
+
+static bool in_batch(const struct sh_move_batch *batch, uint64_t cid)
+{
+    size_t low = 0, high = batch->count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (batch->runs[middle].last.v < cid)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < batch->count && batch->runs[low].first.v <= cid;
+}
+
+static void outcome_take(void *arg, const struct sh_outcome *outcome)
+{
+    struct sh_move_batch *batch = arg;
+    if (!in_batch(batch, outcome->cid))
+        return;
+    if (batch->outcome_count == batch->outcome_room) {
+        size_t room = batch->outcome_room ? 2 * batch->outcome_room : 64;
+        struct sh_outcome *grown =
+            room <= SH_MOVES_OUTCOMES_MAX ? realloc(batch->outcomes, room * sizeof *grown) : NULL;
+        if (!grown) {
+            batch->outcomes_failed = true;
+            return;
+        }
+        batch->outcomes = grown;
+        batch->outcome_room = room;
+    }
+    batch->outcomes[batch->outcome_count++] = *outcome;
+}
+
+/* One that this node came to itself. */
+static void result_take(void *arg, const struct sh_once_id *id, const struct sh_once_result *result)
+{
+    struct sh_moves *moves = arg;
+    struct sh_outcome outcome = {.client = id->client,
+                                 .number = id->number,
+                                 .nid = self_of(moves),
+                                 .err = result->err,
+                                 .value = result->value,
+                                 .cid = result->about};
+    outcome_take(&moves->batch, &outcome);
+}
+
+static bool outcomes_collect(struct sh_moves *moves)
+{
+    struct sh_move_batch *batch = &moves->batch;
+    uint64_t first = batch->runs[0].first.v, last = batch->runs[batch->count - 1].last.v;
+    batch->outcome_count = 0;
+    batch->outcomes_failed = false;
+    sh_once_each(sh_chunks_once(moves->config.chunks), first, last, result_take, moves);
+    sh_outcomes_each(moves->outcomes, first, last, outcome_take, batch);
+    return !batch->outcomes_failed;
+}
+
+/* --- The message --------------------------------------------------------------------------- */
+
+size_t sh_moves_stage_bytes(struct sh_moves *moves)
+{
+    const struct sh_move_batch *batch = &moves->batch;
+    shoal_nid self = self_of(moves);
+    size_t bytes = SH_MOVES_STAGE_HEAD_BYTES + batch->count * 16;
+    if (!outcomes_collect(moves))
+        return 0;
+    for (size_t i = 0; i < batch->count; i++) {
+        for (shoal_cid cid = batch->runs[i].first; cid.v <= batch->runs[i].last.v; cid.v++) {
+            uint32_t size;
+            if (sh_store_size(moves->config.store, sh_holdings_lid(self, cid), &size) != SHOAL_OK)
+                return 0;
+            bytes += 4 + (size_t)size;
+        }
+    }
+    return bytes + batch->outcome_count * SH_OUTCOME_BYTES +
+           (size_t)batch->locks.count * SH_LEASES_LOCK_BYTES;
+}
+
+enum shoal_err sh_moves_locks_pack(struct sh_moves *moves)
+{
+    struct sh_move_batch *batch = &moves->batch;
+    enum shoal_err err = SHOAL_OK;
+    SH_ASSERT(batch->locks.count == 0);
+    for (size_t i = 0; i < batch->count && !err; i++)
+        err = sh_locks_pack(moves->config.locks, batch->runs[i].first, batch->runs[i].last,
+                            &batch->locks);
+    return err;
+}
+
+/* Writes one chunk, for which the writer has room if nobody has changed it. */
+static bool chunk_put(struct sh_moves *moves, sh_lid lid, struct sh_writer *w)
+{
+    uint32_t size, got;
+    if (sh_store_size(moves->config.store, lid, &size) != SHOAL_OK)
+        return false;
+    sh_put32(w, size);
+    uint8_t *at = sh_writer_take(w, size);
+    return at && sh_store_get(moves->config.store, lid, at, size, &got) == SHOAL_OK && got == size;
+}
+
+bool sh_moves_stage_put(struct sh_moves *moves, struct sh_writer *w)
+{
+    const struct sh_move_batch *batch = &moves->batch;
+    shoal_nid self = self_of(moves);
+    sh_put64(w, batch->sequence);
+    sh_put64(w, moves->incarnation);
+    sh_put16(w, batch->superpeer.v);
+    sh_put16(w, (uint16_t)batch->count);
+    sh_put32(w, (uint32_t)batch->outcome_count);
+    sh_put32(w, batch->locks.count);
+    for (size_t i = 0; i < batch->count; i++) {
+        sh_put64(w, batch->runs[i].first.v);
+        sh_put64(w, batch->runs[i].last.v);
+    }
+    for (size_t i = 0; i < batch->count; i++) {
+        for (shoal_cid cid = batch->runs[i].first; cid.v <= batch->runs[i].last.v; cid.v++) {
+            if (!chunk_put(moves, sh_holdings_lid(self, cid), w))
+                return false;
+        }
+    }
+    for (size_t i = 0; i < batch->outcome_count; i++)
+        sh_outcome_put(w, &batch->outcomes[i]);
+    sh_locks_bag_put(moves->config.locks, &batch->locks, w);
+    return sh_writer_ok(w) && w->at == w->end;
+}
+
+void sh_moves_let_go(struct sh_moves *moves)
+{
+    const struct sh_move_batch *batch = &moves->batch;
+    shoal_nid self = self_of(moves);
+    for (size_t i = 0; i < batch->count; i++) {
+        for (shoal_cid cid = batch->runs[i].first; cid.v <= batch->runs[i].last.v; cid.v++) {
+            enum shoal_err err = sh_store_release(moves->config.store, sh_holdings_lid(self, cid));
+            SH_ASSERT(err == SHOAL_OK); /* it stood still, and no node pins chunks */
+        }
+    }
+}

@@ -1,0 +1,133 @@
+/* What the files of migration share. */
+#ifndef SH_NODE_MOVES_INT_H
+#define SH_NODE_MOVES_INT_H
+
+#include "cluster/owners.h"
+#include "node/holdings.h"
+#include "node/moves.h"
+#include "node/outcomes.h"
+
+/* Pauses: before another attempt at what a message could not do; between two passes. */
+#define SH_MOVES_AGAIN_NS UINT64_C(10000000)
+#define SH_MOVES_PASS_NS UINT64_C(20000000)
+/* How long a target waits for word of a batch before it asks, and between two questions. */
+#define SH_MOVES_ASK_NS UINT64_C(300000000)
+#define SH_MOVES_STAGE_HEAD_BYTES 28
+#define SH_MOVES_OUTCOMES_MAX 16384 /* of one batch */
+
+enum sh_move_state {
+    SH_MOVE_IDLE,
+    SH_MOVE_COUNT,  /* counting what there is */
+    SH_MOVE_GATHER, /* the next batch is to be chosen */
+    SH_MOVE_WHO,    /* the superpeer is asked for its incarnation */
+    SH_MOVE_FREEZE, /* writes are refused; some may still be under way */
+    SH_MOVE_STAGE,  /* to be sent to the target */
+    SH_MOVE_STAGED, /* reads are refused; some may still be under way */
+    SH_MOVE_COMMIT, /* to be asked of the superpeer */
+    SH_MOVE_TELL,   /* committed and let go; the target is to be told */
+    SH_MOVE_REMIND, /* the next target has not heard of a batch before, and must first */
+    SH_MOVE_DOUBT,  /* the superpeer has lost its memory: the target is to be asked */
+};
+
+/* The batch at hand. */
+struct sh_move_batch {
+    struct sh_owner_run runs[SH_OWNERS_RUNS_MAX];
+    size_t count;
+    size_t chunks;
+    uint64_t bytes;
+    shoal_nid creator, target, superpeer;
+    uint64_t sequence;
+    uint64_t frozen_ns;
+    struct sh_outcome *outcomes;
+    size_t outcome_count, outcome_room;
+    bool outcomes_failed; /* out of memory, or too many */
+    struct sh_locks_bag locks;
+};
+
+/* A batch that came and is not committed yet, as far as is known here. */
+struct sh_staged {
+    struct sh_staged *next;
+    struct sh_moves *moves;
+    shoal_nid source, superpeer;
+    uint64_t sequence, incarnation;
+    uint64_t due_ns; /* when to ask */
+    bool is_asking;
+    struct sh_request request;
+    size_t count;
+    struct sh_owner_run runs[];
+};
+
+/* What a node remembers of another one's batches. */
+struct sh_move_peer {
+    uint64_t untold; /* sequence of a batch that we committed, of which it has not heard; 0: none */
+    uint64_t highest;   /* sequence of the last one that came, or was called off */
+    uint64_t committed; /* of the last one that was committed */
+};
+
+struct sh_moves {
+    struct sh_moves_config config;
+    struct sh_holdings *holdings;
+    struct sh_outcomes *outcomes;
+    /* The source's. */
+    struct sh_move_job job;
+    shoal_cid first, last;
+    shoal_nid target; /* NONE: in turn */
+    bool drains, is_canceled;
+    uint64_t bytes_per_s, bytes_max;
+    enum sh_move_state state;
+    struct sh_move_batch batch;
+    struct sh_request request;
+    bool is_asking;
+    uint64_t due_ns;            /* nothing to do before */
+    uint64_t may_send_ns;       /* by bytes_per_s */
+    sh_lid cursor;              /* in the store's order */
+    sh_lid run_first, run_last; /* chunks that the store said to have, so as not to ask each time */
+    uint64_t pass_chunks;       /* moved in this pass */
+    shoal_nid asked_superpeer;
+    uint64_t incarnation; /* of that one; 0: to be asked */
+    uint64_t sequence;
+    unsigned troubles; /* batches that failed one after the other */
+    shoal_nid turn;    /* the target that was taken last */
+    uint64_t *full;    /* targets that have no room, a bit by node ID */
+    /* The target's. */
+    struct sh_staged *staged;
+    struct sh_move_peer *peers; /* by node ID */
+};
+
+/* moves_batch.c: chooses the next batch, from the cursor on. False: the pass is over. */
+bool sh_moves_gather(struct sh_moves *moves);
+/* Counts some more of what there is; false: that is all. */
+bool sh_moves_count(struct sh_moves *moves);
+/* Changes what is so of the batch's chunks. */
+void sh_moves_mark(struct sh_moves *moves, enum sh_holding own, enum sh_holding others);
+/* Takes the locks of the batch's chunks out of the table. ENOMEM, ELIMIT: some of them. */
+SHOAL_NODISCARD enum shoal_err sh_moves_locks_pack(struct sh_moves *moves);
+/* The STAGE message's size; 0: a chunk is gone. Collects the outcomes. */
+size_t sh_moves_stage_bytes(struct sh_moves *moves);
+/* Writes it. False: a chunk changed its size, which nobody may; the rest is padding. */
+bool sh_moves_stage_put(struct sh_moves *moves, struct sh_writer *w);
+/* The batch's chunks leave the store. */
+void sh_moves_let_go(struct sh_moves *moves);
+
+/* moves_target.c */
+void sh_moves_target_register(struct sh_moves *moves);
+unsigned sh_moves_target_step(struct sh_moves *moves, uint64_t now_ns);
+uint64_t sh_moves_target_due_ns(const struct sh_moves *moves);
+void sh_moves_target_end(struct sh_moves *moves);
+
+/* Writes a COMMIT or RESOLVE. */
+void sh_moves_batch_put(struct sh_writer *w, shoal_nid from, shoal_nid to, uint64_t incarnation,
+                        uint64_t sequence, const struct sh_owner_run *runs, size_t count);
+static inline size_t sh_moves_batch_bytes(size_t count)
+{
+    return 22 + 16 * count;
+}
+
+static inline bool sh_moves_is_up(const struct sh_moves *moves, shoal_nid nid)
+{
+    struct sh_node node;
+    return sh_directory_node(moves->config.directory, nid, &node) == SHOAL_OK &&
+           node.role == SH_ROLE_PEER && node.state == SH_NODE_UP;
+}
+
+#endif

@@ -1,0 +1,155 @@
+#include "node/promoted.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/lock.h"
+#include "base/log.h"
+#include "cluster/superpeer.h"
+#include "env/env.h"
+#include "node/node_int.h"
+
+#define DETAIL_BYTES 256
+
+struct sh_promoted {
+    const struct sh_options *peer;
+    struct sh_options options; /* borrows the texts of the peer's, and of what follows */
+    char role[16], listen[SH_MSG_ADDRESS_MAX + 8], empty[1];
+    char addresses[SH_SUPERPEERS_MAX][SH_MSG_ADDRESS_MAX];
+    struct sh_lock lock;
+    struct sh_node_run *node; /* NULL: it does not run, or is about to end; under lock */
+    pthread_t thread;
+    bool has_thread; /* that is to be joined */
+};
+
+enum shoal_err sh_promoted_create(const struct sh_options *options,
+                                  struct sh_promoted **promoted_out)
+{
+    struct sh_promoted *promoted = calloc(1, sizeof *promoted);
+    if (!promoted)
+        return SHOAL_ENOMEM;
+    promoted->peer = options;
+    sh_lock_init(&promoted->lock, SH_LOCK_NODE);
+    *promoted_out = promoted;
+    return SHOAL_OK;
+}
+
+static void join(struct sh_promoted *promoted)
+{
+    if (promoted->has_thread)
+        pthread_join(promoted->thread, NULL);
+    promoted->has_thread = false;
+}
+
+void sh_promoted_destroy(struct sh_promoted *promoted)
+{
+    if (!promoted)
+        return;
+    sh_lock_take(&promoted->lock);
+    if (promoted->node)
+        sh_node_stop(promoted->node);
+    sh_lock_release(&promoted->lock);
+    join(promoted);
+    sh_lock_destroy(&promoted->lock);
+    free(promoted);
+}
+
+bool sh_promoted_is_stored(const struct sh_promoted *promoted)
+{
+    struct sh_env env = {.clock = sh_real_clock(), .random = sh_real_random()};
+    uint16_t index;
+    if (!*promoted->peer->data_dir || strcmp(promoted->peer->registry, "raft") != 0 ||
+        sh_real_disk_create(promoted->peer->data_dir, false, &env.disk))
+        return false;
+    enum shoal_err err = sh_superpeer_stored(&env, &index);
+    env.disk->ops->destroy(env.disk);
+    return !err;
+}
+
+/* The thread that waits until the superpeer has stopped, and takes it apart. */
+static void *wait_for_end(void *arg)
+{
+    struct sh_promoted *promoted = arg;
+    sh_lock_take(&promoted->lock);
+    struct sh_node_run *node = promoted->node;
+    sh_lock_release(&promoted->lock);
+    (void)sh_node_wait_ready(node);
+    enum shoal_err err = sh_node_wait_stopped(node);
+    if (err)
+        SH_ERROR("node", "the superpeer of this peer had to stop", SH_ERR(err));
+    sh_lock_take(&promoted->lock);
+    promoted->node = NULL;
+    sh_lock_release(&promoted->lock);
+    sh_node_destroy(node);
+    return NULL;
+}
+
+/* The peer's options, but a superpeer's, on any port of the peer's host. */
+static void options_make(struct sh_promoted *promoted, const char *const *addresses, size_t count)
+{
+    struct sh_options *options = &promoted->options;
+    *options = *promoted->peer;
+    const char *colon = strrchr(options->listen, ':');
+    int host = colon ? (int)(colon - options->listen) : (int)strlen(options->listen);
+    snprintf(promoted->listen, sizeof promoted->listen, "%.*s:0", host, options->listen);
+    snprintf(promoted->role, sizeof promoted->role, "superpeer");
+    options->listen = promoted->listen;
+    options->roles.count = 1;
+    options->roles.items[0] = promoted->role;
+    options->local_socket = promoted->empty;
+    options->threads = 1;
+    options->superpeers.count = 0;
+    for (size_t i = 0; i < count && i < SH_SUPERPEERS_MAX; i++) {
+        snprintf(promoted->addresses[i], SH_MSG_ADDRESS_MAX, "%s", addresses[i]);
+        options->superpeers.items[options->superpeers.count++] = promoted->addresses[i];
+    }
+}
+
+static enum shoal_err start(struct sh_promoted *promoted, char *address_out, char *detail)
+{
+    struct sh_node_run *node;
+    enum shoal_err err = sh_node_create_inner(&promoted->options, &node, detail);
+    if (err)
+        return err;
+    err = sh_node_start(node);
+    if (err) {
+        sh_node_destroy(node);
+        return err;
+    }
+    snprintf(address_out, SH_MSG_ADDRESS_MAX, "%s", sh_node_address(node));
+    sh_lock_take(&promoted->lock);
+    promoted->node = node;
+    sh_lock_release(&promoted->lock);
+    promoted->has_thread = pthread_create(&promoted->thread, NULL, wait_for_end, promoted) == 0;
+    if (promoted->has_thread)
+        return SHOAL_OK;
+    promoted->node = NULL;
+    sh_node_stop(node);
+    err = sh_node_wait_stopped(node);
+    sh_node_destroy(node);
+    return err ? err : SHOAL_ENOMEM;
+}
+
+enum shoal_err sh_promoted_start(struct sh_promoted *promoted, const char *const *addresses,
+                                 size_t count, char *address_out, char *detail)
+{
+    sh_lock_take(&promoted->lock);
+    bool runs = promoted->node;
+    sh_lock_release(&promoted->lock);
+    if (runs) {
+        snprintf(detail, DETAIL_BYTES, "the node has a superpeer already");
+        return SHOAL_EEXIST;
+    }
+    bool needs_data_dir = strcmp(promoted->peer->registry, "raft") == 0;
+    if ((needs_data_dir && !*promoted->peer->data_dir) || !count) {
+        snprintf(detail, DETAIL_BYTES,
+                 count ? "the node has no data_dir, which a superpeer needs for its registry"
+                       : "the node knows no superpeer");
+        return SHOAL_EINVAL;
+    }
+    join(promoted);
+    options_make(promoted, addresses, count);
+    return start(promoted, address_out, detail);
+}

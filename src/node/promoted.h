@@ -1,0 +1,32 @@
+/* The superpeer that a peer was promoted to: a second node in the peer's process, with a port, an
+ * ID and a thread of its own, and with the peer's data_dir. It ends when it is dismissed, or with
+ * the peer; and comes again with the peer where data_dir holds its registry.
+ *
+ * Threads: create and destroy by the node's owner; the rest by the transport step, or before it
+ * runs. */
+#ifndef SH_NODE_PROMOTED_H
+#define SH_NODE_PROMOTED_H
+
+#include "base/options.h"
+#include "msg/msg.h"
+#include "shoal/err.h"
+
+struct sh_promoted;
+
+/* Keeps the peer's options. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_promoted_create(const struct sh_options *options,
+                                                  struct sh_promoted **promoted_out);
+/* Stops it if it runs, and waits for it. NULL is allowed. */
+void sh_promoted_destroy(struct sh_promoted *promoted);
+
+/* Whether data_dir holds a superpeer's registry. */
+bool sh_promoted_is_stored(const struct sh_promoted *promoted);
+
+/* Starts it: addresses (count of them, copied) are superpeers to ask. Does not wait until it
+ * serves. address_out: where it listens, SH_MSG_ADDRESS_MAX bytes. EEXIST: it runs. EINVAL: no
+ * data_dir, or no address. Or as sh_node_create. detail, 256 bytes, says more. */
+SHOAL_NODISCARD enum shoal_err sh_promoted_start(struct sh_promoted *promoted,
+                                                 const char *const *addresses, size_t count,
+                                                 char *address_out, char *detail);
+
+#endif

@@ -1,0 +1,261 @@
+"""Three superpeers that share their registry, as real processes: one is killed, all are killed."""
+import json
+import re
+import socket
+import unittest
+
+import harness
+
+
+def first_cid(text):
+    """The chunk ID in what `shoal chunk create` prints: NODE:LOCAL."""
+    return re.search(r"\b[0-9]+:[0-9]+\b", text).group(0)
+
+
+def free_addresses(count):
+    """Addresses that nobody listens at, all different; they are known before the nodes run."""
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    found = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+    for one in sockets:
+        one.close()
+    return found
+
+
+class SharedRegistry(harness.Case):
+    def setUp(self):
+        super().setUp()
+        self.addresses = free_addresses(3)
+        self.starts = 0
+        self.superpeers = [self.start(i) for i in range(3)]
+
+    def start(self, index):
+        """A superpeer at its address, on its folder; not waited for."""
+        self.starts += 1
+        return harness.Node(self, f"superpeer{index}-{self.starts}", "--roles", "superpeer",
+                            "--superpeers", ",".join(self.addresses),
+                            "--listen", self.addresses[index],
+                            "--data-dir", self.folder / f"data{index}", "--failure-ns", "1s")
+
+    def join(self, name, wait=True):
+        node = harness.Node(self, name, "--roles", "peer", "--superpeers",
+                            ",".join(self.addresses), "--failure-ns", "1s")
+        return node.wait_ready() if wait else node
+
+    def states(self, node):
+        """State by address, as that node sees it; empty while it can't tell."""
+        done = self.run_program("shoal", "node", "list", "--connect", node.address)
+        found = {}
+        for line in done.text.splitlines():
+            address = re.search(r"\d+\.\d+\.\d+\.\d+:\d+", line)
+            state = re.search(r"\b(up|left|failed)\b", line)
+            if address and state:
+                found[address.group(0)] = state.group(1)
+        return found
+
+    def seen(self, node, address, state):
+        harness.eventually(self, f"{address} is {state} at {node.address}", 60,
+                           lambda: self.states(node).get(address) == state)
+
+    def leader(self):
+        """The index of the superpeer that led last, by the logs: the highest term wins."""
+        best = (-1, 0)
+        for index, node in enumerate(self.superpeers):
+            terms = re.findall(r"raft +leads .*term=(\d+)", node.log())
+            if terms:
+                best = max(best, (int(terms[-1]), index))
+        self.assertGreater(best[0], 0, "nobody leads")
+        return best[1]
+
+    def test_leader_is_killed(self):
+        peers = [self.join("peer0"), self.join("peer1")]
+        cid = first_cid(self.shoal(peers[0], "chunk", "create", "8").text)
+        self.shoal(peers[0], "chunk", "put", cid, "--text", "survives")
+        leader = self.leader()
+        self.superpeers[leader].kill()
+        late = self.join("late")  # Somebody else leads soon.
+        others = [node for i, node in enumerate(self.superpeers) if i != leader]
+        for node in others:
+            node.wait_ready()
+            self.seen(node, late.address, "up")
+            self.seen(node, self.addresses[leader], "failed")
+            self.assertEqual(self.shoal(node, "chunk", "get", cid, "--raw").stdout, b"survives")
+        peers[1].kill()
+        for node in others:
+            self.seen(node, peers[1].address, "failed")
+        self.superpeers[leader] = self.start(leader).wait_ready()
+        for node in self.superpeers:
+            self.seen(node, self.addresses[leader], "up")
+            self.seen(node, late.address, "up")
+            self.seen(node, peers[1].address, "failed")
+        late.stop()
+        for node in self.superpeers:
+            self.seen(node, late.address, "left")
+
+    def test_all_are_killed(self):
+        peer, gone = self.join("peer"), self.join("gone")
+        cid = first_cid(self.shoal(peer, "chunk", "create", "8").text)
+        self.shoal(peer, "chunk", "put", cid, "--text", "survives")
+        gone.stop()
+        self.seen(peer, gone.address, "left")
+        for node in self.superpeers:
+            node.kill()
+        self.superpeers = [self.start(i).wait_ready() for i in range(3)]
+        for node in self.superpeers:
+            self.seen(node, peer.address, "up")
+            self.seen(node, gone.address, "left")
+        self.assertNotIn("joined the cluster again", peer.log())
+
+        def readable():
+            done = self.run_program("shoal", "chunk", "get", cid, "--raw", "--connect",
+                                    self.addresses[2])
+            return done.returncode == 0 and done.stdout == b"survives"
+
+        harness.eventually(self, "the chunk can be read", 60, readable)
+        late = self.join("late")
+        self.assertNotIn(late.nid, (peer.nid, gone.nid))
+
+    def test_moved_chunks_are_remembered(self):
+        """Chunks move without the leader, and are found when all superpeers were killed."""
+        one, two = self.join("one"), self.join("two")
+        self.shoal(one, "chunk", "create", 8, "--count", 3000, "--node", one.nid)
+        for local in (1, 1500, 3000):
+            self.shoal(one, "chunk", "put", f"{one.nid}:{local}", "--text", f"{local:08}")
+        self.shoal(one, "migrate", one.nid, "--to", two.nid, "--last", f"{one.nid}:1500")
+        leader = self.leader()
+        self.superpeers[leader].kill()
+        other = self.superpeers[(leader + 1) % 3].wait_ready()
+        self.seen(other, self.addresses[leader], "failed")
+        moved = self.shoal_json(other, "migrate", one.nid, "--to", two.nid)
+        self.assertEqual(moved["chunks"], 1500)
+        for index, node in enumerate(self.superpeers):
+            if index != leader:
+                node.kill()
+        self.superpeers = [self.start(i).wait_ready() for i in range(3)]
+        for node in self.superpeers:
+            self.seen(node, two.address, "up")
+            for local in (1, 1500, 3000):
+                got = self.shoal(node, "chunk", "get", f"{one.nid}:{local}", "--raw").stdout
+                self.assertEqual(got, b"%08d" % local)
+        self.shoal(self.superpeers[0], "migrate", two.nid, "--to", one.nid)
+        got = self.shoal(one, "chunk", "get", f"{one.nid}:1500", "--raw").stdout
+        self.assertEqual(got, b"00001500")
+
+    def test_any_one_address(self):
+        """All are killed and started again at other addresses, knowing one of them only."""
+        peer = self.join("peer")
+        for node in self.superpeers:
+            node.kill()
+        known = self.addresses[0]
+        self.superpeers = []
+        for i in range(3):
+            self.starts += 1
+            self.superpeers.append(harness.Node(
+                self, f"superpeer{i}-{self.starts}", "--roles", "superpeer", "--superpeers", known,
+                "--listen", known if i == 0 else "127.0.0.1:0", "--data-dir",
+                self.folder / f"data{i}", "--failure-ns", "1s").wait_ready())
+        for node in self.superpeers:
+            for other in self.superpeers:
+                self.seen(node, other.address, "up")
+        # The peer knows the old addresses, of which one is still good.
+        for node in self.superpeers:
+            self.seen(node, peer.address, "up")
+        self.assertNotIn("joined the cluster again", peer.log())
+
+
+class Growth(harness.Case):
+    """A cluster of one superpeer that gets more, and fewer, while it runs."""
+
+    def states(self, node):
+        """(role, state, address) by node ID."""
+        done = self.run_program("shoal", "node", "list", "--json", "--connect", node.address)
+        if done.returncode != 0:
+            return {}
+        return {row["nid"]: (row["role"], row["state"], row["address"])
+                for row in json.loads(done.text)["nodes"]}
+
+    def seen(self, node, nid, state):
+        harness.eventually(self, f"node {nid} is {state} at {node.address}", 60,
+                           lambda: self.states(node).get(nid, ("", ""))[1] == state)
+
+    def vote(self, *nodes, count):
+        """Waits until superpeers vote, so that the first one is not needed any more."""
+        harness.eventually(self, f"{count} superpeers vote", 60, lambda: all(
+            re.search(rf"superpeers vote .*count={count} itself=1", node.log()) for node in nodes))
+
+    def setUp(self):
+        super().setUp()
+        self.first = self.superpeer("superpeer1", "--data-dir", self.folder / "data1",
+                                    "--failure-ns", "1s")
+
+    def peer_of(self, name, *flags):
+        return self.peer(name, self.first, "--failure-ns", "1s", "--data-dir",
+                         self.folder / name, *flags)
+
+    def test_promotion(self):
+        one, two, plain = self.peer_of("one"), self.peer_of("two"), self.peer("plain", self.first)
+        cid = first_cid(self.shoal(one, "chunk", "create", "8").text)
+        self.shoal(one, "chunk", "put", cid, "--text", "survives")
+        done = self.shoal_json(one, "node", "promote", one.nid)
+        self.assertEqual((done["nid"], done["superpeer"]), (one.nid, 2))
+        self.assertEqual(self.shoal_json(two, "node", "promote", two.nid)["superpeer"], 3)
+        self.refused("shoal", "node", "promote", one.nid, "--connect", one.address,
+                     says="has a superpeer already")
+        self.refused("shoal", "node", "promote", plain.nid, "--connect", one.address,
+                     says="no data_dir")
+        self.refused("shoal", "node", "promote", "1", "--connect", one.address, says="role")
+        self.vote(one, two, count=3)
+        self.first.kill()
+        self.seen(one, 1, "failed")
+        self.assertEqual(self.shoal(plain, "chunk", "get", cid, "--raw").stdout, b"survives")
+        self.shoal(one, "node", "demote", "1")
+        for node in (one, two, plain):
+            self.seen(node, 1, "left")
+        # Only the promoted ones are left, and one of them goes too.
+        self.shoal(two, "node", "demote", "2")
+        self.seen(two, 2, "left")
+        self.refused("shoal", "node", "demote", "3", "--connect", two.address, says="last superpeer")
+        self.refused("shoal", "node", "demote", two.nid, "--connect", two.address, says="role")
+        self.assertEqual(self.shoal(two, "chunk", "get", cid, "--raw").stdout, b"survives")
+        # Who was demoted may be promoted again.
+        harness.eventually(self, "node 2 has ended", 60, lambda: "dismissed" in one.log())
+        harness.eventually(self, "it is promoted again", 60, lambda: self.run_program(
+            "shoal", "node", "promote", one.nid, "--connect", two.address).returncode == 0)
+        self.seen(plain, 4, "up")
+
+    def test_promoted_peer_comes_back(self):
+        one = self.peer_of("one")
+        self.shoal(one, "node", "promote", one.nid)
+        self.vote(one, count=2)
+        one.kill()
+        # Two superpeers need each other; the peer's process brings its one back, elsewhere.
+        again = harness.Node(self, "again", "--superpeers", self.first.address, "--data-dir",
+                             self.folder / "one", "--failure-ns", "1s").wait_ready()
+        self.assertNotEqual(again.nid, one.nid)
+        self.seen(again, 2, "up")
+        self.seen(again, one.nid, "failed")
+
+    def test_a_superpeer_joins(self):
+        peer = self.peer_of("peer")
+        more = [self.superpeer(f"superpeer{i}", "--data-dir", self.folder / f"data{i}",
+                               "--superpeers", self.first.address, "--failure-ns", "1s")
+                for i in (2, 3)]
+        self.assertEqual([node.nid for node in more], [2, 3])
+        self.vote(*more, count=3)
+        self.shoal(peer, "node", "demote", "1")
+        self.assertEqual(self.first.wait_end(), 0)
+        self.assertFalse((self.folder / "data1" / "raft.log").exists())
+        late = self.peer("late", more[0], "--failure-ns", "1s")
+        for node in more + [peer]:
+            self.seen(node, late.nid, "up")
+            self.seen(node, 1, "left")
+        # It may come back as a new one.
+        again = self.superpeer("again", "--data-dir", self.folder / "data1", "--superpeers",
+                               more[1].address, "--failure-ns", "1s")
+        self.assertEqual(again.nid, 4)
+        self.seen(peer, 4, "up")
+
+
+if __name__ == "__main__":
+    unittest.main()

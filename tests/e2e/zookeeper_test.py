@@ -1,0 +1,184 @@
+"""A registry that is kept in ZooKeeper, Debian's server, by real superpeers."""
+import re
+import shutil
+import signal
+import socket
+import subprocess
+
+import harness
+from superpeers_test import first_cid, free_addresses
+
+CLASSPATH = "/usr/share/java/zookeeper.jar"
+MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
+
+
+class Server:
+    """One ZooKeeper server on a free port, with its data in the test's folder."""
+
+    def __init__(self, test):
+        self.test = test
+        self.address = free_addresses(1)[0]
+        self.process = None
+        test.addCleanup(self.kill)
+        java = shutil.which("java")
+        test.assertIsNotNone(java, "the package zookeeper brings java")
+        host, port = self.address.split(":")
+        config = test.write("zoo.cfg", f"dataDir={test.folder}/zookeeper\nclientPort={port}\n"
+                            f"clientPortAddress={host}\ntickTime=200\nadmin.enableServer=false\n"
+                            "4lw.commands.whitelist=ruok\n")
+        self.words = [java, "-Xmx128m", "-cp", CLASSPATH, MAIN, str(config)]
+
+    def start(self):
+        log = open(self.test.folder / "zookeeper.log", "ab")  # closed with the process's copy
+        self.process = subprocess.Popen(self.words, stdout=log, stderr=log,
+                                        stdin=subprocess.DEVNULL)
+        log.close()
+        harness.eventually(self.test, "ZooKeeper serves", 120, self.serves)
+        return self
+
+    def serves(self):
+        host, port = self.address.split(":")
+        try:
+            with socket.create_connection((host, int(port)), 1) as link:
+                link.sendall(b"ruok")
+                return link.recv(16) == b"imok"
+        except OSError:
+            return False
+
+    def kill(self):
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(60)
+
+
+class InZooKeeper(harness.Case):
+    def setUp(self):
+        super().setUp()
+        self.server = Server(self).start()
+        self.addresses = free_addresses(3)
+        self.starts = 0
+        self.superpeers = [self.start(i).wait_ready() for i in range(3)]
+        self.peers = [self.join("peer0"), self.join("peer1")]
+
+    def flags(self):
+        return ("--registry", "zookeeper", "--zookeeper", self.server.address, "--failure-ns", "1s")
+
+    def start(self, index):
+        self.starts += 1
+        return harness.Node(self, f"superpeer{index}-{self.starts}", "--roles", "superpeer",
+                            "--listen", self.addresses[index], *self.flags())
+
+    def join(self, name):
+        return harness.Node(self, name, "--roles", "peer", "--superpeers",
+                            ",".join(self.addresses), *self.flags()).wait_ready()
+
+    def states(self, node):
+        done = self.run_program("shoal", "node", "list", "--connect", node.address)
+        found = {}
+        for line in done.text.splitlines():
+            row = re.search(r"\b(up|left|failed)\s+(\S+)", line)
+            if row:
+                found[row.group(2)] = row.group(1)
+        return found
+
+    def seen(self, node, address, state):
+        harness.eventually(self, f"{address} is {state} at {node.address}", 60,
+                           lambda: self.states(node).get(address) == state)
+
+    def leader(self):
+        """The index of the superpeer that leads: the last one of which a log says so."""
+        def times(node):
+            return re.findall(r"^(\S+) info +zookeeper +leads", node.log(), re.MULTILINE)
+        harness.eventually(self, "one leads", 60, lambda: any(map(times, self.superpeers)))
+        return max(range(3), key=lambda i: max(times(self.superpeers[i]), default=""))
+
+    def chunk(self):
+        cid = first_cid(self.shoal(self.peers[0], "chunk", "create", "8").text)
+        self.shoal(self.peers[0], "chunk", "put", cid, "--text", "survives")
+        return cid
+
+    def test_leader_is_killed(self):
+        cid, leader = self.chunk(), self.leader()
+        self.superpeers[leader].kill()
+        others = [node for i, node in enumerate(self.superpeers) if i != leader]
+        late = self.join("late")
+        for node in others:
+            self.seen(node, late.address, "up")
+            self.seen(node, self.addresses[leader], "failed")
+            self.assertEqual(self.shoal(node, "chunk", "get", cid, "--raw").stdout, b"survives")
+        self.peers[1].kill()
+        for node in others:
+            self.seen(node, self.peers[1].address, "failed")
+        nid = self.superpeers[leader].nid
+        self.superpeers[leader] = self.start(leader).wait_ready()
+        self.assertEqual(self.superpeers[leader].nid, nid)
+        for node in self.superpeers:
+            self.seen(node, self.addresses[leader], "up")
+            self.seen(node, self.peers[1].address, "failed")
+        late.stop()
+        for node in self.superpeers:
+            self.seen(node, late.address, "left")
+
+    def test_all_are_killed(self):
+        cid = self.chunk()
+        for node in self.superpeers:
+            node.kill()
+        self.server.kill()
+        self.server.start()
+        self.superpeers = [self.start(i).wait_ready() for i in range(3)]
+        for node in self.superpeers:
+            for peer in self.peers:
+                self.seen(node, peer.address, "up")
+            self.assertEqual(self.shoal(node, "chunk", "get", cid, "--raw").stdout, b"survives")
+        late = self.join("late")
+        self.assertNotIn(late.nid, [peer.nid for peer in self.peers])
+
+    def test_zookeeper_is_away(self):
+        """Without it nobody joins and no superpeer answers; peers do, and nobody is blamed."""
+        self.server.kill()
+        for node in self.superpeers:
+            self.refused("shoal", "node", "list", "--connect", node.address, says="majority")
+        # A peer answers with the view that it has.
+        self.assertEqual(self.states(self.peers[0]).get(self.peers[0].address), "up")
+        self.server.start()
+        late = self.join("late")
+        for node in self.superpeers:
+            self.seen(node, late.address, "up")
+            for peer in self.peers:
+                self.seen(node, peer.address, "up")
+
+    def test_leader_is_stopped_for_a_while(self):
+        """Its session ends: another one leads, and when it goes on it is one of the others."""
+        leader = self.leader()
+        self.superpeers[leader].process.send_signal(signal.SIGSTOP)
+        self.addCleanup(self.superpeers[leader].process.send_signal, signal.SIGCONT)
+        others = [node for i, node in enumerate(self.superpeers) if i != leader]
+        for node in others:
+            self.seen(node, self.addresses[leader], "failed")
+        self.assertNotEqual(self.leader(), leader)
+        self.superpeers[leader].process.send_signal(signal.SIGCONT)
+        for node in self.superpeers:
+            self.seen(node, self.addresses[leader], "up")
+            for peer in self.peers:
+                self.seen(node, peer.address, "up")
+
+    def test_promotion_and_demotion(self):
+        done = self.shoal_json(self.peers[0], "node", "promote", self.peers[0].nid)
+        self.assertEqual(done["superpeer"], 4)
+        gone = self.superpeers[self.leader()]
+        self.shoal(self.peers[1], "node", "demote", gone.nid)
+        self.assertEqual(gone.wait_end(), 0)
+        for node in self.superpeers + self.peers:
+            if node is not gone:
+                self.seen(node, gone.address, "left")
+                self.seen(node, done["address"], "up")
+
+    def test_servers_are_needed(self):
+        self.refused("shoald", "--roles", "superpeer", "--listen", "127.0.0.1:0", "--registry",
+                     "zookeeper", says="option zookeeper", status=2)
+        self.refused("shoald", "--registry", "etcd", says="option registry", status=2)
+
+
+if __name__ == "__main__":
+    import unittest
+    unittest.main()

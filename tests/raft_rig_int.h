@@ -1,0 +1,516 @@
+/* Servers of raft in a simulated world, for raft_test.c: a network of their own that loses,
+ * doubles, delays and partitions; a register that they replicate; and what must hold whatever
+ * happens:
+ *
+ *   election safety       at most one leader in a term (Raft, figure 3)
+ *   state machine safety  no two servers apply different commands at one index; an image holds what
+ *                         was applied up to its index
+ *   log matching          two logs with the same term at an index agree up to it
+ *   linearizability       of what clients saw of the register (linear_int.h) */
+#ifndef TESTS_RAFT_RIG_INT_H
+#define TESTS_RAFT_RIG_INT_H
+
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cluster/raft.h"
+#include "cluster/raft_disk.h"
+#include "sim/world.h"
+#include "tests/linear_int.h"
+
+#define MS UINT64_C(1000000)
+#define S UINT64_C(1000000000)
+#define ELECTION (200 * MS)
+#define HEARTBEAT (40 * MS)
+#define SERVERS_MAX 6
+#define INDEX_MAX 4096
+#define TERM_MAX 4096
+#define CALLS_MAX 200
+#define COMMAND_BYTES 33
+/* The first byte of two of raft's messages (raft_int.h). */
+#define MESSAGE_APPEND 3
+#define MESSAGE_APPEND_ANSWER 4
+
+/* The register and the history that made it. */
+struct state {
+    uint64_t value, present;
+    uint64_t applied;
+    uint64_t hash; /* of all commands up to applied */
+};
+
+struct call {
+    enum { CALL_NONE, CALL_COMMAND, CALL_READ } what;
+    unsigned op; /* in the history */
+    uint64_t index, term, life;
+    struct sh_raft_read read;
+};
+
+struct rig;
+
+struct server {
+    struct rig *rig;
+    unsigned node;
+    uint8_t number;
+    struct sh_raft *raft;
+    struct sh_raft_disk *disk;
+    struct state state;
+    struct letter *inbox, **inbox_end;
+    bool forgets;  /* its disk is empty at the next boot */
+    bool speaks;   /* it has stored that it is not mute: it led or agreed to something since */
+    uint64_t life; /* since it forgot last: letters of an earlier life are lost */
+    uint64_t boots;
+    enum shoal_err boot_err;
+};
+
+struct letter {
+    struct letter *next, **before; /* in flight: all of them, for the end */
+    struct letter *in_next;
+    uint8_t from, to;
+    uint64_t from_life, to_life;
+    struct sh_raft_message *message;
+};
+
+struct chosen {
+    uint64_t term, hash_after;
+    uint64_t value, present;
+    bool is_known;
+};
+
+struct rig {
+    struct sh_world *world;
+    struct sh_prng prng;
+    struct server servers[SERVERS_MAX];
+    unsigned count;
+    struct sh_raft_members first;
+    uint32_t snapshot_entries;
+    bool blocked[SERVERS_MAX][SERVERS_MAX]; /* from, to */
+    uint32_t drop_ppm, twice_ppm;
+    uint64_t delay_ns_max;
+    struct letter *letters;
+    uint8_t leaders[TERM_MAX];
+    struct chosen chosen[INDEX_MAX];
+    uint64_t chosen_last;
+    struct linear_op ops[CALLS_MAX];
+    struct call calls[CALLS_MAX];
+    unsigned ops_count;
+    unsigned answered;
+    uint64_t seed;
+    unsigned leaders_count, images, member_changes;
+    bool reads_at_once; /* the planted bug: whoever believes to lead answers reads */
+    const char *broken; /* the first property that did not hold */
+};
+
+static void violated(struct rig *rig, const char *what)
+{
+    if (!rig->broken)
+        rig->broken = what;
+}
+
+static uint64_t now_at(const struct server *server)
+{
+    return sh_now(&sh_world_env(server->rig->world, server->node)->clock);
+}
+
+/* --- The state machine ----------------------------------------------------------------------- */
+
+static uint64_t hash_of(uint64_t before, uint64_t index, uint64_t term, struct sh_bytes command)
+{
+    uint64_t hash = sh_mix64(before + sh_mix64(index) + 3 * term);
+    return sh_mix64(hash + sh_crc32c(0, command));
+}
+
+/* All who apply an index must get there with the same history. */
+static void check_chosen(struct rig *rig, const struct state *state, uint64_t term)
+{
+    if (state->applied >= INDEX_MAX) {
+        violated(rig, "the test's table is too small");
+        return;
+    }
+    struct chosen *chosen = &rig->chosen[state->applied];
+    if (!chosen->is_known)
+        *chosen = (struct chosen){.term = term,
+                                  .hash_after = state->hash,
+                                  .value = state->value,
+                                  .present = state->present,
+                                  .is_known = true};
+    if (chosen->hash_after != state->hash || chosen->value != state->value ||
+        chosen->present != state->present)
+        violated(rig, "two servers applied different commands");
+    if (state->applied > rig->chosen_last)
+        rig->chosen_last = state->applied;
+}
+
+static struct call *call_at(struct server *server, uint64_t index, uint64_t term, bool *is_lost_out)
+{
+    struct rig *rig = server->rig;
+    for (unsigned i = 0; i < rig->ops_count; i++) {
+        struct call *call = &rig->calls[i];
+        if (call->what == CALL_COMMAND && call->index == index &&
+            call->life == server->boots + 1000 * server->number) {
+            *is_lost_out = call->term != term;
+            return call;
+        }
+    }
+    return NULL;
+}
+
+static void call_end(struct rig *rig, struct call *call, enum linear_result result, uint64_t got)
+{
+    struct linear_op *op = &rig->ops[call->op];
+    op->end = sh_world_now(rig->world);
+    op->result = result;
+    op->got = got;
+    call->what = CALL_NONE;
+    rig->answered++;
+}
+
+/* The call had no effect and got no answer: as if it had never been made. */
+static void call_drop(struct rig *rig, struct call *call)
+{
+    rig->ops[call->op].key = 1;
+    call->what = CALL_NONE;
+}
+
+static void apply(void *arg, uint64_t index, uint64_t term, struct sh_bytes command)
+{
+    struct server *server = arg;
+    struct state *state = &server->state;
+    struct sh_reader r = sh_reader_make(command);
+    unsigned kind = sh_get8(&r);
+    uint64_t expected = sh_get64(&r);
+    uint64_t value = sh_get64(&r);
+    enum linear_result result = LINEAR_OK;
+    if (index <= state->applied)
+        violated(server->rig, "a command was applied again");
+    if (kind == LINEAR_CREATE)
+        result = state->present ? LINEAR_EXISTS : LINEAR_OK;
+    else if (!state->present)
+        result = LINEAR_ABSENT;
+    else if (kind == LINEAR_CAS && state->value != expected)
+        result = LINEAR_DIFFERS;
+    if (result == LINEAR_OK) {
+        state->value = value;
+        state->present = 1;
+    }
+    state->applied = index;
+    state->hash = hash_of(state->hash, index, term, command);
+    check_chosen(server->rig, state, term);
+    bool is_lost;
+    struct call *call = call_at(server, index, term, &is_lost);
+    if (call && is_lost)
+        call_drop(server->rig, call);
+    else if (call)
+        call_end(server->rig, call, result, value);
+}
+
+static size_t image_size(void *arg)
+{
+    (void)arg;
+    return 200; /* more than a piece */
+}
+
+static void image_put(void *arg, struct sh_writer *w)
+{
+    struct server *server = arg;
+    uint8_t padding[168];
+    memset(padding, 7, sizeof padding);
+    sh_put64(w, server->state.applied);
+    sh_put64(w, server->state.value);
+    sh_put64(w, server->state.present);
+    sh_put64(w, server->state.hash);
+    sh_put_raw(w, sh_bytes_make(padding, sizeof padding));
+}
+
+static enum shoal_err image_get(void *arg, struct sh_bytes image)
+{
+    struct server *server = arg;
+    struct sh_reader r = sh_reader_make(image);
+    struct state state = {.applied = sh_get64(&r)};
+    state.value = sh_get64(&r);
+    state.present = sh_get64(&r);
+    state.hash = sh_get64(&r);
+    if (image.size != 200)
+        return SHOAL_ECORRUPT;
+    server->state = state;
+    server->rig->images++;
+    if (state.applied)
+        check_chosen(server->rig, &state, 0);
+    return SHOAL_OK;
+}
+
+/* --- The network ----------------------------------------------------------------------------- */
+
+static void letter_free(struct letter *letter)
+{
+    *letter->before = letter->next;
+    if (letter->next)
+        letter->next->before = letter->before;
+    free(letter->message);
+    free(letter);
+}
+
+static void deliver(void *arg, uint64_t a, uint64_t b)
+{
+    (void)a;
+    (void)b;
+    struct letter *letter = arg;
+    struct server *from = NULL, *to = NULL;
+    from = (struct server *)(uintptr_t)a;
+    to = (struct server *)(uintptr_t)b;
+    struct rig *rig = to->rig;
+    if (rig->blocked[from - rig->servers][to - rig->servers] ||
+        !sh_world_is_up(rig->world, to->node) || letter->from_life != from->life ||
+        letter->to_life != to->life || !to->raft) {
+        letter_free(letter);
+        return;
+    }
+    *to->inbox_end = letter;
+    to->inbox_end = &letter->in_next;
+}
+
+static void post(struct server *from, const struct sh_raft_message *message)
+{
+    struct rig *rig = from->rig;
+    struct server *to = &rig->servers[message->to - 1];
+    if (message->to > rig->count)
+        return;
+    struct letter *letter = calloc(1, sizeof *letter);
+    assert_non_null(letter);
+    size_t size = sizeof *message + message->size;
+    letter->message = malloc(size);
+    assert_non_null(letter->message);
+    memcpy(letter->message, message, size);
+    letter->from = from->number;
+    letter->to = message->to;
+    letter->from_life = from->life;
+    letter->to_life = to->life;
+    letter->next = rig->letters;
+    letter->before = &rig->letters;
+    if (letter->next)
+        letter->next->before = &letter->next;
+    rig->letters = letter;
+    uint64_t delay_ns = MS / 10 + sh_prng_below(&rig->prng, rig->delay_ns_max);
+    sh_world_at(rig->world, sh_world_now(rig->world) + delay_ns, deliver, letter, (uintptr_t)from,
+                (uintptr_t)to);
+}
+
+static void inbox_drop(struct server *server)
+{
+    while (server->inbox) {
+        struct letter *letter = server->inbox;
+        server->inbox = letter->in_next;
+        letter_free(letter);
+    }
+    server->inbox_end = &server->inbox;
+}
+
+/* --- Servers --------------------------------------------------------------------------------- */
+
+static void reads_look(struct server *server)
+{
+    struct rig *rig = server->rig;
+    for (unsigned i = 0; i < rig->ops_count; i++) {
+        struct call *call = &rig->calls[i];
+        if (call->what != CALL_READ || call->life != server->boots + 1000 * server->number)
+            continue;
+        enum shoal_err err =
+            rig->reads_at_once ? SHOAL_OK : sh_raft_read_done(server->raft, &call->read);
+        if (err == SHOAL_OK)
+            call_end(rig, call, server->state.present ? LINEAR_OK : LINEAR_ABSENT,
+                     server->state.value);
+        else if (err != SHOAL_EAGAIN)
+            call_drop(rig, call);
+    }
+}
+
+static void check_leader(struct server *server)
+{
+    struct rig *rig = server->rig;
+    uint64_t term = sh_raft_term(server->raft);
+    if (sh_raft_role(server->raft) != SH_RAFT_LEADER)
+        return;
+    if (term >= TERM_MAX) {
+        violated(rig, "elections without end");
+        return;
+    }
+    if (!rig->leaders[term])
+        rig->leaders_count++;
+    if (rig->leaders[term] && rig->leaders[term] != server->number)
+        violated(rig, "two leaders in one term");
+    rig->leaders[term] = server->number;
+}
+
+static unsigned server_step(void *arg)
+{
+    struct server *server = arg;
+    struct rig *rig = server->rig;
+    uint64_t now_ns = now_at(server);
+    unsigned work = 0;
+    while (server->inbox && work < 4) {
+        struct letter *letter = server->inbox;
+        server->inbox = letter->in_next;
+        if (!server->inbox)
+            server->inbox_end = &server->inbox;
+        sh_raft_receive(server->raft, now_ns, letter->from,
+                        sh_bytes_make(letter->message->bytes, letter->message->size));
+        check_leader(server);
+        letter_free(letter);
+        work++;
+    }
+    if (now_ns >= sh_raft_due_ns(server->raft)) {
+        sh_raft_tick(server->raft, now_ns);
+        work++;
+    }
+    work += sh_raft_disk_step(server->disk, now_ns);
+    check_leader(server);
+    struct sh_raft_message *message;
+    while ((message = sh_raft_message_next(server->raft))) {
+        server->speaks |= message->bytes[0] == MESSAGE_APPEND ||
+                          (message->bytes[0] == MESSAGE_APPEND_ANSWER && !(message->bytes[1] & 4));
+        if (!sh_prng_chance(&rig->prng, rig->drop_ppm))
+            post(server, message);
+        if (sh_prng_chance(&rig->prng, rig->twice_ppm))
+            post(server, message);
+        free(message);
+        work++;
+    }
+    reads_look(server);
+    return work;
+}
+
+static uint64_t server_due(void *arg)
+{
+    struct server *server = arg;
+    uint64_t now_ns = now_at(server);
+    uint64_t due_ns = sh_raft_due_ns(server->raft);
+    uint64_t disk_ns = sh_raft_disk_due_ns(server->disk, now_ns);
+    return disk_ns < due_ns ? disk_ns : due_ns;
+}
+
+static void forget(const struct sh_env *env)
+{
+    (void)env->disk->ops->remove(env->disk, "raft.log");
+    (void)env->disk->ops->remove(env->disk, "raft.new");
+}
+
+static void server_boot(void *arg, struct sh_world *world, unsigned node)
+{
+    struct server *server = arg;
+    struct rig *rig = server->rig;
+    server->node = node;
+    server->boots++;
+    server->speaks = false;
+    server->state = (struct state){0};
+    server->inbox = NULL;
+    server->inbox_end = &server->inbox;
+    const struct sh_env *env = sh_world_env(world, node);
+    struct sh_raft_config config = {
+        .server = server->number,
+        .first = rig->first,
+        .election_ns = ELECTION,
+        .heartbeat_ns = HEARTBEAT,
+        .snapshot_entries = rig->snapshot_entries,
+        .piece_bytes = 128,
+        .seed = sh_random64(&env->random),
+        .fsm = {apply, image_size, image_put, image_get, server},
+    };
+    if (!(rig->first.voters >> server->number & 1))
+        config.first = (struct sh_raft_members){0};
+    if (server->forgets)
+        forget(env);
+    assert_int_equal(sh_raft_create(&config, &server->raft), SHOAL_OK);
+    bool is_new;
+    server->boot_err = sh_raft_disk_open(env, server->raft, &server->disk, &is_new);
+    if (server->boot_err) {
+        sh_raft_destroy(server->raft);
+        server->raft = NULL;
+        return;
+    }
+    server->forgets = false;
+    sh_raft_start(server->raft, now_at(server));
+    struct sh_step step = {.name = "raft", .run = server_step, .due_ns = server_due, .arg = server};
+    sh_world_step_add(world, node, step);
+}
+
+static void server_crash(void *arg, struct sh_world *world, unsigned node)
+{
+    (void)world;
+    (void)node;
+    struct server *server = arg;
+    inbox_drop(server);
+    sh_raft_disk_close(server->disk);
+    sh_raft_destroy(server->raft);
+    server->disk = NULL;
+    server->raft = NULL;
+}
+
+static void rig_open(struct rig *rig, uint64_t seed, unsigned count, uint64_t voters)
+{
+    bool reads_at_once = rig->reads_at_once;
+    *rig = (struct rig){
+        .count = count, .first = {.voters = voters}, .seed = seed, .reads_at_once = reads_at_once};
+    struct sh_prng prng = sh_prng_make(seed);
+    rig->prng = sh_prng_split(&prng);
+    struct sh_world_config config = {.seed = sh_prng_next(&prng),
+                                     .disk = {.delay_ns_min = MS / 20,
+                                              .delay_ns_max = MS * (1 + sh_prng_below(&prng, 10)),
+                                              .again_ppm = 50000,
+                                              .write_err_ppm = sh_prng_below(&prng, 4) ? 0 : 20000,
+                                              .sync_err_ppm = sh_prng_below(&prng, 4) ? 0 : 20000,
+                                              .survive_ppm = 300000,
+                                              .torn_ppm = 300000},
+                                     .skip_ppm = 20000};
+    rig->world = sh_world_create(&config);
+    rig->snapshot_entries = 4 + (uint32_t)sh_prng_below(&prng, 20);
+    rig->delay_ns_max = 1 + sh_prng_below(&prng, 20 * MS);
+    rig->drop_ppm = sh_prng_below(&prng, 3) ? 0 : 50000;
+    rig->twice_ppm = 20000;
+    for (unsigned i = 0; i < count; i++) {
+        struct server *server = &rig->servers[i];
+        server->rig = rig;
+        server->number = (uint8_t)(i + 1);
+        struct sh_world_node node = {.clock_offset_ns = (int64_t)sh_prng_below(&prng, S),
+                                     .boot = server_boot,
+                                     .crash = server_crash,
+                                     .arg = server};
+        (void)sh_world_node_add(rig->world, &node);
+    }
+}
+
+static void rig_close(struct rig *rig)
+{
+    for (unsigned i = 0; i < rig->count; i++) {
+        if (rig->servers[i].raft)
+            server_crash(&rig->servers[i], rig->world, i);
+    }
+    while (rig->letters)
+        letter_free(rig->letters);
+    sh_world_destroy(rig->world);
+}
+
+static void rig_run(struct rig *rig, bool (*predicate)(void *arg), uint64_t for_ns)
+{
+    (void)sh_world_run_until(rig->world, predicate, rig, sh_world_now(rig->world) + for_ns);
+}
+
+static struct server *leader_of(struct rig *rig)
+{
+    struct server *best = NULL;
+    for (unsigned i = 0; i < rig->count; i++) {
+        struct server *server = &rig->servers[i];
+        if (server->raft && sh_raft_role(server->raft) == SH_RAFT_LEADER &&
+            (!best || sh_raft_term(server->raft) > sh_raft_term(best->raft)))
+            best = server;
+    }
+    return best;
+}
+
+#endif

@@ -1,0 +1,349 @@
+/* Raft under kills, restarts, pauses, partitions, slow and failing disks, forgetful servers and
+ * changes of members: what must hold is in raft_rig_int.h.
+ *
+ * SHOAL_TEST_SEEDS: how many fresh seeds (default 200). SHOAL_TEST_SEED: the first of them. */
+#include "tests/raft_rig_int.h"
+
+#include "base/log.h"
+#include "env/env.h"
+
+static uint64_t env_number(const char *name, uint64_t otherwise)
+{
+    const char *text = getenv(name);
+    return text && *text ? strtoull(text, NULL, 0) : otherwise;
+}
+
+/* --- Clients --------------------------------------------------------------------------------- */
+
+static void call_begin(struct rig *rig, struct server *server, enum linear_kind kind)
+{
+    if (rig->ops_count == CALLS_MAX || !server->raft || !sh_world_is_up(rig->world, server->node))
+        return;
+    unsigned at = rig->ops_count;
+    struct linear_op op = {.begin = sh_world_now(rig->world),
+                           .end = LINEAR_PENDING,
+                           .kind = kind,
+                           .arg = 1000 + at,
+                           .expected = 1000 + sh_prng_below(&rig->prng, at + 1)};
+    struct call call = {.op = at, .life = server->boots + 1000 * server->number};
+    enum shoal_err err;
+    if (kind == LINEAR_GET) {
+        call.what = CALL_READ;
+        err = sh_raft_read_begin(server->raft, &call.read);
+    } else {
+        uint8_t command[COMMAND_BYTES] = {(uint8_t)kind};
+        sh_store64(command + 1, op.expected);
+        sh_store64(command + 9, op.arg);
+        call.what = CALL_COMMAND;
+        err = sh_raft_propose(server->raft, sh_bytes_make(command, sizeof command), &call.index,
+                              &call.term);
+    }
+    if (err)
+        return;
+    rig->ops[at] = op;
+    rig->calls[at] = call;
+    rig->ops_count++;
+}
+
+/* Somebody who believes to lead is asked; mostly who does. */
+static void client_acts(struct rig *rig)
+{
+    static const enum linear_kind kinds[] = {LINEAR_GET, LINEAR_GET, LINEAR_PUT, LINEAR_CAS,
+                                             LINEAR_CREATE};
+    struct server *server = leader_of(rig);
+    if (!server || sh_prng_below(&rig->prng, 3) == 0)
+        server = &rig->servers[sh_prng_below(&rig->prng, rig->count)];
+    call_begin(rig, server, kinds[sh_prng_below(&rig->prng, 5)]);
+}
+
+/* --- Faults ---------------------------------------------------------------------------------- */
+
+static void partition(struct rig *rig)
+{
+    bool one_way = sh_prng_below(&rig->prng, 3) == 0;
+    uint64_t side = sh_prng_next(&rig->prng);
+    for (unsigned i = 0; i < rig->count; i++) {
+        for (unsigned j = 0; j < rig->count; j++) {
+            bool i_in = side >> i & 1, j_in = side >> j & 1;
+            rig->blocked[i][j] = one_way ? i_in && !j_in : i_in != j_in;
+        }
+    }
+}
+
+/* At most one server forgets at a time: what it may have promised is known to the others. And not
+ * one of two voters, without whom there is no majority. */
+static bool may_forget(const struct rig *rig)
+{
+    uint64_t voters;
+    for (unsigned i = 0; i < rig->count; i++) {
+        const struct server *server = &rig->servers[i];
+        if (server->forgets || !server->raft || sh_raft_is_mute(server->raft) || !server->speaks)
+            return false;
+        voters = sh_raft_members(server->raft).voters;
+        if (voters && __builtin_popcountll(voters) < 3)
+            return false;
+    }
+    return true;
+}
+
+static void member_change(struct rig *rig)
+{
+    struct server *leader = leader_of(rig);
+    if (!leader || rig->first.voters == (UINT64_C(2) << rig->count) - 2)
+        return;
+    struct sh_raft_members members = sh_raft_members(leader->raft);
+    unsigned number = 1 + (unsigned)sh_prng_below(&rig->prng, rig->count);
+    uint64_t bit = UINT64_C(1) << number;
+    if (members.learners & bit) {
+        members.learners &= ~bit;
+        members.voters |= bit;
+    } else if (members.voters & bit) {
+        members.voters &= ~bit;
+        if (__builtin_popcountll(members.voters) < 3)
+            return; /* of two, each is needed, and one may be forgetful for ever */
+    } else {
+        members.learners |= bit;
+    }
+    rig->member_changes += !sh_raft_members_change(leader->raft, members);
+}
+
+static void fault(struct rig *rig)
+{
+    struct server *server = &rig->servers[sh_prng_below(&rig->prng, rig->count)];
+    bool is_up = sh_world_is_up(rig->world, server->node);
+    struct server *leader = leader_of(rig);
+    if (sh_prng_below(&rig->prng, 3) == 0 && leader)
+        server = leader;
+    switch (sh_prng_below(&rig->prng, 8)) {
+    case 0:
+    case 1:
+        is_up = sh_world_is_up(rig->world, server->node);
+        if (!is_up && !server->raft) {
+            sh_world_restart(rig->world, server->node);
+        } else if (server->raft && is_up) {
+            if (may_forget(rig) && sh_prng_below(&rig->prng, 4) == 0) {
+                server->forgets = true;
+                server->life++;
+            }
+            sh_world_crash(rig->world, server->node);
+        }
+        break;
+    case 2:
+        if (server->raft && is_up)
+            sh_world_pause(rig->world, server->node);
+        break;
+    case 3:
+        if (server->raft)
+            sh_world_resume(rig->world, server->node);
+        break;
+    case 4:
+        partition(rig);
+        break;
+    case 5:
+        memset(rig->blocked, 0, sizeof rig->blocked);
+        break;
+    default:
+        member_change(rig);
+        break;
+    }
+}
+
+static void all_well(struct rig *rig)
+{
+    memset(rig->blocked, 0, sizeof rig->blocked);
+    rig->drop_ppm = 0;
+    sh_world_disk_faults_set(rig->world, &(struct sh_disk_faults){.delay_ns_max = MS});
+    for (unsigned i = 0; i < rig->count; i++) {
+        struct server *server = &rig->servers[i];
+        if (server->raft)
+            sh_world_resume(rig->world, i);
+        else
+            sh_world_restart(rig->world, i);
+        if (server->boot_err)
+            violated(rig, "a server did not start again");
+    }
+}
+
+/* All members have applied everything, and a leader leads. */
+static bool has_converged(void *arg)
+{
+    struct rig *rig = arg;
+    struct server *leader = leader_of(rig);
+    if (rig->broken)
+        return true;
+    if (!leader || sh_raft_commit(leader->raft) != sh_raft_last(leader->raft))
+        return false;
+    struct sh_raft_members members = sh_raft_members(leader->raft);
+    for (unsigned i = 0; i < rig->count; i++) {
+        const struct server *server = &rig->servers[i];
+        if (!((members.voters | members.learners) >> server->number & 1))
+            continue;
+        if (!server->raft || sh_raft_applied(server->raft) != sh_raft_last(leader->raft) ||
+            sh_raft_is_mute(server->raft))
+            return false;
+    }
+    return true;
+}
+
+static void check_logs(struct rig *rig)
+{
+    for (unsigned i = 0; i < rig->count; i++) {
+        for (unsigned j = 0; j < i; j++) {
+            const struct sh_raft *one = rig->servers[i].raft, *other = rig->servers[j].raft;
+            bool must_agree = false;
+            for (uint64_t at = one && other ? sh_raft_last(one) : 0; at > 0; at--) {
+                uint64_t one_term, other_term;
+                struct sh_bytes a, b;
+                if (!sh_raft_entry(one, at, &one_term, &a) ||
+                    !sh_raft_entry(other, at, &other_term, &b))
+                    continue;
+                bool agree = one_term == other_term;
+                if ((agree || must_agree) &&
+                    (!agree || a.size != b.size || (a.size && memcmp(a.at, b.at, a.size) != 0)))
+                    violated(rig, "logs with the same term at an index differ before it");
+                must_agree = agree;
+            }
+        }
+    }
+}
+
+static void run_seed(struct rig *rig, uint64_t seed)
+{
+    unsigned count = seed % 2 ? 3 : 5;
+    bool grows = seed % 5 == 0; /* the last one joins later, and members change */
+    uint64_t voters = (UINT64_C(2) << count) - 2;
+    if (grows)
+        voters &= ~(UINT64_C(1) << count);
+    rig_open(rig, seed, count, voters);
+    rig_run(rig, NULL, S);
+    unsigned rounds = 40 + (unsigned)sh_prng_below(&rig->prng, 80);
+    uint32_t fault_ppm = (uint32_t)sh_prng_below(&rig->prng, 400000);
+    for (unsigned i = 0; i < rounds && !rig->broken; i++) {
+        rig_run(rig, NULL, sh_prng_below(&rig->prng, 100 * MS));
+        client_acts(rig);
+        if (sh_prng_chance(&rig->prng, fault_ppm))
+            fault(rig);
+        if (i % 16 == 0)
+            check_logs(rig);
+    }
+    all_well(rig);
+    rig_run(rig, has_converged, 20 * S);
+    if (!has_converged(rig))
+        violated(rig, "no agreement long after the last fault");
+    check_logs(rig);
+    if (!rig->broken && linear_check(rig->ops, rig->ops_count, 0) == LINEAR_NO)
+        violated(rig, "the register's history is not linearizable");
+}
+
+static void print_servers(const struct rig *rig)
+{
+    for (unsigned i = 0; i < rig->count; i++) {
+        const struct server *server = &rig->servers[i];
+        const struct sh_raft *raft = server->raft;
+        if (!raft) {
+            print_error("  server %u: down, %s\n", server->number,
+                        shoal_err_name(server->boot_err));
+            continue;
+        }
+        struct sh_raft_members members = sh_raft_members(raft);
+        print_error(
+            "  server %u: role %d, leader %u, term %" PRIu64 ", last %" PRIu64 ", commit %" PRIu64
+            ", applied %" PRIu64 ", voters %" PRIx64 ", learners %" PRIx64 "%s\n",
+            server->number, (int)sh_raft_role(raft), sh_raft_leader(raft), sh_raft_term(raft),
+            sh_raft_last(raft), sh_raft_commit(raft), sh_raft_applied(raft), members.voters,
+            members.learners, sh_raft_is_mute(raft) ? ", mute" : "");
+    }
+}
+
+static void run_whole(uint64_t seed, struct rig *sum)
+{
+    static struct rig rig;
+    run_seed(&rig, seed);
+    const char *broken = rig.broken;
+    if (sum) {
+        sum->answered += rig.answered;
+        sum->leaders_count += rig.leaders_count;
+        sum->images += rig.images;
+        sum->chosen_last += rig.chosen_last;
+        sum->member_changes += rig.member_changes;
+    }
+    if (broken)
+        print_servers(&rig);
+    if (broken && getenv("SHOAL_TEST_LOG"))
+        linear_print(stderr, rig.ops, rig.ops_count);
+    rig_close(&rig);
+    if (broken)
+        fail_msg("seed %" PRIu64 ": %s", seed, broken);
+}
+
+static void fixed_seeds_hold(void **state)
+{
+    (void)state;
+    struct rig sum = {0};
+    for (uint64_t seed = 1; seed <= 40; seed++)
+        run_whole(seed, &sum);
+    print_message("%u calls answered, %u leaders, %u images, %u changes of members, %" PRIu64
+                  " entries\n",
+                  sum.answered, sum.leaders_count, sum.images, sum.member_changes, sum.chosen_last);
+    /* Neither so calm nor so rough that nothing is seen. */
+    assert_true(sum.answered > 40 * 10);
+    assert_true(sum.leaders_count > 40 * 2);
+    assert_true(sum.images > 10);
+    assert_true(sum.member_changes > 5);
+}
+
+static void fresh_seeds_hold(void **state)
+{
+    (void)state;
+    struct sh_random random = sh_real_random();
+    uint64_t count = env_number("SHOAL_TEST_SEEDS", 200);
+    uint64_t first = env_number("SHOAL_TEST_SEED", sh_random64(&random) >> 16);
+    print_message("seeds from %" PRIu64 ", %" PRIu64 " of them\n", first, count);
+    for (uint64_t i = 0; i < count; i++)
+        run_whole(first + i, NULL);
+}
+
+/* The alarm works: leaders that answer reads without asking around are found out. */
+static void stale_reads_are_noticed(void **state)
+{
+    (void)state;
+    static struct rig rig;
+    unsigned found = 0;
+    for (uint64_t seed = 1; seed <= 1000 && !found; seed++) {
+        rig.reads_at_once = true;
+        run_seed(&rig, seed);
+        found += rig.broken && strstr(rig.broken, "not linearizable");
+        rig_close(&rig);
+    }
+    assert_true(found);
+}
+
+static void same_seed_same_trace(void **state)
+{
+    (void)state;
+    static struct rig rig;
+    uint64_t hashes[2];
+    for (unsigned i = 0; i < 2; i++) {
+        rig.reads_at_once = false;
+        run_seed(&rig, 7);
+        hashes[i] = sh_world_trace_hash(rig.world);
+        rig_close(&rig);
+    }
+    assert_true(hashes[0] == hashes[1]);
+}
+
+int main(void)
+{
+    const char *bad;
+    size_t bad_len;
+    const char *levels = getenv("SHOAL_TEST_LOG");
+    if (sh_log_levels_set(levels ? levels : "error", &bad, &bad_len))
+        return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fixed_seeds_hold),
+        cmocka_unit_test(fresh_seeds_hold),
+        cmocka_unit_test(stale_reads_are_noticed),
+        cmocka_unit_test(same_seed_same_trace),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
