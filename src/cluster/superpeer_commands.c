@@ -43,7 +43,7 @@ bool sh_command_get(struct sh_bytes bytes, struct sh_command *command_out)
     command.number = sh_get64(&r);
     command.instance = sh_get64(&r);
     command.address = sh_get_text(&r);
-    if (!sh_reader_done(&r) || command.kind < SH_COMMAND_JOIN || command.kind > SH_COMMAND_EPOCH ||
+    if (!sh_reader_done(&r) || command.kind < SH_COMMAND_JOIN || command.kind > SH_COMMAND_ARC ||
         command.state > SH_NODE_FAILED || command.address.size >= SH_MSG_ADDRESS_MAX)
         return false;
     *command_out = command;
@@ -219,6 +219,8 @@ static const char *reason_of(const struct sh_command *command, enum shoal_err er
 void sh_shared_answer(struct sh_superpeer *superpeer, const struct sh_command *command,
                       enum shoal_err err, shoal_nid nid)
 {
+    if (err == SHOAL_EBUSY)
+        return; /* it is handed in again, until it can be done or the time is over */
     struct sh_pending *pending = pending_take(superpeer->shared, command->number);
     if (!pending)
         return;
@@ -235,6 +237,17 @@ void sh_shared_answer(struct sh_superpeer *superpeer, const struct sh_command *c
 static bool is_own(const struct sh_shared *shared, uint64_t number)
 {
     return number && number <= shared->number && number >> 24 == shared->number >> 24;
+}
+
+static enum shoal_err change_arc(struct sh_registry *registry, struct sh_bytes bytes)
+{
+    struct sh_reader r = sh_reader_make(bytes);
+    struct sh_arc_change change;
+    enum shoal_err err = sh_arc_change_get(&r, &change);
+    if (err || !sh_reader_done(&r))
+        return SHOAL_EPROTO;
+    sh_registry_arcs_change(registry, &change);
+    return SHOAL_OK;
 }
 
 enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_registry *registry,
@@ -261,6 +274,10 @@ enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_reg
     case SH_COMMAND_SUPERPEER:
         return sh_registry_superpeer_put(registry, command->address, command->instance,
                                          command->nid, nid_out);
+    case SH_COMMAND_RING:
+        return sh_registry_arcs_join(registry, command->nid);
+    case SH_COMMAND_ARC:
+        return change_arc(registry, command->address);
     default:
         sh_registry_epoch_lift(registry, command->instance);
         return SHOAL_OK;
@@ -281,6 +298,9 @@ void sh_shared_apply(void *arg, uint64_t index, uint64_t term, struct sh_bytes b
     SH_ASSERT(err != SHOAL_ENOMEM);
     if (!err && command.kind == SH_COMMAND_SUPERPEER)
         sh_shared_contact_set(superpeer, nid, command.address);
+    if (!err && command.kind == SH_COMMAND_RING && nid.v == superpeer->index + 1u &&
+        command.instance == superpeer->shared->instance)
+        sh_shared_overlay_joined(superpeer);
     if (is_own(superpeer->shared, command.number))
         sh_shared_answer(superpeer, &command, err, nid);
 }
