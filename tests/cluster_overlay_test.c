@@ -116,6 +116,7 @@ static void names_outlive_superpeers(void **state)
     cluster_open(&cluster, 3, true);
     struct host *peer = host_start(host_add(&cluster, PEER));
     assert_joined(&cluster, 20 * S);
+    run_for(&cluster, 5 * S); /* all three hold everything, and not its owner alone */
     give_names(peer, 1000);
     for (unsigned i = 0; i < 3; i++) {
         sh_world_crash(cluster.world, i);
