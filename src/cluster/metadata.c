@@ -39,6 +39,7 @@ static void sector_clear(struct sh_metadata_sector *sector)
     sh_ranges_destroy(sector->ranges);
     free(sector->sources);
     sh_metadata_names_clear(sector);
+    sh_metadata_services_clear(sector);
     *sector = (struct sh_metadata_sector){0};
 }
 
@@ -190,22 +191,19 @@ struct sh_metadata_result sh_metadata_apply(struct sh_metadata *metadata, unsign
     case SH_METADATA_FORGET:
         return forget(sector, update->from);
     default:
-        return sh_metadata_name_apply(sector, update);
+        return sh_metadata_service_apply(sector, update);
     }
 }
 
 /* --- Updates as bytes ------------------------------------------------------------------------ */
 
-/* MOVE, RESOLVE: u16 from, u16 to, u64 sequence, u16 count, runs. FORGET: u16 from. NAME, UNNAME:
- * u8 condition, u64 chunk ID, u64 expected, text name. Before all of them u8 kind. */
+/* MOVE, RESOLVE: u16 from, u16 to, u64 sequence, u16 count, runs. FORGET: u16 from. Before all of
+ * them, and of those in metadata_services.c, u8 kind. */
 void sh_metadata_update_put(struct sh_writer *w, const struct sh_metadata_update *update)
 {
     sh_put8(w, update->kind);
     if (update->kind >= SH_METADATA_NAME) {
-        sh_put8(w, update->condition);
-        sh_put64(w, update->cid.v);
-        sh_put64(w, update->expected.v);
-        sh_put_text(w, update->name);
+        sh_metadata_service_put(w, update);
         return;
     }
     sh_put16(w, update->from.v);
@@ -266,26 +264,26 @@ enum shoal_err sh_metadata_update_get(struct sh_bytes bytes, unsigned sector,
         update_out->from.v = sh_get16(&r);
         is_good = is_peer(update_out->from);
         break;
-    case SH_METADATA_NAME:
-    case SH_METADATA_UNNAME:
-        update_out->condition = sh_get8(&r);
-        update_out->cid.v = sh_get64(&r);
-        update_out->expected.v = sh_get64(&r);
-        update_out->name = sh_get_text(&r);
-        is_good = update_out->condition <= SH_NAME_CURRENT && update_out->name.size &&
-                  update_out->name.size <= SH_NAME_BYTES_MAX &&
-                  sh_arc_sector_of_name(update_out->name) == sector;
-        break;
     default:
-        is_good = false;
+        is_good = sh_metadata_service_get(&r, sector, update_out);
     }
     return is_good && sh_reader_done(&r) ? SHOAL_OK : SHOAL_EPROTO;
 }
 
+enum shoal_err sh_metadata_update_get_any(struct sh_bytes bytes,
+                                          struct sh_metadata_update *update_out)
+{
+    /* Which sector it is of, only the update says. */
+    enum shoal_err err = SHOAL_EPROTO;
+    for (unsigned sector = 0; err && sector < SH_SECTORS; sector++)
+        err = sh_metadata_update_get(bytes, sector, update_out);
+    return err;
+}
+
 unsigned sh_metadata_sector(const struct sh_metadata_update *update)
 {
-    if (update->kind == SH_METADATA_NAME || update->kind == SH_METADATA_UNNAME)
-        return sh_arc_sector_of_name(update->name);
+    if (update->kind >= SH_METADATA_NAME)
+        return sh_metadata_service_sector(update);
     SH_ASSERT(update->kind != SH_METADATA_FORGET && update->count); /* that one is of all sectors */
     return sh_arc_sector(shoal_cid_creator(update->runs[0].first));
 }
@@ -304,7 +302,7 @@ size_t sh_metadata_image_size(const struct sh_metadata *metadata, unsigned numbe
         size += RANGE_BYTES * sh_ranges_count(sector->ranges);
     for (size_t i = 0; i < sector->name_count; i++)
         size += sector->names[i].size;
-    return size;
+    return size + sh_metadata_services_size(sector);
 }
 
 void sh_metadata_image_put(const struct sh_metadata *metadata, unsigned number, struct sh_writer *w)
@@ -331,6 +329,7 @@ void sh_metadata_image_put(const struct sh_metadata *metadata, unsigned number, 
         sh_put64(w, sector->names[i].cid.v);
         sh_put_text(w, sh_bytes_make(sector->names[i].bytes, sector->names[i].size));
     }
+    sh_metadata_services_put(sector, w);
 }
 
 static enum shoal_err ranges_get(struct sh_metadata_sector *sector, struct sh_reader *r)
@@ -397,6 +396,8 @@ enum shoal_err sh_metadata_image_get(struct sh_metadata *metadata, unsigned numb
         err = sources_get(&fresh, &r);
     if (!err)
         err = names_get(&fresh, &r);
+    if (!err)
+        err = sh_metadata_services_get(&fresh, &r);
     if (!err && !sh_reader_done(&r))
         err = SHOAL_EPROTO;
     if (err) {

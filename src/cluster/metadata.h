@@ -4,6 +4,9 @@
  *   moved chunks   ranges of chunk IDs that are not all with their creators, and of each source of
  *                  migrations the last batch that was decided about
  *   names          1 to 255 bytes to a chunk ID
+ *   barriers       who has signed on, with data, and how the last round ended (metadata_barriers.h)
+ *   scratch        1 to 255 bytes to at most 1 KiB
+ *   done           what came of the last update of each caller, so that one is done once
  *
  * What an update depends on must be in it or in the state: whether a node is up, the owner looks at
  * before it orders one.
@@ -12,9 +15,15 @@
  * source. A batch is committed or aborted, once; whoever asks again is told the same. The last one
  * of each source is remembered, since a source has one batch under way at a time.
  *
+ * Updates of names, barriers and scratch are done once: a caller numbers them, and who repeats its
+ * last one is told what came of it. Callers are forgotten when SH_METADATA_CALLERS_MAX others have
+ * changed the sector since; a repetition by one that is not known is refused from then on, since
+ * nobody can tell (RIFL: Lee and others, SOSP 2015, without its leases).
+ *
  * Memory: 8 to 16 bytes for each run of IDs that is elsewhere, 16 for each source, 24 and its bytes
  * for each name; at most SH_METADATA_RANGES_MAX and SH_METADATA_NAMES_MAX in a sector, which is
- * 2^22 of each in all.
+ * 2^22 of each in all. 48 for each caller; of barriers and scratch what their limits say: 17 MiB of
+ * a sector.
  *
  * Threads: one at a time. */
 #ifndef SH_CLUSTER_METADATA_H
@@ -28,7 +37,15 @@
 #define SH_METADATA_RANGES_MAX (1u << 16) /* of a sector */
 #define SH_METADATA_NAMES_MAX (1u << 16)  /* of a sector */
 #define SH_METADATA_RUNS_MAX 256          /* of a batch */
+#define SH_METADATA_CALLERS_MAX 256       /* of a sector, whose last results are kept */
 #define SH_NAME_BYTES_MAX 255
+#define SH_SCRATCH_VALUE_MAX 1024
+#define SH_SCRATCH_MAX 4096             /* entries of a sector */
+#define SH_SCRATCH_BYTES_MAX (1u << 20) /* keys and values of a sector */
+#define SH_BARRIERS_MAX 256             /* of a sector */
+#define SH_BARRIER_MEMBERS_MAX 1024
+#define SH_BARRIER_DATA_MAX 1024         /* of a member */
+#define SH_BARRIER_BYTES_MAX (16u << 20) /* members and their data, of a sector */
 /* Of one update. */
 #define SH_METADATA_BYTES_MAX (15 + 16 * SH_METADATA_RUNS_MAX)
 
@@ -40,6 +57,14 @@ enum sh_metadata_kind {
     SH_METADATA_FORGET,   /* all that a node holds is gone, and it is no source any more */
     SH_METADATA_NAME,     /* a name is given, or given another chunk */
     SH_METADATA_UNNAME,   /* a name is removed */
+    SH_METADATA_SCRATCH_PUT,
+    SH_METADATA_SCRATCH_REMOVE,
+    SH_METADATA_BARRIER_NEW,
+    SH_METADATA_BARRIER_RESIZE,
+    SH_METADATA_BARRIER_FREE,
+    SH_METADATA_BARRIER_SIGN, /* a member has come */
+    SH_METADATA_BARRIER_OFF,  /* it does not want to wait any more */
+    SH_METADATA_BARRIER_GONE, /* it was not heard any more; the sector's owner alone says so */
 };
 
 enum sh_name_condition {
@@ -59,7 +84,17 @@ struct sh_metadata_update {
     uint64_t sequence;    /* MOVE, RESOLVE: not 0 */
     shoal_cid cid;        /* NAME */
     shoal_cid expected;   /* with SH_NAME_CURRENT */
-    struct sh_bytes name; /* NAME, UNNAME: 1 to SH_NAME_BYTES_MAX */
+    struct sh_bytes name; /* NAME, UNNAME, SCRATCH: 1 to SH_NAME_BYTES_MAX */
+    /* NAME and all behind it: who asks (0: nobody who would repeat it), the number of the update,
+     * rising by caller, and whether it was sent before. */
+    uint64_t caller, number;
+    bool is_repeat;
+    struct sh_bytes value; /* SCRATCH_PUT, SIGN */
+    uint64_t barrier;      /* BARRIER */
+    uint32_t size;         /* NEW, RESIZE: 1 to SH_BARRIER_MEMBERS_MAX */
+    uint8_t flags;         /* NEW: SH_BARRIER_SURVIVORS or 0 */
+    uint64_t member;       /* SIGN, OFF, GONE */
+    uint64_t round;        /* OFF, GONE */
     /* MOVE: in rising order, all of one creator, 1 to SH_METADATA_RUNS_MAX; RESOLVE: the batch's
      * first. */
     size_t count;
@@ -69,11 +104,15 @@ struct sh_metadata_update {
 /* What came of an update.
  * MOVE: ECANCELED, it was aborted, or is older than the source's last one; ENOTOWNER, the source
  * does not own all of it; ELIMIT, too many ranges (the last two abort it).
- * NAME, UNNAME: as the condition says; ELIMIT, too many names. */
+ * NAME, UNNAME: as the condition says; ELIMIT, too many names.
+ * SCRATCH: ENONAME; ELIMIT, the sector's bound. BARRIER: metadata_barriers.h.
+ * All that have a caller: ECANCELED, it is older than the caller's last one; ETIMEOUT, it may have
+ * been done, but that is forgotten. Neither changes anything. */
 struct sh_metadata_result {
     enum shoal_err err;
     bool is_committed; /* RESOLVE */
-    shoal_cid cid;     /* NAME, UNNAME: whose the name was before; also with EEXIST; 0: nobody's */
+    shoal_cid cid;     /* NAME, UNNAME: whose the name was before; also with EEXIST; 0: nobody's.
+                        * BARRIER: the round, as a number */
 };
 
 /* ENOMEM. */
@@ -86,6 +125,9 @@ void sh_metadata_update_put(struct sh_writer *w, const struct sh_metadata_update
 /* Reads one. EPROTO: not what put wrote, or not of that sector. */
 SHOAL_NODISCARD enum shoal_err sh_metadata_update_get(struct sh_bytes bytes, unsigned sector,
                                                       struct sh_metadata_update *update_out);
+/* The same, of whichever sector. */
+SHOAL_NODISCARD enum shoal_err sh_metadata_update_get_any(struct sh_bytes bytes,
+                                                          struct sh_metadata_update *update_out);
 /* The sector of an update. */
 unsigned sh_metadata_sector(const struct sh_metadata_update *update);
 
@@ -105,9 +147,20 @@ bool sh_metadata_name_next(const struct sh_metadata *metadata, unsigned sector,
                            struct sh_bytes prefix, struct sh_bytes after, struct sh_bytes *name_out,
                            shoal_cid *cid_out);
 
+/* The value of a scratch key, borrowed until the next change. ENONAME. */
+SHOAL_NODISCARD enum shoal_err sh_metadata_scratch_get(const struct sh_metadata *metadata,
+                                                       struct sh_bytes key,
+                                                       struct sh_bytes *value_out);
+/* As sh_metadata_name_next. */
+bool sh_metadata_scratch_next(const struct sh_metadata *metadata, unsigned sector,
+                              struct sh_bytes prefix, struct sh_bytes after,
+                              struct sh_bytes *key_out, struct sh_bytes *value_out);
+
 /* A sector as bytes, little-endian:
  *   u32 ranges, each u64 first, u64 last, u16 owner; u32 sources, each u16 node, u64 decision;
- *   u32 names, each u64 chunk ID, text name
+ *   u32 names, each u64 chunk ID, text name; u32 scratch, each text key, text value; barriers as in
+ *   metadata_barriers.c; u64 updates, u8 whether a caller was forgotten, u32 callers, each u64
+ *   caller, u64 number, u64 update, u64 value, u16 error
  * Get replaces it. EPROTO, ENOMEM, ELIMIT change nothing. */
 size_t sh_metadata_image_size(const struct sh_metadata *metadata, unsigned sector);
 void sh_metadata_image_put(const struct sh_metadata *metadata, unsigned sector,

@@ -5,7 +5,7 @@
 #include "base/assert.h"
 #include "cluster/metadata_int.h"
 
-static int compare(struct sh_bytes a, struct sh_bytes b)
+int sh_metadata_compare(struct sh_bytes a, struct sh_bytes b)
 {
     size_t size = a.size < b.size ? a.size : b.size;
     int order = size ? memcmp(a.at, b.at, size) : 0;
@@ -24,12 +24,13 @@ size_t sh_metadata_name_lower(const struct sh_metadata_sector *sector, struct sh
     size_t high = sector->name_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (compare(bytes_of(&sector->names[middle]), name) < 0)
+        if (sh_metadata_compare(bytes_of(&sector->names[middle]), name) < 0)
             low = middle + 1;
         else
             high = middle;
     }
-    *found_out = low < sector->name_count && compare(bytes_of(&sector->names[low]), name) == 0;
+    *found_out =
+        low < sector->name_count && sh_metadata_compare(bytes_of(&sector->names[low]), name) == 0;
     return low;
 }
 
@@ -127,7 +128,7 @@ bool sh_metadata_name_next(const struct sh_metadata *metadata, unsigned number,
 {
     SH_ASSERT(number < SH_SECTORS);
     const struct sh_metadata_sector *sector = &metadata->sectors[number];
-    bool is_after = after.at && compare(after, prefix) >= 0;
+    bool is_after = after.at && sh_metadata_compare(after, prefix) >= 0;
     bool is_there;
     size_t at = sh_metadata_name_lower(sector, is_after ? after : prefix, &is_there);
     at += is_after && is_there;

@@ -53,6 +53,19 @@
  * name answer   u16 0, u64 chunk ID; or u16 the superpeer to be asked, u64 zero errors   ENONAME,
  * EBUSY, EROLE
  *
+ * ASK        to the superpeer that owns the sector: what is there (names, barriers, scratch)
+ *   request  u8 kind (enum sh_ask_kind), u8 sector (of NAMES and SCRATCHES; else 0), u32 wait for
+ *            it so many milliseconds, u64 barrier, u64 round, u64 member, text key or prefix, text
+ *            the key to go on after
+ *   answer   u16 0, and: NAME: u64 chunk ID. NAMES: u8 whether there are more, and until the end
+ *            text name, u64 chunk ID. SCRATCH: the value. SCRATCHES: u8 more, text key, u32 size of
+ *            its value. BARRIER: u32 size, u8 flags, u64 round that is open, u32 members that have
+ *            signed on, u8 whether follows: u64 who broke it, u32 members, each u64 ID, text data:
+ *            of the round asked for, if it is the last one that is over; of the open one for 0.
+ *            Or u16 the superpeer to be asked, and nothing
+ *   errors   ENONAME, EAGAIN (not within that time; ask again), EBROKEN (BARRIER: the member was
+ *            taken for dead), EBUSY, EROLE (the registry is in ZooKeeper)
+ *
  * One-way messages between superpeers that share a registry:
  * RAFT       a message of raft (raft_int.h)
  * PROPOSE    to the leader: a command (superpeer_shared_int.h)
@@ -99,6 +112,7 @@
 #define SH_CLUSTER_DISMISS SH_MSG_TYPE(SH_MODULE_CLUSTER, 9)
 #define SH_CLUSTER_METADATA SH_MSG_TYPE(SH_MODULE_CLUSTER, 10)
 #define SH_CLUSTER_NAME_GET SH_MSG_TYPE(SH_MODULE_CLUSTER, 11)
+#define SH_CLUSTER_ASK SH_MSG_TYPE(SH_MODULE_CLUSTER, 12)
 #define SH_CLUSTER_RAFT SH_MSG_TYPE(SH_MODULE_CLUSTER, 32)
 #define SH_CLUSTER_PROPOSE SH_MSG_TYPE(SH_MODULE_CLUSTER, 33)
 #define SH_CLUSTER_HEARD SH_MSG_TYPE(SH_MODULE_CLUSTER, 34)
@@ -110,6 +124,14 @@
 #define SH_CLUSTER_RESOLVE SH_MSG_TYPE(SH_MODULE_CLUSTER, 41)
 #define SH_CLUSTER_WHO SH_MSG_TYPE(SH_MODULE_CLUSTER, 42)
 #define SH_CLUSTER_HOLDS SH_MSG_TYPE(SH_MODULE_CLUSTER, 43)
+
+enum sh_ask_kind {
+    SH_ASK_NAME = 1,
+    SH_ASK_NAMES,
+    SH_ASK_SCRATCH,
+    SH_ASK_SCRATCHES,
+    SH_ASK_BARRIER,
+};
 
 /* Flags of answers. */
 #define SH_ANSWER_VIEW 1u   /* a view, or in SYNC a table, follows */
@@ -134,6 +156,7 @@
 #define SH_DISMISS_BYTES 2
 #define SH_METADATA_ANSWER_BYTES 13
 #define SH_NAME_ANSWER_BYTES 10
+#define SH_ASK_BYTES 34 /* with the lengths of both texts */
 #define SH_LEASE_BYTES 9
 #define SH_HERE_BYTES 4 /* with the address's length */
 #define SH_PING_ANSWER_BYTES 10

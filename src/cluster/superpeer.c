@@ -213,6 +213,7 @@ static unsigned run_shared(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     unsigned work = sh_superpeer_shared_step(superpeer, now_ns);
     work += sh_superpeer_probes_step(superpeer, now_ns);
+    work += sh_superpeer_services_step(superpeer, now_ns);
     announce(superpeer);
     return work;
 }
@@ -233,6 +234,7 @@ static unsigned run(void *arg)
     work += sh_superpeer_siblings_step(superpeer, now_ns);
     work += sh_superpeer_probes_step(superpeer, now_ns);
     work += sh_superpeer_owners_step(superpeer, now_ns);
+    work += sh_superpeer_services_step(superpeer, now_ns);
     announce(superpeer);
     return work;
 }
@@ -243,10 +245,13 @@ static uint64_t due_ns(void *arg)
     uint64_t due = superpeer->tick_ns;
     if (superpeer->shared) {
         uint64_t probes_ns = sh_superpeer_probes_due_ns(superpeer);
+        uint64_t services_ns = sh_superpeer_services_due_ns(superpeer);
         due = sh_superpeer_shared_due_ns(superpeer, now_of(superpeer));
+        due = services_ns < due ? services_ns : due;
         return probes_ns < due ? probes_ns : due;
     }
     uint64_t others[] = {
+        sh_superpeer_services_due_ns(superpeer),
         sh_superpeer_siblings_due_ns(superpeer),
         sh_superpeer_probes_due_ns(superpeer),
         sh_superpeer_owners_due_ns(superpeer),
@@ -318,6 +323,8 @@ enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
         err = sh_superpeer_shared_open(superpeer, config, now_ns);
     else
         err = own_open(superpeer, config, now_ns);
+    if (!err)
+        err = sh_superpeer_services_open(superpeer);
     if (err) {
         sh_superpeer_destroy(superpeer);
         return err;
@@ -334,6 +341,7 @@ void sh_superpeer_destroy(struct sh_superpeer *superpeer)
         return;
     sh_superpeer_requests_cancel(superpeer);
     sh_superpeer_owners_cancel(superpeer);
+    sh_superpeer_services_close(superpeer);
     sh_superpeer_shared_close(superpeer);
     sh_registry_destroy(superpeer->registry);
     sh_view_destroy(&superpeer->announced);
@@ -347,6 +355,8 @@ struct sh_step sh_superpeer_step(struct sh_superpeer *superpeer)
 
 void sh_superpeer_link_event(struct sh_superpeer *superpeer, const struct sh_msg_event *event)
 {
+    if (event->kind == SH_MSG_LOST)
+        sh_superpeer_services_lost(superpeer, event->nid);
     if (event->kind == SH_MSG_LOST && sh_registry_watches(superpeer->registry, event->nid))
         sh_superpeer_probe(superpeer, event->nid, now_of(superpeer));
 }

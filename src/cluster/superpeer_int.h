@@ -2,6 +2,7 @@
 #ifndef SH_CLUSTER_SUPERPEER_INT_H
 #define SH_CLUSTER_SUPERPEER_INT_H
 
+#include "cluster/metadata.h"
 #include "cluster/owners.h"
 #include "cluster/registry.h"
 #include "cluster/superpeer.h"
@@ -51,6 +52,7 @@ struct sh_superpeer {
     struct sh_sibling siblings[SH_SUPERPEERS_MAX];
     struct sh_probe probes[SH_PROBES_MAX];
     struct sh_owner_asking owner_asking;
+    struct sh_services *services;
 };
 
 /* superpeer_shared.c: a registry that superpeers with a disk share. */
@@ -78,6 +80,30 @@ void sh_superpeer_shared_batch(struct sh_superpeer *superpeer, const struct sh_m
 SHOAL_NODISCARD enum shoal_err sh_superpeer_overlay_lookup(struct sh_superpeer *superpeer,
                                                            shoal_cid cid,
                                                            struct sh_range *range_out);
+
+/* The sector's state, where it may be answered with. EROLE: *owner_out is to be asked (0: nobody;
+ * the registry is in ZooKeeper); EBUSY. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_overlay_reads(struct sh_superpeer *superpeer,
+                                                          unsigned sector,
+                                                          struct sh_metadata **metadata_out,
+                                                          uint8_t *owner_out);
+/* Orders an update of its owner's own; whether it is carried out, nobody is told. */
+void sh_superpeer_overlay_order(struct sh_superpeer *superpeer, unsigned sector,
+                                struct sh_bytes update);
+
+/* superpeer_services.c: names, barriers and scratch. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_services_open(struct sh_superpeer *superpeer);
+void sh_superpeer_services_close(struct sh_superpeer *superpeer);
+/* A sector has changed: who waits for that is answered in the next step. */
+void sh_superpeer_services_changed(struct sh_superpeer *superpeer, unsigned sector);
+unsigned sh_superpeer_services_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+uint64_t sh_superpeer_services_due_ns(const struct sh_superpeer *superpeer);
+/* A connection was lost. */
+void sh_superpeer_services_lost(struct sh_superpeer *superpeer, shoal_nid nid);
+/* Answers a METADATA: what came of it, or with a superpeer's ID who is to be asked. */
+void sh_superpeer_metadata_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
+                                  sh_msg_type type, uint8_t superpeer_nid,
+                                  const struct sh_metadata_result *result);
 
 /* superpeer_watch.c */
 void sh_superpeer_shared_heard(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t epoch);

@@ -52,19 +52,6 @@ static uint64_t now_of(const struct sh_superpeer *superpeer)
 
 /* --- Answers --------------------------------------------------------------------------------- */
 
-static void metadata_answer(struct sh_superpeer *superpeer, struct sh_reply_to to, sh_msg_type type,
-                            uint8_t superpeer_nid, const struct sh_metadata_result *result)
-{
-    struct sh_out out;
-    if (sh_msg_reply(superpeer->msg, to, type, SH_METADATA_ANSWER_BYTES, &out))
-        return;
-    sh_put16(&out.w, superpeer_nid);
-    sh_put16(&out.w, (uint16_t)result->err);
-    sh_put8(&out.w, result->is_committed);
-    sh_put64(&out.w, result->cid.v);
-    sh_msg_end(superpeer->msg, &out);
-}
-
 static struct waiting **waiting_find(struct sh_superpeer_overlay *part, unsigned sector,
                                      uint64_t epoch, uint64_t sequence)
 {
@@ -92,10 +79,11 @@ static void apply(void *arg, unsigned sector, uint64_t epoch, uint64_t sequence,
     struct sh_metadata_result result = {.err = SHOAL_EPROTO}; /* at all holders alike */
     if (!sh_metadata_update_get(command, sector, &update))
         result = sh_metadata_apply(part->metadata, sector, &update);
+    sh_superpeer_services_changed(part->superpeer, sector);
     struct waiting **at = waiting_find(part, sector, epoch, sequence);
     if (!*at)
         return;
-    metadata_answer(part->superpeer, (*at)->reply_to, (*at)->type, 0, &result);
+    sh_superpeer_metadata_answer(part->superpeer, (*at)->reply_to, (*at)->type, 0, &result);
     waiting_end(part, at);
 }
 
@@ -141,7 +129,7 @@ static void refuse(struct sh_msg_in *in, enum shoal_err err, const char *text)
 static enum shoal_err update_check(const struct sh_superpeer *superpeer,
                                    const struct sh_metadata_update *update)
 {
-    if (update->kind == SH_METADATA_FORGET)
+    if (update->kind == SH_METADATA_FORGET || update->kind == SH_METADATA_BARRIER_GONE)
         return SHOAL_EPROTO;
     if (update->kind != SH_METADATA_MOVE)
         return SHOAL_OK;
@@ -182,22 +170,19 @@ static void on_metadata(void *arg, struct sh_msg_in *in)
     struct sh_metadata_update update;
     size_t size = sh_reader_left(&in->payload);
     struct sh_bytes bytes = sh_bytes_make(sh_reader_take(&in->payload, size), size);
-    enum shoal_err err = SHOAL_EPROTO;
-    unsigned sector = 0;
-    /* Which sector it is of, only the update says. */
-    for (; err && sector < SH_SECTORS; sector++)
-        err = sh_metadata_update_get(bytes, sector, &update);
+    enum shoal_err err = sh_metadata_update_get_any(bytes, &update);
     if (!err)
         err = update_check(superpeer, &update);
     if (err) {
         refuse(in, err, err == SHOAL_ENONODE ? "the target is not up" : NULL);
         return;
     }
-    sector = sh_metadata_sector(&update);
+    unsigned sector = sh_metadata_sector(&update);
     err = sh_overlay_reads(part->ring, now_of(superpeer), sector);
     uint8_t owner = sh_overlay_owner(part->ring, sector);
     if (err == SHOAL_EROLE && owner)
-        metadata_answer(superpeer, in->reply_to, in->type, owner, &(struct sh_metadata_result){0});
+        sh_superpeer_metadata_answer(superpeer, in->reply_to, in->type, owner,
+                                     &(struct sh_metadata_result){0});
     else if (err)
         refuse(in, SHOAL_EBUSY, "the sector is changing hands");
     else
@@ -231,6 +216,32 @@ static void on_name_get(void *arg, struct sh_msg_in *in)
         sh_put64(&out.w, cid.v);
         sh_msg_end(in->msg, &out);
     }
+}
+
+enum shoal_err sh_superpeer_overlay_reads(struct sh_superpeer *superpeer, unsigned sector,
+                                          struct sh_metadata **metadata_out, uint8_t *owner_out)
+{
+    struct sh_superpeer_overlay *part = superpeer->shared->ring;
+    *owner_out = 0;
+    if (!part)
+        return SHOAL_EROLE;
+    enum shoal_err err = sh_overlay_reads(part->ring, now_of(superpeer), sector);
+    if (err == SHOAL_EROLE)
+        *owner_out = sh_overlay_owner(part->ring, sector);
+    if (err)
+        return err == SHOAL_EROLE && *owner_out ? err : SHOAL_EBUSY;
+    *metadata_out = part->metadata;
+    return SHOAL_OK;
+}
+
+void sh_superpeer_overlay_order(struct sh_superpeer *superpeer, unsigned sector,
+                                struct sh_bytes update)
+{
+    uint64_t epoch, sequence;
+    enum shoal_err err = sh_overlay_update(superpeer->shared->ring->ring, now_of(superpeer), sector,
+                                           update, &epoch, &sequence);
+    if (err)
+        SH_DEBUG("cluster", "an update of its own was not ordered", SH_ERR(err));
 }
 
 enum shoal_err sh_superpeer_overlay_lookup(struct sh_superpeer *superpeer, shoal_cid cid,
