@@ -59,6 +59,7 @@ struct shoal {
     _Atomic uint32_t refreshes;       /* those that have ended, well or not */
     _Atomic bool is_refreshing;       /* then refresh_op is in use */
     struct sh_directory_op refresh_op;
+    struct sh_services_of_client *services; /* service.c */
 };
 
 enum sh_call_kind {
@@ -243,6 +244,10 @@ bool sh_client_closing(struct shoal *store);
 struct sh_step sh_client_retry_step(struct shoal *store);
 /* Ends all that wait with ESTOPPED, once no step runs any more. */
 void sh_client_retries_fail(struct shoal *store);
+
+/* service.c: names, barriers, scratch */
+SHOAL_NODISCARD enum shoal_err sh_client_services_open(struct shoal *store);
+void sh_client_services_close(struct shoal *store);
 
 /* look.c */
 /* Fetches the view and waits for it until the deadline; the detail says why not. */

@@ -153,7 +153,9 @@ static enum shoal_err open_cluster(struct shoal *store, const struct client_conf
     if (!store->numbers)
         return SHOAL_ENOMEM;
     atomic_init(&store->refresh_due_ns, sh_now(&store->env.clock) + SH_VIEW_AGE_NS);
-    enum shoal_err err = sh_secret_read(config->secret_file, &store->secret, sh_client_detail());
+    enum shoal_err err = sh_client_services_open(store);
+    if (err == SHOAL_OK)
+        err = sh_secret_read(config->secret_file, &store->secret, sh_client_detail());
     if (err == SHOAL_OK)
         err = open_crew(store, config);
     if (err == SHOAL_OK)
@@ -343,6 +345,7 @@ void shoal_close(shoal *store)
     if (store->env.wire)
         store->env.wire->ops->destroy(store->env.wire);
     sh_store_destroy(store->store);
+    sh_client_services_close(store);
     sh_client_numbers_free(store);
     free(store);
 }

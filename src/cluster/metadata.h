@@ -122,6 +122,8 @@ void sh_metadata_destroy(struct sh_metadata *metadata);
 /* An update as bytes, at most SH_METADATA_BYTES_MAX; its size is written to *size_out. The update
  * is a good one. */
 void sh_metadata_update_put(struct sh_writer *w, const struct sh_metadata_update *update);
+/* Where in an update with a caller it says whether it is a repetition. */
+#define SH_METADATA_REPEAT_AT 17
 /* Reads one. EPROTO: not what put wrote, or not of that sector. */
 SHOAL_NODISCARD enum shoal_err sh_metadata_update_get(struct sh_bytes bytes, unsigned sector,
                                                       struct sh_metadata_update *update_out);
