@@ -31,7 +31,7 @@ struct sh_superpeer_overlay {
     struct sh_superpeer *superpeer;
     struct sh_overlay *ring;
     struct sh_metadata *metadata;
-    bool is_joined, is_started;
+    bool is_joined, is_started, is_whole;
     struct sh_arcs seen; /* the table that the ring was told */
     uint64_t beat_ns;
     /* A leader's: the question to the others whether it still is, and when the last one that they
@@ -352,6 +352,19 @@ void sh_shared_overlay_joined(struct sh_superpeer *superpeer)
     superpeer->shared->ring->is_joined = true;
 }
 
+/* Says when all sectors are held as often as they are to be: then nothing is lost with the next
+ * superpeer that fails. */
+static void whole_note(struct sh_superpeer_overlay *part, const struct sh_arcs *arcs)
+{
+    bool is_whole = part->is_started;
+    for (unsigned i = 0; is_whole && i < SH_SECTORS; i++)
+        is_whole = arcs->sectors[i].owner && arcs->sectors[i].holders == sh_arc_wanted(arcs->up, i);
+    if (is_whole && !part->is_whole)
+        SH_INFO("cluster", "the ring is whole",
+                SH_U64("copies", (uint64_t)__builtin_popcountll(arcs->sectors[0].holders)));
+    part->is_whole = is_whole;
+}
+
 /* Tells the ring what the registry says. */
 static void arcs_step(struct sh_superpeer_overlay *part, uint64_t now_ns)
 {
@@ -365,6 +378,7 @@ static void arcs_step(struct sh_superpeer_overlay *part, uint64_t now_ns)
     else if (part->is_started)
         sh_overlay_arcs_set(part->ring, now_ns, arcs);
     part->is_started |= starts;
+    whole_note(part, arcs);
 }
 
 /* What nobody holds any more begins empty: that chunks have moved is not known to anybody else. */
