@@ -8,6 +8,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "cluster/connect_int.h"
+#include "cluster/keeper.h"
 #include "cluster/proto.h"
 
 #define BACKOFF_MIN_NS UINT64_C(20000000)
@@ -17,6 +18,7 @@ enum member_state { MEMBER_JOINING, MEMBER_JOINED, MEMBER_REFUSED, MEMBER_LEFT }
 
 struct sh_member {
     struct sh_msg *msg;
+    struct sh_keeper *keeper;
     struct sh_directory *directory;
     struct sh_env env;
     char (*superpeers)[SH_MSG_ADDRESS_MAX];
@@ -465,7 +467,8 @@ enum shoal_err sh_member_create(const struct sh_member_config *config,
     if (!member)
         return SHOAL_ENOMEM;
     member->superpeers = calloc(config->superpeer_count, sizeof member->superpeers[0]);
-    if (!member->superpeers) {
+    if (!member->superpeers || sh_keeper_create(config->msg, &member->keeper)) {
+        free(member->superpeers);
         free(member);
         return SHOAL_ENOMEM;
     }
@@ -502,6 +505,7 @@ void sh_member_destroy(struct sh_member *member)
         member->is_leaving || atomic_load_explicit(&member->leave_wanted, memory_order_acquire);
     if (waits && member->leave_done)
         member->leave_done(member->leave_arg, SHOAL_ESTOPPED);
+    sh_keeper_destroy(member->keeper);
     free(member->superpeers);
     free(member);
 }

@@ -149,6 +149,10 @@ bool sh_metadata_name_next(const struct sh_metadata *metadata, unsigned sector,
                            struct sh_bytes prefix, struct sh_bytes after, struct sh_bytes *name_out,
                            shoal_cid *cid_out);
 
+/* How often a sector's names have changed. Set: for names that were gathered. */
+uint64_t sh_metadata_name_changes(const struct sh_metadata *metadata, unsigned sector);
+void sh_metadata_name_changes_set(struct sh_metadata *metadata, unsigned sector, uint64_t changes);
+
 /* The value of a scratch key, borrowed until the next change. ENONAME. */
 SHOAL_NODISCARD enum shoal_err sh_metadata_scratch_get(const struct sh_metadata *metadata,
                                                        struct sh_bytes key,
@@ -161,9 +165,9 @@ bool sh_metadata_scratch_next(const struct sh_metadata *metadata, unsigned secto
 /* A sector as bytes, little-endian:
  *   u32 ranges, each u64 first, u64 last, u16 owner; u32 sources, each u16 node, u64 decision;
  *   u32 names, each u64 chunk ID, text name; u32 scratch, each text key, text value; barriers as in
- *   metadata_barriers.c; u64 updates, u8 whether a caller was forgotten, u32 callers, each u64
- *   caller, u64 number, u64 update, u64 value, u16 error
- * Get replaces it. EPROTO, ENOMEM, ELIMIT change nothing. */
+ *   metadata_barriers.c; u64 changes of names, u64 updates, u8 whether a caller was forgotten, u32
+ * callers, each u64 caller, u64 number, u64 update, u64 value, u16 error Get replaces it. EPROTO,
+ * ENOMEM, ELIMIT change nothing. */
 size_t sh_metadata_image_size(const struct sh_metadata *metadata, unsigned sector);
 void sh_metadata_image_put(const struct sh_metadata *metadata, unsigned sector,
                            struct sh_writer *w);

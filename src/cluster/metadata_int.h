@@ -44,6 +44,7 @@ struct sh_metadata_sector {
     struct sh_metadata_caller *callers; /* SH_METADATA_CALLERS_MAX; NULL: none yet */
     size_t caller_count;
     uint64_t updates; /* by callers */
+    uint64_t name_changes;
     bool has_forgotten;
 };
 

@@ -98,6 +98,7 @@ struct sh_metadata_result sh_metadata_name_apply(struct sh_metadata_sector *sect
     result.err = refusal(update, is_there, result.cid);
     if (result.err)
         return result;
+    sector->name_changes++;
     if (update->kind == SH_METADATA_UNNAME) {
         take_out(sector, at);
     } else if (is_there) {
@@ -109,6 +110,18 @@ struct sh_metadata_result sh_metadata_name_apply(struct sh_metadata_sector *sect
         SH_ASSERT(!err);
     }
     return result;
+}
+
+uint64_t sh_metadata_name_changes(const struct sh_metadata *metadata, unsigned number)
+{
+    SH_ASSERT(number < SH_SECTORS);
+    return metadata->sectors[number].name_changes;
+}
+
+void sh_metadata_name_changes_set(struct sh_metadata *metadata, unsigned number, uint64_t changes)
+{
+    SH_ASSERT(number < SH_SECTORS);
+    metadata->sectors[number].name_changes = changes;
 }
 
 enum shoal_err sh_metadata_lookup(const struct sh_metadata *metadata, struct sh_bytes name,

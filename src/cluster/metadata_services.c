@@ -181,7 +181,7 @@ struct sh_metadata_result sh_metadata_service_apply(struct sh_metadata_sector *s
 
 size_t sh_metadata_services_size(const struct sh_metadata_sector *sector)
 {
-    return sh_metadata_scratch_size(sector) + sh_metadata_barriers_size(sector) + 13 +
+    return sh_metadata_scratch_size(sector) + sh_metadata_barriers_size(sector) + 21 +
            CALLER_BYTES * sector->caller_count;
 }
 
@@ -189,6 +189,7 @@ void sh_metadata_services_put(const struct sh_metadata_sector *sector, struct sh
 {
     sh_metadata_scratch_put(sector, w);
     sh_metadata_barriers_put(sector, w);
+    sh_put64(w, sector->name_changes);
     sh_put64(w, sector->updates);
     sh_put8(w, sector->has_forgotten);
     sh_put32(w, (uint32_t)sector->caller_count);
@@ -204,6 +205,7 @@ void sh_metadata_services_put(const struct sh_metadata_sector *sector, struct sh
 
 static enum shoal_err callers_get(struct sh_metadata_sector *sector, struct sh_reader *r)
 {
+    sector->name_changes = sh_get64(r);
     sector->updates = sh_get64(r);
     uint8_t has_forgotten = sh_get8(r);
     sector->has_forgotten = has_forgotten;

@@ -66,6 +66,16 @@
  *   errors   ENONAME, EAGAIN (not within that time; ask again), EBROKEN (BARRIER: the member was
  *            taken for dead), EBUSY, EROLE (the registry is in ZooKeeper)
  *
+ * KEEP       from a superpeer to a peer: names, for the day when superpeers have forgotten them
+ *   request  u8 sector, u8 flags (1 the list's first piece, 2 its last), u64 the list's number, and
+ *            to the end entries, each u64 chunk ID, text name
+ *   answer   empty
+ *   errors   EAGAIN (another list has begun), ETOOBIG, ENOMEM, EROLE (from no superpeer)
+ * KEPT       from a superpeer to a peer: what it has kept
+ *   request  u8 sector, u64 the list's number, u32 offset; with the number 0, of all sectors
+ *   answer   u32 the list's size, and bytes from there on; or 64 numbers of lists, u64 each
+ *   errors   EAGAIN (it has another list)
+ *
  * One-way messages between superpeers that share a registry:
  * RAFT       a message of raft (raft_int.h)
  * PROPOSE    to the leader: a command (superpeer_shared_int.h)
@@ -113,6 +123,8 @@
 #define SH_CLUSTER_METADATA SH_MSG_TYPE(SH_MODULE_CLUSTER, 10)
 #define SH_CLUSTER_NAME_GET SH_MSG_TYPE(SH_MODULE_CLUSTER, 11)
 #define SH_CLUSTER_ASK SH_MSG_TYPE(SH_MODULE_CLUSTER, 12)
+#define SH_CLUSTER_KEEP SH_MSG_TYPE(SH_MODULE_CLUSTER, 13)
+#define SH_CLUSTER_KEPT SH_MSG_TYPE(SH_MODULE_CLUSTER, 14)
 #define SH_CLUSTER_RAFT SH_MSG_TYPE(SH_MODULE_CLUSTER, 32)
 #define SH_CLUSTER_PROPOSE SH_MSG_TYPE(SH_MODULE_CLUSTER, 33)
 #define SH_CLUSTER_HEARD SH_MSG_TYPE(SH_MODULE_CLUSTER, 34)

@@ -213,6 +213,7 @@ static unsigned run_shared(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     unsigned work = sh_superpeer_shared_step(superpeer, now_ns);
     work += sh_superpeer_probes_step(superpeer, now_ns);
+    work += sh_superpeer_keep_step(superpeer, now_ns);
     work += sh_superpeer_services_step(superpeer, now_ns);
     announce(superpeer);
     return work;
@@ -234,6 +235,7 @@ static unsigned run(void *arg)
     work += sh_superpeer_siblings_step(superpeer, now_ns);
     work += sh_superpeer_probes_step(superpeer, now_ns);
     work += sh_superpeer_owners_step(superpeer, now_ns);
+    work += sh_superpeer_keep_step(superpeer, now_ns);
     work += sh_superpeer_services_step(superpeer, now_ns);
     announce(superpeer);
     return work;
@@ -246,14 +248,15 @@ static uint64_t due_ns(void *arg)
     if (superpeer->shared) {
         uint64_t probes_ns = sh_superpeer_probes_due_ns(superpeer);
         uint64_t services_ns = sh_superpeer_services_due_ns(superpeer);
+        uint64_t keep_ns = sh_superpeer_keep_due_ns(superpeer);
+        services_ns = keep_ns < services_ns ? keep_ns : services_ns;
         due = sh_superpeer_shared_due_ns(superpeer, now_of(superpeer));
         due = services_ns < due ? services_ns : due;
         return probes_ns < due ? probes_ns : due;
     }
     uint64_t others[] = {
-        sh_superpeer_services_due_ns(superpeer),
-        sh_superpeer_siblings_due_ns(superpeer),
-        sh_superpeer_probes_due_ns(superpeer),
+        sh_superpeer_services_due_ns(superpeer), sh_superpeer_keep_due_ns(superpeer),
+        sh_superpeer_siblings_due_ns(superpeer), sh_superpeer_probes_due_ns(superpeer),
         sh_superpeer_owners_due_ns(superpeer),
     };
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
@@ -318,10 +321,10 @@ enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
         superpeer->probes[i].superpeer = superpeer;
     uint64_t now_ns = now_of(superpeer);
     superpeer->tick_ns = now_ns;
-    enum shoal_err err;
-    if (config->env.disk || config->zookeeper)
+    enum shoal_err err = sh_superpeer_keep_open(superpeer);
+    if (!err && (config->env.disk || config->zookeeper))
         err = sh_superpeer_shared_open(superpeer, config, now_ns);
-    else
+    else if (!err)
         err = own_open(superpeer, config, now_ns);
     if (!err)
         err = sh_superpeer_services_open(superpeer);
@@ -342,6 +345,7 @@ void sh_superpeer_destroy(struct sh_superpeer *superpeer)
     sh_superpeer_requests_cancel(superpeer);
     sh_superpeer_owners_cancel(superpeer);
     sh_superpeer_services_close(superpeer);
+    sh_superpeer_keep_close(superpeer);
     sh_superpeer_shared_close(superpeer);
     sh_registry_destroy(superpeer->registry);
     sh_view_destroy(&superpeer->announced);

@@ -53,6 +53,7 @@ struct sh_superpeer {
     struct sh_probe probes[SH_PROBES_MAX];
     struct sh_owner_asking owner_asking;
     struct sh_services *services;
+    struct sh_keep *keep;
 };
 
 /* superpeer_shared.c: a registry that superpeers with a disk share. */
@@ -98,12 +99,27 @@ void sh_superpeer_services_close(struct sh_superpeer *superpeer);
 void sh_superpeer_services_changed(struct sh_superpeer *superpeer, unsigned sector);
 unsigned sh_superpeer_services_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 uint64_t sh_superpeer_services_due_ns(const struct sh_superpeer *superpeer);
+/* The sector's state, where it is this superpeer that may answer with it. EROLE, EBUSY. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_services_state(struct sh_superpeer *superpeer,
+                                                           unsigned sector,
+                                                           struct sh_metadata **metadata_out);
 /* A connection was lost. */
 void sh_superpeer_services_lost(struct sh_superpeer *superpeer, shoal_nid nid);
 /* Answers a METADATA: what came of it, or with a superpeer's ID who is to be asked. */
 void sh_superpeer_metadata_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
                                   sh_msg_type type, uint8_t superpeer_nid,
                                   const struct sh_metadata_result *result);
+
+/* superpeer_keep.c: names at the peers. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_keep_open(struct sh_superpeer *superpeer);
+void sh_superpeer_keep_close(struct sh_superpeer *superpeer);
+unsigned sh_superpeer_keep_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+uint64_t sh_superpeer_keep_due_ns(const struct sh_superpeer *superpeer);
+/* Begins to gather the names of a set of sectors. */
+void sh_superpeer_keep_gather(struct sh_superpeer *superpeer, uint64_t sectors);
+/* Replaces the state of a sector by what was gathered, once; false: it is not there yet. */
+bool sh_superpeer_keep_take(struct sh_superpeer *superpeer, unsigned sector,
+                            struct sh_metadata *into);
 
 /* superpeer_watch.c */
 void sh_superpeer_shared_heard(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t epoch);

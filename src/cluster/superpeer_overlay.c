@@ -115,6 +115,7 @@ static void build(void *arg, unsigned sector, uint64_t version)
 {
     struct sh_superpeer_overlay *part = arg;
     part->is_built[sector] = false;
+    sh_superpeer_keep_gather(part->superpeer, UINT64_C(1) << sector);
     part->build_version[sector] = version;
 }
 
@@ -381,11 +382,17 @@ static void arcs_step(struct sh_superpeer_overlay *part, uint64_t now_ns)
     whole_note(part, arcs);
 }
 
-/* What nobody holds any more begins empty: that chunks have moved is not known to anybody else. */
+/* What nobody holds any more begins with the names that peers have. Somebody else may have been
+ * told to build it meanwhile. */
 static void build_step(struct sh_superpeer_overlay *part, uint64_t now_ns)
 {
     for (unsigned i = 0; i < SH_SECTORS; i++) {
         if (part->is_built[i])
+            continue;
+        const struct sh_sector *seen = &part->seen.sectors[i];
+        bool is_ours = seen->owner == part->superpeer->index + 1 && !seen->holders &&
+                       seen->version == part->build_version[i];
+        if (is_ours && !sh_superpeer_keep_take(part->superpeer, i, part->metadata))
             continue;
         part->is_built[i] = true;
         sh_overlay_built(part->ring, now_ns, i, part->build_version[i]);

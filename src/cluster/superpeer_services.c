@@ -37,6 +37,7 @@ struct asker {
 
 struct sh_services {
     struct sh_metadata *own; /* NULL: it is the ring's */
+    uint64_t ungathered;     /* of its own sectors: their names are with the peers yet */
     struct asker *askers;
     size_t asker_count;
     uint64_t changed; /* sectors */
@@ -59,8 +60,17 @@ static enum shoal_err state_of(struct sh_superpeer *superpeer, unsigned sector,
     *owner_out = (uint8_t)(owner + 1);
     if (owner != superpeer->index)
         return SHOAL_EROLE;
+    if (superpeer->services->ungathered >> sector & 1)
+        return SHOAL_EBUSY;
     *metadata_out = superpeer->services->own;
     return SHOAL_OK;
+}
+
+enum shoal_err sh_superpeer_services_state(struct sh_superpeer *superpeer, unsigned sector,
+                                           struct sh_metadata **metadata_out)
+{
+    uint8_t owner;
+    return state_of(superpeer, sector, metadata_out, &owner);
 }
 
 static void refuse(struct sh_superpeer *superpeer, struct sh_reply_to to, sh_msg_type type,
@@ -427,6 +437,10 @@ static void on_metadata(void *arg, struct sh_msg_in *in)
     }
     unsigned sector = sh_metadata_sector(&update);
     err = state_of(superpeer, sector, &metadata, &owner);
+    if (err == SHOAL_EBUSY) {
+        refuse(superpeer, in->reply_to, in->type, err);
+        return;
+    }
     if (!err)
         update_own(superpeer, sector, &update, &result);
     sh_superpeer_metadata_answer(superpeer, in->reply_to, in->type, err ? owner : 0, &result);
@@ -436,6 +450,10 @@ static void on_metadata(void *arg, struct sh_msg_in *in)
 
 unsigned sh_superpeer_services_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
+    struct sh_services *services = superpeer->services;
+    for (unsigned i = 0; services->ungathered && i < SH_SECTORS; i++)
+        if (services->ungathered >> i & 1 && sh_superpeer_keep_take(superpeer, i, services->own))
+            services->ungathered &= ~(UINT64_C(1) << i);
     members_step(superpeer, now_ns);
     return askers_step(superpeer, now_ns);
 }
@@ -460,6 +478,9 @@ enum shoal_err sh_superpeer_services_open(struct sh_superpeer *superpeer)
         enum shoal_err err = sh_metadata_create(&services->own);
         if (err)
             return err; /* close frees the rest */
+        for (unsigned i = superpeer->index; i < SH_SECTORS; i += superpeer->count)
+            services->ungathered |= UINT64_C(1) << i;
+        sh_superpeer_keep_gather(superpeer, services->ungathered);
         sh_msg_handler_set(superpeer->msg, SH_CLUSTER_METADATA, SH_MSG_INLINE, on_metadata,
                            superpeer);
     }

@@ -134,6 +134,42 @@ class OneSuperpeer(harness.Case):
                 self.assertIn("a member of the barrier is gone", result[2])
 
 
+class Forgotten(harness.Case):
+    """A superpeer without a data_dir forgets everything when it is killed; its peers do not."""
+
+    def test_names_come_back_from_the_peers(self):
+        address = free_addresses(1)[0]
+        log = ["--log-levels", "info,cluster=debug"]
+        superpeer = self.superpeer("before", "--listen", address, *log)
+        peers = [self.peer(f"peer{i}", superpeer) for i in range(3)]
+        names = {f"name/{i}": f"64:{i + 1}" for i in range(20)}
+        for name, cid in names.items():
+            self.shoal(superpeer, "name", "set", name, cid)
+        harness.eventually(self, "the names are with the peers", 60,
+                           lambda: self.sent(superpeer, names))
+        superpeer.kill()
+        peers[0].stop()
+        again = self.superpeer("after", "--listen", address, *log)
+
+        def back():
+            done = self.run_program("shoal", "name", "list", "name/", "--json", "--connect",
+                                    again.address)
+            return done.returncode == 0 and {
+                row["name"]: row["cid"] for row in json.loads(done.text)["names"]} == names
+
+        harness.eventually(self, "the names are back", 60, back)
+        self.shoal(again, "name", "set", "name/0", "64:99", "--current", names["name/0"])
+
+    @staticmethod
+    def sent(node, names):
+        """By the log: each list that has changed is at two peers, and all names are in them."""
+        counts = {}
+        for sector, peer, count in re.findall(
+                r"names are at a peer .*sector=(\d+) peer=(\d+) changes=(\d+)", node.log()):
+            counts[sector, peer] = int(count)
+        return sum(counts.values()) == 2 * len(names)
+
+
 class ThreeSuperpeers(harness.Case):
     def setUp(self):
         super().setUp()

@@ -1,0 +1,466 @@
+/* Names at the peers (keeper.h): a superpeer sends the names of each sector that it owns to two
+ * peers, when they have changed, and when all superpeers have forgotten a sector gathers them again
+ * from whoever has the last list.
+ *
+ *   send     a sector at a time, piece by piece; a change is with the peers a second later
+ *   gather   all peers that are up are asked what they have; each sector's last list is fetched
+ *
+ * A list's number is how often the sector's names have changed; a sector that was gathered begins
+ * far above all that was sent before, so that no older list is taken for a newer one. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "cluster/keeper.h"
+#include "cluster/proto.h"
+#include "cluster/superpeer_int.h"
+
+#define TARGETS 2
+#define PAUSE_NS                                                                                   \
+    UINT64_C(1000000000) /* between two lists of a sector; and a second for each MB                \
+                          */
+/* A peer that lost its superpeer asks for it again after 2 seconds at the latest. */
+#define RETURN_NS UINT64_C(3000000000)
+#define NUMBER_STEP (UINT64_C(1) << 32)
+
+/* A peer that is to have a sector's list. */
+struct target {
+    shoal_nid nid;
+    uint64_t instance;
+    uint64_t done; /* the number of the list that it has */
+};
+
+struct sector {
+    struct target targets[TARGETS];
+    uint64_t due_ns;
+    struct {
+        uint64_t number; /* of the last list that was found; 0: none */
+        shoal_nid nid;
+    } best;
+};
+
+enum gather_phase { GATHER_NONE, GATHER_ASK, GATHER_FETCH };
+
+struct sh_keep {
+    struct sector sectors[SH_SECTORS];
+    uint64_t epoch;   /* of the view that the targets are of */
+    uint64_t tick_ns; /* when something is to be done next */
+    /* The list that is being sent. */
+    struct sh_request send;
+    bool is_sending;
+    unsigned sector;
+    struct target *target;
+    uint64_t number;
+    uint8_t after[SH_NAME_BYTES_MAX];
+    size_t after_size, sent_bytes;
+    bool is_last;
+    /* What is being gathered. */
+    struct sh_request ask;
+    bool is_asking;
+    enum gather_phase phase;
+    uint64_t wanted, gathered; /* sectors */
+    uint64_t from_ns;          /* nobody is asked before */
+    shoal_nid nid;             /* asked last */
+    unsigned fetching;
+    uint8_t *bytes; /* of the sector that is fetched */
+    uint32_t size, room;
+    struct sh_metadata *fresh;
+};
+
+static uint64_t now_of(const struct sh_superpeer *superpeer)
+{
+    return sh_now(&superpeer->env.clock);
+}
+
+static bool is_peer_up(const struct sh_node *node)
+{
+    return node && node->role == SH_ROLE_PEER && node->state == SH_NODE_UP;
+}
+
+/* --- Sending --------------------------------------------------------------------------------- */
+
+/* The two peers for which a hash of them and the sector is highest: a peer that comes or goes
+ * changes few. */
+static void targets_set(const struct sh_view *view, unsigned sector, struct target *targets)
+{
+    uint64_t scores[TARGETS] = {0};
+    struct target found[TARGETS] = {0};
+    for (size_t i = 0; i < view->count; i++) {
+        const struct sh_node *node = &view->nodes[i];
+        if (!is_peer_up(node))
+            continue;
+        struct target one = {.nid = node->nid, .instance = node->instance};
+        uint64_t score = sh_mix64((uint64_t)sector << 32 | node->nid.v) | 1;
+        for (unsigned t = 0; t < TARGETS; t++) {
+            if (targets[t].nid.v == node->nid.v && targets[t].instance == node->instance)
+                one.done = targets[t].done;
+        }
+        for (unsigned t = 0; t < TARGETS; t++) {
+            if (score <= scores[t])
+                continue;
+            uint64_t lower = scores[t];
+            struct target other = found[t];
+            scores[t] = score;
+            found[t] = one;
+            score = lower;
+            one = other;
+        }
+    }
+    memcpy(targets, found, sizeof found);
+}
+
+static void on_sent(struct sh_request *request, enum shoal_err err, struct sh_reader *payload);
+
+/* Sends the next piece of the list; false: not now. */
+static bool piece_send(struct sh_superpeer *superpeer, const struct sh_metadata *metadata)
+{
+    struct sh_keep *keep = superpeer->keep;
+    uint8_t bytes[SH_KEEPER_PIECE_BYTES];
+    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+    struct sh_bytes name = sh_bytes_make(keep->after_size ? keep->after : NULL, keep->after_size);
+    struct sh_bytes none = {NULL, 0}, next;
+    shoal_cid cid;
+    bool is_first = keep->after_size == 0;
+    keep->is_last = true;
+    while (sh_metadata_name_next(metadata, keep->sector, none, name, &next, &cid)) {
+        keep->is_last = (size_t)(w.end - w.at) >= next.size + 10;
+        if (!keep->is_last)
+            break;
+        sh_put64(&w, cid.v);
+        sh_put_text(&w, next);
+        name = next;
+    }
+    size_t size = (size_t)(w.at - bytes);
+    struct sh_out out;
+    keep->send = (struct sh_request){
+        .done = on_sent, .arg = superpeer, .timeout_ns = superpeer->failure_ns / 2 + 1};
+    if (sh_msg_request(superpeer->msg, keep->target->nid, SH_CLUSTER_KEEP, 10 + size, &keep->send,
+                       &out))
+        return false;
+    sh_put8(&out.w, (uint8_t)keep->sector);
+    sh_put8(&out.w, (uint8_t)((is_first ? SH_KEEP_FIRST : 0) | (keep->is_last ? SH_KEEP_LAST : 0)));
+    sh_put64(&out.w, keep->number);
+    sh_put_raw(&out.w, sh_bytes_make(bytes, size));
+    keep->is_sending = true;
+    keep->sent_bytes += size;
+    if (name.size && name.at != keep->after) {
+        memcpy(keep->after, name.at, name.size);
+        keep->after_size = name.size;
+    }
+    sh_msg_end(superpeer->msg, &out);
+    return true;
+}
+
+static void on_sent(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    struct sh_superpeer *superpeer = request->arg;
+    struct sh_keep *keep = superpeer->keep;
+    struct sector *sector = &keep->sectors[keep->sector];
+    struct sh_metadata *metadata;
+    (void)payload;
+    keep->is_sending = false;
+    keep->tick_ns = 0;
+    if (!err && !keep->is_last)
+        err = sh_superpeer_services_state(superpeer, keep->sector, &metadata);
+    if (!err && !keep->is_last && piece_send(superpeer, metadata))
+        return;
+    if (!err && keep->is_last) {
+        keep->target->done = keep->number;
+        SH_DEBUG("cluster", "names are at a peer", SH_U64("sector", keep->sector),
+                 SH_U64("peer", keep->target->nid.v), SH_U64("changes", keep->number));
+    } else {
+        SH_DEBUG("cluster", "names are not at a peer", SH_U64("node", keep->target->nid.v),
+                 SH_U64("sector", keep->sector), SH_ERR(err));
+    }
+    /* The other peer gets it at once; then there is a pause. */
+    bool is_done = true;
+    for (unsigned t = 0; !err && t < TARGETS; t++)
+        is_done &= !sector->targets[t].nid.v || sector->targets[t].done >= keep->number;
+    if (is_done)
+        sector->due_ns = now_of(superpeer) + PAUSE_NS + 1000 * keep->sent_bytes;
+}
+
+/* Begins to send a sector's list, if it has changed since a target got it. */
+static bool sector_send(struct sh_superpeer *superpeer, unsigned number, uint64_t now_ns)
+{
+    struct sh_keep *keep = superpeer->keep;
+    struct sector *sector = &keep->sectors[number];
+    struct sh_metadata *metadata;
+    if (now_ns < sector->due_ns || sh_superpeer_services_state(superpeer, number, &metadata))
+        return false;
+    uint64_t changes = sh_metadata_name_changes(metadata, number);
+    for (unsigned t = 0; t < TARGETS; t++) {
+        if (!sector->targets[t].nid.v || sector->targets[t].done == changes)
+            continue;
+        keep->sector = number;
+        keep->target = &sector->targets[t];
+        keep->number = changes;
+        keep->after_size = keep->sent_bytes = 0;
+        if (piece_send(superpeer, metadata))
+            return true;
+        sector->due_ns = now_ns + PAUSE_NS;
+    }
+    return false;
+}
+
+static unsigned send_step(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    struct sh_keep *keep = superpeer->keep;
+    const struct sh_view *view = sh_registry_view(superpeer->registry);
+    if (keep->is_sending)
+        return 0;
+    if (view->epoch != keep->epoch) {
+        keep->epoch = view->epoch;
+        for (unsigned i = 0; i < SH_SECTORS; i++)
+            targets_set(view, i, keep->sectors[i].targets);
+    }
+    for (unsigned i = 1; i <= SH_SECTORS; i++)
+        if (sector_send(superpeer, (keep->sector + i) % SH_SECTORS, now_ns))
+            return 1;
+    return 0;
+}
+
+/* --- Gathering ------------------------------------------------------------------------------- */
+
+/* Forgets what was found, and begins to ask. */
+static void gather_begin(struct sh_keep *keep)
+{
+    keep->phase = GATHER_ASK;
+    keep->nid = SHOAL_NID_NONE;
+    for (unsigned i = 0; i < SH_SECTORS; i++)
+        keep->sectors[i].best.number = 0;
+}
+
+static bool ask(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t number,
+                void (*done)(struct sh_request *, enum shoal_err, struct sh_reader *))
+{
+    struct sh_keep *keep = superpeer->keep;
+    struct sh_out out;
+    keep->ask = (struct sh_request){
+        .done = done, .arg = superpeer, .timeout_ns = superpeer->failure_ns / 4 + 1};
+    if (sh_msg_request(superpeer->msg, nid, SH_CLUSTER_KEPT, 13, &keep->ask, &out))
+        return false;
+    keep->is_asking = true;
+    sh_put8(&out.w, (uint8_t)keep->fetching);
+    sh_put64(&out.w, number);
+    sh_put32(&out.w, keep->size);
+    sh_msg_end(superpeer->msg, &out);
+    return true;
+}
+
+static void on_asked(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    struct sh_superpeer *superpeer = request->arg;
+    struct sh_keep *keep = superpeer->keep;
+    uint64_t numbers[SH_SECTORS];
+    keep->is_asking = false;
+    keep->tick_ns = 0;
+    for (unsigned i = 0; !err && i < SH_SECTORS; i++)
+        numbers[i] = sh_get64(payload);
+    if (!err && !sh_reader_done(payload))
+        err = SHOAL_EPROTO;
+    if (err && err != SHOAL_ENOTYPE) { /* asked again, until it has failed */
+        keep->nid.v--;
+        keep->tick_ns = now_of(superpeer) + superpeer->heartbeat_ns / 2;
+        return;
+    }
+    for (unsigned i = 0; !err && i < SH_SECTORS; i++) {
+        if (numbers[i] <= keep->sectors[i].best.number)
+            continue;
+        keep->sectors[i].best.number = numbers[i];
+        keep->sectors[i].best.nid = keep->nid;
+    }
+}
+
+/* Puts the names of a list into the sector. */
+static enum shoal_err list_apply(struct sh_keep *keep)
+{
+    struct sh_reader r = sh_reader_make(sh_bytes_make(keep->bytes, keep->size));
+    while (sh_reader_left(&r) > 0) {
+        struct sh_metadata_update update = {.kind = SH_METADATA_NAME, .condition = SH_NAME_ANY};
+        update.cid.v = sh_get64(&r);
+        update.name = sh_get_text(&r);
+        if (!sh_reader_ok(&r) || !update.name.size || update.name.size > SH_NAME_BYTES_MAX ||
+            sh_metadata_sector(&update) != keep->fetching)
+            return SHOAL_EPROTO;
+        (void)sh_metadata_apply(keep->fresh, keep->fetching, &update);
+    }
+    return SHOAL_OK;
+}
+
+static void sector_gathered(struct sh_keep *keep, unsigned sector)
+{
+    uint64_t number = keep->sectors[sector].best.number;
+    sh_metadata_name_changes_set(keep->fresh, sector, number ? number + NUMBER_STEP : 0);
+    keep->gathered |= UINT64_C(1) << sector;
+}
+
+static enum shoal_err piece_get(struct sh_keep *keep, struct sh_reader *r)
+{
+    uint32_t total = sh_get32(r);
+    size_t size = sh_reader_left(r);
+    const uint8_t *bytes = sh_reader_take(r, size);
+    if (!sh_reader_ok(r) || total > SH_KEEPER_BYTES_MAX || size > total - keep->size ||
+        (!size && keep->size < total))
+        return SHOAL_EPROTO;
+    if (total > keep->room) {
+        uint8_t *room = realloc(keep->bytes, total);
+        if (!room)
+            return SHOAL_ENOMEM;
+        keep->bytes = room;
+        keep->room = total;
+    }
+    if (size)
+        memcpy(keep->bytes + keep->size, bytes, size);
+    keep->size += (uint32_t)size;
+    if (keep->size < total)
+        return SHOAL_OK;
+    sh_metadata_clear(keep->fresh, keep->fetching);
+    enum shoal_err err = list_apply(keep);
+    if (!err) {
+        sector_gathered(keep, keep->fetching);
+        SH_INFO("cluster", "names gathered from a peer", SH_U64("sector", keep->fetching),
+                SH_U64("node", keep->sectors[keep->fetching].best.nid.v));
+    }
+    keep->size = 0;
+    return err;
+}
+
+static void on_fetched(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    struct sh_superpeer *superpeer = request->arg;
+    struct sh_keep *keep = superpeer->keep;
+    keep->is_asking = false;
+    keep->tick_ns = 0;
+    if (!err)
+        err = piece_get(keep, payload);
+    if (!err)
+        return;
+    /* It is gone, or has another list by now: who else has one? */
+    SH_DEBUG("cluster", "names are not fetched", SH_U64("sector", keep->fetching), SH_ERR(err));
+    keep->size = 0;
+    keep->tick_ns = now_of(superpeer) + superpeer->heartbeat_ns / 2;
+    gather_begin(keep);
+}
+
+/* The next peer that is up; NONE: all were asked. */
+static shoal_nid peer_after(const struct sh_view *view, shoal_nid nid)
+{
+    for (size_t i = 0; i < view->count; i++)
+        if (view->nodes[i].nid.v > nid.v && is_peer_up(&view->nodes[i]))
+            return view->nodes[i].nid;
+    return SHOAL_NID_NONE;
+}
+
+static unsigned gather_step(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    struct sh_keep *keep = superpeer->keep;
+    if (keep->is_asking || keep->phase == GATHER_NONE || now_ns < keep->from_ns ||
+        sh_registry_settling(superpeer->registry))
+        return 0;
+    keep->tick_ns = now_ns + superpeer->heartbeat_ns / 2;
+    if (keep->phase == GATHER_ASK) {
+        shoal_nid nid = peer_after(sh_registry_view(superpeer->registry), keep->nid);
+        if (nid.v && ask(superpeer, nid, 0, on_asked))
+            keep->nid = nid;
+        if (nid.v)
+            return 1;
+        keep->phase = GATHER_FETCH;
+        keep->size = 0;
+    }
+    for (unsigned i = 0; i < SH_SECTORS; i++) {
+        if (!(keep->wanted & ~keep->gathered & UINT64_C(1) << i))
+            continue;
+        if (!keep->sectors[i].best.number) {
+            sh_metadata_clear(keep->fresh, i);
+            sector_gathered(keep, i);
+            continue;
+        }
+        keep->fetching = i;
+        (void)ask(superpeer, keep->sectors[i].best.nid, keep->sectors[i].best.number, on_fetched);
+        return 1;
+    }
+    keep->phase = GATHER_NONE;
+    return 1;
+}
+
+void sh_superpeer_keep_gather(struct sh_superpeer *superpeer, uint64_t sectors)
+{
+    struct sh_keep *keep = superpeer->keep;
+    keep->wanted |= sectors;
+    keep->gathered &= ~sectors;
+    keep->tick_ns = 0;
+    if (keep->is_asking)
+        (void)sh_msg_cancel(superpeer->msg, &keep->ask);
+    keep->is_asking = false;
+    keep->size = 0;
+    gather_begin(keep);
+}
+
+bool sh_superpeer_keep_take(struct sh_superpeer *superpeer, unsigned sector,
+                            struct sh_metadata *into)
+{
+    struct sh_keep *keep = superpeer->keep;
+    if (!(keep->gathered >> sector & 1))
+        return false;
+    size_t size = sh_metadata_image_size(keep->fresh, sector);
+    uint8_t *bytes = malloc(size);
+    if (!bytes)
+        return false; /* tried again in the next step */
+    struct sh_writer w = sh_writer_make(bytes, size);
+    sh_metadata_image_put(keep->fresh, sector, &w);
+    enum shoal_err err = sh_metadata_image_get(into, sector, sh_bytes_make(bytes, size));
+    free(bytes);
+    SH_ASSERT(!err || err == SHOAL_ENOMEM);
+    if (err)
+        return false;
+    sh_metadata_clear(keep->fresh, sector);
+    keep->wanted &= ~(UINT64_C(1) << sector);
+    keep->gathered &= ~(UINT64_C(1) << sector);
+    return true;
+}
+
+/* --- Life ------------------------------------------------------------------------------------ */
+
+unsigned sh_superpeer_keep_step(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    struct sh_keep *keep = superpeer->keep;
+    if (now_ns < keep->tick_ns)
+        return 0;
+    keep->tick_ns = now_ns + superpeer->heartbeat_ns;
+    return gather_step(superpeer, now_ns) + send_step(superpeer, now_ns);
+}
+
+uint64_t sh_superpeer_keep_due_ns(const struct sh_superpeer *superpeer)
+{
+    return superpeer->keep->tick_ns;
+}
+
+enum shoal_err sh_superpeer_keep_open(struct sh_superpeer *superpeer)
+{
+    superpeer->keep = calloc(1, sizeof *superpeer->keep);
+    if (!superpeer->keep)
+        return SHOAL_ENOMEM;
+    /* Where the registry was forgotten too, peers have to come back first. */
+    uint64_t wait_ns = superpeer->failure_ns < RETURN_NS ? superpeer->failure_ns : RETURN_NS;
+    if (!superpeer->env.disk)
+        superpeer->keep->from_ns = now_of(superpeer) + wait_ns;
+    return sh_metadata_create(&superpeer->keep->fresh);
+}
+
+void sh_superpeer_keep_close(struct sh_superpeer *superpeer)
+{
+    struct sh_keep *keep = superpeer->keep;
+    if (!keep)
+        return;
+    if (keep->is_sending)
+        (void)sh_msg_cancel(superpeer->msg, &keep->send);
+    if (keep->is_asking)
+        (void)sh_msg_cancel(superpeer->msg, &keep->ask);
+    sh_metadata_destroy(keep->fresh);
+    free(keep->bytes);
+    superpeer->keep = NULL;
+    free(keep);
+}
