@@ -9,8 +9,7 @@
  * Errors and threads are as in shoal.h: calls block until done or until the store's time-out is
  * over. Each change is done once, however often this library has to repeat it while superpeers
  * fail; ETIMEOUT means that it may or may not have been done. An embedded store has none of this:
- * EINVAL. EROLE: the cluster's registry is in ZooKeeper, whose superpeers keep none of it.
- * ELIMIT: a bound of docs/names.md is reached. */
+ * EINVAL. ELIMIT: a bound of docs/names.md is reached. */
 #ifndef SHOAL_NAMES_H
 #define SHOAL_NAMES_H
 

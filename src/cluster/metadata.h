@@ -20,6 +20,11 @@
  * changed the sector since; a repetition by one that is not known is refused from then on, since
  * nobody can tell (RIFL: Lee and others, SOSP 2015, without its leases).
  *
+ * A sector whose copies were all lost begins again, with another *incarnation*, from what the nodes
+ * say that they have (CLAIM); until all have said it, the sector is not *known*: that a chunk was
+ * moved nowhere can't be told then. Whether its
+ * names are, is a flag of its own (superpeer_keep.c).
+ *
  * Memory: 8 to 16 bytes for each run of IDs that is elsewhere, 16 for each source, 24 and its bytes
  * for each name; at most SH_METADATA_RANGES_MAX and SH_METADATA_NAMES_MAX in a sector, which is
  * 2^22 of each in all. 48 for each caller; of barriers and scratch what their limits say: 17 MiB of
@@ -54,7 +59,7 @@ struct sh_metadata;
 enum sh_metadata_kind {
     SH_METADATA_MOVE = 1, /* a batch is committed */
     SH_METADATA_RESOLVE,  /* what became of a batch; one that was not committed yet is aborted */
-    SH_METADATA_FORGET,   /* all that a node holds is gone, and it is no source any more */
+    SH_METADATA_REFUSE,   /* as MOVE, but the target is not up: ENONODE unless it was decided */
     SH_METADATA_NAME,     /* a name is given, or given another chunk */
     SH_METADATA_UNNAME,   /* a name is removed */
     SH_METADATA_SCRATCH_PUT,
@@ -65,12 +70,17 @@ enum sh_metadata_kind {
     SH_METADATA_BARRIER_SIGN, /* a member has come */
     SH_METADATA_BARRIER_OFF,  /* it does not want to wait any more */
     SH_METADATA_BARRIER_GONE, /* it was not heard any more; the sector's owner alone says so */
+    SH_METADATA_CLAIM = 16,   /* after a loss: what a node has, or gave away of its own */
+    SH_METADATA_KNOWN,        /* condition: 1, all have said what they have; 0, that is not so */
+    SH_METADATA_NAMES_KNOWN,  /* after a loss: the names were gathered; number: of changes so far */
 };
 
 enum sh_name_condition {
     SH_NAME_ANY,     /* whether it is there or not; UNNAME: whichever chunk's it is */
     SH_NAME_ABSENT,  /* NAME only: EEXIST if it is there */
     SH_NAME_CURRENT, /* ENONAME if it is not there, EEXIST if it is not `expected`'s */
+    /* NAME only, of the owner alone: EEXIST if it is there, or the sector's names are known */
+    SH_NAME_GATHERED,
 };
 
 /* Chunk IDs first to last, both included. */
@@ -80,8 +90,10 @@ struct sh_metadata_run {
 
 struct sh_metadata_update {
     uint8_t kind, condition;
-    shoal_nid from, to;   /* MOVE, RESOLVE; FORGET: from */
-    uint64_t sequence;    /* MOVE, RESOLVE: not 0 */
+    /* MOVE, REFUSE, RESOLVE; CLAIM: who says it and who has them, of which one says that of itself,
+     * or of what it created. */
+    shoal_nid from, to;
+    uint64_t sequence;    /* MOVE, REFUSE, RESOLVE: not 0 */
     shoal_cid cid;        /* NAME */
     shoal_cid expected;   /* with SH_NAME_CURRENT */
     struct sh_bytes name; /* NAME, UNNAME, SCRATCH: 1 to SH_NAME_BYTES_MAX */
@@ -95,15 +107,15 @@ struct sh_metadata_update {
     uint8_t flags;         /* NEW: SH_BARRIER_SURVIVORS or 0 */
     uint64_t member;       /* SIGN, OFF, GONE */
     uint64_t round;        /* OFF, GONE */
-    /* MOVE: in rising order, all of one creator, 1 to SH_METADATA_RUNS_MAX; RESOLVE: the batch's
-     * first. */
+    /* In rising order, all of one creator, 1 to SH_METADATA_RUNS_MAX; RESOLVE: the batch's first.
+     */
     size_t count;
     struct sh_metadata_run runs[SH_METADATA_RUNS_MAX];
 };
 
 /* What came of an update.
  * MOVE: ECANCELED, it was aborted, or is older than the source's last one; ENOTOWNER, the source
- * does not own all of it; ELIMIT, too many ranges (the last two abort it).
+ * does not own all of it; ELIMIT, too many ranges (the last two abort it). CLAIM: ELIMIT.
  * NAME, UNNAME: as the condition says; ELIMIT, too many names.
  * SCRATCH: ENONAME; ELIMIT, the sector's bound. BARRIER: metadata_barriers.h.
  * All that have a caller: ECANCELED, it is older than the caller's last one; ETIMEOUT, it may have
@@ -130,13 +142,20 @@ SHOAL_NODISCARD enum shoal_err sh_metadata_update_get(struct sh_bytes bytes, uns
 /* The same, of whichever sector. */
 SHOAL_NODISCARD enum shoal_err sh_metadata_update_get_any(struct sh_bytes bytes,
                                                           struct sh_metadata_update *update_out);
-/* The sector of an update. */
+/* The sector of an update; not of KNOWN and NAMES_KNOWN, which are of any. */
 unsigned sh_metadata_sector(const struct sh_metadata_update *update);
 
 /* Carries an update out in its sector. Asserts that memory suffices: a holder that goes on without
  * what the others have would differ from them for ever. */
 struct sh_metadata_result sh_metadata_apply(struct sh_metadata *metadata, unsigned sector,
                                             const struct sh_metadata_update *update);
+
+/* Empties a sector, which begins again; incarnation not 0. */
+void sh_metadata_begin(struct sh_metadata *metadata, unsigned sector, uint64_t incarnation,
+                       bool is_known);
+/* 0: the sector was not begun here. */
+uint64_t sh_metadata_incarnation(const struct sh_metadata *metadata, unsigned sector);
+bool sh_metadata_is_known(const struct sh_metadata *metadata, unsigned sector);
 
 /* The range that holds a chunk ID, and its owner: the creator, unless it was moved. */
 struct sh_range sh_metadata_find(const struct sh_metadata *metadata, shoal_cid cid);
@@ -149,9 +168,10 @@ bool sh_metadata_name_next(const struct sh_metadata *metadata, unsigned sector,
                            struct sh_bytes prefix, struct sh_bytes after, struct sh_bytes *name_out,
                            shoal_cid *cid_out);
 
-/* How often a sector's names have changed. Set: for names that were gathered. */
+/* How often a sector's names have changed, and more where they were gathered. */
 uint64_t sh_metadata_name_changes(const struct sh_metadata *metadata, unsigned sector);
-void sh_metadata_name_changes_set(struct sh_metadata *metadata, unsigned sector, uint64_t changes);
+/* Whether NAMES_KNOWN was carried out since the sector has begun. */
+bool sh_metadata_names_known(const struct sh_metadata *metadata, unsigned sector);
 
 /* The value of a scratch key, borrowed until the next change. ENONAME. */
 SHOAL_NODISCARD enum shoal_err sh_metadata_scratch_get(const struct sh_metadata *metadata,
@@ -163,11 +183,12 @@ bool sh_metadata_scratch_next(const struct sh_metadata *metadata, unsigned secto
                               struct sh_bytes *key_out, struct sh_bytes *value_out);
 
 /* A sector as bytes, little-endian:
- *   u32 ranges, each u64 first, u64 last, u16 owner; u32 sources, each u16 node, u64 decision;
- *   u32 names, each u64 chunk ID, text name; u32 scratch, each text key, text value; barriers as in
- *   metadata_barriers.c; u64 changes of names, u64 updates, u8 whether a caller was forgotten, u32
- * callers, each u64 caller, u64 number, u64 update, u64 value, u16 error Get replaces it. EPROTO,
- * ENOMEM, ELIMIT change nothing. */
+ *   u64 incarnation, u8 whether it is known, u32 ranges, each u64 first, u64 last, u16 owner; u32
+ *   sources, each u16 node, u64 decision; u32 names, each u64 chunk ID, text name; u32 scratch,
+ * each text key, text value; barriers as in metadata_barriers.c; u8 whether names are known, u64
+ * changes of names, u64 updates, u8 whether a caller was forgotten, u32 callers, each u64 caller,
+ * u64 number, u64 update, u64 value, u16 error Get replaces it. EPROTO, ENOMEM, ELIMIT change
+ * nothing. */
 size_t sh_metadata_image_size(const struct sh_metadata *metadata, unsigned sector);
 void sh_metadata_image_put(const struct sh_metadata *metadata, unsigned sector,
                            struct sh_writer *w);

@@ -77,10 +77,13 @@ void sh_metadata_names_clear(struct sh_metadata_sector *sector)
 }
 
 /* Whether the condition keeps the update from being done. */
-static enum shoal_err refusal(const struct sh_metadata_update *update, bool is_there,
+static enum shoal_err refusal(const struct sh_metadata_sector *sector,
+                              const struct sh_metadata_update *update, bool is_there,
                               shoal_cid current)
 {
     bool is_removal = update->kind == SH_METADATA_UNNAME;
+    if (update->condition == SH_NAME_GATHERED)
+        return is_removal || is_there || sector->names_known ? SHOAL_EEXIST : SHOAL_OK;
     if (!is_there)
         return is_removal || update->condition == SH_NAME_CURRENT ? SHOAL_ENONAME : SHOAL_OK;
     if (!is_removal && update->condition == SH_NAME_ABSENT)
@@ -95,7 +98,7 @@ struct sh_metadata_result sh_metadata_name_apply(struct sh_metadata_sector *sect
     bool is_there;
     size_t at = sh_metadata_name_lower(sector, update->name, &is_there);
     struct sh_metadata_result result = {.cid = is_there ? sector->names[at].cid : SHOAL_CID_NONE};
-    result.err = refusal(update, is_there, result.cid);
+    result.err = refusal(sector, update, is_there, result.cid);
     if (result.err)
         return result;
     sector->name_changes++;
@@ -118,10 +121,10 @@ uint64_t sh_metadata_name_changes(const struct sh_metadata *metadata, unsigned n
     return metadata->sectors[number].name_changes;
 }
 
-void sh_metadata_name_changes_set(struct sh_metadata *metadata, unsigned number, uint64_t changes)
+bool sh_metadata_names_known(const struct sh_metadata *metadata, unsigned number)
 {
     SH_ASSERT(number < SH_SECTORS);
-    metadata->sectors[number].name_changes = changes;
+    return metadata->sectors[number].names_known;
 }
 
 enum shoal_err sh_metadata_lookup(const struct sh_metadata *metadata, struct sh_bytes name,

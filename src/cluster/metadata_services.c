@@ -102,7 +102,7 @@ bool sh_metadata_service_get(struct sh_reader *r, unsigned sector,
         update->condition = sh_get8(r);
         update->cid.v = sh_get64(r);
         update->expected.v = sh_get64(r);
-        if (update->condition > SH_NAME_CURRENT)
+        if (update->condition > SH_NAME_GATHERED)
             return false;
     }
     if (!is_of_name(update->kind)) {
@@ -181,7 +181,7 @@ struct sh_metadata_result sh_metadata_service_apply(struct sh_metadata_sector *s
 
 size_t sh_metadata_services_size(const struct sh_metadata_sector *sector)
 {
-    return sh_metadata_scratch_size(sector) + sh_metadata_barriers_size(sector) + 21 +
+    return sh_metadata_scratch_size(sector) + sh_metadata_barriers_size(sector) + 22 +
            CALLER_BYTES * sector->caller_count;
 }
 
@@ -189,6 +189,7 @@ void sh_metadata_services_put(const struct sh_metadata_sector *sector, struct sh
 {
     sh_metadata_scratch_put(sector, w);
     sh_metadata_barriers_put(sector, w);
+    sh_put8(w, sector->names_known);
     sh_put64(w, sector->name_changes);
     sh_put64(w, sector->updates);
     sh_put8(w, sector->has_forgotten);
@@ -205,12 +206,14 @@ void sh_metadata_services_put(const struct sh_metadata_sector *sector, struct sh
 
 static enum shoal_err callers_get(struct sh_metadata_sector *sector, struct sh_reader *r)
 {
+    uint8_t names_known = sh_get8(r);
+    sector->names_known = names_known;
     sector->name_changes = sh_get64(r);
     sector->updates = sh_get64(r);
     uint8_t has_forgotten = sh_get8(r);
     sector->has_forgotten = has_forgotten;
     uint32_t count = sh_get32(r);
-    if (count > SH_METADATA_CALLERS_MAX || has_forgotten > 1)
+    if (count > SH_METADATA_CALLERS_MAX || has_forgotten > 1 || names_known > 1)
         return SHOAL_EPROTO;
     if (count && !sector->callers)
         sector->callers = calloc(SH_METADATA_CALLERS_MAX, sizeof *sector->callers);

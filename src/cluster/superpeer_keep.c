@@ -3,7 +3,9 @@
  * from whoever has the last list.
  *
  *   send     a sector at a time, piece by piece; a change is with the peers a second later
- *   gather   all peers that are up are asked what they have; each sector's last list is fetched
+ *   gather   all peers that are up are asked what they have; each sector's last list is fetched,
+ * and becomes updates of the sector. Until its end nothing is answered about names, barriers and
+ * scratch of the sector
  *
  * A list's number is how often the sector's names have changed; a sector that was gathered begins
  * far above all that was sent before, so that no older list is taken for a newer one. */
@@ -15,7 +17,7 @@
 #include "base/log.h"
 #include "cluster/keeper.h"
 #include "cluster/proto.h"
-#include "cluster/superpeer_int.h"
+#include "cluster/superpeer_overlay_int.h"
 
 #define TARGETS 2
 #define PAUSE_NS                                                                                   \
@@ -23,6 +25,8 @@
                           */
 /* A peer that lost its superpeer asks for it again after 2 seconds at the latest. */
 #define RETURN_NS UINT64_C(3000000000)
+/* Until the ring has room for more updates. */
+#define ORDER_PAUSE_NS UINT64_C(2000000)
 #define NUMBER_STEP (UINT64_C(1) << 32)
 
 /* A peer that is to have a sector's list. */
@@ -41,7 +45,7 @@ struct sector {
     } best;
 };
 
-enum gather_phase { GATHER_NONE, GATHER_ASK, GATHER_FETCH };
+enum gather_phase { GATHER_NONE, GATHER_ASK, GATHER_FETCH, GATHER_ORDER };
 
 struct sh_keep {
     struct sector sectors[SH_SECTORS];
@@ -60,13 +64,13 @@ struct sh_keep {
     struct sh_request ask;
     bool is_asking;
     enum gather_phase phase;
-    uint64_t wanted, gathered; /* sectors */
-    uint64_t from_ns;          /* nobody is asked before */
-    shoal_nid nid;             /* asked last */
+    uint64_t from_ns;   /* nobody is asked before */
+    shoal_nid nid;      /* asked last */
+    uint64_t asked_for; /* sectors whose names were ordered, since the asking began */
     unsigned fetching;
     uint8_t *bytes; /* of the sector that is fetched */
     uint32_t size, room;
-    struct sh_metadata *fresh;
+    uint32_t ordered; /* bytes of it that have become updates */
 };
 
 static uint64_t now_of(const struct sh_superpeer *superpeer)
@@ -159,11 +163,12 @@ static void on_sent(struct sh_request *request, enum shoal_err err, struct sh_re
     struct sh_keep *keep = superpeer->keep;
     struct sector *sector = &keep->sectors[keep->sector];
     struct sh_metadata *metadata;
+    shoal_nid other;
     (void)payload;
     keep->is_sending = false;
     keep->tick_ns = 0;
     if (!err && !keep->is_last)
-        err = sh_superpeer_services_state(superpeer, keep->sector, &metadata);
+        err = sh_superpeer_services_state(superpeer, keep->sector, &metadata, &other);
     if (!err && !keep->is_last && piece_send(superpeer, metadata))
         return;
     if (!err && keep->is_last) {
@@ -188,7 +193,9 @@ static bool sector_send(struct sh_superpeer *superpeer, unsigned number, uint64_
     struct sh_keep *keep = superpeer->keep;
     struct sector *sector = &keep->sectors[number];
     struct sh_metadata *metadata;
-    if (now_ns < sector->due_ns || sh_superpeer_services_state(superpeer, number, &metadata))
+    shoal_nid other;
+    if (now_ns < sector->due_ns ||
+        sh_superpeer_services_state(superpeer, number, &metadata, &other))
         return false;
     uint64_t changes = sh_metadata_name_changes(metadata, number);
     for (unsigned t = 0; t < TARGETS; t++) {
@@ -229,6 +236,7 @@ static void gather_begin(struct sh_keep *keep)
 {
     keep->phase = GATHER_ASK;
     keep->nid = SHOAL_NID_NONE;
+    keep->size = keep->ordered = 0;
     for (unsigned i = 0; i < SH_SECTORS; i++)
         keep->sectors[i].best.number = 0;
 }
@@ -274,27 +282,29 @@ static void on_asked(struct sh_request *request, enum shoal_err err, struct sh_r
     }
 }
 
-/* Puts the names of a list into the sector. */
-static enum shoal_err list_apply(struct sh_keep *keep)
+/* Orders what is left of the list, and behind it that the names are known. EBUSY: goes on later. */
+static enum shoal_err list_order(struct sh_superpeer *superpeer)
 {
-    struct sh_reader r = sh_reader_make(sh_bytes_make(keep->bytes, keep->size));
+    struct sh_keep *keep = superpeer->keep;
+    uint64_t number = keep->sectors[keep->fetching].best.number;
+    struct sh_reader r = sh_reader_make(
+        sh_bytes_make(keep->size ? keep->bytes + keep->ordered : NULL, keep->size - keep->ordered));
     while (sh_reader_left(&r) > 0) {
-        struct sh_metadata_update update = {.kind = SH_METADATA_NAME, .condition = SH_NAME_ANY};
+        struct sh_metadata_update update = {.kind = SH_METADATA_NAME,
+                                            .condition = SH_NAME_GATHERED};
         update.cid.v = sh_get64(&r);
         update.name = sh_get_text(&r);
         if (!sh_reader_ok(&r) || !update.name.size || update.name.size > SH_NAME_BYTES_MAX ||
             sh_metadata_sector(&update) != keep->fetching)
             return SHOAL_EPROTO;
-        (void)sh_metadata_apply(keep->fresh, keep->fetching, &update);
+        enum shoal_err err = sh_superpeer_ring_order(superpeer, keep->fetching, &update);
+        if (err)
+            return err;
+        keep->ordered = keep->size - (uint32_t)sh_reader_left(&r);
     }
-    return SHOAL_OK;
-}
-
-static void sector_gathered(struct sh_keep *keep, unsigned sector)
-{
-    uint64_t number = keep->sectors[sector].best.number;
-    sh_metadata_name_changes_set(keep->fresh, sector, number ? number + NUMBER_STEP : 0);
-    keep->gathered |= UINT64_C(1) << sector;
+    struct sh_metadata_update known = {.kind = SH_METADATA_NAMES_KNOWN,
+                                       .number = number ? number + NUMBER_STEP : 0};
+    return sh_superpeer_ring_order(superpeer, keep->fetching, &known);
 }
 
 static enum shoal_err piece_get(struct sh_keep *keep, struct sh_reader *r)
@@ -315,17 +325,9 @@ static enum shoal_err piece_get(struct sh_keep *keep, struct sh_reader *r)
     if (size)
         memcpy(keep->bytes + keep->size, bytes, size);
     keep->size += (uint32_t)size;
-    if (keep->size < total)
-        return SHOAL_OK;
-    sh_metadata_clear(keep->fresh, keep->fetching);
-    enum shoal_err err = list_apply(keep);
-    if (!err) {
-        sector_gathered(keep, keep->fetching);
-        SH_INFO("cluster", "names gathered from a peer", SH_U64("sector", keep->fetching),
-                SH_U64("node", keep->sectors[keep->fetching].best.nid.v));
-    }
-    keep->size = 0;
-    return err;
+    if (keep->size == total)
+        keep->phase = GATHER_ORDER;
+    return SHOAL_OK;
 }
 
 static void on_fetched(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
@@ -340,7 +342,6 @@ static void on_fetched(struct sh_request *request, enum shoal_err err, struct sh
         return;
     /* It is gone, or has another list by now: who else has one? */
     SH_DEBUG("cluster", "names are not fetched", SH_U64("sector", keep->fetching), SH_ERR(err));
-    keep->size = 0;
     keep->tick_ns = now_of(superpeer) + superpeer->heartbeat_ns / 2;
     gather_begin(keep);
 }
@@ -354,11 +355,66 @@ static shoal_nid peer_after(const struct sh_view *view, shoal_nid nid)
     return SHOAL_NID_NONE;
 }
 
+/* Whether this superpeer is to find the names of a sector: it owns it, and does not know them. */
+static bool is_wanted(struct sh_superpeer *superpeer, unsigned sector)
+{
+    shoal_nid home = {(uint16_t)(superpeer->count ? sector % superpeer->count + 1 : 0)}, other;
+    return !sh_superpeer_ring_reads(superpeer, sector, home, &other) &&
+           !sh_metadata_names_known(superpeer->ring->metadata, sector);
+}
+
+/* Goes on with a list that is here. */
+static void order_step(struct sh_superpeer *superpeer)
+{
+    struct sh_keep *keep = superpeer->keep;
+    enum shoal_err err = list_order(superpeer);
+    if (err == SHOAL_EBUSY || err == SHOAL_ENOMEM) {
+        keep->tick_ns = now_of(superpeer) + ORDER_PAUSE_NS;
+        return;
+    }
+    if (!err && keep->size)
+        SH_INFO("cluster", "names gathered from a peer", SH_U64("sector", keep->fetching),
+                SH_U64("peer", keep->sectors[keep->fetching].best.nid.v));
+    else if (err)
+        SH_DEBUG("cluster", "names are not gathered", SH_U64("sector", keep->fetching),
+                 SH_ERR(err));
+    keep->asked_for |= UINT64_C(1) << keep->fetching;
+    keep->phase = GATHER_FETCH;
+    keep->size = keep->ordered = 0;
+}
+
+/* Fetches the next sector's list, or has it known that there is none. */
+static void fetch_step(struct sh_superpeer *superpeer)
+{
+    struct sh_keep *keep = superpeer->keep;
+    for (unsigned i = 0; i < SH_SECTORS; i++) {
+        if (keep->asked_for >> i & 1 || !is_wanted(superpeer, i))
+            continue;
+        keep->fetching = i;
+        if (keep->sectors[i].best.number) {
+            if (!ask(superpeer, keep->sectors[i].best.nid, keep->sectors[i].best.number,
+                     on_fetched))
+                gather_begin(keep); /* it is gone: who else has one? */
+            return;
+        }
+        order_step(superpeer);
+    }
+    keep->phase = GATHER_NONE;
+}
+
 static unsigned gather_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     struct sh_keep *keep = superpeer->keep;
-    if (keep->is_asking || keep->phase == GATHER_NONE || now_ns < keep->from_ns ||
+    if (keep->is_asking || (!superpeer->shared && now_ns < keep->from_ns) ||
         sh_registry_settling(superpeer->registry))
+        return 0;
+    for (unsigned i = 0; keep->phase == GATHER_NONE && i < SH_SECTORS; i++) {
+        if (!is_wanted(superpeer, i))
+            continue;
+        gather_begin(keep);
+        keep->asked_for = 0;
+    }
+    if (keep->phase == GATHER_NONE)
         return 0;
     keep->tick_ns = now_ns + superpeer->heartbeat_ns / 2;
     if (keep->phase == GATHER_ASK) {
@@ -368,58 +424,12 @@ static unsigned gather_step(struct sh_superpeer *superpeer, uint64_t now_ns)
         if (nid.v)
             return 1;
         keep->phase = GATHER_FETCH;
-        keep->size = 0;
     }
-    for (unsigned i = 0; i < SH_SECTORS; i++) {
-        if (!(keep->wanted & ~keep->gathered & UINT64_C(1) << i))
-            continue;
-        if (!keep->sectors[i].best.number) {
-            sh_metadata_clear(keep->fresh, i);
-            sector_gathered(keep, i);
-            continue;
-        }
-        keep->fetching = i;
-        (void)ask(superpeer, keep->sectors[i].best.nid, keep->sectors[i].best.number, on_fetched);
-        return 1;
-    }
-    keep->phase = GATHER_NONE;
+    if (keep->phase == GATHER_ORDER)
+        order_step(superpeer);
+    if (keep->phase == GATHER_FETCH)
+        fetch_step(superpeer);
     return 1;
-}
-
-void sh_superpeer_keep_gather(struct sh_superpeer *superpeer, uint64_t sectors)
-{
-    struct sh_keep *keep = superpeer->keep;
-    keep->wanted |= sectors;
-    keep->gathered &= ~sectors;
-    keep->tick_ns = 0;
-    if (keep->is_asking)
-        (void)sh_msg_cancel(superpeer->msg, &keep->ask);
-    keep->is_asking = false;
-    keep->size = 0;
-    gather_begin(keep);
-}
-
-bool sh_superpeer_keep_take(struct sh_superpeer *superpeer, unsigned sector,
-                            struct sh_metadata *into)
-{
-    struct sh_keep *keep = superpeer->keep;
-    if (!(keep->gathered >> sector & 1))
-        return false;
-    size_t size = sh_metadata_image_size(keep->fresh, sector);
-    uint8_t *bytes = malloc(size);
-    if (!bytes)
-        return false; /* tried again in the next step */
-    struct sh_writer w = sh_writer_make(bytes, size);
-    sh_metadata_image_put(keep->fresh, sector, &w);
-    enum shoal_err err = sh_metadata_image_get(into, sector, sh_bytes_make(bytes, size));
-    free(bytes);
-    SH_ASSERT(!err || err == SHOAL_ENOMEM);
-    if (err)
-        return false;
-    sh_metadata_clear(keep->fresh, sector);
-    keep->wanted &= ~(UINT64_C(1) << sector);
-    keep->gathered &= ~(UINT64_C(1) << sector);
-    return true;
 }
 
 /* --- Life ------------------------------------------------------------------------------------ */
@@ -445,9 +455,8 @@ enum shoal_err sh_superpeer_keep_open(struct sh_superpeer *superpeer)
         return SHOAL_ENOMEM;
     /* Where the registry was forgotten too, peers have to come back first. */
     uint64_t wait_ns = superpeer->failure_ns < RETURN_NS ? superpeer->failure_ns : RETURN_NS;
-    if (!superpeer->env.disk)
-        superpeer->keep->from_ns = now_of(superpeer) + wait_ns;
-    return sh_metadata_create(&superpeer->keep->fresh);
+    superpeer->keep->from_ns = now_of(superpeer) + wait_ns;
+    return SHOAL_OK;
 }
 
 void sh_superpeer_keep_close(struct sh_superpeer *superpeer)
@@ -459,7 +468,6 @@ void sh_superpeer_keep_close(struct sh_superpeer *superpeer)
         (void)sh_msg_cancel(superpeer->msg, &keep->send);
     if (keep->is_asking)
         (void)sh_msg_cancel(superpeer->msg, &keep->ask);
-    sh_metadata_destroy(keep->fresh);
     free(keep->bytes);
     superpeer->keep = NULL;
     free(keep);

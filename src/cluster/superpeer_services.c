@@ -1,15 +1,14 @@
 /* A superpeer's names, barriers and scratch: who asks what is there, who waits for something to be
- * there, and which members of barriers are still heard.
- *
- * Where superpeers share their registry the state is the ring's (superpeer_overlay.c), which also
- * takes the updates. Where each has a registry of its own, so are the sectors divided among the
- * list of superpeers, and each keeps its share in memory, alone. */
+ * there, and which members of barriers are still heard. The state is the ring's
+ * (superpeer_overlay.c), which also takes the updates; where superpeers do not share their
+ * registry, the sectors are divided among the list of them. */
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/log.h"
 #include "cluster/metadata_barriers.h"
 #include "cluster/proto.h"
-#include "cluster/superpeer_int.h"
+#include "cluster/superpeer_overlay_int.h"
 
 #define ASKERS_MAX 4096
 #define PAGE_BYTES 16384
@@ -36,8 +35,6 @@ struct asker {
 };
 
 struct sh_services {
-    struct sh_metadata *own; /* NULL: it is the ring's */
-    uint64_t ungathered;     /* of its own sectors: their names are with the peers yet */
     struct asker *askers;
     size_t asker_count;
     uint64_t changed; /* sectors */
@@ -50,27 +47,17 @@ static uint64_t now_of(const struct sh_superpeer *superpeer)
     return sh_now(&superpeer->env.clock);
 }
 
-/* The state of a sector; errors as sh_superpeer_overlay_reads. */
-static enum shoal_err state_of(struct sh_superpeer *superpeer, unsigned sector,
-                               struct sh_metadata **metadata_out, uint8_t *owner_out)
-{
-    if (!superpeer->services->own)
-        return sh_superpeer_overlay_reads(superpeer, sector, metadata_out, owner_out);
-    unsigned owner = sector % superpeer->count;
-    *owner_out = (uint8_t)(owner + 1);
-    if (owner != superpeer->index)
-        return SHOAL_EROLE;
-    if (superpeer->services->ungathered >> sector & 1)
-        return SHOAL_EBUSY;
-    *metadata_out = superpeer->services->own;
-    return SHOAL_OK;
-}
-
 enum shoal_err sh_superpeer_services_state(struct sh_superpeer *superpeer, unsigned sector,
-                                           struct sh_metadata **metadata_out)
+                                           struct sh_metadata **metadata_out, shoal_nid *other_out)
 {
-    uint8_t owner;
-    return state_of(superpeer, sector, metadata_out, &owner);
+    shoal_nid home = {(uint16_t)(superpeer->count ? sector % superpeer->count + 1 : 0)};
+    enum shoal_err err = sh_superpeer_ring_reads(superpeer, sector, home, other_out);
+    if (err)
+        return err;
+    if (!sh_metadata_names_known(superpeer->ring->metadata, sector))
+        return SHOAL_EBUSY;
+    *metadata_out = superpeer->ring->metadata;
+    return SHOAL_OK;
 }
 
 static void refuse(struct sh_superpeer *superpeer, struct sh_reply_to to, sh_msg_type type,
@@ -79,19 +66,17 @@ static void refuse(struct sh_superpeer *superpeer, struct sh_reply_to to, sh_msg
     const char *text = NULL;
     if (err == SHOAL_EBUSY)
         text = "the sector is changing hands";
-    else if (err == SHOAL_EROLE)
-        text = "superpeers whose registry is in ZooKeeper keep no names";
     sh_msg_reply_error(superpeer->msg, to, type, err, text);
 }
 
 /* --- Answers --------------------------------------------------------------------------------- */
 
-static void redirect(struct sh_superpeer *superpeer, struct sh_reply_to to, uint8_t owner)
+static void redirect(struct sh_superpeer *superpeer, struct sh_reply_to to, shoal_nid other)
 {
     struct sh_out out;
     if (sh_msg_reply(superpeer->msg, to, SH_CLUSTER_ASK, 2, &out))
         return;
-    sh_put16(&out.w, owner);
+    sh_put16(&out.w, other.v);
     sh_msg_end(superpeer->msg, &out);
 }
 
@@ -192,10 +177,10 @@ static enum shoal_err try_answer(struct sh_superpeer *superpeer, struct sh_reply
                                  const struct ask *ask)
 {
     struct sh_metadata *metadata;
-    uint8_t owner = 0;
-    enum shoal_err err = state_of(superpeer, ask->sector, &metadata, &owner);
-    if (err == SHOAL_EROLE && owner) {
-        redirect(superpeer, to, owner);
+    shoal_nid other;
+    enum shoal_err err = sh_superpeer_services_state(superpeer, ask->sector, &metadata, &other);
+    if (err == SHOAL_EROLE) {
+        redirect(superpeer, to, other);
         return SHOAL_OK;
     }
     if (err)
@@ -323,13 +308,6 @@ void sh_superpeer_services_changed(struct sh_superpeer *superpeer, unsigned sect
 
 /* --- Members of barriers --------------------------------------------------------------------- */
 
-static void update_own(struct sh_superpeer *superpeer, unsigned sector,
-                       const struct sh_metadata_update *update, struct sh_metadata_result *result)
-{
-    *result = sh_metadata_apply(superpeer->services->own, sector, update);
-    sh_superpeer_services_changed(superpeer, sector);
-}
-
 static void member_gone(struct sh_superpeer *superpeer, const struct sh_barrier *barrier,
                         uint64_t member)
 {
@@ -337,16 +315,10 @@ static void member_gone(struct sh_superpeer *superpeer, const struct sh_barrier 
                                         .barrier = barrier->id,
                                         .member = member,
                                         .round = barrier->open.number};
-    unsigned sector = sh_barrier_sector(barrier->id);
-    struct sh_metadata_result result;
-    uint8_t bytes[64];
-    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
-    sh_metadata_update_put(&w, &update);
-    SH_ASSERT(sh_writer_ok(&w));
-    if (superpeer->services->own)
-        update_own(superpeer, sector, &update, &result);
-    else
-        sh_superpeer_overlay_order(superpeer, sector, sh_bytes_make(bytes, (size_t)(w.at - bytes)));
+    enum shoal_err err =
+        sh_superpeer_ring_order(superpeer, sh_barrier_sector(barrier->id), &update);
+    if (err) /* said again with the next look */
+        SH_DEBUG("cluster", "a dead member is not out yet", SH_ERR(err));
 }
 
 /* One member that is not heard any more is enough for a look: the barrier may have changed. */
@@ -375,8 +347,8 @@ static void members_step(struct sh_superpeer *superpeer, uint64_t now_ns)
     for (unsigned sector = 0; sector < SH_SECTORS; sector++) {
         struct sh_metadata *metadata;
         struct sh_barrier *barrier;
-        uint8_t owner;
-        if (state_of(superpeer, sector, &metadata, &owner))
+        shoal_nid other;
+        if (sh_superpeer_services_state(superpeer, sector, &metadata, &other))
             continue;
         for (size_t i = 0; (barrier = sh_metadata_barrier_at(metadata, sector, i)); i++)
             barrier_look(superpeer, barrier, now_ns, was_away);
@@ -390,8 +362,8 @@ void sh_superpeer_services_lost(struct sh_superpeer *superpeer, shoal_nid nid)
     for (unsigned sector = 0; superpeer->services && sector < SH_SECTORS; sector++) {
         struct sh_metadata *metadata;
         struct sh_barrier *barrier;
-        uint8_t owner;
-        if (state_of(superpeer, sector, &metadata, &owner))
+        shoal_nid other;
+        if (sh_superpeer_services_state(superpeer, sector, &metadata, &other))
             continue;
         for (size_t i = 0; (barrier = sh_metadata_barrier_at(metadata, sector, i)); i++) {
             for (size_t j = 0; j < barrier->open.count; j++) {
@@ -403,57 +375,26 @@ void sh_superpeer_services_lost(struct sh_superpeer *superpeer, shoal_nid nid)
     }
 }
 
-/* --- A superpeer's own ----------------------------------------------------------------------- */
+/* --- Updates ----------------------------------------------------------------------- */
 
 void sh_superpeer_metadata_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
-                                  sh_msg_type type, uint8_t superpeer_nid,
+                                  sh_msg_type type, shoal_nid other,
                                   const struct sh_metadata_result *result)
 {
     struct sh_out out;
     if (sh_msg_reply(superpeer->msg, to, type, SH_METADATA_ANSWER_BYTES, &out))
         return;
-    sh_put16(&out.w, superpeer_nid);
+    sh_put16(&out.w, other.v);
     sh_put16(&out.w, (uint16_t)result->err);
     sh_put8(&out.w, result->is_committed);
     sh_put64(&out.w, result->cid.v);
     sh_msg_end(superpeer->msg, &out);
 }
 
-static void on_metadata(void *arg, struct sh_msg_in *in)
-{
-    struct sh_superpeer *superpeer = arg;
-    struct sh_metadata_update update;
-    struct sh_metadata_result result = {.err = SHOAL_OK};
-    struct sh_metadata *metadata;
-    uint8_t owner;
-    size_t size = sh_reader_left(&in->payload);
-    struct sh_bytes bytes = sh_bytes_make(sh_reader_take(&in->payload, size), size);
-    enum shoal_err err = sh_metadata_update_get_any(bytes, &update);
-    if (!err && (update.kind < SH_METADATA_NAME || update.kind == SH_METADATA_BARRIER_GONE))
-        err = SHOAL_EPROTO;
-    if (err) {
-        refuse(superpeer, in->reply_to, in->type, err);
-        return;
-    }
-    unsigned sector = sh_metadata_sector(&update);
-    err = state_of(superpeer, sector, &metadata, &owner);
-    if (err == SHOAL_EBUSY) {
-        refuse(superpeer, in->reply_to, in->type, err);
-        return;
-    }
-    if (!err)
-        update_own(superpeer, sector, &update, &result);
-    sh_superpeer_metadata_answer(superpeer, in->reply_to, in->type, err ? owner : 0, &result);
-}
-
 /* --- Life ------------------------------------------------------------------------------------ */
 
 unsigned sh_superpeer_services_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
-    struct sh_services *services = superpeer->services;
-    for (unsigned i = 0; services->ungathered && i < SH_SECTORS; i++)
-        if (services->ungathered >> i & 1 && sh_superpeer_keep_take(superpeer, i, services->own))
-            services->ungathered &= ~(UINT64_C(1) << i);
     members_step(superpeer, now_ns);
     return askers_step(superpeer, now_ns);
 }
@@ -474,16 +415,6 @@ enum shoal_err sh_superpeer_services_open(struct sh_superpeer *superpeer)
         return SHOAL_ENOMEM;
     services->due_ns = SH_NEVER;
     superpeer->services = services;
-    if (!superpeer->shared) {
-        enum shoal_err err = sh_metadata_create(&services->own);
-        if (err)
-            return err; /* close frees the rest */
-        for (unsigned i = superpeer->index; i < SH_SECTORS; i += superpeer->count)
-            services->ungathered |= UINT64_C(1) << i;
-        sh_superpeer_keep_gather(superpeer, services->ungathered);
-        sh_msg_handler_set(superpeer->msg, SH_CLUSTER_METADATA, SH_MSG_INLINE, on_metadata,
-                           superpeer);
-    }
     sh_msg_handler_set(superpeer->msg, SH_CLUSTER_ASK, SH_MSG_INLINE, on_ask, superpeer);
     return SHOAL_OK;
 }
@@ -499,7 +430,6 @@ void sh_superpeer_services_close(struct sh_superpeer *superpeer)
         refuse(superpeer, asker->reply_to, SH_CLUSTER_ASK, SHOAL_ESTOPPED);
         free(asker);
     }
-    sh_metadata_destroy(services->own);
     superpeer->services = NULL;
     free(services);
 }
