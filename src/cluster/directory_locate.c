@@ -4,23 +4,14 @@
 #include "cluster/directory_int.h"
 #include "cluster/proto.h"
 
-/* Puts a range into the cache, and takes others out in turn when there are too many. */
+/* Puts a range into the cache, unless the view says that its owner is no more: then the answer is
+ * older than the view. One that the view does not have yet is newer. */
 static void cache_put(struct sh_directory *directory, const struct sh_range *range)
 {
     sh_lock_assert_held(&directory->lock);
-    enum shoal_err err = sh_ranges_set(directory->cache, range->first, range->last, range->value);
-    if (err)
-        SH_DEBUG("cluster", "lookup not cached", SH_ERR(err));
-    while (sh_ranges_count(directory->cache) > directory->cache_ranges_max) {
-        struct sh_range old;
-        if (!sh_ranges_next(directory->cache, directory->evict_from, &old)) {
-            directory->evict_from.v = 0;
-            continue;
-        }
-        err = sh_ranges_remove(directory->cache, old.first, old.last);
-        SH_ASSERT(!err); /* a whole range */
-        directory->evict_from.v = old.last.v + 1;
-    }
+    int state = sh_directory_state(directory, (shoal_nid){(uint16_t)range->value});
+    if (state < 0 || state == SH_NODE_UP)
+        sh_lookups_put(directory->lookups, range);
 }
 
 /* Takes op out of those that ask, and returns who waits for its answer. */
@@ -132,9 +123,24 @@ static void ask(struct sh_locate *op, shoal_nid superpeer)
         end(op, err, SHOAL_NID_NONE);
         return;
     }
+    atomic_fetch_add_explicit(&directory->requests, 1, memory_order_relaxed);
     sh_put64(&out.w, op->cid.v);
     sh_put64(&out.w, epoch);
     sh_msg_end(directory->msg, &out);
+}
+
+/* As sh_directory_owner, for who has asked that before: it is not counted again. */
+static enum shoal_err owner_again(struct sh_directory *directory, shoal_cid cid, shoal_nid *nid_out)
+{
+    struct sh_range range;
+    shoal_nid creator = shoal_cid_creator(cid);
+    if (sh_lookups_look(directory->lookups, cid, &range)) {
+        *nid_out = (shoal_nid){(uint16_t)range.value};
+        return SHOAL_OK;
+    }
+    if (creator.v < SH_PEER_NID_MIN || creator.v > SH_PEER_NID_MAX)
+        return SHOAL_ENOCHUNK;
+    return SHOAL_EAGAIN;
 }
 
 void sh_directory_locate(struct sh_directory *directory, shoal_cid cid, struct sh_locate *op)
@@ -148,7 +154,7 @@ void sh_directory_locate(struct sh_directory *directory, shoal_cid cid, struct s
     shoal_nid superpeer = SHOAL_NID_NONE;
     bool asks = false;
     sh_lock_take(&directory->lock);
-    enum shoal_err err = sh_directory_owner_locked(directory, cid, &nid);
+    enum shoal_err err = owner_again(directory, cid, &nid);
     if (err == SHOAL_EAGAIN && !directory->view.superpeers)
         err = SHOAL_ENONODE;
     if (err == SHOAL_EAGAIN) {
