@@ -199,6 +199,11 @@ enum shoal_err sh_directory_owner(struct sh_directory *directory, shoal_cid cid,
     return SHOAL_EAGAIN;
 }
 
+bool sh_directory_range(struct sh_directory *directory, shoal_cid cid, struct sh_range *range_out)
+{
+    return sh_lookups_look(directory->lookups, cid, range_out);
+}
+
 void sh_directory_forget(struct sh_directory *directory, shoal_cid cid)
 {
     sh_lock_take(&directory->lock);

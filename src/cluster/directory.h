@@ -79,6 +79,9 @@ shoal_nid sh_directory_superpeer(struct sh_directory *directory, shoal_nid creat
 SHOAL_NODISCARD enum shoal_err sh_directory_owner(struct sh_directory *directory, shoal_cid cid,
                                                   shoal_nid *nid_out);
 
+/* The same as a range, for people: not counted as a use. False: not known. */
+bool sh_directory_range(struct sh_directory *directory, shoal_cid cid, struct sh_range *range_out);
+
 /* A lookup. Owned by the caller, kept until done has been called, once. */
 struct sh_locate {
     /* OK and the owner (when msg calls it EUNREACHABLE, the view is too old: refresh); ENOCHUNK,

@@ -4,14 +4,26 @@
 #include "cluster/directory_int.h"
 #include "cluster/proto.h"
 
-/* Puts a range into the cache, unless the view says that its owner is no more: then the answer is
- * older than the view. One that the view does not have yet is newer. */
-static void cache_put(struct sh_directory *directory, const struct sh_range *range)
+/* An answer: the range that holds the chunk, and others behind it. */
+struct answer {
+    struct sh_range ranges[SH_LOOKUP_RANGES_MAX];
+    size_t count;
+};
+
+/* Puts an answer's ranges into the cache, but none whose owner is no more by the view: then the
+ * answer is older than the view. An owner that the view does not have yet is newer. */
+static void cache_put(struct sh_directory *directory, const struct answer *answer)
 {
     sh_lock_assert_held(&directory->lock);
-    int state = sh_directory_state(directory, (shoal_nid){(uint16_t)range->value});
-    if (state < 0 || state == SH_NODE_UP)
-        sh_lookups_put(directory->lookups, range);
+    struct sh_range ranges[SH_LOOKUP_RANGES_MAX];
+    size_t count = 0;
+    for (size_t i = 0; i < answer->count; i++) {
+        int state = sh_directory_state(directory, (shoal_nid){(uint16_t)answer->ranges[i].value});
+        if (state < 0 || state == SH_NODE_UP)
+            ranges[count++] = answer->ranges[i];
+    }
+    if (count > 0)
+        sh_lookups_put_many(directory->lookups, ranges, count);
 }
 
 /* Takes op out of those that ask, and returns who waits for its answer. */
@@ -48,14 +60,24 @@ static void end(struct sh_locate *op, enum shoal_err err, shoal_nid nid)
     }
 }
 
-static enum shoal_err answer_get(struct sh_reader *r, shoal_cid cid, struct sh_range *range_out)
+static enum shoal_err answer_get(struct sh_reader *r, shoal_cid cid, struct answer *answer_out)
 {
-    struct sh_range range = {.first = {sh_get64(r)}, .last = {sh_get64(r)}};
-    range.value = sh_get16(r);
-    if (!sh_reader_done(r) || range.first.v > cid.v || range.last.v < cid.v || !range.value ||
-        range.value > SH_PEER_NID_MAX)
-        return SHOAL_EPROTO;
-    *range_out = range;
+    struct answer *answer = answer_out;
+    answer->count = 0;
+    do {
+        struct sh_range range = {.first = {sh_get64(r)}, .last = {sh_get64(r)}};
+        range.value = sh_get16(r);
+        bool is_first = answer->count == 0;
+        if (!sh_reader_ok(r) || answer->count == SH_LOOKUP_RANGES_MAX || !range.value ||
+            range.value > SH_PEER_NID_MAX || range.last.v < range.first.v)
+            return SHOAL_EPROTO;
+        if (is_first ? range.first.v > cid.v || range.last.v < cid.v
+                     : range.first.v <= answer->ranges[answer->count - 1].last.v)
+            return SHOAL_EPROTO;
+        if (range.value < SH_PEER_NID_MIN && (!is_first || sh_reader_left(r) > 0))
+            return SHOAL_EPROTO;
+        answer->ranges[answer->count++] = range;
+    } while (sh_reader_left(r) > 0);
     return SHOAL_OK;
 }
 
@@ -79,19 +101,22 @@ static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_
 {
     struct sh_locate *op = request->arg;
     struct sh_directory *directory = op->directory;
-    struct sh_range range = {.value = 0};
+    struct answer answer;
     if (!err)
-        err = answer_get(payload, op->cid, &range);
-    if (!err && range.value < SH_PEER_NID_MIN) {
-        on_redirected(op, (shoal_nid){(uint16_t)range.value});
+        err = answer_get(payload, op->cid, &answer);
+    if (err) {
+        end(op, err, SHOAL_NID_NONE);
         return;
     }
-    if (!err) {
-        sh_lock_take(&directory->lock);
-        cache_put(directory, &range);
-        sh_lock_release(&directory->lock);
+    shoal_nid owner = {(uint16_t)answer.ranges[0].value};
+    if (owner.v < SH_PEER_NID_MIN) {
+        on_redirected(op, owner);
+        return;
     }
-    end(op, err, (shoal_nid){(uint16_t)range.value});
+    sh_lock_take(&directory->lock);
+    cache_put(directory, &answer);
+    sh_lock_release(&directory->lock);
+    end(op, SHOAL_OK, owner);
 }
 
 /* Queues op behind another question about the same creator, if there is one. */

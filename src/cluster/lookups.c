@@ -207,6 +207,15 @@ void sh_lookups_put(struct sh_lookups *lookups, const struct sh_range *range)
     }
 }
 
+void sh_lookups_put_many(struct sh_lookups *lookups, const struct sh_range *ranges, size_t count)
+{
+    SH_ASSERT(count > 0);
+    size_t others = count - 1 < lookups->ranges_max / 8 ? count - 1 : lookups->ranges_max / 8;
+    for (size_t i = 1; i <= others; i++)
+        sh_lookups_put(lookups, &ranges[i]);
+    sh_lookups_put(lookups, &ranges[0]); /* the last one is not evicted by the others */
+}
+
 void sh_lookups_drop(struct sh_lookups *lookups, shoal_cid cid)
 {
     struct sh_range range;

@@ -48,6 +48,9 @@ bool sh_lookups_look(const struct sh_lookups *lookups, shoal_cid cid, struct sh_
 /* Stores a range, whose value is the owner's ID, in place of what was there of it. If there is no
  * room for it, it is left out, and what was there of it too. */
 void sh_lookups_put(struct sh_lookups *lookups, const struct sh_range *range);
+/* Stores the first of count ranges, 1 and more, and of the others, which nobody has asked for, as
+ * many as an eighth of ranges_max. */
+void sh_lookups_put_many(struct sh_lookups *lookups, const struct sh_range *ranges, size_t count);
 /* Takes out the range that holds the chunk, if any. */
 void sh_lookups_drop(struct sh_lookups *lookups, shoal_cid cid);
 /* Takes out the ranges of all owners that `keeps` does not want. */

@@ -138,6 +138,11 @@ enum shoal_err sh_owners_resolve(struct sh_registry *registry, const struct sh_o
     return SHOAL_OK;
 }
 
+bool sh_owners_next(const struct sh_registry *registry, shoal_cid from, struct sh_range *range_out)
+{
+    return sh_ranges_next(registry->ranges, from, range_out);
+}
+
 /* --- Membership ---------------------------------------------------------------------------- */
 
 void sh_owners_leave(struct sh_registry *registry, shoal_nid nid)

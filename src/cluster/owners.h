@@ -64,6 +64,10 @@ SHOAL_NODISCARD enum shoal_err sh_owners_resolve(struct sh_registry *registry,
 SHOAL_NODISCARD enum shoal_err sh_owners_claim(struct sh_registry *registry, shoal_nid nid,
                                                const struct sh_range *range);
 
+/* The range of IDs with one owner, whatever has become of him, that holds `from`, or else the next
+ * one; false: there is none. */
+bool sh_owners_next(const struct sh_registry *registry, shoal_cid from, struct sh_range *range_out);
+
 /* True once every node that is up has said what it holds, or none had to. */
 bool sh_owners_known(const struct sh_registry *registry);
 /* Notes that this is so; who comes later is asked, but nothing waits for him. */
