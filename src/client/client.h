@@ -60,7 +60,8 @@ SHOAL_NODISCARD enum shoal_err sh_client_lookup(shoal *store, shoal_cid cid,
 typedef bool (*sh_client_tree_each)(void *arg, const struct sh_client_lookup *range);
 /* Calls back for each range of IDs that a node has created chunks in, or may yet, and what owner
  * the superpeers have for it, whatever has become of that one; ascending. Between pages of some
- * hundred ranges they may change. EROLE: only peers create chunks. EINVAL: an embedded store. */
+ * hundred ranges they may change. EROLE: only peers create chunks. ENONODE. EINVAL: an embedded
+ * store. */
 SHOAL_NODISCARD enum shoal_err sh_client_lookup_tree(shoal *store, shoal_nid creator,
                                                      sh_client_tree_each each, void *arg);
 

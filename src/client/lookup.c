@@ -177,8 +177,12 @@ enum shoal_err sh_client_lookup_tree(shoal *store, shoal_nid creator, sh_client_
     uint64_t deadline_ns = sh_client_deadline_ns(store);
     shoal_cid from = shoal_cid_make(creator, 0);
     bool more = creator.v >= SH_PEER_NID_MIN && creator.v <= SH_PEER_NID_MAX;
+    struct sh_node node;
     if (!more)
         return SHOAL_EROLE;
+    err = sh_directory_node(store->directory, creator, &node);
+    if (err != SHOAL_OK)
+        return err;
     while (more) {
         struct page page;
         err = page_ask(store, from, &page);
