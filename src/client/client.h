@@ -42,8 +42,8 @@ struct sh_directory;
 struct sh_directory *sh_client_directory(shoal *store);
 
 /* The owner of a chunk, from the cache or by one question to a superpeer, which fails at
- * deadline_ns. Not of an embedded store; blocks. Errors as of sh_directory_locate (cluster), but
- * EUNREACHABLE for ECONNLOST: it may be asked again. */
+ * deadline_ns; 0: after the time-out of requests. Not of an embedded store; blocks. Errors as of
+ * sh_directory_locate (cluster), but EUNREACHABLE for ECONNLOST: it may be asked again. */
 SHOAL_NODISCARD enum shoal_err sh_client_locate(shoal *store, shoal_cid cid, uint64_t deadline_ns,
                                                 shoal_nid *nid_out);
 

@@ -44,7 +44,7 @@ enum shoal_err sh_client_locate(shoal *store, shoal_cid cid, uint64_t deadline_n
     enum shoal_err err = sh_directory_owner(store->directory, cid, nid_out);
     if (err != SHOAL_EAGAIN)
         return err;
-    if (sh_now(&store->env.clock) >= deadline_ns)
+    if (deadline_ns && sh_now(&store->env.clock) >= deadline_ns)
         return SHOAL_ETIMEOUT;
     struct sh_waited_locate waited;
     sh_client_locate_begin(store, cid, deadline_ns, &waited);

@@ -13,7 +13,7 @@
  *
  * Memory: 8 to 16 bytes a range usually (ranges.h), and one byte or two for its mark. At most,
  * whatever the ranges are, 744 bytes for each ten ranges of ranges_max and each of 1024 more nodes
- * of the tree: 5.6 MB for the default of 65536, and 1.3 MB for the table of owners. Where the tree
+ * of the tree: 20 MB for the default of 262144, and 1.3 MB for the table of owners. Where the tree
  * has no node left, ranges are evicted as if there were too many.
  *
  * Threads: find and stats from any number of threads beside one of the others, which exclude each
