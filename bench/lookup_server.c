@@ -9,7 +9,7 @@
 #include "bench/ranges_layout.h"
 #include "bench/server_node.h"
 #include "client/client.h"
-#include "cluster/owners.h"
+#include "cluster/metadata.h"
 #include "cluster/proto.h"
 
 #define SUPERPEER 1
@@ -82,7 +82,7 @@ struct teller {
     uint64_t sequence;
     shoal_nid from, to;
     size_t count;
-    uint8_t bytes[SH_COMMIT_BYTES + 16 * SH_OWNERS_RUNS_MAX];
+    uint8_t bytes[SH_COMMIT_BYTES + 16 * SH_METADATA_RUNS_MAX];
 };
 
 /* Asks until the superpeer has heard of all peers. */
@@ -105,15 +105,18 @@ static enum shoal_err ask(struct teller *teller, sh_msg_type type, struct sh_byt
 
 static enum shoal_err incarnation_ask(struct teller *teller)
 {
-    uint8_t *answer;
+    uint8_t *answer, creator[2];
     size_t size;
-    enum shoal_err err = ask(teller, SH_CLUSTER_WHO, (struct sh_bytes){NULL, 0}, &answer, &size);
+    sh_store16(creator, teller->from.v);
+    enum shoal_err err =
+        ask(teller, SH_CLUSTER_WHO, sh_bytes_make(creator, sizeof creator), &answer, &size);
     if (err)
         return err;
-    if (size == 8)
-        teller->incarnation = sh_load64(answer);
+    bool is_good = size == SH_WHO_ANSWER_BYTES && sh_load16(answer) == 0;
+    if (is_good)
+        teller->incarnation = sh_load64(answer + 2);
     free(answer);
-    return size == 8 ? SHOAL_OK : SHOAL_EPROTO;
+    return is_good ? SHOAL_OK : SHOAL_EPROTO;
 }
 
 static enum shoal_err batch_send(struct teller *teller)
@@ -140,7 +143,7 @@ static enum shoal_err run_add(struct teller *teller, const struct sh_range *run)
     sh_store64(at, shoal_cid_make(teller->from, first).v);
     sh_store64(at + 8, shoal_cid_make(teller->from, last).v);
     teller->count++;
-    return teller->count == SH_OWNERS_RUNS_MAX ? batch_send(teller) : SHOAL_OK;
+    return teller->count == SH_METADATA_RUNS_MAX ? batch_send(teller) : SHOAL_OK;
 }
 
 /* Tells one creator's runs that go to the peer so many places behind him. */
@@ -164,7 +167,7 @@ enum shoal_err sh_lookup_layout_tell(shoal *store, const struct sh_lookup_shape 
     if (!teller)
         return SHOAL_ENOMEM;
     teller->caller = sh_client_caller(store);
-    enum shoal_err err = incarnation_ask(teller);
+    enum shoal_err err = SHOAL_OK;
     for (unsigned i = 0; i < shape->nodes && !err; i++) {
         struct sh_layout layout = {.chunks = sh_lookup_each(shape),
                                    .percent = shape->percent,
@@ -172,6 +175,7 @@ enum shoal_err sh_lookup_layout_tell(shoal *store, const struct sh_lookup_shape 
                                    .seed = shape->seed + i};
         layout.runs = layout.chunks * layout.percent / 100 / layout.length;
         teller->from = peers[i];
+        err = incarnation_ask(teller);
         for (unsigned step = 1; step < shape->nodes && !err; step++) {
             teller->to = peers[(i + step) % shape->nodes];
             err = target_tell(teller, &layout, step, shape->nodes - 1);

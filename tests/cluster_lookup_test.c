@@ -5,7 +5,6 @@
  * model says who has what. SHOAL_TEST_SEED: the seed of the worlds (default: random; printed). */
 #include "base/log.h"
 #include "base/random_test.h"
-#include "cluster/owners.h"
 #include "cluster/proto.h"
 #include "tests/cluster_rig_int.h"
 
@@ -20,7 +19,6 @@ struct scene {
     struct host *client;
     unsigned holders[PEERS][EACH]; /* by creator and local ID: the peer that has the chunk */
     uint64_t sequences[PEERS];
-    uint64_t incarnation;
     uint64_t random;
     uint64_t asks, wrong; /* the client's */
 };
@@ -34,7 +32,8 @@ static shoal_cid cid_at(const struct scene *scene, unsigned creator, uint64_t at
 
 struct told {
     struct outcome outcome;
-    uint64_t value; /* of the answer, if it is 8 bytes */
+    shoal_nid other; /* is to be asked instead */
+    uint64_t incarnation;
 };
 
 static void on_told(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
@@ -42,8 +41,10 @@ static void on_told(struct sh_request *request, enum shoal_err err, struct sh_re
     struct told *told = request->arg;
     told->outcome.done = true;
     told->outcome.err = err;
-    if (!err && sh_reader_left(payload) == 8)
-        told->value = sh_get64(payload);
+    if (err)
+        return;
+    told->other.v = sh_get16(payload);
+    told->incarnation = sh_reader_left(payload) == 8 ? sh_get64(payload) : 0;
 }
 
 /* Asks the superpeer of a creator until it decides: the ring may be beginning. */
@@ -52,10 +53,11 @@ static uint64_t tell(struct scene *scene, unsigned from, shoal_nid creator, sh_m
 {
     struct host *host = scene->peers[from];
     struct told told = {.outcome = {.err = SHOAL_EBUSY}};
-    for (unsigned i = 0; i < 100 && told.outcome.err; i++) {
+    for (unsigned i = 0; i < 100 && (told.outcome.err || told.other.v); i++) {
         struct sh_request request = {.done = on_told, .arg = &told, .timeout_ns = 5 * S};
         struct sh_out out;
-        told.outcome.done = false;
+        sh_directory_superpeer_set(host->directory, creator, told.other);
+        told = (struct told){.outcome = {.err = SHOAL_EBUSY}};
         shoal_nid superpeer = sh_directory_superpeer(host->directory, creator);
         if (!sh_msg_request(host->msg, superpeer, type, payload.size, &request, &out)) {
             sh_put_raw(&out.w, payload);
@@ -67,7 +69,18 @@ static uint64_t tell(struct scene *scene, unsigned from, shoal_nid creator, sh_m
     }
     if (told.outcome.err)
         fail_msg("seed %" PRIu64 ": the superpeer says %s", seed, shoal_err_name(told.outcome.err));
-    return told.value;
+    return told.incarnation;
+}
+
+static uint64_t incarnation_of(struct scene *scene, unsigned creator)
+{
+    uint8_t bytes[2];
+    shoal_nid nid = nid_of(scene->peers[creator]);
+    sh_store16(bytes, nid.v);
+    uint64_t incarnation =
+        tell(scene, creator, nid, SH_CLUSTER_WHO, sh_bytes_make(bytes, sizeof bytes));
+    assert_true(incarnation > 0);
+    return incarnation;
 }
 
 /* Moves some of what a peer has of one creator to another, and says so to the superpeer. */
@@ -78,7 +91,7 @@ static void batch_move(struct scene *scene, unsigned creator, unsigned from, uns
     uint16_t count = 0;
     sh_put16(&w, nid_of(scene->peers[from]).v);
     sh_put16(&w, nid_of(scene->peers[to]).v);
-    sh_put64(&w, scene->incarnation);
+    sh_put64(&w, incarnation_of(scene, creator));
     sh_put64(&w, ++scene->sequences[from]);
     uint8_t *count_at = w.at;
     sh_put16(&w, 0);
@@ -187,9 +200,6 @@ static void scene_open(struct scene *scene, uint16_t superpeers, uint32_t cache_
     struct outcome outcome;
     bootstrap(scene->client, &outcome, "node0:1", NULL);
     assert_int_equal(outcome.err, SHOAL_OK);
-    scene->incarnation =
-        tell(scene, 0, nid_of(scene->peers[0]), SH_CLUSTER_WHO, (struct sh_bytes){NULL, 0});
-    assert_true(scene->incarnation > 0);
 }
 
 static void heals_after_moves(uint16_t superpeers)

@@ -1,9 +1,7 @@
 /* What a superpeer tells of where chunks are. */
 #include "base/assert.h"
-#include "cluster/owners.h"
 #include "cluster/proto.h"
-#include "cluster/superpeer_int.h"
-#include "cluster/superpeer_shared_int.h"
+#include "cluster/superpeer_overlay_int.h"
 
 static void range_put(struct sh_writer *w, const struct sh_range *range)
 {
@@ -33,12 +31,11 @@ void sh_superpeer_lookup_answer(struct sh_superpeer *superpeer, const struct sh_
     struct sh_range ranges[SH_LOOKUP_RANGES_MAX];
     size_t count = 1;
     ranges[0] = *range;
-    unsigned looks = is_peer(range) ? 2 * SH_LOOKUP_RANGES_MAX : 0;
     shoal_cid from = {range->last.v + 1};
-    struct sh_range next;
-    while (looks-- > 0 && count < SH_LOOKUP_RANGES_MAX && from.v &&
-           sh_owners_next(superpeer->registry, from, &next) &&
-           shoal_cid_creator(next.first).v == shoal_cid_creator(cid).v) {
+    unsigned looks = is_peer(range) ? 2 * SH_LOOKUP_RANGES_MAX : 0;
+    while (looks-- > 0 && count < SH_LOOKUP_RANGES_MAX &&
+           shoal_cid_creator(from).v == shoal_cid_creator(cid).v) {
+        struct sh_range next = sh_metadata_find(superpeer->ring->metadata, from);
         if (owner_is_up(superpeer, &next))
             ranges[count++] = next;
         from.v = next.last.v + 1;
@@ -59,31 +56,28 @@ static enum shoal_err tree_check(struct sh_superpeer *superpeer, shoal_cid from,
 {
     struct sh_range range;
     *other_out = 0;
-    if (superpeer->shared && !sh_superpeer_shared_is_current(superpeer))
-        return SHOAL_EBUSY;
-    enum shoal_err err = superpeer->shared ? sh_superpeer_overlay_lookup(superpeer, from, &range)
-                                           : sh_registry_lookup(superpeer->registry, from, &range);
+    enum shoal_err err = SHOAL_EBUSY;
+    if (!superpeer->shared || sh_superpeer_shared_is_current(superpeer))
+        err = sh_superpeer_lookup(superpeer, from, &range);
     if (!err && !is_peer(&range))
         *other_out = (uint16_t)range.value;
-    /* The first ID itself may well be nowhere. */
-    return err == SHOAL_ENOCHUNK || err == SHOAL_EFAILED ? SHOAL_OK : err;
+    /* The first ID itself may well be with a node that is no more. */
+    bool is_nowhere = err == SHOAL_ENOCHUNK || err == SHOAL_EFAILED;
+    shoal_nid creator = shoal_cid_creator(from);
+    return is_nowhere && creator.v >= SH_PEER_NID_MIN && creator.v <= SH_PEER_NID_MAX ? SHOAL_OK
+                                                                                      : err;
 }
 
 static void tree_answer(struct sh_superpeer *superpeer, struct sh_msg_in *in, shoal_cid from)
 {
     struct sh_range ranges[SH_TREE_RANGES_MAX];
     size_t count = 0;
-    bool is_more = false;
-    shoal_nid creator = shoal_cid_creator(from);
     shoal_cid at = from;
-    while (sh_owners_next(superpeer->registry, at, &ranges[count]) &&
-           shoal_cid_creator(ranges[count].first).v <= creator.v) {
+    bool is_more = true;
+    while (is_more && count < SH_TREE_RANGES_MAX) {
+        ranges[count] = sh_metadata_find(superpeer->ring->metadata, at);
         at.v = ranges[count++].last.v + 1;
-        if (shoal_cid_creator(at).v != creator.v)
-            break;
-        is_more = count == SH_TREE_RANGES_MAX;
-        if (is_more)
-            break;
+        is_more = shoal_cid_creator(at).v == shoal_cid_creator(from).v;
     }
     struct sh_out out;
     if (sh_msg_reply(in->msg, in->reply_to, in->type,
