@@ -8,6 +8,7 @@
 #include "cluster/arcs.h"
 #include "cluster/directory.h"
 #include "cluster/lookups.h"
+#include "cluster/proto.h"
 
 #define SH_ADDRESSES_MAX 64
 #define SH_SEARCH_PEERS_MAX 8 /* peers that a refresh asks after the superpeers */
@@ -61,6 +62,15 @@ static inline int sh_directory_state(const struct sh_directory *directory, shoal
 
 /* As sh_directory_superpeer; lock held, and there is a view. */
 shoal_nid sh_directory_superpeer_locked(const struct sh_directory *directory, shoal_nid creator);
+
+/* An answer to LOOKUP: the range that holds the chunk, and others behind it. */
+struct sh_lookup_answer {
+    struct sh_range ranges[SH_LOOKUP_RANGES_MAX];
+    size_t count;
+};
+/* Reads one; EPROTO: the answer is of no use. One that names a superpeer has one range. */
+SHOAL_NODISCARD enum shoal_err sh_lookup_answer_get(struct sh_reader *r, shoal_cid cid,
+                                                    struct sh_lookup_answer *answer);
 
 /* End what is under way with ESTOPPED. */
 void sh_directory_search_stop(struct sh_directory *directory);

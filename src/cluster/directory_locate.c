@@ -4,15 +4,9 @@
 #include "cluster/directory_int.h"
 #include "cluster/proto.h"
 
-/* An answer: the range that holds the chunk, and others behind it. */
-struct answer {
-    struct sh_range ranges[SH_LOOKUP_RANGES_MAX];
-    size_t count;
-};
-
 /* Puts an answer's ranges into the cache, but none whose owner is no more by the view: then the
  * answer is older than the view. An owner that the view does not have yet is newer. */
-static void cache_put(struct sh_directory *directory, const struct answer *answer)
+static void cache_put(struct sh_directory *directory, const struct sh_lookup_answer *answer)
 {
     sh_lock_assert_held(&directory->lock);
     struct sh_range ranges[SH_LOOKUP_RANGES_MAX];
@@ -60,9 +54,9 @@ static void end(struct sh_locate *op, enum shoal_err err, shoal_nid nid)
     }
 }
 
-static enum shoal_err answer_get(struct sh_reader *r, shoal_cid cid, struct answer *answer_out)
+enum shoal_err sh_lookup_answer_get(struct sh_reader *r, shoal_cid cid,
+                                    struct sh_lookup_answer *answer)
 {
-    struct answer *answer = answer_out;
     answer->count = 0;
     do {
         struct sh_range range = {.first = {sh_get64(r)}, .last = {sh_get64(r)}};
@@ -99,9 +93,9 @@ static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_
 {
     struct sh_locate *op = request->arg;
     struct sh_directory *directory = op->directory;
-    struct answer answer;
+    struct sh_lookup_answer answer;
     if (!err)
-        err = answer_get(payload, op->cid, &answer);
+        err = sh_lookup_answer_get(payload, op->cid, &answer);
     if (err) {
         end(op, err, SHOAL_NID_NONE);
         return;
