@@ -7,6 +7,8 @@ const struct sh_bench_entry sh_benches[] = {
      sh_bench_store_baselines, sh_bench_store},
     {"ranges", "where chunks are: ranges of IDs and their owners", sh_bench_ranges_cases,
      sh_bench_ranges_baselines, sh_bench_ranges},
+    {"lookup", "which node has a chunk: cached, and asked for over loopback TCP",
+     sh_bench_lookup_cases, sh_bench_lookup_baselines, sh_bench_lookup},
     {"msg", "messages between nodes, over any transport", sh_bench_msg_cases,
      sh_bench_msg_baselines, sh_bench_msg},
     {"kv", "chunks of one server process, from one client process over loopback TCP",

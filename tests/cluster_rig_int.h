@@ -42,6 +42,7 @@ struct host {
     bool has_disk;
     bool forgets; /* superpeer: its disk is empty at the next boot */
     const char *secret;
+    uint32_t cache_ranges_max; /* of its lookups; 0: 2 */
     enum shoal_err boot_err;
     struct sh_msg *msg;
     struct sh_superpeer *superpeer;
@@ -240,6 +241,8 @@ static void boot(void *arg, struct sh_world *world, unsigned node)
                                         .clock = env->clock,
                                         .cache_ranges_max = 2,
                                         .is_client = host->kind == CLIENT};
+    if (host->cache_ranges_max)
+        known.cache_ranges_max = host->cache_ranges_max;
     assert_int_equal(sh_directory_create(&known, &host->directory), SHOAL_OK);
     if (host->kind == PEER)
         boot_member(host, env, bound);

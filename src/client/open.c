@@ -272,7 +272,7 @@ enum shoal_err shoal_open(const struct shoal_options *options, shoal **store_out
         .timeout_ns = options->timeout_ns ? options->timeout_ns : UINT64_C(5000000000),
         .connect_timeout_ns = UINT64_C(3000000000),
         .ring_bytes = 1 << 20,
-        .cache_ranges_max = 65536,
+        .cache_ranges_max = 262144,
         .idle = idle_policy(options->spin_ns),
     };
     char *text = strdup(options->addresses);

@@ -21,7 +21,8 @@
  *   errors   ENONODE, EEXIST, EIO, ENOSPC
  * LOOKUP     to the superpeer of the creator's arc
  *   request  u64 chunk ID, u64 epoch
- *   answer   u64 first, u64 last, u16 owner; an owner from 1 to 63 is the superpeer to be asked
+ *   answer   u64 first, u64 last, u16 owner; an owner from 1 to 63 is the superpeer to be asked;
+ *            else up to 63 more ranges of the same creator, behind that one, ascending, alike
  *   errors   ENOCHUNK, EFAILED, EROLE (not of this arc), EBUSY (restarted; the creator may be back
  *            in a moment)
  * VIEW_GET   to any superpeer or peer, from anyone
@@ -75,6 +76,11 @@
  *   request  u8 sector, u64 the list's number, u32 offset; with the number 0, of all sectors
  *   answer   u32 the list's size, and bytes from there on; or 64 numbers of lists, u64 each
  *   errors   EAGAIN (it has another list)
+ * TREE       to the superpeer of the creator's arc: what it knows of chunks of one creator
+ *   request  u64 chunk ID to begin at
+ *   answer   u16 0, u8 whether there is more, at most 512 ranges as of LOOKUP, ascending; or u16
+ *            the superpeer to be asked, u8 zero
+ *   errors   EROLE, EBUSY
  *
  * One-way messages between superpeers that share a registry:
  * RAFT       a message of raft (raft_int.h)
@@ -130,6 +136,7 @@
 #define SH_CLUSTER_ASK SH_MSG_TYPE(SH_MODULE_CLUSTER, 12)
 #define SH_CLUSTER_KEEP SH_MSG_TYPE(SH_MODULE_CLUSTER, 13)
 #define SH_CLUSTER_KEPT SH_MSG_TYPE(SH_MODULE_CLUSTER, 14)
+#define SH_CLUSTER_TREE SH_MSG_TYPE(SH_MODULE_CLUSTER, 20)
 #define SH_CLUSTER_RAFT SH_MSG_TYPE(SH_MODULE_CLUSTER, 32)
 #define SH_CLUSTER_PROPOSE SH_MSG_TYPE(SH_MODULE_CLUSTER, 33)
 #define SH_CLUSTER_HEARD SH_MSG_TYPE(SH_MODULE_CLUSTER, 34)
@@ -161,7 +168,11 @@ enum sh_ask_kind {
 #define SH_HEARTBEAT_BYTES 20
 #define SH_LEAVE_BYTES 12
 #define SH_LOOKUP_BYTES 16
-#define SH_LOOKUP_ANSWER_BYTES 18
+#define SH_LOOKUP_ANSWER_BYTES 18 /* for each range */
+#define SH_LOOKUP_RANGES_MAX 64   /* in an answer */
+#define SH_TREE_BYTES 8
+#define SH_TREE_ANSWER_BYTES 3
+#define SH_TREE_RANGES_MAX 512 /* in an answer */
 #define SH_VIEW_GET_BYTES 8
 #define SH_SYNC_BYTES 16
 #define SH_SYNC_ANSWER_BYTES 9

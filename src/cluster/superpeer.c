@@ -180,13 +180,7 @@ static void on_lookup(void *arg, struct sh_msg_in *in)
         refuse(in, err, err == SHOAL_EBUSY ? "a superpeer was restarted or has failed" : NULL);
         return;
     }
-    struct sh_out out;
-    if (sh_msg_reply(in->msg, in->reply_to, in->type, SH_LOOKUP_ANSWER_BYTES, &out))
-        return;
-    sh_put64(&out.w, range.first.v);
-    sh_put64(&out.w, range.last.v);
-    sh_put16(&out.w, (uint16_t)range.value);
-    sh_msg_end(in->msg, &out);
+    sh_superpeer_lookup_answer(superpeer, in, cid, &range);
 }
 
 static void on_view_get(void *arg, struct sh_msg_in *in)
@@ -269,9 +263,13 @@ static void handlers_set(struct sh_superpeer *superpeer)
         sh_msg_type type;
         sh_msg_handler handler;
     } handlers[] = {
-        {SH_CLUSTER_JOIN, on_join},         {SH_CLUSTER_HEARTBEAT, on_heartbeat},
-        {SH_CLUSTER_LEAVE, on_leave},       {SH_CLUSTER_LOOKUP, on_lookup},
-        {SH_CLUSTER_VIEW_GET, on_view_get}, {SH_CLUSTER_SYNC, sh_superpeer_sync_handler},
+        {SH_CLUSTER_JOIN, on_join},
+        {SH_CLUSTER_HEARTBEAT, on_heartbeat},
+        {SH_CLUSTER_LEAVE, on_leave},
+        {SH_CLUSTER_LOOKUP, on_lookup},
+        {SH_CLUSTER_VIEW_GET, on_view_get},
+        {SH_CLUSTER_SYNC, sh_superpeer_sync_handler},
+        {SH_CLUSTER_TREE, sh_superpeer_tree_handler},
     };
     /* Inline, so that all of a superpeer runs in one thread. */
     for (size_t i = 0; i < sizeof handlers / sizeof handlers[0]; i++)

@@ -116,6 +116,12 @@ void sh_superpeer_shared_fail(struct sh_superpeer *superpeer, shoal_nid nid);
 void sh_superpeer_join_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
                               sh_msg_type type, shoal_nid nid);
 
+/* superpeer_lookup.c. Answers a LOOKUP of cid with its range, and if that names a peer with what
+ * comes behind it. */
+void sh_superpeer_lookup_answer(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
+                                shoal_cid cid, const struct sh_range *range);
+void sh_superpeer_tree_handler(void *arg, struct sh_msg_in *in);
+
 /* superpeer_peers.c: what a superpeer asks other nodes. */
 void sh_superpeer_sync_handler(void *arg, struct sh_msg_in *in);
 unsigned sh_superpeer_siblings_step(struct sh_superpeer *superpeer, uint64_t now_ns);
