@@ -178,6 +178,19 @@ class Partition(harness.Case):
         harness.eventually(self, "it answers", HEALED_MAX, lambda: not self.refuses(cut))
         self.seen(self.client(self.at(cut)), late, "up")
 
+    def test_an_error_says_what_is_known(self):
+        """A put is done, but its answer lost, and then its node has failed: that is no plain no."""
+        client = self.client()
+        cid = self.chunk(client, self.nodes[4], "old")
+        self.net.cut_one_way([4], [CLIENT])
+        self.net.cut([4], SUPERPEERS)
+        said = client.ask("put", cid, "new")
+        self.assertRegex(said, UNCLEAR)
+        self.net.heal()
+        self.seen(client, self.nodes[4], "up")
+        harness.eventually(self, "it can be read", HEALED_MAX,
+                           lambda: re.match("ok (old|new)$", client.ask("get", cid)))
+
     def faults(self, luck):
         """One random cut: two groups of any machines, both ways or one."""
         machines = [*SUPERPEERS, *PEERS, CLIENT]
