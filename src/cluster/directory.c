@@ -162,6 +162,9 @@ shoal_nid sh_directory_superpeer_locked(const struct sh_directory *directory, sh
     sh_lock_assert_held(&directory->lock);
     uint16_t superpeers = directory->view.superpeers;
     shoal_nid first = sh_arc_superpeer(creator, superpeers);
+    shoal_nid owner = {directory->owners[sh_arc_sector(creator)]};
+    if (owner.v && sh_directory_state(directory, owner) == SH_NODE_UP)
+        return owner;
     for (uint16_t i = 0; first.v && i < superpeers; i++) {
         shoal_nid nid = {(uint16_t)((first.v - 1 + i) % superpeers + 1)};
         if (sh_directory_state(directory, nid) == SH_NODE_UP)

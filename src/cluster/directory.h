@@ -91,13 +91,14 @@ struct sh_locate {
     /* The directory's: */
     shoal_cid cid;
     struct sh_directory *directory;
+    uint8_t asked;               /* superpeers so far */
     struct sh_locate *next;      /* the next one that asks, or that waits for the same answer */
     struct sh_locate *followers; /* those that wait for this one's answer */
     struct sh_request request;
 };
 
-/* Asks the superpeer of the creator's arc, and fills the cache. Lookups of the same creator that
- * come meanwhile wait for the one answer. */
+/* Asks the superpeer of the creator's arc, and those to whom it points, and fills the cache.
+ * Lookups of the same creator that come meanwhile wait for the one answer. */
 void sh_directory_locate(struct sh_directory *directory, shoal_cid cid, struct sh_locate *op);
 
 /* Drops the cached range that holds the chunk. */

@@ -21,7 +21,7 @@
  *   errors   ENONODE, EEXIST, EIO, ENOSPC
  * LOOKUP     to the superpeer of the creator's arc
  *   request  u64 chunk ID, u64 epoch
- *   answer   u64 first, u64 last, u16 owner
+ *   answer   u64 first, u64 last, u16 owner; an owner from 1 to 63 is the superpeer to be asked
  *   errors   ENOCHUNK, EFAILED, EROLE (not of this arc), EBUSY (restarted; the creator may be back
  *            in a moment)
  * VIEW_GET   to any superpeer or peer, from anyone
@@ -45,6 +45,14 @@
  *   answer   empty
  *   errors   ENONODE, ELIMIT (it is the last one), EROLE, EBUSY
  *
+ * METADATA   to the superpeer that owns the sector, where superpeers share a registry
+ *   request  an update as in metadata.h, not FORGET
+ *   answer   u16 0, u16 error of the update, u8 whether a batch was committed, u64 chunk ID that
+ * the name had; or u16 the superpeer to be asked, and zeros errors   EBUSY, EROLE (not shared, or
+ * in ZooKeeper); ETIMEOUT: it may or may not have been done NAME_GET   to the same request  text
+ * name answer   u16 0, u64 chunk ID; or u16 the superpeer to be asked, u64 zero errors   ENONAME,
+ * EBUSY, EROLE
+ *
  * One-way messages between superpeers that share a registry:
  * RAFT       a message of raft (raft_int.h)
  * PROPOSE    to the leader: a command (superpeer_shared_int.h)
@@ -52,6 +60,8 @@
  *            that were heard since the last one
  * HERE       from one that hears no leader, or about it: u16 ID, text its address
  * DISMISSED  to such a one: u16 ID: it is no superpeer any more, or that is another's ID
+ * RING       a message of the ring (overlay_int.h)
+ * LEASE      to the leader: u8 0, u64 the sender's time; and its answer: u8 1, the same time
  *
  * Of migrations (owners.h):
  *
@@ -87,11 +97,15 @@
 #define SH_CLUSTER_PING SH_MSG_TYPE(SH_MODULE_CLUSTER, 7)
 #define SH_CLUSTER_RECRUIT SH_MSG_TYPE(SH_MODULE_CLUSTER, 8)
 #define SH_CLUSTER_DISMISS SH_MSG_TYPE(SH_MODULE_CLUSTER, 9)
+#define SH_CLUSTER_METADATA SH_MSG_TYPE(SH_MODULE_CLUSTER, 10)
+#define SH_CLUSTER_NAME_GET SH_MSG_TYPE(SH_MODULE_CLUSTER, 11)
 #define SH_CLUSTER_RAFT SH_MSG_TYPE(SH_MODULE_CLUSTER, 32)
 #define SH_CLUSTER_PROPOSE SH_MSG_TYPE(SH_MODULE_CLUSTER, 33)
 #define SH_CLUSTER_HEARD SH_MSG_TYPE(SH_MODULE_CLUSTER, 34)
 #define SH_CLUSTER_HERE SH_MSG_TYPE(SH_MODULE_CLUSTER, 35)
 #define SH_CLUSTER_DISMISSED SH_MSG_TYPE(SH_MODULE_CLUSTER, 36)
+#define SH_CLUSTER_RING SH_MSG_TYPE(SH_MODULE_CLUSTER, 37)
+#define SH_CLUSTER_LEASE SH_MSG_TYPE(SH_MODULE_CLUSTER, 38)
 #define SH_CLUSTER_COMMIT SH_MSG_TYPE(SH_MODULE_CLUSTER, 40)
 #define SH_CLUSTER_RESOLVE SH_MSG_TYPE(SH_MODULE_CLUSTER, 41)
 #define SH_CLUSTER_WHO SH_MSG_TYPE(SH_MODULE_CLUSTER, 42)
@@ -118,6 +132,9 @@
 #define SH_PING_BYTES 2
 #define SH_RECRUIT_BYTES 10 /* with the address's length */
 #define SH_DISMISS_BYTES 2
+#define SH_METADATA_ANSWER_BYTES 13
+#define SH_NAME_ANSWER_BYTES 10
+#define SH_LEASE_BYTES 9
 #define SH_HERE_BYTES 4 /* with the address's length */
 #define SH_PING_ANSWER_BYTES 10
 

@@ -24,6 +24,7 @@
 #define SH_CLUSTER_REGISTRY_H
 
 #include "base/bytes.h"
+#include "cluster/arcs.h"
 #include "cluster/view.h"
 #include "ranges/ranges.h"
 
@@ -96,9 +97,16 @@ SHOAL_NODISCARD enum shoal_err sh_registry_superpeer_put(struct sh_registry *reg
                                                          struct sh_bytes address, uint64_t instance,
                                                          shoal_nid nid, shoal_nid *nid_out);
 /* Another state of a superpeer; it can't come back when it has left. ENONODE: no superpeer, or it
- * has left. ELIMIT: the last one can't leave. */
+ * has left. ELIMIT: the last one can't leave. EBUSY: it holds metadata of which it has to make
+ * others holders first, which has begun: again in a moment. */
 SHOAL_NODISCARD enum shoal_err sh_registry_superpeer_set(struct sh_registry *registry,
                                                          shoal_nid nid, enum sh_node_state state);
+/* Who keeps what of the ring's metadata: all zero where superpeers do not keep it so. */
+const struct sh_arcs *sh_registry_arcs(const struct sh_registry *registry);
+/* A superpeer's process has begun, with an empty memory, and is to keep its share. ENONODE: it is
+ * no superpeer, or has left. */
+SHOAL_NODISCARD enum shoal_err sh_registry_arcs_join(struct sh_registry *registry, shoal_nid nid);
+void sh_registry_arcs_change(struct sh_registry *registry, const struct sh_arc_change *change);
 /* Lifts the epoch above one that a member claims to know, if that can be. */
 void sh_registry_epoch_lift(struct sh_registry *registry, uint64_t epoch);
 /* Takes over from another one of the same cluster what is not stored: who was heard when. */
@@ -130,7 +138,7 @@ uint64_t sh_registry_changes(const struct sh_registry *registry);
 
 /* The image of a registry file, little-endian:
  *   0   u64  magic "SHOALREG"
- *   8   u16  format (1)
+ *   8   u16  format (3)
  *   10  u16  index
  *   12  u16  number of superpeers
  *   14  u16  next ID to give out
@@ -138,8 +146,8 @@ uint64_t sh_registry_changes(const struct sh_registry *registry);
  *   24  u64  version of the arc
  *   32  u32  bytes behind this head
  *   36  u32  CRC32C of head and body, with this field zero
- *   40  text name of the cluster; u16 count; nodes as in a view; a shared registry's: what
- *       owners.h says of chunks that have moved */
+ *   40  text name of the cluster; u16 count; nodes as in a view; of a shared one the ring's table
+ *       as in arcs.h, and what owners.h says of chunks that have moved */
 size_t sh_registry_image_size(const struct sh_registry *registry);
 void sh_registry_image_put(struct sh_writer *w, const struct sh_registry *registry,
                            uint64_t sequence);

@@ -9,7 +9,7 @@
 #include "cluster/registry_int.h"
 
 #define IMAGE_MAGIC UINT64_C(0x4745524c414f4853) /* "SHOALREG" */
-#define IMAGE_FORMAT 1
+#define IMAGE_FORMAT 3
 #define IMAGE_HEAD_BYTES 40
 #define IMAGE_CRC_AT 36
 
@@ -98,7 +98,7 @@ enum shoal_err sh_registry_table_get(struct sh_registry *registry, uint16_t inde
 size_t sh_registry_image_size(const struct sh_registry *registry)
 {
     return IMAGE_HEAD_BYTES + 2 + strlen(registry->cluster) + sh_registry_table_size(registry) +
-           (registry->is_shared ? sh_owners_image_size(registry) : 0);
+           (registry->is_shared ? SH_ARCS_BYTES + sh_owners_image_size(registry) : 0);
 }
 
 static uint32_t image_crc(struct sh_bytes image)
@@ -127,7 +127,10 @@ void sh_registry_image_put(struct sh_writer *w, const struct sh_registry *regist
     sh_put_text(w, sh_bytes_text(registry->cluster));
     sh_registry_table_put(w, registry);
     if (registry->is_shared)
-        sh_owners_image_put(w, registry);
+        if (registry->is_shared) {
+            sh_arcs_put(w, &registry->arcs);
+            sh_owners_image_put(w, registry);
+        }
     if (!sh_writer_ok(w))
         return;
     SH_ASSERT((size_t)(w->at - start) == size);
@@ -180,10 +183,7 @@ static enum shoal_err load_nodes(struct sh_registry *registry, uint64_t now_ns, 
         if (!is_superpeer)
             registry->heard_ns[node.nid.v - registry->arc_first.v] = now_ns;
     }
-    enum shoal_err err = registry->is_shared ? sh_owners_image_get(registry, r) : SHOAL_OK;
-    if (err)
-        return err;
-    return sh_reader_done(r) ? SHOAL_OK : SHOAL_ECORRUPT;
+    return sh_reader_ok(r) ? SHOAL_OK : SHOAL_ECORRUPT;
 }
 
 enum shoal_err sh_registry_image_load(struct sh_registry *registry, uint64_t now_ns,
@@ -212,6 +212,12 @@ enum shoal_err sh_registry_image_load(struct sh_registry *registry, uint64_t now
         return SHOAL_ECLUSTER;
     }
     enum shoal_err err = load_nodes(registry, now_ns, count, &r);
+    if (!err && registry->is_shared && sh_arcs_get(&r, &registry->arcs))
+        err = SHOAL_ECORRUPT;
+    if (!err && registry->is_shared)
+        err = sh_owners_image_get(registry, &r);
+    if (!err && !sh_reader_done(&r))
+        err = SHOAL_ECORRUPT;
     if (err)
         return err;
     registry->view.superpeers = count;

@@ -27,7 +27,8 @@ struct sh_registry {
     struct sh_view view; /* all arcs; epoch is the sum of versions */
     uint64_t versions[SH_SUPERPEERS_MAX];
     struct sh_ranges *ranges;
-    shoal_nid next_nid; /* where the search for a free ID begins */
+    struct sh_arcs arcs; /* of a shared one */
+    shoal_nid next_nid;  /* where the search for a free ID begins */
     uint64_t changes;
     uint64_t started_ns;
     uint64_t ticked_ns;

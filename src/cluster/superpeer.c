@@ -175,9 +175,10 @@ static void on_lookup(void *arg, struct sh_msg_in *in)
         return;
     sh_registry_epoch_known(superpeer->registry, now_of(superpeer), epoch);
     struct sh_range range;
-    enum shoal_err err = sh_registry_lookup(superpeer->registry, cid, &range);
+    enum shoal_err err = superpeer->shared ? sh_superpeer_overlay_lookup(superpeer, cid, &range)
+                                           : sh_registry_lookup(superpeer->registry, cid, &range);
     if (err) {
-        refuse(in, err, err == SHOAL_EBUSY ? "the superpeer was restarted" : NULL);
+        refuse(in, err, err == SHOAL_EBUSY ? "a superpeer was restarted or has failed" : NULL);
         return;
     }
     struct sh_out out;

@@ -236,6 +236,8 @@ static const char *reason_of(const struct sh_command *command, enum shoal_err er
 void sh_shared_answer(struct sh_superpeer *superpeer, const struct sh_command *command,
                       enum shoal_err err, shoal_nid nid)
 {
+    if (err == SHOAL_EBUSY)
+        return; /* it is handed in again, until it can be done or the time is over */
     struct sh_pending *pending = pending_take(superpeer->shared, command->number);
     if (!pending)
         return;
@@ -273,6 +275,17 @@ static enum shoal_err batch_decide(struct sh_registry *registry, const struct sh
     return err;
 }
 
+static enum shoal_err change_arc(struct sh_registry *registry, struct sh_bytes bytes)
+{
+    struct sh_reader r = sh_reader_make(bytes);
+    struct sh_arc_change change;
+    enum shoal_err err = sh_arc_change_get(&r, &change);
+    if (err || !sh_reader_done(&r))
+        return SHOAL_EPROTO;
+    sh_registry_arcs_change(registry, &change);
+    return SHOAL_OK;
+}
+
 enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_registry *registry,
                                    const struct sh_command *command, shoal_nid *nid_out)
 {
@@ -298,6 +311,10 @@ enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_reg
     case SH_COMMAND_SUPERPEER:
         return sh_registry_superpeer_put(registry, command->address, command->instance,
                                          command->nid, nid_out);
+    case SH_COMMAND_RING:
+        return sh_registry_arcs_join(registry, command->nid);
+    case SH_COMMAND_ARC:
+        return change_arc(registry, command->address);
     case SH_COMMAND_COMMIT:
     case SH_COMMAND_RESOLVE:
         return batch_decide(registry, command, nid_out);
@@ -321,6 +338,9 @@ void sh_shared_apply(void *arg, uint64_t index, uint64_t term, struct sh_bytes b
     SH_ASSERT(err != SHOAL_ENOMEM);
     if (!err && command.kind == SH_COMMAND_SUPERPEER)
         sh_shared_contact_set(superpeer, nid, command.address);
+    if (!err && command.kind == SH_COMMAND_RING && nid.v == superpeer->index + 1u &&
+        command.instance == superpeer->shared->instance)
+        sh_shared_overlay_joined(superpeer);
     if (is_own(superpeer->shared, command.number))
         sh_shared_answer(superpeer, &command, err, nid);
 }

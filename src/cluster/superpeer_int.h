@@ -73,6 +73,11 @@ void sh_superpeer_shared_leave(struct sh_superpeer *superpeer, const struct sh_m
 
 void sh_superpeer_shared_batch(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
                                bool is_commit, struct sh_bytes batch);
+/* superpeer_overlay.c: the range that holds a chunk and its owner, or with `first` and `last` the
+ * chunk alone the superpeer to be asked. ENOCHUNK, EFAILED, EBUSY. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_overlay_lookup(struct sh_superpeer *superpeer,
+                                                           shoal_cid cid,
+                                                           struct sh_range *range_out);
 
 /* superpeer_watch.c */
 void sh_superpeer_shared_heard(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t epoch);

@@ -179,6 +179,7 @@ unsigned sh_superpeer_shared_step(struct sh_superpeer *superpeer, uint64_t now_n
     }
     work += sh_shared_watch_step(superpeer, now_ns);
     work += sh_shared_pending_step(superpeer, now_ns);
+    work += sh_shared_overlay_step(superpeer, now_ns);
     work += sh_raft_disk_step(shared->disk, now_ns);
     work += send_all(superpeer);
     return work;
@@ -193,6 +194,9 @@ uint64_t sh_superpeer_shared_due_ns(const struct sh_superpeer *superpeer, uint64
     uint64_t disk_ns = sh_raft_disk_due_ns(shared->disk, now_ns);
     if (disk_ns < due_ns)
         due_ns = disk_ns;
+    uint64_t ring_ns = sh_shared_overlay_due_ns(superpeer);
+    if (ring_ns < due_ns)
+        due_ns = ring_ns;
     if (shared->watch_ns < due_ns)
         due_ns = shared->watch_ns; /* at most a heartbeat away: soon enough for what is pending */
     return due_ns;
@@ -337,6 +341,8 @@ enum shoal_err sh_superpeer_shared_open(struct sh_superpeer *superpeer,
     if (!err && config->zookeeper)
         err = sh_shared_zookeeper_open(superpeer, config);
     else if (!err)
+        err = sh_shared_overlay_open(superpeer);
+    if (!err && !config->zookeeper)
         err = raft_open(superpeer, config, now_ns);
     if (err)
         return err;
@@ -354,6 +360,7 @@ void sh_superpeer_shared_close(struct sh_superpeer *superpeer)
     if (!shared)
         return;
     sh_shared_zookeeper_close(superpeer);
+    sh_shared_overlay_close(superpeer);
     bool is_stored = shared->disk;
     sh_raft_disk_close(shared->disk);
     if (shared->is_dismissed && is_stored)

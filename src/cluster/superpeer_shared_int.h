@@ -24,7 +24,7 @@
  *   2   u16  node ID; JOIN: its previous one, or 0; SUPERPEER: its ID, or 0 for a new one
  *   4   u64  number, by which its superpeer knows it again; 0: nobody waits
  *   12  u64  instance; EPOCH: the epoch
- *   20  text address (JOIN, SUPERPEER)
+ *   20  text address (JOIN, SUPERPEER); ARC: the change, as in arcs.h
  *   22  COMMIT, RESOLVE: the batch, as in the messages of that name (proto.h) */
 #ifndef SH_CLUSTER_SUPERPEER_SHARED_INT_H
 #define SH_CLUSTER_SUPERPEER_SHARED_INT_H
@@ -44,6 +44,8 @@ enum sh_command_kind {
     SH_COMMAND_STATE,     /* of a superpeer */
     SH_COMMAND_SUPERPEER, /* is there, or is to be admitted */
     SH_COMMAND_EPOCH,     /* members know a higher one */
+    SH_COMMAND_RING,      /* a superpeer's process has begun: it keeps nothing of the ring yet */
+    SH_COMMAND_ARC,       /* a change of a sector */
     SH_COMMAND_COMMIT,    /* a migration's batch (owners.h) */
     SH_COMMAND_RESOLVE,
 };
@@ -77,9 +79,12 @@ struct sh_decided {
     uint8_t command[];
 };
 
+struct sh_superpeer_overlay; /* superpeer_overlay.c */
+
 struct sh_shared {
     struct sh_raft *raft; /* NULL: the registry is in ZooKeeper */
     struct sh_raft_disk *disk;
+    struct sh_superpeer_overlay *ring; /* NULL with ZooKeeper */
     /* With ZooKeeper (superpeer_zookeeper.c). */
     struct sh_zookeeper *zookeeper;
     uint64_t number_loaded;      /* which value the registry holds */
@@ -145,6 +150,14 @@ bool sh_shared_is_lost(const struct sh_superpeer *superpeer, uint64_t now_ns);
 
 bool sh_shared_leads(const struct sh_superpeer *superpeer);
 void sh_shared_dismissed(struct sh_superpeer *superpeer);
+
+/* superpeer_overlay.c */
+SHOAL_NODISCARD enum shoal_err sh_shared_overlay_open(struct sh_superpeer *superpeer);
+void sh_shared_overlay_close(struct sh_superpeer *superpeer);
+unsigned sh_shared_overlay_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+uint64_t sh_shared_overlay_due_ns(const struct sh_superpeer *superpeer);
+/* The registry has heard of this process's beginning. */
+void sh_shared_overlay_joined(struct sh_superpeer *superpeer);
 
 /* superpeer_zookeeper.c */
 SHOAL_NODISCARD enum shoal_err sh_shared_zookeeper_open(struct sh_superpeer *superpeer,
