@@ -3,6 +3,7 @@
 #define SH_CLIENT_CLIENT_H
 
 #include "base/options.h"
+#include "cluster/report.h"
 #include "msg/call.h"
 #include "shoal/shoal.h"
 
@@ -34,6 +35,11 @@ SHOAL_NODISCARD enum shoal_err sh_client_promote(shoal *store, shoal_nid peer, c
 /* Takes a superpeer out of the cluster for good; its process ends, unless it is a peer's. ENONODE,
  * ELIMIT (it is the last one), EROLE (the superpeers do not share their registry), EBUSY. */
 SHOAL_NODISCARD enum shoal_err sh_client_demote(shoal *store, shoal_nid superpeer);
+
+/* What a superpeer says of itself and its metadata. ENONODE, EROLE (no superpeer), EVERSION, EPROTO,
+ * and what a call may say. */
+SHOAL_NODISCARD enum shoal_err sh_client_report(shoal *store, shoal_nid superpeer,
+                                                struct sh_report *report_out);
 
 /* The text for people that came with this thread's last failed call, as shoal_error_detail. */
 void sh_client_detail_set(const char *format, ...) __attribute__((format(printf, 1, 2)));

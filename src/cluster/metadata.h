@@ -105,6 +105,12 @@ bool sh_metadata_name_next(const struct sh_metadata *metadata, unsigned sector,
                            struct sh_bytes prefix, struct sh_bytes after, struct sh_bytes *name_out,
                            shoal_cid *cid_out);
 
+/* What a sector takes: how many of each, and bytes of memory. */
+struct sh_metadata_sizes {
+    size_t ranges, sources, names, bytes;
+};
+struct sh_metadata_sizes sh_metadata_measure(const struct sh_metadata *metadata, unsigned sector);
+
 /* A sector as bytes, little-endian:
  *   u32 ranges, each u64 first, u64 last, u16 owner; u32 sources, each u16 node, u64 decision;
  *   u32 names, each u64 chunk ID, text name

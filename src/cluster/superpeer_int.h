@@ -79,6 +79,9 @@ SHOAL_NODISCARD enum shoal_err sh_superpeer_overlay_lookup(struct sh_superpeer *
                                                            shoal_cid cid,
                                                            struct sh_range *range_out);
 
+/* superpeer_report.c */
+void sh_superpeer_report_handler(struct sh_superpeer *superpeer);
+
 /* superpeer_watch.c */
 void sh_superpeer_shared_heard(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t epoch);
 void sh_superpeer_shared_fail(struct sh_superpeer *superpeer, shoal_nid nid);

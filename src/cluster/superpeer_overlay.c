@@ -11,6 +11,7 @@
 #include "cluster/metadata.h"
 #include "cluster/overlay.h"
 #include "cluster/proto.h"
+#include "cluster/report.h"
 #include "cluster/superpeer_shared_int.h"
 
 #define ENTRIES_KEPT 128
@@ -444,6 +445,27 @@ uint64_t sh_shared_overlay_due_ns(const struct sh_superpeer *superpeer)
     const struct sh_superpeer_overlay *part = superpeer->shared->ring;
     uint64_t due_ns = sh_overlay_due_ns(part->ring);
     return part->beat_ns < due_ns ? part->beat_ns : due_ns;
+}
+
+void sh_shared_overlay_report(const struct sh_superpeer *superpeer, struct sh_report *report)
+{
+    const struct sh_superpeer_overlay *part = superpeer->shared->ring;
+    const struct sh_arcs *arcs = sh_registry_arcs(superpeer->registry);
+    report->sector_count = SH_SECTORS;
+    for (unsigned i = 0; i < SH_SECTORS; i++) {
+        struct sh_metadata_sizes sizes = sh_metadata_measure(part->metadata, i);
+        report->sectors[i] = (struct sh_report_sector){
+            .owner = arcs->sectors[i].owner,
+            .is_here = sh_overlay_holds(part->ring, i),
+            .version = arcs->sectors[i].version,
+            .holders = arcs->sectors[i].holders,
+            .applied = sh_overlay_applied(part->ring, i),
+            .ranges = sizes.ranges,
+            .sources = sizes.sources,
+            .names = sizes.names,
+            .bytes = sizes.bytes,
+        };
+    }
 }
 
 /* --- Life ------------------------------------------------------------------------------------ */

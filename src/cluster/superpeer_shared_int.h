@@ -156,6 +156,9 @@ SHOAL_NODISCARD enum shoal_err sh_shared_overlay_open(struct sh_superpeer *super
 void sh_shared_overlay_close(struct sh_superpeer *superpeer);
 unsigned sh_shared_overlay_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 uint64_t sh_shared_overlay_due_ns(const struct sh_superpeer *superpeer);
+struct sh_report; /* report.h */
+/* Writes what is known and kept of the ring into a report. */
+void sh_shared_overlay_report(const struct sh_superpeer *superpeer, struct sh_report *report);
 /* The registry has heard of this process's beginning. */
 void sh_shared_overlay_joined(struct sh_superpeer *superpeer);
 
