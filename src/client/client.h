@@ -36,8 +36,8 @@ SHOAL_NODISCARD enum shoal_err sh_client_promote(shoal *store, shoal_nid peer, c
  * ELIMIT (it is the last one), EROLE (the superpeers do not share their registry), EBUSY. */
 SHOAL_NODISCARD enum shoal_err sh_client_demote(shoal *store, shoal_nid superpeer);
 
-/* What a superpeer says of itself and its metadata. ENONODE, EROLE (no superpeer), EVERSION, EPROTO,
- * and what a call may say. */
+/* What a superpeer says of itself and its metadata. ENONODE, EROLE (no superpeer), EVERSION,
+ * EPROTO, and what a call may say. */
 SHOAL_NODISCARD enum shoal_err sh_client_report(shoal *store, shoal_nid superpeer,
                                                 struct sh_report *report_out);
 
