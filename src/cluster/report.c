@@ -7,21 +7,24 @@
 
 #define FORMAT 1
 #define FLAG_CURRENT 1u
-#define FLAG_MORE 2u
-#define FLAG_MUTE 4u
-#define FLAGS (FLAG_CURRENT | FLAG_MORE | FLAG_MUTE)
+#define FLAG_MUTE 2u
+#define FLAGS (FLAG_CURRENT | FLAG_MUTE)
+#define FLAG_HERE 1u
+#define FLAG_KNOWN 2u
+#define FLAG_MORE 4u
+#define SECTOR_FLAGS (FLAG_HERE | FLAG_KNOWN | FLAG_MORE)
 #define HEAD_BYTES 8
 
 /* The numbers in their order on the wire. */
 static void numbers_of(struct sh_report *report, uint64_t *numbers[SH_REPORT_NUMBERS])
 {
     uint64_t *const all[SH_REPORT_NUMBERS] = {
-        &report->epoch,        &report->peers_up,       &report->peers_left,
-        &report->peers_failed, &report->superpeers_up,  &report->superpeers_failed,
-        &report->arc_first,    &report->arc_last,       &report->ranges,
-        &report->moved,        &report->registry_bytes, &report->term,
-        &report->commit,       &report->applied,        &report->raft_last,
-        &report->voters,       &report->learners,       &report->resident_bytes,
+        &report->epoch,          &report->peers_up,      &report->peers_left,
+        &report->peers_failed,   &report->superpeers_up, &report->superpeers_failed,
+        &report->arc_first,      &report->arc_last,      &report->registry_bytes,
+        &report->term,           &report->commit,        &report->applied,
+        &report->raft_last,      &report->voters,        &report->learners,
+        &report->resident_bytes,
     };
     memcpy(numbers, all, sizeof all);
 }
@@ -31,7 +34,7 @@ static void sector_numbers_of(struct sh_report_sector *sector,
 {
     uint64_t *const all[SH_REPORT_SECTOR_NUMBERS] = {
         &sector->version, &sector->holders, &sector->applied, &sector->ranges,
-        &sector->sources, &sector->names,   &sector->bytes,
+        &sector->moved,   &sector->sources, &sector->names,   &sector->bytes,
     };
     memcpy(numbers, all, sizeof all);
 }
@@ -50,8 +53,8 @@ void sh_report_put(struct sh_writer *w, const struct sh_report *report)
     numbers_of(&copy, numbers);
     sh_put8(w, FORMAT);
     sh_put8(w, (uint8_t)report->kind);
-    sh_put8(w, (uint8_t)((report->is_current ? FLAG_CURRENT : 0) |
-                         (report->has_more ? FLAG_MORE : 0) | (report->is_mute ? FLAG_MUTE : 0)));
+    sh_put8(w,
+            (uint8_t)((report->is_current ? FLAG_CURRENT : 0) | (report->is_mute ? FLAG_MUTE : 0)));
     sh_put8(w, (uint8_t)report->role);
     sh_put16(w, report->nid.v);
     sh_put16(w, report->leader.v);
@@ -62,7 +65,9 @@ void sh_report_put(struct sh_writer *w, const struct sh_report *report)
         uint64_t *of_sector[SH_REPORT_SECTOR_NUMBERS];
         sector_numbers_of(&copy.sectors[i], of_sector);
         sh_put8(w, copy.sectors[i].owner);
-        sh_put8(w, copy.sectors[i].is_here);
+        sh_put8(w, (uint8_t)((copy.sectors[i].is_here ? FLAG_HERE : 0) |
+                             (copy.sectors[i].is_known ? FLAG_KNOWN : 0) |
+                             (copy.sectors[i].has_more ? FLAG_MORE : 0)));
         for (unsigned k = 0; k < SH_REPORT_SECTOR_NUMBERS; k++)
             sh_put64(w, *of_sector[k]);
     }
@@ -73,11 +78,13 @@ static bool sector_get(struct sh_reader *r, struct sh_report_sector *sector)
     uint64_t *numbers[SH_REPORT_SECTOR_NUMBERS];
     sector_numbers_of(sector, numbers);
     sector->owner = sh_get8(r);
-    unsigned is_here = sh_get8(r);
-    sector->is_here = is_here;
+    unsigned flags = sh_get8(r);
+    sector->is_here = flags & FLAG_HERE;
+    sector->is_known = flags & FLAG_KNOWN;
+    sector->has_more = flags & FLAG_MORE;
     for (unsigned i = 0; i < SH_REPORT_SECTOR_NUMBERS; i++)
         *numbers[i] = sh_get64(r);
-    return sh_reader_ok(r) && is_here <= 1 && sector->owner <= SH_SUPERPEERS_MAX;
+    return sh_reader_ok(r) && (flags & ~SECTOR_FLAGS) == 0 && sector->owner <= SH_SUPERPEERS_MAX;
 }
 
 enum shoal_err sh_report_get(struct sh_reader *r, struct sh_report *report_out)
@@ -102,7 +109,6 @@ enum shoal_err sh_report_get(struct sh_reader *r, struct sh_report *report_out)
     report.kind = (enum sh_report_kind)kind;
     report.role = (enum sh_report_role)role;
     report.is_current = flags & FLAG_CURRENT;
-    report.has_more = flags & FLAG_MORE;
     report.is_mute = flags & FLAG_MUTE;
     for (unsigned i = 0; i < report.sector_count; i++)
         if (!sector_get(r, &report.sectors[i]))

@@ -26,6 +26,7 @@ static struct sh_report sample(unsigned sector_count)
     for (unsigned i = 0; i < sector_count; i++)
         report.sectors[i] = (struct sh_report_sector){.owner = (uint8_t)(i % 4),
                                                       .is_here = i & 1,
+                                                      .has_more = i & 2,
                                                       .version = i + 1,
                                                       .holders = 14,
                                                       .bytes = i};
@@ -82,14 +83,14 @@ static void what_no_superpeer_says_is_refused(void **state)
         {0, 2, SHOAL_EVERSION},                         /* format */
         {1, 0, SHOAL_EPROTO},                           /* kind */
         {1, 4, SHOAL_EPROTO},                           /* kind */
-        {2, 8, SHOAL_EPROTO},                           /* flags */
+        {2, 4, SHOAL_EPROTO},                           /* flags */
         {3, SH_REPORT_ROLES, SHOAL_EPROTO},             /* role */
         {4, 64, SHOAL_EPROTO},                          /* the superpeer */
         {6, 64, SHOAL_EPROTO},                          /* the leader */
         {8 + 6 * 8 + 2, 1, SHOAL_EPROTO},               /* the arc's begin */
         {8 + 8 * SH_REPORT_NUMBERS, 1, SHOAL_EPROTO},   /* sectors */
         {10 + 8 * SH_REPORT_NUMBERS, 64, SHOAL_EPROTO}, /* a sector's owner */
-        {11 + 8 * SH_REPORT_NUMBERS, 2, SHOAL_EPROTO},  /* whether it is here */
+        {11 + 8 * SH_REPORT_NUMBERS, 8, SHOAL_EPROTO},  /* its flags */
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         uint8_t before = bytes[wrong[i].at];

