@@ -146,6 +146,7 @@ class Partition(harness.Case):
         self.assertEqual(client.do("get", other), "another")
         # Who learns of it now is told that the chunk can't be had, not something else.
         late = self.client(self.at(2), machine=OTHER_CLIENT)
+        self.seen(late, peer, "failed")
         self.assertRegex(late.ask("get", cid), "^SHOAL_(EFAILED|EUNREACHABLE|ETIMEOUT)")
         self.net.heal()
         self.seen(client, peer, "up")
