@@ -172,7 +172,7 @@ function(shoal_cross_tests folder)
     endif()
 endfunction()
 
-# The program on libshoal that the end-to-end tests drive; never installed.
+# The program on libshoal that the end-to-end tests drive, also those of a release; never installed.
 function(shoal_e2e_client)
     add_executable(e2e_client ${CMAKE_SOURCE_DIR}/tests/e2e/client.c)
     target_link_libraries(e2e_client PRIVATE shoal_static)
