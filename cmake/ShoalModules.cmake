@@ -171,3 +171,11 @@ function(shoal_cross_tests folder)
         shoal_tests(${CMAKE_SOURCE_DIR}/${folder} sh_sim_a)
     endif()
 endfunction()
+
+# The program on libshoal that the end-to-end tests drive, also those of a release; never installed.
+function(shoal_e2e_client)
+    add_executable(e2e_client ${CMAKE_SOURCE_DIR}/tests/e2e/client.c)
+    target_link_libraries(e2e_client PRIVATE shoal_static)
+    set_target_properties(e2e_client PROPERTIES
+        RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+endfunction()

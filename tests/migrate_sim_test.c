@@ -287,6 +287,32 @@ static void several_superpeers(void **state)
     worlds_run_of(3, true, CUTS | PAUSES | RESTARTS | KILLS, 4);
 }
 
+/* Peers lose each other in the midst of a batch, and both go on with the superpeer and clients: a
+ * chunk stands still for a while only, though neither hears of the other any more. */
+static void peers_apart(void **state)
+{
+    (void)state;
+    uint64_t first = seed;
+    for (unsigned i = 0; i < 12; i++, seed++) {
+        static struct world world;
+        world_open(&world, 1, 2, true);
+        for (unsigned round = 0; round < 4; round++) {
+            move_something(&world);
+            run_for(&world, below(&world, 15 * MS));
+        }
+        sh_world_partition(world.sim, 1u << 1, 1u << 2, false);
+        run_for(&world, 100 * MS);
+        world.ends = true;
+        if (!sh_world_run_until(world.sim, clients_idle, &world, sh_world_now(world.sim) + 60 * S))
+            fail_stuck(&world);
+        sh_world_heal(world.sim);
+        run_for(&world, 10 * S);
+        check_end(&world);
+        world_close(&world);
+    }
+    seed = first;
+}
+
 int main(void)
 {
     const char *bad;
@@ -299,10 +325,11 @@ int main(void)
     seed = given ? strtoull(given, NULL, 0) : sh_random64(&random) >> 32;
     print_message("seed %" PRIu64 " (SHOAL_TEST_SEED)\n", seed);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quiet),      cmocka_unit_test(cuts),
-        cmocka_unit_test(pauses),     cmocka_unit_test(restarts),
-        cmocka_unit_test(kills),      cmocka_unit_test(restarts_without_memory),
-        cmocka_unit_test(everything), cmocka_unit_test(several_superpeers),
+        cmocka_unit_test(quiet),       cmocka_unit_test(cuts),
+        cmocka_unit_test(pauses),      cmocka_unit_test(restarts),
+        cmocka_unit_test(kills),       cmocka_unit_test(restarts_without_memory),
+        cmocka_unit_test(everything),  cmocka_unit_test(several_superpeers),
+        cmocka_unit_test(peers_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

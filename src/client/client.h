@@ -3,6 +3,7 @@
 #define SH_CLIENT_CLIENT_H
 
 #include "base/options.h"
+#include "cluster/report.h"
 #include "msg/call.h"
 #include "shoal/shoal.h"
 
@@ -64,6 +65,10 @@ typedef bool (*sh_client_tree_each)(void *arg, const struct sh_client_lookup *ra
  * store. */
 SHOAL_NODISCARD enum shoal_err sh_client_lookup_tree(shoal *store, shoal_nid creator,
                                                      sh_client_tree_each each, void *arg);
+/* What a superpeer says of itself and its metadata. ENONODE, EROLE (no superpeer), EVERSION,
+ * EPROTO, and what a call may say. */
+SHOAL_NODISCARD enum shoal_err sh_client_report(shoal *store, shoal_nid superpeer,
+                                                struct sh_report *report_out);
 
 /* The text for people that came with this thread's last failed call, as shoal_error_detail. */
 void sh_client_detail_set(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -181,6 +181,13 @@ SHOAL_NODISCARD enum shoal_err sh_metadata_scratch_get(const struct sh_metadata 
 bool sh_metadata_scratch_next(const struct sh_metadata *metadata, unsigned sector,
                               struct sh_bytes prefix, struct sh_bytes after,
                               struct sh_bytes *key_out, struct sh_bytes *value_out);
+/* What a sector takes: how many of each, and bytes of memory. moved: ranges that are not with their
+ * creators, among the first SH_METADATA_WALK_MAX. */
+#define SH_METADATA_WALK_MAX 256
+struct sh_metadata_sizes {
+    size_t ranges, moved, sources, names, bytes;
+};
+struct sh_metadata_sizes sh_metadata_measure(const struct sh_metadata *metadata, unsigned sector);
 
 /* A sector as bytes, little-endian:
  *   u64 incarnation, u8 whether it is known, u32 ranges, each u64 first, u64 last, u16 owner; u32

@@ -46,13 +46,19 @@
  *   answer   empty
  *   errors   ENONODE, ELIMIT (it is the last one), EROLE, EBUSY
  *
+ * REPORT     to any superpeer, from anyone
+ *   request  empty
+ *   answer   as in report.h
+ *
  * METADATA   to the superpeer that owns the sector, where superpeers share a registry
  *   request  an update as in metadata.h, not FORGET
  *   answer   u16 0, u16 error of the update, u8 whether a batch was committed, u64 chunk ID that
- * the name had; or u16 the superpeer to be asked, and zeros errors   EBUSY, EROLE (not shared, or
- * in ZooKeeper); ETIMEOUT: it may or may not have been done NAME_GET   to the same request  text
- * name answer   u16 0, u64 chunk ID; or u16 the superpeer to be asked, u64 zero errors   ENONAME,
- * EBUSY, EROLE
+ *            the name had; or u16 the superpeer to be asked, and zeros
+ *   errors   EBUSY, EROLE (not shared, or in ZooKeeper); ETIMEOUT: it may or may not have been done
+ * NAME_GET   to the same
+ *   request  text name
+ *   answer   u16 0, u64 chunk ID; or u16 the superpeer to be asked, u64 zero
+ *   errors   ENONAME, EBUSY, EROLE
  *
  * ASK        to the superpeer that owns the sector: what is there (names, barriers, scratch)
  *   request  u8 kind (enum sh_ask_kind), u8 sector (of NAMES and SCRATCHES; else 0), u32 wait for
@@ -137,6 +143,7 @@
 #define SH_CLUSTER_KEEP SH_MSG_TYPE(SH_MODULE_CLUSTER, 13)
 #define SH_CLUSTER_KEPT SH_MSG_TYPE(SH_MODULE_CLUSTER, 14)
 #define SH_CLUSTER_TREE SH_MSG_TYPE(SH_MODULE_CLUSTER, 22)
+#define SH_CLUSTER_REPORT SH_MSG_TYPE(SH_MODULE_CLUSTER, 24)
 #define SH_CLUSTER_RAFT SH_MSG_TYPE(SH_MODULE_CLUSTER, 32)
 #define SH_CLUSTER_PROPOSE SH_MSG_TYPE(SH_MODULE_CLUSTER, 33)
 #define SH_CLUSTER_HEARD SH_MSG_TYPE(SH_MODULE_CLUSTER, 34)

@@ -91,6 +91,10 @@ bool sh_registry_siblings_heard(const struct sh_registry *registry);
 /* True for an up node of this arc: whose lost connection is of interest. */
 bool sh_registry_watches(const struct sh_registry *registry, shoal_nid nid);
 
+struct sh_report; /* report.h */
+/* Writes what the registry has into a report: its arc and its memory. */
+void sh_registry_report(const struct sh_registry *registry, struct sh_report *report);
+
 /* --- Shared registries ------------------------------------------------------------------------ */
 
 /* A failed node is up again: it was heard. */

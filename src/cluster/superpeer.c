@@ -276,6 +276,7 @@ static void handlers_set(struct sh_superpeer *superpeer)
         sh_msg_handler_set(superpeer->msg, handlers[i].type, SH_MSG_INLINE, handlers[i].handler,
                            superpeer);
     sh_superpeer_ring_handlers(superpeer);
+    sh_superpeer_report_handler(superpeer);
 }
 
 /* Opens a registry of this superpeer's own. */

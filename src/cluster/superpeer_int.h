@@ -108,6 +108,9 @@ SHOAL_NODISCARD enum shoal_err sh_superpeer_keep_open(struct sh_superpeer *super
 void sh_superpeer_keep_close(struct sh_superpeer *superpeer);
 unsigned sh_superpeer_keep_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 uint64_t sh_superpeer_keep_due_ns(const struct sh_superpeer *superpeer);
+/* superpeer_report.c */
+void sh_superpeer_report_handler(struct sh_superpeer *superpeer);
+
 /* superpeer_watch.c */
 void sh_superpeer_shared_heard(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t epoch);
 void sh_superpeer_shared_fail(struct sh_superpeer *superpeer, shoal_nid nid);

@@ -387,6 +387,12 @@ static void resolve(struct sh_moves *moves, struct sh_staged *staged)
     sh_msg_end(moves->config.msg, &out);
 }
 
+/* Whether the source could not be heard, be it gone or only cut off from here. */
+static bool is_unheard(enum shoal_err err)
+{
+    return err == SHOAL_ECONNLOST || err == SHOAL_EUNREACHABLE || err == SHOAL_ETIMEOUT;
+}
+
 static void source_answered(struct sh_request *request, enum shoal_err err,
                             struct sh_reader *payload)
 {
@@ -397,10 +403,11 @@ static void source_answered(struct sh_request *request, enum shoal_err err,
     uint8_t says = err ? 1 : sh_get8(payload);
     if (!err && !sh_reader_done(payload))
         says = 1;
-    /* A source that lives knows best: it goes on with nothing else before we have heard. */
+    /* A source that can be heard knows best: it goes on with nothing else before we have. Of one
+     * that can't, the superpeer must tell: the batch may be ours, and then nobody serves it. */
     if (says != 1)
         batch_over(moves, staged, says == 2);
-    else if (err && !sh_moves_is_up(moves, staged->source))
+    else if (is_unheard(err) || (err && !sh_moves_is_up(moves, staged->source)))
         resolve(moves, staged);
 }
 
@@ -412,7 +419,7 @@ static void source_ask(struct sh_moves *moves, struct sh_staged *staged)
     if (sh_moves_is_up(moves, staged->source))
         err = sh_msg_request(moves->config.msg, staged->source, SH_MOVES_ASK, 8, &staged->request,
                              &out);
-    else
+    if (err == SHOAL_ENONODE || is_unheard(err))
         resolve(moves, staged);
     if (err) {
         if (!staged->is_asking)
