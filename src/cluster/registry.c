@@ -426,6 +426,12 @@ uint64_t sh_registry_due_ns(const struct sh_registry *registry)
     return registry->due_ns;
 }
 
+uint64_t sh_registry_heard_ns(const struct sh_registry *registry, shoal_nid nid)
+{
+    SH_ASSERT(sh_registry_has(registry, nid));
+    return registry->heard_ns[nid.v - registry->arc_first.v];
+}
+
 const struct sh_view *sh_registry_view(const struct sh_registry *registry)
 {
     return &registry->view;

@@ -79,6 +79,9 @@ unsigned sh_registry_tick(struct sh_registry *registry, uint64_t now_ns);
 /* When tick should be called next; SH_NEVER: nothing is due. */
 uint64_t sh_registry_due_ns(const struct sh_registry *registry);
 
+/* When a node of this arc was heard last, or is taken to have been. */
+uint64_t sh_registry_heard_ns(const struct sh_registry *registry, shoal_nid nid);
+
 /* The view, by ascending ID. Valid until the next change. */
 const struct sh_view *sh_registry_view(const struct sh_registry *registry);
 bool sh_registry_settling(const struct sh_registry *registry);

@@ -94,17 +94,20 @@ static bool is_cut_off(struct sh_superpeer *superpeer, struct sh_msg_in *in)
     return true;
 }
 
-/* An answer of flags and, if the asker knows another epoch, the view. */
+/* An answer of a lease (NULL: none), flags, and if the asker knows another epoch, the view. */
 static void answer_view(struct sh_superpeer *superpeer, struct sh_msg_in *in, uint64_t epoch,
-                        uint8_t flags)
+                        const uint64_t *lease_ns, uint8_t flags)
 {
     const struct sh_view *view = sh_registry_view(superpeer->registry);
     if (epoch != view->epoch && !sh_registry_settling(superpeer->registry))
         flags |= SH_ANSWER_VIEW;
-    size_t size = 1 + (flags & SH_ANSWER_VIEW ? sh_view_size(view) : 0);
+    size_t size =
+        1 + (lease_ns ? SH_LEASE_BYTES : 0) + (flags & SH_ANSWER_VIEW ? sh_view_size(view) : 0);
     struct sh_out out;
     if (sh_msg_reply(in->msg, in->reply_to, in->type, size, &out))
         return;
+    if (lease_ns)
+        sh_put64(&out.w, *lease_ns);
     sh_put8(&out.w, flags);
     if (flags & SH_ANSWER_VIEW)
         sh_view_put_all(&out.w, view);
@@ -138,7 +141,16 @@ static void on_heartbeat(void *arg, struct sh_msg_in *in)
         sh_superpeer_shared_heard(superpeer, nid, epoch);
         flags |= SH_ANSWER_ANY;
     }
-    answer_view(superpeer, in, epoch, flags);
+    uint64_t lease_ns = failed ? 0 : sh_superpeer_lease_ns(superpeer, nid, now_ns);
+    answer_view(superpeer, in, epoch, &lease_ns, flags);
+}
+
+static void on_suspect(void *arg, struct sh_msg_in *in)
+{
+    struct sh_superpeer *superpeer = arg;
+    shoal_nid nid = {sh_get16(&in->payload)};
+    if (sh_reader_done(&in->payload) && sh_registry_watches(superpeer->registry, nid))
+        sh_superpeer_probe(superpeer, nid, now_of(superpeer));
 }
 
 static void on_leave(void *arg, struct sh_msg_in *in)
@@ -203,7 +215,7 @@ static void on_view_get(void *arg, struct sh_msg_in *in)
     if (sh_registry_settling(superpeer->registry))
         refuse(in, SHOAL_EBUSY, "the superpeer was restarted");
     else
-        answer_view(superpeer, in, epoch, 0);
+        answer_view(superpeer, in, epoch, NULL, 0);
 }
 
 /* --- Step ----------------------------------------------------------------------------------- */
@@ -264,6 +276,7 @@ static void handlers_set(struct sh_superpeer *superpeer)
         {SH_CLUSTER_JOIN, on_join},         {SH_CLUSTER_HEARTBEAT, on_heartbeat},
         {SH_CLUSTER_LEAVE, on_leave},       {SH_CLUSTER_LOOKUP, on_lookup},
         {SH_CLUSTER_VIEW_GET, on_view_get}, {SH_CLUSTER_SYNC, sh_superpeer_sync_handler},
+        {SH_CLUSTER_SUSPECT, on_suspect},
     };
     /* Inline, so that all of a superpeer runs in one thread. */
     for (size_t i = 0; i < sizeof handlers / sizeof handlers[0]; i++)

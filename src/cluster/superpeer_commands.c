@@ -62,6 +62,13 @@ void sh_shared_hand_in(struct sh_superpeer *superpeer, struct sh_bytes bytes)
 {
     struct sh_shared *shared = superpeer->shared;
     uint64_t index, term;
+    bool decides = shared->zookeeper || sh_raft_role(shared->raft) == SH_RAFT_LEADER;
+    if (decides && bytes.at[0] == SH_COMMAND_FAIL) {
+        shoal_nid nid = {sh_load16(bytes.at + 2)};
+        if (!sh_shared_may_fail(superpeer, nid, bytes.at[1]))
+            return; /* whoever found it unreachable finds so again */
+        sh_shared_doom(superpeer, nid);
+    }
     if (shared->zookeeper) {
         if (!sh_load64(bytes.at + 4)) /* who waits is looked for among the pending ones */
             sh_shared_zookeeper_decide(superpeer, bytes);
@@ -241,9 +248,10 @@ void sh_shared_answer(struct sh_superpeer *superpeer, const struct sh_command *c
         return;
     if (err)
         refuse(superpeer, pending, err, reason_of(command, err));
-    else if (command->kind == SH_COMMAND_JOIN || command->kind == SH_COMMAND_SUPERPEER)
+    else if (command->kind == SH_COMMAND_JOIN || command->kind == SH_COMMAND_SUPERPEER) {
+        sh_shared_joined(superpeer, nid, pending->deadline_ns - superpeer->failure_ns);
         sh_superpeer_join_answer(superpeer, pending->reply_to, pending->type, nid);
-    else if (command->kind == SH_COMMAND_RESOLVE)
+    } else if (command->kind == SH_COMMAND_RESOLVE)
         sh_superpeer_owners_answer(superpeer, pending->reply_to, pending->type, nid.v != 0);
     else
         sh_msg_reply_ok(superpeer->msg, pending->reply_to, pending->type);

@@ -25,6 +25,7 @@ struct sh_probe {
     struct sh_request request;
     enum sh_probe_state state;
     shoal_nid nid;
+    shoal_nid alias; /* ASKING: of the fresh connection */
     uint64_t due_ns;
 };
 
@@ -76,7 +77,15 @@ void sh_superpeer_shared_batch(struct sh_superpeer *superpeer, const struct sh_m
 
 /* superpeer_watch.c */
 void sh_superpeer_shared_heard(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t epoch);
-void sh_superpeer_shared_fail(struct sh_superpeer *superpeer, shoal_nid nid);
+void sh_superpeer_shared_fail(struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead);
+
+/* superpeer_lease.c: who may serve until when. */
+/* For how long from now on a node may serve that is heard now, in ns; 0: not at all. */
+uint64_t sh_superpeer_lease_ns(const struct sh_superpeer *superpeer, shoal_nid nid,
+                               uint64_t now_ns);
+/* Whether no lease of a node of this registry can hold any more. */
+bool sh_superpeer_lease_is_over(const struct sh_superpeer *superpeer, shoal_nid nid,
+                                uint64_t now_ns);
 
 /* superpeer.c: answers a join of that node, or of that superpeer. */
 void sh_superpeer_join_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,

@@ -4,7 +4,7 @@
 #include "base/crew.h"
 #include "base/log.h"
 #include "cluster/proto.h"
-#include "cluster/superpeer_int.h"
+#include "cluster/superpeer_shared_int.h"
 
 static uint64_t now_of(const struct sh_superpeer *superpeer)
 {
@@ -151,12 +151,21 @@ static uint64_t ping_answer_get(struct sh_reader *r, shoal_nid nid)
     return sh_reader_done(r) && answered == nid.v ? instance : 0;
 }
 
-static void declare_failed(struct sh_superpeer *superpeer, shoal_nid nid, const char *reason)
+/* A node that is not dead for sure may still serve until its lease is over. */
+static void declare_failed(struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead,
+                           const char *reason)
 {
     if (superpeer->shared)
-        sh_superpeer_shared_fail(superpeer, nid);
-    else
+        sh_superpeer_shared_fail(superpeer, nid, is_dead);
+    else if (is_dead || sh_superpeer_lease_is_over(superpeer, nid, now_of(superpeer)))
         sh_registry_fail(superpeer->registry, nid, reason);
+}
+
+/* Asks again in a while, as long as the node counts as up and has not answered. */
+static void probe_again(struct sh_probe *probe, uint64_t now_ns)
+{
+    probe->state = SH_PROBE_WANTED;
+    probe->due_ns = now_ns + probe->superpeer->heartbeat_ns;
 }
 
 static void probe_done(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
@@ -164,51 +173,60 @@ static void probe_done(struct sh_request *request, enum shoal_err err, struct sh
     struct sh_probe *probe = request->arg;
     struct sh_superpeer *superpeer = probe->superpeer;
     uint64_t now_ns = now_of(superpeer);
-    probe->state = SH_PROBE_FREE;
+    bool was_refused = sh_msg_was_refused(superpeer->msg, probe->alias);
     bool failed;
+    sh_msg_node_remove(superpeer->msg, probe->alias);
+    probe->state = SH_PROBE_FREE;
+    superpeer->tick_ns = now_ns;
     switch (err) {
     case SHOAL_OK:
         if (sh_registry_heartbeat(superpeer->registry, now_ns, probe->nid,
                                   ping_answer_get(payload, probe->nid), 0, &failed))
-            declare_failed(superpeer, probe->nid, "another node answers there");
+            declare_failed(superpeer, probe->nid, true, "another node answers there");
         break;
-    case SHOAL_EUNREACHABLE:
     case SHOAL_ESECRET:
     case SHOAL_ETLS:
     case SHOAL_ECLUSTER:
     case SHOAL_EVERSION:
     case SHOAL_ENOTYPE:
-        declare_failed(superpeer, probe->nid, "connection lost, and no new one");
+        declare_failed(superpeer, probe->nid, true, "somebody else answers there");
+        break;
+    case SHOAL_EUNREACHABLE:
+        declare_failed(superpeer, probe->nid, was_refused,
+                       was_refused ? "nobody listens there" : "no connection can be opened");
+        probe_again(probe, now_ns);
+        break;
+    case SHOAL_ETIMEOUT:
+        declare_failed(superpeer, probe->nid, false, "it does not answer");
+        probe_again(probe, now_ns);
         break;
     case SHOAL_ECONNLOST:
-        /* It may be going down just now. */
-        probe->state = SH_PROBE_WANTED;
-        probe->due_ns = now_ns + superpeer->heartbeat_ns;
+        probe_again(probe, now_ns); /* it may be going down just now */
         break;
     default:
-        break; /* slow: silence will tell */
+        break; /* silence will tell */
     }
-    superpeer->tick_ns = now_ns;
 }
 
+/* Over a connection of its own, so that one that is stuck says nothing about the node. */
 static void probe_ask(struct sh_superpeer *superpeer, struct sh_probe *probe, uint64_t now_ns)
 {
-    if (!sh_registry_watches(superpeer->registry, probe->nid)) {
+    const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), probe->nid);
+    if (!node || !sh_registry_watches(superpeer->registry, probe->nid)) {
         probe->state = SH_PROBE_FREE;
         return;
     }
     probe->request =
         (struct sh_request){.done = probe_done, .arg = probe, .timeout_ns = question_ns(superpeer)};
     struct sh_out out;
-    enum shoal_err err = sh_msg_request(superpeer->msg, probe->nid, SH_CLUSTER_PING, SH_PING_BYTES,
-                                        &probe->request, &out);
-    if (err == SHOAL_EUNREACHABLE) {
-        probe->state = SH_PROBE_FREE;
-        declare_failed(superpeer, probe->nid, "connection lost, address unusable");
-        return;
-    }
+    enum shoal_err err = sh_msg_contact(superpeer->msg, node->address, &probe->alias);
+    if (!err)
+        err = sh_msg_request(superpeer->msg, probe->alias, SH_CLUSTER_PING, SH_PING_BYTES,
+                             &probe->request, &out);
+    if (err == SHOAL_EUNREACHABLE || err == SHOAL_EADDRESS)
+        declare_failed(superpeer, probe->nid, false, "its address can't be used");
     if (err) {
-        probe->due_ns = now_ns + superpeer->heartbeat_ns;
+        probe_again(probe, now_ns);
         return;
     }
     sh_put16(&out.w, probe->nid.v);
@@ -250,4 +268,6 @@ void sh_superpeer_requests_cancel(struct sh_superpeer *superpeer)
         if (superpeer->probes[i].state == SH_PROBE_ASKING)
             (void)sh_msg_cancel(superpeer->msg, &superpeer->probes[i].request);
     }
+    if (superpeer->shared)
+        sh_shared_report_cancel(superpeer);
 }

@@ -80,6 +80,12 @@ void sh_msg_node_remove(struct sh_msg *msg, shoal_nid nid)
     sh_conn_mark_dirty(msg, conn);
 }
 
+bool sh_msg_was_refused(struct sh_msg *msg, shoal_nid nid)
+{
+    struct sh_conn *conn = sh_conn_find(msg, nid);
+    return conn && conn->was_refused;
+}
+
 /* An alias that names nobody now, in turn, so that a fresh one is not soon mistaken for the last.
  * 0: none left. */
 static uint16_t alias_unused(struct sh_msg *msg)
@@ -249,6 +255,7 @@ static void dial(struct sh_msg *msg, struct sh_conn *conn, uint64_t now_ns)
     bool is_known = conn->is_known;
     conn->state = SH_CONN_OPENING;
     sh_spin_release(&conn->lock);
+    conn->was_refused = false;
     struct sh_wire *wire = msg->config.env.wire;
     sh_link link;
     enum shoal_err err = is_known ? SHOAL_OK : SHOAL_EUNREACHABLE;

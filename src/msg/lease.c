@@ -29,11 +29,10 @@ bool sh_msg_is_fenced(const struct sh_msg *msg)
     return atomic_load_explicit(&msg->is_fenced, memory_order_relaxed);
 }
 
-void sh_msg_leased_set(struct sh_msg *msg, sh_msg_type type)
+void sh_msg_leased_set(struct sh_msg *msg, sh_msg_type type, bool is_leased)
 {
-    struct sh_handler_entry *entry = sh_handler_add(msg, type);
-    SH_ASSERT(entry->handler || entry->describe);
-    entry->is_leased = true;
+    if (sh_handler_of(msg, type))
+        sh_handler_add(msg, type)->is_leased = is_leased;
 }
 
 static bool is_over(const struct sh_msg *msg, uint64_t now_ns)

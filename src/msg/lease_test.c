@@ -10,9 +10,9 @@ static void open_two(void)
     b = end_open(2);
     knows(a, b, 2);
     knows(b, a, 1);
-    sh_msg_leased_set(b->msg, TYPE_ECHO);
-    sh_msg_leased_set(b->msg, TYPE_POOLED);
-    sh_msg_leased_set(b->msg, TYPE_ORDERED);
+    sh_msg_leased_set(b->msg, TYPE_ECHO, true);
+    sh_msg_leased_set(b->msg, TYPE_POOLED, true);
+    sh_msg_leased_set(b->msg, TYPE_ORDERED, true);
 }
 
 static enum shoal_err asked_for(struct end *from, uint16_t to, sh_msg_type type)

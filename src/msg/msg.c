@@ -182,8 +182,11 @@ static void on_wire_event(struct sh_msg *msg, const struct sh_wire_event *event,
             on_writable(msg, stream);
         return;
     case SH_WIRE_LOST:
-        if ((stream = sh_stream_find(msg, event->link)))
+        if ((stream = sh_stream_find(msg, event->link))) {
+            if (stream->conn && event->is_refused)
+                stream->conn->was_refused = true;
             sh_stream_fail(msg, stream, event->err, false);
+        }
         return;
     }
 }

@@ -133,6 +133,11 @@ SHOAL_NODISCARD enum shoal_err sh_msg_node_set(struct sh_msg *msg, shoal_nid nid
 /* Forgets a node and closes the connection to it: what waits fails with ECONNLOST. Any thread. */
 void sh_msg_node_remove(struct sh_msg *msg, shoal_nid nid);
 
+/* Whether the last attempt to open a connection to a node or alias was refused by its host, which
+ * says that nobody listens at that address: a process that did is gone. Thread of the transport
+ * step. */
+bool sh_msg_was_refused(struct sh_msg *msg, shoal_nid nid);
+
 /* An alias for whoever listens at an address, to send to before its node ID is known. The same
  * address gives the same alias. ELIMIT, EADDRESS. Any thread. */
 SHOAL_NODISCARD enum shoal_err sh_msg_contact(struct sh_msg *msg, const char *address,
@@ -355,8 +360,9 @@ void sh_msg_retried(struct sh_msg *msg, shoal_nid to);
 void sh_msg_lease_set(struct sh_msg *msg, uint64_t until_ns);
 bool sh_msg_is_fenced(const struct sh_msg *msg);
 /* Messages of that type are handled only under a lease, and only of senders that are not fenced by
- * sh_msg_node_fence. After its handler was set, before the steps run. */
-void sh_msg_leased_set(struct sh_msg *msg, sh_msg_type type);
+ * sh_msg_node_fence. After its handler was set (nothing is done where it has none), before the
+ * steps run. */
+void sh_msg_leased_set(struct sh_msg *msg, sh_msg_type type, bool is_leased);
 
 /* The epoch that this end knows, which only rises. The other ends are told, so that each message
  * counts as marked with the epoch that its sender knew, or an older one. Any thread. */
