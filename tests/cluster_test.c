@@ -370,6 +370,27 @@ static void two_superpeers(void **state)
     cluster_close(&cluster);
 }
 
+/* Two superpeers that could not hear each other, and have declared each other failed, are both up
+ * again when they can. */
+static void two_superpeers_cut_off(void **state)
+{
+    (void)state;
+    struct cluster cluster;
+    cluster_open(&cluster, 2, false);
+    host_start(host_add(&cluster, PEER));
+    assert_joined(&cluster, 5 * S);
+    for (unsigned round = 0; round < 3; round++) {
+        sh_world_partition(cluster.world, 1u << 0, 1u << 1, round == 1); /* or one way only */
+        run_for(&cluster, 3 * FAILURE);
+        assert_int_equal(state_in(&cluster.hosts[0], (shoal_nid){2}), SH_NODE_FAILED);
+        assert_int_equal(state_in(&cluster.hosts[1], (shoal_nid){1}), SH_NODE_FAILED);
+        sh_world_heal(cluster.world);
+        assert_seen(&cluster, (shoal_nid){1}, SH_NODE_UP, 5 * S);
+        assert_seen(&cluster, (shoal_nid){2}, SH_NODE_UP, 5 * S);
+    }
+    cluster_close(&cluster);
+}
+
 static void refused_clients(void **state)
 {
     (void)state;
@@ -411,6 +432,7 @@ int main(void)
         cmocka_unit_test(spoiled_registry),
         cmocka_unit_test(broken_disk),
         cmocka_unit_test(two_superpeers),
+        cmocka_unit_test(two_superpeers_cut_off),
         cmocka_unit_test(refused_clients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,6 +19,17 @@ static void refuse(struct sh_msg_in *in, enum shoal_err err, const char *text)
     sh_msg_reply_error(in->msg, in->reply_to, in->type, err, text);
 }
 
+/* msg forgets failed nodes; but a failed superpeer is asked on, or two that have declared each
+ * other failed would never hear that they are back. */
+static void siblings_connect(struct sh_superpeer *superpeer, const struct sh_view *view)
+{
+    for (size_t i = 0; i < view->count && view->nodes[i].role == SH_ROLE_SUPERPEER; i++) {
+        const struct sh_node *node = &view->nodes[i];
+        if (node->state == SH_NODE_FAILED && node->nid.v != superpeer->index + 1)
+            (void)!sh_msg_node_set(superpeer->msg, node->nid, node->address);
+    }
+}
+
 /* Tells msg and the node what has changed in the view. */
 static void announce(struct sh_superpeer *superpeer)
 {
@@ -31,6 +42,8 @@ static void announce(struct sh_superpeer *superpeer)
     sh_connect_view(superpeer->msg, &superpeer->announced, view);
     if (superpeer->shared)
         sh_superpeer_shared_connect(superpeer);
+    else
+        siblings_connect(superpeer, view);
     sh_view_destroy(&superpeer->announced);
     superpeer->announced = copy;
     if (superpeer->on_view)
@@ -149,7 +162,7 @@ static void on_suspect(void *arg, struct sh_msg_in *in)
 {
     struct sh_superpeer *superpeer = arg;
     shoal_nid nid = {sh_get16(&in->payload)};
-    if (sh_reader_done(&in->payload) && sh_registry_watches(superpeer->registry, nid))
+    if (sh_reader_done(&in->payload))
         sh_superpeer_probe(superpeer, nid, now_of(superpeer));
 }
 
@@ -276,7 +289,7 @@ static void handlers_set(struct sh_superpeer *superpeer)
         {SH_CLUSTER_JOIN, on_join},         {SH_CLUSTER_HEARTBEAT, on_heartbeat},
         {SH_CLUSTER_LEAVE, on_leave},       {SH_CLUSTER_LOOKUP, on_lookup},
         {SH_CLUSTER_VIEW_GET, on_view_get}, {SH_CLUSTER_SYNC, sh_superpeer_sync_handler},
-        {SH_CLUSTER_SUSPECT, on_suspect},
+        {SH_CLUSTER_SUSPECT, on_suspect},   {SH_CLUSTER_PING, sh_superpeer_ping_handler},
     };
     /* Inline, so that all of a superpeer runs in one thread. */
     for (size_t i = 0; i < sizeof handlers / sizeof handlers[0]; i++)
@@ -312,6 +325,7 @@ enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
     if (!superpeer)
         return SHOAL_ENOMEM;
     superpeer->msg = config->msg;
+    superpeer->instance = config->instance;
     superpeer->env = config->env;
     superpeer->count = config->count;
     superpeer->index = config->zookeeper ? UINT16_MAX : config->index; /* as an ID: NONE */
@@ -359,7 +373,7 @@ struct sh_step sh_superpeer_step(struct sh_superpeer *superpeer)
 
 void sh_superpeer_link_event(struct sh_superpeer *superpeer, const struct sh_msg_event *event)
 {
-    if (event->kind == SH_MSG_LOST && sh_registry_watches(superpeer->registry, event->nid))
+    if (event->kind == SH_MSG_LOST)
         sh_superpeer_probe(superpeer, event->nid, now_of(superpeer));
 }
 

@@ -42,6 +42,7 @@ struct sh_superpeer {
     struct sh_msg *msg;
     struct sh_env env;
     uint16_t count, index;
+    uint64_t instance;
     uint64_t heartbeat_ns, failure_ns;
     void (*on_view)(void *arg, const struct sh_view *view);
     void *arg;
@@ -93,8 +94,10 @@ void sh_superpeer_join_answer(struct sh_superpeer *superpeer, struct sh_reply_to
 
 /* superpeer_peers.c: what a superpeer asks other nodes. */
 void sh_superpeer_sync_handler(void *arg, struct sh_msg_in *in);
+void sh_superpeer_ping_handler(void *arg, struct sh_msg_in *in);
 unsigned sh_superpeer_siblings_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 uint64_t sh_superpeer_siblings_due_ns(const struct sh_superpeer *superpeer);
+/* Asks a node whether it lives, if it counts as up and is not being asked already. */
 void sh_superpeer_probe(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t now_ns);
 unsigned sh_superpeer_probes_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 uint64_t sh_superpeer_probes_due_ns(const struct sh_superpeer *superpeer);

@@ -126,9 +126,37 @@ void sh_superpeer_sync_handler(void *arg, struct sh_msg_in *in)
 
 /* --- Lost connections ----------------------------------------------------------------------- */
 
+/* A peer of this registry, or another superpeer that shares it, as long as it counts as up. */
+static const struct sh_node *watched(const struct sh_superpeer *superpeer, shoal_nid nid)
+{
+    const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), nid);
+    bool is_superpeer = superpeer->shared && sh_shared_is_other(superpeer, nid);
+    if (!node || node->state != SH_NODE_UP)
+        return NULL;
+    return is_superpeer || sh_registry_watches(superpeer->registry, nid) ? node : NULL;
+}
+
+void sh_superpeer_ping_handler(void *arg, struct sh_msg_in *in)
+{
+    struct sh_superpeer *superpeer = arg;
+    (void)sh_get16(&in->payload); /* whoever is meant: the answer says who is here */
+    struct sh_out out;
+    if (!sh_reader_done(&in->payload)) {
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EPROTO, NULL);
+        return;
+    }
+    if (sh_msg_reply(in->msg, in->reply_to, in->type, SH_PING_ANSWER_BYTES, &out))
+        return;
+    sh_put16(&out.w, (uint16_t)(superpeer->index + 1));
+    sh_put64(&out.w, superpeer->instance);
+    sh_msg_end(in->msg, &out);
+}
+
 void sh_superpeer_probe(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t now_ns)
 {
     struct sh_probe *free_one = NULL;
+    if (!watched(superpeer, nid))
+        return;
     for (unsigned i = 0; i < SH_PROBES_MAX; i++) {
         struct sh_probe *probe = &superpeer->probes[i];
         if (probe->state == SH_PROBE_FREE)
@@ -155,7 +183,9 @@ static uint64_t ping_answer_get(struct sh_reader *r, shoal_nid nid)
 static void declare_failed(struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead,
                            const char *reason)
 {
-    if (superpeer->shared)
+    if (nid.v < SH_PEER_NID_MIN)
+        sh_shared_superpeer_gone(superpeer, nid, is_dead);
+    else if (superpeer->shared)
         sh_superpeer_shared_fail(superpeer, nid, is_dead);
     else if (is_dead || sh_superpeer_lease_is_over(superpeer, nid, now_of(superpeer)))
         sh_registry_fail(superpeer->registry, nid, reason);
@@ -174,14 +204,19 @@ static void probe_done(struct sh_request *request, enum shoal_err err, struct sh
     struct sh_superpeer *superpeer = probe->superpeer;
     uint64_t now_ns = now_of(superpeer);
     bool was_refused = sh_msg_was_refused(superpeer->msg, probe->alias);
-    bool failed;
+    uint64_t instance;
+    bool failed, is_there;
     sh_msg_node_remove(superpeer->msg, probe->alias);
     probe->state = SH_PROBE_FREE;
     superpeer->tick_ns = now_ns;
     switch (err) {
     case SHOAL_OK:
-        if (sh_registry_heartbeat(superpeer->registry, now_ns, probe->nid,
-                                  ping_answer_get(payload, probe->nid), 0, &failed))
+        instance = ping_answer_get(payload, probe->nid);
+        is_there = probe->nid.v < SH_PEER_NID_MIN
+                       ? instance
+                       : !sh_registry_heartbeat(superpeer->registry, now_ns, probe->nid, instance,
+                                                0, &failed);
+        if (!is_there)
             declare_failed(superpeer, probe->nid, true, "another node answers there");
         break;
     case SHOAL_ESECRET:
@@ -211,8 +246,8 @@ static void probe_done(struct sh_request *request, enum shoal_err err, struct sh
 /* Over a connection of its own, so that one that is stuck says nothing about the node. */
 static void probe_ask(struct sh_superpeer *superpeer, struct sh_probe *probe, uint64_t now_ns)
 {
-    const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), probe->nid);
-    if (!node || !sh_registry_watches(superpeer->registry, probe->nid)) {
+    const struct sh_node *node = watched(superpeer, probe->nid);
+    if (!node) {
         probe->state = SH_PROBE_FREE;
         return;
     }

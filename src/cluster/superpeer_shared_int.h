@@ -88,6 +88,7 @@ struct sh_shared {
     size_t decided_count;
     void (*on_enrolled)(void *arg);
     uint64_t superpeer_heard_ns[SH_SUPERPEERS_MAX + 1];
+    uint64_t superpeer_gone_ns[SH_SUPERPEERS_MAX + 1]; /* when it was found dead last */
     char cluster[64];
     char address[SH_MSG_ADDRESS_MAX];
     uint64_t instance;
@@ -147,6 +148,8 @@ void sh_shared_pending_drop(struct sh_superpeer *superpeer);
 
 /* superpeer_watch.c */
 unsigned sh_shared_watch_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+/* Another superpeer does not answer. is_dead: its process is no more. */
+void sh_shared_superpeer_gone(struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead);
 void sh_shared_on_heard(void *arg, struct sh_msg_in *in);
 void sh_shared_on_here(void *arg, struct sh_msg_in *in);
 void sh_shared_on_dismissed(void *arg, struct sh_msg_in *in);

@@ -65,6 +65,20 @@ static uint64_t superpeer_heard_ns(const struct sh_shared *shared, shoal_nid nid
                              : sh_raft_heard_ns(shared->raft, (uint8_t)nid.v);
 }
 
+/* Only the leader declares it; that may have been the one. With ZooKeeper its session tells. */
+void sh_shared_superpeer_gone(struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead)
+{
+    struct sh_shared *shared = superpeer->shared;
+    if (!is_dead)
+        return;
+    if (shared->raft)
+        sh_raft_leader_gone(shared->raft, now_of(superpeer), (uint8_t)nid.v);
+    if (!sh_shared_leads(superpeer))
+        return;
+    shared->superpeer_gone_ns[nid.v] = now_of(superpeer);
+    superpeer_decide(superpeer, nid, SH_NODE_FAILED);
+}
+
 static void watch_superpeers(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     struct sh_shared *shared = superpeer->shared;
@@ -76,7 +90,10 @@ static void watch_superpeers(struct sh_superpeer *superpeer, uint64_t now_ns)
         uint64_t since_ns = heard_ns > shared->led_since_ns ? heard_ns : shared->led_since_ns;
         if (node->state == SH_NODE_UP && now_ns >= since_ns + superpeer->failure_ns)
             superpeer_decide(superpeer, node->nid, SH_NODE_FAILED);
-        else if (node->state == SH_NODE_FAILED && heard_ns + superpeer->failure_ns / 2 > now_ns)
+        else if (node->state == SH_NODE_UP && now_ns >= heard_ns + 2 * superpeer->heartbeat_ns)
+            sh_superpeer_probe(superpeer, node->nid, now_ns);
+        else if (node->state == SH_NODE_FAILED && heard_ns + superpeer->failure_ns / 2 > now_ns &&
+                 heard_ns > shared->superpeer_gone_ns[node->nid.v])
             superpeer_decide(superpeer, node->nid, SH_NODE_UP);
     }
 }
