@@ -514,6 +514,7 @@ enum shoal_err sh_member_create(const struct sh_member_config *config,
     member->backoff_ns = BACKOFF_MIN_NS;
     member->due_ns = now_of(member);
     lease_set(member, 0);
+    sh_msg_lease_spare(config->msg, (shoal_nid){SH_SUPERPEERS_MAX});
     sh_msg_handler_set(config->msg, SH_CLUSTER_PING, SH_MSG_INLINE, on_ping, member);
     *member_out = member;
     return SHOAL_OK;

@@ -53,6 +53,13 @@
  *   answer   u16 count, u16 IDs of those that are not to get a lease for it
  *   errors   EBUSY (it does not lead, or is not sure of it)
  *
+ * EVENTS     to any superpeer, from anyone; with superpeers that do not share their registry, a
+ *            log is one superpeer's
+ *   request  u64 log, u64 epoch up to which they are known, as answered last; 0, 0 at first
+ *   answer   u64 log, u64 epoch, u8 flags (1: the view follows), u16 count, [view], count times
+ *            u64 epoch, node as in a view: what became of it
+ *   errors   EBUSY (restarted, or no majority)
+ *
  * One-way, from any node or client to the superpeer of the node's arc:
  * SUSPECT    u16 ID of a node whose connection was lost, or that did not answer
  *
@@ -97,6 +104,7 @@
 #define SH_CLUSTER_RECRUIT SH_MSG_TYPE(SH_MODULE_CLUSTER, 8)
 #define SH_CLUSTER_DISMISS SH_MSG_TYPE(SH_MODULE_CLUSTER, 9)
 #define SH_CLUSTER_SUSPECT SH_MSG_TYPE(SH_MODULE_CLUSTER, 10)
+#define SH_CLUSTER_EVENTS SH_MSG_TYPE(SH_MODULE_CLUSTER, 11)
 #define SH_CLUSTER_RAFT SH_MSG_TYPE(SH_MODULE_CLUSTER, 32)
 #define SH_CLUSTER_PROPOSE SH_MSG_TYPE(SH_MODULE_CLUSTER, 33)
 #define SH_CLUSTER_HEARD SH_MSG_TYPE(SH_MODULE_CLUSTER, 34)
@@ -119,6 +127,8 @@
 #define SH_LEASE_BYTES 8 /* in the answer */
 #define SH_LEAVE_BYTES 12
 #define SH_SUSPECT_BYTES 2
+#define SH_EVENTS_BYTES 16
+#define SH_EVENTS_ANSWER_BYTES 19
 #define SH_LOOKUP_BYTES 16
 #define SH_LOOKUP_ANSWER_BYTES 18
 #define SH_VIEW_GET_BYTES 8

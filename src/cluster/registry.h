@@ -111,6 +111,24 @@ void sh_registry_heard(struct sh_registry *registry, uint64_t now_ns, shoal_nid 
 /* The first up node from `from` on that was silent for failure_ns, or NONE. */
 shoal_nid sh_registry_overdue(const struct sh_registry *registry, uint64_t now_ns, shoal_nid from);
 
+/* --- Events ----------------------------------------------------------------------------------- */
+
+/* What became of a node, by which the view got that epoch. */
+struct sh_registry_event {
+    uint64_t epoch;
+    struct sh_node node;
+};
+
+/* Which order of events this is: that of all superpeers that share a registry, or one's own. */
+uint64_t sh_registry_events_log(const struct sh_registry *registry);
+/* How many events there are after an epoch, and the number of the first; SIZE_MAX: some of them are
+ * not known here. The last 256 are kept. */
+size_t sh_registry_events_after(const struct sh_registry *registry, uint64_t epoch,
+                                uint64_t *first_out);
+/* Valid until the next change. */
+const struct sh_registry_event *sh_registry_event(const struct sh_registry *registry,
+                                                  uint64_t number);
+
 /* --- Between superpeers -------------------------------------------------------------------- */
 
 /* The version of an arc, as known here; this one's own is exact. */

@@ -286,10 +286,15 @@ static void handlers_set(struct sh_superpeer *superpeer)
         sh_msg_type type;
         sh_msg_handler handler;
     } handlers[] = {
-        {SH_CLUSTER_JOIN, on_join},         {SH_CLUSTER_HEARTBEAT, on_heartbeat},
-        {SH_CLUSTER_LEAVE, on_leave},       {SH_CLUSTER_LOOKUP, on_lookup},
-        {SH_CLUSTER_VIEW_GET, on_view_get}, {SH_CLUSTER_SYNC, sh_superpeer_sync_handler},
-        {SH_CLUSTER_SUSPECT, on_suspect},   {SH_CLUSTER_PING, sh_superpeer_ping_handler},
+        {SH_CLUSTER_JOIN, on_join},
+        {SH_CLUSTER_HEARTBEAT, on_heartbeat},
+        {SH_CLUSTER_LEAVE, on_leave},
+        {SH_CLUSTER_LOOKUP, on_lookup},
+        {SH_CLUSTER_VIEW_GET, on_view_get},
+        {SH_CLUSTER_SYNC, sh_superpeer_sync_handler},
+        {SH_CLUSTER_SUSPECT, on_suspect},
+        {SH_CLUSTER_PING, sh_superpeer_ping_handler},
+        {SH_CLUSTER_EVENTS, sh_superpeer_events_handler},
     };
     /* Inline, so that all of a superpeer runs in one thread. */
     for (size_t i = 0; i < sizeof handlers / sizeof handlers[0]; i++)

@@ -103,6 +103,9 @@ unsigned sh_superpeer_probes_step(struct sh_superpeer *superpeer, uint64_t now_n
 uint64_t sh_superpeer_probes_due_ns(const struct sh_superpeer *superpeer);
 void sh_superpeer_requests_cancel(struct sh_superpeer *superpeer);
 
+/* superpeer_events.c */
+void sh_superpeer_events_handler(void *arg, struct sh_msg_in *in);
+
 /* superpeer_owners.c: migrations. */
 /* Reads a COMMIT or RESOLVE, whose runs, at most SH_OWNERS_RUNS_MAX, go to `runs`. */
 bool sh_superpeer_batch_get(struct sh_reader *r, struct sh_owner_run *runs,

@@ -23,6 +23,11 @@ void sh_msg_lease_set(struct sh_msg *msg, uint64_t until_ns)
     atomic_store_explicit(&msg->lease_ns, until_ns, memory_order_relaxed);
 }
 
+void sh_msg_lease_spare(struct sh_msg *msg, shoal_nid last)
+{
+    msg->lease_spares = last;
+}
+
 bool sh_msg_is_fenced(const struct sh_msg *msg)
 {
     /* relaxed: says nothing of what else is known */
@@ -66,7 +71,7 @@ void sh_lease_look(struct sh_msg *msg)
     for (struct sh_conn *conn = atomic_load_explicit(&msg->made, memory_order_acquire); conn;
          conn = next) {
         next = conn->made_next;
-        if (conn->sends_on)
+        if (conn->sends_on && conn->nid.v > msg->lease_spares.v)
             sh_conn_lost(msg, conn, SHOAL_ECONNLOST);
     }
 }

@@ -117,6 +117,23 @@ static void waiting_messages_are_refused(void **state)
     assert_true(works_are_free(b));
 }
 
+/* Those that carry nothing that needs a lease. */
+static void some_connections_are_kept(void **state)
+{
+    (void)state;
+    open_two();
+    sh_msg_lease_spare(b->msg, (shoal_nid){1});
+    sh_msg_lease_set(b->msg, b->memwire.now_ns + SECOND);
+    struct end *c = end_open(3);
+    knows(c, b, 2);
+    assert_int_equal(asked_for(a, 2, TYPE_ECHO), SHOAL_OK);
+    assert_int_equal(asked_for(c, 2, TYPE_ECHO), SHOAL_OK);
+    pass(SECOND);
+    assert_int_equal(a->losses, 0);
+    assert_int_equal(c->losses, 1);
+    assert_int_equal(asked_for(a, 2, TYPE_ECHO), SHOAL_EFENCED);
+}
+
 static void old_epochs_are_refused(void **state)
 {
     (void)state;
@@ -157,6 +174,7 @@ int main(void)
         cmocka_unit_test_teardown(serves_under_a_lease_only, close_all),
         cmocka_unit_test_teardown(answers_of_before_are_not_sent, close_all),
         cmocka_unit_test_teardown(waiting_messages_are_refused, close_all),
+        cmocka_unit_test_teardown(some_connections_are_kept, close_all),
         cmocka_unit_test_teardown(old_epochs_are_refused, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

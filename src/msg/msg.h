@@ -358,6 +358,9 @@ void sh_msg_retried(struct sh_msg *msg, shoal_nid to);
  * having been handled. A later lease ends that. Connections may be opened all the while. Any
  * thread. */
 void sh_msg_lease_set(struct sh_msg *msg, uint64_t until_ns);
+/* Connections to nodes with IDs up to that are not given up then: no messages of leased types come
+ * over them. Before the steps run. */
+void sh_msg_lease_spare(struct sh_msg *msg, shoal_nid last);
 bool sh_msg_is_fenced(const struct sh_msg *msg);
 /* Messages of that type are handled only under a lease, and only of senders that are not fenced by
  * sh_msg_node_fence. After its handler was set (nothing is done where it has none), before the

@@ -276,6 +276,7 @@ struct sh_msg {
     _Atomic uint16_t nid;
     _Atomic bool is_stopping;
     _Atomic bool is_fenced;    /* lease.c; written by the transport step */
+    shoal_nid lease_spares;    /* nodes up to that ID are sent nothing that needs a lease */
     _Atomic uint64_t lease_ns; /* when the lease runs out; SH_NEVER: none is needed */
     _Atomic uint64_t epoch;
     _Atomic(struct sh_conn *) *conns; /* 65536 */

@@ -84,6 +84,8 @@ static void on_event(void *arg, const struct sh_msg_event *event)
         sh_superhost_link_event(node->superhost, event);
     if (node->member)
         sh_member_link_event(node->member, event);
+    if (node->directory && event->kind == SH_MSG_LOST)
+        sh_directory_suspect(node->directory, event->nid);
     if (node->locks)
         sh_locks_link_event(node->locks, event);
 }
@@ -544,6 +546,7 @@ void sh_node_destroy(struct sh_node_run *node)
     sh_directory_destroy(node->directory);
     node->member = NULL;
     node->superhost = NULL;
+    node->directory = NULL;
     sh_msg_destroy(node->msg);
     sh_graph_destroy(node->graph);
     sh_dumps_destroy(node->dumps);
