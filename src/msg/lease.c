@@ -23,6 +23,11 @@ void sh_msg_lease_set(struct sh_msg *msg, uint64_t until_ns)
     atomic_store_explicit(&msg->lease_ns, until_ns, memory_order_relaxed);
 }
 
+uint64_t sh_msg_lease_ns(const struct sh_msg *msg)
+{
+    return atomic_load_explicit(&msg->lease_ns, memory_order_relaxed);
+}
+
 void sh_msg_lease_spare(struct sh_msg *msg, shoal_nid last)
 {
     msg->lease_spares = last;

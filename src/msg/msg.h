@@ -358,6 +358,8 @@ void sh_msg_retried(struct sh_msg *msg, shoal_nid to);
  * having been handled. A later lease ends that. Connections may be opened all the while. Any
  * thread. */
 void sh_msg_lease_set(struct sh_msg *msg, uint64_t until_ns);
+/* What was set last; UINT64_MAX: nothing. */
+uint64_t sh_msg_lease_ns(const struct sh_msg *msg);
 /* Connections to nodes with IDs up to that are not given up then: no messages of leased types come
  * over them. Before the steps run. */
 void sh_msg_lease_spare(struct sh_msg *msg, shoal_nid last);
