@@ -16,5 +16,6 @@ SH_BENCH_DECLARE(ranges);
 SH_BENCH_DECLARE(msg);
 SH_BENCH_DECLARE(kv);
 SH_BENCH_DECLARE(graph);
+SH_BENCH_DECLARE(failover);
 
 #endif

@@ -8,6 +8,7 @@
 #include "cluster/superpeer_shared_int.h"
 
 #define FAILURES_MAX 64 /* declared at once */
+#define HEARTBEATS_MISSED 3
 
 static uint64_t now_of(const struct sh_superpeer *superpeer)
 {
@@ -165,8 +166,23 @@ static void members_step(struct sh_superpeer *superpeer)
     }
 }
 
+/* Asks those that have missed a few heartbeats: if the superpeer to which they were connected has
+ * died with them, nobody else has noticed. */
+static void ask_silent(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    const struct sh_view *view = sh_registry_view(superpeer->registry);
+    for (size_t i = 0; i < view->count; i++) {
+        const struct sh_node *node = &view->nodes[i];
+        if (node->role != SH_ROLE_SUPERPEER && node->state == SH_NODE_UP &&
+            now_ns >= sh_registry_heard_ns(superpeer->registry, node->nid) +
+                          HEARTBEATS_MISSED * superpeer->heartbeat_ns)
+            sh_superpeer_probe(superpeer, node->nid, now_ns);
+    }
+}
+
 static void watch_nodes(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
+    ask_silent(superpeer, now_ns);
     const struct sh_view *view = sh_registry_view(superpeer->registry);
     /* What was heard before a failure and is told after it brings nobody back. */
     bool is_told_late = now_ns < superpeer->shared->failed_ns + 3 * superpeer->heartbeat_ns;
