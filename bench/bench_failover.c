@@ -6,6 +6,9 @@
  *   peer-call     a peer is killed: until a call for a chunk of it ends
  *   superpeer     the superpeer of an arc is killed: until a lookup on that arc is answered
  *   leader-event  the leading superpeer is killed, and a peer: until a program hears of the peer
+ *   stopped       a peer is stopped (SIGSTOP): until a program hears that it has failed
+ *   load          nothing is killed, but two busy loops for each core run beside the cluster for
+ *                 --seconds: how long calls take meanwhile; it fails if a node is declared failed
  */
 #include <dirent.h>
 #include <inttypes.h>
@@ -29,10 +32,13 @@
 #define PEERS 2
 #define KILLS_MAX 1000
 #define CHUNK_BYTES 64
+#define LOAD_SECONDS 10
+#define SETTLE_NS UINT64_C(3000000000)
+#define BUSY_MAX 64
 #define TIMEOUT_NS UINT64_C(30000000000)
 
-const char *const sh_bench_failover_cases[] = {"peer-event", "peer-call", "superpeer",
-                                               "leader-event", NULL};
+const char *const sh_bench_failover_cases[] = {
+    "peer-event", "peer-call", "superpeer", "leader-event", "stopped", "load", NULL};
 const char *const sh_bench_failover_baselines[] = {NULL};
 
 /* A cluster of child processes, in a folder of its own. */
@@ -153,6 +159,8 @@ static void cluster_stop(struct cluster *cluster)
     for (unsigned i = 0; i < SUPERPEERS + PEERS; i++)
         children[i] = i < SUPERPEERS ? &cluster->superpeers[i] : &cluster->peers[i - SUPERPEERS];
     for (unsigned i = 0; i < SUPERPEERS + PEERS; i++)
+        (void)(children[i]->pid > 0 && kill(children[i]->pid, SIGCONT));
+    for (unsigned i = 0; i < SUPERPEERS + PEERS; i++)
         sh_child_stop(children[i]);
     folder_remove(cluster->folder);
 }
@@ -226,6 +234,8 @@ static enum shoal_err victim_find(shoal *store, shoal_nid *nid_out)
 struct watched {
     struct cluster *cluster;
     bool with_leader;
+    int signal;
+    uint64_t begun_ns, settle_ns;
     shoal_nid victim;
     uint64_t killed_ns, heard_ns; /* 0: not yet */
 };
@@ -233,20 +243,25 @@ struct watched {
 static bool on_event(void *arg, const struct shoal_event *event)
 {
     struct watched *watched = arg;
-    if (!event && !watched->killed_ns) {
+    /* A leader waits for a while before it blames anybody. */
+    bool is_time = sh_bench_now_ns() >= watched->begun_ns + watched->settle_ns;
+    if (!event && !watched->killed_ns && is_time) {
         if (watched->with_leader)
             child_kill(&watched->cluster->superpeers[leader_of(watched->cluster)]);
         watched->killed_ns = sh_bench_now_ns();
-        child_kill(&watched->cluster->peers[0]);
+        (void)kill(watched->cluster->peers[0].pid, watched->signal);
     }
     if (event && event->kind == SHOAL_EVENT_FAILED && event->node.nid.v == watched->victim.v)
         watched->heard_ns = sh_bench_now_ns();
     return !watched->heard_ns;
 }
 
-static enum shoal_err event_run(struct cluster *cluster, bool with_leader, uint64_t *took_ns_out)
+static enum shoal_err event_run(struct cluster *cluster, bool with_leader, int signal,
+                                uint64_t *took_ns_out)
 {
-    struct watched watched = {.cluster = cluster, .with_leader = with_leader};
+    struct watched watched = {.cluster = cluster, .with_leader = with_leader, .signal = signal};
+    watched.begun_ns = sh_bench_now_ns();
+    watched.settle_ns = signal == SIGSTOP ? SETTLE_NS : 0;
     shoal *store;
     enum shoal_err err = store_open(cluster, &store);
     if (err)
@@ -293,21 +308,100 @@ out_close:
     return err;
 }
 
+static void busy_main(void *arg, int report_fd)
+{
+    (void)arg;
+    sh_child_report(report_fd, 1);
+    for (volatile uint64_t turns = 0;;)
+        turns++;
+}
+
+/* Calls under load, and whether all nodes are up after it and have been all the while. */
+static enum shoal_err calls_run(shoal *store, double seconds, struct sh_bench_result *result_out)
+{
+    shoal_nid victim;
+    shoal_cid cid;
+    char bytes[CHUNK_BYTES];
+    uint32_t size;
+    struct shoal_node nodes[SUPERPEERS + PEERS];
+    size_t count = 0;
+    enum shoal_err err = victim_find(store, &victim);
+    if (!err)
+        err = shoal_create(store, victim, CHUNK_BYTES, &cid);
+    uint64_t begun_ns = sh_bench_now_ns(), now_ns = begun_ns;
+    while (!err && (double)(now_ns - begun_ns) / 1e9 < seconds) {
+        err = shoal_get(store, cid, bytes, sizeof bytes, &size);
+        uint64_t done_ns = sh_bench_now_ns();
+        sh_hist_add(&result_out->latency_ns, done_ns - now_ns);
+        result_out->ops++;
+        now_ns = done_ns;
+    }
+    result_out->seconds = (double)(now_ns - begun_ns) / 1e9;
+    if (!err)
+        err = shoal_nodes(store, nodes, SUPERPEERS + PEERS, &count);
+    for (size_t i = 0; !err && i < count && i < SUPERPEERS + PEERS; i++) {
+        if (nodes[i].state != SHOAL_NODE_UP)
+            err = SHOAL_EFAILED;
+    }
+    return err;
+}
+
+/* Whether a log of the cluster says that somebody failed, or was refused for want of a lease. */
+static bool log_says(const struct cluster *cluster, const char *text)
+{
+    bool is_said = false;
+    for (unsigned i = 0; i < SUPERPEERS; i++) {
+        char path[128], line[512];
+        snprintf(path, sizeof path, "%s/superpeer%u/log", cluster->folder, i + 1);
+        FILE *file = fopen(path, "r");
+        while (file && fgets(line, sizeof line, file))
+            is_said |= strstr(line, text) != NULL;
+        if (file)
+            fclose(file);
+    }
+    return is_said;
+}
+
+static enum shoal_err load_run(struct cluster *cluster, double seconds,
+                               struct sh_bench_result *result_out)
+{
+    struct sh_child busy[BUSY_MAX] = {{0}};
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    unsigned wanted = cores > 0 && 2 * cores < BUSY_MAX ? (unsigned)(2 * cores) : BUSY_MAX;
+    enum shoal_err err = SHOAL_OK;
+    for (unsigned i = 0; i < wanted && !err; i++)
+        err = sh_child_start(busy_main, NULL, SH_PLACE_FREE, &busy[i]);
+    shoal *store = NULL;
+    if (!err)
+        err = store_open(cluster, &store);
+    if (!err)
+        err = calls_run(store, seconds, result_out);
+    shoal_close(store);
+    for (unsigned i = 0; i < wanted; i++)
+        sh_child_stop(&busy[i]);
+    if (!err && (log_says(cluster, "node failed") || log_says(cluster, "superpeer is silent")))
+        err = SHOAL_EFAILED;
+    return err;
+}
+
 static enum shoal_err failover_run(void *arg, const struct sh_bench_flags *flags,
                                    enum sh_placement placement, struct sh_bench_result *result_out)
 {
     struct failover *failover = arg;
     static struct cluster cluster;
     uint64_t took_ns = 0;
-    (void)flags;
     (void)placement;
     enum shoal_err err = cluster_start(&cluster);
     if (err)
         return err;
     if (strcmp(failover->name, "peer-event") == 0)
-        err = event_run(&cluster, false, &took_ns);
+        err = event_run(&cluster, false, SIGKILL, &took_ns);
     else if (strcmp(failover->name, "leader-event") == 0)
-        err = event_run(&cluster, true, &took_ns);
+        err = event_run(&cluster, true, SIGKILL, &took_ns);
+    else if (strcmp(failover->name, "stopped") == 0)
+        err = event_run(&cluster, false, SIGSTOP, &took_ns);
+    else if (strcmp(failover->name, "load") == 0)
+        err = load_run(&cluster, flags->seconds > 0 ? flags->seconds : LOAD_SECONDS, result_out);
     else
         err = call_run(&cluster, strcmp(failover->name, "superpeer") == 0, &took_ns);
     cluster_stop(&cluster);
@@ -316,6 +410,8 @@ static enum shoal_err failover_run(void *arg, const struct sh_bench_flags *flags
                  SH_TEXT("detail", shoal_error_detail()));
         return err;
     }
+    if (!took_ns)
+        return SHOAL_OK;
     result_out->ops = 1;
     result_out->seconds = (double)took_ns / 1e9;
     sh_hist_add(&result_out->latency_ns, took_ns);

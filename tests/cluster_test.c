@@ -356,6 +356,7 @@ static void two_superpeers(void **state)
     sh_world_restart(cluster.world, 0);
     assert_seen(&cluster, (shoal_nid){1}, SH_NODE_UP, 5 * S);
     assert_joined(&cluster, 5 * S);
+    run_for(&cluster, 2 * FAILURE); /* it knows that nobody is missing */
     assert_int_equal(locate(first, shoal_cid_make(nid_of(second), 1)).err, SHOAL_OK);
     assert_int_equal(locate(second, shoal_cid_make(nid_of(first), 1)).err, SHOAL_OK);
     assert_int_equal(locate(second, shoal_cid_make((shoal_nid){70}, 1)).err, SHOAL_ENOCHUNK);

@@ -251,8 +251,10 @@ static void probe_ask(struct sh_superpeer *superpeer, struct sh_probe *probe, ui
         probe->state = SH_PROBE_FREE;
         return;
     }
+    /* It is repeated: a short one finds out sooner that the lease is over by now. */
+    uint64_t timeout_ns = question_ns(superpeer) / 2;
     probe->request =
-        (struct sh_request){.done = probe_done, .arg = probe, .timeout_ns = question_ns(superpeer)};
+        (struct sh_request){.done = probe_done, .arg = probe, .timeout_ns = timeout_ns};
     struct sh_out out;
     enum shoal_err err = sh_msg_contact(superpeer->msg, node->address, &probe->alias);
     if (!err)
