@@ -162,6 +162,9 @@ shoal_nid sh_directory_superpeer_locked(const struct sh_directory *directory, sh
     sh_lock_assert_held(&directory->lock);
     uint16_t superpeers = directory->view.superpeers;
     shoal_nid first = sh_arc_superpeer(creator, superpeers);
+    shoal_nid owner = {directory->owners[sh_arc_sector(creator)]};
+    if (owner.v && sh_directory_state(directory, owner) == SH_NODE_UP)
+        return owner;
     for (uint16_t i = 0; first.v && i < superpeers; i++) {
         shoal_nid nid = {(uint16_t)((first.v - 1 + i) % superpeers + 1)};
         if (sh_directory_state(directory, nid) == SH_NODE_UP)
@@ -195,6 +198,16 @@ void sh_directory_suspect(struct sh_directory *directory, shoal_nid nid)
         return;
     sh_put16(&out.w, nid.v);
     sh_msg_end(directory->msg, &out);
+}
+
+void sh_directory_superpeer_set(struct sh_directory *directory, shoal_nid creator,
+                                shoal_nid superpeer)
+{
+    if (!superpeer.v || superpeer.v > SH_SUPERPEERS_MAX)
+        return;
+    sh_lock_take(&directory->lock);
+    directory->owners[sh_arc_sector(creator)] = (uint8_t)superpeer.v;
+    sh_lock_release(&directory->lock);
 }
 
 /* Where the cache has nothing to say the superpeer must, also about chunks whose creator is no

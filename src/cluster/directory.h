@@ -72,6 +72,9 @@ SHOAL_NODISCARD enum shoal_err sh_directory_node(struct sh_directory *directory,
  * that share their registry can all decide, and others say EROLE. NONE when there is no view yet or
  * nobody can have the ID. */
 shoal_nid sh_directory_superpeer(struct sh_directory *directory, shoal_nid creator);
+/* A superpeer has said that this one is to be asked in its place. */
+void sh_directory_superpeer_set(struct sh_directory *directory, shoal_nid creator,
+                                shoal_nid superpeer);
 
 /* The node that holds a chunk, as far as known here. EAGAIN: not known, ask (locate). ENOCHUNK: the
  * ID is nobody's. */
@@ -91,13 +94,14 @@ struct sh_locate {
     /* The directory's: */
     shoal_cid cid;
     struct sh_directory *directory;
+    uint8_t asked;               /* superpeers so far */
     struct sh_locate *next;      /* the next one that asks, or that waits for the same answer */
     struct sh_locate *followers; /* those that wait for this one's answer */
     struct sh_request request;
 };
 
-/* Asks the superpeer of the creator's arc, and fills the cache. Lookups of the same creator that
- * come meanwhile wait for the one answer. */
+/* Asks the superpeer of the creator's arc, and those to whom it points, and fills the cache.
+ * Lookups of the same creator that come meanwhile wait for the one answer. */
 void sh_directory_locate(struct sh_directory *directory, shoal_cid cid, struct sh_locate *op);
 
 /* Tells the superpeer of a node's arc that the node does not answer; it will look itself. Never

@@ -3,6 +3,7 @@
 #define SH_CLUSTER_DIRECTORY_INT_H
 
 #include "base/lock.h"
+#include "cluster/arcs.h"
 #include "cluster/directory.h"
 #include "ranges/ranges.h"
 
@@ -10,6 +11,7 @@
 #define SH_SEARCH_PEERS_MAX 8 /* peers that a refresh asks after the superpeers */
 #define SH_CANDIDATES_MAX (SH_SUPERPEERS_MAX + SH_SEARCH_PEERS_MAX + SH_ADDRESSES_MAX)
 #define SH_DETAIL_MAX 192
+#define SH_LOCATE_HOPS_MAX 4 /* superpeers that one lookup asks */
 
 /* Someone who may know the view: a node by ID, or whoever is at an address. */
 struct sh_candidate {
@@ -47,6 +49,7 @@ struct sh_directory {
     size_t address_count;
     struct sh_search search;
     struct sh_locate *locating; /* those that ask */
+    uint8_t owners[SH_SECTORS]; /* who has answered last; 0: not known */
 };
 
 /* The state of a node in the view, or -1. Under the lock. */

@@ -61,11 +61,25 @@ static enum shoal_err answer_get(struct sh_reader *r, shoal_cid cid, struct sh_r
 {
     struct sh_range range = {.first = {sh_get64(r)}, .last = {sh_get64(r)}};
     range.value = sh_get16(r);
-    if (!sh_reader_done(r) || range.first.v > cid.v || range.last.v < cid.v ||
-        range.value < SH_PEER_NID_MIN || range.value > SH_PEER_NID_MAX)
+    if (!sh_reader_done(r) || range.first.v > cid.v || range.last.v < cid.v || !range.value ||
+        range.value > SH_PEER_NID_MAX)
         return SHOAL_EPROTO;
     *range_out = range;
     return SHOAL_OK;
+}
+
+static void ask(struct sh_locate *op, shoal_nid superpeer);
+
+/* Another superpeer owns the sector; while they pass it on, they may point at each other. */
+static void on_redirected(struct sh_locate *op, shoal_nid superpeer)
+{
+    struct sh_directory *directory = op->directory;
+    if (op->asked >= SH_LOCATE_HOPS_MAX) {
+        end(op, SHOAL_EBUSY, SHOAL_NID_NONE);
+        return;
+    }
+    sh_directory_superpeer_set(directory, shoal_cid_creator(op->cid), superpeer);
+    ask(op, superpeer);
 }
 
 static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
@@ -75,6 +89,10 @@ static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_
     struct sh_range range = {.value = 0};
     if (!err)
         err = answer_get(payload, op->cid, &range);
+    if (!err && range.value < SH_PEER_NID_MIN) {
+        on_redirected(op, (shoal_nid){(uint16_t)range.value});
+        return;
+    }
     if (!err) {
         sh_lock_take(&directory->lock);
         cache_put(directory, &range);
@@ -99,9 +117,28 @@ static bool follow(struct sh_directory *directory, struct sh_locate *op)
     return false;
 }
 
+static void ask(struct sh_locate *op, shoal_nid superpeer)
+{
+    struct sh_directory *directory = op->directory;
+    uint64_t epoch = sh_directory_epoch(directory);
+    op->asked++;
+    op->request = (struct sh_request){.done = on_answer, .arg = op, .deadline_ns = op->deadline_ns};
+    struct sh_out out;
+    enum shoal_err err = sh_msg_request(directory->msg, superpeer, SH_CLUSTER_LOOKUP,
+                                        SH_LOOKUP_BYTES, &op->request, &out);
+    if (err) {
+        end(op, err, SHOAL_NID_NONE);
+        return;
+    }
+    sh_put64(&out.w, op->cid.v);
+    sh_put64(&out.w, epoch);
+    sh_msg_end(directory->msg, &out);
+}
+
 void sh_directory_locate(struct sh_directory *directory, shoal_cid cid, struct sh_locate *op)
 {
     SH_ASSERT(op->done);
+    op->asked = 0;
     op->cid = cid;
     op->directory = directory;
     op->followers = NULL;
@@ -110,7 +147,6 @@ void sh_directory_locate(struct sh_directory *directory, shoal_cid cid, struct s
     bool asks = false;
     sh_lock_take(&directory->lock);
     enum shoal_err err = sh_directory_owner_locked(directory, cid, &nid);
-    uint64_t epoch = directory->view.epoch;
     if (err == SHOAL_EAGAIN && !directory->view.superpeers)
         err = SHOAL_ENONODE;
     if (err == SHOAL_EAGAIN) {
@@ -122,19 +158,8 @@ void sh_directory_locate(struct sh_directory *directory, shoal_cid cid, struct s
         op->done(op, err, nid);
         return;
     }
-    if (!asks)
-        return;
-    op->request = (struct sh_request){.done = on_answer, .arg = op, .deadline_ns = op->deadline_ns};
-    struct sh_out out;
-    err = sh_msg_request(directory->msg, superpeer, SH_CLUSTER_LOOKUP, SH_LOOKUP_BYTES,
-                         &op->request, &out);
-    if (err) {
-        end(op, err, SHOAL_NID_NONE);
-        return;
-    }
-    sh_put64(&out.w, cid.v);
-    sh_put64(&out.w, epoch);
-    sh_msg_end(directory->msg, &out);
+    if (asks)
+        ask(op, superpeer);
 }
 
 void sh_directory_locate_stop(struct sh_directory *directory)

@@ -22,7 +22,7 @@
  *   errors   ENONODE, EEXIST, EIO, ENOSPC
  * LOOKUP     to the superpeer of the creator's arc
  *   request  u64 chunk ID, u64 epoch
- *   answer   u64 first, u64 last, u16 owner
+ *   answer   u64 first, u64 last, u16 owner; an owner from 1 to 63 is the superpeer to be asked
  *   errors   ENOCHUNK, EFAILED, EROLE (not of this arc), EBUSY (restarted; the creator may be back
  *            in a moment)
  * VIEW_GET   to any superpeer or peer, from anyone
@@ -47,6 +47,14 @@
  *   answer   empty
  *   errors   ENONODE, ELIMIT (it is the last one), EROLE, EBUSY
  *
+ * METADATA   to the superpeer that owns the sector, where superpeers share a registry
+ *   request  an update as in metadata.h, not FORGET
+ *   answer   u16 0, u16 error of the update, u8 whether a batch was committed, u64 chunk ID that
+ * the name had; or u16 the superpeer to be asked, and zeros errors   EBUSY, EROLE (not shared, or
+ * in ZooKeeper); ETIMEOUT: it may or may not have been done NAME_GET   to the same request  text
+ * name answer   u16 0, u64 chunk ID; or u16 the superpeer to be asked, u64 zero errors   ENONAME,
+ * EBUSY, EROLE
+ *
  * HEARD      between superpeers that share a registry, to the leader
  *   request  u64 highest epoch that a member claimed, u16 count, u16 IDs of nodes that were heard
  *            since the last one
@@ -68,20 +76,27 @@
  * PROPOSE    to the leader: a command (superpeer_shared_int.h)
  * HERE       from one that hears no leader, or about it: u16 ID, text its address
  * DISMISSED  to such a one: u16 ID: it is no superpeer any more, or that is another's ID
+ * RING       a message of the ring (overlay_int.h)
+ * LEASE      to the leader: u8 0, u64 the sender's time; and its answer: u8 1, the same time
  *
- * Of migrations (owners.h):
+ * Of migrations; each answer begins with u16, 0 or of superpeers that share their registry the one
+ * to be asked instead, and then zeros:
  *
  * COMMIT     from a batch's source to the superpeer of its creator
  *   request  u16 source, u16 target, u64 incarnation, u64 sequence, u16 count, then count times u64
  *            first, u64 last chunk ID
- *   answer   empty: committed, now or before
- *   errors   as of sh_owners_commit
- * RESOLVE    from a batch's target, which has not heard what became of it; as COMMIT
+ *   answer   committed, now or before
+ *   errors   of a batch that never will be: ECANCELED, ENOTOWNER (the source does not own all of
+ *            it), ENONODE (the target is not up), ELIMIT (too many ranges). Nothing was decided:
+ *            EDIFFERS (another incarnation), EBUSY (it is not known yet what the nodes hold),
+ *            EROLE (another arc). ETIMEOUT: nobody knows
+ * RESOLVE    from a batch's target, which has not heard what became of it; as COMMIT, of which the
+ *            first run is looked at. A batch that was not committed yet is aborted
  *   answer   u8: 1 committed, 0 aborted
- *   errors   EBUSY, EROLE
- * WHO        empty
- *   answer   u64 incarnation
- * HOLDS      from a superpeer to a peer, after a start
+ *   errors   EBUSY (also: decided by an incarnation before), EROLE, ETIMEOUT
+ * WHO        u16 creator
+ *   answer   u64 incarnation of what is known of its chunks
+ * HOLDS      from a superpeer to a peer, after all that was known of a sector is lost
  *   request  u64 chunk ID to begin at, u16 first, u16 last node ID of the arc
  *   answer   u8 whether there is more, ranges of chunks that nodes of the arc created: u64 first,
  *            u64 last, u16 who has them: the peer itself, or of its own chunks the node that it
@@ -103,13 +118,17 @@
 #define SH_CLUSTER_PING SH_MSG_TYPE(SH_MODULE_CLUSTER, 7)
 #define SH_CLUSTER_RECRUIT SH_MSG_TYPE(SH_MODULE_CLUSTER, 8)
 #define SH_CLUSTER_DISMISS SH_MSG_TYPE(SH_MODULE_CLUSTER, 9)
-#define SH_CLUSTER_SUSPECT SH_MSG_TYPE(SH_MODULE_CLUSTER, 10)
-#define SH_CLUSTER_EVENTS SH_MSG_TYPE(SH_MODULE_CLUSTER, 11)
+#define SH_CLUSTER_METADATA SH_MSG_TYPE(SH_MODULE_CLUSTER, 10)
+#define SH_CLUSTER_NAME_GET SH_MSG_TYPE(SH_MODULE_CLUSTER, 11)
+#define SH_CLUSTER_SUSPECT SH_MSG_TYPE(SH_MODULE_CLUSTER, 20)
+#define SH_CLUSTER_EVENTS SH_MSG_TYPE(SH_MODULE_CLUSTER, 21)
 #define SH_CLUSTER_RAFT SH_MSG_TYPE(SH_MODULE_CLUSTER, 32)
 #define SH_CLUSTER_PROPOSE SH_MSG_TYPE(SH_MODULE_CLUSTER, 33)
 #define SH_CLUSTER_HEARD SH_MSG_TYPE(SH_MODULE_CLUSTER, 34)
 #define SH_CLUSTER_HERE SH_MSG_TYPE(SH_MODULE_CLUSTER, 35)
 #define SH_CLUSTER_DISMISSED SH_MSG_TYPE(SH_MODULE_CLUSTER, 36)
+#define SH_CLUSTER_RING SH_MSG_TYPE(SH_MODULE_CLUSTER, 37)
+#define SH_CLUSTER_LEASE SH_MSG_TYPE(SH_MODULE_CLUSTER, 38)
 #define SH_CLUSTER_COMMIT SH_MSG_TYPE(SH_MODULE_CLUSTER, 40)
 #define SH_CLUSTER_RESOLVE SH_MSG_TYPE(SH_MODULE_CLUSTER, 41)
 #define SH_CLUSTER_WHO SH_MSG_TYPE(SH_MODULE_CLUSTER, 42)
@@ -124,7 +143,7 @@
 #define SH_JOIN_BYTES 22 /* with the address's length */
 #define SH_JOIN_ANSWER_BYTES 5
 #define SH_HEARTBEAT_BYTES 20
-#define SH_LEASE_BYTES 8 /* in the answer */
+#define SH_GRANT_BYTES 8 /* in the answer */
 #define SH_LEAVE_BYTES 12
 #define SH_SUSPECT_BYTES 2
 #define SH_EVENTS_BYTES 16
@@ -135,11 +154,16 @@
 #define SH_SYNC_BYTES 16
 #define SH_SYNC_ANSWER_BYTES 9
 #define SH_COMMIT_BYTES 22 /* and 16 for each run */
+#define SH_WHO_BYTES 2
+#define SH_WHO_ANSWER_BYTES 10
 #define SH_HOLDS_BYTES 12
 #define SH_HOLDS_RANGE_BYTES 18
 #define SH_PING_BYTES 2
 #define SH_RECRUIT_BYTES 10 /* with the address's length */
 #define SH_DISMISS_BYTES 2
+#define SH_METADATA_ANSWER_BYTES 13
+#define SH_NAME_ANSWER_BYTES 10
+#define SH_LEASE_BYTES 9
 #define SH_HERE_BYTES 4 /* with the address's length */
 #define SH_PING_ANSWER_BYTES 10
 

@@ -58,7 +58,7 @@ void sh_registry_events_take(struct sh_registry *registry, const struct sh_regis
 
 uint64_t sh_registry_events_log(const struct sh_registry *registry)
 {
-    return registry->is_shared ? 1 : registry->incarnation;
+    return registry->events_log;
 }
 
 size_t sh_registry_events_after(const struct sh_registry *registry, uint64_t epoch,

@@ -1,6 +1,5 @@
 /* The registry and the view, fed by hand: time, events and bytes. */
 #include "base/random_test.h"
-#include "cluster/owners.h"
 #include "cluster/registry.h"
 
 #include <setjmp.h>
@@ -135,12 +134,6 @@ static void test_join(void **state)
     assert_int_equal(sh_registry_leave(registry, b, 12), SHOAL_OK);
     assert_int_equal(sh_registry_changes(registry), changes);
     assert_int_equal(heartbeat(registry, START, b, 12), SHOAL_ENONODE);
-    struct sh_range range;
-    assert_int_equal(sh_registry_lookup(registry, shoal_cid_make(a, 1), &range), SHOAL_EFAILED);
-    assert_int_equal(sh_registry_lookup(registry, shoal_cid_make(b, 1), &range), SHOAL_ENOCHUNK);
-    assert_int_equal(sh_registry_lookup(registry, shoal_cid_make(nid, 1), &range), SHOAL_OK);
-    assert_int_equal(range.first.v, shoal_cid_make(nid, 0).v);
-    assert_int_equal(range.last.v, shoal_cid_make(nid, SHOAL_LOCAL_ID_MAX).v);
     sh_registry_destroy(registry);
 }
 
@@ -213,19 +206,14 @@ static void test_settling(void **state)
 {
     (void)state;
     struct sh_registry *registry = registry_make(0, 1, true);
-    struct sh_range range;
-    shoal_cid cid = shoal_cid_make((shoal_nid){500}, 3);
-    assert_int_equal(sh_registry_lookup(registry, cid, &range), SHOAL_ENOCHUNK);
     sh_registry_epoch_known(registry, START + MS, UINT64_MAX); /* nonsense */
     assert_true(epoch_of(registry) < 10);
     sh_registry_epoch_known(registry, START + MS, 1234);
     assert_true(epoch_of(registry) > 1234);
     assert_true(sh_registry_settling(registry));
-    assert_int_equal(sh_registry_lookup(registry, cid, &range), SHOAL_EBUSY);
     shoal_nid nid;
     assert_int_equal(join(registry, START + MS, 77, 500, &nid), SHOAL_OK);
     assert_int_equal(nid.v, 500);
-    assert_int_equal(sh_registry_lookup(registry, cid, &range), SHOAL_OK);
     for (uint64_t now = START; now < START + FAILURE; now += FAILURE / 10)
         (void)sh_registry_tick(registry, now);
     assert_true(sh_registry_settling(registry));
@@ -325,15 +313,6 @@ static void test_image(void **state)
     assert_true(epoch_of(again) > epoch_of(registry) + 1000);
     assert_int_equal(joined(again, START, 14).v, c.v + 1);
     assert_int_equal(joined(again, START, 11).v, a.v);
-    struct sh_range range;
-    assert_int_equal(sh_registry_lookup(again, shoal_cid_make(a, 1), &range), SHOAL_OK);
-    /* They may have moved before, until all that are up have said what they hold. */
-    assert_int_equal(sh_registry_lookup(again, shoal_cid_make(b, 1), &range), SHOAL_EBUSY);
-    assert_int_equal(sh_registry_lookup(again, shoal_cid_make(c, 1), &range), SHOAL_EBUSY);
-    assert_int_equal(sh_owners_to_ask(again, SHOAL_NID_NONE).v, a.v);
-    sh_owners_asked(again, a);
-    assert_int_equal(sh_registry_lookup(again, shoal_cid_make(b, 1), &range), SHOAL_ENOCHUNK);
-    assert_int_equal(sh_registry_lookup(again, shoal_cid_make(c, 1), &range), SHOAL_EFAILED);
     struct sh_registry *other = registry_make(0, 2, false);
     assert_int_equal(sh_registry_image_load(other, START, whole), SHOAL_ECLUSTER);
     free(image);

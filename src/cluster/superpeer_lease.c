@@ -1,217 +1,123 @@
-/* Leases: a node serves only while it holds one, and is declared failed only once no lease that it
- * was given can hold any more.
+/* Who may answer for the ring: a superpeer that the leader has heard, and will not call failed for
+ * a while.
  *
- * A lease is granted for a heartbeat. The node counts it from when it sent that, so from before
- * anybody heard it; who declares failures counts from when it heard the node last, and waits a
- * sixteenth of failure_ns longer, which is what two clocks may differ by in that time, and much.
- *
- * Of superpeers that share a registry the leader declares failures, and any may be asked for a
- * lease. So what a superpeer grants is only what the leader has consented to: the lease counts from
- * the last report to the leader that named the node, and that the leader took (HEARD). It follows
- * that a node's first lease comes with the second heartbeat, unless it joined through that
- * superpeer: then it counts from its request to join, for the leader heard of it later.
- *
- * A leader that has been replaced does not know that at once. Its followers wait an election's time
- * before they elect another, and it goes by what it heard in the last such time; a new leader gives
- * everybody failure_ns anew, so a lease is shorter than that by an election's time and a heartbeat.
- * What a former leader was deciding may be decided by the new one: it consents to nothing before it
- * has applied all that was in the log when it began. And what a leader heard while it was stopped,
- * it does not consent to. */
-#include <string.h>
-
+ *   LEASE --> leader: heard lately, and sure to lead --> LEASE: as long as half of failure_ns */
 #include "base/assert.h"
 #include "cluster/proto.h"
-#include "cluster/superpeer_shared_int.h"
+#include "cluster/superpeer_overlay_int.h"
 
-static bool bit_of(const uint64_t *bits, shoal_nid nid)
+static uint64_t now_of(const struct sh_superpeer *superpeer)
 {
-    return bits[nid.v / 64] >> nid.v % 64 & 1;
+    return sh_now(&superpeer->env.clock);
 }
 
-/* What two clocks may differ by. */
-static uint64_t drift_ns(const struct sh_superpeer *superpeer)
-{
-    return superpeer->failure_ns / 16;
-}
-
-static uint64_t lease_ns(const struct sh_superpeer *superpeer)
-{
-    uint64_t less_ns = drift_ns(superpeer) + superpeer->heartbeat_ns;
-    if (superpeer->shared)
-        less_ns += superpeer->shared->election_ns;
-    uint64_t least_ns = superpeer->failure_ns / 4; /* where heartbeats are that far apart */
-    return superpeer->failure_ns > less_ns + least_ns ? superpeer->failure_ns - less_ns : least_ns;
-}
-
-static bool is_up(const struct sh_superpeer *superpeer, shoal_nid nid)
-{
-    const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), nid);
-    return node && node->state == SH_NODE_UP;
-}
-
-/* Whether this one leads, and has been awake all the while since it was sure of that. */
-static bool leads_surely(const struct sh_superpeer *superpeer, uint64_t now_ns)
+static shoal_nid leader_of(const struct sh_superpeer *superpeer)
 {
     const struct sh_shared *shared = superpeer->shared;
-    return shared->led_ns && now_ns <= shared->led_ns + superpeer->heartbeat_ns &&
-           sh_shared_leads(superpeer);
-}
-
-uint64_t sh_superpeer_lease_ns(const struct sh_superpeer *superpeer, shoal_nid nid, uint64_t now_ns)
-{
-    const struct sh_shared *shared = superpeer->shared;
-    uint64_t whole_ns = lease_ns(superpeer);
-    if (!is_up(superpeer, nid))
-        return 0;
-    if (!shared)
-        return whole_ns;
-    uint64_t from_ns = shared->confirmed_ns[nid.v];
-    if (leads_surely(superpeer, now_ns) && !bit_of(shared->doomed, nid))
-        from_ns = shared->led_ns;
-    if (!from_ns)
-        return 0;
-    return from_ns + whole_ns > now_ns ? from_ns + whole_ns - now_ns : 0;
-}
-
-bool sh_superpeer_lease_is_over(const struct sh_superpeer *superpeer, shoal_nid nid,
-                                uint64_t now_ns)
-{
-    uint64_t heard_ns = sh_registry_heard_ns(superpeer->registry, nid);
-    return now_ns >= heard_ns + lease_ns(superpeer) + drift_ns(superpeer);
-}
-
-/* --- Shared registries ----------------------------------------------------------------------- */
-
-void sh_shared_lease_step(struct sh_superpeer *superpeer, uint64_t now_ns)
-{
-    struct sh_shared *shared = superpeer->shared;
-    if (!sh_shared_leads(superpeer)) {
-        shared->led_ns = shared->led_last = 0;
-        memset(shared->doomed, 0, sizeof shared->doomed);
-        return;
-    }
-    if (!shared->led_last)
-        shared->led_last = shared->raft ? sh_raft_last(shared->raft) : 1;
-    if (!shared->raft || sh_raft_applied(shared->raft) >= shared->led_last)
-        shared->led_ns = now_ns;
-}
-
-bool sh_shared_may_fail(const struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead)
-{
-    const struct sh_shared *shared = superpeer->shared;
-    uint64_t now_ns = sh_now(&superpeer->env.clock);
-    if (is_dead || nid.v < SH_PEER_NID_MIN || nid.v > SH_PEER_NID_MAX)
-        return true;
-    return sh_shared_leads(superpeer) && shared->led_since_ns &&
-           now_ns >= shared->led_since_ns + superpeer->failure_ns &&
-           sh_superpeer_lease_is_over(superpeer, nid, now_ns);
-}
-
-void sh_shared_doom(struct sh_superpeer *superpeer, shoal_nid nid)
-{
-    if (nid.v < SH_SHARED_NIDS)
-        superpeer->shared->doomed[nid.v / 64] |= UINT64_C(1) << nid.v % 64;
-}
-
-void sh_shared_joined(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t asked_ns)
-{
-    struct sh_shared *shared = superpeer->shared;
-    if (nid.v >= SH_PEER_NID_MIN && nid.v < SH_SHARED_NIDS &&
-        asked_ns > shared->confirmed_ns[nid.v])
-        shared->confirmed_ns[nid.v] = asked_ns;
-}
-
-/* --- Reports --------------------------------------------------------------------------------- */
-
-static void reported(struct sh_shared *shared, struct sh_reader *payload)
-{
-    size_t count = sh_get16(payload);
-    if (!sh_reader_ok(payload) || sh_reader_left(payload) != 2 * count)
-        return;
-    while (count--) {
-        shoal_nid nid = {sh_get16(payload)};
-        if (nid.v < SH_SHARED_NIDS)
-            shared->reported[nid.v / 64] &= ~(UINT64_C(1) << nid.v % 64);
-    }
-    for (size_t i = 0; i < sizeof shared->reported / sizeof shared->reported[0]; i++) {
-        for (uint64_t left = shared->reported[i]; left; left &= left - 1)
-            shared->confirmed_ns[64 * i + (unsigned)__builtin_ctzll(left)] = shared->reported_ns;
-    }
-}
-
-static void report_done(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
-{
-    struct sh_superpeer *superpeer = request->arg;
-    superpeer->shared->is_reporting = false;
-    if (!err)
-        reported(superpeer->shared, payload);
-}
-
-void sh_shared_report(struct sh_superpeer *superpeer, uint64_t now_ns)
-{
-    struct sh_shared *shared = superpeer->shared;
-    uint16_t count = 0;
-    if (shared->is_reporting)
-        return;
-    for (size_t i = 0; i < sizeof shared->heard / sizeof shared->heard[0]; i++)
-        count += (uint16_t)__builtin_popcountll(shared->heard[i]);
     uint16_t leader =
         shared->zookeeper ? sh_zookeeper_leader(shared->zookeeper) : sh_raft_leader(shared->raft);
-    shared->report = (struct sh_request){
-        .done = report_done, .arg = superpeer, .timeout_ns = 2 * superpeer->heartbeat_ns};
-    struct sh_out out;
-    /* Raft's leader hears of superpeers by Raft; ZooKeeper's, only by this. */
-    if ((!count && !shared->zookeeper) || !leader ||
-        sh_msg_request(superpeer->msg, (shoal_nid){leader}, SH_CLUSTER_HEARD,
-                       10 + 2 * (size_t)count, &shared->report, &out))
-        goto out_heard;
-    sh_put64(&out.w, shared->claimed);
-    sh_put16(&out.w, count);
-    for (uint16_t nid = 0; nid < SH_SHARED_NIDS; nid++) {
-        if (bit_of(shared->heard, (shoal_nid){nid}))
-            sh_put16(&out.w, nid);
-    }
-    shared->is_reporting = true;
-    shared->reported_ns = now_ns;
-    memcpy(shared->reported, shared->heard, sizeof shared->reported);
-    sh_msg_end(superpeer->msg, &out);
-out_heard:
-    /* What can't be told is out of date soon: the nodes are heard again. */
-    memset(shared->heard, 0, sizeof shared->heard);
-    shared->claimed = 0;
+    return (shoal_nid){leader};
 }
 
-void sh_shared_report_cancel(struct sh_superpeer *superpeer)
+/* Whether this leader is sure that nobody else leads. ZooKeeper's gives way when its session has
+ * not been heard of for failure_ns, which it notices itself before that, if it runs: so one that
+ * was stopped waits until it must have noticed. */
+static bool is_sure(const struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    const struct sh_shared *shared = superpeer->shared;
+    const struct sh_superpeer_overlay *part = superpeer->ring;
+    if (shared->zookeeper)
+        return sh_zookeeper_leads(shared->zookeeper) && sh_superpeer_shared_is_current(superpeer) &&
+               (!part->away_ns || now_ns >= part->away_ns + superpeer->failure_ns / 2);
+    return part->confirmed_ns && now_ns < part->confirmed_ns + superpeer->failure_ns / 4;
+}
+
+static void lease_send(struct sh_superpeer *superpeer, shoal_nid to, bool is_answer,
+                       uint64_t time_ns)
+{
+    struct sh_out out;
+    if (sh_msg_begin(superpeer->msg, to, SH_CLUSTER_LEASE, SH_LEASE_BYTES, &out))
+        return; /* asked for again with the next heartbeat */
+    sh_put8(&out.w, is_answer);
+    sh_put64(&out.w, time_ns);
+    sh_msg_end(superpeer->msg, &out);
+}
+
+/* Who has a lease may answer for half of failure_ns after it asked for it. A leader gives one to
+ * whom it has heard within a quarter of failure_ns, so it will not call that one failed before. Nor
+ * will another leader, who gives everybody failure_ns anew: he can't have been elected before this
+ * one was confirmed by a majority last, which also was within a quarter. */
+static void on_lease(void *arg, struct sh_msg_in *in)
+{
+    struct sh_superpeer *superpeer = arg;
+    struct sh_shared *shared = superpeer->shared;
+    bool is_answer = sh_get8(&in->payload);
+    uint64_t time_ns = sh_get64(&in->payload);
+    uint64_t now_ns = now_of(superpeer);
+    shoal_nid from = in->reply_to.nid;
+    if (!sh_reader_done(&in->payload) || !sh_shared_is_other(superpeer, from))
+        return;
+    if (is_answer) {
+        if (time_ns <= now_ns && leader_of(superpeer).v == from.v)
+            sh_overlay_lease_set(superpeer->ring->ring, now_ns,
+                                 time_ns + superpeer->failure_ns / 2);
+        return;
+    }
+    if (!sh_shared_leads(superpeer))
+        return;
+    /* Raft's leader hears of superpeers by Raft. */
+    if (shared->zookeeper)
+        shared->superpeer_heard_ns[from.v] = now_ns;
+    uint64_t heard_ns =
+        shared->zookeeper ? now_ns : sh_raft_heard_ns(shared->raft, (uint8_t)from.v);
+    if (heard_ns && now_ns < heard_ns + superpeer->failure_ns / 4 && is_sure(superpeer, now_ns))
+        lease_send(superpeer, from, true, time_ns);
+}
+
+void sh_superpeer_lease_renew(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     struct sh_shared *shared = superpeer->shared;
-    if (shared->is_reporting)
-        (void)sh_msg_cancel(superpeer->msg, &shared->report);
-    shared->is_reporting = false;
+    struct sh_superpeer_overlay *part = superpeer->ring;
+    shoal_nid leader = leader_of(superpeer);
+    if (!sh_shared_leads(superpeer)) {
+        if (leader.v)
+            lease_send(superpeer, leader, false, now_ns);
+    } else if (shared->zookeeper) {
+        if (is_sure(superpeer, now_ns))
+            sh_overlay_lease_set(part->ring, now_ns, now_ns + superpeer->failure_ns / 2);
+    } else if (!part->is_reading && !sh_raft_read_begin(shared->raft, &part->read)) {
+        part->is_reading = true;
+        part->read_ns = now_ns;
+    }
 }
 
-static bool is_granted(const struct sh_superpeer *superpeer, shoal_nid nid)
+/* Looks whether Raft's leader has been confirmed: then it has a lease, too. */
+static void confirm(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
-    return is_up(superpeer, nid) && !bit_of(superpeer->shared->doomed, nid);
+    struct sh_superpeer_overlay *part = superpeer->ring;
+    if (!part->is_reading)
+        return;
+    enum shoal_err err = sh_raft_read_done(superpeer->shared->raft, &part->read);
+    if (err == SHOAL_EAGAIN)
+        return;
+    part->is_reading = false;
+    if (err)
+        return;
+    part->confirmed_ns = part->read_ns;
+    sh_overlay_lease_set(part->ring, now_ns, part->read_ns + superpeer->failure_ns / 2);
 }
 
-void sh_shared_report_answer(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
-                             struct sh_bytes nids, uint64_t now_ns)
+void sh_superpeer_lease_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
-    uint16_t refused = 0;
-    if (!leads_surely(superpeer, now_ns)) {
-        sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EBUSY, NULL);
-        return;
-    }
-    for (size_t at = 0; at < nids.size; at += 2)
-        refused += !is_granted(superpeer, (shoal_nid){sh_load16(nids.at + at)});
-    struct sh_out out;
-    if (sh_msg_reply(in->msg, in->reply_to, in->type, 2 + 2 * (size_t)refused, &out))
-        return;
-    sh_put16(&out.w, refused);
-    for (size_t at = 0; at < nids.size; at += 2) {
-        uint16_t nid = sh_load16(nids.at + at);
-        if (!is_granted(superpeer, (shoal_nid){nid}))
-            sh_put16(&out.w, nid);
-    }
-    sh_msg_end(in->msg, &out);
+    struct sh_superpeer_overlay *part = superpeer->ring;
+    if (now_ns > part->stepped_ns + superpeer->failure_ns / 4)
+        part->away_ns = now_ns;
+    part->stepped_ns = now_ns;
+    if (superpeer->shared && superpeer->shared->raft)
+        confirm(superpeer, now_ns);
+}
+
+void sh_superpeer_lease_handlers(struct sh_superpeer *superpeer)
+{
+    sh_msg_handler_set(superpeer->msg, SH_CLUSTER_LEASE, SH_MSG_INLINE, on_lease, superpeer);
 }

@@ -23,9 +23,8 @@
  *   1   u8   STATE: the state; FAIL: 1 if it is dead for sure; else 0
  *   2   u16  node ID; JOIN: its previous one, or 0; SUPERPEER: its ID, or 0 for a new one
  *   4   u64  number, by which its superpeer knows it again; 0: nobody waits
- *   12  u64  instance; EPOCH: the epoch
- *   20  text address (JOIN, SUPERPEER)
- *   22  COMMIT, RESOLVE: the batch, as in the messages of that name (proto.h) */
+ *   12  u64  instance; EPOCH: the epoch; MOVED: u16, u16 two more node IDs, u32 0
+ *   20  text address (JOIN, SUPERPEER); ARC: the change, as in arcs.h */
 #ifndef SH_CLUSTER_SUPERPEER_SHARED_INT_H
 #define SH_CLUSTER_SUPERPEER_SHARED_INT_H
 
@@ -44,15 +43,16 @@ enum sh_command_kind {
     SH_COMMAND_STATE,     /* of a superpeer */
     SH_COMMAND_SUPERPEER, /* is there, or is to be admitted */
     SH_COMMAND_EPOCH,     /* members know a higher one */
-    SH_COMMAND_COMMIT,    /* a migration's batch (owners.h) */
-    SH_COMMAND_RESOLVE,
+    SH_COMMAND_RING,      /* a superpeer's process has begun: it keeps nothing of the ring yet */
+    SH_COMMAND_ARC,       /* a change of a sector */
+    SH_COMMAND_MOVED,     /* IDs that take part in a migration */
 };
 
 struct sh_command {
     uint8_t kind, state;
     shoal_nid nid;
     uint64_t number, instance;
-    struct sh_bytes address, batch;
+    struct sh_bytes address;
 };
 
 /* A request that waits for its command to be applied. */
@@ -62,7 +62,8 @@ struct sh_pending {
     struct sh_reply_to reply_to;
     sh_msg_type type;
     uint64_t resend_ns, deadline_ns;
-    bool is_in_batch; /* with ZooKeeper: carried out, and about to be written */
+    bool is_in_batch;  /* with ZooKeeper: carried out, and about to be written */
+    uint64_t again_ns; /* with ZooKeeper: not to be carried out before */
     enum shoal_err err;
     shoal_nid nid;
     size_t size;
@@ -112,7 +113,7 @@ struct sh_shared {
     uint64_t failed_ns;    /* when the last failure was applied */
     uint64_t claimed;      /* highest epoch that a member claimed since the last HEARD */
     uint64_t heard[SH_SHARED_NIDS / 64 + 1]; /* nodes heard since then, by ID */
-    /* Leases (superpeer_lease.c). Of this superpeer: what the leader is being told, since when, and
+    /* Leases (superpeer_grant.c). Of this superpeer: what the leader is being told, since when, and
      * when it was told last, with its consent, that a node was heard: 458 KB, used as far as there
      * are nodes. */
     struct sh_request report;
@@ -132,8 +133,7 @@ bool sh_command_get(struct sh_bytes bytes, struct sh_command *command_out);
 void sh_shared_hand_in(struct sh_superpeer *superpeer, struct sh_bytes bytes);
 /* The same with a command for which nobody waits. */
 void sh_shared_decide(struct sh_superpeer *superpeer, const struct sh_command *command);
-/* Does it to a registry; *nid_out: the node that it is about; of RESOLVE, 1 if the batch was
- * committed, else 0. */
+/* Does it to a registry; *nid_out: the node that it is about. */
 enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_registry *registry,
                                    const struct sh_command *command, shoal_nid *nid_out);
 /* Answers the request of that command, and ends its waiting. */
@@ -160,7 +160,7 @@ bool sh_shared_is_lost(const struct sh_superpeer *superpeer, uint64_t now_ns);
 
 bool sh_shared_leads(const struct sh_superpeer *superpeer);
 
-/* superpeer_lease.c */
+/* superpeer_grant.c */
 /* Notes whether this one leads: in each step, before leases are granted. */
 void sh_shared_lease_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 /* Tells the leader who was heard here, if that is not under way already. */
