@@ -171,12 +171,13 @@ void sh_superpeer_probe(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t 
     free_one->due_ns = now_ns;
 }
 
-/* The instance that answered, for the node that was asked; 0: not that node. */
+/* The instance that answered, for the node that was asked; 0: not that node. One that has not heard
+ * yet that it has joined does not know its ID. */
 static uint64_t ping_answer_get(struct sh_reader *r, shoal_nid nid)
 {
     uint16_t answered = sh_get16(r);
     uint64_t instance = sh_get64(r);
-    return sh_reader_done(r) && answered == nid.v ? instance : 0;
+    return sh_reader_done(r) && (answered == nid.v || !answered) ? instance : 0;
 }
 
 /* A node that is not dead for sure may still serve until its lease is over. */
