@@ -198,6 +198,11 @@ static void test_ids_run_out(void **state)
     shoal_nid left = joined(registry, START, 8);
     assert_int_equal(sh_registry_leave(registry, left, 8), SHOAL_OK);
     assert_int_equal(joined(registry, START, 5000).v, left.v);
+    /* Nor does one that the ring knows. */
+    sh_registry_moved_set(registry, left);
+    assert_true(sh_registry_is_moved(registry, left));
+    assert_int_equal(sh_registry_leave(registry, left, 5000), SHOAL_OK);
+    assert_int_equal(join(registry, START, 5001, 0, &nid), SHOAL_ELIMIT);
     sh_registry_destroy(registry);
 }
 
@@ -274,6 +279,44 @@ static void test_tables(void **state)
     free((void *)wrong.at);
     sh_registry_destroy(first);
     sh_registry_destroy(second);
+    sh_registry_destroy(again);
+}
+
+/* A shared registry's image has the ring's table, and the IDs that the ring knows. */
+static void test_shared_image(void **state)
+{
+    (void)state;
+    struct sh_registry_config config = {
+        .cluster = "test", .failure_ns = FAILURE, .is_shared = true};
+    struct sh_registry *registry, *again;
+    assert_int_equal(sh_registry_create(&config, START, &registry), SHOAL_OK);
+    shoal_nid superpeer;
+    assert_int_equal(
+        sh_registry_superpeer_put(registry, sh_bytes_text("s1:1"), 5, SHOAL_NID_NONE, &superpeer),
+        SHOAL_OK);
+    assert_int_equal(sh_registry_arcs_join(registry, superpeer), SHOAL_OK);
+    shoal_nid one = joined(registry, START, 11), other = joined(registry, START, 12);
+    sh_registry_moved_set(registry, one);
+    uint64_t changes = sh_registry_changes(registry);
+    sh_registry_moved_set(registry, one);
+    sh_registry_moved_set(registry, superpeer); /* no peer's ID: of no effect */
+    assert_true(sh_registry_changes(registry) == changes);
+    size_t size = sh_registry_image_size(registry);
+    uint8_t *image = malloc(size);
+    assert_non_null(image);
+    struct sh_writer w = sh_writer_make(image, size);
+    sh_registry_image_put(&w, registry, 1);
+    assert_true(sh_writer_ok(&w) && w.at == w.end);
+    uint64_t sequence;
+    assert_int_equal(sh_registry_image_check(sh_bytes_make(image, size), &sequence), SHOAL_OK);
+    assert_int_equal(sh_registry_create(&config, START, &again), SHOAL_OK);
+    assert_int_equal(sh_registry_image_load(again, START, sh_bytes_make(image, size)), SHOAL_OK);
+    assert_true(sh_registry_is_moved(again, one));
+    assert_false(sh_registry_is_moved(again, other));
+    assert_memory_equal(sh_registry_arcs(again), sh_registry_arcs(registry),
+                        sizeof(struct sh_arcs));
+    free(image);
+    sh_registry_destroy(registry);
     sh_registry_destroy(again);
 }
 
@@ -462,11 +505,12 @@ int main(void)
         return 1;
     rng_state = test_seed((uint64_t)time(NULL));
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_arcs),         cmocka_unit_test(test_join),
-        cmocka_unit_test(test_failure),      cmocka_unit_test(test_ids_run_out),
-        cmocka_unit_test(test_settling),     cmocka_unit_test(test_tables),
-        cmocka_unit_test(test_image),        cmocka_unit_test(test_view),
-        cmocka_unit_test(test_hostile_view), cmocka_unit_test(test_claims),
+        cmocka_unit_test(test_arcs),     cmocka_unit_test(test_join),
+        cmocka_unit_test(test_failure),  cmocka_unit_test(test_ids_run_out),
+        cmocka_unit_test(test_settling), cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_image),    cmocka_unit_test(test_shared_image),
+        cmocka_unit_test(test_view),     cmocka_unit_test(test_hostile_view),
+        cmocka_unit_test(test_claims),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

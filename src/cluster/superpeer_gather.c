@@ -32,6 +32,13 @@ shoal_nid sh_superpeer_gather_next(const struct sh_superpeer *superpeer, shoal_n
     return SHOAL_NID_NONE;
 }
 
+bool sh_superpeer_gather_is_over(const struct sh_superpeer *superpeer)
+{
+    return !superpeer->ring->gather.from.v && !sh_registry_settling(superpeer->registry) &&
+           sh_registry_siblings_heard(superpeer->registry) &&
+           !sh_superpeer_gather_next(superpeer, SHOAL_NID_NONE).v;
+}
+
 /* All are to be asked, of a shared registry all that it knows: who joins later holds nothing. */
 static void asked_reset(struct sh_superpeer *superpeer)
 {
@@ -227,9 +234,7 @@ unsigned sh_superpeer_gather_step(struct sh_superpeer *superpeer, uint64_t now_n
     settling_step(superpeer);
     if (gather->is_asking || now_ns < gather->due_ns)
         return 0;
-    bool is_over = !gather->from.v && !sh_registry_settling(superpeer->registry) &&
-                   sh_registry_siblings_heard(superpeer->registry) &&
-                   !sh_superpeer_gather_next(superpeer, gather->nid).v;
+    bool is_over = sh_superpeer_gather_is_over(superpeer);
     /* Whom to ask changes with the view only, and nobody waits for less than a heartbeat. */
     gather->due_ns = now_ns + superpeer->heartbeat_ns / 2;
     if (!sectors_step(superpeer, now_ns, is_over))

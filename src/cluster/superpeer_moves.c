@@ -41,8 +41,11 @@ static enum shoal_err reads(struct sh_superpeer *superpeer, shoal_nid creator, s
 
 bool sh_superpeer_moves_known(const struct sh_superpeer *superpeer, unsigned sector)
 {
+    /* One that shares nothing has in its memory all that was said, and need not wait for the others
+     * to hear that this was all. */
     return !sh_registry_settling(superpeer->registry) &&
-           sh_metadata_is_known(superpeer->ring->metadata, sector);
+           (sh_metadata_is_known(superpeer->ring->metadata, sector) ||
+            (!superpeer->shared && sh_superpeer_gather_is_over(superpeer)));
 }
 
 enum shoal_err sh_superpeer_lookup(struct sh_superpeer *superpeer, shoal_cid cid,

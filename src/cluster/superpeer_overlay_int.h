@@ -83,6 +83,8 @@ bool sh_superpeer_moves_known(const struct sh_superpeer *superpeer, unsigned sec
 /* superpeer_gather.c. A node that is to be asked, from the one after `after` on; NONE: there is
  * none, now. */
 shoal_nid sh_superpeer_gather_next(const struct sh_superpeer *superpeer, shoal_nid after);
+/* Whether all have said what they hold. */
+bool sh_superpeer_gather_is_over(const struct sh_superpeer *superpeer);
 /* A sector was lost: everybody is to be asked. */
 void sh_superpeer_gather_begin(struct sh_superpeer *superpeer, unsigned sector);
 unsigned sh_superpeer_gather_step(struct sh_superpeer *superpeer, uint64_t now_ns);

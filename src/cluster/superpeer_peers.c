@@ -192,7 +192,7 @@ static void declare_failed(struct sh_superpeer *superpeer, shoal_nid nid, bool i
         sh_registry_fail(superpeer->registry, nid, reason);
 }
 
-/* Asks again in a while, as long as the node counts as up and has not answered. */
+/* Asks again in a while, if the node counts as up by then: others may have to agree first. */
 static void probe_again(struct sh_probe *probe, uint64_t now_ns)
 {
     probe->state = SH_PROBE_WANTED;
@@ -219,6 +219,8 @@ static void probe_done(struct sh_request *request, enum shoal_err err, struct sh
                                                 0, &failed);
         if (!is_there)
             declare_failed(superpeer, probe->nid, true, "another node answers there");
+        if (!is_there)
+            probe_again(probe, now_ns);
         break;
     case SHOAL_ESECRET:
     case SHOAL_ETLS:
@@ -226,6 +228,7 @@ static void probe_done(struct sh_request *request, enum shoal_err err, struct sh
     case SHOAL_EVERSION:
     case SHOAL_ENOTYPE:
         declare_failed(superpeer, probe->nid, true, "somebody else answers there");
+        probe_again(probe, now_ns);
         break;
     case SHOAL_EUNREACHABLE:
         declare_failed(superpeer, probe->nid, was_refused,
@@ -237,7 +240,9 @@ static void probe_done(struct sh_request *request, enum shoal_err err, struct sh
         probe_again(probe, now_ns);
         break;
     case SHOAL_ECONNLOST:
-        probe_again(probe, now_ns); /* it may be going down just now */
+    case SHOAL_EADDRESS:
+        /* It may be going down just now, or its name's server be slow. */
+        probe_again(probe, now_ns);
         break;
     default:
         break; /* silence will tell */
