@@ -15,5 +15,7 @@ const struct sh_bench_entry sh_benches[] = {
      sh_bench_kv_cases, sh_bench_kv_baselines, sh_bench_kv},
     {"graph", "loading a graph and traversing it, with several peers in this process",
      sh_bench_graph_cases, sh_bench_graph_baselines, sh_bench_graph},
+    {"failover", "killed processes: how long until the cluster goes on", sh_bench_failover_cases,
+     sh_bench_failover_baselines, sh_bench_failover},
     {.name = NULL},
 };

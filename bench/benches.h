@@ -17,5 +17,6 @@ SH_BENCH_DECLARE(lookup);
 SH_BENCH_DECLARE(msg);
 SH_BENCH_DECLARE(kv);
 SH_BENCH_DECLARE(graph);
+SH_BENCH_DECLARE(failover);
 
 #endif

@@ -330,7 +330,7 @@ static bool run_until(struct cluster *cluster, bool (*predicate)(void *arg), voi
                               sh_world_now(cluster->world) + within_ns);
 }
 
-static void run_for(struct cluster *cluster, uint64_t ns)
+static inline void run_for(struct cluster *cluster, uint64_t ns)
 {
     (void)run_until(cluster, NULL, NULL, ns);
 }
@@ -374,7 +374,8 @@ static bool is_seen(void *arg)
     return true;
 }
 
-static void assert_seen(struct cluster *cluster, shoal_nid nid, int state, uint64_t within_ns)
+static inline void assert_seen(struct cluster *cluster, shoal_nid nid, int state,
+                               uint64_t within_ns)
 {
     struct seen seen = {cluster, nid, state};
     if (!run_until(cluster, is_seen, &seen, within_ns))
@@ -450,7 +451,7 @@ static void on_located(struct sh_locate *op, enum shoal_err err, shoal_nid nid)
     *outcome = (struct outcome){.done = true, .err = err, .nid = nid};
 }
 
-static struct outcome locate(struct host *host, shoal_cid cid)
+static inline struct outcome locate(struct host *host, shoal_cid cid)
 {
     struct outcome outcome = {.done = false};
     struct sh_locate op = {.done = on_located, .arg = &outcome};

@@ -77,6 +77,14 @@ static enum shoal_err open_wire(struct shoal *store, const struct client_config 
     return sh_tls_create(store->env.wire, &tls, &store->env.wire, sh_client_detail());
 }
 
+/* A node that can't be reached may be dead: somebody is told who finds out. */
+static void on_event(void *arg, const struct sh_msg_event *event)
+{
+    struct shoal *store = arg;
+    if (event->kind == SH_MSG_LOST && store->directory && !sh_client_closing(store))
+        sh_directory_suspect(store->directory, event->nid);
+}
+
 static enum shoal_err open_msg(struct shoal *store, const struct client_config *config)
 {
     enum shoal_err err = open_wire(store, config);
@@ -93,6 +101,7 @@ static enum shoal_err open_msg(struct shoal *store, const struct client_config *
         .request_timeout_ns = store->timeout_ns,
         .connect_timeout_ns = config->connect_timeout_ns,
         .env = store->env,
+        .on_event = on_event,
         .wake_transport = wake,
         .wake_handlers = wake,
         .arg = store,

@@ -12,6 +12,7 @@ bool sh_call_may_retry(enum sh_call_kind kind, enum shoal_err err)
     switch (err) {
     case SHOAL_EUNREACHABLE: /* never sent */
     case SHOAL_ENOTOWNER:    /* refused before anything was done, as in the cases below */
+    case SHOAL_EFENCED:
     case SHOAL_EBUSY:
     case SHOAL_EAGAIN:
     case SHOAL_ELIMIT:

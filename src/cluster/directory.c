@@ -187,6 +187,23 @@ shoal_nid sh_directory_superpeer(struct sh_directory *directory, shoal_nid creat
     return nid;
 }
 
+void sh_directory_suspect(struct sh_directory *directory, shoal_nid nid)
+{
+    shoal_nid superpeer = SHOAL_NID_NONE;
+    struct sh_out out;
+    sh_lock_take(&directory->lock);
+    if (nid.v >= SH_PEER_NID_MIN && nid.v <= SH_PEER_NID_MAX &&
+        sh_directory_state(directory, nid) == SH_NODE_UP)
+        superpeer = sh_directory_superpeer_locked(directory, nid);
+    sh_lock_release(&directory->lock);
+    /* Whether it arrives does not matter much: silence tells too. */
+    if (!superpeer.v ||
+        sh_msg_begin(directory->msg, superpeer, SH_CLUSTER_SUSPECT, SH_SUSPECT_BYTES, &out))
+        return;
+    sh_put16(&out.w, nid.v);
+    sh_msg_end(directory->msg, &out);
+}
+
 void sh_directory_superpeer_set(struct sh_directory *directory, shoal_nid creator,
                                 shoal_nid superpeer)
 {

@@ -108,6 +108,10 @@ struct sh_locate {
  * Lookups of the same creator that come meanwhile wait for the one answer. */
 void sh_directory_locate(struct sh_directory *directory, shoal_cid cid, struct sh_locate *op);
 
+/* Tells the superpeer of a node's arc that the node does not answer; it will look itself. Never
+ * blocks; nothing is done for one that is not a peer that is up. */
+void sh_directory_suspect(struct sh_directory *directory, shoal_nid nid);
+
 /* Drops the cached range that holds the chunk. */
 void sh_directory_forget(struct sh_directory *directory, shoal_cid cid);
 

@@ -41,6 +41,8 @@ struct sh_member {
     uint64_t due_ns;     /* the next question */
     uint64_t backoff_ns; /* while joining */
     bool is_asking;
+    uint64_t asked_ns; /* when the question was sent */
+    uint64_t lease_ns; /* until when the node may serve */
     struct sh_request request;
     enum shoal_err trouble; /* the last error, logged already; OK: all is well */
 
@@ -99,11 +101,28 @@ static void leave_end(struct sh_member *member, enum shoal_err err)
         member->leave_done(member->leave_arg, err);
 }
 
+/* The node itself stops to serve when it has not got another one by then. */
+static void lease_set(struct sh_member *member, uint64_t until_ns)
+{
+    member->lease_ns = until_ns;
+    sh_msg_lease_set(member->msg, until_ns);
+}
+
+/* What a superpeer answered for is counted from when it was asked: it was not asked before, so it
+ * counts from later, and has the longer patience. */
+static void lease_take(struct sh_member *member, uint64_t granted_ns)
+{
+    uint64_t until_ns = member->asked_ns + granted_ns;
+    if (granted_ns <= member->failure_ns && until_ns > member->lease_ns)
+        lease_set(member, until_ns);
+}
+
 static void refused(struct sh_member *member, enum shoal_err err)
 {
     SH_ERROR("cluster", "another node has this node's ID: not a member any more",
              SH_U64("node", member->nid.v));
     state_set(member, MEMBER_REFUSED);
+    lease_set(member, 0);
     if (member->is_leaving)
         leave_end(member, SHOAL_OK);
     else if (member->on_failed)
@@ -240,6 +259,7 @@ static void heartbeat_answered(struct sh_member *member, enum shoal_err err,
         refused(member, err);
         return;
     }
+    uint64_t granted_ns = err ? 0 : sh_get64(payload);
     if (!err)
         err = sh_answer_view_get(payload, SH_ANSWER_VIEW | SH_ANSWER_FAILED | SH_ANSWER_ANY, &flags,
                                  &view);
@@ -255,7 +275,12 @@ static void heartbeat_answered(struct sh_member *member, enum shoal_err err,
     if (flags & SH_ANSWER_VIEW)
         view_take(member, &view);
     sh_view_destroy(&view);
-    if (flags & SH_ANSWER_FAILED) {
+    if (!(flags & SH_ANSWER_FAILED)) {
+        lease_take(member, granted_ns);
+    } else {
+        /* What it made before is not to be sent: once it knows, the next heartbeat gets a lease. */
+        lease_set(member, 0);
+        member->due_ns = now_of(member) + member->heartbeat_ns / 4;
         SH_WARN("cluster", "this node had been declared failed, and is up again",
                 SH_U64("node", member->nid.v));
         if (member->on_failed)
@@ -331,6 +356,7 @@ static enum shoal_err ask(struct sh_member *member, sh_msg_type type, size_t siz
         .done = done,
         .arg = member,
         .timeout_ns = quarter > member->heartbeat_ns ? quarter : member->heartbeat_ns};
+    member->asked_ns = now_of(member);
     err = sh_msg_request(member->msg, to, type, size, &member->request, out);
     member->is_asking = !err;
     return err;
@@ -490,6 +516,8 @@ enum shoal_err sh_member_create(const struct sh_member_config *config,
     member->arg = config->arg;
     member->backoff_ns = BACKOFF_MIN_NS;
     member->due_ns = now_of(member);
+    lease_set(member, 0);
+    sh_msg_lease_spare(config->msg, (shoal_nid){SH_SUPERPEERS_MAX});
     sh_msg_handler_set(config->msg, SH_CLUSTER_PING, SH_MSG_INLINE, on_ping, member);
     *member_out = member;
     return SHOAL_OK;

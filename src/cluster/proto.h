@@ -12,8 +12,9 @@
  *            superpeer's arc), ELIMIT (no ID is left), EINVAL, EIO/ENOSPC (registry not stored)
  * HEARTBEAT  to the node's superpeer
  *   request  u16 ID, u16 zero, u64 instance, u64 epoch
- *   answer   u8 flags (1: a view follows, 2: the node had been declared failed, 4: any superpeer
- *            takes its heartbeats), [view]
+ *   answer   u64 for how long from the request on the node may serve, in ns; u8 flags (1: a view
+ *            follows, 2: the node had been declared failed, 4: any superpeer takes its
+ *            heartbeats), [view]
  *   errors   ENONODE (not known: join again, with the ID), EEXIST (another instance has the ID)
  * LEAVE      to the node's superpeer
  *   request  u16 ID, u16 zero, u64 instance
@@ -34,7 +35,8 @@
  *            that the sender holds
  *   answer   u64 version, u8 flags (1: a table follows), [u16 count, nodes as in a view]
  *   errors   EINVAL (the two were given different lists of superpeers)
- * PING       from a superpeer to a node whose connection was lost
+ * PING       from a superpeer to a node whose connection was lost, or that is suspected; over a
+ *            fresh connection
  *   request  u16 ID
  *   answer   u16 ID, u64 instance
  * RECRUIT    from a superpeer that is new to the cluster, to any other
@@ -88,11 +90,25 @@
  *            the superpeer to be asked, u8 zero
  *   errors   EROLE, EBUSY
  *
+ * HEARD      between superpeers that share a registry, to the leader
+ *   request  u64 highest epoch that a member claimed, u16 count, u16 IDs of nodes that were heard
+ *            since the last one
+ *   answer   u16 count, u16 IDs of those that are not to get a lease for it
+ *   errors   EBUSY (it does not lead, or is not sure of it)
+ *
+ * EVENTS     to any superpeer, from anyone; with superpeers that do not share their registry, a
+ *            log is one superpeer's
+ *   request  u64 log, u64 epoch up to which they are known, as answered last; 0, 0 at first
+ *   answer   u64 log, u64 epoch, u8 flags (1: the view follows), u16 count, [view], count times
+ *            u64 epoch, node as in a view: what became of it
+ *   errors   EBUSY (restarted, or no majority)
+ *
+ * One-way, from any node or client to the superpeer of the node's arc:
+ * SUSPECT    u16 ID of a node whose connection was lost, or that did not answer
+ *
  * One-way messages between superpeers that share a registry:
  * RAFT       a message of raft (raft_int.h)
  * PROPOSE    to the leader: a command (superpeer_shared_int.h)
- * HEARD      to the leader: u64 highest epoch that a member claimed, u16 count, u16 IDs of nodes
- *            that were heard since the last one
  * HERE       from one that hears no leader, or about it: u16 ID, text its address
  * DISMISSED  to such a one: u16 ID: it is no superpeer any more, or that is another's ID
  * RING       a message of the ring (overlay_int.h)
@@ -144,6 +160,8 @@
 #define SH_CLUSTER_KEPT SH_MSG_TYPE(SH_MODULE_CLUSTER, 14)
 #define SH_CLUSTER_TREE SH_MSG_TYPE(SH_MODULE_CLUSTER, 22)
 #define SH_CLUSTER_REPORT SH_MSG_TYPE(SH_MODULE_CLUSTER, 24)
+#define SH_CLUSTER_SUSPECT SH_MSG_TYPE(SH_MODULE_CLUSTER, 20)
+#define SH_CLUSTER_EVENTS SH_MSG_TYPE(SH_MODULE_CLUSTER, 21)
 #define SH_CLUSTER_RAFT SH_MSG_TYPE(SH_MODULE_CLUSTER, 32)
 #define SH_CLUSTER_PROPOSE SH_MSG_TYPE(SH_MODULE_CLUSTER, 33)
 #define SH_CLUSTER_HEARD SH_MSG_TYPE(SH_MODULE_CLUSTER, 34)
@@ -173,7 +191,11 @@ enum sh_ask_kind {
 #define SH_JOIN_BYTES 22 /* with the address's length */
 #define SH_JOIN_ANSWER_BYTES 5
 #define SH_HEARTBEAT_BYTES 20
+#define SH_GRANT_BYTES 8 /* in the answer */
 #define SH_LEAVE_BYTES 12
+#define SH_SUSPECT_BYTES 2
+#define SH_EVENTS_BYTES 16
+#define SH_EVENTS_ANSWER_BYTES 19
 #define SH_LOOKUP_BYTES 16
 #define SH_LOOKUP_ANSWER_BYTES 18 /* for each range */
 #define SH_LOOKUP_RANGES_MAX 64   /* in an answer */

@@ -326,6 +326,15 @@ bool sh_raft_is_current(const struct sh_raft *raft)
     return raft->is_current && raft->leader;
 }
 
+void sh_raft_leader_gone(struct sh_raft *raft, uint64_t now_ns, uint8_t server)
+{
+    if (raft->role != SH_RAFT_FOLLOWER || !raft->leader || raft->leader != server || raft->is_mute)
+        return;
+    raft->leader = 0;
+    uint64_t half_ns = raft->config.heartbeat_ns / 2;
+    raft->election_ns = now_ns + half_ns + draw(raft) % (half_ns + 1);
+}
+
 uint64_t sh_raft_leader_heard_ns(const struct sh_raft *raft)
 {
     return raft->leader_heard_ns;

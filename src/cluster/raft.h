@@ -162,6 +162,9 @@ bool sh_raft_is_mute(const struct sh_raft *raft);
 /* Whether a leader is known, and the state has been up to date since the start: so that it lacks no
  * more than what was committed lately. */
 bool sh_raft_is_current(const struct sh_raft *raft);
+/* Somebody knows for sure that a server's process is no more: if it leads, as far as is known here,
+ * another one is elected soon, but not before the others can have found that out too. */
+void sh_raft_leader_gone(struct sh_raft *raft, uint64_t now_ns, uint8_t server);
 /* At another than the leader: when a leader was heard last; 0: never. */
 uint64_t sh_raft_leader_heard_ns(const struct sh_raft *raft);
 /* At a leader: when another server was heard last; 0: not since it leads. */

@@ -70,7 +70,11 @@ enum shoal_err sh_registry_create(const struct sh_registry_config *config, uint6
         registry->next_nid.v += (uint16_t)(sh_mix64(config->seed) % arc_nids);
     registry->heard_ns = calloc(arc_nids, sizeof registry->heard_ns[0]);
     registry->failed_epochs = calloc(arc_nids, sizeof registry->failed_epochs[0]);
-    if (!registry->heard_ns || !registry->failed_epochs)
+    registry->events_log = 1;
+    if (!config->is_shared)
+        registry->events_log = sh_mix64(config->seed ^ config->instance) | 1;
+    registry->events = calloc(SH_REGISTRY_EVENTS_MAX, sizeof registry->events[0]);
+    if (!registry->events || !registry->heard_ns || !registry->failed_epochs)
         goto out_registry;
     err = SHOAL_OK;
     if (!config->is_shared)
@@ -80,6 +84,7 @@ enum shoal_err sh_registry_create(const struct sh_registry_config *config, uint6
     for (uint16_t i = 0; i < registry->count; i++)
         registry->superpeer_heard_ns[i] = now_ns;
     sh_registry_touch(registry);
+    sh_registry_events_begin(registry);
     *registry_out = registry;
     return SHOAL_OK;
 out_registry:
@@ -92,6 +97,7 @@ void sh_registry_destroy(struct sh_registry *registry)
     if (!registry)
         return;
     sh_view_destroy(&registry->view);
+    free(registry->events);
     free(registry->heard_ns);
     free(registry->failed_epochs);
     free(registry);
@@ -175,7 +181,7 @@ static enum shoal_err admit(struct sh_registry *registry, uint64_t now_ns, shoal
     fail_predecessors(registry, &node);
     heard(registry, nid, now_ns);
     registry->failed_epochs[nid.v - registry->arc_first.v] = 0;
-    sh_registry_touch(registry);
+    sh_registry_touch_node(registry, &node);
     SH_INFO("cluster", "node joined", SH_U64("node", nid.v), SH_TEXT("address", node.address),
             SH_U64("epoch", registry->view.epoch));
     return SHOAL_OK;
@@ -271,7 +277,7 @@ void sh_registry_back(struct sh_registry *registry, shoal_nid nid, uint64_t inst
     if (find_member(registry, nid, instance, &node) || node->state != SH_NODE_FAILED)
         return;
     node->state = SH_NODE_UP;
-    sh_registry_touch(registry);
+    sh_registry_touch_node(registry, node);
     SH_INFO("cluster", "failed node is back", SH_U64("node", nid.v),
             SH_U64("epoch", registry->view.epoch));
 }
@@ -283,7 +289,7 @@ enum shoal_err sh_registry_leave(struct sh_registry *registry, shoal_nid nid, ui
     if (err || node->state == SH_NODE_LEFT)
         return err;
     node->state = SH_NODE_LEFT;
-    sh_registry_touch(registry);
+    sh_registry_touch_node(registry, node);
     SH_INFO("cluster", "node left", SH_U64("node", nid.v), SH_U64("epoch", registry->view.epoch));
     return SHOAL_OK;
 }
@@ -294,7 +300,7 @@ void sh_registry_fail(struct sh_registry *registry, shoal_nid nid, const char *r
         return;
     struct sh_node *node = sh_view_find(&registry->view, nid);
     node->state = SH_NODE_FAILED;
-    sh_registry_touch(registry);
+    sh_registry_touch_node(registry, node);
     registry->failed_epochs[nid.v - registry->arc_first.v] = registry->view.epoch;
     SH_WARN("cluster", "node failed", SH_U64("node", nid.v), SH_TEXT("address", node->address),
             SH_TEXT("reason", reason), SH_U64("epoch", registry->view.epoch));
@@ -365,7 +371,7 @@ static unsigned fail_overdue(struct sh_registry *registry, uint64_t now_ns)
             continue;
         }
         node->state = SH_NODE_FAILED;
-        sh_registry_touch(registry);
+        sh_registry_touch_node(registry, node);
         SH_WARN("cluster", "superpeer is silent", SH_U64("node", node->nid.v),
                 SH_TEXT("address", node->address));
     }
@@ -410,6 +416,12 @@ uint64_t sh_registry_due_ns(const struct sh_registry *registry)
     return registry->due_ns;
 }
 
+uint64_t sh_registry_heard_ns(const struct sh_registry *registry, shoal_nid nid)
+{
+    SH_ASSERT(sh_registry_has(registry, nid));
+    return registry->heard_ns[nid.v - registry->arc_first.v];
+}
+
 const struct sh_view *sh_registry_view(const struct sh_registry *registry)
 {
     return &registry->view;
@@ -445,7 +457,7 @@ void sh_registry_superpeer_heard(struct sh_registry *registry, uint64_t now_ns, 
     SH_ASSERT(node);
     if (node->state == SH_NODE_FAILED) {
         node->state = SH_NODE_UP;
-        sh_registry_touch(registry);
+        sh_registry_touch_node(registry, node);
         SH_INFO("cluster", "superpeer is back", SH_U64("node", node->nid.v));
     }
     uint64_t own = registry->versions[registry->index];

@@ -83,6 +83,9 @@ unsigned sh_registry_tick(struct sh_registry *registry, uint64_t now_ns);
 /* When tick should be called next; SH_NEVER: nothing is due. */
 uint64_t sh_registry_due_ns(const struct sh_registry *registry);
 
+/* When a node of this arc was heard last, or is taken to have been. */
+uint64_t sh_registry_heard_ns(const struct sh_registry *registry, shoal_nid nid);
+
 /* The view, by ascending ID. Valid until the next change. */
 const struct sh_view *sh_registry_view(const struct sh_registry *registry);
 bool sh_registry_settling(const struct sh_registry *registry);
@@ -124,6 +127,24 @@ void sh_registry_times_take(struct sh_registry *registry, const struct sh_regist
 void sh_registry_heard(struct sh_registry *registry, uint64_t now_ns, shoal_nid nid);
 /* The first up node from `from` on that was silent for failure_ns, or NONE. */
 shoal_nid sh_registry_overdue(const struct sh_registry *registry, uint64_t now_ns, shoal_nid from);
+
+/* --- Events ----------------------------------------------------------------------------------- */
+
+/* What became of a node, by which the view got that epoch. */
+struct sh_registry_event {
+    uint64_t epoch;
+    struct sh_node node;
+};
+
+/* Which order of events this is: that of all superpeers that share a registry, or one's own. */
+uint64_t sh_registry_events_log(const struct sh_registry *registry);
+/* How many events there are after an epoch, and the number of the first; SIZE_MAX: some of them are
+ * not known here. The last 256 are kept. */
+size_t sh_registry_events_after(const struct sh_registry *registry, uint64_t epoch,
+                                uint64_t *first_out);
+/* Valid until the next change. */
+const struct sh_registry_event *sh_registry_event(const struct sh_registry *registry,
+                                                  uint64_t number);
 
 /* --- Between superpeers -------------------------------------------------------------------- */
 

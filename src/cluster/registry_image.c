@@ -89,8 +89,10 @@ enum shoal_err sh_registry_table_get(struct sh_registry *registry, uint16_t inde
         view.epoch = registry->view.epoch + (version - registry->versions[index]);
     if (version >= registry->versions[index])
         registry->versions[index] = version;
-    sh_view_destroy(&registry->view);
+    struct sh_view before = registry->view;
     registry->view = view;
+    sh_registry_events_differ(registry, &before);
+    sh_view_destroy(&before);
     return SHOAL_OK;
 }
 
@@ -254,5 +256,6 @@ enum shoal_err sh_registry_image_load(struct sh_registry *registry, uint64_t now
     registry->view.epoch += own - registry->versions[registry->index];
     registry->versions[registry->index] = own;
     registry->changes++;
+    sh_registry_events_begin(registry);
     return SHOAL_OK;
 }

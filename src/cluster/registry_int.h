@@ -12,6 +12,8 @@
 #define SH_REGISTRY_EPOCH_AHEAD_MAX (UINT64_C(1) << 56)
 #define SH_REGISTRY_EPOCH_MAX (UINT64_C(1) << 63)
 
+#define SH_REGISTRY_EVENTS_MAX 256
+
 struct sh_registry {
     char cluster[SH_CLUSTER_NAME_MAX + 1];
     uint16_t count, index; /* arcs, and which is this one's; a shared registry is one arc */
@@ -33,6 +35,9 @@ struct sh_registry {
     uint64_t superpeer_heard_ns[SH_SUPERPEERS_MAX];
     uint64_t moved[(UINT16_MAX + 1) / 64]; /* a bit by node ID: it is not given out again */
     uint64_t *heard_ns;                    /* by ID - arc_first, like failed_epochs */
+    /* registry_events.c: 30 KB. All that came after the epoch floor is there. */
+    struct sh_registry_event *events;
+    uint64_t events_count, events_floor, events_log;
     uint64_t *failed_epochs;
 };
 
@@ -50,5 +55,15 @@ static inline bool sh_registry_is_credible(uint64_t claimed, uint64_t own)
 
 /* Something changed: the epoch rises, and it is to be stored. */
 void sh_registry_touch(struct sh_registry *registry);
+/* The same, by what became of a node. */
+void sh_registry_touch_node(struct sh_registry *registry, const struct sh_node *node);
+
+/* registry_events.c */
+/* Nothing is known of what was before. */
+void sh_registry_events_begin(struct sh_registry *registry);
+/* The view has been replaced by the one that there is. */
+void sh_registry_events_differ(struct sh_registry *registry, const struct sh_view *before);
+/* This registry takes the place of another one, whose events it goes on with. */
+void sh_registry_events_take(struct sh_registry *registry, const struct sh_registry *from);
 
 #endif

@@ -69,7 +69,7 @@ enum shoal_err sh_registry_superpeer_put(struct sh_registry *registry, struct sh
         return err;
     if (nid.v > registry->view.superpeers)
         registry->view.superpeers = nid.v;
-    sh_registry_touch(registry);
+    sh_registry_touch_node(registry, &node);
     SH_INFO("cluster", "superpeer is at", SH_U64("node", nid.v), SH_TEXT("address", node.address),
             SH_U64("epoch", registry->view.epoch));
     return SHOAL_OK;
@@ -108,7 +108,7 @@ enum shoal_err sh_registry_superpeer_set(struct sh_registry *registry, shoal_nid
     else if (registry->arcs.lives[nid.v])
         (void)sh_arcs_up(&registry->arcs, nid.v); /* it takes part in the ring */
     node->state = state;
-    sh_registry_touch(registry);
+    sh_registry_touch_node(registry, node);
     SH_WARN("cluster", events[state], SH_U64("node", nid.v), SH_TEXT("address", node->address));
     return SHOAL_OK;
 }
@@ -148,6 +148,7 @@ void sh_registry_epoch_lift(struct sh_registry *registry, uint64_t epoch)
 void sh_registry_times_take(struct sh_registry *registry, const struct sh_registry *from)
 {
     SH_ASSERT(registry->is_shared && from->is_shared);
+    sh_registry_events_take(registry, from);
     for (size_t i = sh_view_lower(&registry->view, registry->arc_first); i < registry->view.count;
          i++) {
         const struct sh_node *node = &registry->view.nodes[i];

@@ -19,6 +19,17 @@ static void refuse(struct sh_msg_in *in, enum shoal_err err, const char *text)
     sh_msg_reply_error(in->msg, in->reply_to, in->type, err, text);
 }
 
+/* msg forgets failed nodes; but a failed superpeer is asked on, or two that have declared each
+ * other failed would never hear that they are back. */
+static void siblings_connect(struct sh_superpeer *superpeer, const struct sh_view *view)
+{
+    for (size_t i = 0; i < view->count && view->nodes[i].role == SH_ROLE_SUPERPEER; i++) {
+        const struct sh_node *node = &view->nodes[i];
+        if (node->state == SH_NODE_FAILED && node->nid.v != superpeer->index + 1)
+            (void)!sh_msg_node_set(superpeer->msg, node->nid, node->address);
+    }
+}
+
 /* Tells msg and the node what has changed in the view. */
 static void announce(struct sh_superpeer *superpeer)
 {
@@ -31,6 +42,8 @@ static void announce(struct sh_superpeer *superpeer)
     sh_connect_view(superpeer->msg, &superpeer->announced, view);
     if (superpeer->shared)
         sh_superpeer_shared_connect(superpeer);
+    else
+        siblings_connect(superpeer, view);
     sh_view_destroy(&superpeer->announced);
     superpeer->announced = copy;
     if (superpeer->on_view)
@@ -94,17 +107,20 @@ static bool is_cut_off(struct sh_superpeer *superpeer, struct sh_msg_in *in)
     return true;
 }
 
-/* An answer of flags and, if the asker knows another epoch, the view. */
+/* An answer of a lease (NULL: none), flags, and if the asker knows another epoch, the view. */
 static void answer_view(struct sh_superpeer *superpeer, struct sh_msg_in *in, uint64_t epoch,
-                        uint8_t flags)
+                        const uint64_t *lease_ns, uint8_t flags)
 {
     const struct sh_view *view = sh_registry_view(superpeer->registry);
     if (epoch != view->epoch && !sh_registry_settling(superpeer->registry))
         flags |= SH_ANSWER_VIEW;
-    size_t size = 1 + (flags & SH_ANSWER_VIEW ? sh_view_size(view) : 0);
+    size_t size =
+        1 + (lease_ns ? SH_GRANT_BYTES : 0) + (flags & SH_ANSWER_VIEW ? sh_view_size(view) : 0);
     struct sh_out out;
     if (sh_msg_reply(in->msg, in->reply_to, in->type, size, &out))
         return;
+    if (lease_ns)
+        sh_put64(&out.w, *lease_ns);
     sh_put8(&out.w, flags);
     if (flags & SH_ANSWER_VIEW)
         sh_view_put_all(&out.w, view);
@@ -138,7 +154,16 @@ static void on_heartbeat(void *arg, struct sh_msg_in *in)
         sh_superpeer_shared_heard(superpeer, nid, epoch);
         flags |= SH_ANSWER_ANY;
     }
-    answer_view(superpeer, in, epoch, flags);
+    uint64_t lease_ns = failed ? 0 : sh_superpeer_lease_ns(superpeer, nid, now_ns);
+    answer_view(superpeer, in, epoch, &lease_ns, flags);
+}
+
+static void on_suspect(void *arg, struct sh_msg_in *in)
+{
+    struct sh_superpeer *superpeer = arg;
+    shoal_nid nid = {sh_get16(&in->payload)};
+    if (sh_reader_done(&in->payload))
+        sh_superpeer_probe(superpeer, nid, now_of(superpeer));
 }
 
 static void on_leave(void *arg, struct sh_msg_in *in)
@@ -197,7 +222,7 @@ static void on_view_get(void *arg, struct sh_msg_in *in)
     if (sh_registry_settling(superpeer->registry))
         refuse(in, SHOAL_EBUSY, "the superpeer was restarted");
     else
-        answer_view(superpeer, in, epoch, 0);
+        answer_view(superpeer, in, epoch, NULL, 0);
 }
 
 /* --- Step ----------------------------------------------------------------------------------- */
@@ -270,6 +295,9 @@ static void handlers_set(struct sh_superpeer *superpeer)
         {SH_CLUSTER_VIEW_GET, on_view_get},
         {SH_CLUSTER_SYNC, sh_superpeer_sync_handler},
         {SH_CLUSTER_TREE, sh_superpeer_tree_handler},
+        {SH_CLUSTER_SUSPECT, on_suspect},
+        {SH_CLUSTER_PING, sh_superpeer_ping_handler},
+        {SH_CLUSTER_EVENTS, sh_superpeer_events_handler},
     };
     /* Inline, so that all of a superpeer runs in one thread. */
     for (size_t i = 0; i < sizeof handlers / sizeof handlers[0]; i++)
@@ -306,6 +334,7 @@ enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
     if (!superpeer)
         return SHOAL_ENOMEM;
     superpeer->msg = config->msg;
+    superpeer->instance = config->instance;
     superpeer->env = config->env;
     superpeer->count = config->count;
     superpeer->index = config->zookeeper ? UINT16_MAX : config->index; /* as an ID: NONE */
@@ -359,10 +388,10 @@ struct sh_step sh_superpeer_step(struct sh_superpeer *superpeer)
 
 void sh_superpeer_link_event(struct sh_superpeer *superpeer, const struct sh_msg_event *event)
 {
-    if (event->kind == SH_MSG_LOST)
-        sh_superpeer_services_lost(superpeer, event->nid);
-    if (event->kind == SH_MSG_LOST && sh_registry_watches(superpeer->registry, event->nid))
-        sh_superpeer_probe(superpeer, event->nid, now_of(superpeer));
+    if (event->kind != SH_MSG_LOST)
+        return;
+    sh_superpeer_services_lost(superpeer, event->nid);
+    sh_superpeer_probe(superpeer, event->nid, now_of(superpeer));
 }
 
 const struct sh_view *sh_superpeer_view(const struct sh_superpeer *superpeer)

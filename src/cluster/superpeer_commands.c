@@ -55,6 +55,13 @@ void sh_shared_hand_in(struct sh_superpeer *superpeer, struct sh_bytes bytes)
 {
     struct sh_shared *shared = superpeer->shared;
     uint64_t index, term;
+    bool decides = shared->zookeeper || sh_raft_role(shared->raft) == SH_RAFT_LEADER;
+    if (decides && bytes.at[0] == SH_COMMAND_FAIL) {
+        shoal_nid nid = {sh_load16(bytes.at + 2)};
+        if (!sh_shared_may_fail(superpeer, nid, bytes.at[1]))
+            return; /* whoever found it unreachable finds so again */
+        sh_shared_doom(superpeer, nid);
+    }
     if (shared->zookeeper) {
         if (!sh_load64(bytes.at + 4)) /* who waits is looked for among the pending ones */
             sh_shared_zookeeper_decide(superpeer, bytes);
@@ -224,9 +231,12 @@ void sh_shared_answer(struct sh_superpeer *superpeer, const struct sh_command *c
     struct sh_pending *pending = pending_take(superpeer->shared, command->number);
     if (!pending)
         return;
+    bool is_join = command->kind == SH_COMMAND_JOIN || command->kind == SH_COMMAND_SUPERPEER;
+    if (!err && is_join)
+        sh_shared_joined(superpeer, nid, pending->deadline_ns - superpeer->failure_ns);
     if (err)
         refuse(superpeer, pending, err, reason_of(command, err));
-    else if (command->kind == SH_COMMAND_JOIN || command->kind == SH_COMMAND_SUPERPEER)
+    else if (is_join)
         sh_superpeer_join_answer(superpeer, pending->reply_to, pending->type, nid);
     else
         sh_msg_reply_ok(superpeer->msg, pending->reply_to, pending->type);

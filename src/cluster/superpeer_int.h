@@ -26,6 +26,7 @@ struct sh_probe {
     struct sh_request request;
     enum sh_probe_state state;
     shoal_nid nid;
+    shoal_nid alias; /* ASKING: of the fresh connection */
     uint64_t due_ns;
 };
 
@@ -35,6 +36,7 @@ struct sh_superpeer {
     struct sh_msg *msg;
     struct sh_env env;
     uint16_t count, index;
+    uint64_t instance;
     uint64_t heartbeat_ns, failure_ns;
     void (*on_view)(void *arg, const struct sh_view *view);
     void *arg;
@@ -113,7 +115,15 @@ void sh_superpeer_report_handler(struct sh_superpeer *superpeer);
 
 /* superpeer_watch.c */
 void sh_superpeer_shared_heard(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t epoch);
-void sh_superpeer_shared_fail(struct sh_superpeer *superpeer, shoal_nid nid);
+void sh_superpeer_shared_fail(struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead);
+
+/* superpeer_grant.c: which peers may serve until when. */
+/* For how long from now on a node may serve that is heard now, in ns; 0: not at all. */
+uint64_t sh_superpeer_lease_ns(const struct sh_superpeer *superpeer, shoal_nid nid,
+                               uint64_t now_ns);
+/* Whether no lease of a node of this registry can hold any more. */
+bool sh_superpeer_lease_is_over(const struct sh_superpeer *superpeer, shoal_nid nid,
+                                uint64_t now_ns);
 
 /* superpeer.c: answers a join of that node, or of that superpeer. */
 void sh_superpeer_join_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
@@ -127,11 +137,15 @@ void sh_superpeer_tree_handler(void *arg, struct sh_msg_in *in);
 
 /* superpeer_peers.c: what a superpeer asks other nodes. */
 void sh_superpeer_sync_handler(void *arg, struct sh_msg_in *in);
+void sh_superpeer_ping_handler(void *arg, struct sh_msg_in *in);
 unsigned sh_superpeer_siblings_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 uint64_t sh_superpeer_siblings_due_ns(const struct sh_superpeer *superpeer);
+/* Asks a node whether it lives, if it counts as up and is not being asked already. */
 void sh_superpeer_probe(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t now_ns);
 unsigned sh_superpeer_probes_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 uint64_t sh_superpeer_probes_due_ns(const struct sh_superpeer *superpeer);
 void sh_superpeer_requests_cancel(struct sh_superpeer *superpeer);
 
+/* superpeer_events.c */
+void sh_superpeer_events_handler(void *arg, struct sh_msg_in *in);
 #endif
