@@ -131,9 +131,6 @@ int sh_cmd_each_peer(struct sh_cmd *cmd, shoal_nid only,
 /* All nodes that the cluster knows, by ID; allocated. An exit status. */
 int sh_cmd_nodes(struct sh_cmd *cmd, struct shoal_node **nodes_out, size_t *count_out);
 
-/* A node's state as the commands name it. */
-const char *sh_cmd_state_name(enum shoal_node_state state);
-
 /* Prints a tree and frees it; SH_EXIT_OK. */
 int sh_cmd_answer(struct sh_cmd *cmd, struct sh_json *root);
 

@@ -27,6 +27,12 @@ static const char *role_name(const struct sh_report *report)
     return report->kind == SH_REPORT_ALONE ? "alone" : roles[report->role];
 }
 
+/* Those that have left are not asked. */
+static const char *state_name(enum shoal_node_state state)
+{
+    return state == SHOAL_NODE_UP ? "up" : "failed";
+}
+
 /* What one superpeer keeps of the ring, in all. */
 struct sums {
     uint64_t owned, held, ranges, moved, names, bytes;
@@ -134,7 +140,7 @@ static int answer_json(struct sh_cmd *cmd, const struct answer *answers, size_t 
     for (size_t i = 0; i < count; i++) {
         struct sh_json *row = sh_json_object();
         sh_json_set_u64(row, "nid", answers[i].node.nid.v);
-        sh_json_set_text(row, "state", sh_cmd_state_name(answers[i].node.state));
+        sh_json_set_text(row, "state", state_name(answers[i].node.state));
         sh_json_set_text(row, "address", answers[i].node.address);
         if (answers[i].err != SHOAL_OK)
             sh_json_set_text(row, "error", shoal_err_name(answers[i].err));
@@ -152,8 +158,7 @@ static void row_print(FILE *out, const struct answer *answer)
 {
     const struct sh_report *report = &answer->report;
     char memory[SH_SIZE_TEXT_MAX], resident[SH_SIZE_TEXT_MAX];
-    fprintf(out, "%5u  %-6s  ", (unsigned)answer->node.nid.v,
-            sh_cmd_state_name(answer->node.state));
+    fprintf(out, "%5u  %-6s  ", (unsigned)answer->node.nid.v, state_name(answer->node.state));
     if (answer->err != SHOAL_OK) {
         fprintf(out, "%s  %s\n", answer->node.address, shoal_err_text(answer->err));
         return;

@@ -15,7 +15,7 @@ static const char *role_name(enum shoal_role role)
     return role == SHOAL_SUPERPEER ? "superpeer" : "peer";
 }
 
-const char *sh_cmd_state_name(enum shoal_node_state state)
+static const char *state_name(enum shoal_node_state state)
 {
     switch (state) {
     case SHOAL_NODE_UP:
@@ -33,7 +33,7 @@ static struct sh_json *node_json(const struct shoal_node *node)
     struct sh_json *row = sh_json_object();
     sh_json_set_u64(row, "nid", node->nid.v);
     sh_json_set_text(row, "role", role_name(node->role));
-    sh_json_set_text(row, "state", sh_cmd_state_name(node->state));
+    sh_json_set_text(row, "state", state_name(node->state));
     sh_json_set_text(row, "address", node->address);
     return row;
 }
@@ -55,7 +55,7 @@ int sh_cmd_run_node_list(struct sh_cmd *cmd)
             sh_json_append(list, node_json(&nodes[i]));
         else
             fprintf(cmd->out, "%5u  %-9s  %-6s  %s\n", (unsigned)nodes[i].nid.v,
-                    role_name(nodes[i].role), sh_cmd_state_name(nodes[i].state), nodes[i].address);
+                    role_name(nodes[i].role), state_name(nodes[i].state), nodes[i].address);
     }
     free(nodes);
     if (cmd->flags.json) {
@@ -294,7 +294,7 @@ static void node_print(FILE *out, const struct shoal_node *node, const struct sh
 {
     bool measured = status && err == SHOAL_OK;
     fprintf(out, "%5u  %-9s  %-6s  %-*s", (unsigned)node->nid.v, role_name(node->role),
-            sh_cmd_state_name(node->state), measured ? 21 : 0, node->address);
+            state_name(node->state), measured ? 21 : 0, node->address);
     if (measured)
         memory_print(out, status);
     else
