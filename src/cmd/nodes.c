@@ -83,7 +83,7 @@ static bool event_print(void *arg, const struct shoal_event *event)
     } else {
         fprintf(cmd->out, "%8" PRIu64 "  %-8s  %5u  %-9s  %-6s  %s\n", event->epoch,
                 kinds[event->kind], (unsigned)event->node.nid.v, role_name(event->node.role),
-                sh_cmd_state_name(event->node.state), event->node.address);
+                state_name(event->node.state), event->node.address);
     }
     return fflush(cmd->out) == 0 && !ferror(cmd->out);
 }
