@@ -387,6 +387,8 @@ void cw_move_something(struct cw_host *client)
     const struct cw_host *from = cw_peer(world, (unsigned)cw_below(world, world->config.peers));
     const struct cw_host *to = cw_peer(world, (unsigned)cw_below(world, world->config.peers));
     const struct cw_chunk *chunk = &world->chunks[cw_below(world, CW_CHUNKS)];
+    for (unsigned tries = 0; tries < 32 && chunk->state != CW_LIVE; tries++)
+        chunk = &world->chunks[cw_below(world, CW_CHUNKS)];
     bool is_many = cw_below(world, 2);
     uint64_t job = cw_below(world, UINT64_MAX) | 1;
     bool anywhere = cw_below(world, 4) == 0;

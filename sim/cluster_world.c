@@ -35,24 +35,25 @@ struct sh_cluster_world_config sh_cluster_world_config_of(uint64_t seed, unsigne
 
 static struct sh_world_config world_config(const struct cw_world *world)
 {
-    return (struct sh_world_config){.seed = world->config.seed,
-                                    .wire = {.delay_ns_min = CW_MS / 20,
-                                             .delay_ns_max = 2 * CW_MS,
-                                             .slow_ppm = 10000,
-                                             .slow_ns_max = 20 * CW_MS,
-                                             .piece_ppm = 100000,
-                                             .abrupt_ppm = 100000,
-                                             .lost_ns_max = 5 * CW_MS,
-                                             .give_up_ns_max = CW_FAILURE_NS / 10,
-                                             .window_bytes_min = 4096,
-                                             .window_bytes_max = 65536},
-                                    .disk = {.delay_ns_min = CW_MS / 10,
-                                             .delay_ns_max = 5 * CW_MS,
-                                             .again_ppm = 10000,
-                                             .survive_ppm = 300000,
-                                             .torn_ppm = 300000},
-                                    .skip_ppm = 20000,
-                                    .trace = world->config.trace};
+    return (struct sh_world_config){
+        .seed = world->config.seed,
+        .wire = {.delay_ns_min = CW_MS / 20,
+                 .delay_ns_max = 2 * CW_MS,
+                 .slow_ppm = 10000,
+                 .slow_ns_max = 20 * CW_MS,
+                 .piece_ppm = 100000,
+                 .abrupt_ppm = 100000,
+                 .lost_ns_max = 5 * CW_MS,
+                 .give_up_ns_max = CW_FAILURE_NS / 10,
+                 .window_bytes_min = 4096,
+                 .window_bytes_max = 65536},
+        .disk = {.delay_ns_min = CW_MS / 10,
+                 .delay_ns_max = 5 * CW_MS,
+                 .again_ppm = 10000,
+                 .survive_ppm = 300000,
+                 .torn_ppm = 300000},
+        .skip_ppm = 2000, /* more would cost many rounds for each moment of so many nodes */
+        .trace = world->config.trace};
 }
 
 /* Which nodes may crash: superpeers and clients, and of the peers few, as each takes its chunks
