@@ -6,6 +6,8 @@
 #include "base/assert.h"
 #include "sim/world_int.h"
 
+#define SOON_NS UINT64_C(20000000)
+
 enum fault { FAULT_NONE, FAULT_PAUSE, FAULT_CRASH };
 
 struct sh_chaos {
@@ -67,7 +69,11 @@ static void strike_node(struct sh_chaos *chaos, enum fault fault)
         sh_world_pause(chaos->world, node);
     else
         sh_world_crash(chaos->world, node);
-    sh_world_at(chaos->world, end_of_fault(chaos), on_recover, chaos, node, 0);
+    bool soon =
+        fault == FAULT_CRASH && chaos->config.restarts_soon && sh_prng_below(&chaos->prng, 2);
+    uint64_t end_ns =
+        soon ? sh_world_now(chaos->world) + draw_length(chaos, SOON_NS) : end_of_fault(chaos);
+    sh_world_at(chaos->world, end_ns, on_recover, chaos, node, 0);
 }
 
 static void strike_network(struct sh_chaos *chaos)

@@ -17,6 +17,7 @@ struct sh_chaos_config {
     unsigned crashes;
     unsigned slow_disks; /* a disk's operations take up to a tenth of length_ns_max */
     uint64_t crash_mask; /* who may crash; 0: all */
+    bool restarts_soon;  /* half of the outages last 20 ms at most */
 };
 
 struct sh_chaos;

@@ -29,7 +29,11 @@ struct sh_cluster_world_config sh_cluster_world_config_of(uint64_t seed, unsigne
         .clients = clients ? clients : drawn_clients,
         .rounds = 2,
         .round_ns = sh_prng_between(&prng, 5, 30) * CW_S,
+        .move_gap_ns_max = CW_S,
         .think_ns_max = sh_prng_between(&prng, 50, 500) * CW_MS};
+    config.kind = (enum sh_cluster_world_kind)sh_prng_below(&prng, 3);
+    if (config.kind == SH_CLUSTER_MIGRATION)
+        config.move_gap_ns_max = sh_prng_between(&prng, 50, 200) * CW_MS;
     return config;
 }
 
@@ -71,17 +75,46 @@ static uint64_t crash_mask(struct cw_world *world)
     return mask;
 }
 
+static struct sh_chaos_config chaos_config(struct cw_world *world)
+{
+    switch (world->config.kind) {
+    case SH_CLUSTER_REGISTRY:
+        return (struct sh_chaos_config){.nodes = world->config.superpeers,
+                                        .gap_ns_max = (300 + cw_below(world, 1200)) * CW_MS,
+                                        .length_ns_max = (300 + cw_below(world, 2000)) * CW_MS,
+                                        .cuts = (unsigned)cw_below(world, 3),
+                                        .partitions = (unsigned)cw_below(world, 4),
+                                        .pauses = (unsigned)cw_below(world, 4),
+                                        .crashes = 1 + (unsigned)cw_below(world, 4),
+                                        .slow_disks = (unsigned)cw_below(world, 3),
+                                        .restarts_soon = true};
+    case SH_CLUSTER_MIGRATION:
+        return (struct sh_chaos_config){.nodes = world->config.superpeers + world->config.peers,
+                                        .gap_ns_max = (200 + cw_below(world, 800)) * CW_MS,
+                                        .length_ns_max = (500 + cw_below(world, 2500)) * CW_MS,
+                                        .cuts = 1 + (unsigned)cw_below(world, 6),
+                                        .partitions = (unsigned)cw_below(world, 3),
+                                        .pauses = 1 + (unsigned)cw_below(world, 6),
+                                        .crashes = (unsigned)cw_below(world, 2),
+                                        .crash_mask = crash_mask(world),
+                                        .restarts_soon = true};
+    default:
+        return (struct sh_chaos_config){.nodes = world->count,
+                                        .gap_ns_max = (1 + cw_below(world, 4)) * CW_S,
+                                        .length_ns_max = (1 + cw_below(world, 4)) * CW_S,
+                                        .cuts = (unsigned)cw_below(world, 6),
+                                        .partitions = (unsigned)cw_below(world, 4),
+                                        .pauses = (unsigned)cw_below(world, 4),
+                                        .crashes = 1 + (unsigned)cw_below(world, 6),
+                                        .slow_disks = (unsigned)cw_below(world, 3),
+                                        .crash_mask = crash_mask(world),
+                                        .restarts_soon = true};
+    }
+}
+
 static struct sh_chaos *chaos_start(struct cw_world *world)
 {
-    struct sh_chaos_config config = {.nodes = world->count,
-                                     .gap_ns_max = (1 + cw_below(world, 4)) * CW_S,
-                                     .length_ns_max = (1 + cw_below(world, 4)) * CW_S,
-                                     .cuts = (unsigned)cw_below(world, 6),
-                                     .partitions = (unsigned)cw_below(world, 4),
-                                     .pauses = (unsigned)cw_below(world, 4),
-                                     .crashes = 1 + (unsigned)cw_below(world, 6),
-                                     .slow_disks = (unsigned)cw_below(world, 3),
-                                     .crash_mask = crash_mask(world)};
+    struct sh_chaos_config config = chaos_config(world);
     return sh_chaos_start(world->sim, &config);
 }
 

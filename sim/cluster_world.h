@@ -26,17 +26,23 @@
 #define SH_CLUSTER_CLIENTS_MAX 20
 #define SH_CLUSTER_SETTLE_NS UINT64_C(30000000000)
 
+/* What a world is hard on: all nodes now and then; superpeers all the time; or migrations, of which
+ * there are many, with everybody cut off or stopped for moments. */
+enum sh_cluster_world_kind { SH_CLUSTER_MIXED, SH_CLUSTER_REGISTRY, SH_CLUSTER_MIGRATION };
+
 struct sh_cluster_world_config {
     uint64_t seed;
-    unsigned superpeers;   /* 1 to 5 */
-    unsigned peers;        /* 2 to 20 */
-    unsigned clients;      /* 1 to 20 */
-    unsigned rounds;       /* of faults, each with a check in the end */
-    uint64_t round_ns;     /* virtual time with faults in each */
-    uint64_t think_ns_max; /* a client's pause between two operations */
-    bool is_quiet;         /* no faults */
-    FILE *story;           /* what clients did and what failed, line by line; NULL: not told */
-    FILE *trace;           /* everything; NULL: not told */
+    unsigned superpeers; /* 1 to 5 */
+    unsigned peers;      /* 2 to 20 */
+    unsigned clients;    /* 1 to 20 */
+    unsigned rounds;     /* of faults, each with a check in the end */
+    uint64_t round_ns;   /* virtual time with faults in each */
+    enum sh_cluster_world_kind kind;
+    uint64_t move_gap_ns_max; /* from one migration that a client asks for to the next */
+    uint64_t think_ns_max;    /* a client's pause between two operations */
+    bool is_quiet;            /* no faults */
+    FILE *story;              /* what clients did and what failed, line by line; NULL: not told */
+    FILE *trace;              /* everything; NULL: not told */
 };
 
 struct sh_cluster_world_result {
