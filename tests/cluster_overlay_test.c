@@ -161,6 +161,33 @@ static void all_superpeers_are_killed(void **state)
     cluster_close(&cluster);
 }
 
+/* Superpeers that share nothing keep names, too, each its part: until they are started anew. */
+static void names_without_disks(void **state)
+{
+    (void)state;
+    for (unsigned superpeers = 1; superpeers <= 2; superpeers++) {
+        static struct cluster cluster;
+        cluster_open(&cluster, superpeers, false);
+        struct host *peer = host_start(host_add(&cluster, PEER));
+        assert_joined(&cluster, 20 * S);
+        give_names(peer, 1000);
+        assert_names(peer, 1000);
+        for (unsigned i = 0; i < superpeers; i++) {
+            sh_world_crash(cluster.world, i);
+            run_for(&cluster, S);
+            sh_world_restart(cluster.world, i);
+            assert_joined(&cluster, 20 * S);
+            run_for(&cluster, 5 * S);
+        }
+        char text[16];
+        assert_int_equal(ask_any(peer, NULL, name_of(0, text)).err, SHOAL_ENONAME);
+        give_names(peer, 2000);
+        assert_names(peer, 2000);
+        assert_int_equal(locate(peer, shoal_cid_make(nid_of(peer), 7)).err, SHOAL_OK);
+        cluster_close(&cluster);
+    }
+}
+
 int main(void)
 {
     const char *bad;
@@ -175,6 +202,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_outlive_superpeers),
         cmocka_unit_test(all_superpeers_are_killed),
+        cmocka_unit_test(names_without_disks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -183,6 +183,16 @@ shoal_nid sh_directory_superpeer(struct sh_directory *directory, shoal_nid creat
     return nid;
 }
 
+void sh_directory_superpeer_set(struct sh_directory *directory, shoal_nid creator,
+                                shoal_nid superpeer)
+{
+    if (!superpeer.v || superpeer.v > SH_SUPERPEERS_MAX)
+        return;
+    sh_lock_take(&directory->lock);
+    directory->owners[sh_arc_sector(creator)] = (uint8_t)superpeer.v;
+    sh_lock_release(&directory->lock);
+}
+
 /* Where the cache has nothing to say the superpeer must, also about chunks whose creator is no
  * more: they may have moved before. */
 enum shoal_err sh_directory_owner_locked(struct sh_directory *directory, shoal_cid cid,

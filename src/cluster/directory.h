@@ -72,6 +72,9 @@ SHOAL_NODISCARD enum shoal_err sh_directory_node(struct sh_directory *directory,
  * that share their registry can all decide, and others say EROLE. NONE when there is no view yet or
  * nobody can have the ID. */
 shoal_nid sh_directory_superpeer(struct sh_directory *directory, shoal_nid creator);
+/* A superpeer has said that this one is to be asked in its place. */
+void sh_directory_superpeer_set(struct sh_directory *directory, shoal_nid creator,
+                                shoal_nid superpeer);
 
 /* The node that holds a chunk, as far as known here. EAGAIN: not known, ask (locate). ENOCHUNK: the
  * ID is nobody's. */

@@ -78,9 +78,7 @@ static void on_redirected(struct sh_locate *op, shoal_nid superpeer)
         end(op, SHOAL_EBUSY, SHOAL_NID_NONE);
         return;
     }
-    sh_lock_take(&directory->lock);
-    directory->owners[sh_arc_sector(shoal_cid_creator(op->cid))] = (uint8_t)superpeer.v;
-    sh_lock_release(&directory->lock);
+    sh_directory_superpeer_set(directory, shoal_cid_creator(op->cid), superpeer);
     ask(op, superpeer);
 }
 

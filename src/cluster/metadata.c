@@ -8,19 +8,6 @@
 #include "cluster/metadata_int.h"
 #include "cluster/view.h"
 
-/* Leaves of a tree: enough for all ranges at the worst fill, 20 boundaries each. */
-#define RANGE_NODES_MAX 16384
-
-static shoal_cid first_of(shoal_nid creator)
-{
-    return shoal_cid_make(creator, 0);
-}
-
-static shoal_cid last_of(shoal_nid creator)
-{
-    return shoal_cid_make(creator, SHOAL_LOCAL_ID_MAX);
-}
-
 enum shoal_err sh_metadata_create(struct sh_metadata **metadata_out)
 {
     *metadata_out = calloc(1, sizeof **metadata_out);
@@ -48,133 +35,25 @@ void sh_metadata_clear(struct sh_metadata *metadata, unsigned number)
     sector_clear(&metadata->sectors[number]);
 }
 
-enum shoal_err sh_metadata_ranges(struct sh_metadata_sector *sector)
+void sh_metadata_begin(struct sh_metadata *metadata, unsigned number, uint64_t incarnation,
+                       bool is_known)
 {
-    return sector->ranges ? SHOAL_OK : sh_ranges_create(RANGE_NODES_MAX, &sector->ranges);
+    SH_ASSERT(incarnation);
+    sh_metadata_clear(metadata, number);
+    metadata->sectors[number].incarnation = incarnation;
+    metadata->sectors[number].is_known = is_known;
 }
 
-/* --- Sources --------------------------------------------------------------------------------- */
-
-struct sh_metadata_source *sh_metadata_source(struct sh_metadata_sector *sector, shoal_nid nid)
+uint64_t sh_metadata_incarnation(const struct sh_metadata *metadata, unsigned number)
 {
-    size_t at = 0;
-    while (at < sector->source_count && sector->sources[at].nid.v < nid.v)
-        at++;
-    if (at < sector->source_count && sector->sources[at].nid.v == nid.v)
-        return &sector->sources[at];
-    if (sector->source_count == sector->source_room) {
-        size_t room = sector->source_room ? 2 * sector->source_room : 8;
-        struct sh_metadata_source *sources = realloc(sector->sources, room * sizeof *sources);
-        if (!sources)
-            return NULL;
-        sector->sources = sources;
-        sector->source_room = room;
-    }
-    struct sh_metadata_source *source = &sector->sources[at];
-    memmove(source + 1, source, (sector->source_count - at) * sizeof *source);
-    *source = (struct sh_metadata_source){.nid = nid};
-    sector->source_count++;
-    return source;
+    SH_ASSERT(number < SH_SECTORS);
+    return metadata->sectors[number].incarnation;
 }
 
-/* --- Moved chunks ---------------------------------------------------------------------------- */
-
-static struct sh_range find(const struct sh_metadata_sector *sector, shoal_cid cid)
+bool sh_metadata_is_known(const struct sh_metadata *metadata, unsigned number)
 {
-    shoal_nid creator = shoal_cid_creator(cid);
-    struct sh_range range;
-    if (sector->ranges && sh_ranges_find(sector->ranges, cid, &range))
-        return range;
-    /* A creator's IDs are all in the tree, or none is. */
-    return (struct sh_range){first_of(creator), last_of(creator), creator.v};
-}
-
-struct sh_range sh_metadata_find(const struct sh_metadata *metadata, shoal_cid cid)
-{
-    return find(&metadata->sectors[sh_arc_sector(shoal_cid_creator(cid))], cid);
-}
-
-static enum shoal_err runs_give(struct sh_metadata_sector *sector,
-                                const struct sh_metadata_update *update)
-{
-    for (size_t i = 0; i < update->count; i++) {
-        struct sh_range range = find(sector, update->runs[i].first);
-        if (range.value != update->from.v || range.last.v < update->runs[i].last.v)
-            return SHOAL_ENOTOWNER;
-    }
-    enum shoal_err err = sh_metadata_ranges(sector);
-    SH_ASSERT(!err);
-    if (sh_ranges_count(sector->ranges) + 2 * update->count + 1 > SH_METADATA_RANGES_MAX)
-        return SHOAL_ELIMIT;
-    struct sh_range whole = find(sector, update->runs[0].first);
-    err = sh_ranges_set(sector->ranges, whole.first, whole.last, whole.value);
-    SH_ASSERT(!err); /* the tree has room for more ranges than we let in, at the worst fill */
-    for (size_t i = 0; i < update->count; i++) {
-        err = sh_ranges_set(sector->ranges, update->runs[i].first, update->runs[i].last,
-                            update->to.v);
-        SH_ASSERT(!err);
-    }
-    return SHOAL_OK;
-}
-
-static struct sh_metadata_result move(struct sh_metadata_sector *sector,
-                                      const struct sh_metadata_update *update)
-{
-    struct sh_metadata_result result = {.err = SHOAL_ECANCELED};
-    struct sh_metadata_source *source = sh_metadata_source(sector, update->from);
-    SH_ASSERT(source);
-    uint64_t last = source->decided >> 1;
-    if (update->sequence < last)
-        return result;
-    if (update->sequence > last) {
-        result.err = runs_give(sector, update);
-        source->decided = update->sequence << 1 | (result.err == SHOAL_OK);
-    } else if (source->decided & 1) {
-        result.err = SHOAL_OK;
-    }
-    return result;
-}
-
-static struct sh_metadata_result resolve(struct sh_metadata_sector *sector,
-                                         const struct sh_metadata_update *update)
-{
-    struct sh_metadata_source *source = sh_metadata_source(sector, update->from);
-    SH_ASSERT(source);
-    uint64_t last = source->decided >> 1;
-    if (update->sequence > last)
-        source->decided = update->sequence << 1;
-    /* An older one: the target would have had to learn of it before it could give anything away, so
-     * who owns it now says what became of it. */
-    bool is_committed = update->sequence < last
-                            ? find(sector, update->runs[0].first).value == update->to.v
-                            : source->decided & 1;
-    return (struct sh_metadata_result){.is_committed = is_committed};
-}
-
-/* What the node held is nobody's. If nothing that it created is anywhere, its ID may be another
- * node's, who begins with all of it. */
-static struct sh_metadata_result forget(struct sh_metadata_sector *sector, shoal_nid nid)
-{
-    struct sh_range range;
-    shoal_cid from = {0};
-    while (sector->ranges && sh_ranges_next(sector->ranges, from, &range)) {
-        if (range.value == nid.v) {
-            enum shoal_err err = sh_ranges_set(sector->ranges, range.first, range.last, 0);
-            SH_ASSERT(!err); /* no range more than before */
-        }
-        if (range.last.v == UINT64_MAX)
-            break;
-        from.v = range.last.v + 1;
-    }
-    if (sector->ranges && sh_ranges_find(sector->ranges, first_of(nid), &range) &&
-        range.value == 0 && range.last.v >= last_of(nid).v) {
-        enum shoal_err err = sh_ranges_remove(sector->ranges, first_of(nid), last_of(nid));
-        SH_ASSERT(!err);
-    }
-    struct sh_metadata_source *source = sh_metadata_source(sector, nid);
-    SH_ASSERT(source);
-    source->decided = 0;
-    return (struct sh_metadata_result){.err = SHOAL_OK};
+    SH_ASSERT(number < SH_SECTORS);
+    return metadata->sectors[number].is_known;
 }
 
 struct sh_metadata_result sh_metadata_apply(struct sh_metadata *metadata, unsigned number,
@@ -184,11 +63,13 @@ struct sh_metadata_result sh_metadata_apply(struct sh_metadata *metadata, unsign
     struct sh_metadata_sector *sector = &metadata->sectors[number];
     switch (update->kind) {
     case SH_METADATA_MOVE:
-        return move(sector, update);
+    case SH_METADATA_REFUSE:
     case SH_METADATA_RESOLVE:
-        return resolve(sector, update);
-    case SH_METADATA_FORGET:
-        return forget(sector, update->from);
+    case SH_METADATA_CLAIM:
+        return sh_metadata_move_apply(sector, update);
+    case SH_METADATA_KNOWN:
+        sector->is_known = update->condition;
+        return (struct sh_metadata_result){.err = SHOAL_OK};
     default:
         return sh_metadata_name_apply(sector, update);
     }
@@ -196,12 +77,23 @@ struct sh_metadata_result sh_metadata_apply(struct sh_metadata *metadata, unsign
 
 /* --- Updates as bytes ------------------------------------------------------------------------ */
 
-/* MOVE, RESOLVE: u16 from, u16 to, u64 sequence, u16 count, runs. FORGET: u16 from. NAME, UNNAME:
- * u8 condition, u64 chunk ID, u64 expected, text name. Before all of them u8 kind. */
+static bool is_batch(uint8_t kind)
+{
+    return kind == SH_METADATA_MOVE || kind == SH_METADATA_REFUSE || kind == SH_METADATA_RESOLVE ||
+           kind == SH_METADATA_CLAIM;
+}
+
+/* MOVE, REFUSE, RESOLVE, CLAIM: u16 from, u16 to, u64 sequence, u16 count, runs. NAME, UNNAME: u8
+ * condition, u64 chunk ID, u64 expected, text name. KNOWN: u8 condition. Before all of them u8
+ * kind. */
 void sh_metadata_update_put(struct sh_writer *w, const struct sh_metadata_update *update)
 {
     sh_put8(w, update->kind);
-    if (update->kind >= SH_METADATA_NAME) {
+    if (update->kind == SH_METADATA_KNOWN) {
+        sh_put8(w, update->condition);
+        return;
+    }
+    if (!is_batch(update->kind)) {
         sh_put8(w, update->condition);
         sh_put64(w, update->cid.v);
         sh_put64(w, update->expected.v);
@@ -209,8 +101,6 @@ void sh_metadata_update_put(struct sh_writer *w, const struct sh_metadata_update
         return;
     }
     sh_put16(w, update->from.v);
-    if (update->kind == SH_METADATA_FORGET)
-        return;
     sh_put16(w, update->to.v);
     sh_put64(w, update->sequence);
     sh_put16(w, (uint16_t)update->count);
@@ -225,14 +115,25 @@ static bool is_peer(shoal_nid nid)
     return nid.v >= SH_PEER_NID_MIN && nid.v <= SH_PEER_NID_MAX;
 }
 
+/* A CLAIM has no number, and may be about what the node has itself; of what it gave away it must
+ * be the creator. */
+static bool is_claim_good(const struct sh_metadata_update *update)
+{
+    return !update->sequence && (update->from.v == update->to.v ||
+                                 update->from.v == shoal_cid_creator(update->runs[0].first).v);
+}
+
 static bool batch_get(struct sh_reader *r, unsigned sector, struct sh_metadata_update *update)
 {
+    bool is_claim = update->kind == SH_METADATA_CLAIM;
+    update->from.v = sh_get16(r);
     update->to.v = sh_get16(r);
     update->sequence = sh_get64(r);
     update->count = sh_get16(r);
-    if (!sh_reader_ok(r) || !is_peer(update->to) || update->from.v == update->to.v ||
-        !update->sequence || update->sequence > UINT64_MAX >> 1 || !update->count ||
+    if (!sh_reader_ok(r) || !is_peer(update->from) || !is_peer(update->to) ||
+        update->sequence > UINT64_MAX >> 1 || !update->count ||
         update->count > SH_METADATA_RUNS_MAX ||
+        (!is_claim && (update->from.v == update->to.v || !update->sequence)) ||
         (update->kind == SH_METADATA_RESOLVE && update->count > 1))
         return false;
     for (size_t i = 0; i < update->count; i++) {
@@ -246,7 +147,7 @@ static bool batch_get(struct sh_reader *r, unsigned sector, struct sh_metadata_u
              (run->first.v <= run[-1].last.v || shoal_cid_creator(run[-1].first).v != creator.v)))
             return false;
     }
-    return true;
+    return !is_claim || is_claim_good(update);
 }
 
 enum shoal_err sh_metadata_update_get(struct sh_bytes bytes, unsigned sector,
@@ -258,13 +159,14 @@ enum shoal_err sh_metadata_update_get(struct sh_bytes bytes, unsigned sector,
     bool is_good = true;
     switch (update_out->kind) {
     case SH_METADATA_MOVE:
+    case SH_METADATA_REFUSE:
     case SH_METADATA_RESOLVE:
-        update_out->from.v = sh_get16(&r);
-        is_good = is_peer(update_out->from) && batch_get(&r, sector, update_out);
+    case SH_METADATA_CLAIM:
+        is_good = batch_get(&r, sector, update_out);
         break;
-    case SH_METADATA_FORGET:
-        update_out->from.v = sh_get16(&r);
-        is_good = is_peer(update_out->from);
+    case SH_METADATA_KNOWN:
+        update_out->condition = sh_get8(&r);
+        is_good = update_out->condition <= 1;
         break;
     case SH_METADATA_NAME:
     case SH_METADATA_UNNAME:
@@ -286,7 +188,7 @@ unsigned sh_metadata_sector(const struct sh_metadata_update *update)
 {
     if (update->kind == SH_METADATA_NAME || update->kind == SH_METADATA_UNNAME)
         return sh_arc_sector_of_name(update->name);
-    SH_ASSERT(update->kind != SH_METADATA_FORGET && update->count); /* that one is of all sectors */
+    SH_ASSERT(is_batch(update->kind) && update->count);
     return sh_arc_sector(shoal_cid_creator(update->runs[0].first));
 }
 
@@ -299,7 +201,7 @@ unsigned sh_metadata_sector(const struct sh_metadata_update *update)
 size_t sh_metadata_image_size(const struct sh_metadata *metadata, unsigned number)
 {
     const struct sh_metadata_sector *sector = &metadata->sectors[number];
-    size_t size = 12 + SOURCE_BYTES * sector->source_count + NAME_BYTES * sector->name_count;
+    size_t size = 21 + SOURCE_BYTES * sector->source_count + NAME_BYTES * sector->name_count;
     if (sector->ranges)
         size += RANGE_BYTES * sh_ranges_count(sector->ranges);
     for (size_t i = 0; i < sector->name_count; i++)
@@ -312,6 +214,8 @@ void sh_metadata_image_put(const struct sh_metadata *metadata, unsigned number, 
     const struct sh_metadata_sector *sector = &metadata->sectors[number];
     struct sh_range range;
     shoal_cid from = {0};
+    sh_put64(w, sector->incarnation);
+    sh_put8(w, sector->is_known);
     sh_put32(w, sector->ranges ? (uint32_t)sh_ranges_count(sector->ranges) : 0);
     while (sector->ranges && sh_ranges_next(sector->ranges, from, &range)) {
         sh_put64(w, range.first.v);
@@ -392,7 +296,10 @@ enum shoal_err sh_metadata_image_get(struct sh_metadata *metadata, unsigned numb
     SH_ASSERT(number < SH_SECTORS);
     struct sh_metadata_sector fresh = {0};
     struct sh_reader r = sh_reader_make(image);
-    enum shoal_err err = ranges_get(&fresh, &r);
+    fresh.incarnation = sh_get64(&r);
+    uint8_t is_known = sh_get8(&r);
+    fresh.is_known = is_known;
+    enum shoal_err err = is_known > 1 ? SHOAL_EPROTO : ranges_get(&fresh, &r);
     if (!err)
         err = sources_get(&fresh, &r);
     if (!err)

@@ -12,6 +12,10 @@
  * source. A batch is committed or aborted, once; whoever asks again is told the same. The last one
  * of each source is remembered, since a source has one batch under way at a time.
  *
+ * A sector whose copies were all lost begins again, with another *incarnation*, from what the nodes
+ * say that they have (CLAIM); until all have said it, the sector is not *known*: that a chunk was
+ * moved nowhere can't be told then. Names are known always.
+ *
  * Memory: 8 to 16 bytes for each run of IDs that is elsewhere, 16 for each source, 24 and its bytes
  * for each name; at most SH_METADATA_RANGES_MAX and SH_METADATA_NAMES_MAX in a sector, which is
  * 2^22 of each in all.
@@ -35,11 +39,13 @@
 struct sh_metadata;
 
 enum sh_metadata_kind {
-    SH_METADATA_MOVE = 1, /* a batch is committed */
-    SH_METADATA_RESOLVE,  /* what became of a batch; one that was not committed yet is aborted */
-    SH_METADATA_FORGET,   /* all that a node holds is gone, and it is no source any more */
-    SH_METADATA_NAME,     /* a name is given, or given another chunk */
-    SH_METADATA_UNNAME,   /* a name is removed */
+    SH_METADATA_MOVE = 1,   /* a batch is committed */
+    SH_METADATA_RESOLVE,    /* what became of a batch; one that was not committed yet is aborted */
+    SH_METADATA_REFUSE,     /* as MOVE, but the target is not up: ENONODE unless it was decided */
+    SH_METADATA_NAME,       /* a name is given, or given another chunk */
+    SH_METADATA_UNNAME,     /* a name is removed */
+    SH_METADATA_CLAIM = 16, /* after a loss: what a node has, or gave away of its own */
+    SH_METADATA_KNOWN,      /* condition: 1, all have said what they have; 0, that is not so */
 };
 
 enum sh_name_condition {
@@ -55,20 +61,22 @@ struct sh_metadata_run {
 
 struct sh_metadata_update {
     uint8_t kind, condition;
-    shoal_nid from, to;   /* MOVE, RESOLVE; FORGET: from */
-    uint64_t sequence;    /* MOVE, RESOLVE: not 0 */
+    /* MOVE, REFUSE, RESOLVE; CLAIM: who says it and who has them, of which one says that of itself,
+     * or of what it created. */
+    shoal_nid from, to;
+    uint64_t sequence;    /* MOVE, REFUSE, RESOLVE: not 0 */
     shoal_cid cid;        /* NAME */
     shoal_cid expected;   /* with SH_NAME_CURRENT */
     struct sh_bytes name; /* NAME, UNNAME: 1 to SH_NAME_BYTES_MAX */
-    /* MOVE: in rising order, all of one creator, 1 to SH_METADATA_RUNS_MAX; RESOLVE: the batch's
-     * first. */
+    /* In rising order, all of one creator, 1 to SH_METADATA_RUNS_MAX; RESOLVE: the batch's first.
+     */
     size_t count;
     struct sh_metadata_run runs[SH_METADATA_RUNS_MAX];
 };
 
 /* What came of an update.
  * MOVE: ECANCELED, it was aborted, or is older than the source's last one; ENOTOWNER, the source
- * does not own all of it; ELIMIT, too many ranges (the last two abort it).
+ * does not own all of it; ELIMIT, too many ranges (the last two abort it). CLAIM: ELIMIT.
  * NAME, UNNAME: as the condition says; ELIMIT, too many names. */
 struct sh_metadata_result {
     enum shoal_err err;
@@ -86,13 +94,20 @@ void sh_metadata_update_put(struct sh_writer *w, const struct sh_metadata_update
 /* Reads one. EPROTO: not what put wrote, or not of that sector. */
 SHOAL_NODISCARD enum shoal_err sh_metadata_update_get(struct sh_bytes bytes, unsigned sector,
                                                       struct sh_metadata_update *update_out);
-/* The sector of an update. */
+/* The sector of an update; not of KNOWN, which is of any. */
 unsigned sh_metadata_sector(const struct sh_metadata_update *update);
 
 /* Carries an update out in its sector. Asserts that memory suffices: a holder that goes on without
  * what the others have would differ from them for ever. */
 struct sh_metadata_result sh_metadata_apply(struct sh_metadata *metadata, unsigned sector,
                                             const struct sh_metadata_update *update);
+
+/* Empties a sector, which begins again; incarnation not 0. */
+void sh_metadata_begin(struct sh_metadata *metadata, unsigned sector, uint64_t incarnation,
+                       bool is_known);
+/* 0: the sector was not begun here. */
+uint64_t sh_metadata_incarnation(const struct sh_metadata *metadata, unsigned sector);
+bool sh_metadata_is_known(const struct sh_metadata *metadata, unsigned sector);
 
 /* The range that holds a chunk ID, and its owner: the creator, unless it was moved. */
 struct sh_range sh_metadata_find(const struct sh_metadata *metadata, shoal_cid cid);
@@ -106,9 +121,9 @@ bool sh_metadata_name_next(const struct sh_metadata *metadata, unsigned sector,
                            shoal_cid *cid_out);
 
 /* A sector as bytes, little-endian:
- *   u32 ranges, each u64 first, u64 last, u16 owner; u32 sources, each u16 node, u64 decision;
- *   u32 names, each u64 chunk ID, text name
- * Get replaces it. EPROTO, ENOMEM, ELIMIT change nothing. */
+ *   u64 incarnation, u8 whether it is known, u32 ranges, each u64 first, u64 last, u16 owner; u32
+ * sources, each u16 node, u64 decision; u32 names, each u64 chunk ID, text name Get replaces it.
+ * EPROTO, ENOMEM, ELIMIT change nothing. */
 size_t sh_metadata_image_size(const struct sh_metadata *metadata, unsigned sector);
 void sh_metadata_image_put(const struct sh_metadata *metadata, unsigned sector,
                            struct sh_writer *w);

@@ -18,6 +18,8 @@ struct sh_metadata_source {
 };
 
 struct sh_metadata_sector {
+    uint64_t incarnation;
+    bool is_known;
     /* Of each creator with moved chunks all IDs; NULL: there is none. */
     struct sh_ranges *ranges;
     struct sh_metadata_source *sources; /* by ascending ID */
@@ -40,9 +42,11 @@ struct sh_metadata_result sh_metadata_name_apply(struct sh_metadata_sector *sect
                                                  const struct sh_metadata_update *update);
 void sh_metadata_names_clear(struct sh_metadata_sector *sector);
 
-/* metadata.c. The source's entry; a new one with nothing decided. NULL: out of memory. */
+/* metadata_moves.c. The source's entry; a new one with nothing decided. NULL: out of memory. */
 struct sh_metadata_source *sh_metadata_source(struct sh_metadata_sector *sector, shoal_nid nid);
 /* The sector's tree, made if there is none. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_metadata_ranges(struct sh_metadata_sector *sector);
+struct sh_metadata_result sh_metadata_move_apply(struct sh_metadata_sector *sector,
+                                                 const struct sh_metadata_update *update);
 
 #endif

@@ -62,7 +62,7 @@ static struct sh_metadata_result apply(struct sh_metadata *metadata, unsigned se
     assert_int_equal(
         sh_metadata_update_get(sh_bytes_make(bytes, (size_t)(w.at - bytes)), sector, &got),
         SHOAL_OK);
-    if (update->kind != SH_METADATA_FORGET)
+    if (update->kind != SH_METADATA_KNOWN)
         assert_int_equal(sh_metadata_sector(&got), sector);
     return sh_metadata_apply(metadata, sector, &got);
 }
@@ -247,30 +247,64 @@ static void test_model(void **state)
     sh_metadata_destroy(metadata);
 }
 
-static void test_forget(void **state)
+/* What is gathered after a loss: holders are believed before creators, whoever is heard first. */
+static void test_claims(void **state)
+{
+    (void)state;
+    static struct sh_metadata_update update;
+    for (unsigned order = 0; order < 2; order++) {
+        struct sh_metadata *metadata;
+        assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
+        assert_false(sh_metadata_is_known(metadata, 0));
+        sh_metadata_begin(metadata, 0, 7, false);
+        for (unsigned i = 0; i < 2; i++) {
+            /* 10 to 19 went to 65, and from there 15 to 19 to 66. */
+            bool is_holder = i != order;
+            update = (struct sh_metadata_update){.kind = SH_METADATA_CLAIM, .count = 1};
+            update.from.v = is_holder ? CREATOR + 2 : CREATOR;
+            update.to.v = is_holder ? CREATOR + 2 : CREATOR + 1;
+            update.runs[0].first = cid_of(is_holder ? 15 : 10);
+            update.runs[0].last = cid_of(19);
+            assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
+        }
+        assert_int_equal(sh_metadata_find(metadata, cid_of(9)).value, CREATOR);
+        assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR + 1);
+        assert_int_equal(sh_metadata_find(metadata, cid_of(15)).value, CREATOR + 2);
+        assert_int_equal(sh_metadata_find(metadata, cid_of(20)).value, CREATOR);
+        update = (struct sh_metadata_update){.kind = SH_METADATA_KNOWN, .condition = 1};
+        assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
+        struct sh_metadata *copy = copied(metadata);
+        assert_true(sh_metadata_is_known(copy, 0));
+        assert_true(sh_metadata_incarnation(copy, 0) == 7);
+        sh_metadata_begin(copy, 0, 8, false);
+        assert_int_equal(sh_metadata_find(copy, cid_of(15)).value, CREATOR);
+        assert_false(sh_metadata_is_known(copy, 0));
+        sh_metadata_destroy(copy);
+        sh_metadata_destroy(metadata);
+    }
+}
+
+/* A batch whose target is down is never committed later. */
+static void test_refusal(void **state)
 {
     (void)state;
     static struct sh_metadata_update update;
     struct sh_metadata *metadata;
     assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
-    update = (struct sh_metadata_update){.kind = SH_METADATA_MOVE,
+    update = (struct sh_metadata_update){.kind = SH_METADATA_REFUSE,
                                          .from = {CREATOR},
                                          .to = {CREATOR + 1},
                                          .sequence = 1,
                                          .count = 1,
                                          .runs = {{cid_of(10), cid_of(19)}}};
+    assert_int_equal(apply(metadata, 0, &update).err, SHOAL_ENONODE);
+    update.kind = SH_METADATA_MOVE;
+    assert_int_equal(apply(metadata, 0, &update).err, SHOAL_ECANCELED);
+    update.sequence = 2;
     assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
-    update = (struct sh_metadata_update){.kind = SH_METADATA_FORGET, .from = {CREATOR}};
+    update.kind = SH_METADATA_REFUSE; /* it has been committed */
     assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
-    assert_int_equal(sh_metadata_find(metadata, cid_of(9)).value, 0);
     assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR + 1);
-    update.from.v = CREATOR + 1;
-    assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
-    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, 0);
-    /* Nothing is left: the ID may be given out again. */
-    update.from.v = CREATOR;
-    assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
-    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR);
     sh_metadata_destroy(metadata);
 }
 
@@ -278,7 +312,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_model),
-        cmocka_unit_test(test_forget),
+        cmocka_unit_test(test_claims),
+        cmocka_unit_test(test_refusal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

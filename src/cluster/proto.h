@@ -63,19 +63,24 @@
  * RING       a message of the ring (overlay_int.h)
  * LEASE      to the leader: u8 0, u64 the sender's time; and its answer: u8 1, the same time
  *
- * Of migrations (owners.h):
+ * Of migrations; each answer begins with u16, 0 or of superpeers that share their registry the one
+ * to be asked instead, and then zeros:
  *
  * COMMIT     from a batch's source to the superpeer of its creator
  *   request  u16 source, u16 target, u64 incarnation, u64 sequence, u16 count, then count times u64
  *            first, u64 last chunk ID
- *   answer   empty: committed, now or before
- *   errors   as of sh_owners_commit
- * RESOLVE    from a batch's target, which has not heard what became of it; as COMMIT
+ *   answer   committed, now or before
+ *   errors   of a batch that never will be: ECANCELED, ENOTOWNER (the source does not own all of
+ *            it), ENONODE (the target is not up), ELIMIT (too many ranges). Nothing was decided:
+ *            EDIFFERS (another incarnation), EBUSY (it is not known yet what the nodes hold),
+ *            EROLE (another arc). ETIMEOUT: nobody knows
+ * RESOLVE    from a batch's target, which has not heard what became of it; as COMMIT, of which the
+ *            first run is looked at. A batch that was not committed yet is aborted
  *   answer   u8: 1 committed, 0 aborted
- *   errors   EBUSY, EROLE
- * WHO        empty
- *   answer   u64 incarnation
- * HOLDS      from a superpeer to a peer, after a start
+ *   errors   EBUSY (also: decided by an incarnation before), EROLE, ETIMEOUT
+ * WHO        u16 creator
+ *   answer   u64 incarnation of what is known of its chunks
+ * HOLDS      from a superpeer to a peer, after all that was known of a sector is lost
  *   request  u64 chunk ID to begin at, u16 first, u16 last node ID of the arc
  *   answer   u8 whether there is more, ranges of chunks that nodes of the arc created: u64 first,
  *            u64 last, u16 who has them: the peer itself, or of its own chunks the node that it
@@ -127,6 +132,8 @@
 #define SH_SYNC_BYTES 16
 #define SH_SYNC_ANSWER_BYTES 9
 #define SH_COMMIT_BYTES 22 /* and 16 for each run */
+#define SH_WHO_BYTES 2
+#define SH_WHO_ANSWER_BYTES 10
 #define SH_HOLDS_BYTES 12
 #define SH_HOLDS_RANGE_BYTES 18
 #define SH_PING_BYTES 2

@@ -1,5 +1,5 @@
 /* The registry of one superpeer, a state machine without input or output: who is a member, with
- * which ID, in which state, and where chunks are. superpeer.h feeds it.
+ * which ID, and in which state. superpeer.h feeds it.
  *
  * Every function that concerns time is given the time, on one clock. Whatever changes the view
  * raises its epoch: the sum of the arcs' versions, of which this superpeer raises its own and
@@ -26,7 +26,6 @@
 #include "base/bytes.h"
 #include "cluster/arcs.h"
 #include "cluster/view.h"
-#include "ranges/ranges.h"
 
 struct sh_registry;
 
@@ -66,12 +65,16 @@ SHOAL_NODISCARD enum shoal_err sh_registry_leave(struct sh_registry *registry, s
 /* Declares a node of this arc failed if it is up. */
 void sh_registry_fail(struct sh_registry *registry, shoal_nid nid, const char *reason);
 
-/* Where a chunk is: its range, whose value is the owner's ID. ENOCHUNK, EFAILED, EROLE, EBUSY. */
-SHOAL_NODISCARD enum shoal_err sh_registry_lookup(const struct sh_registry *registry, shoal_cid cid,
-                                                  struct sh_range *range_out);
-
 /* Somebody knows the view of that epoch; see above. */
 void sh_registry_epoch_known(struct sh_registry *registry, uint64_t now_ns, uint64_t epoch);
+
+/* Somebody remembers this superpeer from before its start. */
+void sh_registry_restarted(struct sh_registry *registry);
+
+/* A node took part in a migration, or what it created did: its ID is not given out again when it
+ * has left, since the ring knows it. Of another arc: of no effect, and is_moved is true. */
+void sh_registry_moved_set(struct sh_registry *registry, shoal_nid nid);
+bool sh_registry_is_moved(const struct sh_registry *registry, shoal_nid nid);
 
 /* Lets time pass: declares silent nodes and superpeers failed. To be called at least every quarter
  * of failure_ns: if it was not for half of it, the process was stopped, and that time counts for
@@ -83,6 +86,8 @@ uint64_t sh_registry_due_ns(const struct sh_registry *registry);
 /* The view, by ascending ID. Valid until the next change. */
 const struct sh_view *sh_registry_view(const struct sh_registry *registry);
 bool sh_registry_settling(const struct sh_registry *registry);
+/* Whether all other superpeers that are up have said who is on their arcs. */
+bool sh_registry_siblings_heard(const struct sh_registry *registry);
 /* True for an up node of this arc: whose lost connection is of interest. */
 bool sh_registry_watches(const struct sh_registry *registry, shoal_nid nid);
 
@@ -147,7 +152,7 @@ uint64_t sh_registry_changes(const struct sh_registry *registry);
  *   32  u32  bytes behind this head
  *   36  u32  CRC32C of head and body, with this field zero
  *   40  text name of the cluster; u16 count; nodes as in a view; of a shared one the ring's table
- *       as in arcs.h, and what owners.h says of chunks that have moved */
+ *       as in arcs.h, u16 count and u16 each of the IDs that are not given out again */
 size_t sh_registry_image_size(const struct sh_registry *registry);
 void sh_registry_image_put(struct sh_writer *w, const struct sh_registry *registry,
                            uint64_t sequence);

@@ -12,11 +12,6 @@
 #define SH_REGISTRY_EPOCH_AHEAD_MAX (UINT64_C(1) << 56)
 #define SH_REGISTRY_EPOCH_MAX (UINT64_C(1) << 63)
 
-/* sequence << 1 | whether it was committed; 0: nothing was decided. */
-struct sh_owner_source {
-    uint64_t decided;
-};
-
 struct sh_registry {
     char cluster[SH_CLUSTER_NAME_MAX + 1];
     uint16_t count, index; /* arcs, and which is this one's; a shared registry is one arc */
@@ -26,7 +21,6 @@ struct sh_registry {
     bool is_shared;
     struct sh_view view; /* all arcs; epoch is the sum of versions */
     uint64_t versions[SH_SUPERPEERS_MAX];
-    struct sh_ranges *ranges;
     struct sh_arcs arcs; /* of a shared one */
     shoal_nid next_nid;  /* where the search for a free ID begins */
     uint64_t changes;
@@ -37,13 +31,8 @@ struct sh_registry {
     /* When each superpeer, and each node of the arc, was heard last, and the epoch in which the
      * node was declared failed last: by ID, 916 KB at most. */
     uint64_t superpeer_heard_ns[SH_SUPERPEERS_MAX];
-    /* owners.c: the last batch of each source that was decided about, by node ID; who has said what
-     * it holds, a bit by node ID. */
-    uint64_t incarnation;
-    struct sh_owner_source *sources;
-    uint64_t owners_asked[(UINT16_MAX + 1) / 64];
-    bool owners_known;  /* all had said it once */
-    uint64_t *heard_ns; /* by ID - arc_first, like failed_epochs */
+    uint64_t moved[(UINT16_MAX + 1) / 64]; /* a bit by node ID: it is not given out again */
+    uint64_t *heard_ns;                    /* by ID - arc_first, like failed_epochs */
     uint64_t *failed_epochs;
 };
 
@@ -53,8 +42,6 @@ static inline bool sh_registry_has(const struct sh_registry *registry, shoal_nid
     return nid.v >= registry->arc_first.v && nid.v <= registry->arc_last.v;
 }
 
-/* Somebody remembers this superpeer from before its start. */
-void sh_registry_restarted(struct sh_registry *registry);
 static inline bool sh_registry_is_credible(uint64_t claimed, uint64_t own)
 {
     return claimed > own && claimed - own < SH_REGISTRY_EPOCH_AHEAD_MAX &&

@@ -175,8 +175,7 @@ static void on_lookup(void *arg, struct sh_msg_in *in)
         return;
     sh_registry_epoch_known(superpeer->registry, now_of(superpeer), epoch);
     struct sh_range range;
-    enum shoal_err err = superpeer->shared ? sh_superpeer_overlay_lookup(superpeer, cid, &range)
-                                           : sh_registry_lookup(superpeer->registry, cid, &range);
+    enum shoal_err err = sh_superpeer_lookup(superpeer, cid, &range);
     if (err) {
         refuse(in, err, err == SHOAL_EBUSY ? "a superpeer was restarted or has failed" : NULL);
         return;
@@ -232,7 +231,7 @@ static unsigned run(void *arg)
     }
     work += sh_superpeer_siblings_step(superpeer, now_ns);
     work += sh_superpeer_probes_step(superpeer, now_ns);
-    work += sh_superpeer_owners_step(superpeer, now_ns);
+    work += sh_superpeer_ring_step(superpeer, now_ns);
     announce(superpeer);
     return work;
 }
@@ -249,7 +248,7 @@ static uint64_t due_ns(void *arg)
     uint64_t others[] = {
         sh_superpeer_siblings_due_ns(superpeer),
         sh_superpeer_probes_due_ns(superpeer),
-        sh_superpeer_owners_due_ns(superpeer),
+        sh_superpeer_ring_due_ns(superpeer),
     };
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         due = others[i] < due ? others[i] : due;
@@ -270,7 +269,7 @@ static void handlers_set(struct sh_superpeer *superpeer)
     for (size_t i = 0; i < sizeof handlers / sizeof handlers[0]; i++)
         sh_msg_handler_set(superpeer->msg, handlers[i].type, SH_MSG_INLINE, handlers[i].handler,
                            superpeer);
-    sh_superpeer_owners_handlers(superpeer);
+    sh_superpeer_ring_handlers(superpeer);
 }
 
 /* Opens a registry of this superpeer's own. */
@@ -318,6 +317,8 @@ enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
         err = sh_superpeer_shared_open(superpeer, config, now_ns);
     else
         err = own_open(superpeer, config, now_ns);
+    if (!err && !superpeer->shared)
+        err = sh_superpeer_ring_open(superpeer);
     if (err) {
         sh_superpeer_destroy(superpeer);
         return err;
@@ -333,7 +334,7 @@ void sh_superpeer_destroy(struct sh_superpeer *superpeer)
     if (!superpeer)
         return;
     sh_superpeer_requests_cancel(superpeer);
-    sh_superpeer_owners_cancel(superpeer);
+    sh_superpeer_ring_close(superpeer);
     sh_superpeer_shared_close(superpeer);
     sh_registry_destroy(superpeer->registry);
     sh_view_destroy(&superpeer->announced);

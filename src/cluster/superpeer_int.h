@@ -2,9 +2,9 @@
 #ifndef SH_CLUSTER_SUPERPEER_INT_H
 #define SH_CLUSTER_SUPERPEER_INT_H
 
-#include "cluster/owners.h"
 #include "cluster/registry.h"
 #include "cluster/superpeer.h"
+#include "ranges/ranges.h"
 
 #define SH_PROBES_MAX 32 /* lost connections looked into at once; silence tells of the others */
 /* One other superpeer. */
@@ -28,14 +28,7 @@ struct sh_probe {
     uint64_t due_ns;
 };
 
-/* The question to a node what it holds of this arc's chunks. */
-struct sh_owner_asking {
-    struct sh_request request;
-    bool is_asking;
-    shoal_nid nid;
-    shoal_cid from; /* where its next page begins; 0: the next node is to be asked */
-    uint64_t due_ns;
-};
+struct sh_superpeer_overlay; /* superpeer_overlay_int.h */
 
 struct sh_superpeer {
     struct sh_msg *msg;
@@ -45,12 +38,12 @@ struct sh_superpeer {
     void (*on_view)(void *arg, const struct sh_view *view);
     void *arg;
     struct sh_registry *registry;
-    struct sh_shared *shared; /* NULL: the registry is this superpeer's own */
-    struct sh_view announced; /* what msg and on_view were told last */
-    uint64_t tick_ns;         /* when time has to be let pass next, at the latest */
+    struct sh_shared *shared;          /* NULL: the registry is this superpeer's own */
+    struct sh_superpeer_overlay *ring; /* NULL: with ZooKeeper, until it has an ID */
+    struct sh_view announced;          /* what msg and on_view were told last */
+    uint64_t tick_ns;                  /* when time has to be let pass next, at the latest */
     struct sh_sibling siblings[SH_SUPERPEERS_MAX];
     struct sh_probe probes[SH_PROBES_MAX];
-    struct sh_owner_asking owner_asking;
 };
 
 /* superpeer_shared.c: a registry that superpeers with a disk share. */
@@ -71,13 +64,21 @@ void sh_superpeer_shared_join(struct sh_superpeer *superpeer, const struct sh_ms
 void sh_superpeer_shared_leave(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
                                shoal_nid nid, uint64_t instance);
 
-void sh_superpeer_shared_batch(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
-                               bool is_commit, struct sh_bytes batch);
-/* superpeer_overlay.c: the range that holds a chunk and its owner, or with `first` and `last` the
- * chunk alone the superpeer to be asked. ENOCHUNK, EFAILED, EBUSY. */
-SHOAL_NODISCARD enum shoal_err sh_superpeer_overlay_lookup(struct sh_superpeer *superpeer,
-                                                           shoal_cid cid,
-                                                           struct sh_range *range_out);
+/* superpeer_overlay.c: the part in the ring, of which nothing is answered before open, which needs
+ * an ID; again after close. ENOMEM. */
+void sh_superpeer_ring_handlers(struct sh_superpeer *superpeer);
+SHOAL_NODISCARD enum shoal_err sh_superpeer_ring_open(struct sh_superpeer *superpeer);
+void sh_superpeer_ring_close(struct sh_superpeer *superpeer);
+unsigned sh_superpeer_ring_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+uint64_t sh_superpeer_ring_due_ns(const struct sh_superpeer *superpeer);
+/* The shared registry has heard of this process's beginning. */
+void sh_superpeer_ring_joined(struct sh_superpeer *superpeer);
+
+/* superpeer_moves.c: the range that holds a chunk and its owner, or of superpeers that share their
+ * registry, with `first` and `last` the chunk alone, the superpeer to be asked. ENOCHUNK, EFAILED,
+ * EROLE, EBUSY. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_lookup(struct sh_superpeer *superpeer, shoal_cid cid,
+                                                   struct sh_range *range_out);
 
 /* superpeer_watch.c */
 void sh_superpeer_shared_heard(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t epoch);
@@ -95,19 +96,5 @@ void sh_superpeer_probe(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t 
 unsigned sh_superpeer_probes_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 uint64_t sh_superpeer_probes_due_ns(const struct sh_superpeer *superpeer);
 void sh_superpeer_requests_cancel(struct sh_superpeer *superpeer);
-
-/* superpeer_owners.c: migrations. */
-/* Reads a COMMIT or RESOLVE, whose runs, at most SH_OWNERS_RUNS_MAX, go to `runs`. */
-bool sh_superpeer_batch_get(struct sh_reader *r, struct sh_owner_run *runs,
-                            struct sh_owners_batch *batch_out);
-/* What to say with an error; NULL: nothing. */
-const char *sh_superpeer_owners_why(enum shoal_err err);
-/* Answers a RESOLVE. */
-void sh_superpeer_owners_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
-                                sh_msg_type type, bool is_committed);
-void sh_superpeer_owners_handlers(struct sh_superpeer *superpeer);
-unsigned sh_superpeer_owners_step(struct sh_superpeer *superpeer, uint64_t now_ns);
-uint64_t sh_superpeer_owners_due_ns(const struct sh_superpeer *superpeer);
-void sh_superpeer_owners_cancel(struct sh_superpeer *superpeer);
 
 #endif

@@ -1,49 +1,19 @@
-/* A superpeer's part in the ring: its messages, its lease, and the requests that wait for updates.
+/* A superpeer's part in the ring: what it keeps, names, and the requests that wait for updates.
  *
- *   METADATA --> ring ----RING----> holders --> ring: apply --> answered
- *   LEASE -----> leader, who has heard this superpeer then and will not call it failed for a while
- *   ARC, RING -> the registry's log: changes of sectors; this process has begun */
+ *   METADATA, COMMIT --> ring ----RING----> holders --> ring: apply --> answered
+ *   ARC, RING ---------> the registry's log: changes of sectors; this process has begun */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/hash.h"
 #include "base/log.h"
-#include "cluster/metadata.h"
-#include "cluster/overlay.h"
 #include "cluster/proto.h"
-#include "cluster/superpeer_shared_int.h"
+#include "cluster/superpeer_overlay_int.h"
 
 #define ENTRIES_KEPT 128
 #define PIECE_BYTES 16384
 #define WAITING_MAX 4096
-
-/* A request that waits for its update to be applied. */
-struct waiting {
-    struct waiting *next;
-    unsigned sector;
-    uint64_t epoch, sequence;
-    struct sh_reply_to reply_to;
-    sh_msg_type type;
-    uint64_t deadline_ns;
-};
-
-struct sh_superpeer_overlay {
-    struct sh_superpeer *superpeer;
-    struct sh_overlay *ring;
-    struct sh_metadata *metadata;
-    bool is_joined, is_started;
-    struct sh_arcs seen; /* the table that the ring was told */
-    uint64_t beat_ns;
-    /* A leader's: the question to the others whether it still is, and when the last one that they
-     * have affirmed was asked; 0: never. */
-    struct sh_raft_read read;
-    bool is_reading;
-    uint64_t read_ns, confirmed_ns;
-    bool is_built[SH_SECTORS]; /* false: to be built in that version */
-    uint64_t build_version[SH_SECTORS];
-    struct waiting *waiting;
-    size_t waiting_count;
-};
 
 static uint64_t now_of(const struct sh_superpeer *superpeer)
 {
@@ -53,30 +23,30 @@ static uint64_t now_of(const struct sh_superpeer *superpeer)
 /* --- Answers --------------------------------------------------------------------------------- */
 
 static void metadata_answer(struct sh_superpeer *superpeer, struct sh_reply_to to, sh_msg_type type,
-                            uint8_t superpeer_nid, const struct sh_metadata_result *result)
+                            shoal_nid other, const struct sh_metadata_result *result)
 {
     struct sh_out out;
     if (sh_msg_reply(superpeer->msg, to, type, SH_METADATA_ANSWER_BYTES, &out))
         return;
-    sh_put16(&out.w, superpeer_nid);
+    sh_put16(&out.w, other.v);
     sh_put16(&out.w, (uint16_t)result->err);
     sh_put8(&out.w, result->is_committed);
     sh_put64(&out.w, result->cid.v);
     sh_msg_end(superpeer->msg, &out);
 }
 
-static struct waiting **waiting_find(struct sh_superpeer_overlay *part, unsigned sector,
-                                     uint64_t epoch, uint64_t sequence)
+static struct sh_ring_waiting **waiting_find(struct sh_superpeer_overlay *part, unsigned sector,
+                                             uint64_t epoch, uint64_t sequence)
 {
-    struct waiting **at = &part->waiting;
+    struct sh_ring_waiting **at = &part->waiting;
     while (*at && ((*at)->sector != sector || (*at)->epoch != epoch || (*at)->sequence != sequence))
         at = &(*at)->next;
     return at;
 }
 
-static void waiting_end(struct sh_superpeer_overlay *part, struct waiting **at)
+static void waiting_end(struct sh_superpeer_overlay *part, struct sh_ring_waiting **at)
 {
-    struct waiting *waiting = *at;
+    struct sh_ring_waiting *waiting = *at;
     *at = waiting->next;
     part->waiting_count--;
     free(waiting);
@@ -92,10 +62,13 @@ static void apply(void *arg, unsigned sector, uint64_t epoch, uint64_t sequence,
     struct sh_metadata_result result = {.err = SHOAL_EPROTO}; /* at all holders alike */
     if (!sh_metadata_update_get(command, sector, &update))
         result = sh_metadata_apply(part->metadata, sector, &update);
-    struct waiting **at = waiting_find(part, sector, epoch, sequence);
+    struct sh_ring_waiting **at = waiting_find(part, sector, epoch, sequence);
     if (!*at)
         return;
-    metadata_answer(part->superpeer, (*at)->reply_to, (*at)->type, 0, &result);
+    if ((*at)->type == SH_CLUSTER_METADATA)
+        metadata_answer(part->superpeer, (*at)->reply_to, (*at)->type, SHOAL_NID_NONE, &result);
+    else
+        sh_superpeer_moves_answer(part->superpeer, (*at)->reply_to, (*at)->type, &result);
     waiting_end(part, at);
 }
 
@@ -137,24 +110,29 @@ static void refuse(struct sh_msg_in *in, enum shoal_err err, const char *text)
     sh_msg_reply_error(in->msg, in->reply_to, in->type, err, text);
 }
 
-/* Whether the update can't be ordered, by what is not in the sector's state. */
-static enum shoal_err update_check(const struct sh_superpeer *superpeer,
-                                   const struct sh_metadata_update *update)
+enum shoal_err sh_superpeer_ring_reads(struct sh_superpeer *superpeer, unsigned sector,
+                                       shoal_nid home, shoal_nid *other_out)
 {
-    if (update->kind == SH_METADATA_FORGET)
-        return SHOAL_EPROTO;
-    if (update->kind != SH_METADATA_MOVE)
-        return SHOAL_OK;
-    const struct sh_node *to = sh_view_find(sh_registry_view(superpeer->registry), update->to);
-    return to && to->state == SH_NODE_UP ? SHOAL_OK : SHOAL_ENONODE;
+    const struct sh_superpeer_overlay *part = superpeer->ring;
+    *other_out = SHOAL_NID_NONE;
+    if (!part)
+        return SHOAL_EBUSY;
+    if (!superpeer->shared && home.v != superpeer->index + 1) {
+        *other_out = home;
+        return SHOAL_EROLE;
+    }
+    enum shoal_err err = sh_overlay_reads(part->ring, now_of(superpeer), sector);
+    other_out->v = err == SHOAL_EROLE ? sh_overlay_owner(part->ring, sector) : 0;
+    return err == SHOAL_EROLE && !other_out->v ? SHOAL_EBUSY : err;
 }
 
-static void update_begin(struct sh_superpeer *superpeer, struct sh_msg_in *in, unsigned sector,
-                         struct sh_bytes bytes)
+void sh_superpeer_ring_update(struct sh_superpeer *superpeer, struct sh_msg_in *in, unsigned sector,
+                              struct sh_bytes bytes)
 {
-    struct sh_superpeer_overlay *part = superpeer->shared->ring;
+    struct sh_superpeer_overlay *part = superpeer->ring;
     uint64_t now_ns = now_of(superpeer);
-    struct waiting *waiting = part->waiting_count < WAITING_MAX ? calloc(1, sizeof *waiting) : NULL;
+    struct sh_ring_waiting *waiting =
+        part->waiting_count < WAITING_MAX ? calloc(1, sizeof *waiting) : NULL;
     if (!waiting) {
         refuse(in, SHOAL_EBUSY, NULL);
         return;
@@ -175,83 +153,64 @@ static void update_begin(struct sh_superpeer *superpeer, struct sh_msg_in *in, u
     }
 }
 
+/* As sh_superpeer_ring_reads, of a name. */
+static enum shoal_err name_reads(struct sh_superpeer *superpeer, unsigned sector,
+                                 shoal_nid *other_out)
+{
+    shoal_nid home = {(uint16_t)(superpeer->count ? sector % superpeer->count + 1 : 0)};
+    return sh_superpeer_ring_reads(superpeer, sector, home, other_out);
+}
+
 static void on_metadata(void *arg, struct sh_msg_in *in)
 {
     struct sh_superpeer *superpeer = arg;
-    struct sh_superpeer_overlay *part = superpeer->shared->ring;
     struct sh_metadata_update update;
     size_t size = sh_reader_left(&in->payload);
     struct sh_bytes bytes = sh_bytes_make(sh_reader_take(&in->payload, size), size);
     enum shoal_err err = SHOAL_EPROTO;
-    unsigned sector = 0;
     /* Which sector it is of, only the update says. */
-    for (; err && sector < SH_SECTORS; sector++)
-        err = sh_metadata_update_get(bytes, sector, &update);
-    if (!err)
-        err = update_check(superpeer, &update);
-    if (err) {
-        refuse(in, err, err == SHOAL_ENONODE ? "the target is not up" : NULL);
+    for (unsigned i = 0; err && i < SH_SECTORS; i++)
+        err = sh_metadata_update_get(bytes, i, &update);
+    /* The others come with messages of their own. */
+    if (err || (update.kind != SH_METADATA_NAME && update.kind != SH_METADATA_UNNAME)) {
+        refuse(in, SHOAL_EPROTO, NULL);
         return;
     }
-    sector = sh_metadata_sector(&update);
-    err = sh_overlay_reads(part->ring, now_of(superpeer), sector);
-    uint8_t owner = sh_overlay_owner(part->ring, sector);
-    if (err == SHOAL_EROLE && owner)
-        metadata_answer(superpeer, in->reply_to, in->type, owner, &(struct sh_metadata_result){0});
+    shoal_nid other;
+    unsigned sector = sh_metadata_sector(&update);
+    err = name_reads(superpeer, sector, &other);
+    if (err == SHOAL_EROLE)
+        metadata_answer(superpeer, in->reply_to, in->type, other, &(struct sh_metadata_result){0});
     else if (err)
         refuse(in, SHOAL_EBUSY, "the sector is changing hands");
     else
-        update_begin(superpeer, in, sector, bytes);
+        sh_superpeer_ring_update(superpeer, in, sector, bytes);
 }
 
 static void on_name_get(void *arg, struct sh_msg_in *in)
 {
     struct sh_superpeer *superpeer = arg;
-    struct sh_superpeer_overlay *part = superpeer->shared->ring;
     struct sh_bytes name = sh_get_text(&in->payload);
     if (!sh_reader_done(&in->payload) || !name.size || name.size > SH_NAME_BYTES_MAX) {
         refuse(in, SHOAL_EPROTO, NULL);
         return;
     }
-    unsigned sector = sh_arc_sector_of_name(name);
-    enum shoal_err err = sh_overlay_reads(part->ring, now_of(superpeer), sector);
-    uint8_t owner = 0;
+    shoal_nid other;
     shoal_cid cid = SHOAL_CID_NONE;
-    if (err == SHOAL_EROLE) {
-        owner = sh_overlay_owner(part->ring, sector);
-        err = owner ? SHOAL_OK : SHOAL_EBUSY;
-    } else if (!err) {
-        err = sh_metadata_lookup(part->metadata, name, &cid);
+    enum shoal_err err = name_reads(superpeer, sh_arc_sector_of_name(name), &other);
+    if (!err) {
+        err = sh_metadata_lookup(superpeer->ring->metadata, name, &cid);
+    } else if (err == SHOAL_EROLE) {
+        err = SHOAL_OK;
     }
     struct sh_out out;
     if (err) {
         refuse(in, err, err == SHOAL_EBUSY ? "the sector is changing hands" : NULL);
     } else if (!sh_msg_reply(in->msg, in->reply_to, in->type, SH_NAME_ANSWER_BYTES, &out)) {
-        sh_put16(&out.w, owner);
+        sh_put16(&out.w, other.v);
         sh_put64(&out.w, cid.v);
         sh_msg_end(in->msg, &out);
     }
-}
-
-enum shoal_err sh_superpeer_overlay_lookup(struct sh_superpeer *superpeer, shoal_cid cid,
-                                           struct sh_range *range_out)
-{
-    struct sh_superpeer_overlay *part = superpeer->shared->ring;
-    shoal_nid creator = shoal_cid_creator(cid);
-    if (!part) /* in ZooKeeper: nothing is known of chunks but their creators */
-        return sh_registry_lookup(superpeer->registry, cid, range_out);
-    if (creator.v < SH_PEER_NID_MIN || creator.v > SH_PEER_NID_MAX)
-        return SHOAL_ENOCHUNK;
-    unsigned sector = sh_arc_sector(creator);
-    enum shoal_err err = sh_overlay_reads(part->ring, now_of(superpeer), sector);
-    uint8_t owner = sh_overlay_owner(part->ring, sector);
-    if (err == SHOAL_EROLE && owner) {
-        *range_out = (struct sh_range){cid, cid, owner};
-        return SHOAL_OK;
-    }
-    if (err)
-        return SHOAL_EBUSY;
-    return sh_registry_lookup(superpeer->registry, cid, range_out);
 }
 
 /* --- Between superpeers ---------------------------------------------------------------------- */
@@ -262,92 +221,31 @@ static void on_ring(void *arg, struct sh_msg_in *in)
     size_t size = sh_reader_left(&in->payload);
     struct sh_bytes bytes = sh_bytes_make(sh_reader_take(&in->payload, size), size);
     if (sh_shared_is_other(superpeer, in->reply_to.nid))
-        sh_overlay_receive(superpeer->shared->ring->ring, now_of(superpeer),
-                           (uint8_t)in->reply_to.nid.v, bytes);
-}
-
-static void lease_send(struct sh_superpeer *superpeer, shoal_nid to, bool is_answer,
-                       uint64_t time_ns)
-{
-    struct sh_out out;
-    if (sh_msg_begin(superpeer->msg, to, SH_CLUSTER_LEASE, SH_LEASE_BYTES, &out))
-        return; /* asked for again with the next heartbeat */
-    sh_put8(&out.w, is_answer);
-    sh_put64(&out.w, time_ns);
-    sh_msg_end(superpeer->msg, &out);
-}
-
-/* Who has a lease may answer for half of failure_ns after it asked for it. A leader gives one to
- * whom it has heard within a quarter of failure_ns, so it will not call that one failed before. Nor
- * will another leader, who gives everybody failure_ns anew: he can't have been elected before this
- * one was confirmed by a majority last, which also was within a quarter. */
-static void on_lease(void *arg, struct sh_msg_in *in)
-{
-    struct sh_superpeer *superpeer = arg;
-    struct sh_shared *shared = superpeer->shared;
-    bool is_answer = sh_get8(&in->payload);
-    uint64_t time_ns = sh_get64(&in->payload);
-    uint64_t now_ns = now_of(superpeer);
-    shoal_nid from = in->reply_to.nid;
-    if (!sh_reader_done(&in->payload) || !sh_shared_is_other(superpeer, from))
-        return;
-    if (is_answer) {
-        if (time_ns <= now_ns && sh_raft_leader(shared->raft) == from.v)
-            sh_overlay_lease_set(shared->ring->ring, now_ns, time_ns + superpeer->failure_ns / 2);
-    } else if (sh_raft_role(shared->raft) == SH_RAFT_LEADER) {
-        uint64_t heard_ns = sh_raft_heard_ns(shared->raft, (uint8_t)from.v);
-        uint64_t confirmed_ns = shared->ring->confirmed_ns;
-        uint64_t quarter_ns = superpeer->failure_ns / 4;
-        if (heard_ns && now_ns < heard_ns + quarter_ns && confirmed_ns &&
-            now_ns < confirmed_ns + quarter_ns)
-            lease_send(superpeer, from, true, time_ns);
-    }
-}
-
-static void lease_renew(struct sh_superpeer *superpeer, uint64_t now_ns)
-{
-    struct sh_shared *shared = superpeer->shared;
-    struct sh_superpeer_overlay *part = shared->ring;
-    uint8_t leader = sh_raft_leader(shared->raft);
-    if (sh_raft_role(shared->raft) != SH_RAFT_LEADER) {
-        if (leader)
-            lease_send(superpeer, (shoal_nid){leader}, false, now_ns);
-    } else if (!part->is_reading && !sh_raft_read_begin(shared->raft, &part->read)) {
-        part->is_reading = true;
-        part->read_ns = now_ns;
-    }
-}
-
-/* Looks whether this leader has been confirmed: then it has a lease, too. */
-static void confirm_step(struct sh_superpeer *superpeer, uint64_t now_ns)
-{
-    struct sh_superpeer_overlay *part = superpeer->shared->ring;
-    if (!part->is_reading)
-        return;
-    enum shoal_err err = sh_raft_read_done(superpeer->shared->raft, &part->read);
-    if (err == SHOAL_EAGAIN)
-        return;
-    part->is_reading = false;
-    if (err)
-        return;
-    part->confirmed_ns = part->read_ns;
-    sh_overlay_lease_set(part->ring, now_ns, part->read_ns + superpeer->failure_ns / 2);
+        sh_overlay_receive(superpeer->ring->ring, now_of(superpeer), (uint8_t)in->reply_to.nid.v,
+                           bytes);
 }
 
 /* --- Step ------------------------------------------------------------------------------------ */
 
-void sh_shared_overlay_joined(struct sh_superpeer *superpeer)
+void sh_superpeer_ring_joined(struct sh_superpeer *superpeer)
 {
-    superpeer->shared->ring->is_joined = true;
+    superpeer->ring->is_joined = true;
 }
 
 /* Tells the ring what the registry says. */
 static void arcs_step(struct sh_superpeer_overlay *part, uint64_t now_ns)
 {
-    const struct sh_arcs *arcs = sh_registry_arcs(part->superpeer->registry);
+    const struct sh_arcs *arcs = &part->own;
+    if (part->superpeer->shared)
+        arcs = sh_registry_arcs(part->superpeer->registry);
     bool starts = part->is_joined && !part->is_started;
     if (!starts && memcmp(arcs, &part->seen, sizeof part->seen) == 0)
         return;
+    /* ZooKeeper's value is what others made it. */
+    for (unsigned i = 0; i < SH_SECTORS; i++) {
+        if (arcs->sectors[i].version < part->seen.sectors[i].version)
+            return;
+    }
     part->seen = *arcs;
     if (starts)
         sh_overlay_start(part->ring, now_ns, arcs);
@@ -356,31 +254,40 @@ static void arcs_step(struct sh_superpeer_overlay *part, uint64_t now_ns)
     part->is_started |= starts;
 }
 
-/* What nobody holds any more begins empty: that chunks have moved is not known to anybody else. */
+/* What nobody holds any more begins empty, until the nodes have said what they have. */
 static void build_step(struct sh_superpeer_overlay *part, uint64_t now_ns)
 {
+    struct sh_superpeer *superpeer = part->superpeer;
     for (unsigned i = 0; i < SH_SECTORS; i++) {
         if (part->is_built[i])
             continue;
         part->is_built[i] = true;
+        sh_superpeer_gather_begin(superpeer, i);
+        bool is_known = sh_superpeer_gather_is_over(superpeer);
+        uint64_t incarnation = sh_mix64(part->salt ^ sh_mix64(part->build_version[i])) | 1;
+        sh_metadata_begin(part->metadata, i, incarnation, is_known);
         sh_overlay_built(part->ring, now_ns, i, part->build_version[i]);
     }
 }
 
 static unsigned effects_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
-    struct sh_superpeer_overlay *part = superpeer->shared->ring;
+    struct sh_superpeer_overlay *part = superpeer->ring;
     struct sh_arc_change change;
     struct sh_overlay_message *message;
     unsigned work = 0;
     while (sh_overlay_change_next(part->ring, now_ns, &change)) {
+        work++;
+        if (!superpeer->shared) {
+            (void)sh_arcs_change(&part->own, &change);
+            continue;
+        }
         uint8_t bytes[SH_ARC_CHANGE_BYTES];
         struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
         sh_arc_change_put(&w, &change);
         struct sh_command command = {.kind = SH_COMMAND_ARC,
                                      .address = sh_bytes_make(bytes, sizeof bytes)};
         sh_shared_decide(superpeer, &command);
-        work++;
     }
     while ((message = sh_overlay_message_next(part->ring))) {
         struct sh_out out;
@@ -399,8 +306,8 @@ static unsigned effects_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 
 static void waiting_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
-    struct sh_superpeer_overlay *part = superpeer->shared->ring;
-    struct waiting **at = &part->waiting;
+    struct sh_superpeer_overlay *part = superpeer->ring;
+    struct sh_ring_waiting **at = &part->waiting;
     while (*at) {
         bool is_owner = sh_overlay_owner(part->ring, (*at)->sector) == superpeer->index + 1;
         if (is_owner && now_ns < (*at)->deadline_ns) {
@@ -413,48 +320,59 @@ static void waiting_step(struct sh_superpeer *superpeer, uint64_t now_ns)
     }
 }
 
-unsigned sh_shared_overlay_step(struct sh_superpeer *superpeer, uint64_t now_ns)
+/* Until it takes part nobody is answered, so it hurries. */
+static unsigned beat_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
-    struct sh_superpeer_overlay *part = superpeer->shared->ring;
-    unsigned work = 0;
+    struct sh_superpeer_overlay *part = superpeer->ring;
+    if (!superpeer->shared || now_ns < part->beat_ns)
+        return 0;
+    part->beat_ns = now_ns + superpeer->heartbeat_ns / (part->is_started ? 1 : 4) + 1;
+    sh_superpeer_lease_renew(superpeer, now_ns);
+    struct sh_command command = {.kind = SH_COMMAND_RING,
+                                 .nid = {(uint16_t)(superpeer->index + 1)},
+                                 .instance = superpeer->shared->instance};
+    if (!part->is_joined && !superpeer->shared->decided)
+        sh_shared_decide(superpeer, &command);
+    return 1;
+}
+
+unsigned sh_superpeer_ring_step(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    struct sh_superpeer_overlay *part = superpeer->ring;
     if (!part)
         return 0;
     arcs_step(part, now_ns);
-    if (now_ns >= part->beat_ns) {
-        /* Until it takes part nobody is answered, so it hurries. */
-        part->beat_ns = now_ns + superpeer->heartbeat_ns / (part->is_started ? 1 : 4) + 1;
-        lease_renew(superpeer, now_ns);
-        struct sh_command command = {.kind = SH_COMMAND_RING,
-                                     .nid = {(uint16_t)(superpeer->index + 1)},
-                                     .instance = superpeer->shared->instance};
-        if (!part->is_joined)
-            sh_shared_decide(superpeer, &command);
-        work++;
-    }
-    confirm_step(superpeer, now_ns);
+    unsigned work = beat_step(superpeer, now_ns);
+    sh_superpeer_lease_step(superpeer, now_ns);
     build_step(part, now_ns);
     sh_overlay_tick(part->ring, now_ns);
     work += effects_step(superpeer, now_ns);
     waiting_step(superpeer, now_ns);
-    return work;
+    return work + sh_superpeer_gather_step(superpeer, now_ns);
 }
 
-uint64_t sh_shared_overlay_due_ns(const struct sh_superpeer *superpeer)
+uint64_t sh_superpeer_ring_due_ns(const struct sh_superpeer *superpeer)
 {
-    const struct sh_superpeer_overlay *part = superpeer->shared->ring;
+    const struct sh_superpeer_overlay *part = superpeer->ring;
+    if (!part)
+        return SH_NEVER;
     uint64_t due_ns = sh_overlay_due_ns(part->ring);
-    return part->beat_ns < due_ns ? part->beat_ns : due_ns;
+    uint64_t gather_ns = sh_superpeer_gather_due_ns(superpeer);
+    due_ns = gather_ns < due_ns ? gather_ns : due_ns;
+    return superpeer->shared && part->beat_ns < due_ns ? part->beat_ns : due_ns;
 }
 
 /* --- Life ------------------------------------------------------------------------------------ */
 
-enum shoal_err sh_shared_overlay_open(struct sh_superpeer *superpeer)
+enum shoal_err sh_superpeer_ring_open(struct sh_superpeer *superpeer)
 {
     struct sh_superpeer_overlay *part = calloc(1, sizeof *part);
     if (!part)
         return SHOAL_ENOMEM;
-    superpeer->shared->ring = part;
+    superpeer->ring = part;
     part->superpeer = superpeer;
+    part->stepped_ns = now_of(superpeer);
+    part->salt = sh_random64(&superpeer->env.random);
     memset(part->is_built, true, sizeof part->is_built);
     struct sh_overlay_config config = {
         .server = (uint8_t)(superpeer->index + 1),
@@ -469,26 +387,33 @@ enum shoal_err sh_shared_overlay_open(struct sh_superpeer *superpeer)
         err = sh_overlay_create(&config, &part->ring);
     if (err)
         return err; /* close frees the rest */
-    static const struct {
-        sh_msg_type type;
-        sh_msg_handler handler;
-    } handlers[] = {
-        {SH_CLUSTER_RING, on_ring},
-        {SH_CLUSTER_LEASE, on_lease},
-        {SH_CLUSTER_METADATA, on_metadata},
-        {SH_CLUSTER_NAME_GET, on_name_get},
-    };
-    for (size_t i = 0; i < sizeof handlers / sizeof handlers[0]; i++)
-        sh_msg_handler_set(superpeer->msg, handlers[i].type, SH_MSG_INLINE, handlers[i].handler,
-                           superpeer);
+    if (superpeer->shared) {
+        sh_superpeer_lease_handlers(superpeer);
+        sh_msg_handler_set(superpeer->msg, SH_CLUSTER_RING, SH_MSG_INLINE, on_ring, superpeer);
+        return SHOAL_OK;
+    }
+    (void)sh_arcs_up(&part->own, superpeer->index + 1u);
+    part->is_joined = true;
+    sh_overlay_lease_set(part->ring, now_of(superpeer), SH_NEVER);
+    /* It has no one to agree with: the first round tells what it owns, the second that it does. */
+    for (unsigned i = 0; i < 2; i++)
+        (void)sh_superpeer_ring_step(superpeer, now_of(superpeer));
     return SHOAL_OK;
 }
 
-void sh_shared_overlay_close(struct sh_superpeer *superpeer)
+void sh_superpeer_ring_handlers(struct sh_superpeer *superpeer)
 {
-    struct sh_superpeer_overlay *part = superpeer->shared->ring;
+    sh_msg_handler_set(superpeer->msg, SH_CLUSTER_METADATA, SH_MSG_INLINE, on_metadata, superpeer);
+    sh_msg_handler_set(superpeer->msg, SH_CLUSTER_NAME_GET, SH_MSG_INLINE, on_name_get, superpeer);
+    sh_superpeer_moves_handlers(superpeer);
+}
+
+void sh_superpeer_ring_close(struct sh_superpeer *superpeer)
+{
+    struct sh_superpeer_overlay *part = superpeer->ring;
     if (!part)
         return;
+    sh_superpeer_gather_cancel(superpeer);
     while (part->waiting) {
         sh_msg_reply_error(superpeer->msg, part->waiting->reply_to, part->waiting->type,
                            SHOAL_ESTOPPED, NULL);
@@ -496,6 +421,6 @@ void sh_shared_overlay_close(struct sh_superpeer *superpeer)
     }
     sh_overlay_destroy(part->ring);
     sh_metadata_destroy(part->metadata);
-    superpeer->shared->ring = NULL;
+    superpeer->ring = NULL;
     free(part);
 }

@@ -151,12 +151,19 @@ static uint64_t ping_answer_get(struct sh_reader *r, shoal_nid nid)
     return sh_reader_done(r) && answered == nid.v ? instance : 0;
 }
 
-static void declare_failed(struct sh_superpeer *superpeer, shoal_nid nid, const char *reason)
+/* If others have to agree, it is looked at again when they should have: meanwhile each attempt to
+ * connect would be another lost connection to look into. */
+static void declare_failed(struct sh_superpeer *superpeer, struct sh_probe *probe,
+                           const char *reason)
 {
-    if (superpeer->shared)
-        sh_superpeer_shared_fail(superpeer, nid);
-    else
-        sh_registry_fail(superpeer->registry, nid, reason);
+    probe->state = SH_PROBE_FREE;
+    if (!superpeer->shared) {
+        sh_registry_fail(superpeer->registry, probe->nid, reason);
+        return;
+    }
+    probe->state = SH_PROBE_WANTED;
+    probe->due_ns = now_of(superpeer) + superpeer->heartbeat_ns;
+    sh_superpeer_shared_fail(superpeer, probe->nid);
 }
 
 static void probe_done(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
@@ -170,7 +177,7 @@ static void probe_done(struct sh_request *request, enum shoal_err err, struct sh
     case SHOAL_OK:
         if (sh_registry_heartbeat(superpeer->registry, now_ns, probe->nid,
                                   ping_answer_get(payload, probe->nid), 0, &failed))
-            declare_failed(superpeer, probe->nid, "another node answers there");
+            declare_failed(superpeer, probe, "another node answers there");
         break;
     case SHOAL_EUNREACHABLE:
     case SHOAL_ESECRET:
@@ -178,10 +185,11 @@ static void probe_done(struct sh_request *request, enum shoal_err err, struct sh
     case SHOAL_ECLUSTER:
     case SHOAL_EVERSION:
     case SHOAL_ENOTYPE:
-        declare_failed(superpeer, probe->nid, "connection lost, and no new one");
+        declare_failed(superpeer, probe, "connection lost, and no new one");
         break;
     case SHOAL_ECONNLOST:
-        /* It may be going down just now. */
+    case SHOAL_EADDRESS:
+        /* It may be going down just now, or its name's server be slow. */
         probe->state = SH_PROBE_WANTED;
         probe->due_ns = now_ns + superpeer->heartbeat_ns;
         break;
@@ -203,8 +211,7 @@ static void probe_ask(struct sh_superpeer *superpeer, struct sh_probe *probe, ui
     enum shoal_err err = sh_msg_request(superpeer->msg, probe->nid, SH_CLUSTER_PING, SH_PING_BYTES,
                                         &probe->request, &out);
     if (err == SHOAL_EUNREACHABLE) {
-        probe->state = SH_PROBE_FREE;
-        declare_failed(superpeer, probe->nid, "connection lost, address unusable");
+        declare_failed(superpeer, probe, "connection lost, address unusable");
         return;
     }
     if (err) {

@@ -179,7 +179,7 @@ unsigned sh_superpeer_shared_step(struct sh_superpeer *superpeer, uint64_t now_n
     }
     work += sh_shared_watch_step(superpeer, now_ns);
     work += sh_shared_pending_step(superpeer, now_ns);
-    work += sh_shared_overlay_step(superpeer, now_ns);
+    work += sh_superpeer_ring_step(superpeer, now_ns);
     work += sh_raft_disk_step(shared->disk, now_ns);
     work += send_all(superpeer);
     return work;
@@ -188,13 +188,15 @@ unsigned sh_superpeer_shared_step(struct sh_superpeer *superpeer, uint64_t now_n
 uint64_t sh_superpeer_shared_due_ns(const struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     const struct sh_shared *shared = superpeer->shared;
-    if (shared->zookeeper)
-        return sh_zookeeper_due_ns(shared->zookeeper, now_ns);
+    uint64_t ring_ns = sh_superpeer_ring_due_ns(superpeer);
+    if (shared->zookeeper) {
+        uint64_t zookeeper_ns = sh_zookeeper_due_ns(shared->zookeeper, now_ns);
+        return zookeeper_ns < ring_ns ? zookeeper_ns : ring_ns;
+    }
     uint64_t due_ns = sh_raft_due_ns(shared->raft);
     uint64_t disk_ns = sh_raft_disk_due_ns(shared->disk, now_ns);
     if (disk_ns < due_ns)
         due_ns = disk_ns;
-    uint64_t ring_ns = sh_shared_overlay_due_ns(superpeer);
     if (ring_ns < due_ns)
         due_ns = ring_ns;
     if (shared->watch_ns < due_ns)
@@ -341,7 +343,7 @@ enum shoal_err sh_superpeer_shared_open(struct sh_superpeer *superpeer,
     if (!err && config->zookeeper)
         err = sh_shared_zookeeper_open(superpeer, config);
     else if (!err)
-        err = sh_shared_overlay_open(superpeer);
+        err = sh_superpeer_ring_open(superpeer);
     if (!err && !config->zookeeper)
         err = raft_open(superpeer, config, now_ns);
     if (err)
@@ -360,7 +362,6 @@ void sh_superpeer_shared_close(struct sh_superpeer *superpeer)
     if (!shared)
         return;
     sh_shared_zookeeper_close(superpeer);
-    sh_shared_overlay_close(superpeer);
     bool is_stored = shared->disk;
     sh_raft_disk_close(shared->disk);
     if (shared->is_dismissed && is_stored)

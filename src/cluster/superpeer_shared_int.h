@@ -23,9 +23,8 @@
  *   1   u8   state (STATE), else 0
  *   2   u16  node ID; JOIN: its previous one, or 0; SUPERPEER: its ID, or 0 for a new one
  *   4   u64  number, by which its superpeer knows it again; 0: nobody waits
- *   12  u64  instance; EPOCH: the epoch
- *   20  text address (JOIN, SUPERPEER); ARC: the change, as in arcs.h
- *   22  COMMIT, RESOLVE: the batch, as in the messages of that name (proto.h) */
+ *   12  u64  instance; EPOCH: the epoch; MOVED: u16, u16 two more node IDs, u32 0
+ *   20  text address (JOIN, SUPERPEER); ARC: the change, as in arcs.h */
 #ifndef SH_CLUSTER_SUPERPEER_SHARED_INT_H
 #define SH_CLUSTER_SUPERPEER_SHARED_INT_H
 
@@ -46,15 +45,14 @@ enum sh_command_kind {
     SH_COMMAND_EPOCH,     /* members know a higher one */
     SH_COMMAND_RING,      /* a superpeer's process has begun: it keeps nothing of the ring yet */
     SH_COMMAND_ARC,       /* a change of a sector */
-    SH_COMMAND_COMMIT,    /* a migration's batch (owners.h) */
-    SH_COMMAND_RESOLVE,
+    SH_COMMAND_MOVED,     /* IDs that take part in a migration */
 };
 
 struct sh_command {
     uint8_t kind, state;
     shoal_nid nid;
     uint64_t number, instance;
-    struct sh_bytes address, batch;
+    struct sh_bytes address;
 };
 
 /* A request that waits for its command to be applied. */
@@ -64,7 +62,8 @@ struct sh_pending {
     struct sh_reply_to reply_to;
     sh_msg_type type;
     uint64_t resend_ns, deadline_ns;
-    bool is_in_batch; /* with ZooKeeper: carried out, and about to be written */
+    bool is_in_batch;  /* with ZooKeeper: carried out, and about to be written */
+    uint64_t again_ns; /* with ZooKeeper: not to be carried out before */
     enum shoal_err err;
     shoal_nid nid;
     size_t size;
@@ -79,12 +78,9 @@ struct sh_decided {
     uint8_t command[];
 };
 
-struct sh_superpeer_overlay; /* superpeer_overlay.c */
-
 struct sh_shared {
     struct sh_raft *raft; /* NULL: the registry is in ZooKeeper */
     struct sh_raft_disk *disk;
-    struct sh_superpeer_overlay *ring; /* NULL with ZooKeeper */
     /* With ZooKeeper (superpeer_zookeeper.c). */
     struct sh_zookeeper *zookeeper;
     uint64_t number_loaded;      /* which value the registry holds */
@@ -124,8 +120,7 @@ bool sh_command_get(struct sh_bytes bytes, struct sh_command *command_out);
 void sh_shared_hand_in(struct sh_superpeer *superpeer, struct sh_bytes bytes);
 /* The same with a command for which nobody waits. */
 void sh_shared_decide(struct sh_superpeer *superpeer, const struct sh_command *command);
-/* Does it to a registry; *nid_out: the node that it is about; of RESOLVE, 1 if the batch was
- * committed, else 0. */
+/* Does it to a registry; *nid_out: the node that it is about. */
 enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_registry *registry,
                                    const struct sh_command *command, shoal_nid *nid_out);
 /* Answers the request of that command, and ends its waiting. */
@@ -150,14 +145,6 @@ bool sh_shared_is_lost(const struct sh_superpeer *superpeer, uint64_t now_ns);
 
 bool sh_shared_leads(const struct sh_superpeer *superpeer);
 void sh_shared_dismissed(struct sh_superpeer *superpeer);
-
-/* superpeer_overlay.c */
-SHOAL_NODISCARD enum shoal_err sh_shared_overlay_open(struct sh_superpeer *superpeer);
-void sh_shared_overlay_close(struct sh_superpeer *superpeer);
-unsigned sh_shared_overlay_step(struct sh_superpeer *superpeer, uint64_t now_ns);
-uint64_t sh_shared_overlay_due_ns(const struct sh_superpeer *superpeer);
-/* The registry has heard of this process's beginning. */
-void sh_shared_overlay_joined(struct sh_superpeer *superpeer);
 
 /* superpeer_zookeeper.c */
 SHOAL_NODISCARD enum shoal_err sh_shared_zookeeper_open(struct sh_superpeer *superpeer,

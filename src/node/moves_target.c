@@ -28,7 +28,7 @@ static struct sh_staged **staged_find(struct sh_moves *moves, shoal_nid source)
 }
 
 /* Takes the first `chunks` of a batch out of the store again. */
-static void chunks_drop(struct sh_moves *moves, const struct sh_owner_run *runs, size_t count,
+static void chunks_drop(struct sh_moves *moves, const struct sh_metadata_run *runs, size_t count,
                         size_t chunks)
 {
     shoal_nid self = self_of(moves);
@@ -95,7 +95,7 @@ static enum shoal_err head_read(struct sh_moves *moves, struct sh_msg_in *in,
     head.count = sh_get16(r);
     luggage_out->outcomes = sh_get32(r);
     luggage_out->locks = sh_get32(r);
-    if (!sh_reader_ok(r) || head.count == 0 || head.count > SH_OWNERS_RUNS_MAX ||
+    if (!sh_reader_ok(r) || head.count == 0 || head.count > SH_METADATA_RUNS_MAX ||
         head.sequence == 0 || head.source.v > SH_PEER_NID_MAX ||
         sh_reader_left(r) < head.count * 16)
         return SHOAL_EPROTO;
@@ -105,7 +105,7 @@ static enum shoal_err head_read(struct sh_moves *moves, struct sh_msg_in *in,
     *staged = head;
     bool is_well = true;
     for (size_t i = 0; i < head.count; i++) {
-        struct sh_owner_run *run = &staged->runs[i];
+        struct sh_metadata_run *run = &staged->runs[i];
         run->first.v = sh_get64(r);
         run->last.v = sh_get64(r);
         is_well =
@@ -125,7 +125,7 @@ static enum shoal_err head_read(struct sh_moves *moves, struct sh_msg_in *in,
 }
 
 /* Whether nothing of what a run names is here; it may have gone away to several nodes. */
-static bool run_is_elsewhere(const struct sh_moves *moves, const struct sh_owner_run *run)
+static bool run_is_elsewhere(const struct sh_moves *moves, const struct sh_metadata_run *run)
 {
     bool is_own = shoal_cid_creator(run->first).v == self_of(moves).v;
     shoal_cid at = run->first, last;
@@ -355,8 +355,13 @@ static void resolved(struct sh_request *request, enum shoal_err err, struct sh_r
     struct sh_staged *staged = request->arg;
     struct sh_moves *moves = staged->moves;
     staged->is_asking = false;
+    shoal_nid other = {err ? 0 : sh_get16(payload)};
     uint8_t is_committed = err ? 0 : sh_get8(payload);
-    if (err || !sh_reader_done(payload))
+    bool is_decided = !err && sh_reader_done(payload) && !other.v;
+    if (other.v)
+        sh_directory_superpeer_set(moves->config.directory,
+                                   shoal_cid_creator(staged->runs[0].first), other);
+    if (!is_decided)
         staged->due_ns = sh_now(&moves->config.clock) + SH_MOVES_ASK_NS;
     else
         batch_over(moves, staged, is_committed);
