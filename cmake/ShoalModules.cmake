@@ -173,7 +173,8 @@ function(shoal_cross_tests folder)
 endfunction()
 
 # Planted mistakes (sim/planted/*.patch), each of one source file: bin/planted/NAME is shoal-sim with
-# that mistake. Not part of all; tools/planted builds and runs them.
+# that mistake. tools/planted builds and runs them; part of all are only those that are named after the
+# folder, which world_planted_test runs.
 function(shoal_planted folder)
     find_program(PATCH_PROGRAM patch)
     if(NOT SHOAL_TESTS OR NOT PATCH_PROGRAM)
@@ -197,5 +198,11 @@ function(shoal_planted folder)
         target_link_libraries(planted-${name} PRIVATE sh_sim_a)
         set_target_properties(planted-${name} PROPERTIES OUTPUT_NAME ${name}
             RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/planted)
+        if(name IN_LIST ARGN)
+            set_target_properties(planted-${name} PROPERTIES EXCLUDE_FROM_ALL OFF)
+            if(TARGET world_planted_test)
+                add_dependencies(world_planted_test planted-${name})
+            endif()
+        endif()
     endforeach()
 endfunction()
