@@ -271,10 +271,24 @@ enum shoal_err sh_registry_heartbeat(struct sh_registry *registry, uint64_t now_
     return SHOAL_OK;
 }
 
+/* Another node listens where this one did: it has ended, whatever is still heard of it. */
+static bool is_succeeded(const struct sh_registry *registry, const struct sh_node *node)
+{
+    for (size_t i = 0; i < registry->view.count; i++) {
+        const struct sh_node *other = &registry->view.nodes[i];
+        if (other->nid.v != node->nid.v && other->state == SH_NODE_UP &&
+            strcmp(other->address, node->address) == 0)
+            return true;
+    }
+    return false;
+}
+
 void sh_registry_back(struct sh_registry *registry, shoal_nid nid, uint64_t instance)
 {
     struct sh_node *node;
     if (find_member(registry, nid, instance, &node) || node->state != SH_NODE_FAILED)
+        return;
+    if (is_succeeded(registry, node))
         return;
     node->state = SH_NODE_UP;
     sh_registry_touch_node(registry, node);

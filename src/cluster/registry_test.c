@@ -128,6 +128,11 @@ static void test_join(void **state)
     struct sh_bytes address = sh_bytes_text("p11:1");
     assert_int_equal(sh_registry_join(registry, START, address, 14, SHOAL_NID_NONE, &nid), 0);
     assert_int_equal(state_of(registry, a), SH_NODE_FAILED);
+    /* What was heard of the old one, and comes late, does not bring it back. */
+    sh_registry_back(registry, a, 11);
+    assert_int_equal(state_of(registry, a), SH_NODE_FAILED);
+    assert_int_equal(heartbeat(registry, START, a, 11), SHOAL_OK);
+    assert_int_equal(state_of(registry, a), SH_NODE_FAILED);
     assert_int_equal(sh_registry_leave(registry, b, 13), SHOAL_EEXIST);
     assert_int_equal(sh_registry_leave(registry, b, 12), SHOAL_OK);
     changes = sh_registry_changes(registry);
