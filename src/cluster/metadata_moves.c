@@ -150,11 +150,17 @@ static struct sh_metadata_result claim(struct sh_metadata_sector *sector,
                                        const struct sh_metadata_update *update)
 {
     struct sh_metadata_result result = {.err = room_make(sector, update)};
+    struct sh_metadata_source *source = sh_metadata_source(sector, update->from);
+    SH_ASSERT(source);
+    shoal_nid creator = shoal_cid_creator(update->runs[0].first);
+    /* What it says that it has it may have given away with its last batch, and not have heard that
+     * yet; it does nothing else before it has. */
+    bool is_sure = update->from.v == update->to.v && !(source->decided & 1);
     for (size_t i = 0; !result.err && i < update->count; i++) {
-        if (update->from.v == update->to.v)
+        if (is_sure)
             set(sector, update->runs[i].first, update->runs[i].last, update->to);
         else
-            run_leave(sector, &update->runs[i], update->from, update->to);
+            run_leave(sector, &update->runs[i], creator, update->to);
     }
     return result;
 }

@@ -284,6 +284,38 @@ static void test_claims(void **state)
     }
 }
 
+/* A node that comes late may not have heard yet that its last batch was committed. */
+static void test_late_claims(void **state)
+{
+    (void)state;
+    static struct sh_metadata_update move, claim;
+    struct sh_metadata *metadata;
+    assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
+    sh_metadata_begin(metadata, 0, 7, true);
+    /* Its creator says 65, but 66 has it by now. */
+    claim = (struct sh_metadata_update){.kind = SH_METADATA_CLAIM,
+                                        .from = {CREATOR},
+                                        .to = {CREATOR + 1},
+                                        .count = 1,
+                                        .runs = {{cid_of(10), cid_of(19)}}};
+    assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_OK);
+    move = (struct sh_metadata_update){.kind = SH_METADATA_MOVE,
+                                       .from = {CREATOR + 2},
+                                       .to = {CREATOR + 3},
+                                       .sequence = 1,
+                                       .count = 1,
+                                       .runs = {{cid_of(10), cid_of(19)}}};
+    assert_int_equal(apply(metadata, 0, &move).err, SHOAL_ENOTOWNER);
+    claim.from.v = claim.to.v = CREATOR + 2;
+    assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_OK);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR + 2);
+    move.sequence = 2;
+    assert_int_equal(apply(metadata, 0, &move).err, SHOAL_OK);
+    assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_OK);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR + 3);
+    sh_metadata_destroy(metadata);
+}
+
 /* A batch whose target is down is never committed later. */
 static void test_refusal(void **state)
 {
@@ -313,6 +345,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_model),
         cmocka_unit_test(test_claims),
+        cmocka_unit_test(test_late_claims),
         cmocka_unit_test(test_refusal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

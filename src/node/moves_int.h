@@ -12,6 +12,8 @@
 #define SH_MOVES_PASS_NS UINT64_C(20000000)
 /* How long a target waits for word of a batch before it asks, and between two questions. */
 #define SH_MOVES_ASK_NS UINT64_C(300000000)
+/* How long a superpeer that asks what is here waits for word of a batch. */
+#define SH_MOVES_WORD_NS UINT64_C(3000000000)
 #define SH_MOVES_STAGE_HEAD_BYTES 28
 #define SH_MOVES_OUTCOMES_MAX 16384 /* of one batch */
 
@@ -50,6 +52,7 @@ struct sh_staged {
     struct sh_moves *moves;
     shoal_nid source, superpeer;
     uint64_t sequence, incarnation;
+    uint64_t since_ns;
     uint64_t due_ns; /* when to ask */
     bool is_asking;
     struct sh_request request;

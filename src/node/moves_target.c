@@ -246,6 +246,7 @@ static enum shoal_err stage(struct sh_moves *moves, struct sh_staged *staged, st
         return err;
     }
     peer->highest = staged->sequence;
+    staged->since_ns = now;
     staged->due_ns = now + SH_MOVES_ASK_NS;
     staged->next = moves->staged;
     moves->staged = staged;
@@ -480,6 +481,18 @@ static void on_outcome(void *arg, struct sh_msg_in *in)
     sh_msg_end(in->msg, &out);
 }
 
+/* Whether a batch is here of which the source, which lives, will soon say whether it was committed:
+ * it may have heard so from a superpeer that has forgotten it since. */
+static bool awaits_word(const struct sh_moves *moves)
+{
+    uint64_t now = sh_now(&moves->config.clock);
+    for (const struct sh_staged *staged = moves->staged; staged; staged = staged->next) {
+        if (now < staged->since_ns + SH_MOVES_WORD_NS && sh_moves_is_up(moves, staged->source))
+            return true;
+    }
+    return false;
+}
+
 /* What of an arc's chunks this node has, and where those are that it created. */
 static void on_holds(void *arg, struct sh_msg_in *in)
 {
@@ -490,6 +503,10 @@ static void on_holds(void *arg, struct sh_msg_in *in)
     shoal_nid first = {sh_get16(&in->payload)}, last = {sh_get16(&in->payload)};
     if (!sh_reader_done(&in->payload)) {
         refuse(in, SHOAL_EPROTO, NULL);
+        return;
+    }
+    if (awaits_word(moves)) {
+        refuse(in, SHOAL_EBUSY, "a batch of a migration is not decided yet");
         return;
     }
     struct sh_range *found = malloc(RANGES_MAX * sizeof *found);
