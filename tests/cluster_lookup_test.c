@@ -303,6 +303,46 @@ static void after_failures(void **state)
     free(scene);
 }
 
+static void on_looked(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    struct outcome *outcome = request->arg;
+    (void)payload;
+    *outcome = (struct outcome){.done = true, .err = err};
+}
+
+static enum shoal_err looked_up(struct cluster *cluster, struct host *asker, shoal_cid cid,
+                                uint64_t epoch)
+{
+    struct outcome outcome = {0};
+    struct sh_request request = {.done = on_looked, .arg = &outcome, .timeout_ns = 5 * S};
+    struct sh_out out;
+    assert_int_equal(sh_msg_request(asker->msg, (shoal_nid){1}, SH_CLUSTER_LOOKUP, SH_LOOKUP_BYTES,
+                                    &request, &out),
+                     SHOAL_OK);
+    sh_put64(&out.w, cid.v);
+    sh_put64(&out.w, epoch);
+    sh_msg_end(asker->msg, &out);
+    assert_true(run_until(cluster, is_done, &outcome, 20 * S));
+    return outcome.err;
+}
+
+/* A superpeer that has not heard yet of a join, which the client knows of, does not say that there
+ * is no such chunk. */
+static void superpeer_is_behind(void **state)
+{
+    (void)state;
+    static struct cluster cluster;
+    cluster_open(&cluster, 1, true);
+    struct host *peer = host_start(host_add(&cluster, PEER));
+    assert_joined(&cluster, 20 * S);
+    run_for(&cluster, S);
+    shoal_cid cid = shoal_cid_make((shoal_nid){(uint16_t)(nid_of(peer).v + 1)}, 1);
+    uint64_t epoch = sh_superpeer_view(cluster.hosts[0].superpeer)->epoch;
+    assert_int_equal(looked_up(&cluster, peer, cid, epoch), SHOAL_ENOCHUNK);
+    assert_int_equal(looked_up(&cluster, peer, cid, epoch + 1), SHOAL_EBUSY);
+    cluster_close(&cluster);
+}
+
 int main(void)
 {
     const char *bad;
@@ -319,6 +359,7 @@ int main(void)
         cmocka_unit_test(heals_with_three_superpeers),
         cmocka_unit_test(heals_when_small),
         cmocka_unit_test(after_failures),
+        cmocka_unit_test(superpeer_is_behind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

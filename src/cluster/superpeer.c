@@ -201,8 +201,12 @@ static void on_lookup(void *arg, struct sh_msg_in *in)
     sh_registry_epoch_known(superpeer->registry, now_of(superpeer), epoch);
     struct sh_range range;
     enum shoal_err err = sh_superpeer_lookup(superpeer, cid, &range);
+    /* Who asks may know of a join, or a return, that has not come here yet. */
+    if ((err == SHOAL_ENOCHUNK || err == SHOAL_EFAILED) &&
+        epoch > sh_registry_view(superpeer->registry)->epoch)
+        err = SHOAL_EBUSY;
     if (err) {
-        refuse(in, err, err == SHOAL_EBUSY ? "a superpeer was restarted or has failed" : NULL);
+        refuse(in, err, err == SHOAL_EBUSY ? "a superpeer was restarted, or is behind" : NULL);
         return;
     }
     sh_superpeer_lookup_answer(superpeer, in, cid, &range);
