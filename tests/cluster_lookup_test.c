@@ -355,10 +355,8 @@ int main(void)
     seed = given ? strtoull(given, NULL, 0) : sh_random64(&random) >> 16;
     print_message("seed %" PRIu64 " (SHOAL_TEST_SEED)\n", seed);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(heals_with_one_superpeer),
-        cmocka_unit_test(heals_with_three_superpeers),
-        cmocka_unit_test(heals_when_small),
-        cmocka_unit_test(after_failures),
+        cmocka_unit_test(heals_with_one_superpeer), cmocka_unit_test(heals_with_three_superpeers),
+        cmocka_unit_test(heals_when_small),         cmocka_unit_test(after_failures),
         cmocka_unit_test(superpeer_is_behind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
