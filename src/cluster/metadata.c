@@ -72,6 +72,8 @@ struct sh_metadata_result sh_metadata_apply(struct sh_metadata *metadata, unsign
         sector->names_known = true;
         if (sector->name_changes < update->number)
             sector->name_changes = update->number;
+        if (sector->name_base < update->sequence)
+            sector->name_base = update->sequence;
         return (struct sh_metadata_result){.err = SHOAL_OK};
     case SH_METADATA_KNOWN:
         sector->is_known = update->condition;
@@ -90,8 +92,8 @@ static bool is_batch(uint8_t kind)
 }
 
 /* MOVE, REFUSE, RESOLVE, CLAIM: u16 from, u16 to, u64 sequence, u16 count, runs. KNOWN: u8
- * condition. NAMES_KNOWN: u64 number. Before all of them, and of those in metadata_services.c, u8
- * kind. */
+ * condition. NAMES_KNOWN: u64 number, u64 sequence. Before all of them, and of those in
+ * metadata_services.c, u8 kind. */
 void sh_metadata_update_put(struct sh_writer *w, const struct sh_metadata_update *update)
 {
     sh_put8(w, update->kind);
@@ -101,6 +103,7 @@ void sh_metadata_update_put(struct sh_writer *w, const struct sh_metadata_update
     }
     if (update->kind == SH_METADATA_NAMES_KNOWN) {
         sh_put64(w, update->number);
+        sh_put64(w, update->sequence);
         return;
     }
     if (!is_batch(update->kind)) {
@@ -177,6 +180,8 @@ enum shoal_err sh_metadata_update_get(struct sh_bytes bytes, unsigned sector,
         break;
     case SH_METADATA_NAMES_KNOWN:
         update_out->number = sh_get64(&r);
+        update_out->sequence = sh_get64(&r);
+        is_good = update_out->sequence < update_out->number;
         break;
     default:
         is_good = sh_metadata_service_get(&r, sector, update_out);

@@ -47,6 +47,7 @@ struct sh_metadata_sector {
     size_t caller_count;
     uint64_t updates; /* by callers */
     uint64_t name_changes;
+    uint64_t name_base; /* the highest number of a gathered list that is in it; 0: none */
     bool names_known;
     bool has_forgotten;
 };

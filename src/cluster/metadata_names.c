@@ -121,6 +121,12 @@ uint64_t sh_metadata_name_changes(const struct sh_metadata *metadata, unsigned n
     return metadata->sectors[number].name_changes;
 }
 
+uint64_t sh_metadata_name_base(const struct sh_metadata *metadata, unsigned number)
+{
+    SH_ASSERT(number < SH_SECTORS);
+    return metadata->sectors[number].name_base;
+}
+
 bool sh_metadata_names_known(const struct sh_metadata *metadata, unsigned number)
 {
     SH_ASSERT(number < SH_SECTORS);

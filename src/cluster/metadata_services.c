@@ -181,7 +181,7 @@ struct sh_metadata_result sh_metadata_service_apply(struct sh_metadata_sector *s
 
 size_t sh_metadata_services_size(const struct sh_metadata_sector *sector)
 {
-    return sh_metadata_scratch_size(sector) + sh_metadata_barriers_size(sector) + 22 +
+    return sh_metadata_scratch_size(sector) + sh_metadata_barriers_size(sector) + 30 +
            CALLER_BYTES * sector->caller_count;
 }
 
@@ -191,6 +191,7 @@ void sh_metadata_services_put(const struct sh_metadata_sector *sector, struct sh
     sh_metadata_barriers_put(sector, w);
     sh_put8(w, sector->names_known);
     sh_put64(w, sector->name_changes);
+    sh_put64(w, sector->name_base);
     sh_put64(w, sector->updates);
     sh_put8(w, sector->has_forgotten);
     sh_put32(w, (uint32_t)sector->caller_count);
@@ -209,6 +210,7 @@ static enum shoal_err callers_get(struct sh_metadata_sector *sector, struct sh_r
     uint8_t names_known = sh_get8(r);
     sector->names_known = names_known;
     sector->name_changes = sh_get64(r);
+    sector->name_base = sh_get64(r);
     sector->updates = sh_get64(r);
     uint8_t has_forgotten = sh_get8(r);
     sector->has_forgotten = has_forgotten;
