@@ -279,7 +279,7 @@ static enum shoal_err names_get(struct sh_metadata_sector *sector, struct sh_rea
         shoal_cid cid = {sh_get64(r)};
         struct sh_bytes name = sh_get_text(r);
         bool is_found;
-        if (!sh_reader_ok(r) || !name.size || name.size > SH_NAME_BYTES_MAX)
+        if (!sh_reader_ok(r) || !cid.v || !sh_metadata_is_name(name))
             return SHOAL_EPROTO;
         if (sh_metadata_name_lower(sector, name, &is_found) != i || is_found)
             return SHOAL_EPROTO; /* not in order */

@@ -58,6 +58,9 @@ struct sh_metadata {
 
 /* metadata_names.c. The order of names. */
 int sh_metadata_compare(struct sh_bytes a, struct sh_bytes b);
+/* Whether bytes may be a name or key: 1 to SH_NAME_BYTES_MAX, without a NUL, as C programs read
+ * them. */
+bool sh_metadata_is_name(struct sh_bytes name);
 /* Where a name is, or would be. */
 size_t sh_metadata_name_lower(const struct sh_metadata_sector *sector, struct sh_bytes name,
                               bool *found_out);

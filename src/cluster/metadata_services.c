@@ -102,7 +102,8 @@ bool sh_metadata_service_get(struct sh_reader *r, unsigned sector,
         update->condition = sh_get8(r);
         update->cid.v = sh_get64(r);
         update->expected.v = sh_get64(r);
-        if (update->condition > SH_NAME_GATHERED)
+        if (update->condition > SH_NAME_GATHERED ||
+            (update->kind == SH_METADATA_NAME && !update->cid.v))
             return false;
     }
     if (!is_of_name(update->kind)) {
@@ -112,7 +113,7 @@ bool sh_metadata_service_get(struct sh_reader *r, unsigned sector,
     update->name = sh_get_text(r);
     if (update->kind == SH_METADATA_SCRATCH_PUT)
         update->value = sh_get_text(r);
-    return update->name.size && update->name.size <= SH_NAME_BYTES_MAX &&
+    return sh_reader_ok(r) && sh_metadata_is_name(update->name) &&
            update->value.size <= SH_SCRATCH_VALUE_MAX &&
            sh_arc_sector_of_name(update->name) == sector;
 }

@@ -320,7 +320,8 @@ static enum shoal_err list_order(struct sh_superpeer *superpeer)
                                                 keep->is_late ? SH_NAME_ABSENT : SH_NAME_GATHERED};
         update.cid.v = sh_get64(&r);
         update.name = sh_get_text(&r);
-        if (!sh_reader_ok(&r) || !update.name.size || update.name.size > SH_NAME_BYTES_MAX ||
+        if (!sh_reader_ok(&r) || !update.cid.v || !update.name.size ||
+            update.name.size > SH_NAME_BYTES_MAX || memchr(update.name.at, 0, update.name.size) ||
             sh_metadata_sector(&update) != keep->fetching)
             return SHOAL_EPROTO;
         enum shoal_err err = sh_superpeer_ring_order(superpeer, keep->fetching, &update);
