@@ -11,7 +11,8 @@
 #define GIVE_UP_NS UINT64_C(1000000000)
 
 _Static_assert(SHOAL_BARRIER_SIZE_MAX == SH_BARRIER_MEMBERS_MAX &&
-                   SHOAL_BARRIER_DATA_MAX == SH_BARRIER_DATA_MAX,
+                   SHOAL_BARRIER_DATA_MAX == SH_BARRIER_DATA_MAX &&
+                   SHOAL_BARRIER_ROUND_MAX == SH_BARRIER_ROUND_BYTES_MAX,
                "the library's limits are the superpeers'");
 
 static enum shoal_err size_check(uint32_t size)

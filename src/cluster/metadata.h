@@ -49,8 +49,9 @@
 #define SH_SCRATCH_BYTES_MAX (1u << 20) /* keys and values of a sector */
 #define SH_BARRIERS_MAX 256             /* of a sector */
 #define SH_BARRIER_MEMBERS_MAX 1024
-#define SH_BARRIER_DATA_MAX 1024         /* of a member */
-#define SH_BARRIER_BYTES_MAX (16u << 20) /* members and their data, of a sector */
+#define SH_BARRIER_DATA_MAX 1024               /* of a member */
+#define SH_BARRIER_ROUND_BYTES_MAX (64u << 10) /* of all members; each of them gets it all */
+#define SH_BARRIER_BYTES_MAX (16u << 20)       /* members and their data, of a sector */
 /* Of one update. */
 #define SH_METADATA_BYTES_MAX (15 + 16 * SH_METADATA_RUNS_MAX)
 

@@ -316,6 +316,31 @@ static void test_scratch_is_bounded(void **state)
 
 /* --- Once ------------------------------------------------------------------------------------ */
 
+/* All members get the data of all: a round has a bound of its own. */
+static void test_round_is_bounded(void **state)
+{
+    (void)state;
+    static uint8_t data[SH_BARRIER_DATA_MAX];
+    struct sh_metadata *metadata;
+    struct sh_metadata_update update = {
+        .kind = SH_METADATA_BARRIER_NEW, .barrier = 5, .size = SH_BARRIER_MEMBERS_MAX};
+    assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
+    assert_int_equal(apply(metadata, &update).err, SHOAL_OK);
+    update.kind = SH_METADATA_BARRIER_SIGN;
+    update.value = sh_bytes_make(data, sizeof data);
+    unsigned full = SH_BARRIER_ROUND_BYTES_MAX / sizeof data;
+    for (update.member = 1; update.member <= full; update.member++)
+        assert_int_equal(apply(metadata, &update).err, SHOAL_OK);
+    assert_int_equal(apply(metadata, &update).err, SHOAL_ELIMIT);
+    update.value.size = 1;
+    assert_int_equal(apply(metadata, &update).err, SHOAL_ELIMIT);
+    update.value.size = 0; /* who has no data is welcome */
+    for (; update.member <= SH_BARRIER_MEMBERS_MAX; update.member++)
+        assert_int_equal(apply(metadata, &update).err, SHOAL_OK);
+    assert_int_equal(sh_metadata_barrier(metadata, 5)->last.count, SH_BARRIER_MEMBERS_MAX);
+    sh_metadata_destroy(metadata);
+}
+
 /* C programs would read a name with a NUL as another one, and list it for ever. */
 static void test_no_nul(void **state)
 {
@@ -401,6 +426,12 @@ static void test_once(void **state)
     update.number = 3;
     update.is_repeat = false;
     assert_int_equal(apply(metadata, &update).err, SHOAL_EEXIST);
+    /* Names that were gathered are without their callers: the name may be this one's own. */
+    sh_metadata_begin(metadata, sh_metadata_sector(&first), 5, true);
+    struct sh_metadata_update known = {
+        .kind = SH_METADATA_NAMES_KNOWN, .number = 10, .sequence = 9};
+    (void)sh_metadata_apply(metadata, sh_metadata_sector(&first), &known);
+    assert_int_equal(apply(metadata, &first).err, SHOAL_ETIMEOUT);
     sh_metadata_destroy(metadata);
 }
 
@@ -414,6 +445,7 @@ int main(void)
         cmocka_unit_test(test_barriers),
         cmocka_unit_test(test_scratch),
         cmocka_unit_test(test_scratch_is_bounded),
+        cmocka_unit_test(test_round_is_bounded),
         cmocka_unit_test(test_no_nul),
         cmocka_unit_test(test_once),
     };

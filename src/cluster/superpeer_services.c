@@ -279,14 +279,20 @@ static unsigned askers_step(struct sh_superpeer *superpeer, uint64_t now_ns)
     struct sh_services *services = superpeer->services;
     uint64_t changed = services->changed;
     unsigned work = 0;
-    if (!changed && now_ns < services->due_ns)
+    bool is_due = now_ns >= services->due_ns;
+    if (!changed && !is_due)
         return 0;
     services->changed = 0;
-    services->due_ns = now_ns + superpeer->heartbeat_ns;
+    if (is_due || services->due_ns > now_ns + superpeer->heartbeat_ns)
+        services->due_ns = now_ns + superpeer->heartbeat_ns;
     struct asker **at = &services->askers;
     while (*at) {
         struct asker *asker = *at;
         bool is_over = now_ns >= asker->deadline_ns;
+        if (!is_over && !is_due && !(changed >> asker->ask.sector & 1)) {
+            at = &asker->next;
+            continue;
+        }
         enum shoal_err err = try_answer(superpeer, asker->reply_to, &asker->ask, false);
         if (err == SHOAL_EAGAIN && !is_over) {
             if (asker->deadline_ns < services->due_ns)
