@@ -99,14 +99,19 @@ static void give_names(struct host *asker, uint64_t from)
     }
 }
 
-static void assert_names(struct host *asker, uint64_t from)
+static void assert_names_from(struct host *asker, unsigned first, uint64_t from)
 {
-    for (unsigned i = 0; i < NAMES; i++) {
+    for (unsigned i = first; i < NAMES; i++) {
         char text[16];
         struct asked asked = ask_any(asker, NULL, name_of(i, text));
         assert_int_equal(asked.err, SHOAL_OK);
         assert_true(asked.cid.v == from + i);
     }
+}
+
+static void assert_names(struct host *asker, uint64_t from)
+{
+    assert_names_from(asker, 0, from);
 }
 
 static void names_outlive_superpeers(void **state)
@@ -191,6 +196,49 @@ static void names_without_disks(void **state)
     }
 }
 
+/* A peer that was away while the names were gathered brings those that nobody else has; what was
+ * given meanwhile is not undone by that, also not when the names are forgotten once more. */
+static void a_peer_is_late(void **state)
+{
+    (void)state;
+    static struct cluster cluster;
+    cluster_open(&cluster, 1, false);
+    struct host *peer = host_start(host_add(&cluster, PEER));
+    struct host *client = host_start(host_add(&cluster, CLIENT));
+    assert_joined(&cluster, 20 * S);
+    struct outcome outcome;
+    bootstrap(client, &outcome, "node0:1", NULL);
+    assert_int_equal(outcome.err, SHOAL_OK);
+    for (unsigned i = 1; i < 3; i++)
+        give_names(client, 1000 * i);
+    run_for(&cluster, 5 * S); /* they are with the peer */
+    sh_world_pause(cluster.world, peer->node);
+    sh_world_crash(cluster.world, 0);
+    run_for(&cluster, S);
+    sh_world_restart(cluster.world, 0);
+    run_for(&cluster, 5 * S);
+    char text[16];
+    struct sh_metadata_update update = {
+        .kind = SH_METADATA_NAME, .cid = {7000}, .name = name_of(0, text)};
+    struct asked asked = ask_any(client, &update, update.name);
+    assert_int_equal(asked.err ? asked.err : asked.result, SHOAL_OK);
+    assert_true(asked.cid.v == 0); /* nobody has it */
+    sh_world_resume(cluster.world, peer->node);
+    assert_joined(&cluster, 20 * S);
+    run_for(&cluster, 40 * S);
+    for (unsigned life = 0; life < 3; life++) {
+        asked = ask_any(client, NULL, name_of(0, text));
+        assert_int_equal(asked.err, SHOAL_OK);
+        assert_true(asked.cid.v == 7000);
+        assert_names_from(client, 1, 2000);
+        sh_world_crash(cluster.world, 0);
+        run_for(&cluster, S);
+        sh_world_restart(cluster.world, 0);
+        run_for(&cluster, 10 * S);
+    }
+    cluster_close(&cluster);
+}
+
 int main(void)
 {
     const char *bad;
@@ -206,6 +254,7 @@ int main(void)
         cmocka_unit_test(names_outlive_superpeers),
         cmocka_unit_test(all_superpeers_are_killed),
         cmocka_unit_test(names_without_disks),
+        cmocka_unit_test(a_peer_is_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

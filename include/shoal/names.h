@@ -23,6 +23,7 @@ extern "C" {
 #define SHOAL_SCRATCH_MAX 1024
 #define SHOAL_BARRIER_SIZE_MAX 1024
 #define SHOAL_BARRIER_DATA_MAX 1024
+#define SHOAL_BARRIER_ROUND_MAX 65536 /* data of all members of a round */
 
 /* --- Names ------------------------------------------------------------------------------- */
 
@@ -95,12 +96,14 @@ struct shoal_barrier_round {
     struct shoal_barrier_member *members;
 };
 
-/* Signs on with data (size bytes, at most SHOAL_BARRIER_DATA_MAX) and waits until the round is
- * over. *round_out (may be NULL) is to be given back with shoal_barrier_round_free; also with
- * EBROKEN: a member died, or this one was taken for dead since it was cut off for 5 seconds (then
- * gone is 0 or itself). ETIMEOUT: after timeout_ns others are still missing, and this one is not
- * signed on any more. ENONAME. A round's data is kept until the next one is over: who is cut off
- * for so long gets no members, but knows that it is over. */
+/* Signs on with data (size bytes, at most SHOAL_BARRIER_DATA_MAX; all members' together at most
+ * SHOAL_BARRIER_ROUND_MAX, or ELIMIT) and waits until the round is over. *round_out (may be NULL)
+ * is to be given back with shoal_barrier_round_free; also with EBROKEN: a member died, or this one
+ * was taken for dead since it was cut off for 5 seconds (then gone is 0 or itself), or was away
+ * until the next round was over, too, so that nobody can tell. ETIMEOUT: after timeout_ns others
+ * are still missing, and this one is not signed on any more. ENONAME. At all other errors it is
+ * signed off, too, if a superpeer can be told within a second. *round_out is NULL where there is no
+ * round to tell. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_barrier_wait(shoal *store, shoal_barrier barrier,
                                                             const void *data, uint32_t size,
                                                             uint64_t timeout_ns,

@@ -2,14 +2,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "client/service_int.h"
 #include "cluster/metadata_barriers.h"
 #include "cluster/proto.h"
 
 #define DRAWS_MAX 8
+#define GIVE_UP_NS UINT64_C(1000000000)
 
 _Static_assert(SHOAL_BARRIER_SIZE_MAX == SH_BARRIER_MEMBERS_MAX &&
-                   SHOAL_BARRIER_DATA_MAX == SH_BARRIER_DATA_MAX,
+                   SHOAL_BARRIER_DATA_MAX == SH_BARRIER_DATA_MAX &&
+                   SHOAL_BARRIER_ROUND_MAX == SH_BARRIER_ROUND_BYTES_MAX,
                "the library's limits are the superpeers'");
 
 static enum shoal_err size_check(uint32_t size)
@@ -147,17 +150,36 @@ enum shoal_err shoal_barrier_status(shoal *store, shoal_barrier barrier,
     return round_ask(store, &ask, round_out);
 }
 
-/* Others are still missing: signs off, or if the round is over by now gets it all the same. */
-static enum shoal_err sign_off(shoal *store, const struct sh_service_caller *caller,
-                               struct sh_service_ask *ask, struct shoal_barrier_round **round_out)
+/* A place among the calls under way is taken for the update alone, not while a member waits: a
+ * barrier may have more members than there are places. */
+static enum shoal_err update_by(shoal *store, struct sh_metadata_update *update,
+                                uint64_t deadline_ns, struct sh_metadata_result *result_out)
+{
+    struct sh_service_caller caller;
+    enum shoal_err err = sh_service_caller_take(store, deadline_ns, &caller);
+    if (err)
+        return err;
+    err = sh_service_update_as(store, &caller, update, deadline_ns, result_out);
+    sh_service_caller_release(store, &caller);
+    return err;
+}
+
+static enum shoal_err off(shoal *store, const struct sh_service_ask *ask, uint64_t deadline_ns)
 {
     struct sh_metadata_update update = {.kind = SH_METADATA_BARRIER_OFF,
                                         .barrier = ask->barrier,
                                         .member = ask->member,
                                         .round = ask->round};
     struct sh_metadata_result result;
+    return update_by(store, &update, deadline_ns, &result);
+}
+
+/* Others are still missing: signs off, or if the round is over by now gets it all the same. */
+static enum shoal_err sign_off(shoal *store, struct sh_service_ask *ask,
+                               struct shoal_barrier_round **round_out)
+{
     uint64_t deadline_ns = sh_client_deadline_ns(store);
-    enum shoal_err err = sh_service_update_as(store, caller, &update, deadline_ns, &result);
+    enum shoal_err err = off(store, ask, deadline_ns);
     if (err == SHOAL_ECANCELED) {
         ask->wait_until_ns = 0;
         ask->deadline_ns = deadline_ns;
@@ -168,55 +190,85 @@ static enum shoal_err sign_off(shoal *store, const struct sh_service_caller *cal
     return err ? err : SHOAL_ETIMEOUT;
 }
 
-static enum shoal_err sign_and_wait(shoal *store, const struct sh_service_caller *caller,
-                                    shoal_barrier barrier, struct sh_bytes data,
-                                    uint64_t timeout_ns, struct shoal_barrier_round **round_out)
+/* The call fails, and may have signed on: others must not wait for it, nor lose their round when it
+ * is found dead. As far as that can be said within a second. */
+static void give_up(shoal *store, struct sh_service_ask *ask)
 {
-    struct sh_metadata_update update = {.kind = SH_METADATA_BARRIER_SIGN,
-                                        .barrier = barrier.v,
-                                        .member = caller->id,
-                                        .value = data};
+    struct shoal_barrier_round *round;
+    uint64_t deadline_ns = sh_now(&store->env.clock) + GIVE_UP_NS;
+    struct sh_service_ask which = {
+        .kind = SH_ASK_BARRIER, .barrier = ask->barrier, .deadline_ns = deadline_ns};
+    char detail[SH_DETAIL_BYTES];
+    memcpy(detail, sh_client_detail(), sizeof detail);
+    if (!ask->round && round_ask(store, &which, &round) == SHOAL_OK) {
+        ask->round = round->number;
+        free(round);
+    }
+    if (ask->round && off(store, ask, deadline_ns))
+        SH_DEBUG("client", "a member of a barrier is not off", SH_U64("barrier", ask->barrier));
+    memcpy(sh_client_detail(), detail, sizeof detail);
+}
+
+static enum shoal_err sign_and_wait(shoal *store, uint64_t member, shoal_barrier barrier,
+                                    struct sh_bytes data, uint64_t timeout_ns,
+                                    struct shoal_barrier_round **round_out)
+{
+    struct sh_metadata_update update = {
+        .kind = SH_METADATA_BARRIER_SIGN, .barrier = barrier.v, .member = member, .value = data};
     struct sh_metadata_result result;
     uint64_t longest_ns = UINT64_MAX / 4;
     uint64_t until_ns =
         sh_now(&store->env.clock) + (timeout_ns < longest_ns ? timeout_ns : longest_ns);
-    enum shoal_err err =
-        sh_service_update_as(store, caller, &update, sh_client_deadline_ns(store), &result);
-    if (err)
-        return err;
     struct sh_service_ask ask = {.kind = SH_ASK_BARRIER,
                                  .barrier = barrier.v,
-                                 .round = result.cid.v,
-                                 .member = caller->id,
+                                 .member = member,
                                  .wait_until_ns = until_ns,
                                  .deadline_ns = until_ns + store->timeout_ns};
-    err = round_ask(store, &ask, round_out);
-    return err == SHOAL_EAGAIN ? sign_off(store, caller, &ask, round_out) : err;
+    enum shoal_err err = update_by(store, &update, sh_client_deadline_ns(store), &result);
+    if (!err) {
+        ask.round = result.cid.v;
+        err = round_ask(store, &ask, round_out);
+        if (err == SHOAL_EAGAIN)
+            return sign_off(store, &ask, round_out);
+    }
+    /* It is not there any more, or never was. */
+    if (err && err != SHOAL_EBROKEN && err != SHOAL_ENONAME && err != SHOAL_ELIMIT)
+        give_up(store, &ask);
+    return err;
+}
+
+static bool is_among(const struct shoal_barrier_round *round, uint64_t member)
+{
+    uint32_t at = 0;
+    while (at < round->count && round->members[at].id != member)
+        at++;
+    return at < round->count;
 }
 
 enum shoal_err shoal_barrier_wait(shoal *store, shoal_barrier barrier, const void *data,
                                   uint32_t size, uint64_t timeout_ns,
                                   struct shoal_barrier_round **round_out)
 {
-    struct sh_service_caller caller;
     struct shoal_barrier_round *round = NULL;
     enum shoal_err err = sh_service_begin(store);
+    if (round_out)
+        *round_out = NULL;
     if (!err && size && !data)
         err = SHOAL_EINVAL;
     if (!err && size > SHOAL_BARRIER_DATA_MAX) {
         sh_client_detail_set("a member's data is at most %d bytes", SHOAL_BARRIER_DATA_MAX);
         err = SHOAL_ETOOBIG;
     }
-    if (!err)
-        err = sh_service_caller_take(store, sh_client_deadline_ns(store), &caller);
     if (err)
         return err;
-    err = sign_and_wait(store, &caller, barrier, sh_bytes_make(data, size), timeout_ns, &round);
-    sh_service_caller_release(store, &caller);
-    if (!err && round->gone)
+    uint64_t member = sh_random64(&store->env.random) | 1; /* not 0 */
+    err = sign_and_wait(store, member, barrier, sh_bytes_make(data, size), timeout_ns, &round);
+    /* The round may have been over without this member, which was taken for dead; or so many are
+     * over by now that nobody can tell. */
+    if (!err && (round->gone || !is_among(round, member)))
         err = SHOAL_EBROKEN;
     if (round)
-        round->self = caller.id;
+        round->self = member;
     if (round_out && round)
         *round_out = round;
     else

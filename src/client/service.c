@@ -330,6 +330,13 @@ enum shoal_err sh_service_update(shoal *store, struct sh_metadata_update *update
 
 /* --- Lists ----------------------------------------------------------------------------------- */
 
+static bool is_above(struct sh_bytes key, const char *after)
+{
+    size_t size = strlen(after);
+    int order = memcmp(key.at, after, key.size < size ? key.size : size);
+    return order ? order > 0 : key.size > size;
+}
+
 /* One page: calls back, and leaves the last key in `after`. */
 static enum shoal_err page_read(struct sh_reader *r, uint8_t kind, char *after, bool *more_out,
                                 bool (*each)(void *arg, const char *text, uint64_t value),
@@ -337,11 +344,15 @@ static enum shoal_err page_read(struct sh_reader *r, uint8_t kind, char *after, 
 {
     uint8_t more = sh_get8(r);
     bool goes_on = true;
+    if (more && !sh_reader_left(r))
+        return SHOAL_EPROTO;
     *more_out = more;
     while (goes_on && sh_reader_left(r) > 0) {
         struct sh_bytes key = sh_get_text(r);
         uint64_t value = kind == SH_ASK_NAMES ? sh_get64(r) : sh_get32(r);
-        if (!sh_reader_ok(r) || !key.size || key.size > SHOAL_NAME_MAX)
+        /* Each key is above the one before, or the list would have no end. */
+        if (!sh_reader_ok(r) || !key.size || key.size > SHOAL_NAME_MAX ||
+            memchr(key.at, 0, key.size) || !is_above(key, after))
             return SHOAL_EPROTO;
         memcpy(after, key.at, key.size);
         after[key.size] = 0;

@@ -9,6 +9,7 @@
 
 struct list {
     uint64_t number; /* 0: none */
+    uint64_t incarnation;
     size_t size, room;
     uint8_t *bytes;
 };
@@ -47,22 +48,33 @@ static enum shoal_err list_append(struct list *list, struct sh_bytes bytes)
     return SHOAL_OK;
 }
 
-static enum shoal_err keep(struct sh_keeper *keeper, struct sh_reader *r)
+/* Takes a piece; *other_out: the number of a list that stays instead, or 0. */
+static enum shoal_err keep(struct sh_keeper *keeper, struct sh_reader *r, uint64_t *other_out)
 {
     unsigned sector = sh_get8(r);
     unsigned flags = sh_get8(r);
     uint64_t number = sh_get64(r);
+    uint64_t incarnation = sh_get64(r);
+    uint64_t base = sh_get64(r);
     size_t size = sh_reader_left(r);
     struct sh_bytes bytes = sh_bytes_make(sh_reader_take(r, size), size);
     if (!sh_reader_done(r) || sector >= SH_SECTORS || flags > (SH_KEEP_FIRST | SH_KEEP_LAST) ||
-        !number)
+        !number || base >= number)
         return SHOAL_EPROTO;
     struct list *coming = &keeper->coming[sector], *kept = &keeper->kept[sector];
+    bool is_same = kept->incarnation == incarnation;
+    if (kept->number && (is_same ? kept->number > number : kept->number > base)) {
+        /* In the same history it is another superpeer that is behind: it owns the sector no more.
+         */
+        *other_out = kept->number;
+        return is_same ? SHOAL_EAGAIN : SHOAL_OK;
+    }
     if (flags & SH_KEEP_FIRST) {
         list_clear(coming);
         coming->number = number;
+        coming->incarnation = incarnation;
     }
-    if (coming->number != number)
+    if (coming->number != number || coming->incarnation != incarnation)
         return SHOAL_EAGAIN; /* another superpeer has begun anew meanwhile */
     enum shoal_err err = list_append(coming, bytes);
     if (err) {
@@ -71,24 +83,25 @@ static enum shoal_err keep(struct sh_keeper *keeper, struct sh_reader *r)
     }
     if (!(flags & SH_KEEP_LAST))
         return SHOAL_OK;
-    if (number >= kept->number) {
-        list_clear(kept);
-        *kept = *coming;
-        *coming = (struct list){0};
-    }
-    list_clear(coming);
+    list_clear(kept);
+    *kept = *coming;
+    *coming = (struct list){0};
     return SHOAL_OK;
 }
 
 static void on_keep(void *arg, struct sh_msg_in *in)
 {
     enum shoal_err err = SHOAL_EROLE;
+    uint64_t other = 0;
+    struct sh_out out;
     if (in->reply_to.nid.v && in->reply_to.nid.v <= SH_SUPERPEERS_MAX)
-        err = keep(arg, &in->payload);
-    if (err)
+        err = keep(arg, &in->payload, &other);
+    if (err) {
         refuse(in, err);
-    else
-        sh_msg_reply_ok(in->msg, in->reply_to, in->type);
+    } else if (!sh_msg_reply(in->msg, in->reply_to, in->type, 8, &out)) {
+        sh_put64(&out.w, other);
+        sh_msg_end(in->msg, &out);
+    }
 }
 
 static void on_kept(void *arg, struct sh_msg_in *in)

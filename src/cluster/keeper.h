@@ -1,8 +1,13 @@
 /* A peer's copies of names, for the day when all superpeers have forgotten theirs: of each sector
  * (arcs.h) the last list that a superpeer has sent, as it was sent. It is not read here.
  *
- *   KEEP   sector, number, first piece ... last piece   takes the place of a list with a lower
- * number KEPT   the numbers of all sectors, or a piece of one's list
+ *   KEEP   sector, number, first piece ... last piece   takes the place of an earlier list
+ *   KEPT   the numbers of all sectors, or a piece of one's list
+ *
+ * A list is *earlier* if it is of the same history (incarnation) of the sector and its number is
+ * not higher, or if the new list's history began with all that it may say: its number is at most
+ * the new list's base. Any other one stays, and the sender is told its number: it is what a
+ * superpeer that has forgotten the names did not find, as this peer was away.
  *
  * Memory: what superpeers send, at most SH_KEEPER_BYTES_MAX of a sector, and that once more while a
  * list comes.

@@ -72,6 +72,10 @@ struct sh_metadata_result sh_metadata_apply(struct sh_metadata *metadata, unsign
         sector->names_known = true;
         if (sector->name_changes < update->number)
             sector->name_changes = update->number;
+        if (sector->name_base < update->sequence)
+            sector->name_base = update->sequence;
+        /* What came of the updates that the list has in it, nobody knows. */
+        sector->has_forgotten |= update->sequence != 0;
         return (struct sh_metadata_result){.err = SHOAL_OK};
     case SH_METADATA_KNOWN:
         sector->is_known = update->condition;
@@ -90,8 +94,8 @@ static bool is_batch(uint8_t kind)
 }
 
 /* MOVE, REFUSE, RESOLVE, CLAIM: u16 from, u16 to, u64 sequence, u16 count, runs. KNOWN: u8
- * condition. NAMES_KNOWN: u64 number. Before all of them, and of those in metadata_services.c, u8
- * kind. */
+ * condition. NAMES_KNOWN: u64 number, u64 sequence. Before all of them, and of those in
+ * metadata_services.c, u8 kind. */
 void sh_metadata_update_put(struct sh_writer *w, const struct sh_metadata_update *update)
 {
     sh_put8(w, update->kind);
@@ -101,6 +105,7 @@ void sh_metadata_update_put(struct sh_writer *w, const struct sh_metadata_update
     }
     if (update->kind == SH_METADATA_NAMES_KNOWN) {
         sh_put64(w, update->number);
+        sh_put64(w, update->sequence);
         return;
     }
     if (!is_batch(update->kind)) {
@@ -177,6 +182,8 @@ enum shoal_err sh_metadata_update_get(struct sh_bytes bytes, unsigned sector,
         break;
     case SH_METADATA_NAMES_KNOWN:
         update_out->number = sh_get64(&r);
+        update_out->sequence = sh_get64(&r);
+        is_good = update_out->sequence < update_out->number;
         break;
     default:
         is_good = sh_metadata_service_get(&r, sector, update_out);
@@ -274,7 +281,7 @@ static enum shoal_err names_get(struct sh_metadata_sector *sector, struct sh_rea
         shoal_cid cid = {sh_get64(r)};
         struct sh_bytes name = sh_get_text(r);
         bool is_found;
-        if (!sh_reader_ok(r) || !name.size || name.size > SH_NAME_BYTES_MAX)
+        if (!sh_reader_ok(r) || !cid.v || !sh_metadata_is_name(name))
             return SHOAL_EPROTO;
         if (sh_metadata_name_lower(sector, name, &is_found) != i || is_found)
             return SHOAL_EPROTO; /* not in order */

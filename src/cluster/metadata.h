@@ -49,8 +49,9 @@
 #define SH_SCRATCH_BYTES_MAX (1u << 20) /* keys and values of a sector */
 #define SH_BARRIERS_MAX 256             /* of a sector */
 #define SH_BARRIER_MEMBERS_MAX 1024
-#define SH_BARRIER_DATA_MAX 1024         /* of a member */
-#define SH_BARRIER_BYTES_MAX (16u << 20) /* members and their data, of a sector */
+#define SH_BARRIER_DATA_MAX 1024               /* of a member */
+#define SH_BARRIER_ROUND_BYTES_MAX (64u << 10) /* of all members; each of them gets it all */
+#define SH_BARRIER_BYTES_MAX (16u << 20)       /* members and their data, of a sector */
 /* Of one update. */
 #define SH_METADATA_BYTES_MAX (15 + 16 * SH_METADATA_RUNS_MAX)
 
@@ -72,7 +73,9 @@ enum sh_metadata_kind {
     SH_METADATA_BARRIER_GONE, /* it was not heard any more; the sector's owner alone says so */
     SH_METADATA_CLAIM = 16,   /* after a loss: what a node has, or gave away of its own */
     SH_METADATA_KNOWN,        /* condition: 1, all have said what they have; 0, that is not so */
-    SH_METADATA_NAMES_KNOWN,  /* after a loss: the names were gathered; number: of changes so far */
+    /* After a loss: names were gathered, from a list (superpeer_keep.c) whose number is `sequence`,
+     * 0: from none; number, higher: of changes so far. */
+    SH_METADATA_NAMES_KNOWN,
 };
 
 enum sh_name_condition {
@@ -93,7 +96,7 @@ struct sh_metadata_update {
     /* MOVE, REFUSE, RESOLVE; CLAIM: who says it and who has them, of which one says that of itself,
      * or of what it created. */
     shoal_nid from, to;
-    uint64_t sequence;    /* MOVE, REFUSE, RESOLVE: not 0 */
+    uint64_t sequence;    /* MOVE, REFUSE, RESOLVE: not 0; NAMES_KNOWN */
     shoal_cid cid;        /* NAME */
     shoal_cid expected;   /* with SH_NAME_CURRENT */
     struct sh_bytes name; /* NAME, UNNAME, SCRATCH: 1 to SH_NAME_BYTES_MAX */
@@ -170,6 +173,8 @@ bool sh_metadata_name_next(const struct sh_metadata *metadata, unsigned sector,
 
 /* How often a sector's names have changed, and more where they were gathered. */
 uint64_t sh_metadata_name_changes(const struct sh_metadata *metadata, unsigned sector);
+/* The highest number of a list that the names were gathered from; 0: from none. */
+uint64_t sh_metadata_name_base(const struct sh_metadata *metadata, unsigned sector);
 /* Whether NAMES_KNOWN was carried out since the sector has begun. */
 bool sh_metadata_names_known(const struct sh_metadata *metadata, unsigned sector);
 
@@ -193,9 +198,9 @@ struct sh_metadata_sizes sh_metadata_measure(const struct sh_metadata *metadata,
  *   u64 incarnation, u8 whether it is known, u32 ranges, each u64 first, u64 last, u16 owner; u32
  *   sources, each u16 node, u64 decision; u32 names, each u64 chunk ID, text name; u32 scratch,
  * each text key, text value; barriers as in metadata_barriers.c; u8 whether names are known, u64
- * changes of names, u64 updates, u8 whether a caller was forgotten, u32 callers, each u64 caller,
- * u64 number, u64 update, u64 value, u16 error Get replaces it. EPROTO, ENOMEM, ELIMIT change
- * nothing. */
+ * changes of names, u64 number of the list that they began with, u64 updates, u8 whether a caller
+ * was forgotten, u32 callers, each u64 caller, u64 number, u64 update, u64 value, u16 error Get
+ * replaces it. EPROTO, ENOMEM, ELIMIT change nothing. */
 size_t sh_metadata_image_size(const struct sh_metadata *metadata, unsigned sector);
 void sh_metadata_image_put(const struct sh_metadata *metadata, unsigned sector,
                            struct sh_writer *w);

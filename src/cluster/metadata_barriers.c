@@ -151,6 +151,14 @@ static void barrier_free(struct sh_metadata_sector *sector, struct sh_barrier *b
     free(barrier);
 }
 
+static size_t round_bytes(const struct sh_barrier_round *round)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < round->count; i++)
+        bytes += round->members[i].size;
+    return bytes;
+}
+
 static struct sh_metadata_result sign(struct sh_metadata_sector *sector, struct sh_barrier *barrier,
                                       const struct sh_metadata_update *update)
 {
@@ -160,7 +168,10 @@ static struct sh_metadata_result sign(struct sh_metadata_sector *sector, struct 
     bool is_new = at == round->count;
     size_t before = is_new ? 0 : MEMBER_COST + round->members[at].size;
     size_t bytes = sector->barrier_bytes - before + MEMBER_COST + update->value.size;
-    if (bytes > SH_BARRIER_BYTES_MAX) {
+    size_t data_bytes =
+        round_bytes(round) - (is_new ? 0 : round->members[at].size) + update->value.size;
+    bool is_over = update->value.size && data_bytes > SH_BARRIER_ROUND_BYTES_MAX;
+    if (bytes > SH_BARRIER_BYTES_MAX || is_over) {
         result.err = SHOAL_ELIMIT;
         return result;
     }

@@ -47,6 +47,7 @@ struct sh_metadata_sector {
     size_t caller_count;
     uint64_t updates; /* by callers */
     uint64_t name_changes;
+    uint64_t name_base; /* the highest number of a gathered list that is in it; 0: none */
     bool names_known;
     bool has_forgotten;
 };
@@ -57,6 +58,9 @@ struct sh_metadata {
 
 /* metadata_names.c. The order of names. */
 int sh_metadata_compare(struct sh_bytes a, struct sh_bytes b);
+/* Whether bytes may be a name or key: 1 to SH_NAME_BYTES_MAX, without a NUL, as C programs read
+ * them. */
+bool sh_metadata_is_name(struct sh_bytes name);
 /* Where a name is, or would be. */
 size_t sh_metadata_name_lower(const struct sh_metadata_sector *sector, struct sh_bytes name,
                               bool *found_out);

@@ -12,6 +12,11 @@ int sh_metadata_compare(struct sh_bytes a, struct sh_bytes b)
     return order ? order : (a.size > b.size) - (a.size < b.size);
 }
 
+bool sh_metadata_is_name(struct sh_bytes name)
+{
+    return name.size && name.size <= SH_NAME_BYTES_MAX && !memchr(name.at, 0, name.size);
+}
+
 static struct sh_bytes bytes_of(const struct sh_metadata_name *name)
 {
     return sh_bytes_make(name->bytes, name->size);
@@ -119,6 +124,12 @@ uint64_t sh_metadata_name_changes(const struct sh_metadata *metadata, unsigned n
 {
     SH_ASSERT(number < SH_SECTORS);
     return metadata->sectors[number].name_changes;
+}
+
+uint64_t sh_metadata_name_base(const struct sh_metadata *metadata, unsigned number)
+{
+    SH_ASSERT(number < SH_SECTORS);
+    return metadata->sectors[number].name_base;
 }
 
 bool sh_metadata_names_known(const struct sh_metadata *metadata, unsigned number)

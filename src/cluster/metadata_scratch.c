@@ -151,8 +151,7 @@ enum shoal_err sh_metadata_scratch_read(struct sh_metadata_sector *sector, struc
         struct sh_bytes key = sh_get_text(r);
         struct sh_bytes value = sh_get_text(r);
         bool is_found;
-        if (!sh_reader_ok(r) || !key.size || key.size > SH_NAME_BYTES_MAX ||
-            value.size > SH_SCRATCH_VALUE_MAX)
+        if (!sh_reader_ok(r) || !sh_metadata_is_name(key) || value.size > SH_SCRATCH_VALUE_MAX)
             return SHOAL_EPROTO;
         if (lower(sector, key, &is_found) != i || is_found)
             return SHOAL_EPROTO; /* not in order */

@@ -102,7 +102,8 @@ bool sh_metadata_service_get(struct sh_reader *r, unsigned sector,
         update->condition = sh_get8(r);
         update->cid.v = sh_get64(r);
         update->expected.v = sh_get64(r);
-        if (update->condition > SH_NAME_GATHERED)
+        if (update->condition > SH_NAME_GATHERED ||
+            (update->kind == SH_METADATA_NAME && !update->cid.v))
             return false;
     }
     if (!is_of_name(update->kind)) {
@@ -112,7 +113,7 @@ bool sh_metadata_service_get(struct sh_reader *r, unsigned sector,
     update->name = sh_get_text(r);
     if (update->kind == SH_METADATA_SCRATCH_PUT)
         update->value = sh_get_text(r);
-    return update->name.size && update->name.size <= SH_NAME_BYTES_MAX &&
+    return sh_reader_ok(r) && sh_metadata_is_name(update->name) &&
            update->value.size <= SH_SCRATCH_VALUE_MAX &&
            sh_arc_sector_of_name(update->name) == sector;
 }
@@ -181,7 +182,7 @@ struct sh_metadata_result sh_metadata_service_apply(struct sh_metadata_sector *s
 
 size_t sh_metadata_services_size(const struct sh_metadata_sector *sector)
 {
-    return sh_metadata_scratch_size(sector) + sh_metadata_barriers_size(sector) + 22 +
+    return sh_metadata_scratch_size(sector) + sh_metadata_barriers_size(sector) + 30 +
            CALLER_BYTES * sector->caller_count;
 }
 
@@ -191,6 +192,7 @@ void sh_metadata_services_put(const struct sh_metadata_sector *sector, struct sh
     sh_metadata_barriers_put(sector, w);
     sh_put8(w, sector->names_known);
     sh_put64(w, sector->name_changes);
+    sh_put64(w, sector->name_base);
     sh_put64(w, sector->updates);
     sh_put8(w, sector->has_forgotten);
     sh_put32(w, (uint32_t)sector->caller_count);
@@ -209,6 +211,7 @@ static enum shoal_err callers_get(struct sh_metadata_sector *sector, struct sh_r
     uint8_t names_known = sh_get8(r);
     sector->names_known = names_known;
     sector->name_changes = sh_get64(r);
+    sector->name_base = sh_get64(r);
     sector->updates = sh_get64(r);
     uint8_t has_forgotten = sh_get8(r);
     sector->has_forgotten = has_forgotten;

@@ -316,6 +316,71 @@ static void test_scratch_is_bounded(void **state)
 
 /* --- Once ------------------------------------------------------------------------------------ */
 
+/* All members get the data of all: a round has a bound of its own. */
+static void test_round_is_bounded(void **state)
+{
+    (void)state;
+    static uint8_t data[SH_BARRIER_DATA_MAX];
+    struct sh_metadata *metadata;
+    struct sh_metadata_update update = {
+        .kind = SH_METADATA_BARRIER_NEW, .barrier = 5, .size = SH_BARRIER_MEMBERS_MAX};
+    assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
+    assert_int_equal(apply(metadata, &update).err, SHOAL_OK);
+    update.kind = SH_METADATA_BARRIER_SIGN;
+    update.value = sh_bytes_make(data, sizeof data);
+    unsigned full = SH_BARRIER_ROUND_BYTES_MAX / sizeof data;
+    for (update.member = 1; update.member <= full; update.member++)
+        assert_int_equal(apply(metadata, &update).err, SHOAL_OK);
+    assert_int_equal(apply(metadata, &update).err, SHOAL_ELIMIT);
+    update.value.size = 1;
+    assert_int_equal(apply(metadata, &update).err, SHOAL_ELIMIT);
+    update.value.size = 0; /* who has no data is welcome */
+    for (; update.member <= SH_BARRIER_MEMBERS_MAX; update.member++)
+        assert_int_equal(apply(metadata, &update).err, SHOAL_OK);
+    assert_int_equal(sh_metadata_barrier(metadata, 5)->last.count, SH_BARRIER_MEMBERS_MAX);
+    sh_metadata_destroy(metadata);
+}
+
+/* C programs would read a name with a NUL as another one, and list it for ever. */
+static void test_no_nul(void **state)
+{
+    (void)state;
+    static const char with_nul[] = "lea\0der";
+    static uint8_t bytes[SH_METADATA_BYTES_MAX];
+    static struct sh_metadata_update update, got;
+    const uint8_t kinds[] = {SH_METADATA_NAME, SH_METADATA_UNNAME, SH_METADATA_SCRATCH_PUT,
+                             SH_METADATA_SCRATCH_REMOVE};
+    for (unsigned i = 0; i < 2 * sizeof kinds; i++) {
+        struct sh_bytes name = sh_bytes_make(with_nul, i % 2 ? sizeof with_nul - 1 : 3);
+        update = (struct sh_metadata_update){.kind = kinds[i / 2], .cid = {1}, .name = name};
+        struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+        sh_metadata_update_put(&w, &update);
+        struct sh_bytes put = sh_bytes_make(bytes, (size_t)(w.at - bytes));
+        assert_int_equal(sh_metadata_update_get_any(put, &got), i % 2 ? SHOAL_EPROTO : SHOAL_OK);
+    }
+    update = (struct sh_metadata_update){
+        .kind = SH_METADATA_NAME, .cid = SHOAL_CID_NONE, .name = sh_bytes_text("leader")};
+    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+    sh_metadata_update_put(&w, &update);
+    struct sh_bytes put = sh_bytes_make(bytes, (size_t)(w.at - bytes));
+    assert_int_equal(sh_metadata_update_get_any(put, &got), SHOAL_EPROTO);
+    /* Nor does one come with an image. */
+    struct sh_metadata *metadata;
+    assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
+    update.cid.v = 1;
+    assert_int_equal(apply(metadata, &update).err, SHOAL_OK);
+    unsigned sector = sh_metadata_sector(&update);
+    size_t size = sh_metadata_image_size(metadata, sector);
+    w = sh_writer_make(bytes, sizeof bytes);
+    sh_metadata_image_put(metadata, sector, &w);
+    uint8_t *at = memmem(bytes, size, "leader", 6);
+    assert_non_null(at);
+    at[3] = 0;
+    assert_int_equal(sh_metadata_image_get(metadata, sector, sh_bytes_make(bytes, size)),
+                     SHOAL_EPROTO);
+    sh_metadata_destroy(metadata);
+}
+
 /* A conditional replacement whose answer was lost succeeds when it is sent again; an older one is
  * not done any more; and where nobody can tell, that is said. */
 static void test_once(void **state)
@@ -361,6 +426,12 @@ static void test_once(void **state)
     update.number = 3;
     update.is_repeat = false;
     assert_int_equal(apply(metadata, &update).err, SHOAL_EEXIST);
+    /* Names that were gathered are without their callers: the name may be this one's own. */
+    sh_metadata_begin(metadata, sh_metadata_sector(&first), 5, true);
+    struct sh_metadata_update known = {
+        .kind = SH_METADATA_NAMES_KNOWN, .number = 10, .sequence = 9};
+    (void)sh_metadata_apply(metadata, sh_metadata_sector(&first), &known);
+    assert_int_equal(apply(metadata, &first).err, SHOAL_ETIMEOUT);
     sh_metadata_destroy(metadata);
 }
 
@@ -374,6 +445,8 @@ int main(void)
         cmocka_unit_test(test_barriers),
         cmocka_unit_test(test_scratch),
         cmocka_unit_test(test_scratch_is_bounded),
+        cmocka_unit_test(test_round_is_bounded),
+        cmocka_unit_test(test_no_nul),
         cmocka_unit_test(test_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -134,6 +134,7 @@ static void decode(struct sh_bytes bytes)
         sh_metadata_update_put(&w, &update);
         SH_ASSERT(sh_writer_ok(&w) && (size_t)(w.at - again) == bytes.size);
         SH_ASSERT(memcmp(again, bytes.at, bytes.size) == 0);
+        SH_ASSERT(!update.name.size || !memchr(update.name.at, 0, update.name.size));
     }
     if (!sh_metadata_image_get(metadata, sector, bytes))
         SH_ASSERT(sh_metadata_image_size(metadata, sector) <= bytes.size);

@@ -7,8 +7,14 @@
  * and becomes updates of the sector. Until its end nothing is answered about names, barriers and
  * scratch of the sector
  *
- * A list's number is how often the sector's names have changed; a sector that was gathered begins
- * far above all that was sent before, so that no older list is taken for a newer one. */
+ * A list's number is how often the sector's names have changed. A sector that was gathered, also
+ * one of which nothing was found, begins far above the list that was found, its *base*, so that no
+ * older list is taken for a newer one.
+ *
+ *   late     a peer that was away while the others were asked may have a later list than the base;
+ *            when it is sent the sector's list it says so. The names in it that are not there are
+ *            added, as they may have been acknowledged, and its number is the base from then on. A
+ *            name that was removed meanwhile comes back by that */
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,9 +49,14 @@ struct sector {
         uint64_t number; /* of the last list that was found; 0: none */
         shoal_nid nid;
     } best;
+    struct {
+        uint64_t number; /* of a list that a peer has of a forgotten history; 0: none */
+        shoal_nid nid;
+    } late;
 };
 
-enum gather_phase { GATHER_NONE, GATHER_ASK, GATHER_FETCH, GATHER_ORDER };
+/* LATE: one list is fetched, from a peer that was away; then ORDER, too. */
+enum gather_phase { GATHER_NONE, GATHER_LATE, GATHER_ASK, GATHER_FETCH, GATHER_ORDER };
 
 struct sh_keep {
     struct sector sectors[SH_SECTORS];
@@ -68,6 +79,7 @@ struct sh_keep {
     shoal_nid nid;      /* asked last */
     uint64_t asked_for; /* sectors whose names were ordered, since the asking began */
     unsigned fetching;
+    bool is_late;   /* the list that is fetched or ordered is a late one */
     uint8_t *bytes; /* of the sector that is fetched */
     uint32_t size, room;
     uint32_t ordered; /* bytes of it that have become updates */
@@ -140,12 +152,14 @@ static bool piece_send(struct sh_superpeer *superpeer, const struct sh_metadata 
     struct sh_out out;
     keep->send = (struct sh_request){
         .done = on_sent, .arg = superpeer, .timeout_ns = superpeer->failure_ns / 2 + 1};
-    if (sh_msg_request(superpeer->msg, keep->target->nid, SH_CLUSTER_KEEP, 10 + size, &keep->send,
+    if (sh_msg_request(superpeer->msg, keep->target->nid, SH_CLUSTER_KEEP, 26 + size, &keep->send,
                        &out))
         return false;
     sh_put8(&out.w, (uint8_t)keep->sector);
     sh_put8(&out.w, (uint8_t)((is_first ? SH_KEEP_FIRST : 0) | (keep->is_last ? SH_KEEP_LAST : 0)));
     sh_put64(&out.w, keep->number);
+    sh_put64(&out.w, sh_metadata_incarnation(metadata, keep->sector));
+    sh_put64(&out.w, sh_metadata_name_base(metadata, keep->sector));
     sh_put_raw(&out.w, sh_bytes_make(bytes, size));
     keep->is_sending = true;
     keep->sent_bytes += size;
@@ -164,9 +178,18 @@ static void on_sent(struct sh_request *request, enum shoal_err err, struct sh_re
     struct sector *sector = &keep->sectors[keep->sector];
     struct sh_metadata *metadata;
     shoal_nid other;
-    (void)payload;
+    uint64_t other_number = err ? 0 : sh_get64(payload);
     keep->is_sending = false;
     keep->tick_ns = 0;
+    if (!err && !sh_reader_done(payload))
+        err = SHOAL_EPROTO;
+    if (!err && other_number) {
+        SH_INFO("cluster", "a peer has names that were forgotten", SH_U64("sector", keep->sector),
+                SH_U64("peer", keep->target->nid.v), SH_U64("changes", other_number));
+        sector->late.number = other_number;
+        sector->late.nid = keep->target->nid;
+        err = SHOAL_EEXIST;
+    }
     if (!err && !keep->is_last)
         err = sh_superpeer_services_state(superpeer, keep->sector, &metadata, &other);
     if (!err && !keep->is_last && piece_send(superpeer, metadata))
@@ -234,7 +257,8 @@ static unsigned send_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 /* Forgets what was found, and begins to ask. */
 static void gather_begin(struct sh_keep *keep)
 {
-    keep->phase = GATHER_ASK;
+    keep->phase = keep->is_late ? GATHER_NONE : GATHER_ASK; /* the peer says it again */
+    keep->is_late = false;
     keep->nid = SHOAL_NID_NONE;
     keep->size = keep->ordered = 0;
     for (unsigned i = 0; i < SH_SECTORS; i++)
@@ -286,15 +310,18 @@ static void on_asked(struct sh_request *request, enum shoal_err err, struct sh_r
 static enum shoal_err list_order(struct sh_superpeer *superpeer)
 {
     struct sh_keep *keep = superpeer->keep;
-    uint64_t number = keep->sectors[keep->fetching].best.number;
+    uint64_t base = keep->sectors[keep->fetching].best.number;
+    uint64_t number = sh_metadata_name_changes(superpeer->ring->metadata, keep->fetching);
     struct sh_reader r = sh_reader_make(
         sh_bytes_make(keep->size ? keep->bytes + keep->ordered : NULL, keep->size - keep->ordered));
     while (sh_reader_left(&r) > 0) {
         struct sh_metadata_update update = {.kind = SH_METADATA_NAME,
-                                            .condition = SH_NAME_GATHERED};
+                                            .condition =
+                                                keep->is_late ? SH_NAME_ABSENT : SH_NAME_GATHERED};
         update.cid.v = sh_get64(&r);
         update.name = sh_get_text(&r);
-        if (!sh_reader_ok(&r) || !update.name.size || update.name.size > SH_NAME_BYTES_MAX ||
+        if (!sh_reader_ok(&r) || !update.cid.v || !update.name.size ||
+            update.name.size > SH_NAME_BYTES_MAX || memchr(update.name.at, 0, update.name.size) ||
             sh_metadata_sector(&update) != keep->fetching)
             return SHOAL_EPROTO;
         enum shoal_err err = sh_superpeer_ring_order(superpeer, keep->fetching, &update);
@@ -303,7 +330,8 @@ static enum shoal_err list_order(struct sh_superpeer *superpeer)
         keep->ordered = keep->size - (uint32_t)sh_reader_left(&r);
     }
     struct sh_metadata_update known = {.kind = SH_METADATA_NAMES_KNOWN,
-                                       .number = number ? number + NUMBER_STEP : 0};
+                                       .sequence = base,
+                                       .number = (number > base ? number : base) + NUMBER_STEP};
     return sh_superpeer_ring_order(superpeer, keep->fetching, &known);
 }
 
@@ -379,8 +407,40 @@ static void order_step(struct sh_superpeer *superpeer)
         SH_DEBUG("cluster", "names are not gathered", SH_U64("sector", keep->fetching),
                  SH_ERR(err));
     keep->asked_for |= UINT64_C(1) << keep->fetching;
-    keep->phase = GATHER_FETCH;
+    keep->phase = keep->is_late ? GATHER_NONE : GATHER_FETCH;
+    keep->is_late = false;
     keep->size = keep->ordered = 0;
+}
+
+/* Begins with a sector of which a peer has a late list. */
+static void late_begin(struct sh_superpeer *superpeer)
+{
+    struct sh_keep *keep = superpeer->keep;
+    for (unsigned i = 0; keep->phase == GATHER_NONE && i < SH_SECTORS; i++) {
+        struct sector *sector = &keep->sectors[i];
+        struct sh_metadata *metadata;
+        shoal_nid other;
+        if (!sector->late.number)
+            continue;
+        sector->best.number = sector->late.number;
+        sector->best.nid = sector->late.nid;
+        sector->late.number = 0;
+        if (sh_superpeer_services_state(superpeer, i, &metadata, &other))
+            continue; /* the next owner is told, too */
+        keep->fetching = i;
+        keep->size = keep->ordered = 0;
+        keep->is_late = true;
+        keep->phase = GATHER_LATE;
+    }
+}
+
+/* Fetches the list, or its next piece. */
+static void best_ask(struct sh_superpeer *superpeer)
+{
+    struct sh_keep *keep = superpeer->keep;
+    const struct sector *sector = &keep->sectors[keep->fetching];
+    if (!ask(superpeer, sector->best.nid, sector->best.number, on_fetched))
+        gather_begin(keep); /* it is gone: who else has one? */
 }
 
 /* Fetches the next sector's list, or has it known that there is none. */
@@ -392,9 +452,7 @@ static void fetch_step(struct sh_superpeer *superpeer)
             continue;
         keep->fetching = i;
         if (keep->sectors[i].best.number) {
-            if (!ask(superpeer, keep->sectors[i].best.nid, keep->sectors[i].best.number,
-                     on_fetched))
-                gather_begin(keep); /* it is gone: who else has one? */
+            best_ask(superpeer);
             return;
         }
         order_step(superpeer);
@@ -414,6 +472,7 @@ static unsigned gather_step(struct sh_superpeer *superpeer, uint64_t now_ns)
         gather_begin(keep);
         keep->asked_for = 0;
     }
+    late_begin(superpeer);
     if (keep->phase == GATHER_NONE)
         return 0;
     keep->tick_ns = now_ns + superpeer->heartbeat_ns / 2;
@@ -424,6 +483,10 @@ static unsigned gather_step(struct sh_superpeer *superpeer, uint64_t now_ns)
         if (nid.v)
             return 1;
         keep->phase = GATHER_FETCH;
+    }
+    if (keep->phase == GATHER_LATE) {
+        best_ask(superpeer);
+        return 1;
     }
     if (keep->phase == GATHER_ORDER)
         order_step(superpeer);

@@ -40,6 +40,8 @@ struct sh_services {
     uint64_t changed; /* sectors */
     uint64_t due_ns;  /* the askers' */
     uint64_t look_ns; /* when it was looked at the barriers' members last; 0: not yet */
+    /* The same of each sector, while this superpeer was its owner. */
+    uint64_t looked_ns[SH_SECTORS];
 };
 
 static uint64_t now_of(const struct sh_superpeer *superpeer)
@@ -146,9 +148,11 @@ static void barrier_answer(struct sh_superpeer *superpeer, struct sh_reply_to to
     sh_msg_end(superpeer->msg, &out);
 }
 
-/* Answers about a barrier; EAGAIN: the round is not over, and nothing was answered. */
+/* Answers about a barrier; EAGAIN: the round is not over, and nothing was answered. is_new: the
+ * member has just asked, and so is alive; that it waits for an answer does not say that. */
 static enum shoal_err barrier_ask(struct sh_superpeer *superpeer, struct sh_reply_to to,
-                                  const struct sh_metadata *metadata, const struct ask *ask)
+                                  const struct sh_metadata *metadata, const struct ask *ask,
+                                  bool is_new)
 {
     struct sh_barrier *barrier = sh_metadata_barrier(metadata, ask->barrier);
     if (!barrier)
@@ -159,6 +163,8 @@ static enum shoal_err barrier_ask(struct sh_superpeer *superpeer, struct sh_repl
             at++;
         if (at == barrier->open.count)
             return SHOAL_EBROKEN;
+        if (!is_new)
+            return SHOAL_EAGAIN;
         barrier->open.members[at].heard_ns = now_of(superpeer);
         barrier->open.members[at].nid = to.nid;
         return SHOAL_EAGAIN;
@@ -174,7 +180,7 @@ static enum shoal_err barrier_ask(struct sh_superpeer *superpeer, struct sh_repl
 
 /* Answers, or says why not: EAGAIN: what is asked for is not there yet. */
 static enum shoal_err try_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
-                                 const struct ask *ask)
+                                 const struct ask *ask, bool is_new)
 {
     struct sh_metadata *metadata;
     shoal_nid other;
@@ -201,7 +207,7 @@ static enum shoal_err try_answer(struct sh_superpeer *superpeer, struct sh_reply
             answer(superpeer, to, value);
         break;
     case SH_ASK_BARRIER:
-        return barrier_ask(superpeer, to, metadata, ask);
+        return barrier_ask(superpeer, to, metadata, ask, is_new);
     default:
         page_answer(superpeer, to, metadata, ask);
         break;
@@ -259,7 +265,7 @@ static void on_ask(void *arg, struct sh_msg_in *in)
     struct ask ask;
     enum shoal_err err = SHOAL_EPROTO;
     if (ask_get(&in->payload, &ask))
-        err = try_answer(superpeer, in->reply_to, &ask);
+        err = try_answer(superpeer, in->reply_to, &ask, true);
     if (err == SHOAL_EAGAIN && ask.wait_ms && asker_add(superpeer, in->reply_to, &ask))
         return;
     if (err)
@@ -273,15 +279,21 @@ static unsigned askers_step(struct sh_superpeer *superpeer, uint64_t now_ns)
     struct sh_services *services = superpeer->services;
     uint64_t changed = services->changed;
     unsigned work = 0;
-    if (!changed && now_ns < services->due_ns)
+    bool is_due = now_ns >= services->due_ns;
+    if (!changed && !is_due)
         return 0;
     services->changed = 0;
-    services->due_ns = now_ns + superpeer->heartbeat_ns;
+    if (is_due || services->due_ns > now_ns + superpeer->heartbeat_ns)
+        services->due_ns = now_ns + superpeer->heartbeat_ns;
     struct asker **at = &services->askers;
     while (*at) {
         struct asker *asker = *at;
         bool is_over = now_ns >= asker->deadline_ns;
-        enum shoal_err err = try_answer(superpeer, asker->reply_to, &asker->ask);
+        if (!is_over && !is_due && !(changed >> asker->ask.sector & 1)) {
+            at = &asker->next;
+            continue;
+        }
+        enum shoal_err err = try_answer(superpeer, asker->reply_to, &asker->ask, false);
         if (err == SHOAL_EAGAIN && !is_over) {
             if (asker->deadline_ns < services->due_ns)
                 services->due_ns = asker->deadline_ns;
@@ -341,8 +353,6 @@ static void members_step(struct sh_superpeer *superpeer, uint64_t now_ns)
     struct sh_services *services = superpeer->services;
     if (services->look_ns && now_ns < services->look_ns + LOOK_NS)
         return;
-    /* Who could not look could not listen either. */
-    bool was_away = now_ns > services->look_ns + 4 * LOOK_NS;
     services->look_ns = now_ns;
     for (unsigned sector = 0; sector < SH_SECTORS; sector++) {
         struct sh_metadata *metadata;
@@ -350,6 +360,9 @@ static void members_step(struct sh_superpeer *superpeer, uint64_t now_ns)
         shoal_nid other;
         if (sh_superpeer_services_state(superpeer, sector, &metadata, &other))
             continue;
+        /* Who could not look could not listen either, or another superpeer did. */
+        bool was_away = now_ns > services->looked_ns[sector] + 4 * LOOK_NS;
+        services->looked_ns[sector] = now_ns;
         for (size_t i = 0; (barrier = sh_metadata_barrier_at(metadata, sector, i)); i++)
             barrier_look(superpeer, barrier, now_ns, was_away);
     }
@@ -359,6 +372,13 @@ void sh_superpeer_services_lost(struct sh_superpeer *superpeer, shoal_nid nid)
 {
     uint64_t patience_ns = superpeer->failure_ns < SILENCE_NS ? superpeer->failure_ns : SILENCE_NS;
     uint64_t now_ns = now_of(superpeer);
+    struct asker *asker = superpeer->services ? superpeer->services->askers : NULL;
+    for (; asker; asker = asker->next) {
+        if (asker->reply_to.nid.v != nid.v)
+            continue;
+        asker->deadline_ns = 0; /* nobody hears the answer */
+        superpeer->services->due_ns = 0;
+    }
     for (unsigned sector = 0; superpeer->services && sector < SH_SECTORS; sector++) {
         struct sh_metadata *metadata;
         struct sh_barrier *barrier;

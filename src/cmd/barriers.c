@@ -159,7 +159,7 @@ int sh_cmd_run_barrier_status(struct sh_cmd *cmd)
 static int broken(struct sh_cmd *cmd, struct shoal_barrier_round *round)
 {
     int status = SH_EXIT_FAILED;
-    if (round && round->gone != round->self)
+    if (round && round->gone && round->gone != round->self)
         status = sh_cmd_fail(cmd, SHOAL_EBROKEN, "member %016" PRIx64, round->gone);
     else
         status = sh_cmd_fail(cmd, SHOAL_EBROKEN, "this one was cut off, and taken for dead");
