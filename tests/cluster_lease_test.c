@@ -166,6 +166,35 @@ static void lost_leader(void **state)
     }
 }
 
+/* A superpeer that was stopped together with its links finds answers of long ago when it goes on:
+ * by these it may grant nothing, for the others have elected a leader and declared failures since.
+ */
+static void paused_leader(void **state)
+{
+    (void)state;
+    uint64_t first = seed;
+    for (unsigned i = 0; i < 60; i++, seed++) {
+        static struct cluster cluster;
+        struct judge judge = {.cluster = &cluster};
+        slow_links = true;
+        lease_cluster_open(&cluster, 3, true);
+        slow_links = false;
+        unsigned paused = (unsigned)(seed % 3);
+        unsigned peer = cluster.hosts[3 + seed % LEASE_PEERS].node;
+        uint64_t side = (UINT64_C(1) << paused) | (UINT64_C(1) << peer);
+        uint64_t all = (UINT64_C(1) << cluster.count) - 1;
+        run_judged(&judge, (seed % 97) * MS);
+        sh_world_pause(cluster.world, paused);
+        run_judged(&judge, 45 * MS);
+        sh_world_partition(cluster.world, side, all & ~side, false);
+        run_judged(&judge, (1500 + 250 * (i % 8)) * MS);
+        sh_world_resume(cluster.world, paused);
+        run_judged(&judge, 2 * FAILURE);
+        cluster_close(&cluster);
+    }
+    seed = first;
+}
+
 static void one_fault(struct cluster *cluster)
 {
     struct sh_prng *prng = sh_world_prng(cluster->world);
@@ -250,9 +279,8 @@ int main(void)
     seed = given ? strtoull(given, NULL, 0) : sh_random64(&random) >> 16;
     print_message("seed %" PRIu64 " (SHOAL_TEST_SEED)\n", seed);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stopped_peers),
-        cmocka_unit_test(cut_off_peer),
-        cmocka_unit_test(lost_leader),
+        cmocka_unit_test(stopped_peers), cmocka_unit_test(cut_off_peer),
+        cmocka_unit_test(lost_leader),   cmocka_unit_test(paused_leader),
         cmocka_unit_test(storms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,6 +25,7 @@
 #define NODES_MAX 12
 
 static uint64_t seed;
+static bool slow_links; /* the next world's links take long, and are given up late */
 
 enum kind { SUPERPEER, PEER, CLIENT };
 
@@ -285,20 +286,21 @@ static struct host *host_start(struct host *host)
 static void cluster_open(struct cluster *cluster, uint16_t superpeers, bool has_disk)
 {
     memset(cluster, 0, sizeof *cluster);
-    struct sh_world_config config = {.seed = seed,
-                                     .wire = {.delay_ns_min = MS / 20,
-                                              .delay_ns_max = MS / 2,
-                                              .piece_ppm = 100000,
-                                              .lost_ns_max = 5 * MS,
-                                              .give_up_ns_max = FAILURE / 10,
-                                              .window_bytes_min = 4096,
-                                              .window_bytes_max = 65536},
-                                     .disk = {.delay_ns_min = MS / 10,
-                                              .delay_ns_max = 5 * MS,
-                                              .again_ppm = 100000,
-                                              .survive_ppm = 300000,
-                                              .torn_ppm = 300000},
-                                     .skip_ppm = 50000};
+    struct sh_world_config config = {
+        .seed = seed,
+        .wire = {.delay_ns_min = slow_links ? 10 * MS : MS / 20,
+                 .delay_ns_max = slow_links ? 20 * MS : MS / 2,
+                 .piece_ppm = 100000,
+                 .lost_ns_max = 5 * MS,
+                 .give_up_ns_max = slow_links ? 20 * FAILURE : FAILURE / 10,
+                 .window_bytes_min = 4096,
+                 .window_bytes_max = 65536},
+        .disk = {.delay_ns_min = MS / 10,
+                 .delay_ns_max = 5 * MS,
+                 .again_ppm = 100000,
+                 .survive_ppm = 300000,
+                 .torn_ppm = 300000},
+        .skip_ppm = 50000};
     cluster->world = sh_world_create(&config);
     cluster->superpeer_count = superpeers;
     for (uint16_t i = 0; i < superpeers; i++) {

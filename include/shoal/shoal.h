@@ -20,7 +20,8 @@
  * shoal_error_detail says more, for people. Any call may fail with EINVAL (NULL, or a count over
  * the limit), ENOMEM and, on a cluster, with
  *   ETIMEOUT, ECONNLOST        a put, create or other change may or may not have been done
- *   EUNREACHABLE, EBUSY        it has not been done
+ *   EUNREACHABLE, EBUSY,       it has not been done; EFENCED: the node is out of touch with the
+ *   EFENCED                    superpeers, and may not serve until it hears of them
  *   EFAILED                    the node that holds the chunk has failed
  *   EPROTO                     a node answered what no node should
  *   ESTOPPED                   the node is stopping, or the store was closed

@@ -232,6 +232,8 @@ bool sh_call_may_repeat(const struct sh_call_state *state, uint64_t now_ns);
 void sh_client_numbers_free(struct shoal *store);
 
 /* retry.c */
+/* Whether an attempt that ended so certainly did nothing; of one before it, that says nothing. */
+bool sh_call_was_not_done(enum shoal_err err);
 /* May this failure be tried again without doing anything twice, by one who has no number for it? */
 bool sh_call_may_retry(enum sh_call_kind kind, enum shoal_err err);
 /* Tries the call again in a while, with a newer view if that may help; completes it if it may not

@@ -24,26 +24,11 @@ static void run(struct sh_call_state *state)
         sh_waiter_complete(&state->waiter);
 }
 
-/* Errors that say that nothing was done. */
-static bool is_plain_no(enum shoal_err err)
-{
-    switch (err) {
-    case SHOAL_EUNREACHABLE:
-    case SHOAL_EBUSY:
-    case SHOAL_ELIMIT:
-    case SHOAL_ENOTOWNER:
-    case SHOAL_ENONODE:
-    case SHOAL_EFAILED: /* a failed node may be back, with what it had done */
-        return true;
-    default:
-        return false;
-    }
-}
-
 void sh_call_complete(struct sh_call_state *state, enum shoal_err err)
 {
     /* That the last attempt did nothing says nothing about the one before it. */
-    if (state->is_unclear && is_plain_no(err))
+    /* EFAILED: a failed node may be back, with what it had done. */
+    if (state->is_unclear && (sh_call_was_not_done(err) || err == SHOAL_EFAILED))
         err = SHOAL_ECONNLOST;
     sh_call_number_finish(state);
     sh_call_of(state)->err = err;

@@ -7,7 +7,7 @@
 
 #define RETRIES_AT_ONCE 256
 
-bool sh_call_may_retry(enum sh_call_kind kind, enum shoal_err err)
+bool sh_call_was_not_done(enum shoal_err err)
 {
     switch (err) {
     case SHOAL_EUNREACHABLE: /* never sent */
@@ -18,11 +18,14 @@ bool sh_call_may_retry(enum sh_call_kind kind, enum shoal_err err)
     case SHOAL_ELIMIT:
     case SHOAL_ENONODE:
         return true;
-    case SHOAL_ECONNLOST:
-        return !sh_call_is_numbered(kind);
     default:
         return false;
     }
+}
+
+bool sh_call_may_retry(enum sh_call_kind kind, enum shoal_err err)
+{
+    return sh_call_was_not_done(err) || (err == SHOAL_ECONNLOST && !sh_call_is_numbered(kind));
 }
 
 bool sh_client_closing(struct shoal *store)

@@ -257,7 +257,9 @@ enum shoal_err sh_raft_read_begin(struct sh_raft *raft, struct sh_raft_read *rea
     if (raft->role != SH_RAFT_LEADER)
         return SHOAL_EROLE;
     uint64_t index = raft->commit > raft->led_first ? raft->commit : raft->led_first;
+    uint64_t before_ns = raft->round_ns[raft->round % SH_RAFT_ROUNDS];
     raft->round++;
+    raft->round_ns[raft->round % SH_RAFT_ROUNDS] = before_ns; /* no later than it was */
     *read_out = (struct sh_raft_read){.term = raft->term, .index = index, .round = raft->round};
     for (uint8_t i = 1; i <= SH_RAFT_SERVER_MAX; i++)
         raft->progress[i].is_waiting = false; /* the round must reach them all */

@@ -121,6 +121,11 @@ SHOAL_NODISCARD enum shoal_err sh_raft_read_begin(struct sh_raft *raft,
 SHOAL_NODISCARD enum shoal_err sh_raft_read_done(const struct sh_raft *raft,
                                                  const struct sh_raft_read *read);
 
+/* When this server surely was the leader last: a majority, itself included, has answered rounds of
+ * heartbeats that began then or later, and so nobody else had been elected. Answers that lay unread
+ * while it was stopped make it no later. 0: it does not lead, or no majority has answered yet. */
+uint64_t sh_raft_led_ns(const struct sh_raft *raft, uint64_t now_ns);
+
 /* --- Effects --------------------------------------------------------------------------------- */
 
 struct sh_raft_message {

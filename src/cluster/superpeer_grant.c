@@ -11,9 +11,10 @@
  * that a node's first lease comes with the second heartbeat, unless it joined through that
  * superpeer: then it counts from its request to join, for the leader heard of it later.
  *
- * A leader that has been replaced does not know that at once. Its followers wait an election's time
- * before they elect another, and it goes by what it heard in the last such time; a new leader gives
- * everybody failure_ns anew, so a lease is shorter than that by an election's time and a heartbeat.
+ * A leader that has been replaced does not know that at once. It goes by when a round of heartbeats
+ * began that a majority answered, for until then nobody else was elected, however late the answers
+ * were read; and by that for an election's time only. A new leader gives everybody failure_ns anew,
+ * so a lease is shorter than that by an election's time and a heartbeat.
  * What a former leader was deciding may be decided by the new one: it consents to nothing before it
  * has applied all that was in the log when it began. And what a leader heard while it was stopped,
  * it does not consent to. */
@@ -49,12 +50,13 @@ static bool is_up(const struct sh_superpeer *superpeer, shoal_nid nid)
     return node && node->state == SH_NODE_UP;
 }
 
-/* Whether this one leads, and has been awake all the while since it was sure of that. */
+/* Whether this one leads, and was sure of that within the time that leases are shorter by; of
+ * ZooKeeper's leader, whether it has been awake since. */
 static bool leads_surely(const struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     const struct sh_shared *shared = superpeer->shared;
-    return shared->led_ns && now_ns <= shared->led_ns + superpeer->heartbeat_ns &&
-           sh_shared_leads(superpeer);
+    uint64_t within_ns = shared->raft ? shared->election_ns : superpeer->heartbeat_ns;
+    return shared->led_ns && now_ns <= shared->led_ns + within_ns && sh_shared_leads(superpeer);
 }
 
 uint64_t sh_superpeer_lease_ns(const struct sh_superpeer *superpeer, shoal_nid nid, uint64_t now_ns)
@@ -92,8 +94,10 @@ void sh_shared_lease_step(struct sh_superpeer *superpeer, uint64_t now_ns)
     }
     if (!shared->led_last)
         shared->led_last = shared->raft ? sh_raft_last(shared->raft) : 1;
-    if (!shared->raft || sh_raft_applied(shared->raft) >= shared->led_last)
+    if (!shared->raft)
         shared->led_ns = now_ns;
+    else if (sh_raft_applied(shared->raft) >= shared->led_last)
+        shared->led_ns = sh_raft_led_ns(shared->raft, now_ns);
 }
 
 bool sh_shared_may_fail(const struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead)

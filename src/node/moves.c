@@ -260,7 +260,16 @@ static void next_batch(struct sh_moves *moves)
 static bool is_lost(enum shoal_err err)
 {
     return err == SHOAL_ECONNLOST || err == SHOAL_EUNREACHABLE || err == SHOAL_ETIMEOUT ||
-           err == SHOAL_EAGAIN || err == SHOAL_ELIMIT || err == SHOAL_ESTOPPED;
+           err == SHOAL_EAGAIN || err == SHOAL_ELIMIT || err == SHOAL_ESTOPPED ||
+           err == SHOAL_EFENCED;
+}
+
+/* Whether the target has taken note of a commit: only what its handler answers says so. Of any
+ * other error the handler may know nothing, and a batch that it has not heard of must not be
+ * forgotten: the target has the only copy. */
+static bool was_told(enum shoal_err err)
+{
+    return err == SHOAL_OK || err == SHOAL_EPROTO;
 }
 
 static void who_answered(struct sh_moves *moves, enum shoal_err err, struct sh_reader *payload)
@@ -324,7 +333,7 @@ static void commit_answered(struct sh_moves *moves, enum shoal_err err, struct s
 
 static void tell_answered(struct sh_moves *moves, enum shoal_err err)
 {
-    bool is_told = !err || !is_lost(err);
+    bool is_told = was_told(err);
     if (!is_told && sh_moves_is_up(moves, moves->batch.target)) {
         state_set(moves, SH_MOVE_TELL, now_of(moves) + SH_MOVES_AGAIN_NS);
         return;
@@ -336,7 +345,7 @@ static void tell_answered(struct sh_moves *moves, enum shoal_err err)
 
 static void remind_answered(struct sh_moves *moves, enum shoal_err err)
 {
-    if (err && is_lost(err)) {
+    if (!was_told(err)) {
         trouble(moves, err);
         return;
     }
