@@ -336,9 +336,9 @@ enum shoal_err sh_bench_lookup(struct sh_bench *bench)
         .seed = flags->seed,
     };
     if (shape.nodes < 2 || shape.nodes > SH_LOOKUP_PEERS_MAX || shape.threads > THREADS_MAX ||
-        shape.count < 100 * (uint64_t)shape.nodes || shape.count > UINT64_C(1) << 36)
+        shape.count < 50 * (uint64_t)shape.nodes || shape.count > UINT64_C(1) << 36)
         return sh_bench_refuse(bench, "it takes --nodes from 2 to 64, --threads to 64, and --count "
-                                      "from 100 for each node to 2^36");
+                                      "from 50 for each node to 2^36");
     enum shoal_err err = SHOAL_OK;
     struct subject subject = {.shape = shape, .is_cached = true};
     if (sh_bench_case_wanted(bench, "cached"))
