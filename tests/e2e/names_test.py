@@ -73,6 +73,8 @@ class OneSuperpeer(harness.Case):
         waiting = Background(self, self.node, "name", "wait", "later")
         self.refused("shoal", "name", "wait", "never", "--within", "300ms", *self.connect(),
                      says="timed out")
+        self.assertIn("not a time", self.run_program("shoal", "name", "wait", "never", "--within",
+                                                     "10", *self.connect()).problem)
         self.shoal(self.node, "name", "set", "later", "64:5")
         self.assertEqual(waiting.result()[:2], (0, "64:5\n"))
 
