@@ -232,6 +232,20 @@ static void refusing_peer(void **state)
     }
 }
 
+/* A node whose failure_ns is shorter than the leases that it is granted serves for that long. */
+static void shorter_failure_ns(void **state)
+{
+    (void)state;
+    static struct cluster cluster;
+    cluster_open(&cluster, 1, true);
+    struct host *peer = host_add(&cluster, PEER);
+    peer->failure_ns = 3 * HEARTBEAT;
+    host_start(peer);
+    assert_joined(&cluster, 20 * S);
+    assert_all_serve(&cluster, 5 * S);
+    cluster_close(&cluster);
+}
+
 static void one_fault(struct cluster *cluster)
 {
     struct sh_prng *prng = sh_world_prng(cluster->world);
@@ -318,7 +332,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stopped_peers), cmocka_unit_test(cut_off_peer),
         cmocka_unit_test(lost_leader),   cmocka_unit_test(paused_leader),
-        cmocka_unit_test(refusing_peer), cmocka_unit_test(storms),
+        cmocka_unit_test(refusing_peer), cmocka_unit_test(shorter_failure_ns),
+        cmocka_unit_test(storms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,9 +35,10 @@ struct host {
     struct cluster *cluster;
     unsigned node;
     enum kind kind;
-    uint16_t index;   /* superpeer: its place */
-    bool is_recruit;  /* superpeer: not of the first list */
-    bool is_refusing; /* peer: nobody listens at the address that it gives */
+    uint16_t index;      /* superpeer: its place */
+    bool is_recruit;     /* superpeer: not of the first list */
+    uint64_t failure_ns; /* peer: what it was given; 0: FAILURE */
+    bool is_refusing;    /* peer: nobody listens at the address that it gives */
     const char *hint; /* superpeer: the only address that it knows; NULL: all of the first list */
     struct sh_recruit *recruit;
     bool is_dismissed;
@@ -200,7 +201,7 @@ static void boot_member(struct host *host, const struct sh_env *env, const char 
                                       .address = address,
                                       .instance = sh_random64(&env->random) | 1,
                                       .heartbeat_ns = HEARTBEAT,
-                                      .failure_ns = FAILURE,
+                                      .failure_ns = host->failure_ns ? host->failure_ns : FAILURE,
                                       .on_joined = on_joined,
                                       .on_failed = on_failed,
                                       .arg = host};
