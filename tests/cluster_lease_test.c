@@ -1,6 +1,7 @@
 /* Leases in whole clusters in a simulated world: no node may serve once it has been declared
  * failed, whatever stops, is cut off or dies, and whoever is not to blame serves again soon. */
 #include "base/log.h"
+#include "cluster/proto.h"
 #include "tests/cluster_rig_int.h"
 
 #define LEASE_PEERS 4
@@ -195,6 +196,56 @@ static void paused_leader(void **state)
     seed = first;
 }
 
+/* A node to which no connection can be opened, be it for a firewall, holds its lease all the same:
+ * it is not declared failed though others suspect it. */
+static void refusing_peer(void **state)
+{
+    (void)state;
+    for (unsigned shared = 0; shared < 2; shared++) {
+        static struct cluster cluster;
+        struct judge judge = {.cluster = &cluster};
+        cluster_open(&cluster, 1, shared);
+        struct host *peer = host_add(&cluster, PEER);
+        peer->is_refusing = true;
+        host_start(peer);
+        struct host *other = host_start(host_add(&cluster, PEER));
+        assert_joined(&cluster, 20 * S);
+        assert_all_serve(&cluster, 5 * S);
+        for (unsigned i = 0; i < 20; i++) {
+            struct sh_out out;
+            if (sh_msg_begin(other->msg, (shoal_nid){1}, SH_CLUSTER_SUSPECT, SH_SUSPECT_BYTES,
+                             &out) == SHOAL_OK) {
+                sh_put16(&out.w, nid_of(peer).v);
+                sh_msg_end(other->msg, &out);
+            }
+            run_judged(&judge, FAILURE / 5);
+        }
+        assert_true(holds_lease(peer));
+        assert_int_equal(peer->failures, 0);
+        assert_int_equal(judge.failed, 0);
+        /* Once it is silent, it fails. */
+        shoal_nid nid = nid_of(peer);
+        sh_world_crash(cluster.world, peer->node);
+        run_judged(&judge, 3 * FAILURE);
+        assert_int_equal(sh_view_find(view_of(&cluster, nid), nid)->state, SH_NODE_FAILED);
+        cluster_close(&cluster);
+    }
+}
+
+/* A node whose failure_ns is shorter than the leases that it is granted serves for that long. */
+static void shorter_failure_ns(void **state)
+{
+    (void)state;
+    static struct cluster cluster;
+    cluster_open(&cluster, 1, true);
+    struct host *peer = host_add(&cluster, PEER);
+    peer->failure_ns = 3 * HEARTBEAT;
+    host_start(peer);
+    assert_joined(&cluster, 20 * S);
+    assert_all_serve(&cluster, 5 * S);
+    cluster_close(&cluster);
+}
+
 static void one_fault(struct cluster *cluster)
 {
     struct sh_prng *prng = sh_world_prng(cluster->world);
@@ -281,6 +332,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stopped_peers), cmocka_unit_test(cut_off_peer),
         cmocka_unit_test(lost_leader),   cmocka_unit_test(paused_leader),
+        cmocka_unit_test(refusing_peer), cmocka_unit_test(shorter_failure_ns),
         cmocka_unit_test(storms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,8 +35,10 @@ struct host {
     struct cluster *cluster;
     unsigned node;
     enum kind kind;
-    uint16_t index;   /* superpeer: its place */
-    bool is_recruit;  /* superpeer: not of the first list */
+    uint16_t index;      /* superpeer: its place */
+    bool is_recruit;     /* superpeer: not of the first list */
+    uint64_t failure_ns; /* peer: what it was given; 0: FAILURE */
+    bool is_refusing;    /* peer: nobody listens at the address that it gives */
     const char *hint; /* superpeer: the only address that it knows; NULL: all of the first list */
     struct sh_recruit *recruit;
     bool is_dismissed;
@@ -199,7 +201,7 @@ static void boot_member(struct host *host, const struct sh_env *env, const char 
                                       .address = address,
                                       .instance = sh_random64(&env->random) | 1,
                                       .heartbeat_ns = HEARTBEAT,
-                                      .failure_ns = FAILURE,
+                                      .failure_ns = host->failure_ns ? host->failure_ns : FAILURE,
                                       .on_joined = on_joined,
                                       .on_failed = on_failed,
                                       .arg = host};
@@ -229,7 +231,9 @@ static void boot(void *arg, struct sh_world *world, unsigned node)
     assert_int_equal(sh_msg_create(&config, &host->msg), SHOAL_OK);
     char address[SH_MSG_ADDRESS_MAX];
     char bound[SH_MSG_ADDRESS_MAX];
+    char elsewhere[SH_MSG_ADDRESS_MAX];
     (void)snprintf(address, sizeof address, "node%u:1", node);
+    (void)snprintf(elsewhere, sizeof elsewhere, "node%u:9", node);
     if (host->kind != CLIENT)
         assert_int_equal(sh_msg_listen(host->msg, address, bound), SHOAL_OK);
     sh_world_step_add(world, node, sh_msg_transport_step(host->msg));
@@ -246,7 +250,7 @@ static void boot(void *arg, struct sh_world *world, unsigned node)
         known.cache_ranges_max = host->cache_ranges_max;
     assert_int_equal(sh_directory_create(&known, &host->directory), SHOAL_OK);
     if (host->kind == PEER)
-        boot_member(host, env, bound);
+        boot_member(host, env, host->is_refusing ? elsewhere : bound);
 }
 
 static void host_drop(void *arg, struct sh_world *world, unsigned node)

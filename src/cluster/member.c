@@ -112,8 +112,10 @@ static void lease_set(struct sh_member *member, uint64_t until_ns)
  * counts from later, and has the longer patience. */
 static void lease_take(struct sh_member *member, uint64_t granted_ns)
 {
-    uint64_t until_ns = member->asked_ns + granted_ns;
-    if (granted_ns <= member->failure_ns && until_ns > member->lease_ns)
+    /* No longer than this node's own failure_ns, where the superpeer was given another one. */
+    uint64_t whole_ns = granted_ns < member->failure_ns ? granted_ns : member->failure_ns;
+    uint64_t until_ns = member->asked_ns + whole_ns;
+    if (until_ns > member->lease_ns)
         lease_set(member, until_ns);
 }
 

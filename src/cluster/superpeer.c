@@ -395,7 +395,7 @@ void sh_superpeer_link_event(struct sh_superpeer *superpeer, const struct sh_msg
     if (event->kind != SH_MSG_LOST)
         return;
     sh_superpeer_services_lost(superpeer, event->nid);
-    sh_superpeer_probe(superpeer, event->nid, now_of(superpeer));
+    sh_superpeer_probe_lost(superpeer, event->nid, now_of(superpeer));
 }
 
 const struct sh_view *sh_superpeer_view(const struct sh_superpeer *superpeer)

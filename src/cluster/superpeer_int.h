@@ -28,6 +28,7 @@ struct sh_probe {
     shoal_nid nid;
     shoal_nid alias; /* ASKING: of the fresh connection */
     uint64_t due_ns;
+    uint64_t lost_ns; /* when the connection that the node itself had here ended; 0: has not */
 };
 
 struct sh_superpeer_overlay; /* superpeer_overlay_int.h */
@@ -142,6 +143,8 @@ unsigned sh_superpeer_siblings_step(struct sh_superpeer *superpeer, uint64_t now
 uint64_t sh_superpeer_siblings_due_ns(const struct sh_superpeer *superpeer);
 /* Asks a node whether it lives, if it counts as up and is not being asked already. */
 void sh_superpeer_probe(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t now_ns);
+/* The same, of a node whose own connection has ended. */
+void sh_superpeer_probe_lost(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t now_ns);
 unsigned sh_superpeer_probes_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 uint64_t sh_superpeer_probes_due_ns(const struct sh_superpeer *superpeer);
 void sh_superpeer_requests_cancel(struct sh_superpeer *superpeer);

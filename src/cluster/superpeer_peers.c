@@ -152,23 +152,49 @@ void sh_superpeer_ping_handler(void *arg, struct sh_msg_in *in)
     sh_msg_end(in->msg, &out);
 }
 
-void sh_superpeer_probe(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t now_ns)
+/* The probe of a node, begun if there is none; NULL: the node is not watched, or there are too
+ * many. */
+static struct sh_probe *probe_of(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t now_ns)
 {
     struct sh_probe *free_one = NULL;
     if (!watched(superpeer, nid))
-        return;
+        return NULL;
     for (unsigned i = 0; i < SH_PROBES_MAX; i++) {
         struct sh_probe *probe = &superpeer->probes[i];
         if (probe->state == SH_PROBE_FREE)
             free_one = probe;
         else if (probe->nid.v == nid.v)
-            return;
+            return probe;
     }
     if (!free_one)
-        return;
+        return NULL;
     free_one->state = SH_PROBE_WANTED;
     free_one->nid = nid;
     free_one->due_ns = now_ns;
+    free_one->lost_ns = 0;
+    return free_one;
+}
+
+void sh_superpeer_probe(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t now_ns)
+{
+    (void)probe_of(superpeer, nid, now_ns);
+}
+
+void sh_superpeer_probe_lost(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t now_ns)
+{
+    struct sh_probe *probe = probe_of(superpeer, nid, now_ns);
+    if (probe)
+        probe->lost_ns = now_ns;
+}
+
+/* A refusal alone may come from a firewall, or from an address that was never right. Of a process
+ * that is no more the own connection ends, too, and it is not heard any more. */
+static bool is_gone(const struct sh_probe *probe, bool was_refused)
+{
+    if (!was_refused || probe->nid.v < SH_PEER_NID_MIN)
+        return was_refused;
+    return probe->lost_ns &&
+           sh_registry_heard_ns(probe->superpeer->registry, probe->nid) <= probe->lost_ns;
 }
 
 /* The instance that answered, for the node that was asked; 0: not that node. One that has not heard
@@ -227,11 +253,12 @@ static void probe_done(struct sh_request *request, enum shoal_err err, struct sh
     case SHOAL_ECLUSTER:
     case SHOAL_EVERSION:
     case SHOAL_ENOTYPE:
-        declare_failed(superpeer, probe->nid, true, "somebody else answers there");
+        /* Or it answers, and only one of the two has another secret or certificate by now. */
+        declare_failed(superpeer, probe->nid, false, "somebody else answers there");
         probe_again(probe, now_ns);
         break;
     case SHOAL_EUNREACHABLE:
-        declare_failed(superpeer, probe->nid, was_refused,
+        declare_failed(superpeer, probe->nid, is_gone(probe, was_refused),
                        was_refused ? "nobody listens there" : "no connection can be opened");
         probe_again(probe, now_ns);
         break;
