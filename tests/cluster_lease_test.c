@@ -198,9 +198,8 @@ static void paused_leader(void **state)
 
 /* A node to which no connection can be opened, be it for a firewall, holds its lease all the same:
  * it is not declared failed though others suspect it. */
-static void refusing_peer(void **state)
+static void refusing_peer_run(void)
 {
-    (void)state;
     for (unsigned shared = 0; shared < 2; shared++) {
         static struct cluster cluster;
         struct judge judge = {.cluster = &cluster};
@@ -230,6 +229,16 @@ static void refusing_peer(void **state)
         assert_int_equal(sh_view_find(view_of(&cluster, nid), nid)->state, SH_NODE_FAILED);
         cluster_close(&cluster);
     }
+}
+
+static void refusing_peer(void **state)
+{
+    (void)state;
+    uint64_t given = seed;
+    refusing_peer_run();
+    seed = 390995877; /* here a superpeer's own connection to the node is refused, too */
+    refusing_peer_run();
+    seed = given;
 }
 
 /* A node whose failure_ns is shorter than the leases that it is granted serves for that long. */
