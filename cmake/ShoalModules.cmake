@@ -191,13 +191,18 @@ function(shoal_planted folder)
     file(GLOB patches CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/planted/*.patch)
     foreach(patch ${patches})
         get_filename_component(name ${patch} NAME_WE)
+        execute_process(COMMAND ${PATCH_PROGRAM} -s -F 0 -p1 --dry-run -i ${patch}
+            WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} OUTPUT_VARIABLE said RESULT_VARIABLE status)
+        if(status)
+            message(FATAL_ERROR "${patch} does not apply: make it anew\n${said}")
+        endif()
         file(STRINGS ${patch} line REGEX "^--- a/" LIMIT_COUNT 1)
         string(REGEX REPLACE "^--- a/([^\t ]+).*" "\\1" source "${line}")
         get_filename_component(file ${source} NAME)
         set(patched ${CMAKE_BINARY_DIR}/planted/${name}/${file})
         add_custom_command(OUTPUT ${patched}
             COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/planted/${name}
-            COMMAND ${PATCH_PROGRAM} -s -F 3 -i ${patch} -o ${patched} ${CMAKE_SOURCE_DIR}/${source}
+            COMMAND ${PATCH_PROGRAM} -s -F 0 -i ${patch} -o ${patched} ${CMAKE_SOURCE_DIR}/${source}
             DEPENDS ${patch} ${CMAKE_SOURCE_DIR}/${source} VERBATIM)
         # Its object comes before the archives, so theirs of the same names are not taken.
         add_executable(planted-${name} EXCLUDE_FROM_ALL ${patched}
