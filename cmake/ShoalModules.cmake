@@ -171,3 +171,51 @@ function(shoal_cross_tests folder)
         shoal_tests(${CMAKE_SOURCE_DIR}/${folder} sh_sim_a)
     endif()
 endfunction()
+
+# The program on libshoal that the end-to-end tests drive, also those of a release; never installed.
+function(shoal_e2e_client)
+    add_executable(e2e_client ${CMAKE_SOURCE_DIR}/tests/e2e/client.c)
+    target_link_libraries(e2e_client PRIVATE shoal_static)
+    set_target_properties(e2e_client PROPERTIES
+        RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+endfunction()
+
+# Planted mistakes (sim/planted/*.patch), each of one source file: bin/planted/NAME is shoal-sim with
+# that mistake. tools/planted builds and runs them; part of all are only those that are named after the
+# folder, which world_planted_test runs.
+function(shoal_planted folder)
+    find_program(PATCH_PROGRAM patch)
+    if(NOT SHOAL_TESTS OR NOT PATCH_PROGRAM)
+        return()
+    endif()
+    file(GLOB patches CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/planted/*.patch)
+    foreach(patch ${patches})
+        get_filename_component(name ${patch} NAME_WE)
+        execute_process(COMMAND ${PATCH_PROGRAM} -s -F 0 -p1 --dry-run -i ${patch}
+            WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} OUTPUT_VARIABLE said RESULT_VARIABLE status)
+        if(status)
+            message(FATAL_ERROR "${patch} does not apply: make it anew\n${said}")
+        endif()
+        file(STRINGS ${patch} line REGEX "^--- a/" LIMIT_COUNT 1)
+        string(REGEX REPLACE "^--- a/([^\t ]+).*" "\\1" source "${line}")
+        get_filename_component(file ${source} NAME)
+        set(patched ${CMAKE_BINARY_DIR}/planted/${name}/${file})
+        add_custom_command(OUTPUT ${patched}
+            COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/planted/${name}
+            COMMAND ${PATCH_PROGRAM} -s -F 0 -i ${patch} -o ${patched} ${CMAKE_SOURCE_DIR}/${source}
+            DEPENDS ${patch} ${CMAKE_SOURCE_DIR}/${source} VERBATIM)
+        # Its object comes before the archives, so theirs of the same names are not taken.
+        add_executable(planted-${name} EXCLUDE_FROM_ALL ${patched}
+            ${CMAKE_SOURCE_DIR}/${folder}/sim_main.c)
+        target_compile_options(planted-${name} PRIVATE -Wno-unused-function -Wno-unused-variable)
+        target_link_libraries(planted-${name} PRIVATE sh_sim_a)
+        set_target_properties(planted-${name} PROPERTIES OUTPUT_NAME ${name}
+            RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/planted)
+        if(name IN_LIST ARGN)
+            set_target_properties(planted-${name} PROPERTIES EXCLUDE_FROM_ALL OFF)
+            if(TARGET world_planted_test)
+                add_dependencies(world_planted_test planted-${name})
+            endif()
+        endif()
+    endforeach()
+endfunction()

@@ -6,6 +6,8 @@
 #include "base/assert.h"
 #include "sim/world_int.h"
 
+#define SOON_NS UINT64_C(20000000)
+
 enum fault { FAULT_NONE, FAULT_PAUSE, FAULT_CRASH };
 
 struct sh_chaos {
@@ -14,6 +16,7 @@ struct sh_chaos {
     struct sh_prng prng;
     enum fault faults[SH_WORLD_NODES_MAX]; /* by node: what it suffers now */
     bool partitioned;
+    bool is_disk_slow[SH_WORLD_NODES_MAX];
     bool stopped;
 };
 
@@ -58,14 +61,19 @@ static uint64_t end_of_fault(struct sh_chaos *chaos)
 static void strike_node(struct sh_chaos *chaos, enum fault fault)
 {
     unsigned node = (unsigned)sh_prng_below(&chaos->prng, chaos->config.nodes);
-    if (chaos->faults[node] != FAULT_NONE)
+    uint64_t mask = chaos->config.crash_mask;
+    if (chaos->faults[node] != FAULT_NONE || (fault == FAULT_CRASH && mask && !(mask >> node & 1)))
         return;
     chaos->faults[node] = fault;
     if (fault == FAULT_PAUSE)
         sh_world_pause(chaos->world, node);
     else
         sh_world_crash(chaos->world, node);
-    sh_world_at(chaos->world, end_of_fault(chaos), on_recover, chaos, node, 0);
+    bool soon =
+        fault == FAULT_CRASH && chaos->config.restarts_soon && sh_prng_below(&chaos->prng, 2);
+    uint64_t end_ns =
+        soon ? sh_world_now(chaos->world) + draw_length(chaos, SOON_NS) : end_of_fault(chaos);
+    sh_world_at(chaos->world, end_ns, on_recover, chaos, node, 0);
 }
 
 static void strike_network(struct sh_chaos *chaos)
@@ -88,6 +96,31 @@ static void strike_link(struct sh_chaos *chaos)
     sh_world_cut(chaos->world, a, b); /* a again: all of its links */
 }
 
+static void disk_recover(struct sh_chaos *chaos, unsigned node)
+{
+    if (chaos->is_disk_slow[node])
+        sh_world_disk_delay_set(chaos->world, node, 0, 0);
+    chaos->is_disk_slow[node] = false;
+}
+
+static void on_disk_recover(void *arg, uint64_t node, uint64_t unused)
+{
+    struct sh_chaos *chaos = arg;
+    (void)unused;
+    if (!chaos->stopped)
+        disk_recover(chaos, (unsigned)node);
+}
+
+static void strike_disk(struct sh_chaos *chaos)
+{
+    unsigned node = (unsigned)sh_prng_below(&chaos->prng, chaos->config.nodes);
+    if (chaos->is_disk_slow[node])
+        return;
+    chaos->is_disk_slow[node] = true;
+    sh_world_disk_delay_set(chaos->world, node, 0, 1 + chaos->config.length_ns_max / 10);
+    sh_world_at(chaos->world, end_of_fault(chaos), on_disk_recover, chaos, node, 0);
+}
+
 static void on_strike(void *arg, uint64_t unused, uint64_t unused_too)
 {
     struct sh_chaos *chaos = arg;
@@ -96,7 +129,8 @@ static void on_strike(void *arg, uint64_t unused, uint64_t unused_too)
     (void)unused_too;
     if (chaos->stopped)
         return;
-    unsigned all = config->cuts + config->partitions + config->pauses + config->crashes;
+    unsigned all =
+        config->cuts + config->partitions + config->pauses + config->crashes + config->slow_disks;
     uint64_t drawn = sh_prng_below(&chaos->prng, all);
     if (drawn < config->cuts)
         strike_link(chaos);
@@ -104,8 +138,10 @@ static void on_strike(void *arg, uint64_t unused, uint64_t unused_too)
         strike_network(chaos);
     else if (drawn < config->cuts + config->partitions + config->pauses)
         strike_node(chaos, FAULT_PAUSE);
-    else
+    else if (drawn < all - config->slow_disks)
         strike_node(chaos, FAULT_CRASH);
+    else
+        strike_disk(chaos);
     uint64_t next_ns = sh_world_now(chaos->world) + draw_length(chaos, config->gap_ns_max);
     sh_world_at(chaos->world, next_ns, on_strike, chaos, 0, 0);
 }
@@ -113,7 +149,9 @@ static void on_strike(void *arg, uint64_t unused, uint64_t unused_too)
 struct sh_chaos *sh_chaos_start(struct sh_world *world, const struct sh_chaos_config *config)
 {
     SH_ASSERT(config->nodes > 0 && config->nodes <= SH_WORLD_NODES_MAX);
-    SH_ASSERT(config->cuts + config->partitions + config->pauses + config->crashes > 0);
+    SH_ASSERT(config->cuts + config->partitions + config->pauses + config->crashes +
+                  config->slow_disks >
+              0);
     struct sh_chaos *chaos = sh_sim_alloc(sizeof *chaos);
     chaos->world = world;
     chaos->config = *config;
@@ -130,6 +168,8 @@ void sh_chaos_stop(struct sh_chaos *chaos)
     sh_world_heal(chaos->world);
     for (unsigned node = 0; node < chaos->config.nodes; node++)
         node_recover(chaos, node);
+    for (unsigned node = 0; node < chaos->config.nodes; node++)
+        disk_recover(chaos, node);
     chaos->stopped = true;
 }
 

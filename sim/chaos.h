@@ -1,4 +1,5 @@
-/* Faults at random: cuts, partitions, pauses and crashes, drawn from a world's seed, until stopped.
+/* Faults at random: cuts, partitions, pauses, crashes and slow disks, drawn from a world's seed,
+ * until stopped.
  */
 #ifndef SIM_CHAOS_H
 #define SIM_CHAOS_H
@@ -14,6 +15,9 @@ struct sh_chaos_config {
     unsigned partitions;
     unsigned pauses;
     unsigned crashes;
+    unsigned slow_disks; /* a disk's operations take up to a tenth of length_ns_max */
+    uint64_t crash_mask; /* who may crash; 0: all */
+    bool restarts_soon;  /* half of the outages last 20 ms at most */
 };
 
 struct sh_chaos;

@@ -161,9 +161,8 @@ static void end_give_up_later(struct sim_conn *conn, unsigned e)
 }
 
 /* The acceptor's answer is back at the opener. */
-static void on_answer(void *arg, uint64_t accepted, uint64_t unused)
+static void on_answer(void *arg, uint64_t accepted, uint64_t nobody)
 {
-    (void)unused;
     struct sim_conn *conn = event_conn(arg);
     struct sim_end *end = &conn->end[0];
     if (end->state == SIM_END_OPENING && accepted && !conn->cut) {
@@ -171,6 +170,7 @@ static void on_answer(void *arg, uint64_t accepted, uint64_t unused)
         end->new_here = true;
         sh_world_trace(conn->net->world, end->node, "opened(conn)", conn->number, 0, no_bytes());
     } else {
+        end->refused = nobody && !conn->cut;
         end_lose(conn, 0, SHOAL_EUNREACHABLE);
     }
     conn_release(conn);
@@ -185,15 +185,16 @@ static void on_knock(void *arg, uint64_t node, uint64_t unused)
     struct sim_wire *wire = node < net->wire_count ? net->wires[node] : NULL;
     uint64_t now = sh_world_now(net->world);
     bool open = conn->end[0].state == SIM_END_OPENING && !conn->cut;
-    bool stopped = is_flow_blocked(conn, 0) || is_flow_blocked(conn, 1) || (wire && wire->down);
+    /* A crash is a process's: its host is there, and refuses for it. */
+    bool stopped = is_flow_blocked(conn, 0) || is_flow_blocked(conn, 1);
     if (open && stopped) {
         /* Nobody answers: the opener gives up, even if the way is free again by then. */
         uint64_t most = net->faults.give_up_ns_max;
         conn_at(conn, now + sh_prng_between(&net->prng, most / 2, most), on_answer, 0, 0);
     } else if (open) {
         bool refused = sh_prng_chance(&net->prng, net->faults.refuse_ppm);
-        bool accepted = wire && !refused && sim_wire_listens(wire, conn->port) &&
-                        sim_wire_accept(wire, conn, 1);
+        bool listens = wire && sim_wire_listens(wire, conn->port);
+        bool accepted = listens && !refused && sim_wire_accept(wire, conn, 1);
         if (accepted) {
             conn->end[1].state = SIM_END_OPEN;
             conn->end[1].new_here = true;
@@ -201,7 +202,7 @@ static void on_knock(void *arg, uint64_t node, uint64_t unused)
                            conn->end[0].node, no_bytes());
         }
         conn->flow[1].last_arrival_ns = now + sim_delay_ns(net);
-        conn_at(conn, conn->flow[1].last_arrival_ns, on_answer, accepted, 0);
+        conn_at(conn, conn->flow[1].last_arrival_ns, on_answer, accepted, !listens);
     }
     conn_release(conn);
 }

@@ -36,6 +36,7 @@ struct sim_end {
     uint64_t tag;
     enum sim_end_state state;
     enum shoal_err err; /* LOST */
+    bool refused;       /* likewise: nobody listens there */
     bool new_here;      /* poll has yet to report OPENED or ACCEPTED */
     bool readable;
     bool paused;

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "env/env.h"
+#include "sim/cluster_cli.h"
 #include "sim/msg_load.h"
 
 #define NS_PER_MINUTE UINT64_C(60000000000)
@@ -29,8 +30,10 @@ struct request {
 
 static const char usage[] =
     "usage: shoal-sim [--seeds N] [--minutes M] [--seed S] [--nodes K] [--trace]\n"
+    "       shoal-sim cluster ... (see shoal-sim cluster --help)\n"
     "\n"
-    "Runs simulated clusters under faults, one per seed and size, until a checker fails.\n"
+    "Runs simulated nodes that exchange messages under faults, one world per seed and size, until\n"
+    "a checker fails; with cluster, whole clusters.\n"
     "A failing seed is printed and replayed with its trace.\n"
     "\n"
     "  --seeds N    stop after N seeds (default 100; 0: no limit, with --minutes)\n"
@@ -166,6 +169,8 @@ int main(int argc, char **argv)
 {
     struct sh_random random = sh_real_random();
     struct request request = {.seed = sh_random64(&random) >> 16};
+    if (argc > 1 && strcmp(argv[1], "cluster") == 0)
+        return sh_cluster_cli(argc - 1, argv + 1);
     if (!read_flags(argc, argv, &request)) {
         fputs(usage, stderr);
         return EXIT_USAGE;

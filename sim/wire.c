@@ -183,8 +183,11 @@ static bool report(struct sim_entry *entry, unsigned turn, struct sh_wire_event 
     if (end->state == SIM_END_LOST) {
         if (turn)
             return false; /* on its own, in the next poll, so that no stale event comes with it */
-        *event_out = (struct sh_wire_event){
-            .kind = SH_WIRE_LOST, .link = end->link, .tag = end->tag, .err = end->err};
+        *event_out = (struct sh_wire_event){.kind = SH_WIRE_LOST,
+                                            .link = end->link,
+                                            .tag = end->tag,
+                                            .err = end->err,
+                                            .is_refused = end->refused};
         unsigned e = entry->end;
         bool never_seen = end->new_here && e == 1;
         *entry = (struct sim_entry){.used = !never_seen, .zombie = !never_seen};

@@ -13,6 +13,7 @@
 #define WALL_START_NS UINT64_C(1767225600000000000)
 /* A step that says it is due and then finds nothing to do is asked again after this. */
 #define OVERDUE_NS 1000
+#define DRIFT_PPM_MAX 100000
 
 struct node {
     struct sh_world *world;
@@ -65,16 +66,28 @@ void *sh_sim_realloc(void *old, size_t size)
     return got;
 }
 
+#define MILLION INT64_C(1000000)
+
+/* What a node's clocks show more than the world's time: where they began, and what they have gained
+ * or lost since. Never less at a later time, as the drift is above minus a million. */
+static uint64_t clock_lead_ns(const struct node *node)
+{
+    int64_t now = (int64_t)node->world->now_ns;
+    int64_t drift = node->config.clock_drift_ppm;
+    int64_t gained = now / MILLION * drift + now % MILLION * drift / MILLION;
+    return (uint64_t)(node->config.clock_offset_ns + gained);
+}
+
 static uint64_t node_now_ns(void *arg)
 {
     const struct node *node = arg;
-    return CLOCK_START_NS + node->world->now_ns + (uint64_t)node->config.clock_offset_ns;
+    return CLOCK_START_NS + node->world->now_ns + clock_lead_ns(node);
 }
 
 static uint64_t node_wall_ns(void *arg)
 {
     const struct node *node = arg;
-    return WALL_START_NS + node->world->now_ns + (uint64_t)node->config.clock_offset_ns;
+    return WALL_START_NS + node->world->now_ns + clock_lead_ns(node);
 }
 
 static void node_fill(void *arg, void *into, size_t size)
@@ -151,6 +164,8 @@ unsigned sh_world_node_add(struct sh_world *world, const struct sh_world_node *c
     SH_ASSERT(!world->in_round);
     SH_ASSERT(world->node_count < SH_WORLD_NODES_MAX);
     SH_ASSERT(config->clock_offset_ns > -(int64_t)CLOCK_START_NS);
+    SH_ASSERT(config->clock_drift_ppm >= -DRIFT_PPM_MAX &&
+              config->clock_drift_ppm <= DRIFT_PPM_MAX);
     unsigned number = world->node_count;
     struct node *node = sh_sim_alloc(sizeof *node);
     node->world = world;
@@ -245,6 +260,18 @@ void sh_world_disk_faults_set(struct sh_world *world, const struct sh_disk_fault
     for (unsigned i = 0; i < world->node_count; i++)
         sh_sim_disk_faults_set(world->nodes[i]->env.disk, faults);
     world->config.disk = *faults;
+}
+
+void sh_world_disk_delay_set(struct sh_world *world, unsigned node, uint64_t min_ns,
+                             uint64_t max_ns)
+{
+    struct sh_disk_faults faults = world->config.disk;
+    sh_world_trace(world, node, "disk takes(min, max)", min_ns, max_ns, (struct sh_bytes){0});
+    if (max_ns) {
+        faults.delay_ns_min = min_ns;
+        faults.delay_ns_max = max_ns;
+    }
+    sh_sim_disk_faults_set(node_of(world, node)->env.disk, &faults);
 }
 
 static bool is_earlier(const struct event *x, const struct event *y)
@@ -363,7 +390,14 @@ static uint64_t node_due_ns(const struct sh_world *world, struct node *node)
     if (due_ns == SH_NEVER)
         return SH_NEVER;
     uint64_t node_now = node_now_ns(node);
-    return due_ns > node_now ? world->now_ns + (due_ns - node_now) : world->now_ns;
+    if (due_ns <= node_now)
+        return world->now_ns;
+    /* By a fast clock it comes sooner. Rounding may make it early: then it is asked again. */
+    uint64_t left = due_ns - node_now;
+    uint64_t rate = (uint64_t)(MILLION + node->config.clock_drift_ppm);
+    if (node->config.clock_drift_ppm)
+        left = left / rate * MILLION + left % rate * MILLION / rate;
+    return left < SH_NEVER - world->now_ns ? world->now_ns + left : SH_NEVER;
 }
 
 /* No step found work: time jumps to where there may be some, at most to the deadline. */

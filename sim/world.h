@@ -57,6 +57,9 @@ struct sh_prng *sh_world_prng(struct sh_world *world);
 
 struct sh_world_node {
     int64_t clock_offset_ns; /* added to both its clocks; above minus 1000 seconds */
+    /* How much faster than the world's time its clocks run, in millionths; at most 100000 either
+     * way. */
+    int32_t clock_drift_ppm;
     /* Makes the node's objects from its env and adds its steps; called by add and by restart. */
     void (*boot)(void *arg, struct sh_world *world, unsigned node);
     /* Drops the node's objects after a crash. Its wire and disk take every call, do nothing, and
@@ -92,6 +95,10 @@ void sh_world_cut(struct sh_world *world, unsigned a, unsigned b);
 /* Changes the wire's faults for what happens from now on. */
 void sh_world_wire_faults_set(struct sh_world *world, const struct sh_wire_faults *faults);
 void sh_world_disk_faults_set(struct sh_world *world, const struct sh_disk_faults *faults);
+/* Each operation that begins on a node's disk from now on takes so long; 0, 0: as long as in the
+ * faults that all disks have. */
+void sh_world_disk_delay_set(struct sh_world *world, unsigned node, uint64_t min_ns,
+                             uint64_t max_ns);
 
 /* Calls event(arg, a, b) at a virtual time, not before now. */
 typedef void (*sh_world_event)(void *arg, uint64_t a, uint64_t b);

@@ -25,6 +25,7 @@
 #define NODES_MAX 12
 
 static uint64_t seed;
+static bool slow_links; /* the next world's links take long, and are given up late */
 
 enum kind { SUPERPEER, PEER, CLIENT };
 
@@ -34,14 +35,17 @@ struct host {
     struct cluster *cluster;
     unsigned node;
     enum kind kind;
-    uint16_t index;   /* superpeer: its place */
-    bool is_recruit;  /* superpeer: not of the first list */
+    uint16_t index;      /* superpeer: its place */
+    bool is_recruit;     /* superpeer: not of the first list */
+    uint64_t failure_ns; /* peer: what it was given; 0: FAILURE */
+    bool is_refusing;    /* peer: nobody listens at the address that it gives */
     const char *hint; /* superpeer: the only address that it knows; NULL: all of the first list */
     struct sh_recruit *recruit;
     bool is_dismissed;
     bool has_disk;
     bool forgets; /* superpeer: its disk is empty at the next boot */
     const char *secret;
+    uint32_t cache_ranges_max; /* of its lookups; 0: 2 */
     enum shoal_err boot_err;
     struct sh_msg *msg;
     struct sh_superpeer *superpeer;
@@ -197,7 +201,7 @@ static void boot_member(struct host *host, const struct sh_env *env, const char 
                                       .address = address,
                                       .instance = sh_random64(&env->random) | 1,
                                       .heartbeat_ns = HEARTBEAT,
-                                      .failure_ns = FAILURE,
+                                      .failure_ns = host->failure_ns ? host->failure_ns : FAILURE,
                                       .on_joined = on_joined,
                                       .on_failed = on_failed,
                                       .arg = host};
@@ -227,7 +231,9 @@ static void boot(void *arg, struct sh_world *world, unsigned node)
     assert_int_equal(sh_msg_create(&config, &host->msg), SHOAL_OK);
     char address[SH_MSG_ADDRESS_MAX];
     char bound[SH_MSG_ADDRESS_MAX];
+    char elsewhere[SH_MSG_ADDRESS_MAX];
     (void)snprintf(address, sizeof address, "node%u:1", node);
+    (void)snprintf(elsewhere, sizeof elsewhere, "node%u:9", node);
     if (host->kind != CLIENT)
         assert_int_equal(sh_msg_listen(host->msg, address, bound), SHOAL_OK);
     sh_world_step_add(world, node, sh_msg_transport_step(host->msg));
@@ -240,9 +246,11 @@ static void boot(void *arg, struct sh_world *world, unsigned node)
                                         .clock = env->clock,
                                         .cache_ranges_max = 2,
                                         .is_client = host->kind == CLIENT};
+    if (host->cache_ranges_max)
+        known.cache_ranges_max = host->cache_ranges_max;
     assert_int_equal(sh_directory_create(&known, &host->directory), SHOAL_OK);
     if (host->kind == PEER)
-        boot_member(host, env, bound);
+        boot_member(host, env, host->is_refusing ? elsewhere : bound);
 }
 
 static void host_drop(void *arg, struct sh_world *world, unsigned node)
@@ -282,20 +290,21 @@ static struct host *host_start(struct host *host)
 static void cluster_open(struct cluster *cluster, uint16_t superpeers, bool has_disk)
 {
     memset(cluster, 0, sizeof *cluster);
-    struct sh_world_config config = {.seed = seed,
-                                     .wire = {.delay_ns_min = MS / 20,
-                                              .delay_ns_max = MS / 2,
-                                              .piece_ppm = 100000,
-                                              .lost_ns_max = 5 * MS,
-                                              .give_up_ns_max = FAILURE / 10,
-                                              .window_bytes_min = 4096,
-                                              .window_bytes_max = 65536},
-                                     .disk = {.delay_ns_min = MS / 10,
-                                              .delay_ns_max = 5 * MS,
-                                              .again_ppm = 100000,
-                                              .survive_ppm = 300000,
-                                              .torn_ppm = 300000},
-                                     .skip_ppm = 50000};
+    struct sh_world_config config = {
+        .seed = seed,
+        .wire = {.delay_ns_min = slow_links ? 10 * MS : MS / 20,
+                 .delay_ns_max = slow_links ? 20 * MS : MS / 2,
+                 .piece_ppm = 100000,
+                 .lost_ns_max = 5 * MS,
+                 .give_up_ns_max = slow_links ? 20 * FAILURE : FAILURE / 10,
+                 .window_bytes_min = 4096,
+                 .window_bytes_max = 65536},
+        .disk = {.delay_ns_min = MS / 10,
+                 .delay_ns_max = 5 * MS,
+                 .again_ppm = 100000,
+                 .survive_ppm = 300000,
+                 .torn_ppm = 300000},
+        .skip_ppm = 50000};
     cluster->world = sh_world_create(&config);
     cluster->superpeer_count = superpeers;
     for (uint16_t i = 0; i < superpeers; i++) {
@@ -327,7 +336,7 @@ static bool run_until(struct cluster *cluster, bool (*predicate)(void *arg), voi
                               sh_world_now(cluster->world) + within_ns);
 }
 
-static void run_for(struct cluster *cluster, uint64_t ns)
+static inline void run_for(struct cluster *cluster, uint64_t ns)
 {
     (void)run_until(cluster, NULL, NULL, ns);
 }
@@ -371,7 +380,8 @@ static bool is_seen(void *arg)
     return true;
 }
 
-static void assert_seen(struct cluster *cluster, shoal_nid nid, int state, uint64_t within_ns)
+static inline void assert_seen(struct cluster *cluster, shoal_nid nid, int state,
+                               uint64_t within_ns)
 {
     struct seen seen = {cluster, nid, state};
     if (!run_until(cluster, is_seen, &seen, within_ns))
@@ -447,7 +457,7 @@ static void on_located(struct sh_locate *op, enum shoal_err err, shoal_nid nid)
     *outcome = (struct outcome){.done = true, .err = err, .nid = nid};
 }
 
-static struct outcome locate(struct host *host, shoal_cid cid)
+static inline struct outcome locate(struct host *host, shoal_cid cid)
 {
     struct outcome outcome = {.done = false};
     struct sh_locate op = {.done = on_located, .arg = &outcome};

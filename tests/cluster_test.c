@@ -356,6 +356,7 @@ static void two_superpeers(void **state)
     sh_world_restart(cluster.world, 0);
     assert_seen(&cluster, (shoal_nid){1}, SH_NODE_UP, 5 * S);
     assert_joined(&cluster, 5 * S);
+    run_for(&cluster, 2 * FAILURE); /* it knows that nobody is missing */
     assert_int_equal(locate(first, shoal_cid_make(nid_of(second), 1)).err, SHOAL_OK);
     assert_int_equal(locate(second, shoal_cid_make(nid_of(first), 1)).err, SHOAL_OK);
     assert_int_equal(locate(second, shoal_cid_make((shoal_nid){70}, 1)).err, SHOAL_ENOCHUNK);
@@ -367,6 +368,27 @@ static void two_superpeers(void **state)
     uint64_t epoch = sh_directory_epoch(first->directory);
     run_for(&cluster, 5 * FAILURE);
     assert_int_equal(sh_directory_epoch(first->directory), epoch); /* nothing happens: no change */
+    cluster_close(&cluster);
+}
+
+/* Two superpeers that could not hear each other, and have declared each other failed, are both up
+ * again when they can. */
+static void two_superpeers_cut_off(void **state)
+{
+    (void)state;
+    struct cluster cluster;
+    cluster_open(&cluster, 2, false);
+    host_start(host_add(&cluster, PEER));
+    assert_joined(&cluster, 5 * S);
+    for (unsigned round = 0; round < 3; round++) {
+        sh_world_partition(cluster.world, 1u << 0, 1u << 1, round == 1); /* or one way only */
+        run_for(&cluster, 3 * FAILURE);
+        assert_int_equal(state_in(&cluster.hosts[0], (shoal_nid){2}), SH_NODE_FAILED);
+        assert_int_equal(state_in(&cluster.hosts[1], (shoal_nid){1}), SH_NODE_FAILED);
+        sh_world_heal(cluster.world);
+        assert_seen(&cluster, (shoal_nid){1}, SH_NODE_UP, 5 * S);
+        assert_seen(&cluster, (shoal_nid){2}, SH_NODE_UP, 5 * S);
+    }
     cluster_close(&cluster);
 }
 
@@ -411,6 +433,7 @@ int main(void)
         cmocka_unit_test(spoiled_registry),
         cmocka_unit_test(broken_disk),
         cmocka_unit_test(two_superpeers),
+        cmocka_unit_test(two_superpeers_cut_off),
         cmocka_unit_test(refused_clients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

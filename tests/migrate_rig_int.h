@@ -449,6 +449,9 @@ static void boot_peer(struct host *host, const struct sh_env *env, const char *a
                                     .directory = host->directory,
                                     .clock = env->clock};
     assert_int_equal(sh_moves_create(&moves, &host->moves), SHOAL_OK);
+    /* All that is about chunks, as in a whole node. */
+    for (unsigned operation = 0; operation < 256; operation++)
+        sh_msg_leased_set(host->msg, SH_MSG_TYPE(2, operation), true);
     struct sh_member_config config = {.msg = host->msg,
                                       .directory = host->directory,
                                       .env = *env,

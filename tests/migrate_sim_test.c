@@ -287,6 +287,88 @@ static void several_superpeers(void **state)
     worlds_run_of(3, true, CUTS | PAUSES | RESTARTS | KILLS, 4);
 }
 
+/* Peers lose each other in the midst of a batch, and both go on with the superpeer and clients: a
+ * chunk stands still for a while only, though neither hears of the other any more. */
+static void peers_apart(void **state)
+{
+    (void)state;
+    uint64_t first = seed;
+    for (unsigned i = 0; i < 12; i++, seed++) {
+        static struct world world;
+        world_open(&world, 1, 2, true);
+        for (unsigned round = 0; round < 4; round++) {
+            move_something(&world);
+            run_for(&world, below(&world, 15 * MS));
+        }
+        sh_world_partition(world.sim, 1u << 1, 1u << 2, false);
+        run_for(&world, 100 * MS);
+        world.ends = true;
+        if (!sh_world_run_until(world.sim, clients_idle, &world, sh_world_now(world.sim) + 60 * S))
+            fail_stuck(&world);
+        sh_world_heal(world.sim);
+        run_for(&world, 10 * S);
+        check_end(&world);
+        world_close(&world);
+    }
+    seed = first;
+}
+
+/* For run_until: whether a batch was committed whose target has not heard of that. */
+static bool is_committed_unheard(void *arg)
+{
+    struct world *world = arg;
+    struct host *source = &world->hosts[world->superpeers];
+    (void)watch(world);
+    for (unsigned i = 0; i < CHUNKS && world->cids[0].v; i++) {
+        shoal_cid last;
+        shoal_nid nid;
+        if (sh_holdings_find(sh_chunks_holdings(source->chunks), world->cids[i], &last, &nid) ==
+                SH_HOLDING_AWAY &&
+            servers_of(world, world->cids[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* For run_until: takes the other peer's lease away again and again. */
+static bool keep_fenced(void *arg)
+{
+    struct world *world = arg;
+    sh_msg_lease_set(world->hosts[world->superpeers + 1].msg, 0);
+    return watch(world);
+}
+
+/* A target that loses its lease between the decision and the word of it refuses the word; the batch
+ * is its own all the same, and nobody has another copy. */
+static void target_fenced(void **state)
+{
+    (void)state;
+    uint64_t first = seed;
+    unsigned fenced = 0;
+    for (unsigned i = 0; i < 12; i++, seed++) {
+        static struct world world;
+        world_open(&world, 1, 2, true);
+        bool is_met = false;
+        for (unsigned round = 0; round < 20 && !is_met; round++) {
+            move_something(&world);
+            is_met = sh_world_run_until(world.sim, is_committed_unheard, &world,
+                                        sh_world_now(world.sim) + 20 * MS);
+        }
+        fenced += is_met;
+        if (is_met)
+            (void)sh_world_run_until(world.sim, keep_fenced, &world,
+                                     sh_world_now(world.sim) + 100 * MS + below(&world, S));
+        world.ends = true;
+        if (!sh_world_run_until(world.sim, clients_idle, &world, sh_world_now(world.sim) + 60 * S))
+            fail_stuck(&world);
+        run_for(&world, 10 * S);
+        check_end(&world);
+        world_close(&world);
+    }
+    assert_true(fenced > 0);
+    seed = first;
+}
+
 int main(void)
 {
     const char *bad;
@@ -299,10 +381,11 @@ int main(void)
     seed = given ? strtoull(given, NULL, 0) : sh_random64(&random) >> 32;
     print_message("seed %" PRIu64 " (SHOAL_TEST_SEED)\n", seed);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quiet),      cmocka_unit_test(cuts),
-        cmocka_unit_test(pauses),     cmocka_unit_test(restarts),
-        cmocka_unit_test(kills),      cmocka_unit_test(restarts_without_memory),
-        cmocka_unit_test(everything), cmocka_unit_test(several_superpeers),
+        cmocka_unit_test(quiet),       cmocka_unit_test(cuts),
+        cmocka_unit_test(pauses),      cmocka_unit_test(restarts),
+        cmocka_unit_test(kills),       cmocka_unit_test(restarts_without_memory),
+        cmocka_unit_test(everything),  cmocka_unit_test(several_superpeers),
+        cmocka_unit_test(peers_apart), cmocka_unit_test(target_fenced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,7 +20,8 @@
  * shoal_error_detail says more, for people. Any call may fail with EINVAL (NULL, or a count over
  * the limit), ENOMEM and, on a cluster, with
  *   ETIMEOUT, ECONNLOST        a put, create or other change may or may not have been done
- *   EUNREACHABLE, EBUSY        it has not been done
+ *   EUNREACHABLE, EBUSY,       it has not been done; EFENCED: the node is out of touch with the
+ *   EFENCED                    superpeers, and may not serve until it hears of them
  *   EFAILED                    the node that holds the chunk has failed
  *   EPROTO                     a node answered what no node should
  *   ESTOPPED                   the node is stopping, or the store was closed
@@ -362,6 +363,34 @@ struct shoal_node {
  * them and the number that there are to *count_out. Embedded: the one node, with the ID 1. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_nodes(shoal *store, struct shoal_node *nodes,
                                                      size_t room, size_t *count_out);
+
+/* What becomes of nodes. PRESENT: it is known when the watch begins, in the state that it has.
+ * RETURNED: it had been declared failed, and is up again with its chunks. MOVED: a superpeer has
+ * another address. */
+enum shoal_event_kind {
+    SHOAL_EVENT_PRESENT,
+    SHOAL_EVENT_JOINED,
+    SHOAL_EVENT_LEFT,
+    SHOAL_EVENT_FAILED,
+    SHOAL_EVENT_RETURNED,
+    SHOAL_EVENT_MOVED
+};
+
+struct shoal_event {
+    uint64_t epoch; /* rises; those of one epoch are in no order that matters */
+    enum shoal_event_kind kind;
+    struct shoal_node node;
+};
+
+/* Follows the cluster's membership: calls each(arg, event) first for every node that is known, then
+ * for whatever becomes of one, in order, each once, until it returns false; and each(arg, NULL)
+ * while nothing happens, some times a second. What happened while no superpeer could be reached is
+ * told later; of a node that changed more than once meanwhile perhaps only how it is then, if more
+ * than 256 things happened or the superpeers do not share their registry. Blocks; each is called
+ * from this thread and may call anything but shoal_close. EUNREACHABLE, ETIMEOUT and others: no
+ * superpeer answered for the time of a request. EROLE: an embedded store has none. */
+SHOAL_API SHOAL_NODISCARD enum shoal_err
+shoal_watch(shoal *store, bool (*each)(void *arg, const struct shoal_event *event), void *arg);
 
 /* The IDs of a node's chunks, as ranges: calls each(arg, first, last) for each, both ends included,
  * until it returns false; first those that it created, then those that moved there, each in

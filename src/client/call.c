@@ -22,6 +22,8 @@ static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_
         err = sh_call_err(err);
         sh_client_detail_take(state->detail, payload);
     }
+    if (err == SHOAL_ETIMEOUT && !sh_client_closing(state->store))
+        sh_directory_suspect(state->store->directory, request->to);
     bool is_lost = err == SHOAL_ECONNLOST;
     state->was_lost |= is_lost;
     if (err == SHOAL_OK || (!is_lost && !sh_call_may_retry(state->ask.kind, err))) {

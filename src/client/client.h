@@ -3,6 +3,7 @@
 #define SH_CLIENT_CLIENT_H
 
 #include "base/options.h"
+#include "cluster/report.h"
 #include "msg/call.h"
 #include "shoal/shoal.h"
 
@@ -34,6 +35,40 @@ SHOAL_NODISCARD enum shoal_err sh_client_promote(shoal *store, shoal_nid peer, c
 /* Takes a superpeer out of the cluster for good; its process ends, unless it is a peer's. ENONODE,
  * ELIMIT (it is the last one), EROLE (the superpeers do not share their registry), EBUSY. */
 SHOAL_NODISCARD enum shoal_err sh_client_demote(shoal *store, shoal_nid superpeer);
+
+/* --- Where chunks are ------------------------------------------------------------------------- */
+
+/* What this client knows of the cluster, for benchmarks. Not of an embedded store. */
+struct sh_directory;
+struct sh_directory *sh_client_directory(shoal *store);
+
+/* The owner of a chunk, from the cache or by one question to a superpeer, which fails at
+ * deadline_ns; 0: after the time-out of requests. Not of an embedded store; blocks. Errors as of
+ * sh_directory_locate (cluster), but EUNREACHABLE for ECONNLOST: it may be asked again. */
+SHOAL_NODISCARD enum shoal_err sh_client_locate(shoal *store, shoal_cid cid, uint64_t deadline_ns,
+                                                shoal_nid *nid_out);
+
+/* A range of chunk IDs, its owner, and the superpeer that said so. */
+struct sh_client_lookup {
+    shoal_cid first, last;
+    shoal_nid owner, superpeer;
+};
+/* Asks where a chunk is, whatever is cached. ENOCHUNK, EFAILED; EINVAL: an embedded store. */
+SHOAL_NODISCARD enum shoal_err sh_client_lookup(shoal *store, shoal_cid cid,
+                                                struct sh_client_lookup *lookup_out);
+
+/* False: enough. */
+typedef bool (*sh_client_tree_each)(void *arg, const struct sh_client_lookup *range);
+/* Calls back for each range of IDs that a node has created chunks in, or may yet, and what owner
+ * the superpeers have for it, whatever has become of that one; ascending. Between pages of some
+ * hundred ranges they may change. EROLE: only peers create chunks. ENONODE. EINVAL: an embedded
+ * store. */
+SHOAL_NODISCARD enum shoal_err sh_client_lookup_tree(shoal *store, shoal_nid creator,
+                                                     sh_client_tree_each each, void *arg);
+/* What a superpeer says of itself and its metadata. ENONODE, EROLE (no superpeer), EVERSION,
+ * EPROTO, and what a call may say. */
+SHOAL_NODISCARD enum shoal_err sh_client_report(shoal *store, shoal_nid superpeer,
+                                                struct sh_report *report_out);
 
 /* The text for people that came with this thread's last failed call, as shoal_error_detail. */
 void sh_client_detail_set(const char *format, ...) __attribute__((format(printf, 1, 2)));

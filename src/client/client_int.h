@@ -59,6 +59,7 @@ struct shoal {
     _Atomic uint32_t refreshes;       /* those that have ended, well or not */
     _Atomic bool is_refreshing;       /* then refresh_op is in use */
     struct sh_directory_op refresh_op;
+    struct sh_services_of_client *services; /* service.c */
 };
 
 enum sh_call_kind {
@@ -231,6 +232,8 @@ bool sh_call_may_repeat(const struct sh_call_state *state, uint64_t now_ns);
 void sh_client_numbers_free(struct shoal *store);
 
 /* retry.c */
+/* Whether an attempt that ended so certainly did nothing; of one before it, that says nothing. */
+bool sh_call_was_not_done(enum shoal_err err);
 /* May this failure be tried again without doing anything twice, by one who has no number for it? */
 bool sh_call_may_retry(enum sh_call_kind kind, enum shoal_err err);
 /* Tries the call again in a while, with a newer view if that may help; completes it if it may not
@@ -243,6 +246,10 @@ bool sh_client_closing(struct shoal *store);
 struct sh_step sh_client_retry_step(struct shoal *store);
 /* Ends all that wait with ESTOPPED, once no step runs any more. */
 void sh_client_retries_fail(struct shoal *store);
+
+/* service.c: names, barriers, scratch */
+SHOAL_NODISCARD enum shoal_err sh_client_services_open(struct shoal *store);
+void sh_client_services_close(struct shoal *store);
 
 /* look.c */
 /* Fetches the view and waits for it until the deadline; the detail says why not. */
@@ -282,5 +289,18 @@ enum shoal_err sh_embedded_locks(struct shoal *store,
 SHOAL_NODISCARD enum shoal_err sh_embedded_remove(struct shoal *store, sh_lid lid);
 /* Ends all that wait, with ESTOPPED, while the store closes. */
 void sh_embedded_locks_fail(struct shoal *store);
+
+/* lookup.c: a lookup that a thread waits for, in two steps, so that several can be under way. */
+struct sh_waited_locate {
+    struct sh_locate locate;
+    struct sh_waiter waiter;
+    enum shoal_err err;
+    shoal_nid nid;
+};
+void sh_client_locate_begin(shoal *store, shoal_cid cid, uint64_t deadline_ns,
+                            struct sh_waited_locate *waited);
+/* Errors as of sh_client_locate. */
+SHOAL_NODISCARD enum shoal_err sh_client_locate_wait(shoal *store, struct sh_waited_locate *waited,
+                                                     shoal_nid *nid_out);
 
 #endif

@@ -27,8 +27,8 @@ static void run(struct sh_call_state *state)
 void sh_call_complete(struct sh_call_state *state, enum shoal_err err)
 {
     /* That the last attempt did nothing says nothing about the one before it. */
-    if (state->is_unclear &&
-        (err == SHOAL_EUNREACHABLE || err == SHOAL_EBUSY || err == SHOAL_ELIMIT))
+    /* EFAILED: a failed node may be back, with what it had done. */
+    if (state->is_unclear && (sh_call_was_not_done(err) || err == SHOAL_EFAILED))
         err = SHOAL_ECONNLOST;
     sh_call_number_finish(state);
     sh_call_of(state)->err = err;

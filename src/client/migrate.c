@@ -18,7 +18,7 @@ static void pause_for(shoal *store, uint64_t ns)
 static bool may_ask_again(enum shoal_err err)
 {
     return err == SHOAL_ECONNLOST || err == SHOAL_EUNREACHABLE || err == SHOAL_EAGAIN ||
-           err == SHOAL_ELIMIT;
+           err == SHOAL_EFENCED || err == SHOAL_ELIMIT;
 }
 
 /* Asks the source, until it answers or the time-out is over. answer_out may be NULL. */

@@ -9,6 +9,7 @@
 #define BATCH_OPS_MAX 2048
 #define BATCH_BYTES_MAX (1u << 20)
 #define MANY_MAX (1u << 20)
+#define AHEAD_MAX 32 /* lookups under way at once */
 
 /* One operation of the caller's, where it goes, and what the answer to a get says of it. */
 struct placed {
@@ -48,39 +49,24 @@ static struct shoal_op *op_of(const struct multi *multi, size_t place)
 
 /* --- Placing ------------------------------------------------------------------------------- */
 
-/* A lookup that a thread waits for. */
-struct waited_locate {
-    struct sh_locate locate;
-    struct sh_waiter waiter;
-    enum shoal_err err;
+/* Looks up together, as far as the cache does not know it, where the next operations' chunks are,
+ * so that those of many creators take the time of one question; for one range there is only one
+ * question in any case. What came of it is in the cache, or will be asked for again. Returns behind
+ * the last operation that it looked at. */
+static size_t locate_ahead(struct multi *multi, size_t at, size_t count)
+{
+    struct sh_waited_locate waited[AHEAD_MAX];
+    size_t begun = 0;
     shoal_nid nid;
-};
-
-static void on_located(struct sh_locate *op, enum shoal_err err, shoal_nid nid)
-{
-    struct waited_locate *waited = op->arg;
-    waited->err = err;
-    waited->nid = nid;
-    sh_waiter_complete(&waited->waiter);
-}
-
-static enum shoal_err owner_of(struct multi *multi, shoal_cid cid, shoal_nid *nid_out)
-{
-    shoal *store = multi->store;
-    enum shoal_err err = sh_directory_owner(store->directory, cid, nid_out);
-    if (err != SHOAL_EAGAIN)
-        return err;
-    if (sh_now(&store->env.clock) >= multi->deadline_ns)
-        return SHOAL_ETIMEOUT;
-    struct waited_locate waited = {
-        .locate = {.done = on_located, .deadline_ns = multi->deadline_ns}};
-    waited.locate.arg = &waited;
-    sh_directory_locate(store->directory, cid, &waited.locate);
-    bool is_done = sh_crew_wait(store->crew, 0, &waited.waiter, SH_NEVER);
-    SH_ASSERT(is_done);
-    *nid_out = waited.nid;
-    /* A lost question has done nothing: it may be asked again, whatever the call. */
-    return waited.err == SHOAL_ECONNLOST ? SHOAL_EUNREACHABLE : waited.err;
+    for (; at < count && begun < AHEAD_MAX; at++) {
+        shoal_cid cid = multi->ops[at].cid;
+        if (multi->ops[at].err == SHOAL_EAGAIN && cid.v &&
+            sh_directory_owner(multi->store->directory, cid, &nid) == SHOAL_EAGAIN)
+            sh_client_locate_begin(multi->store, cid, multi->deadline_ns, &waited[begun++]);
+    }
+    for (size_t i = 0; i < begun; i++)
+        (void)!sh_client_locate_wait(multi->store, &waited[i], &nid);
+    return at;
 }
 
 static int by_node(const void *a, const void *b)
@@ -95,6 +81,7 @@ static int by_node(const void *a, const void *b)
  * of one chunk is not asked again in this round for the next ones of the same creator. */
 static void place(struct multi *multi, size_t count)
 {
+    size_t ahead = 0;
     shoal_nid unknown = SHOAL_NID_NONE;
     enum shoal_err why = SHOAL_OK;
     multi->placed_count = 0;
@@ -103,9 +90,13 @@ static void place(struct multi *multi, size_t count)
         shoal_nid nid, creator = shoal_cid_creator(op->cid);
         if (op->err != SHOAL_EAGAIN)
             continue;
+        if (i >= ahead && !why)
+            ahead = locate_ahead(multi, i, count);
         enum shoal_err err = SHOAL_ENOCHUNK;
         if (op->cid.v)
-            err = why && creator.v == unknown.v ? why : owner_of(multi, op->cid, &nid);
+            err = why && creator.v == unknown.v
+                      ? why
+                      : sh_client_locate(multi->store, op->cid, multi->deadline_ns, &nid);
         if (err == SHOAL_OK) {
             multi->placed[multi->placed_count++] = (struct placed){.op = (uint32_t)i, .nid = nid};
             continue;

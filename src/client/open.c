@@ -77,6 +77,14 @@ static enum shoal_err open_wire(struct shoal *store, const struct client_config 
     return sh_tls_create(store->env.wire, &tls, &store->env.wire, sh_client_detail());
 }
 
+/* A node that can't be reached may be dead: somebody is told who finds out. */
+static void on_event(void *arg, const struct sh_msg_event *event)
+{
+    struct shoal *store = arg;
+    if (event->kind == SH_MSG_LOST && store->directory && !sh_client_closing(store))
+        sh_directory_suspect(store->directory, event->nid);
+}
+
 static enum shoal_err open_msg(struct shoal *store, const struct client_config *config)
 {
     enum shoal_err err = open_wire(store, config);
@@ -93,6 +101,7 @@ static enum shoal_err open_msg(struct shoal *store, const struct client_config *
         .request_timeout_ns = store->timeout_ns,
         .connect_timeout_ns = config->connect_timeout_ns,
         .env = store->env,
+        .on_event = on_event,
         .wake_transport = wake,
         .wake_handlers = wake,
         .arg = store,
@@ -153,7 +162,9 @@ static enum shoal_err open_cluster(struct shoal *store, const struct client_conf
     if (!store->numbers)
         return SHOAL_ENOMEM;
     atomic_init(&store->refresh_due_ns, sh_now(&store->env.clock) + SH_VIEW_AGE_NS);
-    enum shoal_err err = sh_secret_read(config->secret_file, &store->secret, sh_client_detail());
+    enum shoal_err err = sh_client_services_open(store);
+    if (err == SHOAL_OK)
+        err = sh_secret_read(config->secret_file, &store->secret, sh_client_detail());
     if (err == SHOAL_OK)
         err = open_crew(store, config);
     if (err == SHOAL_OK)
@@ -270,7 +281,7 @@ enum shoal_err shoal_open(const struct shoal_options *options, shoal **store_out
         .timeout_ns = options->timeout_ns ? options->timeout_ns : UINT64_C(5000000000),
         .connect_timeout_ns = UINT64_C(3000000000),
         .ring_bytes = 1 << 20,
-        .cache_ranges_max = 65536,
+        .cache_ranges_max = 262144,
         .idle = idle_policy(options->spin_ns),
     };
     char *text = strdup(options->addresses);
@@ -343,6 +354,7 @@ void shoal_close(shoal *store)
     if (store->env.wire)
         store->env.wire->ops->destroy(store->env.wire);
     sh_store_destroy(store->store);
+    sh_client_services_close(store);
     sh_client_numbers_free(store);
     free(store);
 }

@@ -7,21 +7,25 @@
 
 #define RETRIES_AT_ONCE 256
 
-bool sh_call_may_retry(enum sh_call_kind kind, enum shoal_err err)
+bool sh_call_was_not_done(enum shoal_err err)
 {
     switch (err) {
     case SHOAL_EUNREACHABLE: /* never sent */
     case SHOAL_ENOTOWNER:    /* refused before anything was done, as in the cases below */
+    case SHOAL_EFENCED:
     case SHOAL_EBUSY:
     case SHOAL_EAGAIN:
     case SHOAL_ELIMIT:
     case SHOAL_ENONODE:
         return true;
-    case SHOAL_ECONNLOST:
-        return !sh_call_is_numbered(kind);
     default:
         return false;
     }
+}
+
+bool sh_call_may_retry(enum sh_call_kind kind, enum shoal_err err)
+{
+    return sh_call_was_not_done(err) || (err == SHOAL_ECONNLOST && !sh_call_is_numbered(kind));
 }
 
 bool sh_client_closing(struct shoal *store)

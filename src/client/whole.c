@@ -80,7 +80,7 @@ static void explain(const struct whole *whole, const struct sh_job *job)
 static bool may_ask_again(enum shoal_err err)
 {
     return err == SHOAL_ECONNLOST || err == SHOAL_EUNREACHABLE || err == SHOAL_EAGAIN ||
-           err == SHOAL_ELIMIT;
+           err == SHOAL_ELIMIT || err == SHOAL_EFENCED;
 }
 
 static void pause_for(shoal *store, uint64_t ns)

@@ -4,14 +4,23 @@
 #include "base/log.h"
 #include "cluster/proto.h"
 
+/* A connection to a node in the view of that epoch. */
+struct connecting {
+    struct sh_msg *msg;
+    uint64_t epoch;
+};
+
 static void connect_one(void *arg, const struct sh_node *old, const struct sh_node *new)
 {
-    struct sh_msg *msg = arg;
+    const struct connecting *connecting = arg;
+    struct sh_msg *msg = connecting->msg;
     shoal_nid nid = new ? new->nid : old->nid;
     if (nid.v == sh_msg_nid(msg).v)
         return;
     if (new &&new->state == SH_NODE_LEFT)
         return; /* it closes its connections itself, and until then is owed its answers */
+    if (new &&new->state == SH_NODE_FAILED)
+        sh_msg_node_fence(msg, nid, connecting->epoch);
     if (!new || new->state == SH_NODE_FAILED) {
         if (old && old->state != SH_NODE_FAILED)
             sh_msg_node_remove(msg, nid);
@@ -25,7 +34,9 @@ static void connect_one(void *arg, const struct sh_node *old, const struct sh_no
 
 void sh_connect_view(struct sh_msg *msg, const struct sh_view *before, const struct sh_view *after)
 {
-    sh_view_diff(before, after, connect_one, msg);
+    struct connecting connecting = {msg, after->epoch};
+    sh_msg_epoch_set(msg, after->epoch);
+    sh_view_diff(before, after, connect_one, &connecting);
 }
 
 enum shoal_err sh_answer_view_get(struct sh_reader *r, uint8_t known_flags, uint8_t *flags_out,

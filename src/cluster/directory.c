@@ -59,15 +59,13 @@ enum shoal_err sh_directory_create(const struct sh_directory_config *config,
     struct sh_directory *directory = calloc(1, sizeof *directory);
     if (!directory)
         return SHOAL_ENOMEM;
-    /* A node for each range is the worst fill; they are taken as they are needed. */
-    enum shoal_err err = sh_ranges_create((size_t)config->cache_ranges_max + 64, &directory->cache);
+    enum shoal_err err = sh_lookups_create(config->cache_ranges_max, &directory->lookups);
     if (err) {
         free(directory);
         return err;
     }
     directory->msg = config->msg;
     directory->clock = config->clock;
-    directory->cache_ranges_max = config->cache_ranges_max;
     directory->search.ops_end = &directory->search.ops;
     sh_lock_init(&directory->lock, SH_LOCK_CLUSTER);
     if (!config->is_client)
@@ -83,26 +81,31 @@ void sh_directory_destroy(struct sh_directory *directory)
     sh_directory_search_stop(directory);
     sh_directory_locate_stop(directory);
     sh_view_destroy(&directory->view);
-    sh_ranges_destroy(directory->cache);
+    sh_lookups_destroy(directory->lookups);
     sh_lock_destroy(&directory->lock);
     free(directory);
 }
 
-/* Drops the cached ranges of nodes that are not up any more. */
-static void cache_prune(struct sh_directory *directory)
+static bool is_up(const void *arg, shoal_nid nid)
 {
-    sh_lock_assert_held(&directory->lock);
-    struct sh_range range;
-    shoal_cid from = {0};
-    while (sh_ranges_next(directory->cache, from, &range)) {
-        if (sh_directory_state(directory, (shoal_nid){(uint16_t)range.value}) != SH_NODE_UP) {
-            enum shoal_err err = sh_ranges_remove(directory->cache, range.first, range.last);
-            SH_ASSERT(!err); /* whole ranges */
-        }
-        if (range.last.v == UINT64_MAX)
-            break;
-        from.v = range.last.v + 1;
+    return sh_directory_state(arg, nid) == SH_NODE_UP;
+}
+
+/* Whether a node that is not up in the view was, or was not there, in the one before: only then can
+ * something be cached of it. Nodes that a view does not name any more count, too. */
+static bool has_lost(const struct sh_view *before, const struct sh_view *view)
+{
+    for (size_t i = 0; i < view->count; i++) {
+        const struct sh_node *node = &view->nodes[i];
+        const struct sh_node *old = sh_view_find(before, node->nid);
+        if (node->state != SH_NODE_UP && (!old || old->state != node->state))
+            return true;
     }
+    for (size_t i = 0; i < before->count; i++) {
+        if (!sh_view_find(view, before->nodes[i].nid))
+            return true;
+    }
+    return false;
 }
 
 enum shoal_err sh_directory_view_apply(struct sh_directory *directory, const struct sh_view *view)
@@ -120,7 +123,8 @@ enum shoal_err sh_directory_view_apply(struct sh_directory *directory, const str
     memset(directory->states, 0, sizeof directory->states);
     for (size_t i = 0; i < view->count; i++)
         directory->states[view->nodes[i].nid.v] = (uint8_t)(view->nodes[i].state + 1);
-    cache_prune(directory);
+    if (has_lost(&before, &copy))
+        sh_lookups_prune(directory->lookups, is_up, directory);
     sh_lock_release(&directory->lock);
     sh_connect_view(directory->msg, &before, view);
     sh_view_destroy(&before);
@@ -162,6 +166,9 @@ shoal_nid sh_directory_superpeer_locked(const struct sh_directory *directory, sh
     sh_lock_assert_held(&directory->lock);
     uint16_t superpeers = directory->view.superpeers;
     shoal_nid first = sh_arc_superpeer(creator, superpeers);
+    shoal_nid owner = {directory->owners[sh_arc_sector(creator)]};
+    if (owner.v && sh_directory_state(directory, owner) == SH_NODE_UP)
+        return owner;
     for (uint16_t i = 0; first.v && i < superpeers; i++) {
         shoal_nid nid = {(uint16_t)((first.v - 1 + i) % superpeers + 1)};
         if (sh_directory_state(directory, nid) == SH_NODE_UP)
@@ -180,39 +187,54 @@ shoal_nid sh_directory_superpeer(struct sh_directory *directory, shoal_nid creat
     return nid;
 }
 
-/* Where the cache has nothing to say the superpeer must, also about chunks whose creator is no
- * more: they may have moved before. */
-enum shoal_err sh_directory_owner_locked(struct sh_directory *directory, shoal_cid cid,
-                                         shoal_nid *nid_out)
+void sh_directory_suspect(struct sh_directory *directory, shoal_nid nid)
 {
-    sh_lock_assert_held(&directory->lock);
-    struct sh_range range;
-    if (sh_ranges_find(directory->cache, cid, &range)) {
-        *nid_out = (shoal_nid){(uint16_t)range.value};
+    shoal_nid superpeer = SHOAL_NID_NONE;
+    struct sh_out out;
+    sh_lock_take(&directory->lock);
+    if (nid.v >= SH_PEER_NID_MIN && nid.v <= SH_PEER_NID_MAX &&
+        sh_directory_state(directory, nid) == SH_NODE_UP)
+        superpeer = sh_directory_superpeer_locked(directory, nid);
+    sh_lock_release(&directory->lock);
+    /* Whether it arrives does not matter much: silence tells too. */
+    if (!superpeer.v ||
+        sh_msg_begin(directory->msg, superpeer, SH_CLUSTER_SUSPECT, SH_SUSPECT_BYTES, &out))
+        return;
+    sh_put16(&out.w, nid.v);
+    sh_msg_end(directory->msg, &out);
+}
+
+void sh_directory_superpeer_set(struct sh_directory *directory, shoal_nid creator,
+                                shoal_nid superpeer)
+{
+    if (!superpeer.v || superpeer.v > SH_SUPERPEERS_MAX)
+        return;
+    sh_lock_take(&directory->lock);
+    directory->owners[sh_arc_sector(creator)] = (uint8_t)superpeer.v;
+    sh_lock_release(&directory->lock);
+}
+
+/* Without the lock: this is what every call begins with. Where the cache has nothing to say the
+ * superpeer must, also about chunks whose creator is no more: they may have moved before. */
+enum shoal_err sh_directory_owner(struct sh_directory *directory, shoal_cid cid, shoal_nid *nid_out)
+{
+    if (sh_lookups_find(directory->lookups, cid, nid_out))
         return SHOAL_OK;
-    }
     shoal_nid creator = shoal_cid_creator(cid);
     if (creator.v < SH_PEER_NID_MIN || creator.v > SH_PEER_NID_MAX)
         return SHOAL_ENOCHUNK;
     return SHOAL_EAGAIN;
 }
 
-enum shoal_err sh_directory_owner(struct sh_directory *directory, shoal_cid cid, shoal_nid *nid_out)
+bool sh_directory_range(struct sh_directory *directory, shoal_cid cid, struct sh_range *range_out)
 {
-    sh_lock_take(&directory->lock);
-    enum shoal_err err = sh_directory_owner_locked(directory, cid, nid_out);
-    sh_lock_release(&directory->lock);
-    return err;
+    return sh_lookups_look(directory->lookups, cid, range_out);
 }
 
 void sh_directory_forget(struct sh_directory *directory, shoal_cid cid)
 {
     sh_lock_take(&directory->lock);
-    struct sh_range range;
-    if (sh_ranges_find(directory->cache, cid, &range)) {
-        enum shoal_err err = sh_ranges_remove(directory->cache, range.first, range.last);
-        SH_ASSERT(!err); /* a whole range */
-    }
+    sh_lookups_drop(directory->lookups, cid);
     sh_lock_release(&directory->lock);
 }
 
@@ -237,8 +259,13 @@ enum shoal_err sh_directory_pick_peer(struct sh_directory *directory, shoal_nid 
 
 size_t sh_directory_cached(struct sh_directory *directory)
 {
-    sh_lock_take(&directory->lock);
-    size_t count = sh_ranges_count(directory->cache);
-    sh_lock_release(&directory->lock);
-    return count;
+    return (size_t)sh_lookups_stats(directory->lookups).ranges;
+}
+
+struct sh_directory_stats sh_directory_stats(struct sh_directory *directory)
+{
+    return (struct sh_directory_stats){
+        .cache = sh_lookups_stats(directory->lookups),
+        .requests = atomic_load_explicit(&directory->requests, memory_order_relaxed),
+    };
 }

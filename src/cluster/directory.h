@@ -5,9 +5,9 @@
  *        v                                     v
  *   sh_directory_locate -> superpeer      sh_directory_forget, refresh, again
  *
- * Lookups are cached as ranges, at most cache_ranges_max of them. A view in which a node is no
- * longer up drops what was cached of it. Each applied view also tells msg where the nodes are, and
- * makes it forget those that failed, so that what waits for them fails at once.
+ * Lookups are cached as ranges (lookups.h), at most cache_ranges_max of them. A view in which a
+ * node is no longer up drops what was cached of it. Each applied view also tells msg where the
+ * nodes are, and makes it forget those that failed, so that what waits for them fails at once.
  *
  * Threads: any, but where a function says otherwise. No function blocks; the callbacks of
  * operations come from the transport step, or from the call itself if nothing could be sent. No
@@ -16,6 +16,7 @@
 #ifndef SH_CLUSTER_DIRECTORY_H
 #define SH_CLUSTER_DIRECTORY_H
 
+#include "cluster/lookups.h"
 #include "cluster/view.h"
 #include "env/env.h"
 #include "msg/msg.h"
@@ -72,11 +73,17 @@ SHOAL_NODISCARD enum shoal_err sh_directory_node(struct sh_directory *directory,
  * that share their registry can all decide, and others say EROLE. NONE when there is no view yet or
  * nobody can have the ID. */
 shoal_nid sh_directory_superpeer(struct sh_directory *directory, shoal_nid creator);
+/* A superpeer has said that this one is to be asked in its place. */
+void sh_directory_superpeer_set(struct sh_directory *directory, shoal_nid creator,
+                                shoal_nid superpeer);
 
 /* The node that holds a chunk, as far as known here. EAGAIN: not known, ask (locate). ENOCHUNK: the
- * ID is nobody's. */
+ * ID is nobody's. Takes no lock and waits for nobody. */
 SHOAL_NODISCARD enum shoal_err sh_directory_owner(struct sh_directory *directory, shoal_cid cid,
                                                   shoal_nid *nid_out);
+
+/* The same as a range, for people: not counted as a use. False: not known. */
+bool sh_directory_range(struct sh_directory *directory, shoal_cid cid, struct sh_range *range_out);
 
 /* A lookup. Owned by the caller, kept until done has been called, once. */
 struct sh_locate {
@@ -91,14 +98,19 @@ struct sh_locate {
     /* The directory's: */
     shoal_cid cid;
     struct sh_directory *directory;
+    uint8_t asked;               /* superpeers so far */
     struct sh_locate *next;      /* the next one that asks, or that waits for the same answer */
     struct sh_locate *followers; /* those that wait for this one's answer */
     struct sh_request request;
 };
 
-/* Asks the superpeer of the creator's arc, and fills the cache. Lookups of the same creator that
- * come meanwhile wait for the one answer. */
+/* Asks the superpeer of the creator's arc, and those to whom it points, and fills the cache.
+ * Lookups of the same creator that come meanwhile wait for the one answer. */
 void sh_directory_locate(struct sh_directory *directory, shoal_cid cid, struct sh_locate *op);
+
+/* Tells the superpeer of a node's arc that the node does not answer; it will look itself. Never
+ * blocks; nothing is done for one that is not a peer that is up. */
+void sh_directory_suspect(struct sh_directory *directory, shoal_nid nid);
 
 /* Drops the cached range that holds the chunk. */
 void sh_directory_forget(struct sh_directory *directory, shoal_cid cid);
@@ -109,5 +121,11 @@ SHOAL_NODISCARD enum shoal_err sh_directory_pick_peer(struct sh_directory *direc
 
 /* Ranges that are cached now. */
 size_t sh_directory_cached(struct sh_directory *directory);
+
+struct sh_directory_stats {
+    struct sh_lookups_stats cache;
+    uint64_t requests; /* questions to superpeers where a chunk is */
+};
+struct sh_directory_stats sh_directory_stats(struct sh_directory *directory);
 
 #endif

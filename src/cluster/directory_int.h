@@ -2,14 +2,19 @@
 #ifndef SH_CLUSTER_DIRECTORY_INT_H
 #define SH_CLUSTER_DIRECTORY_INT_H
 
+#include <stdatomic.h>
+
 #include "base/lock.h"
+#include "cluster/arcs.h"
 #include "cluster/directory.h"
-#include "ranges/ranges.h"
+#include "cluster/lookups.h"
+#include "cluster/proto.h"
 
 #define SH_ADDRESSES_MAX 64
 #define SH_SEARCH_PEERS_MAX 8 /* peers that a refresh asks after the superpeers */
 #define SH_CANDIDATES_MAX (SH_SUPERPEERS_MAX + SH_SEARCH_PEERS_MAX + SH_ADDRESSES_MAX)
 #define SH_DETAIL_MAX 192
+#define SH_LOCATE_HOPS_MAX 4 /* superpeers that one lookup asks */
 
 /* Someone who may know the view: a node by ID, or whoever is at an address. */
 struct sh_candidate {
@@ -34,19 +39,19 @@ struct sh_search {
 struct sh_directory {
     struct sh_msg *msg;
     struct sh_clock clock;
-    uint32_t cache_ranges_max;
+    _Atomic uint64_t requests;  /* LOOKUPs that were sent; relaxed: a counter */
+    struct sh_lookups *lookups; /* changed under the lock, found in without */
     struct sh_lock lock;
     /* Under the lock (the view is written by the transport step's thread only, which may read it
      * without): */
     struct sh_view view;
     uint8_t states[UINT16_MAX + 1]; /* by node ID: 0 not in the view, else state + 1 */
-    struct sh_ranges *cache;
-    shoal_cid evict_from; /* the range at or behind it goes next */
-    shoal_nid picked;     /* the peer that was picked last */
+    shoal_nid picked;               /* the peer that was picked last */
     char addresses[SH_ADDRESSES_MAX][SH_MSG_ADDRESS_MAX];
     size_t address_count;
     struct sh_search search;
     struct sh_locate *locating; /* those that ask */
+    uint8_t owners[SH_SECTORS]; /* who has answered last; 0: not known */
 };
 
 /* The state of a node in the view, or -1. Under the lock. */
@@ -57,9 +62,15 @@ static inline int sh_directory_state(const struct sh_directory *directory, shoal
 
 /* As sh_directory_superpeer; lock held, and there is a view. */
 shoal_nid sh_directory_superpeer_locked(const struct sh_directory *directory, shoal_nid creator);
-/* sh_directory_owner under the lock. */
-SHOAL_NODISCARD enum shoal_err sh_directory_owner_locked(struct sh_directory *directory,
-                                                         shoal_cid cid, shoal_nid *nid_out);
+
+/* An answer to LOOKUP: the range that holds the chunk, and others behind it. */
+struct sh_lookup_answer {
+    struct sh_range ranges[SH_LOOKUP_RANGES_MAX];
+    size_t count;
+};
+/* Reads one; EPROTO: the answer is of no use. One that names a superpeer has one range. */
+SHOAL_NODISCARD enum shoal_err sh_lookup_answer_get(struct sh_reader *r, shoal_cid cid,
+                                                    struct sh_lookup_answer *answer);
 
 /* End what is under way with ESTOPPED. */
 void sh_directory_search_stop(struct sh_directory *directory);

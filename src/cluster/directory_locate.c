@@ -4,23 +4,20 @@
 #include "cluster/directory_int.h"
 #include "cluster/proto.h"
 
-/* Puts a range into the cache, and takes others out in turn when there are too many. */
-static void cache_put(struct sh_directory *directory, const struct sh_range *range)
+/* Puts an answer's ranges into the cache, but none whose owner is no more by the view: then the
+ * answer is older than the view. An owner that the view does not have yet is newer. */
+static void cache_put(struct sh_directory *directory, const struct sh_lookup_answer *answer)
 {
     sh_lock_assert_held(&directory->lock);
-    enum shoal_err err = sh_ranges_set(directory->cache, range->first, range->last, range->value);
-    if (err)
-        SH_DEBUG("cluster", "lookup not cached", SH_ERR(err));
-    while (sh_ranges_count(directory->cache) > directory->cache_ranges_max) {
-        struct sh_range old;
-        if (!sh_ranges_next(directory->cache, directory->evict_from, &old)) {
-            directory->evict_from.v = 0;
-            continue;
-        }
-        err = sh_ranges_remove(directory->cache, old.first, old.last);
-        SH_ASSERT(!err); /* a whole range */
-        directory->evict_from.v = old.last.v + 1;
+    struct sh_range ranges[SH_LOOKUP_RANGES_MAX];
+    size_t count = 0;
+    for (size_t i = 0; i < answer->count; i++) {
+        int state = sh_directory_state(directory, (shoal_nid){(uint16_t)answer->ranges[i].value});
+        if (state < 0 || state == SH_NODE_UP)
+            ranges[count++] = answer->ranges[i];
     }
+    if (count > 0)
+        sh_lookups_put_many(directory->lookups, ranges, count);
 }
 
 /* Takes op out of those that ask, and returns who waits for its answer. */
@@ -57,30 +54,61 @@ static void end(struct sh_locate *op, enum shoal_err err, shoal_nid nid)
     }
 }
 
-static enum shoal_err answer_get(struct sh_reader *r, shoal_cid cid, struct sh_range *range_out)
+enum shoal_err sh_lookup_answer_get(struct sh_reader *r, shoal_cid cid,
+                                    struct sh_lookup_answer *answer)
 {
-    struct sh_range range = {.first = {sh_get64(r)}, .last = {sh_get64(r)}};
-    range.value = sh_get16(r);
-    if (!sh_reader_done(r) || range.first.v > cid.v || range.last.v < cid.v ||
-        range.value < SH_PEER_NID_MIN || range.value > SH_PEER_NID_MAX)
-        return SHOAL_EPROTO;
-    *range_out = range;
+    answer->count = 0;
+    do {
+        struct sh_range range = {.first = {sh_get64(r)}, .last = {sh_get64(r)}};
+        range.value = sh_get16(r);
+        bool is_first = answer->count == 0;
+        if (!sh_reader_ok(r) || answer->count == SH_LOOKUP_RANGES_MAX || !range.value ||
+            range.value > SH_PEER_NID_MAX || range.last.v < range.first.v)
+            return SHOAL_EPROTO;
+        if (is_first ? range.first.v > cid.v || range.last.v < cid.v
+                     : range.first.v <= answer->ranges[answer->count - 1].last.v)
+            return SHOAL_EPROTO;
+        if (range.value < SH_PEER_NID_MIN && (!is_first || sh_reader_left(r) > 0))
+            return SHOAL_EPROTO;
+        answer->ranges[answer->count++] = range;
+    } while (sh_reader_left(r) > 0);
     return SHOAL_OK;
+}
+
+static void ask(struct sh_locate *op, shoal_nid superpeer);
+
+/* Another superpeer owns the sector; while they pass it on, they may point at each other. */
+static void on_redirected(struct sh_locate *op, shoal_nid superpeer)
+{
+    struct sh_directory *directory = op->directory;
+    if (op->asked >= SH_LOCATE_HOPS_MAX) {
+        end(op, SHOAL_EBUSY, SHOAL_NID_NONE);
+        return;
+    }
+    sh_directory_superpeer_set(directory, shoal_cid_creator(op->cid), superpeer);
+    ask(op, superpeer);
 }
 
 static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
 {
     struct sh_locate *op = request->arg;
     struct sh_directory *directory = op->directory;
-    struct sh_range range = {.value = 0};
+    struct sh_lookup_answer answer;
     if (!err)
-        err = answer_get(payload, op->cid, &range);
-    if (!err) {
-        sh_lock_take(&directory->lock);
-        cache_put(directory, &range);
-        sh_lock_release(&directory->lock);
+        err = sh_lookup_answer_get(payload, op->cid, &answer);
+    if (err) {
+        end(op, err, SHOAL_NID_NONE);
+        return;
     }
-    end(op, err, (shoal_nid){(uint16_t)range.value});
+    shoal_nid owner = {(uint16_t)answer.ranges[0].value};
+    if (owner.v < SH_PEER_NID_MIN) {
+        on_redirected(op, owner);
+        return;
+    }
+    sh_lock_take(&directory->lock);
+    cache_put(directory, &answer);
+    sh_lock_release(&directory->lock);
+    end(op, SHOAL_OK, owner);
 }
 
 /* Queues op behind another question about the same creator, if there is one. */
@@ -99,9 +127,43 @@ static bool follow(struct sh_directory *directory, struct sh_locate *op)
     return false;
 }
 
+static void ask(struct sh_locate *op, shoal_nid superpeer)
+{
+    struct sh_directory *directory = op->directory;
+    uint64_t epoch = sh_directory_epoch(directory);
+    op->asked++;
+    op->request = (struct sh_request){.done = on_answer, .arg = op, .deadline_ns = op->deadline_ns};
+    struct sh_out out;
+    enum shoal_err err = sh_msg_request(directory->msg, superpeer, SH_CLUSTER_LOOKUP,
+                                        SH_LOOKUP_BYTES, &op->request, &out);
+    if (err) {
+        end(op, err, SHOAL_NID_NONE);
+        return;
+    }
+    atomic_fetch_add_explicit(&directory->requests, 1, memory_order_relaxed);
+    sh_put64(&out.w, op->cid.v);
+    sh_put64(&out.w, epoch);
+    sh_msg_end(directory->msg, &out);
+}
+
+/* As sh_directory_owner, for who has asked that before: it is not counted again. */
+static enum shoal_err owner_again(struct sh_directory *directory, shoal_cid cid, shoal_nid *nid_out)
+{
+    struct sh_range range;
+    shoal_nid creator = shoal_cid_creator(cid);
+    if (sh_lookups_look(directory->lookups, cid, &range)) {
+        *nid_out = (shoal_nid){(uint16_t)range.value};
+        return SHOAL_OK;
+    }
+    if (creator.v < SH_PEER_NID_MIN || creator.v > SH_PEER_NID_MAX)
+        return SHOAL_ENOCHUNK;
+    return SHOAL_EAGAIN;
+}
+
 void sh_directory_locate(struct sh_directory *directory, shoal_cid cid, struct sh_locate *op)
 {
     SH_ASSERT(op->done);
+    op->asked = 0;
     op->cid = cid;
     op->directory = directory;
     op->followers = NULL;
@@ -109,8 +171,7 @@ void sh_directory_locate(struct sh_directory *directory, shoal_cid cid, struct s
     shoal_nid superpeer = SHOAL_NID_NONE;
     bool asks = false;
     sh_lock_take(&directory->lock);
-    enum shoal_err err = sh_directory_owner_locked(directory, cid, &nid);
-    uint64_t epoch = directory->view.epoch;
+    enum shoal_err err = owner_again(directory, cid, &nid);
     if (err == SHOAL_EAGAIN && !directory->view.superpeers)
         err = SHOAL_ENONODE;
     if (err == SHOAL_EAGAIN) {
@@ -122,19 +183,8 @@ void sh_directory_locate(struct sh_directory *directory, shoal_cid cid, struct s
         op->done(op, err, nid);
         return;
     }
-    if (!asks)
-        return;
-    op->request = (struct sh_request){.done = on_answer, .arg = op, .deadline_ns = op->deadline_ns};
-    struct sh_out out;
-    err = sh_msg_request(directory->msg, superpeer, SH_CLUSTER_LOOKUP, SH_LOOKUP_BYTES,
-                         &op->request, &out);
-    if (err) {
-        end(op, err, SHOAL_NID_NONE);
-        return;
-    }
-    sh_put64(&out.w, cid.v);
-    sh_put64(&out.w, epoch);
-    sh_msg_end(directory->msg, &out);
+    if (asks)
+        ask(op, superpeer);
 }
 
 void sh_directory_locate_stop(struct sh_directory *directory)

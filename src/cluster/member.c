@@ -8,6 +8,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "cluster/connect_int.h"
+#include "cluster/keeper.h"
 #include "cluster/proto.h"
 
 #define BACKOFF_MIN_NS UINT64_C(20000000)
@@ -17,6 +18,7 @@ enum member_state { MEMBER_JOINING, MEMBER_JOINED, MEMBER_REFUSED, MEMBER_LEFT }
 
 struct sh_member {
     struct sh_msg *msg;
+    struct sh_keeper *keeper;
     struct sh_directory *directory;
     struct sh_env env;
     char (*superpeers)[SH_MSG_ADDRESS_MAX];
@@ -39,6 +41,8 @@ struct sh_member {
     uint64_t due_ns;     /* the next question */
     uint64_t backoff_ns; /* while joining */
     bool is_asking;
+    uint64_t asked_ns; /* when the question was sent */
+    uint64_t lease_ns; /* until when the node may serve */
     struct sh_request request;
     enum shoal_err trouble; /* the last error, logged already; OK: all is well */
 
@@ -97,11 +101,30 @@ static void leave_end(struct sh_member *member, enum shoal_err err)
         member->leave_done(member->leave_arg, err);
 }
 
+/* The node itself stops to serve when it has not got another one by then. */
+static void lease_set(struct sh_member *member, uint64_t until_ns)
+{
+    member->lease_ns = until_ns;
+    sh_msg_lease_set(member->msg, until_ns);
+}
+
+/* What a superpeer answered for is counted from when it was asked: it was not asked before, so it
+ * counts from later, and has the longer patience. */
+static void lease_take(struct sh_member *member, uint64_t granted_ns)
+{
+    /* No longer than this node's own failure_ns, where the superpeer was given another one. */
+    uint64_t whole_ns = granted_ns < member->failure_ns ? granted_ns : member->failure_ns;
+    uint64_t until_ns = member->asked_ns + whole_ns;
+    if (until_ns > member->lease_ns)
+        lease_set(member, until_ns);
+}
+
 static void refused(struct sh_member *member, enum shoal_err err)
 {
     SH_ERROR("cluster", "another node has this node's ID: not a member any more",
              SH_U64("node", member->nid.v));
     state_set(member, MEMBER_REFUSED);
+    lease_set(member, 0);
     if (member->is_leaving)
         leave_end(member, SHOAL_OK);
     else if (member->on_failed)
@@ -238,6 +261,7 @@ static void heartbeat_answered(struct sh_member *member, enum shoal_err err,
         refused(member, err);
         return;
     }
+    uint64_t granted_ns = err ? 0 : sh_get64(payload);
     if (!err)
         err = sh_answer_view_get(payload, SH_ANSWER_VIEW | SH_ANSWER_FAILED | SH_ANSWER_ANY, &flags,
                                  &view);
@@ -253,7 +277,12 @@ static void heartbeat_answered(struct sh_member *member, enum shoal_err err,
     if (flags & SH_ANSWER_VIEW)
         view_take(member, &view);
     sh_view_destroy(&view);
-    if (flags & SH_ANSWER_FAILED) {
+    if (!(flags & SH_ANSWER_FAILED)) {
+        lease_take(member, granted_ns);
+    } else {
+        /* What it made before is not to be sent: once it knows, the next heartbeat gets a lease. */
+        lease_set(member, 0);
+        member->due_ns = now_of(member) + member->heartbeat_ns / 4;
         SH_WARN("cluster", "this node had been declared failed, and is up again",
                 SH_U64("node", member->nid.v));
         if (member->on_failed)
@@ -329,6 +358,7 @@ static enum shoal_err ask(struct sh_member *member, sh_msg_type type, size_t siz
         .done = done,
         .arg = member,
         .timeout_ns = quarter > member->heartbeat_ns ? quarter : member->heartbeat_ns};
+    member->asked_ns = now_of(member);
     err = sh_msg_request(member->msg, to, type, size, &member->request, out);
     member->is_asking = !err;
     return err;
@@ -465,7 +495,8 @@ enum shoal_err sh_member_create(const struct sh_member_config *config,
     if (!member)
         return SHOAL_ENOMEM;
     member->superpeers = calloc(config->superpeer_count, sizeof member->superpeers[0]);
-    if (!member->superpeers) {
+    if (!member->superpeers || sh_keeper_create(config->msg, &member->keeper)) {
+        free(member->superpeers);
         free(member);
         return SHOAL_ENOMEM;
     }
@@ -487,6 +518,8 @@ enum shoal_err sh_member_create(const struct sh_member_config *config,
     member->arg = config->arg;
     member->backoff_ns = BACKOFF_MIN_NS;
     member->due_ns = now_of(member);
+    lease_set(member, 0);
+    sh_msg_lease_spare(config->msg, (shoal_nid){SH_SUPERPEERS_MAX});
     sh_msg_handler_set(config->msg, SH_CLUSTER_PING, SH_MSG_INLINE, on_ping, member);
     *member_out = member;
     return SHOAL_OK;
@@ -502,6 +535,7 @@ void sh_member_destroy(struct sh_member *member)
         member->is_leaving || atomic_load_explicit(&member->leave_wanted, memory_order_acquire);
     if (waits && member->leave_done)
         member->leave_done(member->leave_arg, SHOAL_ESTOPPED);
+    sh_keeper_destroy(member->keeper);
     free(member->superpeers);
     free(member);
 }

@@ -8,7 +8,9 @@
  *   back off, next     '--> [refused]
  *   address, for ever
  *
- * A superpeer that can't be reached changes nothing here: heartbeats go on until it is back.
+ * A superpeer that can't be reached changes nothing here at first: heartbeats go on until it is
+ * back. But each answer only grants a lease, which is handed to msg: when it has run out, and
+ * before the first one, messages of leased types are refused (sh_msg_leased_set).
  *
  * Threads: everything but leave and joined is called by the one thread that runs the transport
  * step, which must also run the member's step; create and destroy before the steps run and after.

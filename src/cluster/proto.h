@@ -12,8 +12,9 @@
  *            superpeer's arc), ELIMIT (no ID is left), EINVAL, EIO/ENOSPC (registry not stored)
  * HEARTBEAT  to the node's superpeer
  *   request  u16 ID, u16 zero, u64 instance, u64 epoch
- *   answer   u8 flags (1: a view follows, 2: the node had been declared failed, 4: any superpeer
- *            takes its heartbeats), [view]
+ *   answer   u64 for how long from the request on the node may serve, in ns; u8 flags (1: a view
+ *            follows, 2: the node had been declared failed, 4: any superpeer takes its
+ *            heartbeats), [view]
  *   errors   ENONODE (not known: join again, with the ID), EEXIST (another instance has the ID)
  * LEAVE      to the node's superpeer
  *   request  u16 ID, u16 zero, u64 instance
@@ -21,7 +22,8 @@
  *   errors   ENONODE, EEXIST, EIO, ENOSPC
  * LOOKUP     to the superpeer of the creator's arc
  *   request  u64 chunk ID, u64 epoch
- *   answer   u64 first, u64 last, u16 owner
+ *   answer   u64 first, u64 last, u16 owner; an owner from 1 to 63 is the superpeer to be asked;
+ *            else up to 63 more ranges of the same creator, behind that one, ascending, alike
  *   errors   ENOCHUNK, EFAILED, EROLE (not of this arc), EBUSY (restarted; the creator may be back
  *            in a moment)
  * VIEW_GET   to any superpeer or peer, from anyone
@@ -33,7 +35,8 @@
  *            that the sender holds
  *   answer   u64 version, u8 flags (1: a table follows), [u16 count, nodes as in a view]
  *   errors   EINVAL (the two were given different lists of superpeers)
- * PING       from a superpeer to a node whose connection was lost
+ * PING       from a superpeer to a node whose connection was lost, or that is suspected; over a
+ *            fresh connection
  *   request  u16 ID
  *   answer   u16 ID, u64 instance
  * RECRUIT    from a superpeer that is new to the cluster, to any other
@@ -45,27 +48,92 @@
  *   answer   empty
  *   errors   ENONODE, ELIMIT (it is the last one), EROLE, EBUSY
  *
+ * REPORT     to any superpeer, from anyone
+ *   request  empty
+ *   answer   as in report.h
+ *
+ * METADATA   to the superpeer that owns the sector, where superpeers share a registry
+ *   request  an update as in metadata.h, not FORGET
+ *   answer   u16 0, u16 error of the update, u8 whether a batch was committed, u64 chunk ID that
+ *            the name had; or u16 the superpeer to be asked, and zeros
+ *   errors   EBUSY, EROLE (not shared, or in ZooKeeper); ETIMEOUT: it may or may not have been done
+ * NAME_GET   to the same
+ *   request  text name
+ *   answer   u16 0, u64 chunk ID; or u16 the superpeer to be asked, u64 zero
+ *   errors   ENONAME, EBUSY, EROLE
+ *
+ * ASK        to the superpeer that owns the sector: what is there (names, barriers, scratch)
+ *   request  u8 kind (enum sh_ask_kind), u8 sector (of NAMES and SCRATCHES; else 0), u32 wait for
+ *            it so many milliseconds, u64 barrier, u64 round, u64 member, text key or prefix, text
+ *            the key to go on after
+ *   answer   u16 0, and: NAME: u64 chunk ID. NAMES: u8 whether there are more, and until the end
+ *            text name, u64 chunk ID. SCRATCH: the value. SCRATCHES: u8 more, text key, u32 size of
+ *            its value. BARRIER: u32 size, u8 flags, u64 round that is open, u32 members that have
+ *            signed on, u8 whether follows: u64 who broke it, u32 members, each u64 ID, text data:
+ *            of the round asked for, if it is the last one that is over; of the open one for 0.
+ *            Or u16 the superpeer to be asked, and nothing
+ *   errors   ENONAME, EAGAIN (not within that time; ask again), EBROKEN (BARRIER: the member was
+ *            taken for dead), EBUSY
+ *
+ * KEEP       from a superpeer to a peer: names, for the day when superpeers have forgotten them
+ *   request  u8 sector, u8 flags (1 the list's first piece, 2 its last), u64 the list's number, u64
+ *            the sector's incarnation, u64 the number of the last list that it began with, and to
+ *            the end entries, each u64 chunk ID, text name
+ *   answer   u64 0; or the number of the list that the peer has and keeps: of a history that the
+ *            superpeer has forgotten
+ *   errors   EAGAIN (another list has begun), ETOOBIG, ENOMEM, EROLE (from no superpeer)
+ * KEPT       from a superpeer to a peer: what it has kept
+ *   request  u8 sector, u64 the list's number, u32 offset; with the number 0, of all sectors
+ *   answer   u32 the list's size, and bytes from there on; or 64 numbers of lists, u64 each
+ *   errors   EAGAIN (it has another list)
+ * TREE       to the superpeer of the creator's arc: what it knows of chunks of one creator
+ *   request  u64 chunk ID to begin at
+ *   answer   u16 0, u8 whether there is more, at most 512 ranges as of LOOKUP, ascending; or u16
+ *            the superpeer to be asked, u8 zero
+ *   errors   EROLE, EBUSY
+ *
+ * HEARD      between superpeers that share a registry, to the leader
+ *   request  u64 highest epoch that a member claimed, u16 count, u16 IDs of nodes that were heard
+ *            since the last one
+ *   answer   u16 count, u16 IDs of those that are not to get a lease for it
+ *   errors   EBUSY (it does not lead, or is not sure of it)
+ *
+ * EVENTS     to any superpeer, from anyone; with superpeers that do not share their registry, a
+ *            log is one superpeer's
+ *   request  u64 log, u64 epoch up to which they are known, as answered last; 0, 0 at first
+ *   answer   u64 log, u64 epoch, u8 flags (1: the view follows), u16 count, [view], count times
+ *            u64 epoch, node as in a view: what became of it
+ *   errors   EBUSY (restarted, or no majority)
+ *
+ * One-way, from any node or client to the superpeer of the node's arc:
+ * SUSPECT    u16 ID of a node whose connection was lost, or that did not answer
+ *
  * One-way messages between superpeers that share a registry:
  * RAFT       a message of raft (raft_int.h)
  * PROPOSE    to the leader: a command (superpeer_shared_int.h)
- * HEARD      to the leader: u64 highest epoch that a member claimed, u16 count, u16 IDs of nodes
- *            that were heard since the last one
  * HERE       from one that hears no leader, or about it: u16 ID, text its address
  * DISMISSED  to such a one: u16 ID: it is no superpeer any more, or that is another's ID
+ * RING       a message of the ring (overlay_int.h)
+ * LEASE      to the leader: u8 0, u64 the sender's time; and its answer: u8 1, the same time
  *
- * Of migrations (owners.h):
+ * Of migrations; each answer begins with u16, 0 or of superpeers that share their registry the one
+ * to be asked instead, and then zeros:
  *
  * COMMIT     from a batch's source to the superpeer of its creator
  *   request  u16 source, u16 target, u64 incarnation, u64 sequence, u16 count, then count times u64
  *            first, u64 last chunk ID
- *   answer   empty: committed, now or before
- *   errors   as of sh_owners_commit
- * RESOLVE    from a batch's target, which has not heard what became of it; as COMMIT
+ *   answer   committed, now or before
+ *   errors   of a batch that never will be: ECANCELED, ENOTOWNER (the source does not own all of
+ *            it), ENONODE (the target is not up), ELIMIT (too many ranges). Nothing was decided:
+ *            EDIFFERS (another incarnation), EBUSY (it is not known yet what the nodes hold),
+ *            EROLE (another arc). ETIMEOUT: nobody knows
+ * RESOLVE    from a batch's target, which has not heard what became of it; as COMMIT, of which the
+ *            first run is looked at. A batch that was not committed yet is aborted
  *   answer   u8: 1 committed, 0 aborted
- *   errors   EBUSY, EROLE
- * WHO        empty
- *   answer   u64 incarnation
- * HOLDS      from a superpeer to a peer, after a start
+ *   errors   EBUSY (also: decided by an incarnation before), EROLE, ETIMEOUT
+ * WHO        u16 creator
+ *   answer   u64 incarnation of what is known of its chunks
+ * HOLDS      from a superpeer to a peer, after all that was known of a sector is lost
  *   request  u64 chunk ID to begin at, u16 first, u16 last node ID of the arc
  *   answer   u8 whether there is more, ranges of chunks that nodes of the arc created: u64 first,
  *            u64 last, u16 who has them: the peer itself, or of its own chunks the node that it
@@ -87,15 +155,34 @@
 #define SH_CLUSTER_PING SH_MSG_TYPE(SH_MODULE_CLUSTER, 7)
 #define SH_CLUSTER_RECRUIT SH_MSG_TYPE(SH_MODULE_CLUSTER, 8)
 #define SH_CLUSTER_DISMISS SH_MSG_TYPE(SH_MODULE_CLUSTER, 9)
+#define SH_CLUSTER_METADATA SH_MSG_TYPE(SH_MODULE_CLUSTER, 10)
+#define SH_CLUSTER_NAME_GET SH_MSG_TYPE(SH_MODULE_CLUSTER, 11)
+#define SH_CLUSTER_ASK SH_MSG_TYPE(SH_MODULE_CLUSTER, 12)
+#define SH_CLUSTER_KEEP SH_MSG_TYPE(SH_MODULE_CLUSTER, 13)
+#define SH_CLUSTER_KEPT SH_MSG_TYPE(SH_MODULE_CLUSTER, 14)
+#define SH_CLUSTER_TREE SH_MSG_TYPE(SH_MODULE_CLUSTER, 22)
+#define SH_CLUSTER_REPORT SH_MSG_TYPE(SH_MODULE_CLUSTER, 24)
+#define SH_CLUSTER_SUSPECT SH_MSG_TYPE(SH_MODULE_CLUSTER, 20)
+#define SH_CLUSTER_EVENTS SH_MSG_TYPE(SH_MODULE_CLUSTER, 21)
 #define SH_CLUSTER_RAFT SH_MSG_TYPE(SH_MODULE_CLUSTER, 32)
 #define SH_CLUSTER_PROPOSE SH_MSG_TYPE(SH_MODULE_CLUSTER, 33)
 #define SH_CLUSTER_HEARD SH_MSG_TYPE(SH_MODULE_CLUSTER, 34)
 #define SH_CLUSTER_HERE SH_MSG_TYPE(SH_MODULE_CLUSTER, 35)
 #define SH_CLUSTER_DISMISSED SH_MSG_TYPE(SH_MODULE_CLUSTER, 36)
+#define SH_CLUSTER_RING SH_MSG_TYPE(SH_MODULE_CLUSTER, 37)
+#define SH_CLUSTER_LEASE SH_MSG_TYPE(SH_MODULE_CLUSTER, 38)
 #define SH_CLUSTER_COMMIT SH_MSG_TYPE(SH_MODULE_CLUSTER, 40)
 #define SH_CLUSTER_RESOLVE SH_MSG_TYPE(SH_MODULE_CLUSTER, 41)
 #define SH_CLUSTER_WHO SH_MSG_TYPE(SH_MODULE_CLUSTER, 42)
 #define SH_CLUSTER_HOLDS SH_MSG_TYPE(SH_MODULE_CLUSTER, 43)
+
+enum sh_ask_kind {
+    SH_ASK_NAME = 1,
+    SH_ASK_NAMES,
+    SH_ASK_SCRATCH,
+    SH_ASK_SCRATCHES,
+    SH_ASK_BARRIER,
+};
 
 /* Flags of answers. */
 #define SH_ANSWER_VIEW 1u   /* a view, or in SYNC a table, follows */
@@ -106,18 +193,32 @@
 #define SH_JOIN_BYTES 22 /* with the address's length */
 #define SH_JOIN_ANSWER_BYTES 5
 #define SH_HEARTBEAT_BYTES 20
+#define SH_GRANT_BYTES 8 /* in the answer */
 #define SH_LEAVE_BYTES 12
+#define SH_SUSPECT_BYTES 2
+#define SH_EVENTS_BYTES 16
+#define SH_EVENTS_ANSWER_BYTES 19
 #define SH_LOOKUP_BYTES 16
-#define SH_LOOKUP_ANSWER_BYTES 18
+#define SH_LOOKUP_ANSWER_BYTES 18 /* for each range */
+#define SH_LOOKUP_RANGES_MAX 64   /* in an answer */
+#define SH_TREE_BYTES 8
+#define SH_TREE_ANSWER_BYTES 3
+#define SH_TREE_RANGES_MAX 512 /* in an answer */
 #define SH_VIEW_GET_BYTES 8
 #define SH_SYNC_BYTES 16
 #define SH_SYNC_ANSWER_BYTES 9
 #define SH_COMMIT_BYTES 22 /* and 16 for each run */
+#define SH_WHO_BYTES 2
+#define SH_WHO_ANSWER_BYTES 10
 #define SH_HOLDS_BYTES 12
 #define SH_HOLDS_RANGE_BYTES 18
 #define SH_PING_BYTES 2
 #define SH_RECRUIT_BYTES 10 /* with the address's length */
 #define SH_DISMISS_BYTES 2
+#define SH_METADATA_ANSWER_BYTES 13
+#define SH_NAME_ANSWER_BYTES 10
+#define SH_ASK_BYTES 34 /* with the lengths of both texts */
+#define SH_LEASE_BYTES 9
 #define SH_HERE_BYTES 4 /* with the address's length */
 #define SH_PING_ANSWER_BYTES 10
 

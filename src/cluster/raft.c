@@ -257,7 +257,9 @@ enum shoal_err sh_raft_read_begin(struct sh_raft *raft, struct sh_raft_read *rea
     if (raft->role != SH_RAFT_LEADER)
         return SHOAL_EROLE;
     uint64_t index = raft->commit > raft->led_first ? raft->commit : raft->led_first;
+    uint64_t before_ns = raft->round_ns[raft->round % SH_RAFT_ROUNDS];
     raft->round++;
+    raft->round_ns[raft->round % SH_RAFT_ROUNDS] = before_ns; /* no later than it was */
     *read_out = (struct sh_raft_read){.term = raft->term, .index = index, .round = raft->round};
     for (uint8_t i = 1; i <= SH_RAFT_SERVER_MAX; i++)
         raft->progress[i].is_waiting = false; /* the round must reach them all */
@@ -324,6 +326,15 @@ bool sh_raft_is_mute(const struct sh_raft *raft)
 bool sh_raft_is_current(const struct sh_raft *raft)
 {
     return raft->is_current && raft->leader;
+}
+
+void sh_raft_leader_gone(struct sh_raft *raft, uint64_t now_ns, uint8_t server)
+{
+    if (raft->role != SH_RAFT_FOLLOWER || !raft->leader || raft->leader != server || raft->is_mute)
+        return;
+    raft->leader = 0;
+    uint64_t half_ns = raft->config.heartbeat_ns / 2;
+    raft->election_ns = now_ns + half_ns + draw(raft) % (half_ns + 1);
 }
 
 uint64_t sh_raft_leader_heard_ns(const struct sh_raft *raft)

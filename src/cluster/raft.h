@@ -121,6 +121,11 @@ SHOAL_NODISCARD enum shoal_err sh_raft_read_begin(struct sh_raft *raft,
 SHOAL_NODISCARD enum shoal_err sh_raft_read_done(const struct sh_raft *raft,
                                                  const struct sh_raft_read *read);
 
+/* When this server surely was the leader last: a majority, itself included, has answered rounds of
+ * heartbeats that began then or later, and so nobody else had been elected. Answers that lay unread
+ * while it was stopped make it no later. 0: it does not lead, or no majority has answered yet. */
+uint64_t sh_raft_led_ns(const struct sh_raft *raft, uint64_t now_ns);
+
 /* --- Effects --------------------------------------------------------------------------------- */
 
 struct sh_raft_message {
@@ -162,6 +167,9 @@ bool sh_raft_is_mute(const struct sh_raft *raft);
 /* Whether a leader is known, and the state has been up to date since the start: so that it lacks no
  * more than what was committed lately. */
 bool sh_raft_is_current(const struct sh_raft *raft);
+/* Somebody knows for sure that a server's process is no more: if it leads, as far as is known here,
+ * another one is elected soon, but not before the others can have found that out too. */
+void sh_raft_leader_gone(struct sh_raft *raft, uint64_t now_ns, uint8_t server);
 /* At another than the leader: when a leader was heard last; 0: never. */
 uint64_t sh_raft_leader_heard_ns(const struct sh_raft *raft);
 /* At a leader: when another server was heard last; 0: not since it leads. */

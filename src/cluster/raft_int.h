@@ -64,11 +64,16 @@ struct sh_raft_image {
 };
 
 /* What a leader knows of another server. */
+/* Rounds of heartbeats whose beginnings a leader remembers; an answer to an older one says nothing
+ * of when it was given. */
+#define SH_RAFT_ROUNDS 64
+
 struct sh_raft_progress {
     uint64_t match;    /* it agrees with the leader up to here */
     uint64_t next;     /* what is sent next */
     uint64_t heard_ns; /* 0: not since we lead */
     uint64_t round;    /* highest round of heartbeats that it answered */
+    uint64_t led_ns;   /* when that round began: until then at least it followed */
     uint64_t image;    /* index of the image that is being sent; 0: none */
     uint32_t image_at;
     bool is_waiting; /* something with content is under way */
@@ -115,6 +120,7 @@ struct sh_raft {
     struct sh_raft_progress progress[SH_RAFT_SERVER_MAX + 1];
     uint64_t heartbeat_ns; /* when the next heartbeat is due */
     uint64_t round;
+    uint64_t round_ns[SH_RAFT_ROUNDS]; /* when each of the last rounds began, or before */
     uint64_t led_since_ns;
     uint64_t led_first; /* first entry of its term */
 

@@ -1,4 +1,6 @@
 /* Raft's leader: what it sends, what is committed. */
+#include <string.h>
+
 #include "base/assert.h"
 #include "base/log.h"
 #include "cluster/raft_int.h"
@@ -95,6 +97,7 @@ void sh_raft_lead(struct sh_raft *raft, uint64_t now_ns)
     raft->led_since_ns = now_ns;
     raft->heartbeat_ns = now_ns;
     raft->round = 0;
+    memset(raft->round_ns, 0, sizeof raft->round_ns);
     for (uint8_t i = 1; i <= SH_RAFT_SERVER_MAX; i++)
         raft->progress[i] = (struct sh_raft_progress){.next = next};
     SH_INFO("raft", "leads", SH_U64("term", raft->term), SH_U64("index", next));
@@ -112,6 +115,27 @@ static bool hears_a_majority(const struct sh_raft *raft, uint64_t now_ns)
     return sh_raft_is_majority(heard, raft->members.voters);
 }
 
+/* The latest time from which a majority answered rounds that began then or later. */
+uint64_t sh_raft_led_ns(const struct sh_raft *raft, uint64_t now_ns)
+{
+    uint64_t best_ns = 0;
+    if (raft->role != SH_RAFT_LEADER)
+        return 0;
+    for (uint8_t i = 1; i <= SH_RAFT_SERVER_MAX; i++) {
+        uint64_t from_ns = i == raft->config.server ? now_ns : raft->progress[i].led_ns;
+        uint64_t answered = sh_raft_bit(raft->config.server);
+        if (from_ns <= best_ns)
+            continue;
+        for (uint8_t j = 1; j <= SH_RAFT_SERVER_MAX; j++) {
+            if (raft->progress[j].led_ns >= from_ns && !raft->progress[j].is_mute)
+                answered |= sh_raft_bit(j);
+        }
+        if (sh_raft_is_majority(answered, raft->members.voters))
+            best_ns = from_ns;
+    }
+    return best_ns;
+}
+
 void sh_raft_lead_tick(struct sh_raft *raft, uint64_t now_ns)
 {
     if (now_ns < raft->heartbeat_ns)
@@ -124,6 +148,7 @@ void sh_raft_lead_tick(struct sh_raft *raft, uint64_t now_ns)
     }
     raft->heartbeat_ns = now_ns + raft->config.heartbeat_ns;
     raft->round++;
+    raft->round_ns[raft->round % SH_RAFT_ROUNDS] = now_ns;
     for (uint8_t i = 1; i <= SH_RAFT_SERVER_MAX; i++)
         raft->progress[i].is_waiting = false; /* what got lost is sent again */
     sh_raft_lead_send_all(raft);
@@ -169,8 +194,11 @@ static struct sh_raft_progress *heard(struct sh_raft *raft, uint64_t now_ns, uin
 {
     struct sh_raft_progress *progress = &raft->progress[from];
     progress->heard_ns = now_ns;
-    if (round > progress->round && round <= raft->round)
+    if (round > progress->round && round <= raft->round) {
         progress->round = round;
+        if (raft->round - round < SH_RAFT_ROUNDS)
+            progress->led_ns = raft->round_ns[round % SH_RAFT_ROUNDS];
+    }
     return progress;
 }
 

@@ -8,12 +8,7 @@
 #include "base/crew.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "cluster/owners.h"
 #include "cluster/registry_int.h"
-
-/* Nodes of a lookup tree: a range for each ID of the arc, even at the worst fill, and some moves.
- */
-#define RANGE_NODES_MAX ((size_t)1 << 17)
 
 void sh_registry_touch(struct sh_registry *registry)
 {
@@ -75,14 +70,13 @@ enum shoal_err sh_registry_create(const struct sh_registry_config *config, uint6
         registry->next_nid.v += (uint16_t)(sh_mix64(config->seed) % arc_nids);
     registry->heard_ns = calloc(arc_nids, sizeof registry->heard_ns[0]);
     registry->failed_epochs = calloc(arc_nids, sizeof registry->failed_epochs[0]);
-    registry->sources = calloc(SH_PEER_NID_MAX + 1, sizeof registry->sources[0]);
+    registry->events_log = 1;
     if (!config->is_shared)
-        registry->incarnation = sh_mix64(config->seed ^ config->instance) | 1;
-    if (!registry->heard_ns || !registry->failed_epochs || !registry->sources)
+        registry->events_log = sh_mix64(config->seed ^ config->instance) | 1;
+    registry->events = calloc(SH_REGISTRY_EVENTS_MAX, sizeof registry->events[0]);
+    if (!registry->events || !registry->heard_ns || !registry->failed_epochs)
         goto out_registry;
-    err = sh_ranges_create(RANGE_NODES_MAX, &registry->ranges);
-    if (err)
-        goto out_registry;
+    err = SHOAL_OK;
     if (!config->is_shared)
         err = add_superpeers(registry, config);
     if (err)
@@ -90,6 +84,7 @@ enum shoal_err sh_registry_create(const struct sh_registry_config *config, uint6
     for (uint16_t i = 0; i < registry->count; i++)
         registry->superpeer_heard_ns[i] = now_ns;
     sh_registry_touch(registry);
+    sh_registry_events_begin(registry);
     *registry_out = registry;
     return SHOAL_OK;
 out_registry:
@@ -102,8 +97,7 @@ void sh_registry_destroy(struct sh_registry *registry)
     if (!registry)
         return;
     sh_view_destroy(&registry->view);
-    sh_ranges_destroy(registry->ranges);
-    free(registry->sources);
+    free(registry->events);
     free(registry->heard_ns);
     free(registry->failed_epochs);
     free(registry);
@@ -116,6 +110,24 @@ static void heard(struct sh_registry *registry, shoal_nid nid, uint64_t now_ns)
         registry->due_ns = now_ns + registry->failure_ns;
 }
 
+static bool is_moved(const struct sh_registry *registry, shoal_nid nid)
+{
+    return registry->moved[nid.v / 64] >> (nid.v % 64) & 1;
+}
+
+void sh_registry_moved_set(struct sh_registry *registry, shoal_nid nid)
+{
+    if (sh_registry_is_moved(registry, nid))
+        return;
+    registry->moved[nid.v / 64] |= UINT64_C(1) << (nid.v % 64);
+    registry->changes++;
+}
+
+bool sh_registry_is_moved(const struct sh_registry *registry, shoal_nid nid)
+{
+    return !sh_registry_has(registry, nid) || is_moved(registry, nid);
+}
+
 /* An ID that nobody has; when the arc has been gone through, also one of a node that left. */
 static shoal_nid free_nid(const struct sh_registry *registry)
 {
@@ -125,8 +137,7 @@ static shoal_nid free_nid(const struct sh_registry *registry)
             uint32_t offset = registry->next_nid.v - registry->arc_first.v + i;
             shoal_nid nid = {(uint16_t)(registry->arc_first.v + offset % arc_nids)};
             const struct sh_node *node = sh_view_find(&registry->view, nid);
-            if ((!node || (round == 1 && node->state == SH_NODE_LEFT)) &&
-                !sh_owners_survive(registry, nid))
+            if ((!node || (round == 1 && node->state == SH_NODE_LEFT)) && !is_moved(registry, nid))
                 return nid;
         }
     }
@@ -164,18 +175,13 @@ static enum shoal_err admit(struct sh_registry *registry, uint64_t now_ns, shoal
     struct sh_node node = {
         .nid = nid, .role = SH_ROLE_PEER, .state = SH_NODE_UP, .instance = instance};
     memcpy(node.address, address.at, address.size);
-    enum shoal_err err = sh_owners_give(registry, nid);
+    enum shoal_err err = sh_view_put(&registry->view, &node);
     if (err)
         return err;
-    err = sh_view_put(&registry->view, &node);
-    if (err) {
-        sh_owners_leave(registry, nid); /* replacing an entry can't fail: it is a new node's */
-        return err;
-    }
     fail_predecessors(registry, &node);
     heard(registry, nid, now_ns);
     registry->failed_epochs[nid.v - registry->arc_first.v] = 0;
-    sh_registry_touch(registry);
+    sh_registry_touch_node(registry, &node);
     SH_INFO("cluster", "node joined", SH_U64("node", nid.v), SH_TEXT("address", node.address),
             SH_U64("epoch", registry->view.epoch));
     return SHOAL_OK;
@@ -228,8 +234,6 @@ enum shoal_err sh_registry_join(struct sh_registry *registry, uint64_t now_ns,
     if (err)
         return err;
     if (!previous.v && !known)
-        sh_owners_new(registry, nid);
-    if (!previous.v && !known)
         registry->next_nid.v = nid.v == registry->arc_last.v ? registry->arc_first.v : nid.v + 1;
     *nid_out = nid;
     return SHOAL_OK;
@@ -267,13 +271,27 @@ enum shoal_err sh_registry_heartbeat(struct sh_registry *registry, uint64_t now_
     return SHOAL_OK;
 }
 
+/* Another node listens where this one did: it has ended, whatever is still heard of it. */
+static bool is_succeeded(const struct sh_registry *registry, const struct sh_node *node)
+{
+    for (size_t i = 0; i < registry->view.count; i++) {
+        const struct sh_node *other = &registry->view.nodes[i];
+        if (other->nid.v != node->nid.v && other->state == SH_NODE_UP &&
+            strcmp(other->address, node->address) == 0)
+            return true;
+    }
+    return false;
+}
+
 void sh_registry_back(struct sh_registry *registry, shoal_nid nid, uint64_t instance)
 {
     struct sh_node *node;
     if (find_member(registry, nid, instance, &node) || node->state != SH_NODE_FAILED)
         return;
+    if (is_succeeded(registry, node))
+        return;
     node->state = SH_NODE_UP;
-    sh_registry_touch(registry);
+    sh_registry_touch_node(registry, node);
     SH_INFO("cluster", "failed node is back", SH_U64("node", nid.v),
             SH_U64("epoch", registry->view.epoch));
 }
@@ -285,8 +303,7 @@ enum shoal_err sh_registry_leave(struct sh_registry *registry, shoal_nid nid, ui
     if (err || node->state == SH_NODE_LEFT)
         return err;
     node->state = SH_NODE_LEFT;
-    sh_owners_leave(registry, nid);
-    sh_registry_touch(registry);
+    sh_registry_touch_node(registry, node);
     SH_INFO("cluster", "node left", SH_U64("node", nid.v), SH_U64("epoch", registry->view.epoch));
     return SHOAL_OK;
 }
@@ -297,32 +314,20 @@ void sh_registry_fail(struct sh_registry *registry, shoal_nid nid, const char *r
         return;
     struct sh_node *node = sh_view_find(&registry->view, nid);
     node->state = SH_NODE_FAILED;
-    sh_registry_touch(registry);
+    sh_registry_touch_node(registry, node);
     registry->failed_epochs[nid.v - registry->arc_first.v] = registry->view.epoch;
     SH_WARN("cluster", "node failed", SH_U64("node", nid.v), SH_TEXT("address", node->address),
             SH_TEXT("reason", reason), SH_U64("epoch", registry->view.epoch));
 }
 
-enum shoal_err sh_registry_lookup(const struct sh_registry *registry, shoal_cid cid,
-                                  struct sh_range *range_out)
+bool sh_registry_siblings_heard(const struct sh_registry *registry)
 {
-    shoal_nid creator = shoal_cid_creator(cid);
-    if (!sh_arc_superpeer(creator, registry->count).v)
-        return SHOAL_ENOCHUNK;
-    if (!sh_registry_has(registry, creator))
-        return SHOAL_EROLE;
-    struct sh_range range;
-    /* That it is nowhere, or with a node that failed, is said once all have said what they hold. */
-    const struct sh_node *owner = NULL;
-    bool is_known = !registry->settling && sh_owners_known(registry);
-    if (sh_ranges_find(registry->ranges, cid, &range))
-        owner = sh_view_find(&registry->view, (shoal_nid){(uint16_t)range.value});
-    if (!owner || owner->state == SH_NODE_LEFT)
-        return is_known ? SHOAL_ENOCHUNK : SHOAL_EBUSY;
-    if (owner->state == SH_NODE_FAILED)
-        return is_known ? SHOAL_EFAILED : SHOAL_EBUSY;
-    *range_out = range;
-    return SHOAL_OK;
+    for (uint16_t i = 0; !registry->is_shared && i < registry->count; i++) {
+        const struct sh_node *node = sh_view_find(&registry->view, (shoal_nid){(uint16_t)(i + 1)});
+        if (i != registry->index && !registry->versions[i] && node && node->state == SH_NODE_UP)
+            return false;
+    }
+    return true;
 }
 
 static void settle(struct sh_registry *registry, uint64_t now_ns)
@@ -331,7 +336,6 @@ static void settle(struct sh_registry *registry, uint64_t now_ns)
         now_ns >= registry->started_ns + registry->failure_ns)
         return;
     registry->settling = true;
-    sh_owners_forget(registry);
     if (registry->started_ns + registry->failure_ns < registry->due_ns)
         registry->due_ns = registry->started_ns + registry->failure_ns;
     SH_INFO("cluster", "waiting for the members from before the restart");
@@ -381,7 +385,7 @@ static unsigned fail_overdue(struct sh_registry *registry, uint64_t now_ns)
             continue;
         }
         node->state = SH_NODE_FAILED;
-        sh_registry_touch(registry);
+        sh_registry_touch_node(registry, node);
         SH_WARN("cluster", "superpeer is silent", SH_U64("node", node->nid.v),
                 SH_TEXT("address", node->address));
     }
@@ -426,6 +430,12 @@ uint64_t sh_registry_due_ns(const struct sh_registry *registry)
     return registry->due_ns;
 }
 
+uint64_t sh_registry_heard_ns(const struct sh_registry *registry, shoal_nid nid)
+{
+    SH_ASSERT(sh_registry_has(registry, nid));
+    return registry->heard_ns[nid.v - registry->arc_first.v];
+}
+
 const struct sh_view *sh_registry_view(const struct sh_registry *registry)
 {
     return &registry->view;
@@ -461,7 +471,7 @@ void sh_registry_superpeer_heard(struct sh_registry *registry, uint64_t now_ns, 
     SH_ASSERT(node);
     if (node->state == SH_NODE_FAILED) {
         node->state = SH_NODE_UP;
-        sh_registry_touch(registry);
+        sh_registry_touch_node(registry, node);
         SH_INFO("cluster", "superpeer is back", SH_U64("node", node->nid.v));
     }
     uint64_t own = registry->versions[registry->index];

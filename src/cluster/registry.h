@@ -1,5 +1,5 @@
 /* The registry of one superpeer, a state machine without input or output: who is a member, with
- * which ID, in which state, and where chunks are. superpeer.h feeds it.
+ * which ID, and in which state. superpeer.h feeds it.
  *
  * Every function that concerns time is given the time, on one clock. Whatever changes the view
  * raises its epoch: the sum of the arcs' versions, of which this superpeer raises its own and
@@ -24,8 +24,8 @@
 #define SH_CLUSTER_REGISTRY_H
 
 #include "base/bytes.h"
+#include "cluster/arcs.h"
 #include "cluster/view.h"
-#include "ranges/ranges.h"
 
 struct sh_registry;
 
@@ -65,12 +65,16 @@ SHOAL_NODISCARD enum shoal_err sh_registry_leave(struct sh_registry *registry, s
 /* Declares a node of this arc failed if it is up. */
 void sh_registry_fail(struct sh_registry *registry, shoal_nid nid, const char *reason);
 
-/* Where a chunk is: its range, whose value is the owner's ID. ENOCHUNK, EFAILED, EROLE, EBUSY. */
-SHOAL_NODISCARD enum shoal_err sh_registry_lookup(const struct sh_registry *registry, shoal_cid cid,
-                                                  struct sh_range *range_out);
-
 /* Somebody knows the view of that epoch; see above. */
 void sh_registry_epoch_known(struct sh_registry *registry, uint64_t now_ns, uint64_t epoch);
+
+/* Somebody remembers this superpeer from before its start. */
+void sh_registry_restarted(struct sh_registry *registry);
+
+/* A node took part in a migration, or what it created did: its ID is not given out again when it
+ * has left, since the ring knows it. Of another arc: of no effect, and is_moved is true. */
+void sh_registry_moved_set(struct sh_registry *registry, shoal_nid nid);
+bool sh_registry_is_moved(const struct sh_registry *registry, shoal_nid nid);
 
 /* Lets time pass: declares silent nodes and superpeers failed. To be called at least every quarter
  * of failure_ns: if it was not for half of it, the process was stopped, and that time counts for
@@ -79,11 +83,20 @@ unsigned sh_registry_tick(struct sh_registry *registry, uint64_t now_ns);
 /* When tick should be called next; SH_NEVER: nothing is due. */
 uint64_t sh_registry_due_ns(const struct sh_registry *registry);
 
+/* When a node of this arc was heard last, or is taken to have been. */
+uint64_t sh_registry_heard_ns(const struct sh_registry *registry, shoal_nid nid);
+
 /* The view, by ascending ID. Valid until the next change. */
 const struct sh_view *sh_registry_view(const struct sh_registry *registry);
 bool sh_registry_settling(const struct sh_registry *registry);
+/* Whether all other superpeers that are up have said who is on their arcs. */
+bool sh_registry_siblings_heard(const struct sh_registry *registry);
 /* True for an up node of this arc: whose lost connection is of interest. */
 bool sh_registry_watches(const struct sh_registry *registry, shoal_nid nid);
+
+struct sh_report; /* report.h */
+/* Writes what the registry has into a report: its arc and its memory. */
+void sh_registry_report(const struct sh_registry *registry, struct sh_report *report);
 
 /* --- Shared registries ------------------------------------------------------------------------ */
 
@@ -96,9 +109,16 @@ SHOAL_NODISCARD enum shoal_err sh_registry_superpeer_put(struct sh_registry *reg
                                                          struct sh_bytes address, uint64_t instance,
                                                          shoal_nid nid, shoal_nid *nid_out);
 /* Another state of a superpeer; it can't come back when it has left. ENONODE: no superpeer, or it
- * has left. ELIMIT: the last one can't leave. */
+ * has left. ELIMIT: the last one can't leave. EBUSY: it holds metadata of which it has to make
+ * others holders first, which has begun: again in a moment. */
 SHOAL_NODISCARD enum shoal_err sh_registry_superpeer_set(struct sh_registry *registry,
                                                          shoal_nid nid, enum sh_node_state state);
+/* Who keeps what of the ring's metadata: all zero where superpeers do not keep it so. */
+const struct sh_arcs *sh_registry_arcs(const struct sh_registry *registry);
+/* A superpeer's process has begun, with an empty memory, and is to keep its share. ENONODE: it is
+ * no superpeer, or has left. */
+SHOAL_NODISCARD enum shoal_err sh_registry_arcs_join(struct sh_registry *registry, shoal_nid nid);
+void sh_registry_arcs_change(struct sh_registry *registry, const struct sh_arc_change *change);
 /* Lifts the epoch above one that a member claims to know, if that can be. */
 void sh_registry_epoch_lift(struct sh_registry *registry, uint64_t epoch);
 /* Takes over from another one of the same cluster what is not stored: who was heard when. */
@@ -107,6 +127,24 @@ void sh_registry_times_take(struct sh_registry *registry, const struct sh_regist
 void sh_registry_heard(struct sh_registry *registry, uint64_t now_ns, shoal_nid nid);
 /* The first up node from `from` on that was silent for failure_ns, or NONE. */
 shoal_nid sh_registry_overdue(const struct sh_registry *registry, uint64_t now_ns, shoal_nid from);
+
+/* --- Events ----------------------------------------------------------------------------------- */
+
+/* What became of a node, by which the view got that epoch. */
+struct sh_registry_event {
+    uint64_t epoch;
+    struct sh_node node;
+};
+
+/* Which order of events this is: that of all superpeers that share a registry, or one's own. */
+uint64_t sh_registry_events_log(const struct sh_registry *registry);
+/* How many events there are after an epoch, and the number of the first; SIZE_MAX: some of them are
+ * not known here. The last 256 are kept. */
+size_t sh_registry_events_after(const struct sh_registry *registry, uint64_t epoch,
+                                uint64_t *first_out);
+/* Valid until the next change. */
+const struct sh_registry_event *sh_registry_event(const struct sh_registry *registry,
+                                                  uint64_t number);
 
 /* --- Between superpeers -------------------------------------------------------------------- */
 
@@ -130,7 +168,7 @@ uint64_t sh_registry_changes(const struct sh_registry *registry);
 
 /* The image of a registry file, little-endian:
  *   0   u64  magic "SHOALREG"
- *   8   u16  format (1)
+ *   8   u16  format (3)
  *   10  u16  index
  *   12  u16  number of superpeers
  *   14  u16  next ID to give out
@@ -138,8 +176,8 @@ uint64_t sh_registry_changes(const struct sh_registry *registry);
  *   24  u64  version of the arc
  *   32  u32  bytes behind this head
  *   36  u32  CRC32C of head and body, with this field zero
- *   40  text name of the cluster; u16 count; nodes as in a view; a shared registry's: what
- *       owners.h says of chunks that have moved */
+ *   40  text name of the cluster; u16 count; nodes as in a view; of a shared one the ring's table
+ *       as in arcs.h, u16 count and u16 each of the IDs that are not given out again */
 size_t sh_registry_image_size(const struct sh_registry *registry);
 void sh_registry_image_put(struct sh_writer *w, const struct sh_registry *registry,
                            uint64_t sequence);

@@ -5,11 +5,10 @@
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "cluster/owners.h"
 #include "cluster/registry_int.h"
 
 #define IMAGE_MAGIC UINT64_C(0x4745524c414f4853) /* "SHOALREG" */
-#define IMAGE_FORMAT 1
+#define IMAGE_FORMAT 3
 #define IMAGE_HEAD_BYTES 40
 #define IMAGE_CRC_AT 36
 
@@ -90,15 +89,48 @@ enum shoal_err sh_registry_table_get(struct sh_registry *registry, uint16_t inde
         view.epoch = registry->view.epoch + (version - registry->versions[index]);
     if (version >= registry->versions[index])
         registry->versions[index] = version;
-    sh_view_destroy(&registry->view);
+    struct sh_view before = registry->view;
     registry->view = view;
+    sh_registry_events_differ(registry, &before);
+    sh_view_destroy(&before);
     return SHOAL_OK;
+}
+
+/* --- Images ---------------------------------------------------------------------------------- */
+
+static size_t moved_size(const struct sh_registry *registry)
+{
+    size_t size = 2;
+    for (size_t i = 0; i < sizeof registry->moved / sizeof registry->moved[0]; i++)
+        size += 2 * (size_t)__builtin_popcountll(registry->moved[i]);
+    return size;
+}
+
+static void moved_put(struct sh_writer *w, const struct sh_registry *registry)
+{
+    sh_put16(w, (uint16_t)((moved_size(registry) - 2) / 2));
+    for (uint32_t nid = registry->arc_first.v; nid <= registry->arc_last.v; nid++) {
+        if (sh_registry_is_moved(registry, (shoal_nid){(uint16_t)nid}))
+            sh_put16(w, (uint16_t)nid);
+    }
+}
+
+static enum shoal_err moved_get(struct sh_registry *registry, struct sh_reader *r)
+{
+    uint16_t count = sh_get16(r);
+    for (uint16_t i = 0; i < count; i++) {
+        shoal_nid nid = {sh_get16(r)};
+        if (!sh_reader_ok(r) || !sh_registry_has(registry, nid))
+            return SHOAL_ECORRUPT;
+        sh_registry_moved_set(registry, nid);
+    }
+    return sh_reader_ok(r) ? SHOAL_OK : SHOAL_ECORRUPT;
 }
 
 size_t sh_registry_image_size(const struct sh_registry *registry)
 {
     return IMAGE_HEAD_BYTES + 2 + strlen(registry->cluster) + sh_registry_table_size(registry) +
-           (registry->is_shared ? sh_owners_image_size(registry) : 0);
+           (registry->is_shared ? SH_ARCS_BYTES + moved_size(registry) : 0);
 }
 
 static uint32_t image_crc(struct sh_bytes image)
@@ -127,7 +159,10 @@ void sh_registry_image_put(struct sh_writer *w, const struct sh_registry *regist
     sh_put_text(w, sh_bytes_text(registry->cluster));
     sh_registry_table_put(w, registry);
     if (registry->is_shared)
-        sh_owners_image_put(w, registry);
+        if (registry->is_shared) {
+            sh_arcs_put(w, &registry->arcs);
+            moved_put(w, registry);
+        }
     if (!sh_writer_ok(w))
         return;
     SH_ASSERT((size_t)(w->at - start) == size);
@@ -172,18 +207,12 @@ static enum shoal_err load_nodes(struct sh_registry *registry, uint64_t now_ns, 
         if (is_superpeer ? node.nid.v > superpeers : !sh_registry_has(registry, node.nid))
             return SHOAL_ECORRUPT;
         enum shoal_err err = sh_view_put(&registry->view, &node);
-        /* A shared registry's ranges are behind the nodes. */
-        if (!err && !registry->is_shared && node.state != SH_NODE_LEFT)
-            err = sh_owners_give(registry, node.nid);
         if (err)
             return err;
         if (!is_superpeer)
             registry->heard_ns[node.nid.v - registry->arc_first.v] = now_ns;
     }
-    enum shoal_err err = registry->is_shared ? sh_owners_image_get(registry, r) : SHOAL_OK;
-    if (err)
-        return err;
-    return sh_reader_done(r) ? SHOAL_OK : SHOAL_ECORRUPT;
+    return sh_reader_ok(r) ? SHOAL_OK : SHOAL_ECORRUPT;
 }
 
 enum shoal_err sh_registry_image_load(struct sh_registry *registry, uint64_t now_ns,
@@ -212,6 +241,12 @@ enum shoal_err sh_registry_image_load(struct sh_registry *registry, uint64_t now
         return SHOAL_ECLUSTER;
     }
     enum shoal_err err = load_nodes(registry, now_ns, count, &r);
+    if (!err && registry->is_shared && sh_arcs_get(&r, &registry->arcs))
+        err = SHOAL_ECORRUPT;
+    if (!err && registry->is_shared)
+        err = moved_get(registry, &r);
+    if (!err && !sh_reader_done(&r))
+        err = SHOAL_ECORRUPT;
     if (err)
         return err;
     registry->view.superpeers = count;
@@ -221,5 +256,6 @@ enum shoal_err sh_registry_image_load(struct sh_registry *registry, uint64_t now
     registry->view.epoch += own - registry->versions[registry->index];
     registry->versions[registry->index] = own;
     registry->changes++;
+    sh_registry_events_begin(registry);
     return SHOAL_OK;
 }

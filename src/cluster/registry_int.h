@@ -12,10 +12,7 @@
 #define SH_REGISTRY_EPOCH_AHEAD_MAX (UINT64_C(1) << 56)
 #define SH_REGISTRY_EPOCH_MAX (UINT64_C(1) << 63)
 
-/* sequence << 1 | whether it was committed; 0: nothing was decided. */
-struct sh_owner_source {
-    uint64_t decided;
-};
+#define SH_REGISTRY_EVENTS_MAX 256
 
 struct sh_registry {
     char cluster[SH_CLUSTER_NAME_MAX + 1];
@@ -26,8 +23,8 @@ struct sh_registry {
     bool is_shared;
     struct sh_view view; /* all arcs; epoch is the sum of versions */
     uint64_t versions[SH_SUPERPEERS_MAX];
-    struct sh_ranges *ranges;
-    shoal_nid next_nid; /* where the search for a free ID begins */
+    struct sh_arcs arcs; /* of a shared one */
+    shoal_nid next_nid;  /* where the search for a free ID begins */
     uint64_t changes;
     uint64_t started_ns;
     uint64_t ticked_ns;
@@ -36,13 +33,11 @@ struct sh_registry {
     /* When each superpeer, and each node of the arc, was heard last, and the epoch in which the
      * node was declared failed last: by ID, 916 KB at most. */
     uint64_t superpeer_heard_ns[SH_SUPERPEERS_MAX];
-    /* owners.c: the last batch of each source that was decided about, by node ID; who has said what
-     * it holds, a bit by node ID. */
-    uint64_t incarnation;
-    struct sh_owner_source *sources;
-    uint64_t owners_asked[(UINT16_MAX + 1) / 64];
-    bool owners_known;  /* all had said it once */
-    uint64_t *heard_ns; /* by ID - arc_first, like failed_epochs */
+    uint64_t moved[(UINT16_MAX + 1) / 64]; /* a bit by node ID: it is not given out again */
+    uint64_t *heard_ns;                    /* by ID - arc_first, like failed_epochs */
+    /* registry_events.c: 30 KB. All that came after the epoch floor is there. */
+    struct sh_registry_event *events;
+    uint64_t events_count, events_floor, events_log;
     uint64_t *failed_epochs;
 };
 
@@ -52,8 +47,6 @@ static inline bool sh_registry_has(const struct sh_registry *registry, shoal_nid
     return nid.v >= registry->arc_first.v && nid.v <= registry->arc_last.v;
 }
 
-/* Somebody remembers this superpeer from before its start. */
-void sh_registry_restarted(struct sh_registry *registry);
 static inline bool sh_registry_is_credible(uint64_t claimed, uint64_t own)
 {
     return claimed > own && claimed - own < SH_REGISTRY_EPOCH_AHEAD_MAX &&
@@ -62,5 +55,15 @@ static inline bool sh_registry_is_credible(uint64_t claimed, uint64_t own)
 
 /* Something changed: the epoch rises, and it is to be stored. */
 void sh_registry_touch(struct sh_registry *registry);
+/* The same, by what became of a node. */
+void sh_registry_touch_node(struct sh_registry *registry, const struct sh_node *node);
+
+/* registry_events.c */
+/* Nothing is known of what was before. */
+void sh_registry_events_begin(struct sh_registry *registry);
+/* The view has been replaced by the one that there is. */
+void sh_registry_events_differ(struct sh_registry *registry, const struct sh_view *before);
+/* This registry takes the place of another one, whose events it goes on with. */
+void sh_registry_events_take(struct sh_registry *registry, const struct sh_registry *from);
 
 #endif

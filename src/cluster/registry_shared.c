@@ -69,7 +69,7 @@ enum shoal_err sh_registry_superpeer_put(struct sh_registry *registry, struct sh
         return err;
     if (nid.v > registry->view.superpeers)
         registry->view.superpeers = nid.v;
-    sh_registry_touch(registry);
+    sh_registry_touch_node(registry, &node);
     SH_INFO("cluster", "superpeer is at", SH_U64("node", nid.v), SH_TEXT("address", node.address),
             SH_U64("epoch", registry->view.epoch));
     return SHOAL_OK;
@@ -98,10 +98,42 @@ enum shoal_err sh_registry_superpeer_set(struct sh_registry *registry, shoal_nid
         return SHOAL_ENONODE;
     if (state == SH_NODE_LEFT && superpeers_count(registry) == 1)
         return SHOAL_ELIMIT;
+    if (state == SH_NODE_LEFT && !sh_arcs_is_bare(&registry->arcs, nid.v)) {
+        registry->changes += sh_arcs_retire(&registry->arcs, nid.v);
+        if (!sh_arcs_is_bare(&registry->arcs, nid.v))
+            return SHOAL_EBUSY;
+    }
+    if (state != SH_NODE_UP)
+        (void)sh_arcs_gone(&registry->arcs, nid.v, false);
+    else if (registry->arcs.lives[nid.v])
+        (void)sh_arcs_up(&registry->arcs, nid.v); /* it takes part in the ring */
     node->state = state;
-    sh_registry_touch(registry);
+    sh_registry_touch_node(registry, node);
     SH_WARN("cluster", events[state], SH_U64("node", nid.v), SH_TEXT("address", node->address));
     return SHOAL_OK;
+}
+
+const struct sh_arcs *sh_registry_arcs(const struct sh_registry *registry)
+{
+    return &registry->arcs;
+}
+
+enum shoal_err sh_registry_arcs_join(struct sh_registry *registry, shoal_nid nid)
+{
+    const struct sh_node *node = sh_view_find(&registry->view, nid);
+    SH_ASSERT(registry->is_shared);
+    if (!node || node->role != SH_ROLE_SUPERPEER || node->state == SH_NODE_LEFT)
+        return SHOAL_ENONODE;
+    (void)sh_arcs_gone(&registry->arcs, nid.v, true);
+    (void)sh_arcs_up(&registry->arcs, nid.v);
+    registry->changes++;
+    return SHOAL_OK;
+}
+
+void sh_registry_arcs_change(struct sh_registry *registry, const struct sh_arc_change *change)
+{
+    SH_ASSERT(registry->is_shared);
+    registry->changes += sh_arcs_change(&registry->arcs, change);
 }
 
 void sh_registry_epoch_lift(struct sh_registry *registry, uint64_t epoch)
@@ -116,6 +148,7 @@ void sh_registry_epoch_lift(struct sh_registry *registry, uint64_t epoch)
 void sh_registry_times_take(struct sh_registry *registry, const struct sh_registry *from)
 {
     SH_ASSERT(registry->is_shared && from->is_shared);
+    sh_registry_events_take(registry, from);
     for (size_t i = sh_view_lower(&registry->view, registry->arc_first); i < registry->view.count;
          i++) {
         const struct sh_node *node = &registry->view.nodes[i];

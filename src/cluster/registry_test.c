@@ -1,6 +1,5 @@
 /* The registry and the view, fed by hand: time, events and bytes. */
 #include "base/random_test.h"
-#include "cluster/owners.h"
 #include "cluster/registry.h"
 
 #include <setjmp.h>
@@ -129,18 +128,17 @@ static void test_join(void **state)
     struct sh_bytes address = sh_bytes_text("p11:1");
     assert_int_equal(sh_registry_join(registry, START, address, 14, SHOAL_NID_NONE, &nid), 0);
     assert_int_equal(state_of(registry, a), SH_NODE_FAILED);
+    /* What was heard of the old one, and comes late, does not bring it back. */
+    sh_registry_back(registry, a, 11);
+    assert_int_equal(state_of(registry, a), SH_NODE_FAILED);
+    assert_int_equal(heartbeat(registry, START, a, 11), SHOAL_OK);
+    assert_int_equal(state_of(registry, a), SH_NODE_FAILED);
     assert_int_equal(sh_registry_leave(registry, b, 13), SHOAL_EEXIST);
     assert_int_equal(sh_registry_leave(registry, b, 12), SHOAL_OK);
     changes = sh_registry_changes(registry);
     assert_int_equal(sh_registry_leave(registry, b, 12), SHOAL_OK);
     assert_int_equal(sh_registry_changes(registry), changes);
     assert_int_equal(heartbeat(registry, START, b, 12), SHOAL_ENONODE);
-    struct sh_range range;
-    assert_int_equal(sh_registry_lookup(registry, shoal_cid_make(a, 1), &range), SHOAL_EFAILED);
-    assert_int_equal(sh_registry_lookup(registry, shoal_cid_make(b, 1), &range), SHOAL_ENOCHUNK);
-    assert_int_equal(sh_registry_lookup(registry, shoal_cid_make(nid, 1), &range), SHOAL_OK);
-    assert_int_equal(range.first.v, shoal_cid_make(nid, 0).v);
-    assert_int_equal(range.last.v, shoal_cid_make(nid, SHOAL_LOCAL_ID_MAX).v);
     sh_registry_destroy(registry);
 }
 
@@ -205,6 +203,11 @@ static void test_ids_run_out(void **state)
     shoal_nid left = joined(registry, START, 8);
     assert_int_equal(sh_registry_leave(registry, left, 8), SHOAL_OK);
     assert_int_equal(joined(registry, START, 5000).v, left.v);
+    /* Nor does one that the ring knows. */
+    sh_registry_moved_set(registry, left);
+    assert_true(sh_registry_is_moved(registry, left));
+    assert_int_equal(sh_registry_leave(registry, left, 5000), SHOAL_OK);
+    assert_int_equal(join(registry, START, 5001, 0, &nid), SHOAL_ELIMIT);
     sh_registry_destroy(registry);
 }
 
@@ -213,19 +216,14 @@ static void test_settling(void **state)
 {
     (void)state;
     struct sh_registry *registry = registry_make(0, 1, true);
-    struct sh_range range;
-    shoal_cid cid = shoal_cid_make((shoal_nid){500}, 3);
-    assert_int_equal(sh_registry_lookup(registry, cid, &range), SHOAL_ENOCHUNK);
     sh_registry_epoch_known(registry, START + MS, UINT64_MAX); /* nonsense */
     assert_true(epoch_of(registry) < 10);
     sh_registry_epoch_known(registry, START + MS, 1234);
     assert_true(epoch_of(registry) > 1234);
     assert_true(sh_registry_settling(registry));
-    assert_int_equal(sh_registry_lookup(registry, cid, &range), SHOAL_EBUSY);
     shoal_nid nid;
     assert_int_equal(join(registry, START + MS, 77, 500, &nid), SHOAL_OK);
     assert_int_equal(nid.v, 500);
-    assert_int_equal(sh_registry_lookup(registry, cid, &range), SHOAL_OK);
     for (uint64_t now = START; now < START + FAILURE; now += FAILURE / 10)
         (void)sh_registry_tick(registry, now);
     assert_true(sh_registry_settling(registry));
@@ -289,6 +287,44 @@ static void test_tables(void **state)
     sh_registry_destroy(again);
 }
 
+/* A shared registry's image has the ring's table, and the IDs that the ring knows. */
+static void test_shared_image(void **state)
+{
+    (void)state;
+    struct sh_registry_config config = {
+        .cluster = "test", .failure_ns = FAILURE, .is_shared = true};
+    struct sh_registry *registry, *again;
+    assert_int_equal(sh_registry_create(&config, START, &registry), SHOAL_OK);
+    shoal_nid superpeer;
+    assert_int_equal(
+        sh_registry_superpeer_put(registry, sh_bytes_text("s1:1"), 5, SHOAL_NID_NONE, &superpeer),
+        SHOAL_OK);
+    assert_int_equal(sh_registry_arcs_join(registry, superpeer), SHOAL_OK);
+    shoal_nid one = joined(registry, START, 11), other = joined(registry, START, 12);
+    sh_registry_moved_set(registry, one);
+    uint64_t changes = sh_registry_changes(registry);
+    sh_registry_moved_set(registry, one);
+    sh_registry_moved_set(registry, superpeer); /* no peer's ID: of no effect */
+    assert_true(sh_registry_changes(registry) == changes);
+    size_t size = sh_registry_image_size(registry);
+    uint8_t *image = malloc(size);
+    assert_non_null(image);
+    struct sh_writer w = sh_writer_make(image, size);
+    sh_registry_image_put(&w, registry, 1);
+    assert_true(sh_writer_ok(&w) && w.at == w.end);
+    uint64_t sequence;
+    assert_int_equal(sh_registry_image_check(sh_bytes_make(image, size), &sequence), SHOAL_OK);
+    assert_int_equal(sh_registry_create(&config, START, &again), SHOAL_OK);
+    assert_int_equal(sh_registry_image_load(again, START, sh_bytes_make(image, size)), SHOAL_OK);
+    assert_true(sh_registry_is_moved(again, one));
+    assert_false(sh_registry_is_moved(again, other));
+    assert_memory_equal(sh_registry_arcs(again), sh_registry_arcs(registry),
+                        sizeof(struct sh_arcs));
+    free(image);
+    sh_registry_destroy(registry);
+    sh_registry_destroy(again);
+}
+
 static void test_image(void **state)
 {
     (void)state;
@@ -325,15 +361,6 @@ static void test_image(void **state)
     assert_true(epoch_of(again) > epoch_of(registry) + 1000);
     assert_int_equal(joined(again, START, 14).v, c.v + 1);
     assert_int_equal(joined(again, START, 11).v, a.v);
-    struct sh_range range;
-    assert_int_equal(sh_registry_lookup(again, shoal_cid_make(a, 1), &range), SHOAL_OK);
-    /* They may have moved before, until all that are up have said what they hold. */
-    assert_int_equal(sh_registry_lookup(again, shoal_cid_make(b, 1), &range), SHOAL_EBUSY);
-    assert_int_equal(sh_registry_lookup(again, shoal_cid_make(c, 1), &range), SHOAL_EBUSY);
-    assert_int_equal(sh_owners_to_ask(again, SHOAL_NID_NONE).v, a.v);
-    sh_owners_asked(again, a);
-    assert_int_equal(sh_registry_lookup(again, shoal_cid_make(b, 1), &range), SHOAL_ENOCHUNK);
-    assert_int_equal(sh_registry_lookup(again, shoal_cid_make(c, 1), &range), SHOAL_EFAILED);
     struct sh_registry *other = registry_make(0, 2, false);
     assert_int_equal(sh_registry_image_load(other, START, whole), SHOAL_ECLUSTER);
     free(image);
@@ -483,11 +510,12 @@ int main(void)
         return 1;
     rng_state = test_seed((uint64_t)time(NULL));
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_arcs),         cmocka_unit_test(test_join),
-        cmocka_unit_test(test_failure),      cmocka_unit_test(test_ids_run_out),
-        cmocka_unit_test(test_settling),     cmocka_unit_test(test_tables),
-        cmocka_unit_test(test_image),        cmocka_unit_test(test_view),
-        cmocka_unit_test(test_hostile_view), cmocka_unit_test(test_claims),
+        cmocka_unit_test(test_arcs),     cmocka_unit_test(test_join),
+        cmocka_unit_test(test_failure),  cmocka_unit_test(test_ids_run_out),
+        cmocka_unit_test(test_settling), cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_image),    cmocka_unit_test(test_shared_image),
+        cmocka_unit_test(test_view),     cmocka_unit_test(test_hostile_view),
+        cmocka_unit_test(test_claims),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

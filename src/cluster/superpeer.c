@@ -19,6 +19,17 @@ static void refuse(struct sh_msg_in *in, enum shoal_err err, const char *text)
     sh_msg_reply_error(in->msg, in->reply_to, in->type, err, text);
 }
 
+/* msg forgets failed nodes; but a failed superpeer is asked on, or two that have declared each
+ * other failed would never hear that they are back. */
+static void siblings_connect(struct sh_superpeer *superpeer, const struct sh_view *view)
+{
+    for (size_t i = 0; i < view->count && view->nodes[i].role == SH_ROLE_SUPERPEER; i++) {
+        const struct sh_node *node = &view->nodes[i];
+        if (node->state == SH_NODE_FAILED && node->nid.v != superpeer->index + 1)
+            (void)!sh_msg_node_set(superpeer->msg, node->nid, node->address);
+    }
+}
+
 /* Tells msg and the node what has changed in the view. */
 static void announce(struct sh_superpeer *superpeer)
 {
@@ -31,6 +42,8 @@ static void announce(struct sh_superpeer *superpeer)
     sh_connect_view(superpeer->msg, &superpeer->announced, view);
     if (superpeer->shared)
         sh_superpeer_shared_connect(superpeer);
+    else
+        siblings_connect(superpeer, view);
     sh_view_destroy(&superpeer->announced);
     superpeer->announced = copy;
     if (superpeer->on_view)
@@ -94,17 +107,20 @@ static bool is_cut_off(struct sh_superpeer *superpeer, struct sh_msg_in *in)
     return true;
 }
 
-/* An answer of flags and, if the asker knows another epoch, the view. */
+/* An answer of a lease (NULL: none), flags, and if the asker knows another epoch, the view. */
 static void answer_view(struct sh_superpeer *superpeer, struct sh_msg_in *in, uint64_t epoch,
-                        uint8_t flags)
+                        const uint64_t *lease_ns, uint8_t flags)
 {
     const struct sh_view *view = sh_registry_view(superpeer->registry);
     if (epoch != view->epoch && !sh_registry_settling(superpeer->registry))
         flags |= SH_ANSWER_VIEW;
-    size_t size = 1 + (flags & SH_ANSWER_VIEW ? sh_view_size(view) : 0);
+    size_t size =
+        1 + (lease_ns ? SH_GRANT_BYTES : 0) + (flags & SH_ANSWER_VIEW ? sh_view_size(view) : 0);
     struct sh_out out;
     if (sh_msg_reply(in->msg, in->reply_to, in->type, size, &out))
         return;
+    if (lease_ns)
+        sh_put64(&out.w, *lease_ns);
     sh_put8(&out.w, flags);
     if (flags & SH_ANSWER_VIEW)
         sh_view_put_all(&out.w, view);
@@ -138,7 +154,16 @@ static void on_heartbeat(void *arg, struct sh_msg_in *in)
         sh_superpeer_shared_heard(superpeer, nid, epoch);
         flags |= SH_ANSWER_ANY;
     }
-    answer_view(superpeer, in, epoch, flags);
+    uint64_t lease_ns = failed ? 0 : sh_superpeer_lease_ns(superpeer, nid, now_ns);
+    answer_view(superpeer, in, epoch, &lease_ns, flags);
+}
+
+static void on_suspect(void *arg, struct sh_msg_in *in)
+{
+    struct sh_superpeer *superpeer = arg;
+    shoal_nid nid = {sh_get16(&in->payload)};
+    if (sh_reader_done(&in->payload))
+        sh_superpeer_probe(superpeer, nid, now_of(superpeer));
 }
 
 static void on_leave(void *arg, struct sh_msg_in *in)
@@ -175,18 +200,16 @@ static void on_lookup(void *arg, struct sh_msg_in *in)
         return;
     sh_registry_epoch_known(superpeer->registry, now_of(superpeer), epoch);
     struct sh_range range;
-    enum shoal_err err = sh_registry_lookup(superpeer->registry, cid, &range);
+    enum shoal_err err = sh_superpeer_lookup(superpeer, cid, &range);
+    /* Who asks may know of a join, or a return, that has not come here yet. */
+    if ((err == SHOAL_ENOCHUNK || err == SHOAL_EFAILED) &&
+        epoch > sh_registry_view(superpeer->registry)->epoch)
+        err = SHOAL_EBUSY;
     if (err) {
-        refuse(in, err, err == SHOAL_EBUSY ? "the superpeer was restarted" : NULL);
+        refuse(in, err, err == SHOAL_EBUSY ? "a superpeer was restarted, or is behind" : NULL);
         return;
     }
-    struct sh_out out;
-    if (sh_msg_reply(in->msg, in->reply_to, in->type, SH_LOOKUP_ANSWER_BYTES, &out))
-        return;
-    sh_put64(&out.w, range.first.v);
-    sh_put64(&out.w, range.last.v);
-    sh_put16(&out.w, (uint16_t)range.value);
-    sh_msg_end(in->msg, &out);
+    sh_superpeer_lookup_answer(superpeer, in, cid, &range);
 }
 
 static void on_view_get(void *arg, struct sh_msg_in *in)
@@ -203,7 +226,7 @@ static void on_view_get(void *arg, struct sh_msg_in *in)
     if (sh_registry_settling(superpeer->registry))
         refuse(in, SHOAL_EBUSY, "the superpeer was restarted");
     else
-        answer_view(superpeer, in, epoch, 0);
+        answer_view(superpeer, in, epoch, NULL, 0);
 }
 
 /* --- Step ----------------------------------------------------------------------------------- */
@@ -212,6 +235,8 @@ static unsigned run_shared(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     unsigned work = sh_superpeer_shared_step(superpeer, now_ns);
     work += sh_superpeer_probes_step(superpeer, now_ns);
+    work += sh_superpeer_keep_step(superpeer, now_ns);
+    work += sh_superpeer_services_step(superpeer, now_ns);
     announce(superpeer);
     return work;
 }
@@ -231,7 +256,9 @@ static unsigned run(void *arg)
     }
     work += sh_superpeer_siblings_step(superpeer, now_ns);
     work += sh_superpeer_probes_step(superpeer, now_ns);
-    work += sh_superpeer_owners_step(superpeer, now_ns);
+    work += sh_superpeer_ring_step(superpeer, now_ns);
+    work += sh_superpeer_keep_step(superpeer, now_ns);
+    work += sh_superpeer_services_step(superpeer, now_ns);
     announce(superpeer);
     return work;
 }
@@ -242,13 +269,17 @@ static uint64_t due_ns(void *arg)
     uint64_t due = superpeer->tick_ns;
     if (superpeer->shared) {
         uint64_t probes_ns = sh_superpeer_probes_due_ns(superpeer);
+        uint64_t services_ns = sh_superpeer_services_due_ns(superpeer);
+        uint64_t keep_ns = sh_superpeer_keep_due_ns(superpeer);
+        services_ns = keep_ns < services_ns ? keep_ns : services_ns;
         due = sh_superpeer_shared_due_ns(superpeer, now_of(superpeer));
+        due = services_ns < due ? services_ns : due;
         return probes_ns < due ? probes_ns : due;
     }
     uint64_t others[] = {
-        sh_superpeer_siblings_due_ns(superpeer),
-        sh_superpeer_probes_due_ns(superpeer),
-        sh_superpeer_owners_due_ns(superpeer),
+        sh_superpeer_services_due_ns(superpeer), sh_superpeer_keep_due_ns(superpeer),
+        sh_superpeer_siblings_due_ns(superpeer), sh_superpeer_probes_due_ns(superpeer),
+        sh_superpeer_ring_due_ns(superpeer),
     };
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         due = others[i] < due ? others[i] : due;
@@ -261,15 +292,23 @@ static void handlers_set(struct sh_superpeer *superpeer)
         sh_msg_type type;
         sh_msg_handler handler;
     } handlers[] = {
-        {SH_CLUSTER_JOIN, on_join},         {SH_CLUSTER_HEARTBEAT, on_heartbeat},
-        {SH_CLUSTER_LEAVE, on_leave},       {SH_CLUSTER_LOOKUP, on_lookup},
-        {SH_CLUSTER_VIEW_GET, on_view_get}, {SH_CLUSTER_SYNC, sh_superpeer_sync_handler},
+        {SH_CLUSTER_JOIN, on_join},
+        {SH_CLUSTER_HEARTBEAT, on_heartbeat},
+        {SH_CLUSTER_LEAVE, on_leave},
+        {SH_CLUSTER_LOOKUP, on_lookup},
+        {SH_CLUSTER_VIEW_GET, on_view_get},
+        {SH_CLUSTER_SYNC, sh_superpeer_sync_handler},
+        {SH_CLUSTER_TREE, sh_superpeer_tree_handler},
+        {SH_CLUSTER_SUSPECT, on_suspect},
+        {SH_CLUSTER_PING, sh_superpeer_ping_handler},
+        {SH_CLUSTER_EVENTS, sh_superpeer_events_handler},
     };
     /* Inline, so that all of a superpeer runs in one thread. */
     for (size_t i = 0; i < sizeof handlers / sizeof handlers[0]; i++)
         sh_msg_handler_set(superpeer->msg, handlers[i].type, SH_MSG_INLINE, handlers[i].handler,
                            superpeer);
-    sh_superpeer_owners_handlers(superpeer);
+    sh_superpeer_ring_handlers(superpeer);
+    sh_superpeer_report_handler(superpeer);
 }
 
 /* Opens a registry of this superpeer's own. */
@@ -299,6 +338,7 @@ enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
     if (!superpeer)
         return SHOAL_ENOMEM;
     superpeer->msg = config->msg;
+    superpeer->instance = config->instance;
     superpeer->env = config->env;
     superpeer->count = config->count;
     superpeer->index = config->zookeeper ? UINT16_MAX : config->index; /* as an ID: NONE */
@@ -312,11 +352,15 @@ enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
         superpeer->probes[i].superpeer = superpeer;
     uint64_t now_ns = now_of(superpeer);
     superpeer->tick_ns = now_ns;
-    enum shoal_err err;
-    if (config->env.disk || config->zookeeper)
+    enum shoal_err err = sh_superpeer_keep_open(superpeer);
+    if (!err && (config->env.disk || config->zookeeper))
         err = sh_superpeer_shared_open(superpeer, config, now_ns);
-    else
+    else if (!err)
         err = own_open(superpeer, config, now_ns);
+    if (!err && !superpeer->shared)
+        err = sh_superpeer_ring_open(superpeer);
+    if (!err)
+        err = sh_superpeer_services_open(superpeer);
     if (err) {
         sh_superpeer_destroy(superpeer);
         return err;
@@ -332,7 +376,9 @@ void sh_superpeer_destroy(struct sh_superpeer *superpeer)
     if (!superpeer)
         return;
     sh_superpeer_requests_cancel(superpeer);
-    sh_superpeer_owners_cancel(superpeer);
+    sh_superpeer_services_close(superpeer);
+    sh_superpeer_keep_close(superpeer);
+    sh_superpeer_ring_close(superpeer);
     sh_superpeer_shared_close(superpeer);
     sh_registry_destroy(superpeer->registry);
     sh_view_destroy(&superpeer->announced);
@@ -346,7 +392,13 @@ struct sh_step sh_superpeer_step(struct sh_superpeer *superpeer)
 
 void sh_superpeer_link_event(struct sh_superpeer *superpeer, const struct sh_msg_event *event)
 {
-    if (event->kind == SH_MSG_LOST && sh_registry_watches(superpeer->registry, event->nid))
+    if (event->kind != SH_MSG_LOST)
+        return;
+    sh_superpeer_services_lost(superpeer, event->nid);
+    /* One that this end could not open says nothing of the node's own. */
+    if (event->err == SHOAL_ECONNLOST)
+        sh_superpeer_probe_lost(superpeer, event->nid, now_of(superpeer));
+    else
         sh_superpeer_probe(superpeer, event->nid, now_of(superpeer));
 }
 

@@ -58,7 +58,7 @@ struct sh_superpeer_config {
  * ENOMEM; each is logged. Waits for the disk. */
 SHOAL_NODISCARD enum shoal_err sh_superpeer_stored(const struct sh_env *env, uint16_t *index_out);
 
-/* Loads the registry (waits for the disk) and registers the handlers of proto.h but PING. ECORRUPT,
+/* Loads the registry (waits for the disk) and registers the handlers of proto.h. ECORRUPT,
  * ECLUSTER (what is stored is of another cluster or superpeer), EVERSION (of a newer shoal), EIO,
  * ENOSPC, EADDRESS, ENOMEM. Each is logged. */
 SHOAL_NODISCARD enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,

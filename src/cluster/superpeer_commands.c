@@ -5,7 +5,6 @@
 
 #include "base/assert.h"
 #include "base/crew.h"
-#include "cluster/owners.h"
 #include "cluster/proto.h"
 #include "cluster/superpeer_shared_int.h"
 
@@ -22,7 +21,7 @@ static uint64_t now_of(const struct sh_superpeer *superpeer)
 
 static size_t command_size(const struct sh_command *command)
 {
-    return COMMAND_BYTES + command->address.size + command->batch.size;
+    return COMMAND_BYTES + command->address.size;
 }
 
 static void command_put(struct sh_writer *w, const struct sh_command *command)
@@ -33,8 +32,6 @@ static void command_put(struct sh_writer *w, const struct sh_command *command)
     sh_put64(w, command->number);
     sh_put64(w, command->instance);
     sh_put_text(w, command->address);
-    if (command->batch.size)
-        sh_put_raw(w, command->batch);
 }
 
 bool sh_command_get(struct sh_bytes bytes, struct sh_command *command_out)
@@ -46,12 +43,8 @@ bool sh_command_get(struct sh_bytes bytes, struct sh_command *command_out)
     command.number = sh_get64(&r);
     command.instance = sh_get64(&r);
     command.address = sh_get_text(&r);
-    size_t left = sh_reader_left(&r);
-    if (sh_reader_ok(&r) && left > 0 && command.kind >= SH_COMMAND_COMMIT)
-        command.batch = sh_bytes_make(sh_reader_take(&r, left), left);
-    if (!sh_reader_done(&r) || command.kind < SH_COMMAND_JOIN ||
-        command.kind > SH_COMMAND_RESOLVE || command.state > SH_NODE_FAILED ||
-        command.address.size >= SH_MSG_ADDRESS_MAX)
+    if (!sh_reader_done(&r) || command.kind < SH_COMMAND_JOIN || command.kind > SH_COMMAND_MOVED ||
+        command.state > SH_NODE_FAILED || command.address.size >= SH_MSG_ADDRESS_MAX)
         return false;
     *command_out = command;
     return true;
@@ -62,6 +55,13 @@ void sh_shared_hand_in(struct sh_superpeer *superpeer, struct sh_bytes bytes)
 {
     struct sh_shared *shared = superpeer->shared;
     uint64_t index, term;
+    bool decides = shared->zookeeper || sh_raft_role(shared->raft) == SH_RAFT_LEADER;
+    if (decides && bytes.at[0] == SH_COMMAND_FAIL) {
+        shoal_nid nid = {sh_load16(bytes.at + 2)};
+        if (!sh_shared_may_fail(superpeer, nid, bytes.at[1]))
+            return; /* whoever found it unreachable finds so again */
+        sh_shared_doom(superpeer, nid);
+    }
     if (shared->zookeeper) {
         if (!sh_load64(bytes.at + 4)) /* who waits is looked for among the pending ones */
             sh_shared_zookeeper_decide(superpeer, bytes);
@@ -183,14 +183,6 @@ void sh_superpeer_shared_leave(struct sh_superpeer *superpeer, const struct sh_m
     wait_for(superpeer, in, &command);
 }
 
-void sh_superpeer_shared_batch(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
-                               bool is_commit, struct sh_bytes batch)
-{
-    struct sh_command command = {.kind = is_commit ? SH_COMMAND_COMMIT : SH_COMMAND_RESOLVE,
-                                 .batch = batch};
-    wait_for(superpeer, in, &command);
-}
-
 void sh_shared_recruit(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
                        struct sh_bytes address, uint64_t instance)
 {
@@ -228,23 +220,24 @@ static const char *reason_of(const struct sh_command *command, enum shoal_err er
         return "the last superpeer can't leave";
     if (err == SHOAL_ELIMIT && command->kind == SH_COMMAND_SUPERPEER)
         return "there are 63 superpeers already";
-    if (command->kind >= SH_COMMAND_COMMIT)
-        return sh_superpeer_owners_why(err);
     return NULL;
 }
 
 void sh_shared_answer(struct sh_superpeer *superpeer, const struct sh_command *command,
                       enum shoal_err err, shoal_nid nid)
 {
+    if (err == SHOAL_EBUSY)
+        return; /* it is handed in again, until it can be done or the time is over */
     struct sh_pending *pending = pending_take(superpeer->shared, command->number);
     if (!pending)
         return;
+    bool is_join = command->kind == SH_COMMAND_JOIN || command->kind == SH_COMMAND_SUPERPEER;
+    if (!err && is_join)
+        sh_shared_joined(superpeer, nid, pending->deadline_ns - superpeer->failure_ns);
     if (err)
         refuse(superpeer, pending, err, reason_of(command, err));
-    else if (command->kind == SH_COMMAND_JOIN || command->kind == SH_COMMAND_SUPERPEER)
+    else if (is_join)
         sh_superpeer_join_answer(superpeer, pending->reply_to, pending->type, nid);
-    else if (command->kind == SH_COMMAND_RESOLVE)
-        sh_superpeer_owners_answer(superpeer, pending->reply_to, pending->type, nid.v != 0);
     else
         sh_msg_reply_ok(superpeer->msg, pending->reply_to, pending->type);
     free(pending);
@@ -256,21 +249,24 @@ static bool is_own(const struct sh_shared *shared, uint64_t number)
     return number && number <= shared->number && number >> 24 == shared->number >> 24;
 }
 
-static enum shoal_err batch_decide(struct sh_registry *registry, const struct sh_command *command,
-                                   shoal_nid *nid_out)
+/* IDs that take part in a migration. */
+static void moved_set(struct sh_registry *registry, const struct sh_command *command)
 {
-    struct sh_owner_run runs[SH_OWNERS_RUNS_MAX];
-    struct sh_owners_batch batch;
-    struct sh_reader r = sh_reader_make(command->batch);
-    if (!sh_superpeer_batch_get(&r, runs, &batch))
+    const shoal_nid nids[] = {
+        command->nid, {(uint16_t)command->instance}, {(uint16_t)(command->instance >> 16)}};
+    for (size_t i = 0; i < sizeof nids / sizeof nids[0]; i++)
+        sh_registry_moved_set(registry, nids[i]);
+}
+
+static enum shoal_err change_arc(struct sh_registry *registry, struct sh_bytes bytes)
+{
+    struct sh_reader r = sh_reader_make(bytes);
+    struct sh_arc_change change;
+    enum shoal_err err = sh_arc_change_get(&r, &change);
+    if (err || !sh_reader_done(&r))
         return SHOAL_EPROTO;
-    if (command->kind == SH_COMMAND_COMMIT)
-        return sh_owners_commit(registry, &batch);
-    bool is_committed;
-    enum shoal_err err = sh_owners_resolve(registry, &batch, &is_committed);
-    if (!err)
-        nid_out->v = is_committed;
-    return err;
+    sh_registry_arcs_change(registry, &change);
+    return SHOAL_OK;
 }
 
 enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_registry *registry,
@@ -279,7 +275,6 @@ enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_reg
     const struct sh_node *node;
     switch (command->kind) {
     case SH_COMMAND_JOIN:
-        sh_owners_begin(registry, command->number ^ command->instance);
         return sh_registry_join(registry, now_of(superpeer), command->address, command->instance,
                                 command->nid, nid_out);
     case SH_COMMAND_LEAVE:
@@ -298,9 +293,13 @@ enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_reg
     case SH_COMMAND_SUPERPEER:
         return sh_registry_superpeer_put(registry, command->address, command->instance,
                                          command->nid, nid_out);
-    case SH_COMMAND_COMMIT:
-    case SH_COMMAND_RESOLVE:
-        return batch_decide(registry, command, nid_out);
+    case SH_COMMAND_RING:
+        return sh_registry_arcs_join(registry, command->nid);
+    case SH_COMMAND_ARC:
+        return change_arc(registry, command->address);
+    case SH_COMMAND_MOVED:
+        moved_set(registry, command);
+        return SHOAL_OK;
     default:
         sh_registry_epoch_lift(registry, command->instance);
         return SHOAL_OK;
@@ -321,6 +320,9 @@ void sh_shared_apply(void *arg, uint64_t index, uint64_t term, struct sh_bytes b
     SH_ASSERT(err != SHOAL_ENOMEM);
     if (!err && command.kind == SH_COMMAND_SUPERPEER)
         sh_shared_contact_set(superpeer, nid, command.address);
+    if (!err && command.kind == SH_COMMAND_RING && nid.v == superpeer->index + 1u &&
+        command.instance == superpeer->shared->instance)
+        sh_superpeer_ring_joined(superpeer);
     if (is_own(superpeer->shared, command.number))
         sh_shared_answer(superpeer, &command, err, nid);
 }

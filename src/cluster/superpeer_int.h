@@ -2,9 +2,10 @@
 #ifndef SH_CLUSTER_SUPERPEER_INT_H
 #define SH_CLUSTER_SUPERPEER_INT_H
 
-#include "cluster/owners.h"
+#include "cluster/metadata.h"
 #include "cluster/registry.h"
 #include "cluster/superpeer.h"
+#include "ranges/ranges.h"
 
 #define SH_PROBES_MAX 32 /* lost connections looked into at once; silence tells of the others */
 /* One other superpeer. */
@@ -25,32 +26,30 @@ struct sh_probe {
     struct sh_request request;
     enum sh_probe_state state;
     shoal_nid nid;
+    shoal_nid alias; /* ASKING: of the fresh connection */
     uint64_t due_ns;
+    uint64_t lost_ns; /* when the connection that the node itself had here ended; 0: has not */
 };
 
-/* The question to a node what it holds of this arc's chunks. */
-struct sh_owner_asking {
-    struct sh_request request;
-    bool is_asking;
-    shoal_nid nid;
-    shoal_cid from; /* where its next page begins; 0: the next node is to be asked */
-    uint64_t due_ns;
-};
+struct sh_superpeer_overlay; /* superpeer_overlay_int.h */
 
 struct sh_superpeer {
     struct sh_msg *msg;
     struct sh_env env;
     uint16_t count, index;
+    uint64_t instance;
     uint64_t heartbeat_ns, failure_ns;
     void (*on_view)(void *arg, const struct sh_view *view);
     void *arg;
     struct sh_registry *registry;
-    struct sh_shared *shared; /* NULL: the registry is this superpeer's own */
-    struct sh_view announced; /* what msg and on_view were told last */
-    uint64_t tick_ns;         /* when time has to be let pass next, at the latest */
+    struct sh_shared *shared;          /* NULL: the registry is this superpeer's own */
+    struct sh_superpeer_overlay *ring; /* NULL: with ZooKeeper, until it has an ID */
+    struct sh_view announced;          /* what msg and on_view were told last */
+    uint64_t tick_ns;                  /* when time has to be let pass next, at the latest */
     struct sh_sibling siblings[SH_SUPERPEERS_MAX];
     struct sh_probe probes[SH_PROBES_MAX];
-    struct sh_owner_asking owner_asking;
+    struct sh_services *services;
+    struct sh_keep *keep;
 };
 
 /* superpeer_shared.c: a registry that superpeers with a disk share. */
@@ -71,38 +70,85 @@ void sh_superpeer_shared_join(struct sh_superpeer *superpeer, const struct sh_ms
 void sh_superpeer_shared_leave(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
                                shoal_nid nid, uint64_t instance);
 
-void sh_superpeer_shared_batch(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
-                               bool is_commit, struct sh_bytes batch);
+/* superpeer_overlay.c: the part in the ring, of which nothing is answered before open, which needs
+ * an ID; again after close. ENOMEM. */
+void sh_superpeer_ring_handlers(struct sh_superpeer *superpeer);
+SHOAL_NODISCARD enum shoal_err sh_superpeer_ring_open(struct sh_superpeer *superpeer);
+void sh_superpeer_ring_close(struct sh_superpeer *superpeer);
+unsigned sh_superpeer_ring_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+uint64_t sh_superpeer_ring_due_ns(const struct sh_superpeer *superpeer);
+/* The shared registry has heard of this process's beginning. */
+void sh_superpeer_ring_joined(struct sh_superpeer *superpeer);
+
+/* superpeer_moves.c: the range that holds a chunk and its owner, or of superpeers that share their
+ * registry, with `first` and `last` the chunk alone, the superpeer to be asked. ENOCHUNK, EFAILED,
+ * EROLE, EBUSY. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_lookup(struct sh_superpeer *superpeer, shoal_cid cid,
+                                                   struct sh_range *range_out);
+
+/* superpeer_services.c: names, barriers and scratch. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_services_open(struct sh_superpeer *superpeer);
+void sh_superpeer_services_close(struct sh_superpeer *superpeer);
+/* A sector has changed: who waits for that is answered in the next step. */
+void sh_superpeer_services_changed(struct sh_superpeer *superpeer, unsigned sector);
+unsigned sh_superpeer_services_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+uint64_t sh_superpeer_services_due_ns(const struct sh_superpeer *superpeer);
+/* The sector's state as far as names, barriers and scratch are concerned. EROLE: `other` is to be
+ * asked; EBUSY: not now. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_services_state(struct sh_superpeer *superpeer,
+                                                           unsigned sector,
+                                                           struct sh_metadata **metadata_out,
+                                                           shoal_nid *other_out);
+/* A connection was lost. */
+void sh_superpeer_services_lost(struct sh_superpeer *superpeer, shoal_nid nid);
+/* Answers a METADATA: what came of it, or with a superpeer's ID who is to be asked. */
+void sh_superpeer_metadata_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
+                                  sh_msg_type type, shoal_nid other,
+                                  const struct sh_metadata_result *result);
+
+/* superpeer_keep.c: names at the peers. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_keep_open(struct sh_superpeer *superpeer);
+void sh_superpeer_keep_close(struct sh_superpeer *superpeer);
+unsigned sh_superpeer_keep_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+uint64_t sh_superpeer_keep_due_ns(const struct sh_superpeer *superpeer);
+/* superpeer_report.c */
+void sh_superpeer_report_handler(struct sh_superpeer *superpeer);
 
 /* superpeer_watch.c */
 void sh_superpeer_shared_heard(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t epoch);
-void sh_superpeer_shared_fail(struct sh_superpeer *superpeer, shoal_nid nid);
+void sh_superpeer_shared_fail(struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead);
+
+/* superpeer_grant.c: which peers may serve until when. */
+/* For how long from now on a node may serve that is heard now, in ns; 0: not at all. */
+uint64_t sh_superpeer_lease_ns(const struct sh_superpeer *superpeer, shoal_nid nid,
+                               uint64_t now_ns);
+/* Whether no lease of a node of this registry can hold any more. */
+bool sh_superpeer_lease_is_over(const struct sh_superpeer *superpeer, shoal_nid nid,
+                                uint64_t now_ns);
 
 /* superpeer.c: answers a join of that node, or of that superpeer. */
 void sh_superpeer_join_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
                               sh_msg_type type, shoal_nid nid);
 
+/* superpeer_lookup.c. Answers a LOOKUP of cid with its range, and if that names a peer with what
+ * comes behind it. */
+void sh_superpeer_lookup_answer(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
+                                shoal_cid cid, const struct sh_range *range);
+void sh_superpeer_tree_handler(void *arg, struct sh_msg_in *in);
+
 /* superpeer_peers.c: what a superpeer asks other nodes. */
 void sh_superpeer_sync_handler(void *arg, struct sh_msg_in *in);
+void sh_superpeer_ping_handler(void *arg, struct sh_msg_in *in);
 unsigned sh_superpeer_siblings_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 uint64_t sh_superpeer_siblings_due_ns(const struct sh_superpeer *superpeer);
+/* Asks a node whether it lives, if it counts as up and is not being asked already. */
 void sh_superpeer_probe(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t now_ns);
+/* The same, of a node whose own connection has ended. */
+void sh_superpeer_probe_lost(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t now_ns);
 unsigned sh_superpeer_probes_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 uint64_t sh_superpeer_probes_due_ns(const struct sh_superpeer *superpeer);
 void sh_superpeer_requests_cancel(struct sh_superpeer *superpeer);
 
-/* superpeer_owners.c: migrations. */
-/* Reads a COMMIT or RESOLVE, whose runs, at most SH_OWNERS_RUNS_MAX, go to `runs`. */
-bool sh_superpeer_batch_get(struct sh_reader *r, struct sh_owner_run *runs,
-                            struct sh_owners_batch *batch_out);
-/* What to say with an error; NULL: nothing. */
-const char *sh_superpeer_owners_why(enum shoal_err err);
-/* Answers a RESOLVE. */
-void sh_superpeer_owners_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
-                                sh_msg_type type, bool is_committed);
-void sh_superpeer_owners_handlers(struct sh_superpeer *superpeer);
-unsigned sh_superpeer_owners_step(struct sh_superpeer *superpeer, uint64_t now_ns);
-uint64_t sh_superpeer_owners_due_ns(const struct sh_superpeer *superpeer);
-void sh_superpeer_owners_cancel(struct sh_superpeer *superpeer);
-
+/* superpeer_events.c */
+void sh_superpeer_events_handler(void *arg, struct sh_msg_in *in);
 #endif

@@ -179,6 +179,7 @@ unsigned sh_superpeer_shared_step(struct sh_superpeer *superpeer, uint64_t now_n
     }
     work += sh_shared_watch_step(superpeer, now_ns);
     work += sh_shared_pending_step(superpeer, now_ns);
+    work += sh_superpeer_ring_step(superpeer, now_ns);
     work += sh_raft_disk_step(shared->disk, now_ns);
     work += send_all(superpeer);
     return work;
@@ -187,12 +188,17 @@ unsigned sh_superpeer_shared_step(struct sh_superpeer *superpeer, uint64_t now_n
 uint64_t sh_superpeer_shared_due_ns(const struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     const struct sh_shared *shared = superpeer->shared;
-    if (shared->zookeeper)
-        return sh_zookeeper_due_ns(shared->zookeeper, now_ns);
+    uint64_t ring_ns = sh_superpeer_ring_due_ns(superpeer);
+    if (shared->zookeeper) {
+        uint64_t zookeeper_ns = sh_zookeeper_due_ns(shared->zookeeper, now_ns);
+        return zookeeper_ns < ring_ns ? zookeeper_ns : ring_ns;
+    }
     uint64_t due_ns = sh_raft_due_ns(shared->raft);
     uint64_t disk_ns = sh_raft_disk_due_ns(shared->disk, now_ns);
     if (disk_ns < due_ns)
         due_ns = disk_ns;
+    if (ring_ns < due_ns)
+        due_ns = ring_ns;
     if (shared->watch_ns < due_ns)
         due_ns = shared->watch_ns; /* at most a heartbeat away: soon enough for what is pending */
     return due_ns;
@@ -337,6 +343,8 @@ enum shoal_err sh_superpeer_shared_open(struct sh_superpeer *superpeer,
     if (!err && config->zookeeper)
         err = sh_shared_zookeeper_open(superpeer, config);
     else if (!err)
+        err = sh_superpeer_ring_open(superpeer);
+    if (!err && !config->zookeeper)
         err = raft_open(superpeer, config, now_ns);
     if (err)
         return err;

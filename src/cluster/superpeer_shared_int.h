@@ -20,12 +20,11 @@
  *
  * A command:
  *   0   u8   kind
- *   1   u8   state (STATE), else 0
+ *   1   u8   STATE: the state; FAIL: 1 if it is dead for sure; else 0
  *   2   u16  node ID; JOIN: its previous one, or 0; SUPERPEER: its ID, or 0 for a new one
  *   4   u64  number, by which its superpeer knows it again; 0: nobody waits
- *   12  u64  instance; EPOCH: the epoch
- *   20  text address (JOIN, SUPERPEER)
- *   22  COMMIT, RESOLVE: the batch, as in the messages of that name (proto.h) */
+ *   12  u64  instance; EPOCH: the epoch; MOVED: u16, u16 two more node IDs, u32 0
+ *   20  text address (JOIN, SUPERPEER); ARC: the change, as in arcs.h */
 #ifndef SH_CLUSTER_SUPERPEER_SHARED_INT_H
 #define SH_CLUSTER_SUPERPEER_SHARED_INT_H
 
@@ -44,15 +43,16 @@ enum sh_command_kind {
     SH_COMMAND_STATE,     /* of a superpeer */
     SH_COMMAND_SUPERPEER, /* is there, or is to be admitted */
     SH_COMMAND_EPOCH,     /* members know a higher one */
-    SH_COMMAND_COMMIT,    /* a migration's batch (owners.h) */
-    SH_COMMAND_RESOLVE,
+    SH_COMMAND_RING,      /* a superpeer's process has begun: it keeps nothing of the ring yet */
+    SH_COMMAND_ARC,       /* a change of a sector */
+    SH_COMMAND_MOVED,     /* IDs that take part in a migration */
 };
 
 struct sh_command {
     uint8_t kind, state;
     shoal_nid nid;
     uint64_t number, instance;
-    struct sh_bytes address, batch;
+    struct sh_bytes address;
 };
 
 /* A request that waits for its command to be applied. */
@@ -62,7 +62,8 @@ struct sh_pending {
     struct sh_reply_to reply_to;
     sh_msg_type type;
     uint64_t resend_ns, deadline_ns;
-    bool is_in_batch; /* with ZooKeeper: carried out, and about to be written */
+    bool is_in_batch;  /* with ZooKeeper: carried out, and about to be written */
+    uint64_t again_ns; /* with ZooKeeper: not to be carried out before */
     enum shoal_err err;
     shoal_nid nid;
     size_t size;
@@ -88,6 +89,7 @@ struct sh_shared {
     size_t decided_count;
     void (*on_enrolled)(void *arg);
     uint64_t superpeer_heard_ns[SH_SUPERPEERS_MAX + 1];
+    uint64_t superpeer_gone_ns[SH_SUPERPEERS_MAX + 1]; /* when it was found dead last */
     char cluster[64];
     char address[SH_MSG_ADDRESS_MAX];
     uint64_t instance;
@@ -111,6 +113,18 @@ struct sh_shared {
     uint64_t failed_ns;    /* when the last failure was applied */
     uint64_t claimed;      /* highest epoch that a member claimed since the last HEARD */
     uint64_t heard[SH_SHARED_NIDS / 64 + 1]; /* nodes heard since then, by ID */
+    /* Leases (superpeer_grant.c). Of this superpeer: what the leader is being told, since when, and
+     * when it was told last, with its consent, that a node was heard: 458 KB, used as far as there
+     * are nodes. */
+    struct sh_request report;
+    bool is_reporting;
+    uint64_t reported_ns;
+    uint64_t reported[SH_SHARED_NIDS / 64 + 1];
+    uint64_t confirmed_ns[SH_SHARED_NIDS];
+    /* Of the leader: when it was sure to lead last, the entries from before its time, and the nodes
+     * whose failure is being decided. */
+    uint64_t led_ns, led_last;
+    uint64_t doomed[SH_SHARED_NIDS / 64 + 1];
 };
 
 /* superpeer_commands.c */
@@ -119,8 +133,7 @@ bool sh_command_get(struct sh_bytes bytes, struct sh_command *command_out);
 void sh_shared_hand_in(struct sh_superpeer *superpeer, struct sh_bytes bytes);
 /* The same with a command for which nobody waits. */
 void sh_shared_decide(struct sh_superpeer *superpeer, const struct sh_command *command);
-/* Does it to a registry; *nid_out: the node that it is about; of RESOLVE, 1 if the batch was
- * committed, else 0. */
+/* Does it to a registry; *nid_out: the node that it is about. */
 enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_registry *registry,
                                    const struct sh_command *command, shoal_nid *nid_out);
 /* Answers the request of that command, and ends its waiting. */
@@ -135,6 +148,8 @@ void sh_shared_pending_drop(struct sh_superpeer *superpeer);
 
 /* superpeer_watch.c */
 unsigned sh_shared_watch_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+/* Another superpeer does not answer. is_dead: its process is no more. */
+void sh_shared_superpeer_gone(struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead);
 void sh_shared_on_heard(void *arg, struct sh_msg_in *in);
 void sh_shared_on_here(void *arg, struct sh_msg_in *in);
 void sh_shared_on_dismissed(void *arg, struct sh_msg_in *in);
@@ -144,6 +159,22 @@ bool sh_shared_is_whole(const struct sh_superpeer *superpeer);
 bool sh_shared_is_lost(const struct sh_superpeer *superpeer, uint64_t now_ns);
 
 bool sh_shared_leads(const struct sh_superpeer *superpeer);
+
+/* superpeer_grant.c */
+/* Notes whether this one leads: in each step, before leases are granted. */
+void sh_shared_lease_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+/* Tells the leader who was heard here, if that is not under way already. */
+void sh_shared_report(struct sh_superpeer *superpeer, uint64_t now_ns);
+void sh_shared_report_cancel(struct sh_superpeer *superpeer);
+/* Answers such a report; what it says has been taken. */
+void sh_shared_report_answer(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
+                             struct sh_bytes nids, uint64_t now_ns);
+/* Whether a node may be declared failed. is_dead: for sure, so that it holds no lease. */
+bool sh_shared_may_fail(const struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead);
+/* From here on it gets no lease, until what is under way has been decided. */
+void sh_shared_doom(struct sh_superpeer *superpeer, shoal_nid nid);
+/* A node has joined by a request that came at that time. */
+void sh_shared_joined(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t asked_ns);
 void sh_shared_dismissed(struct sh_superpeer *superpeer);
 
 /* superpeer_zookeeper.c */

@@ -8,6 +8,7 @@
 #include "cluster/superpeer_shared_int.h"
 
 #define FAILURES_MAX 64 /* declared at once */
+#define HEARTBEATS_MISSED 3
 
 static uint64_t now_of(const struct sh_superpeer *superpeer)
 {
@@ -28,10 +29,10 @@ void sh_superpeer_shared_heard(struct sh_superpeer *superpeer, shoal_nid nid, ui
         shared->claimed = epoch;
 }
 
-void sh_superpeer_shared_fail(struct sh_superpeer *superpeer, shoal_nid nid)
+void sh_superpeer_shared_fail(struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead)
 {
     const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), nid);
-    struct sh_command command = {.kind = SH_COMMAND_FAIL, .nid = nid};
+    struct sh_command command = {.kind = SH_COMMAND_FAIL, .state = is_dead, .nid = nid};
     if (!node || node->state != SH_NODE_UP)
         return;
     command.instance = node->instance;
@@ -50,30 +51,6 @@ bool sh_shared_leads(const struct sh_superpeer *superpeer)
                              : sh_raft_role(shared->raft) == SH_RAFT_LEADER;
 }
 
-/* Tells the leader who was heard here. */
-static void report(struct sh_superpeer *superpeer)
-{
-    struct sh_shared *shared = superpeer->shared;
-    uint16_t count = 0;
-    for (size_t i = 0; i < sizeof shared->heard / sizeof shared->heard[0]; i++)
-        count += (uint16_t)__builtin_popcountll(shared->heard[i]);
-    uint16_t leader =
-        shared->zookeeper ? sh_zookeeper_leader(shared->zookeeper) : sh_raft_leader(shared->raft);
-    struct sh_out out;
-    /* Raft's leader hears of superpeers by Raft; ZooKeeper's, only by this. */
-    if ((!count && !shared->zookeeper) || !leader ||
-        sh_msg_begin(superpeer->msg, (shoal_nid){leader}, SH_CLUSTER_HEARD, 10 + 2 * (size_t)count,
-                     &out))
-        return;
-    sh_put64(&out.w, shared->claimed);
-    sh_put16(&out.w, count);
-    for (uint16_t nid = 0; nid < SH_SHARED_NIDS; nid++) {
-        if (is_heard(shared, (shoal_nid){nid}))
-            sh_put16(&out.w, nid);
-    }
-    sh_msg_end(superpeer->msg, &out);
-}
-
 /* --- The leader's part ----------------------------------------------------------------------- */
 
 static void superpeer_decide(struct sh_superpeer *superpeer, shoal_nid nid,
@@ -89,6 +66,20 @@ static uint64_t superpeer_heard_ns(const struct sh_shared *shared, shoal_nid nid
                              : sh_raft_heard_ns(shared->raft, (uint8_t)nid.v);
 }
 
+/* Only the leader declares it; that may have been the one. With ZooKeeper its session tells. */
+void sh_shared_superpeer_gone(struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead)
+{
+    struct sh_shared *shared = superpeer->shared;
+    if (!is_dead)
+        return;
+    if (shared->raft)
+        sh_raft_leader_gone(shared->raft, now_of(superpeer), (uint8_t)nid.v);
+    if (!sh_shared_leads(superpeer))
+        return;
+    shared->superpeer_gone_ns[nid.v] = now_of(superpeer);
+    superpeer_decide(superpeer, nid, SH_NODE_FAILED);
+}
+
 static void watch_superpeers(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     struct sh_shared *shared = superpeer->shared;
@@ -100,7 +91,10 @@ static void watch_superpeers(struct sh_superpeer *superpeer, uint64_t now_ns)
         uint64_t since_ns = heard_ns > shared->led_since_ns ? heard_ns : shared->led_since_ns;
         if (node->state == SH_NODE_UP && now_ns >= since_ns + superpeer->failure_ns)
             superpeer_decide(superpeer, node->nid, SH_NODE_FAILED);
-        else if (node->state == SH_NODE_FAILED && heard_ns + superpeer->failure_ns / 2 > now_ns)
+        else if (node->state == SH_NODE_UP && now_ns >= heard_ns + 2 * superpeer->heartbeat_ns)
+            sh_superpeer_probe(superpeer, node->nid, now_ns);
+        else if (node->state == SH_NODE_FAILED && heard_ns + superpeer->failure_ns / 2 > now_ns &&
+                 heard_ns > shared->superpeer_gone_ns[node->nid.v])
             superpeer_decide(superpeer, node->nid, SH_NODE_UP);
     }
 }
@@ -172,8 +166,23 @@ static void members_step(struct sh_superpeer *superpeer)
     }
 }
 
+/* Asks those that have missed a few heartbeats: if the superpeer to which they were connected has
+ * died with them, nobody else has noticed. */
+static void ask_silent(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    const struct sh_view *view = sh_registry_view(superpeer->registry);
+    for (size_t i = 0; i < view->count; i++) {
+        const struct sh_node *node = &view->nodes[i];
+        if (node->role != SH_ROLE_SUPERPEER && node->state == SH_NODE_UP &&
+            now_ns >= sh_registry_heard_ns(superpeer->registry, node->nid) +
+                          HEARTBEATS_MISSED * superpeer->heartbeat_ns)
+            sh_superpeer_probe(superpeer, node->nid, now_ns);
+    }
+}
+
 static void watch_nodes(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
+    ask_silent(superpeer, now_ns);
     const struct sh_view *view = sh_registry_view(superpeer->registry);
     /* What was heard before a failure and is told after it brings nobody back. */
     bool is_told_late = now_ns < superpeer->shared->failed_ns + 3 * superpeer->heartbeat_ns;
@@ -190,7 +199,7 @@ static void watch_nodes(struct sh_superpeer *superpeer, uint64_t now_ns)
         shoal_nid nid = sh_registry_overdue(superpeer->registry, now_ns, from);
         if (!nid.v)
             break;
-        sh_superpeer_shared_fail(superpeer, nid);
+        sh_superpeer_shared_fail(superpeer, nid, false);
         from.v = nid.v + 1;
     }
 }
@@ -209,6 +218,7 @@ static void lead_step(struct sh_superpeer *superpeer, uint64_t now_ns)
     if (shared->zookeeper ? shared->decided != NULL
                           : sh_raft_applied(shared->raft) < shared->watched)
         return; /* or the same would be decided again and again */
+    memset(shared->doomed, 0, sizeof shared->doomed);
     struct sh_command command = {.kind = SH_COMMAND_EPOCH, .instance = shared->claimed};
     if (shared->claimed > sh_registry_view(superpeer->registry)->epoch)
         sh_shared_decide(superpeer, &command); /* what was stored has been lost */
@@ -335,15 +345,14 @@ unsigned sh_shared_watch_step(struct sh_superpeer *superpeer, uint64_t now_ns)
     bool leads = sh_shared_leads(superpeer);
     if (!leads)
         shared->led_since_ns = shared->watched = 0;
+    sh_shared_lease_step(superpeer, now_ns);
     if (now_ns < shared->watch_ns)
         return 0;
     shared->watch_ns = now_ns + superpeer->heartbeat_ns;
     if (leads && (shared->zookeeper || sh_raft_is_current(shared->raft))) {
         lead_step(superpeer, now_ns);
     } else if (!leads) {
-        report(superpeer);
-        memset(shared->heard, 0, sizeof shared->heard);
-        shared->claimed = 0;
+        sh_shared_report(superpeer, now_ns);
     }
     if (shared->raft)
         raft_watch_step(superpeer, now_ns);
@@ -365,17 +374,21 @@ void sh_shared_on_heard(void *arg, struct sh_msg_in *in)
     uint64_t claimed = sh_get64(&in->payload);
     uint16_t count = sh_get16(&in->payload);
     if (!sh_shared_is_other(superpeer, in->reply_to.nid) ||
-        sh_reader_left(&in->payload) != 2 * (size_t)count || !sh_shared_leads(superpeer))
+        sh_reader_left(&in->payload) != 2 * (size_t)count || !sh_shared_leads(superpeer)) {
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EBUSY, NULL);
         return;
+    }
     uint64_t now_ns = now_of(superpeer);
     superpeer->shared->superpeer_heard_ns[in->reply_to.nid.v] = now_ns;
-    while (count--) {
-        shoal_nid nid = {sh_get16(&in->payload)};
+    struct sh_bytes nids = {sh_reader_take(&in->payload, 2 * (size_t)count), 2 * (size_t)count};
+    for (uint16_t i = 0; i < count; i++) {
+        shoal_nid nid = {sh_load16(nids.at + 2 * (size_t)i)};
         if (!nid.v)
             continue;
         sh_registry_heard(superpeer->registry, now_ns, nid);
         sh_superpeer_shared_heard(superpeer, nid, claimed);
     }
+    sh_shared_report_answer(superpeer, in, nids, now_ns);
 }
 
 /* Whether somebody at that address can't be the superpeer of that ID, by a registry that is up to

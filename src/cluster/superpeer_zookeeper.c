@@ -41,6 +41,17 @@ void sh_shared_zookeeper_decide(struct sh_superpeer *superpeer, struct sh_bytes 
     shared->decided_count++;
 }
 
+/* Whether what was written tells of this process's beginning. */
+static bool has_joined(const struct sh_superpeer *superpeer)
+{
+    for (const struct sh_decided *decided = superpeer->shared->decided; decided;
+         decided = decided->next) {
+        if (decided->is_in_batch && decided->command[0] == SH_COMMAND_RING)
+            return sh_registry_arcs(superpeer->registry)->present >> own_nid(superpeer).v & 1;
+    }
+    return false;
+}
+
 /* Drops the decisions that were written, or all. */
 static void decided_drop(struct sh_shared *shared, bool all)
 {
@@ -143,6 +154,8 @@ static void carry_out_all(struct sh_superpeer *superpeer, struct sh_registry *sc
     struct sh_shared *shared = superpeer->shared;
     struct sh_command command;
     for (struct sh_pending *pending = shared->pending; pending; pending = pending->next) {
+        if (now_of(superpeer) < pending->again_ns)
+            continue;
         bool is_sound = sh_command_get(sh_bytes_make(pending->command, pending->size), &command);
         SH_ASSERT(is_sound);
         pending->nid = command.nid;
@@ -168,9 +181,13 @@ static void batch_end(struct sh_superpeer *superpeer, bool is_done, enum shoal_e
         if (!pending->is_in_batch)
             continue;
         pending->is_in_batch = false;
+        if (pending->err == SHOAL_EBUSY)
+            pending->again_ns = now_of(superpeer) + superpeer->heartbeat_ns / 4;
         if (is_done && sh_command_get(sh_bytes_make(pending->command, pending->size), &command))
             sh_shared_answer(superpeer, &command, err ? err : pending->err, pending->nid);
     }
+    if (is_done && superpeer->ring && has_joined(superpeer))
+        sh_superpeer_ring_joined(superpeer);
     if (is_done)
         decided_drop(shared, false);
     for (struct sh_decided *decided = shared->decided; decided; decided = decided->next)
@@ -195,11 +212,19 @@ static enum shoal_err write_image(struct sh_superpeer *superpeer,
     return err;
 }
 
+static bool is_pending(const struct sh_superpeer *superpeer)
+{
+    const struct sh_pending *pending = superpeer->shared->pending;
+    while (pending && now_of(superpeer) < pending->again_ns)
+        pending = pending->next;
+    return pending;
+}
+
 static unsigned batch_begin(struct sh_superpeer *superpeer)
 {
     struct sh_shared *shared = superpeer->shared;
     struct sh_registry *scratch;
-    if (shared->scratch || (!shared->pending && !shared->decided) ||
+    if (shared->scratch || (!is_pending(superpeer) && !shared->decided) ||
         !sh_zookeeper_can_write(shared->zookeeper) || registry_of_value(superpeer, &scratch))
         return 0;
     uint64_t changes = sh_registry_changes(scratch);
@@ -248,8 +273,11 @@ unsigned sh_shared_zookeeper_step(struct sh_superpeer *superpeer, uint64_t now_n
     unsigned work = sh_zookeeper_step(shared->zookeeper, now_ns);
     work += written_step(superpeer);
     work += value_step(superpeer);
-    if (own_nid(superpeer).v)
+    if (own_nid(superpeer).v) {
         work += sh_shared_watch_step(superpeer, now_ns);
+        if (superpeer->ring || !sh_superpeer_ring_open(superpeer))
+            work += sh_superpeer_ring_step(superpeer, now_ns);
+    }
     if (!shared->scratch) /* or one might be refused that is being written */
         work += sh_shared_pending_step(superpeer, now_ns);
     work += batch_begin(superpeer);

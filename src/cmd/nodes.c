@@ -67,6 +67,39 @@ int sh_cmd_run_node_list(struct sh_cmd *cmd)
     return SH_EXIT_OK;
 }
 
+/* --- node watch ---------------------------------------------------------------------------- */
+
+static bool event_print(void *arg, const struct shoal_event *event)
+{
+    static const char *const kinds[] = {"present", "joined", "left", "failed", "returned", "moved"};
+    struct sh_cmd *cmd = arg;
+    if (!event)
+        return true;
+    if (cmd->flags.json) {
+        struct sh_json *row = node_json(&event->node);
+        sh_json_set_u64(row, "epoch", event->epoch);
+        sh_json_set_text(row, "event", kinds[event->kind]);
+        (void)sh_cmd_answer(cmd, row);
+    } else {
+        fprintf(cmd->out, "%8" PRIu64 "  %-8s  %5u  %-9s  %-6s  %s\n", event->epoch,
+                kinds[event->kind], (unsigned)event->node.nid.v, role_name(event->node.role),
+                state_name(event->node.state), event->node.address);
+    }
+    return fflush(cmd->out) == 0 && !ferror(cmd->out);
+}
+
+int sh_cmd_run_node_watch(struct sh_cmd *cmd)
+{
+    int status = sh_cmd_open(cmd);
+    if (status != SH_EXIT_OK)
+        return status;
+    if (!cmd->flags.json)
+        fprintf(cmd->out, "%8s  %-8s  %5s  %-9s  %-6s  %s\n", "EPOCH", "EVENT", "NODE", "ROLE",
+                "STATE", "ADDRESS");
+    enum shoal_err err = shoal_watch(cmd->store, event_print, cmd);
+    return err != SHOAL_OK ? sh_cmd_fail(cmd, err, "%s", shoal_error_detail()) : SH_EXIT_OK;
+}
+
 /* --- node log, node stop ------------------------------------------------------------------- */
 
 /* Whether a node is up, as the cluster has it. Where nobody answers, because it was the only

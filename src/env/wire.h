@@ -43,6 +43,7 @@ struct sh_wire_event {
     sh_link link;
     uint64_t tag;       /* OPENED and LOST of a link that open made: the tag given there */
     enum shoal_err err; /* LOST: EUNREACHABLE (never opened), ECONNLOST */
+    bool is_refused;    /* LOST: the host at that address has said that nobody listens there */
 };
 
 struct sh_wire;

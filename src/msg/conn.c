@@ -80,6 +80,12 @@ void sh_msg_node_remove(struct sh_msg *msg, shoal_nid nid)
     sh_conn_mark_dirty(msg, conn);
 }
 
+bool sh_msg_was_refused(struct sh_msg *msg, shoal_nid nid)
+{
+    struct sh_conn *conn = sh_conn_find(msg, nid);
+    return conn && conn->was_refused;
+}
+
 /* An alias that names nobody now, in turn, so that a fresh one is not soon mistaken for the last.
  * 0: none left. */
 static uint16_t alias_unused(struct sh_msg *msg)
@@ -178,6 +184,7 @@ void sh_conn_lost(struct sh_msg *msg, struct sh_conn *conn, enum shoal_err err)
     struct sh_stream *streams[2] = {conn->dialled, conn->accepted};
     conn->dialled = conn->accepted = conn->sends_on = NULL;
     conn->push_blocked = false;
+    atomic_store_explicit(&conn->epoch_heard, 0, memory_order_relaxed);
     sh_beat_stop(msg, conn);
     sh_close_over(msg, conn);
     for (int i = 0; i < 2; i++) {
@@ -248,6 +255,7 @@ static void dial(struct sh_msg *msg, struct sh_conn *conn, uint64_t now_ns)
     bool is_known = conn->is_known;
     conn->state = SH_CONN_OPENING;
     sh_spin_release(&conn->lock);
+    conn->was_refused = false;
     struct sh_wire *wire = msg->config.env.wire;
     sh_link link;
     enum shoal_err err = is_known ? SHOAL_OK : SHOAL_EUNREACHABLE;
@@ -294,6 +302,7 @@ void sh_conn_service(struct sh_msg *msg, struct sh_conn *conn, uint64_t now_ns)
     if (conn->close_heard)
         sh_close_service(msg, conn);
     sh_control_flow(msg, conn);
+    sh_epoch_tell(msg, conn, false);
     sh_out_flush(msg, conn);
 }
 
@@ -354,6 +363,8 @@ bool sh_conn_attach(struct sh_msg *msg, struct sh_stream *stream, shoal_nid real
         sh_beat_start(msg, conn, sh_now(&msg->config.env.clock));
         SH_DEBUG("msg", "connection open", SH_U64("nid", conn->nid.v),
                  SH_U64("real_nid", real_nid.v));
+        conn->epoch_told = 0;
+        sh_epoch_tell(msg, conn, true);
         event(msg, SH_MSG_UP, conn->nid, real_nid, SHOAL_OK);
         sh_out_flush(msg, conn);
     }

@@ -21,6 +21,13 @@ static void send_beside(struct sh_msg *msg, struct sh_conn *conn, enum sh_contro
     sh_stream_control(msg, conn->sends_on, sh_bytes_make(message, size));
 }
 
+void sh_control_send_first(struct sh_msg *msg, struct sh_conn *conn, enum sh_control control,
+                           struct sh_bytes payload)
+{
+    SH_ASSERT(payload.size <= SH_CONTROL_PAYLOAD_MAX);
+    send_beside(msg, conn, control, payload);
+}
+
 bool sh_control_send(struct sh_msg *msg, struct sh_conn *conn, enum sh_control control,
                      struct sh_bytes payload)
 {
@@ -72,6 +79,9 @@ void sh_control_receive(struct sh_msg *msg, struct sh_conn *conn, enum sh_contro
     switch (control) {
     case SH_CONTROL_LIMIT:
         is_understood = on_limit(msg, conn, &r);
+        break;
+    case SH_CONTROL_EPOCH:
+        is_understood = sh_epoch_hear(conn, &r);
         break;
     case SH_CONTROL_BEAT:
         is_understood = sh_reader_done(&r);

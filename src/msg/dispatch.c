@@ -202,8 +202,11 @@ struct sh_msg_in sh_msg_in_make(struct sh_msg *msg, const struct sh_conn *conn, 
     };
 }
 
-static void message_run(const struct sh_handler_entry *entry, struct sh_msg_in *in)
+static void message_run(const struct sh_handler_entry *entry, const struct sh_conn *conn,
+                        struct sh_msg_in *in)
 {
+    if (entry->is_leased && sh_lease_refuses(in->msg, conn, in))
+        return;
     if (entry->describe)
         sh_object_receive(entry, in);
     else
@@ -228,7 +231,7 @@ enum sh_dispatched sh_dispatch(struct sh_msg *msg, struct sh_stream *stream, enu
     if (!entry) {
         no_handler(msg, &in);
     } else if (entry->mode == SH_MSG_INLINE) {
-        message_run(entry, &in);
+        message_run(entry, conn, &in);
     } else {
         struct sh_work work = {.block = stream->block, .conn = conn, .in = in};
         if (!sh_work_add(msg, &work, entry->mode))
@@ -242,14 +245,15 @@ static void message_work_run(struct sh_msg *msg, struct sh_work *work)
     const struct sh_handler_entry *entry = handler_of(msg, work->in.type);
     SH_ASSERT(entry != NULL);
     if (work->object) {
-        entry->done(entry->arg, &work->in, work->object, work->err);
+        bool is_late = entry->is_leased && sh_msg_is_fenced(msg);
+        entry->done(entry->arg, &work->in, work->object, is_late ? SHOAL_EFENCED : work->err);
         work_free(msg, work);
         return;
     }
     struct sh_conn *conn = work->conn;
     uint32_t generation = work->in.reply_to.generation;
     uint64_t bytes = SH_MSG_HEADER_BYTES + sh_reader_left(&work->in.payload);
-    message_run(entry, &work->in);
+    message_run(entry, conn, &work->in);
     work_free(msg, work);
     if (sh_flow_finished(&conn->flow, generation, bytes))
         sh_conn_mark_dirty(msg, conn);

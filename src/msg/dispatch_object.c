@@ -65,7 +65,8 @@ bool sh_partial_begin(struct sh_msg *msg, struct sh_stream *stream, enum sh_kind
         .left = payload_bytes,
         .codec = sh_codec_reader(payload_bytes),
     };
-    partial->object = object_begin(entry, &partial->in, payload_bytes);
+    if (!entry->is_leased || !sh_lease_refuses(msg, stream->conn, &partial->in))
+        partial->object = object_begin(entry, &partial->in, payload_bytes);
     return true;
 }
 

@@ -510,6 +510,7 @@ static bool link_event(struct loopback *loopback, struct loop_link *link,
     if (!pair) {
         event.kind = SH_WIRE_LOST;
         event.err = SHOAL_EUNREACHABLE;
+        event.is_refused = true;
         link_free(loopback, link);
         *event_out = event;
         return true;

@@ -147,6 +147,7 @@ static inline bool sh_memwire_event(struct sh_memwire *memwire, sh_link number,
     if (link->is_lost && (link->is_announced || link->was_opened_by_us)) {
         event.kind = SH_WIRE_LOST;
         event.err = link->is_announced ? SHOAL_ECONNLOST : SHOAL_EUNREACHABLE;
+        event.is_refused = !link->is_announced;
         link->is_there = false;
     } else if (!link->is_announced) {
         event.kind = link->was_opened_by_us ? SH_WIRE_OPENED : SH_WIRE_ACCEPTED;

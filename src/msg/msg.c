@@ -31,6 +31,7 @@ enum shoal_err sh_msg_create(const struct sh_msg_config *config, struct sh_msg *
     msg->instance = sh_random64(&config->env.random);
     atomic_init(&msg->nid, config->nid.v);
     atomic_init(&msg->share_bytes, SH_SHARED_BYTES);
+    sh_lease_init(msg);
     sh_lock_init(&msg->table_lock, SH_LOCK_MSG_TABLE);
     sh_spin_init(&msg->blocks_lock, SH_LOCK_MSG_BLOCKS);
     sh_spin_init(&msg->large_lock, SH_LOCK_MSG_LARGE);
@@ -181,8 +182,11 @@ static void on_wire_event(struct sh_msg *msg, const struct sh_wire_event *event,
             on_writable(msg, stream);
         return;
     case SH_WIRE_LOST:
-        if ((stream = sh_stream_find(msg, event->link)))
+        if ((stream = sh_stream_find(msg, event->link))) {
+            if (stream->conn && event->is_refused)
+                stream->conn->was_refused = true;
             sh_stream_fail(msg, stream, event->err, false);
+        }
         return;
     }
 }
@@ -272,6 +276,7 @@ static unsigned transport_run(void *arg)
         poll_wire(msg, 0);
     msg->poll_skipped = msg->events_gathered;
     msg->events_gathered = false;
+    sh_lease_look(msg);
     unsigned done = events_see(msg, now_ns);
     done += sh_streams_resume(msg, now_ns);
     if (now_ns >= sh_streams_due(msg))
@@ -280,6 +285,7 @@ static unsigned transport_run(void *arg)
     sh_large_run(msg, now_ns);
     sh_closes_expire(msg, now_ns);
     done += sh_requests_expire(msg, now_ns);
+    sh_lease_look(msg);
     done += dirty_service(msg, now_ns);
     sh_conns_dial(msg, now_ns);
     struct sh_wire *wire = msg->config.env.wire;
@@ -365,6 +371,7 @@ void sh_msg_stats_get(const struct sh_msg *msg, struct sh_msg_stats *stats_out)
         .answers_dropped = READ(msg->dropped),
         .retries = READ(msg->retries),
         .repeats = READ(msg->repeats),
+        .fenced = READ(msg->fenced),
     };
 }
 

@@ -133,6 +133,11 @@ SHOAL_NODISCARD enum shoal_err sh_msg_node_set(struct sh_msg *msg, shoal_nid nid
 /* Forgets a node and closes the connection to it: what waits fails with ECONNLOST. Any thread. */
 void sh_msg_node_remove(struct sh_msg *msg, shoal_nid nid);
 
+/* Whether the last attempt to open a connection to a node or alias was refused by its host, which
+ * says that nobody listens at that address: a process that did is gone. Thread of the transport
+ * step. */
+bool sh_msg_was_refused(struct sh_msg *msg, shoal_nid nid);
+
 /* An alias for whoever listens at an address, to send to before its node ID is known. The same
  * address gives the same alias. ELIMIT, EADDRESS. Any thread. */
 SHOAL_NODISCARD enum shoal_err sh_msg_contact(struct sh_msg *msg, const char *address,
@@ -345,6 +350,32 @@ void sh_msg_reply_ok(struct sh_msg *msg, struct sh_reply_to to, sh_msg_type type
  * itself: who does so says it, for the counters. Any thread. */
 void sh_msg_retried(struct sh_msg *msg, shoal_nid to);
 
+/* --- Leases and epochs ----------------------------------------------------------------------- */
+
+/* Until when this end may serve, by the clock of env. Once it has been set, and the clock has
+ * passed it, this end is fenced: all connections are given up, so that no answer of before is sent
+ * any more, and messages of leased types are refused with EFENCED (requests) or dropped, without
+ * having been handled. A later lease ends that. Connections may be opened all the while. Any
+ * thread. */
+void sh_msg_lease_set(struct sh_msg *msg, uint64_t until_ns);
+/* What was set last; UINT64_MAX: nothing. */
+uint64_t sh_msg_lease_ns(const struct sh_msg *msg);
+/* Connections to nodes with IDs up to that are not given up then: no messages of leased types come
+ * over them. Before the steps run. */
+void sh_msg_lease_spare(struct sh_msg *msg, shoal_nid last);
+bool sh_msg_is_fenced(const struct sh_msg *msg);
+/* Messages of that type are handled only under a lease, and only of senders that are not fenced by
+ * sh_msg_node_fence. After its handler was set (nothing is done where it has none), before the
+ * steps run. */
+void sh_msg_leased_set(struct sh_msg *msg, sh_msg_type type, bool is_leased);
+
+/* The epoch that this end knows, which only rises. The other ends are told, so that each message
+ * counts as marked with the epoch that its sender knew, or an older one. Any thread. */
+void sh_msg_epoch_set(struct sh_msg *msg, uint64_t epoch);
+/* From now on messages of leased types that come from a node, and are marked with an older epoch
+ * than that, are refused as above. Any thread. */
+void sh_msg_node_fence(struct sh_msg *msg, shoal_nid nid, uint64_t epoch);
+
 /* --- Counters ---------------------------------------------------------------------------- */
 
 struct sh_msg_stats {
@@ -354,6 +385,7 @@ struct sh_msg_stats {
     uint64_t requests_timed_out, answers_dropped;
     uint64_t retries; /* requests sent once more: sh_msg_retried */
     uint64_t repeats; /* requests that came once more, answered from their first result: once.h */
+    uint64_t fenced;  /* messages refused with EFENCED */
 };
 void sh_msg_stats_get(const struct sh_msg *msg, struct sh_msg_stats *stats_out);
 

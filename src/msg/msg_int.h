@@ -27,6 +27,7 @@ enum sh_control {
     SH_CONTROL_CLOSE = 3, /* these: close.c */
     SH_CONTROL_CLOSED = 4,
     SH_CONTROL_KEEP = 5,
+    SH_CONTROL_EPOCH = 6, /* lease.c */
 };
 
 /* The three sizes of receive blocks: for a stream with little to say, for a busy one, and for what
@@ -109,11 +110,15 @@ struct sh_conn {
     uint32_t slots_first;     /* requests whose answer is still expected; under the same lock */
     _Atomic uint32_t works;   /* that its messages have */
     _Atomic uint64_t room_waits, window_waits, retries;
+    _Atomic uint64_t epoch_least; /* what leased messages of this node must know at least */
+    _Atomic uint64_t epoch_heard; /* what it knows; written by the transport step */
     /* Written by the transport step only. */
     _Atomic uint64_t bytes_out, blocks_out, messages_in, bytes_in, opened;
     /* Transport step only. */
     struct sh_stream *dialled, *accepted;
     struct sh_stream *sends_on; /* one of the two */
+    bool was_refused;           /* when it was opened last: nobody listens there */
+    uint64_t epoch_told;        /* over this connection; 0: none */
     struct sh_flow flow;        /* its own header says what any thread may do */
     struct sh_conn *beat_next, *beat_prev;
     uint64_t beat_due_ns;    /* the next look; 0: not open */
@@ -169,6 +174,7 @@ struct sh_handler_entry {
     sh_msg_object_done done;
     void *arg;
     enum sh_msg_mode mode;
+    bool is_leased; /* runs only while this end's lease holds: lease.c */
 };
 
 /* A message or an answer with a description whose bytes are decoded as they come. */
@@ -269,6 +275,10 @@ struct sh_msg {
     uint64_t instance;
     _Atomic uint16_t nid;
     _Atomic bool is_stopping;
+    _Atomic bool is_fenced;    /* lease.c; written by the transport step */
+    shoal_nid lease_spares;    /* nodes up to that ID are sent nothing that needs a lease */
+    _Atomic uint64_t lease_ns; /* when the lease runs out; SH_NEVER: none is needed */
+    _Atomic uint64_t epoch;
     _Atomic(struct sh_conn *) *conns; /* 65536 */
     _Atomic(struct sh_conn *) made;   /* all of them, the youngest first */
     struct sh_lock table_lock;        /* making conns, aliases */
@@ -329,7 +339,7 @@ struct sh_msg {
     /* Counters. */
     _Atomic uint64_t messages_out, messages_in;
     _Atomic uint64_t bytes_out, blocks_out, bytes_in;
-    _Atomic uint64_t opened, lost, refused, timed_out, dropped, retries, repeats;
+    _Atomic uint64_t opened, lost, refused, timed_out, dropped, retries, repeats, fenced;
 };
 
 static inline void sh_count(_Atomic uint64_t *counter, uint64_t by)
@@ -438,6 +448,22 @@ bool sh_control_send(struct sh_msg *msg, struct sh_conn *conn, enum sh_control c
 void sh_control_flow(struct sh_msg *msg, struct sh_conn *conn);
 void sh_control_receive(struct sh_msg *msg, struct sh_conn *conn, enum sh_control control,
                         struct sh_bytes payload);
+/* Sends one before all that is in the ring; only right after the connection has opened. */
+void sh_control_send_first(struct sh_msg *msg, struct sh_conn *conn, enum sh_control control,
+                           struct sh_bytes payload);
+
+/* lease.c */
+void sh_lease_init(struct sh_msg *msg);
+/* Transport step, before it handles and before it sends: enters the fence or leaves it. */
+void sh_lease_look(struct sh_msg *msg);
+/* Whether the lease has run out since the last look, so that nothing may be sent. Transport step.
+ */
+bool sh_lease_forbids(const struct sh_msg *msg);
+/* Answers a message of a leased type that may not be handled; false: it may. */
+bool sh_lease_refuses(struct sh_msg *msg, const struct sh_conn *conn, const struct sh_msg_in *in);
+/* Transport step: says which epoch this end knows, if the other side does not know that. */
+void sh_epoch_tell(struct sh_msg *msg, struct sh_conn *conn, bool is_first);
+bool sh_epoch_hear(struct sh_conn *conn, struct sh_reader *payload);
 
 /* conn.c */
 struct sh_conn *sh_conn_find(struct sh_msg *msg, shoal_nid nid); /* NULL: none yet */

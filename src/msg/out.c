@@ -552,6 +552,10 @@ void sh_out_flush(struct sh_msg *msg, struct sh_conn *conn)
 {
     unsigned pieces = 0;
     struct sh_wire *wire = msg->config.env.wire;
+    if (sh_lease_forbids(msg)) {
+        sh_conn_mark_dirty(msg, conn); /* the next look gives the connection up */
+        return;
+    }
     if (conn->sends_on && !sh_stream_control_flush(msg, conn->sends_on))
         conn->push_blocked = true;
     while (conn->sends_on && !conn->push_blocked) {

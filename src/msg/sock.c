@@ -230,7 +230,9 @@ void sh_sock_listener_close(struct sh_sock_listener *listener)
 static enum sh_sock_dialled connect_begin(int fd, const struct sh_sock_address *to)
 {
     int result = connect(fd, (const struct sockaddr *)&to->bytes, to->size);
-    return result != 0 && errno != EINPROGRESS ? SH_SOCK_FAILED : SH_SOCK_CONNECTS;
+    if (result == 0 || errno == EINPROGRESS)
+        return SH_SOCK_CONNECTS;
+    return errno == ECONNREFUSED ? SH_SOCK_REFUSED : SH_SOCK_FAILED;
 }
 
 enum shoal_err sh_sock_dial(const char *address, int *fd_out, enum sh_sock_dialled *dialled_out)

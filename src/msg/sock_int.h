@@ -49,7 +49,8 @@ SHOAL_NODISCARD enum shoal_err sh_sock_address_find(const char *address,
 /* What became of dialling. */
 enum sh_sock_dialled {
     SH_SOCK_CONNECTS, /* the socket becomes writable when that has ended */
-    SH_SOCK_FAILED,   /* already */
+    SH_SOCK_FAILED,   /* already, */
+    SH_SOCK_REFUSED,  /* or because nobody listens there */
     SH_SOCK_IS_NAME,  /* the descriptor only holds a place: find its address, and dial at it */
 };
 /* Begins to connect; the descriptor is the caller's in each case. EADDRESS; ELIMIT: none. */

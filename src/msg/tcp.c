@@ -38,6 +38,7 @@ struct tcp_link {
     uint32_t use;
     uint32_t next; /* in the free list, or in the list of the lost */
     bool is_opening;
+    bool is_refused;   /* nobody listens there */
     bool is_looked_up; /* its name is; fd holds a place */
     bool is_lost;
     bool wants_writable;
@@ -159,7 +160,8 @@ static enum shoal_err tcp_listen(struct sh_wire *wire, const char *address, char
 static void link_dialled(struct tcp *tcp, struct tcp_link *link, enum sh_sock_dialled dialled)
 {
     SH_ASSERT(dialled != SH_SOCK_IS_NAME);
-    if (dialled == SH_SOCK_FAILED) {
+    if (dialled != SH_SOCK_CONNECTS) {
+        link->is_refused = dialled == SH_SOCK_REFUSED;
         link_lost(tcp, link);
         return;
     }
@@ -300,6 +302,7 @@ static unsigned report_lost(struct tcp *tcp, struct sh_wire_event *events, unsig
             .link = link_number(tcp, link),
             .tag = link->tag,
             .err = link->is_opening ? SHOAL_EUNREACHABLE : SHOAL_ECONNLOST,
+            .is_refused = link->is_refused,
         };
         link_free(tcp, link);
     }
@@ -316,6 +319,7 @@ static bool link_event(struct tcp *tcp, struct tcp_link *link, uint32_t ready,
         socklen_t size = sizeof error;
         getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &size);
         if (error != 0 || !(ready & EPOLLOUT)) {
+            link->is_refused = error == ECONNREFUSED;
             link_lost(tcp, link);
             return false;
         }

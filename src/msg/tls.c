@@ -435,8 +435,11 @@ static void on_accepted(struct tls *tls, sh_link number)
     sh_tls_list_add(link, YOUNG);
 }
 
-static bool on_lost(struct tls_link *link, enum shoal_err err, struct sh_wire_event *event_out)
+static bool on_lost(struct tls_link *link, const struct sh_wire_event *event,
+                    struct sh_wire_event *event_out)
 {
+    enum shoal_err err = event->err;
+    bool is_refused = event->is_refused;
     bool was_announced = link->is_dialled || link->state == OPEN || link->state == FAILED;
     bool was_open = link->state == OPEN;
     if (was_open && (link->is_in[READY] || link->is_paused)) {
@@ -449,8 +452,11 @@ static bool on_lost(struct tls_link *link, enum shoal_err err, struct sh_wire_ev
         err = link->err;
     else if (!was_open && link->is_dialled)
         err = SHOAL_EUNREACHABLE;
-    *event_out = (struct sh_wire_event){
-        .kind = SH_WIRE_LOST, .link = link->number, .tag = link->tag, .err = err};
+    *event_out = (struct sh_wire_event){.kind = SH_WIRE_LOST,
+                                        .link = link->number,
+                                        .tag = link->tag,
+                                        .err = err,
+                                        .is_refused = is_refused};
     sh_tls_link_free(link);
     return was_announced;
 }
@@ -466,7 +472,7 @@ static bool translate(struct tls *tls, struct sh_wire_event event, struct sh_wir
     if (!link)
         return false;
     if (event.kind == SH_WIRE_LOST)
-        return on_lost(link, event.err, event_out);
+        return on_lost(link, &event, event_out);
     if (event.kind == SH_WIRE_OPENED)
         link->state = HANDSHAKE;
     if (event.kind == SH_WIRE_WRITABLE) {

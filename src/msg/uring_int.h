@@ -66,7 +66,8 @@ struct uring_link {
     uint8_t news;
     bool is_ready, is_to_send; /* in those lists */
     bool is_looked_up;         /* its name is; fd holds a place */
-    bool is_refused;           /* never opened */
+    bool is_refused;           /* never opened, */
+    bool is_denied;            /* since nobody listens there */
     bool is_lost;              /* reported at the next poll */
     bool has_ended;            /* reported when all has been pulled */
     bool wants_writable;

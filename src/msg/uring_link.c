@@ -429,6 +429,7 @@ static void on_connected(struct uring *uring, struct uring_link *link)
     getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &size);
     if (error != 0) {
         link->is_refused = true;
+        link->is_denied = error == ECONNREFUSED;
         sh_uring_link_lost(uring, link);
         return;
     }

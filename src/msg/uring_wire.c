@@ -62,7 +62,8 @@ static enum shoal_err uring_listen(struct sh_wire *wire, const char *address, ch
 static void link_dialled(struct uring *uring, struct uring_link *link, enum sh_sock_dialled dialled)
 {
     SH_ASSERT(dialled != SH_SOCK_IS_NAME);
-    link->is_refused = dialled == SH_SOCK_FAILED;
+    link->is_refused = dialled != SH_SOCK_CONNECTS;
+    link->is_denied = dialled == SH_SOCK_REFUSED;
     if (link->is_refused)
         sh_uring_link_lost(uring, link);
     else
@@ -264,6 +265,7 @@ static bool link_event(struct uring *uring, struct uring_link *link,
     } else if (link->is_lost || (link->has_ended && !has_bytes)) {
         event.kind = SH_WIRE_LOST;
         event.err = link->is_refused ? SHOAL_EUNREACHABLE : SHOAL_ECONNLOST;
+        event.is_refused = link->is_denied;
         sh_uring_link_die(uring, link);
     } else if (link->news & NEWS_WRITABLE) {
         event.kind = SH_WIRE_WRITABLE;

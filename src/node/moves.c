@@ -70,7 +70,7 @@ bool sh_move_job_get(struct sh_reader *r, struct sh_move_job *job_out)
 }
 
 void sh_moves_batch_put(struct sh_writer *w, shoal_nid from, shoal_nid to, uint64_t incarnation,
-                        uint64_t sequence, const struct sh_owner_run *runs, size_t count)
+                        uint64_t sequence, const struct sh_metadata_run *runs, size_t count)
 {
     sh_put16(w, from.v);
     sh_put16(w, to.v);
@@ -260,14 +260,29 @@ static void next_batch(struct sh_moves *moves)
 static bool is_lost(enum shoal_err err)
 {
     return err == SHOAL_ECONNLOST || err == SHOAL_EUNREACHABLE || err == SHOAL_ETIMEOUT ||
-           err == SHOAL_EAGAIN || err == SHOAL_ELIMIT || err == SHOAL_ESTOPPED;
+           err == SHOAL_EAGAIN || err == SHOAL_ELIMIT || err == SHOAL_ESTOPPED ||
+           err == SHOAL_EFENCED;
+}
+
+/* Whether the target has taken note of a commit: only what its handler answers says so. Of any
+ * other error the handler may know nothing, and a batch that it has not heard of must not be
+ * forgotten: the target has the only copy. */
+static bool was_told(enum shoal_err err)
+{
+    return err == SHOAL_OK || err == SHOAL_EPROTO;
 }
 
 static void who_answered(struct sh_moves *moves, enum shoal_err err, struct sh_reader *payload)
 {
+    shoal_nid other = {err ? 0 : sh_get16(payload)};
     uint64_t incarnation = err ? 0 : sh_get64(payload);
-    if (!err && (!sh_reader_done(payload) || incarnation == 0))
+    if (!err && (!sh_reader_done(payload) || (incarnation == 0 && other.v == 0)))
         err = SHOAL_EPROTO;
+    if (!err && other.v) {
+        sh_directory_superpeer_set(moves->config.directory, moves->asked_creator, other);
+        state_set(moves, SH_MOVE_WHO, now_of(moves) + SH_MOVES_AGAIN_NS / 10);
+        return;
+    }
     if (!err)
         moves->incarnation = incarnation;
     else if (is_lost(err) || err == SHOAL_EBUSY) {
@@ -295,9 +310,15 @@ static void stage_answered(struct sh_moves *moves, enum shoal_err err)
     state_set(moves, SH_MOVE_STAGED, 0);
 }
 
-static void commit_answered(struct sh_moves *moves, enum shoal_err err)
+static void commit_answered(struct sh_moves *moves, enum shoal_err err, struct sh_reader *payload)
 {
-    if (!err) {
+    shoal_nid other = {err ? 0 : sh_get16(payload)};
+    if (!err && !sh_reader_done(payload))
+        err = SHOAL_ETIMEOUT; /* whatever that was, it is no decision */
+    if (!err && other.v) {
+        sh_directory_superpeer_set(moves->config.directory, moves->batch.creator, other);
+        state_set(moves, SH_MOVE_COMMIT, now_of(moves) + SH_MOVES_AGAIN_NS / 10);
+    } else if (!err) {
         committed(moves);
     } else if (is_lost(err) || err == SHOAL_EBUSY || err == SHOAL_EROLE) {
         /* EROLE: in place of one that is away another was asked, which knows nothing of it. */
@@ -312,7 +333,7 @@ static void commit_answered(struct sh_moves *moves, enum shoal_err err)
 
 static void tell_answered(struct sh_moves *moves, enum shoal_err err)
 {
-    bool is_told = !err || !is_lost(err);
+    bool is_told = was_told(err);
     if (!is_told && sh_moves_is_up(moves, moves->batch.target)) {
         state_set(moves, SH_MOVE_TELL, now_of(moves) + SH_MOVES_AGAIN_NS);
         return;
@@ -324,7 +345,7 @@ static void tell_answered(struct sh_moves *moves, enum shoal_err err)
 
 static void remind_answered(struct sh_moves *moves, enum shoal_err err)
 {
-    if (err && is_lost(err)) {
+    if (!was_told(err)) {
         trouble(moves, err);
         return;
     }
@@ -359,7 +380,7 @@ static void answered(struct sh_request *request, enum shoal_err err, struct sh_r
         stage_answered(moves, err);
         break;
     case SH_MOVE_COMMIT:
-        commit_answered(moves, err);
+        commit_answered(moves, err, payload);
         break;
     case SH_MOVE_TELL:
         tell_answered(moves, err);
@@ -389,11 +410,14 @@ static enum shoal_err ask(struct sh_moves *moves, shoal_nid to, sh_msg_type type
 static void who_ask(struct sh_moves *moves)
 {
     struct sh_out out;
-    enum shoal_err err = ask(moves, moves->asked_superpeer, SH_CLUSTER_WHO, 0, QUESTION_NS, &out);
-    if (err)
+    shoal_nid superpeer = sh_directory_superpeer(moves->config.directory, moves->asked_creator);
+    enum shoal_err err = ask(moves, superpeer, SH_CLUSTER_WHO, SH_WHO_BYTES, QUESTION_NS, &out);
+    if (err) {
         who_answered(moves, err, NULL);
-    else
-        sh_msg_end(moves->config.msg, &out);
+        return;
+    }
+    sh_put16(&out.w, moves->asked_creator.v);
+    sh_msg_end(moves->config.msg, &out);
 }
 
 static void stage_send(struct sh_moves *moves)
@@ -430,7 +454,7 @@ static void commit_send(struct sh_moves *moves)
     enum shoal_err err = ask(moves, superpeer, SH_CLUSTER_COMMIT,
                              sh_moves_batch_bytes(batch->count), QUESTION_NS, &out);
     if (err) {
-        commit_answered(moves, err);
+        commit_answered(moves, err, NULL);
         return;
     }
     sh_moves_batch_put(&out.w, self_of(moves), batch->target, moves->incarnation, batch->sequence,
@@ -475,9 +499,9 @@ static void gather(struct sh_moves *moves)
         return;
     }
     batch->superpeer = sh_directory_superpeer(moves->config.directory, batch->creator);
-    if (moves->incarnation == 0 || moves->asked_superpeer.v != batch->superpeer.v) {
+    if (moves->incarnation == 0 || moves->asked_creator.v != batch->creator.v) {
         moves->incarnation = 0;
-        moves->asked_superpeer = batch->superpeer;
+        moves->asked_creator = batch->creator;
         state_set(moves, SH_MOVE_WHO, 0);
         return;
     }

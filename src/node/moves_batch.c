@@ -30,7 +30,7 @@ static bool store_run(struct sh_moves *moves, sh_lid *first_out, sh_lid *last_ou
 
 /* The next chunks at the cursor that are in the job's range and served here, at most to the end of
  * one run in the store; moves the cursor to their first. */
-static bool run_next(struct sh_moves *moves, struct sh_owner_run *run_out)
+static bool run_next(struct sh_moves *moves, struct sh_metadata_run *run_out)
 {
     shoal_nid self = self_of(moves);
     sh_lid first, last;
@@ -56,7 +56,7 @@ static bool run_next(struct sh_moves *moves, struct sh_owner_run *run_out)
             continue;
         }
         moves->cursor = sh_holdings_lid(self, from);
-        *run_out = (struct sh_owner_run){from, end};
+        *run_out = (struct sh_metadata_run){from, end};
         return true;
     }
     return false;
@@ -64,7 +64,7 @@ static bool run_next(struct sh_moves *moves, struct sh_owner_run *run_out)
 
 bool sh_moves_count(struct sh_moves *moves)
 {
-    struct sh_owner_run run;
+    struct sh_metadata_run run;
     if (!run_next(moves, &run))
         return false;
     moves->job.all_chunks += run.last.v - run.first.v + 1;
@@ -73,10 +73,10 @@ bool sh_moves_count(struct sh_moves *moves)
 }
 
 /* Takes of a run what the batch has room for; moves the cursor behind it. False: it is full. */
-static bool run_take(struct sh_moves *moves, const struct sh_owner_run *run)
+static bool run_take(struct sh_moves *moves, const struct sh_metadata_run *run)
 {
     struct sh_move_batch *batch = &moves->batch;
-    struct sh_owner_run *taken = &batch->runs[batch->count];
+    struct sh_metadata_run *taken = &batch->runs[batch->count];
     shoal_cid cid = run->first;
     bool has_room = true;
     for (; cid.v <= run->last.v; cid.v++) {
@@ -92,18 +92,18 @@ static bool run_take(struct sh_moves *moves, const struct sh_owner_run *run)
         moves->cursor.v++;
     }
     if (cid.v > run->first.v) {
-        *taken = (struct sh_owner_run){run->first, {cid.v - 1}};
+        *taken = (struct sh_metadata_run){run->first, {cid.v - 1}};
         batch->count++;
     } else if (has_room) {
         moves->cursor.v++;
     }
-    return has_room && batch->count < SH_OWNERS_RUNS_MAX;
+    return has_room && batch->count < SH_METADATA_RUNS_MAX;
 }
 
 bool sh_moves_gather(struct sh_moves *moves)
 {
     struct sh_move_batch *batch = &moves->batch;
-    struct sh_owner_run run;
+    struct sh_metadata_run run;
     batch->count = batch->chunks = 0;
     batch->bytes = 0;
     bool goes_on = true;

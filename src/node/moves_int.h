@@ -2,7 +2,7 @@
 #ifndef SH_NODE_MOVES_INT_H
 #define SH_NODE_MOVES_INT_H
 
-#include "cluster/owners.h"
+#include "cluster/metadata.h"
 #include "node/holdings.h"
 #include "node/moves.h"
 #include "node/outcomes.h"
@@ -12,6 +12,8 @@
 #define SH_MOVES_PASS_NS UINT64_C(20000000)
 /* How long a target waits for word of a batch before it asks, and between two questions. */
 #define SH_MOVES_ASK_NS UINT64_C(300000000)
+/* How long a superpeer that asks what is here waits for word of a batch. */
+#define SH_MOVES_WORD_NS UINT64_C(3000000000)
 #define SH_MOVES_STAGE_HEAD_BYTES 28
 #define SH_MOVES_OUTCOMES_MAX 16384 /* of one batch */
 
@@ -31,7 +33,7 @@ enum sh_move_state {
 
 /* The batch at hand. */
 struct sh_move_batch {
-    struct sh_owner_run runs[SH_OWNERS_RUNS_MAX];
+    struct sh_metadata_run runs[SH_METADATA_RUNS_MAX];
     size_t count;
     size_t chunks;
     uint64_t bytes;
@@ -50,11 +52,12 @@ struct sh_staged {
     struct sh_moves *moves;
     shoal_nid source, superpeer;
     uint64_t sequence, incarnation;
+    uint64_t since_ns;
     uint64_t due_ns; /* when to ask */
     bool is_asking;
     struct sh_request request;
     size_t count;
-    struct sh_owner_run runs[];
+    struct sh_metadata_run runs[];
 };
 
 /* What a node remembers of another one's batches. */
@@ -83,8 +86,8 @@ struct sh_moves {
     sh_lid cursor;              /* in the store's order */
     sh_lid run_first, run_last; /* chunks that the store said to have, so as not to ask each time */
     uint64_t pass_chunks;       /* moved in this pass */
-    shoal_nid asked_superpeer;
-    uint64_t incarnation; /* of that one; 0: to be asked */
+    shoal_nid asked_creator;
+    uint64_t incarnation; /* of what is known of that one's chunks; 0: to be asked */
     uint64_t sequence;
     unsigned troubles; /* batches that failed one after the other */
     shoal_nid turn;    /* the target that was taken last */
@@ -117,7 +120,7 @@ void sh_moves_target_end(struct sh_moves *moves);
 
 /* Writes a COMMIT or RESOLVE. */
 void sh_moves_batch_put(struct sh_writer *w, shoal_nid from, shoal_nid to, uint64_t incarnation,
-                        uint64_t sequence, const struct sh_owner_run *runs, size_t count);
+                        uint64_t sequence, const struct sh_metadata_run *runs, size_t count);
 static inline size_t sh_moves_batch_bytes(size_t count)
 {
     return 22 + 16 * count;

@@ -28,7 +28,7 @@ static struct sh_staged **staged_find(struct sh_moves *moves, shoal_nid source)
 }
 
 /* Takes the first `chunks` of a batch out of the store again. */
-static void chunks_drop(struct sh_moves *moves, const struct sh_owner_run *runs, size_t count,
+static void chunks_drop(struct sh_moves *moves, const struct sh_metadata_run *runs, size_t count,
                         size_t chunks)
 {
     shoal_nid self = self_of(moves);
@@ -95,7 +95,7 @@ static enum shoal_err head_read(struct sh_moves *moves, struct sh_msg_in *in,
     head.count = sh_get16(r);
     luggage_out->outcomes = sh_get32(r);
     luggage_out->locks = sh_get32(r);
-    if (!sh_reader_ok(r) || head.count == 0 || head.count > SH_OWNERS_RUNS_MAX ||
+    if (!sh_reader_ok(r) || head.count == 0 || head.count > SH_METADATA_RUNS_MAX ||
         head.sequence == 0 || head.source.v > SH_PEER_NID_MAX ||
         sh_reader_left(r) < head.count * 16)
         return SHOAL_EPROTO;
@@ -105,7 +105,7 @@ static enum shoal_err head_read(struct sh_moves *moves, struct sh_msg_in *in,
     *staged = head;
     bool is_well = true;
     for (size_t i = 0; i < head.count; i++) {
-        struct sh_owner_run *run = &staged->runs[i];
+        struct sh_metadata_run *run = &staged->runs[i];
         run->first.v = sh_get64(r);
         run->last.v = sh_get64(r);
         is_well =
@@ -125,7 +125,7 @@ static enum shoal_err head_read(struct sh_moves *moves, struct sh_msg_in *in,
 }
 
 /* Whether nothing of what a run names is here; it may have gone away to several nodes. */
-static bool run_is_elsewhere(const struct sh_moves *moves, const struct sh_owner_run *run)
+static bool run_is_elsewhere(const struct sh_moves *moves, const struct sh_metadata_run *run)
 {
     bool is_own = shoal_cid_creator(run->first).v == self_of(moves).v;
     shoal_cid at = run->first, last;
@@ -246,6 +246,7 @@ static enum shoal_err stage(struct sh_moves *moves, struct sh_staged *staged, st
         return err;
     }
     peer->highest = staged->sequence;
+    staged->since_ns = now;
     staged->due_ns = now + SH_MOVES_ASK_NS;
     staged->next = moves->staged;
     moves->staged = staged;
@@ -355,8 +356,13 @@ static void resolved(struct sh_request *request, enum shoal_err err, struct sh_r
     struct sh_staged *staged = request->arg;
     struct sh_moves *moves = staged->moves;
     staged->is_asking = false;
+    shoal_nid other = {err ? 0 : sh_get16(payload)};
     uint8_t is_committed = err ? 0 : sh_get8(payload);
-    if (err || !sh_reader_done(payload))
+    bool is_decided = !err && sh_reader_done(payload) && !other.v;
+    if (other.v)
+        sh_directory_superpeer_set(moves->config.directory,
+                                   shoal_cid_creator(staged->runs[0].first), other);
+    if (!is_decided)
         staged->due_ns = sh_now(&moves->config.clock) + SH_MOVES_ASK_NS;
     else
         batch_over(moves, staged, is_committed);
@@ -382,6 +388,12 @@ static void resolve(struct sh_moves *moves, struct sh_staged *staged)
     sh_msg_end(moves->config.msg, &out);
 }
 
+/* Whether the source could not be heard, be it gone or only cut off from here. */
+static bool is_unheard(enum shoal_err err)
+{
+    return err == SHOAL_ECONNLOST || err == SHOAL_EUNREACHABLE || err == SHOAL_ETIMEOUT;
+}
+
 static void source_answered(struct sh_request *request, enum shoal_err err,
                             struct sh_reader *payload)
 {
@@ -392,10 +404,11 @@ static void source_answered(struct sh_request *request, enum shoal_err err,
     uint8_t says = err ? 1 : sh_get8(payload);
     if (!err && !sh_reader_done(payload))
         says = 1;
-    /* A source that lives knows best: it goes on with nothing else before we have heard. */
+    /* A source that can be heard knows best: it goes on with nothing else before we have. Of one
+     * that can't, the superpeer must tell: the batch may be ours, and then nobody serves it. */
     if (says != 1)
         batch_over(moves, staged, says == 2);
-    else if (err && !sh_moves_is_up(moves, staged->source))
+    else if (is_unheard(err) || (err && !sh_moves_is_up(moves, staged->source)))
         resolve(moves, staged);
 }
 
@@ -407,7 +420,7 @@ static void source_ask(struct sh_moves *moves, struct sh_staged *staged)
     if (sh_moves_is_up(moves, staged->source))
         err = sh_msg_request(moves->config.msg, staged->source, SH_MOVES_ASK, 8, &staged->request,
                              &out);
-    else
+    if (err == SHOAL_ENONODE || is_unheard(err))
         resolve(moves, staged);
     if (err) {
         if (!staged->is_asking)
@@ -468,6 +481,18 @@ static void on_outcome(void *arg, struct sh_msg_in *in)
     sh_msg_end(in->msg, &out);
 }
 
+/* Whether a batch is here of which the source, which lives, will soon say whether it was committed:
+ * it may have heard so from a superpeer that has forgotten it since. */
+static bool awaits_word(const struct sh_moves *moves)
+{
+    uint64_t now = sh_now(&moves->config.clock);
+    for (const struct sh_staged *staged = moves->staged; staged; staged = staged->next) {
+        if (now < staged->since_ns + SH_MOVES_WORD_NS && sh_moves_is_up(moves, staged->source))
+            return true;
+    }
+    return false;
+}
+
 /* What of an arc's chunks this node has, and where those are that it created. */
 static void on_holds(void *arg, struct sh_msg_in *in)
 {
@@ -478,6 +503,10 @@ static void on_holds(void *arg, struct sh_msg_in *in)
     shoal_nid first = {sh_get16(&in->payload)}, last = {sh_get16(&in->payload)};
     if (!sh_reader_done(&in->payload)) {
         refuse(in, SHOAL_EPROTO, NULL);
+        return;
+    }
+    if (awaits_word(moves)) {
+        refuse(in, SHOAL_EBUSY, "a batch of a migration is not decided yet");
         return;
     }
     struct sh_range *found = malloc(RANGES_MAX * sizeof *found);

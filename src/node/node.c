@@ -23,6 +23,9 @@
 #include "node/secret.h"
 #include "node/superhost.h"
 
+/* Of message types: those of chunks.h and its neighbours, and of graph.h. */
+#define SH_MODULE_NODE 2
+#define SH_MODULE_GRAPH 3
 #define REQUESTS_MAX (1u << 16)
 #define PAYLOAD_BYTES_LEAST (16u << 20)
 #define DETAIL_BYTES 256
@@ -81,6 +84,8 @@ static void on_event(void *arg, const struct sh_msg_event *event)
         sh_superhost_link_event(node->superhost, event);
     if (node->member)
         sh_member_link_event(node->member, event);
+    if (node->directory && event->kind == SH_MSG_LOST)
+        sh_directory_suspect(node->directory, event->nid);
     if (node->locks)
         sh_locks_link_event(node->locks, event);
 }
@@ -350,6 +355,20 @@ static enum shoal_err open_locks(struct sh_node_run *node)
     return err;
 }
 
+/* Everything that is about chunks is done under a lease only: what is not is about the process. */
+static void lease_types(struct sh_msg *msg)
+{
+    static const sh_msg_type free_types[] = {SH_CHUNKS_STATUS,    SH_NODE_STOP,
+                                             SH_NODE_LOG_LEVELS,  SH_NODE_PROMOTE,
+                                             SH_DUMPS_JOB_CANCEL, SH_MOVES_CANCEL};
+    for (unsigned operation = 0; operation < 256; operation++) {
+        sh_msg_leased_set(msg, SH_MSG_TYPE(SH_MODULE_NODE, operation), true);
+        sh_msg_leased_set(msg, SH_MSG_TYPE(SH_MODULE_GRAPH, operation), true);
+    }
+    for (size_t i = 0; i < sizeof free_types / sizeof free_types[0]; i++)
+        sh_msg_leased_set(msg, free_types[i], false);
+}
+
 /* A graph's index finds the chunks by where they are in this node's store. */
 static bool has_no_graph(void *arg)
 {
@@ -408,7 +427,10 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
         .wake = wake_transport,
         .arg = node,
     };
-    return sh_graph_create(&graph, &node->graph);
+    err = sh_graph_create(&graph, &node->graph);
+    if (err == SHOAL_OK)
+        lease_types(node->msg);
+    return err;
 }
 
 /* Packs chunk memory while the node is awake: looks now and then whether there is enough waste, and
@@ -524,6 +546,7 @@ void sh_node_destroy(struct sh_node_run *node)
     sh_directory_destroy(node->directory);
     node->member = NULL;
     node->superhost = NULL;
+    node->directory = NULL;
     sh_msg_destroy(node->msg);
     sh_graph_destroy(node->graph);
     sh_dumps_destroy(node->dumps);

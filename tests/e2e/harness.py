@@ -10,9 +10,11 @@ import json
 import os
 import pathlib
 import re
+import select
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -54,14 +56,15 @@ def eventually(test, what, deadline_s, condition):
 class Node:
     """One shoald process. Its log is kept in a file, for the message of a failure."""
 
-    def __init__(self, test, name, *flags, env=None):
+    def __init__(self, test, name, *flags, env=None, prefix=()):
+        """prefix: words before the program's, such as `ip netns exec NAME`."""
         self.test = test
         self.name = name
         self.ready_file = test.folder / f"{name}.ready"
         self.log_path = test.folder / f"{name}.log"
         self.address = None
         self.nid = None
-        words = [str(BIN / "shoald"), "--ready-file", str(self.ready_file), *map(str, flags)]
+        words = [*prefix, str(BIN / "shoald"), "--ready-file", str(self.ready_file), *map(str, flags)]
         if "--listen" not in flags:
             words += ["--listen", "127.0.0.1:0"]
         self.ready_file.unlink(missing_ok=True)
@@ -122,6 +125,77 @@ class Node:
                 self.test.fail(f"{self.name} did not stop on SIGTERM:\n{self.log()}")
         if self.process.returncode in CRASH_STATUS or CRASH.search(self.log()):
             self.test.fail(f"{self.name} crashed ({self.process.returncode}):\n{self.log()}")
+
+
+class Client:
+    """A program on libshoal that keeps a cluster open (client.c): one question, one answer."""
+
+    def __init__(self, test, addresses, timeout_ns=20_000_000_000, secret_file="", prefix=(),
+                 opens=True):
+        self.test = test
+        self.rest = b""
+        self.log_path = test.folder / f"client{id(self)}.log"
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                [*prefix, str(BIN / "e2e_client"), ",".join(addresses), str(timeout_ns),
+                 str(secret_file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                env=clean_environment(), cwd=test.folder)
+        test.addCleanup(self.end)
+        self.opened = self.answer()
+        if opens:
+            test.assertEqual(self.opened, "ok", f"{addresses} can't be opened")
+
+    def answer(self):
+        """The next line of its output; "" when it has ended."""
+        deadline = time.monotonic() + COMMAND_MAX
+        while b"\n" not in self.rest:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
+                self.test.fail(f"the client does not answer within {COMMAND_MAX} s")
+            more = os.read(self.process.stdout.fileno(), 65536)
+            if not more:
+                return ""
+            self.rest += more
+        line, self.rest = self.rest.split(b"\n", 1)
+        return line.decode(errors="replace")
+
+    def ask(self, *words):
+        """Gives it a command; returns its answer: "ok ..." or an error's name and more."""
+        self.process.stdin.write((" ".join(map(str, words)) + "\n").encode())
+        self.process.stdin.flush()
+        return self.answer()
+
+    def do(self, *words):
+        """A command that must succeed; returns what follows the "ok"."""
+        answer = self.ask(*words)
+        self.test.assertRegex(answer, r"^ok\b", f"{words}")
+        return answer[3:]
+
+    def states(self):
+        """State by node ID, as this client sees it."""
+        names = {"0": "up", "1": "left", "2": "failed"}
+        return {int(nid): names[state] for nid, state, _ in
+                (word.split(":", 2) for word in self.do("nodes").split())}
+
+    def end(self):
+        """Ends it, and says when it had crashed."""
+        self.process.stdin.close()
+        try:
+            self.process.wait(STOP_MAX)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(STOP_MAX)
+        self.process.stdout.close()
+        log = self.log_path.read_text(errors="replace")
+        if self.process.returncode in CRASH_STATUS or CRASH.search(log):
+            self.test.fail(f"the client crashed ({self.process.returncode}):\n{log}")
+
+
+def seed():
+    """What random tests begin with: E2E_SEED, or a new one; printed, so that it can be repeated."""
+    found = int(os.environ.get("E2E_SEED") or time.time_ns() % 1000000)
+    print(f"E2E_SEED={found}", file=sys.stderr)
+    return found
 
 
 class Case(unittest.TestCase):

@@ -133,6 +133,26 @@ class InZooKeeper(harness.Case):
         late = self.join("late")
         self.assertNotIn(late.nid, [peer.nid for peer in self.peers])
 
+    def test_moved_chunks_are_remembered(self):
+        """Chunks move without a superpeer, and are found when all superpeers were killed."""
+        one, two = self.peers
+        self.shoal(one, "chunk", "create", 8, "--count", 2000, "--node", one.nid)
+        for local in (1, 1000, 2000):
+            self.shoal(one, "chunk", "put", f"{one.nid}:{local}", "--text", f"{local:08}")
+        self.shoal(one, "migrate", one.nid, "--to", two.nid, "--last", f"{one.nid}:1000")
+        leader = self.leader()
+        self.superpeers[leader].kill()
+        self.shoal(self.superpeers[(leader + 1) % 3], "migrate", one.nid, "--to", two.nid)
+        for index, node in enumerate(self.superpeers):
+            if index != leader:
+                node.kill()
+        self.superpeers = [self.start(i).wait_ready() for i in range(3)]
+        for node in self.superpeers:
+            self.seen(node, two.address, "up")
+            for local in (1, 1000, 2000):
+                got = self.shoal(node, "chunk", "get", f"{one.nid}:{local}", "--raw").stdout
+                self.assertEqual(got, b"%08d" % local)
+
     def test_zookeeper_is_away(self):
         """Without it nobody joins and no superpeer answers; peers do, and nobody is blamed."""
         self.server.kill()

@@ -1,0 +1,215 @@
+/* The nodes of a simulated cluster: how they boot, and how they die. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "sim/cluster_world_int.h"
+#include "sim/world_int.h"
+
+static void must(enum shoal_err err)
+{
+    SH_ASSERT(err == SHOAL_OK);
+}
+
+static void on_event(void *arg, const struct sh_msg_event *event)
+{
+    struct cw_host *host = arg;
+    if (host->kind == CW_PEER && event->kind != SH_MSG_UP)
+        host->world->losses++;
+    if (host->superpeer)
+        sh_superpeer_link_event(host->superpeer, event);
+    if (host->member)
+        sh_member_link_event(host->member, event);
+    if (host->locks)
+        sh_locks_link_event(host->locks, event);
+}
+
+static void wake_nobody(void *arg)
+{
+    (void)arg;
+}
+
+static void on_member_view(void *arg, const struct sh_view *view)
+{
+    struct cw_host *host = arg;
+    sh_locks_view(host->locks, view);
+    cw_view_seen(host, view);
+}
+
+static void on_superpeer_view(void *arg, const struct sh_view *view)
+{
+    cw_view_seen(arg, view);
+}
+
+static void on_member_failed(void *arg, enum shoal_err err)
+{
+    struct cw_host *host = arg;
+    cw_tell(host->world, host->node, "was called failed(error)", (uint64_t)err, 0);
+}
+
+static void boot_superpeer(struct cw_host *host, const struct sh_env *env)
+{
+    struct cw_world *world = host->world;
+    struct sh_superpeer_config config = {.msg = host->msg,
+                                         .env = *env,
+                                         .cluster = "test",
+                                         .address = world->superpeers[host->index],
+                                         .addresses = world->superpeers,
+                                         .count = (uint16_t)world->config.superpeers,
+                                         .index = host->index,
+                                         .instance = sh_random64(&env->random) | 1,
+                                         .heartbeat_ns = CW_FAILURE_NS / 10,
+                                         .failure_ns = CW_FAILURE_NS,
+                                         .on_view = on_superpeer_view,
+                                         .arg = host};
+    enum shoal_err err = sh_superpeer_create(&config, &host->superpeer);
+    if (err) {
+        cw_fail(world, "superpeer %u does not start again: %s", host->index, shoal_err_name(err));
+        return;
+    }
+    sh_world_step_add(world->sim, host->node, sh_superpeer_step(host->superpeer));
+}
+
+static void boot_peer(struct cw_host *host, const struct sh_env *env, const char *address)
+{
+    struct cw_world *world = host->world;
+    struct sh_store_config stored = {.bytes_max = 16 << 20, .chunk_bytes_max = CW_CHUNK_BYTES_MAX};
+    must(sh_store_create(&stored, &host->store));
+    must(sh_chunks_create(host->msg, host->store, CW_CHUNK_BYTES_MAX, &host->chunks));
+    struct sh_locks_config locks = {.msg = host->msg,
+                                    .store = host->store,
+                                    .holdings = sh_chunks_holdings(host->chunks),
+                                    .clock = env->clock,
+                                    .seed = sh_random64(&env->random),
+                                    .locks_max = 1024,
+                                    .waiters_max = 64,
+                                    .wake = wake_nobody};
+    must(sh_locks_create(&locks, &host->locks));
+    sh_chunks_remover_set(host->chunks, sh_locks_remove, host->locks);
+    struct sh_moves_config moves = {.msg = host->msg,
+                                    .store = host->store,
+                                    .chunks = host->chunks,
+                                    .locks = host->locks,
+                                    .directory = host->directory,
+                                    .clock = env->clock};
+    must(sh_moves_create(&moves, &host->moves));
+    struct sh_member_config config = {.msg = host->msg,
+                                      .directory = host->directory,
+                                      .env = *env,
+                                      .superpeers = world->superpeers,
+                                      .superpeer_count = world->config.superpeers,
+                                      .address = address,
+                                      .instance = sh_random64(&env->random) | 1,
+                                      .heartbeat_ns = CW_FAILURE_NS / 10,
+                                      .failure_ns = CW_FAILURE_NS,
+                                      .on_view = on_member_view,
+                                      .on_failed = on_member_failed,
+                                      .arg = host};
+    must(sh_member_create(&config, &host->member));
+    sh_world_step_add(world->sim, host->node, sh_member_step(host->member));
+    sh_world_step_add(world->sim, host->node, sh_locks_step(host->locks));
+    sh_world_step_add(world->sim, host->node, sh_moves_step(host->moves));
+}
+
+static void boot(void *arg, struct sh_world *sim, unsigned node)
+{
+    struct cw_host *host = arg;
+    host->node = node;
+    host->is_dropping = false;
+    host->epoch = 0;
+    const struct sh_env *env = sh_world_env(sim, node);
+    struct sh_msg_config config = {
+        .nid = {(uint16_t)(host->kind == CW_SUPERPEER ? host->index + 1 : 0)},
+        .cluster = "test",
+        .connections_max = 128,
+        .requests_max = 256,
+        .ring_bytes = 65536,
+        .payload_bytes_max = 1 << 20,
+        .request_timeout_ns = CW_S,
+        .connect_timeout_ns = CW_S / 2,
+        .env = *env,
+        .on_event = on_event,
+        .wake_transport = wake_nobody,
+        .wake_handlers = wake_nobody,
+        .arg = host};
+    must(sh_msg_create(&config, &host->msg));
+    char address[SH_MSG_ADDRESS_MAX], bound[SH_MSG_ADDRESS_MAX];
+    (void)snprintf(address, sizeof address, "node%u:1", node);
+    if (host->kind != CW_CLIENT)
+        must(sh_msg_listen(host->msg, address, bound));
+    sh_world_step_add(sim, node, sh_msg_transport_step(host->msg));
+    sh_world_step_add(sim, node, sh_msg_handler_step(host->msg));
+    if (host->kind == CW_SUPERPEER) {
+        boot_superpeer(host, env);
+        return;
+    }
+    struct sh_directory_config known = {.msg = host->msg,
+                                        .clock = env->clock,
+                                        .cache_ranges_max = 8,
+                                        .is_client = host->kind == CW_CLIENT};
+    must(sh_directory_create(&known, &host->directory));
+    if (host->kind == CW_PEER)
+        boot_peer(host, env, bound);
+    else
+        cw_client_boot(host);
+}
+
+void cw_host_drop(struct cw_host *host)
+{
+    if (!host->msg)
+        return;
+    host->is_dropping = true;
+    sh_moves_destroy(host->moves);
+    sh_member_destroy(host->member);
+    sh_superpeer_destroy(host->superpeer);
+    host->moves = NULL;
+    host->member = NULL;
+    host->superpeer = NULL;
+    struct sh_locks *locks = host->locks;
+    host->locks = NULL;
+    if (host->kind == CW_CLIENT) /* its requests end with errors, which it ignores */
+        sh_msg_destroy(host->msg);
+    sh_directory_destroy(host->directory);
+    if (host->kind != CW_CLIENT)
+        sh_msg_destroy(host->msg);
+    sh_chunks_destroy(host->chunks);
+    sh_locks_destroy(locks);
+    sh_store_destroy(host->store);
+    free(host->numbers);
+    host->numbers = NULL;
+    host->directory = NULL;
+    host->msg = NULL;
+    host->chunks = NULL;
+    host->store = NULL;
+}
+
+static void on_crash(void *arg, struct sh_world *sim, unsigned node)
+{
+    struct cw_host *host = arg;
+    (void)sim;
+    cw_tell(host->world, node, "dies()", 0, 0);
+    host->world->result->crashes++;
+    if (host->kind == CW_PEER)
+        cw_copies_lost(host);
+    if (host->kind == CW_CLIENT)
+        cw_client_crash(host);
+    cw_host_drop(host);
+}
+
+struct cw_host *cw_host_add(struct cw_world *world, enum cw_kind kind, uint16_t index)
+{
+    SH_ASSERT(world->count < CW_HOSTS_MAX);
+    struct cw_host *host = &world->hosts[world->count++];
+    *host = (struct cw_host){.world = world, .kind = kind, .index = index};
+    /* Clocks that are right, a little wrong as real ones are, or broken. */
+    static const int32_t drifts[] = {0, 100, 500, 10000};
+    int32_t most = drifts[cw_below(world, 4)];
+    struct sh_world_node node = {
+        .clock_offset_ns = (int64_t)cw_below(world, 100 * CW_S) - (int64_t)(50 * CW_S),
+        .clock_drift_ppm = (int32_t)cw_below(world, 2 * (uint64_t)most + 1) - most,
+        .boot = boot,
+        .crash = on_crash,
+        .arg = host};
+    (void)sh_world_node_add(world->sim, &node);
+    return host;
+}

@@ -1,0 +1,66 @@
+/* Whole clusters in simulated worlds: superpeers that share a registry on their disks, peers with
+ * chunks, and clients that create, read, write, remove, lock and move them, under faults; and the
+ * checkers that watch. docs/simulation.md.
+ *
+ * What must hold, whatever happens:
+ *   - no chunk is served by two nodes, and no chunk ID is given out twice while its chunk is there;
+ *   - a chunk is an atomic register: a read returns the last write that was acknowledged before it
+ *     began or one that was begun before it ended, never one older than another read had returned;
+ *   - what was acknowledged is there, unless a node died that had a copy of it;
+ *   - writers' leases on a chunk never overlap, by the clocks of those who hold them;
+ *   - of one epoch there is one view; it has a node's instance once; epochs only rise;
+ *   - once the faults have ended, within SH_CLUSTER_SETTLE_NS of virtual time all nodes have the
+ *     same view, every operation has ended, and every chunk is readable that was not lost.
+ *
+ * A chunk is written by one slot of one client, one write after the other. So its history is
+ * checked as it happens, whatever its length, without a search. */
+#ifndef SIM_CLUSTER_WORLD_H
+#define SIM_CLUSTER_WORLD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define SH_CLUSTER_SUPERPEERS_MAX 5
+#define SH_CLUSTER_PEERS_MAX 20
+#define SH_CLUSTER_CLIENTS_MAX 20
+#define SH_CLUSTER_SETTLE_NS UINT64_C(30000000000)
+
+/* What a world is hard on: all nodes now and then; superpeers all the time; or migrations, of which
+ * there are many, with everybody cut off or stopped for moments. */
+enum sh_cluster_world_kind { SH_CLUSTER_MIXED, SH_CLUSTER_REGISTRY, SH_CLUSTER_MIGRATION };
+
+struct sh_cluster_world_config {
+    uint64_t seed;
+    unsigned superpeers; /* 1 to 5 */
+    unsigned peers;      /* 2 to 20 */
+    unsigned clients;    /* 1 to 20 */
+    unsigned rounds;     /* of faults, each with a check in the end */
+    uint64_t round_ns;   /* virtual time with faults in each */
+    enum sh_cluster_world_kind kind;
+    uint64_t move_gap_ns_max; /* from one migration that a client asks for to the next */
+    uint64_t think_ns_max;    /* a client's pause between two operations */
+    bool is_quiet;            /* no faults */
+    FILE *story;              /* what clients did and what failed, line by line; NULL: not told */
+    FILE *trace;              /* everything; NULL: not told */
+};
+
+struct sh_cluster_world_result {
+    bool failed;
+    char text[256];
+    uint64_t virtual_ns;
+    uint64_t trace_hash;
+    uint64_t creates, puts, gets, removes, moves, locks; /* that succeeded */
+    uint64_t lost;                                       /* chunks that died with their nodes */
+    uint64_t crashes;
+};
+
+/* A world as it is drawn from a seed; a number of nodes that is not 0 stays as it is given. */
+struct sh_cluster_world_config sh_cluster_world_config_of(uint64_t seed, unsigned superpeers,
+                                                          unsigned peers, unsigned clients);
+
+/* Runs one world to its end, or until a checker fails. */
+void sh_cluster_world_run(const struct sh_cluster_world_config *config,
+                          struct sh_cluster_world_result *result_out);
+
+#endif

@@ -1,0 +1,206 @@
+/* What the parts of the simulated cluster know of each other. */
+#ifndef SIM_CLUSTER_WORLD_INT_H
+#define SIM_CLUSTER_WORLD_INT_H
+
+#include <inttypes.h>
+
+#include "cluster/directory.h"
+#include "cluster/member.h"
+#include "cluster/superpeer.h"
+#include "msg/once.h"
+#include "node/chunks.h"
+#include "node/holdings.h"
+#include "node/locks.h"
+#include "node/moves.h"
+#include "sim/cluster_world.h"
+#include "sim/world.h"
+
+#define CW_MS UINT64_C(1000000)
+#define CW_S UINT64_C(1000000000)
+#define CW_FAILURE_NS CW_S
+#define CW_HOSTS_MAX (SH_CLUSTER_SUPERPEERS_MAX + SH_CLUSTER_PEERS_MAX + SH_CLUSTER_CLIENTS_MAX)
+#define CW_SLOTS 3
+#define CW_CHUNKS 128
+#define CW_CHUNK_BYTES_MAX 40000
+#define CW_EPOCHS 65536
+#define CW_NUMBERS 128
+#define CW_ROUNDS_MAX 8
+/* A client does not repeat a removal for longer: a server may have forgotten that it did it. */
+#define CW_REPEAT_NS (50 * CW_S)
+
+_Static_assert(CW_HOSTS_MAX <= SH_WORLD_NODES_MAX, "a mask of nodes has a bit for each");
+
+enum cw_kind { CW_SUPERPEER, CW_PEER, CW_CLIENT };
+enum cw_op { CW_NONE, CW_CREATE, CW_PUT, CW_GET, CW_REMOVE, CW_LOCK, CW_UNLOCK };
+
+struct sh_chaos;
+struct cw_world;
+struct cw_host;
+
+/* What is known of a chunk from outside. */
+struct cw_chunk {
+    enum { CW_FREE, CW_LIVE, CW_GONE } state; /* GONE: its removal was acknowledged */
+    shoal_cid cid;
+    uint32_t size;
+    uint64_t generation;         /* another one each time that the place is used anew */
+    uint64_t acked, begun, seen; /* values: acknowledged, perhaps written, read by anybody */
+    bool is_removing;            /* a removal was begun */
+    bool is_lost;                /* a node died that had a copy */
+    bool has_writer;
+    unsigned writer, writer_slot; /* a client's index and which of its slots */
+    /* Who may think that he has the write lock, and until when at the earliest he stops. */
+    uint64_t lock_until_ns; /* world time */
+    const struct cw_slot *lock_owner;
+    uint64_t lock_losses; /* connections that had been lost when it was granted */
+};
+
+/* One operation after the other of a client. */
+struct cw_slot {
+    struct cw_host *host;
+    unsigned index;
+    enum cw_op op;
+    bool is_unclear, is_asking_outcome;
+    unsigned chunk; /* which one; not of a create */
+    uint64_t generation;
+    uint64_t value, least; /* a put's; what a get must see */
+    bool was_gone;         /* a get: the removal had been acknowledged before */
+    uint32_t size;         /* a create's */
+    uint64_t begun_ns;     /* by the client's clock */
+    uint64_t pause_until_ns;
+    uint64_t number;
+    shoal_nid number_nid;
+    uint64_t lease_ns, sent_ns, token; /* a lock's */
+    uint64_t held_until_ns;            /* by the client's clock: it unlocks before */
+    enum shoal_err err;                /* of the last attempt */
+    struct sh_request request;
+    struct sh_locate locate;
+};
+
+struct cw_host {
+    struct cw_world *world;
+    unsigned node;
+    enum cw_kind kind;
+    uint16_t index;
+    bool is_dropping;
+    uint64_t epoch; /* the last that it was told */
+    struct sh_msg *msg;
+    struct sh_superpeer *superpeer;
+    struct sh_directory *directory;
+    struct sh_member *member;
+    struct sh_store *store;
+    struct sh_chunks *chunks;
+    struct sh_locks *locks;
+    struct sh_moves *moves;
+    /* A client's. */
+    uint64_t client;
+    struct cw_slot slots[CW_SLOTS];
+    struct sh_once_numbers *numbers; /* CW_NUMBERS of them */
+    struct sh_directory_op refresh;
+    bool is_refreshing;
+    struct sh_request move;
+    bool is_moving;
+    uint64_t move_after_ns;
+};
+
+struct cw_world {
+    struct sh_cluster_world_config config;
+    struct sh_cluster_world_result *result;
+    struct sh_world *sim;
+    struct sh_prng *prng;
+    struct cw_host hosts[CW_HOSTS_MAX];
+    unsigned count;
+    char addresses[SH_CLUSTER_SUPERPEERS_MAX][SH_MSG_ADDRESS_MAX];
+    const char *superpeers[SH_CLUSTER_SUPERPEERS_MAX];
+    struct cw_chunk chunks[CW_CHUNKS];
+    uint64_t generations, tokens;
+    uint64_t losses; /* of connections, as peers saw them: clients' locks fall with them */
+    uint64_t views[CW_EPOCHS]; /* by epoch: a hash of the view, 0: not seen */
+    uint64_t watched_ns;
+    bool ends; /* clients begin nothing */
+    struct sh_chaos *chaos[CW_ROUNDS_MAX];
+    unsigned chaos_count;
+    uint8_t *scratch; /* CW_CHUNK_BYTES_MAX bytes */
+};
+
+static inline uint64_t cw_below(struct cw_world *world, uint64_t limit)
+{
+    return sh_prng_below(world->prng, limit);
+}
+
+static inline uint64_t cw_now(const struct cw_host *host)
+{
+    return sh_now(&sh_world_env(host->world->sim, host->node)->clock);
+}
+
+static inline struct cw_host *cw_peer(struct cw_world *world, unsigned index)
+{
+    return &world->hosts[world->config.superpeers + index];
+}
+
+/* --- cluster_hosts.c ---------------------------------------------------------------------------
+ */
+
+struct cw_host *cw_host_add(struct cw_world *world, enum cw_kind kind, uint16_t index);
+void cw_host_drop(struct cw_host *host);
+
+/* --- cluster_load.c: what clients do -----------------------------------------------------------
+ */
+
+void cw_client_boot(struct cw_host *host);
+/* Its operations are over, and nobody knows how they ended. Before its objects go. */
+void cw_client_crash(struct cw_host *host);
+/* An attempt failed: looks the chunk's node up anew, and tries again in a moment. */
+void cw_slot_again(struct cw_slot *slot, enum shoal_err err);
+void cw_slot_over(struct cw_slot *slot);
+
+/* cluster_ops.c: one operation: its request and its answer. */
+bool cw_place_find(struct cw_world *world, unsigned *place_out);
+bool cw_slot_begin(struct cw_slot *slot);
+/* False: there is no node to ask now. */
+bool cw_slot_target(struct cw_slot *slot, shoal_nid *nid_out);
+void cw_slot_send(struct cw_slot *slot, shoal_nid nid);
+/* Its chunk is not there. */
+void cw_slot_absent(struct cw_slot *slot, enum shoal_err err);
+struct sh_once_numbers *cw_numbers_of(struct cw_host *host, shoal_nid nid);
+void cw_number_finish(struct cw_slot *slot);
+void cw_move_something(struct cw_host *client);
+
+/* --- cluster_check.c ---------------------------------------------------------------------------
+ */
+
+/* Notes that something does not hold; the first one counts. */
+void cw_fail(struct cw_world *world, const char *format, ...) __attribute__((format(printf, 2, 3)));
+#define CW_HOLDS(world, condition, ...)                                                            \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            cw_fail(world, __VA_ARGS__);                                                           \
+    } while (0)
+
+/* Adds a line to the story, and the event to the trace. */
+void cw_tell(struct cw_world *world, unsigned node, const char *kind, uint64_t a, uint64_t b);
+
+void cw_view_seen(struct cw_host *host, const struct sh_view *view);
+/* Before a node's objects go: what it had is lost. */
+void cw_copies_lost(struct cw_host *host);
+/* How many nodes serve a chunk. */
+unsigned cw_servers_of(struct cw_world *world, shoal_cid cid);
+
+/* The registers: content of a value, a write or read that ended. */
+void cw_content_make(uint8_t *bytes, uint32_t size, shoal_cid cid, uint64_t value);
+/* False: it is no value's content. */
+bool cw_content_read(const uint8_t *bytes, uint32_t size, shoal_cid cid, uint64_t *value_out);
+void cw_created(struct cw_slot *slot, shoal_cid cid);
+void cw_read_seen(struct cw_slot *slot, const uint8_t *bytes, uint32_t size);
+void cw_locked(struct cw_slot *slot);
+void cw_unlocked(struct cw_slot *slot);
+
+/* For sh_world_run_until: true once something does not hold. */
+bool cw_watch(void *arg);
+/* True once everything is as it should be some time after the last fault. */
+bool cw_has_settled(void *arg);
+/* Says what it still waits for. */
+void cw_not_settled(struct cw_world *world);
+/* The same for what can be told only then. */
+void cw_check_end(struct cw_world *world);
+
+#endif

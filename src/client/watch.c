@@ -1,0 +1,198 @@
+/* Following what becomes of nodes: a superpeer is asked again and again what has happened since. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/client_int.h"
+#include "cluster/proto.h"
+
+/* Between questions that had nothing for an answer: as often as nodes hear it, or oftener. */
+#define PAUSE_NS UINT64_C(50000000)
+/* For a superpeer that may be gone, while there are others. */
+#define PATIENCE_NS UINT64_C(500000000)
+
+struct watch {
+    shoal *store;
+    bool (*each)(void *arg, const struct shoal_event *event);
+    void *arg;
+    uint64_t log;
+    struct sh_view view; /* as it was told; epoch 0: nothing yet */
+    uint64_t epoch;      /* of the event that is being told */
+    bool is_first;
+    bool goes_on;
+    bool was_told;  /* something, by the last answer */
+    unsigned asked; /* which superpeer, in turn */
+};
+
+static void tell(struct watch *watch, const struct sh_node *node, const struct sh_node *before)
+{
+    struct shoal_event event = {.epoch = watch->epoch};
+    if (!watch->goes_on)
+        return;
+    if (watch->is_first)
+        event.kind = SHOAL_EVENT_PRESENT;
+    else if (node->state == SH_NODE_LEFT)
+        event.kind = SHOAL_EVENT_LEFT;
+    else if (node->state == SH_NODE_FAILED)
+        event.kind = SHOAL_EVENT_FAILED;
+    else if (before && before->instance == node->instance && before->state == SH_NODE_FAILED)
+        event.kind = SHOAL_EVENT_RETURNED;
+    else if (before && before->instance == node->instance && before->state == SH_NODE_UP)
+        event.kind = SHOAL_EVENT_MOVED;
+    else
+        event.kind = SHOAL_EVENT_JOINED;
+    event.node = (struct shoal_node){node->nid, (enum shoal_role)node->role,
+                                     (enum shoal_node_state)node->state, ""};
+    memcpy(event.node.address, node->address, sizeof node->address);
+    watch->was_told = true;
+    watch->goes_on = watch->each(watch->arg, &event);
+}
+
+static void tell_change(void *arg, const struct sh_node *old, const struct sh_node *new)
+{
+    struct watch *watch = arg;
+    struct sh_node gone;
+    if (!new) {
+        gone = *old;
+        gone.state = SH_NODE_LEFT;
+        new = &gone;
+    }
+    tell(watch, new, old);
+}
+
+static enum shoal_err view_read(struct watch *watch, struct sh_reader *r)
+{
+    struct sh_view view = {0};
+    enum shoal_err err = sh_view_get(r, &view);
+    if (err || (!watch->is_first && view.epoch <= watch->view.epoch)) {
+        sh_view_destroy(&view); /* of a superpeer that is behind the one before */
+        return err;
+    }
+    watch->epoch = view.epoch;
+    sh_view_diff(&watch->view, &view, tell_change, watch);
+    sh_view_destroy(&watch->view);
+    watch->view = view;
+    watch->is_first = false;
+    return SHOAL_OK;
+}
+
+static enum shoal_err event_read(struct watch *watch, struct sh_reader *r, uint64_t known)
+{
+    uint64_t epoch = sh_get64(r);
+    struct sh_node node;
+    enum shoal_err err = sh_node_get(r, &node);
+    if (err || epoch <= known)
+        return err;
+    const struct sh_node *found = sh_view_find(&watch->view, node.nid);
+    struct sh_node before = found ? *found : (struct sh_node){.nid = SHOAL_NID_NONE};
+    err = sh_view_put(&watch->view, &node);
+    if (err)
+        return err;
+    watch->epoch = epoch;
+    tell(watch, &node, before.nid.v ? &before : NULL);
+    return SHOAL_OK;
+}
+
+static enum shoal_err answer_read(struct watch *watch, struct sh_bytes answer)
+{
+    struct sh_reader r = sh_reader_make(answer);
+    uint64_t log = sh_get64(&r), epoch = sh_get64(&r), known = watch->view.epoch;
+    uint8_t flags = sh_get8(&r);
+    size_t count = sh_get16(&r);
+    enum shoal_err err = SHOAL_OK;
+    if (!sh_reader_ok(&r) || (flags & ~SH_ANSWER_VIEW))
+        return SHOAL_EPROTO;
+    if (flags & SH_ANSWER_VIEW)
+        err = view_read(watch, &r);
+    for (size_t i = 0; !err && i < count; i++)
+        err = event_read(watch, &r, known);
+    if (!err && !sh_reader_done(&r))
+        err = SHOAL_EPROTO;
+    watch->log = log;
+    if (!err && epoch > watch->view.epoch)
+        watch->view.epoch = epoch;
+    return err;
+}
+
+/* One of the superpeers that are up as far as is known, another one after each failure; NONE. */
+static shoal_nid superpeer_pick(struct watch *watch)
+{
+    shoal_nid up[SH_SUPERPEERS_MAX];
+    unsigned count = 0;
+    struct sh_node node;
+    for (uint16_t i = 1; i <= SH_SUPERPEERS_MAX; i++) {
+        shoal_nid nid = {i};
+        if (!sh_directory_node(watch->store->directory, nid, &node) && node.state == SH_NODE_UP)
+            up[count++] = nid;
+    }
+    return count ? up[watch->asked % count] : SHOAL_NID_NONE;
+}
+
+static enum shoal_err ask(struct watch *watch)
+{
+    shoal *store = watch->store;
+    uint8_t request[SH_EVENTS_BYTES];
+    uint8_t *answer;
+    size_t size;
+    shoal_nid superpeer = superpeer_pick(watch);
+    if (!superpeer.v)
+        return SHOAL_ENONODE;
+    sh_store64(request, watch->log);
+    sh_store64(request + 8, watch->view.epoch);
+    struct sh_caller caller = sh_client_caller(store);
+    enum shoal_err err =
+        sh_call(&caller, superpeer, SH_CLUSTER_EVENTS, sh_bytes_make(request, sizeof request),
+                store->timeout_ns < PATIENCE_NS ? store->timeout_ns : PATIENCE_NS, &answer, &size,
+                sh_client_detail());
+    if (err)
+        return err;
+    err = answer_read(watch, sh_bytes_make(answer, size));
+    free(answer);
+    return err;
+}
+
+static void pause_for(shoal *store, uint64_t ns)
+{
+    struct sh_waiter nobody = {0};
+    (void)sh_crew_wait(store->crew, 0, &nobody, sh_now(&store->env.clock) + ns);
+}
+
+static enum shoal_err follow(struct watch *watch)
+{
+    shoal *store = watch->store;
+    uint64_t heard_ns = sh_now(&store->env.clock);
+    while (watch->goes_on) {
+        watch->was_told = false;
+        enum shoal_err err = ask(watch);
+        uint64_t now_ns = sh_now(&store->env.clock);
+        if (!err) {
+            heard_ns = now_ns;
+        } else if (err == SHOAL_ENOMEM || err == SHOAL_EPROTO || err == SHOAL_ENOTYPE ||
+                   now_ns >= heard_ns + store->timeout_ns) {
+            return err;
+        } else {
+            watch->asked++;
+            if (sh_client_refresh(store, now_ns + PATIENCE_NS))
+                sh_client_detail_set("no superpeer answers");
+        }
+        if (!watch->was_told && watch->goes_on) {
+            watch->goes_on = watch->each(watch->arg, NULL);
+            pause_for(store, err ? SH_ROUND_PAUSE_NS : PAUSE_NS);
+        }
+    }
+    return SHOAL_OK;
+}
+
+enum shoal_err shoal_watch(shoal *store, bool (*each)(void *arg, const struct shoal_event *event),
+                           void *arg)
+{
+    enum shoal_err err = sh_client_blocking();
+    if (err != SHOAL_OK || !store || !each)
+        return err != SHOAL_OK ? err : SHOAL_EINVAL;
+    if (store->is_embedded)
+        return SHOAL_EROLE;
+    struct watch watch = {
+        .store = store, .each = each, .arg = arg, .is_first = true, .goes_on = true};
+    err = follow(&watch);
+    sh_view_destroy(&watch.view);
+    return err;
+}

@@ -1,0 +1,114 @@
+/* The inside of a sector's state, shared by metadata*.c. */
+#ifndef SH_CLUSTER_METADATA_INT_H
+#define SH_CLUSTER_METADATA_INT_H
+
+#include "cluster/arcs.h"
+#include "cluster/metadata.h"
+
+struct sh_metadata_name {
+    shoal_cid cid;
+    uint8_t *bytes; /* size of them */
+    uint8_t size;
+};
+
+/* decided: sequence << 1 | whether it was committed. */
+struct sh_metadata_source {
+    shoal_nid nid;
+    uint64_t decided;
+};
+
+struct sh_metadata_scratch {
+    uint8_t *bytes; /* the key, then the value */
+    uint16_t value_size;
+    uint8_t key_size;
+};
+
+/* What came of a caller's last update. */
+struct sh_metadata_caller {
+    uint64_t caller, number;
+    uint64_t update; /* which update of the sector it was */
+    struct sh_metadata_result result;
+};
+
+struct sh_metadata_sector {
+    uint64_t incarnation;
+    bool is_known;
+    /* Of each creator with moved chunks all IDs; NULL: there is none. */
+    struct sh_ranges *ranges;
+    struct sh_metadata_source *sources; /* by ascending ID */
+    size_t source_count, source_room;
+    struct sh_metadata_name *names; /* ascending */
+    size_t name_count, name_room;
+    struct sh_metadata_scratch *scratch; /* ascending */
+    size_t scratch_count, scratch_room, scratch_bytes;
+    struct sh_barrier **barriers; /* by ascending ID */
+    size_t barrier_count, barrier_room, barrier_bytes;
+    struct sh_metadata_caller *callers; /* SH_METADATA_CALLERS_MAX; NULL: none yet */
+    size_t caller_count;
+    uint64_t updates; /* by callers */
+    uint64_t name_changes;
+    uint64_t name_base; /* the highest number of a gathered list that is in it; 0: none */
+    bool names_known;
+    bool has_forgotten;
+};
+
+struct sh_metadata {
+    struct sh_metadata_sector sectors[SH_SECTORS];
+};
+
+/* metadata_names.c. The order of names. */
+int sh_metadata_compare(struct sh_bytes a, struct sh_bytes b);
+/* Whether bytes may be a name or key: 1 to SH_NAME_BYTES_MAX, without a NUL, as C programs read
+ * them. */
+bool sh_metadata_is_name(struct sh_bytes name);
+/* Where a name is, or would be. */
+size_t sh_metadata_name_lower(const struct sh_metadata_sector *sector, struct sh_bytes name,
+                              bool *found_out);
+/* Puts a name in at its place. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_metadata_name_insert(struct sh_metadata_sector *sector, size_t at,
+                                                       struct sh_bytes name, shoal_cid cid);
+struct sh_metadata_result sh_metadata_name_apply(struct sh_metadata_sector *sector,
+                                                 const struct sh_metadata_update *update);
+void sh_metadata_names_clear(struct sh_metadata_sector *sector);
+
+/* metadata_services.c: updates that have a caller, as bytes, with the kind read or put already; and
+ * what a sector has beside moved chunks and names. */
+void sh_metadata_service_put(struct sh_writer *w, const struct sh_metadata_update *update);
+/* Whether it is one. */
+bool sh_metadata_service_get(struct sh_reader *r, unsigned sector,
+                             struct sh_metadata_update *update);
+unsigned sh_metadata_service_sector(const struct sh_metadata_update *update);
+/* Carries it out, if it was not yet. */
+struct sh_metadata_result sh_metadata_service_apply(struct sh_metadata_sector *sector,
+                                                    const struct sh_metadata_update *update);
+size_t sh_metadata_services_size(const struct sh_metadata_sector *sector);
+void sh_metadata_services_put(const struct sh_metadata_sector *sector, struct sh_writer *w);
+/* EPROTO, ENOMEM leave something that is to be cleared. */
+SHOAL_NODISCARD enum shoal_err sh_metadata_services_get(struct sh_metadata_sector *sector,
+                                                        struct sh_reader *r);
+void sh_metadata_services_clear(struct sh_metadata_sector *sector);
+
+/* metadata_scratch.c, metadata_barriers.c: the same for each. */
+struct sh_metadata_result sh_metadata_scratch_apply(struct sh_metadata_sector *sector,
+                                                    const struct sh_metadata_update *update);
+size_t sh_metadata_scratch_size(const struct sh_metadata_sector *sector);
+void sh_metadata_scratch_put(const struct sh_metadata_sector *sector, struct sh_writer *w);
+SHOAL_NODISCARD enum shoal_err sh_metadata_scratch_read(struct sh_metadata_sector *sector,
+                                                        struct sh_reader *r);
+void sh_metadata_scratch_clear(struct sh_metadata_sector *sector);
+struct sh_metadata_result sh_metadata_barrier_apply(struct sh_metadata_sector *sector,
+                                                    const struct sh_metadata_update *update);
+size_t sh_metadata_barriers_size(const struct sh_metadata_sector *sector);
+void sh_metadata_barriers_put(const struct sh_metadata_sector *sector, struct sh_writer *w);
+SHOAL_NODISCARD enum shoal_err sh_metadata_barriers_read(struct sh_metadata_sector *sector,
+                                                         struct sh_reader *r);
+void sh_metadata_barriers_clear(struct sh_metadata_sector *sector);
+
+/* metadata_moves.c. The source's entry; a new one with nothing decided. NULL: out of memory. */
+struct sh_metadata_source *sh_metadata_source(struct sh_metadata_sector *sector, shoal_nid nid);
+/* The sector's tree, made if there is none. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_metadata_ranges(struct sh_metadata_sector *sector);
+struct sh_metadata_result sh_metadata_move_apply(struct sh_metadata_sector *sector,
+                                                 const struct sh_metadata_update *update);
+
+#endif

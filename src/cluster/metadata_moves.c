@@ -1,0 +1,174 @@
+/* A sector's chunks that were moved, and what was decided about batches. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "cluster/metadata_int.h"
+
+/* Leaves of a tree: enough for all ranges at the worst fill, 20 boundaries each. */
+#define RANGE_NODES_MAX 16384
+
+static shoal_cid first_of(shoal_nid creator)
+{
+    return shoal_cid_make(creator, 0);
+}
+
+static shoal_cid last_of(shoal_nid creator)
+{
+    return shoal_cid_make(creator, SHOAL_LOCAL_ID_MAX);
+}
+
+enum shoal_err sh_metadata_ranges(struct sh_metadata_sector *sector)
+{
+    return sector->ranges ? SHOAL_OK : sh_ranges_create(RANGE_NODES_MAX, &sector->ranges);
+}
+
+/* --- Sources --------------------------------------------------------------------------------- */
+
+struct sh_metadata_source *sh_metadata_source(struct sh_metadata_sector *sector, shoal_nid nid)
+{
+    size_t at = 0;
+    while (at < sector->source_count && sector->sources[at].nid.v < nid.v)
+        at++;
+    if (at < sector->source_count && sector->sources[at].nid.v == nid.v)
+        return &sector->sources[at];
+    if (sector->source_count == sector->source_room) {
+        size_t room = sector->source_room ? 2 * sector->source_room : 8;
+        struct sh_metadata_source *sources = realloc(sector->sources, room * sizeof *sources);
+        if (!sources)
+            return NULL;
+        sector->sources = sources;
+        sector->source_room = room;
+    }
+    struct sh_metadata_source *source = &sector->sources[at];
+    memmove(source + 1, source, (sector->source_count - at) * sizeof *source);
+    *source = (struct sh_metadata_source){.nid = nid};
+    sector->source_count++;
+    return source;
+}
+
+/* --- Moved chunks ---------------------------------------------------------------------------- */
+
+static struct sh_range find(const struct sh_metadata_sector *sector, shoal_cid cid)
+{
+    shoal_nid creator = shoal_cid_creator(cid);
+    struct sh_range range;
+    if (sector->ranges && sh_ranges_find(sector->ranges, cid, &range))
+        return range;
+    /* A creator's IDs are all in the tree, or none is. */
+    return (struct sh_range){first_of(creator), last_of(creator), creator.v};
+}
+
+struct sh_range sh_metadata_find(const struct sh_metadata *metadata, shoal_cid cid)
+{
+    return find(&metadata->sectors[sh_arc_sector(shoal_cid_creator(cid))], cid);
+}
+
+static void set(struct sh_metadata_sector *sector, shoal_cid first, shoal_cid last, shoal_nid owner)
+{
+    enum shoal_err err = sh_ranges_set(sector->ranges, first, last, owner.v);
+    SH_ASSERT(!err); /* the tree has room for more ranges than we let in, at the worst fill */
+}
+
+/* Sees to it that the update's runs can be set: all of the creator's IDs are in the tree then. */
+static enum shoal_err room_make(struct sh_metadata_sector *sector,
+                                const struct sh_metadata_update *update)
+{
+    enum shoal_err err = sh_metadata_ranges(sector);
+    SH_ASSERT(!err);
+    if (sh_ranges_count(sector->ranges) + 2 * update->count + 1 > SH_METADATA_RANGES_MAX)
+        return SHOAL_ELIMIT;
+    struct sh_range whole = find(sector, update->runs[0].first);
+    set(sector, whole.first, whole.last, (shoal_nid){(uint16_t)whole.value});
+    return SHOAL_OK;
+}
+
+static enum shoal_err runs_give(struct sh_metadata_sector *sector,
+                                const struct sh_metadata_update *update)
+{
+    for (size_t i = 0; i < update->count; i++) {
+        struct sh_range range = find(sector, update->runs[i].first);
+        if (range.value != update->from.v || range.last.v < update->runs[i].last.v)
+            return SHOAL_ENOTOWNER;
+    }
+    enum shoal_err err = room_make(sector, update);
+    for (size_t i = 0; !err && i < update->count; i++)
+        set(sector, update->runs[i].first, update->runs[i].last, update->to);
+    return err;
+}
+
+static struct sh_metadata_result move(struct sh_metadata_sector *sector,
+                                      const struct sh_metadata_update *update)
+{
+    struct sh_metadata_result result = {.err = SHOAL_ECANCELED};
+    struct sh_metadata_source *source = sh_metadata_source(sector, update->from);
+    SH_ASSERT(source);
+    uint64_t last = source->decided >> 1;
+    if (update->sequence < last)
+        return result;
+    if (update->sequence > last) {
+        result.err = update->kind == SH_METADATA_MOVE ? runs_give(sector, update) : SHOAL_ENONODE;
+        source->decided = update->sequence << 1 | (result.err == SHOAL_OK);
+    } else if (source->decided & 1) {
+        result.err = SHOAL_OK;
+    }
+    return result;
+}
+
+static struct sh_metadata_result resolve(struct sh_metadata_sector *sector,
+                                         const struct sh_metadata_update *update)
+{
+    struct sh_metadata_source *source = sh_metadata_source(sector, update->from);
+    SH_ASSERT(source);
+    uint64_t last = source->decided >> 1;
+    if (update->sequence > last)
+        source->decided = update->sequence << 1;
+    /* An older one: the target would have had to learn of it before it could give anything away, so
+     * who owns it now says what became of it. */
+    bool is_committed = update->sequence < last
+                            ? find(sector, update->runs[0].first).value == update->to.v
+                            : source->decided & 1;
+    return (struct sh_metadata_result){.is_committed = is_committed};
+}
+
+/* Given away: holders know better where it is now, where they have said so already. */
+static void run_leave(struct sh_metadata_sector *sector, const struct sh_metadata_run *run,
+                      shoal_nid from, shoal_nid to)
+{
+    for (uint64_t at = run->first.v; at <= run->last.v;) {
+        struct sh_range range = find(sector, (shoal_cid){at});
+        uint64_t last = range.last.v < run->last.v ? range.last.v : run->last.v;
+        if (range.value == from.v)
+            set(sector, (shoal_cid){at}, (shoal_cid){last}, to);
+        if (last == UINT64_MAX)
+            break;
+        at = last + 1;
+    }
+}
+
+static struct sh_metadata_result claim(struct sh_metadata_sector *sector,
+                                       const struct sh_metadata_update *update)
+{
+    struct sh_metadata_result result = {.err = room_make(sector, update)};
+    struct sh_metadata_source *source = sh_metadata_source(sector, update->from);
+    SH_ASSERT(source);
+    shoal_nid creator = shoal_cid_creator(update->runs[0].first);
+    /* What it says that it has it may have given away with its last batch, and not have heard that
+     * yet; it does nothing else before it has. */
+    bool is_sure = update->from.v == update->to.v && !(source->decided & 1);
+    for (size_t i = 0; !result.err && i < update->count; i++) {
+        if (is_sure)
+            set(sector, update->runs[i].first, update->runs[i].last, update->to);
+        else
+            run_leave(sector, &update->runs[i], creator, update->to);
+    }
+    return result;
+}
+
+struct sh_metadata_result sh_metadata_move_apply(struct sh_metadata_sector *sector,
+                                                 const struct sh_metadata_update *update)
+{
+    if (update->kind == SH_METADATA_RESOLVE)
+        return resolve(sector, update);
+    return update->kind == SH_METADATA_CLAIM ? claim(sector, update) : move(sector, update);
+}

@@ -1,0 +1,170 @@
+/* A sector's names, in order. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "cluster/metadata_int.h"
+
+int sh_metadata_compare(struct sh_bytes a, struct sh_bytes b)
+{
+    size_t size = a.size < b.size ? a.size : b.size;
+    int order = size ? memcmp(a.at, b.at, size) : 0;
+    return order ? order : (a.size > b.size) - (a.size < b.size);
+}
+
+bool sh_metadata_is_name(struct sh_bytes name)
+{
+    return name.size && name.size <= SH_NAME_BYTES_MAX && !memchr(name.at, 0, name.size);
+}
+
+static struct sh_bytes bytes_of(const struct sh_metadata_name *name)
+{
+    return sh_bytes_make(name->bytes, name->size);
+}
+
+size_t sh_metadata_name_lower(const struct sh_metadata_sector *sector, struct sh_bytes name,
+                              bool *found_out)
+{
+    size_t low = 0;
+    size_t high = sector->name_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (sh_metadata_compare(bytes_of(&sector->names[middle]), name) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    *found_out =
+        low < sector->name_count && sh_metadata_compare(bytes_of(&sector->names[low]), name) == 0;
+    return low;
+}
+
+enum shoal_err sh_metadata_name_insert(struct sh_metadata_sector *sector, size_t at,
+                                       struct sh_bytes name, shoal_cid cid)
+{
+    SH_ASSERT(name.size && name.size <= SH_NAME_BYTES_MAX && at <= sector->name_count);
+    uint8_t *copy = malloc(name.size);
+    if (!copy)
+        return SHOAL_ENOMEM;
+    memcpy(copy, name.at, name.size);
+    if (sector->name_count == sector->name_room) {
+        size_t room = sector->name_room ? 2 * sector->name_room : 8;
+        struct sh_metadata_name *names = realloc(sector->names, room * sizeof *names);
+        if (!names) {
+            free(copy);
+            return SHOAL_ENOMEM;
+        }
+        sector->names = names;
+        sector->name_room = room;
+    }
+    struct sh_metadata_name *entry = &sector->names[at];
+    memmove(entry + 1, entry, (sector->name_count - at) * sizeof *entry);
+    *entry = (struct sh_metadata_name){.cid = cid, .bytes = copy, .size = (uint8_t)name.size};
+    sector->name_count++;
+    return SHOAL_OK;
+}
+
+static void take_out(struct sh_metadata_sector *sector, size_t at)
+{
+    struct sh_metadata_name *entry = &sector->names[at];
+    free(entry->bytes);
+    sector->name_count--;
+    memmove(entry, entry + 1, (sector->name_count - at) * sizeof *entry);
+}
+
+void sh_metadata_names_clear(struct sh_metadata_sector *sector)
+{
+    for (size_t i = 0; i < sector->name_count; i++)
+        free(sector->names[i].bytes);
+    free(sector->names);
+    sector->names = NULL;
+    sector->name_count = sector->name_room = 0;
+}
+
+/* Whether the condition keeps the update from being done. */
+static enum shoal_err refusal(const struct sh_metadata_sector *sector,
+                              const struct sh_metadata_update *update, bool is_there,
+                              shoal_cid current)
+{
+    bool is_removal = update->kind == SH_METADATA_UNNAME;
+    if (update->condition == SH_NAME_GATHERED)
+        return is_removal || is_there || sector->names_known ? SHOAL_EEXIST : SHOAL_OK;
+    if (!is_there)
+        return is_removal || update->condition == SH_NAME_CURRENT ? SHOAL_ENONAME : SHOAL_OK;
+    if (!is_removal && update->condition == SH_NAME_ABSENT)
+        return SHOAL_EEXIST;
+    bool differs = update->condition == SH_NAME_CURRENT && current.v != update->expected.v;
+    return differs ? SHOAL_EEXIST : SHOAL_OK;
+}
+
+struct sh_metadata_result sh_metadata_name_apply(struct sh_metadata_sector *sector,
+                                                 const struct sh_metadata_update *update)
+{
+    bool is_there;
+    size_t at = sh_metadata_name_lower(sector, update->name, &is_there);
+    struct sh_metadata_result result = {.cid = is_there ? sector->names[at].cid : SHOAL_CID_NONE};
+    result.err = refusal(sector, update, is_there, result.cid);
+    if (result.err)
+        return result;
+    sector->name_changes++;
+    if (update->kind == SH_METADATA_UNNAME) {
+        take_out(sector, at);
+    } else if (is_there) {
+        sector->names[at].cid = update->cid;
+    } else if (sector->name_count >= SH_METADATA_NAMES_MAX) {
+        result.err = SHOAL_ELIMIT;
+    } else {
+        enum shoal_err err = sh_metadata_name_insert(sector, at, update->name, update->cid);
+        SH_ASSERT(!err);
+    }
+    return result;
+}
+
+uint64_t sh_metadata_name_changes(const struct sh_metadata *metadata, unsigned number)
+{
+    SH_ASSERT(number < SH_SECTORS);
+    return metadata->sectors[number].name_changes;
+}
+
+uint64_t sh_metadata_name_base(const struct sh_metadata *metadata, unsigned number)
+{
+    SH_ASSERT(number < SH_SECTORS);
+    return metadata->sectors[number].name_base;
+}
+
+bool sh_metadata_names_known(const struct sh_metadata *metadata, unsigned number)
+{
+    SH_ASSERT(number < SH_SECTORS);
+    return metadata->sectors[number].names_known;
+}
+
+enum shoal_err sh_metadata_lookup(const struct sh_metadata *metadata, struct sh_bytes name,
+                                  shoal_cid *cid_out)
+{
+    const struct sh_metadata_sector *sector = &metadata->sectors[sh_arc_sector_of_name(name)];
+    bool is_there;
+    size_t at = sh_metadata_name_lower(sector, name, &is_there);
+    if (is_there)
+        *cid_out = sector->names[at].cid;
+    return is_there ? SHOAL_OK : SHOAL_ENONAME;
+}
+
+bool sh_metadata_name_next(const struct sh_metadata *metadata, unsigned number,
+                           struct sh_bytes prefix, struct sh_bytes after, struct sh_bytes *name_out,
+                           shoal_cid *cid_out)
+{
+    SH_ASSERT(number < SH_SECTORS);
+    const struct sh_metadata_sector *sector = &metadata->sectors[number];
+    bool is_after = after.at && sh_metadata_compare(after, prefix) >= 0;
+    bool is_there;
+    size_t at = sh_metadata_name_lower(sector, is_after ? after : prefix, &is_there);
+    at += is_after && is_there;
+    if (at >= sector->name_count)
+        return false;
+    struct sh_bytes name = bytes_of(&sector->names[at]);
+    if (name.size < prefix.size || (prefix.size && memcmp(name.at, prefix.at, prefix.size) != 0))
+        return false;
+    *name_out = name;
+    *cid_out = sector->names[at].cid;
+    return true;
+}

@@ -1,0 +1,352 @@
+/* A sector's state beside a slow, obvious model: batches that are committed, aborted, asked about
+ * and repeated; names; images.
+ *
+ * SHOAL_TEST_SEED: which seed. */
+#include "cluster/metadata.h"
+
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/hash.h"
+#include "cluster/arcs.h"
+#include "env/env.h"
+
+#define CHUNKS 200
+#define PEERS 4
+#define NAMES 40
+#define CREATOR 64
+
+static uint64_t draws;
+
+static uint64_t below(uint64_t bound)
+{
+    draws += UINT64_C(0x9e3779b97f4a7c15);
+    return sh_mix64(draws) % bound;
+}
+
+/* Who has each of one creator's first chunks; what was decided last of each peer; names' chunks. */
+struct model {
+    uint16_t owners[CHUNKS];
+    uint64_t sequences[PEERS];
+    bool was_committed[PEERS];
+    uint64_t names[NAMES];
+};
+
+static shoal_cid cid_of(unsigned chunk)
+{
+    return shoal_cid_make((shoal_nid){CREATOR}, chunk);
+}
+
+static struct sh_bytes name_of(unsigned i, char *into)
+{
+    return sh_bytes_make(into, (size_t)snprintf(into, 16, i % 2 ? "user/%u" : "%u", i * i));
+}
+
+/* An update goes as bytes, as it does between superpeers. */
+static struct sh_metadata_result apply(struct sh_metadata *metadata, unsigned sector,
+                                       const struct sh_metadata_update *update)
+{
+    static uint8_t bytes[SH_METADATA_BYTES_MAX];
+    static struct sh_metadata_update got;
+    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+    sh_metadata_update_put(&w, update);
+    assert_true(sh_writer_ok(&w));
+    assert_int_equal(
+        sh_metadata_update_get(sh_bytes_make(bytes, (size_t)(w.at - bytes)), sector, &got),
+        SHOAL_OK);
+    if (update->kind != SH_METADATA_KNOWN)
+        assert_int_equal(sh_metadata_sector(&got), sector);
+    return sh_metadata_apply(metadata, sector, &got);
+}
+
+static void act_move(struct sh_metadata *metadata, struct model *model)
+{
+    static struct sh_metadata_update update;
+    unsigned from = (unsigned)below(PEERS), to = (unsigned)below(PEERS);
+    if (from == to)
+        return;
+    uint64_t last = model->sequences[from];
+    uint64_t sequence = below(4) ? last + 1 : last > 1 ? last - below(2) : last + 1;
+    update = (struct sh_metadata_update){.kind = SH_METADATA_MOVE,
+                                         .from = {(uint16_t)(CREATOR + from)},
+                                         .to = {(uint16_t)(CREATOR + to)},
+                                         .sequence = sequence};
+    bool owns_all = true;
+    for (unsigned at = (unsigned)below(50); at < CHUNKS && update.count < 5;) {
+        unsigned size = 1 + (unsigned)below(9);
+        if (at + size > CHUNKS)
+            break;
+        if (model->owners[at] != CREATOR + from && below(20)) {
+            at++;
+            continue;
+        }
+        unsigned end = at + 1;
+        while (end < at + size && model->owners[end] == CREATOR + from)
+            end++;
+        owns_all &= model->owners[at] == CREATOR + from;
+        update.runs[update.count++] = (struct sh_metadata_run){cid_of(at), cid_of(end - 1)};
+        at = end + 1 + (unsigned)below(5);
+    }
+    if (!update.count)
+        return;
+    struct sh_metadata_result result = apply(metadata, 0, &update);
+    if (sequence < last) {
+        assert_int_equal(result.err, SHOAL_ECANCELED);
+    } else if (sequence == last) {
+        assert_int_equal(result.err, model->was_committed[from] ? SHOAL_OK : SHOAL_ECANCELED);
+    } else {
+        assert_int_equal(result.err, owns_all ? SHOAL_OK : SHOAL_ENOTOWNER);
+        model->sequences[from] = sequence;
+        model->was_committed[from] = owns_all;
+        for (size_t i = 0; owns_all && i < update.count; i++) {
+            for (uint64_t at = update.runs[i].first.v; at <= update.runs[i].last.v; at++)
+                model->owners[shoal_cid_local((shoal_cid){at})] = (uint16_t)(CREATOR + to);
+        }
+    }
+}
+
+/* A batch that is asked about is never committed later. */
+static void act_resolve(struct sh_metadata *metadata, struct model *model)
+{
+    static struct sh_metadata_update update;
+    unsigned from = (unsigned)below(PEERS), to = (from + 1) % PEERS;
+    uint64_t sequence = model->sequences[from] + below(2);
+    if (!sequence)
+        return;
+    update = (struct sh_metadata_update){.kind = SH_METADATA_RESOLVE,
+                                         .from = {(uint16_t)(CREATOR + from)},
+                                         .to = {(uint16_t)(CREATOR + to)},
+                                         .sequence = sequence,
+                                         .count = 1,
+                                         .runs = {{cid_of(0), cid_of(0)}}};
+    struct sh_metadata_result result = apply(metadata, 0, &update);
+    assert_int_equal(result.err, SHOAL_OK);
+    if (sequence > model->sequences[from]) {
+        assert_false(result.is_committed);
+        model->sequences[from] = sequence;
+        model->was_committed[from] = false;
+    } else {
+        assert_int_equal(result.is_committed, model->was_committed[from]);
+    }
+}
+
+static void act_name(struct sh_metadata *metadata, struct model *model)
+{
+    static struct sh_metadata_update update;
+    char text[16];
+    unsigned at = (unsigned)below(NAMES);
+    update = (struct sh_metadata_update){.kind = below(3) ? SH_METADATA_NAME : SH_METADATA_UNNAME,
+                                         .condition = (uint8_t)below(3),
+                                         .cid = {1 + below(5)},
+                                         .expected = {1 + below(5)},
+                                         .name = name_of(at, text)};
+    struct sh_metadata_result result = apply(metadata, sh_arc_sector_of_name(update.name), &update);
+    uint64_t before = model->names[at];
+    bool is_removal = update.kind == SH_METADATA_UNNAME;
+    enum shoal_err expected = SHOAL_OK;
+    if (!before && (is_removal || update.condition == SH_NAME_CURRENT))
+        expected = SHOAL_ENONAME;
+    else if (before && update.condition == SH_NAME_CURRENT && before != update.expected.v)
+        expected = SHOAL_EEXIST;
+    else if (before && !is_removal && update.condition == SH_NAME_ABSENT)
+        expected = SHOAL_EEXIST;
+    assert_int_equal(result.err, expected);
+    assert_true(result.cid.v == before);
+    if (!expected)
+        model->names[at] = is_removal ? 0 : update.cid.v;
+}
+
+static void check(const struct sh_metadata *metadata, const struct model *model)
+{
+    for (unsigned i = 0; i < CHUNKS; i++) {
+        struct sh_range range = sh_metadata_find(metadata, cid_of(i));
+        assert_true(range.first.v <= cid_of(i).v && range.last.v >= cid_of(i).v);
+        assert_int_equal(range.value, model->owners[i]);
+    }
+    unsigned there = 0, listed = 0;
+    for (unsigned i = 0; i < NAMES; i++) {
+        char text[16];
+        shoal_cid cid = {0};
+        enum shoal_err err = sh_metadata_lookup(metadata, name_of(i, text), &cid);
+        assert_int_equal(err, model->names[i] ? SHOAL_OK : SHOAL_ENONAME);
+        assert_true(cid.v == model->names[i]);
+        there += model->names[i] && i % 2;
+    }
+    for (unsigned sector = 0; sector < SH_SECTORS; sector++) {
+        struct sh_bytes name = {NULL, 0};
+        shoal_cid cid;
+        while (sh_metadata_name_next(metadata, sector, sh_bytes_text("user/"), name, &name, &cid))
+            listed++;
+    }
+    assert_int_equal(listed, there);
+}
+
+/* All sectors go as images to another one, which is then the same. */
+static struct sh_metadata *copied(const struct sh_metadata *metadata)
+{
+    struct sh_metadata *copy;
+    assert_int_equal(sh_metadata_create(&copy), SHOAL_OK);
+    for (unsigned i = 0; i < SH_SECTORS; i++) {
+        size_t size = sh_metadata_image_size(metadata, i);
+        uint8_t *bytes = malloc(size);
+        assert_non_null(bytes);
+        struct sh_writer w = sh_writer_make(bytes, size);
+        sh_metadata_image_put(metadata, i, &w);
+        assert_true(sh_writer_ok(&w) && w.at == w.end);
+        assert_int_equal(sh_metadata_image_get(copy, i, sh_bytes_make(bytes, size)), SHOAL_OK);
+        /* A damaged one changes nothing. */
+        assert_int_equal(sh_metadata_image_get(copy, i, sh_bytes_make(bytes, size - 1)),
+                         SHOAL_EPROTO);
+        assert_int_equal(sh_metadata_image_size(copy, i), size);
+        free(bytes);
+    }
+    return copy;
+}
+
+static void test_model(void **state)
+{
+    (void)state;
+    struct sh_random random = sh_real_random();
+    const char *given = getenv("SHOAL_TEST_SEED");
+    draws = given ? strtoull(given, NULL, 0) : sh_random64(&random) >> 16;
+    print_message("seed %" PRIu64 " (SHOAL_TEST_SEED)\n", draws);
+    struct model model = {.sequences = {0}};
+    for (unsigned i = 0; i < CHUNKS; i++)
+        model.owners[i] = CREATOR;
+    struct sh_metadata *metadata;
+    assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
+    for (unsigned i = 0; i < 4000; i++) {
+        switch (below(6)) {
+        case 0:
+        case 1:
+            act_move(metadata, &model);
+            break;
+        case 2:
+            act_resolve(metadata, &model);
+            break;
+        default:
+            act_name(metadata, &model);
+        }
+        if (i % 50 == 0)
+            check(metadata, &model);
+        if (i % 500 == 0) {
+            struct sh_metadata *copy = copied(metadata);
+            sh_metadata_destroy(metadata);
+            metadata = copy;
+        }
+    }
+    check(metadata, &model);
+    sh_metadata_destroy(metadata);
+}
+
+/* What is gathered after a loss: holders are believed before creators, whoever is heard first. */
+static void test_claims(void **state)
+{
+    (void)state;
+    static struct sh_metadata_update update;
+    for (unsigned order = 0; order < 2; order++) {
+        struct sh_metadata *metadata;
+        assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
+        assert_false(sh_metadata_is_known(metadata, 0));
+        sh_metadata_begin(metadata, 0, 7, false);
+        for (unsigned i = 0; i < 2; i++) {
+            /* 10 to 19 went to 65, and from there 15 to 19 to 66. */
+            bool is_holder = i != order;
+            update = (struct sh_metadata_update){.kind = SH_METADATA_CLAIM, .count = 1};
+            update.from.v = is_holder ? CREATOR + 2 : CREATOR;
+            update.to.v = is_holder ? CREATOR + 2 : CREATOR + 1;
+            update.runs[0].first = cid_of(is_holder ? 15 : 10);
+            update.runs[0].last = cid_of(19);
+            assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
+        }
+        assert_int_equal(sh_metadata_find(metadata, cid_of(9)).value, CREATOR);
+        assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR + 1);
+        assert_int_equal(sh_metadata_find(metadata, cid_of(15)).value, CREATOR + 2);
+        assert_int_equal(sh_metadata_find(metadata, cid_of(20)).value, CREATOR);
+        update = (struct sh_metadata_update){.kind = SH_METADATA_KNOWN, .condition = 1};
+        assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
+        struct sh_metadata *copy = copied(metadata);
+        assert_true(sh_metadata_is_known(copy, 0));
+        assert_true(sh_metadata_incarnation(copy, 0) == 7);
+        sh_metadata_begin(copy, 0, 8, false);
+        assert_int_equal(sh_metadata_find(copy, cid_of(15)).value, CREATOR);
+        assert_false(sh_metadata_is_known(copy, 0));
+        sh_metadata_destroy(copy);
+        sh_metadata_destroy(metadata);
+    }
+}
+
+/* A node that comes late may not have heard yet that its last batch was committed. */
+static void test_late_claims(void **state)
+{
+    (void)state;
+    static struct sh_metadata_update move, claim;
+    struct sh_metadata *metadata;
+    assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
+    sh_metadata_begin(metadata, 0, 7, true);
+    /* Its creator says 65, but 66 has it by now. */
+    claim = (struct sh_metadata_update){.kind = SH_METADATA_CLAIM,
+                                        .from = {CREATOR},
+                                        .to = {CREATOR + 1},
+                                        .count = 1,
+                                        .runs = {{cid_of(10), cid_of(19)}}};
+    assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_OK);
+    move = (struct sh_metadata_update){.kind = SH_METADATA_MOVE,
+                                       .from = {CREATOR + 2},
+                                       .to = {CREATOR + 3},
+                                       .sequence = 1,
+                                       .count = 1,
+                                       .runs = {{cid_of(10), cid_of(19)}}};
+    assert_int_equal(apply(metadata, 0, &move).err, SHOAL_ENOTOWNER);
+    claim.from.v = claim.to.v = CREATOR + 2;
+    assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_OK);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR + 2);
+    move.sequence = 2;
+    assert_int_equal(apply(metadata, 0, &move).err, SHOAL_OK);
+    assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_OK);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR + 3);
+    sh_metadata_destroy(metadata);
+}
+
+/* A batch whose target is down is never committed later. */
+static void test_refusal(void **state)
+{
+    (void)state;
+    static struct sh_metadata_update update;
+    struct sh_metadata *metadata;
+    assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
+    update = (struct sh_metadata_update){.kind = SH_METADATA_REFUSE,
+                                         .from = {CREATOR},
+                                         .to = {CREATOR + 1},
+                                         .sequence = 1,
+                                         .count = 1,
+                                         .runs = {{cid_of(10), cid_of(19)}}};
+    assert_int_equal(apply(metadata, 0, &update).err, SHOAL_ENONODE);
+    update.kind = SH_METADATA_MOVE;
+    assert_int_equal(apply(metadata, 0, &update).err, SHOAL_ECANCELED);
+    update.sequence = 2;
+    assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
+    update.kind = SH_METADATA_REFUSE; /* it has been committed */
+    assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR + 1);
+    sh_metadata_destroy(metadata);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_model),
+        cmocka_unit_test(test_claims),
+        cmocka_unit_test(test_late_claims),
+        cmocka_unit_test(test_refusal),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,96 @@
+/* The registry's list of what became of nodes: complete, in order, and honest about its end. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "cluster/registry.h"
+
+#define S UINT64_C(1000000000)
+#define KEPT 256
+
+static struct sh_registry *registry_make(void)
+{
+    const char *address = "first:1";
+    struct sh_registry_config config = {.cluster = "test",
+                                        .addresses = &address,
+                                        .count = 1,
+                                        .instance = 7,
+                                        .failure_ns = 3 * S,
+                                        .seed = 1};
+    struct sh_registry *registry;
+    assert_int_equal(sh_registry_create(&config, S, &registry), SHOAL_OK);
+    return registry;
+}
+
+static shoal_nid join(struct sh_registry *registry, uint64_t instance)
+{
+    char address[32];
+    shoal_nid nid;
+    (void)snprintf(address, sizeof address, "peer:%u", (unsigned)instance);
+    assert_int_equal(
+        sh_registry_join(registry, S, sh_bytes_text(address), instance, SHOAL_NID_NONE, &nid),
+        SHOAL_OK);
+    return nid;
+}
+
+static uint64_t epoch_of(const struct sh_registry *registry)
+{
+    return sh_registry_view(registry)->epoch;
+}
+
+static void all_is_told_in_order(void **state)
+{
+    (void)state;
+    struct sh_registry *registry = registry_make();
+    uint64_t begun = epoch_of(registry), first;
+    assert_int_equal(sh_registry_events_after(registry, begun, &first), 0);
+    assert_int_equal(sh_registry_events_after(registry, begun - 1, &first), SIZE_MAX);
+    shoal_nid nid = join(registry, 100);
+    bool failed;
+    sh_registry_fail(registry, nid, "test");
+    assert_int_equal(sh_registry_heartbeat(registry, S, nid, 100, epoch_of(registry), &failed),
+                     SHOAL_OK);
+    assert_int_equal(sh_registry_leave(registry, nid, 100), SHOAL_OK);
+    static const enum sh_node_state states[] = {SH_NODE_UP, SH_NODE_FAILED, SH_NODE_UP,
+                                                SH_NODE_LEFT};
+    assert_int_equal(sh_registry_events_after(registry, begun, &first), 4);
+    for (unsigned i = 0; i < 4; i++) {
+        const struct sh_registry_event *event = sh_registry_event(registry, first + i);
+        assert_int_equal(event->epoch, begun + 1 + i);
+        assert_int_equal(event->node.nid.v, nid.v);
+        assert_int_equal(event->node.state, states[i]);
+    }
+    assert_int_equal(sh_registry_events_after(registry, begun + 3, &first), 1);
+    assert_int_equal(sh_registry_events_after(registry, begun + 4, &first), 0);
+    assert_int_equal(sh_registry_events_after(registry, begun + 9, &first), 0);
+    sh_registry_destroy(registry);
+}
+
+static void old_ones_are_forgotten(void **state)
+{
+    (void)state;
+    struct sh_registry *registry = registry_make();
+    uint64_t begun = epoch_of(registry), first;
+    for (uint64_t i = 1; i <= KEPT; i++)
+        (void)join(registry, i);
+    assert_int_equal(sh_registry_events_after(registry, begun, &first), KEPT);
+    (void)join(registry, KEPT + 1);
+    assert_int_equal(sh_registry_events_after(registry, begun, &first), SIZE_MAX);
+    assert_int_equal(sh_registry_events_after(registry, begun + 1, &first), KEPT);
+    assert_int_equal(sh_registry_event(registry, first)->epoch, begun + 2);
+    assert_int_equal(sh_registry_event(registry, first + KEPT - 1)->epoch, epoch_of(registry));
+    sh_registry_destroy(registry);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_is_told_in_order),
+        cmocka_unit_test(old_ones_are_forgotten),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,120 @@
+#include "cluster/report.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "cluster/view.h"
+
+#define FORMAT 1
+#define FLAG_CURRENT 1u
+#define FLAG_MUTE 2u
+#define FLAGS (FLAG_CURRENT | FLAG_MUTE)
+#define FLAG_HERE 1u
+#define FLAG_KNOWN 2u
+#define FLAG_MORE 4u
+#define SECTOR_FLAGS (FLAG_HERE | FLAG_KNOWN | FLAG_MORE)
+#define HEAD_BYTES 8
+
+/* The numbers in their order on the wire. */
+static void numbers_of(struct sh_report *report, uint64_t *numbers[SH_REPORT_NUMBERS])
+{
+    uint64_t *const all[SH_REPORT_NUMBERS] = {
+        &report->epoch,          &report->peers_up,      &report->peers_left,
+        &report->peers_failed,   &report->superpeers_up, &report->superpeers_failed,
+        &report->arc_first,      &report->arc_last,      &report->registry_bytes,
+        &report->term,           &report->commit,        &report->applied,
+        &report->raft_last,      &report->voters,        &report->learners,
+        &report->resident_bytes,
+    };
+    memcpy(numbers, all, sizeof all);
+}
+
+static void sector_numbers_of(struct sh_report_sector *sector,
+                              uint64_t *numbers[SH_REPORT_SECTOR_NUMBERS])
+{
+    uint64_t *const all[SH_REPORT_SECTOR_NUMBERS] = {
+        &sector->version, &sector->holders, &sector->applied, &sector->ranges,
+        &sector->moved,   &sector->sources, &sector->names,   &sector->bytes,
+    };
+    memcpy(numbers, all, sizeof all);
+}
+
+size_t sh_report_size(const struct sh_report *report)
+{
+    return HEAD_BYTES + 8 * SH_REPORT_NUMBERS + 2 +
+           report->sector_count * (2 + 8 * (size_t)SH_REPORT_SECTOR_NUMBERS);
+}
+
+void sh_report_put(struct sh_writer *w, const struct sh_report *report)
+{
+    SH_ASSERT(report->sector_count == 0 || report->sector_count == SH_SECTORS);
+    struct sh_report copy = *report;
+    uint64_t *numbers[SH_REPORT_NUMBERS];
+    numbers_of(&copy, numbers);
+    sh_put8(w, FORMAT);
+    sh_put8(w, (uint8_t)report->kind);
+    sh_put8(w,
+            (uint8_t)((report->is_current ? FLAG_CURRENT : 0) | (report->is_mute ? FLAG_MUTE : 0)));
+    sh_put8(w, (uint8_t)report->role);
+    sh_put16(w, report->nid.v);
+    sh_put16(w, report->leader.v);
+    for (unsigned i = 0; i < SH_REPORT_NUMBERS; i++)
+        sh_put64(w, *numbers[i]);
+    sh_put16(w, (uint16_t)report->sector_count);
+    for (unsigned i = 0; i < report->sector_count; i++) {
+        uint64_t *of_sector[SH_REPORT_SECTOR_NUMBERS];
+        sector_numbers_of(&copy.sectors[i], of_sector);
+        sh_put8(w, copy.sectors[i].owner);
+        sh_put8(w, (uint8_t)((copy.sectors[i].is_here ? FLAG_HERE : 0) |
+                             (copy.sectors[i].is_known ? FLAG_KNOWN : 0) |
+                             (copy.sectors[i].has_more ? FLAG_MORE : 0)));
+        for (unsigned k = 0; k < SH_REPORT_SECTOR_NUMBERS; k++)
+            sh_put64(w, *of_sector[k]);
+    }
+}
+
+static bool sector_get(struct sh_reader *r, struct sh_report_sector *sector)
+{
+    uint64_t *numbers[SH_REPORT_SECTOR_NUMBERS];
+    sector_numbers_of(sector, numbers);
+    sector->owner = sh_get8(r);
+    unsigned flags = sh_get8(r);
+    sector->is_here = flags & FLAG_HERE;
+    sector->is_known = flags & FLAG_KNOWN;
+    sector->has_more = flags & FLAG_MORE;
+    for (unsigned i = 0; i < SH_REPORT_SECTOR_NUMBERS; i++)
+        *numbers[i] = sh_get64(r);
+    return sh_reader_ok(r) && (flags & ~SECTOR_FLAGS) == 0 && sector->owner <= SH_SUPERPEERS_MAX;
+}
+
+enum shoal_err sh_report_get(struct sh_reader *r, struct sh_report *report_out)
+{
+    struct sh_report report = {0};
+    uint64_t *numbers[SH_REPORT_NUMBERS];
+    numbers_of(&report, numbers);
+    unsigned format = sh_get8(r), kind = sh_get8(r), flags = sh_get8(r), role = sh_get8(r);
+    report.nid.v = sh_get16(r);
+    report.leader.v = sh_get16(r);
+    if (sh_reader_ok(r) && format != FORMAT)
+        return SHOAL_EVERSION;
+    for (unsigned i = 0; i < SH_REPORT_NUMBERS; i++)
+        *numbers[i] = sh_get64(r);
+    report.sector_count = sh_get16(r);
+    if (!sh_reader_ok(r) || kind < SH_REPORT_ALONE || kind > SH_REPORT_ZOOKEEPER ||
+        (flags & ~FLAGS) || role >= SH_REPORT_ROLES || report.nid.v > SH_SUPERPEERS_MAX ||
+        report.leader.v > SH_SUPERPEERS_MAX || report.arc_first > UINT16_MAX ||
+        report.arc_last > UINT16_MAX ||
+        (report.sector_count != 0 && report.sector_count != SH_SECTORS))
+        return SHOAL_EPROTO;
+    report.kind = (enum sh_report_kind)kind;
+    report.role = (enum sh_report_role)role;
+    report.is_current = flags & FLAG_CURRENT;
+    report.is_mute = flags & FLAG_MUTE;
+    for (unsigned i = 0; i < report.sector_count; i++)
+        if (!sector_get(r, &report.sectors[i]))
+            return SHOAL_EPROTO;
+    if (!sh_reader_done(r))
+        return SHOAL_EPROTO;
+    *report_out = report;
+    return SHOAL_OK;
+}

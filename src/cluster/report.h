@@ -1,0 +1,87 @@
+/* What a superpeer says of itself and of the metadata that it keeps, to whoever asks: for people
+ * (`shoal metadata`), never to act on, so one that is cut off from the others answers too, and says
+ * that it is.
+ *
+ * Encoded (little-endian, no padding):
+ *   0   u8   format (1)
+ *   1   u8   kind
+ *   2   u8   flags: 1 current, 2 mute
+ *   3   u8   role
+ *   4   u16  the superpeer's ID
+ *   6   u16  the leader's ID; 0: none is known
+ *   8   the numbers of struct sh_report in its order, each u64
+ *       u16  number of sectors: 0 or SH_SECTORS; each: u8 owner, u8 flags (1 its whole state is
+ *            here, 2 known, 4 more have moved than were counted), and the numbers of struct
+ *            sh_report_sector in its order, each u64
+ *
+ * Memory: 5.3 KB; 4.4 KB encoded. Threads: plain values. */
+#ifndef SH_CLUSTER_REPORT_H
+#define SH_CLUSTER_REPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/bytes.h"
+#include "cluster/arcs.h"
+#include "shoal/err.h"
+#include "shoal/types.h"
+
+/* Where the registry is. */
+enum sh_report_kind {
+    SH_REPORT_ALONE = 1, /* in this superpeer's memory, for the nodes of its own arc */
+    SH_REPORT_RAFT,      /* on the superpeers' disks */
+    SH_REPORT_ZOOKEEPER,
+};
+
+/* Those of raft; in ZooKeeper, who decides who is silent is the leader. */
+enum sh_report_role { SH_REPORT_FOLLOWER, SH_REPORT_CANDIDATE, SH_REPORT_LEADER, SH_REPORT_ROLES };
+
+/* One sector of the ring. What is behind `holders` is 0 where its state is not here. */
+struct sh_report_sector {
+    uint8_t owner; /* 0: nobody */
+    bool is_here;
+    bool is_known; /* not so: after a loss the nodes are being asked what they have */
+    bool has_more; /* more ranges have moved than `moved` */
+    uint64_t version;
+    uint64_t holders; /* bit n: superpeer n */
+    uint64_t applied; /* updates that all holders have */
+    uint64_t ranges;  /* of chunk IDs with one owner, of creators whose chunks have moved */
+    uint64_t moved;   /* those of them that are not with their creators */
+    uint64_t sources; /* of migrations */
+    uint64_t names;
+    uint64_t bytes; /* of memory that these take */
+};
+
+#define SH_REPORT_SECTOR_NUMBERS 8
+
+struct sh_report {
+    enum sh_report_kind kind;
+    bool is_current; /* what it knows is up to date: it hears a majority */
+    bool is_mute;    /* it neither votes nor counts: it may have forgotten what it promised */
+    enum sh_report_role role;
+    shoal_nid nid, leader;
+    /* 0 to raft_last: of the registry. */
+    uint64_t epoch;
+    uint64_t peers_up, peers_left, peers_failed;
+    uint64_t superpeers_up, superpeers_failed;
+    uint64_t arc_first, arc_last; /* node IDs whose peers it decides about */
+    uint64_t registry_bytes;      /* of memory */
+    uint64_t term, commit, applied, raft_last;
+    uint64_t voters, learners; /* bit n: superpeer n */
+    uint64_t resident_bytes;   /* of the whole process */
+    unsigned sector_count;     /* SH_SECTORS; 0: with ZooKeeper, before it has its ID */
+    struct sh_report_sector sectors[SH_SECTORS];
+};
+
+#define SH_REPORT_NUMBERS 16
+#define SH_REPORT_BYTES_MAX                                                                        \
+    (10 + 8 * SH_REPORT_NUMBERS + SH_SECTORS * (2 + 8 * SH_REPORT_SECTOR_NUMBERS))
+
+/* Encodes a good one: exactly sh_report_size bytes. */
+size_t sh_report_size(const struct sh_report *report);
+void sh_report_put(struct sh_writer *w, const struct sh_report *report);
+/* Decodes a whole answer. EPROTO (malformed, or what no superpeer says): *report_out is as it was.
+ * EVERSION: of another format. */
+SHOAL_NODISCARD enum shoal_err sh_report_get(struct sh_reader *r, struct sh_report *report_out);
+
+#endif

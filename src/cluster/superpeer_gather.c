@@ -1,0 +1,260 @@
+/* What a superpeer asks the nodes when all copies of a sector were lost: what they hold of others'
+ * chunks, and which of their own they gave away. Their answers become updates of the sector, whose
+ * owner takes them while it lives: also from a node that comes back later. */
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/crew.h"
+#include "base/log.h"
+#include "cluster/proto.h"
+#include "cluster/superpeer_overlay_int.h"
+
+static bool is_asked(const struct sh_gather *gather, shoal_nid nid)
+{
+    return gather->asked[nid.v / 64] >> (nid.v % 64) & 1;
+}
+
+static void asked_set(struct sh_gather *gather, shoal_nid nid)
+{
+    gather->asked[nid.v / 64] |= UINT64_C(1) << (nid.v % 64);
+}
+
+shoal_nid sh_superpeer_gather_next(const struct sh_superpeer *superpeer, shoal_nid after)
+{
+    const struct sh_view *view = sh_registry_view(superpeer->registry);
+    size_t start = sh_view_lower(view, (shoal_nid){(uint16_t)(after.v + 1)});
+    for (size_t i = 0; i < view->count; i++) {
+        const struct sh_node *node = &view->nodes[(start + i) % view->count];
+        if (node->role == SH_ROLE_PEER && node->state == SH_NODE_UP &&
+            !is_asked(&superpeer->ring->gather, node->nid))
+            return node->nid;
+    }
+    return SHOAL_NID_NONE;
+}
+
+bool sh_superpeer_gather_is_over(const struct sh_superpeer *superpeer)
+{
+    return !superpeer->ring->gather.from.v && !sh_registry_settling(superpeer->registry) &&
+           sh_registry_siblings_heard(superpeer->registry) &&
+           !sh_superpeer_gather_next(superpeer, SHOAL_NID_NONE).v;
+}
+
+/* All are to be asked, of a shared registry all that it knows: who joins later holds nothing. */
+static void asked_reset(struct sh_superpeer *superpeer)
+{
+    struct sh_gather *gather = &superpeer->ring->gather;
+    const struct sh_view *view = sh_registry_view(superpeer->registry);
+    memset(gather->asked, superpeer->shared ? 0xff : 0, sizeof gather->asked);
+    for (size_t i = 0; i < view->count; i++) {
+        const struct sh_node *node = &view->nodes[i];
+        if (node->role == SH_ROLE_PEER && node->state != SH_NODE_LEFT)
+            gather->asked[node->nid.v / 64] &= ~(UINT64_C(1) << (node->nid.v % 64));
+    }
+}
+
+void sh_superpeer_gather_begin(struct sh_superpeer *superpeer, unsigned sector)
+{
+    struct sh_gather *gather = &superpeer->ring->gather;
+    gather->gathered[sector] = true;
+    asked_reset(superpeer);
+    gather->is_stale = gather->is_asking;
+    gather->from.v = 0;
+    gather->due_ns = 0;
+}
+
+/* --- Updates --------------------------------------------------------------------------------- */
+
+static enum shoal_err order(struct sh_superpeer *superpeer, unsigned sector,
+                            const struct sh_metadata_update *update)
+{
+    uint8_t bytes[SH_METADATA_BYTES_MAX];
+    uint64_t epoch, sequence;
+    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+    sh_metadata_update_put(&w, update);
+    SH_ASSERT(sh_writer_ok(&w));
+    return sh_overlay_update(superpeer->ring->ring, sh_now(&superpeer->env.clock), sector,
+                             sh_bytes_make(bytes, (size_t)(w.at - bytes)), &epoch, &sequence);
+}
+
+/* Whether claims about what that node created are to be heard here. */
+static bool is_ours(const struct sh_superpeer *superpeer, shoal_nid creator)
+{
+    const struct sh_superpeer_overlay *part = superpeer->ring;
+    unsigned sector = sh_arc_sector(creator);
+    return part->gather.gathered[sector] &&
+           (superpeer->shared ||
+            sh_arc_superpeer(creator, superpeer->count).v == superpeer->index + 1) &&
+           sh_overlay_owner(part->ring, sector) == superpeer->index + 1;
+}
+
+/* Orders what was collected, if it is anything. */
+static enum shoal_err claim_end(struct sh_superpeer *superpeer, struct sh_metadata_update *update)
+{
+    if (!update->count)
+        return SHOAL_OK;
+    shoal_nid creator = shoal_cid_creator(update->runs[0].first);
+    enum shoal_err err = SHOAL_OK;
+    if (!superpeer->shared) {
+        sh_registry_moved_set(superpeer->registry, creator);
+        sh_registry_moved_set(superpeer->registry, update->to);
+    }
+    if (is_ours(superpeer, creator))
+        err = order(superpeer, sh_arc_sector(creator), update);
+    if (!err)
+        superpeer->ring->gather.from.v = update->runs[update->count - 1].last.v + 1;
+    update->count = 0;
+    return err;
+}
+
+/* Takes a page: ranges in rising order, of which neighbours with one owner go together. */
+static enum shoal_err claims_get(struct sh_superpeer *superpeer, struct sh_reader *r)
+{
+    struct sh_gather *gather = &superpeer->ring->gather;
+    struct sh_metadata_update update = {.kind = SH_METADATA_CLAIM, .from = gather->nid};
+    uint64_t at = gather->from.v;
+    enum shoal_err err = SHOAL_OK;
+    bool goes_on = sh_get8(r);
+    while (!err && sh_reader_left(r) > 0) {
+        struct sh_metadata_run run = {{sh_get64(r)}, {sh_get64(r)}};
+        shoal_nid owner = {sh_get16(r)};
+        shoal_nid creator = shoal_cid_creator(run.first);
+        if (!sh_reader_ok(r) || run.first.v < at || run.last.v < run.first.v ||
+            run.last.v == UINT64_MAX || shoal_cid_creator(run.last).v != creator.v ||
+            creator.v < SH_PEER_NID_MIN || owner.v < SH_PEER_NID_MIN || owner.v > SH_PEER_NID_MAX ||
+            (owner.v != gather->nid.v && creator.v != gather->nid.v))
+            return SHOAL_EPROTO;
+        at = run.last.v + 1;
+        if (update.count == SH_METADATA_RUNS_MAX || owner.v != update.to.v ||
+            (update.count && creator.v != shoal_cid_creator(update.runs[0].first).v))
+            err = claim_end(superpeer, &update);
+        update.to = owner;
+        update.runs[update.count++] = run;
+    }
+    if (!err)
+        err = claim_end(superpeer, &update);
+    if (!err && !sh_reader_done(r))
+        err = SHOAL_EPROTO;
+    if (!err && !goes_on) {
+        asked_set(gather, gather->nid);
+        gather->from.v = 0;
+    }
+    return err;
+}
+
+static void asked(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    struct sh_superpeer *superpeer = request->arg;
+    struct sh_gather *gather = &superpeer->ring->gather;
+    gather->is_asking = false;
+    gather->due_ns = 0;
+    if (gather->is_stale) {
+        gather->is_stale = false;
+        gather->from.v = 0;
+        return;
+    }
+    if (!err)
+        err = claims_get(superpeer, payload);
+    if (err == SHOAL_ENOTYPE) { /* a node that holds no chunks */
+        asked_set(gather, gather->nid);
+        gather->from.v = 0;
+    } else if (err) {
+        SH_DEBUG("cluster", "node does not say what it holds", SH_U64("node", gather->nid.v),
+                 SH_ERR(err));
+        /* What was not ordered for want of room goes on where it stopped. */
+        if (err != SHOAL_EBUSY)
+            gather->from.v = 0;
+        gather->due_ns = sh_now(&superpeer->env.clock) + superpeer->heartbeat_ns / 2;
+    }
+}
+
+static void ask(struct sh_superpeer *superpeer)
+{
+    struct sh_gather *gather = &superpeer->ring->gather;
+    bool shares = superpeer->shared;
+    gather->request = (struct sh_request){
+        .done = asked, .arg = superpeer, .timeout_ns = superpeer->failure_ns / 4 + 1};
+    struct sh_out out;
+    if (sh_msg_request(superpeer->msg, gather->nid, SH_CLUSTER_HOLDS, SH_HOLDS_BYTES,
+                       &gather->request, &out)) {
+        gather->from.v = 0;
+        return;
+    }
+    gather->is_asking = true;
+    sh_put64(&out.w, gather->from.v);
+    sh_put16(&out.w, shares ? SH_PEER_NID_MIN : sh_arc_first(superpeer->index, superpeer->count).v);
+    sh_put16(&out.w, shares ? SH_PEER_NID_MAX : sh_arc_last(superpeer->index, superpeer->count).v);
+    sh_msg_end(superpeer->msg, &out);
+}
+
+/* --- Step ------------------------------------------------------------------------------------ */
+
+/* Begins, or goes on with, what another owner left unknown. Returns whether anything is to be
+ * asked for. */
+static bool sectors_step(struct sh_superpeer *superpeer, uint64_t now_ns, bool is_over)
+{
+    struct sh_superpeer_overlay *part = superpeer->ring;
+    struct sh_metadata_update known = {.kind = SH_METADATA_KNOWN, .condition = 1};
+    bool is_any = false;
+    for (unsigned i = 0; i < SH_SECTORS; i++) {
+        if (sh_overlay_reads(part->ring, now_ns, i)) {
+            if (sh_overlay_owner(part->ring, i) != superpeer->index + 1)
+                part->gather.gathered[i] = false;
+            continue;
+        }
+        bool is_known = sh_metadata_is_known(part->metadata, i);
+        if (!is_known && !part->gather.gathered[i])
+            sh_superpeer_gather_begin(superpeer, i);
+        else if (!is_known && is_over && order(superpeer, i, &known))
+            is_any = true; /* asked for again */
+        is_any |= part->gather.gathered[i];
+    }
+    return is_any;
+}
+
+/* A superpeer finds out that it has lost its memory: what it took for known is not. */
+static void settling_step(struct sh_superpeer *superpeer)
+{
+    struct sh_gather *gather = &superpeer->ring->gather;
+    struct sh_metadata_update unknown = {.kind = SH_METADATA_KNOWN, .condition = 0};
+    bool is_settling = sh_registry_settling(superpeer->registry);
+    for (unsigned i = 0; is_settling && !gather->was_settling && i < SH_SECTORS; i++) {
+        if (order(superpeer, i, &unknown))
+            return; /* in the next step */
+        sh_superpeer_gather_begin(superpeer, i);
+    }
+    gather->was_settling = is_settling;
+}
+
+unsigned sh_superpeer_gather_step(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    struct sh_superpeer_overlay *part = superpeer->ring;
+    struct sh_gather *gather = &part->gather;
+    if (!part->is_started)
+        return 0;
+    settling_step(superpeer);
+    if (gather->is_asking || now_ns < gather->due_ns)
+        return 0;
+    bool is_over = sh_superpeer_gather_is_over(superpeer);
+    /* Whom to ask changes with the view only, and nobody waits for less than a heartbeat. */
+    gather->due_ns = now_ns + superpeer->heartbeat_ns / 2;
+    if (!sectors_step(superpeer, now_ns, is_over))
+        return 0;
+    if (!gather->from.v)
+        gather->nid = sh_superpeer_gather_next(superpeer, gather->nid);
+    if (!gather->nid.v)
+        return 0;
+    ask(superpeer);
+    return 1;
+}
+
+uint64_t sh_superpeer_gather_due_ns(const struct sh_superpeer *superpeer)
+{
+    const struct sh_gather *gather = &superpeer->ring->gather;
+    return gather->is_asking || !superpeer->ring->is_started ? SH_NEVER : gather->due_ns;
+}
+
+void sh_superpeer_gather_cancel(struct sh_superpeer *superpeer)
+{
+    if (superpeer->ring->gather.is_asking)
+        (void)sh_msg_cancel(superpeer->msg, &superpeer->ring->gather.request);
+}

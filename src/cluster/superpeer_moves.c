@@ -1,0 +1,228 @@
+/* Where chunks are: lookups, and what a superpeer decides about migrations (docs/migration.md).
+ * Both are about a sector of the ring, and for its owner to answer. */
+#include "base/assert.h"
+#include "cluster/proto.h"
+#include "cluster/superpeer_overlay_int.h"
+
+static void refuse(struct sh_msg_in *in, enum shoal_err err, const char *text)
+{
+    sh_msg_reply_error(in->msg, in->reply_to, in->type, err, text);
+}
+
+static const char *why(enum shoal_err err)
+{
+    switch (err) {
+    case SHOAL_EDIFFERS:
+        return "what was known of these chunks was lost since the migration began";
+    case SHOAL_EBUSY:
+        return "the superpeer has not heard yet what the nodes hold";
+    case SHOAL_ENOTOWNER:
+        return "the source does not own these chunks";
+    case SHOAL_ENONODE:
+        return "the target is not up";
+    default:
+        return NULL;
+    }
+}
+
+/* --- Lookups --------------------------------------------------------------------------------- */
+
+static bool is_peer(shoal_nid nid)
+{
+    return nid.v >= SH_PEER_NID_MIN && nid.v <= SH_PEER_NID_MAX;
+}
+
+/* Whether this superpeer answers for a creator's chunks; as sh_superpeer_ring_reads. */
+static enum shoal_err reads(struct sh_superpeer *superpeer, shoal_nid creator, shoal_nid *other_out)
+{
+    shoal_nid home = sh_arc_superpeer(creator, superpeer->count);
+    return sh_superpeer_ring_reads(superpeer, sh_arc_sector(creator), home, other_out);
+}
+
+bool sh_superpeer_moves_known(const struct sh_superpeer *superpeer, unsigned sector)
+{
+    /* One that shares nothing has in its memory all that was said, and need not wait for the others
+     * to hear that this was all. */
+    return !sh_registry_settling(superpeer->registry) &&
+           (sh_metadata_is_known(superpeer->ring->metadata, sector) ||
+            (!superpeer->shared && sh_superpeer_gather_is_over(superpeer)));
+}
+
+enum shoal_err sh_superpeer_lookup(struct sh_superpeer *superpeer, shoal_cid cid,
+                                   struct sh_range *range_out)
+{
+    shoal_nid creator = shoal_cid_creator(cid);
+    shoal_nid other;
+    if (!is_peer(creator))
+        return SHOAL_ENOCHUNK;
+    enum shoal_err err = reads(superpeer, creator, &other);
+    if (err == SHOAL_EROLE && superpeer->shared) {
+        *range_out = (struct sh_range){cid, cid, other.v};
+        return SHOAL_OK;
+    }
+    if (err)
+        return err;
+    struct sh_range range = sh_metadata_find(superpeer->ring->metadata, cid);
+    const struct sh_node *node =
+        sh_view_find(sh_registry_view(superpeer->registry), (shoal_nid){(uint16_t)range.value});
+    /* That it is nowhere, or with a node that failed, is said once all have said what they hold. */
+    bool is_known = sh_superpeer_moves_known(superpeer, sh_arc_sector(creator));
+    if (!node || node->state == SH_NODE_LEFT)
+        return is_known ? SHOAL_ENOCHUNK : SHOAL_EBUSY;
+    if (node->state == SH_NODE_FAILED)
+        return is_known ? SHOAL_EFAILED : SHOAL_EBUSY;
+    *range_out = range;
+    return SHOAL_OK;
+}
+
+/* --- Batches --------------------------------------------------------------------------------- */
+
+/* Answers COMMIT, or RESOLVE: with the superpeer that is to be asked, or 0. */
+static void answer(struct sh_superpeer *superpeer, struct sh_reply_to to, sh_msg_type type,
+                   shoal_nid other, bool is_committed)
+{
+    struct sh_out out;
+    bool is_resolve = type == SH_CLUSTER_RESOLVE;
+    if (sh_msg_reply(superpeer->msg, to, type, is_resolve ? 3 : 2, &out))
+        return;
+    sh_put16(&out.w, other.v);
+    if (is_resolve)
+        sh_put8(&out.w, is_committed);
+    sh_msg_end(superpeer->msg, &out);
+}
+
+void sh_superpeer_moves_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
+                               sh_msg_type type, const struct sh_metadata_result *result)
+{
+    if (result->err)
+        sh_msg_reply_error(superpeer->msg, to, type, result->err, why(result->err));
+    else
+        answer(superpeer, to, type, SHOAL_NID_NONE, result->is_committed);
+}
+
+/* Reads a COMMIT or RESOLVE, of which the first run is looked at only. */
+static bool batch_get(struct sh_reader *r, sh_msg_type type, struct sh_metadata_update *update,
+                      uint64_t *incarnation_out)
+{
+    bool is_commit = type == SH_CLUSTER_COMMIT;
+    update->kind = is_commit ? SH_METADATA_MOVE : SH_METADATA_RESOLVE;
+    update->from.v = sh_get16(r);
+    update->to.v = sh_get16(r);
+    *incarnation_out = sh_get64(r);
+    update->sequence = sh_get64(r);
+    size_t count = sh_get16(r);
+    if (!sh_reader_ok(r) || !count || count > SH_METADATA_RUNS_MAX)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        update->runs[i].first.v = sh_get64(r);
+        update->runs[i].last.v = sh_get64(r);
+    }
+    update->count = is_commit ? count : 1;
+    return sh_reader_done(r) && is_peer(update->from) && is_peer(update->to);
+}
+
+/* Sees to it that no ID that the ring is to know is ever given to another node. */
+static bool is_marked(struct sh_superpeer *superpeer, const struct sh_metadata_update *update)
+{
+    const shoal_nid nids[] = {shoal_cid_creator(update->runs[0].first), update->from, update->to};
+    bool is_done = true;
+    for (size_t i = 0; i < sizeof nids / sizeof nids[0]; i++) {
+        if (!superpeer->shared)
+            sh_registry_moved_set(superpeer->registry, nids[i]);
+        is_done &= sh_registry_is_moved(superpeer->registry, nids[i]);
+    }
+    struct sh_command command = {.kind = SH_COMMAND_MOVED,
+                                 .nid = nids[0],
+                                 .instance = nids[1].v | (uint64_t)nids[2].v << 16};
+    if (!is_done)
+        sh_shared_decide(superpeer, &command);
+    return is_done;
+}
+
+/* Whether the batch can't be decided about now, by what is not in the sector's state. */
+static enum shoal_err batch_check(struct sh_superpeer *superpeer,
+                                  const struct sh_metadata_update *update, uint64_t incarnation)
+{
+    unsigned sector = sh_metadata_sector(update);
+    if (incarnation != sh_metadata_incarnation(superpeer->ring->metadata, sector)) {
+        sh_registry_restarted(superpeer->registry);
+        return update->kind == SH_METADATA_RESOLVE ? SHOAL_EBUSY : SHOAL_EDIFFERS;
+    }
+    if (!sh_superpeer_moves_known(superpeer, sector) || !is_marked(superpeer, update))
+        return SHOAL_EBUSY;
+    return SHOAL_OK;
+}
+
+static bool is_up(const struct sh_superpeer *superpeer, shoal_nid nid)
+{
+    const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), nid);
+    return node && node->role == SH_ROLE_PEER && node->state == SH_NODE_UP;
+}
+
+static void on_batch(void *arg, struct sh_msg_in *in)
+{
+    struct sh_superpeer *superpeer = arg;
+    struct sh_metadata_update update = {.count = 0}, checked;
+    uint64_t incarnation;
+    uint8_t bytes[SH_METADATA_BYTES_MAX];
+    if (!batch_get(&in->payload, in->type, &update, &incarnation) ||
+        !is_peer(shoal_cid_creator(update.runs[0].first))) {
+        refuse(in, SHOAL_EPROTO, NULL);
+        return;
+    }
+    shoal_nid other;
+    enum shoal_err err = reads(superpeer, shoal_cid_creator(update.runs[0].first), &other);
+    if (err == SHOAL_EROLE && superpeer->shared) {
+        answer(superpeer, in->reply_to, in->type, other, false);
+        return;
+    }
+    if (err) {
+        refuse(in, err, err == SHOAL_EBUSY ? "the sector is changing hands" : NULL);
+        return;
+    }
+    /* Nobody else would note that the batch was refused, so that it is never committed later. */
+    if (update.kind == SH_METADATA_MOVE && !is_up(superpeer, update.to))
+        update.kind = SH_METADATA_REFUSE;
+    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+    sh_metadata_update_put(&w, &update);
+    SH_ASSERT(sh_writer_ok(&w));
+    struct sh_bytes encoded = sh_bytes_make(bytes, (size_t)(w.at - bytes));
+    unsigned sector = sh_metadata_sector(&update);
+    err = sh_metadata_update_get(encoded, sector, &checked);
+    if (!err)
+        err = batch_check(superpeer, &update, incarnation);
+    if (err)
+        refuse(in, err, why(err));
+    else
+        sh_superpeer_ring_update(superpeer, in, sector, encoded);
+}
+
+static void on_who(void *arg, struct sh_msg_in *in)
+{
+    struct sh_superpeer *superpeer = arg;
+    shoal_nid creator = {sh_get16(&in->payload)};
+    shoal_nid other = SHOAL_NID_NONE;
+    uint64_t incarnation = 0;
+    struct sh_out out;
+    if (!sh_reader_done(&in->payload) || !is_peer(creator)) {
+        refuse(in, SHOAL_EPROTO, NULL);
+        return;
+    }
+    enum shoal_err err = reads(superpeer, creator, &other);
+    if (!err)
+        incarnation = sh_metadata_incarnation(superpeer->ring->metadata, sh_arc_sector(creator));
+    if (err && (err != SHOAL_EROLE || !superpeer->shared)) {
+        refuse(in, err, err == SHOAL_EBUSY ? "the sector is changing hands" : NULL);
+    } else if (!sh_msg_reply(in->msg, in->reply_to, in->type, SH_WHO_ANSWER_BYTES, &out)) {
+        sh_put16(&out.w, other.v);
+        sh_put64(&out.w, incarnation);
+        sh_msg_end(in->msg, &out);
+    }
+}
+
+void sh_superpeer_moves_handlers(struct sh_superpeer *superpeer)
+{
+    sh_msg_handler_set(superpeer->msg, SH_CLUSTER_COMMIT, SH_MSG_INLINE, on_batch, superpeer);
+    sh_msg_handler_set(superpeer->msg, SH_CLUSTER_RESOLVE, SH_MSG_INLINE, on_batch, superpeer);
+    sh_msg_handler_set(superpeer->msg, SH_CLUSTER_WHO, SH_MSG_INLINE, on_who, superpeer);
+}

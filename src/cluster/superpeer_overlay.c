@@ -1,0 +1,434 @@
+/* A superpeer's part in the ring: what it keeps, names, and the requests that wait for updates.
+ *
+ *   METADATA, COMMIT --> ring ----RING----> holders --> ring: apply --> answered
+ *   ARC, RING ---------> the registry's log: changes of sectors; this process has begun */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "cluster/proto.h"
+#include "cluster/superpeer_overlay_int.h"
+
+#define ENTRIES_KEPT 128
+#define PIECE_BYTES 16384
+#define WAITING_MAX 4096
+
+static uint64_t now_of(const struct sh_superpeer *superpeer)
+{
+    return sh_now(&superpeer->env.clock);
+}
+
+/* --- Answers --------------------------------------------------------------------------------- */
+
+static struct sh_ring_waiting **waiting_find(struct sh_superpeer_overlay *part, unsigned sector,
+                                             uint64_t epoch, uint64_t sequence)
+{
+    struct sh_ring_waiting **at = &part->waiting;
+    while (*at && ((*at)->sector != sector || (*at)->epoch != epoch || (*at)->sequence != sequence))
+        at = &(*at)->next;
+    return at;
+}
+
+static void waiting_end(struct sh_superpeer_overlay *part, struct sh_ring_waiting **at)
+{
+    struct sh_ring_waiting *waiting = *at;
+    *at = waiting->next;
+    part->waiting_count--;
+    free(waiting);
+}
+
+/* --- The state ------------------------------------------------------------------------------- */
+
+static void apply(void *arg, unsigned sector, uint64_t epoch, uint64_t sequence,
+                  struct sh_bytes command)
+{
+    struct sh_superpeer_overlay *part = arg;
+    struct sh_metadata_update update;
+    struct sh_metadata_result result = {.err = SHOAL_EPROTO}; /* at all holders alike */
+    if (!sh_metadata_update_get(command, sector, &update))
+        result = sh_metadata_apply(part->metadata, sector, &update);
+    sh_superpeer_services_changed(part->superpeer, sector);
+    struct sh_ring_waiting **at = waiting_find(part, sector, epoch, sequence);
+    if (!*at)
+        return;
+    if ((*at)->type == SH_CLUSTER_METADATA)
+        sh_superpeer_metadata_answer(part->superpeer, (*at)->reply_to, (*at)->type, SHOAL_NID_NONE,
+                                     &result);
+    else
+        sh_superpeer_moves_answer(part->superpeer, (*at)->reply_to, (*at)->type, &result);
+    waiting_end(part, at);
+}
+
+static size_t image_size(void *arg, unsigned sector)
+{
+    struct sh_superpeer_overlay *part = arg;
+    return sh_metadata_image_size(part->metadata, sector);
+}
+
+static void image_put(void *arg, unsigned sector, struct sh_writer *w)
+{
+    struct sh_superpeer_overlay *part = arg;
+    sh_metadata_image_put(part->metadata, sector, w);
+}
+
+static enum shoal_err image_get(void *arg, unsigned sector, struct sh_bytes image)
+{
+    struct sh_superpeer_overlay *part = arg;
+    return sh_metadata_image_get(part->metadata, sector, image);
+}
+
+static void clear(void *arg, unsigned sector)
+{
+    struct sh_superpeer_overlay *part = arg;
+    sh_metadata_clear(part->metadata, sector);
+}
+
+static void build(void *arg, unsigned sector, uint64_t version)
+{
+    struct sh_superpeer_overlay *part = arg;
+    part->is_built[sector] = false;
+    part->build_version[sector] = version;
+}
+
+/* --- Requests -------------------------------------------------------------------------------- */
+
+static void refuse(struct sh_msg_in *in, enum shoal_err err, const char *text)
+{
+    sh_msg_reply_error(in->msg, in->reply_to, in->type, err, text);
+}
+
+enum shoal_err sh_superpeer_ring_reads(struct sh_superpeer *superpeer, unsigned sector,
+                                       shoal_nid home, shoal_nid *other_out)
+{
+    const struct sh_superpeer_overlay *part = superpeer->ring;
+    *other_out = SHOAL_NID_NONE;
+    if (!part)
+        return SHOAL_EBUSY;
+    if (!superpeer->shared && home.v != superpeer->index + 1) {
+        *other_out = home;
+        return SHOAL_EROLE;
+    }
+    enum shoal_err err = sh_overlay_reads(part->ring, now_of(superpeer), sector);
+    other_out->v = err == SHOAL_EROLE ? sh_overlay_owner(part->ring, sector) : 0;
+    return err == SHOAL_EROLE && !other_out->v ? SHOAL_EBUSY : err;
+}
+
+void sh_superpeer_ring_update(struct sh_superpeer *superpeer, struct sh_msg_in *in, unsigned sector,
+                              struct sh_bytes bytes)
+{
+    struct sh_superpeer_overlay *part = superpeer->ring;
+    uint64_t now_ns = now_of(superpeer);
+    struct sh_ring_waiting *waiting =
+        part->waiting_count < WAITING_MAX ? calloc(1, sizeof *waiting) : NULL;
+    if (!waiting) {
+        refuse(in, SHOAL_EBUSY, NULL);
+        return;
+    }
+    waiting->sector = sector;
+    waiting->reply_to = in->reply_to;
+    waiting->type = in->type;
+    waiting->deadline_ns = now_ns + superpeer->failure_ns;
+    waiting->next = part->waiting;
+    part->waiting = waiting;
+    part->waiting_count++;
+    /* It may be applied, and answered, within this call; it is the first of the list until then. */
+    enum shoal_err err =
+        sh_overlay_update(part->ring, now_ns, sector, bytes, &waiting->epoch, &waiting->sequence);
+    if (err) {
+        waiting_end(part, &part->waiting);
+        refuse(in, err, "the sector is changing hands");
+    }
+}
+
+static void on_metadata(void *arg, struct sh_msg_in *in)
+{
+    struct sh_superpeer *superpeer = arg;
+    struct sh_metadata_update update;
+    struct sh_metadata *metadata;
+    size_t size = sh_reader_left(&in->payload);
+    struct sh_bytes bytes = sh_bytes_make(sh_reader_take(&in->payload, size), size);
+    /* The others come with messages of their own, or from the owner alone. */
+    if (sh_metadata_update_get_any(bytes, &update) || update.kind < SH_METADATA_NAME ||
+        update.kind >= SH_METADATA_BARRIER_GONE || update.condition == SH_NAME_GATHERED) {
+        refuse(in, SHOAL_EPROTO, NULL);
+        return;
+    }
+    shoal_nid other;
+    unsigned sector = sh_metadata_sector(&update);
+    enum shoal_err err = sh_superpeer_services_state(superpeer, sector, &metadata, &other);
+    if (err == SHOAL_EROLE)
+        sh_superpeer_metadata_answer(superpeer, in->reply_to, in->type, other,
+                                     &(struct sh_metadata_result){0});
+    else if (err)
+        refuse(in, SHOAL_EBUSY, "the sector is changing hands");
+    else
+        sh_superpeer_ring_update(superpeer, in, sector, bytes);
+}
+
+static void on_name_get(void *arg, struct sh_msg_in *in)
+{
+    struct sh_superpeer *superpeer = arg;
+    struct sh_bytes name = sh_get_text(&in->payload);
+    if (!sh_reader_done(&in->payload) || !name.size || name.size > SH_NAME_BYTES_MAX) {
+        refuse(in, SHOAL_EPROTO, NULL);
+        return;
+    }
+    shoal_nid other;
+    shoal_cid cid = SHOAL_CID_NONE;
+    struct sh_metadata *metadata;
+    enum shoal_err err =
+        sh_superpeer_services_state(superpeer, sh_arc_sector_of_name(name), &metadata, &other);
+    if (!err) {
+        err = sh_metadata_lookup(metadata, name, &cid);
+    } else if (err == SHOAL_EROLE) {
+        err = SHOAL_OK;
+    }
+    struct sh_out out;
+    if (err) {
+        refuse(in, err, err == SHOAL_EBUSY ? "the sector is changing hands" : NULL);
+    } else if (!sh_msg_reply(in->msg, in->reply_to, in->type, SH_NAME_ANSWER_BYTES, &out)) {
+        sh_put16(&out.w, other.v);
+        sh_put64(&out.w, cid.v);
+        sh_msg_end(in->msg, &out);
+    }
+}
+
+enum shoal_err sh_superpeer_ring_order(struct sh_superpeer *superpeer, unsigned sector,
+                                       const struct sh_metadata_update *update)
+{
+    uint8_t bytes[SH_METADATA_BYTES_MAX];
+    uint64_t epoch, sequence;
+    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+    sh_metadata_update_put(&w, update);
+    SH_ASSERT(sh_writer_ok(&w));
+    return sh_overlay_update(superpeer->ring->ring, now_of(superpeer), sector,
+                             sh_bytes_make(bytes, (size_t)(w.at - bytes)), &epoch, &sequence);
+}
+
+/* --- Between superpeers ---------------------------------------------------------------------- */
+
+static void on_ring(void *arg, struct sh_msg_in *in)
+{
+    struct sh_superpeer *superpeer = arg;
+    size_t size = sh_reader_left(&in->payload);
+    struct sh_bytes bytes = sh_bytes_make(sh_reader_take(&in->payload, size), size);
+    if (sh_shared_is_other(superpeer, in->reply_to.nid))
+        sh_overlay_receive(superpeer->ring->ring, now_of(superpeer), (uint8_t)in->reply_to.nid.v,
+                           bytes);
+}
+
+/* --- Step ------------------------------------------------------------------------------------ */
+
+void sh_superpeer_ring_joined(struct sh_superpeer *superpeer)
+{
+    superpeer->ring->is_joined = true;
+}
+
+/* Says when all sectors are held as often as they are to be: then nothing is lost with the next
+ * superpeer that fails. */
+static void whole_note(struct sh_superpeer_overlay *part, const struct sh_arcs *arcs)
+{
+    bool is_whole = part->is_started;
+    for (unsigned i = 0; is_whole && i < SH_SECTORS; i++)
+        is_whole = arcs->sectors[i].owner && arcs->sectors[i].holders == sh_arc_wanted(arcs->up, i);
+    if (is_whole && !part->is_whole)
+        SH_INFO("cluster", "the ring is whole",
+                SH_U64("copies", (uint64_t)__builtin_popcountll(arcs->sectors[0].holders)));
+    part->is_whole = is_whole;
+}
+
+/* Tells the ring what the registry says. */
+static void arcs_step(struct sh_superpeer_overlay *part, uint64_t now_ns)
+{
+    const struct sh_arcs *arcs = &part->own;
+    if (part->superpeer->shared)
+        arcs = sh_registry_arcs(part->superpeer->registry);
+    bool starts = part->is_joined && !part->is_started;
+    if (!starts && memcmp(arcs, &part->seen, sizeof part->seen) == 0)
+        return;
+    /* ZooKeeper's value is what others made it. */
+    for (unsigned i = 0; i < SH_SECTORS; i++) {
+        if (arcs->sectors[i].version < part->seen.sectors[i].version)
+            return;
+    }
+    part->seen = *arcs;
+    if (starts)
+        sh_overlay_start(part->ring, now_ns, arcs);
+    else if (part->is_started)
+        sh_overlay_arcs_set(part->ring, now_ns, arcs);
+    part->is_started |= starts;
+    whole_note(part, arcs);
+}
+
+/* What nobody holds any more begins empty, until the nodes have said what they have. */
+static void build_step(struct sh_superpeer_overlay *part, uint64_t now_ns)
+{
+    struct sh_superpeer *superpeer = part->superpeer;
+    for (unsigned i = 0; i < SH_SECTORS; i++) {
+        if (part->is_built[i])
+            continue;
+        part->is_built[i] = true;
+        sh_superpeer_gather_begin(superpeer, i);
+        bool is_known = sh_superpeer_gather_is_over(superpeer);
+        uint64_t incarnation = sh_mix64(part->salt ^ sh_mix64(part->build_version[i])) | 1;
+        sh_metadata_begin(part->metadata, i, incarnation, is_known);
+        sh_overlay_built(part->ring, now_ns, i, part->build_version[i]);
+    }
+}
+
+static unsigned effects_step(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    struct sh_superpeer_overlay *part = superpeer->ring;
+    struct sh_arc_change change;
+    struct sh_overlay_message *message;
+    unsigned work = 0;
+    while (sh_overlay_change_next(part->ring, now_ns, &change)) {
+        work++;
+        if (!superpeer->shared) {
+            (void)sh_arcs_change(&part->own, &change);
+            continue;
+        }
+        uint8_t bytes[SH_ARC_CHANGE_BYTES];
+        struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+        sh_arc_change_put(&w, &change);
+        struct sh_command command = {.kind = SH_COMMAND_ARC,
+                                     .address = sh_bytes_make(bytes, sizeof bytes)};
+        sh_shared_decide(superpeer, &command);
+    }
+    while ((message = sh_overlay_message_next(part->ring))) {
+        struct sh_out out;
+        /* What can't be sent is lost: the ring says it again. */
+        if (sh_shared_is_other(superpeer, (shoal_nid){message->to}) &&
+            !sh_msg_begin(superpeer->msg, (shoal_nid){message->to}, SH_CLUSTER_RING, message->size,
+                          &out)) {
+            sh_put_raw(&out.w, sh_bytes_make(message->bytes, message->size));
+            sh_msg_end(superpeer->msg, &out);
+        }
+        free(message);
+        work++;
+    }
+    return work;
+}
+
+static void waiting_step(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    struct sh_superpeer_overlay *part = superpeer->ring;
+    struct sh_ring_waiting **at = &part->waiting;
+    while (*at) {
+        bool is_owner = sh_overlay_owner(part->ring, (*at)->sector) == superpeer->index + 1;
+        if (is_owner && now_ns < (*at)->deadline_ns) {
+            at = &(*at)->next;
+            continue;
+        }
+        sh_msg_reply_error(superpeer->msg, (*at)->reply_to, (*at)->type, SHOAL_ETIMEOUT,
+                           "it may or may not have been done");
+        waiting_end(part, at);
+    }
+}
+
+/* Until it takes part nobody is answered, so it hurries. */
+static unsigned beat_step(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    struct sh_superpeer_overlay *part = superpeer->ring;
+    if (!superpeer->shared || now_ns < part->beat_ns)
+        return 0;
+    part->beat_ns = now_ns + superpeer->heartbeat_ns / (part->is_started ? 1 : 4) + 1;
+    sh_superpeer_lease_renew(superpeer, now_ns);
+    struct sh_command command = {.kind = SH_COMMAND_RING,
+                                 .nid = {(uint16_t)(superpeer->index + 1)},
+                                 .instance = superpeer->shared->instance};
+    if (!part->is_joined && !superpeer->shared->decided)
+        sh_shared_decide(superpeer, &command);
+    return 1;
+}
+
+unsigned sh_superpeer_ring_step(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    struct sh_superpeer_overlay *part = superpeer->ring;
+    if (!part)
+        return 0;
+    arcs_step(part, now_ns);
+    unsigned work = beat_step(superpeer, now_ns);
+    sh_superpeer_lease_step(superpeer, now_ns);
+    build_step(part, now_ns);
+    sh_overlay_tick(part->ring, now_ns);
+    work += effects_step(superpeer, now_ns);
+    waiting_step(superpeer, now_ns);
+    return work + sh_superpeer_gather_step(superpeer, now_ns);
+}
+
+uint64_t sh_superpeer_ring_due_ns(const struct sh_superpeer *superpeer)
+{
+    const struct sh_superpeer_overlay *part = superpeer->ring;
+    if (!part)
+        return SH_NEVER;
+    uint64_t due_ns = sh_overlay_due_ns(part->ring);
+    uint64_t gather_ns = sh_superpeer_gather_due_ns(superpeer);
+    due_ns = gather_ns < due_ns ? gather_ns : due_ns;
+    return superpeer->shared && part->beat_ns < due_ns ? part->beat_ns : due_ns;
+}
+
+/* --- Life ------------------------------------------------------------------------------------ */
+
+enum shoal_err sh_superpeer_ring_open(struct sh_superpeer *superpeer)
+{
+    struct sh_superpeer_overlay *part = calloc(1, sizeof *part);
+    if (!part)
+        return SHOAL_ENOMEM;
+    superpeer->ring = part;
+    part->superpeer = superpeer;
+    part->stepped_ns = now_of(superpeer);
+    part->salt = sh_random64(&superpeer->env.random);
+    memset(part->is_built, true, sizeof part->is_built);
+    struct sh_overlay_config config = {
+        .server = (uint8_t)(superpeer->index + 1),
+        .resend_ns = superpeer->heartbeat_ns,
+        .patience_ns = superpeer->failure_ns,
+        .entries_kept = ENTRIES_KEPT,
+        .piece_bytes = PIECE_BYTES,
+        .fsm = {apply, image_size, image_put, image_get, clear, build, part},
+    };
+    enum shoal_err err = sh_metadata_create(&part->metadata);
+    if (!err)
+        err = sh_overlay_create(&config, &part->ring);
+    if (err)
+        return err; /* close frees the rest */
+    if (superpeer->shared) {
+        sh_superpeer_lease_handlers(superpeer);
+        sh_msg_handler_set(superpeer->msg, SH_CLUSTER_RING, SH_MSG_INLINE, on_ring, superpeer);
+        return SHOAL_OK;
+    }
+    (void)sh_arcs_up(&part->own, superpeer->index + 1u);
+    part->is_joined = true;
+    sh_overlay_lease_set(part->ring, now_of(superpeer), SH_NEVER);
+    /* It has no one to agree with: the first round tells what it owns, the second that it does. */
+    for (unsigned i = 0; i < 2; i++)
+        (void)sh_superpeer_ring_step(superpeer, now_of(superpeer));
+    return SHOAL_OK;
+}
+
+void sh_superpeer_ring_handlers(struct sh_superpeer *superpeer)
+{
+    sh_msg_handler_set(superpeer->msg, SH_CLUSTER_METADATA, SH_MSG_INLINE, on_metadata, superpeer);
+    sh_msg_handler_set(superpeer->msg, SH_CLUSTER_NAME_GET, SH_MSG_INLINE, on_name_get, superpeer);
+    sh_superpeer_moves_handlers(superpeer);
+}
+
+void sh_superpeer_ring_close(struct sh_superpeer *superpeer)
+{
+    struct sh_superpeer_overlay *part = superpeer->ring;
+    if (!part)
+        return;
+    sh_superpeer_gather_cancel(superpeer);
+    while (part->waiting) {
+        sh_msg_reply_error(superpeer->msg, part->waiting->reply_to, part->waiting->type,
+                           SHOAL_ESTOPPED, NULL);
+        waiting_end(part, &part->waiting);
+    }
+    sh_overlay_destroy(part->ring);
+    sh_metadata_destroy(part->metadata);
+    superpeer->ring = NULL;
+    free(part);
+}

@@ -1,0 +1,99 @@
+/* The inside of a superpeer's part in the ring: superpeer_overlay.c (what is kept, names, life),
+ * superpeer_lease.c (who may answer), superpeer_moves.c (lookups and migrations),
+ * superpeer_gather.c (what the nodes have, after a loss).
+ *
+ * Superpeers that share their registry have the ring's table there. One without a data_dir is a
+ * ring by itself, with a table and a lease of its own, of what is its by superpeer_home: nobody
+ * else holds it, and after a restart it begins with nothing. */
+#ifndef SH_CLUSTER_SUPERPEER_OVERLAY_INT_H
+#define SH_CLUSTER_SUPERPEER_OVERLAY_INT_H
+
+#include "cluster/metadata.h"
+#include "cluster/overlay.h"
+#include "cluster/superpeer_shared_int.h"
+
+/* A request that waits for its update to be applied. */
+struct sh_ring_waiting {
+    struct sh_ring_waiting *next;
+    unsigned sector;
+    uint64_t epoch, sequence;
+    struct sh_reply_to reply_to;
+    sh_msg_type type;
+    uint64_t deadline_ns;
+};
+
+/* The questions to the nodes what they have. */
+struct sh_gather {
+    struct sh_request request;
+    bool is_asking;
+    bool is_stale; /* what is being answered belongs to an earlier round */
+    bool was_settling;
+    shoal_nid nid;
+    shoal_cid from; /* where its next page begins; 0: the next node is to be asked */
+    uint64_t due_ns;
+    bool gathered[SH_SECTORS];             /* here, since it was lost */
+    uint64_t asked[(UINT16_MAX + 1) / 64]; /* who has said it all, a bit by node ID */
+};
+
+struct sh_superpeer_overlay {
+    struct sh_superpeer *superpeer;
+    struct sh_overlay *ring;
+    struct sh_metadata *metadata;
+    bool is_joined, is_started, is_whole;
+    struct sh_arcs own;  /* the table of one that does not share its registry */
+    struct sh_arcs seen; /* the table that the ring was told */
+    uint64_t beat_ns;
+    /* A leader's: the question to the others whether it still is, and when the last one that they
+     * have affirmed was asked; 0: never. */
+    struct sh_raft_read read;
+    bool is_reading;
+    uint64_t read_ns, confirmed_ns;
+    /* With ZooKeeper: when this was called last, and when it was not for long. */
+    uint64_t stepped_ns, away_ns;
+    bool is_built[SH_SECTORS]; /* false: to be built in that version */
+    uint64_t build_version[SH_SECTORS];
+    uint64_t salt; /* of incarnations */
+    struct sh_ring_waiting *waiting;
+    size_t waiting_count;
+    struct sh_gather gather;
+};
+
+/* superpeer_overlay.c. Whether this superpeer may answer for a sector now: EROLE, with who is to be
+ * asked, or EBUSY. home: whose it is if superpeers do not share their registry. */
+enum shoal_err sh_superpeer_ring_reads(struct sh_superpeer *superpeer, unsigned sector,
+                                       shoal_nid home, shoal_nid *other_out);
+/* Orders an update; its request is answered when it is applied. */
+void sh_superpeer_ring_update(struct sh_superpeer *superpeer, struct sh_msg_in *in, unsigned sector,
+                              struct sh_bytes update);
+/* Orders an update of the owner's own; whether it is carried out, nobody is told. EROLE, EBUSY,
+ * ENOMEM: it will not be. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_ring_order(struct sh_superpeer *superpeer,
+                                                       unsigned sector,
+                                                       const struct sh_metadata_update *update);
+/* The sector's state begins anew, as nobody has it any more. */
+void sh_superpeer_ring_begin(struct sh_superpeer *superpeer, unsigned sector, bool is_known);
+
+/* superpeer_lease.c */
+void sh_superpeer_lease_handlers(struct sh_superpeer *superpeer);
+void sh_superpeer_lease_renew(struct sh_superpeer *superpeer, uint64_t now_ns);
+void sh_superpeer_lease_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+
+/* superpeer_moves.c. Answers COMMIT or RESOLVE. */
+void sh_superpeer_moves_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
+                               sh_msg_type type, const struct sh_metadata_result *result);
+void sh_superpeer_moves_handlers(struct sh_superpeer *superpeer);
+/* Whether it is known of a sector what was moved. */
+bool sh_superpeer_moves_known(const struct sh_superpeer *superpeer, unsigned sector);
+
+/* superpeer_gather.c. A node that is to be asked, from the one after `after` on; NONE: there is
+ * none, now. */
+shoal_nid sh_superpeer_gather_next(const struct sh_superpeer *superpeer, shoal_nid after);
+/* Whether all have said what they hold. */
+bool sh_superpeer_gather_is_over(const struct sh_superpeer *superpeer);
+/* A sector was lost: everybody is to be asked. */
+void sh_superpeer_gather_begin(struct sh_superpeer *superpeer, unsigned sector);
+unsigned sh_superpeer_gather_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+uint64_t sh_superpeer_gather_due_ns(const struct sh_superpeer *superpeer);
+void sh_superpeer_gather_cancel(struct sh_superpeer *superpeer);
+
+#endif

@@ -1,0 +1,326 @@
+/* shoal metadata. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/client.h"
+#include "cmd/command_int.h"
+#include "cmd/text_int.h"
+
+#define SET_TEXT_MAX 256 /* 63 superpeers of three characters */
+
+/* A superpeer, and what it said. */
+struct answer {
+    struct shoal_node node;
+    enum shoal_err err;
+    struct sh_report report;
+};
+
+static const char *const kinds[] = {
+    [SH_REPORT_ALONE] = "memory", [SH_REPORT_RAFT] = "raft", [SH_REPORT_ZOOKEEPER] = "zookeeper"};
+
+static const char *role_name(const struct sh_report *report)
+{
+    static const char *const roles[] = {[SH_REPORT_FOLLOWER] = "follower",
+                                        [SH_REPORT_CANDIDATE] = "candidate",
+                                        [SH_REPORT_LEADER] = "leader"};
+    return report->kind == SH_REPORT_ALONE ? "alone" : roles[report->role];
+}
+
+/* Those that have left are not asked. */
+static const char *state_name(enum shoal_node_state state)
+{
+    return state == SHOAL_NODE_UP ? "up" : "failed";
+}
+
+/* What one superpeer keeps of the ring, in all. */
+struct sums {
+    uint64_t owned, held, ranges, moved, names, bytes;
+    bool has_more;
+};
+
+static struct sums sums_make(const struct sh_report *report)
+{
+    struct sums sums = {.bytes = report->registry_bytes};
+    for (unsigned i = 0; i < report->sector_count; i++) {
+        const struct sh_report_sector *sector = &report->sectors[i];
+        sums.owned += sector->owner == report->nid.v;
+        sums.held += sector->is_here;
+        sums.ranges += sector->ranges;
+        sums.moved += sector->moved;
+        sums.has_more |= sector->has_more;
+        sums.names += sector->names;
+        sums.bytes += sector->bytes;
+    }
+    return sums;
+}
+
+/* A set of superpeers as "1 2 3", or "-". */
+static const char *set_format(uint64_t set, char text[SET_TEXT_MAX])
+{
+    size_t at = 0;
+    strcpy(text, "-");
+    for (unsigned nid = 1; nid < 64; nid++)
+        if (set >> nid & 1)
+            at += (size_t)snprintf(text + at, SET_TEXT_MAX - at, "%s%u", at ? " " : "", nid);
+    return text;
+}
+
+/* --- JSON ---------------------------------------------------------------------------------- */
+
+static struct sh_json *set_json(uint64_t set)
+{
+    struct sh_json *list = sh_json_array();
+    for (unsigned nid = 1; nid < 64; nid++)
+        if (set >> nid & 1)
+            sh_json_append_u64(list, nid);
+    return list;
+}
+
+static struct sh_json *sectors_json(const struct sh_report *report)
+{
+    struct sh_json *list = sh_json_array();
+    for (unsigned i = 0; i < report->sector_count; i++) {
+        const struct sh_report_sector *sector = &report->sectors[i];
+        struct sh_json *row = sh_json_object();
+        sh_json_set_u64(row, "sector", i);
+        sh_json_set_u64(row, "owner", sector->owner);
+        sh_json_set(row, "holders", set_json(sector->holders));
+        sh_json_set_u64(row, "version", sector->version);
+        sh_json_set_bool(row, "here", sector->is_here);
+        sh_json_set_u64(row, "applied", sector->applied);
+        sh_json_set_bool(row, "known", sector->is_known);
+        sh_json_set_u64(row, "ranges", sector->ranges);
+        sh_json_set_u64(row, "moved_ranges", sector->moved);
+        sh_json_set_u64(row, "sources", sector->sources);
+        sh_json_set_u64(row, "names", sector->names);
+        sh_json_set_u64(row, "memory_bytes", sector->bytes);
+        sh_json_append(list, row);
+    }
+    return list;
+}
+
+static void report_json(struct sh_json *row, const struct sh_report *report)
+{
+    struct sums sums = sums_make(report);
+    sh_json_set_text(row, "registry", kinds[report->kind]);
+    sh_json_set_text(row, "role", role_name(report));
+    sh_json_set_bool(row, "current", report->is_current);
+    sh_json_set_bool(row, "mute", report->is_mute);
+    sh_json_set_u64(row, "leader", report->leader.v);
+    sh_json_set_u64(row, "epoch", report->epoch);
+    sh_json_set_u64(row, "term", report->term);
+    sh_json_set_u64(row, "committed", report->commit);
+    sh_json_set_u64(row, "applied", report->applied);
+    sh_json_set_u64(row, "log_last", report->raft_last);
+    sh_json_set(row, "voters", set_json(report->voters));
+    sh_json_set(row, "learners", set_json(report->learners));
+    sh_json_set_u64(row, "peers_up", report->peers_up);
+    sh_json_set_u64(row, "peers_left", report->peers_left);
+    sh_json_set_u64(row, "peers_failed", report->peers_failed);
+    sh_json_set_u64(row, "superpeers_up", report->superpeers_up);
+    sh_json_set_u64(row, "superpeers_failed", report->superpeers_failed);
+    sh_json_set_u64(row, "arc_first", report->arc_first);
+    sh_json_set_u64(row, "arc_last", report->arc_last);
+    sh_json_set_u64(row, "ranges", sums.ranges);
+    sh_json_set_u64(row, "moved_ranges", sums.moved);
+    sh_json_set_bool(row, "moved_ranges_are_more", sums.has_more);
+    sh_json_set_u64(row, "sectors_owned", sums.owned);
+    sh_json_set_u64(row, "sectors_held", sums.held);
+    sh_json_set_u64(row, "names", sums.names);
+    sh_json_set_u64(row, "registry_bytes", report->registry_bytes);
+    sh_json_set_u64(row, "memory_bytes", sums.bytes);
+    sh_json_set_u64(row, "resident_bytes", report->resident_bytes);
+    sh_json_set(row, "sectors", sectors_json(report));
+}
+
+static int answer_json(struct sh_cmd *cmd, const struct answer *answers, size_t count)
+{
+    struct sh_json *root = sh_json_object(), *list = sh_json_array();
+    for (size_t i = 0; i < count; i++) {
+        struct sh_json *row = sh_json_object();
+        sh_json_set_u64(row, "nid", answers[i].node.nid.v);
+        sh_json_set_text(row, "state", state_name(answers[i].node.state));
+        sh_json_set_text(row, "address", answers[i].node.address);
+        if (answers[i].err != SHOAL_OK)
+            sh_json_set_text(row, "error", shoal_err_name(answers[i].err));
+        else
+            report_json(row, &answers[i].report);
+        sh_json_append(list, row);
+    }
+    sh_json_set(root, "superpeers", list);
+    return sh_cmd_answer(cmd, root);
+}
+
+/* --- For people ---------------------------------------------------------------------------- */
+
+static void row_print(FILE *out, const struct answer *answer)
+{
+    const struct sh_report *report = &answer->report;
+    char memory[SH_SIZE_TEXT_MAX], resident[SH_SIZE_TEXT_MAX];
+    fprintf(out, "%5u  %-6s  ", (unsigned)answer->node.nid.v, state_name(answer->node.state));
+    if (answer->err != SHOAL_OK) {
+        fprintf(out, "%s  %s\n", answer->node.address, shoal_err_text(answer->err));
+        return;
+    }
+    struct sums sums = sums_make(report);
+    fprintf(out,
+            "%-9s %8" PRIu64 " %10" PRIu64 " %5" PRIu64 " %5" PRIu64 " %9" PRIu64 " %9" PRIu64
+            "%c %9" PRIu64 " %10s %10s  %s\n",
+            report->is_current ? role_name(report) : "cut off", report->term, report->applied,
+            sums.owned, sums.held, sums.ranges, sums.moved, sums.has_more ? '+' : ' ', sums.names,
+            sh_size_format(sums.bytes, memory), sh_size_format(report->resident_bytes, resident),
+            answer->node.address);
+}
+
+/* The report to believe about the sectors: the leader's, else the one that knows most. */
+static const struct sh_report *best_of(const struct answer *answers, size_t count)
+{
+    const struct sh_report *best = NULL;
+    for (size_t i = 0; i < count; i++) {
+        const struct sh_report *report = &answers[i].report;
+        if (answers[i].err != SHOAL_OK || report->kind == SH_REPORT_ALONE ||
+            report->sector_count == 0 || !report->is_current)
+            continue;
+        if (report->role == SH_REPORT_LEADER)
+            return report;
+        if (!best || report->applied > best->applied)
+            best = report;
+    }
+    return best;
+}
+
+/* Sectors with the same owner and holders, in rows. */
+static void ring_print(FILE *out, const struct sh_report *report)
+{
+    char holders[SET_TEXT_MAX];
+    fprintf(out, "\n%-8s %6s  %s\n", "SECTORS", "OWNER", "HOLDERS");
+    for (unsigned first = 0, last; first < report->sector_count; first = last + 1) {
+        const struct sh_report_sector *sector = &report->sectors[first];
+        for (last = first; last + 1 < report->sector_count; last++)
+            if (report->sectors[last + 1].owner != sector->owner ||
+                report->sectors[last + 1].holders != sector->holders)
+                break;
+        char range[24];
+        snprintf(range, sizeof range, "%u-%u", first, last);
+        fprintf(out, "%-8s %6u  %s\n", range, (unsigned)sector->owner,
+                sector->holders ? set_format(sector->holders, holders) : "none: it is lost");
+    }
+}
+
+static int print_all(struct sh_cmd *cmd, const struct answer *answers, size_t count)
+{
+    fprintf(cmd->out, "%5s  %-6s  %-9s %8s %10s %5s %5s %9s %9s  %9s %10s %10s  %s\n", "NODE",
+            "STATE", "ROLE", "TERM", "APPLIED", "OWNS", "HOLDS", "RANGES", "MOVED", "NAMES",
+            "MEMORY", "RESIDENT", "ADDRESS");
+    for (size_t i = 0; i < count; i++)
+        row_print(cmd->out, &answers[i]);
+    const struct sh_report *best = best_of(answers, count);
+    if (best)
+        ring_print(cmd->out, best);
+    return SH_EXIT_OK;
+}
+
+static void registry_print(FILE *out, const struct sh_report *report)
+{
+    char voters[SET_TEXT_MAX], learners[SET_TEXT_MAX], text[SH_SIZE_TEXT_MAX];
+    fprintf(out, "registry     in %s; %s%s%s\n", kinds[report->kind], role_name(report),
+            report->is_current ? "" : ", which hears no majority",
+            report->is_mute ? ", mute until it knows what it may have forgotten" : "");
+    if (report->kind == SH_REPORT_RAFT) {
+        fprintf(out, "term         %" PRIu64 ", led by %u\n", report->term,
+                (unsigned)report->leader.v);
+        fprintf(out,
+                "log          %" PRIu64 " entries, %" PRIu64 " committed, %" PRIu64 " applied\n",
+                report->raft_last, report->commit, report->applied);
+        fprintf(out, "voters       %s\n", set_format(report->voters, voters));
+        fprintf(out, "learners     %s\n", set_format(report->learners, learners));
+    }
+    fprintf(out, "epoch        %" PRIu64 "\n", report->epoch);
+    fprintf(out, "peers        %" PRIu64 " up, %" PRIu64 " left, %" PRIu64 " failed\n",
+            report->peers_up, report->peers_left, report->peers_failed);
+    fprintf(out, "superpeers   %" PRIu64 " up, %" PRIu64 " failed\n", report->superpeers_up,
+            report->superpeers_failed);
+    fprintf(out, "decides      about the nodes %" PRIu64 " to %" PRIu64 "\n", report->arc_first,
+            report->arc_last);
+    struct sums sums = sums_make(report);
+    fprintf(out, "ranges       %" PRIu64 " of chunk IDs, %" PRIu64 "%s of them moved\n",
+            sums.ranges, sums.moved, sums.has_more ? " or more" : "");
+    fprintf(out, "names        %" PRIu64 "\n", sums.names);
+    fprintf(out, "memory       %s", sh_size_format(report->registry_bytes, text));
+    fprintf(out, " for the registry, %s", sh_size_format(sums.bytes, text));
+    fprintf(out, " with the ring, %s resident\n", sh_size_format(report->resident_bytes, text));
+}
+
+static int print_one(struct sh_cmd *cmd, const struct sh_report *report)
+{
+    char holders[SET_TEXT_MAX], memory[SH_SIZE_TEXT_MAX];
+    registry_print(cmd->out, report);
+    if (report->sector_count == 0)
+        return SH_EXIT_OK;
+    fprintf(cmd->out, "\n%6s %6s  %-16s %9s  %-4s %9s %9s %9s %9s %10s\n", "SECTOR", "OWNER",
+            "HOLDERS", "VERSION", "HERE", "APPLIED", "RANGES", "MOVED", "NAMES", "MEMORY");
+    for (unsigned i = 0; i < report->sector_count; i++) {
+        const struct sh_report_sector *sector = &report->sectors[i];
+        fprintf(cmd->out,
+                "%6u %6u  %-16s %9" PRIu64 "  %-4s %9" PRIu64 " %9" PRIu64 " %9" PRIu64 " %9" PRIu64
+                " %10s\n",
+                i, (unsigned)sector->owner, set_format(sector->holders, holders), sector->version,
+                sector->is_here ? "yes" : "no", sector->applied, sector->ranges, sector->moved,
+                sector->names, sh_size_format(sector->bytes, memory));
+    }
+    return SH_EXIT_OK;
+}
+
+/* --- Asking -------------------------------------------------------------------------------- */
+
+static int run_one(struct sh_cmd *cmd, const struct shoal_node *node)
+{
+    struct answer answer = {.node = *node};
+    enum shoal_err err = sh_client_report(cmd->store, node->nid, &answer.report);
+    if (err != SHOAL_OK)
+        return sh_cmd_fail_node(cmd, err, node->nid);
+    return cmd->flags.json ? answer_json(cmd, &answer, 1) : print_one(cmd, &answer.report);
+}
+
+/* Those that are there, also the failed ones: they may be cut off from the others only. */
+static int run_all(struct sh_cmd *cmd, const struct shoal_node *nodes, size_t count)
+{
+    struct answer *answers = calloc(count + 1, sizeof *answers);
+    size_t asked = 0;
+    if (!answers)
+        return sh_cmd_fail(cmd, SHOAL_ENOMEM, "%zu nodes", count);
+    for (size_t i = 0; i < count; i++) {
+        if (nodes[i].role != SHOAL_SUPERPEER || nodes[i].state == SHOAL_NODE_LEFT)
+            continue;
+        struct answer *answer = &answers[asked++];
+        answer->node = nodes[i];
+        answer->err = sh_client_report(cmd->store, nodes[i].nid, &answer->report);
+    }
+    int status =
+        cmd->flags.json ? answer_json(cmd, answers, asked) : print_all(cmd, answers, asked);
+    free(answers);
+    return status;
+}
+
+int sh_cmd_run_metadata(struct sh_cmd *cmd)
+{
+    struct shoal_node *nodes;
+    size_t count, at = 0;
+    shoal_nid nid;
+    int status = sh_cmd_open_for_node(cmd, &nid);
+    if (status == SH_EXIT_OK)
+        status = sh_cmd_nodes(cmd, &nodes, &count);
+    if (status != SH_EXIT_OK)
+        return status;
+    while (nid.v != 0 && at < count && nodes[at].nid.v != nid.v)
+        at++;
+    if (nid.v == 0)
+        status = run_all(cmd, nodes, count);
+    else if (at < count)
+        status = run_one(cmd, &nodes[at]);
+    else
+        status = sh_cmd_fail(cmd, SHOAL_ENONODE, "node %u", (unsigned)nid.v);
+    free(nodes);
+    return status;
+}

@@ -1,0 +1,216 @@
+/* Lookups of a client in a cluster of a superpeer and peers: how many questions they take, and what
+ * a superpeer tells of a tree that does not fit into one answer. */
+#include "tests/client_rig.h"
+
+#include "base/log.h"
+#include "cluster/directory.h"
+#include "cluster/metadata.h"
+#include "cluster/proto.h"
+
+#define PEERS 3
+#define CHUNKS 200
+
+static struct {
+    struct rig_node superpeer, peers[PEERS];
+    shoal_nid nids[PEERS];
+    shoal *store;
+} rig;
+
+static int open_all(void **state)
+{
+    (void)state;
+    rig_node_run(&rig.superpeer, "superpeer", "127.0.0.1:0", "");
+    for (unsigned i = 0; i < PEERS; i++) {
+        rig_node_run(&rig.peers[i], "peer", "127.0.0.1:0", sh_node_address(rig.superpeer.node));
+        rig.nids[i] = sh_node_nid(rig.peers[i].node);
+    }
+    rig.store = rig_open(sh_node_address(rig.superpeer.node), 20000 * MS);
+    return 0;
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    shoal_close(rig.store);
+    for (unsigned i = 0; i < PEERS; i++)
+        rig_node_end(&rig.peers[i]);
+    rig_node_end(&rig.superpeer);
+    return 0;
+}
+
+static struct sh_directory_stats stats(void)
+{
+    return sh_directory_stats(sh_client_directory(rig.store));
+}
+
+/* Gets of many chunks ask once for each creator, however many of his chunks are among them. */
+static void one_question_for_a_range(void **state)
+{
+    (void)state;
+    static shoal_cid cids[PEERS * CHUNKS];
+    static struct shoal_op ops[PEERS * CHUNKS];
+    static uint8_t data[PEERS * CHUNKS];
+    for (unsigned i = 0; i < PEERS; i++)
+        assert_int_equal(shoal_create_many(rig.store, rig.nids[i], 1, CHUNKS, &cids[i * CHUNKS]),
+                         SHOAL_OK);
+    for (unsigned i = 0; i < PEERS * CHUNKS; i++) {
+        /* Of all peers in turn. */
+        shoal_cid cid = cids[i % PEERS * CHUNKS + i / PEERS];
+        ops[i] = (struct shoal_op){.cid = cid, .data = &data[i], .size = 1};
+        sh_directory_forget(sh_client_directory(rig.store), cid);
+    }
+    uint64_t before = stats().requests;
+    assert_int_equal(shoal_multi_get(rig.store, ops, PEERS * CHUNKS), SHOAL_OK);
+    assert_int_equal(stats().requests, before + PEERS);
+    assert_int_equal(sh_directory_cached(sh_client_directory(rig.store)), PEERS);
+    assert_int_equal(shoal_multi_get(rig.store, ops, PEERS * CHUNKS), SHOAL_OK);
+    assert_int_equal(stats().requests, before + PEERS);
+    assert_true(stats().cache.hits >= PEERS * CHUNKS);
+}
+
+/* After a move the cache is wrong about two ranges; each costs one refused batch and a question. */
+static void multi_heals(void **state)
+{
+    (void)state;
+    static shoal_cid cids[CHUNKS];
+    static struct shoal_op ops[CHUNKS];
+    static uint8_t data[CHUNKS];
+    assert_int_equal(shoal_create_many(rig.store, rig.nids[0], 1, CHUNKS, cids), SHOAL_OK);
+    for (unsigned i = 0; i < CHUNKS; i++)
+        ops[i] = (struct shoal_op){.cid = cids[i], .data = &data[i], .size = 1};
+    assert_int_equal(shoal_multi_get(rig.store, ops, CHUNKS), SHOAL_OK);
+    struct shoal_migration migration = {.first = cids[50], .last = cids[99], .target = rig.nids[1]};
+    struct shoal_migration_sums sums;
+    assert_int_equal(shoal_migrate(rig.store, rig.nids[0], &migration, NULL, NULL, &sums),
+                     SHOAL_OK);
+    assert_int_equal(sums.chunks, 50);
+    uint64_t before = stats().requests;
+    assert_int_equal(shoal_multi_get(rig.store, ops, CHUNKS), SHOAL_OK);
+    uint64_t asked = stats().requests - before;
+    print_message("%llu questions after a move\n", (unsigned long long)asked);
+    assert_true(asked >= 1 && asked <= 3);
+    shoal_nid owner;
+    assert_int_equal(sh_client_locate(rig.store, cids[50], 0, &owner), SHOAL_OK);
+    assert_int_equal(owner.v, rig.nids[1].v);
+    struct sh_client_lookup found;
+    assert_int_equal(sh_client_lookup(rig.store, cids[60], &found), SHOAL_OK);
+    assert_int_equal(found.owner.v, rig.nids[1].v);
+    assert_int_equal(found.first.v, cids[50].v);
+    assert_int_equal(found.last.v, cids[99].v);
+    assert_int_equal(found.superpeer.v, 1);
+}
+
+/* --- A large tree ---------------------------------------------------------------------------- */
+
+#define RUNS 1500 /* every other of the IDs from FAR on is with the next peer */
+#define FAR 1000000
+
+static enum shoal_err ask(sh_msg_type type, struct sh_bytes payload, uint8_t **answer_out,
+                          size_t *size_out)
+{
+    struct sh_caller caller = sh_client_caller(rig.store);
+    return sh_call(&caller, (shoal_nid){1}, type, payload, 0, answer_out, size_out, NULL);
+}
+
+/* Tells the superpeer, as a migration's source does, that runs have moved. */
+static void runs_move(shoal_nid from, shoal_nid to)
+{
+    uint8_t *answer, creator[2];
+    size_t size;
+    sh_store16(creator, from.v);
+    assert_int_equal(ask(SH_CLUSTER_WHO, sh_bytes_make(creator, 2), &answer, &size), SHOAL_OK);
+    assert_int_equal(size, SH_WHO_ANSWER_BYTES);
+    uint64_t incarnation = sh_load64(answer + 2);
+    free(answer);
+    for (uint64_t run = 0; run < RUNS;) {
+        static uint8_t bytes[SH_COMMIT_BYTES + 16 * SH_METADATA_RUNS_MAX];
+        uint64_t count = RUNS - run < SH_METADATA_RUNS_MAX ? RUNS - run : SH_METADATA_RUNS_MAX;
+        struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+        sh_put16(&w, from.v);
+        sh_put16(&w, to.v);
+        sh_put64(&w, incarnation);
+        sh_put64(&w, UINT64_C(1) << 40 | run); /* above those of the node itself */
+        sh_put16(&w, (uint16_t)count);
+        for (uint64_t i = 0; i < count; i++, run++) {
+            sh_put64(&w, shoal_cid_make(from, FAR + 2 * run).v);
+            sh_put64(&w, shoal_cid_make(from, FAR + 2 * run).v);
+        }
+        assert_true(sh_writer_ok(&w));
+        assert_int_equal(
+            ask(SH_CLUSTER_COMMIT, sh_bytes_make(bytes, (size_t)(w.at - bytes)), NULL, NULL),
+            SHOAL_OK);
+    }
+}
+
+struct walk {
+    shoal_nid creator, other;
+    uint64_t at; /* the next local ID */
+    uint64_t count, moved, most;
+};
+
+static bool on_range(void *arg, const struct sh_client_lookup *range)
+{
+    struct walk *walk = arg;
+    assert_int_equal(range->first.v, shoal_cid_make(walk->creator, walk->at).v);
+    assert_true(range->last.v >= range->first.v);
+    assert_int_equal(range->superpeer.v, 1);
+    bool is_far = walk->at >= FAR && walk->at < FAR + 2 * RUNS;
+    shoal_nid owner = is_far && walk->at % 2 == 0 ? walk->other : walk->creator;
+    assert_int_equal(range->owner.v, owner.v);
+    if (is_far)
+        assert_true(range->first.v == range->last.v || walk->at == FAR + 2 * RUNS - 1);
+    walk->moved += range->owner.v == walk->other.v;
+    walk->count++;
+    walk->at = shoal_cid_local(range->last) + 1;
+    return !walk->most || walk->count < walk->most;
+}
+
+static void tree_in_pages(void **state)
+{
+    (void)state;
+    shoal_nid creator = rig.nids[1], other = rig.nids[2];
+    runs_move(creator, other);
+    struct walk walk = {.creator = creator, .other = other};
+    assert_int_equal(sh_client_lookup_tree(rig.store, creator, on_range, &walk), SHOAL_OK);
+    assert_int_equal(walk.moved, RUNS);
+    assert_int_equal(walk.count, 2 * RUNS + 1);
+    assert_int_equal(walk.at, SHOAL_LOCAL_ID_MAX + 1);
+    walk = (struct walk){.creator = creator, .other = other, .most = 700};
+    assert_int_equal(sh_client_lookup_tree(rig.store, creator, on_range, &walk), SHOAL_OK);
+    assert_int_equal(walk.count, 700);
+    assert_int_equal(sh_client_lookup_tree(rig.store, (shoal_nid){1}, on_range, &walk),
+                     SHOAL_EROLE);
+    assert_int_equal(sh_client_lookup_tree(rig.store, (shoal_nid){5000}, on_range, &walk),
+                     SHOAL_ENONODE);
+}
+
+/* A client that touches all of it asks once for 64 ranges. */
+static void prefetches(void **state)
+{
+    (void)state;
+    sh_directory_forget(sh_client_directory(rig.store), shoal_cid_make(rig.nids[1], 1));
+    uint64_t before = stats().requests;
+    for (uint64_t at = FAR; at < FAR + 2 * RUNS; at++) {
+        shoal_nid owner;
+        assert_int_equal(sh_client_locate(rig.store, shoal_cid_make(rig.nids[1], at), 0, &owner),
+                         SHOAL_OK);
+        assert_int_equal(owner.v, rig.nids[at % 2 ? 1 : 2].v);
+    }
+    uint64_t asked = stats().requests - before;
+    assert_true(asked >= 2 * RUNS / 64 && asked <= 2 * RUNS / 64 + 2);
+}
+
+int main(void)
+{
+    const char *bad;
+    size_t bad_len;
+    if (sh_log_levels_set("warn", &bad, &bad_len))
+        return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_question_for_a_range),
+        cmocka_unit_test(multi_heals),
+        cmocka_unit_test(tree_in_pages),
+        cmocka_unit_test(prefetches),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}

@@ -1,0 +1,156 @@
+/* A program on libshoal that the end-to-end tests drive: it keeps one cluster open, takes one
+ * command a line from its standard input, and answers each with one line.
+ *
+ *     e2e_client ADDRESSES TIMEOUT_NS SECRET_FILE      ("" for none)
+ *
+ *     create SIZE [NID]   ok NODE:LOCAL        size CID        ok SIZE
+ *     put CID TEXT        ok                   get CID         ok TEXT
+ *     add CID NUMBER      ok SUM               remove CID      ok
+ *     nodes               ok NID:STATE:ADDRESS ...   (STATE as the public header numbers it)
+ *
+ * A failure is "NAME detail", with the error's name. Ends at the end of its input. */
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shoal/shoal.h"
+
+#define LINE_MAX_BYTES 4096
+#define NODES_MAX 1024
+
+static void answer_error(enum shoal_err err)
+{
+    printf("%s %s\n", shoal_err_name(err), shoal_error_detail());
+}
+
+static bool cid_read(const char *text, shoal_cid *cid_out)
+{
+    unsigned node;
+    uint64_t local;
+    if (sscanf(text, "%u:%" SCNu64, &node, &local) != 2 || node > UINT16_MAX)
+        return false;
+    cid_out->v = (uint64_t)node << 48 | local;
+    return true;
+}
+
+static void cid_answer(shoal_cid cid)
+{
+    printf("ok %u:%" PRIu64 "\n", (unsigned)(cid.v >> 48), cid.v & UINT64_C(0xffffffffffff));
+}
+
+static enum shoal_err run_create(shoal *store, const char *rest)
+{
+    unsigned size, node = 0;
+    shoal_cid cid;
+    if (sscanf(rest, "%u %u", &size, &node) < 1 || node > UINT16_MAX)
+        return SHOAL_EINVAL;
+    enum shoal_err err = shoal_create(store, (shoal_nid){(uint16_t)node}, size, &cid);
+    if (!err)
+        cid_answer(cid);
+    return err;
+}
+
+static enum shoal_err run_nodes(shoal *store)
+{
+    static struct shoal_node nodes[NODES_MAX];
+    size_t count;
+    enum shoal_err err = shoal_nodes(store, nodes, NODES_MAX, &count);
+    if (err)
+        return err;
+    printf("ok");
+    for (size_t i = 0; i < count && i < NODES_MAX; i++)
+        printf(" %u:%d:%s", (unsigned)nodes[i].nid.v, (int)nodes[i].state, nodes[i].address);
+    printf("\n");
+    return SHOAL_OK;
+}
+
+static enum shoal_err run_get(shoal *store, shoal_cid cid)
+{
+    char text[LINE_MAX_BYTES];
+    uint32_t size;
+    enum shoal_err err = shoal_get(store, cid, text, sizeof text, &size);
+    if (!err)
+        printf("ok %.*s\n", (int)size, text);
+    return err;
+}
+
+/* The commands about one chunk; rest is what follows its ID. */
+static enum shoal_err run_chunk(shoal *store, const char *command, shoal_cid cid, const char *rest)
+{
+    enum shoal_err err = SHOAL_EINVAL;
+    uint64_t old;
+    uint32_t size;
+    if (strcmp(command, "get") == 0)
+        return run_get(store, cid);
+    if (strcmp(command, "add") == 0) {
+        uint64_t delta = (uint64_t)strtoll(rest, NULL, 10);
+        err = shoal_add(store, cid, 0, 8, delta, &old);
+        if (!err)
+            printf("ok %" PRIu64 "\n", old + delta);
+        return err;
+    }
+    if (strcmp(command, "size") == 0) {
+        err = shoal_size(store, cid, &size);
+        if (!err)
+            printf("ok %u\n", (unsigned)size);
+        return err;
+    }
+    if (strcmp(command, "put") == 0)
+        err = shoal_put(store, cid, rest, (uint32_t)strlen(rest));
+    else if (strcmp(command, "remove") == 0)
+        err = shoal_remove(store, cid);
+    if (!err)
+        printf("ok\n");
+    return err;
+}
+
+/* Cuts the first word off a line, in place; returns what follows it. */
+static char *word_cut(char *line)
+{
+    char *end = line + strcspn(line, " ");
+    if (*end)
+        *end++ = '\0';
+    return end;
+}
+
+static enum shoal_err run(shoal *store, char *line)
+{
+    char *rest = word_cut(line);
+    shoal_cid cid;
+    if (strcmp(line, "create") == 0)
+        return run_create(store, rest);
+    if (strcmp(line, "nodes") == 0)
+        return run_nodes(store);
+    char *behind = word_cut(rest);
+    return cid_read(rest, &cid) ? run_chunk(store, line, cid, behind) : SHOAL_EINVAL;
+}
+
+int main(int argc, char **argv)
+{
+    char line[LINE_MAX_BYTES];
+    if (argc != 4) {
+        fprintf(stderr, "usage: e2e_client ADDRESSES TIMEOUT_NS SECRET_FILE\n");
+        return 2;
+    }
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    struct shoal_options options = {.addresses = argv[1],
+                                    .timeout_ns = strtoull(argv[2], NULL, 10),
+                                    .secret_file = argv[3][0] ? argv[3] : NULL};
+    shoal *store;
+    enum shoal_err err = shoal_open(&options, &store);
+    if (err) {
+        answer_error(err);
+        return 1;
+    }
+    printf("ok\n");
+    while (fgets(line, sizeof line, stdin)) {
+        line[strcspn(line, "\n")] = '\0';
+        err = run(store, line);
+        if (err)
+            answer_error(err);
+    }
+    shoal_close(store);
+    return 0;
+}

@@ -1,0 +1,95 @@
+"""Failures seen from outside: who hears of them, in which order, and what a stopped node may do."""
+import json
+import signal
+import subprocess
+import threading
+import unittest
+
+import harness
+
+
+class Watch:
+    """`shoal node watch --json` beside the test."""
+
+    def __init__(self, test, addresses):
+        self.rows = []
+        self.process = subprocess.Popen(
+            [str(harness.BIN / "shoal"), "node", "watch", "--json", "--connect", addresses],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            env=harness.clean_environment())
+        self.reader = threading.Thread(target=self.read)
+        self.reader.start()
+        test.addCleanup(self.end)
+        self.test = test
+
+    def read(self):
+        for line in self.process.stdout:
+            self.rows.append(json.loads(line))
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait(harness.STOP_MAX)
+        self.reader.join()
+        self.process.stdout.close()
+
+    def has(self, event, nid):
+        return any(row["event"] == event and row["nid"] == nid for row in list(self.rows))
+
+    def wait(self, event, nid):
+        harness.eventually(self.test, f"{event} {nid}", 60, lambda: self.has(event, nid))
+
+    def history(self, nid):
+        return [row["event"] for row in self.rows if row["nid"] == nid]
+
+
+class Failures(harness.Case):
+    def setUp(self):
+        super().setUp()
+        self.first = self.superpeer("superpeer", "--data-dir", self.folder / "data")
+
+    def state(self, nid):
+        for node in self.shoal_json(self.first, "node", "list")["nodes"]:
+            if node["nid"] == nid:
+                return node["state"]
+        return None
+
+    def test_events_in_order(self):
+        peers = [self.peer(f"peer{i}", self.first) for i in range(2)]
+        watch = Watch(self, self.first.address)
+        watch.wait("present", peers[1].nid)
+        third = self.peer("third", self.first)
+        watch.wait("joined", third.nid)
+        peers[0].kill()
+        watch.wait("failed", peers[0].nid)
+        third.stop()
+        watch.wait("left", third.nid)
+        # One that comes late gets what there is.
+        late = Watch(self, self.first.address)
+        late.wait("present", third.nid)
+        fourth = self.peer("fourth", self.first)
+        for one in (watch, late):
+            one.wait("joined", fourth.nid)
+            epochs = [row["epoch"] for row in one.rows]
+            self.assertEqual(epochs, sorted(epochs))
+        self.assertEqual(watch.history(peers[0].nid), ["present", "failed"])
+        self.assertEqual(watch.history(peers[1].nid), ["present"])
+        self.assertEqual(watch.history(third.nid), ["joined", "left"])
+        self.assertEqual(late.history(third.nid), ["present"])
+
+    def test_stopped_peer_comes_back(self):
+        peer = self.peer("peer", self.first)
+        watch = Watch(self, self.first.address)
+        cid = self.shoal(self.first, "chunk", "create", "--text", "kept").text.split()[-1]
+        watch.wait("present", peer.nid)
+        peer.process.send_signal(signal.SIGSTOP)
+        self.addCleanup(peer.process.send_signal, signal.SIGCONT)
+        watch.wait("failed", peer.nid)
+        self.assertEqual(self.state(peer.nid), "failed")
+        peer.process.send_signal(signal.SIGCONT)
+        watch.wait("returned", peer.nid)
+        self.assertEqual(self.shoal(self.first, "chunk", "get", cid, "--raw").stdout, b"kept")
+        self.assertEqual(watch.history(peer.nid), ["present", "failed", "returned"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,87 @@
+"""`shoal metadata`: what superpeers say of themselves, while they come, go and move chunks."""
+import unittest
+
+import harness
+
+
+class Metadata(harness.Case):
+    def superpeer_at(self, number, *others):
+        known = ("--superpeers", ",".join(others)) if others else ()
+        return self.superpeer(f"superpeer{number}", "--data-dir", self.folder / f"data{number}",
+                              "--failure-ns", "1s", *known)
+
+    def answers(self, node, *words):
+        """What superpeers say, by their IDs."""
+        return {row["nid"]: row
+                for row in self.shoal_json(node, "metadata", *words)["superpeers"]}
+
+    def settled(self, node, nids):
+        """Waits until those lead, vote for and hold everything, and no other; what they say."""
+        def found():
+            rows = self.answers(node)
+            good = [rows.get(nid, {}) for nid in nids]
+            if (sum(row.get("role") == "leader" for row in good) == 1 and
+                    all(row.get("voters") == nids and row["current"] for row in good) and
+                    all(row["sectors_held"] == 64 for row in good) and
+                    sum(row["sectors_owned"] for row in good) == 64):
+                return rows
+            return None
+
+        return harness.eventually(self, f"superpeers {nids} have settled", 60, found)
+
+    def test_shared(self):
+        first = self.superpeer_at(1)
+        peers = [self.peer(f"peer{i}", first, "--failure-ns", "1s") for i in range(2)]
+        alone = self.settled(first, [1])[1]
+        self.assertEqual((alone["registry"], alone["leader"], alone["mute"]), ("raft", 1, False))
+        self.assertEqual((alone["peers_up"], alone["ranges"], alone["moved_ranges"]), (2, 0, 0))
+        others = [self.superpeer_at(number, first.address) for number in (2, 3)]
+        rows = self.settled(first, [1, 2, 3])
+        self.assertEqual(len({row["term"] for row in rows.values()}), 1)
+        self.assertEqual(len({row["leader"] for row in rows.values()}), 1)
+        for row in rows.values():
+            self.assertEqual([sector["sector"] for sector in row["sectors"]], list(range(64)))
+            self.assertTrue(all(sector["holders"] == [1, 2, 3] for sector in row["sectors"]))
+            self.assertGreater(row["memory_bytes"], row["registry_bytes"])
+            self.assertGreater(row["resident_bytes"], row["memory_bytes"])
+        self.assertEqual(list(self.answers(others[0], 2)), [2])
+        text = self.shoal(first, "metadata").text
+        self.assertRegex(text, r"(?m)^ +[123] +up +leader +\d+")
+        self.assertRegex(text, r"(?m)^\d+-63 +[123] +1 2 3$")
+        self.assertRegex(self.shoal(first, "metadata", 3).text, r"(?m)^voters +1 2 3$")
+        others[1].kill()
+        # It votes still, but neither owns nor holds anything.
+        harness.eventually(self, "the others own its sectors", 60, lambda: all(
+            sector["owner"] in (1, 2) and sector["holders"] == [1, 2]
+            for sector in self.answers(first)[1]["sectors"]))
+        gone = self.answers(first)[3]
+        self.assertEqual(gone["state"], "failed")
+        self.assertIn("error", gone)
+        self.refused("shoal", "metadata", 3, "--connect", first.address, says="node 3")
+        self.refused("shoal", "metadata", peers[0].nid, "--connect", first.address, says="role")
+        self.refused("shoal", "metadata", 9, "--connect", first.address, says="no such node")
+
+    def moved(self, node):
+        """How many ranges have moved, as far as any superpeer says."""
+        return max(row["moved_ranges"] for row in self.answers(node).values())
+
+    def test_moved_ranges(self):
+        for shared in (True, False):
+            first = self.superpeer_at(1) if shared else self.superpeer("alone")
+            one, two = [self.peer(f"peer{shared}{i}", first) for i in range(2)]
+            row = self.answers(first)[1]
+            self.assertEqual((row["registry"], row["role"]),
+                             ("raft", "leader") if shared else ("memory", "alone"))
+            self.assertEqual((row["arc_first"], row["sectors_owned"]), (64, 64))
+            self.shoal(one, "chunk", "create", 8, "--count", 100, "--node", one.nid)
+            self.assertEqual(self.moved(first), 0)
+            for turn, local in enumerate((10, 30, 50), start=1):
+                self.shoal(one, "migrate", one.nid, "--to", two.nid, "--first",
+                           f"{one.nid}:{local}", "--last", f"{one.nid}:{local + 5}")
+                self.assertEqual(self.moved(first), turn)
+            self.shoal(one, "migrate", two.nid, "--to", one.nid)
+            self.assertEqual(self.moved(first), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,139 @@
+/* Whole clusters in simulated worlds (sim/cluster_world.h): the checkers hold under every fault,
+ * and a seed is the same world each time.
+ *
+ * SHOAL_TEST_SEEDS: how many fresh seeds to try beside the fixed ones (default 2).
+ * SHOAL_TEST_SEED: the first of them (default: random; printed). */
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "env/env.h"
+#include "sim/cluster_world.h"
+
+#define S UINT64_C(1000000000)
+
+static uint64_t env_number(const char *name, uint64_t otherwise)
+{
+    const char *text = getenv(name);
+    return text && *text ? strtoull(text, NULL, 0) : otherwise;
+}
+
+static void add(struct sh_cluster_world_result *sum, const struct sh_cluster_world_result *result)
+{
+    sum->creates += result->creates;
+    sum->puts += result->puts;
+    sum->gets += result->gets;
+    sum->removes += result->removes;
+    sum->moves += result->moves;
+    sum->locks += result->locks;
+    sum->crashes += result->crashes;
+}
+
+static void run_config(const struct sh_cluster_world_config *config,
+                       struct sh_cluster_world_result *result)
+{
+    sh_cluster_world_run(config, result);
+    if (!result->failed)
+        return;
+    print_error("seed %" PRIu64 ", %u superpeers, %u peers, %u clients, %u rounds of %" PRIu64
+                " s: %s\n",
+                config->seed, config->superpeers, config->peers, config->clients, config->rounds,
+                config->round_ns / S, result->text);
+    fail();
+}
+
+/* Small and short, so that sanitizers can afford it. */
+static void run_small(uint64_t seed, unsigned superpeers, struct sh_cluster_world_result *result)
+{
+    struct sh_cluster_world_config config = sh_cluster_world_config_of(seed, superpeers, 3, 2);
+    config.rounds = 1;
+    config.round_ns = 8 * S;
+    run_config(&config, result);
+}
+
+/* The worlds must not be so calm, nor so rough, that the checkers see nothing. */
+static void fixed_seeds_hold(void **state)
+{
+    (void)state;
+    struct sh_cluster_world_result sum = {0};
+    static const unsigned superpeers[] = {1, 3, 5};
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        struct sh_cluster_world_result result;
+        run_small(seed, superpeers[seed % 3], &result);
+        add(&sum, &result);
+    }
+    print_message("%" PRIu64 " creates, %" PRIu64 " puts, %" PRIu64 " gets, %" PRIu64
+                  " removes, %" PRIu64 " locks, %" PRIu64 " moves, %" PRIu64 " crashes\n",
+                  sum.creates, sum.puts, sum.gets, sum.removes, sum.locks, sum.moves, sum.crashes);
+    assert_true(sum.creates > 20);
+    assert_true(sum.puts > 100);
+    assert_true(sum.gets > 100);
+    assert_true(sum.removes > 5);
+    assert_true(sum.locks > 5);
+    assert_true(sum.moves > 10);
+    assert_true(sum.crashes > 5);
+}
+
+static void fresh_seeds_hold(void **state)
+{
+    (void)state;
+    struct sh_random random = sh_real_random();
+    uint64_t count = env_number("SHOAL_TEST_SEEDS", 2);
+    uint64_t first = env_number("SHOAL_TEST_SEED", sh_random64(&random) >> 16);
+    print_message("seeds from %" PRIu64 ", %" PRIu64 " of them\n", first, count);
+    for (uint64_t i = 0; i < count; i++) {
+        struct sh_cluster_world_result result;
+        run_small(first + i, i % 2 ? 1 : 3, &result);
+    }
+}
+
+/* Without faults nothing is lost, and nothing that was promised is late. */
+static void quiet_world_loses_nothing(void **state)
+{
+    (void)state;
+    struct sh_cluster_world_config config = sh_cluster_world_config_of(7, 3, 4, 2);
+    config.rounds = 1;
+    config.round_ns = 10 * S;
+    config.is_quiet = true;
+    struct sh_cluster_world_result result;
+    run_config(&config, &result);
+    assert_int_equal(result.lost, 0);
+    assert_int_equal(result.crashes, 0);
+    assert_true(result.puts > 10);
+}
+
+static void same_seed_same_trace(void **state)
+{
+    (void)state;
+    struct sh_cluster_world_result first, second, other;
+    run_small(4, 3, &first);
+    run_small(4, 3, &second);
+    run_small(5, 3, &other);
+    assert_true(first.trace_hash == second.trace_hash);
+    assert_true(first.virtual_ns == second.virtual_ns);
+    assert_true(first.trace_hash != other.trace_hash);
+}
+
+int main(void)
+{
+    const char *bad;
+    size_t bad_len;
+    /* What fails in these worlds was made to fail. */
+    if (sh_log_levels_set("error", &bad, &bad_len))
+        return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fixed_seeds_hold),
+        cmocka_unit_test(fresh_seeds_hold),
+        cmocka_unit_test(quiet_world_loses_nothing),
+        cmocka_unit_test(same_seed_same_trace),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
