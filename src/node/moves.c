@@ -373,11 +373,13 @@ static void tell_answered(struct sh_moves *moves, enum shoal_err err)
 {
     bool is_told = was_told(err);
     if (!is_told && sh_moves_is_up(moves, moves->batch.target)) {
+        moves->job.err = err;
         state_set(moves, SH_MOVE_TELL, now_of(moves) + SH_MOVES_AGAIN_NS);
         return;
     }
     /* If it is only taken for dead it will ask, and must not hear of another batch before. */
     moves->peers[moves->batch.target.v].untold = is_told ? 0 : moves->batch.sequence;
+    moves->job.err = SHOAL_OK;
     next_batch(moves);
 }
 
