@@ -130,12 +130,14 @@
  * RESOLVE    from a batch's target, which has not heard what became of it; as COMMIT, of which the
  *            first run is looked at. A batch that was not committed yet is aborted
  *   answer   u8: 1 committed, 0 aborted
- *   errors   EBUSY (also: decided by an incarnation before), EROLE, ETIMEOUT, EINVAL (not the
- * target) WHO        u16 creator answer   u64 incarnation of what is known of its chunks HOLDS from
- * a superpeer to a peer, after all that was known of a sector is lost request  u64 chunk ID to
- * begin at, u16 first, u16 last node ID of the arc answer   u8 whether there is more, ranges of
- * chunks that nodes of the arc created: u64 first, u64 last, u16 who has them: the peer itself, or
- * of its own chunks the node that it gave them to
+ *   errors   EBUSY (also: decided by an incarnation before), EROLE, ETIMEOUT; EINVAL: of another
+ * WHO        u16 creator
+ *   answer   u64 incarnation of what is known of its chunks
+ * HOLDS      from a superpeer to a peer, after all that was known of a sector is lost
+ *   request  u64 chunk ID to begin at, u16 first, u16 last node ID of the arc
+ *   answer   u8 whether there is more, ranges of chunks that nodes of the arc created: u64 first,
+ *            u64 last, u16 who has them: the peer itself, or of its own chunks the node that it
+ *            gave them to
  */
 #ifndef SH_CLUSTER_PROTO_H
 #define SH_CLUSTER_PROTO_H
