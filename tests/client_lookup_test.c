@@ -102,44 +102,25 @@ static void multi_heals(void **state)
 
 /* --- A large tree ---------------------------------------------------------------------------- */
 
-#define RUNS 1500 /* every other of the IDs from FAR on is with the next peer */
-#define FAR 1000000
+#define RUNS 1500 /* every other of the IDs from `far` on is with the next peer */
 
-static enum shoal_err ask(sh_msg_type type, struct sh_bytes payload, uint8_t **answer_out,
-                          size_t *size_out)
-{
-    struct sh_caller caller = sh_client_caller(rig.store);
-    return sh_call(&caller, (shoal_nid){1}, type, payload, 0, answer_out, size_out, NULL);
-}
+static uint64_t far; /* a local ID */
 
-/* Tells the superpeer, as a migration's source does, that runs have moved. */
+/* A peer's chunks of which every other one is gone: what is left makes a run of each. */
 static void runs_move(shoal_nid from, shoal_nid to)
 {
-    uint8_t *answer, creator[2];
-    size_t size;
-    sh_store16(creator, from.v);
-    assert_int_equal(ask(SH_CLUSTER_WHO, sh_bytes_make(creator, 2), &answer, &size), SHOAL_OK);
-    assert_int_equal(size, SH_WHO_ANSWER_BYTES);
-    uint64_t incarnation = sh_load64(answer + 2);
-    free(answer);
-    for (uint64_t run = 0; run < RUNS;) {
-        static uint8_t bytes[SH_COMMIT_BYTES + 16 * SH_METADATA_RUNS_MAX];
-        uint64_t count = RUNS - run < SH_METADATA_RUNS_MAX ? RUNS - run : SH_METADATA_RUNS_MAX;
-        struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
-        sh_put16(&w, from.v);
-        sh_put16(&w, to.v);
-        sh_put64(&w, incarnation);
-        sh_put64(&w, UINT64_C(1) << 40 | run); /* above those of the node itself */
-        sh_put16(&w, (uint16_t)count);
-        for (uint64_t i = 0; i < count; i++, run++) {
-            sh_put64(&w, shoal_cid_make(from, FAR + 2 * run).v);
-            sh_put64(&w, shoal_cid_make(from, FAR + 2 * run).v);
-        }
-        assert_true(sh_writer_ok(&w));
-        assert_int_equal(
-            ask(SH_CLUSTER_COMMIT, sh_bytes_make(bytes, (size_t)(w.at - bytes)), NULL, NULL),
-            SHOAL_OK);
+    static shoal_cid cids[2 * RUNS];
+    assert_int_equal(shoal_create_many(rig.store, from, 8, 2 * RUNS, cids), SHOAL_OK);
+    far = shoal_cid_local(cids[0]);
+    for (unsigned i = 0; i < 2 * RUNS; i++) {
+        assert_int_equal(cids[i].v, cids[0].v + i);
+        if (i % 2)
+            assert_int_equal(shoal_remove(rig.store, cids[i]), SHOAL_OK);
     }
+    struct shoal_migration all = {.first = cids[0], .last = cids[2 * RUNS - 1], .target = to};
+    struct shoal_migration_sums sums;
+    assert_int_equal(shoal_migrate(rig.store, from, &all, NULL, NULL, &sums), SHOAL_OK);
+    assert_int_equal(sums.chunks, RUNS);
 }
 
 struct walk {
@@ -154,11 +135,11 @@ static bool on_range(void *arg, const struct sh_client_lookup *range)
     assert_int_equal(range->first.v, shoal_cid_make(walk->creator, walk->at).v);
     assert_true(range->last.v >= range->first.v);
     assert_int_equal(range->superpeer.v, 1);
-    bool is_far = walk->at >= FAR && walk->at < FAR + 2 * RUNS;
-    shoal_nid owner = is_far && walk->at % 2 == 0 ? walk->other : walk->creator;
+    bool is_far = walk->at >= far && walk->at < far + 2 * RUNS;
+    shoal_nid owner = is_far && (walk->at - far) % 2 == 0 ? walk->other : walk->creator;
     assert_int_equal(range->owner.v, owner.v);
     if (is_far)
-        assert_true(range->first.v == range->last.v || walk->at == FAR + 2 * RUNS - 1);
+        assert_true(range->first.v == range->last.v || walk->at == far + 2 * RUNS - 1);
     walk->moved += range->owner.v == walk->other.v;
     walk->count++;
     walk->at = shoal_cid_local(range->last) + 1;
@@ -190,11 +171,11 @@ static void prefetches(void **state)
     (void)state;
     sh_directory_forget(sh_client_directory(rig.store), shoal_cid_make(rig.nids[1], 1));
     uint64_t before = stats().requests;
-    for (uint64_t at = FAR; at < FAR + 2 * RUNS; at++) {
+    for (uint64_t at = far; at < far + 2 * RUNS; at++) {
         shoal_nid owner;
         assert_int_equal(sh_client_locate(rig.store, shoal_cid_make(rig.nids[1], at), 0, &owner),
                          SHOAL_OK);
-        assert_int_equal(owner.v, rig.nids[at % 2 ? 1 : 2].v);
+        assert_int_equal(owner.v, rig.nids[(at - far) % 2 ? 1 : 2].v);
     }
     uint64_t asked = stats().requests - before;
     assert_true(asked >= 2 * RUNS / 64 && asked <= 2 * RUNS / 64 + 2);

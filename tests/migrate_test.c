@@ -249,6 +249,11 @@ static void test_drain_and_leave(void **state)
         assert_int_equal(shoal_create(nodes.store, SHOAL_NID_NONE, 8, &made), SHOAL_OK);
         assert_int_not_equal(shoal_cid_creator(made).v, nodes.nids[0].v);
     }
+    assert_int_not_equal(shoal_create(nodes.store, nodes.nids[0], 8, &made), SHOAL_OK);
+    assert_int_equal(shoal_undrain(nodes.store, nodes.nids[0]), SHOAL_OK);
+    assert_int_equal(shoal_create(nodes.store, nodes.nids[0], 8, &made), SHOAL_OK);
+    assert_int_equal(move(&nodes, 0, &all, SHOAL_OK).chunks, 1);
+    assert_int_equal(shoal_undrain(nodes.store, (shoal_nid){1}), SHOAL_EROLE);
     peer_end(&nodes, 0);
     check(&nodes, cids, CHUNKS);
     shoal *late = rig_open(sh_node_address(nodes.superpeer.node), TIMEOUT_NS);

@@ -565,7 +565,7 @@ static void server_boot(void *arg, struct sh_world *world, unsigned node)
         .patience_ns = PATIENCE,
         .entries_kept = 4,
         .piece_bytes = 96,
-        .fsm = {fsm_apply, fsm_image_size, fsm_image_put, fsm_image_get, fsm_clear, fsm_build,
+        .fsm = {fsm_apply, fsm_image_size, fsm_image_put, fsm_image_get, fsm_clear, fsm_build, NULL,
                 server},
     };
     assert_int_equal(sh_overlay_create(&config, &server->ring), SHOAL_OK);

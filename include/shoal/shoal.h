@@ -469,8 +469,9 @@ SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_load(shoal *store, shoal_nid node
 struct shoal_migration {
     shoal_cid first, last; /* both included; of these, what the node has */
     shoal_nid target;      /* NONE: all other peers that are up, in turn */
-    /* The node creates no chunks from now on, and the migration goes on until it has none. The node
-     * stays in the cluster; stop it when the call has succeeded. */
+    /* The node creates no chunks from now on, and the migration goes on until it has none: also
+     * when a target is overloaded or may not serve for a while. The node stays in the cluster; stop
+     * it when the call has succeeded, or let it create chunks again with shoal_undrain. */
     bool drain;
     uint64_t bytes_per_s; /* at most; 0: as fast as it goes */
     uint64_t bytes_max;   /* it ends once so many bytes were moved; 0: no such end */
@@ -482,7 +483,7 @@ struct shoal_migration_sums {
     uint64_t batches;
     uint64_t locked;    /* chunks that could not be moved as the owner of a lock told no number, as
                          * programs without this library may; all were in the end, unless it was
-                         * canceled */
+                         * canceled or ended with EBUSY */
     uint64_t freeze_ns; /* the longest time that one batch of chunks could not be written */
 };
 
@@ -490,15 +491,22 @@ struct shoal_migration_sums {
  * hundred chunks at a time, for about a millisecond, have to wait. IDs stay what they are. Nothing
  * that was acknowledged is lost, and nothing is done twice. Locks move along (docs/migration.md).
  *
- * Blocks until it is over, calls progress ("move", in chunks) as the calls above; sums_out is
- * written also when it was canceled or failed, and what was moved by then stays where it is. EBUSY:
- * that peer moves chunks already, or a graph is loaded. EFULL: no target has room. ENONODE: a
+ * Blocks until it is over, calls progress ("move", in chunks; after a second without any "move
+ * waits: " and the name of the error that is in the way) as the calls above; sums_out is written
+ * also when it was canceled or failed, and what was moved by then stays where it is. EBUSY: that
+ * peer moves chunks already, a graph is loaded, or all that is left for 30 s are chunks with locks
+ * that can't move, of which the detail names one. ELIMIT: a target or superpeer keeps no more
+ * ranges, or results of requests. EFULL: no target has room. ENONODE: a
  * target or source that is no peer, or not up. EINVAL: source and target are the same, or it is an
  * embedded store. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_migrate(shoal *store, shoal_nid node,
                                                        const struct shoal_migration *migration,
                                                        shoal_progress progress, void *arg,
                                                        struct shoal_migration_sums *sums_out);
+
+/* Lets a peer create chunks again that was drained; a drain that is under way ends with ECANCELED.
+ * Chunks that were moved stay where they are. ENONODE, EROLE, EFAILED, EINVAL. */
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_undrain(shoal *store, shoal_nid node);
 
 #define SHOAL_ANALYSIS_EXACT 256
 #define SHOAL_ANALYSIS_POWERS 32

@@ -1,4 +1,6 @@
 /* Migration: the source does the work (node/moves.h), and this thread asks how far it is. */
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "client/client_int.h"
@@ -7,6 +9,7 @@
 /* Between two questions; the first come sooner, for what takes no time. */
 #define PAUSE_NS_MIN UINT64_C(500000)
 #define PAUSE_NS_MAX UINT64_C(50000000)
+#define WAITS_NS UINT64_C(1000000000) /* without progress, until that is said */
 
 static void pause_for(shoal *store, uint64_t ns)
 {
@@ -86,10 +89,27 @@ static void explain(const struct sh_move_job *job)
     if (job->err == SHOAL_EFULL)
         sh_client_detail_set(job->target.v ? "no room is left on node %u" : "no peer has room left",
                              job->target.v);
+    else if (job->err == SHOAL_EBUSY && job->stays.v)
+        sh_client_detail_set("chunk %u:%" PRIu64 " can't be moved: its lock is an owner's who told "
+                             "no number, and was not released",
+                             shoal_cid_creator(job->stays).v, shoal_cid_local(job->stays));
+    else if (job->err == SHOAL_ELIMIT)
+        sh_client_detail_set("node %u or a superpeer keeps no more ranges, or results of requests",
+                             job->target.v);
     else if (job->err == SHOAL_ENONODE)
         sh_client_detail_set("there is no other peer that is up");
     else if (job->err != SHOAL_OK && job->err != SHOAL_ECANCELED && job->target.v)
         sh_client_detail_set("while moving chunks to node %u", job->target.v);
+}
+
+/* What the progress is called: after a second without any, also what is in the way. */
+static const char *phase_of(const struct sh_move_job *job, uint64_t still_ns, char *text,
+                            size_t size)
+{
+    if (job->err == SHOAL_OK || still_ns < WAITS_NS)
+        return "move";
+    snprintf(text, size, "move waits: %s", shoal_err_name(job->err));
+    return text;
 }
 
 /* Begins the job and follows it to its end. */
@@ -100,6 +120,7 @@ static enum shoal_err job_run(shoal *store, shoal_nid node, const struct shoal_m
     uint64_t number = sh_random64(&store->env.random) | 1;
     uint64_t pause_ns = PAUSE_NS_MIN;
     bool is_canceled = false;
+    uint64_t chunks = 0, moved_ns = sh_now(&store->env.clock);
     enum shoal_err err = job_begin(store, node, migration, number);
     while (err == SHOAL_OK) {
         struct sh_move_job job;
@@ -111,7 +132,13 @@ static enum shoal_err job_run(shoal *store, shoal_nid node, const struct shoal_m
             explain(&job);
             return job.err;
         }
-        if (progress && !is_canceled && !progress(arg, "move", job.chunks, job.all_chunks)) {
+        char text[64];
+        uint64_t now = sh_now(&store->env.clock);
+        if (job.chunks != chunks || job.err == SHOAL_OK)
+            moved_ns = now;
+        chunks = job.chunks;
+        const char *phase = phase_of(&job, now - moved_ns, text, sizeof text);
+        if (progress && !is_canceled && !progress(arg, phase, job.chunks, job.all_chunks)) {
             uint8_t request[8];
             sh_store64(request, number);
             is_canceled = true;
@@ -141,4 +168,17 @@ enum shoal_err shoal_migrate(shoal *store, shoal_nid node, const struct shoal_mi
     if (err != SHOAL_OK)
         return err;
     return job_run(store, node, migration, progress, arg, sums_out);
+}
+
+enum shoal_err shoal_undrain(shoal *store, shoal_nid node)
+{
+    enum shoal_err err = sh_client_blocking();
+    if (err != SHOAL_OK || !store)
+        return err != SHOAL_OK ? err : SHOAL_EINVAL;
+    if (store->is_embedded)
+        return SHOAL_EINVAL;
+    err = sh_client_peer_check(store, node);
+    if (err == SHOAL_OK)
+        err = ask(store, node, SH_MOVES_UNDRAIN, sh_bytes_make(NULL, 0), NULL, NULL);
+    return err;
 }

@@ -57,6 +57,22 @@ bool sh_metadata_is_known(const struct sh_metadata *metadata, unsigned number)
     return metadata->sectors[number].is_known;
 }
 
+bool sh_metadata_is_short(const struct sh_metadata *metadata, unsigned number)
+{
+    SH_ASSERT(number < SH_SECTORS);
+    return metadata->sectors[number].is_short;
+}
+
+/* What was not found room for is asked for again with the rest, once all are asked again. */
+static enum shoal_err known_set(struct sh_metadata_sector *sector, bool is_known)
+{
+    if (is_known && sector->is_short)
+        return SHOAL_ELIMIT;
+    sector->is_short = false;
+    sector->is_known = is_known;
+    return SHOAL_OK;
+}
+
 struct sh_metadata_result sh_metadata_apply(struct sh_metadata *metadata, unsigned number,
                                             const struct sh_metadata_update *update)
 {
@@ -78,8 +94,7 @@ struct sh_metadata_result sh_metadata_apply(struct sh_metadata *metadata, unsign
         sector->has_forgotten |= update->sequence != 0;
         return (struct sh_metadata_result){.err = SHOAL_OK};
     case SH_METADATA_KNOWN:
-        sector->is_known = update->condition;
-        return (struct sh_metadata_result){.err = SHOAL_OK};
+        return (struct sh_metadata_result){.err = known_set(sector, update->condition)};
     default:
         return sh_metadata_service_apply(sector, update);
     }
@@ -91,6 +106,14 @@ static bool is_batch(uint8_t kind)
 {
     return kind == SH_METADATA_MOVE || kind == SH_METADATA_REFUSE || kind == SH_METADATA_RESOLVE ||
            kind == SH_METADATA_CLAIM;
+}
+
+enum shoal_err sh_metadata_reserve(struct sh_metadata *metadata, unsigned number,
+                                   const struct sh_metadata_update *update)
+{
+    SH_ASSERT(number < SH_SECTORS);
+    return is_batch(update->kind) ? sh_metadata_moves_reserve(&metadata->sectors[number])
+                                  : SHOAL_OK;
 }
 
 /* MOVE, REFUSE, RESOLVE, CLAIM: u16 from, u16 to, u64 sequence, u16 count, runs. KNOWN: u8
@@ -232,7 +255,7 @@ void sh_metadata_image_put(const struct sh_metadata *metadata, unsigned number, 
     struct sh_range range;
     shoal_cid from = {0};
     sh_put64(w, sector->incarnation);
-    sh_put8(w, sector->is_known);
+    sh_put8(w, sector->is_short ? 2 : sector->is_known);
     sh_put32(w, sector->ranges ? (uint32_t)sh_ranges_count(sector->ranges) : 0);
     while (sector->ranges && sh_ranges_next(sector->ranges, from, &range)) {
         sh_put64(w, range.first.v);
@@ -258,7 +281,7 @@ void sh_metadata_image_put(const struct sh_metadata *metadata, unsigned number, 
 static enum shoal_err ranges_get(struct sh_metadata_sector *sector, struct sh_reader *r)
 {
     uint32_t count = sh_get32(r);
-    if (count > SH_METADATA_RANGES_MAX)
+    if (count > SH_METADATA_CLAIMS_MAX)
         return SHOAL_EPROTO;
     enum shoal_err err = count ? sh_metadata_ranges(sector) : SHOAL_OK;
     for (uint32_t i = 0; !err && i < count; i++) {
@@ -316,8 +339,9 @@ enum shoal_err sh_metadata_image_get(struct sh_metadata *metadata, unsigned numb
     struct sh_reader r = sh_reader_make(image);
     fresh.incarnation = sh_get64(&r);
     uint8_t is_known = sh_get8(&r);
-    fresh.is_known = is_known;
-    enum shoal_err err = is_known > 1 ? SHOAL_EPROTO : ranges_get(&fresh, &r);
+    fresh.is_known = is_known == 1;
+    fresh.is_short = is_known == 2;
+    enum shoal_err err = is_known > 2 ? SHOAL_EPROTO : ranges_get(&fresh, &r);
     if (!err)
         err = sources_get(&fresh, &r);
     if (!err)

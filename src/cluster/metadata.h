@@ -39,10 +39,13 @@
 #include "shoal/err.h"
 #include "shoal/types.h"
 
-#define SH_METADATA_RANGES_MAX (1u << 16) /* of a sector */
-#define SH_METADATA_NAMES_MAX (1u << 16)  /* of a sector */
-#define SH_METADATA_RUNS_MAX 256          /* of a batch */
-#define SH_METADATA_CALLERS_MAX 256       /* of a sector, whose last results are kept */
+#define SH_METADATA_RANGES_MAX (1u << 16) /* of a sector, that migrations make */
+/* That claims make: what nodes remember of chunks that went on may cut finer what they have. */
+#define SH_METADATA_CLAIMS_MAX (1u << 20)
+#define SH_METADATA_AHEAD_MAX 2048       /* updates that are ordered and not carried out */
+#define SH_METADATA_NAMES_MAX (1u << 16) /* of a sector */
+#define SH_METADATA_RUNS_MAX 256         /* of a batch */
+#define SH_METADATA_CALLERS_MAX 256      /* of a sector, whose last results are kept */
 #define SH_NAME_BYTES_MAX 255
 #define SH_SCRATCH_VALUE_MAX 1024
 #define SH_SCRATCH_MAX 4096             /* entries of a sector */
@@ -118,7 +121,9 @@ struct sh_metadata_update {
 
 /* What came of an update.
  * MOVE: ECANCELED, it was aborted, or is older than the source's last one; ENOTOWNER, the source
- * does not own all of it; ELIMIT, too many ranges (the last two abort it). CLAIM: ELIMIT.
+ * does not own all of it; ELIMIT, too many ranges (the last two abort it). CLAIM: ELIMIT,
+ * and the sector will not be known. KNOWN: ELIMIT, a claim had no room.
+ * All four: ENOMEM, only where sh_metadata_reserve was not called.
  * NAME, UNNAME: as the condition says; ELIMIT, too many names.
  * SCRATCH: ENONAME; ELIMIT, the sector's bound. BARRIER: metadata_barriers.h.
  * All that have a caller: ECANCELED, it is older than the caller's last one; ETIMEOUT, it may have
@@ -148,8 +153,14 @@ SHOAL_NODISCARD enum shoal_err sh_metadata_update_get_any(struct sh_bytes bytes,
 /* The sector of an update; not of KNOWN and NAMES_KNOWN, which are of any. */
 unsigned sh_metadata_sector(const struct sh_metadata_update *update);
 
-/* Carries an update out in its sector. Asserts that memory suffices: a holder that goes on without
- * what the others have would differ from them for ever. */
+/* Sees to it that an update about moves will have the memory that it takes, and as many others that
+ * were ordered before it as SH_METADATA_AHEAD_MAX says. ENOMEM: it must not be ordered, or taken
+ * from who has ordered it. */
+SHOAL_NODISCARD enum shoal_err sh_metadata_reserve(struct sh_metadata *metadata, unsigned sector,
+                                                   const struct sh_metadata_update *update);
+/* Carries an update out in its sector, all of it or nothing. Of names, barriers and scratch it
+ * asserts that memory suffices: a holder that goes on without what the others have would differ
+ * from them for ever. */
 struct sh_metadata_result sh_metadata_apply(struct sh_metadata *metadata, unsigned sector,
                                             const struct sh_metadata_update *update);
 
@@ -159,6 +170,10 @@ void sh_metadata_begin(struct sh_metadata *metadata, unsigned sector, uint64_t i
 /* 0: the sector was not begun here. */
 uint64_t sh_metadata_incarnation(const struct sh_metadata *metadata, unsigned sector);
 bool sh_metadata_is_known(const struct sh_metadata *metadata, unsigned sector);
+/* Whether a claim had no room since all were to be asked. */
+bool sh_metadata_is_short(const struct sh_metadata *metadata, unsigned sector);
+/* Whether anything was decided, or claimed, that a node is the source of. */
+bool sh_metadata_has_source(const struct sh_metadata *metadata, unsigned sector, shoal_nid nid);
 
 /* The range that holds a chunk ID, and its owner: the creator, unless it was moved. */
 struct sh_range sh_metadata_find(const struct sh_metadata *metadata, shoal_cid cid);
@@ -195,12 +210,12 @@ struct sh_metadata_sizes {
 struct sh_metadata_sizes sh_metadata_measure(const struct sh_metadata *metadata, unsigned sector);
 
 /* A sector as bytes, little-endian:
- *   u64 incarnation, u8 whether it is known, u32 ranges, each u64 first, u64 last, u16 owner; u32
- *   sources, each u16 node, u64 decision; u32 names, each u64 chunk ID, text name; u32 scratch,
- * each text key, text value; barriers as in metadata_barriers.c; u8 whether names are known, u64
- * changes of names, u64 number of the list that they began with, u64 updates, u8 whether a caller
- * was forgotten, u32 callers, each u64 caller, u64 number, u64 update, u64 value, u16 error Get
- * replaces it. EPROTO, ENOMEM, ELIMIT change nothing. */
+ *   u64 incarnation, u8 whether it is known (2: not, and a claim had no room), u32 ranges, each u64
+ * first, u64 last, u16 owner; u32 sources, each u16 node, u64 decision; u32 names, each u64 chunk
+ * ID, text name; u32 scratch, each text key, text value; barriers as in metadata_barriers.c; u8
+ * whether names are known, u64 changes of names, u64 number of the list that they began with, u64
+ * updates, u8 whether a caller was forgotten, u32 callers, each u64 caller, u64 number, u64 update,
+ * u64 value, u16 error Get replaces it. EPROTO, ENOMEM, ELIMIT change nothing. */
 size_t sh_metadata_image_size(const struct sh_metadata *metadata, unsigned sector);
 void sh_metadata_image_put(const struct sh_metadata *metadata, unsigned sector,
                            struct sh_writer *w);

@@ -33,6 +33,7 @@ struct sh_metadata_caller {
 struct sh_metadata_sector {
     uint64_t incarnation;
     bool is_known;
+    bool is_short; /* a CLAIM had no room: it can't be known what is where */
     /* Of each creator with moved chunks all IDs; NULL: there is none. */
     struct sh_ranges *ranges;
     struct sh_metadata_source *sources; /* by ascending ID */
@@ -106,6 +107,9 @@ void sh_metadata_barriers_clear(struct sh_metadata_sector *sector);
 
 /* metadata_moves.c. The source's entry; a new one with nothing decided. NULL: out of memory. */
 struct sh_metadata_source *sh_metadata_source(struct sh_metadata_sector *sector, shoal_nid nid);
+/* Sees to it that SH_METADATA_AHEAD_MAX updates about moves have the memory that they may take.
+ * ENOMEM changes nothing that can be seen. */
+SHOAL_NODISCARD enum shoal_err sh_metadata_moves_reserve(struct sh_metadata_sector *sector);
 /* The sector's tree, made if there is none. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_metadata_ranges(struct sh_metadata_sector *sector);
 struct sh_metadata_result sh_metadata_move_apply(struct sh_metadata_sector *sector,

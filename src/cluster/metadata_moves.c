@@ -6,7 +6,9 @@
 #include "cluster/metadata_int.h"
 
 /* Leaves of a tree: enough for all ranges at the worst fill, 20 boundaries each. */
-#define RANGE_NODES_MAX 16384
+#define RANGE_NODES_MAX 65536
+_Static_assert(RANGE_NODES_MAX * 20u > SH_METADATA_CLAIMS_MAX + 512 * 20u,
+               "what may be claimed has room, beside leaves that are not in use yet or any more");
 
 static shoal_cid first_of(shoal_nid creator)
 {
@@ -25,6 +27,37 @@ enum shoal_err sh_metadata_ranges(struct sh_metadata_sector *sector)
 
 /* --- Sources --------------------------------------------------------------------------------- */
 
+/* Makes room for so many more, and for twice as many where it has to. */
+static enum shoal_err sources_room_make(struct sh_metadata_sector *sector, size_t more)
+{
+    if (sector->source_room - sector->source_count >= more)
+        return SHOAL_OK;
+    size_t room = sector->source_count + 2 * more;
+    room = room < 2 * sector->source_room ? 2 * sector->source_room : room;
+    struct sh_metadata_source *sources = realloc(sector->sources, room * sizeof *sources);
+    if (!sources)
+        return SHOAL_ENOMEM;
+    sector->sources = sources;
+    sector->source_room = room;
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_metadata_moves_reserve(struct sh_metadata_sector *sector)
+{
+    enum shoal_err err = sh_metadata_ranges(sector);
+    return err ? err : sources_room_make(sector, SH_METADATA_AHEAD_MAX);
+}
+
+bool sh_metadata_has_source(const struct sh_metadata *metadata, unsigned number, shoal_nid nid)
+{
+    SH_ASSERT(number < SH_SECTORS);
+    const struct sh_metadata_sector *sector = &metadata->sectors[number];
+    size_t at = 0;
+    while (at < sector->source_count && sector->sources[at].nid.v < nid.v)
+        at++;
+    return at < sector->source_count && sector->sources[at].nid.v == nid.v;
+}
+
 struct sh_metadata_source *sh_metadata_source(struct sh_metadata_sector *sector, shoal_nid nid)
 {
     size_t at = 0;
@@ -32,14 +65,8 @@ struct sh_metadata_source *sh_metadata_source(struct sh_metadata_sector *sector,
         at++;
     if (at < sector->source_count && sector->sources[at].nid.v == nid.v)
         return &sector->sources[at];
-    if (sector->source_count == sector->source_room) {
-        size_t room = sector->source_room ? 2 * sector->source_room : 8;
-        struct sh_metadata_source *sources = realloc(sector->sources, room * sizeof *sources);
-        if (!sources)
-            return NULL;
-        sector->sources = sources;
-        sector->source_room = room;
-    }
+    if (sector->source_count == sector->source_room && sources_room_make(sector, 1))
+        return NULL;
     struct sh_metadata_source *source = &sector->sources[at];
     memmove(source + 1, source, (sector->source_count - at) * sizeof *source);
     *source = (struct sh_metadata_source){.nid = nid};
@@ -74,9 +101,9 @@ static void set(struct sh_metadata_sector *sector, shoal_cid first, shoal_cid la
 static enum shoal_err room_make(struct sh_metadata_sector *sector,
                                 const struct sh_metadata_update *update)
 {
-    enum shoal_err err = sh_metadata_ranges(sector);
-    SH_ASSERT(!err);
-    if (sh_ranges_count(sector->ranges) + 2 * update->count + 1 > SH_METADATA_RANGES_MAX)
+    size_t most =
+        update->kind == SH_METADATA_CLAIM ? SH_METADATA_CLAIMS_MAX : SH_METADATA_RANGES_MAX;
+    if (sh_ranges_count(sector->ranges) + 2 * update->count + 1 > most)
         return SHOAL_ELIMIT;
     struct sh_range whole = find(sector, update->runs[0].first);
     set(sector, whole.first, whole.last, (shoal_nid){(uint16_t)whole.value});
@@ -150,6 +177,7 @@ static struct sh_metadata_result claim(struct sh_metadata_sector *sector,
                                        const struct sh_metadata_update *update)
 {
     struct sh_metadata_result result = {.err = room_make(sector, update)};
+    sector->is_short |= result.err != SHOAL_OK;
     struct sh_metadata_source *source = sh_metadata_source(sector, update->from);
     SH_ASSERT(source);
     shoal_nid creator = shoal_cid_creator(update->runs[0].first);
@@ -168,6 +196,10 @@ static struct sh_metadata_result claim(struct sh_metadata_sector *sector,
 struct sh_metadata_result sh_metadata_move_apply(struct sh_metadata_sector *sector,
                                                  const struct sh_metadata_update *update)
 {
+    /* All that an update takes is there before it changes anything. */
+    enum shoal_err err = sh_metadata_moves_reserve(sector);
+    if (err)
+        return (struct sh_metadata_result){.err = err};
     if (update->kind == SH_METADATA_RESOLVE)
         return resolve(sector, update);
     return update->kind == SH_METADATA_CLAIM ? claim(sector, update) : move(sector, update);

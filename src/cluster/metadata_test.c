@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <sys/resource.h>
 
 #include "base/hash.h"
 #include "cluster/arcs.h"
@@ -340,13 +341,125 @@ static void test_refusal(void **state)
     sh_metadata_destroy(metadata);
 }
 
+/* --- Many ranges ----------------------------------------------------------------------------- */
+
+/* What a node says that it has: chunks 2 * i, for i from first on, each a run by itself. */
+static enum shoal_err claim_many(struct sh_metadata *metadata, uint64_t first, uint64_t count)
+{
+    static struct sh_metadata_update claim;
+    for (uint64_t at = first; at < first + count;) {
+        claim = (struct sh_metadata_update){
+            .kind = SH_METADATA_CLAIM, .from = {CREATOR + 1}, .to = {CREATOR + 1}};
+        for (; at < first + count && claim.count < SH_METADATA_RUNS_MAX; at++) {
+            shoal_cid cid = shoal_cid_make((shoal_nid){CREATOR}, 2 * at);
+            claim.runs[claim.count++] = (struct sh_metadata_run){cid, cid};
+        }
+        enum shoal_err err = apply(metadata, 0, &claim).err;
+        if (err)
+            return err;
+    }
+    return SHOAL_OK;
+}
+
+static enum shoal_err known(struct sh_metadata *metadata, uint8_t condition)
+{
+    static struct sh_metadata_update update;
+    update = (struct sh_metadata_update){.kind = SH_METADATA_KNOWN, .condition = condition};
+    return apply(metadata, 0, &update).err;
+}
+
+/* A node that has more runs than migrations could make of one creator's chunks says so all the
+ * same; where that has an end, the sector is not taken for known, also by who gets its image. */
+static void test_claims_of_many(void **state)
+{
+    (void)state;
+    struct sh_metadata *metadata;
+    assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
+    sh_metadata_begin(metadata, 0, 7, false);
+    assert_int_equal(claim_many(metadata, 0, SH_METADATA_RANGES_MAX), SHOAL_OK);
+    assert_int_equal(known(metadata, 1), SHOAL_OK);
+    assert_true(sh_metadata_is_known(metadata, 0));
+    struct sh_metadata *copy = copied(metadata);
+    uint64_t last = 2 * (SH_METADATA_RANGES_MAX - 1);
+    for (uint64_t local = last - 20; local <= last + 1; local++) {
+        shoal_cid cid = shoal_cid_make((shoal_nid){CREATOR}, local);
+        assert_int_equal(sh_metadata_find(copy, cid).value, CREATOR + (local % 2 == 0));
+    }
+    sh_metadata_destroy(metadata);
+    /* All that there is room for, and one more. */
+    sh_metadata_begin(copy, 0, 8, false);
+    assert_int_equal(claim_many(copy, 0, SH_METADATA_CLAIMS_MAX / 2 - 2048), SHOAL_OK);
+    assert_false(sh_metadata_is_short(copy, 0));
+    assert_int_equal(claim_many(copy, SH_METADATA_CLAIMS_MAX / 2 - 2048, 4096), SHOAL_ELIMIT);
+    assert_true(sh_metadata_is_short(copy, 0));
+    assert_int_equal(known(copy, 1), SHOAL_ELIMIT);
+    assert_false(sh_metadata_is_known(copy, 0));
+    metadata = copied(copy);
+    sh_metadata_destroy(copy);
+    assert_true(sh_metadata_is_short(metadata, 0) && !sh_metadata_is_known(metadata, 0));
+    assert_int_equal(known(metadata, 0), SHOAL_OK); /* all are asked again */
+    assert_false(sh_metadata_is_short(metadata, 0));
+    assert_int_equal(known(metadata, 1), SHOAL_OK);
+    sh_metadata_destroy(metadata);
+}
+
+/* --- Memory ---------------------------------------------------------------------------------- */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define LIMITS_MEMORY 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define LIMITS_MEMORY 0
+#endif
+#endif
+#ifndef LIMITS_MEMORY
+#define LIMITS_MEMORY 1
+#endif
+
+/* A batch for which there is no memory changes nothing, and is not decided about: the same batch
+ * is committed when there is. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    static struct sh_metadata_update update;
+    struct sh_metadata *metadata;
+    struct rlimit before, little;
+    if (!LIMITS_MEMORY)
+        skip();
+    assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
+    update = (struct sh_metadata_update){.kind = SH_METADATA_MOVE,
+                                         .from = {CREATOR},
+                                         .to = {CREATOR + 1},
+                                         .sequence = 1,
+                                         .count = 1,
+                                         .runs = {{cid_of(10), cid_of(19)}}};
+    size_t size = sh_metadata_image_size(metadata, 0);
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    little = (struct rlimit){.rlim_cur = 1 << 20, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_AS, &little), 0);
+    enum shoal_err reserved = sh_metadata_reserve(metadata, 0, &update);
+    struct sh_metadata_result result = sh_metadata_apply(metadata, 0, &update);
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    assert_int_equal(reserved, SHOAL_ENOMEM);
+    assert_int_equal(result.err, SHOAL_ENOMEM);
+    assert_int_equal(sh_metadata_image_size(metadata, 0), size);
+    assert_false(sh_metadata_has_source(metadata, 0, update.from));
+    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR);
+    /* What was reserved is enough, also for as many sources as may be ahead of it. */
+    assert_int_equal(sh_metadata_reserve(metadata, 0, &update), SHOAL_OK);
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR + 1);
+    assert_true(sh_metadata_has_source(metadata, 0, update.from));
+    sh_metadata_destroy(metadata);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_model),
-        cmocka_unit_test(test_claims),
-        cmocka_unit_test(test_late_claims),
-        cmocka_unit_test(test_refusal),
+        cmocka_unit_test(test_model),          cmocka_unit_test(test_claims),
+        cmocka_unit_test(test_late_claims),    cmocka_unit_test(test_refusal),
+        cmocka_unit_test(test_claims_of_many), cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -174,7 +174,9 @@ enum shoal_err sh_overlay_update(struct sh_overlay *ring, uint64_t now_ns, unsig
         sh_overlay_log_last(sector) >= sector->applied + SH_OVERLAY_BACKLOG_MAX)
         return SHOAL_EBUSY;
     uint64_t epoch = ring->arcs.sectors[number].version;
-    err = sh_overlay_log_append(sector, epoch, command);
+    err = sh_overlay_log_reserve(ring, number, command);
+    if (!err)
+        err = sh_overlay_log_append(sector, epoch, command);
     if (err)
         return err;
     *epoch_out = epoch;

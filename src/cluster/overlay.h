@@ -63,6 +63,10 @@ struct sh_overlay_fsm {
     /* All copies were lost, and this superpeer is to gather the state anew, in that version; when
      * it has, sh_overlay_built. Called again with a higher version it begins anew. */
     void (*build)(void *arg, unsigned sector, uint64_t version);
+    /* An update is about to be taken, here or from its owner: sees to it that apply will not lack
+     * memory. Any error: it is not taken. Called from within sh_overlay_update as well. NULL: apply
+     * takes none. */
+    enum shoal_err (*reserve)(void *arg, unsigned sector, struct sh_bytes command);
     void *arg;
 };
 

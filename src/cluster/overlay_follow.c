@@ -27,9 +27,10 @@ static void answer(struct sh_overlay *ring, const struct sh_overlay_head *head, 
 }
 
 /* Takes one entry. False: it can't be taken. */
-static bool entry_take(struct sh_overlay_sector *sector, uint64_t sequence, uint64_t epoch,
+static bool entry_take(struct sh_overlay *ring, unsigned number, uint64_t sequence, uint64_t epoch,
                        struct sh_bytes bytes)
 {
+    struct sh_overlay_sector *sector = &ring->sectors[number];
     uint64_t known;
     if (sequence <= sector->applied)
         return true; /* all who hold it have the same */
@@ -39,7 +40,8 @@ static bool entry_take(struct sh_overlay_sector *sector, uint64_t sequence, uint
         sh_overlay_log_cut(sector, sequence); /* another owner's, which was never answered */
     }
     SH_ASSERT(sequence == sh_overlay_log_last(sector) + 1);
-    return !sh_overlay_log_append(sector, epoch, bytes);
+    return !sh_overlay_log_reserve(ring, number, bytes) &&
+           !sh_overlay_log_append(sector, epoch, bytes);
 }
 
 void sh_overlay_on_append(struct sh_overlay *ring, const struct sh_overlay_head *head,
@@ -72,7 +74,7 @@ void sh_overlay_on_append(struct sh_overlay *ring, const struct sh_overlay_head 
         uint32_t size = sh_get32(r);
         const uint8_t *at = sh_reader_take(r, size);
         if (!sh_reader_ok(r) || size > SH_OVERLAY_COMMAND_BYTES_MAX ||
-            !entry_take(sector, sequence + 1, epoch, sh_bytes_make(at, size)))
+            !entry_take(ring, head->sector, sequence + 1, epoch, sh_bytes_make(at, size)))
             break;
         sequence++;
     }

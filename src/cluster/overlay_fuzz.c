@@ -79,7 +79,7 @@ static struct sh_overlay *ring_make(struct sh_arcs *arcs)
         .patience_ns = 100,
         .entries_kept = 2,
         .piece_bytes = 64,
-        .fsm = {apply, image_size, image_put, image_get, clear, build, NULL},
+        .fsm = {apply, image_size, image_put, image_get, clear, build, NULL, NULL},
     };
     struct sh_overlay *ring;
     if (sh_overlay_create(&config, &ring) || sh_metadata_create(&metadata))

@@ -114,6 +114,9 @@ bool sh_overlay_log_epoch(const struct sh_overlay_sector *sector, uint64_t seque
                           uint64_t *epoch_out);
 const struct sh_overlay_entry *sh_overlay_log_at(const struct sh_overlay_sector *sector,
                                                  uint64_t sequence);
+/* Whether the state will have the memory for an entry; as fsm.reserve. */
+SHOAL_NODISCARD enum shoal_err sh_overlay_log_reserve(struct sh_overlay *ring, unsigned number,
+                                                      struct sh_bytes command);
 /* ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_overlay_log_append(struct sh_overlay_sector *sector,
                                                      uint64_t epoch, struct sh_bytes bytes);

@@ -80,6 +80,13 @@ static void shift(struct sh_overlay_sector *sector, size_t count)
     sector->base += count;
 }
 
+enum shoal_err sh_overlay_log_reserve(struct sh_overlay *ring, unsigned number,
+                                      struct sh_bytes command)
+{
+    const struct sh_overlay_fsm *fsm = &ring->config.fsm;
+    return fsm->reserve ? fsm->reserve(fsm->arg, number, command) : SHOAL_OK;
+}
+
 void sh_overlay_image_drop(struct sh_overlay_image *image)
 {
     free(image->bytes);

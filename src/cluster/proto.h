@@ -120,7 +120,7 @@
  * Of migrations; each answer begins with u16, 0 or of superpeers that share their registry the one
  * to be asked instead, and then zeros:
  *
- * COMMIT     from a batch's source to the superpeer of its creator
+ * COMMIT     from a batch's source (from another: EINVAL) to the superpeer of its creator
  *   request  u16 source, u16 target, u64 incarnation, u64 sequence, u16 count, then count times u64
  *            first, u64 last chunk ID
  *   answer   committed, now or before
@@ -131,7 +131,7 @@
  * RESOLVE    from a batch's target, which has not heard what became of it; as COMMIT, of which the
  *            first run is looked at. A batch that was not committed yet is aborted
  *   answer   u8: 1 committed, 0 aborted
- *   errors   EBUSY (also: decided by an incarnation before), EROLE, ETIMEOUT
+ *   errors   EBUSY (also: decided by an incarnation before), EROLE, ETIMEOUT; EINVAL: of another
  * WHO        u16 creator
  *   answer   u64 incarnation of what is known of its chunks
  * HOLDS      from a superpeer to a peer, after all that was known of a sector is lost

@@ -202,9 +202,10 @@ static bool sectors_step(struct sh_superpeer *superpeer, uint64_t now_ns, bool i
             continue;
         }
         bool is_known = sh_metadata_is_known(part->metadata, i);
+        bool is_short = sh_metadata_is_short(part->metadata, i);
         if (!is_known && !part->gather.gathered[i])
             sh_superpeer_gather_begin(superpeer, i);
-        else if (!is_known && is_over && order(superpeer, i, &known))
+        else if (!is_known && !is_short && is_over && order(superpeer, i, &known))
             is_any = true; /* asked for again */
         is_any |= part->gather.gathered[i];
     }

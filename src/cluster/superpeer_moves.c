@@ -121,12 +121,22 @@ static bool batch_get(struct sh_reader *r, sh_msg_type type, struct sh_metadata_
     return sh_reader_done(r) && is_peer(update->from) && is_peer(update->to);
 }
 
-/* Sees to it that no ID that the ring is to know is ever given to another node. */
+/* Whether a node is one that the registry has heard of. */
+static bool is_known(const struct sh_superpeer *superpeer, shoal_nid nid)
+{
+    return sh_view_find(sh_registry_view(superpeer->registry), nid);
+}
+
+/* Sees to it that no ID that the ring is to know is ever given to another node. One that nobody has
+ * heard of is not marked: a creator of that kind has no chunks that could move, and a target is
+ * refused. */
 static bool is_marked(struct sh_superpeer *superpeer, const struct sh_metadata_update *update)
 {
-    const shoal_nid nids[] = {shoal_cid_creator(update->runs[0].first), update->from, update->to};
+    shoal_nid nids[] = {shoal_cid_creator(update->runs[0].first), update->from, update->to};
     bool is_done = true;
     for (size_t i = 0; i < sizeof nids / sizeof nids[0]; i++) {
+        if (!is_known(superpeer, nids[i]))
+            nids[i] = update->from;
         if (!superpeer->shared)
             sh_registry_moved_set(superpeer->registry, nids[i]);
         is_done &= sh_registry_is_moved(superpeer->registry, nids[i]);
@@ -148,9 +158,14 @@ static enum shoal_err batch_check(struct sh_superpeer *superpeer,
         sh_registry_restarted(superpeer->registry);
         return update->kind == SH_METADATA_RESOLVE ? SHOAL_EBUSY : SHOAL_EDIFFERS;
     }
-    if (!sh_superpeer_moves_known(superpeer, sector) || !is_marked(superpeer, update))
+    if (!sh_superpeer_moves_known(superpeer, sector))
         return SHOAL_EBUSY;
-    return SHOAL_OK;
+    /* Of a source that the registry has lost, what was decided is known all the same. */
+    if (!is_known(superpeer, update->from))
+        return sh_metadata_has_source(superpeer->ring->metadata, sector, update->from)
+                   ? SHOAL_OK
+                   : SHOAL_EBUSY;
+    return is_marked(superpeer, update) ? SHOAL_OK : SHOAL_EBUSY;
 }
 
 static bool is_up(const struct sh_superpeer *superpeer, shoal_nid nid)
@@ -168,6 +183,12 @@ static void on_batch(void *arg, struct sh_msg_in *in)
     if (!batch_get(&in->payload, in->type, &update, &incarnation) ||
         !is_peer(shoal_cid_creator(update.runs[0].first))) {
         refuse(in, SHOAL_EPROTO, NULL);
+        return;
+    }
+    bool is_commit = in->type == SH_CLUSTER_COMMIT;
+    if (in->reply_to.nid.v != (is_commit ? update.from.v : update.to.v)) {
+        refuse(in, SHOAL_EINVAL,
+               is_commit ? "only its source has a batch committed" : "only its target asks for it");
         return;
     }
     shoal_nid other;

@@ -47,8 +47,15 @@ static void apply(void *arg, unsigned sector, uint64_t epoch, uint64_t sequence,
     struct sh_superpeer_overlay *part = arg;
     struct sh_metadata_update update;
     struct sh_metadata_result result = {.err = SHOAL_EPROTO}; /* at all holders alike */
+    bool was_short = sh_metadata_is_short(part->metadata, sector);
     if (!sh_metadata_update_get(command, sector, &update))
         result = sh_metadata_apply(part->metadata, sector, &update);
+    SH_ASSERT(result.err != SHOAL_ENOMEM); /* reserved before it was taken */
+    if (!was_short && sh_metadata_is_short(part->metadata, sector))
+        SH_ERROR("cluster",
+                 "nodes have more ranges of chunks than a superpeer keeps: migrations of "
+                 "these chunks are refused",
+                 SH_U64("sector", sector), SH_U64("ranges_max", SH_METADATA_CLAIMS_MAX));
     sh_superpeer_services_changed(part->superpeer, sector);
     struct sh_ring_waiting **at = waiting_find(part, sector, epoch, sequence);
     if (!*at)
@@ -90,6 +97,18 @@ static void build(void *arg, unsigned sector, uint64_t version)
     struct sh_superpeer_overlay *part = arg;
     part->is_built[sector] = false;
     part->build_version[sector] = version;
+}
+
+_Static_assert(SH_METADATA_AHEAD_MAX >= 2 * SH_OVERLAY_BACKLOG_MAX,
+               "a holder may have taken as many as all have, and as many again");
+
+static enum shoal_err reserve(void *arg, unsigned sector, struct sh_bytes command)
+{
+    struct sh_superpeer_overlay *part = arg;
+    struct sh_metadata_update update;
+    return sh_metadata_update_get(command, sector, &update)
+               ? SHOAL_OK
+               : sh_metadata_reserve(part->metadata, sector, &update);
 }
 
 /* --- Requests -------------------------------------------------------------------------------- */
@@ -388,7 +407,7 @@ enum shoal_err sh_superpeer_ring_open(struct sh_superpeer *superpeer)
         .patience_ns = superpeer->failure_ns,
         .entries_kept = ENTRIES_KEPT,
         .piece_bytes = PIECE_BYTES,
-        .fsm = {apply, image_size, image_put, image_get, clear, build, part},
+        .fsm = {apply, image_size, image_put, image_get, clear, build, reserve, part},
     };
     enum shoal_err err = sh_metadata_create(&part->metadata);
     if (!err)

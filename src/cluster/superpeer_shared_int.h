@@ -88,6 +88,7 @@ struct sh_shared {
     struct sh_registry *scratch; /* what is being written; NULL: nothing */
     struct sh_decided *decided;
     size_t decided_count;
+    size_t batch_max; /* commands that one value takes in: fewer while it is nearly full; 0: all */
     void (*on_enrolled)(void *arg);
     uint64_t superpeer_heard_ns[SH_SUPERPEERS_MAX + 1];
     uint64_t superpeer_gone_ns[SH_SUPERPEERS_MAX + 1]; /* when it was found dead last */

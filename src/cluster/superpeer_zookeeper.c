@@ -5,7 +5,10 @@
  *   the value changes  --> another registry in the place of ours
  *
  * What was under way when somebody was faster, or when the connection was lost, is carried out
- * again on the new value: everything may be done twice. */
+ * again on the new value: everything may be done twice.
+ *
+ * A value has a bound. Commands that do not fit into it together go in ever smaller batches, down
+ * to one: the one that does not fit by itself is refused, and the others are not lost with it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,9 +38,12 @@ void sh_shared_zookeeper_decide(struct sh_superpeer *superpeer, struct sh_bytes 
         decided = malloc(sizeof *decided + bytes.size);
     if (!decided)
         return; /* it is decided again with a later heartbeat */
-    *decided = (struct sh_decided){.next = shared->decided, .size = bytes.size};
+    *decided = (struct sh_decided){.size = bytes.size};
     memcpy(decided->command, bytes.at, bytes.size);
-    shared->decided = decided;
+    struct sh_decided **end = &shared->decided;
+    while (*end) /* in order, as not all may go with one value */
+        end = &(*end)->next;
+    *end = decided;
     shared->decided_count++;
 }
 
@@ -151,11 +157,14 @@ static unsigned value_step(struct sh_superpeer *superpeer)
 
 /* --- Writing --------------------------------------------------------------------------------- */
 
-static void carry_out_all(struct sh_superpeer *superpeer, struct sh_registry *scratch)
+/* Carries out what waits, as much as one value takes in; returns how many commands that were. */
+static size_t carry_out_some(struct sh_superpeer *superpeer, struct sh_registry *scratch)
 {
     struct sh_shared *shared = superpeer->shared;
     struct sh_command command;
-    for (struct sh_pending *pending = shared->pending; pending; pending = pending->next) {
+    size_t count = 0, most = shared->batch_max ? shared->batch_max : SIZE_MAX;
+    for (struct sh_pending *pending = shared->pending; pending && count < most;
+         pending = pending->next) {
         if (now_of(superpeer) < pending->again_ns)
             continue;
         bool is_sound = sh_command_get(sh_bytes_make(pending->command, pending->size), &command);
@@ -163,13 +172,17 @@ static void carry_out_all(struct sh_superpeer *superpeer, struct sh_registry *sc
         pending->nid = command.nid;
         pending->err = sh_shared_carry_out(superpeer, scratch, &command, &pending->nid);
         pending->is_in_batch = true;
+        count++;
     }
-    for (struct sh_decided *decided = shared->decided; decided; decided = decided->next) {
+    for (struct sh_decided *decided = shared->decided; decided && count < most;
+         decided = decided->next) {
         shoal_nid nid;
         if (sh_command_get(sh_bytes_make(decided->command, decided->size), &command))
             (void)!sh_shared_carry_out(superpeer, scratch, &command, &nid);
         decided->is_in_batch = true;
+        count++;
     }
+    return count;
 }
 
 /* Ends the batch: its requests are answered, or will be carried out again. */
@@ -194,6 +207,27 @@ static void batch_end(struct sh_superpeer *superpeer, bool is_done, enum shoal_e
         decided_drop(shared, false);
     for (struct sh_decided *decided = shared->decided; decided; decided = decided->next)
         decided->is_in_batch = false;
+}
+
+/* What was in a batch fits: the next one may have more, of a value that grows no more. */
+static void batch_grow(struct sh_shared *shared)
+{
+    size_t all = shared->pending_count + shared->decided_count;
+    shared->batch_max = 2 * shared->batch_max < all ? 2 * shared->batch_max : 0;
+}
+
+/* What was in a batch does not fit. */
+static void batch_too_big(struct sh_superpeer *superpeer, size_t count)
+{
+    struct sh_shared *shared = superpeer->shared;
+    if (count > 1) {
+        shared->batch_max = count / 2;
+        batch_end(superpeer, false, SHOAL_OK);
+        return;
+    }
+    SH_ERROR("cluster", "the registry has grown too big for ZooKeeper: a change is refused",
+             SH_U64("bytes_max", SH_ZOOKEEPER_VALUE_BYTES_MAX));
+    batch_end(superpeer, true, SHOAL_ELIMIT);
 }
 
 static enum shoal_err write_image(struct sh_superpeer *superpeer,
@@ -230,10 +264,11 @@ static unsigned batch_begin(struct sh_superpeer *superpeer)
         !sh_zookeeper_can_write(shared->zookeeper) || registry_of_value(superpeer, &scratch))
         return 0;
     uint64_t changes = sh_registry_changes(scratch);
-    carry_out_all(superpeer, scratch);
+    size_t count = carry_out_some(superpeer, scratch);
     if (sh_registry_changes(scratch) == changes) {
         sh_registry_destroy(scratch);
         batch_end(superpeer, true, SHOAL_OK);
+        batch_grow(shared);
         return 1;
     }
     enum shoal_err err = write_image(superpeer, scratch);
@@ -242,10 +277,11 @@ static unsigned batch_begin(struct sh_superpeer *superpeer)
         return 1;
     }
     sh_registry_destroy(scratch);
-    if (err == SHOAL_ETOOBIG)
-        SH_ERROR("cluster", "the registry has grown too big for ZooKeeper",
-                 SH_U64("bytes_max", SH_ZOOKEEPER_VALUE_BYTES_MAX));
-    batch_end(superpeer, err == SHOAL_ETOOBIG, SHOAL_ELIMIT);
+    if (err == SHOAL_ETOOBIG) {
+        batch_too_big(superpeer, count);
+        return 1;
+    }
+    batch_end(superpeer, false, SHOAL_OK);
     return 0;
 }
 
@@ -264,6 +300,8 @@ static unsigned written_step(struct sh_superpeer *superpeer)
     else
         adopt(superpeer, scratch);
     batch_end(superpeer, !err, SHOAL_OK);
+    if (!err)
+        batch_grow(shared);
     return 1;
 }
 

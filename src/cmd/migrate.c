@@ -79,8 +79,30 @@ int sh_cmd_run_migrate(struct sh_cmd *cmd)
     return migrate(cmd, &migration, "migrating");
 }
 
+static int undrain(struct sh_cmd *cmd)
+{
+    shoal_nid nid;
+    if (cmd->flags.to.v || cmd->flags.rate.is_given)
+        return sh_cmd_usage(cmd, "--undo moves nothing: it takes neither --to nor --rate");
+    int status = sh_cmd_open_for_node(cmd, &nid);
+    if (status != SH_EXIT_OK)
+        return status;
+    enum shoal_err err = shoal_undrain(cmd->store, nid);
+    if (err != SHOAL_OK)
+        return sh_store_fail(cmd, err, nid);
+    if (cmd->flags.json) {
+        struct sh_json *root = sh_json_object();
+        sh_json_set_u64(root, "node", nid.v);
+        return sh_cmd_answer(cmd, root);
+    }
+    fprintf(cmd->out, "Node %u may have chunks again.\n", nid.v);
+    return SH_EXIT_OK;
+}
+
 int sh_cmd_run_drain(struct sh_cmd *cmd)
 {
+    if (cmd->flags.undo)
+        return undrain(cmd);
     struct shoal_migration migration = {.first = {0},
                                         .last = {UINT64_MAX},
                                         .target = cmd->flags.to,

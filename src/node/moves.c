@@ -2,6 +2,7 @@
 #include "node/moves.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "base/log.h"
@@ -13,6 +14,10 @@
 #define STAGE_BYTES (32u << 20)
 #define QUESTION_NS UINT64_C(1000000000)
 #define TROUBLES_MAX 16
+/* A drain goes on for as long as what is in its way may pass; so often it asks then. */
+#define TROUBLE_NS_MAX UINT64_C(1000000000)
+/* A job ends if only chunks whose locks can't move are left, for so long. */
+#define LOCKED_NS UINT64_C(30000000000)
 #define FULL_WORDS ((UINT16_MAX + 1) / 64)
 
 static shoal_nid self_of(const struct sh_moves *moves)
@@ -23,50 +28,6 @@ static shoal_nid self_of(const struct sh_moves *moves)
 static uint64_t now_of(const struct sh_moves *moves)
 {
     return sh_now(&moves->config.clock);
-}
-
-/* --- A job's state as bytes ---------------------------------------------------------------- */
-
-void sh_move_job_put(struct sh_writer *w, const struct sh_move_job *job)
-{
-    const uint64_t values[] = {job->chunks,  job->bytes,  job->all_chunks,
-                               job->batches, job->locked, job->freeze_ns};
-    sh_put64(w, job->number);
-    sh_put8(w, job->is_over);
-    sh_put16(w, (uint16_t)job->err);
-    sh_put16(w, job->target.v);
-    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
-        sh_put64(w, values[i]);
-}
-
-static bool is_known(uint16_t err)
-{
-    switch (err) {
-#define X(name, value, text, hint) case value:
-#include "shoal/err.def"
-#undef X
-        return true;
-    default:
-        return false;
-    }
-}
-
-bool sh_move_job_get(struct sh_reader *r, struct sh_move_job *job_out)
-{
-    struct sh_move_job job = {.number = sh_get64(r)};
-    uint8_t is_over = sh_get8(r);
-    uint16_t err = sh_get16(r);
-    job.target.v = sh_get16(r);
-    uint64_t *const fields[] = {&job.chunks,  &job.bytes,  &job.all_chunks,
-                                &job.batches, &job.locked, &job.freeze_ns};
-    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
-        *fields[i] = sh_get64(r);
-    if (!sh_reader_done(r) || is_over > 1 || !is_known(err))
-        return false;
-    job.is_over = is_over;
-    job.err = (enum shoal_err)err;
-    *job_out = job;
-    return true;
 }
 
 void sh_moves_batch_put(struct sh_writer *w, shoal_nid from, shoal_nid to, uint64_t incarnation,
@@ -110,6 +71,7 @@ static void restart(struct sh_moves *moves)
     moves->run_first.v = 1;
     moves->run_last.v = 0;
     moves->job.locked = 0;
+    moves->job.stays.v = 0;
 }
 
 static void pass_begin(struct sh_moves *moves)
@@ -118,27 +80,77 @@ static void pass_begin(struct sh_moves *moves)
     moves->pass_chunks = 0;
 }
 
+void sh_moves_begin(struct sh_moves *moves, const struct sh_moves *wish, uint64_t number)
+{
+    moves->first = wish->first;
+    moves->last = wish->last;
+    moves->target = wish->target;
+    moves->drains = wish->drains;
+    moves->bytes_per_s = wish->bytes_per_s;
+    moves->bytes_max = wish->bytes_max;
+    moves->is_canceled = false;
+    moves->troubles = 0;
+    moves->may_send_ns = 0;
+    moves->stuck_ns = 0;
+    moves->chunks_max = SH_MOVES_CHUNKS_MAX;
+    memset(moves->full, 0, FULL_WORDS * sizeof moves->full[0]);
+    moves->job = (struct sh_move_job){.number = number};
+    if (moves->drains)
+        sh_chunks_creates_refuse(moves->config.chunks, true);
+    pass_begin(moves);
+    state_set(moves, SH_MOVE_COUNT, 0);
+}
+
+/* Whether chunks whose locks can't move were all that this pass and those before it have met, for
+ * so long that nobody can be expected to let them go soon. */
+static bool is_stuck(struct sh_moves *moves)
+{
+    uint64_t now = now_of(moves);
+    if (!moves->job.locked || moves->pass_chunks)
+        moves->stuck_ns = 0;
+    else if (!moves->stuck_ns)
+        moves->stuck_ns = now;
+    return moves->stuck_ns && now - moves->stuck_ns >= LOCKED_NS;
+}
+
 /* The pass has gone over all that there is. */
 static void pass_over(struct sh_moves *moves)
 {
     bool is_again = moves->job.locked > 0 || (moves->drains && moves->pass_chunks > 0);
-    if (!is_again) {
-        job_over(moves, SHOAL_OK);
+    if (!is_again || is_stuck(moves)) {
+        job_over(moves, is_again ? SHOAL_EBUSY : SHOAL_OK);
         return;
     }
     pass_begin(moves);
     state_set(moves, SH_MOVE_GATHER, now_of(moves) + SH_MOVES_PASS_NS);
 }
 
+/* Whether what was in the way goes by: others' load, faults, memory, and results that they keep for
+ * a while. */
+static bool is_passing(enum shoal_err err)
+{
+    return err == SHOAL_ELIMIT || err == SHOAL_EFENCED || err == SHOAL_EBUSY ||
+           err == SHOAL_EAGAIN || err == SHOAL_ETIMEOUT || err == SHOAL_ECONNLOST ||
+           err == SHOAL_EUNREACHABLE || err == SHOAL_ENOMEM || err == SHOAL_ESTOPPED;
+}
+
 /* A batch that did not come about, for a reason that another attempt may not meet. */
 static void trouble(struct sh_moves *moves, enum shoal_err err)
 {
-    if (++moves->troubles > TROUBLES_MAX) {
+    uint64_t pause_ns = SH_MOVES_AGAIN_NS * ++moves->troubles;
+    bool goes_on = moves->drains && is_passing(err);
+    if (moves->troubles > TROUBLES_MAX && !goes_on) {
         job_over(moves, err);
         return;
     }
+    moves->job.err = err;
+    if (moves->troubles > TROUBLES_MAX && (moves->troubles & (moves->troubles - 1)) == 0)
+        SH_WARN("node", "a drain does not get on, and goes on trying",
+                SH_U64("to", moves->batch.target.v), SH_U64("attempts", moves->troubles),
+                SH_ERR(err));
     restart(moves);
-    state_set(moves, SH_MOVE_GATHER, now_of(moves) + SH_MOVES_AGAIN_NS * moves->troubles);
+    state_set(moves, SH_MOVE_GATHER,
+              now_of(moves) + (pause_ns < TROUBLE_NS_MAX ? pause_ns : TROUBLE_NS_MAX));
 }
 
 static bool is_full(const struct sh_moves *moves, shoal_nid nid)
@@ -212,6 +224,10 @@ static void refused(struct sh_moves *moves, enum shoal_err err)
 {
     call_off(moves);
     thaw(moves);
+    /* Nobody has canceled anything: what was said first tells why, or the target has called the
+     * batch off as it did not hear of this node. */
+    if (err == SHOAL_ECANCELED && !moves->is_canceled)
+        err = moves->batch.said ? moves->batch.said : SHOAL_EBUSY;
     SH_DEBUG("node", "a batch was not moved", SH_U64("to", moves->batch.target.v), SH_ERR(err));
     bool is_about_room = err == SHOAL_EFULL || err == SHOAL_ETOOBIG;
     if (is_about_room && moves->target.v) {
@@ -239,6 +255,9 @@ static void committed(struct sh_moves *moves)
     moves->job.batches++;
     moves->pass_chunks += batch->chunks;
     moves->troubles = 0;
+    moves->job.err = SHOAL_OK;
+    moves->chunks_max =
+        moves->chunks_max * 2 < SH_MOVES_CHUNKS_MAX ? moves->chunks_max * 2 : SH_MOVES_CHUNKS_MAX;
     if (moves->bytes_per_s) {
         uint64_t from = moves->may_send_ns > now ? moves->may_send_ns : now;
         /* A chunk has 2^30 bytes at most, so it fits. */
@@ -264,6 +283,14 @@ static bool is_lost(enum shoal_err err)
            err == SHOAL_EFENCED;
 }
 
+/* Whether a batch will never be committed: only what the metadata has decided says so. After any
+ * other error, of this process, of a network, or of a superpeer that could not answer, the batch
+ * may be committed: it is asked for again, and the source serves nothing of it before it knows. */
+static bool is_refusal(enum shoal_err err)
+{
+    return err == SHOAL_ECANCELED || err == SHOAL_ENOTOWNER || err == SHOAL_ENONODE;
+}
+
 /* Whether the target has taken note of a commit: only what its handler answers says so. Of any
  * other error the handler may know nothing, and a batch that it has not heard of must not be
  * forgotten: the target has the only copy. */
@@ -286,11 +313,12 @@ static void who_answered(struct sh_moves *moves, enum shoal_err err, struct sh_r
     if (!err)
         moves->incarnation = incarnation;
     else if (is_lost(err) || err == SHOAL_EBUSY) {
+        moves->job.err = err;
         restart(moves);
         state_set(moves, SH_MOVE_GATHER, now_of(moves) + SH_MOVES_AGAIN_NS);
         return;
     } else {
-        job_over(moves, err);
+        trouble(moves, err);
         return;
     }
     restart(moves); /* what was gathered has gone on changing */
@@ -310,6 +338,13 @@ static void stage_answered(struct sh_moves *moves, enum shoal_err err)
     state_set(moves, SH_MOVE_STAGED, 0);
 }
 
+/* Nobody knows yet what became of the batch. */
+static void commit_again(struct sh_moves *moves, enum shoal_err err)
+{
+    moves->job.err = err;
+    state_set(moves, SH_MOVE_COMMIT, now_of(moves) + SH_MOVES_AGAIN_NS);
+}
+
 static void commit_answered(struct sh_moves *moves, enum shoal_err err, struct sh_reader *payload)
 {
     shoal_nid other = {err ? 0 : sh_get16(payload)};
@@ -320,14 +355,17 @@ static void commit_answered(struct sh_moves *moves, enum shoal_err err, struct s
         state_set(moves, SH_MOVE_COMMIT, now_of(moves) + SH_MOVES_AGAIN_NS / 10);
     } else if (!err) {
         committed(moves);
-    } else if (is_lost(err) || err == SHOAL_EBUSY || err == SHOAL_EROLE) {
-        /* EROLE: in place of one that is away another was asked, which knows nothing of it. */
-        state_set(moves, SH_MOVE_COMMIT, now_of(moves) + SH_MOVES_AGAIN_NS);
     } else if (err == SHOAL_EDIFFERS) {
         moves->incarnation = 0;
         state_set(moves, SH_MOVE_DOUBT, 0);
-    } else {
+    } else if (is_refusal(err)) {
         refused(moves, err);
+    } else {
+        /* ELIMIT is a refusal as well, or the lack of something on the way: whoever asks again is
+         * told. EROLE: another was asked than the one that is away, which knows nothing of it. */
+        if (err == SHOAL_ELIMIT)
+            moves->batch.said = err;
+        commit_again(moves, err);
     }
 }
 
@@ -335,11 +373,13 @@ static void tell_answered(struct sh_moves *moves, enum shoal_err err)
 {
     bool is_told = was_told(err);
     if (!is_told && sh_moves_is_up(moves, moves->batch.target)) {
+        moves->job.err = err;
         state_set(moves, SH_MOVE_TELL, now_of(moves) + SH_MOVES_AGAIN_NS);
         return;
     }
     /* If it is only taken for dead it will ask, and must not hear of another batch before. */
     moves->peers[moves->batch.target.v].untold = is_told ? 0 : moves->batch.sequence;
+    moves->job.err = SHOAL_OK;
     next_batch(moves);
 }
 
@@ -354,13 +394,26 @@ static void remind_answered(struct sh_moves *moves, enum shoal_err err)
     state_set(moves, SH_MOVE_GATHER, 0);
 }
 
+/* Whether a node has left for good, and said so itself: it serves nothing any more. */
+static bool has_left(const struct sh_moves *moves, shoal_nid nid)
+{
+    struct sh_node node;
+    return sh_directory_node(moves->config.directory, nid, &node) == SHOAL_OK &&
+           node.state == SH_NODE_LEFT;
+}
+
 /* The target alone can know of a commit that the superpeer has forgotten, and it has not heard of
- * any while it is not asked to forget the batch. */
+ * any while it is not asked to forget the batch. That it is taken for dead proves nothing: it may
+ * be cut off, serve the batch, and come back. */
 static void doubt_answered(struct sh_moves *moves, enum shoal_err err)
 {
     if (err == SHOAL_EEXIST) {
         committed(moves);
-    } else if (err && sh_moves_is_up(moves, moves->batch.target)) {
+    } else if (err && !has_left(moves, moves->batch.target)) {
+        if (moves->job.err != err)
+            SH_WARN("node", "chunks stand still until a node says whether it took them over",
+                    SH_U64("node", moves->batch.target.v), SH_ERR(err));
+        moves->job.err = err;
         state_set(moves, SH_MOVE_DOUBT, now_of(moves) + SH_MOVES_AGAIN_NS);
     } else {
         thaw(moves);
@@ -423,14 +476,22 @@ static void who_ask(struct sh_moves *moves)
 static void stage_send(struct sh_moves *moves)
 {
     struct sh_out out;
-    size_t bytes = sh_moves_stage_bytes(moves);
-    if (bytes == 0) {
+    size_t bytes;
+    enum shoal_err err = sh_moves_stage_bytes(moves, &bytes);
+    if (err == SHOAL_ETOOBIG) { /* fewer chunks have fewer results */
         thaw(moves);
-        trouble(moves, SHOAL_EBUSY);
+        moves->chunks_max = (moves->batch.chunks + 1) / 2;
+        restart(moves);
+        state_set(moves, SH_MOVE_GATHER, 0);
         return;
     }
-    enum shoal_err err = ask(moves, moves->batch.target, SH_MOVES_STAGE, bytes,
-                             STAGE_NS * (1 + bytes / STAGE_BYTES), &out);
+    if (err) {
+        thaw(moves);
+        trouble(moves, err);
+        return;
+    }
+    err = ask(moves, moves->batch.target, SH_MOVES_STAGE, bytes,
+              STAGE_NS * (1 + bytes / STAGE_BYTES), &out);
     if (err == SHOAL_EAGAIN && now_of(moves) - moves->batch.frozen_ns < STAGE_NS) {
         moves->due_ns = now_of(moves) + SH_MOVES_AGAIN_NS / 10;
         return;
@@ -454,7 +515,7 @@ static void commit_send(struct sh_moves *moves)
     enum shoal_err err = ask(moves, superpeer, SH_CLUSTER_COMMIT,
                              sh_moves_batch_bytes(batch->count), QUESTION_NS, &out);
     if (err) {
-        commit_answered(moves, err, NULL);
+        commit_again(moves, err); /* nobody has been asked */
         return;
     }
     sh_moves_batch_put(&out.w, self_of(moves), batch->target, moves->incarnation, batch->sequence,
@@ -482,7 +543,7 @@ static void done_send(struct sh_moves *moves, uint64_t sequence, uint8_t what)
 
 /* --- The step ------------------------------------------------------------------------------ */
 
-static bool may_move(const struct sh_moves *moves)
+bool sh_moves_may(const struct sh_moves *moves)
 {
     return !moves->config.may_move || moves->config.may_move(moves->config.arg);
 }
@@ -490,7 +551,8 @@ static bool may_move(const struct sh_moves *moves)
 static void gather(struct sh_moves *moves)
 {
     struct sh_move_batch *batch = &moves->batch;
-    if (moves->is_canceled || !may_move(moves)) {
+    if (moves->is_canceled || !sh_moves_may(moves)) {
+        moves->job.stays.v = 0;
         job_over(moves, moves->is_canceled ? SHOAL_ECANCELED : SHOAL_EBUSY);
         return;
     }
@@ -522,6 +584,8 @@ static void gather(struct sh_moves *moves)
         return;
     }
     batch->sequence = ++moves->sequence;
+    batch->said = SHOAL_OK;
+    batch->holds_refused_ns = 0;
     batch->frozen_ns = now_of(moves);
     moves->job.target = batch->target;
     sh_moves_mark(moves, SH_HOLDING_NO_WRITES, SH_HOLDING_NO_WRITES);
@@ -617,117 +681,6 @@ struct sh_step sh_moves_step(struct sh_moves *moves)
     return (struct sh_step){.name = "moves", .run = run, .due_ns = due_ns, .arg = moves};
 }
 
-/* --- Requests ------------------------------------------------------------------------------ */
-
-static void refuse(struct sh_msg_in *in, enum shoal_err err, const char *text)
-{
-    sh_msg_reply_error(in->msg, in->reply_to, in->type, err, text);
-}
-
-static bool move_read(struct sh_reader *r, struct sh_moves *wish, uint64_t *number_out)
-{
-    *number_out = sh_get64(r);
-    wish->first.v = sh_get64(r);
-    wish->last.v = sh_get64(r);
-    wish->target.v = sh_get16(r);
-    uint8_t flags = sh_get8(r);
-    wish->drains = flags & SH_MOVES_DRAIN;
-    wish->bytes_per_s = sh_get64(r);
-    wish->bytes_max = sh_get64(r);
-    return sh_reader_done(r) && *number_out != 0 && !(flags & ~SH_MOVES_DRAIN) &&
-           wish->first.v <= wish->last.v;
-}
-
-static void on_move(void *arg, struct sh_msg_in *in)
-{
-    struct sh_moves *moves = arg;
-    struct sh_moves wish;
-    uint64_t number;
-    if (!move_read(&in->payload, &wish, &number)) {
-        refuse(in, SHOAL_EPROTO, "no such migration");
-        return;
-    }
-    if (number == moves->job.number) {
-        sh_msg_reply_ok(in->msg, in->reply_to, in->type);
-        return;
-    }
-    if (moves->state != SH_MOVE_IDLE) {
-        refuse(in, SHOAL_EBUSY, "another migration is under way");
-        return;
-    }
-    if (!may_move(moves)) {
-        refuse(in, SHOAL_EBUSY, "a graph is loaded, whose index knows its chunks on this node");
-        return;
-    }
-    shoal_nid self = self_of(moves);
-    if (self.v == 0) {
-        refuse(in, SHOAL_ENOTOWNER, "this node has not joined yet");
-        return;
-    }
-    if (wish.target.v == self.v) {
-        refuse(in, SHOAL_EINVAL, "source and target are the same node");
-        return;
-    }
-    if (wish.target.v && !sh_moves_is_up(moves, wish.target)) {
-        struct sh_node node;
-        bool is_known = sh_directory_node(moves->config.directory, wish.target, &node) == SHOAL_OK;
-        refuse(in, is_known ? SHOAL_ENONODE : SHOAL_EAGAIN, "the target is no peer that is up");
-        return;
-    }
-    moves->first = wish.first;
-    moves->last = wish.last;
-    moves->target = wish.target;
-    moves->drains = wish.drains;
-    moves->bytes_per_s = wish.bytes_per_s;
-    moves->bytes_max = wish.bytes_max;
-    moves->is_canceled = false;
-    moves->troubles = 0;
-    moves->may_send_ns = 0;
-    memset(moves->full, 0, FULL_WORDS * sizeof moves->full[0]);
-    moves->job = (struct sh_move_job){.number = number};
-    if (moves->drains)
-        sh_chunks_creates_refuse(moves->config.chunks, true);
-    pass_begin(moves);
-    state_set(moves, SH_MOVE_COUNT, 0);
-    SH_INFO("node", "migration begun", SH_U64("by", in->reply_to.nid.v),
-            SH_U64("to", moves->target.v));
-    sh_msg_reply_ok(in->msg, in->reply_to, in->type);
-}
-
-/* Reads a job's number; if it is not the last one's, that has been answered. */
-static bool job_read(struct sh_moves *moves, struct sh_msg_in *in, bool or_last)
-{
-    uint64_t number = sh_get64(&in->payload);
-    if (!sh_reader_done(&in->payload)) {
-        refuse(in, SHOAL_EPROTO, "a job's number is 8 bytes");
-        return false;
-    }
-    if ((number == 0 && or_last) || (number != 0 && number == moves->job.number))
-        return true;
-    refuse(in, SHOAL_ENONAME, "the node has begun another migration since, or knows of none");
-    return false;
-}
-
-static void on_job(void *arg, struct sh_msg_in *in)
-{
-    struct sh_moves *moves = arg;
-    struct sh_out out;
-    if (!job_read(moves, in, true) ||
-        sh_msg_reply(in->msg, in->reply_to, in->type, SH_MOVE_JOB_BYTES, &out) != SHOAL_OK)
-        return;
-    sh_move_job_put(&out.w, &moves->job);
-    sh_msg_end(in->msg, &out);
-}
-
-static void on_cancel(void *arg, struct sh_msg_in *in)
-{
-    struct sh_moves *moves = arg;
-    if (!job_read(moves, in, false))
-        return;
-    moves->is_canceled = true;
-    sh_msg_reply_ok(in->msg, in->reply_to, in->type);
-}
-
 /* --- Making it ----------------------------------------------------------------------------- */
 
 enum shoal_err sh_moves_create(const struct sh_moves_config *config, struct sh_moves **moves_out)
@@ -746,9 +699,7 @@ enum shoal_err sh_moves_create(const struct sh_moves_config *config, struct sh_m
         sh_moves_destroy(moves);
         return err;
     }
-    sh_msg_handler_set(config->msg, SH_MOVES_MOVE, SH_MSG_INLINE, on_move, moves);
-    sh_msg_handler_set(config->msg, SH_MOVES_JOB, SH_MSG_INLINE, on_job, moves);
-    sh_msg_handler_set(config->msg, SH_MOVES_CANCEL, SH_MSG_INLINE, on_cancel, moves);
+    sh_moves_requests_register(moves);
     sh_moves_target_register(moves);
     *moves_out = moves;
     return SHOAL_OK;

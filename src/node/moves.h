@@ -11,7 +11,11 @@
  *      '------ let go, DONE <--- thaw <---------------------------------'
  *
  * Locks move with their chunks (node/locks.h). A chunk whose lock can't, as its owner has told no
- * number of his, is left until it has none: the job comes back to it.
+ * number of his, is left until it has none: the job comes back to it, and ends with EBUSY when
+ * nothing but such chunks is left for 30 s.
+ *
+ * What a batch meets that may pass (is_passing in moves.c) ends a job after 16 attempts in a row,
+ * but not a drain, which asks again at most each second.
  *
  * Types and layouts; all are requests, little-endian, no padding. To the source, from whoever:
  *
@@ -20,23 +24,38 @@
  *            in turn; u8 flags (1: drain: the node refuses to create chunks from now on, and the
  *            job goes on until nothing is left); u64 bytes a second at most, or 0; u64 bytes after
  *            which the job ends, or 0
- *              EBUSY (another migration, or a graph whose index knows its chunks here), EINVAL,
- * ENONODE (the target is not a peer that is up), EAGAIN (it is not known here yet), ENOTOWNER (not
- * joined) MOVE_JOB u64 job, or 0 for the last answer struct sh_move_job by sh_move_job_put.
- * ENONAME: it is not the last one MOVE_CANCEL u64 job. ENONAME. The job ends soon after with
- * ECANCELED; what was moved stays so
+ *
+ *     EBUSY (another migration, or a graph whose index knows its chunks here), EINVAL, ENONODE (the
+ *     target is not a peer that is up), EAGAIN (it is not known here yet), ENOTOWNER (not joined)
+ *
+ *   MOVE_JOB u64 job, or 0 for the last
+ *
+ *     answer struct sh_move_job by sh_move_job_put. ENONAME: it is not the last one
+ *
+ *   MOVE_CANCEL u64 job. ENONAME. The job ends soon after with ECANCELED; what was moved stays so
+ *
+ *   UNDRAIN  nothing. The node may create chunks again; a drain that is under way ends
  *
  * Between source and target:
  *
  *   STAGE    u64 sequence, u64 superpeer's incarnation, u16 superpeer, u16 runs, u32 outcomes, u32
  *            locks; runs (u64 first, u64 last), the chunks of the runs in order (u32 size, bytes),
- *            outcomes (node/outcomes.h), locks (store/leases.h; node/locks.h). ECANCELED: it is
- * late; EFULL, ETOOBIG, ELIMIT, EEXIST DONE     u64 sequence, u8 what: 1 it is committed, 2 it is
- * not to be. To 2: EEXIST, if the target has heard that it was ASK      u64 sequence answer u8: 1
- * while the source is still at it, 2 committed, 0 nothing will come of it OUTCOME  from a client to
- * a chunk's owner: u64 chunk ID, u64 client, u16 node, u64 number answer u8 whether it is known,
- * u16 error, u64 value: what came of the request that the client sent to that node under that
- * number. ENOTOWNER, EBUSY
+ *            outcomes (node/outcomes.h), locks (store/leases.h; node/locks.h)
+ *
+ *     ECANCELED: it is late; EFULL, ETOOBIG, ELIMIT, EEXIST
+ *
+ *   DONE     u64 sequence, u8 what: 1 it is committed, 2 it is not to be
+ *
+ *     To 2: EEXIST, if the target has heard that it was
+ *
+ *   ASK      u64 sequence
+ *
+ *     answer u8: 1 while the source is still at it, 2 committed, 0 nothing will come of it
+ *
+ *   OUTCOME  from a client to a chunk's owner: u64 chunk ID, u64 client, u16 node, u64 number
+ *
+ *     answer u8 whether it is known, u16 error, u64 value: what came of the request that the client
+ *     sent to that node under that number. ENOTOWNER, EBUSY
  *
  * Threads: all belongs to the thread of the transport step. */
 #ifndef SH_NODE_MOVES_H
@@ -56,6 +75,7 @@
 #define SH_MOVES_DONE SH_MSG_TYPE(2, 54)
 #define SH_MOVES_ASK SH_MSG_TYPE(2, 55)
 #define SH_MOVES_OUTCOME SH_MSG_TYPE(2, 56)
+#define SH_MOVES_UNDRAIN SH_MSG_TYPE(2, 57)
 
 #define SH_MOVES_CHUNKS_MAX 1024
 #define SH_MOVES_BYTES_MAX (256u << 10)
@@ -67,16 +87,17 @@
 struct sh_move_job {
     uint64_t number; /* 0: there was none yet */
     bool is_over;
-    enum shoal_err err;     /* once it is over */
+    enum shoal_err err;     /* once it is over; before that: why it is not getting on, or OK */
     uint64_t chunks, bytes; /* moved */
     uint64_t all_chunks;    /* that there were in the range when it began */
     uint64_t batches;
     uint64_t locked;    /* chunks that were left in the last pass because of their locks */
     uint64_t freeze_ns; /* the longest time that a batch stood still */
     shoal_nid target;   /* of the batch at hand, or the last one */
+    shoal_cid stays;    /* the first of the locked ones; if it is over with EBUSY, because of it */
 };
 
-#define SH_MOVE_JOB_BYTES 61
+#define SH_MOVE_JOB_BYTES 69
 void sh_move_job_put(struct sh_writer *w, const struct sh_move_job *job);
 /* False: malformed. */
 bool sh_move_job_get(struct sh_reader *r, struct sh_move_job *job_out);

@@ -83,7 +83,7 @@ static bool run_take(struct sh_moves *moves, const struct sh_metadata_run *run)
         uint32_t size;
         if (sh_store_size(moves->config.store, moves->cursor, &size) != SHOAL_OK)
             break; /* removed meanwhile: the run ends here, and another may begin behind it */
-        has_room = batch->chunks < SH_MOVES_CHUNKS_MAX &&
+        has_room = batch->chunks < moves->chunks_max &&
                    (batch->chunks == 0 || batch->bytes + size <= SH_MOVES_BYTES_MAX);
         if (!has_room)
             break;
@@ -117,6 +117,8 @@ bool sh_moves_gather(struct sh_moves *moves)
         if (!sh_locks_can_move(moves->config.locks, run.first, run.last, &locked)) {
             if (locked.v == run.first.v) {
                 moves->job.locked++;
+                if (!moves->job.stays.v)
+                    moves->job.stays = locked;
                 moves->cursor.v++;
                 continue;
             }
@@ -156,12 +158,18 @@ static void outcome_take(void *arg, const struct sh_outcome *outcome)
     struct sh_move_batch *batch = arg;
     if (!in_batch(batch, outcome->cid))
         return;
+    /* What one chunk has can't be parted, and all of it must go along. */
+    size_t most = batch->chunks > 1 ? SH_MOVES_OUTCOMES_MAX : SH_OUTCOMES_MAX;
+    if (batch->outcomes_err || batch->outcome_count == most) {
+        if (!batch->outcomes_err)
+            batch->outcomes_err = batch->chunks > 1 ? SHOAL_ETOOBIG : SHOAL_ELIMIT;
+        return;
+    }
     if (batch->outcome_count == batch->outcome_room) {
         size_t room = batch->outcome_room ? 2 * batch->outcome_room : 64;
-        struct sh_outcome *grown =
-            room <= SH_MOVES_OUTCOMES_MAX ? realloc(batch->outcomes, room * sizeof *grown) : NULL;
+        struct sh_outcome *grown = realloc(batch->outcomes, room * sizeof *grown);
         if (!grown) {
-            batch->outcomes_failed = true;
+            batch->outcomes_err = SHOAL_ENOMEM;
             return;
         }
         batch->outcomes = grown;
@@ -183,36 +191,38 @@ static void result_take(void *arg, const struct sh_once_id *id, const struct sh_
     outcome_take(&moves->batch, &outcome);
 }
 
-static bool outcomes_collect(struct sh_moves *moves)
+static enum shoal_err outcomes_collect(struct sh_moves *moves)
 {
     struct sh_move_batch *batch = &moves->batch;
     uint64_t first = batch->runs[0].first.v, last = batch->runs[batch->count - 1].last.v;
     batch->outcome_count = 0;
-    batch->outcomes_failed = false;
+    batch->outcomes_err = SHOAL_OK;
     sh_once_each(sh_chunks_once(moves->config.chunks), first, last, result_take, moves);
     sh_outcomes_each(moves->outcomes, first, last, outcome_take, batch);
-    return !batch->outcomes_failed;
+    return batch->outcomes_err;
 }
 
 /* --- The message --------------------------------------------------------------------------- */
 
-size_t sh_moves_stage_bytes(struct sh_moves *moves)
+enum shoal_err sh_moves_stage_bytes(struct sh_moves *moves, size_t *bytes_out)
 {
     const struct sh_move_batch *batch = &moves->batch;
     shoal_nid self = self_of(moves);
     size_t bytes = SH_MOVES_STAGE_HEAD_BYTES + batch->count * 16;
-    if (!outcomes_collect(moves))
-        return 0;
+    enum shoal_err err = outcomes_collect(moves);
+    if (err)
+        return err;
     for (size_t i = 0; i < batch->count; i++) {
         for (shoal_cid cid = batch->runs[i].first; cid.v <= batch->runs[i].last.v; cid.v++) {
             uint32_t size;
             if (sh_store_size(moves->config.store, sh_holdings_lid(self, cid), &size) != SHOAL_OK)
-                return 0;
+                return SHOAL_EBUSY;
             bytes += 4 + (size_t)size;
         }
     }
-    return bytes + batch->outcome_count * SH_OUTCOME_BYTES +
-           (size_t)batch->locks.count * SH_LEASES_LOCK_BYTES;
+    *bytes_out = bytes + batch->outcome_count * SH_OUTCOME_BYTES +
+                 (size_t)batch->locks.count * SH_LEASES_LOCK_BYTES;
+    return SHOAL_OK;
 }
 
 enum shoal_err sh_moves_locks_pack(struct sh_moves *moves)

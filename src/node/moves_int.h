@@ -15,7 +15,7 @@
 /* How long a superpeer that asks what is here waits for word of a batch. */
 #define SH_MOVES_WORD_NS UINT64_C(3000000000)
 #define SH_MOVES_STAGE_HEAD_BYTES 28
-#define SH_MOVES_OUTCOMES_MAX 16384 /* of one batch */
+#define SH_MOVES_OUTCOMES_MAX 16384 /* of a batch; of one chunk all that there are */
 
 enum sh_move_state {
     SH_MOVE_IDLE,
@@ -42,7 +42,9 @@ struct sh_move_batch {
     uint64_t frozen_ns;
     struct sh_outcome *outcomes;
     size_t outcome_count, outcome_room;
-    bool outcomes_failed; /* out of memory, or too many */
+    enum shoal_err outcomes_err; /* ENOMEM; ETOOBIG: too many for one batch */
+    enum shoal_err said;         /* ELIMIT, if COMMIT was answered with that */
+    uint64_t holds_refused_ns;   /* when HOLDS was refused first for its sake; 0: not yet */
     struct sh_locks_bag locks;
 };
 
@@ -90,12 +92,22 @@ struct sh_moves {
     uint64_t incarnation; /* of what is known of that one's chunks; 0: to be asked */
     uint64_t sequence;
     unsigned troubles; /* batches that failed one after the other */
+    size_t chunks_max; /* of a batch: fewer when they have many results */
+    uint64_t stuck_ns; /* since when only locked chunks are left; 0: that is not so */
     shoal_nid turn;    /* the target that was taken last */
     uint64_t *full;    /* targets that have no room, a bit by node ID */
     /* The target's. */
     struct sh_staged *staged;
     struct sh_move_peer *peers; /* by node ID */
 };
+
+/* moves.c. Begins a job as the fields of the wish say that come with it. */
+void sh_moves_begin(struct sh_moves *moves, const struct sh_moves *wish, uint64_t number);
+/* Whether chunks may leave now. */
+bool sh_moves_may(const struct sh_moves *moves);
+
+/* moves_requests.c */
+void sh_moves_requests_register(struct sh_moves *moves);
 
 /* moves_batch.c: chooses the next batch, from the cursor on. False: the pass is over. */
 bool sh_moves_gather(struct sh_moves *moves);
@@ -105,8 +117,9 @@ bool sh_moves_count(struct sh_moves *moves);
 void sh_moves_mark(struct sh_moves *moves, enum sh_holding own, enum sh_holding others);
 /* Takes the locks of the batch's chunks out of the table. ENOMEM, ELIMIT: some of them. */
 SHOAL_NODISCARD enum shoal_err sh_moves_locks_pack(struct sh_moves *moves);
-/* The STAGE message's size; 0: a chunk is gone. Collects the outcomes. */
-size_t sh_moves_stage_bytes(struct sh_moves *moves);
+/* The STAGE message's size. Collects the outcomes. EBUSY: a chunk is gone; ETOOBIG: the batch has
+ * more than one chunk, and too many results; ELIMIT: the one chunk has; ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_moves_stage_bytes(struct sh_moves *moves, size_t *bytes_out);
 /* Writes it. False: a chunk changed its size, which nobody may; the rest is padding. */
 bool sh_moves_stage_put(struct sh_moves *moves, struct sh_writer *w);
 /* The batch's chunks leave the store. */

@@ -481,16 +481,40 @@ static void on_outcome(void *arg, struct sh_msg_in *in)
     sh_msg_end(in->msg, &out);
 }
 
-/* Whether a batch is here of which the source, which lives, will soon say whether it was committed:
- * it may have heard so from a superpeer that has forgotten it since. */
-static bool awaits_word(const struct sh_moves *moves)
+/* Whether any of the runs lies in what is asked about: the chunks from `from` on, of creators up to
+ * `last`. */
+static bool is_asked(const struct sh_metadata_run *runs, size_t count, shoal_cid from,
+                     shoal_nid last)
+{
+    return count > 0 && runs[count - 1].last.v >= from.v &&
+           shoal_cid_creator(runs[0].first).v <= last.v;
+}
+
+/* Whether a batch of what is asked about is here of which the source, which lives, will soon say
+ * whether it was committed: it may have heard so from a superpeer that has forgotten it since. */
+static bool awaits_word(const struct sh_moves *moves, shoal_cid from, shoal_nid last)
 {
     uint64_t now = sh_now(&moves->config.clock);
     for (const struct sh_staged *staged = moves->staged; staged; staged = staged->next) {
-        if (now < staged->since_ns + SH_MOVES_WORD_NS && sh_moves_is_up(moves, staged->source))
+        if (is_asked(staged->runs, staged->count, from, last) &&
+            now < staged->since_ns + SH_MOVES_WORD_NS && sh_moves_is_up(moves, staged->source))
             return true;
     }
     return false;
+}
+
+/* The same at the source: it will soon know whether the target has the batch at hand, and must not
+ * call it its own when the target has said so already. */
+static bool awaits_decision(struct sh_moves *moves, shoal_cid from, shoal_nid last)
+{
+    struct sh_move_batch *batch = &moves->batch;
+    uint64_t now = sh_now(&moves->config.clock);
+    if ((moves->state != SH_MOVE_COMMIT && moves->state != SH_MOVE_DOUBT) ||
+        !is_asked(batch->runs, batch->count, from, last) || !sh_moves_is_up(moves, batch->target))
+        return false;
+    if (!batch->holds_refused_ns)
+        batch->holds_refused_ns = now;
+    return now < batch->holds_refused_ns + SH_MOVES_WORD_NS;
 }
 
 /* What of an arc's chunks this node has, and where those are that it created. */
@@ -505,7 +529,9 @@ static void on_holds(void *arg, struct sh_msg_in *in)
         refuse(in, SHOAL_EPROTO, NULL);
         return;
     }
-    if (awaits_word(moves)) {
+    if (from.v < shoal_cid_make(first, 0).v)
+        from = shoal_cid_make(first, 0);
+    if (awaits_word(moves, from, last) || awaits_decision(moves, from, last)) {
         refuse(in, SHOAL_EBUSY, "a batch of a migration is not decided yet");
         return;
     }
@@ -514,8 +540,6 @@ static void on_holds(void *arg, struct sh_msg_in *in)
         refuse(in, SHOAL_ENOMEM, NULL);
         return;
     }
-    if (from.v < shoal_cid_make(first, 0).v)
-        from = shoal_cid_make(first, 0);
     size_t count = 0;
     enum sh_holding what;
     struct sh_range range;

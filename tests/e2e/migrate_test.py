@@ -74,6 +74,23 @@ class Migrate(harness.Case):
             self.assertEqual(int.from_bytes(got[:8], "little"), count)
         self.assertEqual(sum(self.held(node, peer.nid) for peer in peers[1:]), 3000)
 
+    def test_undrain(self):
+        node, (one, two) = self.cluster(2)
+        self.create(node, one.nid, 100)
+        self.shoal(node, "drain", one.nid)
+        done = self.run_program("shoal", "chunk", "create", 64, "--node", one.nid, "--connect",
+                                node.address)
+        self.assertEqual(done.returncode, 1)
+        done = self.run_program("shoal", "drain", one.nid, "--undo", "--to", two.nid, "--connect",
+                                node.address)
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(self.shoal_json(node, "drain", one.nid, "--undo")["node"], one.nid)
+        self.create(node, one.nid, 10)
+        self.shoal(node, "migrate", two.nid, "--to", one.nid)
+        self.assertEqual(self.held(node, one.nid), 110)
+        said = self.shoal(node, "drain", one.nid, "--undo").stdout.decode()
+        self.assertIn("may have chunks again", said)
+
     def test_superpeer_started_anew(self):
         registry = self.folder / "registry"
         node = self.superpeer("superpeer", "--data-dir", registry)

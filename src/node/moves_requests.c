@@ -1,0 +1,180 @@
+/* What others ask of a source: to begin a job, how far it is, to end it; and a job's state as
+ * bytes.
+ */
+#include <string.h>
+
+#include "base/log.h"
+#include "node/moves_int.h"
+
+/* --- A job's state as bytes ---------------------------------------------------------------- */
+
+void sh_move_job_put(struct sh_writer *w, const struct sh_move_job *job)
+{
+    const uint64_t values[] = {job->chunks, job->bytes,     job->all_chunks, job->batches,
+                               job->locked, job->freeze_ns, job->stays.v};
+    sh_put64(w, job->number);
+    sh_put8(w, job->is_over);
+    sh_put16(w, (uint16_t)job->err);
+    sh_put16(w, job->target.v);
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
+        sh_put64(w, values[i]);
+}
+
+static bool is_known(uint16_t err)
+{
+    switch (err) {
+#define X(name, value, text, hint) case value:
+#include "shoal/err.def"
+#undef X
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool sh_move_job_get(struct sh_reader *r, struct sh_move_job *job_out)
+{
+    struct sh_move_job job = {.number = sh_get64(r)};
+    uint8_t is_over = sh_get8(r);
+    uint16_t err = sh_get16(r);
+    job.target.v = sh_get16(r);
+    uint64_t *const fields[] = {&job.chunks, &job.bytes,     &job.all_chunks, &job.batches,
+                                &job.locked, &job.freeze_ns, &job.stays.v};
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+        *fields[i] = sh_get64(r);
+    if (!sh_reader_done(r) || is_over > 1 || !is_known(err))
+        return false;
+    job.is_over = is_over;
+    job.err = (enum shoal_err)err;
+    *job_out = job;
+    return true;
+}
+
+/* --- Requests ------------------------------------------------------------------------------ */
+
+static void refuse(struct sh_msg_in *in, enum shoal_err err, const char *text)
+{
+    sh_msg_reply_error(in->msg, in->reply_to, in->type, err, text);
+}
+
+/* Reads what a MOVE wishes into what a job has of it. */
+static bool move_read(struct sh_reader *r, struct sh_moves *wish, uint64_t *number_out)
+{
+    *number_out = sh_get64(r);
+    wish->first.v = sh_get64(r);
+    wish->last.v = sh_get64(r);
+    wish->target.v = sh_get16(r);
+    uint8_t flags = sh_get8(r);
+    wish->drains = flags & SH_MOVES_DRAIN;
+    wish->bytes_per_s = sh_get64(r);
+    wish->bytes_max = sh_get64(r);
+    return sh_reader_done(r) && *number_out != 0 && !(flags & ~SH_MOVES_DRAIN) &&
+           wish->first.v <= wish->last.v;
+}
+
+/* Why a job may not begin; OK: it may. *text_out: for the asker. */
+static enum shoal_err move_check(struct sh_moves *moves, const struct sh_moves *wish,
+                                 const char **text_out)
+{
+    shoal_nid self = sh_msg_nid(moves->config.msg);
+    struct sh_node node;
+    *text_out = "another migration is under way";
+    if (moves->state != SH_MOVE_IDLE)
+        return SHOAL_EBUSY;
+    *text_out = "a graph is loaded, whose index knows its chunks on this node";
+    if (!sh_moves_may(moves))
+        return SHOAL_EBUSY;
+    *text_out = "this node has not joined yet";
+    if (self.v == 0)
+        return SHOAL_ENOTOWNER;
+    *text_out = "source and target are the same node";
+    if (wish->target.v == self.v)
+        return SHOAL_EINVAL;
+    *text_out = "the target is no peer that is up";
+    if (!wish->target.v || sh_moves_is_up(moves, wish->target))
+        return SHOAL_OK;
+    bool is_known = sh_directory_node(moves->config.directory, wish->target, &node) == SHOAL_OK;
+    return is_known ? SHOAL_ENONODE : SHOAL_EAGAIN;
+}
+
+static void on_move(void *arg, struct sh_msg_in *in)
+{
+    struct sh_moves *moves = arg;
+    struct sh_moves wish;
+    uint64_t number;
+    const char *text;
+    if (!move_read(&in->payload, &wish, &number)) {
+        refuse(in, SHOAL_EPROTO, "no such migration");
+        return;
+    }
+    if (number == moves->job.number) {
+        sh_msg_reply_ok(in->msg, in->reply_to, in->type);
+        return;
+    }
+    enum shoal_err err = move_check(moves, &wish, &text);
+    if (err) {
+        refuse(in, err, text);
+        return;
+    }
+    sh_moves_begin(moves, &wish, number);
+    SH_INFO("node", "migration begun", SH_U64("by", in->reply_to.nid.v),
+            SH_U64("to", moves->target.v));
+    sh_msg_reply_ok(in->msg, in->reply_to, in->type);
+}
+
+/* Reads a job's number; if it is not the last one's, that has been answered. */
+static bool job_read(struct sh_moves *moves, struct sh_msg_in *in, bool or_last)
+{
+    uint64_t number = sh_get64(&in->payload);
+    if (!sh_reader_done(&in->payload)) {
+        refuse(in, SHOAL_EPROTO, "a job's number is 8 bytes");
+        return false;
+    }
+    if ((number == 0 && or_last) || (number != 0 && number == moves->job.number))
+        return true;
+    refuse(in, SHOAL_ENONAME, "the node has begun another migration since, or knows of none");
+    return false;
+}
+
+static void on_job(void *arg, struct sh_msg_in *in)
+{
+    struct sh_moves *moves = arg;
+    struct sh_out out;
+    if (!job_read(moves, in, true) ||
+        sh_msg_reply(in->msg, in->reply_to, in->type, SH_MOVE_JOB_BYTES, &out) != SHOAL_OK)
+        return;
+    sh_move_job_put(&out.w, &moves->job);
+    sh_msg_end(in->msg, &out);
+}
+
+static void on_cancel(void *arg, struct sh_msg_in *in)
+{
+    struct sh_moves *moves = arg;
+    if (!job_read(moves, in, false))
+        return;
+    moves->is_canceled = true;
+    sh_msg_reply_ok(in->msg, in->reply_to, in->type);
+}
+
+/* A drained node may have chunks again; a drain that is under way ends, as if it were canceled. */
+static void on_undrain(void *arg, struct sh_msg_in *in)
+{
+    struct sh_moves *moves = arg;
+    if (sh_reader_left(&in->payload)) {
+        refuse(in, SHOAL_EPROTO, "there is nothing to say beside it");
+        return;
+    }
+    if (moves->state != SH_MOVE_IDLE && moves->drains)
+        moves->is_canceled = true;
+    sh_chunks_creates_refuse(moves->config.chunks, false);
+    sh_msg_reply_ok(in->msg, in->reply_to, in->type);
+}
+
+void sh_moves_requests_register(struct sh_moves *moves)
+{
+    struct sh_msg *msg = moves->config.msg;
+    sh_msg_handler_set(msg, SH_MOVES_MOVE, SH_MSG_INLINE, on_move, moves);
+    sh_msg_handler_set(msg, SH_MOVES_JOB, SH_MSG_INLINE, on_job, moves);
+    sh_msg_handler_set(msg, SH_MOVES_CANCEL, SH_MSG_INLINE, on_cancel, moves);
+    sh_msg_handler_set(msg, SH_MOVES_UNDRAIN, SH_MSG_INLINE, on_undrain, moves);
+}

@@ -1,0 +1,516 @@
+/* What a migration does with answers that decide nothing, with targets that can't be asked, with
+ * locks that stay, and with more results than fit into a batch: in a simulated world, against a
+ * superpeer whose decisions are told here.
+ *
+ * SHOAL_TEST_SEED: the world (default: from the clock; printed). */
+#include "tests/migrate_rig_int.h"
+
+#include "base/log.h"
+#include "cluster/proto.h"
+
+#define A 1 /* hosts: 0 is the superpeer, A has all chunks */
+#define B 2
+#define C 3
+
+static struct world world;
+
+/* --- Messages -------------------------------------------------------------------------------- */
+
+struct told {
+    struct sh_request request;
+    bool done;
+    enum shoal_err err;
+    size_t size;
+    uint8_t bytes[256];
+};
+
+static void on_told(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    struct told *told = request->arg;
+    size_t size = sh_reader_left(payload);
+    told->err = err;
+    told->done = true;
+    told->size = size < sizeof told->bytes ? size : sizeof told->bytes;
+    if (told->size)
+        memcpy(told->bytes, sh_reader_take(payload, told->size), told->size);
+}
+
+static bool is_told(void *arg)
+{
+    (void)watch(&world);
+    return ((struct told *)arg)->done;
+}
+
+/* Asks again while the connection is being made. */
+static struct told *tell(struct host *host, shoal_nid to, sh_msg_type type, struct sh_bytes payload)
+{
+    static struct told told;
+    for (unsigned i = 0; i < 100; i++) {
+        struct sh_out out;
+        told = (struct told){.request = {.done = on_told, .arg = &told}};
+        enum shoal_err err = sh_msg_request(host->msg, to, type, payload.size, &told.request, &out);
+        if (!err) {
+            sh_put_raw(&out.w, payload);
+            sh_msg_end(host->msg, &out);
+            assert_true(
+                sh_world_run_until(world.sim, is_told, &told, sh_world_now(world.sim) + 10 * S));
+            return &told;
+        }
+        run_for(&world, 20 * MS);
+    }
+    fail_msg("seed %" PRIu64 ": a message can't be sent", seed);
+    return &told;
+}
+
+static shoal_nid nid_of(unsigned host)
+{
+    return sh_msg_nid(world.hosts[host].msg);
+}
+
+static struct host *client(void)
+{
+    return &world.hosts[world.superpeers + world.peers];
+}
+
+/* --- Jobs ------------------------------------------------------------------------------------ */
+
+static uint64_t move_begin(unsigned from, unsigned to, unsigned first, unsigned last, uint8_t flags)
+{
+    static uint64_t number = 1000;
+    uint8_t bytes[SH_MOVE_BYTES];
+    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+    sh_put64(&w, ++number);
+    sh_put64(&w, world.cids[first].v);
+    sh_put64(&w, world.cids[last].v);
+    sh_put16(&w, nid_of(to).v);
+    sh_put8(&w, flags);
+    sh_put64(&w, 0);
+    sh_put64(&w, 0);
+    struct told *told =
+        tell(client(), nid_of(from), SH_MOVES_MOVE, sh_bytes_make(bytes, sizeof bytes));
+    assert_int_equal(told->err, SHOAL_OK);
+    return number;
+}
+
+static struct sh_move_job job_of(unsigned host)
+{
+    uint8_t number[8] = {0};
+    struct sh_move_job job;
+    struct told *told = tell(client(), nid_of(host), SH_MOVES_JOB, sh_bytes_make(number, 8));
+    assert_int_equal(told->err, SHOAL_OK);
+    struct sh_reader r = sh_reader_make(sh_bytes_make(told->bytes, told->size));
+    assert_true(sh_move_job_get(&r, &job));
+    return job;
+}
+
+static struct sh_move_job job_end(unsigned host, uint64_t within_ns)
+{
+    uint64_t deadline = sh_world_now(world.sim) + within_ns;
+    struct sh_move_job job = job_of(host);
+    while (!job.is_over && sh_world_now(world.sim) < deadline) {
+        run_for(&world, 20 * MS);
+        job = job_of(host);
+    }
+    if (!job.is_over)
+        fail_msg("seed %" PRIu64 ": the job does not end: %s", seed, shoal_err_name(job.err));
+    return job;
+}
+
+static void open_quiet(unsigned peers)
+{
+    world_open(&world, 1, peers, true);
+    world.ends = true;
+    run_for(&world, S);
+    assert_true(nid_of(A).v == shoal_cid_creator(world.cids[0]).v);
+}
+
+static bool serves(unsigned host, shoal_cid cid)
+{
+    sh_lid lid;
+    return sh_holdings_look(sh_chunks_holdings(world.hosts[host].chunks), nid_of(host), cid, false,
+                            &lid) == SHOAL_OK;
+}
+
+/* --- A superpeer that says what it is told ---------------------------------------------------- */
+
+static struct {
+    enum shoal_err commit;  /* what COMMIT is answered with, `times` times; OK: committed */
+    enum shoal_err finally; /* and from then on */
+    unsigned times;
+    uint64_t sequence; /* of the first COMMIT since it was set */
+    unsigned commits;
+    bool is_same; /* all of them were of that one */
+    bool each;    /* `times` is once for each batch */
+} says;
+
+static void on_commit(void *arg, struct sh_msg_in *in)
+{
+    (void)arg;
+    uint64_t sequence = 0;
+    (void)sh_get16(&in->payload);
+    (void)sh_get16(&in->payload);
+    (void)sh_get64(&in->payload);
+    sequence = sh_get64(&in->payload);
+    if (!says.commits++)
+        says.sequence = sequence;
+    says.is_same &= sequence == says.sequence;
+    if (says.each && sequence != says.sequence) {
+        says.sequence = sequence;
+        says.times = 1;
+    }
+    enum shoal_err err = says.finally;
+    if (says.times) {
+        says.times--;
+        err = says.commit;
+    }
+    struct sh_out out;
+    if (err) {
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, err, NULL);
+    } else if (!sh_msg_reply(in->msg, in->reply_to, in->type, 2, &out)) {
+        sh_put16(&out.w, 0);
+        sh_msg_end(in->msg, &out);
+    }
+}
+
+/* Whatever it is about was committed. */
+static void on_resolve(void *arg, struct sh_msg_in *in)
+{
+    struct sh_out out;
+    (void)arg;
+    if (sh_msg_reply(in->msg, in->reply_to, in->type, 3, &out))
+        return;
+    sh_put16(&out.w, 0);
+    sh_put8(&out.w, 1);
+    sh_msg_end(in->msg, &out);
+}
+
+static void says_set(enum shoal_err commit, unsigned times, enum shoal_err finally)
+{
+    says.commit = commit;
+    says.times = times;
+    says.finally = finally;
+    says.commits = 0;
+    says.is_same = true;
+    says.each = false;
+    sh_msg_handler_set(world.hosts[0].msg, SH_CLUSTER_COMMIT, SH_MSG_INLINE, on_commit, NULL);
+    sh_msg_handler_set(world.hosts[0].msg, SH_CLUSTER_RESOLVE, SH_MSG_INLINE, on_resolve, NULL);
+}
+
+/* --- Tests ----------------------------------------------------------------------------------- */
+
+/* An answer that decides nothing leaves the batch as it is: it may be committed. */
+static void unclear_answers(void **state)
+{
+    (void)state;
+    static const enum shoal_err errs[] = {
+        SHOAL_ENOMEM, SHOAL_ENOTYPE, SHOAL_EPROTO,   SHOAL_EINVAL, SHOAL_EROLE, SHOAL_EINTERNAL,
+        SHOAL_EBUSY,  SHOAL_EFENCED, SHOAL_ESTOPPED, SHOAL_ELIMIT, SHOAL_EIO};
+    open_quiet(2);
+    for (unsigned i = 0; i < sizeof errs / sizeof errs[0]; i++) {
+        says_set(errs[i], 3, SHOAL_OK);
+        (void)move_begin(A, B, i, i, 0);
+        struct sh_move_job job = job_end(A, 20 * S);
+        assert_int_equal(job.err, SHOAL_OK);
+        assert_int_equal(job.chunks, 1);
+        assert_true(says.is_same && says.commits == 4);
+        assert_true(serves(B, world.cids[i]) && !serves(A, world.cids[i]));
+    }
+    /* What was decided is believed. */
+    static const enum shoal_err refusals[] = {SHOAL_ECANCELED, SHOAL_ENOTOWNER, SHOAL_ENONODE};
+    for (unsigned i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        says_set(refusals[i], 1, SHOAL_OK);
+        (void)move_begin(A, B, 20 + i, 20 + i, 0);
+        assert_int_equal(job_end(A, 20 * S).err, SHOAL_OK);
+        assert_true(!says.is_same && says.commits == 2);
+    }
+    world_close(&world);
+}
+
+/* ELIMIT is a refusal whose answer may be lost: the repetition says ECANCELED, but the job ends
+ * with what was the reason. */
+static void limit_is_told(void **state)
+{
+    (void)state;
+    open_quiet(2);
+    says_set(SHOAL_ELIMIT, 1, SHOAL_ECANCELED);
+    says.each = true;
+    (void)move_begin(A, B, 0, 0, 0);
+    assert_int_equal(job_end(A, 20 * S).err, SHOAL_ELIMIT);
+    assert_true(says.commits > 2);
+    assert_true(serves(A, world.cids[0]));
+    world_close(&world);
+}
+
+static bool is_committed_at_b(void *arg)
+{
+    (void)watch(&world);
+    return serves(B, *(shoal_cid *)arg);
+}
+
+static bool has_been_asked(void *arg)
+{
+    (void)arg;
+    (void)watch(&world);
+    return says.commits > 0;
+}
+
+/* The superpeer that had decided has forgotten it, and the target, which serves the batch, is taken
+ * for dead: that is no proof that it has not got it. */
+static void target_out_of_sight(void **state)
+{
+    (void)state;
+    open_quiet(2);
+    says_set(SHOAL_EBUSY, UINT32_MAX, SHOAL_EBUSY);
+    (void)move_begin(A, B, 0, 0, 0);
+    assert_true(sh_world_run_until(world.sim, has_been_asked, NULL, sh_world_now(world.sim) + S));
+    sh_world_partition(world.sim, 1 << A, 1 << B, false);
+    assert_true(sh_world_run_until(world.sim, is_committed_at_b, &world.cids[0],
+                                   sh_world_now(world.sim) + 20 * S));
+    sh_world_partition(world.sim, 1 << B, ~(UINT64_C(1) << B), false);
+    run_for(&world, 4 * FAILURE); /* A knows that B has failed */
+    says_set(SHOAL_EDIFFERS, UINT32_MAX, SHOAL_EDIFFERS);
+    run_for(&world, 5 * S); /* watched: nobody else serves it */
+    assert_false(serves(A, world.cids[0]));
+    assert_false(job_of(A).is_over);
+    sh_world_heal(world.sim);
+    assert_int_equal(job_end(A, 60 * S).err, SHOAL_OK);
+    assert_true(serves(B, world.cids[0]) && !serves(A, world.cids[0]));
+    world_close(&world);
+}
+
+static bool no_lease_at_b(void *arg)
+{
+    (void)arg;
+    sh_msg_lease_set(world.hosts[B].msg, 0);
+    return watch(&world);
+}
+
+/* A drain goes on while its target may not serve, says so, and gets to its end. */
+static void drain_waits(void **state)
+{
+    (void)state;
+    open_quiet(2);
+    (void)move_begin(A, B, 0, CHUNKS - 1, SH_MOVES_DRAIN);
+    (void)sh_world_run_until(world.sim, no_lease_at_b, NULL, sh_world_now(world.sim) + 5 * S);
+    struct sh_move_job job = job_of(A);
+    assert_false(job.is_over);
+    assert_true(job.err == SHOAL_EFENCED || job.err == SHOAL_ECONNLOST);
+    job = job_end(A, 60 * S);
+    assert_int_equal(job.err, SHOAL_OK);
+    assert_int_equal(job.chunks, CHUNKS);
+    world_close(&world);
+}
+
+static enum shoal_err create_at(unsigned host)
+{
+    uint8_t bytes[9];
+    sh_store32(bytes, 1);
+    bytes[4] = 0;
+    sh_store32(bytes + 5, 8);
+    return tell(client(), nid_of(host), SH_CHUNKS_CREATE, sh_bytes_make(bytes, 9))->err;
+}
+
+static void lock_tell(sh_msg_type type, shoal_cid cid)
+{
+    uint8_t bytes[33];
+    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+    sh_put64(&w, cid.v);
+    sh_put64(&w, 77);
+    if (type == SH_LOCKS_LOCK) {
+        sh_put64(&w, 3600 * S);
+        sh_put64(&w, 0);
+        sh_put8(&w, 2);
+    }
+    struct told *told =
+        tell(client(), nid_of(A), type, sh_bytes_make(bytes, (size_t)(w.at - bytes)));
+    assert_int_equal(told->err, SHOAL_OK);
+    assert_int_equal(sh_load16(told->bytes), SHOAL_OK);
+}
+
+/* A drain ends when nothing but a lock is in its way for long, and says which; what was drained can
+ * have chunks again. */
+static void drain_meets_a_lock(void **state)
+{
+    (void)state;
+    open_quiet(2);
+    lock_tell(SH_LOCKS_LOCK, world.cids[7]);
+    (void)move_begin(A, B, 0, CHUNKS - 1, SH_MOVES_DRAIN);
+    struct sh_move_job job = job_end(A, 60 * S);
+    assert_int_equal(job.err, SHOAL_EBUSY);
+    assert_true(job.stays.v == world.cids[7].v);
+    assert_int_equal(job.locked, 1);
+    assert_int_equal(job.chunks, CHUNKS - 1);
+    assert_true(serves(A, world.cids[7]));
+    assert_int_equal(create_at(A), SHOAL_OK);
+    lock_tell(SH_LOCKS_UNLOCK, world.cids[7]);
+    (void)move_begin(A, B, 0, CHUNKS - 1, SH_MOVES_DRAIN);
+    assert_int_equal(job_end(A, 60 * S).err, SHOAL_OK);
+    assert_int_not_equal(create_at(A), SHOAL_OK);
+    assert_int_equal(tell(client(), nid_of(A), SH_MOVES_UNDRAIN, sh_bytes_make(NULL, 0))->err,
+                     SHOAL_OK);
+    assert_int_equal(create_at(A), SHOAL_OK);
+    world_close(&world);
+}
+
+/* --- What superpeers ask --------------------------------------------------------------------- */
+
+static enum shoal_err holds(unsigned host, shoal_nid first, shoal_nid last)
+{
+    uint8_t bytes[SH_HOLDS_BYTES];
+    sh_store64(bytes, 0);
+    sh_store16(bytes + 8, first.v);
+    sh_store16(bytes + 10, last.v);
+    return tell(client(), nid_of(host), SH_CLUSTER_HOLDS, sh_bytes_make(bytes, sizeof bytes))->err;
+}
+
+/* Of what is asked about the node can tell, though a batch of other chunks is not decided. */
+static void holds_of_others(void **state)
+{
+    (void)state;
+    open_quiet(3);
+    says_set(SHOAL_EBUSY, UINT32_MAX, SHOAL_EBUSY);
+    (void)move_begin(A, B, 0, 0, 0);
+    assert_true(sh_world_run_until(world.sim, has_been_asked, NULL, sh_world_now(world.sim) + S));
+    shoal_nid creator = nid_of(A), behind = {(uint16_t)(creator.v + 1)};
+    assert_int_equal(holds(B, creator, creator), SHOAL_EBUSY);
+    assert_int_equal(holds(B, behind, (shoal_nid){SH_PEER_NID_MAX}), SHOAL_OK);
+    assert_int_equal(holds(A, creator, creator), SHOAL_EBUSY); /* nor does the source know */
+    assert_int_equal(holds(A, behind, (shoal_nid){SH_PEER_NID_MAX}), SHOAL_OK);
+    run_for(&world, 4 * S);
+    assert_int_equal(holds(B, creator, creator), SHOAL_OK); /* nobody waits for ever */
+    assert_int_equal(holds(A, creator, creator), SHOAL_OK);
+    says_set(SHOAL_EBUSY, 0, SHOAL_OK);
+    assert_int_equal(job_end(A, 20 * S).err, SHOAL_OK);
+    world_close(&world);
+}
+
+static enum shoal_err batch_tell(unsigned host, sh_msg_type type, shoal_nid from, shoal_nid to)
+{
+    uint8_t creator[SH_WHO_BYTES], bytes[SH_COMMIT_BYTES + 16];
+    sh_store16(creator, shoal_cid_creator(world.cids[0]).v);
+    struct told *told =
+        tell(&world.hosts[host], nid_of(0), SH_CLUSTER_WHO, sh_bytes_make(creator, sizeof creator));
+    assert_int_equal(told->err, SHOAL_OK);
+    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+    sh_put16(&w, from.v);
+    sh_put16(&w, to.v);
+    sh_put64(&w, sh_load64(told->bytes + 2));
+    sh_put64(&w, UINT64_C(1) << 40);
+    sh_put16(&w, 1);
+    sh_put64(&w, world.cids[0].v);
+    sh_put64(&w, world.cids[0].v);
+    enum shoal_err err;
+    do { /* until the registry has noted the nodes */
+        err = tell(&world.hosts[host], nid_of(0), type, sh_bytes_make(bytes, sizeof bytes))->err;
+        run_for(&world, 20 * MS);
+    } while (err == SHOAL_EBUSY);
+    return err;
+}
+
+/* Nobody but its source has a batch committed, and nobody but its target has it called off. */
+static void senders(void **state)
+{
+    (void)state;
+    open_quiet(3);
+    for (unsigned host = B; host <= C; host++)
+        assert_int_equal(batch_tell(host, SH_CLUSTER_COMMIT, nid_of(A), nid_of(B)), SHOAL_EINVAL);
+    assert_int_equal(batch_tell(A, SH_CLUSTER_RESOLVE, nid_of(A), nid_of(B)), SHOAL_EINVAL);
+    assert_int_equal(batch_tell(C, SH_CLUSTER_RESOLVE, nid_of(A), nid_of(B)), SHOAL_EINVAL);
+    assert_int_equal(batch_tell(A, SH_CLUSTER_COMMIT, nid_of(A), (shoal_nid){4000}), SHOAL_ENONODE);
+    /* Nothing of it has changed what the source may do, but its numbers begin higher. */
+    assert_int_equal(batch_tell(A, SH_CLUSTER_COMMIT, nid_of(A), nid_of(B)), SHOAL_ECANCELED);
+    world_close(&world);
+}
+
+/* --- Results --------------------------------------------------------------------------------- */
+
+#define RESULTS_EACH 4000 /* of a client, which acknowledges none */
+#define RESULT_CLIENTS 6
+
+static struct told adds[64];
+
+static bool all_added(void *arg)
+{
+    (void)watch(&world);
+    for (unsigned i = 0; i < *(unsigned *)arg; i++) {
+        if (!adds[i].done)
+            return false;
+    }
+    return true;
+}
+
+/* Adds 1 to the last field's bytes of chunks, with numbers from first on. */
+static void adds_send(uint64_t of_client, uint64_t first, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        struct sh_once_id id = {of_client, first + i, 0};
+        struct sh_out out;
+        adds[i] = (struct told){.request = {.done = on_told, .arg = &adds[i]}};
+        enum shoal_err err = sh_msg_request(client()->msg, nid_of(A), SH_CHUNKS_ADD_ONCE,
+                                            SH_ONCE_PREFIX_BYTES + 21, &adds[i].request, &out);
+        assert_int_equal(err, SHOAL_OK);
+        sh_once_id_put(&out.w, &id);
+        sh_put64(&out.w, world.cids[(first + i) % CHUNKS].v);
+        sh_put32(&out.w, 0);
+        sh_put8(&out.w, 8);
+        sh_put64(&out.w, 1);
+        sh_msg_end(client()->msg, &out);
+    }
+    assert_true(sh_world_run_until(world.sim, all_added, &count, sh_world_now(world.sim) + 60 * S));
+    for (unsigned i = 0; i < count; i++)
+        assert_int_equal(adds[i].err, SHOAL_OK);
+}
+
+/* More results than one batch carries: they go with fewer chunks at a time, all of them. */
+static void many_results(void **state)
+{
+    (void)state;
+    open_quiet(2);
+    (void)tell(client(), nid_of(A), SH_MOVES_JOB, sh_bytes_make(adds[0].bytes, 8));
+    for (unsigned i = 0; i < RESULT_CLIENTS; i++) {
+        for (unsigned at = 0; at < RESULTS_EACH; at += 50)
+            adds_send(9000 + i, 1 + at, 50);
+    }
+    (void)move_begin(A, B, 0, CHUNKS - 1, 0);
+    struct sh_move_job job = job_end(A, 60 * S);
+    assert_int_equal(job.err, SHOAL_OK);
+    assert_int_equal(job.chunks, CHUNKS);
+    for (unsigned i = 0; i < 20; i++) {
+        uint8_t bytes[SH_MOVES_OUTCOME_BYTES];
+        uint64_t number = 1 + below(&world, RESULTS_EACH);
+        struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+        sh_put64(&w, world.cids[number % CHUNKS].v);
+        sh_put64(&w, 9000 + i % RESULT_CLIENTS);
+        sh_put16(&w, nid_of(A).v);
+        sh_put64(&w, number);
+        struct told *told =
+            tell(client(), nid_of(B), SH_MOVES_OUTCOME, sh_bytes_make(bytes, sizeof bytes));
+        assert_int_equal(told->err, SHOAL_OK);
+        assert_int_equal(told->bytes[0], 1);
+    }
+    world_close(&world);
+}
+
+int main(void)
+{
+    const char *bad;
+    size_t bad_len;
+    const char *levels = getenv("SHOAL_TEST_LOG");
+    if (sh_log_levels_set(levels ? levels : "error", &bad, &bad_len))
+        return 1;
+    struct sh_random random = sh_real_random();
+    const char *given = getenv("SHOAL_TEST_SEED");
+    seed = given ? strtoull(given, NULL, 0) : sh_random64(&random) >> 32;
+    print_message("seed %" PRIu64 " (SHOAL_TEST_SEED)\n", seed);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unclear_answers),
+        cmocka_unit_test(limit_is_told),
+        cmocka_unit_test(target_out_of_sight),
+        cmocka_unit_test(drain_waits),
+        cmocka_unit_test(drain_meets_a_lock),
+        cmocka_unit_test(holds_of_others),
+        cmocka_unit_test(senders),
+        cmocka_unit_test(many_results),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
