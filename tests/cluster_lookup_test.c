@@ -306,8 +306,13 @@ static void after_failures(void **state)
 static void on_looked(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
 {
     struct outcome *outcome = request->arg;
-    (void)payload;
     *outcome = (struct outcome){.done = true, .err = err};
+    if (err)
+        return;
+    (void)sh_get64(payload);
+    (void)sh_get64(payload);
+    if (sh_get16(payload) == SH_LOOKUP_NOBODY && sh_reader_ok(payload))
+        outcome->err = SHOAL_ENOCHUNK;
 }
 
 static enum shoal_err looked_up(struct cluster *cluster, struct host *asker, shoal_cid cid,
