@@ -51,6 +51,24 @@ enum shoal_err sh_client_locate(shoal *store, shoal_cid cid, uint64_t deadline_n
     return sh_client_locate_wait(store, &waited, nid_out);
 }
 
+enum shoal_err shoal_lookups(shoal *store, struct shoal_lookups *lookups_out)
+{
+    if (!store || !lookups_out)
+        return SHOAL_EINVAL;
+    struct shoal_lookups lookups = {0};
+    if (!store->is_embedded) {
+        struct sh_directory_stats stats = sh_directory_stats(store->directory);
+        lookups = (struct shoal_lookups){.hits = stats.cache.hits,
+                                         .misses = stats.cache.misses,
+                                         .healed = stats.cache.drops,
+                                         .questions = stats.requests,
+                                         .ranges = stats.cache.ranges,
+                                         .bytes = stats.cache.bytes};
+    }
+    *lookups_out = lookups;
+    return SHOAL_OK;
+}
+
 /* --- For people ------------------------------------------------------------------------------ */
 
 static bool may_ask_again(enum shoal_err err)

@@ -212,6 +212,8 @@ static void on_lookup(void *arg, struct sh_msg_in *in)
         refuse(in, err, err == SHOAL_EBUSY ? "a superpeer was restarted, or is behind" : NULL);
         return;
     }
+    superpeer->lookups++;
+    superpeer->lookups_nobody += is_gap;
     sh_superpeer_lookup_answer(superpeer, in, cid, epoch, err ? NULL : &range);
 }
 

@@ -45,6 +45,7 @@ struct sh_superpeer {
     struct sh_shared *shared;          /* NULL: the registry is this superpeer's own */
     struct sh_superpeer_overlay *ring; /* NULL: with ZooKeeper, until it has an ID */
     struct sh_view announced;          /* what msg and on_view were told last */
+    uint64_t lookups, lookups_nobody;  /* that were answered; those that nobody has the chunk */
     uint64_t tick_ns;                  /* when time has to be let pass next, at the latest */
     struct sh_sibling siblings[SH_SUPERPEERS_MAX];
     struct sh_probe probes[SH_PROBES_MAX];
