@@ -33,6 +33,25 @@ class Lookup(harness.Case):
         self.assertEqual(self.shoal_json(node, "lookup", f"{a}:1")["owner"], b)
         self.assertIn(b, {owner for _, _, owner in self.tree(node, a)})
 
+    def test_node_is_gone(self):
+        node, (one, two) = self.cluster(2)
+        moved, stays = (self.shoal(node, "chunk", "create", 8, "--node", one.nid).text.strip()
+                        for _ in range(2))
+        self.shoal(node, "migrate", one.nid, "--to", two.nid, "--first", moved, "--last", moved)
+        two.kill()
+        to = ("--connect", node.address)
+        harness.eventually(self, "it is known to have failed", 60, lambda: self.run_program(
+            "shoal", "lookup", moved, *to).returncode == 1)
+        self.refused("shoal", "chunk", "get", moved, *to, says=f"made on node {one.nid}, and may have moved")
+        ranges = self.shoal_json(node, "lookup", "tree", one.nid)["ranges"]
+        self.assertIn((two.nid, "failed"), {(entry["owner"], entry["state"]) for entry in ranges})
+        self.assertRegex(self.shoal(node, "lookup", "tree", one.nid).text,
+                         rf"(?m)^{moved} +{moved} +{two.nid}  failed$")
+        one.kill()
+        harness.eventually(self, "it is known to have failed", 60, lambda: self.run_program(
+            "shoal", "lookup", stays, *to).returncode == 1)
+        self.refused("shoal", "chunk", "get", stays, *to, says=f"node {one.nid}, which made it")
+
     def test_counters(self):
         """`shoal status` counts what superpeers and peers were asked, and what came of it."""
         node, (one, two) = self.cluster(2)
