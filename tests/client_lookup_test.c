@@ -68,6 +68,33 @@ static void one_question_for_a_range(void **state)
     assert_true(stats().cache.hits >= PEERS * CHUNKS);
 }
 
+/* What nobody has costs a question for each range, too, not one for each chunk. */
+static void one_question_for_nobody(void **state)
+{
+    (void)state;
+    enum { NOWHERE = 10000 };
+    struct shoal_op *ops = calloc(NOWHERE, sizeof *ops);
+    uint8_t *data = calloc(NOWHERE, 1);
+    assert_true(ops && data);
+    uint64_t asked = 0;
+    for (unsigned call = 0; call < 2; call++) {
+        for (unsigned i = 0; i < NOWHERE; i++)
+            ops[i] = (struct shoal_op){
+                .cid = shoal_cid_make((shoal_nid){(uint16_t)(5000 + i % 2)}, i * UINT64_C(100000)),
+                .data = &data[i],
+                .size = 1};
+        uint64_t before = stats().requests;
+        assert_int_equal(shoal_multi_get(rig.store, ops, NOWHERE), SHOAL_ENOCHUNK);
+        asked = stats().requests - before;
+        for (unsigned i = 0; i < NOWHERE; i++)
+            assert_int_equal(ops[i].err, SHOAL_ENOCHUNK);
+    }
+    /* In the first call the superpeer may not have been sure yet. */
+    assert_int_equal(asked, 2);
+    free(data);
+    free(ops);
+}
+
 /* After a move the cache is wrong about two ranges; each costs one refused batch and a question. */
 static void multi_heals(void **state)
 {
@@ -189,6 +216,7 @@ int main(void)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_question_for_a_range),
+        cmocka_unit_test(one_question_for_nobody),
         cmocka_unit_test(multi_heals),
         cmocka_unit_test(tree_in_pages),
         cmocka_unit_test(prefetches),

@@ -2,11 +2,11 @@
  * connection was lost, and who is alive is not taken for dead when superpeers change hands.
  *
  * SHOAL_TEST_SEED: which seed. */
-#include "base/log.h"
 #include "cluster/arcs.h"
 #include "cluster/metadata_barriers.h"
 #include "cluster/proto.h"
 #include "tests/cluster_rig_int.h"
+#include "tests/seed_int.h"
 
 struct exchange {
     struct sh_request request;
@@ -209,15 +209,8 @@ static void takeovers_kill_nobody(void **state)
 
 int main(void)
 {
-    const char *bad;
-    size_t bad_len;
-    const char *levels = getenv("SHOAL_TEST_LOG");
-    if (sh_log_levels_set(levels ? levels : "error", &bad, &bad_len))
-        return 1;
-    struct sh_random random = sh_real_random();
-    const char *given = getenv("SHOAL_TEST_SEED");
-    seed = given ? strtoull(given, NULL, 0) : sh_random64(&random) >> 16;
-    print_message("seed %" PRIu64 " (SHOAL_TEST_SEED)\n", seed);
+    test_logs_set();
+    seed = test_seed_fresh();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lost_member_is_out_soon),
         cmocka_unit_test(takeovers_kill_nobody),

@@ -1,8 +1,8 @@
 /* Superpeers that come and go while the cluster runs: one becomes three, any of them is dismissed,
  * also the leader and one that is down, and all find each other again from any one address. */
-#include "base/log.h"
 #include "cluster/proto.h"
 #include "tests/cluster_rig_int.h"
+#include "tests/seed_int.h"
 
 static struct host *peer_add(struct cluster *cluster)
 {
@@ -323,15 +323,8 @@ static void storms(void **state)
 
 int main(void)
 {
-    const char *bad;
-    size_t bad_len;
-    const char *levels = getenv("SHOAL_TEST_LOG");
-    if (sh_log_levels_set(levels ? levels : "error", &bad, &bad_len))
-        return 1;
-    struct sh_random random = sh_real_random();
-    const char *given = getenv("SHOAL_TEST_SEED");
-    seed = given ? strtoull(given, NULL, 0) : sh_random64(&random) >> 16;
-    print_message("seed %" PRIu64 " (SHOAL_TEST_SEED)\n", seed);
+    test_logs_set();
+    seed = test_seed_fresh();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_becomes_three),
         cmocka_unit_test(three_become_one),

@@ -1,8 +1,8 @@
 /* Leases in whole clusters in a simulated world: no node may serve once it has been declared
  * failed, whatever stops, is cut off or dies, and whoever is not to blame serves again soon. */
-#include "base/log.h"
 #include "cluster/proto.h"
 #include "tests/cluster_rig_int.h"
+#include "tests/seed_int.h"
 
 #define LEASE_PEERS 4
 
@@ -329,15 +329,8 @@ static void storms(void **state)
 
 int main(void)
 {
-    const char *bad;
-    size_t bad_len;
-    const char *levels = getenv("SHOAL_TEST_LOG");
-    if (sh_log_levels_set(levels ? levels : "error", &bad, &bad_len))
-        return 1;
-    struct sh_random random = sh_real_random();
-    const char *given = getenv("SHOAL_TEST_SEED");
-    seed = given ? strtoull(given, NULL, 0) : sh_random64(&random) >> 16;
-    print_message("seed %" PRIu64 " (SHOAL_TEST_SEED)\n", seed);
+    test_logs_set();
+    seed = test_seed_fresh();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stopped_peers), cmocka_unit_test(cut_off_peer),
         cmocka_unit_test(lost_leader),   cmocka_unit_test(paused_leader),

@@ -3,10 +3,10 @@
  *
  * There are no chunks: batches of migrations are sent to the superpeers as a source would, and a
  * model says who has what. SHOAL_TEST_SEED: the seed of the worlds (default: random; printed). */
-#include "base/log.h"
 #include "base/random_test.h"
 #include "cluster/proto.h"
 #include "tests/cluster_rig_int.h"
+#include "tests/seed_int.h"
 
 #define PEERS 4
 #define EACH 300 /* chunks that each peer has made */
@@ -306,8 +306,13 @@ static void after_failures(void **state)
 static void on_looked(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
 {
     struct outcome *outcome = request->arg;
-    (void)payload;
     *outcome = (struct outcome){.done = true, .err = err};
+    if (err)
+        return;
+    (void)sh_get64(payload);
+    (void)sh_get64(payload);
+    if (sh_get16(payload) == SH_LOOKUP_NOBODY && sh_reader_ok(payload))
+        outcome->err = SHOAL_ENOCHUNK;
 }
 
 static enum shoal_err looked_up(struct cluster *cluster, struct host *asker, shoal_cid cid,
@@ -345,15 +350,8 @@ static void superpeer_is_behind(void **state)
 
 int main(void)
 {
-    const char *bad;
-    size_t bad_len;
-    const char *levels = getenv("SHOAL_TEST_LOG");
-    if (sh_log_levels_set(levels ? levels : "error", &bad, &bad_len))
-        return 1;
-    struct sh_random random = sh_real_random();
-    const char *given = getenv("SHOAL_TEST_SEED");
-    seed = given ? strtoull(given, NULL, 0) : sh_random64(&random) >> 16;
-    print_message("seed %" PRIu64 " (SHOAL_TEST_SEED)\n", seed);
+    test_logs_set();
+    seed = test_seed_fresh();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heals_with_one_superpeer), cmocka_unit_test(heals_with_three_superpeers),
         cmocka_unit_test(heals_when_small),         cmocka_unit_test(after_failures),

@@ -1,9 +1,9 @@
 /* What superpeers keep on the ring, in whole clusters: names that were given are there, whichever
  * superpeer is asked, killed, started again or dismissed; lookups are pointed to who can tell. */
-#include "base/log.h"
 #include "cluster/metadata.h"
 #include "cluster/proto.h"
 #include "tests/cluster_rig_int.h"
+#include "tests/seed_int.h"
 
 struct asked {
     struct sh_request request;
@@ -277,15 +277,8 @@ static void a_peer_is_late(void **state)
 
 int main(void)
 {
-    const char *bad;
-    size_t bad_len;
-    const char *levels = getenv("SHOAL_TEST_LOG");
-    if (sh_log_levels_set(levels ? levels : "error", &bad, &bad_len))
-        return 1;
-    struct sh_random random = sh_real_random();
-    const char *given = getenv("SHOAL_TEST_SEED");
-    seed = given ? strtoull(given, NULL, 0) : sh_random64(&random) >> 16;
-    print_message("seed %" PRIu64 " (SHOAL_TEST_SEED)\n", seed);
+    test_logs_set();
+    seed = test_seed_fresh();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_outlive_superpeers),
         cmocka_unit_test(a_replaced_superpeer_is_back),

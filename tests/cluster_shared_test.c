@@ -1,7 +1,7 @@
 /* Three superpeers that share their registry: the cluster goes on without one, whichever it is,
  * stops without two, and finds itself again when all of them were killed. */
-#include "base/log.h"
 #include "tests/cluster_rig_int.h"
+#include "tests/seed_int.h"
 
 static struct host *peer_add(struct cluster *cluster)
 {
@@ -191,15 +191,8 @@ static void storms(void **state)
 
 int main(void)
 {
-    const char *bad;
-    size_t bad_len;
-    const char *levels = getenv("SHOAL_TEST_LOG");
-    if (sh_log_levels_set(levels ? levels : "error", &bad, &bad_len))
-        return 1;
-    struct sh_random random = sh_real_random();
-    const char *given = getenv("SHOAL_TEST_SEED");
-    seed = given ? strtoull(given, NULL, 0) : sh_random64(&random) >> 16;
-    print_message("seed %" PRIu64 " (SHOAL_TEST_SEED)\n", seed);
+    test_logs_set();
+    seed = test_seed_fresh();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_at_a_time_is_killed),
         cmocka_unit_test(all_are_killed),

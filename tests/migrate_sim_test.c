@@ -7,8 +7,7 @@
  * SHOAL_TEST_SEED: the first world (default: from the clock; printed). SHOAL_TEST_WORLDS: how
  * many. */
 #include "tests/migrate_rig_int.h"
-
-#include "base/log.h"
+#include "tests/seed_int.h"
 
 /* --- Faults ---------------------------------------------------------------------------------- */
 
@@ -371,15 +370,8 @@ static void target_fenced(void **state)
 
 int main(void)
 {
-    const char *bad;
-    size_t bad_len;
-    const char *levels = getenv("SHOAL_TEST_LOG");
-    if (sh_log_levels_set(levels ? levels : "error", &bad, &bad_len))
-        return 1;
-    struct sh_random random = sh_real_random();
-    const char *given = getenv("SHOAL_TEST_SEED");
-    seed = given ? strtoull(given, NULL, 0) : sh_random64(&random) >> 32;
-    print_message("seed %" PRIu64 " (SHOAL_TEST_SEED)\n", seed);
+    test_logs_set();
+    seed = test_seed_fresh();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(quiet),       cmocka_unit_test(cuts),
         cmocka_unit_test(pauses),      cmocka_unit_test(restarts),

@@ -26,6 +26,7 @@
 #include "base/hash.h"
 #include "cluster/overlay.h"
 #include "sim/world.h"
+#include "tests/copies_int.h"
 #include "tests/linear_int.h"
 
 #define MS UINT64_C(1000000)
@@ -39,15 +40,9 @@
 #define KEYS 3
 #define SEQUENCE_MAX 2048
 #define CALLS_MAX 400
-#define COMMAND_BYTES 17
 #define IMAGE_BYTES 200 /* more than a piece */
 
 static const unsigned key_sectors[KEYS] = {3, 20, 41};
-
-/* A register and the history that made it. */
-struct state {
-    uint64_t value, present, applied, hash;
-};
 
 struct call {
     bool is_open;
@@ -90,11 +85,6 @@ struct letter {
     struct sh_arc_change change; /* kind 0: none */
 };
 
-struct chosen {
-    uint64_t hash, value, present;
-    bool is_known;
-};
-
 struct rig {
     struct sh_world *world;
     struct sh_prng prng;
@@ -102,9 +92,7 @@ struct rig {
     struct server servers[SERVERS_MAX];
     unsigned count;
     uint64_t boots;
-    bool blocked[SERVERS_MAX][SERVERS_MAX]; /* from, to */
-    uint32_t drop_ppm, twice_ppm;
-    uint64_t delay_ns_max;
+    struct lines lines;
     struct letter *letters;
     /* The registry. */
     struct sh_arcs arcs;
@@ -156,11 +144,7 @@ static void check_chosen(struct rig *rig, unsigned sector, const struct state *s
         violated(rig, "the test's table is too small");
         return;
     }
-    struct chosen *chosen = &rig->chosen[key][state->applied];
-    if (!chosen->is_known)
-        *chosen = (struct chosen){state->hash, state->value, state->present, true};
-    if (chosen->hash != state->hash || chosen->value != state->value ||
-        chosen->present != state->present)
+    if (!chosen_holds(&rig->chosen[key][state->applied], state))
         violated(rig, "two superpeers applied different updates at one place");
 }
 
@@ -191,21 +175,8 @@ static void fsm_apply(void *arg, unsigned sector, uint64_t epoch, uint64_t seque
     struct state *state = &server->states[sector];
     if (!server->has[sector] || sequence != state->applied + 1)
         violated(server->rig, "an update came out of order");
-    struct sh_reader r = sh_reader_make(command);
-    unsigned kind = sh_get8(&r);
-    uint64_t expected = sh_get64(&r);
-    uint64_t value = sh_get64(&r);
-    enum linear_result result = LINEAR_OK;
-    if (kind == LINEAR_CREATE)
-        result = state->present ? LINEAR_EXISTS : LINEAR_OK;
-    else if (!state->present)
-        result = LINEAR_ABSENT;
-    else if (kind == LINEAR_CAS && state->value != expected)
-        result = LINEAR_DIFFERS;
-    if (result == LINEAR_OK) {
-        state->value = value;
-        state->present = 1;
-    }
+    uint64_t value;
+    enum linear_result result = command_apply(state, command, &value);
     state->applied = sequence;
     state->hash = sh_mix64(state->hash + sh_mix64(epoch) + sh_crc32c(0, command));
     check_chosen(server->rig, sector, state);
@@ -215,18 +186,15 @@ static void fsm_apply(void *arg, unsigned sector, uint64_t epoch, uint64_t seque
 static size_t fsm_image_size(void *arg, unsigned sector)
 {
     (void)arg;
-    return key_of(sector) < 0 ? 32 : IMAGE_BYTES;
+    return key_of(sector) < 0 ? STATE_BYTES : IMAGE_BYTES;
 }
 
 static void fsm_image_put(void *arg, unsigned sector, struct sh_writer *w)
 {
     struct server *server = arg;
     const struct state *state = &server->states[sector];
-    static const uint8_t padding[IMAGE_BYTES - 32];
-    sh_put64(w, state->value);
-    sh_put64(w, state->present);
-    sh_put64(w, state->applied);
-    sh_put64(w, state->hash);
+    static const uint8_t padding[IMAGE_BYTES - STATE_BYTES];
+    state_put(w, state);
     if (key_of(sector) >= 0)
         sh_put_raw(w, sh_bytes_make(padding, sizeof padding));
 }
@@ -235,10 +203,7 @@ static enum shoal_err fsm_image_get(void *arg, unsigned sector, struct sh_bytes 
 {
     struct server *server = arg;
     struct sh_reader r = sh_reader_make(image);
-    struct state state = {.value = sh_get64(&r)};
-    state.present = sh_get64(&r);
-    state.applied = sh_get64(&r);
-    state.hash = sh_get64(&r);
+    struct state state = state_get(&r);
     if (image.size != fsm_image_size(arg, sector))
         violated(server->rig, "an image came in pieces");
     server->states[sector] = state;
@@ -309,7 +274,7 @@ static void letter_free(struct letter *letter)
 
 static void post(struct rig *rig, struct letter *letter, sh_world_event event)
 {
-    uint64_t delay_ns = MS / 10 + sh_prng_below(&rig->prng, rig->delay_ns_max);
+    uint64_t delay_ns = MS / 10 + sh_prng_below(&rig->prng, rig->lines.delay_ns_max);
     sh_world_at(rig->world, sh_world_now(rig->world) + delay_ns, event, letter, 0, 0);
 }
 
@@ -321,7 +286,8 @@ static void deliver(void *arg, uint64_t a, uint64_t b)
     struct letter *letter = arg;
     struct rig *rig = letter->rig;
     struct server *to = &rig->servers[letter->server];
-    bool is_stopped = letter->message ? rig->blocked[letter->from - 1][letter->server] : to->is_cut;
+    bool is_stopped =
+        letter->message ? rig->lines.blocked[letter->from - 1][letter->server] : to->is_cut;
     if (is_stopped || !to->ring || letter->boot != to->boot) {
         letter_free(letter);
         return;
@@ -516,17 +482,13 @@ static unsigned server_step(void *arg)
     work += builds_step(server, now_ns);
     struct sh_arc_change change;
     while (sh_overlay_change_next(server->ring, now_ns, &change)) {
-        if (!sh_prng_chance(&rig->prng, rig->drop_ppm))
-            ask_registry(server, &change);
-        if (sh_prng_chance(&rig->prng, rig->twice_ppm))
+        for (unsigned i = lines_copies(&rig->lines, &rig->prng); i > 0; i--)
             ask_registry(server, &change);
         work++;
     }
     struct sh_overlay_message *message;
     while ((message = sh_overlay_message_next(server->ring))) {
-        if (!sh_prng_chance(&rig->prng, rig->drop_ppm))
-            message_post(server, message);
-        if (sh_prng_chance(&rig->prng, rig->twice_ppm))
+        for (unsigned i = lines_copies(&rig->lines, &rig->prng); i > 0; i--)
             message_post(server, message);
         free(message);
         work++;
@@ -615,7 +577,7 @@ static void rig_open(struct rig *rig, uint64_t seed)
     rig->prng = sh_prng_split(&prng);
     struct sh_world_config config = {.seed = sh_prng_next(&prng), .skip_ppm = 20000};
     rig->world = sh_world_create(&config);
-    rig->delay_ns_max = 1 + sh_prng_below(&prng, 10 * MS);
+    rig->lines.delay_ns_max = 1 + sh_prng_below(&prng, 10 * MS);
     sh_world_at(rig->world, 1, watch, rig, 0, 0);
 }
 

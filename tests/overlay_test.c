@@ -3,15 +3,7 @@
  *
  * SHOAL_TEST_SEEDS: how many fresh seeds (default 40). SHOAL_TEST_SEED: the first of them. */
 #include "tests/overlay_rig_int.h"
-
-#include "base/log.h"
-#include "env/env.h"
-
-static uint64_t env_number(const char *name, uint64_t otherwise)
-{
-    const char *text = getenv(name);
-    return text && *text ? strtoull(text, NULL, 0) : otherwise;
-}
+#include "tests/seed_int.h"
 
 /* --- Clients --------------------------------------------------------------------------------- */
 
@@ -34,9 +26,8 @@ static bool update_begin(struct rig *rig, struct server *server, unsigned at)
     struct call *call = &rig->calls[at];
     unsigned sector = key_sectors[call->key];
     bool was_present = server->states[sector].present;
-    uint8_t command[COMMAND_BYTES] = {(uint8_t)op->kind};
-    sh_store64(command + 1, op->expected);
-    sh_store64(command + 9, op->arg);
+    uint8_t command[COMMAND_BYTES];
+    command_put(command, op);
     call->is_open = true;
     if (sh_overlay_update(server->ring, now_at(server), sector,
                           sh_bytes_make(command, sizeof command), &call->epoch, &call->sequence))
@@ -96,18 +87,6 @@ static bool is_needed(const struct rig *rig, const struct server *server)
     return false;
 }
 
-static void partition(struct rig *rig)
-{
-    bool one_way = sh_prng_below(&rig->prng, 3) == 0;
-    uint64_t side = sh_prng_next(&rig->prng);
-    for (unsigned i = 0; i < rig->count; i++) {
-        for (unsigned j = 0; j < rig->count; j++) {
-            bool i_in = side >> i & 1, j_in = side >> j & 1;
-            rig->blocked[i][j] = one_way ? i_in && !j_in : i_in != j_in;
-        }
-    }
-}
-
 static void come_or_go(struct rig *rig, struct server *server)
 {
     bool is_up = rig->arcs.up & sh_arc_bit(server->nid);
@@ -164,10 +143,10 @@ static void fault(struct rig *rig)
         server->is_cut = !server->is_cut && !is_needed_now;
         break;
     case 5:
-        partition(rig);
+        lines_cut(&rig->lines, &rig->prng, rig->count);
         break;
     case 6:
-        memset(rig->blocked, 0, sizeof rig->blocked);
+        lines_heal(&rig->lines);
         break;
     default:
         come_or_go(rig, server);
@@ -177,8 +156,8 @@ static void fault(struct rig *rig)
 
 static void all_well(struct rig *rig)
 {
-    memset(rig->blocked, 0, sizeof rig->blocked);
-    rig->drop_ppm = 0;
+    lines_heal(&rig->lines);
+    rig->lines.drop_ppm = 0;
     for (unsigned i = 0; i < rig->count; i++) {
         struct server *server = &rig->servers[i];
         server->is_cut = server->is_paused = false;
@@ -217,8 +196,8 @@ static void run_seed(struct rig *rig, uint64_t seed)
         (void)server_add(rig);
     if (!rig_run(rig, has_converged, 10 * S))
         violated(rig, "a new ring does not begin");
-    rig->drop_ppm = sh_prng_below(&rig->prng, 2) ? 0 : 50000;
-    rig->twice_ppm = 20000;
+    rig->lines.drop_ppm = sh_prng_below(&rig->prng, 2) ? 0 : 50000;
+    rig->lines.twice_ppm = 20000;
     unsigned rounds = 60 + (unsigned)sh_prng_below(&rig->prng, 120);
     uint32_t fault_ppm = (uint32_t)sh_prng_below(&rig->prng, 300000);
     for (unsigned i = 0; i < rounds && !rig->broken; i++) {
@@ -277,32 +256,38 @@ static void run_whole(uint64_t seed, struct sum *sum)
         fail_msg("seed %" PRIu64 ": %s", seed, broken);
 }
 
+static void sum_print(const struct sum *sum)
+{
+    print_message("%u calls answered, %u images, %u sectors built, %u registers lost\n",
+                  sum->answered, sum->images, sum->builds, sum->losses);
+}
+
 static void fixed_seeds_hold(void **state)
 {
     (void)state;
     struct sum sum = {0};
     for (uint64_t seed = 1; seed <= 30; seed++)
         run_whole(seed, &sum);
-    print_message("%u calls answered, %u images, %u sectors built, %u registers lost\n",
-                  sum.answered, sum.images, sum.builds, sum.losses);
+    sum_print(&sum);
     /* Neither so calm nor so rough that nothing is seen. */
     assert_true(sum.answered > 30 * 40);
     assert_true(sum.images > 30 * SH_SECTORS);
     assert_true(sum.losses < 30);
 }
 
+static struct sum fresh;
+
+static void fresh_seed(uint64_t seed, uint64_t at)
+{
+    (void)at;
+    run_whole(seed, &fresh);
+}
+
 static void fresh_seeds_hold(void **state)
 {
     (void)state;
-    struct sh_random random = sh_real_random();
-    uint64_t count = env_number("SHOAL_TEST_SEEDS", 40);
-    uint64_t first = env_number("SHOAL_TEST_SEED", sh_random64(&random) >> 16);
-    print_message("seeds from %" PRIu64 ", %" PRIu64 " of them\n", first, count);
-    struct sum sum = {0};
-    for (uint64_t i = 0; i < count; i++)
-        run_whole(first + i, &sum);
-    print_message("%u calls answered, %u images, %u sectors built, %u registers lost\n",
-                  sum.answered, sum.images, sum.builds, sum.losses);
+    test_fresh_seeds(40, fresh_seed);
+    sum_print(&fresh);
 }
 
 /* The alarm works: owners that answer without a lease are found out, and such that answer before
@@ -472,14 +457,14 @@ static void partitions(void **state)
     put(&rig, 0, LINEAR_CREATE);
     struct server *owner = answering(&rig, key_sectors[0]);
     for (unsigned i = 0; i < 3; i++)
-        rig.blocked[owner->node][i] = true;
+        rig.lines.blocked[owner->node][i] = true;
     put(&rig, 0, LINEAR_PUT);
     assert_true(rig.arcs.sectors[key_sectors[0]].holders == sh_arc_bit(owner->nid));
-    memset(rig.blocked, 0, sizeof rig.blocked);
+    lines_heal(&rig.lines);
     assert_true(rig_run(&rig, has_converged, 10 * S));
     uint64_t value = value_at_owner(&rig, 0);
     owner->is_cut = true;
-    (void)rig_run(&rig, NULL, LEASE + 2 * rig.delay_ns_max);
+    (void)rig_run(&rig, NULL, LEASE + 2 * rig.lines.delay_ns_max);
     assert_false(answers(owner, key_sectors[0]));
     (void)rig_run(&rig, NULL, S);
     assert_ptr_not_equal(answering(&rig, key_sectors[0]), owner);
@@ -495,11 +480,7 @@ static void partitions(void **state)
 
 int main(void)
 {
-    const char *bad;
-    size_t bad_len;
-    const char *levels = getenv("SHOAL_TEST_LOG");
-    if (sh_log_levels_set(levels ? levels : "error", &bad, &bad_len))
-        return 1;
+    test_logs_set();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(successor_takes_over),
         cmocka_unit_test(superpeers_come_and_go),

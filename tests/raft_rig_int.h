@@ -24,6 +24,7 @@
 #include "cluster/raft.h"
 #include "cluster/raft_disk.h"
 #include "sim/world.h"
+#include "tests/copies_int.h"
 #include "tests/linear_int.h"
 
 #define MS UINT64_C(1000000)
@@ -34,17 +35,10 @@
 #define INDEX_MAX 4096
 #define TERM_MAX 4096
 #define CALLS_MAX 200
-#define COMMAND_BYTES 33
+#define IMAGE_BYTES 200 /* more than a piece */
 /* The first byte of two of raft's messages (raft_int.h). */
 #define MESSAGE_APPEND 3
 #define MESSAGE_APPEND_ANSWER 4
-
-/* The register and the history that made it. */
-struct state {
-    uint64_t value, present;
-    uint64_t applied;
-    uint64_t hash; /* of all commands up to applied */
-};
 
 struct call {
     enum { CALL_NONE, CALL_COMMAND, CALL_READ } what;
@@ -78,12 +72,6 @@ struct letter {
     struct sh_raft_message *message;
 };
 
-struct chosen {
-    uint64_t term, hash_after;
-    uint64_t value, present;
-    bool is_known;
-};
-
 struct rig {
     struct sh_world *world;
     struct sh_prng prng;
@@ -91,9 +79,7 @@ struct rig {
     unsigned count;
     struct sh_raft_members first;
     uint32_t snapshot_entries;
-    bool blocked[SERVERS_MAX][SERVERS_MAX]; /* from, to */
-    uint32_t drop_ppm, twice_ppm;
-    uint64_t delay_ns_max;
+    struct lines lines;
     struct letter *letters;
     uint8_t leaders[TERM_MAX];
     struct chosen chosen[INDEX_MAX];
@@ -128,21 +114,13 @@ static uint64_t hash_of(uint64_t before, uint64_t index, uint64_t term, struct s
 }
 
 /* All who apply an index must get there with the same history. */
-static void check_chosen(struct rig *rig, const struct state *state, uint64_t term)
+static void check_chosen(struct rig *rig, const struct state *state)
 {
     if (state->applied >= INDEX_MAX) {
         violated(rig, "the test's table is too small");
         return;
     }
-    struct chosen *chosen = &rig->chosen[state->applied];
-    if (!chosen->is_known)
-        *chosen = (struct chosen){.term = term,
-                                  .hash_after = state->hash,
-                                  .value = state->value,
-                                  .present = state->present,
-                                  .is_known = true};
-    if (chosen->hash_after != state->hash || chosen->value != state->value ||
-        chosen->present != state->present)
+    if (!chosen_holds(&rig->chosen[state->applied], state))
         violated(rig, "two servers applied different commands");
     if (state->applied > rig->chosen_last)
         rig->chosen_last = state->applied;
@@ -183,26 +161,13 @@ static void apply(void *arg, uint64_t index, uint64_t term, struct sh_bytes comm
 {
     struct server *server = arg;
     struct state *state = &server->state;
-    struct sh_reader r = sh_reader_make(command);
-    unsigned kind = sh_get8(&r);
-    uint64_t expected = sh_get64(&r);
-    uint64_t value = sh_get64(&r);
-    enum linear_result result = LINEAR_OK;
+    uint64_t value;
     if (index <= state->applied)
         violated(server->rig, "a command was applied again");
-    if (kind == LINEAR_CREATE)
-        result = state->present ? LINEAR_EXISTS : LINEAR_OK;
-    else if (!state->present)
-        result = LINEAR_ABSENT;
-    else if (kind == LINEAR_CAS && state->value != expected)
-        result = LINEAR_DIFFERS;
-    if (result == LINEAR_OK) {
-        state->value = value;
-        state->present = 1;
-    }
+    enum linear_result result = command_apply(state, command, &value);
     state->applied = index;
     state->hash = hash_of(state->hash, index, term, command);
-    check_chosen(server->rig, state, term);
+    check_chosen(server->rig, state);
     bool is_lost;
     struct call *call = call_at(server, index, term, &is_lost);
     if (call && is_lost)
@@ -214,18 +179,15 @@ static void apply(void *arg, uint64_t index, uint64_t term, struct sh_bytes comm
 static size_t image_size(void *arg)
 {
     (void)arg;
-    return 200; /* more than a piece */
+    return IMAGE_BYTES;
 }
 
 static void image_put(void *arg, struct sh_writer *w)
 {
     struct server *server = arg;
-    uint8_t padding[168];
+    uint8_t padding[IMAGE_BYTES - STATE_BYTES];
     memset(padding, 7, sizeof padding);
-    sh_put64(w, server->state.applied);
-    sh_put64(w, server->state.value);
-    sh_put64(w, server->state.present);
-    sh_put64(w, server->state.hash);
+    state_put(w, &server->state);
     sh_put_raw(w, sh_bytes_make(padding, sizeof padding));
 }
 
@@ -233,16 +195,13 @@ static enum shoal_err image_get(void *arg, struct sh_bytes image)
 {
     struct server *server = arg;
     struct sh_reader r = sh_reader_make(image);
-    struct state state = {.applied = sh_get64(&r)};
-    state.value = sh_get64(&r);
-    state.present = sh_get64(&r);
-    state.hash = sh_get64(&r);
-    if (image.size != 200)
+    struct state state = state_get(&r);
+    if (image.size != IMAGE_BYTES)
         return SHOAL_ECORRUPT;
     server->state = state;
     server->rig->images++;
     if (state.applied)
-        check_chosen(server->rig, &state, 0);
+        check_chosen(server->rig, &state);
     return SHOAL_OK;
 }
 
@@ -266,7 +225,7 @@ static void deliver(void *arg, uint64_t a, uint64_t b)
     from = (struct server *)(uintptr_t)a;
     to = (struct server *)(uintptr_t)b;
     struct rig *rig = to->rig;
-    if (rig->blocked[from - rig->servers][to - rig->servers] ||
+    if (rig->lines.blocked[from - rig->servers][to - rig->servers] ||
         !sh_world_is_up(rig->world, to->node) || letter->from_life != from->life ||
         letter->to_life != to->life || !to->raft) {
         letter_free(letter);
@@ -297,7 +256,7 @@ static void post(struct server *from, const struct sh_raft_message *message)
     if (letter->next)
         letter->next->before = &letter->next;
     rig->letters = letter;
-    uint64_t delay_ns = MS / 10 + sh_prng_below(&rig->prng, rig->delay_ns_max);
+    uint64_t delay_ns = MS / 10 + sh_prng_below(&rig->prng, rig->lines.delay_ns_max);
     sh_world_at(rig->world, sh_world_now(rig->world) + delay_ns, deliver, letter, (uintptr_t)from,
                 (uintptr_t)to);
 }
@@ -375,9 +334,7 @@ static unsigned server_step(void *arg)
     while ((message = sh_raft_message_next(server->raft))) {
         server->speaks |= message->bytes[0] == MESSAGE_APPEND ||
                           (message->bytes[0] == MESSAGE_APPEND_ANSWER && !(message->bytes[1] & 4));
-        if (!sh_prng_chance(&rig->prng, rig->drop_ppm))
-            post(server, message);
-        if (sh_prng_chance(&rig->prng, rig->twice_ppm))
+        for (unsigned i = lines_copies(&rig->lines, &rig->prng); i > 0; i--)
             post(server, message);
         free(message);
         work++;
@@ -470,9 +427,9 @@ static void rig_open(struct rig *rig, uint64_t seed, unsigned count, uint64_t vo
                                      .skip_ppm = 20000};
     rig->world = sh_world_create(&config);
     rig->snapshot_entries = 4 + (uint32_t)sh_prng_below(&prng, 20);
-    rig->delay_ns_max = 1 + sh_prng_below(&prng, 20 * MS);
-    rig->drop_ppm = sh_prng_below(&prng, 3) ? 0 : 50000;
-    rig->twice_ppm = 20000;
+    rig->lines.delay_ns_max = 1 + sh_prng_below(&prng, 20 * MS);
+    rig->lines.drop_ppm = sh_prng_below(&prng, 3) ? 0 : 50000;
+    rig->lines.twice_ppm = 20000;
     for (unsigned i = 0; i < count; i++) {
         struct server *server = &rig->servers[i];
         server->rig = rig;

@@ -3,15 +3,7 @@
  *
  * SHOAL_TEST_SEEDS: how many fresh seeds (default 200). SHOAL_TEST_SEED: the first of them. */
 #include "tests/raft_rig_int.h"
-
-#include "base/log.h"
-#include "env/env.h"
-
-static uint64_t env_number(const char *name, uint64_t otherwise)
-{
-    const char *text = getenv(name);
-    return text && *text ? strtoull(text, NULL, 0) : otherwise;
-}
+#include "tests/seed_int.h"
 
 /* --- Clients --------------------------------------------------------------------------------- */
 
@@ -31,9 +23,8 @@ static void call_begin(struct rig *rig, struct server *server, enum linear_kind 
         call.what = CALL_READ;
         err = sh_raft_read_begin(server->raft, &call.read);
     } else {
-        uint8_t command[COMMAND_BYTES] = {(uint8_t)kind};
-        sh_store64(command + 1, op.expected);
-        sh_store64(command + 9, op.arg);
+        uint8_t command[COMMAND_BYTES];
+        command_put(command, &op);
         call.what = CALL_COMMAND;
         err = sh_raft_propose(server->raft, sh_bytes_make(command, sizeof command), &call.index,
                               &call.term);
@@ -57,18 +48,6 @@ static void client_acts(struct rig *rig)
 }
 
 /* --- Faults ---------------------------------------------------------------------------------- */
-
-static void partition(struct rig *rig)
-{
-    bool one_way = sh_prng_below(&rig->prng, 3) == 0;
-    uint64_t side = sh_prng_next(&rig->prng);
-    for (unsigned i = 0; i < rig->count; i++) {
-        for (unsigned j = 0; j < rig->count; j++) {
-            bool i_in = side >> i & 1, j_in = side >> j & 1;
-            rig->blocked[i][j] = one_way ? i_in && !j_in : i_in != j_in;
-        }
-    }
-}
 
 /* At most one server forgets at a time: what it may have promised is known to the others. And not
  * one of two voters, without whom there is no majority. */
@@ -137,10 +116,10 @@ static void fault(struct rig *rig)
             sh_world_resume(rig->world, server->node);
         break;
     case 4:
-        partition(rig);
+        lines_cut(&rig->lines, &rig->prng, rig->count);
         break;
     case 5:
-        memset(rig->blocked, 0, sizeof rig->blocked);
+        lines_heal(&rig->lines);
         break;
     default:
         member_change(rig);
@@ -150,8 +129,8 @@ static void fault(struct rig *rig)
 
 static void all_well(struct rig *rig)
 {
-    memset(rig->blocked, 0, sizeof rig->blocked);
-    rig->drop_ppm = 0;
+    lines_heal(&rig->lines);
+    rig->lines.drop_ppm = 0;
     sh_world_disk_faults_set(rig->world, &(struct sh_disk_faults){.delay_ns_max = MS});
     for (unsigned i = 0; i < rig->count; i++) {
         struct server *server = &rig->servers[i];
@@ -292,15 +271,16 @@ static void fixed_seeds_hold(void **state)
     assert_true(sum.member_changes > 5);
 }
 
+static void fresh_seed(uint64_t seed, uint64_t at)
+{
+    (void)at;
+    run_whole(seed, NULL);
+}
+
 static void fresh_seeds_hold(void **state)
 {
     (void)state;
-    struct sh_random random = sh_real_random();
-    uint64_t count = env_number("SHOAL_TEST_SEEDS", 200);
-    uint64_t first = env_number("SHOAL_TEST_SEED", sh_random64(&random) >> 16);
-    print_message("seeds from %" PRIu64 ", %" PRIu64 " of them\n", first, count);
-    for (uint64_t i = 0; i < count; i++)
-        run_whole(first + i, NULL);
+    test_fresh_seeds(200, fresh_seed);
 }
 
 /* The alarm works: leaders that answer reads without asking around are found out. */
@@ -334,11 +314,7 @@ static void same_seed_same_trace(void **state)
 
 int main(void)
 {
-    const char *bad;
-    size_t bad_len;
-    const char *levels = getenv("SHOAL_TEST_LOG");
-    if (sh_log_levels_set(levels ? levels : "error", &bad, &bad_len))
-        return 1;
+    test_logs_set();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fixed_seeds_hold),
         cmocka_unit_test(fresh_seeds_hold),

@@ -14,17 +14,10 @@
 
 #include <cmocka.h>
 
-#include "base/log.h"
-#include "env/env.h"
 #include "sim/cluster_world.h"
+#include "tests/seed_int.h"
 
 #define S UINT64_C(1000000000)
-
-static uint64_t env_number(const char *name, uint64_t otherwise)
-{
-    const char *text = getenv(name);
-    return text && *text ? strtoull(text, NULL, 0) : otherwise;
-}
 
 static void add(struct sh_cluster_world_result *sum, const struct sh_cluster_world_result *result)
 {
@@ -82,17 +75,16 @@ static void fixed_seeds_hold(void **state)
     assert_true(sum.crashes > 5);
 }
 
+static void fresh_seed(uint64_t seed, uint64_t at)
+{
+    struct sh_cluster_world_result result;
+    run_small(seed, at % 2 ? 1 : 3, &result);
+}
+
 static void fresh_seeds_hold(void **state)
 {
     (void)state;
-    struct sh_random random = sh_real_random();
-    uint64_t count = env_number("SHOAL_TEST_SEEDS", 2);
-    uint64_t first = env_number("SHOAL_TEST_SEED", sh_random64(&random) >> 16);
-    print_message("seeds from %" PRIu64 ", %" PRIu64 " of them\n", first, count);
-    for (uint64_t i = 0; i < count; i++) {
-        struct sh_cluster_world_result result;
-        run_small(first + i, i % 2 ? 1 : 3, &result);
-    }
+    test_fresh_seeds(2, fresh_seed);
 }
 
 /* Without faults nothing is lost, and nothing that was promised is late. */
@@ -124,11 +116,7 @@ static void same_seed_same_trace(void **state)
 
 int main(void)
 {
-    const char *bad;
-    size_t bad_len;
-    /* What fails in these worlds was made to fail. */
-    if (sh_log_levels_set("error", &bad, &bad_len))
-        return 1;
+    test_logs_set();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fixed_seeds_hold),
         cmocka_unit_test(fresh_seeds_hold),

@@ -14,17 +14,10 @@
 
 #include <cmocka.h>
 
-#include "base/log.h"
-#include "env/env.h"
 #include "sim/msg_load.h"
+#include "tests/seed_int.h"
 
 #define CANARY_SEEDS 10
-
-static uint64_t env_number(const char *name, uint64_t otherwise)
-{
-    const char *text = getenv(name);
-    return text && *text ? strtoull(text, NULL, 0) : otherwise;
-}
 
 static void run_whole(uint64_t seed, unsigned nodes, struct sh_msg_load_result *result)
 {
@@ -58,17 +51,16 @@ static void fixed_seeds_hold(void **state)
     assert_true(sum.losses > 50);
 }
 
+static void fresh_seed(uint64_t seed, uint64_t at)
+{
+    struct sh_msg_load_result result;
+    run_whole(seed, at % 2 ? 5 : 2, &result);
+}
+
 static void fresh_seeds_hold(void **state)
 {
     (void)state;
-    struct sh_random random = sh_real_random();
-    uint64_t count = env_number("SHOAL_TEST_SEEDS", 4);
-    uint64_t first = env_number("SHOAL_TEST_SEED", sh_random64(&random) >> 16);
-    print_message("seeds from %" PRIu64 ", %" PRIu64 " of them\n", first, count);
-    for (uint64_t i = 0; i < count; i++) {
-        struct sh_msg_load_result result;
-        run_whole(first + i, i % 2 ? 5 : 2, &result);
-    }
+    test_fresh_seeds(4, fresh_seed);
 }
 
 static void same_seed_same_trace(void **state)
@@ -129,11 +121,7 @@ static void a_broken_protocol_is_caught(void **state)
 
 int main(void)
 {
-    const char *bad;
-    size_t bad_len;
-    /* Refused connections are what these worlds are made of. */
-    if (sh_log_levels_set("error", &bad, &bad_len))
-        return 1;
+    test_logs_set();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fixed_seeds_hold),
         cmocka_unit_test(fresh_seeds_hold),

@@ -413,10 +413,23 @@ struct shoal_status {
     uint64_t bytes_max;
     uint64_t creates, removes, gets, puts;
     uint64_t resident_bytes; /* of the whole process */
+    uint64_t misdirected; /* requests on chunks that are elsewhere: each heals a client's cache */
 };
 /* ENONODE, EROLE, EFAILED. Embedded: node is SHOAL_NID_NONE or 1. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_status(shoal *store, shoal_nid node,
                                                       struct shoal_status *status_out);
+
+/* What has come of this client's lookups of where chunks are, since the store was opened. */
+struct shoal_lookups {
+    uint64_t hits, misses; /* of its cache */
+    uint64_t healed;       /* cached ranges that were taken out, since they were out of date */
+    uint64_t questions;    /* to superpeers */
+    uint64_t ranges;       /* cached now */
+    uint64_t bytes;        /* of memory for them */
+};
+/* Never blocks. All 0 for an embedded store. */
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_lookups(shoal *store,
+                                                       struct shoal_lookups *lookups_out);
 
 /* --- A whole store ----------------------------------------------------------------------- */
 

@@ -15,9 +15,9 @@
 static inline uint64_t test_seed(uint64_t own)
 {
     const char *given = getenv("SHOAL_TEST_SEED");
-    uint64_t seed = given ? strtoull(given, NULL, 0) : own;
-    print_message("SHOAL_TEST_SEED=%llu\n", (unsigned long long)seed);
-    return seed ? seed : 1;
+    uint64_t used = given ? strtoull(given, NULL, 0) : own;
+    print_message("SHOAL_TEST_SEED=%llu\n", (unsigned long long)used);
+    return used ? used : 1;
 }
 
 /* Draws a number (xorshift64, Marsaglia 2003). The state is a seed at first, and not 0. */

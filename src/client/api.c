@@ -158,6 +158,17 @@ static enum shoal_err check_fits(struct shoal *store, const struct sh_ask *ask, 
     return SHOAL_ESIZE;
 }
 
+/* A chunk is with a node that failed: with its creator, unless it has moved. */
+static void failed_explain(shoal *store, shoal_nid creator)
+{
+    struct sh_node node;
+    bool is_there = sh_directory_node(store->directory, creator, &node) == SHOAL_OK;
+    if (is_there && node.state == SH_NODE_FAILED)
+        sh_client_detail_set("node %u, which made it, has failed", creator.v);
+    else
+        sh_client_detail_set("it was made on node %u, and may have moved since", creator.v);
+}
+
 enum shoal_err sh_ask_run(struct shoal *store, const struct sh_ask *ask, shoal_cid cid,
                           struct shoal_call *call)
 {
@@ -179,7 +190,7 @@ enum shoal_err sh_ask_run(struct shoal *store, const struct sh_ask *ask, shoal_c
     if (err == SHOAL_OK)
         err = wait_done(store, call);
     if (err == SHOAL_EFAILED && cid.v != 0)
-        sh_client_detail_set("the chunk's node is %u", shoal_cid_creator(cid).v);
+        failed_explain(store, shoal_cid_creator(cid));
     return err;
 }
 

@@ -290,14 +290,15 @@ SHOAL_NODISCARD enum shoal_err sh_embedded_remove(struct shoal *store, sh_lid li
 /* Ends all that wait, with ESTOPPED, while the store closes. */
 void sh_embedded_locks_fail(struct shoal *store);
 
-/* lookup.c: a lookup that a thread waits for, in two steps, so that several can be under way. */
+/* lookup.c: a lookup that a thread waits for, in two steps, so that several can be under way. mark:
+ * sh_directory_mark's, or 0. */
 struct sh_waited_locate {
     struct sh_locate locate;
     struct sh_waiter waiter;
     enum shoal_err err;
     shoal_nid nid;
 };
-void sh_client_locate_begin(shoal *store, shoal_cid cid, uint64_t deadline_ns,
+void sh_client_locate_begin(shoal *store, shoal_cid cid, uint64_t deadline_ns, uint64_t mark,
                             struct sh_waited_locate *waited);
 /* Errors as of sh_client_locate. */
 SHOAL_NODISCARD enum shoal_err sh_client_locate_wait(shoal *store, struct sh_waited_locate *waited,

@@ -20,11 +20,11 @@ static void on_located(struct sh_locate *op, enum shoal_err err, shoal_nid nid)
     sh_waiter_complete(&waited->waiter);
 }
 
-void sh_client_locate_begin(shoal *store, shoal_cid cid, uint64_t deadline_ns,
+void sh_client_locate_begin(shoal *store, shoal_cid cid, uint64_t deadline_ns, uint64_t mark,
                             struct sh_waited_locate *waited)
 {
     *waited = (struct sh_waited_locate){
-        .locate = {.done = on_located, .arg = waited, .deadline_ns = deadline_ns}};
+        .locate = {.done = on_located, .arg = waited, .deadline_ns = deadline_ns, .mark = mark}};
     sh_directory_locate(store->directory, cid, &waited->locate);
 }
 
@@ -47,8 +47,26 @@ enum shoal_err sh_client_locate(shoal *store, shoal_cid cid, uint64_t deadline_n
     if (deadline_ns && sh_now(&store->env.clock) >= deadline_ns)
         return SHOAL_ETIMEOUT;
     struct sh_waited_locate waited;
-    sh_client_locate_begin(store, cid, deadline_ns, &waited);
+    sh_client_locate_begin(store, cid, deadline_ns, 0, &waited);
     return sh_client_locate_wait(store, &waited, nid_out);
+}
+
+enum shoal_err shoal_lookups(shoal *store, struct shoal_lookups *lookups_out)
+{
+    if (!store || !lookups_out)
+        return SHOAL_EINVAL;
+    struct shoal_lookups lookups = {0};
+    if (!store->is_embedded) {
+        struct sh_directory_stats stats = sh_directory_stats(store->directory);
+        lookups = (struct shoal_lookups){.hits = stats.cache.hits,
+                                         .misses = stats.cache.misses,
+                                         .healed = stats.cache.drops,
+                                         .questions = stats.requests,
+                                         .ranges = stats.cache.ranges,
+                                         .bytes = stats.cache.bytes};
+    }
+    *lookups_out = lookups;
+    return SHOAL_OK;
 }
 
 /* --- For people ------------------------------------------------------------------------------ */

@@ -40,6 +40,7 @@ struct multi {
     _Atomic size_t unanswered; /* batches, and one for the thread that sends them */
     struct sh_waiter waiter;
     uint64_t deadline_ns;
+    uint64_t mark; /* before its first lookup: one answer will do for all chunks of a range */
 };
 
 static struct shoal_op *op_of(const struct multi *multi, size_t place)
@@ -48,6 +49,14 @@ static struct shoal_op *op_of(const struct multi *multi, size_t place)
 }
 
 /* --- Placing ------------------------------------------------------------------------------- */
+
+static void locate_begin(struct multi *multi, shoal_cid cid, struct sh_waited_locate *waited)
+{
+    struct sh_directory *directory = multi->store->directory;
+    if (!multi->mark)
+        multi->mark = sh_directory_mark(directory);
+    sh_client_locate_begin(multi->store, cid, multi->deadline_ns, multi->mark, waited);
+}
 
 /* Looks up together, as far as the cache does not know it, where the next operations' chunks are,
  * so that those of many creators take the time of one question; for one range there is only one
@@ -62,11 +71,22 @@ static size_t locate_ahead(struct multi *multi, size_t at, size_t count)
         shoal_cid cid = multi->ops[at].cid;
         if (multi->ops[at].err == SHOAL_EAGAIN && cid.v &&
             sh_directory_owner(multi->store->directory, cid, &nid) == SHOAL_EAGAIN)
-            sh_client_locate_begin(multi->store, cid, multi->deadline_ns, &waited[begun++]);
+            locate_begin(multi, cid, &waited[begun++]);
     }
     for (size_t i = 0; i < begun; i++)
         (void)!sh_client_locate_wait(multi->store, &waited[i], &nid);
     return at;
+}
+
+/* As sh_client_locate, for one of many. */
+static enum shoal_err locate(struct multi *multi, shoal_cid cid, shoal_nid *nid_out)
+{
+    enum shoal_err err = sh_directory_owner(multi->store->directory, cid, nid_out);
+    if (err != SHOAL_EAGAIN)
+        return err;
+    struct sh_waited_locate waited;
+    locate_begin(multi, cid, &waited);
+    return sh_client_locate_wait(multi->store, &waited, nid_out);
 }
 
 static int by_node(const void *a, const void *b)
@@ -94,9 +114,7 @@ static void place(struct multi *multi, size_t count)
             ahead = locate_ahead(multi, i, count);
         enum shoal_err err = SHOAL_ENOCHUNK;
         if (op->cid.v)
-            err = why && creator.v == unknown.v
-                      ? why
-                      : sh_client_locate(multi->store, op->cid, multi->deadline_ns, &nid);
+            err = why && creator.v == unknown.v ? why : locate(multi, op->cid, &nid);
         if (err == SHOAL_OK) {
             multi->placed[multi->placed_count++] = (struct placed){.op = (uint32_t)i, .nid = nid};
             continue;

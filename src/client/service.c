@@ -152,10 +152,14 @@ static enum shoal_err ask_one(shoal *store, struct exchange *ex, shoal_nid to, u
 /* What to say when the time is over. */
 static enum shoal_err give_up(const struct exchange *ex, enum shoal_err err)
 {
-    if (!ex->is_unclear || !ex->repeat)
-        return err;
-    sh_client_detail_set("it may or may not have been done");
-    return SHOAL_ETIMEOUT;
+    if (ex->is_unclear && ex->repeat) {
+        sh_client_detail_set(
+            "no superpeer said in time what came of it: it may or may not have been done");
+        return SHOAL_ETIMEOUT;
+    }
+    if (may_repeat(err) && !*sh_client_detail())
+        sh_client_detail_set("no superpeer that can tell answered in time");
+    return err;
 }
 
 /* Until the owner answers. The answer is allocated; what counts of it begins at its third byte. */

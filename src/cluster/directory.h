@@ -6,8 +6,10 @@
  *   sh_directory_locate -> superpeer      sh_directory_forget, refresh, again
  *
  * Lookups are cached as ranges (lookups.h), at most cache_ranges_max of them. A view in which a
- * node is no longer up drops what was cached of it. Each applied view also tells msg where the
- * nodes are, and makes it forget those that failed, so that what waits for them fails at once.
+ * node is no longer up drops what was cached of it. That nobody has a range is remembered, too, but
+ * only for those who wanted to know before that was asked (directory_locate.c): a chunk that is
+ * made later is found at once. Each applied view also tells msg where the nodes are, and makes it
+ * forget those that failed, so that what waits for them fails at once.
  *
  * Threads: any, but where a function says otherwise. No function blocks; the callbacks of
  * operations come from the transport step, or from the call itself if nothing could be sent. No
@@ -92,21 +94,28 @@ struct sh_locate {
      * ENONODE: no view yet; EUNREACHABLE, ECONNLOST, ETIMEOUT...: refresh and try again. */
     void (*done)(struct sh_locate *op, enum shoal_err err, shoal_nid nid);
     void *arg; /* the caller's */
-    /* When a question of its own fails with ETIMEOUT, by the clock; 0: msg's configured time. One
-     * that waits for another's answer waits as long as that one. */
+    /* When it fails with ETIMEOUT, by the clock; 0: after msg's time-out. */
     uint64_t deadline_ns;
+    /* A mark, or 0 for one that is made now: that nobody has the chunk may be an answer to what was
+     * asked behind the mark. One who looks up many chunks makes it before all of them. */
+    uint64_t mark;
+    /* Neither is what it was once done has been called. */
     /* The directory's: */
     shoal_cid cid;
     struct sh_directory *directory;
     uint8_t asked;               /* superpeers so far */
     struct sh_locate *next;      /* the next one that asks, or that waits for the same answer */
-    struct sh_locate *followers; /* those that wait for this one's answer */
+    struct sh_locate *followers; /* the last of those that wait for this one's answer, a circle */
     struct sh_request request;
 };
 
 /* Asks the superpeer of the creator's arc, and those to whom it points, and fills the cache.
- * Lookups of the same creator that come meanwhile wait for the one answer. */
+ * Lookups of the same creator that come meanwhile, and would not give up earlier, wait for the one
+ * answer; when that one gives up, the next of them asks. */
 void sh_directory_locate(struct sh_directory *directory, shoal_cid cid, struct sh_locate *op);
+
+/* A mark between the questions that were asked before and those that are asked from now on. */
+uint64_t sh_directory_mark(struct sh_directory *directory);
 
 /* Tells the superpeer of a node's arc that the node does not answer; it will look itself. Never
  * blocks; nothing is done for one that is not a peer that is up. */

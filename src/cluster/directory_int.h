@@ -14,7 +14,8 @@
 #define SH_SEARCH_PEERS_MAX 8 /* peers that a refresh asks after the superpeers */
 #define SH_CANDIDATES_MAX (SH_SUPERPEERS_MAX + SH_SEARCH_PEERS_MAX + SH_ADDRESSES_MAX)
 #define SH_DETAIL_MAX 192
-#define SH_LOCATE_HOPS_MAX 4 /* superpeers that one lookup asks */
+#define SH_LOCATE_HOPS_MAX 4             /* superpeers that one lookup asks */
+#define SH_GAPS_MAX SH_LOOKUP_RANGES_MAX /* that are remembered: those of one answer at least */
 
 /* Someone who may know the view: a node by ID, or whoever is at an address. */
 struct sh_candidate {
@@ -36,6 +37,13 @@ struct sh_search {
     bool is_asking; /* under the lock */
 };
 
+/* A range of chunk IDs that nobody has who is up, by the answer to the question of that number. */
+struct sh_gap {
+    shoal_cid first, last;
+    enum shoal_err err; /* ENOCHUNK, EFAILED; 0: an unused place */
+    uint64_t number;
+};
+
 struct sh_directory {
     struct sh_msg *msg;
     struct sh_clock clock;
@@ -51,6 +59,9 @@ struct sh_directory {
     size_t address_count;
     struct sh_search search;
     struct sh_locate *locating; /* those that ask */
+    uint64_t number;            /* of the last question */
+    struct sh_gap gaps[SH_GAPS_MAX];
+    size_t gap_next;            /* the place of the next one */
     uint8_t owners[SH_SECTORS]; /* who has answered last; 0: not known */
 };
 
@@ -63,7 +74,8 @@ static inline int sh_directory_state(const struct sh_directory *directory, shoal
 /* As sh_directory_superpeer; lock held, and there is a view. */
 shoal_nid sh_directory_superpeer_locked(const struct sh_directory *directory, shoal_nid creator);
 
-/* An answer to LOOKUP: the range that holds the chunk, and others behind it. */
+/* An answer to LOOKUP: the range that holds the chunk, and others behind it. Values are those of
+ * the wire: an owner, SH_LOOKUP_NOBODY or SH_LOOKUP_FAILED. */
 struct sh_lookup_answer {
     struct sh_range ranges[SH_LOOKUP_RANGES_MAX];
     size_t count;

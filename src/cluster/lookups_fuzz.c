@@ -9,6 +9,11 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+static bool is_gap(const struct sh_range *range)
+{
+    return range->value == SH_LOOKUP_NOBODY || range->value == SH_LOOKUP_FAILED;
+}
+
 static void answer_check(const struct sh_lookup_answer *answer, shoal_cid cid)
 {
     SH_ASSERT(answer->count > 0 && answer->count <= SH_LOOKUP_RANGES_MAX);
@@ -17,8 +22,8 @@ static void answer_check(const struct sh_lookup_answer *answer, shoal_cid cid)
         const struct sh_range *range = &answer->ranges[i];
         SH_ASSERT(range->first.v <= range->last.v);
         SH_ASSERT(i == 0 || range->first.v > answer->ranges[i - 1].last.v);
-        SH_ASSERT(range->value > 0 && range->value <= SH_PEER_NID_MAX);
-        SH_ASSERT(range->value >= SH_PEER_NID_MIN || answer->count == 1);
+        SH_ASSERT(range->value <= SH_PEER_NID_MAX || range->value == SH_LOOKUP_FAILED);
+        SH_ASSERT(range->value >= SH_PEER_NID_MIN || answer->count == 1 || is_gap(range));
     }
 }
 
@@ -35,6 +40,8 @@ static void answer_take(struct sh_lookups *lookups, struct sh_reader *r)
     if (sh_lookup_answer_get(&one, cid, &answer))
         return;
     answer_check(&answer, cid);
+    if (is_gap(&answer.ranges[0]))
+        return;
     sh_lookups_put_many(lookups, answer.ranges, answer.count);
     shoal_nid owner;
     bool is_there = sh_lookups_find(lookups, cid, &owner);

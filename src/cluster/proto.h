@@ -23,9 +23,10 @@
  * LOOKUP     to the superpeer of the creator's arc
  *   request  u64 chunk ID, u64 epoch
  *   answer   u64 first, u64 last, u16 owner; an owner from 1 to 63 is the superpeer to be asked;
- *            else up to 63 more ranges of the same creator, behind that one, ascending, alike
- *   errors   ENOCHUNK, EFAILED, EROLE (not of this arc), EBUSY (restarted; the creator may be back
- *            in a moment)
+ *            else (0: nobody has any of these, 65535: they are with a node that failed) up to 63
+ *            more ranges of the same creator, behind that one, ascending, alike
+ *   errors   ENOCHUNK (no creator has such IDs), EROLE (not of this arc), EBUSY (restarted; the
+ *            creator may be back in a moment)
  * VIEW_GET   to any superpeer or peer, from anyone
  *   request  u64 epoch
  *   answer   u8 flags (1: a view follows), [view]
@@ -202,6 +203,8 @@ enum sh_ask_kind {
 #define SH_LOOKUP_BYTES 16
 #define SH_LOOKUP_ANSWER_BYTES 18 /* for each range */
 #define SH_LOOKUP_RANGES_MAX 64   /* in an answer */
+#define SH_LOOKUP_NOBODY 0        /* in place of an owner: ENOCHUNK */
+#define SH_LOOKUP_FAILED 0xFFFF   /* in place of an owner: EFAILED */
 #define SH_TREE_BYTES 8
 #define SH_TREE_ANSWER_BYTES 3
 #define SH_TREE_RANGES_MAX 512 /* in an answer */

@@ -5,7 +5,7 @@
 #include "base/assert.h"
 #include "cluster/view.h"
 
-#define FORMAT 1
+#define FORMAT 2
 #define FLAG_CURRENT 1u
 #define FLAG_MUTE 2u
 #define FLAGS (FLAG_CURRENT | FLAG_MUTE)
@@ -24,7 +24,7 @@ static void numbers_of(struct sh_report *report, uint64_t *numbers[SH_REPORT_NUM
         &report->arc_first,      &report->arc_last,      &report->registry_bytes,
         &report->term,           &report->commit,        &report->applied,
         &report->raft_last,      &report->voters,        &report->learners,
-        &report->resident_bytes,
+        &report->resident_bytes, &report->lookups,       &report->lookups_nobody,
     };
     memcpy(numbers, all, sizeof all);
 }

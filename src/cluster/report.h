@@ -3,7 +3,7 @@
  * that it is.
  *
  * Encoded (little-endian, no padding):
- *   0   u8   format (1)
+ *   0   u8   format (2)
  *   1   u8   kind
  *   2   u8   flags: 1 current, 2 mute
  *   3   u8   role
@@ -69,11 +69,13 @@ struct sh_report {
     uint64_t term, commit, applied, raft_last;
     uint64_t voters, learners; /* bit n: superpeer n */
     uint64_t resident_bytes;   /* of the whole process */
+    uint64_t lookups;          /* that it answered, since it was started */
+    uint64_t lookups_nobody;   /* those of them that nobody, or a failed node, has the chunk */
     unsigned sector_count;     /* SH_SECTORS; 0: with ZooKeeper, before it has its ID */
     struct sh_report_sector sectors[SH_SECTORS];
 };
 
-#define SH_REPORT_NUMBERS 16
+#define SH_REPORT_NUMBERS 18
 #define SH_REPORT_BYTES_MAX                                                                        \
     (10 + 8 * SH_REPORT_NUMBERS + SH_SECTORS * (2 + 8 * SH_REPORT_SECTOR_NUMBERS))
 

@@ -22,6 +22,8 @@ static struct sh_report sample(unsigned sector_count)
                                .arc_last = 0xdfff,
                                .voters = 14,
                                .resident_bytes = UINT64_MAX,
+                               .lookups = 1000,
+                               .lookups_nobody = 7,
                                .sector_count = sector_count};
     for (unsigned i = 0; i < sector_count; i++)
         report.sectors[i] = (struct sh_report_sector){.owner = (uint8_t)(i % 4),
@@ -80,7 +82,7 @@ static void what_no_superpeer_says_is_refused(void **state)
         uint8_t value;
         enum shoal_err err;
     } wrong[] = {
-        {0, 2, SHOAL_EVERSION},                         /* format */
+        {0, 1, SHOAL_EVERSION},                         /* format */
         {1, 0, SHOAL_EPROTO},                           /* kind */
         {1, 4, SHOAL_EPROTO},                           /* kind */
         {2, 4, SHOAL_EPROTO},                           /* flags */

@@ -205,11 +205,16 @@ static void on_lookup(void *arg, struct sh_msg_in *in)
     if ((err == SHOAL_ENOCHUNK || err == SHOAL_EFAILED) &&
         epoch > sh_registry_view(superpeer->registry)->epoch)
         err = SHOAL_EBUSY;
-    if (err) {
+    shoal_nid creator = shoal_cid_creator(cid);
+    bool is_gap = (err == SHOAL_ENOCHUNK || err == SHOAL_EFAILED) && creator.v >= SH_PEER_NID_MIN &&
+                  creator.v <= SH_PEER_NID_MAX;
+    if (err && !is_gap) {
         refuse(in, err, err == SHOAL_EBUSY ? "a superpeer was restarted, or is behind" : NULL);
         return;
     }
-    sh_superpeer_lookup_answer(superpeer, in, cid, &range);
+    superpeer->lookups++;
+    superpeer->lookups_nobody += is_gap;
+    sh_superpeer_lookup_answer(superpeer, in, cid, epoch, err ? NULL : &range);
 }
 
 static void on_view_get(void *arg, struct sh_msg_in *in)

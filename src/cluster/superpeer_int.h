@@ -45,6 +45,7 @@ struct sh_superpeer {
     struct sh_shared *shared;          /* NULL: the registry is this superpeer's own */
     struct sh_superpeer_overlay *ring; /* NULL: with ZooKeeper, until it has an ID */
     struct sh_view announced;          /* what msg and on_view were told last */
+    uint64_t lookups, lookups_nobody;  /* that were answered; those that nobody has the chunk */
     uint64_t tick_ns;                  /* when time has to be let pass next, at the latest */
     struct sh_sibling siblings[SH_SUPERPEERS_MAX];
     struct sh_probe probes[SH_PROBES_MAX];
@@ -130,10 +131,11 @@ bool sh_superpeer_lease_is_over(const struct sh_superpeer *superpeer, shoal_nid 
 void sh_superpeer_join_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
                               sh_msg_type type, shoal_nid nid);
 
-/* superpeer_lookup.c. Answers a LOOKUP of cid with its range, and if that names a peer with what
- * comes behind it. */
+/* superpeer_lookup.c. Answers a LOOKUP of cid, by one who knows that epoch: with its range, and
+ * unless that names a superpeer with what comes behind it. NULL: with the range that is with nobody
+ * that is up, which must be known for sure. */
 void sh_superpeer_lookup_answer(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
-                                shoal_cid cid, const struct sh_range *range);
+                                shoal_cid cid, uint64_t epoch, const struct sh_range *range);
 void sh_superpeer_tree_handler(void *arg, struct sh_msg_in *in);
 
 /* superpeer_peers.c: what a superpeer asks other nodes. */

@@ -15,30 +15,41 @@ static bool is_peer(const struct sh_range *range)
     return range->value >= SH_PEER_NID_MIN && range->value <= SH_PEER_NID_MAX;
 }
 
-static bool owner_is_up(const struct sh_superpeer *superpeer, const struct sh_range *range)
+/* Who has a range, as an answer says it. */
+static uint16_t holder_of(const struct sh_superpeer *superpeer, const struct sh_range *range)
 {
     const struct sh_node *node =
         sh_view_find(sh_registry_view(superpeer->registry), (shoal_nid){(uint16_t)range->value});
-    return node && node->state == SH_NODE_UP;
+    if (!node || node->state == SH_NODE_LEFT)
+        return SH_LOOKUP_NOBODY;
+    return node->state == SH_NODE_FAILED ? SH_LOOKUP_FAILED : node->nid.v;
 }
 
 /* Who asks for one chunk of a creator will ask for others of the same. Where his chunks are in one
  * piece, the answer says that; where they are in many, it has as many more as fit into a packet, so
- * that a client that touches them all asks once for each 64 ranges. */
+ * that a client that touches them all asks once for each 64 ranges. That goes for chunks that are
+ * nowhere, too; but of those only what is known for sure, also to one who knows that epoch. */
 void sh_superpeer_lookup_answer(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
-                                shoal_cid cid, const struct sh_range *range)
+                                shoal_cid cid, uint64_t epoch, const struct sh_range *range)
 {
     struct sh_range ranges[SH_LOOKUP_RANGES_MAX];
+    const struct sh_metadata *metadata = superpeer->ring->metadata;
+    bool is_sure = sh_superpeer_moves_known(superpeer, sh_arc_sector(shoal_cid_creator(cid))) &&
+                   epoch <= sh_registry_view(superpeer->registry)->epoch;
+    SH_ASSERT(range || is_sure);
+    ranges[0] = range ? *range : sh_metadata_find(metadata, cid);
+    if (!range)
+        ranges[0].value = holder_of(superpeer, &ranges[0]);
     size_t count = 1;
-    ranges[0] = *range;
-    shoal_cid from = {range->last.v + 1};
-    unsigned looks = is_peer(range) ? 2 * SH_LOOKUP_RANGES_MAX : 0;
+    shoal_cid from = {ranges[0].last.v + 1};
+    unsigned looks = range && !is_peer(range) ? 0 : 2 * SH_LOOKUP_RANGES_MAX;
     while (looks-- > 0 && count < SH_LOOKUP_RANGES_MAX &&
            shoal_cid_creator(from).v == shoal_cid_creator(cid).v) {
-        struct sh_range next = sh_metadata_find(superpeer->ring->metadata, from);
-        if (owner_is_up(superpeer, &next))
-            ranges[count++] = next;
+        struct sh_range next = sh_metadata_find(metadata, from);
         from.v = next.last.v + 1;
+        next.value = holder_of(superpeer, &next);
+        if (is_peer(&next) || is_sure)
+            ranges[count++] = next;
     }
     struct sh_out out;
     if (sh_msg_reply(in->msg, in->reply_to, in->type, count * SH_LOOKUP_ANSWER_BYTES, &out))

@@ -98,6 +98,8 @@ static void on_report(void *arg, struct sh_msg_in *in)
     nodes_report(superpeer, &report);
     sh_registry_report(superpeer->registry, &report);
     report.resident_bytes = sh_resident_bytes();
+    report.lookups = superpeer->lookups;
+    report.lookups_nobody = superpeer->lookups_nobody;
     if (superpeer->shared)
         shared_report(superpeer, &report);
     else

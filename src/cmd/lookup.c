@@ -1,5 +1,6 @@
 /* shoal lookup, lookup tree. */
 #include <inttypes.h>
+#include <stdlib.h>
 
 #include "client/client.h"
 #include "cmd/chunk_int.h"
@@ -45,10 +46,23 @@ int sh_cmd_run_lookup(struct sh_cmd *cmd)
 
 struct listing {
     struct sh_cmd *cmd;
+    struct shoal_node *nodes; /* by ascending ID */
+    size_t node_count;
     struct sh_json *ranges;
     uint64_t count;
     shoal_nid superpeer;
 };
+
+/* "up", "left" or "failed", as the cluster has it now; "gone": it has forgotten the node. */
+static const char *state_of(const struct listing *listing, shoal_nid nid)
+{
+    static const char *const names[] = {
+        [SHOAL_NODE_UP] = "up", [SHOAL_NODE_LEFT] = "left", [SHOAL_NODE_FAILED] = "failed"};
+    for (size_t i = 0; i < listing->node_count; i++)
+        if (listing->nodes[i].nid.v == nid.v)
+            return names[listing->nodes[i].state];
+    return "gone";
+}
 
 static bool range_print(void *arg, const struct sh_client_lookup *range)
 {
@@ -56,13 +70,16 @@ static bool range_print(void *arg, const struct sh_client_lookup *range)
     FILE *out = listing->cmd->out;
     char first[SH_CID_TEXT_MAX], last[SH_CID_TEXT_MAX];
     listing->superpeer = range->superpeer;
+    const char *state = state_of(listing, range->owner);
     if (listing->cmd->flags.json) {
-        sh_json_append(listing->ranges, range_json(range));
+        struct sh_json *row = range_json(range);
+        sh_json_set_text(row, "state", state);
+        sh_json_append(listing->ranges, row);
     } else {
         if (listing->count == 0)
-            fprintf(out, "%-22s %-22s %s\n", "FIRST", "LAST", "OWNER");
-        fprintf(out, "%-22s %-22s %u\n", sh_cid_format(range->first, first),
-                sh_cid_format(range->last, last), (unsigned)range->owner.v);
+            fprintf(out, "%-22s %-22s %5s  %s\n", "FIRST", "LAST", "OWNER", "STATE");
+        fprintf(out, "%-22s %-22s %5u  %s\n", sh_cid_format(range->first, first),
+                sh_cid_format(range->last, last), (unsigned)range->owner.v, state);
     }
     listing->count++;
     return !ferror(out);
@@ -72,10 +89,14 @@ int sh_cmd_run_lookup_tree(struct sh_cmd *cmd)
 {
     shoal_nid nid;
     int status = sh_cmd_open_for_node(cmd, &nid);
+    struct listing listing = {.cmd = cmd};
+    if (status == SH_EXIT_OK)
+        status = sh_cmd_nodes(cmd, &listing.nodes, &listing.node_count);
     if (status != SH_EXIT_OK)
         return status;
-    struct listing listing = {.cmd = cmd, .ranges = sh_json_array()};
+    listing.ranges = sh_json_array();
     enum shoal_err err = sh_client_lookup_tree(cmd->store, nid, range_print, &listing);
+    free(listing.nodes);
     if (err != SHOAL_OK || !cmd->flags.json) {
         sh_json_free(listing.ranges);
         if (err != SHOAL_OK)

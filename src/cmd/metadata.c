@@ -131,6 +131,8 @@ static void report_json(struct sh_json *row, const struct sh_report *report)
     sh_json_set_u64(row, "registry_bytes", report->registry_bytes);
     sh_json_set_u64(row, "memory_bytes", sums.bytes);
     sh_json_set_u64(row, "resident_bytes", report->resident_bytes);
+    sh_json_set_u64(row, "lookups", report->lookups);
+    sh_json_set_u64(row, "lookups_nobody", report->lookups_nobody);
     sh_json_set(row, "sectors", sectors_json(report));
 }
 
@@ -246,6 +248,9 @@ static void registry_print(FILE *out, const struct sh_report *report)
     struct sums sums = sums_make(report);
     fprintf(out, "ranges       %" PRIu64 " of chunk IDs, %" PRIu64 "%s of them moved\n",
             sums.ranges, sums.moved, sums.has_more ? " or more" : "");
+    fprintf(out,
+            "lookups      %" PRIu64 " answered, %" PRIu64 " of them that nobody has the chunk\n",
+            report->lookups, report->lookups_nobody);
     fprintf(out, "names        %" PRIu64 "\n", sums.names);
     fprintf(out, "memory       %s", sh_size_format(report->registry_bytes, text));
     fprintf(out, " for the registry, %s", sh_size_format(sums.bytes, text));

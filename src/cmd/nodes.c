@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "client/client.h"
 #include "cmd/command_int.h"
 #include "cmd/process_int.h"
@@ -256,6 +257,7 @@ static void status_json(struct sh_json *row, const struct shoal_status *status)
     sh_json_set_u64(row, "removes", status->removes);
     sh_json_set_u64(row, "gets", status->gets);
     sh_json_set_u64(row, "puts", status->puts);
+    sh_json_set_u64(row, "misdirected", status->misdirected);
 }
 
 static void status_add(struct shoal_status *all, const struct shoal_status *one)
@@ -273,6 +275,7 @@ static void status_add(struct shoal_status *all, const struct shoal_status *one)
     all->gets += one->gets;
     all->puts += one->puts;
     all->resident_bytes += one->resident_bytes;
+    all->misdirected += one->misdirected;
 }
 
 static void memory_print(FILE *out, const struct shoal_status *status)
@@ -302,6 +305,83 @@ static void node_print(FILE *out, const struct shoal_node *node, const struct sh
                 err == SHOAL_OK ? "" : shoal_err_text(err));
 }
 
+/* What superpeers were asked, in all. */
+struct asked {
+    uint64_t lookups, nobody;
+};
+
+/* Prints a superpeer's line, or adds its object to the list, and adds up. */
+static void superpeer_show(struct sh_cmd *cmd, const struct shoal_node *node, struct sh_json *list,
+                           struct asked *asked)
+{
+    struct sh_report report;
+    bool is_up = node->state == SHOAL_NODE_UP;
+    enum shoal_err err = is_up ? sh_client_report(cmd->store, node->nid, &report) : SHOAL_OK;
+    if (is_up && err == SHOAL_OK) {
+        asked->lookups += report.lookups;
+        asked->nobody += report.lookups_nobody;
+    }
+    if (!cmd->flags.json) {
+        node_print(cmd->out, node, NULL, err);
+        return;
+    }
+    struct sh_json *row = node_json(node);
+    if (is_up && err == SHOAL_OK) {
+        sh_json_set_u64(row, "lookups", report.lookups);
+        sh_json_set_u64(row, "lookups_nobody", report.lookups_nobody);
+    } else if (is_up) {
+        sh_json_set_text(row, "error", shoal_err_name(err));
+    }
+    sh_json_append(list, row);
+}
+
+static void peer_show(struct sh_cmd *cmd, const struct shoal_node *node, struct sh_json *list,
+                      struct shoal_status *all)
+{
+    struct shoal_status one = {0};
+    bool is_up = node->state == SHOAL_NODE_UP;
+    enum shoal_err err = is_up ? shoal_status(cmd->store, node->nid, &one) : SHOAL_OK;
+    if (is_up && err == SHOAL_OK)
+        status_add(all, &one);
+    if (!cmd->flags.json) {
+        node_print(cmd->out, node, is_up ? &one : NULL, err);
+        return;
+    }
+    struct sh_json *row = node_json(node);
+    if (is_up && err == SHOAL_OK)
+        status_json(row, &one);
+    else if (is_up)
+        sh_json_set_text(row, "error", shoal_err_name(err));
+    sh_json_append(list, row);
+}
+
+/* This client's own lookups are few, but the same as those of any other on libshoal. */
+static struct sh_json *client_json(const struct shoal_lookups *own)
+{
+    struct sh_json *row = sh_json_object();
+    sh_json_set_u64(row, "lookup_hits", own->hits);
+    sh_json_set_u64(row, "lookup_misses", own->misses);
+    sh_json_set_u64(row, "lookups_healed", own->healed);
+    sh_json_set_u64(row, "lookup_questions", own->questions);
+    sh_json_set_u64(row, "cached_ranges", own->ranges);
+    sh_json_set_u64(row, "cache_bytes", own->bytes);
+    return row;
+}
+
+static void lookups_print(FILE *out, const struct asked *asked, const struct shoal_status *all,
+                          const struct shoal_lookups *own)
+{
+    fprintf(out,
+            "\nlookups: superpeers answered %" PRIu64 ", %" PRIu64
+            " of them that nobody has the chunk; peers refused %" PRIu64
+            " requests on chunks that are elsewhere\n",
+            asked->lookups, asked->nobody, all->misdirected);
+    fprintf(out,
+            "this client: %" PRIu64 " found in its cache, %" PRIu64 " not, %" PRIu64
+            " questions, %" PRIu64 " ranges healed\n",
+            own->hits, own->misses, own->questions, own->healed);
+}
+
 int sh_cmd_run_status(struct sh_cmd *cmd)
 {
     struct shoal_node *nodes;
@@ -313,35 +393,32 @@ int sh_cmd_run_status(struct sh_cmd *cmd)
         return exit_status;
     struct sh_json *root = sh_json_object(), *list = sh_json_array(), *sum = sh_json_object();
     struct shoal_status all = {0};
+    struct asked asked = {0};
+    struct shoal_lookups own;
     if (!cmd->flags.json)
         fprintf(cmd->out, "%5s  %-9s  %-6s  %-21s %12s %11s %11s %11s %9s %11s\n", "NODE", "ROLE",
                 "STATE", "ADDRESS", "CHUNKS", "PAYLOAD", "USED", "OF IT FREE", "OVERHEAD",
                 "RESIDENT");
     for (size_t i = 0; i < count; i++) {
-        struct shoal_status one = {0};
-        bool asked = nodes[i].role == SHOAL_PEER && nodes[i].state == SHOAL_NODE_UP;
-        enum shoal_err err = asked ? shoal_status(cmd->store, nodes[i].nid, &one) : SHOAL_OK;
-        if (asked && err == SHOAL_OK)
-            status_add(&all, &one);
-        if (!cmd->flags.json) {
-            node_print(cmd->out, &nodes[i], asked ? &one : NULL, err);
-            continue;
-        }
-        struct sh_json *row = node_json(&nodes[i]);
-        if (asked && err == SHOAL_OK)
-            status_json(row, &one);
-        else if (asked)
-            sh_json_set_text(row, "error", shoal_err_name(err));
-        sh_json_append(list, row);
+        if (nodes[i].role == SHOAL_PEER)
+            peer_show(cmd, &nodes[i], list, &all);
+        else
+            superpeer_show(cmd, &nodes[i], list, &asked);
     }
     free(nodes);
+    enum shoal_err err = shoal_lookups(cmd->store, &own);
+    SH_ASSERT(err == SHOAL_OK); /* there is a store */
     sh_json_set(root, "nodes", list);
     status_json(sum, &all);
+    sh_json_set_u64(sum, "lookups", asked.lookups);
+    sh_json_set_u64(sum, "lookups_nobody", asked.nobody);
     sh_json_set(root, "all", sum);
+    sh_json_set(root, "client", client_json(&own));
     if (cmd->flags.json)
         return sh_cmd_answer(cmd, root);
     sh_json_free(root);
     fprintf(cmd->out, "%5s  %-9s  %-6s  %-21s", "all", "", "", "");
     memory_print(cmd->out, &all);
+    lookups_print(cmd->out, &asked, &all, &own);
     return SH_EXIT_OK;
 }

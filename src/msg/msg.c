@@ -102,6 +102,11 @@ enum shoal_err sh_msg_listen(struct sh_msg *msg, const char *address, char *boun
     return wire->ops->listen(wire, address, bound_out);
 }
 
+uint64_t sh_msg_request_timeout(const struct sh_msg *msg)
+{
+    return msg->config.request_timeout_ns;
+}
+
 shoal_nid sh_msg_nid(const struct sh_msg *msg)
 {
     return (shoal_nid){atomic_load_explicit(&msg->nid, memory_order_acquire)};

@@ -262,6 +262,9 @@ bool sh_msg_cancel(struct sh_msg *msg, struct sh_request *request);
  * begin meanwhile may be among them. Any thread. */
 unsigned sh_msg_cancel_node(struct sh_msg *msg, shoal_nid nid);
 
+/* The configured time-out of requests, in ns. Any thread. */
+uint64_t sh_msg_request_timeout(const struct sh_msg *msg);
+
 /* Requests that are waiting for an answer. Any thread. */
 uint32_t sh_msg_requests_pending(const struct sh_msg *msg);
 

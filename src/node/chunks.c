@@ -10,11 +10,19 @@
 
 #define MULTI_AT_ONCE 64
 
-enum shoal_err sh_chunks_own(const struct sh_chunks *chunks, uint64_t cid, bool writes,
-                             sh_lid *lid_out)
+static enum shoal_err look(const struct sh_chunks *chunks, uint64_t cid, bool writes,
+                           sh_lid *lid_out)
 {
     return sh_holdings_look(&chunks->holdings, sh_msg_nid(chunks->msg), (shoal_cid){cid}, writes,
                             lid_out);
+}
+
+enum shoal_err sh_chunks_own(struct sh_chunks *chunks, uint64_t cid, bool writes, sh_lid *lid_out)
+{
+    enum shoal_err err = look(chunks, cid, writes, lid_out);
+    if (err == SHOAL_ENOTOWNER)
+        atomic_fetch_add_explicit(&chunks->misdirected, 1, memory_order_relaxed);
+    return err;
 }
 
 static bool is_not_here(enum shoal_err err)
@@ -550,11 +558,14 @@ static void on_status(void *arg, struct sh_msg_in *in)
     struct sh_chunks *chunks = arg;
     struct sh_store_status status;
     sh_store_status_get(chunks->store, &status);
-    const uint64_t values[] = {status.chunks,      status.payload_bytes, status.table_bytes,
-                               status.block_bytes, status.free_bytes,    status.other_bytes,
-                               status.used_bytes,  status.bytes_max,     status.creates,
-                               status.removes,     status.gets,          status.puts,
-                               sh_resident_bytes()};
+    const uint64_t values[] = {
+        status.chunks,       status.payload_bytes,
+        status.table_bytes,  status.block_bytes,
+        status.free_bytes,   status.other_bytes,
+        status.used_bytes,   status.bytes_max,
+        status.creates,      status.removes,
+        status.gets,         status.puts,
+        sh_resident_bytes(), atomic_load_explicit(&chunks->misdirected, memory_order_relaxed)};
     struct sh_out out;
     if (sh_msg_reply(in->msg, in->reply_to, in->type, sizeof values, &out) != SHOAL_OK)
         return;
@@ -620,7 +631,7 @@ void sh_chunks_prefetch(void *arg, struct sh_bytes payload, unsigned round)
 {
     struct sh_chunks *chunks = arg;
     sh_lid lid;
-    if (payload.size >= 8 && sh_chunks_own(chunks, sh_load64(payload.at), false, &lid) == SHOAL_OK)
+    if (payload.size >= 8 && look(chunks, sh_load64(payload.at), false, &lid) == SHOAL_OK)
         sh_store_prefetch(chunks->store, lid, round == 0 ? SH_STORE_ENTRY : SH_STORE_DATA);
 }
 

@@ -14,16 +14,18 @@ struct sh_chunks {
     struct sh_store *store;
     struct sh_holdings holdings;
     _Atomic bool refuses_creates;
-    struct sh_once *once; /* results of the forms that are done at most once */
+    _Atomic uint64_t misdirected; /* requests on chunks that are not here; relaxed: a counter */
+    struct sh_once *once;         /* results of the forms that are done at most once */
     uint32_t chunk_bytes_max;
     enum shoal_err (*remove)(void *arg, shoal_cid cid, sh_lid lid); /* NULL: the store's own */
     void *remove_arg;
 };
 
 /* chunks.c */
-/* The store's ID of a chunk that this node may serve now. ENOTOWNER; EBUSY: it is moving. */
-SHOAL_NODISCARD enum shoal_err sh_chunks_own(const struct sh_chunks *chunks, uint64_t cid,
-                                             bool writes, sh_lid *lid_out);
+/* The store's ID of a chunk that this node may serve now. ENOTOWNER (counted); EBUSY: it is moving.
+ */
+SHOAL_NODISCARD enum shoal_err sh_chunks_own(struct sh_chunks *chunks, uint64_t cid, bool writes,
+                                             sh_lid *lid_out);
 /* Answers with an error; text may be NULL. */
 void sh_chunks_refuse(struct sh_msg_in *in, enum shoal_err err, const char *text);
 /* The same, and says, for people, what a size error or a full store is about. */

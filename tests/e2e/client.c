@@ -6,6 +6,7 @@
  *     create SIZE [NID]   ok NODE:LOCAL        size CID        ok SIZE
  *     put CID TEXT        ok                   get CID         ok TEXT
  *     add CID NUMBER      ok SUM               remove CID      ok
+ *     name NAME CID       ok                   named NAME      ok NODE:LOCAL
  *     nodes               ok NID:STATE:ADDRESS ...   (STATE as the public header numbers it)
  *
  * A failure is "NAME detail", with the error's name. Ends at the end of its input. */
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shoal/names.h"
 #include "shoal/shoal.h"
 
 #define LINE_MAX_BYTES 4096
@@ -106,6 +108,26 @@ static enum shoal_err run_chunk(shoal *store, const char *command, shoal_cid cid
     return err;
 }
 
+static enum shoal_err run_name(shoal *store, const char *name, const char *rest)
+{
+    shoal_cid cid;
+    if (!cid_read(rest, &cid))
+        return SHOAL_EINVAL;
+    enum shoal_err err = shoal_name_set(store, name, cid, SHOAL_NAME_ALWAYS, SHOAL_CID_NONE, NULL);
+    if (!err)
+        printf("ok\n");
+    return err;
+}
+
+static enum shoal_err run_named(shoal *store, const char *name)
+{
+    shoal_cid cid;
+    enum shoal_err err = shoal_name_get(store, name, &cid);
+    if (!err)
+        cid_answer(cid);
+    return err;
+}
+
 /* Cuts the first word off a line, in place; returns what follows it. */
 static char *word_cut(char *line)
 {
@@ -124,6 +146,10 @@ static enum shoal_err run(shoal *store, char *line)
     if (strcmp(line, "nodes") == 0)
         return run_nodes(store);
     char *behind = word_cut(rest);
+    if (strcmp(line, "name") == 0)
+        return run_name(store, rest, behind);
+    if (strcmp(line, "named") == 0)
+        return run_named(store, rest);
     return cid_read(rest, &cid) ? run_chunk(store, line, cid, behind) : SHOAL_EINVAL;
 }
 

@@ -33,6 +33,60 @@ class Lookup(harness.Case):
         self.assertEqual(self.shoal_json(node, "lookup", f"{a}:1")["owner"], b)
         self.assertIn(b, {owner for _, _, owner in self.tree(node, a)})
 
+    def test_node_is_gone(self):
+        node, (one, two) = self.cluster(2)
+        moved, stays = (self.shoal(node, "chunk", "create", 8, "--node", one.nid).text.strip()
+                        for _ in range(2))
+        self.shoal(node, "migrate", one.nid, "--to", two.nid, "--first", moved, "--last", moved)
+        two.kill()
+        to = ("--connect", node.address)
+        harness.eventually(self, "it is known to have failed", 60, lambda: self.run_program(
+            "shoal", "lookup", moved, *to).returncode == 1)
+        self.refused("shoal", "chunk", "get", moved, *to, says=f"made on node {one.nid}, and may have moved")
+        ranges = self.shoal_json(node, "lookup", "tree", one.nid)["ranges"]
+        self.assertIn((two.nid, "failed"), {(entry["owner"], entry["state"]) for entry in ranges})
+        self.assertRegex(self.shoal(node, "lookup", "tree", one.nid).text,
+                         rf"(?m)^{moved} +{moved} +{two.nid}  failed$")
+        one.kill()
+        harness.eventually(self, "it is known to have failed", 60, lambda: self.run_program(
+            "shoal", "lookup", stays, *to).returncode == 1)
+        self.refused("shoal", "chunk", "get", stays, *to, says=f"node {one.nid}, which made it")
+
+    def test_counters(self):
+        """`shoal status` counts what superpeers and peers were asked, and what came of it."""
+        node, (one, two) = self.cluster(2)
+        client = harness.Client(self, [node.address])
+
+        def counted():
+            status = self.shoal_json(node, "status")
+            everything = status["all"]
+            self.assertEqual(sum(row.get("lookups", 0) for row in status["nodes"]),
+                             everything["lookups"])
+            self.assertEqual(set(status["client"]), {
+                "lookup_hits", "lookup_misses", "lookups_healed", "lookup_questions",
+                "cached_ranges", "cache_bytes"})
+            return tuple(everything[key] for key in ("lookups", "lookups_nobody", "misdirected"))
+
+        before = counted()
+        cid = client.do("create", 8, one.nid)
+        client.do("put", cid, "it moves")
+        for _ in range(5):
+            client.do("get", cid)
+        asked = tuple(now - then for now, then in zip(counted(), before))
+        self.assertEqual(asked, (1, 0, 0))  # one range, one question
+        before = counted()
+        self.shoal(node, "migrate", one.nid, "--to", two.nid)
+        self.assertEqual(client.do("get", cid), "it moves")
+        healed = tuple(now - then for now, then in zip(counted(), before))
+        self.assertEqual(healed, (1, 0, 1))  # the old owner says no, the superpeer where it is
+        before = counted()
+        harness.eventually(self, "nobody has it", 60, lambda: client.ask("get", "5000:1")
+                           .startswith("SHOAL_ENOCHUNK"))
+        self.assertGreaterEqual(counted()[1], before[1] + 1)
+        text = self.shoal(node, "status").text
+        self.assertRegex(text, r"lookups: superpeers answered \d+, \d+ of them that nobody")
+        self.assertRegex(text, r"this client: \d+ found in its cache")
+
     def test_called_wrongly(self):
         node, (one,) = self.cluster(1)
         to = ("--connect", node.address)

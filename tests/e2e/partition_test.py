@@ -7,6 +7,7 @@ import unittest
 
 import harness
 import network
+import register
 
 # Machines. Everything that a client could be cut from has one of its own.
 SUPERPEERS = (1, 2, 3)
@@ -15,6 +16,8 @@ CLIENT = 7
 OTHER_CLIENT = 8
 PORT = 4100
 UNCLEAR = re.compile("SHOAL_(ETIMEOUT|ECONNLOST)")  # whether it was done, nobody knows
+# What a client says of names that it can't ask about, with a sentence.
+CLEAR = re.compile("SHOAL_(EBUSY|EUNREACHABLE|ETIMEOUT) .{10,}")
 HEALED_MAX = 120  # seconds until all is well again; reached only when something is wrong
 
 
@@ -208,9 +211,9 @@ class Partition(harness.Case):
         one, two = self.nodes[4], self.nodes[5]
         self.seen(client, one, "up")
         self.seen(client, two, "up")
-        registers = [Register(client, one) for _ in range(10)]
+        chunks = [Chunk(client, one) for _ in range(10)]
         filler = [client.do("create", 4096, one.nid) for _ in range(400)]
-        registers += [Register(client, one) for _ in range(10)]
+        chunks += [Chunk(client, one) for _ in range(10)]
         for turn, (source, target) in enumerate(((one, two), (two, one))):
             moving = self.migration(source, target)
             for cid in filler[::100]:  # So that it is under way.
@@ -219,22 +222,22 @@ class Partition(harness.Case):
             self.net.cut([4], [5] if turn == 0 else SUPERPEERS)
             if turn == 0:
                 # Both know the superpeers, so one of the two serves each chunk, and says so soon.
-                self.all_there(registers, client, reader)
-            for register in registers[::7]:
-                register.write(client)
-                register.read(self, reader)
+                self.all_there(chunks, client, reader)
+            for chunk in chunks[::7]:
+                chunk.write(client)
+                chunk.read(reader)
             self.net.heal()
             said = moving.communicate(timeout=HEALED_MAX)[0]
             print(said.decode().strip())  # It may have failed; whatever it moved is moved.
             self.seen(client, one, "up")
-            self.all_there(registers, client, reader)
+            self.all_there(chunks, client, reader)
 
-    def all_there(self, registers, client, reader):
+    def all_there(self, chunks, client, reader):
         """Waits until each can be written and read."""
-        for register in registers:
-            for act in (lambda: register.write(client), lambda: register.read(self, reader),
-                        lambda: register.count(self, client)):
-                harness.eventually(self, f"{register.cid} is there", HEALED_MAX, act)
+        for chunk in chunks:
+            for act in (lambda: chunk.write(client), lambda: chunk.read(reader),
+                        lambda: chunk.count(client)):
+                harness.eventually(self, f"{chunk.cid} is there", HEALED_MAX, act)
 
     def migration(self, source, target):
         """`shoal migrate`, at such a rate that it takes some seconds; it is begun, not waited for."""
@@ -254,74 +257,120 @@ class Partition(harness.Case):
         reader = self.client(machine=OTHER_CLIENT, timeout_s=2)
         for machine in PEERS:
             self.seen(writer, self.nodes[machine], "up")
-        chunks = [Register(writer, self.nodes[machine]) for machine in PEERS]
+        chunks = [Chunk(writer, self.nodes[machine]) for machine in PEERS]
+        names = [Name(writer, f"name/{number}") for number in range(8)]  # of several sectors
         for _ in range(4):
             self.faults(luck)
             until = time.monotonic() + 3  # longer than failure_ns: some are declared failed
             while time.monotonic() < until:
-                chunk = luck.choice(chunks)
-                chunk.write(writer)
-                chunk.read(self, reader)
+                one = luck.choice(chunks + names)
+                one.write(writer)
+                one.read(reader)
             self.net.heal()
         for machine in [*SUPERPEERS, *PEERS]:
             self.seen(writer, machine if machine in SUPERPEERS else self.nodes[machine], "up")
-        for chunk in chunks:
+        for one in chunks + names:
             for client in (writer, reader):
-                harness.eventually(self, f"{chunk.cid} can be read", HEALED_MAX,
-                                   lambda: chunk.read(self, client))
-            harness.eventually(self, "it can be written", HEALED_MAX,
-                               lambda: chunk.write(writer))
-            self.assertTrue(chunk.read(self, reader))
-            self.assertTrue(chunk.count(self, writer))
+                harness.eventually(self, "it can be read", HEALED_MAX, lambda: one.read(client))
+            harness.eventually(self, "it can be written", HEALED_MAX, lambda: one.write(writer))
+            self.assertTrue(one.read(reader))
+        for chunk in chunks:
+            self.assertTrue(chunk.count(writer))
+
+    def test_names_on_both_sides(self):
+        """The leader and one client are cut off from the rest: names are given on the larger side,
+        the smaller one says that it can't tell, and after all is healed all agree."""
+        client = self.client()
+        cut = self.leader()
+        others = [machine for machine in SUPERPEERS if machine != cut]
+        before = [Name(client, f"before/{number}") for number in range(8)]
+        lonely = self.client(machine=OTHER_CLIENT, timeout_s=2)
+        self.net.cut([cut, OTHER_CLIENT], [*others, *PEERS, CLIENT])
+        majority = self.client(*[self.at(machine) for machine in others])
+        self.seen(majority, cut, "failed")
+        names = [Name(majority, f"during/{number}") for number in range(8)]
+        for name in before:
+            self.assertTrue(name.write(majority))
+        for name in before[:4]:
+            self.assertRegex(lonely.ask("named", name.name), CLEAR)
+        for name in before[4:6]:  # Whether these are given one day nobody knows, and it says so.
+            said = lonely.ask("name", name.name, "64:1000")
+            self.assertRegex(said, CLEAR)
+            name.value.write(1000, outcome_of(said))
+        self.net.heal()
+        self.seen(client, cut, "up")
+        harness.eventually(self, "it answers", HEALED_MAX, lambda: not self.refuses(cut))
+        for reader in (majority, lonely, self.client(self.at(cut))):
+            for name in before + names:
+                harness.eventually(self, f"{name.name} can be read", HEALED_MAX,
+                                   lambda: name.read(reader))
+        for name in before + names:
+            self.assertTrue(name.write(lonely))
+            self.assertTrue(name.read(client))
 
 
-class Register:
-    """A chunk that one client writes rising numbers to, and a counter that it adds to."""
+def outcome_of(answer):
+    """What is known of a change, by its answer."""
+    if answer.startswith("ok"):
+        return register.ACKNOWLEDGED
+    return register.UNCLEAR if UNCLEAR.match(answer) else register.REFUSED
+
+
+class Chunk:
+    """A chunk that one client writes rising numbers to, and a counter that it adds to. Calls come
+    one after the other, whoever makes them, so what is read is checked exactly (register.py)."""
 
     def __init__(self, client, peer):
         self.cid = client.do("create", 8, peer.nid)
         self.counter = client.do("create", 8, peer.nid)
         client.do("put", self.cid, "00000000")
-        self.acknowledged = self.written = self.added = self.maybe_added = 0
-        # Of writes that failed: those that may come to be at any time, and those that never may.
-        self.unclear, self.refused = set(), set()
+        self.number = 0
+        self.value, self.sum = register.Register(0), register.Counter()
 
     def write(self, client):
         """Writes the next number and counts; whether both were acknowledged."""
-        self.written += 1
-        put = client.ask("put", self.cid, f"{self.written:08}")
-        if put == "ok":
-            self.acknowledged = self.written
-        else:
-            (self.unclear if UNCLEAR.match(put) else self.refused).add(self.written)
-        added = client.ask("add", self.counter, 1)
-        if added.startswith("ok"):
-            self.added += 1
-        elif UNCLEAR.match(added):
-            self.maybe_added += 1
-        return put == "ok" and added.startswith("ok")
+        self.number += 1
+        put = outcome_of(client.ask("put", self.cid, f"{self.number:08}"))
+        self.value.write(self.number, put)
+        answer = client.ask("add", self.counter, 1)
+        added = outcome_of(answer)
+        self.sum.add(added, int(answer[3:]) if added == register.ACKNOWLEDGED else None)
+        return put == added == register.ACKNOWLEDGED
 
-    def read(self, test, client):
-        """Reads it, if it can be read: nothing older than what was acknowledged or seen before."""
+    def read(self, client):
+        """Reads it, if it can be read."""
         answer = client.ask("get", self.cid)
-        if not answer.startswith("ok "):
-            return False
-        found = int(answer[3:])
-        test.assertNotIn(found, self.refused)
-        test.assertLessEqual(found, self.written)
-        if found not in self.unclear:
-            test.assertGreaterEqual(found, self.acknowledged)
-            self.acknowledged = found
-        return True
+        if answer.startswith("ok "):
+            self.value.read(int(answer[3:]))
+        return answer.startswith("ok ")
 
-    def count(self, test, client):
-        """What was added is there once, and what may have been is at most once."""
+    def count(self, client):
         answer = client.ask("add", self.counter, 0)
-        if not answer.startswith("ok "):
-            return False
-        test.assertGreaterEqual(int(answer[3:]), self.added)
-        test.assertLessEqual(int(answer[3:]), self.added + self.maybe_added)
-        return True
+        if answer.startswith("ok "):
+            self.sum.read(int(answer[3:]))
+        return answer.startswith("ok ")
+
+
+class Name:
+    """A name that one client gives to one chunk ID after the other; they need not exist."""
+
+    def __init__(self, client, name):
+        self.name = name
+        self.number = 0
+        client.do("name", name, "64:0")
+        self.value = register.Register(0)
+
+    def write(self, client):
+        self.number += 1
+        said = outcome_of(client.ask("name", self.name, f"64:{self.number}"))
+        self.value.write(self.number, said)
+        return said == register.ACKNOWLEDGED
+
+    def read(self, client):
+        answer = client.ask("named", self.name)
+        if answer.startswith("ok "):
+            self.value.read(int(answer.split(":")[1]))
+        return answer.startswith("ok ")
 
 
 if __name__ == "__main__":
