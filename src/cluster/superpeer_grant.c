@@ -108,7 +108,9 @@ bool sh_shared_may_fail(const struct sh_superpeer *superpeer, shoal_nid nid, boo
     uint64_t now_ns = sh_now(&superpeer->env.clock);
     if (is_dead || nid.v < SH_PEER_NID_MIN || nid.v > SH_PEER_NID_MAX)
         return true;
+    /* Who was stopped gives all failure_ns anew with the next look (superpeer_watch.c). */
     return sh_shared_leads(superpeer) && shared->led_since_ns &&
+           now_ns <= shared->watched_ns + superpeer->failure_ns / 2 &&
            now_ns >= shared->led_since_ns + superpeer->failure_ns &&
            sh_superpeer_lease_is_over(superpeer, nid, now_ns);
 }
