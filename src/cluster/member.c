@@ -266,8 +266,11 @@ static void heartbeat_answered(struct sh_member *member, enum shoal_err err,
         err = sh_answer_view_get(payload, SH_ANSWER_VIEW | SH_ANSWER_FAILED | SH_ANSWER_ANY, &flags,
                                  &view);
     if (err) {
+        bool is_first = !member->trouble;
         complain(member, "superpeer can't be reached; trying on", err);
         next_superpeer(member);
+        if (is_first && err == SHOAL_ECONNLOST)
+            member->due_ns = now_of(member); /* to be heard before others take it for dead */
         return;
     }
     if (member->trouble)

@@ -107,7 +107,13 @@
  *   errors   EBUSY (restarted, or no majority)
  *
  * One-way, from any node or client to the superpeer of the node's arc:
- * SUSPECT    u16 ID of a node whose connection was lost, or that did not answer
+ * SUSPECT    also from a node's judge to other superpeers: u16 ID of a node whose connection was
+ *            lost, or that did not answer
+ *
+ * One-way between superpeers:
+ * REFUSED    to a node's judge (superpeer_probe.c): u16 ID of a node at whose address nobody
+ *            listens, u64 how long ago its connection to the sender ended, if it was not heard
+ *            since, u64 how long ago the sender heard it, in ns; all bits: never
  *
  * One-way messages between superpeers that share a registry:
  * RAFT       a message of raft (raft_int.h)
@@ -173,6 +179,7 @@
 #define SH_CLUSTER_DISMISSED SH_MSG_TYPE(SH_MODULE_CLUSTER, 36)
 #define SH_CLUSTER_RING SH_MSG_TYPE(SH_MODULE_CLUSTER, 37)
 #define SH_CLUSTER_LEASE SH_MSG_TYPE(SH_MODULE_CLUSTER, 38)
+#define SH_CLUSTER_REFUSED SH_MSG_TYPE(SH_MODULE_CLUSTER, 39)
 #define SH_CLUSTER_COMMIT SH_MSG_TYPE(SH_MODULE_CLUSTER, 40)
 #define SH_CLUSTER_RESOLVE SH_MSG_TYPE(SH_MODULE_CLUSTER, 41)
 #define SH_CLUSTER_WHO SH_MSG_TYPE(SH_MODULE_CLUSTER, 42)
@@ -198,6 +205,7 @@ enum sh_ask_kind {
 #define SH_GRANT_BYTES 8 /* in the answer */
 #define SH_LEAVE_BYTES 12
 #define SH_SUSPECT_BYTES 2
+#define SH_REFUSED_BYTES 18
 #define SH_EVENTS_BYTES 16
 #define SH_EVENTS_ANSWER_BYTES 19
 #define SH_LOOKUP_BYTES 16

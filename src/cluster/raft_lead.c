@@ -104,12 +104,15 @@ void sh_raft_lead(struct sh_raft *raft, uint64_t now_ns)
     sh_raft_lead_tick(raft, now_ns);
 }
 
+/* Answers that lay unread while this server was stopped do not count: the rounds that they are of
+ * began long ago. Slow ones do. */
 static bool hears_a_majority(const struct sh_raft *raft, uint64_t now_ns)
 {
     uint64_t heard = sh_raft_bit(raft->config.server);
     for (uint8_t i = 1; i <= SH_RAFT_SERVER_MAX; i++) {
-        if (raft->progress[i].heard_ns &&
-            now_ns < raft->progress[i].heard_ns + raft->config.election_ns)
+        const struct sh_raft_progress *progress = &raft->progress[i];
+        if (progress->led_ns && now_ns < progress->heard_ns + raft->config.election_ns &&
+            now_ns < progress->led_ns + 2 * raft->config.election_ns)
             heard |= sh_raft_bit(i);
     }
     return sh_raft_is_majority(heard, raft->members.voters);

@@ -158,14 +158,6 @@ static void on_heartbeat(void *arg, struct sh_msg_in *in)
     answer_view(superpeer, in, epoch, &lease_ns, flags);
 }
 
-static void on_suspect(void *arg, struct sh_msg_in *in)
-{
-    struct sh_superpeer *superpeer = arg;
-    shoal_nid nid = {sh_get16(&in->payload)};
-    if (sh_reader_done(&in->payload))
-        sh_superpeer_probe(superpeer, nid, now_of(superpeer));
-}
-
 static void on_leave(void *arg, struct sh_msg_in *in)
 {
     struct sh_superpeer *superpeer = arg;
@@ -304,8 +296,9 @@ static void handlers_set(struct sh_superpeer *superpeer)
         {SH_CLUSTER_VIEW_GET, on_view_get},
         {SH_CLUSTER_SYNC, sh_superpeer_sync_handler},
         {SH_CLUSTER_TREE, sh_superpeer_tree_handler},
-        {SH_CLUSTER_SUSPECT, on_suspect},
+        {SH_CLUSTER_SUSPECT, sh_superpeer_suspect_handler},
         {SH_CLUSTER_PING, sh_superpeer_ping_handler},
+        {SH_CLUSTER_REFUSED, sh_superpeer_refused_handler},
         {SH_CLUSTER_EVENTS, sh_superpeer_events_handler},
     };
     /* Inline, so that all of a superpeer runs in one thread. */

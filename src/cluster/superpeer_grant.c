@@ -15,6 +15,8 @@
  * began that a majority answered, for until then nobody else was elected, however late the answers
  * were read; and by that for an election's time only. A new leader gives everybody failure_ns anew,
  * so a lease is shorter than that by an election's time and a heartbeat.
+ * With ZooKeeper it goes by when it asked ZooKeeper, which answered that it leads: the session
+ * lasted failure_ns from then on, and nobody else was leader before that was over.
  * What a former leader was deciding may be decided by the new one: it consents to nothing before it
  * has applied all that was in the log when it began. And what a leader heard while it was stopped,
  * it does not consent to. */
@@ -50,13 +52,12 @@ static bool is_up(const struct sh_superpeer *superpeer, shoal_nid nid)
     return node && node->state == SH_NODE_UP;
 }
 
-/* Whether this one leads, and was sure of that within the time that leases are shorter by; of
- * ZooKeeper's leader, whether it has been awake since. */
+/* Whether this one leads, and was sure of that within the time that leases are shorter by. */
 static bool leads_surely(const struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     const struct sh_shared *shared = superpeer->shared;
-    uint64_t within_ns = shared->raft ? shared->election_ns : superpeer->heartbeat_ns;
-    return shared->led_ns && now_ns <= shared->led_ns + within_ns && sh_shared_leads(superpeer);
+    return shared->led_ns && now_ns <= shared->led_ns + shared->election_ns &&
+           sh_shared_leads(superpeer);
 }
 
 uint64_t sh_superpeer_lease_ns(const struct sh_superpeer *superpeer, shoal_nid nid, uint64_t now_ns)
@@ -94,9 +95,10 @@ void sh_shared_lease_step(struct sh_superpeer *superpeer, uint64_t now_ns)
     }
     if (!shared->led_last)
         shared->led_last = shared->raft ? sh_raft_last(shared->raft) : 1;
-    if (!shared->raft)
-        shared->led_ns = now_ns;
-    else if (sh_raft_applied(shared->raft) >= shared->led_last)
+    /* A value that was read and can't be taken yet may tell of failures. */
+    if (shared->zookeeper && shared->number_loaded == sh_zookeeper_number(shared->zookeeper))
+        shared->led_ns = sh_zookeeper_led_ns(shared->zookeeper);
+    else if (shared->raft && sh_raft_applied(shared->raft) >= shared->led_last)
         shared->led_ns = sh_raft_led_ns(shared->raft, now_ns);
 }
 
@@ -106,7 +108,9 @@ bool sh_shared_may_fail(const struct sh_superpeer *superpeer, shoal_nid nid, boo
     uint64_t now_ns = sh_now(&superpeer->env.clock);
     if (is_dead || nid.v < SH_PEER_NID_MIN || nid.v > SH_PEER_NID_MAX)
         return true;
+    /* Who was stopped gives all failure_ns anew with the next look (superpeer_watch.c). */
     return sh_shared_leads(superpeer) && shared->led_since_ns &&
+           now_ns <= shared->watched_ns + superpeer->failure_ns / 2 &&
            now_ns >= shared->led_since_ns + superpeer->failure_ns &&
            sh_superpeer_lease_is_over(superpeer, nid, now_ns);
 }

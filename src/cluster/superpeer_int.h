@@ -28,7 +28,13 @@ struct sh_probe {
     shoal_nid nid;
     shoal_nid alias; /* ASKING: of the fresh connection */
     uint64_t due_ns;
-    uint64_t lost_ns; /* when the connection that the node itself had here ended; 0: has not */
+    uint64_t begun_ns;
+    uint64_t ended_ns; /* FREE: when it did */
+    /* 0: has not. When the connection that the node itself had here ended, or at another superpeer,
+     * and when nobody listened at its address last. */
+    uint64_t lost_ns, others_lost_ns, refused_ns;
+    uint64_t asked_ns; /* when the other superpeers were asked */
+    uint64_t agreed;   /* who of them agreed since: bit n is superpeer n */
 };
 
 struct sh_superpeer_overlay; /* superpeer_overlay_int.h */
@@ -118,6 +124,8 @@ void sh_superpeer_report_handler(struct sh_superpeer *superpeer);
 /* superpeer_watch.c */
 void sh_superpeer_shared_heard(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t epoch);
 void sh_superpeer_shared_fail(struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead);
+/* The leader is not to be told of what was heard of a node before. */
+void sh_shared_unheard(struct sh_superpeer *superpeer, shoal_nid nid);
 
 /* superpeer_grant.c: which peers may serve until when. */
 /* For how long from now on a node may serve that is heard now, in ns; 0: not at all. */
@@ -138,18 +146,24 @@ void sh_superpeer_lookup_answer(struct sh_superpeer *superpeer, const struct sh_
                                 shoal_cid cid, uint64_t epoch, const struct sh_range *range);
 void sh_superpeer_tree_handler(void *arg, struct sh_msg_in *in);
 
-/* superpeer_peers.c: what a superpeer asks other nodes. */
+/* superpeer_peers.c: what superpeers ask each other. */
+/* A question must be over well before the silence counts as failure. */
+uint64_t sh_superpeer_question_ns(const struct sh_superpeer *superpeer);
 void sh_superpeer_sync_handler(void *arg, struct sh_msg_in *in);
 void sh_superpeer_ping_handler(void *arg, struct sh_msg_in *in);
 unsigned sh_superpeer_siblings_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 uint64_t sh_superpeer_siblings_due_ns(const struct sh_superpeer *superpeer);
-/* Asks a node whether it lives, if it counts as up and is not being asked already. */
+void sh_superpeer_requests_cancel(struct sh_superpeer *superpeer);
+
+/* superpeer_probe.c: suspicion. */
+void sh_superpeer_refused_handler(void *arg, struct sh_msg_in *in);
+void sh_superpeer_suspect_handler(void *arg, struct sh_msg_in *in);
+/* Asks a node whether it lives, if it counts as up and has not been asked within a heartbeat. */
 void sh_superpeer_probe(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t now_ns);
 /* The same, of a node whose own connection has ended. */
 void sh_superpeer_probe_lost(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t now_ns);
 unsigned sh_superpeer_probes_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 uint64_t sh_superpeer_probes_due_ns(const struct sh_superpeer *superpeer);
-void sh_superpeer_requests_cancel(struct sh_superpeer *superpeer);
 
 /* superpeer_events.c */
 void sh_superpeer_events_handler(void *arg, struct sh_msg_in *in);

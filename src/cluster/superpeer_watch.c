@@ -39,6 +39,12 @@ void sh_superpeer_shared_fail(struct sh_superpeer *superpeer, shoal_nid nid, boo
     sh_shared_decide(superpeer, &command);
 }
 
+void sh_shared_unheard(struct sh_superpeer *superpeer, shoal_nid nid)
+{
+    if (nid.v < SH_SHARED_NIDS)
+        superpeer->shared->heard[nid.v / 64] &= ~(UINT64_C(1) << nid.v % 64);
+}
+
 static bool is_heard(const struct sh_shared *shared, shoal_nid nid)
 {
     return shared->heard[nid.v / 64] >> nid.v % 64 & 1;

@@ -177,7 +177,9 @@ static size_t carry_out_some(struct sh_superpeer *superpeer, struct sh_registry 
     for (struct sh_decided *decided = shared->decided; decided && count < most;
          decided = decided->next) {
         shoal_nid nid;
-        if (sh_command_get(sh_bytes_make(decided->command, decided->size), &command))
+        /* Of what a leader decided, another one may have taken the opposite for granted since. */
+        if (sh_command_get(sh_bytes_make(decided->command, decided->size), &command) &&
+            (command.kind != SH_COMMAND_FAIL || command.state || sh_shared_leads(superpeer)))
             (void)!sh_shared_carry_out(superpeer, scratch, &command, &nid);
         decided->is_in_batch = true;
         count++;
@@ -337,7 +339,7 @@ enum shoal_err sh_shared_zookeeper_open(struct sh_superpeer *superpeer,
                                         const struct sh_superpeer_config *config)
 {
     return sh_zookeeper_create(config->zookeeper, config->cluster, superpeer->failure_ns,
-                               &superpeer->shared->zookeeper);
+                               superpeer->heartbeat_ns / 2, &superpeer->shared->zookeeper);
 }
 
 void sh_shared_zookeeper_close(struct sh_superpeer *superpeer)

@@ -18,7 +18,17 @@
 #define RETRY_NS UINT64_C(500000000)
 #define CLOSE_WAIT_MS 1000
 
-enum what { SESSION, CHANGED, VALUE_READ, VALUE_WRITTEN, FOLDER_MADE, LEADER_MADE, LEADER_READ };
+enum what {
+    SESSION,
+    CHANGED,
+    VALUE_READ,
+    VALUE_WRITTEN,
+    FOLDER_MADE,
+    LEADER_MADE,
+    LEADER_READ,
+    SYNCED,
+    LEADER_CONFIRMED,
+};
 
 /* Something that a thread of libzookeeper brings. */
 struct event {
@@ -69,6 +79,11 @@ struct sh_zookeeper {
     bool leader_is_known, leader_is_asked, leader_is_free;
     bool leads;
     uint16_t leader;
+    /* When it surely led: each question is dated by its sending, and counts once the value has been
+     * read that it found. */
+    uint64_t confirm_ns, confirm_due_ns, confirm_sent_ns;
+    bool is_confirming, is_synced_up;
+    uint64_t confirmed_ns, led_ns;
 };
 
 /* --- What libzookeeper's threads call --------------------------------------------------------- */
@@ -140,12 +155,20 @@ static void on_log(const char *text)
 
 /* --- Session --------------------------------------------------------------------------------- */
 
+/* Whoever leads next has not been confirmed. */
+static void led_forget(struct sh_zookeeper *zookeeper)
+{
+    zookeeper->leads = false;
+    zookeeper->confirmed_ns = zookeeper->led_ns = 0;
+}
+
 /* Nothing that was asked in the session before will be answered; nothing that it knew is sure. */
 static void forget(struct sh_zookeeper *zookeeper)
 {
     zookeeper->is_read = zookeeper->is_reading = zookeeper->is_making = false;
     zookeeper->leader_is_known = zookeeper->leader_is_asked = zookeeper->leader_is_free = false;
-    zookeeper->leads = false;
+    zookeeper->is_confirming = false;
+    led_forget(zookeeper);
     zookeeper->leader = 0;
     if (zookeeper->is_writing)
         zookeeper->written = SHOAL_ECONNLOST;
@@ -169,7 +192,7 @@ static bool session_begin(struct sh_zookeeper *zookeeper)
 }
 
 enum shoal_err sh_zookeeper_create(const char *servers, const char *cluster, uint64_t session_ns,
-                                   struct sh_zookeeper **zookeeper_out)
+                                   uint64_t confirm_ns, struct sh_zookeeper **zookeeper_out)
 {
     struct sh_zookeeper *zookeeper = calloc(1, sizeof *zookeeper);
     if (!zookeeper)
@@ -177,6 +200,7 @@ enum shoal_err sh_zookeeper_create(const char *servers, const char *cluster, uin
     sh_lock_init(&zookeeper->lock, SH_LOCK_ZOOKEEPER);
     zookeeper->events_end = &zookeeper->events;
     zookeeper->servers = strdup(servers);
+    zookeeper->confirm_ns = confirm_ns;
     zookeeper->session_ms = (int)(session_ns / 1000000);
     if (zookeeper->session_ms < 1)
         zookeeper->session_ms = 1;
@@ -267,6 +291,33 @@ static unsigned leader_ask(struct sh_zookeeper *zookeeper, uint64_t now_ns)
     return 1;
 }
 
+/* Asks whether this session still has the leadership. The server that it is connected to may be
+ * behind the others, hence sync, which has it catch up with them before it answers; and a change of
+ * the value that it has seen by then is told before the answer. Both are sent at once, and are
+ * answered in order. */
+static unsigned confirm_ask(struct sh_zookeeper *zookeeper, uint64_t now_ns)
+{
+    struct question *sync = question_make(zookeeper, SYNCED);
+    struct question *look = question_make(zookeeper, LEADER_CONFIRMED);
+    if (!sync || !look) {
+        free(sync);
+        free(look);
+        return 0;
+    }
+    zookeeper->confirm_due_ns = now_ns + zookeeper->confirm_ns;
+    zookeeper->confirm_sent_ns = now_ns;
+    zookeeper->is_synced_up = false;
+    if (!asked(zookeeper, sync, zoo_async(zookeeper->handle, zookeeper->leader_path, on_made, sync),
+               now_ns)) {
+        free(look);
+        return 1;
+    }
+    zookeeper->is_confirming =
+        asked(zookeeper, look,
+              zoo_aget(zookeeper->handle, zookeeper->leader_path, 0, on_data, look), now_ns);
+    return 1;
+}
+
 static unsigned ask(struct sh_zookeeper *zookeeper, uint64_t now_ns)
 {
     unsigned work = 0;
@@ -279,6 +330,8 @@ static unsigned ask(struct sh_zookeeper *zookeeper, uint64_t now_ns)
         work += value_ask(zookeeper, now_ns);
     if (zookeeper->stands_as && !zookeeper->leader_is_known && !zookeeper->leader_is_asked)
         work += leader_ask(zookeeper, now_ns);
+    if (zookeeper->leads && !zookeeper->is_confirming && now_ns >= zookeeper->confirm_due_ns)
+        work += confirm_ask(zookeeper, now_ns);
     return work;
 }
 
@@ -348,8 +401,11 @@ static void on_leader_read(struct sh_zookeeper *zookeeper, const struct event *e
                            uint64_t now_ns)
 {
     char text[8] = "";
+    const clientid_t *own = zoo_client_id(zookeeper->handle);
+    bool leads = event->rc == ZOK && own && event->owner == own->client_id;
     zookeeper->leader_is_asked = false;
-    zookeeper->leads = false;
+    if (!leads)
+        led_forget(zookeeper);
     zookeeper->leader = 0;
     if (event->rc == ZNONODE) {
         zookeeper->leader_is_free = true;
@@ -362,10 +418,18 @@ static void on_leader_read(struct sh_zookeeper *zookeeper, const struct event *e
     memcpy(text, event->bytes, event->size < sizeof text - 1 ? event->size : sizeof text - 1);
     zookeeper->leader_is_known = true;
     zookeeper->leader = (uint16_t)strtoul(text, NULL, 10);
-    const clientid_t *own = zoo_client_id(zookeeper->handle);
-    zookeeper->leads = own && event->owner == own->client_id;
-    if (zookeeper->leads)
+    if (leads && !zookeeper->leads)
         SH_INFO("zookeeper", "leads", SH_U64("as", zookeeper->leader));
+    zookeeper->leads = leads;
+}
+
+static void on_leader_confirmed(struct sh_zookeeper *zookeeper, const struct event *event)
+{
+    const clientid_t *own = zoo_client_id(zookeeper->handle);
+    zookeeper->is_confirming = false;
+    if (event->rc == ZOK && zookeeper->is_synced_up && zookeeper->leads && own &&
+        event->owner == own->client_id)
+        zookeeper->confirmed_ns = zookeeper->confirm_sent_ns;
 }
 
 static void on_session(struct sh_zookeeper *zookeeper, int state)
@@ -383,7 +447,8 @@ static void on_session(struct sh_zookeeper *zookeeper, int state)
     }
     /* Questions that are under way are answered with an error. What was known is asked again. */
     zookeeper->is_read = zookeeper->is_watched = zookeeper->is_synced = false;
-    zookeeper->leader_is_known = zookeeper->leader_is_free = zookeeper->leads = false;
+    zookeeper->leader_is_known = zookeeper->leader_is_free = false;
+    led_forget(zookeeper);
 }
 
 static void take(struct sh_zookeeper *zookeeper, const struct event *event, uint64_t now_ns)
@@ -421,6 +486,12 @@ static void take(struct sh_zookeeper *zookeeper, const struct event *event, uint
     case LEADER_READ:
         on_leader_read(zookeeper, event, now_ns);
         break;
+    case SYNCED:
+        zookeeper->is_synced_up = event->rc == ZOK;
+        break;
+    case LEADER_CONFIRMED:
+        on_leader_confirmed(zookeeper, event);
+        break;
     }
 }
 
@@ -451,6 +522,9 @@ unsigned sh_zookeeper_step(struct sh_zookeeper *zookeeper, uint64_t now_ns)
         (void)session_begin(zookeeper);
         work++;
     }
+    /* What the answer's time knew of the value is known here. */
+    if (zookeeper->is_read && zookeeper->is_watched)
+        zookeeper->led_ns = zookeeper->confirmed_ns;
     return work + (zookeeper->handle ? ask(zookeeper, now_ns) : 0);
 }
 
@@ -553,6 +627,11 @@ void sh_zookeeper_stand(struct sh_zookeeper *zookeeper, uint16_t as)
 bool sh_zookeeper_leads(const struct sh_zookeeper *zookeeper)
 {
     return zookeeper->leads && zookeeper->state == ZOO_CONNECTED_STATE;
+}
+
+uint64_t sh_zookeeper_led_ns(const struct sh_zookeeper *zookeeper)
+{
+    return sh_zookeeper_leads(zookeeper) ? zookeeper->led_ns : 0;
 }
 
 uint16_t sh_zookeeper_leader(const struct sh_zookeeper *zookeeper)

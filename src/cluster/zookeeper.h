@@ -20,10 +20,11 @@
 struct sh_zookeeper;
 
 /* servers: HOST:PORT,HOST:PORT/PATH, as libzookeeper has them; cluster: its name. Both copied.
- * session_ns: silence after which ZooKeeper gives the leadership to another. Names of hosts are
- * resolved here, which may block. ENOMEM, EADDRESS (servers make no sense). */
+ * session_ns: silence after which ZooKeeper gives the leadership to another. confirm_ns: how often
+ * whoever leads asks whether it still does. Names of hosts are resolved here, which may block.
+ * ENOMEM, EADDRESS (servers make no sense). */
 SHOAL_NODISCARD enum shoal_err sh_zookeeper_create(const char *servers, const char *cluster,
-                                                   uint64_t session_ns,
+                                                   uint64_t session_ns, uint64_t confirm_ns,
                                                    struct sh_zookeeper **zookeeper_out);
 /* Ends the session, which may block for some seconds. NULL is allowed. */
 void sh_zookeeper_destroy(struct sh_zookeeper *zookeeper);
@@ -55,6 +56,10 @@ enum shoal_err sh_zookeeper_written(const struct sh_zookeeper *zookeeper);
 /* From now on it wants to lead, as that number (not 0). */
 void sh_zookeeper_stand(struct sh_zookeeper *zookeeper, uint16_t as);
 bool sh_zookeeper_leads(const struct sh_zookeeper *zookeeper);
+/* When this one surely led last, with the value known as it was then: when a question whether it
+ * leads was sent that ZooKeeper has answered, however late that was read. 0: it does not lead, or
+ * has no answer yet. */
+uint64_t sh_zookeeper_led_ns(const struct sh_zookeeper *zookeeper);
 /* Who leads, as far as is known; 0: nobody. */
 uint16_t sh_zookeeper_leader(const struct sh_zookeeper *zookeeper);
 
