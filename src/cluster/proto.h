@@ -78,13 +78,15 @@
  * KEEP       from a superpeer to a peer: names, for the day when superpeers have forgotten them
  *   request  u8 sector, u8 flags (1 the list's first piece, 2 its last), u64 the list's number, u64
  *            the sector's incarnation, u64 the number of the last list that it began with, and to
- *            the end entries, each u64 chunk ID, text name
+ *            the end entries, each u64 chunk ID, text name; or with the flag 4 alone: the superpeer
+ *            has all of the loaded list of that number, and the peer may forget it
  *   answer   u64 0; or the number of the list that the peer has and keeps: of a history that the
  *            superpeer has forgotten
  *   errors   EAGAIN (another list has begun), ETOOBIG, ENOMEM, EROLE (from no superpeer)
  * KEPT       from a superpeer to a peer: what it has kept
  *   request  u8 sector, u64 the list's number, u32 offset; with the number 0, of all sectors
- *   answer   u32 the list's size, and bytes from there on; or 64 numbers of lists, u64 each
+ *   answer   u32 the list's size, and bytes from there on; or of each sector u64 the list's number,
+ *            u64 its incarnation, u64 the number of the loaded list, each 0: none (keeper.h)
  *   errors   EAGAIN (it has another list)
  * TREE       to the superpeer of the creator's arc: what it knows of chunks of one creator
  *   request  u64 chunk ID to begin at
@@ -196,6 +198,7 @@ enum sh_ask_kind {
 #define SH_GRANT_BYTES 8 /* in the answer */
 #define SH_LEAVE_BYTES 12
 #define SH_SUSPECT_BYTES 2
+#define SH_KEPT_BYTES (24 * 64) /* an answer about all sectors */
 #define SH_EVENTS_BYTES 16
 #define SH_EVENTS_ANSWER_BYTES 19
 #define SH_LOOKUP_BYTES 16
