@@ -63,7 +63,7 @@
  *   errors   ENONAME, EBUSY, EROLE
  *
  * ASK        to the superpeer that owns the sector: what is there (names, barriers, scratch)
- *   request  u8 kind (enum sh_ask_kind), u8 sector (of NAMES and SCRATCHES; else 0), u32 wait for
+ *   request  u8 kind (enum sh_ask_kind), u8 sector (where neither key nor barrier says it), u32 wait for
  *            it so many milliseconds, u64 barrier, u64 round, u64 member, text key or prefix, text
  *            the key to go on after
  *   answer   u16 0, and: NAME: u64 chunk ID. NAMES: u8 whether there are more, and until the end
@@ -71,6 +71,7 @@
  *            its value. BARRIER: u32 size, u8 flags, u64 round that is open, u32 members that have
  *            signed on, u8 whether follows: u64 who broke it, u32 members, each u64 ID, text data:
  *            of the round asked for, if it is the last one that is over; of the open one for 0.
+ *            UPDATES: u64 the sector's count of updates (metadata.h).
  *            Or u16 the superpeer to be asked, and nothing
  *   errors   ENONAME, EAGAIN (not within that time; ask again), EBROKEN (BARRIER: the member was
  *            taken for dead), EBUSY
@@ -184,6 +185,7 @@ enum sh_ask_kind {
     SH_ASK_SCRATCH,
     SH_ASK_SCRATCHES,
     SH_ASK_BARRIER,
+    SH_ASK_UPDATES,
 };
 
 /* Flags of answers. */

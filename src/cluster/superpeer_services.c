@@ -206,6 +206,10 @@ static enum shoal_err try_answer(struct sh_superpeer *superpeer, struct sh_reply
         if (!err)
             answer(superpeer, to, value);
         break;
+    case SH_ASK_UPDATES:
+        sh_store64(bytes, sh_metadata_updates(metadata, ask->sector));
+        answer(superpeer, to, sh_bytes_make(bytes, sizeof bytes));
+        break;
     case SH_ASK_BARRIER:
         return barrier_ask(superpeer, to, metadata, ask, is_new);
     default:
@@ -229,7 +233,7 @@ static bool ask_get(struct sh_reader *r, struct ask *ask_out)
     ask.after = sh_get_text(r);
     if (!sh_reader_done(r) || ask.key.size > SH_NAME_BYTES_MAX ||
         ask.after.size > SH_NAME_BYTES_MAX || ask.sector >= SH_SECTORS ||
-        ask.wait_ms > WAIT_MS_MAX || ask.kind < SH_ASK_NAME || ask.kind > SH_ASK_BARRIER)
+        ask.wait_ms > WAIT_MS_MAX || ask.kind < SH_ASK_NAME || ask.kind > SH_ASK_UPDATES)
         return false;
     if (ask.kind == SH_ASK_BARRIER)
         ask.sector = (uint8_t)sh_barrier_sector(ask.barrier);
