@@ -1,5 +1,7 @@
-/* Names, barriers and scratch: what programs on a cluster agree on. The superpeers keep them, four
- * times in memory where they share a registry (docs/names.md).
+/* Names, barriers and scratch: what programs agree on. On a cluster the superpeers keep them, four
+ * times in memory where they share a registry; names are also in a chunk of two peers each, and so
+ * in dumps, and come back from there when all superpeers were lost. In an embedded store they are
+ * in this process, for its threads, and the names in its dumps (docs/names.md).
  *
  *     err = shoal_name_set(store, "graph/root", cid, SHOAL_NAME_ABSENT, SHOAL_CID_NONE, NULL);
  *     err = shoal_name_wait(other, "graph/root", 10 * 1000000000ull, &cid);
@@ -8,8 +10,8 @@
  *
  * Errors and threads are as in shoal.h: calls block until done or until the store's time-out is
  * over. Each change is done once, however often this library has to repeat it while superpeers
- * fail; ETIMEOUT means that it may or may not have been done. An embedded store has none of this:
- * EINVAL. ELIMIT: a bound of docs/names.md is reached. */
+ * fail; ETIMEOUT means that it may or may not have been done. ELIMIT: a bound of
+ * docs/names.md is reached. */
 #ifndef SHOAL_NAMES_H
 #define SHOAL_NAMES_H
 

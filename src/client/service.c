@@ -46,11 +46,10 @@ enum shoal_err sh_service_begin(shoal *store)
     enum shoal_err err = sh_client_blocking();
     if (err)
         return err;
-    if (!store || store->is_embedded) {
-        sh_client_detail_set("it takes a cluster");
+    if (!store)
         return SHOAL_EINVAL;
-    }
-    sh_client_refresh_if_due(store, sh_now(&store->env.clock));
+    if (!store->is_embedded)
+        sh_client_refresh_if_due(store, sh_now(&store->env.clock));
     return SHOAL_OK;
 }
 
@@ -218,6 +217,8 @@ enum shoal_err sh_service_ask(shoal *store, const struct sh_service_ask *ask, ui
                               struct sh_reader *r_out)
 {
     uint8_t bytes[SH_ASK_BYTES + 2 * SHOAL_NAME_MAX];
+    if (store->is_embedded)
+        return sh_local_ask(store, ask, answer_out, r_out);
     for (;;) {
         uint64_t now_ns = sh_now(&store->env.clock);
         uint64_t wait_ns = ask->wait_until_ns > now_ns ? ask->wait_until_ns - now_ns : 0;
@@ -260,6 +261,10 @@ enum shoal_err sh_service_caller_take(shoal *store, uint64_t deadline_ns,
                                       struct sh_service_caller *caller_out)
 {
     struct sh_services_of_client *services = store->services;
+    if (store->is_embedded) {
+        *caller_out = (struct sh_service_caller){0};
+        return SHOAL_OK;
+    }
     for (;;) {
         sh_spin_take(&store->retry_lock);
         uint64_t taken = services->callers_taken;
@@ -282,6 +287,8 @@ enum shoal_err sh_service_caller_take(shoal *store, uint64_t deadline_ns,
 
 void sh_service_caller_release(shoal *store, const struct sh_service_caller *caller)
 {
+    if (store->is_embedded)
+        return;
     sh_spin_take(&store->retry_lock);
     store->services->callers_taken &= ~(UINT64_C(1) << caller->slot);
     sh_spin_release(&store->retry_lock);
@@ -375,6 +382,8 @@ enum shoal_err sh_service_update_as(shoal *store, const struct sh_service_caller
                                     struct sh_metadata_result *result_out)
 {
     enum shoal_err err;
+    if (store->is_embedded)
+        return sh_local_update(store, update, result_out);
     for (;;) {
         err = update_try(store, caller, update, deadline_ns, result_out);
         if (err == SHOAL_ETIMEOUT || err == SHOAL_EAGAIN)

@@ -63,8 +63,8 @@
  *   errors   ENONAME, EBUSY, EROLE
  *
  * ASK        to the superpeer that owns the sector: what is there (names, barriers, scratch)
- *   request  u8 kind (enum sh_ask_kind), u8 sector (where neither key nor barrier says it), u32 wait for
- *            it so many milliseconds, u64 barrier, u64 round, u64 member, text key or prefix, text
+ *   request  u8 kind (enum sh_ask_kind), u8 sector (where neither key nor barrier says it), u32
+ * wait for it so many milliseconds, u64 barrier, u64 round, u64 member, text key or prefix, text
  *            the key to go on after
  *   answer   u16 0, and: NAME: u64 chunk ID. NAMES: u8 whether there are more, and until the end
  *            text name, u64 chunk ID. SCRATCH: the value. SCRATCHES: u8 more, text key, u32 size of

@@ -6,12 +6,11 @@
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "cluster/metadata_barriers.h"
+#include "cluster/metadata_answers.h"
 #include "cluster/proto.h"
 #include "cluster/superpeer_overlay_int.h"
 
 #define ASKERS_MAX 4096
-#define PAGE_BYTES 16384
 #define WAIT_MS_MAX 10000
 /* A member that waits asks again each second; who does not is gone. One whose connection was lost
  * has failure_ns to come back. */
@@ -96,55 +95,20 @@ static void answer(struct sh_superpeer *superpeer, struct sh_reply_to to, struct
 static void page_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
                         const struct sh_metadata *metadata, const struct ask *ask)
 {
-    uint8_t bytes[PAGE_BYTES];
-    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
-    struct sh_bytes key = ask->after.size ? ask->after : (struct sh_bytes){NULL, 0};
-    struct sh_bytes value;
-    shoal_cid cid;
-    bool is_more = false;
-    sh_put8(&w, 0);
-    for (;;) {
-        bool is_there =
-            ask->kind == SH_ASK_NAMES
-                ? sh_metadata_name_next(metadata, ask->sector, ask->key, key, &key, &cid)
-                : sh_metadata_scratch_next(metadata, ask->sector, ask->key, key, &key, &value);
-        is_more = is_there && (size_t)(w.end - w.at) < key.size + 10;
-        if (!is_there || is_more)
-            break;
-        sh_put_text(&w, key);
-        if (ask->kind == SH_ASK_NAMES)
-            sh_put64(&w, cid.v);
-        else
-            sh_put32(&w, (uint32_t)value.size);
-    }
-    SH_ASSERT(sh_writer_ok(&w));
-    bytes[0] = is_more;
-    answer(superpeer, to, sh_bytes_make(bytes, (size_t)(w.at - bytes)));
+    uint8_t bytes[SH_METADATA_PAGE_BYTES];
+    size_t size =
+        sh_metadata_page_put(metadata, ask->kind, ask->sector, ask->key, ask->after, bytes);
+    answer(superpeer, to, sh_bytes_make(bytes, size));
 }
 
 static void barrier_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
                            const struct sh_barrier *barrier, const struct sh_barrier_round *round)
 {
-    size_t size = 2 + 18 + (round ? 12 : 0);
-    for (size_t i = 0; round && i < round->count; i++)
-        size += 10 + round->members[i].size;
     struct sh_out out;
-    if (sh_msg_reply(superpeer->msg, to, SH_CLUSTER_ASK, size, &out))
+    if (sh_msg_reply(superpeer->msg, to, SH_CLUSTER_ASK, 2 + sh_barrier_answer_size(round), &out))
         return;
     sh_put16(&out.w, 0);
-    sh_put32(&out.w, barrier->size);
-    sh_put8(&out.w, barrier->flags);
-    sh_put64(&out.w, barrier->open.number);
-    sh_put32(&out.w, (uint32_t)barrier->open.count);
-    sh_put8(&out.w, round != NULL);
-    if (round) {
-        sh_put64(&out.w, round->gone);
-        sh_put32(&out.w, (uint32_t)round->count);
-    }
-    for (size_t i = 0; round && i < round->count; i++) {
-        sh_put64(&out.w, round->members[i].id);
-        sh_put_text(&out.w, sh_bytes_make(round->members[i].bytes, round->members[i].size));
-    }
+    sh_barrier_answer_put(&out.w, barrier, round);
     sh_msg_end(superpeer->msg, &out);
 }
 
@@ -157,23 +121,15 @@ static enum shoal_err barrier_ask(struct sh_superpeer *superpeer, struct sh_repl
     struct sh_barrier *barrier = sh_metadata_barrier(metadata, ask->barrier);
     if (!barrier)
         return SHOAL_ENONAME;
-    if (ask->round == barrier->open.number) {
-        size_t at = 0;
-        while (at < barrier->open.count && barrier->open.members[at].id != ask->member)
-            at++;
-        if (at == barrier->open.count)
-            return SHOAL_EBROKEN;
-        if (!is_new)
-            return SHOAL_EAGAIN;
-        barrier->open.members[at].heard_ns = now_of(superpeer);
-        barrier->open.members[at].nid = to.nid;
-        return SHOAL_EAGAIN;
+    struct sh_barrier_member *member;
+    const struct sh_barrier_round *round;
+    enum shoal_err err = sh_barrier_look(barrier, ask->round, ask->member, &member, &round);
+    if (err == SHOAL_EAGAIN && is_new) {
+        member->heard_ns = now_of(superpeer);
+        member->nid = to.nid;
     }
-    const struct sh_barrier_round *round = NULL;
-    if (!ask->round)
-        round = &barrier->open;
-    else if (ask->round == barrier->last.number)
-        round = &barrier->last;
+    if (err)
+        return err;
     barrier_answer(superpeer, to, barrier, round);
     return SHOAL_OK;
 }
