@@ -42,6 +42,11 @@ static void check_names(shoal *store)
                      SHOAL_OK);
     assert_int_equal(shoal_name_get(store, "leader", &cid), SHOAL_OK);
     assert_true(cid.v == second.v);
+    assert_int_equal(shoal_name_set(store, "leader", second, SHOAL_NAME_CURRENT, first, &cid),
+                     SHOAL_EDIFFERS);
+    assert_true(cid.v == second.v);
+    assert_int_equal(shoal_name_remove(store, "leader", SHOAL_NAME_CURRENT, first, NULL),
+                     SHOAL_EDIFFERS);
     assert_int_equal(shoal_name_remove(store, "leader", SHOAL_NAME_ALWAYS, SHOAL_CID_NONE, NULL),
                      SHOAL_OK);
     assert_int_equal(shoal_name_remove(store, "leader", SHOAL_NAME_ALWAYS, SHOAL_CID_NONE, NULL),
@@ -111,6 +116,30 @@ static void *member_run(void *arg)
     return NULL;
 }
 
+static bool info_look(void *arg, const struct shoal_barrier_info *info)
+{
+    struct shoal_barrier_info *wanted = arg;
+    if (info->barrier.v == wanted->barrier.v)
+        *wanted = *info;
+    return true;
+}
+
+static void check_barrier_list(shoal *store)
+{
+    struct shoal_barrier_info a = {.size = 0}, b = {.size = 0};
+    struct shoal_barrier_round *round;
+    assert_int_equal(shoal_barrier_create(store, 1, SHOAL_BARRIER_SURVIVORS, &a.barrier), SHOAL_OK);
+    assert_int_equal(shoal_barrier_create(store, 9, SHOAL_BARRIER_TELL, &b.barrier), SHOAL_OK);
+    assert_int_equal(shoal_barrier_wait(store, a.barrier, NULL, 0, WAIT_NS, &round), SHOAL_OK);
+    shoal_barrier_round_free(round);
+    assert_int_equal(shoal_barrier_list(store, info_look, &a), SHOAL_OK);
+    assert_int_equal(shoal_barrier_list(store, info_look, &b), SHOAL_OK);
+    assert_true(a.size == 1 && a.survivors && a.round == 2 && a.count == 0);
+    assert_true(b.size == 9 && !b.survivors && b.round == 1 && b.count == 0);
+    assert_int_equal(shoal_barrier_free(store, a.barrier), SHOAL_OK);
+    assert_int_equal(shoal_barrier_free(store, b.barrier), SHOAL_OK);
+}
+
 static void check_barrier(shoal *store)
 {
     static struct member members[MEMBERS];
@@ -157,9 +186,9 @@ static void *taker_run(void *arg)
         enum shoal_err err =
             shoal_name_set(taker->store, "step", next, SHOAL_NAME_CURRENT, was, &now);
         taker->taken += err == SHOAL_OK;
-        if (err && err != SHOAL_EEXIST)
+        if (err && err != SHOAL_EDIFFERS)
             taker->err = err;
-        if (err == SHOAL_EEXIST && now.v < was.v)
+        if (err == SHOAL_EDIFFERS && now.v < was.v)
             step--; /* others are behind */
     }
     return NULL;
@@ -218,6 +247,7 @@ static void check_all(shoal *store)
     check_scratch(store);
     check_wait(store);
     check_takers(store);
+    check_barrier_list(store);
     check_barrier(store);
 }
 

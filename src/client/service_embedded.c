@@ -117,6 +117,9 @@ static enum shoal_err ask_now(const struct sh_metadata *metadata, const struct s
         break;
     case SH_ASK_BARRIER:
         return barrier_ask(metadata, ask, answer_out, size_out);
+    case SH_ASK_BARRIERS:
+        value.size = sh_barriers_put(metadata, ask->sector, bytes);
+        break;
     default:
         value.size =
             sh_metadata_page_put(metadata, ask->kind, ask->sector, ask->key, ask->after, bytes);

@@ -84,7 +84,7 @@ enum sh_metadata_kind {
 enum sh_name_condition {
     SH_NAME_ANY,     /* whether it is there or not; UNNAME: whichever chunk's it is */
     SH_NAME_ABSENT,  /* NAME only: EEXIST if it is there */
-    SH_NAME_CURRENT, /* ENONAME if it is not there, EEXIST if it is not `expected`'s */
+    SH_NAME_CURRENT, /* ENONAME if it is not there, EDIFFERS if it is not `expected`'s */
     /* NAME only, of the owner alone: EEXIST if it is there, or the sector's names are known */
     SH_NAME_GATHERED,
 };
@@ -132,7 +132,8 @@ struct sh_metadata_update {
 struct sh_metadata_result {
     enum shoal_err err;
     bool is_committed; /* RESOLVE */
-    shoal_cid cid;     /* NAME, UNNAME: whose the name was before; also with EEXIST; 0: nobody's.
+    shoal_cid cid;     /* NAME, UNNAME: whose the name was before; also with EEXIST and
+ * EDIFFERS; 0: nobody's.
                         * BARRIER: the round, as a number */
 };
 

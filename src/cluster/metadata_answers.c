@@ -32,6 +32,23 @@ size_t sh_metadata_page_put(const struct sh_metadata *metadata, uint8_t kind, un
     return (size_t)(w.at - bytes);
 }
 
+size_t sh_barriers_put(const struct sh_metadata *metadata, unsigned sector,
+                       uint8_t bytes[SH_METADATA_PAGE_BYTES])
+{
+    _Static_assert(SH_BARRIERS_MAX * 25 <= SH_METADATA_PAGE_BYTES, "all of a sector are one page");
+    struct sh_writer w = sh_writer_make(bytes, SH_METADATA_PAGE_BYTES);
+    const struct sh_barrier *barrier;
+    for (size_t i = 0; (barrier = sh_metadata_barrier_at(metadata, sector, i)); i++) {
+        sh_put64(&w, barrier->id);
+        sh_put32(&w, barrier->size);
+        sh_put8(&w, barrier->flags);
+        sh_put64(&w, barrier->open.number);
+        sh_put32(&w, (uint32_t)barrier->open.count);
+    }
+    SH_ASSERT(sh_writer_ok(&w));
+    return (size_t)(w.at - bytes);
+}
+
 enum shoal_err sh_barrier_look(struct sh_barrier *barrier, uint64_t round, uint64_t member,
                                struct sh_barrier_member **member_out,
                                const struct sh_barrier_round **round_out)

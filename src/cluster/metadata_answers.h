@@ -14,6 +14,10 @@ size_t sh_metadata_page_put(const struct sh_metadata *metadata, uint8_t kind, un
                             struct sh_bytes prefix, struct sh_bytes after,
                             uint8_t bytes[SH_METADATA_PAGE_BYTES]);
 
+/* Writes all barriers of a sector, as BARRIERS says; returns its size. */
+size_t sh_barriers_put(const struct sh_metadata *metadata, unsigned sector,
+                       uint8_t bytes[SH_METADATA_PAGE_BYTES]);
+
 /* What a member is told that asks for a round, or anybody for the open one, number 0. EAGAIN: it is
  * open, and *member_out is among those that have signed on; EBROKEN: but the member is not among
  * them. OK: the answer has *round_out, NULL where that was forgotten. */

@@ -57,24 +57,20 @@
  *   answer   u16 0, u16 error of the update, u8 whether a batch was committed, u64 chunk ID that
  *            the name had; or u16 the superpeer to be asked, and zeros
  *   errors   EBUSY, EROLE (not shared, or in ZooKeeper); ETIMEOUT: it may or may not have been done
- * NAME_GET   to the same
- *   request  text name
- *   answer   u16 0, u64 chunk ID; or u16 the superpeer to be asked, u64 zero
- *   errors   ENONAME, EBUSY, EROLE
  *
  * ASK        to the superpeer that owns the sector: what is there (names, barriers, scratch)
- *   request  u8 kind (enum sh_ask_kind), u8 sector (where neither key nor barrier says it), u32
- * wait for it so many milliseconds, u64 barrier, u64 round, u64 member, text key or prefix, text
+ *   request  u8 kind (enum sh_ask_kind), u8 sector (where no key or barrier says it), u32 wait for
+ *            it so many milliseconds, u64 barrier, u64 round, u64 member, text key or prefix, text
  *            the key to go on after
  *   answer   u16 0, and: NAME: u64 chunk ID. NAMES: u8 whether there are more, and until the end
  *            text name, u64 chunk ID. SCRATCH: the value. SCRATCHES: u8 more, text key, u32 size of
  *            its value. BARRIER: u32 size, u8 flags, u64 round that is open, u32 members that have
  *            signed on, u8 whether follows: u64 who broke it, u32 members, each u64 ID, text data:
  *            of the round asked for, if it is the last one that is over; of the open one for 0.
- *            UPDATES: u64 the sector's count of updates (metadata.h).
- *            Or u16 the superpeer to be asked, and nothing
- *   errors   ENONAME, EAGAIN (not within that time; ask again), EBROKEN (BARRIER: the member was
- *            taken for dead), EBUSY
+ *            BARRIERS: of each barrier of the sector u64 its ID, u32 size, u8 flags, u64 round that
+ *            is open, u32 members that have signed on. UPDATES: u64 the sector's count of updates
+ * (metadata.h). Or u16 the superpeer to be asked, and nothing errors   ENONAME, EAGAIN (not within
+ * that time; ask again), EBROKEN (BARRIER: the member was taken for dead), EBUSY
  *
  * KEEP       from a superpeer to a peer: names, for the day when superpeers have forgotten them
  *   request  u8 sector, u8 flags (1 the list's first piece, 2 its last), u64 the list's number, u64
@@ -159,7 +155,6 @@
 #define SH_CLUSTER_RECRUIT SH_MSG_TYPE(SH_MODULE_CLUSTER, 8)
 #define SH_CLUSTER_DISMISS SH_MSG_TYPE(SH_MODULE_CLUSTER, 9)
 #define SH_CLUSTER_METADATA SH_MSG_TYPE(SH_MODULE_CLUSTER, 10)
-#define SH_CLUSTER_NAME_GET SH_MSG_TYPE(SH_MODULE_CLUSTER, 11)
 #define SH_CLUSTER_ASK SH_MSG_TYPE(SH_MODULE_CLUSTER, 12)
 #define SH_CLUSTER_KEEP SH_MSG_TYPE(SH_MODULE_CLUSTER, 13)
 #define SH_CLUSTER_KEPT SH_MSG_TYPE(SH_MODULE_CLUSTER, 14)
@@ -186,6 +181,7 @@ enum sh_ask_kind {
     SH_ASK_SCRATCHES,
     SH_ASK_BARRIER,
     SH_ASK_UPDATES,
+    SH_ASK_BARRIERS,
 };
 
 /* Flags of answers. */
@@ -221,7 +217,6 @@ enum sh_ask_kind {
 #define SH_RECRUIT_BYTES 10 /* with the address's length */
 #define SH_DISMISS_BYTES 2
 #define SH_METADATA_ANSWER_BYTES 13
-#define SH_NAME_ANSWER_BYTES 10
 #define SH_ASK_BYTES 34 /* with the lengths of both texts */
 #define SH_LEASE_BYTES 9
 #define SH_HERE_BYTES 4 /* with the address's length */

@@ -12,6 +12,7 @@
 
 #define ASKERS_MAX 4096
 #define WAIT_MS_MAX 10000
+#define ANSWERS_MAX 32 /* of a step to those that wait; a round's can be 75 KB each */
 /* A member that waits asks again each second; who does not is gone. One whose connection was lost
  * has failure_ns to come back. */
 #define SILENCE_NS UINT64_C(5000000000)
@@ -92,15 +93,6 @@ static void answer(struct sh_superpeer *superpeer, struct sh_reply_to to, struct
     sh_msg_end(superpeer->msg, &out);
 }
 
-static void page_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
-                        const struct sh_metadata *metadata, const struct ask *ask)
-{
-    uint8_t bytes[SH_METADATA_PAGE_BYTES];
-    size_t size =
-        sh_metadata_page_put(metadata, ask->kind, ask->sector, ask->key, ask->after, bytes);
-    answer(superpeer, to, sh_bytes_make(bytes, size));
-}
-
 static void barrier_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
                            const struct sh_barrier *barrier, const struct sh_barrier_round *round)
 {
@@ -149,7 +141,8 @@ static enum shoal_err try_answer(struct sh_superpeer *superpeer, struct sh_reply
         return err;
     struct sh_bytes value = {NULL, 0};
     shoal_cid cid = SHOAL_CID_NONE;
-    uint8_t bytes[8];
+    uint8_t bytes[8], page[SH_METADATA_PAGE_BYTES];
+    size_t size;
     switch (ask->kind) {
     case SH_ASK_NAME:
         err = sh_metadata_lookup(metadata, ask->key, &cid);
@@ -168,8 +161,13 @@ static enum shoal_err try_answer(struct sh_superpeer *superpeer, struct sh_reply
         break;
     case SH_ASK_BARRIER:
         return barrier_ask(superpeer, to, metadata, ask, is_new);
+    case SH_ASK_BARRIERS:
+        size = sh_barriers_put(metadata, ask->sector, page);
+        answer(superpeer, to, sh_bytes_make(page, size));
+        break;
     default:
-        page_answer(superpeer, to, metadata, ask);
+        size = sh_metadata_page_put(metadata, ask->kind, ask->sector, ask->key, ask->after, page);
+        answer(superpeer, to, sh_bytes_make(page, size));
         break;
     }
     return err == SHOAL_ENONAME && ask->wait_ms ? SHOAL_EAGAIN : err;
@@ -189,7 +187,7 @@ static bool ask_get(struct sh_reader *r, struct ask *ask_out)
     ask.after = sh_get_text(r);
     if (!sh_reader_done(r) || ask.key.size > SH_NAME_BYTES_MAX ||
         ask.after.size > SH_NAME_BYTES_MAX || ask.sector >= SH_SECTORS ||
-        ask.wait_ms > WAIT_MS_MAX || ask.kind < SH_ASK_NAME || ask.kind > SH_ASK_UPDATES)
+        ask.wait_ms > WAIT_MS_MAX || ask.kind < SH_ASK_NAME || ask.kind > SH_ASK_BARRIERS)
         return false;
     if (ask.kind == SH_ASK_BARRIER)
         ask.sector = (uint8_t)sh_barrier_sector(ask.barrier);
@@ -232,8 +230,8 @@ static void on_ask(void *arg, struct sh_msg_in *in)
         refuse(superpeer, in->reply_to, in->type, err);
 }
 
-/* Answers those of changed sectors, and those whose time is over. Who waits at a superpeer that
- * does not own the sector any more is sent on by its next look. */
+/* Answers those of changed sectors, and those whose time is over, some at a time. Who waits at a
+ * superpeer that does not own the sector any more is sent on by its next look. */
 static unsigned askers_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     struct sh_services *services = superpeer->services;
@@ -265,7 +263,12 @@ static unsigned askers_step(struct sh_superpeer *superpeer, uint64_t now_ns)
         *at = asker->next;
         services->asker_count--;
         free(asker);
-        work++;
+        if (++work < ANSWERS_MAX)
+            continue;
+        services->changed |= changed;
+        if (is_due)
+            services->due_ns = now_ns;
+        break;
     }
     if (!services->askers)
         services->due_ns = SH_NEVER;
