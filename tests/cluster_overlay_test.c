@@ -26,13 +26,25 @@ static void on_done(struct sh_request *request, enum shoal_err err, struct sh_re
         asked->result = (enum shoal_err)sh_get16(payload);
         (void)sh_get8(payload);
     }
-    asked->cid.v = sh_get64(payload);
+    if (asked->is_update || !asked->owner.v)
+        asked->cid.v = sh_get64(payload);
     assert_true(sh_reader_done(payload));
 }
 
 static bool asked_is_done(void *arg)
 {
     return ((struct asked *)arg)->done;
+}
+
+static void name_question_put(struct sh_writer *w, struct sh_bytes name)
+{
+    sh_put8(w, SH_ASK_NAME);
+    sh_put8(w, 0);
+    sh_put32(w, 0);
+    for (unsigned i = 0; i < 3; i++)
+        sh_put64(w, 0);
+    sh_put_text(w, name);
+    sh_put16(w, 0);
 }
 
 /* Asks one superpeer: an update, or if it is NULL whose a name is. */
@@ -44,13 +56,13 @@ static void ask_one(struct host *asker, shoal_nid to, const struct sh_metadata_u
     if (update)
         sh_metadata_update_put(&w, update);
     else
-        sh_put_text(&w, name);
+        name_question_put(&w, name);
     size_t size = (size_t)(w.at - bytes);
     *asked = (struct asked){.is_update = update};
     asked->request = (struct sh_request){.done = on_done, .arg = asked, .timeout_ns = S};
     struct sh_out out;
-    asked->err = sh_msg_request(asker->msg, to, update ? SH_CLUSTER_METADATA : SH_CLUSTER_NAME_GET,
-                                size, &asked->request, &out);
+    asked->err = sh_msg_request(asker->msg, to, update ? SH_CLUSTER_METADATA : SH_CLUSTER_ASK, size,
+                                &asked->request, &out);
     if (asked->err)
         return;
     sh_put_raw(&out.w, sh_bytes_make(bytes, size));

@@ -1,5 +1,7 @@
-/* Names, barriers and scratch: what programs on a cluster agree on. The superpeers keep them, four
- * times in memory where they share a registry (docs/names.md).
+/* Names, barriers and scratch: what programs agree on. On a cluster the superpeers keep them, four
+ * times in memory where they share a registry; names are also in a chunk of two peers each, and so
+ * in dumps, and come back from there when all superpeers were lost. In an embedded store they are
+ * in this process, for its threads, and the names in its dumps (docs/names.md).
  *
  *     err = shoal_name_set(store, "graph/root", cid, SHOAL_NAME_ABSENT, SHOAL_CID_NONE, NULL);
  *     err = shoal_name_wait(other, "graph/root", 10 * 1000000000ull, &cid);
@@ -8,8 +10,8 @@
  *
  * Errors and threads are as in shoal.h: calls block until done or until the store's time-out is
  * over. Each change is done once, however often this library has to repeat it while superpeers
- * fail; ETIMEOUT means that it may or may not have been done. An embedded store has none of this:
- * EINVAL. ELIMIT: a bound of docs/names.md is reached. */
+ * fail; ETIMEOUT means that it may or may not have been done. ELIMIT: a bound of
+ * docs/names.md is reached. */
 #ifndef SHOAL_NAMES_H
 #define SHOAL_NAMES_H
 
@@ -30,11 +32,12 @@ extern "C" {
 enum shoal_name_if {
     SHOAL_NAME_ALWAYS,  /* whether the name is there or not */
     SHOAL_NAME_ABSENT,  /* set: only if it is not there (EEXIST) */
-    SHOAL_NAME_CURRENT, /* only if it is `expected`'s (EEXIST: another's; ENONAME: nobody's) */
+    SHOAL_NAME_CURRENT, /* only if it is `expected`'s (EDIFFERS: another's; ENONAME: nobody's) */
 };
 
 /* Gives a name to a chunk ID, which need not exist; or removes it (ENONAME). previous_out (may be
- * NULL) gets whose it was, SHOAL_CID_NONE for nobody's; as an exception also with EEXIST. */
+ * NULL) gets whose it was, SHOAL_CID_NONE for nobody's; as an exception also with EEXIST and
+ * EDIFFERS. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_name_set(shoal *store, const char *name,
                                                         shoal_cid cid, enum shoal_name_if when,
                                                         shoal_cid expected,
@@ -111,6 +114,18 @@ SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_barrier_wait(shoal *store, shoal_
 /* The round that is open, and who has signed on. ENONAME. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err
 shoal_barrier_status(shoal *store, shoal_barrier barrier, struct shoal_barrier_round **round_out);
+/* Calls back with each barrier, in no order, until it returns false. One that is made or freed
+ * meanwhile may or may not be among them. The callback may call anything but shoal_close. */
+struct shoal_barrier_info {
+    shoal_barrier barrier;
+    uint64_t round; /* that is open, from 1 */
+    uint32_t size;
+    uint32_t count; /* have signed on */
+    bool survivors; /* as it was created */
+};
+typedef bool (*shoal_barrier_each)(void *arg, const struct shoal_barrier_info *info);
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_barrier_list(shoal *store, shoal_barrier_each each,
+                                                            void *arg);
 SHOAL_API void shoal_barrier_round_free(struct shoal_barrier_round *round); /* NULL is allowed */
 
 /* --- Scratch ----------------------------------------------------------------------------- */

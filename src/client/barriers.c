@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "client/service_int.h"
+#include "cluster/arcs.h"
 #include "cluster/metadata_barriers.h"
 #include "cluster/proto.h"
 
@@ -148,6 +149,36 @@ enum shoal_err shoal_barrier_status(shoal *store, shoal_barrier barrier,
     struct sh_service_ask ask = {
         .kind = SH_ASK_BARRIER, .barrier = barrier.v, .deadline_ns = sh_client_deadline_ns(store)};
     return round_ask(store, &ask, round_out);
+}
+
+enum shoal_err shoal_barrier_list(shoal *store, shoal_barrier_each each, void *arg)
+{
+    enum shoal_err err = sh_service_begin(store);
+    bool goes_on = true;
+    if (!err && !each)
+        err = SHOAL_EINVAL;
+    for (uint8_t sector = 0; !err && goes_on && sector < SH_SECTORS; sector++) {
+        struct sh_service_ask ask = {
+            .kind = SH_ASK_BARRIERS, .sector = sector, .deadline_ns = sh_client_deadline_ns(store)};
+        uint8_t *answer;
+        struct sh_reader r;
+        err = sh_service_ask(store, &ask, &answer, &r);
+        if (err)
+            break;
+        while (goes_on && sh_reader_left(&r) > 0) {
+            struct shoal_barrier_info info = {.barrier.v = sh_get64(&r)};
+            info.size = sh_get32(&r);
+            info.survivors = sh_get8(&r) & SH_BARRIER_SURVIVORS;
+            info.round = sh_get64(&r);
+            info.count = sh_get32(&r);
+            if (sh_reader_ok(&r))
+                goes_on = each(arg, &info);
+        }
+        if (!sh_reader_ok(&r))
+            err = SHOAL_EPROTO;
+        free(answer);
+    }
+    return err;
 }
 
 /* A place among the calls under way is taken for the update alone, not while a member waits: a

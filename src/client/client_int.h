@@ -35,11 +35,12 @@ struct sh_retry_queue {
 struct shoal {
     bool is_embedded;
     uint64_t timeout_ns;
-    struct sh_store *store; /* embedded, as the next four */
+    struct sh_store *store; /* embedded, as the next five */
     uint32_t chunk_bytes_max;
     struct sh_leases *leases;
     struct sh_stripes stripes;
     struct sh_lock crew_lock; /* guards the making of the crew, by the first lock that may wait */
+    struct sh_local_services *local; /* service_embedded.c */
     /* A cluster's client. */
     struct sh_secret secret;
     struct sh_env env;
@@ -250,6 +251,15 @@ void sh_client_retries_fail(struct shoal *store);
 /* service.c: names, barriers, scratch */
 SHOAL_NODISCARD enum shoal_err sh_client_services_open(struct shoal *store);
 void sh_client_services_close(struct shoal *store);
+
+/* service_embedded.c: the same in this process. */
+SHOAL_NODISCARD enum shoal_err sh_local_services_open(struct shoal *store);
+void sh_local_services_close(struct shoal *store);
+/* Writes all names into the chunk with the local ID 0, for a dump; adds those of such a chunk to
+ * the store's, after a load, and drops it; drops it. */
+SHOAL_NODISCARD enum shoal_err sh_local_names_write(struct shoal *store);
+SHOAL_NODISCARD enum shoal_err sh_local_names_read(struct shoal *store);
+void sh_local_names_drop(struct shoal *store);
 
 /* look.c */
 /* Fetches the view and waits for it until the deadline; the detail says why not. */

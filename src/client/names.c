@@ -22,7 +22,7 @@ static enum shoal_err name_change(shoal *store, const char *name, struct sh_meta
         err = sh_service_key(name, &update->name);
     if (!err)
         err = sh_service_update(store, update, &result);
-    if (previous_out && (err == SHOAL_OK || err == SHOAL_EEXIST))
+    if (previous_out && (err == SHOAL_OK || err == SHOAL_EEXIST || err == SHOAL_EDIFFERS))
         *previous_out = result.cid;
     return err;
 }

@@ -223,6 +223,8 @@ static enum shoal_err open_embedded(const struct shoal_options *options, struct 
     enum shoal_err err = sh_store_create(&config, &store->store);
     if (err == SHOAL_OK)
         err = sh_leases_create(&leases, &store->leases);
+    if (err == SHOAL_OK)
+        err = sh_local_services_open(store);
     if (err != SHOAL_OK) {
         shoal_close(store);
         return err;
@@ -350,6 +352,7 @@ void shoal_close(shoal *store)
     if (store->is_embedded) {
         sh_lock_destroy(&store->crew_lock);
         sh_stripes_destroy(&store->stripes);
+        sh_local_services_close(store);
     }
     if (store->env.wire)
         store->env.wire->ops->destroy(store->env.wire);

@@ -9,14 +9,20 @@
 
 #define CALLERS 64
 #define HOPS_MAX 4
-#define WAIT_NS UINT64_C(1000000000)    /* of one question, for what is not there yet */
-#define PATIENCE_NS UINT64_C(500000000) /* for the answer itself, before another is asked */
+#define WAIT_NS UINT64_C(1000000000)      /* of one question, for what is not there yet */
+#define COUNT_AGE_NS UINT64_C(1000000000) /* of a count of updates, until it is asked for anew */
+#define PATIENCE_NS UINT64_C(500000000)   /* for the answer itself, before another is asked */
 
 struct sh_services_of_client {
     uint8_t owners[SH_SECTORS]; /* who has answered last; 0: not known; under retry_lock, as all */
     uint64_t callers_taken;     /* a bit for each */
     uint64_t caller_base;       /* random; the lowest bits are the slot */
     uint64_t numbers[CALLERS];
+    /* What each sector's count of updates was, and when: metadata.h. */
+    struct {
+        uint64_t count;
+        uint64_t asked_ns; /* 0: not asked yet */
+    } updates[SH_SECTORS];
 };
 
 enum shoal_err sh_client_services_open(struct shoal *store)
@@ -40,11 +46,10 @@ enum shoal_err sh_service_begin(shoal *store)
     enum shoal_err err = sh_client_blocking();
     if (err)
         return err;
-    if (!store || store->is_embedded) {
-        sh_client_detail_set("it takes a cluster");
+    if (!store)
         return SHOAL_EINVAL;
-    }
-    sh_client_refresh_if_due(store, sh_now(&store->env.clock));
+    if (!store->is_embedded)
+        sh_client_refresh_if_due(store, sh_now(&store->env.clock));
     return SHOAL_OK;
 }
 
@@ -216,6 +221,8 @@ enum shoal_err sh_service_ask(shoal *store, const struct sh_service_ask *ask, ui
                               struct sh_reader *r_out)
 {
     uint8_t bytes[SH_ASK_BYTES + 2 * SHOAL_NAME_MAX];
+    if (store->is_embedded)
+        return sh_local_ask(store, ask, answer_out, r_out);
     for (;;) {
         uint64_t now_ns = sh_now(&store->env.clock);
         uint64_t wait_ns = ask->wait_until_ns > now_ns ? ask->wait_until_ns - now_ns : 0;
@@ -258,6 +265,10 @@ enum shoal_err sh_service_caller_take(shoal *store, uint64_t deadline_ns,
                                       struct sh_service_caller *caller_out)
 {
     struct sh_services_of_client *services = store->services;
+    if (store->is_embedded) {
+        *caller_out = (struct sh_service_caller){0};
+        return SHOAL_OK;
+    }
     for (;;) {
         sh_spin_take(&store->retry_lock);
         uint64_t taken = services->callers_taken;
@@ -280,29 +291,77 @@ enum shoal_err sh_service_caller_take(shoal *store, uint64_t deadline_ns,
 
 void sh_service_caller_release(shoal *store, const struct sh_service_caller *caller)
 {
+    if (store->is_embedded)
+        return;
     sh_spin_take(&store->retry_lock);
     store->services->callers_taken &= ~(UINT64_C(1) << caller->slot);
     sh_spin_release(&store->retry_lock);
 }
 
-enum shoal_err sh_service_update_as(shoal *store, const struct sh_service_caller *caller,
-                                    struct sh_metadata_update *update, uint64_t deadline_ns,
-                                    struct sh_metadata_result *result_out)
+/* The sector's count of updates, a second old at most: an update that is sent for the first time
+ * from now on can be told from those before. */
+static enum shoal_err count_get(shoal *store, unsigned sector, uint64_t deadline_ns,
+                                uint64_t *count_out)
+{
+    struct sh_services_of_client *services = store->services;
+    uint64_t now_ns = sh_now(&store->env.clock);
+    sh_spin_take(&store->retry_lock);
+    uint64_t count = services->updates[sector].count;
+    uint64_t asked_ns = services->updates[sector].asked_ns;
+    sh_spin_release(&store->retry_lock);
+    if (!asked_ns || now_ns - asked_ns >= COUNT_AGE_NS) {
+        struct sh_service_ask ask = {
+            .kind = SH_ASK_UPDATES, .sector = (uint8_t)sector, .deadline_ns = deadline_ns};
+        uint8_t *answer;
+        struct sh_reader r;
+        enum shoal_err err = sh_service_ask(store, &ask, &answer, &r);
+        if (err)
+            return err;
+        count = sh_get64(&r);
+        bool is_good = sh_reader_done(&r);
+        free(answer);
+        if (!is_good)
+            return SHOAL_EPROTO;
+        sh_spin_take(&store->retry_lock);
+        services->updates[sector].count = count;
+        services->updates[sector].asked_ns = now_ns ? now_ns : 1;
+        sh_spin_release(&store->retry_lock);
+    }
+    *count_out = count;
+    return SHOAL_OK;
+}
+
+/* A count that is too old: the next one is asked for. */
+static void count_drop(shoal *store, unsigned sector)
+{
+    sh_spin_take(&store->retry_lock);
+    store->services->updates[sector].asked_ns = 0;
+    sh_spin_release(&store->retry_lock);
+}
+
+/* Once, with the count of now. */
+static enum shoal_err update_try(shoal *store, const struct sh_service_caller *caller,
+                                 struct sh_metadata_update *update, uint64_t deadline_ns,
+                                 struct sh_metadata_result *result_out)
 {
     uint8_t bytes[SH_METADATA_BYTES_MAX];
     struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+    unsigned sector = sh_metadata_sector(update);
+    enum shoal_err err = count_get(store, sector, deadline_ns, &update->since);
+    if (err)
+        return err;
     update->caller = caller->id;
     update->number = ++store->services->numbers[caller->slot]; /* who has taken it may */
     sh_metadata_update_put(&w, update);
     SH_ASSERT(sh_writer_ok(&w));
     struct exchange ex = {.type = SH_CLUSTER_METADATA,
-                          .sector = sh_metadata_sector(update),
+                          .sector = sector,
                           .payload = sh_bytes_make(bytes, (size_t)(w.at - bytes)),
                           .repeat = &bytes[SH_METADATA_REPEAT_AT],
                           .deadline_ns = deadline_ns};
     uint8_t *answer;
     size_t size;
-    enum shoal_err err = exchange(store, &ex, &answer, &size);
+    err = exchange(store, &ex, &answer, &size);
     if (err)
         return err;
     struct sh_reader r = sh_reader_make(sh_bytes_make(answer + 2, size - 2));
@@ -313,10 +372,29 @@ enum shoal_err sh_service_update_as(shoal *store, const struct sh_service_caller
     free(answer);
     if (!is_good)
         return SHOAL_EPROTO;
+    /* A first try that came too late; but it is not the only one that was sent. */
+    if (result.err == SHOAL_EAGAIN && ex.is_unclear)
+        result.err = SHOAL_ETIMEOUT;
     if (result.err == SHOAL_ETIMEOUT)
         sh_client_detail_set("it may or may not have been done");
     *result_out = result;
     return result.err;
+}
+
+enum shoal_err sh_service_update_as(shoal *store, const struct sh_service_caller *caller,
+                                    struct sh_metadata_update *update, uint64_t deadline_ns,
+                                    struct sh_metadata_result *result_out)
+{
+    enum shoal_err err;
+    if (store->is_embedded)
+        return sh_local_update(store, update, result_out);
+    for (;;) {
+        err = update_try(store, caller, update, deadline_ns, result_out);
+        if (err == SHOAL_ETIMEOUT || err == SHOAL_EAGAIN)
+            count_drop(store, sh_metadata_sector(update));
+        if (err != SHOAL_EAGAIN || sh_now(&store->env.clock) >= deadline_ns)
+            return err;
+    }
 }
 
 enum shoal_err sh_service_update(shoal *store, struct sh_metadata_update *update,

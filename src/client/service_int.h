@@ -16,7 +16,7 @@ struct sh_service_ask {
     uint64_t wait_until_ns;
 };
 
-/* What every public call begins with. EINVAL: no store, or embedded; EBUSY within a completion. */
+/* What every public call begins with. EINVAL: no store; EBUSY within a completion. */
 SHOAL_NODISCARD enum shoal_err sh_service_begin(shoal *store);
 /* A name or key; EINVAL with a detail. */
 SHOAL_NODISCARD enum shoal_err sh_service_key(const char *text, struct sh_bytes *key_out);
@@ -49,5 +49,12 @@ SHOAL_NODISCARD enum shoal_err sh_service_update(shoal *store, struct sh_metadat
 SHOAL_NODISCARD enum shoal_err
 sh_service_list(shoal *store, uint8_t kind, const char *prefix,
                 bool (*each)(void *arg, const char *text, uint64_t value), void *arg);
+
+/* The same for a store in this process (service_embedded.c). */
+SHOAL_NODISCARD enum shoal_err sh_local_update(shoal *store,
+                                               const struct sh_metadata_update *update,
+                                               struct sh_metadata_result *result_out);
+SHOAL_NODISCARD enum shoal_err sh_local_ask(shoal *store, const struct sh_service_ask *ask,
+                                            uint8_t **answer_out, struct sh_reader *r_out);
 
 #endif

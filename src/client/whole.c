@@ -246,8 +246,11 @@ static enum shoal_err file_embedded(const struct whole *whole, struct sh_job *jo
         return err;
     }
     config.disk = disk;
-    err =
-        whole->kind == SH_JOB_DUMP ? sh_dump_begin(&config, &dump) : sh_load_begin(&config, &load);
+    if (whole->kind == SH_JOB_DUMP)
+        err = sh_local_names_write(whole->store);
+    if (!err)
+        err = whole->kind == SH_JOB_DUMP ? sh_dump_begin(&config, &dump)
+                                         : sh_load_begin(&config, &load);
     if (dump)
         dump_embedded(whole, disk, dump, job);
     if (load)
@@ -258,7 +261,13 @@ static enum shoal_err file_embedded(const struct whole *whole, struct sh_job *jo
     if (err != SHOAL_OK)
         sh_client_detail_set("%s", whole->name);
     explain(whole, job);
-    return err != SHOAL_OK ? err : job->err;
+    if (!err)
+        err = job->err;
+    if (err || whole->kind == SH_JOB_DUMP)
+        sh_local_names_drop(whole->store);
+    else
+        err = sh_local_names_read(whole->store);
+    return err;
 }
 
 static enum shoal_err analyze_embedded(const struct whole *whole, struct sh_job *job,

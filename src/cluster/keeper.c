@@ -4,7 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
+#include "base/hash.h"
 #include "cluster/arcs.h"
+#include "cluster/metadata.h"
+#include "cluster/namechunk.h"
 #include "cluster/proto.h"
 
 struct list {
@@ -17,6 +21,8 @@ struct list {
 struct sh_keeper {
     struct list kept[SH_SECTORS];
     struct list coming[SH_SECTORS];
+    struct list loaded[SH_SECTORS];
+    uint64_t changes;
 };
 
 static void refuse(struct sh_msg_in *in, enum shoal_err err)
@@ -48,6 +54,15 @@ static enum shoal_err list_append(struct list *list, struct sh_bytes bytes)
     return SHOAL_OK;
 }
 
+/* A superpeer has what is in the loaded list, unless it is another one by now. */
+static void loaded_taken(struct sh_keeper *keeper, unsigned sector, uint64_t number)
+{
+    if (keeper->loaded[sector].number != number)
+        return;
+    list_clear(&keeper->loaded[sector]);
+    keeper->changes++;
+}
+
 /* Takes a piece; *other_out: the number of a list that stays instead, or 0. */
 static enum shoal_err keep(struct sh_keeper *keeper, struct sh_reader *r, uint64_t *other_out)
 {
@@ -58,9 +73,15 @@ static enum shoal_err keep(struct sh_keeper *keeper, struct sh_reader *r, uint64
     uint64_t base = sh_get64(r);
     size_t size = sh_reader_left(r);
     struct sh_bytes bytes = sh_bytes_make(sh_reader_take(r, size), size);
-    if (!sh_reader_done(r) || sector >= SH_SECTORS || flags > (SH_KEEP_FIRST | SH_KEEP_LAST) ||
-        !number || base >= number)
+    bool is_taken = flags == SH_KEEP_TAKEN;
+    if (!sh_reader_done(r) || sector >= SH_SECTORS || !number ||
+        is_taken != !!(number & SH_KEEP_LOADED_BIT) ||
+        (!is_taken && (flags > (SH_KEEP_FIRST | SH_KEEP_LAST) || base >= number)))
         return SHOAL_EPROTO;
+    if (is_taken) {
+        loaded_taken(keeper, sector, number);
+        return SHOAL_OK;
+    }
     struct list *coming = &keeper->coming[sector], *kept = &keeper->kept[sector];
     bool is_same = kept->incarnation == incarnation;
     if (kept->number && (is_same ? kept->number > number : kept->number > base)) {
@@ -86,6 +107,7 @@ static enum shoal_err keep(struct sh_keeper *keeper, struct sh_reader *r, uint64
     list_clear(kept);
     *kept = *coming;
     *coming = (struct list){0};
+    keeper->changes++;
     return SHOAL_OK;
 }
 
@@ -116,14 +138,18 @@ static void on_kept(void *arg, struct sh_msg_in *in)
         return;
     }
     if (!number) {
-        if (sh_msg_reply(in->msg, in->reply_to, in->type, 8 * SH_SECTORS, &out))
+        if (sh_msg_reply(in->msg, in->reply_to, in->type, SH_KEPT_BYTES, &out))
             return;
-        for (unsigned i = 0; i < SH_SECTORS; i++)
+        for (unsigned i = 0; i < SH_SECTORS; i++) {
             sh_put64(&out.w, keeper->kept[i].number);
+            sh_put64(&out.w, keeper->kept[i].incarnation);
+            sh_put64(&out.w, keeper->loaded[i].number);
+        }
         sh_msg_end(in->msg, &out);
         return;
     }
-    const struct list *list = &keeper->kept[sector];
+    const struct list *list =
+        number & SH_KEEP_LOADED_BIT ? &keeper->loaded[sector] : &keeper->kept[sector];
     if (list->number != number || offset > list->size) {
         refuse(in, SHOAL_EAGAIN);
         return;
@@ -136,6 +162,61 @@ static void on_kept(void *arg, struct sh_msg_in *in)
     sh_put32(&out.w, (uint32_t)list->size);
     sh_put_raw(&out.w, sh_bytes_make(size ? list->bytes + offset : NULL, size));
     sh_msg_end(in->msg, &out);
+}
+
+/* --- The chunk ------------------------------------------------------------------------------- */
+
+uint64_t sh_keeper_changes(const struct sh_keeper *keeper)
+{
+    return keeper->changes;
+}
+
+size_t sh_keeper_chunk_size(const struct sh_keeper *keeper)
+{
+    size_t size = 0;
+    for (unsigned i = 0; i < SH_SECTORS; i++)
+        size += keeper->kept[i].size + keeper->loaded[i].size;
+    return size ? SH_NAME_CHUNK_HEAD_BYTES + size : 0;
+}
+
+void sh_keeper_chunk_put(const struct sh_keeper *keeper, shoal_nid nid, uint8_t *bytes)
+{
+    size_t size = sh_keeper_chunk_size(keeper);
+    uint8_t *at = bytes + SH_NAME_CHUNK_HEAD_BYTES;
+    /* Before the loaded ones: the first of two counts. */
+    for (unsigned i = 0; i < 2 * SH_SECTORS; i++) {
+        const struct list *list =
+            i < SH_SECTORS ? &keeper->kept[i] : &keeper->loaded[i - SH_SECTORS];
+        if (list->size)
+            memcpy(at, list->bytes, list->size);
+        at += list->size;
+    }
+    SH_ASSERT(at == bytes + size);
+    sh_name_chunk_head(bytes, size, nid);
+}
+
+enum shoal_err sh_keeper_chunk_load(struct sh_keeper *keeper, shoal_nid nid, struct sh_bytes chunk)
+{
+    uint8_t entry[SH_NAME_ENTRY_HEAD_BYTES + SH_NAME_BYTES_MAX];
+    struct sh_bytes entries, name;
+    shoal_nid was;
+    shoal_cid cid;
+    enum shoal_err err = sh_name_chunk_get(chunk, &was, &entries);
+    if (err)
+        return err;
+    struct sh_reader r = sh_reader_make(entries);
+    while (!err && sh_name_entry_get(&r, &cid, &name)) {
+        struct list *list = &keeper->loaded[sh_arc_sector_of_name(name)];
+        struct sh_writer w = sh_writer_make(entry, sizeof entry);
+        sh_put64(&w, sh_name_entry_renamed(cid, was, nid).v);
+        sh_put_text(&w, name);
+        struct sh_bytes bytes = sh_bytes_make(entry, (size_t)(w.at - entry));
+        err = list_append(list, bytes);
+        /* Another one than any that was loaded before. */
+        list->number = (sh_hash64(bytes, list->number) ^ list->size) | SH_KEEP_LOADED_BIT;
+    }
+    keeper->changes++;
+    return err;
 }
 
 enum shoal_err sh_keeper_create(struct sh_msg *msg, struct sh_keeper **keeper_out)
@@ -154,6 +235,7 @@ void sh_keeper_destroy(struct sh_keeper *keeper)
     for (unsigned i = 0; keeper && i < SH_SECTORS; i++) {
         list_clear(&keeper->kept[i]);
         list_clear(&keeper->coming[i]);
+        list_clear(&keeper->loaded[i]);
     }
     free(keeper);
 }

@@ -566,6 +566,11 @@ void sh_member_leave(struct sh_member *member, void (*done)(void *arg, enum shoa
     atomic_store_explicit(&member->leave_wanted, true, memory_order_release);
 }
 
+struct sh_keeper *sh_member_keeper(struct sh_member *member)
+{
+    return member->keeper;
+}
+
 bool sh_member_joined(const struct sh_member *member)
 {
     return atomic_load_explicit(&member->is_joined, memory_order_relaxed);

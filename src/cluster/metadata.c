@@ -90,8 +90,13 @@ struct sh_metadata_result sh_metadata_apply(struct sh_metadata *metadata, unsign
             sector->name_changes = update->number;
         if (sector->name_base < update->sequence)
             sector->name_base = update->sequence;
-        /* What came of the updates that the list has in it, nobody knows. */
-        sector->has_forgotten |= update->sequence != 0;
+        /* What came of the updates that the list has in it, nobody knows. They had lower numbers.
+         */
+        if (update->sequence) {
+            if (sector->updates < update->number)
+                sector->updates = update->number;
+            sector->forgotten = sector->updates;
+        }
         return (struct sh_metadata_result){.err = SHOAL_OK};
     case SH_METADATA_KNOWN:
         return (struct sh_metadata_result){.err = known_set(sector, update->condition)};

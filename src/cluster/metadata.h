@@ -17,8 +17,11 @@
  *
  * Updates of names, barriers and scratch are done once: a caller numbers them, and who repeats its
  * last one is told what came of it. Callers are forgotten when SH_METADATA_CALLERS_MAX others have
- * changed the sector since; a repetition by one that is not known is refused from then on, since
- * nobody can tell (RIFL: Lee and others, SOSP 2015, without its leases).
+ * changed the sector since. The sector counts its updates and remembers up to which one any may be
+ * forgotten; a caller says with each update what the count was before it sent that one first. So an
+ * update by an unknown caller was not done before if nothing is forgotten from after that count,
+ * and is refused otherwise, since nobody can tell (RIFL: Lee and others, SOSP 2015, with this
+ * instead of its leases).
  *
  * A sector whose copies were all lost begins again, with another *incarnation*, from what the nodes
  * say that they have (CLAIM); until all have said it, the sector is not *known*: that a chunk was
@@ -84,7 +87,7 @@ enum sh_metadata_kind {
 enum sh_name_condition {
     SH_NAME_ANY,     /* whether it is there or not; UNNAME: whichever chunk's it is */
     SH_NAME_ABSENT,  /* NAME only: EEXIST if it is there */
-    SH_NAME_CURRENT, /* ENONAME if it is not there, EEXIST if it is not `expected`'s */
+    SH_NAME_CURRENT, /* ENONAME if it is not there, EDIFFERS if it is not `expected`'s */
     /* NAME only, of the owner alone: EEXIST if it is there, or the sector's names are known */
     SH_NAME_GATHERED,
 };
@@ -107,6 +110,7 @@ struct sh_metadata_update {
      * rising by caller, and whether it was sent before. */
     uint64_t caller, number;
     bool is_repeat;
+    uint64_t since;        /* the sector's count of updates at some time before it was sent first */
     struct sh_bytes value; /* SCRATCH_PUT, SIGN */
     uint64_t barrier;      /* BARRIER */
     uint32_t size;         /* NEW, RESIZE: 1 to SH_BARRIER_MEMBERS_MAX */
@@ -126,12 +130,15 @@ struct sh_metadata_update {
  * All four: ENOMEM, only where sh_metadata_reserve was not called.
  * NAME, UNNAME: as the condition says; ELIMIT, too many names.
  * SCRATCH: ENONAME; ELIMIT, the sector's bound. BARRIER: metadata_barriers.h.
- * All that have a caller: ECANCELED, it is older than the caller's last one; ETIMEOUT, it may have
- * been done, but that is forgotten. Neither changes anything. */
+ * All that have a caller: ECANCELED, it is older than the caller's last one. Of a caller that is
+ * not known, and forgotten may be what came after `since`: ETIMEOUT, a repetition, which may have
+ * been done; EAGAIN, else: who never sent it before may send it again with the count of now. None
+ * of these changes anything. */
 struct sh_metadata_result {
     enum shoal_err err;
     bool is_committed; /* RESOLVE */
-    shoal_cid cid;     /* NAME, UNNAME: whose the name was before; also with EEXIST; 0: nobody's.
+    shoal_cid cid;     /* NAME, UNNAME: whose the name was before; also with EEXIST and
+ * EDIFFERS; 0: nobody's.
                         * BARRIER: the round, as a number */
 };
 
@@ -193,6 +200,9 @@ uint64_t sh_metadata_name_base(const struct sh_metadata *metadata, unsigned sect
 /* Whether NAMES_KNOWN was carried out since the sector has begun. */
 bool sh_metadata_names_known(const struct sh_metadata *metadata, unsigned sector);
 
+/* How many updates of callers there were, for sh_metadata_update.since. */
+uint64_t sh_metadata_updates(const struct sh_metadata *metadata, unsigned sector);
+
 /* The value of a scratch key, borrowed until the next change. ENONAME. */
 SHOAL_NODISCARD enum shoal_err sh_metadata_scratch_get(const struct sh_metadata *metadata,
                                                        struct sh_bytes key,
@@ -211,11 +221,12 @@ struct sh_metadata_sizes sh_metadata_measure(const struct sh_metadata *metadata,
 
 /* A sector as bytes, little-endian:
  *   u64 incarnation, u8 whether it is known (2: not, and a claim had no room), u32 ranges, each u64
- * first, u64 last, u16 owner; u32 sources, each u16 node, u64 decision; u32 names, each u64 chunk
- * ID, text name; u32 scratch, each text key, text value; barriers as in metadata_barriers.c; u8
- * whether names are known, u64 changes of names, u64 number of the list that they began with, u64
- * updates, u8 whether a caller was forgotten, u32 callers, each u64 caller, u64 number, u64 update,
- * u64 value, u16 error Get replaces it. EPROTO, ENOMEM, ELIMIT change nothing. */
+ *   first, u64 last, u16 owner; u32 sources, each u16 node, u64 decision; u32 names, each u64 chunk
+ *   ID, text name; u32 scratch, each text key, text value; barriers as in metadata_barriers.c; u8
+ *   whether names are known, u64 changes of names, u64 number of the list that they began with, u64
+ *   updates, u64 up to which one callers may be forgotten, u32 callers, each u64 caller, u64 number,
+ *   u64 update, u64 value, u16 error
+ * Get replaces it. EPROTO, ENOMEM, ELIMIT change nothing. */
 size_t sh_metadata_image_size(const struct sh_metadata *metadata, unsigned sector);
 void sh_metadata_image_put(const struct sh_metadata *metadata, unsigned sector,
                            struct sh_writer *w);

@@ -50,7 +50,7 @@ struct sh_metadata_sector {
     uint64_t name_changes;
     uint64_t name_base; /* the highest number of a gathered list that is in it; 0: none */
     bool names_known;
-    bool has_forgotten;
+    uint64_t forgotten; /* up to this update callers may be forgotten */
 };
 
 struct sh_metadata {

@@ -94,7 +94,7 @@ static enum shoal_err refusal(const struct sh_metadata_sector *sector,
     if (!is_removal && update->condition == SH_NAME_ABSENT)
         return SHOAL_EEXIST;
     bool differs = update->condition == SH_NAME_CURRENT && current.v != update->expected.v;
-    return differs ? SHOAL_EEXIST : SHOAL_OK;
+    return differs ? SHOAL_EDIFFERS : SHOAL_OK;
 }
 
 struct sh_metadata_result sh_metadata_name_apply(struct sh_metadata_sector *sector,

@@ -19,15 +19,16 @@ unsigned sh_metadata_service_sector(const struct sh_metadata_update *update)
 
 /* --- Updates as bytes ------------------------------------------------------------------------ */
 
-/* All: u64 caller, u64 number, u8 whether it is a repetition. NAME, UNNAME: u8 condition, u64 chunk
- * ID, u64 expected, text name. SCRATCH_PUT: text key, text value. SCRATCH_REMOVE: text key.
- * BARRIER: u64 barrier, and NEW: u32 size, u8 flags; RESIZE: u32 size; SIGN: u64 member, text data;
- * OFF, GONE: u64 member, u64 round. */
+/* All: u64 caller, u64 number, u8 whether it is a repetition, u64 since. NAME, UNNAME: u8
+ * condition, u64 chunk ID, u64 expected, text name. SCRATCH_PUT: text key, text value.
+ * SCRATCH_REMOVE: text key. BARRIER: u64 barrier, and NEW: u32 size, u8 flags; RESIZE: u32 size;
+ * SIGN: u64 member, text data; OFF, GONE: u64 member, u64 round. */
 void sh_metadata_service_put(struct sh_writer *w, const struct sh_metadata_update *update)
 {
     sh_put64(w, update->caller);
     sh_put64(w, update->number);
     sh_put8(w, update->is_repeat);
+    sh_put64(w, update->since);
     if (update->kind <= SH_METADATA_UNNAME) {
         sh_put8(w, update->condition);
         sh_put64(w, update->cid.v);
@@ -96,6 +97,7 @@ bool sh_metadata_service_get(struct sh_reader *r, unsigned sector,
     update->number = sh_get64(r);
     uint8_t repeat = sh_get8(r);
     update->is_repeat = repeat;
+    update->since = sh_get64(r);
     if (repeat > 1 || (update->caller != 0) != (update->number != 0))
         return false;
     if (update->kind <= SH_METADATA_UNNAME) {
@@ -120,6 +122,12 @@ bool sh_metadata_service_get(struct sh_reader *r, unsigned sector,
 
 /* --- Once ------------------------------------------------------------------------------------ */
 
+uint64_t sh_metadata_updates(const struct sh_metadata *metadata, unsigned sector)
+{
+    SH_ASSERT(sector < SH_SECTORS);
+    return metadata->sectors[sector].updates;
+}
+
 static struct sh_metadata_caller *caller_find(struct sh_metadata_sector *sector, uint64_t caller)
 {
     for (size_t i = 0; i < sector->caller_count; i++)
@@ -140,7 +148,7 @@ static struct sh_metadata_caller *caller_add(struct sh_metadata_sector *sector)
     for (size_t i = 1; i < sector->caller_count; i++)
         if (sector->callers[i].update < oldest->update)
             oldest = &sector->callers[i];
-    sector->has_forgotten = true;
+    sector->forgotten = oldest->update; /* above all that were forgotten before */
     return oldest;
 }
 
@@ -164,8 +172,10 @@ struct sh_metadata_result sh_metadata_service_apply(struct sh_metadata_sector *s
         return caller->result;
     if (caller && update->number < caller->number)
         return (struct sh_metadata_result){.err = SHOAL_ECANCELED};
-    if (!caller && update->is_repeat && sector->has_forgotten)
-        return (struct sh_metadata_result){.err = SHOAL_ETIMEOUT};
+    /* Also a first try may be a copy of one that was done: it may have been long on its way. */
+    if (!caller && update->since < sector->forgotten)
+        return (struct sh_metadata_result){.err =
+                                               update->is_repeat ? SHOAL_ETIMEOUT : SHOAL_EAGAIN};
     struct sh_metadata_result result = carry_out(sector, update);
     if (!caller)
         caller = caller_add(sector);
@@ -182,7 +192,7 @@ struct sh_metadata_result sh_metadata_service_apply(struct sh_metadata_sector *s
 
 size_t sh_metadata_services_size(const struct sh_metadata_sector *sector)
 {
-    return sh_metadata_scratch_size(sector) + sh_metadata_barriers_size(sector) + 30 +
+    return sh_metadata_scratch_size(sector) + sh_metadata_barriers_size(sector) + 37 +
            CALLER_BYTES * sector->caller_count;
 }
 
@@ -194,7 +204,7 @@ void sh_metadata_services_put(const struct sh_metadata_sector *sector, struct sh
     sh_put64(w, sector->name_changes);
     sh_put64(w, sector->name_base);
     sh_put64(w, sector->updates);
-    sh_put8(w, sector->has_forgotten);
+    sh_put64(w, sector->forgotten);
     sh_put32(w, (uint32_t)sector->caller_count);
     for (size_t i = 0; i < sector->caller_count; i++) {
         const struct sh_metadata_caller *caller = &sector->callers[i];
@@ -213,10 +223,9 @@ static enum shoal_err callers_get(struct sh_metadata_sector *sector, struct sh_r
     sector->name_changes = sh_get64(r);
     sector->name_base = sh_get64(r);
     sector->updates = sh_get64(r);
-    uint8_t has_forgotten = sh_get8(r);
-    sector->has_forgotten = has_forgotten;
+    sector->forgotten = sh_get64(r);
     uint32_t count = sh_get32(r);
-    if (count > SH_METADATA_CALLERS_MAX || has_forgotten > 1 || names_known > 1)
+    if (count > SH_METADATA_CALLERS_MAX || sector->forgotten > sector->updates || names_known > 1)
         return SHOAL_EPROTO;
     if (count && !sector->callers)
         sector->callers = calloc(SH_METADATA_CALLERS_MAX, sizeof *sector->callers);

@@ -156,7 +156,7 @@ static void act_name(struct sh_metadata *metadata, struct model *model)
     if (!before && (is_removal || update.condition == SH_NAME_CURRENT))
         expected = SHOAL_ENONAME;
     else if (before && update.condition == SH_NAME_CURRENT && before != update.expected.v)
-        expected = SHOAL_EEXIST;
+        expected = SHOAL_EDIFFERS;
     else if (before && !is_removal && update.condition == SH_NAME_ABSENT)
         expected = SHOAL_EEXIST;
     assert_int_equal(result.err, expected);

@@ -58,13 +58,9 @@
  *   answer   u16 0, u16 error of the update, u8 whether a batch was committed, u64 chunk ID that
  *            the name had; or u16 the superpeer to be asked, and zeros
  *   errors   EBUSY, EROLE (not shared, or in ZooKeeper); ETIMEOUT: it may or may not have been done
- * NAME_GET   to the same
- *   request  text name
- *   answer   u16 0, u64 chunk ID; or u16 the superpeer to be asked, u64 zero
- *   errors   ENONAME, EBUSY, EROLE
  *
  * ASK        to the superpeer that owns the sector: what is there (names, barriers, scratch)
- *   request  u8 kind (enum sh_ask_kind), u8 sector (of NAMES and SCRATCHES; else 0), u32 wait for
+ *   request  u8 kind (enum sh_ask_kind), u8 sector (where no key or barrier says it), u32 wait for
  *            it so many milliseconds, u64 barrier, u64 round, u64 member, text key or prefix, text
  *            the key to go on after
  *   answer   u16 0, and: NAME: u64 chunk ID. NAMES: u8 whether there are more, and until the end
@@ -72,20 +68,23 @@
  *            its value. BARRIER: u32 size, u8 flags, u64 round that is open, u32 members that have
  *            signed on, u8 whether follows: u64 who broke it, u32 members, each u64 ID, text data:
  *            of the round asked for, if it is the last one that is over; of the open one for 0.
- *            Or u16 the superpeer to be asked, and nothing
- *   errors   ENONAME, EAGAIN (not within that time; ask again), EBROKEN (BARRIER: the member was
- *            taken for dead), EBUSY
+ *            BARRIERS: of each barrier of the sector u64 its ID, u32 size, u8 flags, u64 round that
+ *            is open, u32 members that have signed on. UPDATES: u64 the sector's count of updates
+ * (metadata.h). Or u16 the superpeer to be asked, and nothing errors   ENONAME, EAGAIN (not within
+ * that time; ask again), EBROKEN (BARRIER: the member was taken for dead), EBUSY
  *
  * KEEP       from a superpeer to a peer: names, for the day when superpeers have forgotten them
  *   request  u8 sector, u8 flags (1 the list's first piece, 2 its last), u64 the list's number, u64
  *            the sector's incarnation, u64 the number of the last list that it began with, and to
- *            the end entries, each u64 chunk ID, text name
+ *            the end entries, each u64 chunk ID, text name; or with the flag 4 alone: the superpeer
+ *            has all of the loaded list of that number, and the peer may forget it
  *   answer   u64 0; or the number of the list that the peer has and keeps: of a history that the
  *            superpeer has forgotten
  *   errors   EAGAIN (another list has begun), ETOOBIG, ENOMEM, EROLE (from no superpeer)
  * KEPT       from a superpeer to a peer: what it has kept
  *   request  u8 sector, u64 the list's number, u32 offset; with the number 0, of all sectors
- *   answer   u32 the list's size, and bytes from there on; or 64 numbers of lists, u64 each
+ *   answer   u32 the list's size, and bytes from there on; or of each sector u64 the list's number,
+ *            u64 its incarnation, u64 the number of the loaded list, each 0: none (keeper.h)
  *   errors   EAGAIN (it has another list)
  * TREE       to the superpeer of the creator's arc: what it knows of chunks of one creator
  *   request  u64 chunk ID to begin at
@@ -164,7 +163,6 @@
 #define SH_CLUSTER_RECRUIT SH_MSG_TYPE(SH_MODULE_CLUSTER, 8)
 #define SH_CLUSTER_DISMISS SH_MSG_TYPE(SH_MODULE_CLUSTER, 9)
 #define SH_CLUSTER_METADATA SH_MSG_TYPE(SH_MODULE_CLUSTER, 10)
-#define SH_CLUSTER_NAME_GET SH_MSG_TYPE(SH_MODULE_CLUSTER, 11)
 #define SH_CLUSTER_ASK SH_MSG_TYPE(SH_MODULE_CLUSTER, 12)
 #define SH_CLUSTER_KEEP SH_MSG_TYPE(SH_MODULE_CLUSTER, 13)
 #define SH_CLUSTER_KEPT SH_MSG_TYPE(SH_MODULE_CLUSTER, 14)
@@ -191,6 +189,8 @@ enum sh_ask_kind {
     SH_ASK_SCRATCH,
     SH_ASK_SCRATCHES,
     SH_ASK_BARRIER,
+    SH_ASK_UPDATES,
+    SH_ASK_BARRIERS,
 };
 
 /* Flags of answers. */
@@ -206,6 +206,7 @@ enum sh_ask_kind {
 #define SH_LEAVE_BYTES 12
 #define SH_SUSPECT_BYTES 2
 #define SH_REFUSED_BYTES 18
+#define SH_KEPT_BYTES (24 * 64) /* an answer about all sectors */
 #define SH_EVENTS_BYTES 16
 #define SH_EVENTS_ANSWER_BYTES 19
 #define SH_LOOKUP_BYTES 16
@@ -228,7 +229,6 @@ enum sh_ask_kind {
 #define SH_RECRUIT_BYTES 10 /* with the address's length */
 #define SH_DISMISS_BYTES 2
 #define SH_METADATA_ANSWER_BYTES 13
-#define SH_NAME_ANSWER_BYTES 10
 #define SH_ASK_BYTES 34 /* with the lengths of both texts */
 #define SH_LEASE_BYTES 17
 #define SH_HERE_BYTES 4 /* with the address's length */

@@ -11,10 +11,13 @@
  * one of which nothing was found, begins far above the list that was found, its *base*, so that no
  * older list is taken for a newer one.
  *
- *   late     a peer that was away while the others were asked may have a later list than the base;
- *            when it is sent the sector's list it says so. The names in it that are not there are
- *            added, as they may have been acknowledged, and its number is the base from then on. A
- *            name that was removed meanwhile comes back by that */
+ *   poll     each peer is asked what it has, one after the other, once in POLL_ROUND_NS
+ *   late     a peer that was away while the others were asked may have a later list than the base,
+ *            of another history: a poll shows it, and when it is sent the sector's list it says so.
+ *            The names in it that are not there are added, as they may have been acknowledged, and
+ *            its number is the base from then on. A name that was removed meanwhile comes back by
+ *            that. The same with a list that a peer has loaded from a dump, but that has no number
+ *            to go by: the peer is told when its names are there, and forgets it */
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,6 +37,8 @@
 /* Until the ring has room for more updates. */
 #define ORDER_PAUSE_NS UINT64_C(2000000)
 #define NUMBER_STEP (UINT64_C(1) << 32)
+#define POLL_ROUND_NS UINT64_C(2000000000)
+#define POLL_PAUSE_NS UINT64_C(10000000) /* between two peers, at least */
 
 /* A peer that is to have a sector's list. */
 struct target {
@@ -53,6 +58,13 @@ struct sector {
         uint64_t number; /* of a list that a peer has of a forgotten history; 0: none */
         shoal_nid nid;
     } late;
+    /* A loaded list whose names were ordered; the peer is told when they are there. */
+    struct {
+        uint64_t number; /* 0: none */
+        uint64_t known;  /* changes of the sector's names by then */
+        uint64_t incarnation;
+        shoal_nid nid;
+    } taken;
 };
 
 /* LATE: one list is fetched, from a peer that was away; then ORDER, too. */
@@ -83,6 +95,9 @@ struct sh_keep {
     uint8_t *bytes; /* of the sector that is fetched */
     uint32_t size, room;
     uint32_t ordered; /* bytes of it that have become updates */
+    /* Who is polled next, and when. */
+    shoal_nid polled;
+    uint64_t poll_ns;
 };
 
 static uint64_t now_of(const struct sh_superpeer *superpeer)
@@ -289,8 +304,11 @@ static void on_asked(struct sh_request *request, enum shoal_err err, struct sh_r
     uint64_t numbers[SH_SECTORS];
     keep->is_asking = false;
     keep->tick_ns = 0;
-    for (unsigned i = 0; !err && i < SH_SECTORS; i++)
+    for (unsigned i = 0; !err && i < SH_SECTORS; i++) {
         numbers[i] = sh_get64(payload);
+        (void)sh_get64(payload); /* whichever history it is of */
+        (void)sh_get64(payload); /* a loaded one comes with a poll, behind all others */
+    }
     if (!err && !sh_reader_done(payload))
         err = SHOAL_EPROTO;
     if (err && err != SHOAL_ENOTYPE) { /* asked again, until it has failed */
@@ -310,7 +328,9 @@ static void on_asked(struct sh_request *request, enum shoal_err err, struct sh_r
 static enum shoal_err list_order(struct sh_superpeer *superpeer)
 {
     struct sh_keep *keep = superpeer->keep;
-    uint64_t base = keep->sectors[keep->fetching].best.number;
+    struct sector *sector = &keep->sectors[keep->fetching];
+    bool is_loaded = sector->best.number & SH_KEEP_LOADED_BIT;
+    uint64_t base = is_loaded ? 0 : sector->best.number;
     uint64_t number = sh_metadata_name_changes(superpeer->ring->metadata, keep->fetching);
     struct sh_reader r = sh_reader_make(
         sh_bytes_make(keep->size ? keep->bytes + keep->ordered : NULL, keep->size - keep->ordered));
@@ -332,7 +352,15 @@ static enum shoal_err list_order(struct sh_superpeer *superpeer)
     struct sh_metadata_update known = {.kind = SH_METADATA_NAMES_KNOWN,
                                        .sequence = base,
                                        .number = (number > base ? number : base) + NUMBER_STEP};
-    return sh_superpeer_ring_order(superpeer, keep->fetching, &known);
+    enum shoal_err err = sh_superpeer_ring_order(superpeer, keep->fetching, &known);
+    if (!err && is_loaded) {
+        sector->taken.number = sector->best.number;
+        sector->taken.nid = sector->best.nid;
+        sector->taken.known = known.number;
+        sector->taken.incarnation =
+            sh_metadata_incarnation(superpeer->ring->metadata, keep->fetching);
+    }
+    return err;
 }
 
 static enum shoal_err piece_get(struct sh_keep *keep, struct sh_reader *r)
@@ -460,6 +488,111 @@ static void fetch_step(struct sh_superpeer *superpeer)
     keep->phase = GATHER_NONE;
 }
 
+/* --- Polling --------------------------------------------------------------------------------- */
+
+/* What a peer has of a sector that is served here. */
+static void polled_look(struct sh_superpeer *superpeer, unsigned number, uint64_t kept,
+                        uint64_t incarnation, uint64_t loaded)
+{
+    struct sh_keep *keep = superpeer->keep;
+    struct sector *sector = &keep->sectors[number];
+    struct sh_metadata *metadata;
+    shoal_nid other;
+    if ((!kept && !loaded) || sector->late.number ||
+        sh_superpeer_services_state(superpeer, number, &metadata, &other))
+        return;
+    bool is_late = kept > sh_metadata_name_base(metadata, number) &&
+                   incarnation != sh_metadata_incarnation(metadata, number) &&
+                   !(kept & SH_KEEP_LOADED_BIT);
+    if (!is_late && (!(loaded & SH_KEEP_LOADED_BIT) || sector->taken.number))
+        return;
+    SH_INFO("cluster", "a peer has names that are not here", SH_U64("sector", number),
+            SH_U64("peer", keep->polled.v), SH_U64("loaded", !is_late));
+    sector->late.number = is_late ? kept : loaded;
+    sector->late.nid = keep->polled;
+}
+
+static void on_polled(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    struct sh_superpeer *superpeer = request->arg;
+    superpeer->keep->is_asking = false;
+    if (err || sh_reader_left(payload) != SH_KEPT_BYTES)
+        return; /* it is asked again in the next round */
+    for (unsigned i = 0; i < SH_SECTORS; i++) {
+        uint64_t kept = sh_get64(payload);
+        uint64_t incarnation = sh_get64(payload);
+        uint64_t loaded = sh_get64(payload);
+        polled_look(superpeer, i, kept, incarnation, loaded);
+    }
+    superpeer->keep->tick_ns = 0;
+}
+
+static void on_told(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    struct sh_superpeer *superpeer = request->arg;
+    (void)payload;
+    superpeer->keep->is_asking = false;
+    superpeer->keep->tick_ns = 0;
+    if (err) /* it says again that it has the list, whose names then are found to be there */
+        SH_DEBUG("cluster", "a peer does not know that its names were taken", SH_ERR(err));
+}
+
+/* Tells a peer whose loaded list is not needed any more, one at a time. */
+static bool taken_tell(struct sh_superpeer *superpeer)
+{
+    struct sh_keep *keep = superpeer->keep;
+    for (unsigned i = 0; i < SH_SECTORS; i++) {
+        struct sector *sector = &keep->sectors[i];
+        uint64_t number = sector->taken.number;
+        struct sh_metadata *metadata;
+        shoal_nid other;
+        struct sh_out out;
+        if (!number)
+            continue;
+        bool is_here = !sh_superpeer_services_state(superpeer, i, &metadata, &other) &&
+                       sh_metadata_incarnation(metadata, i) == sector->taken.incarnation;
+        if (is_here && sh_metadata_name_changes(metadata, i) < sector->taken.known)
+            continue;
+        sector->taken.number = 0;
+        keep->ask = (struct sh_request){
+            .done = on_told, .arg = superpeer, .timeout_ns = superpeer->failure_ns / 4 + 1};
+        if (!is_here || sh_msg_request(superpeer->msg, sector->taken.nid, SH_CLUSTER_KEEP, 26,
+                                       &keep->ask, &out))
+            continue;
+        keep->is_asking = true;
+        sh_put8(&out.w, (uint8_t)i);
+        sh_put8(&out.w, SH_KEEP_TAKEN);
+        sh_put64(&out.w, number);
+        sh_put64(&out.w, sector->taken.incarnation);
+        sh_put64(&out.w, 0);
+        sh_msg_end(superpeer->msg, &out);
+        return true;
+    }
+    return false;
+}
+
+static unsigned poll_step(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    struct sh_keep *keep = superpeer->keep;
+    const struct sh_view *view = sh_registry_view(superpeer->registry);
+    unsigned peers = 1;
+    if (keep->phase != GATHER_NONE || keep->is_asking)
+        return 0;
+    if (taken_tell(superpeer))
+        return 1;
+    if (now_ns < keep->poll_ns)
+        return 0;
+    for (size_t i = 0; i < view->count; i++)
+        peers += is_peer_up(&view->nodes[i]);
+    uint64_t pause_ns = POLL_ROUND_NS / peers;
+    keep->poll_ns = now_ns + (pause_ns > POLL_PAUSE_NS ? pause_ns : POLL_PAUSE_NS);
+    keep->polled = peer_after(view, keep->polled);
+    if (!keep->polled.v)
+        keep->polled = peer_after(view, keep->polled);
+    keep->size = 0;
+    return keep->polled.v && ask(superpeer, keep->polled, 0, on_polled);
+}
+
 static unsigned gather_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     struct sh_keep *keep = superpeer->keep;
@@ -503,7 +636,11 @@ unsigned sh_superpeer_keep_step(struct sh_superpeer *superpeer, uint64_t now_ns)
     if (now_ns < keep->tick_ns)
         return 0;
     keep->tick_ns = now_ns + superpeer->heartbeat_ns;
-    return gather_step(superpeer, now_ns) + send_step(superpeer, now_ns);
+    unsigned work = gather_step(superpeer, now_ns) + poll_step(superpeer, now_ns);
+    work += send_step(superpeer, now_ns);
+    if (!keep->is_asking && keep->poll_ns < keep->tick_ns && keep->poll_ns > now_ns)
+        keep->tick_ns = keep->poll_ns;
+    return work;
 }
 
 uint64_t sh_superpeer_keep_due_ns(const struct sh_superpeer *superpeer)

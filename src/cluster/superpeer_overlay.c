@@ -186,34 +186,6 @@ static void on_metadata(void *arg, struct sh_msg_in *in)
         sh_superpeer_ring_update(superpeer, in, sector, bytes);
 }
 
-static void on_name_get(void *arg, struct sh_msg_in *in)
-{
-    struct sh_superpeer *superpeer = arg;
-    struct sh_bytes name = sh_get_text(&in->payload);
-    if (!sh_reader_done(&in->payload) || !name.size || name.size > SH_NAME_BYTES_MAX) {
-        refuse(in, SHOAL_EPROTO, NULL);
-        return;
-    }
-    shoal_nid other;
-    shoal_cid cid = SHOAL_CID_NONE;
-    struct sh_metadata *metadata;
-    enum shoal_err err =
-        sh_superpeer_services_state(superpeer, sh_arc_sector_of_name(name), &metadata, &other);
-    if (!err) {
-        err = sh_metadata_lookup(metadata, name, &cid);
-    } else if (err == SHOAL_EROLE) {
-        err = SHOAL_OK;
-    }
-    struct sh_out out;
-    if (err) {
-        refuse(in, err, err == SHOAL_EBUSY ? "the sector is changing hands" : NULL);
-    } else if (!sh_msg_reply(in->msg, in->reply_to, in->type, SH_NAME_ANSWER_BYTES, &out)) {
-        sh_put16(&out.w, other.v);
-        sh_put64(&out.w, cid.v);
-        sh_msg_end(in->msg, &out);
-    }
-}
-
 enum shoal_err sh_superpeer_ring_order(struct sh_superpeer *superpeer, unsigned sector,
                                        const struct sh_metadata_update *update)
 {
@@ -431,7 +403,6 @@ enum shoal_err sh_superpeer_ring_open(struct sh_superpeer *superpeer)
 void sh_superpeer_ring_handlers(struct sh_superpeer *superpeer)
 {
     sh_msg_handler_set(superpeer->msg, SH_CLUSTER_METADATA, SH_MSG_INLINE, on_metadata, superpeer);
-    sh_msg_handler_set(superpeer->msg, SH_CLUSTER_NAME_GET, SH_MSG_INLINE, on_name_get, superpeer);
     sh_superpeer_moves_handlers(superpeer);
 }
 

@@ -6,13 +6,13 @@
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "cluster/metadata_barriers.h"
+#include "cluster/metadata_answers.h"
 #include "cluster/proto.h"
 #include "cluster/superpeer_overlay_int.h"
 
 #define ASKERS_MAX 4096
-#define PAGE_BYTES 16384
 #define WAIT_MS_MAX 10000
+#define ANSWERS_MAX 32 /* of a step to those that wait; a round's can be 75 KB each */
 /* A member that waits asks again each second; who does not is gone. One whose connection was lost
  * has failure_ns to come back. */
 #define SILENCE_NS UINT64_C(5000000000)
@@ -93,58 +93,14 @@ static void answer(struct sh_superpeer *superpeer, struct sh_reply_to to, struct
     sh_msg_end(superpeer->msg, &out);
 }
 
-static void page_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
-                        const struct sh_metadata *metadata, const struct ask *ask)
-{
-    uint8_t bytes[PAGE_BYTES];
-    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
-    struct sh_bytes key = ask->after.size ? ask->after : (struct sh_bytes){NULL, 0};
-    struct sh_bytes value;
-    shoal_cid cid;
-    bool is_more = false;
-    sh_put8(&w, 0);
-    for (;;) {
-        bool is_there =
-            ask->kind == SH_ASK_NAMES
-                ? sh_metadata_name_next(metadata, ask->sector, ask->key, key, &key, &cid)
-                : sh_metadata_scratch_next(metadata, ask->sector, ask->key, key, &key, &value);
-        is_more = is_there && (size_t)(w.end - w.at) < key.size + 10;
-        if (!is_there || is_more)
-            break;
-        sh_put_text(&w, key);
-        if (ask->kind == SH_ASK_NAMES)
-            sh_put64(&w, cid.v);
-        else
-            sh_put32(&w, (uint32_t)value.size);
-    }
-    SH_ASSERT(sh_writer_ok(&w));
-    bytes[0] = is_more;
-    answer(superpeer, to, sh_bytes_make(bytes, (size_t)(w.at - bytes)));
-}
-
 static void barrier_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
                            const struct sh_barrier *barrier, const struct sh_barrier_round *round)
 {
-    size_t size = 2 + 18 + (round ? 12 : 0);
-    for (size_t i = 0; round && i < round->count; i++)
-        size += 10 + round->members[i].size;
     struct sh_out out;
-    if (sh_msg_reply(superpeer->msg, to, SH_CLUSTER_ASK, size, &out))
+    if (sh_msg_reply(superpeer->msg, to, SH_CLUSTER_ASK, 2 + sh_barrier_answer_size(round), &out))
         return;
     sh_put16(&out.w, 0);
-    sh_put32(&out.w, barrier->size);
-    sh_put8(&out.w, barrier->flags);
-    sh_put64(&out.w, barrier->open.number);
-    sh_put32(&out.w, (uint32_t)barrier->open.count);
-    sh_put8(&out.w, round != NULL);
-    if (round) {
-        sh_put64(&out.w, round->gone);
-        sh_put32(&out.w, (uint32_t)round->count);
-    }
-    for (size_t i = 0; round && i < round->count; i++) {
-        sh_put64(&out.w, round->members[i].id);
-        sh_put_text(&out.w, sh_bytes_make(round->members[i].bytes, round->members[i].size));
-    }
+    sh_barrier_answer_put(&out.w, barrier, round);
     sh_msg_end(superpeer->msg, &out);
 }
 
@@ -157,23 +113,15 @@ static enum shoal_err barrier_ask(struct sh_superpeer *superpeer, struct sh_repl
     struct sh_barrier *barrier = sh_metadata_barrier(metadata, ask->barrier);
     if (!barrier)
         return SHOAL_ENONAME;
-    if (ask->round == barrier->open.number) {
-        size_t at = 0;
-        while (at < barrier->open.count && barrier->open.members[at].id != ask->member)
-            at++;
-        if (at == barrier->open.count)
-            return SHOAL_EBROKEN;
-        if (!is_new)
-            return SHOAL_EAGAIN;
-        barrier->open.members[at].heard_ns = now_of(superpeer);
-        barrier->open.members[at].nid = to.nid;
-        return SHOAL_EAGAIN;
+    struct sh_barrier_member *member;
+    const struct sh_barrier_round *round;
+    enum shoal_err err = sh_barrier_look(barrier, ask->round, ask->member, &member, &round);
+    if (err == SHOAL_EAGAIN && is_new) {
+        member->heard_ns = now_of(superpeer);
+        member->nid = to.nid;
     }
-    const struct sh_barrier_round *round = NULL;
-    if (!ask->round)
-        round = &barrier->open;
-    else if (ask->round == barrier->last.number)
-        round = &barrier->last;
+    if (err)
+        return err;
     barrier_answer(superpeer, to, barrier, round);
     return SHOAL_OK;
 }
@@ -193,7 +141,8 @@ static enum shoal_err try_answer(struct sh_superpeer *superpeer, struct sh_reply
         return err;
     struct sh_bytes value = {NULL, 0};
     shoal_cid cid = SHOAL_CID_NONE;
-    uint8_t bytes[8];
+    uint8_t bytes[8], page[SH_METADATA_PAGE_BYTES];
+    size_t size;
     switch (ask->kind) {
     case SH_ASK_NAME:
         err = sh_metadata_lookup(metadata, ask->key, &cid);
@@ -206,10 +155,19 @@ static enum shoal_err try_answer(struct sh_superpeer *superpeer, struct sh_reply
         if (!err)
             answer(superpeer, to, value);
         break;
+    case SH_ASK_UPDATES:
+        sh_store64(bytes, sh_metadata_updates(metadata, ask->sector));
+        answer(superpeer, to, sh_bytes_make(bytes, sizeof bytes));
+        break;
     case SH_ASK_BARRIER:
         return barrier_ask(superpeer, to, metadata, ask, is_new);
+    case SH_ASK_BARRIERS:
+        size = sh_barriers_put(metadata, ask->sector, page);
+        answer(superpeer, to, sh_bytes_make(page, size));
+        break;
     default:
-        page_answer(superpeer, to, metadata, ask);
+        size = sh_metadata_page_put(metadata, ask->kind, ask->sector, ask->key, ask->after, page);
+        answer(superpeer, to, sh_bytes_make(page, size));
         break;
     }
     return err == SHOAL_ENONAME && ask->wait_ms ? SHOAL_EAGAIN : err;
@@ -229,7 +187,7 @@ static bool ask_get(struct sh_reader *r, struct ask *ask_out)
     ask.after = sh_get_text(r);
     if (!sh_reader_done(r) || ask.key.size > SH_NAME_BYTES_MAX ||
         ask.after.size > SH_NAME_BYTES_MAX || ask.sector >= SH_SECTORS ||
-        ask.wait_ms > WAIT_MS_MAX || ask.kind < SH_ASK_NAME || ask.kind > SH_ASK_BARRIER)
+        ask.wait_ms > WAIT_MS_MAX || ask.kind < SH_ASK_NAME || ask.kind > SH_ASK_BARRIERS)
         return false;
     if (ask.kind == SH_ASK_BARRIER)
         ask.sector = (uint8_t)sh_barrier_sector(ask.barrier);
@@ -272,8 +230,8 @@ static void on_ask(void *arg, struct sh_msg_in *in)
         refuse(superpeer, in->reply_to, in->type, err);
 }
 
-/* Answers those of changed sectors, and those whose time is over. Who waits at a superpeer that
- * does not own the sector any more is sent on by its next look. */
+/* Answers those of changed sectors, and those whose time is over, some at a time. Who waits at a
+ * superpeer that does not own the sector any more is sent on by its next look. */
 static unsigned askers_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     struct sh_services *services = superpeer->services;
@@ -305,7 +263,12 @@ static unsigned askers_step(struct sh_superpeer *superpeer, uint64_t now_ns)
         *at = asker->next;
         services->asker_count--;
         free(asker);
-        work++;
+        if (++work < ANSWERS_MAX)
+            continue;
+        services->changed |= changed;
+        if (is_due)
+            services->due_ns = now_ns;
+        break;
     }
     if (!services->askers)
         services->due_ns = SH_NEVER;

@@ -27,11 +27,12 @@ static struct {
 } keeper;
 
 enum shoal_err sh_zookeeper_create(const char *servers, const char *cluster, uint64_t session_ns,
-                                   struct sh_zookeeper **zookeeper_out)
+                                   uint64_t confirm_ns, struct sh_zookeeper **zookeeper_out)
 {
     (void)servers;
     (void)cluster;
     (void)session_ns;
+    (void)confirm_ns;
     *zookeeper_out = (struct sh_zookeeper *)&keeper;
     return SHOAL_OK;
 }
@@ -110,6 +111,12 @@ bool sh_zookeeper_leads(const struct sh_zookeeper *zookeeper)
 {
     (void)zookeeper;
     return false;
+}
+
+uint64_t sh_zookeeper_led_ns(const struct sh_zookeeper *zookeeper)
+{
+    (void)zookeeper;
+    return 0;
 }
 
 uint16_t sh_zookeeper_leader(const struct sh_zookeeper *zookeeper)

@@ -1,4 +1,4 @@
-/* shoal barrier create, wait, status, resize, free. */
+/* shoal barrier create, wait, status, list, resize, free. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,6 +93,55 @@ int sh_cmd_run_barrier_free(struct sh_cmd *cmd)
     if (status != SH_EXIT_OK)
         return status;
     return changed_answer(cmd, shoal_barrier_free(cmd->store, barrier), barrier, 0);
+}
+
+/* --- List ------------------------------------------------------------------------------------- */
+
+struct listing {
+    struct sh_cmd *cmd;
+    struct sh_json *list; /* with --json */
+    unsigned count;
+};
+
+static bool info_add(void *arg, const struct shoal_barrier_info *info)
+{
+    struct listing *listing = arg;
+    if (listing->list) {
+        struct sh_json *one = sh_json_object();
+        id_json(one, info->barrier);
+        sh_json_set_u64(one, "size", info->size);
+        sh_json_set_u64(one, "signed", info->count);
+        sh_json_set_u64(one, "round", info->round);
+        sh_json_set_bool(one, "survivors", info->survivors);
+        sh_json_append(listing->list, one);
+        return true;
+    }
+    if (!listing->count++)
+        fprintf(listing->cmd->out, "BARRIER            SIZE   SIGNED      ROUND\n");
+    fprintf(listing->cmd->out, "%0*" PRIx64 "  %8" PRIu32 " %8" PRIu32 " %10" PRIu64 "%s\n",
+            ID_DIGITS, info->barrier.v, info->size, info->count, info->round,
+            info->survivors ? "  survivors go on" : "");
+    return true;
+}
+
+int sh_cmd_run_barrier_list(struct sh_cmd *cmd)
+{
+    struct listing listing = {.cmd = cmd};
+    int status = sh_cmd_open(cmd);
+    if (status != SH_EXIT_OK)
+        return status;
+    if (cmd->flags.json)
+        listing.list = sh_json_array();
+    enum shoal_err err = shoal_barrier_list(cmd->store, info_add, &listing);
+    if (err) {
+        sh_json_free(listing.list);
+        return sh_names_fail(cmd, err, "barriers");
+    }
+    if (!listing.list)
+        return SH_EXIT_OK;
+    struct sh_json *root = sh_json_object();
+    sh_json_set(root, "barriers", listing.list);
+    return sh_cmd_answer(cmd, root);
 }
 
 /* --- Rounds ---------------------------------------------------------------------------------- */

@@ -93,7 +93,7 @@ static int changed_answer(struct sh_cmd *cmd, shoal_cid cid, shoal_cid previous)
 static int changed_fail(struct sh_cmd *cmd, enum shoal_err err, shoal_cid previous)
 {
     char text[SH_CID_TEXT_MAX];
-    if (err != SHOAL_EEXIST)
+    if (err != SHOAL_EEXIST && err != SHOAL_EDIFFERS)
         return sh_names_fail(cmd, err, cmd->words[0]);
     return sh_cmd_fail(cmd, err, "the name is %s's", sh_cid_format(previous, text));
 }
@@ -160,6 +160,9 @@ int sh_cmd_run_name_wait(struct sh_cmd *cmd)
     if (status != SH_EXIT_OK)
         return status;
     enum shoal_err err = shoal_name_wait(cmd->store, cmd->words[0], within_ns, &cid);
+    if (err == SHOAL_ETIMEOUT)
+        return sh_cmd_fail_hint(cmd, err, shoal_error_detail(),
+                                "give it with `shoal name set`, or wait for longer with --within");
     return err ? sh_names_fail(cmd, err, cmd->words[0]) : cid_answer(cmd, cmd->words[0], cid);
 }
 

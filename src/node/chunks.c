@@ -42,6 +42,12 @@ void sh_chunks_refuse(struct sh_msg_in *in, enum shoal_err err, const char *text
     sh_msg_reply_error(in->msg, in->reply_to, in->type, err, text);
 }
 
+void sh_chunks_refuse_own(struct sh_msg_in *in, enum shoal_err err)
+{
+    sh_chunks_refuse(
+        in, err, err == SHOAL_EINVAL ? "the chunk with the local ID 0 is the node's names" : NULL);
+}
+
 void sh_chunks_refuse_store(struct sh_chunks *chunks, struct sh_msg_in *in, sh_lid lid,
                             enum shoal_err err)
 {
@@ -153,14 +159,14 @@ static void on_remove(void *arg, struct sh_msg_in *in)
         sh_chunks_refuse(in, SHOAL_EPROTO, "a remove is a chunk ID");
         return;
     }
-    sh_lid lid;
+    sh_lid lid = {0};
     enum shoal_err err = sh_chunks_own(chunks, cid, true, &lid);
     if (err == SHOAL_OK)
         err = remove_one(chunks, cid, lid);
     if (err == SHOAL_OK)
         sh_msg_reply_ok(in->msg, in->reply_to, in->type);
     else
-        sh_chunks_refuse(in, err, NULL);
+        sh_chunks_refuse_own(in, err);
 }
 
 /* --- Create -------------------------------------------------------------------------------- */
@@ -306,7 +312,7 @@ static void change_once(struct sh_chunks *chunks, struct sh_msg_in *in, bool is_
         err = sh_chunks_own(chunks, cid, true, &lid);
     /* What was done here stays done, wherever the chunk is by now. */
     if (err != SHOAL_OK && (err == SHOAL_EPROTO || state == SH_ONCE_FIRST)) {
-        sh_chunks_refuse(in, err, NULL);
+        sh_chunks_refuse_own(in, err);
         return;
     }
     if (state == SH_ONCE_FIRST) {

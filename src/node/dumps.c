@@ -114,6 +114,8 @@ static const char *kind_name(enum sh_job_kind kind)
 
 static void job_over(struct sh_dumps *dumps)
 {
+    if (dumps->load && dumps->config.names)
+        sh_names_load_end(dumps->config.names, dumps->job.err);
     sh_dump_end(dumps->dump);
     sh_load_end(dumps->load);
     dumps->dump = NULL;
@@ -269,6 +271,8 @@ static void on_file(struct sh_dumps *dumps, struct sh_msg_in *in, enum sh_job_ki
     config.rename = flags & SH_DUMPS_RENAME;
     struct sh_dump *dump = NULL;
     struct sh_load *load = NULL;
+    if (kind == SH_JOB_DUMP && dumps->config.names)
+        sh_names_write(dumps->config.names);
     enum shoal_err err =
         kind == SH_JOB_DUMP ? sh_dump_begin(&config, &dump) : sh_load_begin(&config, &load);
     if (err != SHOAL_OK) {
@@ -280,6 +284,8 @@ static void on_file(struct sh_dumps *dumps, struct sh_msg_in *in, enum sh_job_ki
     forget(dumps);
     dumps->dump = dump;
     dumps->load = load;
+    if (load && dumps->config.names)
+        sh_names_load_begin(dumps->config.names);
     begun(dumps, in, kind, number);
 }
 

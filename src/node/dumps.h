@@ -7,7 +7,8 @@
  * A load creates chunks under the IDs that they had, and only those that this node created: the
  * cluster looks for a chunk at its creator. A file with another creator's chunk is refused, as is
  * one with an ID that is in use; nothing has changed then. With `rename` all may be of one other
- * creator, and this node takes its place in their IDs.
+ * creator, and this node takes its place in their IDs. The chunk of names (node/names.h) is the
+ * exception: its names are added to the cluster's.
  *
  * Types and layouts; all are requests to a peer, little-endian, no padding. A job's number is drawn
  * by who asks for it, so that a question whose answer was lost can be repeated: the same number
@@ -30,6 +31,7 @@
 #include "base/crew.h"
 #include "env/env.h"
 #include "msg/msg.h"
+#include "node/names.h"
 #include "store/analyze.h"
 #include "store/dump.h"
 
@@ -79,6 +81,7 @@ struct sh_dumps_config {
     struct sh_store *store; /* kept */
     struct sh_disk *disk;   /* kept; NULL: there is no data_dir */
     struct sh_clock clock;
+    struct sh_names *names; /* kept; NULL: names are in no chunk */
 };
 
 /* Registers the handlers with msg, before its steps run. ENOMEM. */

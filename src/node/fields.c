@@ -196,7 +196,7 @@ static void on_change(void *arg, struct sh_msg_in *in)
     if (change_read(in->type, &in->payload, &change))
         err = sh_chunks_own(chunks, cid, true, &change.lid);
     if (err != SHOAL_OK && (err == SHOAL_EPROTO || state == SH_ONCE_FIRST)) {
-        sh_chunks_refuse(in, err, NULL);
+        sh_chunks_refuse_own(in, err);
         return;
     }
     if (state == SH_ONCE_FIRST) {

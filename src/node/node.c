@@ -18,6 +18,7 @@
 #include "node/dumps.h"
 #include "node/locks.h"
 #include "node/moves.h"
+#include "node/names.h"
 #include "node/node_int.h"
 #include "node/promoted.h"
 #include "node/secret.h"
@@ -47,6 +48,7 @@ struct sh_node_run {
     struct sh_chunks *chunks;
     struct sh_locks *locks;
     struct sh_moves *moves;
+    struct sh_names *names;
     struct sh_dumps *dumps;
     struct sh_graph *graph;
     struct sh_promoted *promoted;
@@ -376,6 +378,23 @@ static bool has_no_graph(void *arg)
     return sh_graph_is_empty(node->graph);
 }
 
+static enum shoal_err open_dumps(struct sh_node_run *node)
+{
+    struct sh_names_config names = {.msg = node->msg,
+                                    .store = node->store,
+                                    .keeper = sh_member_keeper(node->member),
+                                    .clock = node->env.clock};
+    enum shoal_err err = sh_names_create(&names, &node->names);
+    if (err != SHOAL_OK)
+        return err;
+    struct sh_dumps_config dumps = {.msg = node->msg,
+                                    .store = node->store,
+                                    .disk = node->env.disk,
+                                    .clock = node->env.clock,
+                                    .names = node->names};
+    return sh_dumps_create(&dumps, &node->dumps);
+}
+
 static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
 {
     struct sh_store_config stored = {
@@ -415,9 +434,7 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
     err = sh_moves_create(&moves, &node->moves);
     if (err != SHOAL_OK)
         return err;
-    struct sh_dumps_config dumps = {
-        .msg = node->msg, .store = node->store, .disk = node->env.disk, .clock = node->env.clock};
-    err = sh_dumps_create(&dumps, &node->dumps);
+    err = open_dumps(node);
     if (err != SHOAL_OK)
         return err;
     struct sh_graph_config graph = {
@@ -468,6 +485,8 @@ static void deal_steps(struct sh_node_run *node)
         sh_crew_step_add(node->crew, 0, sh_moves_step(node->moves));
     if (node->graph)
         sh_crew_step_add(node->crew, 0, sh_graph_step(node->graph));
+    if (node->names)
+        sh_crew_step_add(node->crew, 0, sh_names_step(node->names));
     if (node->dumps)
         sh_crew_step_add(node->crew, 0, sh_dumps_step(node->dumps));
     if (node->store)
@@ -550,6 +569,7 @@ void sh_node_destroy(struct sh_node_run *node)
     sh_msg_destroy(node->msg);
     sh_graph_destroy(node->graph);
     sh_dumps_destroy(node->dumps);
+    sh_names_destroy(node->names);
     sh_chunks_destroy(node->chunks);
     sh_locks_destroy(node->locks);
     sh_store_destroy(node->store);

@@ -1,4 +1,5 @@
 """A registry that is kept in ZooKeeper, Debian's server, by real superpeers."""
+import json
 import re
 import shutil
 import signal
@@ -96,6 +97,46 @@ class InZooKeeper(harness.Case):
         cid = first_cid(self.shoal(self.peers[0], "chunk", "create", "8").text)
         self.shoal(self.peers[0], "chunk", "put", cid, "--text", "survives")
         return cid
+
+    def test_names_without_two_of_three_superpeers(self):
+        """Names, barriers and scratch are at all superpeers; each that is killed has a successor."""
+        for node in self.superpeers:
+            harness.eventually(self, "all hold everything", 60,
+                               lambda node=node: re.search(r"ring is whole .*copies=3",
+                                                           node.log()))
+        names = {f"name/{i}": f"64:{i + 1}" for i in range(30)}
+        node = self.superpeers[0]
+        for name, cid in names.items():
+            self.shoal(node, "name", "set", name, cid, "--absent")
+        self.shoal(node, "scratch", "put", "state", "--text", "running")
+        barrier = self.shoal(node, "barrier", "create", "2").text.strip()
+        for i in range(2):
+            self.superpeers[i].kill()
+            node = self.superpeers[i + 1]
+            self.seen(node, self.addresses[i], "failed")
+            found = {row["name"]: row["cid"] for row in
+                     self.shoal_json(node, "name", "list", "name/")["names"]}
+            self.assertEqual(found, names)
+            name = f"name/{i}"
+            names[name] = f"65:{i + 1}"
+            self.shoal(node, "name", "set", name, names[name], "--current", f"64:{i + 1}")
+            self.assertEqual(self.shoal(node, "scratch", "get", "state").text, "running\n")
+            self.assertEqual(self.shoal_json(node, "barrier", "list")["barriers"][0]["barrier"],
+                             barrier)
+        # All forgotten at once: names come back from the peers.
+        harness.eventually(self, "the names are in a chunk", 60,
+                           lambda: b"name/1" in self.shoal(node, "chunk", "get", "64:0",
+                                                           "--raw").stdout)
+        self.superpeers[2].kill()
+        self.superpeers = [self.start(i).wait_ready() for i in range(3)]
+
+        def back():
+            done = self.run_program("shoal", "name", "list", "name/", "--json", "--connect",
+                                    self.superpeers[0].address)
+            return done.returncode == 0 and {
+                row["name"]: row["cid"] for row in json.loads(done.text)["names"]} == names
+
+        harness.eventually(self, "the names are back", 60, back)
 
     def test_leader_is_killed(self):
         cid, leader = self.chunk(), self.leader()

@@ -1,0 +1,237 @@
+/* Names, barriers and scratch of a store in this process: the state machine that superpeers
+ * replicate (cluster/metadata.h), once, under a lock. Each call of a thread is one update or
+ * question; who waits sleeps until something has changed. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "client/service_int.h"
+#include "cluster/arcs.h"
+#include "cluster/metadata_answers.h"
+#include "cluster/namechunk.h"
+#include "cluster/proto.h"
+
+#define NAMES_LID ((sh_lid){0})
+
+struct sh_local_services {
+    struct sh_lock lock; /* guards the state */
+    pthread_cond_t changed;
+    struct sh_metadata *metadata;
+};
+
+enum shoal_err sh_local_services_open(shoal *store)
+{
+    struct sh_local_services *local = calloc(1, sizeof *local);
+    if (!local || sh_metadata_create(&local->metadata)) {
+        free(local);
+        return SHOAL_ENOMEM;
+    }
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* as the store's clock */
+    pthread_cond_init(&local->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    sh_lock_init(&local->lock, SH_LOCK_CLIENT);
+    store->local = local;
+    return SHOAL_OK;
+}
+
+void sh_local_services_close(shoal *store)
+{
+    struct sh_local_services *local = store->local;
+    if (!local)
+        return;
+    store->local = NULL;
+    sh_metadata_destroy(local->metadata);
+    sh_lock_destroy(&local->lock);
+    pthread_cond_destroy(&local->changed);
+    free(local);
+}
+
+/* --- Updates and questions ------------------------------------------------------------------- */
+
+enum shoal_err sh_local_update(shoal *store, const struct sh_metadata_update *update,
+                               struct sh_metadata_result *result_out)
+{
+    struct sh_local_services *local = store->local;
+    sh_lock_take(&local->lock);
+    *result_out = sh_metadata_apply(local->metadata, sh_metadata_sector(update), update);
+    pthread_cond_broadcast(&local->changed);
+    sh_lock_release(&local->lock);
+    return result_out->err;
+}
+
+static enum shoal_err copy(struct sh_bytes bytes, uint8_t **answer_out, size_t *size_out)
+{
+    uint8_t *answer = malloc(bytes.size ? bytes.size : 1);
+    if (!answer)
+        return SHOAL_ENOMEM;
+    if (bytes.size)
+        memcpy(answer, bytes.at, bytes.size);
+    *answer_out = answer;
+    *size_out = bytes.size;
+    return SHOAL_OK;
+}
+
+static enum shoal_err barrier_ask(const struct sh_metadata *metadata,
+                                  const struct sh_service_ask *ask, uint8_t **answer_out,
+                                  size_t *size_out)
+{
+    struct sh_barrier *barrier = sh_metadata_barrier(metadata, ask->barrier);
+    struct sh_barrier_member *member;
+    const struct sh_barrier_round *round;
+    if (!barrier)
+        return SHOAL_ENONAME;
+    enum shoal_err err = sh_barrier_look(barrier, ask->round, ask->member, &member, &round);
+    if (err)
+        return err;
+    size_t size = sh_barrier_answer_size(round);
+    uint8_t *answer = malloc(size);
+    if (!answer)
+        return SHOAL_ENOMEM;
+    struct sh_writer w = sh_writer_make(answer, size);
+    sh_barrier_answer_put(&w, barrier, round);
+    SH_ASSERT(sh_writer_ok(&w) && w.at == w.end);
+    *answer_out = answer;
+    *size_out = size;
+    return SHOAL_OK;
+}
+
+static enum shoal_err ask_now(const struct sh_metadata *metadata, const struct sh_service_ask *ask,
+                              uint8_t **answer_out, size_t *size_out)
+{
+    uint8_t bytes[SH_METADATA_PAGE_BYTES];
+    struct sh_bytes value = {bytes, 8};
+    shoal_cid cid;
+    enum shoal_err err = SHOAL_OK;
+    switch (ask->kind) {
+    case SH_ASK_NAME:
+        err = sh_metadata_lookup(metadata, ask->key, &cid);
+        if (!err)
+            sh_store64(bytes, cid.v);
+        break;
+    case SH_ASK_SCRATCH:
+        err = sh_metadata_scratch_get(metadata, ask->key, &value);
+        break;
+    case SH_ASK_BARRIER:
+        return barrier_ask(metadata, ask, answer_out, size_out);
+    case SH_ASK_BARRIERS:
+        value.size = sh_barriers_put(metadata, ask->sector, bytes);
+        break;
+    default:
+        value.size =
+            sh_metadata_page_put(metadata, ask->kind, ask->sector, ask->key, ask->after, bytes);
+        break;
+    }
+    if (err == SHOAL_ENONAME && ask->wait_until_ns)
+        return SHOAL_EAGAIN;
+    return err ? err : copy(value, answer_out, size_out);
+}
+
+enum shoal_err sh_local_ask(shoal *store, const struct sh_service_ask *ask, uint8_t **answer_out,
+                            struct sh_reader *r_out)
+{
+    struct sh_local_services *local = store->local;
+    struct timespec until = {.tv_sec = (time_t)(ask->wait_until_ns / 1000000000),
+                             .tv_nsec = (long)(ask->wait_until_ns % 1000000000)};
+    size_t size = 0;
+    sh_lock_take(&local->lock);
+    enum shoal_err err = ask_now(local->metadata, ask, answer_out, &size);
+    while (err == SHOAL_EAGAIN && sh_now(&store->env.clock) < ask->wait_until_ns) {
+        (void)pthread_cond_timedwait(&local->changed, &local->lock.mutex, &until);
+        err = ask_now(local->metadata, ask, answer_out, &size);
+    }
+    sh_lock_release(&local->lock);
+    if (!err)
+        *r_out = sh_reader_make(sh_bytes_make(*answer_out, size));
+    return err;
+}
+
+/* --- The chunk of names ---------------------------------------------------------------------- */
+
+/* Writes each name of the state, or counts its bytes: bytes NULL. */
+static size_t entries_put(const struct sh_metadata *metadata, uint8_t *bytes)
+{
+    const struct sh_bytes none = {NULL, 0};
+    size_t size = 0;
+    for (unsigned sector = 0; sector < SH_SECTORS; sector++) {
+        struct sh_bytes name = none;
+        shoal_cid cid;
+        while (sh_metadata_name_next(metadata, sector, none, name, &name, &cid)) {
+            size_t some = SH_NAME_ENTRY_HEAD_BYTES + name.size;
+            if (bytes) {
+                struct sh_writer w = sh_writer_make(bytes + size, some);
+                sh_put64(&w, cid.v);
+                sh_put_text(&w, name);
+            }
+            size += some;
+        }
+    }
+    return size;
+}
+
+void sh_local_names_drop(shoal *store)
+{
+    enum shoal_err err = sh_store_remove(store->store, NAMES_LID);
+    if (err && err != SHOAL_ENOCHUNK)
+        SH_WARN("client", "the chunk of names is in the way", SH_ERR(err));
+}
+
+enum shoal_err sh_local_names_write(shoal *store)
+{
+    struct sh_local_services *local = store->local;
+    uint8_t *chunk = NULL;
+    sh_lock_take(&local->lock);
+    size_t size = entries_put(local->metadata, NULL);
+    if (size)
+        chunk = malloc(SH_NAME_CHUNK_HEAD_BYTES + size);
+    if (chunk)
+        (void)entries_put(local->metadata, chunk + SH_NAME_CHUNK_HEAD_BYTES);
+    sh_lock_release(&local->lock);
+    sh_local_names_drop(store);
+    if (!chunk)
+        return size ? SHOAL_ENOMEM : SHOAL_OK;
+    size += SH_NAME_CHUNK_HEAD_BYTES;
+    sh_name_chunk_head(chunk, size, (shoal_nid){SH_EMBEDDED_NID});
+    enum shoal_err err = sh_store_adopt(store->store, NAMES_LID, sh_bytes_make(chunk, size));
+    free(chunk);
+    return err;
+}
+
+static enum shoal_err names_add(shoal *store, struct sh_bytes chunk)
+{
+    struct sh_bytes entries;
+    shoal_nid was;
+    enum shoal_err err = sh_name_chunk_get(chunk, &was, &entries);
+    if (err)
+        return err;
+    struct sh_metadata_update update = {.kind = SH_METADATA_NAME, .condition = SH_NAME_ABSENT};
+    struct sh_reader r = sh_reader_make(entries);
+    while (!err && sh_name_entry_get(&r, &update.cid, &update.name)) {
+        struct sh_metadata_result result;
+        update.cid = sh_name_entry_renamed(update.cid, was, (shoal_nid){SH_EMBEDDED_NID});
+        err = sh_local_update(store, &update, &result);
+        if (err == SHOAL_EEXIST)
+            err = SHOAL_OK;
+    }
+    return err;
+}
+
+enum shoal_err sh_local_names_read(shoal *store)
+{
+    uint32_t size;
+    enum shoal_err err = sh_store_size(store->store, NAMES_LID, &size);
+    if (err)
+        return err == SHOAL_ENOCHUNK ? SHOAL_OK : err;
+    uint8_t *bytes = malloc(size ? size : 1);
+    if (!bytes)
+        return SHOAL_ENOMEM;
+    err = sh_store_get(store->store, NAMES_LID, bytes, size, &size);
+    if (!err)
+        err = names_add(store, sh_bytes_make(bytes, size));
+    free(bytes);
+    sh_local_names_drop(store);
+    return err;
+}
