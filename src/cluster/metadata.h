@@ -138,7 +138,7 @@ struct sh_metadata_result {
     enum shoal_err err;
     bool is_committed; /* RESOLVE */
     shoal_cid cid;     /* NAME, UNNAME: whose the name was before; also with EEXIST and
- * EDIFFERS; 0: nobody's.
+                        * EDIFFERS; 0: nobody's.
                         * BARRIER: the round, as a number */
 };
 
@@ -224,9 +224,9 @@ struct sh_metadata_sizes sh_metadata_measure(const struct sh_metadata *metadata,
  *   first, u64 last, u16 owner; u32 sources, each u16 node, u64 decision; u32 names, each u64 chunk
  *   ID, text name; u32 scratch, each text key, text value; barriers as in metadata_barriers.c; u8
  *   whether names are known, u64 changes of names, u64 number of the list that they began with, u64
- *   updates, u64 up to which one callers may be forgotten, u32 callers, each u64 caller, u64 number,
- *   u64 update, u64 value, u16 error
- * Get replaces it. EPROTO, ENOMEM, ELIMIT change nothing. */
+ *   updates, u64 up to which one callers may be forgotten, u32 callers, each u64 caller, u64
+ * number, u64 update, u64 value, u16 error Get replaces it. EPROTO, ENOMEM, ELIMIT change nothing.
+ */
 size_t sh_metadata_image_size(const struct sh_metadata *metadata, unsigned sector);
 void sh_metadata_image_put(const struct sh_metadata *metadata, unsigned sector,
                            struct sh_writer *w);
