@@ -7,6 +7,8 @@
 #include "sim/cluster_world_int.h"
 
 #define WATCH_NS (2 * CW_MS)
+/* Each time a part of the chunks is looked at, and each chunk every so many times. */
+#define WATCH_PARTS 4
 
 void cw_fail(struct cw_world *world, const char *format, ...)
 {
@@ -251,7 +253,8 @@ bool cw_watch(void *arg)
     if (now < world->watched_ns + WATCH_NS)
         return false;
     world->watched_ns = now;
-    for (unsigned i = 0; i < CW_CHUNKS; i++) {
+    world->watched_part = (world->watched_part + 1) % WATCH_PARTS;
+    for (unsigned i = world->watched_part; i < CW_CHUNKS; i += WATCH_PARTS) {
         const struct cw_chunk *chunk = &world->chunks[i];
         if (chunk->state == CW_LIVE)
             CW_HOLDS(world, cw_servers_of(world, chunk->cid) <= 1,

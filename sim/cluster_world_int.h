@@ -116,6 +116,7 @@ struct cw_world {
     uint64_t losses; /* of connections, as peers saw them: clients' locks fall with them */
     uint64_t views[CW_EPOCHS]; /* by epoch: a hash of the view, 0: not seen */
     uint64_t watched_ns;
+    unsigned watched_part;
     bool ends; /* clients begin nothing */
     struct sh_chaos *chaos[CW_ROUNDS_MAX];
     unsigned chaos_count;

@@ -4,7 +4,9 @@
  * A world is the crew of all its nodes. It runs their steps in an order drawn from the seed; when
  * no step finds work, virtual time jumps to the next event (bytes arrive, a disk operation ends, a
  * fault strikes) or to the earliest time at which a step is due. A step that worked costs a little
- * virtual time, so time passes even where work never ends.
+ * virtual time, so time passes even where work never ends. A node to which nothing has happened
+ * since its steps found no work is left alone until one of them is due: its steps' due_ns must say
+ * so.
  *
  *   world -- nodes: clock, random, disk, wire (an sh_env each), steps
  *        \-- events by time, with ties in order of their making

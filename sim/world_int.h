@@ -4,6 +4,13 @@
 
 #include "sim/world.h"
 
+/* Something happened to a node: its steps are run, though none may be due. A node that nothing
+ * happened to since its steps found no work is left alone until one is due. */
+void sh_sim_wake(struct sh_world *world, unsigned node);
+/* As sh_world_at, but the event itself wakes whom it concerns, where that one wakes all nodes. */
+void sh_sim_at(struct sh_world *world, uint64_t at_ns, sh_world_event event, void *arg, uint64_t a,
+               uint64_t b);
+
 /* sim/wire.c: the network of a world, and a wire for each node. */
 struct sh_sim_net;
 struct sh_sim_net *sh_sim_net_create(struct sh_world *world, struct sh_prng prng,
