@@ -76,6 +76,7 @@ void cw_view_seen(struct cw_host *host, const struct sh_view *view)
              "host %u was at epoch %" PRIu64 " and is now at %" PRIu64, host->node, host->epoch,
              view->epoch);
     host->epoch = view->epoch;
+    cw_leases_view_seen(world, view);
     if (view->epoch >= CW_EPOCHS)
         return;
     uint64_t hash = view_hash(view);
@@ -253,6 +254,7 @@ bool cw_watch(void *arg)
     if (now < world->watched_ns + WATCH_NS)
         return false;
     world->watched_ns = now;
+    cw_leases_watch(world);
     world->watched_part = (world->watched_part + 1) % WATCH_PARTS;
     for (unsigned i = world->watched_part; i < CW_CHUNKS; i += WATCH_PARTS) {
         const struct cw_chunk *chunk = &world->chunks[i];

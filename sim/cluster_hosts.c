@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "node/leased.h"
 #include "sim/cluster_world_int.h"
 #include "sim/world_int.h"
 
@@ -20,6 +21,8 @@ static void on_event(void *arg, const struct sh_msg_event *event)
         sh_superpeer_link_event(host->superpeer, event);
     if (host->member)
         sh_member_link_event(host->member, event);
+    if (host->directory && !host->is_dropping && event->kind == SH_MSG_LOST)
+        sh_directory_suspect(host->directory, event->nid);
     if (host->locks)
         sh_locks_link_event(host->locks, event);
 }
@@ -93,19 +96,21 @@ static void boot_peer(struct cw_host *host, const struct sh_env *env, const char
                                     .directory = host->directory,
                                     .clock = env->clock};
     must(sh_moves_create(&moves, &host->moves));
+    host->instance = sh_random64(&env->random) | 1;
     struct sh_member_config config = {.msg = host->msg,
                                       .directory = host->directory,
                                       .env = *env,
                                       .superpeers = world->superpeers,
                                       .superpeer_count = world->config.superpeers,
                                       .address = address,
-                                      .instance = sh_random64(&env->random) | 1,
+                                      .instance = host->instance,
                                       .heartbeat_ns = CW_FAILURE_NS / 10,
                                       .failure_ns = CW_FAILURE_NS,
                                       .on_view = on_member_view,
                                       .on_failed = on_member_failed,
                                       .arg = host};
     must(sh_member_create(&config, &host->member));
+    sh_node_leased_types_set(host->msg);
     sh_world_step_add(world->sim, host->node, sh_member_step(host->member));
     sh_world_step_add(world->sim, host->node, sh_locks_step(host->locks));
     sh_world_step_add(world->sim, host->node, sh_moves_step(host->moves));

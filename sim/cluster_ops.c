@@ -219,6 +219,8 @@ static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_
     bool writes = slot->op == CW_PUT || slot->op == CW_REMOVE || slot->op == CW_CREATE;
     if (slot->host->is_dropping || slot->op == CW_NONE)
         return;
+    if (err == SHOAL_OK)
+        cw_leases_answered(slot->host->world, slot->asked_nid, slot->asked_ns);
     if (slot->op != CW_CREATE && is_outdated(slot)) {
         cw_slot_over(slot);
     } else if (slot->op == CW_LOCK || slot->op == CW_UNLOCK) {
@@ -350,6 +352,8 @@ void cw_slot_send(struct cw_slot *slot, shoal_nid nid)
     }
     slot->request = (struct sh_request){.done = on_answer, .arg = slot};
     slot->pause_until_ns = UINT64_MAX; /* until the answer */
+    slot->asked_ns = sh_world_now(host->world->sim);
+    slot->asked_nid = nid;
     slot->is_asking_outcome = false;
     enum shoal_err err;
     if (slot->op == CW_GET)

@@ -66,6 +66,8 @@ struct cw_slot {
     bool was_gone;         /* a get: the removal had been acknowledged before */
     uint32_t size;         /* a create's */
     uint64_t begun_ns;     /* by the client's clock */
+    uint64_t asked_ns;     /* when the last request went out, by the world's */
+    shoal_nid asked_nid;   /* to whom */
     uint64_t pause_until_ns;
     uint64_t number;
     shoal_nid number_nid;
@@ -82,7 +84,9 @@ struct cw_host {
     enum cw_kind kind;
     uint16_t index;
     bool is_dropping;
-    uint64_t epoch; /* the last that it was told */
+    uint64_t epoch;     /* the last that it was told */
+    uint64_t instance;  /* a peer's */
+    uint64_t paused_ns; /* a superpeer's: when it was last seen paused, by the world's time */
     struct sh_msg *msg;
     struct sh_superpeer *superpeer;
     struct sh_directory *directory;
@@ -115,6 +119,9 @@ struct cw_world {
     uint64_t generations, tokens;
     uint64_t losses; /* of connections, as peers saw them: clients' locks fall with them */
     uint64_t views[CW_EPOCHS]; /* by epoch: a hash of the view, 0: not seen */
+    /* By node ID: when it was declared failed; 0: it was not, or is up again. */
+    uint64_t failed_ns[CW_NUMBERS];
+    uint64_t declared_epoch; /* of the view that says so */
     uint64_t watched_ns;
     unsigned watched_part;
     bool ends; /* clients begin nothing */
@@ -185,6 +192,17 @@ void cw_view_seen(struct cw_host *host, const struct sh_view *view);
 void cw_copies_lost(struct cw_host *host);
 /* How many nodes serve a chunk. */
 unsigned cw_servers_of(struct cw_world *world, shoal_cid cid);
+
+/* --- cluster_leases.c --------------------------------------------------------------------------
+ */
+
+void cw_leases_watch(struct cw_world *world);
+void cw_leases_view_seen(struct cw_world *world, const struct sh_view *view);
+/* A peer did what a client asked it for at a time of the world. */
+void cw_leases_answered(struct cw_world *world, shoal_nid nid, uint64_t asked_ns);
+
+/* --- cluster_check.c, on -----------------------------------------------------------------------
+ */
 
 /* The registers: content of a value, a write or read that ended. */
 void cw_content_make(uint8_t *bytes, uint32_t size, shoal_cid cid, uint64_t value);

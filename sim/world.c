@@ -165,6 +165,11 @@ bool sh_world_is_up(const struct sh_world *world, unsigned node)
     return node_of(world, node)->up;
 }
 
+bool sh_world_is_paused(const struct sh_world *world, unsigned node)
+{
+    return node_of(world, node)->paused;
+}
+
 static void node_boot(struct sh_world *world, unsigned number)
 {
     struct node *node = node_of(world, number);

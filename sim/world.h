@@ -86,6 +86,7 @@ void sh_world_restart(struct sh_world *world, unsigned node);
 void sh_world_pause(struct sh_world *world, unsigned node);
 void sh_world_resume(struct sh_world *world, unsigned node);
 bool sh_world_is_up(const struct sh_world *world, unsigned node);
+bool sh_world_is_paused(const struct sh_world *world, unsigned node);
 
 /* Faults of the network. Nodes are bits of a mask. A partition stops what goes from the nodes of
  * one mask to those of the other, and back unless it is one way; bytes wait at its edge until it
