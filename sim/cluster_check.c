@@ -192,16 +192,17 @@ void cw_locked(struct cw_slot *slot)
     /* The lease began when the request arrived, so the holder counts from when it was sent. Clocks
      * may differ by 2 % in all, which is left out at its end. */
     uint64_t left = until_there > now_there ? until_there - now_there : 0;
-    bool is_held = chunk->lock_owner && now < chunk->lock_until_ns;
+    const struct cw_slot *owner = chunk->lock_owner;
+    /* A client's locks fall with its connection. */
+    bool is_held = owner && now < chunk->lock_until_ns &&
+                   chunk->lock_losses == sh_world_losses(world->sim, owner->host->node);
     cw_tell(world, slot->host->node, "locked(chunk, token)", chunk->cid.v, slot->token);
-    /* A client's locks fall with its connection, and a node's with its memory. */
-    CW_HOLDS(world, !is_held || chunk->lock_losses != world->losses || chunk->is_lost,
-             "chunk %u:%" PRIu64 " is locked twice", shoal_cid_creator(chunk->cid).v,
-             shoal_cid_local(chunk->cid));
+    CW_HOLDS(world, !is_held, "chunk %u:%" PRIu64 " is locked twice",
+             shoal_cid_creator(chunk->cid).v, shoal_cid_local(chunk->cid));
     uint64_t margin = slot->lease_ns / 50 + left / 20;
     chunk->lock_owner = slot;
     chunk->lock_until_ns = now + (left > margin ? left - margin : 0);
-    chunk->lock_losses = world->losses;
+    chunk->lock_losses = sh_world_losses(world->sim, slot->host->node);
     world->result->locks++;
 }
 
@@ -237,11 +238,23 @@ void cw_copies_lost(struct cw_host *host)
     for (unsigned i = 0; i < CW_CHUNKS; i++) {
         struct cw_chunk *chunk = &world->chunks[i];
         uint32_t size;
-        if (chunk->state == CW_FREE || chunk->is_lost || !host->store)
+        if (chunk->state == CW_FREE || chunk->is_lost || !host->store ||
+            sh_store_size(host->store, sh_holdings_lid(self, chunk->cid), &size) != SHOAL_OK)
             continue;
-        chunk->is_lost =
-            sh_store_size(host->store, sh_holdings_lid(self, chunk->cid), &size) == SHOAL_OK;
+        /* What others serve is not lost with an old copy, nor with one that was to replace it. */
+        chunk->is_lost = serves(host, chunk->cid) || cw_servers_of(world, chunk->cid) == 0;
         world->result->lost += chunk->is_lost;
+    }
+}
+
+static void watch_chunk(struct cw_world *world, struct cw_chunk *chunk)
+{
+    unsigned servers = cw_servers_of(world, chunk->cid);
+    CW_HOLDS(world, servers <= 1, "chunk %u:%" PRIu64 " is served by two nodes",
+             shoal_cid_creator(chunk->cid).v, shoal_cid_local(chunk->cid));
+    if (servers && chunk->is_lost) { /* it was moving, and its move has ended well */
+        chunk->is_lost = false;
+        world->result->lost--;
     }
 }
 
@@ -257,11 +270,8 @@ bool cw_watch(void *arg)
     cw_leases_watch(world);
     world->watched_part = (world->watched_part + 1) % WATCH_PARTS;
     for (unsigned i = world->watched_part; i < CW_CHUNKS; i += WATCH_PARTS) {
-        const struct cw_chunk *chunk = &world->chunks[i];
-        if (chunk->state == CW_LIVE)
-            CW_HOLDS(world, cw_servers_of(world, chunk->cid) <= 1,
-                     "chunk %u:%" PRIu64 " is served by two nodes", shoal_cid_creator(chunk->cid).v,
-                     shoal_cid_local(chunk->cid));
+        if (world->chunks[i].state == CW_LIVE)
+            watch_chunk(world, &world->chunks[i]);
     }
     return world->result->failed;
 }

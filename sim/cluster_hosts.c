@@ -15,8 +15,6 @@ static void must(enum shoal_err err)
 static void on_event(void *arg, const struct sh_msg_event *event)
 {
     struct cw_host *host = arg;
-    if (host->kind == CW_PEER && event->kind != SH_MSG_UP)
-        host->world->losses++;
     if (host->superpeer)
         sh_superpeer_link_event(host->superpeer, event);
     if (host->member)

@@ -45,13 +45,15 @@ struct cw_chunk {
     uint64_t generation;         /* another one each time that the place is used anew */
     uint64_t acked, begun, seen; /* values: acknowledged, perhaps written, read by anybody */
     bool is_removing;            /* a removal was begun */
-    bool is_lost;                /* a node died that had a copy */
+    /* The node died that served it; or one that had a copy while it was moving, and nobody has
+     * served it since. */
+    bool is_lost;
     bool has_writer;
     unsigned writer, writer_slot; /* a client's index and which of its slots */
     /* Who may think that he has the write lock, and until when at the earliest he stops. */
     uint64_t lock_until_ns; /* world time */
     const struct cw_slot *lock_owner;
-    uint64_t lock_losses; /* connections that had been lost when it was granted */
+    uint64_t lock_losses; /* of its owner's connections, when it was granted */
 };
 
 /* One operation after the other of a client. */
@@ -117,7 +119,6 @@ struct cw_world {
     const char *superpeers[SH_CLUSTER_SUPERPEERS_MAX];
     struct cw_chunk chunks[CW_CHUNKS];
     uint64_t generations, tokens;
-    uint64_t losses; /* of connections, as peers saw them: clients' locks fall with them */
     uint64_t views[CW_EPOCHS]; /* by epoch: a hash of the view, 0: not seen */
     /* By node ID: when it was declared failed; 0: it was not, or is up again. */
     uint64_t failed_ns[CW_NUMBERS];

@@ -134,11 +134,21 @@ static void end_lose_later(struct sim_conn *conn, unsigned e)
     conn_at(conn, sh_world_now(net->world) + in_ns, on_lose, e, 0);
 }
 
+/* For those who must know whether a node may have lost a connection. */
+static void count_loss(const struct sim_conn *conn)
+{
+    for (unsigned e = 0; e < 2; e++) {
+        if (conn->end[e].node < SH_WORLD_NODES_MAX)
+            conn->net->losses[conn->end[e].node]++;
+    }
+}
+
 void sim_conn_cut(struct sim_conn *conn)
 {
     if (conn->cut)
         return;
     conn->cut = true;
+    count_loss(conn);
     sh_world_trace(conn->net->world, SH_WORLD_NOBODY, "cut(conn)", conn->number, 0, no_bytes());
     end_lose_later(conn, 0);
     end_lose_later(conn, 1);
@@ -157,6 +167,7 @@ static void on_give_up(void *arg, uint64_t e, uint64_t unused)
     struct sim_conn *conn = event_conn(arg);
     if (!conn->cut && (is_flow_blocked(conn, 0) || is_flow_blocked(conn, 1))) {
         conn->cut = true;
+        count_loss(conn);
         end_lose(conn, (unsigned)e, SHOAL_ECONNLOST);
         end_lose_later(conn, 1 - (unsigned)e);
     }
@@ -456,6 +467,7 @@ void sim_conn_close(struct sim_conn *conn, unsigned e, bool abrupt)
     sh_world_trace(net->world, end->node, "close(conn, abrupt)", conn->number, abrupt, no_bytes());
     bool was_open = end->state == SIM_END_OPEN;
     end->state = SIM_END_GONE;
+    count_loss(conn);
     struct sim_flow *incoming = &conn->flow[1 - e];
     incoming->head = incoming->arrived;
     if (conn->end[1 - e].wire) {
@@ -496,6 +508,12 @@ void sh_sim_net_heal(struct sh_sim_net *net)
                 conn_at(conn, sh_world_now(net->world) + sim_delay_ns(net), on_unstall, e, 0);
         }
     }
+}
+
+uint64_t sh_sim_net_losses(const struct sh_sim_net *net, unsigned node)
+{
+    SH_ASSERT(node < SH_WORLD_NODES_MAX);
+    return net->losses[node];
 }
 
 void sh_sim_net_cut(struct sh_sim_net *net, unsigned a, unsigned b)

@@ -91,6 +91,7 @@ struct sh_sim_net {
     uint64_t blocked[SH_WORLD_NODES_MAX]; /* by sender: a mask of receivers */
     struct sim_conn *conns;
     uint64_t conn_number;
+    uint64_t losses[SH_WORLD_NODES_MAX]; /* by node: of its connections, ended in whatever way */
 };
 
 /* sim/net.c */

@@ -273,6 +273,11 @@ void sh_world_cut(struct sh_world *world, unsigned a, unsigned b)
     sh_sim_net_cut(world->net, a, b);
 }
 
+uint64_t sh_world_losses(const struct sh_world *world, unsigned node)
+{
+    return sh_sim_net_losses(world->net, node);
+}
+
 void sh_world_wire_faults_set(struct sh_world *world, const struct sh_wire_faults *faults)
 {
     sh_sim_net_faults_set(world->net, faults);

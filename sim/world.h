@@ -95,6 +95,8 @@ bool sh_world_is_paused(const struct sh_world *world, unsigned node);
 void sh_world_partition(struct sh_world *world, uint64_t from_mask, uint64_t to_mask, bool one_way);
 void sh_world_heal(struct sh_world *world);
 void sh_world_cut(struct sh_world *world, unsigned a, unsigned b);
+/* How many connections of a node have been cut or closed so far, by whichever end, seen or not. */
+uint64_t sh_world_losses(const struct sh_world *world, unsigned node);
 /* Changes the wire's faults for what happens from now on. */
 void sh_world_wire_faults_set(struct sh_world *world, const struct sh_wire_faults *faults);
 void sh_world_disk_faults_set(struct sh_world *world, const struct sh_disk_faults *faults);

@@ -24,6 +24,7 @@ void sh_sim_net_wire_up(struct sh_sim_net *net, unsigned node);
 void sh_sim_net_partition(struct sh_sim_net *net, uint64_t from_mask, uint64_t to_mask);
 void sh_sim_net_heal(struct sh_sim_net *net);
 void sh_sim_net_cut(struct sh_sim_net *net, unsigned a, unsigned b);
+uint64_t sh_sim_net_losses(const struct sh_sim_net *net, unsigned node);
 
 /* sim/disk.c */
 struct sh_disk *sh_sim_disk_create(struct sh_world *world, unsigned node, struct sh_prng prng,
