@@ -199,6 +199,12 @@ static void on_crash(void *arg, struct sh_world *sim, unsigned node)
     cw_host_drop(host);
 }
 
+void cw_host_leave(struct cw_host *host)
+{
+    sh_world_crash(host->world->sim, host->node);
+    host->world->result->crashes--; /* it was no fault */
+}
+
 struct cw_host *cw_host_add(struct cw_world *world, enum cw_kind kind, uint16_t index)
 {
     SH_ASSERT(world->count < CW_HOSTS_MAX);

@@ -73,7 +73,8 @@ static uint64_t crash_mask(struct cw_world *world)
     unsigned mortals = (unsigned)cw_below(world, 2) * (unsigned)cw_below(world, most + 1);
     for (unsigned i = 0; i < world->count; i++) {
         const struct cw_host *host = &world->hosts[i];
-        if (host->kind != CW_PEER || host->index < mortals)
+        bool may = host->kind == CW_PEER ? host->index < mortals : host->msg != NULL;
+        if (may)
             mask |= UINT64_C(1) << i;
     }
     return mask;
@@ -151,7 +152,7 @@ static void open_world(struct cw_world *world)
     if (!sh_world_run_until(world->sim, all_open, world, OPEN_NS))
         cw_fail(world, "not all peers could join a new cluster");
     for (unsigned i = 0; i < world->config.clients; i++)
-        (void)cw_host_add(world, CW_CLIENT, (uint16_t)i);
+        (void)cw_host_add(world, CW_CLIENT, (uint16_t)world->clients_added++);
 }
 
 /* Faults for a time; then there are none, and soon everything must be well. */
@@ -166,6 +167,8 @@ static void run_round(struct cw_world *world)
     uint64_t until_ns = sh_world_now(sim) + SH_CLUSTER_SETTLE_NS;
     if (!world->result->failed && !sh_world_run_until(sim, cw_has_settled, world, until_ns))
         cw_not_settled(world);
+    if (!world->result->failed)
+        cw_end_check(world);
     if (!world->result->failed)
         cw_check_end(world);
     world->ends = false;

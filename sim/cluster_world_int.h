@@ -18,13 +18,15 @@
 #define CW_MS UINT64_C(1000000)
 #define CW_S UINT64_C(1000000000)
 #define CW_FAILURE_NS CW_S
-#define CW_HOSTS_MAX (SH_CLUSTER_SUPERPEERS_MAX + SH_CLUSTER_PEERS_MAX + SH_CLUSTER_CLIENTS_MAX)
 #define CW_SLOTS 3
 #define CW_CHUNKS 128
 #define CW_CHUNK_BYTES_MAX 40000
 #define CW_EPOCHS 65536
 #define CW_NUMBERS 128
 #define CW_ROUNDS_MAX 8
+/* And a client for the check after each round. */
+#define CW_HOSTS_MAX                                                                               \
+    (SH_CLUSTER_SUPERPEERS_MAX + SH_CLUSTER_PEERS_MAX + SH_CLUSTER_CLIENTS_MAX + CW_ROUNDS_MAX)
 /* A client does not repeat a removal for longer: a server may have forgotten that it did it. */
 #define CW_REPEAT_NS (50 * CW_S)
 
@@ -126,6 +128,9 @@ struct cw_world {
     uint64_t watched_ns;
     unsigned watched_part;
     bool ends; /* clients begin nothing */
+    unsigned clients_added;
+    struct cw_host *end_client; /* the one that looks at everything in the end; NULL: not now */
+    unsigned end_next;          /* what it does next: a chunk's index twice, read and write */
     struct sh_chaos *chaos[CW_ROUNDS_MAX];
     unsigned chaos_count;
     uint8_t *scratch; /* CW_CHUNK_BYTES_MAX bytes */
@@ -151,6 +156,8 @@ static inline struct cw_host *cw_peer(struct cw_world *world, unsigned index)
 
 struct cw_host *cw_host_add(struct cw_world *world, enum cw_kind kind, uint16_t index);
 void cw_host_drop(struct cw_host *host);
+/* A client ends for good. */
+void cw_host_leave(struct cw_host *host);
 
 /* --- cluster_load.c: what clients do -----------------------------------------------------------
  */
@@ -165,6 +172,7 @@ void cw_slot_over(struct cw_slot *slot);
 /* cluster_ops.c: one operation: its request and its answer. */
 bool cw_place_find(struct cw_world *world, unsigned *place_out);
 bool cw_slot_begin(struct cw_slot *slot);
+void cw_slot_begin_at(struct cw_slot *slot, enum cw_op op, unsigned chunk);
 /* False: there is no node to ask now. */
 bool cw_slot_target(struct cw_slot *slot, shoal_nid *nid_out);
 void cw_slot_send(struct cw_slot *slot, shoal_nid nid);
@@ -193,6 +201,13 @@ void cw_view_seen(struct cw_host *host, const struct sh_view *view);
 void cw_copies_lost(struct cw_host *host);
 /* How many nodes serve a chunk. */
 unsigned cw_servers_of(struct cw_world *world, shoal_cid cid);
+
+/* --- cluster_end.c -----------------------------------------------------------------------------
+ */
+
+void cw_end_check(struct cw_world *world);
+/* What its client does next; false: nothing. */
+bool cw_end_slot_begin(struct cw_slot *slot);
 
 /* --- cluster_leases.c --------------------------------------------------------------------------
  */
