@@ -347,6 +347,25 @@ bool cw_has_settled(void *arg)
            (!host_behind(world, &why) && !slot_busy(world) && !chunk_unserved(world));
 }
 
+/* Who has what of a chunk, for the story. */
+static void tell_copies(struct cw_world *world, const struct cw_chunk *chunk)
+{
+    for (unsigned i = 0; i < world->config.peers; i++) {
+        struct cw_host *host = cw_peer(world, i);
+        if (!host->chunks)
+            continue;
+        shoal_nid other = SHOAL_NID_NONE;
+        shoal_cid last;
+        uint32_t size = 0;
+        enum sh_holding holding =
+            sh_holdings_find(sh_chunks_holdings(host->chunks), chunk->cid, &last, &other);
+        bool has =
+            !sh_store_size(host->store, sh_holdings_lid(sh_msg_nid(host->msg), chunk->cid), &size);
+        cw_tell(world, host->node, "has(chunk, bytes)", chunk->cid.v, has ? size : 0);
+        cw_tell(world, host->node, "holds it as(kind, node)", (uint64_t)holding, other.v);
+    }
+}
+
 void cw_not_settled(struct cw_world *world)
 {
     const char *why = "";
@@ -357,6 +376,10 @@ void cw_not_settled(struct cw_world *world)
                                       "remove",  "lock",   "unlock"};
     for (unsigned i = 0; i < world->count; i++)
         cw_tell(world, i, "is at(epoch)", epoch_of(&world->hosts[i]), 0);
+    if (slot && slot->op != CW_CREATE)
+        tell_copies(world, &world->chunks[slot->chunk]);
+    if (chunk)
+        tell_copies(world, chunk);
     if (host)
         cw_fail(world, "long after the last fault host %u %s", host->node, why);
     else if (slot)

@@ -8,6 +8,9 @@
 #include "cluster/metadata_int.h"
 #include "cluster/view.h"
 
+/* In an image: known but for nodes that had failed. */
+#define IMAGE_PARTIAL 3
+
 enum shoal_err sh_metadata_create(struct sh_metadata **metadata_out)
 {
     *metadata_out = calloc(1, sizeof **metadata_out);
@@ -57,6 +60,13 @@ bool sh_metadata_is_known(const struct sh_metadata *metadata, unsigned number)
     return metadata->sectors[number].is_known;
 }
 
+bool sh_metadata_is_whole(const struct sh_metadata *metadata, unsigned number)
+{
+    SH_ASSERT(number < SH_SECTORS);
+    const struct sh_metadata_sector *sector = &metadata->sectors[number];
+    return sector->is_known && !sector->is_partial;
+}
+
 struct sh_metadata_result sh_metadata_apply(struct sh_metadata *metadata, unsigned number,
                                             const struct sh_metadata_update *update)
 {
@@ -79,6 +89,7 @@ struct sh_metadata_result sh_metadata_apply(struct sh_metadata *metadata, unsign
         return (struct sh_metadata_result){.err = SHOAL_OK};
     case SH_METADATA_KNOWN:
         sector->is_known = update->condition;
+        sector->is_partial = update->condition == SH_METADATA_PARTIAL;
         return (struct sh_metadata_result){.err = SHOAL_OK};
     default:
         return sh_metadata_service_apply(sector, update);
@@ -178,7 +189,7 @@ enum shoal_err sh_metadata_update_get(struct sh_bytes bytes, unsigned sector,
         break;
     case SH_METADATA_KNOWN:
         update_out->condition = sh_get8(&r);
-        is_good = update_out->condition <= 1;
+        is_good = update_out->condition <= SH_METADATA_PARTIAL;
         break;
     case SH_METADATA_NAMES_KNOWN:
         update_out->number = sh_get64(&r);
@@ -232,7 +243,7 @@ void sh_metadata_image_put(const struct sh_metadata *metadata, unsigned number, 
     struct sh_range range;
     shoal_cid from = {0};
     sh_put64(w, sector->incarnation);
-    sh_put8(w, sector->is_known);
+    sh_put8(w, sector->is_partial ? IMAGE_PARTIAL : sector->is_known);
     sh_put32(w, sector->ranges ? (uint32_t)sh_ranges_count(sector->ranges) : 0);
     while (sector->ranges && sh_ranges_next(sector->ranges, from, &range)) {
         sh_put64(w, range.first.v);
@@ -316,8 +327,10 @@ enum shoal_err sh_metadata_image_get(struct sh_metadata *metadata, unsigned numb
     struct sh_reader r = sh_reader_make(image);
     fresh.incarnation = sh_get64(&r);
     uint8_t is_known = sh_get8(&r);
-    fresh.is_known = is_known;
-    enum shoal_err err = is_known > 1 ? SHOAL_EPROTO : ranges_get(&fresh, &r);
+    fresh.is_partial = is_known == IMAGE_PARTIAL;
+    fresh.is_known = is_known == 1 || fresh.is_partial;
+    bool is_good = is_known <= 1 || fresh.is_partial;
+    enum shoal_err err = is_good ? ranges_get(&fresh, &r) : SHOAL_EPROTO;
     if (!err)
         err = sources_get(&fresh, &r);
     if (!err)

@@ -55,6 +55,8 @@
 /* Of one update. */
 #define SH_METADATA_BYTES_MAX (15 + 16 * SH_METADATA_RUNS_MAX)
 
+#define SH_METADATA_PARTIAL 2
+
 struct sh_metadata;
 
 enum sh_metadata_kind {
@@ -72,7 +74,10 @@ enum sh_metadata_kind {
     SH_METADATA_BARRIER_OFF,  /* it does not want to wait any more */
     SH_METADATA_BARRIER_GONE, /* it was not heard any more; the sector's owner alone says so */
     SH_METADATA_CLAIM = 16,   /* after a loss: what a node has, or gave away of its own */
-    SH_METADATA_KNOWN,        /* condition: 1, all have said what they have; 0, that is not so */
+    /* condition: 1, all have said what they have; 0, that is not so; SH_METADATA_PARTIAL, all that
+     * are up have, and who had failed is to be asked when it is back, whoever owns the sector then.
+     */
+    SH_METADATA_KNOWN,
     /* After a loss: names were gathered, from a list (superpeer_keep.c) whose number is `sequence`,
      * 0: from none; number, higher: of changes so far. */
     SH_METADATA_NAMES_KNOWN,
@@ -159,6 +164,8 @@ void sh_metadata_begin(struct sh_metadata *metadata, unsigned sector, uint64_t i
 /* 0: the sector was not begun here. */
 uint64_t sh_metadata_incarnation(const struct sh_metadata *metadata, unsigned sector);
 bool sh_metadata_is_known(const struct sh_metadata *metadata, unsigned sector);
+/* Known, and not but for nodes that had failed. */
+bool sh_metadata_is_whole(const struct sh_metadata *metadata, unsigned sector);
 
 /* The range that holds a chunk ID, and its owner: the creator, unless it was moved. */
 struct sh_range sh_metadata_find(const struct sh_metadata *metadata, shoal_cid cid);
