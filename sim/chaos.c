@@ -7,6 +7,9 @@
 #include "sim/world_int.h"
 
 #define SOON_NS UINT64_C(20000000)
+/* A network that flaps: it is parted for a moment, well for another, and parted again. */
+#define FLAP_PARTED_NS UINT64_C(200000000)
+#define FLAP_WELL_NS UINT64_C(10000000)
 
 enum fault { FAULT_NONE, FAULT_PAUSE, FAULT_CRASH };
 
@@ -16,6 +19,7 @@ struct sh_chaos {
     struct sh_prng prng;
     enum fault faults[SH_WORLD_NODES_MAX]; /* by node: what it suffers now */
     bool partitioned;
+    uint64_t flap_mask; /* who will be parted again; 0: nobody */
     bool is_disk_slow[SH_WORLD_NODES_MAX];
     bool stopped;
 };
@@ -42,17 +46,6 @@ static void on_recover(void *arg, uint64_t node, uint64_t unused)
         node_recover(chaos, (unsigned)node);
 }
 
-static void on_heal(void *arg, uint64_t unused, uint64_t unused_too)
-{
-    struct sh_chaos *chaos = arg;
-    (void)unused;
-    (void)unused_too;
-    if (chaos->stopped)
-        return;
-    sh_world_heal(chaos->world);
-    chaos->partitioned = false;
-}
-
 static uint64_t end_of_fault(struct sh_chaos *chaos)
 {
     return sh_world_now(chaos->world) + draw_length(chaos, chaos->config.length_ns_max);
@@ -76,17 +69,57 @@ static void strike_node(struct sh_chaos *chaos, enum fault fault)
     sh_world_at(chaos->world, end_ns, on_recover, chaos, node, 0);
 }
 
+static uint64_t all_nodes(const struct sh_chaos *chaos)
+{
+    return chaos->config.nodes == 64 ? UINT64_MAX : (UINT64_C(1) << chaos->config.nodes) - 1;
+}
+
+static void part(struct sh_chaos *chaos, uint64_t mask, bool one_way, uint64_t end_ns);
+
+static void on_flap(void *arg, uint64_t unused, uint64_t unused_too)
+{
+    struct sh_chaos *chaos = arg;
+    (void)unused;
+    (void)unused_too;
+    uint64_t mask = chaos->flap_mask;
+    chaos->flap_mask = 0;
+    if (!chaos->stopped)
+        part(chaos, mask, sh_prng_below(&chaos->prng, 2), end_of_fault(chaos));
+}
+
+static void on_heal(void *arg, uint64_t unused, uint64_t unused_too)
+{
+    struct sh_chaos *chaos = arg;
+    (void)unused;
+    (void)unused_too;
+    if (chaos->stopped)
+        return;
+    sh_world_heal(chaos->world);
+    chaos->partitioned = chaos->flap_mask != 0;
+    if (chaos->flap_mask)
+        sh_world_at(chaos->world,
+                    sh_world_now(chaos->world) + sh_prng_below(&chaos->prng, FLAP_WELL_NS), on_flap,
+                    chaos, 0, 0);
+}
+
+static void part(struct sh_chaos *chaos, uint64_t mask, bool one_way, uint64_t end_ns)
+{
+    chaos->partitioned = true;
+    sh_world_partition(chaos->world, mask, all_nodes(chaos) & ~mask, one_way);
+    sh_world_at(chaos->world, end_ns, on_heal, chaos, 0, 0);
+}
+
 static void strike_network(struct sh_chaos *chaos)
 {
     if (chaos->partitioned)
         return;
-    uint64_t all =
-        chaos->config.nodes == 64 ? UINT64_MAX : (UINT64_C(1) << chaos->config.nodes) - 1;
-    uint64_t mask = sh_prng_next(&chaos->prng) & all;
+    uint64_t mask = sh_prng_next(&chaos->prng) & all_nodes(chaos);
     bool one_way = sh_prng_below(&chaos->prng, 2);
-    chaos->partitioned = true;
-    sh_world_partition(chaos->world, mask, all & ~mask, one_way);
-    sh_world_at(chaos->world, end_of_fault(chaos), on_heal, chaos, 0, 0);
+    bool flaps = chaos->config.flaps && sh_prng_below(&chaos->prng, 2);
+    chaos->flap_mask = flaps ? mask : 0;
+    part(chaos, mask, one_way,
+         flaps ? sh_world_now(chaos->world) + draw_length(chaos, FLAP_PARTED_NS)
+               : end_of_fault(chaos));
 }
 
 static void strike_link(struct sh_chaos *chaos)

@@ -18,6 +18,7 @@ struct sh_chaos_config {
     unsigned slow_disks; /* a disk's operations take up to a tenth of length_ns_max */
     uint64_t crash_mask; /* who may crash; 0: all */
     bool restarts_soon;  /* half of the outages last 20 ms at most */
+    bool flaps;          /* half of the partitions come twice: for up to 200 ms, and soon again */
 };
 
 struct sh_chaos;

@@ -7,6 +7,8 @@
 #include "sim/cluster_world_int.h"
 
 #define WATCH_NS (2 * CW_MS)
+/* Each time a part of the chunks is looked at, and each chunk every so many times. */
+#define WATCH_PARTS 4
 
 void cw_fail(struct cw_world *world, const char *format, ...)
 {
@@ -74,6 +76,7 @@ void cw_view_seen(struct cw_host *host, const struct sh_view *view)
              "host %u was at epoch %" PRIu64 " and is now at %" PRIu64, host->node, host->epoch,
              view->epoch);
     host->epoch = view->epoch;
+    cw_leases_view_seen(world, view);
     if (view->epoch >= CW_EPOCHS)
         return;
     uint64_t hash = view_hash(view);
@@ -189,16 +192,17 @@ void cw_locked(struct cw_slot *slot)
     /* The lease began when the request arrived, so the holder counts from when it was sent. Clocks
      * may differ by 2 % in all, which is left out at its end. */
     uint64_t left = until_there > now_there ? until_there - now_there : 0;
-    bool is_held = chunk->lock_owner && now < chunk->lock_until_ns;
+    const struct cw_slot *owner = chunk->lock_owner;
+    /* A client's locks fall with its connection. */
+    bool is_held = owner && now < chunk->lock_until_ns &&
+                   chunk->lock_losses == sh_world_losses(world->sim, owner->host->node);
     cw_tell(world, slot->host->node, "locked(chunk, token)", chunk->cid.v, slot->token);
-    /* A client's locks fall with its connection, and a node's with its memory. */
-    CW_HOLDS(world, !is_held || chunk->lock_losses != world->losses || chunk->is_lost,
-             "chunk %u:%" PRIu64 " is locked twice", shoal_cid_creator(chunk->cid).v,
-             shoal_cid_local(chunk->cid));
+    CW_HOLDS(world, !is_held, "chunk %u:%" PRIu64 " is locked twice",
+             shoal_cid_creator(chunk->cid).v, shoal_cid_local(chunk->cid));
     uint64_t margin = slot->lease_ns / 50 + left / 20;
     chunk->lock_owner = slot;
     chunk->lock_until_ns = now + (left > margin ? left - margin : 0);
-    chunk->lock_losses = world->losses;
+    chunk->lock_losses = sh_world_losses(world->sim, slot->host->node);
     world->result->locks++;
 }
 
@@ -234,11 +238,23 @@ void cw_copies_lost(struct cw_host *host)
     for (unsigned i = 0; i < CW_CHUNKS; i++) {
         struct cw_chunk *chunk = &world->chunks[i];
         uint32_t size;
-        if (chunk->state == CW_FREE || chunk->is_lost || !host->store)
+        if (chunk->state == CW_FREE || chunk->is_lost || !host->store ||
+            sh_store_size(host->store, sh_holdings_lid(self, chunk->cid), &size) != SHOAL_OK)
             continue;
-        chunk->is_lost =
-            sh_store_size(host->store, sh_holdings_lid(self, chunk->cid), &size) == SHOAL_OK;
+        /* What others serve is not lost with an old copy, nor with one that was to replace it. */
+        chunk->is_lost = serves(host, chunk->cid) || cw_servers_of(world, chunk->cid) == 0;
         world->result->lost += chunk->is_lost;
+    }
+}
+
+static void watch_chunk(struct cw_world *world, struct cw_chunk *chunk)
+{
+    unsigned servers = cw_servers_of(world, chunk->cid);
+    CW_HOLDS(world, servers <= 1, "chunk %u:%" PRIu64 " is served by two nodes",
+             shoal_cid_creator(chunk->cid).v, shoal_cid_local(chunk->cid));
+    if (servers && chunk->is_lost) { /* it was moving, and its move has ended well */
+        chunk->is_lost = false;
+        world->result->lost--;
     }
 }
 
@@ -251,12 +267,11 @@ bool cw_watch(void *arg)
     if (now < world->watched_ns + WATCH_NS)
         return false;
     world->watched_ns = now;
-    for (unsigned i = 0; i < CW_CHUNKS; i++) {
-        const struct cw_chunk *chunk = &world->chunks[i];
-        if (chunk->state == CW_LIVE)
-            CW_HOLDS(world, cw_servers_of(world, chunk->cid) <= 1,
-                     "chunk %u:%" PRIu64 " is served by two nodes", shoal_cid_creator(chunk->cid).v,
-                     shoal_cid_local(chunk->cid));
+    cw_leases_watch(world);
+    world->watched_part = (world->watched_part + 1) % WATCH_PARTS;
+    for (unsigned i = world->watched_part; i < CW_CHUNKS; i += WATCH_PARTS) {
+        if (world->chunks[i].state == CW_LIVE)
+            watch_chunk(world, &world->chunks[i]);
     }
     return world->result->failed;
 }
@@ -332,6 +347,25 @@ bool cw_has_settled(void *arg)
            (!host_behind(world, &why) && !slot_busy(world) && !chunk_unserved(world));
 }
 
+/* Who has what of a chunk, for the story. */
+static void tell_copies(struct cw_world *world, const struct cw_chunk *chunk)
+{
+    for (unsigned i = 0; i < world->config.peers; i++) {
+        struct cw_host *host = cw_peer(world, i);
+        if (!host->chunks)
+            continue;
+        shoal_nid other = SHOAL_NID_NONE;
+        shoal_cid last;
+        uint32_t size = 0;
+        enum sh_holding holding =
+            sh_holdings_find(sh_chunks_holdings(host->chunks), chunk->cid, &last, &other);
+        bool has =
+            !sh_store_size(host->store, sh_holdings_lid(sh_msg_nid(host->msg), chunk->cid), &size);
+        cw_tell(world, host->node, "has(chunk, bytes)", chunk->cid.v, has ? size : 0);
+        cw_tell(world, host->node, "holds it as(kind, node)", (uint64_t)holding, other.v);
+    }
+}
+
 void cw_not_settled(struct cw_world *world)
 {
     const char *why = "";
@@ -342,6 +376,10 @@ void cw_not_settled(struct cw_world *world)
                                       "remove",  "lock",   "unlock"};
     for (unsigned i = 0; i < world->count; i++)
         cw_tell(world, i, "is at(epoch)", epoch_of(&world->hosts[i]), 0);
+    if (slot && slot->op != CW_CREATE)
+        tell_copies(world, &world->chunks[slot->chunk]);
+    if (chunk)
+        tell_copies(world, chunk);
     if (host)
         cw_fail(world, "long after the last fault host %u %s", host->node, why);
     else if (slot)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "node/leased.h"
 #include "sim/cluster_world_int.h"
 #include "sim/world_int.h"
 
@@ -14,12 +15,12 @@ static void must(enum shoal_err err)
 static void on_event(void *arg, const struct sh_msg_event *event)
 {
     struct cw_host *host = arg;
-    if (host->kind == CW_PEER && event->kind != SH_MSG_UP)
-        host->world->losses++;
     if (host->superpeer)
         sh_superpeer_link_event(host->superpeer, event);
     if (host->member)
         sh_member_link_event(host->member, event);
+    if (host->directory && !host->is_dropping && event->kind == SH_MSG_LOST)
+        sh_directory_suspect(host->directory, event->nid);
     if (host->locks)
         sh_locks_link_event(host->locks, event);
 }
@@ -93,19 +94,21 @@ static void boot_peer(struct cw_host *host, const struct sh_env *env, const char
                                     .directory = host->directory,
                                     .clock = env->clock};
     must(sh_moves_create(&moves, &host->moves));
+    host->instance = sh_random64(&env->random) | 1;
     struct sh_member_config config = {.msg = host->msg,
                                       .directory = host->directory,
                                       .env = *env,
                                       .superpeers = world->superpeers,
                                       .superpeer_count = world->config.superpeers,
                                       .address = address,
-                                      .instance = sh_random64(&env->random) | 1,
+                                      .instance = host->instance,
                                       .heartbeat_ns = CW_FAILURE_NS / 10,
                                       .failure_ns = CW_FAILURE_NS,
                                       .on_view = on_member_view,
                                       .on_failed = on_member_failed,
                                       .arg = host};
     must(sh_member_create(&config, &host->member));
+    sh_node_leased_types_set(host->msg);
     sh_world_step_add(world->sim, host->node, sh_member_step(host->member));
     sh_world_step_add(world->sim, host->node, sh_locks_step(host->locks));
     sh_world_step_add(world->sim, host->node, sh_moves_step(host->moves));
@@ -194,6 +197,12 @@ static void on_crash(void *arg, struct sh_world *sim, unsigned node)
     if (host->kind == CW_CLIENT)
         cw_client_crash(host);
     cw_host_drop(host);
+}
+
+void cw_host_leave(struct cw_host *host)
+{
+    sh_world_crash(host->world->sim, host->node);
+    host->world->result->crashes--; /* it was no fault */
 }
 
 struct cw_host *cw_host_add(struct cw_world *world, enum cw_kind kind, uint16_t index)

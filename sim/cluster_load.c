@@ -47,7 +47,9 @@ void cw_slot_over(struct cw_slot *slot)
     struct cw_host *host = slot->host;
     cw_number_finish(slot);
     slot->op = CW_NONE;
-    slot->pause_until_ns = cw_now(host) + cw_below(host->world, host->world->config.think_ns_max);
+    bool hurries = host->world->end_client == host;
+    uint64_t most_ns = hurries ? CW_MS : host->world->config.think_ns_max;
+    slot->pause_until_ns = cw_now(host) + cw_below(host->world, most_ns);
 }
 
 static void on_located(struct sh_locate *op, enum shoal_err err, shoal_nid nid)
@@ -84,6 +86,11 @@ static void slot_step(struct cw_slot *slot)
     sh_directory_locate(host->directory, cid, &slot->locate);
 }
 
+static bool begins(const struct cw_host *host)
+{
+    return !host->world->ends || host->world->end_client == host;
+}
+
 static unsigned client_run(void *arg)
 {
     struct cw_host *host = arg;
@@ -94,9 +101,10 @@ static unsigned client_run(void *arg)
         cw_move_something(host);
     for (unsigned i = 0; i < CW_SLOTS; i++) {
         struct cw_slot *slot = &host->slots[i];
-        if (now < slot->pause_until_ns || (slot->op == CW_NONE && world->ends))
+        bool is_free = slot->op == CW_NONE;
+        if (now < slot->pause_until_ns || (is_free && !begins(host)))
             continue;
-        if (slot->op == CW_NONE && !cw_slot_begin(slot)) {
+        if (is_free && !(world->ends ? cw_end_slot_begin(slot) : cw_slot_begin(slot))) {
             slot->pause_until_ns = now + RETRY_NS;
             continue;
         }
@@ -113,7 +121,7 @@ static uint64_t client_due(void *arg)
     uint64_t due = ends || host->is_moving ? UINT64_MAX : host->move_after_ns;
     for (unsigned i = 0; i < CW_SLOTS; i++) {
         const struct cw_slot *slot = &host->slots[i];
-        if ((slot->op != CW_NONE || !ends) && slot->pause_until_ns < due)
+        if ((slot->op != CW_NONE || begins(host)) && slot->pause_until_ns < due)
             due = slot->pause_until_ns;
     }
     return due;

@@ -43,8 +43,10 @@ static bool chunk_pick(struct cw_slot *slot, bool own, unsigned *chunk_out)
     return false;
 }
 
-static void begin_at(struct cw_slot *slot, enum cw_op op, unsigned at)
+void cw_slot_begin_at(struct cw_slot *slot, enum cw_op op, unsigned at)
 {
+    slot->is_unclear = slot->is_asking_outcome = false;
+    slot->begun_ns = cw_now(slot->host);
     slot->op = op;
     slot->chunk = at;
     struct cw_chunk *chunk = chunk_of(slot);
@@ -71,13 +73,13 @@ bool cw_slot_begin(struct cw_slot *slot)
     if (!sh_directory_epoch(slot->host->directory))
         return false;
     if (drawn < 40 && chunk_pick(slot, false, &at)) {
-        begin_at(slot, CW_GET, at);
+        cw_slot_begin_at(slot, CW_GET, at);
     } else if (drawn < 78 && chunk_pick(slot, true, &at)) {
-        begin_at(slot, CW_PUT, at);
+        cw_slot_begin_at(slot, CW_PUT, at);
     } else if (drawn < 84 && chunk_pick(slot, true, &at)) {
-        begin_at(slot, CW_REMOVE, at);
+        cw_slot_begin_at(slot, CW_REMOVE, at);
     } else if (drawn < 90 && chunk_pick(slot, false, &at) && world->chunks[at].state == CW_LIVE) {
-        begin_at(slot, CW_LOCK, at);
+        cw_slot_begin_at(slot, CW_LOCK, at);
     } else {
         if (!cw_place_find(world, &at))
             return false;
@@ -219,6 +221,8 @@ static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_
     bool writes = slot->op == CW_PUT || slot->op == CW_REMOVE || slot->op == CW_CREATE;
     if (slot->host->is_dropping || slot->op == CW_NONE)
         return;
+    if (err == SHOAL_OK)
+        cw_leases_answered(slot->host->world, slot->asked_nid, slot->asked_ns);
     if (slot->op != CW_CREATE && is_outdated(slot)) {
         cw_slot_over(slot);
     } else if (slot->op == CW_LOCK || slot->op == CW_UNLOCK) {
@@ -350,6 +354,8 @@ void cw_slot_send(struct cw_slot *slot, shoal_nid nid)
     }
     slot->request = (struct sh_request){.done = on_answer, .arg = slot};
     slot->pause_until_ns = UINT64_MAX; /* until the answer */
+    slot->asked_ns = sh_world_now(host->world->sim);
+    slot->asked_nid = nid;
     slot->is_asking_outcome = false;
     enum shoal_err err;
     if (slot->op == CW_GET)

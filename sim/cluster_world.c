@@ -39,6 +39,10 @@ struct sh_cluster_world_config sh_cluster_world_config_of(uint64_t seed, unsigne
 
 static struct sh_world_config world_config(const struct cw_world *world)
 {
+    /* How soon connections end whose way is stopped: what they held back arrives late otherwise. */
+    static const uint64_t patiences_ns[] = {CW_FAILURE_NS / 10, CW_FAILURE_NS / 2,
+                                            2 * CW_FAILURE_NS};
+    uint64_t drawn = sh_mix64(world->config.seed + UINT64_C(0x7061746965));
     return (struct sh_world_config){
         .seed = world->config.seed,
         .wire = {.delay_ns_min = CW_MS / 20,
@@ -48,7 +52,7 @@ static struct sh_world_config world_config(const struct cw_world *world)
                  .piece_ppm = 100000,
                  .abrupt_ppm = 100000,
                  .lost_ns_max = 5 * CW_MS,
-                 .give_up_ns_max = CW_FAILURE_NS / 10,
+                 .give_up_ns_max = patiences_ns[drawn % 3],
                  .window_bytes_min = 4096,
                  .window_bytes_max = 65536},
         .disk = {.delay_ns_min = CW_MS / 10,
@@ -69,7 +73,8 @@ static uint64_t crash_mask(struct cw_world *world)
     unsigned mortals = (unsigned)cw_below(world, 2) * (unsigned)cw_below(world, most + 1);
     for (unsigned i = 0; i < world->count; i++) {
         const struct cw_host *host = &world->hosts[i];
-        if (host->kind != CW_PEER || host->index < mortals)
+        bool may = host->kind == CW_PEER ? host->index < mortals : host->msg != NULL;
+        if (may)
             mask |= UINT64_C(1) << i;
     }
     return mask;
@@ -87,7 +92,8 @@ static struct sh_chaos_config chaos_config(struct cw_world *world)
                                         .pauses = (unsigned)cw_below(world, 4),
                                         .crashes = 1 + (unsigned)cw_below(world, 4),
                                         .slow_disks = (unsigned)cw_below(world, 3),
-                                        .restarts_soon = true};
+                                        .restarts_soon = true,
+                                        .flaps = true};
     case SH_CLUSTER_MIGRATION:
         return (struct sh_chaos_config){.nodes = world->config.superpeers + world->config.peers,
                                         .gap_ns_max = (200 + cw_below(world, 800)) * CW_MS,
@@ -97,7 +103,8 @@ static struct sh_chaos_config chaos_config(struct cw_world *world)
                                         .pauses = 1 + (unsigned)cw_below(world, 6),
                                         .crashes = (unsigned)cw_below(world, 2),
                                         .crash_mask = crash_mask(world),
-                                        .restarts_soon = true};
+                                        .restarts_soon = true,
+                                        .flaps = true};
     default:
         return (struct sh_chaos_config){.nodes = world->count,
                                         .gap_ns_max = (1 + cw_below(world, 4)) * CW_S,
@@ -108,7 +115,8 @@ static struct sh_chaos_config chaos_config(struct cw_world *world)
                                         .crashes = 1 + (unsigned)cw_below(world, 6),
                                         .slow_disks = (unsigned)cw_below(world, 3),
                                         .crash_mask = crash_mask(world),
-                                        .restarts_soon = true};
+                                        .restarts_soon = true,
+                                        .flaps = true};
     }
 }
 
@@ -144,7 +152,7 @@ static void open_world(struct cw_world *world)
     if (!sh_world_run_until(world->sim, all_open, world, OPEN_NS))
         cw_fail(world, "not all peers could join a new cluster");
     for (unsigned i = 0; i < world->config.clients; i++)
-        (void)cw_host_add(world, CW_CLIENT, (uint16_t)i);
+        (void)cw_host_add(world, CW_CLIENT, (uint16_t)world->clients_added++);
 }
 
 /* Faults for a time; then there are none, and soon everything must be well. */
@@ -159,6 +167,8 @@ static void run_round(struct cw_world *world)
     uint64_t until_ns = sh_world_now(sim) + SH_CLUSTER_SETTLE_NS;
     if (!world->result->failed && !sh_world_run_until(sim, cw_has_settled, world, until_ns))
         cw_not_settled(world);
+    if (!world->result->failed)
+        cw_end_check(world);
     if (!world->result->failed)
         cw_check_end(world);
     world->ends = false;

@@ -8,6 +8,8 @@
  *     began or one that was begun before it ended, never one older than another read had returned;
  *   - what was acknowledged is there, unless a node died that had a copy of it;
  *   - writers' leases on a chunk never overlap, by the clocks of those who hold them;
+ *   - no peer has a lease while the superpeers' leader may declare it failed, or has; none answers
+ *     what it was asked after that; no two superpeers answer for one sector of the ring;
  *   - of one epoch there is one view; it has a node's instance once; epochs only rise;
  *   - once the faults have ended, within SH_CLUSTER_SETTLE_NS of virtual time all nodes have the
  *     same view, every operation has ended, and every chunk is readable that was not lost.

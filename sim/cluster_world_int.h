@@ -18,13 +18,15 @@
 #define CW_MS UINT64_C(1000000)
 #define CW_S UINT64_C(1000000000)
 #define CW_FAILURE_NS CW_S
-#define CW_HOSTS_MAX (SH_CLUSTER_SUPERPEERS_MAX + SH_CLUSTER_PEERS_MAX + SH_CLUSTER_CLIENTS_MAX)
 #define CW_SLOTS 3
 #define CW_CHUNKS 128
 #define CW_CHUNK_BYTES_MAX 40000
 #define CW_EPOCHS 65536
 #define CW_NUMBERS 128
 #define CW_ROUNDS_MAX 8
+/* And a client for the check after each round. */
+#define CW_HOSTS_MAX                                                                               \
+    (SH_CLUSTER_SUPERPEERS_MAX + SH_CLUSTER_PEERS_MAX + SH_CLUSTER_CLIENTS_MAX + CW_ROUNDS_MAX)
 /* A client does not repeat a removal for longer: a server may have forgotten that it did it. */
 #define CW_REPEAT_NS (50 * CW_S)
 
@@ -45,13 +47,15 @@ struct cw_chunk {
     uint64_t generation;         /* another one each time that the place is used anew */
     uint64_t acked, begun, seen; /* values: acknowledged, perhaps written, read by anybody */
     bool is_removing;            /* a removal was begun */
-    bool is_lost;                /* a node died that had a copy */
+    /* The node died that served it; or one that had a copy while it was moving, and nobody has
+     * served it since. */
+    bool is_lost;
     bool has_writer;
     unsigned writer, writer_slot; /* a client's index and which of its slots */
     /* Who may think that he has the write lock, and until when at the earliest he stops. */
     uint64_t lock_until_ns; /* world time */
     const struct cw_slot *lock_owner;
-    uint64_t lock_losses; /* connections that had been lost when it was granted */
+    uint64_t lock_losses; /* of its owner's connections, when it was granted */
 };
 
 /* One operation after the other of a client. */
@@ -66,6 +70,8 @@ struct cw_slot {
     bool was_gone;         /* a get: the removal had been acknowledged before */
     uint32_t size;         /* a create's */
     uint64_t begun_ns;     /* by the client's clock */
+    uint64_t asked_ns;     /* when the last request went out, by the world's */
+    shoal_nid asked_nid;   /* to whom */
     uint64_t pause_until_ns;
     uint64_t number;
     shoal_nid number_nid;
@@ -82,7 +88,9 @@ struct cw_host {
     enum cw_kind kind;
     uint16_t index;
     bool is_dropping;
-    uint64_t epoch; /* the last that it was told */
+    uint64_t epoch;     /* the last that it was told */
+    uint64_t instance;  /* a peer's */
+    uint64_t paused_ns; /* a superpeer's: when it was last seen paused, by the world's time */
     struct sh_msg *msg;
     struct sh_superpeer *superpeer;
     struct sh_directory *directory;
@@ -113,10 +121,16 @@ struct cw_world {
     const char *superpeers[SH_CLUSTER_SUPERPEERS_MAX];
     struct cw_chunk chunks[CW_CHUNKS];
     uint64_t generations, tokens;
-    uint64_t losses; /* of connections, as peers saw them: clients' locks fall with them */
     uint64_t views[CW_EPOCHS]; /* by epoch: a hash of the view, 0: not seen */
+    /* By node ID: when it was declared failed; 0: it was not, or is up again. */
+    uint64_t failed_ns[CW_NUMBERS];
+    uint64_t declared_epoch; /* of the view that says so */
     uint64_t watched_ns;
+    unsigned watched_part;
     bool ends; /* clients begin nothing */
+    unsigned clients_added;
+    struct cw_host *end_client; /* the one that looks at everything in the end; NULL: not now */
+    unsigned end_next;          /* what it does next: a chunk's index twice, read and write */
     struct sh_chaos *chaos[CW_ROUNDS_MAX];
     unsigned chaos_count;
     uint8_t *scratch; /* CW_CHUNK_BYTES_MAX bytes */
@@ -142,6 +156,8 @@ static inline struct cw_host *cw_peer(struct cw_world *world, unsigned index)
 
 struct cw_host *cw_host_add(struct cw_world *world, enum cw_kind kind, uint16_t index);
 void cw_host_drop(struct cw_host *host);
+/* A client ends for good. */
+void cw_host_leave(struct cw_host *host);
 
 /* --- cluster_load.c: what clients do -----------------------------------------------------------
  */
@@ -156,6 +172,7 @@ void cw_slot_over(struct cw_slot *slot);
 /* cluster_ops.c: one operation: its request and its answer. */
 bool cw_place_find(struct cw_world *world, unsigned *place_out);
 bool cw_slot_begin(struct cw_slot *slot);
+void cw_slot_begin_at(struct cw_slot *slot, enum cw_op op, unsigned chunk);
 /* False: there is no node to ask now. */
 bool cw_slot_target(struct cw_slot *slot, shoal_nid *nid_out);
 void cw_slot_send(struct cw_slot *slot, shoal_nid nid);
@@ -184,6 +201,24 @@ void cw_view_seen(struct cw_host *host, const struct sh_view *view);
 void cw_copies_lost(struct cw_host *host);
 /* How many nodes serve a chunk. */
 unsigned cw_servers_of(struct cw_world *world, shoal_cid cid);
+
+/* --- cluster_end.c -----------------------------------------------------------------------------
+ */
+
+void cw_end_check(struct cw_world *world);
+/* What its client does next; false: nothing. */
+bool cw_end_slot_begin(struct cw_slot *slot);
+
+/* --- cluster_leases.c --------------------------------------------------------------------------
+ */
+
+void cw_leases_watch(struct cw_world *world);
+void cw_leases_view_seen(struct cw_world *world, const struct sh_view *view);
+/* A peer did what a client asked it for at a time of the world. */
+void cw_leases_answered(struct cw_world *world, shoal_nid nid, uint64_t asked_ns);
+
+/* --- cluster_check.c, on -----------------------------------------------------------------------
+ */
 
 /* The registers: content of a value, a write or read that ended. */
 void cw_content_make(uint8_t *bytes, uint32_t size, shoal_cid cid, uint64_t value);

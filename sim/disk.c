@@ -484,8 +484,10 @@ static void on_slot_end(void *arg, uint64_t at, uint64_t number)
     struct sim_disk *disk = arg;
     struct slot *slot = &disk->slots[at];
     /* The slot may have been ended by a waiting poll, or emptied by a crash, and filled anew. */
-    if (slot->op && slot->number == number && !slot->over)
+    if (slot->op && slot->number == number && !slot->over) {
         slot_end(disk, (unsigned)at);
+        sh_sim_wake(disk->world, disk->node);
+    }
 }
 
 static void slot_fill(struct sim_disk *disk, unsigned at, struct sh_disk_op *op)
@@ -503,8 +505,8 @@ static void slot_fill(struct sim_disk *disk, unsigned at, struct sh_disk_op *op)
     uint64_t delay_ns = disk->faults.delay_ns_min;
     if (disk->faults.delay_ns_max > delay_ns)
         delay_ns = sh_prng_between(&disk->prng, delay_ns, disk->faults.delay_ns_max);
-    sh_world_at(disk->world, sh_world_now(disk->world) + delay_ns, on_slot_end, disk, at,
-                slot->number);
+    sh_sim_at(disk->world, sh_world_now(disk->world) + delay_ns, on_slot_end, disk, at,
+              slot->number);
 }
 
 static enum shoal_err sim_submit(struct sh_disk *disk, struct sh_disk_op *op)

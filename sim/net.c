@@ -75,7 +75,17 @@ static void conn_at(struct sim_conn *conn, uint64_t at_ns, sh_world_event event,
                     uint64_t b)
 {
     conn->events++;
-    sh_world_at(conn->net->world, at_ns, event, conn, a, b);
+    sh_sim_at(conn->net->world, at_ns, event, conn, a, b);
+}
+
+/* The end's node has something to poll for. */
+static void end_wake(const struct sim_conn *conn, unsigned e)
+{
+    const struct sim_end *end = &conn->end[e];
+    if (!end->wire)
+        return; /* not accepted */
+    end->wire->has_news = true;
+    sh_sim_wake(conn->net->world, end->node);
 }
 
 /* After an event of the connection, and when an end is gone. */
@@ -104,6 +114,7 @@ static void end_lose(struct sim_conn *conn, unsigned e, enum shoal_err err)
     end->err =
         end->state == SIM_END_OPENING || (e == 0 && end->new_here) ? SHOAL_EUNREACHABLE : err;
     end->state = SIM_END_LOST;
+    end_wake(conn, e);
     sh_world_trace(conn->net->world, end->node, "lost(conn, end)", conn->number, e, no_bytes());
 }
 
@@ -123,11 +134,21 @@ static void end_lose_later(struct sim_conn *conn, unsigned e)
     conn_at(conn, sh_world_now(net->world) + in_ns, on_lose, e, 0);
 }
 
+/* For those who must know whether a node may have lost a connection. */
+static void count_loss(const struct sim_conn *conn)
+{
+    for (unsigned e = 0; e < 2; e++) {
+        if (conn->end[e].node < SH_WORLD_NODES_MAX)
+            conn->net->losses[conn->end[e].node]++;
+    }
+}
+
 void sim_conn_cut(struct sim_conn *conn)
 {
     if (conn->cut)
         return;
     conn->cut = true;
+    count_loss(conn);
     sh_world_trace(conn->net->world, SH_WORLD_NOBODY, "cut(conn)", conn->number, 0, no_bytes());
     end_lose_later(conn, 0);
     end_lose_later(conn, 1);
@@ -146,6 +167,7 @@ static void on_give_up(void *arg, uint64_t e, uint64_t unused)
     struct sim_conn *conn = event_conn(arg);
     if (!conn->cut && (is_flow_blocked(conn, 0) || is_flow_blocked(conn, 1))) {
         conn->cut = true;
+        count_loss(conn);
         end_lose(conn, (unsigned)e, SHOAL_ECONNLOST);
         end_lose_later(conn, 1 - (unsigned)e);
     }
@@ -168,6 +190,7 @@ static void on_answer(void *arg, uint64_t accepted, uint64_t nobody)
     if (end->state == SIM_END_OPENING && accepted && !conn->cut) {
         end->state = SIM_END_OPEN;
         end->new_here = true;
+        end_wake(conn, 0);
         sh_world_trace(conn->net->world, end->node, "opened(conn)", conn->number, 0, no_bytes());
     } else {
         end->refused = nobody && !conn->cut;
@@ -198,6 +221,7 @@ static void on_knock(void *arg, uint64_t node, uint64_t unused)
         if (accepted) {
             conn->end[1].state = SIM_END_OPEN;
             conn->end[1].new_here = true;
+            end_wake(conn, 1);
             sh_world_trace(net->world, (unsigned)node, "accepted(conn, from)", conn->number,
                            conn->end[0].node, no_bytes());
         }
@@ -238,8 +262,10 @@ static void on_room(void *arg, uint64_t e, uint64_t unused)
     struct sim_conn *conn = event_conn(arg);
     struct sim_end *end = &conn->end[e];
     end->room_event = false;
-    if (end->state == SIM_END_OPEN && end->wants_room)
+    if (end->state == SIM_END_OPEN && end->wants_room) {
         end->has_room = true;
+        end_wake(conn, (unsigned)e);
+    }
     conn_release(conn);
 }
 
@@ -270,6 +296,7 @@ static void flow_arrive(struct sim_conn *conn, unsigned e, size_t size)
                    sh_bytes_make(flow->bytes + flow->arrived - size, size));
     if (receiver->state == SIM_END_OPEN) {
         receiver->readable = true;
+        end_wake(conn, 1 - e);
         return;
     }
     /* Nobody is there to read: the network lets the bytes go. */
@@ -290,6 +317,12 @@ static void on_arrive(void *arg, uint64_t e, uint64_t size)
     conn_release(conn);
 }
 
+static void close_arrive(struct sim_conn *conn, unsigned e)
+{
+    conn->end[1 - e].at_end = true;
+    end_wake(conn, 1 - e);
+}
+
 static void on_close_arrive(void *arg, uint64_t e, uint64_t unused)
 {
     (void)unused;
@@ -298,7 +331,7 @@ static void on_close_arrive(void *arg, uint64_t e, uint64_t unused)
         if (conn->flow[e].stalled || is_flow_blocked(conn, (unsigned)e))
             conn->flow[e].closing_stalled = true;
         else
-            conn->end[1 - e].at_end = true;
+            close_arrive(conn, (unsigned)e);
     }
     conn_release(conn);
 }
@@ -315,7 +348,7 @@ static void on_unstall(void *arg, uint64_t e, uint64_t unused)
         if (size)
             flow_arrive(conn, (unsigned)e, size);
         if (flow->closing_stalled)
-            conn->end[1 - e].at_end = true;
+            close_arrive(conn, (unsigned)e);
         flow->closing_stalled = false;
     }
     conn_release(conn);
@@ -434,6 +467,7 @@ void sim_conn_close(struct sim_conn *conn, unsigned e, bool abrupt)
     sh_world_trace(net->world, end->node, "close(conn, abrupt)", conn->number, abrupt, no_bytes());
     bool was_open = end->state == SIM_END_OPEN;
     end->state = SIM_END_GONE;
+    count_loss(conn);
     struct sim_flow *incoming = &conn->flow[1 - e];
     incoming->head = incoming->arrived;
     if (conn->end[1 - e].wire) {
@@ -474,6 +508,12 @@ void sh_sim_net_heal(struct sh_sim_net *net)
                 conn_at(conn, sh_world_now(net->world) + sim_delay_ns(net), on_unstall, e, 0);
         }
     }
+}
+
+uint64_t sh_sim_net_losses(const struct sh_sim_net *net, unsigned node)
+{
+    SH_ASSERT(node < SH_WORLD_NODES_MAX);
+    return net->losses[node];
 }
 
 void sh_sim_net_cut(struct sh_sim_net *net, unsigned a, unsigned b)

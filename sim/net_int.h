@@ -74,6 +74,7 @@ struct sim_wire {
     struct sh_sim_net *net;
     unsigned node;
     bool down;
+    bool has_news; /* poll may have something to say; false: it has nothing */
     struct sim_entry entries[SH_SIM_LINKS_MAX];
     unsigned entries_high; /* entries from here on were never used */
     uint16_t ports[SH_SIM_PORTS_MAX];
@@ -90,6 +91,7 @@ struct sh_sim_net {
     uint64_t blocked[SH_WORLD_NODES_MAX]; /* by sender: a mask of receivers */
     struct sim_conn *conns;
     uint64_t conn_number;
+    uint64_t losses[SH_WORLD_NODES_MAX]; /* by node: of its connections, ended in whatever way */
 };
 
 /* sim/net.c */

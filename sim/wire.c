@@ -162,6 +162,7 @@ static void sim_pause(struct sh_wire *wire, sh_link link, bool is_paused)
     struct sim_entry *entry = entry_of(sim, link);
     if (!entry->zombie)
         entry->conn->end[entry->end].paused = is_paused;
+    sim->has_news = true;
 }
 
 /* Has the other side's close been reached by pulling everything before it? */
@@ -227,9 +228,11 @@ static unsigned sim_poll(struct sh_wire *wire, struct sh_wire_event *events, uns
 {
     (void)timeout_ns;
     struct sim_wire *sim = sim_of(wire);
+    if (sim->down || !sim->has_news)
+        return 0;
     bury_zombies(sim);
     unsigned high = sim->entries_high;
-    if (sim->down || !high)
+    if (!high)
         return 0;
     unsigned count = 0;
     unsigned start = (unsigned)sh_prng_below(&sim->net->prng, high);
@@ -244,6 +247,7 @@ static unsigned sim_poll(struct sh_wire *wire, struct sh_wire_event *events, uns
                 break; /* it repeats until pull gave nothing */
         }
     }
+    sim->has_news = count > 0; /* and zombies to bury, perhaps */
     return count;
 }
 
@@ -253,7 +257,7 @@ static void sim_watch(struct sh_wire *wire, uint64_t timeout_ns)
     (void)timeout_ns;
 }
 
-/* Nobody sleeps in a world: every round looks at every step. */
+/* Who signals is the node itself, which is looked at until its steps find no work. */
 static void sim_signal(struct sh_wire *wire)
 {
     (void)wire;

@@ -24,6 +24,8 @@ struct node {
     unsigned step_count;
     bool up;
     bool paused;
+    bool is_awake;   /* something may have happened to it since its steps found no work */
+    uint64_t due_ns; /* otherwise: when a step of it is due next, in the world's time */
 };
 
 struct event {
@@ -33,6 +35,7 @@ struct event {
     void *arg;
     uint64_t a;
     uint64_t b;
+    bool wakes_all;
 };
 
 struct sh_world {
@@ -51,6 +54,18 @@ struct sh_world {
     unsigned node_count;
     bool in_round;
 };
+
+void sh_sim_wake(struct sh_world *world, unsigned number)
+{
+    world->nodes[number]->is_awake = true;
+}
+
+/* What is done from outside may concern any node. */
+static void wake_all(struct sh_world *world)
+{
+    for (unsigned i = 0; i < world->node_count; i++)
+        world->nodes[i]->is_awake = true;
+}
 
 void *sh_sim_alloc(size_t size)
 {
@@ -150,11 +165,17 @@ bool sh_world_is_up(const struct sh_world *world, unsigned node)
     return node_of(world, node)->up;
 }
 
+bool sh_world_is_paused(const struct sh_world *world, unsigned node)
+{
+    return node_of(world, node)->paused;
+}
+
 static void node_boot(struct sh_world *world, unsigned number)
 {
     struct node *node = node_of(world, number);
     sh_world_trace(world, number, "boot()", 0, 0, (struct sh_bytes){0});
     node->up = true;
+    node->is_awake = true;
     if (node->config.boot)
         node->config.boot(node->config.arg, world, number);
 }
@@ -188,6 +209,7 @@ void sh_world_step_add(struct sh_world *world, unsigned number, struct sh_step s
     SH_ASSERT(node->step_count < SH_WORLD_STEPS_MAX);
     SH_ASSERT(step.run);
     node->steps[node->step_count++] = step;
+    node->is_awake = true;
 }
 
 void sh_world_crash(struct sh_world *world, unsigned number)
@@ -227,6 +249,7 @@ void sh_world_resume(struct sh_world *world, unsigned number)
     SH_ASSERT(!world->in_round);
     sh_world_trace(world, number, "resume()", 0, 0, (struct sh_bytes){0});
     node_of(world, number)->paused = false;
+    sh_sim_wake(world, number);
 }
 
 void sh_world_partition(struct sh_world *world, uint64_t from_mask, uint64_t to_mask, bool one_way)
@@ -248,6 +271,11 @@ void sh_world_cut(struct sh_world *world, unsigned a, unsigned b)
 {
     sh_world_trace(world, SH_WORLD_NOBODY, "cut(node, node)", a, b, (struct sh_bytes){0});
     sh_sim_net_cut(world->net, a, b);
+}
+
+uint64_t sh_world_losses(const struct sh_world *world, unsigned node)
+{
+    return sh_sim_net_losses(world->net, node);
 }
 
 void sh_world_wire_faults_set(struct sh_world *world, const struct sh_wire_faults *faults)
@@ -279,22 +307,39 @@ static bool is_earlier(const struct event *x, const struct event *y)
     return x->at_ns != y->at_ns ? x->at_ns < y->at_ns : x->number < y->number;
 }
 
-void sh_world_at(struct sh_world *world, uint64_t at_ns, sh_world_event event, void *arg,
-                 uint64_t a, uint64_t b)
+static void event_add(struct sh_world *world, uint64_t at_ns, sh_world_event event, void *arg,
+                      uint64_t a, uint64_t b, bool wakes_all)
 {
     SH_ASSERT(event);
     if (world->event_count == world->event_room) {
         world->event_room = world->event_room ? 2 * world->event_room : 64;
         world->events = sh_sim_realloc(world->events, world->event_room * sizeof *world->events);
     }
-    struct event made = {
-        at_ns < world->now_ns ? world->now_ns : at_ns, world->event_number++, event, arg, a, b};
+    struct event made = {at_ns < world->now_ns ? world->now_ns : at_ns,
+                         world->event_number++,
+                         event,
+                         arg,
+                         a,
+                         b,
+                         wakes_all};
     size_t at = world->event_count++;
     while (at > 0 && is_earlier(&made, &world->events[(at - 1) / 2])) {
         world->events[at] = world->events[(at - 1) / 2];
         at = (at - 1) / 2;
     }
     world->events[at] = made;
+}
+
+void sh_world_at(struct sh_world *world, uint64_t at_ns, sh_world_event event, void *arg,
+                 uint64_t a, uint64_t b)
+{
+    event_add(world, at_ns, event, arg, a, b, true);
+}
+
+void sh_sim_at(struct sh_world *world, uint64_t at_ns, sh_world_event event, void *arg, uint64_t a,
+               uint64_t b)
+{
+    event_add(world, at_ns, event, arg, a, b, false);
 }
 
 static struct event take_earliest(struct sh_world *world)
@@ -324,6 +369,8 @@ static void fire_due_events(struct sh_world *world)
     while (world->event_count && world->events[0].at_ns <= world->now_ns) {
         struct event event = take_earliest(world);
         event.event(event.arg, event.a, event.b);
+        if (event.wakes_all)
+            wake_all(world);
     }
 }
 
@@ -332,14 +379,22 @@ struct turn {
     const struct sh_step *step;
 };
 
-/* Every step that could run now, in an order drawn from the seed. */
-static unsigned draw_turns(struct sh_world *world, struct turn *turns)
+static bool is_runnable(const struct sh_world *world, const struct node *node)
+{
+    return node->up && !node->paused && (node->is_awake || node->due_ns <= world->now_ns);
+}
+
+/* Every step that may find work now, in an order drawn from the seed. */
+static unsigned draw_turns(struct sh_world *world, struct turn *turns, uint64_t *mask_out)
 {
     unsigned count = 0;
+    *mask_out = 0;
     for (unsigned i = 0; i < world->node_count; i++) {
         struct node *node = world->nodes[i];
-        if (!node->up || node->paused)
+        if (!is_runnable(world, node))
             continue;
+        node->is_awake = false;
+        *mask_out |= UINT64_C(1) << i;
         for (unsigned k = 0; k < node->step_count; k++)
             turns[count++] = (struct turn){i, &node->steps[k]};
     }
@@ -352,32 +407,7 @@ static unsigned draw_turns(struct sh_world *world, struct turn *turns)
     return count;
 }
 
-/* Runs each step once, or leaves it out; true if any worked or was left out. */
-static bool run_round(struct sh_world *world)
-{
-    struct turn turns[SH_WORLD_NODES_MAX * SH_WORLD_STEPS_MAX];
-    unsigned count = draw_turns(world, turns);
-    bool busy = false;
-    world->in_round = true;
-    for (unsigned i = 0; i < count; i++) {
-        if (sh_prng_chance(&world->order, world->config.skip_ppm)) {
-            busy = true;
-            continue;
-        }
-        const struct sh_step *step = turns[i].step;
-        unsigned worked = step->run(step->arg);
-        if (!worked)
-            continue;
-        busy = true;
-        world->now_ns += sh_prng_between(&world->order, 1, world->config.step_cost_ns_max);
-        sh_world_trace(world, turns[i].node, step->name ? step->name : "step", worked, 0,
-                       (struct sh_bytes){0});
-    }
-    world->in_round = false;
-    return busy;
-}
-
-/* When a step of the node is due first, in the world's time. */
+/* When a step of the node is due first, in the world's time: later than now. */
 static uint64_t node_due_ns(const struct sh_world *world, struct node *node)
 {
     uint64_t due_ns = SH_NEVER;
@@ -390,32 +420,58 @@ static uint64_t node_due_ns(const struct sh_world *world, struct node *node)
     if (due_ns == SH_NEVER)
         return SH_NEVER;
     uint64_t node_now = node_now_ns(node);
-    if (due_ns <= node_now)
-        return world->now_ns;
-    /* By a fast clock it comes sooner. Rounding may make it early: then it is asked again. */
-    uint64_t left = due_ns - node_now;
+    uint64_t left = due_ns > node_now ? due_ns - node_now : 0;
+    /* By a fast clock it comes sooner. Two more nanoseconds make up for what rounding takes off. */
     uint64_t rate = (uint64_t)(MILLION + node->config.clock_drift_ppm);
     if (node->config.clock_drift_ppm)
-        left = left / rate * MILLION + left % rate * MILLION / rate;
+        left = left / rate * MILLION + left % rate * MILLION / rate + 2;
+    if (due_ns <= node_now)
+        left = OVERDUE_NS;
     return left < SH_NEVER - world->now_ns ? world->now_ns + left : SH_NEVER;
+}
+
+/* Runs each step that may find work once, or leaves it out; true if any worked or was left out. */
+static bool run_round(struct sh_world *world)
+{
+    struct turn turns[SH_WORLD_NODES_MAX * SH_WORLD_STEPS_MAX];
+    uint64_t mask;
+    unsigned count = draw_turns(world, turns, &mask);
+    bool busy = false;
+    world->in_round = true;
+    for (unsigned i = 0; i < count; i++) {
+        const struct sh_step *step = turns[i].step;
+        bool is_late = sh_prng_chance(&world->order, world->config.skip_ppm);
+        unsigned worked = is_late ? 0 : step->run(step->arg);
+        if (!worked && !is_late)
+            continue;
+        busy = true;
+        sh_sim_wake(world, turns[i].node);
+        if (!worked)
+            continue;
+        world->now_ns += sh_prng_between(&world->order, 1, world->config.step_cost_ns_max);
+        sh_world_trace(world, turns[i].node, step->name ? step->name : "step", worked, 0,
+                       (struct sh_bytes){0});
+    }
+    world->in_round = false;
+    for (uint64_t left = mask; left; left &= left - 1) {
+        struct node *node = world->nodes[__builtin_ctzll(left)];
+        if (!node->is_awake)
+            node->due_ns = node_due_ns(world, node);
+    }
+    return busy;
 }
 
 /* No step found work: time jumps to where there may be some, at most to the deadline. */
 static void advance(struct sh_world *world, uint64_t deadline_ns)
 {
-    uint64_t due_ns = SH_NEVER;
+    uint64_t due_ns = deadline_ns;
     for (unsigned i = 0; i < world->node_count; i++) {
-        struct node *node = world->nodes[i];
-        uint64_t node_due = node->up && !node->paused ? node_due_ns(world, node) : SH_NEVER;
-        if (node_due < due_ns)
-            due_ns = node_due;
+        const struct node *node = world->nodes[i];
+        if (node->up && !node->paused && node->due_ns < due_ns)
+            due_ns = node->due_ns;
     }
-    if (due_ns <= world->now_ns)
-        due_ns = world->now_ns + OVERDUE_NS;
     if (world->event_count && world->events[0].at_ns < due_ns)
         due_ns = world->events[0].at_ns;
-    if (due_ns > deadline_ns)
-        due_ns = deadline_ns;
     if (due_ns > world->now_ns)
         world->now_ns = due_ns;
 }
@@ -424,6 +480,7 @@ bool sh_world_run_until(struct sh_world *world, bool (*predicate)(void *arg), vo
                         uint64_t deadline_ns)
 {
     SH_ASSERT(!world->in_round);
+    wake_all(world);
     for (;;) {
         if (predicate && predicate(arg))
             return true;

@@ -4,7 +4,9 @@
  * A world is the crew of all its nodes. It runs their steps in an order drawn from the seed; when
  * no step finds work, virtual time jumps to the next event (bytes arrive, a disk operation ends, a
  * fault strikes) or to the earliest time at which a step is due. A step that worked costs a little
- * virtual time, so time passes even where work never ends.
+ * virtual time, so time passes even where work never ends. A node to which nothing has happened
+ * since its steps found no work is left alone until one of them is due: its steps' due_ns must say
+ * so.
  *
  *   world -- nodes: clock, random, disk, wire (an sh_env each), steps
  *        \-- events by time, with ties in order of their making
@@ -84,6 +86,7 @@ void sh_world_restart(struct sh_world *world, unsigned node);
 void sh_world_pause(struct sh_world *world, unsigned node);
 void sh_world_resume(struct sh_world *world, unsigned node);
 bool sh_world_is_up(const struct sh_world *world, unsigned node);
+bool sh_world_is_paused(const struct sh_world *world, unsigned node);
 
 /* Faults of the network. Nodes are bits of a mask. A partition stops what goes from the nodes of
  * one mask to those of the other, and back unless it is one way; bytes wait at its edge until it
@@ -92,6 +95,8 @@ bool sh_world_is_up(const struct sh_world *world, unsigned node);
 void sh_world_partition(struct sh_world *world, uint64_t from_mask, uint64_t to_mask, bool one_way);
 void sh_world_heal(struct sh_world *world);
 void sh_world_cut(struct sh_world *world, unsigned a, unsigned b);
+/* How many connections of a node have been cut or closed so far, by whichever end, seen or not. */
+uint64_t sh_world_losses(const struct sh_world *world, unsigned node);
 /* Changes the wire's faults for what happens from now on. */
 void sh_world_wire_faults_set(struct sh_world *world, const struct sh_wire_faults *faults);
 void sh_world_disk_faults_set(struct sh_world *world, const struct sh_disk_faults *faults);

@@ -4,6 +4,13 @@
 
 #include "sim/world.h"
 
+/* Something happened to a node: its steps are run, though none may be due. A node that nothing
+ * happened to since its steps found no work is left alone until one is due. */
+void sh_sim_wake(struct sh_world *world, unsigned node);
+/* As sh_world_at, but the event itself wakes whom it concerns, where that one wakes all nodes. */
+void sh_sim_at(struct sh_world *world, uint64_t at_ns, sh_world_event event, void *arg, uint64_t a,
+               uint64_t b);
+
 /* sim/wire.c: the network of a world, and a wire for each node. */
 struct sh_sim_net;
 struct sh_sim_net *sh_sim_net_create(struct sh_world *world, struct sh_prng prng,
@@ -17,6 +24,7 @@ void sh_sim_net_wire_up(struct sh_sim_net *net, unsigned node);
 void sh_sim_net_partition(struct sh_sim_net *net, uint64_t from_mask, uint64_t to_mask);
 void sh_sim_net_heal(struct sh_sim_net *net);
 void sh_sim_net_cut(struct sh_sim_net *net, unsigned a, unsigned b);
+uint64_t sh_sim_net_losses(const struct sh_sim_net *net, unsigned node);
 
 /* sim/disk.c */
 struct sh_disk *sh_sim_disk_create(struct sh_world *world, unsigned node, struct sh_prng prng,

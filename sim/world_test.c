@@ -20,6 +20,7 @@ struct ticker {
     unsigned node;
     uint64_t next_ns;
     unsigned ticks;
+    unsigned runs; /* of its step */
     uint64_t drawn;
 };
 
@@ -31,6 +32,7 @@ static uint64_t node_now(const struct ticker *ticker)
 static unsigned ticker_step(void *arg)
 {
     struct ticker *ticker = arg;
+    ticker->runs++;
     if (node_now(ticker) < ticker->next_ns)
         return 0;
     ticker->next_ns += MS;
@@ -263,6 +265,21 @@ static void streams_of_random_numbers_are_apart(void **state)
     assert_true(sh_prng_chance(&first, SH_PRNG_MILLION));
 }
 
+/* A node costs nothing while others are busy: that is what makes large worlds fast. */
+static void steps_run_only_when_there_may_be_work(void **state)
+{
+    (void)state;
+    struct ticker tickers[2];
+    struct sh_world *world = make_tickers(tickers, 2, 1, NULL);
+    tickers[1].next_ns += 9 * MS; /* node 0 ticks ten times before */
+    assert_false(sh_world_run_until(world, NULL, NULL, 9 * MS + MS / 2));
+    assert_int_equal(tickers[0].ticks, 9);
+    assert_int_equal(tickers[1].ticks, 0);
+    assert_true(tickers[0].runs >= 9);
+    assert_true(tickers[1].runs >= 1 && tickers[1].runs <= 3);
+    sh_world_destroy(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -273,6 +290,7 @@ int main(void)
         cmocka_unit_test(paused_and_crashed_nodes_do_nothing),
         cmocka_unit_test(time_passes_whatever_steps_do),
         cmocka_unit_test(streams_of_random_numbers_are_apart),
+        cmocka_unit_test(steps_run_only_when_there_may_be_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

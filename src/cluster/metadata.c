@@ -8,6 +8,9 @@
 #include "cluster/metadata_int.h"
 #include "cluster/view.h"
 
+/* What an image says of a sector's being known: some of these. */
+enum { IMAGE_KNOWN = 1, IMAGE_SHORT = 2, IMAGE_PARTIAL = 4 };
+
 enum shoal_err sh_metadata_create(struct sh_metadata **metadata_out)
 {
     *metadata_out = calloc(1, sizeof **metadata_out);
@@ -57,6 +60,13 @@ bool sh_metadata_is_known(const struct sh_metadata *metadata, unsigned number)
     return metadata->sectors[number].is_known;
 }
 
+bool sh_metadata_is_whole(const struct sh_metadata *metadata, unsigned number)
+{
+    SH_ASSERT(number < SH_SECTORS);
+    const struct sh_metadata_sector *sector = &metadata->sectors[number];
+    return sector->is_known && !sector->is_partial;
+}
+
 bool sh_metadata_is_short(const struct sh_metadata *metadata, unsigned number)
 {
     SH_ASSERT(number < SH_SECTORS);
@@ -64,12 +74,13 @@ bool sh_metadata_is_short(const struct sh_metadata *metadata, unsigned number)
 }
 
 /* What was not found room for is asked for again with the rest, once all are asked again. */
-static enum shoal_err known_set(struct sh_metadata_sector *sector, bool is_known)
+static enum shoal_err known_set(struct sh_metadata_sector *sector, uint8_t condition)
 {
-    if (is_known && sector->is_short)
+    if (condition && sector->is_short)
         return SHOAL_ELIMIT;
     sector->is_short = false;
-    sector->is_known = is_known;
+    sector->is_known = condition;
+    sector->is_partial = condition == SH_METADATA_PARTIAL;
     return SHOAL_OK;
 }
 
@@ -206,7 +217,7 @@ enum shoal_err sh_metadata_update_get(struct sh_bytes bytes, unsigned sector,
         break;
     case SH_METADATA_KNOWN:
         update_out->condition = sh_get8(&r);
-        is_good = update_out->condition <= 1;
+        is_good = update_out->condition <= SH_METADATA_PARTIAL;
         break;
     case SH_METADATA_NAMES_KNOWN:
         update_out->number = sh_get64(&r);
@@ -254,13 +265,19 @@ size_t sh_metadata_image_size(const struct sh_metadata *metadata, unsigned numbe
     return size + sh_metadata_services_size(sector);
 }
 
+static uint8_t known_of(const struct sh_metadata_sector *sector)
+{
+    return (uint8_t)((sector->is_known ? IMAGE_KNOWN : 0) | (sector->is_short ? IMAGE_SHORT : 0) |
+                     (sector->is_partial ? IMAGE_PARTIAL : 0));
+}
+
 void sh_metadata_image_put(const struct sh_metadata *metadata, unsigned number, struct sh_writer *w)
 {
     const struct sh_metadata_sector *sector = &metadata->sectors[number];
     struct sh_range range;
     shoal_cid from = {0};
     sh_put64(w, sector->incarnation);
-    sh_put8(w, sector->is_short ? 2 : sector->is_known);
+    sh_put8(w, known_of(sector));
     sh_put32(w, sector->ranges ? (uint32_t)sh_ranges_count(sector->ranges) : 0);
     while (sector->ranges && sh_ranges_next(sector->ranges, from, &range)) {
         sh_put64(w, range.first.v);
@@ -336,6 +353,16 @@ static enum shoal_err sources_get(struct sh_metadata_sector *sector, struct sh_r
     return SHOAL_OK;
 }
 
+static enum shoal_err known_get(struct sh_metadata_sector *sector, uint8_t flags)
+{
+    if (flags > (IMAGE_KNOWN | IMAGE_SHORT | IMAGE_PARTIAL))
+        return SHOAL_EPROTO;
+    sector->is_known = flags & IMAGE_KNOWN;
+    sector->is_short = flags & IMAGE_SHORT;
+    sector->is_partial = flags & IMAGE_PARTIAL;
+    return sector->is_partial && !sector->is_known ? SHOAL_EPROTO : SHOAL_OK;
+}
+
 enum shoal_err sh_metadata_image_get(struct sh_metadata *metadata, unsigned number,
                                      struct sh_bytes image)
 {
@@ -343,10 +370,9 @@ enum shoal_err sh_metadata_image_get(struct sh_metadata *metadata, unsigned numb
     struct sh_metadata_sector fresh = {0};
     struct sh_reader r = sh_reader_make(image);
     fresh.incarnation = sh_get64(&r);
-    uint8_t is_known = sh_get8(&r);
-    fresh.is_known = is_known == 1;
-    fresh.is_short = is_known == 2;
-    enum shoal_err err = is_known > 2 ? SHOAL_EPROTO : ranges_get(&fresh, &r);
+    enum shoal_err err = known_get(&fresh, sh_get8(&r));
+    if (!err)
+        err = ranges_get(&fresh, &r);
     if (!err)
         err = sources_get(&fresh, &r);
     if (!err)

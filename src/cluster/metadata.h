@@ -61,6 +61,8 @@
 /* Of one update. */
 #define SH_METADATA_BYTES_MAX (15 + 16 * SH_METADATA_RUNS_MAX)
 
+#define SH_METADATA_PARTIAL 2
+
 struct sh_metadata;
 
 enum sh_metadata_kind {
@@ -78,7 +80,10 @@ enum sh_metadata_kind {
     SH_METADATA_BARRIER_OFF,  /* it does not want to wait any more */
     SH_METADATA_BARRIER_GONE, /* it was not heard any more; the sector's owner alone says so */
     SH_METADATA_CLAIM = 16,   /* after a loss: what a node has, or gave away of its own */
-    SH_METADATA_KNOWN,        /* condition: 1, all have said what they have; 0, that is not so */
+    /* condition: 1, all have said what they have; 0, that is not so; SH_METADATA_PARTIAL, all that
+     * are up have, and who had failed is to be asked when it is back, whoever owns the sector then.
+     */
+    SH_METADATA_KNOWN,
     /* After a loss: names were gathered, from a list (superpeer_keep.c) whose number is `sequence`,
      * 0: from none; number, higher: of changes so far. */
     SH_METADATA_NAMES_KNOWN,
@@ -177,6 +182,8 @@ void sh_metadata_begin(struct sh_metadata *metadata, unsigned sector, uint64_t i
 /* 0: the sector was not begun here. */
 uint64_t sh_metadata_incarnation(const struct sh_metadata *metadata, unsigned sector);
 bool sh_metadata_is_known(const struct sh_metadata *metadata, unsigned sector);
+/* Known, and not but for nodes that had failed. */
+bool sh_metadata_is_whole(const struct sh_metadata *metadata, unsigned sector);
 /* Whether a claim had no room since all were to be asked. */
 bool sh_metadata_is_short(const struct sh_metadata *metadata, unsigned sector);
 /* Whether anything was decided, or claimed, that a node is the source of. */
@@ -220,12 +227,14 @@ struct sh_metadata_sizes {
 struct sh_metadata_sizes sh_metadata_measure(const struct sh_metadata *metadata, unsigned sector);
 
 /* A sector as bytes, little-endian:
- *   u64 incarnation, u8 whether it is known (2: not, and a claim had no room), u32 ranges, each u64
- *   first, u64 last, u16 owner; u32 sources, each u16 node, u64 decision; u32 names, each u64 chunk
- *   ID, text name; u32 scratch, each text key, text value; barriers as in metadata_barriers.c; u8
- *   whether names are known, u64 changes of names, u64 number of the list that they began with, u64
- *   updates, u64 up to which one callers may be forgotten, u32 callers, each u64 caller, u64
- * number, u64 update, u64 value, u16 error Get replaces it. EPROTO, ENOMEM, ELIMIT change nothing.
+ *   u64 incarnation, u8 what is known (1: known, 2: a claim had no room, 4: but for nodes that had
+ * failed), u32 ranges, each u64 first, u64 last, u16 owner; u32 sources, each u16 node, u64
+ * decision; u32 names, each u64 chunk ID, text name; u32 scratch, each text key, text value;
+ * barriers as in metadata_barriers.c; u8 whether names are known, u64 changes of names, u64 number
+ * of the list that they began with, u64 updates, u64 up to which one callers may be forgotten, u32
+ * callers, each u64 caller, u64 number, u64 update, u64 value, u16 error.
+ *
+ * Get replaces it. EPROTO, ENOMEM, ELIMIT change nothing.
  */
 size_t sh_metadata_image_size(const struct sh_metadata *metadata, unsigned sector);
 void sh_metadata_image_put(const struct sh_metadata *metadata, unsigned sector,

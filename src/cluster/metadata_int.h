@@ -32,7 +32,7 @@ struct sh_metadata_caller {
 
 struct sh_metadata_sector {
     uint64_t incarnation;
-    bool is_known;
+    bool is_known, is_partial;
     bool is_short; /* a CLAIM had no room: it can't be known what is where */
     /* Of each creator with moved chunks all IDs; NULL: there is none. */
     struct sh_ranges *ranges;

@@ -276,7 +276,15 @@ static void test_claims(void **state)
         assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
         struct sh_metadata *copy = copied(metadata);
         assert_true(sh_metadata_is_known(copy, 0));
+        assert_true(sh_metadata_is_whole(copy, 0));
         assert_true(sh_metadata_incarnation(copy, 0) == 7);
+        sh_metadata_destroy(copy);
+        /* Who had failed has not been heard: that is kept for the next owner. */
+        update.condition = SH_METADATA_PARTIAL;
+        assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
+        copy = copied(metadata);
+        assert_true(sh_metadata_is_known(copy, 0));
+        assert_false(sh_metadata_is_whole(copy, 0));
         sh_metadata_begin(copy, 0, 8, false);
         assert_int_equal(sh_metadata_find(copy, cid_of(15)).value, CREATOR);
         assert_false(sh_metadata_is_known(copy, 0));

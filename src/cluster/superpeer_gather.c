@@ -39,6 +39,18 @@ bool sh_superpeer_gather_is_over(const struct sh_superpeer *superpeer)
            !sh_superpeer_gather_next(superpeer, SHOAL_NID_NONE).v;
 }
 
+bool sh_superpeer_gather_is_whole(const struct sh_superpeer *superpeer)
+{
+    const struct sh_view *view = sh_registry_view(superpeer->registry);
+    for (size_t i = 0; i < view->count; i++) {
+        const struct sh_node *node = &view->nodes[i];
+        if (node->role == SH_ROLE_PEER && node->state != SH_NODE_LEFT &&
+            !is_asked(&superpeer->ring->gather, node->nid))
+            return false;
+    }
+    return sh_superpeer_gather_is_over(superpeer);
+}
+
 /* All are to be asked, of a shared registry all that it knows: who joins later holds nothing. */
 static void asked_reset(struct sh_superpeer *superpeer)
 {
@@ -98,8 +110,15 @@ static enum shoal_err claim_end(struct sh_superpeer *superpeer, struct sh_metada
         sh_registry_moved_set(superpeer->registry, creator);
         sh_registry_moved_set(superpeer->registry, update->to);
     }
-    if (is_ours(superpeer, creator))
-        err = order(superpeer, sh_arc_sector(creator), update);
+    unsigned sector = sh_arc_sector(creator);
+    if (is_ours(superpeer, creator)) {
+        struct sh_superpeer_overlay *part = superpeer->ring;
+        /* Where chunks move already, what was said before the last move may not be so any more. */
+        bool is_old = sh_metadata_is_known(part->metadata, sector) &&
+                      sh_overlay_last(part->ring, sector) != part->gather.lasts[sector];
+        err = is_old ? SHOAL_EBUSY : order(superpeer, sector, update);
+        part->gather.lasts[sector] = sh_overlay_last(part->ring, sector);
+    }
     if (!err)
         superpeer->ring->gather.from.v = update->runs[update->count - 1].last.v + 1;
     update->count = 0;
@@ -180,6 +199,8 @@ static void ask(struct sh_superpeer *superpeer)
         return;
     }
     gather->is_asking = true;
+    for (unsigned i = 0; i < SH_SECTORS; i++)
+        gather->lasts[i] = sh_overlay_last(superpeer->ring->ring, i);
     sh_put64(&out.w, gather->from.v);
     sh_put16(&out.w, shares ? SH_PEER_NID_MIN : sh_arc_first(superpeer->index, superpeer->count).v);
     sh_put16(&out.w, shares ? SH_PEER_NID_MAX : sh_arc_last(superpeer->index, superpeer->count).v);
@@ -193,7 +214,9 @@ static void ask(struct sh_superpeer *superpeer)
 static bool sectors_step(struct sh_superpeer *superpeer, uint64_t now_ns, bool is_over)
 {
     struct sh_superpeer_overlay *part = superpeer->ring;
-    struct sh_metadata_update known = {.kind = SH_METADATA_KNOWN, .condition = 1};
+    bool all = is_over && sh_superpeer_gather_is_whole(superpeer);
+    struct sh_metadata_update known = {.kind = SH_METADATA_KNOWN,
+                                       .condition = all ? 1 : SH_METADATA_PARTIAL};
     bool is_any = false;
     for (unsigned i = 0; i < SH_SECTORS; i++) {
         if (sh_overlay_reads(part->ring, now_ns, i)) {
@@ -202,10 +225,11 @@ static bool sectors_step(struct sh_superpeer *superpeer, uint64_t now_ns, bool i
             continue;
         }
         bool is_known = sh_metadata_is_known(part->metadata, i);
-        bool is_short = sh_metadata_is_short(part->metadata, i);
-        if (!is_known && !part->gather.gathered[i])
+        bool is_whole = sh_metadata_is_whole(part->metadata, i);
+        bool is_news = (all ? !is_whole : !is_known) && !sh_metadata_is_short(part->metadata, i);
+        if (!is_whole && !part->gather.gathered[i])
             sh_superpeer_gather_begin(superpeer, i);
-        else if (!is_known && !is_short && is_over && order(superpeer, i, &known))
+        else if (is_news && is_over && order(superpeer, i, &known))
             is_any = true; /* asked for again */
         is_any |= part->gather.gathered[i];
     }

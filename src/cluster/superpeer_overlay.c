@@ -262,7 +262,7 @@ static void build_step(struct sh_superpeer_overlay *part, uint64_t now_ns)
             continue;
         part->is_built[i] = true;
         sh_superpeer_gather_begin(superpeer, i);
-        bool is_known = sh_superpeer_gather_is_over(superpeer);
+        bool is_known = sh_superpeer_gather_is_whole(superpeer);
         uint64_t incarnation = sh_mix64(part->salt ^ sh_mix64(part->build_version[i])) | 1;
         sh_metadata_begin(part->metadata, i, incarnation, is_known);
         sh_overlay_built(part->ring, now_ns, i, part->build_version[i]);

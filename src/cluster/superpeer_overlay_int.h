@@ -29,7 +29,8 @@ struct sh_gather {
     bool is_stale; /* what is being answered belongs to an earlier round */
     bool was_settling;
     shoal_nid nid;
-    shoal_cid from; /* where its next page begins; 0: the next node is to be asked */
+    shoal_cid from;             /* where its next page begins; 0: the next node is to be asked */
+    uint64_t lasts[SH_SECTORS]; /* the sectors' last updates when it was asked */
     uint64_t due_ns;
     bool gathered[SH_SECTORS];             /* here, since it was lost */
     uint64_t asked[(UINT16_MAX + 1) / 64]; /* who has said it all, a bit by node ID */
@@ -92,8 +93,9 @@ bool sh_superpeer_moves_known(const struct sh_superpeer *superpeer, unsigned sec
 /* superpeer_gather.c. A node that is to be asked, from the one after `after` on; NONE: there is
  * none, now. */
 shoal_nid sh_superpeer_gather_next(const struct sh_superpeer *superpeer, shoal_nid after);
-/* Whether all have said what they hold. */
+/* Whether all that are up have said what they hold; and all that had failed, too. */
 bool sh_superpeer_gather_is_over(const struct sh_superpeer *superpeer);
+bool sh_superpeer_gather_is_whole(const struct sh_superpeer *superpeer);
 /* A sector was lost: everybody is to be asked. */
 void sh_superpeer_gather_begin(struct sh_superpeer *superpeer, unsigned sector);
 unsigned sh_superpeer_gather_step(struct sh_superpeer *superpeer, uint64_t now_ns);

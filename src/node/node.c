@@ -16,6 +16,7 @@
 #include "msg/wires.h"
 #include "node/chunks.h"
 #include "node/dumps.h"
+#include "node/leased.h"
 #include "node/locks.h"
 #include "node/moves.h"
 #include "node/names.h"
@@ -24,9 +25,6 @@
 #include "node/secret.h"
 #include "node/superhost.h"
 
-/* Of message types: those of chunks.h and its neighbours, and of graph.h. */
-#define SH_MODULE_NODE 2
-#define SH_MODULE_GRAPH 3
 #define REQUESTS_MAX (1u << 16)
 #define PAYLOAD_BYTES_LEAST (16u << 20)
 #define DETAIL_BYTES 256
@@ -357,20 +355,6 @@ static enum shoal_err open_locks(struct sh_node_run *node)
     return err;
 }
 
-/* Everything that is about chunks is done under a lease only: what is not is about the process. */
-static void lease_types(struct sh_msg *msg)
-{
-    static const sh_msg_type free_types[] = {SH_CHUNKS_STATUS,    SH_NODE_STOP,
-                                             SH_NODE_LOG_LEVELS,  SH_NODE_PROMOTE,
-                                             SH_DUMPS_JOB_CANCEL, SH_MOVES_CANCEL};
-    for (unsigned operation = 0; operation < 256; operation++) {
-        sh_msg_leased_set(msg, SH_MSG_TYPE(SH_MODULE_NODE, operation), true);
-        sh_msg_leased_set(msg, SH_MSG_TYPE(SH_MODULE_GRAPH, operation), true);
-    }
-    for (size_t i = 0; i < sizeof free_types / sizeof free_types[0]; i++)
-        sh_msg_leased_set(msg, free_types[i], false);
-}
-
 /* A graph's index finds the chunks by where they are in this node's store. */
 static bool has_no_graph(void *arg)
 {
@@ -446,7 +430,7 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
     };
     err = sh_graph_create(&graph, &node->graph);
     if (err == SHOAL_OK)
-        lease_types(node->msg);
+        sh_node_leased_types_set(node->msg);
     return err;
 }
 

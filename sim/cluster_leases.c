@@ -1,0 +1,103 @@
+/* Leases never overlap: looked at by the world's time, whatever the nodes' clocks show. */
+#include "cluster/arcs.h"
+#include "cluster/superpeer_claims.h"
+#include "sim/cluster_world_int.h"
+
+/* One that was stopped notices that, and declares nobody failed before it has listened anew. */
+#define AWAKE_NS (50 * CW_MS)
+
+/* Who may declare peers failed now; NULL: nobody. */
+static const struct cw_host *leader_of(const struct cw_world *world)
+{
+    const struct cw_host *leader = NULL;
+    uint64_t latest = 0;
+    for (unsigned i = 0; i < world->config.superpeers; i++) {
+        const struct cw_host *host = &world->hosts[i];
+        uint64_t term;
+        if (!host->superpeer || !sh_superpeer_leads(host->superpeer, &term) || term < latest)
+            continue;
+        latest = term;
+        leader = host;
+    }
+    return leader && sh_world_now(world->sim) >= leader->paused_ns + AWAKE_NS ? leader : NULL;
+}
+
+static bool has_lease(const struct cw_host *host)
+{
+    return host->msg && sh_msg_nid(host->msg).v && cw_now(host) < sh_msg_lease_ns(host->msg);
+}
+
+static void watch_peers(struct cw_world *world)
+{
+    const struct cw_host *leader = leader_of(world);
+    for (unsigned i = 0; i < world->config.peers; i++) {
+        const struct cw_host *host = cw_peer(world, i);
+        if (!has_lease(host))
+            continue;
+        shoal_nid nid = sh_msg_nid(host->msg);
+        CW_HOLDS(world, !leader || !sh_superpeer_would_fail(leader->superpeer, nid),
+                 "node %u has a lease, and superpeer %u may call it failed", nid.v,
+                 leader ? leader->index : 0);
+        for (unsigned k = 0; k < i; k++) {
+            const struct cw_host *other = cw_peer(world, k);
+            CW_HOLDS(world, !has_lease(other) || sh_msg_nid(other->msg).v != nid.v,
+                     "two peers have a lease as node %u", nid.v);
+        }
+    }
+}
+
+static void watch_ring(struct cw_world *world)
+{
+    for (unsigned sector = 0; sector < SH_SECTORS; sector++) {
+        unsigned first = 0, count = 0;
+        for (unsigned i = 0; i < world->config.superpeers; i++) {
+            const struct cw_host *host = &world->hosts[i];
+            if (!host->superpeer || !sh_superpeer_answers_for(host->superpeer, sector))
+                continue;
+            CW_HOLDS(world, !count, "superpeers %u and %u both answer for sector %u", first, i,
+                     sector);
+            first = i;
+            count++;
+        }
+    }
+}
+
+void cw_leases_watch(struct cw_world *world)
+{
+    for (unsigned i = 0; i < world->config.superpeers; i++) {
+        if (sh_world_is_paused(world->sim, i))
+            world->hosts[i].paused_ns = sh_world_now(world->sim);
+    }
+    watch_peers(world);
+    watch_ring(world);
+}
+
+void cw_leases_view_seen(struct cw_world *world, const struct sh_view *view)
+{
+    if (view->epoch <= world->declared_epoch)
+        return; /* somebody is late to see it */
+    world->declared_epoch = view->epoch;
+    for (size_t i = 0; i < view->count; i++) {
+        const struct sh_node *node = &view->nodes[i];
+        uint64_t *failed_ns = &world->failed_ns[node->nid.v % CW_NUMBERS];
+        bool is_failed = node->role == SH_ROLE_PEER && node->state == SH_NODE_FAILED;
+        if (!is_failed)
+            *failed_ns = 0;
+        else if (!*failed_ns)
+            *failed_ns = sh_world_now(world->sim);
+        for (unsigned k = 0; is_failed && k < world->config.peers; k++) {
+            const struct cw_host *host = cw_peer(world, k);
+            CW_HOLDS(world,
+                     host->instance != node->instance || !has_lease(host) ||
+                         sh_msg_nid(host->msg).v != node->nid.v,
+                     "node %u was declared failed while it has a lease", node->nid.v);
+        }
+    }
+}
+
+void cw_leases_answered(struct cw_world *world, shoal_nid nid, uint64_t asked_ns)
+{
+    uint64_t failed_ns = world->failed_ns[nid.v % CW_NUMBERS];
+    CW_HOLDS(world, !failed_ns || asked_ns <= failed_ns,
+             "node %u answered what it was asked after it had been declared failed", nid.v);
+}
