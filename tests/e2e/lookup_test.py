@@ -52,6 +52,14 @@ class Lookup(harness.Case):
             "shoal", "lookup", stays, *to).returncode == 1)
         self.refused("shoal", "chunk", "get", stays, *to, says=f"node {one.nid}, which made it")
 
+    def test_nobody_to_ask(self):
+        node, (one,) = self.cluster(1)
+        client = harness.Client(self, [node.address], timeout_ns=1_000_000_000)
+        client.do("nodes")
+        cid = self.shoal(node, "chunk", "create", 8, "--node", one.nid).text.strip()
+        node.kill()
+        self.assertRegex(client.ask("get", cid), "^SHOAL_EUNREACHABLE no superpeer that knows")
+
     def test_counters(self):
         """`shoal status` counts what superpeers and peers were asked, and what came of it."""
         node, (one, two) = self.cluster(2)
