@@ -92,7 +92,7 @@ class Lookup(harness.Case):
                            .startswith("SHOAL_ENOCHUNK"))
         self.assertGreaterEqual(counted()[1], before[1] + 1)
         text = self.shoal(node, "status").text
-        self.assertRegex(text, r"lookups: superpeers answered \d+, \d+ of them that nobody")
+        self.assertRegex(text, r"lookups: \d+ answered by superpeers, \d+ of them with nobody")
         self.assertRegex(text, r"this client: \d+ found in its cache")
 
     def test_called_wrongly(self):
