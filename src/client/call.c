@@ -6,6 +6,8 @@
  *              v                      v
  *           locate ---failed---> retry later (retry.c), after a refreshed view
  */
+#include <stdio.h>
+
 #include "client/client_int.h"
 #include "node/moves.h"
 
@@ -178,6 +180,9 @@ static void on_located(struct sh_locate *op, enum shoal_err err, shoal_nid nid)
     /* Nothing has been done yet: a lost question may be asked again for any kind of call. */
     if (err == SHOAL_ECONNLOST || err == SHOAL_ETIMEOUT)
         err = SHOAL_EUNREACHABLE;
+    if (err == SHOAL_EUNREACHABLE && state->detail)
+        (void)snprintf(state->detail, SH_DETAIL_BYTES,
+                       "no superpeer that knows where the chunk is can be reached");
     sh_call_retry_later(state, err);
 }
 

@@ -372,9 +372,9 @@ static void lookups_print(FILE *out, const struct asked *asked, const struct sho
                           const struct shoal_lookups *own)
 {
     fprintf(out,
-            "\nlookups: superpeers answered %" PRIu64 ", %" PRIu64
-            " of them that nobody has the chunk; peers refused %" PRIu64
-            " requests on chunks that are elsewhere\n",
+            "\nlookups: %" PRIu64 " answered by superpeers, %" PRIu64
+            " of them with nobody that is up; %" PRIu64
+            " requests refused by peers, since the chunk was elsewhere\n",
             asked->lookups, asked->nobody, all->misdirected);
     fprintf(out,
             "this client: %" PRIu64 " found in its cache, %" PRIu64 " not, %" PRIu64

@@ -52,6 +52,14 @@ class Lookup(harness.Case):
             "shoal", "lookup", stays, *to).returncode == 1)
         self.refused("shoal", "chunk", "get", stays, *to, says=f"node {one.nid}, which made it")
 
+    def test_nobody_to_ask(self):
+        node, (one,) = self.cluster(1)
+        client = harness.Client(self, [node.address], timeout_ns=1_000_000_000)
+        client.do("nodes")
+        cid = self.shoal(node, "chunk", "create", 8, "--node", one.nid).text.strip()
+        node.kill()
+        self.assertRegex(client.ask("get", cid), "^SHOAL_EUNREACHABLE no superpeer that knows")
+
     def test_counters(self):
         """`shoal status` counts what superpeers and peers were asked, and what came of it."""
         node, (one, two) = self.cluster(2)
@@ -84,7 +92,7 @@ class Lookup(harness.Case):
                            .startswith("SHOAL_ENOCHUNK"))
         self.assertGreaterEqual(counted()[1], before[1] + 1)
         text = self.shoal(node, "status").text
-        self.assertRegex(text, r"lookups: superpeers answered \d+, \d+ of them that nobody")
+        self.assertRegex(text, r"lookups: \d+ answered by superpeers, \d+ of them with nobody")
         self.assertRegex(text, r"this client: \d+ found in its cache")
 
     def test_called_wrongly(self):
