@@ -31,7 +31,7 @@ void cw_tell(struct cw_world *world, unsigned node, const char *kind, uint64_t a
     if (!world->config.story)
         return;
     const struct cw_host *host = &world->hosts[node];
-    static const char *const kinds[] = {"superpeer", "peer", "client"};
+    static const char *const kinds[] = {"superpeer", "peer", "client", "program"};
     fprintf(world->config.story, "%14.6f ms  %s %u (ID %u) %s: %" PRIu64 ", %" PRIu64 "\n",
             (double)sh_world_now(world->sim) / 1e6, kinds[host->kind], host->index,
             host->msg ? sh_msg_nid(host->msg).v : 0, kind, a, b);
@@ -258,6 +258,7 @@ bool cw_watch(void *arg)
                      "chunk %u:%" PRIu64 " is served by two nodes", shoal_cid_creator(chunk->cid).v,
                      shoal_cid_local(chunk->cid));
     }
+    cw_programs_watch(world);
     return world->result->failed;
 }
 
@@ -278,7 +279,7 @@ static const struct cw_host *host_behind(struct cw_world *world, const char **wh
     for (unsigned i = 0; i < world->count; i++) {
         const struct cw_host *host = &world->hosts[i];
         *why_out = "has another view";
-        if (host->kind != CW_CLIENT && epoch_of(host) != epoch)
+        if (host->kind < CW_CLIENT && epoch_of(host) != epoch)
             return host;
         *why_out = "has not joined";
         if (host->kind == CW_PEER && !sh_member_joined(host->member))
@@ -328,8 +329,8 @@ bool cw_has_settled(void *arg)
 {
     struct cw_world *world = arg;
     const char *why;
-    return cw_watch(world) ||
-           (!host_behind(world, &why) && !slot_busy(world) && !chunk_unserved(world));
+    return cw_watch(world) || (!host_behind(world, &why) && !slot_busy(world) &&
+                               !chunk_unserved(world) && !cw_programs_busy(world));
 }
 
 void cw_not_settled(struct cw_world *world)
@@ -355,6 +356,8 @@ void cw_not_settled(struct cw_world *world)
         cw_fail(world, "long after the last fault chunk %u:%" PRIu64 " is served by %u nodes",
                 shoal_cid_creator(chunk->cid).v, shoal_cid_local(chunk->cid),
                 cw_servers_of(world, chunk->cid));
+    else
+        cw_fail(world, "long after the last fault a call of a program is not over");
 }
 
 /* What the stores hold, looked at from outside. */
@@ -385,4 +388,5 @@ void cw_check_end(struct cw_world *world)
                 chunk_check(world, cw_peer(world, k), chunk);
         }
     }
+    cw_programs_check(world);
 }

@@ -117,6 +117,10 @@ static void boot(void *arg, struct sh_world *sim, unsigned node)
     host->node = node;
     host->is_dropping = false;
     host->epoch = 0;
+    if (host->kind == CW_PROGRAM) {
+        cw_program_boot(host);
+        return;
+    }
     const struct sh_env *env = sh_world_env(sim, node);
     struct sh_msg_config config = {
         .nid = {(uint16_t)(host->kind == CW_SUPERPEER ? host->index + 1 : 0)},
@@ -156,6 +160,7 @@ static void boot(void *arg, struct sh_world *sim, unsigned node)
 
 void cw_host_drop(struct cw_host *host)
 {
+    cw_program_drop(host);
     if (!host->msg)
         return;
     host->is_dropping = true;
@@ -189,6 +194,7 @@ static void on_crash(void *arg, struct sh_world *sim, unsigned node)
     (void)sim;
     cw_tell(host->world, node, "dies()", 0, 0);
     host->world->result->crashes++;
+    host->world->superpeer_crashes += host->kind == CW_SUPERPEER;
     if (host->kind == CW_PEER)
         cw_copies_lost(host);
     if (host->kind == CW_CLIENT)

@@ -32,6 +32,7 @@ struct sh_cluster_world_config sh_cluster_world_config_of(uint64_t seed, unsigne
         .move_gap_ns_max = CW_S,
         .think_ns_max = sh_prng_between(&prng, 50, 500) * CW_MS};
     config.kind = (enum sh_cluster_world_kind)sh_prng_below(&prng, 3);
+    config.programs = (unsigned)sh_prng_between(&prng, 1, 3);
     if (config.kind == SH_CLUSTER_MIGRATION)
         config.move_gap_ns_max = sh_prng_between(&prng, 50, 200) * CW_MS;
     return config;
@@ -145,6 +146,8 @@ static void open_world(struct cw_world *world)
         cw_fail(world, "not all peers could join a new cluster");
     for (unsigned i = 0; i < world->config.clients; i++)
         (void)cw_host_add(world, CW_CLIENT, (uint16_t)i);
+    for (unsigned i = 0; i < world->config.programs; i++)
+        (void)cw_host_add(world, CW_PROGRAM, (uint16_t)i);
 }
 
 /* Faults for a time; then there are none, and soon everything must be well. */
@@ -175,6 +178,7 @@ static void close_world(struct cw_world *world)
     sh_world_destroy(world->sim);
     for (unsigned i = 0; i < world->chaos_count; i++)
         sh_chaos_destroy(world->chaos[i]);
+    cw_programs_close(world);
     free(world->scratch);
     free(world);
 }
@@ -185,12 +189,14 @@ void sh_cluster_world_run(const struct sh_cluster_world_config *config,
     SH_ASSERT(config->superpeers >= 1 && config->superpeers <= SH_CLUSTER_SUPERPEERS_MAX);
     SH_ASSERT(config->peers >= 2 && config->peers <= SH_CLUSTER_PEERS_MAX);
     SH_ASSERT(config->clients >= 1 && config->clients <= SH_CLUSTER_CLIENTS_MAX);
+    SH_ASSERT(config->programs <= SH_CLUSTER_PROGRAMS_MAX);
     SH_ASSERT(config->rounds <= CW_ROUNDS_MAX);
     struct cw_world *world = sh_sim_alloc(sizeof *world);
     *result_out = (struct sh_cluster_world_result){.failed = false};
     world->config = *config;
     world->result = result_out;
     world->scratch = sh_sim_alloc(CW_CHUNK_BYTES_MAX);
+    cw_programs_open(world);
     open_world(world);
     for (unsigned round = 0; round < config->rounds && !result_out->failed; round++)
         run_round(world);

@@ -18,7 +18,9 @@
 #define CW_MS UINT64_C(1000000)
 #define CW_S UINT64_C(1000000000)
 #define CW_FAILURE_NS CW_S
-#define CW_HOSTS_MAX (SH_CLUSTER_SUPERPEERS_MAX + SH_CLUSTER_PEERS_MAX + SH_CLUSTER_CLIENTS_MAX)
+#define CW_HOSTS_MAX                                                                               \
+    (SH_CLUSTER_SUPERPEERS_MAX + SH_CLUSTER_PEERS_MAX + SH_CLUSTER_CLIENTS_MAX +                   \
+     SH_CLUSTER_PROGRAMS_MAX)
 #define CW_SLOTS 3
 #define CW_CHUNKS 128
 #define CW_CHUNK_BYTES_MAX 40000
@@ -30,10 +32,12 @@
 
 _Static_assert(CW_HOSTS_MAX <= SH_WORLD_NODES_MAX, "a mask of nodes has a bit for each");
 
-enum cw_kind { CW_SUPERPEER, CW_PEER, CW_CLIENT };
+enum cw_kind { CW_SUPERPEER, CW_PEER, CW_CLIENT, CW_PROGRAM };
 enum cw_op { CW_NONE, CW_CREATE, CW_PUT, CW_GET, CW_REMOVE, CW_LOCK, CW_UNLOCK };
 
 struct sh_chaos;
+struct cw_program;
+struct cw_programs;
 struct cw_world;
 struct cw_host;
 
@@ -100,6 +104,7 @@ struct cw_host {
     struct sh_request move;
     bool is_moving;
     uint64_t move_after_ns;
+    struct cw_program *program; /* a program's */
 };
 
 struct cw_world {
@@ -119,6 +124,8 @@ struct cw_world {
     bool ends; /* clients begin nothing */
     struct sh_chaos *chaos[CW_ROUNDS_MAX];
     unsigned chaos_count;
+    struct cw_programs *programs; /* what they all did */
+    uint64_t superpeer_crashes;
     uint8_t *scratch; /* CW_CHUNK_BYTES_MAX bytes */
 };
 
@@ -164,6 +171,20 @@ void cw_slot_absent(struct cw_slot *slot, enum shoal_err err);
 struct sh_once_numbers *cw_numbers_of(struct cw_host *host, shoal_nid nid);
 void cw_number_finish(struct cw_slot *slot);
 void cw_move_something(struct cw_host *client);
+
+/* --- cluster_programs.c: programs on libshoal --------------------------------------------------
+ */
+
+void cw_programs_open(struct cw_world *world);
+void cw_programs_close(struct cw_world *world);
+void cw_program_boot(struct cw_host *host);
+/* It dies, or the world ends. Nothing: it is no program, or does not run. */
+void cw_program_drop(struct cw_host *host);
+/* Whether any of them is in an operation. */
+bool cw_programs_busy(const struct cw_world *world);
+/* For cw_watch and cw_check_end. */
+void cw_programs_watch(struct cw_world *world);
+void cw_programs_check(struct cw_world *world);
 
 /* --- cluster_check.c ---------------------------------------------------------------------------
  */
