@@ -28,6 +28,7 @@ static void sector_see(struct cw_world *world, unsigned sector, uint64_t incarna
         if (all->names[i].count && all->name_sectors[i] == sector)
             cw_register_end(world, &all->names[i]);
     }
+    cw_barriers_forget(world, sector);
 }
 
 void cw_sector_watch(struct cw_world *world, unsigned sector)

@@ -98,6 +98,10 @@ static void do_something(struct cw_fiber *fiber)
     case 3:
         cw_names_do(fiber);
         break;
+    case 4:
+    case 5:
+        cw_barriers_do(fiber);
+        break;
     default:
         break;
     }
@@ -111,6 +115,8 @@ static void fiber_run(void *arg)
         store_open(fiber);
     while (!fiber->program->is_dying) {
         if (world->ends) {
+            if (fiber->index == 4)
+                cw_barriers_look(fiber);
             cw_fiber_sleep(fiber, IDLE_NS);
             continue;
         }
@@ -204,7 +210,7 @@ static void options_set(struct cw_program *program)
     if (!err)
         err = sh_options_set(&program->options, "connect", addresses, "simulation", &error);
     SH_ASSERT(err == SHOAL_OK);
-    program->options.request_timeout_ns = (1 + cw_below(world, 5)) * CW_S;
+    program->options.request_timeout_ns = (3 + cw_below(world, 4)) * CW_S;
     program->options.connect_timeout_ns = CW_S / 2;
     program->options.ring_bytes = 65536;
     program->options.cache_ranges_max = 64;
@@ -269,7 +275,7 @@ void cw_program_drop(struct cw_host *host)
     host->program = NULL;
 }
 
-bool cw_programs_busy(const struct cw_world *world)
+bool cw_programs_busy(struct cw_world *world)
 {
     for (unsigned i = 0; i < world->count; i++) {
         const struct cw_program *program = world->hosts[i].program;
@@ -278,7 +284,12 @@ bool cw_programs_busy(const struct cw_world *world)
                 return true;
         }
     }
-    return false;
+    return world->config.programs && !cw_barriers_are_empty(world);
+}
+
+void cw_programs_end(struct cw_world *world)
+{
+    cw_barriers_ask(world);
 }
 
 void cw_programs_watch(struct cw_world *world)

@@ -17,8 +17,10 @@
 #define CW_INCARNATIONS 256
 #define CW_LIBRARY_STEPS 4
 #define CW_NAMES 6
-#define CW_WORDS 8    /* chunks that programs share */
-#define CW_BARRIERS 3 /* at a time */
+#define CW_WORDS 8     /* chunks that programs share */
+#define CW_BARRIERS 3  /* at a time */
+#define CW_MEMBERS 256 /* of a barrier, in all rounds */
+#define CW_BARRIER_ROUNDS 256
 
 struct cw_fiber {
     struct cw_program *program;
@@ -65,12 +67,40 @@ struct cw_sector {
     uint64_t incarnations[CW_INCARNATIONS];
 };
 
+/* How a call at a barrier ended; UNCLEAR: it may be signed on, or be taken for dead. */
+enum cw_member_end { CW_WAITS, CW_RELEASED, CW_SIGNED_OFF, CW_UNCLEAR, CW_DIED };
+
+struct cw_member {
+    enum cw_member_end end;
+    uint64_t id;    /* the library's; 0: not known */
+    uint64_t seen;  /* in which open round somebody saw it; 0: in none */
+    uint64_t round; /* that was over with it; 0: none is known */
+};
+
+/* What a member was told of a round. */
+struct cw_round {
+    uint64_t number, hash;
+};
+
+struct cw_barrier {
+    bool is_there, survivors;
+    bool is_freed;       /* or is being freed */
+    bool is_empty;       /* as it was seen last, since cw_barriers_ask */
+    unsigned generation; /* another one each time that the place is used anew */
+    shoal_barrier id;
+    unsigned size;
+    unsigned count; /* calls so far */
+    struct cw_member members[CW_MEMBERS];
+    struct cw_round rounds[CW_BARRIER_ROUNDS];
+};
+
 struct cw_programs {
     uint64_t ticks, values;
     struct cw_register names[CW_NAMES];
     uint8_t name_sectors[CW_NAMES];
     uint64_t name_values[CW_NAMES]; /* what was given last: for conditions that often hold */
     struct cw_sector sectors[SH_SECTORS];
+    struct cw_barrier barriers[CW_BARRIERS];
 };
 
 static inline uint64_t cw_draw(struct cw_fiber *fiber, uint64_t limit)
@@ -123,5 +153,18 @@ void cw_names_do(struct cw_fiber *fiber);
 void cw_sectors_watch(struct cw_world *world);
 void cw_sector_watch(struct cw_world *world, unsigned sector);
 void cw_names_check(struct cw_world *world);
+
+/* --- cluster_barriers.c ------------------------------------------------------------------------
+ */
+
+void cw_barriers_do(struct cw_fiber *fiber);
+/* Looks at those of which it is not known that nobody waits there. */
+void cw_barriers_look(struct cw_fiber *fiber);
+/* From now on somebody is to look. */
+void cw_barriers_ask(struct cw_world *world);
+/* Nobody is seen to wait at any: what died is gone, too. */
+bool cw_barriers_are_empty(struct cw_world *world);
+/* A sector's barriers are gone. */
+void cw_barriers_forget(struct cw_world *world, unsigned sector);
 
 #endif

@@ -159,6 +159,7 @@ static void run_round(struct cw_world *world)
     if (chaos)
         sh_chaos_stop(chaos);
     world->ends = true;
+    cw_programs_end(world);
     uint64_t until_ns = sh_world_now(sim) + SH_CLUSTER_SETTLE_NS;
     if (!world->result->failed && !sh_world_run_until(sim, cw_has_settled, world, until_ns))
         cw_not_settled(world);

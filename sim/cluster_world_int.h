@@ -180,8 +180,9 @@ void cw_programs_close(struct cw_world *world);
 void cw_program_boot(struct cw_host *host);
 /* It dies, or the world ends. Nothing: it is no program, or does not run. */
 void cw_program_drop(struct cw_host *host);
-/* Whether any of them is in an operation. */
-bool cw_programs_busy(const struct cw_world *world);
+/* They are to end what they do; whether any of them has not, or sees that others have not. */
+void cw_programs_end(struct cw_world *world);
+bool cw_programs_busy(struct cw_world *world);
 /* For cw_watch and cw_check_end. */
 void cw_programs_watch(struct cw_world *world);
 void cw_programs_check(struct cw_world *world);
