@@ -156,6 +156,8 @@ void cw_read_seen(struct cw_slot *slot, const uint8_t *bytes, uint32_t size)
     uint64_t local = shoal_cid_local(chunk->cid), value = 0;
     bool is_good = cw_content_read(bytes, size, chunk->cid, &value);
     cw_tell(world, slot->host->node, "read(chunk, value)", chunk->cid.v, value);
+    if ((slot->was_gone || chunk->is_removing) && is_good && size == 8 && (value & CW_WORD_MARK))
+        return;           /* the ID was given to a program, which judges by itself what is read */
     if (slot->was_gone) { /* the ID may have been given out anew, to one who never heard of it */
         CW_HOLDS(world, is_good && value == 0,
                  "chunk %u:%" PRIu64 " was read, value %" PRIu64 ", after it had been removed",
@@ -240,6 +242,7 @@ void cw_copies_lost(struct cw_host *host)
             sh_store_size(host->store, sh_holdings_lid(self, chunk->cid), &size) == SHOAL_OK;
         world->result->lost += chunk->is_lost;
     }
+    cw_words_lost(host);
 }
 
 bool cw_watch(void *arg)
@@ -330,7 +333,7 @@ bool cw_has_settled(void *arg)
     struct cw_world *world = arg;
     const char *why;
     return cw_watch(world) || (!host_behind(world, &why) && !slot_busy(world) &&
-                               !chunk_unserved(world) && !cw_programs_busy(world));
+                               !chunk_unserved(world) && !cw_programs_wait(world));
 }
 
 void cw_not_settled(struct cw_world *world)
@@ -357,7 +360,7 @@ void cw_not_settled(struct cw_world *world)
                 shoal_cid_creator(chunk->cid).v, shoal_cid_local(chunk->cid),
                 cw_servers_of(world, chunk->cid));
     else
-        cw_fail(world, "long after the last fault a call of a program is not over");
+        cw_fail(world, "long after the last fault %s", cw_programs_wait(world));
 }
 
 /* What the stores hold, looked at from outside. */

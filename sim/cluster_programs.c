@@ -103,6 +103,7 @@ static void do_something(struct cw_fiber *fiber)
         cw_barriers_do(fiber);
         break;
     default:
+        cw_words_do(fiber);
         break;
     }
 }
@@ -113,6 +114,8 @@ static void fiber_run(void *arg)
     struct cw_world *world = cw_world_of(fiber);
     if (fiber->index == 0)
         store_open(fiber);
+    if (fiber->index == 6)
+        cw_events_follow(fiber);
     while (!fiber->program->is_dying) {
         if (world->ends) {
             if (fiber->index == 4)
@@ -224,6 +227,7 @@ void cw_program_boot(struct cw_host *host)
     program->host = host;
     program->prng = sh_prng_split(world->prng);
     options_set(program);
+    cw_replica_open(program);
     program->outside.env = *sh_world_env(world->sim, host->node);
     program->outside.env.clock =
         (struct sh_clock){.now_ns = on_now, .wall_ns = on_wall, .arg = program};
@@ -271,20 +275,26 @@ void cw_program_drop(struct cw_host *host)
     for (unsigned i = 0; i < CW_FIBERS; i++)
         sh_fiber_destroy(program->fibers[i].fiber);
     sh_options_destroy(&program->options);
+    cw_replica_close(program);
     free(program);
     host->program = NULL;
 }
 
-bool cw_programs_busy(struct cw_world *world)
+const char *cw_programs_wait(struct cw_world *world)
 {
     for (unsigned i = 0; i < world->count; i++) {
         const struct cw_program *program = world->hosts[i].program;
         for (unsigned k = 0; program && k < CW_FIBERS; k++) {
             if (program->fibers[k].is_busy)
-                return true;
+                return "a call of a program is not over";
         }
     }
-    return world->config.programs && !cw_barriers_are_empty(world);
+    if (!world->config.programs)
+        return NULL;
+    if (!cw_barriers_are_empty(world))
+        return "a member of a barrier is left, though nobody waits";
+    const char *why = cw_words_wait(world);
+    return why ? why : cw_events_wait(world);
 }
 
 void cw_programs_end(struct cw_world *world)
@@ -300,6 +310,7 @@ void cw_programs_watch(struct cw_world *world)
 void cw_programs_check(struct cw_world *world)
 {
     cw_names_check(world);
+    cw_words_check(world);
 }
 
 void cw_programs_open(struct cw_world *world)

@@ -17,8 +17,9 @@
 #define CW_INCARNATIONS 256
 #define CW_LIBRARY_STEPS 4
 #define CW_NAMES 6
-#define CW_WORDS 8     /* chunks that programs share */
-#define CW_BARRIERS 3  /* at a time */
+#define CW_WORDS 8    /* chunks that programs share */
+#define CW_BARRIERS 3 /* at a time */
+#define CW_EVENTS 4096
 #define CW_MEMBERS 256 /* of a barrier, in all rounds */
 #define CW_BARRIER_ROUNDS 256
 
@@ -43,7 +44,7 @@ struct cw_program {
     unsigned step_count;
     struct cw_fiber fibers[CW_FIBERS];
     struct cw_fiber *current;
-    struct cw_replica *replica; /* the nodes, as its watch was told; cluster_events.c */
+    struct cw_replica *replica; /* the nodes, as its watch was told */
 };
 
 /* A register's history (sim/linear.h). */
@@ -94,6 +95,19 @@ struct cw_barrier {
     struct cw_round rounds[CW_BARRIER_ROUNDS];
 };
 
+/* A chunk that programs share. */
+struct cw_word {
+    bool is_there, is_removing;
+    shoal_cid cid;
+    uint64_t last; /* what was seen or written last: for conditions that often hold */
+    struct cw_register history;
+};
+
+/* What a program was told of a node in an epoch. */
+struct cw_event {
+    uint64_t key, hash;
+};
+
 struct cw_programs {
     uint64_t ticks, values;
     struct cw_register names[CW_NAMES];
@@ -101,6 +115,8 @@ struct cw_programs {
     uint64_t name_values[CW_NAMES]; /* what was given last: for conditions that often hold */
     struct cw_sector sectors[SH_SECTORS];
     struct cw_barrier barriers[CW_BARRIERS];
+    struct cw_word words[CW_WORDS];
+    struct cw_event events[CW_EVENTS]; /* the last ones, by epoch */
 };
 
 static inline uint64_t cw_draw(struct cw_fiber *fiber, uint64_t limit)
@@ -153,6 +169,24 @@ void cw_names_do(struct cw_fiber *fiber);
 void cw_sectors_watch(struct cw_world *world);
 void cw_sector_watch(struct cw_world *world, unsigned sector);
 void cw_names_check(struct cw_world *world);
+
+/* --- cluster_words.c ---------------------------------------------------------------------------
+ */
+
+void cw_words_do(struct cw_fiber *fiber);
+/* What is not as it should be in the end; NULL: all is. */
+const char *cw_words_wait(struct cw_world *world);
+void cw_words_check(struct cw_world *world);
+
+/* --- cluster_events.c --------------------------------------------------------------------------
+ */
+
+void cw_replica_open(struct cw_program *program);
+void cw_replica_close(struct cw_program *program);
+/* Until the program dies. */
+void cw_events_follow(struct cw_fiber *fiber);
+/* As cw_words_wait. */
+const char *cw_events_wait(struct cw_world *world);
 
 /* --- cluster_barriers.c ------------------------------------------------------------------------
  */

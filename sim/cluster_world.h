@@ -54,6 +54,8 @@ struct sh_cluster_world_result {
     uint64_t trace_hash;
     uint64_t creates, puts, gets, removes, moves, locks; /* that succeeded */
     uint64_t names;                                      /* calls on names that succeeded */
+    uint64_t words;    /* calls of programs on chunks that succeeded */
+    uint64_t events;   /* of nodes that programs were told */
     uint64_t barriers; /* members of barriers that were let go on */
     uint64_t lost;     /* chunks that died with their nodes */
     uint64_t crashes;

@@ -26,6 +26,8 @@
 #define CW_CHUNK_BYTES_MAX 40000
 #define CW_EPOCHS 65536
 #define CW_NUMBERS 128
+/* In all that programs write into chunks, so that it is told from what the other clients write. */
+#define CW_WORD_MARK (UINT64_C(1) << 62)
 #define CW_ROUNDS_MAX 8
 /* A client does not repeat a removal for longer: a server may have forgotten that it did it. */
 #define CW_REPEAT_NS (50 * CW_S)
@@ -180,9 +182,12 @@ void cw_programs_close(struct cw_world *world);
 void cw_program_boot(struct cw_host *host);
 /* It dies, or the world ends. Nothing: it is no program, or does not run. */
 void cw_program_drop(struct cw_host *host);
-/* They are to end what they do; whether any of them has not, or sees that others have not. */
+/* They are to end what they do. */
 void cw_programs_end(struct cw_world *world);
-bool cw_programs_busy(struct cw_world *world);
+/* What is not as it should be then; NULL: all is. */
+const char *cw_programs_wait(struct cw_world *world);
+/* A peer dies: what it had of theirs. Before its objects go. */
+void cw_words_lost(struct cw_host *host);
 /* For cw_watch and cw_check_end. */
 void cw_programs_watch(struct cw_world *world);
 void cw_programs_check(struct cw_world *world);
