@@ -6,7 +6,7 @@
 #include "cluster/metadata_barriers.h"
 #include "sim/cluster_programs_int.h"
 
-#define SIZE_MAX_MEMBERS 4
+#define SIZE_MAX_MEMBERS 3
 #define DATA_BYTES 12
 /* The library says so where a member has certainly been signed off; else nobody knows. */
 #define SIGNED_OFF "others have not signed on"

@@ -31,7 +31,7 @@ void cw_tell(struct cw_world *world, unsigned node, const char *kind, uint64_t a
     if (!world->config.story)
         return;
     const struct cw_host *host = &world->hosts[node];
-    static const char *const kinds[] = {"superpeer", "peer", "client", "program"};
+    static const char *const kinds[] = {"superpeer", "peer", "client", "program", "spare"};
     fprintf(world->config.story, "%14.6f ms  %s %u (ID %u) %s: %" PRIu64 ", %" PRIu64 "\n",
             (double)sh_world_now(world->sim) / 1e6, kinds[host->kind], host->index,
             host->msg ? sh_msg_nid(host->msg).v : 0, kind, a, b);
@@ -282,7 +282,9 @@ static const struct cw_host *host_behind(struct cw_world *world, const char **wh
     for (unsigned i = 0; i < world->count; i++) {
         const struct cw_host *host = &world->hosts[i];
         *why_out = "has another view";
-        if (host->kind < CW_CLIENT && epoch_of(host) != epoch)
+        bool has_view = host->kind < CW_CLIENT ||
+                        (host->kind == CW_SPARE && host->superpeer && !host->is_dismissed);
+        if (has_view && epoch_of(host) != epoch)
             return host;
         *why_out = "has not joined";
         if (host->kind == CW_PEER && !sh_member_joined(host->member))

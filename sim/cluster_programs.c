@@ -102,6 +102,9 @@ static void do_something(struct cw_fiber *fiber)
     case 5:
         cw_barriers_do(fiber);
         break;
+    case 7:
+        cw_operate(fiber);
+        break;
     default:
         cw_words_do(fiber);
         break;
@@ -297,8 +300,30 @@ const char *cw_programs_wait(struct cw_world *world)
     return why ? why : cw_events_wait(world);
 }
 
+static void on_restart(void *arg, uint64_t node, uint64_t unused)
+{
+    struct cw_world *world = arg;
+    (void)unused;
+    sh_world_restart(world->sim, (unsigned)node);
+}
+
+/* A program that waits at a barrier, while nothing else goes wrong: the others are to be told. */
+static void waiter_kill(struct cw_world *world)
+{
+    for (unsigned i = 0; i < world->count; i++) {
+        const struct cw_program *program = world->hosts[i].program;
+        if (!program || (!program->fibers[4].is_busy && !program->fibers[5].is_busy))
+            continue;
+        sh_world_crash(world->sim, i);
+        sh_world_at(world->sim, sh_world_now(world->sim) + CW_S, on_restart, world, i, 0);
+        return;
+    }
+}
+
 void cw_programs_end(struct cw_world *world)
 {
+    if (!world->config.is_quiet && world->config.programs > 1 && cw_below(world, 2))
+        waiter_kill(world);
     cw_barriers_ask(world);
 }
 

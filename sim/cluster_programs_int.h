@@ -2,7 +2,8 @@
  * library's public functions one after the other. What they see is recorded and judged.
  *
  *   program -- shoal handle (the real one, on the world's clock, wire and steps)
- *        \---- fibers: two on chunks, two on names, two on barriers, one that watches the nodes */
+ *        \---- fibers: two on chunks, two on names, two on barriers, one that watches the nodes,
+ *                  one that lets superpeers come and go */
 #ifndef SIM_CLUSTER_PROGRAMS_INT_H
 #define SIM_CLUSTER_PROGRAMS_INT_H
 
@@ -13,12 +14,12 @@
 #include "sim/fiber.h"
 #include "sim/linear.h"
 
-#define CW_FIBERS 7
+#define CW_FIBERS 8
 #define CW_INCARNATIONS 256
 #define CW_LIBRARY_STEPS 4
 #define CW_NAMES 6
 #define CW_WORDS 8    /* chunks that programs share */
-#define CW_BARRIERS 3 /* at a time */
+#define CW_BARRIERS 2 /* at a time */
 #define CW_EVENTS 4096
 #define CW_MEMBERS 256 /* of a barrier, in all rounds */
 #define CW_BARRIER_ROUNDS 256
@@ -187,6 +188,12 @@ void cw_replica_close(struct cw_program *program);
 void cw_events_follow(struct cw_fiber *fiber);
 /* As cw_words_wait. */
 const char *cw_events_wait(struct cw_world *world);
+
+/* --- cluster_spares.c --------------------------------------------------------------------------
+ */
+
+/* Lets a superpeer come or go. */
+void cw_operate(struct cw_fiber *fiber);
 
 /* --- cluster_barriers.c ------------------------------------------------------------------------
  */

@@ -33,6 +33,7 @@ struct sh_cluster_world_config sh_cluster_world_config_of(uint64_t seed, unsigne
         .think_ns_max = sh_prng_between(&prng, 50, 500) * CW_MS};
     config.kind = (enum sh_cluster_world_kind)sh_prng_below(&prng, 3);
     config.programs = (unsigned)sh_prng_between(&prng, 1, 3);
+    config.spares = (unsigned)sh_prng_below(&prng, SH_CLUSTER_SPARES_MAX + 1);
     if (config.kind == SH_CLUSTER_MIGRATION)
         config.move_gap_ns_max = sh_prng_between(&prng, 50, 200) * CW_MS;
     return config;
@@ -148,6 +149,8 @@ static void open_world(struct cw_world *world)
         (void)cw_host_add(world, CW_CLIENT, (uint16_t)i);
     for (unsigned i = 0; i < world->config.programs; i++)
         (void)cw_host_add(world, CW_PROGRAM, (uint16_t)i);
+    for (unsigned i = 0; i < world->config.spares; i++)
+        (void)cw_host_add(world, CW_SPARE, (uint16_t)i);
 }
 
 /* Faults for a time; then there are none, and soon everything must be well. */
@@ -191,6 +194,7 @@ void sh_cluster_world_run(const struct sh_cluster_world_config *config,
     SH_ASSERT(config->peers >= 2 && config->peers <= SH_CLUSTER_PEERS_MAX);
     SH_ASSERT(config->clients >= 1 && config->clients <= SH_CLUSTER_CLIENTS_MAX);
     SH_ASSERT(config->programs <= SH_CLUSTER_PROGRAMS_MAX);
+    SH_ASSERT(config->spares <= SH_CLUSTER_SPARES_MAX);
     SH_ASSERT(config->rounds <= CW_ROUNDS_MAX);
     struct cw_world *world = sh_sim_alloc(sizeof *world);
     *result_out = (struct sh_cluster_world_result){.failed = false};

@@ -6,6 +6,7 @@
 
 #include "cluster/directory.h"
 #include "cluster/member.h"
+#include "cluster/recruit.h"
 #include "cluster/superpeer.h"
 #include "msg/once.h"
 #include "node/chunks.h"
@@ -20,7 +21,7 @@
 #define CW_FAILURE_NS CW_S
 #define CW_HOSTS_MAX                                                                               \
     (SH_CLUSTER_SUPERPEERS_MAX + SH_CLUSTER_PEERS_MAX + SH_CLUSTER_CLIENTS_MAX +                   \
-     SH_CLUSTER_PROGRAMS_MAX)
+     SH_CLUSTER_PROGRAMS_MAX + SH_CLUSTER_SPARES_MAX)
 #define CW_SLOTS 3
 #define CW_CHUNKS 128
 #define CW_CHUNK_BYTES_MAX 40000
@@ -34,7 +35,7 @@
 
 _Static_assert(CW_HOSTS_MAX <= SH_WORLD_NODES_MAX, "a mask of nodes has a bit for each");
 
-enum cw_kind { CW_SUPERPEER, CW_PEER, CW_CLIENT, CW_PROGRAM };
+enum cw_kind { CW_SUPERPEER, CW_PEER, CW_CLIENT, CW_PROGRAM, CW_SPARE };
 enum cw_op { CW_NONE, CW_CREATE, CW_PUT, CW_GET, CW_REMOVE, CW_LOCK, CW_UNLOCK };
 
 struct sh_chaos;
@@ -107,6 +108,10 @@ struct cw_host {
     bool is_moving;
     uint64_t move_after_ns;
     struct cw_program *program; /* a program's */
+    /* A spare superpeer's: one that is to come, or has, or has been dismissed. */
+    bool is_wanted, is_dismissed;
+    uint64_t boots, instance;
+    struct sh_recruit *recruit;
 };
 
 struct cw_world {
@@ -182,7 +187,7 @@ void cw_programs_close(struct cw_world *world);
 void cw_program_boot(struct cw_host *host);
 /* It dies, or the world ends. Nothing: it is no program, or does not run. */
 void cw_program_drop(struct cw_host *host);
-/* They are to end what they do. */
+/* They are to end what they do; perhaps one dies as the last thing that goes wrong. */
 void cw_programs_end(struct cw_world *world);
 /* What is not as it should be then; NULL: all is. */
 const char *cw_programs_wait(struct cw_world *world);
@@ -191,6 +196,13 @@ void cw_words_lost(struct cw_host *host);
 /* For cw_watch and cw_check_end. */
 void cw_programs_watch(struct cw_world *world);
 void cw_programs_check(struct cw_world *world);
+
+/* --- cluster_spares.c: superpeers that come and go ---------------------------------------------
+ */
+
+/* Whose registry its disk holds; NONE: none, or it is no spare. */
+shoal_nid cw_spare_nid(const struct cw_host *host, const struct sh_env *env);
+void cw_spare_boot(struct cw_host *host, const struct sh_env *env);
 
 /* --- cluster_check.c ---------------------------------------------------------------------------
  */
