@@ -33,7 +33,7 @@ void cw_tell(struct cw_world *world, unsigned node, const char *kind, uint64_t a
     if (!world->config.story)
         return;
     const struct cw_host *host = &world->hosts[node];
-    static const char *const kinds[] = {"superpeer", "peer", "client"};
+    static const char *const kinds[] = {"superpeer", "peer", "client", "program", "spare"};
     fprintf(world->config.story, "%14.6f ms  %s %u (ID %u) %s: %" PRIu64 ", %" PRIu64 "\n",
             (double)sh_world_now(world->sim) / 1e6, kinds[host->kind], host->index,
             host->msg ? sh_msg_nid(host->msg).v : 0, kind, a, b);
@@ -159,6 +159,8 @@ void cw_read_seen(struct cw_slot *slot, const uint8_t *bytes, uint32_t size)
     uint64_t local = shoal_cid_local(chunk->cid), value = 0;
     bool is_good = cw_content_read(bytes, size, chunk->cid, &value);
     cw_tell(world, slot->host->node, "read(chunk, value)", chunk->cid.v, value);
+    if ((slot->was_gone || chunk->is_removing) && is_good && size == 8 && (value & CW_WORD_MARK))
+        return;           /* the ID was given to a program, which judges by itself what is read */
     if (slot->was_gone) { /* the ID may have been given out anew, to one who never heard of it */
         CW_HOLDS(world, is_good && value == 0,
                  "chunk %u:%" PRIu64 " was read, value %" PRIu64 ", after it had been removed",
@@ -245,6 +247,7 @@ void cw_copies_lost(struct cw_host *host)
         chunk->is_lost = serves(host, chunk->cid) || cw_servers_of(world, chunk->cid) == 0;
         world->result->lost += chunk->is_lost;
     }
+    cw_words_lost(host);
 }
 
 static void watch_chunk(struct cw_world *world, struct cw_chunk *chunk)
@@ -273,6 +276,7 @@ bool cw_watch(void *arg)
         if (world->chunks[i].state == CW_LIVE)
             watch_chunk(world, &world->chunks[i]);
     }
+    cw_programs_watch(world);
     return world->result->failed;
 }
 
@@ -293,7 +297,9 @@ static const struct cw_host *host_behind(struct cw_world *world, const char **wh
     for (unsigned i = 0; i < world->count; i++) {
         const struct cw_host *host = &world->hosts[i];
         *why_out = "has another view";
-        if (host->kind != CW_CLIENT && epoch_of(host) != epoch)
+        bool has_view = host->kind < CW_CLIENT ||
+                        (host->kind == CW_SPARE && host->superpeer && !host->is_dismissed);
+        if (has_view && epoch_of(host) != epoch)
             return host;
         *why_out = "has not joined";
         if (host->kind == CW_PEER && !sh_member_joined(host->member))
@@ -343,8 +349,8 @@ bool cw_has_settled(void *arg)
 {
     struct cw_world *world = arg;
     const char *why;
-    return cw_watch(world) ||
-           (!host_behind(world, &why) && !slot_busy(world) && !chunk_unserved(world));
+    return cw_watch(world) || (!host_behind(world, &why) && !slot_busy(world) &&
+                               !chunk_unserved(world) && !cw_programs_wait(world));
 }
 
 /* Who has what of a chunk, for the story. */
@@ -393,6 +399,8 @@ void cw_not_settled(struct cw_world *world)
         cw_fail(world, "long after the last fault chunk %u:%" PRIu64 " is served by %u nodes",
                 shoal_cid_creator(chunk->cid).v, shoal_cid_local(chunk->cid),
                 cw_servers_of(world, chunk->cid));
+    else
+        cw_fail(world, "long after the last fault %s", cw_programs_wait(world));
 }
 
 /* What the stores hold, looked at from outside. */
@@ -423,4 +431,5 @@ void cw_check_end(struct cw_world *world)
                 chunk_check(world, cw_peer(world, k), chunk);
         }
     }
+    cw_programs_check(world);
 }

@@ -17,20 +17,21 @@
 enum { EXIT_HOLDS = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 struct request {
-    uint64_t seeds, minutes, seed;       /* seeds and minutes: 0 is no limit */
-    uint64_t superpeers, peers, clients; /* 0: drawn from the seed */
-    bool trace, story, help, has_seed, has_seeds;
+    uint64_t seeds, minutes, seed;                 /* seeds and minutes: 0 is no limit */
+    uint64_t superpeers, peers, clients, programs; /* 0: drawn from the seed */
+    bool trace, story, help, has_seed, has_seeds, has_programs;
     const char *log;
 };
 
 struct totals {
-    uint64_t seeds, virtual_ns, operations, moves, lost, crashes;
+    uint64_t seeds, virtual_ns, operations, moves, lost, crashes, judged, unjudged, recruits,
+        dismissals;
     uint64_t started_ns, reported_ns;
 };
 
 static const char usage[] =
     "usage: shoal-sim cluster [--seed S] [--seeds N] [--minutes M] [--superpeers N] [--peers N]\n"
-    "                         [--clients N] [--story] [--trace] [--log LEVELS]\n"
+    "                         [--clients N] [--programs N] [--story] [--trace] [--log LEVELS]\n"
     "\n"
     "Runs whole simulated clusters under faults, one per seed, until a checker fails. The failing\n"
     "seed is printed with the command that replays it, after the story of its clients and faults.\n"
@@ -41,6 +42,7 @@ static const char usage[] =
     "  --superpeers N  1 to 5 (default: drawn from the seed, like the next two)\n"
     "  --peers N       2 to 20\n"
     "  --clients N     1 to 20\n"
+    "  --programs N    0 to 5, clients that use libshoal itself\n"
     "  --story         print what clients did and which nodes failed\n"
     "  --trace         print everything that happened, event by event\n"
     "  --log LEVELS    what the nodes log (default: error)\n"
@@ -64,17 +66,13 @@ static bool read_number(const char *flag, uint64_t min, uint64_t max, uint64_t *
     return true;
 }
 
-static const struct option flags[] = {{"seeds", required_argument, NULL, 'n'},
-                                      {"minutes", required_argument, NULL, 'm'},
-                                      {"seed", required_argument, NULL, 's'},
-                                      {"superpeers", required_argument, NULL, 'S'},
-                                      {"peers", required_argument, NULL, 'P'},
-                                      {"clients", required_argument, NULL, 'C'},
-                                      {"trace", no_argument, NULL, 't'},
-                                      {"story", no_argument, NULL, 'y'},
-                                      {"log", required_argument, NULL, 'l'},
-                                      {"help", no_argument, NULL, 'h'},
-                                      {NULL, 0, NULL, 0}};
+static const struct option flags[] = {
+    {"seeds", required_argument, NULL, 'n'},    {"minutes", required_argument, NULL, 'm'},
+    {"seed", required_argument, NULL, 's'},     {"superpeers", required_argument, NULL, 'S'},
+    {"peers", required_argument, NULL, 'P'},    {"clients", required_argument, NULL, 'C'},
+    {"programs", required_argument, NULL, 'p'}, {"trace", no_argument, NULL, 't'},
+    {"story", no_argument, NULL, 'y'},          {"log", required_argument, NULL, 'l'},
+    {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0}};
 
 static bool read_flag(struct request *request, int flag)
 {
@@ -93,6 +91,9 @@ static bool read_flag(struct request *request, int flag)
         return read_number("peers", 2, SH_CLUSTER_PEERS_MAX, &request->peers);
     case 'C':
         return read_number("clients", 1, SH_CLUSTER_CLIENTS_MAX, &request->clients);
+    case 'p':
+        request->has_programs = true;
+        return read_number("programs", 0, SH_CLUSTER_PROGRAMS_MAX, &request->programs);
     case 't':
         request->trace = true;
         return true;
@@ -128,6 +129,8 @@ static void run_world(const struct request *request, uint64_t seed, bool story,
 {
     struct sh_cluster_world_config config = sh_cluster_world_config_of(
         seed, (unsigned)request->superpeers, (unsigned)request->peers, (unsigned)request->clients);
+    if (request->has_programs)
+        config.programs = (unsigned)request->programs;
     config.trace = request->trace ? stdout : NULL;
     config.story = story && !request->trace ? stdout : NULL;
     sh_cluster_world_run(&config, result);
@@ -142,6 +145,8 @@ static void print_replay(const struct request *request, uint64_t seed)
         printf(" --peers %" PRIu64, request->peers);
     if (request->clients)
         printf(" --clients %" PRIu64, request->clients);
+    if (request->has_programs)
+        printf(" --programs %" PRIu64, request->programs);
     printf(" --story\n");
 }
 
@@ -157,6 +162,10 @@ static bool run_seed(const struct request *request, uint64_t seed, struct totals
     totals->moves += result.moves;
     totals->lost += result.lost;
     totals->crashes += result.crashes;
+    totals->recruits += result.recruits;
+    totals->dismissals += result.dismissals;
+    totals->judged += result.judged;
+    totals->unjudged += result.unjudged;
     if (!result.failed)
         return true;
     char text[sizeof result.text];
@@ -174,9 +183,11 @@ static void report(const struct totals *totals, uint64_t now_ns)
     double virtual_s = (double)totals->virtual_ns / 1e9;
     printf("%" PRIu64 " seeds held, %.2f virtual hours in %.0f s (%.0f virtual seconds a second); "
            "%" PRIu64 " operations, %" PRIu64 " moves, %" PRIu64 " crashes, %" PRIu64
-           " chunks died\n",
+           " chunks died, %" PRIu64 " superpeers came and %" PRIu64 " went; of programs %" PRIu64
+           " calls judged, %" PRIu64 " histories without a verdict\n",
            totals->seeds, virtual_s / 3600, real_s, real_s > 0 ? virtual_s / real_s : 0,
-           totals->operations, totals->moves, totals->crashes, totals->lost);
+           totals->operations, totals->moves, totals->crashes, totals->lost, totals->recruits,
+           totals->dismissals, totals->judged, totals->unjudged);
     (void)fflush(stdout);
 }
 

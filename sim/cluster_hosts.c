@@ -120,21 +120,27 @@ static void boot(void *arg, struct sh_world *sim, unsigned node)
     host->node = node;
     host->is_dropping = false;
     host->epoch = 0;
+    if (host->kind == CW_PROGRAM) {
+        cw_program_boot(host);
+        return;
+    }
     const struct sh_env *env = sh_world_env(sim, node);
-    struct sh_msg_config config = {
-        .nid = {(uint16_t)(host->kind == CW_SUPERPEER ? host->index + 1 : 0)},
-        .cluster = "test",
-        .connections_max = 128,
-        .requests_max = 256,
-        .ring_bytes = 65536,
-        .payload_bytes_max = 1 << 20,
-        .request_timeout_ns = CW_S,
-        .connect_timeout_ns = CW_S / 2,
-        .env = *env,
-        .on_event = on_event,
-        .wake_transport = wake_nobody,
-        .wake_handlers = wake_nobody,
-        .arg = host};
+    shoal_nid nid = cw_spare_nid(host, env);
+    if (host->kind == CW_SUPERPEER)
+        nid.v = (uint16_t)(host->index + 1);
+    struct sh_msg_config config = {.nid = nid,
+                                   .cluster = "test",
+                                   .connections_max = 128,
+                                   .requests_max = 256,
+                                   .ring_bytes = 65536,
+                                   .payload_bytes_max = 1 << 20,
+                                   .request_timeout_ns = CW_S,
+                                   .connect_timeout_ns = CW_S / 2,
+                                   .env = *env,
+                                   .on_event = on_event,
+                                   .wake_transport = wake_nobody,
+                                   .wake_handlers = wake_nobody,
+                                   .arg = host};
     must(sh_msg_create(&config, &host->msg));
     char address[SH_MSG_ADDRESS_MAX], bound[SH_MSG_ADDRESS_MAX];
     (void)snprintf(address, sizeof address, "node%u:1", node);
@@ -144,6 +150,10 @@ static void boot(void *arg, struct sh_world *sim, unsigned node)
     sh_world_step_add(sim, node, sh_msg_handler_step(host->msg));
     if (host->kind == CW_SUPERPEER) {
         boot_superpeer(host, env);
+        return;
+    }
+    if (host->kind == CW_SPARE) {
+        cw_spare_boot(host, env);
         return;
     }
     struct sh_directory_config known = {.msg = host->msg,
@@ -159,6 +169,7 @@ static void boot(void *arg, struct sh_world *sim, unsigned node)
 
 void cw_host_drop(struct cw_host *host)
 {
+    cw_program_drop(host);
     if (!host->msg)
         return;
     host->is_dropping = true;
@@ -168,6 +179,8 @@ void cw_host_drop(struct cw_host *host)
     host->moves = NULL;
     host->member = NULL;
     host->superpeer = NULL;
+    sh_recruit_destroy(host->recruit);
+    host->recruit = NULL;
     struct sh_locks *locks = host->locks;
     host->locks = NULL;
     if (host->kind == CW_CLIENT) /* its requests end with errors, which it ignores */
@@ -190,8 +203,11 @@ static void on_crash(void *arg, struct sh_world *sim, unsigned node)
 {
     struct cw_host *host = arg;
     (void)sim;
+    if (host->kind == CW_SPARE && !host->msg) /* it was dismissed, and has ended */
+        return;
     cw_tell(host->world, node, "dies()", 0, 0);
     host->world->result->crashes++;
+    host->world->superpeer_crashes += host->kind == CW_SUPERPEER || host->kind == CW_SPARE;
     if (host->kind == CW_PEER)
         cw_copies_lost(host);
     if (host->kind == CW_CLIENT)

@@ -32,6 +32,8 @@ struct sh_cluster_world_config sh_cluster_world_config_of(uint64_t seed, unsigne
         .move_gap_ns_max = CW_S,
         .think_ns_max = sh_prng_between(&prng, 50, 500) * CW_MS};
     config.kind = (enum sh_cluster_world_kind)sh_prng_below(&prng, 3);
+    config.programs = (unsigned)sh_prng_between(&prng, 1, 3);
+    config.spares = (unsigned)sh_prng_below(&prng, SH_CLUSTER_SPARES_MAX + 1);
     if (config.kind == SH_CLUSTER_MIGRATION)
         config.move_gap_ns_max = sh_prng_between(&prng, 50, 200) * CW_MS;
     return config;
@@ -153,6 +155,10 @@ static void open_world(struct cw_world *world)
         cw_fail(world, "not all peers could join a new cluster");
     for (unsigned i = 0; i < world->config.clients; i++)
         (void)cw_host_add(world, CW_CLIENT, (uint16_t)world->clients_added++);
+    for (unsigned i = 0; i < world->config.programs; i++)
+        (void)cw_host_add(world, CW_PROGRAM, (uint16_t)i);
+    for (unsigned i = 0; i < world->config.spares; i++)
+        (void)cw_host_add(world, CW_SPARE, (uint16_t)i);
 }
 
 /* Faults for a time; then there are none, and soon everything must be well. */
@@ -164,6 +170,7 @@ static void run_round(struct cw_world *world)
     if (chaos)
         sh_chaos_stop(chaos);
     world->ends = true;
+    cw_programs_end(world);
     uint64_t until_ns = sh_world_now(sim) + SH_CLUSTER_SETTLE_NS;
     if (!world->result->failed && !sh_world_run_until(sim, cw_has_settled, world, until_ns))
         cw_not_settled(world);
@@ -185,6 +192,7 @@ static void close_world(struct cw_world *world)
     sh_world_destroy(world->sim);
     for (unsigned i = 0; i < world->chaos_count; i++)
         sh_chaos_destroy(world->chaos[i]);
+    cw_programs_close(world);
     free(world->scratch);
     free(world);
 }
@@ -195,12 +203,15 @@ void sh_cluster_world_run(const struct sh_cluster_world_config *config,
     SH_ASSERT(config->superpeers >= 1 && config->superpeers <= SH_CLUSTER_SUPERPEERS_MAX);
     SH_ASSERT(config->peers >= 2 && config->peers <= SH_CLUSTER_PEERS_MAX);
     SH_ASSERT(config->clients >= 1 && config->clients <= SH_CLUSTER_CLIENTS_MAX);
+    SH_ASSERT(config->programs <= SH_CLUSTER_PROGRAMS_MAX);
+    SH_ASSERT(config->spares <= SH_CLUSTER_SPARES_MAX);
     SH_ASSERT(config->rounds <= CW_ROUNDS_MAX);
     struct cw_world *world = sh_sim_alloc(sizeof *world);
     *result_out = (struct sh_cluster_world_result){.failed = false};
     world->config = *config;
     world->result = result_out;
     world->scratch = sh_sim_alloc(CW_CHUNK_BYTES_MAX);
+    cw_programs_open(world);
     open_world(world);
     for (unsigned round = 0; round < config->rounds && !result_out->failed; round++)
         run_round(world);

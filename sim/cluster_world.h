@@ -26,6 +26,8 @@
 #define SH_CLUSTER_SUPERPEERS_MAX 5
 #define SH_CLUSTER_PEERS_MAX 20
 #define SH_CLUSTER_CLIENTS_MAX 20
+#define SH_CLUSTER_PROGRAMS_MAX 5
+#define SH_CLUSTER_SPARES_MAX 2
 #define SH_CLUSTER_SETTLE_NS UINT64_C(30000000000)
 
 /* What a world is hard on: all nodes now and then; superpeers all the time; or migrations, of which
@@ -37,6 +39,8 @@ struct sh_cluster_world_config {
     unsigned superpeers; /* 1 to 5 */
     unsigned peers;      /* 2 to 20 */
     unsigned clients;    /* 1 to 20 */
+    unsigned programs;   /* 0 to 5: clients that use libshoal itself */
+    unsigned spares;     /* 0 to 2: superpeers that programs let come and go */
     unsigned rounds;     /* of faults, each with a check in the end */
     uint64_t round_ns;   /* virtual time with faults in each */
     enum sh_cluster_world_kind kind;
@@ -53,8 +57,15 @@ struct sh_cluster_world_result {
     uint64_t virtual_ns;
     uint64_t trace_hash;
     uint64_t creates, puts, gets, removes, moves, locks; /* that succeeded */
-    uint64_t lost;                                       /* chunks that died with their nodes */
+    uint64_t names;                                      /* calls on names that succeeded */
+    uint64_t recruits, dismissals;                       /* of superpeers */
+    uint64_t words;    /* calls of programs on chunks that succeeded */
+    uint64_t events;   /* of nodes that programs were told */
+    uint64_t barriers; /* members of barriers that were let go on */
+    uint64_t lost;     /* chunks that died with their nodes */
     uint64_t crashes;
+    uint64_t judged;   /* calls of programs, in histories that were checked */
+    uint64_t unjudged; /* histories that were too long for a verdict */
 };
 
 /* A world as it is drawn from a seed; a number of nodes that is not 0 stays as it is given. */

@@ -6,6 +6,7 @@
 
 #include "cluster/directory.h"
 #include "cluster/member.h"
+#include "cluster/recruit.h"
 #include "cluster/superpeer.h"
 #include "msg/once.h"
 #include "node/chunks.h"
@@ -23,19 +24,24 @@
 #define CW_CHUNK_BYTES_MAX 40000
 #define CW_EPOCHS 65536
 #define CW_NUMBERS 128
+/* In all that programs write into chunks, so that it is told from what the other clients write. */
+#define CW_WORD_MARK (UINT64_C(1) << 62)
 #define CW_ROUNDS_MAX 8
 /* And a client for the check after each round. */
 #define CW_HOSTS_MAX                                                                               \
-    (SH_CLUSTER_SUPERPEERS_MAX + SH_CLUSTER_PEERS_MAX + SH_CLUSTER_CLIENTS_MAX + CW_ROUNDS_MAX)
+    (SH_CLUSTER_SUPERPEERS_MAX + SH_CLUSTER_PEERS_MAX + SH_CLUSTER_CLIENTS_MAX +                   \
+     SH_CLUSTER_PROGRAMS_MAX + SH_CLUSTER_SPARES_MAX + CW_ROUNDS_MAX)
 /* A client does not repeat a removal for longer: a server may have forgotten that it did it. */
 #define CW_REPEAT_NS (50 * CW_S)
 
 _Static_assert(CW_HOSTS_MAX <= SH_WORLD_NODES_MAX, "a mask of nodes has a bit for each");
 
-enum cw_kind { CW_SUPERPEER, CW_PEER, CW_CLIENT };
+enum cw_kind { CW_SUPERPEER, CW_PEER, CW_CLIENT, CW_PROGRAM, CW_SPARE };
 enum cw_op { CW_NONE, CW_CREATE, CW_PUT, CW_GET, CW_REMOVE, CW_LOCK, CW_UNLOCK };
 
 struct sh_chaos;
+struct cw_program;
+struct cw_programs;
 struct cw_world;
 struct cw_host;
 
@@ -89,7 +95,7 @@ struct cw_host {
     uint16_t index;
     bool is_dropping;
     uint64_t epoch;     /* the last that it was told */
-    uint64_t instance;  /* a peer's */
+    uint64_t instance;  /* a peer's, or a spare superpeer's */
     uint64_t paused_ns; /* a superpeer's: when it was last seen paused, by the world's time */
     struct sh_msg *msg;
     struct sh_superpeer *superpeer;
@@ -108,6 +114,11 @@ struct cw_host {
     struct sh_request move;
     bool is_moving;
     uint64_t move_after_ns;
+    struct cw_program *program; /* a program's */
+    /* A spare superpeer's: one that is to come, or has, or has been dismissed. */
+    bool is_wanted, is_dismissed;
+    uint64_t boots;
+    struct sh_recruit *recruit;
 };
 
 struct cw_world {
@@ -133,6 +144,8 @@ struct cw_world {
     unsigned end_next;          /* what it does next: a chunk's index twice, read and write */
     struct sh_chaos *chaos[CW_ROUNDS_MAX];
     unsigned chaos_count;
+    struct cw_programs *programs; /* what they all did */
+    uint64_t superpeer_crashes;
     uint8_t *scratch; /* CW_CHUNK_BYTES_MAX bytes */
 };
 
@@ -181,6 +194,31 @@ void cw_slot_absent(struct cw_slot *slot, enum shoal_err err);
 struct sh_once_numbers *cw_numbers_of(struct cw_host *host, shoal_nid nid);
 void cw_number_finish(struct cw_slot *slot);
 void cw_move_something(struct cw_host *client);
+
+/* --- cluster_programs.c: programs on libshoal --------------------------------------------------
+ */
+
+void cw_programs_open(struct cw_world *world);
+void cw_programs_close(struct cw_world *world);
+void cw_program_boot(struct cw_host *host);
+/* It dies, or the world ends. Nothing: it is no program, or does not run. */
+void cw_program_drop(struct cw_host *host);
+/* They are to end what they do; perhaps one dies as the last thing that goes wrong. */
+void cw_programs_end(struct cw_world *world);
+/* What is not as it should be then; NULL: all is. */
+const char *cw_programs_wait(struct cw_world *world);
+/* A peer dies: what it had of theirs. Before its objects go. */
+void cw_words_lost(struct cw_host *host);
+/* For cw_watch and cw_check_end. */
+void cw_programs_watch(struct cw_world *world);
+void cw_programs_check(struct cw_world *world);
+
+/* --- cluster_spares.c: superpeers that come and go ---------------------------------------------
+ */
+
+/* Whose registry its disk holds; NONE: none, or it is no spare. */
+shoal_nid cw_spare_nid(const struct cw_host *host, const struct sh_env *env);
+void cw_spare_boot(struct cw_host *host, const struct sh_env *env);
 
 /* --- cluster_check.c ---------------------------------------------------------------------------
  */

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "sim/linear.h"
 #include "sim/prng.h"
-#include "tests/linear_int.h"
 
 /* --- The register ---------------------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-/* Records what real threads do with a store, and judges it (linear_int.h). A store is what struct
+/* Records what real threads do with a store, and judges it (sim/linear.h). A store is what struct
  * linear_store says; a test hands one in that works, and one that is broken, which must be caught.
  *
  * A run has rounds. In each, THREADS threads do a number of calls on few chunks; then the history
@@ -13,7 +13,7 @@
 
 #include "base/hash.h"
 #include "shoal/shoal.h"
-#include "tests/linear_int.h"
+#include "sim/linear.h"
 
 #define LINEAR_THREADS 4
 #define LINEAR_CALLS                                                                               \

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/random_test.h"
-#include "linear_int.h"
+#include "sim/linear.h"
 
 #define CHECK(h, key) linear_check((h), sizeof(h) / sizeof *(h), (key))
 #define OP(k, b, e, x, a, g, r)                                                                    \
@@ -49,6 +49,26 @@ static void test_bad(void **state)
     const struct linear_op stale[] = {OP(CREATE, 1, 2, 0, 1, 0, OK), OP(REMOVE, 3, 4, 0, 0, 0, OK),
                                       OP(GET, 5, 6, 0, 0, 1, OK)};
     assert_int_equal(CHECK(stale, 1), LINEAR_NO);
+}
+
+/* Names: conditions, and what is said to have been there before. */
+static void test_names(void **state)
+{
+    (void)state;
+    const struct linear_op good[] = {
+        OP(TAKE, 1, 2, 0, 0, 0, ABSENT), OP(SET, 3, 4, 0, 5, 0, OK),
+        OP(SET, 5, 6, 0, 6, 5, OK),      OP(TAKE_IF, 7, 8, 5, 0, 6, DIFFERS),
+        OP(TAKE_IF, 9, 10, 6, 0, 6, OK), OP(CAS, 11, 12, 6, 7, 0, ABSENT),
+        OP(CREATE, 13, 14, 0, 8, 0, OK), OP(TAKE, 15, 16, 0, 0, 8, OK),
+        OP(GET, 17, 18, 0, 0, 0, ABSENT)};
+    assert_int_equal(CHECK(good, 1), LINEAR_YES);
+    const struct linear_op other[] = {OP(SET, 1, 2, 0, 5, 0, OK), OP(SET, 3, 4, 0, 6, 0, OK)};
+    assert_int_equal(CHECK(other, 1), LINEAR_NO);
+    const struct linear_op ignored[] = {OP(SET, 1, 2, 0, 5, 0, OK), OP(TAKE_IF, 3, 4, 4, 0, 5, OK)};
+    assert_int_equal(CHECK(ignored, 1), LINEAR_NO);
+    const struct linear_op back[] = {OP(SET, 1, 2, 0, 5, 0, OK), OP(TAKE, 3, 4, 0, 0, 5, OK),
+                                     OP(GET, 5, 6, 0, 0, 5, OK)};
+    assert_int_equal(CHECK(back, 1), LINEAR_NO);
 }
 
 /* Sizes: what a put fills, what growing leaves zero and what shrinking cuts. */
@@ -130,7 +150,8 @@ static void test_random(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good), cmocka_unit_test(test_bad), cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_good),     cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_names),    cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_shortest), cmocka_unit_test(test_random)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
  *
  *   one answers          at no time may two superpeers answer for a sector
  *   nothing is undone    whoever applies an update at a sequence of a sector applies the same one
- *   linearizability      of what clients saw of the registers (linear_int.h)
+ *   linearizability      of what clients saw of the registers (sim/linear.h)
  *
  * A sector all of whose holders are gone is lost, and counted; its register is not looked at then.
  */
@@ -25,9 +25,9 @@
 
 #include "base/hash.h"
 #include "cluster/overlay.h"
+#include "sim/linear.h"
 #include "sim/world.h"
 #include "tests/copies_int.h"
-#include "tests/linear_int.h"
 
 #define MS UINT64_C(1000000)
 #define S UINT64_C(1000000000)

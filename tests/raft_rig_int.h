@@ -6,7 +6,7 @@
  *   state machine safety  no two servers apply different commands at one index; an image holds what
  *                         was applied up to its index
  *   log matching          two logs with the same term at an index agree up to it
- *   linearizability       of what clients saw of the register (linear_int.h) */
+ *   linearizability       of what clients saw of the register (sim/linear.h) */
 #ifndef TESTS_RAFT_RIG_INT_H
 #define TESTS_RAFT_RIG_INT_H
 
@@ -23,9 +23,9 @@
 
 #include "cluster/raft.h"
 #include "cluster/raft_disk.h"
+#include "sim/linear.h"
 #include "sim/world.h"
 #include "tests/copies_int.h"
-#include "tests/linear_int.h"
 
 #define MS UINT64_C(1000000)
 #define S UINT64_C(1000000000)

@@ -28,6 +28,14 @@ static void add(struct sh_cluster_world_result *sum, const struct sh_cluster_wor
     sum->moves += result->moves;
     sum->locks += result->locks;
     sum->crashes += result->crashes;
+    sum->names += result->names;
+    sum->words += result->words;
+    sum->barriers += result->barriers;
+    sum->events += result->events;
+    sum->judged += result->judged;
+    sum->unjudged += result->unjudged;
+    sum->recruits += result->recruits;
+    sum->dismissals += result->dismissals;
 }
 
 static void run_config(const struct sh_cluster_world_config *config,
@@ -49,6 +57,7 @@ static void run_small(uint64_t seed, unsigned superpeers, struct sh_cluster_worl
     struct sh_cluster_world_config config = sh_cluster_world_config_of(seed, superpeers, 3, 2);
     config.rounds = 1;
     config.round_ns = 8 * S;
+    config.programs = 2;
     run_config(&config, result);
 }
 
@@ -73,6 +82,19 @@ static void fixed_seeds_hold(void **state)
     assert_true(sum.locks > 5);
     assert_true(sum.moves > 10);
     assert_true(sum.crashes > 5);
+    print_message("programs: %" PRIu64 " calls on names, %" PRIu64 " on chunks, %" PRIu64
+                  " at barriers, %" PRIu64 " events, %" PRIu64 " judged, %" PRIu64
+                  " histories without a verdict; %" PRIu64 " superpeers came and %" PRIu64
+                  " went\n",
+                  sum.names, sum.words, sum.barriers, sum.events, sum.judged, sum.unjudged,
+                  sum.recruits, sum.dismissals);
+    assert_true(sum.names > 200);
+    assert_true(sum.words > 200);
+    assert_true(sum.barriers > 20);
+    assert_true(sum.events > 50);
+    assert_true(sum.judged > 500);
+    assert_true(sum.unjudged == 0);
+    assert_true(sum.recruits > 1);
 }
 
 static void fresh_seed(uint64_t seed, uint64_t at)

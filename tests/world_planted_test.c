@@ -66,12 +66,24 @@ static void an_id_given_out_twice(void **state)
     is_found("store-reuses-ids");
 }
 
+static void a_condition_ignored(void **state)
+{
+    (void)state;
+    is_found("names-condition-ignored");
+}
+
+static void a_barrier_too_early(void **state)
+{
+    (void)state;
+    is_found("barrier-releases-early");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(writes_during_a_move),
-        cmocka_unit_test(two_owners),
-        cmocka_unit_test(an_id_given_out_twice),
+        cmocka_unit_test(writes_during_a_move),  cmocka_unit_test(two_owners),
+        cmocka_unit_test(an_id_given_out_twice), cmocka_unit_test(a_condition_ignored),
+        cmocka_unit_test(a_barrier_too_early),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

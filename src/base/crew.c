@@ -59,6 +59,10 @@ void sh_crew_step_add(struct sh_crew *crew, unsigned thread, struct sh_step step
     SH_ASSERT(!crew->started);
     SH_ASSERT(lane->step_count < SH_CREW_STEPS_MAX);
     SH_ASSERT(step.run != NULL);
+    if (crew->config.world != NULL) {
+        crew->config.world->step_add(crew->config.world->arg, step);
+        return;
+    }
     lane->steps[lane->step_count++] = step;
 }
 
@@ -169,13 +173,13 @@ static void threads_stop(struct sh_crew *crew, unsigned count)
 enum shoal_err sh_crew_start(struct sh_crew *crew)
 {
     SH_ASSERT(!crew->started);
-    for (unsigned i = 0; i < crew->config.threads; i++) {
+    for (unsigned i = 0; i < crew->config.threads && crew->config.world == NULL; i++) {
         if (!thread_start(&crew->lanes[i])) {
             threads_stop(crew, i);
             return SHOAL_ENOMEM;
         }
     }
-    crew->started = true;
+    crew->started = crew->config.world == NULL;
     return SHOAL_OK;
 }
 
@@ -190,7 +194,9 @@ void sh_crew_stop(struct sh_crew *crew)
 
 void sh_crew_wake(struct sh_crew *crew, unsigned thread)
 {
-    sh_lane_wake(lane_of(crew, thread));
+    if (crew->config.world == NULL) {
+        sh_lane_wake(lane_of(crew, thread));
+    }
 }
 
 struct sh_crew_stats sh_crew_stats_get(const struct sh_crew *crew, unsigned thread)

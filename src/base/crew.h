@@ -39,6 +39,7 @@
 #define SH_NEVER UINT64_MAX
 
 struct sh_crew;
+struct sh_waiter;
 struct sh_crew_lane; /* one of its threads (crew_int.h) */
 
 struct sh_step {
@@ -78,10 +79,19 @@ struct sh_idle_policy {
     uint64_t silence_ns;
 };
 
+/* What runs a crew's steps in place of threads, where time is simulated: it has them from step_add,
+ * and waits as sh_crew_wait does. Such a crew has no threads, and wakes nobody. */
+struct sh_crew_world {
+    void (*step_add)(void *arg, struct sh_step step);
+    bool (*wait)(void *arg, struct sh_waiter *waiter, uint64_t deadline_ns);
+    void *arg;
+};
+
 struct sh_crew_config {
-    const char *name; /* borrowed; threads are called NAME-0, NAME-1, ... */
-    unsigned threads; /* 1 to SH_CREW_THREADS_MAX */
-    bool lends;       /* application threads may run steps through sh_crew_wait */
+    const struct sh_crew_world *world; /* kept; NULL: none, as usual */
+    const char *name;                  /* borrowed; threads are called NAME-0, NAME-1, ... */
+    unsigned threads;                  /* 1 to SH_CREW_THREADS_MAX */
+    bool lends;                        /* application threads may run steps through sh_crew_wait */
     bool spin_forced; /* spin even where threads outnumber cores: for benchmarks that pin */
     struct sh_idle_policy idle;
     uint64_t (*now_ns)(void *arg); /* the clock of due_ns and of deadlines */

@@ -209,6 +209,9 @@ bool sh_crew_wait(struct sh_crew *crew, unsigned thread, struct sh_waiter *waite
     if (sh_waiter_done(waiter)) {
         return true;
     }
+    if (crew->config.world != NULL) {
+        return crew->config.world->wait(crew->config.world->arg, waiter, deadline_ns);
+    }
     if (!crew->config.lends) {
         return wait_only(lane, waiter, deadline_ns);
     }

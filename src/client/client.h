@@ -2,8 +2,10 @@
 #ifndef SH_CLIENT_CLIENT_H
 #define SH_CLIENT_CLIENT_H
 
+#include "base/crew.h"
 #include "base/options.h"
 #include "cluster/report.h"
+#include "env/env.h"
 #include "msg/call.h"
 #include "shoal/shoal.h"
 
@@ -12,6 +14,16 @@
  * NULL, 256 bytes) gets the reason of a failure. */
 SHOAL_NODISCARD enum shoal_err sh_client_open(const struct sh_options *options, shoal **store_out,
                                               char *detail);
+
+/* A client in a simulated world: with its env, of which the wire is destroyed with the store, and
+ * which runs its steps and waits for it. Else as sh_client_open. */
+struct sh_client_world {
+    struct sh_env env;
+    struct sh_crew_world crew;
+};
+SHOAL_NODISCARD enum shoal_err sh_client_open_in(const struct sh_client_world *world,
+                                                 const struct sh_options *options,
+                                                 shoal **store_out);
 
 /* For requests of other modules: messages to this client's cluster. Not for an embedded store. */
 struct sh_caller sh_client_caller(shoal *store);

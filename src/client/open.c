@@ -30,6 +30,7 @@ struct client_config {
     uint32_t ring_bytes;
     uint32_t cache_ranges_max;
     struct sh_idle_policy idle;
+    const struct sh_client_world *world; /* NULL: the real one */
 };
 
 static void wake(void *arg)
@@ -47,6 +48,7 @@ static bool busy(void *arg)
 static enum shoal_err open_crew(struct shoal *store, const struct client_config *config)
 {
     struct sh_crew_config crew = {
+        .world = config->world ? &config->world->crew : NULL,
         .name = "shoal-client",
         .threads = 1,
         .lends = true,
@@ -62,6 +64,8 @@ static enum shoal_err open_crew(struct shoal *store, const struct client_config 
 
 static enum shoal_err open_wire(struct shoal *store, const struct client_config *config)
 {
+    if (config->world) /* its wire is there */
+        return SHOAL_OK;
     if (!sh_wire_is_known(config->transport)) {
         sh_client_detail_set("transport is tcp, epoll or uring, not %s", config->transport);
         return SHOAL_EINVAL;
@@ -155,6 +159,8 @@ static enum shoal_err bootstrap_until_known(struct shoal *store, const struct cl
 static enum shoal_err open_cluster(struct shoal *store, const struct client_config *config)
 {
     store->env = (struct sh_env){.clock = sh_real_clock(), .random = sh_real_random()};
+    if (config->world)
+        store->env = config->world->env;
     sh_spin_init(&store->retry_lock, SH_LOCK_CLIENT);
     atomic_init(&store->retry_due_ns, SH_NEVER);
     store->once_client = sh_random64(&store->env.random) | 1;
@@ -300,11 +306,13 @@ enum shoal_err shoal_open(const struct shoal_options *options, shoal **store_out
     return err;
 }
 
-enum shoal_err sh_client_open(const struct sh_options *options, shoal **store_out, char *detail)
+static enum shoal_err open_by_options(const struct sh_client_world *world,
+                                      const struct sh_options *options, shoal **store_out)
 {
     const struct sh_list *list =
         options->connect.count > 0 ? &options->connect : &options->superpeers;
     struct client_config config = {
+        .world = world,
         .address_count = list->count,
         .cluster = options->cluster,
         .secret_file = options->secret_file,
@@ -327,6 +335,18 @@ enum shoal_err sh_client_open(const struct sh_options *options, shoal **store_ou
         err = open_with(&config, store_out);
     else
         sh_client_detail_set("no address of a cluster was given");
+    return err;
+}
+
+enum shoal_err sh_client_open_in(const struct sh_client_world *world,
+                                 const struct sh_options *options, shoal **store_out)
+{
+    return open_by_options(world, options, store_out);
+}
+
+enum shoal_err sh_client_open(const struct sh_options *options, shoal **store_out, char *detail)
+{
+    enum shoal_err err = open_by_options(NULL, options, store_out);
     if (err != SHOAL_OK && detail)
         snprintf(detail, SH_DETAIL_BYTES, "%s", sh_client_detail());
     return err;

@@ -400,6 +400,11 @@ enum shoal_err sh_superpeer_ring_open(struct sh_superpeer *superpeer)
     return SHOAL_OK;
 }
 
+uint64_t sh_superpeer_incarnation(const struct sh_superpeer *superpeer, unsigned sector)
+{
+    return sh_metadata_incarnation(superpeer->ring->metadata, sector);
+}
+
 void sh_superpeer_ring_handlers(struct sh_superpeer *superpeer)
 {
     sh_msg_handler_set(superpeer->msg, SH_CLUSTER_METADATA, SH_MSG_INLINE, on_metadata, superpeer);

@@ -2,8 +2,8 @@
  * Verifying Concurrent Objects", 1993) with the memory of visited states of Lowe ("Testing for
  * linearizability", 2017). Registers are independent: a history of many is checked key by key.
  * The caller's threads record; the check itself belongs to one thread. */
-#ifndef TESTS_LINEAR_INT_H
-#define TESTS_LINEAR_INT_H
+#ifndef SIM_LINEAR_H
+#define SIM_LINEAR_H
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -24,12 +24,18 @@ enum linear_kind {
     LINEAR_REMOVE,
     LINEAR_CAS,
     LINEAR_ADD,
-    LINEAR_RESIZE
+    LINEAR_RESIZE,
+    /* Of names: a value is given whether one is there or not; removed whichever it is, or if it is
+     * `expected`. They say in `got` what was there before, 0 for nothing. */
+    LINEAR_SET,
+    LINEAR_TAKE,
+    LINEAR_TAKE_IF
 };
 enum linear_result { LINEAR_OK, LINEAR_ABSENT, LINEAR_EXISTS, LINEAR_DIFFERS, LINEAR_SIZE };
 enum linear_verdict { LINEAR_YES, LINEAR_NO, LINEAR_TOO_LARGE };
 
-/* begin < end on one clock shared by all threads. got: what a get read, or the sum after an add.
+/* begin < end on one clock shared by all threads. got: what a get read, the sum after an add, or of
+ * the last three kinds what was there before.
  *
  * A register has a size and holds its value over and over, but for zeros at its end where it has
  * grown: `filled` bytes of it are the value's. A value of 0 fills nothing. Creating and putting
@@ -57,6 +63,8 @@ static inline void linear_change(struct linear_state *s, const struct linear_op 
     case LINEAR_GET:
         break;
     case LINEAR_REMOVE:
+    case LINEAR_TAKE:
+    case LINEAR_TAKE_IF:
         s->present = s->value = s->size = s->filled = 0;
         break;
     case LINEAR_ADD:
@@ -75,18 +83,27 @@ static inline void linear_change(struct linear_state *s, const struct linear_op 
     }
 }
 
+/* Whether `got` says something. */
+static inline bool linear_reads(enum linear_kind kind)
+{
+    return kind == LINEAR_GET || kind == LINEAR_ADD || kind >= LINEAR_SET;
+}
+
 static inline enum linear_result linear_outcome(const struct linear_state *s,
                                                 const struct linear_op *op)
 {
     bool puts = op->kind == LINEAR_PUT || op->kind == LINEAR_CAS;
     if (op->kind == LINEAR_CREATE)
         return s->present ? LINEAR_EXISTS : LINEAR_OK;
+    if (op->kind == LINEAR_SET)
+        return LINEAR_OK;
     if (!s->present)
         return LINEAR_ABSENT;
     if (puts && s->size != op->size)
         return LINEAR_SIZE;
     bool is_expected = s->value == op->expected && s->filled == (op->expected ? op->size : 0);
-    return op->kind == LINEAR_CAS && !is_expected ? LINEAR_DIFFERS : LINEAR_OK;
+    bool expects = op->kind == LINEAR_CAS || op->kind == LINEAR_TAKE_IF;
+    return expects && !is_expected ? LINEAR_DIFFERS : LINEAR_OK;
 }
 
 /* Applies op to s if its recorded answer is the one that s gives; a pending one fits always. */
@@ -94,8 +111,8 @@ static inline bool linear_apply(struct linear_state *s, const struct linear_op *
 {
     enum linear_result r = linear_outcome(s, op);
     if (op->end != LINEAR_PENDING) {
-        uint64_t got = op->kind == LINEAR_GET ? s->value : s->value + op->arg;
-        bool reads = op->kind == LINEAR_GET || op->kind == LINEAR_ADD;
+        uint64_t got = op->kind == LINEAR_ADD ? s->value + op->arg : s->value;
+        bool reads = linear_reads(op->kind);
         if (r != op->result || (reads && r == LINEAR_OK && got != op->got))
             return false;
         if (op->kind == LINEAR_GET && r == LINEAR_OK &&
@@ -246,20 +263,27 @@ static inline unsigned linear_shrink(struct linear_op *ops, unsigned n)
     return n;
 }
 
+static inline const char *linear_kind_name(enum linear_kind kind)
+{
+    static const char *const kinds[] = {"get", "create", "put", "remove", "cas",
+                                        "add", "resize", "set", "take",   "take-if"};
+    return kinds[kind];
+}
+
 /* One line per call, for a person. */
 static inline void linear_print(FILE *to, const struct linear_op *ops, unsigned n)
 {
-    static const char *const kinds[] = {"get", "create", "put", "remove", "cas", "add", "resize"};
     static const char *const results[] = {"ok", "absent", "exists", "differs", "size"};
     for (unsigned i = 0; i < n; i++) {
         const struct linear_op *o = &ops[i];
-        bool puts = o->kind == LINEAR_CREATE || o->kind == LINEAR_PUT || o->kind == LINEAR_CAS;
+        bool puts = o->kind == LINEAR_CREATE || o->kind == LINEAR_PUT || o->kind == LINEAR_CAS ||
+                    o->kind == LINEAR_SET;
         fprintf(to, "  %6" PRIu64 " ", o->begin);
         if (o->end == LINEAR_PENDING)
-            fprintf(to, "          %s", kinds[o->kind]);
+            fprintf(to, "          %s", linear_kind_name(o->kind));
         else
-            fprintf(to, "to %6" PRIu64 " %s", o->end, kinds[o->kind]);
-        if (o->kind == LINEAR_CAS)
+            fprintf(to, "to %6" PRIu64 " %s", o->end, linear_kind_name(o->kind));
+        if (o->kind == LINEAR_CAS || o->kind == LINEAR_TAKE_IF)
             fprintf(to, " from %" PRIu64, o->expected);
         if (puts || o->kind == LINEAR_ADD)
             fprintf(to, " %" PRIu64, o->arg);
@@ -270,7 +294,7 @@ static inline void linear_print(FILE *to, const struct linear_op *ops, unsigned 
             continue;
         }
         fprintf(to, ": %s", results[o->result]);
-        if (o->result == LINEAR_OK && (o->kind == LINEAR_GET || o->kind == LINEAR_ADD))
+        if (o->result == LINEAR_OK && linear_reads(o->kind))
             fprintf(to, ", %" PRIu64, o->got);
         if (o->got_size > 0)
             fprintf(to, " (%" PRIu32 " of %" PRIu32 " bytes)", o->got_filled, o->got_size);

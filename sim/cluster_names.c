@@ -1,0 +1,174 @@
+/* Programs give names, take them away, and look them up. Each name is a register. */
+#include "base/assert.h"
+#include "cluster/arcs.h"
+#include "sim/cluster_programs_int.h"
+
+#define NAME_BYTES 32
+
+/* --- Sectors that were lost --------------------------------------------------------------------
+ */
+
+static void sector_see(struct cw_world *world, unsigned sector, uint64_t incarnation)
+{
+    struct cw_programs *all = world->programs;
+    struct cw_sector *known = &all->sectors[sector];
+    for (unsigned i = 0; i < known->count; i++) {
+        if (known->incarnations[i] == incarnation)
+            return;
+    }
+    known->incarnations[known->count % CW_INCARNATIONS] = incarnation;
+    if (known->count++ == 0)
+        return;
+    SH_ASSERT(known->count < CW_INCARNATIONS);
+    /* Names of the last second may be missing; barriers are. */
+    CW_HOLDS(world, world->superpeer_crashes > 0,
+             "sector %u was forgotten, though no superpeer had died", sector);
+    cw_tell(world, 0, "somebody begins anew(sector, incarnation)", sector, incarnation);
+    for (unsigned i = 0; i < CW_NAMES; i++) {
+        if (all->names[i].count && all->name_sectors[i] == sector)
+            cw_register_end(world, &all->names[i]);
+    }
+    cw_barriers_forget(world, sector);
+}
+
+void cw_sector_watch(struct cw_world *world, unsigned sector)
+{
+    for (unsigned i = 0; i < world->count; i++) {
+        const struct cw_host *host = &world->hosts[i];
+        uint64_t incarnation =
+            host->superpeer ? sh_superpeer_incarnation(host->superpeer, sector) : 0;
+        if (incarnation)
+            sector_see(world, sector, incarnation);
+    }
+}
+
+void cw_sectors_watch(struct cw_world *world)
+{
+    for (unsigned i = 0; i < SH_SECTORS; i++)
+        cw_sector_watch(world, i);
+}
+
+/* --- Operations --------------------------------------------------------------------------------
+ */
+
+/* The name as it is called now: another one each time that its history begins anew. */
+static void name_of(const struct cw_programs *all, unsigned at, char *name_out)
+{
+    (void)snprintf(name_out, NAME_BYTES, "name/%u/%u", at, all->names[at].generation);
+}
+
+static void name_renew(struct cw_world *world, unsigned at)
+{
+    struct cw_programs *all = world->programs;
+    char name[NAME_BYTES];
+    cw_register_begin(world, &all->names[at], "");
+    name_of(all, at, name);
+    (void)snprintf(all->names[at].text, sizeof all->names[at].text, "%s", name);
+    all->name_sectors[at] = (uint8_t)sh_arc_sector_of_name(sh_bytes_text(name));
+    all->name_values[at] = 0;
+}
+
+static void draw(struct cw_fiber *fiber, unsigned at, struct linear_op *op_out)
+{
+    static const enum linear_kind kinds[] = {LINEAR_SET, LINEAR_SET,  LINEAR_CREATE, LINEAR_CAS,
+                                             LINEAR_CAS, LINEAR_TAKE, LINEAR_GET,    LINEAR_GET,
+                                             LINEAR_GET, LINEAR_GET,  LINEAR_TAKE_IF};
+    struct cw_programs *all = cw_world_of(fiber)->programs;
+    *op_out = (struct linear_op){.kind = kinds[cw_draw(fiber, sizeof kinds / sizeof *kinds)]};
+    if (op_out->kind == LINEAR_CAS || op_out->kind == LINEAR_TAKE_IF)
+        op_out->expected = all->name_values[at] ? all->name_values[at] : 1;
+    if (op_out->kind == LINEAR_CAS || op_out->kind == LINEAR_SET || op_out->kind == LINEAR_CREATE)
+        op_out->arg = all->name_values[at] = ++all->values;
+}
+
+static enum shoal_err carry_out(struct cw_fiber *fiber, const char *name,
+                                const struct linear_op *op, uint64_t *got_out)
+{
+    shoal *store = fiber->program->store;
+    shoal_cid cid = {op->arg}, expected = {op->expected}, before = SHOAL_CID_NONE;
+    enum shoal_err err;
+    switch (op->kind) {
+    case LINEAR_SET:
+        err = shoal_name_set(store, name, cid, SHOAL_NAME_ALWAYS, expected, &before);
+        break;
+    case LINEAR_CREATE:
+        err = shoal_name_set(store, name, cid, SHOAL_NAME_ABSENT, expected, &before);
+        break;
+    case LINEAR_CAS:
+        err = shoal_name_set(store, name, cid, SHOAL_NAME_CURRENT, expected, &before);
+        break;
+    case LINEAR_TAKE:
+        err = shoal_name_remove(store, name, SHOAL_NAME_ALWAYS, expected, &before);
+        break;
+    case LINEAR_TAKE_IF:
+        err = shoal_name_remove(store, name, SHOAL_NAME_CURRENT, expected, &before);
+        break;
+    default:
+        err = cw_draw(fiber, 4) ? shoal_name_get(store, name, &before)
+                                : shoal_name_wait(store, name, cw_draw(fiber, CW_S), &before);
+        break;
+    }
+    *got_out = before.v;
+    return err;
+}
+
+/* What a change or look-up said; false: nobody knows whether it was done. */
+static bool answer_read(enum shoal_err err, enum linear_result *result_out)
+{
+    switch (err) {
+    case SHOAL_OK:
+        *result_out = LINEAR_OK;
+        return true;
+    case SHOAL_EEXIST:
+        *result_out = LINEAR_EXISTS;
+        return true;
+    case SHOAL_EDIFFERS:
+        *result_out = LINEAR_DIFFERS;
+        return true;
+    case SHOAL_ENONAME:
+        *result_out = LINEAR_ABSENT;
+        return true;
+    default:
+        return false;
+    }
+}
+
+void cw_names_do(struct cw_fiber *fiber)
+{
+    struct cw_world *world = cw_world_of(fiber);
+    struct cw_programs *all = world->programs;
+    unsigned node = fiber->program->host->node, at = (unsigned)cw_draw(fiber, CW_NAMES);
+    if (!all->names[at].generation || !cw_register_has_room(&all->names[at]))
+        name_renew(world, at);
+    struct linear_op op;
+    char name[NAME_BYTES];
+    draw(fiber, at, &op);
+    name_of(all, at, name);
+    struct cw_recording recording = cw_record(world, &all->names[at], &op);
+    const char *kind = linear_kind_name(op.kind);
+    cw_say(world, node, "%s %s %" PRIu64 " (if %" PRIu64 ") begins", kind, name, op.arg,
+           op.expected);
+    uint64_t got = 0;
+    enum linear_result result;
+    enum shoal_err err = carry_out(fiber, name, &op, &got);
+    if (fiber->program->is_dying)
+        return; /* nobody has seen how it ended */
+    cw_say(world, node, "%s %s %" PRIu64 " (if %" PRIu64 ") ended: %s, %" PRIu64, kind, name,
+           op.arg, op.expected, shoal_err_name(err), got);
+    cw_sector_watch(world, sh_arc_sector_of_name(sh_bytes_text(name)));
+    if (answer_read(err, &result)) {
+        cw_record_end(world, &recording, result, got);
+        world->result->names += err == SHOAL_OK;
+    } else if (op.kind == LINEAR_GET || err != SHOAL_ETIMEOUT) {
+        cw_record_drop(&recording);
+    }
+}
+
+void cw_names_check(struct cw_world *world)
+{
+    for (unsigned i = 0; i < CW_NAMES; i++) {
+        struct cw_register *of = &world->programs->names[i];
+        if (of->count && !of->is_over)
+            cw_register_check(world, of);
+    }
+}
