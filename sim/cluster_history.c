@@ -25,7 +25,8 @@ static void tell(struct cw_world *world, const struct cw_register *of, struct li
         shortest = linear_shrink(part, shortest);
     FILE *story = world->config.story;
     if (story) {
-        fprintf(story, "No order explains what programs saw of %s, in the order of beginnings:\n",
+        fprintf(story,
+                "No order explains what programs saw of %s, from and to when in virtual ns:\n",
                 of->text);
         linear_print(story, shortest ? part : ops, shortest ? shortest : count);
     }
@@ -71,6 +72,14 @@ void cw_register_begin(struct cw_world *world, struct cw_register *of, const cha
     (void)snprintf(of->text, sizeof of->text, "%s", text);
 }
 
+/* Virtual time, but never the same twice: what happens within one step has an order. */
+static uint64_t tick(struct cw_world *world)
+{
+    uint64_t now = sh_world_now(world->sim), next = world->programs->tick + 1;
+    world->programs->tick = now > next ? now : next;
+    return world->programs->tick;
+}
+
 struct cw_recording cw_record(struct cw_world *world, struct cw_register *of,
                               const struct linear_op *op)
 {
@@ -79,7 +88,7 @@ struct cw_recording cw_record(struct cw_world *world, struct cw_register *of,
     struct cw_recording recording = {of, of->count++, of->generation};
     of->ops[recording.at] = *op;
     of->ops[recording.at].key = 0;
-    of->ops[recording.at].begin = ++world->programs->ticks;
+    of->ops[recording.at].begin = tick(world);
     of->ops[recording.at].end = LINEAR_PENDING;
     of->pending += op->kind != LINEAR_GET;
     return recording;
@@ -101,7 +110,7 @@ void cw_record_end(struct cw_world *world, const struct cw_recording *recording,
     if (!op)
         return;
     recording->of->pending -= op->kind != LINEAR_GET;
-    op->end = ++world->programs->ticks;
+    op->end = tick(world);
     op->result = result;
     op->got = got;
 }

@@ -110,7 +110,7 @@ struct cw_event {
 };
 
 struct cw_programs {
-    uint64_t ticks, values;
+    uint64_t tick, values; /* the last ones */
     struct cw_register names[CW_NAMES];
     uint8_t name_sectors[CW_NAMES];
     uint64_t name_values[CW_NAMES]; /* what was given last: for conditions that often hold */

@@ -1,6 +1,7 @@
-/* Whole clusters in simulated worlds: superpeers that share a registry on their disks, peers with
- * chunks, and clients that create, read, write, remove, lock and move them, under faults; and the
- * checkers that watch. docs/simulation.md.
+/* Whole clusters in simulated worlds: superpeers that share a registry on their disks and come and
+ * go, peers with chunks, clients that create, read, write, remove, lock and move them, and programs
+ * on libshoal that do the same, with names and barriers, under faults; and the checkers that watch.
+ * docs/simulation.md.
  *
  * What must hold, whatever happens:
  *   - no chunk is served by two nodes, and no chunk ID is given out twice while its chunk is there;
@@ -11,11 +12,18 @@
  *   - no peer has a lease while the superpeers' leader may declare it failed, or has; none answers
  *     what it was asked after that; no two superpeers answer for one sector of the ring;
  *   - of one epoch there is one view; it has a node's instance once; epochs only rise;
+ *   - names, and the chunks that programs share, are linearizable; a sector's names are forgotten
+ *     only when a superpeer has died;
+ *   - who is let go on at a barrier, is with as many as it is for, all of whom had signed on, and
+ *     all are told the same; a member that was seen to wait and died has broken its round;
+ *   - what programs are told of nodes has rising epochs, and is the same for all of them;
  *   - once the faults have ended, within SH_CLUSTER_SETTLE_NS of virtual time all nodes have the
- *     same view, every operation has ended, and every chunk is readable that was not lost.
+ *     same view, every operation has ended, and every chunk is readable that was not lost; nobody
+ *     dead is left at a barrier, and each program has been told of all nodes what became of them.
  *
- * A chunk is written by one slot of one client, one write after the other. So its history is
- * checked as it happens, whatever its length, without a search. */
+ * A client's chunk is written by one slot of it, one write after the other. So its history is
+ * checked as it happens, whatever its length, without a search. What programs do with a name or a
+ * chunk is recorded, and searched for an order that explains it (linear.h). */
 #ifndef SIM_CLUSTER_WORLD_H
 #define SIM_CLUSTER_WORLD_H
 
