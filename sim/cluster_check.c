@@ -238,7 +238,10 @@ void cw_copies_lost(struct cw_host *host)
     for (unsigned i = 0; i < CW_CHUNKS; i++) {
         struct cw_chunk *chunk = &world->chunks[i];
         uint32_t size;
-        if (chunk->state == CW_FREE || chunk->is_lost || !host->store ||
+        /* Where a removed chunk was, nobody may find out any more: it is looked for in vain. */
+        if (chunk->state == CW_GONE)
+            chunk->is_lost |= serves(host, chunk->cid);
+        if (chunk->state != CW_LIVE || chunk->is_lost || !host->store ||
             sh_store_size(host->store, sh_holdings_lid(self, chunk->cid), &size) != SHOAL_OK)
             continue;
         /* What others serve is not lost with an old copy, nor with one that was to replace it. */

@@ -105,6 +105,7 @@ struct cw_host {
     struct sh_once_numbers *numbers; /* CW_NUMBERS of them */
     struct sh_directory_op refresh;
     bool is_refreshing;
+    uint64_t bootstrap_ns; /* it asks for the cluster again then, if it does not know it */
     struct sh_request move;
     bool is_moving;
     uint64_t move_after_ns;
