@@ -7,8 +7,6 @@
 #include "sim/cluster_world_int.h"
 
 #define WATCH_NS (2 * CW_MS)
-/* Each time a part of the chunks is looked at, and each chunk every so many times. */
-#define WATCH_PARTS 4
 
 void cw_fail(struct cw_world *world, const char *format, ...)
 {
@@ -270,9 +268,9 @@ bool cw_watch(void *arg)
     if (now < world->watched_ns + WATCH_NS)
         return false;
     world->watched_ns = now;
+    world->watched_part = (world->watched_part + 1) % CW_WATCH_PARTS;
     cw_leases_watch(world);
-    world->watched_part = (world->watched_part + 1) % WATCH_PARTS;
-    for (unsigned i = world->watched_part; i < CW_CHUNKS; i += WATCH_PARTS) {
+    for (unsigned i = world->watched_part; i < CW_CHUNKS; i += CW_WATCH_PARTS) {
         if (world->chunks[i].state == CW_LIVE)
             watch_chunk(world, &world->chunks[i]);
     }

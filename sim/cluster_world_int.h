@@ -24,6 +24,8 @@
 #define CW_EPOCHS 65536
 #define CW_NUMBERS 128
 #define CW_ROUNDS_MAX 8
+/* Each time a part of the chunks and sectors is looked at, and each of them every so many times. */
+#define CW_WATCH_PARTS 4
 /* And a client for the check after each round. */
 #define CW_HOSTS_MAX                                                                               \
     (SH_CLUSTER_SUPERPEERS_MAX + SH_CLUSTER_PEERS_MAX + SH_CLUSTER_CLIENTS_MAX + CW_ROUNDS_MAX)

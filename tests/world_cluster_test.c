@@ -82,7 +82,8 @@ static void fixed_seeds_hold(void **state)
     assert_true(sum.crashes > 5);
 }
 
-/* Worlds in which mistakes were found, as they were then. */
+/* Seeds that failed once. What they draw changes with the simulator, so they may be other worlds by
+ * now; what was found in them has other tests, too. */
 static void seeds_that_failed_hold(void **state)
 {
     (void)state;
