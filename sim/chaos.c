@@ -9,7 +9,7 @@
 #define SOON_NS UINT64_C(20000000)
 /* A network that flaps: it is parted for a moment, well for another, and parted again. */
 #define FLAP_PARTED_NS UINT64_C(200000000)
-#define FLAP_WELL_NS UINT64_C(10000000)
+#define FLAP_WELL_NS UINT64_C(4000000)
 
 enum fault { FAULT_NONE, FAULT_PAUSE, FAULT_CRASH };
 

@@ -7,8 +7,6 @@
 #include "sim/cluster_world_int.h"
 
 #define WATCH_NS (2 * CW_MS)
-/* Each time a part of the chunks is looked at, and each chunk every so many times. */
-#define WATCH_PARTS 4
 
 void cw_fail(struct cw_world *world, const char *format, ...)
 {
@@ -240,7 +238,10 @@ void cw_copies_lost(struct cw_host *host)
     for (unsigned i = 0; i < CW_CHUNKS; i++) {
         struct cw_chunk *chunk = &world->chunks[i];
         uint32_t size;
-        if (chunk->state == CW_FREE || chunk->is_lost || !host->store ||
+        /* Where a removed chunk was, nobody may find out any more: it is looked for in vain. */
+        if (chunk->state == CW_GONE)
+            chunk->is_lost |= serves(host, chunk->cid);
+        if (chunk->state != CW_LIVE || chunk->is_lost || !host->store ||
             sh_store_size(host->store, sh_holdings_lid(self, chunk->cid), &size) != SHOAL_OK)
             continue;
         /* What others serve is not lost with an old copy, nor with one that was to replace it. */
@@ -270,9 +271,9 @@ bool cw_watch(void *arg)
     if (now < world->watched_ns + WATCH_NS)
         return false;
     world->watched_ns = now;
+    world->watched_part = (world->watched_part + 1) % CW_WATCH_PARTS;
     cw_leases_watch(world);
-    world->watched_part = (world->watched_part + 1) % WATCH_PARTS;
-    for (unsigned i = world->watched_part; i < CW_CHUNKS; i += WATCH_PARTS) {
+    for (unsigned i = world->watched_part; i < CW_CHUNKS; i += CW_WATCH_PARTS) {
         if (world->chunks[i].state == CW_LIVE)
             watch_chunk(world, &world->chunks[i]);
     }

@@ -48,7 +48,7 @@ static void watch_peers(struct cw_world *world)
 
 static void watch_ring(struct cw_world *world)
 {
-    for (unsigned sector = 0; sector < SH_SECTORS; sector++) {
+    for (unsigned sector = world->watched_part; sector < SH_SECTORS; sector += CW_WATCH_PARTS) {
         unsigned first = 0, count = 0;
         for (unsigned i = 0; i < world->config.superpeers; i++) {
             const struct cw_host *host = &world->hosts[i];

@@ -13,6 +13,21 @@ static void on_refreshed(struct sh_directory_op *op, enum shoal_err err, const c
     (void)err;
     (void)detail;
     host->is_refreshing = false;
+    host->bootstrap_ns = cw_now(host) + RETRY_NS;
+}
+
+/* Until it knows the cluster it asks for it again and again. */
+static void bootstrap(struct cw_host *host)
+{
+    host->is_refreshing = true;
+    host->refresh = (struct sh_directory_op){.done = on_refreshed, .arg = host};
+    sh_directory_bootstrap(host->directory, host->world->superpeers, host->world->config.superpeers,
+                           &host->refresh);
+}
+
+static bool is_lost(const struct cw_host *host)
+{
+    return !host->is_refreshing && !sh_directory_epoch(host->directory);
 }
 
 void cw_slot_again(struct cw_slot *slot, enum shoal_err err)
@@ -97,6 +112,10 @@ static unsigned client_run(void *arg)
     struct cw_world *world = host->world;
     uint64_t now = cw_now(host);
     unsigned work = 0;
+    if (is_lost(host) && now >= host->bootstrap_ns) {
+        bootstrap(host);
+        work++;
+    }
     if (!world->ends && !host->is_moving && now >= host->move_after_ns)
         cw_move_something(host);
     for (unsigned i = 0; i < CW_SLOTS; i++) {
@@ -119,6 +138,8 @@ static uint64_t client_due(void *arg)
     const struct cw_host *host = arg;
     bool ends = host->world->ends;
     uint64_t due = ends || host->is_moving ? UINT64_MAX : host->move_after_ns;
+    if (is_lost(host) && host->bootstrap_ns < due)
+        due = host->bootstrap_ns;
     for (unsigned i = 0; i < CW_SLOTS; i++) {
         const struct cw_slot *slot = &host->slots[i];
         if ((slot->op != CW_NONE || begins(host)) && slot->pause_until_ns < due)
@@ -138,10 +159,7 @@ void cw_client_boot(struct cw_host *host)
     for (unsigned i = 0; i < CW_SLOTS; i++)
         host->slots[i] = (struct cw_slot){
             .host = host, .index = i, .pause_until_ns = cw_now(host) + cw_below(world, CW_S)};
-    host->is_refreshing = true;
-    host->refresh = (struct sh_directory_op){.done = on_refreshed, .arg = host};
-    sh_directory_bootstrap(host->directory, world->superpeers, world->config.superpeers,
-                           &host->refresh);
+    bootstrap(host);
     sh_world_step_add(
         world->sim, host->node,
         (struct sh_step){.name = "client", .run = client_run, .due_ns = client_due, .arg = host});

@@ -27,6 +27,8 @@
 /* In all that programs write into chunks, so that it is told from what the other clients write. */
 #define CW_WORD_MARK (UINT64_C(1) << 62)
 #define CW_ROUNDS_MAX 8
+/* Each time a part of the chunks and sectors is looked at, and each of them every so many times. */
+#define CW_WATCH_PARTS 4
 /* And a client for the check after each round. */
 #define CW_HOSTS_MAX                                                                               \
     (SH_CLUSTER_SUPERPEERS_MAX + SH_CLUSTER_PEERS_MAX + SH_CLUSTER_CLIENTS_MAX +                   \
@@ -111,6 +113,7 @@ struct cw_host {
     struct sh_once_numbers *numbers; /* CW_NUMBERS of them */
     struct sh_directory_op refresh;
     bool is_refreshing;
+    uint64_t bootstrap_ns; /* it asks for the cluster again then, if it does not know it */
     struct sh_request move;
     bool is_moving;
     uint64_t move_after_ns;

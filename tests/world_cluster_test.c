@@ -103,6 +103,24 @@ static void fresh_seed(uint64_t seed, uint64_t at)
     run_small(seed, at % 2 ? 1 : 3, &result);
 }
 
+/* Seeds that failed once. What they draw changes with the simulator, so they may be other worlds by
+ * now; what was found in them has other tests, too. */
+static void seeds_that_failed_hold(void **state)
+{
+    (void)state;
+    static const uint64_t seeds[] = {
+        1000021, /* a sector was rebuilt without nodes that came back when it had another owner */
+        3000042, /* the same */
+        3000314, /* a holder that had moved something else meanwhile was not believed */
+        4000331, /* a client whose first question was refused never asked again (simulated) */
+    };
+    for (size_t i = 0; i < sizeof seeds / sizeof seeds[0]; i++) {
+        struct sh_cluster_world_config config = sh_cluster_world_config_of(seeds[i], 0, 0, 0);
+        struct sh_cluster_world_result result;
+        run_config(&config, &result);
+    }
+}
+
 static void fresh_seeds_hold(void **state)
 {
     (void)state;
@@ -140,9 +158,8 @@ int main(void)
 {
     test_logs_set();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fixed_seeds_hold),
-        cmocka_unit_test(fresh_seeds_hold),
-        cmocka_unit_test(quiet_world_loses_nothing),
+        cmocka_unit_test(fixed_seeds_hold),     cmocka_unit_test(seeds_that_failed_hold),
+        cmocka_unit_test(fresh_seeds_hold),     cmocka_unit_test(quiet_world_loses_nothing),
         cmocka_unit_test(same_seed_same_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

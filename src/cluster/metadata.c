@@ -170,8 +170,8 @@ static bool is_peer(shoal_nid nid)
  * be the creator. */
 static bool is_claim_good(const struct sh_metadata_update *update)
 {
-    return !update->sequence && (update->from.v == update->to.v ||
-                                 update->from.v == shoal_cid_creator(update->runs[0].first).v);
+    return update->from.v == update->to.v ||
+           update->from.v == shoal_cid_creator(update->runs[0].first).v;
 }
 
 static bool batch_get(struct sh_reader *r, unsigned sector, struct sh_metadata_update *update)

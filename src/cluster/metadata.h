@@ -107,7 +107,9 @@ struct sh_metadata_update {
     /* MOVE, REFUSE, RESOLVE; CLAIM: who says it and who has them, of which one says that of itself,
      * or of what it created. */
     shoal_nid from, to;
-    uint64_t sequence;    /* MOVE, REFUSE, RESOLVE: not 0; NAMES_KNOWN */
+    /* MOVE, REFUSE, RESOLVE: not 0; NAMES_KNOWN; CLAIM: the last batch of `from` of which it had
+     * heard what came of it when it said so. */
+    uint64_t sequence;
     shoal_cid cid;        /* NAME */
     shoal_cid expected;   /* with SH_NAME_CURRENT */
     struct sh_bytes name; /* NAME, UNNAME, SCRATCH: 1 to SH_NAME_BYTES_MAX */

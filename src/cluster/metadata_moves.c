@@ -183,7 +183,8 @@ static struct sh_metadata_result claim(struct sh_metadata_sector *sector,
     shoal_nid creator = shoal_cid_creator(update->runs[0].first);
     /* What it says that it has it may have given away with its last batch, and not have heard that
      * yet; it does nothing else before it has. */
-    bool is_sure = update->from.v == update->to.v && !(source->decided & 1);
+    bool has_heard = !(source->decided & 1) || update->sequence >= source->decided >> 1;
+    bool is_sure = update->from.v == update->to.v && has_heard;
     for (size_t i = 0; !result.err && i < update->count; i++) {
         if (is_sure)
             set(sector, update->runs[i].first, update->runs[i].last, update->to);

@@ -133,6 +133,9 @@ static enum shoal_err claims_get(struct sh_superpeer *superpeer, struct sh_reade
     uint64_t at = gather->from.v;
     enum shoal_err err = SHOAL_OK;
     bool goes_on = sh_get8(r);
+    update.sequence = sh_get64(r);
+    if (update.sequence > UINT64_MAX >> 1)
+        return SHOAL_EPROTO;
     while (!err && sh_reader_left(r) > 0) {
         struct sh_metadata_run run = {{sh_get64(r)}, {sh_get64(r)}};
         shoal_nid owner = {sh_get16(r)};

@@ -557,10 +557,13 @@ static void on_holds(void *arg, struct sh_msg_in *in)
         range.value = is_own ? nid.v : self.v;
         found[count++] = range;
     }
+    /* What came of the batch at hand is not known here while others decide it. */
+    bool is_open = moves->state == SH_MOVE_COMMIT || moves->state == SH_MOVE_DOUBT;
     struct sh_out out;
-    if (sh_msg_reply(in->msg, in->reply_to, in->type, 1 + count * SH_HOLDS_RANGE_BYTES, &out) ==
-        SHOAL_OK) {
+    if (sh_msg_reply(in->msg, in->reply_to, in->type,
+                     SH_HOLDS_ANSWER_BYTES + count * SH_HOLDS_RANGE_BYTES, &out) == SHOAL_OK) {
         sh_put8(&out.w, is_more);
+        sh_put64(&out.w, is_open ? moves->batch.sequence - 1 : moves->sequence);
         for (size_t i = 0; i < count; i++) {
             sh_put64(&out.w, found[i].first.v);
             sh_put64(&out.w, found[i].last.v);
