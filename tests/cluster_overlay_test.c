@@ -138,6 +138,42 @@ static void names_outlive_superpeers(void **state)
     cluster_close(&cluster);
 }
 
+/* A superpeer that was called failed behind a cut, and is slow to learn of it, must not answer for
+ * what others have changed meanwhile, although the leader hears it again. */
+static void a_replaced_superpeer_is_back(void **state)
+{
+    (void)state;
+    static struct cluster cluster;
+    for (unsigned i = 0; i < 3; i++) {
+        cluster_open(&cluster, 3, true);
+        struct host *peer = host_start(host_add(&cluster, PEER));
+        struct host *client = host_start(host_add(&cluster, CLIENT));
+        assert_joined(&cluster, 20 * S);
+        struct outcome outcome;
+        bootstrap(client, &outcome, "node0:1", NULL);
+        assert_int_equal(outcome.err, SHOAL_OK);
+        run_for(&cluster, 5 * S);
+        give_names(client, 1000);
+        struct host *away = &cluster.hosts[i];
+        sh_world_partition(cluster.world, UINT64_C(1) << away->node,
+                           7 & ~(UINT64_C(1) << away->node), false);
+        run_for(&cluster, 5 * S);
+        give_names(peer, 2000);
+        sh_world_disk_delay_set(cluster.world, away->node, 200 * MS, 600 * MS);
+        sh_world_heal(cluster.world);
+        for (unsigned n = 0; n < 40 * NAMES; n++) {
+            char text[16];
+            struct asked asked;
+            ask_one(client, nid_of(away), NULL, name_of(n % NAMES, text), &asked);
+            if (!asked.err && !asked.owner.v)
+                assert_true(asked.cid.v == 2000 + n % NAMES);
+            run_for(&cluster, 5 * MS);
+        }
+        assert_names(peer, 2000);
+        cluster_close(&cluster);
+    }
+}
+
 /* When all superpeers have forgotten the names, the peers have them; and chunks are found again. */
 static void all_superpeers_are_killed(void **state)
 {
@@ -245,6 +281,7 @@ int main(void)
     seed = test_seed_fresh();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_outlive_superpeers),
+        cmocka_unit_test(a_replaced_superpeer_is_back),
         cmocka_unit_test(all_superpeers_are_killed),
         cmocka_unit_test(names_without_disks),
         cmocka_unit_test(a_peer_is_late),

@@ -115,7 +115,8 @@
  * HERE       from one that hears no leader, or about it: u16 ID, text its address
  * DISMISSED  to such a one: u16 ID: it is no superpeer any more, or that is another's ID
  * RING       a message of the ring (overlay_int.h)
- * LEASE      to the leader: u8 0, u64 the sender's time; and its answer: u8 1, the same time
+ * LEASE      to the leader: u8 0, u64 the sender's time, u64 its epoch; and its answer: u8 1, the
+ *            same time, u64 the leader's epoch
  *
  * Of migrations; each answer begins with u16, 0 or of superpeers that share their registry the one
  * to be asked instead, and then zeros:
@@ -221,7 +222,7 @@ enum sh_ask_kind {
 #define SH_METADATA_ANSWER_BYTES 13
 #define SH_NAME_ANSWER_BYTES 10
 #define SH_ASK_BYTES 34 /* with the lengths of both texts */
-#define SH_LEASE_BYTES 9
+#define SH_LEASE_BYTES 17
 #define SH_HERE_BYTES 4 /* with the address's length */
 #define SH_PING_ANSWER_BYTES 10
 

@@ -1,7 +1,8 @@
 /* Who may answer for the ring: a superpeer that the leader has heard, and will not call failed for
  * a while.
  *
- *   LEASE --> leader: heard lately, and sure to lead --> LEASE: as long as half of failure_ns */
+ *   LEASE --> leader: up, heard lately, and sure to lead --> LEASE: as long as half of failure_ns,
+ *                                          for one that has taken the leader's epoch over */
 #include "base/assert.h"
 #include "cluster/proto.h"
 #include "cluster/superpeer_overlay_int.h"
@@ -32,6 +33,11 @@ static bool is_sure(const struct sh_superpeer *superpeer, uint64_t now_ns)
     return part->confirmed_ns && now_ns < part->confirmed_ns + superpeer->failure_ns / 4;
 }
 
+static uint64_t epoch_of(const struct sh_superpeer *superpeer)
+{
+    return sh_registry_view(superpeer->registry)->epoch;
+}
+
 static void lease_send(struct sh_superpeer *superpeer, shoal_nid to, bool is_answer,
                        uint64_t time_ns)
 {
@@ -40,7 +46,25 @@ static void lease_send(struct sh_superpeer *superpeer, shoal_nid to, bool is_ans
         return; /* asked for again with the next heartbeat */
     sh_put8(&out.w, is_answer);
     sh_put64(&out.w, time_ns);
+    sh_put64(&out.w, epoch_of(superpeer));
     sh_msg_end(superpeer->msg, &out);
+}
+
+/* What the leader offered is a lease once the registry here is the leader's: one that was called
+ * failed meanwhile must have given its sectors away before it answers again. */
+static void offer_take(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    struct sh_superpeer_overlay *part = superpeer->ring;
+    if (!part->offer.until_ns || epoch_of(superpeer) < part->offer.epoch)
+        return;
+    sh_overlay_lease_set(part->ring, now_ns, part->offer.until_ns);
+    part->offer.until_ns = 0;
+}
+
+static bool is_up(const struct sh_superpeer *superpeer, shoal_nid nid)
+{
+    const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), nid);
+    return node && node->state == SH_NODE_UP;
 }
 
 /* Who has a lease may answer for half of failure_ns after it asked for it. A leader gives one to
@@ -53,14 +77,17 @@ static void on_lease(void *arg, struct sh_msg_in *in)
     struct sh_shared *shared = superpeer->shared;
     bool is_answer = sh_get8(&in->payload);
     uint64_t time_ns = sh_get64(&in->payload);
+    uint64_t epoch = sh_get64(&in->payload);
     uint64_t now_ns = now_of(superpeer);
     shoal_nid from = in->reply_to.nid;
     if (!sh_reader_done(&in->payload) || !sh_shared_is_other(superpeer, from))
         return;
     if (is_answer) {
-        if (time_ns <= now_ns && leader_of(superpeer).v == from.v)
-            sh_overlay_lease_set(superpeer->ring->ring, now_ns,
-                                 time_ns + superpeer->failure_ns / 2);
+        if (time_ns > now_ns || leader_of(superpeer).v != from.v)
+            return;
+        superpeer->ring->offer.until_ns = time_ns + superpeer->failure_ns / 2;
+        superpeer->ring->offer.epoch = epoch;
+        offer_take(superpeer, now_ns);
         return;
     }
     if (!sh_shared_leads(superpeer))
@@ -70,7 +97,8 @@ static void on_lease(void *arg, struct sh_msg_in *in)
         shared->superpeer_heard_ns[from.v] = now_ns;
     uint64_t heard_ns =
         shared->zookeeper ? now_ns : sh_raft_heard_ns(shared->raft, (uint8_t)from.v);
-    if (heard_ns && now_ns < heard_ns + superpeer->failure_ns / 4 && is_sure(superpeer, now_ns))
+    if (heard_ns && now_ns < heard_ns + superpeer->failure_ns / 4 && is_sure(superpeer, now_ns) &&
+        is_up(superpeer, from))
         lease_send(superpeer, from, true, time_ns);
 }
 
@@ -113,6 +141,7 @@ void sh_superpeer_lease_step(struct sh_superpeer *superpeer, uint64_t now_ns)
     if (now_ns > part->stepped_ns + superpeer->failure_ns / 4)
         part->away_ns = now_ns;
     part->stepped_ns = now_ns;
+    offer_take(superpeer, now_ns);
     if (superpeer->shared && superpeer->shared->raft)
         confirm(superpeer, now_ns);
 }

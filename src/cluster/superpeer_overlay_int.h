@@ -50,6 +50,10 @@ struct sh_superpeer_overlay {
     uint64_t read_ns, confirmed_ns;
     /* With ZooKeeper: when this was called last, and when it was not for long. */
     uint64_t stepped_ns, away_ns;
+    /* A lease that the leader, at that epoch, has offered; 0: none. */
+    struct {
+        uint64_t until_ns, epoch;
+    } offer;
     bool is_built[SH_SECTORS]; /* false: to be built in that version */
     uint64_t build_version[SH_SECTORS];
     uint64_t salt; /* of incarnations */

@@ -84,6 +84,7 @@ struct sh_shared {
     /* With ZooKeeper (superpeer_zookeeper.c). */
     struct sh_zookeeper *zookeeper;
     uint64_t number_loaded;      /* which value the registry holds */
+    bool is_unreadable;          /* the value there can't be loaded: what is here is old */
     struct sh_registry *scratch; /* what is being written; NULL: nothing */
     struct sh_decided *decided;
     size_t decided_count;

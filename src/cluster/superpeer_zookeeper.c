@@ -139,10 +139,12 @@ static unsigned value_step(struct sh_superpeer *superpeer)
         return 0;
     enum shoal_err err = registry_of_value(superpeer, &registry);
     if (err) {
-        SH_ERROR("cluster", "the registry in ZooKeeper can't be used", SH_ERR(err));
-        shared->number_loaded = sh_zookeeper_number(shared->zookeeper);
-        return 1;
+        if (!shared->is_unreadable)
+            SH_ERROR("cluster", "the registry in ZooKeeper can't be used", SH_ERR(err));
+        shared->is_unreadable = true; /* tried again, and nothing is answered meanwhile */
+        return 0;
     }
+    shared->is_unreadable = false;
     adopt(superpeer, registry);
     return 1;
 }
@@ -289,7 +291,8 @@ bool sh_shared_zookeeper_is_current(const struct sh_superpeer *superpeer)
     const struct sh_shared *shared = superpeer->shared;
     const struct sh_node *own =
         sh_view_find(sh_registry_view(superpeer->registry), own_nid(superpeer));
-    return sh_zookeeper_is_current(shared->zookeeper) && own && own->state != SH_NODE_LEFT;
+    return sh_zookeeper_is_current(shared->zookeeper) && !shared->is_unreadable && own &&
+           own->state != SH_NODE_LEFT;
 }
 
 enum shoal_err sh_shared_zookeeper_open(struct sh_superpeer *superpeer,
