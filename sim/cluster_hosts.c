@@ -5,11 +5,24 @@
 #include "base/assert.h"
 #include "node/leased.h"
 #include "sim/cluster_world_int.h"
+#include "sim/parts.h"
 #include "sim/world_int.h"
 
 static void must(enum shoal_err err)
 {
     SH_ASSERT(err == SHOAL_OK);
+}
+
+static struct sh_sim_parts parts_of(struct cw_host *host)
+{
+    return (struct sh_sim_parts){.msg = &host->msg,
+                                 .superpeer = &host->superpeer,
+                                 .directory = &host->directory,
+                                 .member = &host->member,
+                                 .store = &host->store,
+                                 .chunks = &host->chunks,
+                                 .locks = &host->locks,
+                                 .moves = &host->moves};
 }
 
 static void on_event(void *arg, const struct sh_msg_event *event)
@@ -74,26 +87,8 @@ static void boot_superpeer(struct cw_host *host, const struct sh_env *env)
 static void boot_peer(struct cw_host *host, const struct sh_env *env, const char *address)
 {
     struct cw_world *world = host->world;
-    struct sh_store_config stored = {.bytes_max = 16 << 20, .chunk_bytes_max = CW_CHUNK_BYTES_MAX};
-    must(sh_store_create(&stored, &host->store));
-    must(sh_chunks_create(host->msg, host->store, CW_CHUNK_BYTES_MAX, &host->chunks));
-    struct sh_locks_config locks = {.msg = host->msg,
-                                    .store = host->store,
-                                    .holdings = sh_chunks_holdings(host->chunks),
-                                    .clock = env->clock,
-                                    .seed = sh_random64(&env->random),
-                                    .locks_max = 1024,
-                                    .waiters_max = 64,
-                                    .wake = wake_nobody};
-    must(sh_locks_create(&locks, &host->locks));
-    sh_chunks_remover_set(host->chunks, sh_locks_remove, host->locks);
-    struct sh_moves_config moves = {.msg = host->msg,
-                                    .store = host->store,
-                                    .chunks = host->chunks,
-                                    .locks = host->locks,
-                                    .directory = host->directory,
-                                    .clock = env->clock};
-    must(sh_moves_create(&moves, &host->moves));
+    struct sh_sim_parts parts = parts_of(host);
+    sh_sim_parts_hold(&parts, env, CW_CHUNK_BYTES_MAX);
     host->instance = sh_random64(&env->random) | 1;
     struct sh_member_config config = {.msg = host->msg,
                                       .directory = host->directory,
@@ -173,30 +168,12 @@ void cw_host_drop(struct cw_host *host)
     if (!host->msg)
         return;
     host->is_dropping = true;
-    sh_moves_destroy(host->moves);
-    sh_member_destroy(host->member);
-    sh_superpeer_destroy(host->superpeer);
-    host->moves = NULL;
-    host->member = NULL;
-    host->superpeer = NULL;
     sh_recruit_destroy(host->recruit);
     host->recruit = NULL;
-    struct sh_locks *locks = host->locks;
-    host->locks = NULL;
-    if (host->kind == CW_CLIENT) /* its requests end with errors, which it ignores */
-        sh_msg_destroy(host->msg);
-    sh_directory_destroy(host->directory);
-    if (host->kind != CW_CLIENT)
-        sh_msg_destroy(host->msg);
-    sh_chunks_destroy(host->chunks);
-    sh_locks_destroy(locks);
-    sh_store_destroy(host->store);
+    struct sh_sim_parts parts = parts_of(host);
+    sh_sim_parts_drop(&parts, host->kind == CW_CLIENT);
     free(host->numbers);
     host->numbers = NULL;
-    host->directory = NULL;
-    host->msg = NULL;
-    host->chunks = NULL;
-    host->store = NULL;
 }
 
 static void on_crash(void *arg, struct sh_world *sim, unsigned node)

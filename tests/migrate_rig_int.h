@@ -23,6 +23,7 @@
 #include "node/holdings.h"
 #include "node/locks.h"
 #include "node/moves.h"
+#include "sim/parts.h"
 #include "sim/world.h"
 
 #define MS UINT64_C(1000000)
@@ -387,6 +388,18 @@ static uint64_t client_due(void *arg)
 
 /* --- Hosts ----------------------------------------------------------------------------------- */
 
+static struct sh_sim_parts parts_of(struct host *host)
+{
+    return (struct sh_sim_parts){.msg = &host->msg,
+                                 .superpeer = &host->superpeer,
+                                 .directory = &host->directory,
+                                 .member = &host->member,
+                                 .store = &host->store,
+                                 .chunks = &host->chunks,
+                                 .locks = &host->locks,
+                                 .moves = &host->moves};
+}
+
 static void on_event(void *arg, const struct sh_msg_event *event)
 {
     struct host *host = arg;
@@ -429,26 +442,8 @@ static void boot_superpeer(struct host *host, const struct sh_env *env)
 
 static void boot_peer(struct host *host, const struct sh_env *env, const char *address)
 {
-    struct sh_store_config stored = {.bytes_max = 16 << 20, .chunk_bytes_max = CHUNK_BYTES_MAX};
-    assert_int_equal(sh_store_create(&stored, &host->store), SHOAL_OK);
-    assert_int_equal(sh_chunks_create(host->msg, host->store, CHUNK_BYTES_MAX, &host->chunks),
-                     SHOAL_OK);
-    struct sh_locks_config locks = {.msg = host->msg,
-                                    .store = host->store,
-                                    .holdings = sh_chunks_holdings(host->chunks),
-                                    .clock = env->clock,
-                                    .seed = sh_random64(&env->random),
-                                    .locks_max = 1024,
-                                    .waiters_max = 64,
-                                    .wake = wake_nobody};
-    assert_int_equal(sh_locks_create(&locks, &host->locks), SHOAL_OK);
-    struct sh_moves_config moves = {.msg = host->msg,
-                                    .store = host->store,
-                                    .chunks = host->chunks,
-                                    .locks = host->locks,
-                                    .directory = host->directory,
-                                    .clock = env->clock};
-    assert_int_equal(sh_moves_create(&moves, &host->moves), SHOAL_OK);
+    struct sh_sim_parts parts = parts_of(host);
+    sh_sim_parts_hold(&parts, env, CHUNK_BYTES_MAX);
     /* All that is about chunks, as in a whole node. */
     for (unsigned operation = 0; operation < 256; operation++)
         sh_msg_leased_set(host->msg, SH_MSG_TYPE(2, operation), true);
@@ -520,26 +515,8 @@ static void host_drop(void *arg, struct sh_world *sim, unsigned node)
     (void)sim;
     (void)node;
     struct host *host = arg;
-    sh_moves_destroy(host->moves);
-    sh_member_destroy(host->member);
-    sh_superpeer_destroy(host->superpeer);
-    host->moves = NULL;
-    host->member = NULL;
-    host->superpeer = NULL;
-    struct sh_locks *locks = host->locks;
-    host->locks = NULL;
-    if (host->kind == CLIENT) /* its requests end with errors, and ask the directory once more */
-        sh_msg_destroy(host->msg);
-    sh_directory_destroy(host->directory);
-    if (host->kind != CLIENT)
-        sh_msg_destroy(host->msg);
-    sh_chunks_destroy(host->chunks);
-    sh_locks_destroy(locks);
-    sh_store_destroy(host->store);
-    host->directory = NULL;
-    host->msg = NULL;
-    host->chunks = NULL;
-    host->store = NULL;
+    struct sh_sim_parts parts = parts_of(host);
+    sh_sim_parts_drop(&parts, host->kind == CLIENT);
 }
 
 static struct host *host_add(struct world *world, enum kind kind, uint16_t index)
