@@ -367,6 +367,7 @@ static void commit_answered(struct sh_moves *moves, enum shoal_err err, struct s
         committed(moves);
     } else if (err == SHOAL_EDIFFERS) {
         moves->incarnation = 0;
+        moves->batch.holds_refused_ns = 0; /* that loss is another */
         state_set(moves, SH_MOVE_DOUBT, 0);
     } else if (is_refusal(err)) {
         refused(moves, err);
