@@ -278,6 +278,25 @@ static void target_out_of_sight(void **state)
     world_close(&world);
 }
 
+/* If another process listens where the target did, that one has ended: whatever it had is gone, and
+ * the source serves its copy. */
+static void target_replaced(void **state)
+{
+    (void)state;
+    open_quiet(2);
+    says_set(SHOAL_EBUSY, UINT32_MAX, SHOAL_EBUSY);
+    (void)move_begin(A, B, 0, 0, 0);
+    assert_true(sh_world_run_until(world.sim, has_been_asked, NULL, sh_world_now(world.sim) + S));
+    sh_world_crash(world.sim, B);
+    says_set(SHOAL_EDIFFERS, UINT32_MAX, SHOAL_EDIFFERS);
+    run_for(&world, 4 * FAILURE);
+    assert_false(serves(A, world.cids[0]));
+    sh_world_restart(world.sim, B);
+    assert_int_not_equal(job_end(A, 60 * S).err, SHOAL_OK); /* its target is gone */
+    assert_true(serves(A, world.cids[0]));
+    world_close(&world);
+}
+
 static bool no_lease_at_b(void *arg)
 {
     (void)arg;
@@ -503,13 +522,10 @@ int main(void)
     seed = given ? strtoull(given, NULL, 0) : sh_random64(&random) >> 32;
     print_message("seed %" PRIu64 " (SHOAL_TEST_SEED)\n", seed);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unclear_answers),
-        cmocka_unit_test(limit_is_told),
-        cmocka_unit_test(target_out_of_sight),
-        cmocka_unit_test(drain_waits),
-        cmocka_unit_test(drain_meets_a_lock),
-        cmocka_unit_test(holds_of_others),
-        cmocka_unit_test(senders),
+        cmocka_unit_test(unclear_answers),     cmocka_unit_test(limit_is_told),
+        cmocka_unit_test(target_out_of_sight), cmocka_unit_test(target_replaced),
+        cmocka_unit_test(drain_waits),         cmocka_unit_test(drain_meets_a_lock),
+        cmocka_unit_test(holds_of_others),     cmocka_unit_test(senders),
         cmocka_unit_test(many_results),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,6 +20,8 @@ static const char *why(enum shoal_err err)
         return "the source does not own these chunks";
     case SHOAL_ENONODE:
         return "the target is not up";
+    case SHOAL_ELIMIT:
+        return "the superpeer keeps no more ranges of chunks that have moved";
     default:
         return NULL;
     }

@@ -158,6 +158,18 @@ static bool is_full(const struct sh_moves *moves, shoal_nid nid)
     return moves->full[nid.v / 64] >> (nid.v % 64) & 1;
 }
 
+/* All nodes that are known, allocated. NULL: out of memory. */
+static struct sh_node *nodes_get(const struct sh_moves *moves, size_t *count_out)
+{
+    size_t room = sh_directory_nodes(moves->config.directory, NULL, 0) + 16;
+    struct sh_node *nodes = malloc(room * sizeof *nodes);
+    if (!nodes)
+        return NULL;
+    size_t there = sh_directory_nodes(moves->config.directory, nodes, room);
+    *count_out = there < room ? there : room;
+    return nodes;
+}
+
 /* The batch's target. EFULL: none has room; ENONODE: there is none. */
 static enum shoal_err target_pick(struct sh_moves *moves)
 {
@@ -166,13 +178,11 @@ static enum shoal_err target_pick(struct sh_moves *moves)
         batch->target = moves->target;
         return sh_moves_is_up(moves, moves->target) ? SHOAL_OK : SHOAL_ENONODE;
     }
-    size_t count = sh_directory_nodes(moves->config.directory, NULL, 0) + 16;
-    struct sh_node *nodes = malloc(count * sizeof *nodes);
+    size_t count;
+    struct sh_node *nodes = nodes_get(moves, &count);
     if (!nodes)
         return SHOAL_ENOMEM;
-    size_t there = sh_directory_nodes(moves->config.directory, nodes, count);
     enum shoal_err err = SHOAL_ENONODE;
-    count = there < count ? there : count;
     const struct sh_node *best = NULL;
     for (size_t i = 0; i < count; i++) {
         const struct sh_node *node = &nodes[i];
@@ -357,6 +367,7 @@ static void commit_answered(struct sh_moves *moves, enum shoal_err err, struct s
         committed(moves);
     } else if (err == SHOAL_EDIFFERS) {
         moves->incarnation = 0;
+        moves->batch.holds_refused_ns = 0; /* that loss is another */
         state_set(moves, SH_MOVE_DOUBT, 0);
     } else if (is_refusal(err)) {
         refused(moves, err);
@@ -394,12 +405,23 @@ static void remind_answered(struct sh_moves *moves, enum shoal_err err)
     state_set(moves, SH_MOVE_GATHER, 0);
 }
 
-/* Whether a node has left for good, and said so itself: it serves nothing any more. */
-static bool has_left(const struct sh_moves *moves, shoal_nid nid)
+/* Whether a node's process has ended for sure: it has said that it leaves, or another one listens
+ * at its address. It serves nothing any more. */
+static bool has_ended(const struct sh_moves *moves, shoal_nid nid)
 {
     struct sh_node node;
-    return sh_directory_node(moves->config.directory, nid, &node) == SHOAL_OK &&
-           node.state == SH_NODE_LEFT;
+    if (sh_directory_node(moves->config.directory, nid, &node) != SHOAL_OK)
+        return false;
+    if (node.state != SH_NODE_FAILED)
+        return node.state == SH_NODE_LEFT;
+    size_t count = 0;
+    struct sh_node *nodes = nodes_get(moves, &count);
+    bool is_replaced = false;
+    for (size_t i = 0; nodes && i < count; i++)
+        is_replaced |= nodes[i].nid.v != nid.v && nodes[i].state == SH_NODE_UP &&
+                       strcmp(nodes[i].address, node.address) == 0;
+    free(nodes);
+    return is_replaced;
 }
 
 /* The target alone can know of a commit that the superpeer has forgotten, and it has not heard of
@@ -409,7 +431,7 @@ static void doubt_answered(struct sh_moves *moves, enum shoal_err err)
 {
     if (err == SHOAL_EEXIST) {
         committed(moves);
-    } else if (err && !has_left(moves, moves->batch.target)) {
+    } else if (err && !has_ended(moves, moves->batch.target)) {
         if (moves->job.err != err)
             SH_WARN("node", "chunks stand still until a node says whether it took them over",
                     SH_U64("node", moves->batch.target.v), SH_ERR(err));

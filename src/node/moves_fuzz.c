@@ -6,7 +6,8 @@
  *   what 0 to 7  a message of the types below in their order, from asker how & 1; `how` bit 1:
  *                one-way; bit 2: raw, u8 size and so many bytes; else a well-formed STAGE: u8
  *                sequence, u8 creator, u8 first, u8 count, u8 size
- *   what 8       time goes on by `how` times 100 ms */
+ *   what 8       time goes on by `how` times 100 ms
+ *   what 9       as 0 to 7: UNDRAIN */
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -20,8 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define CHUNKS 20
 
 static const sh_msg_type types[] = {
-    SH_MOVES_STAGE, SH_MOVES_DONE, SH_MOVES_ASK,    SH_MOVES_OUTCOME,
-    SH_MOVES_MOVE,  SH_MOVES_JOB,  SH_MOVES_CANCEL, SH_CLUSTER_HOLDS,
+    SH_MOVES_STAGE, SH_MOVES_DONE,   SH_MOVES_ASK,     SH_MOVES_OUTCOME, SH_MOVES_MOVE,
+    SH_MOVES_JOB,   SH_MOVES_CANCEL, SH_CLUSTER_HOLDS, SH_MOVES_UNDRAIN, /* what 9 */
 };
 static unsigned asked, answered;
 
@@ -132,9 +133,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     moving_open(&moving);
     struct sh_reader r = sh_reader_make(sh_bytes_make(data, size));
     for (unsigned i = 0; i < MESSAGES_MAX && sh_reader_left(&r) > 0; i++) {
-        uint8_t what = sh_get8(&r) % 9, how = sh_get8(&r);
-        if (what < 8)
-            ask(&moving, &r, what, how, &requests[i]);
+        uint8_t what = sh_get8(&r) % 10, how = sh_get8(&r);
+        if (what != 8)
+            ask(&moving, &r, what == 9 ? 8 : what, how, &requests[i]);
         else
             rig_advance(&moving.rig, how * UINT64_C(100000000));
         settle(&moving);
