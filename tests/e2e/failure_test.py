@@ -76,6 +76,16 @@ class Failures(harness.Case):
         self.assertEqual(watch.history(third.nid), ["joined", "left"])
         self.assertEqual(late.history(third.nid), ["present"])
 
+    def test_other_settings_are_refused(self):
+        """Who would go by other times than the cluster ends, and its log says why."""
+        superpeer = harness.Node(self, "alone", "--roles", "superpeer").wait_ready()
+        peer = harness.Node(self, "misfit", "--roles", "peer", "--superpeers", superpeer.address,
+                            "--failure-ns", "3s")
+        self.assertNotEqual(peer.wait_end(), 0, peer.log())
+        self.assertIn("the node has heartbeat_ns 100ms and failure_ns 3s, superpeer 1 has 100ms "
+                      "and 2s", peer.log())
+        self.assertIn("SHOAL_ESETTING", peer.log())
+
     def test_stopped_peer_comes_back(self):
         peer = self.peer("peer", self.first)
         watch = Watch(self, self.first.address)
