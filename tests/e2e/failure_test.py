@@ -6,6 +6,7 @@ import threading
 import unittest
 
 import harness
+from superpeers_test import free_addresses
 
 
 class Watch:
@@ -75,6 +76,26 @@ class Failures(harness.Case):
         self.assertEqual(watch.history(peers[1].nid), ["present"])
         self.assertEqual(watch.history(third.nid), ["joined", "left"])
         self.assertEqual(late.history(third.nid), ["present"])
+
+    def test_watch_goes_on_after_all_was_lost(self):
+        """A registry that is begun anew has lower epochs: who watches is told all the same."""
+        address = free_addresses(1)[0]
+
+        def start(folder):
+            return harness.Node(self, folder, "--roles", "superpeer", "--listen", address,
+                                "--data-dir", self.folder / folder).wait_ready()
+        superpeer = start("before")
+        peers = [self.peer(f"old{i}", superpeer) for i in range(3)]
+        watch = Watch(self, address)
+        watch.wait("present", peers[2].nid)
+        for node in [*peers, superpeer]:
+            node.process.kill()
+            node.wait_end()
+        superpeer = start("after")
+        fresh = self.peer("fresh", superpeer)
+        self.assertIn(fresh.nid, [peer.nid for peer in peers])
+        watch.wait("joined", fresh.nid)
+        watch.wait("left", peers[2].nid)
 
     def test_other_settings_are_refused(self):
         """Who would go by other times than the cluster ends, and its log says why."""
