@@ -256,6 +256,7 @@ static void status_json(struct sh_json *row, const struct shoal_status *status)
     sh_json_set_u64(row, "removes", status->removes);
     sh_json_set_u64(row, "gets", status->gets);
     sh_json_set_u64(row, "puts", status->puts);
+    sh_json_set_u64(row, "fences", status->fences);
 }
 
 static void status_add(struct shoal_status *all, const struct shoal_status *one)
@@ -273,6 +274,7 @@ static void status_add(struct shoal_status *all, const struct shoal_status *one)
     all->gets += one->gets;
     all->puts += one->puts;
     all->resident_bytes += one->resident_bytes;
+    all->fences += one->fences;
 }
 
 static void memory_print(FILE *out, const struct shoal_status *status)
@@ -294,7 +296,8 @@ static void node_print(FILE *out, const struct shoal_node *node, const struct sh
 {
     bool measured = status && err == SHOAL_OK;
     fprintf(out, "%5u  %-9s  %-6s  %-*s", (unsigned)node->nid.v, role_name(node->role),
-            state_name(node->state), measured ? 21 : 0, node->address);
+            measured && status->is_fenced ? "fenced" : state_name(node->state), measured ? 21 : 0,
+            node->address);
     if (measured)
         memory_print(out, status);
     else
@@ -328,9 +331,11 @@ int sh_cmd_run_status(struct sh_cmd *cmd)
             continue;
         }
         struct sh_json *row = node_json(&nodes[i]);
-        if (asked && err == SHOAL_OK)
+        if (asked && err == SHOAL_OK) {
             status_json(row, &one);
-        else if (asked)
+            sh_json_set_bool(row, "fenced", one.is_fenced);
+        }
+        if (asked && err != SHOAL_OK)
             sh_json_set_text(row, "error", shoal_err_name(err));
         sh_json_append(list, row);
     }

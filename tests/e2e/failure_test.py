@@ -97,6 +97,23 @@ class Failures(harness.Case):
         watch.wait("joined", fresh.nid)
         watch.wait("left", peers[2].nid)
 
+    def test_fenced_peer_is_seen(self):
+        """A peer that no superpeer renews the lease of says so, once, in status and in its log."""
+        peer = self.peer("peer", self.first)
+
+        def row():
+            rows = self.shoal_json(peer, "status")["nodes"]
+            return next(row for row in rows if row["nid"] == peer.nid)
+        self.assertEqual((row()["fenced"], row()["fences"]), (False, 0))
+        self.first.process.send_signal(signal.SIGSTOP)
+        harness.eventually(self, "it is fenced", 60, lambda: row()["fenced"])
+        self.assertIn("fenced", self.shoal(peer, "status").text)
+        self.first.process.send_signal(signal.SIGCONT)
+        harness.eventually(self, "it serves", 60, lambda: not row()["fenced"])
+        self.assertEqual(row()["fences"], 1)
+        self.assertEqual(peer.log().count("fenced: the lease has run out"), 1)
+        self.assertEqual(peer.log().count("serves again"), 1)
+
     def test_other_settings_are_refused(self):
         """Who would go by other times than the cluster ends, and its log says why."""
         superpeer = harness.Node(self, "alone", "--roles", "superpeer").wait_ready()
