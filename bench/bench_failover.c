@@ -346,13 +346,14 @@ static enum shoal_err calls_run(shoal *store, double seconds, struct sh_bench_re
     return err;
 }
 
-/* Whether a log of the cluster says that somebody failed, or was refused for want of a lease. */
-static bool log_says(const struct cluster *cluster, const char *text)
+/* Whether a log of the superpeers, or of the peers, says so. */
+static bool log_says(const struct cluster *cluster, bool of_superpeers, const char *text)
 {
     bool is_said = false;
-    for (unsigned i = 0; i < SUPERPEERS; i++) {
+    for (unsigned i = 0; i < (of_superpeers ? SUPERPEERS : PEERS); i++) {
         char path[128], line[512];
-        snprintf(path, sizeof path, "%s/superpeer%u/log", cluster->folder, i + 1);
+        snprintf(path, sizeof path, "%s/%s%u/log", cluster->folder,
+                 of_superpeers ? "superpeer" : "peer", i + 1);
         FILE *file = fopen(path, "r");
         while (file && fgets(line, sizeof line, file))
             is_said |= strstr(line, text) != NULL;
@@ -379,8 +380,11 @@ static enum shoal_err load_run(struct cluster *cluster, double seconds,
     shoal_close(store);
     for (unsigned i = 0; i < wanted; i++)
         sh_child_stop(&busy[i]);
-    if (!err && (log_says(cluster, "node failed") || log_says(cluster, "superpeer is silent")))
+    if (!err &&
+        (log_says(cluster, true, "node failed") || log_says(cluster, true, "superpeer is silent")))
         err = SHOAL_EFAILED;
+    if (!err && log_says(cluster, false, "fenced: the lease has run out"))
+        err = SHOAL_EFENCED;
     return err;
 }
 

@@ -241,18 +241,29 @@ static void refusing_peer(void **state)
     seed = given;
 }
 
-/* A node whose failure_ns is shorter than the leases that it is granted serves for that long. */
-static void shorter_failure_ns(void **state)
+static bool has_failed(void *arg)
+{
+    return ((struct host *)arg)->failures;
+}
+
+/* A node whose failure_ns is not the cluster's does not become a member of it. */
+static void other_failure_ns(void **state)
 {
     (void)state;
     static struct cluster cluster;
-    cluster_open(&cluster, 1, true);
-    struct host *peer = host_add(&cluster, PEER);
-    peer->failure_ns = 3 * HEARTBEAT;
-    host_start(peer);
-    assert_joined(&cluster, 20 * S);
-    assert_all_serve(&cluster, 5 * S);
-    cluster_close(&cluster);
+    for (unsigned shared = 0; shared < 2; shared++) {
+        cluster_open(&cluster, 1, shared);
+        struct host *peer = host_add(&cluster, PEER);
+        peer->failure_ns = FAILURE + 1;
+        host_start(peer);
+        assert_true(run_until(&cluster, has_failed, peer, 20 * S));
+        assert_int_equal(peer->failure, SHOAL_ESETTING);
+        assert_int_equal(nid_of(peer).v, 0);
+        assert_false(holds_lease(peer));
+        run_for(&cluster, FAILURE);
+        assert_int_equal(peer->failures, 1);
+        cluster_close(&cluster);
+    }
 }
 
 static void one_fault(struct cluster *cluster)
@@ -334,7 +345,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stopped_peers), cmocka_unit_test(cut_off_peer),
         cmocka_unit_test(lost_leader),   cmocka_unit_test(paused_leader),
-        cmocka_unit_test(refusing_peer), cmocka_unit_test(shorter_failure_ns),
+        cmocka_unit_test(refusing_peer), cmocka_unit_test(other_failure_ns),
         cmocka_unit_test(storms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -69,7 +69,7 @@ SHOAL_NODISCARD enum shoal_err sh_options_read_flags(struct sh_options *options,
 /* File (--config PATH or SHOAL_CONFIG, if given; --config is taken out of argv), environment,
  * flags, and then the checks that concern an option's meaning or several options at once (roles
  * known, addresses parsable, loopback only without a secret, log format and levels known,
- * failure_ns over heartbeat_ns, files named for TLS: EPARSE, EADDRESS, ERANGE or ETLS). */
+ * failure_ns ten times heartbeat_ns, files named for TLS: EPARSE, EADDRESS, ERANGE or ETLS). */
 SHOAL_NODISCARD enum shoal_err sh_options_load(struct sh_options *options, int *argc_inout,
                                                char **argv, char *const *env,
                                                struct sh_options_error *error_out);

@@ -214,14 +214,18 @@ static enum shoal_err check_tls(const struct sh_options *options,
     return SHOAL_ETLS;
 }
 
+/* A lease is shorter than failure_ns by up to five heartbeats and the clocks' drift, and must last
+ * for some more (cluster/superpeer_grant.c). */
+#define HEARTBEATS_IN_FAILURE 10
+
 static enum shoal_err check_times(const struct sh_options *options,
                                   struct sh_options_error *error_out)
 {
-    if (options->failure_ns > options->heartbeat_ns)
+    if (options->failure_ns / HEARTBEATS_IN_FAILURE >= options->heartbeat_ns)
         return SHOAL_OK;
     char failure[SH_NUMBER_TEXT_MAX], heartbeat[SH_NUMBER_TEXT_MAX];
     sh_option_error(error_out, "option failure_ns",
-                    "%s is out of range: it must be longer than heartbeat_ns, which is %s",
+                    "%s is out of range: it must be at least ten times heartbeat_ns, which is %s",
                     sh_number_format(options->failure_ns, "ns", failure),
                     sh_number_format(options->heartbeat_ns, "ns", heartbeat));
     return SHOAL_ERANGE;

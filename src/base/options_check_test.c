@@ -114,9 +114,9 @@ static void test_words_and_times(void **state)
         {"log_levels", "info,msg=loud", "info,msg=debug", SHOAL_EPARSE,
          "option log_levels: \"msg=loud\" is not LEVEL or MODULE=LEVEL, where LEVEL is error, "
          "warn, info, debug or trace, for at most 16 modules"},
-        {"failure_ns", "100ms", "101ms", SHOAL_ERANGE,
-         "option failure_ns: 100ms is out of range: it must be longer than heartbeat_ns, which is "
-         "100ms"},
+        {"failure_ns", "999ms", "1s", SHOAL_ERANGE,
+         "option failure_ns: 999ms is out of range: it must be at least ten times heartbeat_ns, "
+         "which is 100ms"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         set(wrong[i].name, wrong[i].value);

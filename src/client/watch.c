@@ -59,11 +59,18 @@ static void tell_change(void *arg, const struct sh_node *old, const struct sh_no
     tell(watch, new, old);
 }
 
-static enum shoal_err view_read(struct watch *watch, struct sh_reader *r)
+/* Whether a registry that superpeers shared has been begun anew, and its epochs with it: all disks
+ * were lost. A log of a superpeer's own, an odd number, may be behind another one's. */
+static bool is_anew(const struct watch *watch, uint64_t log)
+{
+    return log != watch->log && log % 2 == 0;
+}
+
+static enum shoal_err view_read(struct watch *watch, struct sh_reader *r, uint64_t log)
 {
     struct sh_view view = {0};
     enum shoal_err err = sh_view_get(r, &view);
-    if (err || (!watch->is_first && view.epoch <= watch->view.epoch)) {
+    if (err || (!watch->is_first && view.epoch <= watch->view.epoch && !is_anew(watch, log))) {
         sh_view_destroy(&view); /* of a superpeer that is behind the one before */
         return err;
     }
@@ -102,7 +109,7 @@ static enum shoal_err answer_read(struct watch *watch, struct sh_bytes answer)
     if (!sh_reader_ok(&r) || (flags & ~SH_ANSWER_VIEW))
         return SHOAL_EPROTO;
     if (flags & SH_ANSWER_VIEW)
-        err = view_read(watch, &r);
+        err = view_read(watch, &r, log);
     for (size_t i = 0; !err && i < count; i++)
         err = event_read(watch, &r, known);
     if (!err && !sh_reader_done(&r))
@@ -135,7 +142,7 @@ static enum shoal_err ask(struct watch *watch)
     size_t size;
     shoal_nid superpeer = superpeer_pick(watch);
     if (!superpeer.v)
-        return SHOAL_ENONODE;
+        return SHOAL_EUNREACHABLE;
     sh_store64(request, watch->log);
     sh_store64(request + 8, watch->view.epoch);
     struct sh_caller caller = sh_client_caller(store);

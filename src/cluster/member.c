@@ -153,6 +153,25 @@ static void next_superpeer(struct sh_member *member)
     member->due_ns = now_of(member) + member->heartbeat_ns / 4;
 }
 
+/* It goes by other times than the cluster: nobody could rely on its lease. */
+static void misfit(struct sh_member *member, struct sh_reader *payload)
+{
+    char text[320];
+    size_t size = sh_reader_left(payload);
+    size = size < sizeof text - 1 ? size : sizeof text - 1;
+    memcpy(text, sh_reader_take(payload, size), size);
+    text[size] = 0;
+    SH_ERROR("cluster", "the cluster does not take this node",
+             SH_TEXT("superpeer", member->superpeer_address), SH_TEXT("reason", text),
+             SH_ERR(SHOAL_ESETTING));
+    state_set(member, MEMBER_REFUSED);
+    lease_set(member, 0);
+    if (member->is_leaving)
+        leave_end(member, SHOAL_OK);
+    else if (member->on_failed)
+        member->on_failed(member->arg, SHOAL_ESETTING);
+}
+
 /* --- Joining -------------------------------------------------------------------------------- */
 
 /* Tries the next address at once, and after the last one only some time later. */
@@ -310,7 +329,9 @@ static void join_done(struct sh_request *request, enum shoal_err err, struct sh_
 {
     struct sh_member *member = request->arg;
     member->is_asking = false;
-    if (err)
+    if (err == SHOAL_ESETTING)
+        misfit(member, payload);
+    else if (err)
         join_failed(member, err);
     else
         join_answered(member, payload);
@@ -381,6 +402,8 @@ static void join_ask(struct sh_member *member)
     sh_put16(&out.w, member->nid.v);
     sh_put64(&out.w, member->instance);
     sh_put64(&out.w, sh_directory_epoch(member->directory));
+    sh_put64(&out.w, member->heartbeat_ns);
+    sh_put64(&out.w, member->failure_ns);
     sh_put_text(&out.w, sh_bytes_text(member->address));
     sh_msg_end(member->msg, &out);
 }

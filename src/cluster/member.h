@@ -4,7 +4,7 @@
  *   [joining] -----> [joined] --------------> [joining, with its ID]
  *     ^   |            |   \ leave              (the superpeer has lost its memory)
  *     '---'            |    '--> [leaving] --> [left]
- *   no answer:         | EEXIST
+ *   no answer:         | EEXIST, ESETTING
  *   back off, next     '--> [refused]
  *   address, for ever
  *
@@ -42,7 +42,8 @@ struct sh_member_config {
     void (*on_joined)(void *arg, shoal_nid nid); /* also after each rejoin */
     void (*on_view)(void *arg, const struct sh_view *view);
     /* OK: the node was declared failed meanwhile (it was silent for too long) and is up again.
-     * EEXIST: another node has its ID, it can't be a member any more and should stop. */
+     * EEXIST: another node has its ID, it can't be a member any more and should stop. ESETTING: its
+     * heartbeat_ns or failure_ns is not the cluster's, and it should stop. */
     void (*on_failed)(void *arg, enum shoal_err err);
     void *arg;
 };

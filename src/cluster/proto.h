@@ -6,10 +6,12 @@
  * view, or notice that it has lost its memory.
  *
  * JOIN       to any superpeer
- *   request  u8 role (2), u8 zero, u16 previous ID or 0, u64 instance, u64 epoch, text address
+ *   request  u8 role (2), u8 zero, u16 previous ID or 0, u64 instance, u64 epoch, u64 heartbeat_ns,
+ *            u64 failure_ns, text address
  *   answer   u16 ID, u16 superpeer's ID, u8 flags (4: any superpeer takes its heartbeats), [view]
  *   errors   EEXIST (the previous ID is another instance's), EROLE (the previous ID is of another
- *            superpeer's arc), ELIMIT (no ID is left), EINVAL, EIO/ENOSPC (registry not stored)
+ *            superpeer's arc), ELIMIT (no ID is left), EINVAL, EIO/ENOSPC (registry not stored),
+ *            ESETTING (it goes by other times)
  * HEARTBEAT  to the node's superpeer
  *   request  u16 ID, u16 zero, u64 instance, u64 epoch
  *   answer   u64 for how long from the request on the node may serve, in ns; u8 flags (1: a view
@@ -200,7 +202,7 @@ enum sh_ask_kind {
 #define SH_ANSWER_ANY 4u    /* JOIN, HEARTBEAT: any superpeer will do */
 
 /* Fixed parts, in bytes; texts, views and tables come on top. */
-#define SH_JOIN_BYTES 22 /* with the address's length */
+#define SH_JOIN_BYTES 38 /* with the address's length */
 #define SH_JOIN_ANSWER_BYTES 5
 #define SH_HEARTBEAT_BYTES 20
 #define SH_GRANT_BYTES 8 /* in the answer */

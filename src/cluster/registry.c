@@ -70,7 +70,7 @@ enum shoal_err sh_registry_create(const struct sh_registry_config *config, uint6
         registry->next_nid.v += (uint16_t)(sh_mix64(config->seed) % arc_nids);
     registry->heard_ns = calloc(arc_nids, sizeof registry->heard_ns[0]);
     registry->failed_epochs = calloc(arc_nids, sizeof registry->failed_epochs[0]);
-    registry->events_log = 1;
+    registry->events_log = 1; /* an image, or the first process's instance, tells */
     if (!config->is_shared)
         registry->events_log = sh_mix64(config->seed ^ config->instance) | 1;
     registry->events = calloc(SH_REGISTRY_EVENTS_MAX, sizeof registry->events[0]);

@@ -136,8 +136,13 @@ struct sh_registry_event {
     struct sh_node node;
 };
 
-/* Which order of events this is: that of all superpeers that share a registry, or one's own. */
+/* Which order of events this is: an even number is that of all superpeers that share a registry, as
+ * long as it is not begun anew, an odd one a superpeer's own; 1: of a shared one that has no name
+ * yet. */
 uint64_t sh_registry_events_log(const struct sh_registry *registry);
+/* Names the log of a shared registry that has no name yet, after some process's instance: each
+ * superpeer by the same command. */
+void sh_registry_events_name(struct sh_registry *registry, uint64_t instance);
 /* How many events there are after an epoch, and the number of the first; SIZE_MAX: some of them are
  * not known here. The last 256 are kept. */
 size_t sh_registry_events_after(const struct sh_registry *registry, uint64_t epoch,
@@ -168,7 +173,7 @@ uint64_t sh_registry_changes(const struct sh_registry *registry);
 
 /* The image of a registry file, little-endian:
  *   0   u64  magic "SHOALREG"
- *   8   u16  format (3)
+ *   8   u16  format (4; 3, without the last, can be read)
  *   10  u16  index
  *   12  u16  number of superpeers
  *   14  u16  next ID to give out
@@ -177,7 +182,8 @@ uint64_t sh_registry_changes(const struct sh_registry *registry);
  *   32  u32  bytes behind this head
  *   36  u32  CRC32C of head and body, with this field zero
  *   40  text name of the cluster; u16 count; nodes as in a view; of a shared one the ring's table
- *       as in arcs.h, u16 count and u16 each of the IDs that are not given out again */
+ *       as in arcs.h, u16 count and u16 each of the IDs that are not given out again, u64 the log
+ *       of its events */
 size_t sh_registry_image_size(const struct sh_registry *registry);
 void sh_registry_image_put(struct sh_writer *w, const struct sh_registry *registry,
                            uint64_t sequence);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/hash.h"
 #include "cluster/registry_int.h"
 
 static struct sh_registry_event *event_at(const struct sh_registry *registry, uint64_t number)
@@ -59,6 +60,15 @@ void sh_registry_events_take(struct sh_registry *registry, const struct sh_regis
 uint64_t sh_registry_events_log(const struct sh_registry *registry)
 {
     return registry->events_log;
+}
+
+void sh_registry_events_name(struct sh_registry *registry, uint64_t instance)
+{
+    SH_ASSERT(registry->is_shared);
+    if (registry->events_log != 1 || !instance)
+        return;
+    registry->events_log = sh_mix64(instance) & ~UINT64_C(1);
+    registry->changes++;
 }
 
 size_t sh_registry_events_after(const struct sh_registry *registry, uint64_t epoch,

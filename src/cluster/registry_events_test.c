@@ -86,11 +86,44 @@ static void old_ones_are_forgotten(void **state)
     sh_registry_destroy(registry);
 }
 
+/* A shared registry's log is named once, by the same process at each superpeer, and its image takes
+ * the name along; one that is begun anew has another name. */
+static void logs_have_names(void **state)
+{
+    (void)state;
+    struct sh_registry_config config = {.cluster = "test", .failure_ns = 3 * S, .is_shared = true};
+    struct sh_registry *one, *other;
+    static uint8_t image[8192];
+    assert_int_equal(sh_registry_create(&config, S, &one), SHOAL_OK);
+    assert_int_equal(sh_registry_create(&config, S, &other), SHOAL_OK);
+    assert_int_equal(sh_registry_events_log(one), 1);
+    sh_registry_events_name(one, 0);
+    assert_int_equal(sh_registry_events_log(one), 1);
+    sh_registry_events_name(one, 77);
+    uint64_t log = sh_registry_events_log(one);
+    assert_int_equal(log % 2, 0);
+    sh_registry_events_name(one, 78);
+    assert_int_equal(sh_registry_events_log(one), log);
+    sh_registry_events_name(other, 78);
+    assert_int_not_equal(sh_registry_events_log(other), log);
+    size_t size = sh_registry_image_size(one);
+    assert_true(size <= sizeof image);
+    struct sh_writer w = sh_writer_make(image, size);
+    sh_registry_image_put(&w, one, 0);
+    sh_registry_destroy(other);
+    assert_int_equal(sh_registry_create(&config, S, &other), SHOAL_OK);
+    assert_int_equal(sh_registry_image_load(other, S, sh_bytes_make(image, size)), SHOAL_OK);
+    assert_int_equal(sh_registry_events_log(other), log);
+    sh_registry_destroy(one);
+    sh_registry_destroy(other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_is_told_in_order),
         cmocka_unit_test(old_ones_are_forgotten),
+        cmocka_unit_test(logs_have_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,8 @@
 #include "cluster/registry_int.h"
 
 #define IMAGE_MAGIC UINT64_C(0x4745524c414f4853) /* "SHOALREG" */
-#define IMAGE_FORMAT 3
+#define IMAGE_FORMAT 4
+#define IMAGE_FORMAT_NO_LOG 3 /* a shared one does not end with its log */
 #define IMAGE_HEAD_BYTES 40
 #define IMAGE_CRC_AT 36
 
@@ -130,7 +131,7 @@ static enum shoal_err moved_get(struct sh_registry *registry, struct sh_reader *
 size_t sh_registry_image_size(const struct sh_registry *registry)
 {
     return IMAGE_HEAD_BYTES + 2 + strlen(registry->cluster) + sh_registry_table_size(registry) +
-           (registry->is_shared ? SH_ARCS_BYTES + moved_size(registry) : 0);
+           (registry->is_shared ? SH_ARCS_BYTES + moved_size(registry) + 8 : 0);
 }
 
 static uint32_t image_crc(struct sh_bytes image)
@@ -158,11 +159,11 @@ void sh_registry_image_put(struct sh_writer *w, const struct sh_registry *regist
     sh_put32(w, 0);
     sh_put_text(w, sh_bytes_text(registry->cluster));
     sh_registry_table_put(w, registry);
-    if (registry->is_shared)
-        if (registry->is_shared) {
-            sh_arcs_put(w, &registry->arcs);
-            moved_put(w, registry);
-        }
+    if (registry->is_shared) {
+        sh_arcs_put(w, &registry->arcs);
+        moved_put(w, registry);
+        sh_put64(w, registry->events_log);
+    }
     if (!sh_writer_ok(w))
         return;
     SH_ASSERT((size_t)(w->at - start) == size);
@@ -187,7 +188,8 @@ enum shoal_err sh_registry_image_check(struct sh_bytes image, uint64_t *sequence
         return SHOAL_ECORRUPT;
     if (sh_load32(image.at + IMAGE_CRC_AT) != image_crc(image))
         return SHOAL_ECORRUPT;
-    if (sh_load16(image.at + 8) != IMAGE_FORMAT)
+    uint16_t format = sh_load16(image.at + 8);
+    if (format != IMAGE_FORMAT && format != IMAGE_FORMAT_NO_LOG)
         return SHOAL_EVERSION;
     *sequence_out = sh_load64(image.at + 16);
     return SHOAL_OK;
@@ -221,6 +223,7 @@ enum shoal_err sh_registry_image_load(struct sh_registry *registry, uint64_t now
     if (!image_trim(&image))
         return SHOAL_ECORRUPT;
     struct sh_reader r = sh_reader_make(image);
+    bool has_log = sh_load16(image.at + 8) != IMAGE_FORMAT_NO_LOG;
     (void)sh_reader_take(&r, 10);
     uint16_t index = sh_get16(&r);
     uint16_t count = sh_get16(&r);
@@ -245,6 +248,8 @@ enum shoal_err sh_registry_image_load(struct sh_registry *registry, uint64_t now
         err = SHOAL_ECORRUPT;
     if (!err && registry->is_shared)
         err = moved_get(registry, &r);
+    if (!err && registry->is_shared && has_log)
+        registry->events_log = sh_get64(&r);
     if (!err && !sh_reader_done(&r))
         err = SHOAL_ECORRUPT;
     if (err)

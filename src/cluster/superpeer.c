@@ -1,10 +1,12 @@
 /* A superpeer's messages and its step. */
 #include "cluster/superpeer.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "base/options.h"
 #include "cluster/connect_int.h"
 #include "cluster/proto.h"
 #include "cluster/superpeer_int.h"
@@ -66,6 +68,21 @@ void sh_superpeer_join_answer(struct sh_superpeer *superpeer, struct sh_reply_to
 
 /* --- Messages ------------------------------------------------------------------------------- */
 
+/* A node that went by other times would fence itself, or be taken for silent, too early or late. */
+static void refuse_settings(const struct sh_superpeer *superpeer, struct sh_msg_in *in,
+                            uint64_t heartbeat_ns, uint64_t failure_ns)
+{
+    char text[320], numbers[4][SH_NUMBER_TEXT_MAX];
+    const uint64_t values[] = {heartbeat_ns, failure_ns, superpeer->heartbeat_ns,
+                               superpeer->failure_ns};
+    for (size_t i = 0; i < 4; i++)
+        (void)sh_number_format(values[i], "ns", numbers[i]);
+    (void)snprintf(text, sizeof text,
+                   "the node has heartbeat_ns %s and failure_ns %s, superpeer %u has %s and %s",
+                   numbers[0], numbers[1], superpeer->index + 1u, numbers[2], numbers[3]);
+    refuse(in, SHOAL_ESETTING, text);
+}
+
 static void on_join(void *arg, struct sh_msg_in *in)
 {
     struct sh_superpeer *superpeer = arg;
@@ -74,6 +91,8 @@ static void on_join(void *arg, struct sh_msg_in *in)
     shoal_nid previous = {sh_get16(&in->payload)};
     uint64_t instance = sh_get64(&in->payload);
     uint64_t epoch = sh_get64(&in->payload);
+    uint64_t heartbeat_ns = sh_get64(&in->payload);
+    uint64_t failure_ns = sh_get64(&in->payload);
     struct sh_bytes address = sh_get_text(&in->payload);
     if (!sh_reader_done(&in->payload) || zero) {
         refuse(in, SHOAL_EPROTO, NULL);
@@ -81,6 +100,10 @@ static void on_join(void *arg, struct sh_msg_in *in)
     }
     if (role != SH_ROLE_PEER) {
         refuse(in, SHOAL_EINVAL, "only peers join");
+        return;
+    }
+    if (heartbeat_ns != superpeer->heartbeat_ns || failure_ns != superpeer->failure_ns) {
+        refuse_settings(superpeer, in, heartbeat_ns, failure_ns);
         return;
     }
     if (superpeer->shared) {
@@ -330,7 +353,7 @@ static enum shoal_err own_open(struct sh_superpeer *superpeer,
 enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
                                    struct sh_superpeer **superpeer_out)
 {
-    SH_ASSERT(config->heartbeat_ns && config->failure_ns);
+    SH_ASSERT(config->heartbeat_ns && config->failure_ns >= 10 * config->heartbeat_ns);
     SH_ASSERT(config->zookeeper || sh_msg_nid(config->msg).v == config->index + 1);
     struct sh_superpeer *superpeer = calloc(1, sizeof *superpeer);
     if (!superpeer)

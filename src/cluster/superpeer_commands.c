@@ -273,6 +273,9 @@ enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_reg
                                    const struct sh_command *command, shoal_nid *nid_out)
 {
     const struct sh_node *node;
+    if (command->kind == SH_COMMAND_JOIN || command->kind == SH_COMMAND_SUPERPEER ||
+        command->kind == SH_COMMAND_RING)
+        sh_registry_events_name(registry, command->instance);
     switch (command->kind) {
     case SH_COMMAND_JOIN:
         return sh_registry_join(registry, now_of(superpeer), command->address, command->instance,

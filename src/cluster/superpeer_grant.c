@@ -42,8 +42,8 @@ static uint64_t lease_ns(const struct sh_superpeer *superpeer)
     uint64_t less_ns = drift_ns(superpeer) + superpeer->heartbeat_ns;
     if (superpeer->shared)
         less_ns += superpeer->shared->election_ns;
-    uint64_t least_ns = superpeer->failure_ns / 4; /* where heartbeats are that far apart */
-    return superpeer->failure_ns > less_ns + least_ns ? superpeer->failure_ns - less_ns : least_ns;
+    SH_ASSERT(superpeer->failure_ns > less_ns); /* it is ten heartbeats at least */
+    return superpeer->failure_ns - less_ns;
 }
 
 static bool is_up(const struct sh_superpeer *superpeer, shoal_nid nid)

@@ -257,9 +257,13 @@ static void registry_print(FILE *out, const struct sh_report *report)
     fprintf(out, " with the ring, %s resident\n", sh_size_format(report->resident_bytes, text));
 }
 
-static int print_one(struct sh_cmd *cmd, const struct sh_report *report)
+static int print_one(struct sh_cmd *cmd, const struct shoal_node *node,
+                     const struct sh_report *report)
 {
     char holders[SET_TEXT_MAX], memory[SH_SIZE_TEXT_MAX];
+    fprintf(cmd->out, "state        %s\n",
+            node->state == SHOAL_NODE_UP ? "up"
+                                         : "declared failed by the superpeers, but it answers");
     registry_print(cmd->out, report);
     if (report->sector_count == 0)
         return SH_EXIT_OK;
@@ -285,7 +289,7 @@ static int run_one(struct sh_cmd *cmd, const struct shoal_node *node)
     enum shoal_err err = sh_client_report(cmd->store, node->nid, &answer.report);
     if (err != SHOAL_OK)
         return sh_cmd_fail_node(cmd, err, node->nid);
-    return cmd->flags.json ? answer_json(cmd, &answer, 1) : print_one(cmd, &answer.report);
+    return cmd->flags.json ? answer_json(cmd, &answer, 1) : print_one(cmd, node, &answer.report);
 }
 
 /* Those that are there, also the failed ones: they may be cut off from the others only. */

@@ -258,6 +258,7 @@ static void status_json(struct sh_json *row, const struct shoal_status *status)
     sh_json_set_u64(row, "gets", status->gets);
     sh_json_set_u64(row, "puts", status->puts);
     sh_json_set_u64(row, "misdirected", status->misdirected);
+    sh_json_set_u64(row, "fences", status->fences);
 }
 
 static void status_add(struct shoal_status *all, const struct shoal_status *one)
@@ -276,6 +277,7 @@ static void status_add(struct shoal_status *all, const struct shoal_status *one)
     all->puts += one->puts;
     all->resident_bytes += one->resident_bytes;
     all->misdirected += one->misdirected;
+    all->fences += one->fences;
 }
 
 static void memory_print(FILE *out, const struct shoal_status *status)
@@ -297,7 +299,8 @@ static void node_print(FILE *out, const struct shoal_node *node, const struct sh
 {
     bool measured = status && err == SHOAL_OK;
     fprintf(out, "%5u  %-9s  %-6s  %-*s", (unsigned)node->nid.v, role_name(node->role),
-            state_name(node->state), measured ? 21 : 0, node->address);
+            measured && status->is_fenced ? "fenced" : state_name(node->state), measured ? 21 : 0,
+            node->address);
     if (measured)
         memory_print(out, status);
     else
@@ -348,10 +351,12 @@ static void peer_show(struct sh_cmd *cmd, const struct shoal_node *node, struct 
         return;
     }
     struct sh_json *row = node_json(node);
-    if (is_up && err == SHOAL_OK)
+    if (is_up && err == SHOAL_OK) {
         status_json(row, &one);
-    else if (is_up)
+        sh_json_set_bool(row, "fenced", one.is_fenced);
+    } else if (is_up) {
         sh_json_set_text(row, "error", shoal_err_name(err));
+    }
     sh_json_append(list, row);
 }
 

@@ -8,6 +8,7 @@
  *
  * An epoch costs nothing in a message: each side says over a connection which one it knows, first
  * of all and whenever that changes, and what comes behind carries it. */
+#include "base/log.h"
 #include "msg/msg_int.h"
 
 void sh_lease_init(struct sh_msg *msg)
@@ -60,15 +61,38 @@ bool sh_lease_forbids(const struct sh_msg *msg)
     return is_over(msg, sh_now(&msg->config.env.clock));
 }
 
+/* Not of the time before the first lease, when nobody expects anything of it yet. */
+static void tell_people(struct sh_msg *msg, bool is_fenced, uint64_t now_ns)
+{
+    uint64_t refused = atomic_load_explicit(&msg->fenced, memory_order_relaxed);
+    if (is_fenced) {
+        msg->fenced_ns = now_ns;
+        msg->fenced_before = refused;
+    }
+    if (is_fenced && msg->has_served) {
+        sh_count(&msg->fences, 1);
+        SH_WARN("msg",
+                "fenced: the lease has run out, and nothing is served until there is another");
+    } else if (!is_fenced && msg->has_served) {
+        SH_INFO("msg", "serves again", SH_U64("fenced_ms", (now_ns - msg->fenced_ns) / 1000000),
+                SH_U64("refused", refused - msg->fenced_before));
+    }
+    msg->has_served |= !is_fenced;
+}
+
 void sh_lease_look(struct sh_msg *msg)
 {
     if (atomic_load_explicit(&msg->lease_ns, memory_order_relaxed) == SH_NEVER &&
         !sh_msg_is_fenced(msg))
         return;
-    bool is_now = is_over(msg, sh_now(&msg->config.env.clock));
-    if (is_now == sh_msg_is_fenced(msg))
+    uint64_t now_ns = sh_now(&msg->config.env.clock);
+    bool is_now = is_over(msg, now_ns);
+    if (is_now == sh_msg_is_fenced(msg)) {
+        msg->has_served |= !is_now;
         return;
+    }
     atomic_store_explicit(&msg->is_fenced, is_now, memory_order_relaxed);
+    tell_people(msg, is_now, now_ns);
     if (!is_now)
         return;
     struct sh_conn *next;

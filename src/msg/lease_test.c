@@ -31,6 +31,13 @@ static uint64_t fenced_of(const struct end *end)
     return stats.fenced;
 }
 
+static uint64_t fences_of(const struct end *end)
+{
+    struct sh_msg_stats stats;
+    sh_msg_stats_get(end->msg, &stats);
+    return stats.fences;
+}
+
 static void serves_under_a_lease_only(void **state)
 {
     (void)state;
@@ -47,6 +54,7 @@ static void serves_under_a_lease_only(void **state)
     assert_int_equal(asked_for(a, 2, TYPE_ECHO), SHOAL_EFENCED);
     assert_int_equal(asked_for(a, 2, TYPE_POOLED), SHOAL_EFENCED);
     assert_int_equal(fenced_of(b), 2);
+    assert_int_equal(fences_of(b), 1);
     /* One-way ones are dropped. */
     assert_int_equal(tell(a, 2, TYPE_ORDERED, 99, 8), SHOAL_OK);
     run_all();
@@ -64,6 +72,9 @@ static void serves_under_a_lease_only(void **state)
     assert_int_equal(asked_for(a, 2, TYPE_ECHO), SHOAL_OK);
     assert_int_equal(a->losses, 1);
     assert_false(sh_msg_is_fenced(b->msg));
+    assert_int_equal(fences_of(b), 1);
+    pass(2 * SECOND);
+    assert_int_equal(fences_of(b), 2);
 }
 
 /* A process that is stopped between the handler and the wire, and goes on when its lease is over.

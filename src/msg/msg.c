@@ -377,6 +377,7 @@ void sh_msg_stats_get(const struct sh_msg *msg, struct sh_msg_stats *stats_out)
         .retries = READ(msg->retries),
         .repeats = READ(msg->repeats),
         .fenced = READ(msg->fenced),
+        .fences = READ(msg->fences),
     };
 }
 

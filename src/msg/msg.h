@@ -389,6 +389,7 @@ struct sh_msg_stats {
     uint64_t retries; /* requests sent once more: sh_msg_retried */
     uint64_t repeats; /* requests that came once more, answered from their first result: once.h */
     uint64_t fenced;  /* messages refused with EFENCED */
+    uint64_t fences;  /* how often a lease ran out, and was not renewed in time */
 };
 void sh_msg_stats_get(const struct sh_msg *msg, struct sh_msg_stats *stats_out);
 

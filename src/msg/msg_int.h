@@ -275,9 +275,11 @@ struct sh_msg {
     uint64_t instance;
     _Atomic uint16_t nid;
     _Atomic bool is_stopping;
-    _Atomic bool is_fenced;    /* lease.c; written by the transport step */
-    shoal_nid lease_spares;    /* nodes up to that ID are sent nothing that needs a lease */
-    _Atomic uint64_t lease_ns; /* when the lease runs out; SH_NEVER: none is needed */
+    _Atomic bool is_fenced; /* lease.c; written by the transport step */
+    bool has_served;        /* had a lease at some time; of the transport step, as the next */
+    uint64_t fenced_ns, fenced_before; /* since when it is fenced, and what was refused before */
+    shoal_nid lease_spares;            /* nodes up to that ID are sent nothing that needs a lease */
+    _Atomic uint64_t lease_ns;         /* when the lease runs out; SH_NEVER: none is needed */
     _Atomic uint64_t epoch;
     _Atomic(struct sh_conn *) *conns; /* 65536 */
     _Atomic(struct sh_conn *) made;   /* all of them, the youngest first */
@@ -339,7 +341,7 @@ struct sh_msg {
     /* Counters. */
     _Atomic uint64_t messages_out, messages_in;
     _Atomic uint64_t bytes_out, blocks_out, bytes_in;
-    _Atomic uint64_t opened, lost, refused, timed_out, dropped, retries, repeats, fenced;
+    _Atomic uint64_t opened, lost, refused, timed_out, dropped, retries, repeats, fenced, fences;
 };
 
 static inline void sh_count(_Atomic uint64_t *counter, uint64_t by)

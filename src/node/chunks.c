@@ -564,6 +564,8 @@ static void on_status(void *arg, struct sh_msg_in *in)
     struct sh_chunks *chunks = arg;
     struct sh_store_status status;
     sh_store_status_get(chunks->store, &status);
+    struct sh_msg_stats stats;
+    sh_msg_stats_get(in->msg, &stats);
     const uint64_t values[] = {
         status.chunks,       status.payload_bytes,
         status.table_bytes,  status.block_bytes,
@@ -571,7 +573,9 @@ static void on_status(void *arg, struct sh_msg_in *in)
         status.used_bytes,   status.bytes_max,
         status.creates,      status.removes,
         status.gets,         status.puts,
-        sh_resident_bytes(), atomic_load_explicit(&chunks->misdirected, memory_order_relaxed)};
+        sh_resident_bytes(), atomic_load_explicit(&chunks->misdirected, memory_order_relaxed),
+        stats.fences,        sh_msg_is_fenced(in->msg),
+    };
     struct sh_out out;
     if (sh_msg_reply(in->msg, in->reply_to, in->type, sizeof values, &out) != SHOAL_OK)
         return;

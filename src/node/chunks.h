@@ -23,7 +23,7 @@
  *   RANGES        u64 first chunk ID to look at: the node's own come first, then other creators'
  *     answer      at most SH_CHUNKS_RANGES_MAX times u64 first, u64 last; none: there are no more
  *   STATUS        empty
- *     answer      14 u64, in the order of struct shoal_status
+ *     answer      16 u64, in the order of struct shoal_status (is_fenced: 0 or 1)
  *   STOP          empty: the node stops in order, soon after it has answered
  *   CREATE_ONCE   the prefix of msg/once.h, u32 size: as CREATE of one chunk, but at most once
  *   PUT_ONCE      the prefix, then as PUT

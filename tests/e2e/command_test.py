@@ -384,7 +384,8 @@ class Daemon(harness.Case):
         with socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{closed.getsockname()[1]}"
-            node = harness.Node(self, "peer", "--superpeers", address, "--failure-ns", "200ms")
+            node = harness.Node(self, "peer", "--superpeers", address, "--failure-ns", "200ms",
+                                "--heartbeat-ns", "20ms")
             harness.eventually(self, "it has begun", harness.READY_MAX, lambda: node.log() != "")
             node.stop()
             self.assertFalse(node.ready_file.exists())

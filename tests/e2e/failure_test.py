@@ -6,6 +6,7 @@ import threading
 import unittest
 
 import harness
+from superpeers_test import free_addresses
 
 
 class Watch:
@@ -75,6 +76,53 @@ class Failures(harness.Case):
         self.assertEqual(watch.history(peers[1].nid), ["present"])
         self.assertEqual(watch.history(third.nid), ["joined", "left"])
         self.assertEqual(late.history(third.nid), ["present"])
+
+    def test_watch_goes_on_after_all_was_lost(self):
+        """A registry that is begun anew has lower epochs: who watches is told all the same."""
+        address = free_addresses(1)[0]
+
+        def start(folder):
+            return harness.Node(self, folder, "--roles", "superpeer", "--listen", address,
+                                "--data-dir", self.folder / folder).wait_ready()
+        superpeer = start("before")
+        peers = [self.peer(f"old{i}", superpeer) for i in range(3)]
+        watch = Watch(self, address)
+        watch.wait("present", peers[2].nid)
+        for node in [*peers, superpeer]:
+            node.process.kill()
+            node.wait_end()
+        superpeer = start("after")
+        fresh = self.peer("fresh", superpeer)
+        self.assertIn(fresh.nid, [peer.nid for peer in peers])
+        watch.wait("joined", fresh.nid)
+        watch.wait("left", peers[2].nid)
+
+    def test_fenced_peer_is_seen(self):
+        """A peer that no superpeer renews the lease of says so, once, in status and in its log."""
+        peer = self.peer("peer", self.first)
+
+        def row():
+            rows = self.shoal_json(peer, "status")["nodes"]
+            return next(row for row in rows if row["nid"] == peer.nid)
+        self.assertEqual((row()["fenced"], row()["fences"]), (False, 0))
+        self.first.process.send_signal(signal.SIGSTOP)
+        harness.eventually(self, "it is fenced", 60, lambda: row()["fenced"])
+        self.assertIn("fenced", self.shoal(peer, "status").text)
+        self.first.process.send_signal(signal.SIGCONT)
+        harness.eventually(self, "it serves", 60, lambda: not row()["fenced"])
+        self.assertEqual(row()["fences"], 1)
+        self.assertEqual(peer.log().count("fenced: the lease has run out"), 1)
+        self.assertEqual(peer.log().count("serves again"), 1)
+
+    def test_other_settings_are_refused(self):
+        """Who would go by other times than the cluster ends, and its log says why."""
+        superpeer = harness.Node(self, "alone", "--roles", "superpeer").wait_ready()
+        peer = harness.Node(self, "misfit", "--roles", "peer", "--superpeers", superpeer.address,
+                            "--failure-ns", "3s")
+        self.assertNotEqual(peer.wait_end(), 0, peer.log())
+        self.assertIn("the node has heartbeat_ns 100ms and failure_ns 3s, superpeer 1 has 100ms "
+                      "and 2s", peer.log())
+        self.assertIn("SHOAL_ESETTING", peer.log())
 
     def test_stopped_peer_comes_back(self):
         peer = self.peer("peer", self.first)

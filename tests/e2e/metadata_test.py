@@ -1,4 +1,8 @@
 """`shoal metadata`: what superpeers say of themselves, while they come, go and move chunks."""
+import os
+import pathlib
+import signal
+import subprocess
 import unittest
 
 import harness
@@ -57,9 +61,45 @@ class Metadata(harness.Case):
         gone = self.answers(first)[3]
         self.assertEqual(gone["state"], "failed")
         self.assertIn("error", gone)
-        self.refused("shoal", "metadata", 3, "--connect", first.address, says="node 3")
+        self.refused("shoal", "metadata", 3, "--connect", first.address,
+                     says="node 3: .*declared it failed")
         self.refused("shoal", "metadata", peers[0].nid, "--connect", first.address, says="role")
         self.refused("shoal", "metadata", 9, "--connect", first.address, says="no such node")
+
+    def state_of(self, node, nid):
+        return {row["nid"]: row["state"]
+                for row in self.shoal_json(node, "node", "list")["nodes"]}.get(nid)
+
+    def asked_while_stopped(self, first, stopped):
+        """What `shoal metadata` of a stopped superpeer said that went on while it was asked."""
+        stopped.process.send_signal(signal.SIGSTOP)
+        harness.eventually(self, "it has failed", 60,
+                           lambda: self.state_of(first, stopped.nid) == "failed")
+        asking = subprocess.Popen([str(harness.BIN / "shoal"), "metadata", str(stopped.nid),
+                                   "--connect", first.address], stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  env=harness.clean_environment())
+        try:
+            # With two connections it has looked at the nodes, and asks.
+            harness.eventually(self, "it asks", 60, lambda: asking.poll() is not None or sum(
+                "socket" in os.readlink(link)
+                for link in pathlib.Path(f"/proc/{asking.pid}/fd").glob("*")) >= 2)
+            stopped.process.send_signal(signal.SIGCONT)
+            return asking.communicate(timeout=60)[0].decode()
+        finally:
+            stopped.process.send_signal(signal.SIGCONT)
+            asking.kill()
+            asking.wait()
+
+    def test_failed_but_alive(self):
+        """One that was declared failed, and lives, is asked all the same."""
+        first = self.superpeer_at(1)
+        others = [self.superpeer_at(number, first.address) for number in (2, 3)]
+        self.settled(first, [1, 2, 3])
+        # It may be back before it is asked: then it is asked as ever.
+        harness.eventually(self, "a failed one answers", 120, lambda:
+                           "declared failed by the superpeers, but it answers" in
+                           self.asked_while_stopped(first, others[1]))
 
     def moved(self, node):
         """How many ranges have moved, as far as any superpeer says."""
@@ -68,7 +108,8 @@ class Metadata(harness.Case):
     def test_moved_ranges(self):
         for shared in (True, False):
             first = self.superpeer_at(1) if shared else self.superpeer("alone")
-            one, two = [self.peer(f"peer{shared}{i}", first) for i in range(2)]
+            times = ("--failure-ns", "1s") if shared else ()
+            one, two = [self.peer(f"peer{shared}{i}", first, *times) for i in range(2)]
             row = self.answers(first)[1]
             self.assertEqual((row["registry"], row["role"]),
                              ("raft", "leader") if shared else ("memory", "alone"))

@@ -194,7 +194,8 @@ class Growth(harness.Case):
                          self.folder / name, *flags)
 
     def test_promotion(self):
-        one, two, plain = self.peer_of("one"), self.peer_of("two"), self.peer("plain", self.first)
+        one, two, plain = self.peer_of("one"), self.peer_of("two"), self.peer("plain", self.first,
+                                                                    "--failure-ns", "1s")
         cid = first_cid(self.shoal(one, "chunk", "create", "8").text)
         self.shoal(one, "chunk", "put", cid, "--text", "survives")
         done = self.shoal_json(one, "node", "promote", one.nid)
