@@ -1,6 +1,7 @@
 /* Names, barriers and scratch by libshoal: the same checks on a cluster and on a store in this
  * process; more threads than a client has places for calls under way; and names in a dump. */
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "shoal/names.h"
 #include "tests/client_rig.h"
@@ -241,6 +242,73 @@ static void check_wait(shoal *store)
     assert_true(waiter.cid.v == second.v);
 }
 
+#define CALLS 500
+
+struct counted {
+    struct shoal_call call;
+    _Atomic unsigned *done;
+};
+
+static void on_counted(struct shoal_call *call)
+{
+    struct counted *counted = call->arg;
+    atomic_fetch_add(counted->done, 1);
+}
+
+/* More calls than a client has places for, half of them called back, the others waited for. */
+static void check_async(shoal *store)
+{
+    static struct counted calls[CALLS];
+    static _Atomic unsigned done;
+    struct shoal_call call = {.done = NULL};
+    char name[32], value[8];
+    atomic_store(&done, 0);
+    for (unsigned i = 0; i < CALLS; i++) {
+        snprintf(name, sizeof name, "async/%u", i);
+        calls[i] = (struct counted){.done = &done};
+        calls[i].call.done = i % 2 ? on_counted : NULL;
+        calls[i].call.arg = &calls[i];
+        assert_int_equal(shoal_name_set_async(store, name, (shoal_cid){i + 1}, SHOAL_NAME_ABSENT,
+                                              SHOAL_CID_NONE, &calls[i].call),
+                         SHOAL_OK);
+    }
+    for (unsigned i = 0; i < CALLS; i += 2)
+        assert_int_equal(shoal_wait(store, &calls[i].call), SHOAL_OK);
+    uint64_t deadline_ns = rig_now() + DEADLINE_NS;
+    while (atomic_load(&done) < CALLS / 2) {
+        (void)shoal_poll(store);
+        assert_true(rig_now() < deadline_ns);
+    }
+    for (unsigned i = 1; i < CALLS; i += 2)
+        assert_int_equal(calls[i].call.err, SHOAL_OK);
+    assert_int_equal(shoal_name_get_async(store, "async/7", &call), SHOAL_OK);
+    assert_int_equal(shoal_wait(store, &call), SHOAL_OK);
+    assert_true(call.cid.v == 8);
+    assert_int_equal(
+        shoal_name_set_async(store, "async/7", first, SHOAL_NAME_CURRENT, second, &call), SHOAL_OK);
+    assert_int_equal(shoal_wait(store, &call), SHOAL_EDIFFERS);
+    assert_true(call.cid.v == 8);
+    assert_int_equal(
+        shoal_name_remove_async(store, "async/7", SHOAL_NAME_ALWAYS, SHOAL_CID_NONE, &call),
+        SHOAL_OK);
+    assert_int_equal(shoal_wait(store, &call), SHOAL_OK);
+    assert_int_equal(shoal_name_get_async(store, "async/7", &call), SHOAL_OK);
+    assert_int_equal(shoal_wait(store, &call), SHOAL_ENONAME);
+    assert_int_equal(shoal_scratch_put_async(store, "async", "value", 5, &call), SHOAL_OK);
+    assert_int_equal(shoal_wait(store, &call), SHOAL_OK);
+    assert_int_equal(shoal_scratch_get_async(store, "async", value, 4, &call), SHOAL_OK);
+    assert_int_equal(shoal_wait(store, &call), SHOAL_ESIZE);
+    assert_int_equal(call.size, 5);
+    assert_int_equal(shoal_scratch_get_async(store, "async", value, sizeof value, &call), SHOAL_OK);
+    assert_int_equal(shoal_wait(store, &call), SHOAL_OK);
+    assert_memory_equal(value, "value", 5);
+    assert_int_equal(shoal_scratch_remove_async(store, "async", &call), SHOAL_OK);
+    assert_int_equal(shoal_wait(store, &call), SHOAL_OK);
+    assert_int_equal(shoal_name_get_async(store, "", &call), SHOAL_EINVAL);
+    assert_int_equal(shoal_wait(store, &call), SHOAL_EINVAL);
+    assert_int_equal(shoal_scratch_put_async(store, "async", name, 1025, &call), SHOAL_ETOOBIG);
+}
+
 static void check_all(shoal *store)
 {
     check_names(store);
@@ -249,6 +317,31 @@ static void check_all(shoal *store)
     check_takers(store);
     check_barrier_list(store);
     check_barrier(store);
+    check_async(store);
+}
+
+/* What is under way when the superpeer is gone ends when the store is closed. */
+static void test_closed(void **state)
+{
+    (void)state;
+    static struct shoal_call calls[CALLS];
+    struct rig_node superpeer;
+    unsigned ended = 0;
+    rig_node_run(&superpeer, "superpeer", "127.0.0.1:0", "");
+    shoal *store = rig_open(sh_node_address(superpeer.node), DEADLINE_NS);
+    assert_int_equal(shoal_name_set(store, "a", first, SHOAL_NAME_ALWAYS, SHOAL_CID_NONE, NULL),
+                     SHOAL_OK);
+    rig_node_end(&superpeer);
+    for (unsigned i = 0; i < CALLS; i++) {
+        calls[i] = (struct shoal_call){.err = SHOAL_OK};
+        enum shoal_err err = i % 2 ? shoal_name_get_async(store, "a", &calls[i])
+                                   : shoal_scratch_put_async(store, "a", "b", 1, &calls[i]);
+        assert_int_equal(err, SHOAL_OK);
+    }
+    shoal_close(store);
+    for (unsigned i = 0; i < CALLS; i++)
+        ended += calls[i].err == SHOAL_ESTOPPED || calls[i].err == SHOAL_ETIMEOUT;
+    assert_int_equal(ended, CALLS);
 }
 
 /* --- The two kinds of stores --------------------------------------------------------------- */
@@ -319,6 +412,7 @@ int main(void)
         cmocka_unit_test(test_embedded),
         cmocka_unit_test(test_dump),
         cmocka_unit_test(test_cluster),
+        cmocka_unit_test(test_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

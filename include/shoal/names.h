@@ -144,6 +144,31 @@ typedef bool (*shoal_scratch_each)(void *arg, const char *key, uint32_t size);
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_scratch_list(shoal *store, const char *prefix,
                                                             shoal_scratch_each each, void *arg);
 
+/* --- Asynchronous forms ------------------------------------------------------------------ */
+
+/* As those of shoal.h: done once, never blocking, with struct shoal_call. Names, keys and values
+ * are copied; `into` is kept until the call is done. In the call are then: cid, of get; of set and
+ * remove whose the name was before, also with EEXIST and EDIFFERS. size, of shoal_scratch_get_async
+ * the value's, also with ESIZE. EBUSY: 4,096 of them are under way. Embedded they are done when
+ * they have begun. Whoever waits for a name, or at a barrier, does so in a thread of its own. */
+SHOAL_API SHOAL_NODISCARD enum shoal_err
+shoal_name_set_async(shoal *store, const char *name, shoal_cid cid, enum shoal_name_if when,
+                     shoal_cid expected, struct shoal_call *call);
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_name_remove_async(shoal *store, const char *name,
+                                                                 enum shoal_name_if when,
+                                                                 shoal_cid expected,
+                                                                 struct shoal_call *call);
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_name_get_async(shoal *store, const char *name,
+                                                              struct shoal_call *call);
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_scratch_put_async(shoal *store, const char *key,
+                                                                 const void *value, uint32_t size,
+                                                                 struct shoal_call *call);
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_scratch_get_async(shoal *store, const char *key,
+                                                                 void *into, size_t room,
+                                                                 struct shoal_call *call);
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_scratch_remove_async(shoal *store, const char *key,
+                                                                    struct shoal_call *call);
+
 #ifdef __cplusplus
 }
 #endif

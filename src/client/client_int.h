@@ -61,6 +61,7 @@ struct shoal {
     _Atomic bool is_refreshing;       /* then refresh_op is in use */
     struct sh_directory_op refresh_op;
     struct sh_services_of_client *services; /* service.c */
+    struct sh_service_ops *service_ops;     /* service_async.c; embedded, too */
 };
 
 enum sh_call_kind {
@@ -251,6 +252,13 @@ void sh_client_retries_fail(struct shoal *store);
 /* service.c: names, barriers, scratch */
 SHOAL_NODISCARD enum shoal_err sh_client_services_open(struct shoal *store);
 void sh_client_services_close(struct shoal *store);
+
+/* service_async.c: the same without waiting. */
+SHOAL_NODISCARD enum shoal_err sh_service_ops_open(struct shoal *store);
+void sh_service_ops_close(struct shoal *store);
+struct sh_step sh_service_ops_step(struct shoal *store);
+/* Ends all that pause with ESTOPPED, once no step runs any more. */
+void sh_service_ops_fail(struct shoal *store);
 
 /* service_embedded.c: the same in this process. */
 SHOAL_NODISCARD enum shoal_err sh_local_services_open(struct shoal *store);

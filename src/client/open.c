@@ -170,6 +170,8 @@ static enum shoal_err open_cluster(struct shoal *store, const struct client_conf
     atomic_init(&store->refresh_due_ns, sh_now(&store->env.clock) + SH_VIEW_AGE_NS);
     enum shoal_err err = sh_client_services_open(store);
     if (err == SHOAL_OK)
+        err = sh_service_ops_open(store);
+    if (err == SHOAL_OK)
         err = sh_secret_read(config->secret_file, &store->secret, sh_client_detail());
     if (err == SHOAL_OK)
         err = open_crew(store, config);
@@ -188,6 +190,7 @@ static enum shoal_err open_cluster(struct shoal *store, const struct client_conf
     sh_crew_step_add(store->crew, 0, sh_msg_transport_step(store->msg));
     sh_crew_step_add(store->crew, 0, sh_msg_handler_step(store->msg));
     sh_crew_step_add(store->crew, 0, sh_client_retry_step(store));
+    sh_crew_step_add(store->crew, 0, sh_service_ops_step(store));
     err = sh_crew_start(store->crew);
     if (err != SHOAL_OK)
         return err;
@@ -231,6 +234,8 @@ static enum shoal_err open_embedded(const struct shoal_options *options, struct 
         err = sh_leases_create(&leases, &store->leases);
     if (err == SHOAL_OK)
         err = sh_local_services_open(store);
+    if (err == SHOAL_OK)
+        err = sh_service_ops_open(store);
     if (err != SHOAL_OK) {
         shoal_close(store);
         return err;
@@ -363,8 +368,10 @@ void shoal_close(shoal *store)
         sh_crew_stop(store->crew);
     sh_directory_destroy(store->directory);
     sh_msg_destroy(store->msg);
-    if (store->crew && !store->is_embedded)
+    if (store->crew && !store->is_embedded) {
         sh_client_retries_fail(store);
+        sh_service_ops_fail(store);
+    }
     if (store->leases)
         sh_embedded_locks_fail(store);
     sh_leases_destroy(store->leases);
@@ -378,6 +385,7 @@ void shoal_close(shoal *store)
         store->env.wire->ops->destroy(store->env.wire);
     sh_store_destroy(store->store);
     sh_client_services_close(store);
+    sh_service_ops_close(store);
     sh_client_numbers_free(store);
     free(store);
 }

@@ -11,7 +11,6 @@
 #define HOPS_MAX 4
 #define WAIT_NS UINT64_C(1000000000)      /* of one question, for what is not there yet */
 #define COUNT_AGE_NS UINT64_C(1000000000) /* of a count of updates, until it is asked for anew */
-#define PATIENCE_NS UINT64_C(500000000)   /* for the answer itself, before another is asked */
 
 struct sh_services_of_client {
     uint8_t owners[SH_SECTORS]; /* who has answered last; 0: not known; under retry_lock, as all */
@@ -75,7 +74,7 @@ static bool is_superpeer_up(shoal *store, unsigned nid)
 }
 
 /* The sector's owner as far as is known, or another superpeer at each try, who will point to it. */
-static shoal_nid whom_to_ask(shoal *store, unsigned sector, unsigned tries)
+shoal_nid sh_exchange_whom(shoal *store, unsigned sector, unsigned tries)
 {
     sh_spin_take(&store->retry_lock);
     unsigned owner = store->services->owners[sector];
@@ -99,17 +98,6 @@ static void owner_set(shoal *store, unsigned sector, uint16_t owner)
 }
 
 /* --- One exchange ---------------------------------------------------------------------------- */
-
-/* A question or an update on its way to a sector's owner. */
-struct exchange {
-    sh_msg_type type;
-    unsigned sector;
-    struct sh_bytes payload;
-    uint8_t *repeat; /* set to 1 before it is sent again; NULL: that need not be said */
-    uint64_t wait_ns;
-    uint64_t deadline_ns;
-    bool is_unclear; /* it was sent, and nobody has said what came of it */
-};
 
 static bool may_repeat(enum shoal_err err)
 {
@@ -135,11 +123,11 @@ static enum shoal_err pause_before(shoal *store, uint64_t until_ns)
 }
 
 /* Asks one superpeer. The answer's first two bytes are taken off: *redirect_out. */
-static enum shoal_err ask_one(shoal *store, struct exchange *ex, shoal_nid to, uint64_t now_ns,
+static enum shoal_err ask_one(shoal *store, struct sh_exchange *ex, shoal_nid to, uint64_t now_ns,
                               uint8_t **answer_out, size_t *size_out, uint16_t *redirect_out)
 {
     struct sh_caller caller = sh_client_caller(store);
-    uint64_t timeout_ns = ex->wait_ns + PATIENCE_NS;
+    uint64_t timeout_ns = ex->wait_ns + SH_SERVICE_PATIENCE_NS;
     if (timeout_ns > ex->deadline_ns - now_ns)
         timeout_ns = ex->deadline_ns - now_ns;
     enum shoal_err err = sh_call(&caller, to, ex->type, ex->payload, timeout_ns, answer_out,
@@ -155,9 +143,9 @@ static enum shoal_err ask_one(shoal *store, struct exchange *ex, shoal_nid to, u
 }
 
 /* What to say when the time is over. */
-static enum shoal_err give_up(const struct exchange *ex, enum shoal_err err)
+static enum shoal_err give_up(const struct sh_exchange *ex, enum shoal_err err)
 {
-    if (ex->is_unclear && ex->repeat) {
+    if (ex->is_unclear && ex->is_update) {
         sh_client_detail_set(
             "no superpeer said in time what came of it: it may or may not have been done");
         return SHOAL_ETIMEOUT;
@@ -167,49 +155,62 @@ static enum shoal_err give_up(const struct exchange *ex, enum shoal_err err)
     return err;
 }
 
+enum sh_verdict sh_exchange_after(shoal *store, struct sh_exchange *ex, shoal_nid to,
+                                  enum shoal_err err, uint16_t redirect, enum shoal_err *err_out)
+{
+    *err_out = err;
+    if (!err && !redirect) {
+        owner_set(store, ex->sector, to.v);
+        return SH_VERDICT_OVER;
+    }
+    if (!err) {
+        owner_set(store, ex->sector, redirect);
+        if (redirect != to.v && ex->hops++ < HOPS_MAX)
+            return SH_VERDICT_AGAIN;
+        err = SHOAL_EBUSY;
+    }
+    bool may = may_repeat(err) && !sh_client_closing(store);
+    if (may) {
+        owner_set(store, ex->sector, 0);
+        ex->is_unclear |= err == SHOAL_ECONNLOST || err == SHOAL_ETIMEOUT || err == SHOAL_ESTOPPED;
+        ex->hops = 0;
+    }
+    if (!may || sh_now(&store->env.clock) + SH_ROUND_PAUSE_NS >= ex->deadline_ns) {
+        *err_out = give_up(ex, err);
+        return SH_VERDICT_OVER;
+    }
+    sh_client_refresh_begin(store);
+    return SH_VERDICT_PAUSE;
+}
+
 /* Until the owner answers. The answer is allocated; what counts of it begins at its third byte. */
-static enum shoal_err exchange(shoal *store, struct exchange *ex, uint8_t **answer_out,
+static enum shoal_err exchange(shoal *store, struct sh_exchange *ex, uint8_t **answer_out,
                                size_t *size_out)
 {
-    unsigned hops = 0;
-    for (unsigned tries = 0;; tries++) {
+    for (;;) {
         uint64_t now_ns = sh_now(&store->env.clock);
         uint16_t redirect = 0;
-        shoal_nid to = whom_to_ask(store, ex->sector, tries);
+        shoal_nid to = sh_exchange_whom(store, ex->sector, ex->tries++);
         enum shoal_err err = SHOAL_ENONODE;
         if (now_ns >= ex->deadline_ns)
             return give_up(ex, SHOAL_ETIMEOUT);
         if (to.v)
             err = ask_one(store, ex, to, now_ns, answer_out, size_out, &redirect);
-        if (!err && !redirect) {
-            owner_set(store, ex->sector, to.v);
-            return SHOAL_OK;
-        }
-        if (!err) {
+        if (!err && redirect)
             free(*answer_out);
-            owner_set(store, ex->sector, redirect);
-            if (redirect != to.v && hops++ < HOPS_MAX)
-                continue;
-            err = SHOAL_EBUSY;
-        }
-        if (!may_repeat(err) || sh_client_closing(store))
-            return give_up(ex, err);
-        owner_set(store, ex->sector, 0);
-        ex->is_unclear |= err == SHOAL_ECONNLOST || err == SHOAL_ETIMEOUT || err == SHOAL_ESTOPPED;
+        enum sh_verdict verdict = sh_exchange_after(store, ex, to, err, redirect, &err);
+        if (verdict == SH_VERDICT_OVER)
+            return err;
         if (ex->repeat && ex->is_unclear)
             *ex->repeat = 1;
-        hops = 0;
-        now_ns = sh_now(&store->env.clock);
-        if (now_ns + SH_ROUND_PAUSE_NS >= ex->deadline_ns)
-            return give_up(ex, err);
-        sh_client_refresh_begin(store);
-        pause_before(store, now_ns + SH_ROUND_PAUSE_NS);
+        if (verdict == SH_VERDICT_PAUSE)
+            pause_before(store, sh_now(&store->env.clock) + SH_ROUND_PAUSE_NS);
     }
 }
 
 /* --- Questions ------------------------------------------------------------------------------- */
 
-static unsigned sector_of(const struct sh_service_ask *ask)
+unsigned sh_service_ask_sector(const struct sh_service_ask *ask)
 {
     if (ask->kind == SH_ASK_BARRIER)
         return (unsigned)(ask->barrier & 63);
@@ -217,10 +218,23 @@ static unsigned sector_of(const struct sh_service_ask *ask)
                                                                    : ask->sector;
 }
 
+void sh_service_ask_put(struct sh_writer *w, const struct sh_service_ask *ask, uint64_t wait_ns)
+{
+    sh_put8(w, ask->kind);
+    sh_put8(w, ask->sector);
+    sh_put32(w, (uint32_t)((wait_ns + 999999) / 1000000));
+    sh_put64(w, ask->barrier);
+    sh_put64(w, ask->round);
+    sh_put64(w, ask->member);
+    sh_put_text(w, ask->key);
+    sh_put_text(w, ask->after);
+    SH_ASSERT(sh_writer_ok(w));
+}
+
 enum shoal_err sh_service_ask(shoal *store, const struct sh_service_ask *ask, uint8_t **answer_out,
                               struct sh_reader *r_out)
 {
-    uint8_t bytes[SH_ASK_BYTES + 2 * SHOAL_NAME_MAX];
+    uint8_t bytes[SH_SERVICE_ASK_BYTES_MAX];
     if (store->is_embedded)
         return sh_local_ask(store, ask, answer_out, r_out);
     for (;;) {
@@ -228,20 +242,12 @@ enum shoal_err sh_service_ask(shoal *store, const struct sh_service_ask *ask, ui
         uint64_t wait_ns = ask->wait_until_ns > now_ns ? ask->wait_until_ns - now_ns : 0;
         wait_ns = wait_ns < WAIT_NS ? wait_ns : WAIT_NS;
         struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
-        sh_put8(&w, ask->kind);
-        sh_put8(&w, ask->sector);
-        sh_put32(&w, (uint32_t)((wait_ns + 999999) / 1000000));
-        sh_put64(&w, ask->barrier);
-        sh_put64(&w, ask->round);
-        sh_put64(&w, ask->member);
-        sh_put_text(&w, ask->key);
-        sh_put_text(&w, ask->after);
-        SH_ASSERT(sh_writer_ok(&w));
-        struct exchange ex = {.type = SH_CLUSTER_ASK,
-                              .sector = sector_of(ask),
-                              .payload = sh_bytes_make(bytes, (size_t)(w.at - bytes)),
-                              .wait_ns = wait_ns,
-                              .deadline_ns = ask->deadline_ns};
+        sh_service_ask_put(&w, ask, wait_ns);
+        struct sh_exchange ex = {.type = SH_CLUSTER_ASK,
+                                 .sector = sh_service_ask_sector(ask),
+                                 .payload = sh_bytes_make(bytes, (size_t)(w.at - bytes)),
+                                 .wait_ns = wait_ns,
+                                 .deadline_ns = ask->deadline_ns};
         size_t size;
         enum shoal_err err = exchange(store, &ex, answer_out, &size);
         if (!err) {
@@ -261,25 +267,29 @@ enum shoal_err sh_service_ask(shoal *store, const struct sh_service_ask *ask, ui
 
 /* --- Updates --------------------------------------------------------------------------------- */
 
+bool sh_service_caller_try(shoal *store, struct sh_service_caller *caller_out)
+{
+    struct sh_services_of_client *services = store->services;
+    sh_spin_take(&store->retry_lock);
+    uint64_t taken = services->callers_taken;
+    unsigned slot = ~taken ? (unsigned)__builtin_ctzll(~taken) : CALLERS;
+    if (slot < CALLERS)
+        services->callers_taken |= UINT64_C(1) << slot;
+    sh_spin_release(&store->retry_lock);
+    if (slot == CALLERS)
+        return false;
+    *caller_out = (struct sh_service_caller){slot, services->caller_base | slot};
+    return true;
+}
+
 enum shoal_err sh_service_caller_take(shoal *store, uint64_t deadline_ns,
                                       struct sh_service_caller *caller_out)
 {
-    struct sh_services_of_client *services = store->services;
     if (store->is_embedded) {
         *caller_out = (struct sh_service_caller){0};
         return SHOAL_OK;
     }
-    for (;;) {
-        sh_spin_take(&store->retry_lock);
-        uint64_t taken = services->callers_taken;
-        unsigned slot = ~taken ? (unsigned)__builtin_ctzll(~taken) : CALLERS;
-        if (slot < CALLERS)
-            services->callers_taken |= UINT64_C(1) << slot;
-        sh_spin_release(&store->retry_lock);
-        if (slot < CALLERS) {
-            *caller_out = (struct sh_service_caller){slot, services->caller_base | slot};
-            return SHOAL_OK;
-        }
+    while (!sh_service_caller_try(store, caller_out)) {
         uint64_t now_ns = sh_now(&store->env.clock);
         if (now_ns >= deadline_ns) {
             sh_client_detail_set("%d calls of this store are under way", CALLERS);
@@ -287,6 +297,7 @@ enum shoal_err sh_service_caller_take(shoal *store, uint64_t deadline_ns,
         }
         pause_before(store, now_ns + SH_ROOM_PAUSE_NS);
     }
+    return SHOAL_OK;
 }
 
 void sh_service_caller_release(shoal *store, const struct sh_service_caller *caller)
@@ -298,45 +309,70 @@ void sh_service_caller_release(shoal *store, const struct sh_service_caller *cal
     sh_spin_release(&store->retry_lock);
 }
 
+bool sh_service_count(shoal *store, unsigned sector, uint64_t *count_out)
+{
+    struct sh_services_of_client *services = store->services;
+    uint64_t now_ns = sh_now(&store->env.clock);
+    sh_spin_take(&store->retry_lock);
+    uint64_t asked_ns = services->updates[sector].asked_ns;
+    bool is_fresh = asked_ns && now_ns - asked_ns < COUNT_AGE_NS;
+    if (is_fresh)
+        *count_out = services->updates[sector].count;
+    sh_spin_release(&store->retry_lock);
+    return is_fresh;
+}
+
+void sh_service_count_set(shoal *store, unsigned sector, uint64_t count, uint64_t asked_ns)
+{
+    sh_spin_take(&store->retry_lock);
+    store->services->updates[sector].count = count;
+    store->services->updates[sector].asked_ns = asked_ns;
+    sh_spin_release(&store->retry_lock);
+}
+
 /* The sector's count of updates, a second old at most: an update that is sent for the first time
  * from now on can be told from those before. */
 static enum shoal_err count_get(shoal *store, unsigned sector, uint64_t deadline_ns,
                                 uint64_t *count_out)
 {
-    struct sh_services_of_client *services = store->services;
+    if (sh_service_count(store, sector, count_out))
+        return SHOAL_OK;
+    struct sh_service_ask ask = {
+        .kind = SH_ASK_UPDATES, .sector = (uint8_t)sector, .deadline_ns = deadline_ns};
     uint64_t now_ns = sh_now(&store->env.clock);
-    sh_spin_take(&store->retry_lock);
-    uint64_t count = services->updates[sector].count;
-    uint64_t asked_ns = services->updates[sector].asked_ns;
-    sh_spin_release(&store->retry_lock);
-    if (!asked_ns || now_ns - asked_ns >= COUNT_AGE_NS) {
-        struct sh_service_ask ask = {
-            .kind = SH_ASK_UPDATES, .sector = (uint8_t)sector, .deadline_ns = deadline_ns};
-        uint8_t *answer;
-        struct sh_reader r;
-        enum shoal_err err = sh_service_ask(store, &ask, &answer, &r);
-        if (err)
-            return err;
-        count = sh_get64(&r);
-        bool is_good = sh_reader_done(&r);
-        free(answer);
-        if (!is_good)
-            return SHOAL_EPROTO;
-        sh_spin_take(&store->retry_lock);
-        services->updates[sector].count = count;
-        services->updates[sector].asked_ns = now_ns ? now_ns : 1;
-        sh_spin_release(&store->retry_lock);
-    }
+    uint8_t *answer;
+    struct sh_reader r;
+    enum shoal_err err = sh_service_ask(store, &ask, &answer, &r);
+    if (err)
+        return err;
+    uint64_t count = sh_get64(&r);
+    bool is_good = sh_reader_done(&r);
+    free(answer);
+    if (!is_good)
+        return SHOAL_EPROTO;
+    sh_service_count_set(store, sector, count, now_ns ? now_ns : 1);
     *count_out = count;
     return SHOAL_OK;
 }
 
-/* A count that is too old: the next one is asked for. */
-static void count_drop(shoal *store, unsigned sector)
+uint64_t sh_service_number(shoal *store, const struct sh_service_caller *caller)
 {
-    sh_spin_take(&store->retry_lock);
-    store->services->updates[sector].asked_ns = 0;
-    sh_spin_release(&store->retry_lock);
+    return ++store->services->numbers[caller->slot]; /* who has taken it may */
+}
+
+enum shoal_err sh_service_result_get(struct sh_reader *r, const struct sh_exchange *ex,
+                                     struct sh_metadata_result *result_out)
+{
+    struct sh_metadata_result result = {.err = sh_call_err(sh_get16(r))};
+    result.is_committed = sh_get8(r);
+    result.cid.v = sh_get64(r);
+    if (!sh_reader_done(r))
+        return SHOAL_EPROTO;
+    /* A first try that came too late; but it is not the only one that was sent. */
+    if (result.err == SHOAL_EAGAIN && ex->is_unclear)
+        result.err = SHOAL_ETIMEOUT;
+    *result_out = result;
+    return result.err;
 }
 
 /* Once, with the count of now. */
@@ -351,34 +387,26 @@ static enum shoal_err update_try(shoal *store, const struct sh_service_caller *c
     if (err)
         return err;
     update->caller = caller->id;
-    update->number = ++store->services->numbers[caller->slot]; /* who has taken it may */
+    update->number = sh_service_number(store, caller);
     sh_metadata_update_put(&w, update);
     SH_ASSERT(sh_writer_ok(&w));
-    struct exchange ex = {.type = SH_CLUSTER_METADATA,
-                          .sector = sector,
-                          .payload = sh_bytes_make(bytes, (size_t)(w.at - bytes)),
-                          .repeat = &bytes[SH_METADATA_REPEAT_AT],
-                          .deadline_ns = deadline_ns};
+    struct sh_exchange ex = {.type = SH_CLUSTER_METADATA,
+                             .sector = sector,
+                             .payload = sh_bytes_make(bytes, (size_t)(w.at - bytes)),
+                             .is_update = true,
+                             .repeat = &bytes[SH_METADATA_REPEAT_AT],
+                             .deadline_ns = deadline_ns};
     uint8_t *answer;
     size_t size;
     err = exchange(store, &ex, &answer, &size);
     if (err)
         return err;
     struct sh_reader r = sh_reader_make(sh_bytes_make(answer + 2, size - 2));
-    struct sh_metadata_result result = {.err = sh_call_err(sh_get16(&r))};
-    result.is_committed = sh_get8(&r);
-    result.cid.v = sh_get64(&r);
-    bool is_good = sh_reader_done(&r);
+    err = sh_service_result_get(&r, &ex, result_out);
     free(answer);
-    if (!is_good)
-        return SHOAL_EPROTO;
-    /* A first try that came too late; but it is not the only one that was sent. */
-    if (result.err == SHOAL_EAGAIN && ex.is_unclear)
-        result.err = SHOAL_ETIMEOUT;
-    if (result.err == SHOAL_ETIMEOUT)
+    if (err == SHOAL_ETIMEOUT)
         sh_client_detail_set("it may or may not have been done");
-    *result_out = result;
-    return result.err;
+    return err;
 }
 
 enum shoal_err sh_service_update_as(shoal *store, const struct sh_service_caller *caller,
@@ -391,7 +419,7 @@ enum shoal_err sh_service_update_as(shoal *store, const struct sh_service_caller
     for (;;) {
         err = update_try(store, caller, update, deadline_ns, result_out);
         if (err == SHOAL_ETIMEOUT || err == SHOAL_EAGAIN)
-            count_drop(store, sh_metadata_sector(update));
+            sh_service_count_set(store, sh_metadata_sector(update), 0, 0);
         if (err != SHOAL_EAGAIN || sh_now(&store->env.clock) >= deadline_ns)
             return err;
     }

@@ -4,6 +4,7 @@
 
 #include "client/client_int.h"
 #include "cluster/metadata.h"
+#include "cluster/proto.h"
 #include "shoal/names.h"
 
 /* A question, as in ASK of cluster/proto.h. */
@@ -26,6 +27,35 @@ SHOAL_NODISCARD enum shoal_err sh_service_key(const char *text, struct sh_bytes 
 SHOAL_NODISCARD enum shoal_err sh_service_ask(shoal *store, const struct sh_service_ask *ask,
                                               uint8_t **answer_out, struct sh_reader *r_out);
 
+/* The same question as bytes, and of which sector it is. */
+#define SH_SERVICE_ASK_BYTES_MAX (SH_ASK_BYTES + 2 * SHOAL_NAME_MAX)
+void sh_service_ask_put(struct sh_writer *w, const struct sh_service_ask *ask, uint64_t wait_ns);
+unsigned sh_service_ask_sector(const struct sh_service_ask *ask);
+
+#define SH_SERVICE_PATIENCE_NS UINT64_C(500000000) /* for an answer, before another is asked */
+
+/* A question or an update on its way to a sector's owner. */
+struct sh_exchange {
+    sh_msg_type type;
+    unsigned sector;
+    struct sh_bytes payload;
+    uint8_t *repeat; /* set to 1 before it is sent again; NULL: that need not be said */
+    uint64_t wait_ns;
+    uint64_t deadline_ns;
+    unsigned hops, tries;
+    bool is_update;
+    bool is_unclear; /* it was sent, and nobody has said what came of it */
+};
+
+/* The sector's owner as far as is known, or another superpeer at each try, who will point to it.
+ * NONE: no superpeer is up. */
+shoal_nid sh_exchange_whom(shoal *store, unsigned sector, unsigned tries);
+/* What comes after a try, that `to` has answered, or whose error is err: another at once, another
+ * after SH_ROUND_PAUSE_NS, or nothing: *err_out is what came of it all. */
+enum sh_verdict { SH_VERDICT_OVER, SH_VERDICT_AGAIN, SH_VERDICT_PAUSE };
+enum sh_verdict sh_exchange_after(shoal *store, struct sh_exchange *ex, shoal_nid to,
+                                  enum shoal_err err, uint16_t redirect, enum shoal_err *err_out);
+
 /* A caller's number of its own (metadata.h), as long as it is taken. */
 struct sh_service_caller {
     unsigned slot;
@@ -34,7 +64,17 @@ struct sh_service_caller {
 /* Waits for a free one until the deadline. ELIMIT. */
 SHOAL_NODISCARD enum shoal_err sh_service_caller_take(shoal *store, uint64_t deadline_ns,
                                                       struct sh_service_caller *caller_out);
+bool sh_service_caller_try(shoal *store, struct sh_service_caller *caller_out);
 void sh_service_caller_release(shoal *store, const struct sh_service_caller *caller);
+/* The next number of a caller's updates. */
+uint64_t sh_service_number(shoal *store, const struct sh_service_caller *caller);
+/* The sector's count of updates (metadata.h), if it was asked for within the last second. */
+bool sh_service_count(shoal *store, unsigned sector, uint64_t *count_out);
+void sh_service_count_set(shoal *store, unsigned sector, uint64_t count, uint64_t asked_ns);
+/* Reads what came of an update. Its error is returned, too. */
+SHOAL_NODISCARD enum shoal_err sh_service_result_get(struct sh_reader *r,
+                                                     const struct sh_exchange *ex,
+                                                     struct sh_metadata_result *result_out);
 /* Has an update done, once; sets its caller and number. The result's error is returned, too. */
 SHOAL_NODISCARD enum shoal_err sh_service_update_as(shoal *store,
                                                     const struct sh_service_caller *caller,

@@ -212,6 +212,10 @@ bool sh_metadata_names_known(const struct sh_metadata *metadata, unsigned sector
 /* How many updates of callers there were, for sh_metadata_update.since. */
 uint64_t sh_metadata_updates(const struct sh_metadata *metadata, unsigned sector);
 
+/* Bytes of keys and values that the sector of a scratch key would have with a value of that size.
+ */
+size_t sh_metadata_scratch_bytes(const struct sh_metadata *metadata, struct sh_bytes key,
+                                 size_t value_size);
 /* The value of a scratch key, borrowed until the next change. ENONAME. */
 SHOAL_NODISCARD enum shoal_err sh_metadata_scratch_get(const struct sh_metadata *metadata,
                                                        struct sh_bytes key,

@@ -70,6 +70,23 @@ static void take_out(struct sh_metadata_sector *sector, size_t at)
     memmove(entry, entry + 1, (sector->scratch_count - at) * sizeof *entry);
 }
 
+static size_t bytes_with(const struct sh_metadata_sector *sector, struct sh_bytes key,
+                         size_t value_size)
+{
+    bool is_there;
+    size_t at = lower(sector, key, &is_there);
+    size_t bytes = sector->scratch_bytes + key.size + value_size;
+    if (is_there)
+        bytes -= (size_t)sector->scratch[at].key_size + sector->scratch[at].value_size;
+    return bytes;
+}
+
+size_t sh_metadata_scratch_bytes(const struct sh_metadata *metadata, struct sh_bytes key,
+                                 size_t value_size)
+{
+    return bytes_with(&metadata->sectors[sh_arc_sector_of_name(key)], key, value_size);
+}
+
 struct sh_metadata_result sh_metadata_scratch_apply(struct sh_metadata_sector *sector,
                                                     const struct sh_metadata_update *update)
 {
@@ -83,9 +100,7 @@ struct sh_metadata_result sh_metadata_scratch_apply(struct sh_metadata_sector *s
             result.err = SHOAL_ENONAME;
         return result;
     }
-    size_t bytes = sector->scratch_bytes + update->name.size + update->value.size;
-    if (is_there)
-        bytes -= (size_t)sector->scratch[at].key_size + sector->scratch[at].value_size;
+    size_t bytes = bytes_with(sector, update->name, update->value.size);
     if (bytes > SH_SCRATCH_BYTES_MAX || (!is_there && sector->scratch_count >= SH_SCRATCH_MAX)) {
         result.err = SHOAL_ELIMIT;
         return result;

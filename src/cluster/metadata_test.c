@@ -460,51 +460,53 @@ static void test_no_memory(void **state)
     assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR + 1);
     assert_true(sh_metadata_has_source(metadata, 0, update.from));
     sh_metadata_destroy(metadata);
-    /* A holder is believed before a creator also when a batch of its own has been committed since
-     * the loss, if it has heard so; else it may have given away with that what it says that it has.
-     */
-    static void test_claims_of_sources(void **state)
-    {
-        (void)state;
-        static struct sh_metadata_update update;
-        for (uint64_t heard = 4; heard <= 5; heard++) {
-            struct sh_metadata *metadata;
-            assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
-            sh_metadata_begin(metadata, 0, 7, false);
-            update = (struct sh_metadata_update){.kind = SH_METADATA_CLAIM, .count = 1};
-            update.from.v = update.to.v = CREATOR + 2;
-            update.runs[0] = (struct sh_metadata_run){cid_of(20), cid_of(20)};
-            assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
-            update.kind = SH_METADATA_MOVE;
-            update.to.v = CREATOR + 3;
-            update.sequence = 5;
-            assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
-            update.kind = SH_METADATA_CLAIM;
-            update.sequence = 0;
-            update.from.v = CREATOR;
-            update.to.v = CREATOR + 1;
-            update.runs[0] = (struct sh_metadata_run){cid_of(10), cid_of(10)};
-            assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
-            update.from.v = update.to.v = CREATOR + 2;
-            update.sequence = heard;
-            assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
-            assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value,
-                             heard < 5 ? CREATOR + 1 : CREATOR + 2);
-            assert_int_equal(sh_metadata_find(metadata, cid_of(20)).value, CREATOR + 3);
-            sh_metadata_destroy(metadata);
-        }
-    }
+}
 
-    int main(void)
-    {
-        const struct CMUnitTest tests[] = {
-            cmocka_unit_test(test_model),
-            cmocka_unit_test(test_claims),
-            cmocka_unit_test(test_claims_of_sources),
-            cmocka_unit_test(test_late_claims),
-            cmocka_unit_test(test_refusal),
-            cmocka_unit_test(test_claims_of_many),
-            cmocka_unit_test(test_no_memory),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
+/* A holder is believed before a creator also when a batch of its own has been committed since
+ * the loss, if it has heard so; else it may have given away with that what it says that it has.
+ */
+static void test_claims_of_sources(void **state)
+{
+    (void)state;
+    static struct sh_metadata_update update;
+    for (uint64_t heard = 4; heard <= 5; heard++) {
+        struct sh_metadata *metadata;
+        assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
+        sh_metadata_begin(metadata, 0, 7, false);
+        update = (struct sh_metadata_update){.kind = SH_METADATA_CLAIM, .count = 1};
+        update.from.v = update.to.v = CREATOR + 2;
+        update.runs[0] = (struct sh_metadata_run){cid_of(20), cid_of(20)};
+        assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
+        update.kind = SH_METADATA_MOVE;
+        update.to.v = CREATOR + 3;
+        update.sequence = 5;
+        assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
+        update.kind = SH_METADATA_CLAIM;
+        update.sequence = 0;
+        update.from.v = CREATOR;
+        update.to.v = CREATOR + 1;
+        update.runs[0] = (struct sh_metadata_run){cid_of(10), cid_of(10)};
+        assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
+        update.from.v = update.to.v = CREATOR + 2;
+        update.sequence = heard;
+        assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
+        assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value,
+                         heard < 5 ? CREATOR + 1 : CREATOR + 2);
+        assert_int_equal(sh_metadata_find(metadata, cid_of(20)).value, CREATOR + 3);
+        sh_metadata_destroy(metadata);
     }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_model),
+        cmocka_unit_test(test_claims),
+        cmocka_unit_test(test_claims_of_sources),
+        cmocka_unit_test(test_late_claims),
+        cmocka_unit_test(test_refusal),
+        cmocka_unit_test(test_claims_of_many),
+        cmocka_unit_test(test_no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -14,17 +14,15 @@
 void sh_name_chunk_head(uint8_t *chunk, size_t size, shoal_nid nid)
 {
     SH_ASSERT(size >= SH_NAME_CHUNK_HEAD_BYTES);
-    struct sh_writer w = sh_writer_make(chunk, SH_NAME_CHUNK_HEAD_BYTES);
     struct sh_bytes entries =
         sh_bytes_make(chunk + SH_NAME_CHUNK_HEAD_BYTES, size - SH_NAME_CHUNK_HEAD_BYTES);
-    sh_put_raw(&w, sh_bytes_text(MAGIC));
-    sh_put16(&w, VERSION);
-    sh_put16(&w, nid.v);
-    sh_put32(&w, 0);
-    sh_put64(&w, entries.size);
-    sh_put32(&w, sh_crc32c(0, entries));
-    sh_put32(&w, sh_crc32c(0, sh_bytes_make(chunk, HEAD_CRC_AT)));
-    SH_ASSERT(sh_writer_ok(&w) && w.at == w.end);
+    memcpy(chunk, MAGIC, 8);
+    sh_store16(chunk + 8, VERSION);
+    sh_store16(chunk + 10, nid.v);
+    sh_store32(chunk + 12, 0);
+    sh_store64(chunk + 16, entries.size);
+    sh_store32(chunk + 24, sh_crc32c(0, entries));
+    sh_store32(chunk + HEAD_CRC_AT, sh_crc32c(0, sh_bytes_make(chunk, HEAD_CRC_AT)));
 }
 
 bool sh_name_entry_get(struct sh_reader *r, shoal_cid *cid_out, struct sh_bytes *name_out)

@@ -365,6 +365,8 @@ enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
     superpeer->index = config->zookeeper ? UINT16_MAX : config->index; /* as an ID: NONE */
     superpeer->heartbeat_ns = config->heartbeat_ns;
     superpeer->failure_ns = config->failure_ns;
+    superpeer->scratch_bytes_max =
+        config->scratch_bytes_max ? config->scratch_bytes_max : SH_SCRATCH_BYTES_MAX;
     superpeer->on_view = config->on_view;
     superpeer->arg = config->arg;
     for (unsigned i = 0; i < SH_SUPERPEERS_MAX; i++)

@@ -44,6 +44,7 @@ struct sh_superpeer_config {
     const struct sh_view *recruited;
     uint64_t heartbeat_ns;
     uint64_t failure_ns;
+    uint32_t scratch_bytes_max; /* of a sector; 0: SH_SCRATCH_BYTES_MAX (metadata.h) */
     /* Called after each change of the view, which is valid during the call. May be NULL. */
     void (*on_view)(void *arg, const struct sh_view *view);
     /* With ZooKeeper: called in the step, once, when it has its ID. May be NULL. */

@@ -45,6 +45,7 @@ struct sh_superpeer {
     uint16_t count, index;
     uint64_t instance;
     uint64_t heartbeat_ns, failure_ns;
+    uint32_t scratch_bytes_max; /* of a sector that this one owns */
     void (*on_view)(void *arg, const struct sh_view *view);
     void *arg;
     struct sh_registry *registry;

@@ -161,6 +161,16 @@ void sh_superpeer_ring_update(struct sh_superpeer *superpeer, struct sh_msg_in *
     }
 }
 
+/* Whether a scratch value is beyond what this superpeer wants to keep. What others have to do alike
+ * is not asked for; a repetition may have been done, which the state alone can tell. */
+static bool is_too_much(const struct sh_superpeer *superpeer, const struct sh_metadata *metadata,
+                        const struct sh_metadata_update *update)
+{
+    return update->kind == SH_METADATA_SCRATCH_PUT && !update->is_repeat &&
+           sh_metadata_scratch_bytes(metadata, update->name, update->value.size) >
+               superpeer->scratch_bytes_max;
+}
+
 static void on_metadata(void *arg, struct sh_msg_in *in)
 {
     struct sh_superpeer *superpeer = arg;
@@ -182,6 +192,9 @@ static void on_metadata(void *arg, struct sh_msg_in *in)
                                      &(struct sh_metadata_result){0});
     else if (err)
         refuse(in, SHOAL_EBUSY, "the sector is changing hands");
+    else if (is_too_much(superpeer, metadata, &update))
+        sh_superpeer_metadata_answer(superpeer, in->reply_to, in->type, SHOAL_NID_NONE,
+                                     &(struct sh_metadata_result){.err = SHOAL_ELIMIT});
     else
         sh_superpeer_ring_update(superpeer, in, sector, bytes);
 }

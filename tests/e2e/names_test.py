@@ -91,6 +91,23 @@ class OneSuperpeer(harness.Case):
         self.shoal(self.node, "scratch", "remove", "a/1")
         self.refused("shoal", "scratch", "get", "a/1", *self.connect(), says="no such name")
 
+    def test_scratch_has_the_limit_that_was_set(self):
+        node = self.superpeer("small", "--scratch-bytes-max", "4KiB")
+        at = "--connect", node.address
+        for _ in range(3):  # All of one key: it is replaced.
+            self.shoal(node, "scratch", "put", "a", "--text", "x" * 1000)
+        refused = 0
+        for i in range(300):  # 64 sectors of 4 KiB have no room for 300 KB.
+            done = self.run_program("shoal", "scratch", "put", f"key/{i}", "--text", "x" * 1000,
+                                    *at)
+            if done.returncode != 0:
+                self.assertIn("limit", done.problem)
+                refused += 1
+                self.assertIsNone(re.search("timed out", done.problem))
+        self.assertGreater(refused, 40)
+        kept = self.shoal_json(node, "scratch", "list")["keys"]
+        self.assertEqual(len(kept), 301 - refused)
+
     def signed(self, barrier, count):
         def is_so():
             status = self.shoal_json(self.node, "barrier", "status", barrier)
