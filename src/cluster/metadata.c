@@ -251,7 +251,7 @@ unsigned sh_metadata_sector(const struct sh_metadata_update *update)
 /* --- Images ---------------------------------------------------------------------------------- */
 
 #define RANGE_BYTES 18
-#define SOURCE_BYTES 10
+#define SOURCE_BYTES 18
 #define NAME_BYTES 10 /* with the length */
 
 size_t sh_metadata_image_size(const struct sh_metadata *metadata, unsigned number)
@@ -291,6 +291,7 @@ void sh_metadata_image_put(const struct sh_metadata *metadata, unsigned number, 
     for (size_t i = 0; i < sector->source_count; i++) {
         sh_put16(w, sector->sources[i].nid.v);
         sh_put64(w, sector->sources[i].decided);
+        sh_put64(w, sector->sources[i].before);
     }
     sh_put32(w, (uint32_t)sector->name_count);
     for (size_t i = 0; i < sector->name_count; i++) {
@@ -342,13 +343,14 @@ static enum shoal_err sources_get(struct sh_metadata_sector *sector, struct sh_r
     uint32_t count = sh_get32(r);
     for (uint32_t i = 0; i < count; i++) {
         shoal_nid nid = {sh_get16(r)};
-        uint64_t decided = sh_get64(r);
+        uint64_t decided = sh_get64(r), before = sh_get64(r);
         if (!sh_reader_ok(r))
             return SHOAL_EPROTO;
         struct sh_metadata_source *source = sh_metadata_source(sector, nid);
         if (!source)
             return SHOAL_ENOMEM;
         source->decided = decided;
+        source->before = before;
     }
     return SHOAL_OK;
 }

@@ -28,7 +28,7 @@
  * moved nowhere can't be told then. Whether its
  * names are, is a flag of its own (superpeer_keep.c).
  *
- * Memory: 8 to 16 bytes for each run of IDs that is elsewhere, 16 for each source, 24 and its bytes
+ * Memory: 8 to 16 bytes for each run of IDs that is elsewhere, 24 for each source, 24 and its bytes
  * for each name; at most SH_METADATA_RANGES_MAX and SH_METADATA_NAMES_MAX in a sector, which is
  * 2^22 of each in all. 48 for each caller; of barriers and scratch what their limits say: 17 MiB of
  * a sector.
@@ -235,13 +235,12 @@ struct sh_metadata_sizes sh_metadata_measure(const struct sh_metadata *metadata,
 /* A sector as bytes, little-endian:
  *   u64 incarnation, u8 what is known (1: known, 2: a claim had no room, 4: but for nodes that had
  * failed), u32 ranges, each u64 first, u64 last, u16 owner; u32 sources, each u16 node, u64
- * decision; u32 names, each u64 chunk ID, text name; u32 scratch, each text key, text value;
- * barriers as in metadata_barriers.c; u8 whether names are known, u64 changes of names, u64 number
- * of the list that they began with, u64 updates, u64 up to which one callers may be forgotten, u32
- * callers, each u64 caller, u64 number, u64 update, u64 value, u16 error.
+ * decision, u64 those before; u32 names, each u64 chunk ID, text name; u32 scratch, each text key,
+ * text value; barriers as in metadata_barriers.c; u8 whether names are known, u64 changes of names,
+ * u64 number of the list that they began with, u64 updates, u64 up to which one callers may be
+ * forgotten, u32 callers, each u64 caller, u64 number, u64 update, u64 value, u16 error.
  *
- * Get replaces it. EPROTO, ENOMEM, ELIMIT change nothing.
- */
+ * Get replaces it. EPROTO, ENOMEM, ELIMIT change nothing. */
 size_t sh_metadata_image_size(const struct sh_metadata *metadata, unsigned sector);
 void sh_metadata_image_put(const struct sh_metadata *metadata, unsigned sector,
                            struct sh_writer *w);

@@ -11,10 +11,11 @@ struct sh_metadata_name {
     uint8_t size;
 };
 
-/* decided: sequence << 1 | whether it was committed. */
+/* decided: sequence << 1 | whether it was committed. before: bit n, whether the one whose sequence
+ * is lower by 1 + n was. */
 struct sh_metadata_source {
     shoal_nid nid;
-    uint64_t decided;
+    uint64_t decided, before;
 };
 
 struct sh_metadata_scratch {

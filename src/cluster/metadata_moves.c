@@ -124,6 +124,16 @@ static enum shoal_err runs_give(struct sh_metadata_sector *sector,
     return err;
 }
 
+/* A source's later batch is decided about. */
+static void decide(struct sh_metadata_source *source, uint64_t sequence, bool is_committed)
+{
+    uint64_t step = sequence - (source->decided >> 1);
+    source->before = step < 64 ? source->before << step : 0;
+    if (step <= 64)
+        source->before |= (source->decided & 1) << (step - 1);
+    source->decided = sequence << 1 | is_committed;
+}
+
 static struct sh_metadata_result move(struct sh_metadata_sector *sector,
                                       const struct sh_metadata_update *update)
 {
@@ -135,7 +145,7 @@ static struct sh_metadata_result move(struct sh_metadata_sector *sector,
         return result;
     if (update->sequence > last) {
         result.err = update->kind == SH_METADATA_MOVE ? runs_give(sector, update) : SHOAL_ENONODE;
-        source->decided = update->sequence << 1 | (result.err == SHOAL_OK);
+        decide(source, update->sequence, result.err == SHOAL_OK);
     } else if (source->decided & 1) {
         result.err = SHOAL_OK;
     }
@@ -148,13 +158,18 @@ static struct sh_metadata_result resolve(struct sh_metadata_sector *sector,
     struct sh_metadata_source *source = sh_metadata_source(sector, update->from);
     SH_ASSERT(source);
     uint64_t last = source->decided >> 1;
-    if (update->sequence > last)
-        source->decided = update->sequence << 1;
-    /* An older one: the target would have had to learn of it before it could give anything away, so
-     * who owns it now says what became of it. */
-    bool is_committed = update->sequence < last
-                            ? find(sector, update->runs[0].first).value == update->to.v
-                            : source->decided & 1;
+    bool is_committed = source->decided & 1;
+    if (update->sequence > last) {
+        decide(source, update->sequence, false);
+        is_committed = false;
+    } else if (update->sequence < last && last - update->sequence <= 64) {
+        is_committed = source->before >> (last - update->sequence - 1) & 1;
+    } else if (update->sequence < last) {
+        /* A much older one: the target would have had to learn of it before it could give anything
+         * away, so who owns it now says what became of it, unless the source's own word is missing
+         * since a loss. */
+        is_committed = find(sector, update->runs[0].first).value == update->to.v;
+    }
     return (struct sh_metadata_result){.is_committed = is_committed};
 }
 

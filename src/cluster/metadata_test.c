@@ -349,6 +349,49 @@ static void test_refusal(void **state)
     sh_metadata_destroy(metadata);
 }
 
+static struct sh_metadata_result batch(struct sh_metadata *metadata, uint8_t kind, uint16_t from,
+                                       uint16_t to, uint64_t sequence, unsigned chunk)
+{
+    static struct sh_metadata_update update;
+    update = (struct sh_metadata_update){.kind = kind,
+                                         .from = {from},
+                                         .to = {to},
+                                         .sequence = sequence,
+                                         .count = 1,
+                                         .runs = {{cid_of(chunk), cid_of(chunk)}}};
+    return apply(metadata, 0, &update);
+}
+
+/* What became of a source's batch is known after later ones too. A creator owns what nobody has
+ * claimed yet: that does not mean that a batch of it to the creator was committed. */
+static void test_older_batches(void **state)
+{
+    (void)state;
+    struct sh_metadata *metadata;
+    const uint16_t source = CREATOR + 1, other = CREATOR + 2;
+    assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
+    assert_int_equal(batch(metadata, SH_METADATA_REFUSE, source, CREATOR, 8, 10).err,
+                     SHOAL_ENONODE);
+    assert_int_equal(batch(metadata, SH_METADATA_MOVE, source, other, 9, 10).err, SHOAL_ENOTOWNER);
+    assert_false(batch(metadata, SH_METADATA_RESOLVE, source, CREATOR, 8, 10).is_committed);
+    /* Batches of the creator, of which each third is refused. */
+    for (uint64_t at = 1; at <= 40; at++)
+        (void)batch(metadata, at % 3 ? SH_METADATA_MOVE : SH_METADATA_REFUSE, CREATOR, other,
+                    2 * at, (unsigned)at + 20);
+    struct sh_metadata *copy = copied(metadata);
+    for (uint64_t at = 9; at <= 40; at++) {
+        bool is_committed =
+            batch(copy, SH_METADATA_RESOLVE, CREATOR, other, 2 * at, (unsigned)at + 20)
+                .is_committed;
+        assert_int_equal(is_committed, at % 3 != 0);
+        if (at < 40) /* of one in between nobody has heard */
+            assert_false(
+                batch(copy, SH_METADATA_RESOLVE, CREATOR, other, 2 * at + 1, 100).is_committed);
+    }
+    sh_metadata_destroy(copy);
+    sh_metadata_destroy(metadata);
+}
+
 /* --- Many ranges ----------------------------------------------------------------------------- */
 
 /* What a node says that it has: chunks 2 * i, for i from first on, each a run by itself. */
@@ -506,6 +549,7 @@ int main(void)
         cmocka_unit_test(test_late_claims),
         cmocka_unit_test(test_refusal),
         cmocka_unit_test(test_claims_of_many),
+        cmocka_unit_test(test_older_batches),
         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
