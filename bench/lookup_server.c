@@ -36,6 +36,8 @@ static void server_main(void *arg, int report_fd)
         {"cluster", "bench"},
         {"roles", "superpeer"},
         {"listen", "127.0.0.1:0"},
+        {"heartbeat_ns", "500ms"},
+        {"failure_ns", "60s"},
         {"spin_ns", is_free ? NULL
                     : spins ? "1s"
                             : "0"},
