@@ -121,6 +121,11 @@ void sh_shared_doom(struct sh_superpeer *superpeer, shoal_nid nid)
         superpeer->shared->doomed[nid.v / 64] |= UINT64_C(1) << nid.v % 64;
 }
 
+bool sh_shared_is_doomed(const struct sh_superpeer *superpeer, shoal_nid nid)
+{
+    return nid.v < SH_SHARED_NIDS && bit_of(superpeer->shared->doomed, nid);
+}
+
 void sh_shared_joined(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t asked_ns)
 {
     struct sh_shared *shared = superpeer->shared;

@@ -98,7 +98,7 @@ static void on_lease(void *arg, struct sh_msg_in *in)
     uint64_t heard_ns =
         shared->zookeeper ? now_ns : sh_raft_heard_ns(shared->raft, (uint8_t)from.v);
     if (heard_ns && now_ns < heard_ns + superpeer->failure_ns / 4 && is_sure(superpeer, now_ns) &&
-        is_up(superpeer, from))
+        is_up(superpeer, from) && !sh_shared_is_doomed(superpeer, from))
         lease_send(superpeer, from, true, time_ns);
 }
 

@@ -175,6 +175,7 @@ void sh_shared_report_answer(struct sh_superpeer *superpeer, const struct sh_msg
 bool sh_shared_may_fail(const struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead);
 /* From here on it gets no lease, until what is under way has been decided. */
 void sh_shared_doom(struct sh_superpeer *superpeer, shoal_nid nid);
+bool sh_shared_is_doomed(const struct sh_superpeer *superpeer, shoal_nid nid);
 /* A node has joined by a request that came at that time. */
 void sh_shared_joined(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t asked_ns);
 void sh_shared_dismissed(struct sh_superpeer *superpeer);

@@ -63,6 +63,9 @@ static void superpeer_decide(struct sh_superpeer *superpeer, shoal_nid nid,
                              enum sh_node_state state)
 {
     struct sh_command command = {.kind = SH_COMMAND_STATE, .state = (uint8_t)state, .nid = nid};
+    /* Should it be heard before that is decided, it gets no lease all the same. */
+    if (state == SH_NODE_FAILED)
+        sh_shared_doom(superpeer, nid);
     sh_shared_decide(superpeer, &command);
 }
 
