@@ -3,7 +3,7 @@
  *
  *   program -- shoal handle (the real one, on the world's clock, wire and steps)
  *        \---- fibers: two on chunks, two on names, two on barriers, one that watches the nodes,
- *                  one that lets superpeers come and go */
+ *                  one that lets superpeers come and go, and chunks move */
 #ifndef SIM_CLUSTER_PROGRAMS_INT_H
 #define SIM_CLUSTER_PROGRAMS_INT_H
 
@@ -175,6 +175,8 @@ void cw_names_check(struct cw_world *world);
  */
 
 void cw_words_do(struct cw_fiber *fiber);
+/* Has one of them moved to another peer. */
+void cw_words_move(struct cw_fiber *fiber);
 /* What is not as it should be in the end; NULL: all is. */
 const char *cw_words_wait(struct cw_world *world);
 void cw_words_check(struct cw_world *world);
@@ -192,7 +194,7 @@ const char *cw_events_wait(struct cw_world *world);
 /* --- cluster_spares.c --------------------------------------------------------------------------
  */
 
-/* Lets a superpeer come or go. */
+/* Lets a superpeer come or go, or has a chunk moved. */
 void cw_operate(struct cw_fiber *fiber);
 
 /* --- cluster_barriers.c ------------------------------------------------------------------------
