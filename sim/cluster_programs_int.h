@@ -74,9 +74,10 @@ enum cw_member_end { CW_WAITS, CW_RELEASED, CW_SIGNED_OFF, CW_UNCLEAR, CW_DIED }
 
 struct cw_member {
     enum cw_member_end end;
-    uint64_t id;    /* the library's; 0: not known */
-    uint64_t seen;  /* in which open round somebody saw it; 0: in none */
-    uint64_t round; /* that was over with it; 0: none is known */
+    uint64_t begun_ns, ended_ns; /* in world time; 0: not yet */
+    uint64_t id;                 /* the library's; 0: not known */
+    uint64_t seen;               /* in which open round somebody saw it; 0: in none */
+    uint64_t round;              /* that was over with it; 0: none is known */
 };
 
 /* What a member was told of a round. */
