@@ -56,12 +56,22 @@ static struct cw_member *member_of(struct cw_world *world, struct cw_barrier *ba
     return member;
 }
 
+/* Whether the superpeer may have taken it for dead: it was there for so long, and may have been cut
+ * off. That it signed off later, it could all the same. */
+static bool may_be_dead(const struct cw_world *world, const struct cw_member *member)
+{
+    uint64_t until_ns = member->ended_ns ? member->ended_ns : sh_world_now(world->sim);
+    if (member->end == CW_DIED || member->end == CW_UNCLEAR)
+        return true;
+    return member->end != CW_RELEASED && until_ns - member->begun_ns >= CW_FAILURE_NS / 10 * 9;
+}
+
 /* How many seats of a barrier that survivors share may have gone with their members. */
-static unsigned seats_lost(const struct cw_barrier *barrier)
+static unsigned seats_lost(const struct cw_world *world, const struct cw_barrier *barrier)
 {
     unsigned lost = 0;
     for (unsigned i = 0; i < barrier->count; i++)
-        lost += barrier->members[i].end == CW_DIED || barrier->members[i].end == CW_UNCLEAR;
+        lost += may_be_dead(world, &barrier->members[i]);
     return barrier->survivors ? lost : 0;
 }
 
@@ -107,7 +117,7 @@ static void round_seen(struct cw_world *world, struct cw_barrier *barrier,
 static void released(struct cw_world *world, struct cw_barrier *barrier,
                      const struct shoal_barrier_round *round)
 {
-    unsigned lost = seats_lost(barrier);
+    unsigned lost = seats_lost(world, barrier);
     unsigned least = barrier->size > lost ? barrier->size - lost : 1;
     CW_HOLDS(world, round->count >= least && round->count <= barrier->size,
              "a barrier for %u let %u members go on (%u may be dead)", barrier->size, round->count,
@@ -210,10 +220,13 @@ static void wait(struct cw_fiber *fiber, unsigned at)
     uint8_t data[DATA_BYTES];
     data_make(data, barrier, number);
     uint64_t timeout_ns = cw_draw(fiber, 8 * CW_S), begun_ns = sh_world_now(world->sim);
+    barrier->members[number].begun_ns = begun_ns;
     cw_say(world, node, "waits at barrier %u as member %u", at, number);
     enum shoal_err err = shoal_barrier_wait(fiber->program->store, barrier->id, data, sizeof data,
                                             timeout_ns, &round);
     bool is_over = barrier->generation != generation;
+    if (!is_over)
+        barrier->members[number].ended_ns = sh_world_now(world->sim);
     cw_sector_watch(world, sh_barrier_sector(sh_load64(data)));
     is_over |= barrier->generation != generation;
     if (fiber->program->is_dying) {

@@ -3,7 +3,7 @@
  *
  *   program -- shoal handle (the real one, on the world's clock, wire and steps)
  *        \---- fibers: two on chunks, two on names, two on barriers, one that watches the nodes,
- *                  one that lets superpeers come and go */
+ *                  one that lets superpeers come and go, and chunks move */
 #ifndef SIM_CLUSTER_PROGRAMS_INT_H
 #define SIM_CLUSTER_PROGRAMS_INT_H
 
@@ -74,9 +74,10 @@ enum cw_member_end { CW_WAITS, CW_RELEASED, CW_SIGNED_OFF, CW_UNCLEAR, CW_DIED }
 
 struct cw_member {
     enum cw_member_end end;
-    uint64_t id;    /* the library's; 0: not known */
-    uint64_t seen;  /* in which open round somebody saw it; 0: in none */
-    uint64_t round; /* that was over with it; 0: none is known */
+    uint64_t begun_ns, ended_ns; /* in world time; 0: not yet */
+    uint64_t id;                 /* the library's; 0: not known */
+    uint64_t seen;               /* in which open round somebody saw it; 0: in none */
+    uint64_t round;              /* that was over with it; 0: none is known */
 };
 
 /* What a member was told of a round. */
@@ -175,6 +176,8 @@ void cw_names_check(struct cw_world *world);
  */
 
 void cw_words_do(struct cw_fiber *fiber);
+/* Has one of them moved to another peer. */
+void cw_words_move(struct cw_fiber *fiber);
 /* What is not as it should be in the end; NULL: all is. */
 const char *cw_words_wait(struct cw_world *world);
 void cw_words_check(struct cw_world *world);
@@ -192,7 +195,7 @@ const char *cw_events_wait(struct cw_world *world);
 /* --- cluster_spares.c --------------------------------------------------------------------------
  */
 
-/* Lets a superpeer come or go. */
+/* Lets a superpeer come or go, or has a chunk moved. */
 void cw_operate(struct cw_fiber *fiber);
 
 /* --- cluster_barriers.c ------------------------------------------------------------------------

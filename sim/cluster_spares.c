@@ -150,8 +150,10 @@ void cw_operate(struct cw_fiber *fiber)
     struct cw_host *spare = &world->hosts[cw_draw(fiber, world->count)];
     if (!is_spare(spare) || !spare->msg || spare->is_dismissed)
         return;
-    if (cw_draw(fiber, 2))
+    if (cw_draw(fiber, 3)) {
+        cw_words_move(fiber);
         return;
+    }
     if (!spare->superpeer) {
         if (!spare->is_wanted)
             cw_say(world, program->host->node, "wants host %u to be a superpeer", spare->node);

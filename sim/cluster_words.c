@@ -195,6 +195,27 @@ void cw_words_do(struct cw_fiber *fiber)
     operate(fiber, word, &op);
 }
 
+void cw_words_move(struct cw_fiber *fiber)
+{
+    struct cw_world *world = cw_world_of(fiber);
+    const struct cw_word *word = word_at(world, (unsigned)cw_draw(fiber, CW_WORDS));
+    unsigned node = fiber->program->host->node;
+    shoal_nid from;
+    struct shoal_migration migration = {.first = word->cid, .last = word->cid};
+    if (!word->is_there || sh_client_locate(fiber->program->store, word->cid, 0, &from))
+        return;
+    if (fiber->program->is_dying)
+        return;
+    cw_say(world, node, "moves chunk %u:%" PRIu64 " from node %u",
+           shoal_cid_creator(migration.first).v, shoal_cid_local(migration.first), from.v);
+    enum shoal_err err = shoal_migrate(fiber->program->store, from, &migration, NULL, NULL, NULL);
+    if (fiber->program->is_dying)
+        return;
+    cw_say(world, node, "moved chunk %u:%" PRIu64 ": %s", shoal_cid_creator(migration.first).v,
+           shoal_cid_local(migration.first), shoal_err_name(err));
+    world->result->moves += err == SHOAL_OK;
+}
+
 /* --- Checks ------------------------------------------------------------------------------------
  */
 

@@ -76,8 +76,9 @@ void sh_superpeer_link_event(struct sh_superpeer *superpeer, const struct sh_msg
 /* The view as it is; valid until the next step or event. */
 const struct sh_view *sh_superpeer_view(const struct sh_superpeer *superpeer);
 
-/* For who watches a simulated cluster: the incarnation of what is here of a sector (metadata.h), 0:
- * nothing. Another one than before means that names may be missing, barriers and scratch are. */
+/* For who watches a simulated cluster: the incarnation of what is here of a sector (metadata.h),
+ * once its names are known; 0: nothing yet. Another one than before means that names may be
+ * missing, barriers and scratch are. */
 uint64_t sh_superpeer_incarnation(const struct sh_superpeer *superpeer, unsigned sector);
 
 #endif

@@ -415,7 +415,9 @@ enum shoal_err sh_superpeer_ring_open(struct sh_superpeer *superpeer)
 
 uint64_t sh_superpeer_incarnation(const struct sh_superpeer *superpeer, unsigned sector)
 {
-    return sh_metadata_incarnation(superpeer->ring->metadata, sector);
+    const struct sh_metadata *metadata = superpeer->ring->metadata;
+    return sh_metadata_names_known(metadata, sector) ? sh_metadata_incarnation(metadata, sector)
+                                                     : 0;
 }
 
 void sh_superpeer_ring_handlers(struct sh_superpeer *superpeer)
