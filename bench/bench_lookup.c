@@ -202,9 +202,7 @@ static enum shoal_err client_open(struct client *client)
         return err;
     }
     client->directory = sh_client_directory(client->store);
-    return client->shape->percent
-               ? sh_lookup_layout_tell(client->store, client->shape, client->peers)
-               : SHOAL_OK;
+    return SHOAL_OK;
 }
 
 static enum shoal_err lookup_run(void *arg, const struct sh_bench_flags *flags,

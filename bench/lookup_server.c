@@ -21,60 +21,6 @@ struct server_args {
     enum sh_placement placement;
 };
 
-/* --- Nodes ----------------------------------------------------------------------------------- */
-
-static void server_main(void *arg, int report_fd)
-{
-    const struct server_args *args = arg;
-    const char *bad = NULL;
-    size_t bad_len = 0;
-    if (sh_log_levels_set("warn", &bad, &bad_len))
-        return;
-    bool spins = sh_bench_spins(args->placement);
-    bool is_free = args->placement == SH_PLACE_FREE;
-    const struct sh_server_setting first[] = {
-        {"cluster", "bench"},
-        {"roles", "superpeer"},
-        {"listen", "127.0.0.1:0"},
-        {"heartbeat_ns", "500ms"},
-        {"failure_ns", "60s"},
-        {"spin_ns", is_free ? NULL
-                    : spins ? "1s"
-                            : "0"},
-        {"park_ns", is_free || spins ? NULL : "0"},
-    };
-    struct sh_node_run *superpeer = NULL;
-    if (sh_server_node_run(first, sizeof first / sizeof *first, &superpeer))
-        return;
-    for (unsigned i = 0; i < args->shape->nodes; i++) {
-        /* They only have to be there, and share the superpeer's core. */
-        const struct sh_server_setting second[] = {
-            {"cluster", "bench"},
-            {"roles", "peer"},
-            {"listen", "127.0.0.1:0"},
-            {"superpeers", sh_node_address(superpeer)},
-            {"store_bytes_max", "64MiB"},
-            {"chunk_bytes_max", "1MiB"},
-            {"heartbeat_ns", "500ms"},
-            {"failure_ns", "60s"},
-            {"spin_ns", "0"},
-            {"park_ns", "0"},
-        };
-        struct sh_node_run *peer = NULL;
-        if (sh_server_node_run(second, sizeof second / sizeof *second, &peer))
-            return;
-    }
-    sh_server_serve(superpeer, report_fd);
-}
-
-enum shoal_err sh_lookup_server_start(const struct sh_lookup_shape *shape,
-                                      enum sh_placement placement, struct sh_child *server_out)
-{
-    struct server_args args = {.shape = shape, .placement = placement};
-    SH_ASSERT(shape->nodes > 0 && shape->nodes <= SH_LOOKUP_PEERS_MAX);
-    return sh_child_start(server_main, &args, placement, server_out);
-}
-
 /* --- The layout ------------------------------------------------------------------------------ */
 
 /* Batches that are told to the superpeer. */
@@ -162,13 +108,13 @@ static enum shoal_err target_tell(struct teller *teller, const struct sh_layout 
     return err ? err : batch_send(teller);
 }
 
-enum shoal_err sh_lookup_layout_tell(shoal *store, const struct sh_lookup_shape *shape,
-                                     const shoal_nid *peers)
+/* Each peer tells what it has given away. */
+static enum shoal_err layout_tell(const struct sh_lookup_shape *shape,
+                                  struct sh_node_run *const *peers)
 {
     struct teller *teller = calloc(1, sizeof *teller);
     if (!teller)
         return SHOAL_ENOMEM;
-    teller->caller = sh_client_caller(store);
     enum shoal_err err = SHOAL_OK;
     for (unsigned i = 0; i < shape->nodes && !err; i++) {
         struct sh_layout layout = {.chunks = sh_lookup_each(shape),
@@ -176,13 +122,70 @@ enum shoal_err sh_lookup_layout_tell(shoal *store, const struct sh_lookup_shape 
                                    .length = shape->length,
                                    .seed = shape->seed + i};
         layout.runs = layout.chunks * layout.percent / 100 / layout.length;
-        teller->from = peers[i];
+        teller->caller = sh_node_caller(peers[i]);
+        teller->from = sh_node_nid(peers[i]);
         err = incarnation_ask(teller);
         for (unsigned step = 1; step < shape->nodes && !err; step++) {
-            teller->to = peers[(i + step) % shape->nodes];
+            teller->to = sh_node_nid(peers[(i + step) % shape->nodes]);
             err = target_tell(teller, &layout, step, shape->nodes - 1);
         }
     }
     free(teller);
     return err;
+}
+
+/* --- Nodes ----------------------------------------------------------------------------------- */
+
+static void server_main(void *arg, int report_fd)
+{
+    const struct server_args *args = arg;
+    const char *bad = NULL;
+    size_t bad_len = 0;
+    if (sh_log_levels_set("warn", &bad, &bad_len))
+        return;
+    bool spins = sh_bench_spins(args->placement);
+    bool is_free = args->placement == SH_PLACE_FREE;
+    const struct sh_server_setting first[] = {
+        {"cluster", "bench"},
+        {"roles", "superpeer"},
+        {"listen", "127.0.0.1:0"},
+        {"heartbeat_ns", "500ms"},
+        {"failure_ns", "60s"},
+        {"spin_ns", is_free ? NULL
+                    : spins ? "1s"
+                            : "0"},
+        {"park_ns", is_free || spins ? NULL : "0"},
+    };
+    struct sh_node_run *superpeer = NULL;
+    if (sh_server_node_run(first, sizeof first / sizeof *first, &superpeer))
+        return;
+    struct sh_node_run *peers[SH_LOOKUP_PEERS_MAX];
+    for (unsigned i = 0; i < args->shape->nodes; i++) {
+        /* They only have to be there, and share the superpeer's core. */
+        const struct sh_server_setting second[] = {
+            {"cluster", "bench"},
+            {"roles", "peer"},
+            {"listen", "127.0.0.1:0"},
+            {"superpeers", sh_node_address(superpeer)},
+            {"store_bytes_max", "64MiB"},
+            {"chunk_bytes_max", "1MiB"},
+            {"heartbeat_ns", "500ms"},
+            {"failure_ns", "60s"},
+            {"spin_ns", "0"},
+            {"park_ns", "0"},
+        };
+        if (sh_server_node_run(second, sizeof second / sizeof *second, &peers[i]))
+            return;
+    }
+    if (args->shape->percent && layout_tell(args->shape, peers))
+        return;
+    sh_server_serve(superpeer, report_fd);
+}
+
+enum shoal_err sh_lookup_server_start(const struct sh_lookup_shape *shape,
+                                      enum sh_placement placement, struct sh_child *server_out)
+{
+    struct server_args args = {.shape = shape, .placement = placement};
+    SH_ASSERT(shape->nodes > 0 && shape->nodes <= SH_LOOKUP_PEERS_MAX);
+    return sh_child_start(server_main, &args, placement, server_out);
 }

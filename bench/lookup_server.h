@@ -1,8 +1,8 @@
 /* What `shoal bench lookup` asks: a superpeer and peers in one process, and where their chunks are.
  *
- * There are no chunks: a superpeer believes what a batch's source says, so the layout is told to it
- * by COMMITs, as if chunks had been moved. Each of `nodes` peers has made an equal part of `count`
- * chunks, of which `percent` are now with others, in runs of `length` (ranges_layout.h). */
+ * There are no chunks: a superpeer believes what a batch's source says, so each peer tells it the
+ * layout by COMMITs, as if chunks had been moved. Each of `nodes` peers has made an equal part of
+ * `count` chunks, of which `percent` are now with others, in runs of `length` (ranges_layout.h). */
 #ifndef SH_BENCH_LOOKUP_SERVER_H
 #define SH_BENCH_LOOKUP_SERVER_H
 
@@ -22,14 +22,11 @@ struct sh_lookup_shape {
     uint64_t seed;
 };
 
-/* Starts the nodes; the port is the superpeer's. Before the process has other threads. */
+/* Starts the nodes, and tells the superpeer what has moved; the port is the superpeer's. Before the
+ * process has other threads. */
 SHOAL_NODISCARD enum shoal_err sh_lookup_server_start(const struct sh_lookup_shape *shape,
                                                       enum sh_placement placement,
                                                       struct sh_child *server_out);
-
-/* Tells the superpeer what has moved. peers: all of them, ascending. Logs what was wrong. */
-SHOAL_NODISCARD enum shoal_err
-sh_lookup_layout_tell(shoal *store, const struct sh_lookup_shape *shape, const shoal_nid *peers);
 
 /* How many chunks each peer has made. */
 static inline uint64_t sh_lookup_each(const struct sh_lookup_shape *shape)

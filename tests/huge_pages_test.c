@@ -83,6 +83,8 @@ static uint64_t filled_node(const char *superpeers, const char *huge_pages)
     rig_set(&peer.options, "superpeers", superpeers);
     rig_set(&peer.options, "store_bytes_max", "256MiB");
     rig_set(&peer.options, "huge_pages", huge_pages);
+    rig_set(&peer.options, "heartbeat_ns", "50ms");
+    rig_set(&peer.options, "failure_ns", "3s");
     assert_int_equal(sh_node_create(&peer.options, &peer.node, detail), SHOAL_OK);
     assert_int_equal(sh_node_start(peer.node), SHOAL_OK);
     assert_true(sh_node_wait_ready(peer.node));

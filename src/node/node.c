@@ -713,3 +713,8 @@ shoal_nid sh_node_nid(const struct sh_node_run *node)
 {
     return sh_msg_nid(node->msg);
 }
+
+struct sh_caller sh_node_caller(const struct sh_node_run *node)
+{
+    return (struct sh_caller){.msg = node->msg, .crew = node->crew, .clock = &node->env.clock};
+}

@@ -16,7 +16,7 @@
 
 #include "base/crew.h"
 #include "base/options.h"
-#include "msg/msg.h"
+#include "msg/call.h"
 #include "shoal/err.h"
 #include "store/store.h"
 
@@ -49,5 +49,8 @@ void sh_node_destroy(struct sh_node_run *node);
 /* Where it listens, with the port filled in; its ID, NONE before it has joined. */
 const char *sh_node_address(const struct sh_node_run *node);
 shoal_nid sh_node_nid(const struct sh_node_run *node);
+
+/* For questions in the node's name, from threads that are not its own. */
+struct sh_caller sh_node_caller(const struct sh_node_run *node);
 
 #endif
