@@ -69,12 +69,13 @@ enum shoal_err sh_registry_create(const struct sh_registry_config *config, uint6
     if (config->is_volatile)
         registry->next_nid.v += (uint16_t)(sh_mix64(config->seed) % arc_nids);
     registry->heard_ns = calloc(arc_nids, sizeof registry->heard_ns[0]);
+    registry->spoke_ns = calloc(arc_nids, sizeof registry->spoke_ns[0]);
     registry->failed_epochs = calloc(arc_nids, sizeof registry->failed_epochs[0]);
     registry->events_log = 1; /* an image, or the first process's instance, tells */
     if (!config->is_shared)
         registry->events_log = sh_mix64(config->seed ^ config->instance) | 1;
     registry->events = calloc(SH_REGISTRY_EVENTS_MAX, sizeof registry->events[0]);
-    if (!registry->events || !registry->heard_ns || !registry->failed_epochs)
+    if (!registry->events || !registry->heard_ns || !registry->spoke_ns || !registry->failed_epochs)
         goto out_registry;
     err = SHOAL_OK;
     if (!config->is_shared)
@@ -99,6 +100,7 @@ void sh_registry_destroy(struct sh_registry *registry)
     sh_view_destroy(&registry->view);
     free(registry->events);
     free(registry->heard_ns);
+    free(registry->spoke_ns);
     free(registry->failed_epochs);
     free(registry);
 }
@@ -263,6 +265,7 @@ enum shoal_err sh_registry_heartbeat(struct sh_registry *registry, uint64_t now_
     if (node->state == SH_NODE_LEFT)
         return SHOAL_ENONODE;
     heard(registry, nid, now_ns);
+    sh_registry_spoke(registry, now_ns, nid);
     /* Told until its epoch shows that it has heard: the first answer may have been lost with the
      * connection, which its failure closed. */
     *failed_out = epoch < registry->failed_epochs[nid.v - registry->arc_first.v];
@@ -434,6 +437,19 @@ uint64_t sh_registry_heard_ns(const struct sh_registry *registry, shoal_nid nid)
 {
     SH_ASSERT(sh_registry_has(registry, nid));
     return registry->heard_ns[nid.v - registry->arc_first.v];
+}
+
+void sh_registry_spoke(struct sh_registry *registry, uint64_t at_ns, shoal_nid nid)
+{
+    if (!sh_registry_has(registry, nid))
+        return;
+    uint64_t *spoke_ns = &registry->spoke_ns[nid.v - registry->arc_first.v];
+    *spoke_ns = *spoke_ns < at_ns ? at_ns : *spoke_ns;
+}
+
+uint64_t sh_registry_spoke_ns(const struct sh_registry *registry, shoal_nid nid)
+{
+    return sh_registry_has(registry, nid) ? registry->spoke_ns[nid.v - registry->arc_first.v] : 0;
 }
 
 const struct sh_view *sh_registry_view(const struct sh_registry *registry)

@@ -86,6 +86,11 @@ uint64_t sh_registry_due_ns(const struct sh_registry *registry);
 /* When a node of this arc was heard last, or is taken to have been. */
 uint64_t sh_registry_heard_ns(const struct sh_registry *registry, shoal_nid nid);
 
+/* A node has sent something to this superpeer itself: tells its life from what others report and
+ * what is applied late. A heartbeat notes it by itself. 0: it has not. */
+void sh_registry_spoke(struct sh_registry *registry, uint64_t at_ns, shoal_nid nid);
+uint64_t sh_registry_spoke_ns(const struct sh_registry *registry, shoal_nid nid);
+
 /* The view, by ascending ID. Valid until the next change. */
 const struct sh_view *sh_registry_view(const struct sh_registry *registry);
 bool sh_registry_settling(const struct sh_registry *registry);

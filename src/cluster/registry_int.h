@@ -31,10 +31,11 @@ struct sh_registry {
     uint64_t due_ns; /* nobody is overdue before */
     bool settling;
     /* When each superpeer, and each node of the arc, was heard last, and the epoch in which the
-     * node was declared failed last: by ID, 916 KB at most. */
+     * node was declared failed last: by ID, 1.4 MB at most. */
     uint64_t superpeer_heard_ns[SH_SUPERPEERS_MAX];
     uint64_t moved[(UINT16_MAX + 1) / 64]; /* a bit by node ID: it is not given out again */
-    uint64_t *heard_ns;                    /* by ID - arc_first, like failed_epochs */
+    uint64_t *heard_ns;                    /* by ID - arc_first, like those below */
+    uint64_t *spoke_ns;                    /* when it sent something here last; 0: not yet */
     /* registry_events.c: 30 KB. All that came after the epoch floor is there. */
     struct sh_registry_event *events;
     uint64_t events_count, events_floor, events_log;

@@ -9,5 +9,6 @@ void sh_registry_report(const struct sh_registry *registry, struct sh_report *re
     report->arc_last = registry->arc_last.v;
     report->registry_bytes =
         sizeof *registry + registry->view.room * sizeof registry->view.nodes[0] +
-        arc_nids * (sizeof registry->heard_ns[0] + sizeof registry->failed_epochs[0]);
+        arc_nids * (sizeof registry->heard_ns[0] + sizeof registry->spoke_ns[0] +
+                    sizeof registry->failed_epochs[0]);
 }

@@ -157,6 +157,7 @@ void sh_registry_times_take(struct sh_registry *registry, const struct sh_regist
         if (!old || old->instance != node->instance)
             continue;
         registry->heard_ns[at] = from->heard_ns[at];
+        registry->spoke_ns[at] = from->spoke_ns[at];
         registry->failed_epochs[at] = from->failed_epochs[at];
         if (old->state == SH_NODE_UP && node->state == SH_NODE_FAILED)
             registry->failed_epochs[at] = registry->view.epoch;

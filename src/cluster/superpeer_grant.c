@@ -129,6 +129,7 @@ bool sh_shared_is_doomed(const struct sh_superpeer *superpeer, shoal_nid nid)
 void sh_shared_joined(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t asked_ns)
 {
     struct sh_shared *shared = superpeer->shared;
+    sh_registry_spoke(superpeer->registry, asked_ns, nid);
     if (nid.v >= SH_PEER_NID_MIN && nid.v < SH_SHARED_NIDS &&
         asked_ns > shared->confirmed_ns[nid.v])
         shared->confirmed_ns[nid.v] = asked_ns;

@@ -33,8 +33,9 @@ struct sh_probe {
     /* 0: has not. When the connection that the node itself had here ended, or at another superpeer,
      * and when nobody listened at its address last. */
     uint64_t lost_ns, others_lost_ns, refused_ns;
-    uint64_t asked_ns; /* when the other superpeers were asked */
-    uint64_t agreed;   /* who of them agreed since: bit n is superpeer n */
+    uint64_t others_heard_ns; /* 0: not by those who have said so */
+    uint64_t asked_ns;        /* when the other superpeers were asked */
+    uint64_t agreed;          /* who of them agreed since: bit n is superpeer n */
 };
 
 struct sh_superpeer_overlay; /* superpeer_overlay_int.h */

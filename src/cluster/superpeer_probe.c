@@ -60,16 +60,12 @@ static const struct sh_node *watched(const struct sh_superpeer *superpeer, shoal
     return node;
 }
 
+/* By this superpeer itself: what others report, they may have heard before they lost it. */
 static uint64_t heard_ns(const struct sh_superpeer *superpeer, shoal_nid nid)
 {
     const struct sh_shared *shared = superpeer->shared;
-    if (!is_superpeer(nid)) {
-        uint64_t at_ns = sh_registry_watches(superpeer->registry, nid)
-                             ? sh_registry_heard_ns(superpeer->registry, nid)
-                             : 0;
-        /* All are taken to have been heard when a leader begins. */
-        return shared && at_ns == shared->led_since_ns ? 0 : at_ns;
-    }
+    if (!is_superpeer(nid))
+        return sh_registry_spoke_ns(superpeer->registry, nid);
     if (shared->zookeeper)
         return shared->superpeer_heard_ns[nid.v];
     return sh_raft_leader(shared->raft) == nid.v ? sh_raft_leader_heard_ns(shared->raft)
@@ -178,10 +174,17 @@ static uint64_t grace_ns(const struct sh_superpeer *superpeer)
     return superpeer->heartbeat_ns / 4;
 }
 
+/* When it was heard last, here or by others who have said so. */
+static uint64_t known_heard_ns(const struct sh_probe *probe)
+{
+    uint64_t own_ns = heard_ns(probe->superpeer, probe->nid);
+    return own_ns > probe->others_heard_ns ? own_ns : probe->others_heard_ns;
+}
+
 /* Whether it was not heard since a connection of its own ended. */
 static bool is_unheard(const struct sh_probe *probe, uint64_t lost_ns)
 {
-    return lost_ns && heard_ns(probe->superpeer, probe->nid) <= lost_ns;
+    return lost_ns && known_heard_ns(probe) <= lost_ns;
 }
 
 /* Whether it would have been heard by now over another connection. If it was heard just before, it
@@ -191,7 +194,7 @@ static bool is_settled(const struct sh_probe *probe, uint64_t lost_ns, uint64_t 
 {
     const struct sh_superpeer *superpeer = probe->superpeer;
     uint64_t wait_ns = grace_ns(superpeer);
-    if (heard_ns(superpeer, probe->nid) + wait_ns > lost_ns)
+    if (known_heard_ns(probe) + wait_ns > lost_ns)
         wait_ns += superpeer->heartbeat_ns;
     return now_ns >= lost_ns + wait_ns;
 }
@@ -201,7 +204,7 @@ static bool is_settled(const struct sh_probe *probe, uint64_t lost_ns, uint64_t 
 static void probe_again(struct sh_probe *probe, uint64_t now_ns)
 {
     const struct sh_superpeer *superpeer = probe->superpeer;
-    if (heard_ns(superpeer, probe->nid) > probe->begun_ns ||
+    if (known_heard_ns(probe) > probe->begun_ns ||
         now_ns >= probe->begun_ns + 2 * superpeer->failure_ns) {
         probe_end(probe, now_ns);
         return;
@@ -313,9 +316,8 @@ void sh_superpeer_refused_handler(void *arg, struct sh_msg_in *in)
     if (!probe)
         return;
     probe->agreed |= UINT64_C(1) << in->reply_to.nid.v;
-    if (superpeer->shared && !is_superpeer(nid) && heard_ns_ago < now_ns &&
-        now_ns - heard_ns_ago > heard_ns(superpeer, nid))
-        sh_registry_heard(superpeer->registry, now_ns - heard_ns_ago, nid);
+    if (heard_ns_ago < now_ns && now_ns - heard_ns_ago > probe->others_heard_ns)
+        probe->others_heard_ns = now_ns - heard_ns_ago;
     if (lost_ns_ago < now_ns && now_ns - lost_ns_ago > probe->others_lost_ns)
         probe->others_lost_ns = now_ns - lost_ns_ago;
     if (is_gone(probe, now_ns))
