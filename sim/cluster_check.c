@@ -350,8 +350,8 @@ bool cw_has_settled(void *arg)
 {
     struct cw_world *world = arg;
     const char *why;
-    return cw_watch(world) || (!host_behind(world, &why) && !slot_busy(world) &&
-                               !chunk_unserved(world) && !cw_programs_wait(world));
+    return cw_watch(world) || (!cw_programs_wait(world) && !host_behind(world, &why) &&
+                               !slot_busy(world) && !chunk_unserved(world));
 }
 
 /* Who has what of a chunk, for the story. */

@@ -4,6 +4,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 
 import harness
@@ -125,8 +126,9 @@ class InZooKeeper(harness.Case):
                              barrier)
         # All forgotten at once: names come back from the peers.
         harness.eventually(self, "the names are in a chunk", 60,
-                           lambda: b"name/1" in self.shoal(node, "chunk", "get", "64:0",
-                                                           "--raw").stdout)
+                           lambda: all(struct.pack("<Q", (65 << 48) + i) in
+                                       self.shoal(node, "chunk", "get", "64:0", "--raw").stdout
+                                       for i in (1, 2)))
         self.superpeers[2].kill()
         self.superpeers = [self.start(i).wait_ready() for i in range(3)]
 
