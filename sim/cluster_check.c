@@ -85,6 +85,9 @@ void cw_view_seen(struct cw_host *host, const struct sh_view *view)
              host->node, view->epoch);
     *known = hash;
     view_is_sound(world, view);
+    for (size_t i = 0; i < view->count; i++)
+        world->superpeer_losses +=
+            view->nodes[i].role == SH_ROLE_SUPERPEER && view->nodes[i].state == SH_NODE_FAILED;
     cw_tell(world, host->node, "first with view(epoch, nodes)", view->epoch, view->count);
 }
 

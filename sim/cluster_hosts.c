@@ -184,7 +184,7 @@ static void on_crash(void *arg, struct sh_world *sim, unsigned node)
         return;
     cw_tell(host->world, node, "dies()", 0, 0);
     host->world->result->crashes++;
-    host->world->superpeer_crashes += host->kind == CW_SUPERPEER || host->kind == CW_SPARE;
+    host->world->superpeer_losses += host->kind == CW_SUPERPEER || host->kind == CW_SPARE;
     if (host->kind == CW_PEER)
         cw_copies_lost(host);
     if (host->kind == CW_CLIENT)

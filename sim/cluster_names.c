@@ -21,8 +21,8 @@ static void sector_see(struct cw_world *world, unsigned sector, uint64_t incarna
         return;
     SH_ASSERT(known->count < CW_INCARNATIONS);
     /* Names of the last second may be missing; barriers are. */
-    CW_HOLDS(world, world->superpeer_crashes > 0,
-             "sector %u was forgotten, though no superpeer had died", sector);
+    CW_HOLDS(world, world->superpeer_losses > 0,
+             "sector %u was forgotten, though no superpeer had died, or was called failed", sector);
     cw_tell(world, 0, "somebody begins anew(sector, incarnation)", sector, incarnation);
     for (unsigned i = 0; i < CW_NAMES; i++) {
         if (all->names[i].count && all->name_sectors[i] == sector)
