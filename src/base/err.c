@@ -1,4 +1,4 @@
-#include "shoal/err.h"
+#include "base/err.h"
 
 #include <stddef.h>
 
@@ -14,22 +14,22 @@ static const struct {
 
 #define ERROR_COUNT (sizeof errors / sizeof errors[0])
 
-static int is_known(enum shoal_err err)
+bool sh_err_is_known(unsigned number)
 {
-    return (size_t)err < ERROR_COUNT && errors[err].name != NULL;
+    return number < ERROR_COUNT && errors[number].name != NULL;
 }
 
 const char *shoal_err_name(enum shoal_err err)
 {
-    return is_known(err) ? errors[err].name : "SHOAL_E?";
+    return sh_err_is_known(err) ? errors[err].name : "SHOAL_E?";
 }
 
 const char *shoal_err_text(enum shoal_err err)
 {
-    return is_known(err) ? errors[err].text : "an error that this version does not know";
+    return sh_err_is_known(err) ? errors[err].text : "an error that this version does not know";
 }
 
 const char *shoal_err_hint(enum shoal_err err)
 {
-    return is_known(err) ? errors[err].hint : "upgrade this program";
+    return sh_err_is_known(err) ? errors[err].hint : "upgrade this program";
 }

@@ -160,7 +160,7 @@ enum shoal_err sh_ask_answer(struct sh_call_state *state, struct sh_reader *r)
     if (kind == SH_CALL_GET || kind == SH_CALL_GET_PART) {
         bool is_part = kind == SH_CALL_GET_PART && state->got_err == SHOAL_OK;
         call->size = is_part ? state->got_bytes : state->got_size;
-        return sh_call_err(state->got_err);
+        return sh_err_get(state->got_err);
     }
     if (kind == SH_CALL_CREATE)
         return created(state, r);

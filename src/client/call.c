@@ -21,7 +21,7 @@ static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_
     if (err == SHOAL_OK) {
         err = sh_ask_answer(state, payload);
     } else {
-        err = sh_call_err(err);
+        err = sh_err_get(err);
         sh_client_detail_take(state->detail, payload);
     }
     if (err == SHOAL_ETIMEOUT && !sh_client_closing(state->store))
@@ -83,7 +83,7 @@ static void on_outcome(struct sh_request *request, enum shoal_err err, struct sh
     struct shoal_call *call = sh_call_of(state);
     if (err == SHOAL_OK) {
         bool is_known = sh_get8(payload);
-        enum shoal_err outcome = sh_call_err(sh_get16(payload));
+        enum shoal_err outcome = sh_err_get(sh_get16(payload));
         uint64_t value = sh_get64(payload);
         if (!sh_reader_done(payload)) {
             sh_call_complete(state, SHOAL_EPROTO);
@@ -104,7 +104,7 @@ static void on_outcome(struct sh_request *request, enum shoal_err err, struct sh
     }
     if (!sh_client_closing(state->store))
         sh_directory_forget(state->store->directory, call->cid);
-    sh_call_retry_later(state, sh_call_err(err));
+    sh_call_retry_later(state, sh_err_get(err));
 }
 
 /* A chunk that is somewhere else since the call was sent: what was done to it where it was moved

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "base/assert.h"
+#include "base/err.h"
 #include "base/lock.h"
 #include "client/client.h"
 #include "cluster/directory.h"
@@ -171,20 +172,6 @@ char *sh_client_detail(void);
 void sh_client_detail_take(char *detail, const struct sh_reader *text);
 /* Begins a blocking public call: clears the detail. EBUSY within a completion callback. */
 SHOAL_NODISCARD enum shoal_err sh_client_blocking(void);
-
-/* An error number that a node sent; EPROTO when there is no such error. */
-static inline enum shoal_err sh_call_err(unsigned number)
-{
-    switch (number) {
-#define X(name, value, text, hint)                                                                 \
-    case value:                                                                                    \
-        return SHOAL_##name;
-#include "shoal/err.def"
-#undef X
-    default:
-        return SHOAL_EPROTO;
-    }
-}
 
 /* complete.c */
 void sh_call_complete(struct sh_call_state *state, enum shoal_err err);

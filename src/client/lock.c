@@ -74,7 +74,7 @@ void sh_lock_explain(char *detail, shoal_nid node, uint64_t owner, unsigned mode
 
 enum shoal_err sh_lock_answer_read(struct sh_call_state *state, struct sh_reader *payload)
 {
-    enum shoal_err err = sh_call_err(sh_get16(payload));
+    enum shoal_err err = sh_err_get(sh_get16(payload));
     uint8_t mode = sh_get8(payload);
     shoal_nid node = {sh_get16(payload)};
     uint64_t owner = sh_get64(payload);

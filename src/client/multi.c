@@ -190,7 +190,7 @@ static void get_answer(struct multi *multi, size_t place)
 {
     const struct placed *placed = &multi->placed[place];
     struct shoal_op *op = op_of(multi, place);
-    op->err = sh_call_err(placed->got_err);
+    op->err = sh_err_get(placed->got_err);
     if (op->err == SHOAL_OK || op->err == SHOAL_ESIZE)
         op->size = placed->got_size;
 }
@@ -206,13 +206,13 @@ static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_
 {
     struct batch *batch = request->arg;
     if (err != SHOAL_OK) {
-        set_all(batch, sh_call_err(err));
+        set_all(batch, sh_err_get(err));
     } else {
         for (size_t i = 0; i < batch->count; i++) {
             if (batch->multi->kind == SH_CALL_GET)
                 get_answer(batch->multi, batch->first + i);
             else
-                op_of(batch->multi, batch->first + i)->err = sh_call_err(sh_get16(payload));
+                op_of(batch->multi, batch->first + i)->err = sh_err_get(sh_get16(payload));
         }
         if (!sh_reader_done(payload))
             set_all(batch, SHOAL_EPROTO);

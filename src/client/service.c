@@ -133,7 +133,7 @@ static enum shoal_err ask_one(shoal *store, struct sh_exchange *ex, shoal_nid to
     enum shoal_err err = sh_call(&caller, to, ex->type, ex->payload, timeout_ns, answer_out,
                                  size_out, sh_client_detail());
     if (err)
-        return sh_call_err(err);
+        return sh_err_get(err);
     if (*size_out < 2) {
         free(*answer_out);
         return SHOAL_EPROTO;
@@ -363,7 +363,7 @@ uint64_t sh_service_number(shoal *store, const struct sh_service_caller *caller)
 enum shoal_err sh_service_result_get(struct sh_reader *r, const struct sh_exchange *ex,
                                      struct sh_metadata_result *result_out)
 {
-    struct sh_metadata_result result = {.err = sh_call_err(sh_get16(r))};
+    struct sh_metadata_result result = {.err = sh_err_get(sh_get16(r))};
     result.is_committed = sh_get8(r);
     result.cid.v = sh_get64(r);
     if (!sh_reader_done(r))

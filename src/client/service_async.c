@@ -230,7 +230,7 @@ static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_
     struct op *op = request->arg;
     uint16_t redirect = 0;
     if (err)
-        err = sh_call_err(err);
+        err = sh_err_get(err);
     else
         redirect = sh_get16(payload);
     if (!err && !sh_reader_ok(payload))

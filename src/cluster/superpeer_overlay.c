@@ -302,14 +302,8 @@ static unsigned effects_step(struct sh_superpeer *superpeer, uint64_t now_ns)
         sh_shared_decide(superpeer, &command);
     }
     while ((message = sh_overlay_message_next(part->ring))) {
-        struct sh_out out;
-        /* What can't be sent is lost: the ring says it again. */
-        if (sh_shared_is_other(superpeer, (shoal_nid){message->to}) &&
-            !sh_msg_begin(superpeer->msg, (shoal_nid){message->to}, SH_CLUSTER_RING, message->size,
-                          &out)) {
-            sh_put_raw(&out.w, sh_bytes_make(message->bytes, message->size));
-            sh_msg_end(superpeer->msg, &out);
-        }
+        sh_shared_send(superpeer, (shoal_nid){message->to}, SH_CLUSTER_RING,
+                       sh_bytes_make(message->bytes, message->size));
         free(message);
         work++;
     }

@@ -120,19 +120,24 @@ static void on_dismiss(void *arg, struct sh_msg_in *in)
         sh_shared_dismiss(superpeer, in, nid);
 }
 
+void sh_shared_send(struct sh_superpeer *superpeer, shoal_nid to, sh_msg_type type,
+                    struct sh_bytes bytes)
+{
+    struct sh_out out;
+    if (!sh_shared_is_other(superpeer, to) ||
+        sh_msg_begin(superpeer->msg, to, type, (uint32_t)bytes.size, &out))
+        return;
+    sh_put_raw(&out.w, bytes);
+    sh_msg_end(superpeer->msg, &out);
+}
+
 static unsigned send_all(struct sh_superpeer *superpeer)
 {
     unsigned work = 0;
     struct sh_raft_message *message;
     while ((message = sh_raft_message_next(superpeer->shared->raft))) {
-        struct sh_out out;
-        /* What can't be sent is lost: raft says it again. */
-        if (sh_shared_is_other(superpeer, (shoal_nid){message->to}) &&
-            !sh_msg_begin(superpeer->msg, (shoal_nid){message->to}, SH_CLUSTER_RAFT, message->size,
-                          &out)) {
-            sh_put_raw(&out.w, sh_bytes_make(message->bytes, message->size));
-            sh_msg_end(superpeer->msg, &out);
-        }
+        sh_shared_send(superpeer, (shoal_nid){message->to}, SH_CLUSTER_RAFT,
+                       sh_bytes_make(message->bytes, message->size));
         free(message);
         work++;
     }

@@ -196,5 +196,9 @@ void sh_shared_contacts_take(struct sh_superpeer *superpeer, const struct sh_vie
 SHOAL_NODISCARD enum shoal_err sh_shared_registry_make(const struct sh_superpeer *superpeer,
                                                        struct sh_registry **registry_out);
 bool sh_shared_is_other(const struct sh_superpeer *superpeer, shoal_nid nid);
+/* Sends what raft or the ring wants another superpeer to have. What can't be sent is lost: they say
+ * it again. */
+void sh_shared_send(struct sh_superpeer *superpeer, shoal_nid to, sh_msg_type type,
+                    struct sh_bytes bytes);
 
 #endif

@@ -1,9 +1,11 @@
 #include "node/dumps.h"
+#include "node/job.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/err.h"
 #include "base/log.h"
 
 /* About 50 us of a round each. */
@@ -40,18 +42,6 @@ void sh_job_put(struct sh_writer *w, const struct sh_job *job)
     sh_put_raw(w, sh_bytes_text(job->fault_text));
 }
 
-static bool is_known(uint16_t err)
-{
-    switch (err) {
-#define X(name, value, text, hint) case value:
-#include "shoal/err.def"
-#undef X
-        return true;
-    default:
-        return false;
-    }
-}
-
 bool sh_job_get(struct sh_reader *r, struct sh_job *job_out)
 {
     struct sh_job job = {.number = sh_get64(r)};
@@ -64,7 +54,7 @@ bool sh_job_get(struct sh_reader *r, struct sh_job *job_out)
         *fields[i] = sh_get64(r);
     size_t size = sh_reader_left(r);
     if (!sh_reader_ok(r) || kind > SH_JOB_ANALYZE || phase > SH_LOAD_UNDOING || is_over > 1 ||
-        reserved != 0 || !is_known(err) || size >= sizeof job.fault_text)
+        reserved != 0 || !sh_err_is_known(err) || size >= sizeof job.fault_text)
         return false;
     const uint8_t *text = sh_reader_take(r, size);
     for (size_t i = 0; i < size; i++)
@@ -320,25 +310,11 @@ static void on_analyze(void *arg, struct sh_msg_in *in)
     begun(dumps, in, SH_JOB_ANALYZE, number);
 }
 
-/* Reads a job's number; if it is not the last one's, that has been answered. */
-static bool job_read(struct sh_dumps *dumps, struct sh_msg_in *in, bool or_last)
-{
-    uint64_t number = sh_get64(&in->payload);
-    if (!sh_reader_done(&in->payload)) {
-        refuse(in, SHOAL_EPROTO, "a job's number is 8 bytes");
-        return false;
-    }
-    if ((number == 0 && or_last) || (number != 0 && number == dumps->job.number))
-        return true;
-    refuse(in, SHOAL_ENONAME, "the node has begun another job since, or knows of none");
-    return false;
-}
-
 static void on_job(void *arg, struct sh_msg_in *in)
 {
     struct sh_dumps *dumps = arg;
     struct sh_out out;
-    if (!job_read(dumps, in, true))
+    if (!sh_job_is_meant(in, dumps->job.number, true))
         return;
     size_t bytes = SH_JOB_HEAD_BYTES + strlen(dumps->job.fault_text);
     if (sh_msg_reply(in->msg, in->reply_to, in->type, bytes, &out) != SHOAL_OK)
@@ -350,7 +326,7 @@ static void on_job(void *arg, struct sh_msg_in *in)
 static void on_cancel(void *arg, struct sh_msg_in *in)
 {
     struct sh_dumps *dumps = arg;
-    if (!job_read(dumps, in, false))
+    if (!sh_job_is_meant(in, dumps->job.number, false))
         return;
     if (dumps->dump)
         sh_dump_cancel(dumps->dump);
@@ -367,7 +343,7 @@ static void on_analysis(void *arg, struct sh_msg_in *in)
 {
     struct sh_dumps *dumps = arg;
     struct sh_out out;
-    if (!job_read(dumps, in, false))
+    if (!sh_job_is_meant(in, dumps->job.number, false))
         return;
     if (!dumps->analyze || !dumps->job.is_over || dumps->job.err != SHOAL_OK) {
         refuse(in, dumps->job.is_over ? SHOAL_ENONAME : SHOAL_EBUSY, "there is no analysis");

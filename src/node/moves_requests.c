@@ -3,7 +3,9 @@
  */
 #include <string.h>
 
+#include "base/err.h"
 #include "base/log.h"
+#include "node/job.h"
 #include "node/moves_int.h"
 
 /* --- A job's state as bytes ---------------------------------------------------------------- */
@@ -20,18 +22,6 @@ void sh_move_job_put(struct sh_writer *w, const struct sh_move_job *job)
         sh_put64(w, values[i]);
 }
 
-static bool is_known(uint16_t err)
-{
-    switch (err) {
-#define X(name, value, text, hint) case value:
-#include "shoal/err.def"
-#undef X
-        return true;
-    default:
-        return false;
-    }
-}
-
 bool sh_move_job_get(struct sh_reader *r, struct sh_move_job *job_out)
 {
     struct sh_move_job job = {.number = sh_get64(r)};
@@ -42,7 +32,7 @@ bool sh_move_job_get(struct sh_reader *r, struct sh_move_job *job_out)
                                 &job.locked, &job.freeze_ns, &job.stays.v};
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
         *fields[i] = sh_get64(r);
-    if (!sh_reader_done(r) || is_over > 1 || !is_known(err))
+    if (!sh_reader_done(r) || is_over > 1 || !sh_err_is_known(err))
         return false;
     job.is_over = is_over;
     job.err = (enum shoal_err)err;
@@ -122,25 +112,11 @@ static void on_move(void *arg, struct sh_msg_in *in)
     sh_msg_reply_ok(in->msg, in->reply_to, in->type);
 }
 
-/* Reads a job's number; if it is not the last one's, that has been answered. */
-static bool job_read(struct sh_moves *moves, struct sh_msg_in *in, bool or_last)
-{
-    uint64_t number = sh_get64(&in->payload);
-    if (!sh_reader_done(&in->payload)) {
-        refuse(in, SHOAL_EPROTO, "a job's number is 8 bytes");
-        return false;
-    }
-    if ((number == 0 && or_last) || (number != 0 && number == moves->job.number))
-        return true;
-    refuse(in, SHOAL_ENONAME, "the node has begun another migration since, or knows of none");
-    return false;
-}
-
 static void on_job(void *arg, struct sh_msg_in *in)
 {
     struct sh_moves *moves = arg;
     struct sh_out out;
-    if (!job_read(moves, in, true) ||
+    if (!sh_job_is_meant(in, moves->job.number, true) ||
         sh_msg_reply(in->msg, in->reply_to, in->type, SH_MOVE_JOB_BYTES, &out) != SHOAL_OK)
         return;
     sh_move_job_put(&out.w, &moves->job);
@@ -150,7 +126,7 @@ static void on_job(void *arg, struct sh_msg_in *in)
 static void on_cancel(void *arg, struct sh_msg_in *in)
 {
     struct sh_moves *moves = arg;
-    if (!job_read(moves, in, false))
+    if (!sh_job_is_meant(in, moves->job.number, false))
         return;
     moves->is_canceled = true;
     sh_msg_reply_ok(in->msg, in->reply_to, in->type);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/err.h"
 #include "base/hash.h"
 
 #define BUCKETS 32768
@@ -30,18 +31,6 @@ void sh_outcome_put(struct sh_writer *w, const struct sh_outcome *outcome)
     sh_put64(w, outcome->cid);
 }
 
-static bool is_known(uint16_t err)
-{
-    switch (err) {
-#define X(name, value, text, hint) case value:
-#include "shoal/err.def"
-#undef X
-        return true;
-    default:
-        return false;
-    }
-}
-
 bool sh_outcome_get(struct sh_reader *r, struct sh_outcome *outcome_out)
 {
     struct sh_outcome outcome = {.client = sh_get64(r)};
@@ -50,7 +39,7 @@ bool sh_outcome_get(struct sh_reader *r, struct sh_outcome *outcome_out)
     uint16_t err = sh_get16(r);
     outcome.value = sh_get64(r);
     outcome.cid = sh_get64(r);
-    if (!is_known(err))
+    if (!sh_err_is_known(err))
         return false;
     outcome.err = (enum shoal_err)err;
     *outcome_out = outcome;
