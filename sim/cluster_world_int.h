@@ -148,8 +148,8 @@ struct cw_world {
     struct sh_chaos *chaos[CW_ROUNDS_MAX];
     unsigned chaos_count;
     struct cw_programs *programs; /* what they all did */
-    uint64_t superpeer_losses; /* how often one died, or a view said that one had failed */
-    uint8_t *scratch; /* CW_CHUNK_BYTES_MAX bytes */
+    uint64_t superpeer_losses;    /* how often one died, or a view said that one had failed */
+    uint8_t *scratch;             /* CW_CHUNK_BYTES_MAX bytes */
 };
 
 static inline uint64_t cw_below(struct cw_world *world, uint64_t limit)
