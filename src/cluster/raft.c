@@ -90,16 +90,29 @@ void sh_raft_follow(struct sh_raft *raft, uint64_t now_ns, uint64_t term)
     raft->role = SH_RAFT_FOLLOWER;
 }
 
-/* Also a voter whose removal is not committed may have to lead, since nobody else may have the
- * entry that removes it (4.2.2). */
+/* The members, and those of the last committed entry that says. */
+static struct sh_raft_members members_needed(const struct sh_raft *raft)
+{
+    struct sh_raft_members members = raft->members;
+    if (raft->members_index > raft->commit) {
+        struct sh_raft_members committed = sh_raft_log_members_at(raft, raft->commit);
+        members.voters |= committed.voters;
+        members.learners |= committed.learners;
+    }
+    return members;
+}
+
+bool sh_raft_needs(const struct sh_raft *raft, uint8_t server)
+{
+    struct sh_raft_members members = members_needed(raft);
+    return (members.voters | members.learners) & sh_raft_bit(server);
+}
+
 static bool may_campaign(const struct sh_raft *raft)
 {
-    uint64_t voters = raft->members.voters;
     if (raft->role == SH_RAFT_LEADER || raft->is_mute)
         return false;
-    if (raft->members_index > raft->commit)
-        voters |= sh_raft_log_members_at(raft, raft->commit).voters;
-    return voters & sh_raft_bit(raft->config.server);
+    return members_needed(raft).voters & sh_raft_bit(raft->config.server);
 }
 
 void sh_raft_tick(struct sh_raft *raft, uint64_t now_ns)

@@ -163,6 +163,9 @@ uint64_t sh_raft_commit(const struct sh_raft *raft);
 uint64_t sh_raft_applied(const struct sh_raft *raft);
 uint64_t sh_raft_last(const struct sh_raft *raft); /* index of the last entry */
 struct sh_raft_members sh_raft_members(const struct sh_raft *raft);
+/* Whether a server is a member, or is one until a change in the log is committed: until then nobody
+ * else may have the entry that removes it, and its vote may decide who leads (4.2.2). */
+bool sh_raft_needs(const struct sh_raft *raft, uint8_t server);
 bool sh_raft_is_mute(const struct sh_raft *raft);
 /* Whether a leader is known, and the state has been up to date since the start: so that it lacks no
  * more than what was committed lately. */

@@ -26,7 +26,8 @@ static struct trio {
     struct sh_raft *rafts[SERVERS + 1]; /* by number */
     uint64_t now_ns;
     uint8_t leader;
-    bool holds; /* what is sent to the leader waits */
+    bool holds;  /* what is sent to the leader waits */
+    uint8_t cut; /* what this one sends and gets is lost; 0: nobody */
     struct held held[HELD_MAX];
     size_t held_count;
 } trio;
@@ -77,7 +78,9 @@ static unsigned carry_from(uint8_t from)
     }
     while ((message = sh_raft_message_next(raft))) {
         work++;
-        if (trio.holds && message->to == trio.leader) {
+        if (trio.cut && (from == trio.cut || message->to == trio.cut)) {
+            free(message);
+        } else if (trio.holds && message->to == trio.leader) {
             assert_true(trio.held_count < HELD_MAX);
             trio.held[trio.held_count++] = (struct held){from, message};
         } else {
@@ -188,11 +191,53 @@ static void slow_answers(void **state)
     trio_close();
 }
 
+static uint8_t leader_now(void)
+{
+    uint8_t found = 0;
+    for (uint8_t i = 1; i <= SERVERS; i++) {
+        if (i != trio.cut && sh_raft_role(trio.rafts[i]) == SH_RAFT_LEADER)
+            found = i;
+    }
+    return found;
+}
+
+/* A leader takes itself out, with one of two others dead, and is cut off before anybody else has
+ * that: it no longer leads, but may not go, for without it nobody would ever be elected. */
+static void removed_before_others_know(void **state)
+{
+    (void)state;
+    trio_open();
+    uint8_t old = trio.leader, left = 2;
+    while (left == old)
+        left++;
+    uint8_t dead = (uint8_t)(6 - old - left);
+    struct sh_raft_members members = {.voters = 0xe & ~(UINT64_C(1) << dead)};
+    assert_int_equal(sh_raft_members_change(trio.rafts[old], members), SHOAL_OK);
+    run_for(4 * HEARTBEAT);
+    assert_false(sh_raft_needs(trio.rafts[old], dead));
+    trio.cut = old;
+    members.voters = UINT64_C(1) << left;
+    assert_int_equal(sh_raft_members_change(trio.rafts[old], members), SHOAL_OK);
+    run_for(4 * ELECTION);
+    assert_int_not_equal(sh_raft_role(trio.rafts[old]), SH_RAFT_LEADER);
+    assert_true(sh_raft_needs(trio.rafts[old], old));
+    trio.cut = dead;
+    trio.leader = 0;
+    for (unsigned i = 0; i < 100 && leader_now() != left; i++)
+        run_for(ELECTION);
+    assert_int_equal(leader_now(), left);
+    run_for(ELECTION);
+    assert_false(sh_raft_needs(trio.rafts[left], old));
+    assert_false(sh_raft_needs(trio.rafts[old], old));
+    trio_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(old_answers),
         cmocka_unit_test(slow_answers),
+        cmocka_unit_test(removed_before_others_know),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

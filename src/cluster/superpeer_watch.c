@@ -298,9 +298,10 @@ static void address_step(struct sh_superpeer *superpeer)
         sh_shared_decide(superpeer, &command);
 }
 
-/* Whether the registry has this one as left, and raft does not need it any more to agree on that:
- * it has been taken out, or nobody leads any more who would take it out. */
-static bool has_left(const struct sh_superpeer *superpeer, uint64_t now_ns)
+/* Whether the registry has this one as left, and raft does not need it any more to agree on that.
+ * Who does not hear that it has been taken out asks around (call_out), and is told by the others.
+ */
+static bool has_left(const struct sh_superpeer *superpeer)
 {
     const struct sh_shared *shared = superpeer->shared;
     const struct sh_node *own =
@@ -311,9 +312,7 @@ static bool has_left(const struct sh_superpeer *superpeer, uint64_t now_ns)
         return true;
     if (sh_shared_leads(superpeer))
         return false;
-    struct sh_raft_members members = sh_raft_members(shared->raft);
-    bool is_member = (members.voters | members.learners) >> own->nid.v & 1;
-    return !is_member || now_ns >= sh_raft_leader_heard_ns(shared->raft) + superpeer->failure_ns;
+    return !sh_raft_needs(shared->raft, (uint8_t)own->nid.v);
 }
 
 void sh_shared_dismissed(struct sh_superpeer *superpeer)
@@ -365,7 +364,7 @@ unsigned sh_shared_watch_step(struct sh_superpeer *superpeer, uint64_t now_ns)
     }
     if (shared->raft)
         raft_watch_step(superpeer, now_ns);
-    if (has_left(superpeer, now_ns))
+    if (has_left(superpeer))
         sh_shared_dismissed(superpeer);
     if (shared->is_dismissed && !shared->was_told) {
         shared->was_told = true;
@@ -406,9 +405,8 @@ static bool is_impostor(const struct sh_superpeer *superpeer, shoal_nid nid,
                         struct sh_bytes address)
 {
     const struct sh_view *view = sh_registry_view(superpeer->registry);
-    struct sh_raft_members members = sh_raft_members(superpeer->shared->raft);
     if (!sh_superpeer_shared_is_current(superpeer) || !sh_shared_is_whole(superpeer) ||
-        ((members.voters | members.learners) >> nid.v & 1))
+        sh_raft_needs(superpeer->shared->raft, (uint8_t)nid.v))
         return false;
     const struct sh_node *node = sh_view_find(view, nid);
     if (node)
