@@ -160,7 +160,7 @@ void cw_read_seen(struct cw_slot *slot, const uint8_t *bytes, uint32_t size)
     uint64_t local = shoal_cid_local(chunk->cid), value = 0;
     bool is_good = cw_content_read(bytes, size, chunk->cid, &value);
     cw_tell(world, slot->host->node, "read(chunk, value)", chunk->cid.v, value);
-    if ((slot->was_gone || chunk->is_removing) && is_good && size == 8 && (value & CW_WORD_MARK))
+    if ((slot->was_gone || chunk->is_removing) && is_good && size == CW_WORD_BYTES)
         return;           /* the ID was given to a program, which judges by itself what is read */
     if (slot->was_gone) { /* the ID may have been given out anew, to one who never heard of it */
         CW_HOLDS(world, is_good && value == 0,

@@ -84,8 +84,8 @@ bool cw_slot_begin(struct cw_slot *slot)
         if (!cw_place_find(world, &at))
             return false;
         slot->op = CW_CREATE;
-        slot->size = (uint32_t)(cw_below(world, 8) ? 8 + cw_below(world, 500)
-                                                   : 8 + cw_below(world, CW_CHUNK_BYTES_MAX - 8));
+        uint64_t most = cw_below(world, 8) ? 500 : CW_CHUNK_BYTES_MAX - CW_WORD_BYTES;
+        slot->size = (uint32_t)(CW_WORD_BYTES + 1 + cw_below(world, most));
     }
     if (slot->op == CW_PUT || slot->op == CW_REMOVE)
         cw_tell(world, slot->host->node,

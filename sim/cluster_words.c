@@ -36,7 +36,7 @@ static void create(struct cw_fiber *fiber, unsigned at)
     struct cw_world *world = cw_world_of(fiber);
     struct cw_word *word = word_at(world, at);
     shoal_cid cid = SHOAL_CID_NONE;
-    enum shoal_err err = shoal_create(fiber->program->store, SHOAL_NID_NONE, 8, &cid);
+    enum shoal_err err = shoal_create(fiber->program->store, SHOAL_NID_NONE, CW_WORD_BYTES, &cid);
     if (!err && !fiber->program->is_dying)
         id_given_out(world, cid);
     /* The node may have died after it answered; and another fiber may have come first. */

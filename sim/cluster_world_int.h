@@ -24,7 +24,9 @@
 #define CW_CHUNK_BYTES_MAX 40000
 #define CW_EPOCHS 65536
 #define CW_NUMBERS 128
-/* In all that programs write into chunks, so that it is told from what the other clients write. */
+/* Programs' chunks; those of the other clients are bigger, so that one is told from the other. */
+#define CW_WORD_BYTES 8
+/* In all that programs write into chunks, but for what they add. */
 #define CW_WORD_MARK (UINT64_C(1) << 62)
 #define CW_ROUNDS_MAX 8
 /* Each time a part of the chunks and sectors is looked at, and each of them every so many times. */
