@@ -492,7 +492,8 @@ static void lying_superpeer(void **state)
         assert_true((other != NULL) == (err == SHOAL_OK));
         shoal_close(other);
         err = shoal_get(liars.store, own(1), &byte, 1, NULL);
-        assert_true(err == SHOAL_EPROTO || err == SHOAL_ETIMEOUT);
+        /* By chance it may name another superpeer, which is not there. */
+        assert_true(err == SHOAL_EPROTO || err == SHOAL_ETIMEOUT || err == SHOAL_EUNREACHABLE);
     }
     /* An owner that exists nowhere. */
     struct bytes nobody = ANSWER("882", own(0).v, own(9).v, 777);

@@ -26,7 +26,7 @@ class Metadata(harness.Case):
             good = [rows.get(nid, {}) for nid in nids]
             if (sum(row.get("role") == "leader" for row in good) == 1 and
                     all(row.get("voters") == nids and row["current"] for row in good) and
-                    all(row["sectors_held"] == 64 for row in good) and
+                    all(sector["holders"] == nids for row in good for sector in row["sectors"]) and
                     sum(row["sectors_owned"] for row in good) == 64):
                 return rows
             return None
