@@ -51,6 +51,12 @@ void sh_registry_events_begin(struct sh_registry *registry)
 
 void sh_registry_events_take(struct sh_registry *registry, const struct sh_registry *from)
 {
+    /* What came between two epochs is not known; those who know a part of it would hear it twice.
+     */
+    if (registry->events_log != from->events_log || from->view.epoch + 1 < registry->view.epoch) {
+        sh_registry_events_begin(registry);
+        return;
+    }
     memcpy(registry->events, from->events, SH_REGISTRY_EVENTS_MAX * sizeof registry->events[0]);
     registry->events_count = from->events_count;
     registry->events_floor = from->events_floor;

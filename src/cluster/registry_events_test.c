@@ -118,12 +118,57 @@ static void logs_have_names(void **state)
     sh_registry_destroy(other);
 }
 
+static struct sh_registry *shared_copy(const struct sh_registry *of)
+{
+    struct sh_registry_config config = {.cluster = "test", .failure_ns = 3 * S, .is_shared = true};
+    struct sh_registry *copy;
+    static uint8_t image[8192];
+    assert_int_equal(sh_registry_create(&config, S, &copy), SHOAL_OK);
+    if (!of)
+        return copy;
+    size_t size = sh_registry_image_size(of);
+    assert_true(size <= sizeof image);
+    struct sh_writer w = sh_writer_make(image, size);
+    sh_registry_image_put(&w, of, 0);
+    assert_int_equal(sh_registry_image_load(copy, S, sh_bytes_make(image, size)), SHOAL_OK);
+    return copy;
+}
+
+/* Who goes on from an image tells what came of one epoch; of more it knows no order, and who asks
+ * for that is to be given the view. */
+static void an_image_is_no_list(void **state)
+{
+    (void)state;
+    uint64_t first;
+    struct sh_registry *one = shared_copy(NULL);
+    sh_registry_events_name(one, 77);
+    struct sh_registry *early = shared_copy(one);
+    join(one, 100);
+    struct sh_registry *before = shared_copy(one);
+    uint64_t known = epoch_of(one);
+    join(one, 101);
+    struct sh_registry *copy = shared_copy(one);
+    sh_registry_times_take(copy, before);
+    assert_int_equal(sh_registry_events_after(copy, known, &first), 1);
+    assert_int_equal(sh_registry_event(copy, first)->node.instance, 101);
+    sh_registry_destroy(copy);
+    copy = shared_copy(one);
+    sh_registry_times_take(copy, early);
+    assert_int_equal(sh_registry_events_after(copy, known, &first), SIZE_MAX);
+    assert_int_equal(sh_registry_events_after(copy, epoch_of(one), &first), 0);
+    sh_registry_destroy(copy);
+    sh_registry_destroy(before);
+    sh_registry_destroy(early);
+    sh_registry_destroy(one);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_is_told_in_order),
         cmocka_unit_test(old_ones_are_forgotten),
         cmocka_unit_test(logs_have_names),
+        cmocka_unit_test(an_image_is_no_list),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
