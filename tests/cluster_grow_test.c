@@ -161,6 +161,39 @@ static void three_become_one(void **state)
     cluster_close(&cluster);
 }
 
+/* While a peer was cut off, those that it knew to be up have gone, and the one that it knew to have
+ * failed is back: it asks that one, too. */
+static void peer_with_an_old_view(void **state)
+{
+    (void)state;
+    static struct cluster cluster;
+    struct host *peer, *superpeers[3];
+    grow(&cluster, &peer, superpeers);
+    struct host *other = peer_add(&cluster);
+    assert_joins(other);
+    sh_world_crash(cluster.world, superpeers[0]->node);
+    assert_seen(&cluster, (shoal_nid){1}, SH_NODE_FAILED, 20 * S);
+    run_for(&cluster, S);
+    assert_int_equal(state_in(peer, (shoal_nid){1}), SH_NODE_FAILED);
+    uint64_t away = UINT64_C(1) << peer->node;
+    sh_world_partition(cluster.world, away, ~away & 0xff, false);
+    sh_world_restart(cluster.world, superpeers[0]->node);
+    if (!run_until(&cluster, is_in_service, superpeers[0], 20 * S))
+        fail_msg("seed %" PRIu64 ": the first superpeer is not back", seed);
+    for (unsigned i = 1; i < 3; i++) {
+        assert_dismissed(other, (shoal_nid){1}, nid_of(superpeers[i]));
+        assert_ends(superpeers[i]);
+    }
+    run_for(&cluster, 5 * S);
+    sh_world_heal(cluster.world);
+    for (unsigned i = 0; i < 40 && state_in(peer, (shoal_nid){1}) != SH_NODE_UP; i++)
+        run_for(&cluster, S / 2);
+    assert_int_equal(state_in(peer, (shoal_nid){1}), SH_NODE_UP);
+    assert_int_equal(state_in(peer, (shoal_nid){2}), SH_NODE_LEFT);
+    assert_int_equal(state_in(superpeers[0], nid_of(peer)), SH_NODE_UP);
+    cluster_close(&cluster);
+}
+
 /* One that is down when it is dismissed hears of it when it comes back, also a learner. */
 static void dismissed_while_down(void **state)
 {
@@ -328,13 +361,10 @@ int main(void)
     test_logs_set();
     seed = test_seed_fresh();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_becomes_three),
-        cmocka_unit_test(three_become_one),
-        cmocka_unit_test(dismissed_while_down),
-        cmocka_unit_test(from_any_one_address),
-        cmocka_unit_test(lost_disk_is_recruited),
-        cmocka_unit_test(recruit_gets_an_image),
-        cmocka_unit_test(storms),
+        cmocka_unit_test(one_becomes_three),     cmocka_unit_test(three_become_one),
+        cmocka_unit_test(peer_with_an_old_view), cmocka_unit_test(dismissed_while_down),
+        cmocka_unit_test(from_any_one_address),  cmocka_unit_test(lost_disk_is_recruited),
+        cmocka_unit_test(recruit_gets_an_image), cmocka_unit_test(storms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,6 +38,7 @@ struct sh_member {
     shoal_nid superpeer;
     char superpeer_address[SH_MSG_ADDRESS_MAX];
     bool any_superpeer;  /* the superpeers share their registry: each will do */
+    unsigned tries;      /* how many superpeers did not answer since one did */
     uint64_t due_ns;     /* the next question */
     uint64_t backoff_ns; /* while joining */
     bool is_asking;
@@ -131,25 +132,48 @@ static void refused(struct sh_member *member, enum shoal_err err)
         member->on_failed(member->arg, err);
 }
 
-/* Where the superpeer does not answer, and any will do: on to the next one that is up, or if none
- * seems to be, to the next. */
+/* The first superpeer after that one, in a circle, that is up, or if need be in whatever state;
+ * *count_out is how many such there are, with that one itself. NONE: there is no other. */
+static struct sh_node superpeer_after(const struct sh_member *member, shoal_nid from, bool is_up,
+                                      unsigned *count_out)
+{
+    struct sh_node node, found = {.nid = SHOAL_NID_NONE};
+    *count_out = 0;
+    for (unsigned i = 1; i <= SH_SUPERPEERS_MAX; i++) {
+        shoal_nid nid = {(uint16_t)((from.v + i - 1) % SH_SUPERPEERS_MAX + 1)};
+        if (sh_directory_node(member->directory, nid, &node) || node.role != SH_ROLE_SUPERPEER ||
+            (is_up && node.state != SH_NODE_UP))
+            continue;
+        if (!found.nid.v && nid.v != from.v)
+            found = node;
+        ++*count_out;
+    }
+    return found;
+}
+
+/* Where the superpeer does not answer, and any will do: on to the next one that is up; when none of
+ * those has answered, to all, for the view may be old; and when the lease is long over, to the
+ * addresses that were given. */
 static void next_superpeer(struct sh_member *member)
 {
-    struct sh_node node, other = {.nid = SHOAL_NID_NONE};
+    unsigned up, all;
     if (!member->any_superpeer)
         return;
-    for (unsigned i = 1; i < SH_SUPERPEERS_MAX; i++) {
-        shoal_nid nid = {(uint16_t)((member->superpeer.v + i - 1) % SH_SUPERPEERS_MAX + 1)};
-        if (nid.v == member->superpeer.v || sh_directory_node(member->directory, nid, &node) ||
-            node.role != SH_ROLE_SUPERPEER)
-            continue;
-        if (!other.nid.v || (other.state != SH_NODE_UP && node.state == SH_NODE_UP))
-            other = node;
-    }
-    if (!other.nid.v)
+    struct sh_node next = superpeer_after(member, member->superpeer, true, &up);
+    struct sh_node any = superpeer_after(member, member->superpeer, false, &all);
+    if (++member->tries > up || !next.nid.v)
+        next = any;
+    if (member->tries > up + all && !member->is_leaving &&
+        now_of(member) > member->lease_ns + member->failure_ns) {
+        member->tries = 0;
+        member->superpeer = SHOAL_NID_NONE;
+        state_set(member, MEMBER_JOINING);
+    } else if (next.nid.v) {
+        member->superpeer = next.nid;
+        memcpy(member->superpeer_address, next.address, sizeof next.address);
+    } else {
         return;
-    member->superpeer = other.nid;
-    memcpy(member->superpeer_address, other.address, sizeof other.address);
+    }
     member->due_ns = now_of(member) + member->heartbeat_ns / 4;
 }
 
@@ -197,6 +221,7 @@ static void join_failed(struct sh_member *member, enum shoal_err err)
         member->due_ns = now_ns;
         if (member->superpeer_next)
             return;
+        next_superpeer(member); /* those of the view, if there is one */
     }
     /* Up to a quarter more, so that nodes started together do not come back together. */
     uint64_t jitter_ns = sh_random64(&member->env.random) % (member->backoff_ns / 4);
@@ -244,6 +269,7 @@ static void join_answered(struct sh_member *member, struct sh_reader *payload)
     }
     member->nid = nid;
     member->any_superpeer = flags & SH_ANSWER_ANY;
+    member->tries = 0;
     member->trouble = SHOAL_OK;
     member->backoff_ns = BACKOFF_MIN_NS;
     /* At once, so that there is a connection under the node's ID whose loss will tell. */
@@ -295,6 +321,7 @@ static void heartbeat_answered(struct sh_member *member, enum shoal_err err,
     if (member->trouble)
         SH_INFO("cluster", "superpeer is back");
     member->trouble = SHOAL_OK;
+    member->tries = 0;
     member->any_superpeer = flags & SH_ANSWER_ANY;
     if (flags & SH_ANSWER_VIEW)
         view_take(member, &view);
