@@ -13,6 +13,8 @@
 
 #define BACKOFF_MIN_NS UINT64_C(20000000)
 #define BACKOFF_MAX_NS UINT64_C(2000000000)
+/* So many times failure_ns without a lease, and it joins anew by the addresses that were given. */
+#define REJOIN_FAILURES 15
 
 enum member_state { MEMBER_JOINING, MEMBER_JOINED, MEMBER_REFUSED, MEMBER_LEFT };
 
@@ -164,7 +166,7 @@ static void next_superpeer(struct sh_member *member)
     if (++member->tries > up || !next.nid.v)
         next = any;
     if (member->tries > up + all && !member->is_leaving &&
-        now_of(member) > member->lease_ns + member->failure_ns) {
+        now_of(member) > member->lease_ns + REJOIN_FAILURES * member->failure_ns) {
         member->tries = 0;
         member->superpeer = SHOAL_NID_NONE;
         state_set(member, MEMBER_JOINING);
