@@ -358,7 +358,8 @@ static void join_done(struct sh_request *request, enum shoal_err err, struct sh_
 {
     struct sh_member *member = request->arg;
     member->is_asking = false;
-    if (err == SHOAL_ESETTING)
+    /* One that has been a member has chunks: it waits for who gave the cluster other times. */
+    if (err == SHOAL_ESETTING && !member->nid.v)
         misfit(member, payload);
     else if (err)
         join_failed(member, err);

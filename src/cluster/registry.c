@@ -171,6 +171,18 @@ static void fail_predecessors(struct sh_registry *registry, const struct sh_node
     }
 }
 
+/* Another node listens where this one did: it has ended, whatever is still heard of it. */
+static bool is_succeeded(const struct sh_registry *registry, const struct sh_node *node)
+{
+    for (size_t i = 0; i < registry->view.count; i++) {
+        const struct sh_node *other = &registry->view.nodes[i];
+        if (other->nid.v != node->nid.v && other->state == SH_NODE_UP &&
+            strcmp(other->address, node->address) == 0)
+            return true;
+    }
+    return false;
+}
+
 static enum shoal_err admit(struct sh_registry *registry, uint64_t now_ns, shoal_nid nid,
                             struct sh_bytes address, uint64_t instance)
 {
@@ -226,12 +238,16 @@ enum shoal_err sh_registry_join(struct sh_registry *registry, uint64_t now_ns,
     enum shoal_err err = choose_nid(registry, instance, previous, &known, &nid);
     if (err)
         return err;
-    if (known && known->state == SH_NODE_UP && strlen(known->address) == address.size &&
-        memcmp(known->address, address.at, address.size) == 0) {
+    bool is_there = known && strlen(known->address) == address.size &&
+                    memcmp(known->address, address.at, address.size) == 0;
+    if (is_there && known->state == SH_NODE_UP) {
         heard(registry, nid, now_ns);
         *nid_out = nid;
         return SHOAL_OK;
     }
+    /* A join that was late, or is done again, of a process whose place another one has taken. */
+    if (is_there && is_succeeded(registry, known))
+        return SHOAL_EEXIST;
     err = admit(registry, now_ns, nid, address, instance);
     if (err)
         return err;
@@ -272,18 +288,6 @@ enum shoal_err sh_registry_heartbeat(struct sh_registry *registry, uint64_t now_
     if (node->state == SH_NODE_FAILED && !registry->is_shared)
         sh_registry_back(registry, nid, instance);
     return SHOAL_OK;
-}
-
-/* Another node listens where this one did: it has ended, whatever is still heard of it. */
-static bool is_succeeded(const struct sh_registry *registry, const struct sh_node *node)
-{
-    for (size_t i = 0; i < registry->view.count; i++) {
-        const struct sh_node *other = &registry->view.nodes[i];
-        if (other->nid.v != node->nid.v && other->state == SH_NODE_UP &&
-            strcmp(other->address, node->address) == 0)
-            return true;
-    }
-    return false;
 }
 
 void sh_registry_back(struct sh_registry *registry, shoal_nid nid, uint64_t instance)

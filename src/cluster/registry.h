@@ -49,8 +49,8 @@ void sh_registry_destroy(struct sh_registry *registry);
 
 /* Admits a node, or welcomes one back that has the ID `previous` (NONE: a new one). The same
  * instance always gets the same ID, so a repeated request is harmless. EEXIST: another instance
- * has the ID. EROLE: the ID is of another arc. ELIMIT: no ID is left. EINVAL: not a usable address
- * or instance. ENOMEM. */
+ * has the ID, or has taken the place at the address. EROLE: the ID is of another arc. ELIMIT: no ID
+ * is left. EINVAL: not a usable address or instance. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_registry_join(struct sh_registry *registry, uint64_t now_ns,
                                                 struct sh_bytes address, uint64_t instance,
                                                 shoal_nid previous, shoal_nid *nid_out);

@@ -133,6 +133,13 @@ static void test_join(void **state)
     assert_int_equal(state_of(registry, a), SH_NODE_FAILED);
     assert_int_equal(heartbeat(registry, START, a, 11), SHOAL_OK);
     assert_int_equal(state_of(registry, a), SH_NODE_FAILED);
+    /* Nor does its own join, done once more. */
+    shoal_nid again;
+    assert_int_equal(sh_registry_join(registry, START, address, 11, SHOAL_NID_NONE, &again),
+                     SHOAL_EEXIST);
+    assert_int_equal(sh_registry_join(registry, START, address, 11, a, &again), SHOAL_EEXIST);
+    assert_int_equal(state_of(registry, a), SH_NODE_FAILED);
+    assert_int_equal(state_of(registry, nid), SH_NODE_UP);
     assert_int_equal(sh_registry_leave(registry, b, 13), SHOAL_EEXIST);
     assert_int_equal(sh_registry_leave(registry, b, 12), SHOAL_OK);
     changes = sh_registry_changes(registry);

@@ -261,10 +261,14 @@ static void on_file(struct sh_dumps *dumps, struct sh_msg_in *in, enum sh_job_ki
     config.rename = flags & SH_DUMPS_RENAME;
     struct sh_dump *dump = NULL;
     struct sh_load *load = NULL;
+    enum shoal_err err = SHOAL_OK;
     if (kind == SH_JOB_DUMP && dumps->config.names)
-        sh_names_write(dumps->config.names);
-    enum shoal_err err =
-        kind == SH_JOB_DUMP ? sh_dump_begin(&config, &dump) : sh_load_begin(&config, &load);
+        err = sh_names_write(dumps->config.names);
+    if (err != SHOAL_OK) {
+        refuse(in, err, "the names that this node keeps can't be written to its chunk of names");
+        return;
+    }
+    err = kind == SH_JOB_DUMP ? sh_dump_begin(&config, &dump) : sh_load_begin(&config, &load);
     if (err != SHOAL_OK) {
         snprintf(text, sizeof text, "%s%s in the node's data_dir",
                  err == SHOAL_EBUSY ? "another dump is being written to " : "", name);

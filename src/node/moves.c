@@ -298,15 +298,7 @@ static bool is_lost(enum shoal_err err)
  * may be committed: it is asked for again, and the source serves nothing of it before it knows. */
 static bool is_refusal(enum shoal_err err)
 {
-    return err == SHOAL_ECANCELED || err == SHOAL_ENOTOWNER || err == SHOAL_ENONODE;
-}
-
-/* Whether the target has taken note of a commit: only what its handler answers says so. Of any
- * other error the handler may know nothing, and a batch that it has not heard of must not be
- * forgotten: the target has the only copy. */
-static bool was_told(enum shoal_err err)
-{
-    return err == SHOAL_OK || err == SHOAL_EPROTO;
+    return err == SHOAL_ECANCELED || err == SHOAL_ENOTOWNER;
 }
 
 static void who_answered(struct sh_moves *moves, enum shoal_err err, struct sh_reader *payload)
@@ -372,9 +364,10 @@ static void commit_answered(struct sh_moves *moves, enum shoal_err err, struct s
     } else if (is_refusal(err)) {
         refused(moves, err);
     } else {
-        /* ELIMIT is a refusal as well, or the lack of something on the way: whoever asks again is
-         * told. EROLE: another was asked than the one that is away, which knows nothing of it. */
-        if (err == SHOAL_ELIMIT)
+        /* ELIMIT and ENONODE are refusals as well, or tell of something on the way: whoever asks
+         * again is told. EROLE: another was asked than the one that is away, which knows nothing of
+         * it. */
+        if (err == SHOAL_ELIMIT || err == SHOAL_ENONODE)
             moves->batch.said = err;
         commit_again(moves, err);
     }
@@ -382,7 +375,8 @@ static void commit_answered(struct sh_moves *moves, enum shoal_err err, struct s
 
 static void tell_answered(struct sh_moves *moves, enum shoal_err err)
 {
-    bool is_told = was_told(err);
+    /* A batch that it has not heard of must not be forgotten: it has the only copy. */
+    bool is_told = err == SHOAL_OK;
     if (!is_told && sh_moves_is_up(moves, moves->batch.target)) {
         moves->job.err = err;
         state_set(moves, SH_MOVE_TELL, now_of(moves) + SH_MOVES_AGAIN_NS);
@@ -396,7 +390,7 @@ static void tell_answered(struct sh_moves *moves, enum shoal_err err)
 
 static void remind_answered(struct sh_moves *moves, enum shoal_err err)
 {
-    if (!was_told(err)) {
+    if (err) {
         trouble(moves, err);
         return;
     }
@@ -427,9 +421,12 @@ static bool has_ended(const struct sh_moves *moves, shoal_nid nid)
 /* The target alone can know of a commit that the superpeer has forgotten, and it has not heard of
  * any while it is not asked to forget the batch. That it is taken for dead proves nothing: it may
  * be cut off, serve the batch, and come back. */
-static void doubt_answered(struct sh_moves *moves, enum shoal_err err)
+static void doubt_answered(struct sh_moves *moves, enum shoal_err err, struct sh_reader *payload)
 {
-    if (err == SHOAL_EEXIST) {
+    bool was_committed = !err && sh_get8(payload);
+    if (!err && !sh_reader_done(payload))
+        err = SHOAL_EPROTO;
+    if (!err && was_committed) {
         committed(moves);
     } else if (err && !has_ended(moves, moves->batch.target)) {
         if (moves->job.err != err)
@@ -464,7 +461,7 @@ static void answered(struct sh_request *request, enum shoal_err err, struct sh_r
         remind_answered(moves, err);
         break;
     case SH_MOVE_DOUBT:
-        doubt_answered(moves, err);
+        doubt_answered(moves, err, payload);
         break;
     default:
         SH_ASSERT(!"an answer to nothing");
@@ -555,7 +552,7 @@ static void done_send(struct sh_moves *moves, uint64_t sequence, uint8_t what)
     } else if (err && what == 1) {
         tell_answered(moves, err);
     } else if (err) {
-        doubt_answered(moves, err);
+        doubt_answered(moves, err, NULL);
     } else {
         sh_put64(&out.w, sequence);
         sh_put8(&out.w, what);

@@ -46,7 +46,7 @@
  *
  *   DONE     u64 sequence, u8 what: 1 it is committed, 2 it is not to be
  *
- *     To 2: EEXIST, if the target has heard that it was
+ *     answer   u8: 1, the target has heard that it was committed; 0
  *
  *   ASK      u64 sequence
  *
@@ -81,6 +81,7 @@
 #define SH_MOVES_BYTES_MAX (256u << 10)
 #define SH_MOVES_DRAIN 1
 #define SH_MOVE_BYTES 43
+#define SH_MOVE_DONE_ANSWER_BYTES 1
 #define SH_MOVES_OUTCOME_BYTES 26
 #define SH_MOVES_OUTCOME_ANSWER_BYTES 11
 

@@ -306,16 +306,16 @@ static void on_done(void *arg, struct sh_msg_in *in)
         staged_commit(moves, staged);
     else if (what == 2 && is_it)
         staged_drop(moves, staged);
-    if (what == 2 && peer->committed == sequence) {
-        if (in->is_request)
-            refuse(in, SHOAL_EEXIST, "the batch was committed");
-        return;
-    }
+    bool was_committed = peer->committed == sequence;
     /* One that comes later was called off before it came. */
-    if (what == 2 && peer->highest < sequence)
+    if (what == 2 && !was_committed && peer->highest < sequence)
         peer->highest = sequence;
-    if (in->is_request)
-        sh_msg_reply_ok(in->msg, in->reply_to, in->type);
+    struct sh_out out;
+    if (!in->is_request ||
+        sh_msg_reply(in->msg, in->reply_to, in->type, SH_MOVE_DONE_ANSWER_BYTES, &out) != SHOAL_OK)
+        return;
+    sh_put8(&out.w, was_committed);
+    sh_msg_end(in->msg, &out);
 }
 
 static void on_ask(void *arg, struct sh_msg_in *in)

@@ -53,11 +53,11 @@ static bool is_written(const struct sh_names *names)
            !sh_msg_nid(names->config.msg).v;
 }
 
-void sh_names_write(struct sh_names *names)
+enum shoal_err sh_names_write(struct sh_names *names)
 {
     uint64_t changes = sh_keeper_changes(names->config.keeper);
     if (is_written(names))
-        return;
+        return SHOAL_OK;
     enum shoal_err err = chunk_write(names);
     uint64_t pause_ns =
         PAUSE_NS + PAUSE_NS_PER_BYTE * (uint64_t)sh_keeper_chunk_size(names->config.keeper);
@@ -67,6 +67,7 @@ void sh_names_write(struct sh_names *names)
     else if (!names->is_refused)
         SH_WARN("node", "names can't be written to a chunk; trying on", SH_ERR(err));
     names->is_refused = err != SHOAL_OK;
+    return err;
 }
 
 static unsigned run(void *arg)
@@ -74,7 +75,7 @@ static unsigned run(void *arg)
     struct sh_names *names = arg;
     if (is_written(names) || sh_now(&names->config.clock) < names->due_ns)
         return 0;
-    sh_names_write(names);
+    (void)!sh_names_write(names); /* tried again */
     return 1;
 }
 

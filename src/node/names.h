@@ -34,8 +34,9 @@ SHOAL_NODISCARD enum shoal_err sh_names_create(const struct sh_names_config *con
 void sh_names_destroy(struct sh_names *names); /* NULL is allowed */
 struct sh_step sh_names_step(struct sh_names *names);
 
-/* Writes the chunk now, if it is not as it should be: before a dump. */
-void sh_names_write(struct sh_names *names);
+/* Writes the chunk now, if it is not as it should be: before a dump. What sh_store_* says; ENOMEM,
+ * ETOOBIG: the store has no room for it. */
+SHOAL_NODISCARD enum shoal_err sh_names_write(struct sh_names *names);
 /* A load begins: the chunk makes way for that of the file. */
 void sh_names_load_begin(struct sh_names *names);
 /* It is over, well or not: the names of the chunk, if one was loaded, are the cluster's to take. */
