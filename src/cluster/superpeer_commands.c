@@ -50,6 +50,18 @@ bool sh_command_get(struct sh_bytes bytes, struct sh_command *command_out)
     return true;
 }
 
+/* A member that joins once more is about to get a lease, from whoever it has asked: no failure that
+ * is decided from here on may come after that. */
+static void rejoiner_heard(struct sh_superpeer *superpeer, uint64_t instance)
+{
+    const struct sh_view *view = sh_registry_view(superpeer->registry);
+    for (size_t i = 0; i < view->count; i++) {
+        const struct sh_node *node = &view->nodes[i];
+        if (node->role == SH_ROLE_PEER && node->instance == instance && node->state == SH_NODE_UP)
+            sh_registry_heard(superpeer->registry, now_of(superpeer), node->nid);
+    }
+}
+
 /* Gives bytes to the leader, if there is one; whether they arrive, time will tell. */
 void sh_shared_hand_in(struct sh_superpeer *superpeer, struct sh_bytes bytes)
 {
@@ -71,6 +83,8 @@ void sh_shared_hand_in(struct sh_superpeer *superpeer, struct sh_bytes bytes)
         /* Nothing is told of a cluster before its superpeers are in the view. */
         if (bytes.at[0] != SH_COMMAND_SUPERPEER && !sh_shared_is_whole(superpeer))
             return;
+        if (bytes.at[0] == SH_COMMAND_JOIN)
+            rejoiner_heard(superpeer, sh_load64(bytes.at + 12));
         if (!sh_raft_propose(shared->raft, bytes, &index, &term))
             shared->watched = index;
         return;
