@@ -205,7 +205,7 @@ void cw_locked(struct cw_slot *slot)
     uint64_t margin = slot->lease_ns / 50 + left / 20;
     chunk->lock_owner = slot;
     chunk->lock_until_ns = now + (left > margin ? left - margin : 0);
-    chunk->lock_losses = sh_world_losses(world->sim, slot->host->node);
+    chunk->lock_losses = slot->sent_losses; /* it may have fallen before its answer came */
     world->result->locks++;
 }
 

@@ -324,6 +324,7 @@ static enum shoal_err lock_send(struct cw_slot *slot, shoal_nid nid)
                                         locks ? 41 : 24, &slot->request, &out);
     if (err)
         return err;
+    slot->sent_losses = sh_world_losses(host->world->sim, host->node);
     if (locks)
         slot->sent_ns = cw_now(host);
     else

@@ -65,7 +65,7 @@ struct cw_chunk {
     /* Who may think that he has the write lock, and until when at the earliest he stops. */
     uint64_t lock_until_ns; /* world time */
     const struct cw_slot *lock_owner;
-    uint64_t lock_losses; /* of its owner's connections, when it was granted */
+    uint64_t lock_losses; /* of its owner's connections, when it was asked for */
 };
 
 /* One operation after the other of a client. */
@@ -86,6 +86,7 @@ struct cw_slot {
     uint64_t number;
     shoal_nid number_nid;
     uint64_t lease_ns, sent_ns, token; /* a lock's */
+    uint64_t sent_losses;              /* of the host's connections, when it was asked for */
     uint64_t held_until_ns;            /* by the client's clock: it unlocks before */
     enum shoal_err err;                /* of the last attempt */
     struct sh_request request;
