@@ -244,11 +244,14 @@ void cw_copies_lost(struct cw_host *host)
         /* Where a removed chunk was, nobody may find out any more: it is looked for in vain. */
         if (chunk->state == CW_GONE)
             chunk->is_lost |= serves(host, chunk->cid);
-        if (chunk->state != CW_LIVE || chunk->is_lost || !host->store ||
-            sh_store_size(host->store, sh_holdings_lid(self, chunk->cid), &size) != SHOAL_OK)
+        if (chunk->state != CW_LIVE || chunk->is_lost || !host->store)
             continue;
-        /* What others serve is not lost with an old copy, nor with one that was to replace it. */
-        chunk->is_lost = serves(host, chunk->cid) || cw_servers_of(world, chunk->cid) == 0;
+        bool has = !sh_store_size(host->store, sh_holdings_lid(self, chunk->cid), &size);
+        if (!has && !chunk->is_removing)
+            continue;
+        /* What others serve is not lost with an old copy, nor with one that was to replace it. The
+         * same with what it has just removed, and has not said so. */
+        chunk->is_lost = serves(host, chunk->cid) || (has && cw_servers_of(world, chunk->cid) == 0);
         world->result->lost += chunk->is_lost;
     }
     cw_words_lost(host);
