@@ -418,6 +418,8 @@ void sh_superpeer_link_event(struct sh_superpeer *superpeer, const struct sh_msg
     if (event->kind != SH_MSG_LOST)
         return;
     sh_superpeer_services_lost(superpeer, event->nid);
+    if (superpeer->shared)
+        sh_superpeer_shared_lost(superpeer, event->nid);
     /* One that this end could not open says nothing of the node's own. */
     if (event->err == SHOAL_ECONNLOST)
         sh_superpeer_probe_lost(superpeer, event->nid, now_of(superpeer));

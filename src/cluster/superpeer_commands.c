@@ -159,6 +159,17 @@ static struct sh_pending *pending_take(struct sh_shared *shared, uint64_t number
     return pending;
 }
 
+void sh_superpeer_shared_lost(struct sh_superpeer *superpeer, shoal_nid nid)
+{
+    struct sh_shared *shared = superpeer->shared;
+    struct sh_pending *next;
+    for (struct sh_pending *pending = shared->pending; pending; pending = next) {
+        next = pending->next;
+        if (pending->reply_to.nid.v == nid.v && pending->command[0] == SH_COMMAND_JOIN)
+            free(pending_take(shared, pending->number));
+    }
+}
+
 unsigned sh_shared_pending_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     struct sh_shared *shared = superpeer->shared;

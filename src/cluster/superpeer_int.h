@@ -125,6 +125,9 @@ void sh_superpeer_report_handler(struct sh_superpeer *superpeer);
 
 /* superpeer_watch.c */
 void sh_superpeer_shared_heard(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t epoch);
+/* A connection has ended: who wanted to join over it may be dead, and another process be where it
+ * was, so its join is not handed in any more. */
+void sh_superpeer_shared_lost(struct sh_superpeer *superpeer, shoal_nid nid);
 void sh_superpeer_shared_fail(struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead);
 /* The leader is not to be told of what was heard of a node before. */
 void sh_shared_unheard(struct sh_superpeer *superpeer, shoal_nid nid);
