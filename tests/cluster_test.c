@@ -216,7 +216,8 @@ static void restarted_superpeer(bool has_disk)
     run_for(&cluster, 2 * FAILURE);
     for (unsigned i = 0; i < 3; i++) {
         assert_int_equal(nid_of(peers[i]).v, nids[i]);
-        assert_int_equal(peers[i]->joins, has_disk ? 1 : 2);
+        /* After a long time without any superpeer a peer may join again in any case. */
+        assert_in_range(peers[i]->joins, has_disk ? 1 : 2, 2);
         assert_int_equal(peers[i]->failures, 0);
         assert_int_not_equal(nid_of(fresh).v, nids[i]);
         assert_int_equal(state_in(fresh, (shoal_nid){nids[i]}), SH_NODE_UP);

@@ -187,16 +187,16 @@ static bool is_unheard(const struct sh_probe *probe, uint64_t lost_ns)
     return lost_ns && known_heard_ns(probe) <= lost_ns;
 }
 
-/* Whether it would have been heard by now over another connection. If it was heard just before, it
- * may have been over that one, before the end of the old one was noticed: then it is not due before
- * its next heartbeat. */
-static bool is_settled(const struct sh_probe *probe, uint64_t lost_ns, uint64_t now_ns)
+/* When it would have been heard over another connection. If it was heard just before, it may have
+ * been over that one, before the end of the old one was noticed: then it is not due before its next
+ * heartbeat. */
+static uint64_t settled_ns(const struct sh_probe *probe, uint64_t lost_ns)
 {
     const struct sh_superpeer *superpeer = probe->superpeer;
     uint64_t wait_ns = grace_ns(superpeer);
     if (known_heard_ns(probe) + wait_ns > lost_ns)
         wait_ns += superpeer->heartbeat_ns;
-    return now_ns >= lost_ns + wait_ns;
+    return lost_ns + wait_ns;
 }
 
 /* Asks again in a while, if the node counts as up by then, since others may have to agree first;
@@ -242,18 +242,22 @@ static bool is_fresh(const struct sh_superpeer *superpeer, uint64_t since_ns, ui
 
 static bool is_lost(const struct sh_probe *probe, uint64_t lost_ns, uint64_t now_ns)
 {
-    return is_unheard(probe, lost_ns) && is_settled(probe, lost_ns, now_ns) &&
+    return is_unheard(probe, lost_ns) && now_ns >= settled_ns(probe, lost_ns) &&
            probe->refused_ns > lost_ns;
 }
 
-/* Whether the judge has seen enough: see above. */
+/* Whether the judge has seen enough: see above. What others said before the node had had the time
+ * to be heard by them counts for nothing. */
 static bool is_gone(struct sh_probe *probe, uint64_t now_ns)
 {
     struct sh_superpeer *superpeer = probe->superpeer;
+    bool is_own = is_lost(probe, probe->lost_ns, now_ns);
     if (!is_fresh(superpeer, probe->refused_ns, now_ns) ||
-        !(is_lost(probe, probe->lost_ns, now_ns) || is_lost(probe, probe->others_lost_ns, now_ns)))
+        !(is_own || is_lost(probe, probe->others_lost_ns, now_ns)))
         return false;
-    if (!is_fresh(superpeer, probe->asked_ns, now_ns)) {
+    uint64_t lost_ns = is_own ? probe->lost_ns : probe->others_lost_ns;
+    if (!is_fresh(superpeer, probe->asked_ns, now_ns) ||
+        probe->asked_ns < settled_ns(probe, lost_ns)) {
         probe->asked_ns = now_ns;
         probe->agreed = 0;
         return !others_of(superpeer, probe->nid, true);
@@ -272,7 +276,7 @@ static void opinion_send(struct sh_probe *probe, shoal_nid judge, uint64_t now_n
     struct sh_superpeer *superpeer = probe->superpeer;
     struct sh_out out;
     bool has_lost = is_unheard(probe, probe->lost_ns);
-    if (has_lost && !is_settled(probe, probe->lost_ns, now_ns))
+    if (has_lost && now_ns < settled_ns(probe, probe->lost_ns))
         return; /* it may be heard yet */
     if (sh_msg_begin(superpeer->msg, judge, SH_CLUSTER_REFUSED, SH_REFUSED_BYTES, &out))
         return; /* told again with the next refusal */
