@@ -403,6 +403,47 @@ static void holds_of_others(void **state)
     world_close(&world);
 }
 
+static shoal_nid owner_by_superpeer(shoal_cid cid)
+{
+    uint8_t bytes[SH_LOOKUP_BYTES] = {0};
+    sh_store64(bytes, cid.v);
+    struct told *told =
+        tell(client(), nid_of(0), SH_CLUSTER_LOOKUP, sh_bytes_make(bytes, sizeof bytes));
+    assert_int_equal(told->err, SHOAL_OK);
+    assert_true(told->size >= SH_LOOKUP_ANSWER_BYTES);
+    return (shoal_nid){sh_load16(told->bytes + 16)};
+}
+
+/* A superpeer that has forgotten a commit hears, of the target or of the source, that the source
+ * has the batch, for neither has heard yet that it was committed: later it is told. Away from the
+ * creator, and home. */
+static void said_too_early(void **state)
+{
+    (void)state;
+    open_quiet(3);
+    static const unsigned ways[][2] = {{A, B}, {B, A}};
+    shoal_nid creator = nid_of(A);
+    for (unsigned asked = 0; asked < 2; asked++) {
+        for (unsigned way = 0; way < 2; way++) {
+            unsigned from = ways[way][0], to = ways[way][1];
+            says_set(SHOAL_EBUSY, UINT32_MAX, SHOAL_EBUSY);
+            (void)move_begin(from, to, asked, asked, 0);
+            assert_true(
+                sh_world_run_until(world.sim, has_been_asked, NULL, sh_world_now(world.sim) + S));
+            unsigned says_so = asked ? from : to;
+            assert_int_equal(holds(says_so, creator, creator), SHOAL_EBUSY);
+            run_for(&world, 4 * S);
+            assert_int_equal(holds(says_so, creator, creator), SHOAL_OK);
+            says_set(SHOAL_EBUSY, 0, SHOAL_OK); /* and the superpeer notes nothing of it */
+            assert_int_equal(job_end(from, 20 * S).err, SHOAL_OK);
+            run_for(&world, S);
+            assert_true(serves(to, world.cids[asked]) && !serves(from, world.cids[asked]));
+            assert_int_equal(owner_by_superpeer(world.cids[asked]).v, nid_of(to).v);
+        }
+    }
+    world_close(&world);
+}
+
 static enum shoal_err batch_tell(unsigned host, sh_msg_type type, shoal_nid from, shoal_nid to)
 {
     uint8_t creator[SH_WHO_BYTES], bytes[SH_COMMIT_BYTES + 16];
@@ -522,10 +563,15 @@ int main(void)
     seed = given ? strtoull(given, NULL, 0) : sh_random64(&random) >> 32;
     print_message("seed %" PRIu64 " (SHOAL_TEST_SEED)\n", seed);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unclear_answers),     cmocka_unit_test(limit_is_told),
-        cmocka_unit_test(target_out_of_sight), cmocka_unit_test(target_replaced),
-        cmocka_unit_test(drain_waits),         cmocka_unit_test(drain_meets_a_lock),
-        cmocka_unit_test(holds_of_others),     cmocka_unit_test(senders),
+        cmocka_unit_test(unclear_answers),
+        cmocka_unit_test(limit_is_told),
+        cmocka_unit_test(target_out_of_sight),
+        cmocka_unit_test(target_replaced),
+        cmocka_unit_test(drain_waits),
+        cmocka_unit_test(drain_meets_a_lock),
+        cmocka_unit_test(holds_of_others),
+        cmocka_unit_test(said_too_early),
+        cmocka_unit_test(senders),
         cmocka_unit_test(many_results),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -104,8 +104,8 @@ struct sh_metadata_run {
 
 struct sh_metadata_update {
     uint8_t kind, condition;
-    /* MOVE, REFUSE, RESOLVE; CLAIM: who says it and who has them, of which one says that of itself,
-     * or of what it created. */
+    /* MOVE, REFUSE, RESOLVE; CLAIM: who says it and who has them: itself, or who got them from
+     * it. */
     shoal_nid from, to;
     /* MOVE, REFUSE, RESOLVE: not 0; NAMES_KNOWN; CLAIM: the last batch of `from` of which it had
      * heard what came of it when it said so. */

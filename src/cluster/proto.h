@@ -140,6 +140,12 @@
  *            first run is looked at. A batch that was not committed yet is aborted
  *   answer   u8: 1 committed, 0 aborted
  *   errors   EBUSY (also: decided by an incarnation before), EROLE, ETIMEOUT; EINVAL: of another
+ * CLAIM      from the target or the source (from another: EINVAL) of a batch that was committed,
+ *            when one of them had said since that the source has it (HOLDS); as COMMIT, with
+ *            incarnation 0 and, as the sequence, that of the sender's last batch of which it knows
+ *            what came of it; from the target, with itself as the source
+ *   answer   who has the chunks is known
+ *   errors   ELIMIT (too many ranges; that will stay so), EBUSY, EROLE, ETIMEOUT
  * WHO        u16 creator
  *   answer   u64 incarnation of what is known of its chunks
  * HOLDS      from a superpeer to a peer, after all that was known of a sector is lost
@@ -185,6 +191,7 @@
 #define SH_CLUSTER_RESOLVE SH_MSG_TYPE(SH_MODULE_CLUSTER, 41)
 #define SH_CLUSTER_WHO SH_MSG_TYPE(SH_MODULE_CLUSTER, 42)
 #define SH_CLUSTER_HOLDS SH_MSG_TYPE(SH_MODULE_CLUSTER, 43)
+#define SH_CLUSTER_CLAIM SH_MSG_TYPE(SH_MODULE_CLUSTER, 44)
 
 enum sh_ask_kind {
     SH_ASK_NAME = 1,

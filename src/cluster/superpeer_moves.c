@@ -79,7 +79,7 @@ enum shoal_err sh_superpeer_lookup(struct sh_superpeer *superpeer, shoal_cid cid
 
 /* --- Batches --------------------------------------------------------------------------------- */
 
-/* Answers COMMIT, or RESOLVE: with the superpeer that is to be asked, or 0. */
+/* Answers COMMIT, CLAIM or RESOLVE: with the superpeer that is to be asked, or 0. */
 static void answer(struct sh_superpeer *superpeer, struct sh_reply_to to, sh_msg_type type,
                    shoal_nid other, bool is_committed)
 {
@@ -102,12 +102,14 @@ void sh_superpeer_moves_answer(struct sh_superpeer *superpeer, struct sh_reply_t
         answer(superpeer, to, type, SHOAL_NID_NONE, result->is_committed);
 }
 
-/* Reads a COMMIT or RESOLVE, of which the first run is looked at only. */
+/* Reads a COMMIT, a CLAIM, or a RESOLVE, of which the first run is looked at only. */
 static bool batch_get(struct sh_reader *r, sh_msg_type type, struct sh_metadata_update *update,
                       uint64_t *incarnation_out)
 {
-    bool is_commit = type == SH_CLUSTER_COMMIT;
-    update->kind = is_commit ? SH_METADATA_MOVE : SH_METADATA_RESOLVE;
+    bool is_resolve = type == SH_CLUSTER_RESOLVE;
+    update->kind = is_resolve                  ? SH_METADATA_RESOLVE
+                   : type == SH_CLUSTER_COMMIT ? SH_METADATA_MOVE
+                                               : SH_METADATA_CLAIM;
     update->from.v = sh_get16(r);
     update->to.v = sh_get16(r);
     *incarnation_out = sh_get64(r);
@@ -119,7 +121,7 @@ static bool batch_get(struct sh_reader *r, sh_msg_type type, struct sh_metadata_
         update->runs[i].first.v = sh_get64(r);
         update->runs[i].last.v = sh_get64(r);
     }
-    update->count = is_commit ? count : 1;
+    update->count = is_resolve ? 1 : count;
     return sh_reader_done(r) && is_peer(update->from) && is_peer(update->to);
 }
 
@@ -156,6 +158,8 @@ static enum shoal_err batch_check(struct sh_superpeer *superpeer,
                                   const struct sh_metadata_update *update, uint64_t incarnation)
 {
     unsigned sector = sh_metadata_sector(update);
+    if (update->kind == SH_METADATA_CLAIM)
+        return is_marked(superpeer, update) ? SHOAL_OK : SHOAL_EBUSY;
     if (incarnation != sh_metadata_incarnation(superpeer->ring->metadata, sector)) {
         sh_registry_restarted(superpeer->registry);
         return update->kind == SH_METADATA_RESOLVE ? SHOAL_EBUSY : SHOAL_EDIFFERS;
@@ -187,10 +191,11 @@ static void on_batch(void *arg, struct sh_msg_in *in)
         refuse(in, SHOAL_EPROTO, NULL);
         return;
     }
-    bool is_commit = in->type == SH_CLUSTER_COMMIT;
-    if (in->reply_to.nid.v != (is_commit ? update.from.v : update.to.v)) {
+    bool is_resolve = in->type == SH_CLUSTER_RESOLVE;
+    if (in->reply_to.nid.v != (is_resolve ? update.to.v : update.from.v)) {
         refuse(in, SHOAL_EINVAL,
-               is_commit ? "only its source has a batch committed" : "only its target asks for it");
+               is_resolve ? "only its target asks for it"
+                          : "only its source has a batch committed, and speaks of what it has");
         return;
     }
     shoal_nid other;
@@ -247,5 +252,6 @@ void sh_superpeer_moves_handlers(struct sh_superpeer *superpeer)
 {
     sh_msg_handler_set(superpeer->msg, SH_CLUSTER_COMMIT, SH_MSG_INLINE, on_batch, superpeer);
     sh_msg_handler_set(superpeer->msg, SH_CLUSTER_RESOLVE, SH_MSG_INLINE, on_batch, superpeer);
+    sh_msg_handler_set(superpeer->msg, SH_CLUSTER_CLAIM, SH_MSG_INLINE, on_batch, superpeer);
     sh_msg_handler_set(superpeer->msg, SH_CLUSTER_WHO, SH_MSG_INLINE, on_who, superpeer);
 }

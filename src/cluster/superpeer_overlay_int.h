@@ -83,7 +83,7 @@ void sh_superpeer_lease_handlers(struct sh_superpeer *superpeer);
 void sh_superpeer_lease_renew(struct sh_superpeer *superpeer, uint64_t now_ns);
 void sh_superpeer_lease_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 
-/* superpeer_moves.c. Answers COMMIT or RESOLVE. */
+/* superpeer_moves.c. Answers COMMIT, CLAIM or RESOLVE. */
 void sh_superpeer_moves_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
                                sh_msg_type type, const struct sh_metadata_result *result);
 void sh_superpeer_moves_handlers(struct sh_superpeer *superpeer);

@@ -278,6 +278,11 @@ static void committed(struct sh_moves *moves)
 
 static void next_batch(struct sh_moves *moves)
 {
+    if (moves->batch.was_held) {
+        moves->batch.was_held = false;
+        state_set(moves, SH_MOVE_CLAIM, 0);
+        return;
+    }
     if (moves->bytes_max && moves->job.bytes >= moves->bytes_max)
         job_over(moves, SHOAL_OK);
     else
@@ -388,6 +393,18 @@ static void tell_answered(struct sh_moves *moves, enum shoal_err err)
     next_batch(moves);
 }
 
+static void claim_answered(struct sh_moves *moves, enum shoal_err err, struct sh_reader *payload)
+{
+    shoal_nid other;
+    if (sh_moves_claim_is_over(err, payload, &other)) {
+        next_batch(moves);
+        return;
+    }
+    if (other.v)
+        sh_directory_superpeer_set(moves->config.directory, moves->batch.creator, other);
+    state_set(moves, SH_MOVE_CLAIM, now_of(moves) + SH_MOVES_AGAIN_NS);
+}
+
 static void remind_answered(struct sh_moves *moves, enum shoal_err err)
 {
     if (err) {
@@ -462,6 +479,9 @@ static void answered(struct sh_request *request, enum shoal_err err, struct sh_r
         break;
     case SH_MOVE_DOUBT:
         doubt_answered(moves, err, payload);
+        break;
+    case SH_MOVE_CLAIM:
+        claim_answered(moves, err, payload);
         break;
     default:
         SH_ASSERT(!"an answer to nothing");
@@ -542,6 +562,23 @@ static void commit_send(struct sh_moves *moves)
     sh_msg_end(moves->config.msg, &out);
 }
 
+/* Says of the batch that it was given away, to who may have heard since that it is here. */
+static void claim_send(struct sh_moves *moves)
+{
+    const struct sh_move_batch *batch = &moves->batch;
+    struct sh_out out;
+    shoal_nid superpeer = sh_directory_superpeer(moves->config.directory, batch->creator);
+    enum shoal_err err = ask(moves, superpeer, SH_CLUSTER_CLAIM, sh_moves_batch_bytes(batch->count),
+                             QUESTION_NS, &out);
+    if (err) {
+        claim_answered(moves, err, NULL);
+        return;
+    }
+    sh_moves_batch_put(&out.w, self_of(moves), batch->target, 0, moves->sequence, batch->runs,
+                       batch->count);
+    sh_msg_end(moves->config.msg, &out);
+}
+
 /* what: 1 that it is committed, 2 that it is not to be. */
 static void done_send(struct sh_moves *moves, uint64_t sequence, uint8_t what)
 {
@@ -575,6 +612,10 @@ static void gather(struct sh_moves *moves)
         job_over(moves, moves->is_canceled ? SHOAL_ECANCELED : SHOAL_EBUSY);
         return;
     }
+    if (moves->claims) {
+        moves->due_ns = now_of(moves) + SH_MOVES_AGAIN_NS;
+        return;
+    }
     if (!sh_moves_gather(moves)) {
         pass_over(moves);
         return;
@@ -605,6 +646,7 @@ static void gather(struct sh_moves *moves)
     batch->sequence = ++moves->sequence;
     batch->said = SHOAL_OK;
     batch->holds_refused_ns = 0;
+    batch->was_held = false;
     batch->frozen_ns = now_of(moves);
     moves->job.target = batch->target;
     sh_moves_mark(moves, SH_HOLDING_NO_WRITES, SH_HOLDING_NO_WRITES);
@@ -662,6 +704,9 @@ static void advance(struct sh_moves *moves)
     case SH_MOVE_DOUBT:
         done_send(moves, moves->batch.sequence, 2);
         break;
+    case SH_MOVE_CLAIM:
+        claim_send(moves);
+        break;
     case SH_MOVE_IDLE:
         break;
     }
@@ -677,14 +722,14 @@ static unsigned run(void *arg)
     struct sh_moves *moves = arg;
     uint64_t now = 0;
     unsigned done = 0;
-    if (is_ready(moves) || moves->staged)
+    if (is_ready(moves) || moves->staged || moves->claims)
         now = now_of(moves);
     bool is_due = now >= moves->due_ns || (moves->is_canceled && moves->state == SH_MOVE_GATHER);
     if (is_ready(moves) && is_due) {
         advance(moves);
         done++;
     }
-    return done + sh_moves_target_step(moves, now);
+    return done + sh_moves_target_step(moves, now) + sh_moves_claims_step(moves, now);
 }
 
 static uint64_t due_ns(void *arg)
@@ -692,7 +737,9 @@ static uint64_t due_ns(void *arg)
     const struct sh_moves *moves = arg;
     uint64_t due = is_ready(moves) ? moves->due_ns : SH_NEVER;
     uint64_t target = sh_moves_target_due_ns(moves);
-    return due < target ? due : target;
+    uint64_t claims = sh_moves_claims_due_ns(moves);
+    due = due < target ? due : target;
+    return due < claims ? due : claims;
 }
 
 struct sh_step sh_moves_step(struct sh_moves *moves)
@@ -731,6 +778,7 @@ void sh_moves_destroy(struct sh_moves *moves)
     if (moves->is_asking)
         (void)sh_msg_cancel(moves->config.msg, &moves->request);
     sh_moves_target_end(moves);
+    sh_moves_claims_end(moves);
     sh_outcomes_destroy(moves->outcomes);
     free(moves->batch.outcomes);
     sh_locks_bag_free(&moves->batch.locks);

@@ -41,13 +41,19 @@ static void chunks_drop(struct sh_moves *moves, const struct sh_metadata_run *ru
     }
 }
 
-static void staged_free(struct sh_moves *moves, struct sh_staged *staged)
+static void staged_unlink(struct sh_moves *moves, struct sh_staged *staged)
 {
     struct sh_staged **at = staged_find(moves, staged->source);
     SH_ASSERT(*at == staged);
     *at = staged->next;
     if (staged->is_asking)
         (void)sh_msg_cancel(moves->config.msg, &staged->request);
+    staged->is_asking = false;
+}
+
+static void staged_free(struct sh_moves *moves, struct sh_staged *staged)
+{
+    staged_unlink(moves, staged);
     free(staged);
 }
 
@@ -73,7 +79,12 @@ static void staged_commit(struct sh_moves *moves, struct sh_staged *staged)
         sh_holdings_set(moves->holdings, staged->runs[i].first, staged->runs[i].last,
                         is_own ? SH_HOLDING_PLAIN : SH_HOLDING_HELD, SHOAL_NID_NONE);
     moves->peers[staged->source.v].committed = staged->sequence;
-    staged_free(moves, staged);
+    if (!staged->was_elsewhere) {
+        staged_free(moves, staged);
+        return;
+    }
+    staged_unlink(moves, staged);
+    sh_moves_claim(moves, staged);
 }
 
 /* --- STAGE --------------------------------------------------------------------------------- */
@@ -517,6 +528,16 @@ static bool awaits_decision(struct sh_moves *moves, shoal_cid from, shoal_nid la
     return now < batch->holds_refused_ns + SH_MOVES_WORD_NS;
 }
 
+/* Notes that what is said now of batches that nobody has decided may turn out not to be so. */
+static void undecided_note(struct sh_moves *moves, shoal_cid from, shoal_nid last)
+{
+    struct sh_move_batch *batch = &moves->batch;
+    for (struct sh_staged *staged = moves->staged; staged; staged = staged->next)
+        staged->was_elsewhere |= is_asked(staged->runs, staged->count, from, last);
+    if (moves->state == SH_MOVE_COMMIT || moves->state == SH_MOVE_DOUBT)
+        batch->was_held |= is_asked(batch->runs, batch->count, from, last);
+}
+
 /* What of an arc's chunks this node has, and where those are that it created. */
 static void on_holds(void *arg, struct sh_msg_in *in)
 {
@@ -540,6 +561,7 @@ static void on_holds(void *arg, struct sh_msg_in *in)
         refuse(in, SHOAL_ENOMEM, NULL);
         return;
     }
+    undecided_note(moves, from, last);
     size_t count = 0;
     enum sh_holding what;
     struct sh_range range;
