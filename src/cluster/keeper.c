@@ -54,12 +54,14 @@ static enum shoal_err list_append(struct list *list, struct sh_bytes bytes)
     return SHOAL_OK;
 }
 
-/* A superpeer has what is in the loaded list, unless it is another one by now. */
-static void loaded_taken(struct sh_keeper *keeper, unsigned sector, uint64_t number)
+/* A superpeer, and others, have what is in a list, unless it is another one by now. */
+static void list_forget(struct sh_keeper *keeper, unsigned sector, uint64_t number)
 {
-    if (keeper->loaded[sector].number != number)
+    struct list *list =
+        number & SH_KEEP_LOADED_BIT ? &keeper->loaded[sector] : &keeper->kept[sector];
+    if (list->number != number)
         return;
-    list_clear(&keeper->loaded[sector]);
+    list_clear(list);
     keeper->changes++;
 }
 
@@ -75,11 +77,11 @@ static enum shoal_err keep(struct sh_keeper *keeper, struct sh_reader *r, uint64
     struct sh_bytes bytes = sh_bytes_make(sh_reader_take(r, size), size);
     bool is_taken = flags == SH_KEEP_TAKEN;
     if (!sh_reader_done(r) || sector >= SH_SECTORS || !number ||
-        is_taken != !!(number & SH_KEEP_LOADED_BIT) ||
+        (!is_taken && number & SH_KEEP_LOADED_BIT) ||
         (!is_taken && (flags > (SH_KEEP_FIRST | SH_KEEP_LAST) || base >= number)))
         return SHOAL_EPROTO;
     if (is_taken) {
-        loaded_taken(keeper, sector, number);
+        list_forget(keeper, sector, number);
         return SHOAL_OK;
     }
     struct list *coming = &keeper->coming[sector], *kept = &keeper->kept[sector];

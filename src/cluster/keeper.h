@@ -4,6 +4,8 @@
  *   KEEP   sector, number, first piece ... last piece   takes the place of an earlier list
  *   KEPT   the numbers of all sectors, or a piece of one's list
  *
+ * Of a sector that other peers have by now a list is forgotten (KEEP with SH_KEEP_TAKEN).
+ *
  * All lists are also the bytes of a chunk (namechunk.h), which the node writes into its store and
  * its dumps. What a chunk from a dump says is a list of its own, the *loaded* one of each sector,
  * until the sector's owner has fetched it and says so (KEEP with SH_KEEP_TAKEN). Its number has the

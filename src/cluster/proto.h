@@ -78,8 +78,8 @@
  * KEEP       from a superpeer to a peer: names, for the day when superpeers have forgotten them
  *   request  u8 sector, u8 flags (1 the list's first piece, 2 its last), u64 the list's number, u64
  *            the sector's incarnation, u64 the number of the last list that it began with, and to
- *            the end entries, each u64 chunk ID, text name; or with the flag 4 alone: the superpeer
- *            has all of the loaded list of that number, and the peer may forget it
+ *            the end entries, each u64 chunk ID, text name; or with the flag 4 alone: others have
+ *            all of the list, or loaded list, of that number, and the peer may forget it
  *   answer   u64 0; or the number of the list that the peer has and keeps: of a history that the
  *            superpeer has forgotten
  *   errors   EAGAIN (another list has begun), ETOOBIG, ENOMEM, EROLE (from no superpeer)

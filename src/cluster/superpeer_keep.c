@@ -17,7 +17,9 @@
  *            The names in it that are not there are added, as they may have been acknowledged, and
  *            its number is the base from then on. A name that was removed meanwhile comes back by
  *            that. The same with a list that a peer has loaded from a dump, but that has no number
- *            to go by: the peer is told when its names are there, and forgets it */
+ *            to go by: the peer is told when its names are there, and forgets it
+ *   forget   so does a peer that is none of the two any more, once both have the last list: a dump
+ *            of all nodes would have names in it that are gone */
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,7 +60,8 @@ struct sector {
         uint64_t number; /* of a list that a peer has of a forgotten history; 0: none */
         shoal_nid nid;
     } late;
-    /* A loaded list whose names were ordered; the peer is told when they are there. */
+    /* A list that its peer need not have any more: a loaded one whose names were ordered, when they
+     * are there, or one of a peer that is no target. */
     struct {
         uint64_t number; /* 0: none */
         uint64_t known;  /* changes of the sector's names by then */
@@ -490,6 +493,18 @@ static void fetch_step(struct sh_superpeer *superpeer)
 
 /* --- Polling --------------------------------------------------------------------------------- */
 
+/* Whether all targets of a sector have a list that is not older than that one, and the peer is none
+ * of them. */
+static bool is_spare(const struct sector *sector, shoal_nid nid, uint64_t number)
+{
+    for (unsigned t = 0; t < TARGETS; t++) {
+        const struct target *target = &sector->targets[t];
+        if (target->nid.v == nid.v || (target->nid.v && target->done < number))
+            return false;
+    }
+    return sector->targets[0].nid.v != 0;
+}
+
 /* What a peer has of a sector that is served here. */
 static void polled_look(struct sh_superpeer *superpeer, unsigned number, uint64_t kept,
                         uint64_t incarnation, uint64_t loaded)
@@ -504,6 +519,12 @@ static void polled_look(struct sh_superpeer *superpeer, unsigned number, uint64_
     bool is_late = kept > sh_metadata_name_base(metadata, number) &&
                    incarnation != sh_metadata_incarnation(metadata, number) &&
                    !(kept & SH_KEEP_LOADED_BIT);
+    if (!is_late && kept && !sector->taken.number && is_spare(sector, keep->polled, kept)) {
+        sector->taken.number = kept;
+        sector->taken.known = 0;
+        sector->taken.incarnation = sh_metadata_incarnation(metadata, number);
+        sector->taken.nid = keep->polled;
+    }
     if (!is_late && (!(loaded & SH_KEEP_LOADED_BIT) || sector->taken.number))
         return;
     SH_INFO("cluster", "a peer has names that are not here", SH_U64("sector", number),
@@ -537,7 +558,7 @@ static void on_told(struct sh_request *request, enum shoal_err err, struct sh_re
         SH_DEBUG("cluster", "a peer does not know that its names were taken", SH_ERR(err));
 }
 
-/* Tells a peer whose loaded list is not needed any more, one at a time. */
+/* Tells a peer whose list is not needed any more, one at a time. */
 static bool taken_tell(struct sh_superpeer *superpeer)
 {
     struct sh_keep *keep = superpeer->keep;
@@ -554,6 +575,8 @@ static bool taken_tell(struct sh_superpeer *superpeer)
         if (is_here && sh_metadata_name_changes(metadata, i) < sector->taken.known)
             continue;
         sector->taken.number = 0;
+        if (!(number & SH_KEEP_LOADED_BIT))
+            is_here &= is_spare(sector, sector->taken.nid, number);
         keep->ask = (struct sh_request){
             .done = on_told, .arg = superpeer, .timeout_ns = superpeer->failure_ns / 4 + 1};
         if (!is_here || sh_msg_request(superpeer->msg, sector->taken.nid, SH_CLUSTER_KEEP, 26,

@@ -25,15 +25,17 @@ class Case(harness.Case):
     def back(self, address, names):
         harness.eventually(self, "the names are back", 60, lambda: self.listed(address) == names)
 
+    def held(self, node, peer):
+        """Those of the names that are in the peer's chunk."""
+        done = self.run_program("shoal", "chunk", "get", f"{peer.nid}:0", "--raw",
+                                "--connect", node.address)
+        return [name for name in NAMES if done.returncode == 0 and
+                len(name).to_bytes(2, "little") + name.encode() in done.stdout]
+
     def written(self, node, peer, names=NAMES):
         """Waits until the peer's chunk has the names."""
-        def is_so():
-            done = self.run_program("shoal", "chunk", "get", f"{peer.nid}:0", "--raw",
-                                    "--connect", node.address)
-            return done.returncode == 0 and all(
-                len(name).to_bytes(2, "little") + name.encode() in done.stdout for name in names)
-
-        harness.eventually(self, "the names are in a chunk", 60, is_so)
+        harness.eventually(self, "the names are in a chunk", 60,
+                           lambda: set(names) <= set(self.held(node, peer)))
 
 
 class AllSuperpeersLost(Case):
@@ -99,6 +101,22 @@ class OneSuperpeer(Case):
                      says="names")
         self.refused("shoal", "chunk", "remove", "64:0", "--connect", node.address,
                      says="invalid argument")
+
+    def test_two_peers_have_each_name(self):
+        node = self.superpeer("superpeer")
+        peers = [self.peer(f"peer{i}", node) for i in range(2)]
+        self.give(node)
+        for peer in peers:
+            self.written(node, peer)
+        peers += [self.peer(f"peer{i}", node) for i in range(2, 5)]
+        self.shoal(node, "name", "remove", "name/8")
+
+        def are_two():
+            """Others have forgotten theirs, also what was removed: it would be in their dumps."""
+            copies = sorted(name for peer in peers for name in self.held(node, peer))
+            return copies == sorted(2 * [name for name in NAMES if name != "name/8"])
+
+        harness.eventually(self, "two peers have each name", 60, are_two)
 
     def test_who_was_away_is_heard_though_others_have_the_lists(self):
         address = free_addresses(1)[0]
