@@ -297,6 +297,31 @@ static void target_replaced(void **state)
     world_close(&world);
 }
 
+/* So also if the superpeer, which has no disk, died with the target: nobody knows it any more. */
+static void target_forgotten(void **state)
+{
+    (void)state;
+    world_open(&world, 1, 3, false);
+    world.ends = true;
+    run_for(&world, S);
+    shoal_nid target = nid_of(B);
+    says_set(SHOAL_EBUSY, UINT32_MAX, SHOAL_EBUSY);
+    (void)move_begin(A, B, 0, 0, 0);
+    assert_true(sh_world_run_until(world.sim, has_been_asked, NULL, sh_world_now(world.sim) + S));
+    sh_world_crash(world.sim, B);
+    sh_world_crash(world.sim, 0);
+    sh_world_restart(world.sim, 0);
+    says_set(SHOAL_EDIFFERS, UINT32_MAX, SHOAL_EDIFFERS);
+    run_for(&world, 4 * FAILURE);
+    struct sh_node node;
+    assert_int_equal(sh_directory_node(world.hosts[A].directory, target, &node), SHOAL_ENONODE);
+    assert_false(serves(A, world.cids[0]));
+    sh_world_restart(world.sim, B);
+    assert_int_not_equal(job_end(A, 60 * S).err, SHOAL_OK);
+    assert_true(serves(A, world.cids[0]));
+    world_close(&world);
+}
+
 static bool no_lease_at_b(void *arg)
 {
     (void)arg;
@@ -563,15 +588,11 @@ int main(void)
     seed = given ? strtoull(given, NULL, 0) : sh_random64(&random) >> 32;
     print_message("seed %" PRIu64 " (SHOAL_TEST_SEED)\n", seed);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unclear_answers),
-        cmocka_unit_test(limit_is_told),
-        cmocka_unit_test(target_out_of_sight),
-        cmocka_unit_test(target_replaced),
-        cmocka_unit_test(drain_waits),
-        cmocka_unit_test(drain_meets_a_lock),
-        cmocka_unit_test(holds_of_others),
-        cmocka_unit_test(said_too_early),
-        cmocka_unit_test(senders),
+        cmocka_unit_test(unclear_answers),     cmocka_unit_test(limit_is_told),
+        cmocka_unit_test(target_out_of_sight), cmocka_unit_test(target_replaced),
+        cmocka_unit_test(target_forgotten),    cmocka_unit_test(drain_waits),
+        cmocka_unit_test(drain_meets_a_lock),  cmocka_unit_test(holds_of_others),
+        cmocka_unit_test(said_too_early),      cmocka_unit_test(senders),
         cmocka_unit_test(many_results),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

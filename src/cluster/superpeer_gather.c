@@ -74,6 +74,11 @@ void sh_superpeer_gather_begin(struct sh_superpeer *superpeer, unsigned sector)
     gather->due_ns = 0;
 }
 
+void sh_superpeer_gather_moved(struct sh_superpeer *superpeer, unsigned sector)
+{
+    superpeer->ring->gather.moves[sector]++;
+}
+
 /* --- Updates --------------------------------------------------------------------------------- */
 
 static enum shoal_err order(struct sh_superpeer *superpeer, unsigned sector,
@@ -115,9 +120,9 @@ static enum shoal_err claim_end(struct sh_superpeer *superpeer, struct sh_metada
         struct sh_superpeer_overlay *part = superpeer->ring;
         /* Where chunks move already, what was said before the last move may not be so any more. */
         bool is_old = sh_metadata_is_known(part->metadata, sector) &&
-                      sh_overlay_last(part->ring, sector) != part->gather.lasts[sector];
+                      part->gather.moves[sector] != part->gather.asked_moves[sector];
         err = is_old ? SHOAL_EBUSY : order(superpeer, sector, update);
-        part->gather.lasts[sector] = sh_overlay_last(part->ring, sector);
+        part->gather.asked_moves[sector] = part->gather.moves[sector];
     }
     if (!err)
         superpeer->ring->gather.from.v = update->runs[update->count - 1].last.v + 1;
@@ -202,8 +207,7 @@ static void ask(struct sh_superpeer *superpeer)
         return;
     }
     gather->is_asking = true;
-    for (unsigned i = 0; i < SH_SECTORS; i++)
-        gather->lasts[i] = sh_overlay_last(superpeer->ring->ring, i);
+    memcpy(gather->asked_moves, gather->moves, sizeof gather->moves);
     sh_put64(&out.w, gather->from.v);
     sh_put16(&out.w, shares ? SH_PEER_NID_MIN : sh_arc_first(superpeer->index, superpeer->count).v);
     sh_put16(&out.w, shares ? SH_PEER_NID_MAX : sh_arc_last(superpeer->index, superpeer->count).v);

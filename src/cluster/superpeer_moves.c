@@ -219,10 +219,12 @@ static void on_batch(void *arg, struct sh_msg_in *in)
     err = sh_metadata_update_get(encoded, sector, &checked);
     if (!err)
         err = batch_check(superpeer, &update, incarnation);
-    if (err)
+    if (err) {
         refuse(in, err, why(err));
-    else
-        sh_superpeer_ring_update(superpeer, in, sector, encoded);
+        return;
+    }
+    sh_superpeer_gather_moved(superpeer, sector);
+    sh_superpeer_ring_update(superpeer, in, sector, encoded);
 }
 
 static void on_who(void *arg, struct sh_msg_in *in)

@@ -45,7 +45,7 @@ static void apply(void *arg, unsigned sector, uint64_t epoch, uint64_t sequence,
                   struct sh_bytes command)
 {
     struct sh_superpeer_overlay *part = arg;
-    struct sh_metadata_update update;
+    struct sh_metadata_update update = {.kind = 0};
     struct sh_metadata_result result = {.err = SHOAL_EPROTO}; /* at all holders alike */
     bool was_short = sh_metadata_is_short(part->metadata, sector);
     if (!sh_metadata_update_get(command, sector, &update))
@@ -56,6 +56,8 @@ static void apply(void *arg, unsigned sector, uint64_t epoch, uint64_t sequence,
                  "nodes have more ranges of chunks than a superpeer keeps: migrations of "
                  "these chunks are refused",
                  SH_U64("sector", sector), SH_U64("ranges_max", SH_METADATA_CLAIMS_MAX));
+    if (update.kind == SH_METADATA_MOVE || update.kind == SH_METADATA_RESOLVE)
+        sh_superpeer_gather_moved(part->superpeer, sector);
     sh_superpeer_services_changed(part->superpeer, sector);
     struct sh_ring_waiting **at = waiting_find(part, sector, epoch, sequence);
     if (!*at)

@@ -30,7 +30,8 @@ struct sh_gather {
     bool was_settling;
     shoal_nid nid;
     shoal_cid from;             /* where its next page begins; 0: the next node is to be asked */
-    uint64_t lasts[SH_SECTORS]; /* the sectors' last updates when it was asked */
+    uint64_t moves[SH_SECTORS]; /* rises with each update about batches */
+    uint64_t asked_moves[SH_SECTORS]; /* that, when it was asked */
     uint64_t due_ns;
     bool gathered[SH_SECTORS];             /* here, since it was lost */
     uint64_t asked[(UINT16_MAX + 1) / 64]; /* who has said it all, a bit by node ID */
@@ -98,6 +99,9 @@ bool sh_superpeer_gather_is_over(const struct sh_superpeer *superpeer);
 bool sh_superpeer_gather_is_whole(const struct sh_superpeer *superpeer);
 /* A sector was lost: everybody is to be asked. */
 void sh_superpeer_gather_begin(struct sh_superpeer *superpeer, unsigned sector);
+/* Something about a sector's batches was ordered or applied: who was asked before may have spoken
+ * of what was before that. */
+void sh_superpeer_gather_moved(struct sh_superpeer *superpeer, unsigned sector);
 unsigned sh_superpeer_gather_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 uint64_t sh_superpeer_gather_due_ns(const struct sh_superpeer *superpeer);
 void sh_superpeer_gather_cancel(struct sh_superpeer *superpeer);

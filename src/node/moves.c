@@ -416,21 +416,22 @@ static void remind_answered(struct sh_moves *moves, enum shoal_err err)
     state_set(moves, SH_MOVE_GATHER, 0);
 }
 
-/* Whether a node's process has ended for sure: it has said that it leaves, or another one listens
- * at its address. It serves nothing any more. */
-static bool has_ended(const struct sh_moves *moves, shoal_nid nid)
+/* Whether the process of the batch's target has ended for sure: it has said that it leaves, or
+ * another one listens at its address. It serves nothing any more. A superpeer that has lost its
+ * memory may not know the node at all. */
+static bool has_ended(const struct sh_moves *moves)
 {
+    const struct sh_move_batch *batch = &moves->batch;
     struct sh_node node;
-    if (sh_directory_node(moves->config.directory, nid, &node) != SHOAL_OK)
-        return false;
-    if (node.state != SH_NODE_FAILED)
+    bool is_known = !sh_directory_node(moves->config.directory, batch->target, &node);
+    if (is_known && node.state != SH_NODE_FAILED)
         return node.state == SH_NODE_LEFT;
     size_t count = 0;
     struct sh_node *nodes = nodes_get(moves, &count);
     bool is_replaced = false;
     for (size_t i = 0; nodes && i < count; i++)
-        is_replaced |= nodes[i].nid.v != nid.v && nodes[i].state == SH_NODE_UP &&
-                       strcmp(nodes[i].address, node.address) == 0;
+        is_replaced |= nodes[i].nid.v != batch->target.v && nodes[i].state == SH_NODE_UP &&
+                       strcmp(nodes[i].address, batch->target_address) == 0;
     free(nodes);
     return is_replaced;
 }
@@ -445,7 +446,7 @@ static void doubt_answered(struct sh_moves *moves, enum shoal_err err, struct sh
         err = SHOAL_EPROTO;
     if (!err && was_committed) {
         committed(moves);
-    } else if (err && !has_ended(moves, moves->batch.target)) {
+    } else if (err && !has_ended(moves)) {
         if (moves->job.err != err)
             SH_WARN("node", "chunks stand still until a node says whether it took them over",
                     SH_U64("node", moves->batch.target.v), SH_ERR(err));
@@ -643,6 +644,9 @@ static void gather(struct sh_moves *moves)
         state_set(moves, SH_MOVE_REMIND, 0);
         return;
     }
+    struct sh_node target;
+    if (sh_directory_node(moves->config.directory, batch->target, &target) == SHOAL_OK)
+        memcpy(batch->target_address, target.address, sizeof target.address);
     batch->sequence = ++moves->sequence;
     batch->said = SHOAL_OK;
     batch->holds_refused_ns = 0;
@@ -729,7 +733,7 @@ static unsigned run(void *arg)
         advance(moves);
         done++;
     }
-    return done + sh_moves_target_step(moves, now) + sh_moves_claims_step(moves, now);
+    return done + sh_moves_target_step(moves, now);
 }
 
 static uint64_t due_ns(void *arg)
@@ -737,9 +741,7 @@ static uint64_t due_ns(void *arg)
     const struct sh_moves *moves = arg;
     uint64_t due = is_ready(moves) ? moves->due_ns : SH_NEVER;
     uint64_t target = sh_moves_target_due_ns(moves);
-    uint64_t claims = sh_moves_claims_due_ns(moves);
-    due = due < target ? due : target;
-    return due < claims ? due : claims;
+    return due < target ? due : target;
 }
 
 struct sh_step sh_moves_step(struct sh_moves *moves)
@@ -778,7 +780,6 @@ void sh_moves_destroy(struct sh_moves *moves)
     if (moves->is_asking)
         (void)sh_msg_cancel(moves->config.msg, &moves->request);
     sh_moves_target_end(moves);
-    sh_moves_claims_end(moves);
     sh_outcomes_destroy(moves->outcomes);
     free(moves->batch.outcomes);
     sh_locks_bag_free(&moves->batch.locks);

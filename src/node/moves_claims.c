@@ -63,25 +63,13 @@ unsigned sh_moves_claims_step(struct sh_moves *moves, uint64_t now_ns)
 {
     /* A claim says that this node has heard what came of all its own batches. */
     bool is_open = moves->state == SH_MOVE_COMMIT || moves->state == SH_MOVE_DOUBT;
-    for (struct sh_staged *claim = moves->claims; claim; claim = claim->next) {
-        if (claim->is_asking || now_ns < claim->due_ns)
-            continue;
-        claim->due_ns = now_ns + SH_MOVES_AGAIN_NS;
-        if (!is_open)
-            ask(moves, claim);
-        return 1;
-    }
-    return 0;
-}
-
-uint64_t sh_moves_claims_due_ns(const struct sh_moves *moves)
-{
-    uint64_t due = SH_NEVER;
-    for (const struct sh_staged *claim = moves->claims; claim; claim = claim->next) {
-        if (!claim->is_asking && claim->due_ns < due)
-            due = claim->due_ns;
-    }
-    return due;
+    struct sh_staged *claim = sh_staged_due(moves->claims, now_ns);
+    if (!claim)
+        return 0;
+    claim->due_ns = now_ns + SH_MOVES_AGAIN_NS;
+    if (!is_open)
+        ask(moves, claim);
+    return 1;
 }
 
 void sh_moves_claims_end(struct sh_moves *moves)

@@ -39,6 +39,7 @@ struct sh_move_batch {
     size_t chunks;
     uint64_t bytes;
     shoal_nid creator, target, superpeer;
+    char target_address[SH_MSG_ADDRESS_MAX];
     uint64_t sequence;
     uint64_t frozen_ns;
     struct sh_outcome *outcomes;
@@ -65,6 +66,24 @@ struct sh_staged {
     size_t count;
     struct sh_metadata_run runs[];
 };
+
+/* One of a list that is due, or NULL; and when the next one is. */
+static inline struct sh_staged *sh_staged_due(struct sh_staged *list, uint64_t now_ns)
+{
+    while (list && (list->is_asking || now_ns < list->due_ns))
+        list = list->next;
+    return list;
+}
+
+static inline uint64_t sh_staged_due_ns(const struct sh_staged *list)
+{
+    uint64_t due_ns = SH_NEVER;
+    for (; list; list = list->next) {
+        if (!list->is_asking && list->due_ns < due_ns)
+            due_ns = list->due_ns;
+    }
+    return due_ns;
+}
 
 /* What a node remembers of another one's batches. */
 struct sh_move_peer {
@@ -140,7 +159,6 @@ void sh_moves_target_end(struct sh_moves *moves);
  * it then. Until that is so, this node gives nothing away. */
 void sh_moves_claim(struct sh_moves *moves, struct sh_staged *staged);
 unsigned sh_moves_claims_step(struct sh_moves *moves, uint64_t now_ns);
-uint64_t sh_moves_claims_due_ns(const struct sh_moves *moves);
 void sh_moves_claims_end(struct sh_moves *moves);
 /* Whether a CLAIM's answer ends it. If not, *other_out is who is to be asked, if one is named. */
 bool sh_moves_claim_is_over(enum shoal_err err, struct sh_reader *payload, shoal_nid *other_out);

@@ -445,23 +445,16 @@ static void source_ask(struct sh_moves *moves, struct sh_staged *staged)
 
 unsigned sh_moves_target_step(struct sh_moves *moves, uint64_t now_ns)
 {
-    for (struct sh_staged *staged = moves->staged; staged; staged = staged->next) {
-        if (staged->is_asking || now_ns < staged->due_ns)
-            continue;
+    struct sh_staged *staged = sh_staged_due(moves->staged, now_ns);
+    if (staged)
         source_ask(moves, staged);
-        return 1;
-    }
-    return 0;
+    return (staged != NULL) + sh_moves_claims_step(moves, now_ns);
 }
 
 uint64_t sh_moves_target_due_ns(const struct sh_moves *moves)
 {
-    uint64_t due = SH_NEVER;
-    for (const struct sh_staged *staged = moves->staged; staged; staged = staged->next) {
-        if (!staged->is_asking && staged->due_ns < due)
-            due = staged->due_ns;
-    }
-    return due;
+    uint64_t staged = sh_staged_due_ns(moves->staged), claims = sh_staged_due_ns(moves->claims);
+    return staged < claims ? staged : claims;
 }
 
 /* --- What others ask ----------------------------------------------------------------------- */
@@ -608,11 +601,7 @@ void sh_moves_target_register(struct sh_moves *moves)
 
 void sh_moves_target_end(struct sh_moves *moves)
 {
-    while (moves->staged) {
-        struct sh_staged *staged = moves->staged;
-        moves->staged = staged->next;
-        if (staged->is_asking)
-            (void)sh_msg_cancel(moves->config.msg, &staged->request);
-        free(staged);
-    }
+    while (moves->staged)
+        staged_free(moves, moves->staged);
+    sh_moves_claims_end(moves);
 }
