@@ -166,6 +166,14 @@ static bool is_peer(shoal_nid nid)
     return nid.v >= SH_PEER_NID_MIN && nid.v <= SH_PEER_NID_MAX;
 }
 
+/* A CLAIM has no number, and may be about what the node has itself; of what it gave away it must
+ * be the creator. */
+static bool is_claim_good(const struct sh_metadata_update *update)
+{
+    return update->from.v == update->to.v ||
+           update->from.v == shoal_cid_creator(update->runs[0].first).v;
+}
+
 static bool batch_get(struct sh_reader *r, unsigned sector, struct sh_metadata_update *update)
 {
     bool is_claim = update->kind == SH_METADATA_CLAIM;
@@ -190,7 +198,7 @@ static bool batch_get(struct sh_reader *r, unsigned sector, struct sh_metadata_u
              (run->first.v <= run[-1].last.v || shoal_cid_creator(run[-1].first).v != creator.v)))
             return false;
     }
-    return true;
+    return !is_claim || is_claim_good(update);
 }
 
 enum shoal_err sh_metadata_update_get(struct sh_bytes bytes, unsigned sector,

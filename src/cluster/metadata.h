@@ -104,8 +104,8 @@ struct sh_metadata_run {
 
 struct sh_metadata_update {
     uint8_t kind, condition;
-    /* MOVE, REFUSE, RESOLVE; CLAIM: who says it and who has them: itself, or who got them from
-     * it. */
+    /* MOVE, REFUSE, RESOLVE; CLAIM: who says it and who has them, of which one says that of itself,
+     * or of what it created. */
     shoal_nid from, to;
     /* MOVE, REFUSE, RESOLVE: not 0; NAMES_KNOWN; CLAIM: the last batch of `from` of which it had
      * heard what came of it when it said so. */
@@ -133,7 +133,8 @@ struct sh_metadata_update {
 /* What came of an update.
  * MOVE: ECANCELED, it was aborted, or is older than the source's last one; ENOTOWNER, the source
  * does not own all of it; ELIMIT, too many ranges (the last two abort it). CLAIM: ELIMIT,
- * and the sector will not be known. KNOWN: ELIMIT, a claim had no room.
+ * and the sector will not be known; EBUSY, the node has not heard what came of its last batch.
+ * KNOWN: ELIMIT, a claim had no room.
  * All four: ENOMEM, only where sh_metadata_reserve was not called.
  * NAME, UNNAME: as the condition says; ELIMIT, too many names.
  * SCRATCH: ENONAME; ELIMIT, the sector's bound. BARRIER: metadata_barriers.h.

@@ -195,18 +195,19 @@ static struct sh_metadata_result claim(struct sh_metadata_sector *sector,
     sector->is_short |= result.err != SHOAL_OK;
     struct sh_metadata_source *source = sh_metadata_source(sector, update->from);
     SH_ASSERT(source);
-    bool is_holder = update->from.v == update->to.v;
-    shoal_nid from = is_holder ? shoal_cid_creator(update->runs[0].first) : update->from;
+    shoal_nid creator = shoal_cid_creator(update->runs[0].first);
     /* What it says that it has it may have given away with its last batch, and not have heard that
      * yet; it does nothing else before it has. */
     bool has_heard = !(source->decided & 1) || update->sequence >= source->decided >> 1;
-    bool is_sure = is_holder && has_heard;
+    bool is_sure = update->from.v == update->to.v && has_heard;
     for (size_t i = 0; !result.err && i < update->count; i++) {
         if (is_sure)
             set(sector, update->runs[i].first, update->runs[i].last, update->to);
         else
-            run_leave(sector, &update->runs[i], from, update->to);
+            run_leave(sector, &update->runs[i], creator, update->to);
     }
+    if (!result.err && !has_heard)
+        result.err = SHOAL_EBUSY;
     return result;
 }
 

@@ -140,12 +140,12 @@
  *            first run is looked at. A batch that was not committed yet is aborted
  *   answer   u8: 1 committed, 0 aborted
  *   errors   EBUSY (also: decided by an incarnation before), EROLE, ETIMEOUT; EINVAL: of another
- * CLAIM      from the target or the source (from another: EINVAL) of a batch that was committed,
- *            when one of them had said since that the source has it (HOLDS); as COMMIT, with
- *            incarnation 0 and, as the sequence, that of the sender's last batch of which it knows
- *            what came of it; from the target, with itself as the source
- *   answer   who has the chunks is known
- *   errors   ELIMIT (too many ranges; that will stay so), EBUSY, EROLE, ETIMEOUT
+ * CLAIM      from the target of a batch that was committed, or the source of one that was not,
+ *            which has left it out of an answer to HOLDS as it did not know that
+ *   request  as of COMMIT, with itself as source and target (else EINVAL), incarnation 0, and the
+ *            sequence as in HOLDS
+ *   answer   that it has the chunks is noted, or there is no room for that
+ *   errors   EBUSY (also: what came of its last batch it has not heard), EROLE, ETIMEOUT
  * WHO        u16 creator
  *   answer   u64 incarnation of what is known of its chunks
  * HOLDS      from a superpeer to a peer, after all that was known of a sector is lost

@@ -96,7 +96,9 @@ static void answer(struct sh_superpeer *superpeer, struct sh_reply_to to, sh_msg
 void sh_superpeer_moves_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
                                sh_msg_type type, const struct sh_metadata_result *result)
 {
-    if (result->err)
+    /* That there is no room to note a claim is a state of the sector, and said in the log. */
+    bool is_full = type == SH_CLUSTER_CLAIM && result->err == SHOAL_ELIMIT;
+    if (result->err && !is_full)
         sh_msg_reply_error(superpeer->msg, to, type, result->err, why(result->err));
     else
         answer(superpeer, to, type, SHOAL_NID_NONE, result->is_committed);
@@ -192,10 +194,13 @@ static void on_batch(void *arg, struct sh_msg_in *in)
         return;
     }
     bool is_resolve = in->type == SH_CLUSTER_RESOLVE;
-    if (in->reply_to.nid.v != (is_resolve ? update.to.v : update.from.v)) {
+    bool is_claim = in->type == SH_CLUSTER_CLAIM;
+    if (in->reply_to.nid.v != (is_resolve ? update.to.v : update.from.v) ||
+        (is_claim && update.to.v != update.from.v)) {
         refuse(in, SHOAL_EINVAL,
                is_resolve ? "only its target asks for it"
-                          : "only its source has a batch committed, and speaks of what it has");
+               : is_claim ? "a node speaks for itself only"
+                          : "only its source has a batch committed");
         return;
     }
     shoal_nid other;

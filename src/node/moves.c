@@ -214,6 +214,8 @@ static void thaw(struct sh_moves *moves)
     uint64_t stood_ns = now_of(moves) - moves->batch.frozen_ns;
     sh_locks_unpack(moves->config.locks, &moves->batch.locks);
     sh_moves_mark(moves, SH_HOLDING_PLAIN, SH_HOLDING_HELD);
+    if (moves->batch.was_left_out)
+        sh_moves_claim_batch(moves);
     if (stood_ns > moves->job.freeze_ns)
         moves->job.freeze_ns = stood_ns;
 }
@@ -278,11 +280,6 @@ static void committed(struct sh_moves *moves)
 
 static void next_batch(struct sh_moves *moves)
 {
-    if (moves->batch.was_held) {
-        moves->batch.was_held = false;
-        state_set(moves, SH_MOVE_CLAIM, 0);
-        return;
-    }
     if (moves->bytes_max && moves->job.bytes >= moves->bytes_max)
         job_over(moves, SHOAL_OK);
     else
@@ -364,7 +361,6 @@ static void commit_answered(struct sh_moves *moves, enum shoal_err err, struct s
         committed(moves);
     } else if (err == SHOAL_EDIFFERS) {
         moves->incarnation = 0;
-        moves->batch.holds_refused_ns = 0; /* that loss is another */
         state_set(moves, SH_MOVE_DOUBT, 0);
     } else if (is_refusal(err)) {
         refused(moves, err);
@@ -391,18 +387,6 @@ static void tell_answered(struct sh_moves *moves, enum shoal_err err)
     moves->peers[moves->batch.target.v].untold = is_told ? 0 : moves->batch.sequence;
     moves->job.err = SHOAL_OK;
     next_batch(moves);
-}
-
-static void claim_answered(struct sh_moves *moves, enum shoal_err err, struct sh_reader *payload)
-{
-    shoal_nid other;
-    if (sh_moves_claim_is_over(err, payload, &other)) {
-        next_batch(moves);
-        return;
-    }
-    if (other.v)
-        sh_directory_superpeer_set(moves->config.directory, moves->batch.creator, other);
-    state_set(moves, SH_MOVE_CLAIM, now_of(moves) + SH_MOVES_AGAIN_NS);
 }
 
 static void remind_answered(struct sh_moves *moves, enum shoal_err err)
@@ -480,9 +464,6 @@ static void answered(struct sh_request *request, enum shoal_err err, struct sh_r
         break;
     case SH_MOVE_DOUBT:
         doubt_answered(moves, err, payload);
-        break;
-    case SH_MOVE_CLAIM:
-        claim_answered(moves, err, payload);
         break;
     default:
         SH_ASSERT(!"an answer to nothing");
@@ -563,23 +544,6 @@ static void commit_send(struct sh_moves *moves)
     sh_msg_end(moves->config.msg, &out);
 }
 
-/* Says of the batch that it was given away, to who may have heard since that it is here. */
-static void claim_send(struct sh_moves *moves)
-{
-    const struct sh_move_batch *batch = &moves->batch;
-    struct sh_out out;
-    shoal_nid superpeer = sh_directory_superpeer(moves->config.directory, batch->creator);
-    enum shoal_err err = ask(moves, superpeer, SH_CLUSTER_CLAIM, sh_moves_batch_bytes(batch->count),
-                             QUESTION_NS, &out);
-    if (err) {
-        claim_answered(moves, err, NULL);
-        return;
-    }
-    sh_moves_batch_put(&out.w, self_of(moves), batch->target, 0, moves->sequence, batch->runs,
-                       batch->count);
-    sh_msg_end(moves->config.msg, &out);
-}
-
 /* what: 1 that it is committed, 2 that it is not to be. */
 static void done_send(struct sh_moves *moves, uint64_t sequence, uint8_t what)
 {
@@ -649,8 +613,7 @@ static void gather(struct sh_moves *moves)
         memcpy(batch->target_address, target.address, sizeof target.address);
     batch->sequence = ++moves->sequence;
     batch->said = SHOAL_OK;
-    batch->holds_refused_ns = 0;
-    batch->was_held = false;
+    batch->was_left_out = false;
     batch->frozen_ns = now_of(moves);
     moves->job.target = batch->target;
     sh_moves_mark(moves, SH_HOLDING_NO_WRITES, SH_HOLDING_NO_WRITES);
@@ -708,9 +671,6 @@ static void advance(struct sh_moves *moves)
     case SH_MOVE_DOUBT:
         done_send(moves, moves->batch.sequence, 2);
         break;
-    case SH_MOVE_CLAIM:
-        claim_send(moves);
-        break;
     case SH_MOVE_IDLE:
         break;
     }
@@ -760,8 +720,10 @@ enum shoal_err sh_moves_create(const struct sh_moves_config *config, struct sh_m
     moves->holdings = sh_chunks_holdings(config->chunks);
     moves->full = calloc(FULL_WORDS, sizeof moves->full[0]);
     moves->peers = calloc(UINT16_MAX + 1, sizeof moves->peers[0]);
+    moves->thawed =
+        malloc(sizeof *moves->thawed + SH_METADATA_RUNS_MAX * sizeof moves->thawed->runs[0]);
     enum shoal_err err = SHOAL_ENOMEM;
-    if (moves->full && moves->peers)
+    if (moves->full && moves->peers && moves->thawed)
         err = sh_outcomes_create(&moves->outcomes);
     if (err) {
         sh_moves_destroy(moves);

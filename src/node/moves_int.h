@@ -29,7 +29,6 @@ enum sh_move_state {
     SH_MOVE_TELL,   /* committed and let go; the target is to be told */
     SH_MOVE_REMIND, /* the next target has not heard of a batch before, and must first */
     SH_MOVE_DOUBT,  /* the superpeer has lost its memory: the target is to be asked */
-    SH_MOVE_CLAIM,  /* told, but a superpeer has heard from here that the source has it */
 };
 
 /* The batch at hand. */
@@ -46,13 +45,12 @@ struct sh_move_batch {
     size_t outcome_count, outcome_room;
     enum shoal_err outcomes_err; /* ENOMEM; ETOOBIG: too many for one batch */
     enum shoal_err said;         /* ELIMIT, if COMMIT was answered with that */
-    uint64_t holds_refused_ns;   /* when HOLDS was refused first for its sake; 0: not yet */
-    bool was_held;               /* HOLDS was answered that it is here, before that was decided */
+    bool was_left_out;           /* HOLDS was answered without it, while others decided about it */
     struct sh_locks_bag locks;
 };
 
-/* A batch that came and is not committed yet, as far as is known here; or one that is, but a
- * superpeer, which has lost its memory, has heard before that it is not here (moves_claims.c). */
+/* A batch that came and is not committed yet, as far as is known here; or a claim (moves_claims.c).
+ */
 struct sh_staged {
     struct sh_staged *next;
     struct sh_moves *moves;
@@ -61,7 +59,7 @@ struct sh_staged {
     uint64_t since_ns;
     uint64_t due_ns; /* when to ask */
     bool is_asking;
-    bool was_elsewhere; /* HOLDS was answered without it */
+    bool was_left_out; /* as in struct sh_move_batch */
     struct sh_request request;
     size_t count;
     struct sh_metadata_run runs[];
@@ -121,7 +119,8 @@ struct sh_moves {
     uint64_t *full;    /* targets that have no room, a bit by node ID */
     /* The target's. */
     struct sh_staged *staged;
-    struct sh_staged *claims;   /* committed ones */
+    struct sh_staged *claims;   /* committed ones, and `thawed` */
+    struct sh_staged *thawed;   /* room for the claim of the batch at hand */
     struct sh_move_peer *peers; /* by node ID */
 };
 
@@ -155,13 +154,22 @@ unsigned sh_moves_target_step(struct sh_moves *moves, uint64_t now_ns);
 uint64_t sh_moves_target_due_ns(const struct sh_moves *moves);
 void sh_moves_target_end(struct sh_moves *moves);
 
-/* moves_claims.c. The target's: sees to it that the superpeer hears who has this batch, and frees
- * it then. Until that is so, this node gives nothing away. */
+/* moves_claims.c. Sees to it that the superpeer hears that this node has a batch that came, and
+ * frees it then; or has the batch at hand again. Until that is so, this node gives nothing away. */
 void sh_moves_claim(struct sh_moves *moves, struct sh_staged *staged);
+void sh_moves_claim_batch(struct sh_moves *moves);
 unsigned sh_moves_claims_step(struct sh_moves *moves, uint64_t now_ns);
 void sh_moves_claims_end(struct sh_moves *moves);
-/* Whether a CLAIM's answer ends it. If not, *other_out is who is to be asked, if one is named. */
-bool sh_moves_claim_is_over(enum shoal_err err, struct sh_reader *payload, shoal_nid *other_out);
+/* Whether others decide about the batch at hand. */
+static inline bool sh_moves_is_open(const struct sh_moves *moves)
+{
+    return moves->state == SH_MOVE_COMMIT || moves->state == SH_MOVE_DOUBT;
+}
+/* The last batch of this node's own of which it knows what came of it. */
+static inline uint64_t sh_moves_known(const struct sh_moves *moves)
+{
+    return sh_moves_is_open(moves) ? moves->batch.sequence - 1 : moves->sequence;
+}
 
 /* Writes a COMMIT, CLAIM or RESOLVE. */
 void sh_moves_batch_put(struct sh_writer *w, shoal_nid from, shoal_nid to, uint64_t incarnation,

@@ -79,7 +79,7 @@ static void staged_commit(struct sh_moves *moves, struct sh_staged *staged)
         sh_holdings_set(moves->holdings, staged->runs[i].first, staged->runs[i].last,
                         is_own ? SH_HOLDING_PLAIN : SH_HOLDING_HELD, SHOAL_NID_NONE);
     moves->peers[staged->source.v].committed = staged->sequence;
-    if (!staged->was_elsewhere) {
+    if (!staged->was_left_out) {
         staged_free(moves, staged);
         return;
     }
@@ -507,28 +507,14 @@ static bool awaits_word(const struct sh_moves *moves, shoal_cid from, shoal_nid 
     return false;
 }
 
-/* The same at the source: it will soon know whether the target has the batch at hand, and must not
- * call it its own when the target has said so already. */
-static bool awaits_decision(struct sh_moves *moves, shoal_cid from, shoal_nid last)
-{
-    struct sh_move_batch *batch = &moves->batch;
-    uint64_t now = sh_now(&moves->config.clock);
-    if ((moves->state != SH_MOVE_COMMIT && moves->state != SH_MOVE_DOUBT) ||
-        !is_asked(batch->runs, batch->count, from, last) || !sh_moves_is_up(moves, batch->target))
-        return false;
-    if (!batch->holds_refused_ns)
-        batch->holds_refused_ns = now;
-    return now < batch->holds_refused_ns + SH_MOVES_WORD_NS;
-}
-
-/* Notes that what is said now of batches that nobody has decided may turn out not to be so. */
+/* Notes the batches about which nothing is said now, as nobody knows here who has them. */
 static void undecided_note(struct sh_moves *moves, shoal_cid from, shoal_nid last)
 {
     struct sh_move_batch *batch = &moves->batch;
     for (struct sh_staged *staged = moves->staged; staged; staged = staged->next)
-        staged->was_elsewhere |= is_asked(staged->runs, staged->count, from, last);
-    if (moves->state == SH_MOVE_COMMIT || moves->state == SH_MOVE_DOUBT)
-        batch->was_held |= is_asked(batch->runs, batch->count, from, last);
+        staged->was_left_out |= is_asked(staged->runs, staged->count, from, last);
+    if (sh_moves_is_open(moves))
+        batch->was_left_out |= is_asked(batch->runs, batch->count, from, last);
 }
 
 /* What of an arc's chunks this node has, and where those are that it created. */
@@ -545,7 +531,7 @@ static void on_holds(void *arg, struct sh_msg_in *in)
     }
     if (from.v < shoal_cid_make(first, 0).v)
         from = shoal_cid_make(first, 0);
-    if (awaits_word(moves, from, last) || awaits_decision(moves, from, last)) {
+    if (awaits_word(moves, from, last)) {
         refuse(in, SHOAL_EBUSY, "a batch of a migration is not decided yet");
         return;
     }
@@ -558,7 +544,7 @@ static void on_holds(void *arg, struct sh_msg_in *in)
     size_t count = 0;
     enum sh_holding what;
     struct sh_range range;
-    bool is_more = false;
+    bool is_more = false, is_open = sh_moves_is_open(moves);
     while (sh_holdings_next(moves->holdings, from, &range, &what, &nid) &&
            shoal_cid_creator(range.first).v <= last.v) {
         from.v = range.last.v + 1;
@@ -567,18 +553,17 @@ static void on_holds(void *arg, struct sh_msg_in *in)
             break;
         }
         bool is_own = shoal_cid_creator(range.first).v == self.v;
-        if (is_own && what != SH_HOLDING_AWAY)
-            continue; /* its own chunks are where they are looked for */
+        if (is_own ? what != SH_HOLDING_AWAY : what == SH_HOLDING_NOTHING && is_open)
+            continue; /* its own chunks are where they are looked for; others decide of the batch's
+                       */
         range.value = is_own ? nid.v : self.v;
         found[count++] = range;
     }
-    /* What came of the batch at hand is not known here while others decide it. */
-    bool is_open = moves->state == SH_MOVE_COMMIT || moves->state == SH_MOVE_DOUBT;
     struct sh_out out;
     if (sh_msg_reply(in->msg, in->reply_to, in->type,
                      SH_HOLDS_ANSWER_BYTES + count * SH_HOLDS_RANGE_BYTES, &out) == SHOAL_OK) {
         sh_put8(&out.w, is_more);
-        sh_put64(&out.w, is_open ? moves->batch.sequence - 1 : moves->sequence);
+        sh_put64(&out.w, sh_moves_known(moves));
         for (size_t i = 0; i < count; i++) {
             sh_put64(&out.w, found[i].first.v);
             sh_put64(&out.w, found[i].last.v);
