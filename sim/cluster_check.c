@@ -123,6 +123,15 @@ bool cw_content_read(const uint8_t *bytes, uint32_t size, shoal_cid cid, uint64_
     return true;
 }
 
+static void lost_set(struct cw_world *world, struct cw_chunk *chunk, bool is_lost)
+{
+    if (is_lost && !chunk->is_lost)
+        world->result->lost++;
+    else if (!is_lost && chunk->is_lost)
+        world->result->lost--;
+    chunk->is_lost = is_lost;
+}
+
 void cw_created(struct cw_slot *slot, shoal_cid cid)
 {
     struct cw_world *world = slot->host->world;
@@ -148,7 +157,7 @@ void cw_created(struct cw_slot *slot, shoal_cid cid)
                                              .writer = slot->host->index,
                                              .writer_slot = slot->index};
     /* The node may have died after it answered. */
-    world->chunks[place].is_lost = cw_servers_of(world, cid) == 0;
+    lost_set(world, &world->chunks[place], cw_servers_of(world, cid) == 0);
     cw_tell(world, slot->host->node, "created(chunk, bytes)", cid.v, slot->size);
 }
 
@@ -242,8 +251,8 @@ void cw_copies_lost(struct cw_host *host)
         struct cw_chunk *chunk = &world->chunks[i];
         uint32_t size;
         /* Where a removed chunk was, nobody may find out any more: it is looked for in vain. */
-        if (chunk->state == CW_GONE)
-            chunk->is_lost |= serves(host, chunk->cid);
+        if (chunk->state == CW_GONE && serves(host, chunk->cid))
+            lost_set(world, chunk, true);
         if (chunk->state != CW_LIVE || chunk->is_lost || !host->store)
             continue;
         bool has = !sh_store_size(host->store, sh_holdings_lid(self, chunk->cid), &size);
@@ -251,8 +260,8 @@ void cw_copies_lost(struct cw_host *host)
             continue;
         /* What others serve is not lost with an old copy, nor with one that was to replace it. The
          * same with what it has just removed, and has not said so. */
-        chunk->is_lost = serves(host, chunk->cid) || (has && cw_servers_of(world, chunk->cid) == 0);
-        world->result->lost += chunk->is_lost;
+        lost_set(world, chunk,
+                 serves(host, chunk->cid) || (has && cw_servers_of(world, chunk->cid) == 0));
     }
     cw_words_lost(host);
 }
@@ -262,10 +271,8 @@ static void watch_chunk(struct cw_world *world, struct cw_chunk *chunk)
     unsigned servers = cw_servers_of(world, chunk->cid);
     CW_HOLDS(world, servers <= 1, "chunk %u:%" PRIu64 " is served by two nodes",
              shoal_cid_creator(chunk->cid).v, shoal_cid_local(chunk->cid));
-    if (servers && chunk->is_lost) { /* it was moving, and its move has ended well */
-        chunk->is_lost = false;
-        world->result->lost--;
-    }
+    if (servers)
+        lost_set(world, chunk, false); /* it was moving, and its move has ended well */
 }
 
 bool cw_watch(void *arg)
