@@ -130,7 +130,9 @@ void sh_shared_joined(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t as
 {
     struct sh_shared *shared = superpeer->shared;
     sh_registry_spoke(superpeer->registry, asked_ns, nid);
-    if (nid.v >= SH_PEER_NID_MIN && nid.v < SH_SHARED_NIDS &&
+    /* With ZooKeeper the leader does not see a join that changed nothing, and may just be failing
+     * the node: its word counts, which comes with the next report. */
+    if (shared->raft && nid.v >= SH_PEER_NID_MIN && nid.v < SH_SHARED_NIDS &&
         asked_ns > shared->confirmed_ns[nid.v])
         shared->confirmed_ns[nid.v] = asked_ns;
 }
