@@ -13,18 +13,6 @@ static void must(enum shoal_err err)
     SH_ASSERT(err == SHOAL_OK);
 }
 
-static struct sh_sim_parts parts_of(struct cw_host *host)
-{
-    return (struct sh_sim_parts){.msg = &host->msg,
-                                 .superpeer = &host->superpeer,
-                                 .directory = &host->directory,
-                                 .member = &host->member,
-                                 .store = &host->store,
-                                 .chunks = &host->chunks,
-                                 .locks = &host->locks,
-                                 .moves = &host->moves};
-}
-
 static void on_event(void *arg, const struct sh_msg_event *event)
 {
     struct cw_host *host = arg;
@@ -36,11 +24,6 @@ static void on_event(void *arg, const struct sh_msg_event *event)
         sh_directory_suspect(host->directory, event->nid);
     if (host->locks)
         sh_locks_link_event(host->locks, event);
-}
-
-static void wake_nobody(void *arg)
-{
-    (void)arg;
 }
 
 static void on_member_view(void *arg, const struct sh_view *view)
@@ -87,7 +70,7 @@ static void boot_superpeer(struct cw_host *host, const struct sh_env *env)
 static void boot_peer(struct cw_host *host, const struct sh_env *env, const char *address)
 {
     struct cw_world *world = host->world;
-    struct sh_sim_parts parts = parts_of(host);
+    struct sh_sim_parts parts = SH_SIM_PARTS(host);
     sh_sim_parts_hold(&parts, env, CW_CHUNK_BYTES_MAX);
     host->instance = sh_random64(&env->random) | 1;
     struct sh_member_config config = {.msg = host->msg,
@@ -123,26 +106,14 @@ static void boot(void *arg, struct sh_world *sim, unsigned node)
     shoal_nid nid = cw_spare_nid(host, env);
     if (host->kind == CW_SUPERPEER)
         nid.v = (uint16_t)(host->index + 1);
-    struct sh_msg_config config = {.nid = nid,
-                                   .cluster = "test",
-                                   .connections_max = 128,
-                                   .requests_max = 256,
-                                   .ring_bytes = 65536,
-                                   .payload_bytes_max = 1 << 20,
-                                   .request_timeout_ns = CW_S,
-                                   .connect_timeout_ns = CW_S / 2,
-                                   .env = *env,
-                                   .on_event = on_event,
-                                   .wake_transport = wake_nobody,
-                                   .wake_handlers = wake_nobody,
-                                   .arg = host};
-    must(sh_msg_create(&config, &host->msg));
-    char address[SH_MSG_ADDRESS_MAX], bound[SH_MSG_ADDRESS_MAX];
-    (void)snprintf(address, sizeof address, "node%u:1", node);
-    if (host->kind != CW_CLIENT)
-        must(sh_msg_listen(host->msg, address, bound));
-    sh_world_step_add(sim, node, sh_msg_transport_step(host->msg));
-    sh_world_step_add(sim, node, sh_msg_handler_step(host->msg));
+    struct sh_sim_parts parts = SH_SIM_PARTS(host);
+    struct sh_msg_config config = sh_sim_msg_config(env);
+    config.nid = nid;
+    config.connections_max = 128;
+    config.on_event = on_event;
+    config.arg = host;
+    char bound[SH_MSG_ADDRESS_MAX];
+    sh_sim_parts_talk(&parts, &config, sim, node, host->kind == CW_CLIENT ? NULL : bound);
     if (host->kind == CW_SUPERPEER) {
         boot_superpeer(host, env);
         return;
@@ -151,11 +122,7 @@ static void boot(void *arg, struct sh_world *sim, unsigned node)
         cw_spare_boot(host, env);
         return;
     }
-    struct sh_directory_config known = {.msg = host->msg,
-                                        .clock = env->clock,
-                                        .cache_ranges_max = 8,
-                                        .is_client = host->kind == CW_CLIENT};
-    must(sh_directory_create(&known, &host->directory));
+    sh_sim_parts_know(&parts, env, host->kind == CW_CLIENT);
     if (host->kind == CW_PEER)
         boot_peer(host, env, bound);
     else
@@ -170,7 +137,7 @@ void cw_host_drop(struct cw_host *host)
     host->is_dropping = true;
     sh_recruit_destroy(host->recruit);
     host->recruit = NULL;
-    struct sh_sim_parts parts = parts_of(host);
+    struct sh_sim_parts parts = SH_SIM_PARTS(host);
     sh_sim_parts_drop(&parts, host->kind == CW_CLIENT);
     free(host->numbers);
     host->numbers = NULL;

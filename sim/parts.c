@@ -1,7 +1,11 @@
 #include "sim/parts.h"
 
+#include <stdio.h>
+
 #include "base/assert.h"
 
+#define SECOND_NS UINT64_C(1000000000)
+#define CACHE_RANGES_MAX 8
 #define STORE_BYTES_MAX (16 << 20)
 #define LOCKS_MAX 1024
 #define WAITERS_MAX 64
@@ -14,6 +18,40 @@ static void must(enum shoal_err err)
 static void wake_nobody(void *arg)
 {
     (void)arg;
+}
+
+struct sh_msg_config sh_sim_msg_config(const struct sh_env *env)
+{
+    return (struct sh_msg_config){.cluster = "test",
+                                  .requests_max = 256,
+                                  .ring_bytes = 65536,
+                                  .payload_bytes_max = 1 << 20,
+                                  .request_timeout_ns = SECOND_NS,
+                                  .connect_timeout_ns = SECOND_NS / 2,
+                                  .env = *env,
+                                  .wake_transport = wake_nobody,
+                                  .wake_handlers = wake_nobody};
+}
+
+void sh_sim_parts_talk(const struct sh_sim_parts *parts, const struct sh_msg_config *config,
+                       struct sh_world *sim, unsigned node, char *bound_out)
+{
+    must(sh_msg_create(config, parts->msg));
+    char address[SH_MSG_ADDRESS_MAX];
+    (void)snprintf(address, sizeof address, "node%u:1", node);
+    if (bound_out)
+        must(sh_msg_listen(*parts->msg, address, bound_out));
+    sh_world_step_add(sim, node, sh_msg_transport_step(*parts->msg));
+    sh_world_step_add(sim, node, sh_msg_handler_step(*parts->msg));
+}
+
+void sh_sim_parts_know(const struct sh_sim_parts *parts, const struct sh_env *env, bool is_client)
+{
+    struct sh_directory_config config = {.msg = *parts->msg,
+                                         .clock = env->clock,
+                                         .cache_ranges_max = CACHE_RANGES_MAX,
+                                         .is_client = is_client};
+    must(sh_directory_create(&config, parts->directory));
 }
 
 void sh_sim_parts_hold(const struct sh_sim_parts *parts, const struct sh_env *env,

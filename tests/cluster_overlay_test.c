@@ -150,6 +150,19 @@ static void names_outlive_superpeers(void **state)
     cluster_close(&cluster);
 }
 
+/* Adds a peer, which joins, and a client, which knows the superpeers then. */
+static void members_start(struct cluster *cluster, struct host **peer_out, struct host **client_out)
+{
+    struct host *peer = host_start(host_add(cluster, PEER));
+    struct host *client = host_start(host_add(cluster, CLIENT));
+    assert_joined(cluster, 20 * S);
+    struct outcome outcome;
+    bootstrap(client, &outcome, "node0:1", NULL);
+    assert_int_equal(outcome.err, SHOAL_OK);
+    *peer_out = peer;
+    *client_out = client;
+}
+
 /* A superpeer that was called failed behind a cut, and is slow to learn of it, must not answer for
  * what others have changed meanwhile, although the leader hears it again. */
 static void a_replaced_superpeer_is_back(void **state)
@@ -158,12 +171,8 @@ static void a_replaced_superpeer_is_back(void **state)
     static struct cluster cluster;
     for (unsigned i = 0; i < 3; i++) {
         cluster_open(&cluster, 3, true);
-        struct host *peer = host_start(host_add(&cluster, PEER));
-        struct host *client = host_start(host_add(&cluster, CLIENT));
-        assert_joined(&cluster, 20 * S);
-        struct outcome outcome;
-        bootstrap(client, &outcome, "node0:1", NULL);
-        assert_int_equal(outcome.err, SHOAL_OK);
+        struct host *peer, *client;
+        members_start(&cluster, &peer, &client);
         run_for(&cluster, 5 * S);
         give_names(client, 1000);
         struct host *away = &cluster.hosts[i];
@@ -251,12 +260,8 @@ static void a_peer_is_late(void **state)
     (void)state;
     static struct cluster cluster;
     cluster_open(&cluster, 1, false);
-    struct host *peer = host_start(host_add(&cluster, PEER));
-    struct host *client = host_start(host_add(&cluster, CLIENT));
-    assert_joined(&cluster, 20 * S);
-    struct outcome outcome;
-    bootstrap(client, &outcome, "node0:1", NULL);
-    assert_int_equal(outcome.err, SHOAL_OK);
+    struct host *peer, *client;
+    members_start(&cluster, &peer, &client);
     for (unsigned i = 1; i < 3; i++)
         give_names(client, 1000 * i);
     run_for(&cluster, 5 * S); /* they are with the peer */

@@ -1,8 +1,8 @@
 /* Suspicion in whole clusters in a simulated world: who is dead is found out long before its lease
  * is over, one opinion is not enough, and suspicion costs little (superpeer_probe.c). */
-#include "base/log.h"
 #include "cluster/proto.h"
 #include "tests/cluster_rig_int.h"
+#include "tests/seed_int.h"
 
 static void joined_open(struct cluster *cluster, uint16_t superpeers, bool is_shared,
                         unsigned peers)
@@ -173,15 +173,8 @@ static void stopped_judge(void **state)
 
 int main(void)
 {
-    const char *bad;
-    size_t bad_len;
-    const char *levels = getenv("SHOAL_TEST_LOG");
-    if (sh_log_levels_set(levels ? levels : "error", &bad, &bad_len))
-        return 1;
-    struct sh_random random = sh_real_random();
-    const char *given = getenv("SHOAL_TEST_SEED");
-    seed = given ? strtoull(given, NULL, 0) : sh_random64(&random) >> 16;
-    print_message("seed %" PRIu64 " (SHOAL_TEST_SEED)\n", seed);
+    test_logs_set();
+    seed = test_seed_fresh();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dead_are_found),     cmocka_unit_test(cut_and_refusing),
         cmocka_unit_test(one_opinion),        cmocka_unit_test(claims),

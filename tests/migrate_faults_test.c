@@ -2,11 +2,10 @@
  * locks that stay, and with more results than fit into a batch: in a simulated world, against a
  * superpeer whose decisions are told here.
  *
- * SHOAL_TEST_SEED: the world (default: from the clock; printed). */
-#include "tests/migrate_rig_int.h"
-
-#include "base/log.h"
+ * SHOAL_TEST_SEED: the world (default: random; printed). */
 #include "cluster/proto.h"
+#include "tests/migrate_rig_int.h"
+#include "tests/seed_int.h"
 
 #define A 1 /* hosts: 0 is the superpeer, A has all chunks */
 #define B 2
@@ -589,15 +588,8 @@ static void many_results(void **state)
 
 int main(void)
 {
-    const char *bad;
-    size_t bad_len;
-    const char *levels = getenv("SHOAL_TEST_LOG");
-    if (sh_log_levels_set(levels ? levels : "error", &bad, &bad_len))
-        return 1;
-    struct sh_random random = sh_real_random();
-    const char *given = getenv("SHOAL_TEST_SEED");
-    seed = given ? strtoull(given, NULL, 0) : sh_random64(&random) >> 32;
-    print_message("seed %" PRIu64 " (SHOAL_TEST_SEED)\n", seed);
+    test_logs_set();
+    seed = test_seed_fresh();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unclear_answers),     cmocka_unit_test(limit_is_told),
         cmocka_unit_test(target_out_of_sight), cmocka_unit_test(target_replaced),

@@ -388,18 +388,6 @@ static uint64_t client_due(void *arg)
 
 /* --- Hosts ----------------------------------------------------------------------------------- */
 
-static struct sh_sim_parts parts_of(struct host *host)
-{
-    return (struct sh_sim_parts){.msg = &host->msg,
-                                 .superpeer = &host->superpeer,
-                                 .directory = &host->directory,
-                                 .member = &host->member,
-                                 .store = &host->store,
-                                 .chunks = &host->chunks,
-                                 .locks = &host->locks,
-                                 .moves = &host->moves};
-}
-
 static void on_event(void *arg, const struct sh_msg_event *event)
 {
     struct host *host = arg;
@@ -409,11 +397,6 @@ static void on_event(void *arg, const struct sh_msg_event *event)
         sh_member_link_event(host->member, event);
     if (host->locks)
         sh_locks_link_event(host->locks, event);
-}
-
-static void wake_nobody(void *arg)
-{
-    (void)arg;
 }
 
 static void on_view(void *arg, const struct sh_view *view)
@@ -442,7 +425,7 @@ static void boot_superpeer(struct host *host, const struct sh_env *env)
 
 static void boot_peer(struct host *host, const struct sh_env *env, const char *address)
 {
-    struct sh_sim_parts parts = parts_of(host);
+    struct sh_sim_parts parts = SH_SIM_PARTS(host);
     sh_sim_parts_hold(&parts, env, CHUNK_BYTES_MAX);
     /* All that is about chunks, as in a whole node. */
     for (unsigned operation = 0; operation < 256; operation++)
@@ -469,36 +452,19 @@ static void boot(void *arg, struct sh_world *sim, unsigned node)
     struct host *host = arg;
     host->node = node;
     const struct sh_env *env = sh_world_env(sim, node);
-    struct sh_msg_config config = {
-        .nid = {(uint16_t)(host->kind == SUPERPEER ? host->index + 1 : 0)},
-        .cluster = "test",
-        .connections_max = 64,
-        .requests_max = 256,
-        .ring_bytes = 65536,
-        .payload_bytes_max = 1 << 20,
-        .request_timeout_ns = S,
-        .connect_timeout_ns = S / 2,
-        .env = *env,
-        .on_event = on_event,
-        .wake_transport = wake_nobody,
-        .wake_handlers = wake_nobody,
-        .arg = host};
-    assert_int_equal(sh_msg_create(&config, &host->msg), SHOAL_OK);
-    char address[SH_MSG_ADDRESS_MAX], bound[SH_MSG_ADDRESS_MAX];
-    (void)snprintf(address, sizeof address, "node%u:1", node);
-    if (host->kind != CLIENT)
-        assert_int_equal(sh_msg_listen(host->msg, address, bound), SHOAL_OK);
-    sh_world_step_add(sim, node, sh_msg_transport_step(host->msg));
-    sh_world_step_add(sim, node, sh_msg_handler_step(host->msg));
+    struct sh_sim_parts parts = SH_SIM_PARTS(host);
+    struct sh_msg_config config = sh_sim_msg_config(env);
+    config.nid.v = (uint16_t)(host->kind == SUPERPEER ? host->index + 1 : 0);
+    config.connections_max = 64;
+    config.on_event = on_event;
+    config.arg = host;
+    char bound[SH_MSG_ADDRESS_MAX];
+    sh_sim_parts_talk(&parts, &config, sim, node, host->kind == CLIENT ? NULL : bound);
     if (host->kind == SUPERPEER) {
         boot_superpeer(host, env);
         return;
     }
-    struct sh_directory_config known = {.msg = host->msg,
-                                        .clock = env->clock,
-                                        .cache_ranges_max = 8,
-                                        .is_client = host->kind == CLIENT};
-    assert_int_equal(sh_directory_create(&known, &host->directory), SHOAL_OK);
+    sh_sim_parts_know(&parts, env, host->kind == CLIENT);
     if (host->kind == PEER) {
         boot_peer(host, env, bound);
         return;
@@ -515,7 +481,7 @@ static void host_drop(void *arg, struct sh_world *sim, unsigned node)
     (void)sim;
     (void)node;
     struct host *host = arg;
-    struct sh_sim_parts parts = parts_of(host);
+    struct sh_sim_parts parts = SH_SIM_PARTS(host);
     sh_sim_parts_drop(&parts, host->kind == CLIENT);
 }
 
