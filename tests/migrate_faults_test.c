@@ -277,6 +277,31 @@ static void target_out_of_sight(void **state)
     world_close(&world);
 }
 
+/* A target that has a batch by the superpeer's word gives it to nobody else while the source lives
+ * and has not heard of it: it would take the batch for its own if all forgot it but the target, and
+ * that one had gone. */
+static void source_unaware(void **state)
+{
+    (void)state;
+    open_quiet(3);
+    says_set(SHOAL_EBUSY, UINT32_MAX, SHOAL_EBUSY);
+    (void)move_begin(A, B, 0, 0, 0);
+    assert_true(sh_world_run_until(world.sim, has_been_asked, NULL, sh_world_now(world.sim) + S));
+    sh_world_partition(world.sim, 1 << A, 1 << B, false);
+    assert_true(sh_world_run_until(world.sim, is_committed_at_b, &world.cids[0],
+                                   sh_world_now(world.sim) + 20 * S));
+    (void)move_begin(B, C, 0, 0, 0);
+    run_for(&world, 3 * S);
+    assert_false(job_of(B).is_over);
+    assert_int_equal(job_of(B).chunks, 0);
+    sh_world_heal(world.sim);
+    says_set(SHOAL_EBUSY, 0, SHOAL_OK);
+    assert_int_equal(job_end(A, 20 * S).err, SHOAL_OK);
+    assert_int_equal(job_end(B, 20 * S).err, SHOAL_OK);
+    assert_true(serves(C, world.cids[0]) && !serves(B, world.cids[0]));
+    world_close(&world);
+}
+
 /* If another process listens where the target did, that one has ended: whatever it had is gone, and
  * the source serves its copy. */
 static void target_replaced(void **state)
@@ -591,11 +616,17 @@ int main(void)
     test_logs_set();
     seed = test_seed_fresh();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unclear_answers),     cmocka_unit_test(limit_is_told),
-        cmocka_unit_test(target_out_of_sight), cmocka_unit_test(target_replaced),
-        cmocka_unit_test(target_forgotten),    cmocka_unit_test(drain_waits),
-        cmocka_unit_test(drain_meets_a_lock),  cmocka_unit_test(holds_of_others),
-        cmocka_unit_test(claimed_later),       cmocka_unit_test(senders),
+        cmocka_unit_test(unclear_answers),
+        cmocka_unit_test(limit_is_told),
+        cmocka_unit_test(target_out_of_sight),
+        cmocka_unit_test(source_unaware),
+        cmocka_unit_test(target_replaced),
+        cmocka_unit_test(target_forgotten),
+        cmocka_unit_test(drain_waits),
+        cmocka_unit_test(drain_meets_a_lock),
+        cmocka_unit_test(holds_of_others),
+        cmocka_unit_test(claimed_later),
+        cmocka_unit_test(senders),
         cmocka_unit_test(many_results),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

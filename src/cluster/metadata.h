@@ -192,6 +192,9 @@ bool sh_metadata_is_short(const struct sh_metadata *metadata, unsigned sector);
 /* Whether anything was decided, or claimed, that a node is the source of. */
 bool sh_metadata_has_source(const struct sh_metadata *metadata, unsigned sector, shoal_nid nid);
 
+/* The sequence of a source's last batch that was decided about, if it was committed; else 0. */
+uint64_t sh_metadata_committed(const struct sh_metadata *metadata, unsigned sector, shoal_nid nid);
+
 /* The range that holds a chunk ID, and its owner: the creator, unless it was moved. */
 struct sh_range sh_metadata_find(const struct sh_metadata *metadata, shoal_cid cid);
 /* ENONAME. */

@@ -58,6 +58,17 @@ bool sh_metadata_has_source(const struct sh_metadata *metadata, unsigned number,
     return at < sector->source_count && sector->sources[at].nid.v == nid.v;
 }
 
+uint64_t sh_metadata_committed(const struct sh_metadata *metadata, unsigned number, shoal_nid nid)
+{
+    SH_ASSERT(number < SH_SECTORS);
+    const struct sh_metadata_sector *sector = &metadata->sectors[number];
+    for (size_t i = 0; i < sector->source_count; i++) {
+        if (sector->sources[i].nid.v == nid.v)
+            return sector->sources[i].decided & 1 ? sector->sources[i].decided >> 1 : 0;
+    }
+    return 0;
+}
+
 struct sh_metadata_source *sh_metadata_source(struct sh_metadata_sector *sector, shoal_nid nid)
 {
     size_t at = 0;
@@ -192,7 +203,10 @@ static struct sh_metadata_result claim(struct sh_metadata_sector *sector,
                                        const struct sh_metadata_update *update)
 {
     struct sh_metadata_result result = {.err = room_make(sector, update)};
-    sector->is_short |= result.err != SHOAL_OK;
+    if (result.err) {
+        sector->is_short = true;
+        sector->is_known = false;
+    }
     struct sh_metadata_source *source = sh_metadata_source(sector, update->from);
     SH_ASSERT(source);
     shoal_nid creator = shoal_cid_creator(update->runs[0].first);

@@ -118,9 +118,13 @@ static enum shoal_err claim_end(struct sh_superpeer *superpeer, struct sh_metada
     unsigned sector = sh_arc_sector(creator);
     if (is_ours(superpeer, creator)) {
         struct sh_superpeer_overlay *part = superpeer->ring;
-        /* Where chunks move already, what was said before the last move may not be so any more. */
-        bool is_old = sh_metadata_is_known(part->metadata, sector) &&
-                      part->gather.moves[sector] != part->gather.asked_moves[sector];
+        /* Where chunks move already, what was said before the last move may not be so any more, and
+         * before the node has heard what came of its own last batch. */
+        bool is_old =
+            part->gather.moves[sector] != part->gather.asked_moves[sector] ||
+            (update->from.v == update->to.v &&
+             update->sequence < sh_metadata_committed(part->metadata, sector, update->from));
+        is_old = is_old && sh_metadata_is_known(part->metadata, sector);
         err = is_old ? SHOAL_EBUSY : order(superpeer, sector, update);
         part->gather.asked_moves[sector] = part->gather.moves[sector];
     }

@@ -493,16 +493,18 @@ static void fetch_step(struct sh_superpeer *superpeer)
 
 /* --- Polling --------------------------------------------------------------------------------- */
 
-/* Whether all targets of a sector have a list that is not older than that one, and the peer is none
- * of them. */
-static bool is_spare(const struct sector *sector, shoal_nid nid, uint64_t number)
+/* Whether all targets of a sector, by the last view, have all its names, and the peer is none of
+ * them. */
+static bool is_spare(const struct sh_superpeer *superpeer, unsigned number, shoal_nid nid)
 {
+    const struct sh_keep *keep = superpeer->keep;
+    const struct target *targets = keep->sectors[number].targets;
+    uint64_t changes = sh_metadata_name_changes(superpeer->ring->metadata, number);
     for (unsigned t = 0; t < TARGETS; t++) {
-        const struct target *target = &sector->targets[t];
-        if (target->nid.v == nid.v || (target->nid.v && target->done < number))
+        if (targets[t].nid.v == nid.v || (targets[t].nid.v && targets[t].done != changes))
             return false;
     }
-    return sector->targets[0].nid.v != 0;
+    return targets[0].nid.v && keep->epoch == sh_registry_view(superpeer->registry)->epoch;
 }
 
 /* What a peer has of a sector that is served here. */
@@ -519,7 +521,7 @@ static void polled_look(struct sh_superpeer *superpeer, unsigned number, uint64_
     bool is_late = kept > sh_metadata_name_base(metadata, number) &&
                    incarnation != sh_metadata_incarnation(metadata, number) &&
                    !(kept & SH_KEEP_LOADED_BIT);
-    if (!is_late && kept && !sector->taken.number && is_spare(sector, keep->polled, kept)) {
+    if (!is_late && kept && !sector->taken.number && is_spare(superpeer, number, keep->polled)) {
         sector->taken.number = kept;
         sector->taken.known = 0;
         sector->taken.incarnation = sh_metadata_incarnation(metadata, number);
@@ -576,7 +578,7 @@ static bool taken_tell(struct sh_superpeer *superpeer)
             continue;
         sector->taken.number = 0;
         if (!(number & SH_KEEP_LOADED_BIT))
-            is_here &= is_spare(sector, sector->taken.nid, number);
+            is_here = is_here && is_spare(superpeer, i, sector->taken.nid);
         keep->ask = (struct sh_request){
             .done = on_told, .arg = superpeer, .timeout_ns = superpeer->failure_ns / 4 + 1};
         if (!is_here || sh_msg_request(superpeer->msg, sector->taken.nid, SH_CLUSTER_KEEP, 26,

@@ -577,7 +577,7 @@ static void gather(struct sh_moves *moves)
         job_over(moves, moves->is_canceled ? SHOAL_ECANCELED : SHOAL_EBUSY);
         return;
     }
-    if (moves->claims) {
+    if (moves->claims || sh_moves_is_unheard(moves)) {
         moves->due_ns = now_of(moves) + SH_MOVES_AGAIN_NS;
         return;
     }

@@ -70,6 +70,30 @@ static void staged_drop(struct sh_moves *moves, struct sh_staged *staged)
     staged_free(moves, staged);
 }
 
+/* The source goes on, or speaks of the batch: it knows. */
+static void source_heard(struct sh_moves *moves, shoal_nid source)
+{
+    struct sh_move_peer *peer = &moves->peers[source.v];
+    moves->unheard_count -= peer->unheard != 0;
+    peer->unheard = 0;
+}
+
+bool sh_moves_is_unheard(struct sh_moves *moves)
+{
+    for (unsigned i = SH_PEER_NID_MIN; moves->unheard_count > 0 && i <= SH_PEER_NID_MAX; i++) {
+        shoal_nid source = {(uint16_t)i};
+        struct sh_node node;
+        if (!moves->peers[i].unheard)
+            continue;
+        if (sh_moves_is_up(moves, source) &&
+            !sh_directory_node(moves->config.directory, source, &node) &&
+            node.instance == moves->peers[i].unheard_instance)
+            return true;
+        source_heard(moves, source); /* it is gone, or will have to ask */
+    }
+    return false;
+}
+
 /* The batch is this node's from now on. */
 static void staged_commit(struct sh_moves *moves, struct sh_staged *staged)
 {
@@ -289,6 +313,7 @@ static void on_stage(void *arg, struct sh_msg_in *in)
     /* The source has begun another one, so that nothing came of the one before. */
     if (before)
         staged_drop(moves, before);
+    source_heard(moves, staged->source);
     err = stage(moves, staged, &in->payload, &luggage);
     if (err) {
         free(staged);
@@ -317,6 +342,8 @@ static void on_done(void *arg, struct sh_msg_in *in)
         staged_commit(moves, staged);
     else if (what == 2 && is_it)
         staged_drop(moves, staged);
+    if (peer->unheard == sequence)
+        source_heard(moves, source);
     bool was_committed = peer->committed == sequence;
     /* One that comes later was called off before it came. */
     if (what == 2 && !was_committed && peer->highest < sequence)
@@ -362,6 +389,17 @@ static void batch_over(struct sh_moves *moves, struct sh_staged *staged, bool is
         staged_drop(moves, staged);
 }
 
+static void unheard_set(struct sh_moves *moves, const struct sh_staged *staged)
+{
+    struct sh_move_peer *peer = &moves->peers[staged->source.v];
+    struct sh_node node;
+    if (sh_directory_node(moves->config.directory, staged->source, &node) != SHOAL_OK)
+        return;
+    moves->unheard_count += peer->unheard == 0;
+    peer->unheard = staged->sequence;
+    peer->unheard_instance = node.instance;
+}
+
 static void resolved(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
 {
     struct sh_staged *staged = request->arg;
@@ -373,10 +411,13 @@ static void resolved(struct sh_request *request, enum shoal_err err, struct sh_r
     if (other.v)
         sh_directory_superpeer_set(moves->config.directory,
                                    shoal_cid_creator(staged->runs[0].first), other);
-    if (!is_decided)
+    if (!is_decided) {
         staged->due_ns = sh_now(&moves->config.clock) + SH_MOVES_ASK_NS;
-    else
-        batch_over(moves, staged, is_committed);
+        return;
+    }
+    if (is_committed)
+        unheard_set(moves, staged);
+    batch_over(moves, staged, is_committed);
 }
 
 /* Asks the superpeer what became of the batch: it is called off if nothing did. */
@@ -495,15 +536,20 @@ static bool is_asked(const struct sh_metadata_run *runs, size_t count, shoal_cid
 }
 
 /* Whether a batch of what is asked about is here of which the source, which lives, will soon say
- * whether it was committed: it may have heard so from a superpeer that has forgotten it since. */
-static bool awaits_word(const struct sh_moves *moves, shoal_cid from, shoal_nid last)
+ * whether it was committed: it may have heard so from a superpeer that has forgotten it since.
+ * Whoever asks is not kept waiting by one batch after the other. */
+static bool awaits_word(struct sh_moves *moves, shoal_cid from, shoal_nid last)
 {
     uint64_t now = sh_now(&moves->config.clock);
-    for (const struct sh_staged *staged = moves->staged; staged; staged = staged->next) {
-        if (is_asked(staged->runs, staged->count, from, last) &&
-            now < staged->since_ns + SH_MOVES_WORD_NS && sh_moves_is_up(moves, staged->source))
-            return true;
-    }
+    bool awaits = false;
+    for (const struct sh_staged *staged = moves->staged; staged && !awaits; staged = staged->next)
+        awaits = is_asked(staged->runs, staged->count, from, last) &&
+                 now < staged->since_ns + SH_MOVES_WORD_NS && sh_moves_is_up(moves, staged->source);
+    if (awaits && !moves->holds_refused_ns)
+        moves->holds_refused_ns = now;
+    if (awaits && now < moves->holds_refused_ns + SH_MOVES_WORD_NS)
+        return true;
+    moves->holds_refused_ns = 0;
     return false;
 }
 
