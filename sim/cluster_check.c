@@ -209,6 +209,8 @@ void cw_locked(struct cw_slot *slot)
     bool is_held = owner && now < chunk->lock_until_ns &&
                    chunk->lock_losses == sh_world_losses(world->sim, owner->host->node);
     cw_tell(world, slot->host->node, "locked(chunk, token)", chunk->cid.v, slot->token);
+    if (chunk->state != CW_LIVE || chunk->is_removing)
+        return; /* its locks fell with it, and the ID may be another chunk's by now */
     CW_HOLDS(world, !is_held, "chunk %u:%" PRIu64 " is locked twice",
              shoal_cid_creator(chunk->cid).v, shoal_cid_local(chunk->cid));
     uint64_t margin = slot->lease_ns / 50 + left / 20;
