@@ -70,8 +70,11 @@ void sh_shared_hand_in(struct sh_superpeer *superpeer, struct sh_bytes bytes)
     bool decides = shared->zookeeper || sh_raft_role(shared->raft) == SH_RAFT_LEADER;
     if (decides && bytes.at[0] == SH_COMMAND_FAIL) {
         shoal_nid nid = {sh_load16(bytes.at + 2)};
-        if (!sh_shared_may_fail(superpeer, nid, bytes.at[1]))
-            return; /* whoever found it unreachable finds so again */
+        const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), nid);
+        /* Whoever found it unreachable finds so again. One that has failed is not failed once more:
+         * that could come after its join, which is on its way. */
+        if (!node || node->state != SH_NODE_UP || !sh_shared_may_fail(superpeer, nid, bytes.at[1]))
+            return;
         sh_shared_doom(superpeer, nid);
     }
     if (shared->zookeeper) {
