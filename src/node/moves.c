@@ -686,7 +686,7 @@ static unsigned run(void *arg)
     struct sh_moves *moves = arg;
     uint64_t now = 0;
     unsigned done = 0;
-    if (is_ready(moves) || moves->staged || moves->claims)
+    if (is_ready(moves) || moves->staged || moves->claims || moves->unheard)
         now = now_of(moves);
     bool is_due = now >= moves->due_ns || (moves->is_canceled && moves->state == SH_MOVE_GATHER);
     if (is_ready(moves) && is_due) {

@@ -88,10 +88,6 @@ struct sh_move_peer {
     uint64_t untold; /* sequence of a batch that we committed, of which it has not heard; 0: none */
     uint64_t highest;   /* sequence of the last one that came, or was called off */
     uint64_t committed; /* of the last one that was committed */
-    /* Of one that is ours by a superpeer's word, which the source may not have heard: if that word
-     * is forgotten, and we have given the chunks away and are gone, it takes them for its own.
-     * 0: none. And the instance of the source. */
-    uint64_t unheard, unheard_instance;
 };
 
 struct sh_moves {
@@ -123,11 +119,11 @@ struct sh_moves {
     uint64_t *full;    /* targets that have no room, a bit by node ID */
     /* The target's. */
     struct sh_staged *staged;
-    uint64_t holds_refused_ns;  /* when HOLDS was refused first since it was answered; 0: it was */
-    struct sh_staged *claims;   /* committed ones, and `thawed` */
-    struct sh_staged *thawed;   /* room for the claim of the batch at hand */
+    uint64_t holds_refused_ns; /* when HOLDS was refused first since it was answered; 0: it was */
+    struct sh_staged *claims;  /* committed ones, and `thawed` */
+    struct sh_staged *thawed;  /* room for the claim of the batch at hand */
+    struct sh_unheard *unheard;
     struct sh_move_peer *peers; /* by node ID */
-    unsigned unheard_count;     /* of them */
 };
 
 /* moves.c. Begins a job as the fields of the wish say that come with it. */
@@ -159,9 +155,6 @@ void sh_moves_target_register(struct sh_moves *moves);
 unsigned sh_moves_target_step(struct sh_moves *moves, uint64_t now_ns);
 uint64_t sh_moves_target_due_ns(const struct sh_moves *moves);
 void sh_moves_target_end(struct sh_moves *moves);
-/* Whether a source that lives has not heard yet that its batch is here: until then, this node gives
- * nothing away. */
-bool sh_moves_is_unheard(struct sh_moves *moves);
 
 /* moves_claims.c. Sees to it that the superpeer hears that this node has a batch that came, and
  * frees it then; or has the batch at hand again. Until that is so, this node gives nothing away. */
@@ -169,6 +162,18 @@ void sh_moves_claim(struct sh_moves *moves, struct sh_staged *staged);
 void sh_moves_claim_batch(struct sh_moves *moves);
 unsigned sh_moves_claims_step(struct sh_moves *moves, uint64_t now_ns);
 void sh_moves_claims_end(struct sh_moves *moves);
+/* moves_unheard.c. The batch is this node's by a superpeer's word, which the source may not have
+ * heard. */
+void sh_moves_unheard_add(struct sh_moves *moves, const struct sh_staged *staged);
+/* The source goes on, or speaks of its last batch: it knows. */
+void sh_moves_unheard_over(struct sh_moves *moves, shoal_nid source);
+/* Whether a source that lives has not heard of a batch that is here: until then, this node gives
+ * nothing away. */
+bool sh_moves_is_unheard(struct sh_moves *moves);
+unsigned sh_moves_unheard_step(struct sh_moves *moves, uint64_t now_ns);
+uint64_t sh_moves_unheard_due_ns(const struct sh_moves *moves);
+void sh_moves_unheard_end(struct sh_moves *moves);
+
 /* Whether others decide about the batch at hand. */
 static inline bool sh_moves_is_open(const struct sh_moves *moves)
 {

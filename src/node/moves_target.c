@@ -70,30 +70,6 @@ static void staged_drop(struct sh_moves *moves, struct sh_staged *staged)
     staged_free(moves, staged);
 }
 
-/* The source goes on, or speaks of the batch: it knows. */
-static void source_heard(struct sh_moves *moves, shoal_nid source)
-{
-    struct sh_move_peer *peer = &moves->peers[source.v];
-    moves->unheard_count -= peer->unheard != 0;
-    peer->unheard = 0;
-}
-
-bool sh_moves_is_unheard(struct sh_moves *moves)
-{
-    for (unsigned i = SH_PEER_NID_MIN; moves->unheard_count > 0 && i <= SH_PEER_NID_MAX; i++) {
-        shoal_nid source = {(uint16_t)i};
-        struct sh_node node;
-        if (!moves->peers[i].unheard)
-            continue;
-        if (sh_moves_is_up(moves, source) &&
-            !sh_directory_node(moves->config.directory, source, &node) &&
-            node.instance == moves->peers[i].unheard_instance)
-            return true;
-        source_heard(moves, source); /* it is gone, or will have to ask */
-    }
-    return false;
-}
-
 /* The batch is this node's from now on. */
 static void staged_commit(struct sh_moves *moves, struct sh_staged *staged)
 {
@@ -313,7 +289,7 @@ static void on_stage(void *arg, struct sh_msg_in *in)
     /* The source has begun another one, so that nothing came of the one before. */
     if (before)
         staged_drop(moves, before);
-    source_heard(moves, staged->source);
+    sh_moves_unheard_over(moves, staged->source);
     err = stage(moves, staged, &in->payload, &luggage);
     if (err) {
         free(staged);
@@ -342,8 +318,8 @@ static void on_done(void *arg, struct sh_msg_in *in)
         staged_commit(moves, staged);
     else if (what == 2 && is_it)
         staged_drop(moves, staged);
-    if (peer->unheard == sequence)
-        source_heard(moves, source);
+    if (peer->highest <= sequence)
+        sh_moves_unheard_over(moves, source);
     bool was_committed = peer->committed == sequence;
     /* One that comes later was called off before it came. */
     if (what == 2 && !was_committed && peer->highest < sequence)
@@ -389,17 +365,6 @@ static void batch_over(struct sh_moves *moves, struct sh_staged *staged, bool is
         staged_drop(moves, staged);
 }
 
-static void unheard_set(struct sh_moves *moves, const struct sh_staged *staged)
-{
-    struct sh_move_peer *peer = &moves->peers[staged->source.v];
-    struct sh_node node;
-    if (sh_directory_node(moves->config.directory, staged->source, &node) != SHOAL_OK)
-        return;
-    moves->unheard_count += peer->unheard == 0;
-    peer->unheard = staged->sequence;
-    peer->unheard_instance = node.instance;
-}
-
 static void resolved(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
 {
     struct sh_staged *staged = request->arg;
@@ -416,7 +381,7 @@ static void resolved(struct sh_request *request, enum shoal_err err, struct sh_r
         return;
     }
     if (is_committed)
-        unheard_set(moves, staged);
+        sh_moves_unheard_add(moves, staged);
     batch_over(moves, staged, is_committed);
 }
 
@@ -489,13 +454,16 @@ unsigned sh_moves_target_step(struct sh_moves *moves, uint64_t now_ns)
     struct sh_staged *staged = sh_staged_due(moves->staged, now_ns);
     if (staged)
         source_ask(moves, staged);
-    return (staged != NULL) + sh_moves_claims_step(moves, now_ns);
+    return (staged != NULL) + sh_moves_claims_step(moves, now_ns) +
+           sh_moves_unheard_step(moves, now_ns);
 }
 
 uint64_t sh_moves_target_due_ns(const struct sh_moves *moves)
 {
-    uint64_t staged = sh_staged_due_ns(moves->staged), claims = sh_staged_due_ns(moves->claims);
-    return staged < claims ? staged : claims;
+    uint64_t due = sh_staged_due_ns(moves->staged), claims = sh_staged_due_ns(moves->claims);
+    uint64_t unheard = sh_moves_unheard_due_ns(moves);
+    due = claims < due ? claims : due;
+    return unheard < due ? unheard : due;
 }
 
 /* --- What others ask ----------------------------------------------------------------------- */
@@ -635,4 +603,5 @@ void sh_moves_target_end(struct sh_moves *moves)
     while (moves->staged)
         staged_free(moves, moves->staged);
     sh_moves_claims_end(moves);
+    sh_moves_unheard_end(moves);
 }

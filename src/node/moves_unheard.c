@@ -1,0 +1,131 @@
+/* A batch that its target has by the word of a superpeer (RESOLVE), as the source could not be
+ * heard, and of which the source may not know. If the superpeers forget it, and the target has
+ * given the chunks on and is gone, the source takes them for its own: so the target gives nothing
+ * away before the source has heard of it, or is gone itself. It asks for that (ASK). */
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "node/moves_int.h"
+
+struct sh_unheard {
+    struct sh_unheard *next;
+    struct sh_moves *moves;
+    shoal_nid source;
+    uint64_t instance; /* of the source */
+    uint64_t sequence;
+    uint64_t due_ns;
+    bool is_asking;
+    struct sh_request request;
+};
+
+static void unheard_free(struct sh_moves *moves, struct sh_unheard *unheard)
+{
+    struct sh_unheard **at = &moves->unheard;
+    while (*at != unheard)
+        at = &(*at)->next;
+    *at = unheard->next;
+    if (unheard->is_asking)
+        (void)sh_msg_cancel(moves->config.msg, &unheard->request);
+    free(unheard);
+}
+
+static bool is_gone(const struct sh_unheard *unheard)
+{
+    struct sh_node node;
+    return sh_directory_node(unheard->moves->config.directory, unheard->source, &node) ||
+           node.state != SH_NODE_UP || node.instance != unheard->instance;
+}
+
+void sh_moves_unheard_add(struct sh_moves *moves, const struct sh_staged *staged)
+{
+    struct sh_node node;
+    if (sh_directory_node(moves->config.directory, staged->source, &node) != SHOAL_OK)
+        return;
+    struct sh_unheard *unheard = malloc(sizeof *unheard);
+    if (!unheard) {
+        SH_WARN("node", "no memory to wait until a source has heard of its batch",
+                SH_U64("source", staged->source.v));
+        return;
+    }
+    *unheard = (struct sh_unheard){.next = moves->unheard,
+                                   .moves = moves,
+                                   .source = staged->source,
+                                   .instance = node.instance,
+                                   .sequence = staged->sequence,
+                                   .due_ns = sh_now(&moves->config.clock) + SH_MOVES_ASK_NS};
+    moves->unheard = unheard;
+}
+
+void sh_moves_unheard_over(struct sh_moves *moves, shoal_nid source)
+{
+    struct sh_unheard *next;
+    for (struct sh_unheard *unheard = moves->unheard; unheard; unheard = next) {
+        next = unheard->next;
+        if (unheard->source.v == source.v)
+            unheard_free(moves, unheard);
+    }
+}
+
+bool sh_moves_is_unheard(struct sh_moves *moves)
+{
+    struct sh_unheard *next;
+    for (struct sh_unheard *unheard = moves->unheard; unheard; unheard = next) {
+        next = unheard->next;
+        if (is_gone(unheard))
+            unheard_free(moves, unheard);
+    }
+    return moves->unheard != NULL;
+}
+
+static void answered(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    struct sh_unheard *unheard = request->arg;
+    unheard->is_asking = false;
+    unheard->due_ns = sh_now(&unheard->moves->config.clock) + SH_MOVES_ASK_NS;
+    uint8_t says = err ? 1 : sh_get8(payload);
+    if (!err && sh_reader_done(payload) && says != 1)
+        unheard_free(unheard->moves, unheard);
+}
+
+static void ask(struct sh_moves *moves, struct sh_unheard *unheard)
+{
+    struct sh_out out;
+    unheard->request = (struct sh_request){.done = answered, .arg = unheard};
+    if (sh_msg_request(moves->config.msg, unheard->source, SH_MOVES_ASK, 8, &unheard->request,
+                       &out))
+        return;
+    unheard->is_asking = true;
+    sh_put64(&out.w, unheard->sequence);
+    sh_msg_end(moves->config.msg, &out);
+}
+
+unsigned sh_moves_unheard_step(struct sh_moves *moves, uint64_t now_ns)
+{
+    struct sh_unheard *unheard = moves->unheard;
+    while (unheard && (unheard->is_asking || now_ns < unheard->due_ns))
+        unheard = unheard->next;
+    if (!unheard)
+        return 0;
+    unheard->due_ns = now_ns + SH_MOVES_ASK_NS;
+    if (is_gone(unheard))
+        unheard_free(moves, unheard);
+    else
+        ask(moves, unheard);
+    return 1;
+}
+
+uint64_t sh_moves_unheard_due_ns(const struct sh_moves *moves)
+{
+    uint64_t due_ns = SH_NEVER;
+    for (const struct sh_unheard *unheard = moves->unheard; unheard; unheard = unheard->next) {
+        if (!unheard->is_asking && unheard->due_ns < due_ns)
+            due_ns = unheard->due_ns;
+    }
+    return due_ns;
+}
+
+void sh_moves_unheard_end(struct sh_moves *moves)
+{
+    while (moves->unheard)
+        unheard_free(moves, moves->unheard);
+}
