@@ -9,7 +9,7 @@
 #include "tests/linear_run_int.h"
 
 #define ROUNDS 12
-#define ROUNDS_EMBEDDED 60
+#define ROUNDS_EMBEDDED TEST_ROUNDS(60)
 #define ROUNDS_BROKEN 100
 
 static uint64_t seed;

@@ -14,7 +14,7 @@
 #include "store/store.h"
 #include "tests/linear_run_int.h"
 
-#define ROUNDS 150
+#define ROUNDS TEST_ROUNDS(150)
 #define ROUNDS_BROKEN 400 /* by when it must be found out; mostly it takes one to ten */
 
 static uint64_t seed;

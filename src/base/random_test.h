@@ -10,6 +10,14 @@
 
 #include <cmocka.h>
 
+/* How often a test with several threads goes round: less often under the thread sanitizer, where
+ * each round takes ten times as long, and a race shows in any of them. */
+#ifdef __SANITIZE_THREAD__
+#define TEST_ROUNDS(rounds) ((rounds) / 5)
+#else
+#define TEST_ROUNDS(rounds) (rounds)
+#endif
+
 /* The seed that SHOAL_TEST_SEED gives, else the test's own; never 0. It is printed, so that a
  * failure can be repeated. */
 static inline uint64_t test_seed(uint64_t own)

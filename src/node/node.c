@@ -28,6 +28,7 @@
 #define REQUESTS_MAX (1u << 16)
 #define PAYLOAD_BYTES_LEAST (16u << 20)
 #define DETAIL_BYTES 256
+#define LEASE_WAIT_NS UINT64_C(5000000000)
 
 struct sh_node_run {
     const struct sh_options *options;
@@ -648,13 +649,6 @@ enum shoal_err sh_node_start(struct sh_node_run *node)
     return SHOAL_OK;
 }
 
-bool sh_node_wait_ready(struct sh_node_run *node)
-{
-    while (!atomic_load(&node->is_ready) && !atomic_load(&node->is_stopping))
-        sem_wait(&node->changed);
-    return !atomic_load(&node->is_stopping);
-}
-
 void sh_node_stop(struct sh_node_run *node)
 {
     set_flag(node, &node->is_stopping);
@@ -675,6 +669,20 @@ static void wait_for(struct sh_node_run *node, bool (*holds)(struct sh_node_run 
         }
         sem_timedwait(&node->changed, &until);
     }
+}
+
+static bool may_serve(struct sh_node_run *node)
+{
+    return !sh_msg_is_fenced(node->msg) || atomic_load(&node->is_stopping);
+}
+
+bool sh_node_wait_ready(struct sh_node_run *node)
+{
+    while (!atomic_load(&node->is_ready) && !atomic_load(&node->is_stopping))
+        sem_wait(&node->changed);
+    /* Its first lease comes right behind the join; a cluster in trouble is not waited for. */
+    wait_for(node, may_serve, LEASE_WAIT_NS);
+    return !atomic_load(&node->is_stopping);
 }
 
 static bool left(struct sh_node_run *node)

@@ -126,15 +126,15 @@ static uint64_t seed;
 static void nodes_are_taken_again_at_once(void **state)
 {
     (void)state;
-    run(seed, 64, 3000, 60000, 3);
-    run(seed + 1, 64, 1500, 40000, 200);
+    run(seed, 64, 3000, TEST_ROUNDS(60000), 3);
+    run(seed + 1, 64, 1500, TEST_ROUNDS(40000), 200);
 }
 
 static void a_deep_tree_changes(void **state)
 {
     (void)state;
-    run(seed + 2, 1 << 14, 200000, 60000, 4);
-    run(seed + 3, 1 << 14, 200000, 3000, 100000);
+    run(seed + 2, 1 << 14, 200000, TEST_ROUNDS(60000), 4);
+    run(seed + 3, 1 << 14, 200000, TEST_ROUNDS(3000), 100000);
 }
 
 int main(void)

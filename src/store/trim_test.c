@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/random_test.h"
 #include "store/slots_int.h"
 #include "store/store_int.h"
 
@@ -178,7 +179,7 @@ static void *trim_run(void *arg)
 static void test_beside(void **state)
 {
     (void)state;
-    enum { ROUNDS = 300 };
+    enum { ROUNDS = TEST_ROUNDS(300) };
     struct sh_store *store = store_make(8 * MIB, true);
     struct trimmer trimmer = {.store = store};
     pthread_t thread;
