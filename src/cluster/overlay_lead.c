@@ -220,17 +220,18 @@ static unsigned silent(const struct sh_overlay *ring, uint64_t now_ns, unsigned 
     return 0;
 }
 
-/* Somebody who is to hold the sector, does not, and has all that is done; 0: nobody. */
+/* Somebody who is to hold the sector, does not, and has all that was answered, also by an owner
+ * before this one; 0: nobody. Who is added may be the next owner. */
 static unsigned ready(const struct sh_overlay *ring, unsigned number)
 {
     const struct sh_overlay_sector *sector = &ring->sectors[number];
     uint64_t version = ring->arcs.sectors[number].version;
+    uint64_t answered = sector->applied > sector->serve_from ? sector->applied : sector->serve_from;
     uint64_t missing = sector->wanted & ~ring->arcs.sectors[number].holders;
     for (; missing; missing &= missing - 1) {
         unsigned nid = (unsigned)__builtin_ctzll(missing);
         const struct sh_overlay_progress *progress = &sector->progress[nid];
-        if (progress->version == version && progress->match >= sector->applied &&
-            !progress->wants_image)
+        if (progress->version == version && progress->match >= answered && !progress->wants_image)
             return nid;
     }
     return 0;
