@@ -69,6 +69,18 @@ static void strike_node(struct sh_chaos *chaos, enum fault fault)
     sh_world_at(chaos->world, end_ns, on_recover, chaos, node, 0);
 }
 
+static void strike_blackout(struct sh_chaos *chaos)
+{
+    for (unsigned node = 0; node < chaos->config.nodes; node++) {
+        if (!(chaos->config.blackout_mask >> node & 1) || chaos->faults[node] != FAULT_NONE)
+            continue;
+        chaos->faults[node] = FAULT_CRASH;
+        sh_world_crash(chaos->world, node);
+        sh_world_at(chaos->world, sh_world_now(chaos->world) + draw_length(chaos, SOON_NS),
+                    on_recover, chaos, node, 0);
+    }
+}
+
 static uint64_t all_nodes(const struct sh_chaos *chaos)
 {
     return chaos->config.nodes == 64 ? UINT64_MAX : (UINT64_C(1) << chaos->config.nodes) - 1;
@@ -154,6 +166,12 @@ static void strike_disk(struct sh_chaos *chaos)
     sh_world_at(chaos->world, end_of_fault(chaos), on_disk_recover, chaos, node, 0);
 }
 
+static unsigned weights(const struct sh_chaos_config *config)
+{
+    return config->cuts + config->partitions + config->pauses + config->crashes +
+           config->blackouts + config->slow_disks;
+}
+
 static void on_strike(void *arg, uint64_t unused, uint64_t unused_too)
 {
     struct sh_chaos *chaos = arg;
@@ -162,17 +180,17 @@ static void on_strike(void *arg, uint64_t unused, uint64_t unused_too)
     (void)unused_too;
     if (chaos->stopped)
         return;
-    unsigned all =
-        config->cuts + config->partitions + config->pauses + config->crashes + config->slow_disks;
-    uint64_t drawn = sh_prng_below(&chaos->prng, all);
+    uint64_t drawn = sh_prng_below(&chaos->prng, weights(config));
     if (drawn < config->cuts)
         strike_link(chaos);
-    else if (drawn < config->cuts + config->partitions)
+    else if ((drawn -= config->cuts) < config->partitions)
         strike_network(chaos);
-    else if (drawn < config->cuts + config->partitions + config->pauses)
+    else if ((drawn -= config->partitions) < config->pauses)
         strike_node(chaos, FAULT_PAUSE);
-    else if (drawn < all - config->slow_disks)
+    else if ((drawn -= config->pauses) < config->crashes)
         strike_node(chaos, FAULT_CRASH);
+    else if (drawn - config->crashes < config->blackouts)
+        strike_blackout(chaos);
     else
         strike_disk(chaos);
     uint64_t next_ns = sh_world_now(chaos->world) + draw_length(chaos, config->gap_ns_max);
@@ -182,9 +200,7 @@ static void on_strike(void *arg, uint64_t unused, uint64_t unused_too)
 struct sh_chaos *sh_chaos_start(struct sh_world *world, const struct sh_chaos_config *config)
 {
     SH_ASSERT(config->nodes > 0 && config->nodes <= SH_WORLD_NODES_MAX);
-    SH_ASSERT(config->cuts + config->partitions + config->pauses + config->crashes +
-                  config->slow_disks >
-              0);
+    SH_ASSERT(weights(config) > 0);
     struct sh_chaos *chaos = sh_sim_alloc(sizeof *chaos);
     chaos->world = world;
     chaos->config = *config;

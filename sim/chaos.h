@@ -1,5 +1,5 @@
-/* Faults at random: cuts, partitions, pauses, crashes and slow disks, drawn from a world's seed,
- * until stopped.
+/* Faults at random: cuts, partitions, pauses, crashes, blackouts and slow disks, drawn from a
+ * world's seed, until stopped.
  */
 #ifndef SIM_CHAOS_H
 #define SIM_CHAOS_H
@@ -16,9 +16,11 @@ struct sh_chaos_config {
     unsigned pauses;
     unsigned crashes;
     unsigned slow_disks; /* a disk's operations take up to a tenth of length_ns_max */
+    unsigned blackouts;  /* all of blackout_mask crash at once, for 20 ms at most */
     uint64_t crash_mask; /* who may crash; 0: all */
-    bool restarts_soon;  /* half of the outages last 20 ms at most */
-    bool flaps;          /* half of the partitions come twice: for up to 200 ms, and soon again */
+    uint64_t blackout_mask;
+    bool restarts_soon; /* half of the outages last 20 ms at most */
+    bool flaps;         /* half of the partitions come twice: for up to 200 ms, and soon again */
 };
 
 struct sh_chaos;

@@ -82,6 +82,18 @@ static uint64_t crash_mask(struct cw_world *world)
     return mask;
 }
 
+/* All superpeers: what they have in memory only is gone when they crash at once. */
+static uint64_t superpeers_mask(const struct cw_world *world)
+{
+    uint64_t mask = 0;
+    for (unsigned i = 0; i < world->count; i++) {
+        const struct cw_host *host = &world->hosts[i];
+        if (host->kind == CW_SUPERPEER || (host->kind == CW_SPARE && host->msg))
+            mask |= UINT64_C(1) << i;
+    }
+    return mask;
+}
+
 static struct sh_chaos_config chaos_config(struct cw_world *world)
 {
     switch (world->config.kind) {
@@ -104,7 +116,9 @@ static struct sh_chaos_config chaos_config(struct cw_world *world)
                                         .partitions = (unsigned)cw_below(world, 3),
                                         .pauses = 1 + (unsigned)cw_below(world, 6),
                                         .crashes = (unsigned)cw_below(world, 2),
+                                        .blackouts = (unsigned)cw_below(world, 3),
                                         .crash_mask = crash_mask(world),
+                                        .blackout_mask = superpeers_mask(world),
                                         .restarts_soon = true,
                                         .flaps = true};
     default:
@@ -115,8 +129,10 @@ static struct sh_chaos_config chaos_config(struct cw_world *world)
                                         .partitions = (unsigned)cw_below(world, 4),
                                         .pauses = (unsigned)cw_below(world, 4),
                                         .crashes = 1 + (unsigned)cw_below(world, 6),
+                                        .blackouts = (unsigned)cw_below(world, 2),
                                         .slow_disks = (unsigned)cw_below(world, 3),
                                         .crash_mask = crash_mask(world),
+                                        .blackout_mask = superpeers_mask(world),
                                         .restarts_soon = true,
                                         .flaps = true};
     }
