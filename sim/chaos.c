@@ -69,9 +69,12 @@ static void strike_node(struct sh_chaos *chaos, enum fault fault)
     sh_world_at(chaos->world, end_ns, on_recover, chaos, node, 0);
 }
 
-static void strike_blackout(struct sh_chaos *chaos)
+static void on_blackout(void *arg, uint64_t unused, uint64_t unused_too)
 {
-    for (unsigned node = 0; node < chaos->config.nodes; node++) {
+    struct sh_chaos *chaos = arg;
+    (void)unused;
+    (void)unused_too;
+    for (unsigned node = 0; !chaos->stopped && node < chaos->config.nodes; node++) {
         if (!(chaos->config.blackout_mask >> node & 1) || chaos->faults[node] != FAULT_NONE)
             continue;
         chaos->faults[node] = FAULT_CRASH;
@@ -79,6 +82,24 @@ static void strike_blackout(struct sh_chaos *chaos)
         sh_world_at(chaos->world, sh_world_now(chaos->world) + draw_length(chaos, SOON_NS),
                     on_recover, chaos, node, 0);
     }
+}
+
+/* Half of them find somebody away, who comes back to those who have forgotten all. */
+static void strike_blackout(struct sh_chaos *chaos)
+{
+    uint64_t now_ns = sh_world_now(chaos->world), length_ns = chaos->config.length_ns_max;
+    unsigned away = (unsigned)sh_prng_below(&chaos->prng, chaos->config.nodes);
+    bool is_away = sh_prng_below(&chaos->prng, 2) && chaos->faults[away] == FAULT_NONE &&
+                   !(chaos->config.blackout_mask >> away & 1);
+    if (!is_away) {
+        on_blackout(chaos, 0, 0);
+        return;
+    }
+    chaos->faults[away] = FAULT_PAUSE;
+    sh_world_pause(chaos->world, away);
+    sh_world_at(chaos->world, now_ns + length_ns, on_blackout, chaos, 0, 0);
+    sh_world_at(chaos->world, now_ns + length_ns + draw_length(chaos, length_ns), on_recover, chaos,
+                away, 0);
 }
 
 static uint64_t all_nodes(const struct sh_chaos *chaos)

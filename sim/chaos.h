@@ -16,8 +16,10 @@ struct sh_chaos_config {
     unsigned pauses;
     unsigned crashes;
     unsigned slow_disks; /* a disk's operations take up to a tenth of length_ns_max */
-    unsigned blackouts;  /* all of blackout_mask crash at once, for 20 ms at most */
     uint64_t crash_mask; /* who may crash; 0: all */
+    /* All of a mask crash at once, for 20 ms at most; half of the times one of the others has been
+     * paused for length_ns_max by then. */
+    unsigned blackouts;
     uint64_t blackout_mask;
     bool restarts_soon; /* half of the outages last 20 ms at most */
     bool flaps;         /* half of the partitions come twice: for up to 200 ms, and soon again */
