@@ -340,7 +340,7 @@ static void test_closed(void **state)
     }
     shoal_close(store);
     for (unsigned i = 0; i < CALLS; i++)
-        ended += calls[i].err == SHOAL_ESTOPPED || calls[i].err == SHOAL_ETIMEOUT;
+        ended += calls[i].err != SHOAL_OK; /* stopped, or what it has found out before */
     assert_int_equal(ended, CALLS);
 }
 
