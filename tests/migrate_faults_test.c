@@ -253,18 +253,30 @@ static bool has_been_asked(void *arg)
     return says.commits > 0;
 }
 
+/* Begins to move a chunk; the superpeer is asked, and does not say whether it is committed. */
+static void move_undecided(unsigned from, unsigned to, unsigned chunk)
+{
+    says_set(SHOAL_EBUSY, UINT32_MAX, SHOAL_EBUSY);
+    (void)move_begin(from, to, chunk, chunk, 0);
+    assert_true(sh_world_run_until(world.sim, has_been_asked, NULL, sh_world_now(world.sim) + S));
+}
+
+/* The same from A to B, which are cut from each other: B has the chunk by the superpeer's word. */
+static void move_behind_a_cut(void)
+{
+    move_undecided(A, B, 0);
+    sh_world_partition(world.sim, 1 << A, 1 << B, false);
+    assert_true(sh_world_run_until(world.sim, is_committed_at_b, &world.cids[0],
+                                   sh_world_now(world.sim) + 20 * S));
+}
+
 /* The superpeer that had decided has forgotten it, and the target, which serves the batch, is taken
  * for dead: that is no proof that it has not got it. */
 static void target_out_of_sight(void **state)
 {
     (void)state;
     open_quiet(2);
-    says_set(SHOAL_EBUSY, UINT32_MAX, SHOAL_EBUSY);
-    (void)move_begin(A, B, 0, 0, 0);
-    assert_true(sh_world_run_until(world.sim, has_been_asked, NULL, sh_world_now(world.sim) + S));
-    sh_world_partition(world.sim, 1 << A, 1 << B, false);
-    assert_true(sh_world_run_until(world.sim, is_committed_at_b, &world.cids[0],
-                                   sh_world_now(world.sim) + 20 * S));
+    move_behind_a_cut();
     sh_world_partition(world.sim, 1 << B, ~(UINT64_C(1) << B), false);
     run_for(&world, 4 * FAILURE); /* A knows that B has failed */
     says_set(SHOAL_EDIFFERS, UINT32_MAX, SHOAL_EDIFFERS);
@@ -284,12 +296,7 @@ static void source_unaware(void **state)
 {
     (void)state;
     open_quiet(3);
-    says_set(SHOAL_EBUSY, UINT32_MAX, SHOAL_EBUSY);
-    (void)move_begin(A, B, 0, 0, 0);
-    assert_true(sh_world_run_until(world.sim, has_been_asked, NULL, sh_world_now(world.sim) + S));
-    sh_world_partition(world.sim, 1 << A, 1 << B, false);
-    assert_true(sh_world_run_until(world.sim, is_committed_at_b, &world.cids[0],
-                                   sh_world_now(world.sim) + 20 * S));
+    move_behind_a_cut();
     (void)move_begin(B, C, 0, 0, 0);
     run_for(&world, 3 * S);
     assert_false(job_of(B).is_over);
@@ -308,9 +315,7 @@ static void target_replaced(void **state)
 {
     (void)state;
     open_quiet(2);
-    says_set(SHOAL_EBUSY, UINT32_MAX, SHOAL_EBUSY);
-    (void)move_begin(A, B, 0, 0, 0);
-    assert_true(sh_world_run_until(world.sim, has_been_asked, NULL, sh_world_now(world.sim) + S));
+    move_undecided(A, B, 0);
     sh_world_crash(world.sim, B);
     says_set(SHOAL_EDIFFERS, UINT32_MAX, SHOAL_EDIFFERS);
     run_for(&world, 4 * FAILURE);
@@ -329,9 +334,7 @@ static void target_forgotten(void **state)
     world.ends = true;
     run_for(&world, S);
     shoal_nid target = nid_of(B);
-    says_set(SHOAL_EBUSY, UINT32_MAX, SHOAL_EBUSY);
-    (void)move_begin(A, B, 0, 0, 0);
-    assert_true(sh_world_run_until(world.sim, has_been_asked, NULL, sh_world_now(world.sim) + S));
+    move_undecided(A, B, 0);
     sh_world_crash(world.sim, B);
     sh_world_crash(world.sim, 0);
     sh_world_restart(world.sim, 0);
@@ -436,9 +439,7 @@ static void holds_of_others(void **state)
 {
     (void)state;
     open_quiet(3);
-    says_set(SHOAL_EBUSY, UINT32_MAX, SHOAL_EBUSY);
-    (void)move_begin(A, B, 0, 0, 0);
-    assert_true(sh_world_run_until(world.sim, has_been_asked, NULL, sh_world_now(world.sim) + S));
+    move_undecided(A, B, 0);
     shoal_nid creator = nid_of(A), behind = {(uint16_t)(creator.v + 1)};
     assert_int_equal(holds(B, creator, creator), SHOAL_EBUSY);
     assert_int_equal(holds(B, behind, (shoal_nid){SH_PEER_NID_MAX}), SHOAL_OK);
@@ -466,9 +467,7 @@ static shoal_nid owner_by_superpeer(shoal_cid cid)
 static void move_and_ask(unsigned from, unsigned to, unsigned chunk)
 {
     shoal_nid creator = nid_of(A);
-    says_set(SHOAL_EBUSY, UINT32_MAX, SHOAL_EBUSY);
-    (void)move_begin(from, to, chunk, chunk, 0);
-    assert_true(sh_world_run_until(world.sim, has_been_asked, NULL, sh_world_now(world.sim) + S));
+    move_undecided(from, to, chunk);
     run_for(&world, 4 * S); /* the target waits for word of it */
     assert_int_equal(holds(from, creator, creator), SHOAL_OK);
     assert_int_equal(holds(to, creator, creator), SHOAL_OK);
