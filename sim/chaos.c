@@ -75,7 +75,7 @@ static void on_blackout(void *arg, uint64_t unused, uint64_t unused_too)
     (void)unused;
     (void)unused_too;
     for (unsigned node = 0; !chaos->stopped && node < chaos->config.nodes; node++) {
-        if (!(chaos->config.blackout_mask >> node & 1) || chaos->faults[node] != FAULT_NONE)
+        if (!(chaos->config.blackout_mask >> node & 1) || chaos->faults[node] == FAULT_CRASH)
             continue;
         chaos->faults[node] = FAULT_CRASH;
         sh_world_crash(chaos->world, node);

@@ -167,7 +167,7 @@ static void keeps_the_hot(void **state)
 /* --- Threads --------------------------------------------------------------------------------- */
 
 #define READERS 3
-#define CHANGES 8000
+#define CHANGES TEST_ROUNDS(30000)
 
 struct shared {
     struct sh_lookups *lookups;

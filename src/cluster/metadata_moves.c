@@ -48,37 +48,46 @@ enum shoal_err sh_metadata_moves_reserve(struct sh_metadata_sector *sector)
     return err ? err : sources_room_make(sector, SH_METADATA_AHEAD_MAX);
 }
 
-bool sh_metadata_has_source(const struct sh_metadata *metadata, unsigned number, shoal_nid nid)
+/* Where a source is among those of a sector, or would be. */
+static size_t source_place(const struct sh_metadata_sector *sector, shoal_nid nid)
 {
-    SH_ASSERT(number < SH_SECTORS);
-    const struct sh_metadata_sector *sector = &metadata->sectors[number];
     size_t at = 0;
     while (at < sector->source_count && sector->sources[at].nid.v < nid.v)
         at++;
-    return at < sector->source_count && sector->sources[at].nid.v == nid.v;
+    return at;
+}
+
+/* NULL: nothing was decided, or claimed, that the node is the source of. */
+static struct sh_metadata_source *source_find(const struct sh_metadata_sector *sector,
+                                              shoal_nid nid)
+{
+    size_t at = source_place(sector, nid);
+    bool is_there = at < sector->source_count && sector->sources[at].nid.v == nid.v;
+    return is_there ? &sector->sources[at] : NULL;
+}
+
+bool sh_metadata_has_source(const struct sh_metadata *metadata, unsigned number, shoal_nid nid)
+{
+    SH_ASSERT(number < SH_SECTORS);
+    return source_find(&metadata->sectors[number], nid);
 }
 
 uint64_t sh_metadata_committed(const struct sh_metadata *metadata, unsigned number, shoal_nid nid)
 {
     SH_ASSERT(number < SH_SECTORS);
-    const struct sh_metadata_sector *sector = &metadata->sectors[number];
-    for (size_t i = 0; i < sector->source_count; i++) {
-        if (sector->sources[i].nid.v == nid.v)
-            return sector->sources[i].decided & 1 ? sector->sources[i].decided >> 1 : 0;
-    }
-    return 0;
+    const struct sh_metadata_source *source = source_find(&metadata->sectors[number], nid);
+    return source && source->decided & 1 ? source->decided >> 1 : 0;
 }
 
 struct sh_metadata_source *sh_metadata_source(struct sh_metadata_sector *sector, shoal_nid nid)
 {
-    size_t at = 0;
-    while (at < sector->source_count && sector->sources[at].nid.v < nid.v)
-        at++;
-    if (at < sector->source_count && sector->sources[at].nid.v == nid.v)
-        return &sector->sources[at];
+    struct sh_metadata_source *source = source_find(sector, nid);
+    if (source)
+        return source;
+    size_t at = source_place(sector, nid);
     if (sector->source_count == sector->source_room && sources_room_make(sector, 1))
         return NULL;
-    struct sh_metadata_source *source = &sector->sources[at];
+    source = &sector->sources[at];
     memmove(source + 1, source, (sector->source_count - at) * sizeof *source);
     *source = (struct sh_metadata_source){.nid = nid};
     sector->source_count++;

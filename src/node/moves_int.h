@@ -119,7 +119,7 @@ struct sh_moves {
     uint64_t *full;    /* targets that have no room, a bit by node ID */
     /* The target's. */
     struct sh_staged *staged;
-    uint64_t holds_refused_ns; /* when HOLDS was refused first since it was answered; 0: it was */
+    uint64_t holds_refused_ns; /* when HOLDS was refused first, of late */
     struct sh_staged *claims;  /* committed ones, and `thawed` */
     struct sh_staged *thawed;  /* room for the claim of the batch at hand */
     struct sh_unheard *unheard;

@@ -318,7 +318,7 @@ static void on_done(void *arg, struct sh_msg_in *in)
         staged_commit(moves, staged);
     else if (what == 2 && is_it)
         staged_drop(moves, staged);
-    if (peer->highest <= sequence)
+    if (what == 1 && peer->highest <= sequence)
         sh_moves_unheard_over(moves, source);
     bool was_committed = peer->committed == sequence;
     /* One that comes later was called off before it came. */
@@ -513,12 +513,9 @@ static bool awaits_word(struct sh_moves *moves, shoal_cid from, shoal_nid last)
     for (const struct sh_staged *staged = moves->staged; staged && !awaits; staged = staged->next)
         awaits = is_asked(staged->runs, staged->count, from, last) &&
                  now < staged->since_ns + SH_MOVES_WORD_NS && sh_moves_is_up(moves, staged->source);
-    if (awaits && !moves->holds_refused_ns)
+    if (awaits && now >= moves->holds_refused_ns + 2 * SH_MOVES_WORD_NS)
         moves->holds_refused_ns = now;
-    if (awaits && now < moves->holds_refused_ns + SH_MOVES_WORD_NS)
-        return true;
-    moves->holds_refused_ns = 0;
-    return false;
+    return awaits && now < moves->holds_refused_ns + SH_MOVES_WORD_NS;
 }
 
 /* Notes the batches about which nothing is said now, as nobody knows here who has them. */
@@ -568,8 +565,7 @@ static void on_holds(void *arg, struct sh_msg_in *in)
         }
         bool is_own = shoal_cid_creator(range.first).v == self.v;
         if (is_own ? what != SH_HOLDING_AWAY : what == SH_HOLDING_NOTHING && is_open)
-            continue; /* its own chunks are where they are looked for; others decide of the batch's
-                       */
+            continue; /* where it is looked for; or others decide about it */
         range.value = is_own ? nid.v : self.v;
         found[count++] = range;
     }

@@ -29,11 +29,14 @@ static void unheard_free(struct sh_moves *moves, struct sh_unheard *unheard)
     free(unheard);
 }
 
-static bool is_gone(const struct sh_unheard *unheard)
+/* What is known of the source: UP; FAILED, or nothing: it may come back; LEFT, also if its ID is
+ * another process's by now. */
+static enum sh_node_state state_of(const struct sh_unheard *unheard)
 {
     struct sh_node node;
-    return sh_directory_node(unheard->moves->config.directory, unheard->source, &node) ||
-           node.state != SH_NODE_UP || node.instance != unheard->instance;
+    if (sh_directory_node(unheard->moves->config.directory, unheard->source, &node) != SHOAL_OK)
+        return SH_NODE_FAILED;
+    return node.instance == unheard->instance ? node.state : SH_NODE_LEFT;
 }
 
 void sh_moves_unheard_add(struct sh_moves *moves, const struct sh_staged *staged)
@@ -68,13 +71,11 @@ void sh_moves_unheard_over(struct sh_moves *moves, shoal_nid source)
 
 bool sh_moves_is_unheard(struct sh_moves *moves)
 {
-    struct sh_unheard *next;
-    for (struct sh_unheard *unheard = moves->unheard; unheard; unheard = next) {
-        next = unheard->next;
-        if (is_gone(unheard))
-            unheard_free(moves, unheard);
+    for (const struct sh_unheard *unheard = moves->unheard; unheard; unheard = unheard->next) {
+        if (state_of(unheard) == SH_NODE_UP)
+            return true;
     }
-    return moves->unheard != NULL;
+    return false;
 }
 
 static void answered(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
@@ -107,9 +108,10 @@ unsigned sh_moves_unheard_step(struct sh_moves *moves, uint64_t now_ns)
     if (!unheard)
         return 0;
     unheard->due_ns = now_ns + SH_MOVES_ASK_NS;
-    if (is_gone(unheard))
+    enum sh_node_state state = state_of(unheard);
+    if (state == SH_NODE_LEFT)
         unheard_free(moves, unheard);
-    else
+    else if (state == SH_NODE_UP)
         ask(moves, unheard);
     return 1;
 }
