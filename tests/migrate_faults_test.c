@@ -73,7 +73,7 @@ static struct host *client(void)
 
 /* --- Jobs ------------------------------------------------------------------------------------ */
 
-static uint64_t move_begin(unsigned from, unsigned to, unsigned first, unsigned last, uint8_t flags)
+static uint64_t move_ask(unsigned from, shoal_nid to, unsigned first, unsigned last, uint8_t flags)
 {
     static uint64_t number = 1000;
     uint8_t bytes[SH_MOVE_BYTES];
@@ -81,7 +81,7 @@ static uint64_t move_begin(unsigned from, unsigned to, unsigned first, unsigned 
     sh_put64(&w, ++number);
     sh_put64(&w, world.cids[first].v);
     sh_put64(&w, world.cids[last].v);
-    sh_put16(&w, nid_of(to).v);
+    sh_put16(&w, to.v);
     sh_put8(&w, flags);
     sh_put64(&w, 0);
     sh_put64(&w, 0);
@@ -89,6 +89,17 @@ static uint64_t move_begin(unsigned from, unsigned to, unsigned first, unsigned 
         tell(client(), nid_of(from), SH_MOVES_MOVE, sh_bytes_make(bytes, sizeof bytes));
     assert_int_equal(told->err, SHOAL_OK);
     return number;
+}
+
+static uint64_t move_begin(unsigned from, unsigned to, unsigned first, unsigned last, uint8_t flags)
+{
+    return move_ask(from, nid_of(to), first, last, flags);
+}
+
+/* All that the first node created, to all others in turn. */
+static uint64_t move_anywhere(unsigned from, uint8_t flags)
+{
+    return move_ask(from, SHOAL_NID_NONE, 0, CHUNKS - 1, flags);
 }
 
 static struct sh_move_job job_of(unsigned host)
@@ -309,6 +320,34 @@ static void source_unaware(void **state)
     world_close(&world);
 }
 
+static void on_left(void *arg, enum shoal_err err)
+{
+    (void)arg;
+    (void)err;
+}
+
+static bool a_serves(void *arg)
+{
+    (void)arg;
+    return serves(A, world.cids[0]);
+}
+
+/* A target that has said that it leaves serves on until its lease is over: only then the source
+ * serves its copy. */
+static void target_that_leaves(void **state)
+{
+    (void)state;
+    open_quiet(2);
+    move_behind_a_cut();
+    says_set(SHOAL_EDIFFERS, UINT32_MAX, SHOAL_EDIFFERS);
+    run_for(&world, S);
+    sh_member_leave(world.hosts[B].member, on_left, NULL);
+    uint64_t until_ns = sh_world_now(world.sim) + 10 * S;
+    assert_true(sh_world_run_until(world.sim, a_serves, NULL, until_ns));
+    assert_true(sh_msg_is_fenced(world.hosts[B].msg));
+    world_close(&world);
+}
+
 /* If another process listens where the target did, that one has ended: whatever it had is gone, and
  * the source serves its copy. */
 static void target_replaced(void **state)
@@ -408,6 +447,7 @@ static void drain_meets_a_lock(void **state)
     (void)move_begin(A, B, 0, CHUNKS - 1, SH_MOVES_DRAIN);
     struct sh_move_job job = job_end(A, 60 * S);
     assert_int_equal(job.err, SHOAL_EBUSY);
+    assert_int_equal(job.why, SH_MOVE_STAYS_LOCKED);
     assert_true(job.stays.v == world.cids[7].v);
     assert_int_equal(job.locked, 1);
     assert_int_equal(job.chunks, CHUNKS - 1);
@@ -420,6 +460,117 @@ static void drain_meets_a_lock(void **state)
     assert_int_equal(tell(client(), nid_of(A), SH_MOVES_UNDRAIN, sh_bytes_make(NULL, 0))->err,
                      SHOAL_OK);
     assert_int_equal(create_at(A), SHOAL_OK);
+    world_close(&world);
+}
+
+/* A node that is being drained, or was, takes nothing: neither as the target that was named, nor in
+ * turn; and two that drain to nobody but each other end, and do not hand everything to and fro. */
+static void drained_takes_nothing(void **state)
+{
+    (void)state;
+    open_quiet(3);
+    (void)move_begin(B, C, 0, CHUNKS - 1, SH_MOVES_DRAIN);
+    assert_int_equal(job_end(B, 60 * S).err, SHOAL_OK);
+    (void)move_begin(A, B, 0, CHUNKS - 1, 0);
+    struct sh_move_job job = job_end(A, 60 * S);
+    assert_int_equal(job.err, SHOAL_ENONODE);
+    assert_int_equal(job.chunks, 0);
+    (void)move_anywhere(A, SH_MOVES_DRAIN);
+    job = job_end(A, 60 * S);
+    assert_int_equal(job.err, SHOAL_OK);
+    assert_int_equal(job.chunks, CHUNKS);
+    for (unsigned i = 0; i < CHUNKS; i++)
+        assert_true(serves(C, world.cids[i]));
+    (void)move_anywhere(C, SH_MOVES_DRAIN);
+    job = job_end(C, 60 * S);
+    assert_int_equal(job.err, SHOAL_ENONODE);
+    assert_int_equal(job.chunks, 0);
+    assert_int_equal(create_at(C), SHOAL_OK); /* it could not be drained, and is not */
+    assert_int_equal(tell(client(), nid_of(B), SH_MOVES_UNDRAIN, sh_bytes_make(NULL, 0))->err,
+                     SHOAL_OK);
+    (void)move_begin(C, B, 0, CHUNKS - 1, 0);
+    assert_int_equal(job_end(C, 60 * S).err, SHOAL_OK);
+    assert_true(serves(B, world.cids[0]));
+    world_close(&world);
+}
+
+/* A drain is not over while a batch is here of which it is not known whether it came for good. */
+static void drain_waits_for_word(void **state)
+{
+    (void)state;
+    open_quiet(3);
+    move_undecided(A, B, 0);
+    (void)move_begin(B, C, 0, CHUNKS - 1, SH_MOVES_DRAIN);
+    run_for(&world, 2 * S);
+    struct sh_move_job job = job_of(B);
+    assert_false(job.is_over);
+    says_set(SHOAL_OK, 0, SHOAL_OK);
+    assert_int_equal(job_end(A, 20 * S).err, SHOAL_OK);
+    job = job_end(B, 20 * S);
+    assert_int_equal(job.err, SHOAL_OK);
+    assert_int_equal(job.chunks, 1);
+    assert_true(serves(C, world.cids[0]));
+    world_close(&world);
+}
+
+/* If nobody tells, it ends with an error that names what stays. */
+static void drain_hears_no_word(void **state)
+{
+    (void)state;
+    open_quiet(3);
+    move_undecided(A, B, 0);
+    (void)move_begin(B, C, 0, CHUNKS - 1, SH_MOVES_DRAIN);
+    struct sh_move_job job = job_end(B, 60 * S);
+    assert_int_equal(job.err, SHOAL_EBUSY);
+    assert_int_equal(job.why, SH_MOVE_STAYS_UNDECIDED);
+    assert_true(job.stays.v == world.cids[0].v);
+    assert_int_equal(create_at(B), SHOAL_OK);
+    world_close(&world);
+}
+
+/* Nor while a target has not heard that it has chunks of this node, which alone could tell it when
+ * all superpeers have lost their memory. */
+static void drain_leaves_nobody_untold(void **state)
+{
+    (void)state;
+    open_quiet(3);
+    move_undecided(A, B, 0);
+    sh_world_partition(world.sim, 1 << B, ~(UINT64_C(1) << B), false);
+    run_for(&world, 4 * FAILURE); /* A knows that B has failed */
+    says_set(SHOAL_OK, 0, SHOAL_OK);
+    struct sh_move_job job = job_end(A, 20 * S);
+    assert_int_equal(job.err, SHOAL_OK);
+    assert_int_equal(job.chunks, 1);
+    (void)move_begin(A, C, 0, CHUNKS - 1, SH_MOVES_DRAIN);
+    job = job_end(A, 60 * S);
+    assert_int_equal(job.err, SHOAL_EBUSY);
+    assert_int_equal(job.why, SH_MOVE_STAYS_UNTOLD);
+    assert_int_equal(job.target.v, nid_of(B).v);
+    assert_int_equal(job.chunks, CHUNKS - 1);
+    (void)move_begin(A, C, 0, CHUNKS - 1, SH_MOVES_DRAIN);
+    run_for(&world, 2 * S);
+    assert_false(job_of(A).is_over);
+    sh_world_heal(world.sim);
+    assert_int_equal(job_end(A, 20 * S).err, SHOAL_OK);
+    assert_true(serves(B, world.cids[0]));
+    world_close(&world);
+}
+
+/* One whose process has ended has nothing to hear any more. */
+static void drain_forgets_the_dead(void **state)
+{
+    (void)state;
+    open_quiet(3);
+    move_undecided(A, B, 0);
+    sh_world_crash(world.sim, B);
+    run_for(&world, 4 * FAILURE);
+    says_set(SHOAL_OK, 0, SHOAL_OK);
+    assert_int_equal(job_end(A, 20 * S).err, SHOAL_OK);
+    (void)move_begin(A, C, 0, CHUNKS - 1, SH_MOVES_DRAIN);
+    run_for(&world, 2 * S);
+    assert_false(job_of(A).is_over);
+    sh_world_restart(world.sim, B);
+    assert_int_equal(job_end(A, 20 * S).err, SHOAL_OK);
     world_close(&world);
 }
 
@@ -623,6 +774,12 @@ int main(void)
         cmocka_unit_test(target_forgotten),
         cmocka_unit_test(drain_waits),
         cmocka_unit_test(drain_meets_a_lock),
+        cmocka_unit_test(drained_takes_nothing),
+        cmocka_unit_test(drain_waits_for_word),
+        cmocka_unit_test(drain_hears_no_word),
+        cmocka_unit_test(drain_leaves_nobody_untold),
+        cmocka_unit_test(drain_forgets_the_dead),
+        cmocka_unit_test(target_that_leaves),
         cmocka_unit_test(holds_of_others),
         cmocka_unit_test(claimed_later),
         cmocka_unit_test(senders),

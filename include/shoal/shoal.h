@@ -416,6 +416,7 @@ struct shoal_status {
     uint64_t misdirected; /* requests on chunks that are elsewhere: each heals a client's cache */
     uint64_t fences; /* how often it had to stop serving for a while, its lease having run out */
     bool is_fenced;  /* it is so now: EFENCED */
+    bool is_drained; /* a drain has begun or is over: it takes no chunks, until shoal_undrain */
 };
 /* ENONODE, EROLE, EFAILED. Embedded: node is SHOAL_NID_NONE or 1. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_status(shoal *store, shoal_nid node,

@@ -255,16 +255,18 @@ static enum shoal_err status_read(struct sh_bytes answer, struct shoal_status *s
 {
     struct sh_reader r = sh_reader_make(answer);
     struct shoal_status s;
-    uint64_t is_fenced;
+    uint64_t is_fenced, is_drained;
     uint64_t *const fields[] = {&s.chunks,         &s.payload_bytes, &s.table_bytes, &s.block_bytes,
                                 &s.free_bytes,     &s.other_bytes,   &s.used_bytes,  &s.bytes_max,
                                 &s.creates,        &s.removes,       &s.gets,        &s.puts,
-                                &s.resident_bytes, &s.misdirected,   &s.fences,      &is_fenced};
+                                &s.resident_bytes, &s.misdirected,   &s.fences,      &is_fenced,
+                                &is_drained};
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
         *fields[i] = sh_get64(&r);
-    if (!sh_reader_done(&r) || is_fenced > 1)
+    if (!sh_reader_done(&r) || is_fenced > 1 || is_drained > 1)
         return SHOAL_EPROTO;
     s.is_fenced = is_fenced;
+    s.is_drained = is_drained;
     *status_out = s;
     return SHOAL_OK;
 }

@@ -89,7 +89,16 @@ static void explain(const struct sh_move_job *job)
     if (job->err == SHOAL_EFULL)
         sh_client_detail_set(job->target.v ? "no room is left on node %u" : "no peer has room left",
                              job->target.v);
-    else if (job->err == SHOAL_EBUSY && job->stays.v)
+    else if (job->err == SHOAL_EBUSY && job->why == SH_MOVE_STAYS_UNDECIDED)
+        sh_client_detail_set("chunk %u:%" PRIu64 " and others came to the node, but the node they "
+                             "came from and its superpeer can't be asked whether for good: drain "
+                             "again when they are back",
+                             shoal_cid_creator(job->stays).v, shoal_cid_local(job->stays));
+    else if (job->err == SHOAL_EBUSY && job->why == SH_MOVE_STAYS_UNTOLD)
+        sh_client_detail_set("node %u has not heard that it has chunks of this node: drain again "
+                             "when it is back; only if it never will be, stop this node",
+                             job->target.v);
+    else if (job->err == SHOAL_EBUSY && job->why == SH_MOVE_STAYS_LOCKED)
         sh_client_detail_set("chunk %u:%" PRIu64 " can't be moved: its lock is an owner's who told "
                              "no number, and was not released",
                              shoal_cid_creator(job->stays).v, shoal_cid_local(job->stays));
@@ -97,7 +106,8 @@ static void explain(const struct sh_move_job *job)
         sh_client_detail_set("node %u or a superpeer keeps no more ranges, or results of requests",
                              job->target.v);
     else if (job->err == SHOAL_ENONODE)
-        sh_client_detail_set("there is no other peer that is up");
+        sh_client_detail_set("there is no other peer that is up and takes chunks: one that is "
+                             "being drained takes none");
     else if (job->err != SHOAL_OK && job->err != SHOAL_ECANCELED && job->target.v)
         sh_client_detail_set("while moving chunks to node %u", job->target.v);
 }

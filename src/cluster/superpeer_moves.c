@@ -47,7 +47,8 @@ bool sh_superpeer_moves_known(const struct sh_superpeer *superpeer, unsigned sec
      * to hear that this was all. */
     return !sh_registry_settling(superpeer->registry) &&
            (sh_metadata_is_known(superpeer->ring->metadata, sector) ||
-            (!superpeer->shared && sh_superpeer_gather_is_over(superpeer)));
+            (!superpeer->shared && sh_superpeer_gather_is_over(superpeer) &&
+             !sh_metadata_is_short(superpeer->ring->metadata, sector)));
 }
 
 enum shoal_err sh_superpeer_lookup(struct sh_superpeer *superpeer, shoal_cid cid,

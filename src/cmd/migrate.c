@@ -124,7 +124,7 @@ struct transfer {
     uint64_t payload_bytes;
 };
 
-/* The peers that are up, with what they use; allocated. */
+/* The peers that are up and take chunks, with what they use; allocated. */
 static int peers_get(struct sh_cmd *cmd, struct peer **peers_out, size_t *count_out)
 {
     struct shoal_node *nodes;
@@ -139,7 +139,7 @@ static int peers_get(struct sh_cmd *cmd, struct peer **peers_out, size_t *count_
         if (nodes[i].role != SHOAL_PEER || nodes[i].state != SHOAL_NODE_UP)
             continue;
         err = shoal_status(cmd->store, nodes[i].nid, &found);
-        if (err == SHOAL_OK)
+        if (err == SHOAL_OK && !found.is_drained)
             peers[count++] = (struct peer){nodes[i].nid, found.used_bytes, found.payload_bytes};
     }
     free(nodes);
@@ -156,6 +156,8 @@ static int peers_get(struct sh_cmd *cmd, struct peer **peers_out, size_t *count_
  * notes it in the peers. False: all are near enough. */
 static bool transfer_next(struct peer *peers, size_t count, struct transfer *transfer_out)
 {
+    if (count == 0)
+        return false;
     struct peer *most = &peers[0], *least = &peers[0];
     uint64_t sum = 0;
     for (size_t i = 0; i < count; i++) {

@@ -298,9 +298,13 @@ static void node_print(FILE *out, const struct shoal_node *node, const struct sh
                        enum shoal_err err)
 {
     bool measured = status && err == SHOAL_OK;
-    fprintf(out, "%5u  %-9s  %-6s  %-*s", (unsigned)node->nid.v, role_name(node->role),
-            measured && status->is_fenced ? "fenced" : state_name(node->state), measured ? 21 : 0,
-            node->address);
+    const char *state = state_name(node->state);
+    if (measured && status->is_fenced)
+        state = "fenced";
+    else if (measured && status->is_drained)
+        state = "drain";
+    fprintf(out, "%5u  %-9s  %-6s  %-*s", (unsigned)node->nid.v, role_name(node->role), state,
+            measured ? 21 : 0, node->address);
     if (measured)
         memory_print(out, status);
     else
@@ -354,6 +358,7 @@ static void peer_show(struct sh_cmd *cmd, const struct shoal_node *node, struct 
     if (is_up && err == SHOAL_OK) {
         status_json(row, &one);
         sh_json_set_bool(row, "fenced", one.is_fenced);
+        sh_json_set_bool(row, "drained", one.is_drained);
     } else if (is_up) {
         sh_json_set_text(row, "error", shoal_err_name(err));
     }

@@ -225,8 +225,7 @@ static const char no_creates[] = "this node has not joined yet, or is being drai
 static bool may_create(const struct sh_chunks *chunks)
 {
     /* relaxed: it publishes nothing */
-    return sh_msg_nid(chunks->msg).v != 0 &&
-           !atomic_load_explicit(&chunks->refuses_creates, memory_order_relaxed);
+    return sh_msg_nid(chunks->msg).v != 0 && !sh_chunks_creates_refused(chunks);
 }
 
 static bool create_is_well(const struct sh_reader *r, uint32_t count, uint8_t how)
@@ -567,14 +566,23 @@ static void on_status(void *arg, struct sh_msg_in *in)
     struct sh_msg_stats stats;
     sh_msg_stats_get(in->msg, &stats);
     const uint64_t values[] = {
-        status.chunks,       status.payload_bytes,
-        status.table_bytes,  status.block_bytes,
-        status.free_bytes,   status.other_bytes,
-        status.used_bytes,   status.bytes_max,
-        status.creates,      status.removes,
-        status.gets,         status.puts,
-        sh_resident_bytes(), atomic_load_explicit(&chunks->misdirected, memory_order_relaxed),
-        stats.fences,        sh_msg_is_fenced(in->msg),
+        status.chunks,
+        status.payload_bytes,
+        status.table_bytes,
+        status.block_bytes,
+        status.free_bytes,
+        status.other_bytes,
+        status.used_bytes,
+        status.bytes_max,
+        status.creates,
+        status.removes,
+        status.gets,
+        status.puts,
+        sh_resident_bytes(),
+        atomic_load_explicit(&chunks->misdirected, memory_order_relaxed),
+        stats.fences,
+        sh_msg_is_fenced(in->msg),
+        sh_chunks_creates_refused(chunks),
     };
     struct sh_out out;
     if (sh_msg_reply(in->msg, in->reply_to, in->type, sizeof values, &out) != SHOAL_OK)
@@ -708,4 +716,9 @@ void sh_chunks_creates_refuse(struct sh_chunks *chunks, bool refuses)
 {
     /* relaxed: it publishes nothing */
     atomic_store_explicit(&chunks->refuses_creates, refuses, memory_order_relaxed);
+}
+
+bool sh_chunks_creates_refused(const struct sh_chunks *chunks)
+{
+    return atomic_load_explicit(&chunks->refuses_creates, memory_order_relaxed);
 }

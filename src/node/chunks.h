@@ -23,7 +23,7 @@
  *   RANGES        u64 first chunk ID to look at: the node's own come first, then other creators'
  *     answer      at most SH_CHUNKS_RANGES_MAX times u64 first, u64 last; none: there are no more
  *   STATUS        empty
- *     answer      16 u64, in the order of struct shoal_status (is_fenced: 0 or 1)
+ *     answer      17 u64, in the order of struct shoal_status (is_fenced, is_drained: 0 or 1)
  *   STOP          empty: the node stops in order, soon after it has answered
  *   CREATE_ONCE   the prefix of msg/once.h, u32 size: as CREATE of one chunk, but at most once
  *   PUT_ONCE      the prefix, then as PUT
@@ -108,6 +108,7 @@ const struct sh_once *sh_chunks_once(const struct sh_chunks *chunks);
 /* Refuses to create chunks, with ENOTOWNER, so that clients ask another node: while it is drained.
  * Any thread. */
 void sh_chunks_creates_refuse(struct sh_chunks *chunks, bool refuses);
+bool sh_chunks_creates_refused(const struct sh_chunks *chunks);
 /* After msg is destroyed or its steps have stopped. NULL is allowed. */
 void sh_chunks_destroy(struct sh_chunks *chunks);
 

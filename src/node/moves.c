@@ -16,9 +16,8 @@
 #define TROUBLES_MAX 16
 /* A drain goes on for as long as what is in its way may pass; so often it asks then. */
 #define TROUBLE_NS_MAX UINT64_C(1000000000)
-/* A job ends if only chunks whose locks can't move are left, for so long. */
-#define LOCKED_NS UINT64_C(30000000000)
-#define FULL_WORDS ((UINT16_MAX + 1) / 64)
+/* A job ends if nothing is left but what can't be moved, for so long. */
+#define STUCK_NS UINT64_C(30000000000)
 
 static shoal_nid self_of(const struct sh_moves *moves)
 {
@@ -72,6 +71,7 @@ static void restart(struct sh_moves *moves)
     moves->run_last.v = 0;
     moves->job.locked = 0;
     moves->job.stays.v = 0;
+    moves->job.why = SH_MOVE_STAYS_NOTHING;
 }
 
 static void pass_begin(struct sh_moves *moves)
@@ -93,7 +93,7 @@ void sh_moves_begin(struct sh_moves *moves, const struct sh_moves *wish, uint64_
     moves->may_send_ns = 0;
     moves->stuck_ns = 0;
     moves->chunks_max = SH_MOVES_CHUNKS_MAX;
-    memset(moves->full, 0, FULL_WORDS * sizeof moves->full[0]);
+    sh_moves_targets_begin(moves);
     moves->job = (struct sh_move_job){.number = number};
     if (moves->drains)
         sh_chunks_creates_refuse(moves->config.chunks, true);
@@ -101,28 +101,48 @@ void sh_moves_begin(struct sh_moves *moves, const struct sh_moves *wish, uint64_
     state_set(moves, SH_MOVE_COUNT, 0);
 }
 
-/* Whether chunks whose locks can't move were all that this pass and those before it have met, for
- * so long that nobody can be expected to let them go soon. */
+/* What the pass has left, and what a drain may not leave behind when the node is stopped. */
+static enum sh_move_stays what_stays(struct sh_moves *moves)
+{
+    if (moves->job.locked)
+        return SH_MOVE_STAYS_LOCKED;
+    if (moves->drains && moves->staged) {
+        moves->job.stays = moves->staged->runs[0].first;
+        return SH_MOVE_STAYS_UNDECIDED;
+    }
+    shoal_nid untold = moves->drains ? sh_moves_untold_next(moves) : SHOAL_NID_NONE;
+    if (!untold.v)
+        return SH_MOVE_STAYS_NOTHING;
+    moves->job.target = moves->batch.target = untold;
+    return SH_MOVE_STAYS_UNTOLD;
+}
+
+/* Whether this pass and those before it have moved nothing for so long that nobody can be expected
+ * to change that soon. */
 static bool is_stuck(struct sh_moves *moves)
 {
     uint64_t now = now_of(moves);
-    if (!moves->job.locked || moves->pass_chunks)
+    if (!moves->job.why || moves->pass_chunks)
         moves->stuck_ns = 0;
     else if (!moves->stuck_ns)
         moves->stuck_ns = now;
-    return moves->stuck_ns && now - moves->stuck_ns >= LOCKED_NS;
+    return moves->stuck_ns && now - moves->stuck_ns >= STUCK_NS;
 }
 
 /* The pass has gone over all that there is. */
 static void pass_over(struct sh_moves *moves)
 {
-    bool is_again = moves->job.locked > 0 || (moves->drains && moves->pass_chunks > 0);
+    moves->job.why = what_stays(moves);
+    bool is_again = moves->job.why || (moves->drains && moves->pass_chunks > 0);
     if (!is_again || is_stuck(moves)) {
         job_over(moves, is_again ? SHOAL_EBUSY : SHOAL_OK);
         return;
     }
+    bool is_to_remind =
+        moves->job.why == SH_MOVE_STAYS_UNTOLD && sh_moves_is_up(moves, moves->batch.target);
     pass_begin(moves);
-    state_set(moves, SH_MOVE_GATHER, now_of(moves) + SH_MOVES_PASS_NS);
+    state_set(moves, is_to_remind ? SH_MOVE_REMIND : SH_MOVE_GATHER,
+              now_of(moves) + SH_MOVES_PASS_NS);
 }
 
 /* Whether what was in the way goes by: others' load, faults, memory, and results that they keep for
@@ -153,59 +173,6 @@ static void trouble(struct sh_moves *moves, enum shoal_err err)
               now_of(moves) + (pause_ns < TROUBLE_NS_MAX ? pause_ns : TROUBLE_NS_MAX));
 }
 
-static bool is_full(const struct sh_moves *moves, shoal_nid nid)
-{
-    return moves->full[nid.v / 64] >> (nid.v % 64) & 1;
-}
-
-/* All nodes that are known, allocated. NULL: out of memory. */
-static struct sh_node *nodes_get(const struct sh_moves *moves, size_t *count_out)
-{
-    size_t room = sh_directory_nodes(moves->config.directory, NULL, 0) + 16;
-    struct sh_node *nodes = malloc(room * sizeof *nodes);
-    if (!nodes)
-        return NULL;
-    size_t there = sh_directory_nodes(moves->config.directory, nodes, room);
-    *count_out = there < room ? there : room;
-    return nodes;
-}
-
-/* The batch's target. EFULL: none has room; ENONODE: there is none. */
-static enum shoal_err target_pick(struct sh_moves *moves)
-{
-    struct sh_move_batch *batch = &moves->batch;
-    if (moves->target.v) {
-        batch->target = moves->target;
-        return sh_moves_is_up(moves, moves->target) ? SHOAL_OK : SHOAL_ENONODE;
-    }
-    size_t count;
-    struct sh_node *nodes = nodes_get(moves, &count);
-    if (!nodes)
-        return SHOAL_ENOMEM;
-    enum shoal_err err = SHOAL_ENONODE;
-    const struct sh_node *best = NULL;
-    for (size_t i = 0; i < count; i++) {
-        const struct sh_node *node = &nodes[i];
-        if (node->role != SH_ROLE_PEER || node->state != SH_NODE_UP ||
-            node->nid.v == self_of(moves).v)
-            continue;
-        if (is_full(moves, node->nid)) {
-            err = SHOAL_EFULL;
-            continue;
-        }
-        /* The next one behind that of last time, round and round. */
-        bool is_behind = node->nid.v > moves->turn.v;
-        if (!best || (is_behind && best->nid.v <= moves->turn.v))
-            best = node;
-    }
-    if (best) {
-        batch->target = moves->turn = best->nid;
-        err = SHOAL_OK;
-    }
-    free(nodes);
-    return err;
-}
-
 /* --- One batch ----------------------------------------------------------------------------- */
 
 /* Lets the batch's chunks be used again, as if nothing had been. */
@@ -231,25 +198,34 @@ static void call_off(struct sh_moves *moves)
     sh_msg_end(moves->config.msg, &out);
 }
 
-/* The target, or the superpeer, does not want the batch. */
-static void refused(struct sh_moves *moves, enum shoal_err err)
+/* Nothing will come of the batch. */
+static void give_up(struct sh_moves *moves, enum shoal_err err)
 {
+    SH_DEBUG("node", "a batch was not moved", SH_U64("to", moves->batch.target.v), SH_ERR(err));
     call_off(moves);
     thaw(moves);
+}
+
+/* The target takes no more in this job: it has no room, or is being drained itself. */
+static void target_over(struct sh_moves *moves, enum shoal_err err)
+{
+    if (moves->target.v) {
+        job_over(moves, err);
+        return;
+    }
+    sh_moves_target_full(moves, moves->batch.target, err);
+    moves->troubles = 0;
+    trouble(moves, err);
+}
+
+/* The superpeer has decided against the batch, or the target can't take it now. */
+static void refused(struct sh_moves *moves, enum shoal_err err)
+{
+    give_up(moves, err);
     /* Nobody has canceled anything: what was said first tells why, or the target has called the
      * batch off as it did not hear of this node. */
     if (err == SHOAL_ECANCELED && !moves->is_canceled)
         err = moves->batch.said ? moves->batch.said : SHOAL_EBUSY;
-    SH_DEBUG("node", "a batch was not moved", SH_U64("to", moves->batch.target.v), SH_ERR(err));
-    bool is_about_room = err == SHOAL_EFULL || err == SHOAL_ETOOBIG;
-    if (is_about_room && moves->target.v) {
-        job_over(moves, err);
-        return;
-    }
-    if (is_about_room) {
-        moves->full[moves->batch.target.v / 64] |= UINT64_C(1) << (moves->batch.target.v % 64);
-        moves->troubles = 0;
-    }
     trouble(moves, err);
 }
 
@@ -333,6 +309,11 @@ static void stage_answered(struct sh_moves *moves, enum shoal_err err)
 {
     if (moves->is_canceled && !err)
         err = SHOAL_ECANCELED;
+    if (err == SHOAL_EFULL || err == SHOAL_ETOOBIG || err == SHOAL_ENONODE) {
+        give_up(moves, err);
+        target_over(moves, err);
+        return;
+    }
     if (err) {
         refused(moves, err);
         return;
@@ -384,7 +365,7 @@ static void tell_answered(struct sh_moves *moves, enum shoal_err err)
         return;
     }
     /* If it is only taken for dead it will ask, and must not hear of another batch before. */
-    moves->peers[moves->batch.target.v].untold = is_told ? 0 : moves->batch.sequence;
+    sh_moves_untold_set(moves, moves->batch.target, is_told ? 0 : moves->batch.sequence);
     moves->job.err = SHOAL_OK;
     next_batch(moves);
 }
@@ -395,29 +376,21 @@ static void remind_answered(struct sh_moves *moves, enum shoal_err err)
         trouble(moves, err);
         return;
     }
-    moves->peers[moves->batch.target.v].untold = 0;
+    sh_moves_untold_set(moves, moves->batch.target, 0);
     restart(moves);
     state_set(moves, SH_MOVE_GATHER, 0);
 }
 
-/* Whether the process of the batch's target has ended for sure: it has said that it leaves, or
- * another one listens at its address. It serves nothing any more. A superpeer that has lost its
- * memory may not know the node at all. */
-static bool has_ended(const struct sh_moves *moves)
+/* Whether the batch's target serves nothing any more. One that has left does so until its lease is
+ * over. */
+static bool target_has_ended(struct sh_moves *moves)
 {
-    const struct sh_move_batch *batch = &moves->batch;
-    struct sh_node node;
-    bool is_known = !sh_directory_node(moves->config.directory, batch->target, &node);
-    if (is_known && node.state != SH_NODE_FAILED)
-        return node.state == SH_NODE_LEFT;
-    size_t count = 0;
-    struct sh_node *nodes = nodes_get(moves, &count);
-    bool is_replaced = false;
-    for (size_t i = 0; nodes && i < count; i++)
-        is_replaced |= nodes[i].nid.v != batch->target.v && nodes[i].state == SH_NODE_UP &&
-                       strcmp(nodes[i].address, batch->target_address) == 0;
-    free(nodes);
-    return is_replaced;
+    struct sh_move_batch *batch = &moves->batch;
+    if (!sh_moves_has_ended(moves, batch->target, batch->target_address))
+        return false;
+    if (!batch->ended_ns)
+        batch->ended_ns = now_of(moves);
+    return now_of(moves) - batch->ended_ns >= moves->config.failure_ns;
 }
 
 /* The target alone can know of a commit that the superpeer has forgotten, and it has not heard of
@@ -430,7 +403,7 @@ static void doubt_answered(struct sh_moves *moves, enum shoal_err err, struct sh
         err = SHOAL_EPROTO;
     if (!err && was_committed) {
         committed(moves);
-    } else if (err && !has_ended(moves)) {
+    } else if (err && !target_has_ended(moves)) {
         if (moves->job.err != err)
             SH_WARN("node", "chunks stand still until a node says whether it took them over",
                     SH_U64("node", moves->batch.target.v), SH_ERR(err));
@@ -574,6 +547,7 @@ static void gather(struct sh_moves *moves)
     struct sh_move_batch *batch = &moves->batch;
     if (moves->is_canceled || !sh_moves_may(moves)) {
         moves->job.stays.v = 0;
+        moves->job.why = SH_MOVE_STAYS_NOTHING;
         job_over(moves, moves->is_canceled ? SHOAL_ECANCELED : SHOAL_EBUSY);
         return;
     }
@@ -592,7 +566,7 @@ static void gather(struct sh_moves *moves)
         state_set(moves, SH_MOVE_WHO, 0);
         return;
     }
-    enum shoal_err err = target_pick(moves);
+    enum shoal_err err = sh_moves_target_pick(moves);
     if (!err && !sh_holdings_has_room(moves->holdings, batch->count))
         err = SHOAL_ELIMIT;
     /* Nobody is up as far as is known here: in a moment somebody may be. */
@@ -614,6 +588,7 @@ static void gather(struct sh_moves *moves)
     batch->sequence = ++moves->sequence;
     batch->said = SHOAL_OK;
     batch->was_left_out = false;
+    batch->ended_ns = 0;
     batch->frozen_ns = now_of(moves);
     moves->job.target = batch->target;
     sh_moves_mark(moves, SH_HOLDING_NO_WRITES, SH_HOLDING_NO_WRITES);
@@ -718,7 +693,7 @@ enum shoal_err sh_moves_create(const struct sh_moves_config *config, struct sh_m
         return SHOAL_ENOMEM;
     moves->config = *config;
     moves->holdings = sh_chunks_holdings(config->chunks);
-    moves->full = calloc(FULL_WORDS, sizeof moves->full[0]);
+    moves->full = calloc(SH_MOVES_FULL_WORDS, sizeof moves->full[0]);
     moves->peers = calloc(UINT16_MAX + 1, sizeof moves->peers[0]);
     moves->thawed =
         malloc(sizeof *moves->thawed + SH_METADATA_RUNS_MAX * sizeof moves->thawed->runs[0]);

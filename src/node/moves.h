@@ -21,9 +21,9 @@
  *
  *   MOVE     u64 job, not 0, drawn by who asks: the same again is answered with OK and begins
  *            nothing; u64 first, u64 last chunk ID; u16 target, or 0: all other peers that are up,
- *            in turn; u8 flags (1: drain: the node refuses to create chunks from now on, and the
- *            job goes on until nothing is left); u64 bytes a second at most, or 0; u64 bytes after
- *            which the job ends, or 0
+ *            in turn; u8 flags (1: drain: the node takes no chunks from now on, new or moved, and
+ *            the job goes on until nothing is left); u64 bytes a second at most, or 0; u64 bytes
+ * after which the job ends, or 0
  *
  *     EBUSY (another migration, or a graph whose index knows its chunks here), EINVAL, ENONODE (the
  *     target is not a peer that is up), EAGAIN (it is not known here yet), ENOTOWNER (not joined)
@@ -42,7 +42,7 @@
  *            locks; runs (u64 first, u64 last), the chunks of the runs in order (u32 size, bytes),
  *            outcomes (node/outcomes.h), locks (store/leases.h; node/locks.h)
  *
- *     ECANCELED: it is late; EFULL, ETOOBIG, ELIMIT, EEXIST
+ *     ECANCELED: it is late; ENONODE: the node is being drained; EFULL, ETOOBIG, ELIMIT, EEXIST
  *
  *   DONE     u64 sequence, u8 what: 1 it is committed, 2 it is not to be
  *
@@ -85,6 +85,14 @@
 #define SH_MOVES_OUTCOME_BYTES 26
 #define SH_MOVES_OUTCOME_ANSWER_BYTES 11
 
+/* Why a job has not done what it was to, in 30 s without any progress. */
+enum sh_move_stays {
+    SH_MOVE_STAYS_NOTHING,
+    SH_MOVE_STAYS_LOCKED,    /* chunks whose locks can't move */
+    SH_MOVE_STAYS_UNDECIDED, /* of a drain: chunks that came, but nobody can say whether for good */
+    SH_MOVE_STAYS_UNTOLD,    /* of a drain: target has not heard that it has chunks of this node */
+};
+
 struct sh_move_job {
     uint64_t number; /* 0: there was none yet */
     bool is_over;
@@ -92,13 +100,14 @@ struct sh_move_job {
     uint64_t chunks, bytes; /* moved */
     uint64_t all_chunks;    /* that there were in the range when it began */
     uint64_t batches;
-    uint64_t locked;    /* chunks that were left in the last pass because of their locks */
-    uint64_t freeze_ns; /* the longest time that a batch stood still */
-    shoal_nid target;   /* of the batch at hand, or the last one */
-    shoal_cid stays;    /* the first of the locked ones; if it is over with EBUSY, because of it */
+    uint64_t locked;        /* chunks that were left in the last pass because of their locks */
+    uint64_t freeze_ns;     /* the longest time that a batch stood still */
+    shoal_nid target;       /* of the batch at hand, or the last one */
+    enum sh_move_stays why; /* if it is over with EBUSY */
+    shoal_cid stays;        /* the first of the chunks that stay */
 };
 
-#define SH_MOVE_JOB_BYTES 69
+#define SH_MOVE_JOB_BYTES 70
 void sh_move_job_put(struct sh_writer *w, const struct sh_move_job *job);
 /* False: malformed. */
 bool sh_move_job_get(struct sh_reader *r, struct sh_move_job *job_out);
@@ -112,6 +121,7 @@ struct sh_moves_config {
     struct sh_locks *locks;
     struct sh_directory *directory;
     struct sh_clock clock;
+    uint64_t failure_ns; /* no node's lease is longer */
     /* Whether chunks may leave now; NULL: always. */
     bool (*may_move)(void *arg);
     void *arg;

@@ -45,6 +45,7 @@ struct sh_move_batch {
     size_t outcome_count, outcome_room;
     enum shoal_err outcomes_err; /* ENOMEM; ETOOBIG: too many for one batch */
     enum shoal_err said;         /* ELIMIT, if COMMIT was answered with that */
+    uint64_t ended_ns;           /* when the target was first seen to have ended; 0: it was not */
     bool was_left_out;           /* HOLDS was answered without it, while others decided about it */
     struct sh_locks_bag locks;
 };
@@ -114,9 +115,12 @@ struct sh_moves {
     uint64_t sequence;
     unsigned troubles; /* batches that failed one after the other */
     size_t chunks_max; /* of a batch: fewer when they have many results */
-    uint64_t stuck_ns; /* since when only locked chunks are left; 0: that is not so */
-    shoal_nid turn;    /* the target that was taken last */
-    uint64_t *full;    /* targets that have no room, a bit by node ID */
+    uint64_t
+        stuck_ns;   /* since when nothing is left but what stays (sh_move_stays); 0: it is not so */
+    shoal_nid turn; /* the target that was taken last */
+    unsigned untold;         /* how many peers there are with `untold` */
+    uint64_t *full;          /* targets that take no more, a bit by node ID */
+    enum shoal_err full_err; /* what the last of them said */
     /* The target's. */
     struct sh_staged *staged;
     uint64_t holds_refused_ns; /* when HOLDS was refused first, of late */
@@ -149,6 +153,23 @@ SHOAL_NODISCARD enum shoal_err sh_moves_stage_bytes(struct sh_moves *moves, size
 bool sh_moves_stage_put(struct sh_moves *moves, struct sh_writer *w);
 /* The batch's chunks leave the store. */
 void sh_moves_let_go(struct sh_moves *moves);
+
+/* moves_peers.c: what a source knows of its targets. */
+#define SH_MOVES_FULL_WORDS ((UINT16_MAX + 1) / 64)
+/* A job begins: all may have room. */
+void sh_moves_targets_begin(struct sh_moves *moves);
+/* The target has said with that error that it takes no more in this job. */
+void sh_moves_target_full(struct sh_moves *moves, shoal_nid nid, enum shoal_err err);
+/* The batch's target. ENOMEM; ENONODE: there is none; what the last one said that takes no more. */
+SHOAL_NODISCARD enum shoal_err sh_moves_target_pick(struct sh_moves *moves);
+/* A peer has not heard that it has the batch of that sequence; 0: it has. */
+void sh_moves_untold_set(struct sh_moves *moves, shoal_nid nid, uint64_t sequence);
+/* A peer that has not heard of a batch; NONE. Those whose process has ended are forgotten. */
+shoal_nid sh_moves_untold_next(struct sh_moves *moves);
+/* Whether a peer's process has ended for sure: it has said that it leaves, or another one listens
+ * at its address. A superpeer that has lost its memory may not know the node at all: its address
+ * then is the one given here, "" for one that is not remembered. */
+bool sh_moves_has_ended(const struct sh_moves *moves, shoal_nid nid, const char *address);
 
 /* moves_target.c */
 void sh_moves_target_register(struct sh_moves *moves);

@@ -239,6 +239,8 @@ static enum shoal_err stage(struct sh_moves *moves, struct sh_staged *staged, st
 {
     struct sh_move_peer *peer = &moves->peers[staged->source.v];
     uint64_t now = sh_now(&moves->config.clock);
+    if (sh_chunks_creates_refused(moves->config.chunks))
+        return SHOAL_ENONODE;
     enum shoal_err err = room_check(moves, sh_reader_left(r));
     if (!err && !is_elsewhere(moves, staged))
         err = SHOAL_EEXIST;

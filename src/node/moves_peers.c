@@ -1,0 +1,111 @@
+/* What the source of a migration knows of its targets: which of them take chunks, who has not heard
+ * yet of what it has, and whose process has ended. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "node/moves_int.h"
+
+/* All nodes that are known, allocated. NULL: out of memory. */
+static struct sh_node *nodes_get(const struct sh_moves *moves, size_t *count_out)
+{
+    size_t room = sh_directory_nodes(moves->config.directory, NULL, 0) + 16;
+    struct sh_node *nodes = malloc(room * sizeof *nodes);
+    if (!nodes)
+        return NULL;
+    size_t there = sh_directory_nodes(moves->config.directory, nodes, room);
+    *count_out = there < room ? there : room;
+    return nodes;
+}
+
+/* --- Who takes chunks ------------------------------------------------------------------------ */
+
+void sh_moves_targets_begin(struct sh_moves *moves)
+{
+    memset(moves->full, 0, SH_MOVES_FULL_WORDS * sizeof moves->full[0]);
+}
+
+void sh_moves_target_full(struct sh_moves *moves, shoal_nid nid, enum shoal_err err)
+{
+    moves->full[nid.v / 64] |= UINT64_C(1) << (nid.v % 64);
+    moves->full_err = err;
+}
+
+static bool is_full(const struct sh_moves *moves, shoal_nid nid)
+{
+    return moves->full[nid.v / 64] >> (nid.v % 64) & 1;
+}
+
+enum shoal_err sh_moves_target_pick(struct sh_moves *moves)
+{
+    struct sh_move_batch *batch = &moves->batch;
+    if (moves->target.v) {
+        batch->target = moves->target;
+        return sh_moves_is_up(moves, moves->target) ? SHOAL_OK : SHOAL_ENONODE;
+    }
+    size_t count;
+    struct sh_node *nodes = nodes_get(moves, &count);
+    if (!nodes)
+        return SHOAL_ENOMEM;
+    enum shoal_err err = SHOAL_ENONODE;
+    const struct sh_node *best = NULL;
+    for (size_t i = 0; i < count; i++) {
+        const struct sh_node *node = &nodes[i];
+        if (node->role != SH_ROLE_PEER || node->state != SH_NODE_UP ||
+            node->nid.v == sh_msg_nid(moves->config.msg).v)
+            continue;
+        if (is_full(moves, node->nid)) {
+            err = moves->full_err;
+            continue;
+        }
+        /* The next one behind that of last time, round and round. */
+        bool is_behind = node->nid.v > moves->turn.v;
+        if (!best || (is_behind && best->nid.v <= moves->turn.v))
+            best = node;
+    }
+    if (best) {
+        batch->target = moves->turn = best->nid;
+        err = SHOAL_OK;
+    }
+    free(nodes);
+    return err;
+}
+
+/* --- Who has not heard, and who is gone ------------------------------------------------------ */
+
+void sh_moves_untold_set(struct sh_moves *moves, shoal_nid nid, uint64_t sequence)
+{
+    struct sh_move_peer *peer = &moves->peers[nid.v];
+    moves->untold -= peer->untold != 0;
+    moves->untold += sequence != 0;
+    peer->untold = sequence;
+}
+
+shoal_nid sh_moves_untold_next(struct sh_moves *moves)
+{
+    shoal_nid found = SHOAL_NID_NONE;
+    for (shoal_nid nid = {1}; moves->untold && !found.v && nid.v <= SH_PEER_NID_MAX; nid.v++) {
+        if (moves->peers[nid.v].untold && sh_moves_has_ended(moves, nid, ""))
+            sh_moves_untold_set(moves, nid, 0);
+        else if (moves->peers[nid.v].untold)
+            found = nid;
+    }
+    return found;
+}
+
+bool sh_moves_has_ended(const struct sh_moves *moves, shoal_nid nid, const char *address)
+{
+    struct sh_node node;
+    bool is_known = !sh_directory_node(moves->config.directory, nid, &node);
+    if (is_known && node.state != SH_NODE_FAILED)
+        return node.state == SH_NODE_LEFT;
+    if (is_known)
+        address = node.address;
+    size_t count = 0;
+    struct sh_node *nodes = nodes_get(moves, &count);
+    bool is_replaced = false;
+    for (size_t i = 0; nodes && i < count; i++)
+        is_replaced |= nodes[i].nid.v != nid.v && nodes[i].state == SH_NODE_UP &&
+                       strcmp(nodes[i].address, address) == 0;
+    free(nodes);
+    return is_replaced;
+}
