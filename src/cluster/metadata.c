@@ -9,7 +9,7 @@
 #include "cluster/view.h"
 
 /* What an image says of a sector's being known: some of these. */
-enum { IMAGE_KNOWN = 1, IMAGE_SHORT = 2, IMAGE_PARTIAL = 4 };
+enum { IMAGE_KNOWN = 1, IMAGE_SHORT = 2, IMAGE_PARTIAL = 4, IMAGE_MISSED = 8 };
 
 enum shoal_err sh_metadata_create(struct sh_metadata **metadata_out)
 {
@@ -76,8 +76,10 @@ bool sh_metadata_is_short(const struct sh_metadata *metadata, unsigned number)
 /* What was not found room for is asked for again with the rest, once all are asked again. */
 static enum shoal_err known_set(struct sh_metadata_sector *sector, uint8_t condition)
 {
-    if (condition && sector->is_short)
-        return SHOAL_ELIMIT;
+    bool was_missed = sector->is_missed;
+    sector->is_missed = false;
+    if (condition && (sector->is_short || was_missed))
+        return sector->is_short ? SHOAL_ELIMIT : SHOAL_EBUSY;
     sector->is_short = false;
     sector->is_known = condition;
     sector->is_partial = condition == SH_METADATA_PARTIAL;
@@ -268,7 +270,8 @@ size_t sh_metadata_image_size(const struct sh_metadata *metadata, unsigned numbe
 static uint8_t known_of(const struct sh_metadata_sector *sector)
 {
     return (uint8_t)((sector->is_known ? IMAGE_KNOWN : 0) | (sector->is_short ? IMAGE_SHORT : 0) |
-                     (sector->is_partial ? IMAGE_PARTIAL : 0));
+                     (sector->is_partial ? IMAGE_PARTIAL : 0) |
+                     (sector->is_missed ? IMAGE_MISSED : 0));
 }
 
 void sh_metadata_image_put(const struct sh_metadata *metadata, unsigned number, struct sh_writer *w)
@@ -357,11 +360,12 @@ static enum shoal_err sources_get(struct sh_metadata_sector *sector, struct sh_r
 
 static enum shoal_err known_get(struct sh_metadata_sector *sector, uint8_t flags)
 {
-    if (flags > (IMAGE_KNOWN | IMAGE_SHORT | IMAGE_PARTIAL))
+    if (flags > (IMAGE_KNOWN | IMAGE_SHORT | IMAGE_PARTIAL | IMAGE_MISSED))
         return SHOAL_EPROTO;
     sector->is_known = flags & IMAGE_KNOWN;
     sector->is_short = flags & IMAGE_SHORT;
     sector->is_partial = flags & IMAGE_PARTIAL;
+    sector->is_missed = flags & IMAGE_MISSED;
     return sector->is_partial && !sector->is_known ? SHOAL_EPROTO : SHOAL_OK;
 }
 

@@ -133,8 +133,9 @@ struct sh_metadata_update {
 /* What came of an update.
  * MOVE: ECANCELED, it was aborted, or is older than the source's last one; ENOTOWNER, the source
  * does not own all of it; ELIMIT, too many ranges (the last two abort it). CLAIM: ELIMIT,
- * and the sector will not be known; EBUSY, the node has not heard what came of its last batch.
- * KNOWN: ELIMIT, a claim had no room.
+ * and the sector will not be known; EBUSY, the node has not heard what came of its last batch: it
+ * is to be asked again. KNOWN: ELIMIT, a claim had no room; EBUSY, one since the last KNOWN is to
+ * be asked for again.
  * All four: ENOMEM, only where sh_metadata_reserve was not called.
  * NAME, UNNAME: as the condition says; ELIMIT, too many names.
  * SCRATCH: ENONAME; ELIMIT, the sector's bound. BARRIER: metadata_barriers.h.
@@ -238,11 +239,12 @@ struct sh_metadata_sizes sh_metadata_measure(const struct sh_metadata *metadata,
 
 /* A sector as bytes, little-endian:
  *   u64 incarnation, u8 what is known (1: known, 2: a claim had no room, 4: but for nodes that had
- * failed), u32 ranges, each u64 first, u64 last, u16 owner; u32 sources, each u16 node, u64
- * decision, u64 those before; u32 names, each u64 chunk ID, text name; u32 scratch, each text key,
- * text value; barriers as in metadata_barriers.c; u8 whether names are known, u64 changes of names,
- * u64 number of the list that they began with, u64 updates, u64 up to which one callers may be
- * forgotten, u32 callers, each u64 caller, u64 number, u64 update, u64 value, u16 error.
+ * failed, 8: a claim came too early), u32 ranges, each u64 first, u64 last, u16 owner; u32 sources,
+ * each u16 node, u64 decision, u64 those before; u32 names, each u64 chunk ID, text name; u32
+ * scratch, each text key, text value; barriers as in metadata_barriers.c; u8 whether names are
+ * known, u64 changes of names, u64 number of the list that they began with, u64 updates, u64 up to
+ * which one callers may be forgotten, u32 callers, each u64 caller, u64 number, u64 update, u64
+ * value, u16 error.
  *
  * Get replaces it. EPROTO, ENOMEM, ELIMIT change nothing. */
 size_t sh_metadata_image_size(const struct sh_metadata *metadata, unsigned sector);

@@ -229,8 +229,10 @@ static struct sh_metadata_result claim(struct sh_metadata_sector *sector,
         else
             run_leave(sector, &update->runs[i], creator, update->to);
     }
-    if (!result.err && !has_heard)
+    if (!result.err && update->from.v == update->to.v && !has_heard) {
+        sector->is_missed = true;
         result.err = SHOAL_EBUSY;
+    }
     return result;
 }
 

@@ -293,6 +293,13 @@ static void test_claims(void **state)
     }
 }
 
+static enum shoal_err known(struct sh_metadata *metadata, uint8_t condition)
+{
+    static struct sh_metadata_update update;
+    update = (struct sh_metadata_update){.kind = SH_METADATA_KNOWN, .condition = condition};
+    return apply(metadata, 0, &update).err;
+}
+
 /* A node that comes late may not have heard yet that its last batch was committed. */
 static void test_late_claims(void **state)
 {
@@ -322,6 +329,19 @@ static void test_late_claims(void **state)
     assert_int_equal(apply(metadata, 0, &move).err, SHOAL_OK);
     assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_EBUSY);
     assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR + 3);
+    /* It is to say again what it has, before the sector is called known: once, and by whoever has
+     * the sector's image. */
+    struct sh_metadata *copy = copied(metadata);
+    assert_int_equal(known(copy, SH_METADATA_PARTIAL), SHOAL_EBUSY);
+    sh_metadata_destroy(copy);
+    assert_int_equal(known(metadata, 1), SHOAL_EBUSY);
+    claim.sequence = 2;
+    claim.runs[0] = (struct sh_metadata_run){cid_of(30), cid_of(39)};
+    assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_OK);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(30)).value, CREATOR + 2);
+    assert_int_equal(known(metadata, 1), SHOAL_OK);
+    claim.sequence = 0;
+    claim.runs[0] = (struct sh_metadata_run){cid_of(10), cid_of(19)};
     claim.from.v = claim.to.v = CREATOR; /* it came home */
     assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_OK);
     assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR);
@@ -413,13 +433,6 @@ static enum shoal_err claim_many(struct sh_metadata *metadata, uint64_t first, u
             return err;
     }
     return SHOAL_OK;
-}
-
-static enum shoal_err known(struct sh_metadata *metadata, uint8_t condition)
-{
-    static struct sh_metadata_update update;
-    update = (struct sh_metadata_update){.kind = SH_METADATA_KNOWN, .condition = condition};
-    return apply(metadata, 0, &update).err;
 }
 
 /* A node that has more runs than migrations could make of one creator's chunks says so all the

@@ -79,6 +79,13 @@ void sh_superpeer_gather_moved(struct sh_superpeer *superpeer, unsigned sector)
     superpeer->ring->gather.moves[sector]++;
 }
 
+void sh_superpeer_gather_missed(struct sh_superpeer *superpeer, shoal_nid nid)
+{
+    struct sh_gather *gather = &superpeer->ring->gather;
+    gather->asked[nid.v / 64] &= ~(UINT64_C(1) << (nid.v % 64));
+    gather->is_missed |= nid.v == gather->nid.v;
+}
+
 /* --- Updates --------------------------------------------------------------------------------- */
 
 static enum shoal_err order(struct sh_superpeer *superpeer, unsigned sector,
@@ -165,11 +172,13 @@ static enum shoal_err claims_get(struct sh_superpeer *superpeer, struct sh_reade
         err = claim_end(superpeer, &update);
     if (!err && !sh_reader_done(r))
         err = SHOAL_EPROTO;
-    if (!err && !goes_on) {
-        asked_set(gather, gather->nid);
-        gather->from.v = 0;
-    }
-    return err;
+    if (err || goes_on)
+        return err;
+    gather->from.v = 0;
+    if (gather->is_missed)
+        return SHOAL_EBUSY;
+    asked_set(gather, gather->nid);
+    return SHOAL_OK;
 }
 
 static void asked(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
@@ -211,6 +220,7 @@ static void ask(struct sh_superpeer *superpeer)
         return;
     }
     gather->is_asking = true;
+    gather->is_missed &= gather->from.v != 0;
     memcpy(gather->asked_moves, gather->moves, sizeof gather->moves);
     sh_put64(&out.w, gather->from.v);
     sh_put16(&out.w, shares ? SH_PEER_NID_MIN : sh_arc_first(superpeer->index, superpeer->count).v);

@@ -167,6 +167,10 @@ static enum shoal_err batch_check(struct sh_superpeer *superpeer,
         sh_registry_restarted(superpeer->registry);
         return update->kind == SH_METADATA_RESOLVE ? SHOAL_EBUSY : SHOAL_EDIFFERS;
     }
+    /* What was decided is so, whatever else is to be found out; and its source can say what it has
+     * only when it has heard that. */
+    if (sh_metadata_committed(superpeer->ring->metadata, sector, update->from) == update->sequence)
+        return SHOAL_OK;
     if (!sh_superpeer_moves_known(superpeer, sector))
         return SHOAL_EBUSY;
     /* Of a source that the registry has lost, what was decided is known all the same. */

@@ -58,6 +58,8 @@ static void apply(void *arg, unsigned sector, uint64_t epoch, uint64_t sequence,
                  SH_U64("sector", sector), SH_U64("ranges_max", SH_METADATA_CLAIMS_MAX));
     if (update.kind == SH_METADATA_MOVE || update.kind == SH_METADATA_RESOLVE)
         sh_superpeer_gather_moved(part->superpeer, sector);
+    if (update.kind == SH_METADATA_CLAIM && result.err == SHOAL_EBUSY)
+        sh_superpeer_gather_missed(part->superpeer, update.from);
     sh_superpeer_services_changed(part->superpeer, sector);
     struct sh_ring_waiting **at = waiting_find(part, sector, epoch, sequence);
     if (!*at)

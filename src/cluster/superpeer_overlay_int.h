@@ -26,7 +26,8 @@ struct sh_ring_waiting {
 struct sh_gather {
     struct sh_request request;
     bool is_asking;
-    bool is_stale; /* what is being answered belongs to an earlier round */
+    bool is_stale;  /* what is being answered belongs to an earlier round */
+    bool is_missed; /* a claim of the node at hand came too early: it is asked once more */
     bool was_settling;
     shoal_nid nid;
     shoal_cid from;             /* where its next page begins; 0: the next node is to be asked */
@@ -102,6 +103,8 @@ void sh_superpeer_gather_begin(struct sh_superpeer *superpeer, unsigned sector);
 /* Something about a sector's batches was ordered or applied: who was asked before may have spoken
  * of what was before that. */
 void sh_superpeer_gather_moved(struct sh_superpeer *superpeer, unsigned sector);
+/* A node's claim was refused as it had not heard what came of its last batch. */
+void sh_superpeer_gather_missed(struct sh_superpeer *superpeer, shoal_nid nid);
 unsigned sh_superpeer_gather_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 uint64_t sh_superpeer_gather_due_ns(const struct sh_superpeer *superpeer);
 void sh_superpeer_gather_cancel(struct sh_superpeer *superpeer);
