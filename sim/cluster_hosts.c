@@ -73,6 +73,7 @@ static void boot_peer(struct cw_host *host, const struct sh_env *env, const char
     struct sh_sim_parts parts = SH_SIM_PARTS(host);
     sh_sim_parts_hold(&parts, env, CW_CHUNK_BYTES_MAX, CW_FAILURE_NS);
     host->instance = sh_random64(&env->random) | 1;
+    host->is_drained = false;
     struct sh_member_config config = {.msg = host->msg,
                                       .directory = host->directory,
                                       .env = *env,

@@ -3,7 +3,7 @@
  *
  *   program -- shoal handle (the real one, on the world's clock, wire and steps)
  *        \---- fibers: two on chunks, two on names, two on barriers, one that watches the nodes,
- *                  one that lets superpeers come and go, and chunks move */
+ *                  one that lets superpeers and peers come and go, and chunks move */
 #ifndef SIM_CLUSTER_PROGRAMS_INT_H
 #define SIM_CLUSTER_PROGRAMS_INT_H
 
@@ -195,8 +195,14 @@ const char *cw_events_wait(struct cw_world *world);
 /* --- cluster_spares.c --------------------------------------------------------------------------
  */
 
-/* Lets a superpeer come or go, or has a chunk moved. */
+/* Lets a superpeer or a peer come or go, or has a chunk moved. */
 void cw_operate(struct cw_fiber *fiber);
+
+/* --- cluster_drains.c --------------------------------------------------------------------------
+ */
+
+/* Has a peer drained, and stopped if that succeeds. */
+void cw_drain_something(struct cw_fiber *fiber);
 
 /* --- cluster_barriers.c ------------------------------------------------------------------------
  */

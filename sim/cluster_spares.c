@@ -147,6 +147,10 @@ void cw_operate(struct cw_fiber *fiber)
 {
     struct cw_program *program = fiber->program;
     struct cw_world *world = cw_world_of(fiber);
+    if (cw_draw(fiber, 24) == 0) {
+        cw_drain_something(fiber);
+        return;
+    }
     struct cw_host *spare = &world->hosts[cw_draw(fiber, world->count)];
     if (!is_spare(spare) || !spare->msg || spare->is_dismissed)
         return;

@@ -67,6 +67,7 @@ struct sh_cluster_world_result {
     uint64_t creates, puts, gets, removes, moves, locks; /* that succeeded */
     uint64_t names;                                      /* calls on names that succeeded */
     uint64_t recruits, dismissals;                       /* of superpeers */
+    uint64_t drains;                                     /* peers drained, and stopped */
     uint64_t words;    /* calls of programs on chunks that succeeded */
     uint64_t events;   /* of nodes that programs were told */
     uint64_t barriers; /* members of barriers that were let go on */

@@ -101,6 +101,7 @@ struct cw_host {
     bool is_dropping;
     uint64_t epoch;     /* the last that it was told */
     uint64_t instance;  /* a peer's, or a spare superpeer's */
+    bool is_drained;    /* a peer's: since it began, also if that is still under way */
     uint64_t paused_ns; /* a superpeer's: when it was last seen paused, by the world's time */
     struct sh_msg *msg;
     struct sh_superpeer *superpeer;
@@ -144,7 +145,8 @@ struct cw_world {
     uint64_t declared_epoch; /* of the view that says so */
     uint64_t watched_ns;
     unsigned watched_part;
-    bool ends; /* clients begin nothing */
+    bool ends;                 /* clients begin nothing */
+    unsigned drains, draining; /* begun so far, and under way */
     unsigned clients_added;
     struct cw_host *end_client; /* the one that looks at everything in the end; NULL: not now */
     unsigned end_next;          /* what it does next: a chunk's index twice, read and write */

@@ -150,10 +150,10 @@
  *   answer   u64 incarnation of what is known of its chunks
  * HOLDS      from a superpeer to a peer, after all that was known of a sector is lost
  *   request  u64 chunk ID to begin at, u16 first, u16 last node ID of the arc
- *   answer   u8 whether there is more, u64 sequence of the last batch of the peer's of which it
- *            knows what came of it, ranges of chunks that nodes of the arc created: u64 first, u64
- *            last, u16 who has them: the peer itself, or of its own chunks the node that it gave
- *            them to
+ *   answer   u8 flags (1: there is more, 2: batches were left out), u64 sequence of the last batch
+ * of the peer's of which it knows what came of it, ranges of chunks that nodes of the arc created:
+ * u64 first, u64 last, u16 who has them: the peer itself, or of its own chunks the node that it
+ * gave them to
  */
 #ifndef SH_CLUSTER_PROTO_H
 #define SH_CLUSTER_PROTO_H
@@ -234,6 +234,8 @@ enum sh_ask_kind {
 #define SH_WHO_BYTES 2
 #define SH_WHO_ANSWER_BYTES 10
 #define SH_HOLDS_BYTES 12
+#define SH_HOLDS_MORE 1
+#define SH_HOLDS_LEFT_OUT 2
 #define SH_HOLDS_ANSWER_BYTES 9
 #define SH_HOLDS_RANGE_BYTES 18
 #define SH_PING_BYTES 2

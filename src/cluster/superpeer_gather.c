@@ -9,43 +9,70 @@
 #include "cluster/proto.h"
 #include "cluster/superpeer_overlay_int.h"
 
-static bool is_asked(const struct sh_gather *gather, shoal_nid nid)
+static bool bit_of(const uint64_t *bits, shoal_nid nid)
 {
-    return gather->asked[nid.v / 64] >> (nid.v % 64) & 1;
+    return bits[nid.v / 64] >> (nid.v % 64) & 1;
 }
 
-static void asked_set(struct sh_gather *gather, shoal_nid nid)
+static void bit_set(uint64_t *bits, shoal_nid nid, bool value)
 {
-    gather->asked[nid.v / 64] |= UINT64_C(1) << (nid.v % 64);
+    uint64_t bit = UINT64_C(1) << (nid.v % 64);
+    bits[nid.v / 64] = (bits[nid.v / 64] & ~bit) | (value ? bit : 0);
 }
 
-shoal_nid sh_superpeer_gather_next(const struct sh_superpeer *superpeer, shoal_nid after)
+/* The first peer after that one, in a circle, that is up and whose bit has that value. */
+static shoal_nid next_with(const struct sh_superpeer *superpeer, const uint64_t *bits, bool value,
+                           shoal_nid after)
 {
     const struct sh_view *view = sh_registry_view(superpeer->registry);
     size_t start = sh_view_lower(view, (shoal_nid){(uint16_t)(after.v + 1)});
     for (size_t i = 0; i < view->count; i++) {
         const struct sh_node *node = &view->nodes[(start + i) % view->count];
         if (node->role == SH_ROLE_PEER && node->state == SH_NODE_UP &&
-            !is_asked(&superpeer->ring->gather, node->nid))
+            bit_of(bits, node->nid) == value)
             return node->nid;
     }
     return SHOAL_NID_NONE;
+}
+
+static shoal_nid unasked_next(const struct sh_superpeer *superpeer, shoal_nid after)
+{
+    return next_with(superpeer, superpeer->ring->gather.asked, false, after);
 }
 
 bool sh_superpeer_gather_is_over(const struct sh_superpeer *superpeer)
 {
     return !superpeer->ring->gather.from.v && !sh_registry_settling(superpeer->registry) &&
            sh_registry_siblings_heard(superpeer->registry) &&
-           !sh_superpeer_gather_next(superpeer, SHOAL_NID_NONE).v;
+           !unasked_next(superpeer, SHOAL_NID_NONE).v;
+}
+
+bool sh_superpeer_gather_is_sure(const struct sh_superpeer *superpeer)
+{
+    return sh_superpeer_gather_is_over(superpeer) &&
+           !next_with(superpeer, superpeer->ring->gather.unsure, true, SHOAL_NID_NONE).v;
+}
+
+/* A node that failed, and whose process has ended: another one listens at its address. */
+static bool is_replaced(const struct sh_view *view, const struct sh_node *node)
+{
+    bool is_found = false;
+    for (size_t i = 0; i < view->count && !is_found; i++)
+        is_found = view->nodes[i].state == SH_NODE_UP && view->nodes[i].nid.v != node->nid.v &&
+                   strcmp(view->nodes[i].address, node->address) == 0;
+    return is_found;
 }
 
 bool sh_superpeer_gather_is_whole(const struct sh_superpeer *superpeer)
 {
+    const struct sh_gather *gather = &superpeer->ring->gather;
     const struct sh_view *view = sh_registry_view(superpeer->registry);
     for (size_t i = 0; i < view->count; i++) {
         const struct sh_node *node = &view->nodes[i];
-        if (node->role == SH_ROLE_PEER && node->state != SH_NODE_LEFT &&
-            !is_asked(&superpeer->ring->gather, node->nid))
+        bool is_heard = bit_of(gather->asked, node->nid) && !bit_of(gather->unsure, node->nid);
+        bool is_gone = node->state == SH_NODE_LEFT ||
+                       (!is_heard && node->state == SH_NODE_FAILED && is_replaced(view, node));
+        if (node->role == SH_ROLE_PEER && !is_gone && !is_heard)
             return false;
     }
     return sh_superpeer_gather_is_over(superpeer);
@@ -57,10 +84,11 @@ static void asked_reset(struct sh_superpeer *superpeer)
     struct sh_gather *gather = &superpeer->ring->gather;
     const struct sh_view *view = sh_registry_view(superpeer->registry);
     memset(gather->asked, superpeer->shared ? 0xff : 0, sizeof gather->asked);
+    memset(gather->unsure, 0, sizeof gather->unsure);
     for (size_t i = 0; i < view->count; i++) {
         const struct sh_node *node = &view->nodes[i];
         if (node->role == SH_ROLE_PEER && node->state != SH_NODE_LEFT)
-            gather->asked[node->nid.v / 64] &= ~(UINT64_C(1) << (node->nid.v % 64));
+            bit_set(gather->asked, node->nid, false);
     }
 }
 
@@ -82,7 +110,7 @@ void sh_superpeer_gather_moved(struct sh_superpeer *superpeer, unsigned sector)
 void sh_superpeer_gather_missed(struct sh_superpeer *superpeer, shoal_nid nid)
 {
     struct sh_gather *gather = &superpeer->ring->gather;
-    gather->asked[nid.v / 64] &= ~(UINT64_C(1) << (nid.v % 64));
+    bit_set(gather->asked, nid, false);
     gather->is_missed |= nid.v == gather->nid.v;
 }
 
@@ -148,10 +176,11 @@ static enum shoal_err claims_get(struct sh_superpeer *superpeer, struct sh_reade
     struct sh_metadata_update update = {.kind = SH_METADATA_CLAIM, .from = gather->nid};
     uint64_t at = gather->from.v;
     enum shoal_err err = SHOAL_OK;
-    bool goes_on = sh_get8(r);
+    uint8_t flags = sh_get8(r);
     update.sequence = sh_get64(r);
-    if (update.sequence > UINT64_MAX >> 1)
+    if (update.sequence > UINT64_MAX >> 1 || flags > (SH_HOLDS_MORE | SH_HOLDS_LEFT_OUT))
         return SHOAL_EPROTO;
+    gather->has_left_out |= (flags & SH_HOLDS_LEFT_OUT) != 0;
     while (!err && sh_reader_left(r) > 0) {
         struct sh_metadata_run run = {{sh_get64(r)}, {sh_get64(r)}};
         shoal_nid owner = {sh_get16(r)};
@@ -172,12 +201,13 @@ static enum shoal_err claims_get(struct sh_superpeer *superpeer, struct sh_reade
         err = claim_end(superpeer, &update);
     if (!err && !sh_reader_done(r))
         err = SHOAL_EPROTO;
-    if (err || goes_on)
+    if (err || flags & SH_HOLDS_MORE)
         return err;
     gather->from.v = 0;
     if (gather->is_missed)
         return SHOAL_EBUSY;
-    asked_set(gather, gather->nid);
+    bit_set(gather->asked, gather->nid, true);
+    bit_set(gather->unsure, gather->nid, gather->has_left_out);
     return SHOAL_OK;
 }
 
@@ -195,7 +225,8 @@ static void asked(struct sh_request *request, enum shoal_err err, struct sh_read
     if (!err)
         err = claims_get(superpeer, payload);
     if (err == SHOAL_ENOTYPE) { /* a node that holds no chunks */
-        asked_set(gather, gather->nid);
+        bit_set(gather->asked, gather->nid, true);
+        bit_set(gather->unsure, gather->nid, false);
         gather->from.v = 0;
     } else if (err) {
         SH_DEBUG("cluster", "node does not say what it holds", SH_U64("node", gather->nid.v),
@@ -221,6 +252,7 @@ static void ask(struct sh_superpeer *superpeer)
     }
     gather->is_asking = true;
     gather->is_missed &= gather->from.v != 0;
+    gather->has_left_out &= gather->from.v != 0;
     memcpy(gather->asked_moves, gather->moves, sizeof gather->moves);
     sh_put64(&out.w, gather->from.v);
     sh_put16(&out.w, shares ? SH_PEER_NID_MIN : sh_arc_first(superpeer->index, superpeer->count).v);
@@ -257,6 +289,17 @@ static bool sectors_step(struct sh_superpeer *superpeer, uint64_t now_ns, bool i
     return is_any;
 }
 
+/* Who has not been asked; or at times, who has left something out. */
+static shoal_nid next_to_ask(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    struct sh_gather *gather = &superpeer->ring->gather;
+    shoal_nid nid = unasked_next(superpeer, gather->nid);
+    if (nid.v || now_ns < gather->unsure_due_ns)
+        return nid;
+    gather->unsure_due_ns = now_ns + superpeer->failure_ns / 2;
+    return next_with(superpeer, gather->unsure, true, gather->nid);
+}
+
 /* A superpeer finds out that it has lost its memory: what it took for known is not. */
 static void settling_step(struct sh_superpeer *superpeer)
 {
@@ -286,7 +329,7 @@ unsigned sh_superpeer_gather_step(struct sh_superpeer *superpeer, uint64_t now_n
     if (!sectors_step(superpeer, now_ns, is_over))
         return 0;
     if (!gather->from.v)
-        gather->nid = sh_superpeer_gather_next(superpeer, gather->nid);
+        gather->nid = next_to_ask(superpeer, now_ns);
     if (!gather->nid.v)
         return 0;
     ask(superpeer);

@@ -15,14 +15,13 @@ static bool is_peer(const struct sh_range *range)
     return range->value >= SH_PEER_NID_MIN && range->value <= SH_PEER_NID_MAX;
 }
 
-/* Who has a range, as an answer says it. */
-static uint16_t holder_of(const struct sh_superpeer *superpeer, const struct sh_range *range)
+/* Says in a range, as an answer does, who has it. False: that is not known. */
+static bool holder_set(const struct sh_superpeer *superpeer, struct sh_range *range)
 {
-    const struct sh_node *node =
-        sh_view_find(sh_registry_view(superpeer->registry), (shoal_nid){(uint16_t)range->value});
-    if (!node || node->state == SH_NODE_LEFT)
-        return SH_LOOKUP_NOBODY;
-    return node->state == SH_NODE_FAILED ? SH_LOOKUP_FAILED : node->nid.v;
+    enum shoal_err err = sh_superpeer_moves_holder(superpeer, range);
+    if (err)
+        range->value = err == SHOAL_EFAILED ? SH_LOOKUP_FAILED : SH_LOOKUP_NOBODY;
+    return err != SHOAL_EBUSY;
 }
 
 /* Who asks for one chunk of a creator will ask for others of the same. Where his chunks are in one
@@ -34,12 +33,10 @@ void sh_superpeer_lookup_answer(struct sh_superpeer *superpeer, const struct sh_
 {
     struct sh_range ranges[SH_LOOKUP_RANGES_MAX];
     const struct sh_metadata *metadata = superpeer->ring->metadata;
-    bool is_sure = sh_superpeer_moves_known(superpeer, sh_arc_sector(shoal_cid_creator(cid))) &&
-                   epoch <= sh_registry_view(superpeer->registry)->epoch;
-    SH_ASSERT(range || is_sure);
+    bool is_sure = epoch <= sh_registry_view(superpeer->registry)->epoch;
     ranges[0] = range ? *range : sh_metadata_find(metadata, cid);
-    if (!range)
-        ranges[0].value = holder_of(superpeer, &ranges[0]);
+    bool is_known = range || (is_sure && holder_set(superpeer, &ranges[0]));
+    SH_ASSERT(is_known);
     size_t count = 1;
     shoal_cid from = {ranges[0].last.v + 1};
     unsigned looks = range && !is_peer(range) ? 0 : 2 * SH_LOOKUP_RANGES_MAX;
@@ -47,8 +44,7 @@ void sh_superpeer_lookup_answer(struct sh_superpeer *superpeer, const struct sh_
            shoal_cid_creator(from).v == shoal_cid_creator(cid).v) {
         struct sh_range next = sh_metadata_find(metadata, from);
         from.v = next.last.v + 1;
-        next.value = holder_of(superpeer, &next);
-        if (is_peer(&next) || is_sure)
+        if (holder_set(superpeer, &next) && (is_peer(&next) || is_sure))
             ranges[count++] = next;
     }
     struct sh_out out;

@@ -51,6 +51,30 @@ bool sh_superpeer_moves_known(const struct sh_superpeer *superpeer, unsigned sec
              !sh_metadata_is_short(superpeer->ring->metadata, sector)));
 }
 
+/* A chunk whose creator has left is nowhere as far as is known. That is so once all have said what
+ * they have (ENOCHUNK); until then one that failed may have it, and come back (EFAILED), or one
+ * that is up, which does not know it yet (EBUSY). */
+static enum shoal_err nowhere(const struct sh_superpeer *superpeer, unsigned sector)
+{
+    if (sh_metadata_is_whole(superpeer->ring->metadata, sector) ||
+        (!superpeer->shared && sh_superpeer_gather_is_whole(superpeer)))
+        return SHOAL_ENOCHUNK;
+    return sh_superpeer_gather_is_sure(superpeer) ? SHOAL_EFAILED : SHOAL_EBUSY;
+}
+
+enum shoal_err sh_superpeer_moves_holder(const struct sh_superpeer *superpeer,
+                                         const struct sh_range *range)
+{
+    unsigned sector = sh_arc_sector(shoal_cid_creator(range->first));
+    const struct sh_node *node =
+        sh_view_find(sh_registry_view(superpeer->registry), (shoal_nid){(uint16_t)range->value});
+    if (node && node->state == SH_NODE_UP)
+        return SHOAL_OK;
+    if (!sh_superpeer_moves_known(superpeer, sector))
+        return SHOAL_EBUSY;
+    return node && node->state == SH_NODE_FAILED ? SHOAL_EFAILED : nowhere(superpeer, sector);
+}
+
 enum shoal_err sh_superpeer_lookup(struct sh_superpeer *superpeer, shoal_cid cid,
                                    struct sh_range *range_out)
 {
@@ -66,14 +90,9 @@ enum shoal_err sh_superpeer_lookup(struct sh_superpeer *superpeer, shoal_cid cid
     if (err)
         return err;
     struct sh_range range = sh_metadata_find(superpeer->ring->metadata, cid);
-    const struct sh_node *node =
-        sh_view_find(sh_registry_view(superpeer->registry), (shoal_nid){(uint16_t)range.value});
-    /* That it is nowhere, or with a node that failed, is said once all have said what they hold. */
-    bool is_known = sh_superpeer_moves_known(superpeer, sh_arc_sector(creator));
-    if (!node || node->state == SH_NODE_LEFT)
-        return is_known ? SHOAL_ENOCHUNK : SHOAL_EBUSY;
-    if (node->state == SH_NODE_FAILED)
-        return is_known ? SHOAL_EFAILED : SHOAL_EBUSY;
+    err = sh_superpeer_moves_holder(superpeer, &range);
+    if (err)
+        return err;
     *range_out = range;
     return SHOAL_OK;
 }

@@ -22,20 +22,27 @@ struct sh_ring_waiting {
     uint64_t deadline_ns;
 };
 
+#define SH_GATHER_WORDS ((UINT16_MAX + 1) / 64)
+
 /* The questions to the nodes what they have. */
 struct sh_gather {
     struct sh_request request;
     bool is_asking;
-    bool is_stale;  /* what is being answered belongs to an earlier round */
-    bool is_missed; /* a claim of the node at hand came too early: it is asked once more */
+    bool is_stale; /* what is being answered belongs to an earlier round */
+    /* Of the node at hand: a claim came too early, so that it is asked once more; it has left out
+     * batches that are not decided as far as it knows. */
+    bool is_missed, has_left_out;
     bool was_settling;
     shoal_nid nid;
     shoal_cid from;             /* where its next page begins; 0: the next node is to be asked */
     uint64_t moves[SH_SECTORS]; /* rises with each update about batches */
     uint64_t asked_moves[SH_SECTORS]; /* that, when it was asked */
     uint64_t due_ns;
-    bool gathered[SH_SECTORS];             /* here, since it was lost */
-    uint64_t asked[(UINT16_MAX + 1) / 64]; /* who has said it all, a bit by node ID */
+    bool gathered[SH_SECTORS]; /* here, since it was lost */
+    /* Bits by node ID: who has said it all; of these who has left something out, and is asked again
+     * at times. */
+    uint64_t asked[SH_GATHER_WORDS], unsure[SH_GATHER_WORDS];
+    uint64_t unsure_due_ns;
 };
 
 struct sh_superpeer_overlay {
@@ -92,11 +99,14 @@ void sh_superpeer_moves_handlers(struct sh_superpeer *superpeer);
 /* Whether it is known of a sector what was moved. */
 bool sh_superpeer_moves_known(const struct sh_superpeer *superpeer, unsigned sector);
 
-/* superpeer_gather.c. A node that is to be asked, from the one after `after` on; NONE: there is
- * none, now. */
-shoal_nid sh_superpeer_gather_next(const struct sh_superpeer *superpeer, shoal_nid after);
-/* Whether all that are up have said what they hold; and all that had failed, too. */
+/* Whether the node is up that a range is with; ENOCHUNK, EFAILED; EBUSY: that is not known. */
+enum shoal_err sh_superpeer_moves_holder(const struct sh_superpeer *superpeer,
+                                         const struct sh_range *range);
+
+/* superpeer_gather.c. Whether all that are up have said what they hold; of each batch, too; and all
+ * that had failed and may come back. */
 bool sh_superpeer_gather_is_over(const struct sh_superpeer *superpeer);
+bool sh_superpeer_gather_is_sure(const struct sh_superpeer *superpeer);
 bool sh_superpeer_gather_is_whole(const struct sh_superpeer *superpeer);
 /* A sector was lost: everybody is to be asked. */
 void sh_superpeer_gather_begin(struct sh_superpeer *superpeer, unsigned sector);
