@@ -13,7 +13,8 @@ struct drain {
 
 static bool is_same(const struct cw_host *host, uint64_t instance)
 {
-    return host->instance == instance && sh_world_is_up(host->world->sim, host->node);
+    return host->chunks && host->instance == instance &&
+           sh_world_is_up(host->world->sim, host->node);
 }
 
 /* The process has ended; another one takes its place. */
@@ -28,6 +29,7 @@ static void on_stop(void *arg, uint64_t instance, uint64_t unused)
         sh_world_at(sim, sh_world_now(sim) + AGAIN_NS, on_stop, host, instance, 0);
         return;
     }
+    host->is_empty = true;
     cw_host_leave(host);
     sh_world_restart(sim, host->node);
 }

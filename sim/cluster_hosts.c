@@ -73,7 +73,7 @@ static void boot_peer(struct cw_host *host, const struct sh_env *env, const char
     struct sh_sim_parts parts = SH_SIM_PARTS(host);
     sh_sim_parts_hold(&parts, env, CW_CHUNK_BYTES_MAX, CW_FAILURE_NS);
     host->instance = sh_random64(&env->random) | 1;
-    host->is_drained = false;
+    host->is_drained = host->is_empty = false;
     struct sh_member_config config = {.msg = host->msg,
                                       .directory = host->directory,
                                       .env = *env,
@@ -153,7 +153,7 @@ static void on_crash(void *arg, struct sh_world *sim, unsigned node)
     cw_tell(host->world, node, "dies()", 0, 0);
     host->world->result->crashes++;
     host->world->superpeer_losses += host->kind == CW_SUPERPEER || host->kind == CW_SPARE;
-    if (host->kind == CW_PEER)
+    if (host->kind == CW_PEER && !host->is_empty)
         cw_copies_lost(host);
     if (host->kind == CW_CLIENT)
         cw_client_crash(host);

@@ -102,6 +102,7 @@ struct cw_host {
     uint64_t epoch;     /* the last that it was told */
     uint64_t instance;  /* a peer's, or a spare superpeer's */
     bool is_drained;    /* a peer's: since it began, also if that is still under way */
+    bool is_empty;      /* a peer's: it was drained, and stops */
     uint64_t paused_ns; /* a superpeer's: when it was last seen paused, by the world's time */
     struct sh_msg *msg;
     struct sh_superpeer *superpeer;
