@@ -1,4 +1,5 @@
 """Migration through the programs: ranges, drains, balance, kills, while a client writes all the time."""
+import concurrent.futures
 import threading
 import unittest
 
@@ -73,6 +74,31 @@ class Migrate(harness.Case):
             got = self.shoal(node, "chunk", "get", cid, "--raw").stdout
             self.assertEqual(int.from_bytes(got[:8], "little"), count)
         self.assertEqual(sum(self.held(node, peer.nid) for peer in peers[1:]), 3000)
+
+    def test_two_drains_and_stops(self):
+        """Two peers that are drained at once hand nothing to each other, nor does anybody else."""
+        node, peers = self.cluster(4)
+        for peer in peers:
+            self.create(node, peer.nid, 5000)
+        one, two = peers[0], peers[1]
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            moved = list(pool.map(lambda peer: self.shoal_json(node, "drain", peer.nid), (one, two)))
+        self.assertEqual([done["chunks"] for done in moved], [5000, 5000])
+        nodes = {found["nid"]: found for found in self.shoal_json(node, "status")["nodes"]}
+        self.assertEqual([nodes[peer.nid]["drained"] for peer in peers], [True, True, False, False])
+        done = self.run_program("shoal", "migrate", peers[2].nid, "--to", one.nid, "--connect",
+                                node.address)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("being drained takes none", done.problem)
+        for moved in self.shoal_json(node, "balance")["migrations"]:
+            self.assertNotIn(moved["to"], (one.nid, two.nid))
+        self.shoal(node, "migrate", peers[2].nid)
+        self.assertEqual([self.held(node, peer.nid) for peer in peers], [0, 0, 0, 20000])
+        for peer in (one, two):
+            self.shoal(node, "node", "stop", peer.nid)
+        for peer in peers:
+            for local in (1, 2500, 5000):
+                self.shoal(node, "chunk", "get", f"{peer.nid}:{local}", "--raw")
 
     def test_undrain(self):
         node, (one, two) = self.cluster(2)
