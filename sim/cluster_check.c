@@ -252,9 +252,6 @@ void cw_copies_lost(struct cw_host *host)
     for (unsigned i = 0; i < CW_CHUNKS; i++) {
         struct cw_chunk *chunk = &world->chunks[i];
         uint32_t size;
-        /* Where a removed chunk was, nobody may find out any more: it is looked for in vain. */
-        if (chunk->state == CW_GONE && serves(host, chunk->cid))
-            lost_set(world, chunk, true);
         if (chunk->state != CW_LIVE || chunk->is_lost || !host->store)
             continue;
         bool has = !sh_store_size(host->store, sh_holdings_lid(self, chunk->cid), &size);

@@ -193,15 +193,15 @@ static struct sh_metadata_result resolve(struct sh_metadata_sector *sector,
     return (struct sh_metadata_result){.is_committed = is_committed};
 }
 
-/* Given away: holders know better where it is now, where they have said so already. */
+/* Given away by its creator: who has it now says so itself, or has said so already. */
 static void run_leave(struct sh_metadata_sector *sector, const struct sh_metadata_run *run,
-                      shoal_nid from, shoal_nid to)
+                      shoal_nid from)
 {
     for (uint64_t at = run->first.v; at <= run->last.v;) {
         struct sh_range range = find(sector, (shoal_cid){at});
         uint64_t last = range.last.v < run->last.v ? range.last.v : run->last.v;
         if (range.value == from.v)
-            set(sector, (shoal_cid){at}, (shoal_cid){last}, to);
+            set(sector, (shoal_cid){at}, (shoal_cid){last}, SHOAL_NID_NONE);
         if (last == UINT64_MAX)
             break;
         at = last + 1;
@@ -227,7 +227,7 @@ static struct sh_metadata_result claim(struct sh_metadata_sector *sector,
         if (is_sure)
             set(sector, update->runs[i].first, update->runs[i].last, update->to);
         else
-            run_leave(sector, &update->runs[i], creator, update->to);
+            run_leave(sector, &update->runs[i], creator);
     }
     if (!result.err && update->from.v == update->to.v && !has_heard) {
         sector->is_missed = true;

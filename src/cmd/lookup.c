@@ -53,7 +53,8 @@ struct listing {
     shoal_nid superpeer;
 };
 
-/* "up", "left" or "failed", as the cluster has it now; "gone": it has forgotten the node. */
+/* "up", "left" or "failed", as the cluster has it now; "gone": it has forgotten the node;
+ * "unknown": their creator gave them away, and nobody has said yet that it has them (owner 0). */
 static const char *state_of(const struct listing *listing, shoal_nid nid)
 {
     static const char *const names[] = {
@@ -61,7 +62,7 @@ static const char *state_of(const struct listing *listing, shoal_nid nid)
     for (size_t i = 0; i < listing->node_count; i++)
         if (listing->nodes[i].nid.v == nid.v)
             return names[listing->nodes[i].state];
-    return "gone";
+    return nid.v ? "gone" : "unknown";
 }
 
 static bool range_print(void *arg, const struct sh_client_lookup *range)
