@@ -149,8 +149,9 @@ static struct {
     unsigned times;
     uint64_t sequence; /* of the first COMMIT since it was set */
     unsigned commits;
-    bool is_same; /* all of them were of that one */
-    bool each;    /* `times` is once for each batch */
+    bool is_same;           /* all of them were of that one */
+    bool each;              /* `times` is once for each batch */
+    enum shoal_err resolve; /* what RESOLVE is answered with; OK: committed */
 } says;
 
 static void on_commit(void *arg, struct sh_msg_in *in)
@@ -182,11 +183,15 @@ static void on_commit(void *arg, struct sh_msg_in *in)
     }
 }
 
-/* Whatever it is about was committed. */
+/* Whatever it is about was committed, or nobody knows any more. */
 static void on_resolve(void *arg, struct sh_msg_in *in)
 {
     struct sh_out out;
     (void)arg;
+    if (says.resolve) {
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, says.resolve, NULL);
+        return;
+    }
     if (sh_msg_reply(in->msg, in->reply_to, in->type, 3, &out))
         return;
     sh_put16(&out.w, 0);
@@ -202,6 +207,7 @@ static void says_set(enum shoal_err commit, unsigned times, enum shoal_err final
     says.commits = 0;
     says.is_same = true;
     says.each = false;
+    says.resolve = SHOAL_OK;
     sh_msg_handler_set(world.hosts[0].msg, SH_CLUSTER_COMMIT, SH_MSG_INLINE, on_commit, NULL);
     sh_msg_handler_set(world.hosts[0].msg, SH_CLUSTER_RESOLVE, SH_MSG_INLINE, on_resolve, NULL);
 }
@@ -576,13 +582,18 @@ static void drain_forgets_the_dead(void **state)
 
 /* --- What superpeers ask --------------------------------------------------------------------- */
 
-static enum shoal_err holds(unsigned host, shoal_nid first, shoal_nid last)
+static struct told *holds_ask(unsigned host, shoal_nid first, shoal_nid last)
 {
     uint8_t bytes[SH_HOLDS_BYTES];
     sh_store64(bytes, 0);
     sh_store16(bytes + 8, first.v);
     sh_store16(bytes + 10, last.v);
-    return tell(client(), nid_of(host), SH_CLUSTER_HOLDS, sh_bytes_make(bytes, sizeof bytes))->err;
+    return tell(client(), nid_of(host), SH_CLUSTER_HOLDS, sh_bytes_make(bytes, sizeof bytes));
+}
+
+static enum shoal_err holds(unsigned host, shoal_nid first, shoal_nid last)
+{
+    return holds_ask(host, first, last)->err;
 }
 
 /* Of what is asked about the node can tell, though a batch of other chunks is not decided. */
@@ -600,6 +611,36 @@ static void holds_of_others(void **state)
     assert_int_equal(holds(B, creator, creator), SHOAL_OK); /* nobody waits for ever */
     says_set(SHOAL_EBUSY, 0, SHOAL_OK);
     assert_int_equal(job_end(A, 20 * S).err, SHOAL_OK);
+    world_close(&world);
+}
+
+static size_t chunks_at(unsigned host)
+{
+    struct sh_store_status status;
+    sh_store_status_get(world.hosts[host].store, &status);
+    return status.chunks;
+}
+
+/* A batch that came from a node that has ended, of which the superpeers have forgotten what they
+ * decided, is kept as long as that node may come back; then it is in nobody's way. */
+static void nobody_can_tell(void **state)
+{
+    (void)state;
+    open_quiet(3);
+    shoal_nid creator = nid_of(A);
+    move_undecided(A, B, 0);
+    says.resolve = SHOAL_EDIFFERS;
+    sh_world_crash(world.sim, A);
+    run_for(&world, 6 * S);
+    assert_int_equal(chunks_at(B), 1);
+    assert_false(serves(B, world.cids[0]));
+    struct told *told = holds_ask(B, creator, creator);
+    assert_true(!told->err && told->bytes[0] == SH_HOLDS_LEFT_OUT);
+    sh_world_restart(world.sim, A);
+    run_for(&world, 2 * S);
+    assert_int_equal(chunks_at(B), 0);
+    told = holds_ask(B, creator, creator);
+    assert_true(!told->err && told->bytes[0] == 0);
     world_close(&world);
 }
 
@@ -781,6 +822,7 @@ int main(void)
         cmocka_unit_test(drain_forgets_the_dead),
         cmocka_unit_test(target_that_leaves),
         cmocka_unit_test(holds_of_others),
+        cmocka_unit_test(nobody_can_tell),
         cmocka_unit_test(claimed_later),
         cmocka_unit_test(senders),
         cmocka_unit_test(many_results),

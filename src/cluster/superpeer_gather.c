@@ -296,8 +296,9 @@ static shoal_nid next_to_ask(struct sh_superpeer *superpeer, uint64_t now_ns)
     shoal_nid nid = unasked_next(superpeer, gather->nid);
     if (nid.v || now_ns < gather->unsure_due_ns)
         return nid;
-    gather->unsure_due_ns = now_ns + superpeer->failure_ns / 2;
-    return next_with(superpeer, gather->unsure, true, gather->nid);
+    gather->unsure_due_ns = now_ns + superpeer->failure_ns / 8;
+    gather->unsure_nid = next_with(superpeer, gather->unsure, true, gather->unsure_nid);
+    return gather->unsure_nid;
 }
 
 /* A superpeer finds out that it has lost its memory: what it took for known is not. */

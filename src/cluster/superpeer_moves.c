@@ -184,7 +184,7 @@ static enum shoal_err batch_check(struct sh_superpeer *superpeer,
         return is_marked(superpeer, update) ? SHOAL_OK : SHOAL_EBUSY;
     if (incarnation != sh_metadata_incarnation(superpeer->ring->metadata, sector)) {
         sh_registry_restarted(superpeer->registry);
-        return update->kind == SH_METADATA_RESOLVE ? SHOAL_EBUSY : SHOAL_EDIFFERS;
+        return SHOAL_EDIFFERS;
     }
     /* What was decided is so, whatever else is to be found out; and its source can say what it has
      * only when it has heard that. */

@@ -43,6 +43,7 @@ struct sh_gather {
      * at times. */
     uint64_t asked[SH_GATHER_WORDS], unsure[SH_GATHER_WORDS];
     uint64_t unsure_due_ns;
+    shoal_nid unsure_nid; /* the last of those that was asked again */
 };
 
 struct sh_superpeer_overlay {

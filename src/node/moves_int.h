@@ -60,7 +60,8 @@ struct sh_staged {
     uint64_t since_ns;
     uint64_t due_ns; /* when to ask */
     bool is_asking;
-    bool was_left_out; /* as in struct sh_move_batch */
+    bool was_left_out;                       /* as in struct sh_move_batch */
+    char source_address[SH_MSG_ADDRESS_MAX]; /* of one that came; "": not known */
     struct sh_request request;
     size_t count;
     struct sh_metadata_run runs[];

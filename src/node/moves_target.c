@@ -1,5 +1,6 @@
 /* The target of a migration: takes batches in, out of sight, until it hears that they are its. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "base/log.h"
@@ -259,6 +260,9 @@ static enum shoal_err stage(struct sh_moves *moves, struct sh_staged *staged, st
         return err;
     }
     peer->highest = staged->sequence;
+    struct sh_node source;
+    if (sh_directory_node(moves->config.directory, staged->source, &source) == SHOAL_OK)
+        memcpy(staged->source_address, source.address, sizeof source.address);
     staged->since_ns = now;
     staged->due_ns = now + SH_MOVES_ASK_NS;
     staged->next = moves->staged;
@@ -378,7 +382,13 @@ static void resolved(struct sh_request *request, enum shoal_err err, struct sh_r
     if (other.v)
         sh_directory_superpeer_set(moves->config.directory,
                                    shoal_cid_creator(staged->runs[0].first), other);
-    if (!is_decided) {
+    /* Those who could tell have lost their memory, or are gone: nobody ever will. */
+    bool is_lost =
+        err == SHOAL_EDIFFERS && sh_moves_has_ended(moves, staged->source, staged->source_address);
+    if (is_lost)
+        SH_WARN("node", "nobody can tell any more whether a batch was this node's: dropped",
+                SH_U64("from", staged->source.v), SH_U64("runs", staged->count));
+    if (!is_decided && !is_lost) {
         staged->due_ns = sh_now(&moves->config.clock) + SH_MOVES_ASK_NS;
         return;
     }

@@ -83,7 +83,8 @@ class Migrate(harness.Case):
         one, two = peers[0], peers[1]
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             moved = list(pool.map(lambda peer: self.shoal_json(node, "drain", peer.nid), (one, two)))
-        self.assertEqual([done["chunks"] for done in moved], [5000, 5000])
+        for done in moved:  # one may have taken some before its own drain began
+            self.assertGreaterEqual(done["chunks"], 5000)
         nodes = {found["nid"]: found for found in self.shoal_json(node, "status")["nodes"]}
         self.assertEqual([nodes[peer.nid]["drained"] for peer in peers], [True, True, False, False])
         done = self.run_program("shoal", "migrate", peers[2].nid, "--to", one.nid, "--connect",
