@@ -1,0 +1,224 @@
+/* Migrations in a simulated world with a superpeer whose decisions a test tells: messages to nodes,
+ * jobs, and what COMMIT and RESOLVE are answered with. */
+#ifndef TESTS_MIGRATE_SAYS_INT_H
+#define TESTS_MIGRATE_SAYS_INT_H
+
+#include "cluster/proto.h"
+#include "tests/migrate_rig_int.h"
+#include "tests/seed_int.h"
+
+#define A 1 /* hosts: 0 is the superpeer, A has all chunks */
+#define B 2
+#define C 3
+
+static struct world world;
+
+/* --- Messages -------------------------------------------------------------------------------- */
+
+struct told {
+    struct sh_request request;
+    bool done;
+    enum shoal_err err;
+    size_t size;
+    uint8_t bytes[256];
+};
+
+static void on_told(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    struct told *told = request->arg;
+    size_t size = sh_reader_left(payload);
+    told->err = err;
+    told->done = true;
+    told->size = size < sizeof told->bytes ? size : sizeof told->bytes;
+    if (told->size)
+        memcpy(told->bytes, sh_reader_take(payload, told->size), told->size);
+}
+
+static bool is_told(void *arg)
+{
+    (void)watch(&world);
+    return ((struct told *)arg)->done;
+}
+
+/* Asks again while the connection is being made. */
+static struct told *tell(struct host *host, shoal_nid to, sh_msg_type type, struct sh_bytes payload)
+{
+    static struct told told;
+    for (unsigned i = 0; i < 100; i++) {
+        struct sh_out out;
+        told = (struct told){.request = {.done = on_told, .arg = &told}};
+        enum shoal_err err = sh_msg_request(host->msg, to, type, payload.size, &told.request, &out);
+        if (!err) {
+            sh_put_raw(&out.w, payload);
+            sh_msg_end(host->msg, &out);
+            assert_true(
+                sh_world_run_until(world.sim, is_told, &told, sh_world_now(world.sim) + 10 * S));
+            return &told;
+        }
+        run_for(&world, 20 * MS);
+    }
+    fail_msg("seed %" PRIu64 ": a message can't be sent", seed);
+    return &told;
+}
+
+static shoal_nid nid_of(unsigned host)
+{
+    return sh_msg_nid(world.hosts[host].msg);
+}
+
+static struct host *client(void)
+{
+    return &world.hosts[world.superpeers + world.peers];
+}
+
+/* --- Jobs ------------------------------------------------------------------------------------ */
+
+static uint64_t move_ask(unsigned from, shoal_nid to, unsigned first, unsigned last, uint8_t flags)
+{
+    static uint64_t number = 1000;
+    uint8_t bytes[SH_MOVE_BYTES];
+    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+    sh_put64(&w, ++number);
+    sh_put64(&w, world.cids[first].v);
+    sh_put64(&w, world.cids[last].v);
+    sh_put16(&w, to.v);
+    sh_put8(&w, flags);
+    sh_put64(&w, 0);
+    sh_put64(&w, 0);
+    struct told *told =
+        tell(client(), nid_of(from), SH_MOVES_MOVE, sh_bytes_make(bytes, sizeof bytes));
+    assert_int_equal(told->err, SHOAL_OK);
+    return number;
+}
+
+static uint64_t move_begin(unsigned from, unsigned to, unsigned first, unsigned last, uint8_t flags)
+{
+    return move_ask(from, nid_of(to), first, last, flags);
+}
+
+static struct sh_move_job job_of(unsigned host)
+{
+    uint8_t number[8] = {0};
+    struct sh_move_job job;
+    struct told *told = tell(client(), nid_of(host), SH_MOVES_JOB, sh_bytes_make(number, 8));
+    assert_int_equal(told->err, SHOAL_OK);
+    struct sh_reader r = sh_reader_make(sh_bytes_make(told->bytes, told->size));
+    assert_true(sh_move_job_get(&r, &job));
+    return job;
+}
+
+static struct sh_move_job job_end(unsigned host, uint64_t within_ns)
+{
+    uint64_t deadline = sh_world_now(world.sim) + within_ns;
+    struct sh_move_job job = job_of(host);
+    while (!job.is_over && sh_world_now(world.sim) < deadline) {
+        run_for(&world, 20 * MS);
+        job = job_of(host);
+    }
+    if (!job.is_over)
+        fail_msg("seed %" PRIu64 ": the job does not end: %s", seed, shoal_err_name(job.err));
+    return job;
+}
+
+static void open_quiet(unsigned peers)
+{
+    world_open(&world, 1, peers, true);
+    world.ends = true;
+    run_for(&world, S);
+    assert_true(nid_of(A).v == shoal_cid_creator(world.cids[0]).v);
+}
+
+static bool serves(unsigned host, shoal_cid cid)
+{
+    sh_lid lid;
+    return sh_holdings_look(sh_chunks_holdings(world.hosts[host].chunks), nid_of(host), cid, false,
+                            &lid) == SHOAL_OK;
+}
+
+/* --- A superpeer that says what it is told ---------------------------------------------------- */
+
+static struct {
+    enum shoal_err commit;  /* what COMMIT is answered with, `times` times; OK: committed */
+    enum shoal_err finally; /* and from then on */
+    unsigned times;
+    uint64_t sequence; /* of the first COMMIT since it was set */
+    unsigned commits;
+    bool is_same;           /* all of them were of that one */
+    bool each;              /* `times` is once for each batch */
+    enum shoal_err resolve; /* what RESOLVE is answered with; OK: committed */
+} says;
+
+static void on_commit(void *arg, struct sh_msg_in *in)
+{
+    (void)arg;
+    uint64_t sequence = 0;
+    (void)sh_get16(&in->payload);
+    (void)sh_get16(&in->payload);
+    (void)sh_get64(&in->payload);
+    sequence = sh_get64(&in->payload);
+    if (!says.commits++)
+        says.sequence = sequence;
+    says.is_same &= sequence == says.sequence;
+    if (says.each && sequence != says.sequence) {
+        says.sequence = sequence;
+        says.times = 1;
+    }
+    enum shoal_err err = says.finally;
+    if (says.times) {
+        says.times--;
+        err = says.commit;
+    }
+    struct sh_out out;
+    if (err) {
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, err, NULL);
+    } else if (!sh_msg_reply(in->msg, in->reply_to, in->type, 2, &out)) {
+        sh_put16(&out.w, 0);
+        sh_msg_end(in->msg, &out);
+    }
+}
+
+/* Whatever it is about was committed, or nobody knows any more. */
+static void on_resolve(void *arg, struct sh_msg_in *in)
+{
+    struct sh_out out;
+    (void)arg;
+    if (says.resolve) {
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, says.resolve, NULL);
+        return;
+    }
+    if (sh_msg_reply(in->msg, in->reply_to, in->type, 3, &out))
+        return;
+    sh_put16(&out.w, 0);
+    sh_put8(&out.w, 1);
+    sh_msg_end(in->msg, &out);
+}
+
+static void says_set(enum shoal_err commit, unsigned times, enum shoal_err finally)
+{
+    says.commit = commit;
+    says.times = times;
+    says.finally = finally;
+    says.commits = 0;
+    says.is_same = true;
+    says.each = false;
+    says.resolve = SHOAL_OK;
+    sh_msg_handler_set(world.hosts[0].msg, SH_CLUSTER_COMMIT, SH_MSG_INLINE, on_commit, NULL);
+    sh_msg_handler_set(world.hosts[0].msg, SH_CLUSTER_RESOLVE, SH_MSG_INLINE, on_resolve, NULL);
+}
+
+static bool has_been_asked(void *arg)
+{
+    (void)arg;
+    (void)watch(&world);
+    return says.commits > 0;
+}
+
+/* Begins to move a chunk; the superpeer is asked, and does not say whether it is committed. */
+static void move_undecided(unsigned from, unsigned to, unsigned chunk)
+{
+    says_set(SHOAL_EBUSY, UINT32_MAX, SHOAL_EBUSY);
+    (void)move_begin(from, to, chunk, chunk, 0);
+    assert_true(sh_world_run_until(world.sim, has_been_asked, NULL, sh_world_now(world.sim) + S));
+}
+
+#endif
