@@ -485,9 +485,10 @@ SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_load(shoal *store, shoal_nid node
 struct shoal_migration {
     shoal_cid first, last; /* both included; of these, what the node has */
     shoal_nid target;      /* NONE: all other peers that are up, in turn */
-    /* The node creates no chunks from now on, and the migration goes on until it has none: also
-     * when a target is overloaded or may not serve for a while. The node stays in the cluster; stop
-     * it when the call has succeeded, or let it create chunks again with shoal_undrain. */
+    /* The node takes no chunks from now on, new or moved, and the migration goes on until it has
+     * none and none can come back to it: also when a target is overloaded or may not serve for a
+     * while. The node stays in the cluster; stop it when the call has succeeded, or let it create
+     * chunks again with shoal_undrain. */
     bool drain;
     uint64_t bytes_per_s; /* at most; 0: as fast as it goes */
     uint64_t bytes_max;   /* it ends once so many bytes were moved; 0: no such end */
@@ -511,10 +512,11 @@ struct shoal_migration_sums {
  * waits: " and the name of the error that is in the way) as the calls above; sums_out is written
  * also when it was canceled or failed, and what was moved by then stays where it is. EBUSY: that
  * peer moves chunks already, a graph is loaded, or all that is left for 30 s are chunks with locks
- * that can't move, of which the detail names one. ELIMIT: a target or superpeer keeps no more
- * ranges, or results of requests. EFULL: no target has room. ENONODE: a
- * target or source that is no peer, or not up. EINVAL: source and target are the same, or it is an
- * embedded store. */
+ * that can't move, of which the detail names one; or a drain can't end, as the detail says, since
+ * nodes can't be asked that were to hear of a batch. ELIMIT: a target or superpeer keeps no more
+ * ranges, or results of requests. EFULL: no target has room. ENONODE: a target or source that is no
+ * peer, not up, or drained itself. EINVAL: source and target are the same, or it is an embedded
+ * store. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_migrate(shoal *store, shoal_nid node,
                                                        const struct shoal_migration *migration,
                                                        shoal_progress progress, void *arg,
