@@ -178,6 +178,30 @@ static void drain_leaves_nobody_untold(void **state)
     world_close(&world);
 }
 
+/* Nor while a source does not know that its chunks came here, which it would take for its own. */
+static void drain_leaves_no_source_unaware(void **state)
+{
+    (void)state;
+    open_quiet(3);
+    move_undecided(A, B, 0);
+    sh_world_partition(world.sim, 1 << A, ~(UINT64_C(1) << A), false);
+    run_for(&world, 5 * S); /* B has it by the superpeer's word */
+    assert_true(serves(B, world.cids[0]));
+    says_set(SHOAL_OK, 0, SHOAL_OK);
+    (void)move_begin(B, C, 0, CHUNKS - 1, SH_MOVES_DRAIN);
+    struct sh_move_job job = job_end(B, 60 * S);
+    assert_int_equal(job.err, SHOAL_EBUSY);
+    assert_int_equal(job.why, SH_MOVE_STAYS_UNHEARD);
+    assert_int_equal(job.target.v, nid_of(A).v);
+    sh_world_heal(world.sim);
+    run_for(&world, 3 * S); /* it has its lease again */
+    assert_int_equal(job_end(A, 20 * S).err, SHOAL_OK);
+    (void)move_begin(B, C, 0, CHUNKS - 1, SH_MOVES_DRAIN);
+    assert_int_equal(job_end(B, 20 * S).err, SHOAL_OK);
+    assert_true(serves(C, world.cids[0]));
+    world_close(&world);
+}
+
 /* One whose process has ended has nothing to hear any more. */
 static void drain_forgets_the_dead(void **state)
 {
@@ -207,6 +231,7 @@ int main(void)
         cmocka_unit_test(drain_waits_for_word),
         cmocka_unit_test(drain_hears_no_word),
         cmocka_unit_test(drain_leaves_nobody_untold),
+        cmocka_unit_test(drain_leaves_no_source_unaware),
         cmocka_unit_test(drain_forgets_the_dead),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

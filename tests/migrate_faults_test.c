@@ -198,6 +198,8 @@ static void holds_of_others(void **state)
     assert_int_equal(holds(B, creator, creator), SHOAL_EBUSY);
     assert_int_equal(holds(B, behind, (shoal_nid){SH_PEER_NID_MAX}), SHOAL_OK);
     assert_int_equal(holds(A, creator, creator), SHOAL_OK); /* the source leaves it out */
+    assert_int_equal(holds_ask(A, creator, creator)->bytes[0], SH_HOLDS_LEFT_OUT);
+    assert_int_equal(holds_ask(A, behind, behind)->bytes[0], 0);
     assert_int_equal(holds(A, behind, (shoal_nid){SH_PEER_NID_MAX}), SHOAL_OK);
     run_for(&world, 4 * S);
     assert_int_equal(holds(B, creator, creator), SHOAL_OK); /* nobody waits for ever */
@@ -227,7 +229,7 @@ static void nobody_can_tell(void **state)
     assert_int_equal(chunks_at(B), 1);
     assert_false(serves(B, world.cids[0]));
     struct told *told = holds_ask(B, creator, creator);
-    assert_true(!told->err && told->bytes[0] == SH_HOLDS_LEFT_OUT);
+    assert_true(!told->err && told->bytes[0] == SH_HOLDS_ALONE);
     sh_world_restart(world.sim, A);
     run_for(&world, 2 * S);
     assert_int_equal(chunks_at(B), 0);

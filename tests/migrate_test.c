@@ -239,9 +239,15 @@ static void test_drain_and_leave(void **state)
         struct shoal_migration none = {.first = {1}, .last = {1}, .target = nodes.nids[i]};
         (void)move(&nodes, 0, &none, SHOAL_OK);
     }
+    shoal_cid reserved;
+    assert_int_equal(shoal_reserve(nodes.store, nodes.nids[0], 1, &reserved), SHOAL_OK);
     struct shoal_migration all = whole(SHOAL_NID_NONE);
     all.drain = true;
     assert_int_equal(move(&nodes, 0, &all, SHOAL_OK).chunks, CHUNKS);
+    assert_int_equal(shoal_fill(nodes.store, reserved, "12345678", 8), SHOAL_ENONODE);
+    struct shoal_status drained;
+    assert_int_equal(shoal_status(nodes.store, nodes.nids[0], &drained), SHOAL_OK);
+    assert_true(drained.is_drained);
     assert_int_equal(held(&nodes, 0), 0);
     assert_true(held(&nodes, 1) > 0 && held(&nodes, 2) > 0); /* in turn */
     shoal_cid made;
@@ -252,7 +258,8 @@ static void test_drain_and_leave(void **state)
     assert_int_not_equal(shoal_create(nodes.store, nodes.nids[0], 8, &made), SHOAL_OK);
     assert_int_equal(shoal_undrain(nodes.store, nodes.nids[0]), SHOAL_OK);
     assert_int_equal(shoal_create(nodes.store, nodes.nids[0], 8, &made), SHOAL_OK);
-    assert_int_equal(move(&nodes, 0, &all, SHOAL_OK).chunks, 1);
+    assert_int_equal(shoal_fill(nodes.store, reserved, "12345678", 8), SHOAL_OK);
+    assert_int_equal(move(&nodes, 0, &all, SHOAL_OK).chunks, 2);
     assert_int_equal(shoal_undrain(nodes.store, (shoal_nid){1}), SHOAL_EROLE);
     peer_end(&nodes, 0);
     check(&nodes, cids, CHUNKS);

@@ -117,7 +117,7 @@ SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_create_consecutive(shoal *store, 
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_reserve(shoal *store, shoal_nid where, size_t count,
                                                        shoal_cid *cids_out);
 /* Makes the chunk of a reserved ID, with its bytes. ENOCHUNK: it is not reserved, or filled
- * already. EFULL and ETOOBIG leave it reserved. */
+ * already. EFULL, ETOOBIG and ENONODE (its node is being drained) leave it reserved. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_fill(shoal *store, shoal_cid cid, const void *data,
                                                     uint32_t size);
 /* Gives a reserved ID back unfilled. ENOCHUNK: it is not reserved. */
@@ -470,8 +470,8 @@ struct shoal_dump_sums {
  * Block until it is over, however long that takes; the time-out is for each answer of the peer, and
  * ETIMEOUT or ECONNLOST mean that it may still go on there. progress and sums_out may be NULL.
  * EBUSY: another call of this section is under way on that peer. EINVAL: a bad name, or the peer
- * has no data_dir. ENONAME: there is no such file or folder. ENOSPC, EIO, ENONODE, EROLE,
- * EFAILED. */
+ * has no data_dir. ENONAME: there is no such file or folder. ENOSPC, EIO, ENONODE (for
+ * a load also: it is being drained), EROLE, EFAILED. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_dump(shoal *store, shoal_nid node, const char *name,
                                                     shoal_progress progress, void *arg,
                                                     struct shoal_dump_sums *sums_out);
@@ -511,18 +511,18 @@ struct shoal_migration_sums {
  * Blocks until it is over, calls progress ("move", in chunks; after a second without any "move
  * waits: " and the name of the error that is in the way) as the calls above; sums_out is written
  * also when it was canceled or failed, and what was moved by then stays where it is. EBUSY: that
- * peer moves chunks already, a graph is loaded, or all that is left for 30 s are chunks with locks
- * that can't move, of which the detail names one; or a drain can't end, as the detail says, since
- * nodes can't be asked that were to hear of a batch. ELIMIT: a target or superpeer keeps no more
- * ranges, or results of requests. EFULL: no target has room. ENONODE: a target or source that is no
- * peer, not up, or drained itself. EINVAL: source and target are the same, or it is an embedded
- * store. */
+ * peer moves chunks already, a graph is loaded, or for a drain a dump is being loaded; or all that
+ * is left for 30 s are chunks with locks that can't move, of which the detail names one; or a drain
+ * can't end, as the detail says, since nodes can't be asked that were to hear of a batch. ELIMIT: a
+ * target or superpeer keeps no more ranges, or results of requests. EFULL: no target has room.
+ * ENONODE: a target or source that is no peer, not up, or drained itself. EINVAL: source and target
+ * are the same, or it is an embedded store. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_migrate(shoal *store, shoal_nid node,
                                                        const struct shoal_migration *migration,
                                                        shoal_progress progress, void *arg,
                                                        struct shoal_migration_sums *sums_out);
 
-/* Lets a peer create chunks again that was drained; a drain that is under way ends with ECANCELED.
+/* Lets a peer take chunks again that was drained; a drain that is under way ends with ECANCELED.
  * Chunks that were moved stay where they are. ENONODE, EROLE, EFAILED, EINVAL. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_undrain(shoal *store, shoal_nid node);
 

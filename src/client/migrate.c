@@ -91,12 +91,17 @@ static void explain(const struct sh_move_job *job)
                              job->target.v);
     else if (job->err == SHOAL_EBUSY && job->why == SH_MOVE_STAYS_UNDECIDED)
         sh_client_detail_set("chunk %u:%" PRIu64 " and others came to the node, but the node they "
-                             "came from and its superpeer can't be asked whether for good: drain "
-                             "again when they are back",
+                             "came from can't be asked whether for good: drain again when it, or "
+                             "another peer at its address, is up",
                              shoal_cid_creator(job->stays).v, shoal_cid_local(job->stays));
     else if (job->err == SHOAL_EBUSY && job->why == SH_MOVE_STAYS_UNTOLD)
         sh_client_detail_set("node %u has not heard that it has chunks of this node: drain again "
                              "when it is back; only if it never will be, stop this node",
+                             job->target.v);
+    else if (job->err == SHOAL_EBUSY && job->why == SH_MOVE_STAYS_UNHEARD)
+        sh_client_detail_set("node %u does not know yet that chunks of it came to this node: drain "
+                             "again when it, or another peer at its address, is up; only if it "
+                             "never will be, stop this node",
                              job->target.v);
     else if (job->err == SHOAL_EBUSY && job->why == SH_MOVE_STAYS_LOCKED)
         sh_client_detail_set("chunk %u:%" PRIu64 " can't be moved: its lock is an owner's who told "

@@ -134,8 +134,8 @@ static void refused(struct sh_member *member, enum shoal_err err)
         member->on_failed(member->arg, err);
 }
 
-/* The first superpeer after that one, in a circle, that is up, or if need be in whatever state;
- * *count_out is how many such there are, with that one itself. NONE: there is no other. */
+/* The first superpeer after that one, in a circle, that is up, or if need be has failed; *count_out
+ * is how many such there are, with that one itself. NONE: there is no other. */
 static struct sh_node superpeer_after(const struct sh_member *member, shoal_nid from, bool is_up,
                                       unsigned *count_out)
 {
@@ -144,7 +144,7 @@ static struct sh_node superpeer_after(const struct sh_member *member, shoal_nid 
     for (unsigned i = 1; i <= SH_SUPERPEERS_MAX; i++) {
         shoal_nid nid = {(uint16_t)((from.v + i - 1) % SH_SUPERPEERS_MAX + 1)};
         if (sh_directory_node(member->directory, nid, &node) || node.role != SH_ROLE_SUPERPEER ||
-            (is_up && node.state != SH_NODE_UP))
+            node.state == SH_NODE_LEFT || (is_up && node.state != SH_NODE_UP))
             continue;
         if (!found.nid.v && nid.v != from.v)
             found = node;

@@ -214,7 +214,7 @@ static struct sh_metadata_result claim(struct sh_metadata_sector *sector,
     struct sh_metadata_result result = {.err = room_make(sector, update)};
     if (result.err) {
         sector->is_short = true;
-        sector->is_known = false;
+        sector->is_known = sector->is_partial = false;
     }
     struct sh_metadata_source *source = sh_metadata_source(sector, update->from);
     SH_ASSERT(source);
@@ -223,10 +223,11 @@ static struct sh_metadata_result claim(struct sh_metadata_sector *sector,
      * yet; it does nothing else before it has. */
     bool has_heard = !(source->decided & 1) || update->sequence >= source->decided >> 1;
     bool is_sure = update->from.v == update->to.v && has_heard;
+    bool is_whole = sector->is_known && !sector->is_partial; /* all who have chunks have said so */
     for (size_t i = 0; !result.err && i < update->count; i++) {
         if (is_sure)
             set(sector, update->runs[i].first, update->runs[i].last, update->to);
-        else
+        else if (!is_whole)
             run_leave(sector, &update->runs[i], creator);
     }
     if (!result.err && update->from.v == update->to.v && !has_heard) {

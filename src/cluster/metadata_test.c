@@ -300,6 +300,28 @@ static enum shoal_err known(struct sh_metadata *metadata, uint8_t condition)
     return apply(metadata, 0, &update).err;
 }
 
+/* Where all have said what they have, a creator's word is older than theirs, or about a batch that
+ * is not decided. */
+static void test_claims_in_a_known_sector(void **state)
+{
+    (void)state;
+    static struct sh_metadata_update claim;
+    struct sh_metadata *metadata;
+    assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
+    sh_metadata_begin(metadata, 0, 7, true);
+    claim = (struct sh_metadata_update){.kind = SH_METADATA_CLAIM,
+                                        .from = {CREATOR},
+                                        .to = {CREATOR + 1},
+                                        .count = 1,
+                                        .runs = {{cid_of(10), cid_of(19)}}};
+    assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_OK);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR);
+    assert_int_equal(known(metadata, SH_METADATA_PARTIAL), SHOAL_OK);
+    assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_OK);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, 0);
+    sh_metadata_destroy(metadata);
+}
+
 /* A node that comes late may not have heard yet that its last batch was committed. */
 static void test_late_claims(void **state)
 {
@@ -459,6 +481,7 @@ static void test_claims_of_many(void **state)
     /* All that there is room for, and one more. */
     sh_metadata_begin(copy, 0, 8, false);
     assert_int_equal(claim_many(copy, 0, SH_METADATA_CLAIMS_MAX / 2 - 2048), SHOAL_OK);
+    assert_int_equal(known(copy, SH_METADATA_PARTIAL), SHOAL_OK); /* its image can be read then */
     assert_false(sh_metadata_is_short(copy, 0));
     assert_int_equal(claim_many(copy, SH_METADATA_CLAIMS_MAX / 2 - 2048, 4096), SHOAL_ELIMIT);
     assert_true(sh_metadata_is_short(copy, 0));
@@ -564,6 +587,7 @@ int main(void)
         cmocka_unit_test(test_model),
         cmocka_unit_test(test_claims),
         cmocka_unit_test(test_claims_of_sources),
+        cmocka_unit_test(test_claims_in_a_known_sector),
         cmocka_unit_test(test_late_claims),
         cmocka_unit_test(test_refusal),
         cmocka_unit_test(test_claims_of_many),

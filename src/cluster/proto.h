@@ -150,7 +150,8 @@
  *   answer   u64 incarnation of what is known of its chunks
  * HOLDS      from a superpeer to a peer, after all that was known of a sector is lost
  *   request  u64 chunk ID to begin at, u16 first, u16 last node ID of the arc
- *   answer   u8 flags (1: there is more, 2: batches were left out), u64 sequence of the last batch
+ *   answer   u8 flags (1: there is more, 2: batches were left out, 4: also such whose other node is
+ *            not up), u64 sequence of the last batch
  * of the peer's of which it knows what came of it, ranges of chunks that nodes of the arc created:
  * u64 first, u64 last, u16 who has them: the peer itself, or of its own chunks the node that it
  * gave them to
@@ -236,6 +237,7 @@ enum sh_ask_kind {
 #define SH_HOLDS_BYTES 12
 #define SH_HOLDS_MORE 1
 #define SH_HOLDS_LEFT_OUT 2
+#define SH_HOLDS_ALONE 4
 #define SH_HOLDS_ANSWER_BYTES 9
 #define SH_HOLDS_RANGE_BYTES 18
 #define SH_PING_BYTES 2

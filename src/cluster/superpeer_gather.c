@@ -50,7 +50,7 @@ bool sh_superpeer_gather_is_over(const struct sh_superpeer *superpeer)
 bool sh_superpeer_gather_is_sure(const struct sh_superpeer *superpeer)
 {
     return sh_superpeer_gather_is_over(superpeer) &&
-           !next_with(superpeer, superpeer->ring->gather.unsure, true, SHOAL_NID_NONE).v;
+           !next_with(superpeer, superpeer->ring->gather.waits, true, SHOAL_NID_NONE).v;
 }
 
 /* A node that failed, and whose process has ended: another one listens at its address. */
@@ -85,6 +85,7 @@ static void asked_reset(struct sh_superpeer *superpeer)
     const struct sh_view *view = sh_registry_view(superpeer->registry);
     memset(gather->asked, superpeer->shared ? 0xff : 0, sizeof gather->asked);
     memset(gather->unsure, 0, sizeof gather->unsure);
+    memset(gather->waits, 0, sizeof gather->waits);
     for (size_t i = 0; i < view->count; i++) {
         const struct sh_node *node = &view->nodes[i];
         if (node->role == SH_ROLE_PEER && node->state != SH_NODE_LEFT)
@@ -178,9 +179,10 @@ static enum shoal_err claims_get(struct sh_superpeer *superpeer, struct sh_reade
     enum shoal_err err = SHOAL_OK;
     uint8_t flags = sh_get8(r);
     update.sequence = sh_get64(r);
-    if (update.sequence > UINT64_MAX >> 1 || flags > (SH_HOLDS_MORE | SH_HOLDS_LEFT_OUT))
+    if (update.sequence > UINT64_MAX >> 1 ||
+        flags > (SH_HOLDS_MORE | SH_HOLDS_LEFT_OUT | SH_HOLDS_ALONE))
         return SHOAL_EPROTO;
-    gather->has_left_out |= (flags & SH_HOLDS_LEFT_OUT) != 0;
+    gather->left_out |= flags & (SH_HOLDS_LEFT_OUT | SH_HOLDS_ALONE);
     while (!err && sh_reader_left(r) > 0) {
         struct sh_metadata_run run = {{sh_get64(r)}, {sh_get64(r)}};
         shoal_nid owner = {sh_get16(r)};
@@ -207,7 +209,8 @@ static enum shoal_err claims_get(struct sh_superpeer *superpeer, struct sh_reade
     if (gather->is_missed)
         return SHOAL_EBUSY;
     bit_set(gather->asked, gather->nid, true);
-    bit_set(gather->unsure, gather->nid, gather->has_left_out);
+    bit_set(gather->unsure, gather->nid, gather->left_out);
+    bit_set(gather->waits, gather->nid, gather->left_out & SH_HOLDS_LEFT_OUT);
     return SHOAL_OK;
 }
 
@@ -227,6 +230,7 @@ static void asked(struct sh_request *request, enum shoal_err err, struct sh_read
     if (err == SHOAL_ENOTYPE) { /* a node that holds no chunks */
         bit_set(gather->asked, gather->nid, true);
         bit_set(gather->unsure, gather->nid, false);
+        bit_set(gather->waits, gather->nid, false);
         gather->from.v = 0;
     } else if (err) {
         SH_DEBUG("cluster", "node does not say what it holds", SH_U64("node", gather->nid.v),
@@ -252,7 +256,7 @@ static void ask(struct sh_superpeer *superpeer)
     }
     gather->is_asking = true;
     gather->is_missed &= gather->from.v != 0;
-    gather->has_left_out &= gather->from.v != 0;
+    gather->left_out = gather->from.v ? gather->left_out : 0;
     memcpy(gather->asked_moves, gather->moves, sizeof gather->moves);
     sh_put64(&out.w, gather->from.v);
     sh_put16(&out.w, shares ? SH_PEER_NID_MIN : sh_arc_first(superpeer->index, superpeer->count).v);
@@ -296,7 +300,7 @@ static shoal_nid next_to_ask(struct sh_superpeer *superpeer, uint64_t now_ns)
     shoal_nid nid = unasked_next(superpeer, gather->nid);
     if (nid.v || now_ns < gather->unsure_due_ns)
         return nid;
-    gather->unsure_due_ns = now_ns + superpeer->failure_ns / 8;
+    gather->unsure_due_ns = now_ns + superpeer->failure_ns / 4;
     gather->unsure_nid = next_with(superpeer, gather->unsure, true, gather->unsure_nid);
     return gather->unsure_nid;
 }

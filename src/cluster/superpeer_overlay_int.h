@@ -29,9 +29,10 @@ struct sh_gather {
     struct sh_request request;
     bool is_asking;
     bool is_stale; /* what is being answered belongs to an earlier round */
-    /* Of the node at hand: a claim came too early, so that it is asked once more; it has left out
-     * batches that are not decided as far as it knows. */
-    bool is_missed, has_left_out;
+    /* Of the node at hand: a claim came too early, so that it is asked once more; batches that it
+     * has left out, as they are not decided as far as it knows. */
+    bool is_missed;
+    uint8_t left_out; /* SH_HOLDS_LEFT_OUT, SH_HOLDS_ALONE */
     bool was_settling;
     shoal_nid nid;
     shoal_cid from;             /* where its next page begins; 0: the next node is to be asked */
@@ -40,8 +41,8 @@ struct sh_gather {
     uint64_t due_ns;
     bool gathered[SH_SECTORS]; /* here, since it was lost */
     /* Bits by node ID: who has said it all; of these who has left something out, and is asked again
-     * at times. */
-    uint64_t asked[SH_GATHER_WORDS], unsure[SH_GATHER_WORDS];
+     * at times; and of these who will hear of it soon, as the node that knows is up. */
+    uint64_t asked[SH_GATHER_WORDS], unsure[SH_GATHER_WORDS], waits[SH_GATHER_WORDS];
     uint64_t unsure_due_ns;
     shoal_nid unsure_nid; /* the last of those that was asked again */
 };

@@ -44,6 +44,8 @@ struct sh_graph_config {
     uint64_t bfs_timeout_ns;      /* the same for a traversal; 0: 30 s */
     /* Wakes the crew thread that runs the step. From handlers; never NULL. */
     void (*wake)(void *arg);
+    /* Whether the peer takes chunks now; NULL: always. Any thread. */
+    bool (*may_load)(void *arg);
     void *arg;
 };
 

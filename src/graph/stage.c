@@ -137,6 +137,12 @@ void sh_graph_on_begin(struct sh_graph *graph, const struct sh_graph_item *item)
         sh_graph_reply_error(graph, item, SHOAL_EBUSY, "another load is under way");
         return;
     }
+    if (graph->config.may_load && !graph->config.may_load(graph->config.arg)) {
+        sh_graph_reply_error(graph, item, SHOAL_ENONODE,
+                             "a peer is being drained, and takes no chunks: stop it first, or undo "
+                             "the drain");
+        return;
+    }
     struct sh_load *load = calloc(1, sizeof *load);
     enum shoal_err err = load ? parse_begin(graph, item, load) : SHOAL_ENOMEM;
     if (!err && graph->live && !load->replace)

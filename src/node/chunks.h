@@ -109,6 +109,7 @@ const struct sh_once *sh_chunks_once(const struct sh_chunks *chunks);
  * Any thread. */
 void sh_chunks_creates_refuse(struct sh_chunks *chunks, bool refuses);
 bool sh_chunks_creates_refused(const struct sh_chunks *chunks);
+#define SH_CHUNKS_DRAINED_TEXT "this node is being drained: it takes no chunks until that is undone"
 /* After msg is destroyed or its steps have stopped. NULL is allowed. */
 void sh_chunks_destroy(struct sh_chunks *chunks);
 

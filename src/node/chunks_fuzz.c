@@ -220,8 +220,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     SH_ASSERT(err == SHOAL_OK);
     err = sh_chunks_create(node.msg, store, config.chunk_bytes_max, &chunks);
     SH_ASSERT(err == SHOAL_OK);
-    struct sh_dumps_config jobs = {
-        .msg = node.msg, .store = store, .clock = sh_memwire_env(&node.memwire).clock};
+    struct sh_dumps_config jobs = {.msg = node.msg,
+                                   .store = store,
+                                   .chunks = chunks,
+                                   .clock = sh_memwire_env(&node.memwire).clock};
     err = sh_dumps_create(&jobs, &dumps);
     SH_ASSERT(err == SHOAL_OK);
     meet();

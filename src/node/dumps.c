@@ -74,6 +74,11 @@ static bool runs(const struct sh_dumps *dumps)
     return dumps->job.kind != SH_JOB_NONE && !dumps->job.is_over;
 }
 
+bool sh_dumps_is_loading(const struct sh_dumps *dumps)
+{
+    return runs(dumps) && dumps->job.kind == SH_JOB_LOAD;
+}
+
 void sh_job_note(struct sh_job *job, const struct sh_dump_state *state)
 {
     job->phase = state->phase;
@@ -258,6 +263,10 @@ static void on_file(struct sh_dumps *dumps, struct sh_msg_in *in, enum sh_job_ki
     }
     if (!may_begin(dumps, in, number) || !files_ready(dumps, in, &config))
         return;
+    if (kind == SH_JOB_LOAD && sh_chunks_creates_refused(dumps->config.chunks)) {
+        refuse(in, SHOAL_ENONODE, SH_CHUNKS_DRAINED_TEXT);
+        return;
+    }
     config.rename = flags & SH_DUMPS_RENAME;
     struct sh_dump *dump = NULL;
     struct sh_load *load = NULL;

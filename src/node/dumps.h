@@ -31,6 +31,7 @@
 #include "base/crew.h"
 #include "env/env.h"
 #include "msg/msg.h"
+#include "node/chunks.h"
 #include "node/names.h"
 #include "store/analyze.h"
 #include "store/dump.h"
@@ -77,9 +78,10 @@ void sh_job_note(struct sh_job *job, const struct sh_dump_state *state);
 struct sh_dumps;
 
 struct sh_dumps_config {
-    struct sh_msg *msg;     /* kept */
-    struct sh_store *store; /* kept */
-    struct sh_disk *disk;   /* kept; NULL: there is no data_dir */
+    struct sh_msg *msg;       /* kept */
+    struct sh_store *store;   /* kept */
+    struct sh_chunks *chunks; /* kept */
+    struct sh_disk *disk;     /* kept; NULL: there is no data_dir */
     struct sh_clock clock;
     struct sh_names *names; /* kept; NULL: names are in no chunk */
 };
@@ -87,6 +89,8 @@ struct sh_dumps_config {
 /* Registers the handlers with msg, before its steps run. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_dumps_create(const struct sh_dumps_config *config,
                                                struct sh_dumps **dumps_out);
+/* Whether a load is under way. The transport step's thread. */
+bool sh_dumps_is_loading(const struct sh_dumps *dumps);
 /* For the thread of the transport step, to which the disk belongs. */
 struct sh_step sh_dumps_step(struct sh_dumps *dumps);
 /* After the steps have stopped and before the disk is gone. A dump under way leaves nothing. NULL

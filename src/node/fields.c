@@ -199,6 +199,11 @@ static void on_change(void *arg, struct sh_msg_in *in)
         sh_chunks_refuse_own(in, err);
         return;
     }
+    if (state == SH_ONCE_FIRST && in->type == SH_CHUNKS_FILL_ONCE &&
+        sh_chunks_creates_refused(chunks)) {
+        sh_chunks_refuse(in, SHOAL_ENONODE, SH_CHUNKS_DRAINED_TEXT);
+        return;
+    }
     if (state == SH_ONCE_FIRST) {
         result.about = cid;
         result.err = change_do(chunks->store, in->type, &change, &result.value);

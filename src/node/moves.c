@@ -111,10 +111,12 @@ static enum sh_move_stays what_stays(struct sh_moves *moves)
         return SH_MOVE_STAYS_UNDECIDED;
     }
     shoal_nid untold = moves->drains ? sh_moves_untold_next(moves) : SHOAL_NID_NONE;
-    if (!untold.v)
-        return SH_MOVE_STAYS_NOTHING;
-    moves->job.target = moves->batch.target = untold;
-    return SH_MOVE_STAYS_UNTOLD;
+    shoal_nid unheard = moves->drains ? sh_moves_unheard_next(moves) : SHOAL_NID_NONE;
+    if (untold.v || unheard.v)
+        moves->job.target = moves->batch.target = untold.v ? untold : unheard;
+    if (untold.v)
+        return SH_MOVE_STAYS_UNTOLD;
+    return unheard.v ? SH_MOVE_STAYS_UNHEARD : SH_MOVE_STAYS_NOTHING;
 }
 
 /* Whether this pass and those before it have moved nothing for so long that nobody can be expected
@@ -138,6 +140,8 @@ static void pass_over(struct sh_moves *moves)
         job_over(moves, is_again ? SHOAL_EBUSY : SHOAL_OK);
         return;
     }
+    if (moves->job.why)
+        moves->job.err = SHOAL_EBUSY;
     bool is_to_remind =
         moves->job.why == SH_MOVE_STAYS_UNTOLD && sh_moves_is_up(moves, moves->batch.target);
     pass_begin(moves);
@@ -359,7 +363,7 @@ static void tell_answered(struct sh_moves *moves, enum shoal_err err)
 {
     /* A batch that it has not heard of must not be forgotten: it has the only copy. */
     bool is_told = err == SHOAL_OK;
-    if (!is_told && sh_moves_is_up(moves, moves->batch.target)) {
+    if (!is_told && !moves->is_canceled && sh_moves_is_up(moves, moves->batch.target)) {
         moves->job.err = err;
         state_set(moves, SH_MOVE_TELL, now_of(moves) + SH_MOVES_AGAIN_NS);
         return;
@@ -552,6 +556,7 @@ static void gather(struct sh_moves *moves)
         return;
     }
     if (moves->claims || sh_moves_is_unheard(moves)) {
+        moves->job.err = SHOAL_EBUSY;
         moves->due_ns = now_of(moves) + SH_MOVES_AGAIN_NS;
         return;
     }

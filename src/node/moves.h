@@ -91,6 +91,7 @@ enum sh_move_stays {
     SH_MOVE_STAYS_LOCKED,    /* chunks whose locks can't move */
     SH_MOVE_STAYS_UNDECIDED, /* of a drain: chunks that came, but nobody can say whether for good */
     SH_MOVE_STAYS_UNTOLD,    /* of a drain: target has not heard that it has chunks of this node */
+    SH_MOVE_STAYS_UNHEARD,   /* of a drain: target does not know that this node took chunks of it */
 };
 
 struct sh_move_job {
@@ -124,6 +125,8 @@ struct sh_moves_config {
     uint64_t failure_ns; /* no node's lease is longer */
     /* Whether chunks may leave now; NULL: always. */
     bool (*may_move)(void *arg);
+    /* Whether no chunks are being put here by another job, so that a drain has an end; NULL: so. */
+    bool (*may_drain)(void *arg);
     void *arg;
 };
 

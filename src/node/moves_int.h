@@ -192,6 +192,8 @@ void sh_moves_unheard_over(struct sh_moves *moves, shoal_nid source);
 /* Whether a source that lives has not heard of a batch that is here: until then, this node gives
  * nothing away. */
 bool sh_moves_is_unheard(struct sh_moves *moves);
+/* A source that has not heard, and may come back; NONE. */
+shoal_nid sh_moves_unheard_next(struct sh_moves *moves);
 unsigned sh_moves_unheard_step(struct sh_moves *moves, uint64_t now_ns);
 uint64_t sh_moves_unheard_due_ns(const struct sh_moves *moves);
 void sh_moves_unheard_end(struct sh_moves *moves);

@@ -34,7 +34,7 @@ bool sh_move_job_get(struct sh_reader *r, struct sh_move_job *job_out)
                                 &job.locked, &job.freeze_ns, &job.stays.v};
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
         *fields[i] = sh_get64(r);
-    if (!sh_reader_done(r) || is_over > 1 || !sh_err_is_known(err) || why > SH_MOVE_STAYS_UNTOLD)
+    if (!sh_reader_done(r) || is_over > 1 || !sh_err_is_known(err) || why > SH_MOVE_STAYS_UNHEARD)
         return false;
     job.is_over = is_over;
     job.err = (enum shoal_err)err;
@@ -76,6 +76,9 @@ static enum shoal_err move_check(struct sh_moves *moves, const struct sh_moves *
         return SHOAL_EBUSY;
     *text_out = "a graph is loaded, whose index knows its chunks on this node";
     if (!sh_moves_may(moves))
+        return SHOAL_EBUSY;
+    *text_out = "a dump is being loaded into this node";
+    if (wish->drains && moves->config.may_drain && !moves->config.may_drain(moves->config.arg))
         return SHOAL_EBUSY;
     *text_out = "this node has not joined yet";
     if (self.v == 0)

@@ -530,20 +530,23 @@ static bool awaits_word(struct sh_moves *moves, shoal_cid from, shoal_nid last)
     return awaits && now < moves->holds_refused_ns + SH_MOVES_WORD_NS;
 }
 
-/* Notes the batches about which nothing is said now, as nobody knows here who has them. Returns
- * whether there are any. */
-static bool undecided_note(struct sh_moves *moves, shoal_cid from, shoal_nid last)
+/* Notes the batches about which nothing is said now, as nobody knows here who has them. Returns the
+ * flags that tell of them. */
+static uint8_t undecided_note(struct sh_moves *moves, shoal_cid from, shoal_nid last)
 {
     struct sh_move_batch *batch = &moves->batch;
-    bool is_any = false;
+    uint8_t flags = 0;
     for (struct sh_staged *staged = moves->staged; staged; staged = staged->next) {
-        bool is_left_out = is_asked(staged->runs, staged->count, from, last);
-        staged->was_left_out |= is_left_out;
-        is_any |= is_left_out;
+        if (!is_asked(staged->runs, staged->count, from, last))
+            continue;
+        staged->was_left_out = true;
+        flags |= sh_moves_is_up(moves, staged->source) ? SH_HOLDS_LEFT_OUT : SH_HOLDS_ALONE;
     }
-    if (sh_moves_is_open(moves) && is_asked(batch->runs, batch->count, from, last))
-        batch->was_left_out = is_any = true;
-    return is_any;
+    if (sh_moves_is_open(moves) && is_asked(batch->runs, batch->count, from, last)) {
+        batch->was_left_out = true;
+        flags |= sh_moves_is_up(moves, batch->target) ? SH_HOLDS_LEFT_OUT : SH_HOLDS_ALONE;
+    }
+    return flags;
 }
 
 /* What of an arc's chunks this node has, and where those are that it created. */
@@ -569,7 +572,7 @@ static void on_holds(void *arg, struct sh_msg_in *in)
         refuse(in, SHOAL_ENOMEM, NULL);
         return;
     }
-    bool is_left_out = undecided_note(moves, from, last);
+    uint8_t flags = undecided_note(moves, from, last);
     size_t count = 0;
     enum sh_holding what;
     struct sh_range range;
@@ -590,8 +593,7 @@ static void on_holds(void *arg, struct sh_msg_in *in)
     struct sh_out out;
     if (sh_msg_reply(in->msg, in->reply_to, in->type,
                      SH_HOLDS_ANSWER_BYTES + count * SH_HOLDS_RANGE_BYTES, &out) == SHOAL_OK) {
-        sh_put8(&out.w,
-                (uint8_t)((is_more ? SH_HOLDS_MORE : 0) | (is_left_out ? SH_HOLDS_LEFT_OUT : 0)));
+        sh_put8(&out.w, is_more ? flags | SH_HOLDS_MORE : flags);
         sh_put64(&out.w, sh_moves_known(moves));
         for (size_t i = 0; i < count; i++) {
             sh_put64(&out.w, found[i].first.v);

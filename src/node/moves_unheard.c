@@ -78,6 +78,13 @@ bool sh_moves_is_unheard(struct sh_moves *moves)
     return false;
 }
 
+shoal_nid sh_moves_unheard_next(struct sh_moves *moves)
+{
+    while (moves->unheard && sh_moves_has_ended(moves, moves->unheard->source, ""))
+        unheard_free(moves, moves->unheard);
+    return moves->unheard ? moves->unheard->source : SHOAL_NID_NONE;
+}
+
 static void answered(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
 {
     struct sh_unheard *unheard = request->arg;

@@ -363,6 +363,18 @@ static bool has_no_graph(void *arg)
     return sh_graph_is_empty(node->graph);
 }
 
+static bool loads_no_dump(void *arg)
+{
+    struct sh_node_run *node = arg;
+    return !sh_dumps_is_loading(node->dumps);
+}
+
+static bool is_not_drained(void *arg)
+{
+    struct sh_node_run *node = arg;
+    return !sh_chunks_creates_refused(node->chunks);
+}
+
 static enum shoal_err open_dumps(struct sh_node_run *node)
 {
     struct sh_names_config names = {.msg = node->msg,
@@ -374,6 +386,7 @@ static enum shoal_err open_dumps(struct sh_node_run *node)
         return err;
     struct sh_dumps_config dumps = {.msg = node->msg,
                                     .store = node->store,
+                                    .chunks = node->chunks,
                                     .disk = node->env.disk,
                                     .clock = node->env.clock,
                                     .names = node->names};
@@ -415,6 +428,7 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
         .clock = node->env.clock,
         .failure_ns = node->options->failure_ns,
         .may_move = has_no_graph,
+        .may_drain = loads_no_dump,
         .arg = node,
     };
     err = sh_moves_create(&moves, &node->moves);
@@ -428,6 +442,7 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
         .store = node->store,
         .clock = &node->env.clock,
         .wake = wake_transport,
+        .may_load = is_not_drained,
         .arg = node,
     };
     err = sh_graph_create(&graph, &node->graph);
