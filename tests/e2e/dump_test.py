@@ -75,6 +75,10 @@ class RoundTrip(Case):
         self.assertNotEqual(peer.nid, 64)
         self.refused("shoal", "store", "load", peer.nid, "kept", "--connect", node.address,
                      says="(?s)another node created.*64:1.*--rename", status=1)
+        self.shoal(node, "drain", peer.nid)
+        self.refused("shoal", "store", "load", peer.nid, "kept", "--rename", "--connect",
+                     node.address, says="being drained", status=1)
+        self.shoal(node, "drain", peer.nid, "--undo")
         self.shoal(node, "store", "load", peer.nid, "kept", "--rename")
         self.assertEqual(self.shoal(node, "chunk", "get", f"{peer.nid}:1", "--raw").stdout,
                          b"remember me")

@@ -108,6 +108,10 @@ class Migrate(harness.Case):
         done = self.run_program("shoal", "chunk", "create", 64, "--node", one.nid, "--connect",
                                 node.address)
         self.assertEqual(done.returncode, 1)
+        edges = self.write("edges", "1 2\n2 3\n")
+        done = self.run_program("shoal", "graph", "load", edges, "--connect", node.address)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("being drained", done.problem)
         done = self.run_program("shoal", "drain", one.nid, "--undo", "--to", two.nid, "--connect",
                                 node.address)
         self.assertEqual(done.returncode, 2)
