@@ -584,6 +584,7 @@ static void on_status(void *arg, struct sh_msg_in *in)
         sh_msg_is_fenced(in->msg),
         sh_chunks_creates_refused(chunks),
     };
+    _Static_assert(sizeof values == SH_CHUNKS_STATUS_BYTES, "as the wire has it");
     struct sh_out out;
     if (sh_msg_reply(in->msg, in->reply_to, in->type, sizeof values, &out) != SHOAL_OK)
         return;

@@ -85,6 +85,7 @@
 #define SH_CHUNKS_RANGES_MAX 4096
 #define SH_CHUNKS_GET_HEAD_BYTES 6
 #define SH_CHUNKS_PART_HEAD_BYTES 10
+#define SH_CHUNKS_STATUS_BYTES (17 * 8)
 
 /* 15 to 19: node/locks.h. */
 

@@ -132,7 +132,7 @@ static void on_done(struct sh_request *request, enum shoal_err err, struct sh_re
         SH_ASSERT(size % 16 == 0);
         break;
     case SH_CHUNKS_STATUS & 0xff:
-        SH_ASSERT(size == 16 * 8);
+        SH_ASSERT(size == SH_CHUNKS_STATUS_BYTES);
         break;
     case SH_DUMPS_JOB & 0xff: {
         struct sh_job job;
