@@ -9,7 +9,7 @@
 #include "cluster/view.h"
 
 /* What an image says of a sector's being known: some of these. */
-enum { IMAGE_KNOWN = 1, IMAGE_SHORT = 2, IMAGE_PARTIAL = 4, IMAGE_MISSED = 8 };
+enum { IMAGE_KNOWN = 1, IMAGE_SHORT = 2, IMAGE_PARTIAL = 4 };
 
 enum shoal_err sh_metadata_create(struct sh_metadata **metadata_out)
 {
@@ -74,12 +74,13 @@ bool sh_metadata_is_short(const struct sh_metadata *metadata, unsigned number)
 }
 
 /* What was not found room for is asked for again with the rest, once all are asked again. */
-static enum shoal_err known_set(struct sh_metadata_sector *sector, uint8_t condition)
+static enum shoal_err known_set(struct sh_metadata_sector *sector, uint8_t condition,
+                                uint64_t missed)
 {
-    bool was_missed = sector->is_missed;
-    sector->is_missed = false;
-    if (condition && (sector->is_short || was_missed))
-        return sector->is_short ? SHOAL_ELIMIT : SHOAL_EBUSY;
+    if (condition && sector->is_short)
+        return SHOAL_ELIMIT;
+    if (condition && missed != sector->missed)
+        return SHOAL_EBUSY;
     sector->is_short = false;
     sector->is_known = condition;
     sector->is_partial = condition == SH_METADATA_PARTIAL;
@@ -112,7 +113,8 @@ struct sh_metadata_result sh_metadata_apply(struct sh_metadata *metadata, unsign
         }
         return (struct sh_metadata_result){.err = SHOAL_OK};
     case SH_METADATA_KNOWN:
-        return (struct sh_metadata_result){.err = known_set(sector, update->condition)};
+        return (struct sh_metadata_result){
+            .err = known_set(sector, update->condition, update->sequence)};
     default:
         return sh_metadata_service_apply(sector, update);
     }
@@ -135,13 +137,14 @@ enum shoal_err sh_metadata_reserve(struct sh_metadata *metadata, unsigned number
 }
 
 /* MOVE, REFUSE, RESOLVE, CLAIM: u16 from, u16 to, u64 sequence, u16 count, runs. KNOWN: u8
- * condition. NAMES_KNOWN: u64 number, u64 sequence. Before all of them, and of those in
- * metadata_services.c, u8 kind. */
+ * condition, u64 sequence. NAMES_KNOWN: u64 number, u64 sequence. Before all of them, and of those
+ * in metadata_services.c, u8 kind. */
 void sh_metadata_update_put(struct sh_writer *w, const struct sh_metadata_update *update)
 {
     sh_put8(w, update->kind);
     if (update->kind == SH_METADATA_KNOWN) {
         sh_put8(w, update->condition);
+        sh_put64(w, update->sequence);
         return;
     }
     if (update->kind == SH_METADATA_NAMES_KNOWN) {
@@ -219,6 +222,7 @@ enum shoal_err sh_metadata_update_get(struct sh_bytes bytes, unsigned sector,
         break;
     case SH_METADATA_KNOWN:
         update_out->condition = sh_get8(&r);
+        update_out->sequence = sh_get64(&r);
         is_good = update_out->condition <= SH_METADATA_PARTIAL;
         break;
     case SH_METADATA_NAMES_KNOWN:
@@ -259,7 +263,7 @@ unsigned sh_metadata_sector(const struct sh_metadata_update *update)
 size_t sh_metadata_image_size(const struct sh_metadata *metadata, unsigned number)
 {
     const struct sh_metadata_sector *sector = &metadata->sectors[number];
-    size_t size = 21 + SOURCE_BYTES * sector->source_count + NAME_BYTES * sector->name_count;
+    size_t size = 29 + SOURCE_BYTES * sector->source_count + NAME_BYTES * sector->name_count;
     if (sector->ranges)
         size += RANGE_BYTES * sh_ranges_count(sector->ranges);
     for (size_t i = 0; i < sector->name_count; i++)
@@ -270,8 +274,7 @@ size_t sh_metadata_image_size(const struct sh_metadata *metadata, unsigned numbe
 static uint8_t known_of(const struct sh_metadata_sector *sector)
 {
     return (uint8_t)((sector->is_known ? IMAGE_KNOWN : 0) | (sector->is_short ? IMAGE_SHORT : 0) |
-                     (sector->is_partial ? IMAGE_PARTIAL : 0) |
-                     (sector->is_missed ? IMAGE_MISSED : 0));
+                     (sector->is_partial ? IMAGE_PARTIAL : 0));
 }
 
 void sh_metadata_image_put(const struct sh_metadata *metadata, unsigned number, struct sh_writer *w)
@@ -281,6 +284,7 @@ void sh_metadata_image_put(const struct sh_metadata *metadata, unsigned number, 
     shoal_cid from = {0};
     sh_put64(w, sector->incarnation);
     sh_put8(w, known_of(sector));
+    sh_put64(w, sector->missed);
     sh_put32(w, sector->ranges ? (uint32_t)sh_ranges_count(sector->ranges) : 0);
     while (sector->ranges && sh_ranges_next(sector->ranges, from, &range)) {
         sh_put64(w, range.first.v);
@@ -360,12 +364,11 @@ static enum shoal_err sources_get(struct sh_metadata_sector *sector, struct sh_r
 
 static enum shoal_err known_get(struct sh_metadata_sector *sector, uint8_t flags)
 {
-    if (flags > (IMAGE_KNOWN | IMAGE_SHORT | IMAGE_PARTIAL | IMAGE_MISSED))
+    if (flags > (IMAGE_KNOWN | IMAGE_SHORT | IMAGE_PARTIAL))
         return SHOAL_EPROTO;
     sector->is_known = flags & IMAGE_KNOWN;
     sector->is_short = flags & IMAGE_SHORT;
     sector->is_partial = flags & IMAGE_PARTIAL;
-    sector->is_missed = flags & IMAGE_MISSED;
     return sector->is_partial && !sector->is_known ? SHOAL_EPROTO : SHOAL_OK;
 }
 
@@ -377,6 +380,7 @@ enum shoal_err sh_metadata_image_get(struct sh_metadata *metadata, unsigned numb
     struct sh_reader r = sh_reader_make(image);
     fresh.incarnation = sh_get64(&r);
     enum shoal_err err = known_get(&fresh, sh_get8(&r));
+    fresh.missed = sh_get64(&r);
     if (!err)
         err = ranges_get(&fresh, &r);
     if (!err)

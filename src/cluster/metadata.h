@@ -107,8 +107,8 @@ struct sh_metadata_update {
     /* MOVE, REFUSE, RESOLVE; CLAIM: who says it and who has them, of which one says that of itself,
      * or of what it created. */
     shoal_nid from, to;
-    /* MOVE, REFUSE, RESOLVE: not 0; NAMES_KNOWN; CLAIM: the last batch of `from` of which it had
-     * heard what came of it when it said so. */
+    /* MOVE, REFUSE, RESOLVE: not 0; NAMES_KNOWN; KNOWN: sh_metadata_missed as it was; CLAIM: the
+     * last batch of `from` of which it had heard what came of it when it said so. */
     uint64_t sequence;
     shoal_cid cid;        /* NAME */
     shoal_cid expected;   /* with SH_NAME_CURRENT */
@@ -134,8 +134,8 @@ struct sh_metadata_update {
  * MOVE: ECANCELED, it was aborted, or is older than the source's last one; ENOTOWNER, the source
  * does not own all of it; ELIMIT, too many ranges (the last two abort it). CLAIM: ELIMIT,
  * and the sector will not be known; EBUSY, the node has not heard what came of its last batch: it
- * is to be asked again. KNOWN: ELIMIT, a claim had no room; EBUSY, one since the last KNOWN is to
- * be asked for again.
+ * is to be asked again. KNOWN: ELIMIT, a claim had no room; EBUSY, one came too early since it
+ * was ordered, and is to be asked for again.
  * All four: ENOMEM, only where sh_metadata_reserve was not called.
  * NAME, UNNAME: as the condition says; ELIMIT, too many names.
  * SCRATCH: ENONAME; ELIMIT, the sector's bound. BARRIER: metadata_barriers.h.
@@ -188,6 +188,8 @@ uint64_t sh_metadata_incarnation(const struct sh_metadata *metadata, unsigned se
 bool sh_metadata_is_known(const struct sh_metadata *metadata, unsigned sector);
 /* Known, and not but for nodes that had failed. */
 bool sh_metadata_is_whole(const struct sh_metadata *metadata, unsigned sector);
+/* How many claims came too early (CLAIM: EBUSY), in all. */
+uint64_t sh_metadata_missed(const struct sh_metadata *metadata, unsigned sector);
 /* Whether a claim had no room since all were to be asked. */
 bool sh_metadata_is_short(const struct sh_metadata *metadata, unsigned sector);
 /* Whether anything was decided, or claimed, that a node is the source of. */
@@ -239,7 +241,8 @@ struct sh_metadata_sizes sh_metadata_measure(const struct sh_metadata *metadata,
 
 /* A sector as bytes, little-endian:
  *   u64 incarnation, u8 what is known (1: known, 2: a claim had no room, 4: but for nodes that had
- * failed, 8: a claim came too early), u32 ranges, each u64 first, u64 last, u16 owner; u32 sources,
+ * failed, u64 claims that came
+ * too early, u32 ranges, each u64 first, u64 last, u16 owner; u32 sources,
  * each u16 node, u64 decision, u64 those before; u32 names, each u64 chunk ID, text name; u32
  * scratch, each text key, text value; barriers as in metadata_barriers.c; u8 whether names are
  * known, u64 changes of names, u64 number of the list that they began with, u64 updates, u64 up to

@@ -34,8 +34,8 @@ struct sh_metadata_caller {
 struct sh_metadata_sector {
     uint64_t incarnation;
     bool is_known, is_partial;
-    bool is_short;  /* a CLAIM had no room: it can't be known what is where */
-    bool is_missed; /* a CLAIM came too early since KNOWN: its node is to be asked again */
+    bool is_short;   /* a CLAIM had no room: it can't be known what is where */
+    uint64_t missed; /* CLAIMs that came too early: their nodes are asked again */
     /* Of each creator with moved chunks all IDs; NULL: there is none. */
     struct sh_ranges *ranges;
     struct sh_metadata_source *sources; /* by ascending ID */

@@ -42,6 +42,12 @@ static enum shoal_err sources_room_make(struct sh_metadata_sector *sector, size_
     return SHOAL_OK;
 }
 
+uint64_t sh_metadata_missed(const struct sh_metadata *metadata, unsigned number)
+{
+    SH_ASSERT(number < SH_SECTORS);
+    return metadata->sectors[number].missed;
+}
+
 enum shoal_err sh_metadata_moves_reserve(struct sh_metadata_sector *sector)
 {
     enum shoal_err err = sh_metadata_ranges(sector);
@@ -227,11 +233,11 @@ static struct sh_metadata_result claim(struct sh_metadata_sector *sector,
     for (size_t i = 0; !result.err && i < update->count; i++) {
         if (is_sure)
             set(sector, update->runs[i].first, update->runs[i].last, update->to);
-        else if (!is_whole)
+        else if (update->from.v != update->to.v && !is_whole)
             run_leave(sector, &update->runs[i], creator);
     }
     if (!result.err && update->from.v == update->to.v && !has_heard) {
-        sector->is_missed = true;
+        sector->missed++;
         result.err = SHOAL_EBUSY;
     }
     return result;

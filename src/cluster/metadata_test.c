@@ -296,7 +296,9 @@ static void test_claims(void **state)
 static enum shoal_err known(struct sh_metadata *metadata, uint8_t condition)
 {
     static struct sh_metadata_update update;
-    update = (struct sh_metadata_update){.kind = SH_METADATA_KNOWN, .condition = condition};
+    update = (struct sh_metadata_update){.kind = SH_METADATA_KNOWN,
+                                         .condition = condition,
+                                         .sequence = sh_metadata_missed(metadata, 0)};
     return apply(metadata, 0, &update).err;
 }
 
@@ -351,12 +353,16 @@ static void test_late_claims(void **state)
     assert_int_equal(apply(metadata, 0, &move).err, SHOAL_OK);
     assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_EBUSY);
     assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR + 3);
-    /* It is to say again what it has, before the sector is called known: once, and by whoever has
-     * the sector's image. */
+    /* It is to say again what it has, before the sector is called known, also by whoever has the
+     * sector's image. */
+    static struct sh_metadata_update known_before; /* ordered, perhaps twice, before that */
+    known_before = (struct sh_metadata_update){.kind = SH_METADATA_KNOWN, .condition = 1};
     struct sh_metadata *copy = copied(metadata);
-    assert_int_equal(known(copy, SH_METADATA_PARTIAL), SHOAL_EBUSY);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(apply(copy, 0, &known_before).err, SHOAL_EBUSY);
+        assert_int_equal(apply(metadata, 0, &known_before).err, SHOAL_EBUSY);
+    }
     sh_metadata_destroy(copy);
-    assert_int_equal(known(metadata, 1), SHOAL_EBUSY);
     claim.sequence = 2;
     claim.runs[0] = (struct sh_metadata_run){cid_of(30), cid_of(39)};
     assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_OK);
@@ -366,6 +372,14 @@ static void test_late_claims(void **state)
     claim.runs[0] = (struct sh_metadata_run){cid_of(10), cid_of(19)};
     claim.from.v = claim.to.v = CREATOR; /* it came home */
     assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_OK);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR);
+    /* The same of one that has not heard: what is known stays. */
+    assert_int_equal(known(metadata, SH_METADATA_PARTIAL), SHOAL_OK);
+    move.from.v = CREATOR;
+    move.sequence = 4;
+    move.runs[0] = (struct sh_metadata_run){cid_of(50), cid_of(59)};
+    assert_int_equal(apply(metadata, 0, &move).err, SHOAL_OK);
+    assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_EBUSY);
     assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR);
     sh_metadata_destroy(metadata);
 }

@@ -282,6 +282,7 @@ static bool sectors_step(struct sh_superpeer *superpeer, uint64_t now_ns, bool i
             continue;
         }
         bool is_known = sh_metadata_is_known(part->metadata, i);
+        known.sequence = sh_metadata_missed(part->metadata, i);
         bool is_whole = sh_metadata_is_whole(part->metadata, i);
         bool is_news = (all ? !is_whole : !is_known) && !sh_metadata_is_short(part->metadata, i);
         if (!is_whole && !part->gather.gathered[i])
