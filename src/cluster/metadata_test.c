@@ -302,6 +302,16 @@ static enum shoal_err known(struct sh_metadata *metadata, uint8_t condition)
     return apply(metadata, 0, &update).err;
 }
 
+/* A creator says that another node has its chunks 10 to 19. */
+static struct sh_metadata_update away_claim(void)
+{
+    return (struct sh_metadata_update){.kind = SH_METADATA_CLAIM,
+                                       .from = {CREATOR},
+                                       .to = {CREATOR + 1},
+                                       .count = 1,
+                                       .runs = {{cid_of(10), cid_of(19)}}};
+}
+
 /* Where all have said what they have, a creator's word is older than theirs, or about a batch that
  * is not decided. */
 static void test_claims_in_a_known_sector(void **state)
@@ -311,11 +321,7 @@ static void test_claims_in_a_known_sector(void **state)
     struct sh_metadata *metadata;
     assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
     sh_metadata_begin(metadata, 0, 7, true);
-    claim = (struct sh_metadata_update){.kind = SH_METADATA_CLAIM,
-                                        .from = {CREATOR},
-                                        .to = {CREATOR + 1},
-                                        .count = 1,
-                                        .runs = {{cid_of(10), cid_of(19)}}};
+    claim = away_claim();
     assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_OK);
     assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR);
     assert_int_equal(known(metadata, SH_METADATA_PARTIAL), SHOAL_OK);
@@ -331,14 +337,12 @@ static void test_late_claims(void **state)
     static struct sh_metadata_update move, claim;
     struct sh_metadata *metadata;
     assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
-    sh_metadata_begin(metadata, 0, 7, true);
+    sh_metadata_begin(metadata, 0, 7, false);
+    assert_int_equal(known(metadata, SH_METADATA_PARTIAL), SHOAL_OK);
     /* Its creator says 65, but 66 has it by now. */
-    claim = (struct sh_metadata_update){.kind = SH_METADATA_CLAIM,
-                                        .from = {CREATOR},
-                                        .to = {CREATOR + 1},
-                                        .count = 1,
-                                        .runs = {{cid_of(10), cid_of(19)}}};
+    claim = away_claim();
     assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_OK);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, 0);
     move = (struct sh_metadata_update){.kind = SH_METADATA_MOVE,
                                        .from = {CREATOR + 2},
                                        .to = {CREATOR + 3},

@@ -53,14 +53,12 @@ bool sh_superpeer_gather_is_sure(const struct sh_superpeer *superpeer)
            !next_with(superpeer, superpeer->ring->gather.waits, true, SHOAL_NID_NONE).v;
 }
 
-/* A node that failed, and whose process has ended: another one listens at its address. */
-static bool is_replaced(const struct sh_view *view, const struct sh_node *node)
+/* A node that does not come back: it left, or its process has ended. */
+static bool is_gone(const struct sh_view *view, const struct sh_node *node)
 {
-    bool is_found = false;
-    for (size_t i = 0; i < view->count && !is_found; i++)
-        is_found = view->nodes[i].state == SH_NODE_UP && view->nodes[i].nid.v != node->nid.v &&
-                   strcmp(view->nodes[i].address, node->address) == 0;
-    return is_found;
+    return node->state == SH_NODE_LEFT ||
+           (node->state == SH_NODE_FAILED &&
+            sh_node_is_replaced(view->nodes, view->count, node->nid, node->address));
 }
 
 bool sh_superpeer_gather_is_whole(const struct sh_superpeer *superpeer)
@@ -70,9 +68,7 @@ bool sh_superpeer_gather_is_whole(const struct sh_superpeer *superpeer)
     for (size_t i = 0; i < view->count; i++) {
         const struct sh_node *node = &view->nodes[i];
         bool is_heard = bit_of(gather->asked, node->nid) && !bit_of(gather->unsure, node->nid);
-        bool is_gone = node->state == SH_NODE_LEFT ||
-                       (!is_heard && node->state == SH_NODE_FAILED && is_replaced(view, node));
-        if (node->role == SH_ROLE_PEER && !is_gone && !is_heard)
+        if (node->role == SH_ROLE_PEER && !is_heard && !is_gone(view, node))
             return false;
     }
     return sh_superpeer_gather_is_over(superpeer);

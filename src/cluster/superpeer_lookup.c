@@ -34,9 +34,13 @@ void sh_superpeer_lookup_answer(struct sh_superpeer *superpeer, const struct sh_
     struct sh_range ranges[SH_LOOKUP_RANGES_MAX];
     const struct sh_metadata *metadata = superpeer->ring->metadata;
     bool is_sure = epoch <= sh_registry_view(superpeer->registry)->epoch;
-    ranges[0] = range ? *range : sh_metadata_find(metadata, cid);
-    bool is_known = range || (is_sure && holder_set(superpeer, &ranges[0]));
-    SH_ASSERT(is_known);
+    if (range) {
+        ranges[0] = *range;
+    } else {
+        ranges[0] = sh_metadata_find(metadata, cid);
+        bool is_known = holder_set(superpeer, &ranges[0]);
+        SH_ASSERT(is_sure && is_known);
+    }
     size_t count = 1;
     shoal_cid from = {ranges[0].last.v + 1};
     unsigned looks = range && !is_peer(range) ? 0 : 2 * SH_LOOKUP_RANGES_MAX;

@@ -52,6 +52,16 @@ struct sh_node *sh_view_find(const struct sh_view *view, shoal_nid nid)
     return at < view->count && view->nodes[at].nid.v == nid.v ? &view->nodes[at] : NULL;
 }
 
+bool sh_node_is_replaced(const struct sh_node *nodes, size_t count, shoal_nid nid,
+                         const char *address)
+{
+    for (size_t i = 0; i < count; i++)
+        if (nodes[i].state == SH_NODE_UP && nodes[i].nid.v != nid.v &&
+            strcmp(nodes[i].address, address) == 0)
+            return true;
+    return false;
+}
+
 enum shoal_err sh_view_put(struct sh_view *view, const struct sh_node *node)
 {
     SH_ASSERT(node->nid.v && node->nid.v <= SH_PEER_NID_MAX);

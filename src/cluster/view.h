@@ -60,6 +60,10 @@ SHOAL_NODISCARD enum shoal_err sh_view_copy(struct sh_view *to, const struct sh_
 struct sh_node *sh_view_find(const struct sh_view *view, shoal_nid nid);
 /* Where the first node with an ID of at least nid is, or count. */
 size_t sh_view_lower(const struct sh_view *view, shoal_nid nid);
+/* Whether another one of those nodes than that one is up at an address: who was there before has
+ * ended, since two processes can't listen at one. */
+bool sh_node_is_replaced(const struct sh_node *nodes, size_t count, shoal_nid nid,
+                         const char *address);
 
 /* Adds a node or replaces the one of that ID. Borrows node. ENOMEM changes nothing. */
 SHOAL_NODISCARD enum shoal_err sh_view_put(struct sh_view *view, const struct sh_node *node);

@@ -1,7 +1,6 @@
 /* What the source of a migration knows of its targets: which of them take chunks, who has not heard
  * yet of what it has, and whose process has ended. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "node/moves_int.h"
 
@@ -102,10 +101,7 @@ bool sh_moves_has_ended(const struct sh_moves *moves, shoal_nid nid, const char 
         address = node.address;
     size_t count = 0;
     struct sh_node *nodes = nodes_get(moves, &count);
-    bool is_replaced = false;
-    for (size_t i = 0; nodes && i < count; i++)
-        is_replaced |= nodes[i].nid.v != nid.v && nodes[i].state == SH_NODE_UP &&
-                       strcmp(nodes[i].address, address) == 0;
+    bool is_replaced = nodes && sh_node_is_replaced(nodes, count, nid, address);
     free(nodes);
     return is_replaced;
 }
