@@ -194,6 +194,41 @@ static void peer_with_an_old_view(void **state)
     cluster_close(&cluster);
 }
 
+static bool may_serve(void *arg)
+{
+    return !sh_msg_is_fenced(((struct host *)arg)->msg);
+}
+
+/* A peer without a superpeer asks none of the many that were dismissed: another one is at their
+ * address by now, and each would cost it a time-out. */
+static void many_were_dismissed(void **state)
+{
+    (void)state;
+    static struct cluster cluster;
+    struct host *peer, *superpeers[3];
+    grow(&cluster, &peer, superpeers);
+    struct host *one = superpeers[1];
+    for (unsigned i = 0; i < 20; i++) {
+        assert_dismissed(peer, (shoal_nid){1}, nid_of(one));
+        assert_ends(one);
+        one->is_dismissed = false;
+        sh_world_restart(cluster.world, one->node);
+        assert_serves(one, 40 * S);
+    }
+    assert_seen(&cluster, nid_of(one), SH_NODE_UP, 10 * S);
+    for (unsigned i = 0; i < 3; i++)
+        sh_world_crash(cluster.world, superpeers[i]->node);
+    run_for(&cluster, 5 * S);
+    assert_false(may_serve(peer));
+    for (unsigned i = 0; i < 3; i++)
+        sh_world_restart(cluster.world, superpeers[i]->node);
+    for (unsigned i = 0; i < 3; i++)
+        assert_serves(superpeers[i], 20 * S);
+    if (!run_until(&cluster, may_serve, peer, 3 * S))
+        fail_msg("seed %" PRIu64 ": the peer does not find a superpeer", seed);
+    cluster_close(&cluster);
+}
+
 /* One that is down when it is dismissed hears of it when it comes back, also a learner. */
 static void dismissed_while_down(void **state)
 {
@@ -361,10 +396,15 @@ int main(void)
     test_logs_set();
     seed = test_seed_fresh();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_becomes_three),     cmocka_unit_test(three_become_one),
-        cmocka_unit_test(peer_with_an_old_view), cmocka_unit_test(dismissed_while_down),
-        cmocka_unit_test(from_any_one_address),  cmocka_unit_test(lost_disk_is_recruited),
-        cmocka_unit_test(recruit_gets_an_image), cmocka_unit_test(storms),
+        cmocka_unit_test(one_becomes_three),
+        cmocka_unit_test(three_become_one),
+        cmocka_unit_test(peer_with_an_old_view),
+        cmocka_unit_test(dismissed_while_down),
+        cmocka_unit_test(from_any_one_address),
+        cmocka_unit_test(lost_disk_is_recruited),
+        cmocka_unit_test(recruit_gets_an_image),
+        cmocka_unit_test(many_were_dismissed),
+        cmocka_unit_test(storms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -341,7 +341,9 @@ static unsigned beat_step(struct sh_superpeer *superpeer, uint64_t now_ns)
     struct sh_command command = {.kind = SH_COMMAND_RING,
                                  .nid = {(uint16_t)(superpeer->index + 1)},
                                  .instance = superpeer->shared->instance};
-    if (!part->is_joined && !superpeer->shared->decided)
+    const struct sh_node *own = sh_view_find(sh_registry_view(superpeer->registry), command.nid);
+    bool has_left = own && own->state == SH_NODE_LEFT;
+    if (!part->is_joined && !has_left && !superpeer->shared->decided)
         sh_shared_decide(superpeer, &command);
     return 1;
 }

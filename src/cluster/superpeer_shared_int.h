@@ -111,7 +111,8 @@ struct sh_shared {
     uint64_t watch_ns, watched_ns;
     uint64_t voters;       /* who votes, as was logged last: bit n is superpeer n */
     uint64_t led_since_ns; /* 0: somebody else leads */
-    uint64_t watched;      /* what the leader decided up to this entry must be applied first */
+    uint64_t watched;      /* entries to this one must be applied before the leader looks again: to
+                            * the last verdict, and to the end of the log when it looked last */
     uint64_t failed_ns;    /* when the last failure was applied */
     uint64_t claimed;      /* highest epoch that a member claimed since the last HEARD */
     uint64_t heard[SH_SHARED_NIDS / 64 + 1]; /* nodes heard since then, by ID */

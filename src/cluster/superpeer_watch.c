@@ -235,8 +235,10 @@ static void lead_step(struct sh_superpeer *superpeer, uint64_t now_ns)
         introduce_strangers(superpeer);
     watch_nodes(superpeer, now_ns);
     watch_superpeers(superpeer, now_ns);
-    if (shared->raft)
+    if (shared->raft) {
         members_step(superpeer);
+        shared->watched = sh_raft_last(shared->raft);
+    }
     memset(shared->heard, 0, sizeof shared->heard);
     shared->claimed = 0;
 }
