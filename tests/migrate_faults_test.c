@@ -208,6 +208,37 @@ static void holds_of_others(void **state)
     world_close(&world);
 }
 
+/* A batch that is on its way home is left out, too, by the creator that gave its chunks away
+ * before: who asks could have heard already that it is home. */
+static void holds_of_its_own(void **state)
+{
+    (void)state;
+    open_quiet(2);
+    shoal_nid creator = nid_of(A);
+    says_set(SHOAL_EBUSY, 0, SHOAL_OK);
+    (void)move_begin(A, B, 0, 0, 0);
+    assert_int_equal(job_end(A, 20 * S).err, SHOAL_OK);
+    struct told *told = holds_ask(A, creator, creator);
+    assert_int_equal(told->bytes[0], 0);
+    assert_int_equal(told->size, SH_HOLDS_ANSWER_BYTES + SH_HOLDS_RANGE_BYTES);
+    move_undecided(B, A, 0);
+    run_for(&world, 4 * S);
+    told = holds_ask(A, creator, creator);
+    assert_int_equal(told->bytes[0], SH_HOLDS_LEFT_OUT);
+    assert_int_equal(told->size, SH_HOLDS_ANSWER_BYTES);
+    /* Nor is it sure before the superpeer has noted that it has them. */
+    sh_world_partition(world.sim, 1 << 0, 1 << A, false);
+    says_set(SHOAL_EBUSY, 0, SHOAL_OK);
+    run_for(&world, S);
+    assert_true(serves(A, world.cids[0]));
+    told = holds_ask(A, creator, creator);
+    assert_int_equal(told->bytes[0], SH_HOLDS_LEFT_OUT);
+    sh_world_heal(world.sim);
+    run_for(&world, 4 * S);
+    assert_int_equal(holds_ask(A, creator, creator)->bytes[0], 0);
+    world_close(&world);
+}
+
 static size_t chunks_at(unsigned host)
 {
     struct sh_store_status status;
@@ -401,17 +432,12 @@ int main(void)
     test_logs_set();
     seed = test_seed_fresh();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unclear_answers),
-        cmocka_unit_test(limit_is_told),
-        cmocka_unit_test(target_out_of_sight),
-        cmocka_unit_test(source_unaware),
-        cmocka_unit_test(target_replaced),
-        cmocka_unit_test(target_forgotten),
-        cmocka_unit_test(target_that_leaves),
-        cmocka_unit_test(holds_of_others),
-        cmocka_unit_test(nobody_can_tell),
-        cmocka_unit_test(claimed_later),
-        cmocka_unit_test(senders),
+        cmocka_unit_test(unclear_answers),     cmocka_unit_test(limit_is_told),
+        cmocka_unit_test(target_out_of_sight), cmocka_unit_test(source_unaware),
+        cmocka_unit_test(target_replaced),     cmocka_unit_test(target_forgotten),
+        cmocka_unit_test(target_that_leaves),  cmocka_unit_test(holds_of_others),
+        cmocka_unit_test(holds_of_its_own),    cmocka_unit_test(nobody_can_tell),
+        cmocka_unit_test(claimed_later),       cmocka_unit_test(senders),
         cmocka_unit_test(many_results),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -244,7 +244,9 @@ static void test_drain_and_leave(void **state)
     struct shoal_migration all = whole(SHOAL_NID_NONE);
     all.drain = true;
     assert_int_equal(move(&nodes, 0, &all, SHOAL_OK).chunks, CHUNKS);
-    assert_int_equal(shoal_fill(nodes.store, reserved, "12345678", 8), SHOAL_ENONODE);
+    shoal *patient = rig_open(sh_node_address(nodes.superpeer.node), 3600 * UINT64_C(1000000000));
+    assert_int_equal(shoal_fill(patient, reserved, "12345678", 8), SHOAL_ENONODE); /* at once */
+    shoal_close(patient);
     struct shoal_status drained;
     assert_int_equal(shoal_status(nodes.store, nodes.nids[0], &drained), SHOAL_OK);
     assert_true(drained.is_drained);

@@ -241,13 +241,12 @@ struct sh_metadata_sizes sh_metadata_measure(const struct sh_metadata *metadata,
 
 /* A sector as bytes, little-endian:
  *   u64 incarnation, u8 what is known (1: known, 2: a claim had no room, 4: but for nodes that had
- * failed, u64 claims that came
- * too early, u32 ranges, each u64 first, u64 last, u16 owner; u32 sources,
- * each u16 node, u64 decision, u64 those before; u32 names, each u64 chunk ID, text name; u32
- * scratch, each text key, text value; barriers as in metadata_barriers.c; u8 whether names are
- * known, u64 changes of names, u64 number of the list that they began with, u64 updates, u64 up to
- * which one callers may be forgotten, u32 callers, each u64 caller, u64 number, u64 update, u64
- * value, u16 error.
+ *   failed), u64 claims that came too early, u32 ranges, each u64 first, u64 last, u16 owner; u32
+ *   sources, each u16 node, u64 decision, u64 those before; u32 names, each u64 chunk ID, text
+ *   name; u32 scratch, each text key, text value; barriers as in metadata_barriers.c; u8 whether
+ *   names are known, u64 changes of names, u64 number of the list that they began with, u64
+ *   updates, u64 up to which one callers may be forgotten, u32 callers, each u64 caller, u64
+ *   number, u64 update, u64 value, u16 error.
  *
  * Get replaces it. EPROTO, ENOMEM, ELIMIT change nothing. */
 size_t sh_metadata_image_size(const struct sh_metadata *metadata, unsigned sector);

@@ -28,7 +28,7 @@
  *            else (0: nobody has any of these, 65535: they are with a node that failed) up to 63
  *            more ranges of the same creator, behind that one, ascending, alike
  *   errors   ENOCHUNK (no creator has such IDs), EROLE (not of this arc), EBUSY (restarted; the
- *            creator may be back in a moment)
+ *            creator may be back in a moment; nodes have yet to say who has it)
  * VIEW_GET   to any superpeer or peer, from anyone
  *   request  u64 epoch
  *   answer   u8 flags (1: a view follows), [view]
@@ -90,8 +90,8 @@
  *   errors   EAGAIN (it has another list)
  * TREE       to the superpeer of the creator's arc: what it knows of chunks of one creator
  *   request  u64 chunk ID to begin at
- *   answer   u16 0, u8 whether there is more, at most 512 ranges as of LOOKUP, ascending; or u16
- *            the superpeer to be asked, u8 zero
+ *   answer   u16 0, u8 whether there is more, at most 512 ranges, ascending: u64 first, u64 last,
+ *            u16 owner as is noted, 0: nobody; or u16 the superpeer to be asked, u8 zero
  *   errors   EROLE, EBUSY
  *
  * HEARD      between superpeers that share a registry, to the leader
@@ -139,7 +139,8 @@
  * RESOLVE    from a batch's target, which has not heard what became of it; as COMMIT, of which the
  *            first run is looked at. A batch that was not committed yet is aborted
  *   answer   u8: 1 committed, 0 aborted
- *   errors   EBUSY (also: decided by an incarnation before), EROLE, ETIMEOUT; EINVAL: of another
+ *   errors   EDIFFERS (decided by an incarnation before), EBUSY, EROLE, ETIMEOUT; EINVAL: of
+ *            another
  * CLAIM      from the target of a batch that was committed, or the source of one that was not,
  *            which has left it out of an answer to HOLDS as it did not know that
  *   request  as of COMMIT, with itself as source and target (else EINVAL), incarnation 0, and the
@@ -151,10 +152,9 @@
  * HOLDS      from a superpeer to a peer, after all that was known of a sector is lost
  *   request  u64 chunk ID to begin at, u16 first, u16 last node ID of the arc
  *   answer   u8 flags (1: there is more, 2: batches were left out, 4: also such whose other node is
- *            not up), u64 sequence of the last batch
- * of the peer's of which it knows what came of it, ranges of chunks that nodes of the arc created:
- * u64 first, u64 last, u16 who has them: the peer itself, or of its own chunks the node that it
- * gave them to
+ *            not up), u64 sequence of the last batch of the peer's of which it knows what came of
+ *            it, ranges of chunks that nodes of the arc created: u64 first, u64 last, u16 who has
+ *            them: the peer itself, or of its own chunks the node that it gave them to
  */
 #ifndef SH_CLUSTER_PROTO_H
 #define SH_CLUSTER_PROTO_H

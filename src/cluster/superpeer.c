@@ -224,7 +224,9 @@ static void on_lookup(void *arg, struct sh_msg_in *in)
     bool is_gap = (err == SHOAL_ENOCHUNK || err == SHOAL_EFAILED) && creator.v >= SH_PEER_NID_MIN &&
                   creator.v <= SH_PEER_NID_MAX;
     if (err && !is_gap) {
-        refuse(in, err, err == SHOAL_EBUSY ? "a superpeer was restarted, or is behind" : NULL);
+        refuse(in, err,
+               err == SHOAL_EBUSY ? "a superpeer was restarted, or nodes have yet to say who has it"
+                                  : NULL);
         return;
     }
     superpeer->lookups++;

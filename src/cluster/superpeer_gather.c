@@ -166,6 +166,14 @@ static enum shoal_err claim_end(struct sh_superpeer *superpeer, struct sh_metada
     return err;
 }
 
+/* One that had left batches out says whether it still does. What it has it has said already; once
+ * it knows of all, it is to say that anew, as a whole. */
+static void asked_again(struct sh_gather *gather, uint8_t flags)
+{
+    bit_set(gather->asked, gather->nid, flags & (SH_HOLDS_LEFT_OUT | SH_HOLDS_ALONE));
+    bit_set(gather->waits, gather->nid, flags & SH_HOLDS_LEFT_OUT);
+}
+
 /* Takes a page: ranges in rising order, of which neighbours with one owner go together. */
 static enum shoal_err claims_get(struct sh_superpeer *superpeer, struct sh_reader *r)
 {
@@ -178,6 +186,10 @@ static enum shoal_err claims_get(struct sh_superpeer *superpeer, struct sh_reade
     if (update.sequence > UINT64_MAX >> 1 ||
         flags > (SH_HOLDS_MORE | SH_HOLDS_LEFT_OUT | SH_HOLDS_ALONE))
         return SHOAL_EPROTO;
+    if (bit_of(gather->asked, gather->nid)) {
+        asked_again(gather, flags);
+        return SHOAL_OK;
+    }
     gather->left_out |= flags & (SH_HOLDS_LEFT_OUT | SH_HOLDS_ALONE);
     while (!err && sh_reader_left(r) > 0) {
         struct sh_metadata_run run = {{sh_get64(r)}, {sh_get64(r)}};

@@ -111,8 +111,11 @@ void sh_superpeer_tree_handler(void *arg, struct sh_msg_in *in)
         err = tree_check(superpeer, from, &other);
     struct sh_out out;
     if (err) {
-        sh_msg_reply_error(in->msg, in->reply_to, in->type, err,
-                           err == SHOAL_EBUSY ? "a superpeer was restarted or has failed" : NULL);
+        sh_msg_reply_error(
+            in->msg, in->reply_to, in->type, err,
+            err == SHOAL_EBUSY
+                ? "a superpeer was restarted, or nodes have yet to say what they have"
+                : NULL);
     } else if (!other) {
         tree_answer(superpeer, in, from);
     } else if (!sh_msg_reply(in->msg, in->reply_to, in->type, SH_TREE_ANSWER_BYTES, &out)) {

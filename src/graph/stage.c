@@ -139,8 +139,8 @@ void sh_graph_on_begin(struct sh_graph *graph, const struct sh_graph_item *item)
     }
     if (graph->config.may_load && !graph->config.may_load(graph->config.arg)) {
         sh_graph_reply_error(graph, item, SHOAL_ENONODE,
-                             "a peer is being drained, and takes no chunks: stop it first, or undo "
-                             "the drain");
+                             "it is being drained, and takes no chunks: stop it first, or undo the "
+                             "drain");
         return;
     }
     struct sh_load *load = calloc(1, sizeof *load);

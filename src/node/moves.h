@@ -23,10 +23,11 @@
  *            nothing; u64 first, u64 last chunk ID; u16 target, or 0: all other peers that are up,
  *            in turn; u8 flags (1: drain: the node takes no chunks from now on, new or moved, and
  *            the job goes on until nothing is left); u64 bytes a second at most, or 0; u64 bytes
- * after which the job ends, or 0
+ *            after which the job ends, or 0
  *
- *     EBUSY (another migration, or a graph whose index knows its chunks here), EINVAL, ENONODE (the
- *     target is not a peer that is up), EAGAIN (it is not known here yet), ENOTOWNER (not joined)
+ *     EBUSY (another migration, a dump that is being loaded, or a graph whose index knows its
+ *     chunks here), EINVAL, ENONODE (the target is not a peer that is up), EAGAIN (it is not known
+ *     here yet), ENOTOWNER (not joined)
  *
  *   MOVE_JOB u64 job, or 0 for the last
  *
@@ -34,7 +35,7 @@
  *
  *   MOVE_CANCEL u64 job. ENONAME. The job ends soon after with ECANCELED; what was moved stays so
  *
- *   UNDRAIN  nothing. The node may create chunks again; a drain that is under way ends
+ *   UNDRAIN  nothing. The node may create and take chunks again; a drain that is under way ends
  *
  * Between source and target:
  *

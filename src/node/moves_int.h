@@ -121,7 +121,7 @@ struct sh_moves {
     shoal_nid turn; /* the target that was taken last */
     unsigned untold;         /* how many peers there are with `untold` */
     uint64_t *full;          /* targets that take no more, a bit by node ID */
-    enum shoal_err full_err; /* what the last of them said */
+    enum shoal_err full_err; /* what the last of them said, but ENONODE only if all did */
     /* The target's. */
     struct sh_staged *staged;
     uint64_t holds_refused_ns; /* when HOLDS was refused first, of late */

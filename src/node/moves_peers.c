@@ -21,12 +21,15 @@ static struct sh_node *nodes_get(const struct sh_moves *moves, size_t *count_out
 void sh_moves_targets_begin(struct sh_moves *moves)
 {
     memset(moves->full, 0, SH_MOVES_FULL_WORDS * sizeof moves->full[0]);
+    moves->full_err = SHOAL_OK;
 }
 
 void sh_moves_target_full(struct sh_moves *moves, shoal_nid nid, enum shoal_err err)
 {
     moves->full[nid.v / 64] |= UINT64_C(1) << (nid.v % 64);
-    moves->full_err = err;
+    /* That one is drained says less than that another is full. */
+    if (err != SHOAL_ENONODE || !moves->full_err)
+        moves->full_err = err;
 }
 
 static bool is_full(const struct sh_moves *moves, shoal_nid nid)

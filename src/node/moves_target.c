@@ -531,7 +531,7 @@ static bool awaits_word(struct sh_moves *moves, shoal_cid from, shoal_nid last)
 }
 
 /* Notes the batches about which nothing is said now, as nobody knows here who has them. Returns the
- * flags that tell of them. */
+ * flags that tell of them, and of those that were left out before and are to be claimed. */
 static uint8_t undecided_note(struct sh_moves *moves, shoal_cid from, shoal_nid last)
 {
     struct sh_move_batch *batch = &moves->batch;
@@ -542,11 +542,28 @@ static uint8_t undecided_note(struct sh_moves *moves, shoal_cid from, shoal_nid 
         staged->was_left_out = true;
         flags |= sh_moves_is_up(moves, staged->source) ? SH_HOLDS_LEFT_OUT : SH_HOLDS_ALONE;
     }
+    for (const struct sh_staged *claim = moves->claims; claim; claim = claim->next) {
+        if (is_asked(claim->runs, claim->count, from, last))
+            flags |= SH_HOLDS_LEFT_OUT;
+    }
     if (sh_moves_is_open(moves) && is_asked(batch->runs, batch->count, from, last)) {
         batch->was_left_out = true;
         flags |= sh_moves_is_up(moves, batch->target) ? SH_HOLDS_LEFT_OUT : SH_HOLDS_ALONE;
     }
     return flags;
+}
+
+/* Whether a batch that is not decided touches a range: who has that is not known here. */
+static bool is_undecided(const struct sh_moves *moves, const struct sh_range *range)
+{
+    for (const struct sh_staged *staged = moves->staged; staged; staged = staged->next) {
+        for (size_t i = 0; i < staged->count; i++) {
+            if (staged->runs[i].first.v <= range->last.v &&
+                staged->runs[i].last.v >= range->first.v)
+                return true;
+        }
+    }
+    return false;
 }
 
 /* What of an arc's chunks this node has, and where those are that it created. */
@@ -585,8 +602,10 @@ static void on_holds(void *arg, struct sh_msg_in *in)
             break;
         }
         bool is_own = shoal_cid_creator(range.first).v == self.v;
-        if (is_own ? what != SH_HOLDING_AWAY : what == SH_HOLDING_NOTHING && is_open)
-            continue; /* where it is looked for; or others decide about it */
+        /* Where it is looked for; or others decide about it. */
+        if (is_own ? what != SH_HOLDING_AWAY || is_undecided(moves, &range)
+                   : what == SH_HOLDING_NOTHING && is_open)
+            continue;
         range.value = is_own ? nid.v : self.v;
         found[count++] = range;
     }

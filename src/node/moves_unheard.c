@@ -1,8 +1,11 @@
 /* A batch that its target has by the word of a superpeer (RESOLVE), as the source could not be
  * heard, and of which the source may not know. If the superpeers forget it, and the target has
  * given the chunks on and is gone, the source takes them for its own: so the target gives nothing
- * away before the source has heard of it, or is gone itself. It asks for that (ASK). */
+ * away before the source has heard of it, or is taken for dead. It asks for that (ASK). A drain
+ * waits for more: until a source that is taken for dead is back, or can't come back. Other jobs do
+ * not, since what is on a node whose source is gone for good could never be moved away. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "node/moves_int.h"
@@ -11,7 +14,8 @@ struct sh_unheard {
     struct sh_unheard *next;
     struct sh_moves *moves;
     shoal_nid source;
-    uint64_t instance; /* of the source */
+    uint64_t instance; /* of the source; 0: not known */
+    char address[SH_MSG_ADDRESS_MAX];
     uint64_t sequence;
     uint64_t due_ns;
     bool is_asking;
@@ -36,14 +40,14 @@ static enum sh_node_state state_of(const struct sh_unheard *unheard)
     struct sh_node node;
     if (sh_directory_node(unheard->moves->config.directory, unheard->source, &node) != SHOAL_OK)
         return SH_NODE_FAILED;
-    return node.instance == unheard->instance ? node.state : SH_NODE_LEFT;
+    bool is_it = !unheard->instance || node.instance == unheard->instance;
+    return is_it ? node.state : SH_NODE_LEFT;
 }
 
 void sh_moves_unheard_add(struct sh_moves *moves, const struct sh_staged *staged)
 {
     struct sh_node node;
-    if (sh_directory_node(moves->config.directory, staged->source, &node) != SHOAL_OK)
-        return;
+    bool is_known = !sh_directory_node(moves->config.directory, staged->source, &node);
     struct sh_unheard *unheard = malloc(sizeof *unheard);
     if (!unheard) {
         SH_WARN("node", "no memory to wait until a source has heard of its batch",
@@ -53,9 +57,10 @@ void sh_moves_unheard_add(struct sh_moves *moves, const struct sh_staged *staged
     *unheard = (struct sh_unheard){.next = moves->unheard,
                                    .moves = moves,
                                    .source = staged->source,
-                                   .instance = node.instance,
+                                   .instance = is_known ? node.instance : 0,
                                    .sequence = staged->sequence,
                                    .due_ns = sh_now(&moves->config.clock) + SH_MOVES_ASK_NS};
+    memcpy(unheard->address, staged->source_address, sizeof unheard->address);
     moves->unheard = unheard;
 }
 
@@ -80,7 +85,8 @@ bool sh_moves_is_unheard(struct sh_moves *moves)
 
 shoal_nid sh_moves_unheard_next(struct sh_moves *moves)
 {
-    while (moves->unheard && sh_moves_has_ended(moves, moves->unheard->source, ""))
+    while (moves->unheard &&
+           sh_moves_has_ended(moves, moves->unheard->source, moves->unheard->address))
         unheard_free(moves, moves->unheard);
     return moves->unheard ? moves->unheard->source : SHOAL_NID_NONE;
 }
