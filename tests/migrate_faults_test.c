@@ -216,21 +216,25 @@ static void holds_of_its_own(void **state)
     open_quiet(2);
     shoal_nid creator = nid_of(A);
     says_set(SHOAL_EBUSY, 0, SHOAL_OK);
-    (void)move_begin(A, B, 0, 0, 0);
+    (void)move_begin(A, B, 0, 9, 0);
     assert_int_equal(job_end(A, 20 * S).err, SHOAL_OK);
     struct told *told = holds_ask(A, creator, creator);
     assert_int_equal(told->bytes[0], 0);
     assert_int_equal(told->size, SH_HOLDS_ANSWER_BYTES + SH_HOLDS_RANGE_BYTES);
-    move_undecided(B, A, 0);
+    move_undecided(B, A, 4);
     run_for(&world, 4 * S);
     told = holds_ask(A, creator, creator);
     assert_int_equal(told->bytes[0], SH_HOLDS_LEFT_OUT);
-    assert_int_equal(told->size, SH_HOLDS_ANSWER_BYTES);
+    assert_int_equal(told->size, SH_HOLDS_ANSWER_BYTES + 2 * SH_HOLDS_RANGE_BYTES);
+    const uint8_t *ranges = told->bytes + SH_HOLDS_ANSWER_BYTES;
+    assert_true(sh_load64(ranges) == world.cids[0].v && sh_load64(ranges + 8) == world.cids[3].v);
+    ranges += SH_HOLDS_RANGE_BYTES;
+    assert_true(sh_load64(ranges) == world.cids[5].v && sh_load64(ranges + 8) == world.cids[9].v);
     /* Nor is it sure before the superpeer has noted that it has them. */
     sh_world_partition(world.sim, 1 << 0, 1 << A, false);
     says_set(SHOAL_EBUSY, 0, SHOAL_OK);
     run_for(&world, S);
-    assert_true(serves(A, world.cids[0]));
+    assert_true(serves(A, world.cids[4]));
     told = holds_ask(A, creator, creator);
     assert_int_equal(told->bytes[0], SH_HOLDS_LEFT_OUT);
     sh_world_heal(world.sim);
@@ -269,15 +273,45 @@ static void nobody_can_tell(void **state)
     world_close(&world);
 }
 
-static shoal_nid owner_by_superpeer(shoal_cid cid)
+static struct told *lookup(shoal_cid cid)
 {
     uint8_t bytes[SH_LOOKUP_BYTES] = {0};
     sh_store64(bytes, cid.v);
-    struct told *told =
-        tell(client(), nid_of(0), SH_CLUSTER_LOOKUP, sh_bytes_make(bytes, sizeof bytes));
+    return tell(client(), nid_of(0), SH_CLUSTER_LOOKUP, sh_bytes_make(bytes, sizeof bytes));
+}
+
+static shoal_nid owner_by_superpeer(shoal_cid cid)
+{
+    struct told *told = lookup(cid);
     assert_int_equal(told->err, SHOAL_OK);
     assert_true(told->size >= SH_LOOKUP_ANSWER_BYTES);
     return (shoal_nid){sh_load16(told->bytes + 16)};
+}
+
+/* A superpeer that has lost its memory does not call a chunk gone while nodes do not know who has a
+ * batch; it asks them again, and knows all once they do. */
+static void asked_until_sure(void **state)
+{
+    (void)state;
+    open_quiet(2);
+    shoal_cid nobodys = shoal_cid_make((shoal_nid){(uint16_t)(nid_of(B).v + 100)}, 1);
+    assert_int_equal(owner_by_superpeer(nobodys).v, SH_LOOKUP_NOBODY);
+    says_set(SHOAL_EBUSY, 0, SHOAL_OK);
+    (void)move_begin(A, B, 1, 1, 0);
+    assert_int_equal(job_end(A, 20 * S).err, SHOAL_OK);
+    move_undecided(A, B, 0);
+    sh_world_crash(world.sim, 0);
+    sh_world_restart(world.sim, 0);
+    says_set(SHOAL_EBUSY, UINT32_MAX, SHOAL_EBUSY);
+    run_for(&world, 10 * S);
+    assert_int_equal(owner_by_superpeer(world.cids[1]).v, nid_of(B).v);
+    assert_int_equal(lookup(nobodys)->err, SHOAL_EBUSY);
+    says_set(SHOAL_EBUSY, 0, SHOAL_OK);
+    assert_int_equal(job_end(A, 20 * S).err, SHOAL_OK);
+    run_for(&world, 5 * S);
+    assert_int_equal(owner_by_superpeer(world.cids[0]).v, nid_of(B).v);
+    assert_int_equal(owner_by_superpeer(nobodys).v, SH_LOOKUP_NOBODY);
+    world_close(&world);
 }
 
 /* Begins to move a chunk, and has both asked what they have while that is not decided. */
@@ -432,12 +466,19 @@ int main(void)
     test_logs_set();
     seed = test_seed_fresh();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unclear_answers),     cmocka_unit_test(limit_is_told),
-        cmocka_unit_test(target_out_of_sight), cmocka_unit_test(source_unaware),
-        cmocka_unit_test(target_replaced),     cmocka_unit_test(target_forgotten),
-        cmocka_unit_test(target_that_leaves),  cmocka_unit_test(holds_of_others),
-        cmocka_unit_test(holds_of_its_own),    cmocka_unit_test(nobody_can_tell),
-        cmocka_unit_test(claimed_later),       cmocka_unit_test(senders),
+        cmocka_unit_test(unclear_answers),
+        cmocka_unit_test(limit_is_told),
+        cmocka_unit_test(target_out_of_sight),
+        cmocka_unit_test(source_unaware),
+        cmocka_unit_test(target_replaced),
+        cmocka_unit_test(target_forgotten),
+        cmocka_unit_test(target_that_leaves),
+        cmocka_unit_test(holds_of_others),
+        cmocka_unit_test(holds_of_its_own),
+        cmocka_unit_test(asked_until_sure),
+        cmocka_unit_test(nobody_can_tell),
+        cmocka_unit_test(claimed_later),
+        cmocka_unit_test(senders),
         cmocka_unit_test(many_results),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

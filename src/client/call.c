@@ -11,10 +11,12 @@
 #include "client/client_int.h"
 #include "node/moves.h"
 
-/* A node that is being drained says so; to ask it again while that lasts changes nothing. */
-static bool is_drained(const struct sh_call_state *state, enum shoal_err err)
+/* A node that is being drained answers so, with a text; to ask again while that lasts changes
+ * nothing. That there is no such node, at the address that is known, comes without one. */
+static bool is_drained(const struct sh_call_state *state, enum shoal_err err,
+                       const struct sh_reader *text)
 {
-    return err == SHOAL_ENONODE && state->ask.kind == SH_CALL_FILL;
+    return err == SHOAL_ENONODE && state->ask.kind == SH_CALL_FILL && sh_reader_left(text) > 0;
 }
 
 static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
@@ -34,7 +36,7 @@ static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_
         sh_directory_suspect(state->store->directory, request->to);
     bool is_lost = err == SHOAL_ECONNLOST;
     state->was_lost |= is_lost;
-    if (err == SHOAL_OK || is_drained(state, err) ||
+    if (err == SHOAL_OK || is_drained(state, err, payload) ||
         (!is_lost && !sh_call_may_retry(state->ask.kind, err))) {
         sh_call_complete(state, err);
         return;

@@ -151,10 +151,11 @@
  *   answer   u64 incarnation of what is known of its chunks
  * HOLDS      from a superpeer to a peer, after all that was known of a sector is lost
  *   request  u64 chunk ID to begin at, u16 first, u16 last node ID of the arc
- *   answer   u8 flags (1: there is more, 2: batches were left out, 4: also such whose other node is
- *            not up), u64 sequence of the last batch of the peer's of which it knows what came of
- *            it, ranges of chunks that nodes of the arc created: u64 first, u64 last, u16 who has
- *            them: the peer itself, or of its own chunks the node that it gave them to
+ *   answer   u8 flags (1: there is more, 2: batches were left out, or are to be claimed, 4: also
+ *            such whose other node is not up), u64 sequence of the peer's last batch of which it
+ *            knows what came of it, ranges of chunks that nodes of the arc created: u64 first,
+ *            u64 last, u16 who has them: the peer itself, or of its own chunks the node that
+ *            has them from it
  */
 #ifndef SH_CLUSTER_PROTO_H
 #define SH_CLUSTER_PROTO_H

@@ -88,7 +88,9 @@ void sh_shared_hand_in(struct sh_superpeer *superpeer, struct sh_bytes bytes)
             return;
         if (bytes.at[0] == SH_COMMAND_JOIN)
             rejoiner_heard(superpeer, sh_load64(bytes.at + 12));
-        bool is_verdict = bytes.at[0] == SH_COMMAND_FAIL || bytes.at[0] == SH_COMMAND_STATE;
+        /* A dismissal has a number. */
+        bool is_verdict = bytes.at[0] == SH_COMMAND_FAIL ||
+                          (bytes.at[0] == SH_COMMAND_STATE && !sh_load64(bytes.at + 4));
         if (!sh_raft_propose(shared->raft, bytes, &index, &term) && is_verdict)
             shared->watched = index;
         return;

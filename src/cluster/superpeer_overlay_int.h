@@ -40,8 +40,8 @@ struct sh_gather {
     uint64_t asked_moves[SH_SECTORS]; /* that, when it was asked */
     uint64_t due_ns;
     bool gathered[SH_SECTORS]; /* here, since it was lost */
-    /* Bits by node ID: who has said it all; of these who has left something out, and is asked again
-     * at times; and of these who will hear of it soon, as the node that knows is up. */
+    /* Bits by node ID: who has said it all; who had left something out when it said it, and is
+     * asked again at times; and of these who will hear of it soon, as the node that knows is up. */
     uint64_t asked[SH_GATHER_WORDS], unsure[SH_GATHER_WORDS], waits[SH_GATHER_WORDS];
     uint64_t unsure_due_ns;
     shoal_nid unsure_nid; /* the last of those that was asked again */

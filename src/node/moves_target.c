@@ -553,13 +553,19 @@ static uint8_t undecided_note(struct sh_moves *moves, shoal_cid from, shoal_nid 
     return flags;
 }
 
-/* Whether a batch that is not decided touches a range: who has that is not known here. */
-static bool is_undecided(const struct sh_moves *moves, const struct sh_range *range)
+/* Ends a range before the first batch in it that came and is not decided: who has that is not known
+ * here. Or, if the range begins with one, where that does; then it is true. */
+static bool undecided_cut(const struct sh_moves *moves, struct sh_range *range)
 {
     for (const struct sh_staged *staged = moves->staged; staged; staged = staged->next) {
         for (size_t i = 0; i < staged->count; i++) {
-            if (staged->runs[i].first.v <= range->last.v &&
-                staged->runs[i].last.v >= range->first.v)
+            const struct sh_metadata_run *run = &staged->runs[i];
+            if (run->last.v < range->first.v || run->first.v > range->last.v)
+                continue;
+            bool is_first = run->first.v <= range->first.v;
+            uint64_t end = is_first ? run->last.v : run->first.v - 1;
+            range->last.v = end < range->last.v ? end : range->last.v;
+            if (is_first)
                 return true;
         }
     }
@@ -596,15 +602,18 @@ static void on_holds(void *arg, struct sh_msg_in *in)
     bool is_more = false, is_open = sh_moves_is_open(moves);
     while (sh_holdings_next(moves->holdings, from, &range, &what, &nid) &&
            shoal_cid_creator(range.first).v <= last.v) {
-        from.v = range.last.v + 1;
+        if (range.first.v < from.v)
+            range.first = from;
         if (count == RANGES_MAX) {
             is_more = true;
             break;
         }
         bool is_own = shoal_cid_creator(range.first).v == self.v;
+        bool is_away = is_own && what == SH_HOLDING_AWAY;
+        bool is_undecided = is_away && undecided_cut(moves, &range);
+        from.v = range.last.v + 1;
         /* Where it is looked for; or others decide about it. */
-        if (is_own ? what != SH_HOLDING_AWAY || is_undecided(moves, &range)
-                   : what == SH_HOLDING_NOTHING && is_open)
+        if (is_own ? !is_away || is_undecided : what == SH_HOLDING_NOTHING && is_open)
             continue;
         range.value = is_own ? nid.v : self.v;
         found[count++] = range;
