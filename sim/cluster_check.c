@@ -245,6 +245,26 @@ unsigned cw_servers_of(struct cw_world *world, shoal_cid cid)
     return servers;
 }
 
+unsigned cw_served_watch(struct cw_world *world, shoal_cid cid, struct cw_served *served)
+{
+    unsigned servers = 0;
+    for (unsigned i = 0; i < world->config.peers; i++) {
+        const struct cw_host *host = cw_peer(world, i);
+        if (!serves(host, cid))
+            continue;
+        servers++;
+        *served = (struct cw_served){host, host->instance, cw_forgotten(world, cid)};
+    }
+    return servers;
+}
+
+bool cw_is_untold(struct cw_world *world, shoal_cid cid, const struct cw_served *served)
+{
+    const struct cw_host *host = served->host;
+    bool has_ended = host && (!host->chunks || host->instance != served->instance);
+    return has_ended && cw_forgotten(world, cid) > served->forgotten;
+}
+
 void cw_copies_lost(struct cw_host *host)
 {
     struct cw_world *world = host->world;
@@ -267,11 +287,12 @@ void cw_copies_lost(struct cw_host *host)
 
 static void watch_chunk(struct cw_world *world, struct cw_chunk *chunk)
 {
-    unsigned servers = cw_servers_of(world, chunk->cid);
+    unsigned servers = cw_served_watch(world, chunk->cid, &chunk->served);
     CW_HOLDS(world, servers <= 1, "chunk %u:%" PRIu64 " is served by two nodes",
              shoal_cid_creator(chunk->cid).v, shoal_cid_local(chunk->cid));
-    if (servers)
-        lost_set(world, chunk, false); /* it was moving, and its move has ended well */
+    /* If it was moving, and is served, its move has ended well. */
+    if (servers || cw_is_untold(world, chunk->cid, &chunk->served))
+        lost_set(world, chunk, !servers);
 }
 
 bool cw_watch(void *arg)

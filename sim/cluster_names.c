@@ -48,6 +48,11 @@ void cw_sectors_watch(struct cw_world *world)
         cw_sector_watch(world, i);
 }
 
+unsigned cw_forgotten(const struct cw_world *world, shoal_cid cid)
+{
+    return world->programs->sectors[sh_arc_sector(shoal_cid_creator(cid))].count;
+}
+
 /* --- Operations --------------------------------------------------------------------------------
  */
 

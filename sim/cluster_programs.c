@@ -330,6 +330,7 @@ void cw_programs_end(struct cw_world *world)
 void cw_programs_watch(struct cw_world *world)
 {
     cw_sectors_watch(world);
+    cw_words_watch(world);
 }
 
 void cw_programs_check(struct cw_world *world)

@@ -101,6 +101,7 @@ struct cw_barrier {
 struct cw_word {
     bool is_there, is_removing;
     shoal_cid cid;
+    struct cw_served served;
     uint64_t last; /* what was seen or written last: for conditions that often hold */
     struct cw_register history;
 };
@@ -178,6 +179,8 @@ void cw_names_check(struct cw_world *world);
 void cw_words_do(struct cw_fiber *fiber);
 /* Has one of them moved to another peer. */
 void cw_words_move(struct cw_fiber *fiber);
+/* Ends what nobody can tell of any more (cw_is_untold). */
+void cw_words_watch(struct cw_world *world);
 /* What is not as it should be in the end; NULL: all is. */
 const char *cw_words_wait(struct cw_world *world);
 void cw_words_check(struct cw_world *world);

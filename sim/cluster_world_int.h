@@ -50,6 +50,13 @@ struct cw_world;
 struct cw_host;
 
 /* What is known of a chunk from outside. */
+/* Who served a chunk when that was seen last, and how often its sector had been forgotten. */
+struct cw_served {
+    const struct cw_host *host; /* NULL: nobody yet */
+    uint64_t instance;
+    unsigned forgotten;
+};
+
 struct cw_chunk {
     enum { CW_FREE, CW_LIVE, CW_GONE } state; /* GONE: its removal was acknowledged */
     shoal_cid cid;
@@ -60,6 +67,7 @@ struct cw_chunk {
     /* The node died that served it; or one that had a copy while it was moving, and nobody has
      * served it since. */
     bool is_lost;
+    struct cw_served served;
     bool has_writer;
     unsigned writer, writer_slot; /* a client's index and which of its slots */
     /* Who may think that he has the write lock, and until when at the earliest he stops. */
@@ -248,6 +256,13 @@ void cw_view_seen(struct cw_host *host, const struct sh_view *view);
 void cw_copies_lost(struct cw_host *host);
 /* How many nodes serve a chunk. */
 unsigned cw_servers_of(struct cw_world *world, shoal_cid cid);
+/* The same, and notes who it is. */
+unsigned cw_served_watch(struct cw_world *world, shoal_cid cid, struct cw_served *served);
+/* How often the sector of a chunk's creator has begun, as far as was seen. */
+unsigned cw_forgotten(const struct cw_world *world, shoal_cid cid);
+/* Of a chunk that nobody serves: who did last may have given it to a node that has not heard so;
+ * that one's process has ended, and the superpeers forgot. Nobody can tell then. */
+bool cw_is_untold(struct cw_world *world, shoal_cid cid, const struct cw_served *served);
 
 /* --- cluster_end.c -----------------------------------------------------------------------------
  */
