@@ -95,7 +95,7 @@ void sh_graph_explain(struct sh_graph_problem *problem_out, const char *format, 
 void sh_gather_explain(struct sh_graph_problem *problem_out, const struct sh_gather *gather)
 {
     if (gather->detail[0])
-        sh_graph_explain(problem_out, "peer %u: %s", gather->to.v, gather->detail);
+        sh_graph_explain(problem_out, "%s", gather->detail);
     else
         sh_graph_explain(problem_out, "peer %u: %s", gather->to.v, shoal_err_text(gather->err));
 }

@@ -138,9 +138,12 @@ void sh_graph_on_begin(struct sh_graph *graph, const struct sh_graph_item *item)
         return;
     }
     if (graph->config.may_load && !graph->config.may_load(graph->config.arg)) {
-        sh_graph_reply_error(graph, item, SHOAL_ENONODE,
-                             "it is being drained, and takes no chunks: stop it first, or undo the "
-                             "drain");
+        char text[128];
+        (void)snprintf(text, sizeof text,
+                       "peer %u is being drained, and takes no chunks: stop it first, or undo the "
+                       "drain",
+                       sh_msg_nid(graph->config.msg).v);
+        sh_graph_reply_error(graph, item, SHOAL_ENONODE, text);
         return;
     }
     struct sh_load *load = calloc(1, sizeof *load);

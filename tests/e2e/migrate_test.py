@@ -111,7 +111,7 @@ class Migrate(harness.Case):
         edges = self.write("edges", "1 2\n2 3\n")
         done = self.run_program("shoal", "graph", "load", edges, "--connect", node.address)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("being drained", done.problem)
+        self.assertIn(f"peer {one.nid} is being drained", done.problem)
         done = self.run_program("shoal", "drain", one.nid, "--undo", "--to", two.nid, "--connect",
                                 node.address)
         self.assertEqual(done.returncode, 2)
