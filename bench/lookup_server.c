@@ -9,8 +9,8 @@
 #include "bench/ranges_layout.h"
 #include "bench/server_node.h"
 #include "client/client.h"
-#include "cluster/metadata.h"
 #include "cluster/proto.h"
+#include "metadata/metadata.h"
 
 #define SUPERPEER 1
 #define PATIENCE_US 10000

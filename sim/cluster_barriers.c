@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "cluster/metadata_barriers.h"
+#include "metadata/metadata_barriers.h"
 #include "sim/cluster_programs_int.h"
 
 #define SIZE_MAX_MEMBERS 3
@@ -22,11 +22,11 @@ static void forget(struct cw_barrier *barrier)
     *barrier = (struct cw_barrier){.generation = generation + 1};
 }
 
-void cw_barriers_forget(struct cw_world *world, unsigned sector)
+void cw_barriers_forget(struct cw_world *world, unsigned shard)
 {
     for (unsigned i = 0; i < CW_BARRIERS; i++) {
         struct cw_barrier *barrier = barrier_at(world, i);
-        if (barrier->is_there && sh_barrier_sector(barrier->id.v) == sector)
+        if (barrier->is_there && sh_barrier_shard(barrier->id.v) == shard)
             forget(barrier);
     }
 }
@@ -227,7 +227,7 @@ static void wait(struct cw_fiber *fiber, unsigned at)
     bool is_over = barrier->generation != generation;
     if (!is_over)
         barrier->members[number].ended_ns = sh_world_now(world->sim);
-    cw_sector_watch(world, sh_barrier_sector(sh_load64(data)));
+    cw_shard_watch(world, sh_barrier_shard(sh_load64(data)));
     is_over |= barrier->generation != generation;
     if (fiber->program->is_dying) {
         if (!is_over)
@@ -251,7 +251,7 @@ static void status(struct cw_fiber *fiber, unsigned at)
     struct shoal_barrier_round *round = NULL;
     uint64_t id = barrier->id.v;
     enum shoal_err err = shoal_barrier_status(fiber->program->store, barrier->id, &round);
-    cw_sector_watch(world, sh_barrier_sector(id));
+    cw_shard_watch(world, sh_barrier_shard(id));
     if (fiber->program->is_dying || barrier->generation != generation) {
         shoal_barrier_round_free(round);
         return;

@@ -1,7 +1,7 @@
 /* Leases never overlap: looked at by the world's time, whatever the nodes' clocks show. */
-#include "cluster/arcs.h"
-#include "cluster/superpeer_claims.h"
+#include "ring/arcs.h"
 #include "sim/cluster_world_int.h"
+#include "superpeer/superpeer_claims.h"
 
 /* One that was stopped notices that, and declares nobody failed before it has listened anew. */
 #define AWAKE_NS (50 * CW_MS)
@@ -48,14 +48,14 @@ static void watch_peers(struct cw_world *world)
 
 static void watch_ring(struct cw_world *world)
 {
-    for (unsigned sector = world->watched_part; sector < SH_SECTORS; sector += CW_WATCH_PARTS) {
+    for (unsigned shard = world->watched_part; shard < SH_SHARDS; shard += CW_WATCH_PARTS) {
         unsigned first = 0, count = 0;
         for (unsigned i = 0; i < world->config.superpeers; i++) {
             const struct cw_host *host = &world->hosts[i];
-            if (!host->superpeer || !sh_superpeer_answers_for(host->superpeer, sector))
+            if (!host->superpeer || !sh_superpeer_answers_for(host->superpeer, shard))
                 continue;
-            CW_HOLDS(world, !count, "superpeers %u and %u both answer for sector %u", first, i,
-                     sector);
+            CW_HOLDS(world, !count, "superpeers %u and %u both answer for shard %u", first, i,
+                     shard);
             first = i;
             count++;
         }

@@ -329,7 +329,7 @@ void cw_programs_end(struct cw_world *world)
 
 void cw_programs_watch(struct cw_world *world)
 {
-    cw_sectors_watch(world);
+    cw_shards_watch(world);
     cw_words_watch(world);
 }
 

@@ -8,7 +8,7 @@
 #define SIM_CLUSTER_PROGRAMS_INT_H
 
 #include "client/client.h"
-#include "cluster/arcs.h"
+#include "ring/arcs.h"
 #include "shoal/names.h"
 #include "sim/cluster_world_int.h"
 #include "sim/fiber.h"
@@ -63,8 +63,8 @@ struct cw_recording {
     unsigned at, generation;
 };
 
-/* How often a sector was begun anew, as all superpeers that held it had died. */
-struct cw_sector {
+/* How often a shard was begun anew, as all superpeers that held it had died. */
+struct cw_shard {
     unsigned count;
     uint64_t incarnations[CW_INCARNATIONS];
 };
@@ -114,9 +114,9 @@ struct cw_event {
 struct cw_programs {
     uint64_t tick, values; /* the last ones */
     struct cw_register names[CW_NAMES];
-    uint8_t name_sectors[CW_NAMES];
+    uint8_t name_shards[CW_NAMES];
     uint64_t name_values[CW_NAMES]; /* what was given last: for conditions that often hold */
-    struct cw_sector sectors[SH_SECTORS];
+    struct cw_shard shards[SH_SHARDS];
     struct cw_barrier barriers[CW_BARRIERS];
     struct cw_word words[CW_WORDS];
     struct cw_event events[CW_EVENTS]; /* the last ones, by epoch */
@@ -168,9 +168,9 @@ void cw_record_drop(const struct cw_recording *recording);
  */
 
 void cw_names_do(struct cw_fiber *fiber);
-/* Notes sectors that superpeers have lost, and begins names of these anew. */
-void cw_sectors_watch(struct cw_world *world);
-void cw_sector_watch(struct cw_world *world, unsigned sector);
+/* Notes shards that superpeers have lost, and begins names of these anew. */
+void cw_shards_watch(struct cw_world *world);
+void cw_shard_watch(struct cw_world *world, unsigned shard);
 void cw_names_check(struct cw_world *world);
 
 /* --- cluster_words.c ---------------------------------------------------------------------------
@@ -217,7 +217,7 @@ void cw_barriers_look(struct cw_fiber *fiber);
 void cw_barriers_ask(struct cw_world *world);
 /* Nobody is seen to wait at any: what died is gone, too. */
 bool cw_barriers_are_empty(struct cw_world *world);
-/* A sector's barriers are gone. */
-void cw_barriers_forget(struct cw_world *world, unsigned sector);
+/* A shard's barriers are gone. */
+void cw_barriers_forget(struct cw_world *world, unsigned shard);
 
 #endif

@@ -10,9 +10,9 @@
  *   - what was acknowledged is there, unless a node died that had a copy of it;
  *   - writers' leases on a chunk never overlap, by the clocks of those who hold them;
  *   - no peer has a lease while the superpeers' leader may declare it failed, or has; none answers
- *     what it was asked after that; no two superpeers answer for one sector of the ring;
+ *     what it was asked after that; no two superpeers answer for one shard of the ring;
  *   - of one epoch there is one view; it has a node's instance once; epochs only rise;
- *   - names, and the chunks that programs share, are linearizable; a sector's names are forgotten
+ *   - names, and the chunks that programs share, are linearizable; a shard's names are forgotten
  *     only when a superpeer has died;
  *   - who is let go on at a barrier, is with as many as it is for, all of whom had signed on, and
  *     all are told the same; a member that was seen to wait and died has broken its round;

@@ -7,7 +7,6 @@
 #include "cluster/directory.h"
 #include "cluster/member.h"
 #include "cluster/recruit.h"
-#include "cluster/superpeer.h"
 #include "msg/once.h"
 #include "node/chunks.h"
 #include "node/holdings.h"
@@ -15,6 +14,7 @@
 #include "node/moves.h"
 #include "sim/cluster_world.h"
 #include "sim/world.h"
+#include "superpeer/superpeer.h"
 
 #define CW_MS UINT64_C(1000000)
 #define CW_S UINT64_C(1000000000)
@@ -29,7 +29,7 @@
 /* In all that programs write into chunks, but for what they add. */
 #define CW_WORD_MARK (UINT64_C(1) << 62)
 #define CW_ROUNDS_MAX 8
-/* Each time a part of the chunks and sectors is looked at, and each of them every so many times. */
+/* Each time a part of the chunks and shards is looked at, and each of them every so many times. */
 #define CW_WATCH_PARTS 4
 /* And a client for the check after each round. */
 #define CW_HOSTS_MAX                                                                               \
@@ -50,7 +50,7 @@ struct cw_world;
 struct cw_host;
 
 /* What is known of a chunk from outside. */
-/* Who served a chunk when that was seen last, and how often its sector had been forgotten. */
+/* Who served a chunk when that was seen last, and how often its shard had been forgotten. */
 struct cw_served {
     const struct cw_host *host; /* NULL: nobody yet */
     uint64_t instance;
@@ -258,7 +258,7 @@ void cw_copies_lost(struct cw_host *host);
 unsigned cw_servers_of(struct cw_world *world, shoal_cid cid);
 /* The same, and notes who it is. */
 unsigned cw_served_watch(struct cw_world *world, shoal_cid cid, struct cw_served *served);
-/* How often the sector of a chunk's creator has begun, as far as was seen. */
+/* How often the shard of a chunk's creator has begun, as far as was seen. */
 unsigned cw_forgotten(const struct cw_world *world, shoal_cid cid);
 /* Of a chunk that nobody serves: who did last may have given it to a node that has not heard so;
  * that one's process has ended, and the superpeers forgot. Nobody can tell then. */

@@ -6,11 +6,11 @@
 
 #include "cluster/directory.h"
 #include "cluster/member.h"
-#include "cluster/superpeer.h"
 #include "node/chunks.h"
 #include "node/locks.h"
 #include "node/moves.h"
 #include "sim/world.h"
+#include "superpeer/superpeer.h"
 
 /* Where a world keeps a node's parts; each is NULL while there is none. */
 struct sh_sim_parts {

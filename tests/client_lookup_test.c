@@ -4,8 +4,8 @@
 
 #include "base/log.h"
 #include "cluster/directory.h"
-#include "cluster/metadata.h"
 #include "cluster/proto.h"
+#include "metadata/metadata.h"
 
 #define PEERS 3
 #define CHUNKS 200

@@ -2,9 +2,9 @@
  * connection was lost, and who is alive is not taken for dead when superpeers change hands.
  *
  * SHOAL_TEST_SEED: which seed. */
-#include "cluster/arcs.h"
-#include "cluster/metadata_barriers.h"
 #include "cluster/proto.h"
+#include "metadata/metadata_barriers.h"
+#include "ring/arcs.h"
 #include "tests/cluster_rig_int.h"
 #include "tests/seed_int.h"
 
@@ -142,7 +142,7 @@ static void a_lost_member_is_out_soon(void **state)
     /* A change lets the superpeer look at all that wait, again and again. */
     (void)update(other,
                  &(struct sh_metadata_update){
-                     .kind = SH_METADATA_BARRIER_NEW, .barrier = barrier + SH_SECTORS, .size = 2},
+                     .kind = SH_METADATA_BARRIER_NEW, .barrier = barrier + SH_SHARDS, .size = 2},
                  &owner);
     run_for(&cluster, S);
     assert_false(waiting.done);
@@ -174,7 +174,7 @@ static void member_asks(struct host *member, uint64_t barrier, uint64_t ns)
     }
 }
 
-/* The owner is paused until another one has the sector, and so on: each may get it back with what
+/* The owner is paused until another one has the shard, and so on: each may get it back with what
  * it heard long ago. */
 static void takeovers_kill_nobody(void **state)
 {

@@ -17,7 +17,7 @@ struct scene {
     struct cluster cluster;
     struct host *peers[PEERS];
     struct host *client;
-    unsigned holders[PEERS][EACH]; /* by creator and local ID: the peer that has the chunk */
+    unsigned owners[PEERS][EACH]; /* by creator and local ID: the peer that has the chunk */
     uint64_t sequences[PEERS];
     uint64_t random;
     uint64_t asks, wrong; /* the client's */
@@ -98,8 +98,8 @@ static void batch_move(struct scene *scene, unsigned creator, unsigned from, uns
     for (unsigned at = test_draw(&scene->random) % 20; at < EACH && count < RUNS;) {
         unsigned first = at;
         unsigned most = 1 + test_draw(&scene->random) % 10;
-        while (at < EACH && at - first < most && scene->holders[creator][at] == from)
-            scene->holders[creator][at++] = to;
+        while (at < EACH && at - first < most && scene->owners[creator][at] == from)
+            scene->owners[creator][at++] = to;
         if (at > first) {
             sh_put64(&w, cid_at(scene, creator, first).v);
             sh_put64(&w, cid_at(scene, creator, at - 1).v);
@@ -150,7 +150,7 @@ static enum shoal_err owner_ask(struct scene *scene, shoal_cid cid, shoal_nid *o
 static void touch(struct scene *scene, unsigned creator, unsigned at)
 {
     shoal_cid cid = cid_at(scene, creator, at);
-    shoal_nid right = nid_of(scene->peers[scene->holders[creator][at]]), owner;
+    shoal_nid right = nid_of(scene->peers[scene->owners[creator][at]]), owner;
     assert_int_equal(owner_ask(scene, cid, &owner), SHOAL_OK);
     if (owner.v == right.v)
         return;
@@ -177,7 +177,7 @@ static size_t ranges_of_all(const struct scene *scene)
     size_t ranges = 0;
     for (unsigned creator = 0; creator < PEERS; creator++)
         for (unsigned at = 0; at < EACH; at++)
-            ranges += at == 0 || scene->holders[creator][at] != scene->holders[creator][at - 1];
+            ranges += at == 0 || scene->owners[creator][at] != scene->owners[creator][at - 1];
     return ranges;
 }
 
@@ -191,7 +191,7 @@ static void scene_open(struct scene *scene, uint16_t superpeers, uint32_t cache_
     for (unsigned i = 0; i < PEERS; i++) {
         scene->peers[i] = host_start(host_add(&scene->cluster, PEER));
         for (unsigned at = 0; at < EACH; at++)
-            scene->holders[i][at] = i;
+            scene->owners[i][at] = i;
     }
     assert_joined(&scene->cluster, 20 * S);
     scene->client = host_add(&scene->cluster, CLIENT);
@@ -289,7 +289,7 @@ static void after_failures(void **state)
     for (unsigned creator = 0; creator < PEERS - 1; creator++) {
         for (unsigned at = 0; at < EACH; at++) {
             shoal_cid cid = cid_at(scene, creator, at);
-            if (scene->holders[creator][at] < PEERS - 1) {
+            if (scene->owners[creator][at] < PEERS - 1) {
                 touch(scene, creator, at);
                 continue;
             }

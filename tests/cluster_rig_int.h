@@ -15,8 +15,8 @@
 
 #include "cluster/member.h"
 #include "cluster/recruit.h"
-#include "cluster/superpeer.h"
 #include "sim/world.h"
+#include "superpeer/superpeer.h"
 
 #define MS UINT64_C(1000000)
 #define S UINT64_C(1000000000)
@@ -457,7 +457,7 @@ static void on_located(struct sh_locate *op, enum shoal_err err, shoal_nid nid)
     *outcome = (struct outcome){.done = true, .err = err, .nid = nid};
 }
 
-/* Locates a chunk; asks again while a sector changes hands, as programs do. */
+/* Locates a chunk; asks again while a shard changes hands, as programs do. */
 static inline struct outcome locate(struct host *host, shoal_cid cid)
 {
     struct outcome outcome;

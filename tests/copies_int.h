@@ -1,4 +1,4 @@
-/* What the tests of replicated state machines share (raft_rig_int.h, overlay_rig_int.h): a register
+/* What the tests of replicated state machines share (raft_rig_int.h, ring_rig_int.h): a register
  * as the replicated state, of which all copies must go through the same states; and the lines
  * between its servers, which lose, double, delay and are cut. */
 #ifndef TESTS_COPIES_INT_H

@@ -17,7 +17,6 @@
 
 #include "base/assert.h"
 #include "cluster/member.h"
-#include "cluster/superpeer.h"
 #include "msg/once.h"
 #include "node/chunks.h"
 #include "node/holdings.h"
@@ -25,6 +24,7 @@
 #include "node/moves.h"
 #include "sim/parts.h"
 #include "sim/world.h"
+#include "superpeer/superpeer.h"
 
 #define MS UINT64_C(1000000)
 #define S UINT64_C(1000000000)

@@ -21,8 +21,8 @@
 
 #include <cmocka.h>
 
-#include "cluster/raft.h"
-#include "cluster/raft_disk.h"
+#include "raft/raft.h"
+#include "raft/raft_disk.h"
 #include "sim/linear.h"
 #include "sim/world.h"
 #include "tests/copies_int.h"

@@ -109,7 +109,7 @@ static void seeds_that_failed_hold(void **state)
 {
     (void)state;
     static const uint64_t seeds[] = {
-        1000021, /* a sector was rebuilt without nodes that came back when it had another owner */
+        1000021, /* a shard was rebuilt without nodes that came back when it had another owner */
         3000042, /* the same */
         3000314, /* a holder that had moved something else meanwhile was not believed */
         47,      /* a superpeer got a lease when it was about to be declared failed */

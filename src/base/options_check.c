@@ -215,7 +215,7 @@ static enum shoal_err check_tls(const struct sh_options *options,
 }
 
 /* A lease is shorter than failure_ns by up to five heartbeats and the clocks' drift, and must last
- * for some more (cluster/superpeer_grant.c). */
+ * for some more (superpeer/superpeer_grant.c). */
 #define HEARTBEATS_IN_FAILURE 10
 
 static enum shoal_err check_times(const struct sh_options *options,

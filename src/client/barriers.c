@@ -4,9 +4,9 @@
 
 #include "base/log.h"
 #include "client/service_int.h"
-#include "cluster/arcs.h"
-#include "cluster/metadata_barriers.h"
 #include "cluster/proto.h"
+#include "metadata/metadata_barriers.h"
+#include "ring/arcs.h"
 
 #define DRAWS_MAX 8
 #define GIVE_UP_NS UINT64_C(1000000000)
@@ -157,9 +157,9 @@ enum shoal_err shoal_barrier_list(shoal *store, shoal_barrier_each each, void *a
     bool goes_on = true;
     if (!err && !each)
         err = SHOAL_EINVAL;
-    for (uint8_t sector = 0; !err && goes_on && sector < SH_SECTORS; sector++) {
+    for (uint8_t shard = 0; !err && goes_on && shard < SH_SHARDS; shard++) {
         struct sh_service_ask ask = {
-            .kind = SH_ASK_BARRIERS, .sector = sector, .deadline_ns = sh_client_deadline_ns(store)};
+            .kind = SH_ASK_BARRIERS, .shard = shard, .deadline_ns = sh_client_deadline_ns(store)};
         uint8_t *answer;
         struct sh_reader r;
         err = sh_service_ask(store, &ask, &answer, &r);

@@ -1,11 +1,11 @@
-/* Asking the superpeers: each sector has an owner, who is asked; who is not it says who is. While
+/* Asking the superpeers: each shard has an owner, who is asked; who is not it says who is. While
  * superpeers fail or change hands the question is repeated until its time is over. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/service_int.h"
-#include "cluster/arcs.h"
 #include "cluster/proto.h"
+#include "ring/arcs.h"
 
 #define CALLERS 64
 #define HOPS_MAX 4
@@ -13,15 +13,15 @@
 #define COUNT_AGE_NS UINT64_C(1000000000) /* of a count of updates, until it is asked for anew */
 
 struct sh_services_of_client {
-    uint8_t owners[SH_SECTORS]; /* who has answered last; 0: not known; under retry_lock, as all */
-    uint64_t callers_taken;     /* a bit for each */
-    uint64_t caller_base;       /* random; the lowest bits are the slot */
+    uint8_t owners[SH_SHARDS]; /* who has answered last; 0: not known; under retry_lock, as all */
+    uint64_t callers_taken;    /* a bit for each */
+    uint64_t caller_base;      /* random; the lowest bits are the slot */
     uint64_t numbers[CALLERS];
-    /* What each sector's count of updates was, and when: metadata.h. */
+    /* What each shard's count of updates was, and when: metadata.h. */
     struct {
         uint64_t count;
         uint64_t asked_ns; /* 0: not asked yet */
-    } updates[SH_SECTORS];
+    } updates[SH_SHARDS];
 };
 
 enum shoal_err sh_client_services_open(struct shoal *store)
@@ -73,11 +73,11 @@ static bool is_superpeer_up(shoal *store, unsigned nid)
            node.role == SH_ROLE_SUPERPEER && node.state == SH_NODE_UP;
 }
 
-/* The sector's owner as far as is known, or another superpeer at each try, who will point to it. */
-shoal_nid sh_exchange_whom(shoal *store, unsigned sector, unsigned tries)
+/* The shard's owner as far as is known, or another superpeer at each try, who will point to it. */
+shoal_nid sh_exchange_whom(shoal *store, unsigned shard, unsigned tries)
 {
     sh_spin_take(&store->retry_lock);
-    unsigned owner = store->services->owners[sector];
+    unsigned owner = store->services->owners[shard];
     sh_spin_release(&store->retry_lock);
     if (is_superpeer_up(store, owner))
         return (shoal_nid){(uint16_t)owner};
@@ -87,13 +87,13 @@ shoal_nid sh_exchange_whom(shoal *store, unsigned sector, unsigned tries)
             up[count++] = nid;
     if (!count)
         return SHOAL_NID_NONE;
-    return (shoal_nid){(uint16_t)up[(sector + tries) % count]};
+    return (shoal_nid){(uint16_t)up[(shard + tries) % count]};
 }
 
-static void owner_set(shoal *store, unsigned sector, uint16_t owner)
+static void owner_set(shoal *store, unsigned shard, uint16_t owner)
 {
     sh_spin_take(&store->retry_lock);
-    store->services->owners[sector] = owner <= SH_SUPERPEERS_MAX ? (uint8_t)owner : 0;
+    store->services->owners[shard] = owner <= SH_SUPERPEERS_MAX ? (uint8_t)owner : 0;
     sh_spin_release(&store->retry_lock);
 }
 
@@ -160,18 +160,18 @@ enum sh_verdict sh_exchange_after(shoal *store, struct sh_exchange *ex, shoal_ni
 {
     *err_out = err;
     if (!err && !redirect) {
-        owner_set(store, ex->sector, to.v);
+        owner_set(store, ex->shard, to.v);
         return SH_VERDICT_OVER;
     }
     if (!err) {
-        owner_set(store, ex->sector, redirect);
+        owner_set(store, ex->shard, redirect);
         if (redirect != to.v && ex->hops++ < HOPS_MAX)
             return SH_VERDICT_AGAIN;
         err = SHOAL_EBUSY;
     }
     bool may = may_repeat(err) && !sh_client_closing(store);
     if (may) {
-        owner_set(store, ex->sector, 0);
+        owner_set(store, ex->shard, 0);
         ex->is_unclear |= err == SHOAL_ECONNLOST || err == SHOAL_ETIMEOUT || err == SHOAL_ESTOPPED;
         ex->hops = 0;
     }
@@ -190,7 +190,7 @@ static enum shoal_err exchange(shoal *store, struct sh_exchange *ex, uint8_t **a
     for (;;) {
         uint64_t now_ns = sh_now(&store->env.clock);
         uint16_t redirect = 0;
-        shoal_nid to = sh_exchange_whom(store, ex->sector, ex->tries++);
+        shoal_nid to = sh_exchange_whom(store, ex->shard, ex->tries++);
         enum shoal_err err = SHOAL_ENONODE;
         if (now_ns >= ex->deadline_ns)
             return give_up(ex, SHOAL_ETIMEOUT);
@@ -210,18 +210,18 @@ static enum shoal_err exchange(shoal *store, struct sh_exchange *ex, uint8_t **a
 
 /* --- Questions ------------------------------------------------------------------------------- */
 
-unsigned sh_service_ask_sector(const struct sh_service_ask *ask)
+unsigned sh_service_ask_shard(const struct sh_service_ask *ask)
 {
     if (ask->kind == SH_ASK_BARRIER)
         return (unsigned)(ask->barrier & 63);
-    return ask->kind == SH_ASK_NAME || ask->kind == SH_ASK_SCRATCH ? sh_arc_sector_of_name(ask->key)
-                                                                   : ask->sector;
+    return ask->kind == SH_ASK_NAME || ask->kind == SH_ASK_SCRATCH ? sh_arc_shard_of_name(ask->key)
+                                                                   : ask->shard;
 }
 
 void sh_service_ask_put(struct sh_writer *w, const struct sh_service_ask *ask, uint64_t wait_ns)
 {
     sh_put8(w, ask->kind);
-    sh_put8(w, ask->sector);
+    sh_put8(w, ask->shard);
     sh_put32(w, (uint32_t)((wait_ns + 999999) / 1000000));
     sh_put64(w, ask->barrier);
     sh_put64(w, ask->round);
@@ -244,7 +244,7 @@ enum shoal_err sh_service_ask(shoal *store, const struct sh_service_ask *ask, ui
         struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
         sh_service_ask_put(&w, ask, wait_ns);
         struct sh_exchange ex = {.type = SH_CLUSTER_ASK,
-                                 .sector = sh_service_ask_sector(ask),
+                                 .shard = sh_service_ask_shard(ask),
                                  .payload = sh_bytes_make(bytes, (size_t)(w.at - bytes)),
                                  .wait_ns = wait_ns,
                                  .deadline_ns = ask->deadline_ns};
@@ -309,36 +309,36 @@ void sh_service_caller_release(shoal *store, const struct sh_service_caller *cal
     sh_spin_release(&store->retry_lock);
 }
 
-bool sh_service_count(shoal *store, unsigned sector, uint64_t *count_out)
+bool sh_service_count(shoal *store, unsigned shard, uint64_t *count_out)
 {
     struct sh_services_of_client *services = store->services;
     uint64_t now_ns = sh_now(&store->env.clock);
     sh_spin_take(&store->retry_lock);
-    uint64_t asked_ns = services->updates[sector].asked_ns;
+    uint64_t asked_ns = services->updates[shard].asked_ns;
     bool is_fresh = asked_ns && now_ns - asked_ns < COUNT_AGE_NS;
     if (is_fresh)
-        *count_out = services->updates[sector].count;
+        *count_out = services->updates[shard].count;
     sh_spin_release(&store->retry_lock);
     return is_fresh;
 }
 
-void sh_service_count_set(shoal *store, unsigned sector, uint64_t count, uint64_t asked_ns)
+void sh_service_count_set(shoal *store, unsigned shard, uint64_t count, uint64_t asked_ns)
 {
     sh_spin_take(&store->retry_lock);
-    store->services->updates[sector].count = count;
-    store->services->updates[sector].asked_ns = asked_ns;
+    store->services->updates[shard].count = count;
+    store->services->updates[shard].asked_ns = asked_ns;
     sh_spin_release(&store->retry_lock);
 }
 
-/* The sector's count of updates, a second old at most: an update that is sent for the first time
+/* The shard's count of updates, a second old at most: an update that is sent for the first time
  * from now on can be told from those before. */
-static enum shoal_err count_get(shoal *store, unsigned sector, uint64_t deadline_ns,
+static enum shoal_err count_get(shoal *store, unsigned shard, uint64_t deadline_ns,
                                 uint64_t *count_out)
 {
-    if (sh_service_count(store, sector, count_out))
+    if (sh_service_count(store, shard, count_out))
         return SHOAL_OK;
     struct sh_service_ask ask = {
-        .kind = SH_ASK_UPDATES, .sector = (uint8_t)sector, .deadline_ns = deadline_ns};
+        .kind = SH_ASK_UPDATES, .shard = (uint8_t)shard, .deadline_ns = deadline_ns};
     uint64_t now_ns = sh_now(&store->env.clock);
     uint8_t *answer;
     struct sh_reader r;
@@ -350,7 +350,7 @@ static enum shoal_err count_get(shoal *store, unsigned sector, uint64_t deadline
     free(answer);
     if (!is_good)
         return SHOAL_EPROTO;
-    sh_service_count_set(store, sector, count, now_ns ? now_ns : 1);
+    sh_service_count_set(store, shard, count, now_ns ? now_ns : 1);
     *count_out = count;
     return SHOAL_OK;
 }
@@ -382,8 +382,8 @@ static enum shoal_err update_try(shoal *store, const struct sh_service_caller *c
 {
     uint8_t bytes[SH_METADATA_BYTES_MAX];
     struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
-    unsigned sector = sh_metadata_sector(update);
-    enum shoal_err err = count_get(store, sector, deadline_ns, &update->since);
+    unsigned shard = sh_metadata_shard(update);
+    enum shoal_err err = count_get(store, shard, deadline_ns, &update->since);
     if (err)
         return err;
     update->caller = caller->id;
@@ -391,7 +391,7 @@ static enum shoal_err update_try(shoal *store, const struct sh_service_caller *c
     sh_metadata_update_put(&w, update);
     SH_ASSERT(sh_writer_ok(&w));
     struct sh_exchange ex = {.type = SH_CLUSTER_METADATA,
-                             .sector = sector,
+                             .shard = shard,
                              .payload = sh_bytes_make(bytes, (size_t)(w.at - bytes)),
                              .is_update = true,
                              .repeat = &bytes[SH_METADATA_REPEAT_AT],
@@ -419,7 +419,7 @@ enum shoal_err sh_service_update_as(shoal *store, const struct sh_service_caller
     for (;;) {
         err = update_try(store, caller, update, deadline_ns, result_out);
         if (err == SHOAL_ETIMEOUT || err == SHOAL_EAGAIN)
-            sh_service_count_set(store, sh_metadata_sector(update), 0, 0);
+            sh_service_count_set(store, sh_metadata_shard(update), 0, 0);
         if (err != SHOAL_EAGAIN || sh_now(&store->env.clock) >= deadline_ns)
             return err;
     }
@@ -479,12 +479,12 @@ enum shoal_err sh_service_list(shoal *store, uint8_t kind, const char *prefix,
     enum shoal_err err = sh_service_begin(store);
     if (err || !prefix || !each || strlen(prefix) > SHOAL_NAME_MAX)
         return err ? err : SHOAL_EINVAL;
-    for (unsigned sector = 0; !err && sector < SH_SECTORS; sector++) {
+    for (unsigned shard = 0; !err && shard < SH_SHARDS; shard++) {
         char after[SHOAL_NAME_MAX + 1] = "";
         bool more = true;
         while (!err && more) {
             struct sh_service_ask ask = {.kind = kind,
-                                         .sector = (uint8_t)sector,
+                                         .shard = (uint8_t)shard,
                                          .key = sh_bytes_text(prefix),
                                          .after = sh_bytes_text(after),
                                          .deadline_ns = sh_client_deadline_ns(store)};

@@ -2,15 +2,15 @@
  * each answer leads to the next step of its operation. One that has to pause is in a list, until
  * the client's crew goes on with it.
  *
- *   update:   a place among the callers --> the sector's count, if it is old --> the update
+ *   update:   a place among the callers --> the shard's count, if it is old --> the update
  *   question: ---------------------------------------------------------------> the question
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/service_int.h"
-#include "cluster/arcs.h"
 #include "cluster/proto.h"
+#include "ring/arcs.h"
 
 #define OPS_MAX 4096u /* under way in a store; 7 KiB each */
 
@@ -106,7 +106,7 @@ static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_
 static size_t payload_put(struct op *op, struct sh_writer *w)
 {
     const uint8_t *begin = w->at;
-    struct sh_service_ask count = {.kind = SH_ASK_UPDATES, .sector = (uint8_t)op->ex.sector};
+    struct sh_service_ask count = {.kind = SH_ASK_UPDATES, .shard = (uint8_t)op->ex.shard};
     op->update.is_repeat = op->ex.is_unclear;
     if (op->asks_count)
         sh_service_ask_put(w, &count, 0);
@@ -130,7 +130,7 @@ static enum shoal_err op_send(struct op *op, uint64_t now_ns)
     op->ex.is_update = op->is_update && !op->asks_count;
     sh_msg_type type = op->ex.is_update ? SH_CLUSTER_METADATA : SH_CLUSTER_ASK;
     op->asked_ns = now_ns;
-    op->to = sh_exchange_whom(op->store, op->ex.sector, op->ex.tries++);
+    op->to = sh_exchange_whom(op->store, op->ex.shard, op->ex.tries++);
     if (!op->to.v)
         return SHOAL_ENONODE;
     op->request = (struct sh_request){
@@ -154,7 +154,7 @@ static bool update_ready(struct op *op)
         return false;
     if (op->is_numbered)
         return true;
-    op->asks_count = !sh_service_count(op->store, op->ex.sector, &op->update.since);
+    op->asks_count = !sh_service_count(op->store, op->ex.shard, &op->update.since);
     if (op->asks_count)
         return true;
     op->update.caller = op->caller.id;
@@ -208,14 +208,14 @@ static void op_answered(struct op *op, struct sh_reader *payload)
             op_end(op, SHOAL_EPROTO);
             return;
         }
-        sh_service_count_set(op->store, op->ex.sector, count, op->asked_ns ? op->asked_ns : 1);
+        sh_service_count_set(op->store, op->ex.shard, count, op->asked_ns ? op->asked_ns : 1);
         op_run(op);
         return;
     }
     struct sh_metadata_result result = {.cid = SHOAL_CID_NONE};
     enum shoal_err err = sh_service_result_get(payload, &op->ex, &result);
     if (err == SHOAL_EAGAIN || err == SHOAL_ETIMEOUT)
-        sh_service_count_set(op->store, op->ex.sector, 0, 0);
+        sh_service_count_set(op->store, op->ex.shard, 0, 0);
     if (err == SHOAL_EAGAIN) {
         op->is_numbered = false;
         op_run(op);
@@ -376,7 +376,7 @@ static enum shoal_err op_make(shoal *store, const char *name, struct shoal_call 
     op->store = store;
     op->call = call;
     op->ask.key = op->update.name = sh_bytes_make(op->key, key.size);
-    op->ex.sector = sh_arc_sector_of_name(key);
+    op->ex.shard = sh_arc_shard_of_name(key);
     op->ex.deadline_ns = sh_client_deadline_ns(store);
     *op_out = op;
     return SHOAL_OK;

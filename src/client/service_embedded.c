@@ -1,5 +1,5 @@
 /* Names, barriers and scratch of a store in this process: the state machine that superpeers
- * replicate (cluster/metadata.h), once, under a lock. Each call of a thread is one update or
+ * replicate (metadata/metadata.h), once, under a lock. Each call of a thread is one update or
  * question; who waits sleeps until something has changed. */
 #include <pthread.h>
 #include <stdlib.h>
@@ -8,10 +8,10 @@
 
 #include "base/log.h"
 #include "client/service_int.h"
-#include "cluster/arcs.h"
 #include "cluster/metadata_answers.h"
-#include "cluster/namechunk.h"
 #include "cluster/proto.h"
+#include "metadata/namechunk.h"
+#include "ring/arcs.h"
 
 #define NAMES_LID ((sh_lid){0})
 
@@ -57,7 +57,7 @@ enum shoal_err sh_local_update(shoal *store, const struct sh_metadata_update *up
 {
     struct sh_local_services *local = store->local;
     sh_lock_take(&local->lock);
-    *result_out = sh_metadata_apply(local->metadata, sh_metadata_sector(update), update);
+    *result_out = sh_metadata_apply(local->metadata, sh_metadata_shard(update), update);
     pthread_cond_broadcast(&local->changed);
     sh_lock_release(&local->lock);
     return result_out->err;
@@ -118,11 +118,11 @@ static enum shoal_err ask_now(const struct sh_metadata *metadata, const struct s
     case SH_ASK_BARRIER:
         return barrier_ask(metadata, ask, answer_out, size_out);
     case SH_ASK_BARRIERS:
-        value.size = sh_barriers_put(metadata, ask->sector, bytes);
+        value.size = sh_barriers_put(metadata, ask->shard, bytes);
         break;
     default:
         value.size =
-            sh_metadata_page_put(metadata, ask->kind, ask->sector, ask->key, ask->after, bytes);
+            sh_metadata_page_put(metadata, ask->kind, ask->shard, ask->key, ask->after, bytes);
         break;
     }
     if (err == SHOAL_ENONAME && ask->wait_until_ns)
@@ -156,10 +156,10 @@ static size_t entries_put(const struct sh_metadata *metadata, uint8_t *bytes)
 {
     const struct sh_bytes none = {NULL, 0};
     size_t size = 0;
-    for (unsigned sector = 0; sector < SH_SECTORS; sector++) {
+    for (unsigned shard = 0; shard < SH_SHARDS; shard++) {
         struct sh_bytes name = none;
         shoal_cid cid;
-        while (sh_metadata_name_next(metadata, sector, none, name, &name, &cid)) {
+        while (sh_metadata_name_next(metadata, shard, none, name, &name, &cid)) {
             size_t some = SH_NAME_ENTRY_HEAD_BYTES + name.size;
             if (bytes) {
                 struct sh_writer w = sh_writer_make(bytes + size, some);

@@ -3,13 +3,13 @@
 #define SH_CLIENT_SERVICE_INT_H
 
 #include "client/client_int.h"
-#include "cluster/metadata.h"
 #include "cluster/proto.h"
+#include "metadata/metadata.h"
 #include "shoal/names.h"
 
 /* A question, as in ASK of cluster/proto.h. */
 struct sh_service_ask {
-    uint8_t kind, sector;
+    uint8_t kind, shard;
     uint64_t barrier, round, member;
     struct sh_bytes key, after;
     uint64_t deadline_ns; /* when nobody has answered, the call fails */
@@ -22,22 +22,22 @@ SHOAL_NODISCARD enum shoal_err sh_service_begin(shoal *store);
 /* A name or key; EINVAL with a detail. */
 SHOAL_NODISCARD enum shoal_err sh_service_key(const char *text, struct sh_bytes *key_out);
 
-/* Asks until the superpeer that owns the sector answers; *answer_out is allocated, and what *r_out
+/* Asks until the superpeer that owns the shard answers; *answer_out is allocated, and what *r_out
  * reads. EAGAIN: it is not there, and wait_until_ns is over. */
 SHOAL_NODISCARD enum shoal_err sh_service_ask(shoal *store, const struct sh_service_ask *ask,
                                               uint8_t **answer_out, struct sh_reader *r_out);
 
-/* The same question as bytes, and of which sector it is. */
+/* The same question as bytes, and of which shard it is. */
 #define SH_SERVICE_ASK_BYTES_MAX (SH_ASK_BYTES + 2 * SHOAL_NAME_MAX)
 void sh_service_ask_put(struct sh_writer *w, const struct sh_service_ask *ask, uint64_t wait_ns);
-unsigned sh_service_ask_sector(const struct sh_service_ask *ask);
+unsigned sh_service_ask_shard(const struct sh_service_ask *ask);
 
 #define SH_SERVICE_PATIENCE_NS UINT64_C(500000000) /* for an answer, before another is asked */
 
-/* A question or an update on its way to a sector's owner. */
+/* A question or an update on its way to a shard's owner. */
 struct sh_exchange {
     sh_msg_type type;
-    unsigned sector;
+    unsigned shard;
     struct sh_bytes payload;
     uint8_t *repeat; /* set to 1 before it is sent again; NULL: that need not be said */
     uint64_t wait_ns;
@@ -47,9 +47,9 @@ struct sh_exchange {
     bool is_unclear; /* it was sent, and nobody has said what came of it */
 };
 
-/* The sector's owner as far as is known, or another superpeer at each try, who will point to it.
+/* The shard's owner as far as is known, or another superpeer at each try, who will point to it.
  * NONE: no superpeer is up. */
-shoal_nid sh_exchange_whom(shoal *store, unsigned sector, unsigned tries);
+shoal_nid sh_exchange_whom(shoal *store, unsigned shard, unsigned tries);
 /* What comes after a try, that `to` has answered, or whose error is err: another at once, another
  * after SH_ROUND_PAUSE_NS, or nothing: *err_out is what came of it all. */
 enum sh_verdict { SH_VERDICT_OVER, SH_VERDICT_AGAIN, SH_VERDICT_PAUSE };
@@ -68,9 +68,9 @@ bool sh_service_caller_try(shoal *store, struct sh_service_caller *caller_out);
 void sh_service_caller_release(shoal *store, const struct sh_service_caller *caller);
 /* The next number of a caller's updates. */
 uint64_t sh_service_number(shoal *store, const struct sh_service_caller *caller);
-/* The sector's count of updates (metadata.h), if it was asked for within the last second. */
-bool sh_service_count(shoal *store, unsigned sector, uint64_t *count_out);
-void sh_service_count_set(shoal *store, unsigned sector, uint64_t count, uint64_t asked_ns);
+/* The shard's count of updates (metadata.h), if it was asked for within the last second. */
+bool sh_service_count(shoal *store, unsigned shard, uint64_t *count_out);
+void sh_service_count_set(shoal *store, unsigned shard, uint64_t count, uint64_t asked_ns);
 /* Reads what came of an update. Its error is returned, too. */
 SHOAL_NODISCARD enum shoal_err sh_service_result_get(struct sh_reader *r,
                                                      const struct sh_exchange *ex,
@@ -84,7 +84,7 @@ SHOAL_NODISCARD enum shoal_err sh_service_update_as(shoal *store,
 /* The same for one update, in the store's time-out. */
 SHOAL_NODISCARD enum shoal_err sh_service_update(shoal *store, struct sh_metadata_update *update,
                                                  struct sh_metadata_result *result_out);
-/* Calls back with each entry of the pages of all sectors; `kind` is NAMES or SCRATCHES; value is
+/* Calls back with each entry of the pages of all shards; `kind` is NAMES or SCRATCHES; value is
  * the chunk ID or the size. The text ends with a NUL. */
 SHOAL_NODISCARD enum shoal_err
 sh_service_list(shoal *store, uint8_t kind, const char *prefix,

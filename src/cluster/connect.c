@@ -1,5 +1,5 @@
 /* Views and connections. */
-#include "cluster/connect_int.h"
+#include "cluster/connect.h"
 
 #include "base/log.h"
 #include "cluster/proto.h"

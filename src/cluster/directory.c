@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "cluster/connect_int.h"
+#include "cluster/connect.h"
 #include "cluster/directory_int.h"
 #include "cluster/proto.h"
 
@@ -166,7 +166,7 @@ shoal_nid sh_directory_superpeer_locked(const struct sh_directory *directory, sh
     sh_lock_assert_held(&directory->lock);
     uint16_t superpeers = directory->view.superpeers;
     shoal_nid first = sh_arc_superpeer(creator, superpeers);
-    shoal_nid owner = {directory->owners[sh_arc_sector(creator)]};
+    shoal_nid owner = {directory->owners[sh_arc_shard(creator)]};
     if (owner.v && sh_directory_state(directory, owner) == SH_NODE_UP)
         return owner;
     for (uint16_t i = 0; first.v && i < superpeers; i++) {
@@ -210,7 +210,7 @@ void sh_directory_superpeer_set(struct sh_directory *directory, shoal_nid creato
     if (!superpeer.v || superpeer.v > SH_SUPERPEERS_MAX)
         return;
     sh_lock_take(&directory->lock);
-    directory->owners[sh_arc_sector(creator)] = (uint8_t)superpeer.v;
+    directory->owners[sh_arc_shard(creator)] = (uint8_t)superpeer.v;
     sh_lock_release(&directory->lock);
 }
 

@@ -5,10 +5,10 @@
 #include <stdatomic.h>
 
 #include "base/lock.h"
-#include "cluster/arcs.h"
 #include "cluster/directory.h"
 #include "cluster/lookups.h"
 #include "cluster/proto.h"
+#include "ring/arcs.h"
 
 #define SH_ADDRESSES_MAX 64
 #define SH_SEARCH_PEERS_MAX 8 /* peers that a refresh asks after the superpeers */
@@ -61,8 +61,8 @@ struct sh_directory {
     struct sh_locate *locating; /* those that ask */
     uint64_t number;            /* of the last question */
     struct sh_gap gaps[SH_GAPS_MAX];
-    size_t gap_next;            /* the place of the next one */
-    uint8_t owners[SH_SECTORS]; /* who has answered last; 0: not known */
+    size_t gap_next;           /* the place of the next one */
+    uint8_t owners[SH_SHARDS]; /* who has answered last; 0: not known */
 };
 
 /* The state of a node in the view, or -1. Under the lock. */

@@ -139,7 +139,7 @@ enum shoal_err sh_lookup_answer_get(struct sh_reader *r, shoal_cid cid,
 
 static void ask(struct sh_locate *op, shoal_nid superpeer);
 
-/* Another superpeer owns the sector; while they pass it on, they may point at each other. */
+/* Another superpeer owns the shard; while they pass it on, they may point at each other. */
 static void on_redirected(struct sh_locate *op, shoal_nid superpeer)
 {
     struct sh_directory *directory = op->directory;

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "cluster/connect_int.h"
+#include "cluster/connect.h"
 #include "cluster/directory_int.h"
 #include "cluster/proto.h"
 

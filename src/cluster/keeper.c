@@ -6,10 +6,10 @@
 
 #include "base/assert.h"
 #include "base/hash.h"
-#include "cluster/arcs.h"
-#include "cluster/metadata.h"
-#include "cluster/namechunk.h"
 #include "cluster/proto.h"
+#include "metadata/metadata.h"
+#include "metadata/namechunk.h"
+#include "ring/arcs.h"
 
 struct list {
     uint64_t number; /* 0: none */
@@ -19,9 +19,9 @@ struct list {
 };
 
 struct sh_keeper {
-    struct list kept[SH_SECTORS];
-    struct list coming[SH_SECTORS];
-    struct list loaded[SH_SECTORS];
+    struct list kept[SH_SHARDS];
+    struct list coming[SH_SHARDS];
+    struct list loaded[SH_SHARDS];
     uint64_t changes;
 };
 
@@ -55,10 +55,9 @@ static enum shoal_err list_append(struct list *list, struct sh_bytes bytes)
 }
 
 /* A superpeer, and others, have what is in a list, unless it is another one by now. */
-static void list_forget(struct sh_keeper *keeper, unsigned sector, uint64_t number)
+static void list_forget(struct sh_keeper *keeper, unsigned shard, uint64_t number)
 {
-    struct list *list =
-        number & SH_KEEP_LOADED_BIT ? &keeper->loaded[sector] : &keeper->kept[sector];
+    struct list *list = number & SH_KEEP_LOADED_BIT ? &keeper->loaded[shard] : &keeper->kept[shard];
     if (list->number != number)
         return;
     list_clear(list);
@@ -68,7 +67,7 @@ static void list_forget(struct sh_keeper *keeper, unsigned sector, uint64_t numb
 /* Takes a piece; *other_out: the number of a list that stays instead, or 0. */
 static enum shoal_err keep(struct sh_keeper *keeper, struct sh_reader *r, uint64_t *other_out)
 {
-    unsigned sector = sh_get8(r);
+    unsigned shard = sh_get8(r);
     unsigned flags = sh_get8(r);
     uint64_t number = sh_get64(r);
     uint64_t incarnation = sh_get64(r);
@@ -76,18 +75,18 @@ static enum shoal_err keep(struct sh_keeper *keeper, struct sh_reader *r, uint64
     size_t size = sh_reader_left(r);
     struct sh_bytes bytes = sh_bytes_make(sh_reader_take(r, size), size);
     bool is_taken = flags == SH_KEEP_TAKEN;
-    if (!sh_reader_done(r) || sector >= SH_SECTORS || !number ||
+    if (!sh_reader_done(r) || shard >= SH_SHARDS || !number ||
         (!is_taken && number & SH_KEEP_LOADED_BIT) ||
         (!is_taken && (flags > (SH_KEEP_FIRST | SH_KEEP_LAST) || base >= number)))
         return SHOAL_EPROTO;
     if (is_taken) {
-        list_forget(keeper, sector, number);
+        list_forget(keeper, shard, number);
         return SHOAL_OK;
     }
-    struct list *coming = &keeper->coming[sector], *kept = &keeper->kept[sector];
+    struct list *coming = &keeper->coming[shard], *kept = &keeper->kept[shard];
     bool is_same = kept->incarnation == incarnation;
     if (kept->number && (is_same ? kept->number > number : kept->number > base)) {
-        /* In the same history it is another superpeer that is behind: it owns the sector no more.
+        /* In the same history it is another superpeer that is behind: it owns the shard no more.
          */
         *other_out = kept->number;
         return is_same ? SHOAL_EAGAIN : SHOAL_OK;
@@ -131,18 +130,18 @@ static void on_keep(void *arg, struct sh_msg_in *in)
 static void on_kept(void *arg, struct sh_msg_in *in)
 {
     const struct sh_keeper *keeper = arg;
-    unsigned sector = sh_get8(&in->payload);
+    unsigned shard = sh_get8(&in->payload);
     uint64_t number = sh_get64(&in->payload);
     uint32_t offset = sh_get32(&in->payload);
     struct sh_out out;
-    if (!sh_reader_done(&in->payload) || (number && sector >= SH_SECTORS)) {
+    if (!sh_reader_done(&in->payload) || (number && shard >= SH_SHARDS)) {
         refuse(in, SHOAL_EPROTO);
         return;
     }
     if (!number) {
         if (sh_msg_reply(in->msg, in->reply_to, in->type, SH_KEPT_BYTES, &out))
             return;
-        for (unsigned i = 0; i < SH_SECTORS; i++) {
+        for (unsigned i = 0; i < SH_SHARDS; i++) {
             sh_put64(&out.w, keeper->kept[i].number);
             sh_put64(&out.w, keeper->kept[i].incarnation);
             sh_put64(&out.w, keeper->loaded[i].number);
@@ -151,7 +150,7 @@ static void on_kept(void *arg, struct sh_msg_in *in)
         return;
     }
     const struct list *list =
-        number & SH_KEEP_LOADED_BIT ? &keeper->loaded[sector] : &keeper->kept[sector];
+        number & SH_KEEP_LOADED_BIT ? &keeper->loaded[shard] : &keeper->kept[shard];
     if (list->number != number || offset > list->size) {
         refuse(in, SHOAL_EAGAIN);
         return;
@@ -176,7 +175,7 @@ uint64_t sh_keeper_changes(const struct sh_keeper *keeper)
 size_t sh_keeper_chunk_size(const struct sh_keeper *keeper)
 {
     size_t size = 0;
-    for (unsigned i = 0; i < SH_SECTORS; i++)
+    for (unsigned i = 0; i < SH_SHARDS; i++)
         size += keeper->kept[i].size + keeper->loaded[i].size;
     return size ? SH_NAME_CHUNK_HEAD_BYTES + size : 0;
 }
@@ -186,9 +185,8 @@ void sh_keeper_chunk_put(const struct sh_keeper *keeper, shoal_nid nid, uint8_t 
     size_t size = sh_keeper_chunk_size(keeper);
     uint8_t *at = bytes + SH_NAME_CHUNK_HEAD_BYTES;
     /* Before the loaded ones: the first of two counts. */
-    for (unsigned i = 0; i < 2 * SH_SECTORS; i++) {
-        const struct list *list =
-            i < SH_SECTORS ? &keeper->kept[i] : &keeper->loaded[i - SH_SECTORS];
+    for (unsigned i = 0; i < 2 * SH_SHARDS; i++) {
+        const struct list *list = i < SH_SHARDS ? &keeper->kept[i] : &keeper->loaded[i - SH_SHARDS];
         if (list->size)
             memcpy(at, list->bytes, list->size);
         at += list->size;
@@ -208,7 +206,7 @@ enum shoal_err sh_keeper_chunk_load(struct sh_keeper *keeper, shoal_nid nid, str
         return err;
     struct sh_reader r = sh_reader_make(entries);
     while (!err && sh_name_entry_get(&r, &cid, &name)) {
-        struct list *list = &keeper->loaded[sh_arc_sector_of_name(name)];
+        struct list *list = &keeper->loaded[sh_arc_shard_of_name(name)];
         struct sh_writer w = sh_writer_make(entry, sizeof entry);
         sh_put64(&w, sh_name_entry_renamed(cid, was, nid).v);
         sh_put_text(&w, name);
@@ -234,7 +232,7 @@ enum shoal_err sh_keeper_create(struct sh_msg *msg, struct sh_keeper **keeper_ou
 
 void sh_keeper_destroy(struct sh_keeper *keeper)
 {
-    for (unsigned i = 0; keeper && i < SH_SECTORS; i++) {
+    for (unsigned i = 0; keeper && i < SH_SHARDS; i++) {
         list_clear(&keeper->kept[i]);
         list_clear(&keeper->coming[i]);
         list_clear(&keeper->loaded[i]);

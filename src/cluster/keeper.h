@@ -1,22 +1,22 @@
-/* A peer's copies of names, for the day when all superpeers have forgotten theirs: of each sector
+/* A peer's copies of names, for the day when all superpeers have forgotten theirs: of each shard
  * (arcs.h) the last list that a superpeer has sent, as it was sent. It is not read here.
  *
- *   KEEP   sector, number, first piece ... last piece   takes the place of an earlier list
- *   KEPT   the numbers of all sectors, or a piece of one's list
+ *   KEEP   shard, number, first piece ... last piece   takes the place of an earlier list
+ *   KEPT   the numbers of all shards, or a piece of one's list
  *
- * Of a sector that other peers have by now a list is forgotten (KEEP with SH_KEEP_TAKEN).
+ * Of a shard that other peers have by now a list is forgotten (KEEP with SH_KEEP_TAKEN).
  *
  * All lists are also the bytes of a chunk (namechunk.h), which the node writes into its store and
- * its dumps. What a chunk from a dump says is a list of its own, the *loaded* one of each sector,
- * until the sector's owner has fetched it and says so (KEEP with SH_KEEP_TAKEN). Its number has the
+ * its dumps. What a chunk from a dump says is a list of its own, the *loaded* one of each shard,
+ * until the shard's owner has fetched it and says so (KEEP with SH_KEEP_TAKEN). Its number has the
  * highest bit set, which those of other lists never have.
  *
- * A list is *earlier* if it is of the same history (incarnation) of the sector and its number is
+ * A list is *earlier* if it is of the same history (incarnation) of the shard and its number is
  * not higher, or if the new list's history began with all that it may say: its number is at most
  * the new list's base. Any other one stays, and the sender is told its number: it is what a
  * superpeer that has forgotten the names did not find, as this peer was away.
  *
- * Memory: what superpeers send, at most SH_KEEPER_BYTES_MAX of a sector, and that once more while a
+ * Memory: what superpeers send, at most SH_KEEPER_BYTES_MAX of a shard, and that once more while a
  * list comes, and for a loaded one.
  * Threads: the one that runs the transport step. */
 #ifndef SH_CLUSTER_KEEPER_H

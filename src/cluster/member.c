@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "cluster/connect_int.h"
+#include "cluster/connect.h"
 #include "cluster/keeper.h"
 #include "cluster/proto.h"
 

@@ -4,7 +4,7 @@
 #include "base/assert.h"
 #include "cluster/proto.h"
 
-size_t sh_metadata_page_put(const struct sh_metadata *metadata, uint8_t kind, unsigned sector,
+size_t sh_metadata_page_put(const struct sh_metadata *metadata, uint8_t kind, unsigned shard,
                             struct sh_bytes prefix, struct sh_bytes after,
                             uint8_t bytes[SH_METADATA_PAGE_BYTES])
 {
@@ -16,8 +16,8 @@ size_t sh_metadata_page_put(const struct sh_metadata *metadata, uint8_t kind, un
     sh_put8(&w, 0);
     for (;;) {
         bool is_there = kind == SH_ASK_NAMES
-                            ? sh_metadata_name_next(metadata, sector, prefix, key, &key, &cid)
-                            : sh_metadata_scratch_next(metadata, sector, prefix, key, &key, &value);
+                            ? sh_metadata_name_next(metadata, shard, prefix, key, &key, &cid)
+                            : sh_metadata_scratch_next(metadata, shard, prefix, key, &key, &value);
         is_more = is_there && (size_t)(w.end - w.at) < key.size + 10;
         if (!is_there || is_more)
             break;
@@ -32,13 +32,13 @@ size_t sh_metadata_page_put(const struct sh_metadata *metadata, uint8_t kind, un
     return (size_t)(w.at - bytes);
 }
 
-size_t sh_barriers_put(const struct sh_metadata *metadata, unsigned sector,
+size_t sh_barriers_put(const struct sh_metadata *metadata, unsigned shard,
                        uint8_t bytes[SH_METADATA_PAGE_BYTES])
 {
-    _Static_assert(SH_BARRIERS_MAX * 25 <= SH_METADATA_PAGE_BYTES, "all of a sector are one page");
+    _Static_assert(SH_BARRIERS_MAX * 25 <= SH_METADATA_PAGE_BYTES, "all of a shard are one page");
     struct sh_writer w = sh_writer_make(bytes, SH_METADATA_PAGE_BYTES);
     const struct sh_barrier *barrier;
-    for (size_t i = 0; (barrier = sh_metadata_barrier_at(metadata, sector, i)); i++) {
+    for (size_t i = 0; (barrier = sh_metadata_barrier_at(metadata, shard, i)); i++) {
         sh_put64(&w, barrier->id);
         sh_put32(&w, barrier->size);
         sh_put8(&w, barrier->flags);

@@ -3,19 +3,19 @@
 #ifndef SH_CLUSTER_METADATA_ANSWERS_H
 #define SH_CLUSTER_METADATA_ANSWERS_H
 
-#include "cluster/metadata_barriers.h"
+#include "metadata/metadata_barriers.h"
 
 /* Of a page of NAMES or SCRATCHES. */
 #define SH_METADATA_PAGE_BYTES 16384
 
 /* Writes a page: what comes after the key `after` (size 0: from the beginning) and begins with
  * prefix. kind: SH_ASK_NAMES or SH_ASK_SCRATCHES. Returns its size. */
-size_t sh_metadata_page_put(const struct sh_metadata *metadata, uint8_t kind, unsigned sector,
+size_t sh_metadata_page_put(const struct sh_metadata *metadata, uint8_t kind, unsigned shard,
                             struct sh_bytes prefix, struct sh_bytes after,
                             uint8_t bytes[SH_METADATA_PAGE_BYTES]);
 
-/* Writes all barriers of a sector, as BARRIERS says; returns its size. */
-size_t sh_barriers_put(const struct sh_metadata *metadata, unsigned sector,
+/* Writes all barriers of a shard, as BARRIERS says; returns its size. */
+size_t sh_barriers_put(const struct sh_metadata *metadata, unsigned shard,
                        uint8_t bytes[SH_METADATA_PAGE_BYTES]);
 
 /* What a member is told that asks for a round, or anybody for the open one, number 0. EAGAIN: it is

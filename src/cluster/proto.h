@@ -55,14 +55,14 @@
  *   request  empty
  *   answer   as in report.h
  *
- * METADATA   to the superpeer that owns the sector, where superpeers share a registry
+ * METADATA   to the superpeer that owns the shard, where superpeers share a registry
  *   request  an update as in metadata.h, not FORGET
  *   answer   u16 0, u16 error of the update, u8 whether a batch was committed, u64 chunk ID that
  *            the name had; or u16 the superpeer to be asked, and zeros
  *   errors   EBUSY, EROLE (not shared, or in ZooKeeper); ETIMEOUT: it may or may not have been done
  *
- * ASK        to the superpeer that owns the sector: what is there (names, barriers, scratch)
- *   request  u8 kind (enum sh_ask_kind), u8 sector (where no key or barrier says it), u32 wait for
+ * ASK        to the superpeer that owns the shard: what is there (names, barriers, scratch)
+ *   request  u8 kind (enum sh_ask_kind), u8 shard (where no key or barrier says it), u32 wait for
  *            it so many milliseconds, u64 barrier, u64 round, u64 member, text key or prefix, text
  *            the key to go on after
  *   answer   u16 0, and: NAME: u64 chunk ID. NAMES: u8 whether there are more, and until the end
@@ -70,22 +70,22 @@
  *            its value. BARRIER: u32 size, u8 flags, u64 round that is open, u32 members that have
  *            signed on, u8 whether follows: u64 who broke it, u32 members, each u64 ID, text data:
  *            of the round asked for, if it is the last one that is over; of the open one for 0.
- *            BARRIERS: of each barrier of the sector u64 its ID, u32 size, u8 flags, u64 round that
- *            is open, u32 members that have signed on. UPDATES: u64 the sector's count of updates
+ *            BARRIERS: of each barrier of the shard u64 its ID, u32 size, u8 flags, u64 round that
+ *            is open, u32 members that have signed on. UPDATES: u64 the shard's count of updates
  * (metadata.h). Or u16 the superpeer to be asked, and nothing errors   ENONAME, EAGAIN (not within
  * that time; ask again), EBROKEN (BARRIER: the member was taken for dead), EBUSY
  *
  * KEEP       from a superpeer to a peer: names, for the day when superpeers have forgotten them
- *   request  u8 sector, u8 flags (1 the list's first piece, 2 its last), u64 the list's number, u64
- *            the sector's incarnation, u64 the number of the last list that it began with, and to
+ *   request  u8 shard, u8 flags (1 the list's first piece, 2 its last), u64 the list's number, u64
+ *            the shard's incarnation, u64 the number of the last list that it began with, and to
  *            the end entries, each u64 chunk ID, text name; or with the flag 4 alone: others have
  *            all of the list, or loaded list, of that number, and the peer may forget it
  *   answer   u64 0; or the number of the list that the peer has and keeps: of a history that the
  *            superpeer has forgotten
  *   errors   EAGAIN (another list has begun), ETOOBIG, ENOMEM, EROLE (from no superpeer)
  * KEPT       from a superpeer to a peer: what it has kept
- *   request  u8 sector, u64 the list's number, u32 offset; with the number 0, of all sectors
- *   answer   u32 the list's size, and bytes from there on; or of each sector u64 the list's number,
+ *   request  u8 shard, u64 the list's number, u32 offset; with the number 0, of all shards
+ *   answer   u32 the list's size, and bytes from there on; or of each shard u64 the list's number,
  *            u64 its incarnation, u64 the number of the loaded list, each 0: none (keeper.h)
  *   errors   EAGAIN (it has another list)
  * TREE       to the superpeer of the creator's arc: what it knows of chunks of one creator
@@ -121,7 +121,7 @@
  * PROPOSE    to the leader: a command (superpeer_shared_int.h)
  * HERE       from one that hears no leader, or about it: u16 ID, text its address
  * DISMISSED  to such a one: u16 ID: it is no superpeer any more, or that is another's ID
- * RING       a message of the ring (overlay_int.h)
+ * RING       a message of the ring (ring_int.h)
  * LEASE      to the leader: u8 0, u64 the sender's time, u64 its epoch; and its answer: u8 1, the
  *            same time, u64 the leader's epoch
  *
@@ -149,7 +149,7 @@
  *   errors   EBUSY (also: what came of its last batch it has not heard), EROLE, ETIMEOUT
  * WHO        u16 creator
  *   answer   u64 incarnation of what is known of its chunks
- * HOLDS      from a superpeer to a peer, after all that was known of a sector is lost
+ * HOLDS      from a superpeer to a peer, after all that was known of a shard is lost
  *   request  u64 chunk ID to begin at, u16 first, u16 last node ID of the arc
  *   answer   u8 flags (1: there is more, 2: batches were left out, or are to be claimed, 4: also
  *            such whose other node is not up), u64 sequence of the peer's last batch of which it
@@ -218,7 +218,7 @@ enum sh_ask_kind {
 #define SH_LEAVE_BYTES 12
 #define SH_SUSPECT_BYTES 2
 #define SH_REFUSED_BYTES 18
-#define SH_KEPT_BYTES (24 * 64) /* an answer about all sectors */
+#define SH_KEPT_BYTES (24 * 64) /* an answer about all shards */
 #define SH_EVENTS_BYTES 16
 #define SH_EVENTS_ANSWER_BYTES 19
 #define SH_LOOKUP_BYTES 16

@@ -12,7 +12,7 @@
 #define FLAG_HERE 1u
 #define FLAG_KNOWN 2u
 #define FLAG_MORE 4u
-#define SECTOR_FLAGS (FLAG_HERE | FLAG_KNOWN | FLAG_MORE)
+#define SHARD_FLAGS (FLAG_HERE | FLAG_KNOWN | FLAG_MORE)
 #define HEAD_BYTES 8
 
 /* The numbers in their order on the wire. */
@@ -29,12 +29,12 @@ static void numbers_of(struct sh_report *report, uint64_t *numbers[SH_REPORT_NUM
     memcpy(numbers, all, sizeof all);
 }
 
-static void sector_numbers_of(struct sh_report_sector *sector,
-                              uint64_t *numbers[SH_REPORT_SECTOR_NUMBERS])
+static void shard_numbers_of(struct sh_report_shard *shard,
+                             uint64_t *numbers[SH_REPORT_SHARD_NUMBERS])
 {
-    uint64_t *const all[SH_REPORT_SECTOR_NUMBERS] = {
-        &sector->version, &sector->holders, &sector->applied, &sector->ranges,
-        &sector->moved,   &sector->sources, &sector->names,   &sector->bytes,
+    uint64_t *const all[SH_REPORT_SHARD_NUMBERS] = {
+        &shard->version, &shard->replicas, &shard->applied, &shard->ranges,
+        &shard->moved,   &shard->sources,  &shard->names,   &shard->bytes,
     };
     memcpy(numbers, all, sizeof all);
 }
@@ -42,12 +42,12 @@ static void sector_numbers_of(struct sh_report_sector *sector,
 size_t sh_report_size(const struct sh_report *report)
 {
     return HEAD_BYTES + 8 * SH_REPORT_NUMBERS + 2 +
-           report->sector_count * (2 + 8 * (size_t)SH_REPORT_SECTOR_NUMBERS);
+           report->shard_count * (2 + 8 * (size_t)SH_REPORT_SHARD_NUMBERS);
 }
 
 void sh_report_put(struct sh_writer *w, const struct sh_report *report)
 {
-    SH_ASSERT(report->sector_count == 0 || report->sector_count == SH_SECTORS);
+    SH_ASSERT(report->shard_count == 0 || report->shard_count == SH_SHARDS);
     struct sh_report copy = *report;
     uint64_t *numbers[SH_REPORT_NUMBERS];
     numbers_of(&copy, numbers);
@@ -60,31 +60,31 @@ void sh_report_put(struct sh_writer *w, const struct sh_report *report)
     sh_put16(w, report->leader.v);
     for (unsigned i = 0; i < SH_REPORT_NUMBERS; i++)
         sh_put64(w, *numbers[i]);
-    sh_put16(w, (uint16_t)report->sector_count);
-    for (unsigned i = 0; i < report->sector_count; i++) {
-        uint64_t *of_sector[SH_REPORT_SECTOR_NUMBERS];
-        sector_numbers_of(&copy.sectors[i], of_sector);
-        sh_put8(w, copy.sectors[i].owner);
-        sh_put8(w, (uint8_t)((copy.sectors[i].is_here ? FLAG_HERE : 0) |
-                             (copy.sectors[i].is_known ? FLAG_KNOWN : 0) |
-                             (copy.sectors[i].has_more ? FLAG_MORE : 0)));
-        for (unsigned k = 0; k < SH_REPORT_SECTOR_NUMBERS; k++)
-            sh_put64(w, *of_sector[k]);
+    sh_put16(w, (uint16_t)report->shard_count);
+    for (unsigned i = 0; i < report->shard_count; i++) {
+        uint64_t *of_shard[SH_REPORT_SHARD_NUMBERS];
+        shard_numbers_of(&copy.shards[i], of_shard);
+        sh_put8(w, copy.shards[i].owner);
+        sh_put8(w, (uint8_t)((copy.shards[i].is_here ? FLAG_HERE : 0) |
+                             (copy.shards[i].is_known ? FLAG_KNOWN : 0) |
+                             (copy.shards[i].has_more ? FLAG_MORE : 0)));
+        for (unsigned k = 0; k < SH_REPORT_SHARD_NUMBERS; k++)
+            sh_put64(w, *of_shard[k]);
     }
 }
 
-static bool sector_get(struct sh_reader *r, struct sh_report_sector *sector)
+static bool shard_get(struct sh_reader *r, struct sh_report_shard *shard)
 {
-    uint64_t *numbers[SH_REPORT_SECTOR_NUMBERS];
-    sector_numbers_of(sector, numbers);
-    sector->owner = sh_get8(r);
+    uint64_t *numbers[SH_REPORT_SHARD_NUMBERS];
+    shard_numbers_of(shard, numbers);
+    shard->owner = sh_get8(r);
     unsigned flags = sh_get8(r);
-    sector->is_here = flags & FLAG_HERE;
-    sector->is_known = flags & FLAG_KNOWN;
-    sector->has_more = flags & FLAG_MORE;
-    for (unsigned i = 0; i < SH_REPORT_SECTOR_NUMBERS; i++)
+    shard->is_here = flags & FLAG_HERE;
+    shard->is_known = flags & FLAG_KNOWN;
+    shard->has_more = flags & FLAG_MORE;
+    for (unsigned i = 0; i < SH_REPORT_SHARD_NUMBERS; i++)
         *numbers[i] = sh_get64(r);
-    return sh_reader_ok(r) && (flags & ~SECTOR_FLAGS) == 0 && sector->owner <= SH_SUPERPEERS_MAX;
+    return sh_reader_ok(r) && (flags & ~SHARD_FLAGS) == 0 && shard->owner <= SH_SUPERPEERS_MAX;
 }
 
 enum shoal_err sh_report_get(struct sh_reader *r, struct sh_report *report_out)
@@ -99,19 +99,19 @@ enum shoal_err sh_report_get(struct sh_reader *r, struct sh_report *report_out)
         return SHOAL_EVERSION;
     for (unsigned i = 0; i < SH_REPORT_NUMBERS; i++)
         *numbers[i] = sh_get64(r);
-    report.sector_count = sh_get16(r);
+    report.shard_count = sh_get16(r);
     if (!sh_reader_ok(r) || kind < SH_REPORT_ALONE || kind > SH_REPORT_ZOOKEEPER ||
         (flags & ~FLAGS) || role >= SH_REPORT_ROLES || report.nid.v > SH_SUPERPEERS_MAX ||
         report.leader.v > SH_SUPERPEERS_MAX || report.arc_first > UINT16_MAX ||
         report.arc_last > UINT16_MAX ||
-        (report.sector_count != 0 && report.sector_count != SH_SECTORS))
+        (report.shard_count != 0 && report.shard_count != SH_SHARDS))
         return SHOAL_EPROTO;
     report.kind = (enum sh_report_kind)kind;
     report.role = (enum sh_report_role)role;
     report.is_current = flags & FLAG_CURRENT;
     report.is_mute = flags & FLAG_MUTE;
-    for (unsigned i = 0; i < report.sector_count; i++)
-        if (!sector_get(r, &report.sectors[i]))
+    for (unsigned i = 0; i < report.shard_count; i++)
+        if (!shard_get(r, &report.shards[i]))
             return SHOAL_EPROTO;
     if (!sh_reader_done(r))
         return SHOAL_EPROTO;

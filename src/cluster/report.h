@@ -10,9 +10,9 @@
  *   4   u16  the superpeer's ID
  *   6   u16  the leader's ID; 0: none is known
  *   8   the numbers of struct sh_report in its order, each u64
- *       u16  number of sectors: 0 or SH_SECTORS; each: u8 owner, u8 flags (1 its whole state is
+ *       u16  number of shards: 0 or SH_SHARDS; each: u8 owner, u8 flags (1 its whole state is
  *            here, 2 known, 4 more have moved than were counted), and the numbers of struct
- *            sh_report_sector in its order, each u64
+ *            sh_report_shard in its order, each u64
  *
  * Memory: 5.3 KB; 4.4 KB encoded. Threads: plain values. */
 #ifndef SH_CLUSTER_REPORT_H
@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 #include "base/bytes.h"
-#include "cluster/arcs.h"
+#include "ring/arcs.h"
 #include "shoal/err.h"
 #include "shoal/types.h"
 
@@ -36,23 +36,23 @@ enum sh_report_kind {
 /* Those of raft; in ZooKeeper, who decides who is silent is the leader. */
 enum sh_report_role { SH_REPORT_FOLLOWER, SH_REPORT_CANDIDATE, SH_REPORT_LEADER, SH_REPORT_ROLES };
 
-/* One sector of the ring. What is behind `holders` is 0 where its state is not here. */
-struct sh_report_sector {
+/* One shard of the ring. What is behind `replicas` is 0 where its state is not here. */
+struct sh_report_shard {
     uint8_t owner; /* 0: nobody */
     bool is_here;
     bool is_known; /* not so: after a loss the nodes are being asked what they have */
     bool has_more; /* more ranges have moved than `moved` */
     uint64_t version;
-    uint64_t holders; /* bit n: superpeer n */
-    uint64_t applied; /* updates that all holders have */
-    uint64_t ranges;  /* of chunk IDs with one owner, of creators whose chunks have moved */
-    uint64_t moved;   /* those of them that are not with their creators */
-    uint64_t sources; /* of migrations */
+    uint64_t replicas; /* bit n: superpeer n */
+    uint64_t applied;  /* updates that all replicas have */
+    uint64_t ranges;   /* of chunk IDs with one owner, of creators whose chunks have moved */
+    uint64_t moved;    /* those of them that are not with their creators */
+    uint64_t sources;  /* of migrations */
     uint64_t names;
     uint64_t bytes; /* of memory that these take */
 };
 
-#define SH_REPORT_SECTOR_NUMBERS 8
+#define SH_REPORT_SHARD_NUMBERS 8
 
 struct sh_report {
     enum sh_report_kind kind;
@@ -71,13 +71,13 @@ struct sh_report {
     uint64_t resident_bytes;   /* of the whole process */
     uint64_t lookups;          /* that it answered, since it was started */
     uint64_t lookups_nobody;   /* those of them that nobody, or a failed node, has the chunk */
-    unsigned sector_count;     /* SH_SECTORS; 0: with ZooKeeper, before it has its ID */
-    struct sh_report_sector sectors[SH_SECTORS];
+    unsigned shard_count;      /* SH_SHARDS; 0: with ZooKeeper, before it has its ID */
+    struct sh_report_shard shards[SH_SHARDS];
 };
 
 #define SH_REPORT_NUMBERS 18
 #define SH_REPORT_BYTES_MAX                                                                        \
-    (10 + 8 * SH_REPORT_NUMBERS + SH_SECTORS * (2 + 8 * SH_REPORT_SECTOR_NUMBERS))
+    (10 + 8 * SH_REPORT_NUMBERS + SH_SHARDS * (2 + 8 * SH_REPORT_SHARD_NUMBERS))
 
 /* Encodes a good one: exactly sh_report_size bytes. */
 size_t sh_report_size(const struct sh_report *report);

@@ -9,7 +9,7 @@
 
 #include "cluster/report.h"
 
-static struct sh_report sample(unsigned sector_count)
+static struct sh_report sample(unsigned shard_count)
 {
     struct sh_report report = {.kind = SH_REPORT_RAFT,
                                .is_current = true,
@@ -24,14 +24,14 @@ static struct sh_report sample(unsigned sector_count)
                                .resident_bytes = UINT64_MAX,
                                .lookups = 1000,
                                .lookups_nobody = 7,
-                               .sector_count = sector_count};
-    for (unsigned i = 0; i < sector_count; i++)
-        report.sectors[i] = (struct sh_report_sector){.owner = (uint8_t)(i % 4),
-                                                      .is_here = i & 1,
-                                                      .has_more = i & 2,
-                                                      .version = i + 1,
-                                                      .holders = 14,
-                                                      .bytes = i};
+                               .shard_count = shard_count};
+    for (unsigned i = 0; i < shard_count; i++)
+        report.shards[i] = (struct sh_report_shard){.owner = (uint8_t)(i % 4),
+                                                    .is_here = i & 1,
+                                                    .has_more = i & 2,
+                                                    .version = i + 1,
+                                                    .replicas = 14,
+                                                    .bytes = i};
     return report;
 }
 
@@ -54,7 +54,7 @@ static void round_trips(void **state)
 {
     (void)state;
     uint8_t bytes[SH_REPORT_BYTES_MAX], again[SH_REPORT_BYTES_MAX];
-    for (unsigned count = 0; count <= SH_SECTORS; count += SH_SECTORS) {
+    for (unsigned count = 0; count <= SH_SHARDS; count += SH_SHARDS) {
         struct sh_report report = sample(count), found;
         size_t size = encode(&report, bytes);
         assert_int_equal(decode(bytes, size, &found), SHOAL_OK);
@@ -63,7 +63,7 @@ static void round_trips(void **state)
         assert_int_equal(found.nid.v, 3);
         assert_int_equal(found.epoch, 17);
         assert_true(found.resident_bytes == UINT64_MAX);
-        assert_int_equal(found.sector_count, count);
+        assert_int_equal(found.shard_count, count);
     }
 }
 
@@ -71,7 +71,7 @@ static void what_no_superpeer_says_is_refused(void **state)
 {
     (void)state;
     uint8_t bytes[SH_REPORT_BYTES_MAX + 1];
-    struct sh_report report = sample(SH_SECTORS), found = {.epoch = 99};
+    struct sh_report report = sample(SH_SHARDS), found = {.epoch = 99};
     size_t size = encode(&report, bytes);
     for (size_t less = 0; less < size; less++)
         assert_int_equal(decode(bytes, less, &found), SHOAL_EPROTO);
@@ -90,8 +90,8 @@ static void what_no_superpeer_says_is_refused(void **state)
         {4, 64, SHOAL_EPROTO},                          /* the superpeer */
         {6, 64, SHOAL_EPROTO},                          /* the leader */
         {8 + 6 * 8 + 2, 1, SHOAL_EPROTO},               /* the arc's begin */
-        {8 + 8 * SH_REPORT_NUMBERS, 1, SHOAL_EPROTO},   /* sectors */
-        {10 + 8 * SH_REPORT_NUMBERS, 64, SHOAL_EPROTO}, /* a sector's owner */
+        {8 + 8 * SH_REPORT_NUMBERS, 1, SHOAL_EPROTO},   /* shards */
+        {10 + 8 * SH_REPORT_NUMBERS, 64, SHOAL_EPROTO}, /* a shard's owner */
         {11 + 8 * SH_REPORT_NUMBERS, 8, SHOAL_EPROTO},  /* its flags */
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {

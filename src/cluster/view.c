@@ -6,6 +6,8 @@
 
 #include "base/assert.h"
 
+_Static_assert(SH_PEER_NID_MAX == SH_MSG_NID_MAX, "messaging names all peers");
+
 #define VIEW_HEAD_BYTES 12
 #define NODE_HEAD_BYTES 14
 #define PEER_NIDS (SH_PEER_NID_MAX - SH_PEER_NID_MIN + 1)

@@ -21,14 +21,10 @@
 #include <stdint.h>
 
 #include "base/bytes.h"
+#include "base/node_ids.h"
 #include "msg/msg.h"
 #include "shoal/err.h"
 #include "shoal/types.h"
-
-/* Superpeers have the IDs 1 to their number; the other nodes those from SH_PEER_NID_MIN. */
-#define SH_SUPERPEERS_MAX 63
-#define SH_PEER_NID_MIN 64
-#define SH_PEER_NID_MAX SH_MSG_NID_MAX
 
 /* The numbers are those of shoal/shoal.h and are part of the wire format. */
 enum sh_role { SH_ROLE_SUPERPEER = 1, SH_ROLE_PEER = 2 };

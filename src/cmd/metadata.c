@@ -42,15 +42,15 @@ struct sums {
 static struct sums sums_make(const struct sh_report *report)
 {
     struct sums sums = {.bytes = report->registry_bytes};
-    for (unsigned i = 0; i < report->sector_count; i++) {
-        const struct sh_report_sector *sector = &report->sectors[i];
-        sums.owned += sector->owner == report->nid.v;
-        sums.held += sector->is_here;
-        sums.ranges += sector->ranges;
-        sums.moved += sector->moved;
-        sums.has_more |= sector->has_more;
-        sums.names += sector->names;
-        sums.bytes += sector->bytes;
+    for (unsigned i = 0; i < report->shard_count; i++) {
+        const struct sh_report_shard *shard = &report->shards[i];
+        sums.owned += shard->owner == report->nid.v;
+        sums.held += shard->is_here;
+        sums.ranges += shard->ranges;
+        sums.moved += shard->moved;
+        sums.has_more |= shard->has_more;
+        sums.names += shard->names;
+        sums.bytes += shard->bytes;
     }
     return sums;
 }
@@ -77,24 +77,24 @@ static struct sh_json *set_json(uint64_t set)
     return list;
 }
 
-static struct sh_json *sectors_json(const struct sh_report *report)
+static struct sh_json *shards_json(const struct sh_report *report)
 {
     struct sh_json *list = sh_json_array();
-    for (unsigned i = 0; i < report->sector_count; i++) {
-        const struct sh_report_sector *sector = &report->sectors[i];
+    for (unsigned i = 0; i < report->shard_count; i++) {
+        const struct sh_report_shard *shard = &report->shards[i];
         struct sh_json *row = sh_json_object();
-        sh_json_set_u64(row, "sector", i);
-        sh_json_set_u64(row, "owner", sector->owner);
-        sh_json_set(row, "holders", set_json(sector->holders));
-        sh_json_set_u64(row, "version", sector->version);
-        sh_json_set_bool(row, "here", sector->is_here);
-        sh_json_set_u64(row, "applied", sector->applied);
-        sh_json_set_bool(row, "known", sector->is_known);
-        sh_json_set_u64(row, "ranges", sector->ranges);
-        sh_json_set_u64(row, "moved_ranges", sector->moved);
-        sh_json_set_u64(row, "sources", sector->sources);
-        sh_json_set_u64(row, "names", sector->names);
-        sh_json_set_u64(row, "memory_bytes", sector->bytes);
+        sh_json_set_u64(row, "shard", i);
+        sh_json_set_u64(row, "owner", shard->owner);
+        sh_json_set(row, "replicas", set_json(shard->replicas));
+        sh_json_set_u64(row, "version", shard->version);
+        sh_json_set_bool(row, "here", shard->is_here);
+        sh_json_set_u64(row, "applied", shard->applied);
+        sh_json_set_bool(row, "known", shard->is_known);
+        sh_json_set_u64(row, "ranges", shard->ranges);
+        sh_json_set_u64(row, "moved_ranges", shard->moved);
+        sh_json_set_u64(row, "sources", shard->sources);
+        sh_json_set_u64(row, "names", shard->names);
+        sh_json_set_u64(row, "memory_bytes", shard->bytes);
         sh_json_append(list, row);
     }
     return list;
@@ -125,15 +125,15 @@ static void report_json(struct sh_json *row, const struct sh_report *report)
     sh_json_set_u64(row, "ranges", sums.ranges);
     sh_json_set_u64(row, "moved_ranges", sums.moved);
     sh_json_set_bool(row, "moved_ranges_are_more", sums.has_more);
-    sh_json_set_u64(row, "sectors_owned", sums.owned);
-    sh_json_set_u64(row, "sectors_held", sums.held);
+    sh_json_set_u64(row, "shards_owned", sums.owned);
+    sh_json_set_u64(row, "shards_held", sums.held);
     sh_json_set_u64(row, "names", sums.names);
     sh_json_set_u64(row, "registry_bytes", report->registry_bytes);
     sh_json_set_u64(row, "memory_bytes", sums.bytes);
     sh_json_set_u64(row, "resident_bytes", report->resident_bytes);
     sh_json_set_u64(row, "lookups", report->lookups);
     sh_json_set_u64(row, "lookups_nobody", report->lookups_nobody);
-    sh_json_set(row, "sectors", sectors_json(report));
+    sh_json_set(row, "shards", shards_json(report));
 }
 
 static int answer_json(struct sh_cmd *cmd, const struct answer *answers, size_t count)
@@ -175,14 +175,14 @@ static void row_print(FILE *out, const struct answer *answer)
             answer->node.address);
 }
 
-/* The report to believe about the sectors: the leader's, else the one that knows most. */
+/* The report to believe about the shards: the leader's, else the one that knows most. */
 static const struct sh_report *best_of(const struct answer *answers, size_t count)
 {
     const struct sh_report *best = NULL;
     for (size_t i = 0; i < count; i++) {
         const struct sh_report *report = &answers[i].report;
         if (answers[i].err != SHOAL_OK || report->kind == SH_REPORT_ALONE ||
-            report->sector_count == 0 || !report->is_current)
+            report->shard_count == 0 || !report->is_current)
             continue;
         if (report->role == SH_REPORT_LEADER)
             return report;
@@ -192,21 +192,21 @@ static const struct sh_report *best_of(const struct answer *answers, size_t coun
     return best;
 }
 
-/* Sectors with the same owner and holders, in rows. */
+/* Shards with the same owner and replicas, in rows. */
 static void ring_print(FILE *out, const struct sh_report *report)
 {
-    char holders[SET_TEXT_MAX];
-    fprintf(out, "\n%-8s %6s  %s\n", "SECTORS", "OWNER", "HOLDERS");
-    for (unsigned first = 0, last; first < report->sector_count; first = last + 1) {
-        const struct sh_report_sector *sector = &report->sectors[first];
-        for (last = first; last + 1 < report->sector_count; last++)
-            if (report->sectors[last + 1].owner != sector->owner ||
-                report->sectors[last + 1].holders != sector->holders)
+    char replicas[SET_TEXT_MAX];
+    fprintf(out, "\n%-8s %6s  %s\n", "SHARDS", "OWNER", "REPLICAS");
+    for (unsigned first = 0, last; first < report->shard_count; first = last + 1) {
+        const struct sh_report_shard *shard = &report->shards[first];
+        for (last = first; last + 1 < report->shard_count; last++)
+            if (report->shards[last + 1].owner != shard->owner ||
+                report->shards[last + 1].replicas != shard->replicas)
                 break;
         char range[24];
         snprintf(range, sizeof range, "%u-%u", first, last);
-        fprintf(out, "%-8s %6u  %s\n", range, (unsigned)sector->owner,
-                sector->holders ? set_format(sector->holders, holders) : "none: it is lost");
+        fprintf(out, "%-8s %6u  %s\n", range, (unsigned)shard->owner,
+                shard->replicas ? set_format(shard->replicas, replicas) : "none: it is lost");
     }
 }
 
@@ -260,23 +260,23 @@ static void registry_print(FILE *out, const struct sh_report *report)
 static int print_one(struct sh_cmd *cmd, const struct shoal_node *node,
                      const struct sh_report *report)
 {
-    char holders[SET_TEXT_MAX], memory[SH_SIZE_TEXT_MAX];
+    char replicas[SET_TEXT_MAX], memory[SH_SIZE_TEXT_MAX];
     fprintf(cmd->out, "state        %s\n",
             node->state == SHOAL_NODE_UP ? "up"
                                          : "declared failed by the superpeers, but it answers");
     registry_print(cmd->out, report);
-    if (report->sector_count == 0)
+    if (report->shard_count == 0)
         return SH_EXIT_OK;
-    fprintf(cmd->out, "\n%6s %6s  %-16s %9s  %-4s %9s %9s %9s %9s %10s\n", "SECTOR", "OWNER",
-            "HOLDERS", "VERSION", "HERE", "APPLIED", "RANGES", "MOVED", "NAMES", "MEMORY");
-    for (unsigned i = 0; i < report->sector_count; i++) {
-        const struct sh_report_sector *sector = &report->sectors[i];
+    fprintf(cmd->out, "\n%6s %6s  %-16s %9s  %-4s %9s %9s %9s %9s %10s\n", "SHARD", "OWNER",
+            "REPLICAS", "VERSION", "HERE", "APPLIED", "RANGES", "MOVED", "NAMES", "MEMORY");
+    for (unsigned i = 0; i < report->shard_count; i++) {
+        const struct sh_report_shard *shard = &report->shards[i];
         fprintf(cmd->out,
                 "%6u %6u  %-16s %9" PRIu64 "  %-4s %9" PRIu64 " %9" PRIu64 " %9" PRIu64 " %9" PRIu64
                 " %10s\n",
-                i, (unsigned)sector->owner, set_format(sector->holders, holders), sector->version,
-                sector->is_here ? "yes" : "no", sector->applied, sector->ranges, sector->moved,
-                sector->names, sh_size_format(sector->bytes, memory));
+                i, (unsigned)shard->owner, set_format(shard->replicas, replicas), shard->version,
+                shard->is_here ? "yes" : "no", shard->applied, shard->ranges, shard->moved,
+                shard->names, sh_size_format(shard->bytes, memory));
     }
     return SH_EXIT_OK;
 }

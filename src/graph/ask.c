@@ -50,7 +50,7 @@ static void on_done(struct sh_request *request, enum shoal_err err, struct sh_re
         }
     }
     /* The ring has more slots than asks can be in flight. */
-    bool pushed = sh_ring_push(graph->answers, ask);
+    bool pushed = sh_queue_push(graph->answers, ask);
     SH_ASSERT(pushed);
     graph->config.wake(graph->config.arg);
 }

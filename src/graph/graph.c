@@ -49,7 +49,7 @@ static void on_message(void *arg, struct sh_msg_in *in)
         item->reply_to = in->reply_to;
         item->size = size;
         memcpy(item->bytes, in->payload.at, size);
-        if (sh_ring_push(graph->inbox, item)) {
+        if (sh_queue_push(graph->inbox, item)) {
             graph->config.wake(graph->config.arg);
             return;
         }
@@ -65,7 +65,7 @@ static unsigned take_items(struct sh_graph *graph)
 {
     unsigned count = 0;
     while (count < ITEMS_AT_ONCE) {
-        struct sh_graph_item *item = sh_ring_pop(graph->inbox);
+        struct sh_graph_item *item = sh_queue_pop(graph->inbox);
         if (!item)
             break;
         count++;
@@ -80,7 +80,7 @@ static unsigned take_answers(struct sh_graph *graph)
 {
     unsigned count = 0;
     struct sh_graph_ask *ask;
-    while (count < ITEMS_AT_ONCE && (ask = sh_ring_pop(graph->answers))) {
+    while (count < ITEMS_AT_ONCE && (ask = sh_queue_pop(graph->answers))) {
         count++;
         SH_ASSERT(graph->asks > 0);
         graph->asks--;
@@ -150,9 +150,9 @@ enum shoal_err sh_graph_create(const struct sh_graph_config *config, struct sh_g
         graph->config.load_timeout_ns = UINT64_C(60000000000);
     if (graph->config.bfs_timeout_ns == 0)
         graph->config.bfs_timeout_ns = UINT64_C(30000000000);
-    enum shoal_err err = sh_ring_create(INBOX_ITEMS, &graph->inbox);
+    enum shoal_err err = sh_queue_create(INBOX_ITEMS, &graph->inbox);
     if (!err)
-        err = sh_ring_create(ANSWER_SLOTS, &graph->answers);
+        err = sh_queue_create(ANSWER_SLOTS, &graph->answers);
     if (err) {
         sh_graph_destroy(graph);
         return err;
@@ -168,11 +168,11 @@ void sh_graph_destroy(struct sh_graph *graph)
     if (!graph)
         return;
     if (graph->inbox) {
-        for (struct sh_graph_item *item; (item = sh_ring_pop(graph->inbox));)
+        for (struct sh_graph_item *item; (item = sh_queue_pop(graph->inbox));)
             free(item);
     }
     if (graph->answers) {
-        for (struct sh_graph_ask *ask; (ask = sh_ring_pop(graph->answers));)
+        for (struct sh_graph_ask *ask; (ask = sh_queue_pop(graph->answers));)
             sh_graph_ask_free(ask);
     }
     sh_bfs_end_all(graph, NULL);
@@ -183,8 +183,8 @@ void sh_graph_destroy(struct sh_graph *graph)
         sh_part_free(part);
     }
     sh_part_free(graph->live);
-    sh_ring_destroy(graph->inbox);
-    sh_ring_destroy(graph->answers);
+    sh_queue_destroy(graph->inbox);
+    sh_queue_destroy(graph->answers);
     free(graph);
 }
 

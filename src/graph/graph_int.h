@@ -6,7 +6,7 @@
 
 #include <stdatomic.h>
 
-#include "base/ring.h"
+#include "base/queue.h"
 #include "graph/graph.h"
 #include "graph/part_int.h"
 #include "graph/sort_int.h"
@@ -127,8 +127,8 @@ struct sh_bfs_run {
 
 struct sh_graph {
     struct sh_graph_config config;
-    struct sh_ring *inbox;   /* struct sh_graph_item, from handlers */
-    struct sh_ring *answers; /* struct sh_graph_ask, from completions */
+    struct sh_queue *inbox;   /* struct sh_graph_item, from handlers */
+    struct sh_queue *answers; /* struct sh_graph_ask, from completions */
     _Atomic uint64_t inbox_bytes;
     unsigned asks;   /* in flight, over all */
     bool blocked;    /* a send had to be put off: try again soon */

@@ -10,11 +10,11 @@ enum shoal_err sh_dispatch_init(struct sh_msg *msg)
     msg->works = calloc(SH_WORKS_MAX, sizeof *msg->works);
     if (!msg->works)
         return SHOAL_ENOMEM;
-    enum shoal_err err = sh_ring_create(SH_WORKS_MAX, &msg->works_free);
+    enum shoal_err err = sh_queue_create(SH_WORKS_MAX, &msg->works_free);
     if (err == SHOAL_OK)
-        err = sh_ring_create(SH_WORKS_MAX, &msg->works_ready);
+        err = sh_queue_create(SH_WORKS_MAX, &msg->works_ready);
     for (size_t i = 0; err == SHOAL_OK && i < SH_WORKS_MAX; i++) {
-        bool fits = sh_ring_push(msg->works_free, &msg->works[i]);
+        bool fits = sh_queue_push(msg->works_free, &msg->works[i]);
         SH_ASSERT(fits);
     }
     return err;
@@ -23,9 +23,9 @@ enum shoal_err sh_dispatch_init(struct sh_msg *msg)
 /* A ring has as many places as there are works, so each fits. It is refused all the same while the
  * thread that took the place's last one has been stopped before it could say so; that thread goes
  * on by itself. */
-static void put_back(struct sh_ring *ring, struct sh_work *work)
+static void put_back(struct sh_queue *ring, struct sh_work *work)
 {
-    while (!sh_ring_push(ring, work))
+    while (!sh_queue_push(ring, work))
         (void)sched_yield();
 }
 
@@ -33,7 +33,7 @@ bool sh_works_have_room(const struct sh_msg *msg, struct sh_conn *conn, uint32_t
 {
     /* acquire: pairs with work_free, where the count falls before the work is there again */
     uint32_t taken = atomic_load_explicit(&conn->works, memory_order_acquire);
-    return taken + spare < sh_ring_count(msg->works_free) && !sh_blocks_are_many(msg);
+    return taken + spare < sh_queue_count(msg->works_free) && !sh_blocks_are_many(msg);
 }
 
 /* Gives back a work that ran, or was a turn. */
@@ -75,10 +75,10 @@ void sh_works_drop(struct sh_msg *msg, struct sh_work *list)
 void sh_dispatch_destroy(struct sh_msg *msg)
 {
     struct sh_work *work;
-    while (msg->works_ready && (work = sh_ring_pop(msg->works_ready)))
+    while (msg->works_ready && (work = sh_queue_pop(msg->works_ready)))
         work_drop(msg, work, SHOAL_ESTOPPED);
-    sh_ring_destroy(msg->works_free);
-    sh_ring_destroy(msg->works_ready);
+    sh_queue_destroy(msg->works_free);
+    sh_queue_destroy(msg->works_ready);
     free(msg->works);
     for (size_t i = 0; i < sizeof msg->handlers / sizeof msg->handlers[0]; i++)
         free(msg->handlers[i]);
@@ -150,11 +150,11 @@ bool sh_work_add(struct sh_msg *msg, const struct sh_work *what, enum sh_msg_mod
     struct sh_conn *conn = what->conn;
     if (!sh_works_have_room(msg, conn, 0))
         return false;
-    struct sh_work *work = sh_ring_pop(msg->works_free);
+    struct sh_work *work = sh_queue_pop(msg->works_free);
     struct sh_work *turn = NULL;
     if (!work)
         return false;
-    if (mode == SH_MSG_ORDERED && !(turn = sh_ring_pop(msg->works_free))) {
+    if (mode == SH_MSG_ORDERED && !(turn = sh_queue_pop(msg->works_free))) {
         put_back(msg->works_free, work);
         return false;
     }

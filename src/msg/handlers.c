@@ -47,16 +47,16 @@ static void handler_came(struct sh_msg *msg, const struct sh_handler_step *step)
 static struct sh_work *work_next(struct sh_msg *msg, struct sh_handler_step *step)
 {
     uint64_t bit = UINT64_C(1) << step->index;
-    struct sh_work *work = sh_ring_pop(msg->works_ready);
+    struct sh_work *work = sh_queue_pop(msg->works_ready);
     if (!work && step->is_busy) {
         step->is_busy = false;
         (void)atomic_fetch_or_explicit(&msg->handlers_idle, bit, memory_order_acq_rel);
-        work = sh_ring_pop(msg->works_ready);
+        work = sh_queue_pop(msg->works_ready);
     }
     if (work && !step->is_busy) {
         step->is_busy = true;
         (void)atomic_fetch_and_explicit(&msg->handlers_idle, ~bit, memory_order_acq_rel);
-        if (sh_ring_count(msg->works_ready) > 0)
+        if (sh_queue_count(msg->works_ready) > 0)
             sh_handlers_wake(msg);
     }
     return work;

@@ -199,11 +199,11 @@ static void test_ordered_lost(void **state)
     a->transport.run(a->msg);
     (void)pipe_run(&pipes[0]);
     b->transport.run(b->msg); /* but not its handlers */
-    assert_int_equal(sh_ring_count(b->msg->works_free), SH_WORKS_MAX - 11); /* and the turn */
+    assert_int_equal(sh_queue_count(b->msg->works_free), SH_WORKS_MAX - 11); /* and the turn */
     cut(a, b);
     b->transport.run(b->msg);
     assert_int_equal(b->losses, 1);
-    assert_int_equal(sh_ring_count(b->msg->works_free), SH_WORKS_MAX - 1);
+    assert_int_equal(sh_queue_count(b->msg->works_free), SH_WORKS_MAX - 1);
     run_all();
     assert_int_equal(b->ordered, 1);
     assert_true(works_are_free(b));
@@ -449,7 +449,7 @@ static void test_stalled_and_throttled(void **state)
     assert_int_equal(ask(a, 2, TYPE_ECHO, 1, &asked[0]), SHOAL_OK);
     run_all();
     for (unsigned i = 0; i < SH_WORKS_MAX; i++)
-        taken[i] = sh_ring_pop(b->msg->works_free);
+        taken[i] = sh_queue_pop(b->msg->works_free);
     for (unsigned i = 0; i < 4; i++)
         assert_int_equal(ask(a, 2, TYPE_POOLED, i, &asked[i]), SHOAL_OK);
     run_all();
@@ -468,7 +468,7 @@ static void test_stalled_and_throttled(void **state)
     run_all();
     assert_true(conn->push_blocked);
     for (unsigned i = 0; i < SH_WORKS_MAX; i++)
-        assert_true(sh_ring_push(b->msg->works_free, taken[i]));
+        assert_true(sh_queue_push(b->msg->works_free, taken[i]));
     for (unsigned i = 0; i < 10; i++) {
         b->transport.run(b->msg);
         b->handlers.run(b->handlers.arg);

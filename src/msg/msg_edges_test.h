@@ -300,7 +300,7 @@ static inline uint64_t dropped_of(const struct end *end)
 
 static inline bool works_are_free(const struct end *end)
 {
-    return sh_ring_count(end->msg->works_free) == SH_WORKS_MAX;
+    return sh_queue_count(end->msg->works_free) == SH_WORKS_MAX;
 }
 
 #endif

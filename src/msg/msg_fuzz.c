@@ -320,7 +320,7 @@ static void settle(struct target *target)
         if (done == 0)
             break;
     }
-    SH_ASSERT(sh_ring_count(target->msg->works_free) == SH_WORKS_MAX);
+    SH_ASSERT(sh_queue_count(target->msg->works_free) == SH_WORKS_MAX);
     SH_ASSERT(target->msg->stalled_count == 0);
 }
 

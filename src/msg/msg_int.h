@@ -11,7 +11,7 @@
 #include "base/assert.h"
 #include "base/lock.h"
 #include "base/log.h"
-#include "base/ring.h"
+#include "base/queue.h"
 #include "msg/codec.h"
 #include "msg/flow_int.h"
 #include "msg/msg.h"
@@ -299,8 +299,8 @@ struct sh_msg {
     _Atomic uint32_t works_wanted;
     /* Works. */
     struct sh_work *works;
-    struct sh_ring *works_free;
-    struct sh_ring *works_ready;
+    struct sh_queue *works_free;
+    struct sh_queue *works_ready;
     /* Handler steps: handlers.c. */
     struct sh_handler_step handler_steps[SH_CREW_THREADS_MAX];
     unsigned handler_steps_count;

@@ -279,7 +279,7 @@ static void name(struct end *end, uint16_t nid, unsigned zeros)
 static bool is_settled(const struct end *end)
 {
     return sh_msg_requests_pending(end->msg) == 0 && sh_msg_drained(end->msg) &&
-           sh_ring_count(end->msg->works_free) == SH_WORKS_MAX;
+           sh_queue_count(end->msg->works_free) == SH_WORKS_MAX;
 }
 
 static void close_connections(void)

@@ -51,7 +51,7 @@ static void flood_leaves_some(void **state)
     sh_msg_handler_set(b->msg, TYPE_SLOW, SH_MSG_POOLED, on_slow, NULL);
     unsigned sent = flood(a, TYPE_SLOW);
     assert_true(sent > SH_WORKS_MAX);
-    size_t left = sh_ring_count(b->msg->works_free);
+    size_t left = sh_queue_count(b->msg->works_free);
     assert_in_range(left, SH_WORKS_MAX / 2 - 1, SH_WORKS_MAX / 2 + 1);
     /* Another one, which has a pooled message before its inline ones. */
     assert_int_equal(tell(c, 2, TYPE_SLOW, 0, 8), SHOAL_OK);
@@ -59,10 +59,10 @@ static void flood_leaves_some(void **state)
     transports_run();
     assert_int_equal(asked.done, 1);
     assert_int_equal(asked.first, 7);
-    assert_int_equal(sh_ring_count(b->msg->works_free), left - 1);
+    assert_int_equal(sh_queue_count(b->msg->works_free), left - 1);
     /* And a third, beside two that flood. */
     sent += flood(c, TYPE_SLOW) + 1;
-    assert_true(sh_ring_count(b->msg->works_free) > SH_WORKS_MAX / 4 - 2);
+    assert_true(sh_queue_count(b->msg->works_free) > SH_WORKS_MAX / 4 - 2);
     assert_int_equal(tell(d, 2, TYPE_SLOW, 0, 8), SHOAL_OK);
     assert_int_equal(ask(d, 2, TYPE_ECHO, 8, &asked), SHOAL_OK);
     transports_run();

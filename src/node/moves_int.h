@@ -2,7 +2,7 @@
 #ifndef SH_NODE_MOVES_INT_H
 #define SH_NODE_MOVES_INT_H
 
-#include "cluster/metadata.h"
+#include "metadata/metadata.h"
 #include "node/holdings.h"
 #include "node/moves.h"
 #include "node/outcomes.h"

@@ -7,9 +7,9 @@
 
 #include "base/lock.h"
 #include "base/log.h"
-#include "cluster/superpeer.h"
 #include "env/env.h"
 #include "node/node_int.h"
+#include "superpeer/superpeer.h"
 
 #define DETAIL_BYTES 256
 

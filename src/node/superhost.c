@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "cluster/recruit.h"
-#include "cluster/superpeer.h"
+#include "superpeer/superpeer.h"
 
 #define DETAIL_BYTES 256
 

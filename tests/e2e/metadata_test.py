@@ -26,8 +26,8 @@ class Metadata(harness.Case):
             good = [rows.get(nid, {}) for nid in nids]
             if (sum(row.get("role") == "leader" for row in good) == 1 and
                     all(row.get("voters") == nids and row["current"] for row in good) and
-                    all(sector["holders"] == nids for row in good for sector in row["sectors"]) and
-                    sum(row["sectors_owned"] for row in good) == 64):
+                    all(shard["replicas"] == nids for row in good for shard in row["shards"]) and
+                    sum(row["shards_owned"] for row in good) == 64):
                 return rows
             return None
 
@@ -44,8 +44,8 @@ class Metadata(harness.Case):
         self.assertEqual(len({row["term"] for row in rows.values()}), 1)
         self.assertEqual(len({row["leader"] for row in rows.values()}), 1)
         for row in rows.values():
-            self.assertEqual([sector["sector"] for sector in row["sectors"]], list(range(64)))
-            self.assertTrue(all(sector["holders"] == [1, 2, 3] for sector in row["sectors"]))
+            self.assertEqual([shard["shard"] for shard in row["shards"]], list(range(64)))
+            self.assertTrue(all(shard["replicas"] == [1, 2, 3] for shard in row["shards"]))
             self.assertGreater(row["memory_bytes"], row["registry_bytes"])
             self.assertGreater(row["resident_bytes"], row["memory_bytes"])
         self.assertEqual(list(self.answers(others[0], 2)), [2])
@@ -55,9 +55,9 @@ class Metadata(harness.Case):
         self.assertRegex(self.shoal(first, "metadata", 3).text, r"(?m)^voters +1 2 3$")
         others[1].kill()
         # It votes still, but neither owns nor holds anything.
-        harness.eventually(self, "the others own its sectors", 60, lambda: all(
-            sector["owner"] in (1, 2) and sector["holders"] == [1, 2]
-            for sector in self.answers(first)[1]["sectors"]))
+        harness.eventually(self, "the others own its shards", 60, lambda: all(
+            shard["owner"] in (1, 2) and shard["replicas"] == [1, 2]
+            for shard in self.answers(first)[1]["shards"]))
         gone = self.answers(first)[3]
         self.assertEqual(gone["state"], "failed")
         self.assertIn("error", gone)
@@ -113,7 +113,7 @@ class Metadata(harness.Case):
             row = self.answers(first)[1]
             self.assertEqual((row["registry"], row["role"]),
                              ("raft", "leader") if shared else ("memory", "alone"))
-            self.assertEqual((row["arc_first"], row["sectors_owned"]), (64, 64))
+            self.assertEqual((row["arc_first"], row["shards_owned"]), (64, 64))
             self.shoal(one, "chunk", "create", 8, "--count", 100, "--node", one.nid)
             self.assertEqual(self.moved(first), 0)
             for turn, local in enumerate((10, 30, 50), start=1):

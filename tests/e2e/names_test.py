@@ -97,7 +97,7 @@ class OneSuperpeer(harness.Case):
         for _ in range(3):  # All of one key: it is replaced.
             self.shoal(node, "scratch", "put", "a", "--text", "x" * 1000)
         refused = 0
-        for i in range(300):  # 64 sectors of 4 KiB have no room for 300 KB.
+        for i in range(300):  # 64 shards of 4 KiB have no room for 300 KB.
             done = self.run_program("shoal", "scratch", "put", f"key/{i}", "--text", "x" * 1000,
                                     *at)
             if done.returncode != 0:
@@ -210,9 +210,9 @@ class Forgotten(harness.Case):
     def sent(node, names):
         """By the log: each list that has changed is at two peers, and all names are in them."""
         counts = {}
-        for sector, peer, count in re.findall(
-                r"names are at a peer .*sector=(\d+) peer=(\d+) changes=(\d+)", node.log()):
-            counts[sector, peer] = int(count) % 2**32  # Gathered ones begin far above.
+        for shard, peer, count in re.findall(
+                r"names are at a peer .*shard=(\d+) peer=(\d+) changes=(\d+)", node.log()):
+            counts[shard, peer] = int(count) % 2**32  # Gathered ones begin far above.
         return sum(counts.values()) == 2 * len(names)
 
 

@@ -258,7 +258,7 @@ class Partition(harness.Case):
         for machine in PEERS:
             self.seen(writer, self.nodes[machine], "up")
         chunks = [Chunk(writer, self.nodes[machine]) for machine in PEERS]
-        names = [Name(writer, f"name/{number}") for number in range(8)]  # of several sectors
+        names = [Name(writer, f"name/{number}") for number in range(8)]  # of several shards
         for _ in range(4):
             self.faults(luck)
             until = time.monotonic() + 3  # longer than failure_ns: some are declared failed

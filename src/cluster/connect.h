@@ -1,0 +1,19 @@
+/* Tells msg what a new view means for connections. */
+#ifndef SH_CLUSTER_CONNECT_H
+#define SH_CLUSTER_CONNECT_H
+
+#include "cluster/view.h"
+#include "msg/msg.h"
+
+/* Nodes that are up get their address; those that failed or are gone are forgotten, which fails
+ * what waits for them. Those that left close their connections themselves. This end's own ID is
+ * skipped. From the transport step's thread. */
+void sh_connect_view(struct sh_msg *msg, const struct sh_view *before, const struct sh_view *after);
+
+/* Reads the answer of VIEW_GET, or the part of another answer from its flags on: u8 flags and, if
+ * they say so, a view, to the end. known_flags: those that may be set. *flags_out are those that
+ * are; *view_out is replaced when SH_ANSWER_VIEW is among them. EPROTO, ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_answer_view_get(struct sh_reader *r, uint8_t known_flags,
+                                                  uint8_t *flags_out, struct sh_view *view_out);
+
+#endif

@@ -1,0 +1,258 @@
+/* What a shard of the ring keeps (arcs.h): a state machine of updates, without input or output,
+ * the same at all who hold the shard. ring.h orders the updates.
+ *
+ *   moved chunks   ranges of chunk IDs that are not all with their creators, and of each source of
+ *                  migrations the last batch that was decided about
+ *   names          1 to 255 bytes to a chunk ID
+ *   barriers       who has signed on, with data, and how the last round ended (metadata_barriers.h)
+ *   scratch        1 to 255 bytes to at most 1 KiB
+ *   done           what came of the last update of each caller, so that one is done once
+ *
+ * What an update depends on must be in it or in the state: whether a node is up, the owner looks at
+ * before it orders one.
+ *
+ * Migrations go in batches, each with a source, a target and a sequence number that rises by
+ * source. A batch is committed or aborted, once; whoever asks again is told the same. The last one
+ * of each source is remembered, since a source has one batch under way at a time.
+ *
+ * Updates of names, barriers and scratch are done once: a caller numbers them, and who repeats its
+ * last one is told what came of it. Callers are forgotten when SH_METADATA_CALLERS_MAX others have
+ * changed the shard since. The shard counts its updates and remembers up to which one any may be
+ * forgotten; a caller says with each update what the count was before it sent that one first. So an
+ * update by an unknown caller was not done before if nothing is forgotten from after that count,
+ * and is refused otherwise, since nobody can tell (RIFL: Lee and others, SOSP 2015, with this
+ * instead of its leases).
+ *
+ * A shard whose copies were all lost begins again, with another *incarnation*, from what the nodes
+ * say that they have (CLAIM); until all have said it, the shard is not *known*: that a chunk was
+ * moved nowhere can't be told then. Whether its
+ * names are, is a flag of its own (superpeer_keep.c).
+ *
+ * Memory: 8 to 16 bytes for each run of IDs that is elsewhere, 24 for each source, 24 and its bytes
+ * for each name; at most SH_METADATA_RANGES_MAX and SH_METADATA_NAMES_MAX in a shard, which is
+ * 2^22 of each in all. 48 for each caller; of barriers and scratch what their limits say: 17 MiB of
+ * a shard.
+ *
+ * Threads: one at a time. */
+#ifndef SH_METADATA_METADATA_H
+#define SH_METADATA_METADATA_H
+
+#include "base/bytes.h"
+#include "ranges/ranges.h"
+#include "shoal/err.h"
+#include "shoal/types.h"
+
+#define SH_METADATA_RANGES_MAX (1u << 16) /* of a shard, that migrations make */
+/* That claims make: what nodes remember of chunks that went on may cut finer what they have. */
+#define SH_METADATA_CLAIMS_MAX (1u << 20)
+#define SH_METADATA_AHEAD_MAX 2048       /* updates that are ordered and not carried out */
+#define SH_METADATA_NAMES_MAX (1u << 16) /* of a shard */
+#define SH_METADATA_RUNS_MAX 256         /* of a batch */
+#define SH_METADATA_CALLERS_MAX 256      /* of a shard, whose last results are kept */
+#define SH_NAME_BYTES_MAX 255
+#define SH_SCRATCH_VALUE_MAX 1024
+#define SH_SCRATCH_MAX 4096             /* entries of a shard */
+#define SH_SCRATCH_BYTES_MAX (1u << 20) /* keys and values of a shard */
+#define SH_BARRIERS_MAX 256             /* of a shard */
+#define SH_BARRIER_MEMBERS_MAX 1024
+#define SH_BARRIER_DATA_MAX 1024               /* of a member */
+#define SH_BARRIER_ROUND_BYTES_MAX (64u << 10) /* of all members; each of them gets it all */
+#define SH_BARRIER_BYTES_MAX (16u << 20)       /* members and their data, of a shard */
+/* Of one update. */
+#define SH_METADATA_BYTES_MAX (15 + 16 * SH_METADATA_RUNS_MAX)
+
+#define SH_METADATA_PARTIAL 2
+
+struct sh_metadata;
+
+enum sh_metadata_kind {
+    SH_METADATA_MOVE = 1, /* a batch is committed */
+    SH_METADATA_RESOLVE,  /* what became of a batch; one that was not committed yet is aborted */
+    SH_METADATA_REFUSE,   /* as MOVE, but the target is not up: ENONODE unless it was decided */
+    SH_METADATA_NAME,     /* a name is given, or given another chunk */
+    SH_METADATA_UNNAME,   /* a name is removed */
+    SH_METADATA_SCRATCH_PUT,
+    SH_METADATA_SCRATCH_REMOVE,
+    SH_METADATA_BARRIER_NEW,
+    SH_METADATA_BARRIER_RESIZE,
+    SH_METADATA_BARRIER_FREE,
+    SH_METADATA_BARRIER_SIGN, /* a member has come */
+    SH_METADATA_BARRIER_OFF,  /* it does not want to wait any more */
+    SH_METADATA_BARRIER_GONE, /* it was not heard any more; the shard's owner alone says so */
+    SH_METADATA_CLAIM = 16,   /* after a loss: what a node has, or gave away of its own */
+    /* condition: 1, all have said what they have; 0, that is not so; SH_METADATA_PARTIAL, all that
+     * are up have, and who had failed is to be asked when it is back, whoever owns the shard then.
+     */
+    SH_METADATA_KNOWN,
+    /* After a loss: names were gathered, from a list (superpeer_keep.c) whose number is `sequence`,
+     * 0: from none; number, higher: of changes so far. */
+    SH_METADATA_NAMES_KNOWN,
+};
+
+enum sh_name_condition {
+    SH_NAME_ANY,     /* whether it is there or not; UNNAME: whichever chunk's it is */
+    SH_NAME_ABSENT,  /* NAME only: EEXIST if it is there */
+    SH_NAME_CURRENT, /* ENONAME if it is not there, EDIFFERS if it is not `expected`'s */
+    /* NAME only, of the owner alone: EEXIST if it is there, or the shard's names are known */
+    SH_NAME_GATHERED,
+};
+
+/* Chunk IDs first to last, both included. */
+struct sh_metadata_run {
+    shoal_cid first, last;
+};
+
+struct sh_metadata_update {
+    uint8_t kind, condition;
+    /* MOVE, REFUSE, RESOLVE; CLAIM: who says it and who has them, of which one says that of itself,
+     * or of what it created. */
+    shoal_nid from, to;
+    /* MOVE, REFUSE, RESOLVE: not 0; NAMES_KNOWN; KNOWN: sh_metadata_missed as it was; CLAIM: the
+     * last batch of `from` of which it had heard what came of it when it said so. */
+    uint64_t sequence;
+    shoal_cid cid;        /* NAME */
+    shoal_cid expected;   /* with SH_NAME_CURRENT */
+    struct sh_bytes name; /* NAME, UNNAME, SCRATCH: 1 to SH_NAME_BYTES_MAX */
+    /* NAME and all behind it: who asks (0: nobody who would repeat it), the number of the update,
+     * rising by caller, and whether it was sent before. */
+    uint64_t caller, number;
+    bool is_repeat;
+    uint64_t since;        /* the shard's count of updates at some time before it was sent first */
+    struct sh_bytes value; /* SCRATCH_PUT, SIGN */
+    uint64_t barrier;      /* BARRIER */
+    uint32_t size;         /* NEW, RESIZE: 1 to SH_BARRIER_MEMBERS_MAX */
+    uint8_t flags;         /* NEW: SH_BARRIER_SURVIVORS or 0 */
+    uint64_t member;       /* SIGN, OFF, GONE */
+    uint64_t round;        /* OFF, GONE */
+    /* In rising order, all of one creator, 1 to SH_METADATA_RUNS_MAX; RESOLVE: the batch's first.
+     */
+    size_t count;
+    struct sh_metadata_run runs[SH_METADATA_RUNS_MAX];
+};
+
+/* What came of an update.
+ * MOVE: ECANCELED, it was aborted, or is older than the source's last one; ENOTOWNER, the source
+ * does not own all of it; ELIMIT, too many ranges (the last two abort it). CLAIM: ELIMIT,
+ * and the shard will not be known; EBUSY, the node has not heard what came of its last batch: it
+ * is to be asked again. KNOWN: ELIMIT, a claim had no room; EBUSY, one came too early since it
+ * was ordered, and is to be asked for again.
+ * All four: ENOMEM, only where sh_metadata_reserve was not called.
+ * NAME, UNNAME: as the condition says; ELIMIT, too many names.
+ * SCRATCH: ENONAME; ELIMIT, the shard's bound. BARRIER: metadata_barriers.h.
+ * All that have a caller: ECANCELED, it is older than the caller's last one. Of a caller that is
+ * not known, and forgotten may be what came after `since`: ETIMEOUT, a repetition, which may have
+ * been done; EAGAIN, else: who never sent it before may send it again with the count of now. None
+ * of these changes anything. */
+struct sh_metadata_result {
+    enum shoal_err err;
+    bool is_committed; /* RESOLVE */
+    shoal_cid cid;     /* NAME, UNNAME: whose the name was before; also with EEXIST and
+                        * EDIFFERS; 0: nobody's.
+                        * BARRIER: the round, as a number */
+};
+
+/* ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_metadata_create(struct sh_metadata **metadata_out);
+void sh_metadata_destroy(struct sh_metadata *metadata);
+
+/* An update as bytes, at most SH_METADATA_BYTES_MAX; its size is written to *size_out. The update
+ * is a good one. */
+void sh_metadata_update_put(struct sh_writer *w, const struct sh_metadata_update *update);
+/* Where in an update with a caller it says whether it is a repetition. */
+#define SH_METADATA_REPEAT_AT 17
+/* Reads one. EPROTO: not what put wrote, or not of that shard. */
+SHOAL_NODISCARD enum shoal_err sh_metadata_update_get(struct sh_bytes bytes, unsigned shard,
+                                                      struct sh_metadata_update *update_out);
+/* The same, of whichever shard. */
+SHOAL_NODISCARD enum shoal_err sh_metadata_update_get_any(struct sh_bytes bytes,
+                                                          struct sh_metadata_update *update_out);
+/* The shard of an update; not of KNOWN and NAMES_KNOWN, which are of any. */
+unsigned sh_metadata_shard(const struct sh_metadata_update *update);
+
+/* Sees to it that an update about moves will have the memory that it takes, and as many others that
+ * were ordered before it as SH_METADATA_AHEAD_MAX says. ENOMEM: it must not be ordered, or taken
+ * from who has ordered it. */
+SHOAL_NODISCARD enum shoal_err sh_metadata_reserve(struct sh_metadata *metadata, unsigned shard,
+                                                   const struct sh_metadata_update *update);
+/* Carries an update out in its shard, all of it or nothing. Of names, barriers and scratch it
+ * asserts that memory suffices: a holder that goes on without what the others have would differ
+ * from them for ever. */
+struct sh_metadata_result sh_metadata_apply(struct sh_metadata *metadata, unsigned shard,
+                                            const struct sh_metadata_update *update);
+
+/* Empties a shard, which begins again; incarnation not 0. */
+void sh_metadata_begin(struct sh_metadata *metadata, unsigned shard, uint64_t incarnation,
+                       bool is_known);
+/* 0: the shard was not begun here. */
+uint64_t sh_metadata_incarnation(const struct sh_metadata *metadata, unsigned shard);
+bool sh_metadata_is_known(const struct sh_metadata *metadata, unsigned shard);
+/* Known, and not but for nodes that had failed. */
+bool sh_metadata_is_whole(const struct sh_metadata *metadata, unsigned shard);
+/* How many claims came too early (CLAIM: EBUSY), in all. */
+uint64_t sh_metadata_missed(const struct sh_metadata *metadata, unsigned shard);
+/* Whether a claim had no room since all were to be asked. */
+bool sh_metadata_is_short(const struct sh_metadata *metadata, unsigned shard);
+/* Whether anything was decided, or claimed, that a node is the source of. */
+bool sh_metadata_has_source(const struct sh_metadata *metadata, unsigned shard, shoal_nid nid);
+
+/* The sequence of a source's last batch that was decided about, if it was committed; else 0. */
+uint64_t sh_metadata_committed(const struct sh_metadata *metadata, unsigned shard, shoal_nid nid);
+
+/* The range that holds a chunk ID, and its owner: the creator, unless it was moved. */
+struct sh_range sh_metadata_find(const struct sh_metadata *metadata, shoal_cid cid);
+/* ENONAME. */
+SHOAL_NODISCARD enum shoal_err sh_metadata_lookup(const struct sh_metadata *metadata,
+                                                  struct sh_bytes name, shoal_cid *cid_out);
+/* The first name of a shard that is greater than `after` (NULL at: from the beginning) and begins
+ * with prefix; borrowed until the next change. False: there is none. By bytes, ascending. */
+bool sh_metadata_name_next(const struct sh_metadata *metadata, unsigned shard,
+                           struct sh_bytes prefix, struct sh_bytes after, struct sh_bytes *name_out,
+                           shoal_cid *cid_out);
+
+/* How often a shard's names have changed, and more where they were gathered. */
+uint64_t sh_metadata_name_changes(const struct sh_metadata *metadata, unsigned shard);
+/* The highest number of a list that the names were gathered from; 0: from none. */
+uint64_t sh_metadata_name_base(const struct sh_metadata *metadata, unsigned shard);
+/* Whether NAMES_KNOWN was carried out since the shard has begun. */
+bool sh_metadata_names_known(const struct sh_metadata *metadata, unsigned shard);
+
+/* How many updates of callers there were, for sh_metadata_update.since. */
+uint64_t sh_metadata_updates(const struct sh_metadata *metadata, unsigned shard);
+
+/* Bytes of keys and values that the shard of a scratch key would have with a value of that size.
+ */
+size_t sh_metadata_scratch_bytes(const struct sh_metadata *metadata, struct sh_bytes key,
+                                 size_t value_size);
+/* The value of a scratch key, borrowed until the next change. ENONAME. */
+SHOAL_NODISCARD enum shoal_err sh_metadata_scratch_get(const struct sh_metadata *metadata,
+                                                       struct sh_bytes key,
+                                                       struct sh_bytes *value_out);
+/* As sh_metadata_name_next. */
+bool sh_metadata_scratch_next(const struct sh_metadata *metadata, unsigned shard,
+                              struct sh_bytes prefix, struct sh_bytes after,
+                              struct sh_bytes *key_out, struct sh_bytes *value_out);
+/* What a shard takes: how many of each, and bytes of memory. moved: ranges that are not with their
+ * creators, among the first SH_METADATA_WALK_MAX. */
+#define SH_METADATA_WALK_MAX 256
+struct sh_metadata_sizes {
+    size_t ranges, moved, sources, names, bytes;
+};
+struct sh_metadata_sizes sh_metadata_measure(const struct sh_metadata *metadata, unsigned shard);
+
+/* A shard as bytes, little-endian:
+ *   u64 incarnation, u8 what is known (1: known, 2: a claim had no room, 4: but for nodes that had
+ *   failed), u64 claims that came too early, u32 ranges, each u64 first, u64 last, u16 owner; u32
+ *   sources, each u16 node, u64 decision, u64 those before; u32 names, each u64 chunk ID, text
+ *   name; u32 scratch, each text key, text value; barriers as in metadata_barriers.c; u8 whether
+ *   names are known, u64 changes of names, u64 number of the list that they began with, u64
+ *   updates, u64 up to which one callers may be forgotten, u32 callers, each u64 caller, u64
+ *   number, u64 update, u64 value, u16 error.
+ *
+ * Get replaces it. EPROTO, ENOMEM, ELIMIT change nothing. */
+size_t sh_metadata_image_size(const struct sh_metadata *metadata, unsigned shard);
+void sh_metadata_image_put(const struct sh_metadata *metadata, unsigned shard, struct sh_writer *w);
+SHOAL_NODISCARD enum shoal_err sh_metadata_image_get(struct sh_metadata *metadata, unsigned shard,
+                                                     struct sh_bytes image);
+void sh_metadata_clear(struct sh_metadata *metadata, unsigned shard);
+
+#endif

@@ -1,0 +1,616 @@
+/* A shard's state beside a slow, obvious model: batches that are committed, aborted, asked about
+ * and repeated; names; images.
+ *
+ * SHOAL_TEST_SEED: which seed. */
+#include "metadata/metadata.h"
+
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <sys/resource.h>
+
+#include "base/hash.h"
+#include "env/env.h"
+#include "ring/arcs.h"
+
+#define CHUNKS 200
+#define PEERS 4
+#define NAMES 40
+#define CREATOR 64
+
+static uint64_t draws;
+
+static uint64_t below(uint64_t bound)
+{
+    draws += UINT64_C(0x9e3779b97f4a7c15);
+    return sh_mix64(draws) % bound;
+}
+
+/* Who has each of one creator's first chunks; what was decided last of each peer; names' chunks. */
+struct model {
+    uint16_t owners[CHUNKS];
+    uint64_t sequences[PEERS];
+    bool was_committed[PEERS];
+    uint64_t names[NAMES];
+};
+
+static shoal_cid cid_of(unsigned chunk)
+{
+    return shoal_cid_make((shoal_nid){CREATOR}, chunk);
+}
+
+static struct sh_bytes name_of(unsigned i, char *into)
+{
+    return sh_bytes_make(into, (size_t)snprintf(into, 16, i % 2 ? "user/%u" : "%u", i * i));
+}
+
+/* An update goes as bytes, as it does between superpeers. */
+static struct sh_metadata_result apply(struct sh_metadata *metadata, unsigned shard,
+                                       const struct sh_metadata_update *update)
+{
+    static uint8_t bytes[SH_METADATA_BYTES_MAX];
+    static struct sh_metadata_update got;
+    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+    sh_metadata_update_put(&w, update);
+    assert_true(sh_writer_ok(&w));
+    assert_int_equal(
+        sh_metadata_update_get(sh_bytes_make(bytes, (size_t)(w.at - bytes)), shard, &got),
+        SHOAL_OK);
+    if (update->kind != SH_METADATA_KNOWN)
+        assert_int_equal(sh_metadata_shard(&got), shard);
+    return sh_metadata_apply(metadata, shard, &got);
+}
+
+static void act_move(struct sh_metadata *metadata, struct model *model)
+{
+    static struct sh_metadata_update update;
+    unsigned from = (unsigned)below(PEERS), to = (unsigned)below(PEERS);
+    if (from == to)
+        return;
+    uint64_t last = model->sequences[from];
+    uint64_t sequence = below(4) ? last + 1 : last > 1 ? last - below(2) : last + 1;
+    update = (struct sh_metadata_update){.kind = SH_METADATA_MOVE,
+                                         .from = {(uint16_t)(CREATOR + from)},
+                                         .to = {(uint16_t)(CREATOR + to)},
+                                         .sequence = sequence};
+    bool owns_all = true;
+    for (unsigned at = (unsigned)below(50); at < CHUNKS && update.count < 5;) {
+        unsigned size = 1 + (unsigned)below(9);
+        if (at + size > CHUNKS)
+            break;
+        if (model->owners[at] != CREATOR + from && below(20)) {
+            at++;
+            continue;
+        }
+        unsigned end = at + 1;
+        while (end < at + size && model->owners[end] == CREATOR + from)
+            end++;
+        owns_all &= model->owners[at] == CREATOR + from;
+        update.runs[update.count++] = (struct sh_metadata_run){cid_of(at), cid_of(end - 1)};
+        at = end + 1 + (unsigned)below(5);
+    }
+    if (!update.count)
+        return;
+    struct sh_metadata_result result = apply(metadata, 0, &update);
+    if (sequence < last) {
+        assert_int_equal(result.err, SHOAL_ECANCELED);
+    } else if (sequence == last) {
+        assert_int_equal(result.err, model->was_committed[from] ? SHOAL_OK : SHOAL_ECANCELED);
+    } else {
+        assert_int_equal(result.err, owns_all ? SHOAL_OK : SHOAL_ENOTOWNER);
+        model->sequences[from] = sequence;
+        model->was_committed[from] = owns_all;
+        for (size_t i = 0; owns_all && i < update.count; i++) {
+            for (uint64_t at = update.runs[i].first.v; at <= update.runs[i].last.v; at++)
+                model->owners[shoal_cid_local((shoal_cid){at})] = (uint16_t)(CREATOR + to);
+        }
+    }
+}
+
+/* A batch that is asked about is never committed later. */
+static void act_resolve(struct sh_metadata *metadata, struct model *model)
+{
+    static struct sh_metadata_update update;
+    unsigned from = (unsigned)below(PEERS), to = (from + 1) % PEERS;
+    uint64_t sequence = model->sequences[from] + below(2);
+    if (!sequence)
+        return;
+    update = (struct sh_metadata_update){.kind = SH_METADATA_RESOLVE,
+                                         .from = {(uint16_t)(CREATOR + from)},
+                                         .to = {(uint16_t)(CREATOR + to)},
+                                         .sequence = sequence,
+                                         .count = 1,
+                                         .runs = {{cid_of(0), cid_of(0)}}};
+    struct sh_metadata_result result = apply(metadata, 0, &update);
+    assert_int_equal(result.err, SHOAL_OK);
+    if (sequence > model->sequences[from]) {
+        assert_false(result.is_committed);
+        model->sequences[from] = sequence;
+        model->was_committed[from] = false;
+    } else {
+        assert_int_equal(result.is_committed, model->was_committed[from]);
+    }
+}
+
+static void act_name(struct sh_metadata *metadata, struct model *model)
+{
+    static struct sh_metadata_update update;
+    char text[16];
+    unsigned at = (unsigned)below(NAMES);
+    update = (struct sh_metadata_update){.kind = below(3) ? SH_METADATA_NAME : SH_METADATA_UNNAME,
+                                         .condition = (uint8_t)below(3),
+                                         .cid = {1 + below(5)},
+                                         .expected = {1 + below(5)},
+                                         .name = name_of(at, text)};
+    struct sh_metadata_result result = apply(metadata, sh_arc_shard_of_name(update.name), &update);
+    uint64_t before = model->names[at];
+    bool is_removal = update.kind == SH_METADATA_UNNAME;
+    enum shoal_err expected = SHOAL_OK;
+    if (!before && (is_removal || update.condition == SH_NAME_CURRENT))
+        expected = SHOAL_ENONAME;
+    else if (before && update.condition == SH_NAME_CURRENT && before != update.expected.v)
+        expected = SHOAL_EDIFFERS;
+    else if (before && !is_removal && update.condition == SH_NAME_ABSENT)
+        expected = SHOAL_EEXIST;
+    assert_int_equal(result.err, expected);
+    assert_true(result.cid.v == before);
+    if (!expected)
+        model->names[at] = is_removal ? 0 : update.cid.v;
+}
+
+static void check(const struct sh_metadata *metadata, const struct model *model)
+{
+    for (unsigned i = 0; i < CHUNKS; i++) {
+        struct sh_range range = sh_metadata_find(metadata, cid_of(i));
+        assert_true(range.first.v <= cid_of(i).v && range.last.v >= cid_of(i).v);
+        assert_int_equal(range.value, model->owners[i]);
+    }
+    unsigned there = 0, listed = 0;
+    for (unsigned i = 0; i < NAMES; i++) {
+        char text[16];
+        shoal_cid cid = {0};
+        enum shoal_err err = sh_metadata_lookup(metadata, name_of(i, text), &cid);
+        assert_int_equal(err, model->names[i] ? SHOAL_OK : SHOAL_ENONAME);
+        assert_true(cid.v == model->names[i]);
+        there += model->names[i] && i % 2;
+    }
+    for (unsigned shard = 0; shard < SH_SHARDS; shard++) {
+        struct sh_bytes name = {NULL, 0};
+        shoal_cid cid;
+        while (sh_metadata_name_next(metadata, shard, sh_bytes_text("user/"), name, &name, &cid))
+            listed++;
+    }
+    assert_int_equal(listed, there);
+}
+
+/* All shards go as images to another one, which is then the same. */
+static struct sh_metadata *copied(const struct sh_metadata *metadata)
+{
+    struct sh_metadata *copy;
+    assert_int_equal(sh_metadata_create(&copy), SHOAL_OK);
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        size_t size = sh_metadata_image_size(metadata, i);
+        uint8_t *bytes = malloc(size);
+        assert_non_null(bytes);
+        struct sh_writer w = sh_writer_make(bytes, size);
+        sh_metadata_image_put(metadata, i, &w);
+        assert_true(sh_writer_ok(&w) && w.at == w.end);
+        assert_int_equal(sh_metadata_image_get(copy, i, sh_bytes_make(bytes, size)), SHOAL_OK);
+        /* A damaged one changes nothing. */
+        assert_int_equal(sh_metadata_image_get(copy, i, sh_bytes_make(bytes, size - 1)),
+                         SHOAL_EPROTO);
+        assert_int_equal(sh_metadata_image_size(copy, i), size);
+        free(bytes);
+    }
+    return copy;
+}
+
+static void test_model(void **state)
+{
+    (void)state;
+    struct sh_random random = sh_real_random();
+    const char *given = getenv("SHOAL_TEST_SEED");
+    draws = given ? strtoull(given, NULL, 0) : sh_random64(&random) >> 16;
+    print_message("seed %" PRIu64 " (SHOAL_TEST_SEED)\n", draws);
+    struct model model = {.sequences = {0}};
+    for (unsigned i = 0; i < CHUNKS; i++)
+        model.owners[i] = CREATOR;
+    struct sh_metadata *metadata;
+    assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
+    for (unsigned i = 0; i < 4000; i++) {
+        switch (below(6)) {
+        case 0:
+        case 1:
+            act_move(metadata, &model);
+            break;
+        case 2:
+            act_resolve(metadata, &model);
+            break;
+        default:
+            act_name(metadata, &model);
+        }
+        if (i % 50 == 0)
+            check(metadata, &model);
+        if (i % 500 == 0) {
+            struct sh_metadata *copy = copied(metadata);
+            sh_metadata_destroy(metadata);
+            metadata = copy;
+        }
+    }
+    check(metadata, &model);
+    sh_metadata_destroy(metadata);
+}
+
+/* What is gathered after a loss: replicas are believed before creators, whoever is heard first. */
+static void test_claims(void **state)
+{
+    (void)state;
+    static struct sh_metadata_update update;
+    for (unsigned order = 0; order < 2; order++) {
+        struct sh_metadata *metadata;
+        assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
+        assert_false(sh_metadata_is_known(metadata, 0));
+        sh_metadata_begin(metadata, 0, 7, false);
+        for (unsigned i = 0; i < 2; i++) {
+            /* 10 to 19 went to 65, and from there 15 to 19 to 66. */
+            bool is_holder = i != order;
+            update = (struct sh_metadata_update){.kind = SH_METADATA_CLAIM, .count = 1};
+            update.from.v = is_holder ? CREATOR + 2 : CREATOR;
+            update.to.v = is_holder ? CREATOR + 2 : CREATOR + 1;
+            update.runs[0].first = cid_of(is_holder ? 15 : 10);
+            update.runs[0].last = cid_of(19);
+            assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
+        }
+        assert_int_equal(sh_metadata_find(metadata, cid_of(9)).value, CREATOR);
+        assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, 0); /* 65 says nothing */
+        assert_int_equal(sh_metadata_find(metadata, cid_of(15)).value, CREATOR + 2);
+        assert_int_equal(sh_metadata_find(metadata, cid_of(20)).value, CREATOR);
+        update = (struct sh_metadata_update){.kind = SH_METADATA_KNOWN, .condition = 1};
+        assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
+        struct sh_metadata *copy = copied(metadata);
+        assert_true(sh_metadata_is_known(copy, 0));
+        assert_true(sh_metadata_is_whole(copy, 0));
+        assert_true(sh_metadata_incarnation(copy, 0) == 7);
+        sh_metadata_destroy(copy);
+        /* Who had failed has not been heard: that is kept for the next owner. */
+        update.condition = SH_METADATA_PARTIAL;
+        assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
+        copy = copied(metadata);
+        assert_true(sh_metadata_is_known(copy, 0));
+        assert_false(sh_metadata_is_whole(copy, 0));
+        sh_metadata_begin(copy, 0, 8, false);
+        assert_int_equal(sh_metadata_find(copy, cid_of(15)).value, CREATOR);
+        assert_false(sh_metadata_is_known(copy, 0));
+        sh_metadata_destroy(copy);
+        sh_metadata_destroy(metadata);
+    }
+}
+
+static enum shoal_err known(struct sh_metadata *metadata, uint8_t condition)
+{
+    static struct sh_metadata_update update;
+    update = (struct sh_metadata_update){.kind = SH_METADATA_KNOWN,
+                                         .condition = condition,
+                                         .sequence = sh_metadata_missed(metadata, 0)};
+    return apply(metadata, 0, &update).err;
+}
+
+/* A creator says that another node has its chunks 10 to 19. */
+static struct sh_metadata_update away_claim(void)
+{
+    return (struct sh_metadata_update){.kind = SH_METADATA_CLAIM,
+                                       .from = {CREATOR},
+                                       .to = {CREATOR + 1},
+                                       .count = 1,
+                                       .runs = {{cid_of(10), cid_of(19)}}};
+}
+
+/* Where all have said what they have, a creator's word is older than theirs, or about a batch that
+ * is not decided. */
+static void test_claims_in_a_known_shard(void **state)
+{
+    (void)state;
+    static struct sh_metadata_update claim;
+    struct sh_metadata *metadata;
+    assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
+    sh_metadata_begin(metadata, 0, 7, true);
+    claim = away_claim();
+    assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_OK);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR);
+    assert_int_equal(known(metadata, SH_METADATA_PARTIAL), SHOAL_OK);
+    assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_OK);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, 0);
+    sh_metadata_destroy(metadata);
+}
+
+/* A node that comes late may not have heard yet that its last batch was committed. */
+static void test_late_claims(void **state)
+{
+    (void)state;
+    static struct sh_metadata_update move, claim;
+    struct sh_metadata *metadata;
+    assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
+    sh_metadata_begin(metadata, 0, 7, false);
+    assert_int_equal(known(metadata, SH_METADATA_PARTIAL), SHOAL_OK);
+    /* Its creator says 65, but 66 has it by now. */
+    claim = away_claim();
+    assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_OK);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, 0);
+    move = (struct sh_metadata_update){.kind = SH_METADATA_MOVE,
+                                       .from = {CREATOR + 2},
+                                       .to = {CREATOR + 3},
+                                       .sequence = 1,
+                                       .count = 1,
+                                       .runs = {{cid_of(10), cid_of(19)}}};
+    assert_int_equal(apply(metadata, 0, &move).err, SHOAL_ENOTOWNER);
+    claim.from.v = claim.to.v = CREATOR + 2;
+    assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_OK);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR + 2);
+    move.sequence = 2;
+    assert_int_equal(apply(metadata, 0, &move).err, SHOAL_OK);
+    assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_EBUSY);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR + 3);
+    /* It is to say again what it has, before the shard is called known, also by whoever has the
+     * shard's image. */
+    static struct sh_metadata_update known_before; /* ordered, perhaps twice, before that */
+    known_before = (struct sh_metadata_update){.kind = SH_METADATA_KNOWN, .condition = 1};
+    struct sh_metadata *copy = copied(metadata);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(apply(copy, 0, &known_before).err, SHOAL_EBUSY);
+        assert_int_equal(apply(metadata, 0, &known_before).err, SHOAL_EBUSY);
+    }
+    sh_metadata_destroy(copy);
+    claim.sequence = 2;
+    claim.runs[0] = (struct sh_metadata_run){cid_of(30), cid_of(39)};
+    assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_OK);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(30)).value, CREATOR + 2);
+    assert_int_equal(known(metadata, 1), SHOAL_OK);
+    claim.sequence = 0;
+    claim.runs[0] = (struct sh_metadata_run){cid_of(10), cid_of(19)};
+    claim.from.v = claim.to.v = CREATOR; /* it came home */
+    assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_OK);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR);
+    /* The same of one that has not heard: what is known stays. */
+    assert_int_equal(known(metadata, SH_METADATA_PARTIAL), SHOAL_OK);
+    move.from.v = CREATOR;
+    move.sequence = 4;
+    move.runs[0] = (struct sh_metadata_run){cid_of(50), cid_of(59)};
+    assert_int_equal(apply(metadata, 0, &move).err, SHOAL_OK);
+    assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_EBUSY);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR);
+    sh_metadata_destroy(metadata);
+}
+
+/* A batch whose target is down is never committed later. */
+static void test_refusal(void **state)
+{
+    (void)state;
+    static struct sh_metadata_update update;
+    struct sh_metadata *metadata;
+    assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
+    update = (struct sh_metadata_update){.kind = SH_METADATA_REFUSE,
+                                         .from = {CREATOR},
+                                         .to = {CREATOR + 1},
+                                         .sequence = 1,
+                                         .count = 1,
+                                         .runs = {{cid_of(10), cid_of(19)}}};
+    assert_int_equal(apply(metadata, 0, &update).err, SHOAL_ENONODE);
+    update.kind = SH_METADATA_MOVE;
+    assert_int_equal(apply(metadata, 0, &update).err, SHOAL_ECANCELED);
+    update.sequence = 2;
+    assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
+    update.kind = SH_METADATA_REFUSE; /* it has been committed */
+    assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR + 1);
+    sh_metadata_destroy(metadata);
+}
+
+static struct sh_metadata_result batch(struct sh_metadata *metadata, uint8_t kind, uint16_t from,
+                                       uint16_t to, uint64_t sequence, unsigned chunk)
+{
+    static struct sh_metadata_update update;
+    update = (struct sh_metadata_update){.kind = kind,
+                                         .from = {from},
+                                         .to = {to},
+                                         .sequence = sequence,
+                                         .count = 1,
+                                         .runs = {{cid_of(chunk), cid_of(chunk)}}};
+    return apply(metadata, 0, &update);
+}
+
+/* What became of a source's batch is known after later ones too. A creator owns what nobody has
+ * claimed yet: that does not mean that a batch of it to the creator was committed. */
+static void test_older_batches(void **state)
+{
+    (void)state;
+    struct sh_metadata *metadata;
+    const uint16_t source = CREATOR + 1, other = CREATOR + 2;
+    assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
+    assert_int_equal(batch(metadata, SH_METADATA_REFUSE, source, CREATOR, 8, 10).err,
+                     SHOAL_ENONODE);
+    assert_int_equal(batch(metadata, SH_METADATA_MOVE, source, other, 9, 10).err, SHOAL_ENOTOWNER);
+    assert_false(batch(metadata, SH_METADATA_RESOLVE, source, CREATOR, 8, 10).is_committed);
+    /* Batches of the creator, of which each third is refused. */
+    for (uint64_t at = 1; at <= 40; at++)
+        (void)batch(metadata, at % 3 ? SH_METADATA_MOVE : SH_METADATA_REFUSE, CREATOR, other,
+                    2 * at, (unsigned)at + 20);
+    struct sh_metadata *copy = copied(metadata);
+    for (uint64_t at = 9; at <= 40; at++) {
+        bool is_committed =
+            batch(copy, SH_METADATA_RESOLVE, CREATOR, other, 2 * at, (unsigned)at + 20)
+                .is_committed;
+        assert_int_equal(is_committed, at % 3 != 0);
+        if (at < 40) /* of one in between nobody has heard */
+            assert_false(
+                batch(copy, SH_METADATA_RESOLVE, CREATOR, other, 2 * at + 1, 100).is_committed);
+    }
+    sh_metadata_destroy(copy);
+    sh_metadata_destroy(metadata);
+}
+
+/* --- Many ranges ----------------------------------------------------------------------------- */
+
+/* What a node says that it has: chunks 2 * i, for i from first on, each a run by itself. */
+static enum shoal_err claim_many(struct sh_metadata *metadata, uint64_t first, uint64_t count)
+{
+    static struct sh_metadata_update claim;
+    for (uint64_t at = first; at < first + count;) {
+        claim = (struct sh_metadata_update){
+            .kind = SH_METADATA_CLAIM, .from = {CREATOR + 1}, .to = {CREATOR + 1}};
+        for (; at < first + count && claim.count < SH_METADATA_RUNS_MAX; at++) {
+            shoal_cid cid = shoal_cid_make((shoal_nid){CREATOR}, 2 * at);
+            claim.runs[claim.count++] = (struct sh_metadata_run){cid, cid};
+        }
+        enum shoal_err err = apply(metadata, 0, &claim).err;
+        if (err)
+            return err;
+    }
+    return SHOAL_OK;
+}
+
+/* A node that has more runs than migrations could make of one creator's chunks says so all the
+ * same; where that has an end, the shard is not taken for known, also by who gets its image. */
+static void test_claims_of_many(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_THREAD__)
+    skip(); /* a million claims, by one thread: ten minutes for nothing */
+#endif
+    struct sh_metadata *metadata;
+    assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
+    sh_metadata_begin(metadata, 0, 7, false);
+    assert_int_equal(claim_many(metadata, 0, SH_METADATA_RANGES_MAX), SHOAL_OK);
+    assert_int_equal(known(metadata, 1), SHOAL_OK);
+    assert_true(sh_metadata_is_known(metadata, 0));
+    struct sh_metadata *copy = copied(metadata);
+    uint64_t last = 2 * (SH_METADATA_RANGES_MAX - 1);
+    for (uint64_t local = last - 20; local <= last + 1; local++) {
+        shoal_cid cid = shoal_cid_make((shoal_nid){CREATOR}, local);
+        assert_int_equal(sh_metadata_find(copy, cid).value, CREATOR + (local % 2 == 0));
+    }
+    sh_metadata_destroy(metadata);
+    /* All that there is room for, and one more. */
+    sh_metadata_begin(copy, 0, 8, false);
+    assert_int_equal(claim_many(copy, 0, SH_METADATA_CLAIMS_MAX / 2 - 2048), SHOAL_OK);
+    assert_int_equal(known(copy, SH_METADATA_PARTIAL), SHOAL_OK); /* its image can be read then */
+    assert_false(sh_metadata_is_short(copy, 0));
+    assert_int_equal(claim_many(copy, SH_METADATA_CLAIMS_MAX / 2 - 2048, 4096), SHOAL_ELIMIT);
+    assert_true(sh_metadata_is_short(copy, 0));
+    assert_int_equal(known(copy, 1), SHOAL_ELIMIT);
+    assert_false(sh_metadata_is_known(copy, 0));
+    metadata = copied(copy);
+    sh_metadata_destroy(copy);
+    assert_true(sh_metadata_is_short(metadata, 0) && !sh_metadata_is_known(metadata, 0));
+    assert_int_equal(known(metadata, 0), SHOAL_OK); /* all are asked again */
+    assert_false(sh_metadata_is_short(metadata, 0));
+    assert_int_equal(known(metadata, 1), SHOAL_OK);
+    sh_metadata_destroy(metadata);
+}
+
+/* --- Memory ---------------------------------------------------------------------------------- */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define LIMITS_MEMORY 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define LIMITS_MEMORY 0
+#endif
+#endif
+#ifndef LIMITS_MEMORY
+#define LIMITS_MEMORY 1
+#endif
+
+/* A batch for which there is no memory changes nothing, and is not decided about: the same batch
+ * is committed when there is. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    static struct sh_metadata_update update;
+    struct sh_metadata *metadata;
+    struct rlimit before, little;
+    if (!LIMITS_MEMORY)
+        skip();
+    assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
+    update = (struct sh_metadata_update){.kind = SH_METADATA_MOVE,
+                                         .from = {CREATOR},
+                                         .to = {CREATOR + 1},
+                                         .sequence = 1,
+                                         .count = 1,
+                                         .runs = {{cid_of(10), cid_of(19)}}};
+    size_t size = sh_metadata_image_size(metadata, 0);
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    little = (struct rlimit){.rlim_cur = 1 << 20, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_AS, &little), 0);
+    enum shoal_err reserved = sh_metadata_reserve(metadata, 0, &update);
+    struct sh_metadata_result result = sh_metadata_apply(metadata, 0, &update);
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    assert_int_equal(reserved, SHOAL_ENOMEM);
+    assert_int_equal(result.err, SHOAL_ENOMEM);
+    assert_int_equal(sh_metadata_image_size(metadata, 0), size);
+    assert_false(sh_metadata_has_source(metadata, 0, update.from));
+    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR);
+    /* What was reserved is enough, also for as many sources as may be ahead of it. */
+    assert_int_equal(sh_metadata_reserve(metadata, 0, &update), SHOAL_OK);
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR + 1);
+    assert_true(sh_metadata_has_source(metadata, 0, update.from));
+    sh_metadata_destroy(metadata);
+}
+
+/* A holder is believed before a creator also when a batch of its own has been committed since
+ * the loss, if it has heard so; else it may have given away with that what it says that it has.
+ */
+static void test_claims_of_sources(void **state)
+{
+    (void)state;
+    static struct sh_metadata_update update;
+    for (uint64_t heard = 4; heard <= 5; heard++) {
+        struct sh_metadata *metadata;
+        assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
+        sh_metadata_begin(metadata, 0, 7, false);
+        update = (struct sh_metadata_update){.kind = SH_METADATA_CLAIM, .count = 1};
+        update.from.v = update.to.v = CREATOR + 2;
+        update.runs[0] = (struct sh_metadata_run){cid_of(20), cid_of(20)};
+        assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
+        update.kind = SH_METADATA_MOVE;
+        update.to.v = CREATOR + 3;
+        update.sequence = 5;
+        assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
+        update.kind = SH_METADATA_CLAIM;
+        update.sequence = 0;
+        update.from.v = CREATOR;
+        update.to.v = CREATOR + 1;
+        update.runs[0] = (struct sh_metadata_run){cid_of(10), cid_of(10)};
+        assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
+        update.from.v = update.to.v = CREATOR + 2;
+        update.sequence = heard;
+        assert_int_equal(apply(metadata, 0, &update).err, heard < 5 ? SHOAL_EBUSY : SHOAL_OK);
+        assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, heard < 5 ? 0 : CREATOR + 2);
+        assert_int_equal(sh_metadata_find(metadata, cid_of(20)).value, CREATOR + 3);
+        sh_metadata_destroy(metadata);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_model),
+        cmocka_unit_test(test_claims),
+        cmocka_unit_test(test_claims_of_sources),
+        cmocka_unit_test(test_claims_in_a_known_shard),
+        cmocka_unit_test(test_late_claims),
+        cmocka_unit_test(test_refusal),
+        cmocka_unit_test(test_claims_of_many),
+        cmocka_unit_test(test_older_batches),
+        cmocka_unit_test(test_no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

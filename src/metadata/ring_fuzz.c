@@ -1,0 +1,159 @@
+/* The ring and what it keeps on any bytes from the wire: nothing breaks, what is applied only
+ * grows, and what can be decoded is encoded to the same. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "metadata/metadata.h"
+#include "ring/ring.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static struct sh_metadata *metadata;
+static struct sh_metadata_update update;
+
+static void apply(void *arg, unsigned shard, uint64_t epoch, uint64_t sequence,
+                  struct sh_bytes command)
+{
+    (void)arg;
+    (void)epoch;
+    (void)sequence;
+    if (!sh_metadata_update_get(command, shard, &update))
+        (void)sh_metadata_apply(metadata, shard, &update);
+}
+
+static size_t image_size(void *arg, unsigned shard)
+{
+    (void)arg;
+    return sh_metadata_image_size(metadata, shard);
+}
+
+static void image_put(void *arg, unsigned shard, struct sh_writer *w)
+{
+    (void)arg;
+    sh_metadata_image_put(metadata, shard, w);
+}
+
+static enum shoal_err image_get(void *arg, unsigned shard, struct sh_bytes image)
+{
+    (void)arg;
+    return sh_metadata_image_get(metadata, shard, image);
+}
+
+static void clear(void *arg, unsigned shard)
+{
+    (void)arg;
+    sh_metadata_clear(metadata, shard);
+}
+
+static void build(void *arg, unsigned shard, uint64_t version)
+{
+    (void)arg;
+    (void)shard;
+    (void)version;
+}
+
+/* Sends what there is, and has what is asked for changed. */
+static void drain(struct sh_ring *ring, uint64_t now_ns, struct sh_arcs *arcs)
+{
+    struct sh_ring_message *message;
+    struct sh_arc_change change;
+    bool is_changed = false;
+    while ((message = sh_ring_message_next(ring)))
+        free(message);
+    while (sh_ring_change_next(ring, now_ns, &change)) {
+        /* Who is added must have said that he has everything, which here anybody says. */
+        if (change.kind != SH_ARC_ADD || change.nid != 1)
+            is_changed |= sh_arcs_change(arcs, &change);
+    }
+    if (is_changed)
+        sh_ring_arcs_set(ring, now_ns, arcs);
+}
+
+/* Superpeer 1 owns a few shards, with 2 as a holder, and is to hold others, which 2 owns. */
+static struct sh_ring *ring_make(struct sh_arcs *arcs)
+{
+    struct sh_ring_config config = {
+        .server = 1,
+        .resend_ns = 10,
+        .patience_ns = 100,
+        .entries_kept = 2,
+        .piece_bytes = 64,
+        .fsm = {apply, image_size, image_put, image_get, clear, build, NULL, NULL},
+    };
+    struct sh_ring *ring;
+    if (sh_ring_create(&config, &ring) || sh_metadata_create(&metadata))
+        abort();
+    memset(arcs, 0, sizeof *arcs);
+    (void)sh_arcs_up(arcs, 1);
+    (void)sh_arcs_up(arcs, 2);
+    for (uint8_t i = 0; i < 4; i++)
+        (void)sh_arcs_change(arcs,
+                             &(struct sh_arc_change){SH_ARC_BUILT, i, arcs->shards[i].owner, 1, 0});
+    /* At the start it holds nothing. */
+    (void)sh_arcs_gone(arcs, 1, true);
+    sh_ring_start(ring, 1, arcs);
+    for (unsigned i = 0; i < 8; i++)
+        sh_ring_built(ring, 1, i, arcs->shards[i].version);
+    sh_ring_lease_set(ring, 1, 100000);
+    return ring;
+}
+
+static void events(struct sh_ring *ring, struct sh_arcs *arcs, struct sh_reader *r)
+{
+    uint64_t now_ns = 1, epoch, sequence;
+    while (sh_reader_left(r)) {
+        uint8_t what = sh_get8(r);
+        if (what < 128) {
+            uint8_t from = sh_get8(r);
+            const uint8_t *bytes = sh_reader_take(r, what);
+            if (!sh_reader_ok(r))
+                break;
+            sh_ring_receive(ring, now_ns, from % 4, sh_bytes_make(bytes, what));
+        } else if (what < 140) {
+            (void)!sh_ring_update(ring, now_ns, what % 8, sh_bytes_text("an update"), &epoch,
+                                  &sequence);
+        } else {
+            now_ns += what;
+            sh_ring_tick(ring, now_ns);
+        }
+        if (what & 1)
+            drain(ring, now_ns, arcs);
+        for (unsigned i = 0; i < SH_SHARDS; i++)
+            SH_ASSERT(sh_ring_applied(ring, i) <= sh_ring_last(ring, i));
+    }
+    drain(ring, now_ns, arcs);
+}
+
+static void decode(struct sh_bytes bytes)
+{
+    uint8_t again[SH_METADATA_BYTES_MAX];
+    struct sh_writer w = sh_writer_make(again, sizeof again);
+    unsigned shard = bytes.size ? bytes.at[bytes.size - 1] % SH_SHARDS : 0;
+    if (!sh_metadata_update_get(bytes, shard, &update)) {
+        sh_metadata_update_put(&w, &update);
+        SH_ASSERT(sh_writer_ok(&w) && (size_t)(w.at - again) == bytes.size);
+        SH_ASSERT(memcmp(again, bytes.at, bytes.size) == 0);
+        SH_ASSERT(!update.name.size || !memchr(update.name.at, 0, update.name.size));
+    }
+    if (!sh_metadata_image_get(metadata, shard, bytes))
+        SH_ASSERT(sh_metadata_image_size(metadata, shard) <= bytes.size);
+    struct sh_arcs arcs;
+    struct sh_reader r = sh_reader_make(bytes);
+    (void)!sh_arcs_get(&r, &arcs);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct sh_arcs arcs;
+    struct sh_reader r = sh_reader_make(sh_bytes_make(data, size));
+    uint8_t how = sh_get8(&r);
+    struct sh_ring *ring = ring_make(&arcs);
+    if (how & 1)
+        decode(sh_bytes_make(r.at, sh_reader_left(&r)));
+    else
+        events(ring, &arcs, &r);
+    sh_ring_destroy(ring);
+    sh_metadata_destroy(metadata);
+    return 0;
+}

@@ -1,0 +1,185 @@
+/* Raft: servers that agree on one list of commands, as a state machine without input or output.
+ * Ongaro, "Consensus: Bridging Theory and Practice" (Stanford 2014), section numbers below.
+ *
+ * Events and the time go in; messages to send and records to store are fetched afterwards:
+ *
+ *   tick, receive, propose ---> [raft] ---> message_next: what to send to whom
+ *            stored ----------^     \----> store_next: what to make durable, in order
+ *                                    \---> fsm.apply: committed commands, in order
+ *
+ * A message is handed out only once everything that it promises is stored, so the disk may take its
+ * time and nothing waits for it: a vote or an acknowledgement leaves when its record is safe, while
+ * heartbeats go on. raft_disk.h stores; who has the wires sends.
+ *
+ * What is in: elections with pre-vote and with votes refused while a leader is heard (9.6, 4.2.3);
+ * a leader that hears no majority steps down (6.2); members changed one at a time, with learners
+ * that catch up first (4.1, 4.2.1; not before an entry of the leader's own term is committed);
+ * snapshots in pieces (5); linearizable reads by a round of heartbeats (6.4).
+ *
+ * Departures:
+ * - A server whose storage is empty can't know whether it has forgotten votes and entries. It stays
+ *   *mute*: it neither votes nor counts as a holder of entries until every other voter that it
+ *   knows of has told it the term that it has stored. When all say zero, the cluster is new.
+ *   Otherwise the server gives no vote in any term up to the highest one it was told, and speaks
+ *   again once it holds all that a leader of that term or a later one has committed in its own
+ *   term. (Every entry and vote that it may have forgotten was made with one of the others, who
+ *   remember it.)
+ * - Leaders send one piece at a time to each follower, and the next one when it is acknowledged: a
+ *   registry changes rarely.
+ *
+ * Memory: entries since the snapshot before last, and one or two snapshots.
+ * Threads: one at a time. Nothing here blocks. The same events in the same order give the same
+ * effects. */
+#ifndef SH_RAFT_RAFT_H
+#define SH_RAFT_RAFT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/bytes.h"
+#include "shoal/err.h"
+
+#define SH_RAFT_SERVER_MAX 63               /* servers are 1 to this */
+#define SH_RAFT_BACKLOG_MAX 1024            /* entries of a leader that are not committed yet */
+#define SH_RAFT_COMMAND_BYTES_MAX 65536     /* of one command */
+#define SH_RAFT_IMAGE_BYTES_MAX (64u << 20) /* of a snapshot */
+
+struct sh_raft;
+
+/* Bit n stands for server n. Voters decide; learners only get the entries. Disjoint. */
+struct sh_raft_members {
+    uint64_t voters;
+    uint64_t learners;
+};
+
+/* What is replicated. Called from within receive, propose, stored, load and start; may not call
+ * raft. */
+struct sh_raft_fsm {
+    /* A committed command, borrowed. Each index at most once, in order; some indexes have none. */
+    void (*apply)(void *arg, uint64_t index, uint64_t term, struct sh_bytes command);
+    /* The state after the last apply as bytes: at most SH_RAFT_IMAGE_BYTES_MAX. */
+    size_t (*image_size)(void *arg);
+    void (*image_put)(void *arg, struct sh_writer *w);
+    /* Replaces the state. Any error changes nothing. */
+    enum shoal_err (*image_get)(void *arg, struct sh_bytes image);
+    void *arg;
+};
+
+struct sh_raft_config {
+    uint8_t server; /* this one's number */
+    /* A new cluster's members: the same at each of them. No voters: this server knows nothing, and
+     * waits for a leader that adds it. Ignored once something is stored. */
+    struct sh_raft_members first;
+    uint64_t election_ns;      /* silence of a leader before another is elected, up to twice this */
+    uint64_t heartbeat_ns;     /* well below it */
+    uint32_t snapshot_entries; /* a snapshot is taken after so many entries; at least 1 */
+    uint32_t piece_bytes;      /* entries or image in one message, roughly; at least 64 */
+    uint64_t seed;             /* for election times; better not the same at two servers */
+    struct sh_raft_fsm fsm;
+};
+
+/* ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_raft_create(const struct sh_raft_config *config,
+                                              struct sh_raft **raft_out);
+void sh_raft_destroy(struct sh_raft *raft);
+
+/* Before start: takes one stored batch, in the order in which they were stored. ECORRUPT (not what
+ * store_next gave), ECLUSTER (of another server), ENOMEM, or what image_get says: raft is of no use
+ * then.
+ */
+SHOAL_NODISCARD enum shoal_err sh_raft_load(struct sh_raft *raft, struct sh_bytes batch);
+/* Ends loading. */
+void sh_raft_start(struct sh_raft *raft, uint64_t now_ns);
+
+/* Lets time pass; to be called at sh_raft_due_ns at the latest. */
+void sh_raft_tick(struct sh_raft *raft, uint64_t now_ns);
+uint64_t sh_raft_due_ns(const struct sh_raft *raft);
+
+/* A message of another server, borrowed; what is malformed or out of place is dropped. */
+void sh_raft_receive(struct sh_raft *raft, uint64_t now_ns, uint8_t from, struct sh_bytes message);
+
+/* Proposes a command (copied) at a leader. It is committed when fsm.apply gets it at that index
+ * with that term; when another term's comes there, it is lost. EROLE: not a leader. EBUSY: too many
+ * are not committed yet. ETOOBIG, ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_raft_propose(struct sh_raft *raft, struct sh_bytes command,
+                                               uint64_t *index_out, uint64_t *term_out);
+/* Proposes other members at a leader: at most one voter more or less (a learner that becomes a
+ * voter is one more), which does not matter to learners. A leader that is no voter any more steps
+ * down once that is committed. EROLE; EBUSY: another change is not committed yet, or nothing of
+ * this term is, or the learner to become a voter has not caught up; EINVAL; ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_raft_members_change(struct sh_raft *raft,
+                                                      struct sh_raft_members members);
+
+/* A linearizable read: begin it at a leader; when done gives OK, the state that fsm holds contains
+ * everything that was committed before begin. EAGAIN: not yet. EROLE: the leadership is lost. */
+struct sh_raft_read {
+    uint64_t term, index, round;
+};
+SHOAL_NODISCARD enum shoal_err sh_raft_read_begin(struct sh_raft *raft,
+                                                  struct sh_raft_read *read_out);
+SHOAL_NODISCARD enum shoal_err sh_raft_read_done(const struct sh_raft *raft,
+                                                 const struct sh_raft_read *read);
+
+/* When this server surely was the leader last: a majority, itself included, has answered rounds of
+ * heartbeats that began then or later, and so nobody else had been elected. Answers that lay unread
+ * while it was stopped make it no later. 0: it does not lead, or no majority has answered yet. */
+uint64_t sh_raft_led_ns(const struct sh_raft *raft, uint64_t now_ns);
+
+/* --- Effects --------------------------------------------------------------------------------- */
+
+struct sh_raft_message {
+    struct sh_raft_message *next; /* raft's */
+    uint64_t after;               /* raft's */
+    uint8_t to;
+    size_t size;
+    uint8_t bytes[];
+};
+
+/* The next message that may be sent, or NULL; the caller's to free(). */
+struct sh_raft_message *sh_raft_message_next(struct sh_raft *raft);
+
+/* What is to be stored next. One at a time: ask again only after stored. */
+struct sh_raft_batch {
+    struct sh_bytes bytes; /* valid until stored */
+    bool is_base;          /* it takes the place of everything stored before */
+};
+/* False: nothing is to be stored (or memory is short, and it is to be asked again later). base:
+ * makes it a base in any case; to be used after an error of the disk (then instead of stored), or
+ * to shorten what is stored. */
+bool sh_raft_store_next(struct sh_raft *raft, bool base, struct sh_raft_batch *batch_out);
+/* The last batch is durable. */
+void sh_raft_stored(struct sh_raft *raft, uint64_t now_ns);
+
+/* --- State ----------------------------------------------------------------------------------- */
+
+enum sh_raft_role { SH_RAFT_FOLLOWER, SH_RAFT_PRECANDIDATE, SH_RAFT_CANDIDATE, SH_RAFT_LEADER };
+
+enum sh_raft_role sh_raft_role(const struct sh_raft *raft);
+/* The leader that was heard in this term; 0: none. */
+uint8_t sh_raft_leader(const struct sh_raft *raft);
+uint64_t sh_raft_term(const struct sh_raft *raft);
+uint64_t sh_raft_commit(const struct sh_raft *raft);
+uint64_t sh_raft_applied(const struct sh_raft *raft);
+uint64_t sh_raft_last(const struct sh_raft *raft); /* index of the last entry */
+struct sh_raft_members sh_raft_members(const struct sh_raft *raft);
+/* Whether a server is a member, or is one until a change in the log is committed: until then nobody
+ * else may have the entry that removes it, and its vote may decide who leads (4.2.2). */
+bool sh_raft_needs(const struct sh_raft *raft, uint8_t server);
+bool sh_raft_is_mute(const struct sh_raft *raft);
+/* Whether a leader is known, and the state has been up to date since the start: so that it lacks no
+ * more than what was committed lately. */
+bool sh_raft_is_current(const struct sh_raft *raft);
+/* Somebody knows for sure that a server's process is no more: if it leads, as far as is known here,
+ * another one is elected soon, but not before the others can have found that out too. */
+void sh_raft_leader_gone(struct sh_raft *raft, uint64_t now_ns, uint8_t server);
+/* At another than the leader: when a leader was heard last; 0: never. */
+uint64_t sh_raft_leader_heard_ns(const struct sh_raft *raft);
+/* At a leader: when another server was heard last; 0: not since it leads. */
+uint64_t sh_raft_heard_ns(const struct sh_raft *raft, uint8_t server);
+
+/* The term and command of an entry that is still in memory; false: it is not. */
+bool sh_raft_entry(const struct sh_raft *raft, uint64_t index, uint64_t *term_out,
+                   struct sh_bytes *command_out);
+
+#endif

@@ -1,0 +1,200 @@
+/* Raft's follower: entries and images from the leader. */
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "raft/raft_int.h"
+
+static void answer(struct sh_raft *raft, uint8_t to, bool yes, uint64_t index, uint64_t round)
+{
+    uint8_t flags = (uint8_t)((yes ? SH_RAFT_YES : 0) | (raft->is_mute ? SH_RAFT_MUTE : 0));
+    struct sh_writer w = sh_raft_message_begin(raft, to, SH_RAFT_APPEND_ANSWER, flags, raft->term,
+                                               16, raft->changes);
+    sh_put64(&w, index);
+    sh_put64(&w, round);
+}
+
+/* Where the leader should try next when the entry at `before` is not of the term that it says:
+ * where that entry's term began here, so that each exchange passes a whole term. */
+static uint64_t hint(const struct sh_raft *raft, uint64_t before)
+{
+    uint64_t last = sh_raft_log_last(raft);
+    uint64_t term, other;
+    if (before > last)
+        return last + 1;
+    if (before <= raft->commit || !sh_raft_log_term(raft, before, &term))
+        return raft->commit + 1;
+    while (before > raft->commit + 1 && sh_raft_log_term(raft, before - 1, &other) && other == term)
+        before--;
+    return before;
+}
+
+/* Takes one entry that the leader has at that index; false: it can't be, or memory is short. */
+static bool take_entry(struct sh_raft *raft, uint64_t index, uint64_t *term, struct sh_reader *r)
+{
+    uint8_t kind = sh_get8(r);
+    uint64_t entry_term = sh_get64(r);
+    uint32_t size = sh_get32(r);
+    const uint8_t *bytes = sh_reader_take(r, size);
+    struct sh_raft_members members;
+    if (!sh_reader_ok(r) || kind < SH_RAFT_COMMAND || kind > SH_RAFT_MEMBERS ||
+        size > SH_RAFT_COMMAND_BYTES_MAX || entry_term < *term || entry_term > raft->term ||
+        (kind == SH_RAFT_MEMBERS && !sh_raft_members_get(sh_bytes_make(bytes, size), &members)))
+        return false;
+    *term = entry_term;
+    uint64_t own_term;
+    if (index <= raft->commit)
+        return true; /* the same everywhere */
+    if (index <= sh_raft_log_last(raft)) {
+        bool is_known = sh_raft_log_term(raft, index, &own_term);
+        SH_ASSERT(is_known);
+        if (own_term == entry_term)
+            return true;
+        sh_raft_log_cut(raft, index);
+    }
+    return !sh_raft_log_append(raft, entry_term, kind, sh_bytes_make(bytes, size));
+}
+
+/* A leader has committed an entry of its own term, and with it everything before; all of it is here
+ * now. So a mute server holds whatever it may have forgotten; see raft.h. */
+static void catch_up(struct sh_raft *raft, uint64_t leader_commit, uint64_t match)
+{
+    uint64_t term;
+    if (match < leader_commit || !sh_raft_log_term(raft, leader_commit, &term) ||
+        term != raft->term)
+        return;
+    raft->is_current = true;
+    if (!raft->is_mute || !raft->probe_is_over || raft->term < raft->heard_term)
+        return;
+    SH_INFO("raft", "caught up: voting again", SH_U64("index", match));
+    raft->is_mute = false;
+    sh_raft_vote_touch(raft);
+}
+
+void sh_raft_on_append(struct sh_raft *raft, uint64_t now_ns, uint8_t from, struct sh_reader *r)
+{
+    (void)now_ns;
+    uint64_t before = sh_get64(r);
+    uint64_t before_term = sh_get64(r);
+    uint64_t commit = sh_get64(r);
+    uint64_t round = sh_get64(r);
+    uint32_t count = sh_get32(r);
+    if (!sh_reader_ok(r) || before > UINT64_MAX / 2 || before_term > raft->term)
+        return;
+    uint64_t term;
+    bool is_known = before <= sh_raft_log_last(raft) && sh_raft_log_term(raft, before, &term);
+    if (!is_known && before < raft->commit) {
+        /* Long since part of our image; a leader has whatever is committed. */
+        answer(raft, from, true, raft->commit, round);
+        return;
+    }
+    if (!is_known || term != before_term) {
+        answer(raft, from, false, hint(raft, before), round);
+        return;
+    }
+    uint64_t match = before;
+    term = before_term;
+    while (count-- && take_entry(raft, match + 1, &term, r))
+        match++;
+    uint64_t reached = commit < match ? commit : match;
+    if (reached > raft->commit) {
+        raft->commit = reached;
+        sh_raft_apply(raft);
+    }
+    catch_up(raft, commit, match);
+    answer(raft, from, true, match, round);
+}
+
+/* --- Images ---------------------------------------------------------------------------------- */
+
+static void coming_drop(struct sh_raft *raft)
+{
+    free(raft->coming.bytes);
+    raft->coming = (struct sh_raft_image){0};
+    raft->coming_at = 0;
+}
+
+/* Makes ready for an image, unless it is the one that is coming already. */
+static bool coming_begin(struct sh_raft *raft, const struct sh_raft_image *image)
+{
+    if (raft->coming.bytes && raft->coming.index == image->index &&
+        raft->coming.term == image->term && raft->coming.size == image->size)
+        return true;
+    coming_drop(raft);
+    uint8_t *bytes = malloc(image->size ? image->size : 1);
+    if (!bytes)
+        return false;
+    raft->coming = *image;
+    raft->coming.bytes = bytes;
+    return true;
+}
+
+/* Puts the whole image in the place of everything up to its index. */
+static bool install(struct sh_raft *raft)
+{
+    struct sh_raft_image *image = &raft->coming;
+    const struct sh_raft_fsm *fsm = &raft->config.fsm;
+    enum shoal_err err = fsm->image_get(fsm->arg, sh_bytes_make(image->bytes, image->size));
+    if (err) {
+        SH_ERROR("raft", "the leader's image can't be taken", SH_ERR(err));
+        coming_drop(raft);
+        return false;
+    }
+    uint64_t term;
+    uint64_t last = sh_raft_log_last(raft);
+    bool goes_on =
+        image->index <= last && sh_raft_log_term(raft, image->index, &term) && term == image->term;
+    if (!goes_on && last > raft->commit)
+        sh_raft_log_cut(raft, raft->commit + 1);
+    free(raft->image.bytes);
+    raft->image = *image;
+    raft->coming = (struct sh_raft_image){0};
+    raft->coming_at = 0;
+    sh_raft_log_shift(raft, raft->image.index + 1);
+    raft->commit = raft->applied = raft->image.index;
+    if (raft->unsaved <= raft->image.index)
+        raft->unsaved = raft->image.index + 1;
+    sh_raft_log_members(raft);
+    raft->base_is_wanted = true;
+    raft->changes++;
+    SH_INFO("raft", "took the leader's image", SH_U64("index", raft->image.index));
+    return true;
+}
+
+void sh_raft_on_image(struct sh_raft *raft, uint64_t now_ns, uint8_t from, struct sh_reader *r)
+{
+    (void)now_ns;
+    struct sh_raft_image image = {.index = sh_get64(r), .term = 0};
+    image.term = sh_get64(r);
+    image.members.voters = sh_get64(r);
+    image.members.learners = sh_get64(r);
+    uint64_t round = sh_get64(r);
+    image.size = sh_get32(r);
+    uint32_t offset = sh_get32(r);
+    size_t size = sh_reader_left(r);
+    const uint8_t *bytes = sh_reader_take(r, size);
+    if (!sh_reader_ok(r) || image.size > SH_RAFT_IMAGE_BYTES_MAX || offset > image.size ||
+        size > image.size - offset || image.term > raft->term || !image.members.voters ||
+        (image.members.voters & image.members.learners) || image.index > UINT64_MAX / 2)
+        return;
+    if (image.index <= raft->commit) {
+        answer(raft, from, true, raft->commit, round);
+        return;
+    }
+    if (!coming_begin(raft, &image))
+        return;
+    if (offset == raft->coming_at) {
+        memcpy(raft->coming.bytes + offset, bytes, size);
+        raft->coming_at += (uint32_t)size;
+    }
+    if (raft->coming_at == image.size) {
+        if (install(raft))
+            answer(raft, from, true, raft->commit, round);
+        return;
+    }
+    struct sh_writer w = sh_raft_message_begin(raft, from, SH_RAFT_IMAGE_ANSWER, 0, raft->term, 20,
+                                               raft->vote_changes);
+    sh_put64(&w, image.index);
+    sh_put64(&w, round);
+    sh_put32(&w, raft->coming_at);
+}

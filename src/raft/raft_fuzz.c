@@ -1,0 +1,130 @@
+/* Raft on any bytes, from the wire and from the disk: nothing breaks, and what is committed only
+ * grows. */
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "raft/raft.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static uint64_t applied;
+
+static void apply(void *arg, uint64_t index, uint64_t term, struct sh_bytes command)
+{
+    (void)arg;
+    (void)term;
+    (void)command;
+    SH_ASSERT(index > applied);
+    applied = index;
+}
+
+static size_t image_size(void *arg)
+{
+    (void)arg;
+    return 8;
+}
+
+static void image_put(void *arg, struct sh_writer *w)
+{
+    (void)arg;
+    sh_put64(w, applied);
+}
+
+static enum shoal_err image_get(void *arg, struct sh_bytes image)
+{
+    (void)arg;
+    return image.size == 7 ? SHOAL_ECORRUPT : SHOAL_OK;
+}
+
+static struct sh_raft *raft_make(uint64_t voters)
+{
+    struct sh_raft_config config = {
+        .server = 1,
+        .first = {.voters = voters},
+        .election_ns = 100,
+        .heartbeat_ns = 10,
+        .snapshot_entries = 4,
+        .piece_bytes = 64,
+        .seed = 1,
+        .fsm = {apply, image_size, image_put, image_get, NULL},
+    };
+    struct sh_raft *raft;
+    applied = 0;
+    if (sh_raft_create(&config, &raft))
+        abort();
+    return raft;
+}
+
+/* Stores and sends what there is. */
+static void drain(struct sh_raft *raft, uint64_t now_ns)
+{
+    struct sh_raft_batch batch;
+    struct sh_raft_message *message;
+    while (sh_raft_store_next(raft, false, &batch))
+        sh_raft_stored(raft, now_ns);
+    while ((message = sh_raft_message_next(raft)))
+        free(message);
+    SH_ASSERT(sh_raft_applied(raft) <= sh_raft_commit(raft));
+    SH_ASSERT(sh_raft_commit(raft) <= sh_raft_last(raft));
+}
+
+/* What was stored is loaded again, to the same. */
+static void reload(struct sh_raft *raft, uint64_t voters)
+{
+    struct sh_raft_batch batch;
+    if (!sh_raft_store_next(raft, true, &batch))
+        return;
+    struct sh_raft *again = raft_make(voters);
+    enum shoal_err err = sh_raft_load(again, batch.bytes);
+    SH_ASSERT(!err || err == SHOAL_ECORRUPT); /* what image_get refuses */
+    if (!err) {
+        SH_ASSERT(sh_raft_term(again) == sh_raft_term(raft));
+        SH_ASSERT(sh_raft_last(again) == sh_raft_last(raft));
+        SH_ASSERT(sh_raft_members(again).voters == sh_raft_members(raft).voters);
+    }
+    sh_raft_destroy(again);
+}
+
+/* Events: u8 what: 0 to 63, a message of so many bytes behind a u8 sender; above, time passes. */
+static void events(struct sh_raft *raft, struct sh_reader *r)
+{
+    uint64_t now_ns = 1;
+    uint64_t index, term, commit = 0;
+    sh_raft_start(raft, now_ns);
+    while (sh_reader_left(r)) {
+        uint8_t what = sh_get8(r);
+        if (what < 64) {
+            uint8_t from = sh_get8(r);
+            const uint8_t *bytes = sh_reader_take(r, what);
+            if (!sh_reader_ok(r))
+                break;
+            sh_raft_receive(raft, now_ns, from, sh_bytes_make(bytes, what));
+        } else {
+            now_ns += what;
+            sh_raft_tick(raft, now_ns);
+            (void)!sh_raft_propose(raft, sh_bytes_text("command"), &index, &term);
+        }
+        if (what & 1)
+            drain(raft, now_ns);
+        SH_ASSERT(sh_raft_commit(raft) >= commit);
+        commit = sh_raft_commit(raft);
+    }
+    drain(raft, now_ns);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct sh_reader r = sh_reader_make(sh_bytes_make(data, size));
+    uint8_t how = sh_get8(&r);
+    uint64_t voters = how & 6 ? (how & 6) | 2 : 14;
+    struct sh_raft *raft = raft_make(voters);
+    if (how & 1 && !sh_raft_load(raft, sh_bytes_make(r.at, sh_reader_left(&r)))) {
+        (void)sh_reader_take(&r, sh_reader_left(&r)); /* it only starts */
+        events(raft, &r);
+    } else if (!(how & 1)) {
+        events(raft, &r);
+        reload(raft, voters);
+    }
+    sh_raft_destroy(raft);
+    return 0;
+}

@@ -1,0 +1,213 @@
+/* The inside of raft, shared by raft*.c.
+ *
+ * Messages, little-endian, no padding. All begin with u8 type, u8 flags, u16 zero, u64 term.
+ *   VOTE_ASK       u64 last index, u64 last term
+ *     flags        PRE: a poll; then the term is the one that is asked for
+ *   VOTE_ANSWER    nothing
+ *     flags        PRE; YES
+ *   APPEND         u64 index before, u64 its term, u64 commit, u64 round, u32 count, entries
+ *     an entry     u8 kind, u64 term, u32 size, bytes
+ *   APPEND_ANSWER  u64 index, u64 round
+ *     flags        YES: all up to index agree with the leader; else index is where to try next
+ *                  MUTE: what it holds does not count
+ *   IMAGE          u64 index, u64 its term, u64 voters, u64 learners, u64 round,
+ *                  u32 size, u32 offset, bytes to the end
+ *   IMAGE_ANSWER   u64 index, u64 round, u32 offset wanted next
+ *   PROBE          u64 nonce; the term is zero
+ *   PROBE_ANSWER   u64 nonce; the term is the stored one
+ *
+ * Records of a batch:
+ *   u8 1, u8 flags (1: mute), u8 vote, u8 server, u64 term
+ *   u8 2, u64 index, u64 term, u64 voters, u64 learners, u32 size, image        (in a base only)
+ *   u8 3, u8 kind, u64 index, u64 term, u32 size, bytes     (drops what is stored from index on) */
+#ifndef SH_RAFT_RAFT_INT_H
+#define SH_RAFT_RAFT_INT_H
+
+#include "base/hash.h"
+#include "raft/raft.h"
+
+enum sh_raft_type {
+    SH_RAFT_VOTE_ASK = 1,
+    SH_RAFT_VOTE_ANSWER,
+    SH_RAFT_APPEND,
+    SH_RAFT_APPEND_ANSWER,
+    SH_RAFT_IMAGE,
+    SH_RAFT_IMAGE_ANSWER,
+    SH_RAFT_PROBE,
+    SH_RAFT_PROBE_ANSWER,
+};
+
+#define SH_RAFT_PRE 1u
+#define SH_RAFT_YES 2u
+#define SH_RAFT_MUTE 4u
+
+#define SH_RAFT_HEAD_BYTES 12
+#define SH_RAFT_ENTRY_BYTES 13   /* of an entry in a message, without its command */
+#define SH_RAFT_MESSAGES_MAX 512 /* waiting for the disk; more are dropped, as a network would */
+#define SH_RAFT_VOTE_SPENT 0xFF  /* mute servers' vote: for nobody in this term */
+
+enum sh_raft_kind { SH_RAFT_COMMAND = 1, SH_RAFT_NOTHING = 2, SH_RAFT_MEMBERS = 3 };
+
+struct sh_raft_entry {
+    uint64_t term;
+    uint8_t kind;
+    uint32_t size;
+    uint8_t *bytes; /* NULL if size is 0 */
+};
+
+/* A snapshot: the state after `index`. Index 0 is the beginning, without bytes. */
+struct sh_raft_image {
+    uint64_t index, term;
+    struct sh_raft_members members; /* as of index */
+    uint32_t size;
+    uint8_t *bytes;
+};
+
+/* What a leader knows of another server. */
+/* Rounds of heartbeats whose beginnings a leader remembers; an answer to an older one says nothing
+ * of when it was given. */
+#define SH_RAFT_ROUNDS 64
+
+struct sh_raft_progress {
+    uint64_t match;    /* it agrees with the leader up to here */
+    uint64_t next;     /* what is sent next */
+    uint64_t heard_ns; /* 0: not since we lead */
+    uint64_t round;    /* highest round of heartbeats that it answered */
+    uint64_t led_ns;   /* when that round began: until then at least it followed */
+    uint64_t image;    /* index of the image that is being sent; 0: none */
+    uint32_t image_at;
+    bool is_waiting; /* something with content is under way */
+    bool is_mute;
+};
+
+struct sh_raft {
+    struct sh_raft_config config;
+    uint64_t draws; /* how many random numbers were drawn */
+    bool is_started;
+
+    /* Stored. */
+    uint64_t term;
+    uint8_t vote;
+    bool is_mute;
+    struct sh_raft_image image;
+    struct sh_raft_entry *entries; /* from index `first` on */
+    uint64_t first;
+    size_t count, room;
+
+    /* What is stored of that. `changes` counts what has to be stored; messages wait for it. */
+    uint64_t changes, stored_changes;
+    uint64_t vote_changes; /* its value when term, vote or mute changed last */
+    uint64_t stored_last;  /* entries up to here are stored */
+    uint64_t unsaved;      /* first entry that no batch held */
+    bool base_is_wanted;
+    uint8_t *batch;
+    uint64_t batch_changes, batch_last;
+    bool batch_is_out;
+
+    struct sh_raft_members members; /* by the last entry that says, committed or not */
+    uint64_t members_index;         /* of that entry; image.index if none in the log says */
+
+    /* Not stored. */
+    enum sh_raft_role role;
+    uint8_t leader;
+    uint64_t commit, applied;
+    bool is_current;      /* at some time since start, all that was committed then was applied */
+    uint64_t election_ns; /* when the next election is due */
+    uint64_t leader_heard_ns; /* 0: never */
+    uint64_t votes;           /* of the others, in this election */
+
+    /* A leader's. */
+    struct sh_raft_progress progress[SH_RAFT_SERVER_MAX + 1];
+    uint64_t heartbeat_ns; /* when the next heartbeat is due */
+    uint64_t round;
+    uint64_t round_ns[SH_RAFT_ROUNDS]; /* when each of the last rounds began, or before */
+    uint64_t led_since_ns;
+    uint64_t led_first; /* first entry of its term */
+
+    /* A follower's: an image that is coming. */
+    struct sh_raft_image coming;
+    uint32_t coming_at;
+
+    /* A mute server's questions. */
+    uint64_t nonce;
+    uint64_t probed; /* who has answered */
+    bool probe_is_over;
+    uint64_t probe_ns;
+    uint64_t heard_term; /* highest answer; once all answered: what it has to catch up with */
+
+    struct sh_raft_message *messages, **messages_end;
+    size_t messages_count;
+};
+
+static inline uint64_t sh_raft_bit(uint8_t server)
+{
+    return UINT64_C(1) << server;
+}
+
+static inline bool sh_raft_is_majority(uint64_t of, uint64_t voters)
+{
+    return 2 * __builtin_popcountll(of & voters) > __builtin_popcountll(voters);
+}
+
+/* raft.c */
+void sh_raft_vote_touch(struct sh_raft *raft);
+/* Becomes a follower; of a higher term, if it is. */
+void sh_raft_follow(struct sh_raft *raft, uint64_t now_ns, uint64_t term);
+void sh_raft_election_defer(struct sh_raft *raft, uint64_t now_ns);
+/* Applies what is committed, and takes a snapshot when it is time. */
+void sh_raft_apply(struct sh_raft *raft);
+
+/* raft_log.c */
+uint64_t sh_raft_log_last(const struct sh_raft *raft);
+/* The term of an entry, or of the image's last; false: not known any more, or not yet. */
+bool sh_raft_log_term(const struct sh_raft *raft, uint64_t index, uint64_t *term_out);
+const struct sh_raft_entry *sh_raft_log_at(const struct sh_raft *raft, uint64_t index);
+/* Appends behind the last entry. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_raft_log_append(struct sh_raft *raft, uint64_t term, uint8_t kind,
+                                                  struct sh_bytes bytes);
+/* Drops the entries from index on. */
+void sh_raft_log_cut(struct sh_raft *raft, uint64_t index);
+/* Drops the entries before index, which the image covers. */
+void sh_raft_log_shift(struct sh_raft *raft, uint64_t index);
+/* Finds out the members anew. */
+void sh_raft_log_members(struct sh_raft *raft);
+/* The members as of an index. */
+struct sh_raft_members sh_raft_log_members_at(const struct sh_raft *raft, uint64_t index);
+bool sh_raft_members_get(struct sh_bytes bytes, struct sh_raft_members *members_out);
+/* Takes a snapshot of what is applied. Out of memory: later. */
+void sh_raft_image_take(struct sh_raft *raft);
+
+/* raft_send.c. Each begins a message; NULL w->at: none is to be sent (memory, or too many). */
+struct sh_writer sh_raft_message_begin(struct sh_raft *raft, uint8_t to, enum sh_raft_type type,
+                                       uint8_t flags, uint64_t term, size_t size, uint64_t after);
+
+/* raft_vote.c */
+void sh_raft_campaign(struct sh_raft *raft, uint64_t now_ns, bool is_poll);
+/* Looks whether an election is won. */
+void sh_raft_votes_count(struct sh_raft *raft, uint64_t now_ns);
+void sh_raft_on_vote_ask(struct sh_raft *raft, uint64_t now_ns, uint8_t from, uint8_t flags,
+                         uint64_t term, struct sh_reader *r);
+void sh_raft_on_vote_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t from, uint8_t flags,
+                            uint64_t term);
+void sh_raft_probe_tick(struct sh_raft *raft, uint64_t now_ns);
+void sh_raft_on_probe(struct sh_raft *raft, uint8_t from, struct sh_reader *r);
+void sh_raft_on_probe_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t from, uint64_t term,
+                             struct sh_reader *r);
+
+/* raft_lead.c */
+void sh_raft_lead(struct sh_raft *raft, uint64_t now_ns);
+void sh_raft_lead_tick(struct sh_raft *raft, uint64_t now_ns);
+/* Sends what a follower lacks, unless something is under way to it. */
+void sh_raft_lead_send(struct sh_raft *raft, uint8_t to);
+void sh_raft_lead_send_all(struct sh_raft *raft);
+void sh_raft_lead_commit(struct sh_raft *raft, uint64_t now_ns);
+void sh_raft_on_append_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t from, uint8_t flags,
+                              struct sh_reader *r);
+void sh_raft_on_image_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t from,
+                             struct sh_reader *r);
+
+/* raft_follow.c */
+void sh_raft_on_append(struct sh_raft *raft, uint64_t now_ns, uint8_t from, struct sh_reader *r);
+void sh_raft_on_image(struct sh_raft *raft, uint64_t now_ns, uint8_t from, struct sh_reader *r);
+
+#endif

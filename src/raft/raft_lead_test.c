@@ -1,0 +1,243 @@
+/* A leader that goes on too long, or gives up too soon: three servers whose messages this test
+ * carries, and whose disks store at once. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "raft/raft.h"
+
+#define MS UINT64_C(1000000)
+#define ELECTION (200 * MS)
+#define HEARTBEAT (40 * MS)
+#define SERVERS 3
+#define HELD_MAX 256
+
+struct held {
+    uint8_t from;
+    struct sh_raft_message *message;
+};
+
+static struct trio {
+    struct sh_raft *rafts[SERVERS + 1]; /* by number */
+    uint64_t now_ns;
+    uint8_t leader;
+    bool holds;  /* what is sent to the leader waits */
+    uint8_t cut; /* what this one sends and gets is lost; 0: nobody */
+    struct held held[HELD_MAX];
+    size_t held_count;
+} trio;
+
+static void apply(void *arg, uint64_t index, uint64_t term, struct sh_bytes command)
+{
+    (void)arg;
+    (void)index;
+    (void)term;
+    (void)command;
+}
+
+static size_t image_size(void *arg)
+{
+    (void)arg;
+    return 0;
+}
+
+static void image_put(void *arg, struct sh_writer *w)
+{
+    (void)arg;
+    (void)w;
+}
+
+static enum shoal_err image_get(void *arg, struct sh_bytes image)
+{
+    (void)arg;
+    (void)image;
+    return SHOAL_OK;
+}
+
+static void deliver(uint8_t from, struct sh_raft_message *message)
+{
+    sh_raft_receive(trio.rafts[message->to], trio.now_ns, from,
+                    sh_bytes_make(message->bytes, message->size));
+    free(message);
+}
+
+static unsigned carry_from(uint8_t from)
+{
+    struct sh_raft *raft = trio.rafts[from];
+    struct sh_raft_batch batch;
+    struct sh_raft_message *message;
+    unsigned work = 0;
+    while (sh_raft_store_next(raft, false, &batch)) {
+        sh_raft_stored(raft, trio.now_ns);
+        work++;
+    }
+    while ((message = sh_raft_message_next(raft))) {
+        work++;
+        if (trio.cut && (from == trio.cut || message->to == trio.cut)) {
+            free(message);
+        } else if (trio.holds && message->to == trio.leader) {
+            assert_true(trio.held_count < HELD_MAX);
+            trio.held[trio.held_count++] = (struct held){from, message};
+        } else {
+            deliver(from, message);
+        }
+    }
+    return work;
+}
+
+static void carry(void)
+{
+    unsigned work;
+    do {
+        work = 0;
+        for (uint8_t i = 1; i <= SERVERS; i++)
+            work += carry_from(i);
+    } while (work);
+}
+
+/* Only the leader's time passes once there is one, so that nobody is elected in its place. */
+static void run_for(uint64_t ns)
+{
+    for (uint64_t end_ns = trio.now_ns + ns; trio.now_ns < end_ns; trio.now_ns += 10 * MS) {
+        for (uint8_t i = 1; i <= SERVERS; i++) {
+            if (!trio.leader || i == trio.leader)
+                sh_raft_tick(trio.rafts[i], trio.now_ns);
+        }
+        carry();
+    }
+}
+
+static void trio_open(void)
+{
+    memset(&trio, 0, sizeof trio);
+    trio.now_ns = 1000 * MS;
+    for (uint8_t i = 1; i <= SERVERS; i++) {
+        struct sh_raft_config config = {
+            .server = i,
+            .first = {.voters = 0xe},
+            .election_ns = ELECTION,
+            .heartbeat_ns = HEARTBEAT,
+            .snapshot_entries = 100,
+            .piece_bytes = 1000,
+            .seed = i,
+            .fsm = {apply, image_size, image_put, image_get, NULL},
+        };
+        assert_int_equal(sh_raft_create(&config, &trio.rafts[i]), SHOAL_OK);
+        sh_raft_start(trio.rafts[i], trio.now_ns);
+    }
+    for (unsigned i = 0; i < 100 && !trio.leader; i++) {
+        run_for(10 * MS);
+        for (uint8_t j = 1; j <= SERVERS; j++) {
+            if (sh_raft_role(trio.rafts[j]) == SH_RAFT_LEADER)
+                trio.leader = j;
+        }
+    }
+    assert_true(trio.leader);
+    run_for(2 * ELECTION);
+}
+
+static void release_held(void)
+{
+    trio.holds = false;
+    for (size_t i = 0; i < trio.held_count; i++)
+        deliver(trio.held[i].from, trio.held[i].message);
+    trio.held_count = 0;
+}
+
+static void trio_close(void)
+{
+    release_held();
+    for (uint8_t i = 1; i <= SERVERS; i++)
+        sh_raft_destroy(trio.rafts[i]);
+}
+
+/* It finds answers of before when it goes on, and nobody answers any more: it does not lead on. */
+static void old_answers(void **state)
+{
+    (void)state;
+    trio_open();
+    trio.holds = true;
+    run_for(2 * HEARTBEAT);
+    assert_true(trio.held_count > 0);
+    trio.now_ns += 10 * ELECTION;
+    release_held();
+    trio.holds = true;
+    sh_raft_tick(trio.rafts[trio.leader], trio.now_ns);
+    assert_int_not_equal(sh_raft_role(trio.rafts[trio.leader]), SH_RAFT_LEADER);
+    trio_close();
+}
+
+/* Slow answers keep it in office. */
+static void slow_answers(void **state)
+{
+    (void)state;
+    trio_open();
+    for (unsigned i = 0; i < 20; i++) {
+        struct held before[HELD_MAX];
+        size_t count = trio.held_count;
+        memcpy(before, trio.held, sizeof before);
+        trio.held_count = 0;
+        trio.holds = true;
+        run_for(70 * MS);
+        for (size_t j = 0; j < count; j++)
+            deliver(before[j].from, before[j].message);
+        assert_int_equal(sh_raft_role(trio.rafts[trio.leader]), SH_RAFT_LEADER);
+    }
+    trio_close();
+}
+
+static uint8_t leader_now(void)
+{
+    uint8_t found = 0;
+    for (uint8_t i = 1; i <= SERVERS; i++) {
+        if (i != trio.cut && sh_raft_role(trio.rafts[i]) == SH_RAFT_LEADER)
+            found = i;
+    }
+    return found;
+}
+
+/* A leader takes itself out, with one of two others dead, and is cut off before anybody else has
+ * that: it no longer leads, but may not go, for without it nobody would ever be elected. */
+static void removed_before_others_know(void **state)
+{
+    (void)state;
+    trio_open();
+    uint8_t old = trio.leader, left = 2;
+    while (left == old)
+        left++;
+    uint8_t dead = (uint8_t)(6 - old - left);
+    struct sh_raft_members members = {.voters = 0xe & ~(UINT64_C(1) << dead)};
+    assert_int_equal(sh_raft_members_change(trio.rafts[old], members), SHOAL_OK);
+    run_for(4 * HEARTBEAT);
+    assert_false(sh_raft_needs(trio.rafts[old], dead));
+    trio.cut = old;
+    members.voters = UINT64_C(1) << left;
+    assert_int_equal(sh_raft_members_change(trio.rafts[old], members), SHOAL_OK);
+    run_for(4 * ELECTION);
+    assert_int_not_equal(sh_raft_role(trio.rafts[old]), SH_RAFT_LEADER);
+    assert_true(sh_raft_needs(trio.rafts[old], old));
+    trio.cut = dead;
+    trio.leader = 0;
+    for (unsigned i = 0; i < 100 && leader_now() != left; i++)
+        run_for(ELECTION);
+    assert_int_equal(leader_now(), left);
+    run_for(ELECTION);
+    assert_false(sh_raft_needs(trio.rafts[left], old));
+    assert_false(sh_raft_needs(trio.rafts[old], old));
+    trio_close();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(old_answers),
+        cmocka_unit_test(slow_answers),
+        cmocka_unit_test(removed_before_others_know),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,221 @@
+/* The ring as a table: who owns and holds which shard. */
+#include "ring/arcs.h"
+
+#include "base/assert.h"
+#include "base/hash.h"
+
+/* Six bits in reverse: neighbours in one order are far apart in the other. */
+static unsigned reversed(unsigned six)
+{
+    unsigned out = 0;
+    for (unsigned bit = 0; bit < 6; bit++)
+        out |= (six >> bit & 1) << (5 - bit);
+    return out;
+}
+
+unsigned sh_arc_shard(shoal_nid creator)
+{
+    return reversed(creator.v % SH_SHARDS);
+}
+
+unsigned sh_arc_shard_of_name(struct sh_bytes name)
+{
+    return sh_hash64(name, 0) % SH_SHARDS;
+}
+
+unsigned sh_arc_place(unsigned nid)
+{
+    SH_ASSERT(nid && nid <= SH_SUPERPEERS_MAX);
+    return reversed(nid - 1);
+}
+
+unsigned sh_arc_successor(uint64_t set, unsigned shard)
+{
+    SH_ASSERT(shard < SH_SHARDS);
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        unsigned nid = reversed((shard + i) % SH_SHARDS) + 1;
+        if (nid <= SH_SUPERPEERS_MAX && (set & sh_arc_bit(nid)))
+            return nid;
+    }
+    return 0;
+}
+
+uint64_t sh_arc_wanted(uint64_t set, unsigned shard)
+{
+    uint64_t wanted = 0;
+    for (unsigned i = 0; i < SH_ARC_COPIES; i++) {
+        unsigned nid = sh_arc_successor(set & ~wanted, shard);
+        if (!nid)
+            break;
+        wanted |= sh_arc_bit(nid);
+    }
+    return wanted;
+}
+
+/* Finds the owner anew after something has changed. */
+static void owner_set(struct sh_arcs *arcs, unsigned shard)
+{
+    struct sh_shard *at = &arcs->shards[shard];
+    if (at->replicas & sh_arc_bit(at->owner))
+        return;
+    uint64_t from = at->replicas ? at->replicas : arcs->up ? arcs->up : arcs->present;
+    at->owner = (uint8_t)sh_arc_successor(from, shard);
+}
+
+bool sh_arcs_up(struct sh_arcs *arcs, unsigned nid)
+{
+    SH_ASSERT(nid && nid <= SH_SUPERPEERS_MAX);
+    if (arcs->up & sh_arc_bit(nid))
+        return false;
+    arcs->up |= sh_arc_bit(nid);
+    arcs->present |= sh_arc_bit(nid);
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        if (arcs->shards[i].owner)
+            continue;
+        arcs->shards[i].version++;
+        owner_set(arcs, i);
+    }
+    return true;
+}
+
+bool sh_arcs_gone(struct sh_arcs *arcs, unsigned nid, bool stays)
+{
+    SH_ASSERT(nid && nid <= SH_SUPERPEERS_MAX);
+    uint64_t bit = sh_arc_bit(nid);
+    bool was_there = arcs->present & bit;
+    if (!stays) {
+        arcs->up &= ~bit;
+        arcs->present &= ~bit;
+    }
+    if (!was_there)
+        return false;
+    arcs->lives[nid]++;
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        struct sh_shard *shard = &arcs->shards[i];
+        if (!(shard->replicas & bit) && shard->owner != nid)
+            continue;
+        shard->version++;
+        shard->replicas &= ~bit;
+        if (shard->owner == nid)
+            shard->owner = 0;
+        owner_set(arcs, i);
+    }
+    return true;
+}
+
+bool sh_arcs_retire(struct sh_arcs *arcs, unsigned nid)
+{
+    SH_ASSERT(nid && nid <= SH_SUPERPEERS_MAX);
+    if (!(arcs->up & ~sh_arc_bit(nid)) || !(arcs->up & sh_arc_bit(nid)))
+        return false;
+    arcs->up &= ~sh_arc_bit(nid);
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        struct sh_shard *shard = &arcs->shards[i];
+        if (shard->replicas || shard->owner != nid)
+            continue;
+        shard->version++; /* nothing to hand over */
+        shard->owner = 0;
+        owner_set(arcs, i);
+    }
+    return true;
+}
+
+bool sh_arcs_is_bare(const struct sh_arcs *arcs, unsigned nid)
+{
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        if ((arcs->shards[i].replicas & sh_arc_bit(nid)) || arcs->shards[i].owner == nid)
+            return false;
+    }
+    return true;
+}
+
+bool sh_arcs_change(struct sh_arcs *arcs, const struct sh_arc_change *change)
+{
+    SH_ASSERT(change->shard < SH_SHARDS && change->nid && change->nid <= SH_SUPERPEERS_MAX);
+    struct sh_shard *shard = &arcs->shards[change->shard];
+    uint64_t bit = sh_arc_bit(change->nid);
+    if (shard->version != change->version)
+        return false;
+    shard->version++;
+    switch (change->kind) {
+    case SH_ARC_ADD:
+        if (shard->replicas && (arcs->up & bit) && arcs->lives[change->nid] == change->life)
+            shard->replicas |= bit;
+        break;
+    case SH_ARC_DROP:
+        if (shard->owner != change->nid)
+            shard->replicas &= ~bit;
+        break;
+    case SH_ARC_HAND:
+        if ((arcs->up & bit) && (shard->replicas & bit))
+            shard->owner = change->nid;
+        break;
+    default:
+        if (!shard->replicas && shard->owner == change->nid && (arcs->present & bit))
+            shard->replicas = bit;
+    }
+    return true;
+}
+
+/* --- Bytes ----------------------------------------------------------------------------------- */
+
+void sh_arc_change_put(struct sh_writer *w, const struct sh_arc_change *change)
+{
+    sh_put8(w, change->kind);
+    sh_put8(w, change->shard);
+    sh_put8(w, change->nid);
+    sh_put64(w, change->version);
+    sh_put64(w, change->life);
+}
+
+enum shoal_err sh_arc_change_get(struct sh_reader *r, struct sh_arc_change *change_out)
+{
+    struct sh_arc_change change = {.kind = sh_get8(r)};
+    change.shard = sh_get8(r);
+    change.nid = sh_get8(r);
+    change.version = sh_get64(r);
+    change.life = sh_get64(r);
+    if (!sh_reader_ok(r) || change.kind < SH_ARC_ADD || change.kind > SH_ARC_BUILT ||
+        change.shard >= SH_SHARDS || !change.nid || change.nid > SH_SUPERPEERS_MAX)
+        return SHOAL_EPROTO;
+    *change_out = change;
+    return SHOAL_OK;
+}
+
+void sh_arcs_put(struct sh_writer *w, const struct sh_arcs *arcs)
+{
+    sh_put64(w, arcs->up);
+    sh_put64(w, arcs->present);
+    for (unsigned i = 1; i <= SH_SUPERPEERS_MAX; i++)
+        sh_put64(w, arcs->lives[i]);
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        sh_put64(w, arcs->shards[i].version);
+        sh_put64(w, arcs->shards[i].replicas);
+        sh_put8(w, arcs->shards[i].owner);
+    }
+}
+
+enum shoal_err sh_arcs_get(struct sh_reader *r, struct sh_arcs *arcs_out)
+{
+    struct sh_arcs arcs = {.up = sh_get64(r)};
+    arcs.present = sh_get64(r);
+    bool is_good = !(arcs.up & ~arcs.present) && !(arcs.present & 1);
+    for (unsigned i = 1; i <= SH_SUPERPEERS_MAX; i++)
+        arcs.lives[i] = sh_get64(r);
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        struct sh_shard *shard = &arcs.shards[i];
+        shard->version = sh_get64(r);
+        shard->replicas = sh_get64(r);
+        shard->owner = sh_get8(r);
+        is_good &= !(shard->replicas & ~arcs.present) && shard->owner <= SH_SUPERPEERS_MAX;
+        if (!is_good)
+            return SHOAL_EPROTO;
+        bool is_held = shard->replicas >> shard->owner & 1;
+        bool is_there = shard->owner ? arcs.present >> shard->owner & 1 : !arcs.present;
+        is_good &= shard->replicas ? is_held : is_there;
+    }
+    if (!sh_reader_ok(r) || !is_good)
+        return SHOAL_EPROTO;
+    *arcs_out = arcs;
+    return SHOAL_OK;
+}

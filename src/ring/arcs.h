@@ -1,0 +1,109 @@
+/* Which superpeer keeps which part of the large metadata: the ring, as the registry has it.
+ *
+ * The metadata is divided into 64 *shards*, for good: by the creator of a chunk, by the hash of a
+ * name. The shards lie on a ring, and so do the superpeers, each at a place that follows from its
+ * ID. A superpeer's *arc* are the shards behind the superpeer before it, up to its own place; it
+ * is to own them, and the next three superpeers are to hold them too (DXRAM thesis §1.3.3). So a
+ * superpeer that comes splits one arc, and one that goes leaves its arc to its successor. IDs are
+ * laid out so that each new superpeer halves an arc: 1 at place 0, 2 at 32, 3 at 16, 4 at 48, ...
+ *
+ *       place   0         16         32         48        63
+ *               1----------3----------2----------4---------     four superpeers
+ *       shard  |1...........16|17......32|33......48|49...0|   belong to  3, 2, 4, 1
+ *
+ * What *is* the case, the table below says: of each shard the owner, those who hold its whole
+ * state, and a version that rises with each change (the configurations of Vertical Paxos II,
+ * Lamport, Malkhi and Zhou, PODC 2009; the registry is their auxiliary master). It is part of the
+ * registry's state, and is changed by its commands only, in the same order everywhere:
+ *
+ *   up        a superpeer has come, or was heard again
+ *   gone      it has failed, or has lost its memory: it holds nothing any more; of the shards that
+ *             it owned the next holder becomes the owner, at once and without another message
+ *   retire    it is to hand everything over
+ *   change    what an owner asks for: see enum sh_arc_kind
+ *
+ * A shard without replicas is *lost*: its owner gathers from the peers what can be gathered.
+ *
+ * Threads: none of its own; a plain value. 1.6 KB encoded, 2.1 KB in memory. */
+#ifndef SH_RING_ARCS_H
+#define SH_RING_ARCS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/bytes.h"
+#include "base/node_ids.h"
+#include "shoal/err.h"
+#include "shoal/types.h"
+
+#define SH_SHARDS 64
+#define SH_ARC_COPIES 4 /* the owner, and the next three */
+
+/* Bit n of a set stands for superpeer n. */
+struct sh_shard {
+    uint64_t version;
+    uint64_t replicas;
+    uint8_t owner; /* one of the replicas, if there are any; 0: there is no superpeer for it */
+};
+
+struct sh_arcs {
+    uint64_t up;                           /* those that are to own and to hold */
+    uint64_t present;                      /* those, and the ones that are retiring */
+    uint64_t lives[SH_SUPERPEERS_MAX + 1]; /* how often each was gone */
+    struct sh_shard shards[SH_SHARDS];
+};
+
+enum sh_arc_kind {
+    SH_ARC_ADD = 1, /* nid, of that life, holds it too */
+    SH_ARC_DROP,    /* nid does not hold it any more */
+    SH_ARC_HAND,    /* nid, a holder, is the owner */
+    SH_ARC_BUILT,   /* nid, the owner of a lost shard, holds it now */
+};
+
+/* A change of one shard, which counts only if the shard still has that version. */
+struct sh_arc_change {
+    uint8_t kind, shard, nid;
+    uint64_t version;
+    uint64_t life; /* ADD */
+};
+
+#define SH_ARC_CHANGE_BYTES 19
+
+static inline uint64_t sh_arc_bit(unsigned nid)
+{
+    return UINT64_C(1) << nid;
+}
+
+/* The shard of what a peer created, and of a name. */
+unsigned sh_arc_shard(shoal_nid creator);
+unsigned sh_arc_shard_of_name(struct sh_bytes name);
+
+/* A superpeer's place on the ring. */
+unsigned sh_arc_place(unsigned nid);
+/* The first of a set of superpeers at the shard's place or behind it; 0: the set is empty. */
+unsigned sh_arc_successor(uint64_t set, unsigned shard);
+/* Who is to hold a shard: the first SH_ARC_COPIES of a set. */
+uint64_t sh_arc_wanted(uint64_t set, unsigned shard);
+
+/* Each returns whether anything changed. nid: 1 to SH_SUPERPEERS_MAX. */
+bool sh_arcs_up(struct sh_arcs *arcs, unsigned nid);
+/* stays: it is there, but without its memory. */
+bool sh_arcs_gone(struct sh_arcs *arcs, unsigned nid, bool stays);
+bool sh_arcs_retire(struct sh_arcs *arcs, unsigned nid);
+/* Whether a superpeer neither owns nor holds anything, so that it can leave. */
+bool sh_arcs_is_bare(const struct sh_arcs *arcs, unsigned nid);
+/* False: the version was another one. True: the version has risen, so that the owner learns that it
+ * was looked at, also if it can't be done any more and changed nothing else. */
+bool sh_arcs_change(struct sh_arcs *arcs, const struct sh_arc_change *change);
+
+/* Encoded, little-endian: u8 kind, u8 shard, u8 nid, u64 version, u64 life. EPROTO. */
+void sh_arc_change_put(struct sh_writer *w, const struct sh_arc_change *change);
+SHOAL_NODISCARD enum shoal_err sh_arc_change_get(struct sh_reader *r,
+                                                 struct sh_arc_change *change_out);
+/* The table: u64 up, u64 present, 63 times u64 life, 64 times u64 version, u64 replicas, u8 owner.
+ * Get checks that it can be one. EPROTO. */
+#define SH_ARCS_BYTES (16 + 8 * SH_SUPERPEERS_MAX + 17 * SH_SHARDS)
+void sh_arcs_put(struct sh_writer *w, const struct sh_arcs *arcs);
+SHOAL_NODISCARD enum shoal_err sh_arcs_get(struct sh_reader *r, struct sh_arcs *arcs_out);
+
+#endif

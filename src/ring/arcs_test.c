@@ -1,0 +1,240 @@
+/* The ring as a table: places, shares, what each change does, and its bytes. */
+#include "ring/arcs.h"
+
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/hash.h"
+
+/* What holds of every table. */
+static void assert_sound(const struct sh_arcs *arcs)
+{
+    assert_int_equal(arcs->up & ~arcs->present, 0);
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        const struct sh_shard *shard = &arcs->shards[i];
+        assert_int_equal(shard->replicas & ~arcs->present, 0);
+        if (shard->replicas)
+            assert_true(shard->replicas & sh_arc_bit(shard->owner));
+        else if (arcs->present)
+            assert_true(arcs->present & sh_arc_bit(shard->owner));
+    }
+}
+
+static void change(struct sh_arcs *arcs, enum sh_arc_kind kind, unsigned shard, unsigned nid)
+{
+    struct sh_arc_change change = {.kind = (uint8_t)kind,
+                                   .shard = (uint8_t)shard,
+                                   .nid = (uint8_t)nid,
+                                   .version = arcs->shards[shard].version,
+                                   .life = arcs->lives[nid]};
+    uint64_t before = change.version;
+    assert_true(sh_arcs_change(arcs, &change));
+    assert_int_equal(arcs->shards[shard].version, before + 1);
+    assert_false(sh_arcs_change(arcs, &change)); /* it counts once */
+    assert_sound(arcs);
+}
+
+/* Each shard in the hands of those who are to have it. */
+static void settle(struct sh_arcs *arcs)
+{
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        uint64_t wanted = sh_arc_wanted(arcs->up, i);
+        if (!arcs->shards[i].replicas)
+            change(arcs, SH_ARC_BUILT, i, arcs->shards[i].owner);
+        for (unsigned nid = 1; nid <= SH_SUPERPEERS_MAX; nid++) {
+            if (wanted & ~arcs->shards[i].replicas & sh_arc_bit(nid))
+                change(arcs, SH_ARC_ADD, i, nid);
+        }
+        unsigned successor = sh_arc_successor(arcs->up, i);
+        if (arcs->shards[i].owner != successor)
+            change(arcs, SH_ARC_HAND, i, successor);
+        for (unsigned nid = 1; nid <= SH_SUPERPEERS_MAX; nid++) {
+            if (arcs->shards[i].replicas & ~wanted & sh_arc_bit(nid))
+                change(arcs, SH_ARC_DROP, i, nid);
+        }
+        assert_int_equal(arcs->shards[i].replicas, wanted);
+    }
+}
+
+static void test_places(void **state)
+{
+    (void)state;
+    uint64_t places = 0;
+    for (unsigned nid = 1; nid <= SH_SUPERPEERS_MAX; nid++)
+        places |= UINT64_C(1) << sh_arc_place(nid);
+    assert_int_equal(__builtin_popcountll(places), SH_SUPERPEERS_MAX);
+    assert_int_equal(sh_arc_place(1), 0);
+    assert_int_equal(sh_arc_place(2), 32);
+    /* Peers that join one after the other are spread over the ring. */
+    uint64_t shards = 0;
+    for (uint16_t nid = SH_PEER_NID_MIN; nid < SH_PEER_NID_MIN + SH_SHARDS; nid++)
+        shards |= UINT64_C(1) << sh_arc_shard((shoal_nid){nid});
+    assert_true(shards == UINT64_MAX);
+    assert_int_equal(sh_arc_successor(0, 5), 0);
+    assert_int_equal(sh_arc_successor(sh_arc_bit(1) | sh_arc_bit(2), 0), 1);
+    assert_int_equal(sh_arc_successor(sh_arc_bit(1) | sh_arc_bit(2), 1), 2);
+    assert_int_equal(sh_arc_successor(sh_arc_bit(1) | sh_arc_bit(2), 33), 1);
+}
+
+/* As superpeers come by rising ID, each splits one arc, the largest share is at most twice the
+ * smallest, and what moves is that arc's half only. */
+static void test_shares(void **state)
+{
+    (void)state;
+    uint64_t up = 0;
+    for (unsigned nid = 1; nid <= SH_SUPERPEERS_MAX; nid++) {
+        unsigned counts[SH_SUPERPEERS_MAX + 1] = {0};
+        unsigned moved = 0;
+        uint64_t before = up, from = 0;
+        up |= sh_arc_bit(nid);
+        for (unsigned i = 0; i < SH_SHARDS; i++) {
+            unsigned owner = sh_arc_successor(up, i);
+            counts[owner]++;
+            if (before && owner != sh_arc_successor(before, i)) {
+                moved++;
+                from |= sh_arc_bit(sh_arc_successor(before, i));
+                assert_int_equal(owner, nid);
+            }
+        }
+        unsigned least = SH_SHARDS, most = 0;
+        for (unsigned i = 1; i <= nid; i++) {
+            least = counts[i] < least ? counts[i] : least;
+            most = counts[i] > most ? counts[i] : most;
+        }
+        assert_true(most <= 2 * least);
+        if (before) {
+            assert_int_equal(__builtin_popcountll(from), 1);
+            assert_int_equal(moved, counts[nid]);
+        }
+        unsigned copies = nid < SH_ARC_COPIES ? nid : SH_ARC_COPIES;
+        assert_int_equal(__builtin_popcountll(sh_arc_wanted(up, nid)), copies);
+    }
+}
+
+static void test_failures(void **state)
+{
+    (void)state;
+    static struct sh_arcs arcs;
+    memset(&arcs, 0, sizeof arcs);
+    for (unsigned nid = 1; nid <= 5; nid++) {
+        assert_true(sh_arcs_up(&arcs, nid));
+        assert_false(sh_arcs_up(&arcs, nid));
+        assert_sound(&arcs);
+    }
+    settle(&arcs);
+    struct sh_shard before = arcs.shards[7];
+    assert_true(sh_arcs_gone(&arcs, before.owner, false));
+    assert_false(sh_arcs_gone(&arcs, before.owner, false));
+    assert_sound(&arcs);
+    /* The next holder takes over in the same change. */
+    assert_int_equal(arcs.shards[7].version, before.version + 1);
+    assert_int_equal(arcs.shards[7].owner,
+                     sh_arc_successor(before.replicas & ~sh_arc_bit(before.owner), 7));
+    /* Who has been gone is not added by what was asked for in its former life. */
+    struct sh_arc_change late = {
+        .kind = SH_ARC_ADD, .shard = 7, .nid = before.owner, .version = arcs.shards[7].version};
+    assert_true(sh_arcs_up(&arcs, before.owner));
+    assert_true(sh_arcs_change(&arcs, &late));
+    assert_false(arcs.shards[7].replicas & sh_arc_bit(before.owner));
+    settle(&arcs);
+    /* All lose their memory, one after the other: nobody holds anything, but somebody owns it. */
+    for (unsigned nid = 1; nid <= 5; nid++)
+        assert_true(sh_arcs_gone(&arcs, nid, true));
+    assert_sound(&arcs);
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        assert_int_equal(arcs.shards[i].replicas, 0);
+        assert_int_equal(arcs.shards[i].owner, sh_arc_successor(arcs.up, i));
+    }
+    settle(&arcs);
+}
+
+static void test_retiring(void **state)
+{
+    (void)state;
+    static struct sh_arcs arcs;
+    memset(&arcs, 0, sizeof arcs);
+    assert_true(sh_arcs_up(&arcs, 1));
+    settle(&arcs);
+    assert_false(sh_arcs_retire(&arcs, 1)); /* the only one */
+    assert_true(sh_arcs_up(&arcs, 2));
+    assert_true(sh_arcs_retire(&arcs, 1));
+    assert_sound(&arcs);
+    assert_false(sh_arcs_is_bare(&arcs, 1));
+    assert_int_equal(arcs.shards[0].owner, 1);
+    settle(&arcs);
+    assert_true(sh_arcs_is_bare(&arcs, 1));
+    assert_true(sh_arcs_gone(&arcs, 1, false));
+    for (unsigned i = 0; i < SH_SHARDS; i++)
+        assert_int_equal(arcs.shards[i].replicas, sh_arc_bit(2));
+    /* What can't be done any more raises the version, and does nothing else. */
+    change(&arcs, SH_ARC_ADD, 3, 1);
+    change(&arcs, SH_ARC_HAND, 3, 1);
+    change(&arcs, SH_ARC_DROP, 3, 2);
+    change(&arcs, SH_ARC_BUILT, 3, 2);
+    assert_int_equal(arcs.shards[3].owner, 2);
+    assert_int_equal(arcs.shards[3].replicas, sh_arc_bit(2));
+}
+
+static void test_bytes(void **state)
+{
+    (void)state;
+    static struct sh_arcs arcs, copy;
+    uint8_t bytes[SH_ARCS_BYTES];
+    uint64_t draws = 1;
+    memset(&arcs, 0, sizeof arcs);
+    for (unsigned nid = 1; nid <= 7; nid++)
+        (void)sh_arcs_up(&arcs, nid);
+    settle(&arcs);
+    (void)sh_arcs_gone(&arcs, 3, false);
+    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+    sh_arcs_put(&w, &arcs);
+    assert_true(sh_writer_ok(&w) && w.at == w.end);
+    struct sh_reader r = sh_reader_make(sh_bytes_make(bytes, sizeof bytes));
+    assert_int_equal(sh_arcs_get(&r, &copy), SHOAL_OK);
+    assert_true(sh_reader_done(&r));
+    assert_int_equal(copy.up, arcs.up);
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        assert_int_equal(copy.shards[i].version, arcs.shards[i].version);
+        assert_int_equal(copy.shards[i].replicas, arcs.shards[i].replicas);
+        assert_int_equal(copy.shards[i].owner, arcs.shards[i].owner);
+    }
+    for (unsigned i = 0; i < 20000; i++) {
+        uint8_t damaged[SH_ARCS_BYTES];
+        memcpy(damaged, bytes, sizeof bytes);
+        draws = sh_mix64(draws + i);
+        damaged[draws % sizeof damaged] ^= (uint8_t)(1 + (draws >> 32) % 255);
+        r = sh_reader_make(sh_bytes_make(damaged, (draws >> 50) % 8 ? sizeof damaged : 100));
+        if (!sh_arcs_get(&r, &copy))
+            assert_sound(&copy);
+    }
+    struct sh_arc_change asked = {SH_ARC_ADD, 9, 4, 77, 2}, got;
+    uint8_t small[SH_ARC_CHANGE_BYTES];
+    w = sh_writer_make(small, sizeof small);
+    sh_arc_change_put(&w, &asked);
+    assert_true(sh_writer_ok(&w) && w.at == w.end);
+    r = sh_reader_make(sh_bytes_make(small, sizeof small));
+    assert_int_equal(sh_arc_change_get(&r, &got), SHOAL_OK);
+    assert_true(got.kind == asked.kind && got.shard == 9 && got.nid == 4 && got.version == 77 &&
+                got.life == 2);
+    small[1] = SH_SHARDS;
+    r = sh_reader_make(sh_bytes_make(small, sizeof small));
+    assert_int_equal(sh_arc_change_get(&r, &got), SHOAL_EPROTO);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_places),   cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_failures), cmocka_unit_test(test_retiring),
+        cmocka_unit_test(test_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,307 @@
+/* The ring's life: which shards are whose, reads and updates, messages. */
+#include "ring/ring.h"
+
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "ring/ring_int.h"
+
+/* --- Life ------------------------------------------------------------------------------------ */
+
+enum shoal_err sh_ring_create(const struct sh_ring_config *config, struct sh_ring **ring_out)
+{
+    SH_ASSERT(config->server && config->server <= SH_SUPERPEERS_MAX);
+    SH_ASSERT(config->resend_ns && config->patience_ns);
+    SH_ASSERT(config->entries_kept && config->piece_bytes >= 64);
+    struct sh_ring *ring = calloc(1, sizeof *ring);
+    if (!ring)
+        return SHOAL_ENOMEM;
+    ring->config = *config;
+    ring->messages_end = &ring->messages;
+    *ring_out = ring;
+    return SHOAL_OK;
+}
+
+static void shard_free(struct sh_ring_shard *shard)
+{
+    sh_ring_lead_end(shard);
+    sh_ring_image_drop(&shard->coming);
+    sh_ring_log_reset(shard, 0, 0);
+    shard->has = false;
+    shard->agreed_version = 0;
+}
+
+void sh_ring_destroy(struct sh_ring *ring)
+{
+    if (!ring)
+        return;
+    for (unsigned i = 0; i < SH_SHARDS; i++)
+        shard_free(&ring->shards[i]);
+    while (ring->messages) {
+        struct sh_ring_message *message = ring->messages;
+        ring->messages = message->next;
+        free(message);
+    }
+    free(ring);
+}
+
+void sh_ring_shard_clear(struct sh_ring *ring, unsigned number)
+{
+    struct sh_ring_shard *shard = &ring->shards[number];
+    bool had = shard->has;
+    shard_free(shard);
+    if (had)
+        ring->config.fsm.clear(ring->config.fsm.arg, number);
+}
+
+/* --- What the registry says ------------------------------------------------------------------ */
+
+static void version_take(struct sh_ring *ring, uint64_t now_ns, unsigned number,
+                         const struct sh_shard *before)
+{
+    struct sh_ring_shard *shard = &ring->shards[number];
+    const struct sh_shard *now = &ring->arcs.shards[number];
+    bool is_own = now->owner == ring->config.server;
+    bool holds = now->replicas & sh_ring_own(ring);
+    /* Over a version that was missed, others may have changed what they had answered. */
+    bool was_owner = shard->owns && now->version == before->version + 1;
+    /* Whoever may still be added goes by what was answered in the version in force. */
+    bool is_of_use = (shard->wanted & sh_ring_own(ring)) && now->replicas &&
+                     !(before->replicas & sh_ring_own(ring));
+    if (!holds && !is_of_use)
+        sh_ring_shard_clear(ring, number);
+    SH_ASSERT(!holds || shard->has); /* who is added has answered that he has everything */
+    if (is_own && holds) {
+        sh_ring_lead_begin(ring, now_ns, number, was_owner);
+        return;
+    }
+    sh_ring_lead_end(shard);
+    if (is_own && !now->replicas)
+        ring->config.fsm.build(ring->config.fsm.arg, number, now->version);
+}
+
+static void arcs_take(struct sh_ring *ring, uint64_t now_ns, const struct sh_arcs *arcs,
+                      bool is_start)
+{
+    struct sh_arcs before = ring->arcs;
+    ring->arcs = *arcs;
+    if (!ring->is_active)
+        return;
+    for (unsigned i = 0; (is_start || arcs->up != before.up) && i < SH_SHARDS; i++) {
+        ring->shards[i].wanted = sh_arc_wanted(arcs->up, i);
+        ring->shards[i].successor = (uint8_t)sh_arc_successor(arcs->up, i);
+    }
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        struct sh_ring_shard *shard = &ring->shards[i];
+        SH_ASSERT(arcs->shards[i].version >= before.shards[i].version);
+        for (unsigned nid = 1; shard->owns && nid <= SH_SUPERPEERS_MAX; nid++) {
+            if (arcs->lives[nid] != before.lives[nid])
+                sh_ring_lead_forget(shard, nid);
+        }
+        if (is_start || arcs->shards[i].version != before.shards[i].version)
+            version_take(ring, now_ns, i, &before.shards[i]);
+        if (shard->owns)
+            sh_ring_lead_step(ring, now_ns, i);
+    }
+}
+
+void sh_ring_start(struct sh_ring *ring, uint64_t now_ns, const struct sh_arcs *arcs)
+{
+    SH_ASSERT(!ring->is_active);
+    ring->is_active = true;
+    for (unsigned i = 0; i < SH_SHARDS; i++)
+        SH_ASSERT(!(arcs->shards[i].replicas & sh_ring_own(ring)));
+    arcs_take(ring, now_ns, arcs, true);
+}
+
+void sh_ring_arcs_set(struct sh_ring *ring, uint64_t now_ns, const struct sh_arcs *arcs)
+{
+    arcs_take(ring, now_ns, arcs, false);
+}
+
+void sh_ring_lease_set(struct sh_ring *ring, uint64_t now_ns, uint64_t until_ns)
+{
+    bool had = now_ns < ring->lease_ns;
+    if (until_ns > ring->lease_ns)
+        ring->lease_ns = until_ns;
+    for (unsigned i = 0; !had && i < SH_SHARDS; i++) {
+        if (ring->shards[i].owns)
+            sh_ring_lead_step(ring, now_ns, i); /* what waited for it alone */
+    }
+}
+
+void sh_ring_tick(struct sh_ring *ring, uint64_t now_ns)
+{
+    if (now_ns < ring->due_ns)
+        return;
+    ring->due_ns = now_ns + ring->config.resend_ns / 2;
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        if (ring->shards[i].owns)
+            sh_ring_lead_step(ring, now_ns, i);
+    }
+}
+
+uint64_t sh_ring_due_ns(const struct sh_ring *ring)
+{
+    return ring->due_ns;
+}
+
+/* --- Reads and updates ----------------------------------------------------------------------- */
+
+enum shoal_err sh_ring_reads(const struct sh_ring *ring, uint64_t now_ns, unsigned number)
+{
+    SH_ASSERT(number < SH_SHARDS);
+    const struct sh_ring_shard *shard = &ring->shards[number];
+    if (ring->arcs.shards[number].owner != ring->config.server)
+        return SHOAL_EROLE;
+    bool serves = shard->owns && !shard->has_handed && shard->applied >= shard->serve_from;
+    return serves && now_ns < ring->lease_ns ? SHOAL_OK : SHOAL_EBUSY;
+}
+
+enum shoal_err sh_ring_update(struct sh_ring *ring, uint64_t now_ns, unsigned number,
+                              struct sh_bytes command, uint64_t *epoch_out, uint64_t *sequence_out)
+{
+    enum shoal_err err = sh_ring_reads(ring, now_ns, number);
+    if (err)
+        return err;
+    struct sh_ring_shard *shard = &ring->shards[number];
+    if (command.size > SH_RING_COMMAND_BYTES_MAX)
+        return SHOAL_ETOOBIG;
+    if (shard->is_handing || sh_ring_log_last(shard) >= shard->applied + SH_RING_BACKLOG_MAX)
+        return SHOAL_EBUSY;
+    uint64_t epoch = ring->arcs.shards[number].version;
+    err = sh_ring_log_reserve(ring, number, command);
+    if (!err)
+        err = sh_ring_log_append(shard, epoch, command);
+    if (err)
+        return err;
+    *epoch_out = epoch;
+    *sequence_out = sh_ring_log_last(shard);
+    sh_ring_lead_step(ring, now_ns, number);
+    return SHOAL_OK;
+}
+
+void sh_ring_built(struct sh_ring *ring, uint64_t now_ns, unsigned number, uint64_t version)
+{
+    SH_ASSERT(number < SH_SHARDS);
+    struct sh_ring_shard *shard = &ring->shards[number];
+    const struct sh_shard *now = &ring->arcs.shards[number];
+    if (!ring->is_active || now->version != version || now->owner != ring->config.server ||
+        now->replicas)
+        return;
+    sh_ring_log_reset(shard, 0, version);
+    shard->has = true;
+    shard->change = (struct sh_arc_change){.kind = SH_ARC_BUILT,
+                                           .shard = (uint8_t)number,
+                                           .nid = ring->config.server,
+                                           .version = version};
+    shard->change_ns = now_ns;
+}
+
+bool sh_ring_change_next(struct sh_ring *ring, uint64_t now_ns, struct sh_arc_change *change_out)
+{
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        struct sh_ring_shard *shard = &ring->shards[i];
+        if (!shard->change.kind || now_ns < shard->change_ns)
+            continue;
+        SH_ASSERT(shard->change.version == ring->arcs.shards[i].version);
+        shard->change_ns = now_ns + ring->config.resend_ns;
+        *change_out = shard->change;
+        return true;
+    }
+    return false;
+}
+
+uint8_t sh_ring_owner(const struct sh_ring *ring, unsigned number)
+{
+    SH_ASSERT(number < SH_SHARDS);
+    return ring->arcs.shards[number].owner;
+}
+
+bool sh_ring_holds(const struct sh_ring *ring, unsigned number)
+{
+    SH_ASSERT(number < SH_SHARDS);
+    return ring->shards[number].has && (ring->arcs.shards[number].replicas & sh_ring_own(ring));
+}
+
+uint64_t sh_ring_applied(const struct sh_ring *ring, unsigned number)
+{
+    SH_ASSERT(number < SH_SHARDS);
+    return ring->shards[number].applied;
+}
+
+uint64_t sh_ring_last(const struct sh_ring *ring, unsigned number)
+{
+    SH_ASSERT(number < SH_SHARDS);
+    return sh_ring_log_last(&ring->shards[number]);
+}
+
+/* --- Messages -------------------------------------------------------------------------------- */
+
+struct sh_writer sh_ring_message_begin(struct sh_ring *ring, uint8_t to, unsigned number,
+                                       enum sh_ring_type type, uint8_t flags, size_t size)
+{
+    struct sh_writer none = {.bad = true};
+    size += SH_RING_HEAD_BYTES;
+    if (ring->messages_count >= SH_RING_MESSAGES_MAX)
+        return none;
+    struct sh_ring_message *message = calloc(1, sizeof *message + size);
+    if (!message)
+        return none;
+    message->to = to;
+    message->size = size;
+    *ring->messages_end = message;
+    ring->messages_end = &message->next;
+    ring->messages_count++;
+    struct sh_writer w = sh_writer_make(message->bytes, size);
+    sh_put8(&w, (uint8_t)type);
+    sh_put8(&w, (uint8_t)number);
+    sh_put8(&w, flags);
+    sh_put8(&w, 0);
+    sh_put64(&w, ring->arcs.shards[number].version);
+    sh_put64(&w, ring->arcs.lives[ring->config.server]);
+    return w;
+}
+
+struct sh_ring_message *sh_ring_message_next(struct sh_ring *ring)
+{
+    struct sh_ring_message *message = ring->messages;
+    if (!message)
+        return NULL;
+    ring->messages = message->next;
+    if (!ring->messages)
+        ring->messages_end = &ring->messages;
+    ring->messages_count--;
+    message->next = NULL;
+    return message;
+}
+
+void sh_ring_receive(struct sh_ring *ring, uint64_t now_ns, uint8_t from, struct sh_bytes message)
+{
+    struct sh_reader r = sh_reader_make(message);
+    struct sh_ring_head head = {.type = sh_get8(&r)};
+    head.shard = sh_get8(&r);
+    head.flags = sh_get8(&r);
+    unsigned zero = sh_get8(&r);
+    head.version = sh_get64(&r);
+    head.life = sh_get64(&r);
+    head.from = from;
+    /* What is of another version waits: it is said again, when both have heard of theirs. */
+    if (!sh_reader_ok(&r) || zero || head.shard >= SH_SHARDS || !ring->is_active || !from ||
+        from > SH_SUPERPEERS_MAX || from == ring->config.server ||
+        head.version != ring->arcs.shards[head.shard].version ||
+        head.life != ring->arcs.lives[from])
+        return;
+    const struct sh_shard *shard = &ring->arcs.shards[head.shard];
+    bool is_owner = shard->owner == from && (shard->replicas & sh_arc_bit(from));
+    bool owns = ring->shards[head.shard].owns;
+    if (head.type == SH_RING_APPEND && is_owner)
+        sh_ring_on_append(ring, &head, &r);
+    else if (head.type == SH_RING_IMAGE && is_owner)
+        sh_ring_on_image(ring, &head, &r);
+    else if (head.type == SH_RING_ANSWER && owns)
+        sh_ring_on_answer(ring, now_ns, &head, &r);
+    else if (head.type == SH_RING_IMAGE_ANSWER && owns)
+        sh_ring_on_image_answer(ring, now_ns, &head, &r);
+}

@@ -1,0 +1,186 @@
+/* What only a shared registry has: superpeers that come and go, and a leader who asks who is
+ * overdue. */
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "superpeer/registry_int.h"
+
+static bool is_same(const struct sh_node *node, struct sh_bytes address)
+{
+    return strlen(node->address) == address.size &&
+           memcmp(node->address, address.at, address.size) == 0;
+}
+
+/* The superpeer that has that address and has not left; NONE. */
+static shoal_nid find_address(const struct sh_registry *registry, struct sh_bytes address)
+{
+    for (size_t i = 0; i < registry->view.count; i++) {
+        const struct sh_node *node = &registry->view.nodes[i];
+        if (node->role == SH_ROLE_SUPERPEER && node->state != SH_NODE_LEFT &&
+            is_same(node, address))
+            return node->nid;
+    }
+    return SHOAL_NID_NONE;
+}
+
+/* The lowest ID that no superpeer had, or when all were in use, that of one that left. */
+static shoal_nid free_superpeer_nid(const struct sh_registry *registry)
+{
+    for (unsigned round = 0; round < 2; round++) {
+        for (uint16_t i = 1; i <= SH_SUPERPEERS_MAX; i++) {
+            const struct sh_node *node = sh_view_find(&registry->view, (shoal_nid){i});
+            if (!node || (round == 1 && node->state == SH_NODE_LEFT))
+                return (shoal_nid){i};
+        }
+    }
+    return SHOAL_NID_NONE;
+}
+
+enum shoal_err sh_registry_superpeer_put(struct sh_registry *registry, struct sh_bytes address,
+                                         uint64_t instance, shoal_nid nid, shoal_nid *nid_out)
+{
+    SH_ASSERT(registry->is_shared);
+    if (!address.size || address.size >= SH_MSG_ADDRESS_MAX ||
+        memchr(address.at, 0, address.size) || nid.v > SH_SUPERPEERS_MAX)
+        return SHOAL_EINVAL;
+    bool is_new = false;
+    if (!nid.v)
+        nid = find_address(registry, address);
+    if (!nid.v) {
+        nid = free_superpeer_nid(registry);
+        is_new = true;
+    }
+    if (!nid.v)
+        return SHOAL_ELIMIT;
+    const struct sh_node *known = sh_view_find(&registry->view, nid);
+    if (known && known->state == SH_NODE_LEFT && !is_new)
+        return SHOAL_ENONODE;
+    *nid_out = nid;
+    if (known && !is_new && is_same(known, address))
+        return SHOAL_OK;
+    struct sh_node node = {.nid = nid,
+                           .role = SH_ROLE_SUPERPEER,
+                           .state = known && !is_new ? known->state : SH_NODE_UP,
+                           .instance = instance};
+    memcpy(node.address, address.at, address.size);
+    enum shoal_err err = sh_view_put(&registry->view, &node);
+    if (err)
+        return err;
+    if (nid.v > registry->view.superpeers)
+        registry->view.superpeers = nid.v;
+    sh_registry_touch_node(registry, &node);
+    SH_INFO("cluster", "superpeer is at", SH_U64("node", nid.v), SH_TEXT("address", node.address),
+            SH_U64("epoch", registry->view.epoch));
+    return SHOAL_OK;
+}
+
+static size_t superpeers_count(const struct sh_registry *registry)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < registry->view.count; i++)
+        count += registry->view.nodes[i].role == SH_ROLE_SUPERPEER &&
+                 registry->view.nodes[i].state != SH_NODE_LEFT;
+    return count;
+}
+
+enum shoal_err sh_registry_superpeer_set(struct sh_registry *registry, shoal_nid nid,
+                                         enum sh_node_state state)
+{
+    static const char *const events[] = {"superpeer is back", "superpeer has left",
+                                         "superpeer is silent"};
+    struct sh_node *node = sh_view_find(&registry->view, nid);
+    if (!node || node->role != SH_ROLE_SUPERPEER)
+        return SHOAL_ENONODE;
+    if (node->state == state)
+        return SHOAL_OK;
+    if (node->state == SH_NODE_LEFT)
+        return SHOAL_ENONODE;
+    if (state == SH_NODE_LEFT && superpeers_count(registry) == 1)
+        return SHOAL_ELIMIT;
+    if (state == SH_NODE_LEFT && !sh_arcs_is_bare(&registry->arcs, nid.v)) {
+        registry->changes += sh_arcs_retire(&registry->arcs, nid.v);
+        if (!sh_arcs_is_bare(&registry->arcs, nid.v))
+            return SHOAL_EBUSY;
+    }
+    if (state != SH_NODE_UP)
+        (void)sh_arcs_gone(&registry->arcs, nid.v, false);
+    else if (registry->arcs.lives[nid.v])
+        (void)sh_arcs_up(&registry->arcs, nid.v); /* it takes part in the ring */
+    node->state = state;
+    sh_registry_touch_node(registry, node);
+    SH_WARN("cluster", events[state], SH_U64("node", nid.v), SH_TEXT("address", node->address));
+    return SHOAL_OK;
+}
+
+const struct sh_arcs *sh_registry_arcs(const struct sh_registry *registry)
+{
+    return &registry->arcs;
+}
+
+enum shoal_err sh_registry_arcs_join(struct sh_registry *registry, shoal_nid nid)
+{
+    const struct sh_node *node = sh_view_find(&registry->view, nid);
+    SH_ASSERT(registry->is_shared);
+    if (!node || node->role != SH_ROLE_SUPERPEER || node->state == SH_NODE_LEFT)
+        return SHOAL_ENONODE;
+    (void)sh_arcs_gone(&registry->arcs, nid.v, true);
+    (void)sh_arcs_up(&registry->arcs, nid.v);
+    registry->changes++;
+    return SHOAL_OK;
+}
+
+void sh_registry_arcs_change(struct sh_registry *registry, const struct sh_arc_change *change)
+{
+    SH_ASSERT(registry->is_shared);
+    registry->changes += sh_arcs_change(&registry->arcs, change);
+}
+
+void sh_registry_epoch_lift(struct sh_registry *registry, uint64_t epoch)
+{
+    if (!sh_registry_is_credible(epoch, registry->view.epoch))
+        return;
+    registry->versions[registry->index] += epoch - registry->view.epoch;
+    registry->view.epoch = epoch;
+    sh_registry_touch(registry);
+}
+
+void sh_registry_times_take(struct sh_registry *registry, const struct sh_registry *from)
+{
+    SH_ASSERT(registry->is_shared && from->is_shared);
+    sh_registry_events_take(registry, from);
+    for (size_t i = sh_view_lower(&registry->view, registry->arc_first); i < registry->view.count;
+         i++) {
+        const struct sh_node *node = &registry->view.nodes[i];
+        const struct sh_node *old = sh_view_find(&from->view, node->nid);
+        size_t at = (size_t)node->nid.v - registry->arc_first.v;
+        if (!old || old->instance != node->instance)
+            continue;
+        registry->heard_ns[at] = from->heard_ns[at];
+        registry->spoke_ns[at] = from->spoke_ns[at];
+        registry->failed_epochs[at] = from->failed_epochs[at];
+        if (old->state == SH_NODE_UP && node->state == SH_NODE_FAILED)
+            registry->failed_epochs[at] = registry->view.epoch;
+    }
+}
+
+void sh_registry_heard(struct sh_registry *registry, uint64_t now_ns, shoal_nid nid)
+{
+    size_t arc_nids = (size_t)registry->arc_last.v - registry->arc_first.v + 1;
+    if (sh_registry_has(registry, nid))
+        registry->heard_ns[nid.v - registry->arc_first.v] = now_ns;
+    for (size_t i = 0; !nid.v && i < arc_nids; i++)
+        registry->heard_ns[i] = now_ns;
+}
+
+shoal_nid sh_registry_overdue(const struct sh_registry *registry, uint64_t now_ns, shoal_nid from)
+{
+    for (size_t i = sh_view_lower(&registry->view, from); i < registry->view.count; i++) {
+        const struct sh_node *node = &registry->view.nodes[i];
+        if (sh_registry_has(registry, node->nid) && node->state == SH_NODE_UP &&
+            registry->heard_ns[node->nid.v - registry->arc_first.v] + registry->failure_ns <=
+                now_ns)
+            return node->nid;
+    }
+    return SHOAL_NID_NONE;
+}

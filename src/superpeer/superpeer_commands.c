@@ -1,0 +1,362 @@
+/* The commands that superpeers with a shared registry agree on, and the requests that wait for
+ * them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/crew.h"
+#include "cluster/proto.h"
+#include "superpeer/superpeer_shared_int.h"
+
+#define COMMAND_BYTES 22 /* with the length of the address */
+#define RESEND_NS UINT64_C(100000000)
+#define PENDING_MAX 4096
+
+static uint64_t now_of(const struct sh_superpeer *superpeer)
+{
+    return sh_now(&superpeer->env.clock);
+}
+
+/* --- Commands -------------------------------------------------------------------------------- */
+
+static size_t command_size(const struct sh_command *command)
+{
+    return COMMAND_BYTES + command->address.size;
+}
+
+static void command_put(struct sh_writer *w, const struct sh_command *command)
+{
+    sh_put8(w, command->kind);
+    sh_put8(w, command->state);
+    sh_put16(w, command->nid.v);
+    sh_put64(w, command->number);
+    sh_put64(w, command->instance);
+    sh_put_text(w, command->address);
+}
+
+bool sh_command_get(struct sh_bytes bytes, struct sh_command *command_out)
+{
+    struct sh_reader r = sh_reader_make(bytes);
+    struct sh_command command = {.kind = sh_get8(&r)};
+    command.state = sh_get8(&r);
+    command.nid.v = sh_get16(&r);
+    command.number = sh_get64(&r);
+    command.instance = sh_get64(&r);
+    command.address = sh_get_text(&r);
+    if (!sh_reader_done(&r) || command.kind < SH_COMMAND_JOIN || command.kind > SH_COMMAND_MOVED ||
+        command.state > SH_NODE_FAILED || command.address.size >= SH_MSG_ADDRESS_MAX)
+        return false;
+    *command_out = command;
+    return true;
+}
+
+/* A member that joins once more is about to get a lease, from whoever it has asked: no failure that
+ * is decided from here on may come after that. */
+static void rejoiner_heard(struct sh_superpeer *superpeer, uint64_t instance)
+{
+    const struct sh_view *view = sh_registry_view(superpeer->registry);
+    for (size_t i = 0; i < view->count; i++) {
+        const struct sh_node *node = &view->nodes[i];
+        if (node->role == SH_ROLE_PEER && node->instance == instance && node->state == SH_NODE_UP)
+            sh_registry_heard(superpeer->registry, now_of(superpeer), node->nid);
+    }
+}
+
+/* Gives bytes to the leader, if there is one; whether they arrive, time will tell. */
+void sh_shared_hand_in(struct sh_superpeer *superpeer, struct sh_bytes bytes)
+{
+    struct sh_shared *shared = superpeer->shared;
+    uint64_t index, term;
+    bool decides = shared->zookeeper || sh_raft_role(shared->raft) == SH_RAFT_LEADER;
+    if (decides && bytes.at[0] == SH_COMMAND_FAIL) {
+        shoal_nid nid = {sh_load16(bytes.at + 2)};
+        const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), nid);
+        /* Whoever found it unreachable finds so again. One that has failed is not failed once more:
+         * that could come after its join, which is on its way. */
+        if (!node || node->state != SH_NODE_UP || !sh_shared_may_fail(superpeer, nid, bytes.at[1]))
+            return;
+        sh_shared_doom(superpeer, nid);
+    }
+    if (shared->zookeeper) {
+        if (!sh_load64(bytes.at + 4)) /* who waits is looked for among the pending ones */
+            sh_shared_zookeeper_decide(superpeer, bytes);
+        return;
+    }
+    if (sh_raft_role(shared->raft) == SH_RAFT_LEADER) {
+        /* Nothing is told of a cluster before its superpeers are in the view. */
+        if (bytes.at[0] != SH_COMMAND_SUPERPEER && !sh_shared_is_whole(superpeer))
+            return;
+        if (bytes.at[0] == SH_COMMAND_JOIN)
+            rejoiner_heard(superpeer, sh_load64(bytes.at + 12));
+        /* A dismissal has a number. */
+        bool is_verdict = bytes.at[0] == SH_COMMAND_FAIL ||
+                          (bytes.at[0] == SH_COMMAND_STATE && !sh_load64(bytes.at + 4));
+        if (!sh_raft_propose(shared->raft, bytes, &index, &term) && is_verdict)
+            shared->watched = index;
+        return;
+    }
+    struct sh_out out;
+    uint8_t leader = sh_raft_leader(shared->raft);
+    if (!leader ||
+        sh_msg_begin(superpeer->msg, (shoal_nid){leader}, SH_CLUSTER_PROPOSE, bytes.size, &out))
+        return;
+    sh_put_raw(&out.w, bytes);
+    sh_msg_end(superpeer->msg, &out);
+}
+
+void sh_shared_decide(struct sh_superpeer *superpeer, const struct sh_command *command)
+{
+    uint8_t bytes[COMMAND_BYTES + SH_MSG_ADDRESS_MAX];
+    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+    command_put(&w, command);
+    SH_ASSERT(sh_writer_ok(&w));
+    sh_shared_hand_in(superpeer, sh_bytes_make(bytes, command_size(command)));
+}
+
+/* --- Requests that wait ---------------------------------------------------------------------- */
+
+static void refuse(struct sh_superpeer *superpeer, const struct sh_pending *pending,
+                   enum shoal_err err, const char *text)
+{
+    sh_msg_reply_error(superpeer->msg, pending->reply_to, pending->type, err, text);
+}
+
+static void wait_for(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
+                     struct sh_command *command)
+{
+    struct sh_shared *shared = superpeer->shared;
+    size_t size = command_size(command);
+    struct sh_pending *pending = NULL;
+    if (shared->pending_count < PENDING_MAX)
+        pending = malloc(sizeof *pending + size);
+    if (!pending) {
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EBUSY, NULL);
+        return;
+    }
+    command->number = ++shared->number;
+    uint64_t now_ns = now_of(superpeer);
+    *pending = (struct sh_pending){.number = command->number,
+                                   .reply_to = in->reply_to,
+                                   .type = in->type,
+                                   .resend_ns = now_ns + RESEND_NS,
+                                   .deadline_ns = now_ns + superpeer->failure_ns,
+                                   .size = size};
+    struct sh_writer w = sh_writer_make(pending->command, size);
+    command_put(&w, command);
+    SH_ASSERT(sh_writer_ok(&w) && w.at == w.end);
+    *shared->pending_end = pending;
+    shared->pending_end = &pending->next;
+    shared->pending_count++;
+    sh_shared_hand_in(superpeer, sh_bytes_make(pending->command, size));
+}
+
+static struct sh_pending *pending_take(struct sh_shared *shared, uint64_t number)
+{
+    struct sh_pending **at = &shared->pending;
+    while (*at && (*at)->number != number)
+        at = &(*at)->next;
+    struct sh_pending *pending = *at;
+    if (!pending)
+        return NULL;
+    *at = pending->next;
+    if (!*at)
+        shared->pending_end = at;
+    shared->pending_count--;
+    return pending;
+}
+
+void sh_superpeer_shared_lost(struct sh_superpeer *superpeer, shoal_nid nid)
+{
+    struct sh_shared *shared = superpeer->shared;
+    struct sh_pending *next;
+    for (struct sh_pending *pending = shared->pending; pending; pending = next) {
+        next = pending->next;
+        if (pending->reply_to.nid.v == nid.v && pending->command[0] == SH_COMMAND_JOIN)
+            free(pending_take(shared, pending->number));
+    }
+}
+
+unsigned sh_shared_pending_step(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    struct sh_shared *shared = superpeer->shared;
+    unsigned work = 0;
+    struct sh_pending *next;
+    for (struct sh_pending *pending = shared->pending; pending; pending = next) {
+        next = pending->next;
+        if (now_ns >= pending->deadline_ns) {
+            refuse(superpeer, pending, SHOAL_EBUSY, "no majority of the superpeers agrees");
+            free(pending_take(shared, pending->number));
+            work++;
+        } else if (now_ns >= pending->resend_ns) {
+            pending->resend_ns = now_ns + RESEND_NS;
+            sh_shared_hand_in(superpeer, sh_bytes_make(pending->command, pending->size));
+            work++;
+        }
+    }
+    return work;
+}
+
+void sh_superpeer_shared_join(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
+                              struct sh_bytes address, uint64_t instance, shoal_nid previous)
+{
+    struct sh_command command = {
+        .kind = SH_COMMAND_JOIN, .nid = previous, .instance = instance, .address = address};
+    if (address.size >= SH_MSG_ADDRESS_MAX)
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EINVAL, NULL);
+    else
+        wait_for(superpeer, in, &command);
+}
+
+void sh_superpeer_shared_leave(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
+                               shoal_nid nid, uint64_t instance)
+{
+    struct sh_command command = {.kind = SH_COMMAND_LEAVE, .nid = nid, .instance = instance};
+    wait_for(superpeer, in, &command);
+}
+
+void sh_shared_recruit(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
+                       struct sh_bytes address, uint64_t instance)
+{
+    struct sh_command command = {
+        .kind = SH_COMMAND_SUPERPEER, .instance = instance, .address = address};
+    if (!address.size || address.size >= SH_MSG_ADDRESS_MAX || memchr(address.at, 0, address.size))
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EINVAL, NULL);
+    else
+        wait_for(superpeer, in, &command);
+}
+
+void sh_shared_dismiss(struct sh_superpeer *superpeer, const struct sh_msg_in *in, shoal_nid nid)
+{
+    struct sh_command command = {.kind = SH_COMMAND_STATE, .state = SH_NODE_LEFT, .nid = nid};
+    wait_for(superpeer, in, &command);
+}
+
+void sh_shared_pending_drop(struct sh_superpeer *superpeer)
+{
+    struct sh_shared *shared = superpeer->shared;
+    while (shared->pending) {
+        struct sh_pending *pending = shared->pending;
+        refuse(superpeer, pending, SHOAL_ESTOPPED, NULL);
+        free(pending_take(shared, pending->number));
+    }
+}
+
+/* --- The state machine ----------------------------------------------------------------------- */
+
+static const char *reason_of(const struct sh_command *command, enum shoal_err err)
+{
+    if (err == SHOAL_EEXIST)
+        return "another node has this node's ID by now";
+    if (err == SHOAL_ELIMIT && command->kind == SH_COMMAND_STATE)
+        return "the last superpeer can't leave";
+    if (err == SHOAL_ELIMIT && command->kind == SH_COMMAND_SUPERPEER)
+        return "there are 63 superpeers already";
+    return NULL;
+}
+
+void sh_shared_answer(struct sh_superpeer *superpeer, const struct sh_command *command,
+                      enum shoal_err err, shoal_nid nid)
+{
+    if (err == SHOAL_EBUSY)
+        return; /* it is handed in again, until it can be done or the time is over */
+    struct sh_pending *pending = pending_take(superpeer->shared, command->number);
+    if (!pending)
+        return;
+    bool is_join = command->kind == SH_COMMAND_JOIN || command->kind == SH_COMMAND_SUPERPEER;
+    if (!err && is_join)
+        sh_shared_joined(superpeer, nid, pending->deadline_ns - superpeer->failure_ns);
+    if (err)
+        refuse(superpeer, pending, err, reason_of(command, err));
+    else if (is_join)
+        sh_superpeer_join_answer(superpeer, pending->reply_to, pending->type, nid);
+    else
+        sh_msg_reply_ok(superpeer->msg, pending->reply_to, pending->type);
+    free(pending);
+}
+
+/* Whether the command came from here in this run: the upper bits of a number are drawn at start. */
+static bool is_own(const struct sh_shared *shared, uint64_t number)
+{
+    return number && number <= shared->number && number >> 24 == shared->number >> 24;
+}
+
+/* IDs that take part in a migration. */
+static void moved_set(struct sh_registry *registry, const struct sh_command *command)
+{
+    const shoal_nid nids[] = {
+        command->nid, {(uint16_t)command->instance}, {(uint16_t)(command->instance >> 16)}};
+    for (size_t i = 0; i < sizeof nids / sizeof nids[0]; i++)
+        sh_registry_moved_set(registry, nids[i]);
+}
+
+static enum shoal_err change_arc(struct sh_registry *registry, struct sh_bytes bytes)
+{
+    struct sh_reader r = sh_reader_make(bytes);
+    struct sh_arc_change change;
+    enum shoal_err err = sh_arc_change_get(&r, &change);
+    if (err || !sh_reader_done(&r))
+        return SHOAL_EPROTO;
+    sh_registry_arcs_change(registry, &change);
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_registry *registry,
+                                   const struct sh_command *command, shoal_nid *nid_out)
+{
+    const struct sh_node *node;
+    if (command->kind == SH_COMMAND_JOIN || command->kind == SH_COMMAND_SUPERPEER ||
+        command->kind == SH_COMMAND_RING)
+        sh_registry_events_name(registry, command->instance);
+    switch (command->kind) {
+    case SH_COMMAND_JOIN:
+        return sh_registry_join(registry, now_of(superpeer), command->address, command->instance,
+                                command->nid, nid_out);
+    case SH_COMMAND_LEAVE:
+        return sh_registry_leave(registry, command->nid, command->instance);
+    case SH_COMMAND_FAIL:
+        node = sh_view_find(sh_registry_view(registry), command->nid);
+        if (node && node->instance == command->instance)
+            sh_registry_fail(registry, command->nid, "dead or silent");
+        superpeer->shared->failed_ns = now_of(superpeer);
+        return SHOAL_OK;
+    case SH_COMMAND_BACK:
+        sh_registry_back(registry, command->nid, command->instance);
+        return SHOAL_OK;
+    case SH_COMMAND_STATE:
+        return sh_registry_superpeer_set(registry, command->nid, command->state);
+    case SH_COMMAND_SUPERPEER:
+        return sh_registry_superpeer_put(registry, command->address, command->instance,
+                                         command->nid, nid_out);
+    case SH_COMMAND_RING:
+        return sh_registry_arcs_join(registry, command->nid);
+    case SH_COMMAND_ARC:
+        return change_arc(registry, command->address);
+    case SH_COMMAND_MOVED:
+        moved_set(registry, command);
+        return SHOAL_OK;
+    default:
+        sh_registry_epoch_lift(registry, command->instance);
+        return SHOAL_OK;
+    }
+}
+
+void sh_shared_apply(void *arg, uint64_t index, uint64_t term, struct sh_bytes bytes)
+{
+    (void)index;
+    (void)term;
+    struct sh_superpeer *superpeer = arg;
+    struct sh_command command;
+    if (!sh_command_get(bytes, &command))
+        return; /* at all superpeers alike */
+    shoal_nid nid = command.nid;
+    enum shoal_err err = sh_shared_carry_out(superpeer, superpeer->registry, &command, &nid);
+    /* The others may have had the memory: going on would mean to differ from them for ever. */
+    SH_ASSERT(err != SHOAL_ENOMEM);
+    if (!err && command.kind == SH_COMMAND_SUPERPEER)
+        sh_shared_contact_set(superpeer, nid, command.address);
+    if (!err && command.kind == SH_COMMAND_RING && nid.v == superpeer->index + 1u &&
+        command.instance == superpeer->shared->instance)
+        sh_superpeer_ring_joined(superpeer);
+    if (is_own(superpeer->shared, command.number))
+        sh_shared_answer(superpeer, &command, err, nid);
+}

@@ -1,0 +1,233 @@
+/* Leases: a node serves only while it holds one, and is declared failed only once no lease that it
+ * was given can hold any more.
+ *
+ * A lease is granted for a heartbeat. The node counts it from when it sent that, so from before
+ * anybody heard it; who declares failures counts from when it heard the node last, and waits a
+ * sixteenth of failure_ns longer, which is what two clocks may differ by in that time, and much.
+ *
+ * Of superpeers that share a registry the leader declares failures, and any may be asked for a
+ * lease. So what a superpeer grants is only what the leader has consented to: the lease counts from
+ * the last report to the leader that named the node, and that the leader took (HEARD). It follows
+ * that a node's first lease comes with the second heartbeat, unless it joined through that
+ * superpeer: then it counts from its request to join, for the leader heard of it later.
+ *
+ * A leader that has been replaced does not know that at once. It goes by when a round of heartbeats
+ * began that a majority answered, for until then nobody else was elected, however late the answers
+ * were read; and by that for an election's time only. A new leader gives everybody failure_ns anew,
+ * so a lease is shorter than that by an election's time and a heartbeat.
+ * With ZooKeeper it goes by when it asked ZooKeeper, which answered that it leads: the session
+ * lasted failure_ns from then on, and nobody else was leader before that was over.
+ * What a former leader was deciding may be decided by the new one: it consents to nothing before it
+ * has applied all that was in the log when it began. And what a leader heard while it was stopped,
+ * it does not consent to. */
+#include <string.h>
+
+#include "base/assert.h"
+#include "cluster/proto.h"
+#include "superpeer/superpeer_shared_int.h"
+
+static bool bit_of(const uint64_t *bits, shoal_nid nid)
+{
+    return bits[nid.v / 64] >> nid.v % 64 & 1;
+}
+
+/* What two clocks may differ by. */
+static uint64_t drift_ns(const struct sh_superpeer *superpeer)
+{
+    return superpeer->failure_ns / 16;
+}
+
+static uint64_t lease_ns(const struct sh_superpeer *superpeer)
+{
+    uint64_t less_ns = drift_ns(superpeer) + superpeer->heartbeat_ns;
+    if (superpeer->shared)
+        less_ns += superpeer->shared->election_ns;
+    SH_ASSERT(superpeer->failure_ns > less_ns); /* it is ten heartbeats at least */
+    return superpeer->failure_ns - less_ns;
+}
+
+static bool is_up(const struct sh_superpeer *superpeer, shoal_nid nid)
+{
+    const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), nid);
+    return node && node->state == SH_NODE_UP;
+}
+
+/* Whether this one leads, and was sure of that within the time that leases are shorter by. */
+static bool leads_surely(const struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    const struct sh_shared *shared = superpeer->shared;
+    return shared->led_ns && now_ns <= shared->led_ns + shared->election_ns &&
+           sh_shared_leads(superpeer);
+}
+
+uint64_t sh_superpeer_lease_ns(const struct sh_superpeer *superpeer, shoal_nid nid, uint64_t now_ns)
+{
+    const struct sh_shared *shared = superpeer->shared;
+    uint64_t whole_ns = lease_ns(superpeer);
+    if (!is_up(superpeer, nid))
+        return 0;
+    if (!shared)
+        return whole_ns;
+    uint64_t from_ns = shared->confirmed_ns[nid.v];
+    if (leads_surely(superpeer, now_ns) && !bit_of(shared->doomed, nid))
+        from_ns = shared->led_ns;
+    if (!from_ns)
+        return 0;
+    return from_ns + whole_ns > now_ns ? from_ns + whole_ns - now_ns : 0;
+}
+
+bool sh_superpeer_lease_is_over(const struct sh_superpeer *superpeer, shoal_nid nid,
+                                uint64_t now_ns)
+{
+    uint64_t heard_ns = sh_registry_heard_ns(superpeer->registry, nid);
+    return now_ns >= heard_ns + lease_ns(superpeer) + drift_ns(superpeer);
+}
+
+/* --- Shared registries ----------------------------------------------------------------------- */
+
+void sh_shared_lease_step(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    struct sh_shared *shared = superpeer->shared;
+    if (!sh_shared_leads(superpeer)) {
+        shared->led_ns = shared->led_last = 0;
+        memset(shared->doomed, 0, sizeof shared->doomed);
+        return;
+    }
+    if (!shared->led_last)
+        shared->led_last = shared->raft ? sh_raft_last(shared->raft) : 1;
+    /* A value that was read and can't be taken yet may tell of failures. */
+    if (shared->zookeeper && shared->number_loaded == sh_zookeeper_number(shared->zookeeper))
+        shared->led_ns = sh_zookeeper_led_ns(shared->zookeeper);
+    else if (shared->raft && sh_raft_applied(shared->raft) >= shared->led_last)
+        shared->led_ns = sh_raft_led_ns(shared->raft, now_ns);
+}
+
+bool sh_shared_may_fail(const struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead)
+{
+    const struct sh_shared *shared = superpeer->shared;
+    uint64_t now_ns = sh_now(&superpeer->env.clock);
+    if (is_dead || nid.v < SH_PEER_NID_MIN || nid.v > SH_PEER_NID_MAX)
+        return true;
+    /* Who was stopped gives all failure_ns anew with the next look (superpeer_watch.c). */
+    return sh_shared_leads(superpeer) && shared->led_since_ns &&
+           now_ns <= shared->watched_ns + superpeer->failure_ns / 2 &&
+           now_ns >= shared->led_since_ns + superpeer->failure_ns &&
+           sh_superpeer_lease_is_over(superpeer, nid, now_ns);
+}
+
+void sh_shared_doom(struct sh_superpeer *superpeer, shoal_nid nid)
+{
+    if (nid.v < SH_SHARED_NIDS)
+        superpeer->shared->doomed[nid.v / 64] |= UINT64_C(1) << nid.v % 64;
+}
+
+bool sh_shared_is_doomed(const struct sh_superpeer *superpeer, shoal_nid nid)
+{
+    return nid.v < SH_SHARED_NIDS && bit_of(superpeer->shared->doomed, nid);
+}
+
+void sh_shared_joined(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t asked_ns)
+{
+    struct sh_shared *shared = superpeer->shared;
+    sh_registry_spoke(superpeer->registry, asked_ns, nid);
+    /* With ZooKeeper the leader does not see a join that changed nothing, and may just be failing
+     * the node: its word counts, which comes with the next report. */
+    if (shared->raft && nid.v >= SH_PEER_NID_MIN && nid.v < SH_SHARED_NIDS &&
+        asked_ns > shared->confirmed_ns[nid.v])
+        shared->confirmed_ns[nid.v] = asked_ns;
+}
+
+/* --- Reports --------------------------------------------------------------------------------- */
+
+static void reported(struct sh_shared *shared, struct sh_reader *payload)
+{
+    size_t count = sh_get16(payload);
+    if (!sh_reader_ok(payload) || sh_reader_left(payload) != 2 * count)
+        return;
+    while (count--) {
+        shoal_nid nid = {sh_get16(payload)};
+        if (nid.v < SH_SHARED_NIDS)
+            shared->reported[nid.v / 64] &= ~(UINT64_C(1) << nid.v % 64);
+    }
+    for (size_t i = 0; i < sizeof shared->reported / sizeof shared->reported[0]; i++) {
+        for (uint64_t left = shared->reported[i]; left; left &= left - 1)
+            shared->confirmed_ns[64 * i + (unsigned)__builtin_ctzll(left)] = shared->reported_ns;
+    }
+}
+
+static void report_done(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    struct sh_superpeer *superpeer = request->arg;
+    superpeer->shared->is_reporting = false;
+    if (!err)
+        reported(superpeer->shared, payload);
+}
+
+void sh_shared_report(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    struct sh_shared *shared = superpeer->shared;
+    uint16_t count = 0;
+    if (shared->is_reporting)
+        return;
+    for (size_t i = 0; i < sizeof shared->heard / sizeof shared->heard[0]; i++)
+        count += (uint16_t)__builtin_popcountll(shared->heard[i]);
+    uint16_t leader =
+        shared->zookeeper ? sh_zookeeper_leader(shared->zookeeper) : sh_raft_leader(shared->raft);
+    shared->report = (struct sh_request){
+        .done = report_done, .arg = superpeer, .timeout_ns = 2 * superpeer->heartbeat_ns};
+    struct sh_out out;
+    /* Raft's leader hears of superpeers by Raft; ZooKeeper's, only by this. */
+    if ((!count && !shared->zookeeper) || !leader ||
+        sh_msg_request(superpeer->msg, (shoal_nid){leader}, SH_CLUSTER_HEARD,
+                       10 + 2 * (size_t)count, &shared->report, &out))
+        goto out_heard;
+    sh_put64(&out.w, shared->claimed);
+    sh_put16(&out.w, count);
+    for (uint16_t nid = 0; nid < SH_SHARED_NIDS; nid++) {
+        if (bit_of(shared->heard, (shoal_nid){nid}))
+            sh_put16(&out.w, nid);
+    }
+    shared->is_reporting = true;
+    shared->reported_ns = now_ns;
+    memcpy(shared->reported, shared->heard, sizeof shared->reported);
+    sh_msg_end(superpeer->msg, &out);
+out_heard:
+    /* What can't be told is out of date soon: the nodes are heard again. */
+    memset(shared->heard, 0, sizeof shared->heard);
+    shared->claimed = 0;
+}
+
+void sh_shared_report_cancel(struct sh_superpeer *superpeer)
+{
+    struct sh_shared *shared = superpeer->shared;
+    if (shared->is_reporting)
+        (void)sh_msg_cancel(superpeer->msg, &shared->report);
+    shared->is_reporting = false;
+}
+
+static bool is_granted(const struct sh_superpeer *superpeer, shoal_nid nid)
+{
+    return is_up(superpeer, nid) && !bit_of(superpeer->shared->doomed, nid);
+}
+
+void sh_shared_report_answer(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
+                             struct sh_bytes nids, uint64_t now_ns)
+{
+    uint16_t refused = 0;
+    if (!leads_surely(superpeer, now_ns)) {
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EBUSY, NULL);
+        return;
+    }
+    for (size_t at = 0; at < nids.size; at += 2)
+        refused += !is_granted(superpeer, (shoal_nid){sh_load16(nids.at + at)});
+    struct sh_out out;
+    if (sh_msg_reply(in->msg, in->reply_to, in->type, 2 + 2 * (size_t)refused, &out))
+        return;
+    sh_put16(&out.w, refused);
+    for (size_t at = 0; at < nids.size; at += 2) {
+        uint16_t nid = sh_load16(nids.at + at);
+        if (!is_granted(superpeer, (shoal_nid){nid}))
+            sh_put16(&out.w, nid);
+    }
+    sh_msg_end(in->msg, &out);
+}

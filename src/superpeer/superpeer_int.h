@@ -1,0 +1,175 @@
+/* The inside of a superpeer, shared by superpeer*.c. */
+#ifndef SH_SUPERPEER_SUPERPEER_INT_H
+#define SH_SUPERPEER_SUPERPEER_INT_H
+
+#include "metadata/metadata.h"
+#include "ranges/ranges.h"
+#include "superpeer/registry.h"
+#include "superpeer/superpeer.h"
+
+#define SH_PROBES_MAX 32 /* lost connections looked into at once; silence tells of the others */
+/* One other superpeer. */
+struct sh_sibling {
+    struct sh_superpeer *superpeer;
+    struct sh_request request;
+    bool is_asking;
+    uint64_t due_ns;
+    enum shoal_err logged; /* the last trouble that was logged */
+};
+
+struct sh_shared; /* superpeer_shared.c */
+
+enum sh_probe_state { SH_PROBE_FREE, SH_PROBE_WANTED, SH_PROBE_ASKING };
+
+struct sh_probe {
+    struct sh_superpeer *superpeer;
+    struct sh_request request;
+    enum sh_probe_state state;
+    shoal_nid nid;
+    shoal_nid alias; /* ASKING: of the fresh connection */
+    uint64_t due_ns;
+    uint64_t begun_ns;
+    uint64_t ended_ns; /* FREE: when it did */
+    /* 0: has not. When the connection that the node itself had here ended, or at another superpeer,
+     * and when nobody listened at its address last. */
+    uint64_t lost_ns, others_lost_ns, refused_ns;
+    uint64_t others_heard_ns; /* 0: not by those who have said so */
+    uint64_t asked_ns;        /* when the other superpeers were asked */
+    uint64_t agreed;          /* who of them agreed since: bit n is superpeer n */
+};
+
+struct sh_superpeer_ring; /* superpeer_ring_int.h */
+
+struct sh_superpeer {
+    struct sh_msg *msg;
+    struct sh_env env;
+    uint16_t count, index;
+    uint64_t instance;
+    uint64_t heartbeat_ns, failure_ns;
+    uint32_t scratch_bytes_max; /* of a shard that this one owns */
+    void (*on_view)(void *arg, const struct sh_view *view);
+    void *arg;
+    struct sh_registry *registry;
+    struct sh_shared *shared;         /* NULL: the registry is this superpeer's own */
+    struct sh_superpeer_ring *ring;   /* NULL: with ZooKeeper, until it has an ID */
+    struct sh_view announced;         /* what msg and on_view were told last */
+    uint64_t lookups, lookups_nobody; /* that were answered; those that nobody has the chunk */
+    uint64_t tick_ns;                 /* when time has to be let pass next, at the latest */
+    struct sh_sibling siblings[SH_SUPERPEERS_MAX];
+    struct sh_probe probes[SH_PROBES_MAX];
+    struct sh_services *services;
+    struct sh_keep *keep;
+};
+
+/* superpeer_shared.c: a registry that superpeers with a disk share. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_shared_open(struct sh_superpeer *superpeer,
+                                                        const struct sh_superpeer_config *config,
+                                                        uint64_t now_ns);
+void sh_superpeer_shared_close(struct sh_superpeer *superpeer);
+unsigned sh_superpeer_shared_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+uint64_t sh_superpeer_shared_due_ns(const struct sh_superpeer *superpeer, uint64_t now_ns);
+/* Whether what is known here is not long out of date: a majority was heard lately. */
+bool sh_superpeer_shared_is_current(const struct sh_superpeer *superpeer);
+/* msg forgets failed nodes; but failed superpeers must be heard to be up again. */
+void sh_superpeer_shared_connect(struct sh_superpeer *superpeer);
+
+/* superpeer_commands.c: the request in is answered once the others agree. */
+void sh_superpeer_shared_join(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
+                              struct sh_bytes address, uint64_t instance, shoal_nid previous);
+void sh_superpeer_shared_leave(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
+                               shoal_nid nid, uint64_t instance);
+
+/* superpeer_ring.c: the part in the ring, of which nothing is answered before open, which needs
+ * an ID; again after close. ENOMEM. */
+void sh_superpeer_ring_handlers(struct sh_superpeer *superpeer);
+SHOAL_NODISCARD enum shoal_err sh_superpeer_ring_open(struct sh_superpeer *superpeer);
+void sh_superpeer_ring_close(struct sh_superpeer *superpeer);
+unsigned sh_superpeer_ring_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+uint64_t sh_superpeer_ring_due_ns(const struct sh_superpeer *superpeer);
+/* The shared registry has heard of this process's beginning. */
+void sh_superpeer_ring_joined(struct sh_superpeer *superpeer);
+
+/* superpeer_moves.c: the range that holds a chunk and its owner, or of superpeers that share their
+ * registry, with `first` and `last` the chunk alone, the superpeer to be asked. ENOCHUNK, EFAILED,
+ * EROLE, EBUSY. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_lookup(struct sh_superpeer *superpeer, shoal_cid cid,
+                                                   struct sh_range *range_out);
+
+/* superpeer_services.c: names, barriers and scratch. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_services_open(struct sh_superpeer *superpeer);
+void sh_superpeer_services_close(struct sh_superpeer *superpeer);
+/* A shard has changed: who waits for that is answered in the next step. */
+void sh_superpeer_services_changed(struct sh_superpeer *superpeer, unsigned shard);
+unsigned sh_superpeer_services_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+uint64_t sh_superpeer_services_due_ns(const struct sh_superpeer *superpeer);
+/* The shard's state as far as names, barriers and scratch are concerned. EROLE: `other` is to be
+ * asked; EBUSY: not now. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_services_state(struct sh_superpeer *superpeer,
+                                                           unsigned shard,
+                                                           struct sh_metadata **metadata_out,
+                                                           shoal_nid *other_out);
+/* A connection was lost. */
+void sh_superpeer_services_lost(struct sh_superpeer *superpeer, shoal_nid nid);
+/* Answers a METADATA: what came of it, or with a superpeer's ID who is to be asked. */
+void sh_superpeer_metadata_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
+                                  sh_msg_type type, shoal_nid other,
+                                  const struct sh_metadata_result *result);
+
+/* superpeer_keep.c: names at the peers. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_keep_open(struct sh_superpeer *superpeer);
+void sh_superpeer_keep_close(struct sh_superpeer *superpeer);
+unsigned sh_superpeer_keep_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+uint64_t sh_superpeer_keep_due_ns(const struct sh_superpeer *superpeer);
+/* superpeer_report.c */
+void sh_superpeer_report_handler(struct sh_superpeer *superpeer);
+
+/* superpeer_watch.c */
+void sh_superpeer_shared_heard(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t epoch);
+/* A connection has ended: who wanted to join over it may be dead, and another process be where it
+ * was, so its join is not handed in any more. */
+void sh_superpeer_shared_lost(struct sh_superpeer *superpeer, shoal_nid nid);
+void sh_superpeer_shared_fail(struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead);
+/* The leader is not to be told of what was heard of a node before. */
+void sh_shared_unheard(struct sh_superpeer *superpeer, shoal_nid nid);
+
+/* superpeer_grant.c: which peers may serve until when. */
+/* For how long from now on a node may serve that is heard now, in ns; 0: not at all. */
+uint64_t sh_superpeer_lease_ns(const struct sh_superpeer *superpeer, shoal_nid nid,
+                               uint64_t now_ns);
+/* Whether no lease of a node of this registry can hold any more. */
+bool sh_superpeer_lease_is_over(const struct sh_superpeer *superpeer, shoal_nid nid,
+                                uint64_t now_ns);
+
+/* superpeer.c: answers a join of that node, or of that superpeer. */
+void sh_superpeer_join_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
+                              sh_msg_type type, shoal_nid nid);
+
+/* superpeer_lookup.c. Answers a LOOKUP of cid, by one who knows that epoch: with its range, and
+ * unless that names a superpeer with what comes behind it. NULL: with the range that is with nobody
+ * that is up, which must be known for sure. */
+void sh_superpeer_lookup_answer(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
+                                shoal_cid cid, uint64_t epoch, const struct sh_range *range);
+void sh_superpeer_tree_handler(void *arg, struct sh_msg_in *in);
+
+/* superpeer_peers.c: what superpeers ask each other. */
+/* A question must be over well before the silence counts as failure. */
+uint64_t sh_superpeer_question_ns(const struct sh_superpeer *superpeer);
+void sh_superpeer_sync_handler(void *arg, struct sh_msg_in *in);
+void sh_superpeer_ping_handler(void *arg, struct sh_msg_in *in);
+unsigned sh_superpeer_siblings_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+uint64_t sh_superpeer_siblings_due_ns(const struct sh_superpeer *superpeer);
+void sh_superpeer_requests_cancel(struct sh_superpeer *superpeer);
+
+/* superpeer_probe.c: suspicion. */
+void sh_superpeer_refused_handler(void *arg, struct sh_msg_in *in);
+void sh_superpeer_suspect_handler(void *arg, struct sh_msg_in *in);
+/* Asks a node whether it lives, if it counts as up and has not been asked within a heartbeat. */
+void sh_superpeer_probe(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t now_ns);
+/* The same, of a node whose own connection has ended. */
+void sh_superpeer_probe_lost(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t now_ns);
+unsigned sh_superpeer_probes_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+uint64_t sh_superpeer_probes_due_ns(const struct sh_superpeer *superpeer);
+
+/* superpeer_events.c */
+void sh_superpeer_events_handler(void *arg, struct sh_msg_in *in);
+#endif

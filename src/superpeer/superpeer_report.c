@@ -1,0 +1,119 @@
+/* What a superpeer says of itself to whoever asks (report.h). */
+#include "base/assert.h"
+#include "base/resident.h"
+#include "cluster/proto.h"
+#include "cluster/report.h"
+#include "superpeer/superpeer_ring_int.h"
+
+static void nodes_report(const struct sh_superpeer *superpeer, struct sh_report *report)
+{
+    const struct sh_view *view = sh_registry_view(superpeer->registry);
+    report->epoch = view->epoch;
+    for (size_t i = 0; i < view->count; i++) {
+        bool is_peer = view->nodes[i].role == SH_ROLE_PEER;
+        report->peers_up += is_peer && view->nodes[i].state == SH_NODE_UP;
+        report->peers_left += is_peer && view->nodes[i].state == SH_NODE_LEFT;
+        report->peers_failed += is_peer && view->nodes[i].state == SH_NODE_FAILED;
+        report->superpeers_up += !is_peer && view->nodes[i].state == SH_NODE_UP;
+        report->superpeers_failed += !is_peer && view->nodes[i].state == SH_NODE_FAILED;
+    }
+}
+
+static void raft_report(const struct sh_raft *raft, struct sh_report *report)
+{
+    static const enum sh_report_role roles[] = {
+        [SH_RAFT_FOLLOWER] = SH_REPORT_FOLLOWER,
+        [SH_RAFT_PRECANDIDATE] = SH_REPORT_CANDIDATE,
+        [SH_RAFT_CANDIDATE] = SH_REPORT_CANDIDATE,
+        [SH_RAFT_LEADER] = SH_REPORT_LEADER,
+    };
+    struct sh_raft_members members = sh_raft_members(raft);
+    report->role = roles[sh_raft_role(raft)];
+    report->leader.v = sh_raft_leader(raft);
+    report->is_mute = sh_raft_is_mute(raft);
+    report->term = sh_raft_term(raft);
+    report->commit = sh_raft_commit(raft);
+    report->applied = sh_raft_applied(raft);
+    report->raft_last = sh_raft_last(raft);
+    report->voters = members.voters;
+    report->learners = members.learners;
+}
+
+static void shared_report(const struct sh_superpeer *superpeer, struct sh_report *report)
+{
+    const struct sh_shared *shared = superpeer->shared;
+    report->is_current = sh_superpeer_shared_is_current(superpeer);
+    if (shared->raft) {
+        report->kind = SH_REPORT_RAFT;
+        raft_report(shared->raft, report);
+        if (report->role == SH_REPORT_LEADER)
+            report->leader = report->nid;
+        return;
+    }
+    report->kind = SH_REPORT_ZOOKEEPER;
+    report->leader.v = sh_zookeeper_leader(shared->zookeeper);
+    if (sh_shared_leads(superpeer)) {
+        report->role = SH_REPORT_LEADER;
+        report->leader = report->nid;
+    }
+}
+
+/* All of it takes 2 ms at most. */
+static void ring_report(const struct sh_superpeer *superpeer, struct sh_report *report)
+{
+    const struct sh_superpeer_ring *part = superpeer->ring;
+    const struct sh_arcs *arcs =
+        superpeer->shared ? sh_registry_arcs(superpeer->registry) : &part->own;
+    report->shard_count = SH_SHARDS;
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        struct sh_report_shard *shard = &report->shards[i];
+        shard->owner = arcs->shards[i].owner;
+        shard->version = arcs->shards[i].version;
+        shard->replicas = arcs->shards[i].replicas;
+        shard->is_here = sh_ring_holds(part->ring, i);
+        if (!shard->is_here)
+            continue;
+        struct sh_metadata_sizes sizes = sh_metadata_measure(part->metadata, i);
+        shard->is_known = sh_metadata_is_known(part->metadata, i);
+        shard->has_more = sizes.ranges > SH_METADATA_WALK_MAX;
+        shard->applied = sh_ring_applied(part->ring, i);
+        shard->ranges = sizes.ranges;
+        shard->moved = sizes.moved;
+        shard->sources = sizes.sources;
+        shard->names = sizes.names;
+        shard->bytes = sizes.bytes;
+    }
+}
+
+static void on_report(void *arg, struct sh_msg_in *in)
+{
+    const struct sh_superpeer *superpeer = arg;
+    if (!sh_reader_done(&in->payload)) {
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EPROTO, NULL);
+        return;
+    }
+    struct sh_report report = {.kind = SH_REPORT_ALONE, .nid = sh_msg_nid(superpeer->msg)};
+    if (report.nid.v > SH_SUPERPEERS_MAX)
+        report.nid = SHOAL_NID_NONE; /* with ZooKeeper, before it has an ID */
+    nodes_report(superpeer, &report);
+    sh_registry_report(superpeer->registry, &report);
+    report.resident_bytes = sh_resident_bytes();
+    report.lookups = superpeer->lookups;
+    report.lookups_nobody = superpeer->lookups_nobody;
+    if (superpeer->shared)
+        shared_report(superpeer, &report);
+    else
+        report.is_current = !sh_registry_settling(superpeer->registry);
+    if (superpeer->ring)
+        ring_report(superpeer, &report);
+    struct sh_out out;
+    if (sh_msg_reply(in->msg, in->reply_to, in->type, sh_report_size(&report), &out))
+        return;
+    sh_report_put(&out.w, &report);
+    sh_msg_end(in->msg, &out);
+}
+
+void sh_superpeer_report_handler(struct sh_superpeer *superpeer)
+{
+    sh_msg_handler_set(superpeer->msg, SH_CLUSTER_REPORT, SH_MSG_INLINE, on_report, superpeer);
+}

@@ -1,0 +1,443 @@
+/* A superpeer's part in the ring: what it keeps, names, and the requests that wait for updates.
+ *
+ *   METADATA, COMMIT --> ring ----RING----> replicas --> ring: apply --> answered
+ *   ARC, RING ---------> the registry's log: changes of shards; this process has begun */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "cluster/proto.h"
+#include "superpeer/superpeer_ring_int.h"
+
+#define ENTRIES_KEPT 128
+#define PIECE_BYTES 16384
+#define WAITING_MAX 4096
+
+static uint64_t now_of(const struct sh_superpeer *superpeer)
+{
+    return sh_now(&superpeer->env.clock);
+}
+
+/* --- Answers --------------------------------------------------------------------------------- */
+
+static struct sh_ring_waiting **waiting_find(struct sh_superpeer_ring *part, unsigned shard,
+                                             uint64_t epoch, uint64_t sequence)
+{
+    struct sh_ring_waiting **at = &part->waiting;
+    while (*at && ((*at)->shard != shard || (*at)->epoch != epoch || (*at)->sequence != sequence))
+        at = &(*at)->next;
+    return at;
+}
+
+static void waiting_end(struct sh_superpeer_ring *part, struct sh_ring_waiting **at)
+{
+    struct sh_ring_waiting *waiting = *at;
+    *at = waiting->next;
+    part->waiting_count--;
+    free(waiting);
+}
+
+/* --- The state ------------------------------------------------------------------------------- */
+
+static void apply(void *arg, unsigned shard, uint64_t epoch, uint64_t sequence,
+                  struct sh_bytes command)
+{
+    struct sh_superpeer_ring *part = arg;
+    struct sh_metadata_update update = {.kind = 0};
+    struct sh_metadata_result result = {.err = SHOAL_EPROTO}; /* at all replicas alike */
+    bool was_short = sh_metadata_is_short(part->metadata, shard);
+    if (!sh_metadata_update_get(command, shard, &update))
+        result = sh_metadata_apply(part->metadata, shard, &update);
+    SH_ASSERT(result.err != SHOAL_ENOMEM); /* reserved before it was taken */
+    if (!was_short && sh_metadata_is_short(part->metadata, shard))
+        SH_ERROR("cluster",
+                 "nodes have more ranges of chunks than a superpeer keeps: migrations of "
+                 "these chunks are refused",
+                 SH_U64("shard", shard), SH_U64("ranges_max", SH_METADATA_CLAIMS_MAX));
+    if (update.kind == SH_METADATA_MOVE || update.kind == SH_METADATA_RESOLVE)
+        sh_superpeer_gather_moved(part->superpeer, shard);
+    if (update.kind == SH_METADATA_CLAIM && result.err == SHOAL_EBUSY)
+        sh_superpeer_gather_missed(part->superpeer, update.from);
+    sh_superpeer_services_changed(part->superpeer, shard);
+    struct sh_ring_waiting **at = waiting_find(part, shard, epoch, sequence);
+    if (!*at)
+        return;
+    if ((*at)->type == SH_CLUSTER_METADATA)
+        sh_superpeer_metadata_answer(part->superpeer, (*at)->reply_to, (*at)->type, SHOAL_NID_NONE,
+                                     &result);
+    else
+        sh_superpeer_moves_answer(part->superpeer, (*at)->reply_to, (*at)->type, &result);
+    waiting_end(part, at);
+}
+
+static size_t image_size(void *arg, unsigned shard)
+{
+    struct sh_superpeer_ring *part = arg;
+    return sh_metadata_image_size(part->metadata, shard);
+}
+
+static void image_put(void *arg, unsigned shard, struct sh_writer *w)
+{
+    struct sh_superpeer_ring *part = arg;
+    sh_metadata_image_put(part->metadata, shard, w);
+}
+
+static enum shoal_err image_get(void *arg, unsigned shard, struct sh_bytes image)
+{
+    struct sh_superpeer_ring *part = arg;
+    return sh_metadata_image_get(part->metadata, shard, image);
+}
+
+static void clear(void *arg, unsigned shard)
+{
+    struct sh_superpeer_ring *part = arg;
+    sh_metadata_clear(part->metadata, shard);
+}
+
+static void build(void *arg, unsigned shard, uint64_t version)
+{
+    struct sh_superpeer_ring *part = arg;
+    part->is_built[shard] = false;
+    part->build_version[shard] = version;
+}
+
+_Static_assert(SH_METADATA_AHEAD_MAX >= 2 * SH_RING_BACKLOG_MAX,
+               "a holder may have taken as many as all have, and as many again");
+
+static enum shoal_err reserve(void *arg, unsigned shard, struct sh_bytes command)
+{
+    struct sh_superpeer_ring *part = arg;
+    struct sh_metadata_update update;
+    return sh_metadata_update_get(command, shard, &update)
+               ? SHOAL_OK
+               : sh_metadata_reserve(part->metadata, shard, &update);
+}
+
+/* --- Requests -------------------------------------------------------------------------------- */
+
+static void refuse(struct sh_msg_in *in, enum shoal_err err, const char *text)
+{
+    sh_msg_reply_error(in->msg, in->reply_to, in->type, err, text);
+}
+
+enum shoal_err sh_superpeer_ring_reads(struct sh_superpeer *superpeer, unsigned shard,
+                                       shoal_nid home, shoal_nid *other_out)
+{
+    const struct sh_superpeer_ring *part = superpeer->ring;
+    *other_out = SHOAL_NID_NONE;
+    if (!part)
+        return SHOAL_EBUSY;
+    if (!superpeer->shared && home.v != superpeer->index + 1) {
+        *other_out = home;
+        return SHOAL_EROLE;
+    }
+    enum shoal_err err = sh_ring_reads(part->ring, now_of(superpeer), shard);
+    other_out->v = err == SHOAL_EROLE ? sh_ring_owner(part->ring, shard) : 0;
+    return err == SHOAL_EROLE && !other_out->v ? SHOAL_EBUSY : err;
+}
+
+void sh_superpeer_ring_update(struct sh_superpeer *superpeer, struct sh_msg_in *in, unsigned shard,
+                              struct sh_bytes bytes)
+{
+    struct sh_superpeer_ring *part = superpeer->ring;
+    uint64_t now_ns = now_of(superpeer);
+    struct sh_ring_waiting *waiting =
+        part->waiting_count < WAITING_MAX ? calloc(1, sizeof *waiting) : NULL;
+    if (!waiting) {
+        refuse(in, SHOAL_EBUSY, NULL);
+        return;
+    }
+    waiting->shard = shard;
+    waiting->reply_to = in->reply_to;
+    waiting->type = in->type;
+    waiting->deadline_ns = now_ns + superpeer->failure_ns;
+    waiting->next = part->waiting;
+    part->waiting = waiting;
+    part->waiting_count++;
+    /* It may be applied, and answered, within this call; it is the first of the list until then. */
+    enum shoal_err err =
+        sh_ring_update(part->ring, now_ns, shard, bytes, &waiting->epoch, &waiting->sequence);
+    if (err) {
+        waiting_end(part, &part->waiting);
+        refuse(in, err, "the shard is changing hands");
+    }
+}
+
+/* Whether a scratch value is beyond what this superpeer wants to keep. What others have to do alike
+ * is not asked for; a repetition may have been done, which the state alone can tell. */
+static bool is_too_much(const struct sh_superpeer *superpeer, const struct sh_metadata *metadata,
+                        const struct sh_metadata_update *update)
+{
+    return update->kind == SH_METADATA_SCRATCH_PUT && !update->is_repeat &&
+           sh_metadata_scratch_bytes(metadata, update->name, update->value.size) >
+               superpeer->scratch_bytes_max;
+}
+
+static void on_metadata(void *arg, struct sh_msg_in *in)
+{
+    struct sh_superpeer *superpeer = arg;
+    struct sh_metadata_update update;
+    struct sh_metadata *metadata;
+    size_t size = sh_reader_left(&in->payload);
+    struct sh_bytes bytes = sh_bytes_make(sh_reader_take(&in->payload, size), size);
+    /* The others come with messages of their own, or from the owner alone. */
+    if (sh_metadata_update_get_any(bytes, &update) || update.kind < SH_METADATA_NAME ||
+        update.kind >= SH_METADATA_BARRIER_GONE || update.condition == SH_NAME_GATHERED) {
+        refuse(in, SHOAL_EPROTO, NULL);
+        return;
+    }
+    shoal_nid other;
+    unsigned shard = sh_metadata_shard(&update);
+    enum shoal_err err = sh_superpeer_services_state(superpeer, shard, &metadata, &other);
+    if (err == SHOAL_EROLE)
+        sh_superpeer_metadata_answer(superpeer, in->reply_to, in->type, other,
+                                     &(struct sh_metadata_result){0});
+    else if (err)
+        refuse(in, SHOAL_EBUSY, "the shard is changing hands");
+    else if (is_too_much(superpeer, metadata, &update))
+        sh_superpeer_metadata_answer(superpeer, in->reply_to, in->type, SHOAL_NID_NONE,
+                                     &(struct sh_metadata_result){.err = SHOAL_ELIMIT});
+    else
+        sh_superpeer_ring_update(superpeer, in, shard, bytes);
+}
+
+enum shoal_err sh_superpeer_ring_order(struct sh_superpeer *superpeer, unsigned shard,
+                                       const struct sh_metadata_update *update)
+{
+    uint8_t bytes[SH_METADATA_BYTES_MAX];
+    uint64_t epoch, sequence;
+    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+    sh_metadata_update_put(&w, update);
+    SH_ASSERT(sh_writer_ok(&w));
+    return sh_ring_update(superpeer->ring->ring, now_of(superpeer), shard,
+                          sh_bytes_make(bytes, (size_t)(w.at - bytes)), &epoch, &sequence);
+}
+
+/* --- Between superpeers ---------------------------------------------------------------------- */
+
+static void on_ring(void *arg, struct sh_msg_in *in)
+{
+    struct sh_superpeer *superpeer = arg;
+    size_t size = sh_reader_left(&in->payload);
+    struct sh_bytes bytes = sh_bytes_make(sh_reader_take(&in->payload, size), size);
+    if (sh_shared_is_other(superpeer, in->reply_to.nid))
+        sh_ring_receive(superpeer->ring->ring, now_of(superpeer), (uint8_t)in->reply_to.nid.v,
+                        bytes);
+}
+
+/* --- Step ------------------------------------------------------------------------------------ */
+
+void sh_superpeer_ring_joined(struct sh_superpeer *superpeer)
+{
+    superpeer->ring->is_joined = true;
+}
+
+/* Says when all shards are held as often as they are to be: then nothing is lost with the next
+ * superpeer that fails. */
+static void whole_note(struct sh_superpeer_ring *part, const struct sh_arcs *arcs)
+{
+    bool is_whole = part->is_started;
+    for (unsigned i = 0; is_whole && i < SH_SHARDS; i++)
+        is_whole = arcs->shards[i].owner && arcs->shards[i].replicas == sh_arc_wanted(arcs->up, i);
+    if (is_whole && !part->is_whole)
+        SH_INFO("cluster", "the ring is whole",
+                SH_U64("copies", (uint64_t)__builtin_popcountll(arcs->shards[0].replicas)));
+    part->is_whole = is_whole;
+}
+
+/* Tells the ring what the registry says. */
+static void arcs_step(struct sh_superpeer_ring *part, uint64_t now_ns)
+{
+    const struct sh_arcs *arcs = &part->own;
+    if (part->superpeer->shared)
+        arcs = sh_registry_arcs(part->superpeer->registry);
+    bool starts = part->is_joined && !part->is_started;
+    if (!starts && memcmp(arcs, &part->seen, sizeof part->seen) == 0)
+        return;
+    /* ZooKeeper's value is what others made it. */
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        if (arcs->shards[i].version < part->seen.shards[i].version)
+            return;
+    }
+    part->seen = *arcs;
+    if (starts)
+        sh_ring_start(part->ring, now_ns, arcs);
+    else if (part->is_started)
+        sh_ring_arcs_set(part->ring, now_ns, arcs);
+    part->is_started |= starts;
+    whole_note(part, arcs);
+}
+
+/* What nobody holds any more begins empty, until the nodes have said what they have. */
+static void build_step(struct sh_superpeer_ring *part, uint64_t now_ns)
+{
+    struct sh_superpeer *superpeer = part->superpeer;
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        if (part->is_built[i])
+            continue;
+        part->is_built[i] = true;
+        sh_superpeer_gather_begin(superpeer, i);
+        bool is_known = sh_superpeer_gather_is_whole(superpeer);
+        uint64_t incarnation = sh_mix64(part->salt ^ sh_mix64(part->build_version[i])) | 1;
+        sh_metadata_begin(part->metadata, i, incarnation, is_known);
+        sh_ring_built(part->ring, now_ns, i, part->build_version[i]);
+    }
+}
+
+static unsigned effects_step(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    struct sh_superpeer_ring *part = superpeer->ring;
+    struct sh_arc_change change;
+    struct sh_ring_message *message;
+    unsigned work = 0;
+    while (sh_ring_change_next(part->ring, now_ns, &change)) {
+        work++;
+        if (!superpeer->shared) {
+            (void)sh_arcs_change(&part->own, &change);
+            continue;
+        }
+        uint8_t bytes[SH_ARC_CHANGE_BYTES];
+        struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+        sh_arc_change_put(&w, &change);
+        struct sh_command command = {.kind = SH_COMMAND_ARC,
+                                     .address = sh_bytes_make(bytes, sizeof bytes)};
+        sh_shared_decide(superpeer, &command);
+    }
+    while ((message = sh_ring_message_next(part->ring))) {
+        sh_shared_send(superpeer, (shoal_nid){message->to}, SH_CLUSTER_RING,
+                       sh_bytes_make(message->bytes, message->size));
+        free(message);
+        work++;
+    }
+    return work;
+}
+
+static void waiting_step(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    struct sh_superpeer_ring *part = superpeer->ring;
+    struct sh_ring_waiting **at = &part->waiting;
+    while (*at) {
+        bool is_owner = sh_ring_owner(part->ring, (*at)->shard) == superpeer->index + 1;
+        if (is_owner && now_ns < (*at)->deadline_ns) {
+            at = &(*at)->next;
+            continue;
+        }
+        sh_msg_reply_error(superpeer->msg, (*at)->reply_to, (*at)->type, SHOAL_ETIMEOUT,
+                           "it may or may not have been done");
+        waiting_end(part, at);
+    }
+}
+
+/* Until it takes part nobody is answered, so it hurries. */
+static unsigned beat_step(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    struct sh_superpeer_ring *part = superpeer->ring;
+    if (!superpeer->shared || now_ns < part->beat_ns)
+        return 0;
+    part->beat_ns = now_ns + superpeer->heartbeat_ns / (part->is_started ? 1 : 4) + 1;
+    sh_superpeer_lease_renew(superpeer, now_ns);
+    struct sh_command command = {.kind = SH_COMMAND_RING,
+                                 .nid = {(uint16_t)(superpeer->index + 1)},
+                                 .instance = superpeer->shared->instance};
+    const struct sh_node *own = sh_view_find(sh_registry_view(superpeer->registry), command.nid);
+    bool has_left = own && own->state == SH_NODE_LEFT;
+    if (!part->is_joined && !has_left && !superpeer->shared->decided)
+        sh_shared_decide(superpeer, &command);
+    return 1;
+}
+
+unsigned sh_superpeer_ring_step(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    struct sh_superpeer_ring *part = superpeer->ring;
+    if (!part)
+        return 0;
+    arcs_step(part, now_ns);
+    unsigned work = beat_step(superpeer, now_ns);
+    sh_superpeer_lease_step(superpeer, now_ns);
+    build_step(part, now_ns);
+    sh_ring_tick(part->ring, now_ns);
+    work += effects_step(superpeer, now_ns);
+    waiting_step(superpeer, now_ns);
+    return work + sh_superpeer_gather_step(superpeer, now_ns);
+}
+
+uint64_t sh_superpeer_ring_due_ns(const struct sh_superpeer *superpeer)
+{
+    const struct sh_superpeer_ring *part = superpeer->ring;
+    if (!part)
+        return SH_NEVER;
+    uint64_t due_ns = sh_ring_due_ns(part->ring);
+    uint64_t gather_ns = sh_superpeer_gather_due_ns(superpeer);
+    due_ns = gather_ns < due_ns ? gather_ns : due_ns;
+    return superpeer->shared && part->beat_ns < due_ns ? part->beat_ns : due_ns;
+}
+
+/* --- Life ------------------------------------------------------------------------------------ */
+
+enum shoal_err sh_superpeer_ring_open(struct sh_superpeer *superpeer)
+{
+    struct sh_superpeer_ring *part = calloc(1, sizeof *part);
+    if (!part)
+        return SHOAL_ENOMEM;
+    superpeer->ring = part;
+    part->superpeer = superpeer;
+    part->stepped_ns = now_of(superpeer);
+    part->salt = sh_random64(&superpeer->env.random);
+    memset(part->is_built, true, sizeof part->is_built);
+    struct sh_ring_config config = {
+        .server = (uint8_t)(superpeer->index + 1),
+        .resend_ns = superpeer->heartbeat_ns,
+        .patience_ns = superpeer->failure_ns,
+        .entries_kept = ENTRIES_KEPT,
+        .piece_bytes = PIECE_BYTES,
+        .fsm = {apply, image_size, image_put, image_get, clear, build, reserve, part},
+    };
+    enum shoal_err err = sh_metadata_create(&part->metadata);
+    if (!err)
+        err = sh_ring_create(&config, &part->ring);
+    if (err)
+        return err; /* close frees the rest */
+    if (superpeer->shared) {
+        sh_superpeer_lease_handlers(superpeer);
+        sh_msg_handler_set(superpeer->msg, SH_CLUSTER_RING, SH_MSG_INLINE, on_ring, superpeer);
+        return SHOAL_OK;
+    }
+    (void)sh_arcs_up(&part->own, superpeer->index + 1u);
+    part->is_joined = true;
+    sh_ring_lease_set(part->ring, now_of(superpeer), SH_NEVER);
+    /* It has no one to agree with: the first round tells what it owns, the second that it does. */
+    for (unsigned i = 0; i < 2; i++)
+        (void)sh_superpeer_ring_step(superpeer, now_of(superpeer));
+    return SHOAL_OK;
+}
+
+uint64_t sh_superpeer_incarnation(const struct sh_superpeer *superpeer, unsigned shard)
+{
+    const struct sh_metadata *metadata = superpeer->ring->metadata;
+    return sh_metadata_names_known(metadata, shard) ? sh_metadata_incarnation(metadata, shard) : 0;
+}
+
+void sh_superpeer_ring_handlers(struct sh_superpeer *superpeer)
+{
+    sh_msg_handler_set(superpeer->msg, SH_CLUSTER_METADATA, SH_MSG_INLINE, on_metadata, superpeer);
+    sh_superpeer_moves_handlers(superpeer);
+}
+
+void sh_superpeer_ring_close(struct sh_superpeer *superpeer)
+{
+    struct sh_superpeer_ring *part = superpeer->ring;
+    if (!part)
+        return;
+    sh_superpeer_gather_cancel(superpeer);
+    while (part->waiting) {
+        sh_msg_reply_error(superpeer->msg, part->waiting->reply_to, part->waiting->type,
+                           SHOAL_ESTOPPED, NULL);
+        waiting_end(part, &part->waiting);
+    }
+    sh_ring_destroy(part->ring);
+    sh_metadata_destroy(part->metadata);
+    superpeer->ring = NULL;
+    free(part);
+}

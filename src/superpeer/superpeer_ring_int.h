@@ -1,0 +1,124 @@
+/* The inside of a superpeer's part in the ring: superpeer_ring.c (what is kept, names, life),
+ * superpeer_lease.c (who may answer), superpeer_moves.c (lookups and migrations),
+ * superpeer_gather.c (what the nodes have, after a loss).
+ *
+ * Superpeers that share their registry have the ring's table there. One without a data_dir is a
+ * ring by itself, with a table and a lease of its own, of what is its by superpeer_home: nobody
+ * else holds it, and after a restart it begins with nothing. */
+#ifndef SH_SUPERPEER_SUPERPEER_RING_INT_H
+#define SH_SUPERPEER_SUPERPEER_RING_INT_H
+
+#include "metadata/metadata.h"
+#include "ring/ring.h"
+#include "superpeer/superpeer_shared_int.h"
+
+/* A request that waits for its update to be applied. */
+struct sh_ring_waiting {
+    struct sh_ring_waiting *next;
+    unsigned shard;
+    uint64_t epoch, sequence;
+    struct sh_reply_to reply_to;
+    sh_msg_type type;
+    uint64_t deadline_ns;
+};
+
+#define SH_GATHER_WORDS ((UINT16_MAX + 1) / 64)
+
+/* The questions to the nodes what they have. */
+struct sh_gather {
+    struct sh_request request;
+    bool is_asking;
+    bool is_stale; /* what is being answered belongs to an earlier round */
+    /* Of the node at hand: a claim came too early, so that it is asked once more; batches that it
+     * has left out, as they are not decided as far as it knows. */
+    bool is_missed;
+    uint8_t left_out; /* SH_HOLDS_LEFT_OUT, SH_HOLDS_ALONE */
+    bool was_settling;
+    shoal_nid nid;
+    shoal_cid from;            /* where its next page begins; 0: the next node is to be asked */
+    uint64_t moves[SH_SHARDS]; /* rises with each update about batches */
+    uint64_t asked_moves[SH_SHARDS]; /* that, when it was asked */
+    uint64_t due_ns;
+    bool gathered[SH_SHARDS]; /* here, since it was lost */
+    /* Bits by node ID: who has said it all; who had left something out when it said it, and is
+     * asked again at times; and of these who will hear of it soon, as the node that knows is up. */
+    uint64_t asked[SH_GATHER_WORDS], unsure[SH_GATHER_WORDS], waits[SH_GATHER_WORDS];
+    uint64_t unsure_due_ns;
+    shoal_nid unsure_nid; /* the last of those that was asked again */
+};
+
+struct sh_superpeer_ring {
+    struct sh_superpeer *superpeer;
+    struct sh_ring *ring;
+    struct sh_metadata *metadata;
+    bool is_joined, is_started, is_whole;
+    struct sh_arcs own;  /* the table of one that does not share its registry */
+    struct sh_arcs seen; /* the table that the ring was told */
+    uint64_t beat_ns;
+    /* A leader's: the question to the others whether it still is, and when the last one that they
+     * have affirmed was asked; 0: never. */
+    struct sh_raft_read read;
+    bool is_reading;
+    uint64_t read_ns, confirmed_ns;
+    /* With ZooKeeper: when this was called last, and when it was not for long. */
+    uint64_t stepped_ns, away_ns;
+    /* A lease that the leader, at that epoch, has offered; 0: none. */
+    struct {
+        uint64_t until_ns, epoch;
+    } offer;
+    bool is_built[SH_SHARDS]; /* false: to be built in that version */
+    uint64_t build_version[SH_SHARDS];
+    uint64_t salt; /* of incarnations */
+    struct sh_ring_waiting *waiting;
+    size_t waiting_count;
+    struct sh_gather gather;
+};
+
+/* superpeer_ring.c. Whether this superpeer may answer for a shard now: EROLE, with who is to be
+ * asked, or EBUSY. home: whose it is if superpeers do not share their registry. */
+enum shoal_err sh_superpeer_ring_reads(struct sh_superpeer *superpeer, unsigned shard,
+                                       shoal_nid home, shoal_nid *other_out);
+/* Orders an update; its request is answered when it is applied. */
+void sh_superpeer_ring_update(struct sh_superpeer *superpeer, struct sh_msg_in *in, unsigned shard,
+                              struct sh_bytes update);
+/* Orders an update of the owner's own; whether it is carried out, nobody is told. EROLE, EBUSY,
+ * ENOMEM: it will not be. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_ring_order(struct sh_superpeer *superpeer,
+                                                       unsigned shard,
+                                                       const struct sh_metadata_update *update);
+/* The shard's state begins anew, as nobody has it any more. */
+void sh_superpeer_ring_begin(struct sh_superpeer *superpeer, unsigned shard, bool is_known);
+
+/* superpeer_lease.c */
+void sh_superpeer_lease_handlers(struct sh_superpeer *superpeer);
+void sh_superpeer_lease_renew(struct sh_superpeer *superpeer, uint64_t now_ns);
+void sh_superpeer_lease_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+
+/* superpeer_moves.c. Answers COMMIT, CLAIM or RESOLVE. */
+void sh_superpeer_moves_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
+                               sh_msg_type type, const struct sh_metadata_result *result);
+void sh_superpeer_moves_handlers(struct sh_superpeer *superpeer);
+/* Whether it is known of a shard what was moved. */
+bool sh_superpeer_moves_known(const struct sh_superpeer *superpeer, unsigned shard);
+
+/* Whether the node is up that a range is with; ENOCHUNK, EFAILED; EBUSY: that is not known. */
+enum shoal_err sh_superpeer_moves_holder(const struct sh_superpeer *superpeer,
+                                         const struct sh_range *range);
+
+/* superpeer_gather.c. Whether all that are up have said what they hold; of each batch, too; and all
+ * that had failed and may come back. */
+bool sh_superpeer_gather_is_over(const struct sh_superpeer *superpeer);
+bool sh_superpeer_gather_is_sure(const struct sh_superpeer *superpeer);
+bool sh_superpeer_gather_is_whole(const struct sh_superpeer *superpeer);
+/* A shard was lost: everybody is to be asked. */
+void sh_superpeer_gather_begin(struct sh_superpeer *superpeer, unsigned shard);
+/* Something about a shard's batches was ordered or applied: who was asked before may have spoken
+ * of what was before that. */
+void sh_superpeer_gather_moved(struct sh_superpeer *superpeer, unsigned shard);
+/* A node's claim was refused as it had not heard what came of its last batch. */
+void sh_superpeer_gather_missed(struct sh_superpeer *superpeer, shoal_nid nid);
+unsigned sh_superpeer_gather_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+uint64_t sh_superpeer_gather_due_ns(const struct sh_superpeer *superpeer);
+void sh_superpeer_gather_cancel(struct sh_superpeer *superpeer);
+
+#endif

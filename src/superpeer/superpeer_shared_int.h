@@ -1,0 +1,205 @@
+/* The inside of a shared registry: superpeer_shared.c (life, messages), superpeer_commands.c (what
+ * is replicated, and who waits for it), superpeer_watch.c (who is alive, and who should be a
+ * voter).
+ *
+ *   join, leave ------> pending --PROPOSE--> leader --raft--> apply at each ----> answer, where it
+ *                         '--- again until it was applied ---'                    was asked
+ *   heartbeats -------> heard ----HEARD----> leader: who is silent has failed, who is not is back
+ *   lost connection --> PING --FAIL--------> leader
+ *
+ * Only the leader decides who is silent, by what all superpeers have heard, so that a superpeer
+ * that is cut off from a node blames nobody. Joins and leaves may be applied twice: an instance
+ * that is a member gets the ID that it has.
+ *
+ * Superpeers are nodes of the registry too, with the IDs 1 to 63, which are raft's servers. The
+ * registry says who should be one, and the leader changes raft's members after it, one at a time:
+ * a new one is a learner until it has caught up.
+ *
+ * With ZooKeeper (superpeer_zookeeper.c) each superpeer carries its commands out by itself on a
+ * copy of the registry, and replaces the value there by that; who leads decides who is silent.
+ *
+ * A command:
+ *   0   u8   kind
+ *   1   u8   STATE: the state; FAIL: 1 if it is dead for sure; else 0
+ *   2   u16  node ID; JOIN: its previous one, or 0; SUPERPEER: its ID, or 0 for a new one
+ *   4   u64  number, by which its superpeer knows it again; 0: nobody waits
+ *   12  u64  instance; EPOCH: the epoch; MOVED: u16, u16 two more node IDs, u32 0
+ *   20  text address (JOIN, SUPERPEER); ARC: the change, as in arcs.h */
+#ifndef SH_SUPERPEER_SUPERPEER_SHARED_INT_H
+#define SH_SUPERPEER_SUPERPEER_SHARED_INT_H
+
+#include "raft/raft.h"
+#include "raft/raft_disk.h"
+#include "superpeer/superpeer_int.h"
+#include "superpeer/zookeeper.h"
+
+#define SH_SHARED_NIDS (SH_PEER_NID_MAX + 1)
+
+enum sh_command_kind {
+    SH_COMMAND_JOIN = 1,
+    SH_COMMAND_LEAVE,
+    SH_COMMAND_FAIL,
+    SH_COMMAND_BACK,
+    SH_COMMAND_STATE,     /* of a superpeer */
+    SH_COMMAND_SUPERPEER, /* is there, or is to be admitted */
+    SH_COMMAND_EPOCH,     /* members know a higher one */
+    SH_COMMAND_RING,      /* a superpeer's process has begun: it keeps nothing of the ring yet */
+    SH_COMMAND_ARC,       /* a change of a shard */
+    SH_COMMAND_MOVED,     /* IDs that take part in a migration */
+};
+
+struct sh_command {
+    uint8_t kind, state;
+    shoal_nid nid;
+    uint64_t number, instance;
+    struct sh_bytes address;
+};
+
+/* A request that waits for its command to be applied. */
+struct sh_pending {
+    struct sh_pending *next;
+    uint64_t number;
+    struct sh_reply_to reply_to;
+    sh_msg_type type;
+    uint64_t resend_ns, deadline_ns;
+    bool is_in_batch;  /* with ZooKeeper: carried out, and about to be written */
+    uint64_t again_ns; /* with ZooKeeper: not to be carried out before */
+    enum shoal_err err;
+    shoal_nid nid;
+    size_t size;
+    uint8_t command[];
+};
+
+/* A command for which nobody waits, with ZooKeeper. */
+struct sh_decided {
+    struct sh_decided *next;
+    bool is_in_batch;
+    size_t size;
+    uint8_t command[];
+};
+
+struct sh_shared {
+    struct sh_raft *raft; /* NULL: the registry is in ZooKeeper */
+    struct sh_raft_disk *disk;
+    /* With ZooKeeper (superpeer_zookeeper.c). */
+    struct sh_zookeeper *zookeeper;
+    uint64_t number_loaded;      /* which value the registry holds */
+    bool is_unreadable;          /* the value there can't be loaded: what is here is old */
+    struct sh_registry *scratch; /* what is being written; NULL: nothing */
+    struct sh_decided *decided;
+    size_t decided_count;
+    size_t batch_max; /* commands that one value takes in: fewer while it is nearly full; 0: all */
+    void (*on_enrolled)(void *arg);
+    uint64_t superpeer_heard_ns[SH_SUPERPEERS_MAX + 1];
+    uint64_t superpeer_gone_ns[SH_SUPERPEERS_MAX + 1]; /* when it was found dead last */
+    char cluster[64];
+    char address[SH_MSG_ADDRESS_MAX];
+    uint64_t instance;
+    void (*on_dismissed)(void *arg);
+    bool is_dismissed, was_told; /* told: on_dismissed was called */
+    /* Where the superpeers are, by ID, as was heard last; empty: not known. */
+    char contacts[SH_SUPERPEERS_MAX + 1][SH_MSG_ADDRESS_MAX];
+    uint64_t fresh; /* bit n: superpeer n itself said so in this run */
+    /* Where superpeers may be, by the options: called while no leader is heard. */
+    char (*hints)[SH_MSG_ADDRESS_MAX];
+    uint16_t hints_count;
+    uint64_t election_ns, here_ns;
+    uint64_t started_ns;
+    struct sh_pending *pending, **pending_end;
+    size_t pending_count;
+    uint64_t number; /* of the last command */
+    uint64_t watch_ns, watched_ns;
+    uint64_t voters;       /* who votes, as was logged last: bit n is superpeer n */
+    uint64_t led_since_ns; /* 0: somebody else leads */
+    uint64_t watched;      /* entries to this one must be applied before the leader looks again: to
+                            * the last verdict, and to the end of the log when it looked last */
+    uint64_t failed_ns;    /* when the last failure was applied */
+    uint64_t claimed;      /* highest epoch that a member claimed since the last HEARD */
+    uint64_t heard[SH_SHARED_NIDS / 64 + 1]; /* nodes heard since then, by ID */
+    /* Leases (superpeer_grant.c). Of this superpeer: what the leader is being told, since when, and
+     * when it was told last, with its consent, that a node was heard: 458 KB, used as far as there
+     * are nodes. */
+    struct sh_request report;
+    bool is_reporting;
+    uint64_t reported_ns;
+    uint64_t reported[SH_SHARED_NIDS / 64 + 1];
+    uint64_t confirmed_ns[SH_SHARED_NIDS];
+    /* Of the leader: when it was sure to lead last, the entries from before its time, and the nodes
+     * whose failure is being decided. */
+    uint64_t led_ns, led_last;
+    uint64_t doomed[SH_SHARED_NIDS / 64 + 1];
+};
+
+/* superpeer_commands.c */
+bool sh_command_get(struct sh_bytes bytes, struct sh_command *command_out);
+/* Gives a command to the leader, if there is one; whether it arrives, time will tell. */
+void sh_shared_hand_in(struct sh_superpeer *superpeer, struct sh_bytes bytes);
+/* The same with a command for which nobody waits. */
+void sh_shared_decide(struct sh_superpeer *superpeer, const struct sh_command *command);
+/* Does it to a registry; *nid_out: the node that it is about. */
+enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_registry *registry,
+                                   const struct sh_command *command, shoal_nid *nid_out);
+/* Answers the request of that command, and ends its waiting. */
+void sh_shared_answer(struct sh_superpeer *superpeer, const struct sh_command *command,
+                      enum shoal_err err, shoal_nid nid);
+void sh_shared_apply(void *arg, uint64_t index, uint64_t term, struct sh_bytes bytes);
+void sh_shared_recruit(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
+                       struct sh_bytes address, uint64_t instance);
+void sh_shared_dismiss(struct sh_superpeer *superpeer, const struct sh_msg_in *in, shoal_nid nid);
+unsigned sh_shared_pending_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+void sh_shared_pending_drop(struct sh_superpeer *superpeer);
+
+/* superpeer_watch.c */
+unsigned sh_shared_watch_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+/* Another superpeer does not answer. is_dead: its process is no more. */
+void sh_shared_superpeer_gone(struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead);
+void sh_shared_on_heard(void *arg, struct sh_msg_in *in);
+void sh_shared_on_here(void *arg, struct sh_msg_in *in);
+void sh_shared_on_dismissed(void *arg, struct sh_msg_in *in);
+/* Whether all of raft's voters are in the registry: not yet so right after a cluster's start. */
+bool sh_shared_is_whole(const struct sh_superpeer *superpeer);
+/* Whether no leader was heard lately. */
+bool sh_shared_is_lost(const struct sh_superpeer *superpeer, uint64_t now_ns);
+
+bool sh_shared_leads(const struct sh_superpeer *superpeer);
+
+/* superpeer_grant.c */
+/* Notes whether this one leads: in each step, before leases are granted. */
+void sh_shared_lease_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+/* Tells the leader who was heard here, if that is not under way already. */
+void sh_shared_report(struct sh_superpeer *superpeer, uint64_t now_ns);
+void sh_shared_report_cancel(struct sh_superpeer *superpeer);
+/* Answers such a report; what it says has been taken. */
+void sh_shared_report_answer(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
+                             struct sh_bytes nids, uint64_t now_ns);
+/* Whether a node may be declared failed. is_dead: for sure, so that it holds no lease. */
+bool sh_shared_may_fail(const struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead);
+/* From here on it gets no lease, until what is under way has been decided. */
+void sh_shared_doom(struct sh_superpeer *superpeer, shoal_nid nid);
+bool sh_shared_is_doomed(const struct sh_superpeer *superpeer, shoal_nid nid);
+/* A node has joined by a request that came at that time. */
+void sh_shared_joined(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t asked_ns);
+void sh_shared_dismissed(struct sh_superpeer *superpeer);
+
+/* superpeer_zookeeper.c */
+SHOAL_NODISCARD enum shoal_err sh_shared_zookeeper_open(struct sh_superpeer *superpeer,
+                                                        const struct sh_superpeer_config *config);
+void sh_shared_zookeeper_close(struct sh_superpeer *superpeer);
+unsigned sh_shared_zookeeper_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+bool sh_shared_zookeeper_is_current(const struct sh_superpeer *superpeer);
+/* Queues a command for which nobody waits. */
+void sh_shared_zookeeper_decide(struct sh_superpeer *superpeer, struct sh_bytes bytes);
+
+/* superpeer_shared.c: another superpeer is said to be at that address. */
+void sh_shared_contact_set(struct sh_superpeer *superpeer, shoal_nid nid, struct sh_bytes address);
+/* The same of all superpeers in a view. */
+void sh_shared_contacts_take(struct sh_superpeer *superpeer, const struct sh_view *view);
+SHOAL_NODISCARD enum shoal_err sh_shared_registry_make(const struct sh_superpeer *superpeer,
+                                                       struct sh_registry **registry_out);
+bool sh_shared_is_other(const struct sh_superpeer *superpeer, shoal_nid nid);
+/* Sends what raft or the ring wants another superpeer to have. What can't be sent is lost: they say
+ * it again. */
+void sh_shared_send(struct sh_superpeer *superpeer, shoal_nid to, sh_msg_type type,
+                    struct sh_bytes bytes);
+
+#endif

@@ -1,0 +1,276 @@
+/* A registry in ZooKeeper whose value is nearly full: what does not fit is refused by itself, and
+ * nothing else is lost with it. ZooKeeper is a value in memory with a bound of the test's. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "msg/memwire.h"
+#include "superpeer/superpeer.h"
+#include "superpeer/superpeer_shared_int.h"
+
+#define S UINT64_C(1000000000)
+
+/* --- ZooKeeper ------------------------------------------------------------------------------- */
+
+static struct {
+    uint8_t *value;
+    size_t size, bytes_max;
+    uint64_t number;
+    unsigned writes, refused;
+} keeper;
+
+enum shoal_err sh_zookeeper_create(const char *servers, const char *cluster, uint64_t session_ns,
+                                   uint64_t confirm_ns, struct sh_zookeeper **zookeeper_out)
+{
+    (void)servers;
+    (void)cluster;
+    (void)session_ns;
+    (void)confirm_ns;
+    *zookeeper_out = (struct sh_zookeeper *)&keeper;
+    return SHOAL_OK;
+}
+
+void sh_zookeeper_destroy(struct sh_zookeeper *zookeeper)
+{
+    (void)zookeeper;
+}
+
+unsigned sh_zookeeper_step(struct sh_zookeeper *zookeeper, uint64_t now_ns)
+{
+    (void)zookeeper;
+    (void)now_ns;
+    return 0;
+}
+
+uint64_t sh_zookeeper_due_ns(const struct sh_zookeeper *zookeeper, uint64_t now_ns)
+{
+    (void)zookeeper;
+    return now_ns;
+}
+
+bool sh_zookeeper_is_current(const struct sh_zookeeper *zookeeper)
+{
+    (void)zookeeper;
+    return true;
+}
+
+struct sh_bytes sh_zookeeper_value(const struct sh_zookeeper *zookeeper)
+{
+    (void)zookeeper;
+    return sh_bytes_make(keeper.value, keeper.size);
+}
+
+uint64_t sh_zookeeper_number(const struct sh_zookeeper *zookeeper)
+{
+    (void)zookeeper;
+    return keeper.number;
+}
+
+bool sh_zookeeper_can_write(const struct sh_zookeeper *zookeeper)
+{
+    (void)zookeeper;
+    return true;
+}
+
+enum shoal_err sh_zookeeper_write(struct sh_zookeeper *zookeeper, struct sh_bytes value)
+{
+    (void)zookeeper;
+    if (value.size > keeper.bytes_max) {
+        keeper.refused++;
+        return SHOAL_ETOOBIG;
+    }
+    keeper.value = realloc(keeper.value, value.size);
+    assert_non_null(keeper.value);
+    memcpy(keeper.value, value.at, value.size);
+    keeper.size = value.size;
+    keeper.number++;
+    keeper.writes++;
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_zookeeper_written(const struct sh_zookeeper *zookeeper)
+{
+    (void)zookeeper;
+    return SHOAL_OK;
+}
+
+void sh_zookeeper_stand(struct sh_zookeeper *zookeeper, uint16_t as)
+{
+    (void)zookeeper;
+    (void)as;
+}
+
+bool sh_zookeeper_leads(const struct sh_zookeeper *zookeeper)
+{
+    (void)zookeeper;
+    return false;
+}
+
+uint64_t sh_zookeeper_led_ns(const struct sh_zookeeper *zookeeper)
+{
+    (void)zookeeper;
+    return 0;
+}
+
+uint16_t sh_zookeeper_leader(const struct sh_zookeeper *zookeeper)
+{
+    (void)zookeeper;
+    return 0;
+}
+
+/* --- The superpeer --------------------------------------------------------------------------- */
+
+static struct sh_memwire memwire;
+static struct sh_msg *msg;
+static struct sh_superpeer *superpeer;
+
+static void wake_nobody(void *arg)
+{
+    (void)arg;
+}
+
+static void steps(void)
+{
+    struct sh_step step = sh_superpeer_step(superpeer);
+    for (unsigned i = 0; i < 200; i++)
+        (void)step.run(step.arg);
+}
+
+static void superpeer_open(void)
+{
+    sh_memwire_init(&memwire);
+    memwire.random = 5;
+    memwire.now_ns = S;
+    struct sh_msg_config wires = {.cluster = "test",
+                                  .connections_max = 8,
+                                  .requests_max = 64,
+                                  .ring_bytes = 1 << 16,
+                                  .payload_bytes_max = 1 << 16,
+                                  .request_timeout_ns = S,
+                                  .connect_timeout_ns = S,
+                                  .env = sh_memwire_env(&memwire),
+                                  .wake_transport = wake_nobody,
+                                  .wake_handlers = wake_nobody};
+    assert_int_equal(sh_msg_create(&wires, &msg), SHOAL_OK);
+    keeper.number = 1;
+    keeper.bytes_max = SH_ZOOKEEPER_VALUE_BYTES_MAX;
+    struct sh_superpeer_config config = {.msg = msg,
+                                         .env = sh_memwire_env(&memwire),
+                                         .cluster = "test",
+                                         .address = "first:1",
+                                         .zookeeper = "anywhere",
+                                         .instance = 7,
+                                         .heartbeat_ns = S,
+                                         .failure_ns = 10 * S};
+    assert_int_equal(sh_superpeer_create(&config, &superpeer), SHOAL_OK);
+    steps();
+    assert_int_equal(sh_msg_nid(msg).v, 1); /* it is enrolled */
+}
+
+static void superpeer_close(void)
+{
+    sh_superpeer_destroy(superpeer);
+    sh_msg_destroy(msg);
+    sh_memwire_free(&memwire);
+    free(keeper.value);
+    memset(&keeper, 0, sizeof keeper);
+}
+
+/* A peer is to join, under an address of so many bytes. */
+static void join(uint64_t instance, size_t address_bytes)
+{
+    char address[64];
+    memset(address, 'a', sizeof address);
+    (void)snprintf(address, sizeof address, "peer%u", (unsigned)instance);
+    address[strlen(address)] = 'x';
+    memcpy(address + address_bytes - 2, ":1", 3);
+    struct sh_command command = {
+        .kind = SH_COMMAND_JOIN, .instance = instance, .address = sh_bytes_text(address)};
+    sh_shared_decide(superpeer, &command);
+}
+
+static const struct sh_node *peer_of(uint64_t instance)
+{
+    const struct sh_view *view = sh_superpeer_view(superpeer);
+    for (size_t i = 0; i < view->count; i++) {
+        if (view->nodes[i].role == SH_ROLE_PEER && view->nodes[i].instance == instance)
+            return &view->nodes[i];
+    }
+    return NULL;
+}
+
+/* --- Tests ----------------------------------------------------------------------------------- */
+
+static void nothing_is_lost_with_it(void **state)
+{
+    (void)state;
+    superpeer_open();
+    join(100, 20);
+    steps();
+    size_t one = keeper.size;
+    join(101, 20);
+    steps();
+    assert_non_null(peer_of(101));
+    size_t each = keeper.size - one;
+    assert_true(each > 20);
+    /* Room for five more; and what takes none comes last. */
+    keeper.bytes_max = keeper.size + 5 * each + each / 2;
+    for (unsigned i = 0; i < 20; i++)
+        join(200 + i, 20);
+    const struct sh_node *first = peer_of(100);
+    struct sh_command leave = {
+        .kind = SH_COMMAND_LEAVE, .nid = first->nid, .instance = first->instance};
+    sh_shared_decide(superpeer, &leave);
+    steps();
+    for (unsigned i = 0; i < 20; i++) /* in order */
+        assert_true((peer_of(200 + i) != NULL) == (i < 5));
+    assert_int_equal(peer_of(100)->state, SH_NODE_LEFT);
+    assert_true(keeper.refused >= 15 && superpeer->shared->decided_count == 0);
+    /* When there is room again all go at once. */
+    keeper.bytes_max = SH_ZOOKEEPER_VALUE_BYTES_MAX;
+    for (unsigned i = 0; i < 20; i++)
+        join(300 + i, 20);
+    steps();
+    unsigned writes = keeper.writes;
+    for (unsigned i = 0; i < 20; i++) {
+        assert_non_null(peer_of(300 + i));
+        join(400 + i, 20);
+    }
+    steps();
+    assert_int_equal(keeper.writes, writes + 1);
+    superpeer_close();
+}
+
+/* One that is too big by itself is refused, and those behind it are not. */
+static void too_big_by_itself(void **state)
+{
+    (void)state;
+    superpeer_open();
+    keeper.bytes_max = keeper.size + 60;
+    join(500, 60);
+    join(501, 16);
+    steps();
+    assert_null(peer_of(500));
+    assert_non_null(peer_of(501));
+    superpeer_close();
+}
+
+int main(void)
+{
+    const char *bad;
+    size_t bad_size;
+    if (sh_log_levels_set("error", &bad, &bad_size))
+        return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_lost_with_it),
+        cmocka_unit_test(too_big_by_itself),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,77 @@
+/* Decoders of the cluster module on any bytes: what is accepted is encoded to the same bytes. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "cluster/connect.h"
+#include "cluster/proto.h"
+#include "superpeer/registry.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void view_round_trip(struct sh_bytes bytes)
+{
+    struct sh_reader r = sh_reader_make(bytes);
+    struct sh_view view = {0};
+    if (sh_view_get(&r, &view))
+        return;
+    size_t taken = (size_t)(r.at - bytes.at);
+    SH_ASSERT(sh_view_size(&view) == taken);
+    uint8_t *again = malloc(taken);
+    SH_ASSERT(again);
+    struct sh_writer w = sh_writer_make(again, taken);
+    sh_view_put_all(&w, &view);
+    SH_ASSERT(sh_writer_ok(&w) && w.at == w.end);
+    SH_ASSERT(memcmp(again, bytes.at, taken) == 0);
+    for (size_t i = 0; i < view.count; i++)
+        SH_ASSERT(sh_view_find(&view, view.nodes[i].nid) == &view.nodes[i]);
+    free(again);
+    sh_view_destroy(&view);
+}
+
+static void registry_takes(struct sh_bytes bytes)
+{
+    static const char *const addresses[] = {"a:1", "b:1"};
+    struct sh_registry_config config = {.cluster = "fuzz",
+                                        .addresses = addresses,
+                                        .count = 2,
+                                        .instance = 1,
+                                        .failure_ns = 1000,
+                                        .is_shared = bytes.size & 1};
+    struct sh_registry *registry;
+    if (sh_registry_create(&config, 0, &registry))
+        return;
+    struct sh_reader r = sh_reader_make(bytes);
+    if (!config.is_shared && !sh_registry_table_get(registry, 1, 7, &r))
+        SH_ASSERT(sh_registry_version(registry, 1) == 7);
+    uint64_t sequence;
+    if (!sh_registry_image_check(bytes, &sequence))
+        (void)!sh_registry_image_load(registry, 0, bytes);
+    sh_registry_destroy(registry);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (!size)
+        return 0;
+    struct sh_bytes rest = sh_bytes_make(data + 1, size - 1);
+    struct sh_reader r = sh_reader_make(rest);
+    struct sh_view view = {0};
+    uint8_t flags;
+    switch (data[0] % 3) {
+    case 0:
+        view_round_trip(rest);
+        break;
+    case 1:
+        if (!sh_answer_view_get(&r, SH_ANSWER_VIEW | SH_ANSWER_FAILED | SH_ANSWER_ANY, &flags,
+                                &view))
+            SH_ASSERT(sh_reader_done(&r));
+        sh_view_destroy(&view);
+        break;
+    default:
+        registry_takes(rest);
+        break;
+    }
+    return 0;
+}

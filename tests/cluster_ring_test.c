@@ -1,0 +1,307 @@
+/* What superpeers keep on the ring, in whole clusters: names that were given are there, whichever
+ * superpeer is asked, killed, started again or dismissed; lookups are pointed to who can tell. */
+#include "cluster/proto.h"
+#include "metadata/metadata.h"
+#include "tests/cluster_rig_int.h"
+#include "tests/seed_int.h"
+
+struct asked {
+    struct sh_request request;
+    bool done;
+    enum shoal_err err, result;
+    shoal_nid owner; /* who is to be asked instead; 0: it was the right one */
+    shoal_cid cid;
+    bool is_update;
+};
+
+static void on_done(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    struct asked *asked = request->arg;
+    asked->done = true;
+    asked->err = err;
+    if (err)
+        return;
+    asked->owner.v = sh_get16(payload);
+    if (asked->is_update) {
+        asked->result = (enum shoal_err)sh_get16(payload);
+        (void)sh_get8(payload);
+    }
+    if (asked->is_update || !asked->owner.v)
+        asked->cid.v = sh_get64(payload);
+    assert_true(sh_reader_done(payload));
+}
+
+static bool asked_is_done(void *arg)
+{
+    return ((struct asked *)arg)->done;
+}
+
+static void name_question_put(struct sh_writer *w, struct sh_bytes name)
+{
+    sh_put8(w, SH_ASK_NAME);
+    sh_put8(w, 0);
+    sh_put32(w, 0);
+    for (unsigned i = 0; i < 3; i++)
+        sh_put64(w, 0);
+    sh_put_text(w, name);
+    sh_put16(w, 0);
+}
+
+/* Asks one superpeer: an update, or if it is NULL whose a name is. */
+static void ask_one(struct host *asker, shoal_nid to, const struct sh_metadata_update *update,
+                    struct sh_bytes name, struct asked *asked)
+{
+    uint8_t bytes[SH_METADATA_BYTES_MAX];
+    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+    if (update)
+        sh_metadata_update_put(&w, update);
+    else
+        name_question_put(&w, name);
+    size_t size = (size_t)(w.at - bytes);
+    *asked = (struct asked){.is_update = update};
+    asked->request = (struct sh_request){.done = on_done, .arg = asked, .timeout_ns = S};
+    struct sh_out out;
+    asked->err = sh_msg_request(asker->msg, to, update ? SH_CLUSTER_METADATA : SH_CLUSTER_ASK, size,
+                                &asked->request, &out);
+    if (asked->err)
+        return;
+    sh_put_raw(&out.w, sh_bytes_make(bytes, size));
+    sh_msg_end(asker->msg, &out);
+    assert_true(run_until(asker->cluster, asked_is_done, asked, 10 * S));
+}
+
+/* Asks until one says something: those who are up in turn, and those to whom they point. */
+static struct asked ask_any(struct host *asker, const struct sh_metadata_update *update,
+                            struct sh_bytes name)
+{
+    static struct asked asked;
+    for (unsigned i = 0; i < 60; i++) {
+        struct host *superpeer = &asker->cluster->hosts[i % asker->cluster->superpeer_count];
+        if (!superpeer->msg)
+            continue;
+        ask_one(asker, nid_of(superpeer), update, name, &asked);
+        for (unsigned hops = 0; !asked.err && asked.owner.v && hops < 3; hops++)
+            ask_one(asker, asked.owner, update, name, &asked);
+        if ((!asked.err && !asked.owner.v) || asked.err == SHOAL_ENONAME)
+            return asked;
+        run_for(asker->cluster, S / 5);
+    }
+    fail_msg("seed %" PRIu64 ": nobody answers for a name: %s", seed, shoal_err_name(asked.err));
+    return asked;
+}
+
+#define NAMES 20
+
+static struct sh_bytes name_of(unsigned i, char *into)
+{
+    return sh_bytes_make(into, (size_t)snprintf(into, 16, "name %u", i));
+}
+
+static void give_names(struct host *asker, uint64_t from)
+{
+    for (unsigned i = 0; i < NAMES; i++) {
+        char text[16];
+        struct sh_metadata_update update = {.kind = SH_METADATA_NAME,
+                                            .condition = SH_NAME_ANY,
+                                            .cid = {from + i},
+                                            .name = name_of(i, text)};
+        struct asked asked = ask_any(asker, &update, update.name);
+        assert_int_equal(asked.err, SHOAL_OK);
+        assert_int_equal(asked.result, SHOAL_OK);
+    }
+}
+
+static void assert_names_from(struct host *asker, unsigned first, uint64_t from)
+{
+    for (unsigned i = first; i < NAMES; i++) {
+        char text[16];
+        struct asked asked = ask_any(asker, NULL, name_of(i, text));
+        assert_int_equal(asked.err, SHOAL_OK);
+        assert_true(asked.cid.v == from + i);
+    }
+}
+
+static void assert_names(struct host *asker, uint64_t from)
+{
+    assert_names_from(asker, 0, from);
+}
+
+static void names_outlive_superpeers(void **state)
+{
+    (void)state;
+    static struct cluster cluster;
+    cluster_open(&cluster, 3, true);
+    struct host *peer = host_start(host_add(&cluster, PEER));
+    assert_joined(&cluster, 20 * S);
+    run_for(&cluster, 5 * S); /* all three hold everything, and not its owner alone */
+    give_names(peer, 1000);
+    for (unsigned i = 0; i < 3; i++) {
+        sh_world_crash(cluster.world, i);
+        assert_names(peer, 1000 + 100 * i);
+        give_names(peer, 1100 + 100 * i);
+        assert_seen(&cluster, (shoal_nid){(uint16_t)(i + 1)}, SH_NODE_FAILED, 20 * S);
+        assert_names(peer, 1100 + 100 * i);
+        sh_world_restart(cluster.world, i);
+        assert_int_equal(cluster.hosts[i].boot_err, SHOAL_OK);
+        assert_seen(&cluster, (shoal_nid){(uint16_t)(i + 1)}, SH_NODE_UP, 20 * S);
+        run_for(&cluster, 5 * S); /* it is caught up */
+        assert_names(peer, 1100 + 100 * i);
+    }
+    cluster_close(&cluster);
+}
+
+/* Adds a peer, which joins, and a client, which knows the superpeers then. */
+static void members_start(struct cluster *cluster, struct host **peer_out, struct host **client_out)
+{
+    struct host *peer = host_start(host_add(cluster, PEER));
+    struct host *client = host_start(host_add(cluster, CLIENT));
+    assert_joined(cluster, 20 * S);
+    struct outcome outcome;
+    bootstrap(client, &outcome, "node0:1", NULL);
+    assert_int_equal(outcome.err, SHOAL_OK);
+    *peer_out = peer;
+    *client_out = client;
+}
+
+/* A superpeer that was called failed behind a cut, and is slow to learn of it, must not answer for
+ * what others have changed meanwhile, although the leader hears it again. */
+static void a_replaced_superpeer_is_back(void **state)
+{
+    (void)state;
+    static struct cluster cluster;
+    for (unsigned i = 0; i < 3; i++) {
+        cluster_open(&cluster, 3, true);
+        struct host *peer, *client;
+        members_start(&cluster, &peer, &client);
+        run_for(&cluster, 5 * S);
+        give_names(client, 1000);
+        struct host *away = &cluster.hosts[i];
+        sh_world_partition(cluster.world, UINT64_C(1) << away->node,
+                           7 & ~(UINT64_C(1) << away->node), false);
+        run_for(&cluster, 5 * S);
+        give_names(peer, 2000);
+        sh_world_disk_delay_set(cluster.world, away->node, 200 * MS, 600 * MS);
+        sh_world_heal(cluster.world);
+        for (unsigned n = 0; n < 40 * NAMES; n++) {
+            char text[16];
+            struct asked asked;
+            ask_one(client, nid_of(away), NULL, name_of(n % NAMES, text), &asked);
+            if (!asked.err && !asked.owner.v)
+                assert_true(asked.cid.v == 2000 + n % NAMES);
+            run_for(&cluster, 5 * MS);
+        }
+        assert_names(peer, 2000);
+        cluster_close(&cluster);
+    }
+}
+
+/* When all superpeers have forgotten the names, the peers have them; and chunks are found again. */
+static void all_superpeers_are_killed(void **state)
+{
+    (void)state;
+    static struct cluster cluster;
+    cluster_open(&cluster, 3, true);
+    struct host *peer = host_start(host_add(&cluster, PEER));
+    struct host *other = host_start(host_add(&cluster, PEER));
+    assert_joined(&cluster, 20 * S);
+    give_names(peer, 1000);
+    run_for(&cluster, 5 * S); /* they are with the peers */
+    for (unsigned i = 0; i < 3; i++)
+        sh_world_crash(cluster.world, i);
+    run_for(&cluster, S);
+    for (unsigned i = 0; i < 3; i++)
+        sh_world_restart(cluster.world, i);
+    assert_seen(&cluster, nid_of(other), SH_NODE_UP, 20 * S);
+    assert_names(peer, 1000);
+    give_names(peer, 2000); /* and they can be changed */
+    assert_names(peer, 2000);
+    struct outcome outcome = {.err = SHOAL_EBUSY};
+    for (unsigned i = 0; i < 40 && outcome.err; i++) {
+        outcome = locate(peer, shoal_cid_make(nid_of(other), 7));
+        run_for(&cluster, S / 4);
+    }
+    assert_int_equal(outcome.err, SHOAL_OK);
+    assert_int_equal(outcome.nid.v, nid_of(other).v);
+    cluster_close(&cluster);
+}
+
+/* Superpeers that share nothing keep names, too, each its part, and get them back from the peers.
+ */
+static void names_without_disks(void **state)
+{
+    (void)state;
+    for (unsigned superpeers = 1; superpeers <= 2; superpeers++) {
+        static struct cluster cluster;
+        cluster_open(&cluster, superpeers, false);
+        struct host *peer = host_start(host_add(&cluster, PEER));
+        assert_joined(&cluster, 20 * S);
+        give_names(peer, 1000);
+        assert_names(peer, 1000);
+        run_for(&cluster, 5 * S); /* they are with the peers */
+        for (unsigned i = 0; i < superpeers; i++) {
+            sh_world_crash(cluster.world, i);
+            run_for(&cluster, S);
+            sh_world_restart(cluster.world, i);
+            assert_joined(&cluster, 20 * S);
+            run_for(&cluster, 5 * S);
+        }
+        assert_names(peer, 1000);
+        give_names(peer, 2000);
+        assert_names(peer, 2000);
+        assert_int_equal(locate(peer, shoal_cid_make(nid_of(peer), 7)).err, SHOAL_OK);
+        cluster_close(&cluster);
+    }
+}
+
+/* A peer that was away while the names were gathered brings those that nobody else has; what was
+ * given meanwhile is not undone by that, also not when the names are forgotten once more. */
+static void a_peer_is_late(void **state)
+{
+    (void)state;
+    static struct cluster cluster;
+    cluster_open(&cluster, 1, false);
+    struct host *peer, *client;
+    members_start(&cluster, &peer, &client);
+    for (unsigned i = 1; i < 3; i++)
+        give_names(client, 1000 * i);
+    run_for(&cluster, 5 * S); /* they are with the peer */
+    sh_world_pause(cluster.world, peer->node);
+    sh_world_crash(cluster.world, 0);
+    run_for(&cluster, S);
+    sh_world_restart(cluster.world, 0);
+    run_for(&cluster, 5 * S);
+    char text[16];
+    struct sh_metadata_update update = {
+        .kind = SH_METADATA_NAME, .cid = {7000}, .name = name_of(0, text)};
+    struct asked asked = ask_any(client, &update, update.name);
+    assert_int_equal(asked.err ? asked.err : asked.result, SHOAL_OK);
+    assert_true(asked.cid.v == 0); /* nobody has it */
+    sh_world_resume(cluster.world, peer->node);
+    assert_joined(&cluster, 20 * S);
+    run_for(&cluster, 40 * S);
+    for (unsigned life = 0; life < 3; life++) {
+        asked = ask_any(client, NULL, name_of(0, text));
+        assert_int_equal(asked.err, SHOAL_OK);
+        assert_true(asked.cid.v == 7000);
+        assert_names_from(client, 1, 2000);
+        sh_world_crash(cluster.world, 0);
+        run_for(&cluster, S);
+        sh_world_restart(cluster.world, 0);
+        run_for(&cluster, 10 * S);
+    }
+    cluster_close(&cluster);
+}
+
+int main(void)
+{
+    test_logs_set();
+    seed = test_seed_fresh();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_outlive_superpeers),
+        cmocka_unit_test(a_replaced_superpeer_is_back),
+        cmocka_unit_test(all_superpeers_are_killed),
+        cmocka_unit_test(names_without_disks),
+        cmocka_unit_test(a_peer_is_late),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

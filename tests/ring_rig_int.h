@@ -1,0 +1,660 @@
+/* Superpeers of the ring in a simulated world, for ring_test.c: a network of their own that
+ * loses, doubles, delays and partitions; a registry that is one place, reached over that network,
+ * and silent while a majority of them is not there; a register in each of three shards; and what
+ * must hold whatever happens:
+ *
+ *   one answers          at no time may two superpeers answer for a shard
+ *   nothing is undone    whoever applies an update at a sequence of a shard applies the same one
+ *   linearizability      of what clients saw of the registers (sim/linear.h)
+ *
+ * A shard all of whose replicas are gone is lost, and counted; its register is not looked at then.
+ */
+#ifndef TESTS_RING_RIG_INT_H
+#define TESTS_RING_RIG_INT_H
+
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/hash.h"
+#include "ring/ring.h"
+#include "sim/linear.h"
+#include "sim/world.h"
+#include "tests/copies_int.h"
+
+#define MS UINT64_C(1000000)
+#define S UINT64_C(1000000000)
+#define RESEND (20 * MS)
+#define PATIENCE (200 * MS)
+#define POLL (20 * MS)
+#define LEASE (150 * MS)
+#define FAILURE (250 * MS)
+#define SERVERS_MAX 7
+#define KEYS 3
+#define SEQUENCE_MAX 2048
+#define CALLS_MAX 400
+#define IMAGE_BYTES 200 /* more than a piece */
+
+static const unsigned key_shards[KEYS] = {3, 20, 41};
+
+struct call {
+    bool is_open;
+    uint64_t epoch, sequence, boot;
+    unsigned server, key;
+};
+
+struct rig;
+
+struct server {
+    struct rig *rig;
+    unsigned node;
+    uint8_t nid;
+    struct sh_ring *ring;
+    uint64_t boot;  /* of all boots of all servers the last of this one */
+    bool is_paused; /* by the test */
+    bool is_cut;    /* from the registry */
+    bool is_absent; /* it is not meant to be there: not started yet, or retired */
+    bool is_started;
+    uint64_t table; /* the last one that it has seen */
+    uint64_t poll_ns;
+    struct state states[SH_SHARDS];
+    bool has[SH_SHARDS];
+    uint64_t build_version[SH_SHARDS];
+    uint64_t build_ns[SH_SHARDS]; /* 0: nothing is being built */
+    struct letter *inbox, **inbox_end;
+};
+
+/* To the registry, from it, or between servers. */
+struct letter {
+    struct letter *next, **before; /* all of them, for the end */
+    struct letter *in_next;
+    struct rig *rig;
+    unsigned server; /* to it; to the registry: whose it is */
+    uint8_t from;
+    uint64_t boot; /* of that server */
+    struct sh_ring_message *message;
+    struct sh_arcs *arcs;
+    uint64_t table, sent_ns, known_boot;
+    struct sh_arc_change change; /* kind 0: none */
+};
+
+struct rig {
+    struct sh_world *world;
+    struct sh_prng prng;
+    uint64_t seed;
+    struct server servers[SERVERS_MAX];
+    unsigned count;
+    uint64_t boots;
+    struct lines lines;
+    struct letter *letters;
+    /* The registry. */
+    struct sh_arcs arcs;
+    uint64_t table;
+    uint64_t heard_ns[SERVERS_MAX];
+    uint64_t known_boot[SERVERS_MAX];
+    bool had_quorum;
+    bool had[SH_SHARDS];  /* the shard had replicas */
+    bool lost[SH_SHARDS]; /* and has none, or had none */
+    bool retired[SERVERS_MAX];
+    /* What was seen. */
+    struct chosen chosen[KEYS][SEQUENCE_MAX];
+    struct linear_op ops[CALLS_MAX];
+    struct call calls[CALLS_MAX];
+    unsigned ops_count, answered, images, builds, takeovers, losses;
+    bool leases_never_end; /* a planted mistake */
+    bool answers_early;    /* another */
+    const char *broken;
+};
+
+static void violated(struct rig *rig, const char *what)
+{
+    if (!rig->broken)
+        rig->broken = what;
+}
+
+static uint64_t now_at(const struct server *server)
+{
+    return sh_now(&sh_world_env(server->rig->world, server->node)->clock);
+}
+
+static int key_of(unsigned shard)
+{
+    for (int i = 0; i < KEYS; i++) {
+        if (key_shards[i] == shard)
+            return i;
+    }
+    return -1;
+}
+
+/* --- The state ------------------------------------------------------------------------------- */
+
+static void check_chosen(struct rig *rig, unsigned shard, const struct state *state)
+{
+    int key = key_of(shard);
+    if (key < 0 || rig->lost[shard] || !state->applied)
+        return;
+    if (state->applied >= SEQUENCE_MAX) {
+        violated(rig, "the test's table is too small");
+        return;
+    }
+    if (!chosen_holds(&rig->chosen[key][state->applied], state))
+        violated(rig, "two superpeers applied different updates at one place");
+}
+
+static void call_end(struct rig *rig, unsigned at, enum linear_result result)
+{
+    rig->ops[at].end = sh_world_now(rig->world) + 1;
+    rig->ops[at].result = result;
+    rig->calls[at].is_open = false;
+    rig->answered++;
+}
+
+static void calls_look(struct server *server, unsigned shard, uint64_t epoch, uint64_t sequence,
+                       enum linear_result result)
+{
+    struct rig *rig = server->rig;
+    for (unsigned i = 0; i < rig->ops_count; i++) {
+        const struct call *call = &rig->calls[i];
+        if (call->is_open && call->boot == server->boot && key_shards[call->key] == shard &&
+            call->epoch == epoch && call->sequence == sequence)
+            call_end(rig, i, result);
+    }
+}
+
+static void fsm_apply(void *arg, unsigned shard, uint64_t epoch, uint64_t sequence,
+                      struct sh_bytes command)
+{
+    struct server *server = arg;
+    struct state *state = &server->states[shard];
+    if (!server->has[shard] || sequence != state->applied + 1)
+        violated(server->rig, "an update came out of order");
+    uint64_t value;
+    enum linear_result result = command_apply(state, command, &value);
+    state->applied = sequence;
+    state->hash = sh_mix64(state->hash + sh_mix64(epoch) + sh_crc32c(0, command));
+    check_chosen(server->rig, shard, state);
+    calls_look(server, shard, epoch, sequence, result);
+}
+
+static size_t fsm_image_size(void *arg, unsigned shard)
+{
+    (void)arg;
+    return key_of(shard) < 0 ? STATE_BYTES : IMAGE_BYTES;
+}
+
+static void fsm_image_put(void *arg, unsigned shard, struct sh_writer *w)
+{
+    struct server *server = arg;
+    const struct state *state = &server->states[shard];
+    static const uint8_t padding[IMAGE_BYTES - STATE_BYTES];
+    state_put(w, state);
+    if (key_of(shard) >= 0)
+        sh_put_raw(w, sh_bytes_make(padding, sizeof padding));
+}
+
+static enum shoal_err fsm_image_get(void *arg, unsigned shard, struct sh_bytes image)
+{
+    struct server *server = arg;
+    struct sh_reader r = sh_reader_make(image);
+    struct state state = state_get(&r);
+    if (image.size != fsm_image_size(arg, shard))
+        violated(server->rig, "an image came in pieces");
+    server->states[shard] = state;
+    server->has[shard] = true;
+    server->rig->images++;
+    check_chosen(server->rig, shard, &state);
+    return SHOAL_OK;
+}
+
+static void fsm_clear(void *arg, unsigned shard)
+{
+    struct server *server = arg;
+    server->has[shard] = false;
+    server->states[shard] = (struct state){0};
+}
+
+static void fsm_build(void *arg, unsigned shard, uint64_t version)
+{
+    struct server *server = arg;
+    server->build_version[shard] = version;
+    server->build_ns[shard] = now_at(server) + 5 * MS;
+    server->rig->builds++;
+}
+
+static unsigned builds_step(struct server *server, uint64_t now_ns)
+{
+    unsigned work = 0;
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        if (!server->build_ns[i] || now_ns < server->build_ns[i])
+            continue;
+        server->build_ns[i] = 0;
+        if (sh_ring_owner(server->ring, i) != server->nid)
+            continue;
+        server->states[i] = (struct state){0};
+        server->has[i] = true;
+        sh_ring_built(server->ring, now_ns, i, server->build_version[i]);
+        work++;
+    }
+    return work;
+}
+
+/* --- The network ----------------------------------------------------------------------------- */
+
+static struct letter *letter_make(struct rig *rig, unsigned server)
+{
+    struct letter *letter = calloc(1, sizeof *letter);
+    assert_non_null(letter);
+    letter->rig = rig;
+    letter->server = server;
+    letter->boot = rig->servers[server].boot;
+    letter->next = rig->letters;
+    letter->before = &rig->letters;
+    if (letter->next)
+        letter->next->before = &letter->next;
+    rig->letters = letter;
+    return letter;
+}
+
+static void letter_free(struct letter *letter)
+{
+    *letter->before = letter->next;
+    if (letter->next)
+        letter->next->before = letter->before;
+    free(letter->message);
+    free(letter->arcs);
+    free(letter);
+}
+
+static void post(struct rig *rig, struct letter *letter, sh_world_event event)
+{
+    uint64_t delay_ns = MS / 10 + sh_prng_below(&rig->prng, rig->lines.delay_ns_max);
+    sh_world_at(rig->world, sh_world_now(rig->world) + delay_ns, event, letter, 0, 0);
+}
+
+/* A letter reaches a server; whether it is another process by now, the connection would tell. */
+static void deliver(void *arg, uint64_t a, uint64_t b)
+{
+    (void)a;
+    (void)b;
+    struct letter *letter = arg;
+    struct rig *rig = letter->rig;
+    struct server *to = &rig->servers[letter->server];
+    bool is_stopped =
+        letter->message ? rig->lines.blocked[letter->from - 1][letter->server] : to->is_cut;
+    if (is_stopped || !to->ring || letter->boot != to->boot) {
+        letter_free(letter);
+        return;
+    }
+    if (letter->message)
+        sh_world_trace(rig->world, to->node, "message(from, size)", letter->from,
+                       letter->message->size,
+                       sh_bytes_make(letter->message->bytes, letter->message->size));
+    else
+        sh_world_trace(rig->world, to->node, "table(number, boot)", letter->table,
+                       letter->known_boot, (struct sh_bytes){NULL, 0});
+    *to->inbox_end = letter;
+    to->inbox_end = &letter->in_next;
+}
+
+static void message_post(struct server *from, const struct sh_ring_message *message)
+{
+    struct rig *rig = from->rig;
+    if (message->to > rig->count)
+        return;
+    struct letter *letter = letter_make(rig, message->to - 1u);
+    size_t size = sizeof *message + message->size;
+    letter->message = malloc(size);
+    assert_non_null(letter->message);
+    memcpy(letter->message, message, size);
+    letter->from = from->nid;
+    post(rig, letter, deliver);
+}
+
+static void inbox_drop(struct server *server)
+{
+    while (server->inbox) {
+        struct letter *letter = server->inbox;
+        server->inbox = letter->in_next;
+        letter_free(letter);
+    }
+    server->inbox_end = &server->inbox;
+}
+
+/* --- The registry ---------------------------------------------------------------------------- */
+
+static bool is_well(const struct server *server)
+{
+    return server->ring && !server->is_paused && !server->is_cut;
+}
+
+static bool has_quorum(const struct rig *rig)
+{
+    unsigned well = 0, all = 0;
+    for (unsigned i = 0; i < rig->count; i++) {
+        all += !rig->servers[i].is_absent;
+        well += is_well(&rig->servers[i]);
+    }
+    return 2 * well > all;
+}
+
+static void table_changed(struct rig *rig)
+{
+    rig->table++;
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        if (rig->arcs.shards[i].replicas) {
+            rig->had[i] = true;
+        } else if (rig->had[i] && !rig->lost[i]) {
+            rig->lost[i] = true;
+            rig->losses += key_of(i) >= 0;
+        }
+    }
+}
+
+static void take_part(struct rig *rig, unsigned at, uint64_t boot)
+{
+    unsigned nid = at + 1;
+    if (rig->known_boot[at] != boot) {
+        rig->known_boot[at] = boot;
+        rig->retired[at] = false;
+        (void)sh_arcs_gone(&rig->arcs, nid, true);
+        (void)sh_arcs_up(&rig->arcs, nid);
+        table_changed(rig);
+    } else if (!(rig->arcs.present & sh_arc_bit(nid)) && !rig->retired[at]) {
+        (void)sh_arcs_up(&rig->arcs, nid);
+        table_changed(rig);
+    }
+}
+
+/* A server's question reaches the registry. */
+static void on_asked(void *arg, uint64_t a, uint64_t b)
+{
+    (void)a;
+    (void)b;
+    struct letter *letter = arg;
+    struct rig *rig = letter->rig;
+    unsigned at = letter->server;
+    struct server *server = &rig->servers[at];
+    if (!has_quorum(rig) || server->is_cut || letter->boot < rig->known_boot[at]) {
+        letter_free(letter);
+        return;
+    }
+    rig->heard_ns[at] = sh_world_now(rig->world);
+    take_part(rig, at, letter->boot);
+    if (letter->change.kind && sh_arcs_change(&rig->arcs, &letter->change))
+        table_changed(rig);
+    letter->arcs = malloc(sizeof rig->arcs);
+    assert_non_null(letter->arcs);
+    *letter->arcs = rig->arcs;
+    letter->table = rig->table;
+    letter->known_boot = rig->known_boot[at];
+    post(rig, letter, deliver);
+}
+
+static void ask_registry(struct server *server, const struct sh_arc_change *change)
+{
+    struct letter *letter = letter_make(server->rig, server->nid - 1u);
+    letter->sent_ns = now_at(server);
+    if (change)
+        letter->change = *change;
+    post(server->rig, letter, on_asked);
+}
+
+/* Declares those failed who were silent for long enough that no lease of theirs is left. */
+static void watch(void *arg, uint64_t a, uint64_t b)
+{
+    (void)a;
+    (void)b;
+    struct rig *rig = arg;
+    uint64_t now_ns = sh_world_now(rig->world);
+    bool has = has_quorum(rig);
+    for (unsigned i = 0; i < rig->count; i++) {
+        if (!rig->had_quorum)
+            rig->heard_ns[i] = now_ns;
+        bool is_there = rig->arcs.present & sh_arc_bit(i + 1);
+        if (has && is_there && now_ns >= rig->heard_ns[i] + FAILURE) {
+            (void)sh_arcs_gone(&rig->arcs, i + 1, false);
+            table_changed(rig);
+        }
+    }
+    rig->had_quorum = has;
+    sh_world_at(rig->world, now_ns + 10 * MS, watch, rig, 0, 0);
+}
+
+/* --- Servers --------------------------------------------------------------------------------- */
+
+static void table_take(struct server *server, uint64_t now_ns, const struct letter *letter)
+{
+    if (!server->is_started && letter->known_boot != server->boot)
+        return;
+    if (letter->table >= server->table) {
+        server->table = letter->table;
+        if (server->is_started)
+            sh_ring_arcs_set(server->ring, now_ns, letter->arcs);
+        else
+            sh_ring_start(server->ring, now_ns, letter->arcs);
+        server->is_started = true;
+    }
+    uint64_t lease_ns = server->rig->leases_never_end ? 1000 * S : LEASE;
+    sh_ring_lease_set(server->ring, now_ns, letter->sent_ns + lease_ns);
+}
+
+static unsigned inbox_step(struct server *server, uint64_t now_ns)
+{
+    unsigned work = 0;
+    while (server->inbox && work < 8) {
+        struct letter *letter = server->inbox;
+        server->inbox = letter->in_next;
+        if (!server->inbox)
+            server->inbox_end = &server->inbox;
+        if (letter->message)
+            sh_ring_receive(server->ring, now_ns, letter->from,
+                            sh_bytes_make(letter->message->bytes, letter->message->size));
+        else
+            table_take(server, now_ns, letter);
+        letter_free(letter);
+        work++;
+    }
+    return work;
+}
+
+static unsigned server_step(void *arg)
+{
+    struct server *server = arg;
+    struct rig *rig = server->rig;
+    uint64_t now_ns = now_at(server);
+    unsigned work = inbox_step(server, now_ns);
+    if (now_ns >= server->poll_ns) {
+        server->poll_ns = now_ns + POLL;
+        ask_registry(server, NULL);
+        work++;
+    }
+    if (now_ns >= sh_ring_due_ns(server->ring)) {
+        sh_ring_tick(server->ring, now_ns);
+        work++;
+    }
+    work += builds_step(server, now_ns);
+    struct sh_arc_change change;
+    while (sh_ring_change_next(server->ring, now_ns, &change)) {
+        for (unsigned i = lines_copies(&rig->lines, &rig->prng); i > 0; i--)
+            ask_registry(server, &change);
+        work++;
+    }
+    struct sh_ring_message *message;
+    while ((message = sh_ring_message_next(server->ring))) {
+        for (unsigned i = lines_copies(&rig->lines, &rig->prng); i > 0; i--)
+            message_post(server, message);
+        free(message);
+        work++;
+    }
+    return work;
+}
+
+static uint64_t server_due(void *arg)
+{
+    struct server *server = arg;
+    uint64_t due_ns = sh_ring_due_ns(server->ring);
+    if (server->poll_ns < due_ns)
+        due_ns = server->poll_ns;
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        if (server->build_ns[i] && server->build_ns[i] < due_ns)
+            due_ns = server->build_ns[i];
+    }
+    return due_ns;
+}
+
+static void server_boot(void *arg, struct sh_world *world, unsigned node)
+{
+    struct server *server = arg;
+    server->node = node;
+    server->boot = ++server->rig->boots;
+    server->is_started = server->is_absent = false;
+    server->table = server->poll_ns = 0;
+    memset(server->states, 0, sizeof server->states);
+    memset(server->has, 0, sizeof server->has);
+    memset(server->build_ns, 0, sizeof server->build_ns);
+    server->inbox = NULL;
+    server->inbox_end = &server->inbox;
+    struct sh_ring_config config = {
+        .server = server->nid,
+        .resend_ns = RESEND,
+        .patience_ns = PATIENCE,
+        .entries_kept = 4,
+        .piece_bytes = 96,
+        .fsm = {fsm_apply, fsm_image_size, fsm_image_put, fsm_image_get, fsm_clear, fsm_build, NULL,
+                server},
+    };
+    assert_int_equal(sh_ring_create(&config, &server->ring), SHOAL_OK);
+    struct sh_step step = {.name = "ring", .run = server_step, .due_ns = server_due, .arg = server};
+    sh_world_step_add(world, node, step);
+}
+
+static void server_crash(void *arg, struct sh_world *world, unsigned node)
+{
+    (void)world;
+    (void)node;
+    struct server *server = arg;
+    inbox_drop(server);
+    sh_ring_destroy(server->ring);
+    server->ring = NULL;
+    server->is_paused = false;
+}
+
+/* The end of a process is seen at once by whoever had a connection to it. */
+static void on_seen_dead(void *arg, uint64_t at, uint64_t boot)
+{
+    struct rig *rig = arg;
+    if (rig->servers[at].ring || rig->known_boot[at] != boot || !has_quorum(rig))
+        return;
+    if (sh_arcs_gone(&rig->arcs, (unsigned)at + 1, false))
+        table_changed(rig);
+}
+
+static void kill_server(struct server *server, bool is_seen)
+{
+    struct rig *rig = server->rig;
+    uint64_t boot = server->boot;
+    sh_world_crash(rig->world, server->node);
+    if (is_seen)
+        sh_world_at(rig->world, sh_world_now(rig->world) + 5 * MS, on_seen_dead, rig,
+                    server->nid - 1u, boot);
+}
+
+/* --- Worlds ---------------------------------------------------------------------------------- */
+
+static void rig_open(struct rig *rig, uint64_t seed)
+{
+    bool leases_never_end = rig->leases_never_end, answers_early = rig->answers_early;
+    *rig = (struct rig){
+        .seed = seed, .leases_never_end = leases_never_end, .answers_early = answers_early};
+    struct sh_prng prng = sh_prng_make(seed);
+    rig->prng = sh_prng_split(&prng);
+    struct sh_world_config config = {.seed = sh_prng_next(&prng), .skip_ppm = 20000};
+    rig->world = sh_world_create(&config);
+    rig->lines.delay_ns_max = 1 + sh_prng_below(&prng, 10 * MS);
+    sh_world_at(rig->world, 1, watch, rig, 0, 0);
+}
+
+static struct server *server_add(struct rig *rig)
+{
+    struct server *server = &rig->servers[rig->count++];
+    assert_true(rig->count <= SERVERS_MAX);
+    server->rig = rig;
+    server->nid = (uint8_t)rig->count;
+    struct sh_world_node node = {.clock_offset_ns = (int64_t)sh_prng_below(&rig->prng, S),
+                                 .boot = server_boot,
+                                 .crash = server_crash,
+                                 .arg = server};
+    (void)sh_world_node_add(rig->world, &node);
+    return server;
+}
+
+static void rig_close(struct rig *rig)
+{
+    for (unsigned i = 0; i < rig->count; i++) {
+        if (rig->servers[i].ring)
+            server_crash(&rig->servers[i], rig->world, i);
+    }
+    while (rig->letters)
+        letter_free(rig->letters);
+    sh_world_destroy(rig->world);
+}
+
+static bool rig_run(struct rig *rig, bool (*predicate)(void *arg), uint64_t for_ns)
+{
+    return sh_world_run_until(rig->world, predicate, rig, sh_world_now(rig->world) + for_ns);
+}
+
+static bool answers(const struct server *server, unsigned shard)
+{
+    return server->ring && !server->is_paused &&
+           !sh_ring_reads(server->ring, now_at(server), shard);
+}
+
+/* Who answers for a shard, or NULL; a second one is a violation. */
+static struct server *answering(struct rig *rig, unsigned shard)
+{
+    struct server *found = NULL;
+    for (unsigned i = 0; i < rig->count; i++) {
+        if (!answers(&rig->servers[i], shard))
+            continue;
+        if (found)
+            violated(rig, "two superpeers answer for a shard");
+        found = &rig->servers[i];
+    }
+    return found;
+}
+
+/* Whether each shard is owned and held by those who are to, and all that was ordered is done. */
+static bool has_converged(void *arg)
+{
+    struct rig *rig = arg;
+    if (rig->broken)
+        return true;
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        const struct sh_shard *shard = &rig->arcs.shards[i];
+        uint64_t wanted = sh_arc_wanted(rig->arcs.up, i);
+        if (!shard->owner || shard->replicas != wanted ||
+            shard->owner != sh_arc_successor(rig->arcs.up, i))
+            return false;
+        const struct server *owner = &rig->servers[shard->owner - 1];
+        if (!answers(owner, i))
+            return false;
+        for (; wanted; wanted &= wanted - 1) {
+            const struct server *server = &rig->servers[__builtin_ctzll(wanted) - 1];
+            if (!server->ring || !sh_ring_holds(server->ring, i) ||
+                sh_ring_applied(server->ring, i) != sh_ring_last(owner->ring, i) ||
+                memcmp(&server->states[i], &owner->states[i], sizeof owner->states[i]) != 0)
+                return false;
+        }
+    }
+    return true;
+}
+
+#endif
