@@ -68,8 +68,9 @@ SHOAL_NODISCARD enum shoal_err sh_options_read_flags(struct sh_options *options,
 
 /* File (--config PATH or SHOAL_CONFIG, if given; --config is taken out of argv), environment,
  * flags, and then the checks that concern an option's meaning or several options at once (roles
- * known, addresses parsable, loopback only without a secret, log format and levels known,
- * failure_ns ten times heartbeat_ns, files named for TLS: EPARSE, EADDRESS, ERANGE or ETLS). */
+ * known, addresses parsable, no wildcard told to others, loopback only without a secret, log format
+ * and levels known, failure_ns ten times heartbeat_ns, files named for TLS: EPARSE, EADDRESS,
+ * ERANGE or ETLS). */
 SHOAL_NODISCARD enum shoal_err sh_options_load(struct sh_options *options, int *argc_inout,
                                                char **argv, char *const *env,
                                                struct sh_options_error *error_out);
@@ -77,6 +78,10 @@ SHOAL_NODISCARD enum shoal_err sh_options_load(struct sh_options *options, int *
 /* The checks of sh_options_load alone. */
 SHOAL_NODISCARD enum shoal_err sh_options_check(const struct sh_options *options,
                                                 struct sh_options_error *error_out);
+
+/* Whether an address, HOST:PORT, stands for all addresses of its machine, as 0.0.0.0:1 and [::]:1
+ * do: nobody can connect to it from elsewhere. */
+bool sh_address_is_wildcard(const char *text);
 
 /* The nearest known option name to a wrong one (insertions, deletions, changed letters and swapped
  * neighbours, at most a third of its length of them; '-' counts as '_'), or NULL. The same for a

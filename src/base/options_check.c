@@ -55,12 +55,67 @@ static bool is_loopback(const char *host)
     return strcmp(host, "localhost") == 0;
 }
 
+/* Whether a host stands for all addresses of its machine. inet_aton takes the short forms, too. */
+static bool is_wildcard(const char *host)
+{
+    struct in_addr ipv4;
+    struct in6_addr ipv6;
+    if (inet_aton(host, &ipv4))
+        return ipv4.s_addr == htonl(INADDR_ANY);
+    if (inet_pton(AF_INET6, host, &ipv6) != 1)
+        return false;
+    static const struct in6_addr mapped = {.s6_addr = {[10] = 0xFF, [11] = 0xFF}};
+    return IN6_IS_ADDR_UNSPECIFIED(&ipv6) || memcmp(&ipv6, &mapped, sizeof ipv6) == 0;
+}
+
+bool sh_address_is_wildcard(const char *text)
+{
+    struct address address;
+    return parse_address(text, &address) && is_wildcard(address.host);
+}
+
+/* Others connect to the address that they are told, so a wildcard must not be told. */
+static enum shoal_err check_advertise(const struct sh_options *options,
+                                      struct sh_options_error *error_out)
+{
+    char quoted[SH_OPTION_QUOTE_MAX];
+    struct address address;
+    if (*options->advertise == '\0' && sh_address_is_wildcard(options->listen)) {
+        sh_option_error(error_out, "option listen",
+                        "%s listens on all addresses of this machine, and other nodes must be told "
+                        "one of them: set the option advertise to a HOST:PORT that they reach",
+                        sh_option_quote(options->listen, quoted));
+        return SHOAL_EADDRESS;
+    }
+    if (*options->advertise == '\0')
+        return SHOAL_OK;
+    sh_option_quote(options->advertise, quoted);
+    if (!parse_address(options->advertise, &address)) {
+        sh_option_error(error_out, "option advertise",
+                        "%s is not an address: write HOST:PORT, for example 10.0.0.5:4100", quoted);
+        return SHOAL_EADDRESS;
+    }
+    if (is_wildcard(address.host)) {
+        sh_option_error(error_out, "option advertise",
+                        "%s is a wildcard: name the one address that other nodes reach", quoted);
+        return SHOAL_EADDRESS;
+    }
+    return SHOAL_OK;
+}
+
 static enum shoal_err check_listen(const struct sh_options *options,
                                    struct sh_options_error *error_out)
 {
     char quoted[SH_OPTION_QUOTE_MAX];
     struct address address;
     sh_option_quote(options->listen, quoted);
+    if (strncmp(options->listen, "*:", 2) == 0) {
+        sh_option_error(error_out, "option listen",
+                        "%s is not an address: write 0.0.0.0:PORT or [::]:PORT for all addresses "
+                        "of this machine, and set the option advertise",
+                        quoted);
+        return SHOAL_EADDRESS;
+    }
     if (!parse_address(options->listen, &address)) {
         sh_option_error(error_out, "option listen",
                         "%s is not an address: write HOST:PORT, for example 127.0.0.1:4100",
@@ -237,6 +292,8 @@ enum shoal_err sh_options_check(const struct sh_options *options,
     enum shoal_err err = check_roles(options, error_out);
     if (err == SHOAL_OK)
         err = check_listen(options, error_out);
+    if (err == SHOAL_OK)
+        err = check_advertise(options, error_out);
     if (err == SHOAL_OK)
         err = check_peers(&options->superpeers, "option superpeers", "", error_out);
     if (err == SHOAL_OK)

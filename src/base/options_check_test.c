@@ -93,8 +93,37 @@ static void test_only_loopback_without_a_secret(void **state)
         assert_int_equal(sh_options_check(&options, &error), SHOAL_EADDRESS);
         assert_non_null(strstr(error.text, "need a cluster secret (option secret_file)"));
         set("secret_file", "/etc/shoal/secret");
+        set("advertise", "10.0.0.1:0");
         assert_int_equal(sh_options_check(&options, &error), SHOAL_OK);
     }
+}
+
+static void test_a_wildcard_needs_advertise(void **state)
+{
+    (void)state;
+    static const char *const wildcards[] = {"0.0.0.0:4100", "0:4100",     "0.0:4100",
+                                            "[::]:4100",    "[::0]:4100", "[::ffff:0.0.0.0]:4100"};
+    static const char *const wrong[] = {"0.0.0.0:4100",    "[::]:4100", "*:4100",
+                                        "unix:/run/shoal", "host",      "host:70000"};
+    set("secret_file", "/etc/shoal/secret");
+    for (size_t i = 0; i < sizeof wildcards / sizeof wildcards[0]; i++) {
+        set("listen", wildcards[i]);
+        set("advertise", "");
+        assert_int_equal(sh_options_check(&options, &error), SHOAL_EADDRESS);
+        assert_non_null(strstr(error.text, "set the option advertise"));
+        set("advertise", "store-1.example:0");
+        assert_int_equal(sh_options_check(&options, &error), SHOAL_OK);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        set("advertise", wrong[i]);
+        if (sh_options_check(&options, &error) != SHOAL_EADDRESS)
+            fail_msg("%s", wrong[i]);
+        assert_memory_equal(error.text, "option advertise: ", 18);
+    }
+    set("advertise", "10.0.0.1:4100");
+    set("listen", "*:4100");
+    assert_int_equal(sh_options_check(&options, &error), SHOAL_EADDRESS);
+    assert_non_null(strstr(error.text, "write 0.0.0.0:PORT or [::]:PORT"));
 }
 
 static void test_words_and_times(void **state)
@@ -151,6 +180,7 @@ int main(void)
         TEST(test_right_addresses),
         TEST(test_wrong_addresses),
         TEST(test_only_loopback_without_a_secret),
+        TEST(test_a_wildcard_needs_advertise),
         TEST(test_words_and_times),
         TEST(test_tls_names_its_files),
     };

@@ -44,9 +44,9 @@ static void note_interrupt(int number)
 /* Options that differ from node to node, which `up` gives. */
 static bool is_ours(const char *word)
 {
-    static const char *const ours[] = {"--roles",    "--listen",      "--superpeers",
-                                       "--connect",  "--ready-file",  "--data-dir",
-                                       "--log-file", "--local-socket"};
+    static const char *const ours[] = {
+        "--roles",    "--listen",   "--superpeers",   "--connect",   "--ready-file",
+        "--data-dir", "--log-file", "--local-socket", "--advertise", "--superpeer-port"};
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) {
         size_t size = strlen(ours[i]);
         if (strncmp(word, ours[i], size) == 0 && (word[size] == '\0' || word[size] == '='))
@@ -163,6 +163,7 @@ static enum shoal_err start_node(struct up *up, bool superpeer, size_t number)
     const char *ours[WORDS_OF_OURS] = {
         "--roles",      superpeer ? "superpeer" : "peer",
         "--listen",     *node->address ? node->address : "127.0.0.1:0",
+        "--advertise",  "",
         "--superpeers", up->superpeers,
         "--ready-file", ready,
         "--data-dir",   data,

@@ -14,6 +14,7 @@
 #include "graph/graph.h"
 #include "msg/tls.h"
 #include "msg/wires.h"
+#include "node/advertise.h"
 #include "node/chunks.h"
 #include "node/dumps.h"
 #include "node/leased.h"
@@ -36,7 +37,7 @@ struct sh_node_run {
     struct sh_env env;
     struct sh_msg *msg;
     struct sh_crew *crew;
-    char address[SH_MSG_ADDRESS_MAX];
+    char address[SH_MSG_ADDRESS_MAX]; /* the one that others are told */
     /* A superpeer's. */
     struct sh_superhost *superhost;
     /* A peer's. */
@@ -177,18 +178,23 @@ static enum shoal_err open_wire(struct sh_node_run *node, char *detail)
     return sh_tls_create(node->env.wire, &tls, &node->env.wire, detail);
 }
 
-/* The node is known to others by the address of its option listen. */
+/* Others know the node by its option advertise, or by the address that listen is bound to. */
 static enum shoal_err listen_all(struct sh_node_run *node, char *detail)
 {
     const struct sh_options *options = node->options;
-    enum shoal_err err = sh_msg_listen(node->msg, options->listen, node->address);
+    char local[SH_MSG_ADDRESS_MAX], bound[SH_MSG_ADDRESS_MAX];
+    enum shoal_err err = sh_msg_listen(node->msg, options->listen, bound);
     if (err != SHOAL_OK) {
         snprintf(detail, DETAIL_BYTES, "listen %s: %s", options->listen, shoal_err_text(err));
         return err;
     }
+    err = sh_advertise_choose(options->advertise, bound, node->address, detail);
+    if (err != SHOAL_OK)
+        return err;
+    if (strcmp(bound, node->address) != 0)
+        SH_INFO("node", "listens", SH_TEXT("at", bound), SH_TEXT("advertises", node->address));
     if (*options->local_socket == '\0')
         return SHOAL_OK;
-    char local[SH_MSG_ADDRESS_MAX], bound[SH_MSG_ADDRESS_MAX];
     snprintf(local, sizeof local, "unix:%s", options->local_socket);
     err = sh_msg_listen(node->msg, local, bound);
     if (err != SHOAL_OK)

@@ -46,7 +46,7 @@ SHOAL_NODISCARD enum shoal_err sh_node_wait_stopped(struct sh_node_run *node);
 /* Frees everything. NULL is allowed. After sh_node_wait_stopped, or if it never was started. */
 void sh_node_destroy(struct sh_node_run *node);
 
-/* Where it listens, with the port filled in; its ID, NONE before it has joined. */
+/* The address that others are told (node/advertise.h); its ID, NONE before it has joined. */
 const char *sh_node_address(const struct sh_node_run *node);
 shoal_nid sh_node_nid(const struct sh_node_run *node);
 

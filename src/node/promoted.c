@@ -16,7 +16,8 @@
 struct sh_promoted {
     const struct sh_options *peer;
     struct sh_options options; /* borrows the texts of the peer's, and of what follows */
-    char role[16], listen[SH_MSG_ADDRESS_MAX + 8], empty[1];
+    char role[16], listen[SH_MSG_ADDRESS_MAX + 8], advertise[SH_MSG_ADDRESS_MAX + 8];
+    char empty[1];
     char addresses[SH_SUPERPEERS_MAX][SH_MSG_ADDRESS_MAX];
     struct sh_lock lock;
     struct sh_node_run *node; /* NULL: it does not run, or is about to end; under lock */
@@ -86,16 +87,27 @@ static void *wait_for_end(void *arg)
     return NULL;
 }
 
-/* The peer's options, but a superpeer's, on any port of the peer's host. */
+/* The host of an address, with another port. */
+static void host_with_port(const char *address, uint64_t port, char *out, size_t size)
+{
+    const char *colon = strrchr(address, ':');
+    int host = colon ? (int)(colon - address) : (int)strlen(address);
+    snprintf(out, size, "%.*s:%u", host, address, (unsigned)port);
+}
+
+/* The peer's options, but a superpeer's, on another port of the peer's hosts. Others are told the
+ * port that it listens on. */
 static void options_make(struct sh_promoted *promoted, const char *const *addresses, size_t count)
 {
     struct sh_options *options = &promoted->options;
     *options = *promoted->peer;
-    const char *colon = strrchr(options->listen, ':');
-    int host = colon ? (int)(colon - options->listen) : (int)strlen(options->listen);
-    snprintf(promoted->listen, sizeof promoted->listen, "%.*s:0", host, options->listen);
+    host_with_port(options->listen, options->superpeer_port, promoted->listen,
+                   sizeof promoted->listen);
+    if (*options->advertise)
+        host_with_port(options->advertise, 0, promoted->advertise, sizeof promoted->advertise);
     snprintf(promoted->role, sizeof promoted->role, "superpeer");
     options->listen = promoted->listen;
+    options->advertise = promoted->advertise;
     options->roles.count = 1;
     options->roles.items[0] = promoted->role;
     options->local_socket = promoted->empty;

@@ -23,7 +23,7 @@ void sh_promoted_destroy(struct sh_promoted *promoted);
 bool sh_promoted_is_stored(const struct sh_promoted *promoted);
 
 /* Starts it: addresses (count of them, copied) are superpeers to ask. Does not wait until it
- * serves. address_out: where it listens, SH_MSG_ADDRESS_MAX bytes. EEXIST: it runs. EINVAL: no
+ * serves. address_out: what it advertises, SH_MSG_ADDRESS_MAX bytes. EEXIST: it runs. EINVAL: no
  * data_dir, or no address. Or as sh_node_create. detail, 256 bytes, says more. */
 SHOAL_NODISCARD enum shoal_err sh_promoted_start(struct sh_promoted *promoted,
                                                  const char *const *addresses, size_t count,

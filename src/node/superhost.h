@@ -21,7 +21,7 @@ struct sh_superhost_config {
     const struct sh_options *options; /* kept */
     struct sh_msg *msg;               /* kept; gets its node ID from here */
     struct sh_env env;                /* kept; disk: on data_dir, or NULL */
-    const char *address;              /* borrowed: where the node listens */
+    const char *address;              /* borrowed: the one that others are told */
     /* Called in the step, by a recruit or with ZooKeeper only: it serves. */
     void (*on_serves)(void *arg);
     /* Called in the step, once: it is to stop. OK: it was dismissed; else it could not serve. */
