@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "base/crew_int.h"
@@ -16,6 +17,7 @@ enum shoal_err sh_crew_create(const struct sh_crew_config *config, struct sh_cre
     SH_ASSERT(config->threads >= 1 && config->threads <= SH_CREW_THREADS_MAX);
     SH_ASSERT(config->name != NULL);
     SH_ASSERT(config->now_ns != NULL);
+    sh_ticks_init();
     size_t bytes = sizeof(struct sh_crew) + config->threads * sizeof(struct sh_crew_lane);
     struct sh_crew *crew = aligned_alloc(alignof(struct sh_crew), bytes);
     if (crew == NULL) {
@@ -211,4 +213,38 @@ struct sh_crew_stats sh_crew_stats_get(const struct sh_crew *crew, unsigned thre
         .lent_rounds = atomic_load_explicit(&lane->lent_rounds, memory_order_relaxed),
         .crowded = atomic_load_explicit(&lane->crowded, memory_order_relaxed),
     };
+}
+
+/* The row of a step's name, or a new one; NULL when there is no room for it. */
+static struct sh_crew_step_report *row_of(struct sh_crew_step_report *reports, size_t *count,
+                                          size_t room, const char *name)
+{
+    for (size_t i = 0; i < *count; i++) {
+        if (strcmp(reports[i].name, name) == 0) {
+            return &reports[i];
+        }
+    }
+    if (*count == room) {
+        return NULL;
+    }
+    reports[*count] = (struct sh_crew_step_report){.name = name};
+    return &reports[(*count)++];
+}
+
+size_t sh_crew_step_reports(const struct sh_crew *crew, struct sh_crew_step_report *reports_out,
+                            size_t room)
+{
+    size_t count = 0;
+    for (unsigned i = 0; i < crew->config.threads; i++) {
+        const struct sh_crew_lane *lane = &crew->lanes[i];
+        for (unsigned k = 0; k < lane->step_count; k++) {
+            const char *name = lane->steps[k].name;
+            struct sh_crew_step_report *row =
+                row_of(reports_out, &count, room, name != NULL ? name : "step");
+            if (row != NULL) {
+                sh_step_report_merge(&row->time, sh_step_time_get(&lane->times[k]));
+            }
+        }
+    }
+    return count;
 }

@@ -30,8 +30,10 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
+#include "base/steptime.h"
 #include "shoal/err.h"
 
 #define SH_CREW_THREADS_MAX 64
@@ -156,5 +158,15 @@ struct sh_crew_stats {
     bool crowded;         /* threads were found to outnumber cores; spinning is off */
 };
 struct sh_crew_stats sh_crew_stats_get(const struct sh_crew *crew, unsigned thread);
+
+/* How long its steps took since the start; those of one name, on several threads, are one. */
+struct sh_crew_step_report {
+    const char *name; /* borrowed from the step */
+    struct sh_step_report time;
+};
+/* At most SH_CREW_STEPS_MAX rows are needed where threads have the same steps. Returns how many
+ * there are. Any thread, once the crew has started. */
+size_t sh_crew_step_reports(const struct sh_crew *crew, struct sh_crew_step_report *reports_out,
+                            size_t room);
 
 #endif

@@ -42,6 +42,7 @@
 
 #include "base/crew.h"
 #include "base/lock.h"
+#include "base/steptime.h"
 
 #define SH_LANE_BATON UINT32_C(0x01)
 #define SH_LANE_NOTED UINT32_C(0x02)
@@ -82,16 +83,18 @@ struct sh_crew_lane {
     bool has_parker;
     struct sh_parker parker;
     struct sh_step steps[SH_CREW_STEPS_MAX];
+    struct sh_step_time times[SH_CREW_STEPS_MAX]; /* of the steps */
     pthread_t thread;
 
     /* The holder's: written with the baton only. */
-    bool rerun;        /* a step woke its own lane: run another round */
-    bool awake;        /* counted by sh_crowd_awake_add */
-    bool silent;       /* the last round found nothing */
-    unsigned yields;   /* since the silence began */
-    uint64_t since_ns; /* when the silence began */
-    uint64_t woke_ns;  /* when the lane last woke from sleep; 0: not yet looked at the clock */
-    uint64_t due_ns;   /* earliest step's due time when the holder last rested */
+    bool rerun;          /* a step woke its own lane: run another round */
+    bool awake;          /* counted by sh_crowd_awake_add */
+    bool silent;         /* the last round found nothing */
+    unsigned one_by_one; /* so many rounds more in which each step is timed by itself */
+    unsigned yields;     /* since the silence began */
+    uint64_t since_ns;   /* when the silence began */
+    uint64_t woke_ns;    /* when the lane last woke from sleep; 0: not yet looked at the clock */
+    uint64_t due_ns;     /* earliest step's due time when the holder last rested */
 
     /* Written by the holder, read by anybody; relaxed, since nothing hangs on them. */
     _Atomic uint64_t rounds;

@@ -173,15 +173,35 @@ static void silence_end(struct sh_crew_lane *lane)
     lane->silent = false;
 }
 
+/* Rounds in which each step is timed by itself, after some that had no work took long. */
+#define ONE_BY_ONE_ROUNDS 256
+
 bool sh_lane_round(struct sh_crew_lane *lane)
 {
     unsigned work = 0;
     SH_ASSERT(sh_lane_running == NULL);
     lane->rerun = false;
     sh_lane_running = lane;
+    uint64_t began = sh_ticks();
+    unsigned grouped = 0; /* steps since then that found no work */
     for (unsigned i = 0; i < lane->step_count; i++) {
-        work += lane->steps[i].run(lane->steps[i].arg);
+        sh_step_begin(began);
+        unsigned done = lane->steps[i].run(lane->steps[i].arg);
+        work += done;
+        grouped++;
+        if (done == 0 && i + 1 < lane->step_count && lane->one_by_one == 0) {
+            continue;
+        }
+        uint64_t ended = sh_ticks();
+        sh_step_time_add(&lane->times[i], began, ended);
+        if (grouped > 1 && ended - began > sh_ticks_scale.group) {
+            lane->one_by_one = ONE_BY_ONE_ROUNDS;
+        }
+        began = ended;
+        grouped = 0;
     }
+    lane->one_by_one -= lane->one_by_one > 0;
+    sh_step_end();
     sh_lane_running = NULL;
     sh_lane_count(&lane->rounds);
     if (work == 0) {

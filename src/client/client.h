@@ -7,6 +7,7 @@
 #include "cluster/report.h"
 #include "env/env.h"
 #include "msg/call.h"
+#include "node/steps.h"
 #include "shoal/shoal.h"
 
 /* Opens a cluster like shoal_open, with the addresses in options->connect, or those of
@@ -32,6 +33,11 @@ struct sh_caller sh_client_caller(shoal *store);
  * when there is none. */
 SHOAL_NODISCARD enum shoal_err sh_client_peers(shoal *store, shoal_nid *peers, size_t room,
                                                size_t *count_out);
+
+/* How long a node's steps and their parts have taken at most: SH_STEPS_ROWS_MAX rows at most.
+ * ENONODE, ENOTYPE (it is older), EPROTO, and what a call may say. */
+SHOAL_NODISCARD enum shoal_err sh_client_steps(shoal *store, shoal_nid nid,
+                                               struct sh_steps_row *rows_out, size_t *count_out);
 
 /* Asks a node to stop in order, as SIGTERM would. */
 SHOAL_NODISCARD enum shoal_err sh_client_stop_node(shoal *store, shoal_nid nid);

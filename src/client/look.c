@@ -294,8 +294,9 @@ enum shoal_err shoal_status(shoal *store, shoal_nid node, struct shoal_status *s
     return err;
 }
 
-/* Tells a node something that it answers with nothing. */
-static enum shoal_err tell(shoal *store, shoal_nid nid, sh_msg_type type, struct sh_bytes payload)
+/* Asks any node something. */
+static enum shoal_err ask_node(shoal *store, shoal_nid nid, sh_msg_type type,
+                               struct sh_bytes payload, uint8_t **answer_out, size_t *size_out)
 {
     struct sh_caller caller = sh_client_caller(store);
     struct sh_node node;
@@ -304,7 +305,30 @@ static enum shoal_err tell(shoal *store, shoal_nid nid, sh_msg_type type, struct
         err = sh_directory_node(store->directory, nid, &node);
     if (err != SHOAL_OK)
         return err;
-    return sh_call(&caller, nid, type, payload, store->timeout_ns, NULL, NULL, sh_client_detail());
+    return sh_call(&caller, nid, type, payload, store->timeout_ns, answer_out, size_out,
+                   sh_client_detail());
+}
+
+/* Tells a node something that it answers with nothing. */
+static enum shoal_err tell(shoal *store, shoal_nid nid, sh_msg_type type, struct sh_bytes payload)
+{
+    return ask_node(store, nid, type, payload, NULL, NULL);
+}
+
+enum shoal_err sh_client_steps(shoal *store, shoal_nid nid, struct sh_steps_row *rows_out,
+                               size_t *count_out)
+{
+    uint8_t *answer;
+    size_t size;
+    enum shoal_err err =
+        ask_node(store, nid, SH_NODE_STEPS, (struct sh_bytes){NULL, 0}, &answer, &size);
+    if (err != SHOAL_OK)
+        return err;
+    struct sh_reader r = sh_reader_make(sh_bytes_make(answer, size));
+    if (!sh_steps_get(&r, rows_out, count_out))
+        err = SHOAL_EPROTO;
+    free(answer);
+    return err;
 }
 
 enum shoal_err sh_client_stop_node(shoal *store, shoal_nid nid)

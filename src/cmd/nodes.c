@@ -312,6 +312,73 @@ static void node_print(FILE *out, const struct shoal_node *node, const struct sh
                 err == SHOAL_OK ? "" : shoal_err_text(err));
 }
 
+/* --- How long steps take ------------------------------------------------------------------- */
+
+static struct sh_json *steps_json(const struct sh_steps_row *rows, size_t count)
+{
+    struct sh_json *list = sh_json_array();
+    for (size_t i = 0; i < count; i++) {
+        struct sh_json *row = sh_json_object();
+        sh_json_set_text(row, "kind", rows[i].name);
+        sh_json_set_u64(row, "longest_ns", rows[i].time.longest_ns);
+        sh_json_set_u64(row, "over_1ms", rows[i].time.over);
+        sh_json_append(list, row);
+    }
+    return list;
+}
+
+/* Adds what one node has of each kind to what all have. */
+static void steps_add(struct sh_steps_row *all, size_t *all_count, const struct sh_steps_row *rows,
+                      size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        size_t at = 0;
+        while (at < *all_count && strcmp(all[at].name, rows[i].name) != 0)
+            at++;
+        if (at == SH_STEPS_ROWS_MAX)
+            return;
+        if (at == *all_count)
+            all[(*all_count)++] = rows[i];
+        else
+            sh_step_report_merge(&all[at].time, rows[i].time);
+    }
+}
+
+static int longest_first(const void *a, const void *b)
+{
+    uint64_t x = ((const struct sh_steps_row *)a)->time.longest_ns;
+    uint64_t y = ((const struct sh_steps_row *)b)->time.longest_ns;
+    return (x < y) - (x > y);
+}
+
+/* Adds a node's steps to the list, if it says them, and to those of all nodes. */
+static void node_steps(struct sh_cmd *cmd, const struct shoal_node *node, struct sh_json *list,
+                       struct sh_steps_row *all, size_t *all_count)
+{
+    struct sh_steps_row rows[SH_STEPS_ROWS_MAX];
+    size_t count;
+    if (node->state != SHOAL_NODE_UP ||
+        sh_client_steps(cmd->store, node->nid, rows, &count) != SHOAL_OK)
+        return;
+    struct sh_json *row = sh_json_object();
+    qsort(rows, count, sizeof rows[0], longest_first);
+    steps_add(all, all_count, rows, count);
+    sh_json_set_u64(row, "nid", node->nid.v);
+    sh_json_set(row, "kinds", steps_json(rows, count));
+    sh_json_append(list, row);
+}
+
+#define STEPS_SHOWN 8
+
+static void steps_print(FILE *out, struct sh_steps_row *rows, size_t count)
+{
+    qsort(rows, count, sizeof rows[0], longest_first);
+    fputs("\nlongest steps of any node:\n", out);
+    for (size_t i = 0; i < count && i < STEPS_SHOWN; i++)
+        fprintf(out, "  %-32s %10.3f ms  %8" PRIu64 " above 1 ms\n", rows[i].name,
+                (double)rows[i].time.longest_ns / 1e6, rows[i].time.over);
+}
+
 /* What superpeers were asked, in all. */
 struct asked {
     uint64_t lookups, nobody;
@@ -402,6 +469,9 @@ int sh_cmd_run_status(struct sh_cmd *cmd)
     if (exit_status != SH_EXIT_OK)
         return exit_status;
     struct sh_json *root = sh_json_object(), *list = sh_json_array(), *sum = sh_json_object();
+    struct sh_json *steps = sh_json_array();
+    struct sh_steps_row longest[SH_STEPS_ROWS_MAX];
+    size_t longest_count = 0;
     struct shoal_status all = {0};
     struct asked asked = {0};
     struct shoal_lookups own;
@@ -414,6 +484,7 @@ int sh_cmd_run_status(struct sh_cmd *cmd)
             peer_show(cmd, &nodes[i], list, &all);
         else
             superpeer_show(cmd, &nodes[i], list, &asked);
+        node_steps(cmd, &nodes[i], steps, longest, &longest_count);
     }
     free(nodes);
     enum shoal_err err = shoal_lookups(cmd->store, &own);
@@ -424,11 +495,13 @@ int sh_cmd_run_status(struct sh_cmd *cmd)
     sh_json_set_u64(sum, "lookups_nobody", asked.nobody);
     sh_json_set(root, "all", sum);
     sh_json_set(root, "client", client_json(&own));
+    sh_json_set(root, "steps", steps);
     if (cmd->flags.json)
         return sh_cmd_answer(cmd, root);
     sh_json_free(root);
     fprintf(cmd->out, "%5s  %-9s  %-6s  %-21s", "all", "", "", "");
     memory_print(cmd->out, &all);
     lookups_print(cmd->out, &asked, &all, &own);
+    steps_print(cmd->out, longest, longest_count);
     return SH_EXIT_OK;
 }

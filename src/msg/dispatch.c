@@ -109,7 +109,7 @@ static struct sh_handler_entry *handler_of(const struct sh_msg *msg, sh_msg_type
     return entry && (entry->handler || entry->describe) ? entry : NULL;
 }
 
-const struct sh_handler_entry *sh_handler_of(const struct sh_msg *msg, sh_msg_type type)
+struct sh_handler_entry *sh_handler_of(const struct sh_msg *msg, sh_msg_type type)
 {
     return handler_of(msg, type);
 }
@@ -219,6 +219,7 @@ enum sh_dispatched sh_dispatch(struct sh_msg *msg, struct sh_stream *stream, enu
     struct sh_conn *conn = stream->conn;
     if (kind == SH_KIND_ANSWER || kind == SH_KIND_ERROR) {
         sh_requests_answer(msg, conn->nid, id, kind, payload);
+        sh_message_done(msg, &msg->part_times[SH_MSG_PART_ANSWER]);
         return SH_DISPATCHED;
     }
     if (kind == SH_KIND_MESSAGE && type >> 8 == 0) {
@@ -227,11 +228,12 @@ enum sh_dispatched sh_dispatch(struct sh_msg *msg, struct sh_stream *stream, enu
     }
     sh_close_used(msg, conn);
     struct sh_msg_in in = sh_msg_in_make(msg, conn, kind, type, id, payload);
-    const struct sh_handler_entry *entry = handler_of(msg, type);
+    struct sh_handler_entry *entry = handler_of(msg, type);
     if (!entry) {
         no_handler(msg, &in);
     } else if (entry->mode == SH_MSG_INLINE) {
         message_run(entry, conn, &in);
+        sh_message_done(msg, &entry->time);
     } else {
         struct sh_work work = {.block = stream->block, .conn = conn, .in = in};
         if (!sh_work_add(msg, &work, entry->mode))
@@ -242,11 +244,13 @@ enum sh_dispatched sh_dispatch(struct sh_msg *msg, struct sh_stream *stream, enu
 
 static void message_work_run(struct sh_msg *msg, struct sh_work *work)
 {
-    const struct sh_handler_entry *entry = handler_of(msg, work->in.type);
+    struct sh_handler_entry *entry = handler_of(msg, work->in.type);
     SH_ASSERT(entry != NULL);
+    uint64_t began = sh_step_ticks();
     if (work->object) {
         bool is_late = entry->is_leased && sh_msg_is_fenced(msg);
         entry->done(entry->arg, &work->in, work->object, is_late ? SHOAL_EFENCED : work->err);
+        sh_step_time_add(&entry->time, began, sh_step_ticks());
         work_free(msg, work);
         return;
     }
@@ -254,6 +258,7 @@ static void message_work_run(struct sh_msg *msg, struct sh_work *work)
     uint32_t generation = work->in.reply_to.generation;
     uint64_t bytes = SH_MSG_HEADER_BYTES + sh_reader_left(&work->in.payload);
     message_run(entry, conn, &work->in);
+    sh_step_time_add(&entry->time, began, sh_step_ticks());
     work_free(msg, work);
     if (sh_flow_finished(&conn->flow, generation, bytes))
         sh_conn_mark_dirty(msg, conn);

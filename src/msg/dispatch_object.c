@@ -55,7 +55,7 @@ bool sh_partial_begin(struct sh_msg *msg, struct sh_stream *stream, enum sh_kind
         return false;
     if (kind == SH_KIND_ANSWER)
         return answer_begin(msg, stream, id, payload_bytes);
-    const struct sh_handler_entry *entry = sh_handler_of(msg, type);
+    struct sh_handler_entry *entry = sh_handler_of(msg, type);
     if (!entry || !entry->describe)
         return false;
     *partial = (struct sh_partial){
@@ -88,15 +88,17 @@ size_t sh_partial_feed(struct sh_msg *msg, struct sh_stream *stream, struct sh_b
 bool sh_partial_end(struct sh_msg *msg, struct sh_stream *stream)
 {
     struct sh_partial *partial = &stream->partial;
-    const struct sh_handler_entry *entry = partial->entry;
+    struct sh_handler_entry *entry = partial->entry;
     SH_ASSERT(partial->is_active && partial->left == 0);
     if (!entry) {
         partial->is_active = false;
         sh_requests_answer_end(msg, stream->conn->nid, partial);
+        sh_message_done(msg, &msg->part_times[SH_MSG_PART_ANSWER]);
         return true;
     }
     if (partial->object && entry->mode == SH_MSG_INLINE) {
         entry->done(entry->arg, &partial->in, partial->object, partial->err);
+        sh_message_done(msg, &entry->time);
     } else if (partial->object) {
         struct sh_work work = {.conn = stream->conn,
                                .in = partial->in,

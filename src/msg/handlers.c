@@ -12,7 +12,8 @@
  * steps that are busy, each of which looks again before it sets its bit. */
 #include "msg/msg_int.h"
 
-/* How many messages a handler step runs before the other steps have their turn. */
+/* How many messages a handler step runs before the other steps have their turn, if it has not taken
+ * its share of time before. */
 #define HANDLED_AT_ONCE 32
 
 void sh_handlers_wake(struct sh_msg *msg)
@@ -69,7 +70,8 @@ static unsigned handlers_run(void *arg)
     unsigned done = 0;
     struct sh_work *work;
     handler_came(msg, step);
-    while (done < HANDLED_AT_ONCE && (work = work_next(msg, step))) {
+    while (done < HANDLED_AT_ONCE && !(done > 0 && sh_step_spent()) &&
+           (work = work_next(msg, step))) {
         sh_work_run(msg, work);
         done++;
     }

@@ -55,6 +55,14 @@ static void proof_make(const struct sh_msg *msg, const char *side, const struct 
     SH_ASSERT(made != NULL && size == SH_PROOF_BYTES);
 }
 
+void sh_hello_init(void)
+{
+    uint8_t proof[SH_PROOF_BYTES];
+    unsigned size;
+    unsigned char *made = HMAC(EVP_sha256(), "", 0, proof, 0, proof, &size);
+    SH_ASSERT(made != NULL);
+}
+
 static bool proof_holds(const struct sh_msg *msg, const char *side, const struct sh_stream *stream,
                         const uint8_t *proof)
 {

@@ -38,6 +38,7 @@ enum shoal_err sh_msg_create(const struct sh_msg_config *config, struct sh_msg *
     msg->large_bytes_max = SH_SHARED_BYTES;
     atomic_init(&msg->large_due_ns, SH_NEVER);
     msg->conns = calloc(NIDS, sizeof *msg->conns);
+    sh_hello_init();
     enum shoal_err err = msg->conns ? sh_dispatch_init(msg) : SHOAL_ENOMEM;
     if (err == SHOAL_OK)
         err = sh_requests_init(msg);
@@ -168,15 +169,32 @@ static void on_writable(struct sh_msg *msg, struct sh_stream *stream)
     }
 }
 
+void sh_messages_done(struct sh_msg *msg)
+{
+    uint64_t now = sh_step_ticks();
+    bool is_group = msg->messages_untimed > 1 && !sh_step_is_long;
+    struct sh_step_time *time = is_group ? &msg->part_times[SH_MSG_PART_GROUP] : msg->message_time;
+    if (is_group && now - msg->part_began > sh_ticks_scale.group)
+        msg->messages_one_by_one = SH_MESSAGES_ONE_BY_ONE;
+    else
+        msg->messages_one_by_one -= msg->messages_one_by_one > 0;
+    sh_step_time_add(time, msg->part_began, now);
+    msg->part_began = now;
+    msg->messages_untimed = 0;
+    sh_step_is_long = false;
+}
+
 static void on_wire_event(struct sh_msg *msg, const struct sh_wire_event *event, uint64_t now_ns)
 {
     struct sh_stream *stream;
     switch (event->kind) {
     case SH_WIRE_OPENED:
         on_opened(msg, event);
+        sh_part_done(msg, &msg->part_times[SH_MSG_PART_HELLO]);
         return;
     case SH_WIRE_ACCEPTED:
         on_accepted(msg, event, now_ns);
+        sh_part_done(msg, &msg->part_times[SH_MSG_PART_HELLO]);
         return;
     case SH_WIRE_READABLE:
         if ((stream = sh_stream_find(msg, event->link)))
@@ -185,6 +203,7 @@ static void on_wire_event(struct sh_msg *msg, const struct sh_wire_event *event,
     case SH_WIRE_WRITABLE:
         if ((stream = sh_stream_find(msg, event->link)))
             on_writable(msg, stream);
+        sh_part_done(msg, &msg->part_times[SH_MSG_PART_SEND]);
         return;
     case SH_WIRE_LOST:
         if ((stream = sh_stream_find(msg, event->link))) {
@@ -192,6 +211,7 @@ static void on_wire_event(struct sh_msg *msg, const struct sh_wire_event *event,
                 stream->conn->was_refused = true;
             sh_stream_fail(msg, stream, event->err, false);
         }
+        sh_part_done(msg, &msg->part_times[SH_MSG_PART_UPKEEP]);
         return;
     }
 }
@@ -211,7 +231,8 @@ static void dirty_take(struct sh_msg *msg)
 
 /* What a round receives, and what it sends, before it looks at who is due and what else has come:
  * for many connections with much to carry all of it could take so long that they pass for silent.
- */
+ * Likewise it leaves the rest to the next one when it has taken its share of time, which a few
+ * requests may do whose bytes are few: base/steptime.h. */
 #define ROUND_BYTES (UINT64_C(256) << 10)
 
 static unsigned dirty_service(struct sh_msg *msg, uint64_t now_ns)
@@ -221,15 +242,19 @@ static unsigned dirty_service(struct sh_msg *msg, uint64_t now_ns)
         return 0;
     /* relaxed: this step writes it */
     uint64_t until = atomic_load_explicit(&msg->bytes_out, memory_order_relaxed) + ROUND_BYTES;
+    /* Its own share, or those who only receive would not leave any. */
+    uint64_t until_ticks = msg->part_began + sh_ticks_scale.share;
     unsigned count = 0;
     struct sh_conn *conn;
     while ((conn = msg->dirty_left) &&
-           atomic_load_explicit(&msg->bytes_out, memory_order_relaxed) < until) {
+           atomic_load_explicit(&msg->bytes_out, memory_order_relaxed) < until &&
+           !(count > 0 && msg->part_began > until_ticks)) {
         msg->dirty_left = conn->dirty_next;
         /* acq_rel: what was written before the flag was set is seen below; who sets it from now on
          * puts the connection on the stack again */
         atomic_exchange_explicit(&conn->dirty, false, memory_order_acq_rel);
         sh_conn_service(msg, conn, now_ns);
+        sh_part_done(msg, &msg->part_times[SH_MSG_PART_SEND]);
         count++;
     }
     return count + sh_requests_late(msg, SHOAL_ECONNLOST);
@@ -262,7 +287,8 @@ static unsigned events_see(struct sh_msg *msg, uint64_t now_ns)
     uint64_t until = atomic_load_explicit(&msg->bytes_in, memory_order_relaxed) + ROUND_BYTES;
     unsigned done = 0;
     while (msg->events_seen < msg->events_count &&
-           atomic_load_explicit(&msg->bytes_in, memory_order_relaxed) < until) {
+           atomic_load_explicit(&msg->bytes_in, memory_order_relaxed) < until &&
+           !(done > 0 && sh_round_is_spent(msg))) {
         on_wire_event(msg, &msg->events[msg->events_seen++], now_ns);
         done++;
     }
@@ -275,6 +301,7 @@ static unsigned transport_run(void *arg)
 {
     struct sh_msg *msg = arg;
     uint64_t now_ns = sh_now(&msg->config.env.clock);
+    msg->part_began = sh_step_ticks();
     /* A thread that blocks has polled in its parker, will do so again there if this round's work
      * was all, and so pays for one poll a message, not two. */
     if (!msg->events_gathered && !msg->poll_skipped)
@@ -282,6 +309,7 @@ static unsigned transport_run(void *arg)
     msg->poll_skipped = msg->events_gathered;
     msg->events_gathered = false;
     sh_lease_look(msg);
+    sh_part_done(msg, &msg->part_times[SH_MSG_PART_POLL]);
     unsigned done = events_see(msg, now_ns);
     done += sh_streams_resume(msg, now_ns);
     if (now_ns >= sh_streams_due(msg))
@@ -291,11 +319,13 @@ static unsigned transport_run(void *arg)
     sh_closes_expire(msg, now_ns);
     done += sh_requests_expire(msg, now_ns);
     sh_lease_look(msg);
+    sh_part_done(msg, &msg->part_times[SH_MSG_PART_UPKEEP]);
     done += dirty_service(msg, now_ns);
     sh_conns_dial(msg, now_ns);
     struct sh_wire *wire = msg->config.env.wire;
     if (wire->ops->flush)
         wire->ops->flush(wire);
+    sh_part_done(msg, &msg->part_times[SH_MSG_PART_SEND]);
     return done;
 }
 
@@ -356,6 +386,26 @@ void sh_msg_retried(struct sh_msg *msg, shoal_nid to)
     sh_count(&msg->retries, 1);
     if (conn)
         sh_count(&conn->retries, 1);
+}
+
+struct sh_step_report sh_msg_part_time(const struct sh_msg *msg, enum sh_msg_part part)
+{
+    SH_ASSERT(part < SH_MSG_PARTS);
+    return sh_step_time_get(&msg->part_times[part]);
+}
+
+void sh_msg_handler_times(const struct sh_msg *msg,
+                          void (*each)(void *arg, sh_msg_type type, struct sh_step_report time),
+                          void *arg)
+{
+    for (unsigned type = 0; type < SH_MSG_TYPES; type++) {
+        const struct sh_handler_entry *entry = sh_handler_of(msg, (sh_msg_type)type);
+        struct sh_step_report time = {0};
+        if (entry)
+            time = sh_step_time_get(&entry->time);
+        if (time.longest_ns > 0)
+            each(arg, (sh_msg_type)type, time);
+    }
 }
 
 /* relaxed: each is a count of its own */

@@ -379,6 +379,26 @@ void sh_msg_epoch_set(struct sh_msg *msg, uint64_t epoch);
  * than that, are refused as above. Any thread. */
 void sh_msg_node_fence(struct sh_msg *msg, shoal_nid nid, uint64_t epoch);
 
+/* --- Times --------------------------------------------------------------------------------- */
+
+/* Parts of the transport step, beside handlers. */
+enum sh_msg_part {
+    SH_MSG_PART_POLL,    /* asking the wire, which does TLS handshakes in it */
+    SH_MSG_PART_RECEIVE, /* taking bytes, and decoding what comes piece by piece */
+    SH_MSG_PART_HELLO,   /* connections that are opened or accepted */
+    SH_MSG_PART_ANSWER,  /* what is done with an answer */
+    SH_MSG_PART_GROUP,   /* up to 16 short messages, of any types */
+    SH_MSG_PART_UPKEEP,  /* time-outs, beats, losses */
+    SH_MSG_PART_SEND,    /* pushing bytes */
+    SH_MSG_PARTS
+};
+struct sh_step_report sh_msg_part_time(const struct sh_msg *msg, enum sh_msg_part part);
+/* Calls each with the types of messages that were handled, and how long that took at most. Any
+ * thread. */
+void sh_msg_handler_times(const struct sh_msg *msg,
+                          void (*each)(void *arg, sh_msg_type type, struct sh_step_report time),
+                          void *arg);
+
 /* --- Counters ---------------------------------------------------------------------------- */
 
 struct sh_msg_stats {

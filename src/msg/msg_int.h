@@ -12,6 +12,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/queue.h"
+#include "base/steptime.h"
 #include "msg/codec.h"
 #include "msg/flow_int.h"
 #include "msg/msg.h"
@@ -154,6 +155,7 @@ enum sh_stall {
     SH_STALL_NONE,
     SH_STALL_WORKS,   /* its next message waits for a free work, or for held blocks to be read */
     SH_STALL_ANSWERS, /* its next request waits until answers to its node have been sent */
+    SH_STALL_TURN,    /* the step has spent its share: its next message waits for the next round */
 };
 
 enum sh_stream_state {
@@ -173,6 +175,7 @@ struct sh_handler_entry {
     sh_msg_object_begin begin;
     sh_msg_object_done done;
     void *arg;
+    struct sh_step_time time; /* of handling one */
     enum sh_msg_mode mode;
     bool is_leased; /* runs only while this end's lease holds: lease.c */
 };
@@ -180,9 +183,9 @@ struct sh_handler_entry {
 /* A message or an answer with a description whose bytes are decoded as they come. */
 struct sh_partial {
     bool is_active;
-    const struct sh_handler_entry *entry; /* of a message or request; NULL: it is an answer */
-    struct sh_msg_in in;                  /* likewise */
-    void *object;                         /* likewise; NULL: refused, its bytes are passed over */
+    struct sh_handler_entry *entry; /* of a message or request; NULL: it is an answer */
+    struct sh_msg_in in;            /* likewise */
+    void *object;                   /* likewise; NULL: refused, its bytes are passed over */
     /* An answer: who awaited it when it began, to be compared only, and its ID. NULL: nobody. */
     const struct sh_request *request;
     uint32_t id;
@@ -337,7 +340,15 @@ struct sh_msg {
     struct sh_stream *stalled_first, *stalled_last; /* in the order of being tried again */
     uint32_t stalled_count;
     uint32_t stalled_for_works; /* of them */
+    uint32_t stalled_for_turn;  /* likewise */
     uint64_t stalls_due_ns;     /* when those that wait for answers are to be tried again */
+    /* Where the time of the transport step goes, but for handlers: the parts, and when the one at
+     * hand began (sh_step_ticks). Transport step. */
+    struct sh_step_time part_times[SH_MSG_PARTS];
+    uint64_t part_began;
+    struct sh_step_time *message_time; /* what the last message counts as */
+    unsigned messages_untimed;         /* since then */
+    unsigned messages_one_by_one;      /* so many more are timed by themselves */
     /* Counters. */
     _Atomic uint64_t messages_out, messages_in;
     _Atomic uint64_t bytes_out, blocks_out, bytes_in;
@@ -356,6 +367,37 @@ static inline void sh_count_alone(_Atomic uint64_t *counter, uint64_t by)
     /* relaxed, one writer */
     uint64_t now = atomic_load_explicit(counter, memory_order_relaxed);
     atomic_store_explicit(counter, now + by, memory_order_relaxed);
+}
+
+/* Says that what the transport step has done since the last call was that part, or a handler. */
+static inline void sh_part_done(struct sh_msg *msg, struct sh_step_time *time)
+{
+    uint64_t now = sh_step_ticks();
+    sh_step_time_add(time, msg->part_began, now);
+    msg->part_began = now;
+}
+
+/* Short messages share a reading of the clock: base/steptime.h. */
+#define SH_MESSAGES_GROUP 16
+#define SH_MESSAGES_ONE_BY_ONE 1024
+
+/* Times what was handled since the last part ended: by its type if that is one message or one that
+ * was long. */
+void sh_messages_done(struct sh_msg *msg);
+
+/* A message was handled, which counts as that. */
+static inline void sh_message_done(struct sh_msg *msg, struct sh_step_time *time)
+{
+    msg->message_time = time;
+    if (++msg->messages_untimed >= SH_MESSAGES_GROUP || sh_step_is_long ||
+        msg->messages_one_by_one > 0)
+        sh_messages_done(msg);
+}
+
+/* Whether the round has taken its share of time, as the last part's end has it. */
+static inline bool sh_round_is_spent(const struct sh_msg *msg)
+{
+    return sh_step_spent_at(msg->part_began);
 }
 
 /* msg.c: transport step. A link was closed: what the last poll said of it and has not been seen to
@@ -562,6 +604,8 @@ uint64_t sh_stalls_due(const struct sh_msg *msg);
 void sh_stream_blame(struct sh_msg *msg, const struct sh_stream *stream, enum shoal_err err);
 
 /* hello.c */
+/* Makes a first proof, which takes the library 2 ms, so that no step does. */
+void sh_hello_init(void);
 void sh_hello_begin(struct sh_msg *msg, struct sh_stream *stream);
 /* Who the hello of a stream that WAITs for its PROOF says it is. */
 shoal_nid sh_hello_nid(const struct sh_stream *stream);
@@ -605,7 +649,7 @@ enum sh_dispatched sh_dispatch(struct sh_msg *msg, struct sh_stream *stream, enu
                                sh_msg_type type, uint32_t id, struct sh_bytes payload);
 struct sh_msg_in sh_msg_in_make(struct sh_msg *msg, const struct sh_conn *conn, enum sh_kind kind,
                                 sh_msg_type type, uint32_t id, struct sh_bytes payload);
-const struct sh_handler_entry *sh_handler_of(const struct sh_msg *msg, sh_msg_type type);
+struct sh_handler_entry *sh_handler_of(const struct sh_msg *msg, sh_msg_type type);
 struct sh_handler_entry *sh_handler_add(struct sh_msg *msg, sh_msg_type type);
 /* True when a connection may have another work, and `spare` more: when it has fewer than are free.
  * So one whose handlers are slow gets half of them at most, and always leaves some to the others.

@@ -547,10 +547,13 @@ bool sh_out_is_between(struct sh_conn *conn)
 
 /* Pieces of objects that are pushed before the other connections have their turn: 1 MiB. */
 #define PIECES_AT_ONCE 16
+/* The same of what is in the ring; the kernel takes some hundred microseconds for so much. */
+#define FLUSH_BYTES ((size_t)1 << 20)
 
 void sh_out_flush(struct sh_msg *msg, struct sh_conn *conn)
 {
     unsigned pieces = 0;
+    uint64_t pushed = 0;
     struct sh_wire *wire = msg->config.env.wire;
     if (sh_lease_forbids(msg)) {
         sh_conn_mark_dirty(msg, conn); /* the next look gives the connection up */
@@ -567,9 +570,16 @@ void sh_out_flush(struct sh_msg *msg, struct sh_conn *conn)
             sh_object_push(msg, conn);
             continue;
         }
+        if (pushed >= FLUSH_BYTES) {
+            sh_conn_mark_dirty(msg, conn);
+            return;
+        }
         struct sh_bytes bytes = ring_take(msg, conn);
         if (bytes.size == 0)
             return;
+        if (bytes.size > FLUSH_BYTES)
+            bytes.size = FLUSH_BYTES;
+        pushed += bytes.size;
         if (bytes.size > SH_MSG_HEADER_BYTES) /* more than a beat */
             sh_close_used(msg, conn);
         size_t taken = wire->ops->push(wire, conn->sends_on->link, bytes);

@@ -1,5 +1,5 @@
 /* Streams whose reading is paused: their next message waits for a free work, or their next request
- * until answers to its node have been sent.
+ * until answers to its node have been sent, or the round has taken its share of time.
  *
  * Who asks and does not read the answers would make the ring grow without bound, so no request is
  * handled while more than ANSWERS_RINGS rings of bytes are unsent. Two nodes may stand still in
@@ -25,6 +25,7 @@ void sh_stream_stall(struct sh_msg *msg, struct sh_stream *stream, enum sh_stall
     msg->stalled_last = stream;
     msg->stalled_count++;
     msg->stalled_for_works += why == SH_STALL_WORKS;
+    msg->stalled_for_turn += why == SH_STALL_TURN;
 }
 
 void sh_stream_unstall(struct sh_msg *msg, struct sh_stream *stream)
@@ -39,6 +40,7 @@ void sh_stream_unstall(struct sh_msg *msg, struct sh_stream *stream)
     stream->stall_next = stream->stall_prev = NULL;
     msg->stalled_count--;
     msg->stalled_for_works -= stream->stall == SH_STALL_WORKS;
+    msg->stalled_for_turn -= stream->stall == SH_STALL_TURN;
     stream->stall = SH_STALL_NONE;
 }
 
@@ -116,11 +118,14 @@ static bool may_go_on(struct sh_msg *msg, const struct sh_stream *stream, uint64
         uint32_t taken = atomic_load_explicit(&stream->conn->works, memory_order_relaxed);
         return sh_works_have_room(msg, stream->conn, 1 + taken / 4);
     }
-    return !stream->conn || answers_may_go_on(msg, stream->conn, now_ns);
+    return stream->stall == SH_STALL_TURN || !stream->conn ||
+           answers_may_go_on(msg, stream->conn, now_ns);
 }
 
 uint64_t sh_stalls_due(const struct sh_msg *msg)
 {
+    if (msg->stalled_for_turn > 0)
+        return 0;
     return msg->stalled_count > msg->stalled_for_works ? msg->stalls_due_ns : SH_NEVER;
 }
 
@@ -149,7 +154,7 @@ unsigned sh_streams_resume(struct sh_msg *msg, uint64_t now_ns)
         (void)atomic_exchange_explicit(&msg->works_wanted, 1, memory_order_acq_rel);
     unsigned resumed = 0;
     unsigned tries = msg->stalled_count < SH_EVENTS_MAX ? msg->stalled_count : SH_EVENTS_MAX;
-    for (; tries > 0 && msg->stalled_first; tries--) {
+    for (; tries > 0 && msg->stalled_first && !(resumed > 0 && sh_round_is_spent(msg)); tries--) {
         struct sh_stream *stream = msg->stalled_first;
         enum sh_stall why = stream->stall;
         bool goes_on = may_go_on(msg, stream, now_ns);

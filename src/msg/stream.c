@@ -296,6 +296,7 @@ static bool partial_go_on(struct sh_msg *msg, struct sh_stream *stream)
         received(stream,
                  sh_partial_feed(msg, stream,
                                  sh_bytes_make(stream->block->bytes + stream->parsed, had)));
+    sh_part_done(msg, &msg->part_times[SH_MSG_PART_RECEIVE]);
     if (stream->partial.left > 0)
         return false;
     if (!sh_partial_end(msg, stream)) {
@@ -358,6 +359,10 @@ static bool parse(struct sh_msg *msg, struct sh_stream *stream, size_t *need_out
         }
         received(stream, bytes);
         message_count(msg, stream);
+        if (sh_round_is_spent(msg) && stream->fill - stream->parsed >= SH_MSG_HEADER_BYTES) {
+            sh_stream_stall(msg, stream, SH_STALL_TURN);
+            return true;
+        }
     }
     return true;
 }
@@ -407,7 +412,7 @@ static bool has_received(const struct sh_stream *stream)
            (stream->partial.is_active && stream->partial.left == 0);
 }
 
-void sh_stream_readable(struct sh_msg *msg, struct sh_stream *stream)
+static void readable(struct sh_msg *msg, struct sh_stream *stream)
 {
     if (stream->stall != SH_STALL_NONE) {
         if (stream->conn)
@@ -420,6 +425,8 @@ void sh_stream_readable(struct sh_msg *msg, struct sh_stream *stream)
     if (has_received(stream) && stream->state == SH_STREAM_READY &&
         (!parse(msg, stream, &need) || stream->stall != SH_STALL_NONE))
         return;
+    if (msg->messages_untimed > 0)
+        sh_messages_done(msg);
     if (!block_ready(msg, stream, need)) {
         sh_stream_fail(msg, stream, SHOAL_ENOMEM, true);
         return;
@@ -436,8 +443,13 @@ void sh_stream_readable(struct sh_msg *msg, struct sh_stream *stream)
     stream->fill += (uint32_t)got;
     block_size_choose(msg, stream, got, room);
     sh_count_alone(&msg->bytes_in, got);
-    if (stream->state != SH_STREAM_READY && !hello_parse(msg, stream))
-        return;
+    sh_part_done(msg, &msg->part_times[SH_MSG_PART_RECEIVE]);
+    if (stream->state != SH_STREAM_READY) {
+        bool is_there = hello_parse(msg, stream);
+        sh_part_done(msg, &msg->part_times[SH_MSG_PART_HELLO]);
+        if (!is_there)
+            return;
+    }
     if (stream->state != SH_STREAM_READY || !parse(msg, stream, &need))
         return;
     sh_control_flow(msg, stream->conn);
@@ -446,4 +458,11 @@ void sh_stream_readable(struct sh_msg *msg, struct sh_stream *stream)
         stream->block = NULL;
         stream->fill = stream->parsed = 0;
     }
+}
+
+void sh_stream_readable(struct sh_msg *msg, struct sh_stream *stream)
+{
+    readable(msg, stream);
+    if (msg->messages_untimed > 0)
+        sh_messages_done(msg);
 }

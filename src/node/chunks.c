@@ -81,6 +81,7 @@ static void put_got(struct sh_writer *w, enum shoal_err err, uint32_t size, cons
 static void get_large(struct sh_chunks *chunks, struct sh_msg_in *in, sh_lid lid, uint32_t size)
 {
     struct sh_out out;
+    sh_step_long();
     if (sh_msg_reply(in->msg, in->reply_to, in->type, SH_CHUNKS_GET_HEAD_BYTES + (size_t)size,
                      &out) != SHOAL_OK)
         return;
@@ -251,6 +252,8 @@ static void on_create(void *arg, struct sh_msg_in *in)
         sh_chunks_refuse(in, SHOAL_ENOTOWNER, no_creates);
         return;
     }
+    if (count > 16)
+        sh_step_long();
     sh_lid few[16];
     sh_lid *lids = count <= 16 ? few : malloc(count * sizeof *lids);
     enum shoal_err err = lids ? create_wished(chunks, r, how, count, lids) : SHOAL_ENOMEM;

@@ -24,6 +24,7 @@
 #include "node/node_int.h"
 #include "node/promoted.h"
 #include "node/secret.h"
+#include "node/steps.h"
 #include "node/superhost.h"
 
 #define REQUESTS_MAX (1u << 16)
@@ -159,6 +160,12 @@ static void on_log_levels(void *arg, struct sh_msg_in *in)
     sh_msg_reply_error(in->msg, in->reply_to, in->type, err, text);
 }
 
+static void on_steps(void *arg, struct sh_msg_in *in)
+{
+    struct sh_node_run *node = arg;
+    sh_steps_answer(node->crew, in);
+}
+
 /* --- Making it ----------------------------------------------------------------------------- */
 
 static enum shoal_err open_wire(struct sh_node_run *node, char *detail)
@@ -239,6 +246,7 @@ static enum shoal_err open_msg(struct sh_node_run *node, char *detail)
     err = listen_all(node, detail);
     sh_msg_handler_set(node->msg, SH_NODE_STOP, SH_MSG_INLINE, on_stop, node);
     sh_msg_handler_set(node->msg, SH_NODE_LOG_LEVELS, SH_MSG_INLINE, on_log_levels, node);
+    sh_msg_handler_set(node->msg, SH_NODE_STEPS, SH_MSG_INLINE, on_steps, node);
     if (!is_superpeer(options))
         sh_msg_handler_set(node->msg, SH_NODE_PROMOTE, SH_MSG_INLINE, on_promote, node);
     return err;

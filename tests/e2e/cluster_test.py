@@ -1,4 +1,5 @@
 """Clusters through the programs: up, down, join, leave, failure, restart; chunks by command."""
+import json
 import os
 import pathlib
 import re
@@ -60,6 +61,14 @@ class UpAndDown(harness.Case):
         done = self.run_program("shoal", "status",
                                 env=harness.clean_environment(SHOAL_STATE_DIR=self.state))
         self.assertEqual(done.returncode, 0, done.problem)
+        self.assertRegex(done.text, r"longest steps of any node:\n +\S+ \S.* ms +\d+ above 1 ms\n")
+        done = self.run_program("shoal", "status", "--json", "--dir", self.state)
+        steps = json.loads(done.text)["steps"]
+        self.assertEqual(len(steps), 3)
+        for node in steps:
+            kinds = {row["kind"]: row["longest_ns"] for row in node["kinds"]}
+            self.assertGreater(kinds["step transport"], 0)
+            self.assertGreater(kinds["transport hello"], 0)
         done = self.run_program("shoal", "down", "--dir", self.state)
         self.assertEqual(done.returncode, 0, done.problem)
         self.assertEqual(nodes_of(self.state), [])

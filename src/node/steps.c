@@ -1,0 +1,155 @@
+#include "node/steps.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "node/chunks.h"
+#include "node/dumps.h"
+#include "node/locks.h"
+#include "node/moves.h"
+
+#define NAMED(module, name)                                                                        \
+    {                                                                                              \
+        SH_##module##_##name, #name                                                                \
+    }
+
+static const struct {
+    sh_msg_type type;
+    const char *name;
+} names[] = {
+    NAMED(CHUNKS, CREATE),       NAMED(CHUNKS, GET),         NAMED(CHUNKS, PUT),
+    NAMED(CHUNKS, REMOVE),       NAMED(CHUNKS, MULTI_GET),   NAMED(CHUNKS, MULTI_PUT),
+    NAMED(CHUNKS, MULTI_REMOVE), NAMED(CHUNKS, RANGES),      NAMED(CHUNKS, STATUS),
+    NAMED(NODE, STOP),           NAMED(NODE, LOG_LEVELS),    NAMED(NODE, PROMOTE),
+    NAMED(NODE, STEPS),          NAMED(CHUNKS, CREATE_ONCE), NAMED(CHUNKS, PUT_ONCE),
+    NAMED(CHUNKS, REMOVE_ONCE),  NAMED(CHUNKS, GET_PART),    NAMED(CHUNKS, PUT_PART_ONCE),
+    NAMED(CHUNKS, RESIZE_ONCE),  NAMED(CHUNKS, PUT_IF_ONCE), NAMED(CHUNKS, PUT_HASH_ONCE),
+    NAMED(CHUNKS, ADD_ONCE),     NAMED(CHUNKS, FILL_ONCE),   NAMED(CHUNKS, FREE_ONCE),
+    NAMED(CHUNKS, MULTI_RESIZE), NAMED(LOCKS, LOCK),         NAMED(LOCKS, UNLOCK),
+    NAMED(LOCKS, EXTEND),        NAMED(LOCKS, SWAP),         NAMED(LOCKS, LIST),
+    NAMED(DUMPS, DUMP),          NAMED(DUMPS, LOAD),         NAMED(DUMPS, ANALYZE),
+    NAMED(DUMPS, JOB),           NAMED(DUMPS, JOB_CANCEL),   NAMED(DUMPS, ANALYSIS),
+    NAMED(MOVES, MOVE),          {SH_MOVES_JOB, "MOVE_JOB"}, NAMED(MOVES, CANCEL),
+    NAMED(MOVES, STAGE),         NAMED(MOVES, DONE),         NAMED(MOVES, ASK),
+    NAMED(MOVES, OUTCOME),       NAMED(MOVES, UNDRAIN),
+};
+
+static const char *const part_names[SH_MSG_PARTS] = {
+    [SH_MSG_PART_POLL] = "poll",         [SH_MSG_PART_RECEIVE] = "receive",
+    [SH_MSG_PART_HELLO] = "hello",       [SH_MSG_PART_ANSWER] = "answer",
+    [SH_MSG_PART_GROUP] = "16 messages", [SH_MSG_PART_UPKEEP] = "upkeep",
+    [SH_MSG_PART_SEND] = "send",
+};
+
+/* Rows that are being collected. */
+struct rows {
+    struct sh_steps_row *at;
+    size_t count;
+};
+
+static void row_add(struct rows *rows, const char *kind, const char *name,
+                    struct sh_step_report time)
+{
+    if (time.longest_ns == 0 || rows->count == SH_STEPS_ROWS_MAX)
+        return;
+    struct sh_steps_row *row = &rows->at[rows->count++];
+    snprintf(row->name, sizeof row->name, "%s %.20s", kind, name);
+    row->time = time;
+}
+
+static void handler_add(void *arg, sh_msg_type type, struct sh_step_report time)
+{
+    char number[16];
+    const char *name = number;
+    snprintf(number, sizeof number, "%u.%u", (unsigned)type >> 8, (unsigned)type & 0xFF);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (names[i].type == type)
+            name = names[i].name;
+    }
+    row_add(arg, "handle", name, time);
+}
+
+size_t sh_steps_collect(const struct sh_crew *crew, const struct sh_msg *msg,
+                        struct sh_steps_row *rows_out)
+{
+    struct sh_crew_step_report steps[SH_CREW_STEPS_MAX];
+    struct rows rows = {.at = rows_out};
+    size_t count = sh_crew_step_reports(crew, steps, SH_CREW_STEPS_MAX);
+    for (size_t i = 0; i < count; i++)
+        row_add(&rows, "step", steps[i].name, steps[i].time);
+    for (unsigned part = 0; part < SH_MSG_PARTS; part++)
+        row_add(&rows, "transport", part_names[part],
+                sh_msg_part_time(msg, (enum sh_msg_part)part));
+    sh_msg_handler_times(msg, handler_add, &rows);
+    return rows.count;
+}
+
+size_t sh_steps_bytes(const struct sh_steps_row *rows, size_t count)
+{
+    size_t bytes = 2;
+    for (size_t i = 0; i < count; i++)
+        bytes += 2 + strlen(rows[i].name) + 16;
+    return bytes;
+}
+
+void sh_steps_put(struct sh_writer *w, const struct sh_steps_row *rows, size_t count)
+{
+    SH_ASSERT(count <= SH_STEPS_ROWS_MAX);
+    sh_put16(w, (uint16_t)count);
+    for (size_t i = 0; i < count; i++) {
+        sh_put_text(w, sh_bytes_text(rows[i].name));
+        sh_put64(w, rows[i].time.longest_ns);
+        sh_put64(w, rows[i].time.over);
+    }
+}
+
+static bool name_read(struct sh_bytes text, char *name_out)
+{
+    if (text.size == 0 || text.size >= SH_STEPS_NAME_MAX)
+        return false;
+    for (size_t i = 0; i < text.size; i++) {
+        if (text.at[i] < ' ' || text.at[i] > '~')
+            return false;
+    }
+    memcpy(name_out, text.at, text.size);
+    name_out[text.size] = '\0';
+    return true;
+}
+
+bool sh_steps_get(struct sh_reader *r, struct sh_steps_row *rows_out, size_t *count_out)
+{
+    size_t count = sh_get16(r);
+    if (!sh_reader_ok(r) || count > SH_STEPS_ROWS_MAX)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        struct sh_bytes name = sh_get_text(r);
+        rows_out[i].time.longest_ns = sh_get64(r);
+        rows_out[i].time.over = sh_get64(r);
+        if (!sh_reader_ok(r) || !name_read(name, rows_out[i].name))
+            return false;
+    }
+    *count_out = count;
+    return sh_reader_done(r);
+}
+
+void sh_steps_answer(const struct sh_crew *crew, struct sh_msg_in *in)
+{
+    if (!sh_reader_done(&in->payload)) {
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EPROTO, NULL);
+        return;
+    }
+    struct sh_steps_row *rows = malloc(SH_STEPS_ROWS_MAX * sizeof *rows);
+    if (!rows) {
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_ENOMEM, NULL);
+        return;
+    }
+    size_t count = sh_steps_collect(crew, in->msg, rows);
+    struct sh_out out;
+    if (sh_msg_reply(in->msg, in->reply_to, in->type, sh_steps_bytes(rows, count), &out) ==
+        SHOAL_OK) {
+        sh_steps_put(&out.w, rows, count);
+        sh_msg_end(in->msg, &out);
+    }
+    free(rows);
+}
