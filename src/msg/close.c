@@ -229,16 +229,21 @@ void sh_close_unconfirmed(struct sh_msg *msg, struct sh_conn *conn)
         sh_conn_lost(msg, conn, SHOAL_ECONNLOST);
 }
 
-/* The other side wants to close. */
+/* The other side wants to close. A peer that repeats its CLOSE after both sides have asked hears
+ * nothing more: what a stream's control buffer takes on for one closing is one CLOSE and one
+ * CLOSED, whatever the peer sends and however little it reads. */
 static void on_close(struct sh_msg *msg, struct sh_conn *conn, bool is_refused)
 {
     sh_spin_take(&conn->lock);
     bool we_asked = conn->state == SH_CONN_CLOSING;
+    bool is_repeated = we_asked && conn->close_agreed;
     bool is_idle = we_asked || (!is_refused && conn->state == SH_CONN_OPEN && shut_if_idle(conn));
     if (is_idle)
         conn->state = SH_CONN_CLOSING;
     conn->close_agreed = is_idle && we_asked; /* it has read all of ours when its word comes */
     sh_spin_release(&conn->lock);
+    if (is_repeated)
+        return;
     struct sh_out out;
     if (is_idle) {
         say(msg, conn, SH_CONTROL_CLOSED);

@@ -420,6 +420,46 @@ static void test_close_unanswered(void **state)
     ask_surely(a, 2, 3);
 }
 
+/* A peer that reads nothing repeats CLOSE, alone and with KEEP in between, while the node closes
+ * the connection: the node says as much as one closing needs, and lives. */
+static void test_close_repeated(void **state)
+{
+    (void)state;
+    for (unsigned with_keep = 0; with_keep < 2; with_keep++) {
+        struct end *b = end_open(2), *a = end_open(1);
+        knows(a, b, 2);
+        ask_surely(a, 2, 1);
+        struct sh_conn *conn = sh_conn_find(b->msg, (shoal_nid){1});
+        const struct sh_stream *stream = conn->sends_on;
+        struct sh_memlink *link = &b->memwire.links[0];
+        link->push_room = 0;
+        uint8_t close[SH_MSG_HEADER_BYTES] = {0}, keep[SH_MSG_HEADER_BYTES] = {0};
+        sh_store16(close + 4, SH_MSG_TYPE(0, SH_CONTROL_CLOSE));
+        sh_store16(keep + 4, SH_MSG_TYPE(0, SH_CONTROL_KEEP));
+        assert_true(sh_close_one(b->msg));
+        for (unsigned i = 0; i < 100; i++) {
+            sh_memwire_feed(&b->memwire, 0, sh_bytes_make(close, sizeof close));
+            while (round_run(1u << 1))
+                continue;
+            assert_ptr_equal(conn->sends_on, stream);
+            assert_true(stream->control_size <= 2 * SH_MSG_HEADER_BYTES);
+            if (with_keep) {
+                sh_memwire_feed(&b->memwire, 0, sh_bytes_make(keep, sizeof keep));
+                while (round_run(1u << 1))
+                    continue;
+                (void)sh_close_one(b->msg);
+            }
+        }
+        assert_true(sh_out_unsent(conn) <= 100 * SH_MSG_HEADER_BYTES);
+        cut(a, b);
+        run_all();
+        assert_int_equal(b->msg->closing_count, 0);
+        link->push_room = SIZE_MAX;
+        ask_surely(a, 2, 2);
+        close_all(state);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -434,6 +474,7 @@ int main(void)
         cmocka_unit_test_teardown(test_both_close, close_all),
         cmocka_unit_test_teardown(test_close_refused, close_all),
         cmocka_unit_test_teardown(test_close_unanswered, close_all),
+        cmocka_unit_test_teardown(test_close_repeated, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,6 +33,7 @@ enum action {
     CUT,                 /* the other side is gone */
     ANSWER_HELD,         /* the handler that held a request answers it */
     REST,                /* all the rest arrives at once */
+    CLOSE_IDLE,          /* the target asks the other side to close, if the connection is idle */
 };
 
 #define LANDED_MAX 9000 /* more than is decoded only whole */
@@ -291,6 +292,9 @@ static void act(struct target *target, enum action action, struct sh_reader *r)
     case REST:
         sh_memwire_feed(&target->memwire, target->link, sh_bytes_make(r->at, sh_reader_left(r)));
         r->at = r->end;
+        return;
+    case CLOSE_IDLE:
+        (void)sh_close_one(target->msg);
         return;
     }
 }
