@@ -242,8 +242,11 @@ struct sh_handler_step {
 struct sh_request_slot {
     struct sh_request *request; /* NULL: free, or given up and its answer still expected */
     uint32_t next, prev; /* among the free ones (next alone), or those of nid; SH_NO_SLOT: none */
+    uint32_t old_next, old_prev; /* among the old ones; SH_NO_SLOT: none */
     uint16_t generation;
-    uint16_t nid; /* whose answer is still expected; 0: nobody's */
+    uint16_t nid;   /* whose answer is still expected; 0: nobody's */
+    bool is_old;    /* in the list of those that are the last to be used again */
+    bool is_marked; /* an answer to an earlier generation may still come */
 };
 
 #define SH_NO_SLOT UINT32_MAX
@@ -252,10 +255,13 @@ struct sh_request_slot {
 
 struct sh_requests {
     struct sh_spin lock;
-    /* Slots, made as they are needed; 96 KiB each. A piece stays where it is. */
+    /* Slots, made as they are needed; 128 KiB a piece. A piece stays where it is. */
     struct sh_request_slot *pieces[SH_REQUEST_PIECES];
     _Atomic uint32_t count; /* slots made; changed under the lock */
     uint32_t free_head;     /* index, or SH_NO_SLOT */
+    /* Slots that may be used again, the oldest first, when no other is left: those whose requests
+     * were given up, and free ones that are marked. */
+    uint32_t old_head, old_tail;
     _Atomic uint32_t pending;
     struct sh_request *wheel[SH_WHEEL_SLOTS];
     uint64_t wheel_tick; /* the last tick that was looked at */

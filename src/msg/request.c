@@ -1,12 +1,25 @@
 /* Requests that wait for an answer: a table by ID, and a timer wheel.
  *
- * The table grows in pieces of 4096 slots (96 KiB), as more are outstanding than ever before, and
- * keeps them: 24 MiB for 2^20. The slots of one connection form a list, so that its loss touches no
+ * The table grows in pieces of 4096 slots (128 KiB), as more are outstanding than ever before, and
+ * keeps them: 32 MiB for 2^20. The slots of one connection form a list, so that its loss touches no
  * others.
  *
- * An ID is a slot's index and its generation. A slot whose request was given up (canceled, timed
- * out) stays reserved until the late answer has come or the connection is gone, so an answer can
- * never reach a request that it does not belong to. */
+ * An ID is a slot's index and its generation, which grows with each use: an answer to an earlier
+ * generation is dropped. A slot whose request was given up (canceled, timed out) may be used again
+ * at once, but is the last to be: 4095 uses later its generation is the same again, and the answer
+ * that did not come may still be under way.
+ *
+ *            reserve                arm                    answer, loss
+ *   free ------------> reserved ----------> outstanding ------------------> free
+ *                          ^                     | cancel, time-out           ^
+ *                          |    reserve          v          late answer, loss |
+ *                          +------------------ given up ----------------------+
+ *
+ * The given up ones are used again only when no slot is free and the table is as large as it may
+ * be, the oldest first. Such a slot is marked, and goes to the end of that same list whenever its
+ * later requests are over. So a slow peer takes no slots from the others, and where n slots are
+ * marked, an ID comes back after n * 4095 requests. The answer to it would have to come from the
+ * same peer, over the connection of the request, to be taken for another. */
 #include <sched.h>
 #include <stdlib.h>
 
@@ -59,7 +72,7 @@ enum shoal_err sh_requests_init(struct sh_msg *msg)
     SH_ASSERT(count > 0 && count <= 1u << INDEX_BITS && (count & (count - 1)) == 0);
     struct sh_requests *table = &msg->requests;
     sh_spin_init(&table->lock, SH_LOCK_MSG_REQUESTS);
-    table->free_head = SH_NO_SLOT;
+    table->free_head = table->old_head = table->old_tail = SH_NO_SLOT;
     table->wheel_tick = sh_now(&msg->config.env.clock) / SH_WHEEL_TICK_NS;
     return grow(msg);
 }
@@ -118,15 +131,59 @@ static void slot_unlink(struct sh_requests *table, uint32_t index, struct sh_con
         slot_at(table, slot->next)->prev = slot->prev;
 }
 
-static void slot_free(struct sh_msg *msg, uint32_t index)
+/* Appends to the slots that are the last to be used again. */
+static void old_add(struct sh_requests *table, uint32_t index)
+{
+    struct sh_request_slot *slot = slot_at(table, index);
+    SH_ASSERT(!slot->is_old && slot->request == NULL);
+    slot->is_old = true;
+    slot->old_next = SH_NO_SLOT;
+    slot->old_prev = table->old_tail;
+    if (table->old_tail == SH_NO_SLOT)
+        table->old_head = index;
+    else
+        slot_at(table, table->old_tail)->old_next = index;
+    table->old_tail = index;
+}
+
+static void old_remove(struct sh_requests *table, uint32_t index)
+{
+    struct sh_request_slot *slot = slot_at(table, index);
+    SH_ASSERT(slot->is_old);
+    slot->is_old = false;
+    if (slot->old_prev == SH_NO_SLOT)
+        table->old_head = slot->old_next;
+    else
+        slot_at(table, slot->old_prev)->old_next = slot->old_next;
+    if (slot->old_next == SH_NO_SLOT)
+        table->old_tail = slot->old_prev;
+    else
+        slot_at(table, slot->old_next)->old_prev = slot->old_prev;
+}
+
+/* Ends a use of the slot: answers to it are dropped from now on. */
+static void slot_renew(struct sh_msg *msg, uint32_t index)
 {
     struct sh_requests *table = &msg->requests;
     struct sh_request_slot *slot = slot_at(table, index);
     if (slot->nid != 0)
         slot_unlink(table, index, sh_conn_find(msg, (shoal_nid){slot->nid}));
+    if (slot->is_old)
+        old_remove(table, index);
     slot->request = NULL;
     slot->nid = 0;
     slot->generation = slot->generation == GENERATION_MAX ? 1 : slot->generation + 1;
+}
+
+static void slot_free(struct sh_msg *msg, uint32_t index)
+{
+    struct sh_requests *table = &msg->requests;
+    struct sh_request_slot *slot = slot_at(table, index);
+    slot_renew(msg, index);
+    if (slot->is_marked) {
+        old_add(table, index);
+        return;
+    }
     slot->next = table->free_head;
     table->free_head = index;
 }
@@ -155,16 +212,40 @@ static struct sh_request *slot_take(struct sh_msg *msg, uint32_t index)
     return request;
 }
 
-/* True when there was a free one. */
-static bool reserve(struct sh_requests *table, uint32_t *id_out)
+/* Gives a request up: its slot may be used again before the late answer has come. */
+static struct sh_request *slot_give_up(struct sh_msg *msg, uint32_t index)
 {
+    struct sh_request *request = slot_take(msg, index);
+    old_add(&msg->requests, index);
+    return request;
+}
+
+/* Takes the slot that was given up first, if the table can't grow. SH_NO_SLOT: none. Lock held. */
+static uint32_t old_take(struct sh_msg *msg)
+{
+    struct sh_requests *table = &msg->requests;
+    uint32_t index = table->old_head;
+    /* relaxed: changed under the lock */
+    if (index == SH_NO_SLOT ||
+        atomic_load_explicit(&table->count, memory_order_relaxed) < msg->config.requests_max)
+        return SH_NO_SLOT;
+    slot_renew(msg, index);
+    slot_at(table, index)->is_marked = true;
+    return index;
+}
+
+/* True when there was one to be used. */
+static bool reserve(struct sh_msg *msg, uint32_t *id_out)
+{
+    struct sh_requests *table = &msg->requests;
     sh_spin_take(&table->lock);
     uint32_t index = table->free_head;
-    if (index != SH_NO_SLOT) {
-        const struct sh_request_slot *slot = slot_at(table, index);
-        table->free_head = slot->next;
-        *id_out = (uint32_t)slot->generation << INDEX_BITS | index;
-    }
+    if (index != SH_NO_SLOT)
+        table->free_head = slot_at(table, index)->next;
+    else
+        index = old_take(msg);
+    if (index != SH_NO_SLOT)
+        *id_out = (uint32_t)slot_at(table, index)->generation << INDEX_BITS | index;
     sh_spin_release(&table->lock);
     return index != SH_NO_SLOT;
 }
@@ -172,7 +253,7 @@ static bool reserve(struct sh_requests *table, uint32_t *id_out)
 enum shoal_err sh_requests_reserve(struct sh_msg *msg, uint32_t *id_out)
 {
     struct sh_requests *table = &msg->requests;
-    while (!reserve(table, id_out)) {
+    while (!reserve(msg, id_out)) {
         /* relaxed: grow looks again, under the lock; this saves making a piece in vain */
         if (atomic_load_explicit(&table->count, memory_order_relaxed) == msg->config.requests_max)
             return SHOAL_ELIMIT;
@@ -293,7 +374,7 @@ bool sh_msg_cancel(struct sh_msg *msg, struct sh_request *request)
     struct sh_request_slot *slot = request->id ? slot_of(msg, request->id) : NULL;
     bool is_there = slot && slot->request == request;
     if (is_there)
-        slot_take(msg, request->id & INDEX_MASK); /* the slot awaits the late answer */
+        (void)slot_give_up(msg, request->id & INDEX_MASK);
     else
         is_there = late_remove(msg, request);
     bool is_fed = is_there && feeding_of(table) == request;
@@ -471,7 +552,7 @@ unsigned sh_msg_cancel_node(struct sh_msg *msg, shoal_nid nid)
     for (uint32_t i = conn->slots_first; i != SH_NO_SLOT; i = slot_at(table, i)->next) {
         if (slot_at(table, i)->request == NULL)
             continue;
-        struct sh_request *request = slot_take(msg, i); /* the slot awaits the late answer */
+        struct sh_request *request = slot_give_up(msg, i);
         request->next = canceled;
         canceled = request;
         cancels++;
@@ -493,7 +574,7 @@ static struct sh_request *expired_in(struct sh_msg *msg, uint64_t tick, uint64_t
     while (request) {
         struct sh_request *next = request->next;
         if (request->deadline_ns <= now_ns) {
-            slot_take(msg, request->id & INDEX_MASK);
+            (void)slot_give_up(msg, request->id & INDEX_MASK);
             request->next = expired;
             expired = request;
         }

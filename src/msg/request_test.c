@@ -263,6 +263,81 @@ static void test_canceled_late_is_used_again(void **state)
     }
 }
 
+/* A peer lives and never answers: requests to it time out or are canceled, more than there are
+ * slots, and take none from requests to others. Late answers reach nobody else's request. */
+static void test_silent_peer(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1);
+    struct end *b = end_open(2), *c = end_open(3);
+    knows(a, b, 2);
+    knows(a, c, 3);
+    struct asked silent[REQUESTS_MAX], more;
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < REQUESTS_MAX; i++)
+            assert_int_equal(ask(a, 2, TYPE_SILENT, 1, &silent[i]), SHOAL_OK);
+        assert_int_equal(ask(a, 3, TYPE_ECHO, 1, &more), SHOAL_ELIMIT);
+        run_all();
+        if (round == 1)
+            assert_int_equal(sh_msg_cancel_node(a->msg, (shoal_nid){2}), REQUESTS_MAX);
+        for (int i = 0; i < 12; i++)
+            pass(SECOND);
+        for (int i = 0; i < REQUESTS_MAX; i++)
+            assert_int_equal(silent[i].err, round == 1 ? SHOAL_ECANCELED : SHOAL_ETIMEOUT);
+        for (uint64_t i = 0; i < 5 * REQUESTS_MAX; i++) {
+            assert_int_equal(ask(a, i % 2 ? 2 : 3, TYPE_ECHO, i, &more), SHOAL_OK);
+            run_all();
+            assert_int_equal(more.err, SHOAL_OK);
+            assert_int_equal(more.first, i);
+        }
+    }
+    assert_int_equal(a->losses, 0);
+    assert_int_equal(b->held_count, 3 * REQUESTS_MAX);
+    /* All slots wait for this peer again; what comes is for earlier uses of them. */
+    for (int i = 0; i < REQUESTS_MAX; i++)
+        assert_int_equal(ask(a, 2, TYPE_SILENT, 1, &silent[i]), SHOAL_OK);
+    run_all();
+    for (int i = 0; i < 3 * REQUESTS_MAX; i++)
+        answer(b, b->held[i], 99);
+    run_all();
+    assert_int_equal(dropped_of(a), 3 * REQUESTS_MAX);
+    assert_int_equal(sh_msg_requests_pending(a->msg), REQUESTS_MAX);
+    for (int i = 0; i < REQUESTS_MAX; i++) {
+        assert_int_equal(silent[i].done, 0);
+        answer(b, b->held[3 * REQUESTS_MAX + i], 7);
+    }
+    run_all();
+    for (int i = 0; i < REQUESTS_MAX; i++) {
+        assert_int_equal(silent[i].err, SHOAL_OK);
+        assert_int_equal(silent[i].first, 7);
+    }
+    assert_int_equal(sh_msg_requests_pending(a->msg), 0);
+}
+
+/* A slot whose answer may still come is used in turn with the others that are like it, so that its
+ * generation stays away from that answer's. */
+static void test_marked_slots_take_turns(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1), *b = end_open(2);
+    knows(a, b, 2);
+    struct asked silent[REQUESTS_MAX], more;
+    for (int i = 0; i < REQUESTS_MAX; i++)
+        assert_int_equal(ask(a, 2, TYPE_SILENT, 1, &silent[i]), SHOAL_OK);
+    run_all();
+    for (int i = 0; i < REQUESTS_MAX; i++)
+        assert_true(sh_msg_cancel(a->msg, &silent[i].request));
+    unsigned uses[REQUESTS_MAX] = {0};
+    for (int i = 0; i < 10 * REQUESTS_MAX; i++) {
+        assert_int_equal(ask(a, 2, TYPE_ECHO, 1, &more), SHOAL_OK);
+        uses[more.request.id % REQUESTS_MAX]++;
+        run_all();
+        assert_int_equal(more.err, SHOAL_OK);
+    }
+    for (int i = 0; i < REQUESTS_MAX; i++)
+        assert_int_equal(uses[i], 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -273,6 +348,8 @@ int main(void)
         cmocka_unit_test(test_losses_beside_a_million),
         cmocka_unit_test_teardown(test_losses_are_apart, close_all),
         cmocka_unit_test_teardown(test_canceled_late_is_used_again, close_all),
+        cmocka_unit_test_teardown(test_silent_peer, close_all),
+        cmocka_unit_test_teardown(test_marked_slots_take_turns, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
