@@ -189,6 +189,35 @@ static void lost_meanwhile(void **state)
     assert_int_equal(a->ordered, 1);
 }
 
+/* The connection is lost while somebody is in the middle of a message. Its ring is free for others
+ * only afterwards: they are told to wait, instead of waiting inside, and are woken. */
+static void drain_is_waited_for(void **state)
+{
+    (void)state;
+    struct sh_waiter waiter = {0};
+    a = end_open(1);
+    b = end_open(2);
+    knows(b, a, 1);
+    assert_int_equal(tell(b, 1, TYPE_ORDERED, 0, 8), SHOAL_OK);
+    run_all();
+    assert_int_equal(sh_msg_begin(b->msg, (shoal_nid){1}, TYPE_ORDERED, 8, &half_done), SHOAL_OK);
+    cut(a, b);
+    run_all();
+    assert_int_equal(b->losses, 1);
+    assert_int_equal(tell(b, 1, TYPE_ORDERED, 1, 8), SHOAL_EAGAIN);
+    assert_false(sh_msg_has_room(b->msg, (shoal_nid){1}, 8));
+    sh_msg_wait_room(b->msg, (shoal_nid){1}, 8, &waiter);
+    run_all();
+    assert_false(sh_waiter_done(&waiter));
+    sh_put64(&half_done.w, 99);
+    sh_msg_end(b->msg, &half_done);
+    run_all();
+    assert_true(sh_waiter_done(&waiter));
+    assert_int_equal(tell(b, 1, TYPE_ORDERED, 1, 8), SHOAL_OK);
+    run_all();
+    assert_int_equal(a->ordered, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -197,6 +226,7 @@ int main(void)
         cmocka_unit_test_teardown(object_is_late, close_all),
         cmocka_unit_test_teardown(object_is_lost, close_all),
         cmocka_unit_test_teardown(lost_meanwhile, close_all),
+        cmocka_unit_test_teardown(drain_is_waited_for, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

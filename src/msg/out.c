@@ -2,7 +2,6 @@
  * ended; the transport step pushes what is complete as one block. DXNet 2018 §IV.
  *
  * Begin and end take no lock while the connection is open and its ring has room. */
-#include <sched.h>
 #include <stdlib.h>
 
 #include "msg/msg_int.h"
@@ -161,13 +160,16 @@ static void cut_off(struct sh_msg *msg, struct sh_conn *conn)
     sh_conn_mark_dirty(msg, conn);
 }
 
+/* How often a message that is no answer tries to get its place in a ring that others change. */
+#define TRIES_MAX 4
+
 /* Reserves under the lock: the connection is to be opened, the ring is full or must grow, or the
  * bytes are the header of an object (else NULL) that must be in the same order. */
 static enum shoal_err begin_slowly(struct sh_msg *msg, struct sh_conn *conn, bool is_answer,
                                    uint32_t *generation, uint64_t bytes,
                                    struct sh_object_out *object, struct sh_outring_place *place_out)
 {
-    for (;;) {
+    for (unsigned tries = 1;; tries++) {
         enum reserved how = RESERVE_AGAIN;
         sh_spin_take(&conn->lock);
         enum shoal_err err =
@@ -183,7 +185,9 @@ static enum shoal_err begin_slowly(struct sh_msg *msg, struct sh_conn *conn, boo
             cut_off(msg, conn);
             return SHOAL_ECONNLOST;
         }
-        sched_yield(); /* another thread is in the middle of a message, and this is no answer */
+        /* Another thread is in the middle of a message, or was faster. */
+        if (tries == TRIES_MAX)
+            return SHOAL_EAGAIN;
     }
 }
 
@@ -399,14 +403,26 @@ void sh_room_waiters_free(struct sh_conn *conn)
     }
 }
 
+/* True when the ring is closed, since its connection was lost or it has to grow, and a message is
+ * still being written into it. That message's end marks the connection dirty, and the transport
+ * step then looks for who waits. The lock is held. */
+static bool writer_is_awaited(struct sh_conn *conn)
+{
+    sh_spin_assert_held(&conn->lock);
+    if (sh_outring_is_open(&conn->out))
+        return false;
+    sh_outring_collect(&conn->out);
+    return !sh_outring_is_quiet(&conn->out);
+}
+
 bool sh_msg_has_room(struct sh_msg *msg, shoal_nid to, size_t payload_bytes)
 {
     struct sh_conn *conn = sh_conn_find(msg, to);
     if (!conn)
         return true;
     sh_spin_take(&conn->lock);
-    bool may_send =
-        !sh_flow_is_shut(&conn->flow) && conn->state != SH_CONN_CLOSING && !conn->late_first;
+    bool may_send = !sh_flow_is_shut(&conn->flow) && conn->state != SH_CONN_CLOSING &&
+                    !conn->late_first && !writer_is_awaited(conn);
     uint64_t unsent = sh_outring_used(&conn->out);
     sh_spin_release(&conn->lock);
     uint64_t bytes = SH_MSG_HEADER_BYTES + payload_bytes;
@@ -439,7 +455,8 @@ void sh_msg_wait_room(struct sh_msg *msg, shoal_nid to, size_t payload_bytes,
         uint64_t bytes = SH_MSG_HEADER_BYTES + payload_bytes;
         bool is_large = bytes > sh_share_of(msg, msg->config.ring_bytes);
         bool is_full = conn->state == SH_CONN_CLOSING || sh_flow_is_shut(&conn->flow) ||
-                       conn->late_first || sh_outring_used(&conn->out) > entry->used_max ||
+                       conn->late_first || writer_is_awaited(conn) ||
+                       sh_outring_used(&conn->out) > entry->used_max ||
                        (is_large && sh_large_wait(msg, conn, bytes));
         if (is_full) {
             entry->next = conn->room_waiters;
@@ -478,7 +495,8 @@ static struct sh_room_waiter *roomy_take(struct sh_conn *conn)
 {
     uint64_t used = sh_outring_used(&conn->out);
     struct sh_room_waiter *taken = NULL, **at = &conn->room_waiters;
-    if (sh_flow_is_shut(&conn->flow) || conn->state == SH_CONN_CLOSING || conn->late_first)
+    if (sh_flow_is_shut(&conn->flow) || conn->state == SH_CONN_CLOSING || conn->late_first ||
+        writer_is_awaited(conn))
         return NULL;
     while (*at) {
         struct sh_room_waiter *entry = *at;
@@ -559,6 +577,8 @@ void sh_out_flush(struct sh_msg *msg, struct sh_conn *conn)
         sh_conn_mark_dirty(msg, conn); /* the next look gives the connection up */
         return;
     }
+    if (!conn->sends_on) /* the last message of a connection that was lost may be over now */
+        sh_out_room_changed(conn);
     if (conn->sends_on && !sh_stream_control_flush(msg, conn->sends_on))
         conn->push_blocked = true;
     while (conn->sends_on && !conn->push_blocked) {
