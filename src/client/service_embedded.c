@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/assert.h"
 #include "base/log.h"
 #include "client/service_int.h"
 #include "cluster/metadata_answers.h"
@@ -14,6 +15,7 @@
 #include "ring/arcs.h"
 
 #define NAMES_LID ((sh_lid){0})
+#define CONDITION_WAIT_NS_MAX (UINT64_C(3600) * 1000000000) /* then it looks again */
 
 struct sh_local_services {
     struct sh_lock lock; /* guards the state */
@@ -30,7 +32,7 @@ enum shoal_err sh_local_services_open(shoal *store)
     }
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* as the store's clock */
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* the best that a condition takes */
     pthread_cond_init(&local->changed, &attributes);
     pthread_condattr_destroy(&attributes);
     sh_lock_init(&local->lock, SH_LOCK_CLIENT);
@@ -130,16 +132,29 @@ static enum shoal_err ask_now(const struct sh_metadata *metadata, const struct s
     return err ? err : copy(value, answer_out, size_out);
 }
 
+/* The time of the condition's clock when so long has passed. */
+static struct timespec condition_time_in(uint64_t ns)
+{
+    struct timespec at;
+    int failed = clock_gettime(CLOCK_MONOTONIC, &at);
+    SH_ASSERT(!failed);
+    ns = ns < CONDITION_WAIT_NS_MAX ? ns : CONDITION_WAIT_NS_MAX;
+    ns += (uint64_t)at.tv_nsec;
+    at.tv_sec += (time_t)(ns / 1000000000);
+    at.tv_nsec = (long)(ns % 1000000000);
+    return at;
+}
+
 enum shoal_err sh_local_ask(shoal *store, const struct sh_service_ask *ask, uint8_t **answer_out,
                             struct sh_reader *r_out)
 {
     struct sh_local_services *local = store->local;
-    struct timespec until = {.tv_sec = (time_t)(ask->wait_until_ns / 1000000000),
-                             .tv_nsec = (long)(ask->wait_until_ns % 1000000000)};
+    uint64_t now_ns;
     size_t size = 0;
     sh_lock_take(&local->lock);
     enum shoal_err err = ask_now(local->metadata, ask, answer_out, &size);
-    while (err == SHOAL_EAGAIN && sh_now(&store->env.clock) < ask->wait_until_ns) {
+    while (err == SHOAL_EAGAIN && (now_ns = sh_now(&store->env.clock)) < ask->wait_until_ns) {
+        struct timespec until = condition_time_in(ask->wait_until_ns - now_ns);
         (void)pthread_cond_timedwait(&local->changed, &local->lock.mutex, &until);
         err = ask_now(local->metadata, ask, answer_out, &size);
     }

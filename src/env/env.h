@@ -10,7 +10,8 @@
 #include "env/wire.h"
 
 struct sh_clock {
-    uint64_t (*now_ns)(void *arg);  /* monotonic; starts anywhere */
+    /* Monotonic; starts anywhere; runs on while the process is stopped or the machine suspended. */
+    uint64_t (*now_ns)(void *arg);
     uint64_t (*wall_ns)(void *arg); /* since 1970, UTC: for people only, may jump */
     void *arg;
 };
@@ -39,7 +40,13 @@ static inline uint64_t sh_random64(const struct sh_random *random)
     return value;
 }
 
-/* The real clock (CLOCK_MONOTONIC, CLOCK_REALTIME) and random numbers (getrandom). Any thread. */
+/* The real clock (CLOCK_BOOTTIME, CLOCK_REALTIME) and random numbers (getrandom). Any thread.
+ *
+ * The kernel's waits with a timeout (futex, epoll, io_uring) count by CLOCK_MONOTONIC, so a thread
+ * that sleeps when its machine is suspended sleeps for the rest of its time after the resume. So
+ * waits are relative, whoever wakes reads the clock again before it decides what is due, and what
+ * must not happen after a deadline (an answer after the lease) is decided by a look at the clock
+ * where it would happen, never by a timer. A node's threads sleep for a heartbeat at most. */
 struct sh_clock sh_real_clock(void);
 struct sh_random sh_real_random(void);
 

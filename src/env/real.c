@@ -16,10 +16,13 @@ static uint64_t read_clock(clockid_t id)
     return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
+/* CLOCK_MONOTONIC stands still while the machine is suspended, and a lease that is counted by it
+ * would outlive what the others grant. CLOCK_BOOTTIME runs on, costs the same (the kernel maps both
+ * into the process), and is as monotonic. */
 static uint64_t real_now_ns(void *arg)
 {
     (void)arg;
-    return read_clock(CLOCK_MONOTONIC);
+    return read_clock(CLOCK_BOOTTIME);
 }
 
 static uint64_t real_wall_ns(void *arg)

@@ -1,8 +1,15 @@
 /* The real clock and random numbers. */
+#include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -19,6 +26,63 @@ static void clock_never_goes_back(void **state)
         last = now;
     }
     assert_true(last > 0);
+}
+
+static uint64_t boot_time(void)
+{
+    struct timespec now;
+    if (clock_gettime(CLOCK_BOOTTIME, &now))
+        abort();
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+#ifndef CLONE_NEWTIME
+#define CLONE_NEWTIME 0x80
+#endif
+
+/* A namespace whose machine seems to have been suspended for 1,000 s. False: not permitted here. */
+static bool seem_suspended(void)
+{
+    static const char offset[] = "boottime 1000 0";
+    if (unshare(CLONE_NEWTIME))
+        return false;
+    int fd = open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC);
+    bool is_done = fd >= 0 && write(fd, offset, strlen(offset)) == (ssize_t)strlen(offset);
+    if (fd >= 0)
+        close(fd);
+    return is_done;
+}
+
+/* 0: the clock goes by the time since boot, which counts suspensions. */
+static int clock_looked_at(void)
+{
+    struct sh_clock clock = sh_real_clock();
+    uint64_t before = boot_time(), now = sh_now(&clock), after = boot_time();
+    return now >= before && now <= after ? 0 : 1;
+}
+
+/* In a process of its own: the namespace is its children's. */
+static int child_looks(void)
+{
+    int status = 1;
+    if (!seem_suspended())
+        return clock_looked_at();
+    pid_t child = fork();
+    if (child == 0)
+        _exit(clock_looked_at());
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0 ? 0 : 1;
+}
+
+static void clock_counts_suspensions(void **state)
+{
+    (void)state;
+    int status = 1;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(child_looks());
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
 }
 
 static void wall_clock_is_in_this_century(void **state)
@@ -56,6 +120,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(clock_never_goes_back),
+        cmocka_unit_test(clock_counts_suspensions),
         cmocka_unit_test(wall_clock_is_in_this_century),
         cmocka_unit_test(random_bytes_differ_and_stay_inside),
     };
