@@ -107,6 +107,48 @@ static void answers_of_before_are_not_sent(void **state)
     assert_int_equal(asked.err, SHOAL_ECONNLOST);
 }
 
+/* A wire under which the process is stopped inside a push; when it goes on, a handler thread that
+ * was about to answer does so before the transport thread gets any further. */
+static struct sh_wire_ops stopping_ops;
+static const struct sh_wire_ops *usual_ops;
+static unsigned pushes_left; /* until it is stopped; 0: not any more */
+
+static size_t stopping_push(struct sh_wire *wire, sh_link link, struct sh_bytes bytes)
+{
+    size_t taken = usual_ops->push(wire, link, bytes);
+    if (bytes.size > SH_MSG_HEADER_BYTES && pushes_left && --pushes_left == 0) {
+        b->memwire.now_ns += 2 * SECOND;
+        answer(b, b->held[1], 6);
+    }
+    return taken;
+}
+
+static void answers_made_during_a_push_are_not_sent(void **state)
+{
+    (void)state;
+    open_two();
+    struct asked first, second;
+    sh_msg_lease_set(b->msg, b->memwire.now_ns + SECOND);
+    assert_int_equal(ask(a, 2, TYPE_SILENT, 1, &first), SHOAL_OK);
+    assert_int_equal(ask(a, 2, TYPE_SILENT, 2, &second), SHOAL_OK);
+    run_all();
+    assert_int_equal(b->held_count, 2);
+    usual_ops = b->memwire.wire.ops;
+    stopping_ops = *usual_ops;
+    stopping_ops.push = stopping_push;
+    b->memwire.wire.ops = &stopping_ops;
+    pushes_left = 1;
+    answer(b, b->held[0], 5);
+    run_all();
+    b->memwire.wire.ops = usual_ops;
+    assert_int_equal(pushes_left, 0);
+    assert_int_equal(first.err, SHOAL_OK);
+    assert_int_equal(first.first, 5);
+    assert_int_equal(second.done, 1);
+    assert_int_equal(second.err, SHOAL_ECONNLOST);
+    assert_int_equal(a->losses, 1);
+}
+
 /* A handler step that comes to its message when the lease is over does not handle it. */
 static void waiting_messages_are_refused(void **state)
 {
@@ -184,6 +226,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(serves_under_a_lease_only, close_all),
         cmocka_unit_test_teardown(answers_of_before_are_not_sent, close_all),
+        cmocka_unit_test_teardown(answers_made_during_a_push_are_not_sent, close_all),
         cmocka_unit_test_teardown(waiting_messages_are_refused, close_all),
         cmocka_unit_test_teardown(some_connections_are_kept, close_all),
         cmocka_unit_test_teardown(old_epochs_are_refused, close_all),

@@ -444,8 +444,9 @@ SHOAL_NODISCARD enum shoal_err sh_out_begin_object(struct sh_msg *msg, struct sh
                                                    uint32_t *generation, struct sh_out *out);
 
 /* out_object.c */
-/* Pushes the next piece of the connection's first object, whose header was sent. Transport step. */
-void sh_object_push(struct sh_msg *msg, struct sh_conn *conn);
+/* Pushes the next piece of the connection's first object, whose header was sent. False: the lease
+ * has run out, and nothing was pushed. Transport step. */
+bool sh_object_push(struct sh_msg *msg, struct sh_conn *conn);
 /* Takes all objects off a connection that is lost, for sh_objects_fail. Its lock is held. */
 struct sh_object_out *sh_objects_take(struct sh_conn *conn);
 void sh_objects_fail(struct sh_msg *msg, struct sh_object_out *list, enum shoal_err err);

@@ -568,15 +568,15 @@ bool sh_out_is_between(struct sh_conn *conn)
 /* The same of what is in the ring; the kernel takes some hundred microseconds for so much. */
 #define FLUSH_BYTES ((size_t)1 << 20)
 
+/* Between the take of the bytes and their push lies the look at the lease, once for each push: what
+ * is pushed was made before that look, and so under the lease, by whichever thread. Behind the look
+ * the process may be stopped for as long as it likes: then answers are late, as on a slow network,
+ * but as true as when they were made. */
 void sh_out_flush(struct sh_msg *msg, struct sh_conn *conn)
 {
     unsigned pieces = 0;
     uint64_t pushed = 0;
     struct sh_wire *wire = msg->config.env.wire;
-    if (sh_lease_forbids(msg)) {
-        sh_conn_mark_dirty(msg, conn); /* the next look gives the connection up */
-        return;
-    }
     if (!conn->sends_on) /* the last message of a connection that was lost may be over now */
         sh_out_room_changed(conn);
     if (conn->sends_on && !sh_stream_control_flush(msg, conn->sends_on))
@@ -587,7 +587,10 @@ void sh_out_flush(struct sh_msg *msg, struct sh_conn *conn)
                 sh_conn_mark_dirty(msg, conn);
                 return;
             }
-            sh_object_push(msg, conn);
+            if (!sh_object_push(msg, conn)) {
+                sh_conn_mark_dirty(msg, conn);
+                return;
+            }
             continue;
         }
         if (pushed >= FLUSH_BYTES) {
@@ -597,6 +600,12 @@ void sh_out_flush(struct sh_msg *msg, struct sh_conn *conn)
         struct sh_bytes bytes = ring_take(msg, conn);
         if (bytes.size == 0)
             return;
+        if (sh_lease_forbids(msg)) {
+            sh_room_waiters_complete(conn, sent(msg, conn, 0));
+            sh_conn_mark_dirty(msg,
+                               conn); /* the next look gives the connection up, or it goes on */
+            return;
+        }
         if (bytes.size > FLUSH_BYTES)
             bytes.size = FLUSH_BYTES;
         pushed += bytes.size;

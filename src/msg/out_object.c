@@ -168,7 +168,7 @@ static void first_remove(struct sh_conn *conn)
     conn->is_streaming = false;
 }
 
-void sh_object_push(struct sh_msg *msg, struct sh_conn *conn)
+bool sh_object_push(struct sh_msg *msg, struct sh_conn *conn)
 {
     /* Read without the lock: while there is a first one, only this step changes which it is. */
     struct sh_object_out *object = conn->objects_first;
@@ -179,6 +179,9 @@ void sh_object_push(struct sh_msg *msg, struct sh_conn *conn)
         object->stage_fill = (uint32_t)sh_codec_write(&object->codec, object->describe,
                                                       object->object, stage, object->stage->room);
     }
+    /* As in sh_out_flush: what lies in the stage was read from the object before. */
+    if (sh_lease_forbids(msg))
+        return false;
     struct sh_bytes bytes = {stage + object->stage_at, object->stage_fill - object->stage_at};
     struct sh_wire *wire = msg->config.env.wire;
     size_t taken = wire->ops->push(wire, conn->sends_on->link, bytes);
@@ -196,4 +199,5 @@ void sh_object_push(struct sh_msg *msg, struct sh_conn *conn)
         first_remove(conn);
         object_end(msg, object, SHOAL_OK);
     }
+    return true;
 }
