@@ -7,6 +7,7 @@
 #include "sim/world_int.h"
 
 #define SOON_NS UINT64_C(20000000)
+#define STOP_LOOKS_MAX 64
 /* A network that flaps: it is parted for a moment, well for another, and parted again. */
 #define FLAP_PARTED_NS UINT64_C(200000000)
 #define FLAP_WELL_NS UINT64_C(4000000)
@@ -67,6 +68,17 @@ static void strike_node(struct sh_chaos *chaos, enum fault fault)
     uint64_t end_ns =
         soon ? sh_world_now(chaos->world) + draw_length(chaos, SOON_NS) : end_of_fault(chaos);
     sh_world_at(chaos->world, end_ns, on_recover, chaos, node, 0);
+}
+
+/* Somewhere in the steps that the node runs next: a message that is handled looks at the clock a
+ * few times. It goes on by itself. */
+static void strike_inside(struct sh_chaos *chaos)
+{
+    unsigned node = (unsigned)sh_prng_below(&chaos->prng, chaos->config.nodes);
+    unsigned looks = 1 + (unsigned)sh_prng_below(&chaos->prng, STOP_LOOKS_MAX);
+    if (chaos->faults[node] == FAULT_NONE)
+        sh_world_stop_inside(chaos->world, node, looks,
+                             draw_length(chaos, chaos->config.length_ns_max));
 }
 
 static void on_blackout(void *arg, uint64_t unused, uint64_t unused_too)
@@ -190,7 +202,7 @@ static void strike_disk(struct sh_chaos *chaos)
 static unsigned weights(const struct sh_chaos_config *config)
 {
     return config->cuts + config->partitions + config->pauses + config->crashes +
-           config->blackouts + config->slow_disks;
+           config->blackouts + config->slow_disks + config->stops;
 }
 
 static void on_strike(void *arg, uint64_t unused, uint64_t unused_too)
@@ -210,10 +222,12 @@ static void on_strike(void *arg, uint64_t unused, uint64_t unused_too)
         strike_node(chaos, FAULT_PAUSE);
     else if ((drawn -= config->pauses) < config->crashes)
         strike_node(chaos, FAULT_CRASH);
-    else if (drawn - config->crashes < config->blackouts)
+    else if ((drawn -= config->crashes) < config->blackouts)
         strike_blackout(chaos);
-    else
+    else if (drawn - config->blackouts < config->slow_disks)
         strike_disk(chaos);
+    else
+        strike_inside(chaos);
     uint64_t next_ns = sh_world_now(chaos->world) + draw_length(chaos, config->gap_ns_max);
     sh_world_at(chaos->world, next_ns, on_strike, chaos, 0, 0);
 }
@@ -236,6 +250,8 @@ void sh_chaos_stop(struct sh_chaos *chaos)
     if (chaos->stopped)
         return;
     sh_world_heal(chaos->world);
+    for (unsigned node = 0; node < chaos->config.nodes; node++)
+        sh_world_stop_inside_not(chaos->world, node);
     for (unsigned node = 0; node < chaos->config.nodes; node++)
         node_recover(chaos, node);
     for (unsigned node = 0; node < chaos->config.nodes; node++)

@@ -15,6 +15,7 @@ struct sh_chaos_config {
     unsigned partitions;
     unsigned pauses;
     unsigned crashes;
+    unsigned stops;      /* pauses that begin in the middle of a step (sh_world_stop_inside) */
     unsigned slow_disks; /* a disk's operations take up to a tenth of length_ns_max */
     uint64_t crash_mask; /* who may crash; 0: all */
     /* All of a mask crash at once, for 20 ms at most; half of the times one of the others has been
@@ -29,7 +30,8 @@ struct sh_chaos;
 
 /* Begins. Frees nothing by itself: destroy it after its world. */
 struct sh_chaos *sh_chaos_start(struct sh_world *world, const struct sh_chaos_config *config);
-/* Ends all faults at once: every node runs, every way is open. Between runs of the world only. */
+/* Ends all faults at once: every node runs, or if it stopped inside a step goes on within
+ * length_ns_max, and every way is open. Between runs of the world only. */
 void sh_chaos_stop(struct sh_chaos *chaos);
 void sh_chaos_destroy(struct sh_chaos *chaos);
 

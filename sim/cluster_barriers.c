@@ -24,6 +24,7 @@ static void forget(struct cw_barrier *barrier)
 
 void cw_barriers_forget(struct cw_world *world, unsigned shard)
 {
+    world->barriers_forgotten_ns[shard] = sh_world_now(world->sim);
     for (unsigned i = 0; i < CW_BARRIERS; i++) {
         struct cw_barrier *barrier = barrier_at(world, i);
         if (barrier->is_there && sh_barrier_shard(barrier->id.v) == shard)
@@ -185,11 +186,15 @@ static void create(struct cw_fiber *fiber, unsigned at)
     bool survivors = cw_draw(fiber, 3) == 0;
     shoal_barrier id;
     unsigned generation = barrier_at(world, at)->generation;
+    uint64_t begun_ns = sh_world_now(world->sim);
     enum shoal_err err = shoal_barrier_create(
         fiber->program->store, size, survivors ? SHOAL_BARRIER_SURVIVORS : SHOAL_BARRIER_TELL, &id);
     struct cw_barrier *barrier = barrier_at(world, at);
     if (err || fiber->program->is_dying || barrier->generation != generation || barrier->is_there)
         return;
+    cw_shard_watch(world, sh_barrier_shard(id.v));
+    if (world->barriers_forgotten_ns[sh_barrier_shard(id.v)] >= begun_ns)
+        return; /* it may have been made, and forgotten, before its maker heard of it */
     forget(barrier);
     barrier->is_there = true;
     barrier->id = id;

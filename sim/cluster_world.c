@@ -106,6 +106,7 @@ static struct sh_chaos_config chaos_config(struct cw_world *world)
                                         .pauses = (unsigned)cw_below(world, 4),
                                         .crashes = 1 + (unsigned)cw_below(world, 4),
                                         .slow_disks = (unsigned)cw_below(world, 3),
+                                        .stops = (unsigned)cw_below(world, 4),
                                         .restarts_soon = true,
                                         .flaps = true};
     case SH_CLUSTER_MIGRATION:
@@ -115,6 +116,7 @@ static struct sh_chaos_config chaos_config(struct cw_world *world)
                                         .cuts = 1 + (unsigned)cw_below(world, 6),
                                         .partitions = (unsigned)cw_below(world, 3),
                                         .pauses = 1 + (unsigned)cw_below(world, 6),
+                                        .stops = (unsigned)cw_below(world, 4),
                                         .crashes = (unsigned)cw_below(world, 2),
                                         .blackouts = (unsigned)cw_below(world, 3),
                                         .crash_mask = crash_mask(world),
@@ -131,6 +133,7 @@ static struct sh_chaos_config chaos_config(struct cw_world *world)
                                         .crashes = 1 + (unsigned)cw_below(world, 6),
                                         .blackouts = (unsigned)cw_below(world, 2),
                                         .slow_disks = (unsigned)cw_below(world, 3),
+                                        .stops = (unsigned)cw_below(world, 4),
                                         .crash_mask = crash_mask(world),
                                         .blackout_mask = superpeers_mask(world),
                                         .restarts_soon = true,

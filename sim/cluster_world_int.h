@@ -12,6 +12,7 @@
 #include "node/holdings.h"
 #include "node/locks.h"
 #include "node/moves.h"
+#include "ring/arcs.h"
 #include "sim/cluster_world.h"
 #include "sim/world.h"
 #include "superpeer/superpeer.h"
@@ -151,7 +152,8 @@ struct cw_world {
     uint64_t views[CW_EPOCHS]; /* by epoch: a hash of the view, 0: not seen */
     /* By node ID: when it was declared failed; 0: it was not, or is up again. */
     uint64_t failed_ns[CW_NUMBERS];
-    uint64_t declared_epoch; /* of the view that says so */
+    uint64_t barriers_forgotten_ns[SH_SHARDS]; /* when superpeers lost what they knew of them */
+    uint64_t declared_epoch;                   /* of the view that says so */
     uint64_t watched_ns;
     unsigned watched_part;
     bool ends;                 /* clients begin nothing */

@@ -505,8 +505,7 @@ static void slot_fill(struct sim_disk *disk, unsigned at, struct sh_disk_op *op)
     uint64_t delay_ns = disk->faults.delay_ns_min;
     if (disk->faults.delay_ns_max > delay_ns)
         delay_ns = sh_prng_between(&disk->prng, delay_ns, disk->faults.delay_ns_max);
-    sh_sim_at(disk->world, sh_world_now(disk->world) + delay_ns, on_slot_end, disk, at,
-              slot->number);
+    sh_sim_at(disk->world, sh_sim_now(disk->world) + delay_ns, on_slot_end, disk, at, slot->number);
 }
 
 static enum shoal_err sim_submit(struct sh_disk *disk, struct sh_disk_op *op)

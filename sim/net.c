@@ -131,7 +131,7 @@ static void end_lose_later(struct sim_conn *conn, unsigned e)
 {
     struct sh_sim_net *net = conn->net;
     uint64_t in_ns = sh_prng_below(&net->prng, net->faults.lost_ns_max + 1);
-    conn_at(conn, sh_world_now(net->world) + in_ns, on_lose, e, 0);
+    conn_at(conn, sh_sim_now(net->world) + in_ns, on_lose, e, 0);
 }
 
 /* For those who must know whether a node may have lost a connection. */
@@ -179,7 +179,7 @@ static void end_give_up_later(struct sim_conn *conn, unsigned e)
     struct sh_sim_net *net = conn->net;
     uint64_t most = net->faults.give_up_ns_max;
     uint64_t in_ns = sh_prng_between(&net->prng, most / 2, most);
-    conn_at(conn, sh_world_now(net->world) + in_ns, on_give_up, e, 0);
+    conn_at(conn, sh_sim_now(net->world) + in_ns, on_give_up, e, 0);
 }
 
 /* The acceptor's answer is back at the opener. */
@@ -206,7 +206,7 @@ static void on_knock(void *arg, uint64_t node, uint64_t unused)
     struct sim_conn *conn = event_conn(arg);
     struct sh_sim_net *net = conn->net;
     struct sim_wire *wire = node < net->wire_count ? net->wires[node] : NULL;
-    uint64_t now = sh_world_now(net->world);
+    uint64_t now = sh_sim_now(net->world);
     bool open = conn->end[0].state == SIM_END_OPENING && !conn->cut;
     /* A crash is a process's: its host is there, and refuses for it. */
     bool stopped = is_flow_blocked(conn, 0) || is_flow_blocked(conn, 1);
@@ -251,7 +251,7 @@ struct sim_conn *sim_conn_open(struct sim_wire *wire, unsigned to, uint16_t port
         conn->next->previous = conn;
     net->conns = conn;
     sh_world_trace(net->world, wire->node, "open(conn, node)", conn->number, to, no_bytes());
-    conn_at(conn, sh_world_now(net->world) + sim_delay_ns(net), on_knock, to, 0);
+    conn_at(conn, sh_sim_now(net->world) + sim_delay_ns(net), on_knock, to, 0);
     return conn;
 }
 
@@ -283,7 +283,7 @@ static void tell_of_room(struct sim_conn *conn, unsigned e)
     if (!end->wants_room || end->room_event || end->has_room || !has)
         return;
     end->room_event = true;
-    conn_at(conn, sh_world_now(conn->net->world) + sim_delay_ns(conn->net), on_room, e, 0);
+    conn_at(conn, sh_sim_now(conn->net->world) + sim_delay_ns(conn->net), on_room, e, 0);
 }
 
 static void flow_arrive(struct sim_conn *conn, unsigned e, size_t size)
@@ -432,7 +432,7 @@ size_t sim_conn_push(struct sim_conn *conn, unsigned e, struct sh_bytes bytes)
         flow_append(flow, went);
     if (!size)
         return taken;
-    uint64_t at_ns = sh_world_now(net->world) + sim_delay_ns(net);
+    uint64_t at_ns = sh_sim_now(net->world) + sim_delay_ns(net);
     flow->last_arrival_ns = at_ns > flow->last_arrival_ns ? at_ns : flow->last_arrival_ns;
     conn_at(conn, flow->last_arrival_ns, on_arrive, e, size);
     return taken;
@@ -473,7 +473,7 @@ void sim_conn_close(struct sim_conn *conn, unsigned e, bool abrupt)
     if (conn->end[1 - e].wire) {
         tell_of_room(conn, 1 - e);
         struct sim_flow *flow = &conn->flow[e];
-        uint64_t at_ns = sh_world_now(net->world) + sim_delay_ns(net);
+        uint64_t at_ns = sh_sim_now(net->world) + sim_delay_ns(net);
         flow->last_arrival_ns = at_ns > flow->last_arrival_ns ? at_ns : flow->last_arrival_ns;
         if (abrupt || !was_open)
             sim_conn_cut(conn);
@@ -505,7 +505,7 @@ void sh_sim_net_heal(struct sh_sim_net *net)
     for (struct sim_conn *conn = net->conns; conn; conn = conn->next) {
         for (unsigned e = 0; e < 2; e++) {
             if (conn->flow[e].stalled || conn->flow[e].closing_stalled)
-                conn_at(conn, sh_world_now(net->world) + sim_delay_ns(net), on_unstall, e, 0);
+                conn_at(conn, sh_sim_now(net->world) + sim_delay_ns(net), on_unstall, e, 0);
         }
     }
 }

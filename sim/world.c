@@ -17,6 +17,7 @@
 
 struct node {
     struct sh_world *world;
+    unsigned number;
     struct sh_world_node config;
     struct sh_env env;
     struct sh_prng random;
@@ -26,6 +27,10 @@ struct node {
     bool paused;
     bool is_awake;   /* something may have happened to it since its steps found no work */
     uint64_t due_ns; /* otherwise: when a step of it is due next, in the world's time */
+    /* Stopped in the middle of a step (sh_world_stop_inside). */
+    unsigned stop_looks; /* at its clock, until it stops; 0: it does not */
+    uint64_t stop_ns;    /* for how long it then stops */
+    uint64_t goes_on_ns; /* until when it is stopped, in the world's time */
 };
 
 struct event {
@@ -53,6 +58,7 @@ struct sh_world {
     struct node *nodes[SH_WORLD_NODES_MAX];
     unsigned node_count;
     bool in_round;
+    const struct node *running; /* whose step is being run; NULL: nobody's */
 };
 
 void sh_sim_wake(struct sh_world *world, unsigned number)
@@ -83,26 +89,50 @@ void *sh_sim_realloc(void *old, size_t size)
 
 #define MILLION INT64_C(1000000)
 
-/* What a node's clocks show more than the world's time: where they began, and what they have gained
- * or lost since. Never less at a later time, as the drift is above minus a million. */
+/* The time at which a node is: the world's, or when it goes on if it is stopped inside a step. */
+static uint64_t time_of(const struct node *node)
+{
+    uint64_t now_ns = node->world->now_ns;
+    return node->goes_on_ns > now_ns ? node->goes_on_ns : now_ns;
+}
+
+uint64_t sh_sim_now(const struct sh_world *world)
+{
+    return world->running ? time_of(world->running) : world->now_ns;
+}
+
+/* What a node's clocks show more than its time: where they began, and what they have gained or lost
+ * since. Never less at a later time, as the drift is above minus a million. */
 static uint64_t clock_lead_ns(const struct node *node)
 {
-    int64_t now = (int64_t)node->world->now_ns;
+    int64_t now = (int64_t)time_of(node);
     int64_t drift = node->config.clock_drift_ppm;
     int64_t gained = now / MILLION * drift + now % MILLION * drift / MILLION;
     return (uint64_t)(node->config.clock_offset_ns + gained);
 }
 
+/* A look at the clock may be where a node stops. */
+static void clock_looked(struct node *node)
+{
+    struct sh_world *world = node->world;
+    if (world->running != node || !node->stop_looks || --node->stop_looks)
+        return;
+    node->goes_on_ns = world->now_ns + node->stop_ns;
+    node->is_awake = true;
+    sh_world_trace(world, node->number, "stop inside(ns)", node->stop_ns, 0, (struct sh_bytes){0});
+}
+
 static uint64_t node_now_ns(void *arg)
 {
-    const struct node *node = arg;
-    return CLOCK_START_NS + node->world->now_ns + clock_lead_ns(node);
+    struct node *node = arg;
+    clock_looked(node);
+    return CLOCK_START_NS + time_of(node) + clock_lead_ns(node);
 }
 
 static uint64_t node_wall_ns(void *arg)
 {
     const struct node *node = arg;
-    return WALL_START_NS + node->world->now_ns + clock_lead_ns(node);
+    return WALL_START_NS + time_of(node) + clock_lead_ns(node);
 }
 
 static void node_fill(void *arg, void *into, size_t size)
@@ -167,7 +197,8 @@ bool sh_world_is_up(const struct sh_world *world, unsigned node)
 
 bool sh_world_is_paused(const struct sh_world *world, unsigned node)
 {
-    return node_of(world, node)->paused;
+    const struct node *asked = node_of(world, node);
+    return asked->paused || asked->goes_on_ns > world->now_ns;
 }
 
 static void node_boot(struct sh_world *world, unsigned number)
@@ -190,6 +221,7 @@ unsigned sh_world_node_add(struct sh_world *world, const struct sh_world_node *c
     unsigned number = world->node_count;
     struct node *node = sh_sim_alloc(sizeof *node);
     node->world = world;
+    node->number = number;
     node->config = *config;
     node->random = sh_prng_split(&world->sources);
     node->env.clock = (struct sh_clock){node_now_ns, node_wall_ns, node};
@@ -220,6 +252,8 @@ void sh_world_crash(struct sh_world *world, unsigned number)
     sh_world_trace(world, number, "crash()", 0, 0, (struct sh_bytes){0});
     node->up = false;
     node->paused = false;
+    node->stop_looks = 0;
+    node->goes_on_ns = 0;
     node->step_count = 0;
     sh_sim_net_wire_down(world->net, number);
     sh_sim_disk_crash(node->env.disk);
@@ -250,6 +284,20 @@ void sh_world_resume(struct sh_world *world, unsigned number)
     sh_world_trace(world, number, "resume()", 0, 0, (struct sh_bytes){0});
     node_of(world, number)->paused = false;
     sh_sim_wake(world, number);
+}
+
+void sh_world_stop_inside(struct sh_world *world, unsigned number, unsigned looks, uint64_t stop_ns)
+{
+    struct node *node = node_of(world, number);
+    SH_ASSERT(!world->in_round);
+    SH_ASSERT(looks && stop_ns);
+    node->stop_looks = looks;
+    node->stop_ns = stop_ns;
+}
+
+void sh_world_stop_inside_not(struct sh_world *world, unsigned number)
+{
+    node_of(world, number)->stop_looks = 0;
 }
 
 void sh_world_partition(struct sh_world *world, uint64_t from_mask, uint64_t to_mask, bool one_way)
@@ -381,7 +429,8 @@ struct turn {
 
 static bool is_runnable(const struct sh_world *world, const struct node *node)
 {
-    return node->up && !node->paused && (node->is_awake || node->due_ns <= world->now_ns);
+    return node->up && !node->paused && node->goes_on_ns <= world->now_ns &&
+           (node->is_awake || node->due_ns <= world->now_ns);
 }
 
 /* Every step that may find work now, in an order drawn from the seed. */
@@ -440,8 +489,15 @@ static bool run_round(struct sh_world *world)
     world->in_round = true;
     for (unsigned i = 0; i < count; i++) {
         const struct sh_step *step = turns[i].step;
+        const struct node *node = world->nodes[turns[i].node];
         bool is_late = sh_prng_chance(&world->order, world->config.skip_ppm);
-        unsigned worked = is_late ? 0 : step->run(step->arg);
+        unsigned worked = 0;
+        if (node->goes_on_ns > world->now_ns)
+            continue; /* another step of it has stopped it */
+        world->running = node;
+        if (!is_late)
+            worked = step->run(step->arg);
+        world->running = NULL;
         if (!worked && !is_late)
             continue;
         busy = true;
@@ -467,8 +523,10 @@ static void advance(struct sh_world *world, uint64_t deadline_ns)
     uint64_t due_ns = deadline_ns;
     for (unsigned i = 0; i < world->node_count; i++) {
         const struct node *node = world->nodes[i];
-        if (node->up && !node->paused && node->due_ns < due_ns)
-            due_ns = node->due_ns;
+        bool is_stopped = node->goes_on_ns > world->now_ns;
+        uint64_t node_due_ns = is_stopped ? node->goes_on_ns : node->due_ns;
+        if (node->up && !node->paused && node_due_ns < due_ns)
+            due_ns = node_due_ns;
     }
     if (world->event_count && world->events[0].at_ns < due_ns)
         due_ns = world->events[0].at_ns;

@@ -85,7 +85,15 @@ void sh_world_crash(struct sh_world *world, unsigned node);
 void sh_world_restart(struct sh_world *world, unsigned node);
 void sh_world_pause(struct sh_world *world, unsigned node);
 void sh_world_resume(struct sh_world *world, unsigned node);
+/* Stops a node in the middle of a step, as a signal or a suspended machine does: where it looks at
+ * its clock for the looks-th time from now on (1: the next). From that look on its clock is stop_ns
+ * later, and so is all that it sends or writes; it is not run again, and hears nothing, before the
+ * world is at that time. A later call replaces one that has not struck; a crash ends it. */
+void sh_world_stop_inside(struct sh_world *world, unsigned node, unsigned looks, uint64_t stop_ns);
+/* Takes a call back that has not struck. */
+void sh_world_stop_inside_not(struct sh_world *world, unsigned node);
 bool sh_world_is_up(const struct sh_world *world, unsigned node);
+/* By either of the two. */
 bool sh_world_is_paused(const struct sh_world *world, unsigned node);
 
 /* Faults of the network. Nodes are bits of a mask. A partition stops what goes from the nodes of

@@ -7,6 +7,9 @@
 /* Something happened to a node: its steps are run, though none may be due. A node that nothing
  * happened to since its steps found no work is left alone until one is due. */
 void sh_sim_wake(struct sh_world *world, unsigned node);
+/* The time of whoever acts now: within a step its node's, which may be stopped until later, so that
+ * what it does from there on happens then; else the world's. */
+uint64_t sh_sim_now(const struct sh_world *world);
 /* As sh_world_at, but the event itself wakes whom it concerns, where that one wakes all nodes. */
 void sh_sim_at(struct sh_world *world, uint64_t at_ns, sh_world_event event, void *arg, uint64_t a,
                uint64_t b);

@@ -222,6 +222,83 @@ static unsigned idle_step(void *arg)
 }
 
 /* A step that never runs out of work, or is due for ever without any, can't stop time. */
+/* A node that, once its link is open, pushes a byte, looks at its clock, and pushes another; or, at
+ * the other end, notes when each came. */
+struct talker {
+    struct sh_world *world;
+    unsigned node;
+    bool sends;
+    sh_link link;
+    unsigned count; /* of bytes pushed or pulled */
+    unsigned runs;
+    uint64_t at_ns[2];
+};
+
+static unsigned talker_step(void *arg)
+{
+    struct talker *talker = arg;
+    struct sh_wire *wire = sh_world_env(talker->world, talker->node)->wire;
+    const struct sh_clock *clock = &sh_world_env(talker->world, talker->node)->clock;
+    struct sh_wire_event events[4];
+    char byte;
+    talker->runs++;
+    unsigned seen = wire->ops->poll(wire, events, 4, 0);
+    for (unsigned i = 0; i < seen; i++) {
+        bool is_open = events[i].kind == SH_WIRE_OPENED;
+        while (talker->sends && is_open && talker->count < 2) {
+            assert_int_equal(wire->ops->push(wire, talker->link, sh_bytes_text("x")), 1);
+            talker->at_ns[talker->count++] = sh_now(clock);
+        }
+        while (!talker->sends && talker->count < 2 && events[i].kind == SH_WIRE_READABLE &&
+               wire->ops->pull(wire, events[i].link, &byte, 1) == 1)
+            talker->at_ns[talker->count++] = sh_world_now(talker->world);
+    }
+    return seen;
+}
+
+static void talker_boot(void *arg, struct sh_world *world, unsigned node)
+{
+    struct talker *talker = arg;
+    char bound[SH_WIRE_ADDRESS_MAX];
+    struct sh_wire *wire = sh_world_env(world, node)->wire;
+    talker->world = world;
+    talker->node = node;
+    if (talker->sends)
+        assert_int_equal(wire->ops->open(wire, "node0:4100", 1, &talker->link), SHOAL_OK);
+    else
+        assert_int_equal(wire->ops->listen(wire, "node0:4100", bound), SHOAL_OK);
+    sh_world_step_add(world, node,
+                      (struct sh_step){.name = "talker", .run = talker_step, .arg = talker});
+}
+
+/* What a node did before it looked at its clock reaches others at once; what it did after it, when
+ * it goes on. Until then it is not run. */
+static void a_node_stops_inside_a_step(void **state)
+{
+    (void)state;
+    struct sh_world *world = sh_world_create(&(struct sh_world_config){.seed = 1});
+    struct talker talkers[2] = {{.sends = false}, {.sends = true}};
+    for (unsigned i = 0; i < 2; i++)
+        sh_world_node_add(world, &(struct sh_world_node){.boot = talker_boot, .arg = &talkers[i]});
+    sh_world_stop_inside(world, 1, 1, 5 * MS);
+    assert_false(sh_world_run_until(world, NULL, NULL, 2 * MS));
+    assert_true(sh_world_is_paused(world, 1));
+    assert_false(sh_world_is_paused(world, 0));
+    assert_int_equal(talkers[1].count, 2);
+    assert_true(talkers[1].at_ns[1] >= talkers[1].at_ns[0]);
+    assert_int_equal(talkers[0].count, 1);
+    assert_true(talkers[0].at_ns[0] < 2 * MS);
+    unsigned runs = talkers[1].runs;
+    assert_false(sh_world_run_until(world, NULL, NULL, 4 * MS));
+    assert_int_equal(talkers[1].runs, runs);
+    assert_false(sh_world_run_until(world, NULL, NULL, 8 * MS));
+    assert_false(sh_world_is_paused(world, 1));
+    assert_int_equal(talkers[0].count, 2);
+    assert_true(talkers[0].at_ns[1] >= 5 * MS);
+    assert_true(talkers[1].runs > runs);
+    sh_world_destroy(world);
+}
+
 static void time_passes_whatever_steps_do(void **state)
 {
     (void)state;
@@ -288,6 +365,7 @@ int main(void)
         cmocka_unit_test(same_seed_same_trace),
         cmocka_unit_test(events_come_in_order_of_time_then_making),
         cmocka_unit_test(paused_and_crashed_nodes_do_nothing),
+        cmocka_unit_test(a_node_stops_inside_a_step),
         cmocka_unit_test(time_passes_whatever_steps_do),
         cmocka_unit_test(streams_of_random_numbers_are_apart),
         cmocka_unit_test(steps_run_only_when_there_may_be_work),

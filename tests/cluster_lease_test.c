@@ -294,6 +294,8 @@ static void one_fault(struct cluster *cluster)
         }
         break;
     default:
+        sh_world_stop_inside(cluster->world, node, 1 + (unsigned)sh_prng_below(prng, 40),
+                             sh_prng_between(prng, 1, 2 * FAILURE));
         break;
     }
 }
