@@ -1,0 +1,146 @@
+"""A process that was stopped for longer than its lease answers nothing of what waits in its sockets.
+
+The client is stopped as well, so that it does not give its connection up: whatever the node sends
+when it goes on is there when the client goes on. By then the value is another one, so an answer
+that was made after the lease shows the old one.
+"""
+import os
+import pathlib
+import re
+import select
+import signal
+import unittest
+
+import harness
+from superpeers_test import free_addresses
+
+FAILURE = ("--failure-ns", "1s")
+WAIT_MAX = 60  # seconds; reached only when something is wrong
+CLIENTS, NAMES = 4, 6
+HEADER_BYTES = 10  # of a message (docs/wire-format.md)
+
+
+def sockets():
+    """(local port, remote port, bytes received and not read, inode) of each TCP socket of IPv4."""
+    for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        words = line.split()
+        yield (int(words[1].split(":")[1], 16), int(words[2].split(":")[1], 16),
+               int(words[4].split(":")[1], 16), words[9])
+
+
+def waiting(node, client):
+    """Bytes of a client that a node has not read."""
+    inodes = set()
+    for link in pathlib.Path(f"/proc/{client.process.pid}/fd").iterdir():
+        found = re.match(r"socket:\[(\d+)\]", os.readlink(link))
+        if found:
+            inodes.add(found.group(1))
+    rows = list(sockets())
+    ports = {local for local, _, _, inode in rows if inode in inodes}
+    port = int(node.address.rsplit(":", 1)[1])
+    return sum(unread for local, remote, unread, _ in rows if local == port and remote in ports)
+
+
+def has_answered(client):
+    return bool(select.select([client.process.stdout], [], [], 0)[0])
+
+
+class Stopped(harness.Case):
+    def stop(self, process):
+        """Returns when each thread stands still, which is a little after the signal."""
+        process.send_signal(signal.SIGSTOP)
+        self.addCleanup(process.send_signal, signal.SIGCONT)
+        harness.eventually(self, "it is stopped", WAIT_MAX, lambda: all(
+            (task / "stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
+            for task in pathlib.Path(f"/proc/{process.pid}/task").iterdir()))
+
+    def write_line(self, client, line):
+        client.process.stdin.write(f"{line}\n".encode())
+        client.process.stdin.flush()
+
+    def seen(self, client, node, state):
+        harness.eventually(self, f"{node.name} is {state}", WAIT_MAX,
+                           lambda: client.states().get(node.nid) == state)
+
+    def test_a_peer(self):
+        superpeer, (peer,) = self.cluster(1, *FAILURE)
+        other = harness.Client(self, [superpeer.address], 120_000_000_000)
+        self.seen(other, peer, "up")
+        cid = other.do("create", 3, peer.nid)
+        other.do("put", cid, "old")
+        client = harness.Client(self, [superpeer.address], 120_000_000_000)
+        self.assertEqual(client.do("get", cid), "old")
+        self.stop(peer.process)
+        before = waiting(peer, client)
+        self.write_line(client, f"get {cid}")
+        harness.eventually(self, "the request waits", WAIT_MAX,
+                           lambda: waiting(peer, client) > before)
+        self.stop(client.process)
+        self.seen(other, peer, "failed")
+        peer.process.send_signal(signal.SIGCONT)
+        self.seen(other, peer, "up")
+        harness.eventually(self, "it is written", WAIT_MAX,
+                           lambda: other.ask("put", cid, "new") == "ok")
+        client.process.send_signal(signal.SIGCONT)
+        self.assertEqual(client.answer(), "ok new")
+        self.assertIn("fenced: the lease has run out", peer.log())
+
+    def test_a_superpeer(self):
+        addresses = free_addresses(3)
+        superpeers = [harness.Node(self, f"superpeer{number}", "--roles", "superpeer", "--listen",
+                                   address, "--superpeers", ",".join(addresses), "--data-dir",
+                                   self.folder / f"data{number}", *FAILURE)
+                      for number, address in enumerate(addresses, start=1)]
+        for node in superpeers:
+            node.wait_ready()
+        stopped = superpeers[2]
+        harness.eventually(self, "it owns shards", WAIT_MAX, lambda: any(
+            row["nid"] == stopped.nid and row.get("shards_owned", 0) >= 10
+            for row in self.shoal_json(stopped, "metadata")["superpeers"]))
+        other = harness.Client(self, addresses[:2], 120_000_000_000)
+        clients = [harness.Client(self, addresses, 120_000_000_000) for _ in range(CLIENTS)]
+        names = {client: [f"name{number}-{index}" for index in range(NAMES)]
+                 for number, client in enumerate(clients)}
+        for client in clients:
+            for name in names[client]:
+                self.name(other, name, "64:1")
+                self.assertEqual(client.do("named", name), "64:1")  # it knows whom to ask
+        self.stop(stopped.process)
+        asking = {client: self.ask_the_stopped(client, stopped, names[client])
+                  for client in clients}
+        self.assertTrue(any(asking.values()), "the stopped superpeer has no shard of a name")
+        self.seen(other, stopped, "failed")
+        for client in clients:
+            for name in names[client]:
+                self.name(other, name, "65:2")
+        stopped.process.send_signal(signal.SIGCONT)
+        self.seen(other, stopped, "up")
+        for client, name in asking.items():
+            client.process.send_signal(signal.SIGCONT)
+            if name:
+                self.assertEqual(client.answer(), "ok 65:2")
+            for name in names[client]:
+                self.assertEqual(client.do("named", name), "65:2")
+
+    def name(self, client, name, cid):
+        harness.eventually(self, f"{name} is set", WAIT_MAX,
+                           lambda: client.ask("name", name, cid) == "ok")
+
+    def ask_the_stopped(self, client, stopped, names):
+        """Asks for names until the question waits in the sockets of the stopped one, and stops the
+        client; the name, None if others have answered for all."""
+        for name in names:
+            before = waiting(stopped, client)
+            self.write_line(client, f"named {name}")
+            # What keeps a connection alive is a header, a question is more.
+            harness.eventually(self, "it has asked", WAIT_MAX, lambda: has_answered(client) or (
+                waiting(stopped, client) - before) % HEADER_BYTES)
+            if not has_answered(client):
+                self.stop(client.process)
+                return name
+            self.assertEqual(client.answer(), "ok 64:1")
+        return None
+
+
+if __name__ == "__main__":
+    unittest.main()
