@@ -18,5 +18,6 @@ SH_BENCH_DECLARE(msg);
 SH_BENCH_DECLARE(kv);
 SH_BENCH_DECLARE(graph);
 SH_BENCH_DECLARE(failover);
+SH_BENCH_DECLARE(steps);
 
 #endif

@@ -20,11 +20,13 @@ struct sh_ticks_scale sh_ticks_scale = {
 _Thread_local bool sh_step_is_long;
 _Thread_local uint64_t sh_step_share_end = UINT64_MAX;
 
-/* A moment of this thread: the counter, and the processor time that it had had by then. */
-static _Thread_local struct {
+/* Moments of this thread: the counter, and the processor time that it had had by then. One not long
+ * before the step at hand began, and one where a run ended that was looked at. */
+struct moment {
     uint64_t ticks;
     uint64_t cpu_ns;
-} mark;
+};
+static _Thread_local struct moment mark, recent;
 static uint64_t mark_ticks = MARK_NS;
 
 static uint64_t ticks_of(uint64_t ns, uint64_t ns_q32)
@@ -106,15 +108,18 @@ void sh_step_begin(uint64_t now_ticks)
     sh_step_share_end = now_ticks + sh_ticks_scale.share;
 }
 
-void sh_step_time_note(struct sh_step_time *time, uint64_t ticks)
+void sh_step_time_note(struct sh_step_time *time, uint64_t began, uint64_t ended)
 {
-    uint64_t ns = sh_ticks_ns(ticks);
+    uint64_t ticks = ended - began, ns = sh_ticks_ns(ticks);
     if (ticks > UINT64_MAX / 2) {
         return; /* cores whose counters differ by a little */
     }
     if (ns > EXACT_NS && mark.ticks != 0) {
-        uint64_t cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - mark.cpu_ns;
-        ns = cpu_ns < ns ? cpu_ns : ns;
+        bool is_behind = recent.ticks > mark.ticks && recent.ticks <= began;
+        uint64_t cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+        uint64_t took_ns = cpu_ns - (is_behind ? recent.cpu_ns : mark.cpu_ns);
+        ns = took_ns < ns ? took_ns : ns;
+        recent = (struct moment){.ticks = ended, .cpu_ns = cpu_ns};
     }
     /* relaxed, all: numbers for people */
     if (ns > SH_STEP_BOUND_NS) {

@@ -16,8 +16,9 @@
  *
  * The counter goes on while a thread waits for its core, so a run that the counter calls
  * longer than any before it is judged by the thread's processor time, which takes a system call.
- * That clock is not read when a run begins, but 250 us before it at most (sh_step_begin): a run
- * that lost its core is reported up to so much too long, never too short. Others are exact.
+ * That clock is not read when a run begins, but 250 us before the step that it is in at most
+ * (sh_step_begin), or where another such run ended: a run that lost its core is reported up to so
+ * much too long, and what the step had taken by then, never too short. Others are exact.
  *
  * Where there is no counter that runs at one speed (SH_TICKS_TSC), it is CLOCK_MONOTONIC, 25 ns a
  * reading. In a simulated crew no step is timed, and sh_step_spent is false: what is done depends
@@ -121,7 +122,7 @@ static inline uint64_t sh_step_ticks(void)
 }
 
 /* Notes a run that may be the longest, or above the bound. */
-void sh_step_time_note(struct sh_step_time *time, uint64_t ticks);
+void sh_step_time_note(struct sh_step_time *time, uint64_t began, uint64_t ended);
 
 /* Adds a run from within a step of this thread. */
 static inline void sh_step_time_add(struct sh_step_time *time, uint64_t began, uint64_t ended)
@@ -129,7 +130,7 @@ static inline void sh_step_time_add(struct sh_step_time *time, uint64_t began, u
     /* relaxed: nothing hangs on it; a missed change costs a closer look */
     if (__builtin_expect(ended - began > atomic_load_explicit(&time->notable, memory_order_relaxed),
                          0)) {
-        sh_step_time_note(time, ended - began);
+        sh_step_time_note(time, began, ended);
     }
 }
 
