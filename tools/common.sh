@@ -141,10 +141,14 @@ build_preset() {
     say "Built $preset in $((SECONDS - started)) s"
 }
 
+# The targets that build_preset builds; empty: all.
+build_targets=()
+
 build_commands() {
     local preset=$1
     shift
-    cd "$root" && cmake --preset "$preset" "$@" && cmake --build --preset "$preset" -j "$(nproc)"
+    cd "$root" && cmake --preset "$preset" "$@" &&
+        cmake --build --preset "$preset" -j "$(nproc)" ${build_targets:+--target "${build_targets[@]}"}
 }
 
 # Shows how far a build is: the last percentage in its log.
