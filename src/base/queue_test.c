@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/random_test.h"
+
 static void *item_of(uintptr_t number)
 {
     return (void *)number;
@@ -40,13 +42,12 @@ static void test_full_refuses_and_empty_returns_null(void **state)
 static void test_against_a_counting_model(void **state)
 {
     (void)state;
-    unsigned seed = 20261120;
-    printf("seed %u\n", seed);
+    uint64_t seed = test_seed(20261120);
     struct sh_queue *ring = NULL;
     assert_int_equal(sh_queue_create(16, &ring), SHOAL_OK);
     uintptr_t pushed = 0, popped = 0;
     for (int i = 0; i < 100000; i++) {
-        if (rand_r(&seed) % 2) {
+        if (test_draw(&seed) % 2) {
             bool fits = pushed - popped < 16;
             assert_int_equal(sh_queue_push(ring, item_of(pushed + 1)), fits);
             pushed += fits;

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "base/hash.h"
+#include "base/random_test.h"
 #include "graph/vertex.h"
 
 static void round_trip(uint32_t out_count, uint32_t in_count, bool typed, const char *text)
@@ -64,8 +65,7 @@ static void round_trips(void **state)
 static void hostile_bytes(void **state)
 {
     (void)state;
-    uint64_t seed = 20260101;
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_seed(20260101);
     struct sh_vertex vertex;
     uint64_t sum = 0;
     for (unsigned round = 0; round < 200000; round++) {

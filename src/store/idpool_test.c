@@ -61,8 +61,7 @@ static void limit_check(struct fixture *f)
 static void test_model(void **state)
 {
     (void)state;
-    uint64_t seed = 20261120;
-    print_message("seed %llu\n", (unsigned long long)seed);
+    uint64_t seed = test_seed(20261120);
     struct fixture f;
     fixture_make(&f, UINT64_C(1) << 30);
     sh_lid *lids = calloc(IDS, sizeof *lids);
