@@ -224,9 +224,18 @@ static void test_deadline(void **state)
 }
 
 /* What nobody waits for is done by the crew's own thread soon after a lender was there: 4 ms at
- * most, where the machine lets it. The best of many tries is held against ten times that. */
+ * most, where the machine lets it. The tries go on until one takes less than ten times that, on a
+ * slow machine for as long as PATIENCE_NS; they are TAKE_OVER_TRIES at least, to meet the
+ * transitions.
+ */
 #define TAKE_OVER_TRIES 20
 #define TAKE_OVER_NS (40 * MS)
+
+static bool goes_on(uint64_t tries, uint64_t best_ns, uint64_t start_ns)
+{
+    assert_true(best_ns < TAKE_OVER_NS || now_ns(NULL) - start_ns < PATIENCE_NS);
+    return tries < TAKE_OVER_TRIES || best_ns >= TAKE_OVER_NS;
+}
 
 /* How long the call takes whose first half was just done. */
 static uint64_t done_after_ns(const struct call *call)
@@ -242,20 +251,19 @@ static void test_post_after_lender(void **state)
     (void)state;
     for (int i = 0; i < 4; i++) {
         struct net net;
-        struct call calls[TAKE_OVER_TRIES] = {0};
-        uint64_t best_ns = SH_NEVER;
+        uint64_t best_ns = SH_NEVER, tries = 0, start_ns = now_ns(NULL);
         net_make(&net, i < 2 ? usual : sleeper, i >= 2);
-        for (uint64_t n = 0; n < TAKE_OVER_TRIES; n++) {
-            call_once(&net, n);
+        while (goes_on(tries, best_ns, start_ns)) {
+            struct call call = {0};
+            call_once(&net, tries++);
             atomic_store(&net.async, i % 2);
-            box_put(&net.outgoing, &calls[n]);
+            box_put(&net.outgoing, &call);
             sh_crew_wake(net.client.crew, 0);
-            uint64_t took_ns = done_after_ns(&calls[n]);
+            uint64_t took_ns = done_after_ns(&call);
             best_ns = took_ns < best_ns ? took_ns : best_ns;
             atomic_store(&net.async, 0);
         }
-        assert_true(best_ns < TAKE_OVER_NS);
-        await(&net.completed, 2 * TAKE_OVER_TRIES);
+        await(&net.completed, 2 * tries);
         net_end(&net);
     }
 }
@@ -267,20 +275,19 @@ static void test_answer_after_lender(void **state)
     (void)state;
     for (int i = 0; i < 2; i++) {
         struct net net;
-        struct call calls[TAKE_OVER_TRIES] = {0};
-        uint64_t best_ns = SH_NEVER;
+        uint64_t best_ns = SH_NEVER, tries = 0, start_ns = now_ns(NULL);
         net_make(&net, usual, true);
-        for (uint64_t n = 0; n < TAKE_OVER_TRIES; n++) {
+        while (goes_on(tries, best_ns, start_ns)) {
+            struct call call = {0};
             atomic_store(&net.async, i);
-            call_once(&net, n);
-            box_put(&net.returning, &calls[n]);
+            call_once(&net, tries++);
+            box_put(&net.returning, &call);
             parker_wake(&net.client.fd);
-            uint64_t took_ns = done_after_ns(&calls[n]);
+            uint64_t took_ns = done_after_ns(&call);
             best_ns = took_ns < best_ns ? took_ns : best_ns;
             atomic_store(&net.async, 0);
         }
-        assert_true(best_ns < TAKE_OVER_NS);
-        await(&net.completed, 2 * TAKE_OVER_TRIES);
+        await(&net.completed, 2 * tries);
         net_end(&net);
     }
 }
