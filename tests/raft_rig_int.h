@@ -90,6 +90,7 @@ struct rig {
     unsigned answered;
     uint64_t seed;
     unsigned leaders_count, images, member_changes;
+    unsigned unjudged;  /* histories that were too large for the check of linearizability */
     bool reads_at_once; /* the planted bug: whoever believes to lead answers reads */
     const char *broken; /* the first property that did not hold */
 };

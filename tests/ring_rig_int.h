@@ -108,6 +108,7 @@ struct rig {
     struct linear_op ops[CALLS_MAX];
     struct call calls[CALLS_MAX];
     unsigned ops_count, answered, images, builds, takeovers, losses;
+    unsigned unjudged;     /* histories that were too large for the check of linearizability */
     bool leases_never_end; /* a planted mistake */
     bool answers_early;    /* another */
     const char *broken;
