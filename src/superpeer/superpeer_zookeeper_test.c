@@ -24,6 +24,8 @@ static struct {
     size_t size, bytes_max;
     uint64_t number;
     unsigned writes, refused;
+    bool leads;
+    uint64_t led_ns;
 } keeper;
 
 enum shoal_err sh_zookeeper_create(const char *servers, const char *cluster, uint64_t session_ns,
@@ -110,13 +112,13 @@ void sh_zookeeper_stand(struct sh_zookeeper *zookeeper, uint16_t as)
 bool sh_zookeeper_leads(const struct sh_zookeeper *zookeeper)
 {
     (void)zookeeper;
-    return false;
+    return keeper.leads;
 }
 
 uint64_t sh_zookeeper_led_ns(const struct sh_zookeeper *zookeeper)
 {
     (void)zookeeper;
-    return 0;
+    return keeper.leads ? keeper.led_ns : 0;
 }
 
 uint16_t sh_zookeeper_leader(const struct sh_zookeeper *zookeeper)
@@ -262,6 +264,33 @@ static void too_big_by_itself(void **state)
     superpeer_close();
 }
 
+/* Lets time pass, in steps much shorter than failure_ns. */
+static void pass(uint64_t duration_ns)
+{
+    for (uint64_t end_ns = memwire.now_ns + duration_ns; memwire.now_ns < end_ns;) {
+        memwire.now_ns += S / 2;
+        steps();
+    }
+}
+
+/* A silent peer is declared failed by the leader alone, and not before it has led for failure_ns:
+ * an earlier leader may have promised the peer as much. */
+static void failures_are_the_leaders(void **state)
+{
+    (void)state;
+    superpeer_open();
+    join(600, 20);
+    pass(60 * S);
+    assert_int_equal(peer_of(600)->state, SH_NODE_UP);
+    keeper.leads = true;
+    keeper.led_ns = memwire.now_ns;
+    pass(8 * S);
+    assert_int_equal(peer_of(600)->state, SH_NODE_UP);
+    pass(30 * S);
+    assert_int_equal(peer_of(600)->state, SH_NODE_FAILED);
+    superpeer_close();
+}
+
 int main(void)
 {
     const char *bad;
@@ -271,6 +300,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_lost_with_it),
         cmocka_unit_test(too_big_by_itself),
+        cmocka_unit_test(failures_are_the_leaders),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
