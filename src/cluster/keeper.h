@@ -24,7 +24,7 @@
 
 #include "msg/msg.h"
 
-#define SH_KEEPER_BYTES_MAX (24u << 20) /* 65,536 names, as long as they may be */
+#define SH_KEEPER_BYTES_MAX (96u << 20) /* 262,144 names, as long as they may be */
 #define SH_KEEPER_PIECE_BYTES 16384
 #define SH_KEEP_FIRST 1u
 #define SH_KEEP_LAST 2u

@@ -55,11 +55,11 @@ enum shoal_err sh_barrier_look(struct sh_barrier *barrier, uint64_t round, uint6
 {
     if (round == barrier->open.number) {
         size_t at = 0;
-        while (at < barrier->open.count && barrier->open.members[at].id != member)
+        while (at < barrier->open.count && sh_barrier_member(&barrier->open, at)->id != member)
             at++;
         if (at == barrier->open.count)
             return SHOAL_EBROKEN;
-        *member_out = &barrier->open.members[at];
+        *member_out = sh_barrier_member(&barrier->open, at);
         return SHOAL_EAGAIN;
     }
     *round_out = NULL;
@@ -74,7 +74,7 @@ size_t sh_barrier_answer_size(const struct sh_barrier_round *round)
 {
     size_t size = 18 + (round ? 12 : 0);
     for (size_t i = 0; round && i < round->count; i++)
-        size += 10 + round->members[i].size;
+        size += 10 + sh_barrier_member(round, i)->size;
     return size;
 }
 
@@ -91,7 +91,8 @@ void sh_barrier_answer_put(struct sh_writer *w, const struct sh_barrier *barrier
         sh_put32(w, (uint32_t)round->count);
     }
     for (size_t i = 0; round && i < round->count; i++) {
-        sh_put64(w, round->members[i].id);
-        sh_put_text(w, sh_bytes_make(round->members[i].bytes, round->members[i].size));
+        const struct sh_barrier_member *member = sh_barrier_member(round, i);
+        sh_put64(w, member->id);
+        sh_put_text(w, sh_bytes_make(member->bytes, member->size));
     }
 }

@@ -1,37 +1,42 @@
 /* What a shard of the ring keeps (arcs.h): a state machine of updates, without input or output,
- * the same at all who hold the shard. ring.h orders the updates.
+ * the same at all replicas of the shard. ring.h orders the updates; snapshot.h copies a state while
+ * updates go on.
  *
  *   moved chunks   ranges of chunk IDs that are not all with their creators, and of each source of
  *                  migrations the last batch that was decided about
  *   names          1 to 255 bytes to a chunk ID
- *   barriers       who has signed on, with data, and how the last round ended (metadata_barriers.h)
+ *   barriers       which members have signed on, with data, and how the last round ended
+ *                  (metadata_barriers.h)
  *   scratch        1 to 255 bytes to at most 1 KiB
- *   done           what came of the last update of each caller, so that one is done once
+ *   dedup table    completion records: of each caller the last update's number and result, so that
+ * an update that is sent again is not done again
  *
- * What an update depends on must be in it or in the state: whether a node is up, the owner looks at
- * before it orders one.
+ * What an update depends on must be in the update or in the state: whether a node is up, the
+ * shard's owner finds out before it orders an update.
  *
  * Migrations go in batches, each with a source, a target and a sequence number that rises by
- * source. A batch is committed or aborted, once; whoever asks again is told the same. The last one
- * of each source is remembered, since a source has one batch under way at a time.
+ * source. A batch is committed or aborted, once; each question about it gets the same answer. The
+ * last one of each source is remembered, since a source has one batch under way at a time.
  *
- * Updates of names, barriers and scratch are done once: a caller numbers them, and who repeats its
- * last one is told what came of it. Callers are forgotten when SH_METADATA_CALLERS_MAX others have
- * changed the shard since. The shard counts its updates and remembers up to which one any may be
- * forgotten; a caller says with each update what the count was before it sent that one first. So an
- * update by an unknown caller was not done before if nothing is forgotten from after that count,
- * and is refused otherwise, since nobody can tell (RIFL: Lee and others, SOSP 2015, with this
- * instead of its leases).
+ * Updates of names, barriers and scratch are done once: a caller numbers them, and a repetition of
+ * its last one is answered from its completion record. A record is dropped when
+ * SH_METADATA_CALLERS_MAX other callers have changed the shard since. The shard counts its updates
+ * and remembers up to which one any record may have been dropped; a caller says with each update
+ * what the count was before the update was sent first. So an update of a caller without a record
+ * was not done before if no record from after that count was dropped, and is refused otherwise,
+ * since nothing can tell (RIFL: Lee and others, SOSP 2015, with this instead of its leases).
  *
- * A shard whose copies were all lost begins again, with another *incarnation*, from what the nodes
- * say that they have (CLAIM); until all have said it, the shard is not *known*: that a chunk was
- * moved nowhere can't be told then. Whether its
- * names are, is a flag of its own (superpeer_keep.c).
+ * A shard whose replicas were all lost begins again, with another *incarnation*, from what the
+ * nodes say that they have (CLAIM); until all have said it, the shard is not *known*: that a chunk
+ * was moved nowhere can't be told then. Whether its names are, is a flag of its own
+ * (superpeer_keep.c).
  *
- * Memory: 8 to 16 bytes for each run of IDs that is elsewhere, 24 for each source, 24 and its bytes
- * for each name; at most SH_METADATA_RANGES_MAX and SH_METADATA_NAMES_MAX in a shard, which is
- * 2^22 of each in all. 48 for each caller; of barriers and scratch what their limits say: 17 MiB of
- * a shard.
+ * Memory: sources, ranges, names and scratch are items of one ordered map (map_int.h). A name takes
+ * 16 bytes beside its own, a range 18, a source 26; pages of the map are 69 % full after insertions
+ * in no order, so a name of 16 bytes takes 46 bytes then, and 32 after a restore. At most
+ * SH_METADATA_NAMES_MAX names, which is 2^24 in all, and SH_METADATA_RANGES_MAX ranges that
+ * migrations make. The dedup table takes 12 KiB; barriers and scratch take what their limits say:
+ * 17 MiB of a shard. While a snapshot is open, each page that changes is there twice.
  *
  * Threads: one at a time. */
 #ifndef SH_METADATA_METADATA_H
@@ -45,10 +50,10 @@
 #define SH_METADATA_RANGES_MAX (1u << 16) /* of a shard, that migrations make */
 /* That claims make: what nodes remember of chunks that went on may cut finer what they have. */
 #define SH_METADATA_CLAIMS_MAX (1u << 20)
-#define SH_METADATA_AHEAD_MAX 2048       /* updates that are ordered and not carried out */
-#define SH_METADATA_NAMES_MAX (1u << 16) /* of a shard */
+#define SH_METADATA_AHEAD_MAX 2048       /* updates of a shard, reserved and not applied */
+#define SH_METADATA_NAMES_MAX (1u << 18) /* of a shard: ten million fit when evenly spread */
 #define SH_METADATA_RUNS_MAX 256         /* of a batch */
-#define SH_METADATA_CALLERS_MAX 256      /* of a shard, whose last results are kept */
+#define SH_METADATA_CALLERS_MAX 256      /* completion records of a shard */
 #define SH_NAME_BYTES_MAX 255
 #define SH_SCRATCH_VALUE_MAX 1024
 #define SH_SCRATCH_MAX 4096             /* entries of a shard */
@@ -130,13 +135,12 @@ struct sh_metadata_update {
     struct sh_metadata_run runs[SH_METADATA_RUNS_MAX];
 };
 
-/* What came of an update.
+/* What came of an update. All: ENOMEM, only where sh_metadata_reserve was not called.
  * MOVE: ECANCELED, it was aborted, or is older than the source's last one; ENOTOWNER, the source
  * does not own all of it; ELIMIT, too many ranges (the last two abort it). CLAIM: ELIMIT,
  * and the shard will not be known; EBUSY, the node has not heard what came of its last batch: it
  * is to be asked again. KNOWN: ELIMIT, a claim had no room; EBUSY, one came too early since it
  * was ordered, and is to be asked for again.
- * All four: ENOMEM, only where sh_metadata_reserve was not called.
  * NAME, UNNAME: as the condition says; ELIMIT, too many names.
  * SCRATCH: ENONAME; ELIMIT, the shard's bound. BARRIER: metadata_barriers.h.
  * All that have a caller: ECANCELED, it is older than the caller's last one. Of a caller that is
@@ -169,14 +173,15 @@ SHOAL_NODISCARD enum shoal_err sh_metadata_update_get_any(struct sh_bytes bytes,
 /* The shard of an update; not of KNOWN and NAMES_KNOWN, which are of any. */
 unsigned sh_metadata_shard(const struct sh_metadata_update *update);
 
-/* Sees to it that an update about moves will have the memory that it takes, and as many others that
- * were ordered before it as SH_METADATA_AHEAD_MAX says. ENOMEM: it must not be ordered, or taken
- * from who has ordered it. */
+/* Sees to it that apply will not lack memory for an update, whatever the updates do that were
+ * reserved before and are not applied yet, at most SH_METADATA_AHEAD_MAX of the shard. Where one
+ * update is reserved, all that are applied before it are reserved too, in the order in which they
+ * are applied; an update that is never applied needs no other call. ENOMEM: the update must not be
+ * ordered, or taken from the owner that has ordered it; nothing has changed. */
 SHOAL_NODISCARD enum shoal_err sh_metadata_reserve(struct sh_metadata *metadata, unsigned shard,
                                                    const struct sh_metadata_update *update);
-/* Carries an update out in its shard, all of it or nothing. Of names, barriers and scratch it
- * asserts that memory suffices: a holder that goes on without what the others have would differ
- * from them for ever. */
+/* Carries an update out in its shard, all of it or nothing. ENOMEM, only of an update that was not
+ * reserved. */
 struct sh_metadata_result sh_metadata_apply(struct sh_metadata *metadata, unsigned shard,
                                             const struct sh_metadata_update *update);
 
@@ -239,20 +244,16 @@ struct sh_metadata_sizes {
 };
 struct sh_metadata_sizes sh_metadata_measure(const struct sh_metadata *metadata, unsigned shard);
 
-/* A shard as bytes, little-endian:
- *   u64 incarnation, u8 what is known (1: known, 2: a claim had no room, 4: but for nodes that had
- *   failed), u64 claims that came too early, u32 ranges, each u64 first, u64 last, u16 owner; u32
- *   sources, each u16 node, u64 decision, u64 those before; u32 names, each u64 chunk ID, text
- *   name; u32 scratch, each text key, text value; barriers as in metadata_barriers.c; u8 whether
- *   names are known, u64 changes of names, u64 number of the list that they began with, u64
- *   updates, u64 up to which one callers may be forgotten, u32 callers, each u64 caller, u64
- *   number, u64 update, u64 value, u16 error.
- *
- * Get replaces it. EPROTO, ENOMEM, ELIMIT change nothing. */
-size_t sh_metadata_image_size(const struct sh_metadata *metadata, unsigned shard);
-void sh_metadata_image_put(const struct sh_metadata *metadata, unsigned shard, struct sh_writer *w);
+/* A shard as bytes: the pieces of a snapshot (snapshot.h) in a row. 0 bytes: there is no memory.
+ * Get replaces the state; EPROTO and ENOMEM change nothing. */
+size_t sh_metadata_image_size(struct sh_metadata *metadata, unsigned shard);
+void sh_metadata_image_put(struct sh_metadata *metadata, unsigned shard, struct sh_writer *w);
 SHOAL_NODISCARD enum shoal_err sh_metadata_image_get(struct sh_metadata *metadata, unsigned shard,
                                                      struct sh_bytes image);
+/* Empties a shard; its memory is freed by sweep. */
 void sh_metadata_clear(struct sh_metadata *metadata, unsigned shard);
+/* Frees at most `budget` pieces of memory of states that are gone, each with up to 400 parts. True:
+ * there is more. Each update frees some too. */
+bool sh_metadata_sweep(struct sh_metadata *metadata, unsigned budget);
 
 #endif

@@ -1,7 +1,6 @@
 /* A shard's barriers. */
 #include "metadata/metadata_barriers.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -43,17 +42,101 @@ struct sh_barrier *sh_metadata_barrier_at(const struct sh_metadata *metadata, un
 
 /* --- Rounds ---------------------------------------------------------------------------------- */
 
-static void round_clear(struct sh_metadata_shard *shard, struct sh_barrier_round *round)
+/* Members of a round are cells, referred to by chunks of up to SH_METADATA_CHUNK_MEMBERS, which are
+ * cells too. A chunk that others refer to as well is copied before it is changed; a member is never
+ * changed, but for what is the owner's alone. */
+struct sh_barrier_chunk {
+    struct sh_cell cell;
+    uint32_t count, room;
+    struct member *members[];
+};
+
+struct member {
+    struct sh_cell cell;
+    struct sh_barrier_member member;
+    uint8_t bytes[];
+};
+
+_Static_assert(SH_METADATA_CHUNK_MEMBERS *SH_BARRIER_CHUNKS_MAX >= SH_BARRIER_MEMBERS_MAX,
+               "all members have room in the chunks of a round");
+_Static_assert(sizeof(struct sh_barrier_chunk) + SH_METADATA_CHUNK_MEMBERS * sizeof(void *) <=
+                   SH_CELL_BYTES,
+               "a chunk is a cell");
+_Static_assert(sizeof(struct member) + SH_BARRIER_DATA_MAX <= SH_CELL_BYTES, "so is a member");
+_Static_assert(SH_METADATA_CHUNK_MEMBERS <= SH_CELL_CHILDREN_MAX, "as a cell may have");
+
+void sh_metadata_members_drop(struct sh_cells *cells, struct sh_cell *cell)
 {
-    for (size_t i = 0; i < round->count; i++) {
-        shard->barrier_bytes -= MEMBER_COST + round->members[i].size;
-        free(round->members[i].bytes);
-    }
-    free(round->members);
+    struct sh_barrier_chunk *chunk = (struct sh_barrier_chunk *)cell;
+    for (uint32_t i = 0; i < chunk->count; i++)
+        sh_cells_drop(cells, &chunk->members[i]->cell);
+}
+
+struct sh_barrier_member *sh_barrier_member(const struct sh_barrier_round *round, size_t at)
+{
+    SH_ASSERT(at < round->count);
+    return &round->chunks[at / SH_METADATA_CHUNK_MEMBERS]
+                ->members[at % SH_METADATA_CHUNK_MEMBERS]
+                ->member;
+}
+
+size_t sh_metadata_round_bytes(const struct sh_barrier_round *round)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < round->count; i++)
+        bytes += sh_barrier_member(round, i)->size;
+    return bytes;
+}
+
+void sh_metadata_round_share(struct sh_barrier_round *round)
+{
+    for (unsigned i = 0; i < SH_BARRIER_CHUNKS_MAX; i++)
+        if (round->chunks[i])
+            round->chunks[i]->cell.refs++;
+}
+
+void sh_metadata_round_drop(struct sh_cells *cells, struct sh_barrier_round *round)
+{
+    for (unsigned i = 0; i < SH_BARRIER_CHUNKS_MAX; i++)
+        if (round->chunks[i])
+            sh_cells_drop(cells, &round->chunks[i]->cell);
     *round = (struct sh_barrier_round){0};
 }
 
-/* The round is over; who breaks it is in `gone`. */
+static void round_clear(struct sh_metadata_shard *shard, struct sh_barrier_round *round)
+{
+    shard->barrier_bytes -= MEMBER_COST * round->count + sh_metadata_round_bytes(round);
+    sh_metadata_round_drop(shard->cells, round);
+}
+
+/* A round's chunk, which may be changed and has room for so many members. */
+static struct sh_barrier_chunk *chunk_own(struct sh_metadata_shard *shard,
+                                          struct sh_barrier_round *round, size_t at, uint32_t room)
+{
+    struct sh_barrier_chunk *chunk = round->chunks[at];
+    if (chunk && chunk->cell.refs == 1 && chunk->room >= room)
+        return chunk;
+    if (chunk && chunk->room < room)
+        room = 2 * chunk->room; /* above what is needed: it grows by one */
+    if (chunk && room < chunk->count)
+        room = chunk->count;
+    room = room < 4 ? 4 : room;
+    SH_ASSERT(room <= SH_METADATA_CHUNK_MEMBERS);
+    struct sh_barrier_chunk *copy =
+        sh_cells_take(shard->cells, sizeof *copy + room * sizeof copy->members[0], SH_CELL_MEMBERS);
+    copy->count = chunk ? chunk->count : 0;
+    copy->room = room;
+    for (uint32_t i = 0; i < copy->count; i++) {
+        copy->members[i] = chunk->members[i];
+        copy->members[i]->cell.refs++;
+    }
+    if (chunk)
+        sh_cells_drop(shard->cells, &chunk->cell);
+    round->chunks[at] = copy;
+    return copy;
+}
+
+/* The round is over; the member that breaks it is in `gone`. */
 static void release(struct sh_metadata_shard *shard, struct sh_barrier *barrier, uint64_t gone)
 {
     round_clear(shard, &barrier->last);
@@ -71,92 +154,114 @@ static void release_if_full(struct sh_metadata_shard *shard, struct sh_barrier *
 static size_t member_find(const struct sh_barrier_round *round, uint64_t id)
 {
     size_t at = 0;
-    while (at < round->count && round->members[at].id != id)
+    while (at < round->count && sh_barrier_member(round, at)->id != id)
         at++;
     return at;
 }
 
-static enum shoal_err member_data(struct sh_barrier_member *member, struct sh_bytes data)
+static struct member *member_make(struct sh_cells *cells, uint64_t id, struct sh_bytes data)
 {
-    uint8_t *bytes = data.size ? malloc(data.size) : NULL;
-    if (data.size && !bytes)
-        return SHOAL_ENOMEM;
+    struct member *member = sh_cells_take(cells, sizeof *member + data.size, SH_CELL_PLAIN);
+    member->member = (struct sh_barrier_member){
+        .id = id, .bytes = data.size ? member->bytes : NULL, .size = (uint32_t)data.size};
     if (data.size)
-        memcpy(bytes, data.at, data.size);
-    free(member->bytes);
-    member->bytes = bytes;
-    member->size = (uint32_t)data.size;
-    return SHOAL_OK;
+        memcpy(member->bytes, data.at, data.size);
+    return member;
 }
 
-static enum shoal_err member_add(struct sh_metadata_shard *shard, struct sh_barrier_round *round,
-                                 uint64_t id, struct sh_bytes data)
+void sh_metadata_member_add(struct sh_metadata_shard *shard, struct sh_barrier_round *round,
+                            uint64_t id, struct sh_bytes data)
 {
-    if (round->count == round->room) {
-        size_t room = round->room ? 2 * round->room : 4;
-        struct sh_barrier_member *members = realloc(round->members, room * sizeof *members);
-        if (!members)
-            return SHOAL_ENOMEM;
-        round->members = members;
-        round->room = room;
-    }
-    struct sh_barrier_member *member = &round->members[round->count];
-    *member = (struct sh_barrier_member){.id = id};
-    enum shoal_err err = member_data(member, data);
-    if (err)
-        return err;
+    SH_ASSERT(round->count < SH_BARRIER_MEMBERS_MAX);
+    uint32_t at = (uint32_t)(round->count % SH_METADATA_CHUNK_MEMBERS);
+    struct sh_barrier_chunk *chunk =
+        chunk_own(shard, round, round->count / SH_METADATA_CHUNK_MEMBERS, at + 1);
+    chunk->members[at] = member_make(shard->cells, id, data);
+    chunk->count++;
     round->count++;
     shard->barrier_bytes += MEMBER_COST + data.size;
-    return SHOAL_OK;
 }
 
+/* The member's data is another. */
+static void member_replace(struct sh_metadata_shard *shard, struct sh_barrier_round *round,
+                           size_t at, struct sh_bytes data)
+{
+    size_t index = at % SH_METADATA_CHUNK_MEMBERS;
+    struct sh_barrier_chunk *chunk =
+        chunk_own(shard, round, at / SH_METADATA_CHUNK_MEMBERS, (uint32_t)index + 1);
+    struct member *old = chunk->members[index];
+    struct member *made = member_make(shard->cells, old->member.id, data);
+    made->member.heard_ns = old->member.heard_ns;
+    made->member.nid = old->member.nid;
+    chunk->members[index] = made;
+    shard->barrier_bytes += data.size - old->member.size;
+    sh_cells_drop(shard->cells, &old->cell);
+}
+
+/* Those behind move up, from chunk to chunk. */
 static void member_remove(struct sh_metadata_shard *shard, struct sh_barrier_round *round,
                           size_t at)
 {
-    struct sh_barrier_member *member = &round->members[at];
-    shard->barrier_bytes -= MEMBER_COST + member->size;
-    free(member->bytes);
+    const uint32_t full = SH_METADATA_CHUNK_MEMBERS;
+    size_t chunks = (round->count + full - 1) / full;
+    uint32_t index = (uint32_t)(at % full);
+    struct member *gone = NULL;
+    for (size_t i = at / full; i < chunks; i++) {
+        struct sh_barrier_chunk *chunk = chunk_own(shard, round, i, index + 1);
+        struct member *first = chunk->members[index];
+        memmove(&chunk->members[index], &chunk->members[index + 1],
+                (chunk->count - index - 1) * sizeof chunk->members[0]);
+        if (gone)
+            round->chunks[i - 1]->members[full - 1] = first;
+        else
+            gone = first;
+        if (i + 1 == chunks)
+            chunk->count--;
+        index = 0;
+    }
+    shard->barrier_bytes -= MEMBER_COST + gone->member.size;
+    sh_cells_drop(shard->cells, &gone->cell);
     round->count--;
-    memmove(member, member + 1, (round->count - at) * sizeof *member);
+    struct sh_barrier_chunk *last = round->chunks[chunks - 1];
+    if (last->count)
+        return;
+    sh_cells_drop(shard->cells, &last->cell);
+    round->chunks[chunks - 1] = NULL;
 }
 
 /* --- Updates --------------------------------------------------------------------------------- */
 
-static enum shoal_err barrier_insert(struct sh_metadata_shard *shard, size_t at,
-                                     const struct sh_barrier *made)
+/* A barrier's cell. */
+struct place {
+    struct sh_cell cell;
+    struct sh_barrier barrier;
+};
+
+static struct sh_cell *cell_of(struct sh_barrier *barrier)
 {
-    if (shard->barrier_count == shard->barrier_room) {
-        size_t room = shard->barrier_room ? 2 * shard->barrier_room : 8;
-        struct sh_barrier **barriers = realloc(shard->barriers, room * sizeof *barriers);
-        if (!barriers)
-            return SHOAL_ENOMEM;
-        shard->barriers = barriers;
-        shard->barrier_room = room;
-    }
-    struct sh_barrier *barrier = malloc(sizeof *barrier);
-    if (!barrier)
-        return SHOAL_ENOMEM;
-    *barrier = *made;
-    struct sh_barrier **place = &shard->barriers[at];
-    memmove(place + 1, place, (shard->barrier_count - at) * sizeof *place);
-    *place = barrier;
+    return (struct sh_cell *)(void *)((uint8_t *)barrier - offsetof(struct place, barrier));
+}
+
+struct sh_barrier *sh_metadata_barrier_insert(struct sh_metadata_shard *shard,
+                                              const struct sh_barrier *made)
+{
+    bool is_there;
+    size_t at = lower(shard, made->id, &is_there);
+    SH_ASSERT(!is_there && shard->barrier_count < SH_BARRIERS_MAX);
+    struct place *place = sh_cells_take(shard->cells, sizeof *place, SH_CELL_PLAIN);
+    place->barrier = *made;
+    memmove(&shard->barriers[at + 1], &shard->barriers[at],
+            (shard->barrier_count - at) * sizeof shard->barriers[0]);
+    shard->barriers[at] = &place->barrier;
     shard->barrier_count++;
-    return SHOAL_OK;
+    return &place->barrier;
 }
 
-static void barrier_free(struct sh_metadata_shard *shard, struct sh_barrier *barrier)
+static void barrier_drop(struct sh_metadata_shard *shard, struct sh_barrier *barrier)
 {
-    round_clear(shard, &barrier->open);
-    round_clear(shard, &barrier->last);
-    free(barrier);
-}
-
-static size_t round_bytes(const struct sh_barrier_round *round)
-{
-    size_t bytes = 0;
-    for (size_t i = 0; i < round->count; i++)
-        bytes += round->members[i].size;
-    return bytes;
+    sh_metadata_round_drop(shard->cells, &barrier->open);
+    sh_metadata_round_drop(shard->cells, &barrier->last);
+    sh_cells_drop(shard->cells, cell_of(barrier));
 }
 
 static struct sh_metadata_result sign(struct sh_metadata_shard *shard, struct sh_barrier *barrier,
@@ -166,23 +271,19 @@ static struct sh_metadata_result sign(struct sh_metadata_shard *shard, struct sh
     struct sh_metadata_result result = {.cid = {round->number}};
     size_t at = member_find(round, update->member);
     bool is_new = at == round->count;
-    size_t before = is_new ? 0 : MEMBER_COST + round->members[at].size;
-    size_t bytes = shard->barrier_bytes - before + MEMBER_COST + update->value.size;
-    size_t data_bytes =
-        round_bytes(round) - (is_new ? 0 : round->members[at].size) + update->value.size;
+    size_t old = is_new ? 0 : sh_barrier_member(round, at)->size;
+    size_t bytes = shard->barrier_bytes - old + (is_new ? MEMBER_COST : 0) + update->value.size;
+    size_t data_bytes = sh_metadata_round_bytes(round) - old + update->value.size;
     bool is_over = update->value.size && data_bytes > SH_BARRIER_ROUND_BYTES_MAX;
     if (bytes > SH_BARRIER_BYTES_MAX || is_over) {
         result.err = SHOAL_ELIMIT;
         return result;
     }
-    enum shoal_err err;
-    if (is_new) {
-        err = member_add(shard, round, update->member, update->value);
-    } else {
-        err = member_data(&round->members[at], update->value);
-        shard->barrier_bytes = bytes;
-    }
-    SH_ASSERT(!err);
+    if (is_new)
+        sh_metadata_member_add(shard, round, update->member, update->value);
+    else
+        member_replace(shard, round, at, update->value);
+    SH_ASSERT(shard->barrier_bytes == bytes);
     release_if_full(shard, barrier);
     return result;
 }
@@ -210,7 +311,7 @@ static struct sh_metadata_result leave(struct sh_metadata_shard *shard, struct s
     return result;
 }
 
-static struct sh_metadata_result create(struct sh_metadata_shard *shard, size_t at, bool is_there,
+static struct sh_metadata_result create(struct sh_metadata_shard *shard, bool is_there,
                                         const struct sh_metadata_update *update)
 {
     struct sh_metadata_result result = {.cid = {1}};
@@ -222,8 +323,7 @@ static struct sh_metadata_result create(struct sh_metadata_shard *shard, size_t 
         return result;
     struct sh_barrier made = {
         .id = update->barrier, .size = update->size, .flags = update->flags, .open = {.number = 1}};
-    enum shoal_err err = barrier_insert(shard, at, &made);
-    SH_ASSERT(!err);
+    (void)sh_metadata_barrier_insert(shard, &made);
     return result;
 }
 
@@ -233,7 +333,7 @@ struct sh_metadata_result sh_metadata_barrier_apply(struct sh_metadata_shard *sh
     bool is_there;
     size_t at = lower(shard, update->barrier, &is_there);
     if (update->kind == SH_METADATA_BARRIER_NEW)
-        return create(shard, at, is_there, update);
+        return create(shard, is_there, update);
     if (!is_there)
         return (struct sh_metadata_result){.err = SHOAL_ENONAME};
     struct sh_barrier *barrier = shard->barriers[at];
@@ -246,7 +346,9 @@ struct sh_metadata_result sh_metadata_barrier_apply(struct sh_metadata_shard *sh
         release_if_full(shard, barrier);
         return result;
     case SH_METADATA_BARRIER_FREE:
-        barrier_free(shard, barrier);
+        round_clear(shard, &barrier->open);
+        round_clear(shard, &barrier->last);
+        barrier_drop(shard, barrier);
         shard->barrier_count--;
         memmove(&shard->barriers[at], &shard->barriers[at + 1],
                 (shard->barrier_count - at) * sizeof *shard->barriers);
@@ -256,100 +358,9 @@ struct sh_metadata_result sh_metadata_barrier_apply(struct sh_metadata_shard *sh
     }
 }
 
-/* --- Images ---------------------------------------------------------------------------------- */
-
-/* u32 barriers, each u64 ID, u32 size, u8 flags, and two rounds, the open and the last one: u64
- * number, u64 who is gone, u32 members, each u64 ID, text data. */
-static size_t round_size(const struct sh_barrier_round *round)
-{
-    size_t size = 20;
-    for (size_t i = 0; i < round->count; i++)
-        size += 10 + round->members[i].size;
-    return size;
-}
-
-size_t sh_metadata_barriers_size(const struct sh_metadata_shard *shard)
-{
-    size_t size = 4;
-    for (size_t i = 0; i < shard->barrier_count; i++)
-        size += 13 + round_size(&shard->barriers[i]->open) + round_size(&shard->barriers[i]->last);
-    return size;
-}
-
-static void round_put(const struct sh_barrier_round *round, struct sh_writer *w)
-{
-    sh_put64(w, round->number);
-    sh_put64(w, round->gone);
-    sh_put32(w, (uint32_t)round->count);
-    for (size_t i = 0; i < round->count; i++) {
-        sh_put64(w, round->members[i].id);
-        sh_put_text(w, sh_bytes_make(round->members[i].bytes, round->members[i].size));
-    }
-}
-
-void sh_metadata_barriers_put(const struct sh_metadata_shard *shard, struct sh_writer *w)
-{
-    sh_put32(w, (uint32_t)shard->barrier_count);
-    for (size_t i = 0; i < shard->barrier_count; i++) {
-        const struct sh_barrier *barrier = shard->barriers[i];
-        sh_put64(w, barrier->id);
-        sh_put32(w, barrier->size);
-        sh_put8(w, barrier->flags);
-        round_put(&barrier->open, w);
-        round_put(&barrier->last, w);
-    }
-}
-
-static enum shoal_err round_read(struct sh_metadata_shard *shard, struct sh_barrier_round *round,
-                                 struct sh_reader *r)
-{
-    round->number = sh_get64(r);
-    round->gone = sh_get64(r);
-    uint32_t count = sh_get32(r);
-    if (!sh_reader_ok(r) || count > SH_BARRIER_MEMBERS_MAX)
-        return SHOAL_EPROTO;
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t id = sh_get64(r);
-        struct sh_bytes data = sh_get_text(r);
-        if (!sh_reader_ok(r) || !id || data.size > SH_BARRIER_DATA_MAX)
-            return SHOAL_EPROTO;
-        enum shoal_err err = member_add(shard, round, id, data);
-        if (err)
-            return err;
-    }
-    return SHOAL_OK;
-}
-
-enum shoal_err sh_metadata_barriers_read(struct sh_metadata_shard *shard, struct sh_reader *r)
-{
-    uint32_t count = sh_get32(r);
-    if (count > SH_BARRIERS_MAX)
-        return SHOAL_EPROTO;
-    for (uint32_t i = 0; i < count; i++) {
-        struct sh_barrier made = {.id = sh_get64(r)};
-        made.size = sh_get32(r);
-        made.flags = sh_get8(r);
-        bool is_there;
-        if (!sh_reader_ok(r) || !made.size || made.size > SH_BARRIER_MEMBERS_MAX ||
-            made.flags > SH_BARRIER_SURVIVORS || lower(shard, made.id, &is_there) != i || is_there)
-            return SHOAL_EPROTO;
-        enum shoal_err err = barrier_insert(shard, i, &made);
-        struct sh_barrier *barrier = err ? NULL : shard->barriers[i];
-        if (!err)
-            err = round_read(shard, &barrier->open, r);
-        if (!err)
-            err = round_read(shard, &barrier->last, r);
-        if (err)
-            return err;
-    }
-    return SHOAL_OK;
-}
-
 void sh_metadata_barriers_clear(struct sh_metadata_shard *shard)
 {
     for (size_t i = 0; i < shard->barrier_count; i++)
-        barrier_free(shard, shard->barriers[i]);
-    free(shard->barriers);
-    shard->barriers = NULL;
-    shard->barrier_count = shard->barrier_room = shard->barrier_bytes = 0;
+        barrier_drop(shard, shard->barriers[i]);
+    shard->barrier_count = shard->barrier_bytes = 0;
 }

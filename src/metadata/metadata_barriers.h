@@ -21,19 +21,22 @@
 
 struct sh_barrier_member {
     uint64_t id;
-    uint8_t *bytes; /* size of them; NULL if 0 */
+    const uint8_t *bytes; /* size of them; NULL if 0 */
     uint32_t size;
-    /* The owner's alone, no part of the state: when it was heard last, 0: not yet; and over which
-     * connection. */
+    /* The shard owner's alone, no part of the state: when the member was heard last (0: not yet),
+     * and over whose connection. */
     uint64_t heard_ns;
     shoal_nid nid;
 };
 
+struct sh_barrier_chunk;
+#define SH_BARRIER_CHUNKS_MAX 4
+
 struct sh_barrier_round {
     uint64_t number; /* from 1 */
-    uint64_t gone;   /* who broke it; 0: nobody */
-    size_t count, room;
-    struct sh_barrier_member *members; /* in the order in which they came */
+    uint64_t gone;   /* the member that broke it; 0: it was not broken */
+    size_t count;    /* of members */
+    struct sh_barrier_chunk *chunks[SH_BARRIER_CHUNKS_MAX]; /* of members, see sh_barrier_member */
 };
 
 struct sh_barrier {
@@ -42,6 +45,9 @@ struct sh_barrier {
     uint8_t flags;
     struct sh_barrier_round open, last; /* last.number 0: there was none */
 };
+
+/* A member of a round, in the order in which they came; `at` is below round->count. */
+struct sh_barrier_member *sh_barrier_member(const struct sh_barrier_round *round, size_t at);
 
 /* The lowest bits of a barrier's ID; the others are random. */
 static inline unsigned sh_barrier_shard(uint64_t barrier)

@@ -1,120 +1,168 @@
-/* The inside of a shard's state, shared by metadata*.c. */
+/* The inside of a shard's state, shared by metadata*.c.
+ *
+ * Sources, ranges, names and scratch are items of one ordered map (map_int.h), whose keys begin
+ * with their kind; barriers and completion records have tables of their own:
+ *
+ *   SOURCE    node, big-endian (2 bytes)       u64 decided, u64 before
+ *   RANGE     first chunk ID, big-endian (8)   u16 owner, up to the next range of that creator. Of
+ * a creator with moved chunks all IDs are in ranges NAME      the name                         u64
+ * chunk ID SCRATCH   the key                          the value */
 #ifndef SH_METADATA_METADATA_INT_H
 #define SH_METADATA_METADATA_INT_H
 
+#include "metadata/map_int.h"
 #include "metadata/metadata.h"
+#include "metadata/metadata_barriers.h"
 #include "ring/arcs.h"
 
-struct sh_metadata_name {
-    shoal_cid cid;
-    uint8_t *bytes; /* size of them */
-    uint8_t size;
+enum sh_metadata_item {
+    SH_ITEM_SOURCE = 1,
+    SH_ITEM_RANGE,
+    SH_ITEM_NAME,
+    SH_ITEM_SCRATCH,
+    SH_ITEM_KINDS,
 };
 
-/* decided: sequence << 1 | whether it was committed. before: bit n, whether the one whose sequence
- * is lower by 1 + n was. */
+/* What was decided about a source's batches. */
 struct sh_metadata_source {
-    shoal_nid nid;
-    uint64_t decided, before;
+    uint64_t decided; /* the last batch's sequence << 1 | whether it was committed */
+    uint64_t before;  /* bit n: whether the batch whose sequence is lower by 1 + n was */
 };
 
-struct sh_metadata_scratch {
-    uint8_t *bytes; /* the key, then the value */
-    uint16_t value_size;
-    uint8_t key_size;
-};
-
-/* What came of a caller's last update. */
-struct sh_metadata_caller {
+/* A completion record: the result of a caller's last update. */
+struct sh_metadata_completion {
     uint64_t caller, number;
     uint64_t update; /* which update of the shard it was */
     struct sh_metadata_result result;
 };
 
+/* What updates that are reserved and not applied may take at most (metadata_reserve.c). */
+struct sh_metadata_need {
+    uint32_t updates;
+    size_t changes; /* of the map; SIZE_MAX: any number */
+    size_t bytes;   /* of keys and values that they put into the map */
+    size_t cells;   /* beside the map */
+};
+
 struct sh_metadata_shard {
+    struct sh_cells *cells; /* of all shards */
     uint64_t incarnation;
     bool is_known, is_partial;
     bool is_short;   /* a CLAIM had no room: it can't be known what is where */
     uint64_t missed; /* CLAIMs that came too early: their nodes are asked again */
-    /* Of each creator with moved chunks all IDs; NULL: there is none. */
-    struct sh_ranges *ranges;
-    struct sh_metadata_source *sources; /* by ascending ID */
-    size_t source_count, source_room;
-    struct sh_metadata_name *names; /* ascending */
-    size_t name_count, name_room;
-    struct sh_metadata_scratch *scratch; /* ascending */
-    size_t scratch_count, scratch_room, scratch_bytes;
-    struct sh_barrier **barriers; /* by ascending ID */
-    size_t barrier_count, barrier_room, barrier_bytes;
-    struct sh_metadata_caller *callers; /* SH_METADATA_CALLERS_MAX; NULL: none yet */
-    size_t caller_count;
+    struct sh_map items;
+    size_t counts[SH_ITEM_KINDS]; /* of items */
+    size_t scratch_bytes;         /* keys and values */
+    size_t barrier_count, barrier_bytes;
+    size_t completion_count;
     uint64_t updates; /* by callers */
     uint64_t name_changes;
     uint64_t name_base; /* the highest number of a gathered list that is in it; 0: none */
     bool names_known;
-    uint64_t forgotten; /* up to this update callers may be forgotten */
+    uint64_t forgotten; /* up to this update completion records may have been dropped */
+    struct sh_barrier *barriers[SH_BARRIERS_MAX]; /* by ascending ID */
+    struct sh_metadata_completion completions[SH_METADATA_CALLERS_MAX];
+};
+
+/* Reservations of a shard, in windows of SH_METADATA_AHEAD_MAX updates. */
+struct sh_metadata_ahead {
+    struct sh_metadata_need older, newer;
+    size_t cells; /* what both may take */
 };
 
 struct sh_metadata {
+    struct sh_cells cells;
+    size_t reserved; /* cells that all shards' reservations may take */
+    size_t open;     /* snapshots and restores */
+    struct sh_metadata_ahead ahead[SH_SHARDS];
     struct sh_metadata_shard shards[SH_SHARDS];
 };
 
-/* metadata_names.c. The order of names. */
-int sh_metadata_compare(struct sh_bytes a, struct sh_bytes b);
+/* metadata.c */
+/* Empties a shard's state; its memory becomes garbage. */
+void sh_metadata_shard_clear(struct sh_metadata_shard *shard);
+
+/* metadata_items.c: items by kind and key without the kind. */
+bool sh_metadata_item_get(const struct sh_metadata_shard *shard, enum sh_metadata_item kind,
+                          struct sh_bytes key, struct sh_bytes *value_out);
+void sh_metadata_item_put(struct sh_metadata_shard *shard, enum sh_metadata_item kind,
+                          struct sh_bytes key, struct sh_bytes value);
+/* The same with an item behind all items. */
+void sh_metadata_item_append(struct sh_metadata_shard *shard, enum sh_metadata_item kind,
+                             struct sh_bytes key, struct sh_bytes value);
+/* The item is there. */
+void sh_metadata_item_remove(struct sh_metadata_shard *shard, enum sh_metadata_item kind,
+                             struct sh_bytes key);
+/* The first item at or, if is_after, behind a key. False: there is none of that kind. */
+bool sh_metadata_item_next(const struct sh_metadata_shard *shard, enum sh_metadata_item kind,
+                           struct sh_bytes key, bool is_after, struct sh_bytes *key_out,
+                           struct sh_bytes *value_out);
+/* The last item at or before a key. */
+bool sh_metadata_item_floor(const struct sh_metadata_shard *shard, enum sh_metadata_item kind,
+                            struct sh_bytes key, struct sh_bytes *key_out,
+                            struct sh_bytes *value_out);
+/* The first key that is greater than `after` (NULL at: from the beginning) and begins with prefix.
+ */
+bool sh_metadata_item_search(const struct sh_metadata_shard *shard, enum sh_metadata_item kind,
+                             struct sh_bytes prefix, struct sh_bytes after,
+                             struct sh_bytes *key_out, struct sh_bytes *value_out);
 /* Whether bytes may be a name or key: 1 to SH_NAME_BYTES_MAX, without a NUL, as C programs read
  * them. */
 bool sh_metadata_is_name(struct sh_bytes name);
-/* Where a name is, or would be. */
-size_t sh_metadata_name_lower(const struct sh_metadata_shard *shard, struct sh_bytes name,
-                              bool *found_out);
-/* Puts a name in at its place. ENOMEM. */
-SHOAL_NODISCARD enum shoal_err sh_metadata_name_insert(struct sh_metadata_shard *shard, size_t at,
-                                                       struct sh_bytes name, shoal_cid cid);
+bool sh_metadata_is_peer(shoal_nid nid);
+bool sh_metadata_is_batch(uint8_t kind);
+
+/* metadata_names.c, metadata_scratch.c, metadata_barriers.c, metadata_moves.c: carry out updates.
+ */
 struct sh_metadata_result sh_metadata_name_apply(struct sh_metadata_shard *shard,
                                                  const struct sh_metadata_update *update);
-void sh_metadata_names_clear(struct sh_metadata_shard *shard);
-
-/* metadata_services.c: updates that have a caller, as bytes, with the kind read or put already; and
- * what a shard has beside moved chunks and names. */
-void sh_metadata_service_put(struct sh_writer *w, const struct sh_metadata_update *update);
-/* Whether it is one. */
-bool sh_metadata_service_get(struct sh_reader *r, unsigned shard,
-                             struct sh_metadata_update *update);
-unsigned sh_metadata_service_shard(const struct sh_metadata_update *update);
-/* Carries it out, if it was not yet. */
-struct sh_metadata_result sh_metadata_service_apply(struct sh_metadata_shard *shard,
-                                                    const struct sh_metadata_update *update);
-size_t sh_metadata_services_size(const struct sh_metadata_shard *shard);
-void sh_metadata_services_put(const struct sh_metadata_shard *shard, struct sh_writer *w);
-/* EPROTO, ENOMEM leave something that is to be cleared. */
-SHOAL_NODISCARD enum shoal_err sh_metadata_services_get(struct sh_metadata_shard *shard,
-                                                        struct sh_reader *r);
-void sh_metadata_services_clear(struct sh_metadata_shard *shard);
-
-/* metadata_scratch.c, metadata_barriers.c: the same for each. */
 struct sh_metadata_result sh_metadata_scratch_apply(struct sh_metadata_shard *shard,
                                                     const struct sh_metadata_update *update);
-size_t sh_metadata_scratch_size(const struct sh_metadata_shard *shard);
-void sh_metadata_scratch_put(const struct sh_metadata_shard *shard, struct sh_writer *w);
-SHOAL_NODISCARD enum shoal_err sh_metadata_scratch_read(struct sh_metadata_shard *shard,
-                                                        struct sh_reader *r);
-void sh_metadata_scratch_clear(struct sh_metadata_shard *shard);
 struct sh_metadata_result sh_metadata_barrier_apply(struct sh_metadata_shard *shard,
                                                     const struct sh_metadata_update *update);
-size_t sh_metadata_barriers_size(const struct sh_metadata_shard *shard);
-void sh_metadata_barriers_put(const struct sh_metadata_shard *shard, struct sh_writer *w);
-SHOAL_NODISCARD enum shoal_err sh_metadata_barriers_read(struct sh_metadata_shard *shard,
-                                                         struct sh_reader *r);
-void sh_metadata_barriers_clear(struct sh_metadata_shard *shard);
-
-/* metadata_moves.c. The source's entry; a new one with nothing decided. NULL: out of memory. */
-struct sh_metadata_source *sh_metadata_source(struct sh_metadata_shard *shard, shoal_nid nid);
-/* Sees to it that SH_METADATA_AHEAD_MAX updates about moves have the memory that they may take.
- * ENOMEM changes nothing that can be seen. */
-SHOAL_NODISCARD enum shoal_err sh_metadata_moves_reserve(struct sh_metadata_shard *shard);
-/* The shard's tree, made if there is none. ENOMEM. */
-SHOAL_NODISCARD enum shoal_err sh_metadata_ranges(struct sh_metadata_shard *shard);
 struct sh_metadata_result sh_metadata_move_apply(struct sh_metadata_shard *shard,
                                                  const struct sh_metadata_update *update);
+/* False: nothing was decided or claimed that the node is the source of. */
+bool sh_metadata_source_get(const struct sh_metadata_shard *shard, shoal_nid nid,
+                            struct sh_metadata_source *source_out);
+
+/* metadata_services.c: updates that have a caller, as bytes, with the kind read or put already. */
+void sh_metadata_service_put(struct sh_writer *w, const struct sh_metadata_update *update);
+/* Whether it is one. */
+bool sh_metadata_service_get(struct sh_reader *r, struct sh_metadata_update *update);
+unsigned sh_metadata_service_shard(const struct sh_metadata_update *update);
+/* Carries an update out, if that was not done yet. */
+struct sh_metadata_result sh_metadata_service_apply(struct sh_metadata_shard *shard,
+                                                    const struct sh_metadata_update *update);
+
+/* metadata_barriers.c */
+#define SH_METADATA_CHUNK_MEMBERS 256 /* of a round, in one cell */
+/* Puts a barrier in at its place, without members. Takes one cell. */
+struct sh_barrier *sh_metadata_barrier_insert(struct sh_metadata_shard *shard,
+                                              const struct sh_barrier *made);
+/* Adds a member to a round, behind the others. Takes two cells. */
+void sh_metadata_member_add(struct sh_metadata_shard *shard, struct sh_barrier_round *round,
+                            uint64_t id, struct sh_bytes data);
+/* Another reference to all members of a round, which is a copy. */
+void sh_metadata_round_share(struct sh_barrier_round *round);
+void sh_metadata_round_drop(struct sh_cells *cells, struct sh_barrier_round *round);
+void sh_metadata_barriers_clear(struct sh_metadata_shard *shard);
+/* cells.c: a cell of kind SH_CELL_MEMBERS is freed. */
+void sh_metadata_members_drop(struct sh_cells *cells, struct sh_cell *cell);
+/* Bytes of all members' data. */
+size_t sh_metadata_round_bytes(const struct sh_barrier_round *round);
+
+/* metadata_reserve.c. ENOMEM: apply would lack memory. Nothing to do where the update was reserved.
+ */
+SHOAL_NODISCARD enum shoal_err sh_metadata_ahead_check(struct sh_metadata *metadata,
+                                                       unsigned number,
+                                                       const struct sh_metadata_update *update);
+/* An update was applied. */
+void sh_metadata_ahead_done(struct sh_metadata *metadata, unsigned number,
+                            const struct sh_metadata_update *update);
+/* Sees to it that what is reserved has its spares again: a snapshot was begun, or a state
+ * installed. */
+SHOAL_NODISCARD enum shoal_err sh_metadata_ahead_fill(struct sh_metadata *metadata,
+                                                      unsigned number);
 
 #endif

@@ -1,14 +1,6 @@
 /* A shard's chunks that were moved, and what was decided about batches. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/assert.h"
 #include "metadata/metadata_int.h"
-
-/* Leaves of a tree: enough for all ranges at the worst fill, 20 boundaries each. */
-#define RANGE_NODES_MAX 65536
-_Static_assert(RANGE_NODES_MAX * 20u > SH_METADATA_CLAIMS_MAX + 512 * 20u,
-               "what may be claimed has room, beside leaves that are not in use yet or any more");
 
 static shoal_cid first_of(shoal_nid creator)
 {
@@ -20,27 +12,7 @@ static shoal_cid last_of(shoal_nid creator)
     return shoal_cid_make(creator, SHOAL_LOCAL_ID_MAX);
 }
 
-enum shoal_err sh_metadata_ranges(struct sh_metadata_shard *shard)
-{
-    return shard->ranges ? SHOAL_OK : sh_ranges_create(RANGE_NODES_MAX, &shard->ranges);
-}
-
 /* --- Sources --------------------------------------------------------------------------------- */
-
-/* Makes room for so many more, and for twice as many where it has to. */
-static enum shoal_err sources_room_make(struct sh_metadata_shard *shard, size_t more)
-{
-    if (shard->source_room - shard->source_count >= more)
-        return SHOAL_OK;
-    size_t room = shard->source_count + 2 * more;
-    room = room < 2 * shard->source_room ? 2 * shard->source_room : room;
-    struct sh_metadata_source *sources = realloc(shard->sources, room * sizeof *sources);
-    if (!sources)
-        return SHOAL_ENOMEM;
-    shard->sources = sources;
-    shard->source_room = room;
-    return SHOAL_OK;
-}
 
 uint64_t sh_metadata_missed(const struct sh_metadata *metadata, unsigned number)
 {
@@ -48,67 +20,74 @@ uint64_t sh_metadata_missed(const struct sh_metadata *metadata, unsigned number)
     return metadata->shards[number].missed;
 }
 
-enum shoal_err sh_metadata_moves_reserve(struct sh_metadata_shard *shard)
+bool sh_metadata_source_get(const struct sh_metadata_shard *shard, shoal_nid nid,
+                            struct sh_metadata_source *source_out)
 {
-    enum shoal_err err = sh_metadata_ranges(shard);
-    return err ? err : sources_room_make(shard, SH_METADATA_AHEAD_MAX);
+    const uint8_t key[2] = {(uint8_t)(nid.v >> 8), (uint8_t)nid.v};
+    struct sh_bytes value;
+    if (!sh_metadata_item_get(shard, SH_ITEM_SOURCE, sh_bytes_make(key, 2), &value))
+        return false;
+    *source_out = (struct sh_metadata_source){sh_load64(value.at), sh_load64(value.at + 8)};
+    return true;
 }
 
-/* Where a source is among those of a shard, or would be. */
-static size_t source_place(const struct sh_metadata_shard *shard, shoal_nid nid)
+static void source_put(struct sh_metadata_shard *shard, shoal_nid nid,
+                       const struct sh_metadata_source *source)
 {
-    size_t at = 0;
-    while (at < shard->source_count && shard->sources[at].nid.v < nid.v)
-        at++;
-    return at;
-}
-
-/* NULL: nothing was decided, or claimed, that the node is the source of. */
-static struct sh_metadata_source *source_find(const struct sh_metadata_shard *shard, shoal_nid nid)
-{
-    size_t at = source_place(shard, nid);
-    bool is_there = at < shard->source_count && shard->sources[at].nid.v == nid.v;
-    return is_there ? &shard->sources[at] : NULL;
+    const uint8_t key[2] = {(uint8_t)(nid.v >> 8), (uint8_t)nid.v};
+    uint8_t value[16];
+    sh_store64(value, source->decided);
+    sh_store64(value + 8, source->before);
+    sh_metadata_item_put(shard, SH_ITEM_SOURCE, sh_bytes_make(key, 2), sh_bytes_make(value, 16));
 }
 
 bool sh_metadata_has_source(const struct sh_metadata *metadata, unsigned number, shoal_nid nid)
 {
     SH_ASSERT(number < SH_SHARDS);
-    return source_find(&metadata->shards[number], nid);
+    struct sh_metadata_source source;
+    return sh_metadata_source_get(&metadata->shards[number], nid, &source);
 }
 
 uint64_t sh_metadata_committed(const struct sh_metadata *metadata, unsigned number, shoal_nid nid)
 {
     SH_ASSERT(number < SH_SHARDS);
-    const struct sh_metadata_source *source = source_find(&metadata->shards[number], nid);
-    return source && source->decided & 1 ? source->decided >> 1 : 0;
-}
-
-struct sh_metadata_source *sh_metadata_source(struct sh_metadata_shard *shard, shoal_nid nid)
-{
-    struct sh_metadata_source *source = source_find(shard, nid);
-    if (source)
-        return source;
-    size_t at = source_place(shard, nid);
-    if (shard->source_count == shard->source_room && sources_room_make(shard, 1))
-        return NULL;
-    source = &shard->sources[at];
-    memmove(source + 1, source, (shard->source_count - at) * sizeof *source);
-    *source = (struct sh_metadata_source){.nid = nid};
-    shard->source_count++;
-    return source;
+    struct sh_metadata_source source = {0};
+    (void)sh_metadata_source_get(&metadata->shards[number], nid, &source);
+    return source.decided & 1 ? source.decided >> 1 : 0;
 }
 
 /* --- Moved chunks ---------------------------------------------------------------------------- */
 
+struct range_key {
+    uint8_t bytes[8];
+};
+
+static struct sh_bytes key_of(shoal_cid first, struct range_key *into)
+{
+    sh_store64(into->bytes, __builtin_bswap64(first.v));
+    return sh_bytes_make(into->bytes, sizeof into->bytes);
+}
+
+static shoal_cid first_in(struct sh_bytes key)
+{
+    return (shoal_cid){__builtin_bswap64(sh_load64(key.at))};
+}
+
 static struct sh_range find(const struct sh_metadata_shard *shard, shoal_cid cid)
 {
     shoal_nid creator = shoal_cid_creator(cid);
-    struct sh_range range;
-    if (shard->ranges && sh_ranges_find(shard->ranges, cid, &range))
+    struct sh_range range = {first_of(creator), last_of(creator), creator.v};
+    struct range_key key;
+    struct sh_bytes found, value;
+    if (!sh_metadata_item_floor(shard, SH_ITEM_RANGE, key_of(cid, &key), &found, &value) ||
+        shoal_cid_creator(first_in(found)).v != creator.v)
         return range;
-    /* A creator's IDs are all in the tree, or none is. */
-    return (struct sh_range){first_of(creator), last_of(creator), creator.v};
+    range.first = first_in(found);
+    range.value = sh_load16(value.at);
+    if (sh_metadata_item_next(shard, SH_ITEM_RANGE, key_of(cid, &key), true, &found, &value) &&
+        shoal_cid_creator(first_in(found)).v == creator.v)
+        range.last.v = first_in(found).v - 1;
+    return range;
 }
 
 struct sh_range sh_metadata_find(const struct sh_metadata *metadata, shoal_cid cid)
@@ -116,10 +95,37 @@ struct sh_range sh_metadata_find(const struct sh_metadata *metadata, shoal_cid c
     return find(&metadata->shards[sh_arc_shard(shoal_cid_creator(cid))], cid);
 }
 
+static void range_put(struct sh_metadata_shard *shard, shoal_cid first, uint64_t owner)
+{
+    struct range_key key;
+    uint8_t value[2];
+    sh_store16(value, (uint16_t)owner);
+    sh_metadata_item_put(shard, SH_ITEM_RANGE, key_of(first, &key), sh_bytes_make(value, 2));
+}
+
+/* Gives IDs of one creator an owner. Ranges that touch and have one owner are one range. */
 static void set(struct sh_metadata_shard *shard, shoal_cid first, shoal_cid last, shoal_nid owner)
 {
-    enum shoal_err err = sh_ranges_set(shard->ranges, first, last, owner.v);
-    SH_ASSERT(!err); /* the tree has room for more ranges than we let in, at the worst fill */
+    shoal_nid creator = shoal_cid_creator(first);
+    struct sh_range before = find(shard, first);
+    bool is_first = first.v == first_of(creator).v, is_last = last.v == last_of(creator).v;
+    shoal_cid next = {last.v + 1};
+    if (before.first.v == first.v && !is_first)
+        before = find(shard, (shoal_cid){first.v - 1});
+    struct sh_range after = is_last ? before : find(shard, next);
+    struct range_key from;
+    struct sh_bytes key, value;
+    /* Ranges that begin within, and one that begins behind if it is to be a part of this one. */
+    uint64_t end = last.v + (!is_last && after.value == owner.v);
+    while (sh_metadata_item_next(shard, SH_ITEM_RANGE, key_of(first, &from), false, &key, &value) &&
+           first_in(key).v <= end) {
+        struct range_key copy;
+        sh_metadata_item_remove(shard, SH_ITEM_RANGE, key_of(first_in(key), &copy));
+    }
+    if (is_first || before.value != owner.v)
+        range_put(shard, first, owner.v);
+    if (!is_last && after.value != owner.v)
+        range_put(shard, next, after.value);
 }
 
 /* Sees to it that the update's runs can be set: all of the creator's IDs are in the tree then. */
@@ -128,10 +134,10 @@ static enum shoal_err room_make(struct sh_metadata_shard *shard,
 {
     size_t most =
         update->kind == SH_METADATA_CLAIM ? SH_METADATA_CLAIMS_MAX : SH_METADATA_RANGES_MAX;
-    if (sh_ranges_count(shard->ranges) + 2 * update->count + 1 > most)
+    if (shard->counts[SH_ITEM_RANGE] + 2 * update->count + 1 > most)
         return SHOAL_ELIMIT;
     struct sh_range whole = find(shard, update->runs[0].first);
-    set(shard, whole.first, whole.last, (shoal_nid){(uint16_t)whole.value});
+    range_put(shard, whole.first, whole.value);
     return SHOAL_OK;
 }
 
@@ -163,15 +169,14 @@ static struct sh_metadata_result move(struct sh_metadata_shard *shard,
                                       const struct sh_metadata_update *update)
 {
     struct sh_metadata_result result = {.err = SHOAL_ECANCELED};
-    struct sh_metadata_source *source = sh_metadata_source(shard, update->from);
-    SH_ASSERT(source);
-    uint64_t last = source->decided >> 1;
-    if (update->sequence < last)
-        return result;
+    struct sh_metadata_source source = {0};
+    (void)sh_metadata_source_get(shard, update->from, &source);
+    uint64_t last = source.decided >> 1;
     if (update->sequence > last) {
         result.err = update->kind == SH_METADATA_MOVE ? runs_give(shard, update) : SHOAL_ENONODE;
-        decide(source, update->sequence, result.err == SHOAL_OK);
-    } else if (source->decided & 1) {
+        decide(&source, update->sequence, result.err == SHOAL_OK);
+        source_put(shard, update->from, &source);
+    } else if (update->sequence == last && source.decided & 1) {
         result.err = SHOAL_OK;
     }
     return result;
@@ -180,15 +185,16 @@ static struct sh_metadata_result move(struct sh_metadata_shard *shard,
 static struct sh_metadata_result resolve(struct sh_metadata_shard *shard,
                                          const struct sh_metadata_update *update)
 {
-    struct sh_metadata_source *source = sh_metadata_source(shard, update->from);
-    SH_ASSERT(source);
-    uint64_t last = source->decided >> 1;
-    bool is_committed = source->decided & 1;
+    struct sh_metadata_source source = {0};
+    (void)sh_metadata_source_get(shard, update->from, &source);
+    uint64_t last = source.decided >> 1;
+    bool is_committed = source.decided & 1;
     if (update->sequence > last) {
-        decide(source, update->sequence, false);
+        decide(&source, update->sequence, false);
+        source_put(shard, update->from, &source);
         is_committed = false;
     } else if (update->sequence < last && last - update->sequence <= 64) {
-        is_committed = source->before >> (last - update->sequence - 1) & 1;
+        is_committed = source.before >> (last - update->sequence - 1) & 1;
     } else if (update->sequence < last) {
         /* A much older one: the target would have had to learn of it before it could give anything
          * away, so who owns it now says what became of it, unless the source's own word is missing
@@ -221,12 +227,13 @@ static struct sh_metadata_result claim(struct sh_metadata_shard *shard,
         shard->is_short = true;
         shard->is_known = shard->is_partial = false;
     }
-    struct sh_metadata_source *source = sh_metadata_source(shard, update->from);
-    SH_ASSERT(source);
+    struct sh_metadata_source source = {0};
+    if (!sh_metadata_source_get(shard, update->from, &source))
+        source_put(shard, update->from, &source);
     shoal_nid creator = shoal_cid_creator(update->runs[0].first);
     /* What it says that it has it may have given away with its last batch, and not have heard that
      * yet; it does nothing else before it has. */
-    bool has_heard = !(source->decided & 1) || update->sequence >= source->decided >> 1;
+    bool has_heard = !(source.decided & 1) || update->sequence >= source.decided >> 1;
     bool is_sure = update->from.v == update->to.v && has_heard;
     bool is_whole = shard->is_known && !shard->is_partial; /* all who have chunks have said so */
     for (size_t i = 0; !result.err && i < update->count; i++) {
@@ -245,10 +252,6 @@ static struct sh_metadata_result claim(struct sh_metadata_shard *shard,
 struct sh_metadata_result sh_metadata_move_apply(struct sh_metadata_shard *shard,
                                                  const struct sh_metadata_update *update)
 {
-    /* All that an update takes is there before it changes anything. */
-    enum shoal_err err = sh_metadata_moves_reserve(shard);
-    if (err)
-        return (struct sh_metadata_result){.err = err};
     if (update->kind == SH_METADATA_RESOLVE)
         return resolve(shard, update);
     return update->kind == SH_METADATA_CLAIM ? claim(shard, update) : move(shard, update);

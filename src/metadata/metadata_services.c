@@ -1,6 +1,4 @@
 /* Updates of names, scratch and barriers: their bytes, and that each is done once. */
-#include <stdlib.h>
-
 #include "base/assert.h"
 #include "metadata/metadata_barriers.h"
 #include "metadata/metadata_int.h"
@@ -88,7 +86,7 @@ static bool barrier_get(struct sh_reader *r, struct sh_metadata_update *update)
     }
 }
 
-bool sh_metadata_service_get(struct sh_reader *r, unsigned shard, struct sh_metadata_update *update)
+bool sh_metadata_service_get(struct sh_reader *r, struct sh_metadata_update *update)
 {
     if (update->kind < SH_METADATA_NAME)
         return false;
@@ -109,14 +107,13 @@ bool sh_metadata_service_get(struct sh_reader *r, unsigned shard, struct sh_meta
     }
     if (!is_of_name(update->kind)) {
         update->barrier = sh_get64(r);
-        return sh_barrier_shard(update->barrier) == shard && barrier_get(r, update);
+        return barrier_get(r, update);
     }
     update->name = sh_get_text(r);
     if (update->kind == SH_METADATA_SCRATCH_PUT)
         update->value = sh_get_text(r);
     return sh_reader_ok(r) && sh_metadata_is_name(update->name) &&
-           update->value.size <= SH_SCRATCH_VALUE_MAX &&
-           sh_arc_shard_of_name(update->name) == shard;
+           update->value.size <= SH_SCRATCH_VALUE_MAX;
 }
 
 /* --- Once ------------------------------------------------------------------------------------ */
@@ -127,26 +124,25 @@ uint64_t sh_metadata_updates(const struct sh_metadata *metadata, unsigned shard)
     return metadata->shards[shard].updates;
 }
 
-static struct sh_metadata_caller *caller_find(struct sh_metadata_shard *shard, uint64_t caller)
+static struct sh_metadata_completion *completion_find(struct sh_metadata_shard *shard,
+                                                      uint64_t caller)
 {
-    for (size_t i = 0; i < shard->caller_count; i++)
-        if (shard->callers[i].caller == caller)
-            return &shard->callers[i];
+    for (size_t i = 0; i < shard->completion_count; i++)
+        if (shard->completions[i].caller == caller)
+            return &shard->completions[i];
     return NULL;
 }
 
-/* A place for a new caller: in a full table that of the one that was heard longest ago. */
-static struct sh_metadata_caller *caller_add(struct sh_metadata_shard *shard)
+/* A place for a new caller's record: in a full table that of the caller whose last update is the
+ * oldest. */
+static struct sh_metadata_completion *completion_add(struct sh_metadata_shard *shard)
 {
-    if (!shard->callers)
-        shard->callers = calloc(SH_METADATA_CALLERS_MAX, sizeof *shard->callers);
-    SH_ASSERT(shard->callers);
-    if (shard->caller_count < SH_METADATA_CALLERS_MAX)
-        return &shard->callers[shard->caller_count++];
-    struct sh_metadata_caller *oldest = shard->callers;
-    for (size_t i = 1; i < shard->caller_count; i++)
-        if (shard->callers[i].update < oldest->update)
-            oldest = &shard->callers[i];
+    if (shard->completion_count < SH_METADATA_CALLERS_MAX)
+        return &shard->completions[shard->completion_count++];
+    struct sh_metadata_completion *oldest = shard->completions;
+    for (size_t i = 1; i < shard->completion_count; i++)
+        if (shard->completions[i].update < oldest->update)
+            oldest = &shard->completions[i];
     shard->forgotten = oldest->update; /* above all that were forgotten before */
     return oldest;
 }
@@ -166,99 +162,21 @@ struct sh_metadata_result sh_metadata_service_apply(struct sh_metadata_shard *sh
 {
     if (!update->caller)
         return carry_out(shard, update);
-    struct sh_metadata_caller *caller = caller_find(shard, update->caller);
-    if (caller && update->number == caller->number)
-        return caller->result;
-    if (caller && update->number < caller->number)
+    struct sh_metadata_completion *done = completion_find(shard, update->caller);
+    if (done && update->number == done->number)
+        return done->result;
+    if (done && update->number < done->number)
         return (struct sh_metadata_result){.err = SHOAL_ECANCELED};
     /* Also a first try may be a copy of one that was done: it may have been long on its way. */
-    if (!caller && update->since < shard->forgotten)
+    if (!done && update->since < shard->forgotten)
         return (struct sh_metadata_result){.err =
                                                update->is_repeat ? SHOAL_ETIMEOUT : SHOAL_EAGAIN};
     struct sh_metadata_result result = carry_out(shard, update);
-    if (!caller)
-        caller = caller_add(shard);
-    *caller = (struct sh_metadata_caller){.caller = update->caller,
-                                          .number = update->number,
-                                          .update = ++shard->updates,
-                                          .result = result};
+    if (!done)
+        done = completion_add(shard);
+    *done = (struct sh_metadata_completion){.caller = update->caller,
+                                            .number = update->number,
+                                            .update = ++shard->updates,
+                                            .result = result};
     return result;
-}
-
-/* --- Images ---------------------------------------------------------------------------------- */
-
-#define CALLER_BYTES 34
-
-size_t sh_metadata_services_size(const struct sh_metadata_shard *shard)
-{
-    return sh_metadata_scratch_size(shard) + sh_metadata_barriers_size(shard) + 37 +
-           CALLER_BYTES * shard->caller_count;
-}
-
-void sh_metadata_services_put(const struct sh_metadata_shard *shard, struct sh_writer *w)
-{
-    sh_metadata_scratch_put(shard, w);
-    sh_metadata_barriers_put(shard, w);
-    sh_put8(w, shard->names_known);
-    sh_put64(w, shard->name_changes);
-    sh_put64(w, shard->name_base);
-    sh_put64(w, shard->updates);
-    sh_put64(w, shard->forgotten);
-    sh_put32(w, (uint32_t)shard->caller_count);
-    for (size_t i = 0; i < shard->caller_count; i++) {
-        const struct sh_metadata_caller *caller = &shard->callers[i];
-        sh_put64(w, caller->caller);
-        sh_put64(w, caller->number);
-        sh_put64(w, caller->update);
-        sh_put64(w, caller->result.cid.v);
-        sh_put16(w, (uint16_t)caller->result.err);
-    }
-}
-
-static enum shoal_err callers_get(struct sh_metadata_shard *shard, struct sh_reader *r)
-{
-    uint8_t names_known = sh_get8(r);
-    shard->names_known = names_known;
-    shard->name_changes = sh_get64(r);
-    shard->name_base = sh_get64(r);
-    shard->updates = sh_get64(r);
-    shard->forgotten = sh_get64(r);
-    uint32_t count = sh_get32(r);
-    if (count > SH_METADATA_CALLERS_MAX || shard->forgotten > shard->updates || names_known > 1)
-        return SHOAL_EPROTO;
-    if (count && !shard->callers)
-        shard->callers = calloc(SH_METADATA_CALLERS_MAX, sizeof *shard->callers);
-    if (count && !shard->callers)
-        return SHOAL_ENOMEM;
-    for (uint32_t i = 0; i < count; i++) {
-        struct sh_metadata_caller *caller = &shard->callers[i];
-        caller->caller = sh_get64(r);
-        caller->number = sh_get64(r);
-        caller->update = sh_get64(r);
-        caller->result.cid.v = sh_get64(r);
-        caller->result.err = (enum shoal_err)sh_get16(r);
-        if (!sh_reader_ok(r) || !caller->caller || !caller->number)
-            return SHOAL_EPROTO;
-        shard->caller_count++;
-    }
-    return SHOAL_OK;
-}
-
-enum shoal_err sh_metadata_services_get(struct sh_metadata_shard *shard, struct sh_reader *r)
-{
-    enum shoal_err err = sh_metadata_scratch_read(shard, r);
-    if (!err)
-        err = sh_metadata_barriers_read(shard, r);
-    if (!err)
-        err = callers_get(shard, r);
-    return err;
-}
-
-void sh_metadata_services_clear(struct sh_metadata_shard *shard)
-{
-    sh_metadata_scratch_clear(shard);
-    sh_metadata_barriers_clear(shard);
-    free(shard->callers);
-    shard->callers = NULL;
-    shard->caller_count = 0;
 }

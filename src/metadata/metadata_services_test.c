@@ -157,8 +157,9 @@ static void check_round(const struct sh_barrier_round *round, const struct model
     assert_int_equal(round->count, model->count);
     assert_true(round->gone == model->gone);
     for (unsigned i = 0; i < model->count; i++) {
-        assert_true(round->members[i].id == model->members[i]);
-        assert_int_equal(round->members[i].size ? round->members[i].bytes[0] : 0, model->data[i]);
+        const struct sh_barrier_member *member = sh_barrier_member(round, i);
+        assert_true(member->id == model->members[i]);
+        assert_int_equal(member->size ? member->bytes[0] : 0, model->data[i]);
     }
 }
 

@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <sys/resource.h>
 
 #include "base/hash.h"
 #include "env/env.h"
@@ -191,7 +190,7 @@ static void check(const struct sh_metadata *metadata, const struct model *model)
 }
 
 /* All shards go as images to another one, which is then the same. */
-static struct sh_metadata *copied(const struct sh_metadata *metadata)
+static struct sh_metadata *copied(struct sh_metadata *metadata)
 {
     struct sh_metadata *copy;
     assert_int_equal(sh_metadata_create(&copy), SHOAL_OK);
@@ -514,57 +513,6 @@ static void test_claims_of_many(void **state)
     sh_metadata_destroy(metadata);
 }
 
-/* --- Memory ---------------------------------------------------------------------------------- */
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define LIMITS_MEMORY 0
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define LIMITS_MEMORY 0
-#endif
-#endif
-#ifndef LIMITS_MEMORY
-#define LIMITS_MEMORY 1
-#endif
-
-/* A batch for which there is no memory changes nothing, and is not decided about: the same batch
- * is committed when there is. */
-static void test_no_memory(void **state)
-{
-    (void)state;
-    static struct sh_metadata_update update;
-    struct sh_metadata *metadata;
-    struct rlimit before, little;
-    if (!LIMITS_MEMORY)
-        skip();
-    assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
-    update = (struct sh_metadata_update){.kind = SH_METADATA_MOVE,
-                                         .from = {CREATOR},
-                                         .to = {CREATOR + 1},
-                                         .sequence = 1,
-                                         .count = 1,
-                                         .runs = {{cid_of(10), cid_of(19)}}};
-    size_t size = sh_metadata_image_size(metadata, 0);
-    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
-    little = (struct rlimit){.rlim_cur = 1 << 20, .rlim_max = before.rlim_max};
-    assert_int_equal(setrlimit(RLIMIT_AS, &little), 0);
-    enum shoal_err reserved = sh_metadata_reserve(metadata, 0, &update);
-    struct sh_metadata_result result = sh_metadata_apply(metadata, 0, &update);
-    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
-    assert_int_equal(reserved, SHOAL_ENOMEM);
-    assert_int_equal(result.err, SHOAL_ENOMEM);
-    assert_int_equal(sh_metadata_image_size(metadata, 0), size);
-    assert_false(sh_metadata_has_source(metadata, 0, update.from));
-    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR);
-    /* What was reserved is enough, also for as many sources as may be ahead of it. */
-    assert_int_equal(sh_metadata_reserve(metadata, 0, &update), SHOAL_OK);
-    for (unsigned i = 0; i < 2; i++)
-        assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
-    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR + 1);
-    assert_true(sh_metadata_has_source(metadata, 0, update.from));
-    sh_metadata_destroy(metadata);
-}
-
 /* A holder is believed before a creator also when a batch of its own has been committed since
  * the loss, if it has heard so; else it may have given away with that what it says that it has.
  */
@@ -610,7 +558,6 @@ int main(void)
         cmocka_unit_test(test_refusal),
         cmocka_unit_test(test_claims_of_many),
         cmocka_unit_test(test_older_batches),
-        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -300,7 +300,7 @@ static void barrier_look(struct sh_superpeer *superpeer, struct sh_barrier *barr
                          uint64_t now_ns, bool was_away)
 {
     for (size_t i = 0; i < barrier->open.count; i++) {
-        struct sh_barrier_member *member = &barrier->open.members[i];
+        struct sh_barrier_member *member = sh_barrier_member(&barrier->open, i);
         if (!member->heard_ns || was_away)
             member->heard_ns = now_ns;
         if (now_ns - member->heard_ns >= SILENCE_NS) {
@@ -349,7 +349,7 @@ void sh_superpeer_services_lost(struct sh_superpeer *superpeer, shoal_nid nid)
             continue;
         for (size_t i = 0; (barrier = sh_metadata_barrier_at(metadata, shard, i)); i++) {
             for (size_t j = 0; j < barrier->open.count; j++) {
-                struct sh_barrier_member *member = &barrier->open.members[j];
+                struct sh_barrier_member *member = sh_barrier_member(&barrier->open, j);
                 if (member->heard_ns && member->nid.v == nid.v && now_ns > SILENCE_NS)
                     member->heard_ns = now_ns - SILENCE_NS + patience_ns;
             }

@@ -1,0 +1,23 @@
+/* What writing and reading of snapshots share: the records of snapshot.h. */
+#ifndef SH_METADATA_SNAPSHOT_INT_H
+#define SH_METADATA_SNAPSHOT_INT_H
+
+#include "metadata/metadata_int.h"
+#include "metadata/snapshot.h"
+
+#define SH_SNAPSHOT_VERSION 1
+#define SH_SNAPSHOT_HEAD_BYTES 8 /* of a piece */
+
+/* Beside the kinds of items. */
+enum sh_snapshot_record {
+    SH_RECORD_HEAD = SH_ITEM_KINDS,
+    SH_RECORD_COMPLETION,
+    SH_RECORD_BARRIER,
+    SH_RECORD_MEMBER,
+    SH_RECORD_END,
+};
+
+/* What is known, in the head. */
+enum { SH_SNAPSHOT_KNOWN = 1, SH_SNAPSHOT_SHORT = 2, SH_SNAPSHOT_PARTIAL = 4 };
+
+#endif

@@ -1,0 +1,205 @@
+/* Random updates of one shard, of all kinds, and a digest of its state that is made without the
+ * code that writes snapshots. */
+#ifndef SH_METADATA_UPDATES_TEST_H
+#define SH_METADATA_UPDATES_TEST_H
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/random_test.h"
+#include "metadata/metadata_int.h"
+
+#define TEST_SHARD 0
+#define TEST_CREATOR 64
+#define TEST_CREATORS 3
+#define TEST_PEERS 6
+#define TEST_CHUNKS 4000
+#define TEST_BARRIERS 4
+#define TEST_NAMES_MAX 4096
+
+struct test_updates {
+    uint64_t draws;
+    unsigned names; /* how many different ones, and keys of scratch */
+    unsigned members;
+    uint64_t numbers[8]; /* callers' last */
+    uint64_t sequences[TEST_PEERS];
+    uint16_t creators[TEST_CREATORS]; /* whose chunks are in the shard */
+    struct sh_metadata_update update;
+    char name[SH_NAME_BYTES_MAX + 1];
+    uint8_t value[SH_SCRATCH_VALUE_MAX];
+};
+
+static inline uint64_t test_below(struct test_updates *test, uint64_t bound)
+{
+    return test_draw(&test->draws) % bound;
+}
+
+static inline void test_updates_init(struct test_updates *test, uint64_t seed)
+{
+    *test = (struct test_updates){.draws = seed, .names = 600, .members = 40};
+    unsigned count = 0;
+    for (uint16_t nid = TEST_CREATOR; count < TEST_CREATORS; nid++)
+        if (sh_arc_shard((shoal_nid){nid}) == TEST_SHARD)
+            test->creators[count++] = nid;
+}
+
+/* The next name of a number that is of the shard: some are long. */
+static inline struct sh_bytes test_name(struct test_updates *test, unsigned number)
+{
+    for (unsigned i = 0;; i++) {
+        int size = snprintf(test->name, sizeof test->name, "%x/%u.%0*u", number % 16, number,
+                            number % 9 ? 3 : 200, i);
+        struct sh_bytes name = sh_bytes_make(test->name, (size_t)size);
+        if (sh_arc_shard_of_name(name) == TEST_SHARD)
+            return name;
+    }
+}
+
+/* Runs of chunks that are the source's, if the draw is lucky. */
+static inline void test_runs(struct test_updates *test, const struct sh_metadata *metadata)
+{
+    struct sh_metadata_update *update = &test->update;
+    shoal_nid creator = {test->creators[test_below(test, TEST_CREATORS)]};
+    uint64_t at = test_below(test, TEST_CHUNKS);
+    size_t most = test_below(test, 8) ? 4 : SH_METADATA_RUNS_MAX;
+    update->from.v = (uint16_t)sh_metadata_find(metadata, shoal_cid_make(creator, at)).value;
+    while (update->count < most && at < TEST_CHUNKS) {
+        shoal_cid first = shoal_cid_make(creator, at);
+        struct sh_range range = sh_metadata_find(metadata, first);
+        uint64_t last = at + test_below(test, 6);
+        if (range.value != update->from.v && test_below(test, 500)) {
+            at = shoal_cid_local(range.last) + 1;
+            continue;
+        }
+        if (last > shoal_cid_local(range.last))
+            last = shoal_cid_local(range.last);
+        update->runs[update->count++] =
+            (struct sh_metadata_run){first, shoal_cid_make(creator, last)};
+        at = last + 2 + test_below(test, 4);
+    }
+}
+
+static inline void test_batch(struct test_updates *test, const struct sh_metadata *metadata)
+{
+    struct sh_metadata_update *update = &test->update;
+    update->kind = test_below(test, 8) ? SH_METADATA_MOVE : SH_METADATA_REFUSE;
+    test_runs(test, metadata);
+    update->to.v = (uint16_t)(TEST_CREATOR + test_below(test, TEST_PEERS));
+    if (update->to.v == update->from.v)
+        update->to.v++;
+    uint64_t *last = &test->sequences[update->from.v % TEST_PEERS];
+    update->sequence = test_below(test, 10) ? ++*last : *last + !*last;
+    if (!test_below(test, 10)) {
+        update->kind = SH_METADATA_RESOLVE;
+        update->count = 1;
+    }
+}
+
+static inline void test_barrier(struct test_updates *test, const struct sh_metadata *metadata)
+{
+    struct sh_metadata_update *update = &test->update;
+    uint64_t which = test_below(test, TEST_BARRIERS);
+    update->kind = (uint8_t)(SH_METADATA_BARRIER_NEW + test_below(test, 30));
+    if (update->kind > SH_METADATA_BARRIER_GONE)
+        update->kind = SH_METADATA_BARRIER_SIGN;
+    if (update->kind == SH_METADATA_BARRIER_FREE && test_below(test, 8))
+        update->kind = SH_METADATA_BARRIER_NEW;
+    update->barrier = which << 20 | TEST_SHARD;
+    update->size = 1 + (uint32_t)test_below(test, test->members);
+    update->flags = (uint8_t)test_below(test, 2);
+    update->member = 1 + test_below(test, test->members);
+    const struct sh_barrier *barrier = sh_metadata_barrier(metadata, update->barrier);
+    update->round = barrier ? barrier->open.number : 1;
+    if (update->kind == SH_METADATA_BARRIER_SIGN)
+        update->value = sh_bytes_make(
+            test->value, test_below(test, test_below(test, 4) ? 20 : SH_BARRIER_DATA_MAX));
+}
+
+/* The next update; borrowed until the next one. */
+static inline const struct sh_metadata_update *test_update(struct test_updates *test,
+                                                           const struct sh_metadata *metadata)
+{
+    struct sh_metadata_update *update = &test->update;
+    memset(update, 0, sizeof *update);
+    memset(test->value, (int)test_below(test, 256), sizeof test->value);
+    uint64_t kind = test_below(test, 10);
+    if (kind < 2) {
+        test_batch(test, metadata);
+        return update;
+    }
+    uint64_t caller = test_below(test, 8);
+    if (caller) {
+        update->caller = caller;
+        update->number = test->numbers[caller] += test_below(test, 8) > 0 || !test->numbers[caller];
+    }
+    if (kind < 4) {
+        test_barrier(test, metadata);
+        return update;
+    }
+    update->kind = (uint8_t)(SH_METADATA_NAME + test_below(test, 4));
+    update->name = test_name(test, (unsigned)test_below(test, test->names));
+    update->condition = (uint8_t)(test_below(test, 4) ? SH_NAME_ANY : test_below(test, 3));
+    update->cid.v = update->expected.v = 1 + test_below(test, 9);
+    if (update->kind == SH_METADATA_SCRATCH_PUT)
+        update->value = sh_bytes_make(
+            test->value, test_below(test, test_below(test, 4) ? 50 : SH_SCRATCH_VALUE_MAX + 1));
+    return update;
+}
+
+static inline uint64_t test_round_digest(const struct sh_barrier_round *round, uint64_t digest)
+{
+    digest = sh_mix64(digest ^ round->number) ^ round->gone ^ (round->count << 32);
+    for (size_t i = 0; i < round->count; i++) {
+        const struct sh_barrier_member *member = sh_barrier_member(round, i);
+        digest =
+            sh_hash64(sh_bytes_make(member->bytes, member->size), sh_mix64(digest ^ member->id));
+    }
+    return digest;
+}
+
+/* Of all that a shard holds; without scratch: durable. */
+static inline uint64_t test_digest(const struct sh_metadata *metadata, bool durable)
+{
+    const struct sh_metadata_shard *shard = &metadata->shards[TEST_SHARD];
+    const uint64_t numbers[] = {shard->incarnation,
+                                shard->missed,
+                                shard->counts[SH_ITEM_RANGE],
+                                shard->counts[SH_ITEM_SOURCE],
+                                shard->counts[SH_ITEM_NAME],
+                                durable ? 0 : shard->counts[SH_ITEM_SCRATCH],
+                                shard->barrier_bytes,
+                                durable ? 0 : shard->scratch_bytes,
+                                shard->barrier_count,
+                                shard->completion_count,
+                                shard->updates,
+                                shard->name_changes,
+                                shard->name_base,
+                                shard->forgotten,
+                                shard->is_known,
+                                shard->is_partial,
+                                shard->is_short,
+                                shard->names_known};
+    uint64_t digest = sh_hash64(sh_bytes_make(numbers, sizeof numbers), 1);
+    struct sh_map_cursor cursor;
+    struct sh_bytes key, value;
+    sh_map_check(&shard->items);
+    sh_map_seek(&shard->items, sh_bytes_text("\1"), &cursor);
+    for (; sh_map_item(&cursor, &key, &value); sh_map_next(&cursor))
+        if (!durable || key.at[0] != SH_ITEM_SCRATCH)
+            digest = sh_hash64(value, sh_hash64(key, digest));
+    for (size_t i = 0; i < shard->completion_count; i++) {
+        const struct sh_metadata_completion *done = &shard->completions[i];
+        const uint64_t fields[] = {done->caller, done->number, done->update, done->result.cid.v,
+                                   done->result.err};
+        digest = sh_hash64(sh_bytes_make(fields, sizeof fields), digest);
+    }
+    for (size_t i = 0; i < shard->barrier_count; i++) {
+        const struct sh_barrier *barrier = shard->barriers[i];
+        digest = sh_mix64(digest ^ barrier->id) ^ barrier->size ^ (uint64_t)barrier->flags << 40;
+        digest = test_round_digest(&barrier->last, test_round_digest(&barrier->open, digest));
+    }
+    return digest;
+}
+
+#endif
