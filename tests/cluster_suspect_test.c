@@ -24,6 +24,7 @@ static void say(struct host *from, shoal_nid to, sh_msg_type type, shoal_nid nid
     if (type == SH_CLUSTER_REFUSED) {
         sh_put64(&out.w, 0);
         sh_put64(&out.w, UINT64_MAX);
+        sh_put64(&out.w, 0);
     }
     sh_msg_end(from->msg, &out);
 }
@@ -171,14 +172,99 @@ static void stopped_judge(void **state)
     }
 }
 
+static const struct {
+    uint16_t superpeers;
+    bool is_shared;
+} registries[] = {{1, false}, {2, false}, {1, true}, {3, true}};
+#define REGISTRIES (sizeof registries / sizeof registries[0])
+
+/* Another process answers at a peer's address, and nobody was ever refused there: that may be a
+ * second machine that was given the address. The newcomer waits until the other's lease is over. */
+static void another_process_proves_nothing(void **state)
+{
+    (void)state;
+    static struct cluster cluster;
+    for (unsigned kind = 0; kind < REGISTRIES; kind++) {
+        joined_open(&cluster, registries[kind].superpeers, registries[kind].is_shared, 3);
+        struct host *peer = &cluster.hosts[registries[kind].superpeers];
+        shoal_nid nid = nid_of(peer);
+        sh_world_crash(cluster.world, peer->node);
+        sh_world_restart(cluster.world, peer->node);
+        run_for(&cluster, FAILURE / 3);
+        assert_int_equal(state_in(&cluster.hosts[0], nid), SH_NODE_UP);
+        assert_int_equal(nid_of(peer).v, 0);
+        assert_seen(&cluster, nid, SH_NODE_FAILED, 2 * FAILURE);
+        assert_joined(&cluster, 4 * FAILURE);
+        assert_int_not_equal(nid_of(peer).v, nid.v);
+        cluster_close(&cluster);
+    }
+}
+
+/* A peer that was killed is started anew at its address while the superpeers still ask each other.
+ * They were refused there before: so it need not wait. */
+static void restarted_peers_are_quick(void **state)
+{
+    (void)state;
+    static struct cluster cluster;
+    for (unsigned kind = 0; kind < REGISTRIES; kind++) {
+        joined_open(&cluster, registries[kind].superpeers, registries[kind].is_shared, 3);
+        for (unsigned i = 0; i < 3; i++) {
+            struct host *peer = &cluster.hosts[registries[kind].superpeers + i];
+            shoal_nid nid = nid_of(peer);
+            sh_world_crash(cluster.world, peer->node);
+            run_for(&cluster, 20 * MS);
+            assert_int_equal(state_in(&cluster.hosts[0], nid), SH_NODE_UP);
+            sh_world_restart(cluster.world, peer->node);
+            assert_seen(&cluster, nid, SH_NODE_FAILED, FAILURE / 3);
+            assert_joined(&cluster, FAILURE);
+        }
+        cluster_close(&cluster);
+    }
+}
+
+static void refuse_heartbeat(void *arg, struct sh_msg_in *in)
+{
+    (void)arg;
+    sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EBUSY, NULL);
+}
+
+/* A peer that answers whoever asks it, and whose heartbeats nobody takes, gets no lease: so it is
+ * not up. */
+static void an_answer_is_no_heartbeat(void **state)
+{
+    (void)state;
+    static struct cluster cluster;
+    for (unsigned kind = 0; kind < REGISTRIES; kind++) {
+        uint16_t superpeers = registries[kind].superpeers;
+        joined_open(&cluster, superpeers, registries[kind].is_shared, 2);
+        struct host *peer = &cluster.hosts[superpeers], *other = &cluster.hosts[superpeers + 1];
+        for (unsigned i = 0; i < superpeers; i++)
+            sh_msg_handler_set(cluster.hosts[i].msg, SH_CLUSTER_HEARTBEAT, SH_MSG_INLINE,
+                               refuse_heartbeat, NULL);
+        for (unsigned i = 0; i < 40; i++) {
+            for (uint16_t to = 1; to <= superpeers; to++)
+                say(other, (shoal_nid){to}, SH_CLUSTER_SUSPECT, nid_of(peer));
+            run_for(&cluster, HEARTBEAT / 2);
+        }
+        assert_int_equal(state_in(&cluster.hosts[0], nid_of(peer)), SH_NODE_FAILED);
+        cluster_close(&cluster);
+    }
+}
+
 int main(void)
 {
     test_logs_set();
     seed = test_seed_fresh();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dead_are_found),     cmocka_unit_test(cut_and_refusing),
-        cmocka_unit_test(one_opinion),        cmocka_unit_test(claims),
-        cmocka_unit_test(suspicion_is_cheap), cmocka_unit_test(stopped_judge),
+        cmocka_unit_test(dead_are_found),
+        cmocka_unit_test(cut_and_refusing),
+        cmocka_unit_test(one_opinion),
+        cmocka_unit_test(claims),
+        cmocka_unit_test(suspicion_is_cheap),
+        cmocka_unit_test(stopped_judge),
+        cmocka_unit_test(another_process_proves_nothing),
+        cmocka_unit_test(restarted_peers_are_quick),
+        cmocka_unit_test(an_answer_is_no_heartbeat),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -179,14 +179,34 @@ static void next_superpeer(struct sh_member *member)
     member->due_ns = now_of(member) + member->heartbeat_ns / 4;
 }
 
+#define REASON_BYTES 320
+
+/* What a superpeer said with its refusal. */
+static void reason_get(struct sh_reader *payload, char text_out[REASON_BYTES])
+{
+    size_t size = sh_reader_left(payload);
+    size = size < REASON_BYTES - 1 ? size : REASON_BYTES - 1;
+    memcpy(text_out, sh_reader_take(payload, size), size);
+    text_out[size] = 0;
+}
+
+/* Another node has this one's address. It is tried on: the other's lease may be over soon. */
+static void address_taken(struct sh_member *member, struct sh_reader *payload)
+{
+    char text[REASON_BYTES];
+    reason_get(payload, text);
+    if (member->trouble != SHOAL_EADDRINUSE)
+        SH_WARN("cluster", "can't join yet, since another node has this node's address; trying on",
+                SH_TEXT("superpeer", member->superpeer_address), SH_TEXT("reason", text),
+                SH_ERR(SHOAL_EADDRINUSE));
+    member->trouble = SHOAL_EADDRINUSE;
+}
+
 /* It goes by other times than the cluster: nobody could rely on its lease. */
 static void misfit(struct sh_member *member, struct sh_reader *payload)
 {
-    char text[320];
-    size_t size = sh_reader_left(payload);
-    size = size < sizeof text - 1 ? size : sizeof text - 1;
-    memcpy(text, sh_reader_take(payload, size), size);
-    text[size] = 0;
+    char text[REASON_BYTES];
+    reason_get(payload, text);
     SH_ERROR("cluster", "the cluster does not take this node",
              SH_TEXT("superpeer", member->superpeer_address), SH_TEXT("reason", text),
              SH_ERR(SHOAL_ESETTING));
@@ -359,9 +379,13 @@ static void join_done(struct sh_request *request, enum shoal_err err, struct sh_
     struct sh_member *member = request->arg;
     member->is_asking = false;
     /* One that has been a member has chunks: it waits for who gave the cluster other times. */
-    if (err == SHOAL_ESETTING && !member->nid.v)
+    if (err == SHOAL_ESETTING && !member->nid.v) {
         misfit(member, payload);
-    else if (err)
+        return;
+    }
+    if (err == SHOAL_EADDRINUSE)
+        address_taken(member, payload);
+    if (err)
         join_failed(member, err);
     else
         join_answered(member, payload);

@@ -112,9 +112,10 @@
  *            lost, or that did not answer
  *
  * One-way between superpeers:
- * REFUSED    to a node's judge (superpeer_probe.c): u16 ID of a node at whose address nobody
- *            listens, u64 how long ago its connection to the sender ended, if it was not heard
- *            since, u64 how long ago the sender heard it, in ns; all bits: never
+ * REFUSED    to a node's judge (superpeer_probe.c): u16 ID of a node that is not at its address,
+ *            u64 how long ago its connection to the sender ended, if it was not heard since, u64
+ *            how long ago the sender heard it, u64 how long ago nobody listened there (else another
+ *            process answered), in ns; all bits: never
  *
  * One-way messages between superpeers that share a registry:
  * RAFT       a message of raft (raft_int.h)
@@ -217,7 +218,7 @@ enum sh_ask_kind {
 #define SH_GRANT_BYTES 8 /* in the answer */
 #define SH_LEAVE_BYTES 12
 #define SH_SUSPECT_BYTES 2
-#define SH_REFUSED_BYTES 18
+#define SH_REFUSED_BYTES 26
 #define SH_KEPT_BYTES (24 * 64) /* an answer about all shards */
 #define SH_EVENTS_BYTES 16
 #define SH_EVENTS_ANSWER_BYTES 19

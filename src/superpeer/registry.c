@@ -160,27 +160,24 @@ static const struct sh_node *find_instance(const struct sh_registry *registry, u
     return NULL;
 }
 
-/* A node that listens where another one did has taken its place: that one is dead. */
-static void fail_predecessors(struct sh_registry *registry, const struct sh_node *joined)
-{
-    for (size_t i = sh_view_lower(&registry->view, registry->arc_first); i < registry->view.count;
-         i++) {
-        const struct sh_node *node = &registry->view.nodes[i];
-        if (node->nid.v != joined->nid.v && strcmp(node->address, joined->address) == 0)
-            sh_registry_fail(registry, node->nid, "another node listens at its address");
-    }
-}
-
-/* Another node listens where this one did: it has ended, whatever is still heard of it. */
-static bool is_succeeded(const struct sh_registry *registry, const struct sh_node *node)
+const struct sh_node *sh_registry_holder(const struct sh_registry *registry,
+                                         struct sh_bytes address, uint64_t instance)
 {
     for (size_t i = 0; i < registry->view.count; i++) {
-        const struct sh_node *other = &registry->view.nodes[i];
-        if (other->nid.v != node->nid.v && other->state == SH_NODE_UP &&
-            strcmp(other->address, node->address) == 0)
-            return true;
+        const struct sh_node *node = &registry->view.nodes[i];
+        if (node->state == SH_NODE_UP && node->instance != instance &&
+            strlen(node->address) == address.size &&
+            memcmp(node->address, address.at, address.size) == 0)
+            return node;
     }
-    return false;
+    return NULL;
+}
+
+/* Another node has the address of this one, so this one's lease was over before: whatever is still
+ * heard of it, it does not come back. */
+static bool is_succeeded(const struct sh_registry *registry, const struct sh_node *node)
+{
+    return sh_registry_holder(registry, sh_bytes_text(node->address), node->instance);
 }
 
 static enum shoal_err admit(struct sh_registry *registry, uint64_t now_ns, shoal_nid nid,
@@ -192,7 +189,6 @@ static enum shoal_err admit(struct sh_registry *registry, uint64_t now_ns, shoal
     enum shoal_err err = sh_view_put(&registry->view, &node);
     if (err)
         return err;
-    fail_predecessors(registry, &node);
     heard(registry, nid, now_ns);
     registry->failed_epochs[nid.v - registry->arc_first.v] = 0;
     sh_registry_touch_node(registry, &node);
@@ -248,6 +244,8 @@ enum shoal_err sh_registry_join(struct sh_registry *registry, uint64_t now_ns,
     /* A join that was late, or is done again, of a process whose place another one has taken. */
     if (is_there && is_succeeded(registry, known))
         return SHOAL_EEXIST;
+    if (sh_registry_holder(registry, address, instance))
+        return SHOAL_EADDRINUSE;
     err = admit(registry, now_ns, nid, address, instance);
     if (err)
         return err;

@@ -48,12 +48,17 @@ SHOAL_NODISCARD enum shoal_err sh_registry_create(const struct sh_registry_confi
 void sh_registry_destroy(struct sh_registry *registry);
 
 /* Admits a node, or welcomes one back that has the ID `previous` (NONE: a new one). The same
- * instance always gets the same ID, so a repeated request is harmless. EEXIST: another instance
- * has the ID, or has taken the place at the address. EROLE: the ID is of another arc. ELIMIT: no ID
- * is left. EINVAL: not a usable address or instance. ENOMEM. */
+ * instance always gets the same ID, so a repeated request is harmless. EADDRINUSE: another node is
+ * up at that address; a node is never failed because another one uses its address. EEXIST: another
+ * instance has the ID, or has taken the place at the address since this one failed. EROLE: the ID
+ * is of another arc. ELIMIT: no ID is left. EINVAL: not a usable address or instance. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_registry_join(struct sh_registry *registry, uint64_t now_ns,
                                                 struct sh_bytes address, uint64_t instance,
                                                 shoal_nid previous, shoal_nid *nid_out);
+/* The node of another instance that is up at an address; NULL: there is none. Valid until the next
+ * change. */
+const struct sh_node *sh_registry_holder(const struct sh_registry *registry,
+                                         struct sh_bytes address, uint64_t instance);
 /* A node was heard, which knows the view of that epoch. *failed_out: it had been declared failed
  * and does not know it yet. ENONODE (or it left); EEXIST. */
 SHOAL_NODISCARD enum shoal_err sh_registry_heartbeat(struct sh_registry *registry, uint64_t now_ns,

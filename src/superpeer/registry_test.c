@@ -124,8 +124,20 @@ static void test_join(void **state)
     assert_int_equal(join(registry, START, 0, 0, &nid), SHOAL_EINVAL);
     assert_int_equal(heartbeat(registry, START, b, 13), SHOAL_EEXIST);
     assert_int_equal(heartbeat(registry, START, (shoal_nid){66}, 13), SHOAL_ENONODE);
-    /* Another process at the address of an old one: that is dead. */
+    /* Another process at the address of one that is up is refused: that one may live. */
     struct sh_bytes address = sh_bytes_text("p11:1");
+    changes = sh_registry_changes(registry);
+    assert_int_equal(sh_registry_join(registry, START, address, 14, SHOAL_NID_NONE, &nid),
+                     SHOAL_EADDRINUSE);
+    assert_int_equal(state_of(registry, a), SH_NODE_UP);
+    assert_int_equal(sh_registry_changes(registry), changes);
+    assert_int_equal(sh_registry_holder(registry, address, 14)->nid.v, a.v);
+    assert_null(sh_registry_holder(registry, address, 11));
+    assert_null(sh_registry_holder(registry, sh_bytes_text("p11:11"), 14));
+    /* Nor may one that is up move there. */
+    assert_int_equal(sh_registry_join(registry, START, address, 12, b, &nid), SHOAL_EADDRINUSE);
+    /* Once that one's lease is over it may join. */
+    sh_registry_fail(registry, a, "silent");
     assert_int_equal(sh_registry_join(registry, START, address, 14, SHOAL_NID_NONE, &nid), 0);
     assert_int_equal(state_of(registry, a), SH_NODE_FAILED);
     /* What was heard of the old one, and comes late, does not bring it back. */

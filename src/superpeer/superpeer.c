@@ -83,6 +83,26 @@ static void refuse_settings(const struct sh_superpeer *superpeer, struct sh_msg_
     refuse(in, SHOAL_ESETTING, text);
 }
 
+void sh_superpeer_join_refuse(struct sh_superpeer *superpeer, struct sh_reply_to to,
+                              sh_msg_type type, const struct sh_refused_join *join)
+{
+    char text[256] = "";
+    const struct sh_node *holder = NULL;
+    if (join->err == SHOAL_EADDRINUSE)
+        holder = sh_registry_holder(superpeer->registry, join->address, join->instance);
+    if (join->err == SHOAL_EEXIST)
+        (void)snprintf(text, sizeof text, "another node has this node's ID by now");
+    else if (holder)
+        (void)snprintf(text, sizeof text,
+                       "node %u has the address %s, and its lease is not over: try again in a "
+                       "moment, or give this node an address of its own",
+                       holder->nid.v, holder->address);
+    /* If its process is gone, that is found out the sooner. */
+    if (holder)
+        sh_superpeer_probe(superpeer, holder->nid, now_of(superpeer));
+    sh_msg_reply_error(superpeer->msg, to, type, join->err, *text ? text : NULL);
+}
+
 static void on_join(void *arg, struct sh_msg_in *in)
 {
     struct sh_superpeer *superpeer = arg;
@@ -115,8 +135,9 @@ static void on_join(void *arg, struct sh_msg_in *in)
     shoal_nid nid;
     enum shoal_err err =
         sh_registry_join(superpeer->registry, now_ns, address, instance, previous, &nid);
+    struct sh_refused_join join = {.err = err, .address = address, .instance = instance};
     if (err)
-        refuse(in, err, err == SHOAL_EEXIST ? "another node has this node's ID by now" : NULL);
+        sh_superpeer_join_refuse(superpeer, in->reply_to, in->type, &join);
     else
         sh_superpeer_join_answer(superpeer, in->reply_to, in->type, nid);
 }

@@ -245,8 +245,6 @@ void sh_shared_pending_drop(struct sh_superpeer *superpeer)
 
 static const char *reason_of(const struct sh_command *command, enum shoal_err err)
 {
-    if (err == SHOAL_EEXIST)
-        return "another node has this node's ID by now";
     if (err == SHOAL_ELIMIT && command->kind == SH_COMMAND_STATE)
         return "the last superpeer can't leave";
     if (err == SHOAL_ELIMIT && command->kind == SH_COMMAND_SUPERPEER)
@@ -265,7 +263,11 @@ void sh_shared_answer(struct sh_superpeer *superpeer, const struct sh_command *c
     bool is_join = command->kind == SH_COMMAND_JOIN || command->kind == SH_COMMAND_SUPERPEER;
     if (!err && is_join)
         sh_shared_joined(superpeer, nid, pending->deadline_ns - superpeer->failure_ns);
-    if (err)
+    struct sh_refused_join join = {
+        .err = err, .address = command->address, .instance = command->instance};
+    if (err && command->kind == SH_COMMAND_JOIN)
+        sh_superpeer_join_refuse(superpeer, pending->reply_to, pending->type, &join);
+    else if (err)
         refuse(superpeer, pending, err, reason_of(command, err));
     else if (is_join)
         sh_superpeer_join_answer(superpeer, pending->reply_to, pending->type, nid);

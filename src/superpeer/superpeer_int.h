@@ -30,12 +30,22 @@ struct sh_probe {
     uint64_t due_ns;
     uint64_t begun_ns;
     uint64_t ended_ns; /* FREE: when it did */
-    /* 0: has not. When the connection that the node itself had here ended, or at another superpeer,
-     * and when nobody listened at its address last. */
-    uint64_t lost_ns, others_lost_ns, refused_ns;
+    /* 0: has not. When the connection that the node itself had here ended, or at another superpeer;
+     * when nobody listened at its address last, as found here and there; and when it was not at its
+     * address last: nobody was, or another process. */
+    uint64_t lost_ns, others_lost_ns;
+    uint64_t refused_ns, others_refused_ns;
+    uint64_t absent_ns;
     uint64_t others_heard_ns; /* 0: not by those who have said so */
     uint64_t asked_ns;        /* when the other superpeers were asked */
     uint64_t agreed;          /* who of them agreed since: bit n is superpeer n */
+};
+
+/* A join that can't be: why, and who asked. */
+struct sh_refused_join {
+    enum shoal_err err;
+    struct sh_bytes address;
+    uint64_t instance;
 };
 
 struct sh_superpeer_ring; /* superpeer_ring_int.h */
@@ -143,6 +153,9 @@ bool sh_superpeer_lease_is_over(const struct sh_superpeer *superpeer, shoal_nid 
 /* superpeer.c: answers a join of that node, or of that superpeer. */
 void sh_superpeer_join_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
                               sh_msg_type type, shoal_nid nid);
+/* Refuses a peer's join, and says why. Whoever has its address is asked whether it lives. */
+void sh_superpeer_join_refuse(struct sh_superpeer *superpeer, struct sh_reply_to to,
+                              sh_msg_type type, const struct sh_refused_join *join);
 
 /* superpeer_lookup.c. Answers a LOOKUP of cid, by one who knows that epoch: with its range, and
  * unless that names a superpeer with what comes behind it. NULL: with the range that is with nobody

@@ -4,6 +4,7 @@
  *   suspected --> asked --answers--> nothing
  *     ^             |------silence------> may fail once its lease is over (superpeer_grant.c)
  *     '--- again <--|------refused------> the judge: failed, if others find so, too
+ *     '--- again <--|-- another answers-> as silence; or as refused, if that was seen before
  *
  * A process that is no more is found out within milliseconds: its host refuses connections, the
  * connection that it had to a superpeer has ended, and nobody has heard it since. A refusal alone
@@ -12,6 +13,12 @@
  * shared registry the superpeer of its arc, asks itself; gives a node that has only lost its
  * connection the time to be heard over another one; and then has all other superpeers look, who
  * must find the same (REFUSED), and must not hear it either. Otherwise the lease has to run out.
+ *
+ * That another process answers at the address proves nothing: two machines may have been given one
+ * address, or a new machine that of one that is only cut off. But a peer that was killed is often
+ * started anew at its address before the judge has asked everybody. So it is enough that one
+ * superpeer was refused after it had lost the node's connection; whoever finds another process
+ * there afterwards agrees.
  *
  * Suspicion is free for whoever sends SUSPECT, so it costs little here: a node is asked once in a
  * heartbeat, no more than SH_PROBES_MAX at once, and no more once it was heard. */
@@ -243,7 +250,7 @@ static bool is_fresh(const struct sh_superpeer *superpeer, uint64_t since_ns, ui
 static bool is_lost(const struct sh_probe *probe, uint64_t lost_ns, uint64_t now_ns)
 {
     return is_unheard(probe, lost_ns) && now_ns >= settled_ns(probe, lost_ns) &&
-           probe->refused_ns > lost_ns;
+           (probe->refused_ns > lost_ns || probe->others_refused_ns > lost_ns);
 }
 
 /* Whether the judge has seen enough: see above. What others said before the node had had the time
@@ -252,7 +259,7 @@ static bool is_gone(struct sh_probe *probe, uint64_t now_ns)
 {
     struct sh_superpeer *superpeer = probe->superpeer;
     bool is_own = is_lost(probe, probe->lost_ns, now_ns);
-    if (!is_fresh(superpeer, probe->refused_ns, now_ns) ||
+    if (!is_fresh(superpeer, probe->absent_ns, now_ns) ||
         !(is_own || is_lost(probe, probe->others_lost_ns, now_ns)))
         return false;
     uint64_t lost_ns = is_own ? probe->lost_ns : probe->others_lost_ns;
@@ -283,35 +290,43 @@ static void opinion_send(struct sh_probe *probe, shoal_nid judge, uint64_t now_n
     sh_put16(&out.w, probe->nid.v);
     sh_put64(&out.w, ago_of(has_lost ? probe->lost_ns : 0, now_ns));
     sh_put64(&out.w, ago_of(heard_ns(superpeer, probe->nid), now_ns));
+    sh_put64(&out.w, ago_of(probe->refused_ns, now_ns));
     sh_msg_end(superpeer->msg, &out);
 }
 
-/* Nobody listens there. */
-static void refused(struct sh_probe *probe, uint64_t now_ns)
+/* The node is not at its address: nobody listens there, or another process answers. */
+static void absent(struct sh_probe *probe, uint64_t now_ns, const char *reason)
 {
     struct sh_superpeer *superpeer = probe->superpeer;
     shoal_nid judge = judge_of(superpeer, probe->nid);
-    probe->refused_ns = now_ns;
+    probe->absent_ns = now_ns;
     if (judge.v == probe->nid.v) {
         /* The leader itself: the others elect another one, if they do not hear it either. */
-        declare_failed(superpeer, probe->nid, is_unheard(probe, probe->lost_ns),
-                       "nobody listens there");
+        bool is_dead = is_unheard(probe, probe->lost_ns) && probe->refused_ns > probe->lost_ns;
+        declare_failed(superpeer, probe->nid, is_dead, reason);
         return;
     }
     bool is_own = is_judge(superpeer, probe->nid);
     bool is_dead = is_own && is_gone(probe, now_ns);
-    declare_failed(superpeer, probe->nid, is_dead, "nobody listens there");
+    declare_failed(superpeer, probe->nid, is_dead, reason);
     if (!is_own && judge.v)
         opinion_send(probe, judge, now_ns);
 }
 
-/* Another superpeer finds that nobody listens at a node's address. */
+static void refused(struct sh_probe *probe, uint64_t now_ns)
+{
+    probe->refused_ns = now_ns;
+    absent(probe, now_ns, "nobody listens there");
+}
+
+/* Another superpeer finds that a node is not at its address. */
 void sh_superpeer_refused_handler(void *arg, struct sh_msg_in *in)
 {
     struct sh_superpeer *superpeer = arg;
     shoal_nid nid = {sh_get16(&in->payload)};
     uint64_t lost_ns_ago = sh_get64(&in->payload);
     uint64_t heard_ns_ago = sh_get64(&in->payload);
+    uint64_t refused_ns_ago = sh_get64(&in->payload);
     if (!sh_reader_done(&in->payload) || !is_superpeer(in->reply_to.nid) || !in->reply_to.nid.v ||
         in->reply_to.nid.v > SH_SUPERPEERS_MAX || !is_judge(superpeer, nid))
         return;
@@ -324,6 +339,8 @@ void sh_superpeer_refused_handler(void *arg, struct sh_msg_in *in)
         probe->others_heard_ns = now_ns - heard_ns_ago;
     if (lost_ns_ago < now_ns && now_ns - lost_ns_ago > probe->others_lost_ns)
         probe->others_lost_ns = now_ns - lost_ns_ago;
+    if (refused_ns_ago < now_ns && now_ns - refused_ns_ago > probe->others_refused_ns)
+        probe->others_refused_ns = now_ns - refused_ns_ago;
     if (is_gone(probe, now_ns))
         declare_failed(superpeer, nid, true, "nobody listens there");
 }
@@ -337,20 +354,25 @@ static uint64_t ping_answer_get(struct sh_reader *r, shoal_nid nid)
     return sh_reader_done(r) && (answered == nid.v || !answered) ? instance : 0;
 }
 
-/* Somebody answers: the node, or another process of the cluster, whose address it is by now. */
+/* Whether the instance that answered is the node's. */
+static bool is_node(const struct sh_superpeer *superpeer, shoal_nid nid, uint64_t instance)
+{
+    const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), nid);
+    return instance && (is_superpeer(nid) || (node && node->instance == instance));
+}
+
+/* Somebody answers: the node, or another process of the cluster, whose address it is by now. An
+ * answer is no heartbeat: a node that can be asked, and does not get its heartbeats through, is
+ * failed when its lease is over. */
 static void answered(struct sh_probe *probe, uint64_t now_ns, struct sh_reader *payload)
 {
     struct sh_superpeer *superpeer = probe->superpeer;
     uint64_t instance = ping_answer_get(payload, probe->nid);
-    bool failed, is_there = instance;
-    if (!is_superpeer(probe->nid) && sh_registry_watches(superpeer->registry, probe->nid))
-        is_there =
-            !sh_registry_heartbeat(superpeer->registry, now_ns, probe->nid, instance, 0, &failed);
-    if (is_there) {
+    if (is_node(superpeer, probe->nid, instance)) {
         probe_end(probe, now_ns);
         return;
     }
-    declare_failed(superpeer, probe->nid, true, "another node answers there");
+    absent(probe, now_ns, "another process answers at its address");
     probe_again(probe, now_ns);
 }
 

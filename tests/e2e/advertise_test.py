@@ -1,5 +1,6 @@
 """Nodes that listen on all addresses, or behind a router that translates them, are found under the
 address that they advertise. Machines are network namespaces."""
+import re
 import shutil
 import unittest
 
@@ -96,6 +97,43 @@ class Advertise(harness.Case):
         self.serves(self.client(self.at(ROUTER, 5500)), outside)
         for node in (superpeer, inside, outside):
             self.assertNotRegex(node.log(), "failed|silent")
+
+    def test_two_machines_with_one_address(self):
+        """The newcomer is refused, with an error that names the holder, which goes on; when the
+        holder is gone, the newcomer joins by itself."""
+        superpeer = self.start(INSIDE, "superpeer", self.at(INSIDE, 5300), "--listen",
+                               self.at(INSIDE, 5300))
+        shared = self.at(OUTSIDE, 5400)
+        holder = self.start(OUTSIDE, "peer", superpeer.address, "--listen", shared)
+        newcomer = harness.Node(self, "newcomer", "--superpeers", superpeer.address,
+                                "--secret-file", self.secret, "--listen", "0.0.0.0:5400",
+                                "--advertise", shared, prefix=self.net.prefix(ROUTER))
+        client = self.client(superpeer.address)
+        self.serves(client, holder)
+        harness.eventually(self, "the newcomer says why", SEEN_MAX, lambda: re.search(
+            f"node {holder.nid} has the address {shared}, and its lease is not over",
+            newcomer.log()))
+        self.serves(client, holder)
+        self.assertFalse(newcomer.ready_file.exists())
+        self.assertNotRegex(superpeer.log(), "node failed")
+        holder.kill()
+        newcomer.wait_ready()
+        self.assertNotEqual(newcomer.nid, holder.nid)
+        self.assertEqual(client.states()[holder.nid], "failed")
+
+    def test_a_killed_peer_is_started_anew(self):
+        """At its address: it joins as a new node once the old one is known to be gone."""
+        superpeer = self.start(INSIDE, "superpeer", self.at(INSIDE, 5300), "--listen",
+                               self.at(INSIDE, 5300))
+        first = self.start(OUTSIDE, "peer", superpeer.address, "--listen", self.at(OUTSIDE, 5400))
+        client = self.client(superpeer.address)
+        self.serves(client, first)
+        first.kill()
+        second = self.start(OUTSIDE, "peer", superpeer.address, "--listen",
+                            self.at(OUTSIDE, 5400))
+        self.assertNotEqual(second.nid, first.nid)
+        self.serves(client, second)
+        self.assertEqual(client.states()[first.nid], "failed")
 
     def test_a_wildcard_is_refused(self):
         for wildcard in ("0.0.0.0:5300", "[::]:5300", "0:5300"):
