@@ -86,6 +86,11 @@ struct sim_disk {
     uint64_t op_number;
 };
 
+static bool is_write(const struct sh_disk_op *op)
+{
+    return op->kind == SH_DISK_WRITE || op->kind == SH_DISK_WRITE_SYNC;
+}
+
 static struct sim_disk *sim_of(struct sh_disk *disk)
 {
     return (struct sim_disk *)disk;
@@ -416,16 +421,18 @@ static enum shoal_err do_read(struct sim_disk *disk, struct sh_disk_op *op)
     return SHOAL_OK;
 }
 
-/* A sync is done: writes before upto are safe; a failed one leaves them unsafe for good, as the
- * page cache does, which calls them clean all the same. */
-static enum shoal_err do_sync(struct sim_disk *disk, struct inode *inode, uint64_t upto)
+/* A sync of the bytes from `from` to `to` is done: writes to them before upto are safe; a failed
+ * one leaves them unsafe for good, as the page cache does, which calls them clean all the same. */
+static enum shoal_err do_sync(struct sim_disk *disk, struct inode *inode, uint64_t upto,
+                              uint64_t from, uint64_t to, bool failed)
 {
-    bool failed = sh_prng_chance(&disk->prng, disk->faults.sync_err_ppm);
+    failed |= sh_prng_chance(&disk->prng, disk->faults.sync_err_ppm);
     struct unsynced **at = &inode->unsynced;
     inode->newest = NULL;
     while (*at) {
         struct unsynced *write = *at;
-        bool covered = write->number < upto && !write->abandoned;
+        bool covered = write->number < upto && !write->abandoned && write->offset < to &&
+                       write->offset + write->size > from;
         if (covered && !failed) {
             image_write(&inode->stable, write->offset, write->bytes, write->size);
             *at = write->next;
@@ -437,6 +444,19 @@ static enum shoal_err do_sync(struct sim_disk *disk, struct inode *inode, uint64
         at = &write->next;
     }
     return failed ? SHOAL_EIO : SHOAL_OK;
+}
+
+/* The sync covers the write's place, and what was written there before. */
+static enum shoal_err do_write_sync(struct sim_disk *disk, struct slot *slot)
+{
+    struct sh_disk_op *op = slot->op;
+    struct inode *inode = inode_of(disk, op->file);
+    enum shoal_err err = do_write(disk, slot);
+    enum shoal_err sync_err = do_sync(disk, inode, inode->write_number, op->offset,
+                                      op->offset + op->size, err != SHOAL_OK);
+    if (sync_err)
+        op->done_bytes = 0;
+    return err ? err : sync_err;
 }
 
 static enum shoal_err do_sync_dir(struct sim_disk *disk, uint64_t upto)
@@ -464,15 +484,20 @@ static void slot_end(struct sim_disk *disk, unsigned at)
         bytes = sh_bytes_make(slot->bytes, op->done_bytes);
         break;
     case SH_DISK_SYNC:
-        op->err = do_sync(disk, inode_of(disk, op->file), slot->upto);
+        op->err = do_sync(disk, inode_of(disk, op->file), slot->upto, 0, UINT64_MAX, false);
         break;
     case SH_DISK_SYNC_DIR:
         op->err = do_sync_dir(disk, slot->upto);
         break;
+    case SH_DISK_WRITE_SYNC:
+        op->err = do_write_sync(disk, slot);
+        bytes = sh_bytes_make(slot->bytes, op->done_bytes);
+        break;
     }
     static const char *const kinds[] = {"read(offset, error)", "write(offset, error)",
-                                        "sync(file, error)", "sync folder(, error)"};
-    bool has_offset = op->kind == SH_DISK_READ || op->kind == SH_DISK_WRITE;
+                                        "sync(file, error)", "sync folder(, error)",
+                                        "write and sync(offset, error)"};
+    bool has_offset = op->kind == SH_DISK_READ || is_write(op);
     uint64_t place = has_offset ? op->offset : op->kind == SH_DISK_SYNC ? (uint64_t)op->file : 0;
     trace(disk, kinds[op->kind], place, op->err, bytes);
     slot->over = true;
@@ -494,7 +519,7 @@ static void slot_fill(struct sim_disk *disk, unsigned at, struct sh_disk_op *op)
 {
     struct slot *slot = &disk->slots[at];
     *slot = (struct slot){.op = op, .number = disk->op_number++};
-    if (op->kind == SH_DISK_WRITE && op->size) {
+    if (is_write(op) && op->size) {
         slot->bytes = sh_sim_alloc(op->size);
         memcpy(slot->bytes, op->data, op->size);
     } else if (op->kind == SH_DISK_SYNC) {
@@ -512,9 +537,9 @@ static enum shoal_err sim_submit(struct sh_disk *disk, struct sh_disk_op *op)
 {
     struct sim_disk *sim = sim_of(disk);
     SH_ASSERT(op->done);
-    SH_ASSERT((unsigned)op->kind <= SH_DISK_SYNC_DIR);
+    SH_ASSERT((unsigned)op->kind <= SH_DISK_WRITE_SYNC);
     size_t align = sim->faults.align_bytes;
-    if (align && (op->kind == SH_DISK_READ || op->kind == SH_DISK_WRITE)) {
+    if (align && (op->kind == SH_DISK_READ || is_write(op))) {
         SH_ASSERT(op->offset % align == 0);
         SH_ASSERT(op->size % align == 0);
         SH_ASSERT((uintptr_t)op->data % align == 0);
@@ -656,7 +681,7 @@ static void crash_in_flight(struct sim_disk *disk)
 {
     for (unsigned i = 0; i < SH_SIM_DISK_OPS_MAX; i++) {
         struct slot *slot = &disk->slots[i];
-        if (!slot->op || slot->over || slot->op->kind != SH_DISK_WRITE)
+        if (!slot->op || slot->over || !is_write(slot->op))
             continue;
         struct inode *inode = inode_of(disk, slot->op->file);
         uint64_t end = slot->op->offset + slot->op->size;

@@ -418,6 +418,49 @@ static void failed_sync_is_never_made_good(void **state)
     sh_world_destroy(world);
 }
 
+static enum shoal_err write_synced(struct sh_disk *disk, int file, uint64_t offset, uint8_t fill,
+                                   size_t size)
+{
+    uint8_t bytes[4 * SECTOR];
+    memset(bytes, fill, sizeof bytes);
+    struct sh_disk_op op = {
+        .kind = SH_DISK_WRITE_SYNC, .file = file, .offset = offset, .data = bytes, .size = size};
+    enum shoal_err err = run_op(disk, &op);
+    assert_int_equal(op.done_bytes, err ? 0 : size);
+    return err;
+}
+
+/* A synced write survives, what was written elsewhere before need not; one that fails is never made
+ * good. */
+static void synced_write_covers_its_place_alone(void **state)
+{
+    (void)state;
+    struct sh_disk_faults faults = {0};
+    struct sh_disk *disk;
+    struct sh_world *world = make_world(5, &faults, &disk);
+    int file = open_file(disk, "a");
+    assert_int_equal(sync_names(disk), SHOAL_OK);
+    assert_int_equal(write_bytes(disk, file, 0, 'u', SECTOR), SHOAL_OK);
+    assert_int_equal(write_bytes(disk, file, SECTOR, 'v', SECTOR), SHOAL_OK);
+    assert_int_equal(write_synced(disk, file, SECTOR + 1, 's', SECTOR - 1), SHOAL_OK);
+    faults.sync_err_ppm = SH_PRNG_MILLION;
+    sh_world_disk_faults_set(world, &faults);
+    assert_int_equal(write_synced(disk, file, 2 * SECTOR, 'f', SECTOR), SHOAL_EIO);
+    faults.sync_err_ppm = 0;
+    faults.quota_bytes = 3 * SECTOR;
+    sh_world_disk_faults_set(world, &faults);
+    assert_int_equal(write_synced(disk, file, 3 * SECTOR, 'n', SECTOR), SHOAL_ENOSPC);
+    crash_and_restart(world);
+    uint8_t bytes[4 * SECTOR];
+    file = open_file(disk, "a");
+    assert_int_equal(read_bytes(disk, file, bytes, sizeof bytes), 2 * SECTOR);
+    assert_int_equal(bytes[0], 0);
+    assert_int_equal(bytes[SECTOR], 'v');
+    assert_int_equal(bytes[SECTOR + 1], 's');
+    assert_int_equal(bytes[2 * SECTOR - 1], 's');
+    sh_world_destroy(world);
+}
+
 static void too_many_operations_are_refused(void **state)
 {
     (void)state;
@@ -475,6 +518,7 @@ int main(void)
         cmocka_unit_test(full_disk_says_so_and_changes_nothing),
         cmocka_unit_test(errors_and_flips_happen_by_chance),
         cmocka_unit_test(failed_sync_is_never_made_good),
+        cmocka_unit_test(synced_write_covers_its_place_alone),
         cmocka_unit_test(too_many_operations_are_refused),
         cmocka_unit_test(claims_keep_others_away),
     };

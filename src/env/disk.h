@@ -5,10 +5,10 @@
  * file that completed before it was submitted is on stable storage. A file's name is stable only
  * after SH_DISK_SYNC_DIR, rename replaces atomically. The space of a file that has lost its name
  * may be free a little later. All from one thread (the disk's owner); `done` is called from
- * sh_disk_poll.
+ * sh_disk_poll. An owner that sleeps has itself woken (sh_disk_wake_set), and then polls.
  *
- * The real disk uses io_uring, and where the kernel refuses that, does each operation at once with
- * pread and pwrite; sim/ has one that loses unsynced writes, tears them and flips bits.
+ * The real disk uses io_uring, and where the kernel refuses that, a thread of its own; sim/ has one
+ * that loses unsynced writes, tears them and flips bits.
  */
 #ifndef SH_ENV_DISK_H
 #define SH_ENV_DISK_H
@@ -24,6 +24,9 @@ enum sh_disk_kind {
     SH_DISK_WRITE,    /* size bytes at offset from data, extending the file if need be */
     SH_DISK_SYNC,     /* the file's bytes and size */
     SH_DISK_SYNC_DIR, /* the folder's names; file is ignored */
+    /* A write that completes when its bytes, and the size that they need, are on stable storage.
+     * When it fails they may be there in part, and no later sync makes them safe. */
+    SH_DISK_WRITE_SYNC,
 };
 
 struct sh_disk_op {
@@ -58,6 +61,12 @@ struct sh_disk_ops {
     /* Calls done for what has completed; returns how many. wait: blocks for at least one, if any
      * is in flight (start-up and shutdown only). */
     unsigned (*poll)(struct sh_disk *disk, bool wait);
+    /* From now on wake(arg) is called, by any thread, when an operation may have completed that no
+     * poll has seen; it may be called more often, and must neither wait nor call the disk. The one
+     * that was set before is called no more after this has returned. NULL: nothing is called; so it
+     * is at first. ENOMEM: nothing has changed, and the owner must poll. NULL: completions wake
+     * the owner anyway (simulated), or never come later than the submit. */
+    enum shoal_err (*wake_set)(struct sh_disk *disk, void (*wake)(void *arg), void *arg);
     /* Waits for what is in flight, without calling done, and frees the disk. Files that are still
      * open stay so: close them first. */
     void (*destroy)(struct sh_disk *disk);
@@ -83,6 +92,12 @@ SHOAL_NODISCARD static inline enum shoal_err sh_disk_submit(struct sh_disk *disk
 static inline unsigned sh_disk_poll(struct sh_disk *disk, bool wait)
 {
     return disk->ops->poll(disk, wait);
+}
+
+SHOAL_NODISCARD static inline enum shoal_err sh_disk_wake_set(struct sh_disk *disk,
+                                                              void (*wake)(void *arg), void *arg)
+{
+    return disk->ops->wake_set ? disk->ops->wake_set(disk, wake, arg) : SHOAL_OK;
 }
 
 /* A real disk on a folder, which is created (with its parents) if need be. direct: open files with

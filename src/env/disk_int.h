@@ -7,7 +7,7 @@
 /* Operations in flight at once; one more is refused with EAGAIN. */
 #define SH_REAL_DISK_OPS_MAX 128
 
-/* Like sh_real_disk_create; uring false takes the synchronous path even where io_uring works. */
+/* Like sh_real_disk_create; uring false takes the worker even where io_uring works. */
 SHOAL_NODISCARD enum shoal_err sh_real_disk_create_as(const char *folder, bool direct, bool uring,
                                                       struct sh_disk **disk_out);
 

@@ -1,26 +1,34 @@
-/* The real disk: files in one folder, through io_uring, or at once where the kernel refuses it.
+/* The real disk: files in one folder, through io_uring, or a worker where the kernel refuses it.
  *
  * io_uring: submit prepares an entry, and the entries go to the kernel together, when a few have
  * gathered or at the next poll. The kernel may do less than was asked; the rest is sent again from
  * the completion until the operation is whole, so callers see whole operations only.
  *
- * Synchronous: submit does the operation and remembers it; poll calls its done. The order of
- * events that a caller sees is thereby the same on both paths.
+ * A worker (disk_worker.c): a thread carries out one operation after another; poll calls done.
+ *
+ * Waking: the kernel adds to an eventfd with each completion, and a thread that waits for that
+ * calls what the owner has set. Having the owner's own epoll wait for the eventfd was no faster,
+ * and needs a way into each wire; the thread costs a switch only where an owner sleeps.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/assert.h"
 #include "base/log.h"
 #include "env/disk.h"
 #include "env/disk_int.h"
+#include "env/disk_worker_int.h"
 
 #define OPS_MAX SH_REAL_DISK_OPS_MAX
 #define CLAIM_TRIES 8                     /* files of a name that may go while we claim it */
@@ -35,12 +43,16 @@ struct real_disk {
     bool direct;
     bool uring;
     struct io_uring ring;
-    unsigned gathered;  /* entries prepared and not yet sent */
-    unsigned in_flight; /* submitted and done not yet called */
-    unsigned closing;   /* descriptors that the ring closes (let_go) */
-    /* The synchronous path's finished operations, oldest at first. */
-    struct sh_disk_op *finished[OPS_MAX];
-    unsigned first;
+    unsigned gathered;             /* entries prepared and not yet sent */
+    unsigned in_flight;            /* submitted and done not yet called */
+    unsigned closing;              /* descriptors that the ring closes (let_go) */
+    struct sh_disk_worker *worker; /* without a ring */
+    /* With a ring: the thread that wakes the owner, if it is to be woken. */
+    int completions; /* an eventfd; -1: there is no thread */
+    pthread_t waker;
+    _Atomic bool waker_ends;
+    void (*wake)(void *arg);
+    void *wake_arg;
 };
 
 static struct real_disk *real_of(struct sh_disk *disk)
@@ -119,15 +131,20 @@ static void send_gathered(struct real_disk *real, unsigned wait_count)
 /* A file that is about to lose a name, held so that it does not go with it; -1: there is none. */
 static int hold(const struct real_disk *real, const char *name)
 {
-    return real->uring ? openat(real->folder_fd, name, O_PATH | O_CLOEXEC | O_NOFOLLOW) : -1;
+    return openat(real->folder_fd, name, O_PATH | O_CLOEXEC | O_NOFOLLOW);
 }
 
 /* Lets go of it. Freeing a large file takes the kernel a good part of a second for each GiB, for
- * which no step may wait: a thread of the ring's does it. */
+ * which no step may wait: a thread of the ring's does it, or the worker. */
 static void let_go(struct real_disk *real, int file)
 {
     if (file < 0)
         return;
+    if (!real->uring) {
+        if (!sh_disk_worker_close_file(real->worker, file))
+            (void)close(file);
+        return;
+    }
     struct io_uring_sqe *entry = real->closing < CLOSES_MAX ? io_uring_get_sqe(&real->ring) : NULL;
     if (!entry) {
         (void)close(file);
@@ -147,7 +164,7 @@ static void real_close(struct sh_disk *disk, int file)
     struct stat facts;
     SH_ASSERT(file >= 0);
     /* A file that has no name goes with its last descriptor, which may be this one. */
-    if (real->uring && fstat(file, &facts) == 0 && facts.st_nlink == 0)
+    if (fstat(file, &facts) == 0 && facts.st_nlink == 0)
         let_go(real, file);
     else
         (void)close(file); /* a failure is nothing: what had to be stable was synced before */
@@ -230,7 +247,7 @@ static enum shoal_err real_claim(struct sh_disk *disk, const char *name, int *fi
 
 static const char *kind_text(enum sh_disk_kind kind)
 {
-    static const char *const texts[] = {"read", "write", "sync", "sync folder"};
+    static const char *const texts[] = {"read", "write", "sync", "sync folder", "synced write"};
     return texts[kind];
 }
 
@@ -269,7 +286,8 @@ static size_t piece_size(const struct sh_disk_op *op)
     return left < PIECE_BYTES_MAX ? left : PIECE_BYTES_MAX;
 }
 
-/* Does one piece of an operation now; returns what the kernel would in a completion. */
+/* Does one piece of an operation now; returns what the kernel would in a completion. By the worker.
+ */
 static int do_piece(const struct real_disk *real, const struct sh_disk_op *op)
 {
     off_t at = (off_t)(op->offset + op->done_bytes);
@@ -284,11 +302,23 @@ static int do_piece(const struct real_disk *real, const struct sh_disk_op *op)
     case SH_DISK_SYNC:
         result = fdatasync(op->file);
         break;
-    default:
+    case SH_DISK_SYNC_DIR:
         result = fsync(real->folder_fd);
+        break;
+    default:
+        result =
+            pwritev2(op->file, &(struct iovec){(char *)op->data + op->done_bytes, piece_size(op)},
+                     1, at, RWF_DSYNC);
         break;
     }
     return result < 0 ? -errno : (int)result;
+}
+
+static void run_op(void *arg, struct sh_disk_op *op)
+{
+    const struct real_disk *real = arg;
+    while (!piece_done(real, op, do_piece(real, op)))
+        continue;
 }
 
 /* Prepares an entry for the operation's next piece. There is always one free: the ring has OPS_MAX
@@ -312,6 +342,12 @@ static void prepare_piece(struct real_disk *real, struct sh_disk_op *op)
     case SH_DISK_SYNC_DIR:
         io_uring_prep_fsync(entry, real->folder_fd, 0);
         break;
+    case SH_DISK_WRITE_SYNC:
+        io_uring_prep_write(entry, op->file, at, (unsigned)piece_size(op), offset);
+        entry->rw_flags = RWF_DSYNC;
+        /* A file system that can write without waiting would sync within the submit. */
+        io_uring_sqe_set_flags(entry, IOSQE_ASYNC);
+        break;
     }
     io_uring_sqe_set_data(entry, op);
     real->gathered++;
@@ -321,7 +357,7 @@ static enum shoal_err real_submit(struct sh_disk *disk, struct sh_disk_op *op)
 {
     struct real_disk *real = real_of(disk);
     SH_ASSERT(op->done);
-    SH_ASSERT((unsigned)op->kind <= SH_DISK_SYNC_DIR);
+    SH_ASSERT((unsigned)op->kind <= SH_DISK_WRITE_SYNC);
     if (real->in_flight == OPS_MAX)
         return SHOAL_EAGAIN;
     op->done_bytes = 0;
@@ -331,9 +367,7 @@ static enum shoal_err real_submit(struct sh_disk *disk, struct sh_disk_op *op)
         if (real->gathered >= GATHER_MAX)
             send_gathered(real, 0);
     } else {
-        while (!piece_done(real, op, do_piece(real, op)))
-            continue;
-        real->finished[(real->first + real->in_flight) % OPS_MAX] = op;
+        sh_disk_worker_add(real->worker, op);
     }
     real->in_flight++;
     return SHOAL_OK;
@@ -385,16 +419,16 @@ static unsigned poll_uring(struct real_disk *real, bool wait)
     return reported;
 }
 
-static unsigned poll_finished(struct real_disk *real)
+static unsigned poll_worker(struct real_disk *real, bool wait)
 {
-    unsigned most = real->in_flight;
-    for (unsigned i = 0; i < most; i++) {
-        struct sh_disk_op *op = real->finished[real->first];
-        real->first = (real->first + 1) % OPS_MAX;
+    unsigned most = real->in_flight, reported = 0;
+    struct sh_disk_op *op;
+    while (reported < most && (op = sh_disk_worker_take(real->worker, wait && !reported))) {
         real->in_flight--;
+        reported++;
         op->done(op);
     }
-    return most;
+    return reported;
 }
 
 static unsigned real_poll(struct sh_disk *disk, bool wait)
@@ -402,7 +436,74 @@ static unsigned real_poll(struct sh_disk *disk, bool wait)
     struct real_disk *real = real_of(disk);
     if (!real->in_flight)
         return 0;
-    return real->uring ? poll_uring(real, wait) : poll_finished(real);
+    return real->uring ? poll_uring(real, wait) : poll_worker(real, wait);
+}
+
+/* --- Waking ---------------------------------------------------------------------------------- */
+
+static void *waker_main(void *arg)
+{
+    struct real_disk *real = arg;
+    eventfd_t count;
+    while (eventfd_read(real->completions, &count) == 0 || errno == EINTR) {
+        /* acquire: the end of the thread; pairs with release in waker_stop */
+        if (atomic_load_explicit(&real->waker_ends, memory_order_acquire))
+            break;
+        real->wake(real->wake_arg);
+    }
+    return NULL;
+}
+
+static void waker_stop(struct real_disk *real)
+{
+    if (real->completions < 0)
+        return;
+    (void)io_uring_unregister_eventfd(&real->ring);
+    /* release: pairs with acquire in waker_main */
+    atomic_store_explicit(&real->waker_ends, true, memory_order_release);
+    int failed = eventfd_write(real->completions, 1);
+    SH_ASSERT(!failed); /* it holds far more than the ring can complete */
+    pthread_join(real->waker, NULL);
+    close(real->completions);
+    real->completions = -1;
+}
+
+static enum shoal_err waker_start(struct real_disk *real)
+{
+    int completions = eventfd(0, EFD_CLOEXEC);
+    if (completions < 0)
+        return fail("eventfd failed", "", errno);
+    int failed = -io_uring_register_eventfd(&real->ring, completions);
+    if (failed) {
+        close(completions);
+        return fail("io_uring takes no eventfd", "", failed);
+    }
+    real->completions = completions;
+    atomic_store(&real->waker_ends, false);
+    if (sh_disk_thread_start(&real->waker, waker_main, real, "disk-waker"))
+        return SHOAL_OK;
+    (void)io_uring_unregister_eventfd(&real->ring);
+    close(completions);
+    real->completions = -1;
+    return SHOAL_ENOMEM;
+}
+
+static enum shoal_err real_wake_set(struct sh_disk *disk, void (*wake)(void *arg), void *arg)
+{
+    struct real_disk *real = real_of(disk);
+    if (!real->uring) {
+        sh_disk_worker_wake_set(real->worker, wake, arg);
+        return SHOAL_OK;
+    }
+    waker_stop(real);
+    real->wake = wake;
+    real->wake_arg = arg;
+    if (!wake)
+        return SHOAL_OK;
+    enum shoal_err err = waker_start(real);
+    if (!err && real->in_flight)
+        wake(arg); /* what has completed meanwhile was said to nobody */
+    return err;
 }
 
 static void real_destroy(struct sh_disk *disk)
@@ -410,6 +511,8 @@ static void real_destroy(struct sh_disk *disk)
     struct real_disk *real = real_of(disk);
     if (!real)
         return;
+    waker_stop(real);
+    sh_disk_worker_destroy(real->worker);
     if (real->uring) {
         /* The kernel may still write to the callers' memory: wait until it has let go. */
         while (real->in_flight || real->closing) {
@@ -433,6 +536,7 @@ static const struct sh_disk_ops real_ops = {
     .remove = real_remove,
     .submit = real_submit,
     .poll = real_poll,
+    .wake_set = real_wake_set,
     .destroy = real_destroy,
 };
 
@@ -441,7 +545,7 @@ static bool uring_init(struct io_uring *ring)
 {
     int refused = io_uring_queue_init(OPS_MAX + CLOSES_MAX, ring, 0);
     if (refused) {
-        SH_INFO("env", "io_uring refused, disk works synchronously",
+        SH_INFO("env", "io_uring refused, disk works through a thread",
                 SH_TEXT("cause", strerror(-refused)));
         return false;
     }
@@ -453,7 +557,7 @@ static bool uring_init(struct io_uring *ring)
     if (probe)
         io_uring_free_probe(probe);
     if (!known) {
-        SH_INFO("env", "io_uring lacks operations, disk works synchronously");
+        SH_INFO("env", "io_uring lacks operations, disk works through a thread");
         io_uring_queue_exit(ring);
     }
     return known;
@@ -500,7 +604,15 @@ enum shoal_err sh_real_disk_create_as(const char *folder, bool direct, bool urin
         free(real);
         return err == SHOAL_ENONAME ? SHOAL_EIO : err;
     }
+    real->completions = -1;
     real->uring = uring && uring_init(&real->ring);
+    if (!real->uring)
+        err = sh_disk_worker_create(run_op, real, &real->worker);
+    if (err) {
+        close(real->folder_fd);
+        free(real);
+        return err;
+    }
     *disk_out = &real->base;
     return SHOAL_OK;
 }

@@ -1,8 +1,9 @@
-/* The real disk, on io_uring and on its synchronous path, with and without O_DIRECT. */
+/* The real disk, on io_uring and on its worker, with and without O_DIRECT. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -103,13 +104,14 @@ static void many_writes_are_read_back(void **state)
         blocks[i] = (uint8_t)(i * 7 + i / BLOCK_BYTES);
     while (submitted < 4 * BLOCKS) {
         size_t at = (size_t)(submitted % BLOCKS) * BLOCK_BYTES;
-        ops[submitted] = (struct sh_disk_op){.kind = SH_DISK_WRITE,
-                                             .file = file,
-                                             .offset = at,
-                                             .data = blocks + at,
-                                             .size = BLOCK_BYTES,
-                                             .done = count_done,
-                                             .arg = &done};
+        ops[submitted] =
+            (struct sh_disk_op){.kind = submitted % 3 ? SH_DISK_WRITE : SH_DISK_WRITE_SYNC,
+                                .file = file,
+                                .offset = at,
+                                .data = blocks + at,
+                                .size = BLOCK_BYTES,
+                                .done = count_done,
+                                .arg = &done};
         enum shoal_err err = sh_disk_submit(disk, &ops[submitted]);
         if (err == SHOAL_EAGAIN) {
             refused++;
@@ -140,6 +142,76 @@ static void many_writes_are_read_back(void **state)
     free(blocks);
     free(back);
     disk->ops->destroy(disk);
+}
+
+/* An owner that sleeps until it is woken, as a crew thread does. */
+struct sleeper {
+    pthread_mutex_t mutex;
+    pthread_cond_t rung;
+    unsigned rings, seen;
+};
+
+static void ring(void *arg)
+{
+    struct sleeper *sleeper = arg;
+    pthread_mutex_lock(&sleeper->mutex);
+    sleeper->rings++;
+    pthread_cond_signal(&sleeper->rung);
+    pthread_mutex_unlock(&sleeper->mutex);
+}
+
+static void sleep_until_rung(struct sleeper *sleeper)
+{
+    pthread_mutex_lock(&sleeper->mutex);
+    while (sleeper->rings == sleeper->seen)
+        pthread_cond_wait(&sleeper->rung, &sleeper->mutex);
+    sleeper->seen = sleeper->rings;
+    pthread_mutex_unlock(&sleeper->mutex);
+}
+
+static void completions_wake_the_owner(void **state)
+{
+    unsigned before = test_open_files();
+    struct sh_disk *disk = open_disk(*state);
+    struct sleeper sleeper = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0};
+    struct sleeper other = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0};
+    int file;
+    unsigned done = 0, rings;
+    uint8_t *block = make_blocks(1);
+    memset(block, 3, BLOCK_BYTES);
+    assert_int_equal(sh_disk_open(disk, "woken", true, &file), SHOAL_OK);
+    assert_int_equal(sh_disk_wake_set(disk, ring, &other), SHOAL_OK);
+    assert_int_equal(sh_disk_wake_set(disk, ring, &sleeper), SHOAL_OK);
+    for (unsigned i = 0; i < 200; i++) {
+        struct sh_disk_op op = {.kind = i % 2 ? SH_DISK_WRITE_SYNC : SH_DISK_SYNC_DIR,
+                                .file = file,
+                                .offset = (uint64_t)(i % 8) * BLOCK_BYTES,
+                                .data = block,
+                                .size = BLOCK_BYTES,
+                                .done = count_done,
+                                .arg = &done};
+        assert_int_equal(sh_disk_submit(disk, &op), SHOAL_OK);
+        (void)sh_disk_poll(disk, false); /* sends it; may see it done, or not */
+        while (done <= i) {
+            sleep_until_rung(&sleeper);
+            (void)sh_disk_poll(disk, false);
+        }
+        assert_int_equal(op.err, SHOAL_OK);
+    }
+    assert_int_equal(sh_disk_wake_set(disk, NULL, NULL), SHOAL_OK);
+    rings = sleeper.rings;
+    run_op(disk, &(struct sh_disk_op){.kind = SH_DISK_SYNC_DIR});
+    assert_int_equal(sleeper.rings, rings);
+    assert_int_equal(other.rings, 0);
+    /* Destroyed with a waker, and with an operation under way. */
+    assert_int_equal(sh_disk_wake_set(disk, ring, &sleeper), SHOAL_OK);
+    struct sh_disk_op last = {.kind = SH_DISK_SYNC_DIR, .done = count_done, .arg = &done};
+    assert_int_equal(sh_disk_submit(disk, &last), SHOAL_OK);
+    disk->ops->close(disk, file);
+    assert_int_equal(disk->ops->remove(disk, "woken"), SHOAL_OK);
+    disk->ops->destroy(disk);
+    free(block);
+    assert_int_equal(test_open_files(), before);
 }
 
 static void reads_end_with_the_file(void **state)
@@ -253,20 +325,23 @@ static void done_may_submit_again(void **state)
 /* Failures of the device reach the operation: a size limit stands in for a full or broken one. */
 static void failed_writes_say_so(void **state)
 {
+    static const enum sh_disk_kind kinds[] = {SH_DISK_WRITE, SH_DISK_WRITE_SYNC};
     const struct variant *variant = *state;
     struct sh_disk *disk = open_disk(variant);
     int file;
     assert_int_equal(sh_disk_open(disk, "limited", true, &file), SHOAL_OK);
     uint8_t *block = make_blocks(1);
     memset(block, 1, BLOCK_BYTES);
-    struct sh_disk_op op = {.kind = SH_DISK_WRITE,
-                            .file = file,
-                            .offset = UINT64_C(1) << 62, /* beyond any file system's limit */
-                            .data = block,
-                            .size = BLOCK_BYTES};
-    run_op(disk, &op);
-    assert_true(op.err == SHOAL_EIO || op.err == SHOAL_ENOSPC);
-    assert_int_equal(op.done_bytes, 0);
+    for (unsigned i = 0; i < 2; i++) {
+        struct sh_disk_op op = {.kind = kinds[i],
+                                .file = file,
+                                .offset = UINT64_C(1) << 62, /* beyond any file system's limit */
+                                .data = block,
+                                .size = BLOCK_BYTES};
+        run_op(disk, &op);
+        assert_true(op.err == SHOAL_EIO || op.err == SHOAL_ENOSPC);
+        assert_int_equal(op.done_bytes, 0);
+    }
     disk->ops->close(disk, file);
     assert_int_equal(disk->ops->remove(disk, "limited"), SHOAL_OK);
     free(block);
@@ -377,7 +452,7 @@ static int use_disk_refused(void)
     if (sh_disk_open(disk, "refused", true, &file))
         return 2;
     op.file = file;
-    if (sh_disk_submit(disk, &op) || done || sh_disk_poll(disk, false) != 1 || done != 1)
+    if (sh_disk_submit(disk, &op) || done || sh_disk_poll(disk, true) != 1 || done != 1)
         return 3;
     if (op.err || op.done_bytes != sizeof bytes)
         return 4;
@@ -400,31 +475,37 @@ static void refused_uring_falls_back(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
     if (WEXITSTATUS(status) == 77)
-        skip(); /* no seccomp here; the synchronous path is tested above all the same */
+        skip(); /* no seccomp here; the worker is tested above all the same */
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 static struct variant uring_cached = {.uring = true};
 static struct variant uring_direct = {.uring = true, .direct = true};
-static struct variant sync_cached;
-static struct variant sync_direct = {.direct = true};
+static struct variant worker_cached;
+static struct variant worker_direct = {.direct = true};
 
 #define VARIANTS(test)                                                                             \
     {#test " uring cached", test, NULL, NULL, &uring_cached},                                      \
         {#test " uring direct", test, NULL, NULL, &uring_direct},                                  \
-        {#test " sync cached", test, NULL, NULL, &sync_cached},                                    \
+        {#test " worker cached", test, NULL, NULL, &worker_cached},                                \
     {                                                                                              \
-#test " sync direct", test, NULL, NULL, &sync_direct                                       \
+#test " worker direct", test, NULL, NULL, &worker_direct                                   \
     }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        VARIANTS(many_writes_are_read_back),       VARIANTS(reads_end_with_the_file),
-        VARIANTS(names_open_rename_and_vanish),    VARIANTS(many_files_vanish),
-        VARIANTS(done_may_submit_again),           VARIANTS(failed_writes_say_so),
-        VARIANTS(claims_keep_others_away),         VARIANTS(folder_is_taken_once),
-        cmocka_unit_test(folder_must_be_a_folder), cmocka_unit_test(refused_uring_falls_back),
+        VARIANTS(many_writes_are_read_back),
+        VARIANTS(reads_end_with_the_file),
+        VARIANTS(names_open_rename_and_vanish),
+        VARIANTS(many_files_vanish),
+        VARIANTS(done_may_submit_again),
+        VARIANTS(failed_writes_say_so),
+        VARIANTS(claims_keep_others_away),
+        VARIANTS(folder_is_taken_once),
+        VARIANTS(completions_wake_the_owner),
+        cmocka_unit_test(folder_must_be_a_folder),
+        cmocka_unit_test(refused_uring_falls_back),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);
 }
