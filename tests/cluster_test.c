@@ -287,15 +287,20 @@ static void do_now(struct sh_disk *disk, struct sh_disk_op op)
     assert_int_equal(op.err, SHOAL_OK);
 }
 
-/* Spoils a file of a superpeer whose process is up but idle. */
-static void spoil(struct host *host, const char *name)
+/* Overwrites part of a file of a superpeer whose process is up but idle. */
+static void overwrite(struct host *host, const char *name, uint64_t offset, struct sh_bytes bytes)
 {
+    uint8_t data[8];
+    assert_true(bytes.size <= sizeof data);
+    memcpy(data, bytes.at, bytes.size);
     struct sh_disk *disk = sh_world_env(host->cluster->world, host->node)->disk;
-    uint8_t junk[8] = "spoiled!";
     int file;
     assert_int_equal(sh_disk_open(disk, name, false, &file), SHOAL_OK);
-    do_now(disk, (struct sh_disk_op){
-                     .kind = SH_DISK_WRITE, .file = file, .offset = 16, .data = junk, .size = 8});
+    do_now(disk, (struct sh_disk_op){.kind = SH_DISK_WRITE,
+                                     .file = file,
+                                     .offset = offset,
+                                     .data = data,
+                                     .size = bytes.size});
     do_now(disk, (struct sh_disk_op){.kind = SH_DISK_SYNC, .file = file});
     disk->ops->close(disk, file);
 }
@@ -309,11 +314,28 @@ static void spoiled_registry(void **state)
     (void)host_start(host_add(&cluster, PEER));
     assert_joined(&cluster, 5 * S);
     run_for(&cluster, FAILURE / 4);
-    spoil(&cluster.hosts[0], "raft.log");
+    overwrite(&cluster.hosts[0], "raft.log", 16, sh_bytes_text("spoiled!"));
     sh_world_crash(cluster.world, 0);
     sh_world_restart(cluster.world, 0);
     assert_int_equal(cluster.hosts[0].boot_err, SHOAL_ECORRUPT);
     assert_null(cluster.hosts[0].superpeer);
+    cluster_close(&cluster);
+}
+
+/* A log of format 1, which names neither its registry nor its life, is refused. */
+static void old_registry(void **state)
+{
+    (void)state;
+    struct cluster cluster;
+    cluster_open(&cluster, 1, true);
+    run_for(&cluster, FAILURE);
+    static uint8_t old[2] = {1, 0};
+    overwrite(&cluster.hosts[0], "raft.log", 8, sh_bytes_make(old, sizeof old));
+    sh_world_crash(cluster.world, 0);
+    sh_world_restart(cluster.world, 0);
+    assert_int_equal(cluster.hosts[0].boot_err, SHOAL_EVERSION);
+    uint16_t index;
+    assert_int_equal(sh_superpeer_stored(sh_world_env(cluster.world, 0), &index), SHOAL_EVERSION);
     cluster_close(&cluster);
 }
 
@@ -430,6 +452,7 @@ int main(void)
         cmocka_unit_test(restarted_superpeer_with_or_without_disk),
         cmocka_unit_test(crashes_lose_no_member),
         cmocka_unit_test(spoiled_registry),
+        cmocka_unit_test(old_registry),
         cmocka_unit_test(broken_disk),
         cmocka_unit_test(two_superpeers),
         cmocka_unit_test(two_superpeers_cut_off),

@@ -61,6 +61,7 @@ struct server {
     bool speaks;   /* it has stored that it is not mute: it led or agreed to something since */
     uint64_t life; /* since it forgot last: letters of an earlier life are lost */
     uint64_t boots;
+    bool is_apart; /* it replicates a log of its own: what it applies is compared with nobody's */
     enum shoal_err boot_err;
 };
 
@@ -78,7 +79,7 @@ struct rig {
     struct server servers[SERVERS_MAX];
     unsigned count;
     struct sh_raft_members first;
-    uint32_t snapshot_entries;
+    uint32_t snapshot_entries, snapshot_entries_told; /* told: 0: drawn */
     struct lines lines;
     struct letter *letters;
     uint8_t leaders[TERM_MAX];
@@ -168,7 +169,8 @@ static void apply(void *arg, uint64_t index, uint64_t term, struct sh_bytes comm
     enum linear_result result = command_apply(state, command, &value);
     state->applied = index;
     state->hash = hash_of(state->hash, index, term, command);
-    check_chosen(server->rig, state);
+    if (!server->is_apart)
+        check_chosen(server->rig, state);
     bool is_lost;
     struct call *call = call_at(server, index, term, &is_lost);
     if (call && is_lost)
@@ -413,8 +415,12 @@ static void server_crash(void *arg, struct sh_world *world, unsigned node)
 static void rig_open(struct rig *rig, uint64_t seed, unsigned count, uint64_t voters)
 {
     bool reads_at_once = rig->reads_at_once;
-    *rig = (struct rig){
-        .count = count, .first = {.voters = voters}, .seed = seed, .reads_at_once = reads_at_once};
+    uint32_t told = rig->snapshot_entries_told;
+    *rig = (struct rig){.count = count,
+                        .first = {.voters = voters},
+                        .seed = seed,
+                        .reads_at_once = reads_at_once,
+                        .snapshot_entries_told = told};
     struct sh_prng prng = sh_prng_make(seed);
     rig->prng = sh_prng_split(&prng);
     struct sh_world_config config = {.seed = sh_prng_next(&prng),
@@ -428,6 +434,8 @@ static void rig_open(struct rig *rig, uint64_t seed, unsigned count, uint64_t vo
                                      .skip_ppm = 20000};
     rig->world = sh_world_create(&config);
     rig->snapshot_entries = 4 + (uint32_t)sh_prng_below(&prng, 20);
+    if (told)
+        rig->snapshot_entries = told;
     rig->lines.delay_ns_max = 1 + sh_prng_below(&prng, 20 * MS);
     rig->lines.drop_ppm = sh_prng_below(&prng, 3) ? 0 : 50000;
     rig->lines.twice_ppm = 20000;

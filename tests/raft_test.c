@@ -259,19 +259,21 @@ static void run_whole(uint64_t seed, struct rig *sum)
         fail_msg("seed %" PRIu64 ": %s", seed, broken);
 }
 
+#define FIXED_SEEDS 120
+
 static void fixed_seeds_hold(void **state)
 {
     (void)state;
     struct rig sum = {0};
-    for (uint64_t seed = 1; seed <= 40; seed++)
+    for (uint64_t seed = 1; seed <= FIXED_SEEDS; seed++)
         run_whole(seed, &sum);
     print_message("%u calls answered, %u leaders, %u images, %u changes of members, %" PRIu64
                   " entries, %u histories unjudged\n",
                   sum.answered, sum.leaders_count, sum.images, sum.member_changes, sum.chosen_last,
                   sum.unjudged);
     /* Neither so calm nor so rough that nothing is seen. */
-    assert_true(sum.answered > 40 * 10);
-    assert_true(sum.leaders_count > 40 * 2);
+    assert_true(sum.answered > FIXED_SEEDS * 10);
+    assert_true(sum.leaders_count > FIXED_SEEDS * 2);
     assert_true(sum.images > 10);
     assert_true(sum.member_changes > 5);
     assert_in_range(sum.unjudged, 0, 40 / 10); /* a history that nobody judged proves nothing */
@@ -323,6 +325,217 @@ static void same_seed_same_trace(void **state)
     assert_true(hashes[0] == hashes[1]);
 }
 
+/* --- Stories: a cluster that grew from one --------------------------------------------------- */
+
+static struct rig story;
+
+static void lines_set(unsigned one, unsigned other, bool is_blocked)
+{
+    story.lines.blocked[one - 1][other - 1] = is_blocked;
+    story.lines.blocked[other - 1][one - 1] = is_blocked;
+}
+
+static struct sh_raft *raft_of(unsigned number)
+{
+    return story.servers[number - 1].raft;
+}
+
+static bool leads(unsigned number)
+{
+    return raft_of(number) && sh_raft_role(raft_of(number)) == SH_RAFT_LEADER;
+}
+
+static uint64_t raft_id(unsigned number)
+{
+    return sh_raft_log_id(raft_of(number));
+}
+
+static void run_until_leader(unsigned number)
+{
+    for (unsigned i = 0; i < 500 && !leads(number); i++)
+        rig_run(&story, NULL, 10 * MS);
+    assert_true(leads(number));
+}
+
+/* Proposes a put of that value at a server, which leads, and lets the others hear of it. */
+static void put_at(unsigned number, uint64_t value)
+{
+    uint8_t command[COMMAND_BYTES];
+    struct linear_op op = {.kind = LINEAR_CREATE, .arg = value};
+    uint64_t index, term;
+    command_put(command, &op);
+    assert_int_equal(
+        sh_raft_propose(raft_of(number), sh_bytes_make(command, sizeof command), &index, &term),
+        SHOAL_OK);
+    rig_run(&story, NULL, 100 * MS);
+}
+
+static void members_set(unsigned leader, uint64_t voters, uint64_t learners)
+{
+    struct sh_raft_members members = {.voters = voters, .learners = learners};
+    enum shoal_err err = SHOAL_EBUSY;
+    for (unsigned i = 0; i < 100 && err == SHOAL_EBUSY; i++) {
+        err = sh_raft_members_change(raft_of(leader), members);
+        rig_run(&story, NULL, 50 * MS);
+    }
+    assert_int_equal(err, SHOAL_OK);
+}
+
+/* Three calm servers. Server 1 founds the log alone; servers 2 and 3 wait to be added. */
+static void story_open(void)
+{
+    story.snapshot_entries_told = 12;
+    rig_open(&story, 1, 3, 1u << 1);
+    story.lines = (struct lines){.delay_ns_max = MS};
+    sh_world_disk_faults_set(story.world, &(struct sh_disk_faults){.delay_ns_max = MS});
+}
+
+/* Server 1 takes a first command and makes servers 2 and 3 voters: entries 1 to 6, all of term 1
+ * (or of the term in which server 1 leads since its restart). */
+static void story_grow(void)
+{
+    run_until_leader(1);
+    put_at(1, 100);
+    members_set(1, 1u << 1, 1u << 2);
+    members_set(1, 1u << 1 | 1u << 2, 0);
+    members_set(1, 1u << 1 | 1u << 2, 1u << 3);
+    members_set(1, 14, 0);
+    rig_run(&story, NULL, 500 * MS);
+}
+
+/* Server 1 starts again, on an empty folder, and as the only first member: as it did when the
+ * cluster was new. */
+static void server_1_loses_its_folder(void)
+{
+    struct server *server = &story.servers[0];
+    sh_world_crash(story.world, 0);
+    server->forgets = true;
+    server->life++;
+    server->is_apart = true;
+    sh_world_restart(story.world, 0);
+}
+
+/* Server 1 loses its folder and leads a log of its own, whose first entries have the same terms as
+ * those of the survivors. Server 2 leads the survivors and hears server 1, but no longer server 3.
+ * Then server 2 stops, and server 3 hears server 1. Without an identity of the log, server 1
+ * appends server 2's entries to its own, is elected with them by server 3, and replaces the state
+ * of server 3 by its own. */
+static void a_first_server_without_its_folder_harms_nobody(void **state)
+{
+    (void)state;
+    story_open();
+    story_grow();
+    lines_set(1, 2, true);
+    lines_set(1, 3, true);
+    server_1_loses_its_folder();
+    run_until_leader(1);
+    put_at(1, 200);
+    for (unsigned i = 0; i < 100 && !leads(2) && !leads(3); i++)
+        rig_run(&story, NULL, 100 * MS);
+    unsigned ahead = leads(2) ? 2 : 3, behind = 5 - ahead;
+    assert_true(leads(ahead));
+    rig_run(&story, NULL, S);
+    lines_set(2, 3, true);
+    lines_set(1, ahead, false);
+    for (unsigned i = 0; i < 20 && leads(ahead); i++)
+        put_at(ahead, 300 + i);
+    sh_world_crash(story.world, ahead - 1);
+    lines_set(1, behind, false);
+    rig_run(&story, NULL, 5 * S);
+    assert_int_equal(sh_raft_withdrawal(raft_of(1)), SH_RAFT_OTHER_LOG_THAN_MEMBERS);
+    assert_true(sh_raft_refused_count(raft_of(1)) > 0);
+    sh_world_restart(story.world, ahead - 1);
+    lines_heal(&story.lines);
+    rig_run(&story, NULL, 5 * S);
+    if (story.broken)
+        print_servers(&story);
+    assert_null(story.broken);
+    assert_int_equal(sh_raft_withdrawal(raft_of(ahead)), SH_RAFT_TAKES_PART);
+    assert_int_equal(sh_raft_withdrawal(raft_of(behind)), SH_RAFT_TAKES_PART);
+    assert_true(leads(2) || leads(3));
+    assert_int_equal(sh_raft_applied(raft_of(2)), sh_raft_applied(raft_of(3)));
+    assert_true(raft_id(2) && raft_id(2) == raft_id(3) && raft_id(1) != raft_id(2));
+    rig_close(&story);
+}
+
+/* The disks of servers 2 and 3 stop storing for four seconds while a command is on its way to them:
+ * server 1 leads on in the same term, and proves again and again that it does. The command is
+ * committed when a disk goes on. */
+static void a_leader_outlasts_followers_whose_disks_stall(void **state)
+{
+    (void)state;
+    story_open();
+    story_grow();
+    uint64_t term = sh_raft_term(raft_of(1)), commit = sh_raft_commit(raft_of(1));
+    sh_world_disk_delay_set(story.world, 1, 4 * S, 4 * S);
+    sh_world_disk_delay_set(story.world, 2, 4 * S, 4 * S);
+    put_at(1, 200);
+    for (unsigned i = 0; i < 30; i++) {
+        uint64_t before_ns = now_at(&story.servers[0]);
+        rig_run(&story, NULL, 100 * MS);
+        assert_true(leads(1));
+        assert_true(sh_raft_led_ns(raft_of(1), now_at(&story.servers[0])) > before_ns - 100 * MS);
+    }
+    assert_int_equal(sh_raft_commit(raft_of(1)), commit);
+    struct sh_raft_read read;
+    assert_int_equal(sh_raft_read_begin(raft_of(1), &read), SHOAL_OK);
+    rig_run(&story, NULL, 100 * MS);
+    assert_int_equal(sh_raft_read_done(raft_of(1), &read), SHOAL_OK);
+    sh_world_disk_delay_set(story.world, 1, 0, 0);
+    sh_world_disk_delay_set(story.world, 2, 0, 0);
+    rig_run(&story, NULL, 20 * S);
+    assert_int_equal(sh_raft_commit(raft_of(1)), commit + 1);
+    assert_int_equal(sh_raft_term(raft_of(1)), term);
+    assert_null(story.broken);
+    rig_close(&story);
+}
+
+/* Server 3 is started on a backup of its folder, of which servers 1 and 2 know a later start: it
+ * gives no vote and holds no entry, learns so, and withdraws. */
+static void a_restored_backup_takes_no_part(void **state)
+{
+    (void)state;
+    story_open();
+    story_grow();
+    uint64_t life = sh_raft_life(raft_of(3));
+    for (unsigned i = 1; i <= 2; i++)
+        sh_raft_life_set(raft_of(i), 3, life + (UINT64_C(2) << 32));
+    sh_world_crash(story.world, 2);
+    sh_world_crash(story.world, 1);
+    sh_world_restart(story.world, 2); /* the second start: one too few */
+    assert_int_equal(sh_raft_life(raft_of(3)) >> 32, (life >> 32) + 1);
+    uint64_t commit = sh_raft_commit(raft_of(1));
+    put_at(1, 200);
+    rig_run(&story, NULL, S);
+    assert_int_equal(sh_raft_commit(raft_of(1)), commit);
+    assert_int_equal(sh_raft_withdrawal(raft_of(3)), SH_RAFT_OLDER_LIFE);
+    sh_world_restart(story.world, 1);
+    rig_run(&story, NULL, 3 * S);
+    assert_true(sh_raft_commit(raft_of(1)) > commit);
+    assert_true(leads(1) || leads(2));
+    assert_null(story.broken);
+    rig_close(&story);
+}
+
+/* Two copies of a folder have counted as many starts; their random bits tell them apart. */
+static void a_clone_takes_no_part(void **state)
+{
+    (void)state;
+    story_open();
+    story_grow();
+    uint64_t life = sh_raft_life(raft_of(3));
+    sh_raft_life_set(raft_of(1), 3, life);
+    rig_run(&story, NULL, S);
+    assert_int_equal(sh_raft_refused_count(raft_of(1)), 0);
+    sh_raft_life_set(raft_of(1), 3, life ^ 1);
+    rig_run(&story, NULL, S);
+    assert_true(sh_raft_refused_count(raft_of(1)) > 0);
+    assert_int_equal(sh_raft_withdrawal(raft_of(3)), SH_RAFT_OLDER_LIFE);
+    sh_raft_life_set(raft_of(2), 2, sh_raft_life(raft_of(2)) + (UINT64_C(1) << 32));
+    assert_int_equal(sh_raft_withdrawal(raft_of(2)), SH_RAFT_OLDER_LIFE);
+    rig_close(&story);
+}
+
 int main(void)
 {
     test_logs_set();
@@ -331,6 +544,10 @@ int main(void)
         cmocka_unit_test(fresh_seeds_hold),
         cmocka_unit_test(stale_reads_are_noticed),
         cmocka_unit_test(same_seed_same_trace),
+        cmocka_unit_test(a_first_server_without_its_folder_harms_nobody),
+        cmocka_unit_test(a_leader_outlasts_followers_whose_disks_stall),
+        cmocka_unit_test(a_restored_backup_takes_no_part),
+        cmocka_unit_test(a_clone_takes_no_part),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,11 +8,6 @@
 #include "base/log.h"
 #include "raft/raft_int.h"
 
-static uint64_t draw(struct sh_raft *raft)
-{
-    return sh_mix64(raft->config.seed + UINT64_C(0x9e3779b97f4a7c15) * ++raft->draws);
-}
-
 enum shoal_err sh_raft_create(const struct sh_raft_config *config, struct sh_raft **raft_out)
 {
     SH_ASSERT(config->server && config->server <= SH_RAFT_SERVER_MAX);
@@ -26,9 +21,12 @@ enum shoal_err sh_raft_create(const struct sh_raft_config *config, struct sh_raf
     raft->image.members = raft->members = config->first;
     raft->first = raft->unsaved = 1;
     raft->messages_end = &raft->messages;
-    raft->nonce = draw(raft);
+    raft->nonce = sh_raft_draw(raft);
+    raft->founding = sh_raft_draw(raft);
     /* Whoever else has a say may remember what we forgot. */
     raft->is_mute = config->first.voters != sh_raft_bit(config->server);
+    if (!raft->is_mute)
+        sh_raft_log_found(raft);
     *raft_out = raft;
     return SHOAL_OK;
 }
@@ -54,7 +52,7 @@ void sh_raft_destroy(struct sh_raft *raft)
 void sh_raft_election_defer(struct sh_raft *raft, uint64_t now_ns)
 {
     raft->election_ns =
-        now_ns + raft->config.election_ns + draw(raft) % (raft->config.election_ns + 1);
+        now_ns + raft->config.election_ns + sh_raft_draw(raft) % (raft->config.election_ns + 1);
 }
 
 void sh_raft_start(struct sh_raft *raft, uint64_t now_ns)
@@ -62,7 +60,7 @@ void sh_raft_start(struct sh_raft *raft, uint64_t now_ns)
     SH_ASSERT(!raft->is_started);
     raft->is_started = true;
     raft->base_is_wanted = true; /* a clean beginning, whatever the end of the old files is like */
-    raft->changes++;
+    sh_raft_life_begin(raft);
     sh_raft_election_defer(raft, now_ns);
     if (!raft->is_mute && raft->members.voters == sh_raft_bit(raft->config.server))
         raft->election_ns = now_ns; /* nobody else to wait for */
@@ -73,15 +71,22 @@ void sh_raft_vote_touch(struct sh_raft *raft)
     raft->vote_changes = ++raft->changes;
 }
 
+void sh_raft_term_set(struct sh_raft *raft, uint64_t term, uint8_t vote)
+{
+    SH_ASSERT(term > raft->term && raft->log_id);
+    raft->term = term;
+    raft->vote = vote;
+    raft->leader = 0;
+    raft->matched = raft->matched_round = 0;
+    raft->owes_answer = false;
+    sh_raft_vote_touch(raft);
+}
+
 void sh_raft_follow(struct sh_raft *raft, uint64_t now_ns, uint64_t term)
 {
     SH_ASSERT(term >= raft->term);
-    if (term > raft->term) {
-        raft->term = term;
-        raft->vote = 0;
-        raft->leader = 0;
-        sh_raft_vote_touch(raft);
-    }
+    if (term > raft->term)
+        sh_raft_term_set(raft, term, 0);
     if (raft->role == SH_RAFT_LEADER) {
         SH_INFO("raft", "leads no longer", SH_U64("term", raft->term));
         raft->leader = 0;
@@ -110,7 +115,7 @@ bool sh_raft_needs(const struct sh_raft *raft, uint8_t server)
 
 static bool may_campaign(const struct sh_raft *raft)
 {
-    if (raft->role == SH_RAFT_LEADER || raft->is_mute)
+    if (raft->role == SH_RAFT_LEADER || raft->is_mute || raft->withdrawal)
         return false;
     return members_needed(raft).voters & sh_raft_bit(raft->config.server);
 }
@@ -118,6 +123,8 @@ static bool may_campaign(const struct sh_raft *raft)
 void sh_raft_tick(struct sh_raft *raft, uint64_t now_ns)
 {
     SH_ASSERT(raft->is_started);
+    if (raft->withdrawal)
+        return;
     if (raft->is_mute)
         sh_raft_probe_tick(raft, now_ns);
     if (raft->role == SH_RAFT_LEADER)
@@ -129,6 +136,8 @@ void sh_raft_tick(struct sh_raft *raft, uint64_t now_ns)
 uint64_t sh_raft_due_ns(const struct sh_raft *raft)
 {
     uint64_t due_ns = SH_NEVER;
+    if (raft->withdrawal)
+        return due_ns;
     if (raft->role == SH_RAFT_LEADER)
         due_ns = raft->heartbeat_ns;
     else if (may_campaign(raft))
@@ -138,59 +147,80 @@ uint64_t sh_raft_due_ns(const struct sh_raft *raft)
     return due_ns;
 }
 
+/* A message that only a leader sends. */
+static void receive_as_follower(struct sh_raft *raft, uint64_t now_ns, uint8_t from,
+                                const struct sh_raft_head *head, struct sh_reader *r)
+{
+    if (head->term < raft->term) { /* it learns the term from any answer, and steps down */
+        (void)sh_raft_message_begin(raft, from, SH_RAFT_APPEND_ANSWER, 0, raft->term, 16,
+                                    raft->vote_changes);
+        return;
+    }
+    if (raft->role == SH_RAFT_LEADER)
+        return; /* two leaders of a term: nobody that keeps to the rules says so */
+    sh_raft_follow(raft, now_ns, head->term);
+    raft->leader = from;
+    raft->leader_heard_ns = now_ns;
+    sh_raft_election_defer(raft, now_ns);
+    if (head->type == SH_RAFT_APPEND)
+        sh_raft_on_append(raft, now_ns, from, r);
+    else
+        sh_raft_on_image(raft, now_ns, from, r);
+}
+
+/* Hands a message of this log and of a current life to its function. */
+static void receive(struct sh_raft *raft, uint64_t now_ns, uint8_t from,
+                    const struct sh_raft_head *head, struct sh_reader *r)
+{
+    if (head->type == SH_RAFT_PROBE) {
+        sh_raft_on_probe(raft, from, r);
+        return;
+    }
+    if (head->type == SH_RAFT_PROBE_ANSWER) {
+        sh_raft_on_probe_answer(raft, now_ns, from, head, r);
+        return;
+    }
+    if (head->type == SH_RAFT_VOTE_ASK) {
+        sh_raft_on_vote_ask(raft, now_ns, from, head->flags, head->term, r);
+        return;
+    }
+    if (head->term > raft->term &&
+        !(head->type == SH_RAFT_VOTE_ANSWER && (head->flags & SH_RAFT_YES)))
+        sh_raft_follow(raft, now_ns, head->term);
+    if (head->type == SH_RAFT_VOTE_ANSWER) {
+        sh_raft_on_vote_answer(raft, now_ns, from, head->flags, head->term);
+        return;
+    }
+    if (head->type == SH_RAFT_APPEND || head->type == SH_RAFT_IMAGE) {
+        receive_as_follower(raft, now_ns, from, head, r);
+        return;
+    }
+    if (head->term != raft->term || raft->role != SH_RAFT_LEADER)
+        return;
+    if (head->type == SH_RAFT_APPEND_ANSWER)
+        sh_raft_on_append_answer(raft, now_ns, from, head->flags, r);
+    else
+        sh_raft_on_image_answer(raft, now_ns, from, r);
+}
+
 void sh_raft_receive(struct sh_raft *raft, uint64_t now_ns, uint8_t from, struct sh_bytes message)
 {
     SH_ASSERT(raft->is_started);
     struct sh_reader r = sh_reader_make(message);
-    unsigned type = sh_get8(&r);
-    uint8_t flags = sh_get8(&r);
+    struct sh_raft_head head = {.type = sh_get8(&r)};
+    head.flags = sh_get8(&r);
     uint16_t zero = sh_get16(&r);
-    uint64_t term = sh_get64(&r);
+    head.term = sh_get64(&r);
+    head.log_id = sh_get64(&r);
+    head.life = sh_get64(&r);
     if (!sh_reader_ok(&r) || zero || !from || from > SH_RAFT_SERVER_MAX ||
-        from == raft->config.server || term > UINT64_MAX / 2)
+        from == raft->config.server || head.term > UINT64_MAX / 2 || head.type < SH_RAFT_VOTE_ASK ||
+        head.type > SH_RAFT_REFUSED || raft->withdrawal)
         return;
-    if (type == SH_RAFT_PROBE) {
-        sh_raft_on_probe(raft, from, &r);
-        return;
-    }
-    if (type == SH_RAFT_PROBE_ANSWER) {
-        sh_raft_on_probe_answer(raft, now_ns, from, term, &r);
-        return;
-    }
-    if (type == SH_RAFT_VOTE_ASK) {
-        sh_raft_on_vote_ask(raft, now_ns, from, flags, term, &r);
-        return;
-    }
-    if (term > raft->term && !(type == SH_RAFT_VOTE_ANSWER && (flags & SH_RAFT_YES)))
-        sh_raft_follow(raft, now_ns, term);
-    if (type == SH_RAFT_VOTE_ANSWER) {
-        sh_raft_on_vote_answer(raft, now_ns, from, flags, term);
-        return;
-    }
-    if (type == SH_RAFT_APPEND || type == SH_RAFT_IMAGE) {
-        if (term < raft->term) { /* it learns the term from any answer, and steps down */
-            (void)sh_raft_message_begin(raft, from, SH_RAFT_APPEND_ANSWER, 0, raft->term, 16,
-                                        raft->vote_changes);
-            return;
-        }
-        if (raft->role == SH_RAFT_LEADER)
-            return; /* two leaders of a term: nobody that keeps to the rules says so */
-        sh_raft_follow(raft, now_ns, term);
-        raft->leader = from;
-        raft->leader_heard_ns = now_ns;
-        sh_raft_election_defer(raft, now_ns);
-        if (type == SH_RAFT_APPEND)
-            sh_raft_on_append(raft, now_ns, from, &r);
-        else
-            sh_raft_on_image(raft, now_ns, from, &r);
-        return;
-    }
-    if (term != raft->term || raft->role != SH_RAFT_LEADER)
-        return;
-    if (type == SH_RAFT_APPEND_ANSWER)
-        sh_raft_on_append_answer(raft, now_ns, from, flags, &r);
-    else if (type == SH_RAFT_IMAGE_ANSWER)
-        sh_raft_on_image_answer(raft, now_ns, from, &r);
+    if (head.type == SH_RAFT_REFUSED)
+        sh_raft_on_refused(raft, now_ns, from, &head, &r);
+    else if (sh_raft_identity_check(raft, from, &head))
+        receive(raft, now_ns, from, &head, &r);
 }
 
 void sh_raft_apply(struct sh_raft *raft)
@@ -347,7 +377,7 @@ void sh_raft_leader_gone(struct sh_raft *raft, uint64_t now_ns, uint8_t server)
         return;
     raft->leader = 0;
     uint64_t half_ns = raft->config.heartbeat_ns / 2;
-    raft->election_ns = now_ns + half_ns + draw(raft) % (half_ns + 1);
+    raft->election_ns = now_ns + half_ns + sh_raft_draw(raft) % (half_ns + 1);
 }
 
 uint64_t sh_raft_leader_heard_ns(const struct sh_raft *raft)

@@ -16,6 +16,22 @@
  * that catch up first (4.1, 4.2.1; not before an entry of the leader's own term is committed);
  * snapshots in pieces (5); linearizable reads by a round of heartbeats (6.4).
  *
+ * Identities. A log has an ID, and each message names its sender's log: servers of two logs, whose
+ * terms and indexes may agree by chance, never take each other's messages. The only founder of a
+ * log draws its ID. Several founders ask each other before any of them votes (see below), tell each
+ * other a number that each has drawn and stored, and make the ID of all the numbers; others take
+ * the ID over from a leader. When servers of two logs meet, the one that is the only voter of the
+ * shorter log *withdraws*: its folder was lost, and it founded a log anew although the others
+ * still count it among theirs.
+ * A server also has a life, which names one start of one folder, and which each message names. Of a
+ * server whose later life is known (life_set) no message of an earlier life is taken, so that a
+ * copy of its folder, or one restored from a backup, neither votes nor holds entries; it withdraws
+ * when it hears so.
+ *
+ * Answers to a leader's round overtake entries: a follower answers as soon as its term and its vote
+ * are stored, for what is stored by then, and again when more is. So a disk that stalls with
+ * entries only delays these, and deposes no leader.
+ *
  * Departures:
  * - A server whose storage is empty can't know whether it has forgotten votes and entries. It stays
  *   *mute*: it neither votes nor counts as a holder of entries until every other voter that it
@@ -75,7 +91,7 @@ struct sh_raft_config {
     uint64_t heartbeat_ns;     /* well below it */
     uint32_t snapshot_entries; /* a snapshot is taken after so many entries; at least 1 */
     uint32_t piece_bytes;      /* entries or image in one message, roughly; at least 64 */
-    uint64_t seed;             /* for election times; better not the same at two servers */
+    uint64_t seed;             /* random: for election times, identities and lives */
     struct sh_raft_fsm fsm;
 };
 
@@ -125,6 +141,29 @@ SHOAL_NODISCARD enum shoal_err sh_raft_read_done(const struct sh_raft *raft,
  * heartbeats that began then or later, and so nobody else had been elected. Answers that lay unread
  * while it was stopped make it no later. 0: it does not lead, or no majority has answered yet. */
 uint64_t sh_raft_led_ns(const struct sh_raft *raft, uint64_t now_ns);
+
+/* --- Identities ------------------------------------------------------------------------------ */
+
+/* 0: not known yet. */
+uint64_t sh_raft_log_id(const struct sh_raft *raft);
+/* This server's life since start: how often its folder was started in the high 32 bits, random bits
+ * below. */
+uint64_t sh_raft_life(const struct sh_raft *raft);
+/* The latest life of a server (this one's too) that the members agree on; 0: unknown. Messages of
+ * an older one are dropped from now on: of a lower start count, or of the same with other random
+ * bits. A higher count than this is taken. */
+void sh_raft_life_set(struct sh_raft *raft, uint8_t server, uint64_t life);
+/* How many messages were dropped because their sender has another log or an older life. */
+uint64_t sh_raft_refused_count(const struct sh_raft *raft);
+
+/* Why a server takes part no longer, until it is created anew: it sends nothing, drops what it
+ * gets, and neither leads nor follows. The log says what to do. */
+enum sh_raft_withdrawal {
+    SH_RAFT_TAKES_PART,
+    SH_RAFT_OTHER_LOG_THAN_MEMBERS, /* it founded a log anew that the others do not share */
+    SH_RAFT_OLDER_LIFE,             /* another copy of its folder was started since */
+};
+enum sh_raft_withdrawal sh_raft_withdrawal(const struct sh_raft *raft);
 
 /* --- Effects --------------------------------------------------------------------------------- */
 

@@ -11,7 +11,7 @@
 #define NAME "raft.log"
 #define NAME_NEW "raft.new"
 #define MAGIC UINT64_C(0x5446524c414f4853) /* "SHOALRFT" */
-#define FORMAT 1
+#define FORMAT 2
 #define HEAD_BYTES 40
 #define CRC_AT 36
 #define SECTOR 512u
@@ -130,9 +130,14 @@ static bool goes_on(const uint8_t *bytes, size_t size, size_t at, uint64_t nonce
     return false;
 }
 
+static bool is_of_other_version(const uint8_t *bytes, size_t size)
+{
+    return size >= HEAD_BYTES && sh_load64(bytes) == MAGIC && sh_load16(bytes + 8) != FORMAT;
+}
+
 static enum shoal_err load(struct sh_raft_disk *disk, const uint8_t *bytes, size_t size)
 {
-    if (size >= HEAD_BYTES && sh_load64(bytes) == MAGIC && sh_load16(bytes + 8) > FORMAT)
+    if (is_of_other_version(bytes, size))
         return SHOAL_EVERSION;
     uint64_t nonce = size >= HEAD_BYTES ? sh_load64(bytes + 16) : 0;
     uint64_t number = 0;
@@ -154,10 +159,17 @@ static enum shoal_err load(struct sh_raft_disk *disk, const uint8_t *bytes, size
 
 static void unusable(enum shoal_err err)
 {
-    SH_ERROR("raft",
-             "the file raft.log in data_dir is unusable: restore it, or remove it and start this "
-             "superpeer with the others' addresses, to catch up from them",
-             SH_ERR(err));
+    if (err == SHOAL_EVERSION)
+        SH_ERROR("raft",
+                 "the file raft.log in data_dir was written by another version of shoal: start "
+                 "that version again, or remove the file (of all superpeers, which begins a new "
+                 "registry, or of this one, to catch up from the others)",
+                 SH_ERR(err));
+    else
+        SH_ERROR("raft",
+                 "the file raft.log in data_dir is unusable: restore it, or remove it and start "
+                 "this superpeer with the others' addresses, to catch up from them",
+                 SH_ERR(err));
 }
 
 static enum shoal_err open_file(struct sh_raft_disk *disk, bool *is_new_out)
@@ -228,11 +240,11 @@ enum shoal_err sh_raft_disk_server(const struct sh_env *env, uint8_t *server_out
     err = read_file(&disk, &bytes, &size);
     env->disk->ops->close(env->disk, disk.file);
     if (!err) {
-        if (size < HEAD_BYTES || !batch_at(bytes, size, 0, sh_load64(bytes + 16), 0, &records) ||
-            records.size < 4)
-            err = SHOAL_ECORRUPT;
-        else if (sh_load16(bytes + 8) > FORMAT)
+        if (is_of_other_version(bytes, size))
             err = SHOAL_EVERSION;
+        else if (size < HEAD_BYTES ||
+                 !batch_at(bytes, size, 0, sh_load64(bytes + 16), 0, &records) || records.size < 4)
+            err = SHOAL_ECORRUPT;
         else
             *server_out = records.at[3]; /* each batch begins with the record of the vote */
         free(bytes);

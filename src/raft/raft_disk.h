@@ -2,7 +2,7 @@
  *
  * A batch is padded with zeros to a multiple of 512 bytes; its head, little-endian:
  *   0   u64  magic "SHOALRFT"
- *   8   u16  format (1)
+ *   8   u16  format (2; 1 had no identities)
  *   10  u16  zero
  *   12  u32  bytes of records (raft_int.h) behind this head
  *   16  u64  nonce: drawn for each file, the same in all of its batches

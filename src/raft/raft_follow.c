@@ -5,13 +5,42 @@
 #include "base/log.h"
 #include "raft/raft_int.h"
 
-static void answer(struct sh_raft *raft, uint8_t to, bool yes, uint64_t index, uint64_t round)
+static void answer(struct sh_raft *raft, uint8_t to, unsigned flags, uint64_t index, uint64_t round)
 {
-    uint8_t flags = (uint8_t)((yes ? SH_RAFT_YES : 0) | (raft->is_mute ? SH_RAFT_MUTE : 0));
-    struct sh_writer w = sh_raft_message_begin(raft, to, SH_RAFT_APPEND_ANSWER, flags, raft->term,
-                                               16, raft->changes);
+    if (raft->is_mute)
+        flags |= SH_RAFT_MUTE;
+    struct sh_writer w = sh_raft_message_begin(raft, to, SH_RAFT_APPEND_ANSWER, (uint8_t)flags,
+                                               raft->term, 16, raft->vote_changes);
     sh_put64(&w, index);
     sh_put64(&w, round);
+}
+
+/* Tells the leader that the log agrees with its own up to `matched`, as far as that is stored by
+ * now. The answer waits for term and vote, never for entries. */
+static void answer_matched(struct sh_raft *raft)
+{
+    SH_ASSERT(raft->role == SH_RAFT_FOLLOWER && raft->leader);
+    raft->owes_answer = raft->stored_last < raft->matched;
+    if (raft->owes_answer)
+        answer(raft, raft->leader, SH_RAFT_YES | SH_RAFT_STORING, raft->stored_last,
+               raft->matched_round);
+    else
+        answer(raft, raft->leader, SH_RAFT_YES, raft->matched, raft->matched_round);
+}
+
+static void matched_raise(struct sh_raft *raft, uint64_t match, uint64_t round)
+{
+    if (match > raft->matched)
+        raft->matched = match;
+    if (round > raft->matched_round)
+        raft->matched_round = round;
+    answer_matched(raft);
+}
+
+void sh_raft_follow_stored(struct sh_raft *raft)
+{
+    if (raft->owes_answer && raft->role == SH_RAFT_FOLLOWER && raft->leader)
+        answer_matched(raft);
 }
 
 /* Where the leader should try next when the entry at `before` is not of the term that it says:
@@ -85,11 +114,11 @@ void sh_raft_on_append(struct sh_raft *raft, uint64_t now_ns, uint8_t from, stru
     bool is_known = before <= sh_raft_log_last(raft) && sh_raft_log_term(raft, before, &term);
     if (!is_known && before < raft->commit) {
         /* Long since part of our image; a leader has whatever is committed. */
-        answer(raft, from, true, raft->commit, round);
+        matched_raise(raft, raft->commit, round);
         return;
     }
     if (!is_known || term != before_term) {
-        answer(raft, from, false, hint(raft, before), round);
+        answer(raft, from, 0, hint(raft, before), round);
         return;
     }
     uint64_t match = before;
@@ -102,7 +131,7 @@ void sh_raft_on_append(struct sh_raft *raft, uint64_t now_ns, uint8_t from, stru
         sh_raft_apply(raft);
     }
     catch_up(raft, commit, match);
-    answer(raft, from, true, match, round);
+    matched_raise(raft, match, round);
 }
 
 /* --- Images ---------------------------------------------------------------------------------- */
@@ -178,7 +207,7 @@ void sh_raft_on_image(struct sh_raft *raft, uint64_t now_ns, uint8_t from, struc
         (image.members.voters & image.members.learners) || image.index > UINT64_MAX / 2)
         return;
     if (image.index <= raft->commit) {
-        answer(raft, from, true, raft->commit, round);
+        matched_raise(raft, raft->commit, round);
         return;
     }
     if (!coming_begin(raft, &image))
@@ -189,7 +218,7 @@ void sh_raft_on_image(struct sh_raft *raft, uint64_t now_ns, uint8_t from, struc
     }
     if (raft->coming_at == image.size) {
         if (install(raft))
-            answer(raft, from, true, raft->commit, round);
+            matched_raise(raft, raft->commit, round);
         return;
     }
     struct sh_writer w = sh_raft_message_begin(raft, from, SH_RAFT_IMAGE_ANSWER, 0, raft->term, 20,

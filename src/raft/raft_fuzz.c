@@ -1,6 +1,7 @@
 /* Raft on any bytes, from the wire and from the disk: nothing breaks, and what is committed only
  * grows. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "raft/raft.h"
@@ -85,7 +86,17 @@ static void reload(struct sh_raft *raft, uint64_t voters)
     sh_raft_destroy(again);
 }
 
-/* Events: u8 what: 0 to 63, a message of so many bytes behind a u8 sender; above, time passes. */
+/* Takes a message; mostly as of this log, of which the bytes can know nothing. */
+static void take(struct sh_raft *raft, uint64_t now_ns, uint8_t from, struct sh_bytes bytes)
+{
+    uint8_t message[128];
+    memcpy(message, bytes.at, bytes.size);
+    if (bytes.size >= 20 && message[12] < 200)
+        sh_store64(message + 12, sh_raft_log_id(raft) ? sh_raft_log_id(raft) : message[12]);
+    sh_raft_receive(raft, now_ns, from, sh_bytes_make(message, bytes.size));
+}
+
+/* Events: u8 what: 0 to 127, a message of so many bytes behind a u8 sender; above, time passes. */
 static void events(struct sh_raft *raft, struct sh_reader *r)
 {
     uint64_t now_ns = 1;
@@ -93,14 +104,14 @@ static void events(struct sh_raft *raft, struct sh_reader *r)
     sh_raft_start(raft, now_ns);
     while (sh_reader_left(r)) {
         uint8_t what = sh_get8(r);
-        if (what < 64) {
+        if (what < 128) {
             uint8_t from = sh_get8(r);
             const uint8_t *bytes = sh_reader_take(r, what);
             if (!sh_reader_ok(r))
                 break;
-            sh_raft_receive(raft, now_ns, from, sh_bytes_make(bytes, what));
+            take(raft, now_ns, from, sh_bytes_make(bytes, what));
         } else {
-            now_ns += what;
+            now_ns += what - 64u;
             sh_raft_tick(raft, now_ns);
             (void)!sh_raft_propose(raft, sh_bytes_text("command"), &index, &term);
         }

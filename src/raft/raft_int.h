@@ -1,6 +1,13 @@
 /* The inside of raft, shared by raft*.c.
  *
- * Messages, little-endian, no padding. All begin with u8 type, u8 flags, u16 zero, u64 term.
+ * Messages, little-endian, no padding. All begin with the head:
+ *   0   u8   type
+ *   1   u8   flags
+ *   2   u16  zero
+ *   4   u64  term
+ *   12  u64  ID of the sender's log; 0 (PROBE and PROBE_ANSWER only): it does not know it yet
+ *   20  u64  the sender's life
+ * Behind the head:
  *   VOTE_ASK       u64 last index, u64 last term
  *     flags        PRE: a poll; then the term is the one that is asked for
  *   VOTE_ANSWER    nothing
@@ -8,16 +15,22 @@
  *   APPEND         u64 index before, u64 its term, u64 commit, u64 round, u32 count, entries
  *     an entry     u8 kind, u64 term, u32 size, bytes
  *   APPEND_ANSWER  u64 index, u64 round
- *     flags        YES: all up to index agree with the leader; else index is where to try next
+ *     flags        YES: all up to index agree with the leader and are stored; else index is where
+ *                  the leader should try next
  *                  MUTE: what it holds does not count
+ *                  STORING: more agrees than is stored; another answer follows when it is
  *   IMAGE          u64 index, u64 its term, u64 voters, u64 learners, u64 round,
  *                  u32 size, u32 offset, bytes to the end
  *   IMAGE_ANSWER   u64 index, u64 round, u32 offset wanted next
  *   PROBE          u64 nonce; the term is zero
- *   PROBE_ANSWER   u64 nonce; the term is the stored one
+ *   PROBE_ANSWER   u64 nonce, u64 the sender's founding number; the term is the stored one
+ *   REFUSED        u64 the receiver's life as the sender knows it, u64 the sender's commit
+ *     flags        OTHER_LOG or OLD_LIFE: why the sender dropped a message of the receiver
+ *                  REPLY: this answers a REFUSED, and is not answered
  *
  * Records of a batch:
- *   u8 1, u8 flags (1: mute), u8 vote, u8 server, u64 term
+ *   u8 1, u8 flags (1: mute), u8 vote, u8 server, u64 term, u64 log ID, u64 life, u64 founding
+ *   number
  *   u8 2, u64 index, u64 term, u64 voters, u64 learners, u32 size, image        (in a base only)
  *   u8 3, u8 kind, u64 index, u64 term, u32 size, bytes     (drops what is stored from index on) */
 #ifndef SH_RAFT_RAFT_INT_H
@@ -35,13 +48,18 @@ enum sh_raft_type {
     SH_RAFT_IMAGE_ANSWER,
     SH_RAFT_PROBE,
     SH_RAFT_PROBE_ANSWER,
+    SH_RAFT_REFUSED,
 };
 
 #define SH_RAFT_PRE 1u
 #define SH_RAFT_YES 2u
 #define SH_RAFT_MUTE 4u
+#define SH_RAFT_STORING 8u
+#define SH_RAFT_OTHER_LOG 16u
+#define SH_RAFT_OLD_LIFE 32u
+#define SH_RAFT_REPLY 64u
 
-#define SH_RAFT_HEAD_BYTES 12
+#define SH_RAFT_HEAD_BYTES 28
 #define SH_RAFT_ENTRY_BYTES 13   /* of an entry in a message, without its command */
 #define SH_RAFT_MESSAGES_MAX 512 /* waiting for the disk; more are dropped, as a network would */
 #define SH_RAFT_VOTE_SPENT 0xFF  /* mute servers' vote: for nobody in this term */
@@ -80,6 +98,11 @@ struct sh_raft_progress {
     bool is_mute;
 };
 
+struct sh_raft_head {
+    uint8_t type, flags;
+    uint64_t term, log_id, life;
+};
+
 struct sh_raft {
     struct sh_raft_config config;
     uint64_t draws; /* how many random numbers were drawn */
@@ -89,6 +112,9 @@ struct sh_raft {
     uint64_t term;
     uint8_t vote;
     bool is_mute;
+    uint64_t log_id;   /* 0: not known yet; else it never changes */
+    uint64_t life;     /* start count in the high 32 bits, random bits below */
+    uint64_t founding; /* drawn when nothing was stored; those of all founders make the log's ID */
     struct sh_raft_image image;
     struct sh_raft_entry *entries; /* from index `first` on */
     uint64_t first;
@@ -96,7 +122,8 @@ struct sh_raft {
 
     /* What is stored of that. `changes` counts what has to be stored; messages wait for it. */
     uint64_t changes, stored_changes;
-    uint64_t vote_changes; /* its value when term, vote or mute changed last */
+    uint64_t vote_changes; /* its value when term, vote, mute or an identity changed last */
+    uint64_t life_changes; /* its value when this life was begun: no message leaves before */
     uint64_t stored_last;  /* entries up to here are stored */
     uint64_t unsaved;      /* first entry that no batch held */
     bool base_is_wanted;
@@ -115,6 +142,15 @@ struct sh_raft {
     uint64_t election_ns; /* when the next election is due */
     uint64_t leader_heard_ns; /* 0: never */
     uint64_t votes;           /* of the others, in this election */
+    /* A follower's: entries up to here agree with the log of this term's leader; 0: none known. */
+    uint64_t matched, matched_round;
+    bool owes_answer; /* the leader has not been told of all that are matched */
+
+    /* Identities. */
+    uint64_t lives[SH_RAFT_SERVER_MAX + 1];     /* as the registry knows them; 0: unknown */
+    uint64_t told_logs[SH_RAFT_SERVER_MAX + 1]; /* log of a server, as was logged last */
+    uint64_t refused_count;                     /* messages dropped for their identity */
+    enum sh_raft_withdrawal withdrawal;
 
     /* A leader's. */
     struct sh_raft_progress progress[SH_RAFT_SERVER_MAX + 1];
@@ -133,7 +169,8 @@ struct sh_raft {
     uint64_t probed; /* who has answered */
     bool probe_is_over;
     uint64_t probe_ns;
-    uint64_t heard_term; /* highest answer; once all answered: what it has to catch up with */
+    uint64_t heard_term;   /* highest answer; once all answered: what it has to catch up with */
+    uint64_t founding_sum; /* of the founding numbers of those who have answered */
 
     struct sh_raft_message *messages, **messages_end;
     size_t messages_count;
@@ -151,6 +188,8 @@ static inline bool sh_raft_is_majority(uint64_t of, uint64_t voters)
 
 /* raft.c */
 void sh_raft_vote_touch(struct sh_raft *raft);
+/* Enters a higher term, with that vote in it. */
+void sh_raft_term_set(struct sh_raft *raft, uint64_t term, uint8_t vote);
 /* Becomes a follower; of a higher term, if it is. */
 void sh_raft_follow(struct sh_raft *raft, uint64_t now_ns, uint64_t term);
 void sh_raft_election_defer(struct sh_raft *raft, uint64_t now_ns);
@@ -191,8 +230,23 @@ void sh_raft_on_vote_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t from,
                             uint64_t term);
 void sh_raft_probe_tick(struct sh_raft *raft, uint64_t now_ns);
 void sh_raft_on_probe(struct sh_raft *raft, uint8_t from, struct sh_reader *r);
-void sh_raft_on_probe_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t from, uint64_t term,
-                             struct sh_reader *r);
+void sh_raft_on_probe_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t from,
+                             const struct sh_raft_head *head, struct sh_reader *r);
+
+/* raft_identity.c */
+/* A number that differs at each call, and at each seed. */
+uint64_t sh_raft_draw(struct sh_raft *raft);
+/* Begins the next life of this server. */
+void sh_raft_life_begin(struct sh_raft *raft);
+/* Whether a message may be taken; one of another log or of an older life is counted, and its
+ * sender told. */
+bool sh_raft_identity_check(struct sh_raft *raft, uint8_t from, const struct sh_raft_head *head);
+/* What a founder adds to the log's ID. */
+uint64_t sh_raft_founding_share(uint8_t server, uint64_t founding);
+/* Names the log after its founders: all of them have answered. */
+void sh_raft_log_found(struct sh_raft *raft);
+void sh_raft_on_refused(struct sh_raft *raft, uint64_t now_ns, uint8_t from,
+                        const struct sh_raft_head *head, struct sh_reader *r);
 
 /* raft_lead.c */
 void sh_raft_lead(struct sh_raft *raft, uint64_t now_ns);
@@ -209,5 +263,7 @@ void sh_raft_on_image_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t from
 /* raft_follow.c */
 void sh_raft_on_append(struct sh_raft *raft, uint64_t now_ns, uint8_t from, struct sh_reader *r);
 void sh_raft_on_image(struct sh_raft *raft, uint64_t now_ns, uint8_t from, struct sh_reader *r);
+/* Tells the leader what has been stored since it was answered. */
+void sh_raft_follow_stored(struct sh_raft *raft);
 
 #endif

@@ -222,11 +222,13 @@ void sh_raft_on_append_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t fro
             return;
         if (index > progress->match)
             progress->match = index;
+        sh_raft_lead_commit(raft, now_ns);
+        if (flags & SH_RAFT_STORING)
+            return; /* what it was sent is on its way to its disk; another answer follows */
         if (progress->next <= progress->match || progress->is_waiting)
             progress->next = progress->match + 1;
         progress->is_waiting = false;
         progress->image = 0;
-        sh_raft_lead_commit(raft, now_ns);
     } else {
         if (index <= progress->match || index >= progress->next)
             return; /* overtaken by a newer answer */

@@ -8,7 +8,7 @@
 #define RECORD_VOTE 1
 #define RECORD_IMAGE 2
 #define RECORD_ENTRY 3
-#define RECORD_VOTE_BYTES 12
+#define RECORD_VOTE_BYTES 36
 #define RECORD_IMAGE_BYTES 37
 #define RECORD_ENTRY_BYTES 22
 
@@ -121,6 +121,8 @@ void sh_raft_log_cut(struct sh_raft *raft, uint64_t index)
         raft->stored_last = index - 1;
     if (raft->batch_last >= index)
         raft->batch_last = index - 1;
+    if (raft->matched >= index)
+        raft->matched = index - 1;
     raft->changes++;
     if (raft->members_index >= index)
         sh_raft_log_members(raft);
@@ -185,6 +187,9 @@ static void batch_put(struct sh_writer *w, const struct sh_raft *raft, uint64_t 
     sh_put8(w, raft->vote);
     sh_put8(w, raft->config.server);
     sh_put64(w, raft->term);
+    sh_put64(w, raft->log_id);
+    sh_put64(w, raft->life);
+    sh_put64(w, raft->founding);
     if (is_base) {
         const struct sh_raft_image *image = &raft->image;
         sh_put8(w, RECORD_IMAGE);
@@ -245,6 +250,8 @@ void sh_raft_stored(struct sh_raft *raft, uint64_t now_ns)
         sh_raft_lead_commit(raft, now_ns);
     else if (raft->role == SH_RAFT_CANDIDATE)
         sh_raft_votes_count(raft, now_ns);
+    else
+        sh_raft_follow_stored(raft);
 }
 
 static enum shoal_err load_vote(struct sh_raft *raft, struct sh_reader *r)
@@ -253,13 +260,20 @@ static enum shoal_err load_vote(struct sh_raft *raft, struct sh_reader *r)
     uint8_t vote = sh_get8(r);
     uint8_t server = sh_get8(r);
     uint64_t term = sh_get64(r);
-    if (!sh_reader_ok(r) || flags > 1 || term < raft->term)
+    uint64_t log_id = sh_get64(r);
+    uint64_t life = sh_get64(r);
+    uint64_t founding = sh_get64(r);
+    if (!sh_reader_ok(r) || flags > 1 || term < raft->term || (!log_id && (term || !flags)) ||
+        life >> 32 == UINT32_MAX)
         return SHOAL_ECORRUPT;
     if (server != raft->config.server)
         return SHOAL_ECLUSTER;
     raft->is_mute = flags;
     raft->vote = vote;
     raft->term = term;
+    raft->log_id = log_id;
+    raft->life = life;
+    raft->founding = founding;
     return SHOAL_OK;
 }
 

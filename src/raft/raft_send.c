@@ -9,14 +9,14 @@ struct sh_writer sh_raft_message_begin(struct sh_raft *raft, uint8_t to, enum sh
 {
     struct sh_writer none = {.bad = true};
     size += SH_RAFT_HEAD_BYTES;
-    if (raft->messages_count >= SH_RAFT_MESSAGES_MAX)
+    if (raft->messages_count >= SH_RAFT_MESSAGES_MAX || raft->withdrawal)
         return none;
     struct sh_raft_message *message = calloc(1, sizeof *message + size);
     if (!message)
         return none;
     message->to = to;
     message->size = size;
-    message->after = after;
+    message->after = after > raft->life_changes ? after : raft->life_changes;
     *raft->messages_end = message;
     raft->messages_end = &message->next;
     raft->messages_count++;
@@ -25,6 +25,8 @@ struct sh_writer sh_raft_message_begin(struct sh_raft *raft, uint8_t to, enum sh
     sh_put8(&w, flags);
     sh_put16(&w, 0);
     sh_put64(&w, term);
+    sh_put64(&w, raft->log_id);
+    sh_put64(&w, raft->life);
     return w;
 }
 

@@ -24,11 +24,8 @@ void sh_raft_campaign(struct sh_raft *raft, uint64_t now_ns, bool is_poll)
     raft->role = is_poll ? SH_RAFT_PRECANDIDATE : SH_RAFT_CANDIDATE;
     raft->votes = 0;
     raft->leader = 0;
-    if (!is_poll) {
-        raft->term++;
-        raft->vote = raft->config.server;
-        sh_raft_vote_touch(raft);
-    }
+    if (!is_poll)
+        sh_raft_term_set(raft, raft->term + 1, raft->config.server);
     sh_raft_election_defer(raft, now_ns);
     uint64_t last = sh_raft_log_last(raft), last_term = 0;
     (void)sh_raft_log_term(raft, last, &last_term);
@@ -82,7 +79,7 @@ void sh_raft_on_vote_ask(struct sh_raft *raft, uint64_t now_ns, uint8_t from, ui
     /* A poll that succeeds is answered with the term that it asks for. */
     (void)sh_raft_message_begin(raft, from, SH_RAFT_VOTE_ANSWER,
                                 (uint8_t)((flags & SH_RAFT_PRE) | (yes ? SH_RAFT_YES : 0)),
-                                yes ? term : raft->term, 0, raft->changes);
+                                yes ? term : raft->term, 0, raft->vote_changes);
 }
 
 void sh_raft_on_vote_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t from, uint8_t flags,
@@ -111,7 +108,11 @@ static void probes_conclude(struct sh_raft *raft, uint64_t now_ns)
         return;
     raft->probe_is_over = true;
     if (!raft->heard_term) {
+        if (!raft->log_id && !(raft->members.voters & sh_raft_bit(raft->config.server)))
+            return; /* not one of the founders: a leader will come */
         SH_INFO("raft", "a new cluster: every other server is new too");
+        if (!raft->log_id)
+            sh_raft_log_found(raft);
         raft->is_mute = false;
         sh_raft_vote_touch(raft);
         sh_raft_election_defer(raft, now_ns);
@@ -147,19 +148,24 @@ void sh_raft_on_probe(struct sh_raft *raft, uint8_t from, struct sh_reader *r)
     uint64_t nonce = sh_get64(r);
     if (!sh_reader_done(r))
         return;
-    struct sh_writer w =
-        sh_raft_message_begin(raft, from, SH_RAFT_PROBE_ANSWER, 0, raft->term, 8, raft->changes);
+    struct sh_writer w = sh_raft_message_begin(raft, from, SH_RAFT_PROBE_ANSWER, 0, raft->term, 16,
+                                               raft->vote_changes);
     sh_put64(&w, nonce);
+    sh_put64(&w, raft->founding);
 }
 
-void sh_raft_on_probe_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t from, uint64_t term,
-                             struct sh_reader *r)
+void sh_raft_on_probe_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t from,
+                             const struct sh_raft_head *head, struct sh_reader *r)
 {
     uint64_t nonce = sh_get64(r);
-    if (!sh_reader_done(r) || nonce != raft->nonce || !raft->is_mute || raft->probe_is_over)
+    uint64_t founding = sh_get64(r);
+    if (!sh_reader_done(r) || nonce != raft->nonce || !raft->is_mute || raft->probe_is_over ||
+        (head->term && !head->log_id))
         return;
+    if (!(raft->probed & sh_raft_bit(from)))
+        raft->founding_sum += sh_raft_founding_share(from, founding);
     raft->probed |= sh_raft_bit(from);
-    if (term > raft->heard_term)
-        raft->heard_term = term;
+    if (head->term > raft->heard_term)
+        raft->heard_term = head->term;
     probes_conclude(raft, now_ns);
 }
