@@ -131,6 +131,14 @@ enum shoal_err sh_directory_view_apply(struct sh_directory *directory, const str
     return SHOAL_OK;
 }
 
+enum shoal_err sh_directory_view_copy(struct sh_directory *directory, struct sh_view *view_out)
+{
+    sh_lock_take(&directory->lock);
+    enum shoal_err err = sh_view_copy(view_out, &directory->view);
+    sh_lock_release(&directory->lock);
+    return err;
+}
+
 uint64_t sh_directory_epoch(struct sh_directory *directory)
 {
     sh_lock_take(&directory->lock);

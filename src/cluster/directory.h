@@ -63,6 +63,9 @@ void sh_directory_refresh(struct sh_directory *directory, struct sh_directory_op
 SHOAL_NODISCARD enum shoal_err sh_directory_view_apply(struct sh_directory *directory,
                                                        const struct sh_view *view);
 
+/* Replaces *view_out by a copy of the view. ENOMEM changes nothing. */
+SHOAL_NODISCARD enum shoal_err sh_directory_view_copy(struct sh_directory *directory,
+                                                      struct sh_view *view_out);
 /* The view's epoch; 0: there is none yet. */
 uint64_t sh_directory_epoch(struct sh_directory *directory);
 /* Copies at most room nodes, by ascending ID, and returns how many there are. */

@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "cluster/changes.h"
 #include "cluster/connect.h"
 #include "cluster/keeper.h"
 #include "cluster/proto.h"
@@ -44,6 +45,7 @@ struct sh_member {
     uint64_t due_ns;     /* the next question */
     uint64_t backoff_ns; /* while joining */
     bool is_asking;
+    bool wants_whole;  /* changes did not fit to the view that is here */
     uint64_t asked_ns; /* when the question was sent */
     uint64_t lease_ns; /* until when the node may serve */
     struct sh_request request;
@@ -89,6 +91,34 @@ static void view_take(struct sh_member *member, const struct sh_view *view)
         memcpy(member->superpeer_address, superpeer->address, sizeof superpeer->address);
     if (member->on_view)
         member->on_view(member->arg, view);
+}
+
+/* Reads the flags of an answer, and the view that goes with them: whole, or as what has changed.
+ * *view_out is empty if there is none. */
+static enum shoal_err answer_view_get(struct sh_member *member, struct sh_reader *r,
+                                      uint8_t *flags_out, struct sh_view *view_out)
+{
+    struct sh_reader ahead = *r;
+    uint8_t flags = sh_get8(&ahead);
+    unsigned known = SH_ANSWER_CHANGES | SH_ANSWER_FAILED | SH_ANSWER_ANY;
+    if (!sh_reader_ok(&ahead) || !(flags & SH_ANSWER_CHANGES) || (flags & ~known))
+        return sh_answer_view_get(r, SH_ANSWER_VIEW | SH_ANSWER_FAILED | SH_ANSWER_ANY, flags_out,
+                                  view_out);
+    struct sh_view before = {0}, after = {0};
+    enum shoal_err err = sh_directory_view_copy(member->directory, &before);
+    if (!err)
+        err = sh_changes_get(&ahead, &before, &after);
+    sh_view_destroy(&before);
+    member->wants_whole = err == SHOAL_EDIFFERS;
+    if (!err && !sh_reader_done(&ahead))
+        err = SHOAL_EPROTO;
+    if (err && err != SHOAL_EDIFFERS) {
+        sh_view_destroy(&after);
+        return err;
+    }
+    *flags_out = flags;
+    *view_out = after;
+    return SHOAL_OK;
 }
 
 static void leave_end(struct sh_member *member, enum shoal_err err)
@@ -330,8 +360,7 @@ static void heartbeat_answered(struct sh_member *member, enum shoal_err err,
     }
     uint64_t granted_ns = err ? 0 : sh_get64(payload);
     if (!err)
-        err = sh_answer_view_get(payload, SH_ANSWER_VIEW | SH_ANSWER_FAILED | SH_ANSWER_ANY, &flags,
-                                 &view);
+        err = answer_view_get(member, payload, &flags, &view);
     if (err) {
         bool is_first = !member->trouble;
         complain(member, "superpeer can't be reached; trying on", err);
@@ -346,6 +375,8 @@ static void heartbeat_answered(struct sh_member *member, enum shoal_err err,
     member->tries = 0;
     member->any_superpeer = flags & SH_ANSWER_ANY;
     if (flags & SH_ANSWER_VIEW)
+        member->wants_whole = false;
+    if (view.superpeers)
         view_take(member, &view);
     sh_view_destroy(&view);
     if (!(flags & SH_ANSWER_FAILED)) {
@@ -474,7 +505,7 @@ static void heartbeat_ask(struct sh_member *member, uint64_t now_ns)
         return;
     }
     sh_put16(&out.w, member->nid.v);
-    sh_put16(&out.w, 0);
+    sh_put16(&out.w, member->wants_whole ? SH_WANTS_WHOLE : 0);
     sh_put64(&out.w, member->instance);
     sh_put64(&out.w, sh_directory_epoch(member->directory));
     sh_msg_end(member->msg, &out);

@@ -207,9 +207,12 @@ enum sh_ask_kind {
 };
 
 /* Flags of answers. */
-#define SH_ANSWER_VIEW 1u   /* a view, or in SYNC a table, follows */
-#define SH_ANSWER_FAILED 2u /* HEARTBEAT: the node had been declared failed and is up again */
-#define SH_ANSWER_ANY 4u    /* JOIN, HEARTBEAT: any superpeer will do */
+#define SH_ANSWER_VIEW 1u    /* a view, or in SYNC a table, follows */
+#define SH_ANSWER_FAILED 2u  /* HEARTBEAT: the node had been declared failed and is up again */
+#define SH_ANSWER_ANY 4u     /* JOIN, HEARTBEAT: any superpeer will do */
+#define SH_ANSWER_CHANGES 8u /* HEARTBEAT: changes (changes.h) follow, in place of a view */
+/* HEARTBEAT: what the node wants. */
+#define SH_WANTS_WHOLE 1u /* the whole view: what was told of changes does not lead to it */
 
 /* Fixed parts, in bytes; texts, views and tables come on top. */
 #define SH_JOIN_BYTES 38 /* with the address's length */

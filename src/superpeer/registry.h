@@ -157,6 +157,13 @@ void sh_registry_events_name(struct sh_registry *registry, uint64_t instance);
  * not known here. The last 256 are kept. */
 size_t sh_registry_events_after(const struct sh_registry *registry, uint64_t epoch,
                                 uint64_t *first_out);
+/* The nodes that have changed since the view of an epoch, by ascending ID: writes at most
+ * SH_CHANGES_MAX, each once, and returns how many. SIZE_MAX: that is not known here, or they can't
+ * be told as changes. */
+size_t sh_registry_changed_since(const struct sh_registry *registry, uint64_t epoch,
+                                 shoal_nid *nids_out);
+/* sh_view_digest of the view; computed once for each. */
+uint64_t sh_registry_digest(struct sh_registry *registry);
 /* Valid until the next change. */
 const struct sh_registry_event *sh_registry_event(const struct sh_registry *registry,
                                                   uint64_t number);

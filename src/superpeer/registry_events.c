@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "base/hash.h"
+#include "cluster/changes.h"
 #include "superpeer/registry_int.h"
 
 static struct sh_registry_event *event_at(const struct sh_registry *registry, uint64_t number)
@@ -89,6 +90,49 @@ size_t sh_registry_events_after(const struct sh_registry *registry, uint64_t epo
         first--;
     *first_out = first;
     return (size_t)(count - first);
+}
+
+/* Puts an ID in its place, if it is not there; returns how many there are. */
+static size_t nid_insert(shoal_nid *nids, size_t count, shoal_nid nid)
+{
+    size_t at = count;
+    while (at > 0 && nids[at - 1].v > nid.v)
+        at--;
+    if (at > 0 && nids[at - 1].v == nid.v)
+        return count;
+    memmove(&nids[at + 1], &nids[at], (count - at) * sizeof nids[0]);
+    nids[at] = nid;
+    return count + 1;
+}
+
+size_t sh_registry_changed_since(const struct sh_registry *registry, uint64_t epoch,
+                                 shoal_nid *nids_out)
+{
+    _Static_assert(SH_REGISTRY_EVENTS_MAX <= SH_CHANGES_MAX, "all that is known can be told");
+    uint64_t first;
+    shoal_nid nids[SH_CHANGES_MAX + 1];
+    size_t events = sh_registry_events_after(registry, epoch, &first), count = 0;
+    if (events == SIZE_MAX || epoch > registry->view.epoch)
+        return SIZE_MAX;
+    for (size_t i = 0; i < events; i++) {
+        shoal_nid nid = event_at(registry, first + i)->node.nid;
+        if (!sh_view_find(&registry->view, nid))
+            return SIZE_MAX; /* another superpeer does not know it any more */
+        count = nid_insert(nids, count, nid);
+    }
+    memcpy(nids_out, nids, count * sizeof nids[0]);
+    return count;
+}
+
+uint64_t sh_registry_digest(struct sh_registry *registry)
+{
+    if (registry->digest_epoch != registry->view.epoch ||
+        registry->digest_changes != registry->changes) {
+        registry->digest = sh_view_digest(&registry->view);
+        registry->digest_epoch = registry->view.epoch;
+        registry->digest_changes = registry->changes;
+    }
+    return registry->digest;
 }
 
 const struct sh_registry_event *sh_registry_event(const struct sh_registry *registry,

@@ -40,6 +40,8 @@ struct sh_registry {
     struct sh_registry_event *events;
     uint64_t events_count, events_floor, events_log;
     uint64_t *failed_epochs;
+    uint64_t digest, digest_epoch; /* of the view, when it had that epoch; 0: of none */
+    uint64_t digest_changes;       /* and when that much had changed */
 };
 
 /* Whether an ID is of this arc. */

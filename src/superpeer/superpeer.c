@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "cluster/changes.h"
 #include "cluster/connect.h"
 #include "cluster/proto.h"
 #include "superpeer/superpeer_int.h"
@@ -151,6 +152,29 @@ static bool is_cut_off(struct sh_superpeer *superpeer, struct sh_msg_in *in)
     return true;
 }
 
+/* An answer to a heartbeat of one who knows the view of that epoch, and has to hear what has
+ * changed since. False: the whole view is to be sent, as what has changed is not known or not less.
+ */
+static bool answer_changes(struct sh_superpeer *superpeer, struct sh_msg_in *in, uint64_t epoch,
+                           uint64_t lease_ns, uint8_t flags)
+{
+    const struct sh_view *view = sh_registry_view(superpeer->registry);
+    shoal_nid nids[SH_CHANGES_MAX];
+    size_t count = sh_registry_changed_since(superpeer->registry, epoch, nids);
+    if (!epoch || count == SIZE_MAX || count >= view->count ||
+        sh_registry_settling(superpeer->registry))
+        return false;
+    struct sh_out out;
+    size_t size = SH_GRANT_BYTES + 1 + sh_changes_size(view, nids, count);
+    if (sh_msg_reply(in->msg, in->reply_to, in->type, size, &out))
+        return true;
+    sh_put64(&out.w, lease_ns);
+    sh_put8(&out.w, flags | SH_ANSWER_CHANGES);
+    sh_changes_put(&out.w, view, epoch, sh_registry_digest(superpeer->registry), nids, count);
+    sh_msg_end(in->msg, &out);
+    return true;
+}
+
 /* An answer of a lease (NULL: none), flags, and if the asker knows another epoch, the view. */
 static void answer_view(struct sh_superpeer *superpeer, struct sh_msg_in *in, uint64_t epoch,
                         const uint64_t *lease_ns, uint8_t flags)
@@ -175,10 +199,10 @@ static void on_heartbeat(void *arg, struct sh_msg_in *in)
 {
     struct sh_superpeer *superpeer = arg;
     shoal_nid nid = {sh_get16(&in->payload)};
-    unsigned zero = sh_get16(&in->payload);
+    unsigned wants = sh_get16(&in->payload);
     uint64_t instance = sh_get64(&in->payload);
     uint64_t epoch = sh_get64(&in->payload);
-    if (!sh_reader_done(&in->payload) || zero) {
+    if (!sh_reader_done(&in->payload) || (wants & ~SH_WANTS_WHOLE)) {
         refuse(in, SHOAL_EPROTO, NULL);
         return;
     }
@@ -199,7 +223,10 @@ static void on_heartbeat(void *arg, struct sh_msg_in *in)
         flags |= SH_ANSWER_ANY;
     }
     uint64_t lease_ns = failed ? 0 : sh_superpeer_lease_ns(superpeer, nid, now_ns);
-    answer_view(superpeer, in, epoch, &lease_ns, flags);
+    bool is_known = epoch == sh_registry_view(superpeer->registry)->epoch;
+    bool wants_whole = wants & SH_WANTS_WHOLE;
+    if (is_known || wants_whole || !answer_changes(superpeer, in, epoch, lease_ns, flags))
+        answer_view(superpeer, in, wants_whole ? 0 : epoch, &lease_ns, flags);
 }
 
 static void on_leave(void *arg, struct sh_msg_in *in)

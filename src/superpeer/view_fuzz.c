@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "cluster/changes.h"
 #include "cluster/connect.h"
 #include "cluster/proto.h"
 #include "superpeer/registry.h"
@@ -28,6 +29,26 @@ static void view_round_trip(struct sh_bytes bytes)
         SH_ASSERT(sh_view_find(&view, view.nodes[i].nid) == &view.nodes[i]);
     free(again);
     sh_view_destroy(&view);
+}
+
+/* Changes to a view of one node; what they lead to has the digest that they name. */
+static void changes_applied(struct sh_bytes bytes)
+{
+    struct sh_node node = {.nid = {64}, .role = SH_ROLE_PEER, .address = "p:1", .instance = 7};
+    struct sh_view view = {0}, result = {0};
+    struct sh_reader r = sh_reader_make(bytes);
+    if (sh_view_put(&view, &node))
+        return;
+    view.superpeers = 1;
+    view.epoch = bytes.size < 16 ? 1 : sh_load64(bytes.at + 8);
+    enum shoal_err err = sh_changes_get(&r, &view, &result);
+    SH_ASSERT(!err == !!result.superpeers);
+    if (!err)
+        SH_ASSERT(sh_view_digest(&result) == sh_load64(bytes.at + 16));
+    for (size_t i = 1; i < result.count; i++)
+        SH_ASSERT(result.nodes[i - 1].nid.v < result.nodes[i].nid.v);
+    sh_view_destroy(&view);
+    sh_view_destroy(&result);
 }
 
 static void registry_takes(struct sh_bytes bytes)
@@ -59,7 +80,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct sh_reader r = sh_reader_make(rest);
     struct sh_view view = {0};
     uint8_t flags;
-    switch (data[0] % 3) {
+    switch (data[0] % 4) {
     case 0:
         view_round_trip(rest);
         break;
@@ -68,6 +89,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                 &view))
             SH_ASSERT(sh_reader_done(&r));
         sh_view_destroy(&view);
+        break;
+    case 2:
+        changes_applied(rest);
         break;
     default:
         registry_takes(rest);
