@@ -98,6 +98,13 @@ uint64_t sh_ticks_ns(uint64_t ticks);
 
 /* A crew begins to run a step; and has run it. By the thread that runs it. */
 void sh_step_begin(uint64_t now_ticks);
+/* Within a step: what follows has a share of its own; nothing outside of steps. */
+static inline void sh_step_begin_again(uint64_t now_ticks)
+{
+    if (sh_step_share_end != UINT64_MAX) {
+        sh_step_share_end = now_ticks + sh_ticks_scale.share;
+    }
+}
 static inline void sh_step_end(void)
 {
     sh_step_share_end = UINT64_MAX;

@@ -353,6 +353,24 @@ void sh_msg_reply_ok(struct sh_msg *msg, struct sh_reply_to to, sh_msg_type type
  * itself: who does so says it, for the counters. Any thread. */
 void sh_msg_retried(struct sh_msg *msg, shoal_nid to);
 
+/* --- Work in pieces ----------------------------------------------------------------------------
+ */
+
+/* What an inline handler has begun and can't end within its step: the transport step goes on with
+ * it, a piece in each round, and with the next one once it is over. Owned by the caller and kept
+ * from sh_msg_job_add until over returned true or drop was called. */
+struct sh_msg_job {
+    /* Does a piece (SH_STEP_SHARE_NS at most); true: it is over, and answered. */
+    bool (*run)(struct sh_msg_job *job);
+    /* Ends it early, at sh_msg_destroy. */
+    void (*drop)(struct sh_msg_job *job);
+    sh_msg_type type; /* which counts as the one that took the time; has a handler */
+    /* msg's: */
+    struct sh_msg_job *next;
+};
+/* From within an inline handler. */
+void sh_msg_job_add(struct sh_msg *msg, struct sh_msg_job *job);
+
 /* --- Leases and epochs ----------------------------------------------------------------------- */
 
 /* Until when this end may serve, by the clock of env. Once it has been set, and the clock has

@@ -348,6 +348,7 @@ struct sh_msg {
     uint32_t stalled_for_works; /* of them */
     uint32_t stalled_for_turn;  /* likewise */
     uint64_t stalls_due_ns;     /* when those that wait for answers are to be tried again */
+    struct sh_msg_job *jobs_first, *jobs_last; /* the first is at work; transport step */
     /* Where the time of the transport step goes, but for handlers: the parts, and when the one at
      * hand began (sh_step_ticks). Transport step. */
     struct sh_step_time part_times[SH_MSG_PARTS];

@@ -170,101 +170,6 @@ static void on_remove(void *arg, struct sh_msg_in *in)
         sh_chunks_refuse_own(in, err);
 }
 
-/* --- Create -------------------------------------------------------------------------------- */
-
-/* How many runs of consecutive IDs there are. */
-static size_t runs_count(const sh_lid *lids, size_t count)
-{
-    size_t runs = 0;
-    for (size_t i = 0; i < count; i++)
-        runs += i == 0 || lids[i].v != lids[i - 1].v + 1;
-    return runs;
-}
-
-static void create_answer(struct sh_msg_in *in, shoal_nid self, const sh_lid *lids, size_t count)
-{
-    struct sh_out out;
-    if (sh_msg_reply(in->msg, in->reply_to, in->type, runs_count(lids, count) * 12, &out) !=
-        SHOAL_OK)
-        return;
-    for (size_t first = 0; first < count;) {
-        size_t end = first + 1;
-        while (end < count && lids[end].v == lids[end - 1].v + 1)
-            end++;
-        sh_put64(&out.w, shoal_cid_make(self, lids[first].v).v);
-        sh_put32(&out.w, (uint32_t)(end - first));
-        first = end;
-    }
-    sh_msg_end(in->msg, &out);
-}
-
-/* Creates, or reserves, what a CREATE wishes for: sizes are read from its rest. */
-static enum shoal_err create_wished(struct sh_chunks *chunks, struct sh_reader *r, uint8_t how,
-                                    uint32_t count, sh_lid *lids)
-{
-    struct sh_store_wish wish = {.count = count,
-                                 .consecutive = how & SH_CHUNKS_CONSECUTIVE,
-                                 .reserve = how & SH_CHUNKS_RESERVE};
-    uint32_t *sizes = NULL;
-    if (how & SH_CHUNKS_SIZES) {
-        sizes = malloc(count * sizeof *sizes);
-        if (!sizes)
-            return SHOAL_ENOMEM;
-        for (uint32_t i = 0; i < count; i++)
-            sizes[i] = sh_get32(r);
-    } else {
-        wish.size = sh_get32(r);
-    }
-    wish.sizes = sizes;
-    enum shoal_err err = sh_store_new_as(chunks->store, &wish, lids, NULL);
-    free(sizes);
-    return err;
-}
-
-static const char no_creates[] = "this node has not joined yet, or is being drained";
-
-static bool may_create(const struct sh_chunks *chunks)
-{
-    /* relaxed: it publishes nothing */
-    return sh_msg_nid(chunks->msg).v != 0 && !sh_chunks_creates_refused(chunks);
-}
-
-static bool create_is_well(const struct sh_reader *r, uint32_t count, uint8_t how)
-{
-    const uint8_t known = SH_CHUNKS_SIZES | SH_CHUNKS_CONSECUTIVE | SH_CHUNKS_RESERVE;
-    size_t sizes = how & SH_CHUNKS_SIZES ? count : 1;
-    return sh_reader_ok(r) && (how & ~known) == 0 && count > 0 && count <= SH_CHUNKS_MANY_MAX &&
-           sh_reader_left(r) == sizes * 4;
-}
-
-static void on_create(void *arg, struct sh_msg_in *in)
-{
-    struct sh_chunks *chunks = arg;
-    struct sh_reader *r = &in->payload;
-    uint32_t count = sh_get32(r);
-    uint8_t how = sh_get8(r);
-    if (!create_is_well(r, count, how)) {
-        sh_chunks_refuse(in, SHOAL_EPROTO, "a create is a count and one size or count sizes");
-        return;
-    }
-    shoal_nid self = sh_msg_nid(chunks->msg);
-    if (!may_create(chunks)) {
-        sh_chunks_refuse(in, SHOAL_ENOTOWNER, no_creates);
-        return;
-    }
-    if (count > 16)
-        sh_step_long();
-    sh_lid few[16];
-    sh_lid *lids = count <= 16 ? few : malloc(count * sizeof *lids);
-    enum shoal_err err = lids ? create_wished(chunks, r, how, count, lids) : SHOAL_ENOMEM;
-    if (err == SHOAL_OK)
-        create_answer(in, self, lids, count);
-    else
-        sh_chunks_refuse_store(chunks, in, (sh_lid){0}, err);
-    if (lids != few)
-        free(lids);
-}
-
 /* --- At most once -------------------------------------------------------------------------- */
 
 /* What has not been done, as this node does not have the chunk, is not kept: the client asks again,
@@ -281,8 +186,9 @@ static void on_create_once(void *arg, struct sh_msg_in *in)
     uint32_t size = sh_get32(&in->payload);
     shoal_nid self = sh_msg_nid(chunks->msg);
     bool is_well = sh_reader_done(&in->payload);
-    if (!is_well || (state == SH_ONCE_FIRST && !may_create(chunks))) {
-        sh_chunks_refuse(in, is_well ? SHOAL_ENOTOWNER : SHOAL_EPROTO, is_well ? no_creates : NULL);
+    if (!is_well || (state == SH_ONCE_FIRST && !sh_chunks_may_create(chunks))) {
+        sh_chunks_refuse(in, is_well ? SHOAL_ENOTOWNER : SHOAL_EPROTO,
+                         is_well ? SH_CHUNKS_NO_CREATES : NULL);
         return;
     }
     if (state == SH_ONCE_FIRST) {
@@ -293,7 +199,7 @@ static void on_create_once(void *arg, struct sh_msg_in *in)
         sh_once_end(chunks->once, &id, &result);
     }
     if (result.err == SHOAL_OK)
-        create_answer(in, self, &(sh_lid){result.value}, 1);
+        sh_chunks_create_answer(in->msg, in->reply_to, in->type, self, &(sh_lid){result.value}, 1);
     else
         sh_chunks_refuse_store(chunks, in, (sh_lid){0}, result.err);
 }
@@ -635,7 +541,6 @@ static const struct {
     enum sh_msg_mode mode;
     sh_msg_handler handler;
 } handlers[] = {
-    {SH_CHUNKS_CREATE, SH_MSG_INLINE, on_create},
     {SH_CHUNKS_GET, SH_MSG_INLINE, on_get},
     {SH_CHUNKS_PUT, SH_MSG_INLINE, on_put},
     {SH_CHUNKS_REMOVE, SH_MSG_INLINE, on_remove},
@@ -685,6 +590,7 @@ enum shoal_err sh_chunks_create(struct sh_msg *msg, struct sh_store *store,
     sh_msg_prefetch_set(msg, SH_CHUNKS_PUT, sh_chunks_prefetch);
     sh_msg_prefetch_set(msg, SH_CHUNKS_PUT_ONCE, sh_chunks_prefetch_once);
     sh_fields_register(chunks);
+    sh_create_register(chunks);
     *chunks_out = chunks;
     return SHOAL_OK;
 }

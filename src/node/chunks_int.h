@@ -15,6 +15,7 @@ struct sh_chunks {
     struct sh_holdings holdings;
     _Atomic bool refuses_creates;
     _Atomic uint64_t misdirected; /* requests on chunks that are not here; relaxed: a counter */
+    unsigned creates;             /* jobs of create.c; of the transport step */
     struct sh_once *once;         /* results of the forms that are done at most once */
     uint32_t chunk_bytes_max;
     enum shoal_err (*remove)(void *arg, shoal_cid cid, sh_lid lid); /* NULL: the store's own */
@@ -36,6 +37,15 @@ void sh_chunks_refuse_store(struct sh_chunks *chunks, struct sh_msg_in *in, sh_l
 /* For payloads that begin with a chunk's ID, or with the prefix of msg/once.h and that. */
 void sh_chunks_prefetch(void *arg, struct sh_bytes payload, unsigned round);
 void sh_chunks_prefetch_once(void *arg, struct sh_bytes payload, unsigned round);
+
+/* create.c */
+#define SH_CHUNKS_NO_CREATES "this node has not joined yet, or is being drained"
+bool sh_chunks_may_create(const struct sh_chunks *chunks);
+/* Answers a CREATE with the IDs. */
+void sh_chunks_create_answer(struct sh_msg *msg, struct sh_reply_to to, sh_msg_type type,
+                             shoal_nid self, const sh_lid *lids, size_t count);
+/* Sets the handler of CREATE. */
+void sh_create_register(struct sh_chunks *chunks);
 
 /* fields.c: sets the handlers of what changes or reads a part of a chunk, or its size. */
 void sh_fields_register(struct sh_chunks *chunks);

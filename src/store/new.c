@@ -1,4 +1,5 @@
 /* Creating chunks: all of a batch, or none, or as far as it goes. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -294,6 +295,167 @@ static enum shoal_err make_pieces(struct sh_store *store, const struct sh_store_
     if (made_out)
         *made_out = made;
     return SHOAL_OK;
+}
+
+/* --- In pieces ----------------------------------------------------------------------------- */
+
+/* IDs that are taken at once, and known to the pool as a batch until the end. */
+#define PART_IDS ((size_t)1 << 15)
+#define PARTS_MAX 64
+
+struct sh_store_making {
+    struct sh_store *store;
+    struct sh_store_wish wish;
+    shoal_cid *lids;
+    uint64_t payload;
+    uint64_t limit; /* the table's, at the beginning */
+    uint32_t expected;
+    size_t taken;  /* IDs */
+    size_t made;   /* chunks, of these */
+    size_t undone; /* once err is set */
+    struct sh_idbatch parts[PARTS_MAX];
+    size_t parts_count, parts_ended;
+    enum shoal_err err;
+    bool is_retried;
+    bool is_over;
+};
+
+enum shoal_err sh_store_making_begin(struct sh_store *store, const struct sh_store_wish *wish,
+                                     shoal_cid *cids, struct sh_store_making **making_out)
+{
+    SH_ASSERT(wish->count > 0 && wish->count <= PART_IDS * PARTS_MAX && cids);
+    SH_ASSERT(!wish->partial);
+    uint64_t payload;
+    enum shoal_err err = wish_check(store, wish, &payload);
+    if (!err && hopeless(store, wish, payload))
+        err = sh_store_short(store, payload);
+    if (err)
+        return err;
+    struct sh_store_making *making = calloc(1, sizeof *making);
+    if (!making)
+        return SHOAL_ENOMEM;
+    making->store = store;
+    making->wish = *wish;
+    making->lids = cids;
+    making->payload = payload;
+    making->limit = sh_idtable_limit(&store->table);
+    /* The first ones speak for the rest: to look at all would take its time. */
+    struct sh_store_wish first = *wish;
+    first.count = wish->count < PART_IDS ? wish->count : PART_IDS;
+    making->expected = wish_footprint(&first);
+    *making_out = making;
+    return SHOAL_OK;
+}
+
+/* Takes the next IDs; all at once where they must follow each other. */
+static void part_begin(struct sh_store_making *making)
+{
+    struct sh_store_wish part = making->wish;
+    size_t left = making->wish.count - making->taken;
+    part.count = part.consecutive || left < PART_IDS ? left : PART_IDS;
+    SH_ASSERT(making->parts_count < PARTS_MAX);
+    making->err = ids_take(making->store, &part, making->lids + making->taken);
+    if (making->err)
+        return;
+    struct sh_idbatch *batch = &making->parts[making->parts_count++];
+    *batch = (struct sh_idbatch){.lids = making->lids + making->taken, .count = part.count};
+    sh_idpool_batch_begin(making->store->pool, batch);
+    making->taken += part.count;
+}
+
+/* Ends the next part: its IDs are the pool's again if they came free, or were never used. */
+static void part_end(struct sh_store_making *making)
+{
+    struct sh_store *store = making->store;
+    struct sh_idbatch *batch = &making->parts[making->parts_ended++];
+    size_t first = (size_t)(batch->lids - making->lids);
+    size_t made = making->made < first ? 0 : making->made - first;
+    made = made < batch->count ? made : batch->count;
+    sh_idpool_batch_end(store->pool, batch);
+    gone_give(store, made, batch->lids);
+    if (making->err)
+        sh_idpool_give(store->pool, batch->lids + made, batch->count - made);
+    for (size_t i = 0; i < made && !making->err; i++)
+        batch->lids[i] = shoal_cid_make(sh_store_nid(store), batch->lids[i].v);
+}
+
+/* Nothing is left of what failed. Free IDs at the table's end may have held memory: then it is
+ * tried once more. */
+static void failed_end(struct sh_store_making *making)
+{
+    struct sh_store *store = making->store;
+    sh_alloc_trim(store->alloc);
+    while (making->err == SHOAL_EFULL && !making->is_retried && sh_idpool_trim(store->pool))
+        continue;
+    if (making->is_retried || sh_idtable_limit(&store->table) >= making->limit) {
+        making->is_over = true;
+        return;
+    }
+    making->taken = making->made = making->undone = 0;
+    making->parts_count = making->parts_ended = 0;
+    making->err = SHOAL_OK;
+    making->is_retried = true;
+}
+
+static void undo_some(struct sh_store_making *making, size_t most)
+{
+    struct sh_store_wish rest = making->wish;
+    size_t left = making->made - making->undone, some = left < most ? left : most;
+    rest.sizes = rest.sizes ? rest.sizes + making->undone : NULL;
+    undo(making->store, &rest, some, making->lids + making->undone);
+    making->undone += some;
+}
+
+static void fill_some(struct sh_store_making *making, size_t most)
+{
+    struct sh_store *store = making->store;
+    const shoal_cid *lids = making->lids;
+    for (size_t end = making->made + most; making->made < end && making->made < making->taken;) {
+        size_t at = making->made, some = 1;
+        while (at + some < making->taken &&
+               lids[at + some].v >> SH_GROUP_BITS == lids[at].v >> SH_GROUP_BITS)
+            some++;
+        making->err = group_fill(store, &making->wish, at, some, making->expected, lids);
+        if (making->err)
+            return;
+        making->made += some;
+    }
+}
+
+bool sh_store_making_step(struct sh_store_making *making, size_t chunks_most)
+{
+    SH_ASSERT(!making->is_over && chunks_most > 0);
+    bool is_all = making->made == making->wish.count;
+    if (making->err && making->undone < making->made) {
+        undo_some(making, chunks_most);
+    } else if ((making->err || is_all) && making->parts_ended < making->parts_count) {
+        part_end(making);
+    } else if (making->err) {
+        failed_end(making);
+    } else if (is_all) {
+        count_made(making->store, &making->wish, making->made, making->payload);
+        making->is_over = true;
+    } else if (making->made == making->taken) {
+        part_begin(making);
+    } else {
+        fill_some(making, chunks_most);
+    }
+    return making->is_over;
+}
+
+void sh_store_making_fail(struct sh_store_making *making, enum shoal_err err)
+{
+    SH_ASSERT(err != SHOAL_OK && err != SHOAL_EFULL);
+    if (!making->err && making->parts_ended == 0)
+        making->err = err;
+}
+
+enum shoal_err sh_store_making_end(struct sh_store_making *making)
+{
+    SH_ASSERT(making->is_over);
+    enum shoal_err err = making->err;
+    free(making);
+    return err;
 }
 
 enum shoal_err sh_store_new_as(struct sh_store *store, const struct sh_store_wish *wish,

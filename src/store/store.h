@@ -90,6 +90,23 @@ SHOAL_NODISCARD enum shoal_err sh_store_new_as(struct sh_store *store,
                                                const struct sh_store_wish *wish,
                                                shoal_cid *cids_out, size_t *made_out);
 
+/* The same in pieces, for steps: begin, step until it returns true, end. Wish (its sizes, not
+ * itself) and cids are kept until the end; partial is not for this, and count is 1 to 2^20. Until
+ * it is over it may yet fail and undo what it has made; others can see, and remove, what is made.
+ * cids means something when end says OK. One thread at a time. begin: ETOOBIG, EFULL, ENOMEM. */
+struct sh_store_making;
+SHOAL_NODISCARD enum shoal_err sh_store_making_begin(struct sh_store *store,
+                                                     const struct sh_store_wish *wish,
+                                                     shoal_cid *cids,
+                                                     struct sh_store_making **making_out);
+/* Does the next piece: makes or undoes about so many chunks, or takes or gives back some IDs (2^15;
+ * consecutive ones are taken all at once). */
+SHOAL_NODISCARD bool sh_store_making_step(struct sh_store_making *making, size_t chunks_most);
+/* Lets it undo what it has made and fail with that (not EFULL), unless it is about to be over. */
+void sh_store_making_fail(struct sh_store_making *making, enum shoal_err err);
+/* Frees it, once it is over. */
+SHOAL_NODISCARD enum shoal_err sh_store_making_end(struct sh_store_making *making);
+
 /* Makes the chunk of a reserved ID, with its bytes. ENOCHUNK when the ID is not reserved (or filled
  * already); EFULL and ETOOBIG leave it reserved. */
 SHOAL_NODISCARD enum shoal_err sh_store_fill(struct sh_store *store, shoal_cid cid,
