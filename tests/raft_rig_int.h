@@ -3,10 +3,9 @@
  * happens:
  *
  *   election safety       at most one leader in a term (Raft, figure 3)
- *   state machine safety  no two servers apply different commands at one index; an image holds what
- *                         was applied up to its index
- *   log matching          two logs with the same term at an index agree up to it
- *   linearizability       of what clients saw of the register (sim/linear.h) */
+ *   state machine safety  no two servers apply different commands at one index; a snapshot holds
+ * what was applied up to its index log matching          two logs with the same term at an index
+ * agree up to it linearizability       of what clients saw of the register (sim/linear.h) */
 #ifndef TESTS_RAFT_RIG_INT_H
 #define TESTS_RAFT_RIG_INT_H
 
@@ -35,7 +34,7 @@
 #define INDEX_MAX 4096
 #define TERM_MAX 4096
 #define CALLS_MAX 200
-#define IMAGE_BYTES 200 /* more than a piece */
+#define SNAPSHOT_BYTES 200 /* more than a piece */
 /* The first byte of two of raft's messages (raft_int.h). */
 #define MESSAGE_APPEND 3
 #define MESSAGE_APPEND_ANSWER 4
@@ -57,8 +56,8 @@ struct server {
     struct sh_raft_disk *disk;
     struct state state;
     struct letter *inbox, **inbox_end;
-    bool forgets;  /* its disk is empty at the next boot */
-    bool speaks;   /* it has stored that it is not mute: it led or agreed to something since */
+    bool forgets; /* its disk is empty at the next boot */
+    bool speaks;  /* it has stored that it is not recovering: it led or agreed to something since */
     uint64_t life; /* since it forgot last: letters of an earlier life are lost */
     uint64_t boots;
     bool is_apart; /* it replicates a log of its own: what it applies is compared with nobody's */
@@ -90,7 +89,7 @@ struct rig {
     unsigned ops_count;
     unsigned answered;
     uint64_t seed;
-    unsigned leaders_count, images, member_changes;
+    unsigned leaders_count, snapshots, member_changes;
     unsigned unjudged;  /* histories that were too large for the check of linearizability */
     bool reads_at_once; /* the planted bug: whoever believes to lead answers reads */
     const char *broken; /* the first property that did not hold */
@@ -179,30 +178,30 @@ static void apply(void *arg, uint64_t index, uint64_t term, struct sh_bytes comm
         call_end(server->rig, call, result, value);
 }
 
-static size_t image_size(void *arg)
+static size_t snapshot_size(void *arg)
 {
     (void)arg;
-    return IMAGE_BYTES;
+    return SNAPSHOT_BYTES;
 }
 
-static void image_put(void *arg, struct sh_writer *w)
+static void snapshot_put(void *arg, struct sh_writer *w)
 {
     struct server *server = arg;
-    uint8_t padding[IMAGE_BYTES - STATE_BYTES];
+    uint8_t padding[SNAPSHOT_BYTES - STATE_BYTES];
     memset(padding, 7, sizeof padding);
     state_put(w, &server->state);
     sh_put_raw(w, sh_bytes_make(padding, sizeof padding));
 }
 
-static enum shoal_err image_get(void *arg, struct sh_bytes image)
+static enum shoal_err snapshot_get(void *arg, struct sh_bytes snapshot)
 {
     struct server *server = arg;
-    struct sh_reader r = sh_reader_make(image);
+    struct sh_reader r = sh_reader_make(snapshot);
     struct state state = state_get(&r);
-    if (image.size != IMAGE_BYTES)
+    if (snapshot.size != SNAPSHOT_BYTES)
         return SHOAL_ECORRUPT;
     server->state = state;
-    server->rig->images++;
+    server->rig->snapshots++;
     if (state.applied)
         check_chosen(server->rig, &state);
     return SHOAL_OK;
@@ -380,7 +379,7 @@ static void server_boot(void *arg, struct sh_world *world, unsigned node)
         .snapshot_entries = rig->snapshot_entries,
         .piece_bytes = 128,
         .seed = sh_random64(&env->random),
-        .fsm = {apply, image_size, image_put, image_get, server},
+        .fsm = {apply, snapshot_size, snapshot_put, snapshot_get, server},
     };
     if (!(rig->first.voters >> server->number & 1))
         config.first = (struct sh_raft_members){0};

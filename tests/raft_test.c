@@ -56,7 +56,8 @@ static bool may_forget(const struct rig *rig)
     uint64_t voters;
     for (unsigned i = 0; i < rig->count; i++) {
         const struct server *server = &rig->servers[i];
-        if (server->forgets || !server->raft || sh_raft_is_mute(server->raft) || !server->speaks)
+        if (server->forgets || !server->raft || sh_raft_is_recovering(server->raft) ||
+            !server->speaks)
             return false;
         voters = sh_raft_members(server->raft).voters;
         if (voters && __builtin_popcountll(voters) < 3)
@@ -158,7 +159,7 @@ static bool has_converged(void *arg)
         if (!((members.voters | members.learners) >> server->number & 1))
             continue;
         if (!server->raft || sh_raft_applied(server->raft) != sh_raft_last(leader->raft) ||
-            sh_raft_is_mute(server->raft))
+            sh_raft_is_recovering(server->raft))
             return false;
     }
     return true;
@@ -233,7 +234,7 @@ static void print_servers(const struct rig *rig)
             ", applied %" PRIu64 ", voters %" PRIx64 ", learners %" PRIx64 "%s\n",
             server->number, (int)sh_raft_role(raft), sh_raft_leader(raft), sh_raft_term(raft),
             sh_raft_last(raft), sh_raft_commit(raft), sh_raft_applied(raft), members.voters,
-            members.learners, sh_raft_is_mute(raft) ? ", mute" : "");
+            members.learners, sh_raft_is_recovering(raft) ? ", recovering" : "");
     }
 }
 
@@ -246,7 +247,7 @@ static void run_whole(uint64_t seed, struct rig *sum)
         sum->answered += rig.answered;
         sum->unjudged += rig.unjudged;
         sum->leaders_count += rig.leaders_count;
-        sum->images += rig.images;
+        sum->snapshots += rig.snapshots;
         sum->chosen_last += rig.chosen_last;
         sum->member_changes += rig.member_changes;
     }
@@ -267,14 +268,14 @@ static void fixed_seeds_hold(void **state)
     struct rig sum = {0};
     for (uint64_t seed = 1; seed <= FIXED_SEEDS; seed++)
         run_whole(seed, &sum);
-    print_message("%u calls answered, %u leaders, %u images, %u changes of members, %" PRIu64
+    print_message("%u calls answered, %u leaders, %u snapshots, %u changes of members, %" PRIu64
                   " entries, %u histories unjudged\n",
-                  sum.answered, sum.leaders_count, sum.images, sum.member_changes, sum.chosen_last,
-                  sum.unjudged);
+                  sum.answered, sum.leaders_count, sum.snapshots, sum.member_changes,
+                  sum.chosen_last, sum.unjudged);
     /* Neither so calm nor so rough that nothing is seen. */
     assert_true(sum.answered > FIXED_SEEDS * 10);
     assert_true(sum.leaders_count > FIXED_SEEDS * 2);
-    assert_true(sum.images > 10);
+    assert_true(sum.snapshots > 10);
     assert_true(sum.member_changes > 5);
     assert_in_range(sum.unjudged, 0, 40 / 10); /* a history that nobody judged proves nothing */
 }

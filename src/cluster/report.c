@@ -7,8 +7,8 @@
 
 #define FORMAT 2
 #define FLAG_CURRENT 1u
-#define FLAG_MUTE 2u
-#define FLAGS (FLAG_CURRENT | FLAG_MUTE)
+#define FLAG_RECOVERING 2u
+#define FLAGS (FLAG_CURRENT | FLAG_RECOVERING)
 #define FLAG_HERE 1u
 #define FLAG_KNOWN 2u
 #define FLAG_MORE 4u
@@ -53,8 +53,8 @@ void sh_report_put(struct sh_writer *w, const struct sh_report *report)
     numbers_of(&copy, numbers);
     sh_put8(w, FORMAT);
     sh_put8(w, (uint8_t)report->kind);
-    sh_put8(w,
-            (uint8_t)((report->is_current ? FLAG_CURRENT : 0) | (report->is_mute ? FLAG_MUTE : 0)));
+    sh_put8(w, (uint8_t)((report->is_current ? FLAG_CURRENT : 0) |
+                         (report->is_recovering ? FLAG_RECOVERING : 0)));
     sh_put8(w, (uint8_t)report->role);
     sh_put16(w, report->nid.v);
     sh_put16(w, report->leader.v);
@@ -109,7 +109,7 @@ enum shoal_err sh_report_get(struct sh_reader *r, struct sh_report *report_out)
     report.kind = (enum sh_report_kind)kind;
     report.role = (enum sh_report_role)role;
     report.is_current = flags & FLAG_CURRENT;
-    report.is_mute = flags & FLAG_MUTE;
+    report.is_recovering = flags & FLAG_RECOVERING;
     for (unsigned i = 0; i < report.shard_count; i++)
         if (!shard_get(r, &report.shards[i]))
             return SHOAL_EPROTO;

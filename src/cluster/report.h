@@ -5,7 +5,7 @@
  * Encoded (little-endian, no padding):
  *   0   u8   format (2)
  *   1   u8   kind
- *   2   u8   flags: 1 current, 2 mute
+ *   2   u8   flags: 1 current, 2 recovering
  *   3   u8   role
  *   4   u16  the superpeer's ID
  *   6   u16  the leader's ID; 0: none is known
@@ -56,8 +56,8 @@ struct sh_report_shard {
 
 struct sh_report {
     enum sh_report_kind kind;
-    bool is_current; /* what it knows is up to date: it hears a majority */
-    bool is_mute;    /* it neither votes nor counts: it may have forgotten what it promised */
+    bool is_current;    /* what it knows is up to date: it hears a majority */
+    bool is_recovering; /* it neither votes nor counts: it may have forgotten what it promised */
     enum sh_report_role role;
     shoal_nid nid, leader;
     /* 0 to raft_last: of the registry. */

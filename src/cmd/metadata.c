@@ -106,7 +106,7 @@ static void report_json(struct sh_json *row, const struct sh_report *report)
     sh_json_set_text(row, "registry", kinds[report->kind]);
     sh_json_set_text(row, "role", role_name(report));
     sh_json_set_bool(row, "current", report->is_current);
-    sh_json_set_bool(row, "mute", report->is_mute);
+    sh_json_set_bool(row, "recovering", report->is_recovering);
     sh_json_set_u64(row, "leader", report->leader.v);
     sh_json_set_u64(row, "epoch", report->epoch);
     sh_json_set_u64(row, "term", report->term);
@@ -228,7 +228,9 @@ static void registry_print(FILE *out, const struct sh_report *report)
     char voters[SET_TEXT_MAX], learners[SET_TEXT_MAX], text[SH_SIZE_TEXT_MAX];
     fprintf(out, "registry     in %s; %s%s%s\n", kinds[report->kind], role_name(report),
             report->is_current ? "" : ", which hears no majority",
-            report->is_mute ? ", mute until it knows what it may have forgotten" : "");
+            report->is_recovering
+                ? ", recovering: it votes and counts again once it knows what it may have forgotten"
+                : "");
     if (report->kind == SH_REPORT_RAFT) {
         fprintf(out, "term         %" PRIu64 ", led by %u\n", report->term,
                 (unsigned)report->leader.v);

@@ -18,14 +18,14 @@ enum shoal_err sh_raft_create(const struct sh_raft_config *config, struct sh_raf
     if (!raft)
         return SHOAL_ENOMEM;
     raft->config = *config;
-    raft->image.members = raft->members = config->first;
+    raft->snapshot.members = raft->members = config->first;
     raft->first = raft->unsaved = 1;
     raft->messages_end = &raft->messages;
     raft->nonce = sh_raft_draw(raft);
     raft->founding = sh_raft_draw(raft);
     /* Whoever else has a say may remember what we forgot. */
-    raft->is_mute = config->first.voters != sh_raft_bit(config->server);
-    if (!raft->is_mute)
+    raft->is_recovering = config->first.voters != sh_raft_bit(config->server);
+    if (!raft->is_recovering)
         sh_raft_log_found(raft);
     *raft_out = raft;
     return SHOAL_OK;
@@ -43,7 +43,7 @@ void sh_raft_destroy(struct sh_raft *raft)
     for (size_t i = 0; i < raft->count; i++)
         free(raft->entries[i].bytes);
     free(raft->entries);
-    free(raft->image.bytes);
+    free(raft->snapshot.bytes);
     free(raft->coming.bytes);
     free(raft->batch);
     free(raft);
@@ -62,7 +62,7 @@ void sh_raft_start(struct sh_raft *raft, uint64_t now_ns)
     raft->base_is_wanted = true; /* a clean beginning, whatever the end of the old files is like */
     sh_raft_life_begin(raft);
     sh_raft_election_defer(raft, now_ns);
-    if (!raft->is_mute && raft->members.voters == sh_raft_bit(raft->config.server))
+    if (!raft->is_recovering && raft->members.voters == sh_raft_bit(raft->config.server))
         raft->election_ns = now_ns; /* nobody else to wait for */
 }
 
@@ -115,7 +115,7 @@ bool sh_raft_needs(const struct sh_raft *raft, uint8_t server)
 
 static bool may_campaign(const struct sh_raft *raft)
 {
-    if (raft->role == SH_RAFT_LEADER || raft->is_mute || raft->withdrawal)
+    if (raft->role == SH_RAFT_LEADER || raft->is_recovering || raft->withdrawal)
         return false;
     return members_needed(raft).voters & sh_raft_bit(raft->config.server);
 }
@@ -125,7 +125,7 @@ void sh_raft_tick(struct sh_raft *raft, uint64_t now_ns)
     SH_ASSERT(raft->is_started);
     if (raft->withdrawal)
         return;
-    if (raft->is_mute)
+    if (raft->is_recovering)
         sh_raft_probe_tick(raft, now_ns);
     if (raft->role == SH_RAFT_LEADER)
         sh_raft_lead_tick(raft, now_ns);
@@ -142,7 +142,7 @@ uint64_t sh_raft_due_ns(const struct sh_raft *raft)
         due_ns = raft->heartbeat_ns;
     else if (may_campaign(raft))
         due_ns = raft->election_ns;
-    if (raft->is_mute && raft->probe_ns < due_ns)
+    if (raft->is_recovering && raft->probe_ns < due_ns)
         due_ns = raft->probe_ns;
     return due_ns;
 }
@@ -165,7 +165,7 @@ static void receive_as_follower(struct sh_raft *raft, uint64_t now_ns, uint8_t f
     if (head->type == SH_RAFT_APPEND)
         sh_raft_on_append(raft, now_ns, from, r);
     else
-        sh_raft_on_image(raft, now_ns, from, r);
+        sh_raft_on_snapshot(raft, now_ns, from, r);
 }
 
 /* Hands a message of this log and of a current life to its function. */
@@ -191,7 +191,7 @@ static void receive(struct sh_raft *raft, uint64_t now_ns, uint8_t from,
         sh_raft_on_vote_answer(raft, now_ns, from, head->flags, head->term);
         return;
     }
-    if (head->type == SH_RAFT_APPEND || head->type == SH_RAFT_IMAGE) {
+    if (head->type == SH_RAFT_APPEND || head->type == SH_RAFT_SNAPSHOT) {
         receive_as_follower(raft, now_ns, from, head, r);
         return;
     }
@@ -200,7 +200,7 @@ static void receive(struct sh_raft *raft, uint64_t now_ns, uint8_t from,
     if (head->type == SH_RAFT_APPEND_ANSWER)
         sh_raft_on_append_answer(raft, now_ns, from, head->flags, r);
     else
-        sh_raft_on_image_answer(raft, now_ns, from, r);
+        sh_raft_on_snapshot_answer(raft, now_ns, from, r);
 }
 
 void sh_raft_receive(struct sh_raft *raft, uint64_t now_ns, uint8_t from, struct sh_bytes message)
@@ -233,8 +233,8 @@ void sh_raft_apply(struct sh_raft *raft)
             raft->config.fsm.apply(raft->config.fsm.arg, raft->applied, entry->term,
                                    sh_bytes_make(entry->bytes, entry->size));
     }
-    if (raft->applied - raft->image.index >= raft->config.snapshot_entries)
-        sh_raft_image_take(raft);
+    if (raft->applied - raft->snapshot.index >= raft->config.snapshot_entries)
+        sh_raft_snapshot_take(raft);
 }
 
 /* --- Proposals and reads --------------------------------------------------------------------- */
@@ -276,7 +276,7 @@ enum shoal_err sh_raft_members_change(struct sh_raft *raft, struct sh_raft_membe
         return SHOAL_EBUSY;
     if (more) {
         const struct sh_raft_progress *learner = &raft->progress[__builtin_ctzll(more)];
-        if (learner->match < raft->commit || learner->is_mute)
+        if (learner->match < raft->commit || learner->is_recovering)
             return SHOAL_EBUSY;
     }
     uint64_t known = raft->members.voters | raft->members.learners;
@@ -289,7 +289,7 @@ enum shoal_err sh_raft_members_change(struct sh_raft *raft, struct sh_raft_membe
         return err;
     for (uint8_t i = 1; i <= SH_RAFT_SERVER_MAX; i++) {
         if (!(known & sh_raft_bit(i)))
-            raft->progress[i] = (struct sh_raft_progress){.next = raft->image.index + 1};
+            raft->progress[i] = (struct sh_raft_progress){.next = raft->snapshot.index + 1};
     }
     sh_raft_lead_send_all(raft);
     return SHOAL_OK;
@@ -316,7 +316,7 @@ enum shoal_err sh_raft_read_done(const struct sh_raft *raft, const struct sh_raf
         return SHOAL_EROLE;
     uint64_t answered = sh_raft_bit(raft->config.server);
     for (uint8_t i = 1; i <= SH_RAFT_SERVER_MAX; i++) {
-        if (raft->progress[i].round >= read->round && !raft->progress[i].is_mute)
+        if (raft->progress[i].round >= read->round && !raft->progress[i].is_recovering)
             answered |= sh_raft_bit(i);
     }
     return raft->applied >= read->index && sh_raft_is_majority(answered, raft->members.voters)
@@ -361,9 +361,9 @@ struct sh_raft_members sh_raft_members(const struct sh_raft *raft)
     return raft->members;
 }
 
-bool sh_raft_is_mute(const struct sh_raft *raft)
+bool sh_raft_is_recovering(const struct sh_raft *raft)
 {
-    return raft->is_mute;
+    return raft->is_recovering;
 }
 
 bool sh_raft_is_current(const struct sh_raft *raft)
@@ -373,7 +373,8 @@ bool sh_raft_is_current(const struct sh_raft *raft)
 
 void sh_raft_leader_gone(struct sh_raft *raft, uint64_t now_ns, uint8_t server)
 {
-    if (raft->role != SH_RAFT_FOLLOWER || !raft->leader || raft->leader != server || raft->is_mute)
+    if (raft->role != SH_RAFT_FOLLOWER || !raft->leader || raft->leader != server ||
+        raft->is_recovering)
         return;
     raft->leader = 0;
     uint64_t half_ns = raft->config.heartbeat_ns / 2;

@@ -34,8 +34,8 @@
  *
  * Departures:
  * - A server whose storage is empty can't know whether it has forgotten votes and entries. It stays
- *   *mute*: it neither votes nor counts as a holder of entries until every other voter that it
- *   knows of has told it the term that it has stored. When all say zero, the cluster is new.
+ *   *recovering*: it neither votes nor counts as a holder of entries until every other voter that
+ * it knows of has told it the term that it has stored. When all say zero, the cluster is new.
  *   Otherwise the server gives no vote in any term up to the highest one it was told, and speaks
  *   again once it holds all that a leader of that term or a later one has committed in its own
  *   term. (Every entry and vote that it may have forgotten was made with one of the others, who
@@ -56,10 +56,10 @@
 #include "base/bytes.h"
 #include "shoal/err.h"
 
-#define SH_RAFT_SERVER_MAX 63               /* servers are 1 to this */
-#define SH_RAFT_BACKLOG_MAX 1024            /* entries of a leader that are not committed yet */
-#define SH_RAFT_COMMAND_BYTES_MAX 65536     /* of one command */
-#define SH_RAFT_IMAGE_BYTES_MAX (64u << 20) /* of a snapshot */
+#define SH_RAFT_SERVER_MAX 63                  /* servers are 1 to this */
+#define SH_RAFT_BACKLOG_MAX 1024               /* entries of a leader that are not committed yet */
+#define SH_RAFT_COMMAND_BYTES_MAX 65536        /* of one command */
+#define SH_RAFT_SNAPSHOT_BYTES_MAX (64u << 20) /* of a snapshot */
 
 struct sh_raft;
 
@@ -74,11 +74,11 @@ struct sh_raft_members {
 struct sh_raft_fsm {
     /* A committed command, borrowed. Each index at most once, in order; some indexes have none. */
     void (*apply)(void *arg, uint64_t index, uint64_t term, struct sh_bytes command);
-    /* The state after the last apply as bytes: at most SH_RAFT_IMAGE_BYTES_MAX. */
-    size_t (*image_size)(void *arg);
-    void (*image_put)(void *arg, struct sh_writer *w);
+    /* The state after the last apply as bytes: at most SH_RAFT_SNAPSHOT_BYTES_MAX. */
+    size_t (*snapshot_size)(void *arg);
+    void (*snapshot_put)(void *arg, struct sh_writer *w);
     /* Replaces the state. Any error changes nothing. */
-    enum shoal_err (*image_get)(void *arg, struct sh_bytes image);
+    enum shoal_err (*snapshot_get)(void *arg, struct sh_bytes snapshot);
     void *arg;
 };
 
@@ -90,7 +90,7 @@ struct sh_raft_config {
     uint64_t election_ns;      /* silence of a leader before another is elected, up to twice this */
     uint64_t heartbeat_ns;     /* well below it */
     uint32_t snapshot_entries; /* a snapshot is taken after so many entries; at least 1 */
-    uint32_t piece_bytes;      /* entries or image in one message, roughly; at least 64 */
+    uint32_t piece_bytes;      /* entries or snapshot in one message, roughly; at least 64 */
     uint64_t seed;             /* random: for election times, identities and lives */
     struct sh_raft_fsm fsm;
 };
@@ -101,8 +101,8 @@ SHOAL_NODISCARD enum shoal_err sh_raft_create(const struct sh_raft_config *confi
 void sh_raft_destroy(struct sh_raft *raft);
 
 /* Before start: takes one stored batch, in the order in which they were stored. ECORRUPT (not what
- * store_next gave), ECLUSTER (of another server), ENOMEM, or what image_get says: raft is of no use
- * then.
+ * store_next gave), ECLUSTER (of another server), ENOMEM, or what snapshot_get says: raft is of no
+ * use then.
  */
 SHOAL_NODISCARD enum shoal_err sh_raft_load(struct sh_raft *raft, struct sh_bytes batch);
 /* Ends loading. */
@@ -205,7 +205,7 @@ struct sh_raft_members sh_raft_members(const struct sh_raft *raft);
 /* Whether a server is a member, or is one until a change in the log is committed: until then nobody
  * else may have the entry that removes it, and its vote may decide who leads (4.2.2). */
 bool sh_raft_needs(const struct sh_raft *raft, uint8_t server);
-bool sh_raft_is_mute(const struct sh_raft *raft);
+bool sh_raft_is_recovering(const struct sh_raft *raft);
 /* Whether a leader is known, and the state has been up to date since the start: so that it lacks no
  * more than what was committed lately. */
 bool sh_raft_is_current(const struct sh_raft *raft);

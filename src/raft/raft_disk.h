@@ -27,7 +27,7 @@ struct sh_raft_disk;
 
 /* Loads what is stored into a raft that was not started (waits for the disk). Keeps both. env needs
  * clock, random and disk. *is_new_out: nothing was stored. ECORRUPT, ECLUSTER, EVERSION (of a newer
- * shoal), EIO, ENOMEM, or what raft's image_get says; each is logged. */
+ * shoal), EIO, ENOMEM, or what raft's snapshot_get says; each is logged. */
 SHOAL_NODISCARD enum shoal_err sh_raft_disk_open(const struct sh_env *env, struct sh_raft *raft,
                                                  struct sh_raft_disk **disk_out, bool *is_new_out);
 /* The number of the server whose log the disk holds. ENONAME: there is none. Other errors as above.

@@ -1,4 +1,4 @@
-/* Raft's follower: entries and images from the leader. */
+/* Raft's follower: entries and snapshots from the leader. */
 #include <stdlib.h>
 
 #include "base/assert.h"
@@ -7,8 +7,8 @@
 
 static void answer(struct sh_raft *raft, uint8_t to, unsigned flags, uint64_t index, uint64_t round)
 {
-    if (raft->is_mute)
-        flags |= SH_RAFT_MUTE;
+    if (raft->is_recovering)
+        flags |= SH_RAFT_RECOVERING;
     struct sh_writer w = sh_raft_message_begin(raft, to, SH_RAFT_APPEND_ANSWER, (uint8_t)flags,
                                                raft->term, 16, raft->vote_changes);
     sh_put64(&w, index);
@@ -85,7 +85,7 @@ static bool take_entry(struct sh_raft *raft, uint64_t index, uint64_t *term, str
 }
 
 /* A leader has committed an entry of its own term, and with it everything before; all of it is here
- * now. So a mute server holds whatever it may have forgotten; see raft.h. */
+ * now. So a recovering server holds whatever it may have forgotten; see raft.h. */
 static void catch_up(struct sh_raft *raft, uint64_t leader_commit, uint64_t match)
 {
     uint64_t term;
@@ -93,10 +93,10 @@ static void catch_up(struct sh_raft *raft, uint64_t leader_commit, uint64_t matc
         term != raft->term)
         return;
     raft->is_current = true;
-    if (!raft->is_mute || !raft->probe_is_over || raft->term < raft->heard_term)
+    if (!raft->is_recovering || !raft->probe_is_over || raft->term < raft->heard_term)
         return;
     SH_INFO("raft", "caught up: voting again", SH_U64("index", match));
-    raft->is_mute = false;
+    raft->is_recovering = false;
     sh_raft_vote_touch(raft);
 }
 
@@ -113,7 +113,7 @@ void sh_raft_on_append(struct sh_raft *raft, uint64_t now_ns, uint8_t from, stru
     uint64_t term;
     bool is_known = before <= sh_raft_log_last(raft) && sh_raft_log_term(raft, before, &term);
     if (!is_known && before < raft->commit) {
-        /* Long since part of our image; a leader has whatever is committed. */
+        /* Long since part of our snapshot; a leader has whatever is committed. */
         matched_raise(raft, raft->commit, round);
         return;
     }
@@ -134,96 +134,98 @@ void sh_raft_on_append(struct sh_raft *raft, uint64_t now_ns, uint8_t from, stru
     matched_raise(raft, match, round);
 }
 
-/* --- Images ---------------------------------------------------------------------------------- */
+/* --- Snapshots ----------------------------------------------------------------------------------
+ */
 
 static void coming_drop(struct sh_raft *raft)
 {
     free(raft->coming.bytes);
-    raft->coming = (struct sh_raft_image){0};
+    raft->coming = (struct sh_raft_snapshot){0};
     raft->coming_at = 0;
 }
 
-/* Makes ready for an image, unless it is the one that is coming already. */
-static bool coming_begin(struct sh_raft *raft, const struct sh_raft_image *image)
+/* Makes ready for a snapshot, unless it is the one that is coming already. */
+static bool coming_begin(struct sh_raft *raft, const struct sh_raft_snapshot *snapshot)
 {
-    if (raft->coming.bytes && raft->coming.index == image->index &&
-        raft->coming.term == image->term && raft->coming.size == image->size)
+    if (raft->coming.bytes && raft->coming.index == snapshot->index &&
+        raft->coming.term == snapshot->term && raft->coming.size == snapshot->size)
         return true;
     coming_drop(raft);
-    uint8_t *bytes = malloc(image->size ? image->size : 1);
+    uint8_t *bytes = malloc(snapshot->size ? snapshot->size : 1);
     if (!bytes)
         return false;
-    raft->coming = *image;
+    raft->coming = *snapshot;
     raft->coming.bytes = bytes;
     return true;
 }
 
-/* Puts the whole image in the place of everything up to its index. */
+/* Puts the whole snapshot in the place of everything up to its index. */
 static bool install(struct sh_raft *raft)
 {
-    struct sh_raft_image *image = &raft->coming;
+    struct sh_raft_snapshot *snapshot = &raft->coming;
     const struct sh_raft_fsm *fsm = &raft->config.fsm;
-    enum shoal_err err = fsm->image_get(fsm->arg, sh_bytes_make(image->bytes, image->size));
+    enum shoal_err err =
+        fsm->snapshot_get(fsm->arg, sh_bytes_make(snapshot->bytes, snapshot->size));
     if (err) {
-        SH_ERROR("raft", "the leader's image can't be taken", SH_ERR(err));
+        SH_ERROR("raft", "the leader's snapshot can't be taken", SH_ERR(err));
         coming_drop(raft);
         return false;
     }
     uint64_t term;
     uint64_t last = sh_raft_log_last(raft);
-    bool goes_on =
-        image->index <= last && sh_raft_log_term(raft, image->index, &term) && term == image->term;
+    bool goes_on = snapshot->index <= last && sh_raft_log_term(raft, snapshot->index, &term) &&
+                   term == snapshot->term;
     if (!goes_on && last > raft->commit)
         sh_raft_log_cut(raft, raft->commit + 1);
-    free(raft->image.bytes);
-    raft->image = *image;
-    raft->coming = (struct sh_raft_image){0};
+    free(raft->snapshot.bytes);
+    raft->snapshot = *snapshot;
+    raft->coming = (struct sh_raft_snapshot){0};
     raft->coming_at = 0;
-    sh_raft_log_shift(raft, raft->image.index + 1);
-    raft->commit = raft->applied = raft->image.index;
-    if (raft->unsaved <= raft->image.index)
-        raft->unsaved = raft->image.index + 1;
+    sh_raft_log_shift(raft, raft->snapshot.index + 1);
+    raft->commit = raft->applied = raft->snapshot.index;
+    if (raft->unsaved <= raft->snapshot.index)
+        raft->unsaved = raft->snapshot.index + 1;
     sh_raft_log_members(raft);
     raft->base_is_wanted = true;
     raft->changes++;
-    SH_INFO("raft", "took the leader's image", SH_U64("index", raft->image.index));
+    SH_INFO("raft", "took the leader's snapshot", SH_U64("index", raft->snapshot.index));
     return true;
 }
 
-void sh_raft_on_image(struct sh_raft *raft, uint64_t now_ns, uint8_t from, struct sh_reader *r)
+void sh_raft_on_snapshot(struct sh_raft *raft, uint64_t now_ns, uint8_t from, struct sh_reader *r)
 {
     (void)now_ns;
-    struct sh_raft_image image = {.index = sh_get64(r), .term = 0};
-    image.term = sh_get64(r);
-    image.members.voters = sh_get64(r);
-    image.members.learners = sh_get64(r);
+    struct sh_raft_snapshot snapshot = {.index = sh_get64(r), .term = 0};
+    snapshot.term = sh_get64(r);
+    snapshot.members.voters = sh_get64(r);
+    snapshot.members.learners = sh_get64(r);
     uint64_t round = sh_get64(r);
-    image.size = sh_get32(r);
+    snapshot.size = sh_get32(r);
     uint32_t offset = sh_get32(r);
     size_t size = sh_reader_left(r);
     const uint8_t *bytes = sh_reader_take(r, size);
-    if (!sh_reader_ok(r) || image.size > SH_RAFT_IMAGE_BYTES_MAX || offset > image.size ||
-        size > image.size - offset || image.term > raft->term || !image.members.voters ||
-        (image.members.voters & image.members.learners) || image.index > UINT64_MAX / 2)
+    if (!sh_reader_ok(r) || snapshot.size > SH_RAFT_SNAPSHOT_BYTES_MAX || offset > snapshot.size ||
+        size > snapshot.size - offset || snapshot.term > raft->term || !snapshot.members.voters ||
+        (snapshot.members.voters & snapshot.members.learners) || snapshot.index > UINT64_MAX / 2)
         return;
-    if (image.index <= raft->commit) {
+    if (snapshot.index <= raft->commit) {
         matched_raise(raft, raft->commit, round);
         return;
     }
-    if (!coming_begin(raft, &image))
+    if (!coming_begin(raft, &snapshot))
         return;
     if (offset == raft->coming_at) {
         memcpy(raft->coming.bytes + offset, bytes, size);
         raft->coming_at += (uint32_t)size;
     }
-    if (raft->coming_at == image.size) {
+    if (raft->coming_at == snapshot.size) {
         if (install(raft))
             matched_raise(raft, raft->commit, round);
         return;
     }
-    struct sh_writer w = sh_raft_message_begin(raft, from, SH_RAFT_IMAGE_ANSWER, 0, raft->term, 20,
-                                               raft->vote_changes);
-    sh_put64(&w, image.index);
+    struct sh_writer w = sh_raft_message_begin(raft, from, SH_RAFT_SNAPSHOT_ANSWER, 0, raft->term,
+                                               20, raft->vote_changes);
+    sh_put64(&w, snapshot.index);
     sh_put64(&w, round);
     sh_put32(&w, raft->coming_at);
 }

@@ -19,22 +19,22 @@ static void apply(void *arg, uint64_t index, uint64_t term, struct sh_bytes comm
     applied = index;
 }
 
-static size_t image_size(void *arg)
+static size_t snapshot_size(void *arg)
 {
     (void)arg;
     return 8;
 }
 
-static void image_put(void *arg, struct sh_writer *w)
+static void snapshot_put(void *arg, struct sh_writer *w)
 {
     (void)arg;
     sh_put64(w, applied);
 }
 
-static enum shoal_err image_get(void *arg, struct sh_bytes image)
+static enum shoal_err snapshot_get(void *arg, struct sh_bytes snapshot)
 {
     (void)arg;
-    return image.size == 7 ? SHOAL_ECORRUPT : SHOAL_OK;
+    return snapshot.size == 7 ? SHOAL_ECORRUPT : SHOAL_OK;
 }
 
 static struct sh_raft *raft_make(uint64_t voters)
@@ -47,7 +47,7 @@ static struct sh_raft *raft_make(uint64_t voters)
         .snapshot_entries = 4,
         .piece_bytes = 64,
         .seed = 1,
-        .fsm = {apply, image_size, image_put, image_get, NULL},
+        .fsm = {apply, snapshot_size, snapshot_put, snapshot_get, NULL},
     };
     struct sh_raft *raft;
     applied = 0;
@@ -77,7 +77,7 @@ static void reload(struct sh_raft *raft, uint64_t voters)
         return;
     struct sh_raft *again = raft_make(voters);
     enum shoal_err err = sh_raft_load(again, batch.bytes);
-    SH_ASSERT(!err || err == SHOAL_ECORRUPT); /* what image_get refuses */
+    SH_ASSERT(!err || err == SHOAL_ECORRUPT); /* what snapshot_get refuses */
     if (!err) {
         SH_ASSERT(sh_raft_term(again) == sh_raft_term(raft));
         SH_ASSERT(sh_raft_last(again) == sh_raft_last(raft));

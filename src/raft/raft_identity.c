@@ -139,9 +139,9 @@ bool sh_raft_identity_check(struct sh_raft *raft, uint8_t from, const struct sh_
     }
     /* This server has promised nothing in any log, so it may take over any, from those who know: a
      * leader, or whom it asked. */
-    if (head->type == SH_RAFT_APPEND || head->type == SH_RAFT_IMAGE ||
+    if (head->type == SH_RAFT_APPEND || head->type == SH_RAFT_SNAPSHOT ||
         head->type == SH_RAFT_PROBE_ANSWER) {
-        SH_ASSERT(raft->is_mute);
+        SH_ASSERT(raft->is_recovering);
         raft->log_id = head->log_id;
         sh_raft_vote_touch(raft);
         return true;

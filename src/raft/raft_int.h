@@ -17,11 +17,11 @@
  *   APPEND_ANSWER  u64 index, u64 round
  *     flags        YES: all up to index agree with the leader and are stored; else index is where
  *                  the leader should try next
- *                  MUTE: what it holds does not count
+ *                  RECOVERING: what it holds does not count
  *                  STORING: more agrees than is stored; another answer follows when it is
- *   IMAGE          u64 index, u64 its term, u64 voters, u64 learners, u64 round,
+ *   SNAPSHOT          u64 index, u64 its term, u64 voters, u64 learners, u64 round,
  *                  u32 size, u32 offset, bytes to the end
- *   IMAGE_ANSWER   u64 index, u64 round, u32 offset wanted next
+ *   SNAPSHOT_ANSWER   u64 index, u64 round, u32 offset wanted next
  *   PROBE          u64 nonce; the term is zero
  *   PROBE_ANSWER   u64 nonce, u64 the sender's founding number; the term is the stored one
  *   REFUSED        u64 the receiver's life as the sender knows it, u64 the sender's commit
@@ -29,10 +29,10 @@
  *                  REPLY: this answers a REFUSED, and is not answered
  *
  * Records of a batch:
- *   u8 1, u8 flags (1: mute), u8 vote, u8 server, u64 term, u64 log ID, u64 life, u64 founding
- *   number
- *   u8 2, u64 index, u64 term, u64 voters, u64 learners, u32 size, image        (in a base only)
- *   u8 3, u8 kind, u64 index, u64 term, u32 size, bytes     (drops what is stored from index on) */
+ *   u8 1, u8 flags (1: recovering), u8 vote, u8 server, u64 term, u64 log ID, u64 life, u64
+ * founding number u8 2, u64 index, u64 term, u64 voters, u64 learners, u32 size, snapshot (in a
+ * base only) u8 3, u8 kind, u64 index, u64 term, u32 size, bytes     (drops what is stored from
+ * index on) */
 #ifndef SH_RAFT_RAFT_INT_H
 #define SH_RAFT_RAFT_INT_H
 
@@ -44,8 +44,8 @@ enum sh_raft_type {
     SH_RAFT_VOTE_ANSWER,
     SH_RAFT_APPEND,
     SH_RAFT_APPEND_ANSWER,
-    SH_RAFT_IMAGE,
-    SH_RAFT_IMAGE_ANSWER,
+    SH_RAFT_SNAPSHOT,
+    SH_RAFT_SNAPSHOT_ANSWER,
     SH_RAFT_PROBE,
     SH_RAFT_PROBE_ANSWER,
     SH_RAFT_REFUSED,
@@ -53,7 +53,7 @@ enum sh_raft_type {
 
 #define SH_RAFT_PRE 1u
 #define SH_RAFT_YES 2u
-#define SH_RAFT_MUTE 4u
+#define SH_RAFT_RECOVERING 4u
 #define SH_RAFT_STORING 8u
 #define SH_RAFT_OTHER_LOG 16u
 #define SH_RAFT_OLD_LIFE 32u
@@ -62,9 +62,9 @@ enum sh_raft_type {
 #define SH_RAFT_HEAD_BYTES 28
 #define SH_RAFT_ENTRY_BYTES 13   /* of an entry in a message, without its command */
 #define SH_RAFT_MESSAGES_MAX 512 /* waiting for the disk; more are dropped, as a network would */
-#define SH_RAFT_VOTE_SPENT 0xFF  /* mute servers' vote: for nobody in this term */
+#define SH_RAFT_VOTE_SPENT 0xFF  /* a recovering server's vote: for nobody in this term */
 
-enum sh_raft_kind { SH_RAFT_COMMAND = 1, SH_RAFT_NOTHING = 2, SH_RAFT_MEMBERS = 3 };
+enum sh_raft_kind { SH_RAFT_COMMAND = 1, SH_RAFT_NOOP = 2, SH_RAFT_MEMBERS = 3 };
 
 struct sh_raft_entry {
     uint64_t term;
@@ -74,7 +74,7 @@ struct sh_raft_entry {
 };
 
 /* A snapshot: the state after `index`. Index 0 is the beginning, without bytes. */
-struct sh_raft_image {
+struct sh_raft_snapshot {
     uint64_t index, term;
     struct sh_raft_members members; /* as of index */
     uint32_t size;
@@ -92,10 +92,10 @@ struct sh_raft_progress {
     uint64_t heard_ns; /* 0: not since we lead */
     uint64_t round;    /* highest round of heartbeats that it answered */
     uint64_t led_ns;   /* when that round began: until then at least it followed */
-    uint64_t image;    /* index of the image that is being sent; 0: none */
-    uint32_t image_at;
+    uint64_t snapshot; /* index of the snapshot that is being sent; 0: none */
+    uint32_t snapshot_at;
     bool is_waiting; /* something with content is under way */
-    bool is_mute;
+    bool is_recovering;
 };
 
 struct sh_raft_head {
@@ -111,18 +111,18 @@ struct sh_raft {
     /* Stored. */
     uint64_t term;
     uint8_t vote;
-    bool is_mute;
+    bool is_recovering;
     uint64_t log_id;   /* 0: not known yet; else it never changes */
     uint64_t life;     /* start count in the high 32 bits, random bits below */
     uint64_t founding; /* drawn when nothing was stored; those of all founders make the log's ID */
-    struct sh_raft_image image;
+    struct sh_raft_snapshot snapshot;
     struct sh_raft_entry *entries; /* from index `first` on */
     uint64_t first;
     size_t count, room;
 
     /* What is stored of that. `changes` counts what has to be stored; messages wait for it. */
     uint64_t changes, stored_changes;
-    uint64_t vote_changes; /* its value when term, vote, mute or an identity changed last */
+    uint64_t vote_changes; /* its value when term, vote, recovering or an identity changed last */
     uint64_t life_changes; /* its value when this life was begun: no message leaves before */
     uint64_t stored_last;  /* entries up to here are stored */
     uint64_t unsaved;      /* first entry that no batch held */
@@ -132,7 +132,7 @@ struct sh_raft {
     bool batch_is_out;
 
     struct sh_raft_members members; /* by the last entry that says, committed or not */
-    uint64_t members_index;         /* of that entry; image.index if none in the log says */
+    uint64_t members_index;         /* of that entry; snapshot.index if none in the log says */
 
     /* Not stored. */
     enum sh_raft_role role;
@@ -160,11 +160,11 @@ struct sh_raft {
     uint64_t led_since_ns;
     uint64_t led_first; /* first entry of its term */
 
-    /* A follower's: an image that is coming. */
-    struct sh_raft_image coming;
+    /* A follower's: a snapshot that is coming. */
+    struct sh_raft_snapshot coming;
     uint32_t coming_at;
 
-    /* A mute server's questions. */
+    /* A recovering server's questions. */
     uint64_t nonce;
     uint64_t probed; /* who has answered */
     bool probe_is_over;
@@ -198,7 +198,7 @@ void sh_raft_apply(struct sh_raft *raft);
 
 /* raft_log.c */
 uint64_t sh_raft_log_last(const struct sh_raft *raft);
-/* The term of an entry, or of the image's last; false: not known any more, or not yet. */
+/* The term of an entry, or of the snapshot's last; false: not known any more, or not yet. */
 bool sh_raft_log_term(const struct sh_raft *raft, uint64_t index, uint64_t *term_out);
 const struct sh_raft_entry *sh_raft_log_at(const struct sh_raft *raft, uint64_t index);
 /* Appends behind the last entry. ENOMEM. */
@@ -206,7 +206,7 @@ SHOAL_NODISCARD enum shoal_err sh_raft_log_append(struct sh_raft *raft, uint64_t
                                                   struct sh_bytes bytes);
 /* Drops the entries from index on. */
 void sh_raft_log_cut(struct sh_raft *raft, uint64_t index);
-/* Drops the entries before index, which the image covers. */
+/* Drops the entries before index, which the snapshot covers. */
 void sh_raft_log_shift(struct sh_raft *raft, uint64_t index);
 /* Finds out the members anew. */
 void sh_raft_log_members(struct sh_raft *raft);
@@ -214,7 +214,7 @@ void sh_raft_log_members(struct sh_raft *raft);
 struct sh_raft_members sh_raft_log_members_at(const struct sh_raft *raft, uint64_t index);
 bool sh_raft_members_get(struct sh_bytes bytes, struct sh_raft_members *members_out);
 /* Takes a snapshot of what is applied. Out of memory: later. */
-void sh_raft_image_take(struct sh_raft *raft);
+void sh_raft_snapshot_take(struct sh_raft *raft);
 
 /* raft_send.c. Each begins a message; NULL w->at: none is to be sent (memory, or too many). */
 struct sh_writer sh_raft_message_begin(struct sh_raft *raft, uint8_t to, enum sh_raft_type type,
@@ -257,12 +257,12 @@ void sh_raft_lead_send_all(struct sh_raft *raft);
 void sh_raft_lead_commit(struct sh_raft *raft, uint64_t now_ns);
 void sh_raft_on_append_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t from, uint8_t flags,
                               struct sh_reader *r);
-void sh_raft_on_image_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t from,
-                             struct sh_reader *r);
+void sh_raft_on_snapshot_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t from,
+                                struct sh_reader *r);
 
 /* raft_follow.c */
 void sh_raft_on_append(struct sh_raft *raft, uint64_t now_ns, uint8_t from, struct sh_reader *r);
-void sh_raft_on_image(struct sh_raft *raft, uint64_t now_ns, uint8_t from, struct sh_reader *r);
+void sh_raft_on_snapshot(struct sh_raft *raft, uint64_t now_ns, uint8_t from, struct sh_reader *r);
 /* Tells the leader what has been stored since it was answered. */
 void sh_raft_follow_stored(struct sh_raft *raft);
 

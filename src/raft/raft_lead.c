@@ -6,29 +6,30 @@
 #include "raft/raft_int.h"
 
 #define APPEND_BYTES 36
-#define IMAGE_BYTES 48
+#define SNAPSHOT_BYTES 48
 
-static void send_image(struct sh_raft *raft, uint8_t to)
+static void send_snapshot(struct sh_raft *raft, uint8_t to)
 {
     struct sh_raft_progress *progress = &raft->progress[to];
-    const struct sh_raft_image *image = &raft->image;
-    if (progress->image != image->index || progress->image_at > image->size) {
-        progress->image = image->index;
-        progress->image_at = 0;
+    const struct sh_raft_snapshot *snapshot = &raft->snapshot;
+    if (progress->snapshot != snapshot->index || progress->snapshot_at > snapshot->size) {
+        progress->snapshot = snapshot->index;
+        progress->snapshot_at = 0;
     }
-    uint32_t size = image->size - progress->image_at;
+    uint32_t size = snapshot->size - progress->snapshot_at;
     if (size > raft->config.piece_bytes)
         size = raft->config.piece_bytes;
-    struct sh_writer w = sh_raft_message_begin(raft, to, SH_RAFT_IMAGE, 0, raft->term,
-                                               IMAGE_BYTES + size, raft->vote_changes);
-    sh_put64(&w, image->index);
-    sh_put64(&w, image->term);
-    sh_put64(&w, image->members.voters);
-    sh_put64(&w, image->members.learners);
+    struct sh_writer w = sh_raft_message_begin(raft, to, SH_RAFT_SNAPSHOT, 0, raft->term,
+                                               SNAPSHOT_BYTES + size, raft->vote_changes);
+    sh_put64(&w, snapshot->index);
+    sh_put64(&w, snapshot->term);
+    sh_put64(&w, snapshot->members.voters);
+    sh_put64(&w, snapshot->members.learners);
     sh_put64(&w, raft->round);
-    sh_put32(&w, image->size);
-    sh_put32(&w, progress->image_at);
-    sh_put_raw(&w, sh_bytes_make(image->bytes ? image->bytes + progress->image_at : NULL, size));
+    sh_put32(&w, snapshot->size);
+    sh_put32(&w, progress->snapshot_at);
+    sh_put_raw(
+        &w, sh_bytes_make(snapshot->bytes ? snapshot->bytes + progress->snapshot_at : NULL, size));
     progress->is_waiting = true;
 }
 
@@ -72,7 +73,7 @@ void sh_raft_lead_send(struct sh_raft *raft, uint8_t to)
         sh_raft_log_term(raft, progress->next - 1, &before_term))
         send_entries(raft, to, before_term);
     else
-        send_image(raft, to);
+        send_snapshot(raft, to);
 }
 
 void sh_raft_lead_send_all(struct sh_raft *raft)
@@ -89,7 +90,7 @@ void sh_raft_lead(struct sh_raft *raft, uint64_t now_ns)
     SH_ASSERT(raft->role == SH_RAFT_CANDIDATE);
     uint64_t next = sh_raft_log_last(raft) + 1;
     /* An entry of its own term, without which it could not tell what is committed (3.6.2). */
-    if (sh_raft_log_append(raft, raft->term, SH_RAFT_NOTHING, (struct sh_bytes){0}))
+    if (sh_raft_log_append(raft, raft->term, SH_RAFT_NOOP, (struct sh_bytes){0}))
         return; /* out of memory: the election goes by without a winner */
     raft->role = SH_RAFT_LEADER;
     raft->leader = raft->config.server;
@@ -130,7 +131,7 @@ uint64_t sh_raft_led_ns(const struct sh_raft *raft, uint64_t now_ns)
         if (from_ns <= best_ns)
             continue;
         for (uint8_t j = 1; j <= SH_RAFT_SERVER_MAX; j++) {
-            if (raft->progress[j].led_ns >= from_ns && !raft->progress[j].is_mute)
+            if (raft->progress[j].led_ns >= from_ns && !raft->progress[j].is_recovering)
                 answered |= sh_raft_bit(j);
         }
         if (sh_raft_is_majority(answered, raft->members.voters))
@@ -169,7 +170,7 @@ static uint64_t agreed(const struct sh_raft *raft)
         for (uint8_t j = 1; j <= SH_RAFT_SERVER_MAX; j++) {
             bool holds = j == raft->config.server
                              ? raft->stored_last >= index
-                             : raft->progress[j].match >= index && !raft->progress[j].is_mute;
+                             : raft->progress[j].match >= index && !raft->progress[j].is_recovering;
             holders |= holds ? sh_raft_bit(j) : 0;
         }
         if (sh_raft_is_majority(holders, raft->members.voters))
@@ -214,8 +215,8 @@ void sh_raft_on_append_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t fro
     if (!sh_reader_done(r) || index > last + 1)
         return;
     struct sh_raft_progress *progress = heard(raft, now_ns, from, round);
-    progress->is_mute = flags & SH_RAFT_MUTE;
-    if (progress->is_mute && !(flags & SH_RAFT_YES))
+    progress->is_recovering = flags & SH_RAFT_RECOVERING;
+    if (progress->is_recovering && !(flags & SH_RAFT_YES))
         progress->match = 0; /* it has forgotten what it told us before */
     if (flags & SH_RAFT_YES) {
         if (index > last)
@@ -228,7 +229,7 @@ void sh_raft_on_append_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t fro
         if (progress->next <= progress->match || progress->is_waiting)
             progress->next = progress->match + 1;
         progress->is_waiting = false;
-        progress->image = 0;
+        progress->snapshot = 0;
     } else {
         if (index <= progress->match || index >= progress->next)
             return; /* overtaken by a newer answer */
@@ -239,8 +240,8 @@ void sh_raft_on_append_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t fro
         sh_raft_lead_send(raft, from);
 }
 
-void sh_raft_on_image_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t from,
-                             struct sh_reader *r)
+void sh_raft_on_snapshot_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t from,
+                                struct sh_reader *r)
 {
     uint64_t index = sh_get64(r);
     uint64_t round = sh_get64(r);
@@ -248,9 +249,9 @@ void sh_raft_on_image_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t from
     if (!sh_reader_done(r))
         return;
     struct sh_raft_progress *progress = heard(raft, now_ns, from, round);
-    if (!progress->image || index != progress->image || offset > raft->image.size)
+    if (!progress->snapshot || index != progress->snapshot || offset > raft->snapshot.size)
         return;
-    progress->image_at = offset;
+    progress->snapshot_at = offset;
     progress->is_waiting = false;
     sh_raft_lead_send(raft, from);
 }

@@ -40,22 +40,22 @@ static void apply(void *arg, uint64_t index, uint64_t term, struct sh_bytes comm
     (void)command;
 }
 
-static size_t image_size(void *arg)
+static size_t snapshot_size(void *arg)
 {
     (void)arg;
     return 0;
 }
 
-static void image_put(void *arg, struct sh_writer *w)
+static void snapshot_put(void *arg, struct sh_writer *w)
 {
     (void)arg;
     (void)w;
 }
 
-static enum shoal_err image_get(void *arg, struct sh_bytes image)
+static enum shoal_err snapshot_get(void *arg, struct sh_bytes snapshot)
 {
     (void)arg;
-    (void)image;
+    (void)snapshot;
     return SHOAL_OK;
 }
 
@@ -125,7 +125,7 @@ static void trio_open(void)
             .snapshot_entries = 100,
             .piece_bytes = 1000,
             .seed = i,
-            .fsm = {apply, image_size, image_put, image_get, NULL},
+            .fsm = {apply, snapshot_size, snapshot_put, snapshot_get, NULL},
         };
         assert_int_equal(sh_raft_create(&config, &trio.rafts[i]), SHOAL_OK);
         sh_raft_start(trio.rafts[i], trio.now_ns);

@@ -1,4 +1,4 @@
-/* Raft's entries and image in memory, and as records. */
+/* Raft's entries and snapshot in memory, and as records. */
 #include <stdlib.h>
 
 #include "base/assert.h"
@@ -6,10 +6,10 @@
 #include "raft/raft_int.h"
 
 #define RECORD_VOTE 1
-#define RECORD_IMAGE 2
+#define RECORD_SNAPSHOT 2
 #define RECORD_ENTRY 3
 #define RECORD_VOTE_BYTES 36
-#define RECORD_IMAGE_BYTES 37
+#define RECORD_SNAPSHOT_BYTES 37
 #define RECORD_ENTRY_BYTES 22
 
 uint64_t sh_raft_log_last(const struct sh_raft *raft)
@@ -27,9 +27,9 @@ const struct sh_raft_entry *sh_raft_log_at(const struct sh_raft *raft, uint64_t 
 bool sh_raft_log_term(const struct sh_raft *raft, uint64_t index, uint64_t *term_out)
 {
     const struct sh_raft_entry *entry = sh_raft_log_at(raft, index);
-    if (!entry && index != raft->image.index)
+    if (!entry && index != raft->snapshot.index)
         return false;
-    *term_out = entry ? entry->term : raft->image.term;
+    *term_out = entry ? entry->term : raft->snapshot.term;
     return true;
 }
 
@@ -45,10 +45,10 @@ bool sh_raft_members_get(struct sh_bytes bytes, struct sh_raft_members *members_
     return true;
 }
 
-/* The last entry up to index, behind the image, that says who is a member; 0: none. */
+/* The last entry up to index, behind the snapshot, that says who is a member; 0: none. */
 static uint64_t members_entry(const struct sh_raft *raft, uint64_t index)
 {
-    for (uint64_t i = index; i > raft->image.index; i--) {
+    for (uint64_t i = index; i > raft->snapshot.index; i--) {
         const struct sh_raft_entry *entry = sh_raft_log_at(raft, i);
         SH_ASSERT(entry);
         if (entry->kind == SH_RAFT_MEMBERS)
@@ -59,7 +59,7 @@ static uint64_t members_entry(const struct sh_raft *raft, uint64_t index)
 
 struct sh_raft_members sh_raft_log_members_at(const struct sh_raft *raft, uint64_t index)
 {
-    struct sh_raft_members members = raft->image.members;
+    struct sh_raft_members members = raft->snapshot.members;
     uint64_t from = members_entry(raft, index);
     if (from) {
         const struct sh_raft_entry *entry = sh_raft_log_at(raft, from);
@@ -74,7 +74,7 @@ void sh_raft_log_members(struct sh_raft *raft)
     uint64_t last = sh_raft_log_last(raft);
     uint64_t from = members_entry(raft, last);
     raft->members = sh_raft_log_members_at(raft, last);
-    raft->members_index = from ? from : raft->image.index;
+    raft->members_index = from ? from : raft->snapshot.index;
 }
 
 static enum shoal_err make_room(struct sh_raft *raft)
@@ -130,7 +130,7 @@ void sh_raft_log_cut(struct sh_raft *raft, uint64_t index)
 
 void sh_raft_log_shift(struct sh_raft *raft, uint64_t index)
 {
-    SH_ASSERT(index <= raft->image.index + 1);
+    SH_ASSERT(index <= raft->snapshot.index + 1);
     if (index <= raft->first)
         return;
     size_t gone = index - raft->first < raft->count ? (size_t)(index - raft->first) : raft->count;
@@ -142,24 +142,24 @@ void sh_raft_log_shift(struct sh_raft *raft, uint64_t index)
     raft->first = index;
 }
 
-void sh_raft_image_take(struct sh_raft *raft)
+void sh_raft_snapshot_take(struct sh_raft *raft)
 {
     const struct sh_raft_fsm *fsm = &raft->config.fsm;
     uint64_t index = raft->applied;
-    size_t size = fsm->image_size(fsm->arg);
-    SH_ASSERT(size <= SH_RAFT_IMAGE_BYTES_MAX);
-    struct sh_raft_image image = {.index = index, .size = (uint32_t)size};
-    image.bytes = malloc(size ? size : 1);
-    if (!image.bytes)
+    size_t size = fsm->snapshot_size(fsm->arg);
+    SH_ASSERT(size <= SH_RAFT_SNAPSHOT_BYTES_MAX);
+    struct sh_raft_snapshot snapshot = {.index = index, .size = (uint32_t)size};
+    snapshot.bytes = malloc(size ? size : 1);
+    if (!snapshot.bytes)
         return;
-    struct sh_writer w = sh_writer_make(image.bytes, size);
-    fsm->image_put(fsm->arg, &w);
+    struct sh_writer w = sh_writer_make(snapshot.bytes, size);
+    fsm->snapshot_put(fsm->arg, &w);
     SH_ASSERT(sh_writer_ok(&w) && w.at == w.end);
-    bool is_known = sh_raft_log_term(raft, index, &image.term);
+    bool is_known = sh_raft_log_term(raft, index, &snapshot.term);
     SH_ASSERT(is_known);
-    image.members = sh_raft_log_members_at(raft, index);
-    free(raft->image.bytes);
-    raft->image = image;
+    snapshot.members = sh_raft_log_members_at(raft, index);
+    free(raft->snapshot.bytes);
+    raft->snapshot = snapshot;
     sh_raft_log_members(raft);
     /* Some entries stay for followers that are a little behind. */
     uint64_t kept = raft->config.snapshot_entries / 2;
@@ -174,7 +174,7 @@ static size_t batch_size(const struct sh_raft *raft, uint64_t from, bool is_base
 {
     size_t size = RECORD_VOTE_BYTES;
     if (is_base)
-        size += RECORD_IMAGE_BYTES + raft->image.size;
+        size += RECORD_SNAPSHOT_BYTES + raft->snapshot.size;
     for (uint64_t i = from; i <= sh_raft_log_last(raft); i++)
         size += RECORD_ENTRY_BYTES + sh_raft_log_at(raft, i)->size;
     return size;
@@ -183,7 +183,7 @@ static size_t batch_size(const struct sh_raft *raft, uint64_t from, bool is_base
 static void batch_put(struct sh_writer *w, const struct sh_raft *raft, uint64_t from, bool is_base)
 {
     sh_put8(w, RECORD_VOTE);
-    sh_put8(w, raft->is_mute);
+    sh_put8(w, raft->is_recovering);
     sh_put8(w, raft->vote);
     sh_put8(w, raft->config.server);
     sh_put64(w, raft->term);
@@ -191,14 +191,14 @@ static void batch_put(struct sh_writer *w, const struct sh_raft *raft, uint64_t 
     sh_put64(w, raft->life);
     sh_put64(w, raft->founding);
     if (is_base) {
-        const struct sh_raft_image *image = &raft->image;
-        sh_put8(w, RECORD_IMAGE);
-        sh_put64(w, image->index);
-        sh_put64(w, image->term);
-        sh_put64(w, image->members.voters);
-        sh_put64(w, image->members.learners);
-        sh_put32(w, image->size);
-        sh_put_raw(w, sh_bytes_make(image->bytes, image->size));
+        const struct sh_raft_snapshot *snapshot = &raft->snapshot;
+        sh_put8(w, RECORD_SNAPSHOT);
+        sh_put64(w, snapshot->index);
+        sh_put64(w, snapshot->term);
+        sh_put64(w, snapshot->members.voters);
+        sh_put64(w, snapshot->members.learners);
+        sh_put32(w, snapshot->size);
+        sh_put_raw(w, sh_bytes_make(snapshot->bytes, snapshot->size));
     }
     for (uint64_t i = from; i <= sh_raft_log_last(raft); i++) {
         const struct sh_raft_entry *entry = sh_raft_log_at(raft, i);
@@ -219,7 +219,7 @@ bool sh_raft_store_next(struct sh_raft *raft, bool base, struct sh_raft_batch *b
     if (!raft->base_is_wanted && raft->changes == raft->stored_changes)
         return false;
     bool is_base = raft->base_is_wanted;
-    uint64_t from = is_base ? raft->image.index + 1 : raft->unsaved;
+    uint64_t from = is_base ? raft->snapshot.index + 1 : raft->unsaved;
     size_t size = batch_size(raft, from, is_base);
     uint8_t *bytes = malloc(size);
     if (!bytes)
@@ -268,7 +268,7 @@ static enum shoal_err load_vote(struct sh_raft *raft, struct sh_reader *r)
         return SHOAL_ECORRUPT;
     if (server != raft->config.server)
         return SHOAL_ECLUSTER;
-    raft->is_mute = flags;
+    raft->is_recovering = flags;
     raft->vote = vote;
     raft->term = term;
     raft->log_id = log_id;
@@ -277,30 +277,30 @@ static enum shoal_err load_vote(struct sh_raft *raft, struct sh_reader *r)
     return SHOAL_OK;
 }
 
-static enum shoal_err load_image(struct sh_raft *raft, struct sh_reader *r)
+static enum shoal_err load_snapshot(struct sh_raft *raft, struct sh_reader *r)
 {
-    struct sh_raft_image image = {.index = sh_get64(r), .term = 0};
-    image.term = sh_get64(r);
-    image.members.voters = sh_get64(r);
-    image.members.learners = sh_get64(r);
-    image.size = sh_get32(r);
-    const uint8_t *bytes = sh_reader_take(r, image.size);
-    if (!sh_reader_ok(r) || raft->image.index || raft->count)
+    struct sh_raft_snapshot snapshot = {.index = sh_get64(r), .term = 0};
+    snapshot.term = sh_get64(r);
+    snapshot.members.voters = sh_get64(r);
+    snapshot.members.learners = sh_get64(r);
+    snapshot.size = sh_get32(r);
+    const uint8_t *bytes = sh_reader_take(r, snapshot.size);
+    if (!sh_reader_ok(r) || raft->snapshot.index || raft->count)
         return SHOAL_ECORRUPT;
-    if (image.index) {
-        enum shoal_err err =
-            raft->config.fsm.image_get(raft->config.fsm.arg, sh_bytes_make(bytes, image.size));
+    if (snapshot.index) {
+        enum shoal_err err = raft->config.fsm.snapshot_get(raft->config.fsm.arg,
+                                                           sh_bytes_make(bytes, snapshot.size));
         if (err)
             return err;
-        image.bytes = malloc(image.size ? image.size : 1);
-        if (!image.bytes)
+        snapshot.bytes = malloc(snapshot.size ? snapshot.size : 1);
+        if (!snapshot.bytes)
             return SHOAL_ENOMEM;
-        memcpy(image.bytes, bytes, image.size);
+        memcpy(snapshot.bytes, bytes, snapshot.size);
     }
-    raft->image = image;
-    raft->members = image.members;
-    raft->members_index = raft->commit = raft->applied = image.index;
-    raft->first = raft->unsaved = image.index + 1;
+    raft->snapshot = snapshot;
+    raft->members = snapshot.members;
+    raft->members_index = raft->commit = raft->applied = snapshot.index;
+    raft->first = raft->unsaved = snapshot.index + 1;
     return SHOAL_OK;
 }
 
@@ -332,8 +332,8 @@ enum shoal_err sh_raft_load(struct sh_raft *raft, struct sh_bytes batch)
         case RECORD_VOTE:
             err = load_vote(raft, &r);
             break;
-        case RECORD_IMAGE:
-            err = load_image(raft, &r);
+        case RECORD_SNAPSHOT:
+            err = load_snapshot(raft, &r);
             break;
         case RECORD_ENTRY:
             err = load_entry(raft, &r);

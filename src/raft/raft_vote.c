@@ -20,7 +20,7 @@ void sh_raft_votes_count(struct sh_raft *raft, uint64_t now_ns)
 
 void sh_raft_campaign(struct sh_raft *raft, uint64_t now_ns, bool is_poll)
 {
-    SH_ASSERT(raft->role != SH_RAFT_LEADER && !raft->is_mute);
+    SH_ASSERT(raft->role != SH_RAFT_LEADER && !raft->is_recovering);
     raft->role = is_poll ? SH_RAFT_PRECANDIDATE : SH_RAFT_CANDIDATE;
     raft->votes = 0;
     raft->leader = 0;
@@ -52,7 +52,7 @@ void sh_raft_on_vote_ask(struct sh_raft *raft, uint64_t now_ns, uint8_t from, ui
 {
     uint64_t last = sh_get64(r);
     uint64_t last_term = sh_get64(r);
-    if (!sh_reader_done(r) || raft->is_mute)
+    if (!sh_reader_done(r) || raft->is_recovering)
         return;
     bool is_poll = flags & SH_RAFT_PRE;
     bool is_heard = hears_a_leader(raft, now_ns);
@@ -94,7 +94,8 @@ void sh_raft_on_vote_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t from,
     sh_raft_votes_count(raft, now_ns);
 }
 
-/* --- Mute servers ---------------------------------------------------------------------------- */
+/* --- Recovering servers
+ * ---------------------------------------------------------------------------- */
 
 static uint64_t probes_missing(const struct sh_raft *raft)
 {
@@ -113,7 +114,7 @@ static void probes_conclude(struct sh_raft *raft, uint64_t now_ns)
         SH_INFO("raft", "a new cluster: every other server is new too");
         if (!raft->log_id)
             sh_raft_log_found(raft);
-        raft->is_mute = false;
+        raft->is_recovering = false;
         sh_raft_vote_touch(raft);
         sh_raft_election_defer(raft, now_ns);
         return;
@@ -159,7 +160,7 @@ void sh_raft_on_probe_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t from
 {
     uint64_t nonce = sh_get64(r);
     uint64_t founding = sh_get64(r);
-    if (!sh_reader_done(r) || nonce != raft->nonce || !raft->is_mute || raft->probe_is_over ||
+    if (!sh_reader_done(r) || nonce != raft->nonce || !raft->is_recovering || raft->probe_is_over ||
         (head->term && !head->log_id))
         return;
     if (!(raft->probed & sh_raft_bit(from)))

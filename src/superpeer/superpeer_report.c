@@ -30,7 +30,7 @@ static void raft_report(const struct sh_raft *raft, struct sh_report *report)
     struct sh_raft_members members = sh_raft_members(raft);
     report->role = roles[sh_raft_role(raft)];
     report->leader.v = sh_raft_leader(raft);
-    report->is_mute = sh_raft_is_mute(raft);
+    report->is_recovering = sh_raft_is_recovering(raft);
     report->term = sh_raft_term(raft);
     report->commit = sh_raft_commit(raft);
     report->applied = sh_raft_applied(raft);

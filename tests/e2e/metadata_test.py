@@ -37,7 +37,7 @@ class Metadata(harness.Case):
         first = self.superpeer_at(1)
         peers = [self.peer(f"peer{i}", first, "--failure-ns", "1s") for i in range(2)]
         alone = self.settled(first, [1])[1]
-        self.assertEqual((alone["registry"], alone["leader"], alone["mute"]), ("raft", 1, False))
+        self.assertEqual((alone["registry"], alone["leader"], alone["recovering"]), ("raft", 1, False))
         self.assertEqual((alone["peers_up"], alone["ranges"], alone["moved_ranges"]), (2, 0, 0))
         others = [self.superpeer_at(number, first.address) for number in (2, 3)]
         rows = self.settled(first, [1, 2, 3])
