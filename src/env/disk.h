@@ -100,6 +100,13 @@ SHOAL_NODISCARD static inline enum shoal_err sh_disk_wake_set(struct sh_disk *di
     return disk->ops->wake_set ? disk->ops->wake_set(disk, wake, arg) : SHOAL_OK;
 }
 
+/* Ends that; the callback is called no more after this has returned. */
+static inline void sh_disk_wake_stop(struct sh_disk *disk)
+{
+    enum shoal_err err = sh_disk_wake_set(disk, NULL, NULL);
+    (void)err; /* only a callback can fail to be set */
+}
+
 /* A real disk on a folder, which is created (with its parents) if need be. direct: open files with
  * O_DIRECT (then offsets, sizes and data must be multiples of 4096). EIO, ENOSPC, ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_real_disk_create(const char *folder, bool direct,

@@ -293,6 +293,8 @@ static enum shoal_err open_disk(struct sh_node_run *node, char *detail)
     enum shoal_err err = sh_real_disk_create(folder, false, &node->env.disk);
     if (err == SHOAL_OK && !node->is_inner)
         err = sh_real_disk_take(node->env.disk);
+    if (err == SHOAL_OK)
+        err = sh_disk_wake_set(node->env.disk, wake_transport, node);
     if (err == SHOAL_EBUSY)
         snprintf(detail, DETAIL_BYTES,
                  "another node uses data_dir %.128s: stop it, or give this one a folder of its own",
@@ -588,6 +590,8 @@ void sh_node_destroy(struct sh_node_run *node)
     sh_chunks_destroy(node->chunks);
     sh_locks_destroy(node->locks);
     sh_store_destroy(node->store);
+    if (node->env.disk)
+        sh_disk_wake_stop(node->env.disk);
     sh_crew_destroy(node->crew);
     if (node->env.disk)
         node->env.disk->ops->destroy(node->env.disk);
