@@ -421,6 +421,19 @@ static enum shoal_err do_read(struct sim_disk *disk, struct sh_disk_op *op)
     return SHOAL_OK;
 }
 
+/* A write is safe: what older ones that never will be hold of its place is void. */
+static void outdate(struct inode *inode, const struct unsynced *safe)
+{
+    for (struct unsynced *old = inode->unsynced; old != safe; old = old->next) {
+        uint64_t from = old->offset > safe->offset ? old->offset : safe->offset;
+        uint64_t old_end = old->offset + old->size, safe_end = safe->offset + safe->size;
+        uint64_t to = old_end < safe_end ? old_end : safe_end;
+        if (from < to)
+            memcpy(old->bytes + (from - old->offset), safe->bytes + (from - safe->offset),
+                   (size_t)(to - from));
+    }
+}
+
 /* A sync of the bytes from `from` to `to` is done: writes to them before upto are safe; a failed
  * one leaves them unsafe for good, as the page cache does, which calls them clean all the same. */
 static enum shoal_err do_sync(struct sim_disk *disk, struct inode *inode, uint64_t upto,
@@ -435,6 +448,7 @@ static enum shoal_err do_sync(struct sim_disk *disk, struct inode *inode, uint64
                        write->offset + write->size > from;
         if (covered && !failed) {
             image_write(&inode->stable, write->offset, write->bytes, write->size);
+            outdate(inode, write);
             *at = write->next;
             free(write);
             continue;
