@@ -39,6 +39,13 @@
 #define BULK_AFTER 2      /* whole buffers in a row */
 #define QUIET_AFTER 16    /* short receives in a row */
 #define MOVE_AFTER 4      /* completions through another thread */
+/* A slot's entries that the kernel has not taken yet, at most: a receive or POLLIN, a POLLOUT, a
+ * send, and two cancels of each of the two kinds. Of three cancels of a kind, the second would be
+ * for a request behind the first, and that request would have ended before the third: so the kernel
+ * would have taken the first. */
+#define SLOT_ENTRIES_MAX 7
+#define SHORT_WAIT_NS                                                                              \
+    UINT64_C(1000000) /* until entries that the kernel did not take are tried again */
 
 enum op { OP_RECV = 1, OP_POLL_IN, OP_POLL_OUT, OP_SEND, OP_LISTENER, OP_SIGNAL, OP_CANCEL };
 
@@ -92,6 +99,11 @@ struct uring {
     struct sh_wire wire;
     struct io_uring ring;
     bool has_ring;
+    /* Entries for which the full ring had no room because the kernel, short of memory, took none:
+     * oldest first, from backlog_first on and around the end. */
+    struct io_uring_sqe *backlog;
+    uint32_t backlog_room, backlog_first, backlog_count;
+    _Atomic bool is_short; /* the last submit left entries; for watch too */
     int signal;
     struct sh_sock_acceptor acceptor;
     struct sh_resolver *resolver; /* NULL: no name came up yet */
@@ -158,7 +170,9 @@ static inline bool would_block(int error)
 
 /* uring_link.c: requests and their completions. */
 
-/* An entry for a request; makes room by submitting. Prepare it, then name it. */
+/* An entry for a request; makes room by submitting. Prepare it, then name it. Where the kernel is
+ * short of memory the entry is one of the backlog. The kernel gets all entries in the order of
+ * these calls. */
 struct io_uring_sqe *sh_uring_entry(struct uring *uring);
 void sh_uring_entry_name(struct io_uring_sqe *sqe, enum op op, uint32_t index);
 /* Lets a link receive, in the way that it is to. */
@@ -168,7 +182,8 @@ void sh_uring_listener_wait(struct uring *uring, uint32_t index);
 void sh_uring_signal_wait(struct uring *uring);
 /* The link has something in its buffer; the next submit sends it. */
 void sh_uring_send_later(struct uring *uring, struct uring_link *link);
-/* Submits all that waits for it. What fails for want of memory is tried again at the next. */
+/* Submits all that waits for it. What fails for want of memory is tried again at the next (is_short
+ * says so). */
 void sh_uring_submit(struct uring *uring);
 /* Takes in what has been completed, without a system call if nothing has. */
 void sh_uring_reap(struct uring *uring);

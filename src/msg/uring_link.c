@@ -1,6 +1,5 @@
 /* The links of the io_uring wire: their requests, buffers and completions. */
 #include <poll.h>
-#include <sched.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -19,17 +18,39 @@ static _Thread_local char this_thread;
 
 /* --- Requests ---------------------------------------------------------------------------- */
 
-/* An entry for a request; makes room by submitting. */
+/* An entry of the backlog, behind all that are in it. */
+static struct io_uring_sqe *backlog_entry(struct uring *uring)
+{
+    SH_ASSERT(uring->backlog_count < uring->backlog_room);
+    uint32_t at = (uring->backlog_first + uring->backlog_count++) % uring->backlog_room;
+    return &uring->backlog[at];
+}
+
+/* Moves entries from the backlog into the ring, as far as that has room. */
+static void backlog_move(struct uring *uring)
+{
+    while (uring->backlog_count > 0) {
+        struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
+        if (!sqe)
+            return;
+        *sqe = uring->backlog[uring->backlog_first];
+        uring->backlog_first = (uring->backlog_first + 1) % uring->backlog_room;
+        uring->backlog_count--;
+    }
+}
+
+/* The order holds, since nothing enters the ring past the backlog. Cancels rely on it: a link's
+ * descriptor and index belong to nobody else before the kernel has taken all requests of that link,
+ * so a late cancel comes before the requests of the next one that has them, and hits none of
+ * these. */
 struct io_uring_sqe *sh_uring_entry(struct uring *uring)
 {
-    struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
-    for (unsigned tries = 0; !sqe && tries < 100000; tries++) {
-        if (io_uring_submit(&uring->ring) <= 0)
-            sched_yield(); /* the kernel is short of memory */
+    struct io_uring_sqe *sqe = NULL;
+    if (uring->backlog_count == 0)
         sqe = io_uring_get_sqe(&uring->ring);
-    }
-    SH_ASSERT(sqe != NULL);
-    return sqe;
+    if (!sqe && uring->backlog_count == 0 && io_uring_submit(&uring->ring) > 0)
+        sqe = io_uring_get_sqe(&uring->ring);
+    return sqe ? sqe : backlog_entry(uring);
 }
 
 void sh_uring_entry_name(struct io_uring_sqe *sqe, enum op op, uint32_t index)
@@ -544,10 +565,18 @@ void sh_uring_reap(struct uring *uring)
     }
 }
 
-/* Submits all that waits for it. What fails for want of memory is tried again at the next. */
 void sh_uring_submit(struct uring *uring)
 {
     sends_begin(uring);
-    if (io_uring_sq_ready(&uring->ring) > 0)
-        (void)io_uring_submit(&uring->ring);
+    bool goes_on = true;
+    while (goes_on) {
+        backlog_move(uring);
+        goes_on = io_uring_sq_ready(&uring->ring) > 0 && io_uring_submit(&uring->ring) > 0 &&
+                  uring->backlog_count > 0;
+    }
+    bool is_short = io_uring_sq_ready(&uring->ring) > 0;
+    SH_ASSERT(is_short || uring->backlog_count == 0);
+    /* relaxed: a hint for watch */
+    if (is_short != atomic_load_explicit(&uring->is_short, memory_order_relaxed))
+        atomic_store_explicit(&uring->is_short, is_short, memory_order_relaxed);
 }

@@ -302,13 +302,43 @@ static unsigned report(struct uring *uring, struct sh_wire_event *events, unsign
     return count;
 }
 
+/* Waits until the ring has a completion. Touches nothing else: watch calls it beside the wire's
+ * owner. */
+static void ring_watch(struct uring *uring, uint64_t timeout_ns)
+{
+    struct pollfd watched = {.fd = uring->ring.ring_fd, .events = POLLIN};
+    struct timespec wait = {(time_t)(timeout_ns / 1000000000), (long)(timeout_ns % 1000000000)};
+    bool is_forever = timeout_ns > UINT64_C(1000000000) * 86400;
+    (void)ppoll(&watched, 1, is_forever ? NULL : &wait, NULL);
+}
+
+/* Whether the kernel, short of memory, has left entries: then nobody waits for long. */
+static bool is_short(const struct uring *uring)
+{
+    /* relaxed: a hint for watch; uring_flush signals a thread that watches already */
+    return atomic_load_explicit(&uring->is_short, memory_order_relaxed);
+}
+
+static uint64_t short_wait(uint64_t timeout_ns)
+{
+    return timeout_ns < SHORT_WAIT_NS ? timeout_ns : SHORT_WAIT_NS;
+}
+
+/* Submits, and waits for a completion. */
 static void wait_for_one(struct uring *uring, uint64_t timeout_ns)
 {
     struct __kernel_timespec wait = {(long long)(timeout_ns / 1000000000),
                                      (long long)(timeout_ns % 1000000000)};
     bool is_forever = timeout_ns > UINT64_C(1000000000) * 86400;
     struct io_uring_cqe *cqe;
-    (void)io_uring_submit_and_wait_timeout(&uring->ring, &cqe, 1, is_forever ? NULL : &wait, NULL);
+    if (is_short(uring))
+        sh_uring_submit(uring);
+    int result = -ENOMEM;
+    if (!is_short(uring))
+        result = io_uring_submit_and_wait_timeout(&uring->ring, &cqe, 1, is_forever ? NULL : &wait,
+                                                  NULL);
+    if (result < 0 && result != -ETIME && result != -EINTR)
+        ring_watch(uring, short_wait(timeout_ns));
 }
 
 static unsigned uring_poll(struct sh_wire *wire, struct sh_wire_event *events, unsigned events_max,
@@ -336,12 +366,9 @@ static unsigned uring_poll(struct sh_wire *wire, struct sh_wire_event *events, u
 static void uring_watch(struct sh_wire *wire, uint64_t timeout_ns)
 {
     struct uring *uring = uring_of(wire);
-    struct pollfd watched = {.fd = uring->ring.ring_fd, .events = POLLIN};
-    struct timespec wait = {(time_t)(timeout_ns / 1000000000), (long)(timeout_ns % 1000000000)};
-    bool is_forever = timeout_ns > UINT64_C(1000000000) * 86400;
     /* relaxed: what is set after this look is signalled (uring_flush) */
     if (!atomic_load_explicit(&uring->has_ready, memory_order_relaxed))
-        (void)ppoll(&watched, 1, is_forever ? NULL : &wait, NULL);
+        ring_watch(uring, is_short(uring) ? short_wait(timeout_ns) : timeout_ns);
 }
 
 static void uring_signal(struct sh_wire *wire)
@@ -360,12 +387,13 @@ static void uring_flush(struct sh_wire *wire)
     struct uring *uring = uring_of(wire);
     bool has_sent = uring->send_head != NO_INDEX;
     sh_uring_submit(uring);
-    if (!has_sent)
-        return;
-    sh_uring_reap(uring);
-    sh_uring_submit(uring);
-    /* What came in meanwhile is out of sight of who watches the ring, so tell it. */
-    if (uring->ready_head != NO_INDEX)
+    if (has_sent) {
+        sh_uring_reap(uring);
+        sh_uring_submit(uring);
+    }
+    /* A thread that watches the ring sees neither what came in meanwhile nor what the kernel has
+     * not taken, so tell that thread. */
+    if ((has_sent && uring->ready_head != NO_INDEX) || is_short(uring))
         uring_signal(wire);
 }
 
@@ -381,8 +409,8 @@ static void requests_end(struct uring *uring)
     sh_uring_entry_name(sqe, OP_CANCEL, 0);
     uint32_t left = uring->requests;
     /* A request of a thread that runs elsewhere ends when that enters the kernel. */
-    for (unsigned round = 0; left > 0 && round < 200; round++) {
-        wait_for_one(uring, 10000000);
+    for (unsigned round = 0; left > 0 && round < 2000; round++) {
+        wait_for_one(uring, 1000000);
         struct io_uring_cqe *cqe;
         while (io_uring_peek_cqe(&uring->ring, &cqe) == 0) {
             enum op op = (enum op)(cqe->user_data >> 32 & OP_MASK);
@@ -422,6 +450,7 @@ static void uring_destroy(struct sh_wire *wire)
         munmap(uring->memory, memory_bytes);
     free(uring->rx_ring);
     free(uring->links);
+    free(uring->backlog);
     free(uring);
 }
 
@@ -512,10 +541,14 @@ static enum shoal_err memory_init(struct uring *uring)
     uring->signal = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     sh_sock_acceptor_open(&uring->acceptor);
     uring->links = calloc(uring->slots, sizeof *uring->links);
+    /* The listeners' and the signal's polls, and the cancel of requests_end. Of these pages the
+     * kernel gives only those that a shortage needs. */
+    uring->backlog_room = uring->slots * SLOT_ENTRIES_MAX + SH_SOCK_LISTENERS_MAX + 2;
+    uring->backlog = calloc(uring->backlog_room, sizeof *uring->backlog);
     uring->memory =
         mmap(NULL, memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     uring->rx_ring = aligned_alloc(4096, 4096);
-    if (!uring->links || uring->memory == MAP_FAILED || !uring->rx_ring)
+    if (!uring->links || !uring->backlog || uring->memory == MAP_FAILED || !uring->rx_ring)
         return SHOAL_ENOMEM;
     memset(uring->rx_ring, 0, 4096);
     lists_init(uring);
