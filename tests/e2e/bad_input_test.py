@@ -33,7 +33,7 @@ def receive(connection, size):
 class Options(harness.Case):
     """shoald refuses wrong options before it touches anything."""
 
-    def refuses(self, *flags, says, env=None, status=None):
+    def refuses(self, *flags, says, env=None, status=harness.USAGE):
         data_dir = self.folder / "data"
         ready = self.folder / "ready"
         self.refused("shoald", *flags, "--data-dir", data_dir, "--ready-file", ready, says=says,
@@ -78,7 +78,7 @@ class Options(harness.Case):
 
     def test_missing_secret_file(self):
         self.refuses("--roles", "superpeer", "--secret-file", self.folder / "nowhere",
-                     says="nowhere")
+                     says="nowhere", status=harness.FAILED)
 
     def test_unknown_word(self):
         self.refuses("serve", says="serve")
@@ -149,15 +149,16 @@ class Reaching(harness.Case):
 
     def test_nobody_listens(self):
         self.refused("shoal", "status", "--connect", self.free_address(),
-                     says="cannot be reached|unreachable")
+                     says="cannot be reached|unreachable", status=harness.NO_CLUSTER)
 
     def test_address_that_is_none(self):
-        self.refused("shoal", "status", "--connect", "nowhere", says="nowhere")
+        self.refused("shoal", "status", "--connect", "nowhere", says="nowhere",
+                     status=harness.USAGE)
 
     def test_wrong_cluster(self):
         node = self.superpeer()
         self.refused("shoal", "status", "--connect", node.address, "--cluster", "other",
-                     says="another cluster")
+                     says="another cluster", status=harness.NO_CLUSTER)
         self.shoal(node, "status")
 
     def test_wrong_secret(self):
@@ -165,8 +166,9 @@ class Reaching(harness.Case):
         wrong = self.write("wrong", "fedcba9876543210fedcba9876543210")
         node = self.superpeer("superpeer", "--secret-file", right)
         self.refused("shoal", "status", "--connect", node.address, "--secret-file", wrong,
-                     says="secret")
-        self.refused("shoal", "status", "--connect", node.address, says="secret")
+                     says="secret", status=harness.NO_CLUSTER)
+        self.refused("shoal", "status", "--connect", node.address, says="secret",
+                     status=harness.NO_CLUSTER)
         self.shoal(node, "status", "--secret-file", right)
 
     def test_peer_with_a_wrong_secret_does_not_serve(self):
@@ -209,7 +211,8 @@ class Reaching(harness.Case):
             server.start()
             try:
                 self.refused("shoal", "status", "--connect",
-                             f"127.0.0.1:{listener.getsockname()[1]}", says="version")
+                             f"127.0.0.1:{listener.getsockname()[1]}", says="version",
+                             status=harness.NO_CLUSTER)
             finally:
                 listener.shutdown(socket.SHUT_RDWR)
                 server.join(30)
@@ -240,7 +243,7 @@ class Chunks(harness.Case):
     def test_chunk_id_that_is_none(self):
         superpeer, _ = self.cluster(1)
         self.refused("shoal", "chunk", "get", "elephant", "--connect", superpeer.address,
-                     says="elephant")
+                     says="elephant", status=harness.USAGE)
 
     def test_chunk_over_the_size_limit(self):
         superpeer, _ = self.cluster(1, "--chunk-bytes-max", "4096")
@@ -317,7 +320,8 @@ class Commands(harness.Case):
         self.assertEqual(state.read_text(), "a file where the folder should be")
 
     def test_down_without_a_cluster(self):
-        self.refused("shoal", "down", "--dir", self.folder / "nowhere", says="nowhere")
+        self.refused("shoal", "down", "--dir", self.folder / "nowhere", says="nowhere",
+                     status=harness.NO_CLUSTER)
 
 
 if __name__ == "__main__":

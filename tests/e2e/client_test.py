@@ -30,8 +30,8 @@ class Changes(harness.Case):
                             "--failure-ns", "1s").wait_ready()
 
     def seen(self, client, nid, state):
-        harness.eventually(self, f"node {nid} is {state}", 60,
-                           lambda: client.states().get(nid) == state)
+        harness.promptly(self, f"node {nid} is {state}",
+                         lambda: client.states().get(nid) == state)
 
     def vote(self, *nodes, count):
         """Waits until so many superpeers vote, so that the others are not needed any more."""

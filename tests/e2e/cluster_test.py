@@ -138,8 +138,8 @@ class Members(harness.Case):
     def test_killed_peer_is_declared_failed(self):
         superpeer, peers = self.cluster(2, "--failure-ns", "1s")
         peers[0].kill()
-        harness.eventually(self, "the peer is declared failed", 60,
-                           lambda: self.states(superpeer).get(peers[0].address) == "failed")
+        harness.promptly(self, "the peer is declared failed",
+                         lambda: self.states(superpeer).get(peers[0].address) == "failed")
         # The rest goes on.
         cid = first_cid(self.shoal(superpeer, "chunk", "create", "8").text)
         self.shoal(superpeer, "chunk", "put", cid, "--text", "survives")

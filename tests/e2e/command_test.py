@@ -326,8 +326,8 @@ class Several(harness.Case):
         def states():
             return {node["nid"]: node["state"] for node in self.ask("node", "list")["nodes"]}
 
-        harness.eventually(self, "the peer is declared failed", 60,
-                           lambda: states()[lost["nid"]] == "failed")
+        harness.promptly(self, "the peer is declared failed",
+                         lambda: states()[lost["nid"]] == "failed")
         self.assertEqual(states()[kept["nid"]], "up")
         self.assertEqual(self.ask("chunk", "get", gone, status=FAILED)["error"], "SHOAL_EFAILED")
         # Without its superpeer a peer goes on.

@@ -37,7 +37,7 @@ class Watch:
         return any(row["event"] == event and row["nid"] == nid for row in list(self.rows))
 
     def wait(self, event, nid):
-        harness.eventually(self.test, f"{event} {nid}", 60, lambda: self.has(event, nid))
+        harness.promptly(self.test, f"{event} {nid}", lambda: self.has(event, nid))
 
     def history(self, nid):
         return [row["event"] for row in self.rows if row["nid"] == nid]

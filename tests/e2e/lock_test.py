@@ -37,7 +37,7 @@ class Locks(harness.Case):
     def lock(self, *words):
         """The same, run to its end."""
         connect = ("--connect", self.superpeer_node.address)
-        return self.run_program("shoal", "lock", self.cid, *connect, *words)
+        return self.run_program("shoal", "lock", self.cid, *connect, *words, statuses=range(256))
 
     def locks(self):
         return self.shoal_json(self.superpeer_node, "locks")

@@ -40,7 +40,7 @@ class Lookup(harness.Case):
         self.shoal(node, "migrate", one.nid, "--to", two.nid, "--first", moved, "--last", moved)
         two.kill()
         to = ("--connect", node.address)
-        harness.eventually(self, "it is known to have failed", 60, lambda: self.run_program(
+        harness.promptly(self, "it is known to have failed", lambda: self.run_program(
             "shoal", "lookup", moved, *to).returncode == 1)
         self.refused("shoal", "chunk", "get", moved, *to, says=f"made on node {one.nid}, and may have moved")
         ranges = self.shoal_json(node, "lookup", "tree", one.nid)["ranges"]
@@ -48,7 +48,7 @@ class Lookup(harness.Case):
         self.assertRegex(self.shoal(node, "lookup", "tree", one.nid).text,
                          rf"(?m)^{moved} +{moved} +{two.nid}  failed$")
         one.kill()
-        harness.eventually(self, "it is known to have failed", 60, lambda: self.run_program(
+        harness.promptly(self, "it is known to have failed", lambda: self.run_program(
             "shoal", "lookup", stays, *to).returncode == 1)
         self.refused("shoal", "chunk", "get", stays, *to, says=f"node {one.nid}, which made it")
 

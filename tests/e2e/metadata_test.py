@@ -55,14 +55,14 @@ class Metadata(harness.Case):
         self.assertRegex(self.shoal(first, "metadata", 3).text, r"(?m)^voters +1 2 3$")
         others[1].kill()
         # It votes still, but neither owns nor holds anything.
-        harness.eventually(self, "the others own its shards", 60, lambda: all(
+        harness.promptly(self, "the others own its shards", lambda: all(
             shard["owner"] in (1, 2) and shard["replicas"] == [1, 2]
             for shard in self.answers(first)[1]["shards"]))
         gone = self.answers(first)[3]
         self.assertEqual(gone["state"], "failed")
         self.assertIn("error", gone)
         self.refused("shoal", "metadata", 3, "--connect", first.address,
-                     says="node 3: .*declared it failed")
+                     says="node 3: .*declared it failed", status=harness.NO_CLUSTER)
         self.refused("shoal", "metadata", peers[0].nid, "--connect", first.address, says="role")
         self.refused("shoal", "metadata", 9, "--connect", first.address, says="no such node")
 
@@ -73,8 +73,8 @@ class Metadata(harness.Case):
     def asked_while_stopped(self, first, stopped):
         """What `shoal metadata` of a stopped superpeer said that went on while it was asked."""
         stopped.process.send_signal(signal.SIGSTOP)
-        harness.eventually(self, "it has failed", 60,
-                           lambda: self.state_of(first, stopped.nid) == "failed")
+        harness.promptly(self, "it has failed",
+                         lambda: self.state_of(first, stopped.nid) == "failed")
         asking = subprocess.Popen([str(harness.BIN / "shoal"), "metadata", str(stopped.nid),
                                    "--connect", first.address], stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

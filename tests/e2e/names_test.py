@@ -34,7 +34,7 @@ class Background:
     def result(self):
         """Status, standard output, standard error."""
         out, problem = self.process.communicate(timeout=harness.COMMAND_MAX)
-        self.test.assertNotIn(self.process.returncode, harness.CRASH_STATUS)
+        self.test.assertIn(self.process.returncode, harness.STATUSES)
         return self.process.returncode, out.decode(), problem.decode()
 
 

@@ -55,8 +55,8 @@ class SharedRegistry(harness.Case):
         return found
 
     def seen(self, node, address, state):
-        harness.eventually(self, f"{address} is {state} at {node.address}", 60,
-                           lambda: self.states(node).get(address) == state)
+        harness.promptly(self, f"{address} is {state} at {node.address}",
+                         lambda: self.states(node).get(address) == state)
 
     def leader(self):
         """The index of the superpeer that led last, by the logs: the highest term wins."""
@@ -176,8 +176,8 @@ class Growth(harness.Case):
                 for row in json.loads(done.text)["nodes"]}
 
     def seen(self, node, nid, state):
-        harness.eventually(self, f"node {nid} is {state} at {node.address}", 60,
-                           lambda: self.states(node).get(nid, ("", ""))[1] == state)
+        harness.promptly(self, f"node {nid} is {state} at {node.address}",
+                         lambda: self.states(node).get(nid, ("", ""))[1] == state)
 
     def vote(self, *nodes, count):
         """Waits until superpeers vote, so that the first one is not needed any more."""

@@ -44,29 +44,34 @@ class Tls(harness.Case):
 
     def test_plain_client_is_told(self):
         node = self.superpeer("superpeer", *self.flags())
-        self.refused("shoal", "status", "--connect", node.address, says="TLS refused")
+        self.refused("shoal", "status", "--connect", node.address, says="TLS refused",
+                     status=harness.NO_CLUSTER)
         self.assertIn("speaks without TLS", node.log())
         self.shoal(node, "status", *self.flags())
 
     def test_plain_node_is_told(self):
         node = self.superpeer()
         self.refused("shoal", "status", "--connect", node.address, *self.flags(),
-                     says="TLS refused")
+                     says="TLS refused", status=harness.NO_CLUSTER)
         self.shoal(node, "status")
 
     def test_wrong_authority(self):
         node = self.superpeer("superpeer", *self.flags())
         self.refused("shoal", "status", "--connect", node.address,
-                     *self.flags("stranger", "ca"), says="TLS refused")
+                     *self.flags("stranger", "ca"), says="TLS refused",
+                     status=harness.NO_CLUSTER)
         self.refused("shoal", "status", "--connect", node.address,
-                     *self.flags("node", "other-ca"), says="TLS refused")
+                     *self.flags("node", "other-ca"), says="TLS refused",
+                     status=harness.NO_CLUSTER)
         self.shoal(node, "status", *self.flags())
 
     def test_files_are_named(self):
-        self.refused("shoald", "--listen", "127.0.0.1:0", "--tls", "on", says="tls_cert_file")
+        self.refused("shoald", "--listen", "127.0.0.1:0", "--tls", "on", says="tls_cert_file",
+                     status=harness.USAGE)
         self.refused("shoald", "--roles", "superpeer", "--listen", "127.0.0.1:0",
                      *self.flags("nobody"), says="nobody.pem: No such file")
-        self.refused("shoald", "--listen", "127.0.0.1:0", "--tls", "maybe", says="off or on")
+        self.refused("shoald", "--listen", "127.0.0.1:0", "--tls", "maybe", says="off or on",
+                     status=harness.USAGE)
 
     def test_up_notes_it_for_the_other_commands(self):
         state = self.folder / "state"
