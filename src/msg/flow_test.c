@@ -56,6 +56,38 @@ static void flow_run(uint64_t seed)
     assert_false(sh_flow_is_shut(&sender));
 }
 
+/* Shut exactly when all that is permitted was sent; a limit never comes down, and one that opens
+ * says so once. */
+static void test_limit(void **state)
+{
+    (void)state;
+    static struct sh_flow flow;
+    sh_flow_reset(&flow, 3);
+    sh_flow_sent(&flow, 400);
+    assert_false(sh_flow_is_shut(&flow)); /* none was told yet */
+    assert_false(sh_flow_limit_set(&flow, 1000));
+    sh_flow_sent(&flow, 599);
+    assert_false(sh_flow_is_shut(&flow));
+    sh_flow_sent(&flow, 1);
+    assert_true(sh_flow_is_shut(&flow));
+    assert_false(sh_flow_limit_set(&flow, 1000));
+    assert_false(sh_flow_limit_set(&flow, 1));
+    assert_true(sh_flow_is_shut(&flow));
+    assert_true(sh_flow_limit_set(&flow, 1001));
+    assert_false(sh_flow_is_shut(&flow));
+    assert_false(sh_flow_limit_set(&flow, 2000)); /* it is open already */
+    assert_false(sh_flow_limit_set(&flow, 900));  /* an old word */
+    sh_flow_sent(&flow, 999);
+    assert_false(sh_flow_is_shut(&flow));
+    sh_flow_sent(&flow, 1);
+    assert_true(sh_flow_is_shut(&flow));
+    sh_flow_reset(&flow, 4);
+    assert_false(sh_flow_is_shut(&flow));
+    sh_flow_sent(&flow, 1000);
+    assert_false(sh_flow_limit_set(&flow, 1000)); /* shut by its first limit */
+    assert_true(sh_flow_is_shut(&flow));
+}
+
 static void test_counts(void **state)
 {
     (void)state;
@@ -229,6 +261,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_limit),
         cmocka_unit_test(test_window_changes),
         cmocka_unit_test_teardown(test_receiver_stops, close_all),
         cmocka_unit_test_teardown(test_both_directions, close_all),

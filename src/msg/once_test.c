@@ -35,6 +35,7 @@ static void on_add(void *arg, struct sh_msg_in *in)
         to->executed[id.number]++;
         to->sum += sh_get64(&in->payload);
         result.value = to->sum;
+        result.about = id.number * 10;
         sh_once_end(to->once, &id, &result);
     }
     struct sh_out out;
@@ -106,6 +107,56 @@ static void test_repeated(void **state)
     adder.does_nothing = false;
     assert_int_equal(add_now(a, (struct sh_once_id){7, 3, 2}, 5, &sum), SHOAL_OK);
     assert_int_equal(sum, 20);
+}
+
+struct told {
+    unsigned count;
+    struct sh_once_id id;
+    struct sh_once_result result;
+};
+
+static void tell_of(void *arg, const struct sh_once_id *id, const struct sh_once_result *result)
+{
+    struct told *told = arg;
+    told->count++;
+    told->id = *id;
+    told->result = *result;
+}
+
+/* The results that are about something in a range, from its first to its last, and not those that
+ * the client has acknowledged since. */
+static void test_each(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1), *b = adder_open(2, &(struct sh_once_config){0});
+    knows(a, b, 2);
+    uint64_t sum;
+    for (uint64_t number = 1; number <= 9; number++)
+        assert_int_equal(add_now(a, (struct sh_once_id){7, number, 0}, 5, &sum), SHOAL_OK);
+    static const struct {
+        uint64_t first, last;
+        unsigned count, acknowledged_count;
+    } cases[] = {{0, UINT64_MAX, 9, 5}, {20, 20, 1, 0}, {21, 29, 0, 0}, {11, 20, 1, 0},
+                 {40, 50, 2, 1},        {90, 90, 1, 1}, {91, 99, 0, 0}};
+    enum { CASES = sizeof cases / sizeof cases[0] };
+    for (unsigned i = 0; i < CASES; i++) {
+        struct told told = {0};
+        sh_once_each(adder.once, cases[i].first, cases[i].last, tell_of, &told);
+        assert_int_equal(told.count, cases[i].count);
+    }
+    struct told told = {0};
+    sh_once_each(adder.once, 20, 29, tell_of, &told);
+    assert_int_equal(told.id.client, 7);
+    assert_int_equal(told.id.number, 2);
+    assert_int_equal(told.result.value, 10);
+    assert_int_equal(told.result.about, 20);
+    assert_int_equal(add_now(a, (struct sh_once_id){7, 9, 4}, 5, &sum), SHOAL_OK);
+    assert_int_equal(sum, 45); /* repeated */
+    for (unsigned i = 0; i < CASES; i++) {
+        told.count = 0;
+        sh_once_each(adder.once, cases[i].first, cases[i].last, tell_of, &told);
+        assert_int_equal(told.count, cases[i].acknowledged_count);
+    }
 }
 
 static void test_malformed(void **state)
@@ -250,6 +301,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_repeated, adder_close),
+        cmocka_unit_test_teardown(test_each, adder_close),
         cmocka_unit_test_teardown(test_malformed, adder_close),
         cmocka_unit_test_teardown(test_limits_and_age, adder_close),
         cmocka_unit_test_teardown(test_losses, adder_close),

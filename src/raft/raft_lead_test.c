@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "raft/raft.h"
+#include "raft/raft_int.h"
 
 #define MS UINT64_C(1000000)
 #define ELECTION (200 * MS)
@@ -232,9 +232,129 @@ static void removed_before_others_know(void **state)
     trio_close();
 }
 
+/* --- Votes ----------------------------------------------------------------------------------- */
+
+static uint8_t other_than(uint8_t one, uint8_t two)
+{
+    uint8_t found = 1;
+    while (found == one || found == two)
+        found++;
+    return found;
+}
+
+/* A server is asked for its vote by one whose log ends so. */
+static void vote_ask_at(uint8_t server, uint8_t from, uint64_t term, uint64_t last,
+                        uint64_t last_term)
+{
+    uint8_t bytes[SH_RAFT_HEAD_BYTES + 16];
+    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+    sh_put8(&w, SH_RAFT_VOTE_ASK);
+    sh_put8(&w, 0);
+    sh_put16(&w, 0);
+    sh_put64(&w, term);
+    sh_put64(&w, trio.rafts[from]->log_id);
+    sh_put64(&w, trio.rafts[from]->life);
+    sh_put64(&w, last);
+    sh_put64(&w, last_term);
+    sh_raft_receive(trio.rafts[server], trio.now_ns, from, sh_bytes_make(bytes, sizeof bytes));
+}
+
+/* By one whose log is longer than any. */
+static void vote_ask(uint8_t server, uint8_t from, uint64_t term)
+{
+    vote_ask_at(server, from, term, 1000, term - 1);
+}
+
+/* Takes all that a server sends now: whether a vote for `to` is among it. */
+static bool votes_for(uint8_t server, uint8_t to)
+{
+    struct sh_raft_message *message;
+    bool is_there = false;
+    while ((message = sh_raft_message_next(trio.rafts[server]))) {
+        is_there |= message->to == to && message->bytes[0] == SH_RAFT_VOTE_ANSWER &&
+                    message->bytes[1] == SH_RAFT_YES;
+        free(message);
+    }
+    return is_there;
+}
+
+static void store_all(uint8_t server)
+{
+    struct sh_raft_batch batch;
+    while (sh_raft_store_next(trio.rafts[server], false, &batch))
+        sh_raft_stored(trio.rafts[server], trio.now_ns);
+}
+
+/* A server knows the term already, and has stored it: its vote is a change of its own, and must be
+ * on the disk before anybody hears of it. */
+static void votes_are_stored_first(void **state)
+{
+    (void)state;
+    trio_open();
+    uint8_t server = other_than(trio.leader, 0), asks = other_than(server, trio.leader);
+    uint64_t term = sh_raft_term(trio.rafts[server]) + 5;
+    trio.now_ns += 10 * ELECTION; /* the leader is not heard any more */
+    /* One whose log is empty asks first: it is refused, but the term is learnt. */
+    vote_ask_at(server, trio.leader, term, 0, 0);
+    store_all(server);
+    assert_false(votes_for(server, trio.leader));
+    assert_int_equal(sh_raft_term(trio.rafts[server]), term);
+    vote_ask(server, asks, term);
+    assert_false(votes_for(server, asks));
+    store_all(server);
+    assert_true(votes_for(server, asks));
+    /* And there is one vote in a term. */
+    vote_ask(server, trio.leader, term);
+    store_all(server);
+    assert_false(votes_for(server, trio.leader));
+    trio_close();
+}
+
+/* Who was cut off, or has been removed, asks for votes in a higher term: as long as the leader is
+ * heard nobody listens, or that server alone could end each term. */
+static void a_leader_that_is_heard_stays(void **state)
+{
+    (void)state;
+    trio_open();
+    uint8_t server = other_than(trio.leader, 0), asks = other_than(server, trio.leader);
+    run_for(2 * HEARTBEAT);
+    uint64_t term = sh_raft_term(trio.rafts[server]);
+    vote_ask(server, asks, term + 3);
+    vote_ask(trio.leader, asks, term + 3);
+    assert_int_equal(sh_raft_term(trio.rafts[server]), term);
+    assert_int_equal(sh_raft_role(trio.rafts[trio.leader]), SH_RAFT_LEADER);
+    carry();
+    assert_int_equal(sh_raft_term(trio.rafts[trio.leader]), term);
+    trio_close();
+}
+
+/* A server whose disk is empty may have voted in its earlier life: it says nothing until the others
+ * have told what it may have promised. */
+static void the_forgetful_do_not_vote(void **state)
+{
+    (void)state;
+    trio_open();
+    uint8_t server = other_than(trio.leader, 0), asks = other_than(server, trio.leader);
+    uint64_t term = sh_raft_term(trio.rafts[server]);
+    struct sh_raft_config config = trio.rafts[server]->config;
+    sh_raft_destroy(trio.rafts[server]);
+    assert_int_equal(sh_raft_create(&config, &trio.rafts[server]), SHOAL_OK);
+    sh_raft_start(trio.rafts[server], trio.now_ns);
+    assert_true(sh_raft_is_recovering(trio.rafts[server]));
+    for (uint64_t ahead = 0; ahead < 3; ahead++) {
+        vote_ask(server, asks, term + ahead);
+        store_all(server);
+        assert_false(votes_for(server, asks));
+    }
+    trio_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(votes_are_stored_first),
+        cmocka_unit_test(a_leader_that_is_heard_stays),
+        cmocka_unit_test(the_forgetful_do_not_vote),
         cmocka_unit_test(old_answers),
         cmocka_unit_test(slow_answers),
         cmocka_unit_test(removed_before_others_know),

@@ -194,12 +194,61 @@ static void test_batch(void **state)
     fixture_end(&f);
 }
 
+/* An ID that is claimed beyond the end is taken, and all below it are free. */
+static void test_claim(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_make(&f, UINT64_C(1) << 30);
+    sh_lid *lids = calloc(300, sizeof *lids);
+    assert_non_null(lids);
+    static const uint64_t claimed[] = {64, 65, 127, 200};
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(sh_idpool_claim(&f.pool, claimed[i]), SHOAL_OK);
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(sh_idpool_claim(&f.pool, claimed[i]), SHOAL_EEXIST);
+    assert_int_equal(sh_idpool_claim(&f.pool, 3), SHOAL_OK);
+    assert_int_equal(sh_idpool_take(&f.pool, 300, lids), SHOAL_OK);
+    uint64_t expected = 1;
+    for (unsigned i = 0; i < 300; i++, expected++) {
+        while (expected == 3 || expected == 64 || expected == 65 || expected == 127 ||
+               expected == 200)
+            expected++;
+        assert_int_equal(lids[i].v, expected);
+    }
+    free(lids);
+    fixture_end(&f);
+}
+
+/* What a batch that does not fit has taken before that shows is given back. */
+static void test_full_piece(void **state)
+{
+    (void)state;
+    enum { PIECE = 1000, ALL = 100 * PIECE };
+    struct fixture f;
+    fixture_make(&f, UINT64_C(64) << 10);
+    sh_lid *lids = calloc(ALL, sizeof *lids), more[10];
+    assert_non_null(lids);
+    size_t count = 0;
+    while (count + PIECE <= ALL && !sh_idpool_take(&f.pool, PIECE, lids + count))
+        count += PIECE;
+    assert_in_range(count, 100, ALL - 2 * PIECE);
+    sh_idpool_give(&f.pool, lids + 5, 10);
+    assert_int_equal(sh_idpool_take(&f.pool, PIECE + 10, lids + count), SHOAL_EFULL);
+    assert_int_equal(sh_idpool_take(&f.pool, 10, more), SHOAL_OK);
+    for (unsigned i = 0; i < 10; i++)
+        assert_int_equal(more[i].v, 6 + i);
+    free(lids);
+    fixture_end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_model), cmocka_unit_test(test_spare),
-        cmocka_unit_test(test_full),  cmocka_unit_test(test_no_more_ids),
-        cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_model),      cmocka_unit_test(test_spare),
+        cmocka_unit_test(test_full),       cmocka_unit_test(test_no_more_ids),
+        cmocka_unit_test(test_batch),      cmocka_unit_test(test_claim),
+        cmocka_unit_test(test_full_piece),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

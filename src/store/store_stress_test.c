@@ -33,6 +33,7 @@ struct shared {
     unsigned rounds;
     _Atomic unsigned threads_started;
     _Atomic unsigned wrong;
+    _Atomic unsigned more; /* calls beyond one a round */
     sh_lid lids[8];
 };
 
@@ -70,6 +71,20 @@ static void look_at(void *arg, struct sh_bytes chunk)
     ((struct look *)arg)->equal = all_equal(chunk);
 }
 
+/* Several at once, so that the first is written while the others are looked for. */
+static void torn_multi(struct shared *shared, uint8_t *bytes)
+{
+    enum { COUNT = 12 };
+    struct sh_store_op ops[COUNT];
+    for (unsigned i = 0; i < COUNT; i++) {
+        ops[i] = (struct sh_store_op){shared->lids[i % 4], bytes + 1000 * i, 1000, SHOAL_OK};
+    }
+    atomic_fetch_add(&shared->more, COUNT - 1);
+    wrong_if(shared, sh_store_get_multi(shared->store, ops, COUNT) != COUNT);
+    for (unsigned i = 0; i < COUNT; i++)
+        wrong_if(shared, !all_equal(sh_bytes_make(ops[i].data, ops[i].size)));
+}
+
 static void *torn_main(void *arg)
 {
     struct shared *shared = arg;
@@ -82,7 +97,6 @@ static void *torn_main(void *arg)
                                               : (unsigned)(test_draw(&rng) % 8);
         sh_lid lid = shared->lids[which];
         uint32_t size = torn_sizes[which];
-        struct sh_store_op op = {lid, bytes, size, SHOAL_OK};
         struct look look = {false};
         switch (test_draw(&rng) % 4) {
         case 0:
@@ -94,8 +108,7 @@ static void *torn_main(void *arg)
             wrong_if(shared, size != torn_sizes[which] || !all_equal(sh_bytes_make(bytes, size)));
             break;
         case 2:
-            wrong_if(shared, sh_store_get_multi(shared->store, &op, 1) != 1);
-            wrong_if(shared, !all_equal(sh_bytes_make(bytes, size)));
+            torn_multi(shared, bytes);
             break;
         default:
             wrong_if(shared, sh_store_read(shared->store, lid, look_at, &look) != 0);
@@ -114,7 +127,36 @@ static void test_torn(void **state)
     threads_run(&shared, torn_main);
     struct sh_store_status status;
     sh_store_status_get(shared.store, &status);
-    assert_int_equal(status.gets + status.puts, THREADS * shared.rounds);
+    assert_int_equal(status.gets + status.puts,
+                     THREADS * shared.rounds + atomic_load(&shared.more));
+    sh_store_destroy(shared.store);
+}
+
+/* One writes a chunk all the time, while the others get it many times over in each call. */
+static void *torn_multi_main(void *arg)
+{
+    struct shared *shared = arg;
+    bool writes = atomic_fetch_add(&shared->threads_started, 1) == 0;
+    uint8_t bytes[12 * 1000];
+    for (unsigned i = 0; i < shared->rounds; i++) {
+        for (unsigned j = 0; writes && j < 12; j++) {
+            memset(bytes, (int)(i + j), torn_sizes[2]);
+            wrong_if(shared, sh_store_put(shared->store, shared->lids[2],
+                                          sh_bytes_make(bytes, torn_sizes[2])) != 0);
+        }
+        if (!writes)
+            torn_multi(shared, bytes);
+    }
+    return NULL;
+}
+
+static void test_torn_multi(void **state)
+{
+    (void)state;
+    struct shared shared = {.store = store_make(16 * MIB), .rounds = TEST_ROUNDS(60000)};
+    assert_int_equal(sh_store_new(shared.store, torn_sizes, 8, shared.lids), SHOAL_OK);
+    shared.lids[0] = shared.lids[1] = shared.lids[3] = shared.lids[2];
+    threads_run(&shared, torn_multi_main);
     sh_store_destroy(shared.store);
 }
 
@@ -441,9 +483,10 @@ static void test_resident(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_torn),   cmocka_unit_test(test_churn),
-        cmocka_unit_test(test_rivals), cmocka_unit_test(test_movers),
-        cmocka_unit_test(test_adders), cmocka_unit_test(test_resident),
+        cmocka_unit_test(test_torn),     cmocka_unit_test(test_torn_multi),
+        cmocka_unit_test(test_churn),    cmocka_unit_test(test_rivals),
+        cmocka_unit_test(test_movers),   cmocka_unit_test(test_adders),
+        cmocka_unit_test(test_resident),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

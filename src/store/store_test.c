@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/hash.h"
 #include "base/random_test.h"
 #include "store/store_int.h"
 
@@ -494,6 +495,122 @@ static void test_read(void **state)
     sh_store_destroy(store);
 }
 
+/* Parts that end beyond a chunk's end, also where offset and size together pass 32 bits. */
+static void test_part_bounds(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t offset, size;
+        bool fits;
+    } cases[] = {{0, 16, true},
+                 {8, 8, true},
+                 {15, 1, true},
+                 {16, 0, true},
+                 {0, 17, false},
+                 {9, 8, false},
+                 {16, 1, false},
+                 {17, 0, false},
+                 {UINT32_MAX, 1, false},
+                 {UINT32_MAX, 2, false},
+                 {UINT32_MAX, 0, false},
+                 {UINT32_MAX - 7, 8, false},
+                 {UINT32_MAX - 7, 16, false}};
+    struct sh_store *store = store_make(16 * MIB, 64);
+    sh_lid lid;
+    uint8_t before[16], after[16], bytes[32];
+    assert_int_equal(sh_store_new_many(store, 16, 1, &lid), SHOAL_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        enum shoal_err expected = cases[i].fits ? SHOAL_OK : SHOAL_ESIZE;
+        uint32_t size;
+        memset(bytes, (int)i + 1, sizeof bytes);
+        assert_int_equal(sh_store_get(store, lid, before, 16, &size), SHOAL_OK);
+        assert_int_equal(
+            sh_store_put_part(store, lid, cases[i].offset, sh_bytes_make(bytes, cases[i].size)),
+            expected);
+        assert_int_equal(sh_store_get(store, lid, after, 16, &size), SHOAL_OK);
+        if (cases[i].fits)
+            memcpy(before + cases[i].offset, bytes, cases[i].size);
+        assert_memory_equal(before, after, 16);
+        memset(bytes, 0xee, sizeof bytes);
+        assert_int_equal(sh_store_get_part(store, lid, cases[i].offset, bytes, cases[i].size),
+                         expected);
+        uint64_t old;
+        if (cases[i].size == 8)
+            assert_int_equal(sh_store_add(store, lid, cases[i].offset, 8, 0, &old), expected);
+    }
+    sh_store_destroy(store);
+}
+
+/* Whatever writes a chunk tells those who read it at the time that what they saw may be torn. What
+ * was refused does not: readers would start again for nothing. */
+static void test_writes_are_seen(void **state)
+{
+    (void)state;
+    struct sh_store *store = store_make(16 * MIB, 64);
+    sh_lid lid;
+    uint8_t bytes[8] = {1};
+    struct sh_bytes eight = sh_bytes_make(bytes, 8), seven = sh_bytes_make(bytes, 7);
+    struct sh_store_op op;
+    uint64_t old;
+    assert_int_equal(sh_store_new_many(store, 8, 1, &lid), SHOAL_OK);
+    struct sh_group *group = sh_store_group(store, lid);
+    for (unsigned step = 0; step < 14; step++) {
+        unsigned index = sh_store_index(lid);
+        uint64_t sequence;
+        enum shoal_err err = SHOAL_EINTERNAL;
+        op = (struct sh_store_op){lid, bytes, step == 9 ? 7 : 8, SHOAL_OK};
+        assert_true(sh_group_read_begin(group, index, &sequence));
+        switch (step) {
+        case 0:
+            err = sh_store_put(store, lid, eight);
+            break;
+        case 1:
+            err = sh_store_put(store, lid, seven);
+            break;
+        case 2:
+            err = sh_store_put_part(store, lid, 1, seven);
+            break;
+        case 3:
+            err = sh_store_put_part(store, lid, 1, eight);
+            break;
+        case 4:
+            err = sh_store_add(store, lid, 0, 8, 1, &old);
+            break;
+        case 5:
+            err = sh_store_add(store, lid, 1, 8, 1, &old);
+            break;
+        case 6:
+            err = sh_store_put(store, lid, eight);
+            break;
+        case 7:
+            err = sh_store_put_if(store, lid, eight, eight);
+            break;
+        case 8:
+            err = sh_store_put_multi(store, &op, 1) == 1 ? SHOAL_OK : op.err;
+            break;
+        case 9:
+            err = sh_store_put_multi(store, &op, 1) == 1 ? SHOAL_OK : op.err;
+            break;
+        case 10:
+            err = sh_store_put_if_hash(store, lid, sh_hash64(eight, 0), eight);
+            break;
+        case 11:
+            err = sh_store_put_if_hash(store, lid, 1, eight);
+            break;
+        case 12:
+            err = sh_store_resize(store, lid, 9);
+            break;
+        default:
+            err = sh_store_remove(store, lid);
+            break;
+        }
+        assert_int_equal(sh_group_read_good(group, index, sequence), err != SHOAL_OK);
+        assert_int_equal(err != SHOAL_OK,
+                         step == 1 || step == 3 || step == 5 || step == 9 || step == 11);
+    }
+    sh_store_destroy(store);
+}
+
 /* A batch that may be had in part gets as much however large the wish is: the table for the IDs it
  * does not get takes no memory. */
 static void test_partial(void **state)
@@ -552,11 +669,12 @@ static void test_shorter(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_config),  cmocka_unit_test(test_model),
-        cmocka_unit_test(test_sizes),   cmocka_unit_test(test_huge),
-        cmocka_unit_test(test_too_big), cmocka_unit_test(test_full),
-        cmocka_unit_test(test_ids),     cmocka_unit_test(test_multi),
-        cmocka_unit_test(test_read),    cmocka_unit_test(test_partial),
+        cmocka_unit_test(test_config),      cmocka_unit_test(test_model),
+        cmocka_unit_test(test_sizes),       cmocka_unit_test(test_huge),
+        cmocka_unit_test(test_too_big),     cmocka_unit_test(test_full),
+        cmocka_unit_test(test_ids),         cmocka_unit_test(test_multi),
+        cmocka_unit_test(test_read),        cmocka_unit_test(test_partial),
+        cmocka_unit_test(test_part_bounds), cmocka_unit_test(test_writes_are_seen),
         cmocka_unit_test(test_shorter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
