@@ -193,17 +193,23 @@ static uint32_t count_parallel(const struct sh_entry *edges, uint32_t count)
     return parallel;
 }
 
+/* Where a list goes on; NULL where there is none, for not even 0 may be added to that. */
+static const struct sh_entry *entries_from(const struct sh_entries *entries, size_t at)
+{
+    return entries->at ? entries->at + at : NULL;
+}
+
 /* Encodes the next vertex's chunk into load->chunk. */
 static enum shoal_err encode_next(struct sh_load *load, size_t *size_out)
 {
     uint64_t name = load->part->names[load->at];
-    const struct sh_entry *out = load->out.at + load->out_at;
-    const struct sh_entry *in = load->in.at + load->in_at;
-    const struct sh_entry *record = load->records.at + load->record_at;
+    const struct sh_entry *out = entries_from(&load->out, load->out_at);
+    const struct sh_entry *in = entries_from(&load->in, load->in_at);
+    const struct sh_entry *record = entries_from(&load->records, load->record_at);
     uint32_t out_count = take_own(&load->out, &load->out_at, name);
     uint32_t in_count = take_own(&load->in, &load->in_at, name);
     struct sh_bytes text = {NULL, 0};
-    if (take_own(&load->records, &load->record_at, name))
+    if (take_own(&load->records, &load->record_at, name) && record->extra)
         text = sh_bytes_make(load->text + record->other, (size_t)record->extra);
     bool typed = load->part->typed;
     size_t size = (size_t)sh_vertex_bytes(out_count, in_count, typed, text.size);

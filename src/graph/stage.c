@@ -242,7 +242,8 @@ void sh_graph_on_records(struct sh_graph *graph, const struct sh_graph_item *ite
             err = sh_entries_add(&load->records, (struct sh_entry){name, load->text_size, size});
         if (err)
             break;
-        memcpy(load->text + load->text_size, text, size);
+        if (size) /* before the first text there is no memory to add to */
+            memcpy(load->text + load->text_size, text, size);
         load->text_size += size;
     }
     staged(graph, item, err);
