@@ -163,6 +163,7 @@ function(shoal_programs)
     shoal_tests(${CMAKE_SOURCE_DIR}/bench sh_bench_a)
     shoal_fuzzers(${CMAKE_SOURCE_DIR}/bench sh_bench_a)
     shoal_tests(${CMAKE_SOURCE_DIR}/src/cmd sh_cmd_a)
+    shoal_fuzzers(${CMAKE_SOURCE_DIR}/src/cmd sh_cmd_a)
 endfunction()
 
 # Tests across modules (tests/*_test.c), linked with everything and the simulator.
@@ -180,42 +181,70 @@ function(shoal_e2e_client)
         RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 endfunction()
 
-# Planted mistakes (sim/planted/*.patch), each of one source file: bin/planted/NAME is shoal-sim with
-# that mistake. tools/planted builds and runs them; part of all are only those that are named after the
-# folder, which world_planted_test runs.
+# Planted mistakes (sim/planted/*.patch), each of one source file: bin/planted/NAME is the program that
+# must find it, with that mistake: shoal-sim, or the test or fuzz target that the patch names. None is
+# part of all; tools/planted builds and runs them.
 function(shoal_planted folder)
     find_program(PATCH_PROGRAM patch)
-    if(NOT SHOAL_TESTS OR NOT PATCH_PROGRAM)
+    if(NOT PATCH_PROGRAM OR NOT (SHOAL_TESTS OR SHOAL_FUZZ))
         return()
     endif()
     file(GLOB patches CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/planted/*.patch)
     foreach(patch ${patches})
         get_filename_component(name ${patch} NAME_WE)
-        execute_process(COMMAND ${PATCH_PROGRAM} -s -F 0 -p1 --dry-run -i ${patch}
-            WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} OUTPUT_VARIABLE said RESULT_VARIABLE status)
-        if(status)
-            message(FATAL_ERROR "${patch} does not apply: make it anew\n${said}")
+        shoal_planted_one(${folder} ${name} ${patch})
+    endforeach()
+endfunction()
+
+# What the program of a mistake is made of beside the patched source: into sources and libraries in
+# the caller, empty where this build has no such program.
+macro(shoal_planted_program folder patch)
+    set(sources)
+    set(libraries)
+    file(STRINGS ${patch} line REGEX "^Found by: " LIMIT_COUNT 1)
+    if(line MATCHES "^Found by: ([a-z]+) ([A-Za-z0-9_]+)$")
+        set(program ${CMAKE_MATCH_2})
+        if(TARGET ${program})
+            get_target_property(sources ${program} SOURCES)
+            get_target_property(libraries ${program} LINK_LIBRARIES)
         endif()
-        file(STRINGS ${patch} line REGEX "^--- a/" LIMIT_COUNT 1)
-        string(REGEX REPLACE "^--- a/([^\t ]+).*" "\\1" source "${line}")
-        get_filename_component(file ${source} NAME)
-        set(patched ${CMAKE_BINARY_DIR}/planted/${name}/${file})
-        add_custom_command(OUTPUT ${patched}
-            COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/planted/${name}
-            COMMAND ${PATCH_PROGRAM} -s -F 0 -i ${patch} -o ${patched} ${CMAKE_SOURCE_DIR}/${source}
-            DEPENDS ${patch} ${CMAKE_SOURCE_DIR}/${source} VERBATIM)
-        # Its object comes before the archives, so theirs of the same names are not taken.
-        add_executable(planted-${name} EXCLUDE_FROM_ALL ${patched}
-            ${CMAKE_SOURCE_DIR}/${folder}/sim_main.c)
-        target_compile_options(planted-${name} PRIVATE -Wno-unused-function -Wno-unused-variable)
-        target_link_libraries(planted-${name} PRIVATE sh_sim_a)
-        set_target_properties(planted-${name} PROPERTIES OUTPUT_NAME ${name}
-            RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/planted)
-        if(name IN_LIST ARGN)
-            set_target_properties(planted-${name} PROPERTIES EXCLUDE_FROM_ALL OFF)
-            if(TARGET world_planted_test)
-                add_dependencies(world_planted_test planted-${name})
-            endif()
+    elseif(TARGET shoal-sim)
+        set(program shoal-sim)
+        set(sources ${CMAKE_SOURCE_DIR}/${folder}/sim_main.c)
+        set(libraries sh_sim_a)
+    endif()
+endmacro()
+
+function(shoal_planted_one folder name patch)
+    execute_process(COMMAND ${PATCH_PROGRAM} -s -F 0 -p1 --dry-run -i ${patch}
+        WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} OUTPUT_VARIABLE said RESULT_VARIABLE status)
+    if(status)
+        message(FATAL_ERROR "${patch} does not apply: make it anew\n${said}")
+    endif()
+    shoal_planted_program(${folder} ${patch})
+    if(NOT sources)
+        return()
+    endif()
+    file(STRINGS ${patch} line REGEX "^--- a/" LIMIT_COUNT 1)
+    string(REGEX REPLACE "^--- a/([^\t ]+).*" "\\1" source "${line}")
+    get_filename_component(file ${source} NAME)
+    set(patched ${CMAKE_BINARY_DIR}/planted/${name}/${file})
+    add_custom_command(OUTPUT ${patched}
+        COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/planted/${name}
+        COMMAND ${PATCH_PROGRAM} -s -F 0 -i ${patch} -o ${patched} ${CMAKE_SOURCE_DIR}/${source}
+        DEPENDS ${patch} ${CMAKE_SOURCE_DIR}/${source} VERBATIM)
+    # Its object comes before the archives, so theirs of the same names are not taken.
+    add_executable(planted-${name} EXCLUDE_FROM_ALL ${patched} ${sources})
+    target_compile_options(planted-${name} PRIVATE -Wno-unused-function -Wno-unused-variable
+        -Wno-unused-parameter -Wno-unused-but-set-variable)
+    target_link_libraries(planted-${name} PRIVATE ${libraries})
+    target_include_directories(planted-${name} PRIVATE ${CMAKE_SOURCE_DIR})
+    foreach(what COMPILE_OPTIONS LINK_OPTIONS)
+        get_target_property(options ${program} ${what})
+        if(options)
+            set_property(TARGET planted-${name} APPEND PROPERTY ${what} ${options})
         endif()
     endforeach()
+    set_target_properties(planted-${name} PROPERTIES OUTPUT_NAME ${name}
+        RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/planted)
 endfunction()

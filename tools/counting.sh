@@ -37,7 +37,7 @@ count_unittest() { # LOG STATUS
     count_settle "$1" "$2"
 }
 
-# The runner of the models prints its own sums.
+# The runners of the models and of the planted mistakes print their own sums.
 count_models() { # LOG STATUS
     good=$(sed -n 's/^\([0-9]*\) passed, [0-9]* failed$/\1/p' "$1" | tail -n 1)
     bad=$(sed -n 's/^[0-9]* passed, \([0-9]*\) failed$/\1/p' "$1" | tail -n 1)
