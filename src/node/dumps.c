@@ -11,8 +11,6 @@
 /* About 50 us of a round each. */
 #define STEP_BYTES (64u << 10)
 #define STEP_GROUPS 256
-/* How often the disk is asked when there is nothing else to do. */
-#define DISK_POLL_NS UINT64_C(200000)
 #define TEXT_MAX 96
 
 struct sh_dumps {
@@ -150,7 +148,9 @@ static unsigned run(void *arg)
     if (dumps->job.is_over)
         job_over(dumps);
     else if (done == 0)
-        dumps->due_ns = sh_now(&dumps->config.clock) + DISK_POLL_NS;
+        dumps->due_ns = SH_NEVER; /* the disk wakes us */
+    else
+        dumps->due_ns = 0;
     return done;
 }
 
