@@ -209,7 +209,9 @@ sh_lsn sh_journal_install_end(struct sh_journal *journal, unsigned stream)
 
 void sh_journal_install_cancel(struct sh_journal *journal, unsigned stream)
 {
+    SH_ASSERT(stream < journal->streams_count);
     journal->streams[stream].is_installing = false;
+    journal->is_changed = true;
 }
 
 sh_lsn sh_journal_drop(struct sh_journal *journal, unsigned stream)
@@ -389,7 +391,7 @@ enum shoal_err sh_journal_open(const struct sh_journal_config *config,
         sh_journal_close(journal);
         return err;
     }
-    journal->is_ready = true;
+    journal->is_ready = journal->is_changed = true;
     *journal_out = journal;
     return SHOAL_OK;
 }

@@ -159,6 +159,7 @@ struct sh_journal {
     uint8_t *zeros;
 
     bool is_ready;     /* it has been opened: snapshots may begin */
+    bool is_changed;   /* whether a snapshot is due, or a file can go, was not looked at since */
     uint64_t save_ns;  /* no snapshot begins before */
     int saving;        /* the stream whose snapshot is being written; -1: none */
     bool is_repeating; /* its entries from before are being appended */
@@ -199,7 +200,6 @@ void sh_journal_slot_remove(struct sh_journal *journal, unsigned slot);
 void sh_journal_slots_release(struct sh_journal *journal);
 /* Removes a free file, if all together take too much; whether there was one. */
 bool sh_journal_slots_trim(struct sh_journal *journal);
-bool sh_journal_slots_are_many(const struct sh_journal *journal);
 
 /* journal_write.c: what is due to be written, and the step. */
 

@@ -40,17 +40,12 @@ void sh_journal_slots_release(struct sh_journal *journal)
     }
 }
 
-bool sh_journal_slots_are_many(const struct sh_journal *journal)
-{
-    return slot_of(journal, SH_JOURNAL_FREE_FILE) < SH_JOURNAL_SLOTS &&
-           sh_journal_bytes(journal) > sh_journal_allowed(journal) + 2 * journal->segment_bytes;
-}
-
 bool sh_journal_slots_trim(struct sh_journal *journal)
 {
-    if (!sh_journal_slots_are_many(journal))
-        return false;
     unsigned slot = slot_of(journal, SH_JOURNAL_FREE_FILE);
+    if (slot == SH_JOURNAL_SLOTS ||
+        sh_journal_bytes(journal) <= sh_journal_allowed(journal) + 2 * journal->segment_bytes)
+        return false;
     sh_journal_slot_remove(journal, slot);
     return journal->slots[slot].kind == SH_JOURNAL_NO_FILE;
 }

@@ -75,6 +75,7 @@ static void batch_write(struct sh_journal *journal)
 
 static void batch_end(struct sh_journal *journal, uint64_t now_ns, enum shoal_err err)
 {
+    journal->is_changed = true;
     if (err) {
         fail(journal, now_ns, err);
         return;
@@ -84,6 +85,7 @@ static void batch_end(struct sh_journal *journal, uint64_t now_ns, enum shoal_er
     journal->trouble = SHOAL_OK;
     if (!journal->offset)
         sh_journal_slots_release(journal);
+    (void)sh_journal_slots_trim(journal);
     journal->offset += journal->op.op.size;
     journal->batch++;
     sh_journal_chunk_end(journal);
@@ -92,7 +94,8 @@ static void batch_end(struct sh_journal *journal, uint64_t now_ns, enum shoal_er
 /* Begins what is to be written next; whether there was anything. */
 static bool begin(struct sh_journal *journal, uint64_t now_ns)
 {
-    if (now_ns < journal->retry_ns)
+    bool is_quiet = !journal->chunks && !journal->is_changed && journal->saving < 0;
+    if (is_quiet || now_ns < journal->retry_ns)
         return false;
     if (journal->is_ready && !journal->trouble)
         sh_journal_save_step(journal, now_ns);
@@ -100,8 +103,12 @@ static bool begin(struct sh_journal *journal, uint64_t now_ns)
     if (is_over)
         sh_journal_chunk_begin(journal);
     const struct sh_journal_chunk *chunk = journal->chunks;
-    if (!chunk)
-        return false;
+    if (!chunk) {
+        /* Steps find nothing to do far more often than something: they need not look again. */
+        bool has_trimmed = sh_journal_slots_trim(journal);
+        journal->is_changed = has_trimmed || sh_journal_save_due_ns(journal) != SH_NEVER;
+        return has_trimmed;
+    }
     /* A segment of its own takes a batch of any size. */
     bool has_room =
         !journal->offset || journal->offset + batch_bytes(chunk) <= journal->segment_bytes;
@@ -130,7 +137,6 @@ unsigned sh_journal_step(struct sh_journal *journal, uint64_t now_ns)
     work += sh_journal_spare_step(journal, now_ns);
     if (!journal->op.is_busy)
         work += begin(journal, now_ns);
-    work += sh_journal_slots_trim(journal);
     if (work && (journal->op.is_busy || journal->spare.op.is_busy))
         (void)sh_disk_poll(journal->env.disk, false); /* sends what was begun */
     return work;
@@ -144,9 +150,7 @@ uint64_t sh_journal_due_ns(const struct sh_journal *journal, uint64_t now_ns)
     else if (journal->chunks)
         writes_ns = journal->is_open || journal->spare.phase == SH_SPARE_READY ? journal->retry_ns
                                                                                : SH_NEVER;
-    else if (!journal->trouble)
+    else if (journal->saving >= 0 || journal->is_changed)
         writes_ns = sh_journal_save_due_ns(journal);
-    if (sh_journal_slots_are_many(journal))
-        return now_ns;
     return writes_ns < due_ns ? writes_ns : due_ns;
 }
