@@ -103,26 +103,34 @@ static void test_requests_exhausted(void **state)
     assert_int_equal(err, SHOAL_ELIMIT);
     assert_int_equal(asked[REQUESTS_MAX].done, 0);
     run_all();
-    /* A canceled one's slot waits for its late answer, so that this can hit nobody else. */
+    /* A canceled one's slot is used again at once, and its late answer hits nobody else. */
+    static struct asked more;
     assert_true(sh_msg_cancel(a->msg, &asked[3].request));
     assert_int_equal(sh_msg_requests_pending(a->msg), REQUESTS_MAX - 1);
-    assert_int_equal(ask(a, 2, TYPE_SILENT, 0, &asked[REQUESTS_MAX]), SHOAL_ELIMIT);
+    assert_int_equal(ask(a, 2, TYPE_SILENT, 0, &asked[REQUESTS_MAX]), SHOAL_OK);
+    assert_int_equal(ask(a, 2, TYPE_SILENT, 0, &more), SHOAL_ELIMIT);
+    run_all();
     for (unsigned i = 0; i < b->held_count; i++)
         answer(b, b->held[i], i);
     run_all();
-    for (unsigned i = 0; i < REQUESTS_MAX; i++)
+    for (unsigned i = 0; i <= REQUESTS_MAX; i++) {
         assert_int_equal(asked[i].done, i != 3);
-    /* All are free again, by an answer, by a time-out and a late answer, and by a loss. */
+        assert_true(i == 3 || asked[i].first == i);
+    }
+    /* All are free again, by an answer, by a time-out, and by a loss. */
     b->held_count = 0;
     assert_int_equal(ask_until_limit(a, asked, &err), REQUESTS_MAX);
     run_all();
     pass(11 * SECOND);
     for (unsigned i = 0; i < REQUESTS_MAX; i++)
         assert_int_equal(asked[i].err, SHOAL_ETIMEOUT);
-    assert_int_equal(ask(a, 2, TYPE_SILENT, 0, &asked[0]), SHOAL_ELIMIT);
+    assert_int_equal(ask_until_limit(a, asked, &err), REQUESTS_MAX);
+    run_all();
     for (unsigned i = 0; i < b->held_count; i++)
         answer(b, b->held[i], i);
     run_all();
+    for (unsigned i = 0; i < REQUESTS_MAX; i++)
+        assert_int_equal(asked[i].first, REQUESTS_MAX + i);
     assert_int_equal(ask_until_limit(a, asked, &err), REQUESTS_MAX);
     run_all();
     cut(a, b);
