@@ -15,6 +15,7 @@
 
 #include "cluster/member.h"
 #include "cluster/recruit.h"
+#include "journal/journal.h"
 #include "sim/world.h"
 #include "superpeer/superpeer.h"
 
@@ -164,7 +165,7 @@ static void boot_superpeer(struct host *host, const struct sh_env *env)
     char address[SH_MSG_ADDRESS_MAX];
     (void)snprintf(address, sizeof address, "node%u:1", host->node);
     if (host->forgets)
-        (void)env->disk->ops->remove(env->disk, "raft.log");
+        sh_journal_remove(env);
     host->forgets = false;
     enum shoal_err err = host->has_disk ? sh_superpeer_stored(env, &index) : SHOAL_ENONAME;
     if (err && err != SHOAL_ENONAME) {

@@ -314,7 +314,7 @@ static void spoiled_registry(void **state)
     (void)host_start(host_add(&cluster, PEER));
     assert_joined(&cluster, 5 * S);
     run_for(&cluster, FAILURE / 4);
-    overwrite(&cluster.hosts[0], "raft.log", 16, sh_bytes_text("spoiled!"));
+    overwrite(&cluster.hosts[0], "journal.000", 16, sh_bytes_text("spoiled!"));
     sh_world_crash(cluster.world, 0);
     sh_world_restart(cluster.world, 0);
     assert_int_equal(cluster.hosts[0].boot_err, SHOAL_ECORRUPT);
@@ -322,20 +322,25 @@ static void spoiled_registry(void **state)
     cluster_close(&cluster);
 }
 
-/* A log of format 1, which names neither its registry nor its life, is refused. */
+/* A registry from before there was a journal is refused, and stays as it is. */
 static void old_registry(void **state)
 {
     (void)state;
     struct cluster cluster;
     cluster_open(&cluster, 1, true);
     run_for(&cluster, FAILURE);
-    static uint8_t old[2] = {1, 0};
-    overwrite(&cluster.hosts[0], "raft.log", 8, sh_bytes_make(old, sizeof old));
-    sh_world_crash(cluster.world, 0);
-    sh_world_restart(cluster.world, 0);
-    assert_int_equal(cluster.hosts[0].boot_err, SHOAL_EVERSION);
-    uint16_t index;
-    assert_int_equal(sh_superpeer_stored(sh_world_env(cluster.world, 0), &index), SHOAL_EVERSION);
+    uint16_t index = 7;
+    assert_int_equal(sh_superpeer_stored(sh_world_env(cluster.world, 0), &index), SHOAL_OK);
+    assert_int_equal(index, 0);
+    struct host *host = host_start(host_add(&cluster, PEER)); /* any other node with a disk */
+    const struct sh_env *env = sh_world_env(cluster.world, host->node);
+    assert_int_equal(sh_superpeer_stored(env, &index), SHOAL_ENONAME);
+    int file;
+    assert_int_equal(sh_disk_open(env->disk, "raft.log", true, &file), SHOAL_OK);
+    env->disk->ops->close(env->disk, file);
+    assert_int_equal(sh_superpeer_stored(env, &index), SHOAL_EVERSION);
+    assert_int_equal(sh_disk_open(env->disk, "raft.log", false, &file), SHOAL_OK);
+    env->disk->ops->close(env->disk, file);
     cluster_close(&cluster);
 }
 

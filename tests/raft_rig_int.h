@@ -20,8 +20,9 @@
 
 #include <cmocka.h>
 
+#include "base/assert.h"
+#include "journal/journal.h"
 #include "raft/raft.h"
-#include "raft/raft_disk.h"
 #include "sim/linear.h"
 #include "sim/world.h"
 #include "tests/copies_int.h"
@@ -53,7 +54,8 @@ struct server {
     unsigned node;
     uint8_t number;
     struct sh_raft *raft;
-    struct sh_raft_disk *disk;
+    struct sh_journal *journal;
+    uint64_t starts; /* of its folder */
     struct state state;
     struct letter *inbox, **inbox_end;
     bool forgets; /* its disk is empty at the next boot */
@@ -330,7 +332,8 @@ static unsigned server_step(void *arg)
         sh_raft_tick(server->raft, now_ns);
         work++;
     }
-    work += sh_raft_disk_step(server->disk, now_ns);
+    work += sh_journal_step(server->journal, now_ns);
+    sh_raft_synced(server->raft, now_ns);
     check_leader(server);
     struct sh_raft_message *message;
     while ((message = sh_raft_message_next(server->raft))) {
@@ -350,14 +353,28 @@ static uint64_t server_due(void *arg)
     struct server *server = arg;
     uint64_t now_ns = now_at(server);
     uint64_t due_ns = sh_raft_due_ns(server->raft);
-    uint64_t disk_ns = sh_raft_disk_due_ns(server->disk, now_ns);
+    uint64_t disk_ns = sh_journal_due_ns(server->journal, now_ns);
     return disk_ns < due_ns ? disk_ns : due_ns;
 }
 
-static void forget(const struct sh_env *env)
+/* Opens the server's journal, which gives raft what was stored, and begins its next life. */
+static enum shoal_err server_load(struct server *server, const struct sh_env *env)
 {
-    (void)env->disk->ops->remove(env->disk, "raft.log");
-    (void)env->disk->ops->remove(env->disk, "raft.new");
+    struct sh_journal_stream stream = sh_raft_stream(server->raft);
+    struct sh_journal_config config = {.env = *env,
+                                       .label = sh_bytes_text("raft_test"),
+                                       .segment_bytes = 16384,
+                                       .bytes_kept = 4 * 16384,
+                                       .piece_bytes = 64,
+                                       .streams = &stream,
+                                       .streams_count = 1};
+    enum shoal_err err = sh_journal_open(&config, &server->journal);
+    if (err)
+        return err;
+    struct sh_random random = env->random;
+    uint64_t life = ++server->starts << 32 | (uint32_t)sh_random64(&random);
+    sh_raft_start(server->raft, server->journal, 0, life, now_at(server));
+    return SHOAL_OK;
 }
 
 static void server_boot(void *arg, struct sh_world *world, unsigned node)
@@ -383,18 +400,18 @@ static void server_boot(void *arg, struct sh_world *world, unsigned node)
     };
     if (!(rig->first.voters >> server->number & 1))
         config.first = (struct sh_raft_members){0};
-    if (server->forgets)
-        forget(env);
+    if (server->forgets) {
+        sh_journal_remove(env);
+        server->starts = 0;
+    }
     assert_int_equal(sh_raft_create(&config, &server->raft), SHOAL_OK);
-    bool is_new;
-    server->boot_err = sh_raft_disk_open(env, server->raft, &server->disk, &is_new);
+    server->boot_err = server_load(server, env);
     if (server->boot_err) {
         sh_raft_destroy(server->raft);
         server->raft = NULL;
         return;
     }
     server->forgets = false;
-    sh_raft_start(server->raft, now_at(server));
     struct sh_step step = {.name = "raft", .run = server_step, .due_ns = server_due, .arg = server};
     sh_world_step_add(world, node, step);
 }
@@ -405,9 +422,9 @@ static void server_crash(void *arg, struct sh_world *world, unsigned node)
     (void)node;
     struct server *server = arg;
     inbox_drop(server);
-    sh_raft_disk_close(server->disk);
+    sh_journal_close(server->journal);
     sh_raft_destroy(server->raft);
-    server->disk = NULL;
+    server->journal = NULL;
     server->raft = NULL;
 }
 

@@ -87,6 +87,16 @@ static void member_change(struct rig *rig)
     rig->member_changes += !sh_raft_members_change(leader->raft, members);
 }
 
+/* Starts a server that is down, or whose disk let it down when it started last. */
+static void server_restart(struct server *server)
+{
+    struct sh_world *world = server->rig->world;
+    SH_ASSERT(!server->raft);
+    if (sh_world_is_up(world, server->node))
+        sh_world_crash(world, server->node);
+    sh_world_restart(world, server->node);
+}
+
 static void fault(struct rig *rig)
 {
     struct server *server = &rig->servers[sh_prng_below(&rig->prng, rig->count)];
@@ -97,9 +107,8 @@ static void fault(struct rig *rig)
     switch (sh_prng_below(&rig->prng, 8)) {
     case 0:
     case 1:
-        is_up = sh_world_is_up(rig->world, server->node);
-        if (!is_up && !server->raft) {
-            sh_world_restart(rig->world, server->node);
+        if (!server->raft) {
+            server_restart(server);
         } else if (server->raft && is_up) {
             if (may_forget(rig) && sh_prng_below(&rig->prng, 4) == 0) {
                 server->forgets = true;
@@ -138,7 +147,7 @@ static void all_well(struct rig *rig)
         if (server->raft)
             sh_world_resume(rig->world, i);
         else
-            sh_world_restart(rig->world, i);
+            server_restart(server);
         if (server->boot_err)
             violated(rig, "a server did not start again");
     }

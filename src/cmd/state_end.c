@@ -76,10 +76,9 @@ static int remove_entry(const char *path, const struct stat *about, int kind, st
  * and the next one's peer must not take it for its own. */
 static void remove_registry(const char *folder)
 {
-    static const char *const names[] = {"raft.log", "raft.new"};
     char path[SH_STATE_PATH_MAX + 96];
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+    for (unsigned i = 0; i < 1000; i++) { /* the journal's files have three digits */
+        snprintf(path, sizeof path, "%s/journal.%03u", folder, i);
         unlink(path);
     }
 }

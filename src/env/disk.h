@@ -117,4 +117,7 @@ SHOAL_NODISCARD enum shoal_err sh_real_disk_create(const char *folder, bool dire
  * not kept out. A file system without such locks is used without one (a warning in the log). */
 SHOAL_NODISCARD enum shoal_err sh_real_disk_take(struct sh_disk *disk);
 
+/* A disk in memory, for a superpeer that is to keep nothing beyond its process. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_memory_disk_create(struct sh_disk **disk_out);
+
 #endif

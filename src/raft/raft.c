@@ -6,6 +6,7 @@
 #include "base/assert.h"
 #include "base/crew.h"
 #include "base/log.h"
+#include "journal/journal.h"
 #include "raft/raft_int.h"
 
 enum shoal_err sh_raft_create(const struct sh_raft_config *config, struct sh_raft **raft_out)
@@ -19,7 +20,6 @@ enum shoal_err sh_raft_create(const struct sh_raft_config *config, struct sh_raf
         return SHOAL_ENOMEM;
     raft->config = *config;
     raft->snapshot.members = raft->members = config->first;
-    raft->first = raft->unsaved = 1;
     raft->messages_end = &raft->messages;
     raft->nonce = sh_raft_draw(raft);
     raft->founding = sh_raft_draw(raft);
@@ -40,12 +40,11 @@ void sh_raft_destroy(struct sh_raft *raft)
         raft->messages = message->next;
         free(message);
     }
-    for (size_t i = 0; i < raft->count; i++)
-        free(raft->entries[i].bytes);
-    free(raft->entries);
+    sh_entries_reset(&raft->log, 0, 0);
     free(raft->snapshot.bytes);
     free(raft->coming.bytes);
-    free(raft->batch);
+    sh_raft_blob_free(&raft->loading);
+    sh_raft_blob_free(&raft->saving);
     free(raft);
 }
 
@@ -55,20 +54,20 @@ void sh_raft_election_defer(struct sh_raft *raft, uint64_t now_ns)
         now_ns + raft->config.election_ns + sh_raft_draw(raft) % (raft->config.election_ns + 1);
 }
 
-void sh_raft_start(struct sh_raft *raft, uint64_t now_ns)
+void sh_raft_start(struct sh_raft *raft, struct sh_journal *journal, unsigned stream, uint64_t life,
+                   uint64_t now_ns)
 {
-    SH_ASSERT(!raft->is_started);
-    raft->is_started = true;
-    raft->base_is_wanted = true; /* a clean beginning, whatever the end of the old files is like */
-    sh_raft_life_begin(raft);
+    SH_ASSERT(!raft->journal && journal && life);
+    raft->journal = journal;
+    raft->stream = stream;
+    raft->life = life;
+    raft->synced = sh_journal_synced(journal);
+    raft->stored_last = sh_raft_log_last(raft); /* what was loaded is stored */
+    sh_raft_promise(raft);
+    raft->life_lsn = raft->promise_lsn; /* the caller has stored the life before */
     sh_raft_election_defer(raft, now_ns);
     if (!raft->is_recovering && raft->members.voters == sh_raft_bit(raft->config.server))
         raft->election_ns = now_ns; /* nobody else to wait for */
-}
-
-void sh_raft_vote_touch(struct sh_raft *raft)
-{
-    raft->vote_changes = ++raft->changes;
 }
 
 void sh_raft_term_set(struct sh_raft *raft, uint64_t term, uint8_t vote)
@@ -79,7 +78,7 @@ void sh_raft_term_set(struct sh_raft *raft, uint64_t term, uint8_t vote)
     raft->leader = 0;
     raft->matched = raft->matched_round = 0;
     raft->owes_answer = false;
-    sh_raft_vote_touch(raft);
+    sh_raft_promise(raft);
 }
 
 void sh_raft_follow(struct sh_raft *raft, uint64_t now_ns, uint64_t term)
@@ -122,7 +121,7 @@ static bool may_campaign(const struct sh_raft *raft)
 
 void sh_raft_tick(struct sh_raft *raft, uint64_t now_ns)
 {
-    SH_ASSERT(raft->is_started);
+    SH_ASSERT(raft->journal);
     if (raft->withdrawal)
         return;
     if (raft->is_recovering)
@@ -153,7 +152,7 @@ static void receive_as_follower(struct sh_raft *raft, uint64_t now_ns, uint8_t f
 {
     if (head->term < raft->term) { /* it learns the term from any answer, and steps down */
         (void)sh_raft_message_begin(raft, from, SH_RAFT_APPEND_ANSWER, 0, raft->term, 16,
-                                    raft->vote_changes);
+                                    raft->promise_lsn);
         return;
     }
     if (raft->role == SH_RAFT_LEADER)
@@ -205,7 +204,7 @@ static void receive(struct sh_raft *raft, uint64_t now_ns, uint8_t from,
 
 void sh_raft_receive(struct sh_raft *raft, uint64_t now_ns, uint8_t from, struct sh_bytes message)
 {
-    SH_ASSERT(raft->is_started);
+    SH_ASSERT(raft->journal);
     struct sh_reader r = sh_reader_make(message);
     struct sh_raft_head head = {.type = sh_get8(&r)};
     head.flags = sh_get8(&r);
@@ -226,7 +225,7 @@ void sh_raft_receive(struct sh_raft *raft, uint64_t now_ns, uint8_t from, struct
 void sh_raft_apply(struct sh_raft *raft)
 {
     while (raft->applied < raft->commit) {
-        const struct sh_raft_entry *entry = sh_raft_log_at(raft, raft->applied + 1);
+        const struct sh_entry *entry = sh_raft_log_at(raft, raft->applied + 1);
         SH_ASSERT(entry);
         raft->applied++;
         if (entry->kind == SH_RAFT_COMMAND)
@@ -246,7 +245,8 @@ enum shoal_err sh_raft_propose(struct sh_raft *raft, struct sh_bytes command, ui
         return SHOAL_EROLE;
     if (command.size > SH_RAFT_COMMAND_BYTES_MAX)
         return SHOAL_ETOOBIG;
-    if (sh_raft_log_last(raft) - raft->commit >= SH_RAFT_BACKLOG_MAX)
+    if (sh_raft_log_last(raft) - raft->commit >= SH_RAFT_BACKLOG_MAX ||
+        sh_journal_is_full(raft->journal))
         return SHOAL_EBUSY;
     enum shoal_err err = sh_raft_log_append(raft, raft->term, SH_RAFT_COMMAND, command);
     if (err)
@@ -361,6 +361,11 @@ struct sh_raft_members sh_raft_members(const struct sh_raft *raft)
     return raft->members;
 }
 
+bool sh_raft_is_new(const struct sh_raft *raft)
+{
+    return !raft->is_known;
+}
+
 bool sh_raft_is_recovering(const struct sh_raft *raft)
 {
     return raft->is_recovering;
@@ -395,7 +400,7 @@ uint64_t sh_raft_heard_ns(const struct sh_raft *raft, uint8_t server)
 bool sh_raft_entry(const struct sh_raft *raft, uint64_t index, uint64_t *term_out,
                    struct sh_bytes *command_out)
 {
-    const struct sh_raft_entry *entry = sh_raft_log_at(raft, index);
+    const struct sh_entry *entry = sh_raft_log_at(raft, index);
     if (!entry)
         return false;
     *term_out = entry->term;

@@ -1,15 +1,16 @@
 /* Raft: servers that agree on one list of commands, as a state machine without input or output.
  * Ongaro, "Consensus: Bridging Theory and Practice" (Stanford 2014), section numbers below.
  *
- * Events and the time go in; messages to send and records to store are fetched afterwards:
+ * Events and the time go in, and what is to be stored goes to the journal; messages to send are
+ * fetched afterwards:
  *
  *   tick, receive, propose ---> [raft] ---> message_next: what to send to whom
- *            stored ----------^     \----> store_next: what to make durable, in order
- *                                    \---> fsm.apply: committed commands, in order
+ *            synced ----------^    \----> fsm.apply: committed commands, in order
+ *               '--- journal <------'     promises, entries, snapshots
  *
- * A message is handed out only once everything that it promises is stored, so the disk may take its
- * time and nothing waits for it: a vote or an acknowledgement leaves when its record is safe, while
- * heartbeats go on. raft_disk.h stores; who has the wires sends.
+ * A message is handed out only once the journal has synced everything that it promises, so the disk
+ * may take its time and nothing waits for it: a vote or an acknowledgement leaves when its record
+ * is safe, while heartbeats go on. Whoever has the wires sends.
  *
  * What is in: elections with pre-vote and with votes refused while a leader is heard (9.6, 4.2.3);
  * a leader that hears no majority steps down (6.2); members changed one at a time, with learners
@@ -54,6 +55,7 @@
 #include <stdint.h>
 
 #include "base/bytes.h"
+#include "journal/journal.h"
 #include "shoal/err.h"
 
 #define SH_RAFT_SERVER_MAX 63                  /* servers are 1 to this */
@@ -69,7 +71,7 @@ struct sh_raft_members {
     uint64_t learners;
 };
 
-/* What is replicated. Called from within receive, propose, stored, load and start; may not call
+/* What is replicated. Called from within receive, propose, synced, and by the journal; may not call
  * raft. */
 struct sh_raft_fsm {
     /* A committed command, borrowed. Each index at most once, in order; some indexes have none. */
@@ -100,13 +102,16 @@ SHOAL_NODISCARD enum shoal_err sh_raft_create(const struct sh_raft_config *confi
                                               struct sh_raft **raft_out);
 void sh_raft_destroy(struct sh_raft *raft);
 
-/* Before start: takes one stored batch, in the order in which they were stored. ECORRUPT (not what
- * store_next gave), ECLUSTER (of another server), ENOMEM, or what snapshot_get says: raft is of no
- * use then.
- */
-SHOAL_NODISCARD enum shoal_err sh_raft_load(struct sh_raft *raft, struct sh_bytes batch);
-/* Ends loading. */
-void sh_raft_start(struct sh_raft *raft, uint64_t now_ns);
+/* What the journal has to know of this server, before it is opened: opening it gives raft what was
+ * stored. Errors of its own: ECORRUPT (not what raft stored), ECLUSTER (of another server), ENOMEM,
+ * and what snapshot_get says. raft lives until the journal is closed. */
+struct sh_journal_stream sh_raft_stream(struct sh_raft *raft);
+/* Begins, with that number of a stream of the opened journal (kept). life: of this start, which the
+ * caller has given to the journal to store; nothing is sent before it is durable. */
+void sh_raft_start(struct sh_raft *raft, struct sh_journal *journal, unsigned stream, uint64_t life,
+                   uint64_t now_ns);
+/* Whether nothing was stored when the journal was opened. */
+bool sh_raft_is_new(const struct sh_raft *raft);
 
 /* Lets time pass; to be called at sh_raft_due_ns at the latest. */
 void sh_raft_tick(struct sh_raft *raft, uint64_t now_ns);
@@ -178,17 +183,8 @@ struct sh_raft_message {
 /* The next message that may be sent, or NULL; the caller's to free(). */
 struct sh_raft_message *sh_raft_message_next(struct sh_raft *raft);
 
-/* What is to be stored next. One at a time: ask again only after stored. */
-struct sh_raft_batch {
-    struct sh_bytes bytes; /* valid until stored */
-    bool is_base;          /* it takes the place of everything stored before */
-};
-/* False: nothing is to be stored (or memory is short, and it is to be asked again later). base:
- * makes it a base in any case; to be used after an error of the disk (then instead of stored), or
- * to shorten what is stored. */
-bool sh_raft_store_next(struct sh_raft *raft, bool base, struct sh_raft_batch *batch_out);
-/* The last batch is durable. */
-void sh_raft_stored(struct sh_raft *raft, uint64_t now_ns);
+/* More of the journal may be durable: to be called after each step of it. */
+void sh_raft_synced(struct sh_raft *raft, uint64_t now_ns);
 
 /* --- State ----------------------------------------------------------------------------------- */
 

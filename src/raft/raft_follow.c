@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "journal/journal.h"
 #include "raft/raft_int.h"
 
 static void answer(struct sh_raft *raft, uint8_t to, unsigned flags, uint64_t index, uint64_t round)
@@ -10,7 +11,7 @@ static void answer(struct sh_raft *raft, uint8_t to, unsigned flags, uint64_t in
     if (raft->is_recovering)
         flags |= SH_RAFT_RECOVERING;
     struct sh_writer w = sh_raft_message_begin(raft, to, SH_RAFT_APPEND_ANSWER, (uint8_t)flags,
-                                               raft->term, 16, raft->vote_changes);
+                                               raft->term, 16, raft->promise_lsn);
     sh_put64(&w, index);
     sh_put64(&w, round);
 }
@@ -20,12 +21,11 @@ static void answer(struct sh_raft *raft, uint8_t to, unsigned flags, uint64_t in
 static void answer_matched(struct sh_raft *raft)
 {
     SH_ASSERT(raft->role == SH_RAFT_FOLLOWER && raft->leader);
-    raft->owes_answer = raft->stored_last < raft->matched;
-    if (raft->owes_answer)
-        answer(raft, raft->leader, SH_RAFT_YES | SH_RAFT_STORING, raft->stored_last,
-               raft->matched_round);
-    else
-        answer(raft, raft->leader, SH_RAFT_YES, raft->matched, raft->matched_round);
+    /* A journal that is full took nothing of what came last. */
+    raft->owes_answer = raft->stored_last < raft->matched || sh_journal_is_full(raft->journal);
+    uint64_t index = raft->stored_last < raft->matched ? raft->stored_last : raft->matched;
+    unsigned flags = SH_RAFT_YES | (raft->owes_answer ? SH_RAFT_STORING : 0);
+    answer(raft, raft->leader, flags, index, raft->matched_round);
 }
 
 static void matched_raise(struct sh_raft *raft, uint64_t match, uint64_t round)
@@ -51,9 +51,10 @@ static uint64_t hint(const struct sh_raft *raft, uint64_t before)
     uint64_t term, other;
     if (before > last)
         return last + 1;
-    if (before <= raft->commit || !sh_raft_log_term(raft, before, &term))
+    if (before <= raft->commit || !sh_entries_term(&raft->log, before, &term))
         return raft->commit + 1;
-    while (before > raft->commit + 1 && sh_raft_log_term(raft, before - 1, &other) && other == term)
+    while (before > raft->commit + 1 && sh_entries_term(&raft->log, before - 1, &other) &&
+           other == term)
         before--;
     return before;
 }
@@ -75,7 +76,7 @@ static bool take_entry(struct sh_raft *raft, uint64_t index, uint64_t *term, str
     if (index <= raft->commit)
         return true; /* the same everywhere */
     if (index <= sh_raft_log_last(raft)) {
-        bool is_known = sh_raft_log_term(raft, index, &own_term);
+        bool is_known = sh_entries_term(&raft->log, index, &own_term);
         SH_ASSERT(is_known);
         if (own_term == entry_term)
             return true;
@@ -89,7 +90,7 @@ static bool take_entry(struct sh_raft *raft, uint64_t index, uint64_t *term, str
 static void catch_up(struct sh_raft *raft, uint64_t leader_commit, uint64_t match)
 {
     uint64_t term;
-    if (match < leader_commit || !sh_raft_log_term(raft, leader_commit, &term) ||
+    if (match < leader_commit || !sh_entries_term(&raft->log, leader_commit, &term) ||
         term != raft->term)
         return;
     raft->is_current = true;
@@ -97,7 +98,7 @@ static void catch_up(struct sh_raft *raft, uint64_t leader_commit, uint64_t matc
         return;
     SH_INFO("raft", "caught up: voting again", SH_U64("index", match));
     raft->is_recovering = false;
-    sh_raft_vote_touch(raft);
+    sh_raft_promise(raft);
 }
 
 void sh_raft_on_append(struct sh_raft *raft, uint64_t now_ns, uint8_t from, struct sh_reader *r)
@@ -111,7 +112,7 @@ void sh_raft_on_append(struct sh_raft *raft, uint64_t now_ns, uint8_t from, stru
     if (!sh_reader_ok(r) || before > UINT64_MAX / 2 || before_term > raft->term)
         return;
     uint64_t term;
-    bool is_known = before <= sh_raft_log_last(raft) && sh_raft_log_term(raft, before, &term);
+    bool is_known = before <= sh_raft_log_last(raft) && sh_entries_term(&raft->log, before, &term);
     if (!is_known && before < raft->commit) {
         /* Long since part of our snapshot; a leader has whatever is committed. */
         matched_raise(raft, raft->commit, round);
@@ -123,7 +124,7 @@ void sh_raft_on_append(struct sh_raft *raft, uint64_t now_ns, uint8_t from, stru
     }
     uint64_t match = before;
     term = before_term;
-    while (count-- && take_entry(raft, match + 1, &term, r))
+    while (count-- && !sh_journal_is_full(raft->journal) && take_entry(raft, match + 1, &term, r))
         match++;
     uint64_t reached = commit < match ? commit : match;
     if (reached > raft->commit) {
@@ -159,11 +160,12 @@ static bool coming_begin(struct sh_raft *raft, const struct sh_raft_snapshot *sn
     return true;
 }
 
-/* Puts the whole snapshot in the place of everything up to its index. */
+/* Puts the whole snapshot in the place of the log, which does not reach so far, or differs. */
 static bool install(struct sh_raft *raft)
 {
     struct sh_raft_snapshot *snapshot = &raft->coming;
     const struct sh_raft_fsm *fsm = &raft->config.fsm;
+    SH_ASSERT(raft->role == SH_RAFT_FOLLOWER && snapshot->index > raft->commit);
     enum shoal_err err =
         fsm->snapshot_get(fsm->arg, sh_bytes_make(snapshot->bytes, snapshot->size));
     if (err) {
@@ -171,24 +173,30 @@ static bool install(struct sh_raft *raft)
         coming_drop(raft);
         return false;
     }
-    uint64_t term;
-    uint64_t last = sh_raft_log_last(raft);
-    bool goes_on = snapshot->index <= last && sh_raft_log_term(raft, snapshot->index, &term) &&
-                   term == snapshot->term;
-    if (!goes_on && last > raft->commit)
-        sh_raft_log_cut(raft, raft->commit + 1);
+    if (raft->stored_last > raft->commit)
+        raft->stored_last = raft->commit;
     free(raft->snapshot.bytes);
     raft->snapshot = *snapshot;
     raft->coming = (struct sh_raft_snapshot){0};
     raft->coming_at = 0;
-    sh_raft_log_shift(raft, raft->snapshot.index + 1);
+    sh_entries_reset(&raft->log, raft->snapshot.index, raft->snapshot.term);
     raft->commit = raft->applied = raft->snapshot.index;
-    if (raft->unsaved <= raft->snapshot.index)
-        raft->unsaved = raft->snapshot.index + 1;
     sh_raft_log_members(raft);
-    raft->base_is_wanted = true;
-    raft->changes++;
+    sh_raft_store_install(raft);
     SH_INFO("raft", "took the leader's snapshot", SH_U64("index", raft->snapshot.index));
+    return true;
+}
+
+/* Whether the log holds the snapshot's last entry, and so all before it: they are committed. */
+static bool has_all_of(struct sh_raft *raft, const struct sh_raft_snapshot *snapshot)
+{
+    uint64_t term;
+    if (snapshot->index > raft->commit) {
+        if (!sh_entries_term(&raft->log, snapshot->index, &term) || term != snapshot->term)
+            return false;
+        raft->commit = snapshot->index;
+        sh_raft_apply(raft);
+    }
     return true;
 }
 
@@ -208,7 +216,7 @@ void sh_raft_on_snapshot(struct sh_raft *raft, uint64_t now_ns, uint8_t from, st
         size > snapshot.size - offset || snapshot.term > raft->term || !snapshot.members.voters ||
         (snapshot.members.voters & snapshot.members.learners) || snapshot.index > UINT64_MAX / 2)
         return;
-    if (snapshot.index <= raft->commit) {
+    if (has_all_of(raft, &snapshot)) {
         matched_raise(raft, raft->commit, round);
         return;
     }
@@ -224,7 +232,7 @@ void sh_raft_on_snapshot(struct sh_raft *raft, uint64_t now_ns, uint8_t from, st
         return;
     }
     struct sh_writer w = sh_raft_message_begin(raft, from, SH_RAFT_SNAPSHOT_ANSWER, 0, raft->term,
-                                               20, raft->vote_changes);
+                                               20, raft->promise_lsn);
     sh_put64(&w, snapshot.index);
     sh_put64(&w, round);
     sh_put32(&w, raft->coming_at);

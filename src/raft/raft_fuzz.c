@@ -3,8 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/assert.h"
-#include "raft/raft.h"
+#include "raft/raft_journal_test.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -57,12 +56,10 @@ static struct sh_raft *raft_make(uint64_t voters)
 }
 
 /* Stores and sends what there is. */
-static void drain(struct sh_raft *raft, uint64_t now_ns)
+static void drain(struct sh_raft *raft, struct memory_journal *memory, uint64_t now_ns)
 {
-    struct sh_raft_batch batch;
     struct sh_raft_message *message;
-    while (sh_raft_store_next(raft, false, &batch))
-        sh_raft_stored(raft, now_ns);
+    (void)memory_journal_sync(memory, raft, now_ns);
     while ((message = sh_raft_message_next(raft)))
         free(message);
     SH_ASSERT(sh_raft_applied(raft) <= sh_raft_commit(raft));
@@ -70,20 +67,51 @@ static void drain(struct sh_raft *raft, uint64_t now_ns)
 }
 
 /* What was stored is loaded again, to the same. */
-static void reload(struct sh_raft *raft, uint64_t voters)
+static void reload(struct sh_raft *raft, struct memory_journal *memory, uint64_t voters)
 {
-    struct sh_raft_batch batch;
-    if (!sh_raft_store_next(raft, true, &batch))
-        return;
+    uint64_t saved = applied;
     struct sh_raft *again = raft_make(voters);
-    enum shoal_err err = sh_raft_load(again, batch.bytes);
+    enum shoal_err err = memory_journal_load(memory, again);
     SH_ASSERT(!err || err == SHOAL_ECORRUPT); /* what snapshot_get refuses */
     if (!err) {
         SH_ASSERT(sh_raft_term(again) == sh_raft_term(raft));
         SH_ASSERT(sh_raft_last(again) == sh_raft_last(raft));
+        SH_ASSERT(sh_raft_log_id(again) == sh_raft_log_id(raft));
         SH_ASSERT(sh_raft_members(again).voters == sh_raft_members(raft).voters);
+        memory_journal_close(memory);
     }
     sh_raft_destroy(again);
+    applied = saved;
+}
+
+/* What raft loads may be anything: u8 which, u8 size, bytes. */
+static void loads(struct sh_raft *raft, struct sh_reader *r)
+{
+    struct sh_journal_stream stream = sh_raft_stream(raft);
+    enum shoal_err err = SHOAL_OK;
+    while (!err && sh_reader_left(r)) {
+        uint8_t which = sh_get8(r), size = sh_get8(r);
+        const uint8_t *bytes = sh_reader_take(r, size);
+        if (!sh_reader_ok(r))
+            return;
+        struct sh_reader in = sh_reader_make(sh_bytes_make(bytes, size));
+        uint64_t index = which & 16 ? sh_raft_last(raft) + 1 : sh_get8(&in);
+        uint64_t term = sh_get8(&in);
+        size_t left = sh_reader_left(&in);
+        struct sh_bytes rest = sh_bytes_make(sh_reader_take(&in, left), left);
+        if (!sh_reader_ok(&in))
+            return;
+        if ((which & 7) == 0)
+            err = stream.load_state(raft, sh_bytes_make(bytes, size));
+        else if ((which & 7) == 1)
+            err = stream.load_entry(raft, index, term, which >> 5, rest);
+        else if ((which & 7) == 2)
+            err = stream.load_snapshot_begin(raft, index, term, which & 8);
+        else if ((which & 7) == 3)
+            err = stream.load_snapshot_piece(raft, rest);
+        else
+            err = stream.load_snapshot_end(raft, which & 8);
+    }
 }
 
 /* Takes a message; mostly as of this log, of which the bytes can know nothing. */
@@ -97,11 +125,11 @@ static void take(struct sh_raft *raft, uint64_t now_ns, uint8_t from, struct sh_
 }
 
 /* Events: u8 what: 0 to 127, a message of so many bytes behind a u8 sender; above, time passes. */
-static void events(struct sh_raft *raft, struct sh_reader *r)
+static void events(struct sh_raft *raft, struct memory_journal *memory, struct sh_reader *r)
 {
     uint64_t now_ns = 1;
     uint64_t index, term, commit = 0;
-    sh_raft_start(raft, now_ns);
+    sh_raft_start(raft, memory->journal, 0, UINT64_C(1) << 32 | 1, now_ns);
     while (sh_reader_left(r)) {
         uint8_t what = sh_get8(r);
         if (what < 128) {
@@ -116,11 +144,11 @@ static void events(struct sh_raft *raft, struct sh_reader *r)
             (void)!sh_raft_propose(raft, sh_bytes_text("command"), &index, &term);
         }
         if (what & 1)
-            drain(raft, now_ns);
+            drain(raft, memory, now_ns);
         SH_ASSERT(sh_raft_commit(raft) >= commit);
         commit = sh_raft_commit(raft);
     }
-    drain(raft, now_ns);
+    drain(raft, memory, now_ns);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -129,12 +157,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t how = sh_get8(&r);
     uint64_t voters = how & 6 ? (how & 6) | 2 : 14;
     struct sh_raft *raft = raft_make(voters);
-    if (how & 1 && !sh_raft_load(raft, sh_bytes_make(r.at, sh_reader_left(&r)))) {
-        (void)sh_reader_take(&r, sh_reader_left(&r)); /* it only starts */
-        events(raft, &r);
-    } else if (!(how & 1)) {
-        events(raft, &r);
-        reload(raft, voters);
+    if (how & 1) {
+        loads(raft, &r);
+    } else {
+        struct memory_journal memory = {.draws = 1};
+        memory_journal_open(&memory, raft);
+        events(raft, &memory, &r);
+        memory_journal_close(&memory);
+        reload(raft, &memory, voters);
+        memory.disk->ops->destroy(memory.disk);
     }
     sh_raft_destroy(raft);
     return 0;

@@ -17,7 +17,7 @@ uint64_t sh_raft_log_id(const struct sh_raft *raft)
 
 uint64_t sh_raft_life(const struct sh_raft *raft)
 {
-    SH_ASSERT(raft->is_started);
+    SH_ASSERT(raft->journal);
     return raft->life;
 }
 
@@ -42,14 +42,6 @@ static bool is_older(uint64_t life, uint64_t than)
     return than && life != than && starts_of(life) <= starts_of(than);
 }
 
-void sh_raft_life_begin(struct sh_raft *raft)
-{
-    SH_ASSERT(starts_of(raft->life) < UINT32_MAX);
-    raft->life = (starts_of(raft->life) + 1) << 32 | (uint32_t)sh_raft_draw(raft);
-    sh_raft_vote_touch(raft);
-    raft->life_changes = raft->vote_changes;
-}
-
 uint64_t sh_raft_founding_share(uint8_t server, uint64_t founding)
 {
     return sh_mix64(founding + UINT64_C(0x9e3779b97f4a7c15) * server);
@@ -63,7 +55,7 @@ void sh_raft_log_found(struct sh_raft *raft)
     raft->log_id = sh_mix64(sum + raft->members.voters);
     if (!raft->log_id)
         raft->log_id = 1;
-    sh_raft_vote_touch(raft);
+    sh_raft_promise(raft);
 }
 
 /* Ends this server's part for good: its messages are dropped, and no more are made. */
@@ -96,7 +88,7 @@ void sh_raft_life_set(struct sh_raft *raft, uint8_t server, uint64_t life)
 {
     SH_ASSERT(server && server <= SH_RAFT_SERVER_MAX);
     raft->lives[server] = life;
-    if (server == raft->config.server && raft->is_started && !raft->withdrawal &&
+    if (server == raft->config.server && raft->journal && !raft->withdrawal &&
         is_older(raft->life, life))
         withdraw_from_life(raft, life);
 }
@@ -104,7 +96,7 @@ void sh_raft_life_set(struct sh_raft *raft, uint8_t server, uint64_t life)
 static void refuse(struct sh_raft *raft, uint8_t to, unsigned why)
 {
     struct sh_writer w = sh_raft_message_begin(raft, to, SH_RAFT_REFUSED, (uint8_t)why, raft->term,
-                                               16, raft->vote_changes);
+                                               16, raft->promise_lsn);
     sh_put64(&w, raft->lives[to]);
     sh_put64(&w, raft->commit);
 }
@@ -143,7 +135,7 @@ bool sh_raft_identity_check(struct sh_raft *raft, uint8_t from, const struct sh_
         head->type == SH_RAFT_PROBE_ANSWER) {
         SH_ASSERT(raft->is_recovering);
         raft->log_id = head->log_id;
-        sh_raft_vote_touch(raft);
+        sh_raft_promise(raft);
         return true;
     }
     return is_probe;

@@ -28,15 +28,16 @@
  *     flags        OTHER_LOG or OLD_LIFE: why the sender dropped a message of the receiver
  *                  REPLY: this answers a REFUSED, and is not answered
  *
- * Records of a batch:
- *   u8 1, u8 flags (1: recovering), u8 vote, u8 server, u64 term, u64 log ID, u64 life, u64
- * founding number u8 2, u64 index, u64 term, u64 voters, u64 learners, u32 size, snapshot (in a
- * base only) u8 3, u8 kind, u64 index, u64 term, u32 size, bytes     (drops what is stored from
- * index on) */
+ * What the journal holds of a server:
+ *   state      u8 flags (1: recovering), u8 vote, u8 server, u8 zero, u64 term, u64 log ID,
+ *              u64 founding number, u64 first voters, u64 first learners
+ *   entries    of enum sh_raft_kind
+ *   snapshot   u64 voters, u64 learners, the state machine's bytes */
 #ifndef SH_RAFT_RAFT_INT_H
 #define SH_RAFT_RAFT_INT_H
 
 #include "base/hash.h"
+#include "journal/entries.h"
 #include "raft/raft.h"
 
 enum sh_raft_type {
@@ -60,18 +61,12 @@ enum sh_raft_type {
 #define SH_RAFT_REPLY 64u
 
 #define SH_RAFT_HEAD_BYTES 28
+#define SH_RAFT_MEMBERS_BYTES 16
 #define SH_RAFT_ENTRY_BYTES 13   /* of an entry in a message, without its command */
 #define SH_RAFT_MESSAGES_MAX 512 /* waiting for the disk; more are dropped, as a network would */
 #define SH_RAFT_VOTE_SPENT 0xFF  /* a recovering server's vote: for nobody in this term */
 
 enum sh_raft_kind { SH_RAFT_COMMAND = 1, SH_RAFT_NOOP = 2, SH_RAFT_MEMBERS = 3 };
-
-struct sh_raft_entry {
-    uint64_t term;
-    uint8_t kind;
-    uint32_t size;
-    uint8_t *bytes; /* NULL if size is 0 */
-};
 
 /* A snapshot: the state after `index`. Index 0 is the beginning, without bytes. */
 struct sh_raft_snapshot {
@@ -98,6 +93,13 @@ struct sh_raft_progress {
     bool is_recovering;
 };
 
+struct sh_raft_blob {
+    uint64_t index, term;
+    uint8_t *bytes;
+    size_t size, room;
+    size_t at; /* read so far */
+};
+
 struct sh_raft_head {
     uint8_t type, flags;
     uint64_t term, log_id, life;
@@ -105,31 +107,30 @@ struct sh_raft_head {
 
 struct sh_raft {
     struct sh_raft_config config;
-    uint64_t draws; /* how many random numbers were drawn */
-    bool is_started;
+    uint64_t draws;             /* how many random numbers were drawn */
+    struct sh_journal *journal; /* NULL: not started yet */
+    unsigned stream;
+    uint64_t life;
+    bool is_known; /* the journal held a state when it was loaded */
 
     /* Stored. */
     uint64_t term;
     uint8_t vote;
     bool is_recovering;
     uint64_t log_id;   /* 0: not known yet; else it never changes */
-    uint64_t life;     /* start count in the high 32 bits, random bits below */
     uint64_t founding; /* drawn when nothing was stored; those of all founders make the log's ID */
     struct sh_raft_snapshot snapshot;
-    struct sh_raft_entry *entries; /* from index `first` on */
-    uint64_t first;
-    size_t count, room;
+    struct sh_entries log; /* its base lies at the snapshot, or at the one before */
 
-    /* What is stored of that. `changes` counts what has to be stored; messages wait for it. */
-    uint64_t changes, stored_changes;
-    uint64_t vote_changes; /* its value when term, vote, recovering or an identity changed last */
-    uint64_t life_changes; /* its value when this life was begun: no message leaves before */
-    uint64_t stored_last;  /* entries up to here are stored */
-    uint64_t unsaved;      /* first entry that no batch held */
-    bool base_is_wanted;
-    uint8_t *batch;
-    uint64_t batch_changes, batch_last;
-    bool batch_is_out;
+    /* What is stored of that. */
+    sh_lsn life_lsn;      /* when this is synced, so is the life: no message leaves before */
+    sh_lsn promise_lsn;   /* the same of term, vote, recovering and log ID, as they are now */
+    sh_lsn base_lsn;      /* the same of the entries up to the log's base, or of their snapshot */
+    sh_lsn synced;        /* what sh_raft_synced saw last */
+    uint64_t stored_last; /* entries up to here are stored, as they are in memory */
+
+    /* A snapshot on its way from the journal, or to it, with the members before it. */
+    struct sh_raft_blob loading, saving;
 
     struct sh_raft_members members; /* by the last entry that says, committed or not */
     uint64_t members_index;         /* of that entry; snapshot.index if none in the log says */
@@ -186,8 +187,20 @@ static inline bool sh_raft_is_majority(uint64_t of, uint64_t voters)
     return 2 * __builtin_popcountll(of & voters) > __builtin_popcountll(voters);
 }
 
+static inline uint64_t sh_raft_log_last(const struct sh_raft *raft)
+{
+    return sh_entries_last(&raft->log);
+}
+
+/* NULL: it is forgotten, or not there. */
+static inline struct sh_entry *sh_raft_log_at(const struct sh_raft *raft, uint64_t index)
+{
+    if (index <= raft->log.base || index > sh_raft_log_last(raft))
+        return NULL;
+    return sh_entries_at(&raft->log, index);
+}
+
 /* raft.c */
-void sh_raft_vote_touch(struct sh_raft *raft);
 /* Enters a higher term, with that vote in it. */
 void sh_raft_term_set(struct sh_raft *raft, uint64_t term, uint8_t vote);
 /* Becomes a follower; of a higher term, if it is. */
@@ -197,17 +210,11 @@ void sh_raft_election_defer(struct sh_raft *raft, uint64_t now_ns);
 void sh_raft_apply(struct sh_raft *raft);
 
 /* raft_log.c */
-uint64_t sh_raft_log_last(const struct sh_raft *raft);
-/* The term of an entry, or of the snapshot's last; false: not known any more, or not yet. */
-bool sh_raft_log_term(const struct sh_raft *raft, uint64_t index, uint64_t *term_out);
-const struct sh_raft_entry *sh_raft_log_at(const struct sh_raft *raft, uint64_t index);
 /* Appends behind the last entry. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_raft_log_append(struct sh_raft *raft, uint64_t term, uint8_t kind,
                                                   struct sh_bytes bytes);
-/* Drops the entries from index on. */
+/* Drops the entries from index on; one is appended there next, or a snapshot installed. */
 void sh_raft_log_cut(struct sh_raft *raft, uint64_t index);
-/* Drops the entries before index, which the snapshot covers. */
-void sh_raft_log_shift(struct sh_raft *raft, uint64_t index);
 /* Finds out the members anew. */
 void sh_raft_log_members(struct sh_raft *raft);
 /* The members as of an index. */
@@ -215,6 +222,14 @@ struct sh_raft_members sh_raft_log_members_at(const struct sh_raft *raft, uint64
 bool sh_raft_members_get(struct sh_bytes bytes, struct sh_raft_members *members_out);
 /* Takes a snapshot of what is applied. Out of memory: later. */
 void sh_raft_snapshot_take(struct sh_raft *raft);
+
+/* raft_store.c */
+/* Stores term, vote, recovering and identities, as they are now. */
+void sh_raft_promise(struct sh_raft *raft);
+bool sh_raft_is_synced(const struct sh_raft *raft, sh_lsn lsn);
+/* Stores a snapshot of the leader's in the place of the log. */
+void sh_raft_store_install(struct sh_raft *raft);
+void sh_raft_blob_free(struct sh_raft_blob *blob);
 
 /* raft_send.c. Each begins a message; NULL w->at: none is to be sent (memory, or too many). */
 struct sh_writer sh_raft_message_begin(struct sh_raft *raft, uint8_t to, enum sh_raft_type type,
@@ -236,8 +251,6 @@ void sh_raft_on_probe_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t from
 /* raft_identity.c */
 /* A number that differs at each call, and at each seed. */
 uint64_t sh_raft_draw(struct sh_raft *raft);
-/* Begins the next life of this server. */
-void sh_raft_life_begin(struct sh_raft *raft);
 /* Whether a message may be taken; one of another log or of an older life is counted, and its
  * sender told. */
 bool sh_raft_identity_check(struct sh_raft *raft, uint8_t from, const struct sh_raft_head *head);

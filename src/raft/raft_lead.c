@@ -20,7 +20,7 @@ static void send_snapshot(struct sh_raft *raft, uint8_t to)
     if (size > raft->config.piece_bytes)
         size = raft->config.piece_bytes;
     struct sh_writer w = sh_raft_message_begin(raft, to, SH_RAFT_SNAPSHOT, 0, raft->term,
-                                               SNAPSHOT_BYTES + size, raft->vote_changes);
+                                               SNAPSHOT_BYTES + size, raft->promise_lsn);
     sh_put64(&w, snapshot->index);
     sh_put64(&w, snapshot->term);
     sh_put64(&w, snapshot->members.voters);
@@ -46,14 +46,14 @@ static void send_entries(struct sh_raft *raft, uint8_t to, uint64_t before_term)
             break;
     }
     struct sh_writer w =
-        sh_raft_message_begin(raft, to, SH_RAFT_APPEND, 0, raft->term, size, raft->vote_changes);
+        sh_raft_message_begin(raft, to, SH_RAFT_APPEND, 0, raft->term, size, raft->promise_lsn);
     sh_put64(&w, progress->next - 1);
     sh_put64(&w, before_term);
     sh_put64(&w, raft->commit);
     sh_put64(&w, raft->round);
     sh_put32(&w, count);
     for (uint32_t i = 0; i < count; i++) {
-        const struct sh_raft_entry *entry = sh_raft_log_at(raft, progress->next + i);
+        const struct sh_entry *entry = sh_raft_log_at(raft, progress->next + i);
         sh_put8(&w, entry->kind);
         sh_put64(&w, entry->term);
         sh_put32(&w, entry->size);
@@ -70,7 +70,7 @@ void sh_raft_lead_send(struct sh_raft *raft, uint8_t to)
     uint64_t before_term;
     SH_ASSERT(progress->next);
     if (progress->next - 1 <= sh_raft_log_last(raft) &&
-        sh_raft_log_term(raft, progress->next - 1, &before_term))
+        sh_entries_term(&raft->log, progress->next - 1, &before_term))
         send_entries(raft, to, before_term);
     else
         send_snapshot(raft, to);

@@ -1,5 +1,5 @@
 /* A leader that goes on too long, or gives up too soon: three servers whose messages this test
- * carries, and whose disks store at once. */
+ * carries, and whose disks store at once, unless they stall. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "raft/raft_int.h"
+#include "raft/raft_journal_test.h"
 
 #define MS UINT64_C(1000000)
 #define ELECTION (200 * MS)
@@ -24,6 +25,8 @@ struct held {
 
 static struct trio {
     struct sh_raft *rafts[SERVERS + 1]; /* by number */
+    struct memory_journal journals[SERVERS + 1];
+    bool stalls[SERVERS + 1]; /* the disk stores nothing */
     uint64_t now_ns;
     uint8_t leader;
     bool holds;  /* what is sent to the leader waits */
@@ -69,13 +72,10 @@ static void deliver(uint8_t from, struct sh_raft_message *message)
 static unsigned carry_from(uint8_t from)
 {
     struct sh_raft *raft = trio.rafts[from];
-    struct sh_raft_batch batch;
     struct sh_raft_message *message;
     unsigned work = 0;
-    while (sh_raft_store_next(raft, false, &batch)) {
-        sh_raft_stored(raft, trio.now_ns);
-        work++;
-    }
+    if (!trio.stalls[from])
+        work += memory_journal_sync(&trio.journals[from], raft, trio.now_ns);
     while ((message = sh_raft_message_next(raft))) {
         work++;
         if (trio.cut && (from == trio.cut || message->to == trio.cut)) {
@@ -128,7 +128,9 @@ static void trio_open(void)
             .fsm = {apply, snapshot_size, snapshot_put, snapshot_get, NULL},
         };
         assert_int_equal(sh_raft_create(&config, &trio.rafts[i]), SHOAL_OK);
-        sh_raft_start(trio.rafts[i], trio.now_ns);
+        memory_journal_open(&trio.journals[i], trio.rafts[i]);
+        sh_raft_start(trio.rafts[i], trio.journals[i].journal, 0, UINT64_C(1) << 32 | i,
+                      trio.now_ns);
     }
     for (unsigned i = 0; i < 100 && !trio.leader; i++) {
         run_for(10 * MS);
@@ -152,8 +154,11 @@ static void release_held(void)
 static void trio_close(void)
 {
     release_held();
-    for (uint8_t i = 1; i <= SERVERS; i++)
+    for (uint8_t i = 1; i <= SERVERS; i++) {
+        memory_journal_close(&trio.journals[i]);
+        trio.journals[i].disk->ops->destroy(trio.journals[i].disk);
         sh_raft_destroy(trio.rafts[i]);
+    }
 }
 
 /* It finds answers of before when it goes on, and nobody answers any more: it does not lead on. */
@@ -280,9 +285,7 @@ static bool votes_for(uint8_t server, uint8_t to)
 
 static void store_all(uint8_t server)
 {
-    struct sh_raft_batch batch;
-    while (sh_raft_store_next(trio.rafts[server], false, &batch))
-        sh_raft_stored(trio.rafts[server], trio.now_ns);
+    (void)memory_journal_sync(&trio.journals[server], trio.rafts[server], trio.now_ns);
 }
 
 /* A server knows the term already, and has stored it: its vote is a change of its own, and must be
@@ -337,15 +340,68 @@ static void the_forgetful_do_not_vote(void **state)
     uint8_t server = other_than(trio.leader, 0), asks = other_than(server, trio.leader);
     uint64_t term = sh_raft_term(trio.rafts[server]);
     struct sh_raft_config config = trio.rafts[server]->config;
+    struct memory_journal *memory = &trio.journals[server];
+    memory_journal_close(memory);
+    memory->disk->ops->destroy(memory->disk);
     sh_raft_destroy(trio.rafts[server]);
     assert_int_equal(sh_raft_create(&config, &trio.rafts[server]), SHOAL_OK);
-    sh_raft_start(trio.rafts[server], trio.now_ns);
+    memory_journal_open(memory, trio.rafts[server]);
+    sh_raft_start(trio.rafts[server], memory->journal, 0, UINT64_C(1) << 32 | 77, trio.now_ns);
     assert_true(sh_raft_is_recovering(trio.rafts[server]));
     for (uint64_t ahead = 0; ahead < 3; ahead++) {
         vote_ask(server, asks, term + ahead);
         store_all(server);
         assert_false(votes_for(server, asks));
     }
+    trio_close();
+}
+
+/* The disks of both followers stall while an entry is on its way to them: their answers to the
+ * leader's rounds overtake the entry, and a read is confirmed. The entry is committed without
+ * another word of the leader's once one of the disks goes on. */
+static void answers_overtake_entries(void **state)
+{
+    (void)state;
+    trio_open();
+    struct sh_raft *leader = trio.rafts[trio.leader];
+    uint64_t index, term, commit = sh_raft_commit(leader);
+    uint8_t follower = trio.leader == 1 ? 2 : 1;
+    for (uint8_t i = 1; i <= SERVERS; i++)
+        trio.stalls[i] = i != trio.leader;
+    assert_int_equal(sh_raft_propose(leader, sh_bytes_text("entry"), &index, &term), SHOAL_OK);
+    for (unsigned i = 0; i < 50; i++) {
+        run_for(ELECTION);
+        assert_int_equal(sh_raft_role(leader), SH_RAFT_LEADER);
+        assert_true(sh_raft_led_ns(leader, trio.now_ns) + 2 * HEARTBEAT > trio.now_ns);
+    }
+    struct sh_raft_read read;
+    assert_int_equal(sh_raft_read_begin(leader, &read), SHOAL_OK);
+    carry();
+    assert_int_equal(sh_raft_read_done(leader, &read), SHOAL_OK);
+    assert_int_equal(sh_raft_commit(leader), commit);
+    trio.stalls[follower] = false;
+    carry();
+    assert_int_equal(sh_raft_commit(leader), index);
+    trio_close();
+}
+
+/* A vote never overtakes the disk: with both others' disks stalled, nobody is elected. */
+static void votes_wait_for_the_disk(void **state)
+{
+    (void)state;
+    trio_open();
+    uint8_t old = trio.leader, candidate = old == 1 ? 2 : 1, voter = (uint8_t)(6 - old - candidate);
+    trio.cut = old;
+    trio.leader = candidate; /* only its time passes */
+    trio.stalls[voter] = true;
+    trio.now_ns += 4 * ELECTION;
+    run_for(10 * ELECTION);
+    assert_int_not_equal(sh_raft_role(trio.rafts[candidate]), SH_RAFT_LEADER);
+    assert_true(sh_raft_term(trio.rafts[candidate]) >
+                1); /* the polls, which promise nothing, won */
+    trio.stalls[voter] = false;
+    run_for(10 * ELECTION);
+    assert_int_equal(sh_raft_role(trio.rafts[candidate]), SH_RAFT_LEADER);
     trio_close();
 }
 
@@ -358,6 +414,8 @@ int main(void)
         cmocka_unit_test(old_answers),
         cmocka_unit_test(slow_answers),
         cmocka_unit_test(removed_before_others_know),
+        cmocka_unit_test(answers_overtake_entries),
+        cmocka_unit_test(votes_wait_for_the_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,7 @@ struct sh_writer sh_raft_message_begin(struct sh_raft *raft, uint8_t to, enum sh
         return none;
     message->to = to;
     message->size = size;
-    message->after = after > raft->life_changes ? after : raft->life_changes;
+    message->after = after > raft->life_lsn ? after : raft->life_lsn;
     *raft->messages_end = message;
     raft->messages_end = &message->next;
     raft->messages_count++;
@@ -34,7 +34,7 @@ struct sh_raft_message *sh_raft_message_next(struct sh_raft *raft)
 {
     for (struct sh_raft_message **at = &raft->messages; *at; at = &(*at)->next) {
         struct sh_raft_message *message = *at;
-        if (message->after > raft->stored_changes)
+        if (!sh_raft_is_synced(raft, message->after))
             continue;
         *at = message->next;
         if (!message->next)

@@ -8,7 +8,7 @@
 void sh_raft_votes_count(struct sh_raft *raft, uint64_t now_ns)
 {
     uint64_t votes = raft->votes;
-    if (raft->role == SH_RAFT_PRECANDIDATE || raft->stored_changes >= raft->vote_changes)
+    if (raft->role == SH_RAFT_PRECANDIDATE || sh_raft_is_synced(raft, raft->promise_lsn))
         votes |= sh_raft_bit(raft->config.server);
     if (!sh_raft_is_majority(votes, raft->members.voters))
         return;
@@ -28,13 +28,13 @@ void sh_raft_campaign(struct sh_raft *raft, uint64_t now_ns, bool is_poll)
         sh_raft_term_set(raft, raft->term + 1, raft->config.server);
     sh_raft_election_defer(raft, now_ns);
     uint64_t last = sh_raft_log_last(raft), last_term = 0;
-    (void)sh_raft_log_term(raft, last, &last_term);
+    (void)sh_entries_term(&raft->log, last, &last_term);
     for (uint8_t i = 1; i <= SH_RAFT_SERVER_MAX; i++) {
         if (i == raft->config.server || !(raft->members.voters & sh_raft_bit(i)))
             continue;
         struct sh_writer w =
             sh_raft_message_begin(raft, i, SH_RAFT_VOTE_ASK, is_poll ? SH_RAFT_PRE : 0,
-                                  raft->term + is_poll, 16, raft->vote_changes);
+                                  raft->term + is_poll, 16, raft->promise_lsn);
         sh_put64(&w, last);
         sh_put64(&w, last_term);
     }
@@ -62,7 +62,7 @@ void sh_raft_on_vote_ask(struct sh_raft *raft, uint64_t now_ns, uint8_t from, ui
         sh_raft_follow(raft, now_ns, term);
     }
     uint64_t own_last = sh_raft_log_last(raft), own_term = 0;
-    (void)sh_raft_log_term(raft, own_last, &own_term);
+    (void)sh_entries_term(&raft->log, own_last, &own_term);
     bool is_behind = last_term < own_term || (last_term == own_term && last < own_last);
     bool yes = !is_behind && !is_heard;
     if (is_poll)
@@ -72,14 +72,14 @@ void sh_raft_on_vote_ask(struct sh_raft *raft, uint64_t now_ns, uint8_t from, ui
     if (yes && !is_poll) {
         if (!raft->vote) {
             raft->vote = from;
-            sh_raft_vote_touch(raft);
+            sh_raft_promise(raft);
         }
         sh_raft_election_defer(raft, now_ns);
     }
     /* A poll that succeeds is answered with the term that it asks for. */
     (void)sh_raft_message_begin(raft, from, SH_RAFT_VOTE_ANSWER,
                                 (uint8_t)((flags & SH_RAFT_PRE) | (yes ? SH_RAFT_YES : 0)),
-                                yes ? term : raft->term, 0, raft->vote_changes);
+                                yes ? term : raft->term, 0, raft->promise_lsn);
 }
 
 void sh_raft_on_vote_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t from, uint8_t flags,
@@ -115,7 +115,7 @@ static void probes_conclude(struct sh_raft *raft, uint64_t now_ns)
         if (!raft->log_id)
             sh_raft_log_found(raft);
         raft->is_recovering = false;
-        sh_raft_vote_touch(raft);
+        sh_raft_promise(raft);
         sh_raft_election_defer(raft, now_ns);
         return;
     }
@@ -125,7 +125,7 @@ static void probes_conclude(struct sh_raft *raft, uint64_t now_ns)
         sh_raft_follow(raft, now_ns, raft->heard_term);
     if (raft->term == raft->heard_term) {
         raft->vote = SH_RAFT_VOTE_SPENT;
-        sh_raft_vote_touch(raft);
+        sh_raft_promise(raft);
     }
 }
 
@@ -150,7 +150,7 @@ void sh_raft_on_probe(struct sh_raft *raft, uint8_t from, struct sh_reader *r)
     if (!sh_reader_done(r))
         return;
     struct sh_writer w = sh_raft_message_begin(raft, from, SH_RAFT_PROBE_ANSWER, 0, raft->term, 16,
-                                               raft->vote_changes);
+                                               raft->promise_lsn);
     sh_put64(&w, nonce);
     sh_put64(&w, raft->founding);
 }

@@ -48,6 +48,7 @@ struct sh_refused_join {
     uint64_t instance;
 };
 
+struct sh_journal;
 struct sh_superpeer_ring; /* superpeer_ring_int.h */
 
 struct sh_superpeer {
@@ -62,6 +63,8 @@ struct sh_superpeer {
     struct sh_registry *registry;
     struct sh_shared *shared;         /* NULL: the registry is this superpeer's own */
     struct sh_superpeer_ring *ring;   /* NULL: with ZooKeeper, until it has an ID */
+    struct sh_journal *journal;       /* NULL: nothing is stored here */
+    uint64_t life;                    /* of this process (raft.h) */
     struct sh_view announced;         /* what msg and on_view were told last */
     uint64_t lookups, lookups_nobody; /* that were answered; those that nobody has the chunk */
     uint64_t tick_ns;                 /* when time has to be let pass next, at the latest */

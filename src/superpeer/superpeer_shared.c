@@ -185,7 +185,7 @@ unsigned sh_superpeer_shared_step(struct sh_superpeer *superpeer, uint64_t now_n
     work += sh_shared_watch_step(superpeer, now_ns);
     work += sh_shared_pending_step(superpeer, now_ns);
     work += sh_superpeer_ring_step(superpeer, now_ns);
-    work += sh_raft_disk_step(shared->disk, now_ns);
+    work += sh_superpeer_journal_step(superpeer, now_ns);
     work += send_all(superpeer);
     return work;
 }
@@ -199,7 +199,7 @@ uint64_t sh_superpeer_shared_due_ns(const struct sh_superpeer *superpeer, uint64
         return zookeeper_ns < ring_ns ? zookeeper_ns : ring_ns;
     }
     uint64_t due_ns = sh_raft_due_ns(shared->raft);
-    uint64_t disk_ns = sh_raft_disk_due_ns(shared->disk, now_ns);
+    uint64_t disk_ns = sh_superpeer_journal_due_ns(superpeer, now_ns);
     if (disk_ns < due_ns)
         due_ns = disk_ns;
     if (ring_ns < due_ns)
@@ -274,16 +274,15 @@ static enum shoal_err raft_open(struct sh_superpeer *superpeer,
     enum shoal_err err = sh_raft_create(&of_raft, &shared->raft);
     if (err)
         return err;
-    bool is_new;
-    err = sh_raft_disk_open(&superpeer->env, shared->raft, &shared->disk, &is_new);
+    err = sh_superpeer_journal_open(superpeer);
     if (err)
         return err;
-    if (is_new)
+    if (sh_raft_is_new(shared->raft))
         SH_INFO("cluster",
                 config->recruited ? "new superpeer" : "new registry, which the superpeers share",
                 SH_U64("superpeers", superpeer->count));
     contacts_fill(superpeer, config);
-    sh_raft_start(shared->raft, now_ns);
+    sh_superpeer_journal_start(superpeer, now_ns);
     return SHOAL_OK;
 }
 
@@ -367,24 +366,13 @@ void sh_superpeer_shared_close(struct sh_superpeer *superpeer)
     if (!shared)
         return;
     sh_shared_zookeeper_close(superpeer);
-    bool is_stored = shared->disk;
-    sh_raft_disk_close(shared->disk);
+    bool is_stored = superpeer->journal;
+    sh_superpeer_journal_close(superpeer);
     if (shared->is_dismissed && is_stored)
-        sh_raft_disk_remove(&superpeer->env);
+        sh_superpeer_journal_remove(&superpeer->env);
     sh_raft_destroy(shared->raft);
     sh_shared_pending_drop(superpeer);
     superpeer->shared = NULL;
     free(shared->hints);
     free(shared);
-}
-
-enum shoal_err sh_superpeer_stored(const struct sh_env *env, uint16_t *index_out)
-{
-    uint8_t server;
-    enum shoal_err err = sh_raft_disk_server(env, &server);
-    if (!err && (!server || server > SH_SUPERPEERS_MAX))
-        err = SHOAL_ECORRUPT;
-    if (!err)
-        *index_out = (uint16_t)(server - 1);
-    return err;
 }

@@ -1,0 +1,220 @@
+/* A superpeer's journal: whose it is, which of its streams is what, and the count of its starts.
+ *
+ *   stream 0           the registry's log (raft.h)
+ *   streams 1 to 64    for the shards of the ring
+ *   stream 65          the identity: u32 how often a process has begun on this disk */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "journal/journal.h"
+#include "superpeer/superpeer_shared_int.h"
+
+#define REGISTRY 0
+#define FIRST_SHARD 1
+#define IDENTITY (FIRST_SHARD + SH_SHARDS)
+#define LABEL "superpeer "
+/* What the registry was in before there was a journal. */
+#define OLD_NAME "raft.log"
+
+_Static_assert(IDENTITY < SH_JOURNAL_STREAMS_MAX, "the journal has that many streams");
+
+/* --- The identity ---------------------------------------------------------------------------- */
+
+static enum shoal_err starts_load(void *arg, struct sh_bytes state)
+{
+    struct sh_superpeer *superpeer = arg;
+    if (state.size != 4 || sh_load32(state.at) == UINT32_MAX)
+        return SHOAL_ECORRUPT;
+    superpeer->life = (uint64_t)sh_load32(state.at) << 32;
+    return SHOAL_OK;
+}
+
+static enum shoal_err no_state(void *arg, struct sh_bytes state)
+{
+    (void)arg;
+    (void)state;
+    return SHOAL_ECORRUPT;
+}
+
+/* The identity is all in the stream's state: its log is empty, and so are its snapshots. */
+static enum shoal_err no_entry(void *arg, uint64_t index, uint64_t term, uint8_t kind,
+                               struct sh_bytes bytes)
+{
+    (void)arg;
+    (void)index;
+    (void)term;
+    (void)kind;
+    (void)bytes;
+    return SHOAL_ECORRUPT;
+}
+
+static enum shoal_err empty_begin(void *arg, uint64_t index, uint64_t term, bool is_first)
+{
+    (void)arg;
+    (void)is_first;
+    return index || term ? SHOAL_ECORRUPT : SHOAL_OK;
+}
+
+static enum shoal_err no_piece(void *arg, struct sh_bytes piece)
+{
+    (void)arg;
+    (void)piece;
+    return SHOAL_ECORRUPT;
+}
+
+static enum shoal_err empty_end(void *arg, bool is_reset)
+{
+    (void)arg;
+    return is_reset ? SHOAL_ECORRUPT : SHOAL_OK;
+}
+
+static enum shoal_err no_drop(void *arg)
+{
+    (void)arg;
+    return SHOAL_ECORRUPT;
+}
+
+static bool snapshot_begin(void *arg, uint64_t *index_out, uint64_t *term_out)
+{
+    (void)arg;
+    *index_out = *term_out = 0;
+    return true;
+}
+
+static void no_entries(void *arg)
+{
+    (void)arg;
+}
+
+static size_t snapshot_next(void *arg, uint8_t *into, size_t room)
+{
+    (void)arg;
+    (void)into;
+    (void)room;
+    return 0;
+}
+
+static void snapshot_end(void *arg, bool is_done)
+{
+    (void)arg;
+    (void)is_done;
+}
+
+static struct sh_journal_stream empty_stream(struct sh_superpeer *superpeer)
+{
+    return (struct sh_journal_stream){.load_state = no_state,
+                                      .load_entry = no_entry,
+                                      .load_snapshot_begin = empty_begin,
+                                      .load_snapshot_piece = no_piece,
+                                      .load_snapshot_end = empty_end,
+                                      .load_drop = no_drop,
+                                      .snapshot_begin = snapshot_begin,
+                                      .snapshot_entries = no_entries,
+                                      .snapshot_next = snapshot_next,
+                                      .snapshot_end = snapshot_end,
+                                      .arg = superpeer};
+}
+
+/* A process begins: its life is one start more, and random bits that no copy of the disk has. */
+static void life_begin(struct sh_superpeer *superpeer)
+{
+    uint8_t starts[4];
+    uint64_t count = (superpeer->life >> 32) + 1;
+    superpeer->life = count << 32 | (uint32_t)sh_random64(&superpeer->env.random) | 1;
+    sh_store32(starts, (uint32_t)count);
+    (void)sh_journal_state_set(superpeer->journal, IDENTITY, sh_bytes_make(starts, sizeof starts));
+}
+
+/* --- The journal ----------------------------------------------------------------------------- */
+
+enum shoal_err sh_superpeer_journal_open(struct sh_superpeer *superpeer)
+{
+    struct sh_journal_stream streams[IDENTITY + 1];
+    char label[SH_JOURNAL_LABEL_BYTES_MAX];
+    SH_ASSERT(superpeer->shared->raft && superpeer->env.disk && !superpeer->journal);
+    int size = snprintf(label, sizeof label, LABEL "%u", superpeer->index + 1u);
+    SH_ASSERT(size > 0 && (size_t)size < sizeof label);
+    for (unsigned i = 0; i <= IDENTITY; i++)
+        streams[i] = empty_stream(superpeer);
+    streams[REGISTRY] = sh_raft_stream(superpeer->shared->raft);
+    streams[IDENTITY].load_state = starts_load;
+    struct sh_journal_config config = {.env = superpeer->env,
+                                       .label = sh_bytes_make(label, (size_t)size),
+                                       .streams = streams,
+                                       .streams_count = IDENTITY + 1};
+    enum shoal_err err = sh_journal_open(&config, &superpeer->journal);
+    if (err)
+        return err;
+    life_begin(superpeer);
+    SH_INFO("cluster", "journal opened", SH_U64("starts", superpeer->life >> 32));
+    return SHOAL_OK;
+}
+
+void sh_superpeer_journal_start(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    sh_raft_start(superpeer->shared->raft, superpeer->journal, REGISTRY, superpeer->life, now_ns);
+}
+
+unsigned sh_superpeer_journal_step(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    unsigned work = sh_journal_step(superpeer->journal, now_ns);
+    sh_raft_synced(superpeer->shared->raft, now_ns);
+    return work;
+}
+
+uint64_t sh_superpeer_journal_due_ns(const struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    return sh_journal_due_ns(superpeer->journal, now_ns);
+}
+
+void sh_superpeer_journal_close(struct sh_superpeer *superpeer)
+{
+    sh_journal_close(superpeer->journal);
+    superpeer->journal = NULL;
+}
+
+void sh_superpeer_journal_remove(const struct sh_env *env)
+{
+    sh_journal_remove(env);
+}
+
+/* A raft.log of before names neither its registry nor its life, so it can't be gone on with. */
+static enum shoal_err old_look(const struct sh_env *env)
+{
+    int file;
+    enum shoal_err err = sh_disk_open(env->disk, OLD_NAME, false, &file);
+    if (err)
+        return err;
+    env->disk->ops->close(env->disk, file);
+    SH_ERROR("cluster",
+             "data_dir has the registry of an older version of shoal, in the file " OLD_NAME
+             ": start that version again, or remove the file: at all superpeers, which begins a "
+             "new registry, or at this one, which catches up from the others (name them in the "
+             "option superpeers)");
+    return SHOAL_EVERSION;
+}
+
+enum shoal_err sh_superpeer_stored(const struct sh_env *env, uint16_t *index_out)
+{
+    uint8_t label[SH_JOURNAL_LABEL_BYTES_MAX + 1];
+    size_t size, head = strlen(LABEL);
+    enum shoal_err err = sh_journal_peek(env, label, sizeof label - 1, &size);
+    if (err == SHOAL_ENONAME)
+        return old_look(env);
+    if (err)
+        return err;
+    label[size] = 0;
+    char *end = NULL;
+    unsigned long nid = 0;
+    if (size > head && memcmp(label, LABEL, head) == 0)
+        nid = strtoul((const char *)label + head, &end, 10);
+    if (!nid || nid > SH_SUPERPEERS_MAX || *end) {
+        SH_ERROR("cluster", "the journal in data_dir is not a superpeer's");
+        return SHOAL_ECORRUPT;
+    }
+    *index_out = (uint16_t)(nid - 1);
+    return SHOAL_OK;
+}
