@@ -78,8 +78,8 @@ static void withdraw_from_life(struct sh_raft *raft, uint64_t latest)
 {
     SH_ERROR("raft",
              "another copy of this superpeer's data_dir was started since: this one is a clone or "
-             "an old backup, and takes part no longer; stop it, and run the latest copy, or empty "
-             "its data_dir and start it with the others' addresses, to join them anew",
+             "an old backup, and takes part no longer; stop it, and run the latest copy, or remove "
+             "the files journal.* in its data_dir and start it with the others' addresses",
              SH_U64("starts", starts_of(raft->life)), SH_U64("latest", starts_of(latest)));
     withdraw(raft, SH_RAFT_OLDER_LIFE);
 }
@@ -107,7 +107,8 @@ static void log_other(struct sh_raft *raft, uint8_t from, uint64_t log_id)
     if (raft->told_logs[from] != log_id)
         SH_WARN("raft",
                 "a superpeer shares another registry than this one: its messages are "
-                "refused; if its data_dir was lost, empty it and start that superpeer with "
+                "refused; if its data_dir was lost, remove the files journal.* there and start "
+                "that superpeer with "
                 "the others' addresses",
                 SH_U64("superpeer", from), SH_U64("registry", log_id), SH_U64("own", raft->log_id));
     raft->told_logs[from] = log_id;
@@ -167,11 +168,13 @@ void sh_raft_on_refused(struct sh_raft *raft, uint64_t now_ns, uint8_t from,
         return;
     log_other(raft, from, head->log_id);
     if (is_left_alone(raft, from, commit)) {
-        SH_ERROR("raft",
-                 "this superpeer lost its data_dir, and began a registry of its own that the "
-                 "others do not share: it takes part no longer; empty its data_dir and start it "
-                 "with the others' addresses in the option superpeers, so that it joins them",
-                 SH_U64("told_by", from));
+        SH_ERROR(
+            "raft",
+            "this superpeer lost its data_dir, and began a registry of its own that the "
+            "others do not share: it takes part no longer; stop it, remove the files journal.* "
+            "in its data_dir, and start it with the others' addresses in the option "
+            "superpeers, so that it joins them",
+            SH_U64("told_by", from));
         withdraw(raft, SH_RAFT_OTHER_LOG_THAN_MEMBERS);
     } else if (!(head->flags & SH_RAFT_REPLY)) {
         refuse(raft, from, SH_RAFT_OTHER_LOG | SH_RAFT_REPLY);
