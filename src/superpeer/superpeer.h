@@ -5,7 +5,7 @@
  * With a disk, the superpeers share one registry by Raft (raft.h): each of them gives out IDs,
  * takes heartbeats and answers lookups, for all nodes. Whatever is answered to a join or a leave is
  * on the disks of a majority. Superpeers come (recruit.h) and go (dismissal) while the others run.
- * The registry is in the file raft.log, and so is which superpeer this is.
+ * The registry is in the journal (journal.h), and so is which superpeer this is.
  *
  * With the servers of a ZooKeeper the registry is kept there instead, and the disk is not used:
  * each superpeer gets its ID when it has entered itself there, by its address.

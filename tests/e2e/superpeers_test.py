@@ -1,6 +1,7 @@
 """Three superpeers that share their registry, as real processes: one is killed, all are killed."""
 import json
 import re
+import shutil
 import socket
 import unittest
 
@@ -246,7 +247,7 @@ class Growth(harness.Case):
         self.vote(*more, count=3)
         self.shoal(peer, "node", "demote", "1")
         self.assertEqual(self.first.wait_end(), 0)
-        self.assertFalse((self.folder / "data1" / "raft.log").exists())
+        self.assertEqual(list((self.folder / "data1").glob("journal.*")), [])
         late = self.peer("late", more[0], "--failure-ns", "1s")
         for node in more + [peer]:
             self.seen(node, late.nid, "up")
@@ -256,6 +257,37 @@ class Growth(harness.Case):
                                more[1].address, "--failure-ns", "1s")
         self.assertEqual(again.nid, 4)
         self.seen(peer, 4, "up")
+
+    def test_the_first_superpeer_loses_its_folder(self):
+        more = [self.superpeer(f"superpeer{i}", "--data-dir", self.folder / f"data{i}",
+                               "--superpeers", self.first.address, "--failure-ns", "1s")
+                for i in (2, 3)]
+        self.vote(*more, count=3)
+        address = self.first.address
+        self.first.kill()
+        for node in more:
+            self.seen(node, 1, "failed")
+
+        def start_on_an_empty_folder(name, *flags):
+            shutil.rmtree(self.folder / "data1")
+            return harness.Node(self, name, "--roles", "superpeer", "--listen", address,
+                                "--data-dir", self.folder / "data1", "--failure-ns", "1s", *flags)
+
+        # Alone it founds another registry, which the others refuse; they tell it, and go on.
+        stranger = start_on_an_empty_folder("stranger")
+        harness.eventually(self, "the stranger withdraws", 60,
+                           lambda: "takes part no longer" in stranger.log())
+        late = self.peer("late", more[0], "--failure-ns", "1s")
+        for node in more:
+            self.seen(node, late.nid, "up")
+        stranger.kill()
+        # It says what to do; that done, it is the first superpeer again.
+        again = start_on_an_empty_folder("again", "--superpeers",
+                                         ",".join(node.address for node in more))
+        again.wait_ready()
+        self.vote(again, count=3)
+        self.seen(again, late.nid, "up")
+        self.assertNotIn("takes part no longer", again.log())
 
 
 if __name__ == "__main__":
