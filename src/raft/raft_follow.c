@@ -103,6 +103,7 @@ static void catch_up(struct sh_raft *raft, uint64_t leader_commit, uint64_t matc
 
 void sh_raft_on_append(struct sh_raft *raft, uint64_t now_ns, uint8_t from, struct sh_reader *r)
 {
+    SH_ASSERT(raft->role == SH_RAFT_FOLLOWER && raft->leader == from);
     (void)now_ns;
     uint64_t before = sh_get64(r);
     uint64_t before_term = sh_get64(r);
@@ -202,6 +203,7 @@ static bool has_all_of(struct sh_raft *raft, const struct sh_raft_snapshot *snap
 
 void sh_raft_on_snapshot(struct sh_raft *raft, uint64_t now_ns, uint8_t from, struct sh_reader *r)
 {
+    SH_ASSERT(raft->role == SH_RAFT_FOLLOWER && raft->leader == from);
     (void)now_ns;
     struct sh_raft_snapshot snapshot = {.index = sh_get64(r), .term = 0};
     snapshot.term = sh_get64(r);

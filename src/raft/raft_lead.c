@@ -65,6 +65,7 @@ static void send_entries(struct sh_raft *raft, uint8_t to, uint64_t before_term)
 void sh_raft_lead_send(struct sh_raft *raft, uint8_t to)
 {
     struct sh_raft_progress *progress = &raft->progress[to];
+    SH_ASSERT(raft->role == SH_RAFT_LEADER && to != raft->config.server);
     if (progress->is_waiting)
         return;
     uint64_t before_term;
@@ -142,6 +143,7 @@ uint64_t sh_raft_led_ns(const struct sh_raft *raft, uint64_t now_ns)
 
 void sh_raft_lead_tick(struct sh_raft *raft, uint64_t now_ns)
 {
+    SH_ASSERT(raft->role == SH_RAFT_LEADER);
     if (now_ns < raft->heartbeat_ns)
         return;
     if (now_ns >= raft->led_since_ns + raft->config.election_ns &&
@@ -181,6 +183,7 @@ static uint64_t agreed(const struct sh_raft *raft)
 
 void sh_raft_lead_commit(struct sh_raft *raft, uint64_t now_ns)
 {
+    SH_ASSERT(raft->role == SH_RAFT_LEADER);
     uint64_t index = agreed(raft);
     /* Entries of older terms are committed along with one of this term only (3.6.2). */
     if (index <= raft->commit || index < raft->led_first)
@@ -209,6 +212,7 @@ static struct sh_raft_progress *heard(struct sh_raft *raft, uint64_t now_ns, uin
 void sh_raft_on_append_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t from, uint8_t flags,
                               struct sh_reader *r)
 {
+    SH_ASSERT(raft->role == SH_RAFT_LEADER);
     uint64_t index = sh_get64(r);
     uint64_t round = sh_get64(r);
     uint64_t last = sh_raft_log_last(raft);
@@ -243,6 +247,7 @@ void sh_raft_on_append_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t fro
 void sh_raft_on_snapshot_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t from,
                                 struct sh_reader *r)
 {
+    SH_ASSERT(raft->role == SH_RAFT_LEADER);
     uint64_t index = sh_get64(r);
     uint64_t round = sh_get64(r);
     uint32_t offset = sh_get32(r);

@@ -1,4 +1,14 @@
-/* Raft's elections, and the questions of a server that may have forgotten votes. */
+/* Raft's elections, and the questions of a server that may have forgotten votes.
+ *
+ *              silence              poll won                 vote won, own one stored
+ *   FOLLOWER ----------> PRECANDIDATE ----------> CANDIDATE ----------> LEADER
+ *      ^ ^                  |      ^                | |                   |
+ *      | '--leader heard----'      '-----silence----' |                   |
+ *      '--leader heard, or a higher term--------------'                   |
+ *      '--a higher term, no majority heard, or no voter any more----------'
+ *
+ * Only the steps to CANDIDATE and LEADER promise something, which is stored first. A server that is
+ * recovering or has withdrawn stays a FOLLOWER. */
 #include "base/assert.h"
 #include "base/crew.h"
 #include "base/log.h"
@@ -7,6 +17,7 @@
 /* A majority of those who answered; we ourselves count once our own vote is stored. */
 void sh_raft_votes_count(struct sh_raft *raft, uint64_t now_ns)
 {
+    SH_ASSERT(raft->role == SH_RAFT_PRECANDIDATE || raft->role == SH_RAFT_CANDIDATE);
     uint64_t votes = raft->votes;
     if (raft->role == SH_RAFT_PRECANDIDATE || sh_raft_is_synced(raft, raft->promise_lsn))
         votes |= sh_raft_bit(raft->config.server);
@@ -131,6 +142,7 @@ static void probes_conclude(struct sh_raft *raft, uint64_t now_ns)
 
 void sh_raft_probe_tick(struct sh_raft *raft, uint64_t now_ns)
 {
+    SH_ASSERT(raft->is_recovering);
     if (now_ns < raft->probe_ns)
         return;
     probes_conclude(raft, now_ns); /* whom we waited for may be no voter any more */
