@@ -59,7 +59,8 @@ static struct sh_raft *raft_make(uint64_t voters)
 static void drain(struct sh_raft *raft, struct memory_journal *memory, uint64_t now_ns)
 {
     struct sh_raft_message *message;
-    (void)memory_journal_sync(memory, raft, now_ns);
+    while (memory_journal_sync(memory, raft, now_ns))
+        continue; /* what is synced may make it lead, and append */
     while ((message = sh_raft_message_next(raft)))
         free(message);
     SH_ASSERT(sh_raft_applied(raft) <= sh_raft_commit(raft));

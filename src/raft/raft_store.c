@@ -111,6 +111,8 @@ static enum shoal_err load_snapshot_piece(void *arg, struct sh_bytes piece)
 {
     struct sh_raft *raft = arg;
     struct sh_raft_blob *blob = &raft->loading;
+    if (!piece.size)
+        return SHOAL_OK;
     if (piece.size > SAVED_BYTES_MAX - blob->size)
         return SHOAL_ECORRUPT;
     if (blob->room - blob->size < piece.size) {
@@ -131,6 +133,8 @@ static enum shoal_err load_snapshot_piece(void *arg, struct sh_bytes piece)
 static enum shoal_err load_snapshot(struct sh_raft *raft)
 {
     struct sh_raft_blob *blob = &raft->loading;
+    if (blob->size < SH_RAFT_MEMBERS_BYTES)
+        return SHOAL_ECORRUPT;
     struct sh_reader r = sh_reader_make(sh_bytes_make(blob->bytes, blob->size));
     struct sh_raft_snapshot snapshot = {.index = blob->index, .term = blob->term};
     snapshot.members.voters = sh_get64(&r);
