@@ -1,6 +1,7 @@
 #include "base/steptime.h"
 
 #include <pthread.h>
+#include <time.h>
 
 #include "base/assert.h"
 
@@ -87,6 +88,11 @@ static void calibrate(void)
 #else
 static void calibrate(void) {}
 #endif
+
+uint64_t sh_ticks_of_clock(void)
+{
+    return clock_ns(CLOCK_MONOTONIC);
+}
 
 void sh_ticks_init(void)
 {

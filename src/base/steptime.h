@@ -29,7 +29,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <time.h>
 
 #ifdef __x86_64__
 #include <x86intrin.h>
@@ -81,17 +80,17 @@ static inline void sh_step_long(void)
  * header; sh_crew_create does it. Any thread. */
 void sh_ticks_init(void);
 
+/* The same where there is no such counter: the monotonic clock, in ns. */
+uint64_t sh_ticks_of_clock(void);
+
 /* Now. Only differences within one thread mean something. */
 static inline uint64_t sh_ticks(void)
 {
 #ifdef __x86_64__
-    if (sh_ticks_scale.is_counter) {
+    if (sh_ticks_scale.is_counter)
         return __rdtsc();
-    }
 #endif
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+    return sh_ticks_of_clock();
 }
 
 uint64_t sh_ticks_ns(uint64_t ticks);
