@@ -13,10 +13,10 @@ static uint64_t level_words(uint64_t ids, unsigned level)
     return (ids + (UINT64_C(1) << bits) - 1) >> bits;
 }
 
-/* What the levels may have resident at most for so many IDs. */
+/* What the levels and the bitmap of retained IDs may have resident at most for so many IDs. */
 static uint64_t levels_bytes(uint64_t ids)
 {
-    uint64_t bytes = 0;
+    uint64_t bytes = sh_pages(level_words(ids, 0) * 8) << SH_PAGE_BITS;
     for (unsigned level = 0; level < SH_IDPOOL_LEVELS; level++)
         bytes += sh_pages(level_words(ids, level) * 8) << SH_PAGE_BITS;
     return bytes;
@@ -57,6 +57,8 @@ enum shoal_err sh_idpool_init(struct sh_idpool *pool, struct sh_idtable *table,
         pool->levels[level] = (uint64_t *)at;
         at += sh_pages(level_words(table->ids_max, level) * 8) << SH_PAGE_BITS;
     }
+    pool->retained = (uint64_t *)at;
+    at += sh_pages(level_words(table->ids_max, 0) * 8) << SH_PAGE_BITS;
     SH_ASSERT(at == pool->vm.at + pool->vm.bytes);
     sh_lock_init(&pool->lock, SH_LOCK_STORE_IDS);
     return grow(pool, 1, true); /* 0 is kept for the node's names chunk */
@@ -121,13 +123,16 @@ static size_t take_from_word(struct sh_idpool *pool, uint64_t word, size_t count
     return done;
 }
 
-/* Takes one ID back. */
+/* Takes one ID back. If it is retained, that is all there is to do: unretain frees it. */
 static void give_one(struct sh_idpool *pool, uint64_t lid)
 {
-    uint64_t limit = sh_idtable_limit(pool->table);
+    uint64_t limit = sh_idtable_limit(pool->table), bit = UINT64_C(1) << (lid & 63);
     SH_ASSERT(lid > 0);
     SH_ASSERT(lid < limit);
-    bits_set(pool, lid >> 6, UINT64_C(1) << (lid & 63));
+    if (pool->retained[lid >> 6] & bit)
+        pool->retained[lid >> 6] &= ~bit;
+    else
+        bits_set(pool, lid >> 6, bit);
 }
 
 /* IDs that are handed out or taken back under one hold of the lock. */
@@ -231,19 +236,29 @@ enum shoal_err sh_idpool_claim(struct sh_idpool *pool, uint64_t lid)
  * every thread of the process, so creates and removes at the end must not do it each time. */
 #define SPARE_SHARE 32
 
-/* Gives back what the bitmap needed for IDs from the limit on; their bits are all zero. */
+/* Hands a bitmap's pages back; returns how many bytes. */
+static uint64_t discard_pages(struct sh_idpool *pool, const uint64_t *bitmap, uint64_t old,
+                              uint64_t kept)
+{
+    uint64_t start = (uint64_t)((const uint8_t *)bitmap - pool->vm.at);
+    (void)sh_vm_discard(&pool->vm, start + (kept << SH_PAGE_BITS), (old - kept) << SH_PAGE_BITS);
+    return (old - kept) << SH_PAGE_BITS;
+}
+
+/* Gives back what the bitmaps needed for IDs from the limit on; their bits are all zero. */
 static void shrink_levels(struct sh_idpool *pool, uint64_t old_limit, uint64_t limit)
 {
+    uint64_t bytes = 0;
     for (unsigned level = 0; level < SH_IDPOOL_LEVELS; level++) {
         uint64_t old = sh_pages(level_words(old_limit, level) * 8);
         uint64_t kept = sh_pages(level_words(limit, level) * 8);
         if (old == kept)
             break; /* nor do the levels above change */
-        uint64_t start = (uint64_t)((uint8_t *)pool->levels[level] - pool->vm.at);
-        (void)sh_vm_discard(&pool->vm, start + (kept << SH_PAGE_BITS),
-                            (old - kept) << SH_PAGE_BITS);
-        sh_budget_refund(pool->budget, (old - kept) << SH_PAGE_BITS);
+        bytes += discard_pages(pool, pool->levels[level], old, kept);
+        if (level == 0)
+            bytes += discard_pages(pool, pool->retained, old, kept);
     }
+    sh_budget_refund(pool->budget, bytes);
 }
 
 /* The limit comes down, and memory goes back, for about so many IDs at a time, so that nobody waits
@@ -285,43 +300,52 @@ bool sh_idpool_trim(struct sh_idpool *pool)
     return is_lower;
 }
 
-void sh_idpool_batch_begin(struct sh_idpool *pool, struct sh_idbatch *batch)
+/* The bits, in one word, of the IDs from the first on that lie in it; returns how many these are.
+ */
+static size_t word_mask(const sh_lid *lids, size_t count, uint64_t *word_out, uint64_t *mask_out)
 {
-    sh_lock_take(&pool->lock);
-    batch->next = pool->batches;
-    pool->batches = batch;
-    sh_lock_release(&pool->lock);
+    uint64_t word = lids[0].v >> 6, mask = 0;
+    size_t some = 0;
+    for (; some < count && lids[some].v >> 6 == word; some++)
+        mask |= UINT64_C(1) << (lids[some].v & 63);
+    *word_out = word;
+    *mask_out = mask;
+    return some;
 }
 
-void sh_idpool_batch_end(struct sh_idpool *pool, struct sh_idbatch *batch)
+void sh_idpool_retain(struct sh_idpool *pool, const sh_lid *lids, size_t count)
 {
-    sh_lock_take(&pool->lock);
-    struct sh_idbatch **link = &pool->batches;
-    while (*link != batch)
-        link = &(*link)->next;
-    *link = batch->next;
-    sh_lock_release(&pool->lock);
-}
-
-/* Marks an ID in the batch at work that has it. False: none has. */
-static bool batch_mark(struct sh_idpool *pool, uint64_t lid)
-{
-    for (struct sh_idbatch *batch = pool->batches; batch; batch = batch->next) {
-        size_t low = 0, high = batch->count;
-        while (low < high) {
-            size_t middle = low + (high - low) / 2;
-            if ((batch->lids[middle].v & ~SH_IDBATCH_GONE) < lid)
-                low = middle + 1;
-            else
-                high = middle;
+    for (size_t done = 0; done < count;) {
+        size_t end = count - done < PIECE_IDS ? count : done + PIECE_IDS;
+        sh_lock_take(&pool->lock);
+        while (done < end) {
+            uint64_t word, mask;
+            done += word_mask(lids + done, end - done, &word, &mask);
+            SH_ASSERT((pool->retained[word] & mask) == 0);
+            SH_ASSERT((pool->levels[0][word] & mask) == 0);
+            pool->retained[word] |= mask;
         }
-        if (low < batch->count && batch->lids[low].v == lid) {
-            /* relaxed: its maker may be looking, but learns nothing from it */
-            __atomic_store_n(&batch->lids[low].v, lid | SH_IDBATCH_GONE, __ATOMIC_RELAXED);
-            return true;
-        }
+        sh_lock_release(&pool->lock);
     }
-    return false;
+}
+
+void sh_idpool_unretain(struct sh_idpool *pool, const sh_lid *lids, size_t count)
+{
+    for (size_t done = 0; done < count;) {
+        size_t end = count - done < PIECE_IDS ? count : done + PIECE_IDS;
+        sh_lock_take(&pool->lock);
+        while (done < end) {
+            uint64_t word, mask;
+            done += word_mask(lids + done, end - done, &word, &mask);
+            uint64_t given = mask & ~pool->retained[word];
+            pool->retained[word] &= ~mask;
+            if (given != 0)
+                bits_set(pool, word, given);
+        }
+        if (done == count)
+            (void)lower_limit(pool);
+        sh_lock_release(&pool->lock);
+    }
 }
 
 void sh_idpool_give(struct sh_idpool *pool, const sh_lid *lids, size_t count)
@@ -330,7 +354,7 @@ void sh_idpool_give(struct sh_idpool *pool, const sh_lid *lids, size_t count)
         size_t some = count < PIECE_IDS ? count : PIECE_IDS;
         sh_lock_take(&pool->lock);
         for (size_t i = 0; i < some; i++)
-            if (lids[i].v != 0 && !(pool->batches && batch_mark(pool, lids[i].v)))
+            if (lids[i].v != 0)
                 give_one(pool, lids[i].v);
         if (some == count)
             (void)lower_limit(pool);

@@ -2,13 +2,22 @@
  *
  * A free ID below the table's limit is a set bit in a bitmap; six more levels tell which words of
  * the level below are not zero, so that the smallest free ID is found in at most seven steps, and
- * giving one back never needs memory: the bitmap was charged when the table grew, an eighth of a
+ * giving one back never needs memory: the bitmaps were charged when the table grew, a quarter of a
  * byte for each ID. Whenever the largest IDs are free the table's limit comes down over them, a
  * piece at a time.
  *
  *   level 6:  [1]                        one word
  *   level 1:  [01100...]                 a bit for each word of level 0
  *   level 0:  [0000] [0110] [1000] ...   a bit for each ID below the limit
+ *
+ * Some chunks may have to be taken back by ID: those of a batch that fails in the middle, of a load
+ * that is undone, of a graph that is dropped. Clients may have found and removed some of them
+ * before; if the ID of such a chunk were handed out again, taking back would hit a chunk of
+ * somebody else. So whoever made the chunks retains their IDs. A second bitmap has a bit for each
+ * retained ID. Giving back a retained ID clears that bit, and nothing else: the ID stays out of
+ * level 0. When the maker ends that, for exactly the IDs that it had retained, a bit that is still
+ * set is cleared (the ID is in use), and an ID whose bit is clear was given back, and is free from
+ * then on.
  */
 #ifndef SH_STORE_IDPOOL_INT_H
 #define SH_STORE_IDPOOL_INT_H
@@ -21,23 +30,13 @@
 
 #define SH_IDPOOL_LEVELS 7 /* 64^7 = 2^42 IDs */
 
-/* Chunks that are made together and may have to be taken back. Others may find and remove some of
- * them before: their IDs must not be handed out again meanwhile, or taking back would hit chunks of
- * somebody else. The pool marks them in the batch instead. */
-struct sh_idbatch {
-    struct sh_idbatch *next;
-    sh_lid *lids; /* in rising order; bits 62..0: the ID; bit 63: it was given back */
-    size_t count;
-};
-#define SH_IDBATCH_GONE (UINT64_C(1) << 63)
-
 struct sh_idpool {
     struct sh_lock lock; /* STORE_IDS: guards all below and the table's growth */
     struct sh_idtable *table;
     struct sh_budget *budget;
     struct sh_vm vm;
     uint64_t *levels[SH_IDPOOL_LEVELS];
-    struct sh_idbatch *batches; /* at work */
+    uint64_t *retained; /* as level 0; set only for IDs that are handed out */
 };
 
 /* ENOMEM, EFULL. Keeps table and budget until destroy; ID 0 is never handed out. */
@@ -60,17 +59,19 @@ SHOAL_NODISCARD enum shoal_err sh_idpool_claim(struct sh_idpool *pool, uint64_t 
  * above. Any thread. */
 void sh_idpool_give(struct sh_idpool *pool, const sh_lid *lids, size_t count);
 
-/* Between these two calls, IDs of the batch that are given back are marked there. Of what is marked
- * in the end the caller gives the IDs back. Keeps batch and its lids; the pool may write to those
- * whose chunks exist. Any thread. */
-void sh_idpool_batch_begin(struct sh_idpool *pool, struct sh_idbatch *batch);
-void sh_idpool_batch_end(struct sh_idpool *pool, struct sh_idbatch *batch);
+/* The caller, to whom these IDs were handed out, retains them, before chunks of theirs exist: from
+ * now on those that are given back are handed out to nobody. The caller remembers them. A piece at
+ * a time, as above. Any thread. */
+void sh_idpool_retain(struct sh_idpool *pool, const sh_lid *lids, size_t count);
+/* Ends that, for IDs that the caller has retained: those that were given back are free. Any thread.
+ */
+void sh_idpool_unretain(struct sh_idpool *pool, const sh_lid *lids, size_t count);
 
 /* Gives back a part of what free IDs at the table's end take up, which giving does too. False: no
  * more of it can go. Any thread. */
 bool sh_idpool_trim(struct sh_idpool *pool);
 
-/* Bytes charged for the bitmap and the table. Any thread. */
+/* Bytes charged for the bitmaps and the table. Any thread. */
 uint64_t sh_idpool_bytes(struct sh_idpool *pool);
 
 #endif

@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/random_test.h"
 #include "store/idpool_int.h"
@@ -163,8 +165,8 @@ static void test_spare(void **state)
     fixture_end(&f);
 }
 
-/* An ID of a batch at work that is given back is handed out to nobody before the batch is over. */
-static void test_batch(void **state)
+/* A retained ID that is given back is handed out to nobody before that is over; others are. */
+static void test_retained(void **state)
 {
     (void)state;
     struct fixture f;
@@ -172,25 +174,117 @@ static void test_batch(void **state)
     fixture_make(&f, UINT64_C(1) << 30);
     assert_int_equal(sh_idpool_take(&f.pool, 3, others), SHOAL_OK);
     assert_int_equal(sh_idpool_take(&f.pool, 40, lids), SHOAL_OK);
-    struct sh_idbatch batch = {.lids = lids, .count = 20};
-    struct sh_idbatch second = {.lids = lids + 20, .count = 20};
-    sh_idpool_batch_begin(&f.pool, &batch);
-    sh_idpool_batch_begin(&f.pool, &second);
-    sh_idpool_give(&f.pool, (sh_lid[]){{4}, {11}, {23}, {24}, {2}}, 5);
+    sh_idpool_retain(&f.pool, lids, 20);
+    sh_idpool_retain(&f.pool, lids + 20, 20);
+    sh_idpool_give(&f.pool, (sh_lid[]){{4}, {11}, {23}, {24}, {2}, {43}}, 6);
     assert_int_equal(sh_idpool_take(&f.pool, 1, &again), SHOAL_OK);
-    assert_int_equal(again.v, 2); /* is not of a batch */
+    assert_int_equal(again.v, 2); /* is not retained */
     assert_int_equal(sh_idpool_claim(&f.pool, 11), SHOAL_EEXIST);
-    sh_idpool_batch_end(&f.pool, &batch);
-    sh_idpool_batch_end(&f.pool, &second);
-    for (uint64_t i = 0; i < 40; i++) {
-        bool is_gone = i == 0 || i == 7 || i == 19 || i == 20;
-        assert_int_equal(lids[i].v, (i + 4) | (is_gone ? SH_IDBATCH_GONE : 0));
-    }
     assert_int_equal(sh_idpool_take(&f.pool, 1, &again), SHOAL_OK);
     assert_int_equal(again.v, 44);
-    sh_idpool_give(&f.pool, (sh_lid[]){{11}}, 1);
+    sh_idpool_give(&f.pool, &again, 1);
+    assert_int_equal(sh_idtable_limit(&f.table), 44); /* not below what is retained */
+    sh_idpool_unretain(&f.pool, lids, 20);
+    static const uint64_t freed[] = {4, 11, 23};
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(sh_idpool_take(&f.pool, 1, &again), SHOAL_OK);
+        assert_int_equal(again.v, freed[i]);
+    }
+    assert_int_equal(sh_idpool_claim(&f.pool, 24), SHOAL_EEXIST);
+    sh_idpool_unretain(&f.pool, lids + 20, 20);
+    assert_int_equal(sh_idtable_limit(&f.table), 43);
     assert_int_equal(sh_idpool_take(&f.pool, 1, &again), SHOAL_OK);
-    assert_int_equal(again.v, 11);
+    assert_int_equal(again.v, 24);
+    /* Given back afterwards they are free at once, and retained by nobody. */
+    sh_idpool_give(&f.pool, (sh_lid[]){{12}}, 1);
+    assert_int_equal(sh_idpool_take(&f.pool, 1, &again), SHOAL_OK);
+    assert_int_equal(again.v, 12);
+    for (uint64_t lid = 1; lid < 43; lid++)
+        sh_idpool_give(&f.pool, &(sh_lid){lid}, 1);
+    assert_int_equal(sh_idtable_limit(&f.table), 1);
+    fixture_end(&f);
+}
+
+/* --- Threads ------------------------------------------------------------------------------- */
+
+#define THREADS 4
+#define HOLDS 64 /* IDs that a thread takes at a time */
+#define SLOTS 256
+#define IDS_MOST 8192
+#define ROUNDS 2000
+
+/* Threads take IDs and retain them; others find some of these, in slots, and give them back. */
+struct crowd {
+    struct sh_idpool *pool;
+    _Atomic uint64_t slots[SLOTS];
+    _Atomic bool is_taken[IDS_MOST], is_retained[IDS_MOST];
+    _Atomic unsigned wrong, given_early;
+};
+
+static void crowd_give(struct crowd *crowd, uint64_t lid)
+{
+    atomic_fetch_add(&crowd->wrong, !atomic_exchange(&crowd->is_taken[lid], false));
+    sh_idpool_give(crowd->pool, &(sh_lid){lid}, 1);
+}
+
+/* Puts an ID where others find it, and gives back what was there. */
+static void crowd_pass(struct crowd *crowd, unsigned slot, uint64_t lid)
+{
+    uint64_t other = atomic_exchange(&crowd->slots[slot], lid);
+    if (other == 0)
+        return;
+    atomic_fetch_add(&crowd->given_early, atomic_load(&crowd->is_retained[other]));
+    crowd_give(crowd, other);
+}
+
+static void *crowd_run(void *arg)
+{
+    struct crowd *crowd = arg;
+    sh_lid lids[HOLDS];
+    uint64_t rng = (uintptr_t)&rng;
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        if (sh_idpool_take(crowd->pool, HOLDS, lids) != SHOAL_OK) {
+            atomic_fetch_add(&crowd->wrong, 1);
+            break;
+        }
+        for (unsigned i = 0; i < HOLDS; i++) {
+            /* Nobody has it, nobody retains it. */
+            bool is_wrong = lids[i].v >= IDS_MOST ||
+                            atomic_exchange(&crowd->is_taken[lids[i].v], true) ||
+                            atomic_exchange(&crowd->is_retained[lids[i].v], true);
+            atomic_fetch_add(&crowd->wrong, is_wrong);
+        }
+        sh_idpool_retain(crowd->pool, lids, HOLDS);
+        for (unsigned i = 0; i < HOLDS; i += 2)
+            crowd_pass(crowd, (unsigned)(test_draw(&rng) % SLOTS), lids[i].v);
+        for (unsigned i = 0; i < HOLDS; i++)
+            atomic_store(&crowd->is_retained[lids[i].v], false);
+        sh_idpool_unretain(crowd->pool, lids, HOLDS);
+        for (unsigned i = 1; i < HOLDS; i += 2)
+            crowd_give(crowd, lids[i].v);
+    }
+    return NULL;
+}
+
+static void test_crowd(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_make(&f, UINT64_C(1) << 30);
+    struct crowd *crowd = calloc(1, sizeof *crowd);
+    pthread_t threads[THREADS];
+    assert_non_null(crowd);
+    crowd->pool = &f.pool;
+    for (unsigned i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, crowd_run, crowd), 0);
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    for (unsigned i = 0; i < SLOTS; i++)
+        crowd_pass(crowd, i, 0);
+    assert_int_equal(crowd->wrong, 0);
+    assert_true(crowd->given_early > 0);
+    assert_int_equal(sh_idtable_limit(&f.table), 1); /* all came back, once */
+    free(crowd);
     fixture_end(&f);
 }
 
@@ -245,10 +339,10 @@ static void test_full_piece(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_model),      cmocka_unit_test(test_spare),
-        cmocka_unit_test(test_full),       cmocka_unit_test(test_no_more_ids),
-        cmocka_unit_test(test_batch),      cmocka_unit_test(test_claim),
-        cmocka_unit_test(test_full_piece),
+        cmocka_unit_test(test_model),    cmocka_unit_test(test_spare),
+        cmocka_unit_test(test_full),     cmocka_unit_test(test_no_more_ids),
+        cmocka_unit_test(test_retained), cmocka_unit_test(test_crowd),
+        cmocka_unit_test(test_claim),    cmocka_unit_test(test_full_piece),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,30 +104,16 @@ static void count_one(struct sh_store *store, uint32_t size)
     sh_tally_add(&tally->creates, 1);
 }
 
-/* Takes the first `made` chunks back. Their batch is still known to the pool, so none of the IDs is
- * another chunk's. */
+/* Takes the first `made` chunks back. Their IDs are retained, so none is another chunk's. */
 static void undo(struct sh_store *store, const struct sh_store_wish *wish, size_t made,
                  const shoal_cid *lids)
 {
     for (size_t i = 0; i < made; i++) {
-        /* relaxed: the pool's mark publishes nothing; drop decides */
-        uint64_t lid = __atomic_load_n(&lids[i].v, __ATOMIC_RELAXED) & ~SH_IDBATCH_GONE;
         uint32_t size;
-        if (sh_store_drop(store, (sh_lid){lid}, SH_CODE_ABSENT, &size) == SHOAL_OK)
-            sh_idpool_give(store->pool, &(sh_lid){lid}, 1);
+        if (sh_store_drop(store, lids[i], SH_CODE_ABSENT, &size) == SHOAL_OK)
+            sh_idpool_give(store->pool, &lids[i], 1);
         else if (!wish->reserve) /* others found it, and counted its removal or will */
             count_one(store, wish_size(wish, i));
-    }
-}
-
-/* Gives the IDs back that came free while the batch was made. */
-static void gone_give(struct sh_store *store, size_t made, shoal_cid *lids)
-{
-    for (size_t i = 0; i < made; i++) {
-        if (lids[i].v & SH_IDBATCH_GONE) {
-            lids[i].v &= ~SH_IDBATCH_GONE;
-            sh_idpool_give(store->pool, &lids[i], 1);
-        }
     }
 }
 
@@ -189,16 +175,14 @@ static size_t fill_or_undo(struct sh_store *store, const struct sh_store_wish *w
     /* What is in one group is made at once. */
     bool is_batch =
         !wish->partial && lids[0].v >> SH_GROUP_BITS != lids[wish->count - 1].v >> SH_GROUP_BITS;
-    struct sh_idbatch batch = {.lids = lids, .count = wish->count};
-    if (is_batch)
-        sh_idpool_batch_begin(store->pool, &batch);
+    bool is_retained = is_batch || wish->retain;
+    if (is_retained)
+        sh_idpool_retain(store->pool, lids, wish->count);
     size_t made = fill(store, wish, lids, err_out);
-    if (is_batch) {
-        if (*err_out)
-            undo(store, wish, made, lids);
-        sh_idpool_batch_end(store->pool, &batch);
-        gone_give(store, made, lids);
-    }
+    if (is_batch && *err_out)
+        undo(store, wish, made, lids);
+    if (is_retained && (*err_out || !wish->retain))
+        sh_idpool_unretain(store->pool, lids, wish->count);
     if (*err_out)
         sh_idpool_give(store->pool, lids + made, wish->count - made);
     return *err_out && is_batch ? 0 : made;
@@ -223,6 +207,7 @@ static enum shoal_err make(struct sh_store *store, const struct sh_store_wish *w
                            shoal_cid *cids_out, size_t *made_out)
 {
     SH_ASSERT(wish->count == 0 || cids_out != NULL);
+    SH_ASSERT(!wish->retain || !wish->partial);
     uint64_t payload;
     enum shoal_err err = wish_check(store, wish, &payload);
     size_t made = 0;
@@ -299,9 +284,9 @@ static enum shoal_err make_pieces(struct sh_store *store, const struct sh_store_
 
 /* --- In pieces ----------------------------------------------------------------------------- */
 
-/* IDs that are taken at once, and known to the pool as a batch until the end. */
+/* IDs that are taken, or let go of, at once. */
 #define PART_IDS ((size_t)1 << 15)
-#define PARTS_MAX 64
+#define COUNT_MAX ((size_t)1 << 20)
 
 struct sh_store_making {
     struct sh_store *store;
@@ -310,11 +295,11 @@ struct sh_store_making {
     uint64_t payload;
     uint64_t limit; /* the table's, at the beginning */
     uint32_t expected;
-    size_t taken;  /* IDs */
-    size_t made;   /* chunks, of these */
-    size_t undone; /* once err is set */
-    struct sh_idbatch parts[PARTS_MAX];
-    size_t parts_count, parts_ended;
+    size_t taken;    /* IDs */
+    size_t retained; /* of these: those of chunks that are made or next */
+    size_t made;     /* chunks, of these */
+    size_t undone;   /* of the chunks, once err is set */
+    size_t ended;    /* IDs that are let go of, once nothing is left to make or undo */
     enum shoal_err err;
     bool is_retried;
     bool is_over;
@@ -323,8 +308,8 @@ struct sh_store_making {
 enum shoal_err sh_store_making_begin(struct sh_store *store, const struct sh_store_wish *wish,
                                      shoal_cid *cids, struct sh_store_making **making_out)
 {
-    SH_ASSERT(wish->count > 0 && wish->count <= PART_IDS * PARTS_MAX && cids);
-    SH_ASSERT(!wish->partial);
+    SH_ASSERT(wish->count > 0 && wish->count <= COUNT_MAX && cids);
+    SH_ASSERT(!wish->partial && !wish->retain);
     uint64_t payload;
     enum shoal_err err = wish_check(store, wish, &payload);
     if (!err && hopeless(store, wish, payload))
@@ -353,30 +338,26 @@ static void part_begin(struct sh_store_making *making)
     struct sh_store_wish part = making->wish;
     size_t left = making->wish.count - making->taken;
     part.count = part.consecutive || left < PART_IDS ? left : PART_IDS;
-    SH_ASSERT(making->parts_count < PARTS_MAX);
     making->err = ids_take(making->store, &part, making->lids + making->taken);
-    if (making->err)
-        return;
-    struct sh_idbatch *batch = &making->parts[making->parts_count++];
-    *batch = (struct sh_idbatch){.lids = making->lids + making->taken, .count = part.count};
-    sh_idpool_batch_begin(making->store->pool, batch);
-    making->taken += part.count;
+    if (!making->err)
+        making->taken += part.count;
 }
 
-/* Ends the next part: its IDs are the pool's again if they came free, or were never used. */
+/* Lets go of the next IDs: they are the pool's again if they came free, or were never used. */
 static void part_end(struct sh_store_making *making)
 {
     struct sh_store *store = making->store;
-    struct sh_idbatch *batch = &making->parts[making->parts_ended++];
-    size_t first = (size_t)(batch->lids - making->lids);
-    size_t made = making->made < first ? 0 : making->made - first;
-    made = made < batch->count ? made : batch->count;
-    sh_idpool_batch_end(store->pool, batch);
-    gone_give(store, made, batch->lids);
-    if (making->err)
-        sh_idpool_give(store->pool, batch->lids + made, batch->count - made);
+    shoal_cid *lids = making->lids + making->ended;
+    size_t left = making->taken - making->ended, count = left < PART_IDS ? left : PART_IDS;
+    size_t retained = making->retained < making->ended ? 0 : making->retained - making->ended;
+    size_t made = making->made < making->ended ? 0 : making->made - making->ended;
+    made = made < count ? made : count;
+    sh_idpool_unretain(store->pool, lids, retained < count ? retained : count);
+    if (made < count)
+        sh_idpool_give(store->pool, lids + made, count - made);
     for (size_t i = 0; i < made && !making->err; i++)
-        batch->lids[i] = shoal_cid_make(sh_store_nid(store), batch->lids[i].v);
+        lids[i] = shoal_cid_make(sh_store_nid(store), lids[i].v);
+    making->ended += count;
 }
 
 /* Nothing is left of what failed. Free IDs at the table's end may have held memory: then it is
@@ -391,8 +372,7 @@ static void failed_end(struct sh_store_making *making)
         making->is_over = true;
         return;
     }
-    making->taken = making->made = making->undone = 0;
-    making->parts_count = making->parts_ended = 0;
+    making->taken = making->retained = making->made = making->undone = making->ended = 0;
     making->err = SHOAL_OK;
     making->is_retried = true;
 }
@@ -410,6 +390,12 @@ static void fill_some(struct sh_store_making *making, size_t most)
 {
     struct sh_store *store = making->store;
     const shoal_cid *lids = making->lids;
+    SH_ASSERT(making->made <= making->retained && making->retained <= making->taken);
+    size_t left = making->taken - making->made, next = most + SH_GROUP_IDS;
+    size_t wanted = making->made + (left < next ? left : next);
+    if (making->retained < wanted)
+        sh_idpool_retain(store->pool, lids + making->retained, wanted - making->retained);
+    making->retained = making->retained < wanted ? wanted : making->retained;
     for (size_t end = making->made + most; making->made < end && making->made < making->taken;) {
         size_t at = making->made, some = 1;
         while (at + some < making->taken &&
@@ -428,7 +414,7 @@ bool sh_store_making_step(struct sh_store_making *making, size_t chunks_most)
     bool is_all = making->made == making->wish.count;
     if (making->err && making->undone < making->made) {
         undo_some(making, chunks_most);
-    } else if ((making->err || is_all) && making->parts_ended < making->parts_count) {
+    } else if ((making->err || is_all) && making->ended < making->taken) {
         part_end(making);
     } else if (making->err) {
         failed_end(making);
@@ -446,7 +432,7 @@ bool sh_store_making_step(struct sh_store_making *making, size_t chunks_most)
 void sh_store_making_fail(struct sh_store_making *making, enum shoal_err err)
 {
     SH_ASSERT(err != SHOAL_OK && err != SHOAL_EFULL);
-    if (!making->err && making->parts_ended == 0)
+    if (!making->err && making->ended == 0)
         making->err = err;
 }
 
@@ -464,6 +450,18 @@ enum shoal_err sh_store_new_as(struct sh_store *store, const struct sh_store_wis
     if (wish->partial && !wish->consecutive && wish->count > PARTIAL_PIECE)
         return make_pieces(store, wish, cids_out, made_out);
     return make_or_trim(store, wish, cids_out, made_out);
+}
+
+void sh_store_unretain(struct sh_store *store, const shoal_cid *cids, size_t count)
+{
+    shoal_cid lids[256];
+    for (size_t done = 0; done < count;) {
+        size_t some = 0;
+        for (; some < sizeof lids / sizeof lids[0] && done + some < count; some++)
+            lids[some] = (shoal_cid){shoal_cid_local(cids[done + some])};
+        sh_idpool_unretain(store->pool, lids, some);
+        done += some;
+    }
 }
 
 enum shoal_err sh_store_new(struct sh_store *store, const uint32_t *sizes, size_t count,

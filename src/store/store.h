@@ -83,6 +83,7 @@ struct sh_store_wish {
     bool partial;     /* stop where memory ends instead of undoing */
     bool reserve;     /* only reserve the IDs: sizes are ignored, chunks do not exist before
                        * sh_store_fill; memory for tables is taken now */
+    bool retain;      /* where it succeeds, the caller retains the IDs (below); not with partial */
 };
 /* The general form of the above. *made_out: how many of cids_out are set; with partial, OK when
  * that is at least one. May be NULL. */
@@ -90,10 +91,16 @@ SHOAL_NODISCARD enum shoal_err sh_store_new_as(struct sh_store *store,
                                                const struct sh_store_wish *wish,
                                                shoal_cid *cids_out, size_t *made_out);
 
+/* Who retains the IDs of chunks may remove the chunks by ID later, though others may have removed
+ * some of them meanwhile: the ID of a removed chunk is handed out to nobody before this call. Once
+ * for each ID, by who retains it; those of removed chunks are free afterwards. Any thread. */
+void sh_store_unretain(struct sh_store *store, const shoal_cid *cids, size_t count);
+
 /* The same in pieces, for steps: begin, step until it returns true, end. Wish (its sizes, not
- * itself) and cids are kept until the end; partial is not for this, and count is 1 to 2^20. Until
- * it is over it may yet fail and undo what it has made; others can see, and remove, what is made.
- * cids means something when end says OK. One thread at a time. begin: ETOOBIG, EFULL, ENOMEM. */
+ * itself) and cids are kept until the end; partial and retain are not for this, and count is 1 to
+ * 2^20. Until it is over it may yet fail and undo what it has made; others can see, and remove,
+ * what is made. cids means something when end says OK. One thread at a time. begin: ETOOBIG, EFULL,
+ * ENOMEM. */
 struct sh_store_making;
 SHOAL_NODISCARD enum shoal_err sh_store_making_begin(struct sh_store *store,
                                                      const struct sh_store_wish *wish,
