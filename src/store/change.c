@@ -98,31 +98,47 @@ enum shoal_err sh_store_unreserve(struct sh_store *store, shoal_cid cid)
     return SHOAL_OK;
 }
 
-enum shoal_err sh_store_adopt(struct sh_store *store, shoal_cid cid, struct sh_bytes data)
+static enum shoal_err adopt_own(struct sh_store *store, shoal_cid cid, struct sh_bytes data,
+                                bool retain)
 {
-    if (data.size > store->chunk_bytes_max)
-        return SHOAL_ETOOBIG;
-    struct sh_group *group;
-    enum shoal_err err;
-    if (!sh_store_is_own(store, cid)) {
-        err = sh_foreign_make(&store->foreign, cid.v >> SH_GROUP_BITS, &group);
-        if (err)
-            return sh_store_short(store, SH_PAGE_BYTES);
-        err = chunk_make(store, group, cid, SH_CODE_ABSENT, data, true);
-        return err == SHOAL_ENOCHUNK ? SHOAL_EEXIST : err;
-    }
     sh_lid lid = {shoal_cid_local(cid)};
     if (lid.v >= OWN_IDS_MAX)
         return SHOAL_EINVAL;
     /* ID 0 is never in the pool. */
-    err = lid.v == 0 ? SHOAL_OK : sh_idpool_claim(store->pool, lid.v);
+    enum shoal_err err = lid.v == 0 ? SHOAL_OK : sh_idpool_claim(store->pool, lid.v);
     if (err)
         return err == SHOAL_EFULL ? sh_store_short(store, 2 * lid.v) : err;
-    group = sh_idtable_find(&store->table, lid.v);
+    if (retain)
+        sh_idpool_retain(store->pool, &lid, 1);
+    struct sh_group *group = sh_idtable_find(&store->table, lid.v);
     err = chunk_make(store, group, cid, SH_CODE_ABSENT, data, true);
+    if (err && retain)
+        sh_idpool_unretain(store->pool, &lid, 1);
     if (err && lid.v != 0)
         sh_idpool_give(store->pool, &lid, 1);
     return err == SHOAL_ENOCHUNK ? SHOAL_EEXIST : err;
+}
+
+enum shoal_err sh_store_adopt(struct sh_store *store, shoal_cid cid, struct sh_bytes data)
+{
+    if (data.size > store->chunk_bytes_max)
+        return SHOAL_ETOOBIG;
+    if (sh_store_is_own(store, cid))
+        return adopt_own(store, cid, data, false);
+    struct sh_group *group;
+    enum shoal_err err = sh_foreign_make(&store->foreign, cid.v >> SH_GROUP_BITS, &group);
+    if (err)
+        return sh_store_short(store, SH_PAGE_BYTES);
+    err = chunk_make(store, group, cid, SH_CODE_ABSENT, data, true);
+    return err == SHOAL_ENOCHUNK ? SHOAL_EEXIST : err;
+}
+
+enum shoal_err sh_store_adopt_retained(struct sh_store *store, shoal_cid cid, struct sh_bytes data)
+{
+    SH_ASSERT(sh_store_is_own(store, cid) && shoal_cid_local(cid) != 0);
+    if (data.size > store->chunk_bytes_max)
+        return SHOAL_ETOOBIG;
+    return adopt_own(store, cid, data, true);
 }
 
 /* Begins a change of a chunk that exists, with its group held. ENOCHUNK holds nothing. */

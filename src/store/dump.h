@@ -114,8 +114,12 @@ struct sh_load;
  * EEXIST (one of its IDs is in use), ETOOBIG, EFULL and EINVAL (another creator's chunk) as far as
  * they can be told before, end it with nothing changed. The second creates the chunks under the IDs
  * that they had (sh_store_adopt). What fails then, because others create chunks meanwhile or the
- * disk fails, is undone: a third pass removes what was created. Chunks that others have pinned, and
- * all of them where the disk fails again, stay (sums).
+ * disk fails, is undone: a third pass removes what was created, but nothing that others have
+ * created since: until the end, the ID of a chunk that somebody removed is handed out to nobody. (A
+ * chunk of another creator has no ID of this store's, so only its owner can bring that chunk here
+ * again, by migration, and undoing would remove it. Nodes load none: `own`.) Chunks that others
+ * have pinned, and all of them where the disk fails again, stay (sums). The load has up to an
+ * eighth of a byte for each ID from the smallest to the largest, beside the store's memory.
  *
  * Here ENONAME when there is no such file; EINVAL for a name that is none; ENOMEM, EIO. */
 SHOAL_NODISCARD enum shoal_err sh_load_begin(const struct sh_dump_config *config,

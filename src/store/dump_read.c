@@ -56,6 +56,12 @@ struct sh_load {
     struct pieces pieces;
     struct sh_dump_sums sums; /* of the pass; undoing: what is still there */
     uint64_t undo_left;       /* chunks that were created and are still to be looked at */
+    /* IDs of the pool that the file's chunks have are from made_first on to before made_end. Of the
+     * chunks that were created the load retains the IDs, and has a bit for each. */
+    uint64_t made_first, made_end;
+    struct sh_vm made;
+    uint64_t made_word; /* ending: IDs are retained no more up to there */
+    bool is_ending;
     struct sh_load_fault fault;
     uint64_t done_bytes;
 };
@@ -223,6 +229,36 @@ static uint64_t here(const struct sh_load *load, uint64_t cid)
     return load->own.v ? shoal_cid_make(load->own, shoal_cid_local((shoal_cid){cid})).v : cid;
 }
 
+/* Whether a chunk's ID is one of the pool, for the load to retain: an own one but 0, which is never
+ * handed out, as far as the table can grow. */
+static bool is_of_pool(const struct sh_load *load, uint64_t cid)
+{
+    shoal_cid at = store_cid(load, cid);
+    uint64_t lid = shoal_cid_local(at);
+    return sh_store_is_own(load->store, at) && lid != 0 && lid < load->store->table.ids_max;
+}
+
+/* The word that has the ID's bit. NULL: the file had no chunk of that ID when it was checked. */
+static uint64_t *made_bit(const struct sh_load *load, uint64_t cid, uint64_t *bit_out)
+{
+    uint64_t lid = shoal_cid_local((shoal_cid){cid});
+    if (lid < load->made_first || lid >= load->made_end)
+        return NULL;
+    *bit_out = UINT64_C(1) << (lid & 63);
+    return (uint64_t *)(void *)load->made.at + ((lid - load->made_first) >> 6);
+}
+
+static void lid_note(struct sh_load *load, uint64_t cid)
+{
+    uint64_t lid = shoal_cid_local((shoal_cid){cid});
+    if (!is_of_pool(load, cid))
+        return;
+    if (load->made_end == 0 || lid < load->made_first)
+        load->made_first = lid & ~UINT64_C(63);
+    if (lid >= load->made_end)
+        load->made_end = lid + 1;
+}
+
 static enum shoal_err chunk_check(struct sh_load *load, uint64_t cid, uint32_t size)
 {
     uint32_t other;
@@ -235,15 +271,34 @@ static enum shoal_err chunk_check(struct sh_load *load, uint64_t cid, uint32_t s
         return chunk_fault(load, SHOAL_ETOOBIG, cid, "a chunk is larger than this store takes");
     if (sh_store_size(load->store, store_cid(load, cid), &other) == SHOAL_OK)
         return chunk_fault(load, SHOAL_EEXIST, here(load, cid), "a chunk's ID is in use");
+    lid_note(load, cid);
     return SHOAL_OK;
 }
 
-/* Removes a chunk that was created, unless all have been. */
+static enum shoal_err chunk_create(struct sh_load *load, uint64_t cid, struct sh_bytes data)
+{
+    if (!is_of_pool(load, cid))
+        return sh_store_adopt(load->store, store_cid(load, cid), data);
+    uint64_t bit, *word = made_bit(load, cid, &bit);
+    if (!word)
+        return SHOAL_ECORRUPT; /* the file was another when it was checked */
+    enum shoal_err err = sh_store_adopt_retained(load->store, store_cid(load, cid), data);
+    if (!err)
+        *word |= bit;
+    return err;
+}
+
+/* Removes a chunk that was created, unless all have been. Others may have removed it already: then
+ * its ID is nobody's, since the load retains it. */
 static void chunk_undo(struct sh_load *load, uint64_t cid, uint32_t size)
 {
     if (load->undo_left == 0)
         return;
     load->undo_left--;
+    uint64_t bit;
+    const uint64_t *word = made_bit(load, cid, &bit);
+    if (is_of_pool(load, cid) && !(word && *word & bit))
+        return; /* the file was another when the chunks were created */
     enum shoal_err err = sh_store_remove(load->store, store_cid(load, cid));
     if (err && err != SHOAL_ENOCHUNK)
         return;
@@ -261,7 +316,7 @@ static enum shoal_err chunk_take(struct sh_load *load, uint64_t cid, const uint8
         err = chunk_check(load, cid, size);
         break;
     case SH_LOAD_CREATING:
-        err = sh_store_adopt(load->store, store_cid(load, cid), sh_bytes_make(bytes, size));
+        err = chunk_create(load, cid, sh_bytes_make(bytes, size));
         if (err)
             chunk_fault(load, err, cid, "a chunk can't be created");
         break;
@@ -398,12 +453,47 @@ static void pass_begin(struct sh_load *load, enum sh_dump_phase phase)
     load->window_at = 0;
 }
 
+/* Gets the bits for the IDs of the chunks that are to be created. */
+static enum shoal_err made_begin(struct sh_load *load)
+{
+    uint64_t words = (load->made_end - load->made_first + 63) >> 6;
+    if (words == 0 || sh_vm_reserve(sh_pages(words * 8) << SH_PAGE_BITS, &load->made) == SHOAL_OK)
+        return SHOAL_OK;
+    return fault(load, SHOAL_ENOMEM, "no memory to note which chunks are created");
+}
+
+#define END_WORDS 16
+#define PAGE_WORDS (SH_PAGE_BYTES / 8)
+_Static_assert(PAGE_WORDS % END_WORDS == 0, "a piece is in one page");
+
+/* Retains some IDs no more. Returns how many bytes of a budget that was; 0: none was left. */
+static unsigned made_end_some(struct sh_load *load)
+{
+    sh_lid lids[END_WORDS * 64];
+    uint64_t words = (load->made_end - load->made_first + 63) >> 6, end;
+    size_t count = 0;
+    if (!load->made.at || load->made_word == words)
+        return 0;
+    end = words - load->made_word < END_WORDS ? words : load->made_word + END_WORDS;
+    for (; load->made_word < end; load->made_word++) {
+        const uint64_t *made = (const uint64_t *)(void *)load->made.at;
+        uint64_t first = load->made_first + load->made_word * 64;
+        for (uint64_t bits = made[load->made_word]; bits != 0; bits &= bits - 1)
+            lids[count++] = (sh_lid){first + (uint64_t)__builtin_ctzll(bits)};
+    }
+    sh_idpool_unretain(load->store->pool, lids, count);
+    if (end % PAGE_WORDS == 0) /* little is left to be unmapped at once */
+        (void)sh_vm_discard(&load->made, (end - PAGE_WORDS) * 8, SH_PAGE_BYTES);
+    return SH_DUMP_CHUNK_COST + (unsigned)count * SH_DUMP_GROUP_COST;
+}
+
+/* Nothing is left to create or to undo; then IDs are let go of. */
 static void finish(struct sh_load *load)
 {
     if (load->is_open)
         load->io.disk->ops->close(load->io.disk, load->file);
     load->is_open = false;
-    load->is_over = true;
+    load->is_ending = true;
     load->sums.file_bytes = load->err ? 0 : load->offset;
     load->sums.sections = load->err ? 0 : load->sums.sections;
     free(load->pieces.bytes);
@@ -450,6 +540,11 @@ static void pass_over(struct sh_load *load)
         give_up(load, fault(load, SHOAL_EFULL, "its chunks are more than the store has room for"));
         return;
     }
+    enum shoal_err err = made_begin(load);
+    if (err) {
+        give_up(load, err);
+        return;
+    }
     load->sums = (struct sh_dump_sums){0};
     pass_begin(load, SH_LOAD_CREATING);
 }
@@ -475,10 +570,20 @@ static enum shoal_err place_run(struct sh_load *load, unsigned budget, unsigned 
     return SHOAL_EINTERNAL;
 }
 
+static unsigned end_some(struct sh_load *load)
+{
+    unsigned done = made_end_some(load);
+    if (done == 0) {
+        sh_vm_release(&load->made);
+        load->is_over = true;
+    }
+    return done;
+}
+
 unsigned sh_load_step(struct sh_load *load, unsigned budget_bytes)
 {
     unsigned done = 0;
-    while (!load->is_over && done < budget_bytes) {
+    while (!load->is_ending && done < budget_bytes) {
         enum shoal_err err;
         if (!sh_dump_io_settled(&load->io, &err))
             break;
@@ -496,6 +601,8 @@ unsigned sh_load_step(struct sh_load *load, unsigned budget_bytes)
         else if (err)
             give_up(load, err);
     }
+    while (load->is_ending && !load->is_over && done < budget_bytes)
+        done += end_some(load);
     return done;
 }
 
@@ -568,6 +675,9 @@ void sh_load_end(struct sh_load *load)
     sh_dump_io_wait(&load->io);
     if (load->is_open)
         load->io.disk->ops->close(load->io.disk, load->file);
+    while (made_end_some(load) > 0)
+        continue;
+    sh_vm_release(&load->made);
     free(load->pieces.bytes);
     free(load->window);
     free(load);

@@ -509,13 +509,73 @@ static void test_second_writer(void **state)
     sh_store_destroy(store);
 }
 
+/* How a load goes on. */
+enum rest { REST_CREATED, REST_UNDONE, REST_STUCK /* it is to be undone, but the disk fails */ };
+
+/* While a load is under way somebody removes two of its chunks, and somebody creates others: those
+ * stay, whatever becomes of the load, and afterwards the IDs of the removed ones are free. */
+static void beside_others(enum rest rest)
+{
+    struct slow slow = slow_make(0, UINT32_MAX);
+    struct sh_store *store = store_make(16 * MIB);
+    struct sh_dump_config config = {.store = store, .disk = &slow.base, .name = "a"};
+    struct sh_load *load;
+    shoal_cid strangers[3], fresh[2];
+    assert_int_equal(sh_load_begin(&config, &load), SHOAL_OK);
+    while (sh_load_state_get(load).phase != SH_LOAD_CREATING ||
+           sh_load_state_get(load).sums.chunks < 60)
+        (void)sh_load_step(load, 64);
+    assert_int_equal(sh_store_remove(store, (shoal_cid){OWN + 20}), SHOAL_OK);
+    assert_int_equal(sh_store_remove(store, (shoal_cid){OWN + 1}), SHOAL_OK);
+    assert_int_equal(sh_store_new_many(store, 9, 3, strangers), SHOAL_OK);
+    if (rest != REST_CREATED)
+        sh_load_cancel(load);
+    slow.left = rest == REST_STUCK ? 0 : UINT32_MAX;
+    while (!sh_load_state_get(load).is_over)
+        (void)sh_load_step(load, 64);
+    assert_int_equal(sh_load_state_get(load).err,
+                     rest == REST_CREATED ? SHOAL_OK : SHOAL_ECANCELED);
+    sh_load_end(load);
+    for (unsigned i = 0; i < 3; i++) {
+        uint32_t size;
+        assert_int_equal(sh_store_size(store, strangers[i], &size), SHOAL_OK);
+        assert_int_equal(size, 9);
+    }
+    static const unsigned kept[] = {[REST_CREATED] = 59, [REST_UNDONE] = 0, [REST_STUCK] = 58};
+    assert_int_equal(status_of(store).chunks, kept[rest] + 3);
+    assert_int_equal(sh_store_new_many(store, 1, 2, fresh), SHOAL_OK);
+    assert_int_equal(fresh[0].v, OWN + 1);
+    assert_int_equal(fresh[1].v, OWN + (rest == REST_UNDONE ? 2 : 20));
+    sh_store_destroy(store);
+}
+
+static void test_beside_others(void **state)
+{
+    (void)state;
+    struct sh_store *store = store_make(16 * MIB);
+    struct sh_dump_sums sums;
+    for (uint64_t i = 1; i <= 60; i++)
+        chunk_add(store, OWN + i, (uint32_t)i);
+    chunk_add(store, OWN + 100000, 7);
+    assert_int_equal(sh_store_dump(store, disk, "a", NULL, NULL, &sums), SHOAL_OK);
+    beside_others(REST_CREATED);
+    beside_others(REST_UNDONE);
+    beside_others(REST_STUCK);
+    sh_store_destroy(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_step_size), cmocka_unit_test(test_steps_are_bounded),
-        cmocka_unit_test(test_canceled),        cmocka_unit_test(test_failing_at_every_operation),
-        cmocka_unit_test(test_undone),          cmocka_unit_test(test_own),
-        cmocka_unit_test(test_names),           cmocka_unit_test(test_second_writer),
+        cmocka_unit_test(test_every_step_size),
+        cmocka_unit_test(test_steps_are_bounded),
+        cmocka_unit_test(test_canceled),
+        cmocka_unit_test(test_failing_at_every_operation),
+        cmocka_unit_test(test_undone),
+        cmocka_unit_test(test_beside_others),
+        cmocka_unit_test(test_own),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_second_writer),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -154,6 +154,9 @@ SHOAL_NODISCARD enum shoal_err sh_store_copy_out(struct sh_store *store, shoal_c
                                                  size_t room, uint32_t *size_out);
 SHOAL_NODISCARD enum shoal_err sh_store_copy_in(struct sh_store *store, shoal_cid cid,
                                                 struct sh_bytes data);
+/* As sh_store_adopt, of an own ID but 0, which the caller retains where it succeeds. */
+SHOAL_NODISCARD enum shoal_err sh_store_adopt_retained(struct sh_store *store, shoal_cid cid,
+                                                       struct sh_bytes data);
 /* code: what the ID's becomes, SH_CODE_ABSENT or SH_CODE_RESERVED. */
 SHOAL_NODISCARD enum shoal_err sh_store_drop(struct sh_store *store, shoal_cid cid, unsigned code,
                                              uint32_t *size_out);
