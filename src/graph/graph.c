@@ -176,12 +176,17 @@ void sh_graph_destroy(struct sh_graph *graph)
             sh_graph_ask_free(ask);
     }
     sh_bfs_end_all(graph, NULL);
+    if (graph->load && graph->load->part)
+        sh_part_let_go(graph->load->part, graph->config.store);
     sh_load_free(graph->load);
     while (graph->dying) {
         struct sh_part *part = graph->dying;
         graph->dying = part->next;
+        sh_part_let_go(part, graph->config.store);
         sh_part_free(part);
     }
+    if (graph->live)
+        sh_part_let_go(graph->live, graph->config.store);
     sh_part_free(graph->live);
     sh_queue_destroy(graph->inbox);
     sh_queue_destroy(graph->answers);

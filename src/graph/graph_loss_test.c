@@ -187,6 +187,46 @@ static void out_of_turn(void **state)
     world_close(world);
 }
 
+/* --- Chunks of others --------------------------------------------------------------------------
+ */
+
+/* Somebody removes a vertex's chunk, and somebody creates two; those are theirs. */
+static void strangers_make(struct sh_store *store, sh_lid *lids_out)
+{
+    shoal_cid first, last;
+    assert_true(sh_store_range(store, (shoal_cid){0}, &first, &last));
+    assert_int_equal(sh_store_remove(store, first), SHOAL_OK);
+    assert_int_equal(sh_store_new_many(store, 3, 2, lids_out), SHOAL_OK);
+}
+
+/* A graph that is dropped, or whose load fails, takes no chunks along that others have created
+ * since, and the IDs of its own ones are free then. */
+static void chunks_of_others(void **state)
+{
+    (void)state;
+    struct world *world = world_open(1, STORE_BYTES, 0);
+    struct sh_store *store = world->nodes[0].store;
+    struct sh_graph_load_report report;
+    struct sh_graph_problem problem;
+    sh_lid lids[4], fresh;
+    uint32_t size;
+    stage_path(world);
+    advance(world, 0, SH_GRAPH_GOAL_SEAL);
+    strangers_make(store, lids);
+    assert_int_equal(tell_id(world, 0, SH_GRAPH_ABORT), SHOAL_OK);
+    wait_for_chunks(world, 2);
+    assert_int_equal(load_text(world, "7 8\n8 9\n", NULL, false, false, &report, &problem),
+                     SHOAL_OK);
+    strangers_make(store, lids + 2);
+    assert_int_equal(sh_graph_drop(&world->caller, world->peers, 1, &problem), SHOAL_OK);
+    wait_for_chunks(world, 4);
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(sh_store_size(store, lids[i], &size), SHOAL_OK);
+    assert_int_equal(sh_store_new_many(store, 0, 1, &fresh), SHOAL_OK);
+    assert_int_equal(fresh.v, 1);
+    world_close(world);
+}
+
 /* --- A peer that is lost -----------------------------------------------------------------------
  */
 
@@ -317,9 +357,8 @@ int main(void)
     size_t bad_len;
     assert_int_equal(sh_log_levels_set("error", &bad, &bad_len), SHOAL_OK);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(coordinator_vanishes),
-        cmocka_unit_test(out_of_turn),
-        cmocka_unit_test(lost_in_a_load),
+        cmocka_unit_test(coordinator_vanishes), cmocka_unit_test(out_of_turn),
+        cmocka_unit_test(chunks_of_others),     cmocka_unit_test(lost_in_a_load),
         cmocka_unit_test(lost_in_a_traversal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

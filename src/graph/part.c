@@ -27,6 +27,7 @@ void sh_part_free(struct sh_part *part)
 {
     if (!part)
         return;
+    SH_ASSERT(part->count == 0); /* the IDs of its chunks are retained */
     free(part->peers);
     free(part->names);
     free(part->runs);
@@ -171,22 +172,38 @@ bool sh_part_find_peer(const struct sh_part *part, shoal_nid nid, uint32_t *rank
     return false;
 }
 
-bool sh_part_remove_some(struct sh_part *part, struct sh_store *store)
+/* Takes up to REMOVE_AT_ONCE vertices off the part's end. */
+static size_t take_last(struct sh_part *part, sh_lid *lids_out)
 {
-    sh_lid lids[REMOVE_AT_ONCE];
-    enum shoal_err errs[REMOVE_AT_ONCE];
     size_t count = 0;
     while (count < REMOVE_AT_ONCE && part->count > 0) {
         struct sh_part_run *last = &part->runs[part->run_count - 1];
         last->count--;
         part->count--;
-        lids[count++] = (sh_lid){last->lid + last->count};
+        lids_out[count++] = (sh_lid){last->lid + last->count};
         if (last->count == 0)
             part->run_count--;
     }
-    /* A chunk that somebody else removed already is as gone as it should be. */
+    return count;
+}
+
+bool sh_part_remove_some(struct sh_part *part, struct sh_store *store)
+{
+    sh_lid lids[REMOVE_AT_ONCE];
+    enum shoal_err errs[REMOVE_AT_ONCE];
+    size_t count = take_last(part, lids);
+    /* A chunk that somebody else removed already is as gone as it should be, and its ID is no other
+     * chunk's, since it was retained. */
     (void)sh_store_remove_multi(store, lids, count, errs);
+    sh_store_unretain(store, lids, count);
     return part->count == 0;
+}
+
+void sh_part_let_go(struct sh_part *part, struct sh_store *store)
+{
+    sh_lid lids[REMOVE_AT_ONCE];
+    while (part->count > 0)
+        sh_store_unretain(store, lids, take_last(part, lids));
 }
 
 uint64_t sh_part_index_bytes(const struct sh_part *part)

@@ -54,10 +54,11 @@ struct sh_part {
 
 SHOAL_NODISCARD enum shoal_err sh_part_create(uint64_t graph_id, uint32_t peer_count,
                                               struct sh_part **part_out);
-/* Frees it; its chunks must be gone, or stay in the store. */
+/* Frees it, once it has no vertices. NULL is allowed. */
 void sh_part_free(struct sh_part *part);
 
-/* Adds a vertex; names must come in ascending order. ENOMEM changes nothing; ELIMIT likewise. */
+/* Adds a vertex, whose chunk's ID is retained (sh_store_wish); names must come in ascending order.
+ * ENOMEM changes nothing; ELIMIT likewise. */
 SHOAL_NODISCARD enum shoal_err sh_part_add(struct sh_part *part, uint64_t name, sh_lid lid);
 /* After the last sh_part_add: gives back spare room and makes IDs findable. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_part_finish(struct sh_part *part);
@@ -68,8 +69,11 @@ sh_lid sh_part_lid(const struct sh_part *part, uint32_t index);
 /* Which peer a node ID is; false for none. hint: the last answer, tried first. */
 bool sh_part_find_peer(const struct sh_part *part, shoal_nid nid, uint32_t *rank_inout);
 
-/* Removes up to 1024 of its chunks from the store, the last first; true when none is left. */
+/* Removes up to 1024 of its chunks from the store, the last first; true when none is left. Chunks
+ * that others have created since it was loaded stay. */
 bool sh_part_remove_some(struct sh_part *part, struct sh_store *store);
+/* Its chunks stay in the store as any others; the part has no vertices any more. */
+void sh_part_let_go(struct sh_part *part, struct sh_store *store);
 
 uint64_t sh_part_index_bytes(const struct sh_part *part);
 uint64_t sh_part_payload_bytes(const struct sh_part *part);

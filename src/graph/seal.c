@@ -117,7 +117,8 @@ bool sh_seal_create(struct sh_graph *graph, struct sh_load *load)
         sh_load_fail(graph, SHOAL_ENOMEM, "peer %u: no memory for the index", own_nid(graph));
         return false;
     }
-    enum shoal_err err = sh_store_new(graph->config.store, sizes, count, lids);
+    struct sh_store_wish wish = {.sizes = sizes, .count = count, .retain = true};
+    enum shoal_err err = sh_store_new_as(graph->config.store, &wish, lids, NULL);
     if (err) {
         fail_creation(graph, err, born, count);
         return false;
@@ -128,6 +129,7 @@ bool sh_seal_create(struct sh_graph *graph, struct sh_load *load)
         if (err) { /* the part does not know the rest of the new chunks: they go here */
             enum shoal_err errs[CREATE_AT_ONCE];
             (void)sh_store_remove_multi(graph->config.store, lids + i, count - i, errs);
+            sh_store_unretain(graph->config.store, lids + i, count - i);
             fail_creation(graph, err, born, count);
             return false;
         }
