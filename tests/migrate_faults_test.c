@@ -288,32 +288,6 @@ static shoal_nid owner_by_superpeer(shoal_cid cid)
     return (shoal_nid){sh_load16(told->bytes + 16)};
 }
 
-/* A superpeer that has lost its memory does not call a chunk gone while nodes do not know who has a
- * batch; it asks them again, and knows all once they do. */
-static void asked_until_sure(void **state)
-{
-    (void)state;
-    open_quiet(2);
-    shoal_cid nobodys = shoal_cid_make((shoal_nid){(uint16_t)(nid_of(B).v + 100)}, 1);
-    assert_int_equal(owner_by_superpeer(nobodys).v, SH_LOOKUP_NOBODY);
-    says_set(SHOAL_EBUSY, 0, SHOAL_OK);
-    (void)move_begin(A, B, 1, 1, 0);
-    assert_int_equal(job_end(A, 20 * S).err, SHOAL_OK);
-    move_undecided(A, B, 0);
-    sh_world_crash(world.sim, 0);
-    sh_world_restart(world.sim, 0);
-    says_set(SHOAL_EBUSY, UINT32_MAX, SHOAL_EBUSY);
-    run_for(&world, 10 * S);
-    assert_int_equal(owner_by_superpeer(world.cids[1]).v, nid_of(B).v);
-    assert_int_equal(lookup(nobodys)->err, SHOAL_EBUSY);
-    says_set(SHOAL_EBUSY, 0, SHOAL_OK);
-    assert_int_equal(job_end(A, 20 * S).err, SHOAL_OK);
-    run_for(&world, 5 * S);
-    assert_int_equal(owner_by_superpeer(world.cids[0]).v, nid_of(B).v);
-    assert_int_equal(owner_by_superpeer(nobodys).v, SH_LOOKUP_NOBODY);
-    world_close(&world);
-}
-
 /* Begins to move a chunk, and has both asked what they have while that is not decided. */
 static void move_and_ask(unsigned from, unsigned to, unsigned chunk)
 {
@@ -475,7 +449,7 @@ int main(void)
         cmocka_unit_test(target_that_leaves),
         cmocka_unit_test(holds_of_others),
         cmocka_unit_test(holds_of_its_own),
-        cmocka_unit_test(asked_until_sure),
+
         cmocka_unit_test(nobody_can_tell),
         cmocka_unit_test(claimed_later),
         cmocka_unit_test(senders),

@@ -1,13 +1,12 @@
-/* Superpeers of the ring in a simulated world, for ring_test.c: a network of their own that
- * loses, doubles, delays and partitions; a registry that is one place, reached over that network,
- * and silent while a majority of them is not there; a register in each of three shards; and what
- * must hold whatever happens:
+/* Superpeers of the ring in a simulated world, for ring_test.c: each with a journal on a disk that
+ * loses what was not synced; a network of their own that loses, doubles, delays and partitions; a
+ * registry that is one place, reached over that network, and silent while a majority of them is not
+ * there; a register in each of three shards; and what must hold whatever happens:
  *
  *   one answers          at no time may two superpeers answer for a shard
- *   nothing is undone    whoever applies an update at a sequence of a shard applies the same one
- *   linearizability      of what clients saw of the registers (sim/linear.h)
- *
- * A shard all of whose replicas are gone is lost, and counted; its register is not looked at then.
+ *   nothing is undone    every superpeer that applies an update at a sequence of a shard applies
+ * the same one, also after it was killed linearizability      of what clients saw of the registers
+ * (sim/linear.h) nothing is lost      once built, a shard is never built again, whoever is killed
  */
 #ifndef TESTS_RING_RIG_INT_H
 #define TESTS_RING_RIG_INT_H
@@ -28,6 +27,7 @@
 #include "sim/linear.h"
 #include "sim/world.h"
 #include "tests/copies_int.h"
+#include "tests/starts_int.h"
 
 #define MS UINT64_C(1000000)
 #define S UINT64_C(1000000000)
@@ -40,7 +40,9 @@
 #define KEYS 3
 #define SEQUENCE_MAX 2048
 #define CALLS_MAX 400
-#define IMAGE_BYTES 200 /* more than a piece */
+#define SNAPSHOT_BYTES 200 /* more than a piece */
+#define LIFE_STREAM 0
+#define FIRST_STREAM 1
 
 static const unsigned key_shards[KEYS] = {3, 20, 41};
 
@@ -57,10 +59,13 @@ struct server {
     unsigned node;
     uint8_t nid;
     struct sh_ring *ring;
-    uint64_t boot;  /* of all boots of all servers the last of this one */
-    bool is_paused; /* by the test */
-    bool is_cut;    /* from the registry */
-    bool is_absent; /* it is not meant to be there: not started yet, or retired */
+    struct sh_journal *journal;
+    uint64_t boot;   /* of all boots of all servers the last of this one */
+    uint32_t starts; /* of its disk */
+    sh_lsn life_lsn; /* with which this start is on the disk */
+    bool is_paused;  /* by the test */
+    bool is_cut;     /* from the registry */
+    bool is_absent;  /* it is not meant to be there: not started yet, or retired */
     bool is_started;
     uint64_t table; /* the last one that it has seen */
     uint64_t poll_ns;
@@ -81,7 +86,7 @@ struct letter {
     uint64_t boot; /* of that server */
     struct sh_ring_message *message;
     struct sh_arcs *arcs;
-    uint64_t table, sent_ns, known_boot;
+    uint64_t table, sent_ns, life;
     struct sh_arc_change change; /* kind 0: none */
 };
 
@@ -98,17 +103,16 @@ struct rig {
     struct sh_arcs arcs;
     uint64_t table;
     uint64_t heard_ns[SERVERS_MAX];
-    uint64_t known_boot[SERVERS_MAX];
     bool had_quorum;
-    bool had[SH_SHARDS];  /* the shard had replicas */
-    bool lost[SH_SHARDS]; /* and has none, or had none */
+    bool had[SH_SHARDS]; /* the shard had replicas */
     bool retired[SERVERS_MAX];
     /* What was seen. */
     struct chosen chosen[KEYS][SEQUENCE_MAX];
     struct linear_op ops[CALLS_MAX];
     struct call calls[CALLS_MAX];
-    unsigned ops_count, answered, images, builds, takeovers, losses;
-    unsigned unjudged;     /* histories that were too large for the check of linearizability */
+    unsigned left_alone; /* the ID of a server that must not be the one that answers */
+    unsigned ops_count, answered, snapshots, builds;
+    unsigned unjudged; /* histories that were too large for the check of linearizability */
     bool leases_never_end; /* a planted mistake */
     bool answers_early;    /* another */
     const char *broken;
@@ -118,6 +122,11 @@ static void violated(struct rig *rig, const char *what)
 {
     if (!rig->broken)
         rig->broken = what;
+}
+
+static uint64_t life_of(const struct server *server)
+{
+    return (uint64_t)server->starts << 32 | (uint32_t)server->boot;
 }
 
 static uint64_t now_at(const struct server *server)
@@ -139,7 +148,7 @@ static int key_of(unsigned shard)
 static void check_chosen(struct rig *rig, unsigned shard, const struct state *state)
 {
     int key = key_of(shard);
-    if (key < 0 || rig->lost[shard] || !state->applied)
+    if (key < 0 || !state->applied)
         return;
     if (state->applied >= SEQUENCE_MAX) {
         violated(rig, "the test's table is too small");
@@ -184,33 +193,83 @@ static void fsm_apply(void *arg, unsigned shard, uint64_t epoch, uint64_t sequen
     calls_look(server, shard, epoch, sequence, result);
 }
 
-static size_t fsm_image_size(void *arg, unsigned shard)
+/* A copy of a state, or one that comes together: padded, so that it is more than a piece. */
+struct copy {
+    unsigned shard;
+    size_t at;
+    uint8_t bytes[SNAPSHOT_BYTES];
+};
+
+static enum shoal_err fsm_snapshot_begin(void *arg, unsigned shard, void **snapshot_out)
+{
+    struct server *server = arg;
+    struct copy *copy = calloc(1, sizeof *copy);
+    assert_non_null(copy);
+    copy->shard = shard;
+    struct sh_writer w = sh_writer_make(copy->bytes, sizeof copy->bytes);
+    state_put(&w, &server->states[shard]);
+    if (!server->has[shard])
+        violated(server->rig, "a snapshot of what is not there");
+    *snapshot_out = copy;
+    return SHOAL_OK;
+}
+
+static size_t fsm_snapshot_next(void *arg, void *snapshot, uint8_t *into, size_t room)
 {
     (void)arg;
-    return key_of(shard) < 0 ? STATE_BYTES : IMAGE_BYTES;
+    struct copy *copy = snapshot;
+    size_t all = key_of(copy->shard) < 0 ? STATE_BYTES : SNAPSHOT_BYTES;
+    size_t size = all - copy->at < room ? all - copy->at : room;
+    memcpy(into, copy->bytes + copy->at, size);
+    copy->at += size;
+    return size;
 }
 
-static void fsm_image_put(void *arg, unsigned shard, struct sh_writer *w)
+static void fsm_snapshot_end(void *arg, void *snapshot)
 {
-    struct server *server = arg;
-    const struct state *state = &server->states[shard];
-    static const uint8_t padding[IMAGE_BYTES - STATE_BYTES];
-    state_put(w, state);
-    if (key_of(shard) >= 0)
-        sh_put_raw(w, sh_bytes_make(padding, sizeof padding));
+    (void)arg;
+    free(snapshot);
 }
 
-static enum shoal_err fsm_image_get(void *arg, unsigned shard, struct sh_bytes image)
+static enum shoal_err fsm_restore_begin(void *arg, unsigned shard, void **restore_out)
+{
+    (void)arg;
+    struct copy *copy = calloc(1, sizeof *copy);
+    assert_non_null(copy);
+    copy->shard = shard;
+    *restore_out = copy;
+    return SHOAL_OK;
+}
+
+static enum shoal_err fsm_restore_piece(void *arg, void *restore, struct sh_bytes piece)
 {
     struct server *server = arg;
-    struct sh_reader r = sh_reader_make(image);
-    struct state state = state_get(&r);
-    if (image.size != fsm_image_size(arg, shard))
-        violated(server->rig, "an image came in pieces");
-    server->states[shard] = state;
-    server->has[shard] = true;
-    server->rig->images++;
-    check_chosen(server->rig, shard, &state);
+    struct copy *copy = restore;
+    if (piece.size > sizeof copy->bytes - copy->at) {
+        violated(server->rig, "a snapshot has too many pieces");
+        return SHOAL_EPROTO;
+    }
+    memcpy(copy->bytes + copy->at, piece.at, piece.size);
+    copy->at += piece.size;
+    return SHOAL_OK;
+}
+
+static enum shoal_err fsm_restore_end(void *arg, void *restore, bool install)
+{
+    struct server *server = arg;
+    struct copy *copy = restore;
+    size_t all = key_of(copy->shard) < 0 ? STATE_BYTES : SNAPSHOT_BYTES;
+    if (install) {
+        struct sh_reader r = sh_reader_make(sh_bytes_make(copy->bytes, copy->at));
+        struct state state = state_get(&r);
+        if (copy->at != all)
+            violated(server->rig, "a snapshot was installed that is not whole");
+        server->states[copy->shard] = state;
+        server->has[copy->shard] = true;
+        server->rig->snapshots++;
+        check_chosen(server->rig, copy->shard, &state);
+    }
+    free(copy);
     return SHOAL_OK;
 }
 
@@ -227,6 +286,8 @@ static void fsm_build(void *arg, unsigned shard, uint64_t version)
     server->build_version[shard] = version;
     server->build_ns[shard] = now_at(server) + 5 * MS;
     server->rig->builds++;
+    if (server->rig->had[shard])
+        violated(server->rig, "a shard that was there is built anew");
 }
 
 static unsigned builds_step(struct server *server, uint64_t now_ns)
@@ -298,8 +359,8 @@ static void deliver(void *arg, uint64_t a, uint64_t b)
                        letter->message->size,
                        sh_bytes_make(letter->message->bytes, letter->message->size));
     else
-        sh_world_trace(rig->world, to->node, "table(number, boot)", letter->table,
-                       letter->known_boot, (struct sh_bytes){NULL, 0});
+        sh_world_trace(rig->world, to->node, "table(number, life)", letter->table, letter->life,
+                       (struct sh_bytes){NULL, 0});
     *to->inbox_end = letter;
     to->inbox_end = &letter->in_next;
 }
@@ -349,23 +410,20 @@ static void table_changed(struct rig *rig)
 {
     rig->table++;
     for (unsigned i = 0; i < SH_SHARDS; i++) {
-        if (rig->arcs.shards[i].replicas) {
+        if (rig->arcs.shards[i].replicas)
             rig->had[i] = true;
-        } else if (rig->had[i] && !rig->lost[i]) {
-            rig->lost[i] = true;
-            rig->losses += key_of(i) >= 0;
-        }
+        else if (rig->had[i])
+            violated(rig, "a shard has no replica any more");
     }
 }
 
-static void take_part(struct rig *rig, unsigned at, uint64_t boot)
+static void take_part(struct rig *rig, unsigned at, uint64_t life)
 {
     unsigned nid = at + 1;
-    if (rig->known_boot[at] != boot) {
-        rig->known_boot[at] = boot;
+    if (rig->arcs.lives[nid] != life) {
         rig->retired[at] = false;
-        (void)sh_arcs_gone(&rig->arcs, nid, true);
-        (void)sh_arcs_up(&rig->arcs, nid);
+        if (sh_arcs_start(&rig->arcs, nid, life) != SH_ARCS_STARTED)
+            violated(rig, "a disk counts its starts wrongly");
         table_changed(rig);
     } else if (!(rig->arcs.present & sh_arc_bit(nid)) && !rig->retired[at]) {
         (void)sh_arcs_up(&rig->arcs, nid);
@@ -382,19 +440,19 @@ static void on_asked(void *arg, uint64_t a, uint64_t b)
     struct rig *rig = letter->rig;
     unsigned at = letter->server;
     struct server *server = &rig->servers[at];
-    if (!has_quorum(rig) || server->is_cut || letter->boot < rig->known_boot[at]) {
+    if (!has_quorum(rig) || server->is_cut ||
+        sh_life_starts(letter->life) < sh_life_starts(rig->arcs.lives[at + 1])) {
         letter_free(letter);
         return;
     }
     rig->heard_ns[at] = sh_world_now(rig->world);
-    take_part(rig, at, letter->boot);
+    take_part(rig, at, letter->life);
     if (letter->change.kind && sh_arcs_change(&rig->arcs, &letter->change))
         table_changed(rig);
     letter->arcs = malloc(sizeof rig->arcs);
     assert_non_null(letter->arcs);
     *letter->arcs = rig->arcs;
     letter->table = rig->table;
-    letter->known_boot = rig->known_boot[at];
     post(rig, letter, deliver);
 }
 
@@ -402,6 +460,7 @@ static void ask_registry(struct server *server, const struct sh_arc_change *chan
 {
     struct letter *letter = letter_make(server->rig, server->nid - 1u);
     letter->sent_ns = now_at(server);
+    letter->life = life_of(server);
     if (change)
         letter->change = *change;
     post(server->rig, letter, on_asked);
@@ -420,7 +479,7 @@ static void watch(void *arg, uint64_t a, uint64_t b)
             rig->heard_ns[i] = now_ns;
         bool is_there = rig->arcs.present & sh_arc_bit(i + 1);
         if (has && is_there && now_ns >= rig->heard_ns[i] + FAILURE) {
-            (void)sh_arcs_gone(&rig->arcs, i + 1, false);
+            (void)sh_arcs_gone(&rig->arcs, i + 1);
             table_changed(rig);
         }
     }
@@ -432,7 +491,7 @@ static void watch(void *arg, uint64_t a, uint64_t b)
 
 static void table_take(struct server *server, uint64_t now_ns, const struct letter *letter)
 {
-    if (!server->is_started && letter->known_boot != server->boot)
+    if (letter->arcs->lives[server->nid] != life_of(server))
         return;
     if (letter->table >= server->table) {
         server->table = letter->table;
@@ -465,22 +524,19 @@ static unsigned inbox_step(struct server *server, uint64_t now_ns)
     return work;
 }
 
-static unsigned server_step(void *arg)
+/* The ring looks at the journal before, for what it may say, and behind: what it takes is written
+ * at once. */
+static unsigned disk_step(struct server *server, uint64_t now_ns)
 {
-    struct server *server = arg;
+    unsigned work = sh_ring_step(server->ring, now_ns);
+    work += sh_journal_step(server->journal, now_ns);
+    return work + sh_ring_step(server->ring, now_ns);
+}
+
+static unsigned effects_step(struct server *server, uint64_t now_ns)
+{
     struct rig *rig = server->rig;
-    uint64_t now_ns = now_at(server);
-    unsigned work = inbox_step(server, now_ns);
-    if (now_ns >= server->poll_ns) {
-        server->poll_ns = now_ns + POLL;
-        ask_registry(server, NULL);
-        work++;
-    }
-    if (now_ns >= sh_ring_due_ns(server->ring)) {
-        sh_ring_tick(server->ring, now_ns);
-        work++;
-    }
-    work += builds_step(server, now_ns);
+    unsigned work = 0;
     struct sh_arc_change change;
     while (sh_ring_change_next(server->ring, now_ns, &change)) {
         for (unsigned i = lines_copies(&rig->lines, &rig->prng); i > 0; i--)
@@ -497,17 +553,54 @@ static unsigned server_step(void *arg)
     return work;
 }
 
+static unsigned server_step(void *arg)
+{
+    struct server *server = arg;
+    uint64_t now_ns = now_at(server);
+    unsigned work = inbox_step(server, now_ns);
+    if (now_ns >= server->poll_ns && sh_journal_synced(server->journal) >= server->life_lsn) {
+        server->poll_ns = now_ns + POLL;
+        ask_registry(server, NULL);
+        work++;
+    }
+    work += builds_step(server, now_ns);
+    work += disk_step(server, now_ns);
+    return work + effects_step(server, now_ns);
+}
+
 static uint64_t server_due(void *arg)
 {
     struct server *server = arg;
     uint64_t due_ns = sh_ring_due_ns(server->ring);
-    if (server->poll_ns < due_ns)
+    uint64_t journal_ns = sh_journal_due_ns(server->journal, now_at(server));
+    due_ns = journal_ns < due_ns ? journal_ns : due_ns;
+    if (sh_journal_synced(server->journal) >= server->life_lsn && server->poll_ns < due_ns)
         due_ns = server->poll_ns;
     for (unsigned i = 0; i < SH_SHARDS; i++) {
         if (server->build_ns[i] && server->build_ns[i] < due_ns)
             due_ns = server->build_ns[i];
     }
     return due_ns;
+}
+
+static void journal_open(struct server *server)
+{
+    struct sh_journal_stream streams[1 + SH_SHARDS] = {starts_stream(&server->starts)};
+    for (unsigned i = 0; i < SH_SHARDS; i++)
+        streams[FIRST_STREAM + i] = sh_ring_stream(server->ring, i);
+    struct sh_journal_config config = {.env = *sh_world_env(server->rig->world, server->node),
+                                       .label = sh_bytes_text("ring_test"),
+                                       .segment_bytes = 64u << 10,
+                                       .bytes_kept = 256u << 10,
+                                       .piece_bytes = 96,
+                                       .streams = streams,
+                                       .streams_count = 1 + SH_SHARDS};
+    assert_int_equal(sh_journal_open(&config, &server->journal), SHOAL_OK);
+    uint8_t starts[4];
+    sh_store32(starts, ++server->starts);
+    server->life_lsn =
+        sh_journal_state_set(server->journal, LIFE_STREAM, sh_bytes_make(starts, sizeof starts));
+    sh_ring_journal_set(server->ring, server->journal, FIRST_STREAM);
 }
 
 static void server_boot(void *arg, struct sh_world *world, unsigned node)
@@ -517,6 +610,7 @@ static void server_boot(void *arg, struct sh_world *world, unsigned node)
     server->boot = ++server->rig->boots;
     server->is_started = server->is_absent = false;
     server->table = server->poll_ns = 0;
+    server->starts = 0;
     memset(server->states, 0, sizeof server->states);
     memset(server->has, 0, sizeof server->has);
     memset(server->build_ns, 0, sizeof server->build_ns);
@@ -528,10 +622,19 @@ static void server_boot(void *arg, struct sh_world *world, unsigned node)
         .patience_ns = PATIENCE,
         .entries_kept = 4,
         .piece_bytes = 96,
-        .fsm = {fsm_apply, fsm_image_size, fsm_image_put, fsm_image_get, fsm_clear, fsm_build, NULL,
-                server},
+        .fsm = {.apply = fsm_apply,
+                .snapshot_begin = fsm_snapshot_begin,
+                .snapshot_next = fsm_snapshot_next,
+                .snapshot_end = fsm_snapshot_end,
+                .restore_begin = fsm_restore_begin,
+                .restore_piece = fsm_restore_piece,
+                .restore_end = fsm_restore_end,
+                .clear = fsm_clear,
+                .build = fsm_build,
+                .arg = server},
     };
     assert_int_equal(sh_ring_create(&config, &server->ring), SHOAL_OK);
+    journal_open(server);
     struct sh_step step = {.name = "ring", .run = server_step, .due_ns = server_due, .arg = server};
     sh_world_step_add(world, node, step);
 }
@@ -542,29 +645,30 @@ static void server_crash(void *arg, struct sh_world *world, unsigned node)
     (void)node;
     struct server *server = arg;
     inbox_drop(server);
+    sh_journal_close(server->journal);
     sh_ring_destroy(server->ring);
     server->ring = NULL;
     server->is_paused = false;
 }
 
 /* The end of a process is seen at once by whoever had a connection to it. */
-static void on_seen_dead(void *arg, uint64_t at, uint64_t boot)
+static void on_seen_dead(void *arg, uint64_t at, uint64_t life)
 {
     struct rig *rig = arg;
-    if (rig->servers[at].ring || rig->known_boot[at] != boot || !has_quorum(rig))
+    if (rig->servers[at].ring || rig->arcs.lives[at + 1] != life || !has_quorum(rig))
         return;
-    if (sh_arcs_gone(&rig->arcs, (unsigned)at + 1, false))
+    if (sh_arcs_gone(&rig->arcs, (unsigned)at + 1))
         table_changed(rig);
 }
 
 static void kill_server(struct server *server, bool is_seen)
 {
     struct rig *rig = server->rig;
-    uint64_t boot = server->boot;
+    uint64_t life = life_of(server);
     sh_world_crash(rig->world, server->node);
     if (is_seen)
         sh_world_at(rig->world, sh_world_now(rig->world) + 5 * MS, on_seen_dead, rig,
-                    server->nid - 1u, boot);
+                    server->nid - 1u, life);
 }
 
 /* --- Worlds ---------------------------------------------------------------------------------- */
@@ -577,6 +681,10 @@ static void rig_open(struct rig *rig, uint64_t seed)
     struct sh_prng prng = sh_prng_make(seed);
     rig->prng = sh_prng_split(&prng);
     struct sh_world_config config = {.seed = sh_prng_next(&prng), .skip_ppm = 20000};
+    config.disk = (struct sh_disk_faults){.delay_ns_min = 20000,
+                                          .delay_ns_max = 20000 + sh_prng_below(&prng, 4 * MS),
+                                          .survive_ppm = 300000,
+                                          .torn_ppm = 300000};
     rig->world = sh_world_create(&config);
     rig->lines.delay_ns_max = 1 + sh_prng_below(&prng, 10 * MS);
     sh_world_at(rig->world, 1, watch, rig, 0, 0);

@@ -52,21 +52,21 @@ uint64_t sh_arc_wanted(uint64_t set, unsigned shard)
     return wanted;
 }
 
-/* Finds the owner anew after something has changed. */
+/* Finds the owner anew after something has changed: a replica that is up, before one that is not;
+ * of a shard without replicas whoever is up. */
 static void owner_set(struct sh_arcs *arcs, unsigned shard)
 {
     struct sh_shard *at = &arcs->shards[shard];
     if (at->replicas & sh_arc_bit(at->owner))
         return;
-    uint64_t from = at->replicas ? at->replicas : arcs->up ? arcs->up : arcs->present;
+    uint64_t from = at->replicas & arcs->up ? at->replicas & arcs->up : at->replicas;
+    if (!from)
+        from = arcs->up ? arcs->up : arcs->present;
     at->owner = (uint8_t)sh_arc_successor(from, shard);
 }
 
-bool sh_arcs_up(struct sh_arcs *arcs, unsigned nid)
+static void present_set(struct sh_arcs *arcs, unsigned nid)
 {
-    SH_ASSERT(nid && nid <= SH_SUPERPEERS_MAX);
-    if (arcs->up & sh_arc_bit(nid))
-        return false;
     arcs->up |= sh_arc_bit(nid);
     arcs->present |= sh_arc_bit(nid);
     for (unsigned i = 0; i < SH_SHARDS; i++) {
@@ -75,32 +75,93 @@ bool sh_arcs_up(struct sh_arcs *arcs, unsigned nid)
         arcs->shards[i].version++;
         owner_set(arcs, i);
     }
-    return true;
 }
 
-bool sh_arcs_gone(struct sh_arcs *arcs, unsigned nid, bool stays)
+enum sh_arcs_start sh_arcs_start(struct sh_arcs *arcs, unsigned nid, uint64_t life)
 {
-    SH_ASSERT(nid && nid <= SH_SUPERPEERS_MAX);
+    SH_ASSERT(nid && nid <= SH_SUPERPEERS_MAX && sh_life_starts(life));
     uint64_t bit = sh_arc_bit(nid);
-    bool was_there = arcs->present & bit;
-    if (!stays) {
-        arcs->up &= ~bit;
-        arcs->present &= ~bit;
-    }
-    if (!was_there)
-        return false;
-    arcs->lives[nid]++;
+    if (arcs->lives[nid] == life)
+        return SH_ARCS_STARTED;
+    if (sh_life_starts(life) <= sh_life_starts(arcs->lives[nid]))
+        return SH_ARCS_STALE;
+    arcs->lives[nid] = life;
+    arcs->incarnations[nid]++;
+    present_set(arcs, nid);
     for (unsigned i = 0; i < SH_SHARDS; i++) {
         struct sh_shard *shard = &arcs->shards[i];
         if (!(shard->replicas & bit) && shard->owner != nid)
             continue;
         shard->version++;
+        uint64_t others = shard->replicas & arcs->up & ~bit;
+        if (shard->owner == nid && others)
+            shard->owner = (uint8_t)sh_arc_successor(others, i);
+    }
+    return SH_ARCS_STARTED;
+}
+
+bool sh_arcs_up(struct sh_arcs *arcs, unsigned nid)
+{
+    SH_ASSERT(nid && nid <= SH_SUPERPEERS_MAX);
+    if ((arcs->up & sh_arc_bit(nid)) || !arcs->lives[nid])
+        return false;
+    present_set(arcs, nid);
+    return true;
+}
+
+/* Takes a superpeer out of the replicas, and gives what it owned to the next one. */
+static void replica_remove(struct sh_arcs *arcs, unsigned nid, bool even_the_last)
+{
+    uint64_t bit = sh_arc_bit(nid);
+    arcs->up &= ~bit;
+    arcs->present &= ~bit;
+    arcs->incarnations[nid]++;
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        struct sh_shard *shard = &arcs->shards[i];
+        if (!(shard->replicas & bit) && shard->owner != nid)
+            continue;
+        shard->version++;
+        if (shard->replicas == bit && !even_the_last)
+            continue; /* it owns the shard still, which waits for it */
         shard->replicas &= ~bit;
         if (shard->owner == nid)
             shard->owner = 0;
         owner_set(arcs, i);
     }
+}
+
+bool sh_arcs_gone(struct sh_arcs *arcs, unsigned nid)
+{
+    SH_ASSERT(nid && nid <= SH_SUPERPEERS_MAX);
+    if (!(arcs->present & sh_arc_bit(nid)))
+        return false;
+    replica_remove(arcs, nid, false);
     return true;
+}
+
+bool sh_arcs_forget(struct sh_arcs *arcs, unsigned nid)
+{
+    SH_ASSERT(nid && nid <= SH_SUPERPEERS_MAX);
+    if ((arcs->present & sh_arc_bit(nid)) || !arcs->lives[nid])
+        return false;
+    arcs->lives[nid] |= UINT64_C(0xffffffff) << 32; /* no start of that disk comes after it */
+    replica_remove(arcs, nid, true);
+    return true;
+}
+
+enum sh_arcs_start sh_arcs_start_empty(struct sh_arcs *arcs, unsigned nid, uint32_t random,
+                                       bool is_memory)
+{
+    SH_ASSERT(nid && nid <= SH_SUPERPEERS_MAX && random);
+    uint64_t known = arcs->lives[nid];
+    if ((uint32_t)known == random)
+        return SH_ARCS_STARTED;
+    for (unsigned i = 0; !is_memory && i < SH_SHARDS; i++) {
+        if (arcs->shards[i].replicas == sh_arc_bit(nid))
+            return SH_ARCS_STALE;
+    }
+    replica_remove(arcs, nid, is_memory);
+    return sh_arcs_start(arcs, nid, (uint64_t)(sh_life_starts(known) + 1) << 32 | random);
 }
 
 bool sh_arcs_retire(struct sh_arcs *arcs, unsigned nid)
@@ -129,26 +190,41 @@ bool sh_arcs_is_bare(const struct sh_arcs *arcs, unsigned nid)
     return true;
 }
 
+bool sh_arcs_may_drop(const struct sh_arcs *arcs, unsigned number, unsigned nid)
+{
+    const struct sh_shard *shard = &arcs->shards[number];
+    uint64_t bit = sh_arc_bit(nid), left = shard->replicas & ~bit;
+    return shard->owner != nid && left &&
+           (!(arcs->up & bit) || __builtin_popcountll(left & arcs->up) >= 2);
+}
+
 bool sh_arcs_change(struct sh_arcs *arcs, const struct sh_arc_change *change)
 {
     SH_ASSERT(change->shard < SH_SHARDS && change->nid && change->nid <= SH_SUPERPEERS_MAX);
     struct sh_shard *shard = &arcs->shards[change->shard];
     uint64_t bit = sh_arc_bit(change->nid);
+    bool is_current = arcs->incarnations[change->nid] == change->incarnation;
     if (shard->version != change->version)
         return false;
     shard->version++;
     switch (change->kind) {
     case SH_ARC_ADD:
-        if (shard->replicas && (arcs->up & bit) && arcs->lives[change->nid] == change->life)
+        if (shard->replicas && (arcs->up & bit) && is_current)
             shard->replicas |= bit;
         break;
     case SH_ARC_DROP:
-        if (shard->owner != change->nid)
+        if (sh_arcs_may_drop(arcs, change->shard, change->nid))
             shard->replicas &= ~bit;
         break;
     case SH_ARC_HAND:
         if ((arcs->up & bit) && (shard->replicas & bit))
             shard->owner = change->nid;
+        break;
+    case SH_ARC_SALVAGE:
+        if (!shard->replicas && (arcs->up & bit) && is_current) {
+            shard->owner = change->nid;
+            shard->replicas = bit;
+        }
         break;
     default:
         if (!shard->replicas && shard->owner == change->nid && (arcs->present & bit))
@@ -165,7 +241,7 @@ void sh_arc_change_put(struct sh_writer *w, const struct sh_arc_change *change)
     sh_put8(w, change->shard);
     sh_put8(w, change->nid);
     sh_put64(w, change->version);
-    sh_put64(w, change->life);
+    sh_put64(w, change->incarnation);
 }
 
 enum shoal_err sh_arc_change_get(struct sh_reader *r, struct sh_arc_change *change_out)
@@ -174,8 +250,8 @@ enum shoal_err sh_arc_change_get(struct sh_reader *r, struct sh_arc_change *chan
     change.shard = sh_get8(r);
     change.nid = sh_get8(r);
     change.version = sh_get64(r);
-    change.life = sh_get64(r);
-    if (!sh_reader_ok(r) || change.kind < SH_ARC_ADD || change.kind > SH_ARC_BUILT ||
+    change.incarnation = sh_get64(r);
+    if (!sh_reader_ok(r) || change.kind < SH_ARC_ADD || change.kind > SH_ARC_SALVAGE ||
         change.shard >= SH_SHARDS || !change.nid || change.nid > SH_SUPERPEERS_MAX)
         return SHOAL_EPROTO;
     *change_out = change;
@@ -186,8 +262,10 @@ void sh_arcs_put(struct sh_writer *w, const struct sh_arcs *arcs)
 {
     sh_put64(w, arcs->up);
     sh_put64(w, arcs->present);
-    for (unsigned i = 1; i <= SH_SUPERPEERS_MAX; i++)
+    for (unsigned i = 1; i <= SH_SUPERPEERS_MAX; i++) {
         sh_put64(w, arcs->lives[i]);
+        sh_put64(w, arcs->incarnations[i]);
+    }
     for (unsigned i = 0; i < SH_SHARDS; i++) {
         sh_put64(w, arcs->shards[i].version);
         sh_put64(w, arcs->shards[i].replicas);
@@ -200,19 +278,24 @@ enum shoal_err sh_arcs_get(struct sh_reader *r, struct sh_arcs *arcs_out)
     struct sh_arcs arcs = {.up = sh_get64(r)};
     arcs.present = sh_get64(r);
     bool is_good = !(arcs.up & ~arcs.present) && !(arcs.present & 1);
-    for (unsigned i = 1; i <= SH_SUPERPEERS_MAX; i++)
+    for (unsigned i = 1; i <= SH_SUPERPEERS_MAX; i++) {
         arcs.lives[i] = sh_get64(r);
+        arcs.incarnations[i] = sh_get64(r);
+        is_good &= arcs.lives[i] || !(arcs.present >> i & 1);
+    }
     for (unsigned i = 0; i < SH_SHARDS; i++) {
         struct sh_shard *shard = &arcs.shards[i];
         shard->version = sh_get64(r);
         shard->replicas = sh_get64(r);
         shard->owner = sh_get8(r);
-        is_good &= !(shard->replicas & ~arcs.present) && shard->owner <= SH_SUPERPEERS_MAX;
+        is_good &= !(shard->replicas & 1) && shard->owner <= SH_SUPERPEERS_MAX;
         if (!is_good)
             return SHOAL_EPROTO;
-        bool is_held = shard->replicas >> shard->owner & 1;
+        /* Who is not present is a replica only as the last one. */
+        uint64_t absent = shard->replicas & ~arcs.present;
+        bool is_held = (shard->replicas >> shard->owner & 1) && shard->owner;
         bool is_there = shard->owner ? arcs.present >> shard->owner & 1 : !arcs.present;
-        is_good &= shard->replicas ? is_held : is_there;
+        is_good &= shard->replicas ? is_held && (!absent || absent == shard->replicas) : is_there;
     }
     if (!sh_reader_ok(r) || !is_good)
         return SHOAL_EPROTO;

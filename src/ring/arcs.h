@@ -11,20 +11,26 @@
  *               1----------3----------2----------4---------     four superpeers
  *       shard  |1...........16|17......32|33......48|49...0|   belong to  3, 2, 4, 1
  *
- * What *is* the case, the table below says: of each shard the owner, those who hold its whole
- * state, and a version that rises with each change (the configurations of Vertical Paxos II,
- * Lamport, Malkhi and Zhou, PODC 2009; the registry is their auxiliary master). It is part of the
- * registry's state, and is changed by its commands only, in the same order everywhere:
+ * What *is* the case, the table below says: of each shard the owner, the replicas (superpeers whose
+ * disks have its whole state), and a version that rises with each change of the two (the
+ * configurations of Vertical Paxos II, Lamport, Malkhi and Zhou, PODC 2009; the registry is their
+ * auxiliary master). The table is part of the registry's state, and is changed by the registry's
+ * commands only, in the same order everywhere:
  *
- *   up        a superpeer has come, or was heard again
- *   gone      it has failed, or has lost its memory: it holds nothing any more; of the shards that
- *             it owned the next holder becomes the owner, at once and without another message
- *   retire    it is to hand everything over
- *   change    what an owner asks for: see enum sh_arc_kind
+ *   start     a superpeer's process has begun on its disk. All versions in which it holds a shard
+ *             rise, so that nothing is ordered in a version in which an earlier process ordered;
+ * and where another replica is up, that one becomes the owner, since it also has what is replicated
+ * without being synced up        a superpeer that was called failed was heard again gone      a
+ * superpeer has failed: it is no replica any more, unless it is the last one; of the shards that it
+ * owned the next replica becomes the owner, at once retire    a superpeer is to hand everything
+ * over change    what an owner asks for: see enum sh_arc_kind forget    an operator has declared a
+ * superpeer's disk lost
  *
- * A shard without replicas is *lost*: its owner gathers from the peers what can be gathered.
+ * A failure never removes the last replica: the shard waits until that superpeer is started again.
+ * Only forget makes a shard that has none; its owner then begins with what old copies and peers
+ * say.
  *
- * Threads: none of its own; a plain value. 1.6 KB encoded, 2.1 KB in memory. */
+ * Threads: none of its own; a plain value. 2.1 KB encoded, 2.6 KB in memory. */
 #ifndef SH_RING_ARCS_H
 #define SH_RING_ARCS_H
 
@@ -46,25 +52,40 @@ struct sh_shard {
     uint8_t owner; /* one of the replicas, if there are any; 0: there is no superpeer for it */
 };
 
+/* A superpeer's life names one process on one disk: how often the disk has been started (upper
+ * half, rises by one with each start) and random bits (lower half, so that a copy of the disk that
+ * is started as often is told apart). */
+static inline uint32_t sh_life_starts(uint64_t life)
+{
+    return (uint32_t)(life >> 32);
+}
+
 struct sh_arcs {
     uint64_t up;                           /* those that are to own and to hold */
     uint64_t present;                      /* those, and the ones that are retiring */
-    uint64_t lives[SH_SUPERPEERS_MAX + 1]; /* how often each was gone */
+    uint64_t lives[SH_SUPERPEERS_MAX + 1]; /* as it was started last; 0: never */
+    /* Rises when what others know of a superpeer's copies may be out of date: with each start, and
+     * when it is called failed. */
+    uint64_t incarnations[SH_SUPERPEERS_MAX + 1];
     struct sh_shard shards[SH_SHARDS];
 };
 
 enum sh_arc_kind {
-    SH_ARC_ADD = 1, /* nid, of that life, holds it too */
-    SH_ARC_DROP,    /* nid does not hold it any more */
-    SH_ARC_HAND,    /* nid, a holder, is the owner */
-    SH_ARC_BUILT,   /* nid, the owner of a lost shard, holds it now */
+    SH_ARC_ADD = 1, /* nid, of that incarnation, is a replica too */
+    /* nid is no replica any more. Refused if nid is up and fewer than two that are up would be
+     * left, so that a superpeer that is only slow never leaves one alone with what is answered. */
+    SH_ARC_DROP,
+    SH_ARC_HAND,  /* nid, a replica, is the owner */
+    SH_ARC_BUILT, /* nid, the owner of a shard without replicas, is one now */
+    /* Of a shard without replicas: nid has the most advanced old copy; it is owner and replica. */
+    SH_ARC_SALVAGE,
 };
 
 /* A change of one shard, which counts only if the shard still has that version. */
 struct sh_arc_change {
     uint8_t kind, shard, nid;
     uint64_t version;
-    uint64_t life; /* ADD */
+    uint64_t incarnation; /* ADD, SALVAGE: nid's */
 };
 
 #define SH_ARC_CHANGE_BYTES 19
@@ -85,24 +106,40 @@ unsigned sh_arc_successor(uint64_t set, unsigned shard);
 /* Who is to hold a shard: the first SH_ARC_COPIES of a set. */
 uint64_t sh_arc_wanted(uint64_t set, unsigned shard);
 
-/* Each returns whether anything changed. nid: 1 to SH_SUPERPEERS_MAX. */
+enum sh_arcs_start {
+    SH_ARCS_STARTED, /* the life is the superpeer's from now on; repeated, it changes nothing */
+    SH_ARCS_STALE,   /* the disk was started as often before: it is a copy, or an old backup */
+};
+
+/* nid: 1 to SH_SUPERPEERS_MAX; life: of at least one start. */
+enum sh_arcs_start sh_arcs_start(struct sh_arcs *arcs, unsigned nid, uint64_t life);
+/* The same of a superpeer on a new disk: it is no replica any more. random, not 0: the lower half of
+ * its life, whose upper half counts on from what is known. STALE: it is the last replica of a shard,
+ * which would be lost; but a disk in memory (is_memory) is lost for sure. */
+enum sh_arcs_start sh_arcs_start_empty(struct sh_arcs *arcs, unsigned nid, uint32_t random,
+                                       bool is_memory);
+/* Each returns whether anything changed. */
 bool sh_arcs_up(struct sh_arcs *arcs, unsigned nid);
-/* stays: it is there, but without its memory. */
-bool sh_arcs_gone(struct sh_arcs *arcs, unsigned nid, bool stays);
+bool sh_arcs_gone(struct sh_arcs *arcs, unsigned nid);
 bool sh_arcs_retire(struct sh_arcs *arcs, unsigned nid);
+/* The disk of nid, which is not up, is lost for good: it is no replica any more, and if it comes
+ * back, its life counts as old. */
+bool sh_arcs_forget(struct sh_arcs *arcs, unsigned nid);
 /* Whether a superpeer neither owns nor holds anything, so that it can leave. */
 bool sh_arcs_is_bare(const struct sh_arcs *arcs, unsigned nid);
+/* Whether a DROP of nid would be done. */
+bool sh_arcs_may_drop(const struct sh_arcs *arcs, unsigned shard, unsigned nid);
 /* False: the version was another one. True: the version has risen, so that the owner learns that it
  * was looked at, also if it can't be done any more and changed nothing else. */
 bool sh_arcs_change(struct sh_arcs *arcs, const struct sh_arc_change *change);
 
-/* Encoded, little-endian: u8 kind, u8 shard, u8 nid, u64 version, u64 life. EPROTO. */
+/* Encoded, little-endian: u8 kind, u8 shard, u8 nid, u64 version, u64 incarnation. EPROTO. */
 void sh_arc_change_put(struct sh_writer *w, const struct sh_arc_change *change);
 SHOAL_NODISCARD enum shoal_err sh_arc_change_get(struct sh_reader *r,
                                                  struct sh_arc_change *change_out);
-/* The table: u64 up, u64 present, 63 times u64 life, 64 times u64 version, u64 replicas, u8 owner.
- * Get checks that it can be one. EPROTO. */
-#define SH_ARCS_BYTES (16 + 8 * SH_SUPERPEERS_MAX + 17 * SH_SHARDS)
+/* The table: u64 up, u64 present, 63 times u64 life, u64 incarnation, 64 times u64 version, u64
+ * replicas, u8 owner. Get checks that it can be one. EPROTO. */
+#define SH_ARCS_BYTES (16 + 16 * SH_SUPERPEERS_MAX + 17 * SH_SHARDS)
 void sh_arcs_put(struct sh_writer *w, const struct sh_arcs *arcs);
 SHOAL_NODISCARD enum shoal_err sh_arcs_get(struct sh_reader *r, struct sh_arcs *arcs_out);
 

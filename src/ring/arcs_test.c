@@ -14,13 +14,25 @@
 
 #include "base/hash.h"
 
+static uint64_t life_of(uint32_t starts, uint32_t random)
+{
+    return (uint64_t)starts << 32 | random;
+}
+
+static void start(struct sh_arcs *arcs, unsigned nid)
+{
+    uint64_t life = life_of(sh_life_starts(arcs->lives[nid]) + 1, nid);
+    assert_int_equal(sh_arcs_start(arcs, nid, life), SH_ARCS_STARTED);
+}
+
 /* What holds of every table. */
 static void assert_sound(const struct sh_arcs *arcs)
 {
     assert_int_equal(arcs->up & ~arcs->present, 0);
     for (unsigned i = 0; i < SH_SHARDS; i++) {
         const struct sh_shard *shard = &arcs->shards[i];
-        assert_int_equal(shard->replicas & ~arcs->present, 0);
+        uint64_t absent = shard->replicas & ~arcs->present;
+        assert_true(!absent || absent == shard->replicas);
         if (shard->replicas)
             assert_true(shard->replicas & sh_arc_bit(shard->owner));
         else if (arcs->present)
@@ -34,7 +46,7 @@ static void change(struct sh_arcs *arcs, enum sh_arc_kind kind, unsigned shard, 
                                    .shard = (uint8_t)shard,
                                    .nid = (uint8_t)nid,
                                    .version = arcs->shards[shard].version,
-                                   .life = arcs->lives[nid]};
+                                   .incarnation = arcs->incarnations[nid]};
     uint64_t before = change.version;
     assert_true(sh_arcs_change(arcs, &change));
     assert_int_equal(arcs->shards[shard].version, before + 1);
@@ -125,34 +137,129 @@ static void test_failures(void **state)
     static struct sh_arcs arcs;
     memset(&arcs, 0, sizeof arcs);
     for (unsigned nid = 1; nid <= 5; nid++) {
-        assert_true(sh_arcs_up(&arcs, nid));
-        assert_false(sh_arcs_up(&arcs, nid));
+        assert_false(sh_arcs_up(&arcs, nid)); /* never started */
+        start(&arcs, nid);
         assert_sound(&arcs);
     }
     settle(&arcs);
     struct sh_shard before = arcs.shards[7];
-    assert_true(sh_arcs_gone(&arcs, before.owner, false));
-    assert_false(sh_arcs_gone(&arcs, before.owner, false));
+    uint64_t incarnation = arcs.incarnations[before.owner];
+    assert_true(sh_arcs_gone(&arcs, before.owner));
+    assert_false(sh_arcs_gone(&arcs, before.owner));
     assert_sound(&arcs);
-    /* The next holder takes over in the same change. */
+    /* The next replica takes over in the same change. */
     assert_int_equal(arcs.shards[7].version, before.version + 1);
     assert_int_equal(arcs.shards[7].owner,
                      sh_arc_successor(before.replicas & ~sh_arc_bit(before.owner), 7));
-    /* Who has been gone is not added by what was asked for in its former life. */
-    struct sh_arc_change late = {
-        .kind = SH_ARC_ADD, .shard = 7, .nid = before.owner, .version = arcs.shards[7].version};
+    /* A superpeer that was gone is not added by what was asked for before that. */
+    struct sh_arc_change late = {.kind = SH_ARC_ADD,
+                                 .shard = 7,
+                                 .nid = before.owner,
+                                 .version = arcs.shards[7].version,
+                                 .incarnation = incarnation};
     assert_true(sh_arcs_up(&arcs, before.owner));
     assert_true(sh_arcs_change(&arcs, &late));
     assert_false(arcs.shards[7].replicas & sh_arc_bit(before.owner));
     settle(&arcs);
-    /* All lose their memory, one after the other: nobody holds anything, but somebody owns it. */
+    /* All fail, one after the other: the last replica of a shard stays what it is. */
+    uint64_t had[SH_SHARDS];
+    for (unsigned i = 0; i < SH_SHARDS; i++)
+        had[i] = arcs.shards[i].replicas;
     for (unsigned nid = 1; nid <= 5; nid++)
-        assert_true(sh_arcs_gone(&arcs, nid, true));
+        assert_true(sh_arcs_gone(&arcs, nid));
+    assert_sound(&arcs);
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        assert_int_equal(__builtin_popcountll(arcs.shards[i].replicas), 1);
+        assert_false(arcs.shards[i].replicas & ~had[i]);
+    }
+    /* One that had none of shard i left comes first, and owns nothing that others hold. */
+    unsigned first = arcs.shards[0].owner % 5 + 1;
+    start(&arcs, first);
+    assert_sound(&arcs);
+    assert_int_not_equal(arcs.shards[0].owner, first);
+    for (unsigned nid = 1; nid <= 5; nid++)
+        start(&arcs, nid);
+    for (unsigned i = 0; i < SH_SHARDS; i++)
+        assert_int_equal(__builtin_popcountll(arcs.shards[i].replicas), 1);
+    settle(&arcs);
+}
+
+/* A process that begins anew on its disk changes the versions of what it holds, and leaves what it
+ * owned to a replica that has not begun anew. */
+static void test_starts(void **state)
+{
+    (void)state;
+    static struct sh_arcs arcs;
+    memset(&arcs, 0, sizeof arcs);
+    start(&arcs, 1);
+    settle(&arcs);
+    struct sh_shard before = arcs.shards[9];
+    start(&arcs, 1);
+    assert_int_equal(arcs.shards[9].version, before.version + 1);
+    assert_int_equal(arcs.shards[9].owner, 1);
+    assert_int_equal(arcs.shards[9].replicas, sh_arc_bit(1));
+    start(&arcs, 2);
+    start(&arcs, 3);
+    settle(&arcs);
+    before = arcs.shards[9];
+    unsigned owner = before.owner;
+    uint64_t life = arcs.lives[owner];
+    start(&arcs, owner);
+    assert_int_equal(arcs.shards[9].version, before.version + 1);
+    assert_int_not_equal(arcs.shards[9].owner, owner);
+    assert_int_equal(arcs.shards[9].replicas, before.replicas);
+    assert_sound(&arcs);
+    /* The same again changes nothing; an older disk, and a copy of this one, are refused. */
+    struct sh_arcs now = arcs;
+    assert_int_equal(sh_arcs_start(&arcs, owner, arcs.lives[owner]), SH_ARCS_STARTED);
+    assert_int_equal(sh_arcs_start(&arcs, owner, life), SH_ARCS_STALE);
+    assert_int_equal(sh_arcs_start(&arcs, owner, arcs.lives[owner] ^ 1), SH_ARCS_STALE);
+    assert_memory_equal(&now, &arcs, sizeof arcs);
+}
+
+/* A superpeer that is only slow is not dropped where one alone would be left. */
+static void test_drops(void **state)
+{
+    (void)state;
+    static struct sh_arcs arcs;
+    memset(&arcs, 0, sizeof arcs);
+    for (unsigned nid = 1; nid <= 3; nid++)
+        start(&arcs, nid);
+    settle(&arcs);
+    unsigned owner = arcs.shards[5].owner;
+    unsigned first = owner % 3 + 1, second = first % 3 + 1;
+    change(&arcs, SH_ARC_DROP, 5, first);
+    assert_int_equal(arcs.shards[5].replicas, sh_arc_bit(owner) | sh_arc_bit(second));
+    change(&arcs, SH_ARC_DROP, 5, second);
+    assert_int_equal(arcs.shards[5].replicas, sh_arc_bit(owner) | sh_arc_bit(second));
+    assert_true(sh_arcs_gone(&arcs, second));
+    assert_int_equal(arcs.shards[5].replicas, sh_arc_bit(owner));
+}
+
+/* Only an operator's word takes the last replica; then an old copy may be made one, or a new shard.
+ */
+static void test_forgotten(void **state)
+{
+    (void)state;
+    static struct sh_arcs arcs;
+    memset(&arcs, 0, sizeof arcs);
+    start(&arcs, 1);
+    settle(&arcs);
+    start(&arcs, 2);
+    assert_false(sh_arcs_forget(&arcs, 1)); /* it is up */
+    assert_false(sh_arcs_forget(&arcs, 3)); /* there is none */
+    assert_true(sh_arcs_gone(&arcs, 1));
+    assert_int_equal(arcs.shards[3].owner, 1);
+    uint64_t life = arcs.lives[1];
+    assert_true(sh_arcs_forget(&arcs, 1));
     assert_sound(&arcs);
     for (unsigned i = 0; i < SH_SHARDS; i++) {
         assert_int_equal(arcs.shards[i].replicas, 0);
-        assert_int_equal(arcs.shards[i].owner, sh_arc_successor(arcs.up, i));
+        assert_int_equal(arcs.shards[i].owner, 2);
     }
+    assert_int_equal(sh_arcs_start(&arcs, 1, life_of(sh_life_starts(life) + 1, 9)), SH_ARCS_STALE);
+    change(&arcs, SH_ARC_SALVAGE, 3, 2);
+    assert_int_equal(arcs.shards[3].replicas, sh_arc_bit(2));
     settle(&arcs);
 }
 
@@ -161,17 +268,17 @@ static void test_retiring(void **state)
     (void)state;
     static struct sh_arcs arcs;
     memset(&arcs, 0, sizeof arcs);
-    assert_true(sh_arcs_up(&arcs, 1));
+    start(&arcs, 1);
     settle(&arcs);
     assert_false(sh_arcs_retire(&arcs, 1)); /* the only one */
-    assert_true(sh_arcs_up(&arcs, 2));
+    start(&arcs, 2);
     assert_true(sh_arcs_retire(&arcs, 1));
     assert_sound(&arcs);
     assert_false(sh_arcs_is_bare(&arcs, 1));
     assert_int_equal(arcs.shards[0].owner, 1);
     settle(&arcs);
     assert_true(sh_arcs_is_bare(&arcs, 1));
-    assert_true(sh_arcs_gone(&arcs, 1, false));
+    assert_true(sh_arcs_gone(&arcs, 1));
     for (unsigned i = 0; i < SH_SHARDS; i++)
         assert_int_equal(arcs.shards[i].replicas, sh_arc_bit(2));
     /* What can't be done any more raises the version, and does nothing else. */
@@ -191,9 +298,9 @@ static void test_bytes(void **state)
     uint64_t draws = 1;
     memset(&arcs, 0, sizeof arcs);
     for (unsigned nid = 1; nid <= 7; nid++)
-        (void)sh_arcs_up(&arcs, nid);
+        start(&arcs, nid);
     settle(&arcs);
-    (void)sh_arcs_gone(&arcs, 3, false);
+    (void)sh_arcs_gone(&arcs, 3);
     struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
     sh_arcs_put(&w, &arcs);
     assert_true(sh_writer_ok(&w) && w.at == w.end);
@@ -223,7 +330,7 @@ static void test_bytes(void **state)
     r = sh_reader_make(sh_bytes_make(small, sizeof small));
     assert_int_equal(sh_arc_change_get(&r, &got), SHOAL_OK);
     assert_true(got.kind == asked.kind && got.shard == 9 && got.nid == 4 && got.version == 77 &&
-                got.life == 2);
+                got.incarnation == 2);
     small[1] = SH_SHARDS;
     r = sh_reader_make(sh_bytes_make(small, sizeof small));
     assert_int_equal(sh_arc_change_get(&r, &got), SHOAL_EPROTO);
@@ -233,8 +340,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_places),   cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_failures), cmocka_unit_test(test_retiring),
-        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_failures), cmocka_unit_test(test_starts),
+        cmocka_unit_test(test_drops),    cmocka_unit_test(test_forgotten),
+        cmocka_unit_test(test_retiring), cmocka_unit_test(test_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

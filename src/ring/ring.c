@@ -19,25 +19,27 @@ enum shoal_err sh_ring_create(const struct sh_ring_config *config, struct sh_rin
         return SHOAL_ENOMEM;
     ring->config = *config;
     ring->messages_end = &ring->messages;
+    for (unsigned i = 0; i < SH_SHARDS; i++)
+        ring->shards[i].ring = ring;
     *ring_out = ring;
     return SHOAL_OK;
-}
-
-static void shard_free(struct sh_ring_shard *shard)
-{
-    sh_ring_lead_end(shard);
-    sh_ring_image_drop(&shard->coming);
-    sh_ring_log_reset(shard, 0, 0);
-    shard->has = false;
-    shard->agreed_version = 0;
 }
 
 void sh_ring_destroy(struct sh_ring *ring)
 {
     if (!ring)
         return;
-    for (unsigned i = 0; i < SH_SHARDS; i++)
-        shard_free(&ring->shards[i]);
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        struct sh_ring_shard *shard = &ring->shards[i];
+        const struct sh_ring_fsm *fsm = &ring->config.fsm;
+        SH_ASSERT(!shard->saving);
+        sh_ring_lead_end(ring, i);
+        if (shard->incoming.restore)
+            (void)fsm->restore_end(fsm->arg, shard->incoming.restore, false);
+        if (shard->loading)
+            (void)fsm->restore_end(fsm->arg, shard->loading, false);
+        sh_entries_reset(&shard->entries, 0, 0);
+    }
     while (ring->messages) {
         struct sh_ring_message *message = ring->messages;
         ring->messages = message->next;
@@ -46,17 +48,9 @@ void sh_ring_destroy(struct sh_ring *ring)
     free(ring);
 }
 
-void sh_ring_shard_clear(struct sh_ring *ring, unsigned number)
-{
-    struct sh_ring_shard *shard = &ring->shards[number];
-    bool had = shard->has;
-    shard_free(shard);
-    if (had)
-        ring->config.fsm.clear(ring->config.fsm.arg, number);
-}
-
 /* --- What the registry says ------------------------------------------------------------------ */
 
+/* A shard's version is another one. Who has the shard, and leads it, goes by the table. */
 static void version_take(struct sh_ring *ring, uint64_t now_ns, unsigned number,
                          const struct sh_shard *before)
 {
@@ -66,17 +60,20 @@ static void version_take(struct sh_ring *ring, uint64_t now_ns, unsigned number,
     bool holds = now->replicas & sh_ring_own(ring);
     /* Over a version that was missed, others may have changed what they had answered. */
     bool was_owner = shard->owns && now->version == before->version + 1;
-    /* Whoever may still be added goes by what was answered in the version in force. */
-    bool is_of_use = (shard->wanted & sh_ring_own(ring)) && now->replicas &&
-                     !(before->replicas & sh_ring_own(ring));
+    /* A superpeer that may still be added goes by what was answered in the version in force; and
+     * while a shard has no replica, any old copy may be what is left of it. */
+    bool is_of_use = !now->replicas || ((shard->wanted & sh_ring_own(ring)) &&
+                                        !(before->replicas & sh_ring_own(ring)));
+    shard->is_built = false;
     if (!holds && !is_of_use)
         sh_ring_shard_clear(ring, number);
-    SH_ASSERT(!holds || shard->has); /* who is added has answered that he has everything */
+    SH_ASSERT(!holds || shard->has); /* it was added when it had said that it has everything */
     if (is_own && holds) {
+        sh_ring_incoming_drop(ring, number);
         sh_ring_lead_begin(ring, now_ns, number, was_owner);
         return;
     }
-    sh_ring_lead_end(shard);
+    sh_ring_lead_end(ring, number);
     if (is_own && !now->replicas)
         ring->config.fsm.build(ring->config.fsm.arg, number, now->version);
 }
@@ -96,22 +93,19 @@ static void arcs_take(struct sh_ring *ring, uint64_t now_ns, const struct sh_arc
         struct sh_ring_shard *shard = &ring->shards[i];
         SH_ASSERT(arcs->shards[i].version >= before.shards[i].version);
         for (unsigned nid = 1; shard->owns && nid <= SH_SUPERPEERS_MAX; nid++) {
-            if (arcs->lives[nid] != before.lives[nid])
-                sh_ring_lead_forget(shard, nid);
+            if (arcs->incarnations[nid] != before.incarnations[nid])
+                sh_ring_lead_forget(ring, i, nid);
         }
         if (is_start || arcs->shards[i].version != before.shards[i].version)
             version_take(ring, now_ns, i, &before.shards[i]);
-        if (shard->owns)
-            sh_ring_lead_step(ring, now_ns, i);
+        sh_ring_touch(ring, i);
     }
 }
 
 void sh_ring_start(struct sh_ring *ring, uint64_t now_ns, const struct sh_arcs *arcs)
 {
-    SH_ASSERT(!ring->is_active);
+    SH_ASSERT(!ring->is_active && ring->journal);
     ring->is_active = true;
-    for (unsigned i = 0; i < SH_SHARDS; i++)
-        SH_ASSERT(!(arcs->shards[i].replicas & sh_ring_own(ring)));
     arcs_take(ring, now_ns, arcs, true);
 }
 
@@ -122,29 +116,59 @@ void sh_ring_arcs_set(struct sh_ring *ring, uint64_t now_ns, const struct sh_arc
 
 void sh_ring_lease_set(struct sh_ring *ring, uint64_t now_ns, uint64_t until_ns)
 {
-    bool had = now_ns < ring->lease_ns;
+    if (now_ns >= ring->lease_ns)
+        ring->dirty = UINT64_MAX; /* what waited for the lease alone */
     if (until_ns > ring->lease_ns)
         ring->lease_ns = until_ns;
-    for (unsigned i = 0; !had && i < SH_SHARDS; i++) {
-        if (ring->shards[i].owns)
-            sh_ring_lead_step(ring, now_ns, i); /* what waited for it alone */
-    }
 }
 
-void sh_ring_tick(struct sh_ring *ring, uint64_t now_ns)
+/* --- Step ------------------------------------------------------------------------------------ */
+
+/* A state that was made for a shard without replicas is on the disk: the registry may know. */
+static void built_step(struct sh_ring *ring, uint64_t now_ns, unsigned number)
 {
-    if (now_ns < ring->due_ns)
+    struct sh_ring_shard *shard = &ring->shards[number];
+    if (!shard->is_built || shard->has_lsn > ring->synced || shard->change.kind ||
+        ring->arcs.shards[number].version != shard->built_version)
         return;
-    ring->due_ns = now_ns + ring->config.resend_ns / 2;
+    sh_ring_ask(ring, now_ns, number, SH_ARC_BUILT, ring->config.server);
+}
+
+unsigned sh_ring_step(struct sh_ring *ring, uint64_t now_ns)
+{
+    sh_lsn synced = sh_journal_synced(ring->journal);
+    if (!ring->is_active)
+        return 0;
+    bool is_synced = synced != ring->synced;
+    ring->synced = synced;
+    bool is_due = now_ns >= ring->due_ns;
+    if (is_due)
+        ring->due_ns = now_ns + ring->config.resend_ns / 2;
+    unsigned work = 0;
     for (unsigned i = 0; i < SH_SHARDS; i++) {
-        if (ring->shards[i].owns)
+        struct sh_ring_shard *shard = &ring->shards[i];
+        bool is_dirty = ring->dirty >> i & 1;
+        if (is_due)
+            sh_ring_incoming_tick(ring, i);
+        is_dirty |= is_synced && sh_ring_log_sync(ring, i);
+        is_dirty |= is_synced && (shard->is_built || shard->owes_answer);
+        if (!is_dirty && !(is_due && shard->owns))
+            continue;
+        work += is_dirty;
+        (void)sh_ring_log_sync(ring, i); /* what is volatile is as good as synced */
+        if (shard->owns)
             sh_ring_lead_step(ring, now_ns, i);
+        else
+            sh_ring_follow_step(ring, i);
+        built_step(ring, now_ns, i);
     }
+    ring->dirty = 0;
+    return work;
 }
 
 uint64_t sh_ring_due_ns(const struct sh_ring *ring)
 {
-    return ring->due_ns;
+    return ring->dirty ? 0 : ring->due_ns;
 }
 
 /* --- Reads and updates ----------------------------------------------------------------------- */
@@ -166,19 +190,18 @@ enum shoal_err sh_ring_update(struct sh_ring *ring, uint64_t now_ns, unsigned nu
     if (err)
         return err;
     struct sh_ring_shard *shard = &ring->shards[number];
+    uint64_t sequence = sh_entries_last(&shard->entries) + 1;
     if (command.size > SH_RING_COMMAND_BYTES_MAX)
         return SHOAL_ETOOBIG;
-    if (shard->is_handing || sh_ring_log_last(shard) >= shard->applied + SH_RING_BACKLOG_MAX)
+    if (shard->is_handing || sequence > shard->applied + SH_RING_BACKLOG_MAX ||
+        sh_journal_is_full(ring->journal))
         return SHOAL_EBUSY;
     uint64_t epoch = ring->arcs.shards[number].version;
-    err = sh_ring_log_reserve(ring, number, command);
-    if (!err)
-        err = sh_ring_log_append(shard, epoch, command);
+    err = sh_ring_log_take(ring, number, sequence, epoch, command);
     if (err)
         return err;
     *epoch_out = epoch;
-    *sequence_out = sh_ring_log_last(shard);
-    sh_ring_lead_step(ring, now_ns, number);
+    *sequence_out = sequence;
     return SHOAL_OK;
 }
 
@@ -187,16 +210,12 @@ void sh_ring_built(struct sh_ring *ring, uint64_t now_ns, unsigned number, uint6
     SH_ASSERT(number < SH_SHARDS);
     struct sh_ring_shard *shard = &ring->shards[number];
     const struct sh_shard *now = &ring->arcs.shards[number];
+    (void)now_ns;
     if (!ring->is_active || now->version != version || now->owner != ring->config.server ||
-        now->replicas)
+        now->replicas || sh_ring_log_begin(ring, number, version))
         return;
-    sh_ring_log_reset(shard, 0, version);
-    shard->has = true;
-    shard->change = (struct sh_arc_change){.kind = SH_ARC_BUILT,
-                                           .shard = (uint8_t)number,
-                                           .nid = ring->config.server,
-                                           .version = version};
-    shard->change_ns = now_ns;
+    shard->is_built = true;
+    shard->built_version = version;
 }
 
 bool sh_ring_change_next(struct sh_ring *ring, uint64_t now_ns, struct sh_arc_change *change_out)
@@ -211,6 +230,20 @@ bool sh_ring_change_next(struct sh_ring *ring, uint64_t now_ns, struct sh_arc_ch
         return true;
     }
     return false;
+}
+
+void sh_ring_ask(struct sh_ring *ring, uint64_t now_ns, unsigned number, enum sh_arc_kind kind,
+                 unsigned nid)
+{
+    struct sh_ring_shard *shard = &ring->shards[number];
+    struct sh_arc_change change = {.kind = (uint8_t)kind,
+                                   .shard = (uint8_t)number,
+                                   .nid = (uint8_t)nid,
+                                   .version = ring->arcs.shards[number].version,
+                                   .incarnation = ring->arcs.incarnations[nid]};
+    if (shard->change.kind != change.kind || shard->change.nid != change.nid)
+        shard->change_ns = now_ns;
+    shard->change = change;
 }
 
 uint8_t sh_ring_owner(const struct sh_ring *ring, unsigned number)
@@ -234,7 +267,16 @@ uint64_t sh_ring_applied(const struct sh_ring *ring, unsigned number)
 uint64_t sh_ring_last(const struct sh_ring *ring, unsigned number)
 {
     SH_ASSERT(number < SH_SHARDS);
-    return sh_ring_log_last(&ring->shards[number]);
+    return sh_entries_last(&ring->shards[number].entries);
+}
+
+bool sh_ring_copy(const struct sh_ring *ring, unsigned number, uint64_t *epoch_out,
+                  uint64_t *sequence_out)
+{
+    SH_ASSERT(number < SH_SHARDS);
+    const struct sh_ring_shard *shard = &ring->shards[number];
+    *sequence_out = sh_entries_last(&shard->entries);
+    return shard->has && sh_entries_term(&shard->entries, *sequence_out, epoch_out);
 }
 
 /* --- Messages -------------------------------------------------------------------------------- */
@@ -260,7 +302,7 @@ struct sh_writer sh_ring_message_begin(struct sh_ring *ring, uint8_t to, unsigne
     sh_put8(&w, flags);
     sh_put8(&w, 0);
     sh_put64(&w, ring->arcs.shards[number].version);
-    sh_put64(&w, ring->arcs.lives[ring->config.server]);
+    sh_put64(&w, ring->arcs.incarnations[ring->config.server]);
     return w;
 }
 
@@ -285,23 +327,23 @@ void sh_ring_receive(struct sh_ring *ring, uint64_t now_ns, uint8_t from, struct
     head.flags = sh_get8(&r);
     unsigned zero = sh_get8(&r);
     head.version = sh_get64(&r);
-    head.life = sh_get64(&r);
+    head.incarnation = sh_get64(&r);
     head.from = from;
     /* What is of another version waits: it is said again, when both have heard of theirs. */
     if (!sh_reader_ok(&r) || zero || head.shard >= SH_SHARDS || !ring->is_active || !from ||
         from > SH_SUPERPEERS_MAX || from == ring->config.server ||
         head.version != ring->arcs.shards[head.shard].version ||
-        head.life != ring->arcs.lives[from])
+        head.incarnation != ring->arcs.incarnations[from])
         return;
     const struct sh_shard *shard = &ring->arcs.shards[head.shard];
     bool is_owner = shard->owner == from && (shard->replicas & sh_arc_bit(from));
     bool owns = ring->shards[head.shard].owns;
     if (head.type == SH_RING_APPEND && is_owner)
         sh_ring_on_append(ring, &head, &r);
-    else if (head.type == SH_RING_IMAGE && is_owner)
-        sh_ring_on_image(ring, &head, &r);
+    else if (head.type == SH_RING_SNAPSHOT && is_owner)
+        sh_ring_on_snapshot(ring, &head, &r);
     else if (head.type == SH_RING_ANSWER && owns)
         sh_ring_on_answer(ring, now_ns, &head, &r);
-    else if (head.type == SH_RING_IMAGE_ANSWER && owns)
-        sh_ring_on_image_answer(ring, now_ns, &head, &r);
+    else if (head.type == SH_RING_SNAPSHOT_ANSWER && owns)
+        sh_ring_on_snapshot_answer(ring, now_ns, &head, &r);
 }

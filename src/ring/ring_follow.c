@@ -1,29 +1,62 @@
-/* Who holds a shard, or is to hold it: takes what its owner sends. */
-#include <stdlib.h>
-#include <string.h>
-
+/* A superpeer that is a replica of a shard, or is to be one: takes what the owner sends, and
+ * answers when it is on the disk. */
 #include "base/assert.h"
 #include "ring/ring_int.h"
 
-static void answer(struct sh_ring *ring, const struct sh_ring_head *head, uint8_t flags,
+static void answer(struct sh_ring *ring, uint8_t to, unsigned number, uint8_t flags,
                    uint64_t sequence)
 {
-    struct sh_ring_shard *shard = &ring->shards[head->shard];
+    struct sh_ring_shard *shard = &ring->shards[number];
     uint64_t epoch = 0;
     if (!(flags & SH_RING_EMPTY)) {
-        bool is_known = sh_ring_log_epoch(shard, sequence, &epoch);
+        bool is_known = sh_entries_term(&shard->entries, sequence, &epoch);
         SH_ASSERT(is_known);
     }
-    bool is_first = shard->agreed_version != head->version;
-    if ((flags & SH_RING_YES) && (is_first || sequence > shard->agreed)) {
-        shard->agreed_version = head->version;
-        shard->agreed = sequence;
-    }
-    struct sh_writer w = sh_ring_message_begin(ring, head->from, head->shard, SH_RING_ANSWER, flags,
-                                               SH_RING_ANSWER_BYTES);
+    struct sh_writer w =
+        sh_ring_message_begin(ring, to, number, SH_RING_ANSWER, flags, SH_RING_ANSWER_BYTES);
     sh_put64(&w, sequence);
     sh_put64(&w, epoch);
     sh_put64(&w, shard->applied);
+}
+
+void sh_ring_follow_agree(struct sh_ring *ring, const struct sh_ring_head *head, uint64_t sequence)
+{
+    struct sh_ring_shard *shard = &ring->shards[head->shard];
+    SH_ASSERT(shard->has && sequence <= sh_entries_last(&shard->entries));
+    if (shard->agreed_version != head->version) {
+        shard->agreed_version = head->version;
+        shard->agreed = shard->answered = 0;
+    }
+    if (sequence > shard->agreed)
+        shard->agreed = sequence;
+    shard->owes_answer = true;
+    sh_ring_touch(ring, head->shard);
+}
+
+void sh_ring_follow_refuse(struct sh_ring *ring, const struct sh_ring_head *head, uint8_t flags,
+                           uint64_t sequence)
+{
+    answer(ring, head->from, head->shard, flags, sequence);
+}
+
+/* The owner of the version in which the log agrees is told up to where that is on the disk: all
+ * that was asked about, or as much as has been added. */
+void sh_ring_follow_step(struct sh_ring *ring, unsigned number)
+{
+    struct sh_ring_shard *shard = &ring->shards[number];
+    const struct sh_shard *now = &ring->arcs.shards[number];
+    if (!shard->owes_answer || shard->agreed_version != now->version || !shard->has ||
+        shard->has_lsn > ring->synced || shard->owns || now->owner == ring->config.server)
+        return;
+    uint64_t reached = shard->agreed < shard->synced ? shard->agreed : shard->synced;
+    uint64_t epoch;
+    if (reached < shard->agreed && reached <= shard->answered)
+        return;
+    if (!sh_entries_term(&shard->entries, reached, &epoch))
+        return; /* so far back the owner has heard of more already */
+    shard->answered = reached;
+    shard->owes_answer = reached < shard->agreed;
+    answer(ring, now->owner, number, SH_RING_YES, reached);
 }
 
 /* Takes one entry. False: it can't be taken. */
@@ -33,14 +66,11 @@ static bool entry_take(struct sh_ring *ring, unsigned number, uint64_t sequence,
     struct sh_ring_shard *shard = &ring->shards[number];
     uint64_t known;
     if (sequence <= shard->applied)
-        return true; /* all who hold it have the same */
-    if (sh_ring_log_epoch(shard, sequence, &known)) {
-        if (known == epoch)
-            return true;
-        sh_ring_log_cut(shard, sequence); /* another owner's, which was never answered */
-    }
-    SH_ASSERT(sequence == sh_ring_log_last(shard) + 1);
-    return !sh_ring_log_reserve(ring, number, bytes) && !sh_ring_log_append(shard, epoch, bytes);
+        return true; /* all replicas have the same */
+    if (sh_entries_term(&shard->entries, sequence, &known) && known == epoch)
+        return true;
+    /* Another owner's, which was never answered, goes. */
+    return !sh_ring_log_take(ring, number, sequence, epoch, bytes);
 }
 
 void sh_ring_on_append(struct sh_ring *ring, const struct sh_ring_head *head, struct sh_reader *r)
@@ -51,23 +81,24 @@ void sh_ring_on_append(struct sh_ring *ring, const struct sh_ring_head *head, st
     uint64_t applied = sh_get64(r);
     uint32_t count = sh_get32(r);
     uint64_t known;
+    SH_ASSERT(!shard->owns);
     if (!sh_reader_ok(r))
         return;
     if (!shard->has) {
-        answer(ring, head, SH_RING_EMPTY, 0);
+        sh_ring_follow_refuse(ring, head, SH_RING_EMPTY, 0);
         return;
     }
-    if (before > sh_ring_log_last(shard)) {
-        answer(ring, head, 0, sh_ring_log_last(shard));
+    if (before > sh_entries_last(&shard->entries)) {
+        sh_ring_follow_refuse(ring, head, 0, sh_entries_last(&shard->entries));
         return;
     }
     /* Of what is applied and forgotten the epochs are not known any more: from there on, then. */
-    if (!sh_ring_log_epoch(shard, before, &known) || known != before_epoch) {
-        answer(ring, head, 0, shard->applied);
+    if (!sh_entries_term(&shard->entries, before, &known) || known != before_epoch) {
+        sh_ring_follow_refuse(ring, head, 0, shard->applied);
         return;
     }
     uint64_t sequence = before;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count && !sh_journal_is_full(ring->journal); i++) {
         uint64_t epoch = sh_get64(r);
         uint32_t size = sh_get32(r);
         const uint8_t *at = sh_reader_take(r, size);
@@ -80,93 +111,5 @@ void sh_ring_on_append(struct sh_ring *ring, const struct sh_ring_head *head, st
         applied = sequence;
     if (applied > shard->applied)
         sh_ring_log_apply(ring, head->shard, applied);
-    answer(ring, head, SH_RING_YES, sequence);
-}
-
-/* --- Images ---------------------------------------------------------------------------------- */
-
-static void image_answer(struct sh_ring *ring, const struct sh_ring_head *head, uint64_t sequence,
-                         uint32_t wanted)
-{
-    struct sh_writer w = sh_ring_message_begin(ring, head->from, head->shard, SH_RING_IMAGE_ANSWER,
-                                               0, SH_RING_IMAGE_ANSWER_BYTES);
-    sh_put64(&w, sequence);
-    sh_put32(&w, wanted);
-}
-
-static void image_install(struct sh_ring *ring, const struct sh_ring_head *head)
-{
-    struct sh_ring_shard *shard = &ring->shards[head->shard];
-    const struct sh_ring_fsm *fsm = &ring->config.fsm;
-    struct sh_ring_image image = shard->coming;
-    shard->coming = (struct sh_ring_image){0};
-    enum shoal_err err =
-        fsm->image_get(fsm->arg, head->shard, sh_bytes_make(image.bytes, image.size));
-    if (!err) {
-        sh_ring_log_reset(shard, image.sequence, image.epoch);
-        shard->has = true;
-        answer(ring, head, SH_RING_YES, image.sequence);
-    } else if (shard->has) {
-        answer(ring, head, 0, shard->applied);
-    } else {
-        answer(ring, head, SH_RING_EMPTY, 0);
-    }
-    free(image.bytes);
-}
-
-/* Makes room for an image, unless a part of it is there. */
-static bool image_expect(struct sh_ring_image *coming, const struct sh_ring_image *image)
-{
-    if (coming->bytes && coming->sequence == image->sequence && coming->epoch == image->epoch &&
-        coming->size == image->size)
-        return true;
-    sh_ring_image_drop(coming);
-    *coming = *image;
-    coming->at = 0;
-    coming->bytes = malloc(image->size ? image->size : 1);
-    return coming->bytes;
-}
-
-/* Whether an image came late: to install it would drop entries that the owner counts on. */
-static bool is_superfluous(struct sh_ring *ring, const struct sh_ring_head *head,
-                           const struct sh_ring_image *image)
-{
-    struct sh_ring_shard *shard = &ring->shards[head->shard];
-    bool holds = ring->arcs.shards[head->shard].replicas & sh_ring_own(ring);
-    uint64_t epoch;
-    if (shard->agreed_version == head->version && image->sequence <= shard->agreed)
-        answer(ring, head, SH_RING_YES, shard->agreed);
-    else if (holds && image->sequence <= shard->applied)
-        answer(ring, head, 0, shard->applied);
-    else if (sh_ring_log_epoch(shard, image->sequence, &epoch) && epoch == image->epoch)
-        answer(ring, head, SH_RING_YES, image->sequence);
-    else
-        return false;
-    return true;
-}
-
-void sh_ring_on_image(struct sh_ring *ring, const struct sh_ring_head *head, struct sh_reader *r)
-{
-    struct sh_ring_shard *shard = &ring->shards[head->shard];
-    struct sh_ring_image *coming = &shard->coming;
-    struct sh_ring_image image = {.sequence = sh_get64(r)};
-    image.epoch = sh_get64(r);
-    image.size = sh_get32(r);
-    uint32_t offset = sh_get32(r);
-    size_t size = sh_reader_left(r);
-    if (!sh_reader_ok(r) || image.sequence > SH_RING_SEQUENCE_MAX ||
-        image.size > SH_RING_IMAGE_BYTES_MAX || offset > image.size || size > image.size - offset)
-        return;
-    if (shard->has && is_superfluous(ring, head, &image))
-        return;
-    if (!image_expect(coming, &image))
-        return;
-    if (offset == coming->at && size) {
-        memcpy(coming->bytes + offset, sh_reader_take(r, size), size);
-        coming->at += (uint32_t)size;
-    }
-    if (coming->at < coming->size)
-        image_answer(ring, head, coming->sequence, coming->at);
-    else
-        image_install(ring, head);
+    sh_ring_follow_agree(ring, head, sequence);
 }

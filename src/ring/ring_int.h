@@ -1,94 +1,128 @@
 /* The inside of the ring, shared by ring*.c.
  *
  * Messages, little-endian, no padding. All begin with u8 type, u8 shard, u8 flags, u8 zero, u64
- * version of the shard, u64 life of the sender (arcs.h).
- *   APPEND        u64 sequence before, u64 its epoch, u64 applied, u32 count, entries
- *     an entry    u64 epoch, u32 size, bytes
- *   ANSWER        u64 sequence, u64 its epoch, u64 applied
- *     flags       YES: the log agrees with the owner's up to sequence, else that is where to try
- *                 next; EMPTY: there is no state, an image is needed
- *   IMAGE         u64 sequence, u64 its epoch, u32 size, u32 offset, bytes to the end
- *   IMAGE_ANSWER  u64 sequence, u32 offset wanted next */
+ * version of the shard, u64 incarnation of the sender (arcs.h).
+ *   APPEND           u64 sequence before, u64 its epoch, u64 applied, u32 count, entries
+ *     an entry       u64 epoch, u32 size, bytes
+ *   ANSWER           u64 sequence, u64 its epoch, u64 applied
+ *     flags          YES: the log on disk agrees with the owner's up to sequence, else that is
+ * where to try next; EMPTY: there is no state, a snapshot is needed SNAPSHOT         u64 sequence,
+ * u64 its epoch, u32 number of the piece, bytes to the end flags          LAST: there are no more
+ * pieces (this one is empty) SNAPSHOT_ANSWER  u64 sequence, u32 piece wanted next */
 #ifndef SH_RING_RING_INT_H
 #define SH_RING_RING_INT_H
 
+#include "journal/entries.h"
 #include "ring/ring.h"
 
-enum sh_ring_type { SH_RING_APPEND = 1, SH_RING_ANSWER, SH_RING_IMAGE, SH_RING_IMAGE_ANSWER };
+enum sh_ring_type { SH_RING_APPEND = 1, SH_RING_ANSWER, SH_RING_SNAPSHOT, SH_RING_SNAPSHOT_ANSWER };
 
 #define SH_RING_YES 1u
 #define SH_RING_EMPTY 2u
+#define SH_RING_LAST 4u
 
 #define SH_RING_HEAD_BYTES 20
 #define SH_RING_APPEND_BYTES 28
 #define SH_RING_ENTRY_BYTES 12
 #define SH_RING_ANSWER_BYTES 24
-#define SH_RING_IMAGE_BYTES 24
-#define SH_RING_IMAGE_ANSWER_BYTES 12
+#define SH_RING_SNAPSHOT_BYTES 28
+#define SH_RING_SNAPSHOT_ANSWER_BYTES 12
 #define SH_RING_MESSAGES_MAX 4096 /* not fetched yet; more are dropped, as a network would */
 #define SH_RING_SEQUENCE_MAX (UINT64_C(1) << 62) /* none gets there; more is malformed */
-/* An image is given up when so many times entries_kept were applied since it was taken. */
-#define SH_RING_IMAGE_AGE 16
-
-struct sh_ring_entry {
-    uint64_t epoch;
-    uint32_t size;
-    uint8_t *bytes; /* NULL if size is 0 */
-};
+/* A snapshot that is being sent is begun anew when so many times entries_kept were applied since.
+ */
+#define SH_RING_SNAPSHOT_AGE 16
 
 /* What a head says. */
 struct sh_ring_head {
     uint8_t type, shard, flags, from;
-    uint64_t version, life;
+    uint64_t version, incarnation;
+};
+
+/* A snapshot on its way to one superpeer: the piece that was sent last, kept to send it again. */
+struct sh_ring_outgoing {
+    void *snapshot;    /* fsm's */
+    uint64_t transfer; /* a number of the owner's, never used again in a version */
+    uint64_t sequence, epoch;
+    uint32_t piece;
+    bool is_last;
+    size_t size;
+    uint8_t bytes[];
+};
+
+/* A snapshot that is coming. */
+struct sh_ring_incoming {
+    void *restore; /* fsm's; NULL: nothing is coming */
+    uint64_t version, transfer;
+    uint64_t sequence, epoch;
+    uint32_t piece; /* wanted next */
+    uint32_t idle;  /* due steps since a piece came */
+};
+
+/* How an owner sends to another superpeer.
+ *
+ *          YES in this version            nothing advances for resend_ns, or NO
+ *   PROBE -----------------> STREAM -----------------------------------------> PROBE
+ *     '--- EMPTY, or what it lacks is forgotten ---> SNAPSHOT --- YES or NO ---> STREAM or PROBE */
+enum sh_ring_sending {
+    SH_RING_PROBE,   /* one message at a time, until the logs agree somewhere */
+    SH_RING_STREAM,  /* entries as they are ordered, without waiting */
+    SH_RING_TRANSFER /* pieces of a snapshot, one at a time */
 };
 
 /* What an owner knows of another superpeer. */
 struct sh_ring_progress {
-    uint64_t version;  /* in which it answered last */
-    uint64_t match;    /* it agrees with the owner up to here */
-    uint64_t next;     /* what is sent next */
-    uint64_t applied;  /* there */
-    uint64_t since_ns; /* it owes an answer since then without any advance; 0: it does not */
-    uint64_t resend_ns;
-    uint64_t image; /* sequence of the image that is being sent */
-    uint32_t image_at;
-    bool is_waiting; /* something is under way */
-    bool wants_image;
-};
-
-/* A state as bytes: being sent, or coming. */
-struct sh_ring_image {
-    uint64_t sequence, epoch;
-    uint32_t size, at;
-    uint8_t *bytes; /* NULL: there is none */
+    enum sh_ring_sending sending;
+    uint64_t version;   /* in which it answered last */
+    uint64_t match;     /* its log on disk agrees with the owner's up to here */
+    uint64_t next;      /* what is sent next */
+    uint64_t applied;   /* there */
+    uint64_t since_ns;  /* since when its log on disk is behind without any advance; 0: it is not */
+    uint64_t resend_ns; /* when to say again what was not answered */
+    struct sh_ring_outgoing *outgoing;
 };
 
 struct sh_ring_shard {
+    struct sh_ring *ring;
     uint64_t wanted; /* who is to hold it, and who of them is to own it; 0: nobody */
     uint8_t successor;
-    bool has;                  /* fsm has the state as of `applied` */
-    uint64_t base, base_epoch; /* the entry before the first in memory */
-    struct sh_ring_entry *entries;
-    size_t count, room;
+    bool has; /* fsm has the state as of `applied`; the log begins with LSN has_lsn */
+    sh_lsn has_lsn;
+    struct sh_entries entries;
     uint64_t applied;
-    /* In that version the owner was told that the log agrees with its own up to there. */
-    uint64_t agreed_version, agreed;
-    struct sh_ring_image coming;
+    uint64_t synced; /* entries up to here are on the disk */
+    void *saving;    /* fsm's snapshot that the journal is taking */
+    /* While the journal is opened: a snapshot that is being read. */
+    void *loading;
+    uint64_t loading_sequence, loading_epoch;
+    /* A replica's: in that version its log agrees with the owner's up to `agreed`; the owner was
+     * told so up to `answered`, and waits for more if it is owed an answer. */
+    uint64_t agreed_version, agreed, answered;
+    bool owes_answer;
+    struct sh_ring_incoming incoming;
 
-    bool owns;       /* owner of the version in force, with the state */
+    /* An owner's. */
+    bool owns;       /* of the version in force, with the state */
     bool is_handing; /* takes no updates any more */
     bool has_handed; /* has asked the registry for another owner: whether it is, it can't know */
     uint64_t serve_from; /* what was there when it took over must be applied first */
-    uint64_t counted;    /* superpeers that do not hold it yet, but are awaited */
+    uint64_t counted;    /* superpeers that are no replicas yet, but are awaited */
+    uint64_t stalled_ns; /* since when its own disk is behind without any advance; 0: it is not */
     struct sh_ring_progress progress[SH_SUPERPEERS_MAX + 1];
-    struct sh_ring_image image;
+    bool is_built; /* of a shard without replicas: in that version, the state is made */
+    uint64_t built_version;
     struct sh_arc_change change; /* kind 0: none */
     uint64_t change_ns;          /* when to ask for it again */
 };
 
 struct sh_ring {
     struct sh_ring_config config;
+    struct sh_journal *journal;
+    unsigned first_stream;
+    sh_lsn synced; /* the journal's, as was looked at last */
     bool is_active;
+    uint64_t transfers; /* snapshots that were begun to be sent */
+    uint64_t dirty;     /* shards that the next step has to look at: bit n is shard n */
     uint64_t lease_ns;
     uint64_t due_ns;
     struct sh_arcs arcs;
@@ -102,45 +136,77 @@ static inline uint64_t sh_ring_own(const struct sh_ring *ring)
     return sh_arc_bit(ring->config.server);
 }
 
-/* ring_log.c */
-uint64_t sh_ring_log_last(const struct sh_ring_shard *shard);
-/* The epoch of an entry, or of the base; false: not known any more, or not there. */
-bool sh_ring_log_epoch(const struct sh_ring_shard *shard, uint64_t sequence, uint64_t *epoch_out);
-const struct sh_ring_entry *sh_ring_log_at(const struct sh_ring_shard *shard, uint64_t sequence);
-/* Whether the state will have the memory for an entry; as fsm.reserve. */
-SHOAL_NODISCARD enum shoal_err sh_ring_log_reserve(struct sh_ring *ring, unsigned number,
-                                                   struct sh_bytes command);
-/* ENOMEM. */
-SHOAL_NODISCARD enum shoal_err sh_ring_log_append(struct sh_ring_shard *shard, uint64_t epoch,
-                                                  struct sh_bytes bytes);
-/* Drops the entries from a sequence on. */
-void sh_ring_log_cut(struct sh_ring_shard *shard, uint64_t sequence);
-/* Begins anew behind a base, all of which is applied. */
-void sh_ring_log_reset(struct sh_ring_shard *shard, uint64_t base, uint64_t epoch);
-/* Applies up to a sequence, and drops what nobody is likely to miss. */
-void sh_ring_log_apply(struct sh_ring *ring, unsigned number, uint64_t until);
-void sh_ring_image_drop(struct sh_ring_image *image);
+static inline unsigned sh_ring_stream_of(const struct sh_ring *ring, unsigned number)
+{
+    return ring->first_stream + number;
+}
+
+static inline void sh_ring_touch(struct sh_ring *ring, unsigned number)
+{
+    ring->dirty |= UINT64_C(1) << number;
+}
 
 /* ring.c. Begins a message; a bad writer: it can't be sent (memory, or too many). */
 struct sh_writer sh_ring_message_begin(struct sh_ring *ring, uint8_t to, unsigned number,
                                        enum sh_ring_type type, uint8_t flags, size_t size);
-/* Forgets a shard's state. */
+
+/* ring_log.c */
+/* Takes an entry into the log and the journal; what was there from its sequence on is dropped. The
+ * sequence is at most the log's end + 1. ENOMEM, or as fsm.reserve. */
+SHOAL_NODISCARD enum shoal_err sh_ring_log_take(struct sh_ring *ring, unsigned number,
+                                                uint64_t sequence, uint64_t epoch,
+                                                struct sh_bytes command);
+/* Applies up to a sequence, and drops what nobody is likely to miss. */
+void sh_ring_log_apply(struct sh_ring *ring, unsigned number, uint64_t until);
+/* Looks how much of the log the journal has synced; whether that is more than before. */
+bool sh_ring_log_sync(struct sh_ring *ring, unsigned number);
+/* The state that fsm has now is the shard's, as of that sequence; the log goes on behind it, and
+ * the journal makes it durable with that LSN. */
+void sh_ring_log_install(struct sh_ring *ring, unsigned number, uint64_t sequence, uint64_t epoch,
+                         sh_lsn lsn);
+/* Writes a state that fsm has made into the journal, as the beginning of a log. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_ring_log_begin(struct sh_ring *ring, unsigned number,
+                                                 uint64_t epoch);
+/* Forgets a shard's state and log, here and in the journal. */
 void sh_ring_shard_clear(struct sh_ring *ring, unsigned number);
+
+/* ring_snapshot.c */
+void sh_ring_outgoing_drop(struct sh_ring *ring, struct sh_ring_progress *progress);
+void sh_ring_incoming_drop(struct sh_ring *ring, unsigned number);
+/* Time has passed: a snapshot of which nothing comes any more is given up, since the journal keeps
+ * all from its beginning on. */
+void sh_ring_incoming_tick(struct sh_ring *ring, unsigned number);
+/* The lowest sequence that snapshots on their way need entries behind; `other` if none does. */
+uint64_t sh_ring_outgoing_lowest(const struct sh_ring_shard *shard, uint64_t other);
+/* Sends the piece at hand, the first time or again. */
+void sh_ring_snapshot_send(struct sh_ring *ring, unsigned number, uint8_t to);
+void sh_ring_on_snapshot(struct sh_ring *ring, const struct sh_ring_head *head,
+                         struct sh_reader *r);
+void sh_ring_on_snapshot_answer(struct sh_ring *ring, uint64_t now_ns,
+                                const struct sh_ring_head *head, struct sh_reader *r);
 
 /* ring_lead.c */
 void sh_ring_lead_begin(struct sh_ring *ring, uint64_t now_ns, unsigned number, bool was_owner);
-void sh_ring_lead_end(struct sh_ring_shard *shard);
+void sh_ring_lead_end(struct sh_ring *ring, unsigned number);
 /* Forgets what an owner knew of a superpeer. */
-void sh_ring_lead_forget(struct sh_ring_shard *shard, unsigned nid);
+void sh_ring_lead_forget(struct sh_ring *ring, unsigned number, unsigned nid);
 /* Sends, applies and asks for changes as far as can be now. */
 void sh_ring_lead_step(struct sh_ring *ring, uint64_t now_ns, unsigned number);
 void sh_ring_on_answer(struct sh_ring *ring, uint64_t now_ns, const struct sh_ring_head *head,
                        struct sh_reader *r);
-void sh_ring_on_image_answer(struct sh_ring *ring, uint64_t now_ns, const struct sh_ring_head *head,
-                             struct sh_reader *r);
+/* Asks the registry for a change of a shard, until its version is another one. */
+void sh_ring_ask(struct sh_ring *ring, uint64_t now_ns, unsigned number, enum sh_arc_kind kind,
+                 unsigned nid);
 
 /* ring_follow.c */
 void sh_ring_on_append(struct sh_ring *ring, const struct sh_ring_head *head, struct sh_reader *r);
-void sh_ring_on_image(struct sh_ring *ring, const struct sh_ring_head *head, struct sh_reader *r);
+/* The log agrees with the owner's up to that sequence, in that version: to be answered once it is
+ * on the disk. */
+void sh_ring_follow_agree(struct sh_ring *ring, const struct sh_ring_head *head, uint64_t sequence);
+/* Answers NO: `flags`, and from where to try. */
+void sh_ring_follow_refuse(struct sh_ring *ring, const struct sh_ring_head *head, uint8_t flags,
+                           uint64_t sequence);
+/* Answers the owner as far as the disk has got. */
+void sh_ring_follow_step(struct sh_ring *ring, unsigned number);
 
 #endif

@@ -1,16 +1,19 @@
-/* A shard's owner: what it sends, when something is done, what it asks the registry for. */
-#include <stdlib.h>
-
+/* A shard's owner: what it sends, when an update is done, what it asks the registry for. */
 #include "base/assert.h"
 #include "base/log.h"
 #include "ring/ring_int.h"
 
-void sh_ring_lead_forget(struct sh_ring_shard *shard, unsigned nid)
+/* Entries on their way to one superpeer in one step, in messages of piece_bytes. */
+#define MESSAGES_A_STEP 8
+
+void sh_ring_lead_forget(struct sh_ring *ring, unsigned number, unsigned nid)
 {
+    struct sh_ring_shard *shard = &ring->shards[number];
     SH_ASSERT(shard->owns);
-    shard->progress[nid] = (struct sh_ring_progress){.next = sh_ring_log_last(shard) + 1};
+    sh_ring_outgoing_drop(ring, &shard->progress[nid]);
+    shard->progress[nid] = (struct sh_ring_progress){.next = sh_entries_last(&shard->entries) + 1};
     shard->counted &= ~sh_arc_bit(nid);
-    /* It is asked for in the life that is over, and would be in vain. */
+    /* It was asked for in an incarnation that is over, and would be in vain. */
     if (shard->change.kind == SH_ARC_ADD && shard->change.nid == nid)
         shard->change.kind = 0;
 }
@@ -19,40 +22,43 @@ void sh_ring_lead_begin(struct sh_ring *ring, uint64_t now_ns, unsigned number, 
 {
     struct sh_ring_shard *shard = &ring->shards[number];
     const struct sh_shard *now = &ring->arcs.shards[number];
+    SH_ASSERT(shard->has && now->owner == ring->config.server);
     shard->owns = true;
-    shard->is_handing = shard->has_handed = false;
+    shard->is_handing = shard->has_handed = shard->owes_answer = false;
     shard->change.kind = 0;
-    sh_ring_image_drop(&shard->coming);
+    shard->stalled_ns = 0;
     for (unsigned nid = 1; nid <= SH_SUPERPEERS_MAX; nid++) {
         struct sh_ring_progress *progress = &shard->progress[nid];
-        /* Who does not hold it has to say in this version that he has it: he may have dropped it.
-         */
+        /* A superpeer that is not a replica must confirm, in this version, that it has the shard:
+         * it may have dropped it. */
         if (!was_owner || !(now->replicas & sh_arc_bit(nid)))
-            sh_ring_lead_forget(shard, nid);
-        progress->is_waiting = false;
+            sh_ring_lead_forget(ring, number, nid);
+        if (progress->sending == SH_RING_STREAM)
+            progress->sending = SH_RING_PROBE;
         progress->resend_ns = 0;
-        if (!progress->since_ns)
-            progress->since_ns = now_ns;
+        progress->since_ns = now_ns;
     }
     shard->counted = 0;
     if (was_owner)
         return;
-    shard->serve_from = sh_ring_log_last(shard);
+    shard->serve_from = sh_entries_last(&shard->entries);
     SH_DEBUG("ring", "owns", SH_U64("shard", number), SH_U64("version", now->version),
              SH_U64("applied", shard->applied), SH_U64("last", shard->serve_from));
 }
 
-void sh_ring_lead_end(struct sh_ring_shard *shard)
+void sh_ring_lead_end(struct sh_ring *ring, unsigned number)
 {
+    struct sh_ring_shard *shard = &ring->shards[number];
+    for (unsigned nid = 1; nid <= SH_SUPERPEERS_MAX; nid++)
+        sh_ring_outgoing_drop(ring, &shard->progress[nid]);
     shard->owns = shard->is_handing = shard->has_handed = false;
     shard->change.kind = 0;
     shard->counted = 0;
-    sh_ring_image_drop(&shard->image);
 }
 
 /* --- Sending --------------------------------------------------------------------------------- */
 
-/* All but this one who hold the shard, or are to, or were to and may be added yet. */
+/* All other superpeers that are replicas, or are to be, or were to and may be added yet. */
 static uint64_t others(const struct sh_ring *ring, unsigned number)
 {
     const struct sh_ring_shard *shard = &ring->shards[number];
@@ -60,155 +66,129 @@ static uint64_t others(const struct sh_ring *ring, unsigned number)
            ~sh_ring_own(ring);
 }
 
-static void image_take(struct sh_ring *ring, unsigned number)
+/* The superpeers without whose disks nothing is done, but for this one. */
+static uint64_t awaited(const struct sh_ring *ring, unsigned number)
 {
-    struct sh_ring_shard *shard = &ring->shards[number];
-    const struct sh_ring_fsm *fsm = &ring->config.fsm;
-    size_t size = fsm->image_size(fsm->arg, number);
-    if (size > SH_RING_IMAGE_BYTES_MAX) {
-        SH_ERROR("ring", "a shard is too large to be copied", SH_U64("shard", number),
-                 SH_U64("bytes", size));
-        return;
-    }
-    struct sh_ring_image image = {.sequence = shard->applied, .size = (uint32_t)size};
-    bool is_known = sh_ring_log_epoch(shard, image.sequence, &image.epoch);
-    SH_ASSERT(is_known);
-    image.bytes = malloc(size ? size : 1);
-    if (!image.bytes)
-        return; /* tried again in the next step */
-    struct sh_writer w = sh_writer_make(image.bytes, size);
-    fsm->image_put(fsm->arg, number, &w);
-    SH_ASSERT(sh_writer_ok(&w) && w.at == w.end);
-    shard->image = image;
+    return (ring->arcs.shards[number].replicas | ring->shards[number].counted) & ~sh_ring_own(ring);
 }
 
-static void send_image(struct sh_ring *ring, unsigned number, uint8_t to)
+/* Sends entries from `next` on, and how far updates are applied. */
+static void entries_send(struct sh_ring *ring, unsigned number, uint8_t to)
 {
     struct sh_ring_shard *shard = &ring->shards[number];
     struct sh_ring_progress *progress = &shard->progress[to];
-    if (!shard->image.bytes)
-        image_take(ring, number);
-    const struct sh_ring_image *image = &shard->image;
-    if (!image->bytes)
-        return;
-    if (progress->image != image->sequence || progress->image_at > image->size) {
-        progress->image = image->sequence;
-        progress->image_at = 0;
-    }
-    uint32_t size = image->size - progress->image_at;
-    if (size > ring->config.piece_bytes)
-        size = ring->config.piece_bytes;
-    struct sh_writer w =
-        sh_ring_message_begin(ring, to, number, SH_RING_IMAGE, 0, SH_RING_IMAGE_BYTES + size);
-    sh_put64(&w, image->sequence);
-    sh_put64(&w, image->epoch);
-    sh_put32(&w, image->size);
-    sh_put32(&w, progress->image_at);
-    sh_put_raw(&w, sh_bytes_make(image->bytes + progress->image_at, size));
-}
-
-static void send_entries(struct sh_ring *ring, unsigned number, uint8_t to, uint64_t before_epoch)
-{
-    struct sh_ring_shard *shard = &ring->shards[number];
-    uint64_t next = shard->progress[to].next;
-    uint64_t last = sh_ring_log_last(shard);
+    uint64_t last = sh_entries_last(&shard->entries);
+    uint64_t before_epoch;
+    bool is_known = sh_entries_term(&shard->entries, progress->next - 1, &before_epoch);
+    SH_ASSERT(is_known);
     size_t size = SH_RING_APPEND_BYTES;
     uint32_t count = 0;
-    while (next + count <= last && size < ring->config.piece_bytes) {
-        size += SH_RING_ENTRY_BYTES + sh_ring_log_at(shard, next + count)->size;
+    while (progress->next + count <= last && size < ring->config.piece_bytes) {
+        size += SH_RING_ENTRY_BYTES + sh_entries_at(&shard->entries, progress->next + count)->size;
         count++;
     }
     struct sh_writer w = sh_ring_message_begin(ring, to, number, SH_RING_APPEND, 0, size);
-    sh_put64(&w, next - 1);
+    sh_put64(&w, progress->next - 1);
     sh_put64(&w, before_epoch);
     sh_put64(&w, shard->applied);
     sh_put32(&w, count);
     for (uint32_t i = 0; i < count; i++) {
-        const struct sh_ring_entry *entry = sh_ring_log_at(shard, next + i);
-        sh_put64(&w, entry->epoch);
+        const struct sh_entry *entry = sh_entries_at(&shard->entries, progress->next + i);
+        sh_put64(&w, entry->term);
         sh_put32(&w, entry->size);
         sh_put_raw(&w, sh_bytes_make(entry->bytes, entry->size));
     }
+    if (progress->sending == SH_RING_STREAM)
+        progress->next += count;
 }
 
-static void tell(struct sh_ring *ring, uint64_t now_ns, unsigned number, uint8_t to)
+/* Whether a superpeer's log on its disk is behind, as far as is known here. */
+static bool is_behind(const struct sh_ring *ring, unsigned number, uint8_t nid)
+{
+    const struct sh_ring_shard *shard = &ring->shards[number];
+    const struct sh_ring_progress *progress = &shard->progress[nid];
+    return progress->version != ring->arcs.shards[number].version ||
+           progress->match < sh_entries_last(&shard->entries);
+}
+
+/* Goes back to where the logs were known to agree, as what came since may have got lost. */
+static void fall_back(struct sh_ring_shard *shard, struct sh_ring_progress *progress)
+{
+    if (progress->sending == SH_RING_STREAM) {
+        progress->sending = SH_RING_PROBE;
+        progress->next = progress->match + 1;
+    }
+    uint64_t epoch;
+    SH_ASSERT(progress->next);
+    if (!sh_entries_term(&shard->entries, progress->next - 1, &epoch))
+        progress->sending = SH_RING_TRANSFER; /* what it lacks is forgotten here by now */
+}
+
+/* Sends to one superpeer what it lacks and was not sent yet, or was sent long ago. */
+static void other_step(struct sh_ring *ring, uint64_t now_ns, unsigned number, uint8_t to)
 {
     struct sh_ring_shard *shard = &ring->shards[number];
     struct sh_ring_progress *progress = &shard->progress[to];
-    bool owes = progress->version != ring->arcs.shards[number].version ||
-                progress->match < sh_ring_log_last(shard) || progress->wants_image;
+    bool owes = is_behind(ring, number, to) || progress->sending == SH_RING_TRANSFER;
     if (!owes)
         progress->since_ns = 0;
     else if (!progress->since_ns)
         progress->since_ns = now_ns;
-    if (!owes && progress->applied >= shard->applied)
+    bool is_late = now_ns >= progress->resend_ns;
+    /* That an update is applied, others learn with the next entries or after a while. */
+    if (!owes && (progress->applied >= shard->applied || !is_late))
         return;
-    /* That something is done, others learn with the next entries or after a while. */
-    if ((progress->is_waiting || !owes) && now_ns < progress->resend_ns)
+    if (owes && is_late)
+        fall_back(shard, progress);
+    if (progress->sending != SH_RING_STREAM && !is_late)
         return;
-    progress->is_waiting = true;
-    progress->resend_ns = now_ns + ring->config.resend_ns;
-    uint64_t epoch = 0;
-    SH_ASSERT(progress->next);
-    /* What it lacks may be forgotten here by now. */
-    if (!sh_ring_log_epoch(shard, progress->next - 1, &epoch))
-        progress->wants_image = true;
-    if (progress->wants_image)
-        send_image(ring, number, to);
-    else
-        send_entries(ring, number, to, epoch);
-}
-
-static void tell_all(struct sh_ring *ring, uint64_t now_ns, unsigned number)
-{
-    struct sh_ring_shard *shard = &ring->shards[number];
-    bool is_image_wanted = false;
-    for (uint64_t left = others(ring, number); left; left &= left - 1) {
-        uint8_t to = (uint8_t)__builtin_ctzll(left);
-        tell(ring, now_ns, number, to);
-        is_image_wanted |= shard->progress[to].wants_image;
+    if (progress->sending == SH_RING_TRANSFER) {
+        sh_ring_snapshot_send(ring, number, to);
+    } else if (progress->sending == SH_RING_PROBE || progress->next > progress->match + 1 ||
+               !owes) {
+        if (progress->sending == SH_RING_STREAM && owes &&
+            progress->next > sh_entries_last(&shard->entries))
+            return; /* all is on its way */
+        entries_send(ring, number, to);
+    } else {
+        entries_send(ring, number, to);
     }
-    if (!is_image_wanted)
-        sh_ring_image_drop(&shard->image);
+    for (unsigned i = 1; progress->sending == SH_RING_STREAM && i < MESSAGES_A_STEP &&
+                         progress->next <= sh_entries_last(&shard->entries);
+         i++)
+        entries_send(ring, number, to);
+    if (progress->sending == SH_RING_STREAM && progress->next <= sh_entries_last(&shard->entries))
+        sh_ring_touch(ring, number);
+    progress->resend_ns = now_ns + ring->config.resend_ns;
 }
 
 /* --- Deciding -------------------------------------------------------------------------------- */
 
-/* Applies what all have who are awaited. */
+/* Applies what all awaited superpeers and this one have on their disks. */
 static void apply(struct sh_ring *ring, uint64_t now_ns, unsigned number)
 {
     struct sh_ring_shard *shard = &ring->shards[number];
-    uint64_t awaited = (ring->arcs.shards[number].replicas | shard->counted) & ~sh_ring_own(ring);
-    uint64_t done = sh_ring_log_last(shard);
-    for (; awaited; awaited &= awaited - 1) {
-        uint64_t match = shard->progress[__builtin_ctzll(awaited)].match;
+    uint64_t done = shard->has_lsn <= ring->synced ? shard->synced : 0;
+    for (uint64_t left = awaited(ring, number); left; left &= left - 1) {
+        uint64_t match = shard->progress[__builtin_ctzll(left)].match;
         done = match < done ? match : done;
     }
     if (done > shard->applied && now_ns < ring->lease_ns)
         sh_ring_log_apply(ring, number, done);
+    bool is_stalled =
+        shard->has_lsn > ring->synced || shard->synced < sh_entries_last(&shard->entries);
+    if (!is_stalled || sh_ring_log_sync(ring, number))
+        shard->stalled_ns = 0;
+    else if (!shard->stalled_ns)
+        shard->stalled_ns = now_ns;
 }
 
-static void ask(struct sh_ring *ring, uint64_t now_ns, unsigned number, enum sh_arc_kind kind,
-                unsigned nid)
-{
-    struct sh_ring_shard *shard = &ring->shards[number];
-    struct sh_arc_change change = {.kind = (uint8_t)kind,
-                                   .shard = (uint8_t)number,
-                                   .nid = (uint8_t)nid,
-                                   .version = ring->arcs.shards[number].version,
-                                   .life = ring->arcs.lives[nid]};
-    if (shard->change.kind != change.kind || shard->change.nid != change.nid)
-        shard->change_ns = now_ns;
-    shard->change = change;
-}
-
-/* Somebody who is awaited and answers nothing; 0: nobody. */
+/* An awaited superpeer whose log does not advance; 0: there is none. */
 static unsigned silent(const struct sh_ring *ring, uint64_t now_ns, unsigned number)
 {
     const struct sh_ring_shard *shard = &ring->shards[number];
-    uint64_t awaited = (ring->arcs.shards[number].replicas | shard->counted) & ~sh_ring_own(ring);
-    for (; awaited; awaited &= awaited - 1) {
-        unsigned nid = (unsigned)__builtin_ctzll(awaited);
+    for (uint64_t left = awaited(ring, number); left; left &= left - 1) {
+        unsigned nid = (unsigned)__builtin_ctzll(left);
         uint64_t since_ns = shard->progress[nid].since_ns;
         if (since_ns && now_ns >= since_ns + ring->config.patience_ns)
             return nid;
@@ -216,9 +196,9 @@ static unsigned silent(const struct sh_ring *ring, uint64_t now_ns, unsigned num
     return 0;
 }
 
-/* Somebody who is to hold the shard, does not, and has all that was answered, also by an owner
- * before this one; 0: nobody. Who is added may be the next owner. */
-static unsigned ready(const struct sh_ring *ring, unsigned number)
+/* A superpeer that is to be a replica, is none, and has all that was answered, also by an owner
+ * before this one; 0: there is none. A superpeer that is added may be the next owner. */
+static unsigned caught_up(const struct sh_ring *ring, unsigned number)
 {
     const struct sh_ring_shard *shard = &ring->shards[number];
     uint64_t version = ring->arcs.shards[number].version;
@@ -227,10 +207,61 @@ static unsigned ready(const struct sh_ring *ring, unsigned number)
     for (; missing; missing &= missing - 1) {
         unsigned nid = (unsigned)__builtin_ctzll(missing);
         const struct sh_ring_progress *progress = &shard->progress[nid];
-        if (progress->version == version && progress->match >= answered && !progress->wants_image)
+        if (progress->version == version && progress->match >= answered &&
+            progress->sending != SH_RING_TRANSFER)
             return nid;
     }
     return 0;
+}
+
+/* Whether a superpeer is a replica whose disk keeps up, so that it may own the shard. */
+static bool keeps_up(const struct sh_ring *ring, uint64_t now_ns, unsigned number, unsigned nid)
+{
+    const struct sh_ring_shard *shard = &ring->shards[number];
+    const struct sh_ring_progress *progress = &shard->progress[nid];
+    bool is_there = ring->arcs.shards[number].replicas & ring->arcs.up & sh_arc_bit(nid);
+    return is_there && progress->version == ring->arcs.shards[number].version &&
+           (!progress->since_ns || now_ns < progress->since_ns + ring->config.patience_ns / 4);
+}
+
+/* Whether no awaited superpeer advances, though others are there: then it is this one that is cut
+ * off from them. */
+static bool is_isolated(const struct sh_ring *ring, uint64_t now_ns, unsigned number)
+{
+    uint64_t left = awaited(ring, number);
+    if (!left || __builtin_popcountll(ring->arcs.up) < 3)
+        return false;
+    for (; left; left &= left - 1) {
+        const struct sh_ring_progress *progress =
+            &ring->shards[number].progress[__builtin_ctzll(left)];
+        if (!progress->since_ns || now_ns < progress->since_ns + 2 * ring->config.patience_ns)
+            return false;
+    }
+    return true;
+}
+
+/* A replica to take over from an owner whose own disk does not advance, or that reaches no replica
+ * and may drop none; 0: there is no need, or none that is up. */
+static unsigned stand_in(const struct sh_ring *ring, uint64_t now_ns, unsigned number)
+{
+    const struct sh_ring_shard *shard = &ring->shards[number];
+    uint64_t left = ring->arcs.shards[number].replicas & ring->arcs.up & ~sh_ring_own(ring);
+    bool is_stalled = shard->stalled_ns && now_ns >= shard->stalled_ns + ring->config.patience_ns;
+    bool is_alone = !is_stalled && is_isolated(ring, now_ns, number);
+    for (; (is_stalled || is_alone) && left; left &= left - 1) {
+        unsigned nid = (unsigned)__builtin_ctzll(left);
+        if (is_alone || keeps_up(ring, now_ns, number, nid))
+            return nid;
+    }
+    return 0;
+}
+
+/* Any replica has all that was answered; what was not may be lost, which an owner that has handed
+ * over tells nobody. */
+static void hand(struct sh_ring *ring, uint64_t now_ns, unsigned number, unsigned nid)
+{
+    ring->shards[number].has_handed = true;
+    sh_ring_ask(ring, now_ns, number, SH_ARC_HAND, nid);
 }
 
 /* What should be otherwise, by urgency; each change brings another version, and the next one. */
@@ -240,27 +271,33 @@ static void decide(struct sh_ring *ring, uint64_t now_ns, unsigned number)
     uint64_t replicas = ring->arcs.shards[number].replicas;
     if (shard->has_handed)
         return;
-    unsigned nid = silent(ring, now_ns, number);
+    unsigned nid = stand_in(ring, now_ns, number);
     if (nid) {
-        ask(ring, now_ns, number, SH_ARC_DROP, nid);
+        SH_WARN("ring", "own disk or connections do not advance; handing over",
+                SH_U64("shard", number), SH_U64("to", nid));
+        hand(ring, now_ns, number, nid);
         return;
     }
-    nid = ready(ring, number);
+    nid = silent(ring, now_ns, number);
+    if (nid && sh_arcs_may_drop(&ring->arcs, number, nid)) {
+        sh_ring_ask(ring, now_ns, number, SH_ARC_DROP, nid);
+        return;
+    }
+    nid = caught_up(ring, number);
     if (nid) {
         shard->counted |= sh_arc_bit(nid); /* until the version is another one */
-        ask(ring, now_ns, number, SH_ARC_ADD, nid);
+        sh_ring_ask(ring, now_ns, number, SH_ARC_ADD, nid);
         return;
     }
     nid = shard->successor;
-    shard->is_handing = nid && nid != ring->config.server && (replicas & sh_arc_bit(nid));
-    if (shard->is_handing && shard->applied == sh_ring_log_last(shard)) {
-        shard->has_handed = true;
-        ask(ring, now_ns, number, SH_ARC_HAND, nid);
+    shard->is_handing = nid && nid != ring->config.server && keeps_up(ring, now_ns, number, nid);
+    if (shard->is_handing && shard->applied == sh_entries_last(&shard->entries)) {
+        hand(ring, now_ns, number, nid);
         return;
     }
     uint64_t surplus = replicas & ~shard->wanted & ~sh_ring_own(ring);
     if (surplus && nid && !(shard->wanted & ~replicas) && !shard->is_handing)
-        ask(ring, now_ns, number, SH_ARC_DROP, (unsigned)__builtin_ctzll(surplus));
+        sh_ring_ask(ring, now_ns, number, SH_ARC_DROP, (unsigned)__builtin_ctzll(surplus));
     else
         shard->change.kind = 0; /* what was asked for before may still come */
 }
@@ -269,7 +306,8 @@ void sh_ring_lead_step(struct sh_ring *ring, uint64_t now_ns, unsigned number)
 {
     SH_ASSERT(ring->shards[number].owns && ring->shards[number].has);
     apply(ring, now_ns, number);
-    tell_all(ring, now_ns, number);
+    for (uint64_t left = others(ring, number); left; left &= left - 1)
+        other_step(ring, now_ns, number, (uint8_t)__builtin_ctzll(left));
     decide(ring, now_ns, number);
 }
 
@@ -284,43 +322,36 @@ void sh_ring_on_answer(struct sh_ring *ring, uint64_t now_ns, const struct sh_ri
     uint64_t epoch = sh_get64(r);
     uint64_t applied = sh_get64(r);
     uint64_t known;
+    SH_ASSERT(shard->owns);
     if (!sh_reader_done(r) || !(others(ring, head->shard) & sh_arc_bit(head->from)))
         return;
-    progress->is_waiting = false;
-    bool agrees = !(head->flags & SH_RING_EMPTY) && sh_ring_log_epoch(shard, sequence, &known) &&
-                  known == epoch;
+    bool agrees = !(head->flags & SH_RING_EMPTY) &&
+                  sh_entries_term(&shard->entries, sequence, &known) && known == epoch;
     if ((head->flags & SH_RING_YES) && agrees) {
-        if (sequence > progress->match || progress->version != head->version)
+        if (sequence > progress->match || progress->version != head->version) {
             progress->since_ns = now_ns;
+            progress->resend_ns = now_ns + ring->config.resend_ns;
+        }
         progress->version = head->version;
         if (sequence > progress->match)
             progress->match = sequence;
         if (applied > progress->applied)
             progress->applied = applied;
-        progress->next = progress->match + 1;
-        progress->wants_image = false;
+        if (progress->sending != SH_RING_STREAM)
+            progress->next = progress->match + 1;
+        else if (progress->next <= progress->match)
+            progress->next = progress->match + 1;
+        sh_ring_outgoing_drop(ring, progress);
+        progress->sending = SH_RING_STREAM;
+    } else if (head->flags & SH_RING_YES) {
+        return; /* so far back that it is forgotten here: a later one says more */
     } else if (agrees) {
+        progress->sending = SH_RING_PROBE;
         progress->next = sequence + 1;
-        progress->wants_image = false;
+        progress->resend_ns = now_ns;
     } else {
-        progress->wants_image = true;
+        progress->sending = SH_RING_TRANSFER;
+        progress->resend_ns = now_ns;
     }
-    sh_ring_lead_step(ring, now_ns, head->shard);
-}
-
-void sh_ring_on_image_answer(struct sh_ring *ring, uint64_t now_ns, const struct sh_ring_head *head,
-                             struct sh_reader *r)
-{
-    struct sh_ring_shard *shard = &ring->shards[head->shard];
-    struct sh_ring_progress *progress = &shard->progress[head->from];
-    uint64_t sequence = sh_get64(r);
-    uint32_t offset = sh_get32(r);
-    if (!sh_reader_done(r) || !progress->wants_image || sequence != progress->image ||
-        !shard->image.bytes || sequence != shard->image.sequence || offset > shard->image.size)
-        return;
-    progress->is_waiting = false;
-    if (offset > progress->image_at)
-        progress->since_ns = now_ns;
-    progress->image_at = offset;
-    sh_ring_lead_step(ring, now_ns, head->shard);
+    sh_ring_touch(ring, head->shard);
 }

@@ -16,7 +16,9 @@
 
 static struct sh_arcs arcs;
 static struct sh_ring *rings[SERVERS + 1]; /* by ID; NULL: not there */
-static bool is_mute[SERVERS + 1];          /* nothing comes from there, nor arrives */
+static struct sh_journal *journals[SERVERS + 1];
+static struct sh_disk *disks[SERVERS + 1];
+static bool is_mute[SERVERS + 1]; /* nothing comes from there, nor arrives */
 static uint64_t now_ns;
 static uint64_t built_version;
 
@@ -30,25 +32,52 @@ static void apply(void *arg, unsigned shard, uint64_t epoch, uint64_t sequence,
     (void)command;
 }
 
-static size_t image_size(void *arg, unsigned shard)
+/* The state is one byte. */
+static enum shoal_err snapshot_begin(void *arg, unsigned shard, void **snapshot_out)
 {
     (void)arg;
     (void)shard;
+    *snapshot_out = calloc(1, 1);
+    return *snapshot_out ? SHOAL_OK : SHOAL_ENOMEM;
+}
+
+static size_t snapshot_next(void *arg, void *snapshot, uint8_t *into, size_t room)
+{
+    uint8_t *is_given = snapshot;
+    (void)arg;
+    assert_true(room);
+    if (*is_given)
+        return 0;
+    *is_given = 1;
+    *into = 0;
     return 1;
 }
 
-static void image_put(void *arg, unsigned shard, struct sh_writer *w)
+static void snapshot_end(void *arg, void *snapshot)
 {
     (void)arg;
-    (void)shard;
-    sh_put8(w, 0);
+    free(snapshot);
 }
 
-static enum shoal_err image_get(void *arg, unsigned shard, struct sh_bytes image)
+static enum shoal_err restore_begin(void *arg, unsigned shard, void **restore_out)
 {
+    return snapshot_begin(arg, shard, restore_out);
+}
+
+static enum shoal_err restore_piece(void *arg, void *restore, struct sh_bytes piece)
+{
+    uint8_t *bytes = restore;
     (void)arg;
-    (void)shard;
-    return image.size == 1 ? SHOAL_OK : SHOAL_EPROTO;
+    *bytes += (uint8_t)piece.size;
+    return SHOAL_OK;
+}
+
+static enum shoal_err restore_end(void *arg, void *restore, bool install)
+{
+    uint8_t bytes = *(uint8_t *)restore;
+    (void)arg;
+    free(restore);
+    return install && bytes != 1 ? SHOAL_EPROTO : SHOAL_OK;
 }
 
 static void clear(void *arg, unsigned shard)
@@ -71,7 +100,34 @@ static void tell_all(void)
             sh_ring_arcs_set(rings[i], now_ns, &arcs);
 }
 
-/* A superpeer comes up, with an empty memory. */
+static uint64_t clock_now(void *arg)
+{
+    (void)arg;
+    return now_ns;
+}
+
+static void random_fill(void *arg, void *into, size_t size)
+{
+    (void)arg;
+    memset(into, 7, size);
+}
+
+static void journal_open(uint8_t nid)
+{
+    struct sh_journal_stream streams[SH_SHARDS];
+    assert_int_equal(sh_memory_disk_create(&disks[nid]), SHOAL_OK);
+    for (unsigned i = 0; i < SH_SHARDS; i++)
+        streams[i] = sh_ring_stream(rings[nid], i);
+    struct sh_journal_config config = {
+        .env = {.clock = {clock_now, NULL}, .random = {random_fill, NULL}, .disk = disks[nid]},
+        .label = sh_bytes_text("a test"),
+        .streams = streams,
+        .streams_count = SH_SHARDS};
+    assert_int_equal(sh_journal_open(&config, &journals[nid]), SHOAL_OK);
+    sh_ring_journal_set(rings[nid], journals[nid], 0);
+}
+
+/* A superpeer comes up, with an empty disk. */
 static void join(uint8_t nid)
 {
     struct sh_ring_config config = {
@@ -80,23 +136,51 @@ static void join(uint8_t nid)
         .patience_ns = 1000000,
         .entries_kept = 64,
         .piece_bytes = 4096,
-        .fsm = {apply, image_size, image_put, image_get, clear, build, NULL, NULL},
+        .fsm = {.apply = apply,
+                .snapshot_begin = snapshot_begin,
+                .snapshot_next = snapshot_next,
+                .snapshot_end = snapshot_end,
+                .restore_begin = restore_begin,
+                .restore_piece = restore_piece,
+                .restore_end = restore_end,
+                .clear = clear,
+                .build = build},
     };
     assert_int_equal(sh_ring_create(&config, &rings[nid]), SHOAL_OK);
-    (void)sh_arcs_up(&arcs, nid);
-    (void)sh_arcs_gone(&arcs, nid, true);
+    journal_open(nid);
+    assert_int_equal(sh_arcs_start(&arcs, nid, UINT64_C(1) << 32 | nid), SH_ARCS_STARTED);
     sh_ring_start(rings[nid], now_ns, &arcs);
     sh_ring_lease_set(rings[nid], now_ns, UINT64_MAX);
     tell_all();
 }
 
+static void drop(unsigned nid)
+{
+    if (!rings[nid])
+        return;
+    sh_journal_close(journals[nid]);
+    sh_ring_destroy(rings[nid]);
+    disks[nid]->ops->destroy(disks[nid]);
+    rings[nid] = NULL;
+}
+
 /* It is dead. */
 static void end(unsigned nid)
 {
-    sh_ring_destroy(rings[nid]);
-    rings[nid] = NULL;
-    assert_true(sh_arcs_gone(&arcs, nid, false));
+    drop(nid);
+    assert_true(sh_arcs_gone(&arcs, nid));
     tell_all();
+}
+
+/* Lets a superpeer do what it has to do, and its disk. */
+static void step(unsigned nid)
+{
+    for (unsigned i = 0; rings[nid] && i < 8; i++) {
+        (void)sh_ring_step(rings[nid], now_ns);
+        (void)sh_journal_step(journals[nid], now_ns);
+    }
+    if (rings[nid])
+        (void)sh_ring_step(rings[nid], now_ns);
 }
 
 /* Delivers what is there to be delivered; whether that was anything. */
@@ -139,17 +223,16 @@ static void settle(void)
     struct sh_arc_change change;
     for (unsigned i = 0; i < 200; i++) {
         now_ns += 11;
-        for (unsigned nid = 1; nid <= SERVERS; nid++)
-            if (rings[nid])
-                sh_ring_tick(rings[nid], now_ns);
-        while (deliver()) {
-        }
+        do {
+            for (unsigned nid = 1; nid <= SERVERS; nid++)
+                step(nid);
+        } while (deliver());
         if (change_of(&change) && sh_arcs_change(&arcs, &change))
             tell_all();
     }
 }
 
-/* A new owner does not know yet whether what came to it last was answered; a holder that is added
+/* A new owner does not know yet whether what came to it last was answered; a replica that is added
  * without it, and owns the shard next, would not have what was. */
 static void added_with_all_that_was_answered(void **state)
 {
@@ -166,20 +249,25 @@ static void added_with_all_that_was_answered(void **state)
     assert_int_equal(
         sh_ring_update(rings[first], now_ns, SHARD, sh_bytes_text(COMMAND), &epoch, &sequence),
         SHOAL_OK);
+    step(first);
     (void)deliver();
+    for (unsigned nid = 1; nid <= 3; nid++)
+        step(nid);
     (void)deliver();
+    (void)sh_ring_step(rings[first], now_ns);
     assert_true(sh_ring_applied(rings[first], SHARD) == sequence);
     end(first);
     unsigned owner = arcs.shards[SHARD].owner;
     assert_true(sh_ring_last(rings[owner], SHARD) == sequence);
     assert_true(sh_ring_applied(rings[owner], SHARD) < sequence);
-    /* The other holder does not answer; a new one comes. */
+    /* The other replica does not answer; a new one comes. */
     for (unsigned nid = 1; nid <= 3; nid++)
         is_mute[nid] = rings[nid] && nid != owner;
     join(SERVERS);
     for (unsigned i = 0; i < 200 && change.kind != SH_ARC_ADD; i++) {
         now_ns += 11;
-        sh_ring_tick(rings[owner], now_ns);
+        step(owner);
+        step(SERVERS);
         (void)deliver();
         (void)change_of(&change);
     }
@@ -187,7 +275,7 @@ static void added_with_all_that_was_answered(void **state)
     assert_int_equal(change.nid, SERVERS);
     assert_true(sh_ring_last(rings[SERVERS], SHARD) >= sequence);
     for (unsigned nid = 1; nid <= SERVERS; nid++)
-        sh_ring_destroy(rings[nid]);
+        drop(nid);
 }
 
 int main(void)

@@ -125,9 +125,12 @@ SHOAL_NODISCARD enum shoal_err sh_registry_superpeer_set(struct sh_registry *reg
                                                          shoal_nid nid, enum sh_node_state state);
 /* Who keeps what of the ring's metadata: all zero where superpeers do not keep it so. */
 const struct sh_arcs *sh_registry_arcs(const struct sh_registry *registry);
-/* A superpeer's process has begun, with an empty memory, and is to keep its share. ENONODE: it is
- * no superpeer, or has left. */
-SHOAL_NODISCARD enum shoal_err sh_registry_arcs_join(struct sh_registry *registry, shoal_nid nid);
+/* A superpeer's process has begun, with that life (arcs.h) on its disk; or with random bits only on a
+ * new disk, or one in memory, which never keeps anything. ENONODE: it is no superpeer, or has left.
+ * EDIFFERS: its disk is a copy, or an old backup, or new, and the old one is the last that has a
+ * shard. */
+SHOAL_NODISCARD enum shoal_err sh_registry_arcs_start(struct sh_registry *registry, shoal_nid nid,
+                                                      uint64_t life, bool is_memory);
 void sh_registry_arcs_change(struct sh_registry *registry, const struct sh_arc_change *change);
 /* Lifts the epoch above one that a member claims to know, if that can be. */
 void sh_registry_epoch_lift(struct sh_registry *registry, uint64_t epoch);

@@ -104,9 +104,9 @@ enum shoal_err sh_registry_superpeer_set(struct sh_registry *registry, shoal_nid
             return SHOAL_EBUSY;
     }
     if (state != SH_NODE_UP)
-        (void)sh_arcs_gone(&registry->arcs, nid.v, false);
-    else if (registry->arcs.lives[nid.v])
-        (void)sh_arcs_up(&registry->arcs, nid.v); /* it takes part in the ring */
+        (void)sh_arcs_gone(&registry->arcs, nid.v);
+    else
+        (void)sh_arcs_up(&registry->arcs, nid.v); /* if it has ever taken part in the ring */
     node->state = state;
     sh_registry_touch_node(registry, node);
     SH_WARN("cluster", events[state], SH_U64("node", nid.v), SH_TEXT("address", node->address));
@@ -118,14 +118,19 @@ const struct sh_arcs *sh_registry_arcs(const struct sh_registry *registry)
     return &registry->arcs;
 }
 
-enum shoal_err sh_registry_arcs_join(struct sh_registry *registry, shoal_nid nid)
+enum shoal_err sh_registry_arcs_start(struct sh_registry *registry, shoal_nid nid, uint64_t life,
+                                      bool is_memory)
 {
     const struct sh_node *node = sh_view_find(&registry->view, nid);
     SH_ASSERT(registry->is_shared);
-    if (!node || node->role != SH_ROLE_SUPERPEER || node->state == SH_NODE_LEFT)
+    if (!node || node->role != SH_ROLE_SUPERPEER || node->state == SH_NODE_LEFT || !(uint32_t)life)
         return SHOAL_ENONODE;
-    (void)sh_arcs_gone(&registry->arcs, nid.v, true);
-    (void)sh_arcs_up(&registry->arcs, nid.v);
+    enum sh_arcs_start started =
+        sh_life_starts(life)
+            ? sh_arcs_start(&registry->arcs, nid.v, life)
+            : sh_arcs_start_empty(&registry->arcs, nid.v, (uint32_t)life, is_memory);
+    if (started == SH_ARCS_STALE)
+        return SHOAL_EDIFFERS;
     registry->changes++;
     return SHOAL_OK;
 }

@@ -318,7 +318,7 @@ static void test_shared_image(void **state)
     assert_int_equal(
         sh_registry_superpeer_put(registry, sh_bytes_text("s1:1"), 5, SHOAL_NID_NONE, &superpeer),
         SHOAL_OK);
-    assert_int_equal(sh_registry_arcs_join(registry, superpeer), SHOAL_OK);
+    assert_int_equal(sh_registry_arcs_start(registry, superpeer, 7, false), SHOAL_OK);
     shoal_nid one = joined(registry, START, 11), other = joined(registry, START, 12);
     sh_registry_moved_set(registry, one);
     uint64_t changes = sh_registry_changes(registry);

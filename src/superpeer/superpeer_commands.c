@@ -330,7 +330,7 @@ enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_reg
         return sh_registry_superpeer_put(registry, command->address, command->instance,
                                          command->nid, nid_out);
     case SH_COMMAND_RING:
-        return sh_registry_arcs_join(registry, command->nid);
+        return sh_registry_arcs_start(registry, command->nid, command->instance, command->state);
     case SH_COMMAND_ARC:
         return change_arc(registry, command->address);
     case SH_COMMAND_MOVED:
@@ -356,9 +356,6 @@ void sh_shared_apply(void *arg, uint64_t index, uint64_t term, struct sh_bytes b
     SH_ASSERT(err != SHOAL_ENOMEM);
     if (!err && command.kind == SH_COMMAND_SUPERPEER)
         sh_shared_contact_set(superpeer, nid, command.address);
-    if (!err && command.kind == SH_COMMAND_RING && nid.v == superpeer->index + 1u &&
-        command.instance == superpeer->shared->instance)
-        sh_superpeer_ring_joined(superpeer);
     if (is_own(superpeer->shared, command.number))
         sh_shared_answer(superpeer, &command, err, nid);
 }

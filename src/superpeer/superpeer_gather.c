@@ -113,18 +113,6 @@ void sh_superpeer_gather_missed(struct sh_superpeer *superpeer, shoal_nid nid)
 
 /* --- Updates --------------------------------------------------------------------------------- */
 
-static enum shoal_err order(struct sh_superpeer *superpeer, unsigned shard,
-                            const struct sh_metadata_update *update)
-{
-    uint8_t bytes[SH_METADATA_BYTES_MAX];
-    uint64_t epoch, sequence;
-    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
-    sh_metadata_update_put(&w, update);
-    SH_ASSERT(sh_writer_ok(&w));
-    return sh_ring_update(superpeer->ring->ring, sh_now(&superpeer->env.clock), shard,
-                          sh_bytes_make(bytes, (size_t)(w.at - bytes)), &epoch, &sequence);
-}
-
 /* Whether claims about what that node created are to be heard here. */
 static bool is_ours(const struct sh_superpeer *superpeer, shoal_nid creator)
 {
@@ -157,7 +145,7 @@ static enum shoal_err claim_end(struct sh_superpeer *superpeer, struct sh_metada
             (update->from.v == update->to.v &&
              update->sequence < sh_metadata_committed(part->metadata, shard, update->from));
         is_old = is_old && sh_metadata_is_known(part->metadata, shard);
-        err = is_old ? SHOAL_EBUSY : order(superpeer, shard, update);
+        err = is_old ? SHOAL_EBUSY : sh_superpeer_ring_order(superpeer, shard, update);
         part->gather.asked_moves[shard] = part->gather.moves[shard];
     }
     if (!err)
@@ -295,7 +283,7 @@ static bool shards_step(struct sh_superpeer *superpeer, uint64_t now_ns, bool is
         bool is_news = (all ? !is_whole : !is_known) && !sh_metadata_is_short(part->metadata, i);
         if (!is_whole && !part->gather.gathered[i])
             sh_superpeer_gather_begin(superpeer, i);
-        else if (is_news && is_over && order(superpeer, i, &known))
+        else if (is_news && is_over && sh_superpeer_ring_order(superpeer, i, &known))
             is_any = true; /* asked for again */
         is_any |= part->gather.gathered[i];
     }
@@ -321,7 +309,7 @@ static void settling_step(struct sh_superpeer *superpeer)
     struct sh_metadata_update unknown = {.kind = SH_METADATA_KNOWN, .condition = 0};
     bool is_settling = sh_registry_settling(superpeer->registry);
     for (unsigned i = 0; is_settling && !gather->was_settling && i < SH_SHARDS; i++) {
-        if (order(superpeer, i, &unknown))
+        if (sh_superpeer_ring_order(superpeer, i, &unknown))
             return; /* in the next step */
         sh_superpeer_gather_begin(superpeer, i);
     }

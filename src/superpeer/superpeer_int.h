@@ -49,6 +49,7 @@ struct sh_refused_join {
 };
 
 struct sh_journal;
+struct sh_ring;
 struct sh_superpeer_ring; /* superpeer_ring_int.h */
 
 struct sh_superpeer {
@@ -61,11 +62,13 @@ struct sh_superpeer {
     void (*on_view)(void *arg, const struct sh_view *view);
     void *arg;
     struct sh_registry *registry;
-    struct sh_shared *shared;         /* NULL: the registry is this superpeer's own */
-    struct sh_superpeer_ring *ring;   /* NULL: with ZooKeeper, until it has an ID */
-    struct sh_journal *journal;       /* NULL: nothing is stored here */
-    uint64_t life;                    /* of this process (raft.h) */
-    struct sh_view announced;         /* what msg and on_view were told last */
+    struct sh_shared *shared;       /* NULL: the registry is this superpeer's own */
+    struct sh_superpeer_ring *ring; /* NULL: with ZooKeeper, until it has an ID */
+    struct sh_journal *journal;     /* opened with the ring */
+    struct sh_disk *memory_disk;    /* the journal's, if nothing is to be kept beyond the process */
+    uint64_t life;                  /* of this process (arcs.h); the upper half 0: not on a disk */
+    uint64_t life_lsn;              /* with which the journal has it */
+    struct sh_view announced;       /* what msg and on_view were told last */
     uint64_t lookups, lookups_nobody; /* that were answered; those that nobody has the chunk */
     uint64_t tick_ns;                 /* when time has to be let pass next, at the latest */
     struct sh_sibling siblings[SH_SUPERPEERS_MAX];
@@ -99,8 +102,23 @@ SHOAL_NODISCARD enum shoal_err sh_superpeer_ring_open(struct sh_superpeer *super
 void sh_superpeer_ring_close(struct sh_superpeer *superpeer);
 unsigned sh_superpeer_ring_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 uint64_t sh_superpeer_ring_due_ns(const struct sh_superpeer *superpeer);
-/* The shared registry has heard of this process's beginning. */
-void sh_superpeer_ring_joined(struct sh_superpeer *superpeer);
+
+/* superpeer_journal.c: the journal of the registry's log, the ring's shards and the identity. Opening
+ * gives raft (if it keeps the registry) and the ring what was stored, and begins this process's life.
+ * ECORRUPT, ECLUSTER, EVERSION, EIO, ENOSPC, ENOMEM, logged. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_journal_open(struct sh_superpeer *superpeer,
+                                                         struct sh_ring *ring);
+/* Begins raft, once the rest of the superpeer is ready. */
+void sh_superpeer_journal_start(struct sh_superpeer *superpeer, uint64_t now_ns);
+unsigned sh_superpeer_journal_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+/* Whether this process's life is on the disk, so that others may hear of it. */
+bool sh_superpeer_journal_lives(const struct sh_superpeer *superpeer);
+/* The registry has given this process, on a new disk, its life. */
+void sh_superpeer_journal_adopt(struct sh_superpeer *superpeer, uint64_t life);
+/* Before raft and the ring are destroyed. */
+void sh_superpeer_journal_close(struct sh_superpeer *superpeer);
+/* Removes what is stored; not while it is open. */
+void sh_superpeer_journal_remove(const struct sh_env *env);
 
 /* superpeer_moves.c: the range that holds a chunk and its owner, or of superpeers that share their
  * registry, with `first` and `last` the chunk alone, the superpeer to be asked. ENOCHUNK, EFAILED,

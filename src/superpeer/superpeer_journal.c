@@ -1,7 +1,7 @@
 /* A superpeer's journal: whose it is, which of its streams is what, and the count of its starts.
  *
  *   stream 0           the registry's log (raft.h)
- *   streams 1 to 64    for the shards of the ring
+ *   streams 1 to 64    the shards of the ring (ring.h)
  *   stream 65          the identity: u32 how often a process has begun on this disk */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,11 +10,12 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "journal/journal.h"
-#include "superpeer/superpeer_shared_int.h"
+#include "superpeer/superpeer_ring_int.h"
 
 #define REGISTRY 0
 #define FIRST_SHARD 1
 #define IDENTITY (FIRST_SHARD + SH_SHARDS)
+#define MEMORY_SEGMENT (512u << 10) /* bytes, of a journal on a disk in memory */
 #define LABEL "superpeer "
 /* What the registry was in before there was a journal. */
 #define OLD_NAME "raft.log"
@@ -118,62 +119,101 @@ static struct sh_journal_stream empty_stream(struct sh_superpeer *superpeer)
                                       .arg = superpeer};
 }
 
-/* A process begins: its life is one start more, and random bits that no copy of the disk has. */
-static void life_begin(struct sh_superpeer *superpeer)
+static void starts_store(struct sh_superpeer *superpeer)
 {
     uint8_t starts[4];
-    uint64_t count = (superpeer->life >> 32) + 1;
-    superpeer->life = count << 32 | (uint32_t)sh_random64(&superpeer->env.random) | 1;
-    sh_store32(starts, (uint32_t)count);
-    (void)sh_journal_state_set(superpeer->journal, IDENTITY, sh_bytes_make(starts, sizeof starts));
+    sh_store32(starts, sh_life_starts(superpeer->life));
+    superpeer->life_lsn =
+        sh_journal_state_set(superpeer->journal, IDENTITY, sh_bytes_make(starts, sizeof starts));
+}
+
+/* A process begins: its life is one start more, and random bits that no copy of the disk has. On a new
+ * disk, or one in memory, it has the random bits only: the registry counts on from what it knows. */
+static void life_begin(struct sh_superpeer *superpeer)
+{
+    uint32_t random = (uint32_t)sh_random64(&superpeer->env.random) | 1;
+    if (!sh_life_starts(superpeer->life)) {
+        superpeer->life = random;
+        return;
+    }
+    superpeer->life = ((superpeer->life >> 32) + 1) << 32 | random;
+    starts_store(superpeer);
+}
+
+void sh_superpeer_journal_adopt(struct sh_superpeer *superpeer, uint64_t life)
+{
+    SH_ASSERT(!sh_life_starts(superpeer->life) && (uint32_t)life == superpeer->life);
+    superpeer->life = life;
+    starts_store(superpeer);
+}
+
+bool sh_superpeer_journal_lives(const struct sh_superpeer *superpeer)
+{
+    return sh_journal_synced(superpeer->journal) >= superpeer->life_lsn;
 }
 
 /* --- The journal ----------------------------------------------------------------------------- */
 
-enum shoal_err sh_superpeer_journal_open(struct sh_superpeer *superpeer)
+enum shoal_err sh_superpeer_journal_open(struct sh_superpeer *superpeer, struct sh_ring *ring)
 {
     struct sh_journal_stream streams[IDENTITY + 1];
     char label[SH_JOURNAL_LABEL_BYTES_MAX];
-    SH_ASSERT(superpeer->shared->raft && superpeer->env.disk && !superpeer->journal);
+    struct sh_env env = superpeer->env;
+    SH_ASSERT(!superpeer->journal);
     int size = snprintf(label, sizeof label, LABEL "%u", superpeer->index + 1u);
     SH_ASSERT(size > 0 && (size_t)size < sizeof label);
-    for (unsigned i = 0; i <= IDENTITY; i++)
-        streams[i] = empty_stream(superpeer);
-    streams[REGISTRY] = sh_raft_stream(superpeer->shared->raft);
+    if (!env.disk) {
+        enum shoal_err err = sh_memory_disk_create(&superpeer->memory_disk);
+        if (err)
+            return err;
+        env.disk = superpeer->memory_disk;
+    }
+    streams[REGISTRY] = empty_stream(superpeer);
+    if (superpeer->shared && superpeer->shared->raft)
+        streams[REGISTRY] = sh_raft_stream(superpeer->shared->raft);
+    for (unsigned i = 0; i < SH_SHARDS; i++)
+        streams[FIRST_SHARD + i] = sh_ring_stream(ring, i);
+    streams[IDENTITY] = empty_stream(superpeer);
     streams[IDENTITY].load_state = starts_load;
-    struct sh_journal_config config = {.env = superpeer->env,
+    struct sh_journal_config config = {.env = env,
                                        .label = sh_bytes_make(label, (size_t)size),
+                                       .segment_bytes = superpeer->memory_disk ? MEMORY_SEGMENT : 0,
+                                       .bytes_kept =
+                                           superpeer->memory_disk ? 8 * MEMORY_SEGMENT : 0,
                                        .streams = streams,
                                        .streams_count = IDENTITY + 1};
     enum shoal_err err = sh_journal_open(&config, &superpeer->journal);
     if (err)
         return err;
     life_begin(superpeer);
-    SH_INFO("cluster", "journal opened", SH_U64("starts", superpeer->life >> 32));
+    sh_ring_journal_set(ring, superpeer->journal, FIRST_SHARD);
+    SH_INFO("cluster", "journal opened", SH_U64("starts", sh_life_starts(superpeer->life)));
     return SHOAL_OK;
 }
 
 void sh_superpeer_journal_start(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
-    sh_raft_start(superpeer->shared->raft, superpeer->journal, REGISTRY, superpeer->life, now_ns);
+    uint64_t life = superpeer->life;
+    if (!sh_life_starts(life))
+        life |= UINT64_C(1) << 32;
+    sh_raft_start(superpeer->shared->raft, superpeer->journal, REGISTRY, life, now_ns);
 }
 
 unsigned sh_superpeer_journal_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     unsigned work = sh_journal_step(superpeer->journal, now_ns);
-    sh_raft_synced(superpeer->shared->raft, now_ns);
+    if (superpeer->shared && superpeer->shared->raft)
+        sh_raft_synced(superpeer->shared->raft, now_ns);
     return work;
-}
-
-uint64_t sh_superpeer_journal_due_ns(const struct sh_superpeer *superpeer, uint64_t now_ns)
-{
-    return sh_journal_due_ns(superpeer->journal, now_ns);
 }
 
 void sh_superpeer_journal_close(struct sh_superpeer *superpeer)
 {
     sh_journal_close(superpeer->journal);
     superpeer->journal = NULL;
+    if (superpeer->memory_disk)
+        superpeer->memory_disk->ops->destroy(superpeer->memory_disk);
+    superpeer->memory_disk = NULL;
 }
 
 void sh_superpeer_journal_remove(const struct sh_env *env)

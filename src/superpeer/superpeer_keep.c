@@ -32,7 +32,8 @@
 
 #define TARGETS 2
 #define PAUSE_NS                                                                                   \
-    UINT64_C(1000000000) /* between two lists of a shard; and a second for each MB                 \
+    UINT64_C(                                                                                      \
+        1000000000) /* between two lists of a shard; and a second for each MB                 \
                           */
 /* A peer that lost its superpeer asks for it again after 2 seconds at the latest. */
 #define RETURN_NS UINT64_C(3000000000)

@@ -9,11 +9,14 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "cluster/proto.h"
+#include "journal/journal.h"
+#include "metadata/snapshot.h"
 #include "superpeer/superpeer_ring_int.h"
 
 #define ENTRIES_KEPT 128
 #define PIECE_BYTES 16384
 #define WAITING_MAX 4096
+#define SWEEP_CELLS 16 /* of states that are not used any more, in a step */
 
 static uint64_t now_of(const struct sh_superpeer *superpeer)
 {
@@ -72,22 +75,57 @@ static void apply(void *arg, unsigned shard, uint64_t epoch, uint64_t sequence,
     waiting_end(part, at);
 }
 
-static size_t image_size(void *arg, unsigned shard)
+static bool is_volatile(void *arg, unsigned shard, struct sh_bytes command)
 {
-    struct sh_superpeer_ring *part = arg;
-    return sh_metadata_image_size(part->metadata, shard);
+    (void)arg;
+    (void)shard;
+    return command.size && (command.at[0] == SH_METADATA_SCRATCH_PUT ||
+                            command.at[0] == SH_METADATA_SCRATCH_REMOVE);
 }
 
-static void image_put(void *arg, unsigned shard, struct sh_writer *w)
+static enum shoal_err snapshot_begin(void *arg, unsigned shard, void **snapshot_out)
 {
     struct sh_superpeer_ring *part = arg;
-    sh_metadata_image_put(part->metadata, shard, w);
+    struct sh_metadata_snapshot *snapshot;
+    enum shoal_err err =
+        sh_metadata_snapshot_begin(part->metadata, shard, SH_METADATA_ALL, &snapshot);
+    if (!err)
+        *snapshot_out = snapshot;
+    return err;
 }
 
-static enum shoal_err image_get(void *arg, unsigned shard, struct sh_bytes image)
+static size_t snapshot_next(void *arg, void *snapshot, uint8_t *into, size_t room)
+{
+    (void)arg;
+    return sh_metadata_snapshot_next(snapshot, into, room);
+}
+
+static void snapshot_end(void *arg, void *snapshot)
+{
+    (void)arg;
+    sh_metadata_snapshot_end(snapshot);
+}
+
+static enum shoal_err restore_begin(void *arg, unsigned shard, void **restore_out)
 {
     struct sh_superpeer_ring *part = arg;
-    return sh_metadata_image_get(part->metadata, shard, image);
+    struct sh_metadata_restore *restore;
+    enum shoal_err err = sh_metadata_restore_begin(part->metadata, shard, &restore);
+    if (!err)
+        *restore_out = restore;
+    return err;
+}
+
+static enum shoal_err restore_piece(void *arg, void *restore, struct sh_bytes piece)
+{
+    (void)arg;
+    return sh_metadata_restore_piece(restore, piece);
+}
+
+static enum shoal_err restore_end(void *arg, void *restore, bool install)
+{
+    (void)arg;
+    return sh_metadata_restore_end(restore, install);
 }
 
 static void clear(void *arg, unsigned shard)
@@ -138,6 +176,28 @@ enum shoal_err sh_superpeer_ring_reads(struct sh_superpeer *superpeer, unsigned 
     return err == SHOAL_EROLE && !other_out->v ? SHOAL_EBUSY : err;
 }
 
+/* Lets the ring do what it can, and its journal: the ring looks at the journal before it writes, for
+ * what may be said, and behind, so that what is taken is written at once. A disk in memory wakes
+ * nobody, and takes no time. */
+static unsigned log_step(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    struct sh_superpeer_ring *part = superpeer->ring;
+    unsigned all = 0, work;
+    do {
+        work = sh_ring_step(part->ring, now_ns);
+        work += sh_superpeer_journal_step(superpeer, now_ns);
+        work += sh_ring_step(part->ring, now_ns);
+        all += work;
+    } while (work && superpeer->memory_disk);
+    return all;
+}
+
+void sh_superpeer_ring_settle(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    if (!superpeer->shared)
+        (void)log_step(superpeer, now_ns);
+}
+
 void sh_superpeer_ring_update(struct sh_superpeer *superpeer, struct sh_msg_in *in, unsigned shard,
                               struct sh_bytes bytes)
 {
@@ -156,12 +216,13 @@ void sh_superpeer_ring_update(struct sh_superpeer *superpeer, struct sh_msg_in *
     waiting->next = part->waiting;
     part->waiting = waiting;
     part->waiting_count++;
-    /* It may be applied, and answered, within this call; it is the first of the list until then. */
     enum shoal_err err =
         sh_ring_update(part->ring, now_ns, shard, bytes, &waiting->epoch, &waiting->sequence);
     if (err) {
         waiting_end(part, &part->waiting);
         refuse(in, err, "the shard is changing hands");
+    } else {
+        sh_superpeer_ring_settle(superpeer, now_ns);
     }
 }
 
@@ -211,8 +272,12 @@ enum shoal_err sh_superpeer_ring_order(struct sh_superpeer *superpeer, unsigned 
     struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
     sh_metadata_update_put(&w, update);
     SH_ASSERT(sh_writer_ok(&w));
-    return sh_ring_update(superpeer->ring->ring, now_of(superpeer), shard,
-                          sh_bytes_make(bytes, (size_t)(w.at - bytes)), &epoch, &sequence);
+    enum shoal_err err =
+        sh_ring_update(superpeer->ring->ring, now_of(superpeer), shard,
+                       sh_bytes_make(bytes, (size_t)(w.at - bytes)), &epoch, &sequence);
+    if (!err)
+        sh_superpeer_ring_settle(superpeer, now_of(superpeer));
+    return err;
 }
 
 /* --- Between superpeers ---------------------------------------------------------------------- */
@@ -229,11 +294,6 @@ static void on_ring(void *arg, struct sh_msg_in *in)
 
 /* --- Step ------------------------------------------------------------------------------------ */
 
-void sh_superpeer_ring_joined(struct sh_superpeer *superpeer)
-{
-    superpeer->ring->is_joined = true;
-}
-
 /* Says when all shards are held as often as they are to be: then nothing is lost with the next
  * superpeer that fails. */
 static void whole_note(struct sh_superpeer_ring *part, const struct sh_arcs *arcs)
@@ -247,13 +307,38 @@ static void whole_note(struct sh_superpeer_ring *part, const struct sh_arcs *arc
     part->is_whole = is_whole;
 }
 
+/* Whether a table has been told of this process's start; on a new disk this is where its life comes
+ * from, which has to be stored first. */
+static bool is_started_in(struct sh_superpeer_ring *part, const struct sh_arcs *arcs)
+{
+    struct sh_superpeer *superpeer = part->superpeer;
+    uint64_t life = arcs->lives[superpeer->index + 1];
+    bool is_own = (uint32_t)life == (uint32_t)superpeer->life;
+    if (is_own && !sh_life_starts(superpeer->life))
+        sh_superpeer_journal_adopt(superpeer, life);
+    if (life == superpeer->life)
+        return sh_superpeer_journal_lives(superpeer);
+    if (sh_life_starts(superpeer->life) && !part->is_stale &&
+        sh_life_starts(life) >= sh_life_starts(superpeer->life)) {
+        part->is_stale = true;
+        SH_ERROR(
+            "cluster",
+            "data_dir is a copy of this superpeer's, or an old backup: another process has run "
+            "on it since. This one takes no part. Start it on the newest data_dir, or on an "
+            "empty one with the others' addresses",
+            SH_U64("starts", sh_life_starts(superpeer->life)),
+            SH_U64("known", sh_life_starts(life)));
+    }
+    return false;
+}
+
 /* Tells the ring what the registry says. */
 static void arcs_step(struct sh_superpeer_ring *part, uint64_t now_ns)
 {
     const struct sh_arcs *arcs = &part->own;
     if (part->superpeer->shared)
         arcs = sh_registry_arcs(part->superpeer->registry);
-    bool starts = part->is_joined && !part->is_started;
+    bool starts = !part->is_started && is_started_in(part, arcs);
     if (!starts && memcmp(arcs, &part->seen, sizeof part->seen) == 0)
         return;
     /* ZooKeeper's value is what others made it. */
@@ -339,11 +424,13 @@ static unsigned beat_step(struct sh_superpeer *superpeer, uint64_t now_ns)
     part->beat_ns = now_ns + superpeer->heartbeat_ns / (part->is_started ? 1 : 4) + 1;
     sh_superpeer_lease_renew(superpeer, now_ns);
     struct sh_command command = {.kind = SH_COMMAND_RING,
+                                 .state = superpeer->memory_disk != NULL,
                                  .nid = {(uint16_t)(superpeer->index + 1)},
-                                 .instance = superpeer->shared->instance};
+                                 .instance = superpeer->life};
     const struct sh_node *own = sh_view_find(sh_registry_view(superpeer->registry), command.nid);
     bool has_left = own && own->state == SH_NODE_LEFT;
-    if (!part->is_joined && !has_left && !superpeer->shared->decided)
+    if (!part->is_started && !part->is_stale && !has_left && !superpeer->shared->decided &&
+        sh_superpeer_journal_lives(superpeer))
         sh_shared_decide(superpeer, &command);
     return 1;
 }
@@ -357,8 +444,9 @@ unsigned sh_superpeer_ring_step(struct sh_superpeer *superpeer, uint64_t now_ns)
     unsigned work = beat_step(superpeer, now_ns);
     sh_superpeer_lease_step(superpeer, now_ns);
     build_step(part, now_ns);
-    sh_ring_tick(part->ring, now_ns);
+    work += log_step(superpeer, now_ns);
     work += effects_step(superpeer, now_ns);
+    work += sh_metadata_sweep(part->metadata, SWEEP_CELLS);
     waiting_step(superpeer, now_ns);
     return work + sh_superpeer_gather_step(superpeer, now_ns);
 }
@@ -369,6 +457,8 @@ uint64_t sh_superpeer_ring_due_ns(const struct sh_superpeer *superpeer)
     if (!part)
         return SH_NEVER;
     uint64_t due_ns = sh_ring_due_ns(part->ring);
+    uint64_t journal_ns = sh_journal_due_ns(superpeer->journal, now_of(superpeer));
+    due_ns = journal_ns < due_ns ? journal_ns : due_ns;
     uint64_t gather_ns = sh_superpeer_gather_due_ns(superpeer);
     due_ns = gather_ns < due_ns ? gather_ns : due_ns;
     return superpeer->shared && part->beat_ns < due_ns ? part->beat_ns : due_ns;
@@ -392,11 +482,24 @@ enum shoal_err sh_superpeer_ring_open(struct sh_superpeer *superpeer)
         .patience_ns = superpeer->failure_ns,
         .entries_kept = ENTRIES_KEPT,
         .piece_bytes = PIECE_BYTES,
-        .fsm = {apply, image_size, image_put, image_get, clear, build, reserve, part},
+        .fsm = {.apply = apply,
+                .is_volatile = is_volatile,
+                .reserve = reserve,
+                .snapshot_begin = snapshot_begin,
+                .snapshot_next = snapshot_next,
+                .snapshot_end = snapshot_end,
+                .restore_begin = restore_begin,
+                .restore_piece = restore_piece,
+                .restore_end = restore_end,
+                .clear = clear,
+                .build = build,
+                .arg = part},
     };
     enum shoal_err err = sh_metadata_create(&part->metadata);
     if (!err)
         err = sh_ring_create(&config, &part->ring);
+    if (!err)
+        err = sh_superpeer_journal_open(superpeer, part->ring);
     if (err)
         return err; /* close frees the rest */
     if (superpeer->shared) {
@@ -404,11 +507,11 @@ enum shoal_err sh_superpeer_ring_open(struct sh_superpeer *superpeer)
         sh_msg_handler_set(superpeer->msg, SH_CLUSTER_RING, SH_MSG_INLINE, on_ring, superpeer);
         return SHOAL_OK;
     }
-    (void)sh_arcs_up(&part->own, superpeer->index + 1u);
-    part->is_joined = true;
+    (void)sh_arcs_start_empty(&part->own, superpeer->index + 1u, (uint32_t)superpeer->life, true);
     sh_ring_lease_set(part->ring, now_of(superpeer), SH_NEVER);
-    /* It has no one to agree with: the first round tells what it owns, the second that it does. */
-    for (unsigned i = 0; i < 2; i++)
+    /* It has no one to agree with, and its disk takes no time: the first rounds tell what it owns,
+     * the others that it does. */
+    for (unsigned i = 0; i < 16; i++)
         (void)sh_superpeer_ring_step(superpeer, now_of(superpeer));
     return SHOAL_OK;
 }
@@ -436,6 +539,7 @@ void sh_superpeer_ring_close(struct sh_superpeer *superpeer)
                            SHOAL_ESTOPPED, NULL);
         waiting_end(part, &part->waiting);
     }
+    sh_superpeer_journal_close(superpeer);
     sh_ring_destroy(part->ring);
     sh_metadata_destroy(part->metadata);
     superpeer->ring = NULL;

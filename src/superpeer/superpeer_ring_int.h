@@ -51,7 +51,7 @@ struct sh_superpeer_ring {
     struct sh_superpeer *superpeer;
     struct sh_ring *ring;
     struct sh_metadata *metadata;
-    bool is_joined, is_started, is_whole;
+    bool is_started, is_whole, is_stale;
     struct sh_arcs own;  /* the table of one that does not share its registry */
     struct sh_arcs seen; /* the table that the ring was told */
     uint64_t beat_ns;
@@ -86,6 +86,9 @@ void sh_superpeer_ring_update(struct sh_superpeer *superpeer, struct sh_msg_in *
 SHOAL_NODISCARD enum shoal_err sh_superpeer_ring_order(struct sh_superpeer *superpeer,
                                                        unsigned shard,
                                                        const struct sh_metadata_update *update);
+/* A superpeer that shares nothing has its updates carried out within the call: its disk takes no
+ * time. */
+void sh_superpeer_ring_settle(struct sh_superpeer *superpeer, uint64_t now_ns);
 /* The shard's state begins anew, as nobody has it any more. */
 void sh_superpeer_ring_begin(struct sh_superpeer *superpeer, unsigned shard, bool is_known);
 

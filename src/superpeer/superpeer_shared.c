@@ -185,7 +185,6 @@ unsigned sh_superpeer_shared_step(struct sh_superpeer *superpeer, uint64_t now_n
     work += sh_shared_watch_step(superpeer, now_ns);
     work += sh_shared_pending_step(superpeer, now_ns);
     work += sh_superpeer_ring_step(superpeer, now_ns);
-    work += sh_superpeer_journal_step(superpeer, now_ns);
     work += send_all(superpeer);
     return work;
 }
@@ -199,9 +198,6 @@ uint64_t sh_superpeer_shared_due_ns(const struct sh_superpeer *superpeer, uint64
         return zookeeper_ns < ring_ns ? zookeeper_ns : ring_ns;
     }
     uint64_t due_ns = sh_raft_due_ns(shared->raft);
-    uint64_t disk_ns = sh_superpeer_journal_due_ns(superpeer, now_ns);
-    if (disk_ns < due_ns)
-        due_ns = disk_ns;
     if (ring_ns < due_ns)
         due_ns = ring_ns;
     if (shared->watch_ns < due_ns)
@@ -272,9 +268,8 @@ static enum shoal_err raft_open(struct sh_superpeer *superpeer,
         .fsm = {sh_shared_apply, image_size, image_put, image_get, superpeer},
     };
     enum shoal_err err = sh_raft_create(&of_raft, &shared->raft);
-    if (err)
-        return err;
-    err = sh_superpeer_journal_open(superpeer);
+    if (!err)
+        err = sh_superpeer_ring_open(superpeer); /* and the journal of both */
     if (err)
         return err;
     if (sh_raft_is_new(shared->raft))
@@ -347,8 +342,6 @@ enum shoal_err sh_superpeer_shared_open(struct sh_superpeer *superpeer,
     if (!err && config->zookeeper)
         err = sh_shared_zookeeper_open(superpeer, config);
     else if (!err)
-        err = sh_superpeer_ring_open(superpeer);
-    if (!err && !config->zookeeper)
         err = raft_open(superpeer, config, now_ns);
     if (err)
         return err;
@@ -366,9 +359,7 @@ void sh_superpeer_shared_close(struct sh_superpeer *superpeer)
     if (!shared)
         return;
     sh_shared_zookeeper_close(superpeer);
-    bool is_stored = superpeer->journal;
-    sh_superpeer_journal_close(superpeer);
-    if (shared->is_dismissed && is_stored)
+    if (shared->is_dismissed && superpeer->env.disk)
         sh_superpeer_journal_remove(&superpeer->env);
     sh_raft_destroy(shared->raft);
     sh_shared_pending_drop(superpeer);

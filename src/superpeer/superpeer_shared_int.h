@@ -179,19 +179,6 @@ bool sh_shared_is_doomed(const struct sh_superpeer *superpeer, shoal_nid nid);
 void sh_shared_joined(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t asked_ns);
 void sh_shared_dismissed(struct sh_superpeer *superpeer);
 
-/* superpeer_journal.c */
-/* Opens the journal, which gives raft what was stored, and begins this process's life. ECORRUPT,
- * ECLUSTER, EVERSION, EIO, ENOSPC, ENOMEM, logged. */
-SHOAL_NODISCARD enum shoal_err sh_superpeer_journal_open(struct sh_superpeer *superpeer);
-/* Starts raft on it. */
-void sh_superpeer_journal_start(struct sh_superpeer *superpeer, uint64_t now_ns);
-unsigned sh_superpeer_journal_step(struct sh_superpeer *superpeer, uint64_t now_ns);
-uint64_t sh_superpeer_journal_due_ns(const struct sh_superpeer *superpeer, uint64_t now_ns);
-/* Before raft is destroyed; waits for what is in flight. */
-void sh_superpeer_journal_close(struct sh_superpeer *superpeer);
-/* Removes what is stored, once it is closed. */
-void sh_superpeer_journal_remove(const struct sh_env *env);
-
 /* superpeer_zookeeper.c */
 SHOAL_NODISCARD enum shoal_err sh_shared_zookeeper_open(struct sh_superpeer *superpeer,
                                                         const struct sh_superpeer_config *config);

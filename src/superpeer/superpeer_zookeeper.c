@@ -47,17 +47,6 @@ void sh_shared_zookeeper_decide(struct sh_superpeer *superpeer, struct sh_bytes 
     shared->decided_count++;
 }
 
-/* Whether what was written tells of this process's beginning. */
-static bool has_joined(const struct sh_superpeer *superpeer)
-{
-    for (const struct sh_decided *decided = superpeer->shared->decided; decided;
-         decided = decided->next) {
-        if (decided->is_in_batch && decided->command[0] == SH_COMMAND_RING)
-            return sh_registry_arcs(superpeer->registry)->present >> own_nid(superpeer).v & 1;
-    }
-    return false;
-}
-
 /* Drops the decisions that were written, or all. */
 static void decided_drop(struct sh_shared *shared, bool all)
 {
@@ -203,8 +192,6 @@ static void batch_end(struct sh_superpeer *superpeer, bool is_done, enum shoal_e
         if (is_done && sh_command_get(sh_bytes_make(pending->command, pending->size), &command))
             sh_shared_answer(superpeer, &command, err ? err : pending->err, pending->nid);
     }
-    if (is_done && superpeer->ring && has_joined(superpeer))
-        sh_superpeer_ring_joined(superpeer);
     if (is_done)
         decided_drop(shared, false);
     for (struct sh_decided *decided = shared->decided; decided; decided = decided->next)
