@@ -13,6 +13,8 @@
 #define WALL_START_NS UINT64_C(1767225600000000000)
 /* A step that says it is due and then finds nothing to do is asked again after this. */
 #define OVERDUE_NS 1000
+/* So often, one after the other, is a wait of 2 ms by turning: steps are to say when they are due. */
+#define OVERDUE_MAX 2000
 #define DRIFT_PPM_MAX 100000
 
 struct node {
@@ -25,8 +27,9 @@ struct node {
     unsigned step_count;
     bool up;
     bool paused;
-    bool is_awake;   /* something may have happened to it since its steps found no work */
-    uint64_t due_ns; /* otherwise: when a step of it is due next, in the world's time */
+    bool is_awake;    /* something may have happened to it since its steps found no work */
+    uint64_t due_ns;  /* otherwise: when a step of it is due next, in the world's time */
+    unsigned overdue; /* how often its steps were due and found no work, since they found some */
     /* Stopped in the middle of a step (sh_world_stop_inside). */
     unsigned stop_looks; /* at its clock, until it stops; 0: it does not */
     uint64_t stop_ns;    /* for how long it then stops */
@@ -466,15 +469,19 @@ static uint64_t node_due_ns(const struct sh_world *world, struct node *node)
         if (due < due_ns)
             due_ns = due;
     }
-    if (due_ns == SH_NEVER)
+    if (due_ns == SH_NEVER) {
+        node->overdue = 0;
         return SH_NEVER;
+    }
     uint64_t node_now = node_now_ns(node);
     uint64_t left = due_ns > node_now ? due_ns - node_now : 0;
     /* By a fast clock it comes sooner. Two more nanoseconds make up for what rounding takes off. */
     uint64_t rate = (uint64_t)(MILLION + node->config.clock_drift_ppm);
     if (node->config.clock_drift_ppm)
         left = left / rate * MILLION + left % rate * MILLION / rate + 2;
-    if (due_ns <= node_now)
+    node->overdue = due_ns <= node_now ? node->overdue + 1 : 0;
+    SH_ASSERT(node->overdue <= OVERDUE_MAX); /* it waits by turning, and would heat a core */
+    if (node->overdue)
         left = OVERDUE_NS;
     return left < SH_NEVER - world->now_ns ? world->now_ns + left : SH_NEVER;
 }
@@ -504,6 +511,7 @@ static bool run_round(struct sh_world *world)
         sh_sim_wake(world, turns[i].node);
         if (!worked)
             continue;
+        world->nodes[turns[i].node]->overdue = 0;
         world->now_ns += sh_prng_between(&world->order, 1, world->config.step_cost_ns_max);
         sh_world_trace(world, turns[i].node, step->name ? step->name : "step", worked, 0,
                        (struct sh_bytes){0});

@@ -1,8 +1,7 @@
 /* Snapshots of a shard (metadata.h) in pieces, written and read beside updates.
  *
- *   begin ---> next, next, ... 0 ---> end      a state as it was at begin, whatever is applied
- * since begin ---> piece, piece, ...  ---> end     takes the place of the shard's state, or of
- * nothing
+ *   begin ---> next, next, ... 0 ---> end      a state as it was at begin, whatever is applied since
+ *   begin ---> piece, piece, ...  ---> end     takes the place of the shard's state, or of nothing
  *
  * A snapshot refers to the cells of the state (cells_int.h) that it was begun with: begin takes one
  * reference to the map of items and one to each 256 members of a barrier's round; an update copies
@@ -17,14 +16,19 @@
  *
  *   5 head         version: 1, parts: 1, what is known: 1 (1: known, 2: a claim had no room, 4: but
  *                  for nodes that had failed), whether names are known: 1, incarnation: 8, claims
- * that came too early: 8, changes of names: 8, number of the list that names began with: 8,
- * updates: 8, up to which of them completion records may have been dropped: 8
+ *                  that came too early: 8, changes of names: 8, number of the list that names began
+ *                  with: 8, updates: 8, up to which of them completion records may have been
+ *                  dropped: 8
  *   1 source       \
  *   2 range         | key size: 1, value size: 2, key, value (metadata_int.h), by ascending kind
- * and 3 name          | key 4 scratch      / 6 completion   caller: 8, number: 8, update: 8, value:
- * 8, error: 2 7 barrier      ID: 8, size: 4, flags: 1, and of the open and of the last round
- * number: 8, member that broke it: 8, members: 4. By ascending ID. Behind it its members, open
- * round first: 8 member       ID: 8, text data 9 end          records before it: 8
+ *   3 name          | and key
+ *   4 scratch      /
+ *   6 completion   caller: 8, number: 8, update: 8, value: 8, error: 2
+ *   7 barrier      ID: 8, size: 4, flags: 1, and of the open and of the last round number: 8, member
+ *                  that broke it: 8, members: 4. By ascending ID. Behind it its members, open round
+ *                  first:
+ *   8 member       ID: 8, text data
+ *   9 end          records before it: 8
  *
  * Two shards are equal if and only if the pieces of one size of both are. */
 #ifndef SH_METADATA_SNAPSHOT_H

@@ -19,12 +19,14 @@
  *
  *   start     a superpeer's process has begun on its disk. All versions in which it holds a shard
  *             rise, so that nothing is ordered in a version in which an earlier process ordered;
- * and where another replica is up, that one becomes the owner, since it also has what is replicated
- * without being synced up        a superpeer that was called failed was heard again gone      a
- * superpeer has failed: it is no replica any more, unless it is the last one; of the shards that it
- * owned the next replica becomes the owner, at once retire    a superpeer is to hand everything
- * over change    what an owner asks for: see enum sh_arc_kind forget    an operator has declared a
- * superpeer's disk lost
+ *             and where another replica is up, that one becomes the owner, since it also has what
+ *             is replicated without being synced
+ *   up        a superpeer that was called failed was heard again
+ *   gone      a superpeer has failed: it is no replica any more, unless it is the last one; of the
+ *             shards that it owned the next replica becomes the owner, at once
+ *   retire    a superpeer is to hand everything over
+ *   change    what an owner asks for: see enum sh_arc_kind
+ *   forget    an operator has declared a superpeer's disk lost
  *
  * A failure never removes the last replica: the shard waits until that superpeer is started again.
  * Only forget makes a shard that has none; its owner then begins with what old copies and peers

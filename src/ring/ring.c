@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/crew.h"
 #include "base/log.h"
 #include "ring/ring_int.h"
 
@@ -168,6 +169,8 @@ unsigned sh_ring_step(struct sh_ring *ring, uint64_t now_ns)
 
 uint64_t sh_ring_due_ns(const struct sh_ring *ring)
 {
+    if (!ring->is_active)
+        return SH_NEVER;
     return ring->dirty ? 0 : ring->due_ns;
 }
 

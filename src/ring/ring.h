@@ -14,16 +14,17 @@
  * epoch at a sequence agree up to it, as in Raft. A process that begins anew never orders in a
  * version in which an earlier one ordered: its start changes the versions (arcs.h).
  *
- *   an owner fails          its successor among the replicas has all that was answered. It brings
- *                           the others to its own log, and serves when all have that log's end
- *   a replica fails         the owner goes on without it, once the registry has taken it out
- *   a replica is silent     for patience_ns, though the registry hears it: the owner has it
- * dropped, if two are left the owner's own disk    is silent for patience_ns: the owner hands over
- * to another replica a replica is missing    it gets the state as a snapshot in pieces, then the
- * entries since; when it has caught up the owner awaits its answers too, and has it added another
- * is to own       the owner stops taking updates, and hands over when all have everything all are
- * killed          each has on its disk all that was answered; the first that the registry makes the
- * owner brings the others to its own log
+ *   an owner fails         its successor among the replicas has all that was answered. It brings
+ *                          the others to its own log, and serves when all have that log's end
+ *   a replica fails        the owner goes on without it, once the registry has taken it out
+ *   a replica is silent    for patience_ns, though the registry hears it: the owner has it dropped,
+ *                          if two are left
+ *   the owner's own disk   is silent for patience_ns: the owner hands over to another replica
+ *   a replica is missing   it gets the state as a snapshot in pieces, then the entries since; when
+ *                          it has caught up the owner awaits its answers too, and has it added
+ *   another is to own      the owner stops taking updates, and hands over when all have everything
+ *   all are killed         each has on its disk all that was answered; the first that the registry
+ *                          makes the owner brings the others to its own log
  *
  * Who may answer: an owner whose version is old can't get the answers of all, since the next owner
  * is one of those who would have to answer, or is its own choice. But it could answer reads, and
