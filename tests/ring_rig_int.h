@@ -112,7 +112,7 @@ struct rig {
     struct call calls[CALLS_MAX];
     unsigned left_alone; /* the ID of a server that must not be the one that answers */
     unsigned ops_count, answered, snapshots, builds;
-    unsigned unjudged; /* histories that were too large for the check of linearizability */
+    unsigned unjudged;     /* histories that were too large for the check of linearizability */
     bool leases_never_end; /* a planted mistake */
     bool answers_early;    /* another */
     const char *broken;

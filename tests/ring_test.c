@@ -5,6 +5,8 @@
 #include "tests/ring_rig_int.h"
 #include "tests/seed_int.h"
 
+#define UNDECIDED_MAX 12
+
 /* --- Clients --------------------------------------------------------------------------------- */
 
 static bool read_begin(struct rig *rig, const struct server *server, unsigned key,
@@ -55,7 +57,16 @@ static void call_begin(struct rig *rig, struct server *server, unsigned key, enu
         rig->ops_count--; /* refused: as if it had never been made */
 }
 
-/* Somebody who believes to own a shard is asked; mostly who does. */
+/* Calls on a register that may have been done and may still be: each doubles what the check has to try. */
+static unsigned undecided(const struct rig *rig, unsigned key)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < rig->ops_count; i++)
+        count += rig->ops[i].key == key && rig->ops[i].end == LINEAR_PENDING;
+    return count;
+}
+
+/* A superpeer is asked: mostly the one that owns the shard, else one that may believe so. */
 static void client_acts(struct rig *rig)
 {
     static const enum linear_kind kinds[] = {LINEAR_GET, LINEAR_GET, LINEAR_PUT,
@@ -65,7 +76,8 @@ static void client_acts(struct rig *rig)
     struct server *server = &rig->servers[sh_prng_below(&rig->prng, rig->count)];
     if (owner && sh_prng_below(&rig->prng, 3))
         server = &rig->servers[owner - 1];
-    call_begin(rig, server, key, kinds[sh_prng_below(&rig->prng, 6)]);
+    bool may_update = undecided(rig, key) < UNDECIDED_MAX;
+    call_begin(rig, server, key, kinds[sh_prng_below(&rig->prng, may_update ? 6 : 2)]);
 }
 
 /* --- Faults ---------------------------------------------------------------------------------- */

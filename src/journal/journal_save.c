@@ -52,17 +52,20 @@ static bool is_large(const struct sh_journal *journal)
     return bytes_of(journal, SH_JOURNAL_SEGMENT) > sh_journal_allowed(journal);
 }
 
-/* The stream whose snapshot begins first, if a new one would let a segment go; -1: none. */
+/* The stream whose snapshot is to begin; -1: none. It is the one whose last snapshot is the oldest, so
+ * that a segment can go; while that one is being installed from elsewhere none can, whatever others
+ * write, and it would only be more. */
 static int oldest(const struct sh_journal *journal)
 {
     int found = -1;
     for (unsigned i = 0; i < journal->streams_count; i++) {
         const struct sh_journal_stream_log *log = &journal->streams[i];
         if (log->is_there && log->segment && log->segment < journal->segment &&
-            !log->is_installing && (found < 0 || log->segment < journal->streams[found].segment))
+            (found < 0 || log->segment < journal->streams[found].segment))
             found = (int)i;
     }
-    return found >= 0 && is_large(journal) ? found : -1;
+    bool is_due = found >= 0 && !journal->streams[found].is_installing && is_large(journal);
+    return is_due ? found : -1;
 }
 
 bool sh_journal_save_is_over(const struct sh_journal *journal)

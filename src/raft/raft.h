@@ -152,7 +152,7 @@ uint64_t sh_raft_led_ns(const struct sh_raft *raft, uint64_t now_ns);
 /* 0: not known yet. */
 uint64_t sh_raft_log_id(const struct sh_raft *raft);
 /* This server's life since start: how often its folder was started in the high 32 bits, random bits
- * below. */
+ * below. On a new folder 0 in the high bits, until the members have counted the start (life_set). */
 uint64_t sh_raft_life(const struct sh_raft *raft);
 /* The latest life of a server (this one's too) that the members agree on; 0: unknown. Messages of
  * an older one are dropped from now on: of a lower start count, or of the same with other random

@@ -36,10 +36,11 @@ static uint64_t starts_of(uint64_t life)
     return life >> 32;
 }
 
-/* Whether one life of a folder began before another, or is a copy's. */
+/* Whether one life of a folder began before another, or is a copy's. A life on a new disk is not
+ * counted yet, and no copy's; what such a server may have forgotten, it asks for (raft.h). */
 static bool is_older(uint64_t life, uint64_t than)
 {
-    return than && life != than && starts_of(life) <= starts_of(than);
+    return starts_of(life) && life != than && starts_of(life) <= starts_of(than);
 }
 
 uint64_t sh_raft_founding_share(uint8_t server, uint64_t founding)
@@ -88,8 +89,10 @@ void sh_raft_life_set(struct sh_raft *raft, uint8_t server, uint64_t life)
 {
     SH_ASSERT(server && server <= SH_RAFT_SERVER_MAX);
     raft->lives[server] = life;
-    if (server == raft->config.server && raft->journal && !raft->withdrawal &&
-        is_older(raft->life, life))
+    bool is_own = server == raft->config.server;
+    if (is_own && !starts_of(raft->life) && (uint32_t)raft->life == (uint32_t)life)
+        raft->life = life; /* the members have counted it */
+    if (is_own && raft->journal && !raft->withdrawal && is_older(raft->life, life))
         withdraw_from_life(raft, life);
 }
 

@@ -193,10 +193,7 @@ enum shoal_err sh_superpeer_journal_open(struct sh_superpeer *superpeer, struct 
 
 void sh_superpeer_journal_start(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
-    uint64_t life = superpeer->life;
-    if (!sh_life_starts(life))
-        life |= UINT64_C(1) << 32;
-    sh_raft_start(superpeer->shared->raft, superpeer->journal, REGISTRY, life, now_ns);
+    sh_raft_start(superpeer->shared->raft, superpeer->journal, REGISTRY, superpeer->life, now_ns);
 }
 
 unsigned sh_superpeer_journal_step(struct sh_superpeer *superpeer, uint64_t now_ns)

@@ -332,6 +332,16 @@ static bool is_started_in(struct sh_superpeer_ring *part, const struct sh_arcs *
     return false;
 }
 
+/* Tells raft which process of each superpeer is the latest. */
+static void lives_tell(struct sh_superpeer *superpeer, const struct sh_arcs *arcs)
+{
+    struct sh_raft *raft = superpeer->shared ? superpeer->shared->raft : NULL;
+    for (uint8_t i = 1; raft && i <= SH_SUPERPEERS_MAX; i++) {
+        if (arcs->lives[i] != superpeer->ring->seen.lives[i])
+            sh_raft_life_set(raft, i, arcs->lives[i]);
+    }
+}
+
 /* Tells the ring what the registry says. */
 static void arcs_step(struct sh_superpeer_ring *part, uint64_t now_ns)
 {
@@ -346,6 +356,7 @@ static void arcs_step(struct sh_superpeer_ring *part, uint64_t now_ns)
         if (arcs->shards[i].version < part->seen.shards[i].version)
             return;
     }
+    lives_tell(part->superpeer, arcs);
     part->seen = *arcs;
     if (starts)
         sh_ring_start(part->ring, now_ns, arcs);
