@@ -223,7 +223,7 @@ sh_lsn sh_journal_drop(struct sh_journal *journal, unsigned stream)
     if (journal->saving == (int)stream)
         sh_journal_save_give_up(journal);
     (void)sh_journal_record(journal, SH_JOURNAL_DROP, stream, 0);
-    log->is_there = log->is_installing = false;
+    log->is_there = log->is_installing = log->is_saved = false;
     log->state_size = 0;
     log->bytes = log->bytes_now = 0;
     return journal->last;
@@ -264,6 +264,7 @@ static void marks_take(struct sh_journal *journal, const struct sh_journal_chunk
         case SH_JOURNAL_END:
             log->segment = log->beginning;
             log->bytes = log->bytes_now;
+            log->is_saved = false;
             break;
         default: /* DROP; begun again behind it, the stream is there */
             log->segment = 0;

@@ -85,6 +85,7 @@ struct sh_journal_stream_log {
     uint64_t bytes;     /* of the last complete snapshot's pieces */
     uint64_t bytes_now; /* of the one under way */
     bool is_installing;
+    bool is_saved; /* the end of a snapshot of its own is written, and not synced yet */
     uint8_t state[SH_JOURNAL_STATE_BYTES_MAX];
     size_t state_size; /* 0: none was set */
 };

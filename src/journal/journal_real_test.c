@@ -30,6 +30,7 @@ struct log {
 };
 
 static struct log logs[2];
+static unsigned saves; /* snapshots of the journal's own that were begun */
 
 static enum shoal_err load_state(void *arg, struct sh_bytes state)
 {
@@ -77,6 +78,7 @@ static enum shoal_err load_drop(void *arg)
 
 static bool save_begin(void *arg, uint64_t *index_out, uint64_t *term_out)
 {
+    saves++;
     struct log *log = arg;
     log->is_open = true;
     log->from = *index_out = log->last;
@@ -189,6 +191,33 @@ static void appended_is_read_back(void **state)
     }
 }
 
+/* While a snapshot is being installed no segment behind its beginning can go: others' snapshots would
+ * only add to the journal, one after the other without end. */
+static void open_install_adds_no_snapshots(void **state)
+{
+    (void)state;
+    struct sh_journal *journal;
+    struct sh_disk *disk;
+    assert_int_equal(open_journal(&journal, &disk), SHOAL_OK);
+    uint64_t before = sh_journal_bytes(journal);
+    sh_journal_install_begin(journal, 1, 1, 1);
+    saves = 0;
+    for (unsigned i = 0; i < 10 * SEGMENT_BYTES / 4096; i++) {
+        append(journal, 0);
+        sync_all(journal);
+    }
+    assert_in_range(saves, 0, 1); /* stream 0's, whose last one was older */
+    assert_in_range(sh_journal_bytes(journal), 0, before + 14 * SEGMENT_BYTES);
+    sh_journal_install_cancel(journal, 1);
+    for (unsigned i = 0; i < 4 * SEGMENT_BYTES / 4096; i++) {
+        append(journal, 0);
+        sync_all(journal);
+    }
+    assert_in_range(sh_journal_bytes(journal), 0, 8 * SEGMENT_BYTES);
+    sh_journal_close(journal);
+    disk->ops->destroy(disk);
+}
+
 /* A limit on the size of files stands in for a disk that can't be written. */
 static void unwritable_disk_is_said_when_opening(void **state)
 {
@@ -231,6 +260,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(appended_is_read_back),
+        cmocka_unit_test(open_install_adds_no_snapshots),
         cmocka_unit_test(unwritable_disk_is_said_when_opening),
     };
     if (!getenv("SHOAL_TEST_LOG") && sh_log_output_set("/dev/null", SH_LOG_AS_TEXT))

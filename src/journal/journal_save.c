@@ -60,7 +60,7 @@ static int oldest(const struct sh_journal *journal)
     int found = -1;
     for (unsigned i = 0; i < journal->streams_count; i++) {
         const struct sh_journal_stream_log *log = &journal->streams[i];
-        if (log->is_there && log->segment && log->segment < journal->segment &&
+        if (log->is_there && log->segment && log->segment < journal->segment && !log->is_saved &&
             (found < 0 || log->segment < journal->streams[found].segment))
             found = (int)i;
     }
@@ -114,6 +114,7 @@ static size_t piece(struct sh_journal *journal)
     struct sh_writer w = sh_journal_record(journal, SH_JOURNAL_END, stream, 1);
     sh_put8(&w, 0);
     journal->saving = -1;
+    log->is_saved = true;
     log->machine.snapshot_end(log->machine.arg, true);
     return 0;
 }
