@@ -112,16 +112,23 @@ static bool is_behind(const struct sh_ring *ring, unsigned number, uint8_t nid)
 }
 
 /* Goes back to where the logs were known to agree, as what came since may have got lost. */
-static void fall_back(struct sh_ring_shard *shard, struct sh_ring_progress *progress)
+static void fall_back(struct sh_ring_progress *progress)
 {
-    if (progress->sending == SH_RING_STREAM) {
-        progress->sending = SH_RING_PROBE;
-        progress->next = progress->match + 1;
-    }
+    if (progress->sending != SH_RING_STREAM)
+        return;
+    progress->sending = SH_RING_PROBE;
+    progress->next = progress->match + 1;
+}
+
+/* What a superpeer lacks may be forgotten here: also while entries are sent to it, as nobody waits for
+ * one that is to become a replica. */
+static void forgotten_look(const struct sh_ring_shard *shard, struct sh_ring_progress *progress)
+{
     uint64_t epoch;
-    SH_ASSERT(progress->next);
-    if (!sh_entries_term(&shard->entries, progress->next - 1, &epoch))
-        progress->sending = SH_RING_TRANSFER; /* what it lacks is forgotten here by now */
+    SH_ASSERT(progress->next || progress->sending == SH_RING_TRANSFER);
+    if (progress->sending != SH_RING_TRANSFER &&
+        !sh_entries_term(&shard->entries, progress->next - 1, &epoch))
+        progress->sending = SH_RING_TRANSFER;
 }
 
 /* Sends to one superpeer what it lacks and was not sent yet, or was sent long ago. */
@@ -139,25 +146,23 @@ static void other_step(struct sh_ring *ring, uint64_t now_ns, unsigned number, u
     if (!owes && (progress->applied >= shard->applied || !is_late))
         return;
     if (owes && is_late)
-        fall_back(shard, progress);
+        fall_back(progress);
+    forgotten_look(shard, progress);
     if (progress->sending != SH_RING_STREAM && !is_late)
         return;
-    if (progress->sending == SH_RING_TRANSFER) {
+    uint64_t last = sh_entries_last(&shard->entries);
+    bool is_under_way = progress->sending == SH_RING_STREAM && owes && progress->next > last &&
+                        progress->next > progress->match + 1;
+    if (is_under_way)
+        return;
+    if (progress->sending == SH_RING_TRANSFER)
         sh_ring_snapshot_send(ring, number, to);
-    } else if (progress->sending == SH_RING_PROBE || progress->next > progress->match + 1 ||
-               !owes) {
-        if (progress->sending == SH_RING_STREAM && owes &&
-            progress->next > sh_entries_last(&shard->entries))
-            return; /* all is on its way */
+    else
         entries_send(ring, number, to);
-    } else {
+    bool is_stream = progress->sending == SH_RING_STREAM;
+    for (unsigned i = 1; is_stream && i < MESSAGES_A_STEP && progress->next <= last; i++)
         entries_send(ring, number, to);
-    }
-    for (unsigned i = 1; progress->sending == SH_RING_STREAM && i < MESSAGES_A_STEP &&
-                         progress->next <= sh_entries_last(&shard->entries);
-         i++)
-        entries_send(ring, number, to);
-    if (progress->sending == SH_RING_STREAM && progress->next <= sh_entries_last(&shard->entries))
+    if (is_stream && progress->next <= last)
         sh_ring_touch(ring, number);
     progress->resend_ns = now_ns + ring->config.resend_ns;
 }
