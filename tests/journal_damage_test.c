@@ -209,7 +209,7 @@ static void damage_is_noticed_at_every_batch(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= 6; seed++)
         run_damage(seed, seed);
-    test_fresh_seeds(4, run_damage);
+    test_fresh_seeds(16, run_damage);
     print_message("%u refused, %u whole, %u without the last batch\n", opens_refused, opens_whole,
                   opens_shorter);
     assert_true(opens_refused > 100 && opens_whole > 20 && opens_shorter > 4);
