@@ -1,4 +1,4 @@
-# cmake --install: public headers, libshoal and its parts (static and shared) with their .pc files,
+# With SHOAL_INSTALL, cmake --install: public headers, libshoal and its parts (static and shared) with their .pc files,
 # programs, manual pages, systemd unit. Works with --prefix and DESTDIR: nothing installed holds the configured prefix.
 
 # The libraries that a program which links libshoal.a must link as well.
@@ -11,6 +11,8 @@ if(TARGET shoal_static)
         COMMAND ${CMAKE_SOURCE_DIR}/tools/hide-symbols ${CMAKE_LINKER} ${CMAKE_OBJCOPY} ${CMAKE_AR}
             $<TARGET_FILE:shoal_static>
         VERBATIM)
+endif()
+if(TARGET shoal_shared)
     install(TARGETS shoal_static shoal_shared
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

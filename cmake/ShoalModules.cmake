@@ -89,7 +89,7 @@ function(shoal_simulator folder)
     shoal_tests(${CMAKE_SOURCE_DIR}/${folder} sh_sim_a)
 endfunction()
 
-# libshoal, static and shared, from every module's objects.
+# libshoal from every module's objects: static, and where it is to be installed also shared.
 function(shoal_library)
     set(objects)
     set(libraries)
@@ -101,7 +101,11 @@ function(shoal_library)
         endif()
     endforeach()
     list(REMOVE_DUPLICATES libraries)
-    foreach(kind STATIC SHARED)
+    set(kinds STATIC)
+    if(SHOAL_INSTALL)
+        list(APPEND kinds SHARED)
+    endif()
+    foreach(kind ${kinds})
         string(TOLOWER ${kind} suffix)
         add_library(shoal_${suffix} ${kind} ${objects})
         set_target_properties(shoal_${suffix} PROPERTIES OUTPUT_NAME shoal

@@ -88,6 +88,9 @@ function(shoal_part_link part)
 endfunction()
 
 function(shoal_part_library name)
+    if(NOT SHOAL_INSTALL)
+        return()
+    endif()
     cmake_parse_arguments(PARSE_ARGV 1 ARG "" "DESCRIPTION;LEFT_OUT;HEADERS_LEFT_OUT;REQUIRES;LIBS_PRIVATE"
         "SOURCES;HEADERS;REPLACE;LIBRARIES")
     set(part shoal${name})

@@ -110,7 +110,7 @@ install_packages() {
     rm -f "$log"
 }
 
-release_packages="cmake gcc make pkg-config libc6-dev libjansson-dev libxxhash-dev libisal-dev
+release_packages="cmake gcc ninja-build pkg-config libc6-dev libjansson-dev libxxhash-dev libisal-dev
     libssl-dev liburing-dev zlib1g-dev libzstd-dev libzookeeper-mt-dev"
 
 # build_preset PRESET [cmake option ...]: configures and builds a preset, quietly: a line that counts
@@ -147,6 +147,11 @@ build_targets=()
 build_commands() {
     local preset=$1
     shift
+    # What another generator has configured can't be configured again by this one.
+    if ! grep -qs '^CMAKE_GENERATOR:INTERNAL=Ninja$' "$root/build/$preset/CMakeCache.txt"; then
+        rm -rf "${root:?}/build/$preset"
+    fi
+    export NINJA_STATUS="[%p] "
     cd "$root" && cmake --preset "$preset" "$@" &&
         cmake --build --preset "$preset" -j "$(nproc)" ${build_targets:+--target "${build_targets[@]}"}
 }
