@@ -21,7 +21,7 @@
 /* Chunks that a case may create beside the loaded ones. */
 #define SH_STORE_SPARE 4096
 /* Multi operations on drawn sizes go in pieces of so many bytes, or of one chunk. */
-#define SH_STORE_PIECE_BYTES (UINT64_C(1) << 20)
+#define SH_STORE_BATCH_BYTES (UINT64_C(1) << 20)
 /* Single operations are timed one in so many, so that the clock costs little. */
 #define SH_STORE_SAMPLE_EVERY 64
 

@@ -390,7 +390,7 @@ static enum shoal_err memory_copy(const struct sh_store_plan *plan, bool is_touc
 {
     uint64_t payload = sh_store_plan_payload(plan, 0);
     uint64_t piece = payload / plan->count * plan->load_batch + 1;
-    piece = piece < SH_STORE_PIECE_BYTES ? piece : SH_STORE_PIECE_BYTES;
+    piece = piece < SH_STORE_BATCH_BYTES ? piece : SH_STORE_BATCH_BYTES;
     uint8_t *from = malloc(piece);
     uint8_t *into =
         mmap(NULL, payload + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -222,7 +222,7 @@ enum shoal_err sh_subject_load(struct sh_subject *subject, bool fill)
 {
     const struct sh_store_plan *plan = subject->plan;
     uint64_t room =
-        plan->sizes.most > SH_STORE_PIECE_BYTES ? plan->sizes.most : SH_STORE_PIECE_BYTES;
+        plan->sizes.most > SH_STORE_BATCH_BYTES ? plan->sizes.most : SH_STORE_BATCH_BYTES;
     uint8_t *bytes = fill ? malloc(room) : NULL;
     if (fill && !bytes)
         return SHOAL_ENOMEM;

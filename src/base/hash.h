@@ -11,6 +11,13 @@ uint32_t sh_crc32c(uint32_t start, struct sh_bytes bytes);
 /* 64-bit XXH3 of bytes. Stable across versions: may be stored and sent. */
 uint64_t sh_hash64(struct sh_bytes bytes, uint64_t seed);
 
+/* The same of bytes that come in pieces. NULL: out of memory. */
+struct sh_hash64;
+struct sh_hash64 *sh_hash64_begin(uint64_t seed);
+void sh_hash64_add(struct sh_hash64 *hash, struct sh_bytes bytes);
+/* Frees it; NULL is allowed, and gives 0. */
+uint64_t sh_hash64_end(struct sh_hash64 *hash);
+
 /* A bijective mix of one 64-bit value (splitmix64's finisher): for tables keyed by an ID. */
 static inline uint64_t sh_mix64(uint64_t value)
 {

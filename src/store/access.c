@@ -22,6 +22,7 @@ static inline enum seen look(const struct sh_store *store, const struct sh_group
         return sh_group_read_good(group, index, *sequence_out) ? SEEN_ABSENT : SEEN_TORN;
     uint8_t *block = sh_alloc_at(store->alloc, sh_layout_offset(&layout));
     spot_out->at = block + sh_layout_place(&layout, block, index, &spot_out->size);
+    spot_out->long_block = 0;
     if (code != SH_CODE_LONG)
         return SEEN_CHUNK;
     uint64_t offset;
@@ -32,6 +33,7 @@ static inline enum seen look(const struct sh_store *store, const struct sh_group
     spot_out->size =
         (uint32_t)atomic_load_explicit(sh_long_header(store, offset), memory_order_relaxed);
     spot_out->at = sh_alloc_at(store->alloc, offset) + SH_LONG_HEADER;
+    spot_out->long_block = offset;
     return sh_group_read_good(group, index, *sequence_out) ? SEEN_CHUNK : SEEN_TORN;
 }
 
@@ -62,6 +64,7 @@ struct want {
     uint32_t offset;
     size_t room;
     bool is_part;
+    struct sh_mark *mark; /* NULL, or what is to say which bytes they were */
 };
 
 static bool want_fits(const struct want *want, uint32_t size)
@@ -70,8 +73,11 @@ static bool want_fits(const struct want *want, uint32_t size)
                          : size <= want->room;
 }
 
-static void want_copy(const struct want *want, const struct sh_spot *spot)
+static void want_copy(const struct sh_store *store, const struct want *want,
+                      const struct sh_spot *spot)
 {
+    if (want->mark)
+        *want->mark = sh_mark_of(store, spot);
     sh_copy_out(want->into, spot->at + want->offset, want->is_part ? want->room : spot->size);
 }
 
@@ -84,7 +90,7 @@ static enum shoal_err copy_held(struct sh_store *store, shoal_cid cid, const str
         return err;
     bool fits = want_fits(want, hold.spot.size);
     if (fits)
-        want_copy(want, &hold.spot);
+        want_copy(store, want, &hold.spot);
     *size_out = hold.spot.size;
     sh_store_let_go(&hold, false);
     return fits ? SHOAL_OK : SHOAL_ESIZE;
@@ -106,7 +112,7 @@ static inline enum shoal_err copy(struct sh_store *store, shoal_cid cid, const s
         if (seen == SEEN_CHUNK) {
             bool fits = want_fits(want, spot.size);
             if (fits)
-                want_copy(want, &spot);
+                want_copy(store, want, &spot);
             if (sh_group_read_good(group, index, sequence)) {
                 *size_out = spot.size;
                 return fits ? SHOAL_OK : SHOAL_ESIZE;
@@ -150,6 +156,15 @@ enum shoal_err sh_store_get_part(struct sh_store *store, shoal_cid cid, uint32_t
     if (!err)
         sh_tally_add(&sh_store_tally(store)->gets, 1);
     return err;
+}
+
+enum shoal_err sh_store_copy_part(struct sh_store *store, shoal_cid cid, uint32_t offset,
+                                  void *into, uint32_t size, uint32_t *whole_out,
+                                  struct sh_mark *mark_out)
+{
+    struct want want = {
+        .into = into, .offset = offset, .room = size, .is_part = true, .mark = mark_out};
+    return copy(store, cid, &want, whole_out);
 }
 
 enum shoal_err sh_store_copy_in(struct sh_store *store, shoal_cid cid, struct sh_bytes data)

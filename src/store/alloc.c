@@ -195,6 +195,19 @@ static bool large_discard(struct sh_alloc *alloc, const struct sh_block *block)
     return is_small && sh_vm_discard(&alloc->vm, block->offset, (uint64_t)run << SH_SLOT_BITS);
 }
 
+bool sh_alloc_trim_deferred(struct sh_alloc *alloc)
+{
+    sh_lock_take(&alloc->lock);
+    uint64_t wanted = alloc->deferred_pages;
+    if (wanted > alloc->idle_pages)
+        wanted = alloc->deferred_pages = alloc->idle_pages;
+    uint64_t pages = wanted > 0 ? sh_slots_trim(alloc, wanted) : 0;
+    bool is_left = pages > 0 && pages < alloc->deferred_pages;
+    alloc->deferred_pages = is_left ? alloc->deferred_pages - pages : 0;
+    sh_lock_release(&alloc->lock);
+    return pages > 0;
+}
+
 /* Blocks given back in one go under the lock; their discards are noted in a word. */
 #define GIVE_BATCH 64
 
@@ -204,11 +217,15 @@ void sh_alloc_give(struct sh_alloc *alloc, const struct sh_block *blocks, size_t
         size_t some = count < GIVE_BATCH ? count : GIVE_BATCH;
         uint64_t discarded = 0;
         for (size_t i = 0; i < some; i++)
-            if (blocks[i].size > SH_PACKED_MAX && large_discard(alloc, &blocks[i]))
+            if (blocks[i].size > SH_PACKED_MAX && !alloc->defers &&
+                large_discard(alloc, &blocks[i]))
                 discarded |= UINT64_C(1) << i;
         sh_lock_take(&alloc->lock);
-        for (size_t i = 0; i < some; i++)
+        for (size_t i = 0; i < some; i++) {
+            if (blocks[i].size > SH_PACKED_MAX && alloc->defers)
+                alloc->deferred_pages += sh_pages(blocks[i].size);
             give_one(alloc, blocks[i], (discarded >> i) & 1);
+        }
         sh_lock_release(&alloc->lock);
         blocks += some;
         count -= some;

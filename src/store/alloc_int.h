@@ -78,7 +78,9 @@ struct sh_alloc {
     bool is_last;         /* it must do with what there is: nothing more can be trimmed */
     uint64_t short_pages; /* it found so many too few, and free slots have some: trim, and again */
     bool small_pages;     /* no huge ones */
-    uint32_t slots_high;  /* slots from here on were never used; slot 0 is not used at all */
+    bool defers;          /* large blocks that come free go to the kernel later, */
+    uint64_t deferred_pages; /* so many */
+    uint32_t slots_high;     /* slots from here on were never used; slot 0 is not used at all */
     uint32_t slots_max;
     uint64_t record_bytes;           /* charged for records */
     uint64_t touched_bytes;          /* charged for slots */
@@ -118,6 +120,8 @@ void sh_alloc_give(struct sh_alloc *alloc, const struct sh_block *blocks, size_t
 void sh_alloc_trim(struct sh_alloc *alloc);
 /* The same for a piece of 64 MiB at most. *pages_left is UINT64_MAX before the first piece. False:
  * all that was free then is gone, or the kernel keeps it. */
+/* The same with what large blocks left that came free: false, there is no more. */
+bool sh_alloc_trim_deferred(struct sh_alloc *alloc);
 bool sh_alloc_trim_piece(struct sh_alloc *alloc, uint64_t *pages_left);
 
 /* Bytes that a block of that size takes up. */

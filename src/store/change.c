@@ -36,14 +36,12 @@ static void content_set(struct sh_change *change, unsigned index, const struct c
 }
 
 /* Makes a chunk where its ID's code is `expected`, else fails with ENOCHUNK. */
-static enum shoal_err chunk_make(struct sh_store *store, struct sh_group *group, shoal_cid cid,
-                                 unsigned expected, struct sh_bytes data, bool may_dip)
+static enum shoal_err content_install(struct sh_store *store, struct sh_group *group, shoal_cid cid,
+                                      unsigned expected, const struct content *content,
+                                      bool may_dip)
 {
-    struct content content;
     unsigned index = sh_store_index(cid);
-    enum shoal_err err = content_make(store, data.at, (uint32_t)data.size, may_dip, &content);
-    if (err)
-        return err;
+    enum shoal_err err;
     sh_group_layout_begin(group);
     struct sh_change change;
     sh_change_begin(store, group, &change);
@@ -53,18 +51,36 @@ static enum shoal_err chunk_make(struct sh_store *store, struct sh_group *group,
     } else {
         if (sh_store_is_own(store, cid))
             sh_idtable_version(&store->table, group);
-        content_set(&change, index, &content);
+        content_set(&change, index, content);
         err = sh_group_change(store, group, &change);
     }
     sh_group_layout_end(group, !err);
     if (err) {
-        content_free(store, &content);
+        content_free(store, content);
         return err;
     }
     struct sh_tally *tally = sh_store_tally(store);
-    sh_tally_add(&tally->payload_bytes, data.size);
+    sh_tally_add(&tally->payload_bytes, content->size);
     sh_tally_add(&tally->creates, 1);
     return SHOAL_OK;
+}
+
+static enum shoal_err chunk_make(struct sh_store *store, struct sh_group *group, shoal_cid cid,
+                                 unsigned expected, struct sh_bytes data, bool may_dip)
+{
+    struct content content;
+    enum shoal_err err = content_make(store, data.at, (uint32_t)data.size, may_dip, &content);
+    return err ? err : content_install(store, group, cid, expected, &content, may_dip);
+}
+
+enum shoal_err sh_long_fill(struct sh_store *store, shoal_cid cid, uint64_t block, uint32_t size)
+{
+    struct sh_group *group = sh_store_group(store, cid);
+    struct content content = {.size = size, .long_block = block};
+    if (group)
+        return content_install(store, group, cid, SH_CODE_RESERVED, &content, false);
+    content_free(store, &content);
+    return SHOAL_ENOCHUNK;
 }
 
 enum shoal_err sh_store_fill(struct sh_store *store, shoal_cid cid, struct sh_bytes data)
@@ -141,10 +157,9 @@ enum shoal_err sh_store_adopt_retained(struct sh_store *store, shoal_cid cid, st
     return adopt_own(store, cid, data, true);
 }
 
-/* Begins a change of a chunk that exists, with its group held. ENOCHUNK holds nothing. */
-static enum shoal_err change_begin(struct sh_store *store, shoal_cid cid,
-                                   struct sh_group **group_out, struct sh_change *change_out,
-                                   struct sh_spot *spot_out)
+enum shoal_err sh_chunk_change_begin(struct sh_store *store, shoal_cid cid,
+                                     struct sh_group **group_out, struct sh_change *change_out,
+                                     struct sh_spot *spot_out)
 {
     struct sh_group *group = sh_store_group(store, cid);
     unsigned index = sh_store_index(cid);
@@ -169,7 +184,7 @@ enum shoal_err sh_store_drop(struct sh_store *store, shoal_cid cid, unsigned cod
     struct sh_group *group;
     struct sh_change change;
     struct sh_spot spot;
-    enum shoal_err err = change_begin(store, cid, &group, &change, &spot);
+    enum shoal_err err = sh_chunk_change_begin(store, cid, &group, &change, &spot);
     if (err)
         return err;
     if (spot.pins > 0) {
@@ -252,7 +267,7 @@ enum shoal_err sh_store_resize(struct sh_store *store, shoal_cid cid, uint32_t s
     enum shoal_err err = content_make(store, NULL, size, gets_shorter(store, cid, size), &content);
     if (err)
         return err;
-    err = change_begin(store, cid, &group, &change, &spot);
+    err = sh_chunk_change_begin(store, cid, &group, &change, &spot);
     if (err)
         goto out_free;
     if (spot.pins > 0) {
@@ -307,7 +322,7 @@ enum shoal_err sh_store_pin(struct sh_store *store, shoal_cid cid, uint8_t **at_
     struct sh_group *group;
     struct sh_change change;
     struct sh_spot spot;
-    enum shoal_err err = change_begin(store, cid, &group, &change, &spot);
+    enum shoal_err err = sh_chunk_change_begin(store, cid, &group, &change, &spot);
     if (err)
         return err;
     if (spot.pins == PINS_MAX)
@@ -328,7 +343,7 @@ enum shoal_err sh_store_unpin(struct sh_store *store, shoal_cid cid)
     struct sh_group *group;
     struct sh_change change;
     struct sh_spot spot;
-    enum shoal_err err = change_begin(store, cid, &group, &change, &spot);
+    enum shoal_err err = sh_chunk_change_begin(store, cid, &group, &change, &spot);
     if (err)
         return err;
     bool is_pinned = spot.pins > 0;

@@ -161,6 +161,8 @@ static unsigned step(struct sh_store *store, unsigned budget, bool force)
 {
     struct sh_defrag *defrag = &store->defrag;
     unsigned seen = 0;
+    if (sh_alloc_trim_deferred(store->alloc))
+        return 1;
     if (!defrag->running && sh_idpool_trim(store->pool))
         return 1;
     if (!defrag->running && !round_begin(store, force))

@@ -38,23 +38,42 @@ bool sh_store_spot(const struct sh_store *store, const struct sh_layout *layout,
     spot_out->size = (uint32_t)header;
     spot_out->pins = (uint32_t)(header >> 32);
     spot_out->long_block = offset;
+    spot_out->stamp = sh_long_stamp(store, offset);
     return true;
 }
 
-enum shoal_err sh_long_make(struct sh_store *store, const void *data, uint32_t size, bool may_dip,
+enum shoal_err sh_long_open(struct sh_store *store, uint32_t size, bool may_dip,
                             uint64_t *offset_out)
 {
     struct sh_block block = {.size = size + SH_LONG_HEADER};
     if (sh_alloc_take(store->alloc, &block, 1, may_dip))
         return sh_store_short(store, block.size);
     atomic_store_explicit(sh_long_header(store, block.offset), size, memory_order_relaxed);
-    uint8_t *at = sh_alloc_at(store->alloc, block.offset) + SH_LONG_HEADER;
-    if (data)
-        sh_copy_in(at, data, size);
-    else
-        sh_copy_zero(at, size);
+    /* relaxed: it only has to be another each time */
+    uint64_t number = atomic_fetch_add_explicit(&store->longs_made, 1, memory_order_relaxed);
+    atomic_store_explicit(sh_long_stamp(store, block.offset), number << SH_LONG_WRITES_BITS,
+                          memory_order_relaxed);
     *offset_out = block.offset;
     return SHOAL_OK;
+}
+
+void sh_long_write(struct sh_store *store, uint64_t block, uint32_t at, const void *data,
+                   uint32_t size)
+{
+    uint8_t *to = sh_alloc_at(store->alloc, block) + SH_LONG_HEADER + at;
+    if (data)
+        sh_copy_in(to, data, size);
+    else
+        sh_copy_zero(to, size);
+}
+
+enum shoal_err sh_long_make(struct sh_store *store, const void *data, uint32_t size, bool may_dip,
+                            uint64_t *offset_out)
+{
+    enum shoal_err err = sh_long_open(store, size, may_dip, offset_out);
+    if (!err)
+        sh_long_write(store, *offset_out, 0, data, size);
+    return err;
 }
 
 void sh_long_free(struct sh_store *store, uint64_t offset, uint32_t size)

@@ -8,8 +8,8 @@
  * footprints before it. Four codes are medium lengths, 248 to 1271: the code is the high part, and
  * the low 8 bits are a byte at the block's end (the first medium chunk's is the last byte, the next
  * one's the one before it, and so on). A long chunk leaves 8 bytes in the block: the offset of a
- * block of its own, which starts with a word (size, and pins from bit 32 on) and is followed by the
- * bytes. An ID costs 2 bytes: 66.0 for a 64-byte chunk.
+ * block of its own, which starts with two words (size, and pins from bit 32 on; the stamp, by which
+ * who reads it in pieces knows that it is as it was) and is followed by the bytes. An ID costs 2 bytes: 66.0 for a 64-byte chunk.
  *
  * Who writes bytes of one chunk sets its write bit, and in the end clears it and raises the version
  * with one addition, so that writers of different chunks never wait for each other. Whatever
@@ -46,7 +46,7 @@
 #define SH_SHORT_MAX 247u
 #define SH_PACKED_CHUNK_MAX 1271u /* longer ones are long */
 #define SH_POINTER_BYTES 8u
-#define SH_LONG_HEADER 8u
+#define SH_LONG_HEADER 16u
 #define SH_GROUP_BYTES_MAX (SH_GROUP_IDS * SH_PACKED_CHUNK_MAX)
 
 #define SH_GROUP_LAYOUT (UINT64_C(1) << 16)

@@ -47,32 +47,62 @@ static bool hopeless(const struct sh_store *store, const struct sh_store_wish *w
     return taken > status.bytes_max || payload_bytes > status.bytes_max - taken;
 }
 
-static void longs_free(struct sh_store *store, const uint64_t *longs, const uint32_t *sizes,
-                       size_t count)
+/* The blocks of the long ones among the next chunks, all of one group. */
+struct longs {
+    size_t count;                  /* chunks that were looked at */
+    uint32_t zeroed;               /* bytes of the last one's block */
+    uint64_t blocks[SH_GROUP_IDS]; /* NONE: the chunk is not long */
+};
+
+static void longs_free(struct sh_store *store, const struct sh_store_wish *wish, size_t at,
+                       struct longs *longs)
 {
-    for (size_t i = 0; i < count; i++)
-        if (longs[i] != NONE)
-            sh_long_free(store, longs[i], sizes[i]);
+    for (size_t i = 0; i < longs->count; i++)
+        if (longs->blocks[i] != NONE)
+            sh_long_free(store, longs->blocks[i], wish_size(wish, at + i));
+    longs->count = longs->zeroed = 0;
 }
 
-/* Makes some chunks of one group, whose IDs were handed out. EFULL changes nothing. */
-static enum shoal_err group_fill(struct sh_store *store, const struct sh_store_wish *wish,
-                                 size_t at, size_t count, uint32_t expected, const shoal_cid *lids)
+/* Makes blocks for `count` chunks, and zeroes as many of their bytes as *bytes_left says, of which
+ * it takes them. True: there are none left to make. EFULL frees them all. */
+static bool longs_make(struct sh_store *store, const struct sh_store_wish *wish, size_t at,
+                       size_t count, struct longs *longs, uint64_t *bytes_left,
+                       enum shoal_err *err_out)
 {
-    uint64_t longs[SH_GROUP_IDS];
-    uint32_t sizes[SH_GROUP_IDS];
-    enum shoal_err err = SHOAL_OK;
     SH_ASSERT(count > 0 && count <= SH_GROUP_IDS);
-    for (size_t i = 0; i < count; i++) {
-        sizes[i] = wish->reserve ? 0 : wish_size(wish, at + i);
-        longs[i] = NONE;
-        if (sizes[i] > SH_PACKED_CHUNK_MAX)
-            err = sh_long_make(store, NULL, sizes[i], false, &longs[i]);
-        if (err) {
-            longs_free(store, longs, sizes, i);
-            return err;
+    while (longs->count < count || longs->zeroed > 0) {
+        size_t i = longs->zeroed > 0 ? longs->count - 1 : longs->count;
+        uint32_t size = wish->reserve ? 0 : wish_size(wish, at + i);
+        if (size <= SH_PACKED_CHUNK_MAX) {
+            longs->blocks[longs->count++] = NONE;
+            continue;
         }
+        if (*bytes_left == 0)
+            return false;
+        if (i == longs->count) {
+            *err_out = sh_long_open(store, size, false, &longs->blocks[i]);
+            if (*err_out) {
+                longs_free(store, wish, at, longs);
+                return true;
+            }
+            longs->count++;
+        }
+        uint32_t left = size - longs->zeroed;
+        uint32_t some = left < *bytes_left ? left : (uint32_t)*bytes_left;
+        sh_long_write(store, longs->blocks[i], longs->zeroed, NULL, some);
+        *bytes_left -= some;
+        longs->zeroed = some == left ? 0 : longs->zeroed + some;
     }
+    return true;
+}
+
+/* Makes some chunks of one group, whose IDs were handed out, and whose long ones have their blocks.
+ * EFULL changes nothing, but frees these. */
+static enum shoal_err group_fill(struct sh_store *store, const struct sh_store_wish *wish,
+                                 size_t at, size_t count, uint32_t expected, const shoal_cid *lids,
+                                 struct longs *longs)
+{
+    SH_ASSERT(longs->count == count && longs->zeroed == 0);
     struct sh_group *group = sh_idtable_find(&store->table, lids[at].v);
     SH_ASSERT(group != NULL);
     sh_group_layout_begin(group);
@@ -85,15 +115,16 @@ static enum shoal_err group_fill(struct sh_store *store, const struct sh_store_w
         SH_ASSERT(sh_layout_code(&change.before, index) == SH_CODE_ABSENT);
         if (wish->reserve)
             sh_change_none(&change, index, SH_CODE_RESERVED);
-        else if (longs[i] == NONE)
-            sh_change_chunk(&change, index, sizes[i], NULL);
+        else if (longs->blocks[i] == NONE)
+            sh_change_chunk(&change, index, wish_size(wish, at + i), NULL);
         else
-            sh_change_long(&change, index, &longs[i]);
+            sh_change_long(&change, index, &longs->blocks[i]);
     }
-    err = sh_group_change(store, group, &change);
+    enum shoal_err err = sh_group_change(store, group, &change);
     sh_group_layout_end(group, !err);
     if (err)
-        longs_free(store, longs, sizes, count);
+        longs_free(store, wish, at, longs);
+    longs->count = 0;
     return err;
 }
 
@@ -159,7 +190,11 @@ static size_t fill(struct sh_store *store, const struct sh_store_wish *wish, con
         while (made + some < wish->count &&
                lids[made + some].v >> SH_GROUP_BITS == lids[made].v >> SH_GROUP_BITS)
             some++;
-        *err_out = group_fill(store, wish, made, some, expected, lids);
+        struct longs longs = {0};
+        uint64_t bytes = UINT64_MAX;
+        (void)longs_make(store, wish, made, some, &longs, &bytes, err_out);
+        if (!*err_out)
+            *err_out = group_fill(store, wish, made, some, expected, lids, &longs);
         if (*err_out)
             break;
         made += some;
@@ -295,11 +330,12 @@ struct sh_store_making {
     uint64_t payload;
     uint64_t limit; /* the table's, at the beginning */
     uint32_t expected;
-    size_t taken;    /* IDs */
-    size_t retained; /* of these: those of chunks that are made or next */
-    size_t made;     /* chunks, of these */
-    size_t undone;   /* of the chunks, once err is set */
-    size_t ended;    /* IDs that are let go of, once nothing is left to make or undo */
+    size_t taken;       /* IDs */
+    size_t retained;    /* of these: those of chunks that are made or next */
+    size_t made;        /* chunks, of these */
+    struct longs longs; /* of those that are next */
+    size_t undone;      /* of the chunks, once err is set */
+    size_t ended;       /* IDs that are let go of, once nothing is left to make or undo */
     enum shoal_err err;
     bool is_retried;
     bool is_over;
@@ -396,12 +432,17 @@ static void fill_some(struct sh_store_making *making, size_t most)
     if (making->retained < wanted)
         sh_idpool_retain(store->pool, lids + making->retained, wanted - making->retained);
     making->retained = making->retained < wanted ? wanted : making->retained;
+    uint64_t bytes = SH_STORE_PIECE_BYTES;
     for (size_t end = making->made + most; making->made < end && making->made < making->taken;) {
         size_t at = making->made, some = 1;
         while (at + some < making->taken &&
                lids[at + some].v >> SH_GROUP_BITS == lids[at].v >> SH_GROUP_BITS)
             some++;
-        making->err = group_fill(store, &making->wish, at, some, making->expected, lids);
+        if (!longs_make(store, &making->wish, at, some, &making->longs, &bytes, &making->err))
+            return;
+        if (!making->err)
+            making->err =
+                group_fill(store, &making->wish, at, some, making->expected, lids, &making->longs);
         if (making->err)
             return;
         making->made += some;
@@ -412,6 +453,8 @@ bool sh_store_making_step(struct sh_store_making *making, size_t chunks_most)
 {
     SH_ASSERT(!making->is_over && chunks_most > 0);
     bool is_all = making->made == making->wish.count;
+    if (making->err && making->longs.count > 0)
+        longs_free(making->store, &making->wish, making->made, &making->longs);
     if (making->err && making->undone < making->made) {
         undo_some(making, chunks_most);
     } else if ((making->err || is_all) && making->ended < making->taken) {

@@ -271,8 +271,8 @@ bool sh_slots_small(struct sh_alloc *alloc, uint32_t slot, uint32_t run)
 
 /* --- Trimming ------------------------------------------------------------------------------ */
 
-/* Slots that go to the kernel in one go. */
-#define PIECE_SLOTS (uint32_t)((UINT64_C(64) << 20) >> SH_SLOT_BITS)
+/* Slots that go to the kernel in one go: 200 us. */
+#define PIECE_SLOTS (uint32_t)((UINT64_C(4) << 20) >> SH_SLOT_BITS)
 
 /* The first of some slots that touched pages, of a free run, which are nobody's from now on; 0:
  * none. They are the run's last, as takers begin with its first. */

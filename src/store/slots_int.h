@@ -34,7 +34,7 @@ bool sh_slots_touch(struct sh_alloc *alloc, uint32_t slot, uint32_t from, uint64
 /* Makes pages small that are about to be handed to the kernel, which could else make the whole huge
  * page resident again, unasked and uncharged. False: it would cost too many mappings. */
 bool sh_slots_small(struct sh_alloc *alloc, uint32_t slot, uint32_t run);
-/* Hands about so many pages of free slots back, a piece of 64 MiB at most; returns how many. 0:
+/* Hands about so many pages of free slots back, a piece of 4 MiB at most; returns how many. 0:
  * there are none, or the kernel keeps them. Lets go of the lock meanwhile. */
 uint64_t sh_slots_trim(struct sh_alloc *alloc, uint64_t pages_wanted);
 

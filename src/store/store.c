@@ -34,7 +34,9 @@ static enum shoal_err parts_init(struct sh_store *store, const struct sh_store_c
     err = sh_foreign_init(&store->foreign, bytes_max, &store->budget);
     if (err)
         return err;
-    return sh_alloc_init(store->alloc, bytes_max, config->small_pages, &store->budget);
+    err = sh_alloc_init(store->alloc, bytes_max, config->small_pages, &store->budget);
+    store->alloc->defers = config->defers;
+    return err;
 }
 
 enum shoal_err sh_store_create(const struct sh_store_config *config, struct sh_store **store_out)

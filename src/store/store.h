@@ -51,6 +51,8 @@ struct sh_store_config {
     bool small_pages; /* never huge pages for chunks. Without it, chunks of a store over 64 MiB lie
                        * in huge pages where the kernel has any: no more resident memory, and fewer
                        * page faults and TLB misses */
+    bool defers; /* somebody calls sh_store_defrag again and again, in whose calls blocks of more
+                  * than 256 KiB go back to the kernel, and not where they come free */
 };
 
 /* Reserves the address ranges. ENOMEM, EINVAL. */
@@ -106,8 +108,9 @@ SHOAL_NODISCARD enum shoal_err sh_store_making_begin(struct sh_store *store,
                                                      const struct sh_store_wish *wish,
                                                      shoal_cid *cids,
                                                      struct sh_store_making **making_out);
-/* Does the next piece: makes or undoes about so many chunks, or takes or gives back some IDs (2^15;
- * consecutive ones are taken all at once). */
+/* Does the next piece: makes or undoes about so many chunks, but zeroes no more than
+ * SH_STORE_PIECE_BYTES of long ones, or takes or gives back some IDs (2^15; consecutive ones are
+ * taken all at once). */
 SHOAL_NODISCARD bool sh_store_making_step(struct sh_store_making *making, size_t chunks_most);
 /* Lets it undo what it has made and fail with that (not EFULL), unless it is about to be over. */
 void sh_store_making_fail(struct sh_store_making *making, enum shoal_err err);
@@ -202,6 +205,68 @@ SHOAL_NODISCARD enum shoal_err sh_store_unpin(struct sh_store *store, shoal_cid 
 SHOAL_NODISCARD enum shoal_err sh_store_read(struct sh_store *store, shoal_cid cid,
                                              void (*read)(void *arg, struct sh_bytes chunk),
                                              void *arg);
+
+/* --- One large chunk in pieces ------------------------------------------------------------- */
+
+/* What takes long with a large chunk, for steps: begun, stepped until it is over, and ended. Each
+ * step copies, compares or zeroes SH_STORE_PIECE_BYTES at most, and nothing is held from one to the
+ * next: others may read and write the chunk meanwhile, and what comes of it is as if all had been
+ * done at once. Reading sees by the chunk's stamp that it was written to, and starts again. Writing
+ * makes a second block beside the chunk's own, with the new bytes, and puts it in its place.
+ *
+ * Where that does not work, it is done at once, by the functions above: a write where there is no
+ * memory for a second block, or where the chunk is pinned; and anything that others have made start
+ * again SH_STORE_TRIES times. The step then takes as long as a copy of the chunk, of
+ * chunk_bytes_max at most: 10 to 30 ms for 64 MiB. */
+#define SH_STORE_PIECE_BYTES (UINT32_C(256) << 10)
+#define SH_STORE_TRIES 8
+
+/* Of sh_store_get_part; all of a chunk is a part of it. Owned by the caller, who sets what comes
+ * first, and to whom `into` means something once it is over. */
+struct sh_store_reading {
+    shoal_cid cid;
+    uint8_t *into;
+    uint32_t offset, size;
+    bool is_whole; /* ESIZE also where the chunk is longer */
+    /* The store's; zeros. */
+    uint32_t done;
+    unsigned tries;
+    uint64_t block, stamp;
+};
+/* Does a piece; true: it is over, and *err_out is set. */
+SHOAL_NODISCARD bool sh_store_reading_step(struct sh_store *store, struct sh_store_reading *reading,
+                                           enum shoal_err *err_out);
+
+enum sh_store_rewrite_kind {
+    SH_STORE_PUT,
+    SH_STORE_PUT_PART,
+    SH_STORE_PUT_IF,
+    SH_STORE_PUT_IF_HASH,
+    SH_STORE_RESIZE,
+    SH_STORE_FILL,
+};
+
+/* One of the functions of these names; which members count, its arguments say. */
+struct sh_store_rewrite {
+    enum sh_store_rewrite_kind kind;
+    shoal_cid cid;
+    uint32_t offset;
+    uint32_t size;
+    uint64_t hash;
+    struct sh_bytes expected, data; /* borrowed until the end */
+};
+struct sh_store_rewriting;
+/* ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_store_rewriting_begin(struct sh_store *store,
+                                                        const struct sh_store_rewrite *rewrite,
+                                                        struct sh_store_rewriting **rewriting_out);
+/* Does a piece; true: it is over. */
+SHOAL_NODISCARD bool sh_store_rewriting_step(struct sh_store_rewriting *rewriting);
+/* Frees it, and says what came of it. Before it is over: nothing did, ECANCELED. */
+SHOAL_NODISCARD enum shoal_err sh_store_rewriting_end(struct sh_store_rewriting *rewriting);
+/* All at once, by the function of that name. */
+SHOAL_NODISCARD enum shoal_err sh_store_rewrite_do(struct sh_store *store,
+                                                   const struct sh_store_rewrite *rewrite);
 
 /* --- Several chunks ------------------------------------------------------------------------ */
 

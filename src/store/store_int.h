@@ -48,6 +48,7 @@ struct sh_store {
     struct sh_idpool pool_own;
     struct sh_budget budget;
     struct sh_defrag defrag;
+    _Atomic uint64_t longs_made; /* blocks of long chunks, ever */
     struct sh_tally tallies[SH_STORE_TALLIES];
 };
 
@@ -90,6 +91,7 @@ struct sh_spot {
     uint32_t size;
     uint64_t long_block; /* offset of its own block; 0: it is in the group's */
     uint32_t pins;
+    _Atomic uint64_t *stamp; /* of a long chunk (sh_long_stamp); else NULL */
 };
 /* False when there is no such chunk. */
 bool sh_store_spot(const struct sh_store *store, const struct sh_layout *layout, unsigned index,
@@ -105,6 +107,11 @@ SHOAL_NODISCARD enum shoal_err sh_store_hold(struct sh_store *store, shoal_cid c
                                              struct sh_hold *hold_out);
 static inline void sh_store_let_go(struct sh_hold *hold, bool is_changed)
 {
+    /* relaxed: the write bit's holder alone writes it, and its end publishes it */
+    if (is_changed && hold->spot.stamp)
+        atomic_store_explicit(hold->spot.stamp,
+                              atomic_load_explicit(hold->spot.stamp, memory_order_relaxed) + 1,
+                              memory_order_relaxed);
     sh_group_write_end(hold->group, hold->index, is_changed);
 }
 
@@ -128,6 +135,11 @@ void sh_change_begin(const struct sh_store *store, const struct sh_group *group,
 void sh_change_chunk(struct sh_change *change, unsigned index, uint32_t size, const void *source);
 /* The chunk has a block of its own, at *offset. */
 void sh_change_long(struct sh_change *change, unsigned index, const uint64_t *offset);
+/* Begins a change of a chunk that exists, with its group held. ENOCHUNK holds nothing. */
+SHOAL_NODISCARD enum shoal_err sh_chunk_change_begin(struct sh_store *store, shoal_cid cid,
+                                                     struct sh_group **group_out,
+                                                     struct sh_change *change_out,
+                                                     struct sh_spot *spot_out);
 /* SH_CODE_ABSENT or SH_CODE_RESERVED. */
 void sh_change_none(struct sh_change *change, unsigned index, unsigned code);
 /* Bytes that the group's block must have afterwards. */
@@ -136,9 +148,18 @@ uint32_t sh_change_total(const struct sh_change *change);
 SHOAL_NODISCARD enum shoal_err sh_group_change(struct sh_store *store, struct sh_group *group,
                                                struct sh_change *change);
 
-/* Makes a block for a long chunk: of these bytes, or of zeros where data is NULL. EFULL. */
+/* Makes a block for a long chunk whose bytes are still to be written, all of them. EFULL. */
+SHOAL_NODISCARD enum shoal_err sh_long_open(struct sh_store *store, uint32_t size, bool may_dip,
+                                            uint64_t *offset_out);
+/* Writes a part of them: of data, or zeros where that is NULL. */
+void sh_long_write(struct sh_store *store, uint64_t block, uint32_t at, const void *data,
+                   uint32_t size);
+/* Both: of these bytes, or of zeros where data is NULL. EFULL. */
 SHOAL_NODISCARD enum shoal_err sh_long_make(struct sh_store *store, const void *data, uint32_t size,
                                             bool may_dip, uint64_t *offset_out);
+/* Makes the chunk of a reserved ID of such a block, which it takes. As sh_store_fill. */
+SHOAL_NODISCARD enum shoal_err sh_long_fill(struct sh_store *store, shoal_cid cid, uint64_t block,
+                                            uint32_t size);
 void sh_long_free(struct sh_store *store, uint64_t offset, uint32_t size);
 
 static inline _Atomic uint64_t *sh_long_header(const struct sh_store *store, uint64_t offset)
@@ -146,8 +167,38 @@ static inline _Atomic uint64_t *sh_long_header(const struct sh_store *store, uin
     return (_Atomic uint64_t *)(void *)sh_alloc_at(store->alloc, offset);
 }
 
+/* What says whether a long chunk is as it was: no two blocks are made with the same, and each write
+ * to one adds 1. */
+#define SH_LONG_WRITES_BITS 32
+static inline _Atomic uint64_t *sh_long_stamp(const struct sh_store *store, uint64_t offset)
+{
+    return sh_long_header(store, offset) + 1;
+}
+
 /* Notes for sh_store_shortage_last what could not be had. Returns EFULL. */
 enum shoal_err sh_store_short(struct sh_store *store, uint64_t needed_bytes);
+
+/* Which bytes a long chunk had at some moment: where two marks are the same, the bytes are. */
+struct sh_mark {
+    uint64_t block; /* 0: it was not long, so nothing is known */
+    uint64_t stamp;
+};
+static inline struct sh_mark sh_mark_of(const struct sh_store *store, const struct sh_spot *spot)
+{
+    struct sh_mark mark = {.block = spot->long_block};
+    /* relaxed: read before the check that nothing has changed since the chunk was looked up */
+    if (mark.block)
+        mark.stamp = atomic_load_explicit(sh_long_stamp(store, mark.block), memory_order_relaxed);
+    return mark;
+}
+static inline bool sh_mark_is(struct sh_mark a, struct sh_mark b)
+{
+    return a.block != 0 && a.block == b.block && a.stamp == b.stamp;
+}
+/* Copies a part, and says of which bytes. ENOCHUNK, ESIZE. */
+SHOAL_NODISCARD enum shoal_err sh_store_copy_part(struct sh_store *store, shoal_cid cid,
+                                                  uint32_t offset, void *into, uint32_t size,
+                                                  uint32_t *whole_out, struct sh_mark *mark_out);
 
 /* sh_store_get and sh_store_put without counting; remove and resize without giving back the ID. */
 SHOAL_NODISCARD enum shoal_err sh_store_copy_out(struct sh_store *store, shoal_cid cid, void *into,
