@@ -1,7 +1,12 @@
 /* Receive blocks: pools of three sizes, and larger blocks for messages that need them, of which a
  * few are kept too: to get each from the kernel anew, and give it back, costs more than to fill it,
- * and all threads of the process wait for each other meanwhile. */
+ * and all threads of the process wait for each other meanwhile.
+ *
+ * A larger block is a mapping of its own. To unmap 64 MiB takes the kernel 10 ms, so that is left to
+ * the transport step, which unmaps a piece in each round, the last bytes first. */
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "msg/msg_int.h"
 
@@ -13,6 +18,68 @@ static const uint32_t kept_max[SH_BLOCK_SIZES] = {512, 128, 8};
 
 /* Of larger ones; each is larger than 1 MiB, so there are 24 at most. */
 #define LARGER_BYTES_KEPT (UINT64_C(24) << 20)
+
+/* Unmapped in one go: 300 us. */
+#define UNMAP_BYTES ((size_t)2 << 20)
+
+/* A mapping that is to be unmapped; it lies in its first bytes. */
+struct sh_unmap {
+    struct sh_unmap *next;
+    size_t bytes; /* that are left of it */
+};
+
+static size_t mapping_bytes(size_t room)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (sizeof(struct sh_block) + room + page - 1) / page * page;
+}
+
+static struct sh_block *block_make(size_t room)
+{
+    if (room <= SH_BLOCK_LARGE_BYTES)
+        return malloc(sizeof(struct sh_block) + room);
+    void *at =
+        mmap(NULL, mapping_bytes(room), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+static void block_free(struct sh_block *block)
+{
+    if (block->room <= SH_BLOCK_LARGE_BYTES)
+        free(block);
+    else
+        munmap(block, mapping_bytes(block->room));
+}
+
+/* Leaves a larger block to sh_blocks_unmap. */
+static void unmap_later(struct sh_msg *msg, struct sh_block *block)
+{
+    size_t bytes = mapping_bytes(block->room);
+    struct sh_unmap *unmap = (struct sh_unmap *)(void *)block;
+    unmap->bytes = bytes;
+    sh_spin_take(&msg->blocks_lock);
+    unmap->next = atomic_load_explicit(&msg->unmaps, memory_order_relaxed);
+    /* relaxed: the transport step looks without the lock whether there is one, and then takes it */
+    atomic_store_explicit(&msg->unmaps, unmap, memory_order_relaxed);
+    sh_spin_release(&msg->blocks_lock);
+    msg->config.wake_transport(msg->config.arg);
+}
+
+unsigned sh_blocks_unmap(struct sh_msg *msg)
+{
+    if (!sh_blocks_have_unmaps(msg))
+        return 0;
+    sh_spin_take(&msg->blocks_lock);
+    struct sh_unmap *unmap = atomic_load_explicit(&msg->unmaps, memory_order_relaxed);
+    size_t some = unmap->bytes < UNMAP_BYTES ? unmap->bytes : UNMAP_BYTES;
+    unmap->bytes -= some;
+    uint8_t *at = (uint8_t *)unmap + unmap->bytes;
+    if (unmap->bytes == 0)
+        atomic_store_explicit(&msg->unmaps, unmap->next, memory_order_relaxed);
+    sh_spin_release(&msg->blocks_lock);
+    munmap(at, some);
+    return 1;
+}
 
 /* The smallest size with that room; SH_BLOCK_SIZES: none. */
 static unsigned size_for(size_t room)
@@ -82,7 +149,7 @@ struct sh_block *sh_block_get(struct sh_msg *msg, size_t room)
     struct sh_block *block = size < SH_BLOCK_SIZES ? kept_take(msg, size) : larger_take(msg, room);
     sh_spin_release(&msg->blocks_lock);
     if (!block) {
-        block = malloc(sizeof *block + room);
+        block = block_make(room);
         if (!block)
             return NULL;
         block->room = (uint32_t)room;
@@ -132,8 +199,24 @@ void sh_block_release(struct sh_msg *msg, struct sh_block *block)
     sh_spin_take(&msg->blocks_lock);
     bool is_kept = size < SH_BLOCK_SIZES ? kept_add(msg, size, block) : larger_keep(msg, block);
     sh_spin_release(&msg->blocks_lock);
-    if (!is_kept)
+    if (is_kept)
+        return;
+    if (size < SH_BLOCK_SIZES)
         free(block);
+    else
+        unmap_later(msg, block);
+}
+
+size_t sh_block_release_some(struct sh_block *block, size_t released, size_t passed)
+{
+    /* The first page has the block's own fields. */
+    size_t first = SH_RELEASE_BYTES + released;
+    if (block->room <= SH_BLOCK_LARGE_BYTES || passed < first + 2 * SH_RELEASE_BYTES)
+        return 0;
+    size_t some = (passed - first) / SH_RELEASE_BYTES * SH_RELEASE_BYTES - SH_RELEASE_BYTES;
+    if (madvise((uint8_t *)block + first, some, MADV_DONTNEED) != 0)
+        return 0;
+    return some;
 }
 
 void sh_blocks_free(struct sh_msg *msg)
@@ -150,6 +233,8 @@ void sh_blocks_free(struct sh_msg *msg)
     while (msg->larger_free) {
         struct sh_block *block = msg->larger_free;
         msg->larger_free = block->next;
-        free(block);
+        block_free(block);
     }
+    while (sh_blocks_unmap(msg) > 0)
+        continue;
 }

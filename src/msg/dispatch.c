@@ -59,6 +59,9 @@ static void work_drop(struct sh_msg *msg, struct sh_work *work, enum shoal_err e
     if (work->object) {
         const struct sh_handler_entry *entry = sh_handler_of(msg, work->in.type);
         entry->done(entry->arg, &work->in, work->object, err);
+    } else if (work->in.goes_on) {
+        work->in.is_ending = true;
+        sh_message_run(sh_handler_of(msg, work->in.type), work->conn, &work->in);
     }
     work_free(msg, work);
 }
@@ -75,6 +78,10 @@ void sh_works_drop(struct sh_msg *msg, struct sh_work *list)
 void sh_dispatch_destroy(struct sh_msg *msg)
 {
     struct sh_work *work;
+    for (unsigned i = 0; i < msg->handler_steps_count; i++) {
+        if (msg->handler_steps[i].unfinished)
+            work_drop(msg, msg->handler_steps[i].unfinished, SHOAL_ESTOPPED);
+    }
     while (msg->works_ready && (work = sh_queue_pop(msg->works_ready)))
         work_drop(msg, work, SHOAL_ESTOPPED);
     sh_queue_destroy(msg->works_free);
@@ -163,7 +170,8 @@ bool sh_work_add(struct sh_msg *msg, const struct sh_work *what, enum sh_msg_mod
     *work = *what;
     if (work->block) {
         sh_block_share(work->block);
-        sh_flow_handed_on(&conn->flow, SH_MSG_HEADER_BYTES + sh_reader_left(&work->in.payload));
+        work->bytes = SH_MSG_HEADER_BYTES + sh_reader_left(&work->in.payload);
+        sh_flow_handed_on(&conn->flow, work->bytes);
     }
     struct sh_work *ready = work;
     if (mode == SH_MSG_ORDERED) {
@@ -202,10 +210,10 @@ struct sh_msg_in sh_msg_in_make(struct sh_msg *msg, const struct sh_conn *conn, 
     };
 }
 
-static void message_run(const struct sh_handler_entry *entry, const struct sh_conn *conn,
-                        struct sh_msg_in *in)
+void sh_message_run(const struct sh_handler_entry *entry, const struct sh_conn *conn,
+                    struct sh_msg_in *in)
 {
-    if (entry->is_leased && sh_lease_refuses(in->msg, conn, in))
+    if (!in->goes_on && entry->is_leased && sh_lease_refuses(in->msg, conn, in))
         return;
     if (entry->describe)
         sh_object_receive(entry, in);
@@ -232,8 +240,10 @@ enum sh_dispatched sh_dispatch(struct sh_msg *msg, struct sh_stream *stream, enu
     if (!entry) {
         no_handler(msg, &in);
     } else if (entry->mode == SH_MSG_INLINE) {
-        message_run(entry, conn, &in);
+        sh_message_run(entry, conn, &in);
         sh_message_done(msg, &entry->time);
+        if (in.goes_on)
+            sh_held_add(msg, stream, entry, &in);
     } else {
         struct sh_work work = {.block = stream->block, .conn = conn, .in = in};
         if (!sh_work_add(msg, &work, entry->mode))
@@ -242,7 +252,8 @@ enum sh_dispatched sh_dispatch(struct sh_msg *msg, struct sh_stream *stream, enu
     return SH_DISPATCHED;
 }
 
-static void message_work_run(struct sh_msg *msg, struct sh_work *work)
+/* True: the handler goes on. */
+static bool message_work_run(struct sh_msg *msg, struct sh_work *work)
 {
     struct sh_handler_entry *entry = handler_of(msg, work->in.type);
     SH_ASSERT(entry != NULL);
@@ -252,16 +263,21 @@ static void message_work_run(struct sh_msg *msg, struct sh_work *work)
         entry->done(entry->arg, &work->in, work->object, is_late ? SHOAL_EFENCED : work->err);
         sh_step_time_add(&entry->time, began, sh_step_ticks());
         work_free(msg, work);
-        return;
+        return false;
     }
     struct sh_conn *conn = work->conn;
     uint32_t generation = work->in.reply_to.generation;
-    uint64_t bytes = SH_MSG_HEADER_BYTES + sh_reader_left(&work->in.payload);
-    message_run(entry, conn, &work->in);
+    uint64_t bytes = work->bytes;
+    sh_message_run(entry, conn, &work->in);
     sh_step_time_add(&entry->time, began, sh_step_ticks());
+    if (work->in.goes_on) {
+        SH_ASSERT(entry->mode == SH_MSG_POOLED);
+        return true;
+    }
     work_free(msg, work);
     if (sh_flow_finished(&conn->flow, generation, bytes))
         sh_conn_mark_dirty(msg, conn);
+    return false;
 }
 
 /* Runs the oldest ordered message of the turn's connection, and passes the turn on. */
@@ -282,14 +298,14 @@ static void turn_run(struct sh_msg *msg, struct sh_work *turn)
         work_free(msg, turn);
         return;
     }
-    message_work_run(msg, work);
+    (void)message_work_run(msg, work);
     put_back(msg->works_ready, turn);
 }
 
-void sh_work_run(struct sh_msg *msg, struct sh_work *work)
+bool sh_work_run(struct sh_msg *msg, struct sh_work *work)
 {
-    if (work->is_turn)
-        turn_run(msg, work);
-    else
-        message_work_run(msg, work);
+    if (!work->is_turn)
+        return message_work_run(msg, work);
+    turn_run(msg, work);
+    return false;
 }

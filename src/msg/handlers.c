@@ -47,6 +47,8 @@ static void handler_came(struct sh_msg *msg, const struct sh_handler_step *step)
 /* The next work, and says whether the step is busy; NULL: there is none. */
 static struct sh_work *work_next(struct sh_msg *msg, struct sh_handler_step *step)
 {
+    if (step->unfinished)
+        return step->unfinished;
     uint64_t bit = UINT64_C(1) << step->index;
     struct sh_work *work = sh_queue_pop(msg->works_ready);
     if (!work && step->is_busy) {
@@ -72,10 +74,16 @@ static unsigned handlers_run(void *arg)
     handler_came(msg, step);
     while (done < HANDLED_AT_ONCE && !(done > 0 && sh_step_spent()) &&
            (work = work_next(msg, step))) {
-        sh_work_run(msg, work);
+        step->unfinished = sh_work_run(msg, work) ? work : NULL;
         done++;
+        if (step->unfinished)
+            break; /* it has taken what a step may */
     }
-    if (step->is_busy) {
+    if (step->unfinished) {
+        /* It stays busy, and what waits is for others. */
+        if (sh_queue_count(msg->works_ready) > 0)
+            sh_handlers_wake(msg);
+    } else if (step->is_busy) {
         /* It is to be called for what comes until it runs again. */
         step->is_busy = false;
         (void)atomic_fetch_or_explicit(&msg->handlers_idle, UINT64_C(1) << step->index,

@@ -69,15 +69,6 @@ static void streams_close(struct sh_msg *msg)
     }
 }
 
-static void jobs_drop(struct sh_msg *msg)
-{
-    struct sh_msg_job *next;
-    for (struct sh_msg_job *job = msg->jobs_first; job; job = next) {
-        next = job->next;
-        job->drop(job);
-    }
-}
-
 void sh_msg_destroy(struct sh_msg *msg)
 {
     if (!msg)
@@ -91,7 +82,7 @@ void sh_msg_destroy(struct sh_msg *msg)
     }
     if (msg->requests.pieces[0])
         (void)sh_requests_late(msg, SHOAL_ESTOPPED);
-    jobs_drop(msg);
+    sh_helds_end(msg);
     sh_dispatch_destroy(msg); /* works name their connections */
     struct sh_conn *next;
     for (struct sh_conn *conn = made_first(msg); conn; conn = next) {
@@ -254,6 +245,7 @@ static unsigned dirty_service(struct sh_msg *msg, uint64_t now_ns)
     uint64_t until = atomic_load_explicit(&msg->bytes_out, memory_order_relaxed) + ROUND_BYTES;
     /* Its own share, or those who only receive would not leave any. */
     uint64_t until_ticks = msg->part_began + sh_ticks_scale.share;
+    sh_step_begin_again(msg->part_began);
     unsigned count = 0;
     struct sh_conn *conn;
     while ((conn = msg->dirty_left) &&
@@ -307,32 +299,6 @@ static unsigned events_see(struct sh_msg *msg, uint64_t now_ns)
     return done;
 }
 
-void sh_msg_job_add(struct sh_msg *msg, struct sh_msg_job *job)
-{
-    SH_ASSERT(job->run && job->drop && sh_handler_of(msg, job->type));
-    job->next = NULL;
-    *(msg->jobs_last ? &msg->jobs_last->next : &msg->jobs_first) = job;
-    msg->jobs_last = job;
-}
-
-/* Does a piece of the first job, if there is one. */
-static unsigned job_run(struct sh_msg *msg)
-{
-    struct sh_msg_job *job = msg->jobs_first;
-    if (!job)
-        return 0;
-    struct sh_msg_job *next = job->next;
-    struct sh_step_time *time = &sh_handler_of(msg, job->type)->time;
-    bool is_over = job->run(job);
-    sh_part_done(msg, time);
-    if (is_over) {
-        msg->jobs_first = next;
-        if (!next)
-            msg->jobs_last = NULL;
-    }
-    return 1;
-}
-
 static unsigned transport_run(void *arg)
 {
     struct sh_msg *msg = arg;
@@ -351,8 +317,9 @@ static unsigned transport_run(void *arg)
     if (now_ns >= sh_streams_due(msg))
         sh_streams_expire(msg, now_ns);
     sh_part_done(msg, &msg->part_times[SH_MSG_PART_UPKEEP]);
-    sh_step_begin_again(msg->part_began); /* a job has a share of its own */
-    done += job_run(msg);
+    sh_step_begin_again(msg->part_began); /* work in pieces has a share of its own */
+    done += sh_held_run(msg);
+    done += sh_blocks_unmap(msg);
     sh_beats_run(msg, now_ns);
     sh_large_run(msg, now_ns);
     sh_closes_expire(msg, now_ns);
@@ -371,7 +338,7 @@ static unsigned transport_run(void *arg)
 static uint64_t transport_due(void *arg)
 {
     struct sh_msg *msg = arg;
-    if (msg->jobs_first)
+    if (msg->helds_first || sh_blocks_have_unmaps(msg))
         return 0;
     uint64_t due = sh_requests_due(msg), streams_due = sh_streams_due(msg);
     due = due < streams_due ? due : streams_due;

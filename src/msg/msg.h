@@ -226,6 +226,7 @@ struct sh_object_out {
     void *arg; /* the caller's */
     /* msg's: */
     struct sh_object_out *next;
+    uint64_t memory_bytes; /* bulk.h: what waits in memory until it is sent */
     sh_codec_describe describe;
     void *object;
     struct sh_codec codec;
@@ -292,13 +293,29 @@ enum sh_msg_mode {
     SH_MSG_ORDERED, /* in a handler step, one at a time per connection, in order of arrival */
 };
 
-/* A received message, valid during the handler's call. */
+/* A received message, valid during the handler's call.
+ *
+ * A handler that can't end within a step does its work in pieces: it sets goes_on, and is called
+ * again with the same message, its reader where the handler left it, until it clears goes_on. Each
+ * call should end once sh_step_spent, and after some bounded piece where no step is timed.
+ *
+ * The calls after the first, of an inline handler: one in each round of the transport step, for one
+ * message at a time, in the order of the first calls. So what several of them find out and change
+ * never mixes. The messages that follow on the same stream wait until it is over. Of a pooled one:
+ * by the handler step that made the first, before it takes another message. Not for ordered ones.
+ *
+ * A message whose handler has begun is handled to its end, though its connection is lost or this
+ * end is fenced meanwhile. Only sh_msg_destroy cuts that short: the handler is called once more
+ * with is_ending, to give back what it holds, and may not send. */
 struct sh_msg_in {
     struct sh_msg *msg;
     sh_msg_type type;
     bool is_request;
+    bool goes_on;                /* false in the first call */
+    bool is_ending;              /* sh_msg_destroy has begun */
     struct sh_reply_to reply_to; /* .nid is the sender */
     struct sh_reader payload;
+    void *state; /* the handler's, from call to call; NULL at first */
 };
 
 typedef void (*sh_msg_handler)(void *arg, struct sh_msg_in *in);
@@ -352,24 +369,6 @@ void sh_msg_reply_ok(struct sh_msg *msg, struct sh_reply_to to, sh_msg_type type
 /* Counts a request that is sent to a node once more, after it has failed. msg repeats nothing by
  * itself: who does so says it, for the counters. Any thread. */
 void sh_msg_retried(struct sh_msg *msg, shoal_nid to);
-
-/* --- Work in pieces ----------------------------------------------------------------------------
- */
-
-/* What an inline handler has begun and can't end within its step: the transport step goes on with
- * it, a piece in each round, and with the next one once it is over. Owned by the caller and kept
- * from sh_msg_job_add until over returned true or drop was called. */
-struct sh_msg_job {
-    /* Does a piece (SH_STEP_SHARE_NS at most); true: it is over, and answered. */
-    bool (*run)(struct sh_msg_job *job);
-    /* Ends it early, at sh_msg_destroy. */
-    void (*drop)(struct sh_msg_job *job);
-    sh_msg_type type; /* which counts as the one that took the time; has a handler */
-    /* msg's: */
-    struct sh_msg_job *next;
-};
-/* From within an inline handler. */
-void sh_msg_job_add(struct sh_msg *msg, struct sh_msg_job *job);
 
 /* --- Leases and epochs ----------------------------------------------------------------------- */
 

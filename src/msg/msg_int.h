@@ -96,6 +96,7 @@ struct sh_conn {
     struct sh_late *late_first, *late_last; /* late.c */
     _Atomic uint64_t late_bytes;            /* of them; read without the lock too */
     _Atomic uint32_t objects_count; /* of them; read by the transport step without the lock */
+    _Atomic uint64_t objects_bytes; /* of memory that they have beside (memory_bytes); likewise */
     bool ordered_running;
     bool is_known; /* may be opened: address is set */
     char address[SH_MSG_ADDRESS_MAX];
@@ -156,6 +157,7 @@ enum sh_stall {
     SH_STALL_WORKS,   /* its next message waits for a free work, or for held blocks to be read */
     SH_STALL_ANSWERS, /* its next request waits until answers to its node have been sent */
     SH_STALL_TURN,    /* the step has spent its share: its next message waits for the next round */
+    SH_STALL_HELD,    /* its last message is handled in pieces, and not over */
 };
 
 enum sh_stream_state {
@@ -219,6 +221,16 @@ struct sh_stream {
     uint8_t control[SH_HELLO_FRAME_MAX]; /* hello frames that the wire has not taken yet */
     uint32_t control_size;
     struct sh_partial partial;
+    struct sh_held *held; /* its message that is handled in pieces; NULL: none */
+};
+
+/* A message whose inline handler does its work in pieces. */
+struct sh_held {
+    struct sh_held *next;
+    struct sh_stream *stream; /* that it came over; NULL: gone */
+    struct sh_block *block;   /* where the payload lies */
+    struct sh_handler_entry *entry;
+    struct sh_msg_in in;
 };
 
 /* A received message on its way to a handler step. */
@@ -227,6 +239,7 @@ struct sh_work {
     struct sh_block *block; /* where the payload lies; NULL: in the object, or there is none */
     struct sh_conn *conn;
     struct sh_msg_in in;
+    uint64_t bytes;     /* of the message, where it has a block */
     void *object;       /* decoded while its bytes came; NULL: not yet */
     enum shoal_err err; /* of decoding it */
     bool is_turn;       /* no message: run the next ordered one of conn */
@@ -236,7 +249,8 @@ struct sh_work {
 struct sh_handler_step {
     struct sh_msg *msg;
     unsigned index;
-    bool is_busy; /* has taken a work since it last found none */
+    bool is_busy;               /* has taken a work since it last found none */
+    struct sh_work *unfinished; /* is handled in pieces, and not over; NULL: none */
 };
 
 struct sh_request_slot {
@@ -301,8 +315,9 @@ struct sh_msg {
     struct sh_block *blocks_free[SH_BLOCK_SIZES];
     uint32_t blocks_free_count[SH_BLOCK_SIZES];
     struct sh_block *larger_free;
-    uint64_t larger_free_bytes;  /* of those */
-    _Atomic uint64_t held_bytes; /* of blocks that only works hold */
+    uint64_t larger_free_bytes;      /* of those */
+    struct sh_unmap *_Atomic unmaps; /* larger ones that are given back; under the lock */
+    _Atomic uint64_t held_bytes;     /* of blocks that only works hold */
     /* 1: a stream waits for works, so a free one wakes the transport step. Here, because who frees
      * a work writes to this line anyway. */
     _Atomic uint32_t works_wanted;
@@ -348,7 +363,7 @@ struct sh_msg {
     uint32_t stalled_for_works; /* of them */
     uint32_t stalled_for_turn;  /* likewise */
     uint64_t stalls_due_ns;     /* when those that wait for answers are to be tried again */
-    struct sh_msg_job *jobs_first, *jobs_last; /* the first is at work; transport step */
+    struct sh_held *helds_first, *helds_last; /* the first is at work; transport step */
     /* Where the time of the transport step goes, but for handlers: the parts, and when the one at
      * hand began (sh_step_ticks). Transport step. */
     struct sh_step_time part_times[SH_MSG_PARTS];
@@ -414,6 +429,17 @@ void sh_events_forget(struct sh_msg *msg, sh_link link);
 /* block.c */
 extern const uint32_t sh_block_rooms[SH_BLOCK_SIZES];           /* bytes, ascending */
 struct sh_block *sh_block_get(struct sh_msg *msg, size_t room); /* NULL: out of memory */
+/* Unmaps a piece of what larger blocks were given back, if there is any; returns how many. */
+unsigned sh_blocks_unmap(struct sh_msg *msg);
+static inline bool sh_blocks_have_unmaps(const struct sh_msg *msg)
+{
+    /* relaxed: who looks without the lock looks again */
+    return atomic_load_explicit(&msg->unmaps, memory_order_relaxed) != NULL;
+}
+/* Gives the kernel pages of a larger block with bytes that are not needed any more: those before
+ * `passed`, of which `released` have gone before. Returns how many more have. */
+#define SH_RELEASE_BYTES ((size_t)64 * 1024)
+size_t sh_block_release_some(struct sh_block *block, size_t released, size_t passed);
 void sh_block_share(struct sh_block *block);
 /* The stream gives its block up: what works still read of it is held by them. */
 void sh_block_leave(struct sh_msg *msg, struct sh_block *block);
@@ -666,8 +692,11 @@ bool sh_works_have_room(const struct sh_msg *msg, struct sh_conn *conn, uint32_t
 /* Queues a work like this one for the handler steps, and shares its block. False when too many of
  * its connection wait already, or all hold too much. */
 bool sh_work_add(struct sh_msg *msg, const struct sh_work *what, enum sh_msg_mode mode);
-/* Runs a work that was ready. */
-void sh_work_run(struct sh_msg *msg, struct sh_work *work);
+/* Runs a work that was ready. True: its handler goes on, and it is to be run again. */
+SHOAL_NODISCARD bool sh_work_run(struct sh_msg *msg, struct sh_work *work);
+/* Calls a handler; sees to the lease before its first call. */
+void sh_message_run(const struct sh_handler_entry *entry, const struct sh_conn *conn,
+                    struct sh_msg_in *in);
 /* Asks the caches for what the inline handler of a message will touch, if it says so. */
 void sh_dispatch_prefetch(struct sh_msg *msg, sh_msg_type type, struct sh_bytes payload,
                           unsigned round);
@@ -675,6 +704,17 @@ void sh_dispatch_prefetch(struct sh_msg *msg, sh_msg_type type, struct sh_bytes 
 void sh_works_drop(struct sh_msg *msg, struct sh_work *list);
 SHOAL_NODISCARD enum shoal_err sh_dispatch_init(struct sh_msg *msg);
 void sh_dispatch_destroy(struct sh_msg *msg);
+
+/* held.c: messages that inline handlers handle in pieces. Transport step. */
+/* Its handler goes on: keeps the message, whose payload lies in the stream's block. */
+void sh_held_add(struct sh_msg *msg, struct sh_stream *stream, struct sh_handler_entry *entry,
+                 const struct sh_msg_in *in);
+/* Does a piece of the first, if there is one; returns how many it did. */
+unsigned sh_held_run(struct sh_msg *msg);
+/* The stream is about to be freed. */
+void sh_held_forget_stream(struct sh_stream *stream);
+/* Ends all early. */
+void sh_helds_end(struct sh_msg *msg);
 
 /* handlers.c: a work was queued: wakes a handler step for it, if one is idle and none was woken
  * that is still to come. Any thread. */

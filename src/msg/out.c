@@ -12,6 +12,7 @@ uint64_t sh_out_unsent(struct sh_conn *conn)
     /* relaxed: under the lock. An object holds the piece that is being sent of it. */
     uint64_t objects = atomic_load_explicit(&conn->objects_count, memory_order_relaxed);
     uint64_t unsent = sh_outring_used(&conn->out) + objects * SH_BLOCK_BYTES +
+                      atomic_load_explicit(&conn->objects_bytes, memory_order_relaxed) +
                       atomic_load_explicit(&conn->late_bytes, memory_order_relaxed);
     sh_spin_release(&conn->lock);
     return unsent;
@@ -95,7 +96,10 @@ static enum reserved reserve_anyhow(struct sh_msg *msg, struct sh_conn *conn, ui
                                     struct sh_outring_place *place_out)
 {
     enum reserved how = RESERVE_AGAIN;
-    if (!conn->late_first)
+    if (object && object->memory_bytes > 0 &&
+        atomic_load_explicit(&conn->objects_bytes, memory_order_relaxed) > SH_UNSENT_BYTES_MAX)
+        how = RESERVE_TOO_MUCH;
+    else if (!conn->late_first)
         how = reserve_slowly(msg, conn, generation, bytes, is_answer, place_out);
     else if (!is_answer)
         how = RESERVE_FULL;
@@ -146,6 +150,7 @@ void sh_object_append(struct sh_conn *conn, struct sh_object_out *object,
     *(conn->objects_last ? &conn->objects_last->next : &conn->objects_first) = object;
     conn->objects_last = object;
     /* relaxed: under the lock; who looks without it looks again */
+    atomic_fetch_add_explicit(&conn->objects_bytes, object->memory_bytes, memory_order_relaxed);
     atomic_fetch_add_explicit(&conn->objects_count, 1, memory_order_relaxed);
 }
 
@@ -583,17 +588,18 @@ void sh_out_flush(struct sh_msg *msg, struct sh_conn *conn)
         conn->push_blocked = true;
     while (conn->sends_on && !conn->push_blocked) {
         if (conn->is_streaming) {
-            if (pieces++ == PIECES_AT_ONCE) {
+            if (pieces == PIECES_AT_ONCE || (pieces > 0 && sh_step_spent())) {
                 sh_conn_mark_dirty(msg, conn);
                 return;
             }
+            pieces++;
             if (!sh_object_push(msg, conn)) {
                 sh_conn_mark_dirty(msg, conn);
                 return;
             }
             continue;
         }
-        if (pushed >= FLUSH_BYTES) {
+        if (pushed >= FLUSH_BYTES || (pushed > 0 && sh_step_spent())) {
             sh_conn_mark_dirty(msg, conn);
             return;
         }

@@ -114,7 +114,7 @@ enum shoal_err sh_msg_reply_object(struct sh_msg *msg, struct sh_reply_to to, sh
     enum shoal_err err = sh_out_conn(msg, to.nid, bytes, &conn);
     if (err != SHOAL_OK)
         return err;
-    if (fits(msg, bytes)) {
+    if (fits(msg, bytes) && out->memory_bytes == 0) {
         err = sh_msg_reply(msg, to, type, (size_t)bytes, &begun);
         if (err == SHOAL_OK)
             write_whole(msg, out, &begun);
@@ -139,6 +139,7 @@ struct sh_object_out *sh_objects_take(struct sh_conn *conn)
 {
     sh_spin_assert_held(&conn->lock);
     struct sh_object_out *list = conn->objects_first;
+    atomic_store_explicit(&conn->objects_bytes, 0, memory_order_relaxed);
     conn->objects_first = conn->objects_last = NULL;
     /* relaxed: under the lock */
     atomic_store_explicit(&conn->objects_count, 0, memory_order_relaxed);
@@ -159,8 +160,10 @@ void sh_objects_fail(struct sh_msg *msg, struct sh_object_out *list, enum shoal_
 static void first_remove(struct sh_conn *conn)
 {
     sh_spin_take(&conn->lock);
+    /* relaxed, both: under the lock */
+    atomic_fetch_sub_explicit(&conn->objects_bytes, conn->objects_first->memory_bytes,
+                              memory_order_relaxed);
     conn->objects_first = conn->objects_first->next;
-    /* relaxed: under the lock */
     atomic_fetch_sub_explicit(&conn->objects_count, 1, memory_order_relaxed);
     if (!conn->objects_first)
         conn->objects_last = NULL;

@@ -1,5 +1,6 @@
 /* Streams whose reading is paused: their next message waits for a free work, or their next request
- * until answers to its node have been sent, or the round has taken its share of time.
+ * until answers to its node have been sent, or the round has taken its share of time, or their last
+ * message is still handled in pieces (held.c).
  *
  * Who asks and does not read the answers would make the ring grow without bound, so no request is
  * handled while more than ANSWERS_RINGS rings of bytes are unsent. Two nodes may stand still in
@@ -118,6 +119,8 @@ static bool may_go_on(struct sh_msg *msg, const struct sh_stream *stream, uint64
         uint32_t taken = atomic_load_explicit(&stream->conn->works, memory_order_relaxed);
         return sh_works_have_room(msg, stream->conn, 1 + taken / 4);
     }
+    if (stream->stall == SH_STALL_HELD && stream->held)
+        return false;
     return stream->stall == SH_STALL_TURN || !stream->conn ||
            answers_may_go_on(msg, stream->conn, now_ns);
 }

@@ -76,6 +76,7 @@ void sh_stream_drop(struct sh_msg *msg, struct sh_stream *stream, bool close_lin
     SH_ASSERT(stream->conn == NULL);
     struct sh_conn *unread = stream->is_unread ? stream->lingers_for : NULL;
     sh_stream_unstall(msg, stream);
+    sh_held_forget_stream(stream);
     sh_stream_hello_over(msg, stream);
     /* relaxed, here and below: this thread alone writes it */
     if (stream->lingers_for &&
@@ -359,6 +360,10 @@ static bool parse(struct sh_msg *msg, struct sh_stream *stream, size_t *need_out
         }
         received(stream, bytes);
         message_count(msg, stream);
+        if (stream->held) {
+            sh_stream_stall(msg, stream, SH_STALL_HELD);
+            return true;
+        }
         if (sh_round_is_spent(msg) && stream->fill - stream->parsed >= SH_MSG_HEADER_BYTES) {
             sh_stream_stall(msg, stream, SH_STALL_TURN);
             return true;

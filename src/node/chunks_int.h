@@ -15,7 +15,6 @@ struct sh_chunks {
     struct sh_holdings holdings;
     _Atomic bool refuses_creates;
     _Atomic uint64_t misdirected; /* requests on chunks that are not here; relaxed: a counter */
-    unsigned creates;             /* jobs of create.c; of the transport step */
     struct sh_once *once;         /* results of the forms that are done at most once */
     uint32_t chunk_bytes_max;
     enum shoal_err (*remove)(void *arg, shoal_cid cid, sh_lid lid); /* NULL: the store's own */
@@ -44,10 +43,17 @@ bool sh_chunks_may_create(const struct sh_chunks *chunks);
 /* Answers a CREATE with the IDs. */
 void sh_chunks_create_answer(struct sh_msg *msg, struct sh_reply_to to, sh_msg_type type,
                              shoal_nid self, const sh_lid *lids, size_t count);
-/* Sets the handler of CREATE. */
+/* Sets the handlers of CREATE and CREATE_ONCE. */
 void sh_create_register(struct sh_chunks *chunks);
 
-/* fields.c: sets the handlers of what changes or reads a part of a chunk, or its size. */
-void sh_fields_register(struct sh_chunks *chunks);
+/* changes.c */
+SHOAL_NODISCARD enum shoal_err sh_chunks_remove_one(struct sh_chunks *chunks, uint64_t cid,
+                                                    sh_lid lid);
+
+/* reads.c, changes.c, multi.c: set the handlers of what reads one chunk, changes one, or does
+ * either to many. */
+void sh_reads_register(struct sh_chunks *chunks);
+void sh_changes_register(struct sh_chunks *chunks);
+void sh_multi_register(struct sh_chunks *chunks);
 
 #endif

@@ -1,8 +1,8 @@
-/* CREATE: chunks with one request, all or none. Few are made at once, in the parse step. More are a
- * job of messaging, which makes some in each round, so that 2^20 of them keep nobody waiting: it
- * reads the sizes, makes the chunks, and answers.
+/* CREATE: chunks with one request, all or none. Few are made at once, in the parse step. More, or
+ * large ones, are made in pieces (msg/msg.h): the sizes are read, the chunks made, the answer
+ * written.
  *
- * From its first piece to its last a job counts as a pooled request: no migration copies chunks
+ * From its first piece to its last such a request counts as pooled: no migration copies chunks
  * that it may yet undo. If the node is to be drained meanwhile it undoes all, since a drain that
  * finds nothing left is over; the client asks another node, as if it had come later. */
 #include <stdlib.h>
@@ -14,13 +14,11 @@
 
 /* So many are made at once. */
 #define FEW 256
-/* A job makes so many before it looks at the clock, and at most so many in a round: the latter is
- * what bounds a round where time is simulated. */
+/* So many are made before a look at the clock, and at most so many in a piece: the latter is what
+ * bounds it where time is simulated. */
 #define SOME 256
 #define ROUND_MOST 8192
-/* Jobs that wait or are at work; each holds a copy of its request. More are done at once. */
-#define JOBS_MAX 64
-/* IDs that are looked at for the answer in a round. */
+/* IDs that are looked at for the answer in a piece. */
 #define ANSWER_MOST 65536
 #define RUNS_LEAST 64
 
@@ -31,16 +29,12 @@ struct id_run {
 };
 
 struct create_job {
-    struct sh_msg_job job;
-    struct sh_chunks *chunks;
-    struct sh_msg *msg;
-    struct sh_reply_to to;
     struct sh_store_wish wish;
-    uint32_t *sizes; /* as in the request until they are read; NULL: all are of one size */
+    uint32_t *sizes; /* NULL: all are of one size */
     size_t sizes_read;
-    sh_lid *lids; /* NULL: it has not begun */
-    struct sh_store_making *making;
     unsigned entered;
+    sh_lid *lids;
+    struct sh_store_making *making; /* NULL: it has not begun */
     /* Once all are made: the answer, of the IDs that were looked at. */
     bool is_made;
     size_t looked_at;
@@ -131,52 +125,28 @@ static void create_at_once(struct sh_chunks *chunks, struct sh_msg_in *in,
 
 /* --- In pieces ----------------------------------------------------------------------------- */
 
-static void job_free(struct create_job *create)
+static void job_free(struct sh_chunks *chunks, struct create_job *create)
 {
-    create->chunks->creates--;
-    if (create->lids)
-        sh_holdings_leave(&create->chunks->holdings, create->entered);
+    sh_holdings_leave(&chunks->holdings, create->entered);
     free(create->runs);
     free(create->lids);
     free(create->sizes);
     free(create);
 }
 
-static void job_refuse(struct create_job *create, enum shoal_err err)
-{
-    create_refuse(create->chunks, create->msg, create->to, err);
-    job_free(create);
-}
-
-/* Turns some sizes of the request into numbers. */
-static void sizes_read(struct create_job *create)
+/* Reads some sizes of the request. */
+static void sizes_read(struct create_job *create, struct sh_reader *r)
 {
     size_t end = create->sizes_read + ROUND_MOST;
-    for (; create->sizes_read < create->wish.count && create->sizes_read < end;
-         create->sizes_read++) {
-        uint32_t *size = &create->sizes[create->sizes_read];
-        *size = sh_load32((const uint8_t *)size);
-    }
+    while (create->sizes_read < create->wish.count && create->sizes_read < end)
+        create->sizes[create->sizes_read++] = sh_get32(r);
 }
 
-/* False: it was refused. */
-static bool job_begin(struct create_job *create)
+static enum shoal_err job_begin(struct sh_chunks *chunks, struct create_job *create)
 {
-    struct sh_chunks *chunks = create->chunks;
-    sh_lid *lids = NULL;
-    enum shoal_err err = sh_chunks_may_create(chunks) ? SHOAL_OK : SHOAL_ENOTOWNER;
-    if (err == SHOAL_OK && !(lids = malloc(create->wish.count * sizeof *lids)))
-        err = SHOAL_ENOMEM;
-    if (err == SHOAL_OK)
-        err = sh_store_making_begin(chunks->store, &create->wish, lids, &create->making);
-    if (err != SHOAL_OK) {
-        free(lids);
-        job_refuse(create, err);
-        return false;
-    }
-    create->lids = lids;
-    create->entered = sh_holdings_enter(&chunks->holdings);
-    return true;
+    if (!sh_chunks_may_create(chunks))
+        return SHOAL_ENOTOWNER;
+    return sh_store_making_begin(chunks->store, &create->wish, create->lids, &create->making);
 }
 
 /* Adds an ID to the runs. False: out of memory. */
@@ -199,21 +169,20 @@ static bool run_add(struct create_job *create, uint64_t lid)
     return true;
 }
 
-static void runs_answer(struct create_job *create)
+static void runs_answer(const struct create_job *create, const struct sh_msg_in *in)
 {
     struct sh_out out;
-    if (sh_msg_reply(create->msg, create->to, create->job.type, create->runs_count * 12, &out) !=
-        SHOAL_OK)
+    if (sh_msg_reply(in->msg, in->reply_to, in->type, create->runs_count * 12, &out) != SHOAL_OK)
         return;
     for (size_t i = 0; i < create->runs_count; i++) {
-        sh_put64(&out.w, shoal_cid_make(sh_msg_nid(create->msg), create->runs[i].first).v);
+        sh_put64(&out.w, shoal_cid_make(sh_msg_nid(in->msg), create->runs[i].first).v);
         sh_put32(&out.w, create->runs[i].count);
     }
-    sh_msg_end(create->msg, &out);
+    sh_msg_end(in->msg, &out);
 }
 
 /* Looks at the next IDs for the answer, and gives it after the last. True: it was given. */
-static bool answer_some(struct create_job *create)
+static bool answer_some(struct create_job *create, const struct sh_msg_in *in)
 {
     size_t count = create->wish.count, left = count - create->looked_at;
     size_t end = create->looked_at + (left < ANSWER_MOST ? left : ANSWER_MOST);
@@ -221,32 +190,19 @@ static bool answer_some(struct create_job *create)
         if (run_add(create, create->lids[create->looked_at].v))
             continue;
         /* There is no memory to do it in pieces, but what was created must be known. */
-        sh_chunks_create_answer(create->msg, create->to, create->job.type, sh_msg_nid(create->msg),
-                                create->lids, count);
+        sh_chunks_create_answer(in->msg, in->reply_to, in->type, sh_msg_nid(in->msg), create->lids,
+                                count);
         return true;
     }
     if (create->looked_at < count)
         return false;
-    runs_answer(create);
+    runs_answer(create, in);
     return true;
 }
 
-static bool job_run(struct sh_msg_job *job)
+/* Makes some chunks. True: there are no more to be made, or none are left of what failed. */
+static bool make_some(const struct sh_chunks *chunks, struct create_job *create)
 {
-    struct create_job *create = (struct create_job *)job; /* its first member */
-    struct sh_chunks *chunks = create->chunks;
-    if (create->sizes && create->sizes_read < create->wish.count) {
-        sizes_read(create);
-        return false;
-    }
-    if (create->is_made) {
-        if (!answer_some(create))
-            return false;
-        job_free(create);
-        return true;
-    }
-    if (!create->lids)
-        return !job_begin(create);
     if (!sh_chunks_may_create(chunks))
         sh_store_making_fail(create->making, SHOAL_ENOTOWNER);
     bool is_over = false;
@@ -255,59 +211,64 @@ static bool job_run(struct sh_msg_job *job)
         if (sh_step_spent())
             break;
     }
-    if (!is_over)
+    return is_over;
+}
+
+/* Does a piece. True: it is over, and was answered. */
+static bool job_run(struct sh_chunks *chunks, struct create_job *create, struct sh_msg_in *in)
+{
+    if (create->sizes && create->sizes_read < create->wish.count) {
+        sizes_read(create, &in->payload);
         return false;
-    enum shoal_err err = sh_store_making_end(create->making);
-    create->is_made = err == SHOAL_OK;
+    }
+    if (create->is_made)
+        return answer_some(create, in);
+    enum shoal_err err = SHOAL_OK;
+    if (!create->making) {
+        err = job_begin(chunks, create);
+    } else if (make_some(chunks, create)) {
+        err = sh_store_making_end(create->making);
+        create->is_made = err == SHOAL_OK;
+    }
     if (err != SHOAL_OK)
-        job_refuse(create, err);
+        create_refuse(chunks, in->msg, in->reply_to, err);
     return err != SHOAL_OK;
 }
 
 /* The node ends, and its store with it. */
-static void job_drop(struct sh_msg_job *job)
+static void job_end(struct create_job *create)
 {
-    struct create_job *create = (struct create_job *)job;
-    if (create->lids && !create->is_made) {
-        sh_store_making_fail(create->making, SHOAL_ESTOPPED);
-        while (!sh_store_making_step(create->making, ROUND_MOST))
-            continue;
-        enum shoal_err err = sh_store_making_end(create->making);
-        SH_DEBUG("node", "a create of many chunks was ended", SH_ERR(err));
-    }
-    job_free(create);
+    if (!create->making || create->is_made)
+        return;
+    sh_store_making_fail(create->making, SHOAL_ESTOPPED);
+    while (!sh_store_making_step(create->making, ROUND_MOST))
+        continue;
+    enum shoal_err err = sh_store_making_end(create->making);
+    SH_DEBUG("node", "a create of many chunks was ended", SH_ERR(err));
 }
 
-/* Makes a job of a request; false: out of memory, or too many wait. */
-static bool job_make(struct sh_chunks *chunks, struct sh_msg_in *in,
-                     const struct sh_store_wish *wish, bool has_sizes)
+/* Begins it, once its turn has come. NULL: out of memory, and the asker knows. */
+static struct create_job *job_make(struct sh_chunks *chunks, struct sh_msg_in *in,
+                                   const struct sh_store_wish *wish, bool has_sizes)
 {
-    if (chunks->creates == JOBS_MAX)
-        return false;
     struct create_job *create = calloc(1, sizeof *create);
-    if (!create)
-        return false;
-    *create = (struct create_job){
-        .job = {.run = job_run, .drop = job_drop, .type = in->type},
-        .chunks = chunks,
-        .msg = in->msg,
-        .to = in->reply_to,
-        .wish = *wish,
-    };
-    if (has_sizes) {
-        create->sizes = malloc(wish->count * 4);
-        if (!create->sizes) {
-            free(create);
-            return false;
-        }
-        memcpy(create->sizes, sh_reader_take(&in->payload, wish->count * 4), wish->count * 4);
-        create->wish.sizes = create->sizes;
-    } else {
-        create->wish.size = sh_get32(&in->payload);
+    sh_lid *lids = malloc(wish->count * sizeof *lids);
+    uint32_t *sizes = has_sizes ? malloc(wish->count * sizeof *sizes) : NULL;
+    if (!create || !lids || (has_sizes && !sizes)) {
+        free(sizes);
+        free(lids);
+        free(create);
+        create_refuse(chunks, in->msg, in->reply_to, SHOAL_ENOMEM);
+        return NULL;
     }
-    chunks->creates++;
-    sh_msg_job_add(in->msg, &create->job);
-    return true;
+    *create = (struct create_job){.wish = *wish,
+                                  .sizes = sizes,
+                                  .lids = lids,
+                                  .entered = sh_holdings_enter(&chunks->holdings)};
+    create->wish.sizes = sizes;
+    if (!has_sizes)
+        create->wish.size = sh_get32(&in->payload);
+    return create;
 }
 
 /* --- The request --------------------------------------------------------------------------- */
@@ -320,9 +281,27 @@ static bool create_is_well(const struct sh_reader *r, uint32_t count, uint8_t ho
            sh_reader_left(r) == sizes * 4;
 }
 
-static void on_create(void *arg, struct sh_msg_in *in)
+static struct sh_store_wish wish_of(uint32_t count, uint8_t how)
 {
-    struct sh_chunks *chunks = arg;
+    return (struct sh_store_wish){.count = count,
+                                  .consecutive = how & SH_CHUNKS_CONSECUTIVE,
+                                  .reserve = how & SH_CHUNKS_RESERVE};
+}
+
+/* Whether few chunks are too many bytes to be made at once. */
+static bool has_large(struct sh_reader sizes, uint32_t count, uint8_t how)
+{
+    uint64_t bytes = 0;
+    if (how & SH_CHUNKS_RESERVE)
+        return false;
+    while (sh_reader_left(&sizes) > 0)
+        bytes += sh_get32(&sizes);
+    return bytes * (how & SH_CHUNKS_SIZES ? 1 : count) > SH_STORE_PIECE_BYTES;
+}
+
+static void create_first(struct sh_chunks *chunks, struct sh_msg_in *in)
+{
+    struct sh_msg_in before = *in;
     uint32_t count = sh_get32(&in->payload);
     uint8_t how = sh_get8(&in->payload);
     if (!create_is_well(&in->payload, count, how)) {
@@ -333,17 +312,159 @@ static void on_create(void *arg, struct sh_msg_in *in)
         sh_chunks_refuse(in, SHOAL_ENOTOWNER, SH_CHUNKS_NO_CREATES);
         return;
     }
-    struct sh_store_wish wish = {.count = count,
-                                 .consecutive = how & SH_CHUNKS_CONSECUTIVE,
-                                 .reserve = how & SH_CHUNKS_RESERVE};
-    bool has_sizes = how & SH_CHUNKS_SIZES;
     if (count > 16)
         sh_step_long();
-    if (count <= FEW || !job_make(chunks, in, &wish, has_sizes))
-        create_at_once(chunks, in, &wish, has_sizes);
+    struct sh_store_wish wish = wish_of(count, how);
+    if (count <= FEW && !has_large(in->payload, count, how)) {
+        create_at_once(chunks, in, &wish, how & SH_CHUNKS_SIZES);
+        return;
+    }
+    *in = before;
+    in->goes_on = true;
+}
+
+static void on_create(void *arg, struct sh_msg_in *in)
+{
+    struct sh_chunks *chunks = arg;
+    if (!in->goes_on) {
+        create_first(chunks, in);
+        return;
+    }
+    struct create_job *create = in->state;
+    if (!create && !in->is_ending) {
+        uint32_t count = sh_get32(&in->payload);
+        uint8_t how = sh_get8(&in->payload);
+        struct sh_store_wish wish = wish_of(count, how);
+        create = in->state = job_make(chunks, in, &wish, how & SH_CHUNKS_SIZES);
+        in->goes_on = create != NULL;
+        return;
+    }
+    if (create && in->is_ending)
+        job_end(create);
+    if (in->is_ending || job_run(chunks, create, in)) {
+        in->goes_on = false;
+        if (create)
+            job_free(chunks, create);
+    }
+}
+
+/* --- One, at most once --------------------------------------------------------------------- */
+
+/* A large chunk that is being made. */
+struct once_job {
+    unsigned entered;
+    struct sh_once_id id;
+    struct sh_store_wish wish;
+    sh_lid lid;
+    struct sh_store_making *making;
+};
+
+/* Keeps what came of it, and answers. */
+static void once_answer(struct sh_chunks *chunks, struct sh_msg_in *in, const struct sh_once_id *id,
+                        const struct sh_once_result *result, bool is_first)
+{
+    if (is_first)
+        sh_once_end(chunks->once, id, result);
+    if (result->err == SHOAL_OK)
+        sh_chunks_create_answer(in->msg, in->reply_to, in->type, sh_msg_nid(chunks->msg),
+                                &(sh_lid){result->value}, 1);
+    else
+        sh_chunks_refuse_store(chunks, in, (sh_lid){0}, result->err);
+}
+
+/* False: it can't be begun, as *err_out says. */
+static bool once_job_begin(struct sh_chunks *chunks, struct sh_msg_in *in,
+                           const struct sh_once_id *id, uint32_t size, enum shoal_err *err_out)
+{
+    struct once_job *job = malloc(sizeof *job);
+    if (!job) {
+        *err_out = SHOAL_ENOMEM;
+        return false;
+    }
+    *job = (struct once_job){.id = *id, .wish = {.size = size, .count = 1}};
+    *err_out = sh_store_making_begin(chunks->store, &job->wish, &job->lid, &job->making);
+    if (*err_out) {
+        free(job);
+        return false;
+    }
+    job->entered = sh_holdings_enter(&chunks->holdings);
+    in->state = job;
+    in->goes_on = true;
+    return true;
+}
+
+static void once_go_on(struct sh_chunks *chunks, struct sh_msg_in *in)
+{
+    struct once_job *job = in->state;
+    bool is_over = false;
+    if (in->is_ending)
+        sh_store_making_fail(job->making, SHOAL_ESTOPPED);
+    for (size_t done = 0; !is_over && (in->is_ending || done < ROUND_MOST); done += SOME) {
+        is_over = sh_store_making_step(job->making, SOME);
+        if (sh_step_spent() && !in->is_ending)
+            break;
+    }
+    if (!is_over)
+        return;
+    struct sh_once_result result = {.err = sh_store_making_end(job->making)};
+    if (result.err == SHOAL_OK)
+        result.value = job->lid.v;
+    if (!in->is_ending)
+        once_answer(chunks, in, &job->id, &result, true);
+    sh_holdings_leave(&chunks->holdings, job->entered);
+    free(job);
+    in->state = NULL;
+    in->goes_on = false;
+}
+
+static void once_begin(struct sh_chunks *chunks, struct sh_msg_in *in, bool has_turn)
+{
+    struct sh_once_id id;
+    struct sh_once_result result = {.err = SHOAL_OK};
+    enum sh_once_state state = sh_once_begin(chunks->once, in, &id, &result);
+    if (state == SH_ONCE_REFUSED)
+        return;
+    uint32_t size = sh_get32(&in->payload);
+    bool is_well = sh_reader_done(&in->payload), is_first = state == SH_ONCE_FIRST;
+    if (!is_well || (is_first && !sh_chunks_may_create(chunks))) {
+        sh_chunks_refuse(in, is_well ? SHOAL_ENOTOWNER : SHOAL_EPROTO,
+                         is_well ? SH_CHUNKS_NO_CREATES : NULL);
+        return;
+    }
+    if (is_first && has_turn) {
+        if (once_job_begin(chunks, in, &id, size, &result.err))
+            return;
+    } else if (is_first) {
+        sh_lid lid;
+        result.err = sh_store_new_many(chunks->store, size, 1, &lid);
+        if (result.err == SHOAL_OK)
+            result.value = lid.v;
+    }
+    once_answer(chunks, in, &id, &result, is_first);
+}
+
+/* A large one waits for its turn before its number is looked up: of two with the same number, the
+ * second then finds the first's result. */
+static void on_create_once(void *arg, struct sh_msg_in *in)
+{
+    struct sh_chunks *chunks = arg;
+    struct sh_reader r = in->payload;
+    bool has_turn = in->goes_on;
+    (void)sh_reader_take(&r, SH_ONCE_PREFIX_BYTES);
+    if (in->state) {
+        once_go_on(chunks, in);
+    } else if (!has_turn && sh_get32(&r) > SH_STORE_PIECE_BYTES) {
+        sh_step_long();
+        in->goes_on = true;
+    } else {
+        in->goes_on = false;
+        if (!in->is_ending)
+            once_begin(chunks, in, has_turn);
+    }
 }
 
 void sh_create_register(struct sh_chunks *chunks)
 {
     sh_msg_handler_set(chunks->msg, SH_CHUNKS_CREATE, SH_MSG_INLINE, on_create, chunks);
+    sh_msg_handler_set(chunks->msg, SH_CHUNKS_CREATE_ONCE, SH_MSG_INLINE, on_create_once, chunks);
 }

@@ -1,0 +1,25 @@
+/* Answers that are written in pieces, by handlers that go on from call to call (struct sh_msg_in): in
+ * memory of their own until they are complete, so that the connection's ring waits for nobody.
+ *
+ *   open --> write through the writer, in any number of calls --> reply
+ *
+ * One of up to 1 MiB is then copied into the ring. A larger one is streamed from where it lies, and
+ * its memory goes back to the kernel piece by piece while it is sent. */
+#ifndef SH_MSG_BULK_H
+#define SH_MSG_BULK_H
+
+#include "msg/msg.h"
+
+struct sh_bulk;
+
+/* Room for an answer of so many bytes. ETOOBIG, ENOMEM. Any thread. */
+SHOAL_NODISCARD enum shoal_err sh_bulk_open(struct sh_msg *msg, size_t bytes,
+                                            struct sh_bulk **bulk_out);
+/* Where it is written: all of its bytes, in order, before it is sent. */
+struct sh_writer *sh_bulk_writer(struct sh_bulk *bulk);
+/* Sends and takes it. A lost asker is ignored. Any thread. */
+void sh_bulk_reply(struct sh_bulk *bulk, struct sh_reply_to to, sh_msg_type type);
+/* Gives it back unsent; NULL is allowed. Any thread. */
+void sh_bulk_drop(struct sh_bulk *bulk);
+
+#endif
