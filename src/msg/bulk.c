@@ -62,7 +62,7 @@ void sh_bulk_reply(struct sh_bulk *bulk, struct sh_reply_to to, sh_msg_type type
     struct sh_out out;
     struct sh_msg *msg = bulk->msg;
     SH_ASSERT(bulk->w.at == bulk->w.end && sh_writer_ok(&bulk->w));
-    if (bulk->bytes > SH_BLOCK_LARGE_BYTES) {
+    if (bulk->bytes > SH_BLOCK_BYTES) {
         bulk->out = (struct sh_object_out){
             .done = streamed, .arg = bulk, .memory_bytes = bulk->block->room};
         if (sh_msg_reply_object(msg, to, type, describe, bulk, &bulk->out) != SHOAL_OK)

@@ -3,8 +3,9 @@
  *
  *   open --> write through the writer, in any number of calls --> reply
  *
- * One of up to 1 MiB is then copied into the ring. A larger one is streamed from where it lies, and
- * its memory goes back to the kernel piece by piece while it is sent. */
+ * One of up to 64 KiB is then copied into the ring. A larger one is streamed from where it lies, so
+ * that the ring need not grow for it, which takes time; the memory of one of more than 1 MiB goes
+ * back to the kernel piece by piece while it is sent. */
 #ifndef SH_MSG_BULK_H
 #define SH_MSG_BULK_H
 
