@@ -1,6 +1,7 @@
 /* What superpeers keep on the ring, in whole clusters: names that were given are there, whichever
  * superpeer is asked, killed, started again or dismissed; lookups are pointed to who can tell. */
 #include "cluster/proto.h"
+#include "cluster/report.h"
 #include "metadata/metadata.h"
 #include "tests/cluster_rig_int.h"
 #include "tests/seed_int.h"
@@ -29,6 +30,15 @@ static void on_done(struct sh_request *request, enum shoal_err err, struct sh_re
     if (asked->is_update || !asked->owner.v)
         asked->cid.v = sh_get64(payload);
     assert_true(sh_reader_done(payload));
+}
+
+/* An answer that says nothing but that it was done. */
+static void on_answered(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    struct asked *asked = request->arg;
+    asked->done = true;
+    asked->err = err;
+    assert_true(err || sh_reader_done(payload));
 }
 
 static bool asked_is_done(void *arg)
@@ -292,6 +302,148 @@ static void a_peer_is_late(void **state)
     cluster_close(&cluster);
 }
 
+struct reported {
+    struct sh_request request;
+    bool done;
+    enum shoal_err err;
+    struct sh_report report;
+};
+
+static void on_reported(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    struct reported *reported = request->arg;
+    reported->done = true;
+    reported->err = err ? err : sh_report_get(payload, &reported->report);
+}
+
+static bool is_reported(void *arg)
+{
+    return ((struct reported *)arg)->done;
+}
+
+/* What a superpeer says of the shards. */
+static const struct sh_report *report_of(struct host *asker, shoal_nid nid)
+{
+    static struct reported reported;
+    struct sh_out out;
+    reported = (struct reported){.done = false};
+    reported.request = (struct sh_request){.done = on_reported, .arg = &reported, .timeout_ns = S};
+    reported.err = sh_msg_request(asker->msg, nid, SH_CLUSTER_REPORT, 0, &reported.request, &out);
+    if (reported.err)
+        return NULL;
+    sh_msg_end(asker->msg, &out);
+    assert_true(run_until(asker->cluster, is_reported, &reported, 10 * S));
+    return reported.err ? NULL : &reported.report;
+}
+
+static unsigned waiting_count(const struct sh_report *report)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; report && i < report->shard_count; i++)
+        count += sh_report_waits(report, i);
+    return count;
+}
+
+static unsigned alone_count(const struct sh_report *report, unsigned nid)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; report && i < report->shard_count; i++)
+        count += report->shards[i].replicas == sh_arc_bit(nid);
+    return count;
+}
+
+static unsigned origin_count(const struct sh_report *report, enum sh_shard_origin origin)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; report && i < report->shard_count; i++)
+        count += report->shards[i].origin == origin;
+    return count;
+}
+
+static enum shoal_err declare_lost(struct host *asker, shoal_nid to, unsigned nid)
+{
+    static struct asked asked;
+    struct sh_out out;
+    asked = (struct asked){.done = false};
+    asked.request = (struct sh_request){.done = on_answered, .arg = &asked, .timeout_ns = 3 * S};
+    asked.err = sh_msg_request(asker->msg, to, SH_CLUSTER_LOST, 2, &asked.request, &out);
+    if (asked.err)
+        return asked.err;
+    sh_put16(&out.w, (uint16_t)nid);
+    sh_msg_end(asker->msg, &out);
+    assert_true(run_until(asker->cluster, asked_is_done, &asked, 10 * S));
+    return asked.err;
+}
+
+/* Lets superpeer 1 be the last one with some shards, and kills it: superpeer 3 was cut off while
+ * names were given, and catches up with a slow disk when superpeer 2 is killed. */
+static unsigned leave_the_first_alone(struct cluster *cluster, struct host *asker)
+{
+    give_names(asker, 1000);
+    sh_world_partition(cluster->world, 1 << 2, 3, false);
+    run_for(cluster, 5 * S);
+    give_names(asker, 2000);
+    sh_world_disk_delay_set(cluster->world, 2, 100 * MS, 300 * MS);
+    sh_world_heal(cluster->world);
+    sh_world_crash(cluster->world, 1);
+    unsigned alone = 0;
+    for (unsigned i = 0; i < 2000 && !alone; i++) {
+        alone = alone_count(report_of(asker, nid_of(&cluster->hosts[0])), 1);
+        run_for(cluster, MS);
+    }
+    sh_world_crash(cluster->world, 0);
+    sh_world_disk_delay_set(cluster->world, 2, 0, MS);
+    sh_world_restart(cluster->world, 1);
+    return alone;
+}
+
+/* The last disk with a shard is waited for; when an operator declares it lost, the most advanced
+ * old copy is there, and with it what was answered. */
+static void a_lost_disk_is_declared(void **state)
+{
+    (void)state;
+    static struct cluster cluster;
+    struct host *peer, *client;
+    cluster_open(&cluster, 3, true);
+    members_start(&cluster, &peer, &client);
+    run_for(&cluster, 5 * S); /* all three hold everything */
+    shoal_nid first = nid_of(&cluster.hosts[0]), second = nid_of(&cluster.hosts[1]);
+    assert_int_equal(declare_lost(client, second, 1), SHOAL_EINVAL); /* it is up */
+    assert_int_equal(declare_lost(client, second, 7), SHOAL_ENONODE);
+    assert_true(leave_the_first_alone(&cluster, client));
+    assert_seen(&cluster, first, SH_NODE_FAILED, 20 * S);
+    run_for(&cluster, 10 * S); /* however long it takes, nothing is given up */
+    unsigned waiting = waiting_count(report_of(client, second));
+    assert_true(waiting);
+    assert_int_equal(declare_lost(client, second, 1), SHOAL_OK);
+    run_for(&cluster, 5 * S);
+    const struct sh_report *report = report_of(client, second);
+    assert_non_null(report);
+    assert_int_equal(waiting_count(report), 0);
+    assert_true(origin_count(report, SH_ORIGIN_COPY) + origin_count(report, SH_ORIGIN_PEERS) ==
+                waiting);
+    for (unsigned i = 0; i < SH_SHARDS; i++)
+        assert_true(report->shards[i].origin != SH_ORIGIN_COPY || report->shards[i].copy_nid == 2);
+    assert_names(client, 2000);
+    assert_int_equal(locate(peer, shoal_cid_make(nid_of(peer), 7)).err, SHOAL_OK);
+    /* The disk that is back after all is refused; with a new one the superpeer takes part. */
+    sh_world_restart(cluster.world, 0);
+    run_for(&cluster, 5 * S);
+    assert_names(client, 2000);
+    give_names(client, 3000);
+    assert_int_equal(alone_count(report_of(client, second), 1), 0);
+    sh_world_crash(cluster.world, 0);
+    assert_seen(&cluster, first, SH_NODE_FAILED, 20 * S);
+    cluster.hosts[0].forgets = true;
+    sh_world_restart(cluster.world, 0);
+    run_for(&cluster, 10 * S);
+    report = report_of(client, second);
+    for (unsigned i = 0; report && i < SH_SHARDS; i++)
+        assert_int_equal(report->shards[i].replicas, 14);
+    assert_names(client, 3000);
+    cluster_close(&cluster);
+}
+
 int main(void)
 {
     test_logs_set();
@@ -302,6 +454,7 @@ int main(void)
         cmocka_unit_test(all_superpeers_are_killed),
         cmocka_unit_test(names_without_disks),
         cmocka_unit_test(a_peer_is_late),
+        cmocka_unit_test(a_lost_disk_is_declared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -402,3 +402,21 @@ enum shoal_err sh_client_demote(shoal *store, shoal_nid superpeer)
         sh_client_detail_set("superpeer %u was asked", (unsigned)asked.v);
     return err == SHOAL_ENOTYPE ? SHOAL_EROLE : err;
 }
+
+enum shoal_err sh_client_superpeer_lost(shoal *store, shoal_nid superpeer)
+{
+    struct shoal_node first;
+    size_t count;
+    uint8_t bytes[2];
+    enum shoal_err err = shoal_nodes(store, &first, 1, &count); /* with a fresh view */
+    if (err != SHOAL_OK)
+        return err;
+    if (!superpeer.v || superpeer.v > SH_SUPERPEERS_MAX)
+        return SHOAL_EROLE;
+    sh_store16(bytes, superpeer.v);
+    shoal_nid asked = superpeer_but(store, superpeer);
+    err = tell(store, asked, SH_CLUSTER_LOST, sh_bytes_make(bytes, sizeof bytes));
+    if (err != SHOAL_OK && !*shoal_error_detail())
+        sh_client_detail_set("superpeer %u was asked", (unsigned)asked.v);
+    return err == SHOAL_ENOTYPE ? SHOAL_EROLE : err;
+}

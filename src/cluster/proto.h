@@ -50,6 +50,10 @@
  *   request  u16 its ID
  *   answer   empty
  *   errors   ENONODE, ELIMIT (it is the last one), EROLE, EBUSY
+ * LOST       to any superpeer, for an operator: another superpeer's disk is lost for good
+ *   request  u16 its ID
+ *   answer   empty
+ *   errors   ENONODE, EINVAL (it is up), EBUSY
  *
  * REPORT     to any superpeer, from anyone
  *   request  empty
@@ -174,6 +178,7 @@
 #define SH_CLUSTER_PING SH_MSG_TYPE(SH_MODULE_CLUSTER, 7)
 #define SH_CLUSTER_RECRUIT SH_MSG_TYPE(SH_MODULE_CLUSTER, 8)
 #define SH_CLUSTER_DISMISS SH_MSG_TYPE(SH_MODULE_CLUSTER, 9)
+#define SH_CLUSTER_LOST SH_MSG_TYPE(SH_MODULE_CLUSTER, 11)
 #define SH_CLUSTER_METADATA SH_MSG_TYPE(SH_MODULE_CLUSTER, 10)
 #define SH_CLUSTER_ASK SH_MSG_TYPE(SH_MODULE_CLUSTER, 12)
 #define SH_CLUSTER_KEEP SH_MSG_TYPE(SH_MODULE_CLUSTER, 13)

@@ -5,14 +5,15 @@
 #include "base/assert.h"
 #include "cluster/view.h"
 
-#define FORMAT 2
+#define FORMAT 3
 #define FLAG_CURRENT 1u
 #define FLAG_RECOVERING 2u
 #define FLAGS (FLAG_CURRENT | FLAG_RECOVERING)
 #define FLAG_HERE 1u
 #define FLAG_KNOWN 2u
 #define FLAG_MORE 4u
-#define SHARD_FLAGS (FLAG_HERE | FLAG_KNOWN | FLAG_MORE)
+#define FLAG_SEARCHING 8u
+#define SHARD_FLAGS (FLAG_HERE | FLAG_KNOWN | FLAG_MORE | FLAG_SEARCHING)
 #define HEAD_BYTES 8
 
 /* The numbers in their order on the wire. */
@@ -25,6 +26,7 @@ static void numbers_of(struct sh_report *report, uint64_t *numbers[SH_REPORT_NUM
         &report->term,           &report->commit,        &report->applied,
         &report->raft_last,      &report->voters,        &report->learners,
         &report->resident_bytes, &report->lookups,       &report->lookups_nobody,
+        &report->present,
     };
     memcpy(numbers, all, sizeof all);
 }
@@ -33,8 +35,9 @@ static void shard_numbers_of(struct sh_report_shard *shard,
                              uint64_t *numbers[SH_REPORT_SHARD_NUMBERS])
 {
     uint64_t *const all[SH_REPORT_SHARD_NUMBERS] = {
-        &shard->version, &shard->replicas, &shard->applied, &shard->ranges,
-        &shard->moved,   &shard->sources,  &shard->names,   &shard->bytes,
+        &shard->version,        &shard->replicas,   &shard->applied,       &shard->ranges,
+        &shard->moved,          &shard->sources,    &shard->names,         &shard->bytes,
+        &shard->origin_version, &shard->copy_epoch, &shard->copy_sequence, &shard->missing,
     };
     memcpy(numbers, all, sizeof all);
 }
@@ -42,7 +45,7 @@ static void shard_numbers_of(struct sh_report_shard *shard,
 size_t sh_report_size(const struct sh_report *report)
 {
     return HEAD_BYTES + 8 * SH_REPORT_NUMBERS + 2 +
-           report->shard_count * (2 + 8 * (size_t)SH_REPORT_SHARD_NUMBERS);
+           report->shard_count * (4 + 8 * (size_t)SH_REPORT_SHARD_NUMBERS);
 }
 
 void sh_report_put(struct sh_writer *w, const struct sh_report *report)
@@ -67,7 +70,10 @@ void sh_report_put(struct sh_writer *w, const struct sh_report *report)
         sh_put8(w, copy.shards[i].owner);
         sh_put8(w, (uint8_t)((copy.shards[i].is_here ? FLAG_HERE : 0) |
                              (copy.shards[i].is_known ? FLAG_KNOWN : 0) |
-                             (copy.shards[i].has_more ? FLAG_MORE : 0)));
+                             (copy.shards[i].has_more ? FLAG_MORE : 0) |
+                             (copy.shards[i].is_searching ? FLAG_SEARCHING : 0)));
+        sh_put8(w, copy.shards[i].origin);
+        sh_put8(w, copy.shards[i].copy_nid);
         for (unsigned k = 0; k < SH_REPORT_SHARD_NUMBERS; k++)
             sh_put64(w, *of_shard[k]);
     }
@@ -82,9 +88,13 @@ static bool shard_get(struct sh_reader *r, struct sh_report_shard *shard)
     shard->is_here = flags & FLAG_HERE;
     shard->is_known = flags & FLAG_KNOWN;
     shard->has_more = flags & FLAG_MORE;
+    shard->is_searching = flags & FLAG_SEARCHING;
+    shard->origin = sh_get8(r);
+    shard->copy_nid = sh_get8(r);
     for (unsigned i = 0; i < SH_REPORT_SHARD_NUMBERS; i++)
         *numbers[i] = sh_get64(r);
-    return sh_reader_ok(r) && (flags & ~SHARD_FLAGS) == 0 && shard->owner <= SH_SUPERPEERS_MAX;
+    return sh_reader_ok(r) && (flags & ~SHARD_FLAGS) == 0 && shard->owner <= SH_SUPERPEERS_MAX &&
+           shard->origin <= SH_ORIGIN_PEERS && shard->copy_nid <= SH_SUPERPEERS_MAX;
 }
 
 enum shoal_err sh_report_get(struct sh_reader *r, struct sh_report *report_out)

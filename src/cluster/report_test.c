@@ -31,7 +31,11 @@ static struct sh_report sample(unsigned shard_count)
                                                     .has_more = i & 2,
                                                     .version = i + 1,
                                                     .replicas = 14,
-                                                    .bytes = i};
+                                                    .bytes = i,
+                                                    .is_searching = i & 4,
+                                                    .origin = (uint8_t)(i % 4),
+                                                    .copy_nid = (uint8_t)(i % 64),
+                                                    .copy_sequence = i};
     return report;
 }
 
@@ -92,7 +96,9 @@ static void what_no_superpeer_says_is_refused(void **state)
         {8 + 6 * 8 + 2, 1, SHOAL_EPROTO},               /* the arc's begin */
         {8 + 8 * SH_REPORT_NUMBERS, 1, SHOAL_EPROTO},   /* shards */
         {10 + 8 * SH_REPORT_NUMBERS, 64, SHOAL_EPROTO}, /* a shard's owner */
-        {11 + 8 * SH_REPORT_NUMBERS, 8, SHOAL_EPROTO},  /* its flags */
+        {11 + 8 * SH_REPORT_NUMBERS, 16, SHOAL_EPROTO}, /* its flags */
+        {12 + 8 * SH_REPORT_NUMBERS, 4, SHOAL_EPROTO},  /* its origin */
+        {13 + 8 * SH_REPORT_NUMBERS, 64, SHOAL_EPROTO}, /* the superpeer of its copy */
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         uint8_t before = bytes[wrong[i].at];

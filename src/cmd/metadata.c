@@ -5,9 +5,8 @@
 
 #include "client/client.h"
 #include "cmd/command_int.h"
+#include "cmd/shards_int.h"
 #include "cmd/text_int.h"
-
-#define SET_TEXT_MAX 256 /* 63 superpeers of three characters */
 
 /* A superpeer, and what it said. */
 struct answer {
@@ -55,27 +54,7 @@ static struct sums sums_make(const struct sh_report *report)
     return sums;
 }
 
-/* A set of superpeers as "1 2 3", or "-". */
-static const char *set_format(uint64_t set, char text[SET_TEXT_MAX])
-{
-    size_t at = 0;
-    strcpy(text, "-");
-    for (unsigned nid = 1; nid < 64; nid++)
-        if (set >> nid & 1)
-            at += (size_t)snprintf(text + at, SET_TEXT_MAX - at, "%s%u", at ? " " : "", nid);
-    return text;
-}
-
 /* --- JSON ---------------------------------------------------------------------------------- */
-
-static struct sh_json *set_json(uint64_t set)
-{
-    struct sh_json *list = sh_json_array();
-    for (unsigned nid = 1; nid < 64; nid++)
-        if (set >> nid & 1)
-            sh_json_append_u64(list, nid);
-    return list;
-}
 
 static struct sh_json *shards_json(const struct sh_report *report)
 {
@@ -85,7 +64,7 @@ static struct sh_json *shards_json(const struct sh_report *report)
         struct sh_json *row = sh_json_object();
         sh_json_set_u64(row, "shard", i);
         sh_json_set_u64(row, "owner", shard->owner);
-        sh_json_set(row, "replicas", set_json(shard->replicas));
+        sh_json_set(row, "replicas", sh_set_json(shard->replicas));
         sh_json_set_u64(row, "version", shard->version);
         sh_json_set_bool(row, "here", shard->is_here);
         sh_json_set_u64(row, "applied", shard->applied);
@@ -95,6 +74,7 @@ static struct sh_json *shards_json(const struct sh_report *report)
         sh_json_set_u64(row, "sources", shard->sources);
         sh_json_set_u64(row, "names", shard->names);
         sh_json_set_u64(row, "memory_bytes", shard->bytes);
+        sh_shard_origin_json(row, report, i);
         sh_json_append(list, row);
     }
     return list;
@@ -113,8 +93,8 @@ static void report_json(struct sh_json *row, const struct sh_report *report)
     sh_json_set_u64(row, "committed", report->commit);
     sh_json_set_u64(row, "applied", report->applied);
     sh_json_set_u64(row, "log_last", report->raft_last);
-    sh_json_set(row, "voters", set_json(report->voters));
-    sh_json_set(row, "learners", set_json(report->learners));
+    sh_json_set(row, "voters", sh_set_json(report->voters));
+    sh_json_set(row, "learners", sh_set_json(report->learners));
     sh_json_set_u64(row, "peers_up", report->peers_up);
     sh_json_set_u64(row, "peers_left", report->peers_left);
     sh_json_set_u64(row, "peers_failed", report->peers_failed);
@@ -195,7 +175,7 @@ static const struct sh_report *best_of(const struct answer *answers, size_t coun
 /* Shards with the same owner and replicas, in rows. */
 static void ring_print(FILE *out, const struct sh_report *report)
 {
-    char replicas[SET_TEXT_MAX];
+    char replicas[SH_SET_TEXT_MAX];
     fprintf(out, "\n%-8s %6s  %s\n", "SHARDS", "OWNER", "REPLICAS");
     for (unsigned first = 0, last; first < report->shard_count; first = last + 1) {
         const struct sh_report_shard *shard = &report->shards[first];
@@ -206,7 +186,7 @@ static void ring_print(FILE *out, const struct sh_report *report)
         char range[24];
         snprintf(range, sizeof range, "%u-%u", first, last);
         fprintf(out, "%-8s %6u  %s\n", range, (unsigned)shard->owner,
-                shard->replicas ? set_format(shard->replicas, replicas) : "none: it is lost");
+                shard->replicas ? sh_set_format(shard->replicas, replicas) : "none");
     }
 }
 
@@ -218,14 +198,20 @@ static int print_all(struct sh_cmd *cmd, const struct answer *answers, size_t co
     for (size_t i = 0; i < count; i++)
         row_print(cmd->out, &answers[i]);
     const struct sh_report *best = best_of(answers, count);
-    if (best)
-        ring_print(cmd->out, best);
+    if (!best)
+        return SH_EXIT_OK;
+    ring_print(cmd->out, best);
+    sh_shards_waiting_print(cmd->out, best);
+    for (size_t i = 0; i < count; i++)
+        if (answers[i].err == SHOAL_OK)
+            sh_shards_searched_print(cmd->out, &answers[i].report);
+    sh_shards_restored_print(cmd->out, best);
     return SH_EXIT_OK;
 }
 
 static void registry_print(FILE *out, const struct sh_report *report)
 {
-    char voters[SET_TEXT_MAX], learners[SET_TEXT_MAX], text[SH_SIZE_TEXT_MAX];
+    char voters[SH_SET_TEXT_MAX], learners[SH_SET_TEXT_MAX], text[SH_SIZE_TEXT_MAX];
     fprintf(out, "registry     in %s; %s%s%s\n", kinds[report->kind], role_name(report),
             report->is_current ? "" : ", which hears no majority",
             report->is_recovering
@@ -237,8 +223,8 @@ static void registry_print(FILE *out, const struct sh_report *report)
         fprintf(out,
                 "log          %" PRIu64 " entries, %" PRIu64 " committed, %" PRIu64 " applied\n",
                 report->raft_last, report->commit, report->applied);
-        fprintf(out, "voters       %s\n", set_format(report->voters, voters));
-        fprintf(out, "learners     %s\n", set_format(report->learners, learners));
+        fprintf(out, "voters       %s\n", sh_set_format(report->voters, voters));
+        fprintf(out, "learners     %s\n", sh_set_format(report->learners, learners));
     }
     fprintf(out, "epoch        %" PRIu64 "\n", report->epoch);
     fprintf(out, "peers        %" PRIu64 " up, %" PRIu64 " left, %" PRIu64 " failed\n",
@@ -262,7 +248,7 @@ static void registry_print(FILE *out, const struct sh_report *report)
 static int print_one(struct sh_cmd *cmd, const struct shoal_node *node,
                      const struct sh_report *report)
 {
-    char replicas[SET_TEXT_MAX], memory[SH_SIZE_TEXT_MAX];
+    char replicas[SH_SET_TEXT_MAX], memory[SH_SIZE_TEXT_MAX];
     fprintf(cmd->out, "state        %s\n",
             node->state == SHOAL_NODE_UP ? "up"
                                          : "declared failed by the superpeers, but it answers");
@@ -276,7 +262,7 @@ static int print_one(struct sh_cmd *cmd, const struct shoal_node *node,
         fprintf(cmd->out,
                 "%6u %6u  %-16s %9" PRIu64 "  %-4s %9" PRIu64 " %9" PRIu64 " %9" PRIu64 " %9" PRIu64
                 " %10s\n",
-                i, (unsigned)shard->owner, set_format(shard->replicas, replicas), shard->version,
+                i, (unsigned)shard->owner, sh_set_format(shard->replicas, replicas), shard->version,
                 shard->is_here ? "yes" : "no", shard->applied, shard->ranges, shard->moved,
                 shard->names, sh_size_format(shard->bytes, memory));
     }

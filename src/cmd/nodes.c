@@ -1,4 +1,5 @@
-/* shoal status, node list, node log, node stop, node promote, node demote. */
+/* shoal status, node list, node log, node stop, node promote, node demote, node
+ * lost. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 #include "client/client.h"
 #include "cmd/command_int.h"
 #include "cmd/process_int.h"
+#include "cmd/shards_int.h"
 #include "cmd/text_int.h"
 
 #define STOP_DEADLINE_MS 30000
@@ -165,7 +167,7 @@ int sh_cmd_run_node_stop(struct sh_cmd *cmd)
     return SH_EXIT_OK;
 }
 
-/* --- node promote, node demote --------------------------------------------------------------- */
+/* --- node promote, node demote, node lost ---------------------------------------------------- */
 
 /* The superpeer at an address, NONE as long as the cluster has none up there. */
 static shoal_nid superpeer_at(struct sh_cmd *cmd, const char *address)
@@ -227,6 +229,28 @@ int sh_cmd_run_node_demote(struct sh_cmd *cmd)
         return sh_cmd_answer(cmd, root);
     }
     fprintf(cmd->out, "Node %u is no superpeer any more.\n", (unsigned)nid.v);
+    return SH_EXIT_OK;
+}
+
+int sh_cmd_run_node_lost(struct sh_cmd *cmd)
+{
+    shoal_nid nid;
+    int status = sh_cmd_open_for_node(cmd, &nid);
+    if (status != SH_EXIT_OK)
+        return status;
+    enum shoal_err err = sh_client_superpeer_lost(cmd->store, nid);
+    if (err != SHOAL_OK)
+        return sh_cmd_fail_node(cmd, err, nid);
+    if (cmd->flags.json) {
+        struct sh_json *root = sh_json_object();
+        sh_json_set_u64(root, "nid", nid.v);
+        sh_json_set_bool(root, "lost", true);
+        return sh_cmd_answer(cmd, root);
+    }
+    fprintf(cmd->out,
+            "The disk of superpeer %u counts as lost. `shoal metadata` shows what its shards go on "
+            "from.\n",
+            (unsigned)nid.v);
     return SH_EXIT_OK;
 }
 
@@ -382,7 +406,21 @@ static void steps_print(FILE *out, struct sh_steps_row *rows, size_t count)
 /* What superpeers were asked, in all. */
 struct asked {
     uint64_t lookups, nobody;
+    /* What the one said that leads, or has applied most, of those that know the ring's table. */
+    struct sh_report best;
 };
+
+/* Keeps a report if it is the best one of the table of shards. */
+static void best_keep(struct asked *asked, const struct sh_report *report)
+{
+    const struct sh_report *best = &asked->best;
+    bool leads = report->role == SH_REPORT_LEADER;
+    if (report->kind == SH_REPORT_ALONE || !report->shard_count || !report->is_current)
+        return;
+    if (!best->shard_count || leads ||
+        (best->role != SH_REPORT_LEADER && report->applied > best->applied))
+        asked->best = *report;
+}
 
 /* Prints a superpeer's line, or adds its object to the list, and adds up. */
 static void superpeer_show(struct sh_cmd *cmd, const struct shoal_node *node, struct sh_json *list,
@@ -394,6 +432,7 @@ static void superpeer_show(struct sh_cmd *cmd, const struct shoal_node *node, st
     if (is_up && err == SHOAL_OK) {
         asked->lookups += report.lookups;
         asked->nobody += report.lookups_nobody;
+        best_keep(asked, &report);
     }
     if (!cmd->flags.json) {
         node_print(cmd->out, node, NULL, err);
@@ -496,6 +535,7 @@ int sh_cmd_run_status(struct sh_cmd *cmd)
     sh_json_set(root, "all", sum);
     sh_json_set(root, "client", client_json(&own));
     sh_json_set(root, "steps", steps);
+    sh_json_set(root, "waiting_shards", sh_shards_waiting_json(&asked.best));
     if (cmd->flags.json)
         return sh_cmd_answer(cmd, root);
     sh_json_free(root);
@@ -503,5 +543,6 @@ int sh_cmd_run_status(struct sh_cmd *cmd)
     memory_print(cmd->out, &all);
     lookups_print(cmd->out, &asked, &all, &own);
     steps_print(cmd->out, longest, longest_count);
+    sh_shards_waiting_print(cmd->out, &asked.best);
     return SH_EXIT_OK;
 }

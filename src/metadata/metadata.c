@@ -121,6 +121,14 @@ static struct sh_metadata_result names_known_set(struct sh_metadata_shard *shard
     return (struct sh_metadata_result){.err = SHOAL_OK};
 }
 
+static struct sh_metadata_result restored(struct sh_metadata_shard *shard, uint64_t incarnation)
+{
+    sh_metadata_moves_clear(shard);
+    shard->incarnation = incarnation;
+    shard->is_known = shard->is_partial = shard->is_short = false;
+    return (struct sh_metadata_result){.err = SHOAL_OK};
+}
+
 static struct sh_metadata_result carry_out(struct sh_metadata_shard *shard,
                                            const struct sh_metadata_update *update)
 {
@@ -132,6 +140,8 @@ static struct sh_metadata_result carry_out(struct sh_metadata_shard *shard,
         return sh_metadata_move_apply(shard, update);
     case SH_METADATA_NAMES_KNOWN:
         return names_known_set(shard, update);
+    case SH_METADATA_RESTORED:
+        return restored(shard, update->sequence);
     case SH_METADATA_KNOWN:
         return (struct sh_metadata_result){
             .err = known_set(shard, update->condition, update->sequence)};
@@ -163,13 +173,17 @@ bool sh_metadata_is_batch(uint8_t kind)
 }
 
 /* MOVE, REFUSE, RESOLVE, CLAIM: u16 from, u16 to, u64 sequence, u16 count, runs. KNOWN: u8
- * condition, u64 sequence. NAMES_KNOWN: u64 number, u64 sequence. Before all of them, and of those
+ * condition, u64 sequence. NAMES_KNOWN: u64 number, u64 sequence. RESTORED: u64 sequence. Before all of them, and of those
  * in metadata_services.c, u8 kind. */
 void sh_metadata_update_put(struct sh_writer *w, const struct sh_metadata_update *update)
 {
     sh_put8(w, update->kind);
     if (update->kind == SH_METADATA_KNOWN) {
         sh_put8(w, update->condition);
+        sh_put64(w, update->sequence);
+        return;
+    }
+    if (update->kind == SH_METADATA_RESTORED) {
         sh_put64(w, update->sequence);
         return;
     }
@@ -256,6 +270,10 @@ enum shoal_err sh_metadata_update_get_any(struct sh_bytes bytes,
         update_out->sequence = sh_get64(&r);
         is_good = update_out->sequence < update_out->number;
         break;
+    case SH_METADATA_RESTORED:
+        update_out->sequence = sh_get64(&r);
+        is_good = update_out->sequence;
+        break;
     default:
         is_good = sh_metadata_service_get(&r, update_out);
     }
@@ -266,8 +284,9 @@ enum shoal_err sh_metadata_update_get(struct sh_bytes bytes, unsigned shard,
                                       struct sh_metadata_update *update_out)
 {
     enum shoal_err err = sh_metadata_update_get_any(bytes, update_out);
-    bool is_of_any =
-        update_out->kind == SH_METADATA_KNOWN || update_out->kind == SH_METADATA_NAMES_KNOWN;
+    bool is_of_any = update_out->kind == SH_METADATA_KNOWN ||
+                     update_out->kind == SH_METADATA_NAMES_KNOWN ||
+                     update_out->kind == SH_METADATA_RESTORED;
     if (!err && !is_of_any && sh_metadata_shard(update_out) != shard)
         err = SHOAL_EPROTO;
     return err;

@@ -26,10 +26,10 @@
  * was not done before if no record from after that count was dropped, and is refused otherwise,
  * since nothing can tell (RIFL: Lee and others, SOSP 2015, with this instead of its leases).
  *
- * A shard whose replicas were all lost begins again, with another *incarnation*, from what the
- * nodes say that they have (CLAIM); until all have said it, the shard is not *known*: that a chunk
- * was moved nowhere can't be told then. Whether its names are, is a flag of its own
- * (superpeer_keep.c).
+ * A shard whose replicas were all lost begins again, with another *incarnation*: from an old copy
+ * (RESTORED) or empty, and from what the nodes say that they have (CLAIM). Until all have said it, the
+ * shard is not *known*: that a chunk was moved nowhere can't be told then. Whether its names are, is a
+ * flag of its own (superpeer_keep.c).
  *
  * Memory: sources, ranges, names and scratch are items of one ordered map (map_int.h). A name takes
  * 16 bytes beside its own, a range 18, a source 26; pages of the map are 69 % full after insertions
@@ -92,6 +92,10 @@ enum sh_metadata_kind {
     /* After a loss: names were gathered, from a list (superpeer_keep.c) whose number is `sequence`,
      * 0: from none; number, higher: of changes so far. */
     SH_METADATA_NAMES_KNOWN,
+    /* The state is an old copy, since all replicas were lost: it gets the incarnation `sequence`.
+     * Names, barriers and scratch stay; where chunks are, and what became of batches, the nodes are
+     * to say anew. */
+    SH_METADATA_RESTORED,
 };
 
 enum sh_name_condition {
@@ -112,8 +116,8 @@ struct sh_metadata_update {
     /* MOVE, REFUSE, RESOLVE; CLAIM: who says it and who has them, of which one says that of itself,
      * or of what it created. */
     shoal_nid from, to;
-    /* MOVE, REFUSE, RESOLVE: not 0; NAMES_KNOWN; KNOWN: sh_metadata_missed as it was; CLAIM: the
-     * last batch of `from` of which it had heard what came of it when it said so. */
+    /* MOVE, REFUSE, RESOLVE, RESTORED: not 0; NAMES_KNOWN; KNOWN: sh_metadata_missed as it was;
+     * CLAIM: the last batch of `from` of which it had heard what came of it when it said so. */
     uint64_t sequence;
     shoal_cid cid;        /* NAME */
     shoal_cid expected;   /* with SH_NAME_CURRENT */
@@ -170,7 +174,7 @@ SHOAL_NODISCARD enum shoal_err sh_metadata_update_get(struct sh_bytes bytes, uns
 /* The same, of whichever shard. */
 SHOAL_NODISCARD enum shoal_err sh_metadata_update_get_any(struct sh_bytes bytes,
                                                           struct sh_metadata_update *update_out);
-/* The shard of an update; not of KNOWN and NAMES_KNOWN, which are of any. */
+/* The shard of an update; not of KNOWN, NAMES_KNOWN and RESTORED, which are of any. */
 unsigned sh_metadata_shard(const struct sh_metadata_update *update);
 
 /* Sees to it that apply will not lack memory for an update, whatever the updates do that were

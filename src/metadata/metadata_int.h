@@ -122,6 +122,8 @@ struct sh_metadata_result sh_metadata_barrier_apply(struct sh_metadata_shard *sh
                                                     const struct sh_metadata_update *update);
 struct sh_metadata_result sh_metadata_move_apply(struct sh_metadata_shard *shard,
                                                  const struct sh_metadata_update *update);
+/* Forgets where chunks are, and what was decided about batches. */
+void sh_metadata_moves_clear(struct sh_metadata_shard *shard);
 /* False: nothing was decided or claimed that the node is the source of. */
 bool sh_metadata_source_get(const struct sh_metadata_shard *shard, shoal_nid nid,
                             struct sh_metadata_source *source_out);

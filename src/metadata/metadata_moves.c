@@ -1,4 +1,6 @@
 /* A shard's chunks that were moved, and what was decided about batches. */
+#include <string.h>
+
 #include "base/assert.h"
 #include "metadata/metadata_int.h"
 
@@ -255,4 +257,18 @@ struct sh_metadata_result sh_metadata_move_apply(struct sh_metadata_shard *shard
     if (update->kind == SH_METADATA_RESOLVE)
         return resolve(shard, update);
     return update->kind == SH_METADATA_CLAIM ? claim(shard, update) : move(shard, update);
+}
+
+void sh_metadata_moves_clear(struct sh_metadata_shard *shard)
+{
+    static const enum sh_metadata_item kinds[] = {SH_ITEM_SOURCE, SH_ITEM_RANGE};
+    struct sh_bytes key, value;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        while (
+            sh_metadata_item_next(shard, kinds[i], sh_bytes_make(NULL, 0), false, &key, &value)) {
+            uint8_t copy[SH_MAP_KEY_MAX];
+            memcpy(copy, key.at, key.size);
+            sh_metadata_item_remove(shard, kinds[i], sh_bytes_make(copy, key.size));
+        }
+    }
 }

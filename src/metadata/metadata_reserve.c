@@ -17,7 +17,7 @@
 #define BARRIER_CELLS 5 /* chunks of a round, and a member or a barrier */
 
 /* A run sets two boundaries and takes two out at most: it lies in one range. The creator's first
- * boundary and the source come once. CLAIMs take out any number. */
+ * boundary and the source come once. CLAIMs and RESTORED take out any number. */
 static struct sh_metadata_need need_of(const struct sh_metadata_update *update)
 {
     struct sh_metadata_need need = {.updates = 1};
@@ -29,6 +29,8 @@ static struct sh_metadata_need need_of(const struct sh_metadata_update *update)
         need.bytes = ITEM_BYTES + update->name.size + 8 + update->value.size;
     } else if (update->kind >= SH_METADATA_BARRIER_NEW && update->kind < SH_METADATA_CLAIM) {
         need.cells = BARRIER_CELLS;
+    } else if (update->kind == SH_METADATA_RESTORED) {
+        need.changes = SIZE_MAX;
     }
     return need;
 }

@@ -62,7 +62,7 @@ static struct sh_metadata_result apply(struct sh_metadata *metadata, unsigned sh
     assert_int_equal(
         sh_metadata_update_get(sh_bytes_make(bytes, (size_t)(w.at - bytes)), shard, &got),
         SHOAL_OK);
-    if (update->kind != SH_METADATA_KNOWN)
+    if (update->kind != SH_METADATA_KNOWN && update->kind != SH_METADATA_RESTORED)
         assert_int_equal(sh_metadata_shard(&got), shard);
     return sh_metadata_apply(metadata, shard, &got);
 }
@@ -547,6 +547,51 @@ static void test_claims_of_sources(void **state)
     }
 }
 
+/* An old copy keeps its names, and not where chunks are. */
+static void test_restored(void **state)
+{
+    (void)state;
+    static struct sh_metadata_update update;
+    struct sh_metadata *metadata;
+    char text[16];
+    shoal_cid cid;
+    unsigned shard = sh_arc_shard((shoal_nid){CREATOR});
+    assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
+    sh_metadata_begin(metadata, shard, 7, true);
+    struct sh_bytes name = name_of(0, text);
+    for (unsigned i = 1; sh_arc_shard_of_name(name) != shard; i++)
+        name = name_of(i, text);
+    update = (struct sh_metadata_update){
+        .kind = SH_METADATA_NAME, .condition = SH_NAME_ANY, .cid = {5}, .name = name};
+    assert_int_equal(apply(metadata, shard, &update).err, SHOAL_OK);
+    update = (struct sh_metadata_update){.kind = SH_METADATA_MOVE,
+                                         .from = {CREATOR},
+                                         .to = {CREATOR + 1},
+                                         .sequence = 1,
+                                         .count = 1,
+                                         .runs = {{cid_of(10), cid_of(19)}}};
+    assert_int_equal(apply(metadata, shard, &update).err, SHOAL_OK);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(12)).value, CREATOR + 1);
+    update = (struct sh_metadata_update){.kind = SH_METADATA_RESTORED, .sequence = 9};
+    assert_int_equal(apply(metadata, shard, &update).err, SHOAL_OK);
+    struct sh_metadata *copy = copied(metadata);
+    assert_true(sh_metadata_incarnation(copy, shard) == 9);
+    assert_false(sh_metadata_is_known(copy, shard));
+    assert_false(sh_metadata_has_source(copy, shard, (shoal_nid){CREATOR}));
+    assert_int_equal(sh_metadata_find(copy, cid_of(12)).value, CREATOR);
+    assert_int_equal(sh_metadata_lookup(copy, name, &cid), SHOAL_OK);
+    assert_true(cid.v == 5);
+    sh_metadata_destroy(copy);
+    sh_metadata_destroy(metadata);
+    uint8_t bytes[16];
+    update.sequence = 0; /* no incarnation */
+    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+    sh_metadata_update_put(&w, &update);
+    assert_int_equal(
+        sh_metadata_update_get(sh_bytes_make(bytes, (size_t)(w.at - bytes)), shard, &update),
+        SHOAL_EPROTO);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -558,6 +603,7 @@ int main(void)
         cmocka_unit_test(test_refusal),
         cmocka_unit_test(test_claims_of_many),
         cmocka_unit_test(test_older_batches),
+        cmocka_unit_test(test_restored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

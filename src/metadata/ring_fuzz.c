@@ -88,8 +88,8 @@ static struct sh_ring *ring_make(struct sh_arcs *arcs)
     (void)sh_arcs_up(arcs, 1);
     (void)sh_arcs_up(arcs, 2);
     for (uint8_t i = 0; i < 4; i++)
-        (void)sh_arcs_change(arcs,
-                             &(struct sh_arc_change){SH_ARC_BUILT, i, arcs->shards[i].owner, 1, 0});
+        (void)sh_arcs_change(
+            arcs, &(struct sh_arc_change){SH_ARC_BUILT, i, arcs->shards[i].owner, 1, 0, 0, 0});
     /* At the start it holds nothing. */
     (void)sh_arcs_gone(arcs, 1, true);
     sh_ring_start(ring, 1, arcs);

@@ -4,6 +4,12 @@
 #include "base/assert.h"
 #include "base/hash.h"
 
+/* More starts than any disk has: added to those of a disk that was declared lost, so that all of
+ * its own count as old, and those of the next disk as newer. */
+#define STARTS_LOST (UINT64_C(1) << 20)
+/* More versions than a cluster went through without a superpeer that is forced to go on alone. */
+#define VERSIONS_FORCED (UINT64_C(1) << 40)
+
 /* Six bits in reverse: neighbours in one order are far apart in the other. */
 static unsigned reversed(unsigned six)
 {
@@ -144,9 +150,27 @@ bool sh_arcs_forget(struct sh_arcs *arcs, unsigned nid)
     SH_ASSERT(nid && nid <= SH_SUPERPEERS_MAX);
     if ((arcs->present & sh_arc_bit(nid)) || !arcs->lives[nid])
         return false;
-    arcs->lives[nid] |= UINT64_C(0xffffffff) << 32; /* no start of that disk comes after it */
+    uint64_t starts = sh_life_starts(arcs->lives[nid]) + STARTS_LOST;
+    arcs->lives[nid] = (starts < UINT32_MAX ? starts : UINT32_MAX - 1) << 32;
     replica_remove(arcs, nid, true);
     return true;
+}
+
+void sh_arcs_force(struct sh_arcs *arcs, unsigned nid)
+{
+    SH_ASSERT(nid && nid <= SH_SUPERPEERS_MAX && arcs->lives[nid]);
+    for (unsigned other = 1; other <= SH_SUPERPEERS_MAX; other++) {
+        (void)sh_arcs_gone(arcs, other);
+        if (other != nid)
+            (void)sh_arcs_forget(arcs, other);
+    }
+    present_set(arcs, nid);
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        struct sh_shard *shard = &arcs->shards[i];
+        shard->version += VERSIONS_FORCED;
+        shard->replicas = 0;
+        shard->owner = (uint8_t)nid;
+    }
 }
 
 enum sh_arcs_start sh_arcs_start_empty(struct sh_arcs *arcs, unsigned nid, uint32_t random,
@@ -198,6 +222,27 @@ bool sh_arcs_may_drop(const struct sh_arcs *arcs, unsigned number, unsigned nid)
            (!(arcs->up & bit) || __builtin_popcountll(left & arcs->up) >= 2);
 }
 
+/* The owner of a shard without replicas has made a state for it, of nothing. */
+static void begin(struct sh_shard *shard)
+{
+    shard->replicas = sh_arc_bit(shard->owner);
+    shard->origin = shard->origin == SH_ORIGIN_NONE ? SH_ORIGIN_NEW : SH_ORIGIN_PEERS;
+    shard->origin_version = shard->version;
+    shard->copy_nid = 0;
+    shard->copy_epoch = shard->copy_sequence = 0;
+}
+
+/* A superpeer's old copy is the state of a shard without replicas from now on. */
+static void salvage(struct sh_shard *shard, const struct sh_arc_change *change)
+{
+    shard->replicas = sh_arc_bit(change->nid);
+    shard->owner = shard->copy_nid = change->nid;
+    shard->origin = SH_ORIGIN_COPY;
+    shard->origin_version = shard->version;
+    shard->copy_epoch = change->copy_epoch;
+    shard->copy_sequence = change->copy_sequence;
+}
+
 bool sh_arcs_change(struct sh_arcs *arcs, const struct sh_arc_change *change)
 {
     SH_ASSERT(change->shard < SH_SHARDS && change->nid && change->nid <= SH_SUPERPEERS_MAX);
@@ -221,14 +266,12 @@ bool sh_arcs_change(struct sh_arcs *arcs, const struct sh_arc_change *change)
             shard->owner = change->nid;
         break;
     case SH_ARC_SALVAGE:
-        if (!shard->replicas && (arcs->up & bit) && is_current) {
-            shard->owner = change->nid;
-            shard->replicas = bit;
-        }
+        if (!shard->replicas && (arcs->present & bit) && is_current)
+            salvage(shard, change);
         break;
     default:
         if (!shard->replicas && shard->owner == change->nid && (arcs->present & bit))
-            shard->replicas = bit;
+            begin(shard);
     }
     return true;
 }
@@ -242,6 +285,8 @@ void sh_arc_change_put(struct sh_writer *w, const struct sh_arc_change *change)
     sh_put8(w, change->nid);
     sh_put64(w, change->version);
     sh_put64(w, change->incarnation);
+    sh_put64(w, change->copy_epoch);
+    sh_put64(w, change->copy_sequence);
 }
 
 enum shoal_err sh_arc_change_get(struct sh_reader *r, struct sh_arc_change *change_out)
@@ -251,6 +296,8 @@ enum shoal_err sh_arc_change_get(struct sh_reader *r, struct sh_arc_change *chan
     change.nid = sh_get8(r);
     change.version = sh_get64(r);
     change.incarnation = sh_get64(r);
+    change.copy_epoch = sh_get64(r);
+    change.copy_sequence = sh_get64(r);
     if (!sh_reader_ok(r) || change.kind < SH_ARC_ADD || change.kind > SH_ARC_SALVAGE ||
         change.shard >= SH_SHARDS || !change.nid || change.nid > SH_SUPERPEERS_MAX)
         return SHOAL_EPROTO;
@@ -267,10 +314,25 @@ void sh_arcs_put(struct sh_writer *w, const struct sh_arcs *arcs)
         sh_put64(w, arcs->incarnations[i]);
     }
     for (unsigned i = 0; i < SH_SHARDS; i++) {
-        sh_put64(w, arcs->shards[i].version);
-        sh_put64(w, arcs->shards[i].replicas);
-        sh_put8(w, arcs->shards[i].owner);
+        const struct sh_shard *shard = &arcs->shards[i];
+        sh_put64(w, shard->version);
+        sh_put64(w, shard->replicas);
+        sh_put8(w, shard->owner);
+        sh_put8(w, shard->origin);
+        sh_put8(w, shard->copy_nid);
+        sh_put64(w, shard->origin_version);
+        sh_put64(w, shard->copy_epoch);
+        sh_put64(w, shard->copy_sequence);
     }
+}
+
+static void origin_get(struct sh_reader *r, struct sh_shard *shard)
+{
+    shard->origin = sh_get8(r);
+    shard->copy_nid = sh_get8(r);
+    shard->origin_version = sh_get64(r);
+    shard->copy_epoch = sh_get64(r);
+    shard->copy_sequence = sh_get64(r);
 }
 
 enum shoal_err sh_arcs_get(struct sh_reader *r, struct sh_arcs *arcs_out)
@@ -288,7 +350,10 @@ enum shoal_err sh_arcs_get(struct sh_reader *r, struct sh_arcs *arcs_out)
         shard->version = sh_get64(r);
         shard->replicas = sh_get64(r);
         shard->owner = sh_get8(r);
-        is_good &= !(shard->replicas & 1) && shard->owner <= SH_SUPERPEERS_MAX;
+        origin_get(r, shard);
+        is_good &= !(shard->replicas & 1) && shard->owner <= SH_SUPERPEERS_MAX &&
+                   shard->origin <= SH_ORIGIN_PEERS && shard->copy_nid <= SH_SUPERPEERS_MAX &&
+                   shard->origin_version <= shard->version;
         if (!is_good)
             return SHOAL_EPROTO;
         /* Who is not present is a replica only as the last one. */

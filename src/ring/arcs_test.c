@@ -258,9 +258,65 @@ static void test_forgotten(void **state)
         assert_int_equal(arcs.shards[i].owner, 2);
     }
     assert_int_equal(sh_arcs_start(&arcs, 1, life_of(sh_life_starts(life) + 1, 9)), SH_ARCS_STALE);
-    change(&arcs, SH_ARC_SALVAGE, 3, 2);
-    assert_int_equal(arcs.shards[3].replicas, sh_arc_bit(2));
+    assert_int_equal(arcs.shards[3].origin, SH_ORIGIN_NEW);
+    struct sh_arc_change salvage = {SH_ARC_SALVAGE,       3,  2, arcs.shards[3].version,
+                                    arcs.incarnations[2], 17, 4};
+    assert_true(sh_arcs_change(&arcs, &salvage));
+    const struct sh_shard *shard = &arcs.shards[3];
+    assert_int_equal(shard->replicas, sh_arc_bit(2));
+    assert_int_equal(shard->origin, SH_ORIGIN_COPY);
+    assert_int_equal(shard->origin_version, shard->version);
+    assert_true(shard->copy_nid == 2 && shard->copy_epoch == 17 && shard->copy_sequence == 4);
     settle(&arcs);
+    assert_int_equal(arcs.shards[4].origin, SH_ORIGIN_PEERS);
+    /* A new disk may take the place of the lost one, as often as disks are lost. */
+    for (unsigned i = 0; i < 5000; i++) {
+        assert_int_equal(sh_arcs_start_empty(&arcs, 1, 7 + i, false), SH_ARCS_STARTED);
+        assert_true(sh_arcs_gone(&arcs, 1));
+        assert_true(sh_arcs_forget(&arcs, 1));
+    }
+    assert_sound(&arcs);
+}
+
+/* One superpeer goes on alone, from an old table: no version is one that the others may have seen. */
+static void test_forced(void **state)
+{
+    (void)state;
+    static struct sh_arcs arcs;
+    memset(&arcs, 0, sizeof arcs);
+    for (unsigned nid = 1; nid <= 3; nid++)
+        start(&arcs, nid);
+    settle(&arcs);
+    struct sh_arcs before = arcs;
+    sh_arcs_force(&arcs, 2);
+    assert_sound(&arcs);
+    assert_int_equal(arcs.up, sh_arc_bit(2));
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        assert_true(arcs.shards[i].version > before.shards[i].version + (UINT64_C(1) << 32));
+        assert_int_equal(arcs.shards[i].replicas, 0);
+        assert_int_equal(arcs.shards[i].owner, 2);
+    }
+    start(&arcs, 2);
+    uint64_t life = life_of(sh_life_starts(before.lives[1]) + 1, 9);
+    assert_int_equal(sh_arcs_start(&arcs, 1, life), SH_ARCS_STALE);
+    settle(&arcs);
+}
+
+/* Which shards wait for a superpeer that is away. */
+static void test_waits(void **state)
+{
+    (void)state;
+    static struct sh_arcs arcs;
+    memset(&arcs, 0, sizeof arcs);
+    start(&arcs, 1);
+    settle(&arcs);
+    start(&arcs, 2);
+    change(&arcs, SH_ARC_ADD, 3, 2);
+    assert_true(sh_arcs_gone(&arcs, 1));
+    assert_false(sh_arcs_waits(&arcs, 3));
+    assert_true(sh_arcs_waits(&arcs, 4));
+    assert_true(sh_arcs_forget(&arcs, 1));
+    assert_false(sh_arcs_waits(&arcs, 4));
 }
 
 static void test_retiring(void **state)
@@ -301,6 +357,10 @@ static void test_bytes(void **state)
         start(&arcs, nid);
     settle(&arcs);
     (void)sh_arcs_gone(&arcs, 3);
+    arcs.shards[5].origin = SH_ORIGIN_COPY;
+    arcs.shards[5].copy_nid = 2;
+    arcs.shards[5].copy_epoch = 3;
+    arcs.shards[5].copy_sequence = 4;
     struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
     sh_arcs_put(&w, &arcs);
     assert_true(sh_writer_ok(&w) && w.at == w.end);
@@ -308,11 +368,7 @@ static void test_bytes(void **state)
     assert_int_equal(sh_arcs_get(&r, &copy), SHOAL_OK);
     assert_true(sh_reader_done(&r));
     assert_int_equal(copy.up, arcs.up);
-    for (unsigned i = 0; i < SH_SHARDS; i++) {
-        assert_int_equal(copy.shards[i].version, arcs.shards[i].version);
-        assert_int_equal(copy.shards[i].replicas, arcs.shards[i].replicas);
-        assert_int_equal(copy.shards[i].owner, arcs.shards[i].owner);
-    }
+    assert_memory_equal(&copy.shards, &arcs.shards, sizeof arcs.shards);
     for (unsigned i = 0; i < 20000; i++) {
         uint8_t damaged[SH_ARCS_BYTES];
         memcpy(damaged, bytes, sizeof bytes);
@@ -322,7 +378,7 @@ static void test_bytes(void **state)
         if (!sh_arcs_get(&r, &copy))
             assert_sound(&copy);
     }
-    struct sh_arc_change asked = {SH_ARC_ADD, 9, 4, 77, 2}, got;
+    struct sh_arc_change asked = {SH_ARC_ADD, 9, 4, 77, 2, 5, 6}, got;
     uint8_t small[SH_ARC_CHANGE_BYTES];
     w = sh_writer_make(small, sizeof small);
     sh_arc_change_put(&w, &asked);
@@ -330,7 +386,7 @@ static void test_bytes(void **state)
     r = sh_reader_make(sh_bytes_make(small, sizeof small));
     assert_int_equal(sh_arc_change_get(&r, &got), SHOAL_OK);
     assert_true(got.kind == asked.kind && got.shard == 9 && got.nid == 4 && got.version == 77 &&
-                got.incarnation == 2);
+                got.incarnation == 2 && got.copy_epoch == 5 && got.copy_sequence == 6);
     small[1] = SH_SHARDS;
     r = sh_reader_make(sh_bytes_make(small, sizeof small));
     assert_int_equal(sh_arc_change_get(&r, &got), SHOAL_EPROTO);
@@ -343,6 +399,7 @@ int main(void)
         cmocka_unit_test(test_failures), cmocka_unit_test(test_starts),
         cmocka_unit_test(test_drops),    cmocka_unit_test(test_forgotten),
         cmocka_unit_test(test_retiring), cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_forced),   cmocka_unit_test(test_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,6 +51,14 @@ void sh_ring_destroy(struct sh_ring *ring)
 
 /* --- What the registry says ------------------------------------------------------------------ */
 
+/* Whether all superpeers that are to be replicas of a shard are, so that no other copy is needed.
+ * Until then any old copy may be what is left of the shard after the next disks were lost. */
+static bool is_whole(const struct sh_ring *ring, unsigned number)
+{
+    uint64_t wanted = ring->shards[number].wanted;
+    return wanted && !(wanted & ~ring->arcs.shards[number].replicas);
+}
+
 /* A shard's version is another one. Who has the shard, and leads it, goes by the table. */
 static void version_take(struct sh_ring *ring, uint64_t now_ns, unsigned number,
                          const struct sh_shard *before)
@@ -61,12 +69,8 @@ static void version_take(struct sh_ring *ring, uint64_t now_ns, unsigned number,
     bool holds = now->replicas & sh_ring_own(ring);
     /* Over a version that was missed, others may have changed what they had answered. */
     bool was_owner = shard->owns && now->version == before->version + 1;
-    /* A superpeer that may still be added goes by what was answered in the version in force; and
-     * while a shard has no replica, any old copy may be what is left of it. */
-    bool is_of_use = !now->replicas || ((shard->wanted & sh_ring_own(ring)) &&
-                                        !(before->replicas & sh_ring_own(ring)));
-    shard->is_built = false;
-    if (!holds && !is_of_use)
+    shard->is_built = shard->search.is_open = false;
+    if (!holds && is_whole(ring, number))
         sh_ring_shard_clear(ring, number);
     SH_ASSERT(!holds || shard->has); /* it was added when it had said that it has everything */
     if (is_own && holds) {
@@ -76,7 +80,7 @@ static void version_take(struct sh_ring *ring, uint64_t now_ns, unsigned number,
     }
     sh_ring_lead_end(ring, number);
     if (is_own && !now->replicas)
-        ring->config.fsm.build(ring->config.fsm.arg, number, now->version);
+        sh_ring_search_begin(ring, number);
 }
 
 static void arcs_take(struct sh_ring *ring, uint64_t now_ns, const struct sh_arcs *arcs,
@@ -152,8 +156,8 @@ unsigned sh_ring_step(struct sh_ring *ring, uint64_t now_ns)
         if (is_due)
             sh_ring_incoming_tick(ring, i);
         is_dirty |= is_synced && sh_ring_log_sync(ring, i);
-        is_dirty |= is_synced && (shard->is_built || shard->owes_answer);
-        if (!is_dirty && !(is_due && shard->owns))
+        is_dirty |= is_synced && (shard->is_built || shard->owes_answer || shard->search.is_open);
+        if (!is_dirty && !(is_due && (shard->owns || shard->search.is_open)))
             continue;
         work += is_dirty;
         (void)sh_ring_log_sync(ring, i); /* what is volatile is as good as synced */
@@ -161,6 +165,7 @@ unsigned sh_ring_step(struct sh_ring *ring, uint64_t now_ns)
             sh_ring_lead_step(ring, now_ns, i);
         else
             sh_ring_follow_step(ring, i);
+        sh_ring_search_step(ring, now_ns, i);
         built_step(ring, now_ns, i);
     }
     ring->dirty = 0;
@@ -244,6 +249,10 @@ void sh_ring_ask(struct sh_ring *ring, uint64_t now_ns, unsigned number, enum sh
                                    .nid = (uint8_t)nid,
                                    .version = ring->arcs.shards[number].version,
                                    .incarnation = ring->arcs.incarnations[nid]};
+    if (kind == SH_ARC_SALVAGE) {
+        change.copy_epoch = shard->search.epoch;
+        change.copy_sequence = shard->search.sequence;
+    }
     if (shard->change.kind != change.kind || shard->change.nid != change.nid)
         shard->change_ns = now_ns;
     shard->change = change;
@@ -279,7 +288,18 @@ bool sh_ring_copy(const struct sh_ring *ring, unsigned number, uint64_t *epoch_o
     SH_ASSERT(number < SH_SHARDS);
     const struct sh_ring_shard *shard = &ring->shards[number];
     *sequence_out = sh_entries_last(&shard->entries);
-    return shard->has && sh_entries_term(&shard->entries, *sequence_out, epoch_out);
+    return shard->has && *sequence_out &&
+           sh_entries_term(&shard->entries, *sequence_out, epoch_out);
+}
+
+bool sh_ring_searches(const struct sh_ring *ring, unsigned number, uint64_t *missing_out)
+{
+    SH_ASSERT(number < SH_SHARDS);
+    const struct sh_ring_search *search = &ring->shards[number].search;
+    if (!search->is_open)
+        return false;
+    *missing_out = ring->arcs.present & ~search->answered;
+    return true;
 }
 
 /* --- Messages -------------------------------------------------------------------------------- */
@@ -340,6 +360,7 @@ void sh_ring_receive(struct sh_ring *ring, uint64_t now_ns, uint8_t from, struct
         return;
     const struct sh_shard *shard = &ring->arcs.shards[head.shard];
     bool is_owner = shard->owner == from && (shard->replicas & sh_arc_bit(from));
+    bool is_maker = shard->owner == from && !shard->replicas;
     bool owns = ring->shards[head.shard].owns;
     if (head.type == SH_RING_APPEND && is_owner)
         sh_ring_on_append(ring, &head, &r);
@@ -349,4 +370,8 @@ void sh_ring_receive(struct sh_ring *ring, uint64_t now_ns, uint8_t from, struct
         sh_ring_on_answer(ring, now_ns, &head, &r);
     else if (head.type == SH_RING_SNAPSHOT_ANSWER && owns)
         sh_ring_on_snapshot_answer(ring, now_ns, &head, &r);
+    else if (head.type == SH_RING_COPY_ASK && is_maker)
+        sh_ring_on_copy_ask(ring, &head, &r);
+    else if (head.type == SH_RING_COPY_ANSWER && ring->shards[head.shard].search.is_open)
+        sh_ring_on_copy_answer(ring, &head, &r);
 }

@@ -25,6 +25,10 @@
  *   another is to own      the owner stops taking updates, and hands over when all have everything
  *   all are killed         each has on its disk all that was answered; the first that the registry
  *                          makes the owner brings the others to its own log
+ *   all are lost           for good, as an operator has declared: the owner asks the superpeers that
+ *                          are there for old copies, and has the most advanced one made the shard's
+ *                          state; if there is none, fsm.build makes one. So a superpeer that is no
+ *                          replica keeps its copy until all that are to be replicas are
  *
  * Who may answer: an owner whose version is old can't get the answers of all, since the next owner
  * is one of those who would have to answer, or is its own choice. But it could answer reads, and
@@ -81,8 +85,9 @@ struct sh_ring_fsm {
     enum shoal_err (*restore_end)(void *arg, void *restore, bool install);
     /* The shard is not held here any more. */
     void (*clear)(void *arg, unsigned shard);
-    /* The shard has no replica anywhere, and this superpeer is to make its state, in that version;
-     * when it has, sh_ring_built. Called again with a higher version it begins anew. */
+    /* The shard has no replica, no superpeer that is there has an old copy, and this superpeer is to
+     * make the state, in that version; when it has, sh_ring_built. Called again with a higher version
+     * it begins anew. */
     void (*build)(void *arg, unsigned shard, uint64_t version);
     void *arg;
 };
@@ -163,8 +168,12 @@ uint8_t sh_ring_owner(const struct sh_ring *ring, unsigned shard);
 bool sh_ring_holds(const struct sh_ring *ring, unsigned shard);
 uint64_t sh_ring_applied(const struct sh_ring *ring, unsigned shard);
 uint64_t sh_ring_last(const struct sh_ring *ring, unsigned shard);
-/* Of an old copy, or one in use: the epoch and sequence of its log's end. False: there is none. */
+/* Of an old copy, or one in use: the epoch and sequence of its log's end. False: there is none, or
+ * no update was ever ordered in it. */
 bool sh_ring_copy(const struct sh_ring *ring, unsigned shard, uint64_t *epoch_out,
                   uint64_t *sequence_out);
+/* Whether this superpeer is to make the state of a shard without replicas, and waits for what others
+ * say of their old copies: *missing_out is the set of those that have not answered. */
+bool sh_ring_searches(const struct sh_ring *ring, unsigned shard, uint64_t *missing_out);
 
 #endif

@@ -23,6 +23,7 @@ void sh_ring_follow_agree(struct sh_ring *ring, const struct sh_ring_head *head,
 {
     struct sh_ring_shard *shard = &ring->shards[head->shard];
     SH_ASSERT(shard->has && sequence <= sh_entries_last(&shard->entries));
+    sh_ring_incoming_drop(ring, head->shard); /* a snapshot is not needed any more */
     if (shard->agreed_version != head->version) {
         shard->agreed_version = head->version;
         shard->agreed = shard->answered = 0;

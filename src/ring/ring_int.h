@@ -8,14 +8,24 @@
  *     flags          YES: the log on disk agrees with the owner's up to sequence, else that is
  * where to try next; EMPTY: there is no state, a snapshot is needed SNAPSHOT         u64 sequence,
  * u64 its epoch, u32 number of the piece, bytes to the end flags          LAST: there are no more
- * pieces (this one is empty) SNAPSHOT_ANSWER  u64 sequence, u32 piece wanted next */
+ * pieces (this one is empty) SNAPSHOT_ANSWER  u64 sequence, u32 piece wanted next
+ *   COPY_ASK         nothing: the owner of a shard without replicas looks for old copies
+ *   COPY_ANSWER      u64 epoch, u64 sequence of the copy's last update
+ *     flags          EMPTY: there is no copy */
 #ifndef SH_RING_RING_INT_H
 #define SH_RING_RING_INT_H
 
 #include "journal/entries.h"
 #include "ring/ring.h"
 
-enum sh_ring_type { SH_RING_APPEND = 1, SH_RING_ANSWER, SH_RING_SNAPSHOT, SH_RING_SNAPSHOT_ANSWER };
+enum sh_ring_type {
+    SH_RING_APPEND = 1,
+    SH_RING_ANSWER,
+    SH_RING_SNAPSHOT,
+    SH_RING_SNAPSHOT_ANSWER,
+    SH_RING_COPY_ASK,
+    SH_RING_COPY_ANSWER,
+};
 
 #define SH_RING_YES 1u
 #define SH_RING_EMPTY 2u
@@ -27,6 +37,7 @@ enum sh_ring_type { SH_RING_APPEND = 1, SH_RING_ANSWER, SH_RING_SNAPSHOT, SH_RIN
 #define SH_RING_ANSWER_BYTES 24
 #define SH_RING_SNAPSHOT_BYTES 28
 #define SH_RING_SNAPSHOT_ANSWER_BYTES 12
+#define SH_RING_COPY_ANSWER_BYTES 16
 #define SH_RING_MESSAGES_MAX 4096 /* not fetched yet; more are dropped, as a network would */
 #define SH_RING_SEQUENCE_MAX (UINT64_C(1) << 62) /* none gets there; more is malformed */
 /* A snapshot that is being sent is begun anew when so many times entries_kept were applied since.
@@ -82,6 +93,15 @@ struct sh_ring_progress {
     struct sh_ring_outgoing *outgoing;
 };
 
+/* The search of the owner of a shard without replicas (ring_salvage.c). */
+struct sh_ring_search {
+    bool is_open;
+    uint64_t answered;        /* by whom; this superpeer's bit: its own copy was looked at */
+    uint8_t nid;              /* whose copy is the most advanced; 0: nobody had one */
+    uint64_t epoch, sequence; /* of that copy's last update */
+    uint64_t resend_ns;       /* when those that have not answered are asked again */
+};
+
 struct sh_ring_shard {
     struct sh_ring *ring;
     uint64_t wanted; /* who is to hold it, and who of them is to own it; 0: nobody */
@@ -109,6 +129,7 @@ struct sh_ring_shard {
     uint64_t counted;    /* superpeers that are no replicas yet, but are awaited */
     uint64_t stalled_ns; /* since when its own disk is behind without any advance; 0: it is not */
     struct sh_ring_progress progress[SH_SUPERPEERS_MAX + 1];
+    struct sh_ring_search search;
     bool is_built; /* of a shard without replicas: in that version, the state is made */
     uint64_t built_version;
     struct sh_arc_change change; /* kind 0: none */
@@ -197,6 +218,15 @@ void sh_ring_on_answer(struct sh_ring *ring, uint64_t now_ns, const struct sh_ri
 /* Asks the registry for a change of a shard, until its version is another one. */
 void sh_ring_ask(struct sh_ring *ring, uint64_t now_ns, unsigned number, enum sh_arc_kind kind,
                  unsigned nid);
+
+/* ring_salvage.c */
+/* This superpeer owns a shard without replicas from now on. */
+void sh_ring_search_begin(struct sh_ring *ring, unsigned number);
+void sh_ring_search_step(struct sh_ring *ring, uint64_t now_ns, unsigned number);
+void sh_ring_on_copy_ask(struct sh_ring *ring, const struct sh_ring_head *head,
+                         struct sh_reader *r);
+void sh_ring_on_copy_answer(struct sh_ring *ring, const struct sh_ring_head *head,
+                            struct sh_reader *r);
 
 /* ring_follow.c */
 void sh_ring_on_append(struct sh_ring *ring, const struct sh_ring_head *head, struct sh_reader *r);

@@ -1,4 +1,5 @@
-/* Who may be added to a shard's replicas: the messages of four rings, passed on one at a time. */
+/* Who may be added to a shard's replicas, and whose old copy is taken when none is left: the messages
+ * of four rings, passed on one at a time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,6 +22,7 @@ static struct sh_disk *disks[SERVERS + 1];
 static bool is_mute[SERVERS + 1]; /* nothing comes from there, nor arrives */
 static uint64_t now_ns;
 static uint64_t built_version;
+static unsigned builds;
 
 static void apply(void *arg, unsigned shard, uint64_t epoch, uint64_t sequence,
                   struct sh_bytes command)
@@ -89,8 +91,10 @@ static void clear(void *arg, unsigned shard)
 static void build(void *arg, unsigned shard, uint64_t version)
 {
     (void)arg;
-    if (shard == SHARD)
-        built_version = version;
+    if (shard != SHARD)
+        return;
+    built_version = version;
+    builds++;
 }
 
 static void tell_all(void)
@@ -232,6 +236,16 @@ static void settle(void)
     }
 }
 
+/* The shard has no replica, and its owner makes its state. */
+static void make(void)
+{
+    unsigned before = builds;
+    settle();
+    assert_int_equal(builds, before + 1);
+    sh_ring_built(rings[arcs.shards[SHARD].owner], now_ns, SHARD, built_version);
+    settle();
+}
+
 /* A new owner does not know yet whether what came to it last was answered; a replica that is added
  * without it, and owns the shard next, would not have what was. */
 static void added_with_all_that_was_answered(void **state)
@@ -241,8 +255,7 @@ static void added_with_all_that_was_answered(void **state)
     struct sh_arc_change change = {.kind = 0};
     for (uint8_t nid = 1; nid <= 3; nid++)
         join(nid);
-    sh_ring_built(rings[sh_ring_owner(rings[1], SHARD)], now_ns, SHARD, built_version);
-    settle();
+    make();
     assert_int_equal(arcs.shards[SHARD].replicas, 1 << 1 | 1 << 2 | 1 << 3);
     /* An update reaches all, and is answered; but that it was, only its owner knows. */
     unsigned first = arcs.shards[SHARD].owner;
@@ -278,8 +291,144 @@ static void added_with_all_that_was_answered(void **state)
         drop(nid);
 }
 
+static void clean(void)
+{
+    for (unsigned nid = 1; nid <= SERVERS; nid++)
+        drop(nid);
+    memset(&arcs, 0, sizeof arcs);
+    memset(is_mute, 0, sizeof is_mute);
+}
+
+static void update(void)
+{
+    uint64_t epoch, sequence;
+    unsigned owner = arcs.shards[SHARD].owner;
+    assert_int_equal(
+        sh_ring_update(rings[owner], now_ns, SHARD, sh_bytes_text(COMMAND), &epoch, &sequence),
+        SHOAL_OK);
+    settle();
+    assert_true(sh_ring_applied(rings[owner], SHARD) == sequence);
+}
+
+/* It is cut off from the others and from the registry, which calls it failed. */
+static void cut(unsigned nid)
+{
+    is_mute[nid] = true;
+    assert_true(sh_arcs_gone(&arcs, nid));
+    for (unsigned i = 1; i <= SERVERS; i++)
+        if (rings[i] && !is_mute[i])
+            sh_ring_arcs_set(rings[i], now_ns, &arcs);
+    settle();
+}
+
+static void heal(unsigned nid)
+{
+    is_mute[nid] = false;
+    assert_true(sh_arcs_up(&arcs, nid));
+    tell_all();
+    settle();
+}
+
+/* Superpeers 1, 2 and 3 hold a shard; its owner goes on alone after 2 and then 3 were cut off, so
+ * that its disk is the only one with the last update, those two have old copies, and 4, which comes
+ * last, has none. Returns the owner. */
+static unsigned alone_with_the_last_update(unsigned *least_out, unsigned *more_out)
+{
+    clean();
+    for (uint8_t nid = 1; nid <= 3; nid++)
+        join(nid);
+    make();
+    unsigned owner = arcs.shards[SHARD].owner;
+    *least_out = owner % 3 + 1;
+    *more_out = *least_out % 3 + 1;
+    update();
+    cut(*least_out);
+    update();
+    cut(*more_out);
+    update();
+    end(owner);
+    heal(*least_out);
+    join(SERVERS);
+    settle();
+    assert_true(sh_arcs_waits(&arcs, SHARD)); /* whoever else is there */
+    assert_int_equal(arcs.shards[SHARD].replicas, sh_arc_bit(owner));
+    return owner;
+}
+
+static void the_most_advanced_old_copy_is_taken(void **state)
+{
+    (void)state;
+    unsigned least, more;
+    unsigned owner = alone_with_the_last_update(&least, &more);
+    unsigned before = builds;
+    heal(more);
+    assert_true(sh_arcs_waits(&arcs, SHARD));
+    assert_true(sh_arcs_forget(&arcs, owner));
+    tell_all();
+    settle();
+    const struct sh_shard *shard = &arcs.shards[SHARD];
+    assert_int_equal(builds, before); /* not of nothing */
+    assert_int_equal(shard->origin, SH_ORIGIN_COPY);
+    assert_int_equal(shard->copy_nid, more);
+    assert_int_equal(shard->copy_sequence, 2);
+    assert_int_equal(shard->replicas, sh_arc_bit(least) | sh_arc_bit(more) | sh_arc_bit(SERVERS));
+    for (unsigned nid = 1; nid <= SERVERS; nid++)
+        assert_true(!rings[nid] || sh_ring_applied(rings[nid], SHARD) == 2);
+    update();
+    clean();
+}
+
+/* Who is there, but does not answer, is waited for: it may have the most advanced copy. */
+static void all_that_are_there_are_asked(void **state)
+{
+    (void)state;
+    unsigned least, more;
+    uint64_t missing;
+    unsigned owner = alone_with_the_last_update(&least, &more);
+    heal(more);
+    is_mute[more] = true;
+    assert_true(sh_arcs_forget(&arcs, owner));
+    tell_all();
+    settle();
+    unsigned maker = arcs.shards[SHARD].owner;
+    assert_int_equal(arcs.shards[SHARD].replicas, 0);
+    if (maker != more) {
+        assert_true(sh_ring_searches(rings[maker], SHARD, &missing));
+        assert_int_equal(missing, sh_arc_bit(more));
+    }
+    is_mute[more] = false;
+    settle();
+    assert_int_equal(arcs.shards[SHARD].copy_nid, more);
+    clean();
+}
+
+/* What was made of nothing, and has no update, is no copy. */
+static void an_empty_state_is_no_copy(void **state)
+{
+    (void)state;
+    clean();
+    join(1);
+    make();
+    join(2);
+    settle();
+    assert_int_equal(arcs.shards[SHARD].replicas, 1 << 1 | 1 << 2);
+    cut(2);
+    end(1);
+    heal(2);
+    assert_true(sh_arcs_forget(&arcs, 1));
+    tell_all();
+    make();
+    assert_int_equal(arcs.shards[SHARD].origin, SH_ORIGIN_PEERS);
+    clean();
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(added_with_all_that_was_answered)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(added_with_all_that_was_answered),
+        cmocka_unit_test(the_most_advanced_old_copy_is_taken),
+        cmocka_unit_test(all_that_are_there_are_asked),
+        cmocka_unit_test(an_empty_state_is_no_copy),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

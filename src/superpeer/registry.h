@@ -131,6 +131,16 @@ const struct sh_arcs *sh_registry_arcs(const struct sh_registry *registry);
  * shard. */
 SHOAL_NODISCARD enum shoal_err sh_registry_arcs_start(struct sh_registry *registry, shoal_nid nid,
                                                       uint64_t life, bool is_memory);
+/* A superpeer's disk is lost for good, as an operator has declared: what it alone had comes from old
+ * copies (arcs.h: forget). ENONODE: it is no superpeer, or never took part in the ring. EINVAL: it is
+ * up. */
+SHOAL_NODISCARD enum shoal_err sh_registry_superpeer_lost(struct sh_registry *registry,
+                                                          shoal_nid nid);
+/* A cluster is forced to go on with that superpeer alone: the others have left, and it has whatever
+ * is left of the shards. The epoch leaps over any that the others may have reached, and the events
+ * have another log, named after `instance`. ENONODE. */
+SHOAL_NODISCARD enum shoal_err sh_registry_force(struct sh_registry *registry, shoal_nid nid,
+                                                 uint64_t instance);
 void sh_registry_arcs_change(struct sh_registry *registry, const struct sh_arc_change *change);
 /* Lifts the epoch above one that a member claims to know, if that can be. */
 void sh_registry_epoch_lift(struct sh_registry *registry, uint64_t epoch);
@@ -193,7 +203,7 @@ uint64_t sh_registry_changes(const struct sh_registry *registry);
 
 /* The image of a registry file, little-endian:
  *   0   u64  magic "SHOALREG"
- *   8   u16  format (4; 3, without the last, can be read)
+ *   8   u16  format (5)
  *   10  u16  index
  *   12  u16  number of superpeers
  *   14  u16  next ID to give out

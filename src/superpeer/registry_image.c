@@ -8,8 +8,7 @@
 #include "superpeer/registry_int.h"
 
 #define IMAGE_MAGIC UINT64_C(0x4745524c414f4853) /* "SHOALREG" */
-#define IMAGE_FORMAT 4
-#define IMAGE_FORMAT_NO_LOG 3 /* a shared one does not end with its log */
+#define IMAGE_FORMAT 5
 #define IMAGE_HEAD_BYTES 40
 #define IMAGE_CRC_AT 36
 
@@ -188,8 +187,7 @@ enum shoal_err sh_registry_image_check(struct sh_bytes image, uint64_t *sequence
         return SHOAL_ECORRUPT;
     if (sh_load32(image.at + IMAGE_CRC_AT) != image_crc(image))
         return SHOAL_ECORRUPT;
-    uint16_t format = sh_load16(image.at + 8);
-    if (format != IMAGE_FORMAT && format != IMAGE_FORMAT_NO_LOG)
+    if (sh_load16(image.at + 8) != IMAGE_FORMAT)
         return SHOAL_EVERSION;
     *sequence_out = sh_load64(image.at + 16);
     return SHOAL_OK;
@@ -223,7 +221,6 @@ enum shoal_err sh_registry_image_load(struct sh_registry *registry, uint64_t now
     if (!image_trim(&image))
         return SHOAL_ECORRUPT;
     struct sh_reader r = sh_reader_make(image);
-    bool has_log = sh_load16(image.at + 8) != IMAGE_FORMAT_NO_LOG;
     (void)sh_reader_take(&r, 10);
     uint16_t index = sh_get16(&r);
     uint16_t count = sh_get16(&r);
@@ -248,7 +245,7 @@ enum shoal_err sh_registry_image_load(struct sh_registry *registry, uint64_t now
         err = SHOAL_ECORRUPT;
     if (!err && registry->is_shared)
         err = moved_get(registry, &r);
-    if (!err && registry->is_shared && has_log)
+    if (!err && registry->is_shared)
         registry->events_log = sh_get64(&r);
     if (!err && !sh_reader_done(&r))
         err = SHOAL_ECORRUPT;

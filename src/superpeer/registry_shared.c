@@ -6,6 +6,9 @@
 #include "base/log.h"
 #include "superpeer/registry_int.h"
 
+/* More epochs than a cluster went through without a superpeer that is forced to go on alone. */
+#define EPOCHS_FORCED (UINT64_C(1) << 32)
+
 static bool is_same(const struct sh_node *node, struct sh_bytes address)
 {
     return strlen(node->address) == address.size &&
@@ -132,6 +135,55 @@ enum shoal_err sh_registry_arcs_start(struct sh_registry *registry, shoal_nid ni
     if (started == SH_ARCS_STALE)
         return SHOAL_EDIFFERS;
     registry->changes++;
+    return SHOAL_OK;
+}
+
+/* The shards whose only replica a superpeer is. */
+static unsigned shards_alone(const struct sh_arcs *arcs, unsigned nid)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < SH_SHARDS; i++)
+        count += arcs->shards[i].replicas == sh_arc_bit(nid);
+    return count;
+}
+
+enum shoal_err sh_registry_superpeer_lost(struct sh_registry *registry, shoal_nid nid)
+{
+    SH_ASSERT(registry->is_shared);
+    const struct sh_node *node = sh_view_find(&registry->view, nid);
+    if (!node || node->role != SH_ROLE_SUPERPEER || !registry->arcs.lives[nid.v])
+        return SHOAL_ENONODE;
+    if (registry->arcs.present & sh_arc_bit(nid.v))
+        return SHOAL_EINVAL;
+    unsigned alone = shards_alone(&registry->arcs, nid.v);
+    registry->changes += sh_arcs_forget(&registry->arcs, nid.v);
+    SH_WARN("cluster",
+            "an operator has declared a superpeer's disk lost: the shards that it alone had go on "
+            "from the most advanced old copies",
+            SH_U64("superpeer", nid.v), SH_U64("shards", alone));
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_registry_force(struct sh_registry *registry, shoal_nid nid, uint64_t instance)
+{
+    SH_ASSERT(registry->is_shared && instance);
+    struct sh_node *own = sh_view_find(&registry->view, nid);
+    if (!own || own->role != SH_ROLE_SUPERPEER || !registry->arcs.lives[nid.v])
+        return SHOAL_ENONODE;
+    for (size_t i = 0; i < registry->view.count; i++) {
+        struct sh_node *node = &registry->view.nodes[i];
+        if (node->role == SH_ROLE_SUPERPEER)
+            node->state = node->nid.v == nid.v ? SH_NODE_UP : SH_NODE_LEFT;
+    }
+    sh_arcs_force(&registry->arcs, nid.v);
+    registry->versions[registry->index] += EPOCHS_FORCED;
+    registry->view.epoch += EPOCHS_FORCED;
+    sh_registry_touch(registry);
+    registry->events_log = 1;
+    sh_registry_events_begin(registry);
+    sh_registry_events_name(registry, instance);
+    SH_WARN("cluster", "the cluster goes on with this superpeer alone, as an operator has forced",
+            SH_U64("superpeer", nid.v), SH_U64("epoch", registry->view.epoch));
     return SHOAL_OK;
 }
 

@@ -43,7 +43,7 @@ bool sh_command_get(struct sh_bytes bytes, struct sh_command *command_out)
     command.number = sh_get64(&r);
     command.instance = sh_get64(&r);
     command.address = sh_get_text(&r);
-    if (!sh_reader_done(&r) || command.kind < SH_COMMAND_JOIN || command.kind > SH_COMMAND_MOVED ||
+    if (!sh_reader_done(&r) || command.kind < SH_COMMAND_JOIN || command.kind > SH_COMMAND_FORCE ||
         command.state > SH_NODE_FAILED || command.address.size >= SH_MSG_ADDRESS_MAX)
         return false;
     *command_out = command;
@@ -231,6 +231,12 @@ void sh_shared_dismiss(struct sh_superpeer *superpeer, const struct sh_msg_in *i
     wait_for(superpeer, in, &command);
 }
 
+void sh_shared_lost(struct sh_superpeer *superpeer, const struct sh_msg_in *in, shoal_nid nid)
+{
+    struct sh_command command = {.kind = SH_COMMAND_LOST, .nid = nid};
+    wait_for(superpeer, in, &command);
+}
+
 void sh_shared_pending_drop(struct sh_superpeer *superpeer)
 {
     struct sh_shared *shared = superpeer->shared;
@@ -249,6 +255,10 @@ static const char *reason_of(const struct sh_command *command, enum shoal_err er
         return "the last superpeer can't leave";
     if (err == SHOAL_ELIMIT && command->kind == SH_COMMAND_SUPERPEER)
         return "there are 63 superpeers already";
+    if (err == SHOAL_EINVAL && command->kind == SH_COMMAND_LOST)
+        return "that superpeer is up, so its disk is not lost: stop its process first";
+    if (err == SHOAL_ENONODE && command->kind == SH_COMMAND_LOST)
+        return "there is no superpeer with that ID that ever took part";
     return NULL;
 }
 
@@ -336,6 +346,10 @@ enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_reg
     case SH_COMMAND_MOVED:
         moved_set(registry, command);
         return SHOAL_OK;
+    case SH_COMMAND_LOST:
+        return sh_registry_superpeer_lost(registry, command->nid);
+    case SH_COMMAND_FORCE:
+        return sh_registry_force(registry, command->nid, command->instance);
     default:
         sh_registry_epoch_lift(registry, command->instance);
         return SHOAL_OK;

@@ -65,11 +65,18 @@ static void ring_report(const struct sh_superpeer *superpeer, struct sh_report *
     const struct sh_arcs *arcs =
         superpeer->shared ? sh_registry_arcs(superpeer->registry) : &part->own;
     report->shard_count = SH_SHARDS;
+    report->present = arcs->present;
     for (unsigned i = 0; i < SH_SHARDS; i++) {
         struct sh_report_shard *shard = &report->shards[i];
         shard->owner = arcs->shards[i].owner;
         shard->version = arcs->shards[i].version;
         shard->replicas = arcs->shards[i].replicas;
+        shard->origin = arcs->shards[i].origin;
+        shard->copy_nid = arcs->shards[i].copy_nid;
+        shard->origin_version = arcs->shards[i].origin_version;
+        shard->copy_epoch = arcs->shards[i].copy_epoch;
+        shard->copy_sequence = arcs->shards[i].copy_sequence;
+        shard->is_searching = sh_ring_searches(part->ring, i, &shard->missing);
         shard->is_here = sh_ring_holds(part->ring, i);
         if (!shard->is_here)
             continue;

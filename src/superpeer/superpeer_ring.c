@@ -63,6 +63,8 @@ static void apply(void *arg, unsigned shard, uint64_t epoch, uint64_t sequence,
         sh_superpeer_gather_moved(part->superpeer, shard);
     if (update.kind == SH_METADATA_CLAIM && result.err == SHOAL_EBUSY)
         sh_superpeer_gather_missed(part->superpeer, update.from);
+    if (update.kind == SH_METADATA_RESTORED)
+        sh_superpeer_salvage_done(part->superpeer, shard);
     sh_superpeer_services_changed(part->superpeer, shard);
     struct sh_ring_waiting **at = waiting_find(part, shard, epoch, sequence);
     if (!*at)
@@ -172,6 +174,8 @@ enum shoal_err sh_superpeer_ring_reads(struct sh_superpeer *superpeer, unsigned 
         return SHOAL_EROLE;
     }
     enum shoal_err err = sh_ring_reads(part->ring, now_of(superpeer), shard);
+    if (!err && sh_superpeer_salvage_is_due(superpeer, shard))
+        return SHOAL_EBUSY;
     other_out->v = err == SHOAL_EROLE ? sh_ring_owner(part->ring, shard) : 0;
     return err == SHOAL_EROLE && !other_out->v ? SHOAL_EBUSY : err;
 }
@@ -374,6 +378,7 @@ static void build_step(struct sh_superpeer_ring *part, uint64_t now_ns)
         if (part->is_built[i])
             continue;
         part->is_built[i] = true;
+        sh_superpeer_salvage_empty(superpeer, i);
         sh_superpeer_gather_begin(superpeer, i);
         bool is_known = sh_superpeer_gather_is_whole(superpeer);
         uint64_t incarnation = sh_mix64(part->salt ^ sh_mix64(part->build_version[i])) | 1;
@@ -455,6 +460,7 @@ unsigned sh_superpeer_ring_step(struct sh_superpeer *superpeer, uint64_t now_ns)
     unsigned work = beat_step(superpeer, now_ns);
     sh_superpeer_lease_step(superpeer, now_ns);
     build_step(part, now_ns);
+    sh_superpeer_salvage_step(superpeer);
     work += log_step(superpeer, now_ns);
     work += effects_step(superpeer, now_ns);
     work += sh_metadata_sweep(part->metadata, SWEEP_CELLS);

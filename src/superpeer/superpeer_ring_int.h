@@ -1,6 +1,7 @@
 /* The inside of a superpeer's part in the ring: superpeer_ring.c (what is kept, names, life),
  * superpeer_lease.c (who may answer), superpeer_moves.c (lookups and migrations),
- * superpeer_gather.c (what the nodes have, after a loss).
+ * superpeer_gather.c (what the nodes have, after a loss), superpeer_salvage.c (shards whose last
+ * replica was lost).
  *
  * Superpeers that share their registry have the ring's table there. One without a data_dir is a
  * ring by itself, with a table and a lease of its own, of what is its by superpeer_home: nobody
@@ -68,7 +69,8 @@ struct sh_superpeer_ring {
     } offer;
     bool is_built[SH_SHARDS]; /* false: to be built in that version */
     uint64_t build_version[SH_SHARDS];
-    uint64_t salt; /* of incarnations */
+    uint64_t salt;                        /* of incarnations */
+    uint64_t restored_version[SH_SHARDS]; /* in which RESTORED was ordered last */
     struct sh_ring_waiting *waiting;
     size_t waiting_count;
     struct sh_gather gather;
@@ -91,6 +93,16 @@ SHOAL_NODISCARD enum shoal_err sh_superpeer_ring_order(struct sh_superpeer *supe
 void sh_superpeer_ring_settle(struct sh_superpeer *superpeer, uint64_t now_ns);
 /* The shard's state begins anew, as nobody has it any more. */
 void sh_superpeer_ring_begin(struct sh_superpeer *superpeer, unsigned shard, bool is_known);
+
+/* superpeer_salvage.c. Whether a shard's state is an old copy that has not been made the beginning
+ * of a new incarnation yet, so that nothing may be answered with it. */
+bool sh_superpeer_salvage_is_due(const struct sh_superpeer *superpeer, unsigned shard);
+/* Orders that where it is due. */
+void sh_superpeer_salvage_step(struct sh_superpeer *superpeer);
+/* An update of that kind was carried out here. */
+void sh_superpeer_salvage_done(const struct sh_superpeer *superpeer, unsigned shard);
+/* Says in the log that a shard begins without any copy. */
+void sh_superpeer_salvage_empty(const struct sh_superpeer *superpeer, unsigned shard);
 
 /* superpeer_lease.c */
 void sh_superpeer_lease_handlers(struct sh_superpeer *superpeer);

@@ -120,6 +120,16 @@ static void on_dismiss(void *arg, struct sh_msg_in *in)
         sh_shared_dismiss(superpeer, in, nid);
 }
 
+static void on_lost(void *arg, struct sh_msg_in *in)
+{
+    struct sh_superpeer *superpeer = arg;
+    shoal_nid nid = {sh_get16(&in->payload)};
+    if (!sh_reader_done(&in->payload) || !nid.v || nid.v > SH_SUPERPEERS_MAX)
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EPROTO, NULL);
+    else
+        sh_shared_lost(superpeer, in, nid);
+}
+
 void sh_shared_send(struct sh_superpeer *superpeer, shoal_nid to, sh_msg_type type,
                     struct sh_bytes bytes)
 {
@@ -350,6 +360,7 @@ enum shoal_err sh_superpeer_shared_open(struct sh_superpeer *superpeer,
     sh_msg_handler_set(superpeer->msg, SH_CLUSTER_HEARD, SH_MSG_INLINE, sh_shared_on_heard,
                        superpeer);
     sh_msg_handler_set(superpeer->msg, SH_CLUSTER_DISMISS, SH_MSG_INLINE, on_dismiss, superpeer);
+    sh_msg_handler_set(superpeer->msg, SH_CLUSTER_LOST, SH_MSG_INLINE, on_lost, superpeer);
     return SHOAL_OK;
 }
 

@@ -45,6 +45,8 @@ enum sh_command_kind {
     SH_COMMAND_RING,      /* a superpeer's process has begun: it keeps nothing of the ring yet */
     SH_COMMAND_ARC,       /* a change of a shard */
     SH_COMMAND_MOVED,     /* IDs that take part in a migration */
+    SH_COMMAND_LOST,      /* a superpeer's disk, as an operator has declared */
+    SH_COMMAND_FORCE,     /* the cluster goes on with that superpeer alone (superpeer_force.c) */
 };
 
 struct sh_command {
@@ -144,6 +146,7 @@ void sh_shared_apply(void *arg, uint64_t index, uint64_t term, struct sh_bytes b
 void sh_shared_recruit(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
                        struct sh_bytes address, uint64_t instance);
 void sh_shared_dismiss(struct sh_superpeer *superpeer, const struct sh_msg_in *in, shoal_nid nid);
+void sh_shared_lost(struct sh_superpeer *superpeer, const struct sh_msg_in *in, shoal_nid nid);
 unsigned sh_shared_pending_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 void sh_shared_pending_drop(struct sh_superpeer *superpeer);
 

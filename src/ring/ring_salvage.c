@@ -1,0 +1,113 @@
+/* A shard whose replicas were all lost: its owner asks every superpeer that is there what old copy
+ * it has, and has the most advanced one made the shard's state.
+ *
+ *   owner: COPY_ASK --> all that are present --> COPY_ANSWER (epoch, sequence)
+ *     all have answered:  a copy         SALVAGE to the registry: its superpeer is owner and replica
+ *                         no copy        fsm.build
+ *
+ * Of two copies the one whose last update was ordered in the higher epoch is the more advanced, then
+ * the longer one: an owner orders in an epoch only behind all that its replicas had, so a log with an
+ * entry of an epoch contains whatever was answered in the epochs before. A copy without any update is
+ * as good as none: a state that was made, and whose maker was killed before the registry heard of it.
+ *
+ * What a superpeer says it keeps until the shard's version is another one (ring.c: version_take). */
+#include "base/assert.h"
+#include "base/log.h"
+#include "ring/ring_int.h"
+
+void sh_ring_search_begin(struct sh_ring *ring, unsigned number)
+{
+    const struct sh_shard *now = &ring->arcs.shards[number];
+    SH_ASSERT(now->owner == ring->config.server && !now->replicas);
+    ring->shards[number].search = (struct sh_ring_search){.is_open = true};
+    sh_ring_touch(ring, number);
+}
+
+/* Whether what there is of a copy, or that there is none, is on the disk. */
+static bool is_settled(const struct sh_ring *ring, unsigned number)
+{
+    const struct sh_ring_shard *shard = &ring->shards[number];
+    return !shard->has ||
+           (shard->has_lsn <= ring->synced && shard->synced == sh_entries_last(&shard->entries));
+}
+
+/* A superpeer has said what it has; sequence 0: nothing. */
+static void answered(struct sh_ring_search *search, uint8_t nid, uint64_t epoch, uint64_t sequence)
+{
+    search->answered |= sh_arc_bit(nid);
+    bool is_more = epoch > search->epoch || (epoch == search->epoch && sequence > search->sequence);
+    if (!sequence || (search->nid && !is_more))
+        return;
+    search->nid = nid;
+    search->epoch = epoch;
+    search->sequence = sequence;
+}
+
+static void own_look(struct sh_ring *ring, unsigned number)
+{
+    struct sh_ring_search *search = &ring->shards[number].search;
+    uint64_t epoch = 0, sequence = 0;
+    if ((search->answered & sh_ring_own(ring)) || !is_settled(ring, number))
+        return;
+    bool has = sh_ring_copy(ring, number, &epoch, &sequence);
+    answered(search, ring->config.server, epoch, has ? sequence : 0);
+}
+
+static void others_ask(struct sh_ring *ring, uint64_t now_ns, unsigned number)
+{
+    struct sh_ring_search *search = &ring->shards[number].search;
+    uint64_t left = ring->arcs.present & ~search->answered & ~sh_ring_own(ring);
+    if (!left || now_ns < search->resend_ns)
+        return;
+    search->resend_ns = now_ns + ring->config.resend_ns;
+    for (; left; left &= left - 1)
+        (void)sh_ring_message_begin(ring, (uint8_t)__builtin_ctzll(left), number, SH_RING_COPY_ASK,
+                                    0, 0);
+}
+
+void sh_ring_search_step(struct sh_ring *ring, uint64_t now_ns, unsigned number)
+{
+    struct sh_ring_search *search = &ring->shards[number].search;
+    const struct sh_shard *now = &ring->arcs.shards[number];
+    if (!search->is_open)
+        return;
+    SH_ASSERT(now->owner == ring->config.server && !now->replicas);
+    own_look(ring, number);
+    others_ask(ring, now_ns, number);
+    if (ring->arcs.present & ~search->answered)
+        return;
+    search->is_open = false;
+    if (!search->nid) {
+        ring->config.fsm.build(ring->config.fsm.arg, number, now->version);
+        return;
+    }
+    SH_WARN("ring",
+            "all replicas of a shard were lost: the most advanced old copy becomes its state",
+            SH_U64("shard", number), SH_U64("superpeer", search->nid),
+            SH_U64("epoch", search->epoch), SH_U64("sequence", search->sequence));
+    sh_ring_ask(ring, now_ns, number, SH_ARC_SALVAGE, search->nid);
+}
+
+void sh_ring_on_copy_ask(struct sh_ring *ring, const struct sh_ring_head *head, struct sh_reader *r)
+{
+    uint64_t epoch = 0, sequence = 0;
+    if (!sh_reader_done(r) || !is_settled(ring, head->shard))
+        return; /* asked again */
+    bool has = sh_ring_copy(ring, head->shard, &epoch, &sequence);
+    struct sh_writer w = sh_ring_message_begin(ring, head->from, head->shard, SH_RING_COPY_ANSWER,
+                                               has ? 0 : SH_RING_EMPTY, SH_RING_COPY_ANSWER_BYTES);
+    sh_put64(&w, has ? epoch : 0);
+    sh_put64(&w, has ? sequence : 0);
+}
+
+void sh_ring_on_copy_answer(struct sh_ring *ring, const struct sh_ring_head *head,
+                            struct sh_reader *r)
+{
+    uint64_t epoch = sh_get64(r);
+    uint64_t sequence = sh_get64(r);
+    bool is_empty = head->flags & SH_RING_EMPTY;
+    if (!sh_reader_done(r) || sequence > SH_RING_SEQUENCE_MAX || is_empty != !sequence)
+        return;
+    answered(&ring->shards[head->shard].search, head->from, epoch, sequence);
+    sh_ring_touch(ring, head->shard);
+}

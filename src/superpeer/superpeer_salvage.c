@@ -1,0 +1,72 @@
+/* Shards whose last replica was lost: disks that an operator has declared lost, a cluster that is
+ * forced to begin anew from one superpeer (superpeer_force.c), and superpeers whose disks are in
+ * memory. The ring finds the most advanced old copy (ring/ring_salvage.c), and the registry's table
+ * says which it is. What the copy lacks nobody can tell, so it begins a new incarnation of the shard,
+ * in which the peers say anew what they have (superpeer_gather.c).
+ *
+ *   table: COPY, version v --> owner: the copy's incarnation is not v's --RESTORED--> it is: serves
+ *
+ * The incarnation is made of the table's words alone, so whichever superpeer owns the shard sees
+ * whether RESTORED was carried out. */
+#include "base/assert.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "superpeer/superpeer_ring_int.h"
+
+/* The incarnation of a shard that began with an old copy in the version at its origin; 0: another
+ * one's. */
+static uint64_t incarnation_of(const struct sh_superpeer *superpeer, unsigned shard)
+{
+    const struct sh_shard *at = &superpeer->ring->seen.shards[shard];
+    if (at->origin != SH_ORIGIN_COPY)
+        return 0;
+    uint64_t salt = sh_mix64(at->copy_epoch) ^ (UINT64_C(1) << shard);
+    return sh_mix64(salt ^ sh_mix64(at->origin_version)) | 1;
+}
+
+bool sh_superpeer_salvage_is_due(const struct sh_superpeer *superpeer, unsigned shard)
+{
+    SH_ASSERT(superpeer->ring && shard < SH_SHARDS);
+    uint64_t incarnation = incarnation_of(superpeer, shard);
+    return incarnation && sh_metadata_incarnation(superpeer->ring->metadata, shard) != incarnation;
+}
+
+void sh_superpeer_salvage_step(struct sh_superpeer *superpeer)
+{
+    struct sh_superpeer_ring *part = superpeer->ring;
+    uint64_t now_ns = sh_now(&superpeer->env.clock);
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        struct sh_metadata_update update = {.kind = SH_METADATA_RESTORED};
+        uint64_t version = part->seen.shards[i].version;
+        if (part->restored_version[i] == version || !sh_superpeer_salvage_is_due(superpeer, i) ||
+            sh_ring_reads(part->ring, now_ns, i))
+            continue;
+        update.sequence = incarnation_of(superpeer, i);
+        if (!sh_superpeer_ring_order(superpeer, i, &update))
+            part->restored_version[i] = version;
+    }
+}
+
+void sh_superpeer_salvage_done(const struct sh_superpeer *superpeer, unsigned shard)
+{
+    const struct sh_shard *at = &superpeer->ring->seen.shards[shard];
+    if (at->owner != superpeer->index + 1 || at->origin != SH_ORIGIN_COPY)
+        return;
+    SH_WARN("cluster",
+            "a shard whose replicas were all lost goes on from an old copy: names, barriers and "
+            "scratch values that were changed after the copy's last update may be missing; where "
+            "chunks are, the peers are asked",
+            SH_U64("shard", shard), SH_U64("copy_of", at->copy_nid),
+            SH_U64("copy_version", at->copy_epoch), SH_U64("copy_sequence", at->copy_sequence));
+}
+
+void sh_superpeer_salvage_empty(const struct sh_superpeer *superpeer, unsigned shard)
+{
+    const struct sh_shard *at = &superpeer->ring->seen.shards[shard];
+    if (at->origin != SH_ORIGIN_NONE && superpeer->shared)
+        SH_WARN("cluster",
+                "a shard whose replicas were all lost begins empty, since no superpeer has an old "
+                "copy: its names, barriers and scratch values are gone, but for what the peers "
+                "report; where chunks are, they are asked",
+                SH_U64("shard", shard));
+}
