@@ -125,7 +125,8 @@
  * RAFT       a message of raft (raft_int.h)
  * PROPOSE    to the leader: a command (superpeer_shared_int.h)
  * HERE       from one that hears no leader, or about it: u16 ID, text its address
- * DISMISSED  to such a one: u16 ID: it is no superpeer any more, or that is another's ID
+ * DISMISSED  to such a one: u16 ID, u64 the ID of the sender's log (raft.h; 0: it has none): it is no
+ *            superpeer of that log any more, or that is another's ID
  * RING       a message of the ring (ring_int.h)
  * LEASE      to the leader: u8 0, u64 the sender's time, u64 its epoch; and its answer: u8 1, the
  *            same time, u64 the leader's epoch
@@ -253,6 +254,7 @@ enum sh_ask_kind {
 #define SH_PING_BYTES 2
 #define SH_RECRUIT_BYTES 10 /* with the address's length */
 #define SH_DISMISS_BYTES 2
+#define SH_DISMISSED_BYTES 10
 #define SH_METADATA_ANSWER_BYTES 13
 #define SH_ASK_BYTES 34 /* with the lengths of both texts */
 #define SH_LEASE_BYTES 17

@@ -91,21 +91,27 @@ void sh_shards_restored_print(FILE *out, const struct sh_report *report)
 {
     char shards[SH_SET_TEXT_MAX];
     uint64_t empty = 0;
+    bool is_any = false;
     for (unsigned i = 0; i < report->shard_count; i++) {
         const struct sh_report_shard *shard = &report->shards[i];
         empty |= (uint64_t)(shard->origin == SH_ORIGIN_PEERS) << i;
-        if (shard->origin == SH_ORIGIN_COPY)
+        if (shard->origin != SH_ORIGIN_COPY)
+            continue;
+        if (!is_any)
             fprintf(
                 out,
-                "\nShard %u was lost, and goes on from superpeer %u's old copy, up to its update "
-                "%" PRIu64 " of version %" PRIu64 ": what names, barriers and scratch values "
-                "were given after it is missing; where chunks are, the peers say.\n",
-                i, (unsigned)shard->copy_nid, shard->copy_sequence, shard->copy_epoch);
+                "\nRestored from old copies, after their last replica was lost. Names, barriers "
+                "and scratch values\nthat were changed after the copy's last update are missing; "
+                "where chunks are, the peers say.\n%-8s %8s  %12s  %10s\n",
+                "SHARD", "COPY OF", "LAST UPDATE", "OF VERSION");
+        is_any = true;
+        fprintf(out, "%-8u %8u  %12" PRIu64 "  %10" PRIu64 "\n", i, (unsigned)shard->copy_nid,
+                shard->copy_sequence, shard->copy_epoch);
     }
     if (empty)
         fprintf(out,
                 "\nThe shards %s were lost, and no superpeer had an old copy: names, barriers and "
-                "scratch values are missing that no peer reported; where chunks are, the peers "
+                "scratch values\nare missing that no peer reported; where chunks are, the peers "
                 "say.\n",
                 sh_set_format(empty, shards));
 }

@@ -110,6 +110,13 @@ struct sh_journal_stream sh_raft_stream(struct sh_raft *raft);
  * caller has given to the journal to store; nothing is sent before it is durable. */
 void sh_raft_start(struct sh_raft *raft, struct sh_journal *journal, unsigned stream, uint64_t life,
                    uint64_t now_ns);
+/* In the place of start, while no server runs: makes this one the only member of a log that goes on
+ * from what is stored here under another ID, so that all other servers of the log are strangers to
+ * it; and it never withdraws for their sake. Appends a command (borrowed) behind all that there is.
+ * Done once all of the journal is synced; cut off before, it is to be done again. For the time when a
+ * majority is lost for good. ENONAME: nothing is stored, or no log is known; ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_raft_force(struct sh_raft *raft, struct sh_journal *journal,
+                                             unsigned stream, struct sh_bytes command);
 /* Whether nothing was stored when the journal was opened. */
 bool sh_raft_is_new(const struct sh_raft *raft);
 

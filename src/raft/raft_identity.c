@@ -150,8 +150,8 @@ bool sh_raft_identity_check(struct sh_raft *raft, uint8_t from, const struct sh_
 static bool is_left_alone(const struct sh_raft *raft, uint8_t from, uint64_t commit)
 {
     uint64_t members = raft->members.voters | raft->members.learners;
-    return members == sh_raft_bit(raft->config.server) && !(members & sh_raft_bit(from)) &&
-           commit >= raft->commit;
+    return !raft->is_forced && members == sh_raft_bit(raft->config.server) &&
+           !(members & sh_raft_bit(from)) && commit >= raft->commit;
 }
 
 void sh_raft_on_refused(struct sh_raft *raft, uint64_t now_ns, uint8_t from,

@@ -29,7 +29,7 @@
  *                  REPLY: this answers a REFUSED, and is not answered
  *
  * What the journal holds of a server:
- *   state      u8 flags (1: recovering), u8 vote, u8 server, u8 zero, u64 term, u64 log ID,
+ *   state      u8 flags (1: recovering, 2: forced), u8 vote, u8 server, u8 zero, u64 term, u64 log ID,
  *              u64 founding number, u64 first voters, u64 first learners
  *   entries    of enum sh_raft_kind
  *   snapshot   u64 voters, u64 learners, the state machine's bytes */
@@ -117,7 +117,8 @@ struct sh_raft {
     uint64_t term;
     uint8_t vote;
     bool is_recovering;
-    uint64_t log_id;   /* 0: not known yet; else it never changes */
+    bool is_forced;    /* the log goes on from another one's (sh_raft_force) */
+    uint64_t log_id;   /* 0: not known yet; else only sh_raft_force changes it */
     uint64_t founding; /* drawn when nothing was stored; those of all founders make the log's ID */
     struct sh_raft_snapshot snapshot;
     struct sh_entries log; /* its base lies at the snapshot, or at the one before */

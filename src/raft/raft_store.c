@@ -8,6 +8,8 @@
 #include "raft/raft_int.h"
 
 #define STATE_BYTES 44
+#define FLAG_RECOVERING 1u
+#define FLAG_FORCED 2u
 #define SAVED_BYTES_MAX (SH_RAFT_MEMBERS_BYTES + (size_t)SH_RAFT_SNAPSHOT_BYTES_MAX)
 
 _Static_assert(SH_RAFT_COMMAND_BYTES_MAX <= SH_JOURNAL_ENTRY_BYTES_MAX, "a command is an entry");
@@ -30,7 +32,8 @@ void sh_raft_promise(struct sh_raft *raft)
     if (!raft->journal)
         return; /* start does it */
     struct sh_writer w = sh_writer_make(state, sizeof state);
-    sh_put8(&w, raft->is_recovering);
+    sh_put8(&w, (uint8_t)((raft->is_recovering ? FLAG_RECOVERING : 0) |
+                          (raft->is_forced ? FLAG_FORCED : 0)));
     sh_put8(&w, raft->vote);
     sh_put8(&w, raft->config.server);
     sh_put8(&w, 0);
@@ -59,14 +62,17 @@ static enum shoal_err load_state(void *arg, struct sh_bytes state)
     uint64_t founding = sh_get64(&r);
     struct sh_raft_members first = {.voters = sh_get64(&r)};
     first.learners = sh_get64(&r);
-    if (!sh_reader_done(&r) || flags > 1 || zero || term < raft->term ||
-        (!log_id && (term || !flags)) || (first.voters & first.learners) ||
-        (raft->is_known && raft->log_id && log_id != raft->log_id))
+    bool is_recovering = flags & FLAG_RECOVERING, is_forced = flags & FLAG_FORCED;
+    if (!sh_reader_done(&r) || (flags & ~(FLAG_RECOVERING | FLAG_FORCED)) || zero ||
+        term < raft->term || (!log_id && (term || !is_recovering)) ||
+        (first.voters & first.learners) ||
+        (raft->is_known && raft->log_id && log_id != raft->log_id && !is_forced))
         return SHOAL_ECORRUPT;
     if (server != raft->config.server)
         return SHOAL_ECLUSTER;
     raft->is_known = true;
-    raft->is_recovering = flags;
+    raft->is_recovering = is_recovering;
+    raft->is_forced = is_forced;
     raft->vote = vote;
     raft->term = term;
     raft->log_id = log_id;

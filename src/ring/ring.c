@@ -288,8 +288,7 @@ bool sh_ring_copy(const struct sh_ring *ring, unsigned number, uint64_t *epoch_o
     SH_ASSERT(number < SH_SHARDS);
     const struct sh_ring_shard *shard = &ring->shards[number];
     *sequence_out = sh_entries_last(&shard->entries);
-    return shard->has && *sequence_out &&
-           sh_entries_term(&shard->entries, *sequence_out, epoch_out);
+    return shard->has && sh_entries_term(&shard->entries, *sequence_out, epoch_out);
 }
 
 bool sh_ring_searches(const struct sh_ring *ring, unsigned number, uint64_t *missing_out)

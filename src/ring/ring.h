@@ -168,8 +168,7 @@ uint8_t sh_ring_owner(const struct sh_ring *ring, unsigned shard);
 bool sh_ring_holds(const struct sh_ring *ring, unsigned shard);
 uint64_t sh_ring_applied(const struct sh_ring *ring, unsigned shard);
 uint64_t sh_ring_last(const struct sh_ring *ring, unsigned shard);
-/* Of an old copy, or one in use: the epoch and sequence of its log's end. False: there is none, or
- * no update was ever ordered in it. */
+/* Of an old copy, or one in use: the epoch and sequence of its log's end. False: there is none. */
 bool sh_ring_copy(const struct sh_ring *ring, unsigned shard, uint64_t *epoch_out,
                   uint64_t *sequence_out);
 /* Whether this superpeer is to make the state of a shard without replicas, and waits for what others

@@ -8,7 +8,7 @@
  * Of two copies the one whose last update was ordered in the higher epoch is the more advanced, then
  * the longer one: an owner orders in an epoch only behind all that its replicas had, so a log with an
  * entry of an epoch contains whatever was answered in the epochs before. A copy without any update is
- * as good as none: a state that was made, and whose maker was killed before the registry heard of it.
+ * taken only where there is no other: its maker may have been killed before the registry heard of it.
  *
  * What a superpeer says it keeps until the shard's version is another one (ring.c: version_take). */
 #include "base/assert.h"
@@ -31,12 +31,13 @@ static bool is_settled(const struct sh_ring *ring, unsigned number)
            (shard->has_lsn <= ring->synced && shard->synced == sh_entries_last(&shard->entries));
 }
 
-/* A superpeer has said what it has; sequence 0: nothing. */
-static void answered(struct sh_ring_search *search, uint8_t nid, uint64_t epoch, uint64_t sequence)
+/* A superpeer has said which copy it has. */
+static void found(struct sh_ring_search *search, uint8_t nid, uint64_t epoch, uint64_t sequence)
 {
-    search->answered |= sh_arc_bit(nid);
-    bool is_more = epoch > search->epoch || (epoch == search->epoch && sequence > search->sequence);
-    if (!sequence || (search->nid && !is_more))
+    bool is_later =
+        epoch > search->epoch || (epoch == search->epoch && sequence > search->sequence);
+    bool is_more = !search->nid || (sequence && (!search->sequence || is_later));
+    if (!is_more)
         return;
     search->nid = nid;
     search->epoch = epoch;
@@ -46,11 +47,12 @@ static void answered(struct sh_ring_search *search, uint8_t nid, uint64_t epoch,
 static void own_look(struct sh_ring *ring, unsigned number)
 {
     struct sh_ring_search *search = &ring->shards[number].search;
-    uint64_t epoch = 0, sequence = 0;
+    uint64_t epoch, sequence;
     if ((search->answered & sh_ring_own(ring)) || !is_settled(ring, number))
         return;
-    bool has = sh_ring_copy(ring, number, &epoch, &sequence);
-    answered(search, ring->config.server, epoch, has ? sequence : 0);
+    search->answered |= sh_ring_own(ring);
+    if (sh_ring_copy(ring, number, &epoch, &sequence))
+        found(search, ring->config.server, epoch, sequence);
 }
 
 static void others_ask(struct sh_ring *ring, uint64_t now_ns, unsigned number)
@@ -81,7 +83,7 @@ void sh_ring_search_step(struct sh_ring *ring, uint64_t now_ns, unsigned number)
         ring->config.fsm.build(ring->config.fsm.arg, number, now->version);
         return;
     }
-    SH_WARN("ring",
+    SH_INFO("ring",
             "all replicas of a shard were lost: the most advanced old copy becomes its state",
             SH_U64("shard", number), SH_U64("superpeer", search->nid),
             SH_U64("epoch", search->epoch), SH_U64("sequence", search->sequence));
@@ -106,8 +108,11 @@ void sh_ring_on_copy_answer(struct sh_ring *ring, const struct sh_ring_head *hea
     uint64_t epoch = sh_get64(r);
     uint64_t sequence = sh_get64(r);
     bool is_empty = head->flags & SH_RING_EMPTY;
-    if (!sh_reader_done(r) || sequence > SH_RING_SEQUENCE_MAX || is_empty != !sequence)
+    struct sh_ring_search *search = &ring->shards[head->shard].search;
+    if (!sh_reader_done(r) || sequence > SH_RING_SEQUENCE_MAX || epoch > head->version)
         return;
-    answered(&ring->shards[head->shard].search, head->from, epoch, sequence);
+    search->answered |= sh_arc_bit(head->from);
+    if (!is_empty)
+        found(search, head->from, epoch, sequence);
     sh_ring_touch(ring, head->shard);
 }

@@ -59,6 +59,14 @@ struct sh_superpeer_config {
  * ENOMEM; each is logged. Waits for the disk. */
 SHOAL_NODISCARD enum shoal_err sh_superpeer_stored(const struct sh_env *env, uint16_t *index_out);
 
+/* Makes the superpeer that the disk holds the only one of its cluster, which then goes on from what it
+ * has, for a cluster whose majority is lost for good (superpeer_force.c). No node may run on the disk.
+ * Waits for the disk, up to a minute. cluster: its name. ENONAME: no superpeer, or it never took part
+ * in a registry. ECLUSTER, ECORRUPT, EVERSION, EIO, ENOSPC, ENOMEM, ETIMEOUT: done again once that is
+ * seen to, it does the rest. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_force(const struct sh_env *env, const char *cluster,
+                                                  uint16_t *index_out);
+
 /* Loads the registry (waits for the disk) and registers the handlers of proto.h. ECORRUPT,
  * ECLUSTER (what is stored is of another cluster or superpeer), EVERSION (of a newer shoal), EIO,
  * ENOSPC, EADDRESS, ENOMEM. Each is logged. */

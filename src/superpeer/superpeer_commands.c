@@ -24,7 +24,7 @@ static size_t command_size(const struct sh_command *command)
     return COMMAND_BYTES + command->address.size;
 }
 
-static void command_put(struct sh_writer *w, const struct sh_command *command)
+void sh_command_put(struct sh_writer *w, const struct sh_command *command)
 {
     sh_put8(w, command->kind);
     sh_put8(w, command->state);
@@ -108,7 +108,7 @@ void sh_shared_decide(struct sh_superpeer *superpeer, const struct sh_command *c
 {
     uint8_t bytes[COMMAND_BYTES + SH_MSG_ADDRESS_MAX];
     struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
-    command_put(&w, command);
+    sh_command_put(&w, command);
     SH_ASSERT(sh_writer_ok(&w));
     sh_shared_hand_in(superpeer, sh_bytes_make(bytes, command_size(command)));
 }
@@ -142,7 +142,7 @@ static void wait_for(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
                                    .deadline_ns = now_ns + superpeer->failure_ns,
                                    .size = size};
     struct sh_writer w = sh_writer_make(pending->command, size);
-    command_put(&w, command);
+    sh_command_put(&w, command);
     SH_ASSERT(sh_writer_ok(&w) && w.at == w.end);
     *shared->pending_end = pending;
     shared->pending_end = &pending->next;

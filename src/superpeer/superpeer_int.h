@@ -117,6 +117,12 @@ bool sh_superpeer_journal_lives(const struct sh_superpeer *superpeer);
 void sh_superpeer_journal_adopt(struct sh_superpeer *superpeer, uint64_t life);
 /* Before raft and the ring are destroyed. */
 void sh_superpeer_journal_close(struct sh_superpeer *superpeer);
+/* How its journal is labelled and divided, for those that open it without a superpeer: the label of a
+ * superpeer's, in a buffer of SH_JOURNAL_LABEL_BYTES_MAX; the number of streams, the first of which
+ * is the registry's log. */
+#define SH_SUPERPEER_REGISTRY_STREAM 0
+struct sh_bytes sh_superpeer_journal_label(unsigned nid, char *into);
+unsigned sh_superpeer_journal_streams(void);
 /* Removes what is stored; not while it is open. */
 void sh_superpeer_journal_remove(const struct sh_env *env);
 

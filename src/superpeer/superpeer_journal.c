@@ -12,7 +12,7 @@
 #include "journal/journal.h"
 #include "superpeer/superpeer_ring_int.h"
 
-#define REGISTRY 0
+#define REGISTRY SH_SUPERPEER_REGISTRY_STREAM
 #define FIRST_SHARD 1
 #define IDENTITY (FIRST_SHARD + SH_SHARDS)
 #define MEMORY_SEGMENT (512u << 10) /* bytes, of a journal on a disk in memory */
@@ -154,14 +154,24 @@ bool sh_superpeer_journal_lives(const struct sh_superpeer *superpeer)
 
 /* --- The journal ----------------------------------------------------------------------------- */
 
+struct sh_bytes sh_superpeer_journal_label(unsigned nid, char *into)
+{
+    int size = snprintf(into, SH_JOURNAL_LABEL_BYTES_MAX, LABEL "%u", nid);
+    SH_ASSERT(size > 0 && size < SH_JOURNAL_LABEL_BYTES_MAX);
+    return sh_bytes_make(into, (size_t)size);
+}
+
+unsigned sh_superpeer_journal_streams(void)
+{
+    return IDENTITY + 1;
+}
+
 enum shoal_err sh_superpeer_journal_open(struct sh_superpeer *superpeer, struct sh_ring *ring)
 {
     struct sh_journal_stream streams[IDENTITY + 1];
     char label[SH_JOURNAL_LABEL_BYTES_MAX];
     struct sh_env env = superpeer->env;
     SH_ASSERT(!superpeer->journal);
-    int size = snprintf(label, sizeof label, LABEL "%u", superpeer->index + 1u);
-    SH_ASSERT(size > 0 && (size_t)size < sizeof label);
     if (!env.disk) {
         enum shoal_err err = sh_memory_disk_create(&superpeer->memory_disk);
         if (err)
@@ -175,13 +185,13 @@ enum shoal_err sh_superpeer_journal_open(struct sh_superpeer *superpeer, struct 
         streams[FIRST_SHARD + i] = sh_ring_stream(ring, i);
     streams[IDENTITY] = empty_stream(superpeer);
     streams[IDENTITY].load_state = starts_load;
-    struct sh_journal_config config = {.env = env,
-                                       .label = sh_bytes_make(label, (size_t)size),
-                                       .segment_bytes = superpeer->memory_disk ? MEMORY_SEGMENT : 0,
-                                       .bytes_kept =
-                                           superpeer->memory_disk ? 8 * MEMORY_SEGMENT : 0,
-                                       .streams = streams,
-                                       .streams_count = IDENTITY + 1};
+    struct sh_journal_config config = {
+        .env = env,
+        .label = sh_superpeer_journal_label(superpeer->index + 1u, label),
+        .segment_bytes = superpeer->memory_disk ? MEMORY_SEGMENT : 0,
+        .bytes_kept = superpeer->memory_disk ? 8 * MEMORY_SEGMENT : 0,
+        .streams = streams,
+        .streams_count = IDENTITY + 1};
     enum shoal_err err = sh_journal_open(&config, &superpeer->journal);
     if (err)
         return err;

@@ -374,17 +374,19 @@ static void arcs_step(struct sh_superpeer_ring *part, uint64_t now_ns)
 static void build_step(struct sh_superpeer_ring *part, uint64_t now_ns)
 {
     struct sh_superpeer *superpeer = part->superpeer;
+    uint64_t built = 0;
     for (unsigned i = 0; i < SH_SHARDS; i++) {
         if (part->is_built[i])
             continue;
         part->is_built[i] = true;
-        sh_superpeer_salvage_empty(superpeer, i);
+        built |= UINT64_C(1) << i;
         sh_superpeer_gather_begin(superpeer, i);
         bool is_known = sh_superpeer_gather_is_whole(superpeer);
         uint64_t incarnation = sh_mix64(part->salt ^ sh_mix64(part->build_version[i])) | 1;
         sh_metadata_begin(part->metadata, i, incarnation, is_known);
         sh_ring_built(part->ring, now_ns, i, part->build_version[i]);
     }
+    sh_superpeer_salvage_empty(superpeer, built);
 }
 
 static unsigned effects_step(struct sh_superpeer *superpeer, uint64_t now_ns)

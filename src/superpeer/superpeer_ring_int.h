@@ -101,8 +101,8 @@ bool sh_superpeer_salvage_is_due(const struct sh_superpeer *superpeer, unsigned 
 void sh_superpeer_salvage_step(struct sh_superpeer *superpeer);
 /* An update of that kind was carried out here. */
 void sh_superpeer_salvage_done(const struct sh_superpeer *superpeer, unsigned shard);
-/* Says in the log that a shard begins without any copy. */
-void sh_superpeer_salvage_empty(const struct sh_superpeer *superpeer, unsigned shard);
+/* Says in the log that shards begin without any copy: bit n is shard n. */
+void sh_superpeer_salvage_empty(const struct sh_superpeer *superpeer, uint64_t shards);
 
 /* superpeer_lease.c */
 void sh_superpeer_lease_handlers(struct sh_superpeer *superpeer);

@@ -8,10 +8,14 @@
  *
  * The incarnation is made of the table's words alone, so whichever superpeer owns the shard sees
  * whether RESTORED was carried out. */
+#include <stdio.h>
+
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "superpeer/superpeer_ring_int.h"
+
+#define SHARDS_TEXT_MAX (4 * SH_SHARDS)
 
 /* The incarnation of a shard that began with an old copy in the version at its origin; 0: another
  * one's. */
@@ -60,13 +64,18 @@ void sh_superpeer_salvage_done(const struct sh_superpeer *superpeer, unsigned sh
             SH_U64("copy_version", at->copy_epoch), SH_U64("copy_sequence", at->copy_sequence));
 }
 
-void sh_superpeer_salvage_empty(const struct sh_superpeer *superpeer, unsigned shard)
+void sh_superpeer_salvage_empty(const struct sh_superpeer *superpeer, uint64_t shards)
 {
-    const struct sh_shard *at = &superpeer->ring->seen.shards[shard];
-    if (at->origin != SH_ORIGIN_NONE && superpeer->shared)
+    char text[SHARDS_TEXT_MAX];
+    size_t at = 0;
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        if ((shards >> i & 1) && superpeer->ring->seen.shards[i].origin != SH_ORIGIN_NONE)
+            at += (size_t)snprintf(text + at, sizeof text - at, at ? " %u" : "%u", i);
+    }
+    if (at && superpeer->shared)
         SH_WARN("cluster",
-                "a shard whose replicas were all lost begins empty, since no superpeer has an old "
-                "copy: its names, barriers and scratch values are gone, but for what the peers "
+                "shards whose replicas were all lost begin empty, since no superpeer has an old "
+                "copy: their names, barriers and scratch values are gone, but for what the peers "
                 "report; where chunks are, they are asked",
-                SH_U64("shard", shard));
+                SH_TEXT("shards", text));
 }

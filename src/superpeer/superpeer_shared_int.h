@@ -97,6 +97,7 @@ struct sh_shared {
     uint64_t instance;
     void (*on_dismissed)(void *arg);
     bool is_dismissed, was_told; /* told: on_dismissed was called */
+    uint64_t stranger; /* the other log whose members have told this one that it has left */
     /* Where the superpeers are, by ID, as was heard last; empty: not known. */
     char contacts[SH_SUPERPEERS_MAX + 1][SH_MSG_ADDRESS_MAX];
     uint64_t fresh; /* bit n: superpeer n itself said so in this run */
@@ -131,6 +132,7 @@ struct sh_shared {
 };
 
 /* superpeer_commands.c */
+void sh_command_put(struct sh_writer *w, const struct sh_command *command);
 bool sh_command_get(struct sh_bytes bytes, struct sh_command *command_out);
 /* Gives a command to the leader, if there is one; whether it arrives, time will tell. */
 void sh_shared_hand_in(struct sh_superpeer *superpeer, struct sh_bytes bytes);

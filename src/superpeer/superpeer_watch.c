@@ -422,6 +422,11 @@ static bool is_impostor(const struct sh_superpeer *superpeer, shoal_nid nid,
     return false;
 }
 
+static uint64_t log_id(const struct sh_superpeer *superpeer)
+{
+    return superpeer->shared->raft ? sh_raft_log_id(superpeer->shared->raft) : 0;
+}
+
 void sh_shared_on_here(void *arg, struct sh_msg_in *in)
 {
     struct sh_superpeer *superpeer = arg;
@@ -435,9 +440,10 @@ void sh_shared_on_here(void *arg, struct sh_msg_in *in)
         return;
     struct sh_out out;
     if (is_itself && is_impostor(superpeer, nid, address)) {
-        if (sh_msg_begin(superpeer->msg, nid, SH_CLUSTER_DISMISSED, SH_DISMISS_BYTES, &out))
+        if (sh_msg_begin(superpeer->msg, nid, SH_CLUSTER_DISMISSED, SH_DISMISSED_BYTES, &out))
             return;
         sh_put16(&out.w, nid.v);
+        sh_put64(&out.w, log_id(superpeer));
         sh_msg_end(superpeer->msg, &out);
         return;
     }
@@ -453,11 +459,26 @@ void sh_shared_on_here(void *arg, struct sh_msg_in *in)
     }
 }
 
+/* What is stored is removed then, so the word of another log than the own one does not count: that
+ * of a cluster which was forced to go on without this one. */
 void sh_shared_on_dismissed(void *arg, struct sh_msg_in *in)
 {
     struct sh_superpeer *superpeer = arg;
     uint16_t nid = sh_get16(&in->payload);
-    if (sh_reader_done(&in->payload) && sh_shared_is_other(superpeer, in->reply_to.nid) &&
-        nid == own_nid(superpeer).v)
+    uint64_t theirs = sh_get64(&in->payload), own = log_id(superpeer);
+    if (!sh_reader_done(&in->payload) || !sh_shared_is_other(superpeer, in->reply_to.nid) ||
+        nid != own_nid(superpeer).v)
+        return;
+    if (!own || own == theirs) {
         sh_shared_dismissed(superpeer);
+        return;
+    }
+    if (superpeer->shared->stranger != theirs)
+        SH_ERROR(
+            "cluster",
+            "the superpeers that are there share another registry, in which this one has left: "
+            "the cluster was forced to go on without it. Stop this one; to have it take part, "
+            "remove the files journal.* in its data_dir and start it with the others' addresses",
+            SH_U64("told_by", in->reply_to.nid.v));
+    superpeer->shared->stranger = theirs;
 }

@@ -69,6 +69,93 @@ class Lost(harness.Case):
                            lambda: re.search(r"clone|old backup", old.log()))
         self.has_names(self.superpeers[0], 100)
 
+    def forced(self, folder):
+        return self.run_program("shoal", "metadata", "force", folder, "--json")
+
+    def test_one_survivor_is_forced_to_go_on(self):
+        """Two of three folders are lost for good. What the survivor has is answered again."""
+        for node in self.superpeers:
+            node.wait_ready()
+        peers = [harness.Node(self, f"peer{i}", "--roles", "peer", "--superpeers",
+                              ",".join(self.addresses), "--failure-ns", "1s").wait_ready()
+                 for i in range(2)]
+        self.holds_all(self.superpeers[0], [1, 2, 3])
+        self.named(self.superpeers[0], 1, 20)
+        cid = superpeers_test.first_cid(
+            self.shoal(peers[0], "chunk", "create", "8", "--node", peers[0].nid).text)
+        self.shoal(peers[0], "chunk", "put", cid, "--text", "survives")
+        self.shoal(peers[0], "migrate", peers[0].nid, "--to", peers[1].nid)
+        self.refused("shoal", "metadata", "force", self.folder / "data2", says="node runs on")
+        for node in self.superpeers:
+            node.kill()
+        for i in range(2):
+            shutil.rmtree(self.folder / f"data{i}")
+        self.refused("shoal", "metadata", "force", self.folder / "data0", says="no folder")
+        self.assertFalse((self.folder / "data0").exists())
+        (self.folder / "empty").mkdir()
+        self.refused("shoal", "metadata", "force", self.folder / "empty", says="holds no superpeer")
+        self.assertEqual(self.forced(self.folder / "data2").returncode, 0)
+        survivor = self.start(2).wait_ready()
+        self.seen(survivor, self.addresses[0], "left")
+        self.seen(survivor, peers[0].address, "up")
+        harness.eventually(
+            self, "names are answered again", harness.READY_MAX,
+            lambda: self.run_program("shoal", "name", "get", "name/1", "--connect",
+                                     survivor.address).returncode == 0)
+        self.has_names(survivor, 1, 20)
+        self.named(survivor, 100)
+        harness.eventually(
+            self, "the chunk is found where it is", harness.READY_MAX,
+            lambda: b"survives" == self.run_program("shoal", "chunk", "get", cid, "--raw",
+                                                    "--connect", survivor.address).stdout)
+        rows = self.shoal_json(survivor, "metadata")["superpeers"]
+        origins = {shard["origin"] for row in rows for shard in row["shards"]}
+        self.assertIn("copy", origins)
+        self.assertRegex(self.shoal(survivor, "metadata").text,
+                         r"Restored from old copies(.|\n)*\n\d+ +3 +\d+ +\d+")
+        # Others join it with empty folders; one with its old registry would be a stranger.
+        late = harness.Node(self, "late", "--roles", "superpeer", "--superpeers", survivor.address,
+                            "--data-dir", self.folder / "late", "--failure-ns", "1s").wait_ready()
+        self.holds_all(survivor, sorted([3, late.nid]))
+        survivor.kill()
+        survivor = self.start(2).wait_ready()
+        self.has_names(late, 100)
+        self.has_names(late, 1, 20)
+
+    def test_a_former_member_is_a_stranger(self):
+        """A former superpeer that comes back on its folder neither harms the new cluster nor is let
+        in, however much longer its log is."""
+        for node in self.superpeers:
+            node.wait_ready()
+        self.holds_all(self.superpeers[0], [1, 2, 3])
+        self.superpeers[2].kill()
+        self.seen(self.superpeers[0], self.addresses[2], "failed")
+        self.named(self.superpeers[0], 1)
+        for node in self.superpeers[:2]:
+            node.kill()
+        self.assertEqual(self.forced(self.folder / "data2").returncode, 0)
+        survivor = self.start(2).wait_ready()
+        self.named(survivor, 100)
+        old = self.start(0)
+        harness.eventually(self, "the old member is refused", harness.READY_MAX,
+                           lambda: "the cluster was forced to go on without it" in old.log())
+        self.assertTrue(list((self.folder / "data0").glob("journal.*")))  # it keeps what it has
+        self.named(survivor, 200)
+        self.has_names(survivor, 100)
+        self.assertNotIn("takes part no longer", survivor.log())
+
+    def test_a_damaged_folder_is_not_forced(self):
+        for node in self.superpeers:
+            node.wait_ready()
+        for node in self.superpeers:
+            node.kill()
+        damaged = self.folder / "data1"
+        for path in damaged.glob("journal.*"):
+            content = bytearray(path.read_bytes())
+            content[8192] ^= 1
+            path.write_bytes(content)
+        self.assertNotEqual(self.forced(damaged).returncode, 0)
+
 
 if __name__ == "__main__":
     unittest.main()
