@@ -1,12 +1,12 @@
 #include "base/lock.h"
 
-#include <sched.h>
+#include <time.h>
 
 #include "base/assert.h"
 
 /* Spinning this many rounds covers a section of a few dozen instructions; a holder that takes
  * longer has most likely lost its core, and then only yielding gives it back. */
-#define SPIN_ROUNDS 64
+#define SLEEP_NS 20000
 
 #ifdef SH_VERIFY_ON
 
@@ -130,6 +130,12 @@ void sh_spin_init(struct sh_spin *spin, enum sh_lock_rank rank)
     spin->rank = (uint16_t)rank;
 }
 
+void sh_spin_sleep(void)
+{
+    struct timespec moment = {.tv_nsec = SLEEP_NS};
+    (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &moment, NULL); /* a signal only ends it early */
+}
+
 static bool spin_grab(struct sh_spin *spin)
 {
     /* acquire: what the last holder wrote; pairs with release in sh_spin_release */
@@ -143,10 +149,7 @@ void sh_spin_take(struct sh_spin *spin)
     while (!spin_grab(spin)) {
         /* relaxed: only waits without claiming the line; spin_grab orders. */
         while (atomic_load_explicit(&spin->taken, memory_order_relaxed) != 0) {
-            if (++rounds < SPIN_ROUNDS)
-                sh_cpu_relax();
-            else
-                sched_yield();
+            sh_spin_wait(&rounds);
         }
     }
     held_push(spin, spin->rank);

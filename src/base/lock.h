@@ -57,6 +57,21 @@ static inline void sh_cpu_relax(void)
 #endif
 }
 
+/* Waits a moment, for each round of a loop that waits for another thread to leave a section whose
+ * length is bounded, at most a copy of some 100 KiB: a section in which that thread neither blocks
+ * nor calls back. *spins counts the rounds, from 0. A thread that is still in it after SH_SPINS
+ * rounds has lost its core: then this one sleeps, some 50 us each time, which takes no processor
+ * time and lets the other go on, where to spin or to yield takes all that there is. */
+#define SH_SPINS 128
+void sh_spin_sleep(void);
+static inline void sh_spin_wait(unsigned *spins)
+{
+    if (++*spins < SH_SPINS)
+        sh_cpu_relax();
+    else
+        sh_spin_sleep();
+}
+
 struct sh_spin {
     _Atomic uint32_t taken;
     uint16_t rank;

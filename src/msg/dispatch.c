@@ -1,6 +1,5 @@
 /* From a received message to whoever it is for: a handler in the parse step, a handler step, or the
  * request that it answers. */
-#include <sched.h>
 #include <stdlib.h>
 
 #include "msg/msg_int.h"
@@ -25,8 +24,9 @@ enum shoal_err sh_dispatch_init(struct sh_msg *msg)
  * on by itself. */
 static void put_back(struct sh_queue *ring, struct sh_work *work)
 {
+    unsigned spins = 0;
     while (!sh_queue_push(ring, work))
-        (void)sched_yield();
+        sh_spin_wait(&spins);
 }
 
 bool sh_works_have_room(const struct sh_msg *msg, struct sh_conn *conn, uint32_t spare)

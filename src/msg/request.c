@@ -20,7 +20,6 @@
  * later requests are over. So a slow peer takes no slots from the others, and where n slots are
  * marked, an ID comes back after n * 4095 requests. The answer to it would have to come from the
  * same peer, over the connection of the request, to be taken for another. */
-#include <sched.h>
 #include <stdlib.h>
 
 #include "msg/msg_int.h"
@@ -361,10 +360,11 @@ static const struct sh_request *feeding_of(const struct sh_requests *table)
  * the table, and that was feeding_of under the lock. It can't begin again with that one. */
 static void feed_await(const struct sh_requests *table, const struct sh_request *request)
 {
+    unsigned spins = 0;
     /* acquire: its writes come before what the caller does with the memory; pairs with the release
      * in sh_requests_answer_feed */
     while (atomic_load_explicit(&table->feeding, memory_order_acquire) == request)
-        (void)sched_yield();
+        sh_spin_wait(&spins); /* a copy of at most 256 KiB, what one pull takes */
 }
 
 bool sh_msg_cancel(struct sh_msg *msg, struct sh_request *request)

@@ -1,6 +1,5 @@
 #include "store/alloc_int.h"
 
-#include <sched.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -161,7 +160,7 @@ static bool shortage_trim(struct sh_alloc *alloc, uint64_t pages)
     if (alloc->trimming_pages == 0)
         return false;
     sh_lock_release(&alloc->lock);
-    sched_yield();
+    sh_spin_sleep(); /* a trim of at most 4 MiB: 200 us */
     sh_lock_take(&alloc->lock);
     return true;
 }

@@ -105,7 +105,7 @@ static struct look group_look(const struct sh_store *store, const struct sh_grou
         uint64_t after = atomic_load_explicit(&group->sequence, memory_order_relaxed);
         if (!(before & SH_GROUP_LAYOUT) && ((before ^ after) & ~SH_GROUP_WRITERS) == 0)
             break;
-        sh_group_pause(&spins);
+        sh_spin_wait(&spins);
     }
     return look;
 }

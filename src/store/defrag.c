@@ -206,7 +206,7 @@ void sh_store_defrag_all(struct sh_store *store)
 {
     unsigned spins = 0;
     while (atomic_exchange_explicit(&store->defrag.busy, true, memory_order_acquire))
-        sh_group_pause(&spins);
+        sh_spin_wait(&spins);
     /* A round that somebody began has seen less than all. */
     while (store->defrag.running)
         (void)step(store, ALL_BUDGET, true);

@@ -16,7 +16,9 @@
  * changes codes or block (create, remove, resize, move) sets the layout bit, which keeps new write
  * bits out, and waits until those that are set are gone. A reader takes nothing: it loads the
  * sequence, works, and loads the sequence again. Only the allocator's lock is taken while a bit is
- * held, and its holder never waits for a bit, so that the bits have no rank.
+ * held, and its holder never waits for a bit, so that the bits have no rank. A node's steps hold one
+ * for a copy of at most SH_STORE_PIECE_BYTES, or of a block and the chunks of a group below that,
+ * 100 us; whoever waits for longer waits for a thread without a core, and sleeps (base/lock.h).
  *
  * Order, as in Boehm, "Can seqlocks get along with programming language memory models?" (2012):
  * the writer's release fence after setting its bit pairs with the reader's acquire fence before its
@@ -24,7 +26,6 @@
 #ifndef SH_STORE_GROUP_INT_H
 #define SH_STORE_GROUP_INT_H
 
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -233,18 +234,6 @@ static inline void sh_group_layout_set(struct sh_group *group, const struct sh_l
 #define SH_GROUP_FENCE(order) atomic_thread_fence(order)
 #endif
 
-#define SH_GROUP_SPINS 128
-
-static inline void sh_group_pause(unsigned *spins)
-{
-    if (++*spins < SH_GROUP_SPINS) {
-        sh_cpu_relax();
-        return;
-    }
-    *spins = 0;
-    sched_yield();
-}
-
 /* Begins a read of one chunk. False: somebody is at it, try again. */
 static inline bool sh_group_read_begin(const struct sh_group *group, unsigned index,
                                        uint64_t *sequence_out)
@@ -277,7 +266,7 @@ static inline void sh_group_write_begin(struct sh_group *group, unsigned index)
             atomic_compare_exchange_weak_explicit(&group->sequence, &old, old | bit,
                                                   memory_order_acquire, memory_order_relaxed))
             break;
-        sh_group_pause(&spins);
+        sh_spin_wait(&spins);
         old = atomic_load_explicit(&group->sequence, memory_order_relaxed);
     }
     SH_GROUP_FENCE(memory_order_release); /* pairs with the fence in sh_group_read_good */
@@ -305,12 +294,12 @@ static inline void sh_group_layout_begin(struct sh_group *group)
             atomic_compare_exchange_weak_explicit(&group->sequence, &old, old | SH_GROUP_LAYOUT,
                                                   memory_order_acquire, memory_order_relaxed))
             break;
-        sh_group_pause(&spins);
+        sh_spin_wait(&spins);
         old = atomic_load_explicit(&group->sequence, memory_order_relaxed);
     }
     /* acquire: the last writers' bytes; pairs with the release in sh_group_write_end */
     while (atomic_load_explicit(&group->sequence, memory_order_acquire) & SH_GROUP_WRITERS)
-        sh_group_pause(&spins);
+        sh_spin_wait(&spins);
     SH_GROUP_FENCE(memory_order_release);
 }
 
