@@ -8,6 +8,8 @@
  *   dump      all that one peer has: --count / 4 chunks, and what the other kinds create there
  *   migrate   --count / 64 chunks, to the other peer and back
  *   connect   clients that come and go
+ *   connect-tls  the same where all speak TLS, with certificates made by the program openssl; not in
+ *             `mix`
  *
  * One operation is one round of these. What is wanted is not how many there are, but what nodes say
  * of their steps afterwards (`shoal status`): the bar is that none took more than 1 ms of a
@@ -31,7 +33,7 @@
 
 #define PEERS 2
 #define NODES_MAX (PEERS + 1)
-#define KINDS 6
+#define KINDS 6 /* of `mix` */
 #define COUNT (UINT64_C(1) << 20)
 #define SIZE (UINT64_C(64) << 20)
 #define SECONDS 3.0
@@ -39,8 +41,8 @@
 #define STORE_BYTES "2GiB"
 #define ROWS_SHOWN 10
 
-const char *const sh_bench_steps_cases[] = {"create",  "huge",    "multi", "dump",
-                                            "migrate", "connect", "mix",   NULL};
+const char *const sh_bench_steps_cases[] = {"create",  "huge", "multi",       "dump", "migrate",
+                                            "connect", "mix",  "connect-tls", NULL};
 const char *const sh_bench_steps_baselines[] = {NULL};
 
 /* A superpeer and two peers; the folders of the latter. */
@@ -48,6 +50,8 @@ struct cluster {
     char folder[64];
     char address[32]; /* the superpeer's */
     struct sh_child superpeer, peers[PEERS];
+    bool has_tls;
+    char cert[96], key[96], ca[96]; /* files, with TLS */
     shoal_nid nids[PEERS];
 };
 
@@ -79,17 +83,23 @@ static void member_main(void *arg, int report_fd)
     size_t bad_len = 0;
     char folder[96];
     snprintf(folder, sizeof folder, "%s/peer%u", member->cluster->folder, member->index);
-    const struct sh_server_setting superpeer[] = {
-        {"cluster", "bench"}, {"roles", "superpeer"}, {"listen", "127.0.0.1:0"}};
-    const struct sh_server_setting peer[] = {
-        {"cluster", "bench"},      {"roles", "peer"},
-        {"listen", "127.0.0.1:0"}, {"superpeers", member->cluster->address},
-        {"data_dir", folder},      {"store_bytes_max", STORE_BYTES}};
+    const struct cluster *cluster = member->cluster;
+    bool is_peer = !member->is_superpeer, has_tls = cluster->has_tls;
+    const struct sh_server_setting settings[] = {
+        {"cluster", "bench"},
+        {"roles", is_peer ? "peer" : "superpeer"},
+        {"listen", "127.0.0.1:0"},
+        {"superpeers", is_peer ? cluster->address : NULL},
+        {"data_dir", is_peer ? folder : NULL},
+        {"store_bytes_max", is_peer ? STORE_BYTES : NULL},
+        {"tls", has_tls ? "on" : NULL},
+        {"tls_cert_file", has_tls ? cluster->cert : NULL},
+        {"tls_key_file", has_tls ? cluster->key : NULL},
+        {"tls_ca_file", has_tls ? cluster->ca : NULL},
+    };
     if (sh_log_levels_set("warn", &bad, &bad_len))
         return;
-    if (!(member->is_superpeer
-              ? sh_server_node_run(superpeer, sizeof superpeer / sizeof *superpeer, &node)
-              : sh_server_node_run(peer, sizeof peer / sizeof *peer, &node)))
+    if (!sh_server_node_run(settings, sizeof settings / sizeof *settings, &node))
         sh_server_serve(node, report_fd);
 }
 
@@ -118,10 +128,31 @@ static void cluster_stop(struct cluster *cluster)
     folder_remove(cluster->folder);
 }
 
-static enum shoal_err cluster_start(struct cluster *cluster)
+/* Makes an authority and a certificate that it has signed, for all nodes and clients. */
+static enum shoal_err certificates_make(struct cluster *cluster)
 {
-    *cluster = (struct cluster){.folder = "/tmp/shoal-steps-XXXXXX"};
-    if (!mkdtemp(cluster->folder))
+    char command[1024];
+    snprintf(cluster->ca, sizeof cluster->ca, "%s/ca.pem", cluster->folder);
+    snprintf(cluster->cert, sizeof cluster->cert, "%s/node.pem", cluster->folder);
+    snprintf(cluster->key, sizeof cluster->key, "%s/node.key", cluster->folder);
+    snprintf(command, sizeof command,
+             "cd %s && k='-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes' && "
+             "openssl req -x509 $k -keyout ca.key -out ca.pem -subj /CN=ca -days 3 2>log && "
+             "openssl req $k -keyout node.key -out node.csr -subj /CN=node 2>log && "
+             "openssl x509 -req -in node.csr -CA ca.pem -CAkey ca.key -CAcreateserial "
+             "-out node.pem -days 3 2>log",
+             cluster->folder);
+    if (system(command) == 0)
+        return SHOAL_OK;
+    SH_ERROR("bench", "no certificates: the program openssl made none",
+             SH_TEXT("folder", cluster->folder));
+    return SHOAL_EIO;
+}
+
+static enum shoal_err cluster_start(struct cluster *cluster, bool has_tls)
+{
+    *cluster = (struct cluster){.folder = "/tmp/shoal-steps-XXXXXX", .has_tls = has_tls};
+    if (!mkdtemp(cluster->folder) || (has_tls && certificates_make(cluster)))
         return SHOAL_EIO;
     struct member member = {.cluster = cluster, .is_superpeer = true};
     enum shoal_err err = sh_child_start(member_main, &member, SH_PLACE_FREE, &cluster->superpeer);
@@ -139,6 +170,11 @@ static enum shoal_err store_open(const struct cluster *cluster, shoal **store_ou
 {
     struct shoal_options options = {
         .addresses = cluster->address, .cluster = "bench", .timeout_ns = TIMEOUT_NS};
+    if (cluster->has_tls) {
+        options.tls_cert_file = cluster->cert;
+        options.tls_key_file = cluster->key;
+        options.tls_ca_file = cluster->ca;
+    }
     return shoal_open(&options, store_out);
 }
 
@@ -369,6 +405,7 @@ static int longest_first(const void *a, const void *b)
 /* What a case has found, over all runs. */
 struct found {
     const char *name;
+    bool has_tls;
     unsigned first, count; /* of rounds */
     struct sh_steps_row rows[SH_STEPS_ROWS_MAX];
     size_t rows_count;
@@ -438,7 +475,7 @@ static enum shoal_err steps_run(void *arg, const struct sh_bench_flags *flags,
     struct found *found = arg;
     shoal *store = NULL;
     (void)placement;
-    enum shoal_err err = cluster_start(&cluster);
+    enum shoal_err err = cluster_start(&cluster, found->has_tls);
     if (err)
         return err;
     err = store_open(&cluster, &store);
@@ -486,6 +523,9 @@ enum shoal_err sh_bench_steps(struct sh_bench *bench)
         if (i == KINDS) {
             found.first = 0;
             found.count = KINDS;
+        } else if (i > KINDS) {
+            found.first = KINDS - 1;
+            found.has_tls = true;
         }
         err = sh_bench_measure(bench, found.name, SH_PLACE_FREE, "nodes=3", steps_run, &found, NULL,
                                NULL, NULL);

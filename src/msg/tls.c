@@ -213,6 +213,7 @@ static bool handshake_step(struct tls_link *link, struct sh_wire_event *event_ou
     }
     link->state = OPEN;
     sh_tls_list_remove(link, YOUNG);
+    sh_tls_list_remove(link, SHAKING);
     sh_tls_list_add(link, READY); /* what followed the handshake may lie in OpenSSL already */
     *event_out = (struct sh_wire_event){
         .kind = link->is_dialled ? SH_WIRE_OPENED : SH_WIRE_ACCEPTED,
@@ -433,6 +434,7 @@ static void on_accepted(struct tls *tls, sh_link number)
     }
     link->deadline_ns = sh_now(&tls->clock) + tls->handshake_timeout_ns;
     sh_tls_list_add(link, YOUNG);
+    sh_tls_list_add(link, SHAKING);
 }
 
 static bool on_lost(struct tls_link *link, const struct sh_wire_event *event,
@@ -473,8 +475,10 @@ static bool translate(struct tls *tls, struct sh_wire_event event, struct sh_wir
         return false;
     if (event.kind == SH_WIRE_LOST)
         return on_lost(link, &event, event_out);
-    if (event.kind == SH_WIRE_OPENED)
+    if (event.kind == SH_WIRE_OPENED) {
         link->state = HANDSHAKE;
+        sh_tls_list_add(link, SHAKING);
+    }
     if (event.kind == SH_WIRE_WRITABLE) {
         if (!flush(link) || !link->wants_writable || link->state != OPEN)
             return false;
@@ -487,6 +491,10 @@ static bool translate(struct tls *tls, struct sh_wire_event event, struct sh_wir
     *event_out = event;
     return link->state == OPEN;
 }
+
+/* An event may go on with a handshake, whose keys and signatures take up to 800 us of a step. So
+ * while there are any, a poll asks for so many events; the next one, a round later, for the next. */
+#define EVENTS_SHAKING 1
 
 static unsigned tls_poll(struct sh_wire *wire, struct sh_wire_event *events, unsigned events_max,
                          uint64_t timeout_ns)
@@ -501,8 +509,10 @@ static unsigned tls_poll(struct sh_wire *wire, struct sh_wire_event *events, uns
         timeout_ns = 0;
     else if (young_ns < timeout_ns)
         timeout_ns = young_ns;
-    unsigned found =
-        tls->inner->ops->poll(tls->inner, events + count, events_max - count, timeout_ns);
+    unsigned most = events_max - count;
+    if (tls->counts[SHAKING] > 0 && most > EVENTS_SHAKING)
+        most = EVENTS_SHAKING;
+    unsigned found = tls->inner->ops->poll(tls->inner, events + count, most, timeout_ns);
     /* In place: each event of the inner wire gives at most one of ours. */
     unsigned end = count + found;
     for (unsigned i = count; i < end; i++)

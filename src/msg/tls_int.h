@@ -31,8 +31,8 @@ enum tls_state {
 
 /* Lists of links: READY ones poll has something to say of without asking the inner wire (bytes that
  * are decrypted or lie in OpenSSL, a failure); YOUNG ones are accepted and in handshake; WARM ones
- * were used last, the last of them last. */
-enum tls_list { READY, YOUNG, WARM, LISTS };
+ * were used last, the last of them last; SHAKING ones are in handshake, dialled ones too. */
+enum tls_list { READY, YOUNG, WARM, SHAKING, LISTS };
 
 /* Encrypted bytes that the inner wire has not taken. */
 struct tls_cipher {

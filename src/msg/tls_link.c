@@ -144,6 +144,7 @@ void sh_tls_link_free(struct tls_link *link)
     sh_tls_list_remove(link, READY);
     sh_tls_list_remove(link, YOUNG);
     sh_tls_list_remove(link, WARM);
+    sh_tls_list_remove(link, SHAKING);
     sh_tls_cipher_release(link);
     OPENSSL_cleanse(&link->secret, sizeof link->secret);
     SSL_free(link->ssl);
