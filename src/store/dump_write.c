@@ -7,7 +7,18 @@
 #include "store/dump_int.h"
 #include "store/walk_int.h"
 
-enum stage { DUMP_CHUNKS, DUMP_PIECES, DUMP_END, DUMP_SYNC, DUMP_RENAME, DUMP_FOLDER, DUMP_OVER };
+/* CHUNKS --too long for a section of chunks--> COPY --> PIECES --> CHUNKS; and after the last one, END
+ * and what follows it. */
+enum stage {
+    DUMP_CHUNKS,
+    DUMP_COPY,
+    DUMP_PIECES,
+    DUMP_END,
+    DUMP_SYNC,
+    DUMP_RENAME,
+    DUMP_FOLDER,
+    DUMP_OVER
+};
 
 /* A file being written, one section at a time. */
 struct sh_dump {
@@ -30,8 +41,10 @@ struct sh_dump {
     uint32_t records;
     uint8_t *run_count; /* where the open run's count is; NULL: no run is open */
     uint64_t run_next;  /* the ID that would continue it */
-    /* A chunk that is too long for a section of chunks, on its way in pieces. */
-    uint8_t *long_bytes;
+    /* A chunk that is too long for a section of chunks, on its way in pieces: a copy, so that all of
+     * them are of the same moment. */
+    struct sh_vm long_vm;
+    struct sh_store_reading long_reading;
     uint32_t long_size, long_at;
     uint64_t long_cid;
     uint64_t begun_bytes; /* payload when the dump began */
@@ -111,35 +124,49 @@ static uint64_t file_cid(const struct sh_dump *dump, shoal_cid cid)
     return dump->group.is_foreign ? cid.v : shoal_cid_make(dump->own, cid.v).v;
 }
 
-/* Takes a copy of a chunk that is too long for a section of chunks, so that all of its pieces are
- * of the same moment. ENOCHUNK, ENOMEM. */
+/* Begins to copy a chunk that is too long for a section of chunks. ENOMEM. */
 static enum shoal_err long_begin(struct sh_dump *dump, shoal_cid cid, uint32_t size)
 {
-    SH_ASSERT(!dump->long_bytes);
-    uint8_t *bytes = NULL;
-    enum shoal_err err = SHOAL_ESIZE;
-    /* It may grow in between. */
-    while (err == SHOAL_ESIZE) {
-        uint8_t *more = realloc(bytes, size ? size : 1);
-        if (!more) {
-            free(bytes);
-            return SHOAL_ENOMEM;
-        }
-        bytes = more;
-        err = sh_store_get(dump->store, cid, bytes, size, &size);
-    }
-    /* One that has shrunk meanwhile fits a section of chunks. */
-    if (err || size <= SH_WHOLE_BYTES_MAX) {
-        free(bytes);
-        return err ? err : SHOAL_EAGAIN;
-    }
-    dump->long_bytes = bytes;
+    SH_ASSERT(!dump->long_vm.at && size > 0);
+    enum shoal_err err = sh_vm_reserve(size, &dump->long_vm);
+    if (err)
+        return err;
+    dump->long_reading = (struct sh_store_reading){
+        .cid = cid, .into = dump->long_vm.at, .size = size, .is_whole = true};
     dump->long_size = size;
     dump->long_at = 0;
     dump->long_cid = file_cid(dump, cid);
-    dump->sums.chunks++;
-    dump->sums.payload_bytes += size;
+    dump->stage = DUMP_COPY;
     return SHOAL_OK;
+}
+
+/* Copies the next piece. A chunk that was removed is passed over, and one of another size by now is
+ * looked at once more. */
+static enum shoal_err copy_some(struct sh_dump *dump, unsigned *done_inout)
+{
+    enum shoal_err err;
+    *done_inout += SH_STORE_PIECE_BYTES;
+    if (!sh_store_reading_step(dump->store, &dump->long_reading, &err))
+        return SHOAL_OK;
+    if (err != SHOAL_ESIZE)
+        dump->mask &= dump->mask - 1;
+    if (err == SHOAL_OK) {
+        dump->stage = DUMP_PIECES;
+        dump->sums.chunks++;
+        dump->sums.payload_bytes += dump->long_size;
+        return SHOAL_OK;
+    }
+    sh_vm_release(&dump->long_vm);
+    dump->stage = DUMP_CHUNKS;
+    return err == SHOAL_ESIZE || err == SHOAL_ENOCHUNK ? SHOAL_OK : err;
+}
+
+/* Gives back the pages of what has been written, so that not all of them go at once in the end. */
+static void long_discard(struct sh_dump *dump, uint32_t from, uint32_t to)
+{
+    uint64_t first = from & ~(SH_PAGE_BYTES - 1), end = to & ~(SH_PAGE_BYTES - 1);
+    if (end > first)
+        (void)sh_vm_discard(&dump->long_vm, first, end - first);
 }
 
 static unsigned piece_write(struct sh_dump *dump)
@@ -150,13 +177,13 @@ static unsigned piece_write(struct sh_dump *dump)
     sh_put64(&dump->w, dump->long_cid);
     sh_put32(&dump->w, dump->long_size);
     sh_put32(&dump->w, dump->long_at);
-    sh_put_raw(&dump->w, sh_bytes_make(dump->long_bytes + dump->long_at, some));
+    sh_put_raw(&dump->w, sh_bytes_make(dump->long_vm.at + dump->long_at, some));
     dump->records = 1;
+    long_discard(dump, dump->long_at, dump->long_at + some);
     dump->long_at += some;
     unsigned done = some + section_end(dump, SH_SECTION_PIECE);
     if (dump->long_at == dump->long_size) {
-        free(dump->long_bytes);
-        dump->long_bytes = NULL;
+        sh_vm_release(&dump->long_vm);
         dump->stage = DUMP_CHUNKS;
     }
     return done;
@@ -206,15 +233,8 @@ static enum shoal_err chunk_run(struct sh_dump *dump, unsigned *done_inout)
         *done_inout += section_end(dump, SH_SECTION_CHUNKS);
         return SHOAL_OK;
     }
-    if (err == SHOAL_ESIZE) {
-        err = long_begin(dump, cid, size);
-        if (err == SHOAL_EAGAIN)
-            return SHOAL_OK;
-        if (err == SHOAL_OK) {
-            dump->stage = DUMP_PIECES;
-            *done_inout += dump->long_size;
-        }
-    }
+    if (err == SHOAL_ESIZE)
+        return long_begin(dump, cid, size);
     if (err && err != SHOAL_ENOCHUNK) /* which was removed in between */
         return err;
     dump->mask &= dump->mask - 1;
@@ -295,8 +315,7 @@ static void finish(struct sh_dump *dump, enum shoal_err err)
     if (dump->stage < DUMP_FOLDER)
         (void)disk->ops->remove(disk, dump->temporary);
     file_close(dump);
-    free(dump->long_bytes);
-    dump->long_bytes = NULL;
+    sh_vm_release(&dump->long_vm);
     dump->stage = DUMP_OVER;
     dump->err = err;
     if (err && err != SHOAL_ECANCELED)
@@ -309,6 +328,8 @@ static enum shoal_err stage_run(struct sh_dump *dump, unsigned budget, unsigned 
     switch (dump->stage) {
     case DUMP_CHUNKS:
         return chunks_run(dump, budget, done_inout);
+    case DUMP_COPY:
+        return copy_some(dump, done_inout);
     case DUMP_PIECES:
         *done_inout += piece_write(dump);
         return SHOAL_OK;
