@@ -57,6 +57,16 @@ SHOAL_NODISCARD enum shoal_err sh_client_demote(shoal *store, shoal_nid superpee
  * from old copies. ENONODE; EINVAL, it is up; EROLE, no superpeer's ID; EBUSY. */
 SHOAL_NODISCARD enum shoal_err sh_client_superpeer_lost(shoal *store, shoal_nid superpeer);
 
+/* --- Saving metadata --------------------------------------------------------------------------- */
+
+/* A snapshot of a shard of the metadata, of one moment: the pieces of metadata/snapshot.h, each behind
+ * its u32 size, allocated. EROLE: embedded. EBUSY, EPROTO, ENOMEM, ETIMEOUT. */
+SHOAL_NODISCARD enum shoal_err sh_client_shard_save(shoal *store, unsigned shard,
+                                                    uint8_t **bytes_out, size_t *size_out);
+/* Makes a barrier of that ID, without members. EEXIST, ELIMIT, and what a call may say. */
+SHOAL_NODISCARD enum shoal_err sh_client_barrier_put(shoal *store, uint64_t barrier, uint32_t size,
+                                                     uint8_t flags);
+
 /* --- Where chunks are ------------------------------------------------------------------------- */
 
 /* What this client knows of the cluster, for benchmarks. Not of an embedded store. */

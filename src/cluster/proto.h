@@ -76,7 +76,8 @@
  *            of the round asked for, if it is the last one that is over; of the open one for 0.
  *            BARRIERS: of each barrier of the shard u64 its ID, u32 size, u8 flags, u64 round that
  *            is open, u32 members that have signed on. UPDATES: u64 the shard's count of updates
- * (metadata.h). Or u16 the superpeer to be asked, and nothing errors   ENONAME, EAGAIN (not within
+ * (metadata.h). COPY (barrier: the number of a save, 0 begins one; round: the piece): u64 the save's
+ * number, and a piece of metadata/snapshot.h, empty behind the last one; ENONAME: begin anew. Or u16 the superpeer to be asked, and nothing errors   ENONAME, EAGAIN (not within
  * that time; ask again), EBROKEN (BARRIER: the member was taken for dead), EBUSY
  *
  * KEEP       from a superpeer to a peer: names, for the day when superpeers have forgotten them
@@ -210,7 +211,10 @@ enum sh_ask_kind {
     SH_ASK_BARRIER,
     SH_ASK_UPDATES,
     SH_ASK_BARRIERS,
+    SH_ASK_COPY, /* of the whole shard, for who saves it */
 };
+
+#define SH_SAVE_PIECE_BYTES 16384
 
 /* Flags of answers. */
 #define SH_ANSWER_VIEW 1u    /* a view, or in SYNC a table, follows */

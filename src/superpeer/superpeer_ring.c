@@ -463,6 +463,7 @@ unsigned sh_superpeer_ring_step(struct sh_superpeer *superpeer, uint64_t now_ns)
     sh_superpeer_lease_step(superpeer, now_ns);
     build_step(part, now_ns);
     sh_superpeer_salvage_step(superpeer);
+    sh_superpeer_save_step(superpeer, now_ns);
     work += log_step(superpeer, now_ns);
     work += effects_step(superpeer, now_ns);
     work += sh_metadata_sweep(part->metadata, SWEEP_CELLS);
@@ -559,6 +560,7 @@ void sh_superpeer_ring_close(struct sh_superpeer *superpeer)
         waiting_end(part, &part->waiting);
     }
     sh_superpeer_journal_close(superpeer);
+    sh_superpeer_save_close(superpeer);
     sh_ring_destroy(part->ring);
     sh_metadata_destroy(part->metadata);
     superpeer->ring = NULL;

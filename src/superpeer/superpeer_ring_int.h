@@ -48,8 +48,11 @@ struct sh_gather {
     shoal_nid unsure_nid; /* the last of those that was asked again */
 };
 
+struct sh_saves; /* superpeer_save.c */
+
 struct sh_superpeer_ring {
     struct sh_superpeer *superpeer;
+    struct sh_saves *saves; /* NULL: nobody has saved anything yet */
     struct sh_ring *ring;
     struct sh_metadata *metadata;
     bool is_started, is_whole, is_stale;
@@ -103,6 +106,16 @@ void sh_superpeer_salvage_step(struct sh_superpeer *superpeer);
 void sh_superpeer_salvage_done(const struct sh_superpeer *superpeer, unsigned shard);
 /* Says in the log that shards begin without any copy: bit n is shard n. */
 void sh_superpeer_salvage_empty(const struct sh_superpeer *superpeer, uint64_t shards);
+
+/* superpeer_save.c. A piece of a snapshot of a shard that this superpeer owns, borrowed until the next
+ * call; empty: there are no more. number 0: begins one, with piece 0, and says its number. ENONAME: there
+ * is no such snapshot any more, or the piece is not its last or its next one. EBUSY, ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_save_piece(struct sh_superpeer *superpeer,
+                                                       unsigned shard, uint64_t number,
+                                                       uint64_t piece, uint64_t *number_out,
+                                                       struct sh_bytes *bytes_out);
+void sh_superpeer_save_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+void sh_superpeer_save_close(struct sh_superpeer *superpeer);
 
 /* superpeer_lease.c */
 void sh_superpeer_lease_handlers(struct sh_superpeer *superpeer);

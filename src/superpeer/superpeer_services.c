@@ -126,6 +126,24 @@ static enum shoal_err barrier_ask(struct sh_superpeer *superpeer, struct sh_repl
     return SHOAL_OK;
 }
 
+/* Answers with a piece of a snapshot: the save in `barrier`, the piece in `round`. */
+static enum shoal_err copy_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
+                                  const struct ask *ask)
+{
+    struct sh_bytes piece;
+    struct sh_out out;
+    uint64_t number;
+    enum shoal_err err =
+        sh_superpeer_save_piece(superpeer, ask->shard, ask->barrier, ask->round, &number, &piece);
+    if (err || sh_msg_reply(superpeer->msg, to, SH_CLUSTER_ASK, 2 + 8 + piece.size, &out))
+        return err;
+    sh_put16(&out.w, 0);
+    sh_put64(&out.w, number);
+    sh_put_raw(&out.w, piece);
+    sh_msg_end(superpeer->msg, &out);
+    return SHOAL_OK;
+}
+
 /* Answers, or says why not: EAGAIN: what is asked for is not there yet. */
 static enum shoal_err try_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
                                  const struct ask *ask, bool is_new)
@@ -161,6 +179,8 @@ static enum shoal_err try_answer(struct sh_superpeer *superpeer, struct sh_reply
         break;
     case SH_ASK_BARRIER:
         return barrier_ask(superpeer, to, metadata, ask, is_new);
+    case SH_ASK_COPY:
+        return copy_answer(superpeer, to, ask);
     case SH_ASK_BARRIERS:
         size = sh_barriers_put(metadata, ask->shard, page);
         answer(superpeer, to, sh_bytes_make(page, size));
@@ -187,7 +207,7 @@ static bool ask_get(struct sh_reader *r, struct ask *ask_out)
     ask.after = sh_get_text(r);
     if (!sh_reader_done(r) || ask.key.size > SH_NAME_BYTES_MAX ||
         ask.after.size > SH_NAME_BYTES_MAX || ask.shard >= SH_SHARDS || ask.wait_ms > WAIT_MS_MAX ||
-        ask.kind < SH_ASK_NAME || ask.kind > SH_ASK_BARRIERS)
+        ask.kind < SH_ASK_NAME || ask.kind > SH_ASK_COPY)
         return false;
     if (ask.kind == SH_ASK_BARRIER)
         ask.shard = (uint8_t)sh_barrier_shard(ask.barrier);

@@ -156,6 +156,53 @@ class Lost(harness.Case):
             path.write_bytes(content)
         self.assertNotEqual(self.forced(damaged).returncode, 0)
 
+    def test_metadata_is_saved_and_restored(self):
+        for node in self.superpeers:
+            node.wait_ready()
+        first = self.superpeers[0]
+        file = self.folder / "saved"
+        self.named(first, 1, 40)
+        self.shoal(first, "scratch", "put", "job", "--text", "running")
+        barrier = self.shoal(first, "barrier", "create", "3").text.split()[0]
+        saved = self.shoal_json(first, "metadata", "save", file)
+        self.assertEqual((saved["names"], saved["barriers"], saved["scratch"]), (40, 1, 1))
+        self.shoal(first, "name", "set", "later", "64:7")
+        connect = ("--connect", first.address)
+        # It has names already; and a disk that is full leaves the file as it was.
+        self.refused("shoal", "metadata", "restore", file, *connect, says="already")
+        before = file.read_bytes()
+        self.refused("shoal", "metadata", "save", self.folder / "no" / "saved", *connect,
+                     says="input or output failed")
+        (self.folder / "saved.part").symlink_to("/dev/full")
+        self.refused("shoal", "metadata", "save", file, *connect, says="no space left")
+        self.assertEqual(file.read_bytes(), before)
+        # A new cluster, of the same name; files that can't be its metadata are refused.
+        address = superpeers_test.free_addresses(1)[0]
+        new = harness.Node(self, "new", "--roles", "superpeer", "--superpeers", address,
+                           "--listen", address, "--data-dir", self.folder / "new").wait_ready()
+        connect = ("--connect", new.address)
+        self.refused("shoal", "metadata", "restore", self.folder / "none", *connect,
+                     says="check the path")
+        wrong = self.write("wrong", "not what `shoal metadata save` writes")
+        self.refused("shoal", "metadata", "restore", wrong, *connect, says="is not a file of")
+        for at in (10, 40, len(before) // 2, len(before) - 1):
+            damaged = bytearray(before)
+            damaged[at] ^= 4
+            self.refused("shoal", "metadata", "restore", self.write("damaged", bytes(damaged)),
+                         *connect, says="fail their checksum")
+        self.refused("shoal", "metadata", "restore", self.write("cut", before[:-100]), *connect,
+                     says="ends too early|fail their checksum")
+        self.refused("shoal", "metadata", "restore", file, *connect, "--cluster", "other",
+                     says="is of the cluster", status=harness.NO_CLUSTER)
+        self.assertEqual(self.shoal_json(new, "name", "list")["names"], [])
+        restored = self.shoal_json(new, "metadata", "restore", file)
+        self.assertEqual(restored["names"], 40)
+        self.has_names(new, 1, 40)
+        self.assertIn("running", self.shoal(new, "scratch", "get", "job").text)
+        self.assertIn(barrier, self.shoal(new, "barrier", "list").text)
+        self.refused("shoal", "name", "get", "later", *connect, says="no such name")
+        self.refused("shoal", "metadata", "restore", file, *connect, says="already")
+
 
 if __name__ == "__main__":
     unittest.main()
