@@ -331,16 +331,17 @@ static void heal(unsigned nid)
 
 /* Superpeers 1, 2 and 3 hold a shard; its owner goes on alone after 2 and then 3 were cut off, so
  * that its disk is the only one with the last update, those two have old copies, and 4, which comes
- * last, has none. Returns the owner. */
-static unsigned alone_with_the_last_update(unsigned *least_out, unsigned *more_out)
+ * last, has none. is_swapped: 3 is cut off first. Returns the owner. */
+static unsigned alone_with_the_last_update(bool is_swapped, unsigned *least_out, unsigned *more_out)
 {
     clean();
     for (uint8_t nid = 1; nid <= 3; nid++)
         join(nid);
     make();
     unsigned owner = arcs.shards[SHARD].owner;
-    *least_out = owner % 3 + 1;
-    *more_out = *least_out % 3 + 1;
+    unsigned next = owner % 3 + 1, last = next % 3 + 1;
+    *least_out = is_swapped ? last : next;
+    *more_out = is_swapped ? next : last;
     update();
     cut(*least_out);
     update();
@@ -355,11 +356,10 @@ static unsigned alone_with_the_last_update(unsigned *least_out, unsigned *more_o
     return owner;
 }
 
-static void the_most_advanced_old_copy_is_taken(void **state)
+static void the_most_advanced_is_taken(bool is_swapped)
 {
-    (void)state;
     unsigned least, more;
-    unsigned owner = alone_with_the_last_update(&least, &more);
+    unsigned owner = alone_with_the_last_update(is_swapped, &least, &more);
     unsigned before = builds;
     heal(more);
     assert_true(sh_arcs_waits(&arcs, SHARD));
@@ -378,13 +378,21 @@ static void the_most_advanced_old_copy_is_taken(void **state)
     clean();
 }
 
+/* Whoever looks for it, and whichever answer comes first. */
+static void the_most_advanced_old_copy_is_taken(void **state)
+{
+    (void)state;
+    the_most_advanced_is_taken(false);
+    the_most_advanced_is_taken(true);
+}
+
 /* Who is there, but does not answer, is waited for: it may have the most advanced copy. */
 static void all_that_are_there_are_asked(void **state)
 {
     (void)state;
     unsigned least, more;
     uint64_t missing;
-    unsigned owner = alone_with_the_last_update(&least, &more);
+    unsigned owner = alone_with_the_last_update(false, &least, &more);
     heal(more);
     is_mute[more] = true;
     assert_true(sh_arcs_forget(&arcs, owner));

@@ -521,6 +521,48 @@ static void test_claims(void **state)
     sh_registry_destroy(registry);
 }
 
+static shoal_nid superpeer_started(struct sh_registry *registry, const char *address, uint32_t life)
+{
+    shoal_nid nid;
+    assert_int_equal(
+        sh_registry_superpeer_put(registry, sh_bytes_text(address), life, SHOAL_NID_NONE, &nid),
+        SHOAL_OK);
+    assert_int_equal(sh_registry_arcs_start(registry, nid, life, false), SHOAL_OK);
+    return nid;
+}
+
+/* A disk is declared lost only while its superpeer is away; a cluster that is forced has no other
+ * superpeer left, an epoch above any, and events that nobody has heard of. */
+static void test_lost_and_forced(void **state)
+{
+    (void)state;
+    struct sh_registry_config config = {
+        .cluster = "test", .failure_ns = FAILURE, .is_shared = true};
+    struct sh_registry *registry;
+    assert_int_equal(sh_registry_create(&config, START, &registry), SHOAL_OK);
+    sh_registry_events_name(registry, 5);
+    shoal_nid one = superpeer_started(registry, "s1:1", 7);
+    shoal_nid two = superpeer_started(registry, "s2:1", 8);
+    shoal_nid peer = joined(registry, START, 11);
+    assert_int_equal(sh_registry_superpeer_lost(registry, one), SHOAL_EINVAL);
+    assert_int_equal(sh_registry_superpeer_lost(registry, peer), SHOAL_ENONODE);
+    assert_int_equal(sh_registry_superpeer_set(registry, one, SH_NODE_FAILED), SHOAL_OK);
+    assert_int_equal(sh_registry_superpeer_lost(registry, one), SHOAL_OK);
+    assert_int_equal(sh_registry_arcs_start(registry, one, UINT64_C(2) << 32 | 7, false),
+                     SHOAL_EDIFFERS);
+    assert_int_equal(sh_registry_arcs_start(registry, one, 9, false), SHOAL_OK); /* a new disk */
+    uint64_t epoch = epoch_of(registry), log = sh_registry_events_log(registry);
+    assert_int_equal(sh_registry_force(registry, peer, 77), SHOAL_ENONODE);
+    assert_int_equal(sh_registry_force(registry, two, 77), SHOAL_OK);
+    assert_int_equal(state_of(registry, one), SH_NODE_LEFT);
+    assert_int_equal(state_of(registry, two), SH_NODE_UP);
+    assert_int_equal(state_of(registry, peer), SH_NODE_UP);
+    assert_true(epoch_of(registry) > epoch + (UINT64_C(1) << 31));
+    assert_true(sh_registry_events_log(registry) != log);
+    assert_int_equal(sh_registry_arcs(registry)->up, sh_arc_bit(two.v));
+    sh_registry_destroy(registry);
+}
+
 int main(void)
 {
     const char *bad;
@@ -534,7 +576,7 @@ int main(void)
         cmocka_unit_test(test_settling), cmocka_unit_test(test_tables),
         cmocka_unit_test(test_image),    cmocka_unit_test(test_shared_image),
         cmocka_unit_test(test_view),     cmocka_unit_test(test_hostile_view),
-        cmocka_unit_test(test_claims),
+        cmocka_unit_test(test_claims),   cmocka_unit_test(test_lost_and_forced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -450,6 +450,8 @@ static unsigned beat_step(struct sh_superpeer *superpeer, uint64_t now_ns)
     if (!part->is_started && !part->is_stale && !has_left && !superpeer->shared->decided &&
         sh_superpeer_journal_lives(superpeer))
         sh_shared_decide(superpeer, &command);
+    if (superpeer->env.disk)
+        sh_superpeer_salvage_refused(superpeer);
     return 1;
 }
 

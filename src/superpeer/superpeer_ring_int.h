@@ -55,7 +55,7 @@ struct sh_superpeer_ring {
     struct sh_saves *saves; /* NULL: nobody has saved anything yet */
     struct sh_ring *ring;
     struct sh_metadata *metadata;
-    bool is_started, is_whole, is_stale;
+    bool is_started, is_whole, is_stale, is_refused;
     struct sh_arcs own;  /* the table of one that does not share its registry */
     struct sh_arcs seen; /* the table that the ring was told */
     uint64_t beat_ns;
@@ -106,6 +106,9 @@ void sh_superpeer_salvage_step(struct sh_superpeer *superpeer);
 void sh_superpeer_salvage_done(const struct sh_superpeer *superpeer, unsigned shard);
 /* Says in the log that shards begin without any copy: bit n is shard n. */
 void sh_superpeer_salvage_empty(const struct sh_superpeer *superpeer, uint64_t shards);
+/* Says so, once, if this process on a new disk is refused since the former disk has the last replica of
+ * shards. */
+void sh_superpeer_salvage_refused(struct sh_superpeer *superpeer);
 
 /* superpeer_save.c. A piece of a snapshot of a shard that this superpeer owns, borrowed until the next
  * call; empty: there are no more. number 0: begins one, with piece 0, and says its number. ENONAME: there

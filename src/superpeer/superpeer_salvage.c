@@ -79,3 +79,23 @@ void sh_superpeer_salvage_empty(const struct sh_superpeer *superpeer, uint64_t s
                 "report; where chunks are, they are asked",
                 SH_TEXT("shards", text));
 }
+
+void sh_superpeer_salvage_refused(struct sh_superpeer *superpeer)
+{
+    struct sh_superpeer_ring *part = superpeer->ring;
+    const struct sh_arcs *arcs = &part->seen;
+    unsigned own = superpeer->index + 1u, count = 0;
+    if (part->is_started || sh_life_starts(superpeer->life) || part->is_refused)
+        return;
+    for (unsigned i = 0; i < SH_SHARDS; i++)
+        count += arcs->shards[i].replicas == sh_arc_bit(own);
+    if (!count)
+        return;
+    part->is_refused = true;
+    SH_ERROR(
+        "cluster",
+        "data_dir is empty, and this superpeer's former disk is the only one with some shards: "
+        "it takes no part. Stop it, and start it on its former data_dir; or if that is lost for "
+        "good, stop it, run `shoal node lost` with its ID, and start it again",
+        SH_U64("superpeer", own), SH_U64("shards", count));
+}
