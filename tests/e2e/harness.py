@@ -228,6 +228,13 @@ def seed():
     return found
 
 
+def ring_whole(test, superpeers):
+    """Waits until one of the superpeers has said that all of them hold each shard."""
+    whole = re.compile(rf"the ring is whole\b.*\bcopies={len(superpeers)}\b")
+    eventually(test, "each superpeer holds each shard", READY_MAX,
+               lambda: any(whole.search(node.log()) for node in superpeers))
+
+
 class Case(unittest.TestCase):
     """The base of all end-to-end tests: a folder, nodes, and the shoal command."""
 

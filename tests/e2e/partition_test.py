@@ -41,6 +41,8 @@ class Partition(harness.Case):
             self.nodes[machine] = self.start(machine, "peer")
         for node in self.nodes.values():
             node.wait_ready()
+        # What a superpeer that is cut off has alone waits for it.
+        harness.ring_whole(self, [self.nodes[machine] for machine in SUPERPEERS])
 
     def at(self, machine, port=PORT):
         return f"{self.net.address(machine)}:{port}"

@@ -69,18 +69,9 @@ class SharedRegistry(harness.Case):
         self.assertGreater(best[0], 0, "nobody leads")
         return best[1]
 
-    def all_held_twice(self):
-        """Waits until no shard is with one superpeer alone, whose disk it would wait for."""
-        def held():
-            done = self.run_program("shoal", "metadata", "--json", "--connect", self.addresses[0])
-            rows = json.loads(done.text)["superpeers"] if done.returncode == 0 else []
-            shards = [shard for row in rows for shard in row.get("shards", ())]
-            return shards and all(len(shard["replicas"]) > 1 for shard in shards)
-        harness.eventually(self, "each shard is held twice", harness.READY_MAX, held)
-
     def test_leader_is_killed(self):
         peers = [self.join("peer0"), self.join("peer1")]
-        self.all_held_twice()
+        harness.ring_whole(self, self.superpeers)
         cid = first_cid(self.shoal(peers[0], "chunk", "create", "8").text)
         self.shoal(peers[0], "chunk", "put", cid, "--text", "survives")
         leader = self.leader()
@@ -130,7 +121,7 @@ class SharedRegistry(harness.Case):
     def test_moved_chunks_are_remembered(self):
         """Chunks move without the leader, and are found when all superpeers were killed."""
         one, two = self.join("one"), self.join("two")
-        self.all_held_twice()
+        harness.ring_whole(self, self.superpeers)
         self.shoal(one, "chunk", "create", 8, "--count", 3000, "--node", one.nid)
         for local in (1, 1500, 3000):
             self.shoal(one, "chunk", "put", f"{one.nid}:{local}", "--text", f"{local:08}")
