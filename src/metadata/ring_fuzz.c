@@ -4,12 +4,18 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "metadata/metadata.h"
+#include "env/disk.h"
+#include "journal/journal.h"
+#include "metadata/snapshot.h"
 #include "ring/ring.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+#define SEGMENT_BYTES (64u << 10)
+
 static struct sh_metadata *metadata;
+static struct sh_journal *journal;
+static struct sh_disk *disk;
 static struct sh_metadata_update update;
 
 static void apply(void *arg, unsigned shard, uint64_t epoch, uint64_t sequence,
@@ -22,22 +28,48 @@ static void apply(void *arg, unsigned shard, uint64_t epoch, uint64_t sequence,
         (void)sh_metadata_apply(metadata, shard, &update);
 }
 
-static size_t image_size(void *arg, unsigned shard)
+static enum shoal_err snapshot_begin(void *arg, unsigned shard, void **snapshot_out)
 {
+    struct sh_metadata_snapshot *snapshot;
+    enum shoal_err err = sh_metadata_snapshot_begin(metadata, shard, SH_METADATA_ALL, &snapshot);
     (void)arg;
-    return sh_metadata_image_size(metadata, shard);
+    if (!err)
+        *snapshot_out = snapshot;
+    return err;
 }
 
-static void image_put(void *arg, unsigned shard, struct sh_writer *w)
+static size_t snapshot_next(void *arg, void *snapshot, uint8_t *into, size_t room)
 {
     (void)arg;
-    sh_metadata_image_put(metadata, shard, w);
+    return sh_metadata_snapshot_next(snapshot, into, room);
 }
 
-static enum shoal_err image_get(void *arg, unsigned shard, struct sh_bytes image)
+static void snapshot_end(void *arg, void *snapshot)
 {
     (void)arg;
-    return sh_metadata_image_get(metadata, shard, image);
+    sh_metadata_snapshot_end(snapshot);
+}
+
+static enum shoal_err restore_begin(void *arg, unsigned shard, void **restore_out)
+{
+    struct sh_metadata_restore *restore;
+    enum shoal_err err = sh_metadata_restore_begin(metadata, shard, &restore);
+    (void)arg;
+    if (!err)
+        *restore_out = restore;
+    return err;
+}
+
+static enum shoal_err restore_piece(void *arg, void *restore, struct sh_bytes piece)
+{
+    (void)arg;
+    return sh_metadata_restore_piece(restore, piece);
+}
+
+static enum shoal_err restore_end(void *arg, void *restore, bool install)
+{
+    (void)arg;
+    return sh_metadata_restore_end(restore, install);
 }
 
 static void clear(void *arg, unsigned shard)
@@ -53,9 +85,49 @@ static void build(void *arg, unsigned shard, uint64_t version)
     (void)version;
 }
 
+static uint64_t clock_now(void *arg)
+{
+    (void)arg;
+    return 1;
+}
+
+static void random_fill(void *arg, void *into, size_t size)
+{
+    (void)arg;
+    memset(into, 7, size);
+}
+
+static void journal_open(struct sh_ring *ring)
+{
+    struct sh_journal_stream streams[SH_SHARDS];
+    for (unsigned i = 0; i < SH_SHARDS; i++)
+        streams[i] = sh_ring_stream(ring, i);
+    if (sh_memory_disk_create(&disk))
+        abort();
+    struct sh_journal_config config = {
+        .env = {.clock = {.now_ns = clock_now}, .random = {.fill = random_fill}, .disk = disk},
+        .label = sh_bytes_text("fuzz"),
+        .segment_bytes = SEGMENT_BYTES,
+        .bytes_kept = 4 * SEGMENT_BYTES,
+        .streams = streams,
+        .streams_count = SH_SHARDS};
+    if (sh_journal_open(&config, &journal))
+        abort();
+    sh_ring_journal_set(ring, journal, 0);
+}
+
+static void step(struct sh_ring *ring, uint64_t now_ns)
+{
+    (void)sh_ring_step(ring, now_ns);
+    while (sh_journal_step(journal, now_ns)) {
+    }
+    (void)sh_ring_step(ring, now_ns);
+}
+
 /* Sends what there is, and has what is asked for changed. */
 static void drain(struct sh_ring *ring, uint64_t now_ns, struct sh_arcs *arcs)
 {
+    step(ring, now_ns);
     struct sh_ring_message *message;
     struct sh_arc_change change;
     bool is_changed = false;
@@ -78,20 +150,29 @@ static struct sh_ring *ring_make(struct sh_arcs *arcs)
         .resend_ns = 10,
         .patience_ns = 100,
         .entries_kept = 2,
-        .piece_bytes = 64,
-        .fsm = {apply, image_size, image_put, image_get, clear, build, NULL, NULL},
+        .piece_bytes = SH_METADATA_PIECE_BYTES_MIN,
+        .fsm = {.apply = apply,
+                .snapshot_begin = snapshot_begin,
+                .snapshot_next = snapshot_next,
+                .snapshot_end = snapshot_end,
+                .restore_begin = restore_begin,
+                .restore_piece = restore_piece,
+                .restore_end = restore_end,
+                .clear = clear,
+                .build = build},
     };
     struct sh_ring *ring;
     if (sh_ring_create(&config, &ring) || sh_metadata_create(&metadata))
         abort();
+    journal_open(ring);
     memset(arcs, 0, sizeof *arcs);
-    (void)sh_arcs_up(arcs, 1);
-    (void)sh_arcs_up(arcs, 2);
+    (void)sh_arcs_start_empty(arcs, 1, 7, true);
+    (void)sh_arcs_start_empty(arcs, 2, 9, true);
     for (uint8_t i = 0; i < 4; i++)
         (void)sh_arcs_change(
             arcs, &(struct sh_arc_change){SH_ARC_BUILT, i, arcs->shards[i].owner, 1, 0, 0, 0});
     /* At the start it holds nothing. */
-    (void)sh_arcs_gone(arcs, 1, true);
+    (void)sh_arcs_start_empty(arcs, 1, 8, true);
     sh_ring_start(ring, 1, arcs);
     for (unsigned i = 0; i < 8; i++)
         sh_ring_built(ring, 1, i, arcs->shards[i].version);
@@ -115,7 +196,7 @@ static void events(struct sh_ring *ring, struct sh_arcs *arcs, struct sh_reader 
                                   &sequence);
         } else {
             now_ns += what;
-            sh_ring_tick(ring, now_ns);
+            step(ring, now_ns);
         }
         if (what & 1)
             drain(ring, now_ns, arcs);
@@ -136,8 +217,6 @@ static void decode(struct sh_bytes bytes)
         SH_ASSERT(memcmp(again, bytes.at, bytes.size) == 0);
         SH_ASSERT(!update.name.size || !memchr(update.name.at, 0, update.name.size));
     }
-    if (!sh_metadata_image_get(metadata, shard, bytes))
-        SH_ASSERT(sh_metadata_image_size(metadata, shard) <= bytes.size);
     struct sh_arcs arcs;
     struct sh_reader r = sh_reader_make(bytes);
     (void)!sh_arcs_get(&r, &arcs);
@@ -153,7 +232,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         decode(sh_bytes_make(r.at, sh_reader_left(&r)));
     else
         events(ring, &arcs, &r);
+    sh_journal_close(journal);
     sh_ring_destroy(ring);
+    disk->ops->destroy(disk);
     sh_metadata_destroy(metadata);
     return 0;
 }
