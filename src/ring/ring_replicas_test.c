@@ -122,11 +122,12 @@ static void journal_open(uint8_t nid)
     assert_int_equal(sh_memory_disk_create(&disks[nid]), SHOAL_OK);
     for (unsigned i = 0; i < SH_SHARDS; i++)
         streams[i] = sh_ring_stream(rings[nid], i);
-    struct sh_journal_config config = {
-        .env = {.clock = {clock_now, NULL}, .random = {random_fill, NULL}, .disk = disks[nid]},
-        .label = sh_bytes_text("a test"),
-        .streams = streams,
-        .streams_count = SH_SHARDS};
+    struct sh_journal_config config = {.env = {.clock = {.now_ns = clock_now},
+                                               .random = {.fill = random_fill},
+                                               .disk = disks[nid]},
+                                       .label = sh_bytes_text("a test"),
+                                       .streams = streams,
+                                       .streams_count = SH_SHARDS};
     assert_int_equal(sh_journal_open(&config, &journals[nid]), SHOAL_OK);
     sh_ring_journal_set(rings[nid], journals[nid], 0);
 }
