@@ -74,6 +74,10 @@ static void hostile_bytes(void **state)
             sh_store64(chunk + i, sh_mix64(seed + round * 8 + i));
         if (round & 1) /* half of them with a plausible start */
             chunk[0] = (uint8_t)(1 | (chunk[0] & 0x30));
+        if (round & 2) { /* and half with so few edges that they may fit */
+            chunk[1] %= 4;
+            chunk[2] %= 4;
+        }
         size_t size = chunk[47] % 48;
         if (sh_vertex_decode(sh_bytes_make(chunk, size), &vertex))
             continue;
