@@ -89,6 +89,7 @@ static void member_main(void *arg, int report_fd)
         {"cluster", "bench"},
         {"roles", is_peer ? "peer" : "superpeer"},
         {"listen", "127.0.0.1:0"},
+        {"registry", is_peer ? NULL : "memory"},
         {"superpeers", is_peer ? cluster->address : NULL},
         {"data_dir", is_peer ? folder : NULL},
         {"store_bytes_max", is_peer ? STORE_BYTES : NULL},

@@ -37,11 +37,9 @@ static void server_main(void *arg, int report_fd)
         return;
     struct sh_node_run *superpeer = NULL;
     /* It shares the peer's core, so it takes it only when it has something to do. */
-    const struct sh_server_setting first[] = {{"cluster", "bench"},
-                                              {"roles", "superpeer"},
-                                              {"listen", "127.0.0.1:0"},
-                                              {"spin_ns", "0"},
-                                              {"park_ns", "0"}};
+    const struct sh_server_setting first[] = {{"cluster", "bench"},   {"roles", "superpeer"},
+                                              {"registry", "memory"}, {"listen", "127.0.0.1:0"},
+                                              {"spin_ns", "0"},       {"park_ns", "0"}};
     if (sh_server_node_run(first, sizeof first / sizeof *first, &superpeer))
         return;
     uint64_t store_bytes = 2 * flags->count * (flags->size + 64);

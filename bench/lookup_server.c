@@ -148,6 +148,7 @@ static void server_main(void *arg, int report_fd)
     const struct sh_server_setting first[] = {
         {"cluster", "bench"},
         {"roles", "superpeer"},
+        {"registry", "memory"},
         {"listen", "127.0.0.1:0"},
         {"heartbeat_ns", "500ms"},
         {"failure_ns", "60s"},

@@ -617,6 +617,7 @@ static void node_run(struct rig_node *running, const char *role, const char *sup
     char detail[256];
     assert_int_equal(sh_options_init(&running->options), SHOAL_OK);
     rig_set(&running->options, "roles", role);
+    rig_set(&running->options, "registry", "memory");
     rig_set(&running->options, "listen", "127.0.0.1:0");
     rig_set(&running->options, "superpeers", superpeers);
     rig_set(&running->options, "store_bytes_max", "32MiB");

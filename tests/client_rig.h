@@ -51,6 +51,7 @@ RIG void rig_node_run(struct rig_node *running, const char *role, const char *li
     char detail[256];
     assert_int_equal(sh_options_init(&running->options), SHOAL_OK);
     rig_set(&running->options, "roles", role);
+    rig_set(&running->options, "registry", "memory");
     rig_set(&running->options, "listen", listen);
     rig_set(&running->options, "superpeers", superpeers);
     rig_set(&running->options, "store_bytes_max", "32MiB");

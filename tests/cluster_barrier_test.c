@@ -119,6 +119,7 @@ static void a_lost_member_is_out_soon(void **state)
     static struct cluster cluster;
     static struct exchange waiting;
     cluster_open(&cluster, 1, false);
+    run_for(&cluster, 2 * S); /* until it leads */
     struct host *member = host_start(host_add(&cluster, CLIENT));
     struct host *other = host_start(host_add(&cluster, CLIENT));
     struct outcome outcome;

@@ -12,19 +12,16 @@ struct judge {
     bool is_violated;
 };
 
-/* The superpeer whose view counts for a node: of those that share a registry whoever is furthest;
- * else that of the node's arc. */
-static const struct sh_view *view_of(const struct cluster *cluster, shoal_nid nid)
+/* The view of the superpeer that is furthest. */
+static const struct sh_view *newest_view(const struct cluster *cluster)
 {
     const struct sh_view *best = NULL;
-    bool is_shared = cluster->hosts[0].has_disk;
     for (uint16_t i = 0; i < cluster->superpeer_count; i++) {
         const struct host *host = &cluster->hosts[i];
         if (!host->superpeer)
             continue;
         const struct sh_view *view = sh_superpeer_view(host->superpeer);
-        if (is_shared ? !best || view->epoch > best->epoch
-                      : sh_arc_superpeer(nid, cluster->superpeer_count).v == i + 1)
+        if (!best || view->epoch > best->epoch)
             best = view;
     }
     return best;
@@ -45,7 +42,7 @@ static bool is_violated(void *arg)
         struct host *host = &judge->cluster->hosts[i];
         if (host->kind != PEER || !host->member || !nid_of(host).v)
             continue;
-        const struct sh_view *view = view_of(judge->cluster, nid_of(host));
+        const struct sh_view *view = newest_view(judge->cluster);
         const struct sh_node *node = view ? sh_view_find(view, nid_of(host)) : NULL;
         bool is_leased = holds_lease(host);
         judge->looks++;
@@ -104,8 +101,7 @@ static void stopped_peer(uint16_t superpeers, bool is_shared)
     sh_world_pause(cluster.world, peer->node);
     run_judged(&judge, 3 * FAILURE);
     assert_false(holds_lease(peer));
-    assert_int_equal(sh_view_find(view_of(&cluster, nid_of(peer)), nid_of(peer))->state,
-                     SH_NODE_FAILED);
+    assert_int_equal(sh_view_find(newest_view(&cluster), nid_of(peer))->state, SH_NODE_FAILED);
     sh_world_resume(cluster.world, peer->node);
     run_judged(&judge, FAILURE);
     assert_all_serve(&cluster, 10 * S);
@@ -226,7 +222,7 @@ static void refusing_peer_run(void)
         shoal_nid nid = nid_of(peer);
         sh_world_crash(cluster.world, peer->node);
         run_judged(&judge, 3 * FAILURE);
-        assert_int_equal(sh_view_find(view_of(&cluster, nid), nid)->state, SH_NODE_FAILED);
+        assert_int_equal(sh_view_find(newest_view(&cluster), nid)->state, SH_NODE_FAILED);
         cluster_close(&cluster);
     }
 }

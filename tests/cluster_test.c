@@ -217,7 +217,7 @@ static void restarted_superpeer(bool has_disk)
     for (unsigned i = 0; i < 3; i++) {
         assert_int_equal(nid_of(peers[i]).v, nids[i]);
         /* After a long time without any superpeer a peer may join again in any case. */
-        assert_in_range(peers[i]->joins, has_disk ? 1 : 2, 2);
+        assert_in_range(peers[i]->joins, 1, 2);
         assert_int_equal(peers[i]->failures, 0);
         assert_int_not_equal(nid_of(fresh).v, nids[i]);
         assert_int_equal(state_in(fresh, (shoal_nid){nids[i]}), SH_NODE_UP);
@@ -367,62 +367,6 @@ static void broken_disk(void **state)
     cluster_close(&cluster);
 }
 
-static void two_superpeers(void **state)
-{
-    (void)state;
-    struct cluster cluster;
-    cluster_open(&cluster, 2, false);
-    struct host *first = host_start(host_add(&cluster, PEER));
-    assert_joined(&cluster, 5 * S);
-    /* With the first superpeer away, the second one takes a node into its own arc. */
-    assert_int_equal(sh_arc_superpeer(nid_of(first), 2).v, 1);
-    sh_world_crash(cluster.world, 0);
-    run_for(&cluster, 2 * FAILURE);
-    assert_int_equal(state_in(&cluster.hosts[1], (shoal_nid){1}), SH_NODE_FAILED);
-    assert_int_equal(state_in(&cluster.hosts[1], nid_of(first)), SH_NODE_UP);
-    struct host *second = host_start(host_add(&cluster, PEER));
-    run_for(&cluster, 2 * S);
-    assert_true(sh_member_joined(second->member));
-    assert_int_equal(sh_arc_superpeer(nid_of(second), 2).v, 2);
-    sh_world_restart(cluster.world, 0);
-    assert_seen(&cluster, (shoal_nid){1}, SH_NODE_UP, 5 * S);
-    assert_joined(&cluster, 5 * S);
-    run_for(&cluster, 2 * FAILURE); /* it knows that nobody is missing */
-    assert_int_equal(locate(first, shoal_cid_make(nid_of(second), 1)).err, SHOAL_OK);
-    assert_int_equal(locate(second, shoal_cid_make(nid_of(first), 1)).err, SHOAL_OK);
-    assert_int_equal(locate(second, shoal_cid_make((shoal_nid){70}, 1)).err, SHOAL_ENOCHUNK);
-    assert_int_equal(locate(second, shoal_cid_make((shoal_nid){0xDFFF}, 1)).err, SHOAL_ENOCHUNK);
-    shoal_nid gone = nid_of(second);
-    sh_world_crash(cluster.world, second->node);
-    assert_seen(&cluster, gone, SH_NODE_FAILED, 5 * S);
-    run_for(&cluster, FAILURE);
-    uint64_t epoch = sh_directory_epoch(first->directory);
-    run_for(&cluster, 5 * FAILURE);
-    assert_int_equal(sh_directory_epoch(first->directory), epoch); /* nothing happens: no change */
-    cluster_close(&cluster);
-}
-
-/* Two superpeers that could not hear each other, and have declared each other failed, are both up
- * again when they can. */
-static void two_superpeers_cut_off(void **state)
-{
-    (void)state;
-    struct cluster cluster;
-    cluster_open(&cluster, 2, false);
-    host_start(host_add(&cluster, PEER));
-    assert_joined(&cluster, 5 * S);
-    for (unsigned round = 0; round < 3; round++) {
-        sh_world_partition(cluster.world, 1u << 0, 1u << 1, round == 1); /* or one way only */
-        run_for(&cluster, 3 * FAILURE);
-        assert_int_equal(state_in(&cluster.hosts[0], (shoal_nid){2}), SH_NODE_FAILED);
-        assert_int_equal(state_in(&cluster.hosts[1], (shoal_nid){1}), SH_NODE_FAILED);
-        sh_world_heal(cluster.world);
-        assert_seen(&cluster, (shoal_nid){1}, SH_NODE_UP, 5 * S);
-        assert_seen(&cluster, (shoal_nid){2}, SH_NODE_UP, 5 * S);
-    }
-    cluster_close(&cluster);
-}
-
 static void refused_clients(void **state)
 {
     (void)state;
@@ -459,8 +403,6 @@ int main(void)
         cmocka_unit_test(spoiled_registry),
         cmocka_unit_test(old_registry),
         cmocka_unit_test(broken_disk),
-        cmocka_unit_test(two_superpeers),
-        cmocka_unit_test(two_superpeers_cut_off),
         cmocka_unit_test(refused_clients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

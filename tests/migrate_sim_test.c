@@ -261,12 +261,6 @@ static void restarts(void **state)
     worlds_run(true, CUTS | RESTARTS, 4);
 }
 
-static void restarts_without_memory(void **state)
-{
-    (void)state;
-    worlds_run(false, CUTS | RESTARTS, 4);
-}
-
 static void kills(void **state)
 {
     (void)state;
@@ -373,11 +367,15 @@ int main(void)
     test_logs_set();
     seed = test_seed_fresh();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quiet),       cmocka_unit_test(cuts),
-        cmocka_unit_test(pauses),      cmocka_unit_test(restarts),
-        cmocka_unit_test(kills),       cmocka_unit_test(restarts_without_memory),
-        cmocka_unit_test(everything),  cmocka_unit_test(several_superpeers),
-        cmocka_unit_test(peers_apart), cmocka_unit_test(target_fenced),
+        cmocka_unit_test(quiet),
+        cmocka_unit_test(cuts),
+        cmocka_unit_test(pauses),
+        cmocka_unit_test(restarts),
+        cmocka_unit_test(kills),
+        cmocka_unit_test(everything),
+        cmocka_unit_test(several_superpeers),
+        cmocka_unit_test(peers_apart),
+        cmocka_unit_test(target_fenced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,6 +39,7 @@ static void options_make(struct sh_options *options, const char *role, const cha
 {
     assert_int_equal(sh_options_init(options), SHOAL_OK);
     set(options, "roles", role);
+    set(options, "registry", "memory");
     set(options, "listen", "127.0.0.1:0");
     set(options, "superpeers", superpeers);
     set(options, "store_bytes_max", "16MiB");
@@ -220,8 +221,6 @@ static void test_roles_refused(void **state)
     refused(&options, SHOAL_EROLE, "roles");
     options_make(&options, "peer", "");
     refused(&options, SHOAL_EINVAL, "superpeers");
-    options_make(&options, "superpeer", "127.0.0.1:1,127.0.0.1:2");
-    refused(&options, SHOAL_EINVAL, "superpeers");
 }
 
 static void test_addresses_refused(void **state)
@@ -253,11 +252,16 @@ static void test_data_dir_refused(void **state)
     snprintf(below, sizeof below, "%s/data", file);
     write_file(file, 10);
     options_make(&options, "superpeer", "");
+    set(&options, "registry", "raft");
     set(&options, "data_dir", below); /* can't be made: its parent is a file */
     refused(&options, SHOAL_EIO, below);
     options_make(&options, "superpeer", "");
+    set(&options, "registry", "raft");
     set(&options, "data_dir", file);
     refused(&options, SHOAL_EIO, file);
+    options_make(&options, "superpeer", "");
+    set(&options, "registry", "raft");
+    refused(&options, SHOAL_EINVAL, "data_dir");
     unlink(file);
 }
 

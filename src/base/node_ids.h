@@ -11,6 +11,7 @@
 #define SH_SUPERPEERS_MAX 63
 #define SH_PEER_NID_MIN 64
 #define SH_PEER_NID_MAX 0xDFFF
+#define SH_PEER_NIDS (SH_PEER_NID_MAX - SH_PEER_NID_MIN + 1)
 
 static inline bool sh_nid_is_superpeer(shoal_nid nid)
 {

@@ -210,8 +210,8 @@ static enum shoal_err check_transport(const struct sh_options *options,
 static enum shoal_err check_registry(const struct sh_options *options,
                                      struct sh_options_error *error_out)
 {
-    static const char *const known[] = {"raft", "zookeeper"};
-    enum shoal_err err = check_word(options->registry, known, 2, "option registry", error_out);
+    static const char *const known[] = {"raft", "memory", "zookeeper"};
+    enum shoal_err err = check_word(options->registry, known, 3, "option registry", error_out);
     if (err == SHOAL_OK && strcmp(options->registry, "zookeeper") == 0 && !*options->zookeeper) {
         sh_option_error(error_out, "option zookeeper",
                         "is empty: registry zookeeper needs its servers, HOST:PORT");

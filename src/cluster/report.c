@@ -20,13 +20,12 @@
 static void numbers_of(struct sh_report *report, uint64_t *numbers[SH_REPORT_NUMBERS])
 {
     uint64_t *const all[SH_REPORT_NUMBERS] = {
-        &report->epoch,          &report->peers_up,      &report->peers_left,
-        &report->peers_failed,   &report->superpeers_up, &report->superpeers_failed,
-        &report->arc_first,      &report->arc_last,      &report->registry_bytes,
-        &report->term,           &report->commit,        &report->applied,
-        &report->raft_last,      &report->voters,        &report->learners,
-        &report->resident_bytes, &report->lookups,       &report->lookups_nobody,
-        &report->present,
+        &report->epoch,          &report->peers_up,       &report->peers_left,
+        &report->peers_failed,   &report->superpeers_up,  &report->superpeers_failed,
+        &report->registry_bytes, &report->term,           &report->commit,
+        &report->applied,        &report->raft_last,      &report->voters,
+        &report->learners,       &report->resident_bytes, &report->lookups,
+        &report->lookups_nobody, &report->present,
     };
     memcpy(numbers, all, sizeof all);
 }
@@ -110,10 +109,9 @@ enum shoal_err sh_report_get(struct sh_reader *r, struct sh_report *report_out)
     for (unsigned i = 0; i < SH_REPORT_NUMBERS; i++)
         *numbers[i] = sh_get64(r);
     report.shard_count = sh_get16(r);
-    if (!sh_reader_ok(r) || kind < SH_REPORT_ALONE || kind > SH_REPORT_ZOOKEEPER ||
+    if (!sh_reader_ok(r) || kind < SH_REPORT_MEMORY || kind > SH_REPORT_ZOOKEEPER ||
         (flags & ~FLAGS) || role >= SH_REPORT_ROLES || report.nid.v > SH_SUPERPEERS_MAX ||
-        report.leader.v > SH_SUPERPEERS_MAX || report.arc_first > UINT16_MAX ||
-        report.arc_last > UINT16_MAX ||
+        report.leader.v > SH_SUPERPEERS_MAX ||
         (report.shard_count != 0 && report.shard_count != SH_SHARDS))
         return SHOAL_EPROTO;
     report.kind = (enum sh_report_kind)kind;

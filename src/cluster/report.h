@@ -29,7 +29,7 @@
 
 /* Where the registry is. */
 enum sh_report_kind {
-    SH_REPORT_ALONE = 1, /* in this superpeer's memory, for the nodes of its own arc */
+    SH_REPORT_MEMORY = 1, /* the superpeers, by Raft, in memory only */
     SH_REPORT_RAFT,      /* on the superpeers' disks */
     SH_REPORT_ZOOKEEPER,
 };
@@ -71,7 +71,6 @@ struct sh_report {
     uint64_t epoch;
     uint64_t peers_up, peers_left, peers_failed;
     uint64_t superpeers_up, superpeers_failed;
-    uint64_t arc_first, arc_last; /* node IDs whose peers it decides about */
     uint64_t registry_bytes;      /* of memory */
     uint64_t term, commit, applied, raft_last;
     uint64_t voters, learners; /* bit n: superpeer n */
@@ -83,7 +82,7 @@ struct sh_report {
     struct sh_report_shard shards[SH_SHARDS];
 };
 
-#define SH_REPORT_NUMBERS 19
+#define SH_REPORT_NUMBERS 17
 #define SH_REPORT_BYTES_MAX                                                                        \
     (10 + 8 * SH_REPORT_NUMBERS + SH_SHARDS * (4 + 8 * SH_REPORT_SHARD_NUMBERS))
 

@@ -18,8 +18,6 @@ static struct sh_report sample(unsigned shard_count)
                                .leader = {3},
                                .epoch = 17,
                                .peers_up = 4,
-                               .arc_first = 64,
-                               .arc_last = 0xdfff,
                                .voters = 14,
                                .resident_bytes = UINT64_MAX,
                                .lookups = 1000,

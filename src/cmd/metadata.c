@@ -16,14 +16,14 @@ struct answer {
 };
 
 static const char *const kinds[] = {
-    [SH_REPORT_ALONE] = "memory", [SH_REPORT_RAFT] = "raft", [SH_REPORT_ZOOKEEPER] = "zookeeper"};
+    [SH_REPORT_MEMORY] = "memory", [SH_REPORT_RAFT] = "raft", [SH_REPORT_ZOOKEEPER] = "zookeeper"};
 
 static const char *role_name(const struct sh_report *report)
 {
     static const char *const roles[] = {[SH_REPORT_FOLLOWER] = "follower",
                                         [SH_REPORT_CANDIDATE] = "candidate",
                                         [SH_REPORT_LEADER] = "leader"};
-    return report->kind == SH_REPORT_ALONE ? "alone" : roles[report->role];
+    return roles[report->role];
 }
 
 /* Those that have left are not asked. */
@@ -100,8 +100,6 @@ static void report_json(struct sh_json *row, const struct sh_report *report)
     sh_json_set_u64(row, "peers_failed", report->peers_failed);
     sh_json_set_u64(row, "superpeers_up", report->superpeers_up);
     sh_json_set_u64(row, "superpeers_failed", report->superpeers_failed);
-    sh_json_set_u64(row, "arc_first", report->arc_first);
-    sh_json_set_u64(row, "arc_last", report->arc_last);
     sh_json_set_u64(row, "ranges", sums.ranges);
     sh_json_set_u64(row, "moved_ranges", sums.moved);
     sh_json_set_bool(row, "moved_ranges_are_more", sums.has_more);
@@ -161,8 +159,7 @@ static const struct sh_report *best_of(const struct answer *answers, size_t coun
     const struct sh_report *best = NULL;
     for (size_t i = 0; i < count; i++) {
         const struct sh_report *report = &answers[i].report;
-        if (answers[i].err != SHOAL_OK || report->kind == SH_REPORT_ALONE ||
-            report->shard_count == 0 || !report->is_current)
+        if (answers[i].err != SHOAL_OK || report->shard_count == 0 || !report->is_current)
             continue;
         if (report->role == SH_REPORT_LEADER)
             return report;
@@ -217,7 +214,7 @@ static void registry_print(FILE *out, const struct sh_report *report)
             report->is_recovering
                 ? ", recovering: it votes and counts again once it knows what it may have forgotten"
                 : "");
-    if (report->kind == SH_REPORT_RAFT) {
+    if (report->kind != SH_REPORT_ZOOKEEPER) {
         fprintf(out, "term         %" PRIu64 ", led by %u\n", report->term,
                 (unsigned)report->leader.v);
         fprintf(out,
@@ -231,8 +228,6 @@ static void registry_print(FILE *out, const struct sh_report *report)
             report->peers_up, report->peers_left, report->peers_failed);
     fprintf(out, "superpeers   %" PRIu64 " up, %" PRIu64 " failed\n", report->superpeers_up,
             report->superpeers_failed);
-    fprintf(out, "decides      about the nodes %" PRIu64 " to %" PRIu64 "\n", report->arc_first,
-            report->arc_last);
     struct sums sums = sums_make(report);
     fprintf(out, "ranges       %" PRIu64 " of chunk IDs, %" PRIu64 "%s of them moved\n",
             sums.ranges, sums.moved, sums.has_more ? " or more" : "");

@@ -415,7 +415,7 @@ static void best_keep(struct asked *asked, const struct sh_report *report)
 {
     const struct sh_report *best = &asked->best;
     bool leads = report->role == SH_REPORT_LEADER;
-    if (report->kind == SH_REPORT_ALONE || !report->shard_count || !report->is_current)
+    if (!report->shard_count || !report->is_current)
         return;
     if (!best->shard_count || leads ||
         (best->role != SH_REPORT_LEADER && report->applied > best->applied))

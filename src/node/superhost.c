@@ -128,13 +128,7 @@ static enum shoal_err open_it(struct sh_superhost *host, char *detail)
         return err;
     if (place < count)
         return open_superpeer(host, addresses, count, (uint16_t)place, NULL);
-    if (host->config.env.disk)
-        return open_recruit(host);
-    snprintf(detail, DETAIL_BYTES,
-             "superpeers must name this one's address (%s) among them; only with a data_dir may "
-             "it join others",
-             host->address);
-    return SHOAL_EINVAL;
+    return open_recruit(host);
 }
 
 enum shoal_err sh_superhost_create(const struct sh_superhost_config *config,

@@ -17,11 +17,10 @@
 
 static struct sh_registry *open_registry(void)
 {
-    struct sh_registry_config config = {
-        .cluster = "changes", .failure_ns = 1000000000, .is_shared = true};
+    struct sh_registry_config config = {.cluster = "changes", .failure_ns = 1000000000};
     struct sh_registry *registry;
     shoal_nid nid;
-    assert_int_equal(sh_registry_create(&config, 1, &registry), SHOAL_OK);
+    assert_int_equal(sh_registry_create(&config, &registry), SHOAL_OK);
     assert_int_equal(
         sh_registry_superpeer_put(registry, sh_bytes_text("superpeer:1"), 1, SHOAL_NID_NONE, &nid),
         SHOAL_OK);

@@ -39,7 +39,7 @@ static void record_change(void *arg, const struct sh_node *old, const struct sh_
     record(arg, new);
 }
 
-void sh_registry_events_differ(struct sh_registry *registry, const struct sh_view *before)
+static void events_differ(struct sh_registry *registry, const struct sh_view *before)
 {
     sh_view_diff(before, &registry->view, record_change, registry);
 }
@@ -61,7 +61,7 @@ void sh_registry_events_take(struct sh_registry *registry, const struct sh_regis
     memcpy(registry->events, from->events, SH_REGISTRY_EVENTS_MAX * sizeof registry->events[0]);
     registry->events_count = from->events_count;
     registry->events_floor = from->events_floor;
-    sh_registry_events_differ(registry, &from->view);
+    events_differ(registry, &from->view);
 }
 
 uint64_t sh_registry_events_log(const struct sh_registry *registry)
@@ -71,7 +71,6 @@ uint64_t sh_registry_events_log(const struct sh_registry *registry)
 
 void sh_registry_events_name(struct sh_registry *registry, uint64_t instance)
 {
-    SH_ASSERT(registry->is_shared);
     if (registry->events_log != 1 || !instance)
         return;
     registry->events_log = sh_mix64(instance) & ~UINT64_C(1);

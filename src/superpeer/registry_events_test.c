@@ -14,15 +14,9 @@
 
 static struct sh_registry *registry_make(void)
 {
-    const char *address = "first:1";
-    struct sh_registry_config config = {.cluster = "test",
-                                        .addresses = &address,
-                                        .count = 1,
-                                        .instance = 7,
-                                        .failure_ns = 3 * S,
-                                        .seed = 1};
+    struct sh_registry_config config = {.cluster = "test", .failure_ns = 3 * S};
     struct sh_registry *registry;
-    assert_int_equal(sh_registry_create(&config, S, &registry), SHOAL_OK);
+    assert_int_equal(sh_registry_create(&config, &registry), SHOAL_OK);
     return registry;
 }
 
@@ -54,6 +48,7 @@ static void all_is_told_in_order(void **state)
     sh_registry_fail(registry, nid, "test");
     assert_int_equal(sh_registry_heartbeat(registry, S, nid, 100, epoch_of(registry), &failed),
                      SHOAL_OK);
+    sh_registry_back(registry, nid, 100);
     assert_int_equal(sh_registry_leave(registry, nid, 100), SHOAL_OK);
     static const enum sh_node_state states[] = {SH_NODE_UP, SH_NODE_FAILED, SH_NODE_UP,
                                                 SH_NODE_LEFT};
@@ -86,16 +81,16 @@ static void old_ones_are_forgotten(void **state)
     sh_registry_destroy(registry);
 }
 
-/* A shared registry's log is named once, by the same process at each superpeer, and its image takes
+/* A registry's log is named once, by the same process at each superpeer, and its image takes
  * the name along; one that is begun anew has another name. */
 static void logs_have_names(void **state)
 {
     (void)state;
-    struct sh_registry_config config = {.cluster = "test", .failure_ns = 3 * S, .is_shared = true};
+    struct sh_registry_config config = {.cluster = "test", .failure_ns = 3 * S};
     struct sh_registry *one, *other;
     static uint8_t image[8192];
-    assert_int_equal(sh_registry_create(&config, S, &one), SHOAL_OK);
-    assert_int_equal(sh_registry_create(&config, S, &other), SHOAL_OK);
+    assert_int_equal(sh_registry_create(&config, &one), SHOAL_OK);
+    assert_int_equal(sh_registry_create(&config, &other), SHOAL_OK);
     assert_int_equal(sh_registry_events_log(one), 1);
     sh_registry_events_name(one, 0);
     assert_int_equal(sh_registry_events_log(one), 1);
@@ -111,7 +106,7 @@ static void logs_have_names(void **state)
     struct sh_writer w = sh_writer_make(image, size);
     sh_registry_image_put(&w, one, 0);
     sh_registry_destroy(other);
-    assert_int_equal(sh_registry_create(&config, S, &other), SHOAL_OK);
+    assert_int_equal(sh_registry_create(&config, &other), SHOAL_OK);
     assert_int_equal(sh_registry_image_load(other, S, sh_bytes_make(image, size)), SHOAL_OK);
     assert_int_equal(sh_registry_events_log(other), log);
     sh_registry_destroy(one);
@@ -120,10 +115,10 @@ static void logs_have_names(void **state)
 
 static struct sh_registry *shared_copy(const struct sh_registry *of)
 {
-    struct sh_registry_config config = {.cluster = "test", .failure_ns = 3 * S, .is_shared = true};
+    struct sh_registry_config config = {.cluster = "test", .failure_ns = 3 * S};
     struct sh_registry *copy;
     static uint8_t image[8192];
-    assert_int_equal(sh_registry_create(&config, S, &copy), SHOAL_OK);
+    assert_int_equal(sh_registry_create(&config, &copy), SHOAL_OK);
     if (!of)
         return copy;
     size_t size = sh_registry_image_size(of);

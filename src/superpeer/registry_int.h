@@ -5,8 +5,6 @@
 #include "superpeer/registry.h"
 
 #define SH_CLUSTER_NAME_MAX 63
-/* Added to the version at each load: more than can have been published and not stored. */
-#define SH_REGISTRY_LOAD_LEAP (UINT64_C(1) << 20)
 /* A claim further ahead than the first, or above the second, is no epoch that any cluster reached;
  * the second keeps any number of claims from wrapping it. */
 #define SH_REGISTRY_EPOCH_AHEAD_MAX (UINT64_C(1) << 56)
@@ -16,25 +14,16 @@
 
 struct sh_registry {
     char cluster[SH_CLUSTER_NAME_MAX + 1];
-    uint16_t count, index; /* arcs, and which is this one's; a shared registry is one arc */
-    shoal_nid arc_first, arc_last;
     uint64_t failure_ns;
-    bool is_volatile;
-    bool is_shared;
-    struct sh_view view; /* all arcs; epoch is the sum of versions */
-    uint64_t versions[SH_SUPERPEERS_MAX];
-    struct sh_arcs arcs; /* of a shared one */
-    shoal_nid next_nid;  /* where the search for a free ID begins */
+    struct sh_view view;
+    uint64_t version; /* rises with each change; and so does the view's epoch */
+    struct sh_arcs arcs;
+    shoal_nid next_nid; /* where the search for a free ID begins */
     uint64_t changes;
-    uint64_t started_ns;
-    uint64_t ticked_ns;
-    uint64_t due_ns; /* nobody is overdue before */
-    bool settling;
-    /* When each superpeer, and each node of the arc, was heard last, and the epoch in which the
-     * node was declared failed last: by ID, 1.4 MB at most. */
-    uint64_t superpeer_heard_ns[SH_SUPERPEERS_MAX];
+    /* When each node was heard last, and the epoch in which it was declared failed last: by ID, 1.4
+     * MB. */
     uint64_t moved[(UINT16_MAX + 1) / 64]; /* a bit by node ID: it is not given out again */
-    uint64_t *heard_ns;                    /* by ID - arc_first, like those below */
+    uint64_t *heard_ns;                    /* by ID - SH_PEER_NID_MIN, like those below */
     uint64_t *spoke_ns;                    /* when it sent something here last; 0: not yet */
     /* registry_events.c: 30 KB. All that came after the epoch floor is there. */
     struct sh_registry_event *events;
@@ -43,12 +32,6 @@ struct sh_registry {
     uint64_t digest, digest_epoch; /* of the view, when it had that epoch; 0: of none */
     uint64_t digest_changes;       /* and when that much had changed */
 };
-
-/* Whether an ID is of this arc. */
-static inline bool sh_registry_has(const struct sh_registry *registry, shoal_nid nid)
-{
-    return nid.v >= registry->arc_first.v && nid.v <= registry->arc_last.v;
-}
 
 static inline bool sh_registry_is_credible(uint64_t claimed, uint64_t own)
 {
@@ -64,8 +47,6 @@ void sh_registry_touch_node(struct sh_registry *registry, const struct sh_node *
 /* registry_events.c */
 /* Nothing is known of what was before. */
 void sh_registry_events_begin(struct sh_registry *registry);
-/* The view has been replaced by the one that there is. */
-void sh_registry_events_differ(struct sh_registry *registry, const struct sh_view *before);
 /* This registry takes the place of another one, whose events it goes on with. */
 void sh_registry_events_take(struct sh_registry *registry, const struct sh_registry *from);
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "superpeer/registry_int.h"
 
@@ -43,7 +44,6 @@ static shoal_nid free_superpeer_nid(const struct sh_registry *registry)
 enum shoal_err sh_registry_superpeer_put(struct sh_registry *registry, struct sh_bytes address,
                                          uint64_t instance, shoal_nid nid, shoal_nid *nid_out)
 {
-    SH_ASSERT(registry->is_shared);
     if (!address.size || address.size >= SH_MSG_ADDRESS_MAX ||
         memchr(address.at, 0, address.size) || nid.v > SH_SUPERPEERS_MAX)
         return SHOAL_EINVAL;
@@ -125,7 +125,6 @@ enum shoal_err sh_registry_arcs_start(struct sh_registry *registry, shoal_nid ni
                                       bool is_memory)
 {
     const struct sh_node *node = sh_view_find(&registry->view, nid);
-    SH_ASSERT(registry->is_shared);
     if (!node || node->role != SH_ROLE_SUPERPEER || node->state == SH_NODE_LEFT || !(uint32_t)life)
         return SHOAL_ENONODE;
     enum sh_arcs_start started =
@@ -134,6 +133,9 @@ enum shoal_err sh_registry_arcs_start(struct sh_registry *registry, shoal_nid ni
             : sh_arcs_start_empty(&registry->arcs, nid.v, (uint32_t)life, is_memory);
     if (started == SH_ARCS_STALE)
         return SHOAL_EDIFFERS;
+    /* Nodes of a registry that was lost with its memory may come, with the IDs that they had. */
+    if (is_memory && registry->next_nid.v == SH_PEER_NID_MIN)
+        registry->next_nid.v += (uint16_t)(sh_mix64(life) % SH_PEER_NIDS);
     registry->changes++;
     return SHOAL_OK;
 }
@@ -149,7 +151,6 @@ static unsigned shards_alone(const struct sh_arcs *arcs, unsigned nid)
 
 enum shoal_err sh_registry_superpeer_lost(struct sh_registry *registry, shoal_nid nid)
 {
-    SH_ASSERT(registry->is_shared);
     const struct sh_node *node = sh_view_find(&registry->view, nid);
     if (!node || node->role != SH_ROLE_SUPERPEER || !registry->arcs.lives[nid.v])
         return SHOAL_ENONODE;
@@ -166,7 +167,7 @@ enum shoal_err sh_registry_superpeer_lost(struct sh_registry *registry, shoal_ni
 
 enum shoal_err sh_registry_force(struct sh_registry *registry, shoal_nid nid, uint64_t instance)
 {
-    SH_ASSERT(registry->is_shared && instance);
+    SH_ASSERT(instance);
     struct sh_node *own = sh_view_find(&registry->view, nid);
     if (!own || own->role != SH_ROLE_SUPERPEER || !registry->arcs.lives[nid.v])
         return SHOAL_ENONODE;
@@ -176,7 +177,7 @@ enum shoal_err sh_registry_force(struct sh_registry *registry, shoal_nid nid, ui
             node->state = node->nid.v == nid.v ? SH_NODE_UP : SH_NODE_LEFT;
     }
     sh_arcs_force(&registry->arcs, nid.v);
-    registry->versions[registry->index] += EPOCHS_FORCED;
+    registry->version += EPOCHS_FORCED;
     registry->view.epoch += EPOCHS_FORCED;
     sh_registry_touch(registry);
     registry->events_log = 1;
@@ -189,7 +190,6 @@ enum shoal_err sh_registry_force(struct sh_registry *registry, shoal_nid nid, ui
 
 void sh_registry_arcs_change(struct sh_registry *registry, const struct sh_arc_change *change)
 {
-    SH_ASSERT(registry->is_shared);
     registry->changes += sh_arcs_change(&registry->arcs, change);
 }
 
@@ -197,20 +197,19 @@ void sh_registry_epoch_lift(struct sh_registry *registry, uint64_t epoch)
 {
     if (!sh_registry_is_credible(epoch, registry->view.epoch))
         return;
-    registry->versions[registry->index] += epoch - registry->view.epoch;
+    registry->version += epoch - registry->view.epoch;
     registry->view.epoch = epoch;
     sh_registry_touch(registry);
 }
 
 void sh_registry_times_take(struct sh_registry *registry, const struct sh_registry *from)
 {
-    SH_ASSERT(registry->is_shared && from->is_shared);
     sh_registry_events_take(registry, from);
-    for (size_t i = sh_view_lower(&registry->view, registry->arc_first); i < registry->view.count;
-         i++) {
+    for (size_t i = sh_view_lower(&registry->view, (shoal_nid){SH_PEER_NID_MIN});
+         i < registry->view.count; i++) {
         const struct sh_node *node = &registry->view.nodes[i];
         const struct sh_node *old = sh_view_find(&from->view, node->nid);
-        size_t at = (size_t)node->nid.v - registry->arc_first.v;
+        size_t at = (size_t)node->nid.v - SH_PEER_NID_MIN;
         if (!old || old->instance != node->instance)
             continue;
         registry->heard_ns[at] = from->heard_ns[at];
@@ -223,10 +222,9 @@ void sh_registry_times_take(struct sh_registry *registry, const struct sh_regist
 
 void sh_registry_heard(struct sh_registry *registry, uint64_t now_ns, shoal_nid nid)
 {
-    size_t arc_nids = (size_t)registry->arc_last.v - registry->arc_first.v + 1;
-    if (sh_registry_has(registry, nid))
-        registry->heard_ns[nid.v - registry->arc_first.v] = now_ns;
-    for (size_t i = 0; !nid.v && i < arc_nids; i++)
+    if (sh_nid_is_peer(nid))
+        registry->heard_ns[nid.v - SH_PEER_NID_MIN] = now_ns;
+    for (size_t i = 0; !nid.v && i < SH_PEER_NIDS; i++)
         registry->heard_ns[i] = now_ns;
 }
 
@@ -234,9 +232,8 @@ shoal_nid sh_registry_overdue(const struct sh_registry *registry, uint64_t now_n
 {
     for (size_t i = sh_view_lower(&registry->view, from); i < registry->view.count; i++) {
         const struct sh_node *node = &registry->view.nodes[i];
-        if (sh_registry_has(registry, node->nid) && node->state == SH_NODE_UP &&
-            registry->heard_ns[node->nid.v - registry->arc_first.v] + registry->failure_ns <=
-                now_ns)
+        if (sh_nid_is_peer(node->nid) && node->state == SH_NODE_UP &&
+            registry->heard_ns[node->nid.v - SH_PEER_NID_MIN] + registry->failure_ns <= now_ns)
             return node->nid;
     }
     return SHOAL_NID_NONE;

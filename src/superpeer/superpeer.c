@@ -22,17 +22,6 @@ static void refuse(struct sh_msg_in *in, enum shoal_err err, const char *text)
     sh_msg_reply_error(in->msg, in->reply_to, in->type, err, text);
 }
 
-/* msg forgets failed nodes; but a failed superpeer is asked on, or two that have declared each
- * other failed would never hear that they are back. */
-static void siblings_connect(struct sh_superpeer *superpeer, const struct sh_view *view)
-{
-    for (size_t i = 0; i < view->count && view->nodes[i].role == SH_ROLE_SUPERPEER; i++) {
-        const struct sh_node *node = &view->nodes[i];
-        if (node->state == SH_NODE_FAILED && node->nid.v != superpeer->index + 1)
-            (void)!sh_msg_node_set(superpeer->msg, node->nid, node->address);
-    }
-}
-
 /* Tells msg and the node what has changed in the view. */
 static void announce(struct sh_superpeer *superpeer)
 {
@@ -43,10 +32,7 @@ static void announce(struct sh_superpeer *superpeer)
     if (sh_view_copy(&copy, view))
         return; /* out of memory: tried again in the next step */
     sh_connect_view(superpeer->msg, &superpeer->announced, view);
-    if (superpeer->shared)
-        sh_superpeer_shared_connect(superpeer);
-    else
-        siblings_connect(superpeer, view);
+    sh_superpeer_shared_connect(superpeer);
     sh_view_destroy(&superpeer->announced);
     superpeer->announced = copy;
     if (superpeer->on_view)
@@ -62,7 +48,7 @@ void sh_superpeer_join_answer(struct sh_superpeer *superpeer, struct sh_reply_to
         return;
     sh_put16(&out.w, nid.v);
     sh_put16(&out.w, (uint16_t)(superpeer->index + 1));
-    sh_put8(&out.w, superpeer->shared ? SH_ANSWER_ANY : 0);
+    sh_put8(&out.w, SH_ANSWER_ANY);
     sh_view_put_all(&out.w, view);
     sh_msg_end(superpeer->msg, &out);
 }
@@ -111,7 +97,7 @@ static void on_join(void *arg, struct sh_msg_in *in)
     unsigned zero = sh_get8(&in->payload);
     shoal_nid previous = {sh_get16(&in->payload)};
     uint64_t instance = sh_get64(&in->payload);
-    uint64_t epoch = sh_get64(&in->payload);
+    (void)sh_get64(&in->payload); /* the epoch that it knows: it tells that with each heartbeat */
     uint64_t heartbeat_ns = sh_get64(&in->payload);
     uint64_t failure_ns = sh_get64(&in->payload);
     struct sh_bytes address = sh_get_text(&in->payload);
@@ -127,26 +113,13 @@ static void on_join(void *arg, struct sh_msg_in *in)
         refuse_settings(superpeer, in, heartbeat_ns, failure_ns);
         return;
     }
-    if (superpeer->shared) {
-        sh_superpeer_shared_join(superpeer, in, address, instance, previous);
-        return;
-    }
-    uint64_t now_ns = now_of(superpeer);
-    sh_registry_epoch_known(superpeer->registry, now_ns, epoch);
-    shoal_nid nid;
-    enum shoal_err err =
-        sh_registry_join(superpeer->registry, now_ns, address, instance, previous, &nid);
-    struct sh_refused_join join = {.err = err, .address = address, .instance = instance};
-    if (err)
-        sh_superpeer_join_refuse(superpeer, in->reply_to, in->type, &join);
-    else
-        sh_superpeer_join_answer(superpeer, in->reply_to, in->type, nid);
+    sh_superpeer_shared_join(superpeer, in, address, instance, previous);
 }
 
 /* Refuses what a superpeer that is cut off from the others must not answer. */
 static bool is_cut_off(struct sh_superpeer *superpeer, struct sh_msg_in *in)
 {
-    if (!superpeer->shared || sh_superpeer_shared_is_current(superpeer))
+    if (sh_superpeer_shared_is_current(superpeer))
         return false;
     refuse(in, SHOAL_EBUSY, "this superpeer hears no majority of the superpeers");
     return true;
@@ -161,8 +134,7 @@ static bool answer_changes(struct sh_superpeer *superpeer, struct sh_msg_in *in,
     const struct sh_view *view = sh_registry_view(superpeer->registry);
     shoal_nid nids[SH_CHANGES_MAX];
     size_t count = sh_registry_changed_since(superpeer->registry, epoch, nids);
-    if (!epoch || count == SIZE_MAX || count >= view->count ||
-        sh_registry_settling(superpeer->registry))
+    if (!epoch || count == SIZE_MAX || count >= view->count)
         return false;
     struct sh_out out;
     size_t size = SH_GRANT_BYTES + 1 + sh_changes_size(view, nids, count);
@@ -180,7 +152,7 @@ static void answer_view(struct sh_superpeer *superpeer, struct sh_msg_in *in, ui
                         const uint64_t *lease_ns, uint8_t flags)
 {
     const struct sh_view *view = sh_registry_view(superpeer->registry);
-    if (epoch != view->epoch && !sh_registry_settling(superpeer->registry))
+    if (epoch != view->epoch)
         flags |= SH_ANSWER_VIEW;
     size_t size =
         1 + (lease_ns ? SH_GRANT_BYTES : 0) + (flags & SH_ANSWER_VIEW ? sh_view_size(view) : 0);
@@ -209,7 +181,6 @@ static void on_heartbeat(void *arg, struct sh_msg_in *in)
     if (is_cut_off(superpeer, in))
         return;
     uint64_t now_ns = now_of(superpeer);
-    sh_registry_epoch_known(superpeer->registry, now_ns, epoch);
     bool failed;
     enum shoal_err err =
         sh_registry_heartbeat(superpeer->registry, now_ns, nid, instance, epoch, &failed);
@@ -217,11 +188,8 @@ static void on_heartbeat(void *arg, struct sh_msg_in *in)
         refuse(in, err, NULL);
         return;
     }
-    uint8_t flags = failed ? SH_ANSWER_FAILED : 0;
-    if (superpeer->shared) {
-        sh_superpeer_shared_heard(superpeer, nid, epoch);
-        flags |= SH_ANSWER_ANY;
-    }
+    uint8_t flags = SH_ANSWER_ANY | (failed ? SH_ANSWER_FAILED : 0);
+    sh_superpeer_shared_heard(superpeer, nid, epoch);
     uint64_t lease_ns = failed ? 0 : sh_superpeer_lease_ns(superpeer, nid, now_ns);
     bool is_known = epoch == sh_registry_view(superpeer->registry)->epoch;
     bool wants_whole = wants & SH_WANTS_WHOLE;
@@ -239,15 +207,7 @@ static void on_leave(void *arg, struct sh_msg_in *in)
         refuse(in, SHOAL_EPROTO, NULL);
         return;
     }
-    if (superpeer->shared) {
-        sh_superpeer_shared_leave(superpeer, in, nid, instance);
-        return;
-    }
-    enum shoal_err err = sh_registry_leave(superpeer->registry, nid, instance);
-    if (err)
-        refuse(in, err, NULL);
-    else
-        sh_msg_reply_ok(in->msg, in->reply_to, in->type);
+    sh_superpeer_shared_leave(superpeer, in, nid, instance);
 }
 
 static void on_lookup(void *arg, struct sh_msg_in *in)
@@ -261,7 +221,6 @@ static void on_lookup(void *arg, struct sh_msg_in *in)
     }
     if (is_cut_off(superpeer, in))
         return;
-    sh_registry_epoch_known(superpeer->registry, now_of(superpeer), epoch);
     struct sh_range range;
     enum shoal_err err = sh_superpeer_lookup(superpeer, cid, &range);
     /* Who asks may know of a join, or a return, that has not come here yet. */
@@ -292,41 +251,17 @@ static void on_view_get(void *arg, struct sh_msg_in *in)
     }
     if (is_cut_off(superpeer, in))
         return;
-    sh_registry_epoch_known(superpeer->registry, now_of(superpeer), epoch);
-    if (sh_registry_settling(superpeer->registry))
-        refuse(in, SHOAL_EBUSY, "the superpeer was restarted");
-    else
-        answer_view(superpeer, in, epoch, NULL, 0);
+    answer_view(superpeer, in, epoch, NULL, 0);
 }
 
 /* --- Step ----------------------------------------------------------------------------------- */
-
-static unsigned run_shared(struct sh_superpeer *superpeer, uint64_t now_ns)
-{
-    unsigned work = sh_superpeer_shared_step(superpeer, now_ns);
-    work += sh_superpeer_probes_step(superpeer, now_ns);
-    work += sh_superpeer_keep_step(superpeer, now_ns);
-    work += sh_superpeer_services_step(superpeer, now_ns);
-    announce(superpeer);
-    return work;
-}
 
 static unsigned run(void *arg)
 {
     struct sh_superpeer *superpeer = arg;
     uint64_t now_ns = now_of(superpeer);
-    unsigned work = 0;
-    if (superpeer->shared)
-        return run_shared(superpeer, now_ns);
-    if (now_ns >= superpeer->tick_ns) {
-        work += sh_registry_tick(superpeer->registry, now_ns);
-        uint64_t quarter = superpeer->failure_ns / 4;
-        superpeer->tick_ns =
-            now_ns + (quarter < superpeer->heartbeat_ns ? quarter : superpeer->heartbeat_ns);
-    }
-    work += sh_superpeer_siblings_step(superpeer, now_ns);
+    unsigned work = sh_superpeer_shared_step(superpeer, now_ns);
     work += sh_superpeer_probes_step(superpeer, now_ns);
-    work += sh_superpeer_ring_step(superpeer, now_ns);
     work += sh_superpeer_keep_step(superpeer, now_ns);
     work += sh_superpeer_services_step(superpeer, now_ns);
     announce(superpeer);
@@ -336,21 +271,13 @@ static unsigned run(void *arg)
 static uint64_t due_ns(void *arg)
 {
     struct sh_superpeer *superpeer = arg;
-    uint64_t due = superpeer->tick_ns;
-    if (superpeer->shared) {
-        uint64_t probes_ns = sh_superpeer_probes_due_ns(superpeer);
-        uint64_t services_ns = sh_superpeer_services_due_ns(superpeer);
-        uint64_t keep_ns = sh_superpeer_keep_due_ns(superpeer);
-        services_ns = keep_ns < services_ns ? keep_ns : services_ns;
-        due = sh_superpeer_shared_due_ns(superpeer, now_of(superpeer));
-        due = services_ns < due ? services_ns : due;
-        return probes_ns < due ? probes_ns : due;
-    }
     uint64_t others[] = {
-        sh_superpeer_services_due_ns(superpeer), sh_superpeer_keep_due_ns(superpeer),
-        sh_superpeer_siblings_due_ns(superpeer), sh_superpeer_probes_due_ns(superpeer),
-        sh_superpeer_ring_due_ns(superpeer),
+        sh_superpeer_shared_due_ns(superpeer, now_of(superpeer)),
+        sh_superpeer_probes_due_ns(superpeer),
+        sh_superpeer_services_due_ns(superpeer),
+        sh_superpeer_keep_due_ns(superpeer),
     };
+    uint64_t due = SH_NEVER;
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         due = others[i] < due ? others[i] : due;
     return due;
@@ -367,7 +294,6 @@ static void handlers_set(struct sh_superpeer *superpeer)
         {SH_CLUSTER_LEAVE, on_leave},
         {SH_CLUSTER_LOOKUP, on_lookup},
         {SH_CLUSTER_VIEW_GET, on_view_get},
-        {SH_CLUSTER_SYNC, sh_superpeer_sync_handler},
         {SH_CLUSTER_TREE, sh_superpeer_tree_handler},
         {SH_CLUSTER_SUSPECT, sh_superpeer_suspect_handler},
         {SH_CLUSTER_PING, sh_superpeer_ping_handler},
@@ -382,24 +308,6 @@ static void handlers_set(struct sh_superpeer *superpeer)
     sh_superpeer_report_handler(superpeer);
 }
 
-/* Opens a registry of this superpeer's own. */
-static enum shoal_err own_open(struct sh_superpeer *superpeer,
-                               const struct sh_superpeer_config *config, uint64_t now_ns)
-{
-    struct sh_registry_config of_registry = {
-        .cluster = config->cluster,
-        .addresses = config->addresses,
-        .count = config->count,
-        .index = config->index,
-        .instance = config->instance,
-        .failure_ns = config->failure_ns,
-        .is_volatile = true,
-        .seed = sh_random64(&config->env.random),
-    };
-    SH_INFO("cluster", "no data_dir: the registry is kept in memory only");
-    return sh_registry_create(&of_registry, now_ns, &superpeer->registry);
-}
-
 enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
                                    struct sh_superpeer **superpeer_out)
 {
@@ -411,7 +319,6 @@ enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
     superpeer->msg = config->msg;
     superpeer->instance = config->instance;
     superpeer->env = config->env;
-    superpeer->count = config->count;
     superpeer->index = config->zookeeper ? UINT16_MAX : config->index; /* as an ID: NONE */
     superpeer->heartbeat_ns = config->heartbeat_ns;
     superpeer->failure_ns = config->failure_ns;
@@ -419,19 +326,12 @@ enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
         config->scratch_bytes_max ? config->scratch_bytes_max : SH_SCRATCH_BYTES_MAX;
     superpeer->on_view = config->on_view;
     superpeer->arg = config->arg;
-    for (unsigned i = 0; i < SH_SUPERPEERS_MAX; i++)
-        superpeer->siblings[i].superpeer = superpeer;
     for (unsigned i = 0; i < SH_PROBES_MAX; i++)
         superpeer->probes[i].superpeer = superpeer;
     uint64_t now_ns = now_of(superpeer);
-    superpeer->tick_ns = now_ns;
     enum shoal_err err = sh_superpeer_keep_open(superpeer);
-    if (!err && (config->env.disk || config->zookeeper))
+    if (!err)
         err = sh_superpeer_shared_open(superpeer, config, now_ns);
-    else if (!err)
-        err = own_open(superpeer, config, now_ns);
-    if (!err && !superpeer->shared)
-        err = sh_superpeer_ring_open(superpeer);
     if (!err)
         err = sh_superpeer_services_open(superpeer);
     if (err) {
@@ -468,8 +368,7 @@ void sh_superpeer_link_event(struct sh_superpeer *superpeer, const struct sh_msg
     if (event->kind != SH_MSG_LOST)
         return;
     sh_superpeer_services_lost(superpeer, event->nid);
-    if (superpeer->shared)
-        sh_superpeer_shared_lost(superpeer, event->nid);
+    sh_superpeer_shared_lost(superpeer, event->nid);
     /* One that this end could not open says nothing of the node's own. */
     if (event->err == SHOAL_ECONNLOST)
         sh_superpeer_probe_lost(superpeer, event->nid, now_of(superpeer));

@@ -2,18 +2,14 @@
  * registry.h, a state machine without input or output; here it is fed with messages, connection
  * events, the clock and the disk.
  *
- * With a disk, the superpeers share one registry by Raft (raft.h): each of them gives out IDs,
- * takes heartbeats and answers lookups, for all nodes. Whatever is answered to a join or a leave is
- * on the disks of a majority. Superpeers come (recruit.h) and go (dismissal) while the others run.
- * The registry is in the journal (journal.h), and so is which superpeer this is.
+ * The superpeers share one registry by Raft (raft.h): each of them gives out IDs, takes heartbeats
+ * and answers lookups, for all nodes. Whatever is answered to a join or a leave is on the disks of a
+ * majority. Superpeers come (recruit.h) and go (dismissal) while the others run. The registry is in
+ * the journal (journal.h), and so is which superpeer this is. Without a disk the journal is in
+ * memory: what most superpeers had is lost when they are stopped at once.
  *
  * With the servers of a ZooKeeper the registry is kept there instead, and the disk is not used:
  * each superpeer gets its ID when it has entered itself there, by its address.
- *
- * Without either, the peers' IDs are divided into equal arcs, one for each superpeer of a fixed
- * list. A superpeer gives out the IDs of its arc, takes those nodes' heartbeats, declares them
- * failed and holds their chunk ranges; it tells the other superpeers its table, so that each knows
- * the whole view.
  *
  * Threads: everything here is called by the one thread that runs the transport step, which must
  * also run the superpeer's step; create and destroy before the steps run and after.

@@ -20,6 +20,6 @@ bool sh_superpeer_would_fail(const struct sh_superpeer *superpeer, shoal_nid nid
 
 bool sh_superpeer_answers_for(struct sh_superpeer *superpeer, unsigned shard)
 {
-    shoal_nid self = {(uint16_t)(superpeer->index + 1)}, other;
-    return sh_superpeer_ring_reads(superpeer, shard, self, &other) == SHOAL_OK;
+    shoal_nid other;
+    return sh_superpeer_ring_reads(superpeer, shard, &other) == SHOAL_OK;
 }

@@ -203,6 +203,9 @@ void sh_superpeer_shared_join(struct sh_superpeer *superpeer, const struct sh_ms
         .kind = SH_COMMAND_JOIN, .nid = previous, .instance = instance, .address = address};
     if (address.size >= SH_MSG_ADDRESS_MAX)
         sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EINVAL, NULL);
+    else if (!sh_registry_arcs(superpeer->registry)->present)
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EBUSY,
+                           "the superpeers are starting: none of them has metadata yet");
     else
         wait_for(superpeer, in, &command);
 }

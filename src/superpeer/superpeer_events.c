@@ -44,9 +44,7 @@ void sh_superpeer_events_handler(void *arg, struct sh_msg_in *in)
     enum shoal_err err = SHOAL_OK;
     if (!sh_reader_done(&in->payload))
         err = SHOAL_EPROTO;
-    else if (superpeer->shared && !sh_superpeer_shared_is_current(superpeer))
-        err = SHOAL_EBUSY;
-    else if (sh_registry_settling(superpeer->registry) ||
+    else if (!sh_superpeer_shared_is_current(superpeer) ||
              !sh_registry_view(superpeer->registry)->superpeers)
         err = SHOAL_EBUSY;
     if (err)

@@ -37,13 +37,12 @@ static enum shoal_err image_get(void *arg, struct sh_bytes image)
 {
     const struct forcing *forcing = arg;
     uint64_t now_ns = sh_now(&forcing->env.clock), sequence;
-    struct sh_registry_config config = {
-        .cluster = forcing->cluster, .failure_ns = 1, .is_shared = true};
+    struct sh_registry_config config = {.cluster = forcing->cluster, .failure_ns = 1};
     struct sh_registry *registry;
     enum shoal_err err = sh_registry_image_check(image, &sequence);
     if (err)
         return err;
-    err = sh_registry_create(&config, now_ns, &registry);
+    err = sh_registry_create(&config, &registry);
     if (err)
         return err;
     err = sh_registry_image_load(registry, now_ns, image);

@@ -42,9 +42,7 @@ static shoal_nid unasked_next(const struct sh_superpeer *superpeer, shoal_nid af
 
 bool sh_superpeer_gather_is_over(const struct sh_superpeer *superpeer)
 {
-    return !superpeer->ring->gather.from.v && !sh_registry_settling(superpeer->registry) &&
-           sh_registry_siblings_heard(superpeer->registry) &&
-           !unasked_next(superpeer, SHOAL_NID_NONE).v;
+    return !superpeer->ring->gather.from.v && !unasked_next(superpeer, SHOAL_NID_NONE).v;
 }
 
 bool sh_superpeer_gather_is_sure(const struct sh_superpeer *superpeer)
@@ -74,12 +72,12 @@ bool sh_superpeer_gather_is_whole(const struct sh_superpeer *superpeer)
     return sh_superpeer_gather_is_over(superpeer);
 }
 
-/* All are to be asked, of a shared registry all that it knows: who joins later holds nothing. */
+/* All nodes that the registry knows are to be asked: one that joins later holds nothing. */
 static void asked_reset(struct sh_superpeer *superpeer)
 {
     struct sh_gather *gather = &superpeer->ring->gather;
     const struct sh_view *view = sh_registry_view(superpeer->registry);
-    memset(gather->asked, superpeer->shared ? 0xff : 0, sizeof gather->asked);
+    memset(gather->asked, 0xff, sizeof gather->asked);
     memset(gather->unsure, 0, sizeof gather->unsure);
     memset(gather->waits, 0, sizeof gather->waits);
     for (size_t i = 0; i < view->count; i++) {
@@ -118,10 +116,7 @@ static bool is_ours(const struct sh_superpeer *superpeer, shoal_nid creator)
 {
     const struct sh_superpeer_ring *part = superpeer->ring;
     unsigned shard = sh_arc_shard(creator);
-    return part->gather.gathered[shard] &&
-           (superpeer->shared ||
-            sh_arc_superpeer(creator, superpeer->count).v == superpeer->index + 1) &&
-           sh_ring_owner(part->ring, shard) == superpeer->index + 1;
+    return part->gather.gathered[shard] && sh_ring_owner(part->ring, shard) == superpeer->index + 1;
 }
 
 /* Orders what was collected, if it is anything. */
@@ -131,10 +126,6 @@ static enum shoal_err claim_end(struct sh_superpeer *superpeer, struct sh_metada
         return SHOAL_OK;
     shoal_nid creator = shoal_cid_creator(update->runs[0].first);
     enum shoal_err err = SHOAL_OK;
-    if (!superpeer->shared) {
-        sh_registry_moved_set(superpeer->registry, creator);
-        sh_registry_moved_set(superpeer->registry, update->to);
-    }
     unsigned shard = sh_arc_shard(creator);
     if (is_ours(superpeer, creator)) {
         struct sh_superpeer_ring *part = superpeer->ring;
@@ -241,7 +232,6 @@ static void asked(struct sh_request *request, enum shoal_err err, struct sh_read
 static void ask(struct sh_superpeer *superpeer)
 {
     struct sh_gather *gather = &superpeer->ring->gather;
-    bool shares = superpeer->shared;
     gather->request = (struct sh_request){
         .done = asked, .arg = superpeer, .timeout_ns = superpeer->failure_ns / 4 + 1};
     struct sh_out out;
@@ -255,8 +245,8 @@ static void ask(struct sh_superpeer *superpeer)
     gather->left_out = gather->from.v ? gather->left_out : 0;
     memcpy(gather->asked_moves, gather->moves, sizeof gather->moves);
     sh_put64(&out.w, gather->from.v);
-    sh_put16(&out.w, shares ? SH_PEER_NID_MIN : sh_arc_first(superpeer->index, superpeer->count).v);
-    sh_put16(&out.w, shares ? SH_PEER_NID_MAX : sh_arc_last(superpeer->index, superpeer->count).v);
+    sh_put16(&out.w, SH_PEER_NID_MIN);
+    sh_put16(&out.w, SH_PEER_NID_MAX);
     sh_msg_end(superpeer->msg, &out);
 }
 
@@ -302,27 +292,12 @@ static shoal_nid next_to_ask(struct sh_superpeer *superpeer, uint64_t now_ns)
     return gather->unsure_nid;
 }
 
-/* A superpeer finds out that it has lost its memory: what it took for known is not. */
-static void settling_step(struct sh_superpeer *superpeer)
-{
-    struct sh_gather *gather = &superpeer->ring->gather;
-    struct sh_metadata_update unknown = {.kind = SH_METADATA_KNOWN, .condition = 0};
-    bool is_settling = sh_registry_settling(superpeer->registry);
-    for (unsigned i = 0; is_settling && !gather->was_settling && i < SH_SHARDS; i++) {
-        if (sh_superpeer_ring_order(superpeer, i, &unknown))
-            return; /* in the next step */
-        sh_superpeer_gather_begin(superpeer, i);
-    }
-    gather->was_settling = is_settling;
-}
-
 unsigned sh_superpeer_gather_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     struct sh_superpeer_ring *part = superpeer->ring;
     struct sh_gather *gather = &part->gather;
     if (!part->is_started)
         return 0;
-    settling_step(superpeer);
     if (gather->is_asking || now_ns < gather->due_ns)
         return 0;
     bool is_over = sh_superpeer_gather_is_over(superpeer);

@@ -39,9 +39,8 @@ static uint64_t drift_ns(const struct sh_superpeer *superpeer)
 
 static uint64_t lease_ns(const struct sh_superpeer *superpeer)
 {
-    uint64_t less_ns = drift_ns(superpeer) + superpeer->heartbeat_ns;
-    if (superpeer->shared)
-        less_ns += superpeer->shared->election_ns;
+    uint64_t less_ns =
+        drift_ns(superpeer) + superpeer->heartbeat_ns + superpeer->shared->election_ns;
     SH_ASSERT(superpeer->failure_ns > less_ns); /* it is ten heartbeats at least */
     return superpeer->failure_ns - less_ns;
 }

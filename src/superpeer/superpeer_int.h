@@ -8,14 +8,6 @@
 #include "superpeer/superpeer.h"
 
 #define SH_PROBES_MAX 32 /* lost connections looked into at once; silence tells of the others */
-/* One other superpeer. */
-struct sh_sibling {
-    struct sh_superpeer *superpeer;
-    struct sh_request request;
-    bool is_asking;
-    uint64_t due_ns;
-    enum shoal_err logged; /* the last trouble that was logged */
-};
 
 struct sh_shared; /* superpeer_shared.c */
 
@@ -55,14 +47,14 @@ struct sh_superpeer_ring; /* superpeer_ring_int.h */
 struct sh_superpeer {
     struct sh_msg *msg;
     struct sh_env env;
-    uint16_t count, index;
+    uint16_t index;
     uint64_t instance;
     uint64_t heartbeat_ns, failure_ns;
     uint32_t scratch_bytes_max; /* of a shard that this one owns */
     void (*on_view)(void *arg, const struct sh_view *view);
     void *arg;
     struct sh_registry *registry;
-    struct sh_shared *shared;       /* NULL: the registry is this superpeer's own */
+    struct sh_shared *shared;       /* the registry's replication */
     struct sh_superpeer_ring *ring; /* NULL: with ZooKeeper, until it has an ID */
     struct sh_journal *journal;     /* opened with the ring */
     struct sh_disk *memory_disk;    /* the journal's, if nothing is to be kept beyond the process */
@@ -70,14 +62,12 @@ struct sh_superpeer {
     uint64_t life_lsn;              /* with which the journal has it */
     struct sh_view announced;       /* what msg and on_view were told last */
     uint64_t lookups, lookups_nobody; /* that were answered; those that nobody has the chunk */
-    uint64_t tick_ns;                 /* when time has to be let pass next, at the latest */
-    struct sh_sibling siblings[SH_SUPERPEERS_MAX];
     struct sh_probe probes[SH_PROBES_MAX];
     struct sh_services *services;
     struct sh_keep *keep;
 };
 
-/* superpeer_shared.c: a registry that superpeers with a disk share. */
+/* superpeer_shared.c: the registry, which superpeers share. */
 SHOAL_NODISCARD enum shoal_err sh_superpeer_shared_open(struct sh_superpeer *superpeer,
                                                         const struct sh_superpeer_config *config,
                                                         uint64_t now_ns);
@@ -191,13 +181,10 @@ void sh_superpeer_lookup_answer(struct sh_superpeer *superpeer, const struct sh_
                                 shoal_cid cid, uint64_t epoch, const struct sh_range *range);
 void sh_superpeer_tree_handler(void *arg, struct sh_msg_in *in);
 
-/* superpeer_peers.c: what superpeers ask each other. */
+/* superpeer_peers.c: what any superpeer is asked. */
 /* A question must be over well before the silence counts as failure. */
 uint64_t sh_superpeer_question_ns(const struct sh_superpeer *superpeer);
-void sh_superpeer_sync_handler(void *arg, struct sh_msg_in *in);
 void sh_superpeer_ping_handler(void *arg, struct sh_msg_in *in);
-unsigned sh_superpeer_siblings_step(struct sh_superpeer *superpeer, uint64_t now_ns);
-uint64_t sh_superpeer_siblings_due_ns(const struct sh_superpeer *superpeer);
 void sh_superpeer_requests_cancel(struct sh_superpeer *superpeer);
 
 /* superpeer_probe.c: suspicion. */

@@ -179,7 +179,7 @@ enum shoal_err sh_superpeer_journal_open(struct sh_superpeer *superpeer, struct 
         env.disk = superpeer->memory_disk;
     }
     streams[REGISTRY] = empty_stream(superpeer);
-    if (superpeer->shared && superpeer->shared->raft)
+    if (superpeer->shared->raft)
         streams[REGISTRY] = sh_raft_stream(superpeer->shared->raft);
     for (unsigned i = 0; i < SH_SHARDS; i++)
         streams[FIRST_SHARD + i] = sh_ring_stream(ring, i);
@@ -209,7 +209,7 @@ void sh_superpeer_journal_start(struct sh_superpeer *superpeer, uint64_t now_ns)
 unsigned sh_superpeer_journal_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     unsigned work = sh_journal_step(superpeer->journal, now_ns);
-    if (superpeer->shared && superpeer->shared->raft)
+    if (superpeer->shared->raft)
         sh_raft_synced(superpeer->shared->raft, now_ns);
     return work;
 }

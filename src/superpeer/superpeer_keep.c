@@ -417,8 +417,8 @@ static shoal_nid peer_after(const struct sh_view *view, shoal_nid nid)
 /* Whether this superpeer is to find the names of a shard: it owns it, and does not know them. */
 static bool is_wanted(struct sh_superpeer *superpeer, unsigned shard)
 {
-    shoal_nid home = {(uint16_t)(superpeer->count ? shard % superpeer->count + 1 : 0)}, other;
-    return !sh_superpeer_ring_reads(superpeer, shard, home, &other) &&
+    shoal_nid other;
+    return !sh_superpeer_ring_reads(superpeer, shard, &other) &&
            !sh_metadata_names_known(superpeer->ring->metadata, shard);
 }
 
@@ -620,8 +620,7 @@ static unsigned poll_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 static unsigned gather_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     struct sh_keep *keep = superpeer->keep;
-    if (keep->is_asking || (!superpeer->shared && now_ns < keep->from_ns) ||
-        sh_registry_settling(superpeer->registry))
+    if (keep->is_asking)
         return 0;
     for (unsigned i = 0; keep->phase == GATHER_NONE && i < SH_SHARDS; i++) {
         if (!is_wanted(superpeer, i))

@@ -68,7 +68,7 @@ static enum shoal_err tree_check(struct sh_superpeer *superpeer, shoal_cid from,
     struct sh_range range;
     *other_out = 0;
     enum shoal_err err = SHOAL_EBUSY;
-    if (!superpeer->shared || sh_superpeer_shared_is_current(superpeer))
+    if (sh_superpeer_shared_is_current(superpeer))
         err = sh_superpeer_lookup(superpeer, from, &range);
     if (!err && !is_peer(&range))
         *other_out = (uint16_t)range.value;

@@ -37,18 +37,12 @@ static bool is_peer(shoal_nid nid)
 /* Whether this superpeer answers for a creator's chunks; as sh_superpeer_ring_reads. */
 static enum shoal_err reads(struct sh_superpeer *superpeer, shoal_nid creator, shoal_nid *other_out)
 {
-    shoal_nid home = sh_arc_superpeer(creator, superpeer->count);
-    return sh_superpeer_ring_reads(superpeer, sh_arc_shard(creator), home, other_out);
+    return sh_superpeer_ring_reads(superpeer, sh_arc_shard(creator), other_out);
 }
 
 bool sh_superpeer_moves_known(const struct sh_superpeer *superpeer, unsigned shard)
 {
-    /* One that shares nothing has in its memory all that was said, and need not wait for the others
-     * to hear that this was all. */
-    return !sh_registry_settling(superpeer->registry) &&
-           (sh_metadata_is_known(superpeer->ring->metadata, shard) ||
-            (!superpeer->shared && sh_superpeer_gather_is_over(superpeer) &&
-             !sh_metadata_is_short(superpeer->ring->metadata, shard)));
+    return sh_metadata_is_known(superpeer->ring->metadata, shard);
 }
 
 /* A chunk whose creator has left is nowhere as far as is known. That is so once all have said what
@@ -56,8 +50,7 @@ bool sh_superpeer_moves_known(const struct sh_superpeer *superpeer, unsigned sha
  * that is up, which does not know it yet (EBUSY). */
 static enum shoal_err nowhere(const struct sh_superpeer *superpeer, unsigned shard)
 {
-    if (sh_metadata_is_whole(superpeer->ring->metadata, shard) ||
-        (!superpeer->shared && sh_superpeer_gather_is_whole(superpeer)))
+    if (sh_metadata_is_whole(superpeer->ring->metadata, shard))
         return SHOAL_ENOCHUNK;
     return sh_superpeer_gather_is_sure(superpeer) ? SHOAL_EFAILED : SHOAL_EBUSY;
 }
@@ -83,7 +76,7 @@ enum shoal_err sh_superpeer_lookup(struct sh_superpeer *superpeer, shoal_cid cid
     if (!is_peer(creator))
         return SHOAL_ENOCHUNK;
     enum shoal_err err = reads(superpeer, creator, &other);
-    if (err == SHOAL_EROLE && superpeer->shared) {
+    if (err == SHOAL_EROLE) {
         *range_out = (struct sh_range){cid, cid, other.v};
         return SHOAL_OK;
     }
@@ -163,8 +156,6 @@ static bool is_marked(struct sh_superpeer *superpeer, const struct sh_metadata_u
     for (size_t i = 0; i < sizeof nids / sizeof nids[0]; i++) {
         if (!is_known(superpeer, nids[i]))
             nids[i] = update->from;
-        if (!superpeer->shared)
-            sh_registry_moved_set(superpeer->registry, nids[i]);
         is_done &= sh_registry_is_moved(superpeer->registry, nids[i]);
     }
     struct sh_command command = {.kind = SH_COMMAND_MOVED,
@@ -182,10 +173,8 @@ static enum shoal_err batch_check(struct sh_superpeer *superpeer,
     unsigned shard = sh_metadata_shard(update);
     if (update->kind == SH_METADATA_CLAIM)
         return is_marked(superpeer, update) ? SHOAL_OK : SHOAL_EBUSY;
-    if (incarnation != sh_metadata_incarnation(superpeer->ring->metadata, shard)) {
-        sh_registry_restarted(superpeer->registry);
+    if (incarnation != sh_metadata_incarnation(superpeer->ring->metadata, shard))
         return SHOAL_EDIFFERS;
-    }
     /* What was decided is so, whatever else is to be found out; and its source can say what it has
      * only when it has heard that. */
     if (sh_metadata_committed(superpeer->ring->metadata, shard, update->from) == update->sequence)
@@ -228,7 +217,7 @@ static void on_batch(void *arg, struct sh_msg_in *in)
     }
     shoal_nid other;
     enum shoal_err err = reads(superpeer, shoal_cid_creator(update.runs[0].first), &other);
-    if (err == SHOAL_EROLE && superpeer->shared) {
+    if (err == SHOAL_EROLE) {
         answer(superpeer, in->reply_to, in->type, other, false);
         return;
     }
@@ -269,7 +258,7 @@ static void on_who(void *arg, struct sh_msg_in *in)
     enum shoal_err err = reads(superpeer, creator, &other);
     if (!err)
         incarnation = sh_metadata_incarnation(superpeer->ring->metadata, sh_arc_shard(creator));
-    if (err && (err != SHOAL_EROLE || !superpeer->shared)) {
+    if (err && err != SHOAL_EROLE) {
         refuse(in, err, err == SHOAL_EBUSY ? "the shard is changing hands" : NULL);
     } else if (!sh_msg_reply(in->msg, in->reply_to, in->type, SH_WHO_ANSWER_BYTES, &out)) {
         sh_put16(&out.w, other.v);

@@ -40,19 +40,17 @@ static bool is_superpeer(shoal_nid nid)
 
 /* --- Who judges, and when a node was heard --------------------------------------------------- */
 
-/* NONE: nobody leads, as far as is known here. */
-static shoal_nid judge_of(const struct sh_superpeer *superpeer, shoal_nid nid)
+/* The leader judges. NONE: nobody leads, as far as is known here. */
+static shoal_nid judge_of(const struct sh_superpeer *superpeer)
 {
     const struct sh_shared *shared = superpeer->shared;
-    if (!shared)
-        return sh_arc_superpeer(nid, superpeer->count);
     return (shoal_nid){shared->zookeeper ? sh_zookeeper_leader(shared->zookeeper)
                                          : sh_raft_leader(shared->raft)};
 }
 
-static bool is_judge(const struct sh_superpeer *superpeer, shoal_nid nid)
+static bool is_judge(const struct sh_superpeer *superpeer)
 {
-    return judge_of(superpeer, nid).v == superpeer->index + 1;
+    return judge_of(superpeer).v == superpeer->index + 1;
 }
 
 /* A peer, or another superpeer that shares the registry, as long as it counts as up. Those of other
@@ -63,7 +61,7 @@ static const struct sh_node *watched(const struct sh_superpeer *superpeer, shoal
     if (!node || node->state != SH_NODE_UP)
         return NULL;
     if (node->role == SH_ROLE_SUPERPEER)
-        return superpeer->shared && sh_shared_is_other(superpeer, nid) ? node : NULL;
+        return sh_shared_is_other(superpeer, nid) ? node : NULL;
     return node;
 }
 
@@ -165,8 +163,7 @@ void sh_superpeer_probe_lost(struct sh_superpeer *superpeer, shoal_nid nid, uint
         return;
     probe->begun_ns = probe->lost_ns = now_ns;
     /* Or the leader would be told of it as of a node that was heard after that. */
-    if (superpeer->shared)
-        sh_shared_unheard(superpeer, nid);
+    sh_shared_unheard(superpeer, nid);
 }
 
 static void probe_end(struct sh_probe *probe, uint64_t now_ns)
@@ -226,20 +223,13 @@ static void probe_again(struct sh_probe *probe, uint64_t now_ns)
 
 /* --- Verdicts -------------------------------------------------------------------------------- */
 
-/* A node that is not dead for sure may still serve until its lease is over; and one that was itself
- * stopped knows nothing of how silent others were. */
-static void declare_failed(struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead,
-                           const char *reason)
+/* A node that is not dead for sure may still serve until its lease is over. */
+static void declare_failed(struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead)
 {
-    uint64_t now_ns = now_of(superpeer);
-    bool was_away = now_ns > superpeer->tick_ns + superpeer->failure_ns / 2;
     if (is_superpeer(nid))
         sh_shared_superpeer_gone(superpeer, nid, is_dead);
-    else if (superpeer->shared)
+    else
         sh_superpeer_shared_fail(superpeer, nid, is_dead);
-    else if (is_dead || (!was_away && sh_registry_watches(superpeer->registry, nid) &&
-                         sh_superpeer_lease_is_over(superpeer, nid, now_ns)))
-        sh_registry_fail(superpeer->registry, nid, reason);
 }
 
 static bool is_fresh(const struct sh_superpeer *superpeer, uint64_t since_ns, uint64_t now_ns)
@@ -295,20 +285,20 @@ static void opinion_send(struct sh_probe *probe, shoal_nid judge, uint64_t now_n
 }
 
 /* The node is not at its address: nobody listens there, or another process answers. */
-static void absent(struct sh_probe *probe, uint64_t now_ns, const char *reason)
+static void absent(struct sh_probe *probe, uint64_t now_ns)
 {
     struct sh_superpeer *superpeer = probe->superpeer;
-    shoal_nid judge = judge_of(superpeer, probe->nid);
+    shoal_nid judge = judge_of(superpeer);
     probe->absent_ns = now_ns;
     if (judge.v == probe->nid.v) {
         /* The leader itself: the others elect another one, if they do not hear it either. */
         bool is_dead = is_unheard(probe, probe->lost_ns) && probe->refused_ns > probe->lost_ns;
-        declare_failed(superpeer, probe->nid, is_dead, reason);
+        declare_failed(superpeer, probe->nid, is_dead);
         return;
     }
-    bool is_own = is_judge(superpeer, probe->nid);
+    bool is_own = is_judge(superpeer);
     bool is_dead = is_own && is_gone(probe, now_ns);
-    declare_failed(superpeer, probe->nid, is_dead, reason);
+    declare_failed(superpeer, probe->nid, is_dead);
     if (!is_own && judge.v)
         opinion_send(probe, judge, now_ns);
 }
@@ -316,7 +306,7 @@ static void absent(struct sh_probe *probe, uint64_t now_ns, const char *reason)
 static void refused(struct sh_probe *probe, uint64_t now_ns)
 {
     probe->refused_ns = now_ns;
-    absent(probe, now_ns, "nobody listens there");
+    absent(probe, now_ns);
 }
 
 /* Another superpeer finds that a node is not at its address. */
@@ -328,7 +318,7 @@ void sh_superpeer_refused_handler(void *arg, struct sh_msg_in *in)
     uint64_t heard_ns_ago = sh_get64(&in->payload);
     uint64_t refused_ns_ago = sh_get64(&in->payload);
     if (!sh_reader_done(&in->payload) || !is_superpeer(in->reply_to.nid) || !in->reply_to.nid.v ||
-        in->reply_to.nid.v > SH_SUPERPEERS_MAX || !is_judge(superpeer, nid))
+        in->reply_to.nid.v > SH_SUPERPEERS_MAX || !is_judge(superpeer))
         return;
     uint64_t now_ns = now_of(superpeer);
     struct sh_probe *probe = probe_of(superpeer, nid, now_ns, true);
@@ -342,7 +332,7 @@ void sh_superpeer_refused_handler(void *arg, struct sh_msg_in *in)
     if (refused_ns_ago < now_ns && now_ns - refused_ns_ago > probe->others_refused_ns)
         probe->others_refused_ns = now_ns - refused_ns_ago;
     if (is_gone(probe, now_ns))
-        declare_failed(superpeer, nid, true, "nobody listens there");
+        declare_failed(superpeer, nid, true);
 }
 
 /* The instance that answered, for the node that was asked; 0: not that node. One that has not heard
@@ -372,7 +362,7 @@ static void answered(struct sh_probe *probe, uint64_t now_ns, struct sh_reader *
         probe_end(probe, now_ns);
         return;
     }
-    absent(probe, now_ns, "another process answers at its address");
+    absent(probe, now_ns);
     probe_again(probe, now_ns);
 }
 
@@ -394,18 +384,18 @@ static void probe_done(struct sh_request *request, enum shoal_err err, struct sh
     case SHOAL_EVERSION:
     case SHOAL_ENOTYPE:
         /* Or it answers, and only one of the two has another secret or certificate by now. */
-        declare_failed(superpeer, probe->nid, false, "somebody else answers there");
+        declare_failed(superpeer, probe->nid, false);
         probe_again(probe, now_ns);
         break;
     case SHOAL_EUNREACHABLE:
         if (was_refused)
             refused(probe, now_ns);
         else
-            declare_failed(superpeer, probe->nid, false, "no connection can be opened");
+            declare_failed(superpeer, probe->nid, false);
         probe_again(probe, now_ns);
         break;
     case SHOAL_ETIMEOUT:
-        declare_failed(superpeer, probe->nid, false, "it does not answer");
+        declare_failed(superpeer, probe->nid, false);
         probe_again(probe, now_ns);
         break;
     case SHOAL_ECONNLOST:
@@ -417,7 +407,6 @@ static void probe_done(struct sh_request *request, enum shoal_err err, struct sh
         probe_end(probe, now_ns); /* silence will tell */
         break;
     }
-    superpeer->tick_ns = now_ns < superpeer->tick_ns ? now_ns : superpeer->tick_ns;
 }
 
 /* Over a connection of its own, so that one that is stuck says nothing about the node. */
@@ -438,7 +427,7 @@ static void probe_ask(struct sh_superpeer *superpeer, struct sh_probe *probe, ui
         err = sh_msg_request(superpeer->msg, probe->alias, SH_CLUSTER_PING, SH_PING_BYTES,
                              &probe->request, &out);
     if (err == SHOAL_EUNREACHABLE || err == SHOAL_EADDRESS)
-        declare_failed(superpeer, probe->nid, false, "its address can't be used");
+        declare_failed(superpeer, probe->nid, false);
     if (err) {
         probe_again(probe, now_ns);
         return;

@@ -44,7 +44,7 @@ static void shared_report(const struct sh_superpeer *superpeer, struct sh_report
     const struct sh_shared *shared = superpeer->shared;
     report->is_current = sh_superpeer_shared_is_current(superpeer);
     if (shared->raft) {
-        report->kind = SH_REPORT_RAFT;
+        report->kind = superpeer->memory_disk ? SH_REPORT_MEMORY : SH_REPORT_RAFT;
         raft_report(shared->raft, report);
         if (report->role == SH_REPORT_LEADER)
             report->leader = report->nid;
@@ -62,8 +62,7 @@ static void shared_report(const struct sh_superpeer *superpeer, struct sh_report
 static void ring_report(const struct sh_superpeer *superpeer, struct sh_report *report)
 {
     const struct sh_superpeer_ring *part = superpeer->ring;
-    const struct sh_arcs *arcs =
-        superpeer->shared ? sh_registry_arcs(superpeer->registry) : &part->own;
+    const struct sh_arcs *arcs = sh_registry_arcs(superpeer->registry);
     report->shard_count = SH_SHARDS;
     report->present = arcs->present;
     for (unsigned i = 0; i < SH_SHARDS; i++) {
@@ -99,7 +98,7 @@ static void on_report(void *arg, struct sh_msg_in *in)
         sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EPROTO, NULL);
         return;
     }
-    struct sh_report report = {.kind = SH_REPORT_ALONE, .nid = sh_msg_nid(superpeer->msg)};
+    struct sh_report report = {.kind = SH_REPORT_MEMORY, .nid = sh_msg_nid(superpeer->msg)};
     if (report.nid.v > SH_SUPERPEERS_MAX)
         report.nid = SHOAL_NID_NONE; /* with ZooKeeper, before it has an ID */
     nodes_report(superpeer, &report);
@@ -107,10 +106,7 @@ static void on_report(void *arg, struct sh_msg_in *in)
     report.resident_bytes = sh_resident_bytes();
     report.lookups = superpeer->lookups;
     report.lookups_nobody = superpeer->lookups_nobody;
-    if (superpeer->shared)
-        shared_report(superpeer, &report);
-    else
-        report.is_current = !sh_registry_settling(superpeer->registry);
+    shared_report(superpeer, &report);
     if (superpeer->ring)
         ring_report(superpeer, &report);
     struct sh_out out;

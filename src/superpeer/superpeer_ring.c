@@ -163,16 +163,12 @@ static void refuse(struct sh_msg_in *in, enum shoal_err err, const char *text)
 }
 
 enum shoal_err sh_superpeer_ring_reads(struct sh_superpeer *superpeer, unsigned shard,
-                                       shoal_nid home, shoal_nid *other_out)
+                                       shoal_nid *other_out)
 {
     const struct sh_superpeer_ring *part = superpeer->ring;
     *other_out = SHOAL_NID_NONE;
     if (!part)
         return SHOAL_EBUSY;
-    if (!superpeer->shared && home.v != superpeer->index + 1) {
-        *other_out = home;
-        return SHOAL_EROLE;
-    }
     enum shoal_err err = sh_ring_reads(part->ring, now_of(superpeer), shard);
     if (!err && sh_superpeer_salvage_is_due(superpeer, shard))
         return SHOAL_EBUSY;
@@ -181,25 +177,13 @@ enum shoal_err sh_superpeer_ring_reads(struct sh_superpeer *superpeer, unsigned 
 }
 
 /* Lets the ring do what it can, and its journal: the ring looks at the journal before it writes, for
- * what may be said, and behind, so that what is taken is written at once. A disk in memory wakes
- * nobody, and takes no time. */
+ * what may be said, and behind, so that what is taken is written at once. */
 static unsigned log_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     struct sh_superpeer_ring *part = superpeer->ring;
-    unsigned all = 0, work;
-    do {
-        work = sh_ring_step(part->ring, now_ns);
-        work += sh_superpeer_journal_step(superpeer, now_ns);
-        work += sh_ring_step(part->ring, now_ns);
-        all += work;
-    } while (work && superpeer->memory_disk);
-    return all;
-}
-
-void sh_superpeer_ring_settle(struct sh_superpeer *superpeer, uint64_t now_ns)
-{
-    if (!superpeer->shared)
-        (void)log_step(superpeer, now_ns);
+    unsigned work = sh_ring_step(part->ring, now_ns);
+    work += sh_superpeer_journal_step(superpeer, now_ns);
+    return work + sh_ring_step(part->ring, now_ns);
 }
 
 void sh_superpeer_ring_update(struct sh_superpeer *superpeer, struct sh_msg_in *in, unsigned shard,
@@ -225,8 +209,6 @@ void sh_superpeer_ring_update(struct sh_superpeer *superpeer, struct sh_msg_in *
     if (err) {
         waiting_end(part, &part->waiting);
         refuse(in, err, "the shard is changing hands");
-    } else {
-        sh_superpeer_ring_settle(superpeer, now_ns);
     }
 }
 
@@ -279,8 +261,6 @@ enum shoal_err sh_superpeer_ring_order(struct sh_superpeer *superpeer, unsigned 
     enum shoal_err err =
         sh_ring_update(superpeer->ring->ring, now_of(superpeer), shard,
                        sh_bytes_make(bytes, (size_t)(w.at - bytes)), &epoch, &sequence);
-    if (!err)
-        sh_superpeer_ring_settle(superpeer, now_of(superpeer));
     return err;
 }
 
@@ -339,7 +319,7 @@ static bool is_started_in(struct sh_superpeer_ring *part, const struct sh_arcs *
 /* Tells raft which process of each superpeer is the latest. */
 static void lives_tell(struct sh_superpeer *superpeer, const struct sh_arcs *arcs)
 {
-    struct sh_raft *raft = superpeer->shared ? superpeer->shared->raft : NULL;
+    struct sh_raft *raft = superpeer->shared->raft; /* NULL: ZooKeeper keeps the registry */
     for (uint8_t i = 1; raft && i <= SH_SUPERPEERS_MAX; i++) {
         if (arcs->lives[i] != superpeer->ring->seen.lives[i])
             sh_raft_life_set(raft, i, arcs->lives[i]);
@@ -349,9 +329,7 @@ static void lives_tell(struct sh_superpeer *superpeer, const struct sh_arcs *arc
 /* Tells the ring what the registry says. */
 static void arcs_step(struct sh_superpeer_ring *part, uint64_t now_ns)
 {
-    const struct sh_arcs *arcs = &part->own;
-    if (part->superpeer->shared)
-        arcs = sh_registry_arcs(part->superpeer->registry);
+    const struct sh_arcs *arcs = sh_registry_arcs(part->superpeer->registry);
     bool starts = !part->is_started && is_started_in(part, arcs);
     if (!starts && memcmp(arcs, &part->seen, sizeof part->seen) == 0)
         return;
@@ -397,10 +375,6 @@ static unsigned effects_step(struct sh_superpeer *superpeer, uint64_t now_ns)
     unsigned work = 0;
     while (sh_ring_change_next(part->ring, now_ns, &change)) {
         work++;
-        if (!superpeer->shared) {
-            (void)sh_arcs_change(&part->own, &change);
-            continue;
-        }
         uint8_t bytes[SH_ARC_CHANGE_BYTES];
         struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
         sh_arc_change_put(&w, &change);
@@ -437,7 +411,7 @@ static void waiting_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 static unsigned beat_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     struct sh_superpeer_ring *part = superpeer->ring;
-    if (!superpeer->shared || now_ns < part->beat_ns)
+    if (now_ns < part->beat_ns)
         return 0;
     part->beat_ns = now_ns + superpeer->heartbeat_ns / (part->is_started ? 1 : 4) + 1;
     sh_superpeer_lease_renew(superpeer, now_ns);
@@ -483,7 +457,7 @@ uint64_t sh_superpeer_ring_due_ns(const struct sh_superpeer *superpeer)
     due_ns = journal_ns < due_ns ? journal_ns : due_ns;
     uint64_t gather_ns = sh_superpeer_gather_due_ns(superpeer);
     due_ns = gather_ns < due_ns ? gather_ns : due_ns;
-    return superpeer->shared && part->beat_ns < due_ns ? part->beat_ns : due_ns;
+    return part->beat_ns < due_ns ? part->beat_ns : due_ns;
 }
 
 /* --- Life ------------------------------------------------------------------------------------ */
@@ -524,17 +498,8 @@ enum shoal_err sh_superpeer_ring_open(struct sh_superpeer *superpeer)
         err = sh_superpeer_journal_open(superpeer, part->ring);
     if (err)
         return err; /* close frees the rest */
-    if (superpeer->shared) {
-        sh_superpeer_lease_handlers(superpeer);
-        sh_msg_handler_set(superpeer->msg, SH_CLUSTER_RING, SH_MSG_INLINE, on_ring, superpeer);
-        return SHOAL_OK;
-    }
-    (void)sh_arcs_start_empty(&part->own, superpeer->index + 1u, (uint32_t)superpeer->life, true);
-    sh_ring_lease_set(part->ring, now_of(superpeer), SH_NEVER);
-    /* It has no one to agree with, and its disk takes no time: the first rounds tell what it owns,
-     * the others that it does. */
-    for (unsigned i = 0; i < 16; i++)
-        (void)sh_superpeer_ring_step(superpeer, now_of(superpeer));
+    sh_superpeer_lease_handlers(superpeer);
+    sh_msg_handler_set(superpeer->msg, SH_CLUSTER_RING, SH_MSG_INLINE, on_ring, superpeer);
     return SHOAL_OK;
 }
 

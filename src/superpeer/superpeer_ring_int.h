@@ -56,7 +56,6 @@ struct sh_superpeer_ring {
     struct sh_ring *ring;
     struct sh_metadata *metadata;
     bool is_started, is_whole, is_stale, is_refused;
-    struct sh_arcs own;  /* the table of one that does not share its registry */
     struct sh_arcs seen; /* the table that the ring was told */
     uint64_t beat_ns;
     /* A leader's: the question to the others whether it still is, and when the last one that they
@@ -80,9 +79,9 @@ struct sh_superpeer_ring {
 };
 
 /* superpeer_ring.c. Whether this superpeer may answer for a shard now: EROLE, with who is to be
- * asked, or EBUSY. home: whose it is if superpeers do not share their registry. */
+ * asked, or EBUSY. */
 enum shoal_err sh_superpeer_ring_reads(struct sh_superpeer *superpeer, unsigned shard,
-                                       shoal_nid home, shoal_nid *other_out);
+                                       shoal_nid *other_out);
 /* Orders an update; its request is answered when it is applied. */
 void sh_superpeer_ring_update(struct sh_superpeer *superpeer, struct sh_msg_in *in, unsigned shard,
                               struct sh_bytes update);
@@ -91,9 +90,6 @@ void sh_superpeer_ring_update(struct sh_superpeer *superpeer, struct sh_msg_in *
 SHOAL_NODISCARD enum shoal_err sh_superpeer_ring_order(struct sh_superpeer *superpeer,
                                                        unsigned shard,
                                                        const struct sh_metadata_update *update);
-/* A superpeer that shares nothing has its updates carried out within the call: its disk takes no
- * time. */
-void sh_superpeer_ring_settle(struct sh_superpeer *superpeer, uint64_t now_ns);
 /* The shard's state begins anew, as nobody has it any more. */
 void sh_superpeer_ring_begin(struct sh_superpeer *superpeer, unsigned shard, bool is_known);
 

@@ -72,7 +72,7 @@ void sh_superpeer_salvage_empty(const struct sh_superpeer *superpeer, uint64_t s
         if ((shards >> i & 1) && superpeer->ring->seen.shards[i].origin != SH_ORIGIN_NONE)
             at += (size_t)snprintf(text + at, sizeof text - at, at ? " %u" : "%u", i);
     }
-    if (at && superpeer->shared)
+    if (at)
         SH_WARN("cluster",
                 "shards whose replicas were all lost begin empty, since no superpeer has an old "
                 "copy: their names, barriers and scratch values are gone, but for what the peers "

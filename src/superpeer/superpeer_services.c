@@ -52,8 +52,7 @@ static uint64_t now_of(const struct sh_superpeer *superpeer)
 enum shoal_err sh_superpeer_services_state(struct sh_superpeer *superpeer, unsigned shard,
                                            struct sh_metadata **metadata_out, shoal_nid *other_out)
 {
-    shoal_nid home = {(uint16_t)(superpeer->count ? shard % superpeer->count + 1 : 0)};
-    enum shoal_err err = sh_superpeer_ring_reads(superpeer, shard, home, other_out);
+    enum shoal_err err = sh_superpeer_ring_reads(superpeer, shard, other_out);
     if (err)
         return err;
     if (!sh_metadata_names_known(superpeer->ring->metadata, shard))

@@ -37,9 +37,8 @@ enum shoal_err sh_shared_registry_make(const struct sh_superpeer *superpeer,
     struct sh_registry_config config = {
         .cluster = shared->cluster,
         .failure_ns = superpeer->failure_ns,
-        .is_shared = true,
     };
-    return sh_registry_create(&config, now_of(superpeer), registry_out);
+    return sh_registry_create(&config, registry_out);
 }
 
 static enum shoal_err image_get(void *arg, struct sh_bytes image)
@@ -265,7 +264,7 @@ static enum shoal_err raft_open(struct sh_superpeer *superpeer,
 {
     struct sh_shared *shared = superpeer->shared;
     uint64_t voters = 0;
-    for (uint16_t i = 1; !config->recruited && i <= superpeer->count; i++)
+    for (uint16_t i = 1; !config->recruited && i <= config->count; i++)
         voters |= UINT64_C(1) << i;
     struct sh_raft_config of_raft = {
         .server = (uint8_t)(superpeer->index + 1),
@@ -285,7 +284,7 @@ static enum shoal_err raft_open(struct sh_superpeer *superpeer,
     if (sh_raft_is_new(shared->raft))
         SH_INFO("cluster",
                 config->recruited ? "new superpeer" : "new registry, which the superpeers share",
-                SH_U64("superpeers", superpeer->count));
+                SH_U64("superpeers", config->count));
     contacts_fill(superpeer, config);
     sh_superpeer_journal_start(superpeer, now_ns);
     return SHOAL_OK;

@@ -53,19 +53,10 @@ static void changes_applied(struct sh_bytes bytes)
 
 static void registry_takes(struct sh_bytes bytes)
 {
-    static const char *const addresses[] = {"a:1", "b:1"};
-    struct sh_registry_config config = {.cluster = "fuzz",
-                                        .addresses = addresses,
-                                        .count = 2,
-                                        .instance = 1,
-                                        .failure_ns = 1000,
-                                        .is_shared = bytes.size & 1};
+    struct sh_registry_config config = {.cluster = "fuzz", .failure_ns = 1000};
     struct sh_registry *registry;
-    if (sh_registry_create(&config, 0, &registry))
+    if (sh_registry_create(&config, &registry))
         return;
-    struct sh_reader r = sh_reader_make(bytes);
-    if (!config.is_shared && !sh_registry_table_get(registry, 1, 7, &r))
-        SH_ASSERT(sh_registry_version(registry, 1) == 7);
     uint64_t sequence;
     if (!sh_registry_image_check(bytes, &sequence))
         (void)!sh_registry_image_load(registry, 0, bytes);

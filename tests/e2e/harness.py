@@ -92,6 +92,8 @@ class Node:
         words = [*prefix, str(BIN / "shoald"), "--ready-file", str(self.ready_file), *map(str, flags)]
         if "--listen" not in flags:
             words += ["--listen", "127.0.0.1:0"]
+        if "superpeer" in flags and not {"--data-dir", "--registry"} & set(flags):
+            words += ["--registry", "memory"]
         self.ready_file.unlink(missing_ok=True)
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
