@@ -40,7 +40,6 @@ struct sh_member {
     shoal_nid nid;          /* NONE before the first join */
     shoal_nid superpeer;
     char superpeer_address[SH_MSG_ADDRESS_MAX];
-    bool any_superpeer;  /* the superpeers share their registry: each will do */
     unsigned tries;      /* how many superpeers did not answer since one did */
     uint64_t due_ns;     /* the next question */
     uint64_t backoff_ns; /* while joining */
@@ -100,10 +99,9 @@ static enum shoal_err answer_view_get(struct sh_member *member, struct sh_reader
 {
     struct sh_reader ahead = *r;
     uint8_t flags = sh_get8(&ahead);
-    unsigned known = SH_ANSWER_CHANGES | SH_ANSWER_FAILED | SH_ANSWER_ANY;
+    unsigned known = SH_ANSWER_CHANGES | SH_ANSWER_FAILED;
     if (!sh_reader_ok(&ahead) || !(flags & SH_ANSWER_CHANGES) || (flags & ~known))
-        return sh_answer_view_get(r, SH_ANSWER_VIEW | SH_ANSWER_FAILED | SH_ANSWER_ANY, flags_out,
-                                  view_out);
+        return sh_answer_view_get(r, SH_ANSWER_VIEW | SH_ANSWER_FAILED, flags_out, view_out);
     struct sh_view before = {0}, after = {0};
     enum shoal_err err = sh_directory_view_copy(member->directory, &before);
     if (!err)
@@ -183,14 +181,14 @@ static struct sh_node superpeer_after(const struct sh_member *member, shoal_nid 
     return found;
 }
 
-/* Where the superpeer does not answer, and any will do: on to the next one that is up; when none of
+/* Where the superpeer does not answer: on to the next one that is up; when none of
  * those has answered, to all, for the view may be old; and when the lease is long over, to the
  * addresses that were given. */
 static void next_superpeer(struct sh_member *member)
 {
     unsigned up, all;
-    if (!member->any_superpeer)
-        return;
+    if (!member->nid.v)
+        return; /* it knows no view yet */
     struct sh_node next = superpeer_after(member, member->superpeer, true, &up);
     struct sh_node any = superpeer_after(member, member->superpeer, false, &all);
     if (++member->tries > up || !next.nid.v)
@@ -264,10 +262,7 @@ static void join_failed(struct sh_member *member, enum shoal_err err)
         return;
     }
     if (member->superpeer.v) {
-        if (err == SHOAL_EROLE)
-            member->superpeer = SHOAL_NID_NONE; /* the arcs are others now: ask around */
-        else
-            next_superpeer(member);
+        next_superpeer(member);
     } else {
         member->superpeer_next = (member->superpeer_next + 1) % member->superpeer_count;
         member->due_ns = now_ns;
@@ -285,25 +280,22 @@ static void join_failed(struct sh_member *member, enum shoal_err err)
 
 static enum shoal_err join_answer_get(struct sh_member *member, struct sh_reader *r,
                                       shoal_nid *nid_out, shoal_nid *superpeer_out,
-                                      uint8_t *flags_out, struct sh_view *view_out)
+                                      struct sh_view *view_out)
 {
     shoal_nid nid = {sh_get16(r)};
     shoal_nid superpeer = {sh_get16(r)};
-    uint8_t flags = sh_get8(r);
     struct sh_view view = {0};
     enum shoal_err err = sh_view_get(r, &view);
     if (err)
         return err;
     const struct sh_node *self = sh_view_find(&view, nid);
-    if (!sh_reader_done(r) || (flags & ~SH_ANSWER_ANY) || !self ||
-        self->instance != member->instance || !superpeer.v || superpeer.v > view.superpeers ||
-        (member->nid.v && member->nid.v != nid.v)) {
+    if (!sh_reader_done(r) || !self || self->instance != member->instance || !superpeer.v ||
+        superpeer.v > view.superpeers || (member->nid.v && member->nid.v != nid.v)) {
         sh_view_destroy(&view);
         return SHOAL_EPROTO;
     }
     *nid_out = nid;
     *superpeer_out = superpeer;
-    *flags_out = flags;
     *view_out = view;
     return SHOAL_OK;
 }
@@ -313,14 +305,12 @@ static void join_answered(struct sh_member *member, struct sh_reader *payload)
     struct sh_view view;
     bool is_first = !member->nid.v;
     shoal_nid nid;
-    uint8_t flags;
-    enum shoal_err err = join_answer_get(member, payload, &nid, &member->superpeer, &flags, &view);
+    enum shoal_err err = join_answer_get(member, payload, &nid, &member->superpeer, &view);
     if (err) {
         join_failed(member, err);
         return;
     }
     member->nid = nid;
-    member->any_superpeer = flags & SH_ANSWER_ANY;
     member->tries = 0;
     member->trouble = SHOAL_OK;
     member->backoff_ns = BACKOFF_MIN_NS;
@@ -373,7 +363,6 @@ static void heartbeat_answered(struct sh_member *member, enum shoal_err err,
         SH_INFO("cluster", "superpeer is back");
     member->trouble = SHOAL_OK;
     member->tries = 0;
-    member->any_superpeer = flags & SH_ANSWER_ANY;
     if (flags & SH_ANSWER_VIEW)
         member->wants_whole = false;
     if (view.superpeers)

@@ -8,15 +8,14 @@
  * JOIN       to any superpeer
  *   request  u8 role (2), u8 zero, u16 previous ID or 0, u64 instance, u64 epoch, u64 heartbeat_ns,
  *            u64 failure_ns, text address
- *   answer   u16 ID, u16 superpeer's ID, u8 flags (4: any superpeer takes its heartbeats), [view]
+ *   answer   u16 ID, u16 superpeer's ID, [view]
  *   errors   EEXIST (the previous ID is another instance's), EROLE (the previous ID is of another
  *            superpeer's arc), ELIMIT (no ID is left), EINVAL, EIO/ENOSPC (registry not stored),
  *            ESETTING (it goes by other times)
- * HEARTBEAT  to the node's superpeer
+ * HEARTBEAT  to any superpeer
  *   request  u16 ID, u16 zero, u64 instance, u64 epoch
  *   answer   u64 for how long from the request on the node may serve, in ns; u8 flags (1: a view
- *            follows, 2: the node had been declared failed, 4: any superpeer takes its
- *            heartbeats), [view]
+ *            follows, 2: the node had been declared failed), [view]
  *   errors   ENONODE (not known: join again, with the ID), EEXIST (another instance has the ID)
  * LEAVE      to the node's superpeer
  *   request  u16 ID, u16 zero, u64 instance
@@ -33,11 +32,6 @@
  *   request  u64 epoch
  *   answer   u8 flags (1: a view follows), [view]
  *   errors   EAGAIN (the peer has not joined yet), EBUSY (restarted)
- * SYNC       between superpeers
- *   request  u16 sender's index, u16 number of superpeers, u32 zero, u64 the receiver's version
- *            that the sender holds
- *   answer   u64 version, u8 flags (1: a table follows), [u16 count, nodes as in a view]
- *   errors   EINVAL (the two were given different lists of superpeers)
  * PING       from a superpeer to a node whose connection was lost, or that is suspected; over a
  *            fresh connection
  *   request  u16 ID
@@ -216,16 +210,15 @@ enum sh_ask_kind {
 #define SH_SAVE_PIECE_BYTES 16384
 
 /* Flags of answers. */
-#define SH_ANSWER_VIEW 1u    /* a view, or in SYNC a table, follows */
+#define SH_ANSWER_VIEW 1u    /* a view follows */
 #define SH_ANSWER_FAILED 2u  /* HEARTBEAT: the node had been declared failed and is up again */
-#define SH_ANSWER_ANY 4u     /* JOIN, HEARTBEAT: any superpeer will do */
 #define SH_ANSWER_CHANGES 8u /* HEARTBEAT: changes (changes.h) follow, in place of a view */
 /* HEARTBEAT: what the node wants. */
 #define SH_WANTS_WHOLE 1u /* the whole view: what was told of changes does not lead to it */
 
 /* Fixed parts, in bytes; texts, views and tables come on top. */
 #define SH_JOIN_BYTES 38 /* with the address's length */
-#define SH_JOIN_ANSWER_BYTES 5
+#define SH_JOIN_ANSWER_BYTES 4
 #define SH_HEARTBEAT_BYTES 20
 #define SH_GRANT_BYTES 8 /* in the answer */
 #define SH_LEAVE_BYTES 12

@@ -48,7 +48,6 @@ void sh_superpeer_join_answer(struct sh_superpeer *superpeer, struct sh_reply_to
         return;
     sh_put16(&out.w, nid.v);
     sh_put16(&out.w, (uint16_t)(superpeer->index + 1));
-    sh_put8(&out.w, SH_ANSWER_ANY);
     sh_view_put_all(&out.w, view);
     sh_msg_end(superpeer->msg, &out);
 }
@@ -188,7 +187,7 @@ static void on_heartbeat(void *arg, struct sh_msg_in *in)
         refuse(in, err, NULL);
         return;
     }
-    uint8_t flags = SH_ANSWER_ANY | (failed ? SH_ANSWER_FAILED : 0);
+    uint8_t flags = failed ? SH_ANSWER_FAILED : 0;
     sh_superpeer_shared_heard(superpeer, nid, epoch);
     uint64_t lease_ns = failed ? 0 : sh_superpeer_lease_ns(superpeer, nid, now_ns);
     bool is_known = epoch == sh_registry_view(superpeer->registry)->epoch;
