@@ -300,7 +300,8 @@ static void evasive_peer(void **state)
     open_all(&liars, SHORT_NS);
     says(&liars.peer, SHOAL_OK, answer.at, answer.size);
     enum shoal_err err = shoal_get(liars.store, own(1), &byte, 1, NULL);
-    assert_true(err == SHOAL_ENOTOWNER || err == SHOAL_ETIMEOUT);
+    /* EUNREACHABLE: of a slow machine, which has no connection by then. */
+    assert_true(err == SHOAL_ENOTOWNER || err == SHOAL_ETIMEOUT || err == SHOAL_EUNREACHABLE);
     close_all(&liars);
 }
 
@@ -492,8 +493,10 @@ static void lying_superpeer(void **state)
         assert_true((other != NULL) == (err == SHOAL_OK));
         shoal_close(other);
         err = shoal_get(liars.store, own(1), &byte, 1, NULL);
-        /* By chance it may name another superpeer, which is not there. */
-        assert_true(err == SHOAL_EPROTO || err == SHOAL_ETIMEOUT || err == SHOAL_EUNREACHABLE);
+        /* By chance it may name another superpeer, which is not there, or say that nobody has the
+         * chunk, or that a failed node had it. */
+        assert_true(err == SHOAL_EPROTO || err == SHOAL_ETIMEOUT || err == SHOAL_EUNREACHABLE ||
+                    err == SHOAL_ENOCHUNK || err == SHOAL_EFAILED);
     }
     /* An owner that exists nowhere. */
     struct bytes nobody = ANSWER("882", own(0).v, own(9).v, 777);
