@@ -30,7 +30,7 @@
 /* Where the registry is. */
 enum sh_report_kind {
     SH_REPORT_MEMORY = 1, /* the superpeers, by Raft, in memory only */
-    SH_REPORT_RAFT,      /* on the superpeers' disks */
+    SH_REPORT_RAFT,       /* on the superpeers' disks */
     SH_REPORT_ZOOKEEPER,
 };
 
@@ -71,7 +71,7 @@ struct sh_report {
     uint64_t epoch;
     uint64_t peers_up, peers_left, peers_failed;
     uint64_t superpeers_up, superpeers_failed;
-    uint64_t registry_bytes;      /* of memory */
+    uint64_t registry_bytes; /* of memory */
     uint64_t term, commit, applied, raft_last;
     uint64_t voters, learners; /* bit n: superpeer n */
     uint64_t resident_bytes;   /* of the whole process */
