@@ -91,7 +91,6 @@ static void what_no_superpeer_says_is_refused(void **state)
         {3, SH_REPORT_ROLES, SHOAL_EPROTO},             /* role */
         {4, 64, SHOAL_EPROTO},                          /* the superpeer */
         {6, 64, SHOAL_EPROTO},                          /* the leader */
-        {8 + 6 * 8 + 2, 1, SHOAL_EPROTO},               /* the arc's begin */
         {8 + 8 * SH_REPORT_NUMBERS, 1, SHOAL_EPROTO},   /* shards */
         {10 + 8 * SH_REPORT_NUMBERS, 64, SHOAL_EPROTO}, /* a shard's owner */
         {11 + 8 * SH_REPORT_NUMBERS, 16, SHOAL_EPROTO}, /* its flags */
