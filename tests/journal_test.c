@@ -32,6 +32,7 @@ static void run_seed(uint64_t seed, uint64_t at)
     for (unsigned life = 0; life < 6; life++) {
         assert_int_equal(rig.opened, SHOAL_OK);
         notes_begin(&rig);
+        unsigned saves = rig.saves;
         sh_world_disk_faults_set(rig.world, &faults);
         unsigned acts = (unsigned)sh_prng_below(&rig.prng, 500);
         for (unsigned i = 0; i < acts; i++) {
@@ -47,6 +48,9 @@ static void run_seed(uint64_t seed, uint64_t at)
             assert_false(sh_journal_is_saving(rig.journal));
             assert_true(sh_journal_bytes(rig.journal) <=
                         KEPT_BYTES + 2 * STREAMS * 5000 + 2 * SEGMENT_BYTES);
+            struct sh_journal_counts counts = sh_journal_counts(rig.journal);
+            assert_int_equal(counts.snapshots, rig.saves - saves);
+            assert_true(counts.bytes >= counts.snapshot_bytes && counts.batches > 0);
         }
         sh_lsn synced = sh_journal_synced(rig.journal);
         sh_world_disk_faults_set(rig.world, &calm);

@@ -5,7 +5,7 @@
 #include "base/assert.h"
 #include "cluster/view.h"
 
-#define FORMAT 3
+#define FORMAT 4
 #define FLAG_CURRENT 1u
 #define FLAG_RECOVERING 2u
 #define FLAGS (FLAG_CURRENT | FLAG_RECOVERING)
@@ -20,12 +20,28 @@
 static void numbers_of(struct sh_report *report, uint64_t *numbers[SH_REPORT_NUMBERS])
 {
     uint64_t *const all[SH_REPORT_NUMBERS] = {
-        &report->epoch,          &report->peers_up,       &report->peers_left,
-        &report->peers_failed,   &report->superpeers_up,  &report->superpeers_failed,
-        &report->registry_bytes, &report->term,           &report->commit,
-        &report->applied,        &report->raft_last,      &report->voters,
-        &report->learners,       &report->resident_bytes, &report->lookups,
-        &report->lookups_nobody, &report->present,
+        &report->epoch,
+        &report->peers_up,
+        &report->peers_left,
+        &report->peers_failed,
+        &report->superpeers_up,
+        &report->superpeers_failed,
+        &report->registry_bytes,
+        &report->term,
+        &report->commit,
+        &report->applied,
+        &report->raft_last,
+        &report->voters,
+        &report->learners,
+        &report->resident_bytes,
+        &report->lookups,
+        &report->lookups_nobody,
+        &report->present,
+        &report->journal_batches,
+        &report->journal_bytes,
+        &report->journal_snapshots,
+        &report->journal_snapshot_bytes,
+        &report->journal_saving_ns,
     };
     memcpy(numbers, all, sizeof all);
 }

@@ -3,7 +3,7 @@
  * that it is.
  *
  * Encoded (little-endian, no padding):
- *   0   u8   format (3)
+ *   0   u8   format (4)
  *   1   u8   kind
  *   2   u8   flags: 1 current, 2 recovering
  *   3   u8   role
@@ -78,11 +78,14 @@ struct sh_report {
     uint64_t lookups;          /* that it answered, since it was started */
     uint64_t lookups_nobody;   /* those of them that nobody, or a failed node, has the chunk */
     uint64_t present;          /* superpeers that take part in the ring now */
-    unsigned shard_count;      /* SH_SHARDS; 0: with ZooKeeper, before it has its ID */
+    /* Its journal's work since it was started (struct sh_journal_counts). */
+    uint64_t journal_batches, journal_bytes;
+    uint64_t journal_snapshots, journal_snapshot_bytes, journal_saving_ns;
+    unsigned shard_count; /* SH_SHARDS; 0: with ZooKeeper, before it has its ID */
     struct sh_report_shard shards[SH_SHARDS];
 };
 
-#define SH_REPORT_NUMBERS 17
+#define SH_REPORT_NUMBERS 22
 #define SH_REPORT_BYTES_MAX                                                                        \
     (10 + 8 * SH_REPORT_NUMBERS + SH_SHARDS * (4 + 8 * SH_REPORT_SHARD_NUMBERS))
 

@@ -22,6 +22,7 @@ static struct sh_report sample(unsigned shard_count)
                                .resident_bytes = UINT64_MAX,
                                .lookups = 1000,
                                .lookups_nobody = 7,
+                               .journal_saving_ns = 5,
                                .shard_count = shard_count};
     for (unsigned i = 0; i < shard_count; i++)
         report.shards[i] = (struct sh_report_shard){.owner = (uint8_t)(i % 4),

@@ -111,6 +111,10 @@ static void report_json(struct sh_json *row, const struct sh_report *report)
     sh_json_set_u64(row, "resident_bytes", report->resident_bytes);
     sh_json_set_u64(row, "lookups", report->lookups);
     sh_json_set_u64(row, "lookups_nobody", report->lookups_nobody);
+    sh_json_set_u64(row, "journal_writes", report->journal_batches);
+    sh_json_set_u64(row, "journal_bytes", report->journal_bytes);
+    sh_json_set_u64(row, "journal_snapshots", report->journal_snapshots);
+    sh_json_set_u64(row, "journal_snapshot_bytes", report->journal_snapshot_bytes);
     sh_json_set(row, "shards", shards_json(report));
 }
 

@@ -136,4 +136,14 @@ enum shoal_err sh_journal_trouble(const struct sh_journal *journal);
 uint64_t sh_journal_bytes(const struct sh_journal *journal);
 bool sh_journal_is_saving(const struct sh_journal *journal);
 
+/* What the journal has done since it was opened. For people and benchmarks. */
+struct sh_journal_counts {
+    uint64_t batches;        /* written and synced, one at a time */
+    uint64_t bytes;          /* of the batches, with padding */
+    uint64_t snapshots;      /* of its own that are whole; installed ones are not counted */
+    uint64_t snapshot_bytes; /* of all their pieces, also of the one that is being written */
+    uint64_t saving_ns;      /* while a snapshot was being written, also the one of now */
+};
+struct sh_journal_counts sh_journal_counts(const struct sh_journal *journal);
+
 #endif

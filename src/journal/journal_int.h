@@ -163,6 +163,9 @@ struct sh_journal {
     bool is_changed;   /* whether a snapshot is due, or a file can go, was not looked at since */
     uint64_t save_ns;  /* no snapshot begins before */
     int saving;        /* the stream whose snapshot is being written; -1: none */
+    uint64_t begun_ns; /* the time of the step that began it */
+    uint64_t now_ns;   /* the time of the last step */
+    struct sh_journal_counts counts;
     bool is_repeating; /* its entries from before are being appended */
     uint8_t *piece;
 };

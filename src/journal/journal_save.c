@@ -38,6 +38,14 @@ bool sh_journal_is_saving(const struct sh_journal *journal)
     return journal->saving >= 0;
 }
 
+struct sh_journal_counts sh_journal_counts(const struct sh_journal *journal)
+{
+    struct sh_journal_counts counts = journal->counts;
+    if (journal->saving >= 0)
+        counts.saving_ns += journal->now_ns - journal->begun_ns;
+    return counts;
+}
+
 uint64_t sh_journal_allowed(const struct sh_journal *journal)
 {
     uint64_t snapshots = 0;
@@ -74,6 +82,14 @@ bool sh_journal_save_is_over(const struct sh_journal *journal)
            is_large(journal) && oldest(journal) < 0;
 }
 
+/* No snapshot is being written any more. */
+static void saving_end(struct sh_journal *journal)
+{
+    SH_ASSERT(journal->saving >= 0);
+    journal->saving = -1;
+    journal->counts.saving_ns += journal->now_ns - journal->begun_ns;
+}
+
 static void begin(struct sh_journal *journal, uint64_t now_ns, unsigned stream)
 {
     struct sh_journal_stream_log *log = &journal->streams[stream];
@@ -83,6 +99,7 @@ static void begin(struct sh_journal *journal, uint64_t now_ns, unsigned stream)
         return;
     }
     journal->saving = (int)stream;
+    journal->begun_ns = journal->now_ns;
     log->bytes_now = 0;
     struct sh_writer w = sh_journal_record(journal, SH_JOURNAL_BEGIN, stream, 17);
     sh_put64(&w, index);
@@ -109,11 +126,13 @@ static size_t piece(struct sh_journal *journal)
         struct sh_writer w = sh_journal_record(journal, SH_JOURNAL_PIECE, stream, size);
         sh_put_raw(&w, sh_bytes_make(journal->piece, size));
         log->bytes_now += size;
+        journal->counts.snapshot_bytes += size;
         return size;
     }
     struct sh_writer w = sh_journal_record(journal, SH_JOURNAL_END, stream, 1);
     sh_put8(&w, 0);
-    journal->saving = -1;
+    journal->counts.snapshots++;
+    saving_end(journal);
     log->is_saved = true;
     log->machine.snapshot_end(log->machine.arg, true);
     return 0;
@@ -124,7 +143,7 @@ void sh_journal_save_give_up(struct sh_journal *journal)
     if (journal->saving < 0)
         return;
     struct sh_journal_stream_log *log = &journal->streams[journal->saving];
-    journal->saving = -1;
+    saving_end(journal);
     log->machine.snapshot_end(log->machine.arg, false);
 }
 

@@ -88,6 +88,8 @@ static void batch_end(struct sh_journal *journal, uint64_t now_ns, enum shoal_er
     (void)sh_journal_slots_trim(journal);
     journal->offset += journal->op.op.size;
     journal->batch++;
+    journal->counts.batches++;
+    journal->counts.bytes += journal->op.op.size;
     sh_journal_chunk_end(journal);
 }
 
@@ -128,6 +130,7 @@ unsigned sh_journal_step(struct sh_journal *journal, uint64_t now_ns)
 {
     unsigned work = 0;
     enum shoal_err err;
+    journal->now_ns = now_ns;
     if (journal->op.is_busy || journal->spare.op.is_busy)
         (void)sh_disk_poll(journal->env.disk, false);
     if (sh_journal_op_end(journal, &journal->op, &err)) {

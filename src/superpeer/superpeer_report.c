@@ -91,6 +91,16 @@ static void ring_report(const struct sh_superpeer *superpeer, struct sh_report *
     }
 }
 
+static void journal_report(const struct sh_journal *journal, struct sh_report *report)
+{
+    struct sh_journal_counts counts = sh_journal_counts(journal);
+    report->journal_batches = counts.batches;
+    report->journal_bytes = counts.bytes;
+    report->journal_snapshots = counts.snapshots;
+    report->journal_snapshot_bytes = counts.snapshot_bytes;
+    report->journal_saving_ns = counts.saving_ns;
+}
+
 static void on_report(void *arg, struct sh_msg_in *in)
 {
     const struct sh_superpeer *superpeer = arg;
@@ -109,6 +119,8 @@ static void on_report(void *arg, struct sh_msg_in *in)
     shared_report(superpeer, &report);
     if (superpeer->ring)
         ring_report(superpeer, &report);
+    if (superpeer->journal)
+        journal_report(superpeer->journal, &report);
     struct sh_out out;
     if (sh_msg_reply(in->msg, in->reply_to, in->type, sh_report_size(&report), &out))
         return;
