@@ -6,6 +6,8 @@
  *   peer-call     a peer is killed: until a call for a chunk of it ends
  *   superpeer     the superpeer of an arc is killed: until a lookup on that arc is answered
  *   leader-event  the leading superpeer is killed, and a peer: until a program hears of the peer
+ *   restart       all superpeers are killed, while names are registered, and started again: until a
+ *                 name of each shard is found (failover_restart.h)
  *   stopped       a peer is stopped (SIGSTOP): until a program hears that it has failed
  *   load          nothing is killed, but two busy loops for each core run beside the cluster for
  *                 --seconds: how long calls take meanwhile; it fails if a node is declared failed
@@ -20,6 +22,7 @@
 #include "base/log.h"
 #include "bench/benches.h"
 #include "bench/cluster.h"
+#include "bench/failover_restart.h"
 #include "cluster/view.h"
 #include "shoal/shoal.h"
 
@@ -31,11 +34,18 @@
 #define BUSY_MAX 64
 
 const char *const sh_bench_failover_cases[] = {
-    "peer-event", "peer-call", "superpeer", "leader-event", "stopped", "load", NULL};
+    "peer-event", "peer-call", "superpeer", "leader-event", "restart", "stopped", "load", NULL};
 const char *const sh_bench_failover_baselines[] = {NULL};
+
+/* What is to be reached by the longest of all times. */
+static const struct {
+    const char *name;
+    double limit_ms;
+} bars[] = {{"peer-event", 1000}, {"superpeer", 1000}, {"leader-event", 1000}, {"restart", 2000}};
 
 struct failover {
     const char *name;
+    struct sh_failover_restart restart;
     uint64_t took_ns[KILLS_MAX];
     unsigned kills;
 };
@@ -207,12 +217,15 @@ static enum shoal_err load_run(struct sh_bench_cluster *cluster, double seconds,
     return err;
 }
 
-/* A cluster of its own for each run. */
+/* A cluster of its own for each run, but for `restart`. */
 static enum shoal_err case_run(struct failover *failover, const struct sh_bench_flags *flags,
                                struct sh_bench_result *result_out, uint64_t *took_ns_out)
 {
     static struct sh_bench_cluster cluster;
-    enum shoal_err err = sh_bench_cluster_start(&cluster, "failover", PEERS, true);
+    enum shoal_err err;
+    if (strcmp(failover->name, "restart") == 0)
+        return sh_failover_restart_run(&failover->restart, flags->count, took_ns_out);
+    err = sh_bench_cluster_start(&cluster, "failover", PEERS, true);
     if (err)
         return err;
     if (strcmp(failover->name, "peer-event") == 0)
@@ -263,14 +276,25 @@ static enum shoal_err failover_measure(struct sh_bench *bench, const char *name)
     failover = (struct failover){.name = name};
     enum shoal_err err = sh_bench_measure(bench, name, SH_PLACE_FREE, "superpeers=3 nodes=2",
                                           failover_run, &failover, NULL, NULL, NULL);
+    sh_failover_restart_end(&failover.restart);
     if (err || !failover.kills)
         return err;
     char text[160];
     qsort(failover.took_ns, failover.kills, sizeof failover.took_ns[0], by_size);
+    double longest_ms = (double)failover.took_ns[failover.kills - 1] / 1e6;
     snprintf(text, sizeof text, "%s: %u kills, median %.1f ms, longest %.1f ms", name,
-             failover.kills, (double)failover.took_ns[failover.kills / 2] / 1e6,
-             (double)failover.took_ns[failover.kills - 1] / 1e6);
+             failover.kills, (double)failover.took_ns[failover.kills / 2] / 1e6, longest_ms);
     sh_bench_note(bench, text);
+    for (size_t i = 0; i < sizeof bars / sizeof bars[0]; i++) {
+        struct sh_bench_bar bar = {.case_name = name,
+                                   .placement = SH_PLACE_FREE,
+                                   .extra = "superpeers=3",
+                                   .what = "ms, the longest",
+                                   .figure = longest_ms,
+                                   .limit = bars[i].limit_ms};
+        if (strcmp(bars[i].name, name) == 0)
+            sh_bench_bar_print(bench, &bar);
+    }
     return SHOAL_OK;
 }
 
