@@ -85,6 +85,8 @@ static void medians_take(const struct sh_series *series, struct sh_bench_medians
         .over_per_chunk = sh_series_median(series, SH_METRIC_OVER),
         .status_per_chunk = sh_series_median(series, SH_METRIC_STATUS),
         .cpu_ns_per_op = sh_series_median(series, SH_METRIC_CPU),
+        .p50_ns = sh_series_median(series, SH_METRIC_P50),
+        .p99_ns = sh_series_median(series, SH_METRIC_P99),
     };
 }
 

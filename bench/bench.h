@@ -108,6 +108,7 @@ struct sh_bench_medians {
     double over_per_chunk;
     double status_per_chunk;
     double cpu_ns_per_op;
+    double p50_ns, p99_ns;
 };
 
 /* The same for up to SH_BENCH_SYSTEMS_MAX systems in turn: ours is the first, a baseline that

@@ -141,6 +141,22 @@ static void messages_go_in_every_shape(void **state)
     free(text);
 }
 
+/* The bare program takes as many updates as ours has outstanding, on disks too. */
+static void names_are_held_against_a_bare_program(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    assert_int_equal(bench("metadata --case durable --count 100 --outstanding 3 --seconds 0.02"
+                           " --runs 1 --vs bare --json",
+                           &text),
+                     0);
+    assert_int_equal(rows_check(text, "metadata"), 2);
+    row_has(text, "count", 100);
+    row_has(text, "outstanding", 3);
+    assert_non_null(strstr(text, "\"ratio_p50_ns\":"));
+    free(text);
+}
+
 static void flags_reach_the_benchmarks(void **state)
 {
     (void)state;
@@ -213,6 +229,7 @@ static void wrong_words_are_refused(void **state)
                                         "store --count 1",
                                         "ranges --count 999",
                                         "crew --count 4294967295",
+                                        "metadata --outstanding 65",
                                         "msg --catch-up 1"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char *text = NULL;
@@ -225,9 +242,12 @@ static void wrong_words_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_and_help_are_printed), cmocka_unit_test(wrong_words_are_refused),
-        cmocka_unit_test(each_benchmark_runs),        cmocka_unit_test(messages_go_in_every_shape),
+        cmocka_unit_test(lists_and_help_are_printed),
+        cmocka_unit_test(wrong_words_are_refused),
+        cmocka_unit_test(each_benchmark_runs),
+        cmocka_unit_test(messages_go_in_every_shape),
         cmocka_unit_test(flags_reach_the_benchmarks),
+        cmocka_unit_test(names_are_held_against_a_bare_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,7 +38,7 @@ static const struct flag flags_known[] = {
      NULL},
     {"threads", FLAG_UNSIGNED, "", AT(threads), 128, "application threads", "store msg kv lookup"},
     {"outstanding", FLAG_UNSIGNED, "", AT(outstanding), 65536,
-     "requests in flight for each thread and connection", "msg kv"},
+     "requests in flight for each thread and connection", "msg kv metadata"},
     {"batch", FLAG_UNSIGNED, "", AT(batch), 4096, "objects in one multi operation", "store kv"},
     {"nodes", FLAG_UNSIGNED, "", AT(nodes), 256, "nodes", "graph msg lookup"},
     {"handlers", FLAG_UNSIGNED, "", AT(handlers), 8,

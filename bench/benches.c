@@ -17,6 +17,8 @@ const struct sh_bench_entry sh_benches[] = {
      sh_bench_graph_cases, sh_bench_graph_baselines, sh_bench_graph},
     {"failover", "killed processes: how long until the cluster goes on", sh_bench_failover_cases,
      sh_bench_failover_baselines, sh_bench_failover},
+    {"metadata", "names registered with three superpeers, beside a million others",
+     sh_bench_metadata_cases, sh_bench_metadata_baselines, sh_bench_metadata},
     {"steps", "the longest steps of nodes under the largest requests", sh_bench_steps_cases,
      sh_bench_steps_baselines, sh_bench_steps},
     {.name = NULL},
