@@ -57,6 +57,7 @@ static void boot_superpeer(struct cw_host *host, const struct sh_env *env)
                                          .instance = sh_random64(&env->random) | 1,
                                          .heartbeat_ns = CW_FAILURE_NS / 10,
                                          .failure_ns = CW_FAILURE_NS,
+                                         .forget_ns = CW_FORGET_NS,
                                          .on_view = on_superpeer_view,
                                          .arg = host};
     enum shoal_err err = sh_superpeer_create(&config, &host->superpeer);

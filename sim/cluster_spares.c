@@ -67,6 +67,7 @@ static void serve(struct cw_host *host, uint16_t index, const struct sh_view *re
                                          .recruited = recruited,
                                          .heartbeat_ns = CW_FAILURE_NS / 10,
                                          .failure_ns = CW_FAILURE_NS,
+                                         .forget_ns = CW_FORGET_NS,
                                          .on_view = on_view,
                                          .on_dismissed = on_dismissed,
                                          .arg = host};

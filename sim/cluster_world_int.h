@@ -20,6 +20,7 @@
 #define CW_MS UINT64_C(1000000)
 #define CW_S UINT64_C(1000000000)
 #define CW_FAILURE_NS CW_S
+#define CW_FORGET_NS (3 * CW_S) /* so that nodes that are away for longer are forgotten */
 #define CW_SLOTS 3
 #define CW_CHUNKS 128
 #define CW_CHUNK_BYTES_MAX 40000

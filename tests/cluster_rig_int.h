@@ -26,7 +26,8 @@
 #define NODES_MAX 12
 
 static uint64_t seed;
-static bool slow_links; /* the next world's links take long, and are given up late */
+static uint64_t forget_ns; /* the next world's superpeers' */
+static bool slow_links;    /* the next world's links take long, and are given up late */
 
 enum kind { SUPERPEER, PEER, CLIENT };
 
@@ -115,6 +116,7 @@ static void superpeer_open(struct host *host, const struct sh_env *env, const ch
                                          .instance = sh_random64(&env->random) | 1,
                                          .heartbeat_ns = HEARTBEAT,
                                          .failure_ns = FAILURE,
+                                         .forget_ns = forget_ns,
                                          .on_dismissed = on_dismissed,
                                          .arg = host};
     if (!host->has_disk)

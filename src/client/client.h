@@ -56,6 +56,9 @@ SHOAL_NODISCARD enum shoal_err sh_client_demote(shoal *store, shoal_nid superpee
 /* Declares a superpeer's disk lost for good, so that shards of which it is the last replica go on
  * from old copies. ENONODE; EINVAL, it is up; EROLE, no superpeer's ID; EBUSY. */
 SHOAL_NODISCARD enum shoal_err sh_client_superpeer_lost(shoal *store, shoal_nid superpeer);
+/* Has a peer forgotten that left or failed, so that its ID may be given out again. EROLE: no peer's ID;
+ * EINVAL: it is up; EBUSY: names or moved chunks refer to it, as the detail says; ENONODE. */
+SHOAL_NODISCARD enum shoal_err sh_client_forget(shoal *store, shoal_nid peer);
 
 /* --- Saving metadata --------------------------------------------------------------------------- */
 

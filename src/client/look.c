@@ -420,3 +420,18 @@ enum shoal_err sh_client_superpeer_lost(shoal *store, shoal_nid superpeer)
         sh_client_detail_set("superpeer %u was asked", (unsigned)asked.v);
     return err == SHOAL_ENOTYPE ? SHOAL_EROLE : err;
 }
+
+enum shoal_err sh_client_forget(shoal *store, shoal_nid peer)
+{
+    struct shoal_node first;
+    size_t count;
+    uint8_t bytes[SH_FORGET_BYTES];
+    enum shoal_err err = shoal_nodes(store, &first, 1, &count); /* with a fresh view */
+    if (err != SHOAL_OK)
+        return err;
+    if (!sh_nid_is_peer(peer))
+        return SHOAL_EROLE;
+    sh_store16(bytes, peer.v);
+    return tell(store, superpeer_but(store, SHOAL_NID_NONE), SH_CLUSTER_FORGET,
+                sh_bytes_make(bytes, sizeof bytes));
+}

@@ -51,6 +51,8 @@ static void tell_change(void *arg, const struct sh_node *old, const struct sh_no
 {
     struct watch *watch = arg;
     struct sh_node gone;
+    if (!new && old->state != SH_NODE_UP)
+        return; /* forgotten: that it left or failed was told */
     if (!new) {
         gone = *old;
         gone.state = SH_NODE_LEFT;

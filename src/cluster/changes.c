@@ -6,7 +6,7 @@
 #include "base/assert.h"
 #include "base/hash.h"
 
-#define HEAD_BYTES 28
+#define HEAD_BYTES 30
 
 static uint64_t node_digest(const struct sh_node *node)
 {
@@ -25,8 +25,10 @@ uint64_t sh_view_digest(const struct sh_view *view)
 size_t sh_changes_size(const struct sh_view *view, const shoal_nid *nids, size_t count)
 {
     size_t size = HEAD_BYTES;
-    for (size_t i = 0; i < count; i++)
-        size += sh_node_size(sh_view_find(view, nids[i]));
+    for (size_t i = 0; i < count; i++) {
+        const struct sh_node *node = sh_view_find(view, nids[i]);
+        size += node ? sh_node_size(node) : sizeof(uint16_t);
+    }
     return size;
 }
 
@@ -38,11 +40,22 @@ void sh_changes_put(struct sh_writer *w, const struct sh_view *view, uint64_t ba
     sh_put64(w, view->epoch);
     sh_put64(w, base);
     sh_put64(w, digest);
-    sh_put16(w, view->superpeers);
-    sh_put16(w, (uint16_t)count);
+    size_t gone = 0;
     for (size_t i = 0; i < count; i++) {
         SH_ASSERT(!i || nids[i - 1].v < nids[i].v);
-        sh_node_put(w, sh_view_find(view, nids[i]));
+        gone += !sh_view_find(view, nids[i]);
+    }
+    sh_put16(w, view->superpeers);
+    sh_put16(w, (uint16_t)(count - gone));
+    sh_put16(w, (uint16_t)gone);
+    for (size_t i = 0; i < count; i++) {
+        const struct sh_node *node = sh_view_find(view, nids[i]);
+        if (node)
+            sh_node_put(w, node);
+    }
+    for (size_t i = 0; gone && i < count; i++) {
+        if (!sh_view_find(view, nids[i]))
+            sh_put16(w, nids[i].v);
     }
 }
 
@@ -64,19 +77,35 @@ static enum shoal_err nodes_get(struct sh_reader *r, size_t count, struct sh_vie
     return SHOAL_OK;
 }
 
+/* Takes nodes out of a view; one that came and went since may never have been in it. */
+static enum shoal_err gone_get(struct sh_reader *r, size_t count, struct sh_view *view)
+{
+    uint16_t last = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint16_t nid = sh_get16(r);
+        if (!sh_reader_ok(r) || nid <= last)
+            return SHOAL_EPROTO;
+        sh_view_drop(view, (shoal_nid){nid});
+        last = nid;
+    }
+    return SHOAL_OK;
+}
+
 enum shoal_err sh_changes_get(struct sh_reader *r, const struct sh_view *view,
                               struct sh_view *view_out)
 {
     uint64_t epoch = sh_get64(r), base = sh_get64(r), digest = sh_get64(r);
     uint16_t superpeers = sh_get16(r);
-    size_t count = sh_get16(r);
+    size_t count = sh_get16(r), gone = sh_get16(r);
     struct sh_view result = {0};
     if (!sh_reader_ok(r) || !superpeers || superpeers > SH_SUPERPEERS_MAX ||
-        count > SH_CHANGES_MAX || base > epoch)
+        count + gone > SH_CHANGES_MAX || base > epoch)
         return SHOAL_EPROTO;
     enum shoal_err err = sh_view_copy(&result, view);
     if (!err)
         err = nodes_get(r, count, &result);
+    if (!err)
+        err = gone_get(r, gone, &result);
     result.epoch = epoch;
     result.superpeers = superpeers;
     if (!err && (base != view->epoch || sh_view_digest(&result) != digest))

@@ -6,7 +6,9 @@
  *   16  u64  digest of the view that it leads to
  *   24  u16  number of superpeers (their IDs are 1 to this)
  *   26  u16  number of nodes
- *   28  nodes that are new or another than before, in ascending order of ID, as in a view
+ *   28  u16  number of nodes that are gone from the view
+ *   30  nodes that are new or another than before, in ascending order of ID, as in a view; u16 each
+ *       the IDs of those that are gone, ascending
  *
  * A registry that was begun anew, or another superpeer's, may have had the same epoch with another
  * view. The digest tells: a member whose result has another one asks for the whole view.
@@ -25,8 +27,8 @@
 uint64_t sh_view_digest(const struct sh_view *view);
 
 /* Encodes exactly sh_changes_size bytes. nids are those of the nodes that may have changed since
- * the epoch base, each in the view, at most SH_CHANGES_MAX, in ascending order; digest is the
- * view's. */
+ * the epoch base, at most SH_CHANGES_MAX, in ascending order; those that the view has not are gone
+ * from it. digest is the view's. */
 size_t sh_changes_size(const struct sh_view *view, const shoal_nid *nids, size_t count);
 void sh_changes_put(struct sh_writer *w, const struct sh_view *view, uint64_t base, uint64_t digest,
                     const shoal_nid *nids, size_t count);

@@ -48,6 +48,15 @@
  *   request  u16 its ID
  *   answer   empty
  *   errors   ENONODE, EINVAL (it is up), EBUSY
+ * FORGET     to any superpeer, for an operator: a peer that is gone is to be in no view any more
+ *   request  u16 its ID
+ *   answer   empty
+ *   errors   ENONODE, EROLE (no peer's ID), EINVAL (it is up), EBUSY (something refers to it, as the
+ *            text says; or no superpeer answers for some shards)
+ * REFERS     between superpeers: what refers to peers in the shards for which the other may answer
+ *   request  u16 count (1 to 64), u16 each their IDs
+ *   answer   u64 those shards (bit n is shard n), of each peer u32 names of chunks that it created,
+ *            u32 ranges of chunks that have moved from or to it
  *
  * REPORT     to any superpeer, from anyone
  *   request  empty
@@ -176,6 +185,7 @@
 #define SH_CLUSTER_LOST SH_MSG_TYPE(SH_MODULE_CLUSTER, 11)
 #define SH_CLUSTER_METADATA SH_MSG_TYPE(SH_MODULE_CLUSTER, 10)
 #define SH_CLUSTER_ASK SH_MSG_TYPE(SH_MODULE_CLUSTER, 12)
+#define SH_CLUSTER_FORGET SH_MSG_TYPE(SH_MODULE_CLUSTER, 15)
 #define SH_CLUSTER_KEEP SH_MSG_TYPE(SH_MODULE_CLUSTER, 13)
 #define SH_CLUSTER_KEPT SH_MSG_TYPE(SH_MODULE_CLUSTER, 14)
 #define SH_CLUSTER_TREE SH_MSG_TYPE(SH_MODULE_CLUSTER, 22)
@@ -195,6 +205,7 @@
 #define SH_CLUSTER_WHO SH_MSG_TYPE(SH_MODULE_CLUSTER, 42)
 #define SH_CLUSTER_HOLDS SH_MSG_TYPE(SH_MODULE_CLUSTER, 43)
 #define SH_CLUSTER_CLAIM SH_MSG_TYPE(SH_MODULE_CLUSTER, 44)
+#define SH_CLUSTER_REFERS SH_MSG_TYPE(SH_MODULE_CLUSTER, 45)
 
 enum sh_ask_kind {
     SH_ASK_NAME = 1,
@@ -246,7 +257,10 @@ enum sh_ask_kind {
 #define SH_HOLDS_ANSWER_BYTES 9
 #define SH_HOLDS_RANGE_BYTES 18
 #define SH_PING_BYTES 2
-#define SH_RECRUIT_BYTES 10 /* with the address's length */
+#define SH_FORGET_BYTES 2
+#define SH_REFERS_BYTES 2        /* and 2 for each node */
+#define SH_REFERS_ANSWER_BYTES 8 /* and 8 for each node */
+#define SH_RECRUIT_BYTES 10      /* with the address's length */
 #define SH_DISMISS_BYTES 2
 #define SH_DISMISSED_BYTES 10
 #define SH_METADATA_ANSWER_BYTES 13

@@ -1,5 +1,5 @@
-/* shoal status, node list, node log, node stop, node promote, node demote, node
- * lost. */
+/* shoal status, node list, node log, node stop, node promote, node demote, node lost, node
+ * forget. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,7 +167,7 @@ int sh_cmd_run_node_stop(struct sh_cmd *cmd)
     return SH_EXIT_OK;
 }
 
-/* --- node promote, node demote, node lost ---------------------------------------------------- */
+/* --- node promote, node demote, node lost, node forget --------------------------------------- */
 
 /* The superpeer at an address, NONE as long as the cluster has none up there. */
 static shoal_nid superpeer_at(struct sh_cmd *cmd, const char *address)
@@ -251,6 +251,25 @@ int sh_cmd_run_node_lost(struct sh_cmd *cmd)
             "The disk of superpeer %u counts as lost. `shoal metadata` shows what its shards go on "
             "from.\n",
             (unsigned)nid.v);
+    return SH_EXIT_OK;
+}
+
+int sh_cmd_run_node_forget(struct sh_cmd *cmd)
+{
+    shoal_nid nid;
+    int status = sh_cmd_open_for_node(cmd, &nid);
+    if (status != SH_EXIT_OK)
+        return status;
+    enum shoal_err err = sh_client_forget(cmd->store, nid);
+    if (err != SHOAL_OK)
+        return sh_cmd_fail_node(cmd, err, nid);
+    if (cmd->flags.json) {
+        struct sh_json *root = sh_json_object();
+        sh_json_set_u64(root, "nid", nid.v);
+        sh_json_set_bool(root, "forgotten", true);
+        return sh_cmd_answer(cmd, root);
+    }
+    fprintf(cmd->out, "Node %u is forgotten.\n", (unsigned)nid.v);
     return SH_EXIT_OK;
 }
 

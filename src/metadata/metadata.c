@@ -26,8 +26,10 @@ void sh_metadata_destroy(struct sh_metadata *metadata)
     if (!metadata)
         return;
     SH_ASSERT(!metadata->open);
-    for (unsigned i = 0; i < SH_SHARDS; i++)
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
         sh_metadata_shard_clear(&metadata->shards[i]);
+        free(metadata->shards[i].refs);
+    }
     while (sh_cells_sweep(&metadata->cells, SIZE_MAX))
         ;
     sh_cells_trim(&metadata->cells, 0, SIZE_MAX);
@@ -35,14 +37,21 @@ void sh_metadata_destroy(struct sh_metadata *metadata)
     free(metadata);
 }
 
-/* The tables' entries stay as they are: their counts say that they are not used. */
+/* The tables' entries stay as they are: their counts say that they are not used. The room for
+ * references stays, since updates may be reserved in it. */
 void sh_metadata_shard_clear(struct sh_metadata_shard *shard)
 {
     struct sh_cells *cells = shard->cells;
+    struct sh_metadata_refs *refs = shard->refs;
+    size_t refs_room = shard->refs_room;
     sh_map_clear(&shard->items, cells);
     sh_metadata_barriers_clear(shard);
     memset(shard, 0, offsetof(struct sh_metadata_shard, barriers));
     shard->cells = cells;
+    shard->refs = refs;
+    shard->refs_room = refs_room;
+    if (refs_room)
+        memset(refs, 0, refs_room * sizeof *refs);
 }
 
 void sh_metadata_clear(struct sh_metadata *metadata, unsigned number)

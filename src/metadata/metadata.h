@@ -207,6 +207,14 @@ bool sh_metadata_has_source(const struct sh_metadata *metadata, unsigned shard, 
 /* The sequence of a source's last batch that was decided about, if it was committed; else 0. */
 uint64_t sh_metadata_committed(const struct sh_metadata *metadata, unsigned shard, shoal_nid nid);
 
+/* How much of a shard refers to a peer: names of chunks that it created, and ranges of chunks that
+ * are with another node than their creator, of which it is the one or the other. */
+struct sh_metadata_refs {
+    uint32_t names, ranges;
+};
+struct sh_metadata_refs sh_metadata_refs(const struct sh_metadata *metadata, unsigned shard,
+                                         shoal_nid nid);
+
 /* The range that holds a chunk ID, and its owner: the creator, unless it was moved. */
 struct sh_range sh_metadata_find(const struct sh_metadata *metadata, shoal_cid cid);
 /* ENONAME. */

@@ -59,7 +59,9 @@ struct sh_metadata_shard {
     uint64_t name_changes;
     uint64_t name_base; /* the highest number of a gathered list that is in it; 0: none */
     bool names_known;
-    uint64_t forgotten; /* up to this update completion records may have been dropped */
+    uint64_t forgotten;            /* up to this update completion records may have been dropped */
+    struct sh_metadata_refs *refs; /* metadata_refs.c: of each peer's ID, up to refs_room of them */
+    size_t refs_room;
     struct sh_barrier *barriers[SH_BARRIERS_MAX]; /* by ascending ID */
     struct sh_metadata_completion completions[SH_METADATA_CALLERS_MAX];
 };
@@ -127,6 +129,18 @@ void sh_metadata_moves_clear(struct sh_metadata_shard *shard);
 /* False: nothing was decided or claimed that the node is the source of. */
 bool sh_metadata_source_get(const struct sh_metadata_shard *shard, shoal_nid nid,
                             struct sh_metadata_source *source_out);
+
+/* metadata_refs.c. ENOMEM: an update, or an item, must not be taken. Room once made stays. */
+SHOAL_NODISCARD enum shoal_err sh_metadata_refs_grow(struct sh_metadata_shard *shard, size_t room);
+SHOAL_NODISCARD enum shoal_err sh_metadata_refs_fill(struct sh_metadata_shard *shard,
+                                                     const struct sh_metadata_update *update);
+SHOAL_NODISCARD enum shoal_err sh_metadata_refs_fill_item(struct sh_metadata_shard *shard,
+                                                          enum sh_metadata_item kind,
+                                                          struct sh_bytes key,
+                                                          struct sh_bytes value);
+/* An item was put in (is_more) or taken out. */
+void sh_metadata_refs_count(struct sh_metadata_shard *shard, enum sh_metadata_item kind,
+                            struct sh_bytes key, struct sh_bytes value, bool is_more);
 
 /* metadata_services.c: updates that have a caller, as bytes, with the kind read or put already. */
 void sh_metadata_service_put(struct sh_writer *w, const struct sh_metadata_update *update);

@@ -40,6 +40,10 @@ void sh_metadata_item_put(struct sh_metadata_shard *shard, enum sh_metadata_item
                           struct sh_bytes key, struct sh_bytes value)
 {
     struct key made;
+    struct sh_bytes old;
+    if (sh_metadata_item_get(shard, kind, key, &old))
+        sh_metadata_refs_count(shard, kind, key, old, false);
+    sh_metadata_refs_count(shard, kind, key, value, true);
     shard->counts[kind] +=
         sh_map_put(&shard->items, shard->cells, key_make(kind, key, &made), value);
 }
@@ -48,6 +52,7 @@ void sh_metadata_item_append(struct sh_metadata_shard *shard, enum sh_metadata_i
                              struct sh_bytes key, struct sh_bytes value)
 {
     struct key made;
+    sh_metadata_refs_count(shard, kind, key, value, true);
     sh_map_append(&shard->items, shard->cells, key_make(kind, key, &made), value);
     shard->counts[kind]++;
 }
@@ -56,6 +61,9 @@ void sh_metadata_item_remove(struct sh_metadata_shard *shard, enum sh_metadata_i
                              struct sh_bytes key)
 {
     struct key made;
+    struct sh_bytes old;
+    if (sh_metadata_item_get(shard, kind, key, &old))
+        sh_metadata_refs_count(shard, kind, key, old, false);
     bool was_there = sh_map_remove(&shard->items, shard->cells, key_make(kind, key, &made));
     SH_ASSERT(was_there && shard->counts[kind]);
     shard->counts[kind]--;

@@ -73,6 +73,8 @@ enum shoal_err sh_metadata_reserve(struct sh_metadata *metadata, unsigned number
                                    const struct sh_metadata_update *update)
 {
     SH_ASSERT(number < SH_SHARDS);
+    if (sh_metadata_refs_fill(&metadata->shards[number], update))
+        return SHOAL_ENOMEM;
     struct sh_metadata_ahead *ahead = &metadata->ahead[number], before = *ahead;
     struct sh_metadata_need need = need_of(update);
     if (ahead->newer.updates >= SH_METADATA_AHEAD_MAX) {
@@ -95,6 +97,8 @@ enum shoal_err sh_metadata_ahead_check(struct sh_metadata *metadata, unsigned nu
     const struct sh_metadata_ahead *ahead = &metadata->ahead[number];
     if (ahead->older.updates || ahead->newer.updates)
         return SHOAL_OK;
+    if (sh_metadata_refs_fill(&metadata->shards[number], update))
+        return SHOAL_ENOMEM;
     struct sh_metadata_need need = need_of(update);
     return sh_cells_fill(&metadata->cells,
                          metadata->reserved + cells_of(&metadata->shards[number], &need));

@@ -12,6 +12,7 @@ struct sh_metadata_restore {
     unsigned number;
     uint8_t last; /* kind of the record before; 0: there was none */
     bool is_bad;
+    bool is_short; /* of memory, for the record at hand */
     uint32_t piece;
     uint64_t records;
     enum sh_metadata_parts parts;
@@ -120,6 +121,9 @@ static bool item_get(struct sh_metadata_restore *restore, uint8_t kind, struct s
         return false;
     restore->key_size = key.size;
     memcpy(restore->key, key.at, key.size);
+    restore->is_short = sh_metadata_refs_fill_item(shard, kind, key, value);
+    if (restore->is_short)
+        return false;
     sh_metadata_item_append(shard, kind, key, value);
     shard->scratch_bytes += kind == SH_ITEM_SCRATCH ? key.size + value.size : 0;
     return true;
@@ -227,7 +231,7 @@ static enum shoal_err piece_get(struct sh_metadata_restore *restore, struct sh_b
             return SHOAL_ENOMEM;
         uint8_t kind = sh_get8(&r);
         if (!record_get(restore, kind, &r) || !sh_reader_ok(&r))
-            return SHOAL_EPROTO;
+            return restore->is_short ? SHOAL_ENOMEM : SHOAL_EPROTO;
         restore->last = kind;
         restore->records++;
     }
@@ -247,8 +251,11 @@ static enum shoal_err exchange(struct sh_metadata_restore *restore)
 {
     struct sh_metadata_shard *shard = &restore->metadata->shards[restore->number];
     struct sh_metadata_shard old = *shard;
+    enum shoal_err err = sh_metadata_refs_grow(&restore->shard, old.refs_room);
+    if (err)
+        return err;
     *shard = restore->shard;
-    enum shoal_err err = sh_metadata_ahead_fill(restore->metadata, restore->number);
+    err = sh_metadata_ahead_fill(restore->metadata, restore->number);
     if (err)
         *shard = old;
     else
@@ -266,6 +273,7 @@ enum shoal_err sh_metadata_restore_end(struct sh_metadata_restore *restore, bool
     SH_ASSERT(restore->metadata->open);
     restore->metadata->open--;
     sh_metadata_shard_clear(&restore->shard);
+    free(restore->shard.refs);
     free(restore);
     return err;
 }

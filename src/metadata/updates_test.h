@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/hash.h"
+#include "base/node_ids.h"
 #include "base/random_test.h"
 #include "metadata/metadata_int.h"
 
@@ -140,7 +142,9 @@ static inline const struct sh_metadata_update *test_update(struct test_updates *
     update->kind = (uint8_t)(SH_METADATA_NAME + test_below(test, 4));
     update->name = test_name(test, (unsigned)test_below(test, test->names));
     update->condition = (uint8_t)(test_below(test, 4) ? SH_NAME_ANY : test_below(test, 3));
-    update->cid.v = update->expected.v = 1 + test_below(test, 9);
+    uint64_t which = test_below(test, 9);
+    shoal_nid creator = {(uint16_t)(TEST_CREATOR + 100 * (which % 4))};
+    update->cid = update->expected = shoal_cid_make(creator, 1 + which);
     if (update->kind == SH_METADATA_SCRATCH_PUT)
         update->value = sh_bytes_make(
             test->value, test_below(test, test_below(test, 4) ? 50 : SH_SCRATCH_VALUE_MAX + 1));
@@ -156,6 +160,32 @@ static inline uint64_t test_round_digest(const struct sh_barrier_round *round, u
             sh_hash64(sh_bytes_make(member->bytes, member->size), sh_mix64(digest ^ member->id));
     }
     return digest;
+}
+
+/* What refers to each node is what there is of names and ranges. */
+static inline void test_refs_check(const struct sh_metadata *metadata)
+{
+    static struct sh_metadata_refs found[UINT16_MAX + 1];
+    const struct sh_metadata_shard *shard = &metadata->shards[TEST_SHARD];
+    struct sh_map_cursor cursor;
+    struct sh_bytes key, value;
+    memset(found, 0, sizeof found);
+    sh_map_seek(&shard->items, sh_bytes_text("\1"), &cursor);
+    for (; sh_map_item(&cursor, &key, &value); sh_map_next(&cursor)) {
+        uint16_t creator = 0;
+        if (key.at[0] == SH_ITEM_NAME)
+            found[shoal_cid_creator((shoal_cid){sh_load64(value.at)}).v].names++;
+        if (key.at[0] == SH_ITEM_RANGE)
+            creator = (uint16_t)(key.at[1] << 8 | key.at[2]);
+        uint16_t owner = creator ? sh_load16(value.at) : 0;
+        found[owner].ranges += owner != creator;
+        found[creator].ranges += owner && owner != creator;
+    }
+    for (uint32_t nid = SH_PEER_NID_MIN; nid <= SH_PEER_NID_MAX; nid++) {
+        struct sh_metadata_refs refs =
+            sh_metadata_refs(metadata, TEST_SHARD, (shoal_nid){(uint16_t)nid});
+        SH_ASSERT(refs.names == found[nid].names && refs.ranges == found[nid].ranges);
+    }
 }
 
 /* Of all that a shard holds; without scratch: durable. */
@@ -184,6 +214,7 @@ static inline uint64_t test_digest(const struct sh_metadata *metadata, bool dura
     struct sh_map_cursor cursor;
     struct sh_bytes key, value;
     sh_map_check(&shard->items);
+    test_refs_check(metadata);
     sh_map_seek(&shard->items, sh_bytes_text("\1"), &cursor);
     for (; sh_map_item(&cursor, &key, &value); sh_map_next(&cursor))
         if (!durable || key.at[0] != SH_ITEM_SCRATCH)

@@ -55,6 +55,7 @@ static enum shoal_err open_superpeer(struct sh_superhost *host, const char *cons
         .on_enrolled = on_enrolled,
         .heartbeat_ns = options->heartbeat_ns,
         .failure_ns = options->failure_ns,
+        .forget_ns = options->forget_ns,
         .scratch_bytes_max = (uint32_t)options->scratch_bytes_max,
         .on_dismissed = on_dismissed,
         .arg = host,

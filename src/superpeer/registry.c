@@ -268,6 +268,36 @@ void sh_registry_fail(struct sh_registry *registry, shoal_nid nid, const char *r
             SH_TEXT("reason", reason), SH_U64("epoch", registry->view.epoch));
 }
 
+enum shoal_err sh_registry_forget(struct sh_registry *registry, shoal_nid nid, uint64_t instance)
+{
+    struct sh_node *found;
+    enum shoal_err err = find_member(registry, nid, instance, &found);
+    if (err)
+        return err;
+    if (found->state == SH_NODE_UP)
+        return SHOAL_EINVAL;
+    struct sh_node node = *found;
+    sh_view_drop(&registry->view, nid);
+    registry->spoke_ns[nid.v - SH_PEER_NID_MIN] = 0;
+    sh_registry_touch_forgotten(registry, &node);
+    SH_INFO("cluster", "node forgotten", SH_U64("node", nid.v), SH_TEXT("address", node.address),
+            SH_U64("epoch", registry->view.epoch));
+    return SHOAL_OK;
+}
+
+shoal_nid sh_registry_gone(const struct sh_registry *registry, uint64_t now_ns, uint64_t gone_ns,
+                           shoal_nid from)
+{
+    SH_ASSERT(sh_nid_is_peer(from));
+    for (size_t i = sh_view_lower(&registry->view, from); i < registry->view.count; i++) {
+        const struct sh_node *node = &registry->view.nodes[i];
+        uint64_t heard_ns = registry->heard_ns[node->nid.v - SH_PEER_NID_MIN];
+        if (node->state != SH_NODE_UP && now_ns >= heard_ns && now_ns - heard_ns >= gone_ns)
+            return node->nid;
+    }
+    return SHOAL_NID_NONE;
+}
+
 uint64_t sh_registry_heard_ns(const struct sh_registry *registry, shoal_nid nid)
 {
     SH_ASSERT(sh_nid_is_peer(nid));

@@ -8,7 +8,8 @@
  * raises its epoch and the version; whatever must be stored raises `changes`.
  *
  * A node is `up`, `left` (for good, its chunks are gone) or `failed` (silent for failure_ns, or
- * found dead); a failed one that is heard again is up again, for nothing was recovered elsewhere.
+ * found dead); a failed one that is heard again is up again, for nothing was recovered elsewhere. One
+ * that is not up may be forgotten: it is in no view any more, and its ID is free.
  *
  * Threads: one at a time.
  */
@@ -51,6 +52,15 @@ SHOAL_NODISCARD enum shoal_err sh_registry_heartbeat(struct sh_registry *registr
 /* A node leaves, with its chunks. ENONODE, EEXIST. */
 SHOAL_NODISCARD enum shoal_err sh_registry_leave(struct sh_registry *registry, shoal_nid nid,
                                                  uint64_t instance);
+/* Forgets a peer of that instance: the caller knows that no name and no range of moved chunks refers to
+ * it. Its ID is given out again when all others have been, unless it took part in a migration.
+ * ENONODE: it is not there, or no peer's ID; EINVAL: it is up; EEXIST: it is another instance's. */
+SHOAL_NODISCARD enum shoal_err sh_registry_forget(struct sh_registry *registry, shoal_nid nid,
+                                                  uint64_t instance);
+/* The first peer from `from` on that is not up and was not heard for gone_ns, as far as is known here; or
+ * NONE. */
+shoal_nid sh_registry_gone(const struct sh_registry *registry, uint64_t now_ns, uint64_t gone_ns,
+                           shoal_nid from);
 /* Declares a peer failed if it is up. */
 void sh_registry_fail(struct sh_registry *registry, shoal_nid nid, const char *reason);
 
@@ -124,6 +134,7 @@ shoal_nid sh_registry_overdue(const struct sh_registry *registry, uint64_t now_n
 /* What became of a node, by which the view got that epoch. */
 struct sh_registry_event {
     uint64_t epoch;
+    bool is_forgotten; /* the node is in the view no more; its end was an event before */
     struct sh_node node;
 };
 
@@ -137,9 +148,9 @@ void sh_registry_events_name(struct sh_registry *registry, uint64_t instance);
  * not known here. The last 256 are kept. */
 size_t sh_registry_events_after(const struct sh_registry *registry, uint64_t epoch,
                                 uint64_t *first_out);
-/* The nodes that have changed since the view of an epoch, by ascending ID: writes at most
- * SH_CHANGES_MAX, each once, and returns how many. SIZE_MAX: that is not known here, or they can't
- * be told as changes. */
+/* The nodes that have changed since the view of an epoch, by ascending ID, with those that are in the
+ * view no more: writes at most SH_CHANGES_MAX, each once, and returns how many. SIZE_MAX: that is not
+ * known here. */
 size_t sh_registry_changed_since(const struct sh_registry *registry, uint64_t epoch,
                                  shoal_nid *nids_out);
 /* sh_view_digest of the view; computed once for each. */

@@ -90,7 +90,7 @@ static void some_change(struct sh_registry *registry, uint64_t *random, uint64_t
 {
     const struct sh_view *view = sh_registry_view(registry);
     const struct sh_node node = view->nodes[test_draw(random) % view->count];
-    switch (test_draw(random) % 6) {
+    switch (test_draw(random) % 7) {
     case 0:
         sh_registry_fail(registry, node.nid, "drawn");
         break;
@@ -103,6 +103,10 @@ static void some_change(struct sh_registry *registry, uint64_t *random, uint64_t
         break;
     case 3:
         sh_registry_epoch_lift(registry, view->epoch + test_draw(random) % 5);
+        break;
+    case 4:
+        if (node.role == SH_ROLE_PEER && node.state != SH_NODE_UP)
+            assert_int_equal(sh_registry_forget(registry, node.nid, node.instance), SHOAL_OK);
         break;
     default:
         (void)join(registry, ++*instance);
@@ -173,11 +177,14 @@ static void a_change_costs_each_node_little(void **state)
     size_t joined = follow(registry, &view);
     assert_int_equal(sh_registry_leave(registry, nid, 1001), SHOAL_OK);
     size_t left = follow(registry, &view);
+    assert_int_equal(sh_registry_forget(registry, nid, 1001), SHOAL_OK);
+    size_t forgotten = follow(registry, &view);
     size_t whole = sh_view_size(&view);
-    print_message(
-        "1,000 nodes: a join is told each in %zu bytes, a leave in %zu; the view has %zu\n", joined,
-        left, whole);
-    assert_true(joined && joined <= 100 && left && left <= 100);
+    print_message("1,000 nodes: a join is told each in %zu bytes, a leave in %zu, that the node is "
+                  "forgotten in %zu; the view has %zu\n",
+                  joined, left, forgotten, whole);
+    assert_true(joined && joined <= 100 && left && left <= 100 && forgotten && forgotten <= 40);
+    assert_null(sh_view_find(&view, nid));
     assert_true(whole > 20000);
     sh_view_destroy(&view);
     sh_registry_destroy(registry);

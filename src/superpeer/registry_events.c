@@ -12,31 +12,31 @@ static struct sh_registry_event *event_at(const struct sh_registry *registry, ui
     return &registry->events[number % SH_REGISTRY_EVENTS_MAX];
 }
 
-static void record(struct sh_registry *registry, const struct sh_node *node)
+static void record(struct sh_registry *registry, const struct sh_node *node, bool is_forgotten)
 {
     struct sh_registry_event *event = event_at(registry, registry->events_count);
     if (registry->events_count >= SH_REGISTRY_EVENTS_MAX)
         registry->events_floor = event->epoch;
-    *event = (struct sh_registry_event){.epoch = registry->view.epoch, .node = *node};
+    *event = (struct sh_registry_event){
+        .epoch = registry->view.epoch, .is_forgotten = is_forgotten, .node = *node};
     registry->events_count++;
 }
 
 void sh_registry_touch_node(struct sh_registry *registry, const struct sh_node *node)
 {
     sh_registry_touch(registry);
-    record(registry, node);
+    record(registry, node, false);
+}
+
+void sh_registry_touch_forgotten(struct sh_registry *registry, const struct sh_node *node)
+{
+    sh_registry_touch(registry);
+    record(registry, node, true);
 }
 
 static void record_change(void *arg, const struct sh_node *old, const struct sh_node *new)
 {
-    struct sh_node gone;
-    if (!new) {
-        /* Another superpeer has lost its memory, and does not know the node yet. */
-        gone = *old;
-        gone.state = SH_NODE_LEFT;
-        new = &gone;
-    }
-    record(arg, new);
+    record(arg, new ? new : old, !new);
 }
 
 static void events_differ(struct sh_registry *registry, const struct sh_view *before)
@@ -114,10 +114,7 @@ size_t sh_registry_changed_since(const struct sh_registry *registry, uint64_t ep
     if (events == SIZE_MAX || epoch > registry->view.epoch)
         return SIZE_MAX;
     for (size_t i = 0; i < events; i++) {
-        shoal_nid nid = event_at(registry, first + i)->node.nid;
-        if (!sh_view_find(&registry->view, nid))
-            return SIZE_MAX; /* another superpeer does not know it any more */
-        count = nid_insert(nids, count, nid);
+        count = nid_insert(nids, count, event_at(registry, first + i)->node.nid);
     }
     memcpy(nids_out, nids, count * sizeof nids[0]);
     return count;

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "cluster/changes.h"
 #include "superpeer/registry.h"
 
 #define S UINT64_C(1000000000)
@@ -78,6 +79,23 @@ static void old_ones_are_forgotten(void **state)
     assert_int_equal(sh_registry_events_after(registry, begun + 1, &first), KEPT);
     assert_int_equal(sh_registry_event(registry, first)->epoch, begun + 2);
     assert_int_equal(sh_registry_event(registry, first + KEPT - 1)->epoch, epoch_of(registry));
+    sh_registry_destroy(registry);
+}
+
+/* That a node is forgotten comes behind its end, marked, and those who know its end can be told. */
+static void forgotten_ones_are_marked(void **state)
+{
+    (void)state;
+    struct sh_registry *registry = registry_make();
+    shoal_nid nid = join(registry, 100), nids[SH_CHANGES_MAX];
+    sh_registry_fail(registry, nid, "test");
+    uint64_t known = epoch_of(registry), first;
+    assert_int_equal(sh_registry_forget(registry, nid, 100), SHOAL_OK);
+    assert_int_equal(sh_registry_events_after(registry, known - 1, &first), 2);
+    assert_false(sh_registry_event(registry, first)->is_forgotten);
+    assert_true(sh_registry_event(registry, first + 1)->is_forgotten);
+    assert_int_equal(sh_registry_changed_since(registry, known, nids), 1);
+    assert_int_equal(nids[0].v, nid.v);
     sh_registry_destroy(registry);
 }
 
@@ -160,9 +178,8 @@ static void an_image_is_no_list(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_is_told_in_order),
-        cmocka_unit_test(old_ones_are_forgotten),
-        cmocka_unit_test(logs_have_names),
+        cmocka_unit_test(all_is_told_in_order),      cmocka_unit_test(old_ones_are_forgotten),
+        cmocka_unit_test(forgotten_ones_are_marked), cmocka_unit_test(logs_have_names),
         cmocka_unit_test(an_image_is_no_list),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

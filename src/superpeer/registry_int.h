@@ -44,6 +44,9 @@ void sh_registry_touch(struct sh_registry *registry);
 /* The same, by what became of a node. */
 void sh_registry_touch_node(struct sh_registry *registry, const struct sh_node *node);
 
+/* The same, of a node that the view has no more. */
+void sh_registry_touch_forgotten(struct sh_registry *registry, const struct sh_node *node);
+
 /* registry_events.c */
 /* Nothing is known of what was before. */
 void sh_registry_events_begin(struct sh_registry *registry);

@@ -263,6 +263,7 @@ static unsigned run(void *arg)
     work += sh_superpeer_probes_step(superpeer, now_ns);
     work += sh_superpeer_keep_step(superpeer, now_ns);
     work += sh_superpeer_services_step(superpeer, now_ns);
+    work += sh_superpeer_forget_step(superpeer, now_ns);
     announce(superpeer);
     return work;
 }
@@ -274,6 +275,7 @@ static uint64_t due_ns(void *arg)
         sh_superpeer_shared_due_ns(superpeer, now_of(superpeer)),
         sh_superpeer_probes_due_ns(superpeer),
         sh_superpeer_services_due_ns(superpeer),
+        sh_superpeer_forget_due_ns(superpeer),
         sh_superpeer_keep_due_ns(superpeer),
     };
     uint64_t due = SH_NEVER;
@@ -321,6 +323,7 @@ enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
     superpeer->index = config->zookeeper ? UINT16_MAX : config->index; /* as an ID: NONE */
     superpeer->heartbeat_ns = config->heartbeat_ns;
     superpeer->failure_ns = config->failure_ns;
+    superpeer->forget_ns = config->forget_ns;
     superpeer->scratch_bytes_max =
         config->scratch_bytes_max ? config->scratch_bytes_max : SH_SCRATCH_BYTES_MAX;
     superpeer->on_view = config->on_view;
@@ -333,6 +336,8 @@ enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
         err = sh_superpeer_shared_open(superpeer, config, now_ns);
     if (!err)
         err = sh_superpeer_services_open(superpeer);
+    if (!err)
+        err = sh_superpeer_forget_open(superpeer);
     if (err) {
         sh_superpeer_destroy(superpeer);
         return err;
@@ -348,6 +353,7 @@ void sh_superpeer_destroy(struct sh_superpeer *superpeer)
     if (!superpeer)
         return;
     sh_superpeer_requests_cancel(superpeer);
+    sh_superpeer_forget_close(superpeer);
     sh_superpeer_services_close(superpeer);
     sh_superpeer_keep_close(superpeer);
     sh_superpeer_ring_close(superpeer);

@@ -40,6 +40,7 @@ struct sh_superpeer_config {
     const struct sh_view *recruited;
     uint64_t heartbeat_ns;
     uint64_t failure_ns;
+    uint64_t forget_ns; /* after which a node that is gone is forgotten; 0: never by itself */
     uint32_t scratch_bytes_max; /* of a shard; 0: SH_SCRATCH_BYTES_MAX (metadata.h) */
     /* Called after each change of the view, which is valid during the call. May be NULL. */
     void (*on_view)(void *arg, const struct sh_view *view);

@@ -43,7 +43,7 @@ bool sh_command_get(struct sh_bytes bytes, struct sh_command *command_out)
     command.number = sh_get64(&r);
     command.instance = sh_get64(&r);
     command.address = sh_get_text(&r);
-    if (!sh_reader_done(&r) || command.kind < SH_COMMAND_JOIN || command.kind > SH_COMMAND_FORCE ||
+    if (!sh_reader_done(&r) || command.kind < SH_COMMAND_JOIN || command.kind > SH_COMMAND_FORGET ||
         command.state > SH_NODE_FAILED || command.address.size >= SH_MSG_ADDRESS_MAX)
         return false;
     *command_out = command;
@@ -240,6 +240,14 @@ void sh_shared_lost(struct sh_superpeer *superpeer, const struct sh_msg_in *in, 
     wait_for(superpeer, in, &command);
 }
 
+void sh_shared_forget(struct sh_superpeer *superpeer, struct sh_reply_to reply_to, shoal_nid nid,
+                      uint64_t instance)
+{
+    struct sh_command command = {.kind = SH_COMMAND_FORGET, .nid = nid, .instance = instance};
+    struct sh_msg_in in = {.msg = superpeer->msg, .type = SH_CLUSTER_FORGET, .reply_to = reply_to};
+    wait_for(superpeer, &in, &command);
+}
+
 void sh_shared_pending_drop(struct sh_superpeer *superpeer)
 {
     struct sh_shared *shared = superpeer->shared;
@@ -262,6 +270,8 @@ static const char *reason_of(const struct sh_command *command, enum shoal_err er
         return "that superpeer is up, so its disk is not lost: stop its process first";
     if (err == SHOAL_ENONODE && command->kind == SH_COMMAND_LOST)
         return "there is no superpeer with that ID that ever took part";
+    if (command->kind == SH_COMMAND_FORGET)
+        return "the node is up, or another one has its ID by now";
     return NULL;
 }
 
@@ -351,6 +361,8 @@ enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_reg
         return SHOAL_OK;
     case SH_COMMAND_LOST:
         return sh_registry_superpeer_lost(registry, command->nid);
+    case SH_COMMAND_FORGET:
+        return sh_registry_forget(registry, command->nid, command->instance);
     case SH_COMMAND_FORCE:
         return sh_registry_force(registry, command->nid, command->instance);
     default:

@@ -16,20 +16,25 @@ static void answer(struct sh_superpeer *superpeer, struct sh_msg_in *in, uint64_
     bool follows = count == SIZE_MAX;
     if (follows)
         count = 0;
-    size_t size = SH_EVENTS_ANSWER_BYTES + (follows ? sh_view_size(view) : 0);
-    for (size_t i = 0; i < count; i++)
-        size += 8 + sh_node_size(&sh_registry_event(registry, first + i)->node);
+    size_t size = SH_EVENTS_ANSWER_BYTES + (follows ? sh_view_size(view) : 0), told = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct sh_registry_event *event = sh_registry_event(registry, first + i);
+        size += event->is_forgotten ? 0 : 8 + sh_node_size(&event->node);
+        told += !event->is_forgotten;
+    }
     struct sh_out out;
     if (sh_msg_reply(in->msg, in->reply_to, in->type, size, &out))
         return;
     sh_put64(&out.w, own_log);
     sh_put64(&out.w, view->epoch);
     sh_put8(&out.w, follows ? SH_ANSWER_VIEW : 0);
-    sh_put16(&out.w, (uint16_t)count);
+    sh_put16(&out.w, (uint16_t)told);
     if (follows)
         sh_view_put_all(&out.w, view);
     for (size_t i = 0; i < count; i++) {
         const struct sh_registry_event *event = sh_registry_event(registry, first + i);
+        if (event->is_forgotten)
+            continue;
         sh_put64(&out.w, event->epoch);
         sh_node_put(&out.w, &event->node);
     }

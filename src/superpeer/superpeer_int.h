@@ -50,6 +50,7 @@ struct sh_superpeer {
     uint16_t index;
     uint64_t instance;
     uint64_t heartbeat_ns, failure_ns;
+    uint64_t forget_ns;         /* 0: nobody is forgotten without an operator's word */
     uint32_t scratch_bytes_max; /* of a shard that this one owns */
     void (*on_view)(void *arg, const struct sh_view *view);
     void *arg;
@@ -64,6 +65,7 @@ struct sh_superpeer {
     uint64_t lookups, lookups_nobody; /* that were answered; those that nobody has the chunk */
     struct sh_probe probes[SH_PROBES_MAX];
     struct sh_services *services;
+    struct sh_forgetting *forgetting;
     struct sh_keep *keep;
 };
 
@@ -196,6 +198,12 @@ void sh_superpeer_probe(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t 
 void sh_superpeer_probe_lost(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t now_ns);
 unsigned sh_superpeer_probes_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 uint64_t sh_superpeer_probes_due_ns(const struct sh_superpeer *superpeer);
+
+/* superpeer_forget.c: nodes that are gone. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_forget_open(struct sh_superpeer *superpeer);
+void sh_superpeer_forget_close(struct sh_superpeer *superpeer);
+unsigned sh_superpeer_forget_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+uint64_t sh_superpeer_forget_due_ns(const struct sh_superpeer *superpeer);
 
 /* superpeer_events.c */
 void sh_superpeer_events_handler(void *arg, struct sh_msg_in *in);

@@ -47,6 +47,7 @@ enum sh_command_kind {
     SH_COMMAND_MOVED,     /* IDs that take part in a migration */
     SH_COMMAND_LOST,      /* a superpeer's disk, as an operator has declared */
     SH_COMMAND_FORCE,     /* the cluster goes on with that superpeer alone (superpeer_force.c) */
+    SH_COMMAND_FORGET,    /* a peer that is gone (superpeer_forget.c) */
 };
 
 struct sh_command {
@@ -149,6 +150,9 @@ void sh_shared_recruit(struct sh_superpeer *superpeer, const struct sh_msg_in *i
                        struct sh_bytes address, uint64_t instance);
 void sh_shared_dismiss(struct sh_superpeer *superpeer, const struct sh_msg_in *in, shoal_nid nid);
 void sh_shared_lost(struct sh_superpeer *superpeer, const struct sh_msg_in *in, shoal_nid nid);
+/* Forgets a peer to which nothing refers; the FORGET of an operator is answered then. */
+void sh_shared_forget(struct sh_superpeer *superpeer, struct sh_reply_to reply_to, shoal_nid nid,
+                      uint64_t instance);
 unsigned sh_shared_pending_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 void sh_shared_pending_drop(struct sh_superpeer *superpeer);
 

@@ -1,0 +1,160 @@
+/* Nodes that are gone are forgotten: who may be, what becomes of their IDs, and that neither the view
+ * nor the registry grows, nor IDs run out, however often all nodes of a cluster of 1,000 are
+ * restarted. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "superpeer/registry.h"
+
+#define S UINT64_C(1000000000)
+#define GONE (3600 * S)
+#define PEERS 1000
+
+static struct sh_registry *registry_make(void)
+{
+    struct sh_registry_config config = {.cluster = "test", .failure_ns = 3 * S};
+    struct sh_registry *registry;
+    shoal_nid nid;
+    assert_int_equal(sh_registry_create(&config, &registry), SHOAL_OK);
+    assert_int_equal(
+        sh_registry_superpeer_put(registry, sh_bytes_text("superpeer:1"), 1, SHOAL_NID_NONE, &nid),
+        SHOAL_OK);
+    return registry;
+}
+
+static enum shoal_err join(struct sh_registry *registry, uint64_t now_ns, unsigned place,
+                           uint64_t instance, shoal_nid previous, shoal_nid *nid_out)
+{
+    char address[32];
+    (void)snprintf(address, sizeof address, "10.1.%u.%u:4100", place / 250, place % 250);
+    return sh_registry_join(registry, now_ns, sh_bytes_text(address), instance, previous, nid_out);
+}
+
+static shoal_nid joined(struct sh_registry *registry, uint64_t now_ns, unsigned place,
+                        uint64_t instance)
+{
+    shoal_nid nid;
+    assert_int_equal(join(registry, now_ns, place, instance, SHOAL_NID_NONE, &nid), SHOAL_OK);
+    return nid;
+}
+
+static size_t nodes_of(const struct sh_registry *registry)
+{
+    return sh_registry_view(registry)->count;
+}
+
+/* Only those that are not up, and only the instance that is meant. A forgotten node that lives joins
+ * again with its ID, unless another one has it. */
+static void who_is_forgotten(void **state)
+{
+    (void)state;
+    struct sh_registry *registry = registry_make();
+    shoal_nid a = joined(registry, S, 1, 11), b = joined(registry, S, 2, 12), nid;
+    bool failed;
+    assert_int_equal(sh_registry_forget(registry, a, 11), SHOAL_EINVAL);
+    assert_int_equal(sh_registry_forget(registry, (shoal_nid){1}, 1), SHOAL_ENONODE);
+    sh_registry_fail(registry, a, "test");
+    assert_int_equal(sh_registry_leave(registry, b, 12), SHOAL_OK);
+    assert_int_equal(sh_registry_forget(registry, a, 12), SHOAL_EEXIST);
+    uint64_t epoch = sh_registry_view(registry)->epoch;
+    assert_int_equal(sh_registry_forget(registry, a, 11), SHOAL_OK);
+    assert_int_equal(sh_registry_forget(registry, b, 12), SHOAL_OK);
+    assert_true(sh_registry_view(registry)->epoch == epoch + 2);
+    assert_int_equal(nodes_of(registry), 1);
+    assert_int_equal(sh_registry_forget(registry, a, 11), SHOAL_ENONODE);
+    sh_registry_back(registry, a, 11);
+    assert_int_equal(nodes_of(registry), 1);
+    assert_int_equal(sh_registry_heartbeat(registry, S, a, 11, epoch, &failed), SHOAL_ENONODE);
+    assert_int_equal(join(registry, S, 1, 11, a, &nid), SHOAL_OK);
+    assert_int_equal(nid.v, a.v);
+    sh_registry_destroy(registry);
+}
+
+/* Who was not heard for the time is found, in order, and nobody who is up. */
+static void who_is_gone(void **state)
+{
+    (void)state;
+    struct sh_registry *registry = registry_make();
+    const shoal_nid first = {64};
+    shoal_nid a = joined(registry, S, 1, 11), b = joined(registry, 2 * S, 2, 12);
+    shoal_nid c = joined(registry, S, 3, 13);
+    assert_int_equal(sh_registry_gone(registry, 9 * GONE, GONE, first).v, 0);
+    assert_int_equal(sh_registry_leave(registry, a, 11), SHOAL_OK);
+    sh_registry_fail(registry, b, "test");
+    assert_int_equal(sh_registry_gone(registry, S + GONE - 1, GONE, first).v, 0);
+    assert_int_equal(sh_registry_gone(registry, S + GONE, GONE, first).v, a.v);
+    assert_int_equal(sh_registry_gone(registry, S + GONE, GONE, b).v, 0);
+    assert_int_equal(sh_registry_gone(registry, 2 * S + GONE, GONE, b).v, b.v);
+    assert_int_equal(sh_registry_gone(registry, 2 * S + GONE, GONE, c).v, 0);
+    /* A new leader does not know since when. */
+    sh_registry_heard(registry, 5 * S, SHOAL_NID_NONE);
+    assert_int_equal(sh_registry_gone(registry, 2 * S + GONE, GONE, first).v, 0);
+    sh_registry_destroy(registry);
+}
+
+static void forget_all_gone(struct sh_registry *registry, uint64_t now_ns)
+{
+    for (shoal_nid nid = {64}; (nid = sh_registry_gone(registry, now_ns, GONE, nid)).v;) {
+        const struct sh_node *node = sh_view_find(sh_registry_view(registry), nid);
+        assert_int_equal(sh_registry_forget(registry, nid, node->instance), SHOAL_OK);
+    }
+}
+
+/* Every node of 1,000 is restarted, one each 4 s; one of three is killed, the others leave. Five
+ * rounds, as an operator may do them in an afternoon, and then as many as would take all IDs twice. */
+static void rolling_restarts(void **state)
+{
+    (void)state;
+    static shoal_nid nids[PEERS];
+    static uint64_t instances[PEERS];
+    struct sh_registry *registry = registry_make();
+    uint64_t now_ns = S, instance = 0;
+    size_t image = 0, most = 0, rounds = 2 * SH_PEER_NIDS / PEERS + 2;
+    for (unsigned i = 0; i < PEERS; i++)
+        nids[i] = joined(registry, now_ns, i, instances[i] = ++instance);
+    for (unsigned round = 1; round <= rounds; round++) {
+        for (unsigned i = 0; i < PEERS; i++) {
+            now_ns += 4 * S;
+            if (i % 3 == 0)
+                sh_registry_fail(registry, nids[i], "restarted");
+            else
+                assert_int_equal(sh_registry_leave(registry, nids[i], instances[i]), SHOAL_OK);
+            sh_registry_heard(registry, now_ns, nids[i]);
+            nids[i] = joined(registry, now_ns, i, instances[i] = ++instance);
+            forget_all_gone(registry, now_ns);
+            most = nodes_of(registry) > most ? nodes_of(registry) : most;
+        }
+        if (round == 1)
+            image = sh_registry_image_size(registry);
+        assert_true(sh_registry_image_size(registry) <= image + 64);
+        if (round == 5)
+            print_message(
+                "5 rolling restarts of %u: at most %zu nodes in a view, registry %zu bytes\n",
+                PEERS, most, sh_registry_image_size(registry));
+    }
+    assert_true(most <= 1 + PEERS + GONE / (4 * S) + 1);
+    forget_all_gone(registry, now_ns + GONE);
+    assert_int_equal(nodes_of(registry), 1 + PEERS);
+    sh_registry_destroy(registry);
+}
+
+int main(void)
+{
+    const char *bad;
+    size_t bad_len;
+    if (sh_log_levels_set("error", &bad, &bad_len))
+        return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_is_forgotten),
+        cmocka_unit_test(who_is_gone),
+        cmocka_unit_test(rolling_restarts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,351 @@
+/* Forgets nodes that are gone, so that views stay short and IDs come back.
+ *
+ *   an operator's FORGET, or by itself: a node that was not heard for forget_ns
+ *        |
+ *   superpeer (by itself: the leader) --REFERS--> every superpeer that is up, one after the other
+ *        |<--------- shards that it owns, and what in these refers to each of the nodes
+ *   all 64 shards have spoken, and nothing refers to the node:
+ *        '--------- FORGET, a command of the registry: the node's entry goes
+ *
+ * A name of a chunk that the node created keeps it, since the ID could be given to another node, whose
+ * chunk that would name. So do ranges of chunks that have moved from it or to it. A name that is given
+ * after its shard has spoken, to a chunk of a node that is long gone, does not; the chunk does not exist
+ * either way. The state of a shard that was lost says nothing before all nodes have been heard.
+ *
+ * One job at a time: either the operator's, of one node, or the leader's, of some. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/crew.h"
+#include "base/log.h"
+#include "cluster/proto.h"
+#include "superpeer/superpeer_ring_int.h"
+
+#define NIDS_MAX 64
+#define ROUNDS_IN_TIME 8 /* all that are gone are looked at so often in forget_ns */
+
+struct sh_forgetting {
+    struct sh_request request;
+    bool is_asking;
+    /* The job; count 0: none. Of each node which instance it had when the job began, and what refers
+     * to it in the shards that have spoken. */
+    size_t count;
+    shoal_nid nids[NIDS_MAX];
+    uint64_t instances[NIDS_MAX];
+    uint64_t names[NIDS_MAX], ranges[NIDS_MAX];
+    uint64_t shards; /* that have spoken: bit n is shard n */
+    shoal_nid asked; /* the superpeer that was asked last; NONE: none yet */
+    bool is_wished;  /* the job is the operator's */
+    /* An operator's wish, if wish.v: who waits for an answer, and until when. */
+    shoal_nid wish;
+    struct sh_reply_to reply_to;
+    uint64_t deadline_ns, wish_ns; /* and when the job is begun, again if shards did not speak */
+    /* The leader's: where it goes on, and when. */
+    shoal_nid from;
+    uint64_t due_ns;
+};
+
+static uint64_t now_of(const struct sh_superpeer *superpeer)
+{
+    return sh_now(&superpeer->env.clock);
+}
+
+static void refuse(struct sh_superpeer *superpeer, struct sh_reply_to to, enum shoal_err err,
+                   const char *text)
+{
+    sh_msg_reply_error(superpeer->msg, to, SH_CLUSTER_FORGET, err, text);
+}
+
+/* --- What refers to nodes -------------------------------------------------------------------- */
+
+struct refs {
+    uint64_t shards;
+    uint32_t names[NIDS_MAX], ranges[NIDS_MAX];
+};
+
+/* What the shards say for which this superpeer may answer. */
+static void refs_look(struct sh_superpeer *superpeer, const shoal_nid *nids, size_t count,
+                      struct refs *refs_out)
+{
+    *refs_out = (struct refs){.shards = 0};
+    for (unsigned shard = 0; shard < SH_SHARDS; shard++) {
+        struct sh_metadata *metadata;
+        shoal_nid other;
+        if (sh_superpeer_services_state(superpeer, shard, &metadata, &other) ||
+            !sh_metadata_is_whole(metadata, shard))
+            continue;
+        refs_out->shards |= UINT64_C(1) << shard;
+        for (size_t i = 0; i < count; i++) {
+            struct sh_metadata_refs refs = sh_metadata_refs(metadata, shard, nids[i]);
+            refs_out->names[i] += refs.names;
+            refs_out->ranges[i] += refs.ranges;
+        }
+    }
+}
+
+static void refs_add(struct sh_forgetting *job, const struct refs *refs)
+{
+    job->shards |= refs->shards;
+    for (size_t i = 0; i < job->count; i++) {
+        job->names[i] += refs->names[i];
+        job->ranges[i] += refs->ranges[i];
+    }
+}
+
+static void on_refers(void *arg, struct sh_msg_in *in)
+{
+    struct sh_superpeer *superpeer = arg;
+    shoal_nid nids[NIDS_MAX];
+    size_t count = sh_get16(&in->payload);
+    bool is_good = count && count <= NIDS_MAX && sh_reader_left(&in->payload) == 2 * count;
+    for (size_t i = 0; is_good && i < count; i++) {
+        nids[i].v = sh_get16(&in->payload);
+        is_good = sh_nid_is_peer(nids[i]);
+    }
+    if (!is_good) {
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EPROTO, NULL);
+        return;
+    }
+    struct refs refs;
+    struct sh_out out;
+    refs_look(superpeer, nids, count, &refs);
+    if (sh_msg_reply(in->msg, in->reply_to, in->type, SH_REFERS_ANSWER_BYTES + 8 * count, &out))
+        return;
+    sh_put64(&out.w, refs.shards);
+    for (size_t i = 0; i < count; i++) {
+        sh_put32(&out.w, refs.names[i]);
+        sh_put32(&out.w, refs.ranges[i]);
+    }
+    sh_msg_end(in->msg, &out);
+}
+
+static void refers_done(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    struct sh_superpeer *superpeer = request->arg;
+    struct sh_forgetting *job = superpeer->forgetting;
+    struct refs refs = {.shards = 0};
+    job->is_asking = false;
+    if (err || sh_reader_left(payload) != SH_REFERS_ANSWER_BYTES + 8 * job->count)
+        return; /* its shards have not spoken */
+    refs.shards = sh_get64(payload);
+    for (size_t i = 0; i < job->count; i++) {
+        refs.names[i] = sh_get32(payload);
+        refs.ranges[i] = sh_get32(payload);
+    }
+    refs_add(job, &refs);
+}
+
+/* Asks the next superpeer that is up. False: all have been. */
+static bool ask_next(struct sh_superpeer *superpeer)
+{
+    struct sh_forgetting *job = superpeer->forgetting;
+    const struct sh_view *view = sh_registry_view(superpeer->registry);
+    struct sh_out out;
+    size_t at = sh_view_lower(view, (shoal_nid){(uint16_t)(job->asked.v + 1)});
+    while (at < view->count && view->nodes[at].state != SH_NODE_UP)
+        at++;
+    if (at == view->count || view->nodes[at].role != SH_ROLE_SUPERPEER)
+        return false;
+    job->asked = view->nodes[at].nid;
+    if (!sh_shared_is_other(superpeer, job->asked)) {
+        struct refs refs;
+        refs_look(superpeer, job->nids, job->count, &refs);
+        refs_add(job, &refs);
+        return true;
+    }
+    job->request = (struct sh_request){
+        .done = refers_done, .arg = superpeer, .timeout_ns = sh_superpeer_question_ns(superpeer)};
+    if (sh_msg_request(superpeer->msg, job->asked, SH_CLUSTER_REFERS,
+                       SH_REFERS_BYTES + 2 * job->count, &job->request, &out))
+        return true;
+    job->is_asking = true;
+    sh_put16(&out.w, (uint16_t)job->count);
+    for (size_t i = 0; i < job->count; i++)
+        sh_put16(&out.w, job->nids[i].v);
+    sh_msg_end(superpeer->msg, &out);
+    return true;
+}
+
+/* --- Jobs ------------------------------------------------------------------------------------ */
+
+static void job_add(struct sh_forgetting *job, const struct sh_node *node)
+{
+    SH_ASSERT(job->count < NIDS_MAX);
+    job->nids[job->count] = node->nid;
+    job->instances[job->count] = node->instance;
+    job->names[job->count] = job->ranges[job->count] = 0;
+    job->count++;
+}
+
+static void job_begin(struct sh_forgetting *job, bool is_wished)
+{
+    job->count = 0;
+    job->shards = 0;
+    job->asked = SHOAL_NID_NONE;
+    job->is_wished = is_wished;
+}
+
+/* What an operator wants. */
+static void wish_begin(struct sh_superpeer *superpeer)
+{
+    struct sh_forgetting *job = superpeer->forgetting;
+    const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), job->wish);
+    if (!node || node->state == SH_NODE_UP) {
+        refuse(superpeer, job->reply_to, node ? SHOAL_EINVAL : SHOAL_ENONODE,
+               node ? "the node is up: stop it first" : NULL);
+        job->wish = SHOAL_NID_NONE;
+        return;
+    }
+    job_begin(job, true);
+    job_add(job, node);
+}
+
+/* What the leader finds that is gone for long enough. */
+static void leader_begin(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    struct sh_forgetting *job = superpeer->forgetting;
+    if (!superpeer->forget_ns || now_ns < job->due_ns || !sh_shared_leads(superpeer))
+        return;
+    job->due_ns = now_ns + superpeer->heartbeat_ns;
+    if (!sh_superpeer_shared_is_current(superpeer))
+        return;
+    job_begin(job, false);
+    shoal_nid nid = SHOAL_NID_NONE;
+    while (job->count < NIDS_MAX && sh_nid_is_peer(job->from)) {
+        nid = sh_registry_gone(superpeer->registry, now_ns, superpeer->forget_ns, job->from);
+        if (!nid.v)
+            break;
+        job_add(job, sh_view_find(sh_registry_view(superpeer->registry), nid));
+        job->from.v = (uint16_t)(nid.v + 1);
+    }
+    bool is_round_over = !nid.v || !sh_nid_is_peer(job->from);
+    if (is_round_over) {
+        job->from.v = SH_PEER_NID_MIN;
+        job->due_ns += superpeer->forget_ns / ROUNDS_IN_TIME;
+    }
+}
+
+static void wish_end(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    struct sh_forgetting *job = superpeer->forgetting;
+    char text[256];
+    if (~job->shards && now_ns < job->deadline_ns) {
+        job->wish_ns = now_ns + superpeer->heartbeat_ns / 4;
+        return;
+    }
+    shoal_nid nid = job->wish;
+    job->wish = SHOAL_NID_NONE;
+    if (~job->shards) {
+        (void)snprintf(text, sizeof text,
+                       "what refers to node %u is not known: no superpeer answers for %d of the "
+                       "64 shards of the metadata",
+                       nid.v, __builtin_popcountll(~job->shards));
+        refuse(superpeer, job->reply_to, SHOAL_EBUSY, text);
+    } else if (job->names[0] || job->ranges[0]) {
+        (void)snprintf(text, sizeof text,
+                       "%" PRIu64 " names of its chunks remain, and %" PRIu64
+                       " ranges of chunks that have moved from or to it: remove the names, "
+                       "move the chunks back or to others",
+                       job->names[0], job->ranges[0]);
+        refuse(superpeer, job->reply_to, SHOAL_EBUSY, text);
+    } else {
+        sh_shared_forget(superpeer, job->reply_to, nid, job->instances[0]);
+    }
+}
+
+static void leader_end(struct sh_superpeer *superpeer)
+{
+    struct sh_forgetting *job = superpeer->forgetting;
+    for (size_t i = 0; !~job->shards && i < job->count; i++) {
+        struct sh_command command = {
+            .kind = SH_COMMAND_FORGET, .nid = job->nids[i], .instance = job->instances[i]};
+        if (!job->names[i] && !job->ranges[i])
+            sh_shared_decide(superpeer, &command);
+    }
+}
+
+unsigned sh_superpeer_forget_step(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    struct sh_forgetting *job = superpeer->forgetting;
+    if (job->is_asking)
+        return 0;
+    if (!job->count && job->wish.v && now_ns >= job->wish_ns)
+        wish_begin(superpeer);
+    else if (!job->count)
+        leader_begin(superpeer, now_ns);
+    if (!job->count)
+        return 0;
+    if (ask_next(superpeer))
+        return 1;
+    if (job->is_wished)
+        wish_end(superpeer, now_ns);
+    else
+        leader_end(superpeer);
+    job->count = 0;
+    return 1;
+}
+
+uint64_t sh_superpeer_forget_due_ns(const struct sh_superpeer *superpeer)
+{
+    const struct sh_forgetting *job = superpeer->forgetting;
+    if (job->is_asking)
+        return SH_NEVER;
+    if (job->count)
+        return 0;
+    uint64_t due_ns = superpeer->forget_ns && sh_shared_leads(superpeer) ? job->due_ns : SH_NEVER;
+    return job->wish.v && job->wish_ns < due_ns ? job->wish_ns : due_ns;
+}
+
+/* --- Requests -------------------------------------------------------------------------------- */
+
+static void on_forget(void *arg, struct sh_msg_in *in)
+{
+    struct sh_superpeer *superpeer = arg;
+    struct sh_forgetting *job = superpeer->forgetting;
+    shoal_nid nid = {sh_get16(&in->payload)};
+    if (!sh_reader_done(&in->payload)) {
+        refuse(superpeer, in->reply_to, SHOAL_EPROTO, NULL);
+    } else if (!sh_nid_is_peer(nid)) {
+        refuse(superpeer, in->reply_to, SHOAL_EROLE,
+               "only peers are forgotten: a superpeer is taken out by `shoal node demote`");
+    } else if (!sh_superpeer_shared_is_current(superpeer)) {
+        refuse(superpeer, in->reply_to, SHOAL_EBUSY,
+               "this superpeer hears no majority of the superpeers");
+    } else if (job->wish.v) {
+        refuse(superpeer, in->reply_to, SHOAL_EBUSY, "another node is being forgotten");
+    } else {
+        job->wish = nid;
+        job->reply_to = in->reply_to;
+        job->wish_ns = now_of(superpeer);
+        job->deadline_ns = job->wish_ns + superpeer->failure_ns;
+    }
+}
+
+/* --- Life ------------------------------------------------------------------------------------ */
+
+enum shoal_err sh_superpeer_forget_open(struct sh_superpeer *superpeer)
+{
+    superpeer->forgetting = calloc(1, sizeof *superpeer->forgetting);
+    if (!superpeer->forgetting)
+        return SHOAL_ENOMEM;
+    superpeer->forgetting->from.v = SH_PEER_NID_MIN;
+    sh_msg_handler_set(superpeer->msg, SH_CLUSTER_FORGET, SH_MSG_INLINE, on_forget, superpeer);
+    sh_msg_handler_set(superpeer->msg, SH_CLUSTER_REFERS, SH_MSG_INLINE, on_refers, superpeer);
+    return SHOAL_OK;
+}
+
+void sh_superpeer_forget_close(struct sh_superpeer *superpeer)
+{
+    struct sh_forgetting *job = superpeer->forgetting;
+    if (!job)
+        return;
+    if (job->is_asking)
+        (void)sh_msg_cancel(superpeer->msg, &job->request);
+    if (job->wish.v)
+        refuse(superpeer, job->reply_to, SHOAL_ESTOPPED, NULL);
+    superpeer->forgetting = NULL;
+    free(job);
+}
