@@ -24,6 +24,8 @@
 #define ANSWER_BYTES 29
 #define BLOCK 4096u
 #define FILE_BYTES (16u << 20)
+#define HEAD_BYTES 32 /* of a round in the file */
+#define ROUND_BYTES(updates) (((updates)*ENTRY_BYTES + HEAD_BYTES + BLOCK - 1) / BLOCK * BLOCK)
 #define ROUND_MAX SH_BENCH_NAMES_OUTSTANDING_MAX
 #define REPLICAS 2
 
@@ -71,7 +73,7 @@ static bool round_write(struct server *server, size_t updates)
 {
     if (!server->base->is_durable)
         return true;
-    size_t size = (updates * ENTRY_BYTES + 32 + BLOCK - 1) / BLOCK * BLOCK;
+    size_t size = ROUND_BYTES(updates);
     struct iovec from = {server->block, size};
     if (server->offset + size > FILE_BYTES)
         server->offset = 0;
@@ -136,12 +138,12 @@ static void owner_serve(struct server *server, int client, const int *replicas)
 static bool file_make(struct server *server)
 {
     char path[160];
-    server->block = aligned_alloc(BLOCK, ROUND_MAX * ENTRY_BYTES + 2 * BLOCK);
+    server->block = aligned_alloc(BLOCK, ROUND_BYTES(ROUND_MAX));
     snprintf(path, sizeof path, "%s/file%u", server->base->folder, server->index);
     server->file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (server->file < 0 || !server->block)
         return false;
-    memset(server->block, 1, ROUND_MAX * ENTRY_BYTES + 2 * BLOCK);
+    memset(server->block, 1, ROUND_BYTES(ROUND_MAX));
     for (off_t at = 0; at < (off_t)FILE_BYTES; at += BLOCK) {
         if (pwrite(server->file, server->block, BLOCK, at) != (ssize_t)BLOCK)
             return false;
