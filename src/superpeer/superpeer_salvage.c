@@ -35,18 +35,25 @@ bool sh_superpeer_salvage_is_due(const struct sh_superpeer *superpeer, unsigned 
     return incarnation && sh_metadata_incarnation(superpeer->ring->metadata, shard) != incarnation;
 }
 
+/* Orders the update that begins a shard's new incarnation. Apart from the step, which looks at all
+ * shards in each round: an update is 4 KB of zeros. */
+static enum shoal_err restored_order(struct sh_superpeer *superpeer, unsigned shard)
+{
+    struct sh_metadata_update update = {.kind = SH_METADATA_RESTORED,
+                                        .sequence = incarnation_of(superpeer, shard)};
+    return sh_superpeer_ring_order(superpeer, shard, &update);
+}
+
 void sh_superpeer_salvage_step(struct sh_superpeer *superpeer)
 {
     struct sh_superpeer_ring *part = superpeer->ring;
     uint64_t now_ns = sh_now(&superpeer->env.clock);
     for (unsigned i = 0; i < SH_SHARDS; i++) {
-        struct sh_metadata_update update = {.kind = SH_METADATA_RESTORED};
         uint64_t version = part->seen.shards[i].version;
         if (part->restored_version[i] == version || !sh_superpeer_salvage_is_due(superpeer, i) ||
             sh_ring_reads(part->ring, now_ns, i))
             continue;
-        update.sequence = incarnation_of(superpeer, i);
-        if (!sh_superpeer_ring_order(superpeer, i, &update))
+        if (!restored_order(superpeer, i))
             part->restored_version[i] = version;
     }
 }
