@@ -1,7 +1,7 @@
-/* Names, barriers and scratch: what programs agree on. On a cluster the superpeers keep them, four
- * times in memory where they share a registry; names are also in a chunk of two peers each, and so
- * in dumps, and come back from there when all superpeers were lost. In an embedded store they are
- * in this process, for its threads, and the names in its dumps (docs/names.md).
+/* Names, barriers and scratch: what programs agree on. On a cluster the superpeers keep them, each
+ * part four times, on their disks; the names of a peer's chunks are in its dumps, too. In an
+ * embedded store they are in this process, for its threads, and the names in its dumps
+ * (docs/names.md).
  *
  *     err = shoal_name_set(store, "graph/root", cid, SHOAL_NAME_ABSENT, SHOAL_CID_NONE, NULL);
  *     err = shoal_name_wait(other, "graph/root", 10 * 1000000000ull, &cid);

@@ -456,7 +456,8 @@ struct shoal_dump_sums {
  *
  * A dump goes on beside everything else: each chunk is whole, but they are not all of one moment.
  * It takes the file's place when all of it is on the disk; until then, and after an error, a file
- * of that name stays what it was.
+ * of that name stays what it was. The names of chunks that the peer created are in it (embedded:
+ * all names), as the chunk with the local ID 0, which the peer has meanwhile.
  *
  * A load creates the chunks under the IDs that they had. The file is checked first: ECORRUPT,
  * ETRUNCATED, EVERSION, EEXIST (one of its IDs is in use), EINVAL (one of its chunks was created by
@@ -465,7 +466,9 @@ struct shoal_dump_sums {
  * started again and got another ID: this peer's ID takes its place in theirs (65:17 becomes 66:17);
  * IDs that chunks hold in their bytes stay what they were. Others see chunks while they are
  * created; where they create chunks under the same IDs meanwhile it fails with EEXIST too, and what
- * was created is removed again.
+ * was created is removed again. When all are there, the names in the file are given, but those that
+ * somebody has given since; with SHOAL_LOAD_RENAMED they follow their chunks. Where that fails the
+ * chunks stay, and so does the one with the local ID 0.
  *
  * Block until it is over, however long that takes; the time-out is for each answer of the peer, and
  * ETIMEOUT or ECONNLOST mean that it may still go on there. progress and sums_out may be NULL.

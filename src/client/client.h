@@ -60,6 +60,25 @@ SHOAL_NODISCARD enum shoal_err sh_client_superpeer_lost(shoal *store, shoal_nid 
  * EINVAL: it is up; EBUSY: names or moved chunks refer to it, as the detail says; ENONODE. */
 SHOAL_NODISCARD enum shoal_err sh_client_forget(shoal *store, shoal_nid peer);
 
+/* --- Giving many names ------------------------------------------------------------------------ */
+
+#define SH_NAME_GIVER_CALLS 64 /* as many as a client's changes go at a time */
+
+/* Zeroed but for the store. One thread. */
+struct sh_name_giver {
+    shoal *store;
+    size_t taken; /* names that were not given, since they were there */
+    size_t next;
+    struct shoal_call calls[SH_NAME_GIVER_CALLS];
+    bool is_busy[SH_NAME_GIVER_CALLS];
+};
+
+/* Begins to give a chunk a name, if nobody has; may wait for an earlier one, and say its error. */
+SHOAL_NODISCARD enum shoal_err sh_name_give(struct sh_name_giver *giver, struct sh_bytes name,
+                                            shoal_cid cid);
+/* Waits for all; also after an error. What the first that failed says. */
+SHOAL_NODISCARD enum shoal_err sh_name_give_end(struct sh_name_giver *giver);
+
 /* --- Saving metadata --------------------------------------------------------------------------- */
 
 /* A snapshot of a shard of the metadata, of one moment: the pieces of metadata/snapshot.h, each behind

@@ -250,11 +250,13 @@ void sh_service_ops_fail(struct shoal *store);
 /* service_embedded.c: the same in this process. */
 SHOAL_NODISCARD enum shoal_err sh_local_services_open(struct shoal *store);
 void sh_local_services_close(struct shoal *store);
-/* Writes all names into the chunk with the local ID 0, for a dump; adds those of such a chunk to
- * the store's, after a load, and drops it; drops it. */
-SHOAL_NODISCARD enum shoal_err sh_local_names_write(struct shoal *store);
-SHOAL_NODISCARD enum shoal_err sh_local_names_read(struct shoal *store);
-void sh_local_names_drop(struct shoal *store);
+
+/* names_dumped.c: blocking. Writes names into a peer's chunk with the local ID 0, before a dump;
+ * gives the names in that chunk, but those that somebody has given, after a load, and drops it;
+ * drops it. ENOMEM, ETOOBIG, ECORRUPT, EVERSION, and what the calls on chunks and names say. */
+SHOAL_NODISCARD enum shoal_err sh_names_dumped_put(struct shoal *store, shoal_nid node);
+SHOAL_NODISCARD enum shoal_err sh_names_dumped_give(struct shoal *store, shoal_nid node);
+void sh_names_dumped_drop(struct shoal *store, shoal_nid node);
 
 /* look.c */
 /* Fetches the view and waits for it until the deadline; the detail says why not. */

@@ -11,10 +11,8 @@
 #include "client/service_int.h"
 #include "cluster/metadata_answers.h"
 #include "cluster/proto.h"
-#include "metadata/namechunk.h"
 #include "ring/arcs.h"
 
-#define NAMES_LID ((sh_lid){0})
 #define CONDITION_WAIT_NS_MAX (UINT64_C(3600) * 1000000000) /* then it looks again */
 
 struct sh_local_services {
@@ -161,92 +159,5 @@ enum shoal_err sh_local_ask(shoal *store, const struct sh_service_ask *ask, uint
     sh_lock_release(&local->lock);
     if (!err)
         *r_out = sh_reader_make(sh_bytes_make(*answer_out, size));
-    return err;
-}
-
-/* --- The chunk of names ---------------------------------------------------------------------- */
-
-/* Writes each name of the state, or counts its bytes: bytes NULL. */
-static size_t entries_put(const struct sh_metadata *metadata, uint8_t *bytes)
-{
-    const struct sh_bytes none = {NULL, 0};
-    size_t size = 0;
-    for (unsigned shard = 0; shard < SH_SHARDS; shard++) {
-        struct sh_bytes name = none;
-        shoal_cid cid;
-        while (sh_metadata_name_next(metadata, shard, none, name, &name, &cid)) {
-            size_t some = SH_NAME_ENTRY_HEAD_BYTES + name.size;
-            if (bytes) {
-                struct sh_writer w = sh_writer_make(bytes + size, some);
-                sh_put64(&w, cid.v);
-                sh_put_text(&w, name);
-            }
-            size += some;
-        }
-    }
-    return size;
-}
-
-void sh_local_names_drop(shoal *store)
-{
-    enum shoal_err err = sh_store_remove(store->store, NAMES_LID);
-    if (err && err != SHOAL_ENOCHUNK)
-        SH_WARN("client", "the chunk of names is in the way", SH_ERR(err));
-}
-
-enum shoal_err sh_local_names_write(shoal *store)
-{
-    struct sh_local_services *local = store->local;
-    uint8_t *chunk = NULL;
-    sh_lock_take(&local->lock);
-    size_t size = entries_put(local->metadata, NULL);
-    if (size)
-        chunk = malloc(SH_NAME_CHUNK_HEAD_BYTES + size);
-    if (chunk)
-        (void)entries_put(local->metadata, chunk + SH_NAME_CHUNK_HEAD_BYTES);
-    sh_lock_release(&local->lock);
-    sh_local_names_drop(store);
-    if (!chunk)
-        return size ? SHOAL_ENOMEM : SHOAL_OK;
-    size += SH_NAME_CHUNK_HEAD_BYTES;
-    sh_name_chunk_head(chunk, size, (shoal_nid){SH_EMBEDDED_NID});
-    enum shoal_err err = sh_store_adopt(store->store, NAMES_LID, sh_bytes_make(chunk, size));
-    free(chunk);
-    return err;
-}
-
-static enum shoal_err names_add(shoal *store, struct sh_bytes chunk)
-{
-    struct sh_bytes entries;
-    shoal_nid was;
-    enum shoal_err err = sh_name_chunk_get(chunk, &was, &entries);
-    if (err)
-        return err;
-    struct sh_metadata_update update = {.kind = SH_METADATA_NAME, .condition = SH_NAME_ABSENT};
-    struct sh_reader r = sh_reader_make(entries);
-    while (!err && sh_name_entry_get(&r, &update.cid, &update.name)) {
-        struct sh_metadata_result result;
-        update.cid = sh_name_entry_renamed(update.cid, was, (shoal_nid){SH_EMBEDDED_NID});
-        err = sh_local_update(store, &update, &result);
-        if (err == SHOAL_EEXIST)
-            err = SHOAL_OK;
-    }
-    return err;
-}
-
-enum shoal_err sh_local_names_read(shoal *store)
-{
-    uint32_t size;
-    enum shoal_err err = sh_store_size(store->store, NAMES_LID, &size);
-    if (err)
-        return err == SHOAL_ENOCHUNK ? SHOAL_OK : err;
-    uint8_t *bytes = malloc(size ? size : 1);
-    if (!bytes)
-        return SHOAL_ENOMEM;
-    err = sh_store_get(store->store, NAMES_LID, bytes, size, &size);
-    if (!err)
-        err = names_add(store, sh_bytes_make(bytes, size));
-    free(bytes);
-    sh_local_names_drop(store);
     return err;
 }

@@ -246,11 +246,8 @@ static enum shoal_err file_embedded(const struct whole *whole, struct sh_job *jo
         return err;
     }
     config.disk = disk;
-    if (whole->kind == SH_JOB_DUMP)
-        err = sh_local_names_write(whole->store);
-    if (!err)
-        err = whole->kind == SH_JOB_DUMP ? sh_dump_begin(&config, &dump)
-                                         : sh_load_begin(&config, &load);
+    err =
+        whole->kind == SH_JOB_DUMP ? sh_dump_begin(&config, &dump) : sh_load_begin(&config, &load);
     if (dump)
         dump_embedded(whole, disk, dump, job);
     if (load)
@@ -261,13 +258,7 @@ static enum shoal_err file_embedded(const struct whole *whole, struct sh_job *jo
     if (err != SHOAL_OK)
         sh_client_detail_set("%s", whole->name);
     explain(whole, job);
-    if (!err)
-        err = job->err;
-    if (err || whole->kind == SH_JOB_DUMP)
-        sh_local_names_drop(whole->store);
-    else
-        err = sh_local_names_read(whole->store);
-    return err;
+    return err ? err : job->err;
 }
 
 static enum shoal_err analyze_embedded(const struct whole *whole, struct sh_job *job,
@@ -308,7 +299,15 @@ static enum shoal_err file_call(struct whole *whole, struct shoal_dump_sums *sum
     enum shoal_err err = begin(whole, whole->name);
     if (err != SHOAL_OK)
         return err;
-    err = whole->store->is_embedded ? file_embedded(whole, &job) : job_run(whole, &job);
+    shoal_nid node = whole->store->is_embedded ? (shoal_nid){SH_EMBEDDED_NID} : whole->node;
+    if (whole->kind == SH_JOB_DUMP)
+        err = sh_names_dumped_put(whole->store, node);
+    if (err == SHOAL_OK)
+        err = whole->store->is_embedded ? file_embedded(whole, &job) : job_run(whole, &job);
+    if (err == SHOAL_OK && whole->kind == SH_JOB_LOAD)
+        err = sh_names_dumped_give(whole->store, node);
+    else if (err == SHOAL_OK)
+        sh_names_dumped_drop(whole->store, node);
     if (err == SHOAL_OK && sums_out)
         *sums_out = (struct shoal_dump_sums){job.chunks, job.payload_bytes, job.file_bytes};
     return err;

@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "cluster/changes.h"
 #include "cluster/connect.h"
-#include "cluster/keeper.h"
 #include "cluster/proto.h"
 
 #define BACKOFF_MIN_NS UINT64_C(20000000)
@@ -21,7 +20,6 @@ enum member_state { MEMBER_JOINING, MEMBER_JOINED, MEMBER_REFUSED, MEMBER_LEFT }
 
 struct sh_member {
     struct sh_msg *msg;
-    struct sh_keeper *keeper;
     struct sh_directory *directory;
     struct sh_env env;
     char (*superpeers)[SH_MSG_ADDRESS_MAX];
@@ -595,8 +593,7 @@ enum shoal_err sh_member_create(const struct sh_member_config *config,
     if (!member)
         return SHOAL_ENOMEM;
     member->superpeers = calloc(config->superpeer_count, sizeof member->superpeers[0]);
-    if (!member->superpeers || sh_keeper_create(config->msg, &member->keeper)) {
-        free(member->superpeers);
+    if (!member->superpeers) {
         free(member);
         return SHOAL_ENOMEM;
     }
@@ -635,7 +632,6 @@ void sh_member_destroy(struct sh_member *member)
         member->is_leaving || atomic_load_explicit(&member->leave_wanted, memory_order_acquire);
     if (waits && member->leave_done)
         member->leave_done(member->leave_arg, SHOAL_ESTOPPED);
-    sh_keeper_destroy(member->keeper);
     free(member->superpeers);
     free(member);
 }
@@ -661,11 +657,6 @@ void sh_member_leave(struct sh_member *member, void (*done)(void *arg, enum shoa
     member->leave_arg = arg;
     /* release: leave_done, leave_arg; pairs with acquire in run */
     atomic_store_explicit(&member->leave_wanted, true, memory_order_release);
-}
-
-struct sh_keeper *sh_member_keeper(struct sh_member *member)
-{
-    return member->keeper;
 }
 
 bool sh_member_joined(const struct sh_member *member)

@@ -24,7 +24,6 @@
 #include "env/env.h"
 #include "msg/msg.h"
 
-struct sh_keeper;
 struct sh_member;
 
 struct sh_member_config {
@@ -65,9 +64,6 @@ void sh_member_link_event(struct sh_member *member, const struct sh_msg_event *e
  * Call it once. Any thread; wake the thread that runs the step after it. */
 void sh_member_leave(struct sh_member *member, void (*done)(void *arg, enum shoal_err err),
                      void *arg);
-
-/* Its copies of names, until destroy. */
-struct sh_keeper *sh_member_keeper(struct sh_member *member);
 
 /* True while the node is a member. Any thread. */
 bool sh_member_joined(const struct sh_member *member);

@@ -83,19 +83,6 @@
  * number, and a piece of metadata/snapshot.h, empty behind the last one; ENONAME: begin anew. Or u16 the superpeer to be asked, and nothing errors   ENONAME, EAGAIN (not within
  * that time; ask again), EBROKEN (BARRIER: the member was taken for dead), EBUSY
  *
- * KEEP       from a superpeer to a peer: names, for the day when superpeers have forgotten them
- *   request  u8 shard, u8 flags (1 the list's first piece, 2 its last), u64 the list's number, u64
- *            the shard's incarnation, u64 the number of the last list that it began with, and to
- *            the end entries, each u64 chunk ID, text name; or with the flag 4 alone: others have
- *            all of the list, or loaded list, of that number, and the peer may forget it
- *   answer   u64 0; or the number of the list that the peer has and keeps: of a history that the
- *            superpeer has forgotten
- *   errors   EAGAIN (another list has begun), ETOOBIG, ENOMEM, EROLE (from no superpeer)
- * KEPT       from a superpeer to a peer: what it has kept
- *   request  u8 shard, u64 the list's number, u32 offset; with the number 0, of all shards
- *   answer   u32 the list's size, and bytes from there on; or of each shard u64 the list's number,
- *            u64 its incarnation, u64 the number of the loaded list, each 0: none (keeper.h)
- *   errors   EAGAIN (it has another list)
  * TREE       to the superpeer of the creator's arc: what it knows of chunks of one creator
  *   request  u64 chunk ID to begin at
  *   answer   u16 0, u8 whether there is more, at most 512 ranges, ascending: u64 first, u64 last,
@@ -186,8 +173,6 @@
 #define SH_CLUSTER_METADATA SH_MSG_TYPE(SH_MODULE_CLUSTER, 10)
 #define SH_CLUSTER_ASK SH_MSG_TYPE(SH_MODULE_CLUSTER, 12)
 #define SH_CLUSTER_FORGET SH_MSG_TYPE(SH_MODULE_CLUSTER, 15)
-#define SH_CLUSTER_KEEP SH_MSG_TYPE(SH_MODULE_CLUSTER, 13)
-#define SH_CLUSTER_KEPT SH_MSG_TYPE(SH_MODULE_CLUSTER, 14)
 #define SH_CLUSTER_TREE SH_MSG_TYPE(SH_MODULE_CLUSTER, 22)
 #define SH_CLUSTER_REPORT SH_MSG_TYPE(SH_MODULE_CLUSTER, 24)
 #define SH_CLUSTER_SUSPECT SH_MSG_TYPE(SH_MODULE_CLUSTER, 20)

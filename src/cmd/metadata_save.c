@@ -137,57 +137,26 @@ static enum shoal_err empty_check(shoal *store)
     return err ? err : is_any ? SHOAL_EEXIST : SHOAL_OK;
 }
 
-/* Names are given some at a time, each once: who is there already was given meanwhile. */
-#define CALLS 64
-
-struct giving {
-    shoal *store;
-    struct shoal_call calls[CALLS];
-    bool is_busy[CALLS];
-    size_t next;
-};
-
-static enum shoal_err slot_free(struct giving *giving, size_t at)
-{
-    if (!giving->is_busy[at])
-        return SHOAL_OK;
-    giving->is_busy[at] = false;
-    return shoal_wait(giving->store, &giving->calls[at]);
-}
-
-static enum shoal_err name_give(struct giving *giving, struct sh_bytes name, shoal_cid cid)
-{
-    char text[SHOAL_NAME_MAX + 1];
-    size_t at = giving->next++ % CALLS;
-    enum shoal_err err = slot_free(giving, at);
-    if (err)
-        return err;
-    memcpy(text, name.at, name.size);
-    text[name.size] = '\0';
-    giving->calls[at] = (struct shoal_call){.done = NULL};
-    err = shoal_name_set_async(giving->store, text, cid, SHOAL_NAME_ABSENT, SHOAL_CID_NONE,
-                               &giving->calls[at]);
-    giving->is_busy[at] = !err;
-    return err;
-}
-
 static enum shoal_err names_restore(shoal *store, const struct sh_metadata *metadata)
 {
-    static struct giving giving;
+    struct sh_name_giver *giver = calloc(1, sizeof *giver);
     enum shoal_err err = SHOAL_OK;
-    giving = (struct giving){.store = store};
+    if (!giver)
+        return SHOAL_ENOMEM;
+    giver->store = store;
     for (unsigned i = 0; !err && i < SH_SHARDS; i++) {
         struct sh_bytes all = {NULL, 0}, name, after = all;
         shoal_cid cid;
         while (!err && sh_metadata_name_next(metadata, i, all, after, &name, &cid)) {
-            err = name_give(&giving, name, cid);
+            err = sh_name_give(giver, name, cid);
             after = name;
         }
     }
-    for (size_t i = 0; i < CALLS; i++) {
-        enum shoal_err last = slot_free(&giving, i);
-        err = err ? err : last;
-    }
+    enum shoal_err last = sh_name_give_end(giver);
+    err = err ? err : last;
+    if (!err && giver->taken)
+        err = SHOAL_EEXIST; /* somebody gives names beside this */
+    free(giver);
     return err;
 }
 

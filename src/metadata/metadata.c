@@ -65,12 +65,20 @@ bool sh_metadata_sweep(struct sh_metadata *metadata, unsigned budget)
     return sh_cells_sweep(&metadata->cells, budget);
 }
 
+/* Updates may have been done, and counted, of which this state knows nothing. */
+static void incarnation_set(struct sh_metadata_shard *shard, uint64_t incarnation)
+{
+    shard->incarnation = incarnation;
+    shard->updates += incarnation >> 16;
+    shard->forgotten = shard->updates;
+}
+
 void sh_metadata_begin(struct sh_metadata *metadata, unsigned number, uint64_t incarnation,
                        bool is_known)
 {
     SH_ASSERT(incarnation);
     sh_metadata_clear(metadata, number);
-    metadata->shards[number].incarnation = incarnation;
+    incarnation_set(&metadata->shards[number], incarnation);
     metadata->shards[number].is_known = is_known;
 }
 
@@ -112,28 +120,10 @@ static enum shoal_err known_set(struct sh_metadata_shard *shard, uint8_t conditi
     return SHOAL_OK;
 }
 
-/* Names were gathered from a list. */
-static struct sh_metadata_result names_known_set(struct sh_metadata_shard *shard,
-                                                 const struct sh_metadata_update *update)
-{
-    shard->names_known = true;
-    if (shard->name_changes < update->number)
-        shard->name_changes = update->number;
-    if (shard->name_base < update->sequence)
-        shard->name_base = update->sequence;
-    /* The updates that the list contains have no completion records. They had lower numbers. */
-    if (update->sequence) {
-        if (shard->updates < update->number)
-            shard->updates = update->number;
-        shard->forgotten = shard->updates;
-    }
-    return (struct sh_metadata_result){.err = SHOAL_OK};
-}
-
 static struct sh_metadata_result restored(struct sh_metadata_shard *shard, uint64_t incarnation)
 {
     sh_metadata_moves_clear(shard);
-    shard->incarnation = incarnation;
+    incarnation_set(shard, incarnation);
     shard->is_known = shard->is_partial = shard->is_short = false;
     return (struct sh_metadata_result){.err = SHOAL_OK};
 }
@@ -147,8 +137,6 @@ static struct sh_metadata_result carry_out(struct sh_metadata_shard *shard,
     case SH_METADATA_RESOLVE:
     case SH_METADATA_CLAIM:
         return sh_metadata_move_apply(shard, update);
-    case SH_METADATA_NAMES_KNOWN:
-        return names_known_set(shard, update);
     case SH_METADATA_RESTORED:
         return restored(shard, update->sequence);
     case SH_METADATA_KNOWN:
@@ -182,8 +170,7 @@ bool sh_metadata_is_batch(uint8_t kind)
 }
 
 /* MOVE, REFUSE, RESOLVE, CLAIM: u16 from, u16 to, u64 sequence, u16 count, runs. KNOWN: u8
- * condition, u64 sequence. NAMES_KNOWN: u64 number, u64 sequence. RESTORED: u64 sequence. Before all of them, and of those
- * in metadata_services.c, u8 kind. */
+ * condition, u64 sequence. RESTORED: u64 sequence. Before all of them, and of those in metadata_services.c, u8 kind. */
 void sh_metadata_update_put(struct sh_writer *w, const struct sh_metadata_update *update)
 {
     sh_put8(w, update->kind);
@@ -193,11 +180,6 @@ void sh_metadata_update_put(struct sh_writer *w, const struct sh_metadata_update
         return;
     }
     if (update->kind == SH_METADATA_RESTORED) {
-        sh_put64(w, update->sequence);
-        return;
-    }
-    if (update->kind == SH_METADATA_NAMES_KNOWN) {
-        sh_put64(w, update->number);
         sh_put64(w, update->sequence);
         return;
     }
@@ -274,11 +256,6 @@ enum shoal_err sh_metadata_update_get_any(struct sh_bytes bytes,
         update_out->sequence = sh_get64(&r);
         is_good = update_out->condition <= SH_METADATA_PARTIAL;
         break;
-    case SH_METADATA_NAMES_KNOWN:
-        update_out->number = sh_get64(&r);
-        update_out->sequence = sh_get64(&r);
-        is_good = update_out->sequence < update_out->number;
-        break;
     case SH_METADATA_RESTORED:
         update_out->sequence = sh_get64(&r);
         is_good = update_out->sequence;
@@ -293,9 +270,8 @@ enum shoal_err sh_metadata_update_get(struct sh_bytes bytes, unsigned shard,
                                       struct sh_metadata_update *update_out)
 {
     enum shoal_err err = sh_metadata_update_get_any(bytes, update_out);
-    bool is_of_any = update_out->kind == SH_METADATA_KNOWN ||
-                     update_out->kind == SH_METADATA_NAMES_KNOWN ||
-                     update_out->kind == SH_METADATA_RESTORED;
+    bool is_of_any =
+        update_out->kind == SH_METADATA_KNOWN || update_out->kind == SH_METADATA_RESTORED;
     if (!err && !is_of_any && sh_metadata_shard(update_out) != shard)
         err = SHOAL_EPROTO;
     return err;

@@ -24,12 +24,12 @@
  * and remembers up to which one any record may have been dropped; a caller says with each update
  * what the count was before the update was sent first. So an update of a caller without a record
  * was not done before if no record from after that count was dropped, and is refused otherwise,
- * since nothing can tell (RIFL: Lee and others, SOSP 2015, with this instead of its leases).
+ * since nothing can tell (RIFL: Lee and others, SOSP 2015, with this instead of its leases). A shard
+ * that begins again counts on from elsewhere, so that a count from before says nothing.
  *
  * A shard whose replicas were all lost begins again, with another *incarnation*: from an old copy
  * (RESTORED) or empty, and from what the nodes say that they have (CLAIM). Until all have said it, the
- * shard is not *known*: that a chunk was moved nowhere can't be told then. Whether its names are, is a
- * flag of its own (superpeer_keep.c).
+ * shard is not *known*: that a chunk was moved nowhere can't be told then.
  *
  * Memory: sources, ranges, names and scratch are items of one ordered map (map_int.h). A name takes
  * 16 bytes beside its own, a range 18, a source 26; pages of the map are 69 % full after insertions
@@ -89,9 +89,6 @@ enum sh_metadata_kind {
      * are up have, and who had failed is to be asked when it is back, whoever owns the shard then.
      */
     SH_METADATA_KNOWN,
-    /* After a loss: names were gathered, from a list (superpeer_keep.c) whose number is `sequence`,
-     * 0: from none; number, higher: of changes so far. */
-    SH_METADATA_NAMES_KNOWN,
     /* The state is an old copy, since all replicas were lost: it gets the incarnation `sequence`.
      * Names, barriers and scratch stay; where chunks are, and what became of batches, the nodes are
      * to say anew. */
@@ -102,8 +99,6 @@ enum sh_name_condition {
     SH_NAME_ANY,     /* whether it is there or not; UNNAME: whichever chunk's it is */
     SH_NAME_ABSENT,  /* NAME only: EEXIST if it is there */
     SH_NAME_CURRENT, /* ENONAME if it is not there, EDIFFERS if it is not `expected`'s */
-    /* NAME only, of the owner alone: EEXIST if it is there, or the shard's names are known */
-    SH_NAME_GATHERED,
 };
 
 /* Chunk IDs first to last, both included. */
@@ -116,7 +111,7 @@ struct sh_metadata_update {
     /* MOVE, REFUSE, RESOLVE; CLAIM: who says it and who has them, of which one says that of itself,
      * or of what it created. */
     shoal_nid from, to;
-    /* MOVE, REFUSE, RESOLVE, RESTORED: not 0; NAMES_KNOWN; KNOWN: sh_metadata_missed as it was;
+    /* MOVE, REFUSE, RESOLVE, RESTORED: not 0; KNOWN: sh_metadata_missed as it was;
      * CLAIM: the last batch of `from` of which it had heard what came of it when it said so. */
     uint64_t sequence;
     shoal_cid cid;        /* NAME */
@@ -174,7 +169,7 @@ SHOAL_NODISCARD enum shoal_err sh_metadata_update_get(struct sh_bytes bytes, uns
 /* The same, of whichever shard. */
 SHOAL_NODISCARD enum shoal_err sh_metadata_update_get_any(struct sh_bytes bytes,
                                                           struct sh_metadata_update *update_out);
-/* The shard of an update; not of KNOWN, NAMES_KNOWN and RESTORED, which are of any. */
+/* The shard of an update; not of KNOWN and RESTORED, which are of any. */
 unsigned sh_metadata_shard(const struct sh_metadata_update *update);
 
 /* Sees to it that apply will not lack memory for an update, whatever the updates do that were
@@ -225,13 +220,6 @@ SHOAL_NODISCARD enum shoal_err sh_metadata_lookup(const struct sh_metadata *meta
 bool sh_metadata_name_next(const struct sh_metadata *metadata, unsigned shard,
                            struct sh_bytes prefix, struct sh_bytes after, struct sh_bytes *name_out,
                            shoal_cid *cid_out);
-
-/* How often a shard's names have changed, and more where they were gathered. */
-uint64_t sh_metadata_name_changes(const struct sh_metadata *metadata, unsigned shard);
-/* The highest number of a list that the names were gathered from; 0: from none. */
-uint64_t sh_metadata_name_base(const struct sh_metadata *metadata, unsigned shard);
-/* Whether NAMES_KNOWN was carried out since the shard has begun. */
-bool sh_metadata_names_known(const struct sh_metadata *metadata, unsigned shard);
 
 /* How many updates of callers there were, for sh_metadata_update.since. */
 uint64_t sh_metadata_updates(const struct sh_metadata *metadata, unsigned shard);

@@ -55,10 +55,7 @@ struct sh_metadata_shard {
     size_t scratch_bytes;         /* keys and values */
     size_t barrier_count, barrier_bytes;
     size_t completion_count;
-    uint64_t updates; /* by callers */
-    uint64_t name_changes;
-    uint64_t name_base; /* the highest number of a gathered list that is in it; 0: none */
-    bool names_known;
+    uint64_t updates;              /* by callers */
     uint64_t forgotten;            /* up to this update completion records may have been dropped */
     struct sh_metadata_refs *refs; /* metadata_refs.c: of each peer's ID, up to refs_room of them */
     size_t refs_room;

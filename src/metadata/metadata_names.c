@@ -19,12 +19,9 @@ static shoal_cid cid_of(const struct sh_metadata_shard *shard, struct sh_bytes n
 }
 
 /* Whether the condition keeps the update from being done. */
-static enum shoal_err refusal(const struct sh_metadata_shard *shard,
-                              const struct sh_metadata_update *update, shoal_cid current)
+static enum shoal_err refusal(const struct sh_metadata_update *update, shoal_cid current)
 {
     bool is_removal = update->kind == SH_METADATA_UNNAME;
-    if (update->condition == SH_NAME_GATHERED)
-        return is_removal || current.v || shard->names_known ? SHOAL_EEXIST : SHOAL_OK;
     if (!current.v)
         return is_removal || update->condition == SH_NAME_CURRENT ? SHOAL_ENONAME : SHOAL_OK;
     if (!is_removal && update->condition == SH_NAME_ABSENT)
@@ -37,10 +34,9 @@ struct sh_metadata_result sh_metadata_name_apply(struct sh_metadata_shard *shard
                                                  const struct sh_metadata_update *update)
 {
     struct sh_metadata_result result = {.cid = cid_of(shard, update->name)};
-    result.err = refusal(shard, update, result.cid);
+    result.err = refusal(update, result.cid);
     if (result.err)
         return result;
-    shard->name_changes++;
     if (update->kind == SH_METADATA_UNNAME) {
         sh_metadata_item_remove(shard, SH_ITEM_NAME, update->name);
     } else if (!result.cid.v && shard->counts[SH_ITEM_NAME] >= SH_METADATA_NAMES_MAX) {
@@ -51,24 +47,6 @@ struct sh_metadata_result sh_metadata_name_apply(struct sh_metadata_shard *shard
         sh_metadata_item_put(shard, SH_ITEM_NAME, update->name, sh_bytes_make(value, 8));
     }
     return result;
-}
-
-uint64_t sh_metadata_name_changes(const struct sh_metadata *metadata, unsigned number)
-{
-    SH_ASSERT(number < SH_SHARDS);
-    return metadata->shards[number].name_changes;
-}
-
-uint64_t sh_metadata_name_base(const struct sh_metadata *metadata, unsigned number)
-{
-    SH_ASSERT(number < SH_SHARDS);
-    return metadata->shards[number].name_base;
-}
-
-bool sh_metadata_names_known(const struct sh_metadata *metadata, unsigned number)
-{
-    SH_ASSERT(number < SH_SHARDS);
-    return metadata->shards[number].names_known;
 }
 
 enum shoal_err sh_metadata_lookup(const struct sh_metadata *metadata, struct sh_bytes name,

@@ -101,7 +101,7 @@ bool sh_metadata_service_get(struct sh_reader *r, struct sh_metadata_update *upd
         update->condition = sh_get8(r);
         update->cid.v = sh_get64(r);
         update->expected.v = sh_get64(r);
-        if (update->condition > SH_NAME_GATHERED ||
+        if (update->condition > SH_NAME_CURRENT ||
             (update->kind == SH_METADATA_NAME && !update->cid.v))
             return false;
     }
@@ -168,7 +168,7 @@ struct sh_metadata_result sh_metadata_service_apply(struct sh_metadata_shard *sh
     if (done && update->number < done->number)
         return (struct sh_metadata_result){.err = SHOAL_ECANCELED};
     /* Also a first try may be a copy of one that was done: it may have been long on its way. */
-    if (!done && update->since < shard->forgotten)
+    if (!done && (update->since < shard->forgotten || update->since > shard->updates))
         return (struct sh_metadata_result){.err =
                                                update->is_repeat ? SHOAL_ETIMEOUT : SHOAL_EAGAIN};
     struct sh_metadata_result result = carry_out(shard, update);

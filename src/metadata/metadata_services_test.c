@@ -437,16 +437,28 @@ static void test_once(void **state)
     update.number = 3;
     update.since = 2;
     assert_int_equal(apply(metadata, &update).err, SHOAL_OK);
-    /* Names that were gathered are without their callers: the name may be this one's own. A late
-     * list may come after updates of the new history. */
-    sh_metadata_begin(metadata, shard, 5, true);
-    struct sh_metadata_update known = {
-        .kind = SH_METADATA_NAMES_KNOWN, .number = 1000, .sequence = 9};
-    (void)sh_metadata_apply(metadata, shard, &known);
-    first.since = 999;
+    /* A shard that begins again does not know of updates that were done, and counts elsewhere. */
+    uint64_t before = sh_metadata_updates(metadata, shard);
+    sh_metadata_begin(metadata, shard, UINT64_C(5) << 32, true);
+    first.is_repeat = true;
+    first.since = before;
     assert_int_equal(apply(metadata, &first).err, SHOAL_ETIMEOUT);
+    first.is_repeat = false;
+    assert_int_equal(apply(metadata, &first).err, SHOAL_EAGAIN);
+    first.since = UINT64_MAX; /* a count of another incarnation, which had come further */
+    assert_int_equal(apply(metadata, &first).err, SHOAL_EAGAIN);
     first.since = sh_metadata_updates(metadata, shard);
     assert_int_equal(apply(metadata, &first).err, SHOAL_OK);
+    /* Also where it goes on from an old copy, but for what the copy knows to be done. */
+    struct sh_metadata_update restored = {.kind = SH_METADATA_RESTORED,
+                                          .sequence = UINT64_C(7) << 32};
+    before = sh_metadata_updates(metadata, shard);
+    assert_int_equal(sh_metadata_apply(metadata, shard, &restored).err, SHOAL_OK);
+    assert_int_equal(apply(metadata, &first).err, SHOAL_OK);
+    update.caller = 1u << 20;
+    update.is_repeat = true;
+    update.since = before;
+    assert_int_equal(apply(metadata, &update).err, SHOAL_ETIMEOUT);
     sh_metadata_destroy(metadata);
 }
 

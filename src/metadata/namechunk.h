@@ -1,5 +1,5 @@
-/* Names as the bytes of a chunk: a peer's copies of names (keeper.h), and all names of an embedded
- * store, are in the chunk with the local ID 0 of the node's own, so that dumps have them.
+/* Names as the bytes of a chunk: while a node is dumped, those of the chunks that it created, or all
+ * names of an embedded store, are in its chunk with the local ID 0, so that the dump has them.
  *
  *   0 "shoalnam"  8 version: 2  10 the node whose chunk it is: 2  12 zero: 4
  *   16 bytes of entries: 8  24 CRC32C of the entries: 4  28 CRC32C of 0 to 27: 4

@@ -44,19 +44,16 @@ enum shoal_err sh_metadata_restore_begin(struct sh_metadata *metadata, unsigned 
 static bool head_get(struct sh_metadata_restore *restore, struct sh_reader *r)
 {
     struct sh_metadata_shard *shard = &restore->shard;
-    uint8_t version = sh_get8(r), parts = sh_get8(r), known = sh_get8(r), names_known = sh_get8(r);
+    uint8_t version = sh_get8(r), parts = sh_get8(r), known = sh_get8(r);
     shard->incarnation = sh_get64(r);
     shard->missed = sh_get64(r);
-    shard->name_changes = sh_get64(r);
-    shard->name_base = sh_get64(r);
     shard->updates = sh_get64(r);
     shard->forgotten = sh_get64(r);
     shard->is_known = known & SH_SNAPSHOT_KNOWN;
     shard->is_short = known & SH_SNAPSHOT_SHORT;
     shard->is_partial = known & SH_SNAPSHOT_PARTIAL;
-    shard->names_known = names_known;
     restore->parts = parts;
-    return !restore->last && version == SH_SNAPSHOT_VERSION && names_known <= 1 &&
+    return !restore->last && version == SH_SNAPSHOT_VERSION &&
            (parts == SH_METADATA_DURABLE || parts == SH_METADATA_ALL) &&
            known <= (SH_SNAPSHOT_KNOWN | SH_SNAPSHOT_SHORT | SH_SNAPSHOT_PARTIAL) &&
            !(shard->is_partial && !shard->is_known) && shard->forgotten <= shard->updates;

@@ -15,10 +15,8 @@
  * A record begins with its kind (1 byte). In this order:
  *
  *   5 head         version: 1, parts: 1, what is known: 1 (1: known, 2: a claim had no room, 4: but
- *                  for nodes that had failed), whether names are known: 1, incarnation: 8, claims
- *                  that came too early: 8, changes of names: 8, number of the list that names began
- *                  with: 8, updates: 8, up to which of them completion records may have been
- *                  dropped: 8
+ *                  for nodes that had failed), incarnation: 8, claims that came too early: 8,
+ *                  updates: 8, up to which of them completion records may have been dropped: 8
  *   1 source       \
  *   2 range         | key size: 1, value size: 2, key, value (metadata_int.h), by ascending kind
  *   3 name          | and key

@@ -5,7 +5,7 @@
 #include "metadata/metadata_int.h"
 #include "metadata/snapshot.h"
 
-#define SH_SNAPSHOT_VERSION 1
+#define SH_SNAPSHOT_VERSION 2
 #define SH_SNAPSHOT_HEAD_BYTES 8 /* of a piece */
 
 /* Beside the kinds of items. */

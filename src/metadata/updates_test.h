@@ -203,13 +203,10 @@ static inline uint64_t test_digest(const struct sh_metadata *metadata, bool dura
                                 shard->barrier_count,
                                 shard->completion_count,
                                 shard->updates,
-                                shard->name_changes,
-                                shard->name_base,
                                 shard->forgotten,
                                 shard->is_known,
                                 shard->is_partial,
-                                shard->is_short,
-                                shard->names_known};
+                                shard->is_short};
     uint64_t digest = sh_hash64(sh_bytes_make(numbers, sizeof numbers), 1);
     struct sh_map_cursor cursor;
     struct sh_bytes key, value;

@@ -222,7 +222,7 @@ static void change_begin(struct sh_chunks *chunks, struct sh_msg_in *in, bool ha
     bool is_first = state == SH_ONCE_FIRST;
     enum shoal_err err = change_check(chunks, in, is_first, &cid, &change);
     if (err != SHOAL_OK) {
-        sh_chunks_refuse_own(in, err);
+        sh_chunks_refuse(in, err, NULL);
         return;
     }
     if (is_first && in->type == SH_CHUNKS_FILL_ONCE && sh_chunks_creates_refused(chunks)) {

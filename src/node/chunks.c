@@ -29,12 +29,6 @@ void sh_chunks_refuse(struct sh_msg_in *in, enum shoal_err err, const char *text
     sh_msg_reply_error(in->msg, in->reply_to, in->type, err, text);
 }
 
-void sh_chunks_refuse_own(struct sh_msg_in *in, enum shoal_err err)
-{
-    sh_chunks_refuse(
-        in, err, err == SHOAL_EINVAL ? "the chunk with the local ID 0 is the node's names" : NULL);
-}
-
 void sh_chunks_refuse_store(struct sh_chunks *chunks, struct sh_msg_in *in, sh_lid lid,
                             enum shoal_err err)
 {

@@ -28,8 +28,6 @@ SHOAL_NODISCARD enum shoal_err sh_chunks_own(struct sh_chunks *chunks, uint64_t 
                                              sh_lid *lid_out);
 /* Answers with an error; text may be NULL. */
 void sh_chunks_refuse(struct sh_msg_in *in, enum shoal_err err, const char *text);
-/* The same of what sh_chunks_own says. */
-void sh_chunks_refuse_own(struct sh_msg_in *in, enum shoal_err err);
 /* The same, and says, for people, what a size error or a full store is about. */
 void sh_chunks_refuse_store(struct sh_chunks *chunks, struct sh_msg_in *in, sh_lid lid,
                             enum shoal_err err);

@@ -107,8 +107,6 @@ static const char *kind_name(enum sh_job_kind kind)
 
 static void job_over(struct sh_dumps *dumps)
 {
-    if (dumps->load && dumps->config.names)
-        sh_names_load_end(dumps->config.names, dumps->job.err);
     sh_dump_end(dumps->dump);
     sh_load_end(dumps->load);
     dumps->dump = NULL;
@@ -244,6 +242,14 @@ static bool files_ready(struct sh_dumps *dumps, struct sh_msg_in *in,
     return true;
 }
 
+/* The names of an earlier dump make way for those of the file that is loaded. */
+static void names_make_way(struct sh_dumps *dumps)
+{
+    enum shoal_err err = sh_store_remove(dumps->config.store, (sh_lid){0});
+    if (err && err != SHOAL_ENOCHUNK)
+        SH_WARN("node", "the chunk of names is in the way of a load", SH_ERR(err));
+}
+
 /* A dump or load. */
 static void on_file(struct sh_dumps *dumps, struct sh_msg_in *in, enum sh_job_kind kind)
 {
@@ -270,14 +276,8 @@ static void on_file(struct sh_dumps *dumps, struct sh_msg_in *in, enum sh_job_ki
     config.rename = flags & SH_DUMPS_RENAME;
     struct sh_dump *dump = NULL;
     struct sh_load *load = NULL;
-    enum shoal_err err = SHOAL_OK;
-    if (kind == SH_JOB_DUMP && dumps->config.names)
-        err = sh_names_write(dumps->config.names);
-    if (err != SHOAL_OK) {
-        refuse(in, err, "the names that this node keeps can't be written to its chunk of names");
-        return;
-    }
-    err = kind == SH_JOB_DUMP ? sh_dump_begin(&config, &dump) : sh_load_begin(&config, &load);
+    enum shoal_err err =
+        kind == SH_JOB_DUMP ? sh_dump_begin(&config, &dump) : sh_load_begin(&config, &load);
     if (err != SHOAL_OK) {
         snprintf(text, sizeof text, "%s%s in the node's data_dir",
                  err == SHOAL_EBUSY ? "another dump is being written to " : "", name);
@@ -287,8 +287,8 @@ static void on_file(struct sh_dumps *dumps, struct sh_msg_in *in, enum sh_job_ki
     forget(dumps);
     dumps->dump = dump;
     dumps->load = load;
-    if (load && dumps->config.names)
-        sh_names_load_begin(dumps->config.names);
+    if (load)
+        names_make_way(dumps);
     begun(dumps, in, kind, number);
 }
 

@@ -32,7 +32,6 @@
 #include "env/env.h"
 #include "msg/msg.h"
 #include "node/chunks.h"
-#include "node/names.h"
 #include "store/analyze.h"
 #include "store/dump.h"
 
@@ -83,7 +82,6 @@ struct sh_dumps_config {
     struct sh_chunks *chunks; /* kept */
     struct sh_disk *disk;     /* kept; NULL: there is no data_dir */
     struct sh_clock clock;
-    struct sh_names *names; /* kept; NULL: names are in no chunk */
 };
 
 /* Registers the handlers with msg, before its steps run. ENOMEM. */

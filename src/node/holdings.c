@@ -35,8 +35,6 @@ enum shoal_err sh_holdings_look(const struct sh_holdings *holdings, shoal_nid se
     bool is_own = shoal_cid_creator(cid).v == self.v;
     if (self.v == 0 || shoal_cid_creator(cid).v == 0)
         return SHOAL_ENOTOWNER;
-    if (is_own && writes && shoal_cid_local(cid) == 0)
-        return SHOAL_EINVAL;
     if (!sh_ranges_find(holdings->tree, cid, &range)) {
         if (!is_own)
             return SHOAL_ENOTOWNER;

@@ -41,8 +41,7 @@ SHOAL_NODISCARD enum shoal_err sh_holdings_init(struct sh_holdings *holdings);
 void sh_holdings_destroy(struct sh_holdings *holdings);
 
 /* Whether a node may run a request on a chunk, and the ID under which the store has it. ENOTOWNER;
- * EBUSY: it is moving, ask again soon; EINVAL: a write to the node's own names (names.h). Any
- * thread. */
+ * EBUSY: it is moving, ask again soon. Any thread. */
 SHOAL_NODISCARD enum shoal_err sh_holdings_look(const struct sh_holdings *holdings, shoal_nid self,
                                                 shoal_cid cid, bool writes, sh_lid *lid_out);
 

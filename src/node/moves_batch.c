@@ -44,7 +44,7 @@ static bool run_next(struct sh_moves *moves, struct sh_metadata_run *run_out)
             continue;
         }
         shoal_cid from = begin.v < moves->first.v ? moves->first : begin;
-        if (shoal_cid_local(from) == 0) /* the node's own names */
+        if (shoal_cid_local(from) == 0) /* the names of a dump, which the node alone has */
             from.v++;
         shoal_nid nid;
         enum sh_holding what = sh_holdings_find(moves->holdings, from, &until, &nid);

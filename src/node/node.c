@@ -20,7 +20,6 @@
 #include "node/leased.h"
 #include "node/locks.h"
 #include "node/moves.h"
-#include "node/names.h"
 #include "node/node_int.h"
 #include "node/promoted.h"
 #include "node/secret.h"
@@ -49,7 +48,6 @@ struct sh_node_run {
     struct sh_chunks *chunks;
     struct sh_locks *locks;
     struct sh_moves *moves;
-    struct sh_names *names;
     struct sh_dumps *dumps;
     struct sh_graph *graph;
     struct sh_promoted *promoted;
@@ -402,19 +400,11 @@ static bool is_not_drained(void *arg)
 
 static enum shoal_err open_dumps(struct sh_node_run *node)
 {
-    struct sh_names_config names = {.msg = node->msg,
-                                    .store = node->store,
-                                    .keeper = sh_member_keeper(node->member),
-                                    .clock = node->env.clock};
-    enum shoal_err err = sh_names_create(&names, &node->names);
-    if (err != SHOAL_OK)
-        return err;
     struct sh_dumps_config dumps = {.msg = node->msg,
                                     .store = node->store,
                                     .chunks = node->chunks,
                                     .disk = node->env.disk,
-                                    .clock = node->env.clock,
-                                    .names = node->names};
+                                    .clock = node->env.clock};
     return sh_dumps_create(&dumps, &node->dumps);
 }
 
@@ -512,8 +502,6 @@ static void deal_steps(struct sh_node_run *node)
         sh_crew_step_add(node->crew, 0, sh_moves_step(node->moves));
     if (node->graph)
         sh_crew_step_add(node->crew, 0, sh_graph_step(node->graph));
-    if (node->names)
-        sh_crew_step_add(node->crew, 0, sh_names_step(node->names));
     if (node->dumps)
         sh_crew_step_add(node->crew, 0, sh_dumps_step(node->dumps));
     if (node->store)
@@ -596,7 +584,6 @@ void sh_node_destroy(struct sh_node_run *node)
     sh_msg_destroy(node->msg);
     sh_graph_destroy(node->graph);
     sh_dumps_destroy(node->dumps);
-    sh_names_destroy(node->names);
     sh_chunks_destroy(node->chunks);
     sh_locks_destroy(node->locks);
     sh_store_destroy(node->store);

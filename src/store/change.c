@@ -90,7 +90,8 @@ enum shoal_err sh_store_fill(struct sh_store *store, shoal_cid cid, struct sh_by
         return SHOAL_ETOOBIG;
     if (!group)
         return SHOAL_ENOCHUNK;
-    return chunk_make(store, group, cid, SH_CODE_RESERVED, data, false);
+    bool is_zero = sh_store_is_own(store, cid) && shoal_cid_local(cid) == 0;
+    return chunk_make(store, group, cid, is_zero ? SH_CODE_ABSENT : SH_CODE_RESERVED, data, false);
 }
 
 enum shoal_err sh_store_unreserve(struct sh_store *store, shoal_cid cid)

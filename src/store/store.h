@@ -118,7 +118,8 @@ void sh_store_making_fail(struct sh_store_making *making, enum shoal_err err);
 SHOAL_NODISCARD enum shoal_err sh_store_making_end(struct sh_store_making *making);
 
 /* Makes the chunk of a reserved ID, with its bytes. ENOCHUNK when the ID is not reserved (or filled
- * already); EFULL and ETOOBIG leave it reserved. */
+ * already); EFULL and ETOOBIG leave it reserved. The local ID 0, which is never given out, counts as
+ * reserved while it has no chunk, but for data of more than SH_STORE_PIECE_BYTES in pieces. */
 SHOAL_NODISCARD enum shoal_err sh_store_fill(struct sh_store *store, shoal_cid cid,
                                              struct sh_bytes data);
 /* Gives a reserved ID back unfilled. ENOCHUNK when it is not reserved. */

@@ -261,7 +261,6 @@ static unsigned run(void *arg)
     uint64_t now_ns = now_of(superpeer);
     unsigned work = sh_superpeer_shared_step(superpeer, now_ns);
     work += sh_superpeer_probes_step(superpeer, now_ns);
-    work += sh_superpeer_keep_step(superpeer, now_ns);
     work += sh_superpeer_services_step(superpeer, now_ns);
     work += sh_superpeer_forget_step(superpeer, now_ns);
     announce(superpeer);
@@ -276,7 +275,6 @@ static uint64_t due_ns(void *arg)
         sh_superpeer_probes_due_ns(superpeer),
         sh_superpeer_services_due_ns(superpeer),
         sh_superpeer_forget_due_ns(superpeer),
-        sh_superpeer_keep_due_ns(superpeer),
     };
     uint64_t due = SH_NEVER;
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
@@ -331,9 +329,7 @@ enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
     for (unsigned i = 0; i < SH_PROBES_MAX; i++)
         superpeer->probes[i].superpeer = superpeer;
     uint64_t now_ns = now_of(superpeer);
-    enum shoal_err err = sh_superpeer_keep_open(superpeer);
-    if (!err)
-        err = sh_superpeer_shared_open(superpeer, config, now_ns);
+    enum shoal_err err = sh_superpeer_shared_open(superpeer, config, now_ns);
     if (!err)
         err = sh_superpeer_services_open(superpeer);
     if (!err)
@@ -355,7 +351,6 @@ void sh_superpeer_destroy(struct sh_superpeer *superpeer)
     sh_superpeer_requests_cancel(superpeer);
     sh_superpeer_forget_close(superpeer);
     sh_superpeer_services_close(superpeer);
-    sh_superpeer_keep_close(superpeer);
     sh_superpeer_ring_close(superpeer);
     sh_superpeer_shared_close(superpeer);
     sh_registry_destroy(superpeer->registry);

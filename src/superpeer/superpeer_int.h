@@ -66,7 +66,6 @@ struct sh_superpeer {
     struct sh_probe probes[SH_PROBES_MAX];
     struct sh_services *services;
     struct sh_forgetting *forgetting;
-    struct sh_keep *keep;
 };
 
 /* superpeer_shared.c: the registry, which superpeers share. */
@@ -144,11 +143,6 @@ void sh_superpeer_metadata_answer(struct sh_superpeer *superpeer, struct sh_repl
                                   sh_msg_type type, shoal_nid other,
                                   const struct sh_metadata_result *result);
 
-/* superpeer_keep.c: names at the peers. */
-SHOAL_NODISCARD enum shoal_err sh_superpeer_keep_open(struct sh_superpeer *superpeer);
-void sh_superpeer_keep_close(struct sh_superpeer *superpeer);
-unsigned sh_superpeer_keep_step(struct sh_superpeer *superpeer, uint64_t now_ns);
-uint64_t sh_superpeer_keep_due_ns(const struct sh_superpeer *superpeer);
 /* superpeer_report.c */
 void sh_superpeer_report_handler(struct sh_superpeer *superpeer);
 

@@ -231,7 +231,7 @@ static void on_metadata(void *arg, struct sh_msg_in *in)
     struct sh_bytes bytes = sh_bytes_make(sh_reader_take(&in->payload, size), size);
     /* The others come with messages of their own, or from the owner alone. */
     if (sh_metadata_update_get_any(bytes, &update) || update.kind < SH_METADATA_NAME ||
-        update.kind >= SH_METADATA_BARRIER_GONE || update.condition == SH_NAME_GATHERED) {
+        update.kind >= SH_METADATA_BARRIER_GONE) {
         refuse(in, SHOAL_EPROTO, NULL);
         return;
     }
@@ -505,8 +505,7 @@ enum shoal_err sh_superpeer_ring_open(struct sh_superpeer *superpeer)
 
 uint64_t sh_superpeer_incarnation(const struct sh_superpeer *superpeer, unsigned shard)
 {
-    const struct sh_metadata *metadata = superpeer->ring->metadata;
-    return sh_metadata_names_known(metadata, shard) ? sh_metadata_incarnation(metadata, shard) : 0;
+    return sh_metadata_incarnation(superpeer->ring->metadata, shard);
 }
 
 void sh_superpeer_ring_handlers(struct sh_superpeer *superpeer)

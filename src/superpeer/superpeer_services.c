@@ -55,8 +55,6 @@ enum shoal_err sh_superpeer_services_state(struct sh_superpeer *superpeer, unsig
     enum shoal_err err = sh_superpeer_ring_reads(superpeer, shard, other_out);
     if (err)
         return err;
-    if (!sh_metadata_names_known(superpeer->ring->metadata, shard))
-        return SHOAL_EBUSY;
     *metadata_out = superpeer->ring->metadata;
     return SHOAL_OK;
 }

@@ -1,7 +1,5 @@
-"""Names outlive the superpeers: they are in a chunk of the peers', and in its dumps."""
+"""Names outlive the superpeers' processes, and a cluster: they are in the dumps of the peers."""
 import json
-import shutil
-import signal
 import unittest
 
 import harness
@@ -11,8 +9,8 @@ NAMES = {f"name/{i}": f"64:{i + 1}" for i in range(40)}
 
 
 class Case(harness.Case):
-    def give(self, node):
-        for name, cid in NAMES.items():
+    def give(self, node, names):
+        for name, cid in names.items():
             self.shoal(node, "name", "set", name, cid)
 
     def listed(self, address):
@@ -22,24 +20,9 @@ class Case(harness.Case):
             return None
         return {row["name"]: row["cid"] for row in json.loads(done.text)["names"]}
 
-    def back(self, address, names):
-        harness.eventually(self, "the names are back", 60, lambda: self.listed(address) == names)
 
-    def held(self, node, peer):
-        """Those of the names that are in the peer's chunk."""
-        done = self.run_program("shoal", "chunk", "get", f"{peer.nid}:0", "--raw",
-                                "--connect", node.address)
-        return [name for name in NAMES if done.returncode == 0 and
-                len(name).to_bytes(2, "little") + name.encode() in done.stdout]
-
-    def written(self, node, peer, names=NAMES):
-        """Waits until the peer's chunk has the names."""
-        harness.eventually(self, "the names are in a chunk", 60,
-                           lambda: set(names) <= set(self.held(node, peer)))
-
-
-class AllSuperpeersLost(Case):
-    def test_names_are_back(self):
+class AllSuperpeersKilled(Case):
+    def test_names_and_barriers_are_there(self):
         addresses = free_addresses(3)
 
         def start(life):
@@ -52,90 +35,92 @@ class AllSuperpeersLost(Case):
             return nodes
 
         superpeers = start(0)
-        peers = [harness.Node(self, f"peer{i}", "--roles", "peer", "--superpeers",
-                              ",".join(addresses), "--failure-ns", "1s").wait_ready()
-                 for i in range(2)]
-        self.give(superpeers[0])
-        for peer in peers:  # Of two peers each has all names.
-            self.written(superpeers[0], peer)
-        for node in superpeers:
-            node.kill()
-        for i in range(3):
-            shutil.rmtree(self.folder / f"data{i}")
-        superpeers = start(1)
-        self.back(addresses[1], NAMES)
-        self.refused("shoal", "name", "set", "name/0", "64:99", "--absent", "--connect",
-                     addresses[0], says="64:1")
+        self.give(superpeers[0], NAMES)
+        barrier = self.shoal_json(superpeers[0], "barrier", "create", "3")["barrier"]
+        for life in range(1, 3):
+            for node in superpeers:
+                node.kill()
+            superpeers = start(life)
+            harness.eventually(self, "the superpeers answer", 60,
+                               lambda: self.listed(addresses[1]) is not None)
+            self.assertEqual(self.listed(addresses[1]), NAMES)
+            self.refused("shoal", "name", "set", "name/0", "64:99", "--absent", "--connect",
+                         addresses[0], says="64:1")
+            rows = self.shoal_json(superpeers[0], "barrier", "list")["barriers"]
+            self.assertEqual([row["barrier"] for row in rows], [barrier])
 
 
-class OneSuperpeer(Case):
-    def test_dump_and_load(self):
-        def start(life):
-            node = self.superpeer(f"superpeer{life}", "--data-dir", self.folder / f"registry{life}")
-            peer = self.peer(f"peer{life}", node, "--data-dir", self.folder / "data")
-            return node, peer
+class Dumps(Case):
+    def cluster(self, life, peers=1):
+        node = self.superpeer(f"superpeer{life}", "--data-dir", self.folder / f"registry{life}")
+        return node, [self.peer(f"peer{life}-{i}", node, "--data-dir", self.folder / f"data{i}")
+                      for i in range(peers)]
 
-        node, peer = start(0)
-        self.shoal(node, "chunk", "create", "64", "--count", "100", "--node", "64")
-        self.give(node)
-        self.written(node, peer)
-        self.assertEqual(self.shoal_json(node, "store", "dump", "64", "all")["chunks"], 101)
-        peer.stop()
+    def stop(self, node, peers):
+        for peer in peers:
+            peer.stop()
         node.stop()
 
-        node, peer = start(1)
+    def test_dump_and_load(self):
+        node, peers = self.cluster(0)
+        self.shoal(node, "chunk", "create", "64", "--count", "100", "--node", "64")
+        self.give(node, NAMES)
+        self.assertEqual(self.shoal_json(node, "store", "dump", "64", "all")["chunks"], 101)
+        self.refused("shoal", "chunk", "get", "64:0", "--connect", node.address, says="no such chunk")
+        self.shoal(node, "name", "remove", "name/9")
+        # The names of a second dump are those of its own time.
+        self.assertEqual(self.shoal_json(node, "store", "dump", "64", "later")["chunks"], 101)
+        self.stop(node, peers)
+
+        node, peers = self.cluster(1)
         # A name that is another chunk's by now stays that.
         self.shoal(node, "name", "set", "name/7", "64:99")
-        self.written(node, peer, ["name/7"])
         self.shoal(node, "store", "load", "64", "all")
         names = dict(NAMES, **{"name/7": "64:99"})
-        self.back(node.address, names)
-        self.written(node, peer)
-        # What is removed from now on stays so, also when the same names come once more.
+        self.assertEqual(self.listed(node.address), names)
+        self.refused("shoal", "chunk", "get", "64:0", "--connect", node.address, says="no such chunk")
+        # A load that is refused gives no names.
         self.shoal(node, "name", "remove", "name/8")
         del names["name/8"]
         self.refused("shoal", "store", "load", "64", "all", "--connect", node.address,
                      says="in use")
         self.assertEqual(self.listed(node.address), names)
-        self.refused("shoal", "chunk", "put", "64:0", "--text", "x", "--connect", node.address,
-                     says="names")
-        self.refused("shoal", "chunk", "remove", "64:0", "--connect", node.address,
-                     says="invalid argument")
+        self.stop(node, peers)
 
-    def test_two_peers_have_each_name(self):
-        node = self.superpeer("superpeer")
-        peers = [self.peer(f"peer{i}", node) for i in range(2)]
-        self.give(node)
-        for peer in peers:
-            self.written(node, peer)
-        peers += [self.peer(f"peer{i}", node) for i in range(2, 5)]
-        self.shoal(node, "name", "remove", "name/8")
+        node, peers = self.cluster(2)
+        self.shoal(node, "store", "load", "64", "later")
+        self.assertEqual(self.listed(node.address),
+                         {name: cid for name, cid in NAMES.items() if name != "name/9"})
 
-        def are_two():
-            """Others have forgotten theirs, also what was removed: it would be in their dumps."""
-            copies = sorted(name for peer in peers for name in self.held(node, peer))
-            return copies == sorted(2 * [name for name in NAMES if name != "name/8"])
+    def test_a_dump_has_the_names_of_its_chunks(self):
+        node, peers = self.cluster(0, 2)
+        others = {f"name/other/{i}": f"65:{i + 1}" for i in range(10)}
+        for nid in "64", "65":
+            self.shoal(node, "chunk", "create", "64", "--count", "50", "--node", nid)
+        self.give(node, dict(NAMES, **others))
+        for nid in "64", "65":
+            self.assertEqual(self.shoal_json(node, "store", "dump", nid, "all")["chunks"], 51)
+        self.stop(node, peers)
 
-        harness.eventually(self, "two peers have each name", 60, are_two)
+        node, peers = self.cluster(1, 2)
+        self.shoal(node, "store", "load", "65", "all")
+        self.assertEqual(self.listed(node.address), others)
+        self.shoal(node, "store", "load", "64", "all")
+        self.assertEqual(self.listed(node.address), dict(NAMES, **others))
 
-    def test_who_was_away_is_heard_though_others_have_the_lists(self):
-        address = free_addresses(1)[0]
-        node = self.superpeer("before", "--listen", address)
-        away = self.peer("away", node)
-        self.give(node)
-        self.written(node, away)
-        away.process.send_signal(signal.SIGSTOP)
-        try:
-            node.kill()
-            node = self.superpeer("after", "--listen", address)
-            for i in range(3):
-                self.peer(f"peer{i}", node)
-            harness.eventually(self, "the new superpeer serves names", 60,
-                               lambda: self.listed(address) == {})
-            self.shoal(node, "name", "set", "name/3", "65:1")
-        finally:
-            away.process.send_signal(signal.SIGCONT)
-        self.back(address, dict(NAMES, **{"name/3": "65:1"}))
+    def test_renamed_with_their_chunks(self):
+        node, peers = self.cluster(0)
+        self.shoal(node, "chunk", "create", "64", "--count", "50", "--node", "64")
+        self.give(node, dict(NAMES, **{"name/elsewhere": "70:1"}))
+        self.shoal(node, "store", "dump", "64", "all")
+        self.stop(node, peers)
+
+        node = self.superpeer("superpeer1", "--data-dir", self.folder / "registry1")
+        self.peer("first", node)
+        self.peer("second", node, "--data-dir", self.folder / "data0")
+        self.shoal(node, "store", "load", "65", "all", "--rename")
+        self.assertEqual(self.listed(node.address),
+                         {name: cid.replace("64:", "65:") for name, cid in NAMES.items()})
 
 
 if __name__ == "__main__":

@@ -124,21 +124,6 @@ class InZooKeeper(harness.Case):
             self.assertEqual(self.shoal(node, "scratch", "get", "state").text, "running\n")
             self.assertEqual(self.shoal_json(node, "barrier", "list")["barriers"][0]["barrier"],
                              barrier)
-        # All forgotten at once: names come back from the peers.
-        harness.eventually(self, "the names are in a chunk", 60,
-                           lambda: all(struct.pack("<Q", (65 << 48) + i) in
-                                       self.shoal(node, "chunk", "get", "64:0", "--raw").stdout
-                                       for i in (1, 2)))
-        self.superpeers[2].kill()
-        self.superpeers = [self.start(i).wait_ready() for i in range(3)]
-
-        def back():
-            done = self.run_program("shoal", "name", "list", "name/", "--json", "--connect",
-                                    self.superpeers[0].address)
-            return done.returncode == 0 and {
-                row["name"]: row["cid"] for row in json.loads(done.text)["names"]} == names
-
-        harness.eventually(self, "the names are back", 60, back)
 
     def test_leader_is_killed(self):
         cid, leader = self.chunk(), self.leader()
