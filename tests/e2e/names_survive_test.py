@@ -66,7 +66,7 @@ class Dumps(Case):
         self.shoal(node, "chunk", "create", "64", "--count", "100", "--node", "64")
         self.give(node, NAMES)
         self.assertEqual(self.shoal_json(node, "store", "dump", "64", "all")["chunks"], 101)
-        self.refused("shoal", "chunk", "get", "64:0", "--connect", node.address, says="no such chunk")
+        self.refused("shoal", "chunk", "get", "64:0", "--connect", node.address, says="does not exist")
         self.shoal(node, "name", "remove", "name/9")
         # The names of a second dump are those of its own time.
         self.assertEqual(self.shoal_json(node, "store", "dump", "64", "later")["chunks"], 101)
@@ -78,7 +78,7 @@ class Dumps(Case):
         self.shoal(node, "store", "load", "64", "all")
         names = dict(NAMES, **{"name/7": "64:99"})
         self.assertEqual(self.listed(node.address), names)
-        self.refused("shoal", "chunk", "get", "64:0", "--connect", node.address, says="no such chunk")
+        self.refused("shoal", "chunk", "get", "64:0", "--connect", node.address, says="does not exist")
         # A load that is refused gives no names.
         self.shoal(node, "name", "remove", "name/8")
         del names["name/8"]

@@ -4,7 +4,6 @@ import re
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 
 import harness
