@@ -409,10 +409,8 @@ int main(void)
     test_logs_set();
     seed = test_seed_fresh();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_outlive_superpeers),
-        cmocka_unit_test(a_replaced_superpeer_is_back),
-        cmocka_unit_test(all_superpeers_are_killed),
-        cmocka_unit_test(names_without_disks),
+        cmocka_unit_test(names_outlive_superpeers),  cmocka_unit_test(a_replaced_superpeer_is_back),
+        cmocka_unit_test(all_superpeers_are_killed), cmocka_unit_test(names_without_disks),
         cmocka_unit_test(a_lost_disk_is_declared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -382,6 +382,33 @@ static void test_no_nul(void **state)
     sh_metadata_destroy(metadata);
 }
 
+/* A shard that begins again does not know of updates that were done, and counts elsewhere. */
+static void begun_again(struct sh_metadata *metadata, unsigned shard,
+                        struct sh_metadata_update *first, struct sh_metadata_update *other)
+{
+    uint64_t before = sh_metadata_updates(metadata, shard);
+    sh_metadata_begin(metadata, shard, UINT64_C(5) << 32, true);
+    first->is_repeat = true;
+    first->since = before;
+    assert_int_equal(apply(metadata, first).err, SHOAL_ETIMEOUT);
+    first->is_repeat = false;
+    assert_int_equal(apply(metadata, first).err, SHOAL_EAGAIN);
+    first->since = UINT64_MAX; /* a count of another incarnation, which had come further */
+    assert_int_equal(apply(metadata, first).err, SHOAL_EAGAIN);
+    first->since = sh_metadata_updates(metadata, shard);
+    assert_int_equal(apply(metadata, first).err, SHOAL_OK);
+    /* Also where it goes on from an old copy, but for what the copy knows to be done. */
+    struct sh_metadata_update restored = {.kind = SH_METADATA_RESTORED,
+                                          .sequence = UINT64_C(7) << 32};
+    before = sh_metadata_updates(metadata, shard);
+    assert_int_equal(sh_metadata_apply(metadata, shard, &restored).err, SHOAL_OK);
+    assert_int_equal(apply(metadata, first).err, SHOAL_OK);
+    other->caller = 1u << 20;
+    other->is_repeat = true;
+    other->since = before;
+    assert_int_equal(apply(metadata, other).err, SHOAL_ETIMEOUT);
+}
+
 /* A conditional replacement whose answer was lost succeeds when it is sent again; an older one is
  * not done any more; and where nobody can tell, that is said. */
 static void test_once(void **state)
@@ -437,28 +464,7 @@ static void test_once(void **state)
     update.number = 3;
     update.since = 2;
     assert_int_equal(apply(metadata, &update).err, SHOAL_OK);
-    /* A shard that begins again does not know of updates that were done, and counts elsewhere. */
-    uint64_t before = sh_metadata_updates(metadata, shard);
-    sh_metadata_begin(metadata, shard, UINT64_C(5) << 32, true);
-    first.is_repeat = true;
-    first.since = before;
-    assert_int_equal(apply(metadata, &first).err, SHOAL_ETIMEOUT);
-    first.is_repeat = false;
-    assert_int_equal(apply(metadata, &first).err, SHOAL_EAGAIN);
-    first.since = UINT64_MAX; /* a count of another incarnation, which had come further */
-    assert_int_equal(apply(metadata, &first).err, SHOAL_EAGAIN);
-    first.since = sh_metadata_updates(metadata, shard);
-    assert_int_equal(apply(metadata, &first).err, SHOAL_OK);
-    /* Also where it goes on from an old copy, but for what the copy knows to be done. */
-    struct sh_metadata_update restored = {.kind = SH_METADATA_RESTORED,
-                                          .sequence = UINT64_C(7) << 32};
-    before = sh_metadata_updates(metadata, shard);
-    assert_int_equal(sh_metadata_apply(metadata, shard, &restored).err, SHOAL_OK);
-    assert_int_equal(apply(metadata, &first).err, SHOAL_OK);
-    update.caller = 1u << 20;
-    update.is_repeat = true;
-    update.since = before;
-    assert_int_equal(apply(metadata, &update).err, SHOAL_ETIMEOUT);
+    begun_again(metadata, shard, &first, &update);
     sh_metadata_destroy(metadata);
 }
 
