@@ -36,6 +36,22 @@ static enum shoal_err create_at(unsigned host)
     return tell(client(), nid_of(host), SH_CHUNKS_CREATE, sh_bytes_make(bytes, 9))->err;
 }
 
+/* A drain for which the superpeers have no room any more says so, and does not try for ever. */
+static void drain_meets_a_limit(void **state)
+{
+    (void)state;
+    open_quiet(2);
+    says_set(SHOAL_ELIMIT, 1, SHOAL_ECANCELED);
+    says.each = true;
+    (void)move_begin(A, B, 0, CHUNKS - 1, SH_MOVES_DRAIN);
+    struct sh_move_job job = job_end(A, 2 * S);
+    assert_int_equal(job.err, SHOAL_ELIMIT);
+    assert_int_equal(job.chunks, 0);
+    assert_true(serves(A, world.cids[0]));
+    assert_int_equal(create_at(A), SHOAL_OK);
+    world_close(&world);
+}
+
 static void lock_tell(sh_msg_type type, shoal_cid cid)
 {
     uint8_t bytes[33];
@@ -227,6 +243,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(drain_waits),
         cmocka_unit_test(drain_meets_a_lock),
+        cmocka_unit_test(drain_meets_a_limit),
         cmocka_unit_test(drained_takes_nothing),
         cmocka_unit_test(drain_waits_for_word),
         cmocka_unit_test(drain_hears_no_word),

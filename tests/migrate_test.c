@@ -280,6 +280,36 @@ static void test_drain_and_leave(void **state)
     nodes_close(&nodes);
 }
 
+static bool count_range(void *arg, shoal_cid first, shoal_cid last)
+{
+    (void)first;
+    (void)last;
+    ++*(unsigned *)arg;
+    return true;
+}
+
+/* Many batches in a row go to one target, as the superpeers keep a range for each turn. */
+static void test_drain_in_long_runs(void **state)
+{
+    (void)state;
+    static shoal_cid cids[64];
+    struct nodes nodes;
+    nodes_open(&nodes, "1");
+    assert_int_equal(shoal_create_many(nodes.store, nodes.nids[0], 128 << 10, 64, cids), SHOAL_OK);
+    struct shoal_migration all = whole(SHOAL_NID_NONE);
+    all.drain = true;
+    struct shoal_migration_sums sums = move(&nodes, 0, &all, SHOAL_OK);
+    assert_int_equal(sums.chunks, 64);
+    assert_int_equal(sums.batches, 32);
+    unsigned ranges[PEERS] = {0};
+    for (unsigned i = 1; i < PEERS; i++)
+        assert_int_equal(shoal_ranges(nodes.store, nodes.nids[i], count_range, &ranges[i]),
+                         SHOAL_OK);
+    assert_true(ranges[1] >= 2 && ranges[2] >= 2);
+    assert_true(ranges[1] + ranges[2] <= 10);
+    nodes_close(&nodes);
+}
+
 /* Locks go where their chunks go, and are still their owners', also from one node to the next and
  * home again. */
 static void test_locks(void **state)
@@ -441,13 +471,10 @@ int main(void)
     if (sh_log_levels_set("error", &bad, &bad_size) != SHOAL_OK)
         return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_there_and_back),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_cancel_and_throttle),
-        cmocka_unit_test(test_drain_and_leave),
-        cmocka_unit_test(test_locks),
-        cmocka_unit_test(test_under_load),
-        cmocka_unit_test(test_under_load_with_threads),
+        cmocka_unit_test(test_there_and_back),      cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_cancel_and_throttle), cmocka_unit_test(test_drain_and_leave),
+        cmocka_unit_test(test_drain_in_long_runs),  cmocka_unit_test(test_locks),
+        cmocka_unit_test(test_under_load),          cmocka_unit_test(test_under_load_with_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -592,6 +592,36 @@ static void test_restored(void **state)
         SHOAL_EPROTO);
 }
 
+/* A billion chunks leave their creator, a batch of 1024 after the other, for 16 targets that take turns
+ * of some length: a range for each turn stays. */
+static void test_a_billion_chunks_move(void **state)
+{
+    (void)state;
+    static struct sh_metadata_update update;
+    struct sh_metadata *metadata;
+    const uint64_t all = UINT64_C(1) << 30, a_batch = 1024, turn = all / 64;
+    assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
+    sh_metadata_begin(metadata, 0, 1, true);
+    uint64_t sequence = 0;
+    for (uint64_t at = 0; at < all; at += a_batch) {
+        update = (struct sh_metadata_update){
+            .kind = SH_METADATA_MOVE,
+            .from = {CREATOR},
+            .to = {(uint16_t)(CREATOR + 1 + at / turn % 16)},
+            .sequence = ++sequence,
+            .count = 1,
+            .runs = {{shoal_cid_make((shoal_nid){CREATOR}, at),
+                      shoal_cid_make((shoal_nid){CREATOR}, at + a_batch - 1)}}};
+        struct sh_metadata_result result = sh_metadata_apply(metadata, 0, &update);
+        assert_int_equal(result.err, SHOAL_OK);
+    }
+    assert_int_equal(sh_metadata_measure(metadata, 0).ranges, 64 + 1); /* and what it has itself */
+    for (uint64_t at = 0; at < all; at += all / 1000)
+        assert_int_equal(sh_metadata_find(metadata, shoal_cid_make((shoal_nid){CREATOR}, at)).value,
+                         CREATOR + 1 + at / turn % 16);
+    sh_metadata_destroy(metadata);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -604,6 +634,7 @@ int main(void)
         cmocka_unit_test(test_claims_of_many),
         cmocka_unit_test(test_older_batches),
         cmocka_unit_test(test_restored),
+        cmocka_unit_test(test_a_billion_chunks_move),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,6 +21,7 @@ _Static_assert(sizeof(struct kept) == 32, "the header states the memory of a res
 struct client {
     uint64_t id;
     uint64_t acknowledged; /* highest heard of: numbers up to it are forgotten */
+    uint64_t highest;      /* number whose result was kept */
     uint64_t heard_ns;
     struct client *bucket_next;
     struct client *older, *newer; /* by heard_ns */
@@ -240,6 +241,8 @@ void sh_once_end(struct sh_once *once, const struct sh_once_id *id,
     /* The window: what lay here before has been acknowledged. */
     SH_ASSERT(kept->number <= client->acknowledged);
     *kept = (struct kept){id->number, result->value, result->about, result->err};
+    if (id->number > client->highest)
+        client->highest = id->number;
 }
 
 void sh_once_each(const struct sh_once *once, uint64_t first, uint64_t last,
@@ -247,13 +250,14 @@ void sh_once_each(const struct sh_once *once, uint64_t first, uint64_t last,
                                const struct sh_once_result *result),
                   void *arg)
 {
-    for (const struct client *client = once->oldest; client; client = client->newer) {
-        for (uint32_t i = 0; i < client->room; i++) {
-            const struct kept *kept = &client->kept[i];
-            if (kept->about < first || kept->about > last || kept->about == 0 ||
-                kept->number <= client->acknowledged)
+    for (struct client *client = once->oldest; client; client = client->newer) {
+        /* No further than a client has requests under way, however many it once had. */
+        for (uint64_t number = client->acknowledged + 1; number <= client->highest; number++) {
+            const struct kept *kept = place_of(client, number);
+            if (kept->number != number || kept->about < first || kept->about > last ||
+                kept->about == 0)
                 continue;
-            struct sh_once_id id = {client->id, kept->number, client->acknowledged};
+            struct sh_once_id id = {client->id, number, client->acknowledged};
             struct sh_once_result result = {kept->err, kept->value, kept->about};
             each(arg, &id, &result);
         }

@@ -14,6 +14,7 @@
 #define STAGE_BYTES (32u << 20)
 #define QUESTION_NS UINT64_C(1000000000)
 #define TROUBLES_MAX 16
+#define LIMITS_MAX 3 /* ELIMIT may also have been said on the way, by a node with too much to do */
 /* A drain goes on for as long as what is in its way may pass; so often it asks then. */
 #define TROUBLE_NS_MAX UINT64_C(1000000000)
 /* A job ends if nothing is left but what can't be moved, for so long. */
@@ -89,7 +90,8 @@ void sh_moves_begin(struct sh_moves *moves, const struct sh_moves *wish, uint64_
     moves->bytes_per_s = wish->bytes_per_s;
     moves->bytes_max = wish->bytes_max;
     moves->is_canceled = false;
-    moves->troubles = 0;
+    moves->troubles = moves->limits = 0;
+    moves->turn_left = 0;
     moves->may_send_ns = 0;
     moves->stuck_ns = 0;
     moves->chunks_max = SH_MOVES_CHUNKS_MAX;
@@ -162,6 +164,7 @@ static bool is_passing(enum shoal_err err)
 static void trouble(struct sh_moves *moves, enum shoal_err err)
 {
     uint64_t pause_ns = SH_MOVES_AGAIN_NS * ++moves->troubles;
+    moves->turn_left = 0; /* the next one may take it */
     bool goes_on = moves->drains && is_passing(err);
     if (moves->troubles > TROUBLES_MAX && !goes_on) {
         job_over(moves, err);
@@ -230,6 +233,11 @@ static void refused(struct sh_moves *moves, enum shoal_err err)
      * batch off as it did not hear of this node. */
     if (err == SHOAL_ECANCELED && !moves->is_canceled)
         err = moves->batch.said ? moves->batch.said : SHOAL_EBUSY;
+    /* No other target helps: what has moved is cut into too many ranges. */
+    if (err == SHOAL_ELIMIT && moves->batch.said == SHOAL_ELIMIT && ++moves->limits == LIMITS_MAX) {
+        job_over(moves, err);
+        return;
+    }
     trouble(moves, err);
 }
 
@@ -246,7 +254,8 @@ static void committed(struct sh_moves *moves)
     moves->job.bytes += batch->bytes;
     moves->job.batches++;
     moves->pass_chunks += batch->chunks;
-    moves->troubles = 0;
+    moves->turn_left -= batch->chunks < moves->turn_left ? batch->chunks : moves->turn_left;
+    moves->troubles = moves->limits = 0;
     moves->job.err = SHOAL_OK;
     moves->chunks_max =
         moves->chunks_max * 2 < SH_MOVES_CHUNKS_MAX ? moves->chunks_max * 2 : SH_MOVES_CHUNKS_MAX;

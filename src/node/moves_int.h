@@ -119,6 +119,8 @@ struct sh_moves {
     uint64_t
         stuck_ns;   /* since when nothing is left but what stays (sh_move_stays); 0: it is not so */
     shoal_nid turn; /* the target that was taken last */
+    uint64_t turn_left;      /* chunks that it is to get before it is another's turn */
+    unsigned limits;         /* batches that the superpeers had no room for, one after the other */
     unsigned untold;         /* how many peers there are with `untold` */
     uint64_t *full;          /* targets that take no more, a bit by node ID */
     enum shoal_err full_err; /* what the last of them said, but ENONODE only if all did */

@@ -4,6 +4,9 @@
 
 #include "node/moves_int.h"
 
+/* How often it is each target's turn in a job, about: the superpeer keeps a range for each turn. */
+#define TURNS 4
+
 /* All nodes that are known, allocated. NULL: out of memory. */
 static struct sh_node *nodes_get(const struct sh_moves *moves, size_t *count_out)
 {
@@ -44,7 +47,11 @@ enum shoal_err sh_moves_target_pick(struct sh_moves *moves)
         batch->target = moves->target;
         return sh_moves_is_up(moves, moves->target) ? SHOAL_OK : SHOAL_ENONODE;
     }
-    size_t count;
+    if (moves->turn_left && sh_moves_is_up(moves, moves->turn) && !is_full(moves, moves->turn)) {
+        batch->target = moves->turn;
+        return SHOAL_OK;
+    }
+    size_t count, takers = 0;
     struct sh_node *nodes = nodes_get(moves, &count);
     if (!nodes)
         return SHOAL_ENOMEM;
@@ -59,6 +66,7 @@ enum shoal_err sh_moves_target_pick(struct sh_moves *moves)
             err = moves->full_err;
             continue;
         }
+        takers++;
         /* The next one behind that of last time, round and round. */
         bool is_behind = node->nid.v > moves->turn.v;
         if (!best || (is_behind && best->nid.v <= moves->turn.v))
@@ -66,6 +74,7 @@ enum shoal_err sh_moves_target_pick(struct sh_moves *moves)
     }
     if (best) {
         batch->target = moves->turn = best->nid;
+        moves->turn_left = moves->job.all_chunks / (TURNS * takers);
         err = SHOAL_OK;
     }
     free(nodes);
