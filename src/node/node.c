@@ -309,11 +309,11 @@ static enum shoal_err open_superpeer(struct sh_node_run *node, char *detail)
         SH_WARN("node",
                 "registry memory: when most superpeers are stopped at once, who is a member, "
                 "names and where chunks are is lost");
-    if (strcmp(options->registry, "raft") == 0) {
+    if (strcmp(options->registry, "memory") != 0) {
         if (!*options->data_dir) {
             snprintf(detail, DETAIL_BYTES,
-                     "a superpeer needs a data_dir; or, if all of the cluster may be lost with its "
-                     "superpeers, registry memory on all of them");
+                     "a superpeer needs a data_dir, with registry zookeeper as well; or, if all of "
+                     "the cluster may be lost with its superpeers, registry memory on all of them");
             return SHOAL_EINVAL;
         }
         enum shoal_err err = open_disk(node, detail);

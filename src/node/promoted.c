@@ -61,7 +61,7 @@ bool sh_promoted_is_stored(const struct sh_promoted *promoted)
 {
     struct sh_env env = {.clock = sh_real_clock(), .random = sh_real_random()};
     uint16_t index;
-    if (!*promoted->peer->data_dir || strcmp(promoted->peer->registry, "raft") != 0 ||
+    if (!*promoted->peer->data_dir || strcmp(promoted->peer->registry, "memory") == 0 ||
         sh_real_disk_create(promoted->peer->data_dir, false, &env.disk))
         return false;
     enum shoal_err err = sh_superpeer_stored(&env, &index);
@@ -154,7 +154,7 @@ enum shoal_err sh_promoted_start(struct sh_promoted *promoted, const char *const
         snprintf(detail, DETAIL_BYTES, "the node has a superpeer already");
         return SHOAL_EEXIST;
     }
-    bool needs_data_dir = strcmp(promoted->peer->registry, "raft") == 0;
+    bool needs_data_dir = strcmp(promoted->peer->registry, "memory") != 0;
     if ((needs_data_dir && !*promoted->peer->data_dir) || !count) {
         snprintf(detail, DETAIL_BYTES,
                  count ? "the node has no data_dir, which a superpeer needs for its registry"

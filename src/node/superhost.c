@@ -16,7 +16,6 @@ struct sh_superhost {
     uint64_t instance;
     struct sh_superpeer *superpeer; /* NULL: not yet */
     struct sh_recruit *recruit;     /* NULL: it never was one */
-    bool is_enrolled;               /* with ZooKeeper: it has its ID */
 };
 
 static void on_dismissed(void *arg)
@@ -25,11 +24,13 @@ static void on_dismissed(void *arg)
     host->config.on_over(host->config.arg, SHOAL_OK);
 }
 
-static void on_enrolled(void *arg)
+static void on_enrolled(void *arg, enum shoal_err err)
 {
     struct sh_superhost *host = arg;
-    host->is_enrolled = true;
-    host->config.on_serves(host->config.arg);
+    if (err)
+        host->config.on_over(host->config.arg, err);
+    else
+        host->config.on_serves(host->config.arg);
 }
 
 static bool is_in_zookeeper(const struct sh_superhost *host)
@@ -60,8 +61,7 @@ static enum shoal_err open_superpeer(struct sh_superhost *host, const char *cons
         .on_dismissed = on_dismissed,
         .arg = host,
     };
-    if (!is_in_zookeeper(host))
-        sh_msg_nid_set(host->config.msg, (shoal_nid){(uint16_t)(index + 1)});
+    sh_msg_nid_set(host->config.msg, (shoal_nid){(uint16_t)(index + 1)});
     return sh_superpeer_create(&config, &host->superpeer);
 }
 
@@ -119,14 +119,14 @@ static enum shoal_err open_it(struct sh_superhost *host, char *detail)
         return SHOAL_EINVAL;
     }
     enum shoal_err err = SHOAL_ENONAME;
-    if (is_in_zookeeper(host))
-        return open_superpeer(host, addresses, count, 0, NULL);
     if (host->config.env.disk)
         err = sh_superpeer_stored(&host->config.env, &stored);
     if (!err)
         return open_superpeer(host, addresses, count, stored, NULL);
     if (err != SHOAL_ENONAME)
         return err;
+    if (is_in_zookeeper(host))
+        return open_superpeer(host, addresses, count, SH_SUPERPEER_UNKNOWN, NULL);
     if (place < count)
         return open_superpeer(host, addresses, count, (uint16_t)place, NULL);
     return open_recruit(host);
@@ -194,5 +194,5 @@ void sh_superhost_link_event(struct sh_superhost *host, const struct sh_msg_even
 
 bool sh_superhost_serves(const struct sh_superhost *host)
 {
-    return host->superpeer && (host->is_enrolled || !is_in_zookeeper(host));
+    return host->superpeer && sh_msg_nid(host->config.msg).v;
 }

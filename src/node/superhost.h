@@ -1,10 +1,9 @@
 /* A node's superpeer part: one of a new cluster, one that was stored, or a recruit, which becomes a
  * superpeer only when the others have taken it.
  *
- * With registry zookeeper it is whatever superpeer ZooKeeper knows for its address.
- *
- * Else, what it is, is decided at its creation: what data_dir holds; else its place in the option
- * superpeers, or the only one if that is empty; else, if it is not in that list, a recruit.
+ * What it is, is decided at its creation: what data_dir holds; else, with registry zookeeper,
+ * whatever superpeer the registry has at its address; else its place in the option superpeers, or the
+ * only one if that is empty; else, if it is not in that list, a recruit.
  *
  * Threads: as superpeer.h's. */
 #ifndef SH_NODE_SUPERHOST_H
@@ -22,7 +21,7 @@ struct sh_superhost_config {
     struct sh_msg *msg;               /* kept; gets its node ID from here */
     struct sh_env env;                /* kept; disk: on data_dir, or NULL */
     const char *address;              /* borrowed: the one that others are told */
-    /* Called in the step, by a recruit or with ZooKeeper only: it serves. */
+    /* Called in the step, by one that had no ID at its creation: it serves. */
     void (*on_serves)(void *arg);
     /* Called in the step, once: it is to stop. OK: it was dismissed; else it could not serve. */
     void (*on_over)(void *arg, enum shoal_err err);

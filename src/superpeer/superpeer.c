@@ -311,14 +311,15 @@ enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
                                    struct sh_superpeer **superpeer_out)
 {
     SH_ASSERT(config->heartbeat_ns && config->failure_ns >= 10 * config->heartbeat_ns);
-    SH_ASSERT(config->zookeeper || sh_msg_nid(config->msg).v == config->index + 1);
+    SH_ASSERT(config->zookeeper || config->index != SH_SUPERPEER_UNKNOWN);
+    SH_ASSERT(sh_msg_nid(config->msg).v == (uint16_t)(config->index + 1)); /* UNKNOWN: NONE */
     struct sh_superpeer *superpeer = calloc(1, sizeof *superpeer);
     if (!superpeer)
         return SHOAL_ENOMEM;
     superpeer->msg = config->msg;
     superpeer->instance = config->instance;
     superpeer->env = config->env;
-    superpeer->index = config->zookeeper ? UINT16_MAX : config->index; /* as an ID: NONE */
+    superpeer->index = config->index;
     superpeer->heartbeat_ns = config->heartbeat_ns;
     superpeer->failure_ns = config->failure_ns;
     superpeer->forget_ns = config->forget_ns;

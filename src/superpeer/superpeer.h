@@ -2,14 +2,14 @@
  * registry.h, a state machine without input or output; here it is fed with messages, connection
  * events, the clock and the disk.
  *
- * The superpeers share one registry by Raft (raft.h): each of them gives out IDs, takes heartbeats
- * and answers lookups, for all nodes. Whatever is answered to a join or a leave is on the disks of a
- * majority. Superpeers come (recruit.h) and go (dismissal) while the others run. The registry is in
- * the journal (journal.h), and so is which superpeer this is. Without a disk the journal is in
- * memory: what most superpeers had is lost when they are stopped at once.
+ * The superpeers share one registry (consensus.h), by Raft (raft.h): each of them gives out IDs, takes
+ * heartbeats and answers lookups, for all nodes. Whatever is answered to a join or a leave is on the
+ * disks of a majority. Superpeers come (recruit.h) and go (dismissal) while the others run. The
+ * registry is in the journal (journal.h), and so is which superpeer this is. Without a disk the
+ * journal is in memory: what most superpeers had is lost when they are stopped at once.
  *
- * With the servers of a ZooKeeper the registry is kept there instead, and the disk is not used:
- * each superpeer gets its ID when it has entered itself there, by its address.
+ * With the servers of a ZooKeeper the registry is kept there instead, and the journal has the rest: a
+ * superpeer whose disk is new gets its ID when it has entered itself there, by its address.
  *
  * Threads: everything here is called by the one thread that runs the transport step, which must
  * also run the superpeer's step; create and destroy before the steps run and after.
@@ -22,10 +22,12 @@
 #include "env/env.h"
 #include "msg/msg.h"
 
+#define SH_SUPERPEER_UNKNOWN UINT16_MAX
+
 struct sh_superpeer;
 
 struct sh_superpeer_config {
-    struct sh_msg *msg; /* kept; its node ID is index + 1; with ZooKeeper NONE, and set from here */
+    struct sh_msg *msg; /* kept; its node ID is index + 1, or NONE and set from here */
     struct sh_env env;  /* clock, random; disk: NULL (memory only), or one without O_DIRECT, kept */
     const char *cluster; /* borrowed; its name, 1 to 63 bytes */
     const char *address; /* borrowed; this one's */
@@ -34,8 +36,10 @@ struct sh_superpeer_config {
     const char *const *addresses;
     uint16_t count;
     const char *zookeeper; /* borrowed: its servers; NULL: none */
-    uint16_t index;        /* this one's place in the list, from 0; or as stored; or as recruited */
-    uint64_t instance;     /* random, not 0 */
+    /* This one's place in the list, from 0; or as stored; or as recruited. With ZooKeeper it may be
+     * SH_SUPERPEER_UNKNOWN: the registry gives it an ID. */
+    uint16_t index;
+    uint64_t instance; /* random, not 0 */
     /* A recruit's: the view that it was told. NULL: a new cluster's superpeer, or a stored one. */
     const struct sh_view *recruited;
     uint64_t heartbeat_ns;
@@ -44,8 +48,9 @@ struct sh_superpeer_config {
     uint32_t scratch_bytes_max; /* of a shard; 0: SH_SCRATCH_BYTES_MAX (metadata.h) */
     /* Called after each change of the view, which is valid during the call. May be NULL. */
     void (*on_view)(void *arg, const struct sh_view *view);
-    /* With ZooKeeper: called in the step, once, when it has its ID. May be NULL. */
-    void (*on_enrolled)(void *arg);
+    /* Of one that was UNKNOWN: called in the step, once, when it has its ID; or with an error, as of
+     * create, when it can't serve with that. May be NULL. */
+    void (*on_enrolled)(void *arg, enum shoal_err err);
     /* Called in the step, once, when it is no superpeer any more: it has been dismissed, or its
      * place is another's. It is to be destroyed, which removes what was stored. May be NULL. */
     void (*on_dismissed)(void *arg);

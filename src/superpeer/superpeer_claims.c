@@ -5,9 +5,9 @@
 bool sh_superpeer_leads(const struct sh_superpeer *superpeer, uint64_t *term_out)
 {
     const struct sh_shared *shared = superpeer->shared;
-    if (!shared || !shared->raft || !sh_shared_leads(superpeer))
+    if (!shared || !sh_shared_leads(superpeer))
         return false;
-    *term_out = sh_raft_term(shared->raft);
+    *term_out = shared->consensus->ops->term(shared->consensus);
     return true;
 }
 

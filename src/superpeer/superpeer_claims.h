@@ -5,7 +5,7 @@
 
 #include "superpeer/superpeer.h"
 
-/* Whether it is a leader of Raft that may declare peers failed, and in which term: of several, who
+/* Whether it is a leader that may declare peers failed, and in which term: of several, who
  * do not all know that they have been replaced, only that of the latest term gets its way. */
 bool sh_superpeer_leads(const struct sh_superpeer *superpeer, uint64_t *term_out);
 

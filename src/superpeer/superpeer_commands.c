@@ -62,13 +62,25 @@ static void rejoiner_heard(struct sh_superpeer *superpeer, uint64_t instance)
     }
 }
 
-/* Gives bytes to the leader, if there is one; whether they arrive, time will tell. */
+/* Gives a command to the leader that decides on it, if another does. */
+static void pass_on(struct sh_superpeer *superpeer, struct sh_bytes bytes)
+{
+    struct sh_out out;
+    shoal_nid leader = sh_shared_leader(superpeer);
+    if (!leader.v || sh_msg_begin(superpeer->msg, leader, SH_CLUSTER_PROPOSE, bytes.size, &out))
+        return;
+    sh_put_raw(&out.w, bytes);
+    sh_msg_end(superpeer->msg, &out);
+}
+
 void sh_shared_hand_in(struct sh_superpeer *superpeer, struct sh_bytes bytes)
 {
-    struct sh_shared *shared = superpeer->shared;
-    uint64_t index, term;
-    bool decides = shared->zookeeper || sh_raft_role(shared->raft) == SH_RAFT_LEADER;
-    if (decides && bytes.at[0] == SH_COMMAND_FAIL) {
+    struct sh_consensus *consensus = superpeer->shared->consensus;
+    if (consensus->ops->is_led && !sh_shared_leads(superpeer)) {
+        pass_on(superpeer, bytes);
+        return;
+    }
+    if (bytes.at[0] == SH_COMMAND_FAIL) {
         shoal_nid nid = {sh_load16(bytes.at + 2)};
         const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), nid);
         /* Whoever found it unreachable finds so again. One that has failed is not failed once more:
@@ -77,31 +89,15 @@ void sh_shared_hand_in(struct sh_superpeer *superpeer, struct sh_bytes bytes)
             return;
         sh_shared_doom(superpeer, nid);
     }
-    if (shared->zookeeper) {
-        if (!sh_load64(bytes.at + 4)) /* who waits is looked for among the pending ones */
-            sh_shared_zookeeper_decide(superpeer, bytes);
+    /* Nothing is told of a cluster before its superpeers are in the view. */
+    if (bytes.at[0] != SH_COMMAND_SUPERPEER && !sh_shared_is_whole(superpeer))
         return;
-    }
-    if (sh_raft_role(shared->raft) == SH_RAFT_LEADER) {
-        /* Nothing is told of a cluster before its superpeers are in the view. */
-        if (bytes.at[0] != SH_COMMAND_SUPERPEER && !sh_shared_is_whole(superpeer))
-            return;
-        if (bytes.at[0] == SH_COMMAND_JOIN)
-            rejoiner_heard(superpeer, sh_load64(bytes.at + 12));
-        /* A dismissal has a number. */
-        bool is_verdict = bytes.at[0] == SH_COMMAND_FAIL ||
-                          (bytes.at[0] == SH_COMMAND_STATE && !sh_load64(bytes.at + 4));
-        if (!sh_raft_propose(shared->raft, bytes, &index, &term) && is_verdict)
-            shared->watched = index;
-        return;
-    }
-    struct sh_out out;
-    uint8_t leader = sh_raft_leader(shared->raft);
-    if (!leader ||
-        sh_msg_begin(superpeer->msg, (shoal_nid){leader}, SH_CLUSTER_PROPOSE, bytes.size, &out))
-        return;
-    sh_put_raw(&out.w, bytes);
-    sh_msg_end(superpeer->msg, &out);
+    if (bytes.at[0] == SH_COMMAND_JOIN)
+        rejoiner_heard(superpeer, sh_load64(bytes.at + 12));
+    /* A dismissal has a number. */
+    bool is_verdict = bytes.at[0] == SH_COMMAND_FAIL ||
+                      (bytes.at[0] == SH_COMMAND_STATE && !sh_load64(bytes.at + 4));
+    consensus->ops->propose(consensus, bytes, is_verdict);
 }
 
 void sh_shared_decide(struct sh_superpeer *superpeer, const struct sh_command *command)
@@ -148,6 +144,14 @@ static void wait_for(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
     shared->pending_end = &pending->next;
     shared->pending_count++;
     sh_shared_hand_in(superpeer, sh_bytes_make(pending->command, size));
+}
+
+bool sh_shared_is_pending(const struct sh_superpeer *superpeer, uint64_t number)
+{
+    const struct sh_pending *pending = superpeer->shared->pending;
+    while (pending && pending->number != number)
+        pending = pending->next;
+    return pending;
 }
 
 static struct sh_pending *pending_take(struct sh_shared *shared, uint64_t number)

@@ -16,6 +16,7 @@
 #include "base/crew.h"
 #include "base/log.h"
 #include "journal/journal.h"
+#include "raft/raft.h"
 #include "superpeer/superpeer_shared_int.h"
 
 #define COMMAND_BYTES_MAX 64

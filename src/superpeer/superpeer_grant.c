@@ -15,8 +15,8 @@
  * began that a majority answered, for until then nobody else was elected, however late the answers
  * were read; and by that for an election's time only. A new leader gives everybody failure_ns anew,
  * so a lease is shorter than that by an election's time and a heartbeat.
- * With ZooKeeper it goes by when it asked ZooKeeper, which answered that it leads: the session
- * lasted failure_ns from then on, and nobody else was leader before that was over.
+ * With ZooKeeper (superpeer_zookeeper.c) such a round is a question to ZooKeeper, which answers that
+ * it leads: its session lasts failure_ns from then on, and nobody else leads before that is over.
  * What a former leader was deciding may be decided by the new one: it consents to nothing before it
  * has applied all that was in the log when it began. And what a leader heard while it was stopped,
  * it does not consent to. */
@@ -87,18 +87,9 @@ bool sh_superpeer_lease_is_over(const struct sh_superpeer *superpeer, shoal_nid 
 void sh_shared_lease_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     struct sh_shared *shared = superpeer->shared;
-    if (!sh_shared_leads(superpeer)) {
-        shared->led_ns = shared->led_last = 0;
+    shared->led_ns = shared->consensus->ops->led_ns(shared->consensus, now_ns);
+    if (!sh_shared_leads(superpeer))
         memset(shared->doomed, 0, sizeof shared->doomed);
-        return;
-    }
-    if (!shared->led_last)
-        shared->led_last = shared->raft ? sh_raft_last(shared->raft) : 1;
-    /* A value that was read and can't be taken yet may tell of failures. */
-    if (shared->zookeeper && shared->number_loaded == sh_zookeeper_number(shared->zookeeper))
-        shared->led_ns = sh_zookeeper_led_ns(shared->zookeeper);
-    else if (shared->raft && sh_raft_applied(shared->raft) >= shared->led_last)
-        shared->led_ns = sh_raft_led_ns(shared->raft, now_ns);
 }
 
 bool sh_shared_may_fail(const struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead)
@@ -129,9 +120,9 @@ void sh_shared_joined(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t as
 {
     struct sh_shared *shared = superpeer->shared;
     sh_registry_spoke(superpeer->registry, asked_ns, nid);
-    /* With ZooKeeper the leader does not see a join that changed nothing, and may just be failing
-     * the node: its word counts, which comes with the next report. */
-    if (shared->raft && nid.v >= SH_PEER_NID_MIN && nid.v < SH_SHARED_NIDS &&
+    /* Else the leader does not see a join that changed nothing, and may just be failing the node: its
+     * word counts, which comes with the next report. */
+    if (shared->consensus->ops->is_led && nid.v >= SH_PEER_NID_MIN && nid.v < SH_SHARED_NIDS &&
         asked_ns > shared->confirmed_ns[nid.v])
         shared->confirmed_ns[nid.v] = asked_ns;
 }
@@ -170,15 +161,13 @@ void sh_shared_report(struct sh_superpeer *superpeer, uint64_t now_ns)
         return;
     for (size_t i = 0; i < sizeof shared->heard / sizeof shared->heard[0]; i++)
         count += (uint16_t)__builtin_popcountll(shared->heard[i]);
-    uint16_t leader =
-        shared->zookeeper ? sh_zookeeper_leader(shared->zookeeper) : sh_raft_leader(shared->raft);
+    shoal_nid leader = sh_shared_leader(superpeer);
     shared->report = (struct sh_request){
         .done = report_done, .arg = superpeer, .timeout_ns = 2 * superpeer->heartbeat_ns};
     struct sh_out out;
-    /* Raft's leader hears of superpeers by Raft; ZooKeeper's, only by this. */
-    if ((!count && !shared->zookeeper) || !leader ||
-        sh_msg_request(superpeer->msg, (shoal_nid){leader}, SH_CLUSTER_HEARD,
-                       10 + 2 * (size_t)count, &shared->report, &out))
+    if (!count || !leader.v ||
+        sh_msg_request(superpeer->msg, leader, SH_CLUSTER_HEARD, 10 + 2 * (size_t)count,
+                       &shared->report, &out))
         goto out_heard;
     sh_put64(&out.w, shared->claimed);
     sh_put16(&out.w, count);

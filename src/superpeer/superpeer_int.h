@@ -56,7 +56,7 @@ struct sh_superpeer {
     void *arg;
     struct sh_registry *registry;
     struct sh_shared *shared;       /* the registry's replication */
-    struct sh_superpeer_ring *ring; /* NULL: with ZooKeeper, until it has an ID */
+    struct sh_superpeer_ring *ring; /* NULL: until it has an ID */
     struct sh_journal *journal;     /* opened with the ring */
     struct sh_disk *memory_disk;    /* the journal's, if nothing is to be kept beyond the process */
     uint64_t life;                  /* of this process (arcs.h); the upper half 0: not on a disk */
@@ -95,18 +95,16 @@ unsigned sh_superpeer_ring_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 uint64_t sh_superpeer_ring_due_ns(const struct sh_superpeer *superpeer);
 
 /* superpeer_journal.c: the journal of the registry's log, the ring's shards and the identity. Opening
- * gives raft (if it keeps the registry) and the ring what was stored, and begins this process's life.
+ * gives the consensus and the ring what was stored, and begins this process's life.
  * ECORRUPT, ECLUSTER, EVERSION, EIO, ENOSPC, ENOMEM, logged. */
 SHOAL_NODISCARD enum shoal_err sh_superpeer_journal_open(struct sh_superpeer *superpeer,
                                                          struct sh_ring *ring);
-/* Begins raft, once the rest of the superpeer is ready. */
-void sh_superpeer_journal_start(struct sh_superpeer *superpeer, uint64_t now_ns);
 unsigned sh_superpeer_journal_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 /* Whether this process's life is on the disk, so that others may hear of it. */
 bool sh_superpeer_journal_lives(const struct sh_superpeer *superpeer);
 /* The registry has given this process, on a new disk, its life. */
 void sh_superpeer_journal_adopt(struct sh_superpeer *superpeer, uint64_t life);
-/* Before raft and the ring are destroyed. */
+/* Before the consensus and the ring are destroyed. */
 void sh_superpeer_journal_close(struct sh_superpeer *superpeer);
 /* How its journal is labelled and divided, for those that open it without a superpeer: the label of a
  * superpeer's, in a buffer of SH_JOURNAL_LABEL_BYTES_MAX; the number of streams, the first of which

@@ -1,6 +1,6 @@
 /* A superpeer's journal: whose it is, which of its streams is what, and the count of its starts.
  *
- *   stream 0           the registry's log (raft.h)
+ *   stream 0           the registry's log (raft.h); empty if the registry is elsewhere
  *   streams 1 to 64    the shards of the ring (ring.h)
  *   stream 65          the identity: u32 how often a process has begun on this disk */
 #include <stdio.h>
@@ -179,8 +179,9 @@ enum shoal_err sh_superpeer_journal_open(struct sh_superpeer *superpeer, struct 
         env.disk = superpeer->memory_disk;
     }
     streams[REGISTRY] = empty_stream(superpeer);
-    if (superpeer->shared->raft)
-        streams[REGISTRY] = sh_raft_stream(superpeer->shared->raft);
+    struct sh_consensus *consensus = superpeer->shared->consensus;
+    if (consensus->ops->stream)
+        streams[REGISTRY] = consensus->ops->stream(consensus);
     for (unsigned i = 0; i < SH_SHARDS; i++)
         streams[FIRST_SHARD + i] = sh_ring_stream(ring, i);
     streams[IDENTITY] = empty_stream(superpeer);
@@ -201,16 +202,12 @@ enum shoal_err sh_superpeer_journal_open(struct sh_superpeer *superpeer, struct 
     return SHOAL_OK;
 }
 
-void sh_superpeer_journal_start(struct sh_superpeer *superpeer, uint64_t now_ns)
-{
-    sh_raft_start(superpeer->shared->raft, superpeer->journal, REGISTRY, superpeer->life, now_ns);
-}
-
 unsigned sh_superpeer_journal_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     unsigned work = sh_journal_step(superpeer->journal, now_ns);
-    if (superpeer->shared->raft)
-        sh_raft_synced(superpeer->shared->raft, now_ns);
+    struct sh_consensus *consensus = superpeer->shared->consensus;
+    if (consensus->ops->synced)
+        consensus->ops->synced(consensus, now_ns);
     return work;
 }
 

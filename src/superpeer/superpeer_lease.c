@@ -12,25 +12,11 @@ static uint64_t now_of(const struct sh_superpeer *superpeer)
     return sh_now(&superpeer->env.clock);
 }
 
-static shoal_nid leader_of(const struct sh_superpeer *superpeer)
-{
-    const struct sh_shared *shared = superpeer->shared;
-    uint16_t leader =
-        shared->zookeeper ? sh_zookeeper_leader(shared->zookeeper) : sh_raft_leader(shared->raft);
-    return (shoal_nid){leader};
-}
-
-/* Whether this leader is sure that nobody else leads. ZooKeeper's gives way when its session has
- * not been heard of for failure_ns, which it notices itself before that, if it runs: so one that
- * was stopped waits until it must have noticed. */
+/* Whether this leader is sure that nobody else leads, and will not for as long as half of failure_ns. */
 static bool is_sure(const struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     const struct sh_shared *shared = superpeer->shared;
-    const struct sh_superpeer_ring *part = superpeer->ring;
-    if (shared->zookeeper)
-        return sh_zookeeper_leads(shared->zookeeper) && sh_superpeer_shared_is_current(superpeer) &&
-               (!part->away_ns || now_ns >= part->away_ns + superpeer->failure_ns / 2);
-    return part->confirmed_ns && now_ns < part->confirmed_ns + superpeer->failure_ns / 4;
+    return shared->led_ns && now_ns < shared->led_ns + superpeer->failure_ns / 4;
 }
 
 static uint64_t epoch_of(const struct sh_superpeer *superpeer)
@@ -74,7 +60,7 @@ static bool is_up(const struct sh_superpeer *superpeer, shoal_nid nid)
 static void on_lease(void *arg, struct sh_msg_in *in)
 {
     struct sh_superpeer *superpeer = arg;
-    struct sh_shared *shared = superpeer->shared;
+    struct sh_consensus *consensus = superpeer->shared->consensus;
     bool is_answer = sh_get8(&in->payload);
     uint64_t time_ns = sh_get64(&in->payload);
     uint64_t epoch = sh_get64(&in->payload);
@@ -83,7 +69,7 @@ static void on_lease(void *arg, struct sh_msg_in *in)
     if (!sh_reader_done(&in->payload) || !sh_shared_is_other(superpeer, from))
         return;
     if (is_answer) {
-        if (time_ns > now_ns || leader_of(superpeer).v != from.v)
+        if (time_ns > now_ns || sh_shared_leader(superpeer).v != from.v)
             return;
         superpeer->ring->offer.until_ns = time_ns + superpeer->failure_ns / 2;
         superpeer->ring->offer.epoch = epoch;
@@ -92,11 +78,9 @@ static void on_lease(void *arg, struct sh_msg_in *in)
     }
     if (!sh_shared_leads(superpeer))
         return;
-    /* Raft's leader hears of superpeers by Raft. */
-    if (shared->zookeeper)
-        shared->superpeer_heard_ns[from.v] = now_ns;
-    uint64_t heard_ns =
-        shared->zookeeper ? now_ns : sh_raft_heard_ns(shared->raft, (uint8_t)from.v);
+    if (consensus->ops->heard)
+        consensus->ops->heard(consensus, from, now_ns);
+    uint64_t heard_ns = consensus->ops->heard_ns(consensus, from);
     if (heard_ns && now_ns < heard_ns + superpeer->failure_ns / 4 && is_sure(superpeer, now_ns) &&
         is_up(superpeer, from) && !sh_shared_is_doomed(superpeer, from))
         lease_send(superpeer, from, true, time_ns);
@@ -104,46 +88,18 @@ static void on_lease(void *arg, struct sh_msg_in *in)
 
 void sh_superpeer_lease_renew(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
-    struct sh_shared *shared = superpeer->shared;
-    struct sh_superpeer_ring *part = superpeer->ring;
-    shoal_nid leader = leader_of(superpeer);
-    if (!sh_shared_leads(superpeer)) {
-        if (leader.v)
-            lease_send(superpeer, leader, false, now_ns);
-    } else if (shared->zookeeper) {
-        if (is_sure(superpeer, now_ns))
-            sh_ring_lease_set(part->ring, now_ns, now_ns + superpeer->failure_ns / 2);
-    } else if (!part->is_reading && !sh_raft_read_begin(shared->raft, &part->read)) {
-        part->is_reading = true;
-        part->read_ns = now_ns;
-    }
+    shoal_nid leader = sh_shared_leader(superpeer);
+    if (!sh_shared_leads(superpeer) && leader.v)
+        lease_send(superpeer, leader, false, now_ns);
 }
 
-/* Looks whether Raft's leader has been confirmed: then it has a lease, too. */
-static void confirm(struct sh_superpeer *superpeer, uint64_t now_ns)
-{
-    struct sh_superpeer_ring *part = superpeer->ring;
-    if (!part->is_reading)
-        return;
-    enum shoal_err err = sh_raft_read_done(superpeer->shared->raft, &part->read);
-    if (err == SHOAL_EAGAIN)
-        return;
-    part->is_reading = false;
-    if (err)
-        return;
-    part->confirmed_ns = part->read_ns;
-    sh_ring_lease_set(part->ring, now_ns, part->read_ns + superpeer->failure_ns / 2);
-}
-
+/* The leader has a lease as long as it is sure to lead. */
 void sh_superpeer_lease_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
-    struct sh_superpeer_ring *part = superpeer->ring;
-    if (now_ns > part->stepped_ns + superpeer->failure_ns / 4)
-        part->away_ns = now_ns;
-    part->stepped_ns = now_ns;
     offer_take(superpeer, now_ns);
-    if (superpeer->shared && superpeer->shared->raft)
-        confirm(superpeer, now_ns);
+    if (is_sure(superpeer, now_ns))
+        sh_ring_lease_set(superpeer->ring->ring, now_ns,
+                          superpeer->shared->led_ns + superpeer->failure_ns / 2);
 }
 
 void sh_superpeer_lease_handlers(struct sh_superpeer *superpeer)

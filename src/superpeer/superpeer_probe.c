@@ -43,9 +43,7 @@ static bool is_superpeer(shoal_nid nid)
 /* The leader judges. NONE: nobody leads, as far as is known here. */
 static shoal_nid judge_of(const struct sh_superpeer *superpeer)
 {
-    const struct sh_shared *shared = superpeer->shared;
-    return (shoal_nid){shared->zookeeper ? sh_zookeeper_leader(shared->zookeeper)
-                                         : sh_raft_leader(shared->raft)};
+    return sh_shared_leader(superpeer);
 }
 
 static bool is_judge(const struct sh_superpeer *superpeer)
@@ -71,10 +69,7 @@ static uint64_t heard_ns(const struct sh_superpeer *superpeer, shoal_nid nid)
     const struct sh_shared *shared = superpeer->shared;
     if (!is_superpeer(nid))
         return sh_registry_spoke_ns(superpeer->registry, nid);
-    if (shared->zookeeper)
-        return shared->superpeer_heard_ns[nid.v];
-    return sh_raft_leader(shared->raft) == nid.v ? sh_raft_leader_heard_ns(shared->raft)
-                                                 : sh_raft_heard_ns(shared->raft, (uint8_t)nid.v);
+    return shared->consensus->ops->heard_ns(shared->consensus, nid);
 }
 
 /* The superpeers that count as up besides this one and the suspect: bit n is superpeer n. is_asked:

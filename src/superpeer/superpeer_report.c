@@ -19,45 +19,6 @@ static void nodes_report(const struct sh_superpeer *superpeer, struct sh_report 
     }
 }
 
-static void raft_report(const struct sh_raft *raft, struct sh_report *report)
-{
-    static const enum sh_report_role roles[] = {
-        [SH_RAFT_FOLLOWER] = SH_REPORT_FOLLOWER,
-        [SH_RAFT_PRECANDIDATE] = SH_REPORT_CANDIDATE,
-        [SH_RAFT_CANDIDATE] = SH_REPORT_CANDIDATE,
-        [SH_RAFT_LEADER] = SH_REPORT_LEADER,
-    };
-    struct sh_raft_members members = sh_raft_members(raft);
-    report->role = roles[sh_raft_role(raft)];
-    report->leader.v = sh_raft_leader(raft);
-    report->is_recovering = sh_raft_is_recovering(raft);
-    report->term = sh_raft_term(raft);
-    report->commit = sh_raft_commit(raft);
-    report->applied = sh_raft_applied(raft);
-    report->raft_last = sh_raft_last(raft);
-    report->voters = members.voters;
-    report->learners = members.learners;
-}
-
-static void shared_report(const struct sh_superpeer *superpeer, struct sh_report *report)
-{
-    const struct sh_shared *shared = superpeer->shared;
-    report->is_current = sh_superpeer_shared_is_current(superpeer);
-    if (shared->raft) {
-        report->kind = superpeer->memory_disk ? SH_REPORT_MEMORY : SH_REPORT_RAFT;
-        raft_report(shared->raft, report);
-        if (report->role == SH_REPORT_LEADER)
-            report->leader = report->nid;
-        return;
-    }
-    report->kind = SH_REPORT_ZOOKEEPER;
-    report->leader.v = sh_zookeeper_leader(shared->zookeeper);
-    if (sh_shared_leads(superpeer)) {
-        report->role = SH_REPORT_LEADER;
-        report->leader = report->nid;
-    }
-}
-
 /* All of it takes 2 ms at most. */
 static void ring_report(const struct sh_superpeer *superpeer, struct sh_report *report)
 {
@@ -108,15 +69,19 @@ static void on_report(void *arg, struct sh_msg_in *in)
         sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EPROTO, NULL);
         return;
     }
-    struct sh_report report = {.kind = SH_REPORT_MEMORY, .nid = sh_msg_nid(superpeer->msg)};
+    const struct sh_consensus *consensus = superpeer->shared->consensus;
+    struct sh_report report = {.nid = sh_msg_nid(superpeer->msg)};
     if (report.nid.v > SH_SUPERPEERS_MAX)
-        report.nid = SHOAL_NID_NONE; /* with ZooKeeper, before it has an ID */
+        report.nid = SHOAL_NID_NONE; /* it has no ID yet */
     nodes_report(superpeer, &report);
     sh_registry_report(superpeer->registry, &report);
     report.resident_bytes = sh_resident_bytes();
     report.lookups = superpeer->lookups;
     report.lookups_nobody = superpeer->lookups_nobody;
-    shared_report(superpeer, &report);
+    report.is_current = sh_superpeer_shared_is_current(superpeer);
+    consensus->ops->report(consensus, &report);
+    if (report.role == SH_REPORT_LEADER)
+        report.leader = report.nid;
     if (superpeer->ring)
         ring_report(superpeer, &report);
     if (superpeer->journal)

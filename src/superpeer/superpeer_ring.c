@@ -316,13 +316,13 @@ static bool is_started_in(struct sh_superpeer_ring *part, const struct sh_arcs *
     return false;
 }
 
-/* Tells raft which process of each superpeer is the latest. */
+/* Tells the consensus which process of each superpeer is the latest. */
 static void lives_tell(struct sh_superpeer *superpeer, const struct sh_arcs *arcs)
 {
-    struct sh_raft *raft = superpeer->shared->raft; /* NULL: ZooKeeper keeps the registry */
-    for (uint8_t i = 1; raft && i <= SH_SUPERPEERS_MAX; i++) {
+    struct sh_consensus *consensus = superpeer->shared->consensus;
+    for (uint16_t i = 1; consensus->ops->life_set && i <= SH_SUPERPEERS_MAX; i++) {
         if (arcs->lives[i] != superpeer->ring->seen.lives[i])
-            sh_raft_life_set(raft, i, arcs->lives[i]);
+            consensus->ops->life_set(consensus, (shoal_nid){i}, arcs->lives[i]);
     }
 }
 
@@ -333,7 +333,7 @@ static void arcs_step(struct sh_superpeer_ring *part, uint64_t now_ns)
     bool starts = !part->is_started && is_started_in(part, arcs);
     if (!starts && memcmp(arcs, &part->seen, sizeof part->seen) == 0)
         return;
-    /* ZooKeeper's value is what others made it. */
+    /* A registry that others made is what they made it. */
     for (unsigned i = 0; i < SH_SHARDS; i++) {
         if (arcs->shards[i].version < part->seen.shards[i].version)
             return;
@@ -421,8 +421,7 @@ static unsigned beat_step(struct sh_superpeer *superpeer, uint64_t now_ns)
                                  .instance = superpeer->life};
     const struct sh_node *own = sh_view_find(sh_registry_view(superpeer->registry), command.nid);
     bool has_left = own && own->state == SH_NODE_LEFT;
-    if (!part->is_started && !part->is_stale && !has_left && !superpeer->shared->decided &&
-        sh_superpeer_journal_lives(superpeer))
+    if (!part->is_started && !part->is_stale && !has_left && sh_superpeer_journal_lives(superpeer))
         sh_shared_decide(superpeer, &command);
     if (superpeer->env.disk)
         sh_superpeer_salvage_refused(superpeer);
@@ -469,7 +468,6 @@ enum shoal_err sh_superpeer_ring_open(struct sh_superpeer *superpeer)
         return SHOAL_ENOMEM;
     superpeer->ring = part;
     part->superpeer = superpeer;
-    part->stepped_ns = now_of(superpeer);
     part->salt = sh_random64(&superpeer->env.random);
     memset(part->is_built, true, sizeof part->is_built);
     struct sh_ring_config config = {
@@ -505,7 +503,7 @@ enum shoal_err sh_superpeer_ring_open(struct sh_superpeer *superpeer)
 
 uint64_t sh_superpeer_incarnation(const struct sh_superpeer *superpeer, unsigned shard)
 {
-    return sh_metadata_incarnation(superpeer->ring->metadata, shard);
+    return superpeer->ring ? sh_metadata_incarnation(superpeer->ring->metadata, shard) : 0;
 }
 
 void sh_superpeer_ring_handlers(struct sh_superpeer *superpeer)

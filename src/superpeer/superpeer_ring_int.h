@@ -3,9 +3,7 @@
  * superpeer_gather.c (what the nodes have, after a loss), superpeer_salvage.c (shards whose last
  * replica was lost).
  *
- * Superpeers that share their registry have the ring's table there. One without a data_dir is a
- * ring by itself, with a table and a lease of its own, of what is its by superpeer_home: nobody
- * else holds it, and after a restart it begins with nothing. */
+ * The ring's table is in the registry. */
 #ifndef SH_SUPERPEER_SUPERPEER_RING_INT_H
 #define SH_SUPERPEER_SUPERPEER_RING_INT_H
 
@@ -58,13 +56,6 @@ struct sh_superpeer_ring {
     bool is_started, is_whole, is_stale, is_refused;
     struct sh_arcs seen; /* the table that the ring was told */
     uint64_t beat_ns;
-    /* A leader's: the question to the others whether it still is, and when the last one that they
-     * have affirmed was asked; 0: never. */
-    struct sh_raft_read read;
-    bool is_reading;
-    uint64_t read_ns, confirmed_ns;
-    /* With ZooKeeper: when this was called last, and when it was not for long. */
-    uint64_t stepped_ns, away_ns;
     /* A lease that the leader, at that epoch, has offered; 0: none. */
     struct {
         uint64_t until_ns, epoch;

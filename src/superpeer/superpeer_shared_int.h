@@ -1,22 +1,18 @@
 /* The inside of a shared registry: superpeer_shared.c (life, messages), superpeer_commands.c (what
- * is replicated, and who waits for it), superpeer_watch.c (who is alive, and who should be a
- * voter).
+ * is agreed on, and who waits for it), superpeer_watch.c (who is alive), superpeer_grant.c (leases),
+ * and below them, behind consensus.h, superpeer_raft.c or superpeer_zookeeper.c (how it is agreed on).
  *
- *   join, leave ------> pending --PROPOSE--> leader --raft--> apply at each ----> answer, where it
- *                         '--- again until it was applied ---'                    was asked
+ *   join, leave ------> pending --> leader, or itself --consensus--> carried out ----> answer, where
+ *                         '--- again until it was carried out ---'                    it was asked
  *   heartbeats -------> heard ----HEARD----> leader: who is silent has failed, who is not is back
  *   lost connection --> PING --FAIL--------> leader
  *
  * Only the leader decides who is silent, by what all superpeers have heard, so that a superpeer
- * that is cut off from a node blames nobody. Joins and leaves may be applied twice: an instance
+ * that is cut off from a node blames nobody. Joins and leaves may be carried out twice: an instance
  * that is a member gets the ID that it has.
  *
- * Superpeers are nodes of the registry too, with the IDs 1 to 63, which are raft's servers. The
- * registry says who should be one, and the leader changes raft's members after it, one at a time:
- * a new one is a learner until it has caught up.
- *
- * With ZooKeeper (superpeer_zookeeper.c) each superpeer carries its commands out by itself on a
- * copy of the registry, and replaces the value there by that; who leads decides who is silent.
+ * Superpeers are nodes of the registry too, with the IDs 1 to 63. The registry says who should be
+ * one, and the consensus makes its members follow.
  *
  * A command:
  *   0   u8   kind
@@ -28,9 +24,8 @@
 #ifndef SH_SUPERPEER_SUPERPEER_SHARED_INT_H
 #define SH_SUPERPEER_SUPERPEER_SHARED_INT_H
 
-#include "raft/raft.h"
+#include "superpeer/consensus.h"
 #include "superpeer/superpeer_int.h"
-#include "superpeer/zookeeper.h"
 
 #define SH_SHARED_NIDS (SH_PEER_NID_MAX + 1)
 
@@ -64,57 +59,26 @@ struct sh_pending {
     struct sh_reply_to reply_to;
     sh_msg_type type;
     uint64_t resend_ns, deadline_ns;
-    bool is_in_batch;  /* with ZooKeeper: carried out, and about to be written */
-    uint64_t again_ns; /* with ZooKeeper: not to be carried out before */
-    enum shoal_err err;
-    shoal_nid nid;
-    size_t size;
-    uint8_t command[];
-};
-
-/* A command for which nobody waits, with ZooKeeper. */
-struct sh_decided {
-    struct sh_decided *next;
-    bool is_in_batch;
     size_t size;
     uint8_t command[];
 };
 
 struct sh_shared {
-    struct sh_raft *raft; /* NULL: the registry is in ZooKeeper */
-    /* With ZooKeeper (superpeer_zookeeper.c). */
-    struct sh_zookeeper *zookeeper;
-    uint64_t number_loaded;      /* which value the registry holds */
-    bool is_unreadable;          /* the value there can't be loaded: what is here is old */
-    struct sh_registry *scratch; /* what is being written; NULL: nothing */
-    struct sh_decided *decided;
-    size_t decided_count;
-    size_t batch_max; /* commands that one value takes in: fewer while it is nearly full; 0: all */
-    void (*on_enrolled)(void *arg);
-    uint64_t superpeer_heard_ns[SH_SUPERPEERS_MAX + 1];
+    struct sh_consensus *consensus;                    /* NULL: not made yet */
     uint64_t superpeer_gone_ns[SH_SUPERPEERS_MAX + 1]; /* when it was found dead last */
     char cluster[64];
     char address[SH_MSG_ADDRESS_MAX];
     uint64_t instance;
     void (*on_dismissed)(void *arg);
     bool is_dismissed, was_told; /* told: on_dismissed was called */
-    uint64_t stranger; /* the other log whose members have told this one that it has left */
     /* Where the superpeers are, by ID, as was heard last; empty: not known. */
     char contacts[SH_SUPERPEERS_MAX + 1][SH_MSG_ADDRESS_MAX];
-    uint64_t fresh; /* bit n: superpeer n itself said so in this run */
-    /* Where superpeers may be, by the options: called while no leader is heard. */
-    char (*hints)[SH_MSG_ADDRESS_MAX];
-    uint16_t hints_count;
-    uint64_t election_ns, here_ns;
-    uint64_t started_ns;
+    uint64_t election_ns;
     struct sh_pending *pending, **pending_end;
     size_t pending_count;
     uint64_t number; /* of the last command */
     uint64_t watch_ns, watched_ns;
-    uint64_t voters;       /* who votes, as was logged last: bit n is superpeer n */
     uint64_t led_since_ns; /* 0: somebody else leads */
-    uint64_t watched;      /* entries to this one must be applied before the leader looks again: to
-                            * the last verdict, and to the end of the log when it looked last */
     uint64_t failed_ns;    /* when the last failure was applied */
     uint64_t claimed;      /* highest epoch that a member claimed since the last HEARD */
     uint64_t heard[SH_SHARED_NIDS / 64 + 1]; /* nodes heard since then, by ID */
@@ -126,9 +90,8 @@ struct sh_shared {
     uint64_t reported_ns;
     uint64_t reported[SH_SHARED_NIDS / 64 + 1];
     uint64_t confirmed_ns[SH_SHARED_NIDS];
-    /* Of the leader: when it was sure to lead last, the entries from before its time, and the nodes
-     * whose failure is being decided. */
-    uint64_t led_ns, led_last;
+    /* Of the leader: when it was sure to lead last, and the nodes whose failure is being decided. */
+    uint64_t led_ns;
     uint64_t doomed[SH_SHARED_NIDS / 64 + 1];
 };
 
@@ -153,6 +116,8 @@ void sh_shared_lost(struct sh_superpeer *superpeer, const struct sh_msg_in *in, 
 /* Forgets a peer to which nothing refers; the FORGET of an operator is answered then. */
 void sh_shared_forget(struct sh_superpeer *superpeer, struct sh_reply_to reply_to, shoal_nid nid,
                       uint64_t instance);
+/* Whether a request still waits for the command of that number. */
+bool sh_shared_is_pending(const struct sh_superpeer *superpeer, uint64_t number);
 unsigned sh_shared_pending_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 void sh_shared_pending_drop(struct sh_superpeer *superpeer);
 
@@ -161,14 +126,13 @@ unsigned sh_shared_watch_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 /* Another superpeer does not answer. is_dead: its process is no more. */
 void sh_shared_superpeer_gone(struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead);
 void sh_shared_on_heard(void *arg, struct sh_msg_in *in);
-void sh_shared_on_here(void *arg, struct sh_msg_in *in);
-void sh_shared_on_dismissed(void *arg, struct sh_msg_in *in);
-/* Whether all of raft's voters are in the registry: not yet so right after a cluster's start. */
+/* Who decides and is not in the registry yet, as right after a cluster's start: bit n is superpeer
+ * n. And whether there are none. */
+uint64_t sh_shared_strangers(const struct sh_superpeer *superpeer);
 bool sh_shared_is_whole(const struct sh_superpeer *superpeer);
-/* Whether no leader was heard lately. */
-bool sh_shared_is_lost(const struct sh_superpeer *superpeer, uint64_t now_ns);
-
 bool sh_shared_leads(const struct sh_superpeer *superpeer);
+/* Who leads, as far as is known; NONE: nobody. */
+shoal_nid sh_shared_leader(const struct sh_superpeer *superpeer);
 
 /* superpeer_grant.c */
 /* Notes whether this one leads: in each step, before leases are granted. */
@@ -188,23 +152,20 @@ bool sh_shared_is_doomed(const struct sh_superpeer *superpeer, shoal_nid nid);
 void sh_shared_joined(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t asked_ns);
 void sh_shared_dismissed(struct sh_superpeer *superpeer);
 
-/* superpeer_zookeeper.c */
-SHOAL_NODISCARD enum shoal_err sh_shared_zookeeper_open(struct sh_superpeer *superpeer,
-                                                        const struct sh_superpeer_config *config);
-void sh_shared_zookeeper_close(struct sh_superpeer *superpeer);
-unsigned sh_shared_zookeeper_step(struct sh_superpeer *superpeer, uint64_t now_ns);
-bool sh_shared_zookeeper_is_current(const struct sh_superpeer *superpeer);
-/* Queues a command for which nobody waits. */
-void sh_shared_zookeeper_decide(struct sh_superpeer *superpeer, struct sh_bytes bytes);
-
 /* superpeer_shared.c: another superpeer is said to be at that address. */
 void sh_shared_contact_set(struct sh_superpeer *superpeer, shoal_nid nid, struct sh_bytes address);
 /* The same of all superpeers in a view. */
 void sh_shared_contacts_take(struct sh_superpeer *superpeer, const struct sh_view *view);
 SHOAL_NODISCARD enum shoal_err sh_shared_registry_make(const struct sh_superpeer *superpeer,
                                                        struct sh_registry **registry_out);
+/* A registry as an image says. ECLUSTER, ECORRUPT, EVERSION, ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_shared_registry_read(const struct sh_superpeer *superpeer,
+                                                       struct sh_bytes image,
+                                                       struct sh_registry **registry_out);
+/* Puts a registry (taken) in the place of the one that there is. */
+void sh_shared_registry_set(struct sh_superpeer *superpeer, struct sh_registry *registry);
 bool sh_shared_is_other(const struct sh_superpeer *superpeer, shoal_nid nid);
-/* Sends what raft or the ring wants another superpeer to have. What can't be sent is lost: they say
+/* Sends what the consensus or the ring wants another superpeer to have. What can't be sent is lost: they say
  * it again. */
 void sh_shared_send(struct sh_superpeer *superpeer, shoal_nid to, sh_msg_type type,
                     struct sh_bytes bytes);

@@ -1,6 +1,6 @@
-/* A registry in ZooKeeper: one value, the registry's image, that every superpeer may replace.
+/* The superpeers agree in a ZooKeeper: one value, the registry's image, that each of them may replace.
  *
- *   requests, decisions --> a copy of the registry --image--> ZooKeeper, if nobody was faster
+ *   propose --> queue --> a copy of the registry --image--> ZooKeeper, if nobody was faster
  *                                  '--- becomes the registry, and requests are answered
  *   the value changes  --> another registry in the place of ours
  *
@@ -8,7 +8,10 @@
  * again on the new value: everything may be done twice.
  *
  * A value has a bound. Commands that do not fit into it together go in ever smaller batches, down
- * to one: the one that does not fit by itself is refused, and the others are not lost with it. */
+ * to one: the one that does not fit by itself is refused, and the others are not lost with it.
+ *
+ * A superpeer whose data_dir does not say which one it is gets its ID from the registry, by its
+ * address; until then it has neither a journal nor a part in the ring. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,12 +20,39 @@
 #include "base/log.h"
 #include "cluster/proto.h"
 #include "superpeer/superpeer_shared_int.h"
+#include "superpeer/zookeeper.h"
 
-#define DECIDED_MAX 1024
+#define QUEUE_MAX 4096
 
-static uint64_t now_of(const struct sh_superpeer *superpeer)
+struct queued {
+    struct queued *next;
+    bool is_in_batch;
+    enum shoal_err err;
+    shoal_nid nid;
+    size_t size;
+    uint8_t command[];
+};
+
+struct zookeeper_consensus {
+    struct sh_consensus base;
+    struct sh_superpeer *superpeer;
+    struct sh_zookeeper *zookeeper;
+    void (*on_enrolled)(void *arg, enum shoal_err err);
+    bool is_enrolled, is_over; /* over: it has an ID and can't go on with it */
+    uint64_t enrol_ns;         /* when it asks for its ID again */
+    uint64_t number_loaded;    /* which value the registry holds */
+    bool is_unreadable;        /* the value there can't be loaded: what is here is old */
+    uint64_t led_ns;
+    struct sh_registry *scratch; /* what is being written; NULL: nothing */
+    struct queued *queue, **queue_end;
+    size_t queue_count;
+    size_t batch_max; /* commands that one value takes in: fewer while it is nearly full; 0: all */
+    uint64_t heard_ns[SH_SUPERPEERS_MAX + 1];
+};
+
+static struct zookeeper_consensus *of(const struct sh_consensus *consensus)
 {
-    return sh_now(&superpeer->env.clock);
+    return (struct zookeeper_consensus *)consensus;
 }
 
 static shoal_nid own_nid(const struct sh_superpeer *superpeer)
@@ -30,196 +60,192 @@ static shoal_nid own_nid(const struct sh_superpeer *superpeer)
     return (shoal_nid){(uint16_t)(superpeer->index + 1)};
 }
 
-void sh_shared_zookeeper_decide(struct sh_superpeer *superpeer, struct sh_bytes bytes)
+/* --- The queue ------------------------------------------------------------------------------- */
+
+/* What is there already is not taken again. */
+static void propose(struct sh_consensus *consensus, struct sh_bytes command, bool is_verdict)
 {
-    struct sh_shared *shared = superpeer->shared;
-    struct sh_decided *decided = NULL;
-    if (shared->decided_count < DECIDED_MAX)
-        decided = malloc(sizeof *decided + bytes.size);
-    if (!decided)
-        return; /* it is decided again with a later heartbeat */
-    *decided = (struct sh_decided){.size = bytes.size};
-    memcpy(decided->command, bytes.at, bytes.size);
-    struct sh_decided **end = &shared->decided;
-    while (*end) /* in order, as not all may go with one value */
-        end = &(*end)->next;
-    *end = decided;
-    shared->decided_count++;
+    (void)is_verdict;
+    struct zookeeper_consensus *self = of(consensus);
+    for (const struct queued *queued = self->queue; queued; queued = queued->next) {
+        if (queued->size == command.size && memcmp(queued->command, command.at, command.size) == 0)
+            return;
+    }
+    struct queued *queued = NULL;
+    if (self->queue_count < QUEUE_MAX)
+        queued = malloc(sizeof *queued + command.size);
+    if (!queued)
+        return; /* it is proposed again */
+    *queued = (struct queued){.size = command.size};
+    memcpy(queued->command, command.at, command.size);
+    *self->queue_end = queued;
+    self->queue_end = &queued->next;
+    self->queue_count++;
 }
 
-/* Drops the decisions that were written, or all. */
-static void decided_drop(struct sh_shared *shared, bool all)
+static void queued_end(struct zookeeper_consensus *self, struct queued **at)
 {
-    struct sh_decided **at = &shared->decided;
-    while (*at) {
-        struct sh_decided *decided = *at;
-        if (!all && !decided->is_in_batch) {
-            at = &decided->next;
-            continue;
-        }
-        *at = decided->next;
-        shared->decided_count--;
-        free(decided);
-    }
+    struct queued *queued = *at;
+    *at = queued->next;
+    if (!*at)
+        self->queue_end = at;
+    self->queue_count--;
+    free(queued);
 }
 
 /* --- The registry of a value ----------------------------------------------------------------- */
 
 /* A registry as the value says; an empty value is a new cluster's. */
-static enum shoal_err registry_of_value(struct sh_superpeer *superpeer,
+static enum shoal_err registry_of_value(const struct zookeeper_consensus *self,
                                         struct sh_registry **registry_out)
 {
-    struct sh_bytes value = sh_zookeeper_value(superpeer->shared->zookeeper);
-    struct sh_registry *registry;
-    uint64_t sequence;
-    enum shoal_err err = sh_shared_registry_make(superpeer, &registry);
-    if (err)
-        return err;
-    if (value.size) {
-        err = sh_registry_image_check(value, &sequence);
-        if (!err)
-            err = sh_registry_image_load(registry, now_of(superpeer), value);
-    }
-    if (err) {
-        sh_registry_destroy(registry);
-        return err;
-    }
-    *registry_out = registry;
-    return SHOAL_OK;
+    struct sh_bytes value = sh_zookeeper_value(self->zookeeper);
+    return value.size ? sh_shared_registry_read(self->superpeer, value, registry_out)
+                      : sh_shared_registry_make(self->superpeer, registry_out);
 }
 
-/* From the first time on that the value names this one, it has an ID. */
-static void enrol(struct sh_superpeer *superpeer)
+/* Puts a registry, which is that of the value, in the place of the one that there is. */
+static void adopt(struct zookeeper_consensus *self, struct sh_registry *registry)
 {
-    struct sh_shared *shared = superpeer->shared;
+    sh_shared_registry_set(self->superpeer, registry);
+    self->number_loaded = sh_zookeeper_number(self->zookeeper);
+}
+
+static unsigned value_step(struct zookeeper_consensus *self)
+{
+    struct sh_registry *registry;
+    if (self->scratch || self->number_loaded == sh_zookeeper_number(self->zookeeper))
+        return 0;
+    enum shoal_err err = registry_of_value(self, &registry);
+    if (err) {
+        if (!self->is_unreadable)
+            SH_ERROR("cluster", "the registry in ZooKeeper can't be used", SH_ERR(err));
+        self->is_unreadable = true; /* tried again, and nothing is answered meanwhile */
+        return 0;
+    }
+    self->is_unreadable = false;
+    adopt(self, registry);
+    return 1;
+}
+
+/* --- Its ID ---------------------------------------------------------------------------------- */
+
+/* The registry's superpeer that this one is; NULL: none yet. */
+static const struct sh_node *own_node(const struct sh_superpeer *superpeer)
+{
     const struct sh_view *view = sh_registry_view(superpeer->registry);
+    if (own_nid(superpeer).v)
+        return sh_view_find(view, own_nid(superpeer));
     for (size_t i = 0; i < view->count && view->nodes[i].role == SH_ROLE_SUPERPEER; i++) {
         const struct sh_node *node = &view->nodes[i];
-        if (node->state == SH_NODE_LEFT || strcmp(node->address, shared->address) != 0)
-            continue;
-        superpeer->index = (uint16_t)(node->nid.v - 1);
-        sh_msg_nid_set(superpeer->msg, node->nid);
-        sh_zookeeper_stand(shared->zookeeper, node->nid.v);
-        SH_INFO("cluster", "the registry is in ZooKeeper", SH_U64("superpeer", node->nid.v));
-        if (shared->on_enrolled)
-            shared->on_enrolled(superpeer->arg);
+        if (node->state != SH_NODE_LEFT && strcmp(node->address, superpeer->shared->address) == 0)
+            return node;
+    }
+    return NULL;
+}
+
+/* From the first time on that the registry names this one, it may lead. */
+static void enrol_step(struct zookeeper_consensus *self, uint64_t now_ns)
+{
+    struct sh_superpeer *superpeer = self->superpeer;
+    const struct sh_node *own = own_node(superpeer);
+    if (self->is_enrolled || !self->number_loaded || (own && own->state == SH_NODE_LEFT))
+        return;
+    if (!own) {
+        struct sh_command command = {.kind = SH_COMMAND_SUPERPEER,
+                                     .nid = own_nid(superpeer),
+                                     .instance = superpeer->shared->instance,
+                                     .address = sh_bytes_text(superpeer->shared->address)};
+        if (now_ns >= self->enrol_ns)
+            sh_shared_decide(superpeer, &command);
+        if (now_ns >= self->enrol_ns)
+            self->enrol_ns = now_ns + superpeer->heartbeat_ns;
         return;
     }
-    struct sh_command command = {.kind = SH_COMMAND_SUPERPEER,
-                                 .instance = shared->instance,
-                                 .address = sh_bytes_text(shared->address)};
-    if (!shared->decided)
-        sh_shared_decide(superpeer, &command);
-}
-
-/* Puts a registry in the place of the one that there is. */
-static void adopt(struct sh_superpeer *superpeer, struct sh_registry *registry)
-{
-    struct sh_shared *shared = superpeer->shared;
-    sh_registry_times_take(registry, superpeer->registry);
-    sh_registry_destroy(superpeer->registry);
-    superpeer->registry = registry;
-    shared->number_loaded = sh_zookeeper_number(shared->zookeeper);
-    const struct sh_view *view = sh_registry_view(registry);
-    sh_shared_contacts_take(superpeer, view);
-    if (!own_nid(superpeer).v)
-        enrol(superpeer);
-}
-
-static unsigned value_step(struct sh_superpeer *superpeer)
-{
-    struct sh_shared *shared = superpeer->shared;
-    struct sh_registry *registry;
-    if (shared->scratch || shared->number_loaded == sh_zookeeper_number(shared->zookeeper))
-        return 0;
-    enum shoal_err err = registry_of_value(superpeer, &registry);
-    if (err) {
-        if (!shared->is_unreadable)
-            SH_ERROR("cluster", "the registry in ZooKeeper can't be used", SH_ERR(err));
-        shared->is_unreadable = true; /* tried again, and nothing is answered meanwhile */
-        return 0;
+    self->is_enrolled = true;
+    if (!own_nid(superpeer).v) {
+        superpeer->index = (uint16_t)(own->nid.v - 1);
+        sh_msg_nid_set(superpeer->msg, own->nid);
+        enum shoal_err err = sh_superpeer_ring_open(superpeer);
+        self->is_over = err;
+        if (err)
+            sh_superpeer_ring_close(superpeer);
+        if (self->on_enrolled)
+            self->on_enrolled(superpeer->arg, err);
+        if (err)
+            return;
     }
-    shared->is_unreadable = false;
-    adopt(superpeer, registry);
-    return 1;
+    sh_zookeeper_stand(self->zookeeper, own->nid.v);
+    SH_INFO("cluster", "the registry is in ZooKeeper", SH_U64("superpeer", own->nid.v));
 }
 
 /* --- Writing --------------------------------------------------------------------------------- */
 
-/* Carries out what waits, as much as one value takes in; returns how many commands that were. */
-static size_t carry_out_some(struct sh_superpeer *superpeer, struct sh_registry *scratch)
+/* Whether a queued command is still to be carried out. Of what a leader decided, another one may have
+ * taken the opposite for granted since; and a request is over if nobody waits for it any more. */
+static bool is_wanted(struct sh_superpeer *superpeer, const struct sh_command *command)
 {
-    struct sh_shared *shared = superpeer->shared;
+    if (command->kind == SH_COMMAND_FAIL && !command->state && !sh_shared_leads(superpeer))
+        return false;
+    return !command->number || sh_shared_is_pending(superpeer, command->number);
+}
+
+/* Carries out what waits, as much as one value takes in; returns how many commands that were. */
+static size_t carry_out_some(struct zookeeper_consensus *self, struct sh_registry *scratch)
+{
     struct sh_command command;
-    size_t count = 0, most = shared->batch_max ? shared->batch_max : SIZE_MAX;
-    for (struct sh_pending *pending = shared->pending; pending && count < most;
-         pending = pending->next) {
-        if (now_of(superpeer) < pending->again_ns)
-            continue;
-        bool is_sound = sh_command_get(sh_bytes_make(pending->command, pending->size), &command);
+    size_t count = 0, most = self->batch_max ? self->batch_max : SIZE_MAX;
+    for (struct queued *queued = self->queue; queued && count < most; queued = queued->next) {
+        bool is_sound = sh_command_get(sh_bytes_make(queued->command, queued->size), &command);
         SH_ASSERT(is_sound);
-        pending->nid = command.nid;
-        pending->err = sh_shared_carry_out(superpeer, scratch, &command, &pending->nid);
-        pending->is_in_batch = true;
+        queued->nid = command.nid;
+        queued->is_in_batch = true;
         count++;
-    }
-    for (struct sh_decided *decided = shared->decided; decided && count < most;
-         decided = decided->next) {
-        shoal_nid nid;
-        /* Of what a leader decided, another one may have taken the opposite for granted since. */
-        if (sh_command_get(sh_bytes_make(decided->command, decided->size), &command) &&
-            (command.kind != SH_COMMAND_FAIL || command.state || sh_shared_leads(superpeer)))
-            (void)!sh_shared_carry_out(superpeer, scratch, &command, &nid);
-        decided->is_in_batch = true;
-        count++;
+        if (is_wanted(self->superpeer, &command))
+            queued->err = sh_shared_carry_out(self->superpeer, scratch, &command, &queued->nid);
     }
     return count;
 }
 
 /* Ends the batch: its requests are answered, or will be carried out again. */
-static void batch_end(struct sh_superpeer *superpeer, bool is_done, enum shoal_err err)
+static void batch_end(struct zookeeper_consensus *self, bool is_done, enum shoal_err err)
 {
-    struct sh_shared *shared = superpeer->shared;
-    struct sh_pending *next;
-    for (struct sh_pending *pending = shared->pending; pending; pending = next) {
+    for (struct queued **at = &self->queue; *at;) {
+        struct queued *queued = *at;
         struct sh_command command;
-        next = pending->next;
-        if (!pending->is_in_batch)
+        bool is_over = queued->is_in_batch && is_done;
+        queued->is_in_batch = false;
+        if (!is_over) {
+            at = &queued->next;
             continue;
-        pending->is_in_batch = false;
-        if (pending->err == SHOAL_EBUSY)
-            pending->again_ns = now_of(superpeer) + superpeer->heartbeat_ns / 4;
-        if (is_done && sh_command_get(sh_bytes_make(pending->command, pending->size), &command))
-            sh_shared_answer(superpeer, &command, err ? err : pending->err, pending->nid);
+        }
+        if (sh_command_get(sh_bytes_make(queued->command, queued->size), &command) &&
+            command.number)
+            sh_shared_answer(self->superpeer, &command, err ? err : queued->err, queued->nid);
+        queued_end(self, at);
     }
-    if (is_done)
-        decided_drop(shared, false);
-    for (struct sh_decided *decided = shared->decided; decided; decided = decided->next)
-        decided->is_in_batch = false;
 }
 
 /* What was in a batch fits: the next one may have more, of a value that grows no more. */
-static void batch_grow(struct sh_shared *shared)
+static void batch_grow(struct zookeeper_consensus *self)
 {
-    size_t all = shared->pending_count + shared->decided_count;
-    shared->batch_max = 2 * shared->batch_max < all ? 2 * shared->batch_max : 0;
+    self->batch_max = 2 * self->batch_max < self->queue_count ? 2 * self->batch_max : 0;
 }
 
 /* What was in a batch does not fit. */
-static void batch_too_big(struct sh_superpeer *superpeer, size_t count)
+static void batch_too_big(struct zookeeper_consensus *self, size_t count)
 {
-    struct sh_shared *shared = superpeer->shared;
     if (count > 1) {
-        shared->batch_max = count / 2;
-        batch_end(superpeer, false, SHOAL_OK);
+        self->batch_max = count / 2;
+        batch_end(self, false, SHOAL_OK);
         return;
     }
     SH_ERROR("cluster", "the registry has grown too big for ZooKeeper: a change is refused",
              SH_U64("bytes_max", SH_ZOOKEEPER_VALUE_BYTES_MAX));
-    batch_end(superpeer, true, SHOAL_ELIMIT);
+    batch_end(self, true, SHOAL_ELIMIT);
 }
 
-static enum shoal_err write_image(struct sh_superpeer *superpeer,
+static enum shoal_err write_image(struct zookeeper_consensus *self,
                                   const struct sh_registry *registry)
 {
     size_t size = sh_registry_image_size(registry);
@@ -231,109 +257,190 @@ static enum shoal_err write_image(struct sh_superpeer *superpeer,
     struct sh_writer w = sh_writer_make(bytes, size);
     sh_registry_image_put(&w, registry, 0);
     SH_ASSERT(sh_writer_ok(&w) && w.at == w.end);
-    enum shoal_err err =
-        sh_zookeeper_write(superpeer->shared->zookeeper, sh_bytes_make(bytes, size));
+    enum shoal_err err = sh_zookeeper_write(self->zookeeper, sh_bytes_make(bytes, size));
     free(bytes);
     return err;
 }
 
-static bool is_pending(const struct sh_superpeer *superpeer)
+static unsigned batch_begin(struct sh_consensus *consensus, uint64_t now_ns)
 {
-    const struct sh_pending *pending = superpeer->shared->pending;
-    while (pending && now_of(superpeer) < pending->again_ns)
-        pending = pending->next;
-    return pending;
-}
-
-static unsigned batch_begin(struct sh_superpeer *superpeer)
-{
-    struct sh_shared *shared = superpeer->shared;
+    (void)now_ns;
+    struct zookeeper_consensus *self = of(consensus);
     struct sh_registry *scratch;
-    if (shared->scratch || (!is_pending(superpeer) && !shared->decided) ||
-        !sh_zookeeper_can_write(shared->zookeeper) || registry_of_value(superpeer, &scratch))
+    if (self->scratch || !self->queue || !sh_zookeeper_can_write(self->zookeeper) ||
+        registry_of_value(self, &scratch))
         return 0;
     uint64_t changes = sh_registry_changes(scratch);
-    size_t count = carry_out_some(superpeer, scratch);
+    size_t count = carry_out_some(self, scratch);
     if (sh_registry_changes(scratch) == changes) {
         sh_registry_destroy(scratch);
-        batch_end(superpeer, true, SHOAL_OK);
-        batch_grow(shared);
+        batch_end(self, true, SHOAL_OK);
+        batch_grow(self);
         return 1;
     }
-    enum shoal_err err = write_image(superpeer, scratch);
+    enum shoal_err err = write_image(self, scratch);
     if (!err) {
-        shared->scratch = scratch;
+        self->scratch = scratch;
         return 1;
     }
     sh_registry_destroy(scratch);
     if (err == SHOAL_ETOOBIG) {
-        batch_too_big(superpeer, count);
+        batch_too_big(self, count);
         return 1;
     }
-    batch_end(superpeer, false, SHOAL_OK);
+    batch_end(self, false, SHOAL_OK);
     return 0;
 }
 
-static unsigned written_step(struct sh_superpeer *superpeer)
+static unsigned written_step(struct zookeeper_consensus *self)
 {
-    struct sh_shared *shared = superpeer->shared;
-    if (!shared->scratch)
+    if (!self->scratch)
         return 0;
-    enum shoal_err err = sh_zookeeper_written(shared->zookeeper);
+    enum shoal_err err = sh_zookeeper_written(self->zookeeper);
     if (err == SHOAL_EAGAIN)
         return 0;
-    struct sh_registry *scratch = shared->scratch;
-    shared->scratch = NULL;
+    struct sh_registry *scratch = self->scratch;
+    self->scratch = NULL;
     if (err)
         sh_registry_destroy(scratch);
     else
-        adopt(superpeer, scratch);
-    batch_end(superpeer, !err, SHOAL_OK);
+        adopt(self, scratch);
+    batch_end(self, !err, SHOAL_OK);
     if (!err)
-        batch_grow(shared);
+        batch_grow(self);
     return 1;
 }
 
-/* --- Life ------------------------------------------------------------------------------------ */
+/* --- The table ------------------------------------------------------------------------------- */
 
-unsigned sh_shared_zookeeper_step(struct sh_superpeer *superpeer, uint64_t now_ns)
+static unsigned step(struct sh_consensus *consensus, uint64_t now_ns)
 {
-    struct sh_shared *shared = superpeer->shared;
-    unsigned work = sh_zookeeper_step(shared->zookeeper, now_ns);
-    work += written_step(superpeer);
-    work += value_step(superpeer);
-    if (own_nid(superpeer).v) {
-        work += sh_shared_watch_step(superpeer, now_ns);
-        if (superpeer->ring || !sh_superpeer_ring_open(superpeer))
-            work += sh_superpeer_ring_step(superpeer, now_ns);
-    }
-    if (!shared->scratch) /* or one might be refused that is being written */
-        work += sh_shared_pending_step(superpeer, now_ns);
-    work += batch_begin(superpeer);
+    struct zookeeper_consensus *self = of(consensus);
+    unsigned work = sh_zookeeper_step(self->zookeeper, now_ns);
+    work += written_step(self);
+    work += value_step(self);
+    enrol_step(self, now_ns);
+    /* A value that was read and can't be taken yet may tell of failures. */
+    if (!sh_zookeeper_leads(self->zookeeper))
+        self->led_ns = 0;
+    else if (self->number_loaded == sh_zookeeper_number(self->zookeeper))
+        self->led_ns = sh_zookeeper_led_ns(self->zookeeper);
     return work;
 }
 
-bool sh_shared_zookeeper_is_current(const struct sh_superpeer *superpeer)
+static uint64_t due_ns(const struct sh_consensus *consensus, uint64_t now_ns)
 {
-    const struct sh_shared *shared = superpeer->shared;
-    const struct sh_node *own =
-        sh_view_find(sh_registry_view(superpeer->registry), own_nid(superpeer));
-    return sh_zookeeper_is_current(shared->zookeeper) && !shared->is_unreadable && own &&
-           own->state != SH_NODE_LEFT;
+    return sh_zookeeper_due_ns(of(consensus)->zookeeper, now_ns);
 }
 
-enum shoal_err sh_shared_zookeeper_open(struct sh_superpeer *superpeer,
-                                        const struct sh_superpeer_config *config)
+static bool is_settled(const struct sh_consensus *consensus)
 {
-    return sh_zookeeper_create(config->zookeeper, config->cluster, superpeer->failure_ns,
-                               superpeer->heartbeat_ns / 2, &superpeer->shared->zookeeper);
+    return !of(consensus)->queue;
 }
 
-void sh_shared_zookeeper_close(struct sh_superpeer *superpeer)
+static bool leads(const struct sh_consensus *consensus)
 {
-    struct sh_shared *shared = superpeer->shared;
-    sh_zookeeper_destroy(shared->zookeeper);
-    sh_registry_destroy(shared->scratch);
-    shared->scratch = NULL;
-    decided_drop(shared, true);
+    return sh_zookeeper_leads(of(consensus)->zookeeper);
+}
+
+static uint16_t leader(const struct sh_consensus *consensus)
+{
+    return sh_zookeeper_leader(of(consensus)->zookeeper);
+}
+
+static uint64_t term(const struct sh_consensus *consensus)
+{
+    return sh_zookeeper_term(of(consensus)->zookeeper);
+}
+
+static uint64_t led_ns(const struct sh_consensus *consensus, uint64_t now_ns)
+{
+    (void)now_ns;
+    return of(consensus)->led_ns;
+}
+
+static bool is_current(const struct sh_consensus *consensus, uint64_t now_ns)
+{
+    (void)now_ns;
+    const struct zookeeper_consensus *self = of(consensus);
+    return sh_zookeeper_is_current(self->zookeeper) && !self->is_unreadable && !self->is_over;
+}
+
+static uint64_t heard_ns(const struct sh_consensus *consensus, shoal_nid nid)
+{
+    return of(consensus)->heard_ns[nid.v];
+}
+
+static void heard(struct sh_consensus *consensus, shoal_nid nid, uint64_t now_ns)
+{
+    of(consensus)->heard_ns[nid.v] = now_ns;
+}
+
+/* ZooKeeper's servers do. */
+static uint64_t members(const struct sh_consensus *consensus)
+{
+    (void)consensus;
+    return 0;
+}
+
+static bool needs(const struct sh_consensus *consensus, shoal_nid nid)
+{
+    (void)consensus;
+    (void)nid;
+    return false;
+}
+
+static void report(const struct sh_consensus *consensus, struct sh_report *report)
+{
+    report->kind = SH_REPORT_ZOOKEEPER;
+    report->role = leads(consensus) ? SH_REPORT_LEADER : SH_REPORT_FOLLOWER;
+    report->leader.v = leader(consensus);
+}
+
+static void destroy(struct sh_consensus *consensus)
+{
+    struct zookeeper_consensus *self = of(consensus);
+    sh_zookeeper_destroy(self->zookeeper);
+    sh_registry_destroy(self->scratch);
+    while (self->queue)
+        queued_end(self, &self->queue);
+    free(self);
+}
+
+static const struct sh_consensus_ops ops = {.destroy = destroy,
+                                            .step = step,
+                                            .send = batch_begin,
+                                            .due_ns = due_ns,
+                                            .propose = propose,
+                                            .is_settled = is_settled,
+                                            .leads = leads,
+                                            .leader = leader,
+                                            .term = term,
+                                            .led_ns = led_ns,
+                                            .is_current = is_current,
+                                            .heard_ns = heard_ns,
+                                            .heard = heard,
+                                            .members = members,
+                                            .needs = needs,
+                                            .report = report};
+
+enum shoal_err sh_consensus_zookeeper_open(struct sh_superpeer *superpeer,
+                                           const struct sh_superpeer_config *config,
+                                           uint64_t now_ns)
+{
+    struct zookeeper_consensus *self = calloc(1, sizeof *self);
+    if (!self)
+        return SHOAL_ENOMEM;
+    self->base.ops = &ops;
+    self->superpeer = superpeer;
+    self->on_enrolled = config->on_enrolled;
+    self->enrol_ns = now_ns;
+    self->queue_end = &self->queue;
+    superpeer->shared->consensus = &self->base;
+    enum shoal_err err =
+        sh_zookeeper_create(config->zookeeper, config->cluster, superpeer->failure_ns,
+                            superpeer->heartbeat_ns / 2, &self->zookeeper);
+    if (!err && own_nid(superpeer).v)
+        err = sh_superpeer_ring_open(superpeer);
+    return err;
 }

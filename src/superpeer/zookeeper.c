@@ -11,6 +11,7 @@
 #include "base/crew.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "cluster/view.h"
 
 #define PATH_MAX_BYTES 96
 #define POLL_BUSY_NS UINT64_C(500000)
@@ -38,6 +39,7 @@ struct event {
     int rc;           /* SESSION: the state */
     int32_t version;
     int64_t owner;
+    uint64_t created; /* when the leader's entry was made, in ZooKeeper's count of changes */
     size_t size;
     uint8_t bytes[];
 };
@@ -79,6 +81,7 @@ struct sh_zookeeper {
     bool leader_is_known, leader_is_asked, leader_is_free;
     bool leads;
     uint16_t leader;
+    uint64_t term;
     /* When it surely led: each question is dated by its sending, and counts once the value has been
      * read that it found. */
     uint64_t confirm_ns, confirm_due_ns, confirm_sent_ns;
@@ -131,6 +134,7 @@ static void on_data(int rc, const char *bytes, int size, const struct Stat *stat
     if (rc == ZOK && stat) {
         event.version = stat->version;
         event.owner = stat->ephemeralOwner;
+        event.created = (uint64_t)stat->czxid;
     }
     end(data, &event, bytes, rc == ZOK ? size : 0);
 }
@@ -397,10 +401,25 @@ static void on_value_written(struct sh_zookeeper *zookeeper, const struct event 
         trouble(zookeeper, event->rc, now_ns);
 }
 
+bool sh_zookeeper_leader_get(struct sh_bytes bytes, uint16_t *leader_out)
+{
+    unsigned leader = 0;
+    if (!bytes.size || bytes.size > 2 || bytes.at[0] == '0')
+        return false;
+    for (size_t i = 0; i < bytes.size; i++) {
+        if (bytes.at[i] < '0' || bytes.at[i] > '9')
+            return false;
+        leader = 10 * leader + (bytes.at[i] - '0');
+    }
+    if (leader > SH_SUPERPEERS_MAX)
+        return false;
+    *leader_out = (uint16_t)leader;
+    return true;
+}
+
 static void on_leader_read(struct sh_zookeeper *zookeeper, const struct event *event,
                            uint64_t now_ns)
 {
-    char text[8] = "";
     const clientid_t *own = zoo_client_id(zookeeper->handle);
     bool leads = event->rc == ZOK && own && event->owner == own->client_id;
     zookeeper->leader_is_asked = false;
@@ -415,9 +434,11 @@ static void on_leader_read(struct sh_zookeeper *zookeeper, const struct event *e
         trouble(zookeeper, event->rc, now_ns);
         return;
     }
-    memcpy(text, event->bytes, event->size < sizeof text - 1 ? event->size : sizeof text - 1);
     zookeeper->leader_is_known = true;
-    zookeeper->leader = (uint16_t)strtoul(text, NULL, 10);
+    if (!sh_zookeeper_leader_get(sh_bytes_make(event->bytes, event->size), &zookeeper->leader))
+        SH_ERROR("zookeeper", "what names the leader is no superpeer's ID",
+                 SH_TEXT("path", zookeeper->leader_path));
+    zookeeper->term = event->created;
     if (leads && !zookeeper->leads)
         SH_INFO("zookeeper", "leads", SH_U64("as", zookeeper->leader));
     zookeeper->leads = leads;
@@ -620,13 +641,18 @@ enum shoal_err sh_zookeeper_written(const struct sh_zookeeper *zookeeper)
 
 void sh_zookeeper_stand(struct sh_zookeeper *zookeeper, uint16_t as)
 {
-    SH_ASSERT(as);
+    SH_ASSERT(as && as <= SH_SUPERPEERS_MAX);
     zookeeper->stands_as = as;
 }
 
 bool sh_zookeeper_leads(const struct sh_zookeeper *zookeeper)
 {
     return zookeeper->leads && zookeeper->state == ZOO_CONNECTED_STATE;
+}
+
+uint64_t sh_zookeeper_term(const struct sh_zookeeper *zookeeper)
+{
+    return sh_zookeeper_leads(zookeeper) ? zookeeper->term : 0;
 }
 
 uint64_t sh_zookeeper_led_ns(const struct sh_zookeeper *zookeeper)

@@ -53,13 +53,17 @@ SHOAL_NODISCARD enum shoal_err sh_zookeeper_write(struct sh_zookeeper *zookeeper
  * faster). After the last two nothing is current until the value has been read again. */
 enum shoal_err sh_zookeeper_written(const struct sh_zookeeper *zookeeper);
 
-/* From now on it wants to lead, as that number (not 0). */
+/* From now on it wants to lead, as that superpeer. */
 void sh_zookeeper_stand(struct sh_zookeeper *zookeeper, uint16_t as);
 bool sh_zookeeper_leads(const struct sh_zookeeper *zookeeper);
+/* Which leadership this is: a later one of any superpeer has a higher number. 0: it does not lead. */
+uint64_t sh_zookeeper_term(const struct sh_zookeeper *zookeeper);
 /* When this one surely led last, with the value known as it was then: when a question whether it
  * leads was sent that ZooKeeper has answered, however late that was read. 0: it does not lead, or
  * has no answer yet. */
 uint64_t sh_zookeeper_led_ns(const struct sh_zookeeper *zookeeper);
+/* Reads the value of the leader's entry, the decimal ID of a superpeer; false: it is something else. */
+bool sh_zookeeper_leader_get(struct sh_bytes bytes, uint16_t *leader_out);
 /* Who leads, as far as is known; 0: nobody. */
 uint16_t sh_zookeeper_leader(const struct sh_zookeeper *zookeeper);
 

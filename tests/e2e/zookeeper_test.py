@@ -1,5 +1,4 @@
 """A registry that is kept in ZooKeeper, Debian's server, by real superpeers."""
-import json
 import re
 import shutil
 import signal
@@ -67,11 +66,13 @@ class InZooKeeper(harness.Case):
     def start(self, index):
         self.starts += 1
         return harness.Node(self, f"superpeer{index}-{self.starts}", "--roles", "superpeer",
-                            "--listen", self.addresses[index], *self.flags())
+                            "--listen", self.addresses[index], "--data-dir",
+                            str(self.folder / f"data{index}"), *self.flags())
 
     def join(self, name):
         return harness.Node(self, name, "--roles", "peer", "--superpeers",
-                            ",".join(self.addresses), *self.flags()).wait_ready()
+                            ",".join(self.addresses), "--data-dir", str(self.folder / name),
+                            *self.flags()).wait_ready()
 
     def states(self, node):
         done = self.run_program("shoal", "node", "list", "--connect", node.address)
@@ -123,6 +124,24 @@ class InZooKeeper(harness.Case):
             self.assertEqual(self.shoal(node, "scratch", "get", "state").text, "running\n")
             self.assertEqual(self.shoal_json(node, "barrier", "list")["barriers"][0]["barrier"],
                              barrier)
+
+    def test_names_without_all_superpeers(self):
+        """Whatever was acknowledged is there when all superpeers were killed at once."""
+        names = {f"name/{i}": f"64:{i + 1}" for i in range(60)}
+        for i, (name, cid) in enumerate(names.items()):
+            self.shoal(self.superpeers[i % 3], "name", "set", name, cid, "--absent")
+        nids = [node.nid for node in self.superpeers]
+        for node in self.superpeers:
+            node.process.kill()
+        for node in self.superpeers:
+            node.kill()
+        self.superpeers = [self.start(i).wait_ready() for i in range(3)]
+        self.assertEqual([node.nid for node in self.superpeers], nids)
+        for node in self.superpeers:
+            found = {row["name"]: row["cid"] for row in
+                     self.shoal_json(node, "name", "list", "name/")["names"]}
+            self.assertEqual(found, names)
+        self.shoal(self.superpeers[0], "name", "set", "name/0", "65:1", "--current", "64:1")
 
     def test_leader_is_killed(self):
         cid, leader = self.chunk(), self.leader()
@@ -224,6 +243,10 @@ class InZooKeeper(harness.Case):
         self.refused("shoald", "--roles", "superpeer", "--listen", "127.0.0.1:0", "--registry",
                      "zookeeper", says="option zookeeper", status=2)
         self.refused("shoald", "--registry", "etcd", says="option registry", status=2)
+
+    def test_data_dir_is_needed(self):
+        self.refused("shoald", "--roles", "superpeer", "--listen", "127.0.0.1:0", *self.flags(),
+                     says="a superpeer needs a data_dir", status=2)
 
 
 if __name__ == "__main__":
