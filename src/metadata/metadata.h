@@ -163,7 +163,8 @@ void sh_metadata_destroy(struct sh_metadata *metadata);
 void sh_metadata_update_put(struct sh_writer *w, const struct sh_metadata_update *update);
 /* Where in an update with a caller it says whether it is a repetition. */
 #define SH_METADATA_REPEAT_AT 17
-/* Reads one. EPROTO: not what put wrote, or not of that shard. */
+/* Reads one; of its runs only the first `count` are set. EPROTO: not what put wrote, or not of that
+ * shard. */
 SHOAL_NODISCARD enum shoal_err sh_metadata_update_get(struct sh_bytes bytes, unsigned shard,
                                                       struct sh_metadata_update *update_out);
 /* The same, of whichever shard. */
