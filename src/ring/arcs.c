@@ -254,7 +254,7 @@ bool sh_arcs_change(struct sh_arcs *arcs, const struct sh_arc_change *change)
     shard->version++;
     switch (change->kind) {
     case SH_ARC_ADD:
-        if (shard->replicas && (arcs->up & bit) && is_current)
+        if ((shard->replicas & arcs->present) && (arcs->up & bit) && is_current)
             shard->replicas |= bit;
         break;
     case SH_ARC_DROP:

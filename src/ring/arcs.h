@@ -28,7 +28,8 @@
  *   change    what an owner asks for: see enum sh_arc_kind
  *   forget    an operator has declared a superpeer's disk lost
  *
- * A failure never removes the last replica: the shard waits until that superpeer is started again.
+ * A failure never removes the last replica: the shard waits until that superpeer is back, and gets no
+ * other replica meanwhile.
  * Only forget, force, and a new process on a disk in memory make a shard that has none. The owner of
  * such a shard looks for the most advanced old copy at the superpeers that are there, which becomes
  * the shard's state (SALVAGE); if there is none, it begins with what the peers say (BUILT). The

@@ -319,6 +319,23 @@ static void test_waits(void **state)
     assert_false(sh_arcs_waits(&arcs, 4));
 }
 
+/* The last replica has been called failed, which its process does not know yet, and asks for another
+ * one: that counts only once it is back. */
+static void test_absent_adds_nobody(void **state)
+{
+    (void)state;
+    struct sh_arcs arcs = {.up = 0};
+    start(&arcs, 1);
+    settle(&arcs);
+    start(&arcs, 2);
+    assert_true(sh_arcs_gone(&arcs, 1));
+    change(&arcs, SH_ARC_ADD, 0, 2);
+    assert_int_equal(arcs.shards[0].replicas, sh_arc_bit(1));
+    assert_true(sh_arcs_up(&arcs, 1));
+    change(&arcs, SH_ARC_ADD, 0, 2);
+    assert_int_equal(arcs.shards[0].replicas, sh_arc_bit(1) | sh_arc_bit(2));
+}
+
 static void test_retiring(void **state)
 {
     (void)state;
@@ -395,11 +412,17 @@ static void test_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_places),   cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_failures), cmocka_unit_test(test_starts),
-        cmocka_unit_test(test_drops),    cmocka_unit_test(test_forgotten),
-        cmocka_unit_test(test_retiring), cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_forced),   cmocka_unit_test(test_waits),
+        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_starts),
+        cmocka_unit_test(test_drops),
+        cmocka_unit_test(test_forgotten),
+        cmocka_unit_test(test_retiring),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_waits),
+        cmocka_unit_test(test_absent_adds_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
