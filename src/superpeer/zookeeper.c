@@ -22,6 +22,7 @@
 enum what {
     SESSION,
     CHANGED,
+    VALUE_SYNCED,
     VALUE_READ,
     VALUE_WRITTEN,
     FOLDER_MADE,
@@ -71,6 +72,7 @@ struct sh_zookeeper {
     bool is_read, is_reading, is_writing;
     bool is_watched;     /* we will hear of the next change */
     bool is_synced;      /* read or written since the connection was made */
+    bool is_caught_up;   /* the server has caught up with the others for the first read */
     int folders_to_make; /* 0: none, else which is next of three */
     bool is_making;
     uint8_t *written_value; /* under way */
@@ -248,8 +250,18 @@ static bool asked(struct sh_zookeeper *zookeeper, struct question *question, int
     return false;
 }
 
+/* The server of a new connection may be behind one that this process has read from before: it has to
+ * catch up before the first read. */
 static unsigned value_ask(struct sh_zookeeper *zookeeper, uint64_t now_ns)
 {
+    if (!zookeeper->is_synced) {
+        struct question *sync = question_make(zookeeper, VALUE_SYNCED);
+        zookeeper->is_caught_up = false;
+        if (!sync ||
+            !asked(zookeeper, sync,
+                   zoo_async(zookeeper->handle, zookeeper->value_path, on_made, sync), now_ns))
+            return 0;
+    }
     struct question *question = question_make(zookeeper, VALUE_READ);
     if (!question)
         return 0;
@@ -363,6 +375,10 @@ static void on_value_read(struct sh_zookeeper *zookeeper, const struct event *ev
                           uint64_t now_ns)
 {
     zookeeper->is_reading = false;
+    if (event->rc == ZOK && !zookeeper->is_synced && !zookeeper->is_caught_up) {
+        zookeeper->retry_ns = now_ns + RETRY_NS / 10;
+        return;
+    }
     if (event->rc == ZNONODE) {
         zookeeper->folders_to_make = 1;
         return;
@@ -483,6 +499,9 @@ static void take(struct sh_zookeeper *zookeeper, const struct event *event, uint
     case CHANGED: /* the value or the leader: which, the next look will show */
         zookeeper->is_read = zookeeper->is_watched = false;
         zookeeper->leader_is_known = zookeeper->leader_is_free = false;
+        break;
+    case VALUE_SYNCED:
+        zookeeper->is_caught_up = event->rc == ZOK;
         break;
     case VALUE_READ:
         on_value_read(zookeeper, event, now_ns);
