@@ -19,7 +19,7 @@ enum { EXIT_HOLDS = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 struct request {
     uint64_t seeds, minutes, seed;                 /* seeds and minutes: 0 is no limit */
     uint64_t superpeers, peers, clients, programs; /* 0: drawn from the seed */
-    bool trace, story, help, has_seed, has_seeds, has_programs;
+    bool trace, story, help, has_seed, has_seeds, has_programs, zookeeper;
     const char *log;
 };
 
@@ -31,7 +31,8 @@ struct totals {
 
 static const char usage[] =
     "usage: shoal-sim cluster [--seed S] [--seeds N] [--minutes M] [--superpeers N] [--peers N]\n"
-    "                         [--clients N] [--programs N] [--story] [--trace] [--log LEVELS]\n"
+    "                         [--clients N] [--programs N] [--zookeeper] [--story] [--trace]\n"
+    "                         [--log LEVELS]\n"
     "\n"
     "Runs whole simulated clusters under faults, one per seed, until a checker fails. The failing\n"
     "seed is printed with the command that replays it, after the story of its clients and faults.\n"
@@ -43,6 +44,8 @@ static const char usage[] =
     "  --peers N       2 to 20\n"
     "  --clients N     1 to 20\n"
     "  --programs N    0 to 5, clients that use libshoal itself\n"
+    "  --zookeeper     keep each registry in the model of a ZooKeeper (default: one world in "
+    "eight)\n"
     "  --story         print what clients did and which nodes failed\n"
     "  --trace         print everything that happened, event by event\n"
     "  --log LEVELS    what the nodes log (default: error)\n"
@@ -66,13 +69,19 @@ static bool read_number(const char *flag, uint64_t min, uint64_t max, uint64_t *
     return true;
 }
 
-static const struct option flags[] = {
-    {"seeds", required_argument, NULL, 'n'},    {"minutes", required_argument, NULL, 'm'},
-    {"seed", required_argument, NULL, 's'},     {"superpeers", required_argument, NULL, 'S'},
-    {"peers", required_argument, NULL, 'P'},    {"clients", required_argument, NULL, 'C'},
-    {"programs", required_argument, NULL, 'p'}, {"trace", no_argument, NULL, 't'},
-    {"story", no_argument, NULL, 'y'},          {"log", required_argument, NULL, 'l'},
-    {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0}};
+static const struct option flags[] = {{"seeds", required_argument, NULL, 'n'},
+                                      {"minutes", required_argument, NULL, 'm'},
+                                      {"seed", required_argument, NULL, 's'},
+                                      {"superpeers", required_argument, NULL, 'S'},
+                                      {"peers", required_argument, NULL, 'P'},
+                                      {"clients", required_argument, NULL, 'C'},
+                                      {"programs", required_argument, NULL, 'p'},
+                                      {"trace", no_argument, NULL, 't'},
+                                      {"story", no_argument, NULL, 'y'},
+                                      {"log", required_argument, NULL, 'l'},
+                                      {"zookeeper", no_argument, NULL, 'z'},
+                                      {"help", no_argument, NULL, 'h'},
+                                      {NULL, 0, NULL, 0}};
 
 static bool read_flag(struct request *request, int flag)
 {
@@ -103,6 +112,9 @@ static bool read_flag(struct request *request, int flag)
     case 'l':
         request->log = optarg;
         return true;
+    case 'z':
+        request->zookeeper = true;
+        return true;
     case 'h':
         request->help = true;
         return true;
@@ -131,6 +143,7 @@ static void run_world(const struct request *request, uint64_t seed, bool story,
         seed, (unsigned)request->superpeers, (unsigned)request->peers, (unsigned)request->clients);
     if (request->has_programs)
         config.programs = (unsigned)request->programs;
+    config.is_zookeeper |= request->zookeeper;
     config.trace = request->trace ? stdout : NULL;
     config.story = story && !request->trace ? stdout : NULL;
     sh_cluster_world_run(&config, result);
@@ -147,6 +160,8 @@ static void print_replay(const struct request *request, uint64_t seed)
         printf(" --clients %" PRIu64, request->clients);
     if (request->has_programs)
         printf(" --programs %" PRIu64, request->programs);
+    if (request->zookeeper)
+        printf(" --zookeeper");
     printf(" --story\n");
 }
 

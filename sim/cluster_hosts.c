@@ -47,17 +47,21 @@ static void on_member_failed(void *arg, enum shoal_err err)
 static void boot_superpeer(struct cw_host *host, const struct sh_env *env)
 {
     struct cw_world *world = host->world;
+    char servers[SH_ZOOKEEPER_MODEL_SERVERS_BYTES];
+    sh_zookeeper_model_servers(host->node, servers);
     struct sh_superpeer_config config = {.msg = host->msg,
                                          .env = *env,
                                          .cluster = "test",
                                          .address = world->superpeers[host->index],
                                          .addresses = world->superpeers,
                                          .count = (uint16_t)world->config.superpeers,
+                                         .zookeeper = world->zookeeper ? servers : NULL,
                                          .index = host->index,
                                          .instance = sh_random64(&env->random) | 1,
                                          .heartbeat_ns = CW_FAILURE_NS / 10,
                                          .failure_ns = CW_FAILURE_NS,
-                                         .forget_ns = CW_FORGET_NS,
+                                         /* ZooKeeper's faults add to the others'. */
+                                         .forget_ns = (world->zookeeper ? 5 : 1) * CW_FORGET_NS,
                                          .on_view = on_superpeer_view,
                                          .arg = host};
     enum shoal_err err = sh_superpeer_create(&config, &host->superpeer);
@@ -137,6 +141,7 @@ void cw_host_drop(struct cw_host *host)
     if (!host->msg)
         return;
     host->is_dropping = true;
+    sh_zookeeper_model_crash(host->world->zookeeper, host->node);
     sh_recruit_destroy(host->recruit);
     host->recruit = NULL;
     struct sh_sim_parts parts = SH_SIM_PARTS(host);

@@ -11,6 +11,8 @@
 
 /* Within so long a cluster without faults is whole. */
 #define OPEN_NS (20 * CW_S)
+/* One world in so many. */
+#define ZOOKEEPER_WORLDS 8
 
 struct sh_cluster_world_config sh_cluster_world_config_of(uint64_t seed, unsigned superpeers,
                                                           unsigned peers, unsigned clients)
@@ -36,6 +38,7 @@ struct sh_cluster_world_config sh_cluster_world_config_of(uint64_t seed, unsigne
     config.spares = (unsigned)sh_prng_below(&prng, SH_CLUSTER_SPARES_MAX + 1);
     if (config.kind == SH_CLUSTER_MIGRATION)
         config.move_gap_ns_max = sh_prng_between(&prng, 50, 200) * CW_MS;
+    config.is_zookeeper = sh_mix64(seed + UINT64_C(0x7a6f6f6b)) % ZOOKEEPER_WORLDS == 0;
     return config;
 }
 
@@ -162,6 +165,9 @@ static void open_world(struct cw_world *world)
     struct sh_world_config config = world_config(world);
     world->sim = sh_world_create(&config);
     world->prng = sh_world_prng(world->sim);
+    if (world->config.is_zookeeper)
+        world->zookeeper = sh_zookeeper_model_create(world->sim, world->config.seed);
+    sh_zookeeper_model_calm_set(world->zookeeper, true);
     for (unsigned i = 0; i < world->config.superpeers; i++) {
         (void)snprintf(world->addresses[i], sizeof world->addresses[i], "node%u:1", i);
         world->superpeers[i] = world->addresses[i];
@@ -176,7 +182,7 @@ static void open_world(struct cw_world *world)
         (void)cw_host_add(world, CW_CLIENT, (uint16_t)world->clients_added++);
     for (unsigned i = 0; i < world->config.programs; i++)
         (void)cw_host_add(world, CW_PROGRAM, (uint16_t)i);
-    for (unsigned i = 0; i < world->config.spares; i++)
+    for (unsigned i = 0; i < world->config.spares && !world->zookeeper; i++)
         (void)cw_host_add(world, CW_SPARE, (uint16_t)i);
 }
 
@@ -185,9 +191,11 @@ static void run_round(struct cw_world *world)
 {
     struct sh_world *sim = world->sim;
     struct sh_chaos *chaos = world->config.is_quiet ? NULL : chaos_start(world);
+    sh_zookeeper_model_calm_set(world->zookeeper, world->config.is_quiet);
     (void)sh_world_run_until(sim, cw_watch, world, sh_world_now(sim) + world->config.round_ns);
     if (chaos)
         sh_chaos_stop(chaos);
+    sh_zookeeper_model_calm_set(world->zookeeper, true);
     world->ends = true;
     cw_programs_end(world);
     uint64_t until_ns = sh_world_now(sim) + SH_CLUSTER_SETTLE_NS;
@@ -208,6 +216,7 @@ static void close_world(struct cw_world *world)
     world->result->trace_hash = sh_world_trace_hash(world->sim);
     for (unsigned i = 0; i < world->count; i++)
         cw_host_drop(&world->hosts[i]);
+    sh_zookeeper_model_destroy(world->zookeeper);
     sh_world_destroy(world->sim);
     for (unsigned i = 0; i < world->chaos_count; i++)
         sh_chaos_destroy(world->chaos[i]);

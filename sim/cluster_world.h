@@ -55,6 +55,7 @@ struct sh_cluster_world_config {
     uint64_t move_gap_ns_max; /* from one migration that a client asks for to the next */
     uint64_t think_ns_max;    /* a client's pause between two operations */
     bool is_quiet;            /* no faults */
+    bool is_zookeeper;        /* the registry is in the model of a ZooKeeper; no spares */
     FILE *story;              /* what clients did and what failed, line by line; NULL: not told */
     FILE *trace;              /* everything; NULL: not told */
 };

@@ -15,6 +15,7 @@
 #include "ring/arcs.h"
 #include "sim/cluster_world.h"
 #include "sim/world.h"
+#include "sim/zookeeper_model.h"
 #include "superpeer/superpeer.h"
 
 #define CW_MS UINT64_C(1000000)
@@ -144,6 +145,7 @@ struct cw_world {
     struct sh_cluster_world_result *result;
     struct sh_world *sim;
     struct sh_prng *prng;
+    struct sh_zookeeper_model *zookeeper; /* NULL: the superpeers agree by Raft */
     struct cw_host hosts[CW_HOSTS_MAX];
     unsigned count;
     char addresses[SH_CLUSTER_SUPERPEERS_MAX][SH_MSG_ADDRESS_MAX];
