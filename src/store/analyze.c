@@ -16,7 +16,7 @@ struct sh_analyze {
     struct sh_walk walk;
     bool is_over;
     struct sh_id_run used; /* the run of chunks at hand, to which the next ID may belong */
-    uint64_t own_next;     /* the first own ID behind the last that was in use */
+    uint64_t own_next;     /* the first place behind the last own ID that was in use */
     struct sh_analysis found;
 };
 
@@ -57,16 +57,17 @@ static void used_add(struct sh_analyze *analyze, uint64_t cid)
 }
 
 /* An own ID is in use: those between the last one and it are free. */
-static void own_used(struct sh_analyze *analyze, uint64_t lid)
+static void own_used(struct sh_analyze *analyze, uint64_t place)
 {
-    uint64_t count = lid - analyze->own_next;
+    uint64_t count = place - analyze->own_next;
     if (count > 0) {
-        struct sh_id_run run = {.first = shoal_cid_make(analyze->own, analyze->own_next), count};
+        struct sh_id_run run = {
+            .first = sh_store_cid(analyze->store, analyze->own, analyze->own_next), count};
         analyze->found.free_ids += count;
         analyze->found.free_runs++;
         run_note(analyze->found.longest_free, run);
     }
-    analyze->own_next = lid + 1;
+    analyze->own_next = place + 1;
 }
 
 /* --- Groups -------------------------------------------------------------------------------- */
@@ -195,14 +196,16 @@ static void group_note(struct sh_analyze *analyze, const struct sh_walk_group *g
     uint64_t chunks_before = analyze->found.chunks;
     for (unsigned i = 0; i < SH_GROUP_IDS; i++) {
         bool is_chunk;
-        shoal_cid cid = {group->first.v + i};
+        shoal_cid cid = sh_walk_cid(analyze->store, group, i);
+        uint64_t place = group->first.v + i;
         bool is_used = id_note(analyze, cid, &look, i, &is_chunk);
         if (is_chunk)
-            used_add(analyze, group->is_foreign ? cid.v : shoal_cid_make(analyze->own, cid.v).v);
+            used_add(analyze,
+                     shoal_cid_creator(cid).v ? cid.v : shoal_cid_make(analyze->own, cid.v).v);
         else
             used_end(analyze);
-        if (is_used && !group->is_foreign && cid.v > 0)
-            own_used(analyze, cid.v);
+        if (is_used && !group->is_foreign && place > 0)
+            own_used(analyze, place);
         analyze->found.foreign += is_chunk && group->is_foreign;
     }
     analyze->found.groups += analyze->found.chunks > chunks_before;

@@ -110,7 +110,7 @@ enum shoal_err sh_store_unreserve(struct sh_store *store, shoal_cid cid)
     sh_group_layout_end(group, is_reserved);
     if (!is_reserved)
         return SHOAL_ENOCHUNK;
-    sh_lid lid = {shoal_cid_local(cid)};
+    sh_lid lid = {sh_store_place(store, cid)};
     sh_idpool_give(store->pool, &lid, 1);
     return SHOAL_OK;
 }
@@ -118,7 +118,7 @@ enum shoal_err sh_store_unreserve(struct sh_store *store, shoal_cid cid)
 static enum shoal_err adopt_own(struct sh_store *store, shoal_cid cid, struct sh_bytes data,
                                 bool retain)
 {
-    sh_lid lid = {shoal_cid_local(cid)};
+    sh_lid lid = {sh_store_place(store, cid)};
     if (lid.v >= OWN_IDS_MAX)
         return SHOAL_EINVAL;
     /* ID 0 is never in the pool. */
@@ -152,7 +152,7 @@ enum shoal_err sh_store_adopt(struct sh_store *store, shoal_cid cid, struct sh_b
 
 enum shoal_err sh_store_adopt_retained(struct sh_store *store, shoal_cid cid, struct sh_bytes data)
 {
-    SH_ASSERT(sh_store_is_own(store, cid) && shoal_cid_local(cid) != 0);
+    SH_ASSERT(sh_store_is_own(store, cid) && sh_store_place(store, cid) != 0);
     if (data.size > store->chunk_bytes_max)
         return SHOAL_ETOOBIG;
     return adopt_own(store, cid, data, true);

@@ -234,8 +234,10 @@ static uint64_t here(const struct sh_load *load, uint64_t cid)
 static bool is_of_pool(const struct sh_load *load, uint64_t cid)
 {
     shoal_cid at = store_cid(load, cid);
-    uint64_t lid = shoal_cid_local(at);
-    return sh_store_is_own(load->store, at) && lid != 0 && lid < load->store->table.ids_max;
+    if (!sh_store_is_own(load->store, at))
+        return false;
+    uint64_t place = sh_store_place(load->store, at);
+    return place != 0 && place < load->store->table.ids_max;
 }
 
 /* The word that has the ID's bit. NULL: the file had no chunk of that ID when it was checked. */

@@ -121,7 +121,7 @@ static void header_write(struct sh_dump *dump)
 /* The ID under which a chunk of the store stands in the file. */
 static uint64_t file_cid(const struct sh_dump *dump, shoal_cid cid)
 {
-    return dump->group.is_foreign ? cid.v : shoal_cid_make(dump->own, cid.v).v;
+    return shoal_cid_creator(cid).v ? cid.v : shoal_cid_make(dump->own, cid.v).v;
 }
 
 /* Begins to copy a chunk that is too long for a section of chunks. ENOMEM. */
@@ -220,7 +220,7 @@ static enum shoal_err chunk_put(struct sh_dump *dump, shoal_cid cid, uint32_t *s
 /* Goes on with the group's next chunk: writes it, or makes room for it. */
 static enum shoal_err chunk_run(struct sh_dump *dump, unsigned *done_inout)
 {
-    shoal_cid cid = {dump->group.first.v + (unsigned)__builtin_ctz(dump->mask)};
+    shoal_cid cid = sh_walk_cid(dump->store, &dump->group, (unsigned)__builtin_ctz(dump->mask));
     uint32_t size = 0;
     enum shoal_err err = chunk_put(dump, cid, &size);
     *done_inout += SH_DUMP_CHUNK_COST;

@@ -34,6 +34,11 @@ static enum shoal_err grow(struct sh_idpool *pool, uint64_t limit, bool may_dip)
 {
     if (limit > pool->table->ids_max)
         return SHOAL_EFULL;
+    /* relaxed: numbers that publish nothing; under the lock, but for the readers of wanted */
+    if (limit > atomic_load_explicit(&pool->wanted, memory_order_relaxed))
+        atomic_store_explicit(&pool->wanted, limit, memory_order_relaxed);
+    if (limit > atomic_load_explicit(&pool->end, memory_order_relaxed))
+        return SHOAL_EBUSY;
     uint64_t kept = pool->table->kept;
     uint64_t more = limit > kept ? levels_bytes(limit) - levels_bytes(kept) : 0;
     if (!sh_budget_charge(pool->budget, more, may_dip))
@@ -44,11 +49,23 @@ static enum shoal_err grow(struct sh_idpool *pool, uint64_t limit, bool may_dip)
     return err;
 }
 
+void sh_idpool_end_set(struct sh_idpool *pool, uint64_t end)
+{
+    /* relaxed: a number that publishes nothing */
+    atomic_store_explicit(&pool->end, end, memory_order_relaxed);
+}
+
+uint64_t sh_idpool_wanted(const struct sh_idpool *pool)
+{
+    return atomic_load_explicit(&pool->wanted, memory_order_relaxed);
+}
+
 enum shoal_err sh_idpool_init(struct sh_idpool *pool, struct sh_idtable *table,
                               struct sh_budget *budget)
 {
     pool->table = table;
     pool->budget = budget;
+    atomic_init(&pool->end, UINT64_MAX);
     enum shoal_err err = sh_vm_reserve(levels_bytes(table->ids_max), &pool->vm);
     if (err)
         return err;

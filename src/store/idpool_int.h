@@ -36,13 +36,21 @@ struct sh_idpool {
     struct sh_budget *budget;
     struct sh_vm vm;
     uint64_t *levels[SH_IDPOOL_LEVELS];
-    uint64_t *retained; /* as level 0; set only for IDs that are handed out */
+    uint64_t *retained;      /* as level 0; set only for IDs that are handed out */
+    _Atomic uint64_t end;    /* IDs from here on may not be handed out yet */
+    _Atomic uint64_t wanted; /* IDs below were handed out, or refused for that reason */
 };
 
 /* ENOMEM, EFULL. Keeps table and budget until destroy; ID 0 is never handed out. */
 SHOAL_NODISCARD enum shoal_err sh_idpool_init(struct sh_idpool *pool, struct sh_idtable *table,
                                               struct sh_budget *budget);
 void sh_idpool_destroy(struct sh_idpool *pool);
+
+/* IDs from `end` on may not be handed out yet: EBUSY from the functions below. At first all may. Any
+ * thread. */
+void sh_idpool_end_set(struct sh_idpool *pool, uint64_t end);
+/* IDs below were handed out, or refused for that reason. Any thread. */
+uint64_t sh_idpool_wanted(const struct sh_idpool *pool);
 
 /* Hands out the count smallest free IDs in rising order; many a piece at a time, so that nobody
  * waits long for the lock. EFULL hands out none. Any thread. */

@@ -157,8 +157,8 @@ size_t sh_store_remove_multi(struct sh_store *store, const shoal_cid *cids, size
                 continue;
             payload += size;
             good++;
-            if (sh_store_is_own(store, cids[i]) && shoal_cid_local(cids[i]) != 0)
-                gone[removed++] = (sh_lid){shoal_cid_local(cids[i])};
+            if (sh_store_is_own(store, cids[i]) && sh_store_place(store, cids[i]) != 0)
+                gone[removed++] = (sh_lid){sh_store_place(store, cids[i])};
         }
         sh_idpool_give(store->pool, gone, removed);
     }

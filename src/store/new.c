@@ -141,7 +141,8 @@ static void undo(struct sh_store *store, const struct sh_store_wish *wish, size_
 {
     for (size_t i = 0; i < made; i++) {
         uint32_t size;
-        if (sh_store_drop(store, lids[i], SH_CODE_ABSENT, &size) == SHOAL_OK)
+        shoal_cid cid = sh_store_cid(store, SHOAL_NID_NONE, lids[i].v);
+        if (sh_store_drop(store, cid, SH_CODE_ABSENT, &size) == SHOAL_OK)
             sh_idpool_give(store->pool, &lids[i], 1);
         else if (!wish->reserve) /* others found it, and counted its removal or will */
             count_one(store, wish_size(wish, i));
@@ -155,7 +156,7 @@ static enum shoal_err ids_take(struct sh_store *store, const struct sh_store_wis
         enum shoal_err err = wish->consecutive
                                  ? sh_idpool_take_run(store->pool, wish->count, lids_out)
                                  : sh_idpool_take(store->pool, wish->count, lids_out);
-        if (!err)
+        if (!err || err == SHOAL_EBUSY)
             return err;
         /* The table can grow into what free slots hold. */
         sh_alloc_trim(store->alloc);
@@ -268,7 +269,7 @@ static enum shoal_err make(struct sh_store *store, const struct sh_store_wish *w
     }
     count_made(store, wish, made, payload);
     for (size_t i = 0; i < made; i++)
-        cids_out[i] = shoal_cid_make(sh_store_nid(store), cids_out[i].v);
+        cids_out[i] = sh_store_cid(store, sh_store_nid(store), cids_out[i].v);
     if (made_out)
         *made_out = made;
     return SHOAL_OK;
@@ -392,7 +393,7 @@ static void part_end(struct sh_store_making *making)
     if (made < count)
         sh_idpool_give(store->pool, lids + made, count - made);
     for (size_t i = 0; i < made && !making->err; i++)
-        lids[i] = shoal_cid_make(sh_store_nid(store), lids[i].v);
+        lids[i] = sh_store_cid(store, sh_store_nid(store), lids[i].v);
     making->ended += count;
 }
 
@@ -501,7 +502,7 @@ void sh_store_unretain(struct sh_store *store, const shoal_cid *cids, size_t cou
     for (size_t done = 0; done < count;) {
         size_t some = 0;
         for (; some < sizeof lids / sizeof lids[0] && done + some < count; some++)
-            lids[some] = (shoal_cid){shoal_cid_local(cids[done + some])};
+            lids[some] = (shoal_cid){sh_store_place(store, cids[done + some])};
         sh_idpool_unretain(store->pool, lids, some);
         done += some;
     }

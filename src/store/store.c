@@ -101,6 +101,25 @@ void sh_store_nid_set(struct sh_store *store, shoal_nid nid)
         SH_ASSERT(old == nid.v);
 }
 
+void sh_store_ids_begin(struct sh_store *store, uint64_t base, uint64_t end)
+{
+    SH_ASSERT(base % SH_STORE_IDS_BLOCK == 0 && base < end && end <= SHOAL_LOCAL_ID_MAX);
+    SH_ASSERT(!store->ids_base && sh_idtable_limit(&store->table) == 1);
+    store->ids_base = base;
+    sh_store_ids_allow(store, end);
+}
+
+void sh_store_ids_allow(struct sh_store *store, uint64_t end)
+{
+    SH_ASSERT(end > store->ids_base);
+    sh_idpool_end_set(store->pool, end - store->ids_base);
+}
+
+uint64_t sh_store_ids_wanted(const struct sh_store *store)
+{
+    return store->ids_base + sh_idpool_wanted(store->pool);
+}
+
 static _Thread_local struct sh_store_shortage shortage;
 
 enum shoal_err sh_store_short(struct sh_store *store, uint64_t needed_bytes)
@@ -185,9 +204,12 @@ static bool own_range(const struct sh_store *store, shoal_cid from, uint64_t *fi
 {
     uint16_t nid = sh_store_nid(store).v;
     uint16_t creator = shoal_cid_creator(from).v;
+    uint64_t local = shoal_cid_local(from), place = 0;
     if (creator > nid)
         return false;
-    return own_first(store, creator == nid ? shoal_cid_local(from) : 0, first_out);
+    if (creator == nid && local)
+        place = local > store->ids_base ? local - store->ids_base : 1;
+    return own_first(store, place, first_out);
 }
 
 bool sh_store_range(struct sh_store *store, shoal_cid from, shoal_cid *first_out,
@@ -199,10 +221,11 @@ bool sh_store_range(struct sh_store *store, shoal_cid from, shoal_cid *first_out
     bool has_foreign = foreign_first(store, from.v, &foreign);
     if (!has_own && !has_foreign)
         return false;
-    shoal_cid own_cid = shoal_cid_make(sh_store_nid(store), own);
+    shoal_cid own_cid = sh_store_cid(store, sh_store_nid(store), own);
+    bool is_alone = own == 0 && store->ids_base; /* the next ID is an earlier life's */
     uint64_t count = 1;
     if (has_own && (!has_foreign || own_cid.v < foreign)) {
-        while (count < RANGE_IDS_MAX && own_exists(store, own + count))
+        while (!is_alone && count < RANGE_IDS_MAX && own_exists(store, own + count))
             count++;
         *first_out = own_cid;
     } else {

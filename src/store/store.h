@@ -65,11 +65,23 @@ void sh_store_destroy(struct sh_store *store);
  * local IDs and become those of the node. The same again is allowed, another is not. */
 void sh_store_nid_set(struct sh_store *store, shoal_nid nid);
 
+/* IDs in which an earlier life of the node may have created chunks are never handed out again: local
+ * IDs begin above base, and stay below end, which the caller has stored for the next life. Before
+ * the first chunk is created, at most once; base is a multiple of SH_STORE_IDS_BLOCK, below end, which is
+ * at most SHOAL_LOCAL_ID_MAX. A chunk of an earlier life may be adopted, as another node's may. */
+#define SH_STORE_IDS_BLOCK (UINT64_C(1) << 20)
+void sh_store_ids_begin(struct sh_store *store, uint64_t base, uint64_t end);
+/* Moves the end up. Any thread. */
+void sh_store_ids_allow(struct sh_store *store, uint64_t end);
+/* Local IDs below this one were handed out, or asked for in vain. Any thread. */
+uint64_t sh_store_ids_wanted(const struct sh_store *store);
+
 /* --- Creating ------------------------------------------------------------------------------ */
 
 /* Creates count own chunks of the given sizes, all zero bytes, and writes their IDs, in order, to
  * cids_out. All or nothing: EFULL (no chunk memory left; sh_store_shortage_last says by how much)
- * and ETOOBIG (a size over the limit) leave the store as it was, and cids_out with no meaning. Who
+ * and ETOOBIG (a size over the limit) leave the store as it was, and cids_out with no meaning; so does
+ * EBUSY (so many IDs are not allowed yet: sh_store_ids_allow). Who
  * iterates meanwhile may see a part of the batch. Runs of fresh IDs are consecutive. */
 SHOAL_NODISCARD enum shoal_err sh_store_new(struct sh_store *store, const uint32_t *sizes,
                                             size_t count, shoal_cid *cids_out);

@@ -44,6 +44,8 @@ struct sh_store {
     struct sh_idpool *pool;
     _Atomic uint32_t nid;
     uint32_t chunk_bytes_max;
+    uint64_t
+        ids_base; /* local IDs up to this one were an earlier life's; set before the first create */
     struct sh_alloc alloc_own;
     struct sh_idpool pool_own;
     struct sh_budget budget;
@@ -67,16 +69,33 @@ static inline shoal_nid sh_store_nid(const struct sh_store *store)
     return (shoal_nid){(uint16_t)atomic_load_explicit(&store->nid, memory_order_relaxed)};
 }
 
+/* An own chunk is in the table, at its local ID less the base; 0 stays 0, and what an earlier life has
+ * created is kept like another node's. */
 static inline bool sh_store_is_own(const struct sh_store *store, shoal_cid cid)
 {
     uint16_t creator = shoal_cid_creator(cid).v;
-    return creator == 0 || creator == sh_store_nid(store).v;
+    uint64_t local = shoal_cid_local(cid);
+    return (creator == 0 || creator == sh_store_nid(store).v) &&
+           (local > store->ids_base || local == 0);
+}
+
+/* The place of an own chunk in the table. */
+static inline uint64_t sh_store_place(const struct sh_store *store, shoal_cid cid)
+{
+    uint64_t local = shoal_cid_local(cid);
+    return local ? local - store->ids_base : 0;
+}
+
+/* The ID of the chunk at a place, with that node ID or none. */
+static inline shoal_cid sh_store_cid(const struct sh_store *store, shoal_nid nid, uint64_t place)
+{
+    return shoal_cid_make(nid, place ? place + store->ids_base : 0);
 }
 
 /* The chunk's group, or NULL where there is none. */
 static inline struct sh_group *sh_store_group(const struct sh_store *store, shoal_cid cid)
 {
-    return sh_store_is_own(store, cid) ? sh_idtable_find(&store->table, shoal_cid_local(cid))
+    return sh_store_is_own(store, cid) ? sh_idtable_find(&store->table, sh_store_place(store, cid))
                                        : sh_foreign_find(&store->foreign, cid.v >> SH_GROUP_BITS);
 }
 

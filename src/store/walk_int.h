@@ -16,9 +16,17 @@ struct sh_walk {
 /* A group in which some ID is not absent. */
 struct sh_walk_group {
     struct sh_group *group;
-    shoal_cid first; /* its first ID, as the store's calls take it: of an own one the local ID */
+    shoal_cid first; /* its first ID; of an own one the first place in the table */
     bool is_foreign;
 };
+
+/* The ID of one of the group's chunks, as the store's calls take it. */
+static inline shoal_cid sh_walk_cid(const struct sh_store *store, const struct sh_walk_group *group,
+                                    unsigned index)
+{
+    uint64_t at = group->first.v + index;
+    return group->is_foreign ? (shoal_cid){at} : sh_store_cid(store, SHOAL_NID_NONE, at);
+}
 
 /* Finds the next group. False: *budget_inout groups have been looked at, or the walk is over. Takes
  * from *budget_inout what it looked at. Any thread. */
