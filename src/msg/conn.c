@@ -68,6 +68,35 @@ enum shoal_err sh_msg_node_set(struct sh_msg *msg, shoal_nid nid, const char *ad
     return SHOAL_OK;
 }
 
+void sh_msg_node_instance_set(struct sh_msg *msg, shoal_nid nid, uint64_t instance)
+{
+    SH_ASSERT(nid.v != 0 && nid.v <= SH_MSG_NID_MAX);
+    struct sh_conn *conn = sh_conn_make(msg, nid);
+    if (!conn)
+        return; /* out of memory: nothing can be sent to it either */
+    sh_spin_take(&conn->lock);
+    conn->expected = instance;
+    bool is_other = instance && conn->met && conn->met != instance;
+    conn->met = is_other ? 0 : conn->met;
+    sh_spin_release(&conn->lock);
+    if (is_other) {
+        /* release: pairs with the exchange in sh_conn_service */
+        atomic_store_explicit(&conn->close_wanted, true, memory_order_release);
+        sh_conn_mark_dirty(msg, conn);
+    }
+}
+
+bool sh_conn_meet(struct sh_conn *conn, uint64_t instance, bool is_dialled)
+{
+    sh_spin_take(&conn->lock);
+    bool is_later = !is_dialled && instance >> 32 > conn->expected >> 32;
+    bool is_it = !conn->expected || conn->expected == instance || is_later;
+    if (is_it)
+        conn->met = instance;
+    sh_spin_release(&conn->lock);
+    return is_it;
+}
+
 void sh_msg_node_remove(struct sh_msg *msg, shoal_nid nid)
 {
     struct sh_conn *conn = sh_conn_find(msg, nid);

@@ -102,6 +102,7 @@ struct said {
     uint16_t version; /* the one that both will speak */
     shoal_nid nid;
     uint64_t cluster_hash;
+    uint64_t instance;
 };
 
 /* Reads the shared part and judges it: EVERSION, ECLUSTER, EPROTO. */
@@ -116,6 +117,7 @@ static enum shoal_err hello_read(const struct sh_msg *msg, const uint8_t *frame,
     said.nid.v = sh_get16(&r);
     uint16_t reserved = sh_get16(&r);
     said.cluster_hash = sh_get64(&r);
+    said.instance = sh_get64(&r);
     if (said.version_min > SH_MSG_VERSION || said.version_max < SH_MSG_VERSION_MIN ||
         said.version_min > said.version_max)
         return SHOAL_EVERSION;
@@ -169,6 +171,8 @@ static enum shoal_err on_welcome(struct sh_msg *msg, struct sh_stream *stream, c
     shoal_nid meant = stream->conn->nid;
     if (meant.v < SH_MSG_ALIAS_MIN && said.nid.v != meant.v)
         return SHOAL_ENONODE;
+    if (meant.v < SH_MSG_ALIAS_MIN && !sh_conn_meet(stream->conn, said.instance, true))
+        return SHOAL_ENONODE; /* another life of it */
     uint8_t proof[SH_PROOF_FRAME_BYTES];
     struct sh_writer w = sh_writer_make(proof, sizeof proof);
     sh_put32(&w, MAGIC);
@@ -188,6 +192,9 @@ static enum shoal_err on_proof(struct sh_msg *msg, struct sh_stream *stream, con
     if (err != SHOAL_OK)
         return err;
     stream->version = said.version;
+    struct sh_conn *conn = said.nid.v ? sh_conn_find(msg, said.nid) : NULL;
+    if (conn && !sh_conn_meet(conn, said.instance, false))
+        return SHOAL_EEXIST; /* a former life of it */
     return sh_conn_attach(msg, stream, said.nid) ? SHOAL_OK : SHOAL_ELIMIT;
 }
 

@@ -30,6 +30,7 @@ struct said {
     uint16_t version_min, version_max, nid, reserved;
     const char *cluster;
     uint8_t nonce; /* 16 times */
+    uint64_t instance;
 };
 
 static void hello_write(uint8_t *frame, uint16_t kind, const struct said *said)
@@ -40,7 +41,7 @@ static void hello_write(uint8_t *frame, uint16_t kind, const struct said *said)
     sh_store16(frame + 12, said->nid);
     sh_store16(frame + 14, said->reserved);
     sh_store64(frame + 16, sh_hash64(sh_bytes_text(said->cluster), 0));
-    sh_store64(frame + 24, 1); /* the instance */
+    sh_store64(frame + 24, said->instance);
     memset(frame + 32, said->nonce, 16);
 }
 
@@ -150,6 +151,45 @@ static void test_hello_is_judged(void **state)
     assert_int_equal(end->ups, 0);
 }
 
+/* A node of which is said which process it is can't be another one, but for a later life, which this end
+ * has yet to hear of. */
+static void test_former_lives_are_refused(void **state)
+{
+    (void)state;
+    const uint64_t life = UINT64_C(5) << 32 | 77;
+    const struct {
+        uint64_t instance;
+        enum shoal_err expected;
+    } cases[] = {{life, SHOAL_OK},
+                 {life + 1, SHOAL_EEXIST}, /* a copy */
+                 {life - (UINT64_C(1) << 32), SHOAL_EEXIST},
+                 {1, SHOAL_EEXIST},
+                 {life + (UINT64_C(1) << 32), SHOAL_OK}};
+    uint8_t hello[SH_HELLO_BYTES], welcome[SH_WELCOME_BYTES], proof[SH_PROOF_BYTES];
+    struct end *end = end_open(2);
+    for (uint16_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct said said = usual;
+        shoal_nid nid = {(uint16_t)(10 + i)};
+        sh_link link;
+        said.nid = nid.v;
+        said.instance = cases[i].instance;
+        sh_msg_node_instance_set(end->msg, nid, life);
+        assert_int_equal(hello_say(end, &said, &link, hello, welcome), WELCOME);
+        proof_write(proof, "shoal dials", hello, welcome);
+        assert_int_equal(proof_say(end, link, proof), cases[i].expected);
+        /* One that is connected is given up once it is another that is meant. */
+        if (cases[i].expected)
+            continue;
+        unsigned losses = end->losses;
+        sh_msg_node_instance_set(end->msg, nid, said.instance);
+        steps(end);
+        assert_int_equal(end->losses, losses);
+        sh_msg_node_instance_set(end->msg, nid, said.instance + (UINT64_C(1) << 32));
+        steps(end);
+        assert_int_equal(end->losses, losses + 1);
+    }
+}
+
 /* Both sides speak the highest version that both know. */
 static void test_older_dialler(void **state)
 {
@@ -248,8 +288,12 @@ static void test_welcome_is_judged(void **state)
         {{1, SH_MSG_VERSION, 2, .reserved = 1, .cluster = "test"}, SHOAL_EPROTO},
         {{1, SH_MSG_VERSION, 2, .cluster = "other"}, SHOAL_ECLUSTER},
         {{SH_MSG_VERSION + 1, SH_MSG_VERSION + 1, 2, .cluster = "test"}, SHOAL_EVERSION},
+        /* Neither a former nor a later life of the one meant. */
+        {{1, SH_MSG_VERSION, 2, .cluster = "test", .instance = 1}, SHOAL_ENONODE},
+        {{1, SH_MSG_VERSION, 2, .cluster = "test", .instance = UINT64_C(6) << 32}, SHOAL_ENONODE},
     };
     struct end *end = end_open(1);
+    sh_msg_node_instance_set(end->msg, (shoal_nid){2}, UINT64_C(5) << 32 | 1);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         static struct asked asked;
         sh_link link = dial(end, &asked);
@@ -263,6 +307,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_dialler_must_prove, close_all),
         cmocka_unit_test_teardown(test_hello_is_judged, close_all),
+        cmocka_unit_test_teardown(test_former_lives_are_refused, close_all),
         cmocka_unit_test_teardown(test_older_dialler, close_all),
         cmocka_unit_test_teardown(test_acceptor_must_prove, close_all),
         cmocka_unit_test_teardown(test_welcome_is_judged, close_all),

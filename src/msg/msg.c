@@ -109,6 +109,11 @@ uint64_t sh_msg_request_timeout(const struct sh_msg *msg)
     return msg->config.request_timeout_ns;
 }
 
+void sh_msg_instance_set(struct sh_msg *msg, uint64_t instance)
+{
+    msg->instance = instance;
+}
+
 shoal_nid sh_msg_nid(const struct sh_msg *msg)
 {
     return (shoal_nid){atomic_load_explicit(&msg->nid, memory_order_acquire)};

@@ -130,6 +130,12 @@ shoal_nid sh_msg_nid(const struct sh_msg *msg);
 /* Says where a node is (copied). A changed address closes the connection. Any thread. */
 SHOAL_NODISCARD enum shoal_err sh_msg_node_set(struct sh_msg *msg, shoal_nid nid,
                                                const char *address);
+/* Says which process a node is: a connection to another one is closed, and refused from then on (ENONODE,
+ * EEXIST), but for one that the node itself opens with a later instance: of two the one with the greater
+ * upper half is the later. 0: any. Any thread. */
+void sh_msg_node_instance_set(struct sh_msg *msg, shoal_nid nid, uint64_t instance);
+/* This process's own; else it is random. Before the steps run. */
+void sh_msg_instance_set(struct sh_msg *msg, uint64_t instance);
 /* Forgets a node and closes the connection to it: what waits fails with ECONNLOST. Any thread. */
 void sh_msg_node_remove(struct sh_msg *msg, shoal_nid nid);
 

@@ -100,6 +100,8 @@ struct sh_conn {
     bool ordered_running;
     bool is_known; /* may be opened: address is set */
     char address[SH_MSG_ADDRESS_MAX];
+    uint64_t expected; /* the instance that the node is said to have; 0: any */
+    uint64_t met;      /* the one that is connected, or was last; 0: none yet */
     /* Fixed. */
     shoal_nid nid;
     struct sh_conn *made_next;
@@ -553,6 +555,8 @@ void sh_conn_closed(struct sh_msg *msg, struct sh_conn *conn);
 /* Opens those that waited for room, or gives them up. */
 void sh_conns_dial(struct sh_msg *msg, uint64_t now_ns);
 /* Binds an accepted, proven stream to its connection; false (and a reason) refuses it. */
+/* Notes with which instance the node has said hello. False: it is not the one that is expected. */
+bool sh_conn_meet(struct sh_conn *conn, uint64_t instance, bool is_dialled);
 bool sh_conn_attach(struct sh_msg *msg, struct sh_stream *stream, shoal_nid real_nid);
 
 /* beat.c: transport step */
