@@ -230,11 +230,19 @@ void cw_unlocked(struct cw_slot *slot)
 /* --- Copies ------------------------------------------------------------------------------------
  */
 
+/* A node says of all chunks that it created that it has them, unless it gave them away; also of those of
+ * its former lives, which are gone. */
 static bool serves(const struct cw_host *host, shoal_cid cid)
 {
     sh_lid lid;
-    return host->chunks && sh_holdings_look(sh_chunks_holdings(host->chunks), sh_msg_nid(host->msg),
-                                            cid, false, &lid) == SHOAL_OK;
+    uint32_t size;
+    if (!host->chunks)
+        return false;
+    shoal_nid self = sh_msg_nid(host->msg);
+    if (sh_holdings_look(sh_chunks_holdings(host->chunks), self, cid, false, &lid))
+        return false;
+    bool is_former = shoal_cid_creator(cid).v == self.v && shoal_cid_local(cid) <= host->ids_base;
+    return !is_former || !sh_store_size(host->store, lid, &size);
 }
 
 unsigned cw_servers_of(struct cw_world *world, shoal_cid cid)
@@ -243,6 +251,26 @@ unsigned cw_servers_of(struct cw_world *world, shoal_cid cid)
     for (unsigned i = 0; i < world->config.peers; i++)
         servers += serves(cw_peer(world, i), cid);
     return servers;
+}
+
+static bool knows(const struct cw_world *world, shoal_nid nid)
+{
+    for (unsigned i = 0; i < CW_HOSTS_MAX; i++) {
+        const struct cw_host *host = &world->hosts[i];
+        if (host->superpeer && !sh_view_find(sh_superpeer_view(host->superpeer), nid))
+            return false;
+    }
+    return true;
+}
+
+bool cw_is_forgotten(struct cw_world *world, shoal_cid cid)
+{
+    for (unsigned i = 0; i < world->config.peers; i++) {
+        const struct cw_host *host = cw_peer(world, i);
+        if (serves(host, cid) && !knows(world, sh_msg_nid(host->msg)))
+            return true;
+    }
+    return false;
 }
 
 unsigned cw_served_watch(struct cw_world *world, shoal_cid cid, struct cw_served *served)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "node/identity.h"
 #include "node/leased.h"
 #include "sim/cluster_world_int.h"
 #include "sim/parts.h"
@@ -72,12 +73,26 @@ static void boot_superpeer(struct cw_host *host, const struct sh_env *env)
     sh_world_step_add(world->sim, host->node, sh_superpeer_step(host->superpeer));
 }
 
+static void on_member_joined(void *arg, shoal_nid nid)
+{
+    struct cw_host *host = arg;
+    sh_identity_joined(host->identity, nid, sh_member_cluster(host->member));
+}
+
 static void boot_peer(struct cw_host *host, const struct sh_env *env, const char *address)
 {
     struct cw_world *world = host->world;
     struct sh_sim_parts parts = SH_SIM_PARTS(host);
     sh_sim_parts_hold(&parts, env, CW_CHUNK_BYTES_MAX, CW_FAILURE_NS);
-    host->instance = sh_random64(&env->random) | 1;
+    char detail[256];
+    enum shoal_err err = sh_identity_open(env, "test", host->store, &host->identity, detail);
+    if (err) {
+        cw_fail(world, "peer %u does not start again: %s: %s", host->index, shoal_err_name(err),
+                detail);
+        return;
+    }
+    host->instance = sh_identity_life(host->identity);
+    host->ids_base = sh_store_ids_wanted(host->store) - 1;
     host->is_drained = host->is_empty = false;
     struct sh_member_config config = {.msg = host->msg,
                                       .directory = host->directory,
@@ -86,14 +101,18 @@ static void boot_peer(struct cw_host *host, const struct sh_env *env, const char
                                       .superpeer_count = world->config.superpeers,
                                       .address = address,
                                       .instance = host->instance,
+                                      .nid = sh_identity_nid(host->identity),
+                                      .cluster = sh_identity_cluster(host->identity),
                                       .heartbeat_ns = CW_FAILURE_NS / 10,
                                       .failure_ns = CW_FAILURE_NS,
+                                      .on_joined = on_member_joined,
                                       .on_view = on_member_view,
                                       .on_failed = on_member_failed,
                                       .arg = host};
     must(sh_member_create(&config, &host->member));
     sh_node_leased_types_set(host->msg);
     sh_world_step_add(world->sim, host->node, sh_member_step(host->member));
+    sh_world_step_add(world->sim, host->node, sh_identity_step(host->identity));
     sh_world_step_add(world->sim, host->node, sh_locks_step(host->locks));
     sh_world_step_add(world->sim, host->node, sh_moves_step(host->moves));
 }
@@ -145,6 +164,8 @@ void cw_host_drop(struct cw_host *host)
     sh_recruit_destroy(host->recruit);
     host->recruit = NULL;
     struct sh_sim_parts parts = SH_SIM_PARTS(host);
+    sh_identity_close(host->identity);
+    host->identity = NULL;
     sh_sim_parts_drop(&parts, host->kind == CW_CLIENT);
     free(host->numbers);
     host->numbers = NULL;

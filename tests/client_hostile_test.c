@@ -70,7 +70,7 @@ static void on_view_get(void *arg, struct sh_msg_in *in)
     struct liar *liar = arg;
     struct sh_node nodes[2] = {
         {.nid = {1}, .role = SH_ROLE_SUPERPEER, .instance = 1},
-        {.nid = {PEER}, .role = SH_ROLE_PEER, .instance = 2},
+        {.nid = {PEER}, .role = SH_ROLE_PEER, .instance = PEER},
     };
     if (lies(liar)) {
         on_any(liar, in);
@@ -125,6 +125,7 @@ static void liar_run(struct liar *liar, uint16_t nid, const struct liar *peer)
     };
     assert_int_equal(sh_crew_create(&crew, &liar->crew), SHOAL_OK);
     assert_int_equal(sh_msg_create(&config, &liar->msg), SHOAL_OK);
+    sh_msg_instance_set(liar->msg, config.nid.v); /* as the view has it */
     assert_int_equal(sh_msg_listen(liar->msg, "127.0.0.1:0", liar->address), SHOAL_OK);
     sh_msg_handler_set(liar->msg, SH_CLUSTER_VIEW_GET, SH_MSG_INLINE, peer ? on_view_get : on_any,
                        liar);

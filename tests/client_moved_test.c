@@ -61,6 +61,7 @@ static void end_open(struct end *end, uint16_t nid)
     };
     assert_int_equal(sh_crew_create(&crew, &end->crew), SHOAL_OK);
     assert_int_equal(sh_msg_create(&config, &end->msg), SHOAL_OK);
+    sh_msg_instance_set(end->msg, config.nid.v); /* as the view has it */
     assert_int_equal(sh_msg_listen(end->msg, "127.0.0.1:0", end->address), SHOAL_OK);
 }
 
@@ -87,8 +88,8 @@ static void on_view_get(void *arg, struct sh_msg_in *in)
     (void)arg;
     struct sh_node all[3] = {
         {.nid = {1}, .role = SH_ROLE_SUPERPEER, .instance = 1},
-        {.nid = {OLD}, .role = SH_ROLE_PEER, .instance = 2},
-        {.nid = {NEW}, .role = SH_ROLE_PEER, .instance = 3},
+        {.nid = {OLD}, .role = SH_ROLE_PEER, .instance = OLD},
+        {.nid = {NEW}, .role = SH_ROLE_PEER, .instance = NEW},
     };
     memcpy(all[0].address, nodes.superpeer.address, SH_MSG_ADDRESS_MAX);
     memcpy(all[1].address, nodes.old.address, SH_MSG_ADDRESS_MAX);

@@ -151,7 +151,7 @@ static void on_view_get(void *arg, struct sh_msg_in *in)
     const struct member *member = arg;
     struct sh_node nodes[2] = {
         {.nid = {1}, .role = SH_ROLE_SUPERPEER, .instance = 1},
-        {.nid = {PEER}, .role = SH_ROLE_PEER, .instance = 2},
+        {.nid = {PEER}, .role = SH_ROLE_PEER, .instance = PEER},
     };
     memcpy(nodes[0].address, member->superpeer->address, SH_MSG_ADDRESS_MAX);
     memcpy(nodes[1].address, member->peer->address, SH_MSG_ADDRESS_MAX);
@@ -199,6 +199,7 @@ static void member_open(struct member *member, uint16_t nid, uint64_t random)
     };
     assert_int_equal(sh_crew_create(&crew, &member->crew), SHOAL_OK);
     assert_int_equal(sh_msg_create(&config, &member->msg), SHOAL_OK);
+    sh_msg_instance_set(member->msg, config.nid.v); /* as the view has it */
     assert_int_equal(sh_msg_listen(member->msg, "127.0.0.1:0", member->address), SHOAL_OK);
     sh_msg_handler_set(member->msg, SH_CLUSTER_VIEW_GET, SH_MSG_INLINE, on_view_get, member);
     sh_msg_handler_set(member->msg, SH_CLUSTER_LOOKUP, SH_MSG_INLINE, on_lookup, member);

@@ -70,6 +70,11 @@ static void cluster_open(struct cluster *cluster, const char *data_dir, const ch
     rig_set(&peer->options, "listen", "127.0.0.1:0");
     rig_set(&peer->options, "superpeers", sh_node_address(cluster->superpeer.node));
     rig_set(&peer->options, "store_bytes_max", "64MiB");
+    if (*data_dir) { /* a new node of a new cluster, with the dumps of the one before */
+        char identity[512];
+        (void)snprintf(identity, sizeof identity, "%s/identity", data_dir);
+        (void)unlink(identity);
+    }
     rig_set(&peer->options, "data_dir", data_dir);
     rig_set(&peer->options, "threads", threads);
     assert_int_equal(sh_node_create(&peer->options, &peer->node, detail), SHOAL_OK);

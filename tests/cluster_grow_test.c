@@ -321,6 +321,7 @@ static enum shoal_err join_as(struct host *peer, uint64_t instance)
     sh_put64(&out.w, 0);
     sh_put64(&out.w, HEARTBEAT);
     sh_put64(&out.w, FAILURE);
+    sh_put64(&out.w, 0);
     sh_put_text(&out.w, sh_bytes_text(address));
     sh_msg_end(peer->msg, &out);
     assert_true(run_until(peer->cluster, is_done, &outcome, 10 * S));

@@ -138,6 +138,12 @@ static enum shoal_err outcome_ask(struct sh_call_state *state, shoal_nid nid)
     return SHOAL_OK;
 }
 
+/* Whether the node that was sent the call is still the same process, as far as is known. */
+static bool is_same_life(const struct sh_call_state *state)
+{
+    return state->number_life == sh_directory_life(state->store->directory, state->number_nid);
+}
+
 /* Sends to the node that is to be asked; if that fails the call ends or waits for another try. */
 static void send_on(struct sh_call_state *state, shoal_nid nid)
 {
@@ -145,6 +151,12 @@ static void send_on(struct sh_call_state *state, shoal_nid nid)
         state->is_unclear && state->number_nid.v != nid.v && state->ask.kind != SH_CALL_CREATE;
     if (is_elsewhere && !sh_call_may_repeat(state, sh_now(&state->store->env.clock))) {
         sh_call_complete(state, SHOAL_ECONNLOST);
+        return;
+    }
+    /* Its chunks are gone, and what was done to them, too. */
+    if (state->is_unclear && state->number_nid.v == nid.v && !is_same_life(state) &&
+        state->ask.kind != SH_CALL_CREATE) {
+        sh_call_complete(state, SHOAL_EFAILED);
         return;
     }
     enum shoal_err err = is_elsewhere ? outcome_ask(state, nid) : send_to(state, nid);
@@ -159,9 +171,9 @@ static enum shoal_err route(struct sh_call_state *state, shoal_nid *nid_out)
     if (state->ask.kind != SH_CALL_CREATE)
         return sh_directory_owner(store->directory, sh_call_of(state)->cid, nid_out);
     struct sh_node node;
-    /* What may have been done must be repeated where it was; but with a node that is no more, the
-     * chunk that it may have made is gone. */
-    if (state->is_unclear &&
+    /* What may have been done must be repeated where it was; but with a node that is no more, or has
+     * another life, the chunk that it may have made is gone. */
+    if (state->is_unclear && is_same_life(state) &&
         sh_directory_node(store->directory, state->number_nid, &node) == SHOAL_OK &&
         node.state == SH_NODE_UP) {
         *nid_out = state->number_nid;

@@ -144,6 +144,7 @@ struct sh_call_state {
     char *detail;         /* of the thread that waits in a blocking call; or NULL */
     uint32_t refreshes;   /* the store's count when the call began */
     shoal_nid number_nid; /* whose number it is */
+    uint32_t number_life; /* and of which of its lives (sh_directory_life) */
     bool is_blocking;
     bool is_retry;     /* it was sent, or tried, before */
     bool is_unclear;   /* may have been done, under this number: a lost connection left no answer */

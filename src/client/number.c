@@ -22,7 +22,8 @@ static enum shoal_err numbers_make(struct shoal *store, shoal_nid nid)
 enum shoal_err sh_call_number(struct sh_call_state *state, shoal_nid nid, struct sh_once_id *id_out)
 {
     struct shoal *store = state->store;
-    if (state->number != 0 && state->number_nid.v != nid.v)
+    uint32_t life = sh_directory_life(store->directory, nid);
+    if (state->number != 0 && (state->number_nid.v != nid.v || state->number_life != life))
         sh_call_number_finish(state);
     enum shoal_err err = SHOAL_OK;
     bool is_new = state->number == 0;
@@ -42,6 +43,7 @@ enum shoal_err sh_call_number(struct sh_call_state *state, shoal_nid nid, struct
     if (state->number == 0)
         return SHOAL_ELIMIT;
     state->number_nid = nid;
+    state->number_life = life;
     if (is_new)
         state->first_ns = sh_now(&store->env.clock);
     return SHOAL_OK;

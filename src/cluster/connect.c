@@ -26,6 +26,9 @@ static void connect_one(void *arg, const struct sh_node *old, const struct sh_no
             sh_msg_node_remove(msg, nid);
         return;
     }
+    /* Nothing that is meant for one life goes to another. Of superpeers the view does not tell. */
+    if (sh_nid_is_peer(nid))
+        sh_msg_node_instance_set(msg, nid, new->instance);
     enum shoal_err err = sh_msg_node_set(msg, nid, new->address);
     if (err)
         SH_WARN("cluster", "node can't be connected to", SH_U64("node", nid.v),

@@ -86,9 +86,38 @@ void sh_directory_destroy(struct sh_directory *directory)
     free(directory);
 }
 
-static bool is_up(const void *arg, shoal_nid nid)
+/* What was cached in the view before, of an owner that is the same process and up, is good still. */
+struct kept {
+    const struct sh_directory *directory;
+    const struct sh_view *before;
+};
+
+static bool has_another_life(const struct sh_node *old, const struct sh_node *node)
 {
-    return sh_directory_state(arg, nid) == SH_NODE_UP;
+    return old && sh_nid_is_peer(node->nid) && old->instance != node->instance;
+}
+
+static bool is_kept(const void *arg, shoal_nid nid)
+{
+    const struct kept *kept = arg;
+    const struct sh_node *node = sh_view_find(&kept->directory->view, nid);
+    return node && node->state == SH_NODE_UP &&
+           !has_another_life(sh_view_find(kept->before, nid), node);
+}
+
+static void lives_count(struct sh_directory *directory, const struct sh_view *before)
+{
+    for (size_t i = 0; i < directory->view.count; i++) {
+        const struct sh_node *node = &directory->view.nodes[i];
+        /* relaxed: a number that publishes nothing; the lock orders the writers */
+        if (has_another_life(sh_view_find(before, node->nid), node))
+            atomic_fetch_add_explicit(&directory->lives[node->nid.v], 1, memory_order_relaxed);
+    }
+}
+
+uint32_t sh_directory_life(const struct sh_directory *directory, shoal_nid nid)
+{
+    return atomic_load_explicit(&directory->lives[nid.v], memory_order_relaxed);
 }
 
 /* Whether a node that is not up in the view was, or was not there, in the one before: only then can
@@ -98,7 +127,8 @@ static bool has_lost(const struct sh_view *before, const struct sh_view *view)
     for (size_t i = 0; i < view->count; i++) {
         const struct sh_node *node = &view->nodes[i];
         const struct sh_node *old = sh_view_find(before, node->nid);
-        if (node->state != SH_NODE_UP && (!old || old->state != node->state))
+        if ((node->state != SH_NODE_UP && (!old || old->state != node->state)) ||
+            has_another_life(old, node))
             return true;
     }
     for (size_t i = 0; i < before->count; i++) {
@@ -123,8 +153,9 @@ enum shoal_err sh_directory_view_apply(struct sh_directory *directory, const str
     memset(directory->states, 0, sizeof directory->states);
     for (size_t i = 0; i < view->count; i++)
         directory->states[view->nodes[i].nid.v] = (uint8_t)(view->nodes[i].state + 1);
+    lives_count(directory, &before);
     if (has_lost(&before, &copy))
-        sh_lookups_prune(directory->lookups, is_up, directory);
+        sh_lookups_prune(directory->lookups, is_kept, &(struct kept){directory, &before});
     sh_lock_release(&directory->lock);
     sh_connect_view(directory->msg, &before, view);
     sh_view_destroy(&before);

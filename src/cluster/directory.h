@@ -140,4 +140,8 @@ struct sh_directory_stats {
 };
 struct sh_directory_stats sh_directory_stats(struct sh_directory *directory);
 
+/* How often another process has had a peer's ID since the directory was made: who compares two of them
+ * tells that what was sent in between was sent to another life. Any thread, without a lock. */
+uint32_t sh_directory_life(const struct sh_directory *directory, shoal_nid nid);
+
 #endif

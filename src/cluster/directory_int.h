@@ -53,8 +53,9 @@ struct sh_directory {
     /* Under the lock (the view is written by the transport step's thread only, which may read it
      * without): */
     struct sh_view view;
-    uint8_t states[UINT16_MAX + 1]; /* by node ID: 0 not in the view, else state + 1 */
-    shoal_nid picked;               /* the peer that was picked last */
+    uint8_t states[UINT16_MAX + 1];         /* by node ID: 0 not in the view, else state + 1 */
+    _Atomic uint32_t lives[UINT16_MAX + 1]; /* how often another process has had the ID since */
+    shoal_nid picked;                       /* the peer that was picked last */
     char addresses[SH_ADDRESSES_MAX][SH_MSG_ADDRESS_MAX];
     size_t address_count;
     struct sh_search search;

@@ -27,6 +27,8 @@ struct sh_member {
     size_t superpeer_next; /* the address to join through next */
     char address[SH_MSG_ADDRESS_MAX];
     uint64_t instance;
+    shoal_nid former; /* its ID in an earlier life; NONE: it is new */
+    uint64_t cluster; /* before the first join: the earlier life's */
     uint64_t heartbeat_ns, failure_ns;
     void (*on_joined)(void *arg, shoal_nid nid);
     void (*on_view)(void *arg, const struct sh_view *view);
@@ -148,16 +150,22 @@ static void lease_take(struct sh_member *member, uint64_t granted_ns)
         lease_set(member, until_ns);
 }
 
-static void refused(struct sh_member *member, enum shoal_err err)
+/* It can't be a member, and should stop. */
+static void refused_for(struct sh_member *member, enum shoal_err err)
 {
-    SH_ERROR("cluster", "another node has this node's ID: not a member any more",
-             SH_U64("node", member->nid.v));
     state_set(member, MEMBER_REFUSED);
     lease_set(member, 0);
     if (member->is_leaving)
         leave_end(member, SHOAL_OK);
     else if (member->on_failed)
         member->on_failed(member->arg, err);
+}
+
+static void refused(struct sh_member *member, enum shoal_err err)
+{
+    SH_ERROR("cluster", "another node has this node's ID: not a member any more",
+             SH_U64("node", member->nid.v));
+    refused_for(member, err);
 }
 
 /* The first superpeer after that one, in a circle, that is up, or if need be has failed; *count_out
@@ -216,16 +224,34 @@ static void reason_get(struct sh_reader *payload, char text_out[REASON_BYTES])
     text_out[size] = 0;
 }
 
-/* Another node has this one's address. It is tried on: the other's lease may be over soon. */
-static void address_taken(struct sh_member *member, struct sh_reader *payload)
+/* Another node has this one's address, or its former life is up. It is tried on: the other's lease may
+ * be over soon. */
+static void place_taken(struct sh_member *member, enum shoal_err err, struct sh_reader *payload)
 {
     char text[REASON_BYTES];
     reason_get(payload, text);
-    if (member->trouble != SHOAL_EADDRINUSE)
-        SH_WARN("cluster", "can't join yet, since another node has this node's address; trying on",
-                SH_TEXT("superpeer", member->superpeer_address), SH_TEXT("reason", text),
-                SH_ERR(SHOAL_EADDRINUSE));
-    member->trouble = SHOAL_EADDRINUSE;
+    const char *event =
+        err == SHOAL_EAGAIN
+            ? "can't join yet, since this node's former life counts as up; trying on"
+            : "can't join yet, since another node has this node's address; trying on";
+    if (member->trouble != err)
+        SH_WARN("cluster", event, SH_TEXT("superpeer", member->superpeer_address),
+                SH_TEXT("reason", text), SH_ERR(err));
+    member->trouble = err;
+}
+
+/* What its disk says of it is not so, or not any more. */
+static void disk_refused(struct sh_member *member, enum shoal_err err, struct sh_reader *payload)
+{
+    char text[REASON_BYTES];
+    reason_get(payload, text);
+    SH_ERROR(
+        "cluster",
+        "the cluster does not take this node: start it on its newest data_dir, or remove the file "
+        "identity there, and it joins as a new node",
+        SH_U64("node", member->former.v), SH_TEXT("superpeer", member->superpeer_address),
+        SH_TEXT("reason", text), SH_ERR(err));
+    refused_for(member, err == SHOAL_EEXIST ? SHOAL_EDIFFERS : err);
 }
 
 /* It goes by other times than the cluster: nobody could rely on its lease. */
@@ -236,12 +262,7 @@ static void misfit(struct sh_member *member, struct sh_reader *payload)
     SH_ERROR("cluster", "the cluster does not take this node",
              SH_TEXT("superpeer", member->superpeer_address), SH_TEXT("reason", text),
              SH_ERR(SHOAL_ESETTING));
-    state_set(member, MEMBER_REFUSED);
-    lease_set(member, 0);
-    if (member->is_leaving)
-        leave_end(member, SHOAL_OK);
-    else if (member->on_failed)
-        member->on_failed(member->arg, SHOAL_ESETTING);
+    refused_for(member, SHOAL_ESETTING);
 }
 
 /* --- Joining -------------------------------------------------------------------------------- */
@@ -278,10 +299,11 @@ static void join_failed(struct sh_member *member, enum shoal_err err)
 
 static enum shoal_err join_answer_get(struct sh_member *member, struct sh_reader *r,
                                       shoal_nid *nid_out, shoal_nid *superpeer_out,
-                                      struct sh_view *view_out)
+                                      uint64_t *cluster_out, struct sh_view *view_out)
 {
     shoal_nid nid = {sh_get16(r)};
     shoal_nid superpeer = {sh_get16(r)};
+    uint64_t cluster = sh_get64(r);
     struct sh_view view = {0};
     enum shoal_err err = sh_view_get(r, &view);
     if (err)
@@ -294,6 +316,7 @@ static enum shoal_err join_answer_get(struct sh_member *member, struct sh_reader
     }
     *nid_out = nid;
     *superpeer_out = superpeer;
+    *cluster_out = cluster;
     *view_out = view;
     return SHOAL_OK;
 }
@@ -303,7 +326,8 @@ static void join_answered(struct sh_member *member, struct sh_reader *payload)
     struct sh_view view;
     bool is_first = !member->nid.v;
     shoal_nid nid;
-    enum shoal_err err = join_answer_get(member, payload, &nid, &member->superpeer, &view);
+    enum shoal_err err =
+        join_answer_get(member, payload, &nid, &member->superpeer, &member->cluster, &view);
     if (err) {
         join_failed(member, err);
         return;
@@ -401,8 +425,13 @@ static void join_done(struct sh_request *request, enum shoal_err err, struct sh_
         misfit(member, payload);
         return;
     }
-    if (err == SHOAL_EADDRINUSE)
-        address_taken(member, payload);
+    bool is_restart = member->former.v && !member->nid.v;
+    if ((err == SHOAL_EEXIST || err == SHOAL_ECLUSTER) && is_restart && !member->is_leaving) {
+        disk_refused(member, err, payload);
+        return;
+    }
+    if (err == SHOAL_EADDRINUSE || err == SHOAL_EAGAIN)
+        place_taken(member, err, payload);
     if (err)
         join_failed(member, err);
     else
@@ -471,11 +500,13 @@ static void join_ask(struct sh_member *member)
     }
     sh_put8(&out.w, SH_ROLE_PEER);
     sh_put8(&out.w, 0);
-    sh_put16(&out.w, member->nid.v);
+    bool is_restart = member->former.v && !member->nid.v;
+    sh_put16(&out.w, is_restart ? member->former.v : member->nid.v);
     sh_put64(&out.w, member->instance);
     sh_put64(&out.w, sh_directory_epoch(member->directory));
     sh_put64(&out.w, member->heartbeat_ns);
     sh_put64(&out.w, member->failure_ns);
+    sh_put64(&out.w, is_restart ? member->cluster : 0);
     sh_put_text(&out.w, sh_bytes_text(member->address));
     sh_msg_end(member->msg, &out);
 }
@@ -607,6 +638,9 @@ enum shoal_err sh_member_create(const struct sh_member_config *config,
     member->env = config->env;
     memcpy(member->address, config->address, strlen(config->address) + 1);
     member->instance = config->instance;
+    member->former = config->cluster ? config->nid : SHOAL_NID_NONE;
+    member->cluster = config->cluster;
+    sh_msg_instance_set(config->msg, config->instance);
     member->heartbeat_ns = config->heartbeat_ns;
     member->failure_ns = config->failure_ns;
     member->on_joined = config->on_joined;
@@ -657,6 +691,11 @@ void sh_member_leave(struct sh_member *member, void (*done)(void *arg, enum shoa
     member->leave_arg = arg;
     /* release: leave_done, leave_arg; pairs with acquire in run */
     atomic_store_explicit(&member->leave_wanted, true, memory_order_release);
+}
+
+uint64_t sh_member_cluster(const struct sh_member *member)
+{
+    return member->cluster;
 }
 
 bool sh_member_joined(const struct sh_member *member)

@@ -4,7 +4,7 @@
  *   [joining] -----> [joined] --------------> [joining, with its ID]
  *     ^   |            |   \ leave              (the superpeer has lost its memory)
  *     '---'            |    '--> [leaving] --> [left]
- *   no answer:         | EEXIST, ESETTING
+ *   no answer:         | EEXIST, ESETTING, ECLUSTER
  *   back off, next     '--> [refused]
  *   address, for ever
  *
@@ -33,7 +33,10 @@ struct sh_member_config {
     const char *const *superpeers;  /* addresses, count of them (1 to 63); copied */
     size_t superpeer_count;
     const char *address; /* where others reach this node; copied */
-    uint64_t instance;   /* random, not 0 */
+    uint64_t instance;   /* not 0: random, or a life (ring/arcs.h) */
+    /* What its disk says of an earlier life: its ID, and the cluster's. NONE, 0: nothing. */
+    shoal_nid nid;
+    uint64_t cluster;
     uint64_t heartbeat_ns;
     uint64_t failure_ns;
     /* All may be NULL. From the transport step or the member's, no lock held; may call anything but
@@ -42,7 +45,8 @@ struct sh_member_config {
     void (*on_view)(void *arg, const struct sh_view *view);
     /* OK: the node was declared failed meanwhile (it was silent for too long) and is up again.
      * EEXIST: another node has its ID, it can't be a member any more and should stop. ESETTING: its
-     * heartbeat_ns or failure_ns is not the cluster's, and it should stop. */
+     * heartbeat_ns or failure_ns is not the cluster's, and it should stop. EDIFFERS, ECLUSTER: its disk
+     * is a copy or an old backup, or of another cluster, and it should stop. */
     void (*on_failed)(void *arg, enum shoal_err err);
     void *arg;
 };
@@ -64,6 +68,9 @@ void sh_member_link_event(struct sh_member *member, const struct sh_msg_event *e
  * Call it once. Any thread; wake the thread that runs the step after it. */
 void sh_member_leave(struct sh_member *member, void (*done)(void *arg, enum shoal_err err),
                      void *arg);
+
+/* The cluster's ID, for the next life, once the node has joined; 0: there is none that lasts. */
+uint64_t sh_member_cluster(const struct sh_member *member);
 
 /* True while the node is a member. Any thread. */
 bool sh_member_joined(const struct sh_member *member);

@@ -7,9 +7,11 @@
  *
  * JOIN       to any superpeer
  *   request  u8 role (2), u8 zero, u16 previous ID or 0, u64 instance, u64 epoch, u64 heartbeat_ns,
- *            u64 failure_ns, text address
- *   answer   u16 ID, u16 superpeer's ID, [view]
- *   errors   EEXIST (the previous ID is another instance's), EROLE (the previous ID is of another
+ *            u64 failure_ns, u64 cluster's ID if the peer is started again with the previous ID on its disk,
+ *            and its instance is its life (ring/arcs.h), else 0; text address
+ *   answer   u16 ID, u16 superpeer's ID, u64 the cluster's ID (0: the registry is in memory only), [view]
+ *   errors   EEXIST (the previous ID is another instance's; or the life is not the latest), EAGAIN (its
+ *            former life is up), ECLUSTER (another cluster's ID), EADDRINUSE, EROLE (the previous ID is of another
  *            superpeer's arc), ELIMIT (no ID is left), EINVAL, EIO/ENOSPC (registry not stored),
  *            ESETTING (it goes by other times)
  * HEARTBEAT  to any superpeer
@@ -213,8 +215,8 @@ enum sh_ask_kind {
 #define SH_WANTS_WHOLE 1u /* the whole view: what was told of changes does not lead to it */
 
 /* Fixed parts, in bytes; texts, views and tables come on top. */
-#define SH_JOIN_BYTES 38 /* with the address's length */
-#define SH_JOIN_ANSWER_BYTES 4
+#define SH_JOIN_BYTES 46 /* with the address's length */
+#define SH_JOIN_ANSWER_BYTES 12
 #define SH_HEARTBEAT_BYTES 20
 #define SH_GRANT_BYTES 8 /* in the answer */
 #define SH_LEAVE_BYTES 12

@@ -49,6 +49,7 @@ static enum shoal_err answer_get(struct sh_recruit *recruit, struct sh_reader *r
 {
     shoal_nid nid = {sh_get16(r)};
     (void)sh_get16(r); /* who says so */
+    (void)sh_get64(r); /* the cluster's ID, which the registry has too */
     struct sh_view view = {0};
     enum shoal_err err = sh_view_get(r, &view);
     if (err)

@@ -72,11 +72,13 @@ static int remove_entry(const char *path, const struct stat *about, int kind, st
     return 0;
 }
 
-/* What a superpeer that a peer was promoted to has in the peer's folder: of a cluster that is over,
- * and the next one's peer must not take it for its own. */
-static void remove_registry(const char *folder)
+/* Who the peer was, and what a superpeer that it was promoted to has in its folder: of a cluster that
+ * is over, and the next one's peer must not take it for its own. */
+static void remove_identity(const char *folder)
 {
     char path[SH_STATE_PATH_MAX + 96];
+    snprintf(path, sizeof path, "%s/identity", folder);
+    unlink(path);
     for (unsigned i = 0; i < 1000; i++) { /* the journal's files have three digits */
         snprintf(path, sizeof path, "%s/journal.%03u", folder, i);
         unlink(path);
@@ -97,7 +99,7 @@ void sh_state_clear(const char *folder, const struct sh_state *state)
         if (state->nodes[i].superpeer) {
             nftw(path, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
         } else {
-            remove_registry(path);
+            remove_identity(path);
             rmdir(path);
         }
     }

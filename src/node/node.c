@@ -17,6 +17,7 @@
 #include "node/advertise.h"
 #include "node/chunks.h"
 #include "node/dumps.h"
+#include "node/identity.h"
 #include "node/leased.h"
 #include "node/locks.h"
 #include "node/moves.h"
@@ -42,7 +43,8 @@ struct sh_node_run {
     struct sh_superhost *superhost;
     /* A peer's. */
     struct sh_store *store;
-    unsigned defrag_rest; /* rounds until the step looks again */
+    struct sh_identity *identity; /* NULL: it has no folder, and is another node with each start */
+    unsigned defrag_rest;         /* rounds until the step looks again */
     struct sh_directory *directory;
     struct sh_member *member;
     struct sh_chunks *chunks;
@@ -108,6 +110,8 @@ static void on_joined(void *arg, shoal_nid nid)
     struct sh_node_run *node = arg;
     sh_log_node_set(nid.v);
     SH_INFO("node", "joined", SH_U64("nid", nid.v), SH_TEXT("address", node->address));
+    if (node->identity)
+        sh_identity_joined(node->identity, nid, sh_member_cluster(node->member));
     set_flag(node, &node->is_ready);
 }
 
@@ -351,7 +355,7 @@ static enum shoal_err open_membership(struct sh_node_run *node)
         .superpeers = (const char *const *)options->superpeers.items,
         .superpeer_count = options->superpeers.count,
         .address = node->address,
-        .instance = sh_random64(&node->env.random) | 1,
+        .instance = (uint32_t)(sh_random64(&node->env.random) | 1),
         .heartbeat_ns = options->heartbeat_ns,
         .failure_ns = options->failure_ns,
         .on_joined = on_joined,
@@ -359,6 +363,11 @@ static enum shoal_err open_membership(struct sh_node_run *node)
         .on_failed = on_failed,
         .arg = node,
     };
+    if (node->identity) {
+        config.instance = sh_identity_life(node->identity);
+        config.nid = sh_identity_nid(node->identity);
+        config.cluster = sh_identity_cluster(node->identity);
+    }
     return sh_member_create(&config, &node->member);
 }
 
@@ -423,6 +432,9 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
         return err;
     }
     err = open_disk(node, detail);
+    if (err == SHOAL_OK && node->env.disk)
+        err = sh_identity_open(&node->env, node->options->cluster, node->store, &node->identity,
+                               detail);
     if (err == SHOAL_OK)
         err = open_membership(node);
     if (err == SHOAL_OK)
@@ -507,6 +519,8 @@ static void deal_steps(struct sh_node_run *node)
     if (node->store)
         sh_crew_step_add(node->crew, 0,
                          (struct sh_step){.name = "defrag", .run = defrag_run, .arg = node});
+    if (node->identity)
+        sh_crew_step_add(node->crew, 0, sh_identity_step(node->identity));
     for (unsigned thread = threads > 1; thread < threads; thread++)
         sh_crew_step_add(node->crew, thread, sh_msg_handler_step(node->msg));
 }
@@ -586,6 +600,7 @@ void sh_node_destroy(struct sh_node_run *node)
     sh_dumps_destroy(node->dumps);
     sh_chunks_destroy(node->chunks);
     sh_locks_destroy(node->locks);
+    sh_identity_close(node->identity);
     sh_store_destroy(node->store);
     if (node->env.disk)
         sh_disk_wake_stop(node->env.disk);
@@ -704,7 +719,8 @@ static void wait_for(struct sh_node_run *node, bool (*holds)(struct sh_node_run 
 
 static bool may_serve(struct sh_node_run *node)
 {
-    return !sh_msg_is_fenced(node->msg) || atomic_load(&node->is_stopping);
+    bool is_stored = !node->identity || sh_identity_is_stored(node->identity);
+    return (is_stored && !sh_msg_is_fenced(node->msg)) || atomic_load(&node->is_stopping);
 }
 
 bool sh_node_wait_ready(struct sh_node_run *node)

@@ -94,13 +94,17 @@ static shoal_nid free_nid(const struct sh_registry *registry)
     return SHOAL_NID_NONE;
 }
 
-/* The node of that instance that has not left, or NULL. */
-static const struct sh_node *find_instance(const struct sh_registry *registry, uint64_t instance)
+/* The node of that instance that has not left, or NULL. Of lives 32 bits are random: processes at other
+ * addresses may have the same, and each process has one address. */
+static const struct sh_node *find_instance(const struct sh_registry *registry,
+                                           struct sh_bytes address, uint64_t instance)
 {
     size_t first = sh_view_lower(&registry->view, (shoal_nid){SH_PEER_NID_MIN});
     for (size_t i = first; i < registry->view.count; i++) {
         const struct sh_node *node = &registry->view.nodes[i];
-        if (node->instance == instance && node->state != SH_NODE_LEFT)
+        if (node->instance == instance && node->state != SH_NODE_LEFT &&
+            strlen(node->address) == address.size &&
+            memcmp(node->address, address.at, address.size) == 0)
             return node;
     }
     return NULL;
@@ -144,12 +148,12 @@ static enum shoal_err admit(struct sh_registry *registry, uint64_t now_ns, shoal
 }
 
 /* The ID for a node that joins; *known_out is its entry if the same instance has one. */
-static enum shoal_err choose_nid(struct sh_registry *registry, uint64_t instance,
-                                 shoal_nid previous, const struct sh_node **known_out,
-                                 shoal_nid *nid_out)
+static enum shoal_err choose_nid(struct sh_registry *registry, struct sh_bytes address,
+                                 uint64_t instance, shoal_nid previous,
+                                 const struct sh_node **known_out, shoal_nid *nid_out)
 {
     if (!previous.v) {
-        *known_out = find_instance(registry, instance);
+        *known_out = find_instance(registry, address, instance);
         *nid_out = *known_out ? (*known_out)->nid : free_nid(registry);
         if (nid_out->v)
             return SHOAL_OK;
@@ -168,16 +172,57 @@ static enum shoal_err choose_nid(struct sh_registry *registry, uint64_t instance
     return SHOAL_OK;
 }
 
+static bool is_address(struct sh_bytes address)
+{
+    return address.size && address.size < SH_MSG_ADDRESS_MAX &&
+           !memchr(address.at, 0, address.size);
+}
+
+enum shoal_err sh_registry_restart(struct sh_registry *registry, uint64_t now_ns,
+                                   struct sh_bytes address, uint64_t life, shoal_nid previous,
+                                   shoal_nid *nid_out)
+{
+    if (!is_address(address) || !sh_life_starts(life))
+        return SHOAL_EINVAL;
+    if (!sh_nid_is_peer(previous))
+        return SHOAL_EROLE;
+    const struct sh_node *known = sh_view_find(&registry->view, previous);
+    if (known && known->instance == life)
+        return sh_registry_join(registry, now_ns, address, life, previous, nid_out);
+    if (known && sh_life_starts(known->instance) >= sh_life_starts(life)) {
+        SH_WARN("cluster", "refused a peer whose data_dir is a copy, or an old backup",
+                SH_U64("node", previous.v), SH_U64("starts", sh_life_starts(life)),
+                SH_U64("known", sh_life_starts(known->instance)));
+        return SHOAL_EEXIST;
+    }
+    if (known && known->state == SH_NODE_UP)
+        return SHOAL_EAGAIN;
+    if (is_moved(registry, previous))
+        return sh_registry_join(registry, now_ns, address, life, SHOAL_NID_NONE, nid_out);
+    if (sh_registry_holder(registry, address, life))
+        return SHOAL_EADDRINUSE;
+    enum shoal_err err = admit(registry, now_ns, previous, address, life);
+    if (err)
+        return err;
+    registry->spoke_ns[previous.v - SH_PEER_NID_MIN] = 0;
+    *nid_out = previous;
+    return SHOAL_OK;
+}
+
+uint64_t sh_registry_cluster(const struct sh_registry *registry)
+{
+    return registry->cluster_id;
+}
+
 enum shoal_err sh_registry_join(struct sh_registry *registry, uint64_t now_ns,
                                 struct sh_bytes address, uint64_t instance, shoal_nid previous,
                                 shoal_nid *nid_out)
 {
-    if (!address.size || address.size >= SH_MSG_ADDRESS_MAX || !instance ||
-        memchr(address.at, 0, address.size))
+    if (!is_address(address) || !instance)
         return SHOAL_EINVAL;
     const struct sh_node *known = NULL;
     shoal_nid nid;
-    enum shoal_err err = choose_nid(registry, instance, previous, &known, &nid);
+    enum shoal_err err = choose_nid(registry, address, instance, previous, &known, &nid);
     if (err)
         return err;
     bool is_there = known && strlen(known->address) == address.size &&

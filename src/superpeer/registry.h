@@ -40,6 +40,17 @@ void sh_registry_destroy(struct sh_registry *registry);
 SHOAL_NODISCARD enum shoal_err sh_registry_join(struct sh_registry *registry, uint64_t now_ns,
                                                 struct sh_bytes address, uint64_t instance,
                                                 shoal_nid previous, shoal_nid *nid_out);
+/* Admits a peer that is started again: its instance is a life (arcs.h) on its disk, with its ID `previous`
+ * from before. It keeps the ID, under which all that its former life had is gone, unless that took part
+ * in a migration: then it gets a new one. A repeated request is harmless. EEXIST: that life, or a later
+ * one, was there already, so the disk is a copy or an old backup; EAGAIN: the former life is up;
+ * EADDRINUSE, EROLE, ELIMIT, EINVAL, ENOMEM as above. */
+SHOAL_NODISCARD enum shoal_err sh_registry_restart(struct sh_registry *registry, uint64_t now_ns,
+                                                   struct sh_bytes address, uint64_t life,
+                                                   shoal_nid previous, shoal_nid *nid_out);
+/* Which cluster it is: nodes have that on their disks. The same for good, also of a cluster that was
+ * forced to go on; another one of a registry that was begun anew. 0: it has not begun. */
+uint64_t sh_registry_cluster(const struct sh_registry *registry);
 /* The node of another instance that is up at an address; NULL: there is none. Valid until the next
  * change. */
 const struct sh_node *sh_registry_holder(const struct sh_registry *registry,
@@ -166,7 +177,7 @@ uint64_t sh_registry_changes(const struct sh_registry *registry);
 
 /* The image of a registry file, little-endian:
  *   0   u64  magic "SHOALREG"
- *   8   u16  format (5)
+ *   8   u16  format (6)
  *   10  u16  0
  *   12  u16  number of superpeers
  *   14  u16  next ID to give out
@@ -175,7 +186,8 @@ uint64_t sh_registry_changes(const struct sh_registry *registry);
  *   32  u32  bytes behind this head
  *   36  u32  CRC32C of head and body, with this field zero
  *   40  text name of the cluster; u16 count; nodes as in a view; the ring's table as in arcs.h, u16
- *       count and u16 each of the IDs that are not given out again, u64 the log of its events */
+ *       count and u16 each of the IDs that are not given out again, u64 the log of its events, u64 the
+ *       cluster's ID */
 size_t sh_registry_image_size(const struct sh_registry *registry);
 void sh_registry_image_put(struct sh_writer *w, const struct sh_registry *registry,
                            uint64_t sequence);

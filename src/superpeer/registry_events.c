@@ -74,6 +74,8 @@ void sh_registry_events_name(struct sh_registry *registry, uint64_t instance)
     if (registry->events_log != 1 || !instance)
         return;
     registry->events_log = sh_mix64(instance) & ~UINT64_C(1);
+    if (!registry->cluster_id)
+        registry->cluster_id = sh_mix64(~instance) | 1;
     registry->changes++;
 }
 

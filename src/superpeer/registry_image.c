@@ -8,7 +8,7 @@
 #include "superpeer/registry_int.h"
 
 #define IMAGE_MAGIC UINT64_C(0x4745524c414f4853) /* "SHOALREG" */
-#define IMAGE_FORMAT 5
+#define IMAGE_FORMAT 6
 #define IMAGE_HEAD_BYTES 40
 #define IMAGE_CRC_AT 36
 
@@ -49,7 +49,7 @@ size_t sh_registry_image_size(const struct sh_registry *registry)
     for (size_t i = 0; i < registry->view.count; i++)
         nodes += sh_node_size(&registry->view.nodes[i]);
     return IMAGE_HEAD_BYTES + 2 + strlen(registry->cluster) + nodes + SH_ARCS_BYTES +
-           moved_size(registry) + 8;
+           moved_size(registry) + 16;
 }
 
 static uint32_t image_crc(struct sh_bytes image)
@@ -82,6 +82,7 @@ void sh_registry_image_put(struct sh_writer *w, const struct sh_registry *regist
     sh_arcs_put(w, &registry->arcs);
     moved_put(w, registry);
     sh_put64(w, registry->events_log);
+    sh_put64(w, registry->cluster_id);
     if (!sh_writer_ok(w))
         return;
     SH_ASSERT((size_t)(w->at - start) == size);
@@ -158,8 +159,10 @@ enum shoal_err sh_registry_image_load(struct sh_registry *registry, uint64_t now
         err = SHOAL_ECORRUPT;
     if (!err)
         err = moved_get(registry, &r);
-    if (!err)
+    if (!err) {
         registry->events_log = sh_get64(&r);
+        registry->cluster_id = sh_get64(&r);
+    }
     if (!err && !sh_reader_done(&r))
         err = SHOAL_ECORRUPT;
     if (err)

@@ -20,6 +20,7 @@ struct sh_registry {
     struct sh_arcs arcs;
     shoal_nid next_nid; /* where the search for a free ID begins */
     uint64_t changes;
+    uint64_t cluster_id; /* 0: none yet */
     /* When each node was heard last, and the epoch in which it was declared failed last: by ID, 1.4
      * MB. */
     uint64_t moved[(UINT16_MAX + 1) / 64]; /* a bit by node ID: it is not given out again */

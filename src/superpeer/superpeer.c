@@ -39,6 +39,13 @@ static void announce(struct sh_superpeer *superpeer)
         superpeer->on_view(superpeer->arg, view);
 }
 
+/* What a peer keeps on its disk of the cluster that it belongs to: nothing where the registry itself is
+ * not on disks. */
+static uint64_t cluster_of(const struct sh_superpeer *superpeer)
+{
+    return superpeer->env.disk ? sh_registry_cluster(superpeer->registry) : 0;
+}
+
 void sh_superpeer_join_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
                               sh_msg_type type, shoal_nid nid)
 {
@@ -48,6 +55,7 @@ void sh_superpeer_join_answer(struct sh_superpeer *superpeer, struct sh_reply_to
         return;
     sh_put16(&out.w, nid.v);
     sh_put16(&out.w, (uint16_t)(superpeer->index + 1));
+    sh_put64(&out.w, cluster_of(superpeer));
     sh_view_put_all(&out.w, view);
     sh_msg_end(superpeer->msg, &out);
 }
@@ -76,8 +84,22 @@ void sh_superpeer_join_refuse(struct sh_superpeer *superpeer, struct sh_reply_to
     const struct sh_node *holder = NULL;
     if (join->err == SHOAL_EADDRINUSE)
         holder = sh_registry_holder(superpeer->registry, join->address, join->instance);
-    if (join->err == SHOAL_EEXIST)
+    if (join->err == SHOAL_EAGAIN)
+        holder = sh_view_find(sh_registry_view(superpeer->registry), join->previous);
+    if (join->err == SHOAL_EEXIST && join->is_restart)
+        (void)snprintf(
+            text, sizeof text,
+            "data_dir is a copy of node %u's, or an old backup: another process has run on "
+            "it since",
+            join->previous.v);
+    else if (join->err == SHOAL_EEXIST)
         (void)snprintf(text, sizeof text, "another node has this node's ID by now");
+    else if (holder && join->err == SHOAL_EAGAIN)
+        (void)snprintf(
+            text, sizeof text,
+            "node %u, which this is, is up at %s, and its lease is not over: try again in a "
+            "moment, or stop the other process, if data_dir is a copy",
+            holder->nid.v, holder->address);
     else if (holder)
         (void)snprintf(text, sizeof text,
                        "node %u has the address %s, and its lease is not over: try again in a "
@@ -87,6 +109,15 @@ void sh_superpeer_join_refuse(struct sh_superpeer *superpeer, struct sh_reply_to
     if (holder)
         sh_superpeer_probe(superpeer, holder->nid, now_of(superpeer));
     sh_msg_reply_error(superpeer->msg, to, type, join->err, *text ? text : NULL);
+}
+
+/* Refuses what a superpeer that is cut off from the others must not answer. */
+static bool is_cut_off(struct sh_superpeer *superpeer, struct sh_msg_in *in)
+{
+    if (sh_superpeer_shared_is_current(superpeer))
+        return false;
+    refuse(in, SHOAL_EBUSY, "this superpeer hears no majority of the superpeers");
+    return true;
 }
 
 static void on_join(void *arg, struct sh_msg_in *in)
@@ -99,6 +130,7 @@ static void on_join(void *arg, struct sh_msg_in *in)
     (void)sh_get64(&in->payload); /* the epoch that it knows: it tells that with each heartbeat */
     uint64_t heartbeat_ns = sh_get64(&in->payload);
     uint64_t failure_ns = sh_get64(&in->payload);
+    uint64_t cluster = sh_get64(&in->payload);
     struct sh_bytes address = sh_get_text(&in->payload);
     if (!sh_reader_done(&in->payload) || zero) {
         refuse(in, SHOAL_EPROTO, NULL);
@@ -112,16 +144,13 @@ static void on_join(void *arg, struct sh_msg_in *in)
         refuse_settings(superpeer, in, heartbeat_ns, failure_ns);
         return;
     }
-    sh_superpeer_shared_join(superpeer, in, address, instance, previous);
-}
-
-/* Refuses what a superpeer that is cut off from the others must not answer. */
-static bool is_cut_off(struct sh_superpeer *superpeer, struct sh_msg_in *in)
-{
-    if (sh_superpeer_shared_is_current(superpeer))
-        return false;
-    refuse(in, SHOAL_EBUSY, "this superpeer hears no majority of the superpeers");
-    return true;
+    if (cluster && is_cut_off(superpeer, in))
+        return;
+    if (cluster && cluster != cluster_of(superpeer)) {
+        refuse(in, SHOAL_ECLUSTER, "data_dir belongs to a node of another cluster of that name");
+        return;
+    }
+    sh_superpeer_shared_join(superpeer, in, address, instance, previous, cluster);
 }
 
 /* An answer to a heartbeat of one who knows the view of that epoch, and has to hear what has

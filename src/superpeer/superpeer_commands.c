@@ -201,10 +201,14 @@ unsigned sh_shared_pending_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 }
 
 void sh_superpeer_shared_join(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
-                              struct sh_bytes address, uint64_t instance, shoal_nid previous)
+                              struct sh_bytes address, uint64_t instance, shoal_nid previous,
+                              bool is_restart)
 {
-    struct sh_command command = {
-        .kind = SH_COMMAND_JOIN, .nid = previous, .instance = instance, .address = address};
+    struct sh_command command = {.kind = SH_COMMAND_JOIN,
+                                 .state = is_restart,
+                                 .nid = previous,
+                                 .instance = instance,
+                                 .address = address};
     if (address.size >= SH_MSG_ADDRESS_MAX)
         sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EINVAL, NULL);
     else if (!sh_registry_arcs(superpeer->registry)->present)
@@ -290,8 +294,11 @@ void sh_shared_answer(struct sh_superpeer *superpeer, const struct sh_command *c
     bool is_join = command->kind == SH_COMMAND_JOIN || command->kind == SH_COMMAND_SUPERPEER;
     if (!err && is_join)
         sh_shared_joined(superpeer, nid, pending->deadline_ns - superpeer->failure_ns);
-    struct sh_refused_join join = {
-        .err = err, .address = command->address, .instance = command->instance};
+    struct sh_refused_join join = {.err = err,
+                                   .address = command->address,
+                                   .instance = command->instance,
+                                   .previous = command->nid,
+                                   .is_restart = command->state};
     if (err && command->kind == SH_COMMAND_JOIN)
         sh_superpeer_join_refuse(superpeer, pending->reply_to, pending->type, &join);
     else if (err)
@@ -338,6 +345,9 @@ enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_reg
         sh_registry_events_name(registry, command->instance);
     switch (command->kind) {
     case SH_COMMAND_JOIN:
+        if (command->state)
+            return sh_registry_restart(registry, now_of(superpeer), command->address,
+                                       command->instance, command->nid, nid_out);
         return sh_registry_join(registry, now_of(superpeer), command->address, command->instance,
                                 command->nid, nid_out);
     case SH_COMMAND_LEAVE:

@@ -38,6 +38,8 @@ struct sh_refused_join {
     enum shoal_err err;
     struct sh_bytes address;
     uint64_t instance;
+    shoal_nid previous;
+    bool is_restart;
 };
 
 struct sh_journal;
@@ -82,7 +84,8 @@ void sh_superpeer_shared_connect(struct sh_superpeer *superpeer);
 
 /* superpeer_commands.c: the request in is answered once the others agree. */
 void sh_superpeer_shared_join(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
-                              struct sh_bytes address, uint64_t instance, shoal_nid previous);
+                              struct sh_bytes address, uint64_t instance, shoal_nid previous,
+                              bool is_restart);
 void sh_superpeer_shared_leave(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
                                shoal_nid nid, uint64_t instance);
 

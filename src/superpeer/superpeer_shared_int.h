@@ -16,7 +16,8 @@
  *
  * A command:
  *   0   u8   kind
- *   1   u8   STATE: the state; FAIL: 1 if it is dead for sure; else 0
+ *   1   u8   STATE: the state; FAIL: 1 if it is dead for sure; JOIN: 1 if the peer is started again, with
+ *            its ID on its disk; else 0
  *   2   u16  node ID; JOIN: its previous one, or 0; SUPERPEER: its ID, or 0 for a new one
  *   4   u64  number, by which its superpeer knows it again; 0: nobody waits
  *   12  u64  instance; EPOCH: the epoch; MOVED: u16, u16 two more node IDs, u32 0

@@ -20,11 +20,19 @@ class Case(harness.Case):
     def start(self, *flags):
         """A new cluster, whose peer has the ID 64; returns (node to ask, peer)."""
         self.count += 1
+        self.forget_identity()
         superpeer = self.superpeer(f"superpeer{self.count}", "--data-dir",
                                    self.folder / f"registry{self.count}")
         peer = self.peer(f"peer{self.count}", superpeer, *(flags or ("--data-dir", self.data)))
         self.assertEqual(peer.nid, 64)
         return superpeer, peer
+
+    def forget_identity(self):
+        """The folder's next peer is a new node, of whichever cluster."""
+        (self.data / "identity").unlink(missing_ok=True)
+
+    def files(self):
+        return [name for name in os.listdir(self.data) if name != "identity"]
 
     def stop(self, superpeer, peer):
         peer.stop()
@@ -71,6 +79,7 @@ class RoundTrip(Case):
         self.shoal(node, "chunk", "create", "--text", "remember me")
         self.shoal(node, "store", "dump", "64", "kept")
         peer.stop()
+        self.forget_identity()
         peer = self.peer("again", node, "--data-dir", self.data)
         self.assertNotEqual(peer.nid, 64)
         self.refused("shoal", "store", "load", peer.nid, "kept", "--connect", node.address,
@@ -206,7 +215,7 @@ class CutOff(Case):
         self.assertEqual(self.shoal_json(node, "store", "load", "64", "x")["chunks"], 1000)
         self.shoal(node, "store", "dump", "64", "x")
         self.assertEqual((self.data / "x.dump").read_bytes(), old)
-        self.assertEqual(os.listdir(self.data), ["x.dump"])
+        self.assertEqual(self.files(), ["x.dump"])
 
     def test_stopped_during_a_dump(self):
         node, peer = self.start()
@@ -216,7 +225,7 @@ class CutOff(Case):
         if dump:
             dump.wait(harness.COMMAND_MAX)
         # It was given up, or had come to its end; nothing half is left.
-        self.assertIn(os.listdir(self.data), ([], ["x.dump"]))
+        self.assertIn(self.files(), ([], ["x.dump"]))
 
     def test_interrupted(self):
         node, _ = self.start()
@@ -231,7 +240,7 @@ class CutOff(Case):
                 break
             (self.data / "x.dump").unlink()
         self.assertIn(b"canceled", dump.stdout.read())
-        self.assertEqual(os.listdir(self.data), [])
+        self.assertEqual(self.files(), [])
         self.shoal(node, "store", "dump", "64", "x")
 
 

@@ -1,21 +1,25 @@
-"""Who a node is: peers that are gone are forgotten, by an operator's word or by themselves."""
+"""Who a node is: a peer with a folder keeps its ID and gives no chunk ID twice, and a folder is one node's;
+peers that are gone are forgotten, by an operator's word or by themselves."""
 import re
+import shutil
 import unittest
 
 import harness
 
 
-class Forget(harness.Case):
+class Rig(harness.Case):
     """A superpeer with a folder, and peers."""
 
-    def start(self, *flags):
-        superpeer = harness.Node(self, "superpeer", "--roles", "superpeer", "--data-dir",
-                                 self.folder / "superpeer", "--failure-ns", "1s", *flags)
+    def start(self, *flags, name="superpeer"):
+        superpeer = harness.Node(self, name, "--roles", "superpeer", "--data-dir",
+                                 self.folder / name, "--failure-ns", "1s", *flags)
         return superpeer.wait_ready()
 
+    def begin(self, name, superpeer, *flags):
+        return harness.Node(self, name, "--superpeers", superpeer.address, "--failure-ns", "1s", *flags)
+
     def peer(self, name, superpeer, *flags):
-        return harness.Node(self, name, "--superpeers", superpeer.address, "--failure-ns", "1s",
-                            *flags).wait_ready()
+        return self.begin(name, superpeer, *flags).wait_ready()
 
     def states(self, node):
         return {row["nid"]: row["state"] for row in self.shoal_json(node, "node", "list")["nodes"]}
@@ -27,6 +31,118 @@ class Forget(harness.Case):
     def create(self, node, peer):
         answer = self.shoal(node, "chunk", "create", "--node", peer.nid, "--text", "here")
         return re.search(r"\d+:\d+", answer.text).group(0)
+
+
+class Identity(Rig):
+    """Peers with folders."""
+
+    def setUp(self):
+        super().setUp()
+        self.lives = 0
+
+    def begin_on(self, folder, superpeer, *flags):
+        self.lives += 1
+        return self.begin(f"life{self.lives}", superpeer, "--data-dir", folder, *flags)
+
+    def on(self, folder, superpeer, *flags):
+        return self.begin_on(folder, superpeer, *flags).wait_ready()
+
+    def refused_on(self, folder, superpeer, says, *flags):
+        """A peer on that folder must end, and say why."""
+        peer = self.begin_on(folder, superpeer, *flags)
+        self.assertNotEqual(peer.wait_end(harness.READY_MAX), 0)
+        self.assertRegex(peer.log(), says)
+
+    def test_a_killed_peer_is_the_same_node(self):
+        superpeer = self.start()
+        other, peer = self.peer("other", superpeer), self.on("data", superpeer)
+        self.assertNotEqual(other.nid, peer.nid)
+        nid, cids = peer.nid, set()
+        for life in range(4):
+            if life:
+                peer.kill() if life % 2 else peer.stop()
+                peer = self.on("data", superpeer)
+            self.assertEqual(peer.nid, nid)
+            lost = sorted(cids)[-1:]
+            answer = self.shoal(superpeer, "chunk", "create", "64", "--count", "50", "--node", nid)
+            made = {tuple(map(int, cid.split(":"))) for cid in re.findall(r"\d+:\d+", answer.text)}
+            self.assertFalse(made & cids)
+            cids |= made
+            # What an earlier life had is gone, and nobody's chunk now.
+            for creator, local in lost:
+                self.refused("shoal", "chunk", "get", f"{creator}:{local}", "--connect",
+                             superpeer.address, says="chunk does not exist")
+            self.assertIn(self.create(superpeer, peer).split(":")[0], str(nid))
+        self.assertEqual(self.states(superpeer), {superpeer.nid: "up", other.nid: "up", nid: "up"})
+
+    def test_a_dump_fits_the_next_life(self):
+        superpeer = self.start()
+        peer = self.on("data", superpeer)
+        cid = self.create(superpeer, peer)
+        self.shoal(superpeer, "store", "dump", peer.nid, "kept")
+        peer.kill()
+        peer = self.on("data", superpeer)
+        self.shoal(superpeer, "store", "load", peer.nid, "kept")
+        self.assertIn("here", self.shoal(superpeer, "chunk", "get", cid).text)
+        self.assertNotEqual(self.create(superpeer, peer), cid)
+        self.shoal(superpeer, "chunk", "remove", cid)
+        self.assertNotEqual(self.create(superpeer, peer), cid)
+
+    def test_a_clone_is_refused(self):
+        superpeer = self.start()
+        peer = self.on("data", superpeer)
+        for clone in ("waiting", "clone"):
+            shutil.copytree(self.folder / "data", self.folder / clone)
+        # While the original runs, a clone waits for it; and behind it, it is old.
+        clone = self.begin_on("waiting", superpeer)
+        harness.eventually(self, "the clone waits", harness.READY_MAX,
+                           lambda: "former life counts as up" in clone.log())
+        self.assertRegex(clone.log(), rf"node {peer.nid}, which this is, is up at {peer.address}")
+        clone.statuses.add(-15)
+        clone.end()
+        peer.stop()
+        peer = self.on("data", superpeer)
+        self.refused_on("clone", superpeer, "data_dir is a copy of node .* or an old backup")
+        self.create(superpeer, peer)
+
+    def test_an_old_backup_is_refused(self):
+        superpeer = self.start()
+        peer = self.on("data", superpeer)
+        nid = peer.nid
+        peer.stop()
+        shutil.copytree(self.folder / "data", self.folder / "backup")
+        for _ in range(2):
+            self.on("data", superpeer).stop()
+        self.refused_on("backup", superpeer, "start it on its newest data_dir, or remove the file")
+        (self.folder / "backup" / "identity").unlink()
+        self.assertNotEqual(self.on("backup", superpeer).nid, nid)
+        self.assertEqual(self.on("data", superpeer).nid, nid)
+
+    def test_a_foreign_cluster_is_refused(self):
+        one, two = self.start(name="one"), self.start(name="two")
+        self.on("data", one).stop()
+        self.refused_on("data", two, "belongs to a node of another cluster of that name")
+        peer = self.begin_on("data", two, "--cluster", "else")
+        self.assertNotEqual(peer.wait_end(), 0)
+        self.assertRegex(peer.log(), "data_dir belongs to a node of another cluster")
+        damaged = self.folder / "data" / "identity"
+        content = bytearray(damaged.read_bytes())
+        content[20] ^= 1
+        damaged.write_bytes(content)
+        self.refused_on("data", one, "fail their checksum.*the peer joins as a new node")
+
+    def test_a_forgotten_peer_comes_back(self):
+        superpeer = self.start()
+        peer = self.on("data", superpeer)
+        nid = peer.nid
+        peer.kill()
+        self.seen(superpeer, nid, "failed")
+        self.shoal(superpeer, "node", "forget", nid)
+        self.assertEqual(self.on("data", superpeer).nid, nid)
+
+
+class Forget(Rig):
+    """Peers that are gone."""
 
     def forget(self, node, nid, says):
         self.refused("shoal", "node", "forget", nid, "--connect", node.address, says=says)

@@ -53,6 +53,8 @@ class AllSuperpeersKilled(Case):
 class Dumps(Case):
     def cluster(self, life, peers=1):
         node = self.superpeer(f"superpeer{life}", "--data-dir", self.folder / f"registry{life}")
+        for i in range(peers):  # new nodes of a new cluster, with the dumps of the old one
+            (self.folder / f"data{i}" / "identity").unlink(missing_ok=True)
         return node, [self.peer(f"peer{life}-{i}", node, "--data-dir", self.folder / f"data{i}")
                       for i in range(peers)]
 
@@ -117,6 +119,7 @@ class Dumps(Case):
 
         node = self.superpeer("superpeer1", "--data-dir", self.folder / "registry1")
         self.peer("first", node)
+        (self.folder / "data0" / "identity").unlink()
         self.peer("second", node, "--data-dir", self.folder / "data0")
         self.shoal(node, "store", "load", "65", "all", "--rename")
         self.assertEqual(self.listed(node.address),

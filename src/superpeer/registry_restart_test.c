@@ -1,0 +1,181 @@
+/* Peers that are started again on their disks: who keeps an ID, who has to wait, and who is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "superpeer/registry.h"
+
+#define S UINT64_C(1000000000)
+#define LIFE(starts, random) (UINT64_C(starts) << 32 | (random))
+
+static struct sh_registry *registry_make(void)
+{
+    struct sh_registry_config config = {.cluster = "test", .failure_ns = 3 * S};
+    struct sh_registry *registry;
+    assert_int_equal(sh_registry_create(&config, &registry), SHOAL_OK);
+    return registry;
+}
+
+static enum shoal_err restart(struct sh_registry *registry, const char *address, uint64_t life,
+                              shoal_nid previous, shoal_nid *nid_out)
+{
+    return sh_registry_restart(registry, S, sh_bytes_text(address), life, previous, nid_out);
+}
+
+static shoal_nid first_life(struct sh_registry *registry, const char *address)
+{
+    shoal_nid nid;
+    assert_int_equal(
+        sh_registry_join(registry, S, sh_bytes_text(address), LIFE(1, 11), SHOAL_NID_NONE, &nid),
+        SHOAL_OK);
+    return nid;
+}
+
+static const struct sh_node *node_of(const struct sh_registry *registry, shoal_nid nid)
+{
+    const struct sh_node *node = sh_view_find(sh_registry_view(registry), nid);
+    assert_non_null(node);
+    return node;
+}
+
+/* The former life is waited for; then the ID is the new one's, at whichever address, once and for good:
+ * what comes late of the former life changes nothing. */
+static void a_new_life_keeps_the_id(void **state)
+{
+    (void)state;
+    struct sh_registry *registry = registry_make();
+    shoal_nid nid = first_life(registry, "one:1"), got;
+    bool failed;
+    assert_int_equal(restart(registry, "one:1", LIFE(2, 5), nid, &got), SHOAL_EAGAIN);
+    assert_int_equal(restart(registry, "two:1", LIFE(2, 5), nid, &got), SHOAL_EAGAIN);
+    sh_registry_fail(registry, nid, "test");
+    uint64_t epoch = sh_registry_view(registry)->epoch;
+    assert_int_equal(restart(registry, "two:1", LIFE(2, 5), nid, &got), SHOAL_OK);
+    assert_int_equal(got.v, nid.v);
+    assert_int_equal(node_of(registry, nid)->state, SH_NODE_UP);
+    assert_true(node_of(registry, nid)->instance == LIFE(2, 5));
+    assert_true(sh_registry_view(registry)->epoch == epoch + 1);
+    assert_int_equal(restart(registry, "two:1", LIFE(2, 5), nid, &got), SHOAL_OK);
+    assert_true(sh_registry_view(registry)->epoch == epoch + 1);
+    assert_int_equal(sh_registry_heartbeat(registry, S, nid, LIFE(1, 11), epoch, &failed),
+                     SHOAL_EEXIST);
+    assert_int_equal(sh_registry_heartbeat(registry, S, nid, LIFE(2, 5), epoch + 1, &failed),
+                     SHOAL_OK);
+    assert_false(failed);
+    sh_registry_back(registry, nid, LIFE(1, 11));
+    assert_int_equal(sh_registry_leave(registry, nid, LIFE(1, 11)), SHOAL_EEXIST);
+    assert_int_equal(sh_registry_join(registry, S, sh_bytes_text("one:1"), LIFE(1, 11), nid, &got),
+                     SHOAL_EEXIST);
+    /* One that left is followed likewise. */
+    assert_int_equal(sh_registry_leave(registry, nid, LIFE(2, 5)), SHOAL_OK);
+    assert_int_equal(restart(registry, "one:1", LIFE(3, 9), nid, &got), SHOAL_OK);
+    assert_int_equal(got.v, nid.v);
+    sh_registry_destroy(registry);
+}
+
+/* A disk whose life is not above the last is a copy, or an old backup, whatever became of the other. */
+static void old_disks_are_refused(void **state)
+{
+    (void)state;
+    struct sh_registry *registry = registry_make();
+    shoal_nid nid = first_life(registry, "one:1"), got;
+    sh_registry_fail(registry, nid, "test");
+    assert_int_equal(restart(registry, "one:1", LIFE(3, 5), nid, &got), SHOAL_OK);
+    for (unsigned round = 0; round < 3; round++) {
+        assert_int_equal(restart(registry, "two:1", LIFE(2, 6), nid, &got), SHOAL_EEXIST);
+        assert_int_equal(restart(registry, "two:1", LIFE(3, 6), nid, &got), SHOAL_EEXIST);
+        if (round == 0)
+            sh_registry_fail(registry, nid, "test");
+        else
+            assert_int_equal(sh_registry_leave(registry, nid, LIFE(3, 5)), SHOAL_OK);
+    }
+    assert_int_equal(restart(registry, "one:1", LIFE(4, 7), (shoal_nid){1}, &got), SHOAL_EROLE);
+    assert_int_equal(restart(registry, "one:1", 7, nid, &got), SHOAL_EINVAL);
+    assert_int_equal(restart(registry, "", LIFE(4, 7), nid, &got), SHOAL_EINVAL);
+    sh_registry_destroy(registry);
+}
+
+/* An ID that the ring knows is not taken over: what it knows is of the former life. */
+static void moved_ids_stay_behind(void **state)
+{
+    (void)state;
+    struct sh_registry *registry = registry_make();
+    shoal_nid nid = first_life(registry, "one:1"), got, again;
+    sh_registry_moved_set(registry, nid);
+    assert_int_equal(restart(registry, "one:1", LIFE(2, 5), nid, &got), SHOAL_EAGAIN);
+    sh_registry_fail(registry, nid, "test");
+    assert_int_equal(restart(registry, "one:1", LIFE(2, 5), nid, &got), SHOAL_OK);
+    assert_int_not_equal(got.v, nid.v);
+    assert_int_equal(restart(registry, "one:1", LIFE(2, 5), nid, &again), SHOAL_OK);
+    assert_int_equal(again.v, got.v);
+    assert_int_equal(node_of(registry, nid)->state, SH_NODE_FAILED);
+    sh_registry_destroy(registry);
+}
+
+/* One that was forgotten has its ID still if nobody else has; and an address is one node's. */
+static void forgotten_and_crowded(void **state)
+{
+    (void)state;
+    struct sh_registry *registry = registry_make();
+    shoal_nid nid = first_life(registry, "one:1"), got, other;
+    sh_registry_fail(registry, nid, "test");
+    assert_int_equal(
+        sh_registry_join(registry, S, sh_bytes_text("one:1"), 77, SHOAL_NID_NONE, &other),
+        SHOAL_OK);
+    assert_int_equal(restart(registry, "one:1", LIFE(2, 5), nid, &got), SHOAL_EADDRINUSE);
+    assert_int_equal(sh_registry_forget(registry, nid, LIFE(1, 11)), SHOAL_OK);
+    assert_int_equal(restart(registry, "two:1", LIFE(2, 5), nid, &got), SHOAL_OK);
+    assert_int_equal(got.v, nid.v);
+    sh_registry_destroy(registry);
+}
+
+/* Which cluster it is lasts: in its images, and when it is forced to go on; begun anew, it is another. */
+static void the_cluster_lasts(void **state)
+{
+    (void)state;
+    struct sh_registry *registry = registry_make(), *again = registry_make();
+    shoal_nid nid;
+    assert_true(sh_registry_cluster(registry) == 0);
+    sh_registry_events_name(registry, 5);
+    uint64_t cluster = sh_registry_cluster(registry);
+    assert_true(cluster != 0);
+    sh_registry_events_name(again, 6);
+    assert_true(sh_registry_cluster(again) != cluster);
+    sh_registry_destroy(again);
+    assert_int_equal(
+        sh_registry_superpeer_put(registry, sh_bytes_text("s:1"), 5, SHOAL_NID_NONE, &nid),
+        SHOAL_OK);
+    assert_int_equal(sh_registry_arcs_start(registry, nid, 7, false), SHOAL_OK);
+    assert_int_equal(sh_registry_force(registry, nid, 99), SHOAL_OK);
+    assert_true(sh_registry_cluster(registry) == cluster);
+    size_t size = sh_registry_image_size(registry);
+    uint8_t *image = malloc(size);
+    assert_non_null(image);
+    struct sh_writer w = sh_writer_make(image, size);
+    sh_registry_image_put(&w, registry, 1);
+    again = registry_make();
+    assert_int_equal(sh_registry_image_load(again, S, sh_bytes_make(image, size)), SHOAL_OK);
+    assert_true(sh_registry_cluster(again) == cluster);
+    free(image);
+    sh_registry_destroy(again);
+    sh_registry_destroy(registry);
+}
+
+int main(void)
+{
+    const char *bad;
+    size_t bad_len;
+    if (sh_log_levels_set("error", &bad, &bad_len))
+        return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_new_life_keeps_the_id), cmocka_unit_test(old_disks_are_refused),
+        cmocka_unit_test(moved_ids_stay_behind),   cmocka_unit_test(forgotten_and_crowded),
+        cmocka_unit_test(the_cluster_lasts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
