@@ -133,8 +133,8 @@ static void an_operator_forgets(void **state)
     cluster_close(&scene.cluster);
 }
 
-/* One that left and one that failed go by themselves when their time is over, those whose chunks have
- * a name only when it is gone. */
+/* One that left and those in whose place others are go by themselves when their time is over, one whose
+ * chunks have a name only when it is gone. One that has failed, and may be cut off only, stays. */
 static void they_go_by_themselves(void **state)
 {
     (void)state;
@@ -150,8 +150,12 @@ static void they_go_by_themselves(void **state)
     assert_seen(&scene.cluster, named, SH_NODE_FAILED, 10 * S);
     assert_seen(&scene.cluster, failed, SH_NODE_FAILED, 10 * S);
     assert_seen(&scene.cluster, left, SH_NODE_LEFT, 2 * S);
-    assert_seen(&scene.cluster, failed, GONE, 2 * FORGET);
+    run_for(&scene.cluster, 2 * FORGET);
     assert_seen(&scene.cluster, left, GONE, FORGET);
+    assert_seen(&scene.cluster, failed, SH_NODE_FAILED, S);
+    sh_world_restart(scene.cluster.world, scene.peers[0]->node);
+    sh_world_restart(scene.cluster.world, scene.peers[1]->node);
+    assert_seen(&scene.cluster, failed, GONE, 2 * FORGET);
     run_for(&scene.cluster, FORGET);
     assert_seen(&scene.cluster, named, SH_NODE_FAILED, S);
     name(&scene, SH_METADATA_UNNAME, named);
@@ -159,24 +163,32 @@ static void they_go_by_themselves(void **state)
     cluster_close(&scene.cluster);
 }
 
-/* A node that was only cut off, for so long that it was forgotten, joins again with its ID. */
+static bool has_failed(void *arg)
+{
+    const struct host *host = arg;
+    return host->failure != SHOAL_OK;
+}
+
+/* A node that was only cut off, of which an operator says that it is gone, is a member no more. */
 static void a_forgotten_node_lives(void **state)
 {
     (void)state;
     static struct scene scene;
-    scene_open(&scene, FORGET);
+    scene_open(&scene, 0);
     struct host *away = scene.peers[1];
     shoal_nid nid = nid_of(away);
     sh_world_partition(scene.cluster.world, UINT64_C(1) << away->node, ~(UINT64_C(1) << away->node),
                        false);
-    struct seen seen = {&scene.cluster, nid, GONE};
+    struct seen failed = {&scene.cluster, nid, SH_NODE_FAILED}, gone = {&scene.cluster, nid, GONE};
     away->has_left = true; /* it sees nothing meanwhile */
-    assert_true(run_until(&scene.cluster, is_seen, &seen, 3 * FORGET));
+    assert_true(run_until(&scene.cluster, is_seen, &failed, 20 * S));
+    assert_int_equal(forget(&scene, 0, nid), SHOAL_OK);
+    assert_true(run_until(&scene.cluster, is_seen, &gone, 20 * S));
     away->has_left = false;
     sh_world_heal(scene.cluster.world);
-    assert_seen(&scene.cluster, nid, SH_NODE_UP, 60 * S);
-    assert_int_equal(nid_of(away).v, nid.v);
-    assert_int_equal(away->failure, SHOAL_OK);
+    assert_true(run_until(&scene.cluster, has_failed, away, 60 * S));
+    assert_int_equal(away->failure, SHOAL_EEXIST);
+    assert_seen(&scene.cluster, nid, GONE, S);
     cluster_close(&scene.cluster);
 }
 

@@ -163,7 +163,8 @@ static void refused_for(struct sh_member *member, enum shoal_err err)
 
 static void refused(struct sh_member *member, enum shoal_err err)
 {
-    SH_ERROR("cluster", "another node has this node's ID: not a member any more",
+    SH_ERROR("cluster",
+             "another node has this node's ID, or this node was forgotten: not a member any more",
              SH_U64("node", member->nid.v));
     refused_for(member, err);
 }

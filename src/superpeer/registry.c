@@ -169,6 +169,11 @@ static enum shoal_err choose_nid(struct sh_registry *registry, struct sh_bytes a
         SH_WARN("cluster", "refused a node whose ID another one has", SH_U64("node", previous.v));
         return SHOAL_EEXIST;
     }
+    /* Clients have been told that its chunks do not exist. */
+    if (!*known_out && registry->has_forgotten) {
+        SH_WARN("cluster", "refused a node that was forgotten", SH_U64("node", previous.v));
+        return SHOAL_EEXIST;
+    }
     return SHOAL_OK;
 }
 
@@ -323,11 +328,21 @@ enum shoal_err sh_registry_forget(struct sh_registry *registry, shoal_nid nid, u
         return SHOAL_EINVAL;
     struct sh_node node = *found;
     sh_view_drop(&registry->view, nid);
+    registry->has_forgotten = true;
     registry->spoke_ns[nid.v - SH_PEER_NID_MIN] = 0;
     sh_registry_touch_forgotten(registry, &node);
     SH_INFO("cluster", "node forgotten", SH_U64("node", nid.v), SH_TEXT("address", node.address),
             SH_U64("epoch", registry->view.epoch));
     return SHOAL_OK;
+}
+
+/* Whether a node's process is no more: a failed one may only be cut off. */
+static bool has_ended(const struct sh_registry *registry, const struct sh_node *node)
+{
+    const struct sh_view *view = &registry->view;
+    return node->state == SH_NODE_LEFT ||
+           (node->state == SH_NODE_FAILED &&
+            sh_node_is_replaced(view->nodes, view->count, node->nid, node->address));
 }
 
 shoal_nid sh_registry_gone(const struct sh_registry *registry, uint64_t now_ns, uint64_t gone_ns,
@@ -337,7 +352,8 @@ shoal_nid sh_registry_gone(const struct sh_registry *registry, uint64_t now_ns, 
     for (size_t i = sh_view_lower(&registry->view, from); i < registry->view.count; i++) {
         const struct sh_node *node = &registry->view.nodes[i];
         uint64_t heard_ns = registry->heard_ns[node->nid.v - SH_PEER_NID_MIN];
-        if (node->state != SH_NODE_UP && now_ns >= heard_ns && now_ns - heard_ns >= gone_ns)
+        bool is_over = now_ns >= heard_ns && now_ns - heard_ns >= gone_ns;
+        if (node->state != SH_NODE_UP && is_over && has_ended(registry, node))
             return node->nid;
     }
     return SHOAL_NID_NONE;

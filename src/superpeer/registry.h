@@ -68,8 +68,8 @@ SHOAL_NODISCARD enum shoal_err sh_registry_leave(struct sh_registry *registry, s
  * ENONODE: it is not there, or no peer's ID; EINVAL: it is up; EEXIST: it is another instance's. */
 SHOAL_NODISCARD enum shoal_err sh_registry_forget(struct sh_registry *registry, shoal_nid nid,
                                                   uint64_t instance);
-/* The first peer from `from` on that is not up and was not heard for gone_ns, as far as is known here; or
- * NONE. */
+/* The first peer from `from` on whose process is no more for sure, since it has left or another process
+ * listens at its address, and that was not heard for gone_ns, as far as is known here; or NONE. */
 shoal_nid sh_registry_gone(const struct sh_registry *registry, uint64_t now_ns, uint64_t gone_ns,
                            shoal_nid from);
 /* Declares a peer failed if it is up. */

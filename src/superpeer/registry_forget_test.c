@@ -50,8 +50,8 @@ static size_t nodes_of(const struct sh_registry *registry)
     return sh_registry_view(registry)->count;
 }
 
-/* Only those that are not up, and only the instance that is meant. A forgotten node that lives joins
- * again with its ID, unless another one has it. */
+/* Only those that are not up, and only the instance that is meant. A forgotten node that lives is
+ * refused, also by who has the registry from an image: its chunks are gone. */
 static void who_is_forgotten(void **state)
 {
     (void)state;
@@ -72,12 +72,24 @@ static void who_is_forgotten(void **state)
     sh_registry_back(registry, a, 11);
     assert_int_equal(nodes_of(registry), 1);
     assert_int_equal(sh_registry_heartbeat(registry, S, a, 11, epoch, &failed), SHOAL_ENONODE);
-    assert_int_equal(join(registry, S, 1, 11, a, &nid), SHOAL_OK);
-    assert_int_equal(nid.v, a.v);
+    assert_int_equal(join(registry, S, 1, 11, a, &nid), SHOAL_EEXIST);
+    uint8_t image[4096];
+    struct sh_writer w = sh_writer_make(image, sizeof image);
+    sh_registry_image_put(&w, registry, 1);
+    assert_true(sh_writer_ok(&w));
+    struct sh_registry *copy = registry_make();
+    assert_int_equal(join(copy, S, 3, 13, (shoal_nid){(uint16_t)(a.v + 7)}, &nid), SHOAL_OK);
+    sh_registry_destroy(copy);
+    copy = registry_make();
+    assert_int_equal(sh_registry_image_load(copy, S, sh_bytes_make(image, (size_t)(w.at - image))),
+                     SHOAL_OK);
+    assert_int_equal(join(copy, S, 1, 11, a, &nid), SHOAL_EEXIST);
+    assert_int_equal(join(copy, S, 1, 11, SHOAL_NID_NONE, &nid), SHOAL_OK);
+    sh_registry_destroy(copy);
     sh_registry_destroy(registry);
 }
 
-/* Who was not heard for the time is found, in order, and nobody who is up. */
+/* Who was not heard for the time is found, in order, and nobody who is up, or may be cut off only. */
 static void who_is_gone(void **state)
 {
     (void)state;
@@ -91,6 +103,9 @@ static void who_is_gone(void **state)
     assert_int_equal(sh_registry_gone(registry, S + GONE - 1, GONE, first).v, 0);
     assert_int_equal(sh_registry_gone(registry, S + GONE, GONE, first).v, a.v);
     assert_int_equal(sh_registry_gone(registry, S + GONE, GONE, b).v, 0);
+    assert_int_equal(sh_registry_gone(registry, 2 * S + GONE, GONE, b).v, 0);
+    shoal_nid again = joined(registry, 3 * S, 2, 14); /* at its address */
+    assert_int_not_equal(again.v, b.v);
     assert_int_equal(sh_registry_gone(registry, 2 * S + GONE, GONE, b).v, b.v);
     assert_int_equal(sh_registry_gone(registry, 2 * S + GONE, GONE, c).v, 0);
     /* A new leader does not know since when. */

@@ -10,6 +10,7 @@
 #define IMAGE_MAGIC UINT64_C(0x4745524c414f4853) /* "SHOALREG" */
 #define IMAGE_FORMAT 6
 #define IMAGE_HEAD_BYTES 40
+#define FLAG_HAS_FORGOTTEN 1u
 #define IMAGE_CRC_AT 36
 
 /* --- Images ---------------------------------------------------------------------------------- */
@@ -68,7 +69,7 @@ void sh_registry_image_put(struct sh_writer *w, const struct sh_registry *regist
     size_t size = sh_registry_image_size(registry);
     sh_put64(w, IMAGE_MAGIC);
     sh_put16(w, IMAGE_FORMAT);
-    sh_put16(w, 0);
+    sh_put16(w, registry->has_forgotten ? FLAG_HAS_FORGOTTEN : 0);
     sh_put16(w, registry->view.superpeers);
     sh_put16(w, registry->next_nid.v);
     sh_put64(w, sequence);
@@ -140,14 +141,15 @@ enum shoal_err sh_registry_image_load(struct sh_registry *registry, uint64_t now
         return SHOAL_ECORRUPT;
     struct sh_reader r = sh_reader_make(image);
     (void)sh_reader_take(&r, 10);
-    uint16_t index = sh_get16(&r);
+    uint16_t flags = sh_get16(&r);
     uint16_t count = sh_get16(&r);
     shoal_nid next = {sh_get16(&r)};
     (void)sh_get64(&r);
     uint64_t version = sh_get64(&r);
     (void)sh_get64(&r);
     struct sh_bytes cluster = sh_get_text(&r);
-    if (!sh_reader_ok(&r) || index || count > SH_SUPERPEERS_MAX || !sh_nid_is_peer(next))
+    if (!sh_reader_ok(&r) || flags > FLAG_HAS_FORGOTTEN || count > SH_SUPERPEERS_MAX ||
+        !sh_nid_is_peer(next))
         return SHOAL_ECORRUPT;
     if (cluster.size != strlen(registry->cluster) ||
         memcmp(cluster.at, registry->cluster, cluster.size) != 0) {
@@ -169,6 +171,7 @@ enum shoal_err sh_registry_image_load(struct sh_registry *registry, uint64_t now
         return err;
     registry->view.superpeers = count;
     registry->next_nid = next;
+    registry->has_forgotten = flags & FLAG_HAS_FORGOTTEN;
     registry->view.epoch += version - registry->version;
     registry->version = version;
     registry->changes++;

@@ -19,6 +19,7 @@ struct sh_registry {
     uint64_t version; /* rises with each change; and so does the view's epoch */
     struct sh_arcs arcs;
     shoal_nid next_nid; /* where the search for a free ID begins */
+    bool has_forgotten; /* a node with an ID that is not here may be one that was forgotten */
     uint64_t changes;
     uint64_t cluster_id; /* 0: none yet */
     /* When each node was heard last, and the epoch in which it was declared failed last: by ID, 1.4

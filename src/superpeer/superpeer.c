@@ -93,7 +93,10 @@ void sh_superpeer_join_refuse(struct sh_superpeer *superpeer, struct sh_reply_to
             "it since",
             join->previous.v);
     else if (join->err == SHOAL_EEXIST)
-        (void)snprintf(text, sizeof text, "another node has this node's ID by now");
+        (void)snprintf(
+            text, sizeof text,
+            "another node has this node's ID by now, or this node was forgotten, and its "
+            "chunks with it");
     else if (holder && join->err == SHOAL_EAGAIN)
         (void)snprintf(
             text, sizeof text,

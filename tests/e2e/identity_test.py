@@ -184,8 +184,10 @@ class Forget(Rig):
         one, two = self.peer("one", superpeer), self.peer("two", superpeer)
         one.kill()
         two.stop()
+        self.seen(superpeer, one.nid, "failed")
+        again = self.peer("again", superpeer, "--listen", one.address)
         harness.eventually(self, "both are forgotten", harness.READY_MAX,
-                           lambda: self.states(superpeer).keys() == {superpeer.nid})
+                           lambda: self.states(superpeer).keys() == {superpeer.nid, again.nid})
 
 
 if __name__ == "__main__":
