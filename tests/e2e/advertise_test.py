@@ -122,17 +122,23 @@ class Advertise(harness.Case):
         self.assertEqual(client.states()[holder.nid], "failed")
 
     def test_a_killed_peer_is_started_anew(self):
-        """At its address: it joins as a new node once the old one is known to be gone."""
+        """At its address, once the former process is known to be gone: with its folder it is the same
+        node, with an empty one a new node."""
         superpeer = self.start(INSIDE, "superpeer", self.at(INSIDE, 5300), "--listen",
                                self.at(INSIDE, 5300))
-        first = self.start(OUTSIDE, "peer", superpeer.address, "--listen", self.at(OUTSIDE, 5400))
+        flags = (OUTSIDE, "peer", superpeer.address, "--listen", self.at(OUTSIDE, 5400))
+        first = self.start(*flags)
         client = self.client(superpeer.address)
         self.serves(client, first)
         first.kill()
-        second = self.start(OUTSIDE, "peer", superpeer.address, "--listen",
-                            self.at(OUTSIDE, 5400))
-        self.assertNotEqual(second.nid, first.nid)
+        second = self.start(*flags)
+        self.assertEqual(second.nid, first.nid)
         self.serves(client, second)
+        second.kill()
+        shutil.rmtree(self.folder / f"data-peer{OUTSIDE}")
+        third = self.start(*flags)
+        self.assertNotEqual(third.nid, first.nid)
+        self.serves(client, third)
         self.assertEqual(client.states()[first.nid], "failed")
 
     def test_a_wildcard_is_refused(self):
