@@ -253,26 +253,6 @@ unsigned cw_servers_of(struct cw_world *world, shoal_cid cid)
     return servers;
 }
 
-static bool knows(const struct cw_world *world, shoal_nid nid)
-{
-    for (unsigned i = 0; i < CW_HOSTS_MAX; i++) {
-        const struct cw_host *host = &world->hosts[i];
-        if (host->superpeer && !sh_view_find(sh_superpeer_view(host->superpeer), nid))
-            return false;
-    }
-    return true;
-}
-
-bool cw_is_forgotten(struct cw_world *world, shoal_cid cid)
-{
-    for (unsigned i = 0; i < world->config.peers; i++) {
-        const struct cw_host *host = cw_peer(world, i);
-        if (serves(host, cid) && !knows(world, sh_msg_nid(host->msg)))
-            return true;
-    }
-    return false;
-}
-
 unsigned cw_served_watch(struct cw_world *world, shoal_cid cid, struct cw_served *served)
 {
     unsigned servers = 0;

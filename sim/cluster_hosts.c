@@ -62,7 +62,7 @@ static void boot_superpeer(struct cw_host *host, const struct sh_env *env)
                                          .heartbeat_ns = CW_FAILURE_NS / 10,
                                          .failure_ns = CW_FAILURE_NS,
                                          /* ZooKeeper's faults add to the others'. */
-                                         .forget_ns = (world->zookeeper ? 5 : 1) * CW_FORGET_NS,
+                                         .forget_ns = CW_FORGET_NS,
                                          .on_view = on_superpeer_view,
                                          .arg = host};
     enum shoal_err err = sh_superpeer_create(&config, &host->superpeer);

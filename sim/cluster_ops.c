@@ -129,7 +129,7 @@ void cw_slot_absent(struct cw_slot *slot, enum shoal_err err)
     }
     struct cw_chunk *chunk = chunk_of(slot);
     bool may_be_absent = chunk->is_lost || chunk->is_removing;
-    CW_HOLDS(world, may_be_absent || err == SHOAL_EFAILED || cw_is_forgotten(world, chunk->cid),
+    CW_HOLDS(world, may_be_absent || err == SHOAL_EFAILED,
              "chunk %u:%" PRIu64 " is gone, though nobody removed it and no node with it died",
              shoal_cid_creator(chunk->cid).v, shoal_cid_local(chunk->cid));
     if (!may_be_absent) {

@@ -21,8 +21,7 @@
 #define CW_MS UINT64_C(1000000)
 #define CW_S UINT64_C(1000000000)
 #define CW_FAILURE_NS CW_S
-#define CW_FORGET_NS                                                                               \
-    (12 * CW_S) /* longer than a fault, so that mostly those that died are forgotten */
+#define CW_FORGET_NS (3 * CW_S)
 #define CW_SLOTS 3
 #define CW_CHUNKS 128
 #define CW_CHUNK_BYTES_MAX 40000
@@ -265,9 +264,6 @@ void cw_copies_lost(struct cw_host *host);
 /* How many nodes serve a chunk. */
 unsigned cw_servers_of(struct cw_world *world, shoal_cid cid);
 /* The same, and notes who it is. */
-/* Whether a node that lives serves it, or would, which a superpeer has forgotten, since it was cut off for so
- * long: it joins again with the chunk. */
-bool cw_is_forgotten(struct cw_world *world, shoal_cid cid);
 unsigned cw_served_watch(struct cw_world *world, shoal_cid cid, struct cw_served *served);
 /* How often the shard of a chunk's creator has begun, as far as was seen. */
 unsigned cw_forgotten(const struct cw_world *world, shoal_cid cid);
