@@ -96,7 +96,7 @@ static void on_blackout(void *arg, uint64_t unused, uint64_t unused_too)
     }
 }
 
-/* Half of them find somebody away, who comes back to those who have forgotten all. */
+/* Half of the blackouts find a node away, which comes back to superpeers that have begun anew. */
 static void strike_blackout(struct sh_chaos *chaos)
 {
     uint64_t now_ns = sh_world_now(chaos->world), length_ns = chaos->config.length_ns_max;

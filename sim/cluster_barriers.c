@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "metadata/metadata_barriers.h"
 #include "sim/cluster_programs_int.h"
 
 #define SIZE_MAX_MEMBERS 3
@@ -20,16 +19,6 @@ static void forget(struct cw_barrier *barrier)
 {
     unsigned generation = barrier->generation;
     *barrier = (struct cw_barrier){.generation = generation + 1};
-}
-
-void cw_barriers_forget(struct cw_world *world, unsigned shard)
-{
-    world->barriers_forgotten_ns[shard] = sh_world_now(world->sim);
-    for (unsigned i = 0; i < CW_BARRIERS; i++) {
-        struct cw_barrier *barrier = barrier_at(world, i);
-        if (barrier->is_there && sh_barrier_shard(barrier->id.v) == shard)
-            forget(barrier);
-    }
 }
 
 /* --- Members -----------------------------------------------------------------------------------
@@ -194,15 +183,11 @@ static void create(struct cw_fiber *fiber, unsigned at)
     bool survivors = cw_draw(fiber, 3) == 0;
     shoal_barrier id;
     unsigned generation = barrier_at(world, at)->generation;
-    uint64_t begun_ns = sh_world_now(world->sim);
     enum shoal_err err = shoal_barrier_create(
         fiber->program->store, size, survivors ? SHOAL_BARRIER_SURVIVORS : SHOAL_BARRIER_TELL, &id);
     struct cw_barrier *barrier = barrier_at(world, at);
     if (err || fiber->program->is_dying || barrier->generation != generation || barrier->is_there)
         return;
-    cw_shard_watch(world, sh_barrier_shard(id.v));
-    if (world->barriers_forgotten_ns[sh_barrier_shard(id.v)] >= begun_ns)
-        return; /* it may have been made, and forgotten, before its maker heard of it */
     forget(barrier);
     barrier->is_there = true;
     barrier->id = id;
@@ -240,8 +225,6 @@ static void wait(struct cw_fiber *fiber, unsigned at)
     bool is_over = barrier->generation != generation;
     if (!is_over)
         barrier->members[number].ended_ns = sh_world_now(world->sim);
-    cw_shard_watch(world, sh_barrier_shard(sh_load64(data)));
-    is_over |= barrier->generation != generation;
     if (fiber->program->is_dying) {
         if (!is_over)
             barrier->members[number].end = end_of_dead(fiber, begun_ns, timeout_ns);
@@ -262,9 +245,7 @@ static void status(struct cw_fiber *fiber, unsigned at)
     struct cw_barrier *barrier = barrier_at(world, at);
     unsigned node = fiber->program->host->node, generation = barrier->generation;
     struct shoal_barrier_round *round = NULL;
-    uint64_t id = barrier->id.v;
     enum shoal_err err = shoal_barrier_status(fiber->program->store, barrier->id, &round);
-    cw_shard_watch(world, sh_barrier_shard(id));
     if (fiber->program->is_dying || barrier->generation != generation) {
         shoal_barrier_round_free(round);
         return;

@@ -85,9 +85,6 @@ void cw_view_seen(struct cw_host *host, const struct sh_view *view)
              host->node, view->epoch);
     *known = hash;
     view_is_sound(world, view);
-    for (size_t i = 0; i < view->count; i++)
-        world->superpeer_losses +=
-            view->nodes[i].role == SH_ROLE_SUPERPEER && view->nodes[i].state == SH_NODE_FAILED;
     cw_tell(world, host->node, "first with view(epoch, nodes)", view->epoch, view->count);
 }
 
@@ -253,26 +250,6 @@ unsigned cw_servers_of(struct cw_world *world, shoal_cid cid)
     return servers;
 }
 
-unsigned cw_served_watch(struct cw_world *world, shoal_cid cid, struct cw_served *served)
-{
-    unsigned servers = 0;
-    for (unsigned i = 0; i < world->config.peers; i++) {
-        const struct cw_host *host = cw_peer(world, i);
-        if (!serves(host, cid))
-            continue;
-        servers++;
-        *served = (struct cw_served){host, host->instance, cw_forgotten(world, cid)};
-    }
-    return servers;
-}
-
-bool cw_is_untold(struct cw_world *world, shoal_cid cid, const struct cw_served *served)
-{
-    const struct cw_host *host = served->host;
-    bool has_ended = host && (!host->chunks || host->instance != served->instance);
-    return has_ended && cw_forgotten(world, cid) > served->forgotten;
-}
-
 void cw_copies_lost(struct cw_host *host)
 {
     struct cw_world *world = host->world;
@@ -295,12 +272,11 @@ void cw_copies_lost(struct cw_host *host)
 
 static void watch_chunk(struct cw_world *world, struct cw_chunk *chunk)
 {
-    unsigned servers = cw_served_watch(world, chunk->cid, &chunk->served);
+    unsigned servers = cw_servers_of(world, chunk->cid);
     CW_HOLDS(world, servers <= 1, "chunk %u:%" PRIu64 " is served by two nodes",
              shoal_cid_creator(chunk->cid).v, shoal_cid_local(chunk->cid));
-    /* If it was moving, and is served, its move has ended well. */
-    if (servers || cw_is_untold(world, chunk->cid, &chunk->served))
-        lost_set(world, chunk, !servers);
+    if (servers)
+        lost_set(world, chunk, false); /* it was moving, and its move has ended well */
 }
 
 bool cw_watch(void *arg)

@@ -179,7 +179,6 @@ static void on_crash(void *arg, struct sh_world *sim, unsigned node)
         return;
     cw_tell(host->world, node, "dies()", 0, 0);
     host->world->result->crashes++;
-    host->world->superpeer_losses += host->kind == CW_SUPERPEER || host->kind == CW_SPARE;
     if (host->kind == CW_PEER && !host->is_empty)
         cw_copies_lost(host);
     if (host->kind == CW_CLIENT)

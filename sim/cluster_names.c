@@ -1,56 +1,32 @@
 /* Programs give names, take them away, and look them up. Each name is a register. */
-#include "base/assert.h"
 #include "ring/arcs.h"
 #include "sim/cluster_programs_int.h"
 
 #define NAME_BYTES 32
 
-/* --- Shards that were lost --------------------------------------------------------------------
+/* --- Shards ------------------------------------------------------------------------------------
  */
 
+/* Every superpeer of a world has a disk, and no disk is lost: so no shard ever begins anew, whoever
+ * dies and however many at once. */
 static void shard_see(struct cw_world *world, unsigned shard, uint64_t incarnation)
 {
-    struct cw_programs *all = world->programs;
-    struct cw_shard *known = &all->shards[shard];
-    for (unsigned i = 0; i < known->count; i++) {
-        if (known->incarnations[i] == incarnation)
-            return;
-    }
-    known->incarnations[known->count % CW_INCARNATIONS] = incarnation;
-    if (known->count++ == 0)
-        return;
-    SH_ASSERT(known->count < CW_INCARNATIONS);
-    /* Names of the last second may be missing; barriers are. */
-    CW_HOLDS(world, world->superpeer_losses > 0,
-             "shard %u was forgotten, though no superpeer had died, or was called failed", shard);
-    cw_tell(world, 0, "somebody begins anew(shard, incarnation)", shard, incarnation);
-    for (unsigned i = 0; i < CW_NAMES; i++) {
-        if (all->names[i].count && all->name_shards[i] == shard)
-            cw_register_end(world, &all->names[i]);
-    }
-    cw_barriers_forget(world, shard);
-}
-
-void cw_shard_watch(struct cw_world *world, unsigned shard)
-{
-    for (unsigned i = 0; i < world->count; i++) {
-        const struct cw_host *host = &world->hosts[i];
-        uint64_t incarnation =
-            host->superpeer ? sh_superpeer_incarnation(host->superpeer, shard) : 0;
-        if (incarnation)
-            shard_see(world, shard, incarnation);
-    }
+    uint64_t *known = &world->programs->incarnations[shard];
+    if (!*known)
+        *known = incarnation;
+    CW_HOLDS(world, *known == incarnation, "shard %u was forgotten, though disks have it", shard);
 }
 
 void cw_shards_watch(struct cw_world *world)
 {
-    for (unsigned i = 0; i < SH_SHARDS; i++)
-        cw_shard_watch(world, i);
-}
-
-unsigned cw_forgotten(const struct cw_world *world, shoal_cid cid)
-{
-    return world->programs->shards[sh_arc_shard(shoal_cid_creator(cid))].count;
+    for (unsigned i = 0; i < world->count; i++) {
+        const struct cw_host *host = &world->hosts[i];
+        for (unsigned shard = 0; host->superpeer && shard < SH_SHARDS; shard++) {
+            uint64_t incarnation = sh_superpeer_incarnation(host->superpeer, shard);
+            if (incarnation)
+                shard_see(world, shard, incarnation);
+        }
+    }
 }
 
 /* --- Operations --------------------------------------------------------------------------------
@@ -69,7 +45,6 @@ static void name_renew(struct cw_world *world, unsigned at)
     cw_register_begin(world, &all->names[at], "");
     name_of(all, at, name);
     (void)snprintf(all->names[at].text, sizeof all->names[at].text, "%s", name);
-    all->name_shards[at] = (uint8_t)sh_arc_shard_of_name(sh_bytes_text(name));
     all->name_values[at] = 0;
 }
 
@@ -160,7 +135,6 @@ void cw_names_do(struct cw_fiber *fiber)
         return; /* nobody has seen how it ended */
     cw_say(world, node, "%s %s %" PRIu64 " (if %" PRIu64 ") ended: %s, %" PRIu64, kind, name,
            op.arg, op.expected, shoal_err_name(err), got);
-    cw_shard_watch(world, sh_arc_shard_of_name(sh_bytes_text(name)));
     if (answer_read(err, &result)) {
         cw_record_end(world, &recording, result, got);
         world->result->names += err == SHOAL_OK;

@@ -330,7 +330,6 @@ void cw_programs_end(struct cw_world *world)
 void cw_programs_watch(struct cw_world *world)
 {
     cw_shards_watch(world);
-    cw_words_watch(world);
 }
 
 void cw_programs_check(struct cw_world *world)

@@ -15,7 +15,6 @@
 #include "sim/linear.h"
 
 #define CW_FIBERS 8
-#define CW_INCARNATIONS 256
 #define CW_LIBRARY_STEPS 4
 #define CW_NAMES 6
 #define CW_WORDS 8    /* chunks that programs share */
@@ -63,12 +62,6 @@ struct cw_recording {
     unsigned at, generation;
 };
 
-/* How often a shard was begun anew, as all superpeers that held it had died. */
-struct cw_shard {
-    unsigned count;
-    uint64_t incarnations[CW_INCARNATIONS];
-};
-
 /* How a call at a barrier ended; UNCLEAR: it may be signed on, or be taken for dead. */
 enum cw_member_end { CW_WAITS, CW_RELEASED, CW_SIGNED_OFF, CW_UNCLEAR, CW_DIED };
 
@@ -101,7 +94,6 @@ struct cw_barrier {
 struct cw_word {
     bool is_there, is_removing;
     shoal_cid cid;
-    struct cw_served served;
     uint64_t last; /* what was seen or written last: for conditions that often hold */
     struct cw_register history;
 };
@@ -114,9 +106,8 @@ struct cw_event {
 struct cw_programs {
     uint64_t tick, values; /* the last ones */
     struct cw_register names[CW_NAMES];
-    uint8_t name_shards[CW_NAMES];
-    uint64_t name_values[CW_NAMES]; /* what was given last: for conditions that often hold */
-    struct cw_shard shards[SH_SHARDS];
+    uint64_t name_values[CW_NAMES];   /* what was given last: for conditions that often hold */
+    uint64_t incarnations[SH_SHARDS]; /* of the metadata's shards; 0: not seen yet */
     struct cw_barrier barriers[CW_BARRIERS];
     struct cw_word words[CW_WORDS];
     struct cw_event events[CW_EVENTS]; /* the last ones, by epoch */
@@ -168,9 +159,8 @@ void cw_record_drop(const struct cw_recording *recording);
  */
 
 void cw_names_do(struct cw_fiber *fiber);
-/* Notes shards that superpeers have lost, and begins names of these anew. */
+/* Shards that superpeers have lost. */
 void cw_shards_watch(struct cw_world *world);
-void cw_shard_watch(struct cw_world *world, unsigned shard);
 void cw_names_check(struct cw_world *world);
 
 /* --- cluster_words.c ---------------------------------------------------------------------------
@@ -179,8 +169,6 @@ void cw_names_check(struct cw_world *world);
 void cw_words_do(struct cw_fiber *fiber);
 /* Has one of them moved to another peer. */
 void cw_words_move(struct cw_fiber *fiber);
-/* Ends what nobody can tell of any more (cw_is_untold). */
-void cw_words_watch(struct cw_world *world);
 /* What is not as it should be in the end; NULL: all is. */
 const char *cw_words_wait(struct cw_world *world);
 void cw_words_check(struct cw_world *world);
@@ -217,7 +205,4 @@ void cw_barriers_look(struct cw_fiber *fiber);
 void cw_barriers_ask(struct cw_world *world);
 /* Nobody is seen to wait at any: what died is gone, too. */
 bool cw_barriers_are_empty(struct cw_world *world);
-/* A shard's barriers are gone. */
-void cw_barriers_forget(struct cw_world *world, unsigned shard);
-
 #endif

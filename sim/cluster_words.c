@@ -231,16 +231,6 @@ void cw_words_lost(struct cw_host *host)
     }
 }
 
-void cw_words_watch(struct cw_world *world)
-{
-    for (unsigned i = world->watched_part; i < CW_WORDS; i += CW_WATCH_PARTS) {
-        struct cw_word *word = word_at(world, i);
-        if (word->is_there && !cw_served_watch(world, word->cid, &word->served) &&
-            cw_is_untold(world, word->cid, &word->served))
-            word_end(world, word);
-    }
-}
-
 const char *cw_words_wait(struct cw_world *world)
 {
     for (unsigned i = 0; i < CW_WORDS; i++) {

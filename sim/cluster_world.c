@@ -85,7 +85,7 @@ static uint64_t crash_mask(struct cw_world *world)
     return mask;
 }
 
-/* All superpeers: what they have in memory only is gone when they crash at once. */
+/* All superpeers: when they crash at once, nothing is left but what their disks have. */
 static uint64_t superpeers_mask(const struct cw_world *world)
 {
     uint64_t mask = 0;

@@ -12,8 +12,8 @@
  *   - no peer has a lease while the superpeers' leader may declare it failed, or has; none answers
  *     what it was asked after that; no two superpeers answer for one shard of the ring;
  *   - of one epoch there is one view; it has a node's instance once; epochs only rise;
- *   - names, and the chunks that programs share, are linearizable; a shard's names are forgotten
- *     only when a superpeer has died;
+ *   - names, and the chunks that programs share, are linearizable; no shard of the metadata is ever
+ *     forgotten, also when all superpeers die at once;
  *   - who is let go on at a barrier, is with as many as it is for, all of whom had signed on, and
  *     all are told the same; a member that was seen to wait and died has broken its round;
  *   - what programs are told of nodes has rising epochs, and is the same for all of them;

@@ -53,13 +53,6 @@ struct cw_world;
 struct cw_host;
 
 /* What is known of a chunk from outside. */
-/* Who served a chunk when that was seen last, and how often its shard had been forgotten. */
-struct cw_served {
-    const struct cw_host *host; /* NULL: nobody yet */
-    uint64_t instance;
-    unsigned forgotten;
-};
-
 struct cw_chunk {
     enum { CW_FREE, CW_LIVE, CW_GONE } state; /* GONE: its removal was acknowledged */
     shoal_cid cid;
@@ -70,7 +63,6 @@ struct cw_chunk {
     /* The node died that served it; or one that had a copy while it was moving, and nobody has
      * served it since. */
     bool is_lost;
-    struct cw_served served;
     bool has_writer;
     unsigned writer, writer_slot; /* a client's index and which of its slots */
     /* Who may think that he has the write lock, and until when at the earliest he stops. */
@@ -157,8 +149,7 @@ struct cw_world {
     uint64_t views[CW_EPOCHS]; /* by epoch: a hash of the view, 0: not seen */
     /* By node ID: when it was declared failed; 0: it was not, or is up again. */
     uint64_t failed_ns[CW_NUMBERS];
-    uint64_t barriers_forgotten_ns[SH_SHARDS]; /* when superpeers lost what they knew of them */
-    uint64_t declared_epoch;                   /* of the view that says so */
+    uint64_t declared_epoch; /* of the view that says so */
     uint64_t watched_ns;
     unsigned watched_part;
     bool ends;                 /* clients begin nothing */
@@ -169,7 +160,6 @@ struct cw_world {
     struct sh_chaos *chaos[CW_ROUNDS_MAX];
     unsigned chaos_count;
     struct cw_programs *programs; /* what they all did */
-    uint64_t superpeer_losses;    /* how often one died, or a view said that one had failed */
     uint8_t *scratch;             /* CW_CHUNK_BYTES_MAX bytes */
 };
 
@@ -263,13 +253,6 @@ void cw_view_seen(struct cw_host *host, const struct sh_view *view);
 void cw_copies_lost(struct cw_host *host);
 /* How many nodes serve a chunk. */
 unsigned cw_servers_of(struct cw_world *world, shoal_cid cid);
-/* The same, and notes who it is. */
-unsigned cw_served_watch(struct cw_world *world, shoal_cid cid, struct cw_served *served);
-/* How often the shard of a chunk's creator has begun, as far as was seen. */
-unsigned cw_forgotten(const struct cw_world *world, shoal_cid cid);
-/* Of a chunk that nobody serves: who did last may have given it to a node that has not heard so;
- * that one's process has ended, and the superpeers forgot. Nobody can tell then. */
-bool cw_is_untold(struct cw_world *world, shoal_cid cid, const struct cw_served *served);
 
 /* --- cluster_end.c -----------------------------------------------------------------------------
  */
