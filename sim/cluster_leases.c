@@ -1,4 +1,5 @@
-/* Leases never overlap: looked at by the world's time, whatever the nodes' clocks show. */
+/* Leases never overlap: looked at by the world's time, whatever the nodes' clocks show. Superpeers
+ * that were promoted are looked at like the first ones. */
 #include "ring/arcs.h"
 #include "sim/cluster_world_int.h"
 #include "superpeer/superpeer_claims.h"
@@ -11,7 +12,7 @@ static const struct cw_host *leader_of(const struct cw_world *world)
 {
     const struct cw_host *leader = NULL;
     uint64_t latest = 0;
-    for (unsigned i = 0; i < world->config.superpeers; i++) {
+    for (unsigned i = 0; i < world->count; i++) {
         const struct cw_host *host = &world->hosts[i];
         uint64_t term;
         if (!host->superpeer || !sh_superpeer_leads(host->superpeer, &term) || term < latest)
@@ -37,7 +38,7 @@ static void watch_peers(struct cw_world *world)
         shoal_nid nid = sh_msg_nid(host->msg);
         CW_HOLDS(world, !leader || !sh_superpeer_would_fail(leader->superpeer, nid),
                  "node %u has a lease, and superpeer %u may call it failed", nid.v,
-                 leader ? leader->index : 0);
+                 leader ? sh_msg_nid(leader->msg).v : 0);
         for (unsigned k = 0; k < i; k++) {
             const struct cw_host *other = cw_peer(world, k);
             CW_HOLDS(world, !has_lease(other) || sh_msg_nid(other->msg).v != nid.v,
@@ -49,22 +50,21 @@ static void watch_peers(struct cw_world *world)
 static void watch_ring(struct cw_world *world)
 {
     for (unsigned shard = world->watched_part; shard < SH_SHARDS; shard += CW_WATCH_PARTS) {
-        unsigned first = 0, count = 0;
-        for (unsigned i = 0; i < world->config.superpeers; i++) {
+        const struct cw_host *first = NULL;
+        for (unsigned i = 0; i < world->count; i++) {
             const struct cw_host *host = &world->hosts[i];
             if (!host->superpeer || !sh_superpeer_answers_for(host->superpeer, shard))
                 continue;
-            CW_HOLDS(world, !count, "superpeers %u and %u both answer for shard %u", first, i,
-                     shard);
-            first = i;
-            count++;
+            CW_HOLDS(world, !first, "superpeers %u and %u both answer for shard %u",
+                     first ? sh_msg_nid(first->msg).v : 0, sh_msg_nid(host->msg).v, shard);
+            first = host;
         }
     }
 }
 
 void cw_leases_watch(struct cw_world *world)
 {
-    for (unsigned i = 0; i < world->config.superpeers; i++) {
+    for (unsigned i = 0; i < world->count; i++) {
         if (sh_world_is_paused(world->sim, i))
             world->hosts[i].paused_ns = sh_world_now(world->sim);
     }
