@@ -366,13 +366,16 @@ static const struct cw_chunk *chunk_unserved(struct cw_world *world)
 bool cw_has_settled(void *arg)
 {
     struct cw_world *world = arg;
+    const struct cw_host *host;
+    shoal_cid cid;
     const char *why;
-    return cw_watch(world) || (!cw_programs_wait(world) && !host_behind(world, &why) &&
-                               !slot_busy(world) && !chunk_unserved(world));
+    return cw_watch(world) ||
+           (!cw_programs_wait(world) && !host_behind(world, &why) && !slot_busy(world) &&
+            !chunk_unserved(world) && !cw_leftover(world, &host, &cid));
 }
 
 /* Who has what of a chunk, for the story. */
-static void tell_copies(struct cw_world *world, const struct cw_chunk *chunk)
+static void tell_copies(struct cw_world *world, shoal_cid cid)
 {
     for (unsigned i = 0; i < world->config.peers; i++) {
         struct cw_host *host = cw_peer(world, i);
@@ -382,10 +385,9 @@ static void tell_copies(struct cw_world *world, const struct cw_chunk *chunk)
         shoal_cid last;
         uint32_t size = 0;
         enum sh_holding holding =
-            sh_holdings_find(sh_chunks_holdings(host->chunks), chunk->cid, &last, &other);
-        bool has =
-            !sh_store_size(host->store, sh_holdings_lid(sh_msg_nid(host->msg), chunk->cid), &size);
-        cw_tell(world, host->node, "has(chunk, bytes)", chunk->cid.v, has ? size : 0);
+            sh_holdings_find(sh_chunks_holdings(host->chunks), cid, &last, &other);
+        bool has = !sh_store_size(host->store, sh_holdings_lid(sh_msg_nid(host->msg), cid), &size);
+        cw_tell(world, host->node, "has(chunk, bytes)", cid.v, has ? size : 0);
         cw_tell(world, host->node, "holds it as(kind, node)", (uint64_t)holding, other.v);
     }
 }
@@ -396,14 +398,15 @@ void cw_not_settled(struct cw_world *world)
     const struct cw_host *host = host_behind(world, &why);
     const struct cw_slot *slot = slot_busy(world);
     const struct cw_chunk *chunk = chunk_unserved(world);
+    shoal_cid cid;
     static const char *const ops[] = {"nothing", "create", "put",   "get",
                                       "remove",  "lock",   "unlock"};
     for (unsigned i = 0; i < world->count; i++)
         cw_tell(world, i, "is at(epoch)", epoch_of(&world->hosts[i]), 0);
     if (slot && slot->op != CW_CREATE)
-        tell_copies(world, &world->chunks[slot->chunk]);
+        tell_copies(world, world->chunks[slot->chunk].cid);
     if (chunk)
-        tell_copies(world, chunk);
+        tell_copies(world, chunk->cid);
     if (host)
         cw_fail(world, "long after the last fault host %u %s", host->node, why);
     else if (slot)
@@ -417,8 +420,14 @@ void cw_not_settled(struct cw_world *world)
         cw_fail(world, "long after the last fault chunk %u:%" PRIu64 " is served by %u nodes",
                 shoal_cid_creator(chunk->cid).v, shoal_cid_local(chunk->cid),
                 cw_servers_of(world, chunk->cid));
-    else
+    else if (cw_programs_wait(world))
         cw_fail(world, "long after the last fault %s", cw_programs_wait(world));
+    else if ((why = cw_leftover(world, &host, &cid))) {
+        tell_copies(world, cid);
+        cw_fail(world, "long after the last fault host %u has %s (%u:%" PRIu64 ")", host->node, why,
+                shoal_cid_creator(cid).v, shoal_cid_local(cid));
+    } else
+        cw_fail(world, "long after the last fault all is well, but never at the same time");
 }
 
 /* What the stores hold, looked at from outside. */

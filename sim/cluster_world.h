@@ -19,7 +19,9 @@
  *   - what programs are told of nodes has rising epochs, and is the same for all of them;
  *   - once the faults have ended, within SH_CLUSTER_SETTLE_NS of virtual time all nodes have the
  *     same view, every operation has ended, and every chunk is readable that was not lost; nobody
- *     dead is left at a barrier, and each program has been told of all nodes what became of them.
+ *     dead is left at a barrier, and each program has been told of all nodes what became of them;
+ *     no peer has a chunk that it does not serve, one that stands still, a migration that is not
+ *     over, or a lock.
  *
  * A client's chunk is written by one slot of it, one write after the other. So its history is
  * checked as it happens, whatever its length, without a search. What programs do with a name or a

@@ -128,9 +128,9 @@ struct cw_host {
     bool is_moving;
     uint64_t move_after_ns;
     struct cw_program *program; /* a program's */
+    uint64_t boots;             /* how often its process has begun */
     /* A spare superpeer's: one that is to come, or has, or has been dismissed. */
     bool is_wanted, is_dismissed;
-    uint64_t boots;
     struct sh_recruit *recruit;
 };
 
@@ -260,6 +260,14 @@ unsigned cw_servers_of(struct cw_world *world, shoal_cid cid);
 void cw_end_check(struct cw_world *world);
 /* What its client does next; false: nothing. */
 bool cw_end_slot_begin(struct cw_slot *slot);
+
+/* --- cluster_leftovers.c -----------------------------------------------------------------------
+ */
+
+/* What a peer has left of what should be over once all is quiet, which peer, and of which chunk if it
+ * is of one; NULL: nothing. */
+const char *cw_leftover(const struct cw_world *world, const struct cw_host **host_out,
+                        shoal_cid *cid_out);
 
 /* --- cluster_leases.c --------------------------------------------------------------------------
  */
