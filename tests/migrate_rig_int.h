@@ -95,12 +95,14 @@ struct world {
     const char *superpeer_addresses[3];
     shoal_cid cids[CHUNKS];
     uint32_t sizes[CHUNKS];
-    bool is_lost[CHUNKS];
+    bool is_lost[CHUNKS]; /* clients have been told so, and ask no more */
+    /* The node died that served it, or that had a copy while nobody served it. */
+    bool may_be_lost[CHUNKS];
     uint64_t acked[CHUNKS][FIELDS]; /* the sum of what was acknowledged */
     uint64_t begun[CHUNKS][FIELDS]; /* and of what may have been done */
     uint64_t adds, reads, moves_begun, outcomes;
     bool ends; /* clients begin nothing */
-    unsigned dead, restarts;
+    unsigned dead;
     uint64_t watched_ns;
 };
 
@@ -171,13 +173,13 @@ static void slot_over(struct slot *slot)
     slot->pause_until_ns = 0;
 }
 
-/* The chunk's node has died, or so they say. */
+/* The superpeers say that the chunk's node has died. */
 static void chunk_lost(struct slot *slot, enum shoal_err err)
 {
     struct world *world = slot->host->world;
     /* A superpeer without memory knows only of members that came back within FAILURE. */
     HOLDS(world, world->dead > 0 || err == SHOAL_EFAILED || !world->has_disk);
-    if (world->dead > 0) {
+    if (world->may_be_lost[slot->chunk]) {
         world->is_lost[slot->chunk] = true;
         slot_over(slot);
     } else {
@@ -201,7 +203,7 @@ static void read_done(struct slot *slot, struct sh_reader *r)
     enum shoal_err err = (enum shoal_err)sh_get16(r);
     (void)sh_get32(r);
     if (err == SHOAL_ENOCHUNK)
-        HOLDS(world, world->dead > 0);
+        HOLDS(world, world->may_be_lost[slot->chunk]);
     HOLDS(world, err == SHOAL_OK || err == SHOAL_ENOCHUNK);
     (void)sh_get32(r); /* how many bytes follow */
     for (unsigned field = 0; err == SHOAL_OK && field < FIELDS; field++) {
