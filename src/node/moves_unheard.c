@@ -122,7 +122,7 @@ unsigned sh_moves_unheard_step(struct sh_moves *moves, uint64_t now_ns)
         return 0;
     unheard->due_ns = now_ns + SH_MOVES_ASK_NS;
     enum sh_node_state state = state_of(unheard);
-    if (state == SH_NODE_LEFT)
+    if (state == SH_NODE_LEFT || sh_moves_has_ended(moves, unheard->source, unheard->address))
         unheard_free(moves, unheard);
     else if (state == SH_NODE_UP)
         ask(moves, unheard);
