@@ -20,8 +20,8 @@ struct sh_chaos {
     struct sh_prng prng;
     enum fault faults[SH_WORLD_NODES_MAX]; /* by node: what it suffers now */
     bool partitioned;
-    uint64_t flap_mask; /* who will be parted again; 0: nobody */
-    bool is_disk_slow[SH_WORLD_NODES_MAX];
+    uint64_t flap_mask;                   /* who will be parted again; 0: nobody */
+    bool is_disk_odd[SH_WORLD_NODES_MAX]; /* slow, failing or full */
     bool stopped;
 };
 
@@ -176,9 +176,9 @@ static void strike_link(struct sh_chaos *chaos)
 
 static void disk_recover(struct sh_chaos *chaos, unsigned node)
 {
-    if (chaos->is_disk_slow[node])
+    if (chaos->is_disk_odd[node])
         sh_world_disk_delay_set(chaos->world, node, 0, 0);
-    chaos->is_disk_slow[node] = false;
+    chaos->is_disk_odd[node] = false;
 }
 
 static void on_disk_recover(void *arg, uint64_t node, uint64_t unused)
@@ -192,17 +192,28 @@ static void on_disk_recover(void *arg, uint64_t node, uint64_t unused)
 static void strike_disk(struct sh_chaos *chaos)
 {
     unsigned node = (unsigned)sh_prng_below(&chaos->prng, chaos->config.nodes);
-    if (chaos->is_disk_slow[node])
+    if (chaos->is_disk_odd[node])
         return;
-    chaos->is_disk_slow[node] = true;
+    chaos->is_disk_odd[node] = true;
     sh_world_disk_delay_set(chaos->world, node, 0, 1 + chaos->config.length_ns_max / 10);
+    sh_world_at(chaos->world, end_of_fault(chaos), on_disk_recover, chaos, node, 0);
+}
+
+static void strike_bad_disk(struct sh_chaos *chaos)
+{
+    unsigned node = (unsigned)sh_prng_below(&chaos->prng, chaos->config.nodes);
+    bool fails = sh_prng_below(&chaos->prng, 2);
+    if (chaos->is_disk_odd[node] || !(chaos->config.bad_disk_mask >> node & 1))
+        return;
+    chaos->is_disk_odd[node] = true;
+    sh_world_disk_trouble_set(chaos->world, node, fails ? SH_DISK_FAILS : SH_DISK_FULL);
     sh_world_at(chaos->world, end_of_fault(chaos), on_disk_recover, chaos, node, 0);
 }
 
 static unsigned weights(const struct sh_chaos_config *config)
 {
     return config->cuts + config->partitions + config->pauses + config->crashes +
-           config->blackouts + config->slow_disks + config->stops;
+           config->blackouts + config->slow_disks + config->stops + config->bad_disks;
 }
 
 static void on_strike(void *arg, uint64_t unused, uint64_t unused_too)
@@ -224,10 +235,12 @@ static void on_strike(void *arg, uint64_t unused, uint64_t unused_too)
         strike_node(chaos, FAULT_CRASH);
     else if ((drawn -= config->crashes) < config->blackouts)
         strike_blackout(chaos);
-    else if (drawn - config->blackouts < config->slow_disks)
+    else if ((drawn -= config->blackouts) < config->slow_disks)
         strike_disk(chaos);
-    else
+    else if (drawn - config->slow_disks < config->stops)
         strike_inside(chaos);
+    else
+        strike_bad_disk(chaos);
     uint64_t next_ns = sh_world_now(chaos->world) + draw_length(chaos, config->gap_ns_max);
     sh_world_at(chaos->world, next_ns, on_strike, chaos, 0, 0);
 }

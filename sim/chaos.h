@@ -1,5 +1,5 @@
-/* Faults at random: cuts, partitions, pauses, crashes, blackouts and slow disks, drawn from a
- * world's seed, until stopped.
+/* Faults at random: cuts, partitions, pauses, crashes, blackouts, and disks that are slow, fail or
+ * are full, drawn from a world's seed, until stopped.
  */
 #ifndef SIM_CHAOS_H
 #define SIM_CHAOS_H
@@ -17,6 +17,8 @@ struct sh_chaos_config {
     unsigned crashes;
     unsigned stops;      /* pauses that begin in the middle of a step (sh_world_stop_inside) */
     unsigned slow_disks; /* a disk's operations take up to a tenth of length_ns_max */
+    unsigned bad_disks;  /* a disk fails or is full (sh_world_disk_trouble_set) */
+    uint64_t bad_disk_mask;
     uint64_t crash_mask; /* who may crash; 0: all */
     /* All of a mask crash at once, for 20 ms at most; half of the times one of the others has been
      * paused for length_ns_max by then. */

@@ -9,6 +9,8 @@
 #include "sim/parts.h"
 #include "sim/world_int.h"
 
+#define SOON_NS (10 * CW_MS)
+
 static void must(enum shoal_err err)
 {
     SH_ASSERT(err == SHOAL_OK);
@@ -45,6 +47,29 @@ static void on_member_failed(void *arg, enum shoal_err err)
     cw_tell(host->world, host->node, "was called failed(error)", (uint64_t)err, 0);
 }
 
+/* Whether a superpeer has said of a disk that fails or is full that it can't start on it. */
+static bool is_refused(const struct cw_host *host, enum shoal_err err)
+{
+    bool is_told = err == SHOAL_EIO || err == SHOAL_ENOSPC;
+    return is_told && sh_world_disk_trouble(host->world->sim, host->node) != SH_DISK_WELL;
+}
+
+/* Its process has ended, and is started again, as a supervisor does. */
+static void on_again(void *arg, uint64_t boots, uint64_t unused)
+{
+    struct cw_host *host = arg;
+    struct sh_world *sim = host->world->sim;
+    (void)unused;
+    if (host->boots != boots || !sh_world_is_up(sim, host->node))
+        return;
+    if (sh_world_is_paused(sim, host->node)) {
+        sh_world_at(sim, sh_world_now(sim) + SOON_NS, on_again, host, boots, 0);
+        return;
+    }
+    cw_host_leave(host);
+    sh_world_restart(sim, host->node);
+}
+
 static void boot_superpeer(struct cw_host *host, const struct sh_env *env)
 {
     struct cw_world *world = host->world;
@@ -66,6 +91,10 @@ static void boot_superpeer(struct cw_host *host, const struct sh_env *env)
                                          .on_view = on_superpeer_view,
                                          .arg = host};
     enum shoal_err err = sh_superpeer_create(&config, &host->superpeer);
+    if (is_refused(host, err)) {
+        sh_world_at(world->sim, sh_world_now(world->sim) + SOON_NS, on_again, host, host->boots, 0);
+        return;
+    }
     if (err) {
         cw_fail(world, "superpeer %u does not start again: %s", host->index, shoal_err_name(err));
         return;
@@ -123,6 +152,7 @@ static void boot(void *arg, struct sh_world *sim, unsigned node)
     host->node = node;
     host->is_dropping = false;
     host->epoch = 0;
+    host->boots++;
     if (host->kind == CW_PROGRAM) {
         cw_program_boot(host);
         return;

@@ -133,7 +133,6 @@ void cw_spare_boot(struct cw_host *host, const struct sh_env *env)
 {
     host->instance = sh_random64(&env->random) | 1;
     host->is_dismissed = false;
-    host->boots++;
     shoal_nid nid = sh_msg_nid(host->msg);
     sh_world_step_add(host->world->sim, host->node,
                       (struct sh_step){.name = "spare", .run = run, .due_ns = due_ns, .arg = host});

@@ -97,7 +97,21 @@ static uint64_t superpeers_mask(const struct cw_world *world)
     return mask;
 }
 
-static struct sh_chaos_config chaos_config(struct cw_world *world)
+/* Whose disks may fail or be full: a spare that can't store that it has become a superpeer would have
+ * to be dismissed by an operator. */
+static uint64_t first_superpeers_mask(const struct cw_world *world)
+{
+    return (UINT64_C(1) << world->config.superpeers) - 1;
+}
+
+/* In a third of the worlds disks fail or are full. Drawn beside the world's numbers. */
+static unsigned bad_disks(const struct cw_world *world)
+{
+    uint64_t drawn = sh_mix64(world->config.seed + UINT64_C(0x6261646469736b));
+    return drawn % 3 == 0 ? 1 + (unsigned)(drawn / 3 % 4) : 0;
+}
+
+static struct sh_chaos_config chaos_config_of_kind(struct cw_world *world)
 {
     switch (world->config.kind) {
     case SH_CLUSTER_REGISTRY:
@@ -146,7 +160,9 @@ static struct sh_chaos_config chaos_config(struct cw_world *world)
 
 static struct sh_chaos *chaos_start(struct cw_world *world)
 {
-    struct sh_chaos_config config = chaos_config(world);
+    struct sh_chaos_config config = chaos_config_of_kind(world);
+    config.bad_disks = bad_disks(world);
+    config.bad_disk_mask = first_superpeers_mask(world);
     return sh_chaos_start(world->sim, &config);
 }
 

@@ -359,6 +359,33 @@ static void full_disk_says_so_and_changes_nothing(void **state)
     sh_world_destroy(world);
 }
 
+static void trouble_of_one_disk_begins_and_ends(void **state)
+{
+    (void)state;
+    struct sh_disk_faults faults = {0};
+    struct sh_disk *disk;
+    struct sh_world *world = make_world(3, &faults, &disk);
+    int file = open_file(disk, "a");
+    assert_int_equal(write_bytes(disk, file, 0, 'a', 100), SHOAL_OK);
+    sh_world_disk_trouble_set(world, 0, SH_DISK_FULL);
+    assert_int_equal(sh_world_disk_trouble(world, 0), SH_DISK_FULL);
+    assert_int_equal(write_bytes(disk, file, 100, 'b', 1), SHOAL_ENOSPC);
+    assert_int_equal(write_bytes(disk, file, 0, 'b', 100), SHOAL_OK); /* within its size */
+    sh_world_disk_trouble_set(world, 0, SH_DISK_FAILS);
+    unsigned failed = 0;
+    for (unsigned i = 0; i < 100; i++) {
+        enum shoal_err err = write_bytes(disk, file, 0, 'c', 100);
+        assert_true(err == SHOAL_OK || err == SHOAL_EIO);
+        failed += err == SHOAL_EIO;
+    }
+    assert_in_range(failed, 1, 99);
+    sh_world_disk_trouble_set(world, 0, SH_DISK_WELL);
+    for (unsigned i = 0; i < 100; i++)
+        assert_int_equal(write_bytes(disk, file, 100, 'd', 100), SHOAL_OK);
+    assert_int_equal(sh_world_disk_trouble(world, 0), SH_DISK_WELL);
+    sh_world_destroy(world);
+}
+
 static void errors_and_flips_happen_by_chance(void **state)
 {
     (void)state;
@@ -516,6 +543,7 @@ int main(void)
         cmocka_unit_test(rename_replaces_atomically),
         cmocka_unit_test(removed_and_renamed_names),
         cmocka_unit_test(full_disk_says_so_and_changes_nothing),
+        cmocka_unit_test(trouble_of_one_disk_begins_and_ends),
         cmocka_unit_test(errors_and_flips_happen_by_chance),
         cmocka_unit_test(failed_sync_is_never_made_good),
         cmocka_unit_test(synced_write_covers_its_place_alone),

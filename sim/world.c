@@ -16,12 +16,16 @@
 /* So often, one after the other, is a wait of 2 ms by turning: steps are to say when they are due. */
 #define OVERDUE_MAX 2000
 #define DRIFT_PPM_MAX 100000
+/* Of a disk that fails. */
+#define READ_ERR_PPM 20000
+#define WRITE_ERR_PPM 200000
 
 struct node {
     struct sh_world *world;
     unsigned number;
     struct sh_world_node config;
     struct sh_env env;
+    enum sh_disk_trouble trouble; /* of its disk */
     struct sh_prng random;
     struct sh_step steps[SH_WORLD_STEPS_MAX];
     unsigned step_count;
@@ -350,7 +354,28 @@ void sh_world_disk_delay_set(struct sh_world *world, unsigned node, uint64_t min
         faults.delay_ns_min = min_ns;
         faults.delay_ns_max = max_ns;
     }
+    node_of(world, node)->trouble = SH_DISK_WELL;
     sh_sim_disk_faults_set(node_of(world, node)->env.disk, &faults);
+}
+
+void sh_world_disk_trouble_set(struct sh_world *world, unsigned node, enum sh_disk_trouble trouble)
+{
+    struct sh_disk_faults faults = world->config.disk;
+    sh_world_trace(world, node, "disk is(trouble)", trouble, 0, (struct sh_bytes){0});
+    if (trouble == SH_DISK_FAILS) {
+        faults.read_err_ppm = READ_ERR_PPM;
+        faults.write_err_ppm = WRITE_ERR_PPM;
+        faults.sync_err_ppm = WRITE_ERR_PPM;
+    } else if (trouble == SH_DISK_FULL) {
+        faults.quota_bytes = 1;
+    }
+    node_of(world, node)->trouble = trouble;
+    sh_sim_disk_faults_set(node_of(world, node)->env.disk, &faults);
+}
+
+enum sh_disk_trouble sh_world_disk_trouble(const struct sh_world *world, unsigned node)
+{
+    return node_of(world, node)->trouble;
 }
 
 static bool is_earlier(const struct event *x, const struct event *y)

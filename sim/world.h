@@ -109,9 +109,14 @@ uint64_t sh_world_losses(const struct sh_world *world, unsigned node);
 void sh_world_wire_faults_set(struct sh_world *world, const struct sh_wire_faults *faults);
 void sh_world_disk_faults_set(struct sh_world *world, const struct sh_disk_faults *faults);
 /* Each operation that begins on a node's disk from now on takes so long; 0, 0: as long as in the
- * faults that all disks have. */
+ * faults that all disks have. The disk is well otherwise. */
 void sh_world_disk_delay_set(struct sh_world *world, unsigned node, uint64_t min_ns,
                              uint64_t max_ns);
+/* What is wrong with a node's disk from now on, beside the faults that all disks have: FAILS, some
+ * of its reads, writes and syncs end with EIO; FULL, no file can grow (ENOSPC). */
+enum sh_disk_trouble { SH_DISK_WELL, SH_DISK_FAILS, SH_DISK_FULL };
+void sh_world_disk_trouble_set(struct sh_world *world, unsigned node, enum sh_disk_trouble trouble);
+enum sh_disk_trouble sh_world_disk_trouble(const struct sh_world *world, unsigned node);
 
 /* Calls event(arg, a, b) at a virtual time, not before now. */
 typedef void (*sh_world_event)(void *arg, uint64_t a, uint64_t b);
