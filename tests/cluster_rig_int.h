@@ -14,7 +14,9 @@
 #include <cmocka.h>
 
 #include "cluster/member.h"
+#include "cluster/proto.h"
 #include "cluster/recruit.h"
+#include "cluster/report.h"
 #include "journal/journal.h"
 #include "sim/world.h"
 #include "superpeer/superpeer.h"
@@ -492,6 +494,56 @@ static inline void leave(struct host *host)
 {
     sh_member_leave(host->member, on_left, host);
     assert_true(run_until(host->cluster, has_left, host, 10 * S));
+}
+
+struct reported {
+    struct sh_request request;
+    bool done;
+    enum shoal_err err;
+    struct sh_report report;
+};
+
+static inline void on_reported(struct sh_request *request, enum shoal_err err,
+                               struct sh_reader *payload)
+{
+    struct reported *reported = request->arg;
+    reported->done = true;
+    reported->err = err ? err : sh_report_get(payload, &reported->report);
+}
+
+static inline bool is_reported(void *arg)
+{
+    return ((struct reported *)arg)->done;
+}
+
+/* What a superpeer says of itself; NULL: it did not answer. */
+static inline const struct sh_report *report_of(struct host *asker, shoal_nid nid)
+{
+    static struct reported reported;
+    struct sh_out out;
+    reported = (struct reported){.done = false};
+    reported.request = (struct sh_request){.done = on_reported, .arg = &reported, .timeout_ns = S};
+    reported.err = sh_msg_request(asker->msg, nid, SH_CLUSTER_REPORT, 0, &reported.request, &out);
+    if (reported.err)
+        return NULL;
+    sh_msg_end(asker->msg, &out);
+    assert_true(run_until(asker->cluster, is_reported, &reported, 10 * S));
+    return reported.err ? NULL : &reported.report;
+}
+
+/* The superpeer that leads, from 0 on. */
+static inline unsigned leader_of(struct cluster *cluster)
+{
+    for (unsigned i = 0; i < 1000; i++) {
+        unsigned at = i % cluster->superpeer_count;
+        struct host *other = &cluster->hosts[(at + 1) % cluster->superpeer_count];
+        const struct sh_report *report = report_of(other, (shoal_nid){(uint16_t)(at + 1)});
+        if (report && report->role == SH_REPORT_LEADER)
+            return at;
+        run_for(cluster, HEARTBEAT / 10);
+    }
+    fail_msg("seed %" PRIu64 ": nobody leads", seed);
+    return 0;
 }
 
 #endif

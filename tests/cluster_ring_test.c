@@ -262,40 +262,6 @@ static void names_without_disks(void **state)
     }
 }
 
-struct reported {
-    struct sh_request request;
-    bool done;
-    enum shoal_err err;
-    struct sh_report report;
-};
-
-static void on_reported(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
-{
-    struct reported *reported = request->arg;
-    reported->done = true;
-    reported->err = err ? err : sh_report_get(payload, &reported->report);
-}
-
-static bool is_reported(void *arg)
-{
-    return ((struct reported *)arg)->done;
-}
-
-/* What a superpeer says of the shards. */
-static const struct sh_report *report_of(struct host *asker, shoal_nid nid)
-{
-    static struct reported reported;
-    struct sh_out out;
-    reported = (struct reported){.done = false};
-    reported.request = (struct sh_request){.done = on_reported, .arg = &reported, .timeout_ns = S};
-    reported.err = sh_msg_request(asker->msg, nid, SH_CLUSTER_REPORT, 0, &reported.request, &out);
-    if (reported.err)
-        return NULL;
-    sh_msg_end(asker->msg, &out);
-    assert_true(run_until(asker->cluster, is_reported, &reported, 10 * S));
-    return reported.err ? NULL : &reported.report;
-}
-
 static unsigned waiting_count(const struct sh_report *report)
 {
     unsigned count = 0;

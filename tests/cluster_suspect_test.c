@@ -53,6 +53,31 @@ static void dead_are_found(void **state)
     }
 }
 
+/* The leader ends together with a peer that reported to it: the peer's second superpeer finds out,
+ * and the next leader does not wait for the end of the peer's lease, which comes later than this. */
+static void dead_with_their_leader(void **state)
+{
+    (void)state;
+    static struct cluster cluster;
+    for (unsigned round = 0; round < 4; round++) {
+        cluster_open(&cluster, 3, true);
+        unsigned leader = leader_of(&cluster);
+        const char *first = cluster.superpeers[0];
+        cluster.superpeers[0] = cluster.addresses[leader]; /* the peers join there */
+        for (unsigned i = 0; i < 3; i++)
+            host_start(host_add(&cluster, PEER));
+        assert_joined(&cluster, 20 * S);
+        cluster.superpeers[0] = first;
+        run_for(&cluster, 2 * FAILURE);
+        struct host *peer = &cluster.hosts[3];
+        shoal_nid nid = nid_of(peer);
+        sh_world_crash(cluster.world, leader);
+        sh_world_crash(cluster.world, peer->node);
+        assert_seen(&cluster, nid, SH_NODE_FAILED, FAILURE);
+        cluster_close(&cluster);
+    }
+}
+
 /* Nobody listens at the peer's address as far as anybody can see, and its connections are cut: but
  * it goes on with others at once, and is not failed. */
 static void cut_and_refusing(void **state)
@@ -67,7 +92,9 @@ static void cut_and_refusing(void **state)
         assert_joined(&cluster, 20 * S);
         run_for(&cluster, FAILURE);
         for (unsigned i = 0; i < 20; i++) {
-            sh_world_cut(cluster.world, peer->node, peer->node);
+            /* All of its connections, or those to one superpeer. */
+            unsigned to = i % (superpeers + 1u);
+            sh_world_cut(cluster.world, peer->node, to < superpeers ? to : peer->node);
             run_for(&cluster, FAILURE / 4);
             for (unsigned j = 0; j < superpeers; j++)
                 assert_int_equal(state_in(&cluster.hosts[j], nid_of(peer)), SH_NODE_UP);
@@ -77,23 +104,30 @@ static void cut_and_refusing(void **state)
     }
 }
 
-/* What another superpeer claims fails nobody whom the judge can reach. */
+/* What another superpeer claims fails nobody whom the judge can reach, or hears. */
 static void claims(void **state)
 {
     (void)state;
     static struct cluster cluster;
-    joined_open(&cluster, 3, true, 1);
-    struct host *peer = &cluster.hosts[3];
-    for (unsigned i = 0; i < 30; i++) {
-        for (uint16_t from = 0; from < 3; from++)
-            for (uint16_t to = 1; to <= 3; to++)
-                if (to != from + 1)
-                    say(&cluster.hosts[from], (shoal_nid){to}, SH_CLUSTER_REFUSED, nid_of(peer));
-        run_for(&cluster, HEARTBEAT / 3);
+    for (unsigned refusing = 0; refusing < 2; refusing++) {
+        cluster_open(&cluster, 3, true);
+        struct host *peer = host_add(&cluster, PEER);
+        peer->is_refusing = refusing;
+        host_start(peer);
+        assert_joined(&cluster, 20 * S);
+        run_for(&cluster, FAILURE);
+        for (unsigned i = 0; i < 30; i++) {
+            for (uint16_t from = 0; from < 3; from++)
+                for (uint16_t to = 1; to <= 3; to++)
+                    if (to != from + 1)
+                        say(&cluster.hosts[from], (shoal_nid){to}, SH_CLUSTER_REFUSED,
+                            nid_of(peer));
+            run_for(&cluster, HEARTBEAT / 3);
+        }
+        assert_int_equal(state_in(&cluster.hosts[0], nid_of(peer)), SH_NODE_UP);
+        assert_int_equal(peer->failures, 0);
+        cluster_close(&cluster);
     }
-    assert_int_equal(state_in(&cluster.hosts[0], nid_of(peer)), SH_NODE_UP);
-    assert_int_equal(peer->failures, 0);
-    cluster_close(&cluster);
 }
 
 /* However often somebody suspects a node that lives, or one that refuses connections and is heard,
@@ -235,6 +269,7 @@ int main(void)
     seed = test_seed_fresh();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dead_are_found),
+        cmocka_unit_test(dead_with_their_leader),
         cmocka_unit_test(cut_and_refusing),
         cmocka_unit_test(claims),
         cmocka_unit_test(suspicion_is_cheap),

@@ -13,6 +13,7 @@
 
 #define BACKOFF_MIN_NS UINT64_C(20000000)
 #define BACKOFF_MAX_NS UINT64_C(2000000000)
+#define CONNECTIONS 2 /* that are kept to superpeers, and may be lost at once */
 /* So many times failure_ns without a lease, and it joins anew by the addresses that were given. */
 #define REJOIN_FAILURES 15
 
@@ -40,9 +41,11 @@ struct sh_member {
     shoal_nid nid;          /* NONE before the first join */
     shoal_nid superpeer;
     char superpeer_address[SH_MSG_ADDRESS_MAX];
-    unsigned tries;      /* how many superpeers did not answer since one did */
-    uint64_t due_ns;     /* the next question */
-    uint64_t backoff_ns; /* while joining */
+    shoal_nid second; /* the superpeer that is to notice this node's end, too; NONE: no other */
+    uint64_t second_due_ns; /* the next PING to it */
+    unsigned tries;         /* how many superpeers did not answer since one did */
+    uint64_t due_ns;        /* the next question */
+    uint64_t backoff_ns;    /* while joining */
     bool is_asking;
     bool wants_whole;  /* changes did not fit to the view that is here */
     uint64_t asked_ns; /* when the question was sent */
@@ -76,6 +79,58 @@ static void state_set(struct sh_member *member, enum member_state state)
     atomic_store_explicit(&member->is_joined, state == MEMBER_JOINED, memory_order_relaxed);
 }
 
+/* The first superpeer after that one, in a circle, that is up, or if need be has failed; *count_out
+ * is how many such there are, with that one itself. NONE: there is no other. */
+static struct sh_node superpeer_after(const struct sh_member *member, shoal_nid from, bool is_up,
+                                      unsigned *count_out)
+{
+    struct sh_node node, found = {.nid = SHOAL_NID_NONE};
+    *count_out = 0;
+    for (unsigned i = 1; i <= SH_SUPERPEERS_MAX; i++) {
+        shoal_nid nid = {(uint16_t)((from.v + i - 1) % SH_SUPERPEERS_MAX + 1)};
+        if (sh_directory_node(member->directory, nid, &node) || node.role != SH_ROLE_SUPERPEER ||
+            node.state == SH_NODE_LEFT || (is_up && node.state != SH_NODE_UP))
+            continue;
+        if (!found.nid.v && nid.v != from.v)
+            found = node;
+        ++*count_out;
+    }
+    return found;
+}
+
+/* The second superpeer is the one that is up after the superpeer to which this node reports. A
+ * connection to it is kept open, so that it notices if the node's process ends together with the
+ * first one's; any other loss of the connection is a suspicion that the node's answer ends. */
+static void second_choose(struct sh_member *member)
+{
+    unsigned up;
+    SH_ASSERT(member->nid.v); /* connections are to carry its ID */
+    struct sh_node second = superpeer_after(member, member->superpeer, true, &up);
+    if (second.nid.v == member->second.v)
+        return;
+    member->second = second.nid;
+    member->second_due_ns = now_of(member);
+}
+
+static bool pings_second(const struct sh_member *member)
+{
+    return member->state == MEMBER_JOINED && member->second.v;
+}
+
+/* A one-way PING opens the connection where there is none, and says that it is in use where there
+ * is. Nothing is sent about failures: a superpeer that is down leaves the view, and there is another
+ * second one. */
+static void second_ping(struct sh_member *member, uint64_t now_ns)
+{
+    struct sh_out out;
+    SH_ASSERT(member->second.v && member->second.v != member->superpeer.v);
+    member->second_due_ns = now_ns + member->failure_ns;
+    if (sh_msg_begin(member->msg, member->second, SH_CLUSTER_PING, SH_PING_BYTES, &out))
+        return;
+    sh_put16(&out.w, member->second.v);
+    sh_msg_end(member->msg, &out);
+}
+
 static void view_take(struct sh_member *member, const struct sh_view *view)
 {
     if (view->epoch <= sh_directory_epoch(member->directory))
@@ -88,6 +143,7 @@ static void view_take(struct sh_member *member, const struct sh_view *view)
     const struct sh_node *superpeer = sh_view_find(view, member->superpeer);
     if (superpeer)
         memcpy(member->superpeer_address, superpeer->address, sizeof superpeer->address);
+    second_choose(member);
     if (member->on_view)
         member->on_view(member->arg, view);
 }
@@ -169,25 +225,6 @@ static void refused(struct sh_member *member, enum shoal_err err)
     refused_for(member, err);
 }
 
-/* The first superpeer after that one, in a circle, that is up, or if need be has failed; *count_out
- * is how many such there are, with that one itself. NONE: there is no other. */
-static struct sh_node superpeer_after(const struct sh_member *member, shoal_nid from, bool is_up,
-                                      unsigned *count_out)
-{
-    struct sh_node node, found = {.nid = SHOAL_NID_NONE};
-    *count_out = 0;
-    for (unsigned i = 1; i <= SH_SUPERPEERS_MAX; i++) {
-        shoal_nid nid = {(uint16_t)((from.v + i - 1) % SH_SUPERPEERS_MAX + 1)};
-        if (sh_directory_node(member->directory, nid, &node) || node.role != SH_ROLE_SUPERPEER ||
-            node.state == SH_NODE_LEFT || (is_up && node.state != SH_NODE_UP))
-            continue;
-        if (!found.nid.v && nid.v != from.v)
-            found = node;
-        ++*count_out;
-    }
-    return found;
-}
-
 /* Where the superpeer does not answer: on to the next one that is up; when none of
  * those has answered, to all, for the view may be old; and when the lease is long over, to the
  * addresses that were given. */
@@ -208,6 +245,7 @@ static void next_superpeer(struct sh_member *member)
     } else if (next.nid.v) {
         member->superpeer = next.nid;
         memcpy(member->superpeer_address, next.address, sizeof next.address);
+        second_choose(member);
     } else {
         return;
     }
@@ -346,6 +384,7 @@ static void join_answered(struct sh_member *member, struct sh_reader *payload)
         sh_msg_nid_set(member->msg, nid);
         view_take(member, &view);
     }
+    second_choose(member);
     /* After a rejoin the superpeer may not know all members yet, so the view that we have is the
      * better one until a heartbeat brings another. */
     sh_view_destroy(&view);
@@ -375,10 +414,9 @@ static void heartbeat_answered(struct sh_member *member, enum shoal_err err,
     if (!err)
         err = answer_view_get(member, payload, &flags, &view);
     if (err) {
-        bool is_first = !member->trouble;
         complain(member, "superpeer can't be reached; trying on", err);
         next_superpeer(member);
-        if (is_first && err == SHOAL_ECONNLOST)
+        if (member->tries <= CONNECTIONS && err == SHOAL_ECONNLOST)
             member->due_ns = now_of(member); /* to be heard before others take it for dead */
         return;
     }
@@ -575,8 +613,11 @@ static unsigned run(void *arg)
         leave_end(member, member->trouble ? member->trouble : SHOAL_ETIMEOUT);
         return 1;
     }
+    bool pings = pings_second(member) && now_ns >= member->second_due_ns;
+    if (pings)
+        second_ping(member, now_ns);
     if (member->is_asking || now_ns < member->due_ns)
-        return 0;
+        return pings;
     if (member->is_leaving)
         leave_ask(member);
     else if (member->state == MEMBER_JOINING)
@@ -594,6 +635,8 @@ static uint64_t due_ns(void *arg)
     if (member->state == MEMBER_REFUSED || member->state == MEMBER_LEFT)
         return SH_NEVER;
     uint64_t due = member->is_asking ? SH_NEVER : member->due_ns;
+    if (pings_second(member) && member->second_due_ns < due)
+        due = member->second_due_ns;
     if (member->is_leaving && member->leave_deadline_ns < due)
         due = member->leave_deadline_ns;
     return due;
@@ -678,11 +721,17 @@ struct sh_step sh_member_step(struct sh_member *member)
 
 void sh_member_link_event(struct sh_member *member, const struct sh_msg_event *event)
 {
+    if (event->kind != SH_MSG_LOST || member->state != MEMBER_JOINED)
+        return;
     /* Only the first loss hurries: when asking again fails too, the heartbeat's rhythm is enough.
      */
-    if (event->kind == SH_MSG_LOST && event->nid.v == member->superpeer.v &&
-        member->state == MEMBER_JOINED && !member->trouble)
+    if (event->nid.v == member->superpeer.v && !member->trouble)
         member->due_ns = now_of(member);
+    /* The second superpeer may ask whether this node lives: a heartbeat says so at once. */
+    if (event->nid.v == member->second.v && event->err == SHOAL_ECONNLOST) {
+        member->due_ns = now_of(member);
+        member->second_due_ns = now_of(member) + member->heartbeat_ns;
+    }
 }
 
 void sh_member_leave(struct sh_member *member, void (*done)(void *arg, enum shoal_err err),

@@ -12,6 +12,9 @@
  * back. But each answer only grants a lease, which is handed to msg: when it has run out, and
  * before the first one, messages of leased types are refused (sh_msg_leased_set).
  *
+ * A second superpeer, the next one that is up, gets a one-way PING every failure_ns, which keeps a
+ * connection to it open: so the node's end is noticed even if the first superpeer ends with it.
+ *
  * Threads: everything but leave and joined is called by the one thread that runs the transport
  * step, which must also run the member's step; create and destroy before the steps run and after.
  */

@@ -35,7 +35,7 @@
  *   answer   u8 flags (1: a view follows), [view]
  *   errors   EAGAIN (the peer has not joined yet), EBUSY (restarted)
  * PING       from a superpeer to a node whose connection was lost, or that is suspected; over a
- *            fresh connection
+ *            fresh connection. One-way from a peer to its second superpeer (member.h)
  *   request  u16 ID
  *   answer   u16 ID, u64 instance
  * RECRUIT    from a superpeer that is new to the cluster, to any other

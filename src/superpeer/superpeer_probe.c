@@ -186,6 +186,17 @@ static bool is_unheard(const struct sh_probe *probe, uint64_t lost_ns)
     return lost_ns && known_heard_ns(probe) <= lost_ns;
 }
 
+/* Until when this superpeer, which takes the node's heartbeats and has lost no connection of the
+ * node's since, waits for the next one: others may have lost theirs, and the node lives. A node that
+ * dies loses all its connections at once. 0: it does not wait. */
+static uint64_t awaited_ns(const struct sh_probe *probe)
+{
+    uint64_t own_ns = heard_ns(probe->superpeer, probe->nid);
+    if (own_ns <= probe->lost_ns)
+        return 0;
+    return own_ns + probe->superpeer->heartbeat_ns + grace_ns(probe->superpeer);
+}
+
 /* When it would have been heard over another connection. If it was heard just before, it may have
  * been over that one, before the end of the old one was noticed: then it is not due before its next
  * heartbeat. */
@@ -195,7 +206,8 @@ static uint64_t settled_ns(const struct sh_probe *probe, uint64_t lost_ns)
     uint64_t wait_ns = grace_ns(superpeer);
     if (known_heard_ns(probe) + wait_ns > lost_ns)
         wait_ns += superpeer->heartbeat_ns;
-    return lost_ns + wait_ns;
+    uint64_t settled_ns = lost_ns + wait_ns, heartbeat_ns = awaited_ns(probe);
+    return settled_ns > heartbeat_ns ? settled_ns : heartbeat_ns;
 }
 
 /* Asks again in a while, if the node counts as up by then, since others may have to agree first;
@@ -268,7 +280,7 @@ static void opinion_send(struct sh_probe *probe, shoal_nid judge, uint64_t now_n
     struct sh_superpeer *superpeer = probe->superpeer;
     struct sh_out out;
     bool has_lost = is_unheard(probe, probe->lost_ns);
-    if (has_lost && now_ns < settled_ns(probe, probe->lost_ns))
+    if (now_ns < awaited_ns(probe) || (has_lost && now_ns < settled_ns(probe, probe->lost_ns)))
         return; /* it may be heard yet */
     if (sh_msg_begin(superpeer->msg, judge, SH_CLUSTER_REFUSED, SH_REFUSED_BYTES, &out))
         return; /* told again with the next refusal */
