@@ -189,6 +189,8 @@ static void boot_superpeer(struct host *host, const struct sh_env *env)
                                        .failure_ns = FAILURE,
                                        .on_done = on_recruited,
                                        .arg = host};
+    if (!host->has_disk)
+        config.env.disk = NULL;
     if (host->hint) {
         config.addresses = &host->hint;
         config.count = 1;

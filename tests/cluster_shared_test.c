@@ -191,6 +191,47 @@ static void storms(void **state)
     }
 }
 
+/* Superpeers in memory and superpeers with disks share nothing: no cluster begins before the odd one is
+ * started like the others; one that is started in the other way later stays out, and so does a new
+ * superpeer. */
+static void kinds_are_not_mixed(void **state)
+{
+    (void)state;
+    static struct cluster cluster;
+    for (unsigned has_disk = 0; has_disk < 2; has_disk++) {
+        cluster_open(&cluster, 3, has_disk);
+        struct host *odd = &cluster.hosts[2];
+        shoal_nid nid = {3};
+        sh_world_crash(cluster.world, 2);
+        odd->has_disk = !has_disk;
+        sh_world_restart(cluster.world, 2);
+        struct host *peer = peer_add(&cluster);
+        run_for(&cluster, 20 * FAILURE);
+        assert_false(sh_member_joined(peer->member));
+        sh_world_crash(cluster.world, 2);
+        odd->has_disk = has_disk;
+        odd->forgets = true;
+        sh_world_restart(cluster.world, 2);
+        assert_joined(&cluster, 20 * S);
+        assert_seen(&cluster, nid, SH_NODE_UP, 20 * S);
+        run_for(&cluster, 5 * S);
+        sh_world_crash(cluster.world, 2);
+        odd->has_disk = !has_disk;
+        sh_world_restart(cluster.world, 2);
+        run_for(&cluster, 10 * FAILURE);
+        assert_int_equal(state_in(&cluster.hosts[0], nid), SH_NODE_FAILED);
+        assert_int_equal(state_in(odd, nid), -1); /* it has taken nothing from the others */
+        struct host *recruit = host_add(&cluster, SUPERPEER);
+        recruit->is_recruit = true;
+        recruit->has_disk = !has_disk;
+        host_start(recruit);
+        run_for(&cluster, 5 * FAILURE);
+        assert_null(recruit->superpeer);
+        assert_int_equal(peer->failures, 0);
+        cluster_close(&cluster);
+    }
+}
+
 int main(void)
 {
     test_logs_set();
@@ -201,6 +242,7 @@ int main(void)
         cmocka_unit_test(minority_answers_nobody),
         cmocka_unit_test(lost_disk),
         cmocka_unit_test(storms),
+        cmocka_unit_test(kinds_are_not_mixed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

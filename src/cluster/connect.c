@@ -1,6 +1,8 @@
 /* Views and connections. */
 #include "cluster/connect.h"
 
+#include <string.h>
+
 #include "base/log.h"
 #include "cluster/proto.h"
 
@@ -64,4 +66,12 @@ enum shoal_err sh_answer_view_get(struct sh_reader *r, uint8_t known_flags, uint
     }
     *flags_out = flags;
     return SHOAL_OK;
+}
+
+void sh_answer_reason_get(struct sh_reader *payload, char text_out[SH_REASON_BYTES])
+{
+    size_t size = sh_reader_left(payload);
+    size = size < SH_REASON_BYTES - 1 ? size : SH_REASON_BYTES - 1;
+    memcpy(text_out, sh_reader_take(payload, size), size);
+    text_out[size] = 0;
 }

@@ -16,4 +16,8 @@ void sh_connect_view(struct sh_msg *msg, const struct sh_view *before, const str
 SHOAL_NODISCARD enum shoal_err sh_answer_view_get(struct sh_reader *r, uint8_t known_flags,
                                                   uint8_t *flags_out, struct sh_view *view_out);
 
+/* What a superpeer said with its refusal; what is longer is cut off. */
+#define SH_REASON_BYTES 320
+void sh_answer_reason_get(struct sh_reader *payload, char text_out[SH_REASON_BYTES]);
+
 #endif

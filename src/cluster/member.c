@@ -252,23 +252,12 @@ static void next_superpeer(struct sh_member *member)
     member->due_ns = now_of(member) + member->heartbeat_ns / 4;
 }
 
-#define REASON_BYTES 320
-
-/* What a superpeer said with its refusal. */
-static void reason_get(struct sh_reader *payload, char text_out[REASON_BYTES])
-{
-    size_t size = sh_reader_left(payload);
-    size = size < REASON_BYTES - 1 ? size : REASON_BYTES - 1;
-    memcpy(text_out, sh_reader_take(payload, size), size);
-    text_out[size] = 0;
-}
-
 /* Another node has this one's address, or its former life is up. It is tried on: the other's lease may
  * be over soon. */
 static void place_taken(struct sh_member *member, enum shoal_err err, struct sh_reader *payload)
 {
-    char text[REASON_BYTES];
-    reason_get(payload, text);
+    char text[SH_REASON_BYTES];
+    sh_answer_reason_get(payload, text);
     const char *event =
         err == SHOAL_EAGAIN
             ? "can't join yet, since this node's former life counts as up; trying on"
@@ -282,8 +271,8 @@ static void place_taken(struct sh_member *member, enum shoal_err err, struct sh_
 /* What its disk says of it is not so, or not any more. */
 static void disk_refused(struct sh_member *member, enum shoal_err err, struct sh_reader *payload)
 {
-    char text[REASON_BYTES];
-    reason_get(payload, text);
+    char text[SH_REASON_BYTES];
+    sh_answer_reason_get(payload, text);
     SH_ERROR(
         "cluster",
         "the cluster does not take this node: start it on its newest data_dir, or remove the file "
@@ -296,8 +285,8 @@ static void disk_refused(struct sh_member *member, enum shoal_err err, struct sh
 /* It goes by other times than the cluster: nobody could rely on its lease. */
 static void misfit(struct sh_member *member, struct sh_reader *payload)
 {
-    char text[REASON_BYTES];
-    reason_get(payload, text);
+    char text[SH_REASON_BYTES];
+    sh_answer_reason_get(payload, text);
     SH_ERROR("cluster", "the cluster does not take this node",
              SH_TEXT("superpeer", member->superpeer_address), SH_TEXT("reason", text),
              SH_ERR(SHOAL_ESETTING));

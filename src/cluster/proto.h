@@ -39,9 +39,10 @@
  *   request  u16 ID
  *   answer   u16 ID, u64 instance
  * RECRUIT    from a superpeer that is new to the cluster, to any other
- *   request  u64 instance, text address
+ *   request  u8 1: it keeps what it stores in memory, else 0; u64 instance, text address
  *   answer   as of JOIN
- *   errors   EROLE (the registry is not shared), EBUSY (no majority), ELIMIT, EINVAL
+ *   errors   EROLE (the registry is in ZooKeeper), EBUSY (no majority), ELIMIT, EINVAL, ESETTING (the
+ *            others keep theirs in the other way)
  * DISMISS    to any superpeer: another one, or itself, is to be none any more
  *   request  u16 its ID
  *   answer   empty
@@ -247,7 +248,7 @@ enum sh_ask_kind {
 #define SH_FORGET_BYTES 2
 #define SH_REFERS_BYTES 2        /* and 2 for each node */
 #define SH_REFERS_ANSWER_BYTES 8 /* and 8 for each node */
-#define SH_RECRUIT_BYTES 10      /* with the address's length */
+#define SH_RECRUIT_BYTES 11      /* with the address's length */
 #define SH_DISMISS_BYTES 2
 #define SH_DISMISSED_BYTES 10
 #define SH_METADATA_ANSWER_BYTES 13

@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "cluster/connect.h"
 #include "cluster/proto.h"
 
 #define BACKOFF_NS UINT64_C(100000000)
@@ -33,11 +34,12 @@ static uint64_t now_of(const struct sh_recruit *recruit)
     return sh_now(&recruit->env.clock);
 }
 
-static void failed(struct sh_recruit *recruit, enum shoal_err err)
+static void failed(struct sh_recruit *recruit, enum shoal_err err, const char *reason)
 {
     if (err != recruit->trouble)
         SH_WARN("cluster", "no superpeer has taken this one yet; trying on",
-                SH_TEXT("asked", recruit->addresses[recruit->next]), SH_ERR(err));
+                SH_TEXT("asked", recruit->addresses[recruit->next]), SH_TEXT("reason", reason),
+                SH_ERR(err));
     recruit->trouble = err;
     recruit->next = (recruit->next + 1) % recruit->count;
     recruit->due_ns = now_of(recruit);
@@ -68,10 +70,13 @@ static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_
 {
     struct sh_recruit *recruit = request->arg;
     recruit->is_asking = false;
-    if (!err)
+    char reason[SH_REASON_BYTES] = "";
+    if (err)
+        sh_answer_reason_get(payload, reason);
+    else
         err = answer_get(recruit, payload);
     if (err)
-        failed(recruit, err);
+        failed(recruit, err, reason);
 }
 
 static void ask(struct sh_recruit *recruit)
@@ -86,10 +91,11 @@ static void ask(struct sh_recruit *recruit)
         err = sh_msg_request(recruit->msg, to, SH_CLUSTER_RECRUIT, SH_RECRUIT_BYTES + size,
                              &recruit->request, &out);
     if (err) {
-        failed(recruit, err);
+        failed(recruit, err, "");
         return;
     }
     recruit->is_asking = true;
+    sh_put8(&out.w, !recruit->env.disk);
     sh_put64(&out.w, recruit->instance);
     sh_put_text(&out.w, sh_bytes_text(recruit->address));
     sh_msg_end(recruit->msg, &out);

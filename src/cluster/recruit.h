@@ -18,7 +18,7 @@ struct sh_recruit;
 
 struct sh_recruit_config {
     struct sh_msg *msg;           /* kept; without a node ID yet */
-    struct sh_env env;            /* clock, random */
+    struct sh_env env;            /* clock, random; disk: the superpeer's, NULL if in memory */
     const char *const *addresses; /* borrowed: of superpeers, count of them (1 to 63) */
     size_t count;
     const char *address; /* borrowed; this one's */

@@ -29,6 +29,10 @@
  * copy of its folder, or one restored from a backup, neither votes nor holds entries; it withdraws
  * when it hears so.
  *
+ * Each message says whether its sender's journal is in memory. What a majority holds is to be worth
+ * the same whichever majority it is, so servers on disks and servers in memory take no messages of
+ * each other, and say so.
+ *
  * Answers to a leader's round overtake entries: a follower answers as soon as its term and its vote
  * are stored, for what is stored by then, and again when more is. So a disk that stalls with
  * entries only delays these, and deposes no leader.
@@ -94,6 +98,7 @@ struct sh_raft_config {
     uint32_t snapshot_entries; /* a snapshot is taken after so many entries; at least 1 */
     uint32_t piece_bytes;      /* entries or snapshot in one message, roughly; at least 64 */
     uint64_t seed;             /* random: for election times, identities and lives */
+    bool is_memory;            /* the journal is lost with the process; the same at all servers */
     struct sh_raft_fsm fsm;
 };
 

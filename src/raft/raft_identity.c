@@ -117,12 +117,37 @@ static void log_other(struct sh_raft *raft, uint8_t from, uint64_t log_id)
     raft->told_logs[from] = log_id;
 }
 
+/* Says once for each server that its journal is of the other kind. */
+static void log_kind(struct sh_raft *raft, uint8_t from)
+{
+    static const char *const kinds[] = {"on its disk", "in memory"};
+    if (!(raft->told_kinds & sh_raft_bit(from)))
+        SH_ERROR("raft",
+                 "superpeers that keep the registry in memory (registry = memory) and superpeers "
+                 "that keep it in their data_dir can't share one: that superpeer's messages are "
+                 "refused; stop the one that was started in the wrong way, and start it with the "
+                 "others' value of the option registry",
+                 SH_U64("superpeer", from), SH_TEXT("keeps_it", kinds[!raft->config.is_memory]),
+                 SH_TEXT("this_one", kinds[raft->config.is_memory]));
+    raft->told_kinds |= sh_raft_bit(from);
+}
+
 bool sh_raft_identity_check(struct sh_raft *raft, uint8_t from, const struct sh_raft_head *head)
 {
     bool is_probe = head->type == SH_RAFT_PROBE || head->type == SH_RAFT_PROBE_ANSWER;
+    bool is_of_kind = !(head->flags & SH_RAFT_MEMORY) == !raft->config.is_memory;
+    if (is_of_kind)
+        raft->told_kinds &= ~sh_raft_bit(from);
+    else
+        log_kind(raft, from);
     if (is_older(head->life, raft->lives[from])) {
         raft->refused_count++;
         refuse(raft, from, SH_RAFT_OLD_LIFE);
+        return false;
+    }
+    /* One of another log is told so, of whichever kind: it may have to withdraw. */
+    if (!is_of_kind && (!raft->log_id || !head->log_id || head->log_id == raft->log_id)) {
+        raft->refused_count++;
         return false;
     }
     if (!head->log_id || head->log_id == raft->log_id)

@@ -2,7 +2,7 @@
  *
  * Messages, little-endian, no padding. All begin with the head:
  *   0   u8   type
- *   1   u8   flags
+ *   1   u8   flags; in each message MEMORY: the sender's journal is in memory
  *   2   u16  zero
  *   4   u64  term
  *   12  u64  ID of the sender's log; 0 (PROBE and PROBE_ANSWER only): it does not know it yet
@@ -59,6 +59,7 @@ enum sh_raft_type {
 #define SH_RAFT_OTHER_LOG 16u
 #define SH_RAFT_OLD_LIFE 32u
 #define SH_RAFT_REPLY 64u
+#define SH_RAFT_MEMORY 128u
 
 #define SH_RAFT_HEAD_BYTES 28
 #define SH_RAFT_MEMBERS_BYTES 16
@@ -151,7 +152,8 @@ struct sh_raft {
     /* Identities. */
     uint64_t lives[SH_RAFT_SERVER_MAX + 1];     /* as the registry knows them; 0: unknown */
     uint64_t told_logs[SH_RAFT_SERVER_MAX + 1]; /* log of a server, as was logged last */
-    uint64_t refused_count;                     /* messages dropped for their identity */
+    uint64_t told_kinds; /* servers of which was logged that their journal is of the other kind */
+    uint64_t refused_count; /* messages dropped for their identity */
     enum sh_raft_withdrawal withdrawal;
 
     /* A leader's. */

@@ -22,7 +22,7 @@ struct sh_writer sh_raft_message_begin(struct sh_raft *raft, uint8_t to, enum sh
     raft->messages_count++;
     struct sh_writer w = sh_writer_make(message->bytes, size);
     sh_put8(&w, (uint8_t)type);
-    sh_put8(&w, flags);
+    sh_put8(&w, (uint8_t)(flags | (raft->config.is_memory ? SH_RAFT_MEMORY : 0)));
     sh_put16(&w, 0);
     sh_put64(&w, term);
     sh_put64(&w, raft->log_id);

@@ -2,6 +2,7 @@
  * journal, and its members are made those whom the registry names. And how its servers find each
  * other: one that hears no leader tells all that it knows of where it is (HERE), and is told if it has
  * been dismissed meanwhile (DISMISSED). */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,13 +101,28 @@ static void on_propose(void *arg, struct sh_msg_in *in)
         sh_shared_hand_in(superpeer, bytes);
 }
 
+static void refuse_kind(const struct sh_superpeer *superpeer, struct sh_msg_in *in, bool is_memory)
+{
+    static const char *const kinds[] = {"in its data_dir", "in memory (registry = memory)"};
+    char text[256];
+    (void)snprintf(
+        text, sizeof text,
+        "superpeer %u keeps the registry %s, and the new superpeer would keep it %s: start "
+        "that with the others' value of the option registry",
+        superpeer->index + 1u, kinds[!is_memory], kinds[is_memory]);
+    sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_ESETTING, text);
+}
+
 static void on_recruit(void *arg, struct sh_msg_in *in)
 {
     struct sh_superpeer *superpeer = arg;
+    uint8_t is_memory = sh_get8(&in->payload);
     uint64_t instance = sh_get64(&in->payload);
     struct sh_bytes address = sh_get_text(&in->payload);
-    if (!sh_reader_done(&in->payload))
+    if (!sh_reader_done(&in->payload) || is_memory > 1)
         sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EPROTO, NULL);
+    else if (is_memory != !superpeer->env.disk)
+        refuse_kind(superpeer, in, is_memory);
     else if (!sh_superpeer_shared_is_current(superpeer) || !sh_shared_is_whole(superpeer))
         sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EBUSY,
                            "this superpeer hears no majority of the superpeers");
@@ -557,6 +573,7 @@ static enum shoal_err raft_make(struct raft_consensus *self,
         .snapshot_entries = SNAPSHOT_ENTRIES,
         .piece_bytes = PIECE_BYTES,
         .seed = sh_random64(&superpeer->env.random),
+        .is_memory = !superpeer->env.disk,
         .fsm = {sh_shared_apply, image_size, image_put, image_get, superpeer},
     };
     return sh_raft_create(&of_raft, &self->raft);

@@ -95,6 +95,24 @@ class SharedRegistry(harness.Case):
         for node in self.superpeers:
             self.seen(node, late.address, "left")
 
+    def test_memory_is_not_mixed_with_disks(self):
+        for node in self.superpeers:
+            node.wait_ready()
+        harness.ring_whole(self, self.superpeers)
+        self.superpeers[2].kill()
+        odd = harness.Node(self, "odd", "--roles", "superpeer", "--superpeers",
+                           ",".join(self.addresses), "--listen", self.addresses[2],
+                           "--registry", "memory", "--failure-ns", "1s")
+        for node, others in ((odd, "[12]"), (self.superpeers[0], "3"), (self.superpeers[1], "3")):
+            harness.eventually(
+                self, f"{node.name} names superpeer {others}, and says what to do", 60,
+                lambda: re.search(f"others' value of the option registry .*superpeer={others} ",
+                                  node.log()))
+        self.seen(self.superpeers[0], self.addresses[2], "failed")
+        odd.kill()
+        self.superpeers[2] = self.start(2).wait_ready()
+        self.seen(self.superpeers[2], self.addresses[2], "up")
+
     def test_all_are_killed(self):
         peer, gone = self.join("peer"), self.join("gone")
         cid = first_cid(self.shoal(peer, "chunk", "create", "8").text)
