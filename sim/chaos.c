@@ -17,7 +17,7 @@ enum fault { FAULT_NONE, FAULT_PAUSE, FAULT_CRASH };
 struct sh_chaos {
     struct sh_world *world;
     struct sh_chaos_config config;
-    struct sh_prng prng;
+    struct sh_prng prng, kill_prng;
     enum fault faults[SH_WORLD_NODES_MAX]; /* by node: what it suffers now */
     bool partitioned;
     uint64_t flap_mask;                   /* who will be parted again; 0: nobody */
@@ -210,6 +210,53 @@ static void strike_bad_disk(struct sh_chaos *chaos)
     sh_world_at(chaos->world, end_of_fault(chaos), on_disk_recover, chaos, node, 0);
 }
 
+/* --- Kills: beside the other faults, with draws of their own ----------------------------------
+ */
+
+static uint64_t kill_length(struct sh_chaos *chaos, uint64_t max)
+{
+    return sh_prng_between(&chaos->kill_prng, max / 10, max);
+}
+
+/* Half of those that are killed are back within a moment, before their connections are missed. */
+static void kill(struct sh_chaos *chaos, unsigned node)
+{
+    uint64_t most = sh_prng_below(&chaos->kill_prng, 2) ? SOON_NS : chaos->config.length_ns_max;
+    uint64_t end_ns = sh_world_now(chaos->world) + kill_length(chaos, most);
+    chaos->faults[node] = FAULT_CRASH;
+    sh_world_crash(chaos->world, node);
+    sh_world_at(chaos->world, end_ns, on_recover, chaos, node, 0);
+}
+
+static void on_kill(void *arg, uint64_t unused, uint64_t unused_too)
+{
+    struct sh_chaos *chaos = arg;
+    (void)unused;
+    (void)unused_too;
+    if (chaos->stopped)
+        return;
+    uint64_t left = chaos->config.kill_mask;
+    uint64_t drawn = sh_prng_below(&chaos->kill_prng, (uint64_t)__builtin_popcountll(left));
+    for (; drawn; drawn--)
+        left &= left - 1;
+    unsigned node = (unsigned)__builtin_ctzll(left);
+    if (chaos->faults[node] == FAULT_NONE && sh_world_is_up(chaos->world, node))
+        kill(chaos, node);
+    sh_world_at(chaos->world,
+                sh_world_now(chaos->world) + kill_length(chaos, chaos->config.kill_gap_ns_max),
+                on_kill, chaos, 0, 0);
+}
+
+static void kills_begin(struct sh_chaos *chaos)
+{
+    chaos->kill_prng = sh_prng_make(chaos->config.kill_seed);
+    if (!chaos->config.kill_mask)
+        return;
+    sh_world_at(chaos->world,
+                sh_world_now(chaos->world) + kill_length(chaos, chaos->config.kill_gap_ns_max),
+                on_kill, chaos, 0, 0);
+}
+
 static unsigned weights(const struct sh_chaos_config *config)
 {
     return config->cuts + config->partitions + config->pauses + config->crashes +
@@ -255,6 +302,7 @@ struct sh_chaos *sh_chaos_start(struct sh_world *world, const struct sh_chaos_co
     chaos->prng = sh_prng_split(sh_world_prng(world));
     sh_world_at(world, sh_world_now(world) + draw_length(chaos, config->gap_ns_max), on_strike,
                 chaos, 0, 0);
+    kills_begin(chaos);
     return chaos;
 }
 
@@ -265,7 +313,7 @@ void sh_chaos_stop(struct sh_chaos *chaos)
     sh_world_heal(chaos->world);
     for (unsigned node = 0; node < chaos->config.nodes; node++)
         sh_world_stop_inside_not(chaos->world, node);
-    for (unsigned node = 0; node < chaos->config.nodes; node++)
+    for (unsigned node = 0; node < SH_WORLD_NODES_MAX; node++)
         node_recover(chaos, node);
     for (unsigned node = 0; node < chaos->config.nodes; node++)
         disk_recover(chaos, node);

@@ -24,6 +24,11 @@ struct sh_chaos_config {
      * paused for length_ns_max by then. */
     unsigned blackouts;
     uint64_t blackout_mask;
+    /* Nodes that crash beside all that is drawn above, from numbers of their own: one of the mask
+     * every kill_gap_ns_max at most, for length_ns_max at most. 0: none. */
+    uint64_t kill_mask;
+    uint64_t kill_gap_ns_max;
+    uint64_t kill_seed;
     bool restarts_soon; /* half of the outages last 20 ms at most */
     bool flaps;         /* half of the partitions come twice: for up to 200 ms, and soon again */
 };

@@ -8,7 +8,7 @@
 #include "sim/world_int.h"
 
 #define IDLE_NS (50 * CW_MS)
-#define JUMP_NS (50 * CW_MS)
+#define JUMP_NS CW_S
 #define DYING_ROUNDS_MAX 1000000
 
 uint64_t cw_program_now(const struct cw_program *program)

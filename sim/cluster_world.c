@@ -111,6 +111,21 @@ static unsigned bad_disks(const struct cw_world *world)
     return drawn % 3 == 0 ? 1 + (unsigned)(drawn / 3 % 4) : 0;
 }
 
+/* In half of the worlds programs die in the middle of what they call. Drawn beside the world's
+ * numbers, and each round anew. */
+static void kills_set(const struct cw_world *world, struct sh_chaos_config *config)
+{
+    uint64_t drawn = sh_mix64(world->config.seed + UINT64_C(0x6b696c6c));
+    if (drawn % 2)
+        return;
+    for (unsigned i = 0; i < world->count; i++) {
+        if (world->hosts[i].kind == CW_PROGRAM)
+            config->kill_mask |= UINT64_C(1) << i;
+    }
+    config->kill_gap_ns_max = (2 + drawn / 2 % 8) * CW_S;
+    config->kill_seed = sh_mix64(drawn + world->chaos_count);
+}
+
 static struct sh_chaos_config chaos_config_of_kind(struct cw_world *world)
 {
     switch (world->config.kind) {
@@ -163,6 +178,7 @@ static struct sh_chaos *chaos_start(struct cw_world *world)
     struct sh_chaos_config config = chaos_config_of_kind(world);
     config.bad_disks = bad_disks(world);
     config.bad_disk_mask = first_superpeers_mask(world);
+    kills_set(world, &config);
     return sh_chaos_start(world->sim, &config);
 }
 
