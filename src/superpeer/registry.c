@@ -269,6 +269,9 @@ enum shoal_err sh_registry_heartbeat(struct sh_registry *registry, uint64_t now_
 {
     struct sh_node *node;
     enum shoal_err err = find_member(registry, nid, instance, &node);
+    /* A life that began in a view that has not come here yet: to refuse it would end its process. */
+    if (err == SHOAL_EEXIST && epoch > registry->view.epoch)
+        return SHOAL_EBUSY;
     if (err)
         return err;
     if (node->state == SH_NODE_LEFT)

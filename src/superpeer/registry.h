@@ -56,7 +56,8 @@ uint64_t sh_registry_cluster(const struct sh_registry *registry);
 const struct sh_node *sh_registry_holder(const struct sh_registry *registry,
                                          struct sh_bytes address, uint64_t instance);
 /* A node was heard, which knows the view of that epoch. *failed_out: it had been declared failed
- * and does not know it yet. ENONODE (or it left); EEXIST. */
+ * and does not know it yet. ENONODE (or it left); EEXIST: the ID is another life's; EBUSY: this
+ * registry is behind what the node knows, and can't say whose the ID is. */
 SHOAL_NODISCARD enum shoal_err sh_registry_heartbeat(struct sh_registry *registry, uint64_t now_ns,
                                                      shoal_nid nid, uint64_t instance,
                                                      uint64_t epoch, bool *failed_out);

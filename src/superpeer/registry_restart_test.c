@@ -67,6 +67,9 @@ static void a_new_life_keeps_the_id(void **state)
     assert_int_equal(sh_registry_heartbeat(registry, S, nid, LIFE(2, 5), epoch + 1, &failed),
                      SHOAL_OK);
     assert_false(failed);
+    /* A registry that has not heard of a life yet refuses it only for now. */
+    assert_int_equal(sh_registry_heartbeat(registry, S, nid, LIFE(3, 7), epoch + 2, &failed),
+                     SHOAL_EBUSY);
     sh_registry_back(registry, nid, LIFE(1, 11));
     assert_int_equal(sh_registry_leave(registry, nid, LIFE(1, 11)), SHOAL_EEXIST);
     assert_int_equal(sh_registry_join(registry, S, sh_bytes_text("one:1"), LIFE(1, 11), nid, &got),
