@@ -320,6 +320,12 @@ static void on_list(void *arg, struct sh_msg_in *in)
     free(found);
 }
 
+size_t sh_locks_list(const struct sh_locks *locks, shoal_cid from, struct sh_lease_owner from_owner,
+                     struct sh_lease *leases_out, size_t max)
+{
+    return sh_leases_list(locks->leases, from, from_owner, leases_out, max);
+}
+
 /* --- What falls ---------------------------------------------------------------------------- */
 
 static void node_drop(struct sh_locks *locks, shoal_nid nid)

@@ -41,6 +41,7 @@
 #include "env/env.h"
 #include "msg/msg.h"
 #include "node/holdings.h"
+#include "store/leases.h"
 #include "store/store.h"
 
 #define SH_LOCKS_LOCK SH_MSG_TYPE(2, 15)
@@ -84,6 +85,10 @@ void sh_locks_link_event(struct sh_locks *locks, const struct sh_msg_event *even
 /* Takes a new view: nodes that are gone lose theirs. */
 void sh_locks_view(struct sh_locks *locks, const struct sh_view *view);
 
+/* Copies the locks and waits of all chunks, as sh_leases_list does. Any thread. */
+size_t sh_locks_list(const struct sh_locks *locks, shoal_cid from, struct sh_lease_owner from_owner,
+                     struct sh_lease *leases_out, size_t max);
+
 /* --- Moving (docs/migration.md) ------------------------------------------------------------ */
 
 /* The locks of chunks that are about to move: as they are here, to put them back, and as they
@@ -96,6 +101,8 @@ struct sh_locks_bag {
     uint8_t *bytes; /* as sh_leases_export writes them, with one head */
     size_t room;
     uint32_t count;
+    /* Of each lock, the number of the client whose connection's alias its owner is; 0: a node's. */
+    uint64_t *clients;
 };
 #define SH_LOCKS_BAG_MAX 16384
 void sh_locks_bag_free(struct sh_locks_bag *bag);
@@ -109,11 +116,10 @@ bool sh_locks_can_move(struct sh_locks *locks, shoal_cid first, shoal_cid last,
  * chunks are gone. ENOMEM, ELIMIT: some are in the bag. */
 SHOAL_NODISCARD enum shoal_err sh_locks_pack(struct sh_locks *locks, shoal_cid first,
                                              shoal_cid last, struct sh_locks_bag *bag);
-/* Puts them back, and empties the bag. */
+/* Puts them back, and empties the bag. A client's lock falls if its connection was lost meanwhile. */
 void sh_locks_unpack(struct sh_locks *locks, struct sh_locks_bag *bag);
 /* Writes count times SH_LEASES_LOCK_BYTES, as they travel. */
-void sh_locks_bag_put(const struct sh_locks *locks, const struct sh_locks_bag *bag,
-                      struct sh_writer *w);
+void sh_locks_bag_put(const struct sh_locks_bag *bag, struct sh_writer *w);
 /* Takes locks that came with chunks. ELIMIT, EPROTO, ENOMEM, EBUSY: none was taken. */
 SHOAL_NODISCARD enum shoal_err sh_locks_receive(struct sh_locks *locks, struct sh_bytes travelled,
                                                 uint32_t count);

@@ -55,6 +55,7 @@ bool sh_locks_can_move(struct sh_locks *locks, shoal_cid first, shoal_cid last,
 void sh_locks_bag_free(struct sh_locks_bag *bag)
 {
     free(bag->bytes);
+    free(bag->clients);
     *bag = (struct sh_locks_bag){0};
 }
 
@@ -66,12 +67,28 @@ static enum shoal_err bag_grow(struct sh_locks_bag *bag)
     if (bag->room >= used + 2 * SH_LEASES_LOCK_BYTES)
         return SHOAL_OK;
     size_t room = 2 * used + 32 * SH_LEASES_LOCK_BYTES;
+    uint64_t *clients = realloc(bag->clients, room / SH_LEASES_LOCK_BYTES * sizeof *clients);
+    if (!clients)
+        return SHOAL_ENOMEM;
+    bag->clients = clients;
     uint8_t *grown = realloc(bag->bytes, room);
     if (!grown)
         return SHOAL_ENOMEM;
     bag->bytes = grown;
     bag->room = room;
     return SHOAL_OK;
+}
+
+static uint8_t *record_at(const struct sh_locks_bag *bag, uint32_t index)
+{
+    return bag->bytes + SH_LEASES_HEAD_BYTES + (size_t)index * SH_LEASES_LOCK_BYTES;
+}
+
+/* The number of the client that owns a lock in the bag, if its connection is still there. */
+static uint64_t client_of(const struct sh_locks *locks, const uint8_t *record)
+{
+    shoal_nid nid = {sh_load16(record + NID_AT)};
+    return sh_locks_is_alias(nid) ? locks->clients[nid.v - SH_MSG_ALIAS_MIN] : 0;
 }
 
 enum shoal_err sh_locks_pack(struct sh_locks *locks, shoal_cid first, shoal_cid last,
@@ -93,6 +110,8 @@ enum shoal_err sh_locks_pack(struct sh_locks *locks, shoal_cid first, shoal_cid 
         if (at > 0)
             memcpy(bag->bytes + at, kept, sizeof kept);
         uint32_t some = (uint32_t)((size - SH_LEASES_HEAD_BYTES) / SH_LEASES_LOCK_BYTES);
+        for (uint32_t i = bag->count; i < bag->count + some; i++)
+            bag->clients[i] = client_of(locks, record_at(bag, i));
         bag->count += some;
         sh_store32(bag->bytes + 4, bag->count);
         if (some == 0)
@@ -106,8 +125,25 @@ static struct sh_bytes bag_bytes(const struct sh_locks_bag *bag)
                          SH_LEASES_HEAD_BYTES + (size_t)bag->count * SH_LEASES_LOCK_BYTES);
 }
 
+/* Takes out what fell while it was in the bag: the connection of its owner was lost, so that nobody
+ * could free it, and the next client with the alias would have it. */
+static void fallen_drop(struct sh_locks *locks, struct sh_locks_bag *bag)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < bag->count; i++) {
+        if (bag->clients[i] != client_of(locks, record_at(bag, i)))
+            continue;
+        memmove(record_at(bag, kept), record_at(bag, i), SH_LEASES_LOCK_BYTES);
+        bag->clients[kept++] = bag->clients[i];
+    }
+    bag->count = kept;
+    if (bag->bytes)
+        sh_store32(bag->bytes + 4, kept);
+}
+
 void sh_locks_unpack(struct sh_locks *locks, struct sh_locks_bag *bag)
 {
+    fallen_drop(locks, bag);
     if (bag->count > 0) {
         enum shoal_err err = sh_leases_import(locks->leases, bag_bytes(bag), now_of(locks));
         if (err) /* others took their places in the table meanwhile */
@@ -131,8 +167,7 @@ static int by_owner(const void *a, const void *b)
     return 0;
 }
 
-void sh_locks_bag_put(const struct sh_locks *locks, const struct sh_locks_bag *bag,
-                      struct sh_writer *w)
+void sh_locks_bag_put(const struct sh_locks_bag *bag, struct sh_writer *w)
 {
     size_t bytes = (size_t)bag->count * SH_LEASES_LOCK_BYTES;
     if (bytes == 0)
@@ -145,8 +180,7 @@ void sh_locks_bag_put(const struct sh_locks *locks, const struct sh_locks_bag *b
         shoal_nid nid = {sh_load16(record + NID_AT)};
         if (!sh_locks_is_alias(nid))
             continue;
-        uint64_t client = locks->clients[nid.v - SH_MSG_ALIAS_MIN];
-        sh_store64(record + TOKEN_AT, stray_token(client, sh_load64(record + TOKEN_AT)));
+        sh_store64(record + TOKEN_AT, stray_token(bag->clients[i], sh_load64(record + TOKEN_AT)));
         sh_store16(record + NID_AT, SH_LOCKS_STRAY_NID);
     }
     qsort(at, bag->count, SH_LEASES_LOCK_BYTES, by_owner);

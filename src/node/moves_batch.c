@@ -269,7 +269,7 @@ bool sh_moves_stage_put(struct sh_moves *moves, struct sh_writer *w)
     }
     for (size_t i = 0; i < batch->outcome_count; i++)
         sh_outcome_put(w, &batch->outcomes[i]);
-    sh_locks_bag_put(moves->config.locks, &batch->locks, w);
+    sh_locks_bag_put(&batch->locks, w);
     return sh_writer_ok(w) && w->at == w->end;
 }
 
