@@ -4,6 +4,8 @@
  * has let go. */
 #include "sim/cluster_world_int.h"
 
+#define LOCKS_AT_ONCE 16
+
 /* Whether chunks stand still: a batch that its source froze, and neither gave away nor thawed. */
 static bool has_frozen(const struct cw_host *host, shoal_cid *cid_out)
 {
@@ -41,25 +43,62 @@ static bool has_orphan(const struct cw_host *host, shoal_cid *cid_out)
     return false;
 }
 
+/* Every lock has a deadline, and every owner has stopped asking for more, or is dead. What is left is
+ * only what came with a chunk and whose owner died before it was here. */
+static bool has_lock(const struct cw_world *world, const struct cw_host *host, shoal_cid *cid_out)
+{
+    struct sh_lease found[LOCKS_AT_ONCE];
+    struct sh_lease_owner owner = {0};
+    shoal_cid from = {0};
+    for (;;) {
+        size_t count = sh_locks_list(host->locks, from, owner, found, LOCKS_AT_ONCE);
+        for (size_t i = 0; i < count; i++) {
+            *cid_out = found[i].cid;
+            bool is_stray = found[i].owner.nid.v == SH_LOCKS_STRAY_NID && !found[i].waiting;
+            if (!is_stray || !cw_locks_may_stray(world, found[i].cid))
+                return true;
+        }
+        if (count < LOCKS_AT_ONCE || !sh_lease_after(&found[count - 1], &from, &owner))
+            return false;
+    }
+}
+
+/* What costs little to see. */
+static const char *unfinished(const struct cw_world *world, const struct cw_host *host,
+                              shoal_cid *cid_out)
+{
+    struct sh_step locks = sh_locks_step(host->locks), moves = sh_moves_step(host->moves);
+    if (moves.due_ns(moves.arg) != SH_NEVER)
+        return "a migration that is not over";
+    if (locks.due_ns(locks.arg) != SH_NEVER && has_lock(world, host, cid_out))
+        return "a lock that nobody frees";
+    return NULL;
+}
+
+/* Looks at every chunk. */
+static const char *misplaced(const struct cw_world *world, const struct cw_host *host,
+                             shoal_cid *cid_out)
+{
+    (void)world;
+    if (has_frozen(host, cid_out))
+        return "chunks that stand still";
+    return has_orphan(host, cid_out) ? "chunks that it does not serve" : NULL;
+}
+
 const char *cw_leftover(const struct cw_world *world, const struct cw_host **host_out,
                         shoal_cid *cid_out)
 {
-    for (unsigned i = 0; i < world->config.peers; i++) {
-        const struct cw_host *host = &world->hosts[world->config.superpeers + i];
+    static const char *(*const looks[])(const struct cw_world *, const struct cw_host *,
+                                        shoal_cid *) = {unfinished, misplaced};
+    for (unsigned i = 0; i < 2 * world->config.peers; i++) {
+        const struct cw_host *host =
+            &world->hosts[world->config.superpeers + i % world->config.peers];
         *host_out = host;
         *cid_out = SHOAL_CID_NONE;
-        if (!host->chunks)
-            continue;
-        struct sh_step locks = sh_locks_step(host->locks), moves = sh_moves_step(host->moves);
-        if (has_frozen(host, cid_out))
-            return "chunks that stand still";
-        if (has_orphan(host, cid_out))
-            return "chunks that it does not serve";
-        if (moves.due_ns(moves.arg) != SH_NEVER)
-            return "a migration that is not over";
-        /* Every lock has a deadline, and every owner has stopped asking for more. */
-        if (locks.due_ns(locks.arg) != SH_NEVER)
-            return "a lock that nobody frees";
+        const char *what =
+            host->chunks ? looks[i / world->config.peers](world, host, cid_out) : NULL;
+        if (what)
+            return what;
     }
     *host_out = NULL;
     return NULL;

@@ -391,6 +391,8 @@ void cw_move_something(struct cw_host *client)
 {
     struct cw_world *world = client->world;
     client->move_after_ns = cw_now(client) + cw_below(world, world->config.move_gap_ns_max);
+    if (world->config.is_still)
+        return;
     const struct cw_host *from = cw_peer(world, (unsigned)cw_below(world, world->config.peers));
     const struct cw_host *to = cw_peer(world, (unsigned)cw_below(world, world->config.peers));
     const struct cw_chunk *chunk = &world->chunks[cw_below(world, CW_CHUNKS)];

@@ -105,6 +105,10 @@ static void do_something(struct cw_fiber *fiber)
     case 7:
         cw_operate(fiber);
         break;
+    case 8:
+    case 9:
+        cw_locks_do(fiber);
+        break;
     default:
         cw_words_do(fiber);
         break;
@@ -138,6 +142,9 @@ static bool can_go_on(const struct cw_fiber *fiber)
 {
     const struct cw_program *program = fiber->program;
     if (sh_fiber_ended(fiber->fiber))
+        return false;
+    const struct sh_cluster_world_config *config = &program->host->world->config;
+    if (fiber->index >= CW_FIRST_LOCKER && !config->locks)
         return false;
     if (!fiber->waiter)
         return !program->is_dying && (fiber->index == 0 || program->is_open);
@@ -229,6 +236,8 @@ void cw_program_boot(struct cw_host *host)
     host->program = program;
     program->host = host;
     program->prng = sh_prng_split(world->prng);
+    uint64_t life = sh_mix64(world->config.seed + 1000 * host->index + host->boots);
+    program->locks_prng = sh_prng_make(life + UINT64_C(0x6c6f636b));
     options_set(program);
     cw_replica_open(program);
     program->outside.env = *sh_world_env(world->sim, host->node);
@@ -268,6 +277,7 @@ void cw_program_drop(struct cw_host *host)
     if (!program)
         return;
     program->is_dying = true;
+    cw_locks_dropped(host);
     for (unsigned rounds = 0; !has_ended(program); rounds++) {
         SH_ASSERT(rounds < DYING_ROUNDS_MAX);
         if (!library_run(program) && !fibers_run(program))

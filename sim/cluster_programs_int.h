@@ -3,7 +3,7 @@
  *
  *   program -- shoal handle (the real one, on the world's clock, wire and steps)
  *        \---- fibers: two on chunks, two on names, two on barriers, one that watches the nodes,
- *                  one that lets superpeers and peers come and go, and chunks move */
+ *                  one that lets superpeers and peers come and go, and chunks move, two on locks */
 #ifndef SIM_CLUSTER_PROGRAMS_INT_H
 #define SIM_CLUSTER_PROGRAMS_INT_H
 
@@ -14,7 +14,11 @@
 #include "sim/fiber.h"
 #include "sim/linear.h"
 
-#define CW_FIBERS 8
+#define CW_FIBERS 10
+#define CW_FIRST_LOCKER 8 /* this fiber and those behind it draw from numbers of their own */
+#define CW_LOCKERS 2
+#define CW_OWNERS (SH_CLUSTER_PROGRAMS_MAX * CW_LOCKERS) /* of locks */
+#define CW_DEAD 64 /* locks of programs that died: the last ones */
 #define CW_LIBRARY_STEPS 4
 #define CW_NAMES 6
 #define CW_WORDS 8    /* chunks that programs share */
@@ -34,7 +38,7 @@ struct cw_fiber {
 
 struct cw_program {
     struct cw_host *host;
-    struct sh_prng prng;
+    struct sh_prng prng, locks_prng;
     struct sh_client_world outside;
     struct sh_options options;
     shoal *store;
@@ -103,6 +107,25 @@ struct cw_event {
     uint64_t key, hash;
 };
 
+/* What is known of one owner's lock on one chunk. */
+struct cw_hold {
+    unsigned generation; /* of the chunk's history */
+    unsigned node;       /* the owner's, in the world */
+    shoal_cid cid;
+    int mode; /* in which it surely holds it, an enum shoal_lock_mode; 0: in none */
+    uint64_t until_ns, losses;  /* so long at least, and while no connection is lost */
+    uint64_t may_until_ns;      /* so long it may hold it, or wait for it */
+    uint64_t is_clear_since_ns; /* requests of which nobody knows what came of them are past then */
+    uint64_t lease_ns;          /* the longest that it may have */
+    uint64_t asked_ns, granted_ns; /* of the last call that gave it the lock */
+};
+
+/* A lock that a program may have had when it died. */
+struct cw_dead {
+    shoal_cid cid;
+    uint64_t until_ns;
+};
+
 struct cw_programs {
     uint64_t tick, values; /* the last ones */
     struct cw_register names[CW_NAMES];
@@ -110,12 +133,17 @@ struct cw_programs {
     uint64_t incarnations[SH_SHARDS]; /* of the metadata's shards; 0: not seen yet */
     struct cw_barrier barriers[CW_BARRIERS];
     struct cw_word words[CW_WORDS];
+    struct cw_hold holds[CW_WORDS][CW_OWNERS];
+    struct cw_dead dead[CW_DEAD];
+    unsigned dead_count;
     struct cw_event events[CW_EVENTS]; /* the last ones, by epoch */
 };
 
 static inline uint64_t cw_draw(struct cw_fiber *fiber, uint64_t limit)
 {
-    return sh_prng_below(&fiber->program->prng, limit);
+    struct cw_program *program = fiber->program;
+    struct sh_prng *prng = fiber->index >= CW_FIRST_LOCKER ? &program->locks_prng : &program->prng;
+    return sh_prng_below(prng, limit);
 }
 
 static inline struct cw_world *cw_world_of(const struct cw_fiber *fiber)
@@ -194,6 +222,11 @@ void cw_operate(struct cw_fiber *fiber);
 
 /* Has a peer drained, and stopped if that succeeds. */
 void cw_drain_something(struct cw_fiber *fiber);
+
+/* --- cluster_locks.c ---------------------------------------------------------------------------
+ */
+
+void cw_locks_do(struct cw_fiber *fiber);
 
 /* --- cluster_barriers.c ------------------------------------------------------------------------
  */

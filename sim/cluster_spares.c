@@ -147,6 +147,8 @@ void cw_operate(struct cw_fiber *fiber)
 {
     struct cw_program *program = fiber->program;
     struct cw_world *world = cw_world_of(fiber);
+    if (world->config.is_still)
+        return;
     if (cw_draw(fiber, 24) == 0) {
         cw_drain_something(fiber);
         return;

@@ -221,6 +221,10 @@ void cw_program_drop(struct cw_host *host);
 void cw_programs_end(struct cw_world *world);
 /* What is not as it should be then; NULL: all is. */
 const char *cw_programs_wait(struct cw_world *world);
+/* Whether a lock of a program that died may be left, at the node to which its chunk has moved. */
+bool cw_locks_may_stray(const struct cw_world *world, shoal_cid cid);
+/* A program dies: what it has locked, nobody knows. */
+void cw_locks_dropped(struct cw_host *host);
 /* A peer dies: what it had of theirs. Before its objects go. */
 void cw_words_lost(struct cw_host *host);
 /* For cw_watch and cw_check_end. */

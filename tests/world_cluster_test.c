@@ -31,6 +31,7 @@ static void add(struct sh_cluster_world_result *sum, const struct sh_cluster_wor
     sum->names += result->names;
     sum->words += result->words;
     sum->barriers += result->barriers;
+    sum->leases += result->leases;
     sum->events += result->events;
     sum->judged += result->judged;
     sum->unjudged += result->unjudged;
@@ -83,14 +84,15 @@ static void fixed_seeds_hold(void **state)
     assert_true(sum.moves > 10);
     assert_true(sum.crashes > 5);
     print_message("programs: %" PRIu64 " calls on names, %" PRIu64 " on chunks, %" PRIu64
-                  " at barriers, %" PRIu64 " events, %" PRIu64 " judged, %" PRIu64
-                  " histories without a verdict; %" PRIu64 " superpeers came and %" PRIu64
-                  " went\n",
-                  sum.names, sum.words, sum.barriers, sum.events, sum.judged, sum.unjudged,
-                  sum.recruits, sum.dismissals);
+                  " at barriers, %" PRIu64 " locks, %" PRIu64 " events, %" PRIu64
+                  " judged, %" PRIu64 " histories without a verdict; %" PRIu64
+                  " superpeers came and %" PRIu64 " went\n",
+                  sum.names, sum.words, sum.barriers, sum.leases, sum.events, sum.judged,
+                  sum.unjudged, sum.recruits, sum.dismissals);
     assert_true(sum.names > 200);
     assert_true(sum.words > 200);
     assert_true(sum.barriers > 20);
+    assert_true(sum.leases > 50);
     assert_true(sum.events > 50);
     assert_true(sum.judged > 500);
     assert_true(sum.unjudged == 0);
@@ -143,6 +145,22 @@ static void quiet_world_loses_nothing(void **state)
     assert_true(result.puts > 10);
 }
 
+/* Without faults and moves, who waits for a lock gets it in order of arrival. */
+static void locks_of_quiet_worlds_are_fair(void **state)
+{
+    (void)state;
+    struct sh_cluster_world_config config = sh_cluster_world_config_of(11, 1, 2, 1);
+    config.rounds = 1;
+    config.round_ns = 20 * S;
+    config.programs = 3;
+    config.is_quiet = config.is_still = config.locks = true;
+    struct sh_cluster_world_result result;
+    run_config(&config, &result);
+    print_message("%" PRIu64 " locks\n", result.leases);
+    assert_true(result.leases > 50);
+    assert_int_equal(result.moves, 0);
+}
+
 static void same_seed_same_trace(void **state)
 {
     (void)state;
@@ -159,8 +177,11 @@ int main(void)
 {
     test_logs_set();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fixed_seeds_hold),     cmocka_unit_test(seeds_that_failed_hold),
-        cmocka_unit_test(fresh_seeds_hold),     cmocka_unit_test(quiet_world_loses_nothing),
+        cmocka_unit_test(fixed_seeds_hold),
+        cmocka_unit_test(seeds_that_failed_hold),
+        cmocka_unit_test(fresh_seeds_hold),
+        cmocka_unit_test(quiet_world_loses_nothing),
+        cmocka_unit_test(locks_of_quiet_worlds_are_fair),
         cmocka_unit_test(same_seed_same_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
