@@ -109,6 +109,9 @@ static void do_something(struct cw_fiber *fiber)
     case 9:
         cw_locks_do(fiber);
         break;
+    case CW_MULTI:
+        cw_multi_do(fiber);
+        break;
     default:
         cw_words_do(fiber);
         break;
@@ -144,7 +147,8 @@ static bool can_go_on(const struct cw_fiber *fiber)
     if (sh_fiber_ended(fiber->fiber))
         return false;
     const struct sh_cluster_world_config *config = &program->host->world->config;
-    if (fiber->index >= CW_FIRST_LOCKER && !config->locks)
+    if (fiber->index >= CW_FIRST_LOCKER &&
+        !(fiber->index == CW_MULTI ? config->multis : config->locks))
         return false;
     if (!fiber->waiter)
         return !program->is_dying && (fiber->index == 0 || program->is_open);
@@ -238,6 +242,7 @@ void cw_program_boot(struct cw_host *host)
     program->prng = sh_prng_split(world->prng);
     uint64_t life = sh_mix64(world->config.seed + 1000 * host->index + host->boots);
     program->locks_prng = sh_prng_make(life + UINT64_C(0x6c6f636b));
+    program->multi_prng = sh_prng_make(life + UINT64_C(0x6d756c7469));
     options_set(program);
     cw_replica_open(program);
     program->outside.env = *sh_world_env(world->sim, host->node);

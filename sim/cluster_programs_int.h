@@ -3,7 +3,8 @@
  *
  *   program -- shoal handle (the real one, on the world's clock, wire and steps)
  *        \---- fibers: two on chunks, two on names, two on barriers, one that watches the nodes,
- *                  one that lets superpeers and peers come and go, and chunks move, two on locks */
+ *                  one that lets superpeers and peers come and go, and chunks move, two on locks, one
+ *                  on many chunks at once */
 #ifndef SIM_CLUSTER_PROGRAMS_INT_H
 #define SIM_CLUSTER_PROGRAMS_INT_H
 
@@ -14,9 +15,10 @@
 #include "sim/fiber.h"
 #include "sim/linear.h"
 
-#define CW_FIBERS 10
+#define CW_FIBERS 11
 #define CW_FIRST_LOCKER 8 /* this fiber and those behind it draw from numbers of their own */
 #define CW_LOCKERS 2
+#define CW_MULTI 10
 #define CW_OWNERS (SH_CLUSTER_PROGRAMS_MAX * CW_LOCKERS) /* of locks */
 #define CW_DEAD 64 /* locks of programs that died: the last ones */
 #define CW_LIBRARY_STEPS 4
@@ -38,7 +40,7 @@ struct cw_fiber {
 
 struct cw_program {
     struct cw_host *host;
-    struct sh_prng prng, locks_prng;
+    struct sh_prng prng, locks_prng, multi_prng;
     struct sh_client_world outside;
     struct sh_options options;
     shoal *store;
@@ -142,7 +144,9 @@ struct cw_programs {
 static inline uint64_t cw_draw(struct cw_fiber *fiber, uint64_t limit)
 {
     struct cw_program *program = fiber->program;
-    struct sh_prng *prng = fiber->index >= CW_FIRST_LOCKER ? &program->locks_prng : &program->prng;
+    struct sh_prng *prng = fiber->index == CW_MULTI          ? &program->multi_prng
+                           : fiber->index >= CW_FIRST_LOCKER ? &program->locks_prng
+                                                             : &program->prng;
     return sh_prng_below(prng, limit);
 }
 
@@ -195,6 +199,10 @@ void cw_names_check(struct cw_world *world);
  */
 
 void cw_words_do(struct cw_fiber *fiber);
+/* A call on one of them has ended: records what it said. */
+void cw_word_ended(struct cw_world *world, struct cw_word *word,
+                   const struct cw_recording *recording, const struct linear_op *op,
+                   enum shoal_err err, uint64_t got);
 /* Has one of them moved to another peer. */
 void cw_words_move(struct cw_fiber *fiber);
 /* What is not as it should be in the end; NULL: all is. */
@@ -222,6 +230,11 @@ void cw_operate(struct cw_fiber *fiber);
 
 /* Has a peer drained, and stopped if that succeeds. */
 void cw_drain_something(struct cw_fiber *fiber);
+
+/* --- cluster_multi.c ---------------------------------------------------------------------------
+ */
+
+void cw_multi_do(struct cw_fiber *fiber);
 
 /* --- cluster_locks.c ---------------------------------------------------------------------------
  */

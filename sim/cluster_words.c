@@ -140,6 +140,30 @@ static bool answer_read(enum shoal_err err, enum linear_result *result_out)
     }
 }
 
+/* It has certainly not been done, the library says. */
+static bool is_undone(enum shoal_err err)
+{
+    return err == SHOAL_EUNREACHABLE || err == SHOAL_EBUSY || err == SHOAL_EFENCED;
+}
+
+void cw_word_ended(struct cw_world *world, struct cw_word *word,
+                   const struct cw_recording *recording, const struct linear_op *op,
+                   enum shoal_err err, uint64_t got)
+{
+    enum linear_result result;
+    /* If another chunk is in that place by now, so is another history, and nothing is recorded. */
+    if (may_be_another(word, op, err, got)) {
+        cw_record_drop(recording);
+    } else if (answer_read(err, &result)) {
+        cw_record_end(world, recording, result, got);
+        bool says = err == SHOAL_OK && (op->kind == LINEAR_GET || op->kind == LINEAR_ADD);
+        word->last = says ? got : err == SHOAL_OK ? op->arg : word->last;
+        world->result->words += err == SHOAL_OK;
+    } else if (op->kind == LINEAR_GET || is_undone(err)) {
+        cw_record_drop(recording);
+    }
+}
+
 static void operate(struct cw_fiber *fiber, struct cw_word *word, const struct linear_op *op)
 {
     struct cw_world *world = cw_world_of(fiber);
@@ -154,18 +178,7 @@ static void operate(struct cw_fiber *fiber, struct cw_word *word, const struct l
         return;
     cw_say(world, node, "%s %u:%" PRIu64 " %" PRIx64 " (if %" PRIx64 ") ended: %s, %" PRIx64, kind,
            creator, local, op->arg, op->expected, shoal_err_name(err), got);
-    enum linear_result result;
-    /* If another chunk is in that place by now, so is another history, and nothing is recorded. */
-    if (may_be_another(word, op, err, got)) {
-        cw_record_drop(&recording);
-    } else if (answer_read(err, &result)) {
-        cw_record_end(world, &recording, result, got);
-        bool says = err == SHOAL_OK && (op->kind == LINEAR_GET || op->kind == LINEAR_ADD);
-        word->last = says ? got : err == SHOAL_OK ? op->arg : word->last;
-        world->result->words += err == SHOAL_OK;
-    } else if (op->kind == LINEAR_GET) {
-        cw_record_drop(&recording);
-    }
+    cw_word_ended(world, word, &recording, op, err, got);
 }
 
 void cw_words_do(struct cw_fiber *fiber)

@@ -57,6 +57,7 @@ struct sh_cluster_world_config {
     uint64_t move_gap_ns_max; /* from one migration that a client asks for to the next */
     uint64_t think_ns_max;    /* a client's pause between two operations */
     bool locks;               /* programs lock the chunks that they share */
+    bool multis;              /* programs operate on many chunks at once */
     bool is_quiet;            /* no faults */
     bool is_still;            /* no chunk moves, and no node comes or goes but by faults */
     bool is_zookeeper;        /* the registry is in the model of a ZooKeeper; no spares */
@@ -75,6 +76,7 @@ struct sh_cluster_world_result {
     uint64_t drains;                                     /* peers drained, and stopped */
     uint64_t words;    /* calls of programs on chunks that succeeded */
     uint64_t events;   /* of nodes that programs were told */
+    uint64_t multis;   /* operations of programs on many chunks at once that succeeded */
     uint64_t leases;   /* locks that programs were granted, or that were extended */
     uint64_t barriers; /* members of barriers that were let go on */
     uint64_t lost;     /* chunks that died with their nodes */
