@@ -183,6 +183,7 @@ static void create(struct cw_fiber *fiber, unsigned at)
     bool survivors = cw_draw(fiber, 3) == 0;
     shoal_barrier id;
     unsigned generation = barrier_at(world, at)->generation;
+    world->programs->barriers_begun++;
     enum shoal_err err = shoal_barrier_create(
         fiber->program->store, size, survivors ? SHOAL_BARRIER_SURVIVORS : SHOAL_BARRIER_TELL, &id);
     struct cw_barrier *barrier = barrier_at(world, at);
@@ -272,6 +273,7 @@ static void end(struct cw_fiber *fiber, unsigned at)
     unsigned generation = barrier->generation;
     barrier->is_freed = true;
     enum shoal_err err = shoal_barrier_free(fiber->program->store, barrier->id);
+    world->programs->barriers_freed += err == SHOAL_OK && !fiber->program->is_dying;
     if (!fiber->program->is_dying)
         cw_say(world, fiber->program->host->node, "frees barrier %u: %s", at, shoal_err_name(err));
     if (barrier->generation == generation)
@@ -316,4 +318,9 @@ bool cw_barriers_are_empty(struct cw_world *world)
             return false;
     }
     return true;
+}
+
+uint64_t cw_barriers_most(const struct cw_world *world)
+{
+    return world->programs->barriers_begun - world->programs->barriers_freed;
 }

@@ -5,6 +5,9 @@
 #include "sim/cluster_world_int.h"
 
 #define LOCKS_AT_ONCE 16
+/* Heartbeats and the like are always under way. */
+#define REQUESTS_MOST 8
+#define RESULTS_MOST 64 /* of one client, in room: what is answered is soon acknowledged */
 
 /* Whether chunks stand still: a batch that its source froze, and neither gave away nor thawed. */
 static bool has_frozen(const struct cw_host *host, shoal_cid *cid_out)
@@ -68,8 +71,11 @@ static const char *unfinished(const struct cw_world *world, const struct cw_host
                               shoal_cid *cid_out)
 {
     struct sh_step locks = sh_locks_step(host->locks), moves = sh_moves_step(host->moves);
-    if (moves.due_ns(moves.arg) != SH_NEVER)
+    struct sh_moves_kept kept = sh_moves_kept(host->moves);
+    if (moves.due_ns(moves.arg) != SH_NEVER || kept.staged || kept.claims)
         return "a migration that is not over";
+    if (sh_locks_waiting(host->locks))
+        return "a request that waits for a lock";
     if (locks.due_ns(locks.arg) != SH_NEVER && has_lock(world, host, cid_out))
         return "a lock that nobody frees";
     return NULL;
@@ -85,21 +91,56 @@ static const char *misplaced(const struct cw_world *world, const struct cw_host 
     return has_orphan(host, cid_out) ? "chunks that it does not serve" : NULL;
 }
 
+/* How many clients there have been. */
+static uint64_t lives(const struct cw_world *world)
+{
+    uint64_t lives = 0;
+    for (unsigned i = 0; i < world->count; i++) {
+        const struct cw_host *host = &world->hosts[i];
+        bool is_client = host->kind == CW_CLIENT || host->kind == CW_PROGRAM;
+        lives += is_client ? host->boots : 0;
+    }
+    return lives;
+}
+
+/* What a node has more of than all that ever began can account for: it would grow for as long as the
+ * node lives. */
+static const char *grown(const struct cw_world *world, const struct cw_host *host)
+{
+    struct sh_superpeer_kept kept = {0};
+    uint32_t clients = 0, results = 0;
+    if (host->superpeer)
+        kept = sh_superpeer_kept(host->superpeer);
+    if (host->chunks)
+        sh_once_count(sh_chunks_once(host->chunks), &clients, &results);
+    if (sh_msg_requests_pending(host->msg) > REQUESTS_MOST)
+        return "requests that nobody waits for";
+    if (kept.askers)
+        return "questions that nobody waits for";
+    if (kept.barriers > cw_barriers_most(world))
+        return "more barriers than were created and not freed";
+    if (clients > lives(world))
+        return "results of more clients than there were";
+    return results > clients * RESULTS_MOST ? "more results than clients may ask for" : NULL;
+}
+
 const char *cw_leftover(const struct cw_world *world, const struct cw_host **host_out,
                         shoal_cid *cid_out)
 {
     static const char *(*const looks[])(const struct cw_world *, const struct cw_host *,
                                         shoal_cid *) = {unfinished, misplaced};
-    for (unsigned i = 0; i < 2 * world->config.peers; i++) {
+    const char *what = NULL;
+    *cid_out = SHOAL_CID_NONE;
+    for (unsigned i = 0; i < world->count && !what; i++) {
+        *host_out = &world->hosts[i];
+        what = world->hosts[i].msg ? grown(world, &world->hosts[i]) : NULL;
+    }
+    for (unsigned i = 0; i < 2 * world->config.peers && !what; i++) {
         const struct cw_host *host =
             &world->hosts[world->config.superpeers + i % world->config.peers];
         *host_out = host;
         *cid_out = SHOAL_CID_NONE;
-        const char *what =
-            host->chunks ? looks[i / world->config.peers](world, host, cid_out) : NULL;
-        if (what)
-            return what;
+        what = host->chunks ? looks[i / world->config.peers](world, host, cid_out) : NULL;
     }
-    *host_out = NULL;
-    return NULL;
+    return what;
 }

@@ -130,6 +130,8 @@ struct cw_dead {
 
 struct cw_programs {
     uint64_t tick, values; /* the last ones */
+    uint64_t barriers_begun,
+        barriers_freed; /* calls that may have created one, and that did free one */
     struct cw_register names[CW_NAMES];
     uint64_t name_values[CW_NAMES];   /* what was given last: for conditions that often hold */
     uint64_t incarnations[SH_SHARDS]; /* of the metadata's shards; 0: not seen yet */

@@ -21,7 +21,7 @@
  *     same view, every operation has ended, and every chunk is readable that was not lost; nobody
  *     dead is left at a barrier, and each program has been told of all nodes what became of them;
  *     no peer has a chunk that it does not serve, one that stands still, a migration that is not
- *     over, or a lock.
+ *     over, or a lock; and none has more of what it keeps for others than they can account for.
  *
  * A client's chunk is written by one slot of it, one write after the other. So its history is
  * checked as it happens, whatever its length, without a search. What programs do with a name or a

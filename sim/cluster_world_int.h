@@ -221,6 +221,8 @@ void cw_program_drop(struct cw_host *host);
 void cw_programs_end(struct cw_world *world);
 /* What is not as it should be then; NULL: all is. */
 const char *cw_programs_wait(struct cw_world *world);
+/* How many barriers there may be at most. */
+uint64_t cw_barriers_most(const struct cw_world *world);
 /* Whether a lock of a program that died may be left, at the node to which its chunk has moved. */
 bool cw_locks_may_stray(const struct cw_world *world, shoal_cid cid);
 /* A program dies: what it has locked, nobody knows. */

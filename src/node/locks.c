@@ -326,6 +326,17 @@ size_t sh_locks_list(const struct sh_locks *locks, shoal_cid from, struct sh_lea
     return sh_leases_list(locks->leases, from, from_owner, leases_out, max);
 }
 
+uint32_t sh_locks_waiting(const struct sh_locks *locks)
+{
+    uint32_t waiting = locks->waiting_used;
+    for (uint32_t place = locks->free_first; place != NONE;
+         place = locks->waiting[place].next_free) {
+        SH_ASSERT(waiting > 0);
+        waiting--;
+    }
+    return waiting;
+}
+
 /* --- What falls ---------------------------------------------------------------------------- */
 
 static void node_drop(struct sh_locks *locks, shoal_nid nid)

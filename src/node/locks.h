@@ -89,6 +89,9 @@ void sh_locks_view(struct sh_locks *locks, const struct sh_view *view);
 size_t sh_locks_list(const struct sh_locks *locks, shoal_cid from, struct sh_lease_owner from_owner,
                      struct sh_lease *leases_out, size_t max);
 
+/* How many requests wait for a lock, as far as places are taken for them. Transport step's thread. */
+uint32_t sh_locks_waiting(const struct sh_locks *locks);
+
 /* --- Moving (docs/migration.md) ------------------------------------------------------------ */
 
 /* The locks of chunks that are about to move: as they are here, to put them back, and as they

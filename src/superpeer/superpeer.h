@@ -90,5 +90,11 @@ const struct sh_view *sh_superpeer_view(const struct sh_superpeer *superpeer);
  * once its names are known; 0: nothing yet. Another one than before means that names may be
  * missing, barriers and scratch are. */
 uint64_t sh_superpeer_incarnation(const struct sh_superpeer *superpeer, unsigned shard);
+/* Likewise: questions about names and barriers that wait for their answers here, and barriers of all
+ * shards of which this one has a copy. */
+struct sh_superpeer_kept {
+    size_t askers, barriers;
+};
+struct sh_superpeer_kept sh_superpeer_kept(const struct sh_superpeer *superpeer);
 
 #endif

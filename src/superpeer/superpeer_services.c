@@ -432,3 +432,15 @@ void sh_superpeer_services_close(struct sh_superpeer *superpeer)
     superpeer->services = NULL;
     free(services);
 }
+
+struct sh_superpeer_kept sh_superpeer_kept(const struct sh_superpeer *superpeer)
+{
+    const struct sh_metadata *metadata = superpeer->ring ? superpeer->ring->metadata : NULL;
+    struct sh_superpeer_kept kept = {
+        .askers = superpeer->services ? superpeer->services->asker_count : 0};
+    for (unsigned shard = 0; metadata && shard < SH_SHARDS; shard++) {
+        for (size_t i = 0; sh_metadata_barrier_at(metadata, shard, i); i++)
+            kept.barriers++;
+    }
+    return kept;
+}
