@@ -107,18 +107,17 @@ void sh_lease_look(struct sh_msg *msg)
 
 /* --- Epochs -------------------------------------------------------------------------------- */
 
+/* Nobody is woken for it: with thousands of nodes each change of the view would be a message over each
+ * connection. It is told when there is something else to send. */
 void sh_msg_epoch_set(struct sh_msg *msg, uint64_t epoch)
 {
-    /* relaxed: the stack of dirty connections publishes it */
+    /* relaxed: an older one is told where it is not seen yet, and the next service tells it */
     uint64_t before = atomic_load_explicit(&msg->epoch, memory_order_relaxed);
     do {
         if (epoch <= before)
             return;
     } while (!atomic_compare_exchange_weak_explicit(&msg->epoch, &before, epoch,
                                                     memory_order_relaxed, memory_order_relaxed));
-    for (struct sh_conn *conn = atomic_load_explicit(&msg->made, memory_order_acquire); conn;
-         conn = conn->made_next)
-        sh_conn_mark_dirty(msg, conn);
 }
 
 void sh_epoch_tell(struct sh_msg *msg, struct sh_conn *conn, bool is_first)

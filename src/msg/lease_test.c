@@ -207,17 +207,25 @@ static void old_epochs_are_refused(void **state)
     knows(c, b, 2);
     assert_int_equal(asked_for(c, 2, TYPE_ECHO), SHOAL_OK);
     sh_msg_epoch_set(a->msg, 7);
-    run_all(); /* what is in the ring already keeps its mark */
+    /* What is in the ring already keeps its mark; the epoch is behind it. */
+    assert_int_equal(asked_for(a, 2, TYPE_ECHO), SHOAL_EFENCED);
     assert_int_equal(asked_for(a, 2, TYPE_ECHO), SHOAL_OK);
     /* The first message of a connection is marked already. */
     cut(a, b);
     run_all();
     assert_int_equal(asked_for(a, 2, TYPE_ECHO), SHOAL_OK);
+    /* An epoch alone is not worth a message. */
+    struct sh_msg_stats stats, after;
+    sh_msg_stats_get(a->msg, &stats);
+    sh_msg_epoch_set(a->msg, 8);
+    run_all();
+    sh_msg_stats_get(a->msg, &after);
+    assert_true(after.messages_out == stats.messages_out);
     /* Neither goes back. */
     sh_msg_epoch_set(a->msg, 3);
     sh_msg_node_fence(b->msg, (shoal_nid){1}, 2);
     assert_int_equal(asked_for(a, 2, TYPE_ECHO), SHOAL_OK);
-    sh_msg_node_fence(b->msg, (shoal_nid){1}, 8);
+    sh_msg_node_fence(b->msg, (shoal_nid){1}, 9);
     assert_int_equal(asked_for(a, 2, TYPE_ECHO), SHOAL_EFENCED);
 }
 

@@ -395,8 +395,9 @@ bool sh_msg_is_fenced(const struct sh_msg *msg);
  * steps run. */
 void sh_msg_leased_set(struct sh_msg *msg, sh_msg_type type, bool is_leased);
 
-/* The epoch that this end knows, which only rises. The other ends are told, so that each message
- * counts as marked with the epoch that its sender knew, or an older one. Any thread. */
+/* The epoch that this end knows, which only rises. Another end is told with what is sent to it next, so
+ * that each message counts as marked with the epoch that its sender knew, or an older one: the first
+ * behind a change may count as marked with the one before, the next does not. Any thread. */
 void sh_msg_epoch_set(struct sh_msg *msg, uint64_t epoch);
 /* From now on messages of leased types that come from a node, and are marked with an older epoch
  * than that, are refused as above. Any thread. */
