@@ -18,10 +18,10 @@ struct sh_chaos {
     struct sh_world *world;
     struct sh_chaos_config config;
     struct sh_prng prng, kill_prng;
-    enum fault faults[SH_WORLD_NODES_MAX]; /* by node: what it suffers now */
+    enum fault faults[SH_WORLD_MASKED_MAX]; /* by node: what it suffers now */
     bool partitioned;
-    uint64_t flap_mask;                   /* who will be parted again; 0: nobody */
-    bool is_disk_odd[SH_WORLD_NODES_MAX]; /* slow, failing or full */
+    uint64_t flap_mask;                    /* who will be parted again; 0: nobody */
+    bool is_disk_odd[SH_WORLD_MASKED_MAX]; /* slow, failing or full */
     bool stopped;
 };
 
@@ -294,7 +294,7 @@ static void on_strike(void *arg, uint64_t unused, uint64_t unused_too)
 
 struct sh_chaos *sh_chaos_start(struct sh_world *world, const struct sh_chaos_config *config)
 {
-    SH_ASSERT(config->nodes > 0 && config->nodes <= SH_WORLD_NODES_MAX);
+    SH_ASSERT(config->nodes > 0 && config->nodes <= SH_WORLD_MASKED_MAX);
     SH_ASSERT(weights(config) > 0);
     struct sh_chaos *chaos = sh_sim_alloc(sizeof *chaos);
     chaos->world = world;
@@ -313,7 +313,7 @@ void sh_chaos_stop(struct sh_chaos *chaos)
     sh_world_heal(chaos->world);
     for (unsigned node = 0; node < chaos->config.nodes; node++)
         sh_world_stop_inside_not(chaos->world, node);
-    for (unsigned node = 0; node < SH_WORLD_NODES_MAX; node++)
+    for (unsigned node = 0; node < SH_WORLD_MASKED_MAX; node++)
         node_recover(chaos, node);
     for (unsigned node = 0; node < chaos->config.nodes; node++)
         disk_recover(chaos, node);

@@ -41,7 +41,7 @@
 /* A client does not repeat a removal for longer: a server may have forgotten that it did it. */
 #define CW_REPEAT_NS (50 * CW_S)
 
-_Static_assert(CW_HOSTS_MAX <= SH_WORLD_NODES_MAX, "a mask of nodes has a bit for each");
+_Static_assert(CW_HOSTS_MAX <= SH_WORLD_MASKED_MAX, "a mask of nodes has a bit for each");
 
 enum cw_kind { CW_SUPERPEER, CW_PEER, CW_CLIENT, CW_PROGRAM, CW_SPARE };
 enum cw_op { CW_NONE, CW_CREATE, CW_PUT, CW_GET, CW_REMOVE, CW_LOCK, CW_UNLOCK };

@@ -62,6 +62,8 @@ uint64_t sim_delay_ns(struct sh_sim_net *net)
 
 bool sim_is_blocked(const struct sh_sim_net *net, unsigned from, unsigned to)
 {
+    if (from >= SH_WORLD_MASKED_MAX || to >= SH_WORLD_MASKED_MAX)
+        return false;
     return (net->blocked[from] >> to) & 1;
 }
 
@@ -485,7 +487,7 @@ void sim_conn_close(struct sim_conn *conn, unsigned e, bool abrupt)
 
 void sh_sim_net_partition(struct sh_sim_net *net, uint64_t from_mask, uint64_t to_mask)
 {
-    for (unsigned from = 0; from < net->wire_count; from++) {
+    for (unsigned from = 0; from < net->wire_count && from < SH_WORLD_MASKED_MAX; from++) {
         if ((from_mask >> from) & 1)
             net->blocked[from] |= to_mask & ~(UINT64_C(1) << from);
     }

@@ -7,7 +7,7 @@
 
 #include "sim/world_int.h"
 
-#define SH_SIM_LINKS_MAX 1024
+#define SH_SIM_LINKS_MAX 4096
 #define SH_SIM_PORTS_MAX 16
 
 struct sim_flow {
@@ -88,7 +88,7 @@ struct sh_sim_net {
     struct sh_wire_faults faults;
     struct sim_wire *wires[SH_WORLD_NODES_MAX];
     unsigned wire_count;
-    uint64_t blocked[SH_WORLD_NODES_MAX]; /* by sender: a mask of receivers */
+    uint64_t blocked[SH_WORLD_MASKED_MAX]; /* by sender: a mask of receivers */
     struct sim_conn *conns;
     uint64_t conn_number;
     uint64_t losses[SH_WORLD_NODES_MAX]; /* by node: of its connections, ended in whatever way */

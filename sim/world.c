@@ -64,6 +64,9 @@ struct sh_world {
     uint64_t event_number;
     struct node *nodes[SH_WORLD_NODES_MAX];
     unsigned node_count;
+    /* By node: when it is due, if it is up and was neither woken nor stopped since that was found; 0:
+     * look at the node. In one place, as a world of a thousand nodes looks at all in each round. */
+    uint64_t idle_until_ns[SH_WORLD_NODES_MAX];
     bool in_round;
     const struct node *running; /* whose step is being run; NULL: nobody's */
 };
@@ -71,13 +74,14 @@ struct sh_world {
 void sh_sim_wake(struct sh_world *world, unsigned number)
 {
     world->nodes[number]->is_awake = true;
+    world->idle_until_ns[number] = 0;
 }
 
 /* What is done from outside may concern any node. */
 static void wake_all(struct sh_world *world)
 {
     for (unsigned i = 0; i < world->node_count; i++)
-        world->nodes[i]->is_awake = true;
+        sh_sim_wake(world, i);
 }
 
 void *sh_sim_alloc(size_t size)
@@ -125,7 +129,7 @@ static void clock_looked(struct node *node)
     if (world->running != node || !node->stop_looks || --node->stop_looks)
         return;
     node->goes_on_ns = world->now_ns + node->stop_ns;
-    node->is_awake = true;
+    sh_sim_wake(world, node->number);
     sh_world_trace(world, node->number, "stop inside(ns)", node->stop_ns, 0, (struct sh_bytes){0});
 }
 
@@ -213,7 +217,7 @@ static void node_boot(struct sh_world *world, unsigned number)
     struct node *node = node_of(world, number);
     sh_world_trace(world, number, "boot()", 0, 0, (struct sh_bytes){0});
     node->up = true;
-    node->is_awake = true;
+    sh_sim_wake(world, number);
     if (node->config.boot)
         node->config.boot(node->config.arg, world, number);
 }
@@ -248,7 +252,7 @@ void sh_world_step_add(struct sh_world *world, unsigned number, struct sh_step s
     SH_ASSERT(node->step_count < SH_WORLD_STEPS_MAX);
     SH_ASSERT(step.run);
     node->steps[node->step_count++] = step;
-    node->is_awake = true;
+    sh_sim_wake(world, number);
 }
 
 void sh_world_crash(struct sh_world *world, unsigned number)
@@ -257,6 +261,7 @@ void sh_world_crash(struct sh_world *world, unsigned number)
     SH_ASSERT(!world->in_round);
     SH_ASSERT(node->up);
     sh_world_trace(world, number, "crash()", 0, 0, (struct sh_bytes){0});
+    world->idle_until_ns[number] = 0;
     node->up = false;
     node->paused = false;
     node->stop_looks = 0;
@@ -283,6 +288,7 @@ void sh_world_pause(struct sh_world *world, unsigned number)
     SH_ASSERT(!world->in_round);
     sh_world_trace(world, number, "pause()", 0, 0, (struct sh_bytes){0});
     node_of(world, number)->paused = true;
+    world->idle_until_ns[number] = 0;
 }
 
 void sh_world_resume(struct sh_world *world, unsigned number)
@@ -462,16 +468,17 @@ static bool is_runnable(const struct sh_world *world, const struct node *node)
 }
 
 /* Every step that may find work now, in an order drawn from the seed. */
-static unsigned draw_turns(struct sh_world *world, struct turn *turns, uint64_t *mask_out)
+static unsigned draw_turns(struct sh_world *world, struct turn *turns, unsigned *nodes_out,
+                           unsigned *node_count_out)
 {
     unsigned count = 0;
-    *mask_out = 0;
+    *node_count_out = 0;
     for (unsigned i = 0; i < world->node_count; i++) {
         struct node *node = world->nodes[i];
-        if (!is_runnable(world, node))
+        if (world->idle_until_ns[i] > world->now_ns || !is_runnable(world, node))
             continue;
         node->is_awake = false;
-        *mask_out |= UINT64_C(1) << i;
+        nodes_out[(*node_count_out)++] = i;
         for (unsigned k = 0; k < node->step_count; k++)
             turns[count++] = (struct turn){i, &node->steps[k]};
     }
@@ -515,8 +522,8 @@ static uint64_t node_due_ns(const struct sh_world *world, struct node *node)
 static bool run_round(struct sh_world *world)
 {
     struct turn turns[SH_WORLD_NODES_MAX * SH_WORLD_STEPS_MAX];
-    uint64_t mask;
-    unsigned count = draw_turns(world, turns, &mask);
+    unsigned nodes[SH_WORLD_NODES_MAX], node_count;
+    unsigned count = draw_turns(world, turns, nodes, &node_count);
     bool busy = false;
     world->in_round = true;
     for (unsigned i = 0; i < count; i++) {
@@ -542,10 +549,12 @@ static bool run_round(struct sh_world *world)
                        (struct sh_bytes){0});
     }
     world->in_round = false;
-    for (uint64_t left = mask; left; left &= left - 1) {
-        struct node *node = world->nodes[__builtin_ctzll(left)];
-        if (!node->is_awake)
-            node->due_ns = node_due_ns(world, node);
+    for (unsigned i = 0; i < node_count; i++) {
+        struct node *node = world->nodes[nodes[i]];
+        if (node->is_awake)
+            continue;
+        node->due_ns = node_due_ns(world, node);
+        world->idle_until_ns[nodes[i]] = node->due_ns;
     }
     return busy;
 }
@@ -555,6 +564,10 @@ static void advance(struct sh_world *world, uint64_t deadline_ns)
 {
     uint64_t due_ns = deadline_ns;
     for (unsigned i = 0; i < world->node_count; i++) {
+        if (world->idle_until_ns[i] > world->now_ns) {
+            due_ns = world->idle_until_ns[i] < due_ns ? world->idle_until_ns[i] : due_ns;
+            continue;
+        }
         const struct node *node = world->nodes[i];
         bool is_stopped = node->goes_on_ns > world->now_ns;
         uint64_t node_due_ns = is_stopped ? node->goes_on_ns : node->due_ns;

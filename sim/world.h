@@ -31,7 +31,9 @@
 #include "sim/prng.h"
 #include "sim/wire.h"
 
-#define SH_WORLD_NODES_MAX 64
+#define SH_WORLD_NODES_MAX 1100
+/* Nodes from here on are in no mask: no partition has them, and no chaos. */
+#define SH_WORLD_MASKED_MAX 64
 #define SH_WORLD_STEPS_MAX SH_CREW_STEPS_MAX
 /* In traces, what no node did: a fault, the test. */
 #define SH_WORLD_NOBODY UINT32_MAX
