@@ -27,6 +27,7 @@
 struct queued {
     struct queued *next;
     bool is_in_batch;
+    bool is_of_leader; /* only whoever leads may still decide it */
     enum shoal_err err;
     shoal_nid nid;
     size_t size;
@@ -65,8 +66,8 @@ static shoal_nid own_nid(const struct sh_superpeer *superpeer)
 /* What is there already is not taken again. */
 static void propose(struct sh_consensus *consensus, struct sh_bytes command, bool is_verdict)
 {
-    (void)is_verdict;
     struct zookeeper_consensus *self = of(consensus);
+    bool is_sure = command.at[0] == SH_COMMAND_FAIL && command.at[1]; /* its process has ended */
     for (const struct queued *queued = self->queue; queued; queued = queued->next) {
         if (queued->size == command.size && memcmp(queued->command, command.at, command.size) == 0)
             return;
@@ -76,7 +77,7 @@ static void propose(struct sh_consensus *consensus, struct sh_bytes command, boo
         queued = malloc(sizeof *queued + command.size);
     if (!queued)
         return; /* it is proposed again */
-    *queued = (struct queued){.size = command.size};
+    *queued = (struct queued){.is_of_leader = is_verdict && !is_sure, .size = command.size};
     memcpy(queued->command, command.at, command.size);
     *self->queue_end = queued;
     self->queue_end = &queued->next;
@@ -91,6 +92,18 @@ static void queued_end(struct zookeeper_consensus *self, struct queued **at)
         self->queue_end = at;
     self->queue_count--;
     free(queued);
+}
+
+/* Drops what a leader has decided that does not lead any more, and that was not carried out: another
+ * one may have granted leases since to those that were to be called failed. */
+static void verdicts_drop(struct zookeeper_consensus *self)
+{
+    for (struct queued **at = &self->queue; *at;) {
+        if ((*at)->is_of_leader && !(*at)->is_in_batch)
+            queued_end(self, at);
+        else
+            at = &(*at)->next;
+    }
 }
 
 /* --- The registry of a value ----------------------------------------------------------------- */
@@ -181,12 +194,9 @@ static void enrol_step(struct zookeeper_consensus *self, uint64_t now_ns)
 
 /* --- Writing --------------------------------------------------------------------------------- */
 
-/* Whether a queued command is still to be carried out. Of what a leader decided, another one may have
- * taken the opposite for granted since; and a request is over if nobody waits for it any more. */
+/* Whether a queued command is still to be carried out: a request is over if nobody waits for it. */
 static bool is_wanted(struct sh_superpeer *superpeer, const struct sh_command *command)
 {
-    if (command->kind == SH_COMMAND_FAIL && !command->state && !sh_shared_leads(superpeer))
-        return false;
     return !command->number || sh_shared_is_pending(superpeer, command->number);
 }
 
@@ -321,10 +331,12 @@ static unsigned step(struct sh_consensus *consensus, uint64_t now_ns)
     work += value_step(self);
     enrol_step(self, now_ns);
     /* A value that was read and can't be taken yet may tell of failures. */
-    if (!sh_zookeeper_leads(self->zookeeper))
+    if (!sh_zookeeper_leads(self->zookeeper)) {
         self->led_ns = 0;
-    else if (self->number_loaded == sh_zookeeper_number(self->zookeeper))
+        verdicts_drop(self);
+    } else if (self->number_loaded == sh_zookeeper_number(self->zookeeper)) {
         self->led_ns = sh_zookeeper_led_ns(self->zookeeper);
+    }
     return work;
 }
 

@@ -25,7 +25,7 @@ static struct {
     size_t size, bytes_max;
     uint64_t number;
     unsigned writes, refused;
-    bool leads;
+    bool leads, is_busy; /* busy: nothing can be written now */
     uint64_t led_ns;
 } keeper;
 
@@ -79,7 +79,7 @@ uint64_t sh_zookeeper_number(const struct sh_zookeeper *zookeeper)
 bool sh_zookeeper_can_write(const struct sh_zookeeper *zookeeper)
 {
     (void)zookeeper;
-    return true;
+    return !keeper.is_busy;
 }
 
 enum shoal_err sh_zookeeper_write(struct sh_zookeeper *zookeeper, struct sh_bytes value)
@@ -300,6 +300,37 @@ static void failures_are_the_leaders(void **state)
     superpeer_close();
 }
 
+/* What a leader decides and can't write any more is not carried out when it has been replaced: another
+ * leader may have given leases since to the peer and the superpeer that were to be called failed. */
+static void a_former_leaders_verdicts_are_dropped(void **state)
+{
+    (void)state;
+    for (unsigned again = 0; again < 2; again++) {
+        superpeer_open();
+        join(700, 20);
+        struct sh_command second = {
+            .kind = SH_COMMAND_SUPERPEER, .instance = 8, .address = sh_bytes_text("second:1")};
+        sh_shared_decide(superpeer, &second);
+        pass(30 * S);
+        shoal_nid nid = {2};
+        assert_int_equal(sh_view_find(sh_superpeer_view(superpeer), nid)->state, SH_NODE_UP);
+        keeper.leads = true;
+        keeper.led_ns = memwire.now_ns;
+        keeper.is_busy = true;
+        pass(30 * S);
+        assert_false(superpeer->shared->consensus->ops->is_settled(superpeer->shared->consensus));
+        keeper.leads = false;
+        steps();
+        keeper.leads = again; /* once more, since a moment ago */
+        keeper.led_ns = memwire.now_ns;
+        keeper.is_busy = false;
+        pass(S);
+        assert_int_equal(peer_of(700)->state, SH_NODE_UP);
+        assert_int_equal(sh_view_find(sh_superpeer_view(superpeer), nid)->state, SH_NODE_UP);
+        superpeer_close();
+    }
+}
+
 int main(void)
 {
     const char *bad;
@@ -310,6 +341,7 @@ int main(void)
         cmocka_unit_test(nothing_is_lost_with_it),
         cmocka_unit_test(too_big_by_itself),
         cmocka_unit_test(failures_are_the_leaders),
+        cmocka_unit_test(a_former_leaders_verdicts_are_dropped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
