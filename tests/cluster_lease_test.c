@@ -1,6 +1,9 @@
 /* Leases in whole clusters in a simulated world: no node may serve once it has been declared
  * failed, whatever stops, is cut off or dies, and whoever is not to blame serves again soon. */
+#include "base/hash.h"
 #include "cluster/proto.h"
+#include "ring/arcs.h"
+#include "superpeer/superpeer_claims.h"
 #include "tests/cluster_rig_int.h"
 #include "tests/seed_int.h"
 
@@ -336,15 +339,70 @@ static void storms(void **state)
     seed = first;
 }
 
+/* Whether two superpeers answer for one shard of the ring. */
+static bool two_answer(void *arg)
+{
+    struct cluster *cluster = arg;
+    for (unsigned shard = 0; shard < SH_SHARDS; shard++) {
+        unsigned count = 0;
+        for (uint16_t i = 0; i < cluster->superpeer_count; i++)
+            count += sh_superpeer_answers_for(cluster->hosts[i].superpeer, shard);
+        if (count > 1)
+            return true;
+    }
+    return false;
+}
+
+static unsigned answering(struct cluster *cluster, unsigned superpeer)
+{
+    unsigned count = 0;
+    for (unsigned shard = 0; shard < SH_SHARDS; shard++)
+        count += sh_superpeer_answers_for(cluster->hosts[superpeer].superpeer, shard);
+    return count;
+}
+
+/* A superpeer is cut off, or stopped, for about as long as it takes until it is called failed, and comes
+ * back just before that is decided, after it, or meanwhile, for disks are slow. It answers for its
+ * shards, or another one does. */
+static void one_superpeer_answers(void **state)
+{
+    (void)state;
+    static struct cluster cluster;
+    unsigned answered = 0;
+    cluster_open(&cluster, 3, true);
+    struct sh_disk_faults slow = {.delay_ns_min = 80 * MS, .delay_ns_max = 120 * MS};
+    run_for(&cluster, 5 * S);
+    sh_world_disk_faults_set(cluster.world, &slow);
+    for (unsigned i = 0; i < 60; i++) {
+        uint64_t one = UINT64_C(1) << i % 3;
+        uint64_t draw = sh_mix64(seed + i);
+        if (i % 4 == 0)
+            sh_world_partition(cluster.world, one, 7 & ~one, false);
+        else
+            sh_world_pause(cluster.world, i % 3);
+        bool violated = run_until(&cluster, two_answer, &cluster, FAILURE + draw % (150 * MS));
+        if (i % 4 == 0)
+            sh_world_heal(cluster.world);
+        else
+            sh_world_resume(cluster.world, i % 3);
+        violated |= run_until(&cluster, two_answer, &cluster, FAILURE);
+        answered += answering(&cluster, i % 3) > 0;
+        if (violated)
+            fail_msg("seed %" PRIu64 ": two superpeers answer for a shard", seed);
+    }
+    assert_true(answered > 0);
+    cluster_close(&cluster);
+}
+
 int main(void)
 {
     test_logs_set();
     seed = test_seed_fresh();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stopped_peers), cmocka_unit_test(cut_off_peer),
-        cmocka_unit_test(lost_leader),   cmocka_unit_test(paused_leader),
-        cmocka_unit_test(refusing_peer), cmocka_unit_test(other_failure_ns),
-        cmocka_unit_test(storms),
+        cmocka_unit_test(one_superpeer_answers), cmocka_unit_test(stopped_peers),
+        cmocka_unit_test(cut_off_peer),          cmocka_unit_test(lost_leader),
+        cmocka_unit_test(paused_leader),         cmocka_unit_test(refusing_peer),
+        cmocka_unit_test(other_failure_ns),      cmocka_unit_test(storms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,9 +93,9 @@
  *   errors   EROLE, EBUSY
  *
  * HEARD      between superpeers that share a registry, to the leader
- *   request  u64 highest epoch that a member claimed, u16 count, u16 IDs of nodes that were heard
- *            since the last one
- *   answer   u16 count, u16 IDs of those that are not to get a lease for it
+ *   request  u64 highest epoch that a member claimed, u16 count, u16 IDs of the sender and of the
+ *            peers that it has heard since the last one
+ *   answer   u64 the leader's epoch, u16 count, u16 IDs of those that are not to get a lease for it
  *   errors   EBUSY (it does not lead, or is not sure of it)
  *
  * EVENTS     to any superpeer, from anyone; with superpeers that do not share their registry, a
@@ -122,8 +122,6 @@
  * DISMISSED  to such a one: u16 ID, u64 the ID of the sender's log (raft.h; 0: it has none): it is no
  *            superpeer of that log any more, or that is another's ID
  * RING       a message of the ring (ring_int.h)
- * LEASE      to the leader: u8 0, u64 the sender's time, u64 its epoch; and its answer: u8 1, the
- *            same time, u64 the leader's epoch
  *
  * Of migrations; each answer begins with u16, 0 or of superpeers that share their registry the one
  * to be asked instead, and then zeros:
@@ -186,7 +184,6 @@
 #define SH_CLUSTER_HERE SH_MSG_TYPE(SH_MODULE_CLUSTER, 35)
 #define SH_CLUSTER_DISMISSED SH_MSG_TYPE(SH_MODULE_CLUSTER, 36)
 #define SH_CLUSTER_RING SH_MSG_TYPE(SH_MODULE_CLUSTER, 37)
-#define SH_CLUSTER_LEASE SH_MSG_TYPE(SH_MODULE_CLUSTER, 38)
 #define SH_CLUSTER_REFUSED SH_MSG_TYPE(SH_MODULE_CLUSTER, 39)
 #define SH_CLUSTER_COMMIT SH_MSG_TYPE(SH_MODULE_CLUSTER, 40)
 #define SH_CLUSTER_RESOLVE SH_MSG_TYPE(SH_MODULE_CLUSTER, 41)
@@ -252,9 +249,9 @@ enum sh_ask_kind {
 #define SH_DISMISS_BYTES 2
 #define SH_DISMISSED_BYTES 10
 #define SH_METADATA_ANSWER_BYTES 13
-#define SH_ASK_BYTES 34 /* with the lengths of both texts */
-#define SH_LEASE_BYTES 17
-#define SH_HERE_BYTES 4 /* with the address's length */
+#define SH_ASK_BYTES 34          /* with the lengths of both texts */
+#define SH_HEARD_ANSWER_BYTES 10 /* and 2 for each node */
+#define SH_HERE_BYTES 4          /* with the address's length */
 #define SH_PING_ANSWER_BYTES 10
 
 #endif

@@ -1,5 +1,5 @@
-/* Leases: a node serves only while it holds one, and is declared failed only once no lease that it
- * was given can hold any more.
+/* Leases: a peer serves, and a superpeer answers for the ring, only while it holds one; and is
+ * declared failed only once no lease that it was given can hold any more.
  *
  * A lease is granted for a heartbeat. The node counts it from when it sent that, so from before
  * anybody heard it; who declares failures counts from when it heard the node last, and waits a
@@ -10,6 +10,15 @@
  * the last report to the leader that named the node, and that the leader took (HEARD). It follows
  * that a node's first lease comes with the second heartbeat, unless it joined through that
  * superpeer: then it counts from its request to join, for the leader heard of it later.
+ *
+ * A superpeer names itself in each report, and so gets a lease of its own, for the ring. It counts once
+ * the registry here is the leader's as of the answer: a superpeer that was called failed meanwhile must
+ * have given its shards away before it answers again. The leader consents to a superpeer that Raft, or
+ * the report, let it hear within an election's time: so it calls that superpeer failed, after
+ * failure_ns of silence, only when the lease is over.
+ *
+ *   HEARD: peers heard, and itself --> leader: sure to lead --> its epoch; all but those that are
+ *                                                               down, or about to be called failed
  *
  * A leader that has been replaced does not know that at once. It goes by when a round of heartbeats
  * began that a majority answered, for until then nobody else was elected, however late the answers
@@ -43,6 +52,11 @@ static uint64_t lease_ns(const struct sh_superpeer *superpeer)
         drift_ns(superpeer) + superpeer->heartbeat_ns + superpeer->shared->election_ns;
     SH_ASSERT(superpeer->failure_ns > less_ns); /* it is ten heartbeats at least */
     return superpeer->failure_ns - less_ns;
+}
+
+static shoal_nid own_nid(const struct sh_superpeer *superpeer)
+{
+    return (shoal_nid){(uint16_t)(superpeer->index + 1)};
 }
 
 static bool is_up(const struct sh_superpeer *superpeer, shoal_nid nid)
@@ -129,8 +143,11 @@ void sh_shared_joined(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t as
 
 /* --- Reports --------------------------------------------------------------------------------- */
 
-static void reported(struct sh_shared *shared, struct sh_reader *payload)
+/* Takes the leader's consent. That to this superpeer itself is an offer at first. */
+static void reported(struct sh_superpeer *superpeer, struct sh_reader *payload)
 {
+    struct sh_shared *shared = superpeer->shared;
+    uint64_t epoch = sh_get64(payload);
     size_t count = sh_get16(payload);
     if (!sh_reader_ok(payload) || sh_reader_left(payload) != 2 * count)
         return;
@@ -139,6 +156,11 @@ static void reported(struct sh_shared *shared, struct sh_reader *payload)
         if (nid.v < SH_SHARED_NIDS)
             shared->reported[nid.v / 64] &= ~(UINT64_C(1) << nid.v % 64);
     }
+    if (bit_of(shared->reported, own_nid(superpeer))) {
+        shared->offer.from_ns = shared->reported_ns;
+        shared->offer.epoch = epoch;
+    }
+    shared->reported[0] = 0; /* superpeers are no peers */
     for (size_t i = 0; i < sizeof shared->reported / sizeof shared->reported[0]; i++) {
         for (uint64_t left = shared->reported[i]; left; left &= left - 1)
             shared->confirmed_ns[64 * i + (unsigned)__builtin_ctzll(left)] = shared->reported_ns;
@@ -150,24 +172,37 @@ static void report_done(struct sh_request *request, enum shoal_err err, struct s
     struct sh_superpeer *superpeer = request->arg;
     superpeer->shared->is_reporting = false;
     if (!err)
-        reported(superpeer->shared, payload);
+        reported(superpeer, payload);
+}
+
+uint64_t sh_shared_own_lease_ns(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    struct sh_shared *shared = superpeer->shared;
+    shoal_nid own = own_nid(superpeer);
+    if (shared->offer.from_ns &&
+        sh_registry_view(superpeer->registry)->epoch >= shared->offer.epoch) {
+        shared->confirmed_ns[own.v] = shared->offer.from_ns;
+        shared->offer.from_ns = 0;
+    }
+    return sh_superpeer_lease_ns(superpeer, own, now_ns);
 }
 
 void sh_shared_report(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     struct sh_shared *shared = superpeer->shared;
     uint16_t count = 0;
+    SH_ASSERT(!sh_shared_leads(superpeer));
     if (shared->is_reporting)
         return;
+    shared->heard[0] |= UINT64_C(1) << own_nid(superpeer).v;
     for (size_t i = 0; i < sizeof shared->heard / sizeof shared->heard[0]; i++)
         count += (uint16_t)__builtin_popcountll(shared->heard[i]);
     shoal_nid leader = sh_shared_leader(superpeer);
     shared->report = (struct sh_request){
         .done = report_done, .arg = superpeer, .timeout_ns = 2 * superpeer->heartbeat_ns};
     struct sh_out out;
-    if (!count || !leader.v ||
-        sh_msg_request(superpeer->msg, leader, SH_CLUSTER_HEARD, 10 + 2 * (size_t)count,
-                       &shared->report, &out))
+    if (!leader.v || sh_msg_request(superpeer->msg, leader, SH_CLUSTER_HEARD,
+                                    10 + 2 * (size_t)count, &shared->report, &out))
         goto out_heard;
     sh_put64(&out.w, shared->claimed);
     sh_put16(&out.w, count);
@@ -193,28 +228,39 @@ void sh_shared_report_cancel(struct sh_superpeer *superpeer)
     shared->is_reporting = false;
 }
 
-static bool is_granted(const struct sh_superpeer *superpeer, shoal_nid nid)
+/* Whether a node of a superpeer's report may get a lease: a peer, or that superpeer. */
+static bool is_granted(const struct sh_superpeer *superpeer, shoal_nid from, shoal_nid nid,
+                       uint64_t now_ns)
 {
-    return is_up(superpeer, nid) && !bit_of(superpeer->shared->doomed, nid);
+    const struct sh_shared *shared = superpeer->shared;
+    if (!is_up(superpeer, nid) || sh_shared_is_doomed(superpeer, nid))
+        return false;
+    if (sh_nid_is_peer(nid))
+        return true;
+    uint64_t heard_ns = shared->consensus->ops->heard_ns(shared->consensus, from);
+    return nid.v == from.v && heard_ns && now_ns <= heard_ns + shared->election_ns;
 }
 
 void sh_shared_report_answer(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
                              struct sh_bytes nids, uint64_t now_ns)
 {
     uint16_t refused = 0;
+    shoal_nid from = in->reply_to.nid;
     if (!leads_surely(superpeer, now_ns)) {
         sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EBUSY, NULL);
         return;
     }
     for (size_t at = 0; at < nids.size; at += 2)
-        refused += !is_granted(superpeer, (shoal_nid){sh_load16(nids.at + at)});
+        refused += !is_granted(superpeer, from, (shoal_nid){sh_load16(nids.at + at)}, now_ns);
     struct sh_out out;
-    if (sh_msg_reply(in->msg, in->reply_to, in->type, 2 + 2 * (size_t)refused, &out))
+    size_t size = SH_HEARD_ANSWER_BYTES + 2 * (size_t)refused;
+    if (sh_msg_reply(in->msg, in->reply_to, in->type, size, &out))
         return;
+    sh_put64(&out.w, sh_registry_view(superpeer->registry)->epoch);
     sh_put16(&out.w, refused);
     for (size_t at = 0; at < nids.size; at += 2) {
         uint16_t nid = sh_load16(nids.at + at);
-        if (!is_granted(superpeer, (shoal_nid){nid}))
+        if (!is_granted(superpeer, from, (shoal_nid){nid}, now_ns))
             sh_put16(&out.w, nid);
     }
     sh_msg_end(in->msg, &out);

@@ -414,7 +414,6 @@ static unsigned beat_step(struct sh_superpeer *superpeer, uint64_t now_ns)
     if (now_ns < part->beat_ns)
         return 0;
     part->beat_ns = now_ns + superpeer->heartbeat_ns / (part->is_started ? 1 : 4) + 1;
-    sh_superpeer_lease_renew(superpeer, now_ns);
     struct sh_command command = {.kind = SH_COMMAND_RING,
                                  .state = superpeer->memory_disk != NULL,
                                  .nid = {(uint16_t)(superpeer->index + 1)},
@@ -435,7 +434,9 @@ unsigned sh_superpeer_ring_step(struct sh_superpeer *superpeer, uint64_t now_ns)
         return 0;
     arcs_step(part, now_ns);
     unsigned work = beat_step(superpeer, now_ns);
-    sh_superpeer_lease_step(superpeer, now_ns);
+    uint64_t lease_ns = sh_shared_own_lease_ns(superpeer, now_ns);
+    if (lease_ns)
+        sh_ring_lease_set(part->ring, now_ns, now_ns + lease_ns);
     build_step(part, now_ns);
     sh_superpeer_salvage_step(superpeer);
     sh_superpeer_save_step(superpeer, now_ns);
@@ -496,7 +497,6 @@ enum shoal_err sh_superpeer_ring_open(struct sh_superpeer *superpeer)
         err = sh_superpeer_journal_open(superpeer, part->ring);
     if (err)
         return err; /* close frees the rest */
-    sh_superpeer_lease_handlers(superpeer);
     sh_msg_handler_set(superpeer->msg, SH_CLUSTER_RING, SH_MSG_INLINE, on_ring, superpeer);
     return SHOAL_OK;
 }

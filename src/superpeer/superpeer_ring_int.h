@@ -1,5 +1,5 @@
 /* The inside of a superpeer's part in the ring: superpeer_ring.c (what is kept, names, life),
- * superpeer_lease.c (who may answer), superpeer_moves.c (lookups and migrations),
+ * superpeer_moves.c (lookups and migrations),
  * superpeer_gather.c (what the nodes have, after a loss), superpeer_salvage.c (shards whose last
  * replica was lost).
  *
@@ -56,10 +56,6 @@ struct sh_superpeer_ring {
     bool is_started, is_whole, is_stale, is_refused;
     struct sh_arcs seen; /* the table that the ring was told */
     uint64_t beat_ns;
-    /* A lease that the leader, at that epoch, has offered; 0: none. */
-    struct {
-        uint64_t until_ns, epoch;
-    } offer;
     bool is_built[SH_SHARDS]; /* false: to be built in that version */
     uint64_t build_version[SH_SHARDS];
     uint64_t salt;                        /* of incarnations */
@@ -106,11 +102,6 @@ SHOAL_NODISCARD enum shoal_err sh_superpeer_save_piece(struct sh_superpeer *supe
                                                        struct sh_bytes *bytes_out);
 void sh_superpeer_save_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 void sh_superpeer_save_close(struct sh_superpeer *superpeer);
-
-/* superpeer_lease.c */
-void sh_superpeer_lease_handlers(struct sh_superpeer *superpeer);
-void sh_superpeer_lease_renew(struct sh_superpeer *superpeer, uint64_t now_ns);
-void sh_superpeer_lease_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 
 /* superpeer_moves.c. Answers COMMIT, CLAIM or RESOLVE. */
 void sh_superpeer_moves_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,

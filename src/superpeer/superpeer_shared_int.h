@@ -91,6 +91,9 @@ struct sh_shared {
     uint64_t reported_ns;
     uint64_t reported[SH_SHARED_NIDS / 64 + 1];
     uint64_t confirmed_ns[SH_SHARED_NIDS];
+    struct {
+        uint64_t from_ns, epoch; /* this superpeer's own lease, from the leader at that epoch */
+    } offer;                     /* from_ns 0: none */
     /* Of the leader: when it was sure to lead last, and the nodes whose failure is being decided. */
     uint64_t led_ns;
     uint64_t doomed[SH_SHARED_NIDS / 64 + 1];
@@ -138,12 +141,15 @@ shoal_nid sh_shared_leader(const struct sh_superpeer *superpeer);
 /* superpeer_grant.c */
 /* Notes whether this one leads: in each step, before leases are granted. */
 void sh_shared_lease_step(struct sh_superpeer *superpeer, uint64_t now_ns);
-/* Tells the leader who was heard here, if that is not under way already. */
+/* Tells the leader who was heard here, and that this superpeer lives, if that is not under way already.
+ * Not at the leader. */
 void sh_shared_report(struct sh_superpeer *superpeer, uint64_t now_ns);
 void sh_shared_report_cancel(struct sh_superpeer *superpeer);
 /* Answers such a report; what it says has been taken. */
 void sh_shared_report_answer(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
                              struct sh_bytes nids, uint64_t now_ns);
+/* For how long from now on this superpeer may answer for the ring; 0: not at all. In each step. */
+uint64_t sh_shared_own_lease_ns(struct sh_superpeer *superpeer, uint64_t now_ns);
 /* Whether a node may be declared failed. is_dead: for sure, so that it holds no lease. */
 bool sh_shared_may_fail(const struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead);
 /* From here on it gets no lease, until what is under way has been decided. */

@@ -229,7 +229,9 @@ unsigned sh_shared_watch_step(struct sh_superpeer *superpeer, uint64_t now_ns)
     sh_shared_lease_step(superpeer, now_ns);
     if (now_ns < shared->watch_ns)
         return 0;
-    shared->watch_ns = now_ns + superpeer->heartbeat_ns;
+    /* It hurries to get its own lease, for nobody is answered before. */
+    bool hurries = !leads && !sh_superpeer_lease_ns(superpeer, own_nid(superpeer), now_ns);
+    shared->watch_ns = now_ns + superpeer->heartbeat_ns / (hurries ? 4 : 1) + 1;
     if (!leads)
         sh_shared_report(superpeer, now_ns);
     else if (shared->consensus->ops->is_current(shared->consensus, now_ns))
@@ -260,10 +262,13 @@ void sh_shared_on_heard(void *arg, struct sh_msg_in *in)
         return;
     }
     uint64_t now_ns = now_of(superpeer);
+    struct sh_consensus *consensus = superpeer->shared->consensus;
+    if (consensus->ops->heard)
+        consensus->ops->heard(consensus, in->reply_to.nid, now_ns);
     struct sh_bytes nids = {sh_reader_take(&in->payload, 2 * (size_t)count), 2 * (size_t)count};
     for (uint16_t i = 0; i < count; i++) {
         shoal_nid nid = {sh_load16(nids.at + 2 * (size_t)i)};
-        if (!nid.v)
+        if (!sh_nid_is_peer(nid))
             continue;
         sh_registry_heard(superpeer->registry, now_ns, nid);
         sh_superpeer_shared_heard(superpeer, nid, claimed);
