@@ -7,7 +7,6 @@
 #define LOCKS_AT_ONCE 16
 /* Heartbeats and the like are always under way. */
 #define REQUESTS_MOST 8
-#define RESULTS_MOST 64 /* of one client, in room: what is answered is soon acknowledged */
 
 /* Whether chunks stand still: a batch that its source froze, and neither gave away nor thawed. */
 static bool has_frozen(const struct cw_host *host, shoal_cid *cid_out)
@@ -121,7 +120,7 @@ static const char *grown(const struct cw_world *world, const struct cw_host *hos
         return "more barriers than were created and not freed";
     if (clients > lives(world))
         return "results of more clients than there were";
-    return results > clients * RESULTS_MOST ? "more results than clients may ask for" : NULL;
+    return results > clients * SH_ONCE_WINDOW ? "more results than clients may ask for" : NULL;
 }
 
 const char *cw_leftover(const struct cw_world *world, const struct cw_host **host_out,
