@@ -13,7 +13,7 @@
 #define LEASE_SHORT_NS (4 * CW_S)
 #define LEASE_LONG_NS (100 * CW_S) /* longer than a cluster has to settle */
 #define AGAIN_NS (50 * CW_MS)
-#define GIVE_UP_TRIES 20
+#define GIVE_UP_TRIES 300
 /* Clocks differ by 2 % in all. */
 #define LEAST(ns) ((ns) - (ns) / 50)
 #define MOST(ns) ((ns) + (ns) / 40)
