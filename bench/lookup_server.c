@@ -26,7 +26,6 @@ struct server_args {
 /* Batches that are told to the superpeer. */
 struct teller {
     struct sh_caller caller;
-    uint64_t incarnation;
     uint64_t sequence;
     shoal_nid from, to;
     size_t count;
@@ -51,22 +50,6 @@ static enum shoal_err ask(struct teller *teller, sh_msg_type type, struct sh_byt
     return err;
 }
 
-static enum shoal_err incarnation_ask(struct teller *teller)
-{
-    uint8_t *answer, creator[2];
-    size_t size;
-    sh_store16(creator, teller->from.v);
-    enum shoal_err err =
-        ask(teller, SH_CLUSTER_WHO, sh_bytes_make(creator, sizeof creator), &answer, &size);
-    if (err)
-        return err;
-    bool is_good = size == SH_WHO_ANSWER_BYTES && sh_load16(answer) == 0;
-    if (is_good)
-        teller->incarnation = sh_load64(answer + 2);
-    free(answer);
-    return is_good ? SHOAL_OK : SHOAL_EPROTO;
-}
-
 static enum shoal_err batch_send(struct teller *teller)
 {
     if (!teller->count)
@@ -74,7 +57,6 @@ static enum shoal_err batch_send(struct teller *teller)
     struct sh_writer w = sh_writer_make(teller->bytes, SH_COMMIT_BYTES);
     sh_put16(&w, teller->from.v);
     sh_put16(&w, teller->to.v);
-    sh_put64(&w, teller->incarnation);
     sh_put64(&w, ++teller->sequence);
     sh_put16(&w, (uint16_t)teller->count);
     SH_ASSERT(sh_writer_ok(&w) && w.at == w.end);
@@ -124,7 +106,6 @@ static enum shoal_err layout_tell(const struct sh_lookup_shape *shape,
         layout.runs = layout.chunks * layout.percent / 100 / layout.length;
         teller->caller = sh_node_caller(peers[i]);
         teller->from = sh_node_nid(peers[i]);
-        err = incarnation_ask(teller);
         for (unsigned step = 1; step < shape->nodes && !err; step++) {
             teller->to = sh_node_nid(peers[(i + step) % shape->nodes]);
             err = target_tell(teller, &layout, step, shape->nodes - 1);

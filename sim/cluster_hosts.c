@@ -112,7 +112,7 @@ static void boot_peer(struct cw_host *host, const struct sh_env *env, const char
 {
     struct cw_world *world = host->world;
     struct sh_sim_parts parts = SH_SIM_PARTS(host);
-    sh_sim_parts_hold(&parts, env, CW_CHUNK_BYTES_MAX, CW_FAILURE_NS);
+    sh_sim_parts_hold(&parts, env, CW_CHUNK_BYTES_MAX);
     char detail[256];
     enum shoal_err err = sh_identity_open(env, "test", host->store, &host->identity, detail);
     if (err) {

@@ -55,7 +55,7 @@ void sh_sim_parts_know(const struct sh_sim_parts *parts, const struct sh_env *en
 }
 
 void sh_sim_parts_hold(const struct sh_sim_parts *parts, const struct sh_env *env,
-                       uint32_t chunk_bytes_max, uint64_t failure_ns)
+                       uint32_t chunk_bytes_max)
 {
     struct sh_store_config stored = {.bytes_max = STORE_BYTES_MAX,
                                      .chunk_bytes_max = chunk_bytes_max};
@@ -76,8 +76,7 @@ void sh_sim_parts_hold(const struct sh_sim_parts *parts, const struct sh_env *en
                                     .chunks = *parts->chunks,
                                     .locks = *parts->locks,
                                     .directory = *parts->directory,
-                                    .clock = env->clock,
-                                    .failure_ns = failure_ns};
+                                    .clock = env->clock};
     must(sh_moves_create(&moves, parts->moves));
 }
 

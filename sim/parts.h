@@ -50,7 +50,7 @@ void sh_sim_parts_know(const struct sh_sim_parts *parts, const struct sh_env *en
 /* Makes a peer's store, chunks, locks and moves. There are msg and directory; the steps are the
  * caller's. */
 void sh_sim_parts_hold(const struct sh_sim_parts *parts, const struct sh_env *env,
-                       uint32_t chunk_bytes_max, uint64_t failure_ns);
+                       uint32_t chunk_bytes_max);
 
 /* Destroys what there is, and leaves NULLs. A client's requests end with errors when msg goes, and
  * may ask the directory once more, so that one goes after it; elsewhere the directory's own

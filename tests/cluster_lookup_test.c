@@ -33,7 +33,6 @@ static shoal_cid cid_at(const struct scene *scene, unsigned creator, uint64_t at
 struct told {
     struct outcome outcome;
     shoal_nid other; /* is to be asked instead */
-    uint64_t incarnation;
 };
 
 static void on_told(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
@@ -44,12 +43,11 @@ static void on_told(struct sh_request *request, enum shoal_err err, struct sh_re
     if (err)
         return;
     told->other.v = sh_get16(payload);
-    told->incarnation = sh_reader_left(payload) == 8 ? sh_get64(payload) : 0;
 }
 
 /* Asks the superpeer of a creator until it decides: the ring may be beginning. */
-static uint64_t tell(struct scene *scene, unsigned from, shoal_nid creator, sh_msg_type type,
-                     struct sh_bytes payload)
+static void tell(struct scene *scene, unsigned from, shoal_nid creator, sh_msg_type type,
+                 struct sh_bytes payload)
 {
     struct host *host = scene->peers[from];
     struct told told = {.outcome = {.err = SHOAL_EBUSY}};
@@ -69,18 +67,6 @@ static uint64_t tell(struct scene *scene, unsigned from, shoal_nid creator, sh_m
     }
     if (told.outcome.err)
         fail_msg("seed %" PRIu64 ": the superpeer says %s", seed, shoal_err_name(told.outcome.err));
-    return told.incarnation;
-}
-
-static uint64_t incarnation_of(struct scene *scene, unsigned creator)
-{
-    uint8_t bytes[2];
-    shoal_nid nid = nid_of(scene->peers[creator]);
-    sh_store16(bytes, nid.v);
-    uint64_t incarnation =
-        tell(scene, creator, nid, SH_CLUSTER_WHO, sh_bytes_make(bytes, sizeof bytes));
-    assert_true(incarnation > 0);
-    return incarnation;
 }
 
 /* Moves some of what a peer has of one creator to another, and says so to the superpeer. */
@@ -91,7 +77,6 @@ static void batch_move(struct scene *scene, unsigned creator, unsigned from, uns
     uint16_t count = 0;
     sh_put16(&w, nid_of(scene->peers[from]).v);
     sh_put16(&w, nid_of(scene->peers[to]).v);
-    sh_put64(&w, incarnation_of(scene, creator));
     sh_put64(&w, ++scene->sequences[from]);
     uint8_t *count_at = w.at;
     sh_put16(&w, 0);
@@ -109,8 +94,8 @@ static void batch_move(struct scene *scene, unsigned creator, unsigned from, uns
     }
     sh_store16(count_at, count);
     if (count)
-        (void)tell(scene, from, nid_of(scene->peers[creator]), SH_CLUSTER_COMMIT,
-                   sh_bytes_make(bytes, (size_t)(w.at - bytes)));
+        tell(scene, from, nid_of(scene->peers[creator]), SH_CLUSTER_COMMIT,
+             sh_bytes_make(bytes, (size_t)(w.at - bytes)));
 }
 
 static void some_move(struct scene *scene, unsigned alive)

@@ -118,7 +118,7 @@ static void boot_peer(struct host *host, const struct sh_env *env, const char *a
     struct sh_world *world = host->all->world;
     struct sh_sim_parts parts = SH_SIM_PARTS(host);
     char detail[256];
-    sh_sim_parts_hold(&parts, env, 4096, FAILURE);
+    sh_sim_parts_hold(&parts, env, 4096);
     assert_int_equal(sh_identity_open(env, "test", host->store, &host->identity, detail), SHOAL_OK);
     struct sh_member_config config = {.msg = host->msg,
                                       .directory = host->directory,

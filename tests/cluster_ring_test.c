@@ -370,6 +370,103 @@ static void a_lost_disk_is_declared(void **state)
     cluster_close(&cluster);
 }
 
+/* What a peer says that it has of the chunks of 64 creators, one of each shard: a page of ten at a
+ * time. */
+struct held {
+    enum sh_claim kind;
+    uint64_t first, last;
+    unsigned pages;
+};
+
+static void on_holds(void *arg, struct sh_msg_in *in)
+{
+    struct held *held = arg;
+    shoal_cid from = {sh_get64(&in->payload)};
+    struct sh_out out;
+    unsigned creator = SH_PEER_NID_MIN;
+    while (shoal_cid_make((shoal_nid){(uint16_t)creator}, held->first).v < from.v)
+        creator++;
+    unsigned end =
+        creator + 10 < SH_PEER_NID_MIN + SH_SHARDS ? creator + 10 : SH_PEER_NID_MIN + SH_SHARDS;
+    size_t size = SH_HOLDS_ANSWER_BYTES + (end - creator) * SH_HOLDS_RANGE_BYTES;
+    held->pages++;
+    assert_int_equal(sh_msg_reply(in->msg, in->reply_to, in->type, size, &out), SHOAL_OK);
+    sh_put8(&out.w, end < SH_PEER_NID_MIN + SH_SHARDS);
+    sh_put64(&out.w, 7);
+    for (; creator < end; creator++) {
+        sh_put64(&out.w, shoal_cid_make((shoal_nid){(uint16_t)creator}, held->first).v);
+        sh_put64(&out.w, shoal_cid_make((shoal_nid){(uint16_t)creator}, held->last).v);
+        sh_put8(&out.w, (uint8_t)held->kind);
+    }
+    sh_msg_end(in->msg, &out);
+}
+
+/* Asserts who has chunk `local` of a creator of each shard that was lost, or why nobody is named. Of
+ * the first two creators, which are up, the chunks are there that nobody else has. */
+static void assert_located(struct host *asker, uint64_t lost, uint64_t local, enum shoal_err err,
+                           shoal_nid owner)
+{
+    for (unsigned i = 2; i < SH_SHARDS; i++) {
+        shoal_nid creator = {(uint16_t)(SH_PEER_NID_MIN + i)};
+        if (!(lost >> sh_arc_shard(creator) & 1))
+            continue;
+        struct outcome outcome = {.err = SHOAL_EUNREACHABLE};
+        for (unsigned at = 0; at < 40 && outcome.err == SHOAL_EUNREACHABLE; at++) {
+            run_for(asker->cluster, S / 4);
+            outcome = locate(asker, shoal_cid_make(creator, local));
+        }
+        assert_int_equal(outcome.err, err);
+        assert_true(err || outcome.nid.v == owner.v);
+    }
+}
+
+/* Where the chunks of a lost shard are, the peers say. Of what nobody has named, one that has failed
+ * may still speak: until then the shard is not known. What a peer serves goes before what another one
+ * may have given away. */
+static void peers_say_what_they_have(void **state)
+{
+    (void)state;
+    static struct cluster cluster;
+    struct host *peer, *client;
+    cluster_open(&cluster, 3, true);
+    members_start(&cluster, &peer, &client);
+    struct host *failing = host_start(host_add(&cluster, PEER));
+    assert_joined(&cluster, 20 * S);
+    struct held held = {SH_CLAIM_SERVES, 10, 19, 0}, late = {SH_CLAIM_FROZEN, 15, 29, 0};
+    sh_msg_handler_set(peer->msg, SH_CLUSTER_HOLDS, SH_MSG_INLINE, on_holds, &held);
+    sh_msg_handler_set(failing->msg, SH_CLUSTER_HOLDS, SH_MSG_INLINE, on_holds, &late);
+    run_for(&cluster, 5 * S);
+    shoal_nid first = nid_of(&cluster.hosts[0]), second = nid_of(&cluster.hosts[1]);
+    shoal_nid last = nid_of(failing);
+    assert_true(leave_the_first_alone(&cluster, client));
+    assert_seen(&cluster, first, SH_NODE_FAILED, 20 * S);
+    run_for(&cluster, 5 * S);
+    const struct sh_report *report = report_of(client, second);
+    uint64_t lost = 0;
+    for (unsigned i = 0; report && i < SH_SHARDS; i++)
+        lost |= (uint64_t)sh_report_waits(report, i) << i;
+    assert_true(lost);
+    assert_int_equal(held.pages, 0); /* of shards that no operator gave up nobody is asked */
+    sh_world_partition(cluster.world, UINT64_C(1) << failing->node, 7, false);
+    run_for(&cluster, 10 * S); /* it has failed */
+    assert_int_equal(declare_lost(client, second, 1), SHOAL_OK);
+    run_for(&cluster, 5 * S);
+    assert_true(held.pages >= 7 && !late.pages);
+    assert_located(peer, lost, 15, SHOAL_OK, nid_of(peer));
+    assert_located(peer, lost, 25, SHOAL_EFAILED, SHOAL_NID_NONE);
+    sh_world_heal(cluster.world);
+    assert_seen(&cluster, last, SH_NODE_UP, 20 * S);
+    run_for(&cluster, 5 * S);
+    assert_true(late.pages >= 7);
+    assert_located(peer, lost, 15, SHOAL_OK, nid_of(peer));
+    assert_located(peer, lost, 25, SHOAL_OK, last);
+    assert_located(peer, lost, 35, SHOAL_ENOCHUNK, SHOAL_NID_NONE);
+    report = report_of(client, second);
+    for (unsigned i = 0; report && i < SH_SHARDS; i++)
+        assert_true(report->shards[i].is_known);
+    cluster_close(&cluster);
+}
+
 int main(void)
 {
     test_logs_set();
@@ -377,7 +474,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_outlive_superpeers),  cmocka_unit_test(a_replaced_superpeer_is_back),
         cmocka_unit_test(all_superpeers_are_killed), cmocka_unit_test(names_without_disks),
-        cmocka_unit_test(a_lost_disk_is_declared),
+        cmocka_unit_test(a_lost_disk_is_declared),   cmocka_unit_test(peers_say_what_they_have),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

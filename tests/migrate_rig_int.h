@@ -428,7 +428,7 @@ static void boot_superpeer(struct host *host, const struct sh_env *env)
 static void boot_peer(struct host *host, const struct sh_env *env, const char *address)
 {
     struct sh_sim_parts parts = SH_SIM_PARTS(host);
-    sh_sim_parts_hold(&parts, env, CHUNK_BYTES_MAX, FAILURE);
+    sh_sim_parts_hold(&parts, env, CHUNK_BYTES_MAX);
     /* All that is about chunks, as in a whole node. */
     for (unsigned operation = 0; operation < 256; operation++)
         sh_msg_leased_set(host->msg, SH_MSG_TYPE(2, operation), true);

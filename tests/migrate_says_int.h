@@ -135,6 +135,25 @@ static bool serves(unsigned host, shoal_cid cid)
                             &lid) == SHOAL_OK;
 }
 
+struct coming {
+    unsigned host;
+    shoal_cid cid;
+};
+
+static bool has_come(void *arg)
+{
+    const struct coming *coming = arg;
+    (void)watch(&world);
+    return serves(coming->host, coming->cid);
+}
+
+/* Whether a host serves a chunk, or soon does: its source's job may be over a message earlier. */
+static bool comes_to(unsigned host, shoal_cid cid)
+{
+    struct coming coming = {host, cid};
+    return sh_world_run_until(world.sim, has_come, &coming, sh_world_now(world.sim) + 2 * S);
+}
+
 /* --- A superpeer that says what it is told ---------------------------------------------------- */
 
 static struct {
@@ -145,8 +164,21 @@ static struct {
     unsigned commits;
     bool is_same;           /* all of them were of that one */
     bool each;              /* `times` is once for each batch */
-    enum shoal_err resolve; /* what RESOLVE is answered with; OK: committed */
+    enum shoal_err resolve; /* what RESOLVE is answered with; OK: committed, ECANCELED: aborted */
+    bool keeps;             /* COMMIT is not answered, but `kept` */
+    struct sh_reply_to kept;
 } says;
+
+/* Says that a batch is committed. */
+static void commit_answer(struct sh_reply_to to)
+{
+    struct sh_msg *msg = world.hosts[0].msg;
+    struct sh_out out;
+    if (sh_msg_reply(msg, to, SH_CLUSTER_COMMIT, 2, &out))
+        return;
+    sh_put16(&out.w, 0);
+    sh_msg_end(msg, &out);
+}
 
 static void on_commit(void *arg, struct sh_msg_in *in)
 {
@@ -154,7 +186,6 @@ static void on_commit(void *arg, struct sh_msg_in *in)
     uint64_t sequence = 0;
     (void)sh_get16(&in->payload);
     (void)sh_get16(&in->payload);
-    (void)sh_get64(&in->payload);
     sequence = sh_get64(&in->payload);
     if (!says.commits++)
         says.sequence = sequence;
@@ -168,28 +199,27 @@ static void on_commit(void *arg, struct sh_msg_in *in)
         says.times--;
         err = says.commit;
     }
-    struct sh_out out;
-    if (err) {
+    if (says.keeps)
+        says.kept = in->reply_to;
+    else if (err)
         sh_msg_reply_error(in->msg, in->reply_to, in->type, err, NULL);
-    } else if (!sh_msg_reply(in->msg, in->reply_to, in->type, 2, &out)) {
-        sh_put16(&out.w, 0);
-        sh_msg_end(in->msg, &out);
-    }
+    else
+        commit_answer(in->reply_to);
 }
 
-/* Whatever it is about was committed, or nobody knows any more. */
+/* The same about each batch, as the test has said. */
 static void on_resolve(void *arg, struct sh_msg_in *in)
 {
     struct sh_out out;
     (void)arg;
-    if (says.resolve) {
+    if (says.resolve && says.resolve != SHOAL_ECANCELED) {
         sh_msg_reply_error(in->msg, in->reply_to, in->type, says.resolve, NULL);
         return;
     }
     if (sh_msg_reply(in->msg, in->reply_to, in->type, 3, &out))
         return;
     sh_put16(&out.w, 0);
-    sh_put8(&out.w, 1);
+    sh_put8(&out.w, says.resolve == SHOAL_OK);
     sh_msg_end(in->msg, &out);
 }
 
@@ -200,7 +230,7 @@ static void says_set(enum shoal_err commit, unsigned times, enum shoal_err final
     says.finally = finally;
     says.commits = 0;
     says.is_same = true;
-    says.each = false;
+    says.each = says.keeps = false;
     says.resolve = SHOAL_OK;
     sh_msg_handler_set(world.hosts[0].msg, SH_CLUSTER_COMMIT, SH_MSG_INLINE, on_commit, NULL);
     sh_msg_handler_set(world.hosts[0].msg, SH_CLUSTER_RESOLVE, SH_MSG_INLINE, on_resolve, NULL);
@@ -217,6 +247,7 @@ static bool has_been_asked(void *arg)
 static void move_undecided(unsigned from, unsigned to, unsigned chunk)
 {
     says_set(SHOAL_EBUSY, UINT32_MAX, SHOAL_EBUSY);
+    says.resolve = SHOAL_EBUSY;
     (void)move_begin(from, to, chunk, chunk, 0);
     assert_true(sh_world_run_until(world.sim, has_been_asked, NULL, sh_world_now(world.sim) + S));
 }

@@ -90,20 +90,11 @@ static void explain(const struct sh_move_job *job)
         sh_client_detail_set(job->target.v ? "no room is left on node %u" : "no peer has room left",
                              job->target.v);
     else if (job->err == SHOAL_EBUSY && job->why == SH_MOVE_STAYS_UNDECIDED)
-        sh_client_detail_set("chunk %u:%" PRIu64 " and others came to the node, but neither the "
-                             "node they came from nor a superpeer says whether for good: drain "
-                             "again when that node, or another peer at its address, is up, and "
-                             "the superpeers agree (shoal status)",
-                             shoal_cid_creator(job->stays).v, shoal_cid_local(job->stays));
-    else if (job->err == SHOAL_EBUSY && job->why == SH_MOVE_STAYS_UNTOLD)
-        sh_client_detail_set("node %u has not heard that it has chunks of this node: drain again "
-                             "when it is back; only if it never will be, stop this node",
-                             job->target.v);
-    else if (job->err == SHOAL_EBUSY && job->why == SH_MOVE_STAYS_UNHEARD)
-        sh_client_detail_set("node %u does not know yet that chunks of it came to this node: drain "
-                             "again when it, or another peer at its address, is up; only if it "
-                             "never will be, stop this node",
-                             job->target.v);
+        sh_client_detail_set(
+            "chunk %u:%" PRIu64 " and others came to the node, but no superpeer says "
+            "whether for good: drain again when the superpeers agree, and no shard "
+            "waits for a peer (shoal status)",
+            shoal_cid_creator(job->stays).v, shoal_cid_local(job->stays));
     else if (job->err == SHOAL_EBUSY && job->why == SH_MOVE_STAYS_LOCKED)
         sh_client_detail_set("chunk %u:%" PRIu64 " can't be moved: its lock is an owner's who told "
                              "no number, and was not released",

@@ -127,33 +127,21 @@
  * to be asked instead, and then zeros:
  *
  * COMMIT     from a batch's source (from another: EINVAL) to the superpeer of its creator
- *   request  u16 source, u16 target, u64 incarnation, u64 sequence, u16 count, then count times u64
- *            first, u64 last chunk ID
+ *   request  u16 source, u16 target, u64 sequence, u16 count, then count times u64 first, u64 last
+ *            chunk ID
  *   answer   committed, now or before
  *   errors   of a batch that never will be: ECANCELED, ENOTOWNER (the source does not own all of
  *            it), ENONODE (the target is not up), ELIMIT (too many ranges). Nothing was decided:
- *            EDIFFERS (another incarnation), EBUSY (it is not known yet what the nodes hold),
- *            EROLE (another arc). ETIMEOUT: nobody knows
- * RESOLVE    from a batch's target, which has not heard what became of it; as COMMIT, of which the
- *            first run is looked at. A batch that was not committed yet is aborted
+ *            EBUSY (it is not known yet what the nodes hold), EROLE (another arc). ETIMEOUT: nobody
+ *            knows
+ * RESOLVE    from a batch's target, which has not heard what became of it; as COMMIT. A batch that was
+ *            not committed yet is aborted
  *   answer   u8: 1 committed, 0 aborted
- *   errors   EDIFFERS (decided by an incarnation before), EBUSY, EROLE, ETIMEOUT; EINVAL: of
- *            another
- * CLAIM      from the target of a batch that was committed, or the source of one that was not,
- *            which has left it out of an answer to HOLDS as it did not know that
- *   request  as of COMMIT, with itself as source and target (else EINVAL), incarnation 0, and the
- *            sequence as in HOLDS
- *   answer   that it has the chunks is noted, or there is no room for that
- *   errors   EBUSY (also: what came of its last batch it has not heard), EROLE, ETIMEOUT
- * WHO        u16 creator
- *   answer   u64 incarnation of what is known of its chunks
+ *   errors   EBUSY, EROLE, ETIMEOUT, ELIMIT; EINVAL: of another
  * HOLDS      from a superpeer to a peer, after all that was known of a shard is lost
- *   request  u64 chunk ID to begin at, u16 first, u16 last node ID of the arc
- *   answer   u8 flags (1: there is more, 2: batches were left out, or are to be claimed, 4: also
- *            such whose other node is not up), u64 sequence of the peer's last batch of which it
- *            knows what came of it, ranges of chunks that nodes of the arc created: u64 first,
- *            u64 last, u16 who has them: the peer itself, or of its own chunks the node that
- *            has them from it
+ *   request  u64 chunk ID to begin at
+ *   answer   u8 whether there is more, u64 sequence of the peer's last batch, ranges, ascending: u64
+ *            first, u64 last, u8 kind (enum sh_claim, metadata.h)
  */
 #ifndef SH_CLUSTER_PROTO_H
 #define SH_CLUSTER_PROTO_H
@@ -187,9 +175,7 @@
 #define SH_CLUSTER_REFUSED SH_MSG_TYPE(SH_MODULE_CLUSTER, 39)
 #define SH_CLUSTER_COMMIT SH_MSG_TYPE(SH_MODULE_CLUSTER, 40)
 #define SH_CLUSTER_RESOLVE SH_MSG_TYPE(SH_MODULE_CLUSTER, 41)
-#define SH_CLUSTER_WHO SH_MSG_TYPE(SH_MODULE_CLUSTER, 42)
 #define SH_CLUSTER_HOLDS SH_MSG_TYPE(SH_MODULE_CLUSTER, 43)
-#define SH_CLUSTER_CLAIM SH_MSG_TYPE(SH_MODULE_CLUSTER, 44)
 #define SH_CLUSTER_REFERS SH_MSG_TYPE(SH_MODULE_CLUSTER, 45)
 
 enum sh_ask_kind {
@@ -232,15 +218,10 @@ enum sh_ask_kind {
 #define SH_TREE_ANSWER_BYTES 3
 #define SH_TREE_RANGES_MAX 512 /* in an answer */
 #define SH_VIEW_GET_BYTES 8
-#define SH_COMMIT_BYTES 22 /* and 16 for each run */
-#define SH_WHO_BYTES 2
-#define SH_WHO_ANSWER_BYTES 10
-#define SH_HOLDS_BYTES 12
-#define SH_HOLDS_MORE 1
-#define SH_HOLDS_LEFT_OUT 2
-#define SH_HOLDS_ALONE 4
+#define SH_COMMIT_BYTES 14 /* and 16 for each run */
+#define SH_HOLDS_BYTES 8
 #define SH_HOLDS_ANSWER_BYTES 9
-#define SH_HOLDS_RANGE_BYTES 18
+#define SH_HOLDS_RANGE_BYTES 17
 #define SH_PING_BYTES 2
 #define SH_FORGET_BYTES 2
 #define SH_REFERS_BYTES 2        /* and 2 for each node */

@@ -95,37 +95,11 @@ bool sh_metadata_is_known(const struct sh_metadata *metadata, unsigned number)
     return metadata->shards[number].is_known;
 }
 
-bool sh_metadata_is_whole(const struct sh_metadata *metadata, unsigned number)
-{
-    SH_ASSERT(number < SH_SHARDS);
-    const struct sh_metadata_shard *shard = &metadata->shards[number];
-    return shard->is_known && !shard->is_partial;
-}
-
-bool sh_metadata_is_short(const struct sh_metadata *metadata, unsigned number)
-{
-    SH_ASSERT(number < SH_SHARDS);
-    return metadata->shards[number].is_short;
-}
-
-/* What was not found room for is asked for again with the rest, once all are asked again. */
-static enum shoal_err known_set(struct sh_metadata_shard *shard, uint8_t condition, uint64_t missed)
-{
-    if (condition && shard->is_short)
-        return SHOAL_ELIMIT;
-    if (condition && missed != shard->missed)
-        return SHOAL_EBUSY;
-    shard->is_short = false;
-    shard->is_known = condition;
-    shard->is_partial = condition == SH_METADATA_PARTIAL;
-    return SHOAL_OK;
-}
-
 static struct sh_metadata_result restored(struct sh_metadata_shard *shard, uint64_t incarnation)
 {
     sh_metadata_moves_clear(shard);
     incarnation_set(shard, incarnation);
-    shard->is_known = shard->is_partial = shard->is_short = false;
+    shard->is_known = false;
     return (struct sh_metadata_result){.err = SHOAL_OK};
 }
 
@@ -141,8 +115,8 @@ static struct sh_metadata_result carry_out(struct sh_metadata_shard *shard,
     case SH_METADATA_RESTORED:
         return restored(shard, update->sequence);
     case SH_METADATA_KNOWN:
-        return (struct sh_metadata_result){
-            .err = known_set(shard, update->condition, update->sequence)};
+        shard->is_known = true;
+        return (struct sh_metadata_result){.err = SHOAL_OK};
     default:
         return sh_metadata_service_apply(shard, update);
     }
@@ -170,16 +144,14 @@ bool sh_metadata_is_batch(uint8_t kind)
            kind == SH_METADATA_CLAIM;
 }
 
-/* MOVE, REFUSE, RESOLVE, CLAIM: u16 from, u16 to, u64 sequence, u16 count, runs. KNOWN: u8
- * condition, u64 sequence. RESTORED: u64 sequence. Before all of them, and of those in metadata_services.c, u8 kind. */
+/* MOVE, REFUSE, RESOLVE, CLAIM: u16 from, u16 to (CLAIM: condition), u64 sequence, u16 count, runs.
+ * KNOWN: nothing. RESTORED: u64 sequence. Before all of them, and of those in metadata_services.c, u8
+ * kind. */
 void sh_metadata_update_put(struct sh_writer *w, const struct sh_metadata_update *update)
 {
     sh_put8(w, update->kind);
-    if (update->kind == SH_METADATA_KNOWN) {
-        sh_put8(w, update->condition);
-        sh_put64(w, update->sequence);
+    if (update->kind == SH_METADATA_KNOWN)
         return;
-    }
     if (update->kind == SH_METADATA_RESTORED) {
         sh_put64(w, update->sequence);
         return;
@@ -189,7 +161,7 @@ void sh_metadata_update_put(struct sh_writer *w, const struct sh_metadata_update
         return;
     }
     sh_put16(w, update->from.v);
-    sh_put16(w, update->to.v);
+    sh_put16(w, update->kind == SH_METADATA_CLAIM ? update->condition : update->to.v);
     sh_put64(w, update->sequence);
     sh_put16(w, (uint16_t)update->count);
     for (size_t i = 0; i < update->count; i++) {
@@ -203,26 +175,32 @@ bool sh_metadata_is_peer(shoal_nid nid)
     return nid.v >= SH_PEER_NID_MIN && nid.v <= SH_PEER_NID_MAX;
 }
 
-/* A CLAIM has no number, and may be about what the node has itself; of what it gave away it must
- * be the creator. */
+/* Only a creator has given its chunks away. */
 static bool is_claim_good(const struct sh_metadata_update *update)
 {
-    return update->from.v == update->to.v ||
-           update->from.v == shoal_cid_creator(update->runs[0].first).v;
+    bool gave = update->condition == SH_CLAIM_GAVE;
+    return update->condition >= SH_CLAIM_SERVES && update->condition <= SH_CLAIM_FROZEN &&
+           (!update->count || !gave ||
+            update->from.v == shoal_cid_creator(update->runs[0].first).v);
+}
+
+static bool is_batch_good(const struct sh_metadata_update *update)
+{
+    return sh_metadata_is_peer(update->to) && update->from.v != update->to.v && update->sequence &&
+           update->count;
 }
 
 static bool batch_get(struct sh_reader *r, struct sh_metadata_update *update)
 {
     bool is_claim = update->kind == SH_METADATA_CLAIM;
     update->from.v = sh_get16(r);
-    update->to.v = sh_get16(r);
+    uint16_t other = sh_get16(r);
+    update->to.v = is_claim ? 0 : other;
+    update->condition = is_claim && other <= SH_CLAIM_FROZEN ? (uint8_t)other : 0;
     update->sequence = sh_get64(r);
     update->count = sh_get16(r);
     if (!sh_reader_ok(r) || !sh_metadata_is_peer(update->from) ||
-        !sh_metadata_is_peer(update->to) || update->sequence > UINT64_MAX >> 1 || !update->count ||
-        update->count > SH_METADATA_RUNS_MAX ||
-        (!is_claim && (update->from.v == update->to.v || !update->sequence)) ||
-        (update->kind == SH_METADATA_RESOLVE && update->count > 1))
+        update->count > SH_METADATA_RUNS_MAX)
         return false;
     for (size_t i = 0; i < update->count; i++) {
         struct sh_metadata_run *run = &update->runs[i];
@@ -235,7 +213,7 @@ static bool batch_get(struct sh_reader *r, struct sh_metadata_update *update)
              (run->first.v <= run[-1].last.v || shoal_cid_creator(run[-1].first).v != creator.v)))
             return false;
     }
-    return !is_claim || is_claim_good(update);
+    return is_claim ? is_claim_good(update) : is_batch_good(update);
 }
 
 enum shoal_err sh_metadata_update_get_any(struct sh_bytes bytes,
@@ -254,9 +232,6 @@ enum shoal_err sh_metadata_update_get_any(struct sh_bytes bytes,
         is_good = batch_get(&r, update_out);
         break;
     case SH_METADATA_KNOWN:
-        update_out->condition = sh_get8(&r);
-        update_out->sequence = sh_get64(&r);
-        is_good = update_out->condition <= SH_METADATA_PARTIAL;
         break;
     case SH_METADATA_RESTORED:
         update_out->sequence = sh_get64(&r);
@@ -272,8 +247,9 @@ enum shoal_err sh_metadata_update_get(struct sh_bytes bytes, unsigned shard,
                                       struct sh_metadata_update *update_out)
 {
     enum shoal_err err = sh_metadata_update_get_any(bytes, update_out);
-    bool is_of_any =
-        update_out->kind == SH_METADATA_KNOWN || update_out->kind == SH_METADATA_RESTORED;
+    bool is_of_any = update_out->kind == SH_METADATA_KNOWN ||
+                     update_out->kind == SH_METADATA_RESTORED ||
+                     (update_out->kind == SH_METADATA_CLAIM && !update_out->count);
     if (!err && !is_of_any && sh_metadata_shard(update_out) != shard)
         err = SHOAL_EPROTO;
     return err;

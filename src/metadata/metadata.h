@@ -15,8 +15,9 @@
  * shard's owner finds out before it orders an update.
  *
  * Migrations go in batches, each with a source, a target and a sequence number that rises by
- * source. A batch is committed or aborted, once; each question about it gets the same answer. The
- * last one of each source is remembered, since a source has one batch under way at a time.
+ * source. A batch is committed or aborted, once; each question about it gets the same answer. Of each
+ * source the number of the last one is remembered; which it was, the ranges tell, since neither source
+ * nor target does anything with the chunks before it knows.
  *
  * Updates of names, barriers and scratch are done once: a caller numbers them, and a repetition of
  * its last one is answered from its completion record. A record is dropped when
@@ -29,10 +30,10 @@
  *
  * A shard whose replicas were all lost begins again, with another *incarnation*: from an old copy
  * (RESTORED) or empty, and from what the nodes say that they have (CLAIM). Until all have said it, the
- * shard is not *known*: that a chunk was moved nowhere can't be told then.
+ * shard is not *known*: that a chunk was moved nowhere can't be told, and no batch is decided about.
  *
  * Memory: sources, ranges, names and scratch are items of one ordered map (map_int.h). A name takes
- * 16 bytes beside its own, a range 18, a source 26; pages of the map are 69 % full after insertions
+ * 16 bytes beside its own, a range 18, a source 18; pages of the map are 69 % full after insertions
  * in no order, so a name of 16 bytes takes 46 bytes then, and 32 after a restore. At most
  * SH_METADATA_NAMES_MAX names, which is 2^24 in all, and SH_METADATA_RANGES_MAX ranges that
  * migrations make. The dedup table takes 12 KiB; barriers and scratch take what their limits say:
@@ -66,8 +67,6 @@
 /* Of one update. */
 #define SH_METADATA_BYTES_MAX (15 + 16 * SH_METADATA_RUNS_MAX)
 
-#define SH_METADATA_PARTIAL 2
-
 struct sh_metadata;
 
 enum sh_metadata_kind {
@@ -84,15 +83,20 @@ enum sh_metadata_kind {
     SH_METADATA_BARRIER_SIGN, /* a member has come */
     SH_METADATA_BARRIER_OFF,  /* it does not want to wait any more */
     SH_METADATA_BARRIER_GONE, /* it was not heard any more; the shard's owner alone says so */
-    SH_METADATA_CLAIM = 16,   /* after a loss: what a node has, or gave away of its own */
-    /* condition: 1, all have said what they have; 0, that is not so; SH_METADATA_PARTIAL, all that
-     * are up have, and who had failed is to be asked when it is back, whoever owns the shard then.
-     */
-    SH_METADATA_KNOWN,
+    /* After a loss, a node's word about its chunks, of the kind `condition` (SH_CLAIM_*), and the last
+     * batch that it has begun. */
+    SH_METADATA_CLAIM = 16,
+    SH_METADATA_KNOWN, /* all have said what they have */
     /* The state is an old copy, since all replicas were lost: it gets the incarnation `sequence`.
      * Names, barriers and scratch stay; where chunks are, and what became of batches, the nodes are
      * to say anew. */
     SH_METADATA_RESTORED,
+};
+
+enum sh_claim {
+    SH_CLAIM_SERVES = 1, /* the node serves them */
+    SH_CLAIM_GAVE,       /* it created them, and gave them away */
+    SH_CLAIM_FROZEN,     /* it has them, and does not know whether a batch of them was committed */
 };
 
 enum sh_name_condition {
@@ -108,11 +112,8 @@ struct sh_metadata_run {
 
 struct sh_metadata_update {
     uint8_t kind, condition;
-    /* MOVE, REFUSE, RESOLVE; CLAIM: who says it and who has them, of which one says that of itself,
-     * or of what it created. */
-    shoal_nid from, to;
-    /* MOVE, REFUSE, RESOLVE, RESTORED: not 0; KNOWN: sh_metadata_missed as it was;
-     * CLAIM: the last batch of `from` of which it had heard what came of it when it said so. */
+    shoal_nid from, to; /* MOVE, REFUSE, RESOLVE; CLAIM: from, who says it */
+    /* MOVE, REFUSE, RESOLVE, RESTORED: not 0; CLAIM: the last batch of `from`, or 0. */
     uint64_t sequence;
     shoal_cid cid;        /* NAME */
     shoal_cid expected;   /* with SH_NAME_CURRENT */
@@ -128,18 +129,15 @@ struct sh_metadata_update {
     uint8_t flags;         /* NEW: SH_BARRIER_SURVIVORS or 0 */
     uint64_t member;       /* SIGN, OFF, GONE */
     uint64_t round;        /* OFF, GONE */
-    /* In rising order, all of one creator, 1 to SH_METADATA_RUNS_MAX; RESOLVE: the batch's first.
-     */
+    /* In rising order, all of one creator, 1 to SH_METADATA_RUNS_MAX; CLAIM: or none. */
     size_t count;
     struct sh_metadata_run runs[SH_METADATA_RUNS_MAX];
 };
 
 /* What came of an update. All: ENOMEM, only where sh_metadata_reserve was not called.
- * MOVE: ECANCELED, it was aborted, or is older than the source's last one; ENOTOWNER, the source
- * does not own all of it; ELIMIT, too many ranges (the last two abort it). CLAIM: ELIMIT,
- * and the shard will not be known; EBUSY, the node has not heard what came of its last batch: it
- * is to be asked again. KNOWN: ELIMIT, a claim had no room; EBUSY, one came too early since it
- * was ordered, and is to be asked for again.
+ * MOVE, REFUSE: ECANCELED, it was aborted; ENOTOWNER, the source does not own all of it; ELIMIT, too
+ * many ranges; ENONODE, REFUSE (the last three abort it). RESOLVE: ELIMIT, too many ranges. CLAIM:
+ * ELIMIT, too many ranges: the shard must not be called known; ECANCELED, the shard is known.
  * NAME, UNNAME: as the condition says; ELIMIT, too many names.
  * SCRATCH: ENONAME; ELIMIT, the shard's bound. BARRIER: metadata_barriers.h.
  * All that have a caller: ECANCELED, it is older than the caller's last one. Of a caller that is
@@ -170,7 +168,7 @@ SHOAL_NODISCARD enum shoal_err sh_metadata_update_get(struct sh_bytes bytes, uns
 /* The same, of whichever shard. */
 SHOAL_NODISCARD enum shoal_err sh_metadata_update_get_any(struct sh_bytes bytes,
                                                           struct sh_metadata_update *update_out);
-/* The shard of an update; not of KNOWN and RESTORED, which are of any. */
+/* The shard of an update; not of KNOWN, RESTORED and a CLAIM without runs, which are of any. */
 unsigned sh_metadata_shard(const struct sh_metadata_update *update);
 
 /* Sees to it that apply will not lack memory for an update, whatever the updates do that were
@@ -191,17 +189,6 @@ void sh_metadata_begin(struct sh_metadata *metadata, unsigned shard, uint64_t in
 /* 0: the shard was not begun here. */
 uint64_t sh_metadata_incarnation(const struct sh_metadata *metadata, unsigned shard);
 bool sh_metadata_is_known(const struct sh_metadata *metadata, unsigned shard);
-/* Known, and not but for nodes that had failed. */
-bool sh_metadata_is_whole(const struct sh_metadata *metadata, unsigned shard);
-/* How many claims came too early (CLAIM: EBUSY), in all. */
-uint64_t sh_metadata_missed(const struct sh_metadata *metadata, unsigned shard);
-/* Whether a claim had no room since all were to be asked. */
-bool sh_metadata_is_short(const struct sh_metadata *metadata, unsigned shard);
-/* Whether anything was decided, or claimed, that a node is the source of. */
-bool sh_metadata_has_source(const struct sh_metadata *metadata, unsigned shard, shoal_nid nid);
-
-/* The sequence of a source's last batch that was decided about, if it was committed; else 0. */
-uint64_t sh_metadata_committed(const struct sh_metadata *metadata, unsigned shard, shoal_nid nid);
 
 /* How much of a shard refers to a peer: names of chunks that it created, and ranges of chunks that
  * are with another node than their creator, of which it is the one or the other. */

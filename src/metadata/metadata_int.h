@@ -3,7 +3,7 @@
  * Sources, ranges, names and scratch are items of one ordered map (map_int.h), whose keys begin
  * with their kind; barriers and completion records have tables of their own:
  *
- *   SOURCE    node, big-endian (2 bytes)       u64 decided, u64 before
+ *   SOURCE    node, big-endian (2 bytes)       u64 last, the last batch that was decided about
  *   RANGE     first chunk ID, big-endian (8)   u16 owner, up to the next range of that creator. Of
  * a creator with moved chunks all IDs are in ranges NAME      the name                         u64
  * chunk ID SCRATCH   the key                          the value */
@@ -21,12 +21,6 @@ enum sh_metadata_item {
     SH_ITEM_NAME,
     SH_ITEM_SCRATCH,
     SH_ITEM_KINDS,
-};
-
-/* What was decided about a source's batches. */
-struct sh_metadata_source {
-    uint64_t decided; /* the last batch's sequence << 1 | whether it was committed */
-    uint64_t before;  /* bit n: whether the batch whose sequence is lower by 1 + n was */
 };
 
 /* A completion record: the result of a caller's last update. */
@@ -47,9 +41,7 @@ struct sh_metadata_need {
 struct sh_metadata_shard {
     struct sh_cells *cells; /* of all shards */
     uint64_t incarnation;
-    bool is_known, is_partial;
-    bool is_short;   /* a CLAIM had no room: it can't be known what is where */
-    uint64_t missed; /* CLAIMs that came too early: their nodes are asked again */
+    bool is_known;
     struct sh_map items;
     size_t counts[SH_ITEM_KINDS]; /* of items */
     size_t scratch_bytes;         /* keys and values */
@@ -123,9 +115,6 @@ struct sh_metadata_result sh_metadata_move_apply(struct sh_metadata_shard *shard
                                                  const struct sh_metadata_update *update);
 /* Forgets where chunks are, and what was decided about batches. */
 void sh_metadata_moves_clear(struct sh_metadata_shard *shard);
-/* False: nothing was decided or claimed that the node is the source of. */
-bool sh_metadata_source_get(const struct sh_metadata_shard *shard, shoal_nid nid,
-                            struct sh_metadata_source *source_out);
 
 /* metadata_refs.c. ENOMEM: an update, or an item, must not be taken. Room once made stays. */
 SHOAL_NODISCARD enum shoal_err sh_metadata_refs_grow(struct sh_metadata_shard *shard, size_t room);

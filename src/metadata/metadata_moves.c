@@ -16,46 +16,18 @@ static shoal_cid last_of(shoal_nid creator)
 
 /* --- Sources --------------------------------------------------------------------------------- */
 
-uint64_t sh_metadata_missed(const struct sh_metadata *metadata, unsigned number)
+/* Notes that a batch of a source is decided about. False: that one, or a later one, was before. */
+static bool decide(struct sh_metadata_shard *shard, shoal_nid source, uint64_t sequence)
 {
-    SH_ASSERT(number < SH_SHARDS);
-    return metadata->shards[number].missed;
-}
-
-bool sh_metadata_source_get(const struct sh_metadata_shard *shard, shoal_nid nid,
-                            struct sh_metadata_source *source_out)
-{
-    const uint8_t key[2] = {(uint8_t)(nid.v >> 8), (uint8_t)nid.v};
-    struct sh_bytes value;
-    if (!sh_metadata_item_get(shard, SH_ITEM_SOURCE, sh_bytes_make(key, 2), &value))
+    const uint8_t key[2] = {(uint8_t)(source.v >> 8), (uint8_t)source.v};
+    uint8_t value[8];
+    struct sh_bytes last;
+    if (sh_metadata_item_get(shard, SH_ITEM_SOURCE, sh_bytes_make(key, 2), &last) &&
+        sh_load64(last.at) >= sequence)
         return false;
-    *source_out = (struct sh_metadata_source){sh_load64(value.at), sh_load64(value.at + 8)};
+    sh_store64(value, sequence);
+    sh_metadata_item_put(shard, SH_ITEM_SOURCE, sh_bytes_make(key, 2), sh_bytes_make(value, 8));
     return true;
-}
-
-static void source_put(struct sh_metadata_shard *shard, shoal_nid nid,
-                       const struct sh_metadata_source *source)
-{
-    const uint8_t key[2] = {(uint8_t)(nid.v >> 8), (uint8_t)nid.v};
-    uint8_t value[16];
-    sh_store64(value, source->decided);
-    sh_store64(value + 8, source->before);
-    sh_metadata_item_put(shard, SH_ITEM_SOURCE, sh_bytes_make(key, 2), sh_bytes_make(value, 16));
-}
-
-bool sh_metadata_has_source(const struct sh_metadata *metadata, unsigned number, shoal_nid nid)
-{
-    SH_ASSERT(number < SH_SHARDS);
-    struct sh_metadata_source source;
-    return sh_metadata_source_get(&metadata->shards[number], nid, &source);
-}
-
-uint64_t sh_metadata_committed(const struct sh_metadata *metadata, unsigned number, shoal_nid nid)
-{
-    SH_ASSERT(number < SH_SHARDS);
-    struct sh_metadata_source source = {0};
-    (void)sh_metadata_source_get(&metadata->shards[number], nid, &source);
-    return source.decided & 1 ? source.decided >> 1 : 0;
 }
 
 /* --- Moved chunks ---------------------------------------------------------------------------- */
@@ -134,8 +106,8 @@ static void set(struct sh_metadata_shard *shard, shoal_cid first, shoal_cid last
 static enum shoal_err room_make(struct sh_metadata_shard *shard,
                                 const struct sh_metadata_update *update)
 {
-    size_t most =
-        update->kind == SH_METADATA_CLAIM ? SH_METADATA_CLAIMS_MAX : SH_METADATA_RANGES_MAX;
+    bool is_move = update->kind == SH_METADATA_MOVE;
+    size_t most = is_move ? SH_METADATA_RANGES_MAX : SH_METADATA_CLAIMS_MAX;
     if (shard->counts[SH_ITEM_RANGE] + 2 * update->count + 1 > most)
         return SHOAL_ELIMIT;
     struct sh_range whole = find(shard, update->runs[0].first);
@@ -144,11 +116,11 @@ static enum shoal_err room_make(struct sh_metadata_shard *shard,
 }
 
 static enum shoal_err runs_give(struct sh_metadata_shard *shard,
-                                const struct sh_metadata_update *update)
+                                const struct sh_metadata_update *update, shoal_nid from)
 {
     for (size_t i = 0; i < update->count; i++) {
         struct sh_range range = find(shard, update->runs[i].first);
-        if (range.value != update->from.v || range.last.v < update->runs[i].last.v)
+        if (range.value != from.v || range.last.v < update->runs[i].last.v)
             return SHOAL_ENOTOWNER;
     }
     enum shoal_err err = room_make(shard, update);
@@ -157,98 +129,66 @@ static enum shoal_err runs_give(struct sh_metadata_shard *shard,
     return err;
 }
 
-/* A source's later batch is decided about. */
-static void decide(struct sh_metadata_source *source, uint64_t sequence, bool is_committed)
-{
-    uint64_t step = sequence - (source->decided >> 1);
-    source->before = step < 64 ? source->before << step : 0;
-    if (step <= 64)
-        source->before |= (source->decided & 1) << (step - 1);
-    source->decided = sequence << 1 | is_committed;
-}
-
+/* Of a batch that was decided about before, the ranges tell what came of it: its source owns the
+ * chunks unless the batch was committed, whoever has them by now. */
 static struct sh_metadata_result move(struct sh_metadata_shard *shard,
                                       const struct sh_metadata_update *update)
 {
-    struct sh_metadata_result result = {.err = SHOAL_ECANCELED};
-    struct sh_metadata_source source = {0};
-    (void)sh_metadata_source_get(shard, update->from, &source);
-    uint64_t last = source.decided >> 1;
-    if (update->sequence > last) {
-        result.err = update->kind == SH_METADATA_MOVE ? runs_give(shard, update) : SHOAL_ENONODE;
-        decide(&source, update->sequence, result.err == SHOAL_OK);
-        source_put(shard, update->from, &source);
-    } else if (update->sequence == last && source.decided & 1) {
-        result.err = SHOAL_OK;
-    }
-    return result;
+    enum shoal_err err = SHOAL_OK;
+    if (decide(shard, update->from, update->sequence))
+        err = update->kind == SH_METADATA_MOVE ? runs_give(shard, update, update->from)
+                                               : SHOAL_ENONODE;
+    else if (find(shard, update->runs[0].first).value == update->from.v)
+        err = SHOAL_ECANCELED;
+    return (struct sh_metadata_result){.err = err};
 }
 
+/* The target serves none of the batch before it knows the answer, so it owns the chunks only if the
+ * batch was committed. After a loss they may be nobody's: then the source gave them away. */
 static struct sh_metadata_result resolve(struct sh_metadata_shard *shard,
                                          const struct sh_metadata_update *update)
 {
-    struct sh_metadata_source source = {0};
-    (void)sh_metadata_source_get(shard, update->from, &source);
-    uint64_t last = source.decided >> 1;
-    bool is_committed = source.decided & 1;
-    if (update->sequence > last) {
-        decide(&source, update->sequence, false);
-        source_put(shard, update->from, &source);
-        is_committed = false;
-    } else if (update->sequence < last && last - update->sequence <= 64) {
-        is_committed = source.before >> (last - update->sequence - 1) & 1;
-    } else if (update->sequence < last) {
-        /* A much older one: the target would have had to learn of it before it could give anything
-         * away, so who owns it now says what became of it, unless the source's own word is missing
-         * since a loss. */
-        is_committed = find(shard, update->runs[0].first).value == update->to.v;
-    }
-    return (struct sh_metadata_result){.is_committed = is_committed};
+    (void)decide(shard, update->from, update->sequence);
+    enum shoal_err err = runs_give(shard, update, SHOAL_NID_NONE);
+    if (err == SHOAL_ELIMIT)
+        return (struct sh_metadata_result){.err = err};
+    shoal_nid owner = {(uint16_t)find(shard, update->runs[0].first).value};
+    return (struct sh_metadata_result){.is_committed = owner.v == update->to.v};
 }
 
-/* Given away by its creator: who has it now says so itself, or has said so already. */
-static void run_leave(struct sh_metadata_shard *shard, const struct sh_metadata_run *run,
-                      shoal_nid from)
+/* A node's word about one run, in the pieces that the ranges cut it into. What it serves is its own,
+ * whatever others have said. What it gave away is nobody's until another node says that it has it; a
+ * batch of which its source does not know whether it was committed is the source's until then. */
+static void run_claim(struct sh_metadata_shard *shard, const struct sh_metadata_update *update,
+                      const struct sh_metadata_run *run)
 {
-    for (uint64_t at = run->first.v; at <= run->last.v;) {
-        struct sh_range range = find(shard, (shoal_cid){at});
-        uint64_t last = range.last.v < run->last.v ? range.last.v : run->last.v;
-        if (range.value == from.v)
-            set(shard, (shoal_cid){at}, (shoal_cid){last}, SHOAL_NID_NONE);
-        if (last == UINT64_MAX)
-            break;
-        at = last + 1;
+    shoal_nid creator = shoal_cid_creator(run->first);
+    bool gave = update->condition == SH_CLAIM_GAVE;
+    shoal_cid at = run->first;
+    if (update->condition == SH_CLAIM_SERVES) {
+        set(shard, run->first, run->last, update->from);
+        return;
+    }
+    while (at.v <= run->last.v) {
+        struct sh_range range = find(shard, at);
+        shoal_cid last = {range.last.v < run->last.v ? range.last.v : run->last.v};
+        if (range.value == creator.v || (!gave && range.value == SHOAL_NID_NONE.v))
+            set(shard, at, last, gave ? SHOAL_NID_NONE : update->from);
+        at.v = last.v + 1;
     }
 }
 
 static struct sh_metadata_result claim(struct sh_metadata_shard *shard,
                                        const struct sh_metadata_update *update)
 {
-    struct sh_metadata_result result = {.err = room_make(shard, update)};
-    if (result.err) {
-        shard->is_short = true;
-        shard->is_known = shard->is_partial = false;
-    }
-    struct sh_metadata_source source = {0};
-    if (!sh_metadata_source_get(shard, update->from, &source))
-        source_put(shard, update->from, &source);
-    shoal_nid creator = shoal_cid_creator(update->runs[0].first);
-    /* What it says that it has it may have given away with its last batch, and not have heard that
-     * yet; it does nothing else before it has. */
-    bool has_heard = !(source.decided & 1) || update->sequence >= source.decided >> 1;
-    bool is_sure = update->from.v == update->to.v && has_heard;
-    bool is_whole = shard->is_known && !shard->is_partial; /* all who have chunks have said so */
-    for (size_t i = 0; !result.err && i < update->count; i++) {
-        if (is_sure)
-            set(shard, update->runs[i].first, update->runs[i].last, update->to);
-        else if (update->from.v != update->to.v && !is_whole)
-            run_leave(shard, &update->runs[i], creator);
-    }
-    if (!result.err && update->from.v == update->to.v && !has_heard) {
-        shard->missed++;
-        result.err = SHOAL_EBUSY;
-    }
-    return result;
+    if (shard->is_known)
+        return (struct sh_metadata_result){.err = SHOAL_ECANCELED};
+    if (update->sequence)
+        (void)decide(shard, update->from, update->sequence);
+    enum shoal_err err = update->count ? room_make(shard, update) : SHOAL_OK;
+    for (size_t i = 0; !err && i < update->count; i++)
+        run_claim(shard, update, &update->runs[i]);
+    return (struct sh_metadata_result){.err = err};
 }
 
 struct sh_metadata_result sh_metadata_move_apply(struct sh_metadata_shard *shard,

@@ -44,10 +44,10 @@ enum shoal_err sh_metadata_refs_fill(struct sh_metadata_shard *shard,
 {
     if (update->kind == SH_METADATA_NAME)
         return fill(shard, shoal_cid_creator(update->cid));
-    if (!sh_metadata_is_batch(update->kind))
+    if (!sh_metadata_is_batch(update->kind) || !update->count)
         return SHOAL_OK;
     enum shoal_err err = fill(shard, shoal_cid_creator(update->runs[0].first));
-    return err ? err : fill(shard, update->to);
+    return err ? err : fill(shard, update->kind == SH_METADATA_CLAIM ? update->from : update->to);
 }
 
 /* The nodes that an item refers to, at most two. */

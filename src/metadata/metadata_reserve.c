@@ -13,7 +13,7 @@
 #define TRIMMED_MAX 32 /* with one update */
 #define ITEM_BYTES 8   /* of an item, beside key and value: 1 kind, 5 head, 2 offset */
 #define RANGE_BYTES (ITEM_BYTES + 10)
-#define SOURCE_BYTES (ITEM_BYTES + 18)
+#define SOURCE_BYTES (ITEM_BYTES + 10)
 #define BARRIER_CELLS 5 /* chunks of a round, and a member or a barrier */
 
 /* A run sets two boundaries and takes two out at most: it lies in one range. The creator's first

@@ -32,11 +32,10 @@ static uint64_t below(uint64_t bound)
     return sh_mix64(draws) % bound;
 }
 
-/* Who has each of one creator's first chunks; what was decided last of each peer; names' chunks. */
+/* Who has each of one creator's first chunks; each peer's last batch; names' chunks. */
 struct model {
     uint16_t owners[CHUNKS];
     uint64_t sequences[PEERS];
-    bool was_committed[PEERS];
     uint64_t names[NAMES];
 };
 
@@ -62,7 +61,8 @@ static struct sh_metadata_result apply(struct sh_metadata *metadata, unsigned sh
     assert_int_equal(
         sh_metadata_update_get(sh_bytes_make(bytes, (size_t)(w.at - bytes)), shard, &got),
         SHOAL_OK);
-    if (update->kind != SH_METADATA_KNOWN && update->kind != SH_METADATA_RESTORED)
+    bool is_batch = update->kind < SH_METADATA_NAME || update->kind == SH_METADATA_CLAIM;
+    if (is_batch ? update->count : update->kind < SH_METADATA_CLAIM)
         assert_int_equal(sh_metadata_shard(&got), shard);
     return sh_metadata_apply(metadata, shard, &got);
 }
@@ -98,14 +98,12 @@ static void act_move(struct sh_metadata *metadata, struct model *model)
     if (!update.count)
         return;
     struct sh_metadata_result result = apply(metadata, 0, &update);
-    if (sequence < last) {
-        assert_int_equal(result.err, SHOAL_ECANCELED);
-    } else if (sequence == last) {
-        assert_int_equal(result.err, model->was_committed[from] ? SHOAL_OK : SHOAL_ECANCELED);
+    if (sequence <= last) {
+        uint16_t owner = model->owners[shoal_cid_local(update.runs[0].first)];
+        assert_int_equal(result.err, owner == CREATOR + from ? SHOAL_ECANCELED : SHOAL_OK);
     } else {
         assert_int_equal(result.err, owns_all ? SHOAL_OK : SHOAL_ENOTOWNER);
         model->sequences[from] = sequence;
-        model->was_committed[from] = owns_all;
         for (size_t i = 0; owns_all && i < update.count; i++) {
             for (uint64_t at = update.runs[i].first.v; at <= update.runs[i].last.v; at++)
                 model->owners[shoal_cid_local((shoal_cid){at})] = (uint16_t)(CREATOR + to);
@@ -129,13 +127,9 @@ static void act_resolve(struct sh_metadata *metadata, struct model *model)
                                          .runs = {{cid_of(0), cid_of(0)}}};
     struct sh_metadata_result result = apply(metadata, 0, &update);
     assert_int_equal(result.err, SHOAL_OK);
-    if (sequence > model->sequences[from]) {
-        assert_false(result.is_committed);
+    assert_int_equal(result.is_committed, model->owners[0] == CREATOR + to);
+    if (sequence > model->sequences[from])
         model->sequences[from] = sequence;
-        model->was_committed[from] = false;
-    } else {
-        assert_int_equal(result.is_committed, model->was_committed[from]);
-    }
 }
 
 static void act_name(struct sh_metadata *metadata, struct model *model)
@@ -247,43 +241,55 @@ static void test_model(void **state)
     sh_metadata_destroy(metadata);
 }
 
-/* What is gathered after a loss: replicas are believed before creators, whoever is heard first. */
+static struct sh_metadata_update claim_of(enum sh_claim kind, unsigned peer, unsigned first,
+                                          unsigned last)
+{
+    return (struct sh_metadata_update){.kind = SH_METADATA_CLAIM,
+                                       .condition = (uint8_t)kind,
+                                       .from = {(uint16_t)(CREATOR + peer)},
+                                       .count = 1,
+                                       .runs = {{cid_of(first), cid_of(last)}}};
+}
+
+static enum shoal_err known(struct sh_metadata *metadata)
+{
+    static struct sh_metadata_update update;
+    update = (struct sh_metadata_update){.kind = SH_METADATA_KNOWN};
+    return apply(metadata, 0, &update).err;
+}
+
+/* What is gathered after a loss, in each order: whoever serves is believed before a source that does
+ * not know what came of its batch, and that before the creator. */
 static void test_claims(void **state)
 {
     (void)state;
-    static struct sh_metadata_update update;
-    for (unsigned order = 0; order < 2; order++) {
+    static struct sh_metadata_update claims[3];
+    static const unsigned orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
+                                         {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    for (unsigned order = 0; order < 6; order++) {
         struct sh_metadata *metadata;
         assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
         assert_false(sh_metadata_is_known(metadata, 0));
         sh_metadata_begin(metadata, 0, 7, false);
-        for (unsigned i = 0; i < 2; i++) {
-            /* 10 to 19 went to 65, and from there 15 to 19 to 66. */
-            bool is_holder = i != order;
-            update = (struct sh_metadata_update){.kind = SH_METADATA_CLAIM, .count = 1};
-            update.from.v = is_holder ? CREATOR + 2 : CREATOR;
-            update.to.v = is_holder ? CREATOR + 2 : CREATOR + 1;
-            update.runs[0].first = cid_of(is_holder ? 15 : 10);
-            update.runs[0].last = cid_of(19);
-            assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
+        claims[0] = claim_of(SH_CLAIM_GAVE, 0, 10, 29);
+        claims[1] = claim_of(SH_CLAIM_FROZEN, 1, 15, 24);
+        claims[2] = claim_of(SH_CLAIM_SERVES, 2, 20, 22);
+        for (unsigned i = 0; i < 3; i++)
+            assert_int_equal(apply(metadata, 0, &claims[orders[order][i]]).err, SHOAL_OK);
+        for (unsigned i = 0; i < 40; i++) {
+            unsigned owner = i < 10 || i > 29   ? CREATOR
+                             : i < 15 || i > 24 ? 0
+                             : i < 20 || i > 22 ? CREATOR + 1
+                                                : CREATOR + 2;
+            assert_int_equal(sh_metadata_find(metadata, cid_of(i)).value, owner);
         }
-        assert_int_equal(sh_metadata_find(metadata, cid_of(9)).value, CREATOR);
-        assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, 0); /* 65 says nothing */
-        assert_int_equal(sh_metadata_find(metadata, cid_of(15)).value, CREATOR + 2);
-        assert_int_equal(sh_metadata_find(metadata, cid_of(20)).value, CREATOR);
-        update = (struct sh_metadata_update){.kind = SH_METADATA_KNOWN, .condition = 1};
-        assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
+        assert_int_equal(known(metadata), SHOAL_OK);
         struct sh_metadata *copy = copied(metadata);
         assert_true(sh_metadata_is_known(copy, 0));
-        assert_true(sh_metadata_is_whole(copy, 0));
         assert_true(sh_metadata_incarnation(copy, 0) == 7);
-        sh_metadata_destroy(copy);
-        /* Who had failed has not been heard: that is kept for the next owner. */
-        update.condition = SH_METADATA_PARTIAL;
-        assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
-        copy = copied(metadata);
-        assert_true(sh_metadata_is_known(copy, 0));
-        assert_false(sh_metadata_is_whole(copy, 0));
+        assert_int_equal(sh_metadata_find(copy, cid_of(15)).value, CREATOR + 1);
+        /* What comes late changes nothing. */
+        assert_int_equal(apply(copy, 0, &claims[0]).err, SHOAL_ECANCELED);
         sh_metadata_begin(copy, 0, 8, false);
         assert_int_equal(sh_metadata_find(copy, cid_of(15)).value, CREATOR);
         assert_false(sh_metadata_is_known(copy, 0));
@@ -292,98 +298,52 @@ static void test_claims(void **state)
     }
 }
 
-static enum shoal_err known(struct sh_metadata *metadata, uint8_t condition)
-{
-    static struct sh_metadata_update update;
-    update = (struct sh_metadata_update){.kind = SH_METADATA_KNOWN,
-                                         .condition = condition,
-                                         .sequence = sh_metadata_missed(metadata, 0)};
-    return apply(metadata, 0, &update).err;
-}
-
-/* A creator says that another node has its chunks 10 to 19. */
-static struct sh_metadata_update away_claim(void)
-{
-    return (struct sh_metadata_update){.kind = SH_METADATA_CLAIM,
-                                       .from = {CREATOR},
-                                       .to = {CREATOR + 1},
-                                       .count = 1,
-                                       .runs = {{cid_of(10), cid_of(19)}}};
-}
-
-/* Where all have said what they have, a creator's word is older than theirs, or about a batch that
- * is not decided. */
-static void test_claims_in_a_known_shard(void **state)
+/* Batches that were begun before a loss are not committed after it: the nodes' word says what came of
+ * them. Whoever has the only copy that is left gets it. */
+static void test_batches_over_a_loss(void **state)
 {
     (void)state;
-    static struct sh_metadata_update claim;
-    struct sh_metadata *metadata;
-    assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
-    sh_metadata_begin(metadata, 0, 7, true);
-    claim = away_claim();
-    assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_OK);
-    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR);
-    assert_int_equal(known(metadata, SH_METADATA_PARTIAL), SHOAL_OK);
-    assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_OK);
-    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, 0);
-    sh_metadata_destroy(metadata);
-}
-
-/* A node that comes late may not have heard yet that its last batch was committed. */
-static void test_late_claims(void **state)
-{
-    (void)state;
-    static struct sh_metadata_update move, claim;
+    static struct sh_metadata_update claim, batch;
     struct sh_metadata *metadata;
     assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
     sh_metadata_begin(metadata, 0, 7, false);
-    assert_int_equal(known(metadata, SH_METADATA_PARTIAL), SHOAL_OK);
-    /* Its creator says 65, but 66 has it by now. */
-    claim = away_claim();
+    claim = (struct sh_metadata_update){.kind = SH_METADATA_CLAIM,
+                                        .condition = SH_CLAIM_SERVES,
+                                        .from = {CREATOR + 1},
+                                        .sequence = 9};
     assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_OK);
-    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, 0);
-    move = (struct sh_metadata_update){.kind = SH_METADATA_MOVE,
-                                       .from = {CREATOR + 2},
-                                       .to = {CREATOR + 3},
-                                       .sequence = 1,
-                                       .count = 1,
-                                       .runs = {{cid_of(10), cid_of(19)}}};
-    assert_int_equal(apply(metadata, 0, &move).err, SHOAL_ENOTOWNER);
-    claim.from.v = claim.to.v = CREATOR + 2;
+    claim = claim_of(SH_CLAIM_FROZEN, 1, 10, 14);
     assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_OK);
-    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR + 2);
-    move.sequence = 2;
-    assert_int_equal(apply(metadata, 0, &move).err, SHOAL_OK);
-    assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_EBUSY);
-    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR + 3);
-    /* It is to say again what it has, before the shard is called known, also by whoever has the
-     * shard's image. */
-    static struct sh_metadata_update known_before; /* ordered, perhaps twice, before that */
-    known_before = (struct sh_metadata_update){.kind = SH_METADATA_KNOWN, .condition = 1};
-    struct sh_metadata *copy = copied(metadata);
-    for (unsigned i = 0; i < 2; i++) {
-        assert_int_equal(apply(copy, 0, &known_before).err, SHOAL_EBUSY);
-        assert_int_equal(apply(metadata, 0, &known_before).err, SHOAL_EBUSY);
-    }
-    sh_metadata_destroy(copy);
-    claim.sequence = 2;
-    claim.runs[0] = (struct sh_metadata_run){cid_of(30), cid_of(39)};
+    claim = claim_of(SH_CLAIM_SERVES, 2, 20, 24);
     assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_OK);
-    assert_int_equal(sh_metadata_find(metadata, cid_of(30)).value, CREATOR + 2);
-    assert_int_equal(known(metadata, 1), SHOAL_OK);
-    claim.sequence = 0;
-    claim.runs[0] = (struct sh_metadata_run){cid_of(10), cid_of(19)};
-    claim.from.v = claim.to.v = CREATOR; /* it came home */
+    claim = claim_of(SH_CLAIM_GAVE, 0, 0, 39);
     assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_OK);
-    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR);
-    /* The same of one that has not heard: what is known stays. */
-    assert_int_equal(known(metadata, SH_METADATA_PARTIAL), SHOAL_OK);
-    move.from.v = CREATOR;
-    move.sequence = 4;
-    move.runs[0] = (struct sh_metadata_run){cid_of(50), cid_of(59)};
-    assert_int_equal(apply(metadata, 0, &move).err, SHOAL_OK);
-    assert_int_equal(apply(metadata, 0, &claim).err, SHOAL_EBUSY);
-    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR);
+    assert_int_equal(known(metadata), SHOAL_OK);
+    batch = (struct sh_metadata_update){.kind = SH_METADATA_MOVE,
+                                        .from = {CREATOR + 1},
+                                        .to = {CREATOR + 2},
+                                        .sequence = 9,
+                                        .count = 1,
+                                        .runs = {{cid_of(10), cid_of(14)}}};
+    assert_int_equal(apply(metadata, 0, &batch).err, SHOAL_ECANCELED); /* nobody else serves it */
+    batch.runs[0] = (struct sh_metadata_run){cid_of(20), cid_of(24)};
+    assert_int_equal(apply(metadata, 0, &batch).err, SHOAL_OK); /* its target had heard before */
+    batch.kind = SH_METADATA_RESOLVE;
+    assert_true(apply(metadata, 0, &batch).is_committed);
+    batch.runs[0] = (struct sh_metadata_run){cid_of(10), cid_of(14)};
+    assert_false(apply(metadata, 0, &batch).is_committed);
+    /* The source had heard, and has let go; the target has not. */
+    batch.runs[0] = (struct sh_metadata_run){cid_of(30), cid_of(34)};
+    assert_true(apply(metadata, 0, &batch).is_committed);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(32)).value, CREATOR + 2);
+    batch.runs[0] =
+        (struct sh_metadata_run){cid_of(33), cid_of(36)}; /* not all of it is nobody's */
+    batch.to.v = CREATOR + 3;
+    assert_false(apply(metadata, 0, &batch).is_committed);
+    batch.kind = SH_METADATA_MOVE;
+    batch.sequence = 10;
+    batch.runs[0] = (struct sh_metadata_run){cid_of(10), cid_of(14)};
+    assert_int_equal(apply(metadata, 0, &batch).err, SHOAL_OK);
     sh_metadata_destroy(metadata);
 }
 
@@ -424,31 +384,26 @@ static struct sh_metadata_result batch(struct sh_metadata *metadata, uint8_t kin
     return apply(metadata, 0, &update);
 }
 
-/* What became of a source's batch is known after later ones too. A creator owns what nobody has
- * claimed yet: that does not mean that a batch of it to the creator was committed. */
+/* What became of a source's batch is known after later ones too, however many. */
 static void test_older_batches(void **state)
 {
     (void)state;
     struct sh_metadata *metadata;
-    const uint16_t source = CREATOR + 1, other = CREATOR + 2;
+    const uint16_t other = CREATOR + 2;
     assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
-    assert_int_equal(batch(metadata, SH_METADATA_REFUSE, source, CREATOR, 8, 10).err,
-                     SHOAL_ENONODE);
-    assert_int_equal(batch(metadata, SH_METADATA_MOVE, source, other, 9, 10).err, SHOAL_ENOTOWNER);
-    assert_false(batch(metadata, SH_METADATA_RESOLVE, source, CREATOR, 8, 10).is_committed);
     /* Batches of the creator, of which each third is refused. */
-    for (uint64_t at = 1; at <= 40; at++)
+    for (uint64_t at = 1; at <= 100; at++)
         (void)batch(metadata, at % 3 ? SH_METADATA_MOVE : SH_METADATA_REFUSE, CREATOR, other,
                     2 * at, (unsigned)at + 20);
     struct sh_metadata *copy = copied(metadata);
-    for (uint64_t at = 9; at <= 40; at++) {
+    for (uint64_t at = 1; at <= 100; at++) {
         bool is_committed =
             batch(copy, SH_METADATA_RESOLVE, CREATOR, other, 2 * at, (unsigned)at + 20)
                 .is_committed;
         assert_int_equal(is_committed, at % 3 != 0);
-        if (at < 40) /* of one in between nobody has heard */
+        if (at < 100) /* of one in between nobody has heard */
             assert_false(
-                batch(copy, SH_METADATA_RESOLVE, CREATOR, other, 2 * at + 1, 100).is_committed);
+                batch(copy, SH_METADATA_RESOLVE, CREATOR, other, 2 * at + 1, 200).is_committed);
     }
     sh_metadata_destroy(copy);
     sh_metadata_destroy(metadata);
@@ -462,7 +417,7 @@ static enum shoal_err claim_many(struct sh_metadata *metadata, uint64_t first, u
     static struct sh_metadata_update claim;
     for (uint64_t at = first; at < first + count;) {
         claim = (struct sh_metadata_update){
-            .kind = SH_METADATA_CLAIM, .from = {CREATOR + 1}, .to = {CREATOR + 1}};
+            .kind = SH_METADATA_CLAIM, .condition = SH_CLAIM_SERVES, .from = {CREATOR + 1}};
         for (; at < first + count && claim.count < SH_METADATA_RUNS_MAX; at++) {
             shoal_cid cid = shoal_cid_make((shoal_nid){CREATOR}, 2 * at);
             claim.runs[claim.count++] = (struct sh_metadata_run){cid, cid};
@@ -486,7 +441,7 @@ static void test_claims_of_many(void **state)
     assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
     sh_metadata_begin(metadata, 0, 7, false);
     assert_int_equal(claim_many(metadata, 0, SH_METADATA_RANGES_MAX), SHOAL_OK);
-    assert_int_equal(known(metadata, 1), SHOAL_OK);
+    assert_int_equal(known(metadata), SHOAL_OK);
     assert_true(sh_metadata_is_known(metadata, 0));
     struct sh_metadata *copy = copied(metadata);
     uint64_t last = 2 * (SH_METADATA_RANGES_MAX - 1);
@@ -498,53 +453,11 @@ static void test_claims_of_many(void **state)
     /* All that there is room for, and one more. */
     sh_metadata_begin(copy, 0, 8, false);
     assert_int_equal(claim_many(copy, 0, SH_METADATA_CLAIMS_MAX / 2 - 2048), SHOAL_OK);
-    assert_int_equal(known(copy, SH_METADATA_PARTIAL), SHOAL_OK); /* its image can be read then */
-    assert_false(sh_metadata_is_short(copy, 0));
     assert_int_equal(claim_many(copy, SH_METADATA_CLAIMS_MAX / 2 - 2048, 4096), SHOAL_ELIMIT);
-    assert_true(sh_metadata_is_short(copy, 0));
-    assert_int_equal(known(copy, 1), SHOAL_ELIMIT);
-    assert_false(sh_metadata_is_known(copy, 0));
-    metadata = copied(copy);
+    metadata = copied(copy); /* its image can be read then */
     sh_metadata_destroy(copy);
-    assert_true(sh_metadata_is_short(metadata, 0) && !sh_metadata_is_known(metadata, 0));
-    assert_int_equal(known(metadata, 0), SHOAL_OK); /* all are asked again */
-    assert_false(sh_metadata_is_short(metadata, 0));
-    assert_int_equal(known(metadata, 1), SHOAL_OK);
+    assert_false(sh_metadata_is_known(metadata, 0));
     sh_metadata_destroy(metadata);
-}
-
-/* A holder is believed before a creator also when a batch of its own has been committed since
- * the loss, if it has heard so; else it may have given away with that what it says that it has.
- */
-static void test_claims_of_sources(void **state)
-{
-    (void)state;
-    static struct sh_metadata_update update;
-    for (uint64_t heard = 4; heard <= 5; heard++) {
-        struct sh_metadata *metadata;
-        assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
-        sh_metadata_begin(metadata, 0, 7, false);
-        update = (struct sh_metadata_update){.kind = SH_METADATA_CLAIM, .count = 1};
-        update.from.v = update.to.v = CREATOR + 2;
-        update.runs[0] = (struct sh_metadata_run){cid_of(20), cid_of(20)};
-        assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
-        update.kind = SH_METADATA_MOVE;
-        update.to.v = CREATOR + 3;
-        update.sequence = 5;
-        assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
-        update.kind = SH_METADATA_CLAIM;
-        update.sequence = 0;
-        update.from.v = CREATOR;
-        update.to.v = CREATOR + 1;
-        update.runs[0] = (struct sh_metadata_run){cid_of(10), cid_of(10)};
-        assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
-        update.from.v = update.to.v = CREATOR + 2;
-        update.sequence = heard;
-        assert_int_equal(apply(metadata, 0, &update).err, heard < 5 ? SHOAL_EBUSY : SHOAL_OK);
-        assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, heard < 5 ? 0 : CREATOR + 2);
-        assert_int_equal(sh_metadata_find(metadata, cid_of(20)).value, CREATOR + 3);
-        sh_metadata_destroy(metadata);
-    }
 }
 
 /* An old copy keeps its names, and not where chunks are. */
@@ -577,7 +490,7 @@ static void test_restored(void **state)
     struct sh_metadata *copy = copied(metadata);
     assert_true(sh_metadata_incarnation(copy, shard) == 9);
     assert_false(sh_metadata_is_known(copy, shard));
-    assert_false(sh_metadata_has_source(copy, shard, (shoal_nid){CREATOR}));
+    assert_int_equal(sh_metadata_measure(copy, shard).sources, 0);
     assert_int_equal(sh_metadata_find(copy, cid_of(12)).value, CREATOR);
     assert_int_equal(sh_metadata_lookup(copy, name, &cid), SHOAL_OK);
     assert_true(cid.v == 5);
@@ -627,9 +540,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_model),
         cmocka_unit_test(test_claims),
-        cmocka_unit_test(test_claims_of_sources),
-        cmocka_unit_test(test_claims_in_a_known_shard),
-        cmocka_unit_test(test_late_claims),
+        cmocka_unit_test(test_batches_over_a_loss),
         cmocka_unit_test(test_refusal),
         cmocka_unit_test(test_claims_of_many),
         cmocka_unit_test(test_older_batches),

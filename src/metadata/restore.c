@@ -46,17 +46,13 @@ static bool head_get(struct sh_metadata_restore *restore, struct sh_reader *r)
     struct sh_metadata_shard *shard = &restore->shard;
     uint8_t version = sh_get8(r), parts = sh_get8(r), known = sh_get8(r);
     shard->incarnation = sh_get64(r);
-    shard->missed = sh_get64(r);
     shard->updates = sh_get64(r);
     shard->forgotten = sh_get64(r);
-    shard->is_known = known & SH_SNAPSHOT_KNOWN;
-    shard->is_short = known & SH_SNAPSHOT_SHORT;
-    shard->is_partial = known & SH_SNAPSHOT_PARTIAL;
+    shard->is_known = known;
     restore->parts = parts;
     return !restore->last && version == SH_SNAPSHOT_VERSION &&
-           (parts == SH_METADATA_DURABLE || parts == SH_METADATA_ALL) &&
-           known <= (SH_SNAPSHOT_KNOWN | SH_SNAPSHOT_SHORT | SH_SNAPSHOT_PARTIAL) &&
-           !(shard->is_partial && !shard->is_known) && shard->forgotten <= shard->updates;
+           (parts == SH_METADATA_DURABLE || parts == SH_METADATA_ALL) && known <= 1 &&
+           shard->forgotten <= shard->updates;
 }
 
 /* Of a creator all IDs are in ranges, and neighbours have different owners. */
@@ -84,7 +80,7 @@ static bool is_item(struct sh_metadata_restore *restore, uint8_t kind, struct sh
     const struct sh_metadata_shard *shard = &restore->shard;
     switch (kind) {
     case SH_ITEM_SOURCE:
-        return key.size == 2 && value.size == 16;
+        return key.size == 2 && value.size == 8;
     case SH_ITEM_RANGE:
         return is_range(restore, key, value);
     case SH_ITEM_NAME:

@@ -81,11 +81,8 @@ static void head_put(struct sh_metadata_snapshot *snapshot, struct sh_writer *w)
     sh_put8(w, SH_RECORD_HEAD);
     sh_put8(w, SH_SNAPSHOT_VERSION);
     sh_put8(w, (uint8_t)snapshot->parts);
-    sh_put8(w, (uint8_t)((shard->is_known ? SH_SNAPSHOT_KNOWN : 0) |
-                         (shard->is_short ? SH_SNAPSHOT_SHORT : 0) |
-                         (shard->is_partial ? SH_SNAPSHOT_PARTIAL : 0)));
+    sh_put8(w, shard->is_known);
     sh_put64(w, shard->incarnation);
-    sh_put64(w, shard->missed);
     sh_put64(w, shard->updates);
     sh_put64(w, shard->forgotten);
     snapshot->next = SH_ITEM_SOURCE;

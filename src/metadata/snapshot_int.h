@@ -5,7 +5,7 @@
 #include "metadata/metadata_int.h"
 #include "metadata/snapshot.h"
 
-#define SH_SNAPSHOT_VERSION 2
+#define SH_SNAPSHOT_VERSION 3
 #define SH_SNAPSHOT_HEAD_BYTES 8 /* of a piece */
 
 /* Beside the kinds of items. */
@@ -16,8 +16,5 @@ enum sh_snapshot_record {
     SH_RECORD_MEMBER,
     SH_RECORD_END,
 };
-
-/* What is known, in the head. */
-enum { SH_SNAPSHOT_KNOWN = 1, SH_SNAPSHOT_SHORT = 2, SH_SNAPSHOT_PARTIAL = 4 };
 
 #endif

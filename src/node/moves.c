@@ -30,12 +30,11 @@ static uint64_t now_of(const struct sh_moves *moves)
     return sh_now(&moves->config.clock);
 }
 
-void sh_moves_batch_put(struct sh_writer *w, shoal_nid from, shoal_nid to, uint64_t incarnation,
-                        uint64_t sequence, const struct sh_metadata_run *runs, size_t count)
+void sh_moves_batch_put(struct sh_writer *w, shoal_nid from, shoal_nid to, uint64_t sequence,
+                        const struct sh_metadata_run *runs, size_t count)
 {
     sh_put16(w, from.v);
     sh_put16(w, to.v);
-    sh_put64(w, incarnation);
     sh_put64(w, sequence);
     sh_put16(w, (uint16_t)count);
     for (size_t i = 0; i < count; i++) {
@@ -112,13 +111,7 @@ static enum sh_move_stays what_stays(struct sh_moves *moves)
         moves->job.stays = moves->staged->runs[0].first;
         return SH_MOVE_STAYS_UNDECIDED;
     }
-    shoal_nid untold = moves->drains ? sh_moves_untold_next(moves) : SHOAL_NID_NONE;
-    shoal_nid unheard = moves->drains ? sh_moves_unheard_next(moves) : SHOAL_NID_NONE;
-    if (untold.v || unheard.v)
-        moves->job.target = moves->batch.target = untold.v ? untold : unheard;
-    if (untold.v)
-        return SH_MOVE_STAYS_UNTOLD;
-    return unheard.v ? SH_MOVE_STAYS_UNHEARD : SH_MOVE_STAYS_NOTHING;
+    return SH_MOVE_STAYS_NOTHING;
 }
 
 /* Whether this pass and those before it have moved nothing for so long that nobody can be expected
@@ -144,11 +137,8 @@ static void pass_over(struct sh_moves *moves)
     }
     if (moves->job.why)
         moves->job.err = SHOAL_EBUSY;
-    bool is_to_remind =
-        moves->job.why == SH_MOVE_STAYS_UNTOLD && sh_moves_is_up(moves, moves->batch.target);
     pass_begin(moves);
-    state_set(moves, is_to_remind ? SH_MOVE_REMIND : SH_MOVE_GATHER,
-              now_of(moves) + SH_MOVES_PASS_NS);
+    state_set(moves, SH_MOVE_GATHER, now_of(moves) + SH_MOVES_PASS_NS);
 }
 
 /* Whether what was in the way goes by: others' load, faults, memory, and results that they keep for
@@ -188,28 +178,29 @@ static void thaw(struct sh_moves *moves)
     uint64_t stood_ns = now_of(moves) - moves->batch.frozen_ns;
     sh_locks_unpack(moves->config.locks, &moves->batch.locks);
     sh_moves_mark(moves, SH_HOLDING_PLAIN, SH_HOLDING_HELD);
-    if (moves->batch.was_left_out)
-        sh_moves_claim_batch(moves);
     if (stood_ns > moves->job.freeze_ns)
         moves->job.freeze_ns = stood_ns;
 }
 
-/* Tells the target that nothing will come of the batch. If that is lost, the target asks. */
-static void call_off(struct sh_moves *moves)
+/* Tells the target what came of the batch. If that is lost, the target asks the superpeer. */
+static enum shoal_err done_tell(struct sh_moves *moves, bool is_committed)
 {
     struct sh_out out;
-    if (sh_msg_begin(moves->config.msg, moves->batch.target, SH_MOVES_DONE, 9, &out) != SHOAL_OK)
-        return;
+    enum shoal_err err = sh_msg_begin(moves->config.msg, moves->batch.target, SH_MOVES_DONE,
+                                      SH_MOVES_DONE_BYTES, &out);
+    if (err)
+        return err;
     sh_put64(&out.w, moves->batch.sequence);
-    sh_put8(&out.w, 2);
+    sh_put8(&out.w, is_committed);
     sh_msg_end(moves->config.msg, &out);
+    return SHOAL_OK;
 }
 
 /* Nothing will come of the batch. */
 static void give_up(struct sh_moves *moves, enum shoal_err err)
 {
     SH_DEBUG("node", "a batch was not moved", SH_U64("to", moves->batch.target.v), SH_ERR(err));
-    call_off(moves);
+    (void)done_tell(moves, false);
     thaw(moves);
 }
 
@@ -277,45 +268,12 @@ static void next_batch(struct sh_moves *moves)
 
 /* --- Answers ------------------------------------------------------------------------------- */
 
-static bool is_lost(enum shoal_err err)
-{
-    return err == SHOAL_ECONNLOST || err == SHOAL_EUNREACHABLE || err == SHOAL_ETIMEOUT ||
-           err == SHOAL_EAGAIN || err == SHOAL_ELIMIT || err == SHOAL_ESTOPPED ||
-           err == SHOAL_EFENCED;
-}
-
 /* Whether a batch will never be committed: only what the metadata has decided says so. After any
  * other error, of this process, of a network, or of a superpeer that could not answer, the batch
  * may be committed: it is asked for again, and the source serves nothing of it before it knows. */
 static bool is_refusal(enum shoal_err err)
 {
     return err == SHOAL_ECANCELED || err == SHOAL_ENOTOWNER;
-}
-
-static void who_answered(struct sh_moves *moves, enum shoal_err err, struct sh_reader *payload)
-{
-    shoal_nid other = {err ? 0 : sh_get16(payload)};
-    uint64_t incarnation = err ? 0 : sh_get64(payload);
-    if (!err && (!sh_reader_done(payload) || (incarnation == 0 && other.v == 0)))
-        err = SHOAL_EPROTO;
-    if (!err && other.v) {
-        sh_directory_superpeer_set(moves->config.directory, moves->asked_creator, other);
-        state_set(moves, SH_MOVE_WHO, now_of(moves) + SH_MOVES_AGAIN_NS / 10);
-        return;
-    }
-    if (!err)
-        moves->incarnation = incarnation;
-    else if (is_lost(err) || err == SHOAL_EBUSY) {
-        moves->job.err = err;
-        restart(moves);
-        state_set(moves, SH_MOVE_GATHER, now_of(moves) + SH_MOVES_AGAIN_NS);
-        return;
-    } else {
-        trouble(moves, err);
-        return;
-    }
-    restart(moves); /* what was gathered has gone on changing */
-    state_set(moves, SH_MOVE_GATHER, 0);
 }
 
 static void stage_answered(struct sh_moves *moves, enum shoal_err err)
@@ -353,9 +311,6 @@ static void commit_answered(struct sh_moves *moves, enum shoal_err err, struct s
         state_set(moves, SH_MOVE_COMMIT, now_of(moves) + SH_MOVES_AGAIN_NS / 10);
     } else if (!err) {
         committed(moves);
-    } else if (err == SHOAL_EDIFFERS) {
-        moves->incarnation = 0;
-        state_set(moves, SH_MOVE_DOUBT, 0);
     } else if (is_refusal(err)) {
         refused(moves, err);
     } else {
@@ -368,92 +323,15 @@ static void commit_answered(struct sh_moves *moves, enum shoal_err err, struct s
     }
 }
 
-static void tell_answered(struct sh_moves *moves, enum shoal_err err)
-{
-    /* A batch that it has not heard of must not be forgotten: it has the only copy. */
-    bool is_told = err == SHOAL_OK;
-    if (!is_told && !moves->is_canceled && sh_moves_is_up(moves, moves->batch.target)) {
-        moves->job.err = err;
-        state_set(moves, SH_MOVE_TELL, now_of(moves) + SH_MOVES_AGAIN_NS);
-        return;
-    }
-    /* If it is only taken for dead it will ask, and must not hear of another batch before. */
-    sh_moves_untold_set(moves, moves->batch.target, is_told ? 0 : moves->batch.sequence);
-    moves->job.err = SHOAL_OK;
-    next_batch(moves);
-}
-
-static void remind_answered(struct sh_moves *moves, enum shoal_err err)
-{
-    if (err) {
-        trouble(moves, err);
-        return;
-    }
-    sh_moves_untold_set(moves, moves->batch.target, 0);
-    restart(moves);
-    state_set(moves, SH_MOVE_GATHER, 0);
-}
-
-/* Whether the batch's target serves nothing any more. One that has left does so until its lease is
- * over. */
-static bool target_has_ended(struct sh_moves *moves)
-{
-    struct sh_move_batch *batch = &moves->batch;
-    if (!sh_moves_has_ended(moves, batch->target, batch->target_address))
-        return false;
-    if (!batch->ended_ns)
-        batch->ended_ns = now_of(moves);
-    return now_of(moves) - batch->ended_ns >= moves->config.failure_ns;
-}
-
-/* The target alone can know of a commit that the superpeer has forgotten, and it has not heard of
- * any while it is not asked to forget the batch. That it is taken for dead proves nothing: it may
- * be cut off, serve the batch, and come back. */
-static void doubt_answered(struct sh_moves *moves, enum shoal_err err, struct sh_reader *payload)
-{
-    bool was_committed = !err && sh_get8(payload);
-    if (!err && !sh_reader_done(payload))
-        err = SHOAL_EPROTO;
-    if (!err && was_committed) {
-        committed(moves);
-    } else if (err && !target_has_ended(moves)) {
-        if (moves->job.err != err)
-            SH_WARN("node", "chunks stand still until a node says whether it took them over",
-                    SH_U64("node", moves->batch.target.v), SH_ERR(err));
-        moves->job.err = err;
-        state_set(moves, SH_MOVE_DOUBT, now_of(moves) + SH_MOVES_AGAIN_NS);
-    } else {
-        thaw(moves);
-        trouble(moves, SHOAL_ECONNLOST);
-    }
-}
-
 static void answered(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
 {
     struct sh_moves *moves = request->arg;
+    SH_ASSERT(moves->state == SH_MOVE_STAGE || moves->state == SH_MOVE_COMMIT);
     moves->is_asking = false;
-    switch (moves->state) {
-    case SH_MOVE_WHO:
-        who_answered(moves, err, payload);
-        break;
-    case SH_MOVE_STAGE:
+    if (moves->state == SH_MOVE_STAGE)
         stage_answered(moves, err);
-        break;
-    case SH_MOVE_COMMIT:
+    else
         commit_answered(moves, err, payload);
-        break;
-    case SH_MOVE_TELL:
-        tell_answered(moves, err);
-        break;
-    case SH_MOVE_REMIND:
-        remind_answered(moves, err);
-        break;
-    case SH_MOVE_DOUBT:
-        doubt_answered(moves, err, payload);
-        break;
-    default:
-        SH_ASSERT(!"an answer to nothing");
-    }
 }
 
 /* --- Questions ----------------------------------------------------------------------------- */
@@ -465,19 +343,6 @@ static enum shoal_err ask(struct sh_moves *moves, shoal_nid to, sh_msg_type type
     enum shoal_err err = sh_msg_request(moves->config.msg, to, type, bytes, &moves->request, out);
     moves->is_asking = err == SHOAL_OK;
     return err;
-}
-
-static void who_ask(struct sh_moves *moves)
-{
-    struct sh_out out;
-    shoal_nid superpeer = sh_directory_superpeer(moves->config.directory, moves->asked_creator);
-    enum shoal_err err = ask(moves, superpeer, SH_CLUSTER_WHO, SH_WHO_BYTES, QUESTION_NS, &out);
-    if (err) {
-        who_answered(moves, err, NULL);
-        return;
-    }
-    sh_put16(&out.w, moves->asked_creator.v);
-    sh_msg_end(moves->config.msg, &out);
 }
 
 static void stage_send(struct sh_moves *moves)
@@ -517,7 +382,6 @@ static void commit_send(struct sh_moves *moves)
 {
     const struct sh_move_batch *batch = &moves->batch;
     struct sh_out out;
-    /* Not always the one that was asked for its incarnation: that one may be down by now. */
     shoal_nid superpeer = sh_directory_superpeer(moves->config.directory, batch->creator);
     enum shoal_err err = ask(moves, superpeer, SH_CLUSTER_COMMIT,
                              sh_moves_batch_bytes(batch->count), QUESTION_NS, &out);
@@ -525,27 +389,18 @@ static void commit_send(struct sh_moves *moves)
         commit_again(moves, err); /* nobody has been asked */
         return;
     }
-    sh_moves_batch_put(&out.w, self_of(moves), batch->target, moves->incarnation, batch->sequence,
-                       batch->runs, batch->count);
+    sh_moves_batch_put(&out.w, self_of(moves), batch->target, batch->sequence, batch->runs,
+                       batch->count);
     sh_msg_end(moves->config.msg, &out);
 }
 
-/* what: 1 that it is committed, 2 that it is not to be. */
-static void done_send(struct sh_moves *moves, uint64_t sequence, uint8_t what)
+/* The target's messages are read in order, so it hears of this batch before it is sent another. */
+static void tell(struct sh_moves *moves)
 {
-    struct sh_out out;
-    enum shoal_err err = ask(moves, moves->batch.target, SH_MOVES_DONE, 9, QUESTION_NS, &out);
-    if (err && moves->state == SH_MOVE_REMIND) {
-        remind_answered(moves, err);
-    } else if (err && what == 1) {
-        tell_answered(moves, err);
-    } else if (err) {
-        doubt_answered(moves, err, NULL);
-    } else {
-        sh_put64(&out.w, sequence);
-        sh_put8(&out.w, what);
-        sh_msg_end(moves->config.msg, &out);
-    }
+    if (done_tell(moves, true) == SHOAL_EAGAIN && sh_moves_is_up(moves, moves->batch.target))
+        moves->due_ns = now_of(moves) + SH_MOVES_AGAIN_NS / 10;
+    else
+        next_batch(moves);
 }
 
 /* --- The step ------------------------------------------------------------------------------ */
@@ -553,6 +408,14 @@ static void done_send(struct sh_moves *moves, uint64_t sequence, uint8_t what)
 bool sh_moves_may(const struct sh_moves *moves)
 {
     return !moves->config.may_move || moves->config.may_move(moves->config.arg);
+}
+
+/* Above all that a former process with this ID has used: that one joined at an earlier epoch. */
+static uint64_t sequence_next(struct sh_moves *moves)
+{
+    uint64_t base = sh_directory_epoch(moves->config.directory) << 32;
+    moves->sequence = moves->sequence < base ? base : moves->sequence + 1;
+    return moves->sequence;
 }
 
 static void gather(struct sh_moves *moves)
@@ -564,20 +427,8 @@ static void gather(struct sh_moves *moves)
         job_over(moves, moves->is_canceled ? SHOAL_ECANCELED : SHOAL_EBUSY);
         return;
     }
-    if (moves->claims || sh_moves_is_unheard(moves)) {
-        moves->job.err = SHOAL_EBUSY;
-        moves->due_ns = now_of(moves) + SH_MOVES_AGAIN_NS;
-        return;
-    }
     if (!sh_moves_gather(moves)) {
         pass_over(moves);
-        return;
-    }
-    batch->superpeer = sh_directory_superpeer(moves->config.directory, batch->creator);
-    if (moves->incarnation == 0 || moves->asked_creator.v != batch->creator.v) {
-        moves->incarnation = 0;
-        moves->asked_creator = batch->creator;
-        state_set(moves, SH_MOVE_WHO, 0);
         return;
     }
     enum shoal_err err = sh_moves_target_pick(moves);
@@ -592,17 +443,8 @@ static void gather(struct sh_moves *moves)
         job_over(moves, err);
         return;
     }
-    if (moves->peers[batch->target.v].untold) {
-        state_set(moves, SH_MOVE_REMIND, 0);
-        return;
-    }
-    struct sh_node target;
-    if (sh_directory_node(moves->config.directory, batch->target, &target) == SHOAL_OK)
-        memcpy(batch->target_address, target.address, sizeof target.address);
-    batch->sequence = ++moves->sequence;
+    batch->sequence = sequence_next(moves);
     batch->said = SHOAL_OK;
-    batch->was_left_out = false;
-    batch->ended_ns = 0;
     batch->frozen_ns = now_of(moves);
     moves->job.target = batch->target;
     sh_moves_mark(moves, SH_HOLDING_NO_WRITES, SH_HOLDING_NO_WRITES);
@@ -634,9 +476,6 @@ static void advance(struct sh_moves *moves)
     case SH_MOVE_GATHER:
         gather(moves);
         break;
-    case SH_MOVE_WHO:
-        who_ask(moves);
-        break;
     case SH_MOVE_FREEZE:
         if (sh_holdings_settled(moves->holdings))
             pack(moves);
@@ -652,13 +491,7 @@ static void advance(struct sh_moves *moves)
         commit_send(moves);
         break;
     case SH_MOVE_TELL:
-        done_send(moves, moves->batch.sequence, 1);
-        break;
-    case SH_MOVE_REMIND:
-        done_send(moves, moves->peers[moves->batch.target.v].untold, 1);
-        break;
-    case SH_MOVE_DOUBT:
-        done_send(moves, moves->batch.sequence, 2);
+        tell(moves);
         break;
     case SH_MOVE_IDLE:
         break;
@@ -675,7 +508,7 @@ static unsigned run(void *arg)
     struct sh_moves *moves = arg;
     uint64_t now = 0;
     unsigned done = 0;
-    if (is_ready(moves) || moves->staged || moves->claims || moves->unheard)
+    if (is_ready(moves) || moves->staged)
         now = now_of(moves);
     bool is_due = now >= moves->due_ns || (moves->is_canceled && moves->state == SH_MOVE_GATHER);
     if (is_ready(moves) && is_due) {
@@ -708,11 +541,9 @@ enum shoal_err sh_moves_create(const struct sh_moves_config *config, struct sh_m
     moves->config = *config;
     moves->holdings = sh_chunks_holdings(config->chunks);
     moves->full = calloc(SH_MOVES_FULL_WORDS, sizeof moves->full[0]);
-    moves->peers = calloc(UINT16_MAX + 1, sizeof moves->peers[0]);
-    moves->thawed =
-        malloc(sizeof *moves->thawed + SH_METADATA_RUNS_MAX * sizeof moves->thawed->runs[0]);
+    moves->highest = calloc(UINT16_MAX + 1, sizeof moves->highest[0]);
     enum shoal_err err = SHOAL_ENOMEM;
-    if (moves->full && moves->peers && moves->thawed)
+    if (moves->full && moves->highest)
         err = sh_outcomes_create(&moves->outcomes);
     if (err) {
         sh_moves_destroy(moves);
@@ -720,6 +551,7 @@ enum shoal_err sh_moves_create(const struct sh_moves_config *config, struct sh_m
     }
     sh_moves_requests_register(moves);
     sh_moves_target_register(moves);
+    sh_moves_holds_register(moves);
     *moves_out = moves;
     return SHOAL_OK;
 }
@@ -735,7 +567,7 @@ void sh_moves_destroy(struct sh_moves *moves)
     free(moves->batch.outcomes);
     sh_locks_bag_free(&moves->batch.locks);
     free(moves->full);
-    free(moves->peers);
+    free(moves->highest);
     free(moves);
 }
 

@@ -39,19 +39,12 @@
  *
  * Between source and target:
  *
- *   STAGE    u64 sequence, u64 superpeer's incarnation, u16 superpeer, u16 runs, u32 outcomes, u32
- *            locks; runs (u64 first, u64 last), the chunks of the runs in order (u32 size, bytes),
+ *   STAGE    u64 sequence, u16 runs, u32 outcomes, u32 locks; runs (u64 first, u64 last), the chunks of the runs in order (u32 size, bytes),
  *            outcomes (node/outcomes.h), locks (store/leases.h; node/locks.h)
  *
- *     ECANCELED: it is late; ENONODE: the node is being drained; EFULL, ETOOBIG, ELIMIT, EEXIST
+ *     ECANCELED: it is late; EBUSY: what came of the batch before is not known here; ENONODE: the node is being drained; EFULL, ETOOBIG, ELIMIT, EEXIST
  *
- *   DONE     u64 sequence, u8 what: 1 it is committed, 2 it is not to be
- *
- *     answer   u8: 1, the target has heard that it was committed; 0
- *
- *   ASK      u64 sequence
- *
- *     answer u8: 1 while the source is still at it, 2 committed, 0 nothing will come of it
+ *   DONE     one-way: u64 sequence, u8: 1 it is committed, 0 it is not to be
  *
  *   OUTCOME  from a client to a chunk's owner: u64 chunk ID, u64 client, u16 node, u64 number
  *
@@ -74,7 +67,6 @@
 #define SH_MOVES_CANCEL SH_MSG_TYPE(2, 52)
 #define SH_MOVES_STAGE SH_MSG_TYPE(2, 53)
 #define SH_MOVES_DONE SH_MSG_TYPE(2, 54)
-#define SH_MOVES_ASK SH_MSG_TYPE(2, 55)
 #define SH_MOVES_OUTCOME SH_MSG_TYPE(2, 56)
 #define SH_MOVES_UNDRAIN SH_MSG_TYPE(2, 57)
 
@@ -82,7 +74,7 @@
 #define SH_MOVES_BYTES_MAX (256u << 10)
 #define SH_MOVES_DRAIN 1
 #define SH_MOVE_BYTES 43
-#define SH_MOVE_DONE_ANSWER_BYTES 1
+#define SH_MOVES_DONE_BYTES 9
 #define SH_MOVES_OUTCOME_BYTES 26
 #define SH_MOVES_OUTCOME_ANSWER_BYTES 11
 
@@ -91,8 +83,6 @@ enum sh_move_stays {
     SH_MOVE_STAYS_NOTHING,
     SH_MOVE_STAYS_LOCKED,    /* chunks whose locks can't move */
     SH_MOVE_STAYS_UNDECIDED, /* of a drain: chunks that came, but nobody can say whether for good */
-    SH_MOVE_STAYS_UNTOLD,    /* of a drain: target has not heard that it has chunks of this node */
-    SH_MOVE_STAYS_UNHEARD,   /* of a drain: target does not know that this node took chunks of it */
 };
 
 struct sh_move_job {
@@ -123,7 +113,6 @@ struct sh_moves_config {
     struct sh_locks *locks;
     struct sh_directory *directory;
     struct sh_clock clock;
-    uint64_t failure_ns; /* no node's lease is longer */
     /* Whether chunks may leave now; NULL: always. */
     bool (*may_move)(void *arg);
     /* Whether no chunks are being put here by another job, so that a drain has an end; NULL: so. */

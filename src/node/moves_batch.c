@@ -252,8 +252,6 @@ bool sh_moves_stage_put(struct sh_moves *moves, struct sh_writer *w)
     const struct sh_move_batch *batch = &moves->batch;
     shoal_nid self = self_of(moves);
     sh_put64(w, batch->sequence);
-    sh_put64(w, moves->incarnation);
-    sh_put16(w, batch->superpeer.v);
     sh_put16(w, (uint16_t)batch->count);
     sh_put32(w, (uint32_t)batch->outcome_count);
     sh_put32(w, batch->locks.count);

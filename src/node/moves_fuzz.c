@@ -116,8 +116,7 @@ static void moving_open(struct moving *moving)
                                      .chunks = rig->chunks,
                                      .locks = rig->locks,
                                      .directory = moving->directory,
-                                     .clock = clock,
-                                     .failure_ns = 1000000000};
+                                     .clock = clock};
     err = sh_moves_create(&config, &moving->moves);
     SH_ASSERT(err == SHOAL_OK);
     moving->step = sh_moves_step(moving->moves);

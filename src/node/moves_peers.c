@@ -1,5 +1,4 @@
-/* What the source of a migration knows of its targets: which of them take chunks, who has not heard
- * yet of what it has, and whose process has ended. */
+/* Which peers the source of a migration gives chunks to. */
 #include <stdlib.h>
 
 #include "node/moves_int.h"
@@ -18,8 +17,6 @@ static struct sh_node *nodes_get(const struct sh_moves *moves, size_t *count_out
     *count_out = there < room ? there : room;
     return nodes;
 }
-
-/* --- Who takes chunks ------------------------------------------------------------------------ */
 
 void sh_moves_targets_begin(struct sh_moves *moves)
 {
@@ -79,41 +76,4 @@ enum shoal_err sh_moves_target_pick(struct sh_moves *moves)
     }
     free(nodes);
     return err;
-}
-
-/* --- Who has not heard, and who is gone ------------------------------------------------------ */
-
-void sh_moves_untold_set(struct sh_moves *moves, shoal_nid nid, uint64_t sequence)
-{
-    struct sh_move_peer *peer = &moves->peers[nid.v];
-    moves->untold -= peer->untold != 0;
-    moves->untold += sequence != 0;
-    peer->untold = sequence;
-}
-
-shoal_nid sh_moves_untold_next(struct sh_moves *moves)
-{
-    shoal_nid found = SHOAL_NID_NONE;
-    for (shoal_nid nid = {1}; moves->untold && !found.v && nid.v <= SH_PEER_NID_MAX; nid.v++) {
-        if (moves->peers[nid.v].untold && sh_moves_has_ended(moves, nid, ""))
-            sh_moves_untold_set(moves, nid, 0);
-        else if (moves->peers[nid.v].untold)
-            found = nid;
-    }
-    return found;
-}
-
-bool sh_moves_has_ended(const struct sh_moves *moves, shoal_nid nid, const char *address)
-{
-    struct sh_node node;
-    bool is_known = !sh_directory_node(moves->config.directory, nid, &node);
-    if (is_known && node.state != SH_NODE_FAILED)
-        return node.state == SH_NODE_LEFT;
-    if (is_known)
-        address = node.address;
-    size_t count = 0;
-    struct sh_node *nodes = nodes_get(moves, &count);
-    bool is_replaced = nodes && sh_node_is_replaced(nodes, count, nid, address);
-    free(nodes);
-    return is_replaced;
 }

@@ -34,7 +34,7 @@ bool sh_move_job_get(struct sh_reader *r, struct sh_move_job *job_out)
                                 &job.locked, &job.freeze_ns, &job.stays.v};
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
         *fields[i] = sh_get64(r);
-    if (!sh_reader_done(r) || is_over > 1 || !sh_err_is_known(err) || why > SH_MOVE_STAYS_UNHEARD)
+    if (!sh_reader_done(r) || is_over > 1 || !sh_err_is_known(err) || why > SH_MOVE_STAYS_UNDECIDED)
         return false;
     job.is_over = is_over;
     job.err = (enum shoal_err)err;

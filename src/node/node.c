@@ -454,7 +454,6 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
         .locks = node->locks,
         .directory = node->directory,
         .clock = node->env.clock,
-        .failure_ns = node->options->failure_ns,
         .may_move = has_no_graph,
         .may_drain = loads_no_dump,
         .arg = node,

@@ -10,7 +10,7 @@
  * A name of a chunk that the node created keeps it, since the ID could be given to another node, whose
  * chunk that would name. So do ranges of chunks that have moved from it or to it. A name that is given
  * after its shard has spoken, to a chunk of a node that is long gone, does not; the chunk does not exist
- * either way. The state of a shard that was lost says nothing before all nodes have been heard.
+ * either way. A shard that was lost speaks once all peers that are up have said what they have.
  *
  * One job at a time: either the operator's, of one node, or the leader's, of some. */
 #include <inttypes.h>
@@ -75,7 +75,7 @@ static void refs_look(struct sh_superpeer *superpeer, const shoal_nid *nids, siz
         struct sh_metadata *metadata;
         shoal_nid other;
         if (sh_superpeer_services_state(superpeer, shard, &metadata, &other) ||
-            !sh_metadata_is_whole(metadata, shard))
+            !sh_superpeer_gather_may_refer(superpeer, shard))
             continue;
         refs_out->shards |= UINT64_C(1) << shard;
         for (size_t i = 0; i < count; i++) {

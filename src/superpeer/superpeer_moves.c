@@ -12,8 +12,6 @@ static void refuse(struct sh_msg_in *in, enum shoal_err err, const char *text)
 static const char *why(enum shoal_err err)
 {
     switch (err) {
-    case SHOAL_EDIFFERS:
-        return "what was known of these chunks was lost since the migration began";
     case SHOAL_EBUSY:
         return "the superpeer has not heard yet what the nodes hold";
     case SHOAL_ENOTOWNER:
@@ -40,19 +38,14 @@ static enum shoal_err reads(struct sh_superpeer *superpeer, shoal_nid creator, s
     return sh_superpeer_ring_reads(superpeer, sh_arc_shard(creator), other_out);
 }
 
-bool sh_superpeer_moves_known(const struct sh_superpeer *superpeer, unsigned shard)
-{
-    return sh_metadata_is_known(superpeer->ring->metadata, shard);
-}
-
 /* A chunk whose creator has left is nowhere as far as is known. That is so once all have said what
  * they have (ENOCHUNK); until then one that failed may have it, and come back (EFAILED), or one
  * that is up, which does not know it yet (EBUSY). */
 static enum shoal_err nowhere(const struct sh_superpeer *superpeer, unsigned shard)
 {
-    if (sh_metadata_is_whole(superpeer->ring->metadata, shard))
+    if (sh_metadata_is_known(superpeer->ring->metadata, shard))
         return SHOAL_ENOCHUNK;
-    return sh_superpeer_gather_is_sure(superpeer) ? SHOAL_EFAILED : SHOAL_EBUSY;
+    return sh_superpeer_gather_is_over(superpeer) ? SHOAL_EFAILED : SHOAL_EBUSY;
 }
 
 enum shoal_err sh_superpeer_moves_holder(const struct sh_superpeer *superpeer,
@@ -63,9 +56,9 @@ enum shoal_err sh_superpeer_moves_holder(const struct sh_superpeer *superpeer,
         sh_view_find(sh_registry_view(superpeer->registry), (shoal_nid){(uint16_t)range->value});
     if (node && node->state == SH_NODE_UP)
         return SHOAL_OK;
-    if (!sh_superpeer_moves_known(superpeer, shard))
-        return SHOAL_EBUSY;
-    return node && node->state == SH_NODE_FAILED ? SHOAL_EFAILED : nowhere(superpeer, shard);
+    bool is_known = sh_metadata_is_known(superpeer->ring->metadata, shard);
+    return is_known && node && node->state == SH_NODE_FAILED ? SHOAL_EFAILED
+                                                             : nowhere(superpeer, shard);
 }
 
 enum shoal_err sh_superpeer_lookup(struct sh_superpeer *superpeer, shoal_cid cid,
@@ -92,7 +85,7 @@ enum shoal_err sh_superpeer_lookup(struct sh_superpeer *superpeer, shoal_cid cid
 
 /* --- Batches --------------------------------------------------------------------------------- */
 
-/* Answers COMMIT, CLAIM or RESOLVE: with the superpeer that is to be asked, or 0. */
+/* Answers COMMIT or RESOLVE: with the superpeer that is to be asked, or 0. */
 static void answer(struct sh_superpeer *superpeer, struct sh_reply_to to, sh_msg_type type,
                    shoal_nid other, bool is_committed)
 {
@@ -109,25 +102,18 @@ static void answer(struct sh_superpeer *superpeer, struct sh_reply_to to, sh_msg
 void sh_superpeer_moves_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
                                sh_msg_type type, const struct sh_metadata_result *result)
 {
-    /* That there is no room to note a claim is a state of the shard, and said in the log. */
-    bool is_full = type == SH_CLUSTER_CLAIM && result->err == SHOAL_ELIMIT;
-    if (result->err && !is_full)
+    if (result->err)
         sh_msg_reply_error(superpeer->msg, to, type, result->err, why(result->err));
     else
         answer(superpeer, to, type, SHOAL_NID_NONE, result->is_committed);
 }
 
-/* Reads a COMMIT, a CLAIM, or a RESOLVE, of which the first run is looked at only. */
-static bool batch_get(struct sh_reader *r, sh_msg_type type, struct sh_metadata_update *update,
-                      uint64_t *incarnation_out)
+/* Reads a COMMIT or a RESOLVE. */
+static bool batch_get(struct sh_reader *r, sh_msg_type type, struct sh_metadata_update *update)
 {
-    bool is_resolve = type == SH_CLUSTER_RESOLVE;
-    update->kind = is_resolve                  ? SH_METADATA_RESOLVE
-                   : type == SH_CLUSTER_COMMIT ? SH_METADATA_MOVE
-                                               : SH_METADATA_CLAIM;
+    update->kind = type == SH_CLUSTER_RESOLVE ? SH_METADATA_RESOLVE : SH_METADATA_MOVE;
     update->from.v = sh_get16(r);
     update->to.v = sh_get16(r);
-    *incarnation_out = sh_get64(r);
     update->sequence = sh_get64(r);
     size_t count = sh_get16(r);
     if (!sh_reader_ok(r) || !count || count > SH_METADATA_RUNS_MAX)
@@ -136,7 +122,7 @@ static bool batch_get(struct sh_reader *r, sh_msg_type type, struct sh_metadata_
         update->runs[i].first.v = sh_get64(r);
         update->runs[i].last.v = sh_get64(r);
     }
-    update->count = is_resolve ? 1 : count;
+    update->count = count;
     return sh_reader_done(r) && is_peer(update->from) && is_peer(update->to);
 }
 
@@ -146,16 +132,22 @@ static bool is_known(const struct sh_superpeer *superpeer, shoal_nid nid)
     return sh_view_find(sh_registry_view(superpeer->registry), nid);
 }
 
+/* Who asks for a decision about a batch. */
+static shoal_nid asker_of(const struct sh_metadata_update *update)
+{
+    return update->kind == SH_METADATA_RESOLVE ? update->to : update->from;
+}
+
 /* Sees to it that no ID that the ring is to know is ever given to another node. One that nobody has
- * heard of is not marked: a creator of that kind has no chunks that could move, and a target is
- * refused. */
+ * heard of is not marked: a creator of that kind has no chunks that could move, a target is refused,
+ * and a source was forgotten. */
 static bool is_marked(struct sh_superpeer *superpeer, const struct sh_metadata_update *update)
 {
     shoal_nid nids[] = {shoal_cid_creator(update->runs[0].first), update->from, update->to};
     bool is_done = true;
     for (size_t i = 0; i < sizeof nids / sizeof nids[0]; i++) {
         if (!is_known(superpeer, nids[i]))
-            nids[i] = update->from;
+            nids[i] = asker_of(update);
         is_done &= sh_registry_is_moved(superpeer->registry, nids[i]);
     }
     struct sh_command command = {.kind = SH_COMMAND_MOVED,
@@ -166,25 +158,13 @@ static bool is_marked(struct sh_superpeer *superpeer, const struct sh_metadata_u
     return is_done;
 }
 
-/* Whether the batch can't be decided about now, by what is not in the shard's state. */
+/* EBUSY: the batch can't be decided about now, by what is not in the shard's state. */
 static enum shoal_err batch_check(struct sh_superpeer *superpeer,
-                                  const struct sh_metadata_update *update, uint64_t incarnation)
+                                  const struct sh_metadata_update *update)
 {
-    unsigned shard = sh_metadata_shard(update);
-    if (update->kind == SH_METADATA_CLAIM)
-        return is_marked(superpeer, update) ? SHOAL_OK : SHOAL_EBUSY;
-    if (incarnation != sh_metadata_incarnation(superpeer->ring->metadata, shard))
-        return SHOAL_EDIFFERS;
-    /* What was decided is so, whatever else is to be found out; and its source can say what it has
-     * only when it has heard that. */
-    if (sh_metadata_committed(superpeer->ring->metadata, shard, update->from) == update->sequence)
-        return SHOAL_OK;
-    if (!sh_superpeer_moves_known(superpeer, shard))
+    if (!sh_metadata_is_known(superpeer->ring->metadata, sh_metadata_shard(update)) ||
+        !is_known(superpeer, asker_of(update)))
         return SHOAL_EBUSY;
-    /* Of a source that the registry has lost, what was decided is known all the same. */
-    if (!is_known(superpeer, update->from))
-        return sh_metadata_has_source(superpeer->ring->metadata, shard, update->from) ? SHOAL_OK
-                                                                                      : SHOAL_EBUSY;
     return is_marked(superpeer, update) ? SHOAL_OK : SHOAL_EBUSY;
 }
 
@@ -198,21 +178,16 @@ static void on_batch(void *arg, struct sh_msg_in *in)
 {
     struct sh_superpeer *superpeer = arg;
     struct sh_metadata_update update = {.count = 0}, checked;
-    uint64_t incarnation;
     uint8_t bytes[SH_METADATA_BYTES_MAX];
-    if (!batch_get(&in->payload, in->type, &update, &incarnation) ||
+    if (!batch_get(&in->payload, in->type, &update) ||
         !is_peer(shoal_cid_creator(update.runs[0].first))) {
         refuse(in, SHOAL_EPROTO, NULL);
         return;
     }
-    bool is_resolve = in->type == SH_CLUSTER_RESOLVE;
-    bool is_claim = in->type == SH_CLUSTER_CLAIM;
-    if (in->reply_to.nid.v != (is_resolve ? update.to.v : update.from.v) ||
-        (is_claim && update.to.v != update.from.v)) {
+    if (in->reply_to.nid.v != asker_of(&update).v) {
         refuse(in, SHOAL_EINVAL,
-               is_resolve ? "only its target asks for it"
-               : is_claim ? "a node speaks for itself only"
-                          : "only its source has a batch committed");
+               in->type == SH_CLUSTER_RESOLVE ? "only its target asks for it"
+                                              : "only its source has a batch committed");
         return;
     }
     shoal_nid other;
@@ -235,42 +210,16 @@ static void on_batch(void *arg, struct sh_msg_in *in)
     unsigned shard = sh_metadata_shard(&update);
     err = sh_metadata_update_get(encoded, shard, &checked);
     if (!err)
-        err = batch_check(superpeer, &update, incarnation);
+        err = batch_check(superpeer, &update);
     if (err) {
         refuse(in, err, why(err));
         return;
     }
-    sh_superpeer_gather_moved(superpeer, shard);
     sh_superpeer_ring_update(superpeer, in, shard, encoded);
-}
-
-static void on_who(void *arg, struct sh_msg_in *in)
-{
-    struct sh_superpeer *superpeer = arg;
-    shoal_nid creator = {sh_get16(&in->payload)};
-    shoal_nid other = SHOAL_NID_NONE;
-    uint64_t incarnation = 0;
-    struct sh_out out;
-    if (!sh_reader_done(&in->payload) || !is_peer(creator)) {
-        refuse(in, SHOAL_EPROTO, NULL);
-        return;
-    }
-    enum shoal_err err = reads(superpeer, creator, &other);
-    if (!err)
-        incarnation = sh_metadata_incarnation(superpeer->ring->metadata, sh_arc_shard(creator));
-    if (err && err != SHOAL_EROLE) {
-        refuse(in, err, err == SHOAL_EBUSY ? "the shard is changing hands" : NULL);
-    } else if (!sh_msg_reply(in->msg, in->reply_to, in->type, SH_WHO_ANSWER_BYTES, &out)) {
-        sh_put16(&out.w, other.v);
-        sh_put64(&out.w, incarnation);
-        sh_msg_end(in->msg, &out);
-    }
 }
 
 void sh_superpeer_moves_handlers(struct sh_superpeer *superpeer)
 {
     sh_msg_handler_set(superpeer->msg, SH_CLUSTER_COMMIT, SH_MSG_INLINE, on_batch, superpeer);
     sh_msg_handler_set(superpeer->msg, SH_CLUSTER_RESOLVE, SH_MSG_INLINE, on_batch, superpeer);
-    sh_msg_handler_set(superpeer->msg, SH_CLUSTER_CLAIM, SH_MSG_INLINE, on_batch, superpeer);
-    sh_msg_handler_set(superpeer->msg, SH_CLUSTER_WHO, SH_MSG_INLINE, on_who, superpeer);
 }

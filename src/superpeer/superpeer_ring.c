@@ -50,21 +50,15 @@ static void apply(void *arg, unsigned shard, uint64_t epoch, uint64_t sequence,
     struct sh_superpeer_ring *part = arg;
     struct sh_metadata_update update = {.kind = 0};
     struct sh_metadata_result result = {.err = SHOAL_EPROTO}; /* at all replicas alike */
-    bool was_short = sh_metadata_is_short(part->metadata, shard);
     if (!sh_metadata_update_get(command, shard, &update))
         result = sh_metadata_apply(part->metadata, shard, &update);
     SH_ASSERT(result.err != SHOAL_ENOMEM); /* reserved before it was taken */
-    if (!was_short && sh_metadata_is_short(part->metadata, shard))
-        SH_ERROR("cluster",
-                 "nodes have more ranges of chunks than a superpeer keeps: migrations of "
-                 "these chunks are refused",
-                 SH_U64("shard", shard), SH_U64("ranges_max", SH_METADATA_CLAIMS_MAX));
-    if (update.kind == SH_METADATA_MOVE || update.kind == SH_METADATA_RESOLVE)
-        sh_superpeer_gather_moved(part->superpeer, shard);
-    if (update.kind == SH_METADATA_CLAIM && result.err == SHOAL_EBUSY)
-        sh_superpeer_gather_missed(part->superpeer, update.from);
-    if (update.kind == SH_METADATA_RESTORED)
+    if (update.kind == SH_METADATA_CLAIM && result.err == SHOAL_ELIMIT)
+        sh_superpeer_gather_full(part->superpeer, shard);
+    if (update.kind == SH_METADATA_RESTORED) {
+        part->gather.gathered[shard] = false; /* what was heard was of the state before */
         sh_superpeer_salvage_done(part->superpeer, shard);
+    }
     sh_superpeer_services_changed(part->superpeer, shard);
     struct sh_ring_waiting **at = waiting_find(part, shard, epoch, sequence);
     if (!*at)

@@ -27,23 +27,13 @@ struct sh_ring_waiting {
 struct sh_gather {
     struct sh_request request;
     bool is_asking;
-    bool is_stale; /* what is being answered belongs to an earlier round */
-    /* Of the node at hand: a claim came too early, so that it is asked once more; batches that it
-     * has left out, as they are not decided as far as it knows. */
-    bool is_missed;
-    uint8_t left_out; /* SH_HOLDS_LEFT_OUT, SH_HOLDS_ALONE */
-    bool was_settling;
-    shoal_nid nid;
-    shoal_cid from;            /* where its next page begins; 0: the next node is to be asked */
-    uint64_t moves[SH_SHARDS]; /* rises with each update about batches */
-    uint64_t asked_moves[SH_SHARDS]; /* that, when it was asked */
+    bool is_stale;  /* what is being answered belongs to an earlier round */
+    shoal_nid nid;  /* the node at hand */
+    shoal_cid from; /* where its next page begins; 0: the next node is to be asked */
     uint64_t due_ns;
-    bool gathered[SH_SHARDS]; /* here, since it was lost */
-    /* Bits by node ID: who has said it all; who had left something out when it said it, and is
-     * asked again at times; and of these who will hear of it soon, as the node that knows is up. */
-    uint64_t asked[SH_GATHER_WORDS], unsure[SH_GATHER_WORDS], waits[SH_GATHER_WORDS];
-    uint64_t unsure_due_ns;
-    shoal_nid unsure_nid; /* the last of those that was asked again */
+    bool gathered[SH_SHARDS];        /* here, since it was lost */
+    bool is_full[SH_SHARDS];         /* a claim had no room: the shard can't be known */
+    uint64_t asked[SH_GATHER_WORDS]; /* by node ID: who has said it all */
 };
 
 struct sh_saves; /* superpeer_save.c */
@@ -103,29 +93,25 @@ SHOAL_NODISCARD enum shoal_err sh_superpeer_save_piece(struct sh_superpeer *supe
 void sh_superpeer_save_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 void sh_superpeer_save_close(struct sh_superpeer *superpeer);
 
-/* superpeer_moves.c. Answers COMMIT, CLAIM or RESOLVE. */
+/* superpeer_moves.c. Answers COMMIT or RESOLVE. */
 void sh_superpeer_moves_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
                                sh_msg_type type, const struct sh_metadata_result *result);
 void sh_superpeer_moves_handlers(struct sh_superpeer *superpeer);
-/* Whether it is known of a shard what was moved. */
-bool sh_superpeer_moves_known(const struct sh_superpeer *superpeer, unsigned shard);
-
 /* Whether the node is up that a range is with; ENOCHUNK, EFAILED; EBUSY: that is not known. */
 enum shoal_err sh_superpeer_moves_holder(const struct sh_superpeer *superpeer,
                                          const struct sh_range *range);
 
-/* superpeer_gather.c. Whether all that are up have said what they hold; of each batch, too; and all
- * that had failed and may come back. */
+/* superpeer_gather.c. Whether all peers that are up have said what they have; and with them all that
+ * have failed and may come back. */
 bool sh_superpeer_gather_is_over(const struct sh_superpeer *superpeer);
-bool sh_superpeer_gather_is_sure(const struct sh_superpeer *superpeer);
 bool sh_superpeer_gather_is_whole(const struct sh_superpeer *superpeer);
+/* Whether a shard can say what refers to peers that are not up: it is known, or waits for such peers
+ * only. */
+bool sh_superpeer_gather_may_refer(const struct sh_superpeer *superpeer, unsigned shard);
 /* A shard was lost: everybody is to be asked. */
 void sh_superpeer_gather_begin(struct sh_superpeer *superpeer, unsigned shard);
-/* Something about a shard's batches was ordered or applied: who was asked before may have spoken
- * of what was before that. */
-void sh_superpeer_gather_moved(struct sh_superpeer *superpeer, unsigned shard);
-/* A node's claim was refused as it had not heard what came of its last batch. */
-void sh_superpeer_gather_missed(struct sh_superpeer *superpeer, shoal_nid nid);
+/* A claim had no room in a shard. */
+void sh_superpeer_gather_full(struct sh_superpeer *superpeer, unsigned shard);
 unsigned sh_superpeer_gather_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 uint64_t sh_superpeer_gather_due_ns(const struct sh_superpeer *superpeer);
 void sh_superpeer_gather_cancel(struct sh_superpeer *superpeer);
