@@ -45,9 +45,9 @@ static bool has_orphan(const struct cw_host *host, shoal_cid *cid_out)
     return false;
 }
 
-/* Every lock has a deadline, and every owner has stopped asking for more, or is dead. What is left is
- * only what came with a chunk and whose owner died before it was here. */
-static bool has_lock(const struct cw_world *world, const struct cw_host *host, shoal_cid *cid_out)
+/* Every lock has a deadline, and every owner has stopped asking for more, or is dead. What is left came
+ * with a chunk, and its owner was never here: it falls with its lease only. */
+static bool has_lock(const struct cw_host *host, shoal_cid *cid_out)
 {
     struct sh_lease found[LOCKS_AT_ONCE];
     struct sh_lease_owner owner = {0};
@@ -57,7 +57,7 @@ static bool has_lock(const struct cw_world *world, const struct cw_host *host, s
         for (size_t i = 0; i < count; i++) {
             *cid_out = found[i].cid;
             bool is_stray = found[i].owner.nid.v == SH_LOCKS_STRAY_NID && !found[i].waiting;
-            if (!is_stray || !cw_locks_may_stray(world, found[i].cid))
+            if (!is_stray)
                 return true;
         }
         if (count < LOCKS_AT_ONCE || !sh_lease_after(&found[count - 1], &from, &owner))
@@ -66,25 +66,21 @@ static bool has_lock(const struct cw_world *world, const struct cw_host *host, s
 }
 
 /* What costs little to see. */
-static const char *unfinished(const struct cw_world *world, const struct cw_host *host,
-                              shoal_cid *cid_out)
+static const char *unfinished(const struct cw_host *host, shoal_cid *cid_out)
 {
     struct sh_step locks = sh_locks_step(host->locks), moves = sh_moves_step(host->moves);
-    struct sh_moves_kept kept = sh_moves_kept(host->moves);
-    if (moves.due_ns(moves.arg) != SH_NEVER || kept.staged || kept.claims)
+    if (moves.due_ns(moves.arg) != SH_NEVER || sh_moves_has_staged(host->moves))
         return "a migration that is not over";
     if (sh_locks_waiting(host->locks))
         return "a request that waits for a lock";
-    if (locks.due_ns(locks.arg) != SH_NEVER && has_lock(world, host, cid_out))
+    if (locks.due_ns(locks.arg) != SH_NEVER && has_lock(host, cid_out))
         return "a lock that nobody frees";
     return NULL;
 }
 
 /* Looks at every chunk. */
-static const char *misplaced(const struct cw_world *world, const struct cw_host *host,
-                             shoal_cid *cid_out)
+static const char *misplaced(const struct cw_host *host, shoal_cid *cid_out)
 {
-    (void)world;
     if (has_frozen(host, cid_out))
         return "chunks that stand still";
     return has_orphan(host, cid_out) ? "chunks that it does not serve" : NULL;
@@ -126,8 +122,8 @@ static const char *grown(const struct cw_world *world, const struct cw_host *hos
 const char *cw_leftover(const struct cw_world *world, const struct cw_host **host_out,
                         shoal_cid *cid_out)
 {
-    static const char *(*const looks[])(const struct cw_world *, const struct cw_host *,
-                                        shoal_cid *) = {unfinished, misplaced};
+    static const char *(*const looks[])(const struct cw_host *, shoal_cid *) = {unfinished,
+                                                                                misplaced};
     const char *what = NULL;
     *cid_out = SHOAL_CID_NONE;
     for (unsigned i = 0; i < world->count && !what; i++) {
@@ -139,7 +135,7 @@ const char *cw_leftover(const struct cw_world *world, const struct cw_host **hos
             &world->hosts[world->config.superpeers + i % world->config.peers];
         *host_out = host;
         *cid_out = SHOAL_CID_NONE;
-        what = host->chunks ? looks[i / world->config.peers](world, host, cid_out) : NULL;
+        what = host->chunks ? looks[i / world->config.peers](host, cid_out) : NULL;
     }
     return what;
 }

@@ -327,18 +327,6 @@ void cw_locks_dropped(struct cw_host *host)
                 continue;
             hold->may_until_ns = now + MOST(hold->lease_ns) + LATE_NS;
             hold->is_clear_since_ns = hold->may_until_ns;
-            all->dead[all->dead_count++ % CW_DEAD] =
-                (struct cw_dead){hold->cid, hold->may_until_ns};
         }
     }
-}
-
-bool cw_locks_may_stray(const struct cw_world *world, shoal_cid cid)
-{
-    for (unsigned i = 0; i < CW_DEAD; i++) {
-        const struct cw_dead *dead = &world->programs->dead[i];
-        if (dead->cid.v == cid.v && dead->until_ns > sh_world_now(world->sim))
-            return true;
-    }
-    return false;
 }

@@ -20,7 +20,6 @@
 #define CW_LOCKERS 2
 #define CW_MULTI 10
 #define CW_OWNERS (SH_CLUSTER_PROGRAMS_MAX * CW_LOCKERS) /* of locks */
-#define CW_DEAD 64 /* locks of programs that died: the last ones */
 #define CW_LIBRARY_STEPS 4
 #define CW_NAMES 6
 #define CW_WORDS 8    /* chunks that programs share */
@@ -122,12 +121,6 @@ struct cw_hold {
     uint64_t asked_ns, granted_ns; /* of the last call that gave it the lock */
 };
 
-/* A lock that a program may have had when it died. */
-struct cw_dead {
-    shoal_cid cid;
-    uint64_t until_ns;
-};
-
 struct cw_programs {
     uint64_t tick, values; /* the last ones */
     uint64_t barriers_begun,
@@ -138,8 +131,6 @@ struct cw_programs {
     struct cw_barrier barriers[CW_BARRIERS];
     struct cw_word words[CW_WORDS];
     struct cw_hold holds[CW_WORDS][CW_OWNERS];
-    struct cw_dead dead[CW_DEAD];
-    unsigned dead_count;
     struct cw_event events[CW_EVENTS]; /* the last ones, by epoch */
 };
 

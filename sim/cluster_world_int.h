@@ -223,8 +223,6 @@ void cw_programs_end(struct cw_world *world);
 const char *cw_programs_wait(struct cw_world *world);
 /* How many barriers there may be at most. */
 uint64_t cw_barriers_most(const struct cw_world *world);
-/* Whether a lock of a program that died may be left, at the node to which its chunk has moved. */
-bool cw_locks_may_stray(const struct cw_world *world, shoal_cid cid);
 /* A program dies: what it has locked, nobody knows. */
 void cw_locks_dropped(struct cw_host *host);
 /* A peer dies: what it had of theirs. Before its objects go. */

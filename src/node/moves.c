@@ -571,16 +571,7 @@ void sh_moves_destroy(struct sh_moves *moves)
     free(moves);
 }
 
-static size_t length_of(const struct sh_staged *list)
+bool sh_moves_has_staged(const struct sh_moves *moves)
 {
-    size_t length = 0;
-    for (; list; list = list->next)
-        length++;
-    return length;
-}
-
-struct sh_moves_kept sh_moves_kept(const struct sh_moves *moves)
-{
-    return (struct sh_moves_kept){.staged = length_of(moves->staged),
-                                  .claims = length_of(moves->claims)};
+    return moves->staged;
 }

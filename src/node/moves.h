@@ -127,11 +127,8 @@ struct sh_step sh_moves_step(struct sh_moves *moves);
 /* After the steps have stopped, before msg is destroyed. NULL is allowed. */
 void sh_moves_destroy(struct sh_moves *moves);
 
-/* For who watches a simulated cluster: batches that came and are not decided about, as far as is
- * known here; claims, likewise. Transport step's thread. */
-struct sh_moves_kept {
-    size_t staged, claims;
-};
-struct sh_moves_kept sh_moves_kept(const struct sh_moves *moves);
+/* For who watches a simulated cluster: whether batches came of which it is not known here what came of
+ * them. Transport step's thread. */
+bool sh_moves_has_staged(const struct sh_moves *moves);
 
 #endif
