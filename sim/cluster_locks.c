@@ -64,10 +64,11 @@ static bool is_sure(struct cw_world *world, unsigned at, const struct cw_hold *h
 /* --- Judging -----------------------------------------------------------------------------------
  */
 
-/* Until when anybody else may have held or waited. */
+/* Until when anybody else may have held or waited: also a former process in the program's place, which
+ * died with the lock. */
 static uint64_t others_until_ns(struct cw_world *world, const struct attempt *attempt)
 {
-    uint64_t until_ns = 0;
+    uint64_t until_ns = attempt->before.mode ? 0 : attempt->before.may_until_ns;
     for (unsigned i = 0; i < CW_OWNERS; i++) {
         const struct cw_hold *other = &world->programs->holds[attempt->at][i];
         if (i != owner_of(attempt->fiber) && other->may_until_ns > until_ns)
