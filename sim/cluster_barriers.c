@@ -117,11 +117,11 @@ static void released(struct cw_world *world, struct cw_barrier *barrier,
     world->result->barriers++;
 }
 
-/* The superpeers keep the last round that is over: a member whose question arrives two rounds later
- * is told nothing of its own. That takes the members of three rounds. */
+/* The superpeers keep the last round that is over: a member whose question arrives when the next one is
+ * over, too, is told nothing of its own. That takes the members of two rounds. */
 static bool is_forgotten(const struct cw_barrier *barrier, const struct shoal_barrier_round *round)
 {
-    return round && !round->gone && !round->count && barrier->count >= 3 * barrier->size;
+    return round && !round->gone && !round->count && barrier->count >= 2 * barrier->size;
 }
 
 static void broken(struct cw_world *world, struct cw_barrier *barrier, struct cw_member *self,
