@@ -79,6 +79,28 @@ static void source_unaware(void **state)
     world_close(&world);
 }
 
+/* Chunks that come back to a source that does not know yet that it gave them away are refused until it
+ * does. */
+static void back_to_an_unaware_source(void **state)
+{
+    (void)state;
+    open_quiet(2);
+    move_undecided(A, B, 0);
+    says.resolve = SHOAL_OK;
+    assert_true(comes_to(B, world.cids[0]));
+    says.finally = SHOAL_EBUSY;
+    (void)move_begin(B, A, 0, 0, 0);
+    run_for(&world, S / 2);
+    assert_false(job_of(B).is_over);
+    assert_int_equal(job_of(B).err, SHOAL_EBUSY);
+    assert_true(serves(B, world.cids[0]));
+    says_set(SHOAL_OK, 0, SHOAL_OK);
+    assert_int_equal(job_end(A, 20 * S).err, SHOAL_OK);
+    assert_int_equal(job_end(B, 20 * S).err, SHOAL_OK);
+    assert_true(comes_to(A, world.cids[0]) && !serves(B, world.cids[0]));
+    world_close(&world);
+}
+
 /* A source that goes on before its target knows what came of the batch before is told to wait, and
  * the target asks at once. */
 static void batch_before_is_unclear(void **state)
@@ -320,6 +342,7 @@ int main(void)
         cmocka_unit_test(unclear_answers),
         cmocka_unit_test(limit_is_told),
         cmocka_unit_test(source_unaware),
+        cmocka_unit_test(back_to_an_unaware_source),
         cmocka_unit_test(batch_before_is_unclear),
         cmocka_unit_test(holds_is_told),
         cmocka_unit_test(source_drops_former_answers),

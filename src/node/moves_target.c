@@ -228,8 +228,9 @@ static enum shoal_err stage(struct sh_moves *moves, struct sh_staged *staged, st
     if (sh_chunks_creates_refused(moves->config.chunks))
         return SHOAL_ENONODE;
     enum shoal_err err = room_check(moves, sh_reader_left(r));
+    /* What this node gave away it may not know yet: that passes. */
     if (!err && !is_elsewhere(moves, staged))
-        err = SHOAL_EEXIST;
+        err = moves->state == SH_MOVE_COMMIT ? SHOAL_EBUSY : SHOAL_EEXIST;
     if (!err && !sh_holdings_has_room(moves->holdings, staged->count))
         err = SHOAL_ELIMIT;
     if (!err)
