@@ -39,10 +39,13 @@
  *
  * Between source and target:
  *
- *   STAGE    u64 sequence, u16 runs, u32 outcomes, u32 locks; runs (u64 first, u64 last), the chunks of the runs in order (u32 size, bytes),
- *            outcomes (node/outcomes.h), locks (store/leases.h; node/locks.h)
+ *   STAGE    u64 sequence, u16 runs, u32 outcomes, u32 locks; runs (u64 first, u64 last), the chunks
+ *            of the runs in order (u32 size, bytes), outcomes (node/outcomes.h), locks
+ *            (store/leases.h; node/locks.h)
  *
- *     ECANCELED: it is late; EBUSY: what came of the batch before is not known here; ENONODE: the node is being drained; EFULL, ETOOBIG, ELIMIT, EEXIST
+ *     ECANCELED: it is late; EBUSY: what came of the batch before is not known here, or of the one
+ *     that this node gives away; ENONODE: the node is being drained; EEXIST: chunks of it are here;
+ *     EFULL, ETOOBIG, ELIMIT
  *
  *   DONE     one-way: u64 sequence, u8: 1 it is committed, 0 it is not to be
  *
