@@ -103,8 +103,6 @@ static enum shoal_err load_entry(void *arg, uint64_t index, uint64_t term, uint8
 static enum shoal_err load_snapshot_begin(void *arg, uint64_t index, uint64_t term, bool is_first)
 {
     struct sh_raft *raft = arg;
-    if (is_first && (raft->log.base || sh_raft_log_last(raft)))
-        return SHOAL_ECORRUPT;
     sh_raft_blob_free(&raft->loading);
     raft->loading.index = index;
     raft->loading.term = term;
