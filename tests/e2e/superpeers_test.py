@@ -24,7 +24,10 @@ def free_addresses(count):
     return found
 
 
-class SharedRegistry(harness.Case):
+class Registry(harness.Case):
+    """Three superpeers with their folders."""
+    failure = "1s"
+
     def setUp(self):
         super().setUp()
         self.addresses = free_addresses(3)
@@ -37,11 +40,12 @@ class SharedRegistry(harness.Case):
         return harness.Node(self, f"superpeer{index}-{self.starts}", "--roles", "superpeer",
                             "--superpeers", ",".join(self.addresses),
                             "--listen", self.addresses[index],
-                            "--data-dir", self.folder / f"data{index}", "--failure-ns", "1s")
+                            "--data-dir", self.folder / f"data{index}",
+                            "--failure-ns", self.failure)
 
     def join(self, name, wait=True):
         node = harness.Node(self, name, "--roles", "peer", "--superpeers",
-                            ",".join(self.addresses), "--failure-ns", "1s")
+                            ",".join(self.addresses), "--failure-ns", self.failure)
         return node.wait_ready() if wait else node
 
     def states(self, node):
@@ -69,6 +73,8 @@ class SharedRegistry(harness.Case):
         self.assertGreater(best[0], 0, "nobody leads")
         return best[1]
 
+
+class SharedRegistry(Registry):
     def test_leader_is_killed(self):
         peers = [self.join("peer0"), self.join("peer1")]
         harness.ring_whole(self, self.superpeers)
@@ -102,7 +108,7 @@ class SharedRegistry(harness.Case):
         self.superpeers[2].kill()
         odd = harness.Node(self, "odd", "--roles", "superpeer", "--superpeers",
                            ",".join(self.addresses), "--listen", self.addresses[2],
-                           "--registry", "memory", "--failure-ns", "1s")
+                           "--registry", "memory", "--failure-ns", self.failure)
         for node, others in ((odd, "[12]"), (self.superpeers[0], "3"), (self.superpeers[1], "3")):
             harness.eventually(
                 self, f"{node.name} names superpeer {others}, and says what to do", 60,
@@ -163,6 +169,10 @@ class SharedRegistry(harness.Case):
         got = self.shoal(one, "chunk", "get", f"{one.nid}:1500", "--raw").stdout
         self.assertEqual(got, b"00001500")
 
+
+class NewAddresses(Registry):
+    failure = "10s"  # the peer finds them before that, or joins again
+
     def test_any_one_address(self):
         """All are killed and started again at other addresses, knowing one of them only."""
         peer = self.join("peer")
@@ -175,7 +185,7 @@ class SharedRegistry(harness.Case):
             self.superpeers.append(harness.Node(
                 self, f"superpeer{i}-{self.starts}", "--roles", "superpeer", "--superpeers", known,
                 "--listen", known if i == 0 else "127.0.0.1:0", "--data-dir",
-                self.folder / f"data{i}", "--failure-ns", "1s").wait_ready())
+                self.folder / f"data{i}", "--failure-ns", self.failure).wait_ready())
         for node in self.superpeers:
             for other in self.superpeers:
                 self.seen(node, other.address, "up")
