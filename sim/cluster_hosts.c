@@ -47,9 +47,11 @@ static void on_member_failed(void *arg, enum shoal_err err)
     cw_tell(host->world, host->node, "was called failed(error)", (uint64_t)err, 0);
 }
 
-/* Whether a superpeer has said of a disk that fails or is full that it can't start on it. */
-static bool is_refused(const struct cw_host *host, enum shoal_err err)
+/* Whether a superpeer has said of a disk that fails, is full or is damaged that it can't start on it. */
+static bool is_refused(struct cw_host *host, enum shoal_err err)
 {
+    if (err == SHOAL_ECORRUPT || err == SHOAL_EVERSION)
+        return cw_flip_mend(host);
     bool is_told = err == SHOAL_EIO || err == SHOAL_ENOSPC;
     return is_told && sh_world_disk_trouble(host->world->sim, host->node) != SH_DISK_WELL;
 }
@@ -90,6 +92,8 @@ static void boot_superpeer(struct cw_host *host, const struct sh_env *env)
                                          .forget_ns = CW_FORGET_NS,
                                          .on_view = on_superpeer_view,
                                          .arg = host};
+    if (world->config.flips)
+        cw_flip(host);
     enum shoal_err err = sh_superpeer_create(&config, &host->superpeer);
     if (is_refused(host, err)) {
         sh_world_at(world->sim, sh_world_now(world->sim) + SOON_NS, on_again, host, host->boots, 0);
@@ -99,6 +103,7 @@ static void boot_superpeer(struct cw_host *host, const struct sh_env *env)
         cw_fail(world, "superpeer %u does not start again: %s", host->index, shoal_err_name(err));
         return;
     }
+    host->flip.is_there = false; /* none that is needed */
     sh_world_step_add(world->sim, host->node, sh_superpeer_step(host->superpeer));
 }
 

@@ -40,6 +40,7 @@ struct sh_cluster_world_config sh_cluster_world_config_of(uint64_t seed, unsigne
         config.move_gap_ns_max = sh_prng_between(&prng, 50, 200) * CW_MS;
     config.locks = sh_mix64(seed + UINT64_C(0x6c6f636b73)) % 2;
     config.multis = sh_mix64(seed + UINT64_C(0x6d756c746973)) % 2;
+    config.flips = sh_mix64(seed + UINT64_C(0x666c697073)) % 3 == 0;
     config.is_zookeeper = sh_mix64(seed + UINT64_C(0x7a6f6f6b)) % ZOOKEEPER_WORLDS == 0;
     return config;
 }

@@ -58,6 +58,7 @@ struct sh_cluster_world_config {
     uint64_t think_ns_max;    /* a client's pause between two operations */
     bool locks;               /* programs lock the chunks that they share */
     bool multis;              /* programs operate on many chunks at once */
+    bool flips;               /* bits of superpeers' journals go bad while their processes are away */
     bool is_quiet;            /* no faults */
     bool is_still;            /* no chunk moves, and no node comes or goes but by faults */
     bool is_zookeeper;        /* the registry is in the model of a ZooKeeper; no spares */
@@ -81,6 +82,7 @@ struct sh_cluster_world_result {
     uint64_t barriers; /* members of barriers that were let go on */
     uint64_t lost;     /* chunks that died with their nodes */
     uint64_t crashes;
+    uint64_t flips;    /* bits that went bad, and were noticed */
     uint64_t judged;   /* calls of programs, in histories that were checked */
     uint64_t unjudged; /* histories that were too long for a verdict */
 };

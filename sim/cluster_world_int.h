@@ -107,6 +107,11 @@ struct cw_host {
     bool is_drained;    /* a peer's: since it began, also if that is still under way */
     bool is_empty;      /* a peer's: it was drained, and stops */
     uint64_t paused_ns; /* a superpeer's: when it was last seen paused, by the world's time */
+    struct {            /* a superpeer's: a bit of its journal that went bad */
+        bool is_there;
+        unsigned slot;
+        uint64_t bit;
+    } flip;
     struct sh_msg *msg;
     struct sh_superpeer *superpeer;
     struct sh_directory *directory;
@@ -230,6 +235,14 @@ void cw_words_lost(struct cw_host *host);
 /* For cw_watch and cw_check_end. */
 void cw_programs_watch(struct cw_world *world);
 void cw_programs_check(struct cw_world *world);
+
+/* --- cluster_flips.c: bits that go bad on superpeers' disks -----------------------------------
+ */
+
+/* Before the superpeer's process begins: perhaps flips a bit of its journal. */
+void cw_flip(struct cw_host *host);
+/* The superpeer says that its journal is damaged: mends it. False: it is not. */
+bool cw_flip_mend(struct cw_host *host);
 
 /* --- cluster_spares.c: superpeers that come and go ---------------------------------------------
  */

@@ -731,6 +731,28 @@ void sh_sim_disk_crash(struct sh_disk *base)
     disk->down = true;
 }
 
+struct sh_bytes sh_sim_disk_file(const struct sh_disk *base, const char *name)
+{
+    const struct sim_disk *disk = (const struct sim_disk *)base;
+    int entry = directory_find(&disk->stable, name);
+    if (entry < 0)
+        return sh_bytes_make(NULL, 0);
+    const struct image *image = &disk->stable.inodes[entry]->stable;
+    return sh_bytes_make(image->bytes, image->size);
+}
+
+void sh_sim_disk_flip(struct sh_disk *base, const char *name, uint64_t bit)
+{
+    struct sim_disk *disk = sim_of(base);
+    int entry = directory_find(&disk->stable, name);
+    SH_ASSERT(entry >= 0);
+    struct inode *inode = disk->stable.inodes[entry];
+    SH_ASSERT(!inode->unsynced && bit / 8 < inode->stable.size);
+    trace(disk, "flip(bit)", bit, 0, sh_bytes_text(name));
+    inode->stable.bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    inode->seen.bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+}
+
 void sh_sim_disk_up(struct sh_disk *base)
 {
     sim_of(base)->down = false;

@@ -386,6 +386,27 @@ static void trouble_of_one_disk_begins_and_ends(void **state)
     sh_world_destroy(world);
 }
 
+static void a_bit_is_flipped_and_back(void **state)
+{
+    (void)state;
+    struct sh_disk_faults faults = {0};
+    struct sh_disk *disk;
+    struct sh_world *world = make_world(4, &faults, &disk);
+    assert_int_equal(write_bytes(disk, open_file(disk, "a"), 0, 'a', 100), SHOAL_OK);
+    assert_int_equal(sync_file(disk, open_file(disk, "a")), SHOAL_OK);
+    assert_int_equal(sync_names(disk), SHOAL_OK);
+    uint8_t wanted[100], bytes[100];
+    memset(wanted, 'a', sizeof wanted);
+    for (unsigned i = 0; i < 2; i++) {
+        crash_and_restart(world);
+        sh_world_disk_flip(world, 0, "a", 8 * 99 + 1);
+        wanted[99] ^= 2;
+        assert_int_equal(read_bytes(disk, open_file(disk, "a"), bytes, sizeof bytes), 100);
+        assert_memory_equal(bytes, wanted, sizeof bytes);
+    }
+    sh_world_destroy(world);
+}
+
 static void errors_and_flips_happen_by_chance(void **state)
 {
     (void)state;
@@ -544,6 +565,7 @@ int main(void)
         cmocka_unit_test(removed_and_renamed_names),
         cmocka_unit_test(full_disk_says_so_and_changes_nothing),
         cmocka_unit_test(trouble_of_one_disk_begins_and_ends),
+        cmocka_unit_test(a_bit_is_flipped_and_back),
         cmocka_unit_test(errors_and_flips_happen_by_chance),
         cmocka_unit_test(failed_sync_is_never_made_good),
         cmocka_unit_test(synced_write_covers_its_place_alone),

@@ -384,6 +384,16 @@ enum sh_disk_trouble sh_world_disk_trouble(const struct sh_world *world, unsigne
     return node_of(world, node)->trouble;
 }
 
+struct sh_bytes sh_world_disk_file(const struct sh_world *world, unsigned node, const char *name)
+{
+    return sh_sim_disk_file(node_of(world, node)->env.disk, name);
+}
+
+void sh_world_disk_flip(struct sh_world *world, unsigned node, const char *name, uint64_t bit)
+{
+    sh_sim_disk_flip(node_of(world, node)->env.disk, name, bit);
+}
+
 static bool is_earlier(const struct event *x, const struct event *y)
 {
     return x->at_ns != y->at_ns ? x->at_ns < y->at_ns : x->number < y->number;

@@ -1,0 +1,119 @@
+/* Bits that go bad on a superpeer's disk while its process is away. The journal must notice, or the bit
+ * must not matter: a superpeer that starts has all that it has ever acknowledged, and one that says
+ * that its journal is damaged gets the bit back, as from a mirror, and is started again.
+ *
+ * Of the last batch the journal can't tell damage from a write that was torn, so that one is left
+ * alone. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "base/hash.h"
+#include "sim/cluster_world_int.h"
+
+#define PLACES_MAX 4096
+#define NAME_BYTES 16
+/* As journal_int.h describes the files. */
+#define SLOTS 256
+#define BLOCK 4096
+#define BATCH_MAGIC UINT64_C(0x5441424c4e524a)
+#define BATCH_HEAD_BYTES 32
+#define BATCH_CRC_AT 28
+
+/* Something that was written in one piece. */
+struct place {
+    unsigned slot;
+    size_t at, bytes;
+    uint64_t batch; /* 0: a segment's header */
+};
+
+struct places {
+    struct place at[PLACES_MAX];
+    size_t count;
+    uint64_t last; /* the highest batch */
+};
+
+static void place_add(struct places *places, struct place place)
+{
+    if (places->count < PLACES_MAX)
+        places->at[places->count++] = place;
+    if (place.batch > places->last)
+        places->last = place.batch;
+}
+
+/* The bytes of the good batch at that place; 0: there is none. */
+static size_t batch_bytes(struct sh_bytes file, size_t at)
+{
+    static const uint8_t zero[4];
+    const uint8_t *head = file.at + at;
+    if (sh_load64(head) != BATCH_MAGIC)
+        return 0;
+    size_t size = sh_load32(head + 24);
+    if (size > file.size - at - BATCH_HEAD_BYTES)
+        return 0;
+    uint32_t crc = sh_crc32c(0, sh_bytes_make(head, BATCH_CRC_AT));
+    crc = sh_crc32c(crc, sh_bytes_make(zero, sizeof zero));
+    crc = sh_crc32c(crc, sh_bytes_make(head + BATCH_HEAD_BYTES, size));
+    return crc == sh_load32(head + BATCH_CRC_AT) ? BATCH_HEAD_BYTES + size : 0;
+}
+
+static void file_name(char name[NAME_BYTES], unsigned slot)
+{
+    (void)snprintf(name, NAME_BYTES, "journal.%03u", slot);
+}
+
+static void places_find(const struct cw_host *host, struct places *places)
+{
+    *places = (struct places){.count = 0};
+    for (unsigned slot = 0; slot < SLOTS; slot++) {
+        char name[NAME_BYTES];
+        file_name(name, slot);
+        struct sh_bytes file = sh_world_disk_file(host->world->sim, host->node, name);
+        if (file.size >= BLOCK)
+            place_add(places, (struct place){.slot = slot, .bytes = BLOCK});
+        for (size_t at = BLOCK; at + BLOCK <= file.size; at += BLOCK) {
+            size_t bytes = batch_bytes(file, at);
+            if (bytes)
+                place_add(places, (struct place){slot, at, bytes, sh_load64(file.at + at + 16)});
+        }
+    }
+}
+
+static void flip(const struct cw_host *host)
+{
+    char name[NAME_BYTES];
+    file_name(name, host->flip.slot);
+    sh_world_disk_flip(host->world->sim, host->node, name, host->flip.bit);
+}
+
+void cw_flip(struct cw_host *host)
+{
+    /* Drawn beside the world's numbers. */
+    uint64_t drawn = sh_mix64(host->world->config.seed + host->boots * 64 + host->index);
+    struct places *places = malloc(sizeof *places);
+    SH_ASSERT(places && !host->flip.is_there);
+    places_find(host, places);
+    if (places->count && drawn % 2) {
+        const struct place *place = &places->at[drawn / 2 % places->count];
+        host->flip.slot = place->slot;
+        host->flip.bit = 8 * (uint64_t)place->at + sh_mix64(drawn) % (8 * (uint64_t)place->bytes);
+        host->flip.is_there = !place->batch || place->batch < places->last;
+    }
+    free(places);
+    if (!host->flip.is_there)
+        return;
+    cw_tell(host->world, host->node, "finds a bit flipped(file, bit)", host->flip.slot,
+            host->flip.bit);
+    flip(host);
+}
+
+bool cw_flip_mend(struct cw_host *host)
+{
+    if (!host->flip.is_there)
+        return false;
+    cw_tell(host->world, host->node, "has noticed()", 0, 0);
+    flip(host);
+    host->flip.is_there = false;
+    host->world->result->flips++;
+    return true;
+}
