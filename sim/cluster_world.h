@@ -58,12 +58,12 @@ struct sh_cluster_world_config {
     uint64_t think_ns_max;    /* a client's pause between two operations */
     bool locks;               /* programs lock the chunks that they share */
     bool multis;              /* programs operate on many chunks at once */
-    bool flips;               /* bits of superpeers' journals go bad while their processes are away */
-    bool is_quiet;            /* no faults */
-    bool is_still;            /* no chunk moves, and no node comes or goes but by faults */
-    bool is_zookeeper;        /* the registry is in the model of a ZooKeeper; no spares */
-    FILE *story;              /* what clients did and what failed, line by line; NULL: not told */
-    FILE *trace;              /* everything; NULL: not told */
+    bool flips;        /* bits of superpeers' journals go bad while their processes are away */
+    bool is_quiet;     /* no faults */
+    bool is_still;     /* no chunk moves, and no node comes or goes but by faults */
+    bool is_zookeeper; /* the registry is in the model of a ZooKeeper; no spares */
+    FILE *story;       /* what clients did and what failed, line by line; NULL: not told */
+    FILE *trace;       /* everything; NULL: not told */
 };
 
 struct sh_cluster_world_result {
