@@ -2,7 +2,8 @@
  * must not matter: a superpeer that starts has all that it has ever acknowledged, and one that says
  * that its journal is damaged gets the bit back, as from a mirror, and is started again.
  *
- * Of the last batch the journal can't tell damage from a write that was torn, so that one is left
+ * A disk that fails or is full as well is left alone, since nobody could tell which of both was in the
+ * way. Of the last batch the journal can't tell damage from a write that was torn, so that one is left
  * alone. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,7 +94,8 @@ void cw_flip(struct cw_host *host)
     struct places *places = malloc(sizeof *places);
     SH_ASSERT(places && !host->flip.is_there);
     places_find(host, places);
-    if (places->count && drawn % 2) {
+    bool is_well = sh_world_disk_trouble(host->world->sim, host->node) == SH_DISK_WELL;
+    if (places->count && drawn % 2 && is_well) {
         const struct place *place = &places->at[drawn / 2 % places->count];
         host->flip.slot = place->slot;
         host->flip.bit = 8 * (uint64_t)place->at + sh_mix64(drawn) % (8 * (uint64_t)place->bytes);
