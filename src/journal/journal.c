@@ -350,7 +350,7 @@ static enum shoal_err make(const struct sh_journal_config *config, struct sh_jou
     memcpy(journal->label, config->label.at, config->label.size);
     journal->streams_count = config->streams_count;
     for (unsigned i = 0; i < config->streams_count; i++)
-        journal->streams[i].machine = config->streams[i];
+        journal->streams[i].machine = sh_journal_stream_whole(config->streams[i]);
     journal->zeros = calloc(1, SH_JOURNAL_ZEROS_BYTES);
     journal->piece = malloc(journal->piece_bytes);
     bool is_short = !journal->zeros || !journal->piece;

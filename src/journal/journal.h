@@ -50,7 +50,8 @@ struct sh_journal;
 
 /* A stream's state machine. load_* are called while the journal is opened, in the order of the
  * records, and their errors end the opening; snapshot_* within sh_journal_step, install_begin and
- * drop. None may call the journal, but for snapshot_entries. */
+ * drop. None may call the journal, but for snapshot_entries. One that is NULL does nothing: what is
+ * read is passed over, and a snapshot is of index 0 and empty. */
 struct sh_journal_stream {
     enum shoal_err (*load_state)(void *arg, struct sh_bytes state);
     /* An entry, which takes the place of the one at that index and of all behind it. */

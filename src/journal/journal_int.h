@@ -182,6 +182,9 @@ SHOAL_NODISCARD enum shoal_err sh_journal_chunk_again(struct sh_journal *journal
 /* The first chunk has been synced. */
 void sh_journal_chunk_end(struct sh_journal *journal);
 
+/* journal_stream.c: with a function that does nothing in each place where there is none. */
+struct sh_journal_stream sh_journal_stream_whole(struct sh_journal_stream stream);
+
 /* journal_op.c */
 void sh_journal_op_begin(struct sh_journal *journal, struct sh_journal_op *op,
                          enum sh_disk_kind kind, int file, uint64_t offset, struct sh_bytes bytes);

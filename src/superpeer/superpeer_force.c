@@ -75,49 +75,7 @@ static void no_put(void *arg, struct sh_writer *w)
     SH_ASSERT(false);
 }
 
-/* --- Streams that stay as they are ------------------------------------------------------------- */
-
-static enum shoal_err pass_bytes(void *arg, struct sh_bytes bytes)
-{
-    (void)arg;
-    (void)bytes;
-    return SHOAL_OK;
-}
-
-static enum shoal_err pass_entry(void *arg, uint64_t index, uint64_t term, uint8_t kind,
-                                 struct sh_bytes bytes)
-{
-    (void)arg;
-    (void)index;
-    (void)term;
-    (void)kind;
-    (void)bytes;
-    return SHOAL_OK;
-}
-
-static enum shoal_err pass_begin(void *arg, uint64_t index, uint64_t term, bool is_first)
-{
-    (void)arg;
-    (void)index;
-    (void)term;
-    (void)is_first;
-    return SHOAL_OK;
-}
-
-static enum shoal_err pass_end(void *arg, bool is_reset)
-{
-    (void)arg;
-    (void)is_reset;
-    return SHOAL_OK;
-}
-
-static enum shoal_err pass_drop(void *arg)
-{
-    (void)arg;
-    return SHOAL_OK;
-}
-
-/* What was read is not kept, so it can't be written again: its segments stay. */
+/* What was read of the shards is not kept, so it can't be written again: its segments stay. */
 static bool no_snapshot(void *arg, uint64_t *index_out, uint64_t *term_out)
 {
     (void)arg;
@@ -125,14 +83,6 @@ static bool no_snapshot(void *arg, uint64_t *index_out, uint64_t *term_out)
     (void)term_out;
     return false;
 }
-
-static const struct sh_journal_stream passed = {.load_state = pass_bytes,
-                                                .load_entry = pass_entry,
-                                                .load_snapshot_begin = pass_begin,
-                                                .load_snapshot_piece = pass_bytes,
-                                                .load_snapshot_end = pass_end,
-                                                .load_drop = pass_drop,
-                                                .snapshot_begin = no_snapshot};
 
 /* --- Forcing --------------------------------------------------------------------------------- */
 
@@ -144,7 +94,7 @@ static enum shoal_err journal_open(struct forcing *forcing, unsigned nid)
     config.label = sh_superpeer_journal_label(nid, label);
     config.streams_count = sh_superpeer_journal_streams();
     for (unsigned i = 0; i < config.streams_count; i++)
-        streams[i] = passed;
+        streams[i] = (struct sh_journal_stream){.snapshot_begin = no_snapshot};
     streams[SH_SUPERPEER_REGISTRY_STREAM] = sh_raft_stream(forcing->raft);
     return sh_journal_open(&config, &forcing->journal);
 }

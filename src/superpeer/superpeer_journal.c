@@ -33,92 +33,6 @@ static enum shoal_err starts_load(void *arg, struct sh_bytes state)
     return SHOAL_OK;
 }
 
-static enum shoal_err no_state(void *arg, struct sh_bytes state)
-{
-    (void)arg;
-    (void)state;
-    return SHOAL_ECORRUPT;
-}
-
-/* The identity is all in the stream's state: its log is empty, and so are its snapshots. */
-static enum shoal_err no_entry(void *arg, uint64_t index, uint64_t term, uint8_t kind,
-                               struct sh_bytes bytes)
-{
-    (void)arg;
-    (void)index;
-    (void)term;
-    (void)kind;
-    (void)bytes;
-    return SHOAL_ECORRUPT;
-}
-
-static enum shoal_err empty_begin(void *arg, uint64_t index, uint64_t term, bool is_first)
-{
-    (void)arg;
-    (void)is_first;
-    return index || term ? SHOAL_ECORRUPT : SHOAL_OK;
-}
-
-static enum shoal_err no_piece(void *arg, struct sh_bytes piece)
-{
-    (void)arg;
-    (void)piece;
-    return SHOAL_ECORRUPT;
-}
-
-static enum shoal_err empty_end(void *arg, bool is_reset)
-{
-    (void)arg;
-    return is_reset ? SHOAL_ECORRUPT : SHOAL_OK;
-}
-
-static enum shoal_err no_drop(void *arg)
-{
-    (void)arg;
-    return SHOAL_ECORRUPT;
-}
-
-static bool snapshot_begin(void *arg, uint64_t *index_out, uint64_t *term_out)
-{
-    (void)arg;
-    *index_out = *term_out = 0;
-    return true;
-}
-
-static void no_entries(void *arg)
-{
-    (void)arg;
-}
-
-static size_t snapshot_next(void *arg, uint8_t *into, size_t room)
-{
-    (void)arg;
-    (void)into;
-    (void)room;
-    return 0;
-}
-
-static void snapshot_end(void *arg, bool is_done)
-{
-    (void)arg;
-    (void)is_done;
-}
-
-static struct sh_journal_stream empty_stream(struct sh_superpeer *superpeer)
-{
-    return (struct sh_journal_stream){.load_state = no_state,
-                                      .load_entry = no_entry,
-                                      .load_snapshot_begin = empty_begin,
-                                      .load_snapshot_piece = no_piece,
-                                      .load_snapshot_end = empty_end,
-                                      .load_drop = no_drop,
-                                      .snapshot_begin = snapshot_begin,
-                                      .snapshot_entries = no_entries,
-                                      .snapshot_next = snapshot_next,
-                                      .snapshot_end = snapshot_end,
-                                      .arg = superpeer};
-}
-
 static void starts_store(struct sh_superpeer *superpeer)
 {
     uint8_t starts[4];
@@ -168,7 +82,7 @@ unsigned sh_superpeer_journal_streams(void)
 
 enum shoal_err sh_superpeer_journal_open(struct sh_superpeer *superpeer, struct sh_ring *ring)
 {
-    struct sh_journal_stream streams[IDENTITY + 1];
+    struct sh_journal_stream streams[IDENTITY + 1] = {{.arg = NULL}};
     char label[SH_JOURNAL_LABEL_BYTES_MAX];
     struct sh_env env = superpeer->env;
     SH_ASSERT(!superpeer->journal);
@@ -178,14 +92,13 @@ enum shoal_err sh_superpeer_journal_open(struct sh_superpeer *superpeer, struct 
             return err;
         env.disk = superpeer->memory_disk;
     }
-    streams[REGISTRY] = empty_stream(superpeer);
     struct sh_consensus *consensus = superpeer->shared->consensus;
     if (consensus->ops->stream)
         streams[REGISTRY] = consensus->ops->stream(consensus);
     for (unsigned i = 0; i < SH_SHARDS; i++)
         streams[FIRST_SHARD + i] = sh_ring_stream(ring, i);
-    streams[IDENTITY] = empty_stream(superpeer);
-    streams[IDENTITY].load_state = starts_load;
+    /* The identity is all in the stream's state. */
+    streams[IDENTITY] = (struct sh_journal_stream){.load_state = starts_load, .arg = superpeer};
     struct sh_journal_config config = {
         .env = env,
         .label = sh_superpeer_journal_label(superpeer->index + 1u, label),
