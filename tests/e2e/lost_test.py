@@ -7,17 +7,8 @@ import harness
 import superpeers_test
 
 
-class Lost(harness.Case):
-    """Three superpeers, each with a folder, and names."""
-    start = superpeers_test.SharedRegistry.start
-    states = superpeers_test.SharedRegistry.states
-    seen = superpeers_test.SharedRegistry.seen
-
-    def setUp(self):
-        super().setUp()
-        self.addresses = superpeers_test.free_addresses(3)
-        self.starts = 0
-        self.superpeers = [self.start(i) for i in range(3)]
+class Lost(superpeers_test.Registry):
+    """Superpeers with names."""
 
     def named(self, node, first, count=8):
         for i in range(first, first + count):
