@@ -171,6 +171,9 @@ static void damage(struct rig *rig, struct files *files, unsigned slot, size_t a
     }
     /* The last batch might have been torn: it alone may be missing. */
     check(rig, is_last ? 0 : all, seed);
+    /* What did not matter once never will. */
+    assert_int_equal(reopen_as(rig, LABEL), SHOAL_OK);
+    check(rig, is_last ? 0 : all, seed);
     opens_whole += !is_last;
     opens_shorter += is_last;
 }
@@ -213,6 +216,46 @@ static void damage_is_noticed_at_every_batch(void **state)
     print_message("%u refused, %u whole, %u without the last batch\n", opens_refused, opens_whole,
                   opens_shorter);
     assert_true(opens_refused > 100 && opens_whole > 20 && opens_shorter > 4);
+}
+
+static enum shoal_err peek(struct rig *rig)
+{
+    uint8_t label[SH_JOURNAL_LABEL_BYTES_MAX];
+    size_t size;
+    return sh_journal_peek(sh_world_env(rig->world, rig->node), label, sizeof label, &size);
+}
+
+/* The only header is damaged: there is a journal all the same, unless only its first batch is there,
+ * which is written with the header and may be torn apart from it. */
+static void the_only_header_is_damaged(void **state)
+{
+    (void)state;
+    static struct rig rig;
+    struct files files;
+    rig_open(&rig, 7, &calm);
+    notes_begin(&rig);
+    for (unsigned i = 0; i < 3; i++) {
+        act(&rig);
+        settle(&rig);
+    }
+    sh_journal_close(rig.journal);
+    rig.journal = NULL;
+    files_get(&rig, &files);
+    for (unsigned slot = 1; slot < SLOTS; slot++)
+        assert_true(!files.bytes[slot] || !batch_number(&files, slot, BLOCK));
+    assert_int_equal(batch_number(&files, 0, BLOCK), 1);
+    assert_true(last_batch(&files) > 1);
+    files.bytes[0][100] ^= 1;
+    files_put(&rig, &files);
+    assert_int_equal(peek(&rig), SHOAL_ECORRUPT);
+    assert_int_equal(reopen_as(&rig, LABEL), SHOAL_ECORRUPT);
+    size_t first = (BLOCK + meaning(&files, 0, BLOCK) + BLOCK - 1) / BLOCK * BLOCK;
+    memset(files.bytes[0] + first, 0, files.sizes[0] - first);
+    files_put(&rig, &files);
+    assert_int_equal(peek(&rig), SHOAL_ENONAME);
+    assert_int_equal(reopen_as(&rig, LABEL), SHOAL_OK);
+    files_free(&files);
+    rig_close(&rig);
 }
 
 /* A whole file that is gone is noticed as well, if anything in it was needed. */
@@ -406,6 +449,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(damage_is_noticed_at_every_batch),
+        cmocka_unit_test(the_only_header_is_damaged),
         cmocka_unit_test(missing_files_are_noticed),
         cmocka_unit_test(nothing_is_built_on_what_is_only_cached),
         cmocka_unit_test(full_disk_stands_still_until_there_is_room),

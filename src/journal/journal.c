@@ -413,32 +413,46 @@ void sh_journal_close(struct sh_journal *journal)
     free(journal);
 }
 
+/* What a slot's file says of whose journal it is. ENONAME: nothing, as it was never written whole. */
+static enum shoal_err slot_peek(const struct sh_env *env, unsigned slot, uint8_t *label_out,
+                                size_t room, size_t *size_out)
+{
+    uint8_t *bytes;
+    size_t size;
+    struct sh_journal_header header;
+    enum shoal_err err = sh_journal_read(env->disk, slot, SH_JOURNAL_BLOCK, &bytes, &size);
+    if (err)
+        return err;
+    err = sh_journal_header_get(sh_bytes_make(bytes, size), &header);
+    if (!err && header.label.size > room)
+        err = SHOAL_ECORRUPT;
+    if (!err) {
+        memcpy(label_out, header.label.at, header.label.size);
+        *size_out = header.label.size;
+    }
+    free(bytes);
+    if (err != SHOAL_ECORRUPT)
+        return err;
+    err = sh_journal_read(env->disk, slot, SIZE_MAX, &bytes, &size);
+    if (err)
+        return err;
+    bool is_told = sh_journal_has_batches(sh_bytes_make(bytes, size), 0, SH_JOURNAL_TOLD);
+    free(bytes);
+    return is_told ? SHOAL_ECORRUPT : SHOAL_ENONAME;
+}
+
 enum shoal_err sh_journal_peek(const struct sh_env *env, uint8_t *label_out, size_t room,
                                size_t *size_out)
 {
-    bool is_there = false;
+    bool is_damaged = false;
     sh_journal_removal_finish(env);
     for (unsigned slot = 0; slot < SH_JOURNAL_SLOTS; slot++) {
-        uint8_t *bytes;
-        size_t size;
-        struct sh_journal_header header;
-        enum shoal_err err = sh_journal_read(env->disk, slot, SH_JOURNAL_BLOCK, &bytes, &size);
-        if (err == SHOAL_ENONAME)
-            continue;
-        if (err)
-            return err;
-        is_there = true;
-        err = sh_journal_header_get(sh_bytes_make(bytes, size), &header);
-        bool is_found = !err && header.label.size <= room;
-        if (is_found) {
-            memcpy(label_out, header.label.at, header.label.size);
-            *size_out = header.label.size;
-        }
-        free(bytes);
-        if (is_found || err == SHOAL_EVERSION)
+        enum shoal_err err = slot_peek(env, slot, label_out, room, size_out);
+        is_damaged |= err == SHOAL_ECORRUPT;
+        if (err != SHOAL_ENONAME && err != SHOAL_ECORRUPT)
             return err;
     }
-    return is_there ? SHOAL_ECORRUPT : SHOAL_ENONAME;
+    return is_damaged ? SHOAL_ECORRUPT : SHOAL_ENONAME;
 }
 
 /* Removes all files; a file that says so first, so that no half of a journal is ever taken for a

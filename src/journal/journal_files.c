@@ -114,7 +114,7 @@ bool sh_journal_batch_get(struct sh_bytes file, size_t at, uint64_t journal,
 {
     const uint8_t *head = file.at + at;
     if (at > file.size || file.size - at < SH_JOURNAL_HEAD_BYTES ||
-        sh_load64(head) != SH_JOURNAL_BATCH_MAGIC || sh_load64(head + 8) != journal)
+        sh_load64(head) != SH_JOURNAL_BATCH_MAGIC || (journal && sh_load64(head + 8) != journal))
         return false;
     size_t size = sh_load32(head + 24);
     if (size > file.size - at - SH_JOURNAL_HEAD_BYTES ||
@@ -124,4 +124,14 @@ bool sh_journal_batch_get(struct sh_bytes file, size_t at, uint64_t journal,
     batch_out->number = sh_load64(head + 16);
     batch_out->records = sh_bytes_make(head + SH_JOURNAL_HEAD_BYTES, size);
     return true;
+}
+
+bool sh_journal_has_batches(struct sh_bytes file, uint64_t journal, uint64_t from)
+{
+    struct sh_journal_batch batch;
+    for (size_t at = SH_JOURNAL_BLOCK; at < file.size; at += SH_JOURNAL_BLOCK) {
+        if (sh_journal_batch_get(file, at, journal, &batch) && batch.number >= from)
+            return true;
+    }
+    return false;
 }

@@ -233,13 +233,18 @@ struct sh_journal_header {
 SHOAL_NODISCARD enum shoal_err sh_journal_header_get(struct sh_bytes file,
                                                      struct sh_journal_header *header_out);
 void sh_journal_header_put(uint8_t block[SH_JOURNAL_BLOCK], const struct sh_journal *journal);
-/* The good batch at that place of a file; false: there is none. */
+/* The good batch at that place of a file, of that journal or (0) of any; false: there is none. */
 struct sh_journal_batch {
     uint64_t number;
     struct sh_bytes records;
 };
 bool sh_journal_batch_get(struct sh_bytes file, size_t at, uint64_t journal,
                           struct sh_journal_batch *batch_out);
+/* Whether a file has a good batch with that number or a higher one. */
+bool sh_journal_has_batches(struct sh_bytes file, uint64_t journal, uint64_t from);
+/* The first batch that tells that a journal was there. Header and batch 1 of a new one are written
+ * together, so either may be torn, and nobody has been told of them. */
+#define SH_JOURNAL_TOLD 2
 
 /* journal_load.c. Reads all segments and feeds the streams. */
 SHOAL_NODISCARD enum shoal_err sh_journal_load(struct sh_journal *journal);

@@ -202,11 +202,9 @@ static enum shoal_err load_segment(struct sh_journal *journal, struct reading *r
     if (until)
         return journal->batch == until ? SHOAL_OK
                                        : corrupt(loaded->slot, at, "a batch with others behind it");
-    for (; at < file.size; at += SH_JOURNAL_BLOCK) {
-        if (sh_journal_batch_get(file, at, journal->id, &batch) && batch.number > journal->batch)
-            return corrupt(loaded->slot, at, "a batch with others behind it");
-    }
-    return SHOAL_OK;
+    return sh_journal_has_batches(file, journal->id, journal->batch + 1)
+               ? corrupt(loaded->slot, at, "a batch with others behind it")
+               : SHOAL_OK;
 }
 
 /* Reads a slot's file. */
@@ -226,26 +224,15 @@ static enum shoal_err segment_read(struct sh_journal *journal, unsigned slot, st
     return SHOAL_OK;
 }
 
-/* Whether a file has batches that come behind all that was read. */
-static bool has_batches(const struct sh_journal *journal, const struct loaded *loaded)
-{
-    struct sh_journal_batch batch;
-    for (size_t at = SH_JOURNAL_BLOCK; at < loaded->size; at += SH_JOURNAL_BLOCK) {
-        if (sh_journal_batch_get(bytes_of(loaded), at, journal->id, &batch) &&
-            batch.number >= journal->batch)
-            return true;
-    }
-    return false;
-}
-
 /* Looks at what was not read: files without a good header, and segments behind the last one, whose
  * first batch can't be read. A header and the first batch are written together, and may be torn
- * apart; then that batch is good, or nothing of the file is. */
+ * apart; then that batch is good, or nothing of the file is, and there is no second one. */
 static enum shoal_err others_load(struct sh_journal *journal, struct reading *reading,
                                   uint64_t last)
 {
     for (unsigned slot = 0; slot < SH_JOURNAL_SLOTS; slot++) {
         enum sh_journal_slot kind = journal->slots[slot].kind;
+        uint64_t from = journal->batch ? journal->batch : SH_JOURNAL_TOLD;
         struct loaded loaded;
         if (kind == SH_JOURNAL_NO_FILE ||
             (kind == SH_JOURNAL_SEGMENT && journal->slots[slot].number <= last))
@@ -256,7 +243,9 @@ static enum shoal_err others_load(struct sh_journal *journal, struct reading *re
             journal->slots[slot].kind = SH_JOURNAL_SEGMENT;
             journal->slots[slot].number = loaded.number = ++journal->segment;
             err = load_segment(journal, reading, &loaded, 0);
-        } else if (!err && has_batches(journal, &loaded)) {
+            if (!err && journal->batch > loaded.first + 1)
+                err = corrupt(slot, 0, "the header of a segment that is needed");
+        } else if (!err && sh_journal_has_batches(bytes_of(&loaded), journal->id, from)) {
             err = corrupt(slot, 0, "the beginning of a segment that is needed");
         }
         free(loaded.bytes);
