@@ -1,6 +1,5 @@
 #include "base/crew.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +7,7 @@
 #include "base/assert.h"
 #include "base/crew_int.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 /* Making, starting and stopping crews, and what their own threads do. How a thread rests is in
  * crew_lane.c, what application threads do in crew_wait.c. */
@@ -137,21 +137,14 @@ static void *thread_main(void *arg)
 
 static bool thread_start(struct sh_crew_lane *lane)
 {
-    char name[16]; /* the kernel's limit */
-    sigset_t all;
-    sigset_t old;
-    /* Signals are the application's business; its own threads take them. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int failed = pthread_create(&lane->thread, NULL, thread_main, lane);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (failed != 0) {
+    char name[16];
+    snprintf(name, sizeof name, "%.11s-%u", lane->crew->config.name, lane->index % 1000);
+    int failed = sh_thread_start(&lane->thread, thread_main, lane, name);
+    if (failed) {
         SH_ERROR("crew", "thread can't be made", SH_TEXT("crew", lane->crew->config.name),
                  SH_U64("thread", lane->index), SH_I64("errno", failed));
         return false;
     }
-    snprintf(name, sizeof name, "%.11s-%u", lane->crew->config.name, lane->index % 1000);
-    (void)pthread_setname_np(lane->thread, name);
     return true;
 }
 

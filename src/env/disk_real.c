@@ -26,6 +26,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "env/disk.h"
 #include "env/disk_int.h"
 #include "env/disk_worker_int.h"
@@ -480,7 +481,7 @@ static enum shoal_err waker_start(struct real_disk *real)
     }
     real->completions = completions;
     atomic_store(&real->waker_ends, false);
-    if (sh_disk_thread_start(&real->waker, waker_main, real, "disk-waker"))
+    if (!sh_thread_start(&real->waker, waker_main, real, "disk-waker"))
         return SHOAL_OK;
     (void)io_uring_unregister_eventfd(&real->ring);
     close(completions);

@@ -1,12 +1,12 @@
 /* The worker of a real disk without io_uring. */
 #include "env/disk_worker_int.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "base/assert.h"
 #include "base/lock.h"
+#include "base/thread.h"
 #include "env/disk_int.h"
 
 #define CLOSES_MAX 16
@@ -34,19 +34,6 @@ struct sh_disk_worker {
     void *wake_arg;
     bool is_waking; /* the thread is calling it */
 };
-
-bool sh_disk_thread_start(pthread_t *thread_out, void *(*main)(void *arg), void *arg,
-                          const char *name)
-{
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int failed = pthread_create(thread_out, NULL, main, arg);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (!failed)
-        (void)pthread_setname_np(*thread_out, name);
-    return !failed;
-}
 
 /* Does the next job, without the lock. */
 static void job_do(struct sh_disk_worker *worker)
@@ -113,7 +100,7 @@ enum shoal_err sh_disk_worker_create(void (*run)(void *run_arg, struct sh_disk_o
     pthread_cond_init(&worker->added_some, NULL);
     pthread_cond_init(&worker->done_some, NULL);
     pthread_cond_init(&worker->woken, NULL);
-    if (!sh_disk_thread_start(&worker->thread, worker_main, worker, "disk")) {
+    if (sh_thread_start(&worker->thread, worker_main, worker, "disk")) {
         worker_free(worker);
         return SHOAL_ENOMEM;
     }

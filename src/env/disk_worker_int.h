@@ -30,8 +30,4 @@ struct sh_disk_op *sh_disk_worker_take(struct sh_disk_worker *worker, bool wait)
  * no more on return. */
 void sh_disk_worker_wake_set(struct sh_disk_worker *worker, void (*wake)(void *arg), void *arg);
 
-/* Starts a thread of the disk's that takes no signals. False: none can be had. */
-SHOAL_NODISCARD bool sh_disk_thread_start(pthread_t *thread_out, void *(*main)(void *arg),
-                                          void *arg, const char *name);
-
 #endif

@@ -424,6 +424,7 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
         .chunk_bytes_max = (uint32_t)node->options->chunk_bytes_max,
         .small_pages = !node->options->huge_pages,
         .defers = true, /* to the step "defrag" */
+        .readies = true,
     };
     enum shoal_err err = sh_store_create(&stored, &node->store);
     if (err != SHOAL_OK) {

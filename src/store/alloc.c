@@ -157,7 +157,7 @@ static bool shortage_trim(struct sh_alloc *alloc, uint64_t pages)
         pages = TRIM_PAGES_LEAST;
     if (sh_slots_trim(alloc, pages) > 0)
         return true;
-    if (alloc->trimming_pages == 0)
+    if (alloc->held_pages == 0)
         return false;
     sh_lock_release(&alloc->lock);
     sh_spin_sleep(); /* a trim of at most 4 MiB: 200 us */

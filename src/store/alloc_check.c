@@ -110,7 +110,7 @@ void sh_alloc_check(struct sh_alloc *alloc)
     for (unsigned bin = 0; bin < SH_RUN_BINS; bin++)
         runs += runs_length(alloc, false, alloc->runs[0][bin]) +
                 runs_length(alloc, true, alloc->runs[1][bin]);
-    SH_ASSERT(runs == sums.free_runs && alloc->trimming_pages == 0);
+    SH_ASSERT(runs == sums.free_runs && alloc->held_pages == 0);
     uint64_t free_bytes = 0;
     for (unsigned bin = 0; bin < SH_BINS; bin++)
         free_bytes += bin_check(alloc, bin);

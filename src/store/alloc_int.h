@@ -78,16 +78,22 @@ struct sh_alloc {
     bool is_last;         /* it must do with what there is: nothing more can be trimmed */
     uint64_t short_pages; /* it found so many too few, and free slots have some: trim, and again */
     bool small_pages;     /* no huge ones */
-    bool defers;          /* large blocks that come free go to the kernel later, */
+    /* Somebody makes huge pages ready (sh_slots_ready) after that was called, and takers never touch
+     * new ones; NULL: nobody does. */
+    void (*pages_wanted)(void *arg);
+    void *pages_arg;
+    bool is_readying;
+    bool defers;             /* large blocks that come free go to the kernel later, */
     uint64_t deferred_pages; /* so many */
     uint32_t slots_high;     /* slots from here on were never used; slot 0 is not used at all */
     uint32_t slots_max;
-    uint64_t record_bytes;           /* charged for records */
-    uint64_t touched_bytes;          /* charged for slots */
-    uint64_t block_bytes;            /* of blocks in use */
-    uint64_t idle_pages;             /* touched pages of free slots */
-    uint32_t splits;                 /* slots that differ from the one before in is_huge */
-    uint64_t trimming_pages;         /* on their way to the kernel, in slots that are nobody's */
+    uint64_t record_bytes;  /* charged for records */
+    uint64_t touched_bytes; /* charged for slots */
+    uint64_t block_bytes;   /* of blocks in use */
+    uint64_t idle_pages;    /* touched pages of free slots */
+    uint32_t splits;        /* slots that differ from the one before in is_huge */
+    uint64_t held_pages; /* touched ones of slots that are nobody's: on their way to the kernel, or
+                          * being made ready */
     uint32_t runs[2][SH_RUN_BINS];   /* first free run: of those without touched pages, and with */
     uint32_t filling[SH_PACK_KINDS]; /* the pack that new blocks go to; 0: none */
     bool is_short;              /* of the last marking: more packs would be, had there been room */

@@ -50,6 +50,18 @@ void sh_vm_huge(const struct sh_vm *vm, uint64_t offset, uint64_t bytes)
     (void)madvise(vm->at + offset, bytes, MADV_HUGEPAGE);
 }
 
+void sh_vm_populate(const struct sh_vm *vm, uint64_t offset, uint64_t bytes)
+{
+    SH_ASSERT(offset + bytes <= vm->bytes);
+#ifdef MADV_POPULATE_WRITE
+    if (madvise(vm->at + offset, bytes, MADV_POPULATE_WRITE) == 0)
+        return;
+#endif
+    /* Kernels before 5.14. */
+    for (uint64_t at = offset; at < offset + bytes; at += SH_PAGE_BYTES)
+        *(volatile uint8_t *)(vm->at + at) = 0;
+}
+
 bool sh_vm_small(const struct sh_vm *vm, uint64_t offset, uint64_t bytes)
 {
     SH_ASSERT(offset + bytes <= vm->bytes);

@@ -39,7 +39,9 @@ bool sh_vm_discard(const struct sh_vm *vm, uint64_t offset, uint64_t bytes);
  */
 void sh_vm_huge(const struct sh_vm *vm, uint64_t offset, uint64_t bytes);
 #define SH_HUGE_BYTES (UINT64_C(2) << 20)
-/* Takes that back. False: the kernel can't (too many mappings), and huge pages may come. */
+/* Has the kernel back a part of the range that nobody uses. It may lose its content. */
+void sh_vm_populate(const struct sh_vm *vm, uint64_t offset, uint64_t bytes);
+/* Takes huge pages back. False: the kernel can't (too many mappings), and huge pages may come. */
 bool sh_vm_small(const struct sh_vm *vm, uint64_t offset, uint64_t bytes);
 
 struct sh_budget {

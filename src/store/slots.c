@@ -10,6 +10,9 @@
 /* From so many on, pages get small in pieces of so many slots. */
 #define SPLITS_FINE 4000
 #define COARSE_SLOTS 1024u
+/* Bytes of free slots that are made ready ahead of use. */
+#define READY_LEAST (2 * SH_HUGE_BYTES)
+#define READY_MOST (16 * SH_HUGE_BYTES)
 
 static void run_link(struct sh_alloc *alloc, uint32_t *head, uint32_t slot)
 {
@@ -115,16 +118,17 @@ static uint32_t run_fresh(struct sh_alloc *alloc, uint32_t run)
     return slot;
 }
 
-/* Makes fresh huge pages a free run of at least so many slots. False: there is no room for them. */
-static bool huge_open(struct sh_alloc *alloc, uint32_t run)
+/* Fresh huge pages of at least so many slots, charged, which are nobody's yet. 0: there is no room for
+ * them. */
+static uint32_t huge_claim(struct sh_alloc *alloc, uint32_t run)
 {
     uint32_t first = (alloc->slots_high + SH_HUGE_SLOTS - 1) / SH_HUGE_SLOTS * SH_HUGE_SLOTS;
-    run = (run + SH_HUGE_SLOTS - 1) / SH_HUGE_SLOTS * SH_HUGE_SLOTS;
+    SH_ASSERT(run % SH_HUGE_SLOTS == 0);
     uint32_t splits = alloc->slots[first - 1].is_huge ? 0 : 2;
     if (alloc->splits + splits > SPLITS_MOST || first + run > alloc->slots_max ||
         !records_charge(alloc, (uint64_t)first + run) ||
         !sh_budget_charge(alloc->budget, (uint64_t)run << SH_SLOT_BITS, alloc->may_dip))
-        return false;
+        return 0;
     uint32_t before = first - alloc->slots_high;
     alloc->slots_high = first + run;
     if (before > 0)
@@ -136,8 +140,22 @@ static bool huge_open(struct sh_alloc *alloc, uint32_t run)
     }
     alloc->splits += splits;
     alloc->touched_bytes += (uint64_t)run << SH_SLOT_BITS;
-    sh_slots_give(alloc, first, run);
-    return true;
+    return first;
+}
+
+/* Whether packs get huge pages by now. */
+static bool is_huge(const struct sh_alloc *alloc)
+{
+    return !alloc->small_pages && alloc->touched_bytes >= SH_HUGE_FROM;
+}
+
+/* Makes huge pages a free run of at least so many slots, if there is room for them. */
+static void huge_open(struct sh_alloc *alloc, uint32_t run)
+{
+    run = (run + SH_HUGE_SLOTS - 1) / SH_HUGE_SLOTS * SH_HUGE_SLOTS;
+    uint32_t first = huge_claim(alloc, run);
+    if (first)
+        sh_slots_give(alloc, first, run);
 }
 
 /* Takes the first slots of a free run. */
@@ -172,12 +190,15 @@ uint32_t sh_slots_take(struct sh_alloc *alloc, uint32_t run, bool for_pack)
             return 0;
     }
     uint32_t slot = run_find(alloc, run);
-    if (!slot && for_pack && !alloc->small_pages && alloc->touched_bytes >= SH_HUGE_FROM &&
-        huge_open(alloc, run))
+    if (!slot && for_pack && is_huge(alloc) && !alloc->pages_wanted) {
+        huge_open(alloc, run);
         slot = run_find(alloc, run);
+    }
     slot = slot ? run_cut(alloc, slot, run) : run_fresh(alloc, run);
     if (slot)
         alloc->slots[slot].run = run;
+    if (for_pack && alloc->pages_wanted && sh_slots_are_few(alloc))
+        alloc->pages_wanted(alloc->pages_arg);
     return slot;
 }
 
@@ -269,6 +290,47 @@ bool sh_slots_small(struct sh_alloc *alloc, uint32_t slot, uint32_t run)
     return true;
 }
 
+/* --- Huge pages ahead of use ------------------------------------------------------------------- */
+
+/* A 32nd of what there is, so that a load that goes on finds some, and two huge pages at least. */
+static uint64_t ready_pages(const struct sh_alloc *alloc)
+{
+    uint64_t bytes = alloc->touched_bytes / 32;
+    bytes = bytes < READY_LEAST ? READY_LEAST : bytes;
+    return sh_pages(bytes < READY_MOST ? bytes : READY_MOST);
+}
+
+bool sh_slots_are_few(const struct sh_alloc *alloc)
+{
+    const struct sh_budget *budget = alloc->budget;
+    /* relaxed: charging looks again */
+    uint64_t used = atomic_load_explicit(&budget->used, memory_order_relaxed);
+    return is_huge(alloc) && !alloc->is_readying && alloc->idle_pages < ready_pages(alloc) &&
+           used + 2 * SH_HUGE_BYTES <= budget->max - budget->reserve;
+}
+
+bool sh_slots_ready(struct sh_alloc *alloc)
+{
+    sh_lock_assert_held(&alloc->lock);
+    if (!sh_slots_are_few(alloc))
+        return false;
+    bool may_dip = alloc->may_dip;
+    alloc->may_dip = false;
+    uint32_t first = huge_claim(alloc, SH_HUGE_SLOTS);
+    alloc->may_dip = may_dip;
+    if (!first)
+        return false;
+    alloc->is_readying = true;
+    alloc->held_pages += SH_HUGE_SLOTS * SH_SLOT_PAGES;
+    sh_lock_release(&alloc->lock);
+    sh_vm_populate(&alloc->vm, (uint64_t)first << SH_SLOT_BITS, SH_HUGE_BYTES);
+    sh_lock_take(&alloc->lock);
+    alloc->is_readying = false;
+    alloc->held_pages -= SH_HUGE_SLOTS * SH_SLOT_PAGES;
+    sh_slots_give(alloc, first, SH_HUGE_SLOTS);
+    return true;
+}
+
 /* --- Trimming ------------------------------------------------------------------------------ */
 
 /* Slots that go to the kernel in one go: 200 us. */
@@ -295,7 +357,7 @@ static uint32_t piece_take(struct sh_alloc *alloc, uint64_t pages_wanted, uint32
     alloc->slots[slot + from].state = SLOT_UNUSED;
     alloc->slots[slot + end - 1].state = SLOT_UNUSED;
     alloc->idle_pages -= pages;
-    alloc->trimming_pages += pages;
+    alloc->held_pages += pages;
     *run_out = end - from;
     return slot + from;
 }
@@ -316,7 +378,7 @@ uint64_t sh_slots_trim(struct sh_alloc *alloc, uint64_t pages_wanted)
     sh_lock_take(&alloc->lock);
     for (uint32_t i = 0; is_free && i < run; i++)
         alloc->slots[slot + i].touched = 0;
-    alloc->trimming_pages -= pages;
+    alloc->held_pages -= pages;
     sh_slots_give(alloc, slot, run);
     if (!is_free)
         return 0;

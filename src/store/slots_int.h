@@ -20,13 +20,17 @@ uint32_t sh_slots_take(struct sh_alloc *alloc, uint32_t run, bool for_pack);
 /* Makes a run free, merged with its neighbours. */
 void sh_slots_give(struct sh_alloc *alloc, uint32_t slot, uint32_t run);
 
+/* Whether huge pages should be made ready, and there is room for them. */
+bool sh_slots_are_few(const struct sh_alloc *alloc);
+/* Makes a huge page ready, if they are few; false: it was not. Lets go of the lock meanwhile. */
+bool sh_slots_ready(struct sh_alloc *alloc);
+
 /* Charges pages. False when there is no room; short_pages then says how much is missing. */
 bool sh_slots_charge(struct sh_alloc *alloc, uint64_t pages);
 /* True when the call at work failed for want of pages that free slots have. */
 static inline bool sh_slots_must_trim(const struct sh_alloc *alloc)
 {
-    return alloc->short_pages > 0 && !alloc->is_last &&
-           alloc->idle_pages + alloc->trimming_pages > 0;
+    return alloc->short_pages > 0 && !alloc->is_last && alloc->idle_pages + alloc->held_pages > 0;
 }
 /* Charges and notes what some slots of a run need for the run to hold so many pages, those from
  * index `from` to the one where these end. False, with nothing changed, when there is no room. */

@@ -36,6 +36,8 @@ static enum shoal_err parts_init(struct sh_store *store, const struct sh_store_c
         return err;
     err = sh_alloc_init(store->alloc, bytes_max, config->small_pages, &store->budget);
     store->alloc->defers = config->defers;
+    if (!err && config->readies && !config->small_pages)
+        err = sh_ready_open(store->alloc, &store->ready);
     return err;
 }
 
@@ -76,6 +78,7 @@ void sh_store_destroy(struct sh_store *store)
 {
     if (!store)
         return;
+    sh_ready_close(store->ready);
     sh_alloc_destroy(store->alloc);
     sh_foreign_destroy(&store->foreign);
     sh_idpool_destroy(store->pool);

@@ -41,6 +41,7 @@ struct sh_store {
     struct sh_idtable table;
     struct sh_foreign foreign;
     struct sh_alloc *alloc;
+    struct sh_ready *ready; /* NULL: huge pages are touched where they are used */
     struct sh_idpool *pool;
     _Atomic uint32_t nid;
     uint32_t chunk_bytes_max;
@@ -53,6 +54,11 @@ struct sh_store {
     _Atomic uint64_t longs_made; /* blocks of long chunks, ever */
     struct sh_tally tallies[SH_STORE_TALLIES];
 };
+
+/* ready.c: a thread that makes huge pages ready from now on. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_ready_open(struct sh_alloc *alloc, struct sh_ready **ready_out);
+/* NULL is allowed. */
+void sh_ready_close(struct sh_ready *ready);
 
 /* The calling thread's tally. */
 struct sh_tally *sh_store_tally(struct sh_store *store);
