@@ -7,11 +7,12 @@
 #include "store/dump_int.h"
 #include "store/walk_int.h"
 
-/* CHUNKS --too long for a section of chunks--> COPY --> PIECES --> CHUNKS; and after the last one, END
+/* CHUNKS --too long for a section of chunks--> COPY --> PIECES, or DROP --> CHUNKS; and after the last one, END
  * and what follows it. */
 enum stage {
     DUMP_CHUNKS,
     DUMP_COPY,
+    DUMP_DROP, /* a copy that is of no use, as the chunk was removed or resized meanwhile */
     DUMP_PIECES,
     DUMP_END,
     DUMP_SYNC,
@@ -156,17 +157,34 @@ static enum shoal_err copy_some(struct sh_dump *dump, unsigned *done_inout)
         dump->sums.payload_bytes += dump->long_size;
         return SHOAL_OK;
     }
-    sh_vm_release(&dump->long_vm);
-    dump->stage = DUMP_CHUNKS;
+    dump->stage = DUMP_DROP;
     return err == SHOAL_ESIZE || err == SHOAL_ENOCHUNK ? SHOAL_OK : err;
 }
 
-/* Gives back the pages of what has been written, so that not all of them go at once in the end. */
+/* Gives back the pages of what has been written, or is of no use, so that not all of them go at once
+ * in the end. */
 static void long_discard(struct sh_dump *dump, uint32_t from, uint32_t to)
 {
     uint64_t first = from & ~(SH_PAGE_BYTES - 1), end = to & ~(SH_PAGE_BYTES - 1);
     if (end > first)
         (void)sh_vm_discard(&dump->long_vm, first, end - first);
+}
+
+static void long_over(struct sh_dump *dump)
+{
+    sh_vm_release(&dump->long_vm);
+    dump->stage = DUMP_CHUNKS;
+}
+
+static void drop_some(struct sh_dump *dump, unsigned *done_inout)
+{
+    uint32_t left = dump->long_size - dump->long_at;
+    uint32_t some = left < SH_STORE_PIECE_BYTES ? left : SH_STORE_PIECE_BYTES;
+    long_discard(dump, dump->long_at, dump->long_at + some);
+    dump->long_at += some;
+    *done_inout += some;
+    if (dump->long_at == dump->long_size)
+        long_over(dump);
 }
 
 static unsigned piece_write(struct sh_dump *dump)
@@ -182,10 +200,8 @@ static unsigned piece_write(struct sh_dump *dump)
     long_discard(dump, dump->long_at, dump->long_at + some);
     dump->long_at += some;
     unsigned done = some + section_end(dump, SH_SECTION_PIECE);
-    if (dump->long_at == dump->long_size) {
-        sh_vm_release(&dump->long_vm);
-        dump->stage = DUMP_CHUNKS;
-    }
+    if (dump->long_at == dump->long_size)
+        long_over(dump);
     return done;
 }
 
@@ -330,6 +346,9 @@ static enum shoal_err stage_run(struct sh_dump *dump, unsigned budget, unsigned 
         return chunks_run(dump, budget, done_inout);
     case DUMP_COPY:
         return copy_some(dump, done_inout);
+    case DUMP_DROP:
+        drop_some(dump, done_inout);
+        return SHOAL_OK;
     case DUMP_PIECES:
         *done_inout += piece_write(dump);
         return SHOAL_OK;
