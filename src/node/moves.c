@@ -66,9 +66,7 @@ static void state_set(struct sh_moves *moves, enum sh_move_state state, uint64_t
 /* Looks from the beginning for what is still to be moved. */
 static void restart(struct sh_moves *moves)
 {
-    moves->cursor.v = 0;
-    moves->run_first.v = 1;
-    moves->run_last.v = 0;
+    sh_moves_rewind(moves);
     moves->job.locked = 0;
     moves->job.stays.v = 0;
     moves->job.why = SH_MOVE_STAYS_NOTHING;

@@ -13,6 +13,26 @@ static shoal_nid self_of(const struct sh_moves *moves)
     return sh_msg_nid(moves->config.msg);
 }
 
+/* Where the job's chunks of other creators begin. */
+static sh_lid others_first(const struct sh_moves *moves)
+{
+    bool is_own = shoal_cid_creator(moves->first).v == self_of(moves).v;
+    return (sh_lid){is_own || moves->first.v < OTHERS_FROM ? OTHERS_FROM : moves->first.v};
+}
+
+void sh_moves_rewind(struct sh_moves *moves)
+{
+    shoal_nid self = self_of(moves);
+    bool has_own =
+        shoal_cid_creator(moves->first).v <= self.v && shoal_cid_creator(moves->last).v >= self.v;
+    bool begins_own = shoal_cid_creator(moves->first).v == self.v;
+    moves->cursor = others_first(moves);
+    if (has_own)
+        moves->cursor.v = begins_own ? shoal_cid_local(moves->first) : 0;
+    moves->run_first.v = 1;
+    moves->run_last.v = 0;
+}
+
 /* The store's next chunks at the cursor. Some may be gone since it was asked. */
 static bool store_run(struct sh_moves *moves, sh_lid *first_out, sh_lid *last_out)
 {
@@ -40,7 +60,7 @@ static bool run_next(struct sh_moves *moves, struct sh_metadata_run *run_out)
         if (begin.v > moves->last.v) {
             if (!is_own)
                 return false; /* others come in rising order */
-            moves->cursor.v = OTHERS_FROM;
+            moves->cursor = others_first(moves);
             continue;
         }
         shoal_cid from = begin.v < moves->first.v ? moves->first : begin;

@@ -99,7 +99,9 @@ bool sh_moves_may(const struct sh_moves *moves);
 /* moves_requests.c */
 void sh_moves_requests_register(struct sh_moves *moves);
 
-/* moves_batch.c: chooses the next batch, from the cursor on. False: the pass is over. */
+/* moves_batch.c: puts the cursor where the job's chunks begin. */
+void sh_moves_rewind(struct sh_moves *moves);
+/* Chooses the next batch, from the cursor on. False: the pass is over. */
 bool sh_moves_gather(struct sh_moves *moves);
 /* Counts some more of what there is; false: that is all. */
 bool sh_moves_count(struct sh_moves *moves);

@@ -11,7 +11,7 @@
 #define BYTES_MAX_LEAST (UINT64_C(1) << 20)
 #define RESERVE_SHARE 64
 #define CHUNK_BYTES_MOST (UINT32_C(1) << 30)
-#define RANGE_IDS_MAX (UINT64_C(1) << 16)
+#define RANGE_IDS_MAX (UINT64_C(1) << 13) /* 60 us */
 
 static uint64_t own_bytes(void)
 {

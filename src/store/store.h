@@ -309,7 +309,7 @@ enum sh_store_part { SH_STORE_ENTRY, SH_STORE_DATA };
 void sh_store_prefetch(const struct sh_store *store, shoal_cid cid, enum sh_store_part part);
 
 /* The next range of existing IDs at or after `from`: first_out to last_out, both included and of
- * one creator, as long as it gets, cut at 2^16 IDs. Own chunks come under their chunk IDs among the
+ * one creator, as long as it gets, cut at 2^13 IDs. Own chunks come under their chunk IDs among the
  * others, in rising order. False when there is none. Concurrent creates and removes may or may not
  * be seen. It looks at each group up to the range's end, so a call takes time with the free IDs
  * that come before: 2 bytes to be read for each. */
