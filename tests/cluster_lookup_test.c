@@ -102,9 +102,9 @@ static void some_move(struct scene *scene, unsigned alive)
 {
     for (unsigned i = 0; i < 3; i++) {
         unsigned from = (unsigned)(test_draw(&scene->random) % alive);
-        unsigned to = (unsigned)(test_draw(&scene->random) % alive);
-        if (from != to)
-            batch_move(scene, (unsigned)(test_draw(&scene->random) % PEERS), from, to);
+        unsigned to = (from + 1 + (unsigned)(test_draw(&scene->random) % (alive - 1))) % alive;
+        unsigned creator = (unsigned)(test_draw(&scene->random) % PEERS);
+        batch_move(scene, i ? creator : from, from, to); /* of its own it has some */
     }
     run_for(&scene->cluster, 5 * HEARTBEAT); /* all superpeers know it */
 }
