@@ -280,7 +280,7 @@ static void shrink_levels(struct sh_idpool *pool, uint64_t old_limit, uint64_t l
 
 /* The limit comes down, and memory goes back, for about so many IDs at a time, so that nobody waits
  * long for the lock. */
-#define LOWER_MOST (UINT64_C(1) << 20)
+#define LOWER_MOST (UINT64_C(1) << 18)
 
 /* Brings the limit down over free IDs at the top. False: there was nothing to do. */
 static bool lower_limit(struct sh_idpool *pool)
