@@ -405,6 +405,50 @@ static void votes_wait_for_the_disk(void **state)
     trio_close();
 }
 
+/* An APPEND of the leader's, as raft_lead.c writes it, with `count` entries behind `before`. */
+static void append_send(uint8_t to, uint64_t before, uint64_t commit, uint32_t count)
+{
+    struct sh_raft *lead = trio.rafts[trio.leader];
+    struct sh_writer w = sh_raft_message_begin(lead, to, SH_RAFT_APPEND, 0, lead->term,
+                                               36 + (size_t)count * 13, lead->promise_lsn);
+    sh_put64(&w, before);
+    sh_put64(&w, lead->term);
+    sh_put64(&w, commit);
+    sh_put64(&w, lead->round);
+    sh_put32(&w, count);
+    for (uint32_t i = 0; i < count; i++) {
+        sh_put8(&w, SH_RAFT_COMMAND);
+        sh_put64(&w, lead->term);
+        sh_put32(&w, 0);
+    }
+    assert_true(sh_writer_ok(&w) && w.at == w.end);
+    carry();
+}
+
+/* A follower has more than the leader's message confirms: that is not committed, however much the
+ * leader has committed. */
+static void the_unconfirmed_is_not_committed(void **state)
+{
+    (void)state;
+    trio_open();
+    uint8_t to = trio.leader % SERVERS + 1;
+    struct sh_raft *follower = trio.rafts[to];
+    uint64_t last = sh_raft_last(follower);
+    assert_int_equal(sh_raft_commit(follower), last);
+    trio.holds = true; /* the leader knows nothing of these entries */
+    append_send(to, last, last, 2);
+    assert_int_equal(sh_raft_last(follower), last + 2);
+    append_send(to, last, last + 2, 0);
+    assert_int_equal(sh_raft_commit(follower), last);
+    append_send(to, last, last + 2, 1);
+    assert_int_equal(sh_raft_commit(follower), last + 1);
+    append_send(to, last, last + 1, 2);
+    assert_int_equal(sh_raft_commit(follower), last + 1);
+    while (trio.held_count)
+        free(trio.held[--trio.held_count].message);
+    trio_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -416,6 +460,7 @@ int main(void)
         cmocka_unit_test(removed_before_others_know),
         cmocka_unit_test(answers_overtake_entries),
         cmocka_unit_test(votes_wait_for_the_disk),
+        cmocka_unit_test(the_unconfirmed_is_not_committed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
