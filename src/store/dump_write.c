@@ -7,8 +7,8 @@
 #include "store/dump_int.h"
 #include "store/walk_int.h"
 
-/* CHUNKS --too long for a section of chunks--> COPY --> PIECES, or DROP --> CHUNKS; and after the last one, END
- * and what follows it. */
+/* CHUNKS --too long for a section of chunks--> COPY --> PIECES, or DROP --> CHUNKS; and after the
+ * last one, END and what follows it. */
 enum stage {
     DUMP_CHUNKS,
     DUMP_COPY,
