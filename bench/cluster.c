@@ -187,7 +187,13 @@ enum shoal_err sh_bench_cluster_open(const struct sh_bench_cluster *cluster, uin
 {
     struct shoal_options options = {
         .addresses = cluster->all, .cluster = "bench", .timeout_ns = timeout_ns};
-    return shoal_open(&options, store_out);
+    uint64_t deadline_ns = sh_bench_now_ns() + timeout_ns;
+    enum shoal_err err;
+    /* A superpeer's process may not listen yet. */
+    while ((err = shoal_open(&options, store_out)) == SHOAL_EUNREACHABLE &&
+           sh_bench_now_ns() < deadline_ns)
+        (void)poll(NULL, 0, 1);
+    return err;
 }
 
 /* Whether a superpeer says that each shard is at all superpeers. */

@@ -47,6 +47,7 @@ void sh_bench_cluster_reap(struct sh_bench_cluster *cluster);
 /* Starts all superpeers, which have been reaped, on their folders. EIO, ETIMEOUT. */
 SHOAL_NODISCARD enum shoal_err sh_bench_cluster_restart(struct sh_bench_cluster *cluster);
 
+/* Opens a store of the cluster, as soon as one of its superpeers listens. Errors of shoal_open. */
 SHOAL_NODISCARD enum shoal_err sh_bench_cluster_open(const struct sh_bench_cluster *cluster,
                                                      uint64_t timeout_ns, shoal **store_out);
 /* Waits until each superpeer is a replica of each shard, so that the first superpeer that fails takes
