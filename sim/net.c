@@ -86,7 +86,7 @@ static void end_wake(const struct sim_conn *conn, unsigned e)
     const struct sim_end *end = &conn->end[e];
     if (!end->wire)
         return; /* not accepted */
-    end->wire->has_news = true;
+    sim_wire_news(end->wire, end->link);
     sh_sim_wake(conn->net->world, end->node);
 }
 

@@ -77,6 +77,10 @@ struct sim_wire {
     bool has_news; /* poll may have something to say; false: it has nothing */
     struct sim_entry entries[SH_SIM_LINKS_MAX];
     unsigned entries_high; /* entries from here on were never used */
+    /* Entries of which poll may have something to say: a bit for each. A node may have thousands of
+     * links, of which few have news. */
+    uint64_t news[SH_SIM_LINKS_MAX / 64];
+    unsigned zombies;
     uint16_t ports[SH_SIM_PORTS_MAX];
     unsigned port_count;
     uint16_t port_next;
@@ -112,5 +116,7 @@ void sim_end_gone(struct sim_conn *conn, unsigned e);
 /* sim/wire.c: gives the end a link number on its wire; false when all are taken. */
 bool sim_wire_accept(struct sim_wire *wire, struct sim_conn *conn, unsigned e);
 bool sim_wire_listens(const struct sim_wire *wire, uint16_t port);
+/* The link has something that poll may have to say. */
+void sim_wire_news(struct sim_wire *wire, sh_link link);
 
 #endif

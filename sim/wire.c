@@ -51,6 +51,27 @@ bool sim_wire_listens(const struct sim_wire *wire, uint16_t port)
     return false;
 }
 
+void sim_wire_news(struct sim_wire *wire, sh_link link)
+{
+    SH_ASSERT(link < SH_SIM_LINKS_MAX);
+    wire->has_news = true;
+    wire->news[link / 64] |= UINT64_C(1) << link % 64;
+}
+
+/* The first entry from `from` on, below `until`, that may have news; until: there is none. */
+static unsigned news_next(const struct sim_wire *wire, unsigned from, unsigned until)
+{
+    while (from < until) {
+        uint64_t left = wire->news[from / 64] >> from % 64;
+        if (left) {
+            from += (unsigned)__builtin_ctzll(left);
+            return from < until ? from : until;
+        }
+        from += 64 - from % 64;
+    }
+    return until;
+}
+
 /* The lowest free number, as a kernel would give, so that old numbers soon mean new links. */
 static sh_link entry_take(struct sim_wire *wire)
 {
@@ -162,7 +183,7 @@ static void sim_pause(struct sh_wire *wire, sh_link link, bool is_paused)
     struct sim_entry *entry = entry_of(sim, link);
     if (!entry->zombie)
         entry->conn->end[entry->end].paused = is_paused;
-    sim->has_news = true;
+    sim_wire_news(sim, link);
 }
 
 /* Has the other side's close been reached by pulling everything before it? */
@@ -192,6 +213,7 @@ static bool report(struct sim_entry *entry, unsigned turn, struct sh_wire_event 
         unsigned e = entry->end;
         bool never_seen = end->new_here && e == 1;
         *entry = (struct sim_entry){.used = !never_seen, .zombie = !never_seen};
+        conn->end[e].wire->zombies += !never_seen;
         sim_end_gone(conn, e);
         return !never_seen;
     }
@@ -217,10 +239,31 @@ static bool report(struct sim_entry *entry, unsigned turn, struct sh_wire_event 
 /* Lets go of the numbers of links whose loss the last poll reported. */
 static void bury_zombies(struct sim_wire *wire)
 {
-    for (unsigned i = 0; i < wire->entries_high; i++) {
-        if (wire->entries[i].zombie)
-            wire->entries[i] = (struct sim_entry){0};
+    for (unsigned i = 0; wire->zombies && i < wire->entries_high; i++) {
+        if (!wire->entries[i].zombie)
+            continue;
+        wire->entries[i] = (struct sim_entry){0};
+        wire->zombies--;
     }
+}
+
+/* Appends what one link has to report, which is looked at again with the next poll. */
+static unsigned entry_poll(struct sim_wire *wire, unsigned link, struct sh_wire_event *events,
+                           unsigned events_max)
+{
+    struct sim_entry *entry = &wire->entries[link];
+    unsigned count = 0;
+    for (unsigned turn = 0; entry->used && !entry->zombie && count < events_max; turn++) {
+        if (!report(entry, turn, &events[count]))
+            break;
+        bool readable = events[count].kind == SH_WIRE_READABLE;
+        count++;
+        if (readable)
+            break; /* it repeats until pull gave nothing */
+    }
+    if (!count && events_max)
+        wire->news[link / 64] &= ~(UINT64_C(1) << link % 64);
+    return count;
 }
 
 static unsigned sim_poll(struct sh_wire *wire, struct sh_wire_event *events, unsigned events_max,
@@ -236,17 +279,10 @@ static unsigned sim_poll(struct sh_wire *wire, struct sh_wire_event *events, uns
         return 0;
     unsigned count = 0;
     unsigned start = (unsigned)sh_prng_below(&sim->net->prng, high);
-    for (unsigned i = 0; i < high; i++) {
-        struct sim_entry *entry = &sim->entries[(start + i) % high];
-        for (unsigned turn = 0; entry->used && !entry->zombie && count < events_max; turn++) {
-            if (!report(entry, turn, &events[count]))
-                break;
-            bool readable = events[count].kind == SH_WIRE_READABLE;
-            count++;
-            if (readable)
-                break; /* it repeats until pull gave nothing */
-        }
-    }
+    for (unsigned i = start; (i = news_next(sim, i, high)) < high; i++)
+        count += entry_poll(sim, i, events + count, events_max - count);
+    for (unsigned i = 0; (i = news_next(sim, i, start)) < start; i++)
+        count += entry_poll(sim, i, events + count, events_max - count);
     sim->has_news = count > 0; /* and zombies to bury, perhaps */
     return count;
 }
@@ -323,7 +359,8 @@ void sh_sim_net_wire_down(struct sh_sim_net *net, unsigned node)
         if (entry.used && !entry.zombie)
             sim_conn_close(entry.conn, entry.end, true);
     }
-    wire->entries_high = 0;
+    wire->entries_high = wire->zombies = 0;
+    memset(wire->news, 0, sizeof wire->news);
     wire->down = true;
 }
 
