@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/hash.h"
 #include "msg/msg_int.h"
 
 struct sh_conn *sh_conn_find(struct sh_msg *msg, shoal_nid nid)
@@ -46,6 +47,22 @@ struct sh_conn *sh_conn_make(struct sh_msg *msg, shoal_nid nid)
     return conn;
 }
 
+static uint32_t hash_of(const char *address)
+{
+    return (uint32_t)sh_hash64(sh_bytes_text(address), 0) | 1;
+}
+
+/* Says where a connection leads. Under its lock. */
+static void address_set(struct sh_msg *msg, struct sh_conn *conn, const char *address)
+{
+    memcpy(conn->address, address, strlen(address) + 1);
+    conn->is_known = true;
+    if (conn->nid.v >= SH_MSG_ALIAS_MIN)
+        /* relaxed: whoever reads it takes the lock before the address itself */
+        atomic_store_explicit(&msg->alias_hashes[conn->nid.v - SH_MSG_ALIAS_MIN], hash_of(address),
+                              memory_order_relaxed);
+}
+
 enum shoal_err sh_msg_node_set(struct sh_msg *msg, shoal_nid nid, const char *address)
 {
     SH_ASSERT(nid.v != 0 && nid.v <= SH_MSG_ALIAS_MAX);
@@ -57,8 +74,7 @@ enum shoal_err sh_msg_node_set(struct sh_msg *msg, shoal_nid nid, const char *ad
         return SHOAL_ENOMEM;
     sh_spin_take(&conn->lock);
     bool is_changed = conn->is_known && strcmp(conn->address, address) != 0;
-    memcpy(conn->address, address, size);
-    conn->is_known = true;
+    address_set(msg, conn, address);
     sh_spin_release(&conn->lock);
     if (is_changed) {
         /* release: pairs with the exchange in sh_conn_service */
@@ -140,10 +156,16 @@ static uint16_t alias_unused(struct sh_msg *msg)
     return 0;
 }
 
-/* The alias that already stands for an address, or 0. */
+/* The alias that already stands for an address, or 0. There are thousands, so their hashes lie
+ * together, and the locks of other addresses' connections are left alone. */
 static uint16_t alias_of(struct sh_msg *msg, const char *address)
 {
+    uint32_t hash = hash_of(address);
     for (unsigned alias = SH_MSG_ALIAS_MIN; alias <= SH_MSG_ALIAS_MAX; alias++) {
+        /* relaxed: a hint; the address is read under the lock */
+        if (atomic_load_explicit(&msg->alias_hashes[alias - SH_MSG_ALIAS_MIN],
+                                 memory_order_relaxed) != hash)
+            continue;
         struct sh_conn *conn = sh_conn_find(msg, (shoal_nid){(uint16_t)alias});
         if (!conn)
             continue;
@@ -167,12 +189,10 @@ static enum shoal_err alias_take(struct sh_msg *msg, const char *address, struct
     if (!conn)
         return SHOAL_ENOMEM;
     sh_spin_take(&conn->lock);
-    if (address) {
-        memcpy(conn->address, address, strlen(address) + 1);
-        conn->is_known = true;
-    } else {
+    if (address)
+        address_set(msg, conn, address);
+    else
         conn->state = SH_CONN_OPENING;
-    }
     sh_spin_release(&conn->lock);
     *conn_out = conn;
     return SHOAL_OK;

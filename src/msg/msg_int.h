@@ -310,6 +310,9 @@ struct sh_msg {
     _Atomic(struct sh_conn *) made;   /* all of them, the youngest first */
     struct sh_lock table_lock;        /* making conns, aliases */
     uint16_t alias_next;
+    /* By alias, a hash of the address that its connection has or had; 0: never one. Written under the
+     * connection's lock, read without: whoever finds a hash there looks at the address itself. */
+    _Atomic uint32_t alias_hashes[SH_MSG_ALIAS_MAX - SH_MSG_ALIAS_MIN + 1];
     struct sh_handler_entry *handlers[64]; /* by module; 256 each */
     struct sh_requests requests;
     /* Blocks. */
