@@ -26,6 +26,7 @@
 #include "sim/linear.h"
 #include "sim/world.h"
 #include "tests/copies_int.h"
+#include "tests/raft_durable_int.h"
 
 #define MS UINT64_C(1000000)
 #define S UINT64_C(1000000000)
@@ -64,6 +65,7 @@ struct server {
     uint64_t boots;
     bool is_apart; /* it replicates a log of its own: what it applies is compared with nobody's */
     enum shoal_err boot_err;
+    struct durable durable; /* its disk */
 };
 
 struct letter {
@@ -86,6 +88,7 @@ struct rig {
     uint8_t leaders[TERM_MAX];
     struct chosen chosen[INDEX_MAX];
     uint64_t chosen_last;
+    uint64_t committed; /* by any leader */
     struct linear_op ops[CALLS_MAX];
     struct call calls[CALLS_MAX];
     unsigned ops_count;
@@ -294,11 +297,32 @@ static void reads_look(struct server *server)
     }
 }
 
+/* By what is on the disks. Those of a log of its own are compared with nobody's. */
+static void check_durable(struct server *server)
+{
+    struct rig *rig = server->rig;
+    const struct durable *durables[SERVERS_MAX];
+    for (unsigned i = 0; i < rig->count; i++)
+        durables[i] = &rig->servers[i].durable;
+    const char *wrong = durable_check_leader(&server->durable, server->raft, durables, rig->count);
+    if (wrong)
+        violated(rig, wrong);
+}
+
 static void check_leader(struct server *server)
 {
     struct rig *rig = server->rig;
-    uint64_t term = sh_raft_term(server->raft);
-    if (sh_raft_role(server->raft) != SH_RAFT_LEADER)
+    uint64_t term = sh_raft_term(server->raft), commit = sh_raft_commit(server->raft);
+    /* One that has committed that it is no voter any more leads no longer. */
+    bool leads = sh_raft_role(server->raft) == SH_RAFT_LEADER;
+    bool led = leads || server->durable.led_term == term;
+    if (led)
+        check_durable(server);
+    if (commit > rig->committed && !led && !server->is_apart)
+        violated(rig, "a follower knows as committed what no leader has committed");
+    if (commit > rig->committed && !server->is_apart)
+        rig->committed = commit;
+    if (!leads)
         return;
     if (term >= TERM_MAX) {
         violated(rig, "elections without end");
@@ -332,7 +356,9 @@ static unsigned server_step(void *arg)
         sh_raft_tick(server->raft, now_ns);
         work++;
     }
+    durable_note(&server->durable, server->raft, sh_journal_last(server->journal));
     work += sh_journal_step(server->journal, now_ns);
+    durable_sync(&server->durable, sh_journal_synced(server->journal));
     sh_raft_synced(server->raft, now_ns);
     check_leader(server);
     struct sh_raft_message *message;
@@ -371,6 +397,7 @@ static enum shoal_err server_load(struct server *server, const struct sh_env *en
     enum shoal_err err = sh_journal_open(&config, &server->journal);
     if (err)
         return err;
+    durable_load(&server->durable, server->raft);
     struct sh_random random = env->random;
     uint64_t life = ++server->starts << 32 | (uint32_t)sh_random64(&random);
     sh_raft_start(server->raft, server->journal, 0, life, now_at(server));
@@ -403,6 +430,7 @@ static void server_boot(void *arg, struct sh_world *world, unsigned node)
     if (server->forgets) {
         sh_journal_remove(env);
         server->starts = 0;
+        durable_end(&server->durable, true);
     }
     assert_int_equal(sh_raft_create(&config, &server->raft), SHOAL_OK);
     server->boot_err = server_load(server, env);
@@ -422,6 +450,7 @@ static void server_crash(void *arg, struct sh_world *world, unsigned node)
     (void)node;
     struct server *server = arg;
     inbox_drop(server);
+    durable_end(&server->durable, false);
     sh_journal_close(server->journal);
     sh_raft_destroy(server->raft);
     server->journal = NULL;
@@ -473,6 +502,8 @@ static void rig_close(struct rig *rig)
         if (rig->servers[i].raft)
             server_crash(&rig->servers[i], rig->world, i);
     }
+    for (unsigned i = 0; i < rig->count; i++)
+        durable_end(&rig->servers[i].durable, true);
     while (rig->letters)
         letter_free(rig->letters);
     sh_world_destroy(rig->world);

@@ -301,7 +301,7 @@ static void fresh_seed(uint64_t seed, uint64_t at)
 static void fresh_seeds_hold(void **state)
 {
     (void)state;
-    test_fresh_seeds(200, fresh_seed);
+    test_fresh_seeds(1000, fresh_seed);
     print_message("%u histories unjudged\n", fresh.unjudged);
     assert_in_range(fresh.unjudged, 0, 1 + fresh_count / 5);
 }

@@ -1,0 +1,142 @@
+/* What the servers of raft_rig_int.h have on their disks for sure, and what must follow from that. The
+ * checker looks at disks, not at what servers say of them:
+ *
+ *   a leader commits an entry of its own term, which a majority of the voters that are not recovering
+ *                    has stored, itself included only if it has
+ *   a server leads   in a term that a majority of the voters has stored
+ *   a follower       knows nothing as committed that no leader has committed */
+#ifndef TESTS_RAFT_DURABLE_INT_H
+#define TESTS_RAFT_DURABLE_INT_H
+
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "journal/journal.h"
+#include "raft/raft.h"
+
+/* What a server would have after a crash, once its journal is synced to an LSN. */
+struct durable_state {
+    struct durable_state *next; /* later */
+    sh_lsn lsn;
+    uint64_t term;
+    bool is_recovering;
+    uint64_t through, last; /* entries up to through are in a snapshot, and committed */
+    uint64_t terms[];       /* of the entries behind that */
+};
+
+/* Of one server's disk: what it has for sure (NULL: nothing), and what is on its way there. Of the
+ * server's leadership: in which term, and how far it had committed. */
+struct durable {
+    struct durable_state *state, *coming, **coming_end;
+    sh_lsn noted; /* the last that was noted */
+    uint64_t led_term, committed;
+};
+
+static inline struct durable_state *durable_state_make(const struct sh_raft *raft, sh_lsn lsn)
+{
+    uint64_t term, last = sh_raft_last(raft), through = last;
+    struct sh_bytes bytes;
+    while (through && sh_raft_entry(raft, through, &term, &bytes))
+        through--;
+    struct durable_state *state = malloc(sizeof *state + (last - through) * sizeof term);
+    SH_ASSERT(state);
+    *state = (struct durable_state){.lsn = lsn,
+                                    .term = sh_raft_term(raft),
+                                    .is_recovering = sh_raft_is_recovering(raft),
+                                    .through = through,
+                                    .last = last};
+    for (uint64_t at = through + 1; at <= last; at++)
+        (void)sh_raft_entry(raft, at, &state->terms[at - through - 1], &bytes);
+    return state;
+}
+
+/* The server ends. forgets: its disk is emptied, too. */
+static inline void durable_end(struct durable *durable, bool forgets)
+{
+    while (durable->coming) {
+        struct durable_state *state = durable->coming;
+        durable->coming = state->next;
+        free(state);
+    }
+    durable->led_term = 0;
+    if (!forgets)
+        return;
+    free(durable->state);
+    durable->state = NULL;
+}
+
+/* What was read from the disk is what the disk has. */
+static inline void durable_load(struct durable *durable, const struct sh_raft *raft)
+{
+    free(durable->state);
+    durable->state = durable_state_make(raft, 0);
+    durable->coming_end = &durable->coming;
+}
+
+/* Before each step of the journal, which writes all that was said before it or nothing of it. */
+static inline void durable_note(struct durable *durable, const struct sh_raft *raft, sh_lsn last)
+{
+    if (last == durable->noted)
+        return;
+    durable->noted = last;
+    *durable->coming_end = durable_state_make(raft, last);
+    durable->coming_end = &(*durable->coming_end)->next;
+}
+
+/* After each step of the journal. */
+static inline void durable_sync(struct durable *durable, sh_lsn synced)
+{
+    while (durable->coming && durable->coming->lsn <= synced) {
+        free(durable->state);
+        durable->state = durable->coming;
+        durable->coming = durable->state->next;
+    }
+    if (!durable->coming)
+        durable->coming_end = &durable->coming;
+}
+
+static inline bool durable_holds(const struct durable_state *state, uint64_t index, uint64_t term)
+{
+    return index <= state->through ||
+           (index <= state->last && state->terms[index - state->through - 1] == term);
+}
+
+/* Whether a majority of the voters has that entry; index 0: that term. */
+static inline bool durable_majority(const struct durable *const *durables, unsigned count,
+                                    uint64_t voters, uint64_t index, uint64_t term)
+{
+    unsigned have = 0;
+    for (unsigned i = 0; i < count; i++) {
+        const struct durable_state *state = durables[i]->state;
+        bool has = state && (index ? !state->is_recovering && durable_holds(state, index, term)
+                                   : state->term >= term);
+        have += (voters >> (i + 1) & 1) && has;
+    }
+    return 2 * have > (unsigned)__builtin_popcountll(voters);
+}
+
+/* What is wrong with a server that leads; NULL: nothing. durables are all servers', by number less one. */
+static inline const char *durable_check_leader(struct durable *own, const struct sh_raft *raft,
+                                               const struct durable *const *durables,
+                                               unsigned count)
+{
+    uint64_t term = sh_raft_term(raft), commit = sh_raft_commit(raft), of = 0;
+    uint64_t voters = sh_raft_members(raft).voters;
+    struct sh_bytes bytes;
+    if (own->led_term != term) {
+        own->led_term = term;
+        own->committed = commit;
+        if (!durable_majority(durables, count, voters, 0, term))
+            return "a server leads in a term that no majority has stored";
+    }
+    if (commit <= own->committed || !sh_raft_entry(raft, commit, &of, &bytes))
+        return NULL;
+    own->committed = commit;
+    if (of != term)
+        return "a leader committed by an entry of an older term";
+    return durable_majority(durables, count, voters, commit, term)
+               ? NULL
+               : "a leader committed what no majority has stored";
+}
+
+#endif
