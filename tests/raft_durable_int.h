@@ -8,31 +8,26 @@
 #ifndef TESTS_RAFT_DURABLE_INT_H
 #define TESTS_RAFT_DURABLE_INT_H
 
-#include <stdlib.h>
-
 #include "base/assert.h"
-#include "journal/journal.h"
 #include "raft/raft.h"
+#include "tests/disk_notes_int.h"
 
-/* What a server would have after a crash, once its journal is synced to an LSN. */
+/* What a server would have after a crash. */
 struct durable_state {
-    struct durable_state *next; /* later */
-    sh_lsn lsn;
+    struct disk_note note;
     uint64_t term;
     bool is_recovering;
     uint64_t through, last; /* entries up to through are in a snapshot, and committed */
     uint64_t terms[];       /* of the entries behind that */
 };
 
-/* Of one server's disk: what it has for sure (NULL: nothing), and what is on its way there. Of the
- * server's leadership: in which term, and how far it had committed. */
+/* Of one server: its disk; and in which term it led last, and how far it had committed then. */
 struct durable {
-    struct durable_state *state, *coming, **coming_end;
-    sh_lsn noted; /* the last that was noted */
+    struct disk_notes disk;
     uint64_t led_term, committed;
 };
 
-static inline struct durable_state *durable_state_make(const struct sh_raft *raft, sh_lsn lsn)
+static inline struct disk_note *durable_state_make(const struct sh_raft *raft)
 {
     uint64_t term, last = sh_raft_last(raft), through = last;
     struct sh_bytes bytes;
@@ -40,59 +35,13 @@ static inline struct durable_state *durable_state_make(const struct sh_raft *raf
         through--;
     struct durable_state *state = malloc(sizeof *state + (last - through) * sizeof term);
     SH_ASSERT(state);
-    *state = (struct durable_state){.lsn = lsn,
-                                    .term = sh_raft_term(raft),
+    *state = (struct durable_state){.term = sh_raft_term(raft),
                                     .is_recovering = sh_raft_is_recovering(raft),
                                     .through = through,
                                     .last = last};
     for (uint64_t at = through + 1; at <= last; at++)
         (void)sh_raft_entry(raft, at, &state->terms[at - through - 1], &bytes);
-    return state;
-}
-
-/* The server ends. forgets: its disk is emptied, too. */
-static inline void durable_end(struct durable *durable, bool forgets)
-{
-    while (durable->coming) {
-        struct durable_state *state = durable->coming;
-        durable->coming = state->next;
-        free(state);
-    }
-    durable->led_term = 0;
-    if (!forgets)
-        return;
-    free(durable->state);
-    durable->state = NULL;
-}
-
-/* What was read from the disk is what the disk has. */
-static inline void durable_load(struct durable *durable, const struct sh_raft *raft)
-{
-    free(durable->state);
-    durable->state = durable_state_make(raft, 0);
-    durable->coming_end = &durable->coming;
-}
-
-/* Before each step of the journal, which writes all that was said before it or nothing of it. */
-static inline void durable_note(struct durable *durable, const struct sh_raft *raft, sh_lsn last)
-{
-    if (last == durable->noted)
-        return;
-    durable->noted = last;
-    *durable->coming_end = durable_state_make(raft, last);
-    durable->coming_end = &(*durable->coming_end)->next;
-}
-
-/* After each step of the journal. */
-static inline void durable_sync(struct durable *durable, sh_lsn synced)
-{
-    while (durable->coming && durable->coming->lsn <= synced) {
-        free(durable->state);
-        durable->state = durable->coming;
-        durable->coming = durable->state->next;
-    }
-    if (!durable->coming)
-        durable->coming_end = &durable->coming;
+    return &state->note;
 }
 
 static inline bool durable_holds(const struct durable_state *state, uint64_t index, uint64_t term)
@@ -107,7 +56,7 @@ static inline bool durable_majority(const struct durable *const *durables, unsig
 {
     unsigned have = 0;
     for (unsigned i = 0; i < count; i++) {
-        const struct durable_state *state = durables[i]->state;
+        const struct durable_state *state = (const struct durable_state *)durables[i]->disk.now;
         bool has = state && (index ? !state->is_recovering && durable_holds(state, index, term)
                                    : state->term >= term);
         have += (voters >> (i + 1) & 1) && has;

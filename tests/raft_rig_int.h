@@ -356,9 +356,11 @@ static unsigned server_step(void *arg)
         sh_raft_tick(server->raft, now_ns);
         work++;
     }
-    durable_note(&server->durable, server->raft, sh_journal_last(server->journal));
+    struct disk_notes *disk = &server->durable.disk;
+    if (disk_notes_wants(disk, sh_journal_last(server->journal)))
+        disk_notes_add(disk, durable_state_make(server->raft), sh_journal_last(server->journal));
     work += sh_journal_step(server->journal, now_ns);
-    durable_sync(&server->durable, sh_journal_synced(server->journal));
+    disk_notes_sync(disk, sh_journal_synced(server->journal));
     sh_raft_synced(server->raft, now_ns);
     check_leader(server);
     struct sh_raft_message *message;
@@ -397,7 +399,7 @@ static enum shoal_err server_load(struct server *server, const struct sh_env *en
     enum shoal_err err = sh_journal_open(&config, &server->journal);
     if (err)
         return err;
-    durable_load(&server->durable, server->raft);
+    disk_notes_load(&server->durable.disk, durable_state_make(server->raft));
     struct sh_random random = env->random;
     uint64_t life = ++server->starts << 32 | (uint32_t)sh_random64(&random);
     sh_raft_start(server->raft, server->journal, 0, life, now_at(server));
@@ -430,7 +432,7 @@ static void server_boot(void *arg, struct sh_world *world, unsigned node)
     if (server->forgets) {
         sh_journal_remove(env);
         server->starts = 0;
-        durable_end(&server->durable, true);
+        disk_notes_clear(&server->durable.disk);
     }
     assert_int_equal(sh_raft_create(&config, &server->raft), SHOAL_OK);
     server->boot_err = server_load(server, env);
@@ -450,7 +452,8 @@ static void server_crash(void *arg, struct sh_world *world, unsigned node)
     (void)node;
     struct server *server = arg;
     inbox_drop(server);
-    durable_end(&server->durable, false);
+    disk_notes_crash(&server->durable.disk);
+    server->durable.led_term = 0;
     sh_journal_close(server->journal);
     sh_raft_destroy(server->raft);
     server->journal = NULL;
@@ -503,7 +506,7 @@ static void rig_close(struct rig *rig)
             server_crash(&rig->servers[i], rig->world, i);
     }
     for (unsigned i = 0; i < rig->count; i++)
-        durable_end(&rig->servers[i].durable, true);
+        disk_notes_clear(&rig->servers[i].durable.disk);
     while (rig->letters)
         letter_free(rig->letters);
     sh_world_destroy(rig->world);

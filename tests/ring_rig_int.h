@@ -4,6 +4,8 @@
  * there; a register in each of three shards; and what must hold whatever happens:
  *
  *   one answers          at no time may two superpeers answer for a shard
+ *   applied is stored     what an owner applies, and so answers, is on the disks of all replicas, by what
+ *                         the disks have; and no other superpeer applies what no owner has applied
  *   nothing is undone    every superpeer that applies an update at a sequence of a shard applies
  * the same one, also after it was killed linearizability      of what clients saw of the registers
  * (sim/linear.h) nothing is lost      once built, a shard is never built again, whoever is killed
@@ -27,6 +29,7 @@
 #include "sim/linear.h"
 #include "sim/world.h"
 #include "tests/copies_int.h"
+#include "tests/disk_notes_int.h"
 #include "tests/starts_int.h"
 
 #define MS UINT64_C(1000000)
@@ -54,10 +57,19 @@ struct call {
 
 struct rig;
 
+/* What a superpeer would have after a crash: of each register's shard the last update of its log; 0: it
+ * has nothing of it. */
+struct stored {
+    struct disk_note note;
+    uint64_t last[KEYS];
+};
+
 struct server {
     struct rig *rig;
     unsigned node;
     uint8_t nid;
+    struct disk_notes disk;
+    struct sh_arcs seen; /* the table that it has taken last */
     struct sh_ring *ring;
     struct sh_journal *journal;
     uint64_t boot;   /* of all boots of all servers the last of this one */
@@ -108,6 +120,7 @@ struct rig {
     bool retired[SERVERS_MAX];
     /* What was seen. */
     struct chosen chosen[KEYS][SEQUENCE_MAX];
+    uint64_t applied[KEYS]; /* by any owner */
     struct linear_op ops[CALLS_MAX];
     struct call calls[CALLS_MAX];
     unsigned left_alone; /* the ID of a server that must not be the one that answers */
@@ -178,6 +191,41 @@ static void calls_look(struct server *server, unsigned shard, uint64_t epoch, ui
     }
 }
 
+/* An update is applied: by the owner of a version, as far as it knows, when all replicas have it. */
+static void check_stored(struct server *server, unsigned shard, uint64_t sequence)
+{
+    struct rig *rig = server->rig;
+    int key = key_of(shard);
+    if (key < 0)
+        return;
+    const struct sh_shard *seen = &server->seen.shards[shard];
+    if (seen->owner != server->nid && sequence > rig->applied[key])
+        violated(rig, "a replica applied what no owner has applied");
+    if (seen->owner != server->nid)
+        return;
+    if (sequence > rig->applied[key])
+        rig->applied[key] = sequence;
+    for (unsigned i = 0; i < rig->count; i++) {
+        const struct server *replica = &rig->servers[i];
+        const struct stored *stored = (const struct stored *)replica->disk.now;
+        /* In a later version it may have dropped what it had stored. */
+        if (!(seen->replicas & sh_arc_bit(i + 1)) ||
+            replica->seen.shards[shard].version > seen->version)
+            continue;
+        if (!stored || stored->last[key] < sequence)
+            violated(rig, "an owner applied what a replica has not stored");
+    }
+}
+
+static struct disk_note *stored_make(const struct server *server)
+{
+    struct stored *stored = calloc(1, sizeof *stored);
+    assert_non_null(stored);
+    for (unsigned i = 0; i < KEYS; i++)
+        stored->last[i] = sh_ring_last(server->ring, key_shards[i]);
+    return &stored->note;
+}
+
 static void fsm_apply(void *arg, unsigned shard, uint64_t epoch, uint64_t sequence,
                       struct sh_bytes command)
 {
@@ -190,6 +238,7 @@ static void fsm_apply(void *arg, unsigned shard, uint64_t epoch, uint64_t sequen
     state->applied = sequence;
     state->hash = sh_mix64(state->hash + sh_mix64(epoch) + sh_crc32c(0, command));
     check_chosen(server->rig, shard, state);
+    check_stored(server, shard, sequence);
     calls_look(server, shard, epoch, sequence, result);
 }
 
@@ -495,6 +544,7 @@ static void table_take(struct server *server, uint64_t now_ns, const struct lett
         return;
     if (letter->table >= server->table) {
         server->table = letter->table;
+        server->seen = *letter->arcs;
         if (server->is_started)
             sh_ring_arcs_set(server->ring, now_ns, letter->arcs);
         else
@@ -529,7 +579,10 @@ static unsigned inbox_step(struct server *server, uint64_t now_ns)
 static unsigned disk_step(struct server *server, uint64_t now_ns)
 {
     unsigned work = sh_ring_step(server->ring, now_ns);
+    if (disk_notes_wants(&server->disk, sh_journal_last(server->journal)))
+        disk_notes_add(&server->disk, stored_make(server), sh_journal_last(server->journal));
     work += sh_journal_step(server->journal, now_ns);
+    disk_notes_sync(&server->disk, sh_journal_synced(server->journal));
     return work + sh_ring_step(server->ring, now_ns);
 }
 
@@ -596,6 +649,7 @@ static void journal_open(struct server *server)
                                        .streams = streams,
                                        .streams_count = 1 + SH_SHARDS};
     assert_int_equal(sh_journal_open(&config, &server->journal), SHOAL_OK);
+    disk_notes_load(&server->disk, stored_make(server));
     uint8_t starts[4];
     sh_store32(starts, ++server->starts);
     server->life_lsn =
@@ -645,6 +699,7 @@ static void server_crash(void *arg, struct sh_world *world, unsigned node)
     (void)node;
     struct server *server = arg;
     inbox_drop(server);
+    disk_notes_crash(&server->disk);
     sh_journal_close(server->journal);
     sh_ring_destroy(server->ring);
     server->ring = NULL;
@@ -709,6 +764,7 @@ static void rig_close(struct rig *rig)
     for (unsigned i = 0; i < rig->count; i++) {
         if (rig->servers[i].ring)
             server_crash(&rig->servers[i], rig->world, i);
+        disk_notes_clear(&rig->servers[i].disk);
     }
     while (rig->letters)
         letter_free(rig->letters);
