@@ -73,14 +73,21 @@ static enum shoal_err chunk_make(struct sh_store *store, struct sh_group *group,
     return err ? err : content_install(store, group, cid, expected, &content, may_dip);
 }
 
-enum shoal_err sh_long_fill(struct sh_store *store, shoal_cid cid, uint64_t block, uint32_t size)
+/* Makes the chunk of such a block, which is gone where that fails. */
+static enum shoal_err long_install(struct sh_store *store, struct sh_group *group, shoal_cid cid,
+                                   unsigned expected, uint64_t block, uint32_t size, bool may_dip)
 {
-    struct sh_group *group = sh_store_group(store, cid);
     struct content content = {.size = size, .long_block = block};
     if (group)
-        return content_install(store, group, cid, SH_CODE_RESERVED, &content, false);
+        return content_install(store, group, cid, expected, &content, may_dip);
     content_free(store, &content);
     return SHOAL_ENOCHUNK;
+}
+
+enum shoal_err sh_long_fill(struct sh_store *store, shoal_cid cid, uint64_t block, uint32_t size)
+{
+    return long_install(store, sh_store_group(store, cid), cid, SH_CODE_RESERVED, block, size,
+                        false);
 }
 
 enum shoal_err sh_store_fill(struct sh_store *store, shoal_cid cid, struct sh_bytes data)
@@ -136,6 +143,14 @@ static enum shoal_err adopt_own(struct sh_store *store, shoal_cid cid, struct sh
     return err == SHOAL_ENOCHUNK ? SHOAL_EEXIST : err;
 }
 
+/* The group of another node's chunk. EFULL. */
+static enum shoal_err foreign_group(struct sh_store *store, shoal_cid cid,
+                                    struct sh_group **group_out)
+{
+    enum shoal_err err = sh_foreign_make(&store->foreign, cid.v >> SH_GROUP_BITS, group_out);
+    return err ? sh_store_short(store, SH_PAGE_BYTES) : SHOAL_OK;
+}
+
 enum shoal_err sh_store_adopt(struct sh_store *store, shoal_cid cid, struct sh_bytes data)
 {
     if (data.size > store->chunk_bytes_max)
@@ -143,10 +158,9 @@ enum shoal_err sh_store_adopt(struct sh_store *store, shoal_cid cid, struct sh_b
     if (sh_store_is_own(store, cid))
         return adopt_own(store, cid, data, false);
     struct sh_group *group;
-    enum shoal_err err = sh_foreign_make(&store->foreign, cid.v >> SH_GROUP_BITS, &group);
-    if (err)
-        return sh_store_short(store, SH_PAGE_BYTES);
-    err = chunk_make(store, group, cid, SH_CODE_ABSENT, data, true);
+    enum shoal_err err = foreign_group(store, cid, &group);
+    if (!err)
+        err = chunk_make(store, group, cid, SH_CODE_ABSENT, data, true);
     return err == SHOAL_ENOCHUNK ? SHOAL_EEXIST : err;
 }
 
@@ -223,6 +237,47 @@ enum shoal_err sh_store_take_over(struct sh_store *store, shoal_cid cid, struct 
         return SHOAL_ETOOBIG;
     struct sh_group *group = sh_store_group(store, cid);
     return group ? chunk_make(store, group, cid, SH_CODE_RESERVED, data, true) : SHOAL_ENOCHUNK;
+}
+
+enum shoal_err sh_store_arriving_begin(struct sh_store *store, shoal_cid cid, uint32_t size,
+                                       struct sh_store_arriving *arriving_out)
+{
+    SH_ASSERT(size > SH_STORE_PIECE_BYTES);
+    *arriving_out = (struct sh_store_arriving){.cid = cid, .size = size};
+    if (size > store->chunk_bytes_max)
+        return SHOAL_ETOOBIG;
+    return sh_long_open(store, size, true, &arriving_out->block);
+}
+
+void sh_store_arriving_put(struct sh_store *store, struct sh_store_arriving *arriving,
+                           struct sh_bytes data)
+{
+    SH_ASSERT(arriving->block && data.at && data.size <= arriving->size - arriving->done);
+    sh_long_write(store, arriving->block, arriving->done, data.at, (uint32_t)data.size);
+    arriving->done += (uint32_t)data.size;
+}
+
+enum shoal_err sh_store_arriving_end(struct sh_store *store, struct sh_store_arriving *arriving)
+{
+    SH_ASSERT(arriving->block && arriving->done == arriving->size);
+    bool is_own = sh_store_is_own(store, arriving->cid);
+    struct sh_group *group = is_own ? sh_store_group(store, arriving->cid) : NULL;
+    enum shoal_err err = is_own ? SHOAL_OK : foreign_group(store, arriving->cid, &group);
+    if (err) {
+        sh_store_arriving_drop(store, arriving);
+        return err;
+    }
+    err = long_install(store, group, arriving->cid, is_own ? SH_CODE_RESERVED : SH_CODE_ABSENT,
+                       arriving->block, arriving->size, true);
+    arriving->block = 0;
+    return err == SHOAL_ENOCHUNK && !is_own ? SHOAL_EEXIST : err;
+}
+
+void sh_store_arriving_drop(struct sh_store *store, struct sh_store_arriving *arriving)
+{
+    if (arriving->block)
+        sh_long_free(store, arriving->block, arriving->size);
+    arriving->block = 0;
 }
 
 enum shoal_err sh_store_remove(struct sh_store *store, shoal_cid cid)

@@ -363,13 +363,90 @@ static void test_deferred(void **state)
     sh_store_destroy(store);
 }
 
+static void arrive(struct sh_store *store, shoal_cid cid, const uint8_t *bytes, uint32_t size,
+                   struct sh_store_arriving *arriving)
+{
+    assert_int_equal(sh_store_arriving_begin(store, cid, size, arriving), SHOAL_OK);
+    for (uint32_t at = 0; at < size; at += SH_STORE_PIECE_BYTES) {
+        uint32_t left = size - at;
+        uint32_t some = left < SH_STORE_PIECE_BYTES ? left : SH_STORE_PIECE_BYTES;
+        sh_store_arriving_put(store, arriving, sh_bytes_make(bytes + at, some));
+    }
+}
+
+/* An own chunk comes back, and another's comes: both are there at the end, and not before. */
+static void test_arriving(void **state)
+{
+    (void)state;
+    struct sh_store *store = store_make(UINT64_C(64) << 20);
+    struct sh_store_arriving arriving;
+    struct sh_store_status before, after;
+    uint8_t *bytes = bytes_make(BIG, 3);
+    uint32_t size;
+    shoal_cid cids[] = {chunk_make(store, bytes, BIG), shoal_cid_make((shoal_nid){900}, 77)};
+    assert_int_equal(sh_store_release(store, cids[0]), SHOAL_OK);
+    sh_store_status_get(store, &before);
+    for (unsigned i = 0; i < 2; i++) {
+        arrive(store, cids[i], bytes, BIG, &arriving);
+        assert_int_equal(sh_store_size(store, cids[i], &size), SHOAL_ENOCHUNK);
+        sh_store_arriving_drop(store, &arriving);
+        sh_store_arriving_drop(store, &arriving); /* of no effect */
+        arrive(store, cids[i], bytes, BIG, &arriving);
+        assert_int_equal(sh_store_arriving_end(store, &arriving), SHOAL_OK);
+        sh_store_arriving_drop(store, &arriving);
+        check(store, cids[i], bytes, BIG);
+    }
+    sh_store_status_get(store, &after);
+    assert_int_equal(after.chunks, before.chunks + 2);
+    assert_int_equal(after.payload_bytes, before.payload_bytes + 2 * BIG);
+    free(bytes);
+    sh_store_destroy(store);
+}
+
+/* Whoever has the ID at the end keeps it, and the memory is given back. */
+static void test_arriving_fails(void **state)
+{
+    (void)state;
+    struct sh_store *store = store_make(6 * LARGEST);
+    struct sh_store_arriving arriving;
+    struct sh_store_status before, after;
+    uint8_t *bytes = bytes_make(BIG, 5), *others = bytes_make(40, 6);
+    shoal_cid own = chunk_make(store, others, 40), foreign = shoal_cid_make((shoal_nid){900}, 77);
+    assert_int_equal(sh_store_arriving_begin(store, own, LARGEST + 1, &arriving), SHOAL_ETOOBIG);
+    sh_store_arriving_drop(store, &arriving);
+    assert_int_equal(sh_store_adopt(store, foreign, sh_bytes_make(others, 40)), SHOAL_OK);
+    sh_store_status_get(store, &before);
+    arrive(store, own, bytes, BIG, &arriving);
+    assert_int_equal(sh_store_arriving_end(store, &arriving), SHOAL_ENOCHUNK);
+    arrive(store, foreign, bytes, BIG, &arriving);
+    assert_int_equal(sh_store_arriving_end(store, &arriving), SHOAL_EEXIST);
+    sh_store_status_get(store, &after);
+    assert_int_equal(after.block_bytes, before.block_bytes);
+    check(store, own, others, 40);
+    check(store, foreign, others, 40);
+    struct sh_store_arriving many[6];
+    enum shoal_err err = SHOAL_OK;
+    unsigned count = 0;
+    while (!err && count < 6)
+        err = sh_store_arriving_begin(store, own, LARGEST, &many[count++]);
+    assert_int_equal(err, SHOAL_EFULL);
+    while (count > 0)
+        sh_store_arriving_drop(store, &many[--count]);
+    sh_store_status_get(store, &after);
+    assert_int_equal(after.block_bytes, before.block_bytes);
+    free(bytes);
+    free(others);
+    sh_store_destroy(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_kind),    cmocka_unit_test(test_fill_and_errors),
-        cmocka_unit_test(test_pinned),       cmocka_unit_test(test_full),
-        cmocka_unit_test(test_others_write), cmocka_unit_test(test_given_up),
-        cmocka_unit_test(test_deferred),
+        cmocka_unit_test(test_each_kind),      cmocka_unit_test(test_fill_and_errors),
+        cmocka_unit_test(test_pinned),         cmocka_unit_test(test_full),
+        cmocka_unit_test(test_others_write),   cmocka_unit_test(test_given_up),
+        cmocka_unit_test(test_deferred),       cmocka_unit_test(test_arriving),
+        cmocka_unit_test(test_arriving_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -285,6 +285,27 @@ SHOAL_NODISCARD enum shoal_err sh_store_rewriting_end(struct sh_store_rewriting 
 SHOAL_NODISCARD enum shoal_err sh_store_rewrite_do(struct sh_store *store,
                                                    const struct sh_store_rewrite *rewrite);
 
+/* Of sh_store_take_over: a chunk of more than SH_STORE_PIECE_BYTES that comes in pieces, written in
+ * order. Nobody sees it before its end, and others may do to its ID what they like until then. Owned
+ * by the caller; the members are the store's. */
+struct sh_store_arriving {
+    shoal_cid cid;
+    uint32_t size, done;
+    uint64_t block; /* 0: it is over */
+};
+/* Takes the memory. ETOOBIG, EFULL. */
+SHOAL_NODISCARD enum shoal_err sh_store_arriving_begin(struct sh_store *store, shoal_cid cid,
+                                                       uint32_t size,
+                                                       struct sh_store_arriving *arriving_out);
+/* Writes the next bytes, no more than are missing. */
+void sh_store_arriving_put(struct sh_store *store, struct sh_store_arriving *arriving,
+                           struct sh_bytes data);
+/* Once no byte is missing: makes the chunk. Errors of sh_store_take_over; it is dropped then. */
+SHOAL_NODISCARD enum shoal_err sh_store_arriving_end(struct sh_store *store,
+                                                     struct sh_store_arriving *arriving);
+/* Gives the memory back. Of no effect once it is over. */
+void sh_store_arriving_drop(struct sh_store *store, struct sh_store_arriving *arriving);
+
 /* --- Several chunks ------------------------------------------------------------------------ */
 
 /* One of several operations; err, and size for a get, are set by the call. */
