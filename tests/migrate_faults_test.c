@@ -123,6 +123,77 @@ static void batch_before_is_unclear(void **state)
     world_close(&world);
 }
 
+/* --- Pieces of a large chunk ------------------------------------------------------------------ */
+
+static struct {
+    unsigned count;
+    uint64_t sequence; /* of the last one */
+    uint32_t end;      /* behind it */
+} pieces;
+
+/* Loses them. */
+static void on_piece(void *arg, struct sh_msg_in *in)
+{
+    (void)arg;
+    uint64_t sequence = sh_get64(&in->payload);
+    uint32_t offset = sh_get32(&in->payload);
+    size_t size = sh_reader_left(&in->payload);
+    if (sequence != pieces.sequence)
+        pieces.end = 0;
+    assert_int_equal(offset, pieces.end);
+    assert_true(size == SH_STORE_PIECE_BYTES || offset + size == world.sizes[LARGE]);
+    pieces.count++;
+    pieces.sequence = sequence;
+    pieces.end = offset + (uint32_t)size;
+}
+
+/* A batch whose pieces do not come is called off, and the chunk stays where it is. */
+static void pieces_are_lost(void **state)
+{
+    (void)state;
+    open_quiet(2);
+    memset(&pieces, 0, sizeof pieces);
+    sh_msg_handler_set(world.hosts[B].msg, SH_MOVES_PIECE, SH_MSG_INLINE, on_piece, NULL);
+    uint8_t number[8];
+    sh_store64(number, move_begin(A, B, LARGE, LARGE, 0));
+    run_for(&world, 4 * S);
+    assert_true(pieces.count >= 6); /* three each time */
+    assert_int_equal(pieces.end, world.sizes[LARGE]);
+    assert_false(job_of(A).is_over);
+    assert_false(serves(B, world.cids[LARGE]));
+    struct told *told =
+        tell(client(), nid_of(A), SH_MOVES_CANCEL, sh_bytes_make(number, sizeof number));
+    assert_int_equal(told->err, SHOAL_OK);
+    assert_int_equal(job_end(A, 20 * S).err, SHOAL_ECANCELED);
+    assert_true(comes_to(A, world.cids[LARGE]));
+    run_for(&world, 2 * S);
+    struct sh_store_status status;
+    sh_store_status_get(world.hosts[B].store, &status);
+    assert_int_equal(status.chunks, 0);
+    assert_int_equal(status.block_bytes, 0);
+    world_close(&world);
+}
+
+/* What was there before a chunk comes in pieces is answered before they are sent. */
+static void pieces_are_not_sent_in_vain(void **state)
+{
+    (void)state;
+    open_quiet(2);
+    memset(&pieces, 0, sizeof pieces);
+    shoal_cid cid;
+    struct sh_store *store = world.hosts[B].store;
+    unsigned there = 0;
+    while (sh_store_new_many(store, CHUNK_BYTES_MAX, 1, &cid) == SHOAL_OK)
+        there++;
+    assert_true(there > 10);
+    sh_msg_handler_set(world.hosts[B].msg, SH_MOVES_PIECE, SH_MSG_INLINE, on_piece, NULL);
+    (void)move_begin(A, B, LARGE, LARGE, 0);
+    assert_int_equal(job_end(A, 20 * S).err, SHOAL_EFULL);
+    assert_true(pieces.end < world.sizes[LARGE]);
+    assert_true(comes_to(A, world.cids[LARGE]));
+    world_close(&world);
+}
+
 /* --- What superpeers ask that have lost their memory ----------------------------------------- */
 
 static struct told *holds_ask(unsigned host)
@@ -344,6 +415,8 @@ int main(void)
         cmocka_unit_test(source_unaware),
         cmocka_unit_test(back_to_an_unaware_source),
         cmocka_unit_test(batch_before_is_unclear),
+        cmocka_unit_test(pieces_are_lost),
+        cmocka_unit_test(pieces_are_not_sent_in_vain),
         cmocka_unit_test(holds_is_told),
         cmocka_unit_test(source_drops_former_answers),
         cmocka_unit_test(target_drops_former_decisions),

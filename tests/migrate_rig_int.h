@@ -34,11 +34,13 @@
 #define SLOTS 3
 #define FIELDS (CLIENTS * SLOTS)
 #define CHUNKS 40
-#define CHUNK_BYTES_MAX 40000
+#define CHUNK_BYTES_MAX 700000
+#define LARGE 20 /* the chunk that moves in pieces */
 #define PAUSE (20 * MS)
 #define WATCH (MS / 5)
 
 static uint64_t seed;
+static bool has_large = true;
 
 enum kind { SUPERPEER, PEER, CLIENT };
 
@@ -543,16 +545,33 @@ static bool all_joined(void *arg)
     return true;
 }
 
+/* What a chunk has behind its fields. */
+static void bytes_fill(uint8_t *bytes, size_t size, unsigned chunk)
+{
+    for (size_t i = 0; i < size; i++)
+        bytes[i] = (uint8_t)(chunk + i + (i >> 8));
+}
+
 static void chunks_make(struct world *world)
 {
+    uint8_t *bytes = malloc(CHUNK_BYTES_MAX);
+    assert_non_null(bytes);
     struct host *first = &world->hosts[world->superpeers];
     sh_lid lids[CHUNKS];
     for (unsigned i = 0; i < CHUNKS; i++)
         world->sizes[i] =
             (uint32_t)(i % 4 == 0 ? 20000 + below(world, 20000) : 48 + below(world, 500));
+    if (has_large)
+        world->sizes[LARGE] = CHUNK_BYTES_MAX - (uint32_t)below(world, 100);
     assert_int_equal(sh_store_new(first->store, world->sizes, CHUNKS, lids), SHOAL_OK);
-    for (unsigned i = 0; i < CHUNKS; i++)
+    for (unsigned i = 0; i < CHUNKS; i++) {
         world->cids[i] = shoal_cid_make(sh_msg_nid(first->msg), lids[i].v);
+        bytes_fill(bytes, world->sizes[i], i);
+        assert_int_equal(sh_store_put_part(first->store, lids[i], FIELDS * 8,
+                                           sh_bytes_make(bytes, world->sizes[i] - FIELDS * 8)),
+                         SHOAL_OK);
+    }
+    free(bytes);
 }
 
 static void world_open(struct world *world, unsigned superpeers, unsigned peers, bool has_disk)

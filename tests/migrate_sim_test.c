@@ -189,7 +189,7 @@ static void check_end(struct world *world)
         there += servers;
         for (unsigned k = world->superpeers; servers && k < world->superpeers + world->peers; k++) {
             struct host *host = &world->hosts[k];
-            uint8_t *bytes = malloc(CHUNK_BYTES_MAX);
+            uint8_t *bytes = malloc(2 * CHUNK_BYTES_MAX), *wanted = bytes + CHUNK_BYTES_MAX;
             uint32_t size;
             sh_lid lid;
             if (host->chunks &&
@@ -199,6 +199,8 @@ static void check_end(struct world *world)
                 HOLDS(world, err == SHOAL_OK && size == world->sizes[i]);
                 for (unsigned f = 0; f < FIELDS; f++)
                     HOLDS(world, sh_load64(bytes + 8 * f) >= world->acked[i][f]);
+                bytes_fill(wanted, size - FIELDS * 8, i);
+                HOLDS(world, memcmp(bytes + FIELDS * 8, wanted, size - FIELDS * 8) == 0);
             }
             free(bytes);
         }
@@ -242,8 +244,10 @@ static void worlds_run_of(unsigned superpeers, bool has_disk, unsigned faults, u
     uint64_t first = seed;
     if (wish)
         count = (unsigned)strtoul(wish, NULL, 10);
-    for (unsigned i = 0; i < count; i++, seed++)
+    for (unsigned i = 0; i < count; i++, seed++) {
+        has_large = i % 3 == 0;
         world_run(superpeers, 3 + (unsigned)(seed % 3), has_disk, faults);
+    }
     seed = first;
 }
 

@@ -131,7 +131,7 @@ static inline void rig_open(struct rig *rig, uint32_t waiters_max)
     *rig = (struct rig){0};
     enum shoal_err err = sh_log_levels_set("error", &bad, &bad_size);
     SH_ASSERT(err == SHOAL_OK);
-    struct sh_store_config stored = {.bytes_max = 4 << 20, .chunk_bytes_max = 4096};
+    struct sh_store_config stored = {.bytes_max = 4 << 20, .chunk_bytes_max = 512 << 10};
     rig_end_open(rig, &rig->node, RIG_NID);
     rig_end_open(rig, &rig->askers[RIG_PEER], RIG_PEER_NID);
     rig_end_open(rig, &rig->askers[RIG_CLIENT], 0);

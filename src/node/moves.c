@@ -348,7 +348,7 @@ static void stage_send(struct sh_moves *moves)
     struct sh_out out;
     size_t bytes;
     enum shoal_err err = sh_moves_stage_bytes(moves, &bytes);
-    if (err == SHOAL_ETOOBIG) { /* fewer chunks have fewer results */
+    if (err == SHOAL_ETOOBIG) { /* fewer chunks have fewer results, and bytes */
         thaw(moves);
         moves->chunks_max = (moves->batch.chunks + 1) / 2;
         restart(moves);
@@ -361,7 +361,7 @@ static void stage_send(struct sh_moves *moves)
         return;
     }
     err = ask(moves, moves->batch.target, SH_MOVES_STAGE, bytes,
-              STAGE_NS * (1 + bytes / STAGE_BYTES), &out);
+              STAGE_NS * (1 + moves->batch.bytes / STAGE_BYTES), &out);
     if (err == SHOAL_EAGAIN && now_of(moves) - moves->batch.frozen_ns < STAGE_NS) {
         moves->due_ns = now_of(moves) + SH_MOVES_AGAIN_NS / 10;
         return;
@@ -373,6 +373,26 @@ static void stage_send(struct sh_moves *moves)
     }
     bool is_whole = sh_moves_stage_put(moves, &out.w);
     SH_ASSERT(is_whole); /* no chunk of it can have changed */
+    sh_msg_end(moves->config.msg, &out);
+}
+
+/* Whether the target waits for bytes of the batch. */
+static bool has_pieces(const struct sh_moves *moves)
+{
+    return moves->state == SH_MOVE_STAGE && moves->is_asking && sh_moves_piece_next(moves) > 0;
+}
+
+/* Where a piece can't be sent, the answer to STAGE says why. */
+static void piece_send(struct sh_moves *moves)
+{
+    struct sh_out out;
+    enum shoal_err err = sh_msg_begin(moves->config.msg, moves->batch.target, SH_MOVES_PIECE,
+                                      SH_MOVES_PIECE_BYTES + sh_moves_piece_next(moves), &out);
+    if (err) {
+        moves->due_ns = now_of(moves) + SH_MOVES_AGAIN_NS / 10;
+        return;
+    }
+    sh_moves_piece_put(moves, &out.w);
     sh_msg_end(moves->config.msg, &out);
 }
 
@@ -443,6 +463,7 @@ static void gather(struct sh_moves *moves)
     }
     batch->sequence = sequence_next(moves);
     batch->said = SHOAL_OK;
+    batch->pieces_sent = 0;
     batch->frozen_ns = now_of(moves);
     moves->job.target = batch->target;
     sh_moves_mark(moves, SH_HOLDING_NO_WRITES, SH_HOLDING_NO_WRITES);
@@ -479,7 +500,10 @@ static void advance(struct sh_moves *moves)
             pack(moves);
         break;
     case SH_MOVE_STAGE:
-        stage_send(moves);
+        if (moves->is_asking)
+            piece_send(moves);
+        else
+            stage_send(moves);
         break;
     case SH_MOVE_STAGED:
         if (sh_holdings_settled(moves->holdings))
@@ -498,7 +522,7 @@ static void advance(struct sh_moves *moves)
 
 static bool is_ready(const struct sh_moves *moves)
 {
-    return moves->state != SH_MOVE_IDLE && !moves->is_asking;
+    return moves->state != SH_MOVE_IDLE && (!moves->is_asking || has_pieces(moves));
 }
 
 static unsigned run(void *arg)

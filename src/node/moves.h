@@ -41,11 +41,15 @@
  *
  *   STAGE    u64 sequence, u16 runs, u32 outcomes, u32 locks; runs (u64 first, u64 last), the chunks
  *            of the runs in order (u32 size, bytes), outcomes (node/outcomes.h), locks
- *            (store/leases.h; node/locks.h)
+ *            (store/leases.h; node/locks.h). Of a chunk of more than SH_MOVES_BYTES_MAX bytes, which is a
+ *            batch by itself, only its size; it is answered once all PIECEs are there
  *
  *     ECANCELED: it is late; EBUSY: what came of the batch before is not known here, or of the one
  *     that this node gives away; ENONODE: the node is being drained; EEXIST: chunks of it are here;
  *     EFULL, ETOOBIG, ELIMIT
+ *
+ *   PIECE    one-way, in order: u64 sequence, u32 offset, the next SH_STORE_PIECE_BYTES of that chunk, or
+ *            those that are left
  *
  *   DONE     one-way: u64 sequence, u8: 1 it is committed, 0 it is not to be
  *
@@ -70,13 +74,15 @@
 #define SH_MOVES_CANCEL SH_MSG_TYPE(2, 52)
 #define SH_MOVES_STAGE SH_MSG_TYPE(2, 53)
 #define SH_MOVES_DONE SH_MSG_TYPE(2, 54)
+#define SH_MOVES_PIECE SH_MSG_TYPE(2, 55)
 #define SH_MOVES_OUTCOME SH_MSG_TYPE(2, 56)
 #define SH_MOVES_UNDRAIN SH_MSG_TYPE(2, 57)
 
 #define SH_MOVES_CHUNKS_MAX 1024
-#define SH_MOVES_BYTES_MAX (256u << 10)
+#define SH_MOVES_BYTES_MAX SH_STORE_PIECE_BYTES
 #define SH_MOVES_DRAIN 1
 #define SH_MOVE_BYTES 43
+#define SH_MOVES_PIECE_BYTES 12 /* and the bytes */
 #define SH_MOVES_DONE_BYTES 9
 #define SH_MOVES_OUTCOME_BYTES 26
 #define SH_MOVES_OUTCOME_ANSWER_BYTES 11

@@ -224,23 +224,35 @@ static enum shoal_err outcomes_collect(struct sh_moves *moves)
 
 /* --- The message --------------------------------------------------------------------------- */
 
-enum shoal_err sh_moves_stage_bytes(struct sh_moves *moves, size_t *bytes_out)
+/* Adds up the chunks' sizes, as they are now that nobody changes them. */
+static enum shoal_err bytes_sum(struct sh_moves *moves)
 {
-    const struct sh_move_batch *batch = &moves->batch;
+    struct sh_move_batch *batch = &moves->batch;
     shoal_nid self = self_of(moves);
-    size_t bytes = SH_MOVES_STAGE_HEAD_BYTES + batch->count * 16;
-    enum shoal_err err = outcomes_collect(moves);
-    if (err)
-        return err;
+    batch->bytes = 0;
     for (size_t i = 0; i < batch->count; i++) {
         for (shoal_cid cid = batch->runs[i].first; cid.v <= batch->runs[i].last.v; cid.v++) {
             uint32_t size;
             if (sh_store_size(moves->config.store, sh_holdings_lid(self, cid), &size) != SHOAL_OK)
                 return SHOAL_EBUSY;
-            bytes += 4 + (size_t)size;
+            batch->bytes += size;
         }
     }
-    *bytes_out = bytes + batch->outcome_count * SH_OUTCOME_BYTES +
+    bool has_grown = batch->chunks > 1 && batch->bytes > 2 * SH_MOVES_BYTES_MAX;
+    return has_grown ? SHOAL_ETOOBIG : SHOAL_OK;
+}
+
+enum shoal_err sh_moves_stage_bytes(struct sh_moves *moves, size_t *bytes_out)
+{
+    const struct sh_move_batch *batch = &moves->batch;
+    enum shoal_err err = outcomes_collect(moves);
+    if (!err)
+        err = bytes_sum(moves);
+    if (err)
+        return err;
+    size_t inline_bytes = sh_moves_is_large(batch->chunks, batch->bytes) ? 0 : batch->bytes;
+    *bytes_out = SH_MOVES_STAGE_HEAD_BYTES + batch->count * 16 + 4 * batch->chunks + inline_bytes +
+                 batch->outcome_count * SH_OUTCOME_BYTES +
                  (size_t)batch->locks.count * SH_LEASES_LOCK_BYTES;
     return SHOAL_OK;
 }
@@ -263,6 +275,8 @@ static bool chunk_put(struct sh_moves *moves, sh_lid lid, struct sh_writer *w)
     if (sh_store_size(moves->config.store, lid, &size) != SHOAL_OK)
         return false;
     sh_put32(w, size);
+    if (sh_moves_is_large(moves->batch.chunks, size))
+        return size == moves->batch.bytes;
     uint8_t *at = sh_writer_take(w, size);
     return at && sh_store_get(moves->config.store, lid, at, size, &got) == SHOAL_OK && got == size;
 }
@@ -289,6 +303,30 @@ bool sh_moves_stage_put(struct sh_moves *moves, struct sh_writer *w)
         sh_outcome_put(w, &batch->outcomes[i]);
     sh_locks_bag_put(&batch->locks, w);
     return sh_writer_ok(w) && w->at == w->end;
+}
+
+uint32_t sh_moves_piece_next(const struct sh_moves *moves)
+{
+    const struct sh_move_batch *batch = &moves->batch;
+    if (!sh_moves_is_large(batch->chunks, batch->bytes))
+        return 0;
+    uint64_t left = batch->bytes - batch->pieces_sent;
+    return left < SH_STORE_PIECE_BYTES ? (uint32_t)left : SH_STORE_PIECE_BYTES;
+}
+
+void sh_moves_piece_put(struct sh_moves *moves, struct sh_writer *w)
+{
+    struct sh_move_batch *batch = &moves->batch;
+    uint32_t size = sh_moves_piece_next(moves);
+    sh_put64(w, batch->sequence);
+    sh_put32(w, batch->pieces_sent);
+    uint8_t *at = sh_writer_take(w, size);
+    SH_ASSERT(at && size);
+    enum shoal_err err = sh_store_get_part(moves->config.store,
+                                           sh_holdings_lid(self_of(moves), batch->runs[0].first),
+                                           batch->pieces_sent, at, size);
+    SH_ASSERT(err == SHOAL_OK); /* it stands still */
+    batch->pieces_sent += size;
 }
 
 void sh_moves_let_go(struct sh_moves *moves)

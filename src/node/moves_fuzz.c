@@ -5,8 +5,10 @@
  * An input is any number of: u8 what, u8 how, and as much as that takes:
  *   what 0 to 7  a message of the types below in their order, from asker how & 1; `how` bit 1:
  *                one-way, as a DONE always is; bit 2: raw, u8 size and so many bytes; else a
- *                well-formed STAGE: u8 sequence, u8 creator, u8 first, u8 count, u8 size
- *   what 8       time goes on by `how` times 100 ms */
+ *                well-formed STAGE: u8 sequence, u8 creator, u8 first, u8 count, u8 size; or, if `how`
+ *                bit 3, of one chunk of LARGE bytes, which comes in pieces
+ *   what 8       time goes on by `how` times 100 ms
+ *   what 9       a PIECE from asker how & 1: u8 sequence, u8 number; `how` bit 2: a byte is missing */
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -18,6 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define MESSAGES_MAX 200
 #define CHUNKS 20
+#define LARGE (SH_STORE_PIECE_BYTES + 1000)
 
 static const sh_msg_type types[] = {
     SH_MOVES_STAGE, SH_MOVES_DONE,   SH_MOVES_OUTCOME, SH_MOVES_MOVE,
@@ -50,11 +53,11 @@ static void settle(struct moving *moving)
     } while (done > 0);
 }
 
-static struct sh_bytes stage_make(struct sh_reader *r, uint8_t *room, size_t size)
+static struct sh_bytes stage_make(struct sh_reader *r, bool is_large, uint8_t *room, size_t size)
 {
     struct sh_writer w = sh_writer_make(room, size);
     uint8_t sequence = sh_get8(r), creator = sh_get8(r), first = sh_get8(r);
-    unsigned count = sh_get8(r) % 8 + 1, bytes = sh_get8(r);
+    unsigned count = is_large ? 1 : sh_get8(r) % 8 + 1, bytes = is_large ? LARGE : sh_get8(r);
     shoal_nid nid = {(uint16_t)(SH_PEER_NID_MIN + creator % 3)};
     sh_put64(&w, sequence);
     sh_put16(&w, 1);
@@ -64,7 +67,7 @@ static struct sh_bytes stage_make(struct sh_reader *r, uint8_t *room, size_t siz
     sh_put64(&w, shoal_cid_make(nid, first + count - 1).v);
     for (unsigned i = 0; i < count; i++) {
         sh_put32(&w, bytes);
-        for (unsigned k = 0; k < bytes; k++)
+        for (unsigned k = 0; !is_large && k < bytes; k++)
             sh_put8(&w, (uint8_t)k);
     }
     SH_ASSERT(sh_writer_ok(&w));
@@ -84,7 +87,7 @@ static void ask(struct moving *moving, struct sh_reader *r, uint8_t what, uint8_
         size = size < sh_reader_left(r) ? size : sh_reader_left(r);
         payload = sh_bytes_make(sh_reader_take(r, size), size);
     } else {
-        payload = stage_make(r, room, sizeof room);
+        payload = stage_make(r, how & 8, room, sizeof room);
     }
     if ((how & 2) || types[what] == SH_MOVES_DONE) {
         err = sh_msg_begin(asker->msg, (shoal_nid){RIG_NID}, types[what], payload.size, &out);
@@ -96,6 +99,26 @@ static void ask(struct moving *moving, struct sh_reader *r, uint8_t what, uint8_
     }
     SH_ASSERT(err == SHOAL_OK);
     sh_put_raw(&out.w, payload);
+    sh_msg_end(asker->msg, &out);
+}
+
+static void piece_send(struct moving *moving, struct sh_reader *r, uint8_t how)
+{
+    struct rig_end *asker = &moving->rig.askers[how & 1];
+    uint8_t sequence = sh_get8(r);
+    uint32_t offset = sh_get8(r) % 2 * SH_STORE_PIECE_BYTES;
+    uint32_t left = LARGE - offset;
+    size_t size = left < SH_STORE_PIECE_BYTES ? left : SH_STORE_PIECE_BYTES;
+    size -= how & 4 ? 1 : 0;
+    struct sh_out out;
+    enum shoal_err err = sh_msg_begin(asker->msg, (shoal_nid){RIG_NID}, SH_MOVES_PIECE,
+                                      SH_MOVES_PIECE_BYTES + size, &out);
+    SH_ASSERT(err == SHOAL_OK);
+    sh_put64(&out.w, sequence);
+    sh_put32(&out.w, offset);
+    uint8_t *at = sh_writer_take(&out.w, size);
+    SH_ASSERT(at);
+    memset(at, 7, size);
     sh_msg_end(asker->msg, &out);
 }
 
@@ -130,13 +153,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     moving_open(&moving);
     struct sh_reader r = sh_reader_make(sh_bytes_make(data, size));
     for (unsigned i = 0; i < MESSAGES_MAX && sh_reader_left(&r) > 0; i++) {
-        uint8_t what = sh_get8(&r) % 9, how = sh_get8(&r);
-        if (what != 8)
+        uint8_t what = sh_get8(&r) % 10, how = sh_get8(&r);
+        if (what < 8)
             ask(&moving, &r, what, how, &requests[i]);
+        else if (what == 9)
+            piece_send(&moving, &r, how);
         else
             rig_advance(&moving.rig, how * UINT64_C(100000000));
         settle(&moving);
     }
+    sh_moves_destroy(moving.moves); /* whose chunk has come in part is answered now */
+    rig_settle(&moving.rig);
     SH_ASSERT(asked == answered);
     /* Its own chunks are all served, as there is nobody to take them. */
     for (uint64_t lid = 1; lid <= CHUNKS; lid++) {
@@ -149,7 +176,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         err = sh_store_size(moving.rig.store, found, &bytes);
         SH_ASSERT(err == SHOAL_OK && bytes == 64);
     }
-    sh_moves_destroy(moving.moves);
     sh_directory_destroy(moving.directory);
     rig_close(&moving.rig);
     return 0;

@@ -33,6 +33,7 @@ struct sh_move_batch {
     size_t count;
     size_t chunks;
     uint64_t bytes;
+    uint32_t pieces_sent; /* of a large chunk: bytes */
     shoal_nid creator, target;
     uint64_t sequence;
     uint64_t frozen_ns;
@@ -52,6 +53,9 @@ struct sh_staged {
     uint64_t due_ns; /* when to ask */
     bool is_asking;
     bool is_reported; /* HOLDS was answered since: what came of it a superpeer must say */
+    /* A chunk that comes in pieces, while some are missing (block), and who waits for them. */
+    struct sh_store_arriving arriving;
+    struct sh_reply_to reply_to;
     struct sh_request request;
     size_t count;
     struct sh_metadata_run runs[];
@@ -110,10 +114,19 @@ void sh_moves_mark(struct sh_moves *moves, enum sh_holding own, enum sh_holding 
 /* Takes the locks of the batch's chunks out of the table. ENOMEM, ELIMIT: some of them. */
 SHOAL_NODISCARD enum shoal_err sh_moves_locks_pack(struct sh_moves *moves);
 /* The STAGE message's size. Collects the outcomes. EBUSY: a chunk is gone; ETOOBIG: the batch has
- * more than one chunk, and too many results; ELIMIT: the one chunk has; ENOMEM. */
+ * more than one chunk, and too many results, or bytes since they grew; ELIMIT: the one chunk has; ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_moves_stage_bytes(struct sh_moves *moves, size_t *bytes_out);
 /* Writes it. False: a chunk changed its size, which nobody may; the rest is padding. */
 bool sh_moves_stage_put(struct sh_moves *moves, struct sh_writer *w);
+/* How many bytes the next PIECE of the batch has; 0: there is none. */
+uint32_t sh_moves_piece_next(const struct sh_moves *moves);
+/* Writes it. */
+void sh_moves_piece_put(struct sh_moves *moves, struct sh_writer *w);
+/* Whether a chunk's bytes go in pieces. */
+static inline bool sh_moves_is_large(size_t chunks, uint64_t bytes)
+{
+    return chunks == 1 && bytes > SH_MOVES_BYTES_MAX;
+}
 /* The batch's chunks leave the store. */
 void sh_moves_let_go(struct sh_moves *moves);
 

@@ -42,6 +42,18 @@ static void chunks_drop(struct sh_moves *moves, const struct sh_metadata_run *ru
     }
 }
 
+static bool is_arriving(const struct sh_staged *staged)
+{
+    return staged->arriving.block;
+}
+
+/* Whatever of it still comes is not wanted any more. */
+static void arriving_end(struct sh_moves *moves, struct sh_staged *staged, enum shoal_err err)
+{
+    sh_store_arriving_drop(moves->config.store, &staged->arriving);
+    sh_msg_reply_error(moves->config.msg, staged->reply_to, SH_MOVES_STAGE, err, NULL);
+}
+
 static void staged_free(struct sh_moves *moves, struct sh_staged *staged)
 {
     struct sh_staged **at = staged_find(moves, staged->source);
@@ -61,7 +73,10 @@ static void locks_drop(struct sh_moves *moves, const struct sh_staged *staged)
 static void staged_drop(struct sh_moves *moves, struct sh_staged *staged)
 {
     locks_drop(moves, staged);
-    chunks_drop(moves, staged->runs, staged->count, SIZE_MAX);
+    if (is_arriving(staged))
+        arriving_end(moves, staged, SHOAL_ECANCELED);
+    else
+        chunks_drop(moves, staged->runs, staged->count, SIZE_MAX);
     staged_free(moves, staged);
 }
 
@@ -69,6 +84,8 @@ static void staged_drop(struct sh_moves *moves, struct sh_staged *staged)
 static void staged_commit(struct sh_moves *moves, struct sh_staged *staged)
 {
     shoal_nid self = self_of(moves);
+    if (is_arriving(staged))
+        arriving_end(moves, staged, SHOAL_ECANCELED);
     bool is_own = shoal_cid_creator(staged->runs[0].first).v == self.v;
     for (size_t i = 0; i < staged->count; i++)
         sh_holdings_set(moves->holdings, staged->runs[i].first, staged->runs[i].last,
@@ -145,10 +162,23 @@ static bool is_elsewhere(const struct sh_moves *moves, const struct sh_staged *s
     return true;
 }
 
-/* Puts the batch's chunks into the store, all or none. */
-static enum shoal_err chunks_take(struct sh_moves *moves, const struct sh_staged *staged,
+/* The size of the batch's chunk if that comes in pieces, or 0. */
+static uint32_t large_size(const struct sh_staged *staged, const struct sh_reader *r)
+{
+    struct sh_reader ahead = *r;
+    uint32_t size = sh_get32(&ahead);
+    bool is_single = staged->count == 1 && staged->runs[0].first.v == staged->runs[0].last.v;
+    return sh_reader_ok(&ahead) && sh_moves_is_large(is_single, size) ? size : 0;
+}
+
+/* Puts the batch's chunks into the store, all or none; or makes room for one that comes in pieces. */
+static enum shoal_err chunks_take(struct sh_moves *moves, struct sh_staged *staged,
                                   struct sh_reader *r)
 {
+    if (large_size(staged, r))
+        return sh_store_arriving_begin(moves->config.store,
+                                       sh_holdings_lid(self_of(moves), staged->runs[0].first),
+                                       sh_get32(r), &staged->arriving);
     shoal_nid self = self_of(moves);
     size_t taken = 0;
     enum shoal_err err = SHOAL_OK;
@@ -211,7 +241,7 @@ static enum shoal_err locks_take(struct sh_moves *moves, const struct sh_staged 
 }
 
 /* EFULL when the chunks would take what is kept in reserve. */
-static enum shoal_err room_check(const struct sh_moves *moves, size_t bytes)
+static enum shoal_err room_check(const struct sh_moves *moves, uint64_t bytes)
 {
     struct sh_store_status status;
     sh_store_status_get(moves->config.store, &status);
@@ -227,7 +257,7 @@ static enum shoal_err stage(struct sh_moves *moves, struct sh_staged *staged, st
     uint64_t now = sh_now(&moves->config.clock);
     if (sh_chunks_creates_refused(moves->config.chunks))
         return SHOAL_ENONODE;
-    enum shoal_err err = room_check(moves, sh_reader_left(r));
+    enum shoal_err err = room_check(moves, (uint64_t)sh_reader_left(r) + large_size(staged, r));
     /* What this node gave away it may not know yet: that passes. */
     if (!err && !is_elsewhere(moves, staged))
         err = moves->state == SH_MOVE_COMMIT ? SHOAL_EBUSY : SHOAL_EEXIST;
@@ -242,7 +272,10 @@ static enum shoal_err stage(struct sh_moves *moves, struct sh_staged *staged, st
     if (!err)
         err = locks_take(moves, staged, r, luggage->locks);
     if (err) {
-        chunks_drop(moves, staged->runs, staged->count, SIZE_MAX);
+        if (is_arriving(staged))
+            sh_store_arriving_drop(moves->config.store, &staged->arriving);
+        else
+            chunks_drop(moves, staged->runs, staged->count, SIZE_MAX);
         return err;
     }
     moves->highest[staged->source.v] = staged->sequence;
@@ -250,6 +283,20 @@ static enum shoal_err stage(struct sh_moves *moves, struct sh_staged *staged, st
     staged->next = moves->staged;
     moves->staged = staged;
     return SHOAL_OK;
+}
+
+/* All pieces are there. */
+static void arrived(struct sh_moves *moves, struct sh_staged *staged)
+{
+    struct sh_msg *msg = moves->config.msg;
+    enum shoal_err err = sh_store_arriving_end(moves->config.store, &staged->arriving);
+    if (!err) {
+        sh_msg_reply_ok(msg, staged->reply_to, SH_MOVES_STAGE);
+        return;
+    }
+    sh_msg_reply_error(msg, staged->reply_to, SH_MOVES_STAGE, err, NULL);
+    locks_drop(moves, staged);
+    staged_free(moves, staged);
 }
 
 static void on_stage(void *arg, struct sh_msg_in *in)
@@ -265,7 +312,10 @@ static void on_stage(void *arg, struct sh_msg_in *in)
     struct sh_staged *before = *staged_find(moves, staged->source);
     if (before && before->sequence == staged->sequence) {
         free(staged); /* it came twice */
-        sh_msg_reply_ok(in->msg, in->reply_to, in->type);
+        if (is_arriving(before))
+            refuse(in, SHOAL_EBUSY, "it is still coming");
+        else
+            sh_msg_reply_ok(in->msg, in->reply_to, in->type);
         return;
     }
     if (staged->sequence <= moves->highest[staged->source.v] || self_of(moves).v == 0) {
@@ -285,7 +335,33 @@ static void on_stage(void *arg, struct sh_msg_in *in)
         refuse(in, err, NULL);
         return;
     }
-    sh_msg_reply_ok(in->msg, in->reply_to, in->type);
+    staged->reply_to = in->reply_to;
+    if (!is_arriving(staged))
+        sh_msg_reply_ok(in->msg, in->reply_to, in->type);
+}
+
+/* A piece out of its place ends the batch: what is missing never comes. */
+static void on_piece(void *arg, struct sh_msg_in *in)
+{
+    struct sh_moves *moves = arg;
+    uint64_t sequence = sh_get64(&in->payload);
+    uint32_t offset = sh_get32(&in->payload);
+    struct sh_staged *staged = *staged_find(moves, in->reply_to.nid);
+    if (!sh_reader_ok(&in->payload) || !staged || staged->sequence != sequence ||
+        !is_arriving(staged))
+        return;
+    struct sh_store_arriving *arriving = &staged->arriving;
+    uint32_t left = arriving->size - arriving->done;
+    uint32_t size = left < SH_STORE_PIECE_BYTES ? left : SH_STORE_PIECE_BYTES;
+    if (offset != arriving->done || sh_reader_left(&in->payload) != size) {
+        staged_drop(moves, staged);
+        return;
+    }
+    sh_store_arriving_put(moves->config.store, arriving,
+                          sh_bytes_make(sh_reader_take(&in->payload, size), size));
+    staged->due_ns = sh_now(&moves->config.clock) + SH_MOVES_ASK_NS;
+    if (size == left)
+        arrived(moves, staged);
 }
 
 /* --- What came of it ----------------------------------------------------------------------- */
@@ -303,7 +379,7 @@ static void on_done(void *arg, struct sh_msg_in *in)
         return;
     if (!is_committed)
         staged_drop(moves, staged);
-    else if (staged->is_reported)
+    else if (staged->is_reported || is_arriving(staged))
         staged->due_ns = 0;
     else
         staged_commit(moves, staged);
@@ -402,12 +478,16 @@ void sh_moves_target_register(struct sh_moves *moves)
 {
     struct sh_msg *msg = moves->config.msg;
     sh_msg_handler_set(msg, SH_MOVES_STAGE, SH_MSG_INLINE, on_stage, moves);
+    sh_msg_handler_set(msg, SH_MOVES_PIECE, SH_MSG_INLINE, on_piece, moves);
     sh_msg_handler_set(msg, SH_MOVES_DONE, SH_MSG_INLINE, on_done, moves);
     sh_msg_handler_set(msg, SH_MOVES_OUTCOME, SH_MSG_INLINE, on_outcome, moves);
 }
 
 void sh_moves_target_end(struct sh_moves *moves)
 {
-    while (moves->staged)
+    while (moves->staged) {
+        if (is_arriving(moves->staged))
+            arriving_end(moves, moves->staged, SHOAL_ESTOPPED);
         staged_free(moves, moves->staged);
+    }
 }

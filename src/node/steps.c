@@ -31,8 +31,8 @@ static const struct {
     NAMED(DUMPS, DUMP),          NAMED(DUMPS, LOAD),         NAMED(DUMPS, ANALYZE),
     NAMED(DUMPS, JOB),           NAMED(DUMPS, JOB_CANCEL),   NAMED(DUMPS, ANALYSIS),
     NAMED(MOVES, MOVE),          {SH_MOVES_JOB, "MOVE_JOB"}, NAMED(MOVES, CANCEL),
-    NAMED(MOVES, STAGE),         NAMED(MOVES, DONE),         NAMED(MOVES, OUTCOME),
-    NAMED(MOVES, UNDRAIN),
+    NAMED(MOVES, STAGE),         NAMED(MOVES, PIECE),        NAMED(MOVES, DONE),
+    NAMED(MOVES, OUTCOME),       NAMED(MOVES, UNDRAIN),
 };
 
 static const char *const part_names[SH_MSG_PARTS] = {
