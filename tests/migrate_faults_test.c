@@ -123,6 +123,59 @@ static void batch_before_is_unclear(void **state)
     world_close(&world);
 }
 
+/* --- Several batches under way --------------------------------------------------------------- */
+
+/* Batches are sent and asked for while the superpeer has not answered about those before, in order; a
+ * target keeps no more of one source, and a source holds still no more. */
+static void several_under_way(void **state)
+{
+    (void)state;
+    open_quiet(2);
+    says_set(SHOAL_EBUSY, UINT32_MAX, SHOAL_EBUSY);
+    says.resolve = SHOAL_EBUSY;
+    for (unsigned i = 0; i < CHUNKS; i++) /* a batch each, or two */
+        assert_int_equal(
+            sh_store_resize(world.hosts[A].store, (sh_lid){shoal_cid_local(world.cids[i])}, 200000),
+            SHOAL_OK);
+    (void)move_begin(A, B, 0, CHUNKS - 1, 0);
+    run_for(&world, S);
+    assert_int_equal(says.batches_count, 4);
+    for (unsigned i = 1; i < 4; i++)
+        assert_true(says.batches[i] > says.batches[i - 1]);
+    unsigned still = 0, at_b = 0;
+    for (unsigned i = 0; i < CHUNKS; i++) {
+        still += !serves(A, world.cids[i]);
+        at_b += serves(B, world.cids[i]);
+    }
+    assert_int_equal(still, 4);
+    assert_int_equal(at_b, 0);
+    says_set(SHOAL_OK, 0, SHOAL_OK);
+    assert_int_equal(job_end(A, 20 * S).err, SHOAL_OK);
+    for (unsigned i = 0; i < CHUNKS; i++)
+        assert_true(comes_to(B, world.cids[i]) && !serves(A, world.cids[i]));
+    world_close(&world);
+}
+
+/* One of them is refused, and those behind it are not: its chunks go with a later one. */
+static void one_of_several_is_refused(void **state)
+{
+    (void)state;
+    open_quiet(2);
+    says_set(SHOAL_ECANCELED, 1, SHOAL_OK);
+    says.resolve = SHOAL_ECANCELED;
+    for (unsigned i = 0; i < CHUNKS; i++)
+        assert_int_equal(
+            sh_store_resize(world.hosts[A].store, (sh_lid){shoal_cid_local(world.cids[i])}, 200000),
+            SHOAL_OK);
+    (void)move_begin(A, B, 0, CHUNKS - 1, 0);
+    struct sh_move_job job = job_end(A, 20 * S);
+    assert_int_equal(job.err, SHOAL_OK);
+    assert_int_equal(job.chunks, CHUNKS);
+    for (unsigned i = 0; i < CHUNKS; i++)
+        assert_true(comes_to(B, world.cids[i]) && !serves(A, world.cids[i]));
+    world_close(&world);
+}
+
 /* --- Pieces of a large chunk ------------------------------------------------------------------ */
 
 static struct {
@@ -415,6 +468,8 @@ int main(void)
         cmocka_unit_test(source_unaware),
         cmocka_unit_test(back_to_an_unaware_source),
         cmocka_unit_test(batch_before_is_unclear),
+        cmocka_unit_test(several_under_way),
+        cmocka_unit_test(one_of_several_is_refused),
         cmocka_unit_test(pieces_are_lost),
         cmocka_unit_test(pieces_are_not_sent_in_vain),
         cmocka_unit_test(holds_is_told),

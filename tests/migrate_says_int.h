@@ -162,6 +162,8 @@ static struct {
     unsigned times;
     uint64_t sequence; /* of the first COMMIT since it was set */
     unsigned commits;
+    uint64_t batches[8]; /* that COMMIT was about since it was set, in their order */
+    unsigned batches_count;
     bool is_same;           /* all of them were of that one */
     bool each;              /* `times` is once for each batch */
     enum shoal_err resolve; /* what RESOLVE is answered with; OK: committed, ECANCELED: aborted */
@@ -189,6 +191,11 @@ static void on_commit(void *arg, struct sh_msg_in *in)
     sequence = sh_get64(&in->payload);
     if (!says.commits++)
         says.sequence = sequence;
+    unsigned known = 0;
+    while (known < says.batches_count && says.batches[known] != sequence)
+        known++;
+    if (known == says.batches_count && known < 8)
+        says.batches[says.batches_count++] = sequence;
     says.is_same &= sequence == says.sequence;
     if (says.each && sequence != says.sequence) {
         says.sequence = sequence;
@@ -228,7 +235,7 @@ static void says_set(enum shoal_err commit, unsigned times, enum shoal_err final
     says.commit = commit;
     says.times = times;
     says.finally = finally;
-    says.commits = 0;
+    says.commits = says.batches_count = 0;
     says.is_same = true;
     says.each = says.keeps = false;
     says.resolve = SHOAL_OK;

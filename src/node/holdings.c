@@ -58,9 +58,10 @@ enum shoal_err sh_holdings_look(const struct sh_holdings *holdings, shoal_nid se
 
 /* --- Who is inside ------------------------------------------------------------------------- */
 
-/* As sleepable read-copy-update does it (McKenney 2006): who enters counts himself under the phase
- * that he read, and who waits turns the phase and waits until nobody is left under the old one,
- * twice, since one may have read the phase long before he counted himself. */
+/* As sleepable read-copy-update does it (McKenney 2006): who enters counts itself under the phase
+ * that it read, and who waits turns the phase and waits until nobody is left under the old one,
+ * twice, since one may have read the phase long before it counted itself. A turn that had begun
+ * before a change does not count for that. */
 
 unsigned sh_holdings_enter(struct sh_holdings *holdings)
 {
@@ -76,26 +77,33 @@ void sh_holdings_leave(struct sh_holdings *holdings, unsigned entered)
     atomic_fetch_sub_explicit(&holdings->inside[entered], 1, memory_order_release);
 }
 
-static void flip(struct sh_holdings *holdings)
+static uint64_t phase_of(const struct sh_holdings *holdings)
+{
+    return atomic_load_explicit(&holdings->phase, memory_order_relaxed); /* its only writer asks */
+}
+
+static void turn(struct sh_holdings *holdings)
 {
     /* seq_cst: after the change of the tree */
     atomic_fetch_add_explicit(&holdings->phase, 1, memory_order_seq_cst);
 }
 
-void sh_holdings_settle(struct sh_holdings *holdings)
+uint64_t sh_holdings_settle(struct sh_holdings *holdings)
 {
-    holdings->flips_left = 2;
-    flip(holdings);
+    uint64_t wait = phase_of(holdings) + 2;
+    if (phase_of(holdings) == holdings->turns)
+        turn(holdings);
+    return wait;
 }
 
-bool sh_holdings_settled(struct sh_holdings *holdings)
+bool sh_holdings_settled(struct sh_holdings *holdings, uint64_t wait)
 {
-    while (holdings->flips_left > 0) {
-        unsigned old = ~atomic_load_explicit(&holdings->phase, memory_order_relaxed) & 1;
-        if (atomic_load_explicit(&holdings->inside[old], memory_order_seq_cst) > 0)
+    while (holdings->turns < wait) {
+        if (phase_of(holdings) == holdings->turns)
+            turn(holdings);
+        if (atomic_load_explicit(&holdings->inside[holdings->turns & 1], memory_order_seq_cst) > 0)
             return false;
-        if (--holdings->flips_left > 0)
-            flip(holdings);
+        holdings->turns++;
     }
     return true;
 }

@@ -31,9 +31,9 @@ enum sh_holding {
 struct sh_holdings {
     struct sh_ranges *tree; /* value: enum sh_holding | node ID << 8 (AWAY: who has it) */
     /* Those that stand between enter and leave, by the phase in which they entered. */
-    _Atomic uint32_t phase;
+    _Atomic uint64_t phase; /* is turned again and again */
     _Atomic uint32_t inside[2];
-    unsigned flips_left; /* of the change that is being waited for */
+    uint64_t turns; /* of the phase after which nobody was left who had entered before */
 };
 
 /* ENOMEM. */
@@ -65,10 +65,10 @@ bool sh_holdings_has_room(const struct sh_holdings *holdings, size_t ranges);
 /* Changes what is so of a range, within one creator; there must be room. */
 void sh_holdings_set(struct sh_holdings *holdings, shoal_cid first, shoal_cid last,
                      enum sh_holding what, shoal_nid nid);
-/* Begins to wait until nobody goes by what was before the last changes. */
-void sh_holdings_settle(struct sh_holdings *holdings);
+/* Begins to wait until nobody goes by what was before the last changes. Returns what to ask by. */
+SHOAL_NODISCARD uint64_t sh_holdings_settle(struct sh_holdings *holdings);
 /* Whether that is so now; to be asked again and again. */
-bool sh_holdings_settled(struct sh_holdings *holdings);
+bool sh_holdings_settled(struct sh_holdings *holdings, uint64_t wait);
 
 /* What is so of a chunk, and up to which one the same. *nid_out: of AWAY. */
 enum sh_holding sh_holdings_find(const struct sh_holdings *holdings, shoal_cid cid,

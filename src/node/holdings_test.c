@@ -88,15 +88,37 @@ static void waits_for_those_inside(void **state)
     struct sh_holdings holdings;
     assert_int_equal(sh_holdings_init(&holdings), SHOAL_OK);
     unsigned early = sh_holdings_enter(&holdings);
-    sh_holdings_settle(&holdings);
-    assert_false(sh_holdings_settled(&holdings));
+    uint64_t wait = sh_holdings_settle(&holdings);
+    assert_false(sh_holdings_settled(&holdings, wait));
     unsigned late = sh_holdings_enter(&holdings); /* who comes later sees the change */
-    assert_false(sh_holdings_settled(&holdings));
+    assert_false(sh_holdings_settled(&holdings, wait));
     sh_holdings_leave(&holdings, early);
-    (void)sh_holdings_settled(&holdings);
+    (void)sh_holdings_settled(&holdings, wait);
     sh_holdings_leave(&holdings, late);
-    assert_true(sh_holdings_settled(&holdings));
-    assert_true(sh_holdings_settled(&holdings));
+    assert_true(sh_holdings_settled(&holdings, wait));
+    assert_true(sh_holdings_settled(&holdings, wait));
+    sh_holdings_destroy(&holdings);
+}
+
+/* Several changes are waited for at a time, each for those that entered before it. */
+static void waits_for_several(void **state)
+{
+    (void)state;
+    struct sh_holdings holdings;
+    unsigned inside[3];
+    uint64_t waits[3];
+    assert_int_equal(sh_holdings_init(&holdings), SHOAL_OK);
+    for (unsigned i = 0; i < 3; i++) {
+        inside[i] = sh_holdings_enter(&holdings);
+        waits[i] = sh_holdings_settle(&holdings);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        for (unsigned k = i; k < 3; k++)
+            assert_false(sh_holdings_settled(&holdings, waits[k]));
+        sh_holdings_leave(&holdings, inside[i]);
+    }
+    for (unsigned i = 0; i < 3; i++)
+        assert_true(sh_holdings_settled(&holdings, waits[i]));
     sh_holdings_destroy(&holdings);
 }
 
@@ -132,8 +154,10 @@ static void contended(void **state)
         assert_int_equal(pthread_create(&threads[i], NULL, act, &contest), 0);
     for (unsigned round = 0; round < 300; round++) {
         set(&contest.holdings, self, 1, 1, SH_HOLDING_NO_WRITES);
-        sh_holdings_settle(&contest.holdings);
-        while (!sh_holdings_settled(&contest.holdings))
+        uint64_t wait = sh_holdings_settle(&contest.holdings);
+        if (round % 3 == 0) /* another one's, before */
+            (void)sh_holdings_settled(&contest.holdings, wait - 1);
+        while (!sh_holdings_settled(&contest.holdings, wait))
             sched_yield();
         atomic_store(&contest.is_there, false);
         sched_yield();
@@ -197,6 +221,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(states),
         cmocka_unit_test(waits_for_those_inside),
+        cmocka_unit_test(waits_for_several),
         cmocka_unit_test(contended),
         cmocka_unit_test(outcomes),
     };

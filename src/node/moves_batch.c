@@ -70,7 +70,7 @@ static bool run_next(struct sh_moves *moves, struct sh_metadata_run *run_out)
         enum sh_holding what = sh_holdings_find(moves->holdings, from, &until, &nid);
         end = end.v < until.v ? end : until;
         end = end.v < moves->last.v ? end : moves->last;
-        if (from.v > end.v || what == SH_HOLDING_AWAY || (!is_own && what == SH_HOLDING_PLAIN)) {
+        if (from.v > end.v || what != (is_own ? SH_HOLDING_PLAIN : SH_HOLDING_HELD)) {
             shoal_cid behind = {end.v > begin.v ? end.v : begin.v};
             moves->cursor.v = sh_holdings_lid(self, behind).v + 1;
             continue;
@@ -93,9 +93,9 @@ bool sh_moves_count(struct sh_moves *moves)
 }
 
 /* Takes of a run what the batch has room for; moves the cursor behind it. False: it is full. */
-static bool run_take(struct sh_moves *moves, const struct sh_metadata_run *run)
+static bool run_take(struct sh_move_batch *batch, const struct sh_metadata_run *run)
 {
-    struct sh_move_batch *batch = &moves->batch;
+    struct sh_moves *moves = batch->moves;
     struct sh_metadata_run *taken = &batch->runs[batch->count];
     shoal_cid cid = run->first;
     bool has_room = true;
@@ -120,9 +120,8 @@ static bool run_take(struct sh_moves *moves, const struct sh_metadata_run *run)
     return has_room && batch->count < SH_METADATA_RUNS_MAX;
 }
 
-bool sh_moves_gather(struct sh_moves *moves)
+bool sh_moves_gather(struct sh_moves *moves, struct sh_move_batch *batch)
 {
-    struct sh_move_batch *batch = &moves->batch;
     struct sh_metadata_run run;
     batch->count = batch->chunks = 0;
     batch->bytes = 0;
@@ -144,17 +143,16 @@ bool sh_moves_gather(struct sh_moves *moves)
             }
             run.last.v = locked.v - 1;
         }
-        goes_on = run_take(moves, &run);
+        goes_on = run_take(batch, &run);
     }
     return batch->count > 0;
 }
 
-void sh_moves_mark(struct sh_moves *moves, enum sh_holding own, enum sh_holding others)
+void sh_moves_mark(struct sh_move_batch *batch, enum sh_holding own, enum sh_holding others)
 {
-    const struct sh_move_batch *batch = &moves->batch;
-    enum sh_holding what = batch->creator.v == self_of(moves).v ? own : others;
+    enum sh_holding what = batch->creator.v == self_of(batch->moves).v ? own : others;
     for (size_t i = 0; i < batch->count; i++)
-        sh_holdings_set(moves->holdings, batch->runs[i].first, batch->runs[i].last, what,
+        sh_holdings_set(batch->moves->holdings, batch->runs[i].first, batch->runs[i].last, what,
                         what == SH_HOLDING_AWAY ? batch->target : SHOAL_NID_NONE);
 }
 
@@ -201,23 +199,23 @@ static void outcome_take(void *arg, const struct sh_outcome *outcome)
 /* One that this node came to itself. */
 static void result_take(void *arg, const struct sh_once_id *id, const struct sh_once_result *result)
 {
-    struct sh_moves *moves = arg;
+    struct sh_move_batch *batch = arg;
     struct sh_outcome outcome = {.client = id->client,
                                  .number = id->number,
-                                 .nid = self_of(moves),
+                                 .nid = self_of(batch->moves),
                                  .err = result->err,
                                  .value = result->value,
                                  .cid = result->about};
-    outcome_take(&moves->batch, &outcome);
+    outcome_take(batch, &outcome);
 }
 
-static enum shoal_err outcomes_collect(struct sh_moves *moves)
+static enum shoal_err outcomes_collect(struct sh_move_batch *batch)
 {
-    struct sh_move_batch *batch = &moves->batch;
+    struct sh_moves *moves = batch->moves;
     uint64_t first = batch->runs[0].first.v, last = batch->runs[batch->count - 1].last.v;
     batch->outcome_count = 0;
     batch->outcomes_err = SHOAL_OK;
-    sh_once_each(sh_chunks_once(moves->config.chunks), first, last, result_take, moves);
+    sh_once_each(sh_chunks_once(moves->config.chunks), first, last, result_take, batch);
     sh_outcomes_each(moves->outcomes, first, last, outcome_take, batch);
     return batch->outcomes_err;
 }
@@ -225,9 +223,9 @@ static enum shoal_err outcomes_collect(struct sh_moves *moves)
 /* --- The message --------------------------------------------------------------------------- */
 
 /* Adds up the chunks' sizes, as they are now that nobody changes them. */
-static enum shoal_err bytes_sum(struct sh_moves *moves)
+static enum shoal_err bytes_sum(struct sh_move_batch *batch)
 {
-    struct sh_move_batch *batch = &moves->batch;
+    struct sh_moves *moves = batch->moves;
     shoal_nid self = self_of(moves);
     batch->bytes = 0;
     for (size_t i = 0; i < batch->count; i++) {
@@ -242,12 +240,11 @@ static enum shoal_err bytes_sum(struct sh_moves *moves)
     return has_grown ? SHOAL_ETOOBIG : SHOAL_OK;
 }
 
-enum shoal_err sh_moves_stage_bytes(struct sh_moves *moves, size_t *bytes_out)
+enum shoal_err sh_moves_stage_bytes(struct sh_move_batch *batch, size_t *bytes_out)
 {
-    const struct sh_move_batch *batch = &moves->batch;
-    enum shoal_err err = outcomes_collect(moves);
+    enum shoal_err err = outcomes_collect(batch);
     if (!err)
-        err = bytes_sum(moves);
+        err = bytes_sum(batch);
     if (err)
         return err;
     size_t inline_bytes = sh_moves_is_large(batch->chunks, batch->bytes) ? 0 : batch->bytes;
@@ -257,34 +254,33 @@ enum shoal_err sh_moves_stage_bytes(struct sh_moves *moves, size_t *bytes_out)
     return SHOAL_OK;
 }
 
-enum shoal_err sh_moves_locks_pack(struct sh_moves *moves)
+enum shoal_err sh_moves_locks_pack(struct sh_move_batch *batch)
 {
-    struct sh_move_batch *batch = &moves->batch;
     enum shoal_err err = SHOAL_OK;
     SH_ASSERT(batch->locks.count == 0);
     for (size_t i = 0; i < batch->count && !err; i++)
-        err = sh_locks_pack(moves->config.locks, batch->runs[i].first, batch->runs[i].last,
+        err = sh_locks_pack(batch->moves->config.locks, batch->runs[i].first, batch->runs[i].last,
                             &batch->locks);
     return err;
 }
 
 /* Writes one chunk, for which the writer has room if nobody has changed it. */
-static bool chunk_put(struct sh_moves *moves, sh_lid lid, struct sh_writer *w)
+static bool chunk_put(const struct sh_move_batch *batch, sh_lid lid, struct sh_writer *w)
 {
+    struct sh_store *store = batch->moves->config.store;
     uint32_t size, got;
-    if (sh_store_size(moves->config.store, lid, &size) != SHOAL_OK)
+    if (sh_store_size(store, lid, &size) != SHOAL_OK)
         return false;
     sh_put32(w, size);
-    if (sh_moves_is_large(moves->batch.chunks, size))
-        return size == moves->batch.bytes;
+    if (sh_moves_is_large(batch->chunks, size))
+        return size == batch->bytes;
     uint8_t *at = sh_writer_take(w, size);
-    return at && sh_store_get(moves->config.store, lid, at, size, &got) == SHOAL_OK && got == size;
+    return at && sh_store_get(store, lid, at, size, &got) == SHOAL_OK && got == size;
 }
 
-bool sh_moves_stage_put(struct sh_moves *moves, struct sh_writer *w)
+bool sh_moves_stage_put(struct sh_move_batch *batch, struct sh_writer *w)
 {
-    const struct sh_move_batch *batch = &moves->batch;
-    shoal_nid self = self_of(moves);
+    shoal_nid self = self_of(batch->moves);
     sh_put64(w, batch->sequence);
     sh_put16(w, (uint16_t)batch->count);
     sh_put32(w, (uint32_t)batch->outcome_count);
@@ -295,7 +291,7 @@ bool sh_moves_stage_put(struct sh_moves *moves, struct sh_writer *w)
     }
     for (size_t i = 0; i < batch->count; i++) {
         for (shoal_cid cid = batch->runs[i].first; cid.v <= batch->runs[i].last.v; cid.v++) {
-            if (!chunk_put(moves, sh_holdings_lid(self, cid), w))
+            if (!chunk_put(batch, sh_holdings_lid(self, cid), w))
                 return false;
         }
     }
@@ -305,33 +301,32 @@ bool sh_moves_stage_put(struct sh_moves *moves, struct sh_writer *w)
     return sh_writer_ok(w) && w->at == w->end;
 }
 
-uint32_t sh_moves_piece_next(const struct sh_moves *moves)
+uint32_t sh_moves_piece_next(const struct sh_move_batch *batch)
 {
-    const struct sh_move_batch *batch = &moves->batch;
     if (!sh_moves_is_large(batch->chunks, batch->bytes))
         return 0;
     uint64_t left = batch->bytes - batch->pieces_sent;
     return left < SH_STORE_PIECE_BYTES ? (uint32_t)left : SH_STORE_PIECE_BYTES;
 }
 
-void sh_moves_piece_put(struct sh_moves *moves, struct sh_writer *w)
+void sh_moves_piece_put(struct sh_move_batch *batch, struct sh_writer *w)
 {
-    struct sh_move_batch *batch = &moves->batch;
-    uint32_t size = sh_moves_piece_next(moves);
+    shoal_cid cid = batch->runs[0].first;
+    uint32_t size = sh_moves_piece_next(batch);
     sh_put64(w, batch->sequence);
     sh_put32(w, batch->pieces_sent);
     uint8_t *at = sh_writer_take(w, size);
     SH_ASSERT(at && size);
-    enum shoal_err err = sh_store_get_part(moves->config.store,
-                                           sh_holdings_lid(self_of(moves), batch->runs[0].first),
-                                           batch->pieces_sent, at, size);
+    enum shoal_err err =
+        sh_store_get_part(batch->moves->config.store, sh_holdings_lid(self_of(batch->moves), cid),
+                          batch->pieces_sent, at, size);
     SH_ASSERT(err == SHOAL_OK); /* it stands still */
     batch->pieces_sent += size;
 }
 
-void sh_moves_let_go(struct sh_moves *moves)
+void sh_moves_let_go(const struct sh_move_batch *batch)
 {
-    const struct sh_move_batch *batch = &moves->batch;
+    struct sh_moves *moves = batch->moves;
     shoal_nid self = self_of(moves);
     for (size_t i = 0; i < batch->count; i++) {
         for (shoal_cid cid = batch->runs[i].first; cid.v <= batch->runs[i].last.v; cid.v++) {

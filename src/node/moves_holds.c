@@ -10,10 +10,13 @@
 
 static void former_decisions_drop(struct sh_moves *moves)
 {
-    if (moves->state == SH_MOVE_COMMIT && moves->is_asking) {
-        (void)sh_msg_cancel(moves->config.msg, &moves->request);
-        moves->is_asking = false;
-        moves->due_ns = 0;
+    for (unsigned i = 0; i < SH_MOVES_FLIGHT_MAX; i++) {
+        struct sh_move_batch *batch = &moves->batches[i];
+        if (batch->state != SH_MOVE_ASKED || !batch->is_asking)
+            continue;
+        (void)sh_msg_cancel(moves->config.msg, &batch->request);
+        batch->is_asking = false;
+        batch->due_ns = 0;
     }
     for (struct sh_staged *staged = moves->staged; staged; staged = staged->next) {
         if (staged->is_asking)
@@ -29,8 +32,8 @@ static uint8_t claim_of(const struct sh_moves *moves, const struct sh_range *ran
 {
     if (shoal_cid_creator(range->first).v == sh_msg_nid(moves->config.msg).v)
         return what == SH_HOLDING_AWAY ? SH_CLAIM_GAVE : 0;
-    return what == SH_HOLDING_NOTHING && moves->state == SH_MOVE_COMMIT ? SH_CLAIM_FROZEN
-                                                                        : SH_CLAIM_SERVES;
+    return what == SH_HOLDING_NOTHING && sh_moves_is_unclear(moves) ? SH_CLAIM_FROZEN
+                                                                    : SH_CLAIM_SERVES;
 }
 
 static void on_holds(void *arg, struct sh_msg_in *in)

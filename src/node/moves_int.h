@@ -16,19 +16,38 @@
 #define SH_MOVES_STAGE_HEAD_BYTES 18
 #define SH_MOVES_OUTCOMES_MAX 16384 /* of a batch; of one chunk all that there are */
 
-enum sh_move_state {
-    SH_MOVE_IDLE,
+/* What a job does beside its batches. */
+enum sh_move_work {
+    SH_MOVE_IDLE,   /* there is no job */
     SH_MOVE_COUNT,  /* counting what there is */
-    SH_MOVE_GATHER, /* the next batch is to be chosen */
+    SH_MOVE_GATHER, /* the next batch is to be chosen, where there is room for one */
+    SH_MOVE_END,    /* it ends once the batches under way have */
+};
+
+/* Batches of a source under way, and of one that a target keeps. */
+#define SH_MOVES_FLIGHT_MAX 4
+
+/* Of a batch, in their order. No batch is sent, or asked for, before those that were begun before it:
+ * targets and superpeers take the numbers of a source in rising order only. */
+enum sh_move_state {
+    SH_MOVE_NONE,
     SH_MOVE_FREEZE, /* writes are refused; some may still be under way */
     SH_MOVE_STAGE,  /* to be sent to the target */
+    SH_MOVE_SENT,   /* the target has not answered */
+    SH_MOVE_THERE,  /* the target has it */
     SH_MOVE_STAGED, /* reads are refused; some may still be under way */
     SH_MOVE_COMMIT, /* to be asked of the superpeer */
+    SH_MOVE_ASKED,  /* it has been; only its answer says whether it is committed */
     SH_MOVE_TELL,   /* committed and let go; the target is to be told */
 };
 
-/* The batch at hand. */
 struct sh_move_batch {
+    struct sh_moves *moves;
+    enum sh_move_state state;
+    uint64_t due_ns; /* nothing to do before */
+    struct sh_request request;
+    bool is_asking;
+    uint64_t wait; /* sh_holdings_settle */
     struct sh_metadata_run runs[SH_METADATA_RUNS_MAX];
     size_t count;
     size_t chunks;
@@ -71,17 +90,18 @@ struct sh_moves {
     shoal_nid target; /* NONE: in turn */
     bool drains, is_canceled;
     uint64_t bytes_per_s, bytes_max;
-    enum sh_move_state state;
-    struct sh_move_batch batch;
-    struct sh_request request;
-    bool is_asking;
-    uint64_t due_ns;            /* nothing to do before */
-    uint64_t may_send_ns;       /* by bytes_per_s */
+    enum sh_move_work work;
+    struct sh_move_batch batches[SH_MOVES_FLIGHT_MAX];
+    unsigned looked;            /* which of them was looked at last */
+    uint64_t due_ns;            /* of the job: nothing to do before */
+    bool waits;                 /* until a batch ends, it has nothing to do */
+    enum shoal_err end_err;     /* END: with what */
     sh_lid cursor;              /* in the store's order */
     sh_lid run_first, run_last; /* chunks that the store said to have, so as not to ask each time */
     uint64_t pass_chunks;       /* moved in this pass */
     uint64_t sequence;          /* of the last batch that was begun */
-    unsigned troubles;          /* batches that failed one after the other */
+    unsigned troubles;          /* how often batches failed, and none came about */
+    uint64_t trouble_sequence;  /* those up to this one have failed together */
     size_t chunks_max;          /* of a batch: fewer when they have many results */
     uint64_t
         stuck_ns;   /* since when nothing is left but what stays (sh_move_stays); 0: it is not so */
@@ -95,7 +115,9 @@ struct sh_moves {
     uint64_t *highest; /* by node ID: the sequence of the last batch that came from there */
 };
 
-/* moves.c. Begins a job as the fields of the wish say that come with it. */
+/* moves.c. Whether the superpeer may have committed a batch, and has not been heard. */
+bool sh_moves_is_unclear(const struct sh_moves *moves);
+/* Begins a job as the fields of the wish say that come with it. */
 void sh_moves_begin(struct sh_moves *moves, const struct sh_moves *wish, uint64_t number);
 /* Whether chunks may leave now. */
 bool sh_moves_may(const struct sh_moves *moves);
@@ -106,29 +128,29 @@ void sh_moves_requests_register(struct sh_moves *moves);
 /* moves_batch.c: puts the cursor where the job's chunks begin. */
 void sh_moves_rewind(struct sh_moves *moves);
 /* Chooses the next batch, from the cursor on. False: the pass is over. */
-bool sh_moves_gather(struct sh_moves *moves);
+bool sh_moves_gather(struct sh_moves *moves, struct sh_move_batch *batch);
 /* Counts some more of what there is; false: that is all. */
 bool sh_moves_count(struct sh_moves *moves);
 /* Changes what is so of the batch's chunks. */
-void sh_moves_mark(struct sh_moves *moves, enum sh_holding own, enum sh_holding others);
+void sh_moves_mark(struct sh_move_batch *batch, enum sh_holding own, enum sh_holding others);
 /* Takes the locks of the batch's chunks out of the table. ENOMEM, ELIMIT: some of them. */
-SHOAL_NODISCARD enum shoal_err sh_moves_locks_pack(struct sh_moves *moves);
+SHOAL_NODISCARD enum shoal_err sh_moves_locks_pack(struct sh_move_batch *batch);
 /* The STAGE message's size. Collects the outcomes. EBUSY: a chunk is gone; ETOOBIG: the batch has
  * more than one chunk, and too many results, or bytes since they grew; ELIMIT: the one chunk has; ENOMEM. */
-SHOAL_NODISCARD enum shoal_err sh_moves_stage_bytes(struct sh_moves *moves, size_t *bytes_out);
+SHOAL_NODISCARD enum shoal_err sh_moves_stage_bytes(struct sh_move_batch *batch, size_t *bytes_out);
 /* Writes it. False: a chunk changed its size, which nobody may; the rest is padding. */
-bool sh_moves_stage_put(struct sh_moves *moves, struct sh_writer *w);
+bool sh_moves_stage_put(struct sh_move_batch *batch, struct sh_writer *w);
 /* How many bytes the next PIECE of the batch has; 0: there is none. */
-uint32_t sh_moves_piece_next(const struct sh_moves *moves);
+uint32_t sh_moves_piece_next(const struct sh_move_batch *batch);
 /* Writes it. */
-void sh_moves_piece_put(struct sh_moves *moves, struct sh_writer *w);
+void sh_moves_piece_put(struct sh_move_batch *batch, struct sh_writer *w);
 /* Whether a chunk's bytes go in pieces. */
 static inline bool sh_moves_is_large(size_t chunks, uint64_t bytes)
 {
     return chunks == 1 && bytes > SH_MOVES_BYTES_MAX;
 }
 /* The batch's chunks leave the store. */
-void sh_moves_let_go(struct sh_moves *moves);
+void sh_moves_let_go(const struct sh_move_batch *batch);
 
 /* moves_peers.c: which peers take chunks. */
 #define SH_MOVES_FULL_WORDS ((UINT16_MAX + 1) / 64)
@@ -137,7 +159,8 @@ void sh_moves_targets_begin(struct sh_moves *moves);
 /* The target has said with that error that it takes no more in this job. */
 void sh_moves_target_full(struct sh_moves *moves, shoal_nid nid, enum shoal_err err);
 /* The batch's target. ENOMEM; ENONODE: there is none; what the last one said that takes no more. */
-SHOAL_NODISCARD enum shoal_err sh_moves_target_pick(struct sh_moves *moves);
+SHOAL_NODISCARD enum shoal_err sh_moves_target_pick(struct sh_moves *moves,
+                                                    struct sh_move_batch *batch);
 /* moves_target.c */
 void sh_moves_target_register(struct sh_moves *moves);
 unsigned sh_moves_target_step(struct sh_moves *moves, uint64_t now_ns);

@@ -37,9 +37,8 @@ static bool is_full(const struct sh_moves *moves, shoal_nid nid)
     return moves->full[nid.v / 64] >> (nid.v % 64) & 1;
 }
 
-enum shoal_err sh_moves_target_pick(struct sh_moves *moves)
+enum shoal_err sh_moves_target_pick(struct sh_moves *moves, struct sh_move_batch *batch)
 {
-    struct sh_move_batch *batch = &moves->batch;
     if (moves->target.v) {
         batch->target = moves->target;
         return sh_moves_is_up(moves, moves->target) ? SHOAL_OK : SHOAL_ENONODE;

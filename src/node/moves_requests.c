@@ -72,7 +72,7 @@ static enum shoal_err move_check(struct sh_moves *moves, const struct sh_moves *
     shoal_nid self = sh_msg_nid(moves->config.msg);
     struct sh_node node;
     *text_out = "another migration is under way";
-    if (moves->state != SH_MOVE_IDLE)
+    if (moves->work != SH_MOVE_IDLE)
         return SHOAL_EBUSY;
     *text_out = "a graph is loaded, whose index knows its chunks on this node";
     if (!sh_moves_may(moves))
@@ -146,7 +146,7 @@ static void on_undrain(void *arg, struct sh_msg_in *in)
         refuse(in, SHOAL_EPROTO, "there is nothing to say beside it");
         return;
     }
-    if (moves->state != SH_MOVE_IDLE && moves->drains)
+    if (moves->work != SH_MOVE_IDLE && moves->drains)
         moves->is_canceled = true;
     sh_chunks_creates_refuse(moves->config.chunks, false);
     sh_msg_reply_ok(in->msg, in->reply_to, in->type);

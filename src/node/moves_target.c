@@ -20,12 +20,12 @@ static void refuse(struct sh_msg_in *in, enum shoal_err err, const char *text)
 
 /* --- What is staged ------------------------------------------------------------------------ */
 
-static struct sh_staged **staged_find(struct sh_moves *moves, shoal_nid source)
+static struct sh_staged *staged_find(struct sh_moves *moves, shoal_nid source, uint64_t sequence)
 {
-    struct sh_staged **at = &moves->staged;
-    while (*at && (*at)->source.v != source.v)
-        at = &(*at)->next;
-    return at;
+    struct sh_staged *staged = moves->staged;
+    while (staged && (staged->source.v != source.v || staged->sequence != sequence))
+        staged = staged->next;
+    return staged;
 }
 
 /* Takes the first `chunks` of a batch out of the store again. */
@@ -56,8 +56,9 @@ static void arriving_end(struct sh_moves *moves, struct sh_staged *staged, enum 
 
 static void staged_free(struct sh_moves *moves, struct sh_staged *staged)
 {
-    struct sh_staged **at = staged_find(moves, staged->source);
-    SH_ASSERT(*at == staged);
+    struct sh_staged **at = &moves->staged;
+    while (*at != staged)
+        at = &(*at)->next;
     *at = staged->next;
     if (staged->is_asking)
         (void)sh_msg_cancel(moves->config.msg, &staged->request);
@@ -260,7 +261,7 @@ static enum shoal_err stage(struct sh_moves *moves, struct sh_staged *staged, st
     enum shoal_err err = room_check(moves, (uint64_t)sh_reader_left(r) + large_size(staged, r));
     /* What this node gave away it may not know yet: that passes. */
     if (!err && !is_elsewhere(moves, staged))
-        err = moves->state == SH_MOVE_COMMIT ? SHOAL_EBUSY : SHOAL_EEXIST;
+        err = sh_moves_is_unclear(moves) ? SHOAL_EBUSY : SHOAL_EEXIST;
     if (!err && !sh_holdings_has_room(moves->holdings, staged->count))
         err = SHOAL_ELIMIT;
     if (!err)
@@ -299,6 +300,24 @@ static void arrived(struct sh_moves *moves, struct sh_staged *staged)
     staged_free(moves, staged);
 }
 
+/* How many batches of a source are here. */
+static unsigned staged_count(const struct sh_moves *moves, shoal_nid source)
+{
+    unsigned count = 0;
+    for (const struct sh_staged *staged = moves->staged; staged; staged = staged->next)
+        count += staged->source.v == source.v;
+    return count;
+}
+
+/* What came of a source's batches. */
+static void ask_at_once(struct sh_moves *moves, shoal_nid source)
+{
+    for (struct sh_staged *staged = moves->staged; staged; staged = staged->next) {
+        if (staged->source.v == source.v && !is_arriving(staged))
+            staged->due_ns = 0;
+    }
+}
+
 static void on_stage(void *arg, struct sh_msg_in *in)
 {
     struct sh_moves *moves = arg;
@@ -309,10 +328,10 @@ static void on_stage(void *arg, struct sh_msg_in *in)
         refuse(in, err, NULL);
         return;
     }
-    struct sh_staged *before = *staged_find(moves, staged->source);
-    if (before && before->sequence == staged->sequence) {
+    const struct sh_staged *twin = staged_find(moves, staged->source, staged->sequence);
+    if (twin) {
         free(staged); /* it came twice */
-        if (is_arriving(before))
+        if (is_arriving(twin))
             refuse(in, SHOAL_EBUSY, "it is still coming");
         else
             sh_msg_reply_ok(in->msg, in->reply_to, in->type);
@@ -323,13 +342,15 @@ static void on_stage(void *arg, struct sh_msg_in *in)
         refuse(in, SHOAL_ECANCELED, "this batch was called off");
         return;
     }
-    if (before) {
-        before->due_ns = 0;
+    unsigned before = staged_count(moves, staged->source);
+    err = before < SH_MOVES_FLIGHT_MAX ? stage(moves, staged, &in->payload, &luggage) : SHOAL_EBUSY;
+    /* A batch of before may have brought the same chunks, or take the place of this one. */
+    if (before && (err == SHOAL_EBUSY || err == SHOAL_EEXIST || err == SHOAL_ENOCHUNK)) {
+        ask_at_once(moves, staged->source);
         free(staged);
-        refuse(in, SHOAL_EBUSY, "what came of the batch before is not known here");
+        refuse(in, SHOAL_EBUSY, "what came of the batches before is not known here");
         return;
     }
-    err = stage(moves, staged, &in->payload, &luggage);
     if (err) {
         free(staged);
         refuse(in, err, NULL);
@@ -346,9 +367,8 @@ static void on_piece(void *arg, struct sh_msg_in *in)
     struct sh_moves *moves = arg;
     uint64_t sequence = sh_get64(&in->payload);
     uint32_t offset = sh_get32(&in->payload);
-    struct sh_staged *staged = *staged_find(moves, in->reply_to.nid);
-    if (!sh_reader_ok(&in->payload) || !staged || staged->sequence != sequence ||
-        !is_arriving(staged))
+    struct sh_staged *staged = staged_find(moves, in->reply_to.nid, sequence);
+    if (!sh_reader_ok(&in->payload) || !staged || !is_arriving(staged))
         return;
     struct sh_store_arriving *arriving = &staged->arriving;
     uint32_t left = arriving->size - arriving->done;
@@ -374,8 +394,8 @@ static void on_done(void *arg, struct sh_msg_in *in)
     uint8_t is_committed = sh_get8(&in->payload);
     if (!sh_reader_done(&in->payload) || is_committed > 1)
         return;
-    struct sh_staged *staged = *staged_find(moves, in->reply_to.nid);
-    if (!staged || staged->sequence != sequence)
+    struct sh_staged *staged = staged_find(moves, in->reply_to.nid, sequence);
+    if (!staged)
         return;
     if (!is_committed)
         staged_drop(moves, staged);
