@@ -162,7 +162,7 @@ static void one_of_several_is_refused(void **state)
     (void)state;
     open_quiet(2);
     says_set(SHOAL_ECANCELED, 1, SHOAL_OK);
-    says.resolve = SHOAL_ECANCELED;
+    says.resolve = SHOAL_EBUSY;
     for (unsigned i = 0; i < CHUNKS; i++)
         assert_int_equal(
             sh_store_resize(world.hosts[A].store, (sh_lid){shoal_cid_local(world.cids[i])}, 200000),
@@ -224,6 +224,67 @@ static void pieces_are_lost(void **state)
     sh_store_status_get(world.hosts[B].store, &status);
     assert_int_equal(status.chunks, 0);
     assert_int_equal(status.block_bytes, 0);
+    world_close(&world);
+}
+
+/* Sends a PIECE of zeros from A to B. */
+static void piece_send(uint64_t sequence, uint32_t offset, size_t size)
+{
+    struct sh_out out;
+    while (sh_msg_begin(world.hosts[A].msg, nid_of(B), SH_MOVES_PIECE, SH_MOVES_PIECE_BYTES + size,
+                        &out) == SHOAL_EAGAIN)
+        run_for(&world, MS);
+    sh_put64(&out.w, sequence);
+    sh_put32(&out.w, offset);
+    memset(sh_writer_take(&out.w, size), 0, size);
+    sh_msg_end(world.hosts[A].msg, &out);
+}
+
+/* Sends a STAGE of a large chunk of C's from A to B, then a PIECE; returns what STAGE is answered with. */
+static enum shoal_err piece_try(uint64_t sequence, uint32_t offset, size_t size)
+{
+    static struct told told;
+    struct sh_out out;
+    shoal_cid cid = shoal_cid_make(nid_of(C), 5);
+    told = (struct told){.request = {.done = on_told, .arg = &told}};
+    while (sh_msg_request(world.hosts[A].msg, nid_of(B), SH_MOVES_STAGE, 38, &told.request, &out) ==
+           SHOAL_EAGAIN)
+        run_for(&world, MS);
+    sh_put64(&out.w, sequence);
+    sh_put16(&out.w, 1);
+    sh_put32(&out.w, 0);
+    sh_put32(&out.w, 0);
+    sh_put64(&out.w, cid.v);
+    sh_put64(&out.w, cid.v);
+    sh_put32(&out.w, SH_STORE_PIECE_BYTES + 100);
+    sh_msg_end(world.hosts[A].msg, &out);
+    piece_send(sequence, offset, size);
+    assert_true(sh_world_run_until(world.sim, is_told, &told, sh_world_now(world.sim) + S / 2));
+    return told.err;
+}
+
+/* A piece out of its place, or of another size, ends its batch. */
+static void pieces_come_in_order(void **state)
+{
+    (void)state;
+    open_quiet(3);
+    says_set(SHOAL_OK, 0, SHOAL_OK);
+    (void)move_begin(A, B, 0, 0, 0); /* there is a connection then */
+    assert_int_equal(job_end(A, 20 * S).err, SHOAL_OK);
+    const uint64_t from = UINT64_C(1) << 60;
+    const struct {
+        uint32_t offset;
+        size_t size;
+    } bad[] = {{SH_STORE_PIECE_BYTES, 100},
+               {1, SH_STORE_PIECE_BYTES},
+               {0, SH_STORE_PIECE_BYTES - 1},
+               {0, SH_STORE_PIECE_BYTES + 1},
+               {0, 0}};
+    for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(piece_try(from + i, bad[i].offset, bad[i].size), SHOAL_ECANCELED);
+    struct sh_store_status status;
+    sh_store_status_get(world.hosts[B].store, &status);
+    assert_int_equal(status.chunks, 1);
     world_close(&world);
 }
 
@@ -471,6 +532,7 @@ int main(void)
         cmocka_unit_test(several_under_way),
         cmocka_unit_test(one_of_several_is_refused),
         cmocka_unit_test(pieces_are_lost),
+        cmocka_unit_test(pieces_come_in_order),
         cmocka_unit_test(pieces_are_not_sent_in_vain),
         cmocka_unit_test(holds_is_told),
         cmocka_unit_test(source_drops_former_answers),

@@ -100,6 +100,23 @@ static void waits_for_those_inside(void **state)
     sh_holdings_destroy(&holdings);
 }
 
+/* One that has read the phase, and counts itself when it has been turned. */
+static void waits_for_a_late_one(void **state)
+{
+    (void)state;
+    for (unsigned phase = 0; phase < 2; phase++) {
+        struct sh_holdings holdings;
+        assert_int_equal(sh_holdings_init(&holdings), SHOAL_OK);
+        atomic_fetch_add(&holdings.inside[phase], 1);
+        uint64_t wait = sh_holdings_settle(&holdings);
+        for (unsigned i = 0; i < 3; i++)
+            assert_false(sh_holdings_settled(&holdings, wait));
+        sh_holdings_leave(&holdings, phase);
+        assert_true(sh_holdings_settled(&holdings, wait));
+        sh_holdings_destroy(&holdings);
+    }
+}
+
 /* Several changes are waited for at a time, each for those that entered before it. */
 static void waits_for_several(void **state)
 {
@@ -221,6 +238,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(states),
         cmocka_unit_test(waits_for_those_inside),
+        cmocka_unit_test(waits_for_a_late_one),
         cmocka_unit_test(waits_for_several),
         cmocka_unit_test(contended),
         cmocka_unit_test(outcomes),
