@@ -167,7 +167,10 @@ static struct {
     bool is_same;           /* all of them were of that one */
     bool each;              /* `times` is once for each batch */
     enum shoal_err resolve; /* what RESOLVE is answered with; OK: committed, ECANCELED: aborted */
-    bool keeps;             /* COMMIT is not answered, but `kept` */
+    bool remembers;         /* RESOLVE is answered with OK where COMMIT was, else with `resolve` */
+    uint64_t committed[64];
+    unsigned committed_count;
+    bool keeps; /* COMMIT is not answered, but `kept` */
     struct sh_reply_to kept;
 } says;
 
@@ -206,6 +209,8 @@ static void on_commit(void *arg, struct sh_msg_in *in)
         says.times--;
         err = says.commit;
     }
+    if (!err && says.remembers && says.committed_count < 64)
+        says.committed[says.committed_count++] = sequence;
     if (says.keeps)
         says.kept = in->reply_to;
     else if (err)
@@ -219,6 +224,11 @@ static void on_resolve(void *arg, struct sh_msg_in *in)
 {
     struct sh_out out;
     (void)arg;
+    (void)sh_get32(&in->payload);
+    uint64_t sequence = sh_get64(&in->payload);
+    bool is_committed = says.resolve == SHOAL_OK;
+    for (unsigned i = 0; says.remembers && i < says.committed_count; i++)
+        is_committed |= says.committed[i] == sequence;
     if (says.resolve && says.resolve != SHOAL_ECANCELED) {
         sh_msg_reply_error(in->msg, in->reply_to, in->type, says.resolve, NULL);
         return;
@@ -226,7 +236,7 @@ static void on_resolve(void *arg, struct sh_msg_in *in)
     if (sh_msg_reply(in->msg, in->reply_to, in->type, 3, &out))
         return;
     sh_put16(&out.w, 0);
-    sh_put8(&out.w, says.resolve == SHOAL_OK);
+    sh_put8(&out.w, is_committed);
     sh_msg_end(in->msg, &out);
 }
 
@@ -237,7 +247,8 @@ static void says_set(enum shoal_err commit, unsigned times, enum shoal_err final
     says.finally = finally;
     says.commits = says.batches_count = 0;
     says.is_same = true;
-    says.each = says.keeps = false;
+    says.each = says.keeps = says.remembers = false;
+    says.committed_count = 0;
     says.resolve = SHOAL_OK;
     sh_msg_handler_set(world.hosts[0].msg, SH_CLUSTER_COMMIT, SH_MSG_INLINE, on_commit, NULL);
     sh_msg_handler_set(world.hosts[0].msg, SH_CLUSTER_RESOLVE, SH_MSG_INLINE, on_resolve, NULL);
