@@ -43,6 +43,7 @@ static void drain_meets_a_limit(void **state)
     open_quiet(2);
     says_set(SHOAL_ELIMIT, 1, SHOAL_ECANCELED);
     says.each = true;
+    says.resolve = SHOAL_ECANCELED;
     (void)move_begin(A, B, 0, CHUNKS - 1, SH_MOVES_DRAIN);
     struct sh_move_job job = job_end(A, 2 * S);
     assert_int_equal(job.err, SHOAL_ELIMIT);

@@ -156,16 +156,18 @@ static bool comes_to(unsigned host, shoal_cid cid)
 
 /* --- A superpeer that says what it is told ---------------------------------------------------- */
 
+#define SAYS_BATCHES_MAX 256
+
 static struct {
     enum shoal_err commit;  /* what COMMIT is answered with, `times` times; OK: committed */
     enum shoal_err finally; /* and from then on */
     unsigned times;
     uint64_t sequence; /* of the first COMMIT since it was set */
     unsigned commits;
-    uint64_t batches[8]; /* that COMMIT was about since it was set, in their order */
+    uint64_t batches[SAYS_BATCHES_MAX]; /* that COMMIT was about since it was set, in their order */
     unsigned batches_count;
     bool is_same;           /* all of them were of that one */
-    bool each;              /* `times` is once for each batch */
+    bool each;              /* the first answer about each batch is `commit` */
     enum shoal_err resolve; /* what RESOLVE is answered with; OK: committed, ECANCELED: aborted */
     bool remembers;         /* RESOLVE is answered with OK where COMMIT was, else with `resolve` */
     uint64_t committed[64];
@@ -197,13 +199,12 @@ static void on_commit(void *arg, struct sh_msg_in *in)
     unsigned known = 0;
     while (known < says.batches_count && says.batches[known] != sequence)
         known++;
-    if (known == says.batches_count && known < 8)
+    bool is_new = known == says.batches_count;
+    if (is_new && known < SAYS_BATCHES_MAX)
         says.batches[says.batches_count++] = sequence;
     says.is_same &= sequence == says.sequence;
-    if (says.each && sequence != says.sequence) {
-        says.sequence = sequence;
-        says.times = 1;
-    }
+    if (says.each)
+        says.times = is_new;
     enum shoal_err err = says.finally;
     if (says.times) {
         says.times--;
