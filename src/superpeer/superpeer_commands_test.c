@@ -1,0 +1,259 @@
+/* The commands that superpeers agree on, and the requests that wait for them, rule by rule. */
+#include "superpeer/superpeer_rig_test.h"
+
+#define PENDING_MAX 4096
+#define RESEND (100 * MS)
+
+/* --- Requests of the other superpeer's node --------------------------------------------------------- */
+
+struct asked {
+    struct sh_request request;
+    bool is_done;
+    enum shoal_err err;
+};
+
+static struct asked asks[PENDING_MAX + 2];
+static unsigned asks_count;
+
+static void asked_done(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    struct asked *asked = request->arg;
+    (void)payload;
+    asked->is_done = true;
+    asked->err = err;
+}
+
+/* u64 instance; 0: a LEAVE of the first peer. */
+static void on_asked(void *arg, struct sh_msg_in *in)
+{
+    (void)arg;
+    uint64_t instance = sh_get64(&in->payload);
+    if (instance)
+        sh_superpeer_shared_join(&superpeer, in, sh_bytes_text("loop:new"), instance,
+                                 SHOAL_NID_NONE, false);
+    else
+        sh_superpeer_shared_leave(&superpeer, in, peers[0], 10);
+}
+
+static struct asked *ask_begin(uint64_t instance)
+{
+    struct sh_out out;
+    assert_true(asks_count < PENDING_MAX + 2);
+    struct asked *asked = &asks[asks_count++];
+    *asked = (struct asked){.request = {.done = asked_done, .arg = asked, .timeout_ns = 1000 * S}};
+    assert_int_equal(
+        sh_msg_request(other, (shoal_nid){OWN}, SH_CLUSTER_JOIN, 8, &asked->request, &out),
+        SHOAL_OK);
+    sh_put64(&out.w, instance);
+    sh_msg_end(other, &out);
+    return asked;
+}
+
+static struct asked *ask(uint64_t instance)
+{
+    struct asked *asked = ask_begin(instance);
+    carry();
+    return asked;
+}
+
+static int commands_setup(void **state)
+{
+    (void)setup(state);
+    asks_count = 0;
+    sh_msg_handler_set(superpeer.msg, SH_CLUSTER_JOIN, SH_MSG_INLINE, on_asked, NULL);
+    lead();
+    return 0;
+}
+
+/* The last command that was proposed is carried out. */
+static void last_is_applied(void)
+{
+    assert_true(agreed.last_size > 0);
+    sh_shared_apply(&superpeer, 1, 1, sh_bytes_make(agreed.last, agreed.last_size));
+    carry();
+}
+
+static void pending_pass(uint64_t duration_ns)
+{
+    now_ns += duration_ns;
+    (void)sh_shared_pending_step(&superpeer, now_ns);
+    carry();
+}
+
+/* --- Requests that wait ------------------------------------------------------------------------ */
+
+static void a_join_is_handed_in_until_it_is_done(void **state)
+{
+    (void)state;
+    const struct asked *asked = ask(77);
+    assert_int_equal(agreed.count, 1);
+    pending_pass(RESEND - 1);
+    assert_int_equal(agreed.count, 1);
+    pending_pass(1);
+    assert_int_equal(agreed.count, 2);
+    assert_false(asked->is_done);
+    last_is_applied();
+    assert_true(asked->is_done);
+    assert_int_equal(asked->err, SHOAL_OK);
+    pending_pass(2 * RESEND);
+    assert_int_equal(agreed.count, 2);
+    assert_false(sh_shared_is_pending(&superpeer, agreed.decided[0].number));
+}
+
+/* Whatever the leader decided of the peer since it asked comes after that. */
+static void a_join_counts_from_its_request(void **state)
+{
+    (void)state;
+    (void)ask(77);
+    now_ns += 50 * MS;
+    agreed.leads = false;
+    sh_shared_lease_step(&superpeer, now_ns);
+    last_is_applied();
+    shoal_nid nid = {(uint16_t)(peers[1].v + 1)};
+    assert_non_null(sh_view_find(sh_registry_view(superpeer.registry), nid));
+    assert_int_equal(lease_of(nid), LEASE - 50 * MS);
+}
+
+static void nobody_waits_for_ever(void **state)
+{
+    (void)state;
+    const struct asked *asked = ask(77);
+    pending_pass(FAILURE - 1);
+    assert_false(asked->is_done);
+    pending_pass(1);
+    assert_true(asked->is_done);
+    assert_int_equal(asked->err, SHOAL_EBUSY);
+    unsigned count = agreed.count;
+    pending_pass(2 * RESEND);
+    assert_int_equal(agreed.count, count);
+}
+
+static void what_waits_is_bounded(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < PENDING_MAX; i++) {
+        (void)ask_begin(1000 + i);
+        if (i % DECIDED_MAX != DECIDED_MAX - 1)
+            continue;
+        carry();
+        agreed.count = 0;
+    }
+    for (unsigned i = 0; i < PENDING_MAX; i++)
+        assert_false(asks[i].is_done);
+    const struct asked *asked = ask(7);
+    assert_true(asked->is_done);
+    assert_int_equal(asked->err, SHOAL_EBUSY);
+    agreed.count = 0;
+    last_is_applied(); /* which makes room */
+    assert_false(ask(8)->is_done);
+}
+
+/* Who wanted to join over a connection that has ended may be dead, and another process in its place. */
+static void joins_end_with_their_connection(void **state)
+{
+    (void)state;
+    (void)ask(77);
+    (void)ask(0);
+    uint64_t join = agreed.decided[0].number, leave = agreed.decided[1].number;
+    sh_superpeer_shared_lost(&superpeer, (shoal_nid){THIRD});
+    assert_true(sh_shared_is_pending(&superpeer, join) && sh_shared_is_pending(&superpeer, leave));
+    sh_superpeer_shared_lost(&superpeer, (shoal_nid){OTHER});
+    assert_false(sh_shared_is_pending(&superpeer, join));
+    assert_true(sh_shared_is_pending(&superpeer, leave));
+    pending_pass(RESEND);
+    assert_int_equal(agreed.count, 3);
+    assert_int_equal(agreed.decided[2].kind, SH_COMMAND_LEAVE);
+}
+
+/* --- What is handed in --------------------------------------------------------------------------- */
+
+static void fail_hand_in(shoal_nid nid, bool is_dead)
+{
+    struct sh_command command = {
+        .kind = SH_COMMAND_FAIL, .state = is_dead, .nid = nid, .instance = 10};
+    sh_shared_decide(&superpeer, &command);
+}
+
+/* Who may have a lease is not called failed; and who is about to be gets none. */
+static void failures_are_looked_at_by_the_leader(void **state)
+{
+    (void)state;
+    fail_hand_in(peers[0], false); /* it leads since a moment ago */
+    assert_int_equal(agreed.count, 0);
+    assert_false(sh_shared_is_doomed(&superpeer, peers[0]));
+    fail_hand_in(peers[0], true);
+    assert_int_equal(agreed.count, 1);
+    assert_true(sh_shared_is_doomed(&superpeer, peers[0]));
+    sh_registry_fail(superpeer.registry, peers[0], "a test");
+    fail_hand_in(peers[0], true); /* it may be about to join by now */
+    assert_int_equal(agreed.count, 1);
+}
+
+/* A peer that joins once more gets a lease, so what was silence is none any more. */
+static void who_joins_again_is_heard(void **state)
+{
+    (void)state;
+    now_ns += FAILURE;
+    lead();
+    superpeer.shared->led_since_ns = now_ns - FAILURE;
+    superpeer.shared->watched_ns = now_ns;
+    assert_true(sh_shared_may_fail(&superpeer, peers[0], false));
+    (void)ask(10); /* its instance */
+    assert_false(sh_shared_may_fail(&superpeer, peers[0], false));
+    assert_true(sh_shared_may_fail(&superpeer, peers[1], false));
+}
+
+/* Nothing is told of a cluster before its superpeers are in the view. */
+static void strangers_come_first(void **state)
+{
+    (void)state;
+    agreed.members = 1u << 5;
+    (void)ask(77);
+    assert_int_equal(agreed.count, 0);
+    struct sh_command command = {.kind = SH_COMMAND_SUPERPEER,
+                                 .nid = {5},
+                                 .instance = 5,
+                                 .address = sh_bytes_text("loop:fifth")};
+    sh_shared_decide(&superpeer, &command);
+    assert_int_equal(agreed.count, 1);
+    last_is_applied();
+    pending_pass(RESEND);
+    assert_int_equal(agreed.decided[agreed.count - 1].kind, SH_COMMAND_JOIN);
+}
+
+/* --- What is carried out -------------------------------------------------------------------------- */
+
+/* Another life may have the ID by now. */
+static void a_failure_is_of_one_instance(void **state)
+{
+    (void)state;
+    struct sh_command command = {.kind = SH_COMMAND_FAIL, .nid = peers[0], .instance = 11};
+    shoal_nid nid;
+    assert_int_equal(sh_shared_carry_out(&superpeer, superpeer.registry, &command, &nid), SHOAL_OK);
+    assert_true(sh_registry_watches(superpeer.registry, peers[0]));
+    command.instance = 10;
+    assert_int_equal(sh_shared_carry_out(&superpeer, superpeer.registry, &command, &nid), SHOAL_OK);
+    assert_false(sh_registry_watches(superpeer.registry, peers[0]));
+    assert_true(superpeer.shared->failed_ns == now_ns); /* reports of before come late */
+}
+
+int main(void)
+{
+    const char *bad;
+    size_t bad_size;
+    if (sh_log_levels_set("error", &bad, &bad_size))
+        return 1;
+#define CASE(name) cmocka_unit_test_setup_teardown(name, commands_setup, teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(a_join_is_handed_in_until_it_is_done),
+        CASE(a_join_counts_from_its_request),
+        CASE(nobody_waits_for_ever),
+        CASE(what_waits_is_bounded),
+        CASE(joins_end_with_their_connection),
+        CASE(failures_are_looked_at_by_the_leader),
+        CASE(who_joins_again_is_heard),
+        CASE(strangers_come_first),
+        CASE(a_failure_is_of_one_instance),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
