@@ -1,0 +1,683 @@
+/* The ring, rule by rule: one superpeer, and messages that this test makes. What a rule forbids is
+ * tried where nothing else forbids it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "ring/ring_int.h"
+
+#define OWN 1
+#define OTHER 2
+#define THIRD 3
+#define OURS 40   /* a shard that superpeer 1 is to own, whoever else is there */
+#define THEIRS 5  /* one that superpeer 2 is to own */
+#define RESEND 10 /* ns; patience is endless */
+#define BODY_MAX 256
+
+static struct sh_ring *ring;
+static struct sh_journal *journal;
+static struct sh_disk *disk;
+static struct sh_arcs arcs;
+static uint64_t now_ns, built_version;
+
+/* --- The state: nothing ------------------------------------------------------------------------- */
+
+static void apply(void *arg, unsigned shard, uint64_t epoch, uint64_t sequence,
+                  struct sh_bytes command)
+{
+    (void)arg;
+    (void)shard;
+    (void)epoch;
+    (void)sequence;
+    (void)command;
+}
+
+static enum shoal_err snapshot_begin(void *arg, unsigned shard, void **snapshot_out)
+{
+    (void)arg;
+    (void)shard;
+    *snapshot_out = &arcs; /* anything */
+    return SHOAL_OK;
+}
+
+static size_t snapshot_next(void *arg, void *snapshot, uint8_t *into, size_t room)
+{
+    (void)arg;
+    (void)snapshot;
+    (void)into;
+    (void)room;
+    return 0;
+}
+
+static void snapshot_end(void *arg, void *snapshot)
+{
+    (void)arg;
+    (void)snapshot;
+}
+
+static enum shoal_err restore_piece(void *arg, void *restore, struct sh_bytes piece)
+{
+    (void)arg;
+    (void)restore;
+    (void)piece;
+    return SHOAL_OK;
+}
+
+static enum shoal_err restore_end(void *arg, void *restore, bool install)
+{
+    (void)arg;
+    (void)restore;
+    (void)install;
+    return SHOAL_OK;
+}
+
+static void clear(void *arg, unsigned shard)
+{
+    (void)arg;
+    (void)shard;
+}
+
+static void build(void *arg, unsigned shard, uint64_t version)
+{
+    (void)arg;
+    (void)shard;
+    built_version = version;
+}
+
+/* --- The superpeer -------------------------------------------------------------------------------- */
+
+static uint64_t clock_now(void *arg)
+{
+    (void)arg;
+    return now_ns;
+}
+
+static void random_fill(void *arg, void *into, size_t size)
+{
+    (void)arg;
+    memset(into, 7, size);
+}
+
+static void store(void)
+{
+    while (sh_journal_synced(journal) != sh_journal_last(journal))
+        (void)sh_journal_step(journal, now_ns);
+}
+
+static void step(void)
+{
+    now_ns += RESEND;
+    (void)sh_ring_step(ring, now_ns);
+}
+
+static void tell(void)
+{
+    sh_ring_arcs_set(ring, now_ns, &arcs);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    struct sh_journal_stream streams[SH_SHARDS];
+    struct sh_ring_config config = {
+        .server = OWN,
+        .resend_ns = RESEND,
+        .patience_ns = UINT64_C(1) << 40,
+        .entries_kept = 64,
+        .piece_bytes = 4096,
+        .fsm = {.apply = apply,
+                .snapshot_begin = snapshot_begin,
+                .snapshot_next = snapshot_next,
+                .snapshot_end = snapshot_end,
+                .restore_begin = snapshot_begin,
+                .restore_piece = restore_piece,
+                .restore_end = restore_end,
+                .clear = clear,
+                .build = build},
+    };
+    now_ns = 1000;
+    memset(&arcs, 0, sizeof arcs);
+    assert_int_equal(sh_ring_create(&config, &ring), SHOAL_OK);
+    assert_int_equal(sh_memory_disk_create(&disk), SHOAL_OK);
+    for (unsigned i = 0; i < SH_SHARDS; i++)
+        streams[i] = sh_ring_stream(ring, i);
+    struct sh_journal_config of_journal = {
+        .env = {.clock = {.now_ns = clock_now}, .random = {.fill = random_fill}, .disk = disk},
+        .label = sh_bytes_text("a test"),
+        .streams = streams,
+        .streams_count = SH_SHARDS};
+    assert_int_equal(sh_journal_open(&of_journal, &journal), SHOAL_OK);
+    sh_ring_journal_set(ring, journal, 0);
+    for (unsigned nid = OWN; nid <= THIRD; nid++)
+        assert_int_equal(sh_arcs_start(&arcs, nid, UINT64_C(1) << 32 | nid), SH_ARCS_STARTED);
+    arcs.up &= ~sh_arc_bit(THIRD); /* until a test wants it */
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    sh_journal_close(journal);
+    sh_ring_destroy(ring);
+    disk->ops->destroy(disk);
+    return 0;
+}
+
+/* --- Messages ------------------------------------------------------------------------------------- */
+
+static uint8_t body[BODY_MAX];
+static struct sh_writer body_w;
+
+static struct sh_writer *body_begin(void)
+{
+    body_w = sh_writer_make(body, sizeof body);
+    return &body_w;
+}
+
+static void send_of(unsigned from, unsigned shard, unsigned type, unsigned flags, uint64_t version,
+                    uint64_t incarnation)
+{
+    uint8_t bytes[SH_RING_HEAD_BYTES + BODY_MAX];
+    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+    sh_put8(&w, (uint8_t)type);
+    sh_put8(&w, (uint8_t)shard);
+    sh_put8(&w, (uint8_t)flags);
+    sh_put8(&w, 0);
+    sh_put64(&w, version);
+    sh_put64(&w, incarnation);
+    sh_put_raw(&w, sh_bytes_make(body, (size_t)(body_w.at - body)));
+    assert_true(sh_writer_ok(&w) && sh_writer_ok(&body_w));
+    sh_ring_receive(ring, now_ns, (uint8_t)from, sh_bytes_make(bytes, (size_t)(w.at - bytes)));
+}
+
+static void send(unsigned from, unsigned shard, unsigned type, unsigned flags)
+{
+    send_of(from, shard, type, flags, arcs.shards[shard].version, arcs.incarnations[from]);
+}
+
+static void answer_body(uint64_t sequence, uint64_t epoch)
+{
+    struct sh_writer *w = body_begin();
+    sh_put64(w, sequence);
+    sh_put64(w, epoch);
+    sh_put64(w, 0);
+}
+
+/* That superpeer has stored our shard's log up to there. */
+static void has_stored(unsigned from, uint64_t sequence, uint64_t epoch)
+{
+    answer_body(sequence, epoch);
+    send(from, OURS, SH_RING_ANSWER, SH_RING_YES);
+    step();
+}
+
+/* An append of the owner of THEIRS: entries of that epoch behind `before`. */
+static void append(unsigned from, uint64_t before, uint64_t before_epoch, uint64_t applied,
+                   unsigned count, uint64_t epoch)
+{
+    struct sh_writer *w = body_begin();
+    sh_put64(w, before);
+    sh_put64(w, before_epoch);
+    sh_put64(w, applied);
+    sh_put32(w, count);
+    for (unsigned i = 0; i < count; i++) {
+        sh_put64(w, epoch);
+        sh_put32(w, 1);
+        sh_put8(w, (uint8_t)epoch);
+    }
+    send(from, THEIRS, SH_RING_APPEND, 0);
+}
+
+/* Drops all that is sent; of the last message of that type about that shard to that superpeer the first
+ * number behind its head, and whether there was one. */
+static bool is_sent(unsigned to, unsigned shard, unsigned type, uint64_t *number_out)
+{
+    struct sh_ring_message *message;
+    bool is_any = false;
+    while ((message = sh_ring_message_next(ring))) {
+        if (message->to == to && message->bytes[0] == type && message->bytes[1] == shard) {
+            is_any = true;
+            *number_out = message->size >= SH_RING_HEAD_BYTES + 8
+                              ? sh_load64(message->bytes + SH_RING_HEAD_BYTES)
+                              : 0;
+        }
+        free(message);
+    }
+    return is_any;
+}
+
+/* What is asked for about a shard, if anything is. */
+static bool asks_for(unsigned shard, struct sh_arc_change *change_out)
+{
+    struct sh_arc_change change;
+    bool is_any = false;
+    now_ns += RESEND;
+    while (sh_ring_change_next(ring, now_ns, &change)) {
+        if (change.shard != shard)
+            continue;
+        *change_out = change;
+        is_any = true;
+    }
+    return is_any;
+}
+
+/* --- Shards that begin ----------------------------------------------------------------------------- */
+
+/* A superpeer has a copy of our shard, whose last update is that one; epoch 0: it has none. */
+static void copy_answer(unsigned from, uint64_t epoch, uint64_t sequence)
+{
+    struct sh_writer *w = body_begin();
+    sh_put64(w, epoch);
+    sh_put64(w, sequence);
+    send(from, OURS, SH_RING_COPY_ANSWER, epoch ? 0 : SH_RING_EMPTY);
+}
+
+/* All shards are without replicas, and superpeer 1 owns ours. */
+static void begin(void)
+{
+    sh_ring_start(ring, now_ns, &arcs);
+    assert_int_equal(arcs.shards[OURS].owner, OWN);
+    copy_answer(OTHER, 0, 0);
+    copy_answer(THIRD, 0, 0);
+    built_version = 0;
+    step();
+    assert_true(built_version == arcs.shards[OURS].version);
+}
+
+static void the_registry_hears_of_what_is_stored(void **state)
+{
+    (void)state;
+    struct sh_arc_change change;
+    begin();
+    sh_ring_built(ring, now_ns, OURS, built_version);
+    step();
+    assert_false(asks_for(OURS, &change));
+    store();
+    step();
+    assert_true(asks_for(OURS, &change));
+    assert_int_equal(change.kind, SH_ARC_BUILT);
+}
+
+static void what_was_built_for_another_version_is_nothing(void **state)
+{
+    (void)state;
+    struct sh_arc_change change;
+    begin();
+    uint64_t epoch, sequence;
+    sh_ring_built(ring, now_ns, OURS, built_version + 1);
+    assert_false(sh_ring_copy(ring, OURS, &epoch, &sequence));
+    store();
+    step();
+    assert_false(asks_for(OURS, &change));
+    sh_ring_built(ring, now_ns, OURS, built_version);
+    arcs.shards[OURS].version++; /* while it is written */
+    tell();
+    store();
+    step();
+    assert_false(asks_for(OURS, &change) && change.kind == SH_ARC_BUILT);
+}
+
+/* An old copy that claims updates of a version which never was. */
+static void no_copy_is_of_the_future(void **state)
+{
+    (void)state;
+    struct sh_arc_change change;
+    sh_ring_start(ring, now_ns, &arcs);
+    for (unsigned i = 0; i < 2; i++) {
+        copy_answer(OTHER, arcs.shards[OURS].version + !i, 9);
+        copy_answer(THIRD, 0, 0);
+        step();
+        assert_int_equal(asks_for(OURS, &change), i);
+    }
+    assert_int_equal(change.kind, SH_ARC_SALVAGE);
+    assert_int_equal(change.nid, OTHER);
+}
+
+/* All that are there are asked, also who is retiring; the later epoch counts, then the longer log, and an
+ * update more than none. */
+static void the_most_advanced_copy_is_taken(void **state)
+{
+    static const struct {
+        uint64_t worse_epoch, worse_sequence, better_epoch, better_sequence;
+    } copies[] = {{1, 9, 2, 3}, {2, 3, 2, 4}, {2, 0, 1, 1}};
+    for (unsigned i = 0; i < 6; i++) {
+        struct sh_arc_change change;
+        unsigned better = i % 2 ? OTHER : THIRD;
+        (void)teardown(state);
+        (void)setup(state);
+        arcs.shards[OURS].version = 2;
+        sh_ring_start(ring, now_ns, &arcs);
+        for (unsigned nid = OTHER; nid <= THIRD; nid++) {
+            step();
+            assert_false(asks_for(OURS, &change));
+            if (nid == better)
+                copy_answer(nid, copies[i / 2].better_epoch, copies[i / 2].better_sequence);
+            else
+                copy_answer(nid, copies[i / 2].worse_epoch, copies[i / 2].worse_sequence);
+        }
+        step();
+        assert_true(asks_for(OURS, &change));
+        assert_true(change.kind == SH_ARC_SALVAGE && change.nid == better);
+    }
+}
+
+/* --- Owners ----------------------------------------------------------------------------------------- */
+
+static void arcs_change(enum sh_arc_kind kind, unsigned shard, unsigned nid)
+{
+    struct sh_arc_change change = {.kind = (uint8_t)kind,
+                                   .shard = (uint8_t)shard,
+                                   .nid = (uint8_t)nid,
+                                   .version = arcs.shards[shard].version,
+                                   .incarnation = arcs.incarnations[nid]};
+    assert_true(sh_arcs_change(&arcs, &change));
+    tell();
+}
+
+/* Superpeers 1 and 2 have our shard, and superpeer 1 owns it. */
+static void own_without_lease(void)
+{
+    begin();
+    sh_ring_built(ring, now_ns, OURS, built_version);
+    store();
+    arcs_change(SH_ARC_BUILT, OURS, OWN);
+    arcs_change(SH_ARC_ADD, OURS, OTHER);
+    has_stored(OTHER, 0, built_version);
+    assert_true(arcs.shards[OURS].replicas == (sh_arc_bit(OWN) | sh_arc_bit(OTHER)));
+}
+
+static void own(void)
+{
+    own_without_lease();
+    sh_ring_lease_set(ring, now_ns, UINT64_MAX);
+    assert_int_equal(sh_ring_reads(ring, now_ns, OURS), SHOAL_OK);
+}
+
+/* An update is ordered, and is on the own disk. */
+static uint64_t update(void)
+{
+    uint64_t epoch, sequence;
+    assert_int_equal(sh_ring_update(ring, now_ns, OURS, sh_bytes_text("update"), &epoch, &sequence),
+                     SHOAL_OK);
+    store();
+    step();
+    return epoch;
+}
+
+static void assert_applied(uint64_t sequence)
+{
+    assert_int_equal(sh_ring_applied(ring, OURS), sequence);
+}
+
+/* Only what a superpeer says in this version, of this process, about this log counts. */
+static void what_counts_as_stored(void **state)
+{
+    (void)state;
+    own();
+    uint64_t epoch = update(), version = arcs.shards[OURS].version;
+    uint64_t incarnation = arcs.incarnations[OTHER];
+    assert_applied(0);
+    answer_body(1, epoch);
+    send_of(OTHER, OURS, SH_RING_ANSWER, SH_RING_YES, version - 1, incarnation);
+    send_of(OTHER, OURS, SH_RING_ANSWER, SH_RING_YES, version + 1, incarnation);
+    send_of(OTHER, OURS, SH_RING_ANSWER, SH_RING_YES, version, incarnation - 1);
+    send(OTHER, OURS, SH_RING_ANSWER, 0);
+    send(THIRD, OURS, SH_RING_ANSWER, SH_RING_YES);
+    answer_body(1, epoch - 1); /* another owner's update */
+    send(OTHER, OURS, SH_RING_ANSWER, SH_RING_YES);
+    step();
+    assert_applied(0);
+    has_stored(OTHER, 1, epoch);
+    assert_applied(1);
+}
+
+static void nothing_is_applied_without_a_lease(void **state)
+{
+    (void)state;
+    uint64_t epoch, sequence;
+    own_without_lease();
+    assert_int_equal(sh_ring_reads(ring, now_ns, OURS), SHOAL_EBUSY);
+    sh_ring_lease_set(ring, now_ns, now_ns + 5 * RESEND);
+    sh_ring_lease_set(ring, now_ns, now_ns + RESEND); /* an older answer: nothing is taken back */
+    assert_int_equal(sh_ring_update(ring, now_ns, OURS, sh_bytes_text("update"), &epoch, &sequence),
+                     SHOAL_OK);
+    store();
+    step();
+    assert_int_equal(sh_ring_reads(ring, now_ns, OURS), SHOAL_OK);
+    now_ns += 5 * RESEND;
+    has_stored(OTHER, 1, epoch);
+    assert_applied(0); /* another one may own the shard by now */
+    sh_ring_lease_set(ring, now_ns, UINT64_MAX);
+    step();
+    assert_applied(1);
+}
+
+static void what_waits_is_bounded(void **state)
+{
+    (void)state;
+    uint64_t epoch, sequence;
+    unsigned count = 0;
+    own();
+    while (count <= 2 * SH_RING_BACKLOG_MAX &&
+           !sh_ring_update(ring, now_ns, OURS, sh_bytes_text("update"), &epoch, &sequence)) {
+        store();
+        count++;
+    }
+    assert_in_range(count, SH_RING_BACKLOG_MAX, SH_RING_BACKLOG_MAX + 1);
+}
+
+/* A superpeer that is about to be added may be the next owner: from the moment that the registry is asked
+ * on nothing is applied that it lacks. */
+static void who_is_about_to_be_added_is_awaited(void **state)
+{
+    (void)state;
+    struct sh_arc_change change;
+    own();
+    arcs.up |= sh_arc_bit(THIRD);
+    tell();
+    has_stored(THIRD, 0, built_version);
+    step();
+    assert_true(asks_for(OURS, &change));
+    assert_true(change.kind == SH_ARC_ADD && change.nid == THIRD);
+    uint64_t epoch = update();
+    has_stored(OTHER, 1, epoch);
+    assert_applied(0);
+    /* Until the registry has decided otherwise. */
+    assert_true(sh_arcs_gone(&arcs, THIRD));
+    arcs.shards[OURS].version++;
+    tell();
+    has_stored(OTHER, 1, epoch);
+    assert_applied(1);
+}
+
+/* The next owner has what was ordered before; nothing is ordered behind that. */
+static void who_hands_over_takes_nothing(void **state)
+{
+    (void)state;
+    uint64_t epoch, sequence;
+    struct sh_arc_change change;
+    own();
+    epoch = update();
+    /* Superpeer 2 is to own it: as if superpeer 1 were retiring. */
+    arcs.up &= ~sh_arc_bit(OWN);
+    tell();
+    step();
+    assert_false(asks_for(OURS, &change) && change.kind == SH_ARC_HAND);
+    assert_int_equal(sh_ring_update(ring, now_ns, OURS, sh_bytes_text("update"), &epoch, &sequence),
+                     SHOAL_EBUSY);
+    assert_int_equal(sh_ring_reads(ring, now_ns, OURS), SHOAL_OK);
+    has_stored(OTHER, 1, epoch);
+    step();
+    assert_true(asks_for(OURS, &change));
+    assert_true(change.kind == SH_ARC_HAND && change.nid == OTHER);
+    assert_int_equal(sh_ring_reads(ring, now_ns, OURS), SHOAL_EBUSY); /* it may be done by now */
+}
+
+/* --- Replicas ---------------------------------------------------------------------------------------- */
+
+/* Superpeer 2 has given its state of THEIRS, as of sequence 0, which is stored; all three are replicas. */
+static void follow(void)
+{
+    sh_ring_start(ring, now_ns, &arcs);
+    sh_ring_lease_set(ring, now_ns, UINT64_MAX);
+    arcs.up |= sh_arc_bit(THIRD);
+    struct sh_shard *shard = &arcs.shards[THEIRS];
+    shard->owner = OTHER;
+    shard->version++;
+    shard->replicas = sh_arc_bit(OTHER) | sh_arc_bit(THIRD);
+    tell();
+    for (unsigned piece = 0; piece < 2; piece++) {
+        struct sh_writer *w = body_begin();
+        sh_put64(w, 1);
+        sh_put64(w, 0);
+        sh_put64(w, shard->version);
+        sh_put32(w, piece);
+        if (!piece)
+            sh_put8(w, 7);
+        send(OTHER, THEIRS, SH_RING_SNAPSHOT, piece ? SH_RING_LAST : 0);
+    }
+    store();
+    step();
+    uint64_t sequence;
+    assert_true(is_sent(OTHER, THEIRS, SH_RING_ANSWER, &sequence));
+    arcs_change(SH_ARC_ADD, THEIRS, OWN);
+    assert_true(sh_ring_holds(ring, THEIRS));
+}
+
+static uint64_t base_epoch(void)
+{
+    return arcs.shards[THEIRS].version - 1; /* of the snapshot: before superpeer 1 was added */
+}
+
+static void only_the_owner_appends(void **state)
+{
+    (void)state;
+    follow();
+    uint64_t epoch = arcs.shards[THEIRS].version;
+    append(THIRD, 0, base_epoch(), 0, 1, epoch);
+    assert_int_equal(sh_ring_last(ring, THEIRS), 0);
+    append(OTHER, 0, base_epoch(), 0, 1, epoch);
+    assert_int_equal(sh_ring_last(ring, THEIRS), 1);
+}
+
+/* Superpeer 2 has sent three updates, of which one is applied; superpeer 3 owns the shard now. */
+static uint64_t three_of_another_owner(void)
+{
+    uint64_t number, epoch = arcs.shards[THEIRS].version;
+    append(OTHER, 0, base_epoch(), 0, 3, epoch);
+    store();
+    step();
+    assert_true(is_sent(OTHER, THEIRS, SH_RING_ANSWER, &number) && number == 3);
+    arcs_change(SH_ARC_HAND, THEIRS, THIRD);
+    return epoch;
+}
+
+/* What this superpeer has behind that may not be what the owner has applied. */
+static void only_what_the_owner_has_shown_is_applied(void **state)
+{
+    (void)state;
+    follow();
+    uint64_t before = base_epoch(), epoch = three_of_another_owner();
+    append(THIRD, 0, before, 3, 1, epoch);
+    assert_int_equal(sh_ring_applied(ring, THEIRS), 1);
+    append(THIRD, 1, epoch, 3, 1, epoch + 1); /* it had another one there */
+    assert_int_equal(sh_ring_applied(ring, THEIRS), 2);
+    assert_int_equal(sh_ring_last(ring, THEIRS), 2);
+}
+
+static void a_new_owner_hears_of_what_it_has_shown(void **state)
+{
+    (void)state;
+    uint64_t number;
+    follow();
+    uint64_t before = base_epoch(), epoch = three_of_another_owner();
+    store();
+    step();
+    assert_false(is_sent(THIRD, THEIRS, SH_RING_ANSWER, &number));
+    append(THIRD, 0, before, 0, 1, epoch);
+    step();
+    assert_true(is_sent(THIRD, THEIRS, SH_RING_ANSWER, &number));
+    assert_int_equal(number, 1);
+}
+
+/* What agreed in one version says nothing in the next one. */
+static void what_was_owed_to_another_owner_is_not_answered(void **state)
+{
+    (void)state;
+    uint64_t number;
+    follow();
+    append(OTHER, 0, base_epoch(), 0, 3, arcs.shards[THEIRS].version);
+    step();
+    (void)is_sent(OTHER, THEIRS, SH_RING_ANSWER, &number);
+    arcs_change(SH_ARC_HAND, THEIRS, THIRD); /* while it is being stored */
+    store();
+    step();
+    assert_false(is_sent(THIRD, THEIRS, SH_RING_ANSWER, &number));
+}
+
+static void what_takes_anothers_place_is_stored_anew(void **state)
+{
+    (void)state;
+    uint64_t number = 0;
+    follow();
+    uint64_t epoch = three_of_another_owner();
+    append(THIRD, 1, epoch, 0, 1, epoch + 1);
+    step();
+    assert_true(!is_sent(THIRD, THEIRS, SH_RING_ANSWER, &number) || number == 1);
+    store();
+    step();
+    assert_true(is_sent(THIRD, THEIRS, SH_RING_ANSWER, &number));
+    assert_int_equal(number, 2);
+}
+
+/* Who makes a shard anew hears of a copy when it is on the disk as it is said to be. */
+static void a_copy_is_told_of_when_it_is_stored(void **state)
+{
+    (void)state;
+    uint64_t number;
+    follow();
+    append(OTHER, 0, base_epoch(), 0, 1, arcs.shards[THEIRS].version);
+    arcs.shards[THEIRS].replicas = 0;
+    arcs.shards[THEIRS].version++;
+    tell();
+    for (unsigned i = 0; i < 2; i++) {
+        (void)body_begin();
+        send(OTHER, THEIRS, SH_RING_COPY_ASK, 0);
+        assert_int_equal(is_sent(OTHER, THEIRS, SH_RING_COPY_ANSWER, &number), i);
+        store();
+        step();
+    }
+}
+
+int main(void)
+{
+    const char *bad;
+    size_t bad_size;
+    if (sh_log_levels_set("error", &bad, &bad_size))
+        return 1;
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(the_registry_hears_of_what_is_stored),
+        CASE(what_was_built_for_another_version_is_nothing),
+        CASE(no_copy_is_of_the_future),
+        CASE(the_most_advanced_copy_is_taken),
+        CASE(what_counts_as_stored),
+        CASE(nothing_is_applied_without_a_lease),
+        CASE(what_waits_is_bounded),
+        CASE(who_is_about_to_be_added_is_awaited),
+        CASE(who_hands_over_takes_nothing),
+        CASE(only_the_owner_appends),
+        CASE(only_what_the_owner_has_shown_is_applied),
+        CASE(a_new_owner_hears_of_what_it_has_shown),
+        CASE(what_was_owed_to_another_owner_is_not_answered),
+        CASE(what_takes_anothers_place_is_stored_anew),
+        CASE(a_copy_is_told_of_when_it_is_stored),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
