@@ -229,6 +229,62 @@ static void test_every_step_size(void **state)
     sh_store_destroy(store);
 }
 
+/* What becomes of a long chunk while a dump copies it. */
+enum fate { FATE_REMOVED, FATE_SHORTER, FATE_LONGER, FATE_CANCELED, FATE_ENDED, FATES };
+
+/* The copy that is of no use any more is given up in pieces, as it was made; the dump has the chunk as it
+ * is in the end. */
+static void long_chunk_changes(enum fate fate, unsigned copied)
+{
+    enum { PIECES = 16, SIZE = PIECES * SH_STORE_PIECE_BYTES };
+    static const uint32_t sizes[FATES] = {
+        [FATE_REMOVED] = 0, [FATE_SHORTER] = SIZE / 2 + 5, [FATE_LONGER] = SIZE + 9};
+    struct sh_store *store = store_make(64 * MIB), *other = store_make(64 * MIB);
+    shoal_cid cid = {OWN + 10};
+    for (uint64_t i = 1; i <= 20; i++)
+        chunk_add(store, OWN + i, i == 10 ? SIZE : 3);
+    struct sh_dump_config config = {.store = store, .disk = disk, .name = "a"};
+    struct sh_dump *dump;
+    unsigned done = 0, pieces = 0;
+    assert_int_equal(sh_dump_begin(&config, &dump), SHOAL_OK);
+    for (unsigned i = 0; i < copied; i += done == SH_STORE_PIECE_BYTES)
+        done = sh_dump_step(dump, 1);
+    if (fate == FATE_CANCELED)
+        sh_dump_cancel(dump);
+    else
+        assert_int_equal(sh_store_remove(store, cid), SHOAL_OK);
+    if (sizes[fate])
+        chunk_add(store, cid.v, sizes[fate]);
+    while (!sh_dump_state_get(dump).is_over && (fate != FATE_ENDED || pieces < PIECES / 2)) {
+        done = sh_dump_step(dump, 1);
+        assert_in_range(done, 0, 2 * SH_STORE_PIECE_BYTES);
+        pieces += done >= SH_STORE_PIECE_BYTES;
+    }
+    enum shoal_err err = sh_dump_state_get(dump).err;
+    sh_dump_end(dump);
+    if (fate < FATE_CANCELED) {
+        struct sh_dump_sums sums;
+        assert_int_equal(err, SHOAL_OK);
+        /* To give it up, and to copy it anew. */
+        assert_true(pieces >= PIECES + sizes[fate] / SH_STORE_PIECE_BYTES);
+        assert_int_equal(sh_store_load(other, disk, "a", NULL, NULL, &sums, NULL), SHOAL_OK);
+        same(store, other);
+    } else {
+        assert_false(there_is("a.tmp"));
+    }
+    sh_store_destroy(other);
+    sh_store_destroy(store);
+}
+
+static void test_long_chunk_changes(void **state)
+{
+    (void)state;
+    for (unsigned fate = 0; fate < FATES; fate++) {
+        long_chunk_changes((enum fate)fate, 1);
+        long_chunk_changes((enum fate)fate, 9);
+    }
+}
+
 /* A step never does much more than it was told, whatever the store holds. */
 static void test_steps_are_bounded(void **state)
 {
@@ -569,6 +625,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_step_size),
         cmocka_unit_test(test_steps_are_bounded),
+        cmocka_unit_test(test_long_chunk_changes),
         cmocka_unit_test(test_canceled),
         cmocka_unit_test(test_failing_at_every_operation),
         cmocka_unit_test(test_undone),
