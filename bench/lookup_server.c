@@ -28,6 +28,7 @@ struct teller {
     struct sh_caller caller;
     uint64_t sequence;
     shoal_nid from, to;
+    uint64_t life; /* of the node `to` */
     size_t count;
     uint8_t bytes[SH_COMMIT_BYTES + 16 * SH_METADATA_RUNS_MAX];
 };
@@ -57,6 +58,7 @@ static enum shoal_err batch_send(struct teller *teller)
     struct sh_writer w = sh_writer_make(teller->bytes, SH_COMMIT_BYTES);
     sh_put16(&w, teller->from.v);
     sh_put16(&w, teller->to.v);
+    sh_put64(&w, teller->life);
     sh_put64(&w, ++teller->sequence);
     sh_put16(&w, (uint16_t)teller->count);
     SH_ASSERT(sh_writer_ok(&w) && w.at == w.end);
@@ -107,7 +109,9 @@ static enum shoal_err layout_tell(const struct sh_lookup_shape *shape,
         teller->caller = sh_node_caller(peers[i]);
         teller->from = sh_node_nid(peers[i]);
         for (unsigned step = 1; step < shape->nodes && !err; step++) {
-            teller->to = sh_node_nid(peers[(i + step) % shape->nodes]);
+            const struct sh_node_run *target = peers[(i + step) % shape->nodes];
+            teller->to = sh_node_nid(target);
+            teller->life = sh_msg_instance(sh_node_caller(target).msg);
             err = target_tell(teller, &layout, step, shape->nodes - 1);
         }
     }

@@ -111,6 +111,7 @@ static void on_member_joined(void *arg, shoal_nid nid)
 {
     struct cw_host *host = arg;
     sh_identity_joined(host->identity, nid, sh_member_cluster(host->member));
+    sh_moves_joined(host->moves);
 }
 
 static void boot_peer(struct cw_host *host, const struct sh_env *env, const char *address)

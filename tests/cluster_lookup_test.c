@@ -77,6 +77,7 @@ static void batch_move(struct scene *scene, unsigned creator, unsigned from, uns
     uint16_t count = 0;
     sh_put16(&w, nid_of(scene->peers[from]).v);
     sh_put16(&w, nid_of(scene->peers[to]).v);
+    sh_put64(&w, sh_msg_instance(scene->peers[to]->msg));
     sh_put64(&w, ++scene->sequences[from]);
     uint8_t *count_at = w.at;
     sh_put16(&w, 0);

@@ -418,13 +418,15 @@ static void target_drops_former_decisions(void **state)
 
 /* --- Who may ask ----------------------------------------------------------------------------- */
 
-static enum shoal_err batch_tell(unsigned host, sh_msg_type type, shoal_nid from, shoal_nid to)
+static enum shoal_err batch_tell(unsigned host, sh_msg_type type, shoal_nid from, shoal_nid to,
+                                 uint64_t life, uint64_t sequence)
 {
     uint8_t bytes[SH_COMMIT_BYTES + 16];
     struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
     sh_put16(&w, from.v);
     sh_put16(&w, to.v);
-    sh_put64(&w, UINT64_C(1) << 60);
+    sh_put64(&w, life);
+    sh_put64(&w, sequence);
     sh_put16(&w, 1);
     sh_put64(&w, world.cids[0].v);
     sh_put64(&w, world.cids[0].v);
@@ -441,13 +443,18 @@ static void senders(void **state)
 {
     (void)state;
     open_quiet(3);
+    const uint64_t at = UINT64_C(1) << 60, life = sh_msg_instance(world.hosts[B].msg);
+    shoal_nid a = nid_of(A), b = nid_of(B), none = {4000};
     for (unsigned host = B; host <= C; host++)
-        assert_int_equal(batch_tell(host, SH_CLUSTER_COMMIT, nid_of(A), nid_of(B)), SHOAL_EINVAL);
-    assert_int_equal(batch_tell(A, SH_CLUSTER_RESOLVE, nid_of(A), nid_of(B)), SHOAL_EINVAL);
-    assert_int_equal(batch_tell(C, SH_CLUSTER_RESOLVE, nid_of(A), nid_of(B)), SHOAL_EINVAL);
-    assert_int_equal(batch_tell(A, SH_CLUSTER_COMMIT, nid_of(A), (shoal_nid){4000}), SHOAL_ENONODE);
+        assert_int_equal(batch_tell(host, SH_CLUSTER_COMMIT, a, b, life, at), SHOAL_EINVAL);
+    assert_int_equal(batch_tell(A, SH_CLUSTER_RESOLVE, a, b, life, at), SHOAL_EINVAL);
+    assert_int_equal(batch_tell(C, SH_CLUSTER_RESOLVE, a, b, life, at), SHOAL_EINVAL);
+    /* A target that is not there, or is another process than the one that has the batch. */
+    assert_int_equal(batch_tell(A, SH_CLUSTER_COMMIT, a, none, life, at), SHOAL_ENONODE);
+    assert_int_equal(batch_tell(A, SH_CLUSTER_COMMIT, a, b, life + 1, at + 1), SHOAL_ENONODE);
     /* Nothing of it has changed what the source may do, but its numbers begin higher. */
-    assert_int_equal(batch_tell(A, SH_CLUSTER_COMMIT, nid_of(A), nid_of(B)), SHOAL_ECANCELED);
+    assert_int_equal(batch_tell(A, SH_CLUSTER_COMMIT, a, b, life, at + 1), SHOAL_ECANCELED);
+    assert_true(serves(A, world.cids[0]));
     world_close(&world);
 }
 

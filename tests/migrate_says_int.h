@@ -191,8 +191,8 @@ static void on_commit(void *arg, struct sh_msg_in *in)
 {
     (void)arg;
     uint64_t sequence = 0;
-    (void)sh_get16(&in->payload);
-    (void)sh_get16(&in->payload);
+    (void)sh_get32(&in->payload);
+    (void)sh_get64(&in->payload);
     sequence = sh_get64(&in->payload);
     if (!says.commits++)
         says.sequence = sequence;
@@ -226,6 +226,7 @@ static void on_resolve(void *arg, struct sh_msg_in *in)
     struct sh_out out;
     (void)arg;
     (void)sh_get32(&in->payload);
+    (void)sh_get64(&in->payload);
     uint64_t sequence = sh_get64(&in->payload);
     bool is_committed = says.resolve == SHOAL_OK;
     for (unsigned i = 0; says.remembers && i < says.committed_count; i++)

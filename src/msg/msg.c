@@ -109,6 +109,11 @@ uint64_t sh_msg_request_timeout(const struct sh_msg *msg)
     return msg->config.request_timeout_ns;
 }
 
+uint64_t sh_msg_instance(const struct sh_msg *msg)
+{
+    return msg->instance;
+}
+
 void sh_msg_instance_set(struct sh_msg *msg, uint64_t instance)
 {
     msg->instance = instance;

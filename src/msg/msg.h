@@ -136,6 +136,7 @@ SHOAL_NODISCARD enum shoal_err sh_msg_node_set(struct sh_msg *msg, shoal_nid nid
 void sh_msg_node_instance_set(struct sh_msg *msg, shoal_nid nid, uint64_t instance);
 /* This process's own; else it is random. Before the steps run. */
 void sh_msg_instance_set(struct sh_msg *msg, uint64_t instance);
+uint64_t sh_msg_instance(const struct sh_msg *msg);
 /* Forgets a node and closes the connection to it: what waits fails with ECONNLOST. Any thread. */
 void sh_msg_node_remove(struct sh_msg *msg, shoal_nid nid);
 

@@ -9,11 +9,14 @@
 #include "base/assert.h"
 #include "base/resident.h"
 
-static enum shoal_err look(const struct sh_chunks *chunks, uint64_t cid, bool writes,
-                           sh_lid *lid_out)
+static enum shoal_err look(struct sh_chunks *chunks, uint64_t cid, bool writes, sh_lid *lid_out)
 {
-    return sh_holdings_look(&chunks->holdings, sh_msg_nid(chunks->msg), (shoal_cid){cid}, writes,
-                            lid_out);
+    shoal_nid self = sh_msg_nid(chunks->msg);
+    enum shoal_err err =
+        sh_holdings_look(&chunks->holdings, self, (shoal_cid){cid}, writes, lid_out);
+    if (err == SHOAL_ENOTOWNER)
+        sh_holdings_stray_note(&chunks->holdings, self, (shoal_cid){cid});
+    return err;
 }
 
 enum shoal_err sh_chunks_own(struct sh_chunks *chunks, uint64_t cid, bool writes, sh_lid *lid_out)

@@ -1,6 +1,7 @@
 #include "node/holdings.h"
 
 #include "base/assert.h"
+#include "base/node_ids.h"
 
 /* Leaves of the tree; at the worst fill a leaf has 20 boundaries, and a range two of them. */
 #define NODES_MAX ((size_t)1 << 17)
@@ -26,6 +27,31 @@ static enum sh_holding what_of(const struct sh_range *range)
 static shoal_nid nid_of(const struct sh_range *range)
 {
     return (shoal_nid){(uint16_t)(range->value >> 8)};
+}
+
+/* relaxed, all of it: which one is kept does not matter, and nothing goes with it */
+
+void sh_holdings_strays_keep(struct sh_holdings *holdings)
+{
+    atomic_store_explicit(&holdings->keeps_strays, true, memory_order_relaxed);
+}
+
+void sh_holdings_stray_note(struct sh_holdings *holdings, shoal_nid self, shoal_cid cid)
+{
+    if (atomic_load_explicit(&holdings->keeps_strays, memory_order_relaxed) &&
+        sh_nid_is_peer(shoal_cid_creator(cid)) && shoal_cid_creator(cid).v != self.v)
+        atomic_store_explicit(&holdings->stray, cid.v, memory_order_relaxed);
+}
+
+shoal_cid sh_holdings_stray(const struct sh_holdings *holdings)
+{
+    return (shoal_cid){atomic_load_explicit(&holdings->stray, memory_order_relaxed)};
+}
+
+void sh_holdings_stray_done(struct sh_holdings *holdings, shoal_cid cid)
+{
+    if (sh_holdings_stray(holdings).v == cid.v)
+        atomic_store_explicit(&holdings->stray, 0, memory_order_relaxed);
 }
 
 enum shoal_err sh_holdings_look(const struct sh_holdings *holdings, shoal_nid self, shoal_cid cid,

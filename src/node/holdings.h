@@ -34,6 +34,8 @@ struct sh_holdings {
     _Atomic uint64_t phase; /* is turned again and again */
     _Atomic uint32_t inside[2];
     uint64_t turns; /* of the phase after which nobody was left who had entered before */
+    _Atomic bool keeps_strays;
+    _Atomic uint64_t stray;
 };
 
 /* ENOMEM. */
@@ -44,6 +46,13 @@ void sh_holdings_destroy(struct sh_holdings *holdings);
  * EBUSY: it is moving, ask again soon. Any thread. */
 SHOAL_NODISCARD enum shoal_err sh_holdings_look(const struct sh_holdings *holdings, shoal_nid self,
                                                 shoal_cid cid, bool writes, sh_lid *lid_out);
+
+/* From now on one of the others' chunks that somebody has asked for, and that are not here (note, by any
+ * thread), is kept: sh_holdings_stray, or 0. done: another one may be. */
+void sh_holdings_strays_keep(struct sh_holdings *holdings);
+void sh_holdings_stray_note(struct sh_holdings *holdings, shoal_nid self, shoal_cid cid);
+shoal_cid sh_holdings_stray(const struct sh_holdings *holdings);
+void sh_holdings_stray_done(struct sh_holdings *holdings, shoal_cid cid);
 
 /* The store's name of a chunk: an own one goes by its local ID. */
 static inline sh_lid sh_holdings_lid(shoal_nid self, shoal_cid cid)

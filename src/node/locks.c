@@ -145,8 +145,12 @@ static enum shoal_err is_here(const struct sh_locks *locks, shoal_cid cid)
 {
     shoal_nid self = sh_msg_nid(locks->config.msg);
     sh_lid lid;
-    if (locks->config.holdings)
-        return sh_holdings_look(locks->config.holdings, self, cid, true, &lid);
+    if (locks->config.holdings) {
+        enum shoal_err err = sh_holdings_look(locks->config.holdings, self, cid, true, &lid);
+        if (err == SHOAL_ENOTOWNER)
+            sh_holdings_stray_note(locks->config.holdings, self, cid);
+        return err;
+    }
     return self.v != 0 && shoal_cid_creator(cid).v == self.v ? SHOAL_OK : SHOAL_ENOTOWNER;
 }
 

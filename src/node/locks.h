@@ -60,7 +60,7 @@ struct sh_locks_config {
     struct sh_msg *msg;     /* kept, as is the store */
     struct sh_store *store; /* the chunks that can be locked */
     /* Kept; which of them are here. NULL: all that the node created. */
-    const struct sh_holdings *holdings;
+    struct sh_holdings *holdings;
     struct sh_clock clock;
     uint64_t seed;        /* random */
     uint32_t locks_max;   /* locks and waits together; 0: 2^20 */

@@ -30,11 +30,12 @@ static uint64_t now_of(const struct sh_moves *moves)
     return sh_now(&moves->config.clock);
 }
 
-void sh_moves_batch_put(struct sh_writer *w, shoal_nid from, shoal_nid to, uint64_t sequence,
-                        const struct sh_metadata_run *runs, size_t count)
+void sh_moves_batch_put(struct sh_writer *w, shoal_nid from, shoal_nid to, uint64_t life,
+                        uint64_t sequence, const struct sh_metadata_run *runs, size_t count)
 {
     sh_put16(w, from.v);
     sh_put16(w, to.v);
+    sh_put64(w, life);
     sh_put64(w, sequence);
     sh_put16(w, (uint16_t)count);
     for (size_t i = 0; i < count; i++) {
@@ -299,6 +300,7 @@ static void committed(struct sh_move_batch *batch)
     struct sh_moves *moves = batch->moves;
     sh_moves_mark(batch, SH_HOLDING_AWAY, SH_HOLDING_PLAIN);
     sh_moves_let_go(batch);
+    moves->changes++;
     batch->locks.count = 0; /* they are the target's */
     uint64_t now = now_of(moves);
     if (now - batch->frozen_ns > moves->job.freeze_ns)
@@ -324,8 +326,12 @@ static bool is_refusal(enum shoal_err err)
     return err == SHOAL_ECANCELED || err == SHOAL_ENOTOWNER;
 }
 
-static void stage_answered(struct sh_move_batch *batch, enum shoal_err err)
+static void stage_answered(struct sh_move_batch *batch, enum shoal_err err,
+                           struct sh_reader *payload)
 {
+    batch->target_life = err ? 0 : sh_get64(payload);
+    if (!err && !sh_reader_done(payload))
+        err = SHOAL_EPROTO;
     if (batch->moves->is_canceled && !err)
         err = SHOAL_ECANCELED;
     if (err == SHOAL_EFULL || err == SHOAL_ETOOBIG || err == SHOAL_ENONODE)
@@ -373,7 +379,7 @@ static void answered(struct sh_request *request, enum shoal_err err, struct sh_r
     SH_ASSERT(batch->state == SH_MOVE_SENT || batch->state == SH_MOVE_ASKED);
     batch->is_asking = false;
     if (batch->state == SH_MOVE_SENT)
-        stage_answered(batch, err);
+        stage_answered(batch, err, payload);
     else
         commit_answered(batch, err, payload);
 }
@@ -447,8 +453,8 @@ static void commit_send(struct sh_move_batch *batch)
         return;
     }
     state_set(batch, SH_MOVE_ASKED, 0);
-    sh_moves_batch_put(&out.w, self_of(moves), batch->target, batch->sequence, batch->runs,
-                       batch->count);
+    sh_moves_batch_put(&out.w, self_of(moves), batch->target, batch->target_life, batch->sequence,
+                       batch->runs, batch->count);
     sh_msg_end(moves->config.msg, &out);
 }
 
@@ -667,8 +673,10 @@ static unsigned source_step(struct sh_moves *moves, uint64_t now_ns)
 static unsigned run(void *arg)
 {
     struct sh_moves *moves = arg;
-    uint64_t now = moves->work || moves->staged ? now_of(moves) : 0;
-    return source_step(moves, now) + sh_moves_target_step(moves, now);
+    bool has_time = moves->work || moves->staged || moves->former.base;
+    uint64_t now = has_time ? now_of(moves) : 0;
+    return source_step(moves, now) + sh_moves_target_step(moves, now) +
+           sh_moves_former_step(moves, now);
 }
 
 static uint64_t due_ns(void *arg)
@@ -680,8 +688,9 @@ static uint64_t due_ns(void *arg)
         if (is_ready(batch) && batch->due_ns < due)
             due = batch->due_ns;
     }
-    uint64_t target = sh_moves_target_due_ns(moves);
-    return due < target ? due : target;
+    uint64_t target = sh_moves_target_due_ns(moves), former = sh_moves_former_due_ns(moves);
+    due = due < target ? due : target;
+    return due < former ? due : former;
 }
 
 struct sh_step sh_moves_step(struct sh_moves *moves)
@@ -728,6 +737,7 @@ void sh_moves_destroy(struct sh_moves *moves)
         sh_locks_bag_free(&batch->locks);
     }
     sh_moves_target_end(moves);
+    sh_moves_former_end(moves);
     sh_outcomes_destroy(moves->outcomes);
     free(moves->full);
     free(moves->highest);

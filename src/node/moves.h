@@ -44,6 +44,8 @@
  *            (store/leases.h; node/locks.h). Of a chunk of more than SH_MOVES_BYTES_MAX bytes, which is a
  *            batch by itself, only its size; it is answered once all PIECEs are there
  *
+ *     answer u64 the target's instance
+ *
  *     ECANCELED: it is late; EBUSY: what came of the batch before is not known here, or of the one
  *     that this node gives away; ENONODE: the node is being drained; EEXIST: chunks of it are here;
  *     EFULL, ETOOBIG, ELIMIT
@@ -82,6 +84,7 @@
 #define SH_MOVES_BYTES_MAX SH_STORE_PIECE_BYTES
 #define SH_MOVES_DRAIN 1
 #define SH_MOVE_BYTES 43
+#define SH_MOVES_STAGE_ANSWER_BYTES 8
 #define SH_MOVES_PIECE_BYTES 12 /* and the bytes */
 #define SH_MOVES_DONE_BYTES 9
 #define SH_MOVES_OUTCOME_BYTES 26
@@ -133,6 +136,9 @@ struct sh_moves_config {
 SHOAL_NODISCARD enum shoal_err sh_moves_create(const struct sh_moves_config *config,
                                                struct sh_moves **moves_out);
 struct sh_step sh_moves_step(struct sh_moves *moves);
+/* The node has joined. Where it is another life of a former one (sh_store_ids_base), what that one had
+ * is found out; before requests are run. Transport step's thread. */
+void sh_moves_joined(struct sh_moves *moves);
 /* After the steps have stopped, before msg is destroyed. NULL is allowed. */
 void sh_moves_destroy(struct sh_moves *moves);
 

@@ -54,6 +54,7 @@ struct sh_move_batch {
     uint64_t bytes;
     uint32_t pieces_sent; /* of a large chunk: bytes */
     shoal_nid creator, target;
+    uint64_t target_life; /* of the process that has it */
     uint64_t sequence;
     uint64_t frozen_ns;
     struct sh_outcome *outcomes;
@@ -78,6 +79,17 @@ struct sh_staged {
     struct sh_request request;
     size_t count;
     struct sh_metadata_run runs[];
+};
+
+/* What is found out of a former life (moves_former.c). */
+struct sh_former {
+    uint64_t base;   /* own local IDs up to this one are a former life's; 0: there was none */
+    uint64_t next;   /* from here to base it is not known which are elsewhere; 0: it is */
+    shoal_cid asked; /* what the superpeer was asked about, and moves->changes then */
+    uint64_t changes;
+    bool is_asking;
+    uint64_t due_ns;
+    struct sh_request request;
 };
 
 struct sh_moves {
@@ -112,6 +124,8 @@ struct sh_moves {
     enum shoal_err full_err; /* what the last of them said, but ENONODE only if all did */
     /* The target's. */
     struct sh_staged *staged;
+    uint64_t changes; /* batches that came or went for good */
+    struct sh_former former;
     uint64_t *highest; /* by node ID: the sequence of the last batch that came from there */
 };
 
@@ -167,12 +181,18 @@ unsigned sh_moves_target_step(struct sh_moves *moves, uint64_t now_ns);
 uint64_t sh_moves_target_due_ns(const struct sh_moves *moves);
 void sh_moves_target_end(struct sh_moves *moves);
 
+/* moves_former.c. Whether it is not known yet which own chunks of a former life are elsewhere. */
+bool sh_moves_is_finding_out(const struct sh_moves *moves);
+unsigned sh_moves_former_step(struct sh_moves *moves, uint64_t now_ns);
+uint64_t sh_moves_former_due_ns(const struct sh_moves *moves);
+void sh_moves_former_end(struct sh_moves *moves);
+
 /* moves_holds.c: what a superpeer asks after it has lost what it knew. */
 void sh_moves_holds_register(struct sh_moves *moves);
 
-/* Writes a COMMIT or RESOLVE. */
-void sh_moves_batch_put(struct sh_writer *w, shoal_nid from, shoal_nid to, uint64_t sequence,
-                        const struct sh_metadata_run *runs, size_t count);
+/* Writes a COMMIT or RESOLVE. life: of the process of `to` that has the batch. */
+void sh_moves_batch_put(struct sh_writer *w, shoal_nid from, shoal_nid to, uint64_t life,
+                        uint64_t sequence, const struct sh_metadata_run *runs, size_t count);
 static inline size_t sh_moves_batch_bytes(size_t count)
 {
     return SH_COMMIT_BYTES + 16 * count;

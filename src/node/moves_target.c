@@ -65,6 +65,16 @@ static void staged_free(struct sh_moves *moves, struct sh_staged *staged)
     free(staged);
 }
 
+/* The batch is here. */
+static void stage_answer(const struct sh_moves *moves, struct sh_reply_to to)
+{
+    struct sh_out out;
+    if (sh_msg_reply(moves->config.msg, to, SH_MOVES_STAGE, SH_MOVES_STAGE_ANSWER_BYTES, &out))
+        return;
+    sh_put64(&out.w, sh_msg_instance(moves->config.msg));
+    sh_msg_end(moves->config.msg, &out);
+}
+
 static void locks_drop(struct sh_moves *moves, const struct sh_staged *staged)
 {
     for (size_t i = 0; i < staged->count; i++)
@@ -85,6 +95,7 @@ static void staged_drop(struct sh_moves *moves, struct sh_staged *staged)
 static void staged_commit(struct sh_moves *moves, struct sh_staged *staged)
 {
     shoal_nid self = self_of(moves);
+    moves->changes++;
     if (is_arriving(staged))
         arriving_end(moves, staged, SHOAL_ECANCELED);
     bool is_own = shoal_cid_creator(staged->runs[0].first).v == self.v;
@@ -261,7 +272,8 @@ static enum shoal_err stage(struct sh_moves *moves, struct sh_staged *staged, st
     enum shoal_err err = room_check(moves, (uint64_t)sh_reader_left(r) + large_size(staged, r));
     /* What this node gave away it may not know yet: that passes. */
     if (!err && !is_elsewhere(moves, staged))
-        err = sh_moves_is_unclear(moves) ? SHOAL_EBUSY : SHOAL_EEXIST;
+        err = sh_moves_is_unclear(moves) || sh_moves_is_finding_out(moves) ? SHOAL_EBUSY
+                                                                           : SHOAL_EEXIST;
     if (!err && !sh_holdings_has_room(moves->holdings, staged->count))
         err = SHOAL_ELIMIT;
     if (!err)
@@ -292,7 +304,7 @@ static void arrived(struct sh_moves *moves, struct sh_staged *staged)
     struct sh_msg *msg = moves->config.msg;
     enum shoal_err err = sh_store_arriving_end(moves->config.store, &staged->arriving);
     if (!err) {
-        sh_msg_reply_ok(msg, staged->reply_to, SH_MOVES_STAGE);
+        stage_answer(moves, staged->reply_to);
         return;
     }
     sh_msg_reply_error(msg, staged->reply_to, SH_MOVES_STAGE, err, NULL);
@@ -334,7 +346,7 @@ static void on_stage(void *arg, struct sh_msg_in *in)
         if (is_arriving(twin))
             refuse(in, SHOAL_EBUSY, "it is still coming");
         else
-            sh_msg_reply_ok(in->msg, in->reply_to, in->type);
+            stage_answer(moves, in->reply_to);
         return;
     }
     if (staged->sequence <= moves->highest[staged->source.v] || self_of(moves).v == 0) {
@@ -358,7 +370,7 @@ static void on_stage(void *arg, struct sh_msg_in *in)
     }
     staged->reply_to = in->reply_to;
     if (!is_arriving(staged))
-        sh_msg_reply_ok(in->msg, in->reply_to, in->type);
+        stage_answer(moves, in->reply_to);
 }
 
 /* A piece out of its place ends the batch: what is missing never comes. */
@@ -441,8 +453,8 @@ static void resolve(struct sh_moves *moves, struct sh_staged *staged)
                        sh_moves_batch_bytes(staged->count), &staged->request, &out))
         return;
     staged->is_asking = true;
-    sh_moves_batch_put(&out.w, staged->source, self_of(moves), staged->sequence, staged->runs,
-                       staged->count);
+    sh_moves_batch_put(&out.w, staged->source, self_of(moves), sh_msg_instance(moves->config.msg),
+                       staged->sequence, staged->runs, staged->count);
     sh_msg_end(moves->config.msg, &out);
 }
 

@@ -112,6 +112,7 @@ static void on_joined(void *arg, shoal_nid nid)
     SH_INFO("node", "joined", SH_U64("nid", nid.v), SH_TEXT("address", node->address));
     if (node->identity)
         sh_identity_joined(node->identity, nid, sh_member_cluster(node->member));
+    sh_moves_joined(node->moves);
     set_flag(node, &node->is_ready);
 }
 

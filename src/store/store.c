@@ -112,6 +112,11 @@ void sh_store_ids_begin(struct sh_store *store, uint64_t base, uint64_t end)
     sh_store_ids_allow(store, end);
 }
 
+uint64_t sh_store_ids_base(const struct sh_store *store)
+{
+    return store->ids_base;
+}
+
 void sh_store_ids_allow(struct sh_store *store, uint64_t end)
 {
     SH_ASSERT(end > store->ids_base);

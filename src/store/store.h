@@ -75,6 +75,8 @@ void sh_store_nid_set(struct sh_store *store, shoal_nid nid);
  * at most SHOAL_LOCAL_ID_MAX. A chunk of an earlier life may be adopted, as another node's may. */
 #define SH_STORE_IDS_BLOCK (UINT64_C(1) << 20)
 void sh_store_ids_begin(struct sh_store *store, uint64_t base, uint64_t end);
+/* Local IDs up to this one, which may be 0, are an earlier life's. */
+uint64_t sh_store_ids_base(const struct sh_store *store);
 /* Moves the end up. Any thread. */
 void sh_store_ids_allow(struct sh_store *store, uint64_t end);
 /* Local IDs below this one were handed out, or asked for in vain. Any thread. */

@@ -202,8 +202,6 @@ enum shoal_err sh_registry_restart(struct sh_registry *registry, uint64_t now_ns
     }
     if (known && known->state == SH_NODE_UP)
         return SHOAL_EAGAIN;
-    if (is_moved(registry, previous))
-        return sh_registry_join(registry, now_ns, address, life, SHOAL_NID_NONE, nid_out);
     if (sh_registry_holder(registry, address, life))
         return SHOAL_EADDRINUSE;
     enum shoal_err err = admit(registry, now_ns, previous, address, life);

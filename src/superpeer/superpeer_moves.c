@@ -108,12 +108,14 @@ void sh_superpeer_moves_answer(struct sh_superpeer *superpeer, struct sh_reply_t
         answer(superpeer, to, type, SHOAL_NID_NONE, result->is_committed);
 }
 
-/* Reads a COMMIT or a RESOLVE. */
-static bool batch_get(struct sh_reader *r, sh_msg_type type, struct sh_metadata_update *update)
+/* Reads a COMMIT or a RESOLVE. *life_out: of the target's process that has the batch. */
+static bool batch_get(struct sh_reader *r, sh_msg_type type, struct sh_metadata_update *update,
+                      uint64_t *life_out)
 {
     update->kind = type == SH_CLUSTER_RESOLVE ? SH_METADATA_RESOLVE : SH_METADATA_MOVE;
     update->from.v = sh_get16(r);
     update->to.v = sh_get16(r);
+    *life_out = sh_get64(r);
     update->sequence = sh_get64(r);
     size_t count = sh_get16(r);
     if (!sh_reader_ok(r) || !count || count > SH_METADATA_RUNS_MAX)
@@ -168,10 +170,12 @@ static enum shoal_err batch_check(struct sh_superpeer *superpeer,
     return is_marked(superpeer, update) ? SHOAL_OK : SHOAL_EBUSY;
 }
 
-static bool is_up(const struct sh_superpeer *superpeer, shoal_nid nid)
+/* Whether the process that has a batch is the target still: another life of it has not got it. */
+static bool is_up(const struct sh_superpeer *superpeer, shoal_nid nid, uint64_t life)
 {
     const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), nid);
-    return node && node->role == SH_ROLE_PEER && node->state == SH_NODE_UP;
+    return node && node->role == SH_ROLE_PEER && node->state == SH_NODE_UP &&
+           node->instance == life;
 }
 
 static void on_batch(void *arg, struct sh_msg_in *in)
@@ -179,7 +183,8 @@ static void on_batch(void *arg, struct sh_msg_in *in)
     struct sh_superpeer *superpeer = arg;
     struct sh_metadata_update update = {.count = 0}, checked;
     uint8_t bytes[SH_METADATA_BYTES_MAX];
-    if (!batch_get(&in->payload, in->type, &update) ||
+    uint64_t life;
+    if (!batch_get(&in->payload, in->type, &update, &life) ||
         !is_peer(shoal_cid_creator(update.runs[0].first))) {
         refuse(in, SHOAL_EPROTO, NULL);
         return;
@@ -201,7 +206,7 @@ static void on_batch(void *arg, struct sh_msg_in *in)
         return;
     }
     /* Nobody else would note that the batch was refused, so that it is never committed later. */
-    if (update.kind == SH_METADATA_MOVE && !is_up(superpeer, update.to))
+    if (update.kind == SH_METADATA_MOVE && !is_up(superpeer, update.to, life))
         update.kind = SH_METADATA_REFUSE;
     struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
     sh_metadata_update_put(&w, &update);

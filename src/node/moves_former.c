@@ -1,0 +1,186 @@
+/* What a peer that was started again finds out of its former life, whose memory is gone.
+ *
+ *   own chunks of before       were here, and are gone; or had moved, and are where they moved to.
+ *                              Once the peer has joined, the superpeer tells which ranges are
+ *                              elsewhere (TREE); requests on them are told to wait until then
+ *   others' that were here     are this node's by what the superpeers know, and gone. When somebody
+ *                              asks for one, this node asks whose it is (TREE), and serves its range,
+ *                              without chunks, if it is its own
+ *
+ * One question at a time, beside all else. */
+#include "base/assert.h"
+#include "base/log.h"
+#include "cluster/proto.h"
+#include "node/moves_int.h"
+
+#define AGAIN_NS UINT64_C(100000000)
+
+static shoal_nid self_of(const struct sh_moves *moves)
+{
+    return sh_msg_nid(moves->config.msg);
+}
+
+void sh_moves_joined(struct sh_moves *moves)
+{
+    struct sh_former *former = &moves->former;
+    uint64_t base = sh_store_ids_base(moves->config.store);
+    if (!base || former->base)
+        return;
+    former->base = base;
+    former->next = 1;
+    sh_holdings_set(moves->holdings, shoal_cid_make(self_of(moves), 1),
+                    shoal_cid_make(self_of(moves), base), SH_HOLDING_NOTHING, SHOAL_NID_NONE);
+    sh_holdings_strays_keep(moves->holdings);
+}
+
+bool sh_moves_is_finding_out(const struct sh_moves *moves)
+{
+    return moves->former.next;
+}
+
+/* --- Own chunks ------------------------------------------------------------------------------ */
+
+static void own_take(struct sh_moves *moves, const struct sh_range *range)
+{
+    struct sh_former *former = &moves->former;
+    shoal_nid self = self_of(moves), owner = {(uint16_t)range->value};
+    shoal_cid end = shoal_cid_make(self, former->base);
+    if (range->last.v < end.v)
+        end = range->last;
+    if (owner.v == self.v)
+        sh_holdings_set(moves->holdings, former->asked, end, SH_HOLDING_PLAIN, SHOAL_NID_NONE);
+    else
+        sh_holdings_set(moves->holdings, former->asked, end, SH_HOLDING_AWAY, owner);
+    former->next = shoal_cid_local(end) + 1;
+    former->asked.v = end.v + 1;
+    if (former->next <= former->base)
+        return;
+    former->next = 0;
+    SH_INFO("node", "knows which of its former life's chunks are elsewhere");
+}
+
+/* --- Others' --------------------------------------------------------------------------------- */
+
+/* How far a range may be served that begins with a chunk which is not here: to the next one that is,
+ * or is staged. False: the chunk is. */
+static bool range_cut(const struct sh_moves *moves, shoal_cid cid, shoal_cid *last_inout)
+{
+    shoal_cid until;
+    shoal_nid nid;
+    if (sh_holdings_find(moves->holdings, cid, &until, &nid) != SH_HOLDING_PLAIN)
+        return false;
+    if (until.v < last_inout->v)
+        *last_inout = until;
+    for (const struct sh_staged *staged = moves->staged; staged; staged = staged->next) {
+        for (size_t i = 0; i < staged->count; i++) {
+            const struct sh_metadata_run *run = &staged->runs[i];
+            if (run->first.v <= cid.v && cid.v <= run->last.v)
+                return false;
+            if (run->first.v > cid.v && run->first.v <= last_inout->v)
+                last_inout->v = run->first.v - 1;
+        }
+    }
+    return true;
+}
+
+/* If batches came or went since it was asked, the answer may be of before. Who asked for the chunk asks
+ * again, in any case. */
+static void stray_take(struct sh_moves *moves, const struct sh_range *range)
+{
+    struct sh_former *former = &moves->former;
+    shoal_cid cid = former->asked, last = range->last;
+    if (range->value != self_of(moves).v || former->changes != moves->changes ||
+        !range_cut(moves, cid, &last))
+        return;
+    sh_holdings_set(moves->holdings, cid, last, SH_HOLDING_HELD, SHOAL_NID_NONE);
+    SH_INFO("node", "serves a range that its former life had, and of which nothing is left",
+            SH_U64("first", cid.v), SH_U64("last", last.v));
+}
+
+/* --- Questions ------------------------------------------------------------------------------- */
+
+static bool is_own(const struct sh_moves *moves)
+{
+    return shoal_cid_creator(moves->former.asked).v == self_of(moves).v;
+}
+
+/* Takes the next range of an answer. False: it is not the one that was asked for. */
+static bool range_take(struct sh_moves *moves, struct sh_reader *r)
+{
+    shoal_cid asked = moves->former.asked;
+    struct sh_range range = {.first.v = sh_get64(r), .last.v = sh_get64(r), .value = sh_get16(r)};
+    if (!sh_reader_ok(r) || range.first.v > asked.v || range.last.v < asked.v ||
+        shoal_cid_creator(range.last).v != shoal_cid_creator(asked).v ||
+        !sh_holdings_has_room(moves->holdings, 1))
+        return false;
+    if (is_own(moves))
+        own_take(moves, &range);
+    else
+        stray_take(moves, &range);
+    return true;
+}
+
+static void told(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    struct sh_moves *moves = request->arg;
+    struct sh_former *former = &moves->former;
+    shoal_nid other = {err ? 0 : sh_get16(payload)};
+    (void)sh_get8(payload); /* the last range tells whether there is more */
+    former->is_asking = false;
+    if (!is_own(moves))
+        sh_holdings_stray_done(moves->holdings, former->asked);
+    if (other.v)
+        sh_directory_superpeer_set(moves->config.directory, shoal_cid_creator(former->asked),
+                                   other);
+    bool is_well = !err && !other.v && range_take(moves, payload);
+    former->due_ns = is_well ? 0 : sh_now(&moves->config.clock) + AGAIN_NS;
+    while (is_well && is_own(moves) && former->next && sh_reader_left(payload))
+        is_well = range_take(moves, payload);
+}
+
+static void ask(struct sh_moves *moves, shoal_cid cid)
+{
+    struct sh_former *former = &moves->former;
+    struct sh_out out;
+    shoal_nid superpeer = sh_directory_superpeer(moves->config.directory, shoal_cid_creator(cid));
+    former->asked = cid;
+    former->changes = moves->changes;
+    former->request = (struct sh_request){.done = told, .arg = moves};
+    former->due_ns = sh_now(&moves->config.clock) + AGAIN_NS;
+    if (sh_msg_request(moves->config.msg, superpeer, SH_CLUSTER_TREE, SH_TREE_BYTES,
+                       &former->request, &out))
+        return;
+    former->is_asking = true;
+    sh_put64(&out.w, cid.v);
+    sh_msg_end(moves->config.msg, &out);
+}
+
+/* What is to be asked for next; 0: nothing. */
+static shoal_cid wanted(const struct sh_moves *moves)
+{
+    const struct sh_former *former = &moves->former;
+    if (former->is_asking)
+        return (shoal_cid){0};
+    return former->next ? shoal_cid_make(self_of(moves), former->next)
+                        : sh_holdings_stray(moves->holdings);
+}
+
+unsigned sh_moves_former_step(struct sh_moves *moves, uint64_t now_ns)
+{
+    shoal_cid cid = wanted(moves);
+    if (!cid.v || now_ns < moves->former.due_ns)
+        return 0;
+    ask(moves, cid);
+    return 1;
+}
+
+uint64_t sh_moves_former_due_ns(const struct sh_moves *moves)
+{
+    return wanted(moves).v ? moves->former.due_ns : SH_NEVER;
+}
+
+void sh_moves_former_end(struct sh_moves *moves)
+{
+    if (moves->former.is_asking)
+        (void)sh_msg_cancel(moves->config.msg, &moves->former.request);
+}
