@@ -228,7 +228,7 @@ void cw_unlocked(struct cw_slot *slot)
  */
 
 /* A node says of all chunks that it created that it has them, unless it gave them away; also of those of
- * its former lives, which are gone. */
+ * its former lives, and of others' that those had, which are gone. */
 static bool serves(const struct cw_host *host, shoal_cid cid)
 {
     sh_lid lid;
@@ -238,8 +238,9 @@ static bool serves(const struct cw_host *host, shoal_cid cid)
     shoal_nid self = sh_msg_nid(host->msg);
     if (sh_holdings_look(sh_chunks_holdings(host->chunks), self, cid, false, &lid))
         return false;
-    bool is_former = shoal_cid_creator(cid).v == self.v && shoal_cid_local(cid) <= host->ids_base;
-    return !is_former || !sh_store_size(host->store, lid, &size);
+    bool may_be_former =
+        shoal_cid_creator(cid).v != self.v || shoal_cid_local(cid) <= host->ids_base;
+    return !may_be_former || !sh_store_size(host->store, lid, &size);
 }
 
 unsigned cw_servers_of(struct cw_world *world, shoal_cid cid)
