@@ -88,6 +88,32 @@ class Identity(Rig):
         self.shoal(superpeer, "chunk", "remove", cid)
         self.assertNotEqual(self.create(superpeer, peer), cid)
 
+    def test_a_peer_that_has_migrated_is_the_same_node(self):
+        superpeer = self.start()
+        other, peer = self.peer("other", superpeer), self.on("data", superpeer)
+        nid = peer.nid
+        moved, gone = self.create(superpeer, peer), self.create(superpeer, peer)
+        guest = self.create(superpeer, other)
+        at = {"moved": moved, "gone": gone, "guest": guest}
+        self.shoal(superpeer, "migrate", nid, "--to", other.nid, "--first", moved, "--last", moved)
+        self.shoal(superpeer, "migrate", other.nid, "--to", nid, "--first", guest, "--last", guest)
+        peer.kill()
+        peer = self.on("data", superpeer)
+        self.assertEqual(peer.nid, nid)
+        self.assertIn("here", self.shoal(superpeer, "chunk", "get", moved).text)
+        for name in ("gone", "guest"):
+            self.refused("shoal", "chunk", "get", at[name], "--connect", superpeer.address,
+                         says="chunk does not exist")
+        # It gives and takes chunks as ever, its own of before, too.
+        new = self.create(superpeer, peer)
+        self.shoal(superpeer, "migrate", nid, "--to", other.nid)
+        self.assertIn("here", self.shoal(superpeer, "chunk", "get", new).text)
+        self.shoal(superpeer, "migrate", other.nid, "--to", nid)
+        other.kill()
+        self.seen(superpeer, other.nid, "failed")
+        for cid in (moved, new):
+            self.assertIn("here", self.shoal(superpeer, "chunk", "get", cid).text)
+
     def test_a_clone_is_refused(self):
         superpeer = self.start()
         peer = self.on("data", superpeer)
