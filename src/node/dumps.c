@@ -1,4 +1,5 @@
 #include "node/dumps.h"
+#include "node/holdings.h"
 #include "node/job.h"
 
 #include <stdio.h>
@@ -222,6 +223,16 @@ static void forget(struct sh_dumps *dumps)
     dumps->job = (struct sh_job){0};
 }
 
+/* What is about to move is not loaded over either. */
+static bool is_elsewhere(void *arg, shoal_cid cid)
+{
+    struct sh_dumps *dumps = arg;
+    shoal_cid last;
+    shoal_nid nid;
+    return sh_holdings_find(sh_chunks_holdings(dumps->config.chunks), cid, &last, &nid) !=
+           SH_HOLDING_PLAIN;
+}
+
 /* Refuses a dump or load that can't be; *config_out is what it needs otherwise. */
 static bool files_ready(struct sh_dumps *dumps, struct sh_msg_in *in,
                         struct sh_dump_config *config_out)
@@ -239,6 +250,8 @@ static bool files_ready(struct sh_dumps *dumps, struct sh_msg_in *in,
     config_out->store = dumps->config.store;
     config_out->disk = dumps->config.disk;
     config_out->own = self;
+    config_out->is_elsewhere = is_elsewhere;
+    config_out->arg = dumps;
     return true;
 }
 

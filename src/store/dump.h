@@ -77,6 +77,10 @@ struct sh_dump_config {
     /* A load that is given `own`: the chunks may have been created by another node, by one alone,
      * and `own` takes its place in their IDs. IDs that chunks hold in their bytes stay. */
     bool rename;
+    /* A load: whether a chunk, by the ID that it would have, is elsewhere, so that it can't be loaded
+     * (EEXIST). NULL: none is. The thread that steps; arg is kept until the end. */
+    bool (*is_elsewhere)(void *arg, shoal_cid cid);
+    void *arg;
 };
 
 /* --- Dump ---------------------------------------------------------------------------------- */

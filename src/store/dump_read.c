@@ -38,6 +38,8 @@ struct sh_load {
     enum shoal_err err;
     shoal_nid own;    /* NONE: chunks keep their whole IDs */
     uint32_t creator; /* of all chunks, with own; ANY: that of the first */
+    bool (*is_elsewhere)(void *arg, shoal_cid cid);
+    void *arg;
     uint64_t file_bytes;
     /* What is in memory of the file. */
     uint8_t *window;
@@ -273,6 +275,8 @@ static enum shoal_err chunk_check(struct sh_load *load, uint64_t cid, uint32_t s
         return chunk_fault(load, SHOAL_ETOOBIG, cid, "a chunk is larger than this store takes");
     if (sh_store_size(load->store, store_cid(load, cid), &other) == SHOAL_OK)
         return chunk_fault(load, SHOAL_EEXIST, here(load, cid), "a chunk's ID is in use");
+    if (load->is_elsewhere && load->is_elsewhere(load->arg, (shoal_cid){here(load, cid)}))
+        return chunk_fault(load, SHOAL_EEXIST, here(load, cid), "a chunk is on another node");
     lid_note(load, cid);
     return SHOAL_OK;
 }
@@ -625,6 +629,8 @@ static enum shoal_err load_make(const struct sh_dump_config *config, struct sh_l
     }
     load->store = config->store;
     load->own = config->own;
+    load->is_elsewhere = config->is_elsewhere;
+    load->arg = config->arg;
     load->creator = config->rename ? ANY : config->own.v;
     load->fault.what = "";
     pass_begin(load, SH_LOAD_CHECKING);

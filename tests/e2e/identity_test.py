@@ -95,12 +95,15 @@ class Identity(Rig):
         moved, gone = self.create(superpeer, peer), self.create(superpeer, peer)
         guest = self.create(superpeer, other)
         at = {"moved": moved, "gone": gone, "guest": guest}
+        self.shoal(superpeer, "store", "dump", nid, "before")
         self.shoal(superpeer, "migrate", nid, "--to", other.nid, "--first", moved, "--last", moved)
         self.shoal(superpeer, "migrate", other.nid, "--to", nid, "--first", guest, "--last", guest)
         peer.kill()
         peer = self.on("data", superpeer)
         self.assertEqual(peer.nid, nid)
         self.assertIn("here", self.shoal(superpeer, "chunk", "get", moved).text)
+        self.refused("shoal", "store", "load", nid, "before", "--connect", superpeer.address,
+                     says="a chunk is on another node")
         for name in ("gone", "guest"):
             self.refused("shoal", "chunk", "get", at[name], "--connect", superpeer.address,
                          says="chunk does not exist")
