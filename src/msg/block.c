@@ -2,8 +2,7 @@
  * few are kept too: to get each from the kernel anew, and give it back, costs more than to fill it,
  * and all threads of the process wait for each other meanwhile.
  *
- * A larger block is a mapping of its own. To unmap 64 MiB takes the kernel 10 ms, so that is left to
- * the transport step, which unmaps a piece in each round, the last bytes first. */
+ * A larger block is a mapping of its own, which the transport step unmaps in pieces. */
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -18,15 +17,6 @@ static const uint32_t kept_max[SH_BLOCK_SIZES] = {512, 128, 8};
 
 /* Of larger ones; each is larger than 1 MiB, so there are 24 at most. */
 #define LARGER_BYTES_KEPT (UINT64_C(24) << 20)
-
-/* Unmapped in one go: 300 us. */
-#define UNMAP_BYTES ((size_t)2 << 20)
-
-/* A mapping that is to be unmapped; it lies in its first bytes. */
-struct sh_unmap {
-    struct sh_unmap *next;
-    size_t bytes; /* that are left of it */
-};
 
 static size_t mapping_bytes(size_t room)
 {
@@ -51,34 +41,11 @@ static void block_free(struct sh_block *block)
         munmap(block, mapping_bytes(block->room));
 }
 
-/* Leaves a larger block to sh_blocks_unmap. */
+/* Leaves a larger block to the transport step. */
 static void unmap_later(struct sh_msg *msg, struct sh_block *block)
 {
-    size_t bytes = mapping_bytes(block->room);
-    struct sh_unmap *unmap = (struct sh_unmap *)(void *)block;
-    unmap->bytes = bytes;
-    sh_spin_take(&msg->blocks_lock);
-    unmap->next = atomic_load_explicit(&msg->unmaps, memory_order_relaxed);
-    /* relaxed: the transport step looks without the lock whether there is one, and then takes it */
-    atomic_store_explicit(&msg->unmaps, unmap, memory_order_relaxed);
-    sh_spin_release(&msg->blocks_lock);
+    sh_unmaps_add(&msg->unmaps, block, mapping_bytes(block->room), 0);
     msg->config.wake_transport(msg->config.arg);
-}
-
-unsigned sh_blocks_unmap(struct sh_msg *msg)
-{
-    if (!sh_blocks_have_unmaps(msg))
-        return 0;
-    sh_spin_take(&msg->blocks_lock);
-    struct sh_unmap *unmap = atomic_load_explicit(&msg->unmaps, memory_order_relaxed);
-    size_t some = unmap->bytes < UNMAP_BYTES ? unmap->bytes : UNMAP_BYTES;
-    unmap->bytes -= some;
-    uint8_t *at = (uint8_t *)unmap + unmap->bytes;
-    if (unmap->bytes == 0)
-        atomic_store_explicit(&msg->unmaps, unmap->next, memory_order_relaxed);
-    sh_spin_release(&msg->blocks_lock);
-    munmap(at, some);
-    return 1;
 }
 
 /* The smallest size with that room; SH_BLOCK_SIZES: none. */
@@ -214,6 +181,7 @@ size_t sh_block_release_some(struct sh_block *block, size_t released, size_t pas
     if (block->room <= SH_BLOCK_LARGE_BYTES || passed < first + 2 * SH_RELEASE_BYTES)
         return 0;
     size_t some = (passed - first) / SH_RELEASE_BYTES * SH_RELEASE_BYTES - SH_RELEASE_BYTES;
+    some = some < SH_UNMAP_BYTES ? some : SH_UNMAP_BYTES;
     if (madvise((uint8_t *)block + first, some, MADV_DONTNEED) != 0)
         return 0;
     return some;
@@ -235,6 +203,6 @@ void sh_blocks_free(struct sh_msg *msg)
         msg->larger_free = block->next;
         block_free(block);
     }
-    while (sh_blocks_unmap(msg) > 0)
+    while (sh_unmaps_run(&msg->unmaps) > 0)
         continue;
 }

@@ -105,6 +105,30 @@ static void sizes_and_reuse(void **state)
     pair_close(&pair);
 }
 
+/* The kernel has back what was sent of a large block, in pieces, however much that is. */
+static void released_in_pieces(void **state)
+{
+    (void)state;
+    struct pair pair;
+    struct seen seen;
+    open_with(&pair, &seen, 0);
+    struct sh_msg *msg = pair.ends[0].msg;
+    const size_t room = 30 * SH_UNMAP_BYTES;
+    struct sh_block *block = sh_block_get(msg, room);
+    memset(block->bytes, 1, room);
+    size_t released = 0, calls = 0;
+    for (size_t some; (some = sh_block_release_some(block, released, room)) > 0; calls++) {
+        assert_in_range(some, 1, SH_UNMAP_BYTES);
+        released += some;
+    }
+    assert_int_equal(calls, 30);
+    assert_true(released > room - 4 * SH_RELEASE_BYTES);
+    assert_int_equal(block->bytes[released - 1], 0); /* gone */
+    assert_int_equal(block->bytes[room - 1], 1);
+    sh_block_release(msg, block);
+    pair_close(&pair);
+}
+
 /* 8 MiB for handlers that do not run: no more is read than the bound says; then all arrives. */
 static void bound_stops_the_stream(void **state)
 {
@@ -193,9 +217,8 @@ static void size_follows_the_stream(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes_and_reuse),
-        cmocka_unit_test(bound_stops_the_stream),
-        cmocka_unit_test(bound_is_left_again),
+        cmocka_unit_test(sizes_and_reuse),         cmocka_unit_test(released_in_pieces),
+        cmocka_unit_test(bound_stops_the_stream),  cmocka_unit_test(bound_is_left_again),
         cmocka_unit_test(size_follows_the_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

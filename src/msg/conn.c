@@ -22,7 +22,7 @@ static struct sh_conn *make_locked(struct sh_msg *msg, shoal_nid nid)
     if (!conn)
         return NULL;
     memset(conn, 0, sizeof *conn);
-    sh_outring_init(&conn->out);
+    sh_outring_init(&conn->out, &msg->unmaps);
     conn->slots_first = SH_NO_SLOT;
     conn->nid = nid;
     sh_spin_init(&conn->lock, SH_LOCK_MSG_CONN);

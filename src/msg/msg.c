@@ -34,6 +34,7 @@ enum shoal_err sh_msg_create(const struct sh_msg_config *config, struct sh_msg *
     sh_lease_init(msg);
     sh_lock_init(&msg->table_lock, SH_LOCK_MSG_TABLE);
     sh_spin_init(&msg->blocks_lock, SH_LOCK_MSG_BLOCKS);
+    sh_unmaps_init(&msg->unmaps);
     sh_spin_init(&msg->large_lock, SH_LOCK_MSG_LARGE);
     msg->large_bytes_max = SH_SHARED_BYTES;
     atomic_init(&msg->large_due_ns, SH_NEVER);
@@ -329,7 +330,7 @@ static unsigned transport_run(void *arg)
     sh_part_done(msg, &msg->part_times[SH_MSG_PART_UPKEEP]);
     sh_step_begin_again(msg->part_began); /* work in pieces has a share of its own */
     done += sh_held_run(msg);
-    done += sh_blocks_unmap(msg);
+    done += sh_unmaps_run(&msg->unmaps);
     sh_beats_run(msg, now_ns);
     sh_large_run(msg, now_ns);
     sh_closes_expire(msg, now_ns);
@@ -348,7 +349,7 @@ static unsigned transport_run(void *arg)
 static uint64_t transport_due(void *arg)
 {
     struct sh_msg *msg = arg;
-    if (msg->helds_first || sh_blocks_have_unmaps(msg))
+    if (msg->helds_first || sh_unmaps_are_left(&msg->unmaps))
         return 0;
     uint64_t due = sh_requests_due(msg), streams_due = sh_streams_due(msg);
     due = due < streams_due ? due : streams_due;

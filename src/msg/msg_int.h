@@ -2,7 +2,7 @@
  *
  * Who owns what: streams, wire, timers and hello state belong to the transport step alone. A
  * connection's ring and state are guarded by its lock, the request table by its own, so that any
- * thread may send. Lock order: MSG_TABLE, MSG_CONN, MSG_REQUESTS, MSG_BLOCKS (base/locks.def). */
+ * thread may send. Lock order: MSG_TABLE, MSG_CONN, MSG_REQUESTS, MSG_BLOCKS, MSG_UNMAPS (base/locks.def). */
 #ifndef SH_MSG_MSG_INT_H
 #define SH_MSG_MSG_INT_H
 
@@ -18,6 +18,7 @@
 #include "msg/msg.h"
 #include "msg/outring_int.h"
 #include "msg/rate_int.h"
+#include "msg/unmap_int.h"
 
 enum sh_kind { SH_KIND_MESSAGE, SH_KIND_REQUEST, SH_KIND_ANSWER, SH_KIND_ERROR };
 
@@ -320,9 +321,9 @@ struct sh_msg {
     struct sh_block *blocks_free[SH_BLOCK_SIZES];
     uint32_t blocks_free_count[SH_BLOCK_SIZES];
     struct sh_block *larger_free;
-    uint64_t larger_free_bytes;      /* of those */
-    struct sh_unmap *_Atomic unmaps; /* larger ones that are given back; under the lock */
-    _Atomic uint64_t held_bytes;     /* of blocks that only works hold */
+    uint64_t larger_free_bytes;  /* of those */
+    struct sh_unmaps unmaps;     /* larger ones that are given back, and rings */
+    _Atomic uint64_t held_bytes; /* of blocks that only works hold */
     /* 1: a stream waits for works, so a free one wakes the transport step. Here, because who frees
      * a work writes to this line anyway. */
     _Atomic uint32_t works_wanted;
@@ -434,15 +435,9 @@ void sh_events_forget(struct sh_msg *msg, sh_link link);
 /* block.c */
 extern const uint32_t sh_block_rooms[SH_BLOCK_SIZES];           /* bytes, ascending */
 struct sh_block *sh_block_get(struct sh_msg *msg, size_t room); /* NULL: out of memory */
-/* Unmaps a piece of what larger blocks were given back, if there is any; returns how many. */
-unsigned sh_blocks_unmap(struct sh_msg *msg);
-static inline bool sh_blocks_have_unmaps(const struct sh_msg *msg)
-{
-    /* relaxed: who looks without the lock looks again */
-    return atomic_load_explicit(&msg->unmaps, memory_order_relaxed) != NULL;
-}
 /* Gives the kernel pages of a larger block with bytes that are not needed any more: those before
- * `passed`, of which `released` have gone before. Returns how many more have. */
+ * `passed`, of which `released` have gone before. Returns how many more have: SH_UNMAP_BYTES at most;
+ * the rest with the next call, or with the block. */
 #define SH_RELEASE_BYTES ((size_t)64 * 1024)
 size_t sh_block_release_some(struct sh_block *block, size_t released, size_t passed);
 void sh_block_share(struct sh_block *block);

@@ -55,10 +55,10 @@ static uint8_t *memory_map(uint64_t room)
     return base == MAP_FAILED ? NULL : base;
 }
 
-static void memory_unmap(uint8_t *base, uint64_t room)
+static void memory_unmap(struct sh_outring *ring, uint8_t *base, uint64_t room)
 {
     if (base)
-        munmap(base, 2 * room + SLOTS_BYTES);
+        sh_unmaps_add(ring->unmaps, base, 2 * room + SLOTS_BYTES, room);
 }
 
 static uint64_t power_of_two_above(uint64_t value)
@@ -71,9 +71,9 @@ static uint64_t power_of_two_above(uint64_t value)
 
 /* --- Writers ------------------------------------------------------------------------------- */
 
-void sh_outring_init(struct sh_outring *ring)
+void sh_outring_init(struct sh_outring *ring, struct sh_unmaps *unmaps)
 {
-    *ring = (struct sh_outring){0};
+    *ring = (struct sh_outring){.unmaps = unmaps};
     atomic_init(&ring->reserved, CLOSED);
 }
 
@@ -224,7 +224,7 @@ struct sh_bytes sh_outring_take(struct sh_outring *ring)
 
 static void retired_free(struct sh_outring *ring)
 {
-    memory_unmap(ring->retired, ring->retired_room);
+    memory_unmap(ring, ring->retired, ring->retired_room);
     ring->retired = NULL;
 }
 
@@ -281,7 +281,7 @@ enum shoal_err sh_outring_grow(struct sh_outring *ring, uint64_t bytes, uint64_t
         ring->retired = ring->base;
         ring->retired_room = ring->room;
     } else {
-        memory_unmap(ring->base, ring->room);
+        memory_unmap(ring, ring->base, ring->room);
     }
     ring->base = base;
     ring->room = room;
@@ -311,7 +311,7 @@ void sh_outring_drop(struct sh_outring *ring)
 
 void sh_outring_unmap(struct sh_outring *ring)
 {
-    memory_unmap(ring->base, ring->room);
+    memory_unmap(ring, ring->base, ring->room);
     retired_free(ring);
     ring->base = NULL;
     ring->slots = NULL;

@@ -34,6 +34,7 @@
 #include <stdint.h>
 
 #include "base/bytes.h"
+#include "msg/unmap_int.h"
 #include "shoal/err.h"
 
 #define SH_OUTRING_SLOTS 1024
@@ -57,6 +58,7 @@ struct sh_outring {
     bool draining; /* dropped while some were writing: opened again when they are through */
     uint8_t *retired;
     uint64_t retired_room;
+    struct sh_unmaps *unmaps;
 };
 
 struct sh_outring_place {
@@ -71,8 +73,8 @@ enum sh_outring_result {
     SH_OUTRING_CLOSED, /* or of another generation */
 };
 
-/* A ring is born closed and without memory. */
-void sh_outring_init(struct sh_outring *ring);
+/* A ring is born closed and without memory. What it gives back it adds to unmaps, which it keeps. */
+void sh_outring_init(struct sh_outring *ring, struct sh_unmaps *unmaps);
 
 /* Reserves bytes for one message, if no more than limit are then waiting (or nothing is, when the
  * ring has the room) and the ring is open in that generation. Any thread; never waits. */

@@ -3,6 +3,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -19,6 +22,7 @@
 
 struct owner {
     struct sh_outring ring;
+    struct sh_unmaps unmaps;
     struct sh_spin lock;
     uint32_t generation;
     _Atomic bool is_over;
@@ -26,8 +30,9 @@ struct owner {
 
 static void owner_init(struct owner *owner)
 {
-    sh_outring_init(&owner->ring);
-    sh_spin_init(&owner->lock, SH_LOCK_TEST);
+    sh_unmaps_init(&owner->unmaps);
+    sh_outring_init(&owner->ring, &owner->unmaps);
+    sh_spin_init(&owner->lock, SH_LOCK_MSG_CONN);
     owner->generation = 1;
 }
 
@@ -285,6 +290,42 @@ static void test_grow(void **state)
     assert_false(sh_outring_is_open(&owner.ring));
 }
 
+/* A ring that is dropped costs its owner nothing: its memory is unmapped in pieces, and with each
+ * piece of the first of its two mappings the kernel has the pages back. */
+static void test_unmapped_in_pieces(void **state)
+{
+    (void)state;
+    const uint64_t room = 4 * SH_UNMAP_BYTES;
+    struct owner owner;
+    owner_init(&owner);
+    owner_open(&owner, room);
+    assert_int_equal(owner.ring.room, room);
+    struct sh_outring_place place;
+    assert_int_equal(sh_outring_reserve(&owner.ring, 1, room, room, &place), SH_OUTRING_OK);
+    memset(place.at, 1, room);
+    sh_outring_complete(&owner.ring, place.slot, (uint32_t)room);
+    uint8_t *base = owner.ring.base;
+    void *watch = mremap(base, 0, room, MREMAP_MAYMOVE); /* a third mapping of the file */
+    assert_true(watch != MAP_FAILED);
+    unsigned char pages[4 * SH_UNMAP_BYTES / 4096];
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    sh_outring_drop(&owner.ring);
+    assert_int_equal(owner.ring.room, 0);
+    /* Two mappings of 4 pieces each, and the slots behind. */
+    uint64_t left = 2 * room + SH_OUTRING_SLOTS * sizeof(uint32_t);
+    while (left > 0) {
+        assert_int_equal(sh_unmaps_run(&owner.unmaps), 1);
+        left -= left < SH_UNMAP_BYTES ? left : SH_UNMAP_BYTES;
+        assert_int_equal(mincore(watch, room, pages), 0);
+        size_t there = 0;
+        for (size_t i = 0; i < room / page; i++)
+            there += pages[i] & 1;
+        assert_int_equal(there, (left < room ? left : room) / page);
+    }
+    assert_int_equal(sh_unmaps_run(&owner.unmaps), 0);
+    munmap(watch, room);
+}
+
 /* More than positions can tell apart is refused. Memory that nobody touches costs nothing. */
 static void test_too_much(void **state)
 {
@@ -292,7 +333,7 @@ static void test_too_much(void **state)
     static struct owner owner;
     const uint64_t all = (UINT64_C(1) << SH_OUTRING_POSITION_BITS) - 1, bytes = UINT32_MAX;
     struct sh_outring_place place;
-    sh_outring_init(&owner.ring);
+    owner_init(&owner);
     assert_int_equal(sh_outring_grow(&owner.ring, all + 1, USUAL), SHOAL_ENOMEM);
     assert_int_equal(owner.ring.room, 0);
     assert_int_equal(sh_outring_grow(&owner.ring, all, USUAL), SHOAL_OK);
@@ -317,7 +358,7 @@ int main(void)
         cmocka_unit_test(test_overtaken), cmocka_unit_test(test_full),
         cmocka_unit_test(test_drop),      cmocka_unit_test(test_grow),
         cmocka_unit_test(test_writers),   cmocka_unit_test(test_writers_while_it_grows),
-        cmocka_unit_test(test_too_much),
+        cmocka_unit_test(test_too_much),  cmocka_unit_test(test_unmapped_in_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
