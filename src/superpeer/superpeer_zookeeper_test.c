@@ -25,7 +25,9 @@ static struct {
     size_t size, bytes_max;
     uint64_t number;
     unsigned writes, refused;
-    bool leads, is_busy; /* busy: nothing can be written now */
+    bool leads, is_busy;  /* busy: nothing can be written now */
+    unsigned beaten;      /* writes that somebody else is faster than */
+    enum shoal_err wrote; /* what came of the last one */
     uint64_t led_ns;
 } keeper;
 
@@ -89,6 +91,11 @@ enum shoal_err sh_zookeeper_write(struct sh_zookeeper *zookeeper, struct sh_byte
         keeper.refused++;
         return SHOAL_ETOOBIG;
     }
+    keeper.wrote = keeper.beaten ? SHOAL_EBUSY : SHOAL_OK;
+    if (keeper.beaten) {
+        keeper.beaten--;
+        return SHOAL_OK;
+    }
     keeper.value = realloc(keeper.value, value.size);
     assert_non_null(keeper.value);
     memcpy(keeper.value, value.at, value.size);
@@ -101,7 +108,7 @@ enum shoal_err sh_zookeeper_write(struct sh_zookeeper *zookeeper, struct sh_byte
 enum shoal_err sh_zookeeper_written(const struct sh_zookeeper *zookeeper)
 {
     (void)zookeeper;
-    return SHOAL_OK;
+    return keeper.wrote;
 }
 
 void sh_zookeeper_stand(struct sh_zookeeper *zookeeper, uint16_t as)
@@ -168,6 +175,7 @@ static void superpeer_open(void)
                                   .wake_transport = wake_nobody,
                                   .wake_handlers = wake_nobody};
     assert_int_equal(sh_msg_create(&wires, &msg), SHOAL_OK);
+    memset(&keeper, 0, sizeof keeper); /* a case that failed has not closed its own */
     keeper.number = 1;
     keeper.bytes_max = SH_ZOOKEEPER_VALUE_BYTES_MAX;
     struct sh_superpeer_config config = {.msg = msg,
@@ -331,6 +339,85 @@ static void a_former_leaders_verdicts_are_dropped(void **state)
     }
 }
 
+/* What its process has not survived is no leader's opinion: it is carried out whoever leads. */
+static void a_death_stays_sure(void **state)
+{
+    (void)state;
+    superpeer_open();
+    join(800, 20);
+    steps();
+    keeper.leads = keeper.is_busy = true;
+    keeper.led_ns = memwire.now_ns;
+    steps();
+    struct sh_command fail = {
+        .kind = SH_COMMAND_FAIL, .state = 1, .nid = peer_of(800)->nid, .instance = 800};
+    sh_shared_decide(superpeer, &fail);
+    keeper.leads = false;
+    steps();
+    keeper.is_busy = false;
+    steps();
+    assert_int_equal(peer_of(800)->state, SH_NODE_FAILED);
+    superpeer_close();
+}
+
+/* Somebody else was faster: all is carried out on what that one has written, and nothing before. */
+static void the_beaten_try_again(void **state)
+{
+    (void)state;
+    superpeer_open();
+    keeper.beaten = 3;
+    join(900, 20);
+    unsigned writes = keeper.writes;
+    struct sh_step step = sh_superpeer_step(superpeer);
+    for (unsigned i = 0; keeper.beaten && i < 100; i++) {
+        assert_null(peer_of(900));
+        (void)step.run(step.arg);
+    }
+    steps();
+    assert_non_null(peer_of(900));
+    assert_true(keeper.writes > writes);
+    superpeer_close();
+}
+
+/* The request was refused meanwhile, so whoever asked may have tried elsewhere. */
+static void nobody_waits_for_it_any_more(void **state)
+{
+    (void)state;
+    superpeer_open();
+    struct sh_command command = {
+        .kind = SH_COMMAND_JOIN, .number = 5, .instance = 950, .address = sh_bytes_text("peer:1")};
+    sh_shared_decide(superpeer, &command);
+    steps();
+    assert_null(peer_of(950));
+    superpeer_close();
+}
+
+/* A value that can't be read may tell of failures: a leader that has not taken it grants no leases. */
+static void an_unread_value_is_not_led_with(void **state)
+{
+    (void)state;
+    superpeer_open();
+    struct sh_consensus *consensus = superpeer->shared->consensus;
+    keeper.leads = true;
+    keeper.led_ns = memwire.now_ns;
+    steps();
+    assert_true(consensus->ops->led_ns(consensus, memwire.now_ns) == keeper.led_ns);
+    assert_true(consensus->ops->is_current(consensus, memwire.now_ns));
+    uint64_t led_ns = keeper.led_ns;
+    uint8_t first = keeper.value[0];
+    keeper.value[0] ^= 0xFF;
+    keeper.number++;
+    keeper.led_ns += S;
+    steps();
+    assert_true(consensus->ops->led_ns(consensus, memwire.now_ns) == led_ns);
+    assert_false(consensus->ops->is_current(consensus, memwire.now_ns));
+    keeper.value[0] = first;
+    steps();
+    assert_true(consensus->ops->led_ns(consensus, memwire.now_ns) == keeper.led_ns);
+    assert_true(consensus->ops->is_current(consensus, memwire.now_ns));
+    superpeer_close();
+}
+
 int main(void)
 {
     const char *bad;
@@ -342,6 +429,10 @@ int main(void)
         cmocka_unit_test(too_big_by_itself),
         cmocka_unit_test(failures_are_the_leaders),
         cmocka_unit_test(a_former_leaders_verdicts_are_dropped),
+        cmocka_unit_test(a_death_stays_sure),
+        cmocka_unit_test(the_beaten_try_again),
+        cmocka_unit_test(nobody_waits_for_it_any_more),
+        cmocka_unit_test(an_unread_value_is_not_led_with),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
