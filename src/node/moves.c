@@ -197,13 +197,18 @@ static bool is_passing(enum shoal_err err)
            err == SHOAL_EUNREACHABLE || err == SHOAL_ENOMEM || err == SHOAL_ESTOPPED;
 }
 
-/* A batch did not come about, for a reason that another attempt may not meet. Those that were begun
- * before the trouble was known fail for the same, and count once. */
+/* Batches that were begun before a trouble was known fail for the same, and count once. */
+static bool is_known_trouble(const struct sh_move_batch *batch)
+{
+    return batch->sequence <= batch->moves->trouble_sequence;
+}
+
+/* A batch did not come about, for a reason that another attempt may not meet. */
 static void trouble(struct sh_moves *moves, const struct sh_move_batch *batch, enum shoal_err err)
 {
     moves->turn_left = 0; /* the next one may take it */
     restart(moves);
-    if (moves->work == SH_MOVE_END || batch->sequence <= moves->trouble_sequence)
+    if (moves->work == SH_MOVE_END || is_known_trouble(batch))
         return;
     moves->trouble_sequence = moves->sequence;
     uint64_t pause_ns = SH_MOVES_AGAIN_NS * ++moves->troubles;
@@ -288,7 +293,8 @@ static void refused(struct sh_move_batch *batch, enum shoal_err err)
     if (err == SHOAL_ECANCELED && !moves->is_canceled)
         err = batch->said ? batch->said : SHOAL_EBUSY;
     /* No other target helps: what has moved is cut into too many ranges. */
-    if (err == SHOAL_ELIMIT && batch->said == SHOAL_ELIMIT && ++moves->limits == LIMITS_MAX)
+    bool is_limit = err == SHOAL_ELIMIT && batch->said == SHOAL_ELIMIT && !is_known_trouble(batch);
+    if (is_limit && ++moves->limits == LIMITS_MAX)
         job_end(moves, err);
     else
         trouble(moves, batch, err);
