@@ -3,7 +3,8 @@
  *
  * A job moves what this node has of a range of chunk IDs, in batches of up to SH_MOVES_CHUNKS_MAX
  * chunks and SH_MOVES_BYTES_MAX bytes (or one chunk where that is larger). One job at a time; who
- * asked for it polls. Only the batch at hand stands still:
+ * asked for it polls. Four batches at most are under way, begun, sent and asked for in the order of
+ * their numbers, and only they stand still. Each:
  *
  *   gather -> freeze writes -> STAGE to the target -> freeze reads -> COMMIT to the superpeer
  *      ^                         | refused                              | refused
@@ -106,7 +107,7 @@ struct sh_move_job {
     uint64_t batches;
     uint64_t locked;        /* chunks that were left in the last pass because of their locks */
     uint64_t freeze_ns;     /* the longest time that a batch stood still */
-    shoal_nid target;       /* of the batch at hand, or the last one */
+    shoal_nid target;       /* of the batch that was begun last */
     enum sh_move_stays why; /* if it is over with EBUSY */
     shoal_cid stays;        /* the first of the chunks that stay */
 };

@@ -76,8 +76,8 @@ shoal_nid sh_registry_gone(const struct sh_registry *registry, uint64_t now_ns, 
 /* Declares a peer failed if it is up. */
 void sh_registry_fail(struct sh_registry *registry, shoal_nid nid, const char *reason);
 
-/* A node took part in a migration, or what it created did: its ID is not given out again when it
- * has left, since the ring knows it. No peer's ID: of no effect, and is_moved is true. */
+/* A node took part in a migration, or what it created did: its ID is given to no other node
+ * when it has left, since the ring knows it. No peer's ID: of no effect, and is_moved is true. */
 void sh_registry_moved_set(struct sh_registry *registry, shoal_nid nid);
 bool sh_registry_is_moved(const struct sh_registry *registry, shoal_nid nid);
 
