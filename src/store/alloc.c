@@ -160,7 +160,7 @@ static bool shortage_trim(struct sh_alloc *alloc, uint64_t pages)
     if (alloc->held_pages == 0)
         return false;
     sh_lock_release(&alloc->lock);
-    sh_spin_sleep(); /* a trim of at most 4 MiB: 200 us */
+    sh_spin_sleep(); /* a trim of at most 2 MiB: 200 us */
     sh_lock_take(&alloc->lock);
     return true;
 }

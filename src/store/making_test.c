@@ -123,12 +123,42 @@ static void test_full(void **state)
     sh_store_destroy(store);
 }
 
+/* Where one fails, or finds no IDs, each step gives up a piece at most of what free slots hold. */
+static void test_trims_in_pieces(void **state)
+{
+    (void)state;
+    struct sh_store *store = store_make(UINT64_C(64) << 20);
+    shoal_cid *cids = calloc(COUNT, sizeof *cids);
+    struct sh_store_making *making;
+    struct sh_store_status status;
+    assert_int_equal(sh_store_new_many(store, 300, COUNT, cids), SHOAL_OK);
+    for (unsigned i = 0; i < COUNT; i++)
+        assert_int_equal(sh_store_remove(store, cids[i]), SHOAL_OK);
+    sh_store_status_get(store, &status);
+    const uint64_t held = status.used_bytes;
+    assert_true(status.free_bytes > UINT64_C(24) << 20);
+    struct sh_store_wish wish = {.size = 16, .count = COUNT};
+    assert_int_equal(sh_store_making_begin(store, &wish, cids, &making), SHOAL_OK);
+    sh_store_making_fail(making, SHOAL_ENOTOWNER);
+    uint64_t used = held;
+    for (bool is_over = false; !is_over; used = status.used_bytes) {
+        is_over = sh_store_making_step(making, PIECE);
+        sh_store_status_get(store, &status);
+        assert_true(used - status.used_bytes <= UINT64_C(2) << 20);
+    }
+    assert_true(held - used > UINT64_C(24) << 20);
+    assert_int_equal(sh_store_making_end(making), SHOAL_ENOTOWNER);
+    free(cids);
+    sh_store_destroy(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_are_made),
         cmocka_unit_test(test_none_is_left),
         cmocka_unit_test(test_full),
+        cmocka_unit_test(test_trims_in_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -152,15 +152,13 @@ static void undo(struct sh_store *store, const struct sh_store_wish *wish, size_
 static enum shoal_err ids_take(struct sh_store *store, const struct sh_store_wish *wish,
                                shoal_cid *lids_out)
 {
-    for (unsigned round = 0; round < 2; round++) {
-        enum shoal_err err = wish->consecutive
-                                 ? sh_idpool_take_run(store->pool, wish->count, lids_out)
-                                 : sh_idpool_take(store->pool, wish->count, lids_out);
-        if (!err || err == SHOAL_EBUSY)
-            return err;
-        /* The table can grow into what free slots hold. */
-        sh_alloc_trim(store->alloc);
-    }
+    return wish->consecutive ? sh_idpool_take_run(store->pool, wish->count, lids_out)
+                             : sh_idpool_take(store->pool, wish->count, lids_out);
+}
+
+/* There are no IDs, nor anything left to give up for them. */
+static enum shoal_err ids_short(struct sh_store *store, const struct sh_store_wish *wish)
+{
     uint64_t needed;
     if (__builtin_mul_overflow((uint64_t)wish->count, UINT64_C(2), &needed))
         needed = UINT64_MAX;
@@ -253,8 +251,12 @@ static enum shoal_err make(struct sh_store *store, const struct sh_store_wish *w
         if (hopeless(store, wish, payload))
             return sh_store_short(store, payload);
         err = ids_take(store, wish, cids_out);
+        if (err == SHOAL_EFULL) { /* the table can grow into what free slots hold */
+            sh_alloc_trim(store->alloc);
+            err = ids_take(store, wish, cids_out);
+        }
         if (err)
-            return err;
+            return err == SHOAL_EFULL ? ids_short(store, wish) : err;
         made = fill_or_undo(store, wish, cids_out, &err);
     }
     if (err) {
@@ -336,6 +338,7 @@ struct sh_store_making {
     size_t made;        /* chunks, of these */
     struct longs longs; /* of those that are next */
     size_t undone;      /* of the chunks, once err is set */
+    uint64_t trim_left; /* pages of free slots that may go to the kernel */
     size_t ended;       /* IDs that are let go of, once nothing is left to make or undo */
     enum shoal_err err;
     bool is_retried;
@@ -360,6 +363,7 @@ enum shoal_err sh_store_making_begin(struct sh_store *store, const struct sh_sto
     making->wish = *wish;
     making->lids = cids;
     making->payload = payload;
+    making->trim_left = UINT64_MAX;
     making->limit = sh_idtable_limit(&store->table);
     /* The first ones speak for the rest: to look at all would take its time. */
     struct sh_store_wish first = *wish;
@@ -369,15 +373,20 @@ enum shoal_err sh_store_making_begin(struct sh_store *store, const struct sh_sto
     return SHOAL_OK;
 }
 
-/* Takes the next IDs; all at once where they must follow each other. */
+/* Takes the next IDs; all at once where they must follow each other. Where there are none, a piece of
+ * what free slots hold goes to the kernel, as the table can grow into that. */
 static void part_begin(struct sh_store_making *making)
 {
     struct sh_store_wish part = making->wish;
     size_t left = making->wish.count - making->taken;
     part.count = part.consecutive || left < PART_IDS ? left : PART_IDS;
-    making->err = ids_take(making->store, &part, making->lids + making->taken);
-    if (!making->err)
+    enum shoal_err err = ids_take(making->store, &part, making->lids + making->taken);
+    if (!err)
         making->taken += part.count;
+    else if (err != SHOAL_EFULL)
+        making->err = err;
+    else if (!sh_alloc_trim_piece(making->store->alloc, &making->trim_left))
+        making->err = ids_short(making->store, &part);
 }
 
 /* Lets go of the next IDs: they are the pool's again if they came free, or were never used. */
@@ -397,20 +406,21 @@ static void part_end(struct sh_store_making *making)
     making->ended += count;
 }
 
-/* Nothing is left of what failed. Free IDs at the table's end may have held memory: then it is
- * tried once more. */
+/* Nothing is left of what failed: gives up a piece of what it held. Free IDs at the table's end may
+ * have held memory: then it is tried once more. */
 static void failed_end(struct sh_store_making *making)
 {
     struct sh_store *store = making->store;
-    sh_alloc_trim(store->alloc);
-    while (making->err == SHOAL_EFULL && !making->is_retried && sh_idpool_trim(store->pool))
-        continue;
+    if (sh_alloc_trim_piece(store->alloc, &making->trim_left) ||
+        (making->err == SHOAL_EFULL && !making->is_retried && sh_idpool_trim(store->pool)))
+        return;
     if (making->is_retried || sh_idtable_limit(&store->table) >= making->limit) {
         making->is_over = true;
         return;
     }
     making->taken = making->retained = making->made = making->undone = making->ended = 0;
     making->err = SHOAL_OK;
+    making->trim_left = UINT64_MAX;
     making->is_retried = true;
 }
 

@@ -333,8 +333,8 @@ bool sh_slots_ready(struct sh_alloc *alloc)
 
 /* --- Trimming ------------------------------------------------------------------------------ */
 
-/* Slots that go to the kernel in one go: 200 us. */
-#define PIECE_SLOTS (uint32_t)((UINT64_C(4) << 20) >> SH_SLOT_BITS)
+/* Slots that go to the kernel in one go, a huge page's: 200 us in small pages. */
+#define PIECE_SLOTS SH_HUGE_SLOTS
 
 /* The first of some slots that touched pages, of a free run, which are nobody's from now on; 0:
  * none. They are the run's last, as takers begin with its first. */
