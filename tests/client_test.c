@@ -160,6 +160,34 @@ static void check_many(shoal *store)
     assert_int_equal(shoal_multi_remove(store, ops, MANY), SHOAL_OK);
 }
 
+/* One request whose IDs are in many runs, so that its answer is written in pieces. */
+static void check_many_runs(shoal *store)
+{
+    enum { COUNT = 90000, FEWER = 80000 };
+    static shoal_cid cids[COUNT], more[FEWER];
+    static struct shoal_op ops[COUNT];
+    uint64_t before = chunks_of(store);
+    assert_int_equal(shoal_create_many(store, SHOAL_NID_NONE, 1, COUNT, cids), SHOAL_OK);
+    for (uint32_t i = 0; i < COUNT / 2; i++)
+        ops[i] = (struct shoal_op){.cid = cids[2 * i]};
+    assert_int_equal(shoal_multi_remove(store, ops, COUNT / 2), SHOAL_OK);
+    assert_int_equal(shoal_create_many(store, shoal_cid_creator(cids[0]), 2, FEWER, more),
+                     SHOAL_OK);
+    assert_int_equal(chunks_of(store), before + COUNT / 2 + FEWER);
+    uint32_t again = 0;
+    for (uint32_t i = 0; i < FEWER; i++) {
+        assert_true(i == 0 || more[i].v > more[i - 1].v);
+        again += more[i].v < cids[COUNT - 1].v;
+        ops[i] = (struct shoal_op){.cid = more[i]};
+    }
+    assert_true(again > COUNT / 4);
+    assert_int_equal(shoal_multi_remove(store, ops, FEWER), SHOAL_OK);
+    for (uint32_t i = 0; i < COUNT / 2; i++)
+        ops[i] = (struct shoal_op){.cid = cids[2 * i + 1]};
+    assert_int_equal(shoal_multi_remove(store, ops, COUNT / 2), SHOAL_OK);
+    assert_int_equal(chunks_of(store), before);
+}
+
 /* A chain of calls that each begin the next in their completion. */
 struct chain {
     struct shoal_call call;
@@ -254,6 +282,7 @@ static void check_all(shoal *store)
     check_one(store);
     check_large(store);
     check_many(store);
+    check_many_runs(store);
     check_async(store);
     check_threads(store);
     assert_int_equal(chunks_of(store), 0);

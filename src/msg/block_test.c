@@ -1,4 +1,5 @@
 /* Receive blocks: three sizes, reuse, and the bound on what waits for handler steps. */
+#include "msg/bulk.h"
 #include "msg/stream_test.h"
 
 #define TYPE_POOLED SH_MSG_TYPE(9, 1)
@@ -126,6 +127,13 @@ static void released_in_pieces(void **state)
     assert_int_equal(block->bytes[released - 1], 0); /* gone */
     assert_int_equal(block->bytes[room - 1], 1);
     sh_block_release(msg, block);
+    for (size_t bytes = 1; bytes <= room; bytes *= 3) {
+        uint8_t *scratch = sh_scratch_take(msg, bytes);
+        assert_int_equal((uintptr_t)scratch % 8, 0);
+        memset(scratch, 1, bytes);
+        sh_scratch_give(msg, scratch);
+    }
+    sh_scratch_give(msg, NULL);
     pair_close(&pair);
 }
 

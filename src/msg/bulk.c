@@ -1,5 +1,6 @@
 #include "msg/bulk.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 
 #include "msg/msg_int.h"
@@ -74,4 +75,17 @@ void sh_bulk_reply(struct sh_bulk *bulk, struct sh_reply_to to, sh_msg_type type
         sh_msg_end(msg, &out);
     }
     sh_bulk_drop(bulk);
+}
+
+void *sh_scratch_take(struct sh_msg *msg, size_t bytes)
+{
+    SH_ASSERT(bytes > 0 && bytes <= INT32_MAX);
+    struct sh_block *block = sh_block_get(msg, bytes);
+    return block ? block->bytes : NULL;
+}
+
+void sh_scratch_give(struct sh_msg *msg, void *scratch)
+{
+    if (scratch)
+        sh_block_release(msg, (void *)((uint8_t *)scratch - offsetof(struct sh_block, bytes)));
 }

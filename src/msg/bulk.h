@@ -23,4 +23,11 @@ void sh_bulk_reply(struct sh_bulk *bulk, struct sh_reply_to to, sh_msg_type type
 /* Gives it back unsent; NULL is allowed. Any thread. */
 void sh_bulk_drop(struct sh_bulk *bulk);
 
+/* Memory for what such a handler keeps from call to call, 8-aligned, 1 byte to 2 GiB. Of more than
+ * 1 MiB it goes back to the kernel in pieces, so that giving it costs no step its time. NULL: out of
+ * memory. Any thread. */
+void *sh_scratch_take(struct sh_msg *msg, size_t bytes);
+/* NULL is allowed. Any thread. */
+void sh_scratch_give(struct sh_msg *msg, void *scratch);
+
 #endif

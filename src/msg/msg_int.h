@@ -64,7 +64,7 @@ struct sh_block {
     _Atomic uint32_t refs;
     uint32_t room;
     bool is_held; /* the stream has moved on: counts towards receive_bytes_max */
-    uint8_t bytes[];
+    _Alignas(8) uint8_t bytes[];
 };
 
 enum sh_conn_state {

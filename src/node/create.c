@@ -10,6 +10,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "base/steptime.h"
+#include "msg/bulk.h"
 #include "node/chunks_int.h"
 
 /* So many are made at once. */
@@ -19,14 +20,8 @@
 #define SOME 256
 #define ROUND_MOST 8192
 /* IDs that are looked at for the answer in a piece. */
-#define ANSWER_MOST 65536
-#define RUNS_LEAST 64
-
-/* A run of consecutive IDs of the answer. */
-struct id_run {
-    uint64_t first;
-    uint32_t count;
-};
+#define ANSWER_MOST 32768
+#define RUN_BYTES 12
 
 struct create_job {
     struct sh_store_wish wish;
@@ -35,34 +30,48 @@ struct create_job {
     unsigned entered;
     sh_lid *lids;
     struct sh_store_making *making; /* NULL: it has not begun */
-    /* Once all are made: the answer, of the IDs that were looked at. */
+    /* Once all are made: the IDs are looked at twice, to count the answer's runs of consecutive
+     * ones, and to write them. */
     bool is_made;
     size_t looked_at;
-    struct id_run *runs;
-    size_t runs_count, runs_room;
+    size_t runs;
+    size_t run_first;       /* of the run that is being written */
+    struct sh_bulk *answer; /* NULL: runs are being counted */
 };
 
-/* How many runs of consecutive IDs there are. */
-static size_t runs_count(const sh_lid *lids, size_t count)
+static bool begins_run(const sh_lid *lids, size_t i)
+{
+    return i == 0 || lids[i].v != lids[i - 1].v + 1;
+}
+
+/* How many runs of consecutive IDs begin at IDs from `from` to before `end`. */
+static size_t runs_count(const sh_lid *lids, size_t from, size_t end)
 {
     size_t runs = 0;
-    for (size_t i = 0; i < count; i++)
-        runs += i == 0 || lids[i].v != lids[i - 1].v + 1;
+    for (size_t i = from; i < end; i++)
+        runs += begins_run(lids, i);
     return runs;
+}
+
+/* Writes the run of the IDs from `first` to before `end`. */
+static void run_put(struct sh_writer *w, shoal_nid self, const sh_lid *lids, size_t first,
+                    size_t end)
+{
+    sh_put64(w, shoal_cid_make(self, lids[first].v).v);
+    sh_put32(w, (uint32_t)(end - first));
 }
 
 void sh_chunks_create_answer(struct sh_msg *msg, struct sh_reply_to to, sh_msg_type type,
                              shoal_nid self, const sh_lid *lids, size_t count)
 {
     struct sh_out out;
-    if (sh_msg_reply(msg, to, type, runs_count(lids, count) * 12, &out) != SHOAL_OK)
+    if (sh_msg_reply(msg, to, type, runs_count(lids, 0, count) * RUN_BYTES, &out) != SHOAL_OK)
         return;
     for (size_t first = 0; first < count;) {
         size_t end = first + 1;
-        while (end < count && lids[end].v == lids[end - 1].v + 1)
+        while (end < count && !begins_run(lids, end))
             end++;
-        sh_put64(&out.w, shoal_cid_make(self, lids[first].v).v);
-        sh_put32(&out.w, (uint32_t)(end - first));
+        run_put(&out.w, self, lids, first, end);
         first = end;
     }
     sh_msg_end(msg, &out);
@@ -128,9 +137,9 @@ static void create_at_once(struct sh_chunks *chunks, struct sh_msg_in *in,
 static void job_free(struct sh_chunks *chunks, struct create_job *create)
 {
     sh_holdings_leave(&chunks->holdings, create->entered);
-    free(create->runs);
-    free(create->lids);
-    free(create->sizes);
+    sh_bulk_drop(create->answer);
+    sh_scratch_give(chunks->msg, create->lids);
+    sh_scratch_give(chunks->msg, create->sizes);
     free(create);
 }
 
@@ -149,54 +158,41 @@ static enum shoal_err job_begin(struct sh_chunks *chunks, struct create_job *cre
     return sh_store_making_begin(chunks->store, &create->wish, create->lids, &create->making);
 }
 
-/* Adds an ID to the runs. False: out of memory. */
-static bool run_add(struct create_job *create, uint64_t lid)
+/* All runs are counted: makes room for the answer. True: there is none to write it in pieces, but
+ * what was created must be known, so it was given. */
+static bool answer_begin(struct create_job *create, const struct sh_msg_in *in)
 {
-    struct id_run *last = create->runs_count > 0 ? &create->runs[create->runs_count - 1] : NULL;
-    if (last && last->first + last->count == lid) {
-        last->count++;
-        return true;
-    }
-    if (create->runs_count == create->runs_room) {
-        size_t room = create->runs_room ? 2 * create->runs_room : RUNS_LEAST;
-        struct id_run *runs = realloc(create->runs, room * sizeof *runs);
-        if (!runs)
-            return false;
-        create->runs = runs;
-        create->runs_room = room;
-    }
-    create->runs[create->runs_count++] = (struct id_run){.first = lid, .count = 1};
+    create->looked_at = 0;
+    if (sh_bulk_open(in->msg, create->runs * RUN_BYTES, &create->answer) == SHOAL_OK)
+        return false;
+    sh_chunks_create_answer(in->msg, in->reply_to, in->type, sh_msg_nid(in->msg), create->lids,
+                            create->wish.count);
     return true;
-}
-
-static void runs_answer(const struct create_job *create, const struct sh_msg_in *in)
-{
-    struct sh_out out;
-    if (sh_msg_reply(in->msg, in->reply_to, in->type, create->runs_count * 12, &out) != SHOAL_OK)
-        return;
-    for (size_t i = 0; i < create->runs_count; i++) {
-        sh_put64(&out.w, shoal_cid_make(sh_msg_nid(in->msg), create->runs[i].first).v);
-        sh_put32(&out.w, create->runs[i].count);
-    }
-    sh_msg_end(in->msg, &out);
 }
 
 /* Looks at the next IDs for the answer, and gives it after the last. True: it was given. */
 static bool answer_some(struct create_job *create, const struct sh_msg_in *in)
 {
-    size_t count = create->wish.count, left = count - create->looked_at;
-    size_t end = create->looked_at + (left < ANSWER_MOST ? left : ANSWER_MOST);
-    for (; create->looked_at < end; create->looked_at++) {
-        if (run_add(create, create->lids[create->looked_at].v))
-            continue;
-        /* There is no memory to do it in pieces, but what was created must be known. */
-        sh_chunks_create_answer(in->msg, in->reply_to, in->type, sh_msg_nid(in->msg), create->lids,
-                                count);
-        return true;
+    size_t count = create->wish.count, from = create->looked_at, left = count - from;
+    size_t end = from + (left < ANSWER_MOST ? left : ANSWER_MOST);
+    create->looked_at = end;
+    if (!create->answer) {
+        create->runs += runs_count(create->lids, from, end);
+        return end == count && answer_begin(create, in);
     }
-    if (create->looked_at < count)
+    struct sh_writer *w = sh_bulk_writer(create->answer);
+    shoal_nid self = sh_msg_nid(in->msg);
+    for (size_t i = from; i < end; i++) {
+        if (i == 0 || !begins_run(create->lids, i))
+            continue;
+        run_put(w, self, create->lids, create->run_first, i);
+        create->run_first = i;
+    }
+    if (end < count)
         return false;
-    runs_answer(create, in);
+    run_put(w, self, create->lids, create->run_first, count);
+    sh_bulk_reply(create->answer, in->reply_to, in->type);
+    create->answer = NULL;
     return true;
 }
 
@@ -252,11 +248,11 @@ static struct create_job *job_make(struct sh_chunks *chunks, struct sh_msg_in *i
                                    const struct sh_store_wish *wish, bool has_sizes)
 {
     struct create_job *create = calloc(1, sizeof *create);
-    sh_lid *lids = malloc(wish->count * sizeof *lids);
-    uint32_t *sizes = has_sizes ? malloc(wish->count * sizeof *sizes) : NULL;
+    sh_lid *lids = sh_scratch_take(chunks->msg, wish->count * sizeof *lids);
+    uint32_t *sizes = has_sizes ? sh_scratch_take(chunks->msg, wish->count * sizeof *sizes) : NULL;
     if (!create || !lids || (has_sizes && !sizes)) {
-        free(sizes);
-        free(lids);
+        sh_scratch_give(chunks->msg, sizes);
+        sh_scratch_give(chunks->msg, lids);
         free(create);
         create_refuse(chunks, in->msg, in->reply_to, SHOAL_ENOMEM);
         return NULL;
