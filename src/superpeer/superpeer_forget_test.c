@@ -1,0 +1,127 @@
+/* What keeps a node that is gone: what the other superpeer says of its shards, which are all of them. */
+#include "superpeer/superpeer_rig_test.h"
+
+#define FORGET (100 * S)
+
+static struct {
+    uint64_t shards; /* that have spoken */
+    uint32_t names, ranges;
+    unsigned count;
+} refers;
+
+static void on_refers(void *arg, struct sh_msg_in *in)
+{
+    struct sh_out out;
+    unsigned count = sh_get16(&in->payload);
+    (void)arg;
+    refers.count++;
+    assert_int_equal(
+        sh_msg_reply(other, in->reply_to, in->type, SH_REFERS_ANSWER_BYTES + 8 * count, &out),
+        SHOAL_OK);
+    sh_put64(&out.w, refers.shards);
+    for (unsigned i = 0; i < count; i++) {
+        sh_put32(&out.w, refers.names);
+        sh_put32(&out.w, refers.ranges);
+    }
+    sh_msg_end(other, &out);
+}
+
+static int forget_setup(void **state)
+{
+    (void)setup(state);
+    superpeer.forget_ns = FORGET;
+    assert_int_equal(sh_superpeer_forget_open(&superpeer), SHOAL_OK);
+    sh_msg_handler_set(other, SH_CLUSTER_REFERS, SH_MSG_INLINE, on_refers, NULL);
+    memset(&refers, 0, sizeof refers);
+    assert_int_equal(
+        sh_registry_superpeer_set(superpeer.registry, (shoal_nid){THIRD}, SH_NODE_FAILED),
+        SHOAL_OK);
+    lead();
+    return 0;
+}
+
+static int forget_teardown(void **state)
+{
+    sh_superpeer_forget_close(&superpeer);
+    return teardown(state);
+}
+
+/* Looks at who is gone, once in each round. */
+static void look(uint64_t duration_ns)
+{
+    for (uint64_t end_ns = now_ns + duration_ns; now_ns < end_ns;) {
+        now_ns += S;
+        for (unsigned i = 0; i < 4; i++) {
+            (void)sh_superpeer_forget_step(&superpeer, now_ns);
+            carry();
+        }
+    }
+}
+
+static void who_is_gone_for_long_is_forgotten(void **state)
+{
+    (void)state;
+    refers.shards = UINT64_MAX;
+    assert_int_equal(sh_registry_leave(superpeer.registry, peers[0], 10), SHOAL_OK);
+    look(FORGET - 2 * S);
+    assert_int_equal(decided(SH_COMMAND_FORGET, peers[0]), 0);
+    look(FORGET / 4);
+    assert_true(decided(SH_COMMAND_FORGET, peers[0]) > 0);
+    assert_int_equal(agreed.decided[0].instance, 10);
+    assert_int_equal(decided(SH_COMMAND_FORGET, peers[1]), 0); /* it is up */
+}
+
+static void what_refers_to_a_node_keeps_it(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t shards;
+        uint32_t names, ranges;
+    } cases[] = {{UINT64_MAX, 1, 0}, {UINT64_MAX, 0, 1}, {UINT64_MAX - 1, 0, 0}, {0, 0, 0}};
+    assert_int_equal(sh_registry_leave(superpeer.registry, peers[0], 10), SHOAL_OK);
+    look(FORGET);
+    for (unsigned i = 0; i < 4; i++) {
+        refers.shards = cases[i].shards;
+        refers.names = cases[i].names;
+        refers.ranges = cases[i].ranges;
+        unsigned before = refers.count;
+        look(FORGET / 4);
+        assert_true(refers.count > before);
+        assert_int_equal(decided(SH_COMMAND_FORGET, peers[0]), 0);
+    }
+    /* What one round has heard is not the next one's. */
+    refers.shards = UINT64_MAX;
+    refers.names = refers.ranges = 0;
+    look(FORGET / 4);
+    assert_true(decided(SH_COMMAND_FORGET, peers[0]) > 0);
+}
+
+static void only_a_leader_that_knows_forgets(void **state)
+{
+    (void)state;
+    refers.shards = UINT64_MAX;
+    assert_int_equal(sh_registry_leave(superpeer.registry, peers[0], 10), SHOAL_OK);
+    agreed.leads = false;
+    look(2 * FORGET);
+    agreed.leads = agreed.is_out_of_date = true;
+    look(2 * FORGET);
+    assert_int_equal(refers.count, 0);
+    agreed.is_out_of_date = false;
+    look(FORGET);
+    assert_true(decided(SH_COMMAND_FORGET, peers[0]) > 0);
+}
+
+int main(void)
+{
+    const char *bad;
+    size_t bad_size;
+    if (sh_log_levels_set("error", &bad, &bad_size))
+        return 1;
+#define CASE(name) cmocka_unit_test_setup_teardown(name, forget_setup, forget_teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(who_is_gone_for_long_is_forgotten),
+        CASE(what_refers_to_a_node_keeps_it),
+        CASE(only_a_leader_that_knows_forgets),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
