@@ -128,7 +128,7 @@ SHOAL_NODISCARD enum shoal_err sh_store_making_begin(struct sh_store *store,
                                                      struct sh_store_making **making_out);
 /* Does the next piece: makes or undoes about so many chunks, but zeroes no more than
  * SH_STORE_PIECE_BYTES of long ones, or takes or gives back some IDs (2^15; consecutive ones are
- * taken all at once). */
+ * taken all at once), or gives the kernel 2 MiB of what free slots hold. */
 SHOAL_NODISCARD bool sh_store_making_step(struct sh_store_making *making, size_t chunks_most);
 /* Lets it undo what it has made and fail with that (not EFULL), unless it is about to be over. */
 void sh_store_making_fail(struct sh_store_making *making, enum shoal_err err);
