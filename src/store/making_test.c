@@ -49,6 +49,9 @@ static void test_all_are_made(void **state)
         sizes[i] = i % 100;
     struct sh_store_wish wish = {.sizes = sizes, .count = COUNT};
     assert_int_equal(sh_store_making_begin(store, &wish, cids, &making), SHOAL_OK);
+    for (unsigned i = 0; i < 4; i++) /* sizes */
+        assert_false(sh_store_making_step(making, PIECE));
+    assert_int_equal(sh_store_size(store, (shoal_cid){1}, &size), SHOAL_ENOCHUNK);
     assert_false(sh_store_making_step(making, PIECE)); /* IDs */
     assert_false(sh_store_making_step(making, PIECE));
     assert_int_equal(sh_store_size(store, (shoal_cid){1}, &size), SHOAL_OK);
@@ -64,6 +67,14 @@ static void test_all_are_made(void **state)
     assert_int_equal(finish(making), SHOAL_OK);
     for (unsigned i = 1; i < COUNT; i++)
         assert_int_equal(cids[i].v, cids[0].v + i);
+    sizes[COUNT - 1] = (1u << 20) + 1;
+    assert_int_equal(sh_store_making_begin(store, &wish, cids, &making), SHOAL_OK);
+    assert_int_equal(finish(making), SHOAL_ETOOBIG);
+    for (unsigned i = 0; i < COUNT; i++)
+        sizes[i] = 1u << 20;
+    assert_int_equal(sh_store_making_begin(store, &wish, cids, &making), SHOAL_OK);
+    assert_int_equal(finish(making), SHOAL_EFULL);
+    assert_int_equal(chunks_of(store), 2 * COUNT);
     free(sizes);
     free(cids);
     sh_store_destroy(store);

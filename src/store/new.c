@@ -13,6 +13,18 @@ static uint32_t wish_size(const struct sh_store_wish *wish, size_t index)
     return wish->sizes ? wish->sizes[index] : wish->size;
 }
 
+/* Looks at the sizes from `from` to before `end`, and adds them up. */
+static enum shoal_err sizes_check(const struct sh_store *store, const struct sh_store_wish *wish,
+                                  size_t from, size_t end, uint64_t *payload)
+{
+    for (size_t i = from; i < end; i++) {
+        if (wish->sizes[i] > store->chunk_bytes_max)
+            return SHOAL_ETOOBIG;
+        *payload += wish->sizes[i];
+    }
+    return SHOAL_OK;
+}
+
 static enum shoal_err wish_check(struct sh_store *store, const struct sh_store_wish *wish,
                                  uint64_t *payload_out)
 {
@@ -20,12 +32,11 @@ static enum shoal_err wish_check(struct sh_store *store, const struct sh_store_w
     *payload_out = 0;
     if (wish->reserve)
         return SHOAL_OK;
-    for (size_t i = 0; wish->sizes && i < wish->count; i++) {
-        if (wish->sizes[i] > store->chunk_bytes_max)
-            return SHOAL_ETOOBIG;
-        payload += wish->sizes[i];
-    }
-    if (!wish->sizes) {
+    if (wish->sizes) {
+        enum shoal_err err = sizes_check(store, wish, 0, wish->count, &payload);
+        if (err)
+            return err;
+    } else {
         if (wish->count > 0 && wish->size > store->chunk_bytes_max)
             return SHOAL_ETOOBIG;
         if (__builtin_mul_overflow((uint64_t)wish->size, (uint64_t)wish->count, &payload))
@@ -333,6 +344,7 @@ struct sh_store_making {
     uint64_t payload;
     uint64_t limit; /* the table's, at the beginning */
     uint32_t expected;
+    size_t checked;     /* sizes */
     size_t taken;       /* IDs */
     size_t retained;    /* of these: those of chunks that are made or next */
     size_t made;        /* chunks, of these */
@@ -350,8 +362,9 @@ enum shoal_err sh_store_making_begin(struct sh_store *store, const struct sh_sto
 {
     SH_ASSERT(wish->count > 0 && wish->count <= COUNT_MAX && cids);
     SH_ASSERT(!wish->partial && !wish->retain);
-    uint64_t payload;
-    enum shoal_err err = wish_check(store, wish, &payload);
+    const bool is_checked = !wish->sizes || wish->reserve; /* else sizes_check_some does it */
+    uint64_t payload = 0;
+    enum shoal_err err = is_checked ? wish_check(store, wish, &payload) : SHOAL_OK;
     if (!err && hopeless(store, wish, payload))
         err = sh_store_short(store, payload);
     if (err)
@@ -363,6 +376,7 @@ enum shoal_err sh_store_making_begin(struct sh_store *store, const struct sh_sto
     making->wish = *wish;
     making->lids = cids;
     making->payload = payload;
+    making->checked = is_checked ? wish->count : 0;
     making->trim_left = UINT64_MAX;
     making->limit = sh_idtable_limit(&store->table);
     /* The first ones speak for the rest: to look at all would take its time. */
@@ -371,6 +385,19 @@ enum shoal_err sh_store_making_begin(struct sh_store *store, const struct sh_sto
     making->expected = wish_footprint(&first);
     *making_out = making;
     return SHOAL_OK;
+}
+
+/* Looks at the next sizes. Nothing has been taken yet, so it is over where they are refused. */
+static void sizes_check_some(struct sh_store_making *making)
+{
+    const size_t count = making->wish.count, left = count - making->checked;
+    const size_t end = making->checked + (left < PART_IDS ? left : PART_IDS);
+    SH_ASSERT(making->taken == 0);
+    making->err = sizes_check(making->store, &making->wish, making->checked, end, &making->payload);
+    making->checked = end;
+    if (!making->err && end == count && hopeless(making->store, &making->wish, making->payload))
+        making->err = sh_store_short(making->store, making->payload);
+    making->is_over = making->err != SHOAL_OK;
 }
 
 /* Takes the next IDs; all at once where they must follow each other. Where there are none, a piece of
@@ -475,6 +502,8 @@ bool sh_store_making_step(struct sh_store_making *making, size_t chunks_most)
     } else if (is_all) {
         count_made(making->store, &making->wish, making->made, making->payload);
         making->is_over = true;
+    } else if (making->checked < making->wish.count) {
+        sizes_check_some(making);
     } else if (making->made == making->taken) {
         part_begin(making);
     } else {

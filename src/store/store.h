@@ -120,15 +120,16 @@ void sh_store_unretain(struct sh_store *store, const shoal_cid *cids, size_t cou
  * itself) and cids are kept until the end; partial and retain are not for this, and count is 1 to
  * 2^20. Until it is over it may yet fail and undo what it has made; others can see, and remove,
  * what is made. cids means something when end says OK. One thread at a time. begin: ETOOBIG, EFULL,
- * ENOMEM. */
+ * ENOMEM; of a wish of many sizes, which are looked at in steps, end says so. */
 struct sh_store_making;
 SHOAL_NODISCARD enum shoal_err sh_store_making_begin(struct sh_store *store,
                                                      const struct sh_store_wish *wish,
                                                      shoal_cid *cids,
                                                      struct sh_store_making **making_out);
 /* Does the next piece: makes or undoes about so many chunks, but zeroes no more than
- * SH_STORE_PIECE_BYTES of long ones, or takes or gives back some IDs (2^15; consecutive ones are
- * taken all at once), or gives the kernel 2 MiB of what free slots hold. */
+ * SH_STORE_PIECE_BYTES of long ones, or looks at some sizes (2^15), or takes or gives back as many
+ * IDs (consecutive ones are taken all at once), or gives the kernel 2 MiB of what free slots hold.
+ */
 SHOAL_NODISCARD bool sh_store_making_step(struct sh_store_making *making, size_t chunks_most);
 /* Lets it undo what it has made and fail with that (not EFULL), unless it is about to be over. */
 void sh_store_making_fail(struct sh_store_making *making, enum shoal_err err);
