@@ -75,7 +75,7 @@ class Changes(harness.Case):
             there.append(added)
             self.vote(*there, count=len(there))
             gone = there.pop(0)
-            self.shoal(added, "node", "demote", gone.nid)
+            self.demote(added, gone.nid)
             self.assertEqual(gone.wait_end(), 0)
             self.seen(busy, gone.nid, "left")
             for i, cid in enumerate(cids):

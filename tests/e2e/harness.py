@@ -275,6 +275,17 @@ class Case(unittest.TestCase):
         self.assertEqual(done.returncode, 0, f"shoal {words}: {done.problem}{done.text}")
         return done
 
+    def demote(self, node, nid):
+        """`shoal node demote NID`, asked of a node again while it says to retry later: on a slow machine
+        the superpeers may be without a leader for a moment."""
+        def is_demoted():
+            done = self.run_program("shoal", "node", "demote", nid, "--connect", node.address)
+            if done.returncode:
+                self.assertIn("retry later", done.problem + done.text)
+            return done.returncode == 0
+
+        eventually(self, f"node {nid} is demoted", READY_MAX, is_demoted)
+
     def shoal_json(self, node, *words, stdin=b""):
         """The same with --json; returns the answer."""
         return json.loads(self.shoal(node, *words, "--json", stdin=stdin).text)

@@ -241,11 +241,11 @@ class Growth(harness.Case):
         self.first.kill()
         self.seen(one, 1, "failed")
         self.assertEqual(self.shoal(plain, "chunk", "get", cid, "--raw").stdout, b"survives")
-        self.shoal(one, "node", "demote", "1")
+        self.demote(one, "1")
         for node in (one, two, plain):
             self.seen(node, 1, "left")
         # Only the promoted ones are left, and one of them goes too.
-        self.shoal(two, "node", "demote", "2")
+        self.demote(two, "2")
         self.seen(two, 2, "left")
         # On a slow machine it may not lead yet, and says so ("retry later").
         def last_is_refused():
@@ -281,7 +281,7 @@ class Growth(harness.Case):
                 for i in (2, 3)]
         self.assertEqual([node.nid for node in more], [2, 3])
         self.vote(*more, count=3)
-        self.shoal(peer, "node", "demote", "1")
+        self.demote(peer, "1")
         self.assertEqual(self.first.wait_end(), 0)
         self.assertEqual(list((self.folder / "data1").glob("journal.*")), [])
         late = self.peer("late", more[0], "--failure-ns", "1s")

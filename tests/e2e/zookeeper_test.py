@@ -232,7 +232,7 @@ class InZooKeeper(harness.Case):
         done = self.shoal_json(self.peers[0], "node", "promote", self.peers[0].nid)
         self.assertEqual(done["superpeer"], 4)
         gone = self.superpeers[self.leader()]
-        self.shoal(self.peers[1], "node", "demote", gone.nid)
+        self.demote(self.peers[1], gone.nid)
         self.assertEqual(gone.wait_end(), 0)
         for node in self.superpeers + self.peers:
             if node is not gone:
