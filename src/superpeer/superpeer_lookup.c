@@ -1,5 +1,6 @@
 /* What a superpeer tells of where chunks are. */
 #include "base/assert.h"
+#include "base/node_ids.h"
 #include "cluster/proto.h"
 #include "superpeer/superpeer_ring_int.h"
 
@@ -109,6 +110,11 @@ void sh_superpeer_tree_handler(void *arg, struct sh_msg_in *in)
     enum shoal_err err = SHOAL_EPROTO;
     if (sh_reader_done(&in->payload))
         err = tree_check(superpeer, from, &other);
+    /* A peer goes by the answer for good (node/moves_former.c): it waits until all have said what they
+     * have. A program only shows it. */
+    if (!err && !other && sh_nid_is_peer(in->reply_to.nid) &&
+        !sh_metadata_is_known(superpeer->ring->metadata, sh_arc_shard(shoal_cid_creator(from))))
+        err = SHOAL_EBUSY;
     struct sh_out out;
     if (err) {
         sh_msg_reply_error(
