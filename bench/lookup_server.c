@@ -56,6 +56,7 @@ static enum shoal_err batch_send(struct teller *teller)
     if (!teller->count)
         return SHOAL_OK;
     struct sh_writer w = sh_writer_make(teller->bytes, SH_COMMIT_BYTES);
+    sh_put64(&w, sh_msg_instance(teller->caller.msg));
     sh_put16(&w, teller->from.v);
     sh_put16(&w, teller->to.v);
     sh_put64(&w, teller->life);

@@ -69,16 +69,23 @@ static void tell(struct scene *scene, unsigned from, shoal_nid creator, sh_msg_t
         fail_msg("seed %" PRIu64 ": the superpeer says %s", seed, shoal_err_name(told.outcome.err));
 }
 
+/* How a peer's next batch begins: as COMMIT, but for the number of its runs. */
+static void batch_put(struct sh_writer *w, struct scene *scene, unsigned from, unsigned to)
+{
+    sh_put64(w, sh_msg_instance(scene->peers[from]->msg));
+    sh_put16(w, nid_of(scene->peers[from]).v);
+    sh_put16(w, nid_of(scene->peers[to]).v);
+    sh_put64(w, sh_msg_instance(scene->peers[to]->msg));
+    sh_put64(w, ++scene->sequences[from]);
+}
+
 /* Moves some of what a peer has of one creator to another, and says so to the superpeer. */
 static void batch_move(struct scene *scene, unsigned creator, unsigned from, unsigned to)
 {
     uint8_t bytes[SH_COMMIT_BYTES + 16 * RUNS];
     struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
     uint16_t count = 0;
-    sh_put16(&w, nid_of(scene->peers[from]).v);
-    sh_put16(&w, nid_of(scene->peers[to]).v);
-    sh_put64(&w, sh_msg_instance(scene->peers[to]->msg));
-    sh_put64(&w, ++scene->sequences[from]);
+    batch_put(&w, scene, from, to);
     uint8_t *count_at = w.at;
     sh_put16(&w, 0);
     for (unsigned at = test_draw(&scene->random) % 20; at < EACH && count < RUNS;) {
@@ -334,6 +341,84 @@ static void superpeer_is_behind(void **state)
     cluster_close(&cluster);
 }
 
+/* One chunk of peer 0 goes to peer 1. */
+static struct sh_bytes one_put(struct scene *scene, uint8_t bytes[SH_COMMIT_BYTES + 16],
+                               uint64_t at)
+{
+    struct sh_writer w = sh_writer_make(bytes, SH_COMMIT_BYTES + 16);
+    batch_put(&w, scene, 0, 1);
+    sh_put16(&w, 1);
+    sh_put64(&w, cid_at(scene, 0, at).v);
+    sh_put64(&w, cid_at(scene, 0, at).v);
+    assert_true(sh_writer_ok(&w) && w.at == w.end);
+    return sh_bytes_make(bytes, SH_COMMIT_BYTES + 16);
+}
+
+/* Who has a chunk, by the tree. */
+static void on_tree(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    struct outcome *outcome = request->arg;
+    *outcome = (struct outcome){.done = true, .err = err};
+    if (err)
+        return;
+    (void)sh_get16(payload);
+    (void)sh_get8(payload);
+    (void)sh_get64(payload);
+    (void)sh_get64(payload);
+    outcome->nid.v = sh_get16(payload);
+    assert_true(sh_reader_ok(payload));
+}
+
+static struct outcome tree_ask(struct scene *scene, struct host *asker, shoal_cid cid)
+{
+    struct outcome outcome = {0};
+    struct sh_request request = {.done = on_tree, .arg = &outcome, .timeout_ns = 5 * S};
+    struct sh_out out;
+    assert_int_equal(
+        sh_msg_request(asker->msg, (shoal_nid){1}, SH_CLUSTER_TREE, SH_TREE_BYTES, &request, &out),
+        SHOAL_OK);
+    sh_put64(&out.w, cid.v);
+    sh_msg_end(asker->msg, &out);
+    assert_true(run_until(&scene->cluster, is_done, &outcome, 20 * S));
+    return outcome;
+}
+
+/* A peer that was started again asks for good where its chunks are: it is told when the batch is
+ * decided that its former life asked for. A program is told what is so. */
+static void a_batch_under_way_is_awaited(void **state)
+{
+    (void)state;
+    struct scene *scene = calloc(1, sizeof *scene);
+    assert_non_null(scene);
+    scene_open(scene, 1, 2000);
+    uint8_t bytes[SH_COMMIT_BYTES + 16];
+    tell(scene, 0, nid_of(scene->peers[0]), SH_CLUSTER_COMMIT, one_put(scene, bytes, 1));
+    struct outcome there = tree_ask(scene, scene->peers[0], cid_at(scene, 0, 1));
+    assert_true(there.err == SHOAL_OK && there.nid.v == nid_of(scene->peers[1]).v);
+    sh_world_disk_delay_set(scene->cluster.world, 0, S / 2, S / 2);
+    struct told told = {.outcome = {.err = SHOAL_EBUSY}};
+    struct sh_request request = {.done = on_told, .arg = &told, .timeout_ns = 5 * S};
+    struct sh_bytes payload = one_put(scene, bytes, 2);
+    struct sh_out out;
+    assert_int_equal(sh_msg_request(scene->peers[0]->msg, (shoal_nid){1}, SH_CLUSTER_COMMIT,
+                                    payload.size, &request, &out),
+                     SHOAL_OK);
+    sh_put_raw(&out.w, payload);
+    sh_msg_end(scene->peers[0]->msg, &out);
+    there = tree_ask(scene, scene->peers[0], cid_at(scene, 0, 2));
+    assert_false(told.outcome.done);
+    assert_int_equal(there.err, SHOAL_EBUSY);
+    there = tree_ask(scene, scene->client, cid_at(scene, 0, 2));
+    assert_true(there.err == SHOAL_OK && there.nid.v == nid_of(scene->peers[0]).v);
+    assert_false(told.outcome.done);
+    assert_true(run_until(&scene->cluster, is_done, &told.outcome, 20 * S));
+    assert_int_equal(told.outcome.err, SHOAL_OK);
+    there = tree_ask(scene, scene->peers[0], cid_at(scene, 0, 2));
+    assert_true(there.err == SHOAL_OK && there.nid.v == nid_of(scene->peers[1]).v);
+    cluster_close(&scene->cluster);
+    free(scene);
+}
+
 int main(void)
 {
     test_logs_set();
@@ -341,7 +426,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heals_with_one_superpeer), cmocka_unit_test(heals_with_three_superpeers),
         cmocka_unit_test(heals_when_small),         cmocka_unit_test(after_failures),
-        cmocka_unit_test(superpeer_is_behind),
+        cmocka_unit_test(superpeer_is_behind),      cmocka_unit_test(a_batch_under_way_is_awaited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -100,7 +100,7 @@ static void drain_meets_a_lock(void **state)
 /* All that the first node created, to all others in turn. */
 static uint64_t move_anywhere(unsigned from, uint8_t flags)
 {
-    return move_ask(from, SHOAL_NID_NONE, 0, CHUNKS - 1, flags);
+    return move_ask(from, SHOAL_NID_NONE, world.cids[0], world.cids[CHUNKS - 1], flags);
 }
 
 /* A node that is being drained, or was, takes nothing: neither as the target that was named, nor in
@@ -139,7 +139,7 @@ static void drain_waits_for_word(void **state)
 {
     (void)state;
     open_quiet(3);
-    move_undecided(A, B, 0);
+    move_undecided(A, B, world.cids[0]);
     (void)move_begin(B, C, 0, CHUNKS - 1, SH_MOVES_DRAIN);
     run_for(&world, 2 * S);
     struct sh_move_job job = job_of(B);
@@ -158,7 +158,7 @@ static void drain_hears_no_word(void **state)
 {
     (void)state;
     open_quiet(3);
-    move_undecided(A, B, 0);
+    move_undecided(A, B, world.cids[0]);
     (void)move_begin(B, C, 0, CHUNKS - 1, SH_MOVES_DRAIN);
     struct sh_move_job job = job_end(B, 60 * S);
     assert_int_equal(job.err, SHOAL_EBUSY);

@@ -73,14 +73,15 @@ static struct host *client(void)
 
 /* --- Jobs ------------------------------------------------------------------------------------ */
 
-static uint64_t move_ask(unsigned from, shoal_nid to, unsigned first, unsigned last, uint8_t flags)
+static uint64_t move_ask(unsigned from, shoal_nid to, shoal_cid first, shoal_cid last,
+                         uint8_t flags)
 {
     static uint64_t number = 1000;
     uint8_t bytes[SH_MOVE_BYTES];
     struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
     sh_put64(&w, ++number);
-    sh_put64(&w, world.cids[first].v);
-    sh_put64(&w, world.cids[last].v);
+    sh_put64(&w, first.v);
+    sh_put64(&w, last.v);
     sh_put16(&w, to.v);
     sh_put8(&w, flags);
     sh_put64(&w, 0);
@@ -91,9 +92,10 @@ static uint64_t move_ask(unsigned from, shoal_nid to, unsigned first, unsigned l
     return number;
 }
 
-static uint64_t move_begin(unsigned from, unsigned to, unsigned first, unsigned last, uint8_t flags)
+static inline uint64_t move_begin(unsigned from, unsigned to, unsigned first, unsigned last,
+                                  uint8_t flags)
 {
-    return move_ask(from, nid_of(to), first, last, flags);
+    return move_ask(from, nid_of(to), world.cids[first], world.cids[last], flags);
 }
 
 static struct sh_move_job job_of(unsigned host)
@@ -191,6 +193,7 @@ static void on_commit(void *arg, struct sh_msg_in *in)
 {
     (void)arg;
     uint64_t sequence = 0;
+    (void)sh_get64(&in->payload);
     (void)sh_get32(&in->payload);
     (void)sh_get64(&in->payload);
     sequence = sh_get64(&in->payload);
@@ -225,6 +228,7 @@ static void on_resolve(void *arg, struct sh_msg_in *in)
 {
     struct sh_out out;
     (void)arg;
+    (void)sh_get64(&in->payload);
     (void)sh_get32(&in->payload);
     (void)sh_get64(&in->payload);
     uint64_t sequence = sh_get64(&in->payload);
@@ -264,11 +268,11 @@ static bool has_been_asked(void *arg)
 }
 
 /* Begins to move a chunk; the superpeer is asked, and does not say whether it is committed. */
-static void move_undecided(unsigned from, unsigned to, unsigned chunk)
+static inline void move_undecided(unsigned from, unsigned to, shoal_cid cid)
 {
     says_set(SHOAL_EBUSY, UINT32_MAX, SHOAL_EBUSY);
     says.resolve = SHOAL_EBUSY;
-    (void)move_begin(from, to, chunk, chunk, 0);
+    (void)move_ask(from, nid_of(to), cid, cid, 0);
     assert_true(sh_world_run_until(world.sim, has_been_asked, NULL, sh_world_now(world.sim) + S));
 }
 

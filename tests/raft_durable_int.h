@@ -3,6 +3,8 @@
  *
  *   a leader commits an entry of its own term, which a majority of the voters that are not recovering
  *                    has stored, itself included only if it has
+ *                    (one that lost its folder may have said before that it has: it votes no more
+ *                    until it has caught up, so no majority without the entry is there meanwhile)
  *   a server leads   in a term that a majority of the voters has stored
  *   a follower       knows nothing as committed that no leader has committed */
 #ifndef TESTS_RAFT_DURABLE_INT_H
@@ -21,9 +23,11 @@ struct durable_state {
     uint64_t terms[];       /* of the entries behind that */
 };
 
-/* Of one server: its disk; and in which term it led last, and how far it had committed then. */
+/* Of one server: its disk; what its folder had that was lost last; and in which term it led last, and
+ * how far it had committed then. */
 struct durable {
     struct disk_notes disk;
+    struct disk_note *lost;
     uint64_t led_term, committed;
 };
 
@@ -50,17 +54,41 @@ static inline bool durable_holds(const struct durable_state *state, uint64_t ind
            (index <= state->last && state->terms[index - state->through - 1] == term);
 }
 
+/* The server's folder is emptied. */
+static inline void durable_lose(struct durable *durable)
+{
+    free(durable->lost);
+    durable->lost = durable->disk.now;
+    durable->disk.now = NULL;
+    disk_notes_clear(&durable->disk);
+}
+
+static inline void durable_clear(struct durable *durable)
+{
+    durable_lose(durable);
+    free(durable->lost);
+    durable->lost = NULL;
+}
+
+/* Whether a server has that entry, or had it when it last could say so; index 0: that term. */
+static inline bool durable_has(const struct durable *durable, uint64_t index, uint64_t term)
+{
+    const struct durable_state *state = (const struct durable_state *)durable->disk.now;
+    bool is_behind = !state || state->is_recovering;
+    if (is_behind && !index && state && state->term >= term)
+        return true;
+    if (is_behind)
+        state = (const struct durable_state *)durable->lost;
+    return state && (index ? durable_holds(state, index, term) : state->term >= term);
+}
+
 /* Whether a majority of the voters has that entry; index 0: that term. */
 static inline bool durable_majority(const struct durable *const *durables, unsigned count,
                                     uint64_t voters, uint64_t index, uint64_t term)
 {
     unsigned have = 0;
-    for (unsigned i = 0; i < count; i++) {
-        const struct durable_state *state = (const struct durable_state *)durables[i]->disk.now;
-        bool has = state && (index ? !state->is_recovering && durable_holds(state, index, term)
-                                   : state->term >= term);
-        have += (voters >> (i + 1) & 1) && has;
-    }
+    for (unsigned i = 0; i < count; i++)
+        have += (voters >> (i + 1) & 1) && durable_has(durables[i], index, term);
     return 2 * have > (unsigned)__builtin_popcountll(voters);
 }
 

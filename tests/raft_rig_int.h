@@ -432,7 +432,7 @@ static void server_boot(void *arg, struct sh_world *world, unsigned node)
     if (server->forgets) {
         sh_journal_remove(env);
         server->starts = 0;
-        disk_notes_clear(&server->durable.disk);
+        durable_lose(&server->durable);
     }
     assert_int_equal(sh_raft_create(&config, &server->raft), SHOAL_OK);
     server->boot_err = server_load(server, env);
@@ -506,7 +506,7 @@ static void rig_close(struct rig *rig)
             server_crash(&rig->servers[i], rig->world, i);
     }
     for (unsigned i = 0; i < rig->count; i++)
-        disk_notes_clear(&rig->servers[i].durable.disk);
+        durable_clear(&rig->servers[i].durable);
     while (rig->letters)
         letter_free(rig->letters);
     sh_world_destroy(rig->world);

@@ -218,7 +218,7 @@ enum sh_ask_kind {
 #define SH_TREE_ANSWER_BYTES 3
 #define SH_TREE_RANGES_MAX 512 /* in an answer */
 #define SH_VIEW_GET_BYTES 8
-#define SH_COMMIT_BYTES 22 /* and 16 for each run */
+#define SH_COMMIT_BYTES 30 /* and 16 for each run */
 #define SH_HOLDS_BYTES 8
 #define SH_HOLDS_ANSWER_BYTES 9
 #define SH_HOLDS_RANGE_BYTES 17

@@ -570,8 +570,10 @@ bool sh_out_is_between(struct sh_conn *conn)
 
 /* Pieces of objects that are pushed before the other connections have their turn: 1 MiB. */
 #define PIECES_AT_ONCE 16
-/* The same of what is in the ring; the kernel takes some hundred microseconds for so much. */
-#define FLUSH_BYTES ((size_t)1 << 20)
+/* What is pushed out of the ring in one piece, and in all before the others have their turn: the kernel
+ * takes some hundred microseconds for a megabyte, and on loopback receives it in that time, too. */
+#define PUSH_BYTES ((size_t)256 << 10)
+#define FLUSH_BYTES (4 * PUSH_BYTES)
 
 /* Between the take of the bytes and their push lies the look at the lease, once for each push: what
  * is pushed was made before that look, and so under the lease, by whichever thread. Behind the look
@@ -612,8 +614,8 @@ void sh_out_flush(struct sh_msg *msg, struct sh_conn *conn)
                                conn); /* the next look gives the connection up, or it goes on */
             return;
         }
-        if (bytes.size > FLUSH_BYTES)
-            bytes.size = FLUSH_BYTES;
+        if (bytes.size > PUSH_BYTES)
+            bytes.size = PUSH_BYTES;
         pushed += bytes.size;
         if (bytes.size > SH_MSG_HEADER_BYTES) /* more than a beat */
             sh_close_used(msg, conn);

@@ -30,12 +30,14 @@ static uint64_t now_of(const struct sh_moves *moves)
     return sh_now(&moves->config.clock);
 }
 
-void sh_moves_batch_put(struct sh_writer *w, shoal_nid from, shoal_nid to, uint64_t life,
-                        uint64_t sequence, const struct sh_metadata_run *runs, size_t count)
+void sh_moves_batch_put(const struct sh_moves *moves, struct sh_writer *w, shoal_nid from,
+                        shoal_nid to, uint64_t to_life, uint64_t sequence,
+                        const struct sh_metadata_run *runs, size_t count)
 {
+    sh_put64(w, sh_msg_instance(moves->config.msg));
     sh_put16(w, from.v);
     sh_put16(w, to.v);
-    sh_put64(w, life);
+    sh_put64(w, to_life);
     sh_put64(w, sequence);
     sh_put16(w, (uint16_t)count);
     for (size_t i = 0; i < count; i++) {
@@ -459,8 +461,8 @@ static void commit_send(struct sh_move_batch *batch)
         return;
     }
     state_set(batch, SH_MOVE_ASKED, 0);
-    sh_moves_batch_put(&out.w, self_of(moves), batch->target, batch->target_life, batch->sequence,
-                       batch->runs, batch->count);
+    sh_moves_batch_put(moves, &out.w, self_of(moves), batch->target, batch->target_life,
+                       batch->sequence, batch->runs, batch->count);
     sh_msg_end(moves->config.msg, &out);
 }
 
@@ -505,7 +507,8 @@ static struct sh_move_batch *place_find(struct sh_moves *moves)
             bytes += batch->bytes;
     }
     bool is_enough = moves->bytes_max && moves->job.bytes + bytes >= moves->bytes_max;
-    return is_enough ? NULL : free_one;
+    bool has_room = bytes + SH_MOVES_BYTES_MAX <= SH_MOVES_FLIGHT_BYTES_MAX;
+    return is_enough || !has_room ? NULL : free_one;
 }
 
 static void freeze(struct sh_move_batch *batch)

@@ -26,6 +26,9 @@ enum sh_move_work {
 
 /* Batches of a source under way, and of one that a target keeps. */
 #define SH_MOVES_FLIGHT_MAX 4
+/* Of those of a source, unless it is one chunk: a node that sends or takes all of them at once is
+ * through with that in a moment. */
+#define SH_MOVES_FLIGHT_BYTES_MAX (2 * SH_MOVES_BYTES_MAX)
 
 /* Of a batch, in their order. No batch is sent, or asked for, before those that were begun before it:
  * targets and superpeers take the numbers of a source in rising order only. */
@@ -190,9 +193,10 @@ void sh_moves_former_end(struct sh_moves *moves);
 /* moves_holds.c: what a superpeer asks after it has lost what it knew. */
 void sh_moves_holds_register(struct sh_moves *moves);
 
-/* Writes a COMMIT or RESOLVE. life: of the process of `to` that has the batch. */
-void sh_moves_batch_put(struct sh_writer *w, shoal_nid from, shoal_nid to, uint64_t life,
-                        uint64_t sequence, const struct sh_metadata_run *runs, size_t count);
+/* Writes a COMMIT or RESOLVE. to_life: of the process of `to` that has the batch. */
+void sh_moves_batch_put(const struct sh_moves *moves, struct sh_writer *w, shoal_nid from,
+                        shoal_nid to, uint64_t to_life, uint64_t sequence,
+                        const struct sh_metadata_run *runs, size_t count);
 static inline size_t sh_moves_batch_bytes(size_t count)
 {
     return SH_COMMIT_BYTES + 16 * count;

@@ -453,8 +453,9 @@ static void resolve(struct sh_moves *moves, struct sh_staged *staged)
                        sh_moves_batch_bytes(staged->count), &staged->request, &out))
         return;
     staged->is_asking = true;
-    sh_moves_batch_put(&out.w, staged->source, self_of(moves), sh_msg_instance(moves->config.msg),
-                       staged->sequence, staged->runs, staged->count);
+    sh_moves_batch_put(moves, &out.w, staged->source, self_of(moves),
+                       sh_msg_instance(moves->config.msg), staged->sequence, staged->runs,
+                       staged->count);
     sh_msg_end(moves->config.msg, &out);
 }
 

@@ -80,6 +80,14 @@ static enum shoal_err tree_check(struct sh_superpeer *superpeer, shoal_cid from,
                                                                                       : err;
 }
 
+/* Whether nothing of before may change where a shard's chunks are: all have said what they have, and
+ * each batch is decided that an earlier process of the asker may have asked for. */
+static bool is_final(const struct sh_superpeer *superpeer, unsigned shard)
+{
+    return sh_metadata_is_known(superpeer->ring->metadata, shard) &&
+           !sh_superpeer_ring_is_deciding(superpeer, shard);
+}
+
 static void tree_answer(struct sh_superpeer *superpeer, struct sh_msg_in *in, shoal_cid from)
 {
     struct sh_range ranges[SH_TREE_RANGES_MAX];
@@ -110,10 +118,9 @@ void sh_superpeer_tree_handler(void *arg, struct sh_msg_in *in)
     enum shoal_err err = SHOAL_EPROTO;
     if (sh_reader_done(&in->payload))
         err = tree_check(superpeer, from, &other);
-    /* A peer goes by the answer for good (node/moves_former.c): it waits until all have said what they
-     * have. A program only shows it. */
+    /* A peer goes by the answer for good (node/moves_former.c). A program only shows it. */
     if (!err && !other && sh_nid_is_peer(in->reply_to.nid) &&
-        !sh_metadata_is_known(superpeer->ring->metadata, sh_arc_shard(shoal_cid_creator(from))))
+        !is_final(superpeer, sh_arc_shard(shoal_cid_creator(from))))
         err = SHOAL_EBUSY;
     struct sh_out out;
     if (err) {

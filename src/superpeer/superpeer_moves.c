@@ -108,14 +108,20 @@ void sh_superpeer_moves_answer(struct sh_superpeer *superpeer, struct sh_reply_t
         answer(superpeer, to, type, SHOAL_NID_NONE, result->is_committed);
 }
 
-/* Reads a COMMIT or a RESOLVE. *life_out: of the target's process that has the batch. */
+/* The processes that a COMMIT or RESOLVE names: who asks, and the target that has the batch. */
+struct lives {
+    uint64_t asker, target;
+};
+
+/* Reads a COMMIT or a RESOLVE. */
 static bool batch_get(struct sh_reader *r, sh_msg_type type, struct sh_metadata_update *update,
-                      uint64_t *life_out)
+                      struct lives *lives_out)
 {
     update->kind = type == SH_CLUSTER_RESOLVE ? SH_METADATA_RESOLVE : SH_METADATA_MOVE;
+    lives_out->asker = sh_get64(r);
     update->from.v = sh_get16(r);
     update->to.v = sh_get16(r);
-    *life_out = sh_get64(r);
+    lives_out->target = sh_get64(r);
     update->sequence = sh_get64(r);
     size_t count = sh_get16(r);
     if (!sh_reader_ok(r) || !count || count > SH_METADATA_RUNS_MAX)
@@ -128,8 +134,8 @@ static bool batch_get(struct sh_reader *r, sh_msg_type type, struct sh_metadata_
     return sh_reader_done(r) && is_peer(update->from) && is_peer(update->to);
 }
 
-/* Whether a node is one that the registry has heard of. */
-static bool is_known(const struct sh_superpeer *superpeer, shoal_nid nid)
+/* What the registry knows of a node; NULL: it has not heard of it. */
+static const struct sh_node *node_of(const struct sh_superpeer *superpeer, shoal_nid nid)
 {
     return sh_view_find(sh_registry_view(superpeer->registry), nid);
 }
@@ -148,7 +154,7 @@ static bool is_marked(struct sh_superpeer *superpeer, const struct sh_metadata_u
     shoal_nid nids[] = {shoal_cid_creator(update->runs[0].first), update->from, update->to};
     bool is_done = true;
     for (size_t i = 0; i < sizeof nids / sizeof nids[0]; i++) {
-        if (!is_known(superpeer, nids[i]))
+        if (!node_of(superpeer, nids[i]))
             nids[i] = asker_of(update);
         is_done &= sh_registry_is_moved(superpeer->registry, nids[i]);
     }
@@ -160,12 +166,15 @@ static bool is_marked(struct sh_superpeer *superpeer, const struct sh_metadata_u
     return is_done;
 }
 
-/* EBUSY: the batch can't be decided about now, by what is not in the shard's state. */
+/* EBUSY: the batch can't be decided about now, by what is not in the shard's state. A node that was
+ * started again goes by what it has been told since (superpeer_lookup.c): nothing that an earlier process of it
+ * asked for is decided later. */
 static enum shoal_err batch_check(struct sh_superpeer *superpeer,
-                                  const struct sh_metadata_update *update)
+                                  const struct sh_metadata_update *update, uint64_t life)
 {
-    if (!sh_metadata_is_known(superpeer->ring->metadata, sh_metadata_shard(update)) ||
-        !is_known(superpeer, asker_of(update)))
+    const struct sh_node *asker = node_of(superpeer, asker_of(update));
+    if (!sh_metadata_is_known(superpeer->ring->metadata, sh_metadata_shard(update)) || !asker ||
+        asker->instance != life)
         return SHOAL_EBUSY;
     return is_marked(superpeer, update) ? SHOAL_OK : SHOAL_EBUSY;
 }
@@ -173,7 +182,7 @@ static enum shoal_err batch_check(struct sh_superpeer *superpeer,
 /* Whether the process that has a batch is the target still: another life of it has not got it. */
 static bool is_up(const struct sh_superpeer *superpeer, shoal_nid nid, uint64_t life)
 {
-    const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), nid);
+    const struct sh_node *node = node_of(superpeer, nid);
     return node && node->role == SH_ROLE_PEER && node->state == SH_NODE_UP &&
            node->instance == life;
 }
@@ -183,8 +192,8 @@ static void on_batch(void *arg, struct sh_msg_in *in)
     struct sh_superpeer *superpeer = arg;
     struct sh_metadata_update update = {.count = 0}, checked;
     uint8_t bytes[SH_METADATA_BYTES_MAX];
-    uint64_t life;
-    if (!batch_get(&in->payload, in->type, &update, &life) ||
+    struct lives lives;
+    if (!batch_get(&in->payload, in->type, &update, &lives) ||
         !is_peer(shoal_cid_creator(update.runs[0].first))) {
         refuse(in, SHOAL_EPROTO, NULL);
         return;
@@ -206,7 +215,7 @@ static void on_batch(void *arg, struct sh_msg_in *in)
         return;
     }
     /* Nobody else would note that the batch was refused, so that it is never committed later. */
-    if (update.kind == SH_METADATA_MOVE && !is_up(superpeer, update.to, life))
+    if (update.kind == SH_METADATA_MOVE && !is_up(superpeer, update.to, lives.target))
         update.kind = SH_METADATA_REFUSE;
     struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
     sh_metadata_update_put(&w, &update);
@@ -215,7 +224,7 @@ static void on_batch(void *arg, struct sh_msg_in *in)
     unsigned shard = sh_metadata_shard(&update);
     err = sh_metadata_update_get(encoded, shard, &checked);
     if (!err)
-        err = batch_check(superpeer, &update);
+        err = batch_check(superpeer, &update, lives.asker);
     if (err) {
         refuse(in, err, why(err));
         return;

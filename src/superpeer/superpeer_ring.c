@@ -203,7 +203,17 @@ void sh_superpeer_ring_update(struct sh_superpeer *superpeer, struct sh_msg_in *
     if (err) {
         waiting_end(part, &part->waiting);
         refuse(in, err, "the shard is changing hands");
+    } else if (in->type == SH_CLUSTER_COMMIT) {
+        part->batches[shard] = waiting->sequence;
     }
+}
+
+bool sh_superpeer_ring_is_deciding(const struct sh_superpeer *superpeer, unsigned shard)
+{
+    const struct sh_superpeer_ring *part = superpeer->ring;
+    uint64_t sequence = part->batches[shard];
+    return sequence > sh_ring_applied(part->ring, shard) &&
+           sequence <= sh_ring_last(part->ring, shard);
 }
 
 /* Whether a scratch value is beyond what this superpeer wants to keep. What others have to do alike
