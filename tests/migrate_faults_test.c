@@ -154,6 +154,33 @@ static void several_under_way(void **state)
     world_close(&world);
 }
 
+/* While the superpeer can't be asked, each batch is tried again by itself: they are asked for in order
+ * all the same. */
+static void asked_in_order_after_a_restart(void **state)
+{
+    (void)state;
+    enum { COUNT = 4 * SH_MOVES_CHUNKS_MAX };
+    static shoal_cid cids[COUNT];
+    open_quiet(2);
+    says_set(SHOAL_OK, 0, SHOAL_OK);
+    assert_int_equal(sh_store_new_many(world.hosts[A].store, 8, COUNT, cids), SHOAL_OK);
+    struct sh_holdings *holdings = sh_chunks_holdings(world.hosts[A].chunks);
+    unsigned entered = sh_holdings_enter(holdings); /* all batches begin, and wait for that */
+    (void)move_ask(A, nid_of(B), shoal_cid_make(nid_of(A), shoal_cid_local(cids[0])),
+                   shoal_cid_make(nid_of(A), shoal_cid_local(cids[COUNT - 1])), 0);
+    run_for(&world, S / 10);
+    sh_world_crash(world.sim, 0);
+    sh_holdings_leave(holdings, entered);
+    run_for(&world, S / 10);
+    sh_world_restart(world.sim, 0);
+    says_set(SHOAL_OK, 0, SHOAL_OK);
+    assert_int_equal(job_end(A, 20 * S).err, SHOAL_OK);
+    assert_int_equal(says.batches_count, 4);
+    for (unsigned i = 1; i < 4; i++)
+        assert_true(says.batches[i] > says.batches[i - 1]);
+    world_close(&world);
+}
+
 /* Of large ones fewer are under way: another one only while a whole batch has room beside them. */
 static void few_large_under_way(void **state)
 {
@@ -576,6 +603,7 @@ int main(void)
         cmocka_unit_test(back_to_an_unaware_source),
         cmocka_unit_test(batch_before_is_unclear),
         cmocka_unit_test(several_under_way),
+        cmocka_unit_test(asked_in_order_after_a_restart),
         cmocka_unit_test(few_large_under_way),
         cmocka_unit_test(one_of_several_is_refused),
         cmocka_unit_test(pieces_are_lost),

@@ -593,6 +593,20 @@ static bool is_in_order(const struct sh_move_batch *batch, enum sh_move_state st
     return true;
 }
 
+/* Whether a batch may be asked for: each that was begun before it is being asked for, or decided about.
+ * A superpeer that hears of it first refuses those. */
+static bool may_ask(const struct sh_move_batch *batch)
+{
+    for (unsigned i = 0; i < SH_MOVES_FLIGHT_MAX; i++) {
+        const struct sh_move_batch *other = &batch->moves->batches[i];
+        bool is_before = other->state && other->sequence < batch->sequence;
+        if (is_before && other->state <= SH_MOVE_ASKED &&
+            !(other->state == SH_MOVE_ASKED && other->is_asking))
+            return false;
+    }
+    return !batch->is_asking;
+}
+
 /* Whether there is something to do for a batch, but for its time. */
 static bool is_ready(const struct sh_move_batch *batch)
 {
@@ -606,9 +620,8 @@ static bool is_ready(const struct sh_move_batch *batch)
     case SH_MOVE_THERE:
         return is_in_order(batch, SH_MOVE_STAGED);
     case SH_MOVE_COMMIT:
-        return is_in_order(batch, SH_MOVE_ASKED);
     case SH_MOVE_ASKED:
-        return !batch->is_asking;
+        return may_ask(batch);
     default:
         return true;
     }
