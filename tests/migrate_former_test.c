@@ -58,7 +58,8 @@ static void tree_says(const struct sh_range *ranges, size_t count)
 {
     memset(&tree, 0, sizeof tree);
     tree.count = count;
-    memcpy(tree.ranges, ranges, count * sizeof *ranges);
+    for (size_t i = 0; i < count; i++)
+        tree.ranges[i] = ranges[i];
 }
 
 /* A chunk of host A or B, by its local ID. */
