@@ -308,20 +308,32 @@ static void on_looked(struct sh_request *request, enum shoal_err err, struct sh_
         outcome->err = SHOAL_ENOCHUNK;
 }
 
+/* Asks superpeer 1; `done` fills an outcome. */
+static struct outcome superpeer_ask(struct cluster *cluster, struct host *asker, sh_msg_type type,
+                                    void (*done)(struct sh_request *, enum shoal_err,
+                                                 struct sh_reader *),
+                                    struct sh_bytes payload)
+{
+    struct outcome outcome = {0};
+    struct sh_request request = {.done = done, .arg = &outcome, .timeout_ns = 5 * S};
+    struct sh_out out;
+    assert_int_equal(sh_msg_request(asker->msg, (shoal_nid){1}, type, payload.size, &request, &out),
+                     SHOAL_OK);
+    sh_put_raw(&out.w, payload);
+    sh_msg_end(asker->msg, &out);
+    assert_true(run_until(cluster, is_done, &outcome, 20 * S));
+    return outcome;
+}
+
 static enum shoal_err looked_up(struct cluster *cluster, struct host *asker, shoal_cid cid,
                                 uint64_t epoch)
 {
-    struct outcome outcome = {0};
-    struct sh_request request = {.done = on_looked, .arg = &outcome, .timeout_ns = 5 * S};
-    struct sh_out out;
-    assert_int_equal(sh_msg_request(asker->msg, (shoal_nid){1}, SH_CLUSTER_LOOKUP, SH_LOOKUP_BYTES,
-                                    &request, &out),
-                     SHOAL_OK);
-    sh_put64(&out.w, cid.v);
-    sh_put64(&out.w, epoch);
-    sh_msg_end(asker->msg, &out);
-    assert_true(run_until(cluster, is_done, &outcome, 20 * S));
-    return outcome.err;
+    uint8_t bytes[SH_LOOKUP_BYTES];
+    sh_store64(bytes, cid.v);
+    sh_store64(bytes + 8, epoch);
+    return superpeer_ask(cluster, asker, SH_CLUSTER_LOOKUP, on_looked,
+                         sh_bytes_make(bytes, sizeof bytes))
+        .err;
 }
 
 /* A superpeer that has not heard yet of a join, which the client knows of, does not say that there
@@ -341,7 +353,7 @@ static void superpeer_is_behind(void **state)
     cluster_close(&cluster);
 }
 
-/* One chunk of peer 0 goes to peer 1. */
+/* Writes the COMMIT by which peer 0 gives one chunk to peer 1. */
 static struct sh_bytes one_put(struct scene *scene, uint8_t bytes[SH_COMMIT_BYTES + 16],
                                uint64_t at)
 {
@@ -354,7 +366,7 @@ static struct sh_bytes one_put(struct scene *scene, uint8_t bytes[SH_COMMIT_BYTE
     return sh_bytes_make(bytes, SH_COMMIT_BYTES + 16);
 }
 
-/* Who has a chunk, by the tree. */
+/* The superpeer has answered TREE: notes who has the first range. */
 static void on_tree(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
 {
     struct outcome *outcome = request->arg;
@@ -371,16 +383,10 @@ static void on_tree(struct sh_request *request, enum shoal_err err, struct sh_re
 
 static struct outcome tree_ask(struct scene *scene, struct host *asker, shoal_cid cid)
 {
-    struct outcome outcome = {0};
-    struct sh_request request = {.done = on_tree, .arg = &outcome, .timeout_ns = 5 * S};
-    struct sh_out out;
-    assert_int_equal(
-        sh_msg_request(asker->msg, (shoal_nid){1}, SH_CLUSTER_TREE, SH_TREE_BYTES, &request, &out),
-        SHOAL_OK);
-    sh_put64(&out.w, cid.v);
-    sh_msg_end(asker->msg, &out);
-    assert_true(run_until(&scene->cluster, is_done, &outcome, 20 * S));
-    return outcome;
+    uint8_t bytes[SH_TREE_BYTES];
+    sh_store64(bytes, cid.v);
+    return superpeer_ask(&scene->cluster, asker, SH_CLUSTER_TREE, on_tree,
+                         sh_bytes_make(bytes, sizeof bytes));
 }
 
 /* A peer that was started again asks for good where its chunks are: it is told when the batch is

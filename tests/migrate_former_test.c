@@ -1,6 +1,6 @@
-/* What a peer finds out of its former life, in a simulated world, against a superpeer whose answers are
- * told here (TREE, COMMIT and RESOLVE): which own chunks of before are elsewhere, and which ranges of
- * others it had itself.
+/* A peer that was started again finds out, in a simulated world, which of its own chunks are elsewhere,
+ * and which ranges of others its former life had. The tests tell the superpeer what to answer (TREE,
+ * COMMIT and RESOLVE).
  *
  * SHOAL_TEST_SEED: the world (default: random; printed). */
 #include "tests/migrate_says_int.h"
@@ -132,7 +132,7 @@ static void own_chunks(void **state)
     world_close(&world);
 }
 
-/* What is no answer, or not to what was asked, says nothing. */
+/* The peer takes nothing from an answer that is malformed, or about other chunks than it asked for. */
 static void wrong_answers(void **state)
 {
     (void)state;

@@ -570,8 +570,9 @@ bool sh_out_is_between(struct sh_conn *conn)
 
 /* Pieces of objects that are pushed before the other connections have their turn: 1 MiB. */
 #define PIECES_AT_ONCE 16
-/* What is pushed out of the ring in one piece, and in all before the others have their turn: the kernel
- * takes some hundred microseconds for a megabyte, and on loopback receives it in that time, too. */
+/* So much of the ring the transport step pushes in one call, and in all before it serves the other
+ * connections: the kernel takes some hundred microseconds for a megabyte, and on loopback the sender's
+ * thread pays for the receiver's side, too. */
 #define PUSH_BYTES ((size_t)256 << 10)
 #define FLUSH_BYTES (4 * PUSH_BYTES)
 

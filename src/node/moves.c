@@ -593,18 +593,17 @@ static bool is_in_order(const struct sh_move_batch *batch, enum sh_move_state st
     return true;
 }
 
-/* Whether a batch may be asked for: each that was begun before it is being asked for, or decided about.
- * A superpeer that hears of it first refuses those. */
+/* Whether the source may ask for a batch: for each that it began before, it is waiting for the
+ * superpeer's answer, or has it. A superpeer that hears of this one first refuses those. */
 static bool may_ask(const struct sh_move_batch *batch)
 {
     for (unsigned i = 0; i < SH_MOVES_FLIGHT_MAX; i++) {
         const struct sh_move_batch *other = &batch->moves->batches[i];
-        bool is_before = other->state && other->sequence < batch->sequence;
-        if (is_before && other->state <= SH_MOVE_ASKED &&
-            !(other->state == SH_MOVE_ASKED && other->is_asking))
+        bool is_before = other->sequence < batch->sequence;
+        if (is_before && other->state == SH_MOVE_ASKED && !other->is_asking)
             return false;
     }
-    return !batch->is_asking;
+    return !batch->is_asking && is_in_order(batch, SH_MOVE_ASKED);
 }
 
 /* Whether there is something to do for a batch, but for its time. */

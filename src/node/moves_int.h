@@ -26,8 +26,8 @@ enum sh_move_work {
 
 /* Batches of a source under way, and of one that a target keeps. */
 #define SH_MOVES_FLIGHT_MAX 4
-/* Of those of a source, unless it is one chunk: a node that sends or takes all of them at once is
- * through with that in a moment. */
+/* So many bytes a source has under way at most, unless one chunk has more: a node that sends or takes
+ * all of them at once is through with that in less than a millisecond. */
 #define SH_MOVES_FLIGHT_BYTES_MAX (2 * SH_MOVES_BYTES_MAX)
 
 /* Of a batch, in their order. No batch is sent, or asked for, before those that were begun before it:

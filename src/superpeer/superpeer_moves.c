@@ -134,7 +134,7 @@ static bool batch_get(struct sh_reader *r, sh_msg_type type, struct sh_metadata_
     return sh_reader_done(r) && is_peer(update->from) && is_peer(update->to);
 }
 
-/* What the registry knows of a node; NULL: it has not heard of it. */
+/* The node as this superpeer's registry has it; NULL: the registry has not heard of the node. */
 static const struct sh_node *node_of(const struct sh_superpeer *superpeer, shoal_nid nid)
 {
     return sh_view_find(sh_registry_view(superpeer->registry), nid);
@@ -166,9 +166,9 @@ static bool is_marked(struct sh_superpeer *superpeer, const struct sh_metadata_u
     return is_done;
 }
 
-/* EBUSY: the batch can't be decided about now, by what is not in the shard's state. A node that was
- * started again goes by what it has been told since (superpeer_lookup.c): nothing that an earlier process of it
- * asked for is decided later. */
+/* EBUSY: the batch can't be decided about now, by what is not in the shard's state. life: of the
+ * asking process. A node that was started again goes by what a superpeer has told it since
+ * (superpeer_lookup.c), so nothing is decided later that an earlier process of it asked for. */
 static enum shoal_err batch_check(struct sh_superpeer *superpeer,
                                   const struct sh_metadata_update *update, uint64_t life)
 {
