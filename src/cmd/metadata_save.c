@@ -197,9 +197,10 @@ static int restore(struct sh_cmd *cmd, const char *path, const struct sh_metadat
     if (!err)
         err = others_restore(cmd->store, saved->metadata);
     if (err)
-        return sh_cmd_fail(cmd, err, "%s",
-                           *shoal_error_detail() ? shoal_error_detail()
-                                                 : "some of it is restored: begin a new cluster");
+        return sh_cmd_fail_hint(
+            cmd, err,
+            *shoal_error_detail() ? shoal_error_detail() : "the cluster did not take all of it",
+            "some of it is restored: begin a new cluster, and restore into that");
     struct contents contents = contents_count(saved->metadata);
     return contents_answer(cmd, "Restored", path, &contents);
 }

@@ -232,6 +232,8 @@ static bool shards_step(struct sh_superpeer *superpeer, uint64_t now_ns)
         if (sh_ring_reads(part->ring, now_ns, i) || sh_metadata_is_known(part->metadata, i))
             continue;
         is_any = true;
+        if (sh_superpeer_salvage_is_due(superpeer, i))
+            continue; /* what the peers say would be gone when RESTORED is applied */
         if (!gather->gathered[i])
             sh_superpeer_gather_begin(superpeer, i);
         else if (!gather->is_full[i] && sh_superpeer_gather_is_whole(superpeer) &&
