@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/hash.h"
 #include "sim/cluster_world_int.h"
+#include "sim/image.h"
 
 #define PLACES_MAX 4096
 #define NAME_BYTES 16
@@ -42,20 +43,27 @@ static void place_add(struct places *places, struct place place)
         places->last = place.batch;
 }
 
-/* The bytes of the good batch at that place; 0: there is none. */
-static size_t batch_bytes(struct sh_bytes file, size_t at)
+/* The good batch at that place: bytes is 0 where there is none. */
+static struct place batch_at(const struct sh_image *file, unsigned slot, size_t at)
 {
     static const uint8_t zero[4];
-    const uint8_t *head = file.at + at;
-    if (sh_load64(head) != BATCH_MAGIC)
-        return 0;
+    struct place place = {.slot = slot, .at = at};
+    uint8_t head[BATCH_HEAD_BYTES];
+    sh_image_read(file, at, head, sizeof head);
     size_t size = sh_load32(head + 24);
-    if (size > file.size - at - BATCH_HEAD_BYTES)
-        return 0;
+    if (sh_load64(head) != BATCH_MAGIC || size > file->size - at - sizeof head)
+        return place;
+    uint8_t *entries = malloc(size + 1);
+    SH_ASSERT(entries);
+    sh_image_read(file, at + sizeof head, entries, size);
     uint32_t crc = sh_crc32c(0, sh_bytes_make(head, BATCH_CRC_AT));
     crc = sh_crc32c(crc, sh_bytes_make(zero, sizeof zero));
-    crc = sh_crc32c(crc, sh_bytes_make(head + BATCH_HEAD_BYTES, size));
-    return crc == sh_load32(head + BATCH_CRC_AT) ? BATCH_HEAD_BYTES + size : 0;
+    crc = sh_crc32c(crc, sh_bytes_make(entries, size));
+    free(entries);
+    place.batch = sh_load64(head + 16);
+    if (crc == sh_load32(head + BATCH_CRC_AT))
+        place.bytes = sizeof head + size;
+    return place;
 }
 
 static void file_name(char name[NAME_BYTES], unsigned slot)
@@ -69,13 +77,13 @@ static void places_find(const struct cw_host *host, struct places *places)
     for (unsigned slot = 0; slot < SLOTS; slot++) {
         char name[NAME_BYTES];
         file_name(name, slot);
-        struct sh_bytes file = sh_world_disk_file(host->world->sim, host->node, name);
-        if (file.size >= BLOCK)
+        const struct sh_image *file = sh_world_disk_file(host->world->sim, host->node, name);
+        if (file && file->size >= BLOCK)
             place_add(places, (struct place){.slot = slot, .bytes = BLOCK});
-        for (size_t at = BLOCK; at + BLOCK <= file.size; at += BLOCK) {
-            size_t bytes = batch_bytes(file, at);
-            if (bytes)
-                place_add(places, (struct place){slot, at, bytes, sh_load64(file.at + at + 16)});
+        for (size_t at = BLOCK; file && at + BLOCK <= file->size; at += BLOCK) {
+            struct place place = batch_at(file, slot, at);
+            if (place.bytes)
+                place_add(places, place);
         }
     }
 }

@@ -9,16 +9,11 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "sim/image.h"
 #include "sim/world_int.h"
 
 #define NAME_BYTES 64
 #define FILES_MAX 256
-
-struct image {
-    uint8_t *bytes;
-    size_t size;
-    size_t room;
-};
 
 /* A write that no sync has made safe yet. */
 struct unsynced {
@@ -32,8 +27,8 @@ struct unsynced {
 
 struct inode {
     struct inode *next;
-    struct image seen;
-    struct image stable;
+    struct sh_image seen;
+    struct sh_image stable;
     struct unsynced *unsynced; /* oldest first */
     struct unsynced *newest;
     uint64_t write_number;
@@ -102,31 +97,6 @@ static void trace(struct sim_disk *disk, const char *kind, uint64_t a, uint64_t 
     sh_world_trace(disk->world, disk->node, kind, a, b, bytes);
 }
 
-/* --- Images ---------------------------------------------------------------------------------- */
-
-static void image_write(struct image *image, uint64_t offset, const uint8_t *bytes, size_t size)
-{
-    size_t end = (size_t)offset + size;
-    if (end > image->room) {
-        size_t room = 2 * end;
-        image->bytes = sh_sim_realloc(image->bytes, room);
-        memset(image->bytes + image->room, 0, room - image->room);
-        image->room = room;
-    }
-    if (size)
-        memcpy(image->bytes + offset, bytes, size);
-    if (end > image->size)
-        image->size = end;
-}
-
-static void image_copy(struct image *to, const struct image *from)
-{
-    free(to->bytes);
-    *to = (struct image){0};
-    if (from->size)
-        image_write(to, 0, from->bytes, from->size);
-}
-
 static uint64_t bytes_used(const struct sim_disk *disk)
 {
     uint64_t used = 0;
@@ -181,8 +151,8 @@ static void sweep_inodes(struct sim_disk *disk)
         }
         *at = inode->next;
         unsynced_free(inode);
-        free(inode->seen.bytes);
-        free(inode->stable.bytes);
+        sh_image_clear(&inode->seen);
+        sh_image_clear(&inode->stable);
         free(inode);
     }
 }
@@ -401,7 +371,7 @@ static enum shoal_err do_write(struct sim_disk *disk, struct slot *slot)
         trace(disk, "flip(offset, bit)", op->offset, bit, (struct sh_bytes){0});
     }
     if (size) {
-        image_write(&inode->seen, op->offset, slot->bytes, size);
+        sh_image_write(&inode->seen, op->offset, slot->bytes, size);
         inode_remember(inode, op->offset, slot->bytes, size);
     }
     op->done_bytes = err ? 0 : size;
@@ -410,13 +380,13 @@ static enum shoal_err do_write(struct sim_disk *disk, struct slot *slot)
 
 static enum shoal_err do_read(struct sim_disk *disk, struct sh_disk_op *op)
 {
-    const struct image *seen = &inode_of(disk, op->file)->seen;
+    const struct sh_image *seen = &inode_of(disk, op->file)->seen;
     if (sh_prng_chance(&disk->prng, disk->faults.read_err_ppm))
         return SHOAL_EIO;
     size_t size = op->offset < seen->size ? seen->size - (size_t)op->offset : 0;
     size = size < op->size ? size : op->size;
     if (size)
-        memcpy(op->data, seen->bytes + op->offset, size);
+        sh_image_read(seen, op->offset, op->data, size);
     op->done_bytes = size;
     return SHOAL_OK;
 }
@@ -447,7 +417,7 @@ static enum shoal_err do_sync(struct sim_disk *disk, struct inode *inode, uint64
         bool covered = write->number < upto && !write->abandoned && write->offset < to &&
                        write->offset + write->size > from;
         if (covered && !failed) {
-            image_write(&inode->stable, write->offset, write->bytes, write->size);
+            sh_image_write(&inode->stable, write->offset, write->bytes, write->size);
             outdate(inode, write);
             *at = write->next;
             free(write);
@@ -675,7 +645,7 @@ static void crash_sector(struct sim_disk *disk, struct inode *inode, uint64_t of
         to = (size_t)sh_prng_between(&disk->prng, from + 1, size);
     }
     if (to > from)
-        image_write(&inode->stable, offset + from, bytes + from, to - from);
+        sh_image_write(&inode->stable, offset + from, bytes + from, to - from);
     trace(disk, "crash sector(offset, bytes)", offset + from, to - from, (struct sh_bytes){0});
 }
 
@@ -727,18 +697,23 @@ void sh_sim_disk_crash(struct sh_disk *base)
     disk->seen = disk->stable;
     sweep_inodes(disk);
     for (struct inode *inode = disk->inodes; inode; inode = inode->next)
-        image_copy(&inode->seen, &inode->stable);
+        sh_image_copy(&inode->seen, &inode->stable);
     disk->down = true;
 }
 
-struct sh_bytes sh_sim_disk_file(const struct sh_disk *base, const char *name)
+const struct sh_image *sh_sim_disk_file(const struct sh_disk *base, const char *name)
 {
     const struct sim_disk *disk = (const struct sim_disk *)base;
     int entry = directory_find(&disk->stable, name);
-    if (entry < 0)
-        return sh_bytes_make(NULL, 0);
-    const struct image *image = &disk->stable.inodes[entry]->stable;
-    return sh_bytes_make(image->bytes, image->size);
+    return entry < 0 ? NULL : &disk->stable.inodes[entry]->stable;
+}
+
+static void image_flip(struct sh_image *image, uint64_t bit)
+{
+    uint8_t byte;
+    sh_image_read(image, bit / 8, &byte, 1);
+    byte ^= (uint8_t)(1u << bit % 8);
+    sh_image_write(image, bit / 8, &byte, 1);
 }
 
 void sh_sim_disk_flip(struct sh_disk *base, const char *name, uint64_t bit)
@@ -749,8 +724,8 @@ void sh_sim_disk_flip(struct sh_disk *base, const char *name, uint64_t bit)
     struct inode *inode = disk->stable.inodes[entry];
     SH_ASSERT(!inode->unsynced && bit / 8 < inode->stable.size);
     trace(disk, "flip(bit)", bit, 0, sh_bytes_text(name));
-    inode->stable.bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
-    inode->seen.bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    image_flip(&inode->stable, bit);
+    image_flip(&inode->seen, bit);
 }
 
 void sh_sim_disk_up(struct sh_disk *base)

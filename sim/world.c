@@ -384,7 +384,8 @@ enum sh_disk_trouble sh_world_disk_trouble(const struct sh_world *world, unsigne
     return node_of(world, node)->trouble;
 }
 
-struct sh_bytes sh_world_disk_file(const struct sh_world *world, unsigned node, const char *name)
+const struct sh_image *sh_world_disk_file(const struct sh_world *world, unsigned node,
+                                          const char *name)
 {
     return sh_sim_disk_file(node_of(world, node)->env.disk, name);
 }

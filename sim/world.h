@@ -119,8 +119,10 @@ void sh_world_disk_delay_set(struct sh_world *world, unsigned node, uint64_t min
 enum sh_disk_trouble { SH_DISK_WELL, SH_DISK_FAILS, SH_DISK_FULL };
 void sh_world_disk_trouble_set(struct sh_world *world, unsigned node, enum sh_disk_trouble trouble);
 enum sh_disk_trouble sh_world_disk_trouble(const struct sh_world *world, unsigned node);
-/* What a file of the node is after a crash, until it is written to; no bytes: there is none. */
-struct sh_bytes sh_world_disk_file(const struct sh_world *world, unsigned node, const char *name);
+struct sh_image;
+/* What a file of the node is after a crash, until it is written to (image.h); NULL: there is none. */
+const struct sh_image *sh_world_disk_file(const struct sh_world *world, unsigned node,
+                                          const char *name);
 /* A bit of a file that the node has written before it crashed is wrong from now on; again: right. */
 void sh_world_disk_flip(struct sh_world *world, unsigned node, const char *name, uint64_t bit);
 
