@@ -60,8 +60,6 @@ static enum shoal_err load_begin(struct sh_journal *journal, struct reading *rea
     log->is_installing = is_install;
     log->beginning = segment;
     log->bytes_now = 0;
-    if (!log->segment)
-        log->segment = segment;
     reading->is_known[stream] |= is_first;
     return log->machine.load_snapshot_begin(log->machine.arg, index, term, is_first);
 }
@@ -71,12 +69,11 @@ static enum shoal_err load_end(struct sh_journal *journal, struct reading *readi
 {
     struct sh_journal_stream_log *log = &journal->streams[stream];
     uint8_t is_install = sh_get8(r);
-    if (!sh_reader_done(r) || is_install != log->is_installing || !log->beginning)
+    if (!sh_reader_done(r) || is_install != log->is_installing)
         return SHOAL_ECORRUPT;
     log->segment = log->beginning;
     log->bytes = log->bytes_now;
     log->beginning = 0;
-    log->is_installing = false;
     reading->is_known[stream] = reading->is_whole[stream] = true;
     return log->machine.load_snapshot_end(log->machine.arg, is_install);
 }
@@ -86,7 +83,6 @@ static void load_start(struct sh_journal_stream_log *log, uint64_t segment)
     log->is_there = true;
     log->segment = segment;
     log->beginning = log->bytes = 0;
-    log->is_installing = false;
     log->state_size = 0;
 }
 
@@ -279,7 +275,7 @@ static enum shoal_err segment_next(struct sh_journal *journal, uint64_t number, 
     *out = (struct loaded){.slot = SH_JOURNAL_SLOTS};
     while ((slot = slot_after(journal, number)) < SH_JOURNAL_SLOTS) {
         enum shoal_err err = segment_read(journal, slot, out);
-        if (err || is_lowest || (out->first && out->first == out->begins))
+        if (err || is_lowest || out->first == out->begins)
             return err;
         number = out->number;
         free(out->bytes);
