@@ -133,7 +133,6 @@ static enum shoal_err load_record(struct sh_journal *journal, struct reading *re
     case SH_JOURNAL_DROP:
         reading->is_known[stream] = reading->is_whole[stream] = false;
         load_start(log, 0);
-        log->is_there = false;
         return machine->load_drop(machine->arg);
     default:
         return SHOAL_ECORRUPT;
@@ -320,7 +319,6 @@ static enum shoal_err streams_end(struct sh_journal *journal, const struct readi
             return SHOAL_ECORRUPT;
         }
         log->is_there = false;
-        log->segment = 0;
     }
     return SHOAL_OK;
 }

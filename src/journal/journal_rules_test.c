@@ -21,7 +21,7 @@
 
 /* --- A disk that fails ---------------------------------------------------------------------------- */
 
-enum fault { FAULT_NONE, FAULT_ERROR, FAULT_SHORT };
+enum fault { FAULT_NONE, FAULT_ERROR, FAULT_SHORT, FAULT_SYNC };
 
 struct faulty {
     struct sh_disk base;
@@ -31,7 +31,8 @@ struct faulty {
     bool is_for_zeros;                /* the next one of zeros: the file for the next segment */
     bool keeps_files;                 /* none can be removed */
     bool is_spoilt[SH_JOURNAL_SLOTS]; /* a write to that file has failed, and it is still there */
-    unsigned failures, wrong;         /* wrong: writes to spoilt files */
+    unsigned failures, wrong;         /* wrong: writes to spoilt files, and without a sync */
+    unsigned reads_left;              /* until one fails; 0: none does */
     struct sh_disk_op *failed;        /* to be completed by the next poll */
 };
 
@@ -78,13 +79,13 @@ static enum shoal_err faulty_remove(struct sh_disk *disk, const char *name)
     return faulty->under->ops->remove(faulty->under, name);
 }
 
-/* Half of what is written arrives. */
+/* Half of what is written arrives; or all of it, where only the sync fails. */
 static enum shoal_err half_write(struct faulty *faulty, struct sh_disk_op *op)
 {
     struct sh_disk_op half = *op;
-    half.size = op->size / 2;
+    half.size = faulty->fault == FAULT_SYNC ? op->size : op->size / 2;
     enum shoal_err err = sh_journal_do(faulty->under, &half);
-    op->err = faulty->fault == FAULT_ERROR ? SHOAL_EIO : SHOAL_OK;
+    op->err = faulty->fault == FAULT_SHORT ? SHOAL_OK : SHOAL_EIO;
     op->done_bytes = half.size;
     faulty->failed = op;
     faulty->fault = FAULT_NONE;
@@ -99,7 +100,10 @@ static enum shoal_err faulty_submit(struct sh_disk *disk, struct sh_disk_op *op)
     bool is_write = op->kind == SH_DISK_WRITE_SYNC || op->kind == SH_DISK_WRITE;
     if (faulty->failed)
         return SHOAL_EAGAIN;
+    if (op->kind == SH_DISK_READ && faulty->reads_left && --faulty->reads_left == 0)
+        return SHOAL_EIO;
     faulty->wrong += is_write && faulty->is_spoilt[faulty->slots[op->file]];
+    faulty->wrong += op->kind == SH_DISK_WRITE; /* a batch's sync would have to wait for it */
     bool is_zeros = is_write && sh_load64(op->data) == 0;
     if (is_write && faulty->fault && is_zeros == faulty->is_for_zeros)
         return half_write(faulty, op);
@@ -122,7 +126,7 @@ static uint64_t now_ns, draws;
 
 /* --- A state machine: the index that it has got to -------------------------------------------------- */
 
-static uint64_t last, read_last, snapshot_left, ended;
+static uint64_t last, read_last, snapshot_index, snapshot_left, ended, unapplied;
 
 static enum shoal_err load_entry(void *arg, uint64_t index, uint64_t term, uint8_t kind,
                                  struct sh_bytes bytes)
@@ -136,8 +140,6 @@ static enum shoal_err load_entry(void *arg, uint64_t index, uint64_t term, uint8
     read_last = index;
     return SHOAL_OK;
 }
-
-static uint64_t snapshot_index;
 
 static enum shoal_err load_snapshot_begin(void *arg, uint64_t index, uint64_t term, bool is_first)
 {
@@ -159,10 +161,12 @@ static enum shoal_err load_drop(void *arg)
 static bool snapshot_begin(void *arg, uint64_t *index_out, uint64_t *term_out)
 {
     (void)arg;
-    *index_out = last;
+    *index_out = snapshot_index = last > unapplied ? last - unapplied : 0;
     *term_out = 1;
     return true;
 }
+
+static void snapshot_entries(void *arg);
 
 static size_t snapshot_next(void *arg, uint8_t *into, size_t room)
 {
@@ -199,6 +203,7 @@ static enum shoal_err journal_open(void)
                                        .load_snapshot_begin = load_snapshot_begin,
                                        .load_drop = load_drop,
                                        .snapshot_begin = snapshot_begin,
+                                       .snapshot_entries = snapshot_entries,
                                        .snapshot_next = snapshot_next,
                                        .snapshot_end = snapshot_end};
     struct sh_journal_config config = {.env = {.clock = {clock_now, clock_now, NULL},
@@ -227,7 +232,7 @@ static int setup(void **state)
     (void)state;
     disk = (struct faulty){.base = {&ops}};
     now_ns = S;
-    last = snapshot_left = ended = 0;
+    last = snapshot_left = ended = unapplied = 0;
     assert_int_equal(sh_memory_disk_create(&disk.under), SHOAL_OK);
     return journal_open() != SHOAL_OK;
 }
@@ -240,11 +245,22 @@ static int teardown(void **state)
     return 0;
 }
 
-static void append(void)
+static void append_at(uint64_t index)
 {
     static const uint8_t bytes[ENTRY_BYTES] = {7};
-    last++;
-    (void)sh_journal_append(journal, 0, last, 1, 1, sh_bytes_make(bytes, sizeof bytes));
+    (void)sh_journal_append(journal, 0, index, 1, 1, sh_bytes_make(bytes, sizeof bytes));
+}
+
+static void append(void)
+{
+    append_at(++last);
+}
+
+static void snapshot_entries(void *arg)
+{
+    (void)arg;
+    for (uint64_t i = snapshot_index + 1; i <= last; i++)
+        append_at(i);
 }
 
 /* Steps until all that was said is stored, however often the disk fails. */
@@ -311,6 +327,41 @@ static void a_short_write_has_failed(void **state)
     fail_often(FAULT_SHORT, false, false);
 }
 
+/* What was written and not synced is there when a process reads it, and so may be once more in the next
+ * segment. */
+static void a_failed_sync_leaves_a_batch_twice(void **state)
+{
+    (void)state;
+    fail_often(FAULT_SYNC, false, false);
+}
+
+static void also_in_files_that_stay(void **state)
+{
+    (void)state;
+    fail_often(FAULT_SYNC, false, true);
+}
+
+/* Whichever read fails, opening says so, and changes nothing. */
+static void what_can_not_be_read_is_said(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 100; i++) {
+        append();
+        store();
+    }
+    sh_journal_close(journal);
+    journal = NULL;
+    unsigned reads = 0;
+    enum shoal_err err;
+    do {
+        disk.reads_left = ++reads;
+        err = journal_open();
+        assert_int_equal(err, disk.reads_left ? SHOAL_OK : SHOAL_EIO);
+    } while (err);
+    assert_in_range(reads, 5, 1000);
+    assert_int_equal(read_last, last);
+}
+
 /* What is to be said has room, until the journal is full: then nothing is taken, and it is not lost. */
 static void a_journal_that_is_full_says_so(void **state)
 {
@@ -343,6 +394,51 @@ static void a_dropped_stream_is_not_saved(void **state)
     last = 0;
     append();
     store();
+    assert_read_back();
+}
+
+/* Entries behind a snapshot are said once more, in several batches: cut off between them, all entries
+ * are there, for they were before. */
+static void entries_said_again_cut_none_off(void **state)
+{
+    (void)state;
+    unapplied = 60;
+    snapshot_left = SIZE_MAX;
+    while (!sh_journal_is_saving(journal)) {
+        append();
+        store();
+    }
+    assert_true(journal->chunks_count > 2);
+    assert_read_back();
+}
+
+/* Those who begin to read at the snapshot get them. */
+static void entries_said_again_are_all_of_them(void **state)
+{
+    (void)state;
+    unapplied = 30;
+    for (unsigned i = 0; i < 300; i++) {
+        append();
+        store();
+        if (i % 50 == 49)
+            assert_read_back();
+    }
+    assert_true(sh_journal_needed(journal) > 2);
+}
+
+/* An install that a process did not end keeps no file for ever. */
+static void a_cut_off_install_is_forgotten(void **state)
+{
+    (void)state;
+    append();
+    sh_journal_install_begin(journal, 0, 9, 1);
+    store();
+    assert_read_back();
+    for (unsigned i = 0; i < 300; i++) {
+        append();
+        store();
+    }
+    assert_in_range(sh_journal_bytes(journal), 0, 8 * SEGMENT);
     assert_read_back();
 }
 
@@ -444,10 +540,20 @@ int main(void)
         return 1;
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        CASE(a_file_whose_write_failed_is_left_alone), CASE(also_one_that_can_not_be_removed),
-        CASE(also_one_that_was_being_made_ready),      CASE(a_short_write_has_failed),
-        CASE(a_journal_that_is_full_says_so),          CASE(a_dropped_stream_is_not_saved),
-        CASE(another_journals_batch_is_none),          CASE(two_journals_are_none),
+        CASE(a_file_whose_write_failed_is_left_alone),
+        CASE(also_one_that_can_not_be_removed),
+        CASE(also_one_that_was_being_made_ready),
+        CASE(a_short_write_has_failed),
+        CASE(a_failed_sync_leaves_a_batch_twice),
+        CASE(also_in_files_that_stay),
+        CASE(what_can_not_be_read_is_said),
+        CASE(a_journal_that_is_full_says_so),
+        CASE(a_dropped_stream_is_not_saved),
+        CASE(entries_said_again_cut_none_off),
+        CASE(entries_said_again_are_all_of_them),
+        CASE(a_cut_off_install_is_forgotten),
+        CASE(another_journals_batch_is_none),
+        CASE(two_journals_are_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
