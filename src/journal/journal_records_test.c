@@ -475,6 +475,12 @@ static void no_other_batch_may(void **state)
         (void)teardown(NULL);
         assert_int_equal(setup(NULL), 0);
     }
+    /* Nor does another one do in its place. */
+    two_segments(&old, &next);
+    block_copy(old, 3, old, 2);
+    assert_int_equal(journal_open(), SHOAL_ECORRUPT);
+    (void)teardown(NULL);
+    assert_int_equal(setup(NULL), 0);
     /* Nor the first one of the last segment, when there is a second. */
     two_segments(&old, &next);
     assert_int_equal(journal_open(), SHOAL_OK);

@@ -39,7 +39,7 @@ static void matched_raise(struct sh_raft *raft, uint64_t match, uint64_t round)
 
 void sh_raft_follow_stored(struct sh_raft *raft)
 {
-    if (raft->owes_answer && raft->role == SH_RAFT_FOLLOWER && raft->leader)
+    if (raft->owes_answer && raft->leader)
         answer_matched(raft);
 }
 
@@ -94,7 +94,7 @@ static void catch_up(struct sh_raft *raft, uint64_t leader_commit, uint64_t matc
         term != raft->term)
         return;
     raft->is_current = true;
-    if (!raft->is_recovering || !raft->probe_is_over || raft->term < raft->heard_term)
+    if (!raft->is_recovering || !raft->probe_is_over)
         return;
     SH_INFO("raft", "caught up: voting again", SH_U64("index", match));
     raft->is_recovering = false;
@@ -110,10 +110,10 @@ void sh_raft_on_append(struct sh_raft *raft, uint64_t now_ns, uint8_t from, stru
     uint64_t commit = sh_get64(r);
     uint64_t round = sh_get64(r);
     uint32_t count = sh_get32(r);
-    if (!sh_reader_ok(r) || before > UINT64_MAX / 2 || before_term > raft->term)
+    if (!sh_reader_ok(r))
         return;
     uint64_t term;
-    bool is_known = before <= sh_raft_log_last(raft) && sh_entries_term(&raft->log, before, &term);
+    bool is_known = sh_entries_term(&raft->log, before, &term);
     if (!is_known && before < raft->commit) {
         /* Long since part of our snapshot; a leader has whatever is committed. */
         matched_raise(raft, raft->commit, round);
@@ -150,7 +150,7 @@ static void coming_drop(struct sh_raft *raft)
 static bool coming_begin(struct sh_raft *raft, const struct sh_raft_snapshot *snapshot)
 {
     if (raft->coming.bytes && raft->coming.index == snapshot->index &&
-        raft->coming.term == snapshot->term && raft->coming.size == snapshot->size)
+        raft->coming.size == snapshot->size)
         return true;
     coming_drop(raft);
     uint8_t *bytes = malloc(snapshot->size ? snapshot->size : 1);
@@ -179,7 +179,6 @@ static bool install(struct sh_raft *raft)
     free(raft->snapshot.bytes);
     raft->snapshot = *snapshot;
     raft->coming = (struct sh_raft_snapshot){0};
-    raft->coming_at = 0;
     sh_entries_reset(&raft->log, raft->snapshot.index, raft->snapshot.term);
     raft->commit = raft->applied = raft->snapshot.index;
     sh_raft_log_members(raft);

@@ -15,6 +15,7 @@ struct memory_journal {
     struct sh_journal *journal;
     uint64_t now_ns;
     uint64_t draws;
+    uint64_t segment_bytes; /* 0: 65536 */
 };
 
 static inline uint64_t memory_now_ns(void *arg)
@@ -38,7 +39,8 @@ static inline enum shoal_err memory_journal_load(struct memory_journal *memory,
                                                .random = {memory_fill, memory},
                                                .disk = memory->disk},
                                        .label = sh_bytes_text("test"),
-                                       .segment_bytes = 65536,
+                                       .segment_bytes =
+                                           memory->segment_bytes ? memory->segment_bytes : 65536,
                                        .bytes_kept = 4 * 65536,
                                        .streams = &stream,
                                        .streams_count = 1};

@@ -72,8 +72,6 @@ void sh_raft_log_cut(struct sh_raft *raft, uint64_t index)
     sh_entries_cut(&raft->log, index);
     if (raft->stored_last >= index)
         raft->stored_last = index - 1;
-    if (raft->matched >= index)
-        raft->matched = index - 1;
     if (raft->members_index >= index)
         sh_raft_log_members(raft);
 }

@@ -95,8 +95,7 @@ static enum shoal_err load_entry(void *arg, uint64_t index, uint64_t term, uint8
         term < before || term > raft->term || kind < SH_RAFT_COMMAND || kind > SH_RAFT_MEMBERS ||
         (kind == SH_RAFT_MEMBERS && !sh_raft_members_get(bytes, &members)))
         return SHOAL_ECORRUPT;
-    if (index <= sh_raft_log_last(raft))
-        sh_raft_log_cut(raft, index);
+    sh_raft_log_cut(raft, index);
     return sh_raft_log_append(raft, term, kind, bytes);
 }
 
@@ -144,7 +143,7 @@ static enum shoal_err load_snapshot(struct sh_raft *raft)
     snapshot.members.voters = sh_get64(&r);
     snapshot.members.learners = sh_get64(&r);
     size_t size = sh_reader_left(&r);
-    if (!sh_reader_ok(&r) || snapshot.index < raft->snapshot.index ||
+    if (snapshot.index < raft->snapshot.index ||
         (snapshot.members.voters & snapshot.members.learners) || (!snapshot.index && size))
         return SHOAL_ECORRUPT;
     snapshot.size = (uint32_t)size;
