@@ -1,6 +1,4 @@
 /* Raft's leader: what it sends, what is committed. */
-#include <string.h>
-
 #include "base/assert.h"
 #include "base/log.h"
 #include "raft/raft_int.h"
@@ -12,7 +10,7 @@ static void send_snapshot(struct sh_raft *raft, uint8_t to)
 {
     struct sh_raft_progress *progress = &raft->progress[to];
     const struct sh_raft_snapshot *snapshot = &raft->snapshot;
-    if (progress->snapshot != snapshot->index || progress->snapshot_at > snapshot->size) {
+    if (progress->snapshot != snapshot->index) {
         progress->snapshot = snapshot->index;
         progress->snapshot_at = 0;
     }
@@ -70,8 +68,7 @@ void sh_raft_lead_send(struct sh_raft *raft, uint8_t to)
         return;
     uint64_t before_term;
     SH_ASSERT(progress->next);
-    if (progress->next - 1 <= sh_raft_log_last(raft) &&
-        sh_entries_term(&raft->log, progress->next - 1, &before_term))
+    if (sh_entries_term(&raft->log, progress->next - 1, &before_term))
         send_entries(raft, to, before_term);
     else
         send_snapshot(raft, to);
@@ -98,8 +95,6 @@ void sh_raft_lead(struct sh_raft *raft, uint64_t now_ns)
     raft->led_first = next;
     raft->led_since_ns = now_ns;
     raft->heartbeat_ns = now_ns;
-    raft->round = 0;
-    memset(raft->round_ns, 0, sizeof raft->round_ns);
     for (uint8_t i = 1; i <= SH_RAFT_SERVER_MAX; i++)
         raft->progress[i] = (struct sh_raft_progress){.next = next};
     SH_INFO("raft", "leads", SH_U64("term", raft->term), SH_U64("index", next));
@@ -166,7 +161,7 @@ static uint64_t agreed(const struct sh_raft *raft)
     uint64_t best = raft->commit;
     for (uint8_t i = 1; i <= SH_RAFT_SERVER_MAX; i++) {
         uint64_t index = i == raft->config.server ? raft->stored_last : raft->progress[i].match;
-        if (index <= best || !(raft->members.voters & sh_raft_bit(i)))
+        if (index <= best)
             continue;
         uint64_t holders = 0;
         for (uint8_t j = 1; j <= SH_RAFT_SERVER_MAX; j++) {
@@ -216,7 +211,7 @@ void sh_raft_on_append_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t fro
     uint64_t index = sh_get64(r);
     uint64_t round = sh_get64(r);
     uint64_t last = sh_raft_log_last(raft);
-    if (!sh_reader_done(r) || index > last + 1)
+    if (!sh_reader_done(r))
         return;
     struct sh_raft_progress *progress = heard(raft, now_ns, from, round);
     progress->is_recovering = flags & SH_RAFT_RECOVERING;
