@@ -133,8 +133,7 @@ void sh_ring_lease_set(struct sh_ring *ring, uint64_t now_ns, uint64_t until_ns)
 static void built_step(struct sh_ring *ring, uint64_t now_ns, unsigned number)
 {
     struct sh_ring_shard *shard = &ring->shards[number];
-    if (!shard->is_built || shard->has_lsn > ring->synced || shard->change.kind ||
-        ring->arcs.shards[number].version != shard->built_version)
+    if (!shard->is_built || shard->has_lsn > ring->synced || shard->change.kind)
         return;
     sh_ring_ask(ring, now_ns, number, SH_ARC_BUILT, ring->config.server);
 }
@@ -150,9 +149,11 @@ unsigned sh_ring_step(struct sh_ring *ring, uint64_t now_ns)
     if (is_due)
         ring->due_ns = now_ns + ring->config.resend_ns / 2;
     unsigned work = 0;
+    uint64_t dirty = ring->dirty;
+    ring->dirty = 0; /* what is left to do is for the next step */
     for (unsigned i = 0; i < SH_SHARDS; i++) {
         struct sh_ring_shard *shard = &ring->shards[i];
-        bool is_dirty = ring->dirty >> i & 1;
+        bool is_dirty = dirty >> i & 1;
         if (is_due)
             sh_ring_incoming_tick(ring, i);
         is_dirty |= is_synced && sh_ring_log_sync(ring, i);
@@ -168,7 +169,6 @@ unsigned sh_ring_step(struct sh_ring *ring, uint64_t now_ns)
         sh_ring_search_step(ring, now_ns, i);
         built_step(ring, now_ns, i);
     }
-    ring->dirty = 0;
     return work;
 }
 
@@ -223,7 +223,6 @@ void sh_ring_built(struct sh_ring *ring, uint64_t now_ns, unsigned number, uint6
         now->replicas || sh_ring_log_begin(ring, number, version))
         return;
     shard->is_built = true;
-    shard->built_version = version;
 }
 
 bool sh_ring_change_next(struct sh_ring *ring, uint64_t now_ns, struct sh_arc_change *change_out)

@@ -130,8 +130,7 @@ struct sh_ring_shard {
     uint64_t stalled_ns; /* since when its own disk is behind without any advance; 0: it is not */
     struct sh_ring_progress progress[SH_SUPERPEERS_MAX + 1];
     struct sh_ring_search search;
-    bool is_built; /* of a shard without replicas: in that version, the state is made */
-    uint64_t built_version;
+    bool is_built; /* of a shard without replicas: in this version, the state is made */
     struct sh_arc_change change; /* kind 0: none */
     uint64_t change_ns;          /* when to ask for it again */
 };

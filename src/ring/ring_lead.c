@@ -22,7 +22,7 @@ void sh_ring_lead_begin(struct sh_ring *ring, uint64_t now_ns, unsigned number, 
 {
     struct sh_ring_shard *shard = &ring->shards[number];
     const struct sh_shard *now = &ring->arcs.shards[number];
-    SH_ASSERT(shard->has && now->owner == ring->config.server);
+    SH_ASSERT(shard->has && shard->has_lsn <= ring->synced && now->owner == ring->config.server);
     shard->owns = true;
     shard->is_handing = shard->has_handed = shard->owes_answer = false;
     shard->change.kind = 0;
@@ -38,7 +38,6 @@ void sh_ring_lead_begin(struct sh_ring *ring, uint64_t now_ns, unsigned number, 
         progress->resend_ns = 0;
         progress->since_ns = now_ns;
     }
-    shard->counted = 0;
     if (was_owner)
         return;
     shard->serve_from = sh_entries_last(&shard->entries);
@@ -53,7 +52,6 @@ void sh_ring_lead_end(struct sh_ring *ring, unsigned number)
         sh_ring_outgoing_drop(ring, &shard->progress[nid]);
     shard->owns = shard->is_handing = shard->has_handed = false;
     shard->change.kind = 0;
-    shard->counted = 0;
 }
 
 /* --- Sending --------------------------------------------------------------------------------- */
@@ -114,7 +112,7 @@ static bool is_behind(const struct sh_ring *ring, unsigned number, uint8_t nid)
 /* Goes back to where the logs were known to agree, as what came since may have got lost. */
 static void fall_back(struct sh_ring_progress *progress)
 {
-    if (progress->sending != SH_RING_STREAM)
+    if (progress->sending != SH_RING_STREAM || progress->next == progress->match + 1)
         return;
     progress->sending = SH_RING_PROBE;
     progress->next = progress->match + 1;
@@ -173,15 +171,14 @@ static void other_step(struct sh_ring *ring, uint64_t now_ns, unsigned number, u
 static void apply(struct sh_ring *ring, uint64_t now_ns, unsigned number)
 {
     struct sh_ring_shard *shard = &ring->shards[number];
-    uint64_t done = shard->has_lsn <= ring->synced ? shard->synced : 0;
+    uint64_t done = shard->synced;
     for (uint64_t left = awaited(ring, number); left; left &= left - 1) {
         uint64_t match = shard->progress[__builtin_ctzll(left)].match;
         done = match < done ? match : done;
     }
     if (done > shard->applied && now_ns < ring->lease_ns)
         sh_ring_log_apply(ring, number, done);
-    bool is_stalled =
-        shard->has_lsn > ring->synced || shard->synced < sh_entries_last(&shard->entries);
+    bool is_stalled = shard->synced < sh_entries_last(&shard->entries);
     if (!is_stalled || sh_ring_log_sync(ring, number))
         shard->stalled_ns = 0;
     else if (!shard->stalled_ns)
@@ -328,7 +325,7 @@ void sh_ring_on_answer(struct sh_ring *ring, uint64_t now_ns, const struct sh_ri
     uint64_t applied = sh_get64(r);
     uint64_t known;
     SH_ASSERT(shard->owns);
-    if (!sh_reader_done(r) || !(others(ring, head->shard) & sh_arc_bit(head->from)))
+    if (!sh_reader_done(r))
         return;
     bool agrees = !(head->flags & SH_RING_EMPTY) &&
                   sh_entries_term(&shard->entries, sequence, &known) && known == epoch;

@@ -35,8 +35,6 @@ bool sh_ring_log_sync(struct sh_ring *ring, unsigned number)
 {
     struct sh_ring_shard *shard = &ring->shards[number];
     uint64_t before = shard->synced;
-    if (!shard->has || shard->has_lsn > ring->synced)
-        return false;
     while (shard->synced < sh_entries_last(&shard->entries) &&
            sh_entries_at(&shard->entries, shard->synced + 1)->lsn <= ring->synced)
         shard->synced++;

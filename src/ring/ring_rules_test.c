@@ -1,294 +1,8 @@
 /* The ring, rule by rule: one superpeer, and messages that this test makes. What a rule forbids is
  * tried where nothing else forbids it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/log.h"
-#include "ring/ring_int.h"
-
-#define OWN 1
-#define OTHER 2
-#define THIRD 3
-#define OURS 40   /* a shard that superpeer 1 is to own, whoever else is there */
-#define THEIRS 5  /* one that superpeer 2 is to own */
-#define RESEND 10 /* ns; patience is endless */
-#define BODY_MAX 256
-
-static struct sh_ring *ring;
-static struct sh_journal *journal;
-static struct sh_disk *disk;
-static struct sh_arcs arcs;
-static uint64_t now_ns, built_version;
-
-/* --- The state: nothing ------------------------------------------------------------------------- */
-
-static void apply(void *arg, unsigned shard, uint64_t epoch, uint64_t sequence,
-                  struct sh_bytes command)
-{
-    (void)arg;
-    (void)shard;
-    (void)epoch;
-    (void)sequence;
-    (void)command;
-}
-
-static enum shoal_err snapshot_begin(void *arg, unsigned shard, void **snapshot_out)
-{
-    (void)arg;
-    (void)shard;
-    *snapshot_out = &arcs; /* anything */
-    return SHOAL_OK;
-}
-
-static size_t snapshot_next(void *arg, void *snapshot, uint8_t *into, size_t room)
-{
-    (void)arg;
-    (void)snapshot;
-    (void)into;
-    (void)room;
-    return 0;
-}
-
-static void snapshot_end(void *arg, void *snapshot)
-{
-    (void)arg;
-    (void)snapshot;
-}
-
-static enum shoal_err restore_piece(void *arg, void *restore, struct sh_bytes piece)
-{
-    (void)arg;
-    (void)restore;
-    (void)piece;
-    return SHOAL_OK;
-}
-
-static enum shoal_err restore_end(void *arg, void *restore, bool install)
-{
-    (void)arg;
-    (void)restore;
-    (void)install;
-    return SHOAL_OK;
-}
-
-static void clear(void *arg, unsigned shard)
-{
-    (void)arg;
-    (void)shard;
-}
-
-static void build(void *arg, unsigned shard, uint64_t version)
-{
-    (void)arg;
-    (void)shard;
-    built_version = version;
-}
-
-/* --- The superpeer -------------------------------------------------------------------------------- */
-
-static uint64_t clock_now(void *arg)
-{
-    (void)arg;
-    return now_ns;
-}
-
-static void random_fill(void *arg, void *into, size_t size)
-{
-    (void)arg;
-    memset(into, 7, size);
-}
-
-static void store(void)
-{
-    while (sh_journal_synced(journal) != sh_journal_last(journal))
-        (void)sh_journal_step(journal, now_ns);
-}
-
-static void step(void)
-{
-    now_ns += RESEND;
-    (void)sh_ring_step(ring, now_ns);
-}
-
-static void tell(void)
-{
-    sh_ring_arcs_set(ring, now_ns, &arcs);
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    struct sh_journal_stream streams[SH_SHARDS];
-    struct sh_ring_config config = {
-        .server = OWN,
-        .resend_ns = RESEND,
-        .patience_ns = UINT64_C(1) << 40,
-        .entries_kept = 64,
-        .piece_bytes = 4096,
-        .fsm = {.apply = apply,
-                .snapshot_begin = snapshot_begin,
-                .snapshot_next = snapshot_next,
-                .snapshot_end = snapshot_end,
-                .restore_begin = snapshot_begin,
-                .restore_piece = restore_piece,
-                .restore_end = restore_end,
-                .clear = clear,
-                .build = build},
-    };
-    now_ns = 1000;
-    memset(&arcs, 0, sizeof arcs);
-    assert_int_equal(sh_ring_create(&config, &ring), SHOAL_OK);
-    assert_int_equal(sh_memory_disk_create(&disk), SHOAL_OK);
-    for (unsigned i = 0; i < SH_SHARDS; i++)
-        streams[i] = sh_ring_stream(ring, i);
-    struct sh_journal_config of_journal = {
-        .env = {.clock = {.now_ns = clock_now}, .random = {.fill = random_fill}, .disk = disk},
-        .label = sh_bytes_text("a test"),
-        .streams = streams,
-        .streams_count = SH_SHARDS};
-    assert_int_equal(sh_journal_open(&of_journal, &journal), SHOAL_OK);
-    sh_ring_journal_set(ring, journal, 0);
-    for (unsigned nid = OWN; nid <= THIRD; nid++)
-        assert_int_equal(sh_arcs_start(&arcs, nid, UINT64_C(1) << 32 | nid), SH_ARCS_STARTED);
-    arcs.up &= ~sh_arc_bit(THIRD); /* until a test wants it */
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    sh_journal_close(journal);
-    sh_ring_destroy(ring);
-    disk->ops->destroy(disk);
-    return 0;
-}
-
-/* --- Messages ------------------------------------------------------------------------------------- */
-
-static uint8_t body[BODY_MAX];
-static struct sh_writer body_w;
-
-static struct sh_writer *body_begin(void)
-{
-    body_w = sh_writer_make(body, sizeof body);
-    return &body_w;
-}
-
-static void send_of(unsigned from, unsigned shard, unsigned type, unsigned flags, uint64_t version,
-                    uint64_t incarnation)
-{
-    uint8_t bytes[SH_RING_HEAD_BYTES + BODY_MAX];
-    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
-    sh_put8(&w, (uint8_t)type);
-    sh_put8(&w, (uint8_t)shard);
-    sh_put8(&w, (uint8_t)flags);
-    sh_put8(&w, 0);
-    sh_put64(&w, version);
-    sh_put64(&w, incarnation);
-    sh_put_raw(&w, sh_bytes_make(body, (size_t)(body_w.at - body)));
-    assert_true(sh_writer_ok(&w) && sh_writer_ok(&body_w));
-    sh_ring_receive(ring, now_ns, (uint8_t)from, sh_bytes_make(bytes, (size_t)(w.at - bytes)));
-}
-
-static void send(unsigned from, unsigned shard, unsigned type, unsigned flags)
-{
-    send_of(from, shard, type, flags, arcs.shards[shard].version, arcs.incarnations[from]);
-}
-
-static void answer_body(uint64_t sequence, uint64_t epoch)
-{
-    struct sh_writer *w = body_begin();
-    sh_put64(w, sequence);
-    sh_put64(w, epoch);
-    sh_put64(w, 0);
-}
-
-/* That superpeer has stored our shard's log up to there. */
-static void has_stored(unsigned from, uint64_t sequence, uint64_t epoch)
-{
-    answer_body(sequence, epoch);
-    send(from, OURS, SH_RING_ANSWER, SH_RING_YES);
-    step();
-}
-
-/* An append of the owner of THEIRS: entries of that epoch behind `before`. */
-static void append(unsigned from, uint64_t before, uint64_t before_epoch, uint64_t applied,
-                   unsigned count, uint64_t epoch)
-{
-    struct sh_writer *w = body_begin();
-    sh_put64(w, before);
-    sh_put64(w, before_epoch);
-    sh_put64(w, applied);
-    sh_put32(w, count);
-    for (unsigned i = 0; i < count; i++) {
-        sh_put64(w, epoch);
-        sh_put32(w, 1);
-        sh_put8(w, (uint8_t)epoch);
-    }
-    send(from, THEIRS, SH_RING_APPEND, 0);
-}
-
-/* Drops all that is sent; of the last message of that type about that shard to that superpeer the first
- * number behind its head, and whether there was one. */
-static bool is_sent(unsigned to, unsigned shard, unsigned type, uint64_t *number_out)
-{
-    struct sh_ring_message *message;
-    bool is_any = false;
-    while ((message = sh_ring_message_next(ring))) {
-        if (message->to == to && message->bytes[0] == type && message->bytes[1] == shard) {
-            is_any = true;
-            *number_out = message->size >= SH_RING_HEAD_BYTES + 8
-                              ? sh_load64(message->bytes + SH_RING_HEAD_BYTES)
-                              : 0;
-        }
-        free(message);
-    }
-    return is_any;
-}
-
-/* What is asked for about a shard, if anything is. */
-static bool asks_for(unsigned shard, struct sh_arc_change *change_out)
-{
-    struct sh_arc_change change;
-    bool is_any = false;
-    now_ns += RESEND;
-    while (sh_ring_change_next(ring, now_ns, &change)) {
-        if (change.shard != shard)
-            continue;
-        *change_out = change;
-        is_any = true;
-    }
-    return is_any;
-}
+#include "ring/ring_rules_rig_test.h"
 
 /* --- Shards that begin ----------------------------------------------------------------------------- */
-
-/* A superpeer has a copy of our shard, whose last update is that one; epoch 0: it has none. */
-static void copy_answer(unsigned from, uint64_t epoch, uint64_t sequence)
-{
-    struct sh_writer *w = body_begin();
-    sh_put64(w, epoch);
-    sh_put64(w, sequence);
-    send(from, OURS, SH_RING_COPY_ANSWER, epoch ? 0 : SH_RING_EMPTY);
-}
-
-/* All shards are without replicas, and superpeer 1 owns ours. */
-static void begin(void)
-{
-    sh_ring_start(ring, now_ns, &arcs);
-    assert_int_equal(arcs.shards[OURS].owner, OWN);
-    copy_answer(OTHER, 0, 0);
-    copy_answer(THIRD, 0, 0);
-    built_version = 0;
-    step();
-    assert_true(built_version == arcs.shards[OURS].version);
-}
 
 static void the_registry_hears_of_what_is_stored(void **state)
 {
@@ -368,52 +82,6 @@ static void the_most_advanced_copy_is_taken(void **state)
 }
 
 /* --- Owners ----------------------------------------------------------------------------------------- */
-
-static void arcs_change(enum sh_arc_kind kind, unsigned shard, unsigned nid)
-{
-    struct sh_arc_change change = {.kind = (uint8_t)kind,
-                                   .shard = (uint8_t)shard,
-                                   .nid = (uint8_t)nid,
-                                   .version = arcs.shards[shard].version,
-                                   .incarnation = arcs.incarnations[nid]};
-    assert_true(sh_arcs_change(&arcs, &change));
-    tell();
-}
-
-/* Superpeers 1 and 2 have our shard, and superpeer 1 owns it. */
-static void own_without_lease(void)
-{
-    begin();
-    sh_ring_built(ring, now_ns, OURS, built_version);
-    store();
-    arcs_change(SH_ARC_BUILT, OURS, OWN);
-    arcs_change(SH_ARC_ADD, OURS, OTHER);
-    has_stored(OTHER, 0, built_version);
-    assert_true(arcs.shards[OURS].replicas == (sh_arc_bit(OWN) | sh_arc_bit(OTHER)));
-}
-
-static void own(void)
-{
-    own_without_lease();
-    sh_ring_lease_set(ring, now_ns, UINT64_MAX);
-    assert_int_equal(sh_ring_reads(ring, now_ns, OURS), SHOAL_OK);
-}
-
-/* An update is ordered, and is on the own disk. */
-static uint64_t update(void)
-{
-    uint64_t epoch, sequence;
-    assert_int_equal(sh_ring_update(ring, now_ns, OURS, sh_bytes_text("update"), &epoch, &sequence),
-                     SHOAL_OK);
-    store();
-    step();
-    return epoch;
-}
-
-static void assert_applied(uint64_t sequence)
-{
-    assert_int_equal(sh_ring_applied(ring, OURS), sequence);
-}
 
 /* Only what a superpeer says in this version, of this process, about this log counts. */
 static void what_counts_as_stored(void **state)
@@ -655,6 +323,31 @@ static void a_copy_is_told_of_when_it_is_stored(void **state)
     }
 }
 
+/* Nor does the own copy count before. */
+static void the_own_copy_counts_when_it_is_stored(void **state)
+{
+    (void)state;
+    struct sh_arc_change change;
+    follow();
+    append(OTHER, 0, base_epoch(), 0, 1, arcs.shards[THEIRS].version);
+    arcs.shards[THEIRS].replicas = 0;
+    arcs.shards[THEIRS].owner = OWN;
+    arcs.shards[THEIRS].version++;
+    tell();
+    for (unsigned nid = OTHER; nid <= THIRD; nid++) {
+        struct sh_writer *w = body_begin();
+        sh_put64(w, 0);
+        sh_put64(w, 0);
+        send(nid, THEIRS, SH_RING_COPY_ANSWER, SH_RING_EMPTY);
+    }
+    step();
+    assert_false(asks_for(THEIRS, &change));
+    store();
+    (void)sh_ring_step(ring, now_ns); /* at once */
+    assert_true(asks_for(THEIRS, &change));
+    assert_true(change.kind == SH_ARC_SALVAGE && change.nid == OWN && change.copy_sequence == 1);
+}
+
 int main(void)
 {
     const char *bad;
@@ -678,6 +371,7 @@ int main(void)
         CASE(what_was_owed_to_another_owner_is_not_answered),
         CASE(what_takes_anothers_place_is_stored_anew),
         CASE(a_copy_is_told_of_when_it_is_stored),
+        CASE(the_own_copy_counts_when_it_is_stored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

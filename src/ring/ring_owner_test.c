@@ -1,0 +1,547 @@
+/* A shard's owner, rule by rule: whom it awaits, what it asks the registry for, what it sends. */
+#include "ring/ring_rules_rig_test.h"
+
+static const struct sh_bytes small = {(const uint8_t *)"update", 6};
+static uint8_t large[SH_RING_COMMAND_BYTES_MAX + 1];
+
+static enum shoal_err order(struct sh_bytes command)
+{
+    uint64_t epoch, sequence;
+    return sh_ring_update(ring, now_ns, OURS, command, &epoch, &sequence);
+}
+
+static uint64_t version(void)
+{
+    return arcs.shards[OURS].version;
+}
+
+/* The registry has refused something: only the version has risen. */
+static void refuse(void)
+{
+    arcs.shards[OURS].version++;
+    tell();
+}
+
+/* Superpeer 3 is to be a replica, and has the state as of the beginning. */
+static void third_comes(void)
+{
+    arcs.up |= sh_arc_bit(THIRD);
+    tell();
+    has_stored(THIRD, 0, built_version);
+    step();
+}
+
+/* All three have our shard. */
+static void own_with_both(void)
+{
+    own();
+    third_comes();
+    arcs_change(SH_ARC_ADD, OURS, THIRD);
+    has_stored(OTHER, 0, built_version);
+    has_stored(THIRD, 0, built_version);
+}
+
+static enum sh_arc_kind asked_kind(unsigned nid)
+{
+    struct sh_arc_change change;
+    return asks_for(OURS, &change) && change.nid == nid ? change.kind : 0;
+}
+
+/* What is to be done at that time is done. */
+static void step_at(uint64_t at_ns)
+{
+    now_ns = at_ns;
+    ring->due_ns = at_ns;
+    (void)sh_ring_step(ring, now_ns);
+}
+
+/* --- Who is added -------------------------------------------------------------------------------- */
+
+/* It may own the shard next. */
+static void who_is_added_has_all_that_was_answered(void **state)
+{
+    (void)state;
+    own();
+    uint64_t epoch = update();
+    has_stored(OTHER, 1, epoch);
+    assert_applied(1);
+    third_comes();
+    assert_int_equal(asked_kind(THIRD), 0);
+    has_stored(THIRD, 1, epoch);
+    assert_int_equal(asked_kind(THIRD), SH_ARC_ADD);
+}
+
+/* Whom the registry does not want, or has called failed, is awaited no more. */
+static void who_is_not_added_is_not_awaited(void **state)
+{
+    for (unsigned is_gone = 0; is_gone < 2; is_gone++) {
+        (void)teardown(state);
+        (void)setup(state);
+        own();
+        third_comes();
+        assert_int_equal(asked_kind(THIRD), SH_ARC_ADD);
+        uint64_t epoch = update();
+        has_stored(OTHER, 1, epoch);
+        assert_applied(0);
+        if (is_gone) {
+            assert_true(
+                sh_arcs_gone(&arcs, THIRD)); /* which changes no shard of which it has nothing */
+            tell();
+        } else {
+            arcs.up &= ~sh_arc_bit(THIRD);
+            refuse();
+        }
+        assert_int_equal(asked_kind(THIRD), 0);
+        has_stored(OTHER, 1, epoch);
+        assert_applied(1);
+    }
+}
+
+/* What a process had says nothing of the next one's disk. */
+static void what_a_former_process_had_counts_for_nothing(void **state)
+{
+    (void)state;
+    own();
+    third_comes();
+    assert_int_equal(sh_arcs_start_empty(&arcs, THIRD, 9, false), SH_ARCS_STARTED);
+    tell();
+    step();
+    assert_int_equal(asked_kind(THIRD), 0);
+    has_stored(THIRD, 0, built_version);
+    assert_int_equal(asked_kind(THIRD), SH_ARC_ADD);
+}
+
+/* Nor what it had in another version: it may have dropped that, and got an older state since. */
+static void what_was_had_in_another_version_counts_for_nothing(void **state)
+{
+    (void)state;
+    own();
+    uint64_t epoch = update();
+    third_comes();
+    has_stored(THIRD, 1, epoch);
+    refuse();
+    assert_int_equal(asked_kind(THIRD), 0);
+    has_stored(THIRD, 0, built_version);
+    assert_int_equal(asked_kind(THIRD), SH_ARC_ADD);
+    has_stored(OTHER, 1, epoch);
+    assert_applied(0);
+    has_stored(THIRD, 1, epoch);
+    assert_applied(1);
+}
+
+/* But a replica does not drop what it has. */
+static void what_a_replica_had_in_the_last_version_counts(void **state)
+{
+    (void)state;
+    own_without_lease();
+    sh_ring_lease_set(ring, now_ns, now_ns + 2 * RESEND);
+    uint64_t epoch = update();
+    now_ns += 2 * RESEND;
+    has_stored(OTHER, 1, epoch);
+    assert_applied(0);
+    refuse();
+    sh_ring_lease_set(ring, now_ns, UINT64_MAX);
+    step();
+    assert_applied(1);
+}
+
+/* --- Versions -------------------------------------------------------------------------------------- */
+
+/* Over a version that this superpeer has not heard of, another one may have owned the shard: what it had
+ * answered must be known before anything is answered here. */
+static void who_has_missed_a_version_begins_anew(void **state)
+{
+    for (unsigned missed = 0; missed < 2; missed++) {
+        (void)teardown(state);
+        (void)setup(state);
+        own();
+        uint64_t epoch = update();
+        arcs.shards[OURS].version += missed;
+        refuse();
+        assert_int_equal(sh_ring_reads(ring, now_ns, OURS), missed ? SHOAL_EBUSY : SHOAL_OK);
+        assert_int_equal(order(small), missed ? SHOAL_EBUSY : SHOAL_OK);
+        has_stored(OTHER, 1, epoch);
+        assert_applied(1);
+        assert_int_equal(sh_ring_reads(ring, now_ns, OURS), SHOAL_OK);
+    }
+}
+
+/* What was asked for in one version is not asked for in the next one before it is decided anew. */
+static void what_is_asked_for_is_of_this_version(void **state)
+{
+    struct sh_arc_change change;
+    (void)state;
+    own();
+    third_comes();
+    assert_true(asks_for(OURS, &change));
+    assert_true(change.version == version());
+    refuse();
+    assert_false(asks_for(OURS, &change));
+    has_stored(THIRD, 0, built_version);
+    assert_true(asks_for(OURS, &change));
+    assert_true(change.version == version());
+    assert_false(sh_ring_change_next(ring, now_ns, &change)); /* again after a while only */
+    now_ns += RESEND;
+    assert_true(sh_ring_change_next(ring, now_ns, &change));
+}
+
+/* An owner that wanted to hand over, in vain, owns the shard still. */
+static void who_did_not_hand_over_goes_on(void **state)
+{
+    (void)state;
+    own();
+    arcs.up &= ~sh_arc_bit(OWN);
+    tell();
+    step();
+    assert_int_equal(asked_kind(OTHER), SH_ARC_HAND);
+    assert_int_equal(sh_ring_reads(ring, now_ns, OURS), SHOAL_EBUSY);
+    arcs.up |= sh_arc_bit(OWN);
+    refuse();
+    assert_int_equal(asked_kind(OTHER), 0);
+    assert_int_equal(sh_ring_reads(ring, now_ns, OURS), SHOAL_OK);
+    assert_int_equal(order(small), SHOAL_OK);
+}
+
+/* --- Silence ---------------------------------------------------------------------------------------- */
+
+/* A replica that does not answer is dropped after a while, but only where two are left. */
+static void who_is_silent_is_dropped(void **state)
+{
+    (void)state;
+    own_with_both();
+    (void)update();
+    uint64_t since_ns = now_ns;
+    has_stored(OTHER, 1, version());
+    step_at(since_ns + PATIENCE - 1);
+    assert_int_equal(asked_kind(THIRD), 0);
+    step_at(since_ns + PATIENCE);
+    assert_int_equal(asked_kind(THIRD), SH_ARC_DROP);
+    arcs_change(SH_ARC_DROP, OURS, THIRD);
+    has_stored(OTHER, 1, version() - 1);
+    assert_applied(1);
+    (void)update();
+    now_ns += PATIENCE + RESEND;
+    step();
+    assert_int_equal(asked_kind(OTHER), 0);
+}
+
+/* The time begins anew with each advance and with each version. */
+static void who_advances_is_not_silent(void **state)
+{
+    (void)state;
+    own_with_both();
+    uint64_t epoch = update();
+    (void)update();
+    has_stored(OTHER, 2, epoch);
+    now_ns += PATIENCE / 2;
+    uint64_t since_ns = now_ns;
+    has_stored(THIRD, 1, epoch);
+    step_at(since_ns + PATIENCE - 1);
+    assert_int_equal(asked_kind(THIRD), 0);
+    since_ns = now_ns;
+    refuse();
+    has_stored(OTHER, 2, epoch);
+    step_at(since_ns + PATIENCE - 1);
+    assert_int_equal(asked_kind(THIRD), 0);
+    step_at(since_ns + PATIENCE);
+    assert_int_equal(asked_kind(THIRD), SH_ARC_DROP);
+    has_stored(THIRD, 2, epoch);
+    assert_int_equal(asked_kind(THIRD), 0);
+    /* Who has everything may be silent for ever. */
+    step_at(now_ns + 2 * PATIENCE);
+    assert_int_equal(asked_kind(THIRD), 0);
+    assert_int_equal(asked_kind(OTHER), 0);
+}
+
+/* An owner that reaches nobody, though others are there, is cut off itself. Of two superpeers nobody can
+ * say which one is. */
+static void who_reaches_nobody_hands_over(void **state)
+{
+    for (unsigned third = 0; third < 2; third++) {
+        (void)teardown(state);
+        (void)setup(state);
+        own();
+        if (third)
+            arcs.up |= sh_arc_bit(THIRD);
+        tell();
+        (void)update();
+        uint64_t since_ns = now_ns;
+        step_at(since_ns + 2 * PATIENCE - 1);
+        assert_int_equal(asked_kind(OTHER), 0);
+        step_at(since_ns + 2 * PATIENCE);
+        assert_int_equal(asked_kind(OTHER), third ? SH_ARC_HAND : 0);
+        assert_int_equal(sh_ring_reads(ring, now_ns, OURS), third ? SHOAL_EBUSY : SHOAL_OK);
+    }
+}
+
+static void who_reaches_one_does_not_hand_over(void **state)
+{
+    (void)state;
+    own_with_both();
+    uint64_t epoch = update();
+    has_stored(THIRD, 1, epoch);
+    now_ns += 2 * PATIENCE + RESEND;
+    step();
+    assert_int_equal(asked_kind(THIRD), 0);
+    assert_int_equal(sh_ring_reads(ring, now_ns, OURS), SHOAL_OK);
+}
+
+/* An owner whose own disk stands still hands over, to a replica that keeps up. */
+static void who_does_not_store_hands_over(void **state)
+{
+    for (unsigned nid = OTHER; nid <= THIRD; nid++) {
+        (void)teardown(state);
+        (void)setup(state);
+        own_with_both();
+        assert_int_equal(order(small), SHOAL_OK);
+        step();
+        uint64_t since_ns = now_ns;
+        has_stored(nid, 1, version());
+        step_at(since_ns + PATIENCE - 1);
+        assert_int_equal(asked_kind(nid), 0);
+        step_at(since_ns + PATIENCE);
+        assert_int_equal(asked_kind(nid), SH_ARC_HAND);
+        /* The time begins anew where it owns the shard still. */
+        refuse();
+        has_stored(nid, 1, version() - 1);
+        assert_int_equal(sh_ring_reads(ring, now_ns, OURS), SHOAL_OK);
+        assert_int_equal(asked_kind(nid), 0);
+        store();
+        step();
+        now_ns += 2 * PATIENCE;
+        has_stored(nid, 1, version() - 1);
+        assert_int_equal(asked_kind(nid), 0);
+    }
+}
+
+/* A superpeer that is to own the shard gets it when it keeps up; until then updates go on. */
+static void a_successor_that_lags_is_waited_for(void **state)
+{
+    (void)state;
+    own();
+    uint64_t epoch = update(), since_ns = now_ns;
+    arcs.up &= ~sh_arc_bit(OWN);
+    tell();
+    step_at(since_ns + PATIENCE / 4 - 1);
+    assert_int_equal(order(small), SHOAL_EBUSY);
+    step_at(since_ns + PATIENCE / 4);
+    assert_int_equal(order(small), SHOAL_OK);
+    store();
+    has_stored(OTHER, 2, epoch);
+    step();
+    assert_int_equal(order(small), SHOAL_EBUSY);
+    assert_int_equal(asked_kind(OTHER), SH_ARC_HAND);
+}
+
+/* Who has not answered in this version may not have the shard any more. */
+static void nothing_is_handed_to_who_is_silent(void **state)
+{
+    (void)state;
+    own();
+    arcs.up &= ~sh_arc_bit(OWN);
+    refuse();
+    step();
+    assert_int_equal(asked_kind(OTHER), 0);
+    assert_int_equal(order(small), SHOAL_OK);
+    store();
+    has_stored(OTHER, 1, version());
+    assert_int_equal(asked_kind(OTHER), SH_ARC_HAND);
+}
+
+/* --- Updates -------------------------------------------------------------------------------------- */
+
+/* A volatile update waits for the others' memory and for no disk, but for those before it. */
+static void what_is_volatile_waits_for_no_disk(void **state)
+{
+    (void)state;
+    own();
+    assert_int_equal(order(sh_bytes_text("volatile")), SHOAL_OK);
+    step();
+    assert_applied(0);
+    has_stored(OTHER, 1, version());
+    assert_applied(1);
+    assert_int_equal(order(small), SHOAL_OK);
+    assert_int_equal(order(sh_bytes_text("volatile")), SHOAL_OK);
+    has_stored(OTHER, 3, version());
+    assert_applied(1);
+    store();
+    step();
+    assert_applied(3);
+    assert_int_equal(fsm.applied, 3);
+    assert_true(fsm.epoch == version());
+}
+
+/* Nothing is taken for which there is no room, in the journal or in memory. */
+static void what_has_no_room_is_not_taken(void **state)
+{
+    (void)state;
+    unsigned count = 0;
+    own();
+    assert_int_equal(order(sh_bytes_make(large, sizeof large)), SHOAL_ETOOBIG);
+    fsm.lacks_memory = true;
+    assert_int_equal(order(small), SHOAL_ENOMEM);
+    fsm.lacks_memory = false;
+    assert_int_equal(sh_ring_last(ring, OURS), 0);
+    while (count < SH_RING_BACKLOG_MAX / 2 &&
+           !order(sh_bytes_make(large, SH_RING_COMMAND_BYTES_MAX)))
+        count++;
+    assert_true(count < SH_RING_BACKLOG_MAX / 2);
+    assert_int_equal(order(small), SHOAL_EBUSY);
+    assert_int_equal(sh_ring_last(ring, OURS), count);
+    store();
+    assert_int_equal(order(small), SHOAL_OK);
+}
+
+/* --- Sending --------------------------------------------------------------------------------------- */
+
+/* The message that went out last, as an append of that many entries behind `before`. */
+static void assert_append(uint64_t before, uint64_t before_epoch, uint64_t applied, unsigned count)
+{
+    struct sh_reader r = sh_reader_make(sh_bytes_make(sent.body, sent.size));
+    assert_int_equal(sh_get64(&r), before);
+    assert_int_equal(sh_get64(&r), before_epoch);
+    assert_int_equal(sh_get64(&r), applied);
+    assert_int_equal(sh_get32(&r), count);
+    for (unsigned i = 0; i < count; i++) {
+        assert_int_equal(sh_get64(&r), version());
+        assert_int_equal(sh_get32(&r), small.size);
+        assert_memory_equal(sh_reader_take(&r, small.size), small.at, small.size);
+    }
+    assert_true(sh_reader_done(&r));
+}
+
+/* Entries go out as they are ordered; that they are applied, with the next ones or after a while; what
+ * is not answered is said again, from where the logs agree. */
+static void what_is_sent(void **state)
+{
+    (void)state;
+    uint64_t number;
+    own();
+    (void)is_sent(OTHER, OURS, SH_RING_APPEND, &number);
+    for (unsigned i = 1; i <= 2; i++) {
+        assert_int_equal(order(small), SHOAL_OK);
+        (void)sh_ring_step(ring, now_ns); /* at once */
+        assert_true(is_sent(OTHER, OURS, SH_RING_APPEND, &number));
+        assert_append(i - 1, i == 1 ? built_version : version(), 0, 1);
+    }
+    store();
+    (void)sh_ring_step(ring, now_ns);
+    assert_false(is_sent(OTHER, OURS, SH_RING_APPEND, &number));
+    answer_body(1, version());
+    send(OTHER, OURS, SH_RING_ANSWER, SH_RING_YES);
+    (void)sh_ring_step(ring, now_ns);
+    assert_applied(1);
+    assert_false(is_sent(OTHER, OURS, SH_RING_APPEND, &number)); /* the second one is under way */
+    now_ns += RESEND;
+    (void)sh_ring_step(ring, now_ns);
+    assert_true(is_sent(OTHER, OURS, SH_RING_APPEND, &number));
+    assert_append(1, version(), 1, 1);
+    answer_body(2, version());
+    send(OTHER, OURS, SH_RING_ANSWER, SH_RING_YES);
+    (void)sh_ring_step(ring, now_ns);
+    assert_applied(2);
+    assert_false(is_sent(OTHER, OURS, SH_RING_APPEND, &number));
+    now_ns += RESEND;
+    (void)sh_ring_step(ring, now_ns);
+    assert_true(is_sent(OTHER, OURS, SH_RING_APPEND, &number));
+    assert_append(2, version(), 2, 0);
+    struct sh_writer *w = body_begin();
+    sh_put64(w, 2);
+    sh_put64(w, version());
+    sh_put64(w, 2);
+    send(OTHER, OURS, SH_RING_ANSWER, SH_RING_YES);
+    step();
+    step();
+    assert_false(is_sent(OTHER, OURS, SH_RING_APPEND, &number)); /* it knows all */
+    refuse();
+    (void)sh_ring_step(ring, now_ns); /* at once, again */
+    assert_true(is_sent(OTHER, OURS, SH_RING_APPEND, &number));
+    assert_append(2, version() - 1, 2, 0);
+}
+
+/* Messages are not much longer than configured, and no more than a few go out in one step. */
+static void what_is_sent_at_once_is_bounded(void **state)
+{
+    (void)state;
+    uint64_t number;
+    own();
+    (void)is_sent(OTHER, OURS, SH_RING_APPEND, &number);
+    for (unsigned i = 0; i < 80; i++)
+        assert_int_equal(order(sh_bytes_make(large, 1000)), SHOAL_OK);
+    (void)sh_ring_step(ring, now_ns);
+    assert_true(is_sent(OTHER, OURS, SH_RING_APPEND, &number));
+    assert_int_equal(sent.count, 8);
+    assert_in_range(sent.size, PIECE, PIECE + 1012);
+    unsigned each = sh_load32(sent.body + 24);
+    assert_int_equal(number, (sent.count - 1) * each);
+    assert_int_equal(sh_ring_due_ns(ring), 0);
+    unsigned all = sent.count;
+    for (unsigned i = 0; i < 8; i++) {
+        (void)sh_ring_step(ring, now_ns);
+        if (is_sent(OTHER, OURS, SH_RING_APPEND, &number))
+            all += sent.count;
+    }
+    assert_int_equal(all, (80 + each - 1) / each);
+}
+
+/* Who says where to try next is asked there; who has something else at that place, or nothing, gets all. */
+static void who_disagrees_is_asked_elsewhere(void **state)
+{
+    (void)state;
+    uint64_t number;
+    own();
+    (void)update();
+    (void)update();
+    (void)is_sent(OTHER, OURS, SH_RING_APPEND, &number);
+    answer_body(1, version());
+    send(OTHER, OURS, SH_RING_ANSWER, 0);
+    (void)sh_ring_step(ring, now_ns);
+    assert_true(is_sent(OTHER, OURS, SH_RING_APPEND, &number));
+    assert_append(1, version(), 0, 1);
+    answer_body(1, version() + 1);
+    send(OTHER, OURS, SH_RING_ANSWER, 0);
+    (void)sh_ring_step(ring, now_ns);
+    assert_true(is_sent(OTHER, OURS, SH_RING_SNAPSHOT, &number));
+    has_stored(OTHER, 2, version()); /* it came late, and is not needed any more */
+    assert_int_equal(fsm.open, 0);
+    assert_applied(2);
+    answer_body(0, 0);
+    send(OTHER, OURS, SH_RING_ANSWER, SH_RING_EMPTY);
+    (void)sh_ring_step(ring, now_ns);
+    assert_true(is_sent(OTHER, OURS, SH_RING_SNAPSHOT, &number));
+    assert_int_equal(fsm.open, 1);
+    arcs_change(SH_ARC_HAND, OURS, OTHER);
+    assert_int_equal(fsm.open, 0);
+}
+
+int main(void)
+{
+    const char *bad;
+    size_t bad_size;
+    if (sh_log_levels_set("error", &bad, &bad_size))
+        return 1;
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(who_is_added_has_all_that_was_answered),
+        CASE(who_is_not_added_is_not_awaited),
+        CASE(what_a_former_process_had_counts_for_nothing),
+        CASE(what_was_had_in_another_version_counts_for_nothing),
+        CASE(what_a_replica_had_in_the_last_version_counts),
+        CASE(who_has_missed_a_version_begins_anew),
+        CASE(what_is_asked_for_is_of_this_version),
+        CASE(who_did_not_hand_over_goes_on),
+        CASE(who_is_silent_is_dropped),
+        CASE(who_advances_is_not_silent),
+        CASE(who_reaches_nobody_hands_over),
+        CASE(who_reaches_one_does_not_hand_over),
+        CASE(who_does_not_store_hands_over),
+        CASE(a_successor_that_lags_is_waited_for),
+        CASE(nothing_is_handed_to_who_is_silent),
+        CASE(what_is_volatile_waits_for_no_disk),
+        CASE(what_has_no_room_is_not_taken),
+        CASE(what_is_sent),
+        CASE(what_is_sent_at_once_is_bounded),
+        CASE(who_disagrees_is_asked_elsewhere),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
