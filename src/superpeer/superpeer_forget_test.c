@@ -111,6 +111,105 @@ static void only_a_leader_that_knows_forgets(void **state)
     assert_true(decided(SH_COMMAND_FORGET, peers[0]) > 0);
 }
 
+/* --- An operator's word --------------------------------------------------------------------------- */
+
+static struct asked {
+    struct sh_request request;
+    bool is_done;
+    enum shoal_err err;
+} asked;
+
+static void asked_done(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    (void)request;
+    (void)payload;
+    asked.is_done = true;
+    asked.err = err;
+}
+
+static void wish(shoal_nid nid)
+{
+    struct sh_out out;
+    asked = (struct asked){.request = {.done = asked_done, .timeout_ns = 10 * S}};
+    assert_int_equal(sh_msg_request(other, (shoal_nid){OWN}, SH_CLUSTER_FORGET, SH_FORGET_BYTES,
+                                    &asked.request, &out),
+                     SHOAL_OK);
+    sh_put16(&out.w, nid.v);
+    sh_msg_end(other, &out);
+    carry();
+}
+
+/* Lets time pass until there is an answer, or the time is over. */
+static void wish_wait(void)
+{
+    for (uint64_t end_ns = now_ns + FAILURE + HEARTBEAT; now_ns < end_ns && !asked.is_done;) {
+        now_ns += HEARTBEAT / 4;
+        for (unsigned i = 0; i < 4; i++) {
+            (void)sh_superpeer_forget_step(&superpeer, now_ns);
+            carry();
+        }
+    }
+}
+
+static void refused(shoal_nid nid, enum shoal_err err)
+{
+    wish(nid);
+    wish_wait();
+    assert_true(asked.is_done);
+    assert_int_equal(asked.err, err);
+    assert_int_equal(decided(SH_COMMAND_FORGET, nid), 0);
+}
+
+/* Anybody who hears a majority may be asked, also one that does not forget by itself. */
+static void what_an_operator_may_forget(void **state)
+{
+    (void)state;
+    superpeer.forget_ns = 0;
+    agreed.leads = true;
+    refers.shards = UINT64_MAX;
+    refused(peers[0], SHOAL_EINVAL); /* it is up */
+    refused((shoal_nid){(uint16_t)(peers[1].v + 1)}, SHOAL_ENONODE);
+    refused((shoal_nid){OTHER}, SHOAL_EROLE);
+    assert_int_equal(sh_registry_leave(superpeer.registry, peers[0], 10), SHOAL_OK);
+    agreed.is_out_of_date = true;
+    refused(peers[0], SHOAL_EBUSY);
+    agreed.is_out_of_date = false;
+    wish(peers[0]);
+    assert_false(asked.is_done);
+    wish_wait();
+    assert_int_equal(decided(SH_COMMAND_FORGET, peers[0]), 1);
+    assert_int_equal(agreed.decided[0].instance, 10);
+    assert_true(agreed.decided[0].number);
+}
+
+/* What refers to it keeps it; and so does a shard that does not speak, which is asked until the time is over. */
+static void what_refers_to_a_node_keeps_it_from_an_operator(void **state)
+{
+    (void)state;
+    assert_int_equal(sh_registry_leave(superpeer.registry, peers[0], 10), SHOAL_OK);
+    refers.shards = UINT64_MAX;
+    refers.names = 1;
+    refused(peers[0], SHOAL_EBUSY);
+    refers.names = 0;
+    refers.ranges = 1;
+    refused(peers[0], SHOAL_EBUSY);
+    refers.ranges = 0;
+    refers.shards = UINT64_MAX - 1;
+    uint64_t asked_ns = now_ns;
+    unsigned before = refers.count;
+    refused(peers[0], SHOAL_EBUSY);
+    assert_true(now_ns >= asked_ns + FAILURE);
+    assert_true(refers.count >= before + 10);
+    wish(peers[0]);
+    now_ns += HEARTBEAT;
+    (void)sh_superpeer_forget_step(&superpeer, now_ns);
+    carry();
+    (void)sh_superpeer_forget_step(&superpeer, now_ns);
+    refers.shards = UINT64_MAX;
+    wish_wait();
+    assert_int_equal(decided(SH_COMMAND_FORGET, peers[0]), 1);
+}
+
 int main(void)
 {
     const char *bad;
@@ -122,6 +221,8 @@ int main(void)
         CASE(who_is_gone_for_long_is_forgotten),
         CASE(what_refers_to_a_node_keeps_it),
         CASE(only_a_leader_that_knows_forgets),
+        CASE(what_an_operator_may_forget),
+        CASE(what_refers_to_a_node_keeps_it_from_an_operator),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

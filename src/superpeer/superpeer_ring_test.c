@@ -1,0 +1,187 @@
+/* A superpeer's part in the ring, with a journal on a disk and a registry that does at once what is proposed:
+ * when it begins to take part, and when its shards speak of nodes. */
+#include "superpeer/superpeer_rig_test.h"
+#include "superpeer/superpeer_ring_int.h"
+
+static struct sh_disk *disk;
+static struct sh_command last; /* that was proposed for the ring */
+static unsigned begins;        /* how often that this process has begun */
+
+static void carry_out(struct sh_consensus *consensus, struct sh_bytes bytes, bool is_verdict)
+{
+    struct sh_command command;
+    (void)consensus;
+    (void)is_verdict;
+    assert_true(sh_command_get(bytes, &command));
+    if (command.kind == SH_COMMAND_RING) {
+        begins++;
+        last = command;
+    }
+    sh_shared_apply(&superpeer, 1, 1, bytes);
+}
+
+static struct sh_consensus_ops at_once;
+
+static void on_view(void *arg, const struct sh_view *view)
+{
+    (void)arg;
+    (void)view;
+}
+
+static void open_ring(void)
+{
+    superpeer.env.disk = disk;
+    superpeer.life = 0;
+    superpeer.life_lsn = 0;
+    assert_int_equal(sh_superpeer_ring_open(&superpeer), SHOAL_OK);
+}
+
+static int ring_setup(void **state)
+{
+    (void)setup(state);
+    assert_int_equal(sh_memory_disk_create(&disk), SHOAL_OK);
+    at_once = ops;
+    at_once.propose = carry_out;
+    agreed.base.ops = &at_once;
+    superpeer.on_view = on_view;
+    superpeer.scratch_bytes_max = 1 << 20;
+    begins = 0;
+    lead();
+    open_ring();
+    assert_int_equal(sh_superpeer_services_open(&superpeer), SHOAL_OK);
+    assert_int_equal(sh_superpeer_forget_open(&superpeer), SHOAL_OK);
+    return 0;
+}
+
+static int ring_teardown(void **state)
+{
+    sh_superpeer_ring_close(&superpeer);
+    sh_superpeer_forget_close(&superpeer);
+    sh_superpeer_services_close(&superpeer);
+    disk->ops->destroy(disk);
+    superpeer.env.disk = NULL;
+    return teardown(state);
+}
+
+static void step(void)
+{
+    now_ns += HEARTBEAT;
+    agreed.led_ns = now_ns;
+    sh_shared_lease_step(&superpeer, now_ns);
+    (void)sh_superpeer_ring_step(&superpeer, now_ns);
+    carry();
+}
+
+static void settle(void)
+{
+    for (unsigned i = 0; i < 20; i++)
+        step();
+}
+
+static uint64_t life_known(void)
+{
+    return sh_registry_arcs(superpeer.registry)->lives[OWN];
+}
+
+/* --- Lives ------------------------------------------------------------------------------------------ */
+
+/* Others hear of a life that is on the disk: else the next process might count as a copy of this one. */
+static void a_life_is_told_when_it_is_stored(void **state)
+{
+    (void)state;
+    settle();
+    assert_true(superpeer.ring->is_started);
+    uint64_t former = superpeer.life;
+    assert_true(life_known() == former);
+    sh_superpeer_ring_close(&superpeer);
+    open_ring();
+    assert_int_equal(sh_life_starts(superpeer.life), sh_life_starts(former) + 1);
+    assert_false(sh_superpeer_journal_lives(&superpeer));
+    for (begins = 0; !sh_superpeer_journal_lives(&superpeer);) {
+        assert_int_equal(begins, 0);
+        step();
+    }
+    assert_int_equal(begins, 0); /* it was not when it was looked at */
+    step();
+    assert_int_equal(begins, 1);
+    assert_true(last.instance == superpeer.life);
+    assert_true(life_known() == superpeer.life);
+}
+
+/* On a new disk the registry gives the life: it takes part when that is stored. */
+static void a_given_life_is_stored_first(void **state)
+{
+    (void)state;
+    assert_int_equal(sh_life_starts(superpeer.life), 0);
+    step();
+    assert_int_equal(begins, 1);
+    assert_true(sh_life_starts(life_known()) && (uint32_t)life_known() == superpeer.life);
+    do {
+        assert_false(superpeer.ring->is_started);
+        step();
+    } while (superpeer.life != life_known() || !sh_superpeer_journal_lives(&superpeer));
+    assert_false(superpeer.ring->is_started);
+    step();
+    assert_true(superpeer.ring->is_started);
+}
+
+/* --- Who refers to nodes ------------------------------------------------------------------------------ */
+
+static struct {
+    struct sh_request request;
+    unsigned done;
+    uint64_t shards;
+} refers;
+
+static void refers_done(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    (void)request;
+    assert_int_equal(err, SHOAL_OK);
+    refers.done++;
+    refers.shards = sh_get64(payload);
+}
+
+static uint64_t shards_that_speak(void)
+{
+    struct sh_out out;
+    unsigned before = refers.done;
+    refers.request = (struct sh_request){.done = refers_done, .timeout_ns = 10 * S};
+    assert_int_equal(sh_msg_request(other, (shoal_nid){OWN}, SH_CLUSTER_REFERS, SH_REFERS_BYTES + 2,
+                                    &refers.request, &out),
+                     SHOAL_OK);
+    sh_put16(&out.w, 1);
+    sh_put16(&out.w, peers[0].v);
+    sh_msg_end(other, &out);
+    carry();
+    assert_int_equal(refers.done, before + 1);
+    return refers.shards;
+}
+
+/* A shard that was lost does not know what refers to a node before all peers that are up have said it. */
+static void a_shard_that_is_not_known_does_not_speak(void **state)
+{
+    (void)state;
+    shoal_nid other_one;
+    settle();
+    assert_int_equal(sh_superpeer_ring_reads(&superpeer, 0, &other_one), SHOAL_OK);
+    assert_true(shards_that_speak() == 0);
+    assert_int_equal(sh_registry_leave(superpeer.registry, peers[0], 10), SHOAL_OK);
+    assert_true(shards_that_speak() == 0);
+    sh_registry_fail(superpeer.registry, peers[1], "a test");
+    assert_true(shards_that_speak() == UINT64_MAX);
+}
+
+int main(void)
+{
+    const char *bad;
+    size_t bad_size;
+    if (sh_log_levels_set("error", &bad, &bad_size))
+        return 1;
+#define CASE(name) cmocka_unit_test_setup_teardown(name, ring_setup, ring_teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(a_life_is_told_when_it_is_stored),
+        CASE(a_given_life_is_stored_first),
+        CASE(a_shard_that_is_not_known_does_not_speak),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
