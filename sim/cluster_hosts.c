@@ -114,6 +114,12 @@ static void on_member_joined(void *arg, shoal_nid nid)
     sh_moves_joined(host->moves);
 }
 
+static bool is_confirmed(void *arg)
+{
+    const struct cw_host *host = arg;
+    return sh_identity_is_confirmed(host->identity);
+}
+
 static void boot_peer(struct cw_host *host, const struct sh_env *env, const char *address)
 {
     struct cw_world *world = host->world;
@@ -143,6 +149,7 @@ static void boot_peer(struct cw_host *host, const struct sh_env *env, const char
                                       .on_joined = on_member_joined,
                                       .on_view = on_member_view,
                                       .on_failed = on_member_failed,
+                                      .is_confirmed = is_confirmed,
                                       .arg = host};
     must(sh_member_create(&config, &host->member));
     sh_node_leased_types_set(host->msg);

@@ -121,6 +121,33 @@ static void stopped_peers(void **state)
     stopped_peer(3, true);
 }
 
+static bool serves(void *arg)
+{
+    struct host *host = arg;
+    return holds_lease(host) && !sh_msg_is_fenced(host->msg);
+}
+
+/* A member serves once its disk says that it was admitted, and then without waiting for more. */
+static void unconfirmed_peer(void **state)
+{
+    (void)state;
+    static struct cluster cluster;
+    cluster_open(&cluster, 1, true);
+    struct host *peer = host_add(&cluster, PEER);
+    peer->is_unconfirmed = true;
+    host_start(peer);
+    assert_joined(&cluster, 20 * S);
+    assert_false(run_until(&cluster, serves, peer, 5 * FAILURE));
+    peer->is_unconfirmed = false;
+    assert_true(run_until(&cluster, serves, peer, 2 * HEARTBEAT));
+    peer->is_unconfirmed = true; /* another life of it */
+    sh_world_crash(cluster.world, peer->node);
+    sh_world_restart(cluster.world, peer->node);
+    assert_joined(&cluster, 20 * S);
+    assert_false(run_until(&cluster, serves, peer, 5 * FAILURE));
+    cluster_close(&cluster);
+}
+
 /* A node that hears no superpeer stops to serve, though nobody can tell it to. */
 static void cut_off_peer(void **state)
 {
@@ -399,10 +426,15 @@ int main(void)
     test_logs_set();
     seed = test_seed_fresh();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_superpeer_answers), cmocka_unit_test(stopped_peers),
-        cmocka_unit_test(cut_off_peer),          cmocka_unit_test(lost_leader),
-        cmocka_unit_test(paused_leader),         cmocka_unit_test(refusing_peer),
-        cmocka_unit_test(other_failure_ns),      cmocka_unit_test(storms),
+        cmocka_unit_test(one_superpeer_answers),
+        cmocka_unit_test(stopped_peers),
+        cmocka_unit_test(unconfirmed_peer),
+        cmocka_unit_test(cut_off_peer),
+        cmocka_unit_test(lost_leader),
+        cmocka_unit_test(paused_leader),
+        cmocka_unit_test(refusing_peer),
+        cmocka_unit_test(other_failure_ns),
+        cmocka_unit_test(storms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -113,6 +113,12 @@ static void boot_superpeer(struct host *host, const struct sh_env *env)
     sh_world_step_add(host->all->world, host->node, sh_superpeer_step(host->superpeer));
 }
 
+static bool is_confirmed(void *arg)
+{
+    const struct host *host = arg;
+    return sh_identity_is_confirmed(host->identity);
+}
+
 static void boot_peer(struct host *host, const struct sh_env *env, const char *address)
 {
     struct sh_world *world = host->all->world;
@@ -134,6 +140,7 @@ static void boot_peer(struct host *host, const struct sh_env *env, const char *a
                                       .on_joined = on_joined,
                                       .on_view = on_view,
                                       .on_failed = on_failed,
+                                      .is_confirmed = is_confirmed,
                                       .arg = host};
     assert_int_equal(sh_member_create(&config, &host->member), SHOAL_OK);
     sh_node_leased_types_set(host->msg);

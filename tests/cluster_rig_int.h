@@ -43,6 +43,7 @@ struct host {
     bool is_recruit;     /* superpeer: not of the first list */
     uint64_t failure_ns; /* peer: what it was given; 0: FAILURE */
     bool is_refusing;    /* peer: nobody listens at the address that it gives */
+    bool is_unconfirmed; /* peer: its disk does not say yet that its life was admitted */
     const char *hint; /* superpeer: the only address that it knows; NULL: all of the first list */
     struct sh_recruit *recruit;
     bool is_dismissed;
@@ -89,6 +90,12 @@ static void on_joined(void *arg, shoal_nid nid)
     struct host *host = arg;
     assert_true(nid.v >= SH_PEER_NID_MIN);
     host->joins++;
+}
+
+static bool is_confirmed(void *arg)
+{
+    const struct host *host = arg;
+    return !host->is_unconfirmed;
 }
 
 static void on_failed(void *arg, enum shoal_err err)
@@ -211,6 +218,7 @@ static void boot_member(struct host *host, const struct sh_env *env, const char 
                                       .failure_ns = host->failure_ns ? host->failure_ns : FAILURE,
                                       .on_joined = on_joined,
                                       .on_failed = on_failed,
+                                      .is_confirmed = is_confirmed,
                                       .arg = host};
     assert_int_equal(sh_member_create(&config, &host->member), SHOAL_OK);
     sh_world_step_add(host->cluster->world, host->node, sh_member_step(host->member));

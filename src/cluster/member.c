@@ -34,6 +34,7 @@ struct sh_member {
     void (*on_joined)(void *arg, shoal_nid nid);
     void (*on_view)(void *arg, const struct sh_view *view);
     void (*on_failed)(void *arg, enum shoal_err err);
+    bool (*is_confirmed)(void *arg);
     void *arg;
 
     enum member_state state;
@@ -50,6 +51,7 @@ struct sh_member {
     bool wants_whole;  /* changes did not fit to the view that is here */
     uint64_t asked_ns; /* when the question was sent */
     uint64_t lease_ns; /* until when the node may serve */
+    bool lease_waits;  /* for the life to be confirmed */
     struct sh_request request;
     enum shoal_err trouble; /* the last error, logged already; OK: all is well */
 
@@ -188,11 +190,13 @@ static void leave_end(struct sh_member *member, enum shoal_err err)
         member->leave_done(member->leave_arg, err);
 }
 
-/* The node itself stops to serve when it has not got another one by then. */
+/* The node itself stops to serve when it has not got another one by then. Nor does it serve before its
+ * disk says that its life was admitted. */
 static void lease_set(struct sh_member *member, uint64_t until_ns)
 {
     member->lease_ns = until_ns;
-    sh_msg_lease_set(member->msg, until_ns);
+    member->lease_waits = member->is_confirmed && !member->is_confirmed(member->arg);
+    sh_msg_lease_set(member->msg, member->lease_waits ? 0 : until_ns);
 }
 
 /* What a superpeer answered for is counted from when it was asked: it was not asked before, so it
@@ -596,6 +600,8 @@ static unsigned run(void *arg)
     leave_begin(member, now_ns);
     if (member->state == MEMBER_REFUSED || member->state == MEMBER_LEFT)
         return 0;
+    if (member->lease_waits)
+        lease_set(member, member->lease_ns);
     if (member->is_leaving && now_ns >= member->leave_deadline_ns) {
         if (member->is_asking && sh_msg_cancel(member->msg, &member->request))
             member->is_asking = false;
@@ -679,6 +685,7 @@ enum shoal_err sh_member_create(const struct sh_member_config *config,
     member->on_joined = config->on_joined;
     member->on_view = config->on_view;
     member->on_failed = config->on_failed;
+    member->is_confirmed = config->is_confirmed;
     member->arg = config->arg;
     member->backoff_ns = BACKOFF_MIN_NS;
     member->due_ns = now_of(member);

@@ -10,7 +10,8 @@
  *
  * A superpeer that can't be reached changes nothing here at first: heartbeats go on until it is
  * back. But each answer only grants a lease, which is handed to msg: when it has run out, and
- * before the first one, messages of leased types are refused (sh_msg_leased_set).
+ * before the first one, messages of leased types are refused (sh_msg_leased_set). The first one waits for
+ * the disk to say that this life was admitted.
  *
  * A second superpeer, the next one that is up, gets a one-way PING every failure_ns, which keeps a
  * connection to it open: so the node's end is noticed even if the first superpeer ends with it.
@@ -51,6 +52,9 @@ struct sh_member_config {
      * heartbeat_ns or failure_ns is not the cluster's, and it should stop. EDIFFERS, ECLUSTER: its disk
      * is a copy or an old backup, or of another cluster, and it should stop. */
     void (*on_failed)(void *arg, enum shoal_err err);
+    /* Whether the disk says that the registry has admitted this life: asked from the member's step until
+     * it does, and no lease counts before. NULL: there is no disk. May not call the member. */
+    bool (*is_confirmed)(void *arg);
     void *arg;
 };
 

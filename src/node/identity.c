@@ -1,6 +1,5 @@
 #include "node/identity.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,10 +15,11 @@
 #define FILE_NAME "identity"
 #define PART_NAME "identity.part"
 #define MAGIC UINT64_C(0x4449504c414f4853) /* "SHOALPID" */
-#define FORMAT 1
+#define FORMAT 2
+#define FORMAT_WITHOUT_FLAGS 1 /* its lives count as confirmed */
+#define CONFIRMED 1            /* a flag */
 #define FILE_BYTES 128
 #define CRC_AT 12
-#define CLUSTER_AT 40
 #define NAME_MAX 63
 #define DETAIL_BYTES 256
 /* The end is so many blocks of IDs above what is wanted, and is moved up when half of that is left. */
@@ -30,6 +30,7 @@
 struct record {
     shoal_nid nid;
     uint64_t life, cluster, end;
+    bool is_confirmed; /* the registry has admitted this life */
 };
 
 /* The write: [idle] --WRITE_SYNC--> [writing] --rename, SYNC_DIR--> [naming] --> [idle] */
@@ -43,17 +44,16 @@ struct sh_identity {
     enum state state;
     struct sh_disk_op op;
     int file;
-    bool is_done;           /* the operation is */
-    bool has_failed;        /* the last write did */
-    _Atomic bool is_stored; /* what is wanted is; for other threads */
-    uint64_t again_ns;      /* after a failure */
+    bool is_done;      /* the operation is */
+    bool has_failed;   /* the last write did */
+    uint64_t again_ns; /* after a failure */
     uint8_t bytes[FILE_BYTES];
 };
 
 static bool is_same(const struct record *a, const struct record *b)
 {
     return a->nid.v == b->nid.v && a->life == b->life && a->cluster == b->cluster &&
-           a->end == b->end;
+           a->end == b->end && a->is_confirmed == b->is_confirmed;
 }
 
 /* --- Bytes ----------------------------------------------------------------------------------- */
@@ -69,6 +69,7 @@ static void record_put(struct sh_identity *identity, const struct record *record
     sh_put64(&w, record->life);
     sh_put64(&w, record->cluster);
     sh_put64(&w, record->end);
+    sh_put16(&w, record->is_confirmed ? CONFIRMED : 0);
     sh_put_text(&w, sh_bytes_text(identity->name));
     SH_ASSERT(sh_writer_ok(&w));
     sh_store32(identity->bytes + CRC_AT,
@@ -86,7 +87,8 @@ static enum shoal_err record_get(const struct sh_identity *identity, size_t size
     sh_store32(bytes + CRC_AT, 0);
     if (sh_load32(identity->bytes + CRC_AT) != sh_crc32c(0, sh_bytes_make(bytes, sizeof bytes)))
         return SHOAL_ECORRUPT;
-    if (sh_load16(bytes + 8) != FORMAT)
+    uint16_t format = sh_load16(bytes + 8);
+    if (format != FORMAT && format != FORMAT_WITHOUT_FLAGS)
         return SHOAL_EVERSION;
     struct sh_reader r = sh_reader_make(sh_bytes_make(bytes + 10, sizeof bytes - 10));
     struct record record = {.nid = {sh_get16(&r)}};
@@ -94,8 +96,10 @@ static enum shoal_err record_get(const struct sh_identity *identity, size_t size
     record.life = sh_get64(&r);
     record.cluster = sh_get64(&r);
     record.end = sh_get64(&r);
+    uint16_t flags = format == FORMAT ? sh_get16(&r) : CONFIRMED;
+    record.is_confirmed = flags & CONFIRMED;
     struct sh_bytes name = sh_get_text(&r);
-    if (!sh_reader_ok(&r) || !sh_life_starts(record.life) ||
+    if (!sh_reader_ok(&r) || (flags & ~CONFIRMED) || !sh_life_starts(record.life) ||
         (record.nid.v && !sh_nid_is_peer(record.nid)) || record.end % SH_STORE_IDS_BLOCK != 0)
         return SHOAL_ECORRUPT;
     if (name.size != strlen(identity->name) || memcmp(name.at, identity->name, name.size) != 0)
@@ -122,18 +126,6 @@ static enum shoal_err op_begin(struct sh_identity *identity, enum sh_disk_kind k
                                        .done = on_done,
                                        .arg = identity};
     return sh_disk_submit(identity->env.disk, &identity->op);
-}
-
-static void stored_note(struct sh_identity *identity)
-{
-    /* relaxed: it publishes nothing */
-    atomic_store_explicit(&identity->is_stored, is_same(&identity->stored, &identity->wanted),
-                          memory_order_relaxed);
-}
-
-bool sh_identity_is_stored(const struct sh_identity *identity)
-{
-    return atomic_load_explicit(&identity->is_stored, memory_order_relaxed);
 }
 
 static void write_fail(struct sh_identity *identity, enum shoal_err err)
@@ -193,7 +185,6 @@ static enum shoal_err write_go_on(struct sh_identity *identity)
         return identity->op.err;
     identity->stored = identity->writing;
     identity->has_failed = false;
-    stored_note(identity);
     return SHOAL_OK;
 }
 
@@ -239,13 +230,16 @@ static void detail_set(const struct sh_identity *identity, enum shoal_err err, c
                    identity->name, shoal_err_text(err), hint);
 }
 
-/* The next life, on the disk. */
+/* This process's life, on the disk: the next one, or the one that a process before began and that the
+ * registry never confirmed to it. */
 static enum shoal_err life_begin(struct sh_identity *identity, struct record *record)
 {
     uint32_t starts = sh_life_starts(record->life) + 1;
     if (!starts || record->end > SHOAL_LOCAL_ID_MAX / 2)
         return SHOAL_ELIMIT;
-    record->life = (uint64_t)starts << 32 | (uint32_t)(sh_random64(&identity->env.random) | 1);
+    if (record->is_confirmed || !record->life)
+        record->life = (uint64_t)starts << 32 | (uint32_t)(sh_random64(&identity->env.random) | 1);
+    record->is_confirmed = false;
     record->end += BLOCKS_AHEAD * SH_STORE_IDS_BLOCK;
     identity->wanted = *record;
     return write_now(identity);
@@ -306,12 +300,17 @@ uint64_t sh_identity_life(const struct sh_identity *identity)
     return identity->stored.life;
 }
 
+bool sh_identity_is_confirmed(const struct sh_identity *identity)
+{
+    return identity->stored.is_confirmed;
+}
+
 void sh_identity_joined(struct sh_identity *identity, shoal_nid nid, uint64_t cluster)
 {
     SH_ASSERT(sh_nid_is_peer(nid));
     identity->wanted.nid = cluster ? nid : SHOAL_NID_NONE;
     identity->wanted.cluster = cluster;
-    stored_note(identity);
+    identity->wanted.is_confirmed = true;
 }
 
 static unsigned run(void *arg)

@@ -1,18 +1,35 @@
 /* Who a peer is, on its disk: cluster, node ID, life, and up to which local ID it may hand out.
  *
- * A peer that is started again on its data_dir is the same node with a new life. Each start adds one to
- * the life, on the disk before anybody hears of it; local IDs begin above those that any earlier life
- * may have handed out. The registry refuses a life that is not above the last (superpeer/registry.h).
+ * A peer that is started again on its data_dir is the same node with a new life. Local IDs begin above
+ * those that any process before may have handed out.
+ *
+ * Starts count only those that the registry has confirmed:
+ *
+ *   [confirmed] --a process begins: starts + 1, new random bits--> [unconfirmed] --admitted--> [confirmed]
+ *                                                                    |  ^
+ *                                                                    '--' another process begins: goes on with it
+ *
+ * Each state is on the disk before anybody hears of it, and nothing is served under a life that is not
+ * stored as confirmed (the peer's lease waits for it: member.h).
+ *
+ * 1. A life that was admitted, but is not confirmed on the disk, may be gone on with: the process before
+ *    has served nothing under it, so nobody can tell the two processes from one that was slow.
+ * 2. Of two copies of one state only one gets in. Both propose starts + 1 with random bits of their own;
+ *    the registry takes the first, and refuses what is not above that (superpeer/registry.h). A copy that
+ *    was refused stays unconfirmed, and so is refused with every start, however often that is.
+ * 3. So never copy a folder whose peer has not been admitted yet: both copies would be the same life.
+ *    Of these the registry keeps out the second one while the first one is up.
  *
  * The file `identity`, little-endian, 128 bytes, replaced as a whole:
  *   0   u64  magic "SHOALPID"
  *   8   u16  format (1)
  *   10  u16  node ID; 0: the registry has not given one yet
  *   12  u32  CRC32C of all, with this field zero
- *   16  u64  life: how often the peer was started on this folder, and 32 random bits below that
+ *   16  u64  life: how many starts on this folder were confirmed, this one included; 32 random bits below
  *   24  u64  the cluster's ID (superpeer/registry.h); 0: not known yet
  *   32  u64  local IDs below it may have been handed out
- *   40  text the cluster's name, at most 63 bytes; zeros
+ *   40  u16  flags; 1: the registry has confirmed the life
+ *   42  text the cluster's name, at most 63 bytes; zeros
  *
  * Whoever opens it has taken the folder (env/disk.h), so nobody else writes. Threads: the one that also
  * polls the disk. */
@@ -29,7 +46,7 @@
 
 struct sh_identity;
 
-/* Reads the file of env.disk's folder, or begins one, and has the new life on the disk. Waits for the
+/* Reads the file of env.disk's folder, or begins one, and has this process's life on the disk. Waits for the
  * disk. cluster: its name; store: whose local IDs it bounds, kept until close. detail (256 bytes) says
  * what is wrong, with what to do: ECLUSTER (of a cluster of another name), ECORRUPT, EVERSION, EIO,
  * ENOSPC, ELIMIT; ENOMEM. */
@@ -46,8 +63,8 @@ uint64_t sh_identity_cluster(const struct sh_identity *identity);
 uint64_t sh_identity_life(const struct sh_identity *identity);
 /* The registry has admitted this life: stored by the step. */
 void sh_identity_joined(struct sh_identity *identity, shoal_nid nid, uint64_t cluster);
-/* Whether all that is known is on the disk. Any thread. */
-bool sh_identity_is_stored(const struct sh_identity *identity);
+/* Whether that is on the disk: nothing may be served before. */
+bool sh_identity_is_confirmed(const struct sh_identity *identity);
 /* Stores what has changed, and has the store's IDs allowed ahead of those that are handed out: their end
  * is on the disk first. Failed writes are tried again each second. */
 struct sh_step sh_identity_step(struct sh_identity *identity);

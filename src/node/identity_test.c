@@ -1,5 +1,5 @@
-/* The identity file: each start is another life whose local IDs lie above those of all before; a damaged
- * file and another cluster's are refused. */
+/* The identity file: each confirmed start is another life, and each start's local IDs lie above those of
+ * all before; a damaged file and another cluster's are refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "base/bytes.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "node/identity.h"
 #include "ring/arcs.h"
@@ -92,10 +94,11 @@ static void lives_rise(void **state)
         assert_int_equal(open_as(&life, "test"), SHOAL_OK);
         assert_int_equal(sh_life_starts(sh_identity_life(life.identity)), i);
         assert_true((uint32_t)sh_identity_life(life.identity) != 0);
-        assert_int_equal(sh_identity_nid(life.identity).v, i > 2 ? 77 : 0);
-        assert_true(sh_identity_cluster(life.identity) == (i > 2 ? 9 : 0));
-        if (i == 2)
-            sh_identity_joined(life.identity, (shoal_nid){77}, 9);
+        assert_false(sh_identity_is_confirmed(life.identity));
+        assert_int_equal(sh_identity_nid(life.identity).v, i > 1 ? 77 : 0);
+        assert_true(sh_identity_cluster(life.identity) == (i > 1 ? 9 : 0));
+        sh_identity_joined(life.identity, (shoal_nid){77}, 9);
+        assert_false(sh_identity_is_confirmed(life.identity)); /* the disk does not say so yet */
         if (i == 3) /* many more IDs than are allowed at once */
             for (unsigned more = 0; more < 4; more++)
                 (void)create(&life, 3 << 20);
@@ -103,6 +106,7 @@ static void lives_rise(void **state)
         assert_true(local - 9 > last);
         last = local;
         (void)settle(&life);
+        assert_true(sh_identity_is_confirmed(life.identity));
         close_it(&life);
     }
     /* A registry that is in memory has no identity that lasts. */
@@ -113,6 +117,30 @@ static void lives_rise(void **state)
     assert_int_equal(open_as(&life, "test"), SHOAL_OK);
     assert_int_equal(sh_identity_nid(life.identity).v, 0);
     close_it(&life);
+}
+
+/* A process that was not admitted, or was and did not come to store that, leaves its life to the next,
+ * and none of its local IDs. */
+static void starts_count_when_confirmed(void **state)
+{
+    (void)state;
+    struct life life;
+    uint64_t last = 0, first = 0;
+    for (uint32_t i = 0; i < 6; i++) {
+        assert_int_equal(open_as(&life, "test"), SHOAL_OK);
+        if (i % 3 == 0)
+            first = sh_identity_life(life.identity);
+        assert_true(sh_identity_life(life.identity) == first);
+        assert_int_equal(sh_life_starts(first), i / 3 + 1);
+        uint64_t local = create(&life, 10);
+        assert_true(local - 9 > last);
+        last = local;
+        if (i % 3 > 0)
+            sh_identity_joined(life.identity, (shoal_nid){77}, 9);
+        if (i % 3 == 2)
+            (void)settle(&life);
+        close_it(&life);
+    }
 }
 
 static void file_swap(uint8_t *bytes, bool reads)
@@ -145,7 +173,31 @@ static void what_is_refused(void **state)
     }
     file_swap(bytes, false);
     assert_int_equal(open_as(&life, "test"), SHOAL_OK);
-    assert_int_equal(sh_life_starts(sh_identity_life(life.identity)), 2);
+    assert_int_equal(sh_life_starts(sh_identity_life(life.identity)), 1);
+    close_it(&life);
+}
+
+/* The former format had no flags, and all of its lives had been started. */
+static void a_former_file_is_confirmed(void **state)
+{
+    (void)state;
+    struct life life;
+    uint8_t bytes[FILE_BYTES] = {0};
+    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+    sh_put64(&w, UINT64_C(0x4449504c414f4853));
+    sh_put16(&w, 1);
+    sh_put16(&w, 80);
+    sh_put32(&w, 0);
+    sh_put64(&w, UINT64_C(7) << 32 | 5);
+    sh_put64(&w, 9);
+    sh_put64(&w, SH_STORE_IDS_BLOCK);
+    sh_put_text(&w, sh_bytes_text("test"));
+    sh_store32(bytes + 12, sh_crc32c(0, sh_bytes_make(bytes, sizeof bytes)));
+    file_swap(bytes, false);
+    assert_int_equal(open_as(&life, "test"), SHOAL_OK);
+    assert_int_equal(sh_life_starts(sh_identity_life(life.identity)), 8);
+    assert_int_equal(sh_identity_nid(life.identity).v, 80);
+    assert_true(create(&life, 1) > SH_STORE_IDS_BLOCK);
     close_it(&life);
 }
 
@@ -157,7 +209,9 @@ int main(void)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(lives_rise, setup, teardown),
+        cmocka_unit_test_setup_teardown(starts_count_when_confirmed, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_former_file_is_confirmed, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

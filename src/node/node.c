@@ -116,6 +116,12 @@ static void on_joined(void *arg, shoal_nid nid)
     set_flag(node, &node->is_ready);
 }
 
+static bool is_confirmed(void *arg)
+{
+    const struct sh_node_run *node = arg;
+    return sh_identity_is_confirmed(node->identity);
+}
+
 static void on_failed(void *arg, enum shoal_err err)
 {
     struct sh_node_run *node = arg;
@@ -368,6 +374,7 @@ static enum shoal_err open_membership(struct sh_node_run *node)
         config.instance = sh_identity_life(node->identity);
         config.nid = sh_identity_nid(node->identity);
         config.cluster = sh_identity_cluster(node->identity);
+        config.is_confirmed = is_confirmed;
     }
     return sh_member_create(&config, &node->member);
 }
@@ -720,8 +727,7 @@ static void wait_for(struct sh_node_run *node, bool (*holds)(struct sh_node_run 
 
 static bool may_serve(struct sh_node_run *node)
 {
-    bool is_stored = !node->identity || sh_identity_is_stored(node->identity);
-    return (is_stored && !sh_msg_is_fenced(node->msg)) || atomic_load(&node->is_stopping);
+    return !sh_msg_is_fenced(node->msg) || atomic_load(&node->is_stopping);
 }
 
 bool sh_node_wait_ready(struct sh_node_run *node)

@@ -24,7 +24,7 @@
  * the ID over from a leader. When servers of two logs meet, the one that is the only voter of the
  * shorter log *withdraws*: its folder was lost, and it founded a log anew although the others
  * still count it among theirs.
- * A server also has a life, which names one start of one folder, and which each message names. Of a
+ * A server also has a life, which names one confirmed start of one folder, and which each message names. Of a
  * server whose later life is known (life_set) no message of an earlier life is taken, so that a
  * copy of its folder, or one restored from a backup, neither votes nor holds entries; it withdraws
  * when it hears so.
@@ -163,8 +163,8 @@ uint64_t sh_raft_led_ns(const struct sh_raft *raft, uint64_t now_ns);
 
 /* 0: not known yet. */
 uint64_t sh_raft_log_id(const struct sh_raft *raft);
-/* This server's life since start: how often its folder was started in the high 32 bits, random bits
- * below. On a new folder 0 in the high bits, until the members have counted the start (life_set). */
+/* This server's life since start: the confirmed starts of its folder, this one included, in the high 32
+ * bits, random bits below. On a new folder 0 in the high bits, until the members have counted the start (life_set). */
 uint64_t sh_raft_life(const struct sh_raft *raft);
 /* The latest life of a server (this one's too) that the members agree on; 0: unknown. Messages of
  * an older one are dropped from now on: of a lower start count, or of the same with other random

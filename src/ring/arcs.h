@@ -71,9 +71,10 @@ struct sh_shard {
     uint64_t copy_epoch, copy_sequence;
 };
 
-/* A superpeer's life names one process on one disk: how often the disk has been started (upper
- * half, rises by one with each start) and random bits (lower half, so that a copy of the disk that
- * is started as often is told apart). */
+/* A superpeer's life names one process on one disk: how many starts of the disk the registry has confirmed,
+ * this one included (upper half), and random bits (lower half, so that a copy of the disk that is
+ * started as often is told apart). Processes that end before they are confirmed share one
+ * (superpeer_journal.c, node/identity.h). */
 static inline uint32_t sh_life_starts(uint64_t life)
 {
     return (uint32_t)(life >> 32);

@@ -94,6 +94,12 @@ static shoal_nid free_nid(const struct sh_registry *registry)
     return SHOAL_NID_NONE;
 }
 
+static bool is_at(const struct sh_node *node, struct sh_bytes address)
+{
+    return strlen(node->address) == address.size &&
+           memcmp(node->address, address.at, address.size) == 0;
+}
+
 /* The node of that instance that has not left, or NULL. Of lives 32 bits are random: processes at other
  * addresses may have the same, and each process has one address. */
 static const struct sh_node *find_instance(const struct sh_registry *registry,
@@ -102,9 +108,7 @@ static const struct sh_node *find_instance(const struct sh_registry *registry,
     size_t first = sh_view_lower(&registry->view, (shoal_nid){SH_PEER_NID_MIN});
     for (size_t i = first; i < registry->view.count; i++) {
         const struct sh_node *node = &registry->view.nodes[i];
-        if (node->instance == instance && node->state != SH_NODE_LEFT &&
-            strlen(node->address) == address.size &&
-            memcmp(node->address, address.at, address.size) == 0)
+        if (node->instance == instance && node->state != SH_NODE_LEFT && is_at(node, address))
             return node;
     }
     return NULL;
@@ -115,9 +119,7 @@ const struct sh_node *sh_registry_holder(const struct sh_registry *registry,
 {
     for (size_t i = 0; i < registry->view.count; i++) {
         const struct sh_node *node = &registry->view.nodes[i];
-        if (node->state == SH_NODE_UP && node->instance != instance &&
-            strlen(node->address) == address.size &&
-            memcmp(node->address, address.at, address.size) == 0)
+        if (node->state == SH_NODE_UP && node->instance != instance && is_at(node, address))
             return node;
     }
     return NULL;
@@ -192,9 +194,11 @@ enum shoal_err sh_registry_restart(struct sh_registry *registry, uint64_t now_ns
     if (!sh_nid_is_peer(previous))
         return SHOAL_EROLE;
     const struct sh_node *known = sh_view_find(&registry->view, previous);
-    if (known && known->instance == life)
+    /* The same process again, or the next one on a disk that does not know of its admission. */
+    bool is_same = known && known->instance == life;
+    if (is_same && (known->state != SH_NODE_UP || is_at(known, address)))
         return sh_registry_join(registry, now_ns, address, life, previous, nid_out);
-    if (known && sh_life_starts(known->instance) >= sh_life_starts(life)) {
+    if (known && !is_same && sh_life_starts(known->instance) >= sh_life_starts(life)) {
         SH_WARN("cluster", "refused a peer whose data_dir is a copy, or an old backup",
                 SH_U64("node", previous.v), SH_U64("starts", sh_life_starts(life)),
                 SH_U64("known", sh_life_starts(known->instance)));
@@ -228,8 +232,7 @@ enum shoal_err sh_registry_join(struct sh_registry *registry, uint64_t now_ns,
     enum shoal_err err = choose_nid(registry, address, instance, previous, &known, &nid);
     if (err)
         return err;
-    bool is_there = known && strlen(known->address) == address.size &&
-                    memcmp(known->address, address.at, address.size) == 0;
+    bool is_there = known && is_at(known, address);
     if (is_there && known->state == SH_NODE_UP) {
         heard(registry, nid, now_ns);
         *nid_out = nid;

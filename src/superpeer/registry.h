@@ -43,7 +43,7 @@ SHOAL_NODISCARD enum shoal_err sh_registry_join(struct sh_registry *registry, ui
 /* Admits a peer that is started again: its instance is a life (arcs.h) on its disk, with its ID `previous`
  * from before. It keeps the ID, under which all that its former life had is gone. A repeated request is
  * harmless. EEXIST: that life, or a later one, was there already, so the disk is a copy or an old backup;
- * EAGAIN: the former life is up; EADDRINUSE, EROLE, ELIMIT, EINVAL, ENOMEM as above. */
+ * EAGAIN: the former life is up, or this one at another address; EADDRINUSE, EROLE, ELIMIT, EINVAL, ENOMEM as above. */
 SHOAL_NODISCARD enum shoal_err sh_registry_restart(struct sh_registry *registry, uint64_t now_ns,
                                                    struct sh_bytes address, uint64_t life,
                                                    shoal_nid previous, shoal_nid *nid_out);

@@ -72,8 +72,12 @@ static void a_new_life_keeps_the_id(void **state)
                          SHOAL_OK);
         assert_false(failed);
     }
+    /* The same life elsewhere: its former process is waited for. */
+    assert_int_equal(restart(registry, "three:1", LIFE(2, 5), nid, &got), SHOAL_EAGAIN);
+    sh_registry_fail(registry, nid, "test");
+    assert_int_equal(restart(registry, "two:1", LIFE(2, 5), nid, &got), SHOAL_OK);
     /* A registry that has not heard of a life yet refuses it only for now. */
-    assert_int_equal(sh_registry_heartbeat(registry, S, nid, LIFE(3, 7), epoch + 2, &failed),
+    assert_int_equal(sh_registry_heartbeat(registry, S, nid, LIFE(3, 7), epoch + 4, &failed),
                      SHOAL_EBUSY);
     sh_registry_back(registry, nid, LIFE(1, 11));
     assert_int_equal(sh_registry_leave(registry, nid, LIFE(1, 11)), SHOAL_EEXIST);

@@ -62,7 +62,8 @@ struct sh_superpeer {
     struct sh_journal *journal;     /* opened with the ring */
     struct sh_disk *memory_disk;    /* the journal's, if nothing is to be kept beyond the process */
     uint64_t life;                  /* of this process (arcs.h); the upper half 0: not on a disk */
-    uint64_t life_lsn;              /* with which the journal has it */
+    uint64_t life_lsn;              /* with which the journal has it, confirmed or not */
+    bool is_confirmed;              /* the registry's table has shown it */
     struct sh_view announced;       /* what msg and on_view were told last */
     uint64_t lookups, lookups_nobody; /* that were answered; those that nobody has the chunk */
     struct sh_probe probes[SH_PROBES_MAX];
@@ -105,8 +106,10 @@ SHOAL_NODISCARD enum shoal_err sh_superpeer_journal_open(struct sh_superpeer *su
 unsigned sh_superpeer_journal_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 /* Whether this process's life is on the disk, so that others may hear of it. */
 bool sh_superpeer_journal_lives(const struct sh_superpeer *superpeer);
-/* The registry has given this process, on a new disk, its life. */
-void sh_superpeer_journal_adopt(struct sh_superpeer *superpeer, uint64_t life);
+/* The registry's table shows this process's life, which on a new disk comes from there. */
+void sh_superpeer_journal_confirm(struct sh_superpeer *superpeer, uint64_t life);
+/* Whether the disk says so: nothing of the ring is kept or answered before. */
+bool sh_superpeer_journal_is_confirmed(const struct sh_superpeer *superpeer);
 /* Before the consensus and the ring are destroyed. */
 void sh_superpeer_journal_close(struct sh_superpeer *superpeer);
 /* How its journal is labelled and divided, for those that open it without a superpeer: the label of a

@@ -1,8 +1,32 @@
-/* A superpeer's journal: whose it is, which of its streams is what, and the count of its starts.
+/* A superpeer's journal: whose it is, which of its streams is what, and the life of its process.
  *
  *   stream 0           the registry's log (raft.h); empty if the registry is elsewhere
  *   streams 1 to 64    the shards of the ring (ring.h)
- *   stream 65          the identity: u32 how often a process has begun on this disk */
+ *   stream 65          the identity: u64 life (arcs.h), u8 1: the registry has confirmed it. Before: u32
+ *                      starts alone, which count as confirmed
+ *
+ * Starts count only those that the registry has confirmed:
+ *
+ *   [nothing] ----the registry counts: adopt----------> [confirmed] <----its table shows the life---.
+ *                                                            |                                       |
+ *                        a process begins: starts + 1, new random bits --> [unconfirmed] -----------'
+ *                                                                             |  ^
+ *                                                                             '--' another process begins:
+ *                                                                                  goes on with that life
+ * Each state is synced before anybody hears of it, and nothing is owned, held or answered for a shard
+ * before [confirmed] is.
+ *
+ * 1. A life that was admitted, but not confirmed here, may be gone on with. The table's versions rose when
+ *    it was admitted, and the process before has ordered and confirmed nothing in these, nor answered
+ *    for a shard: nobody can tell the two from one process that was slow.
+ * 2. Of two copies of one state only one gets in. Both propose starts + 1, with random bits of their own;
+ *    the table takes the first one (sh_arcs_start), and refuses what is not above that. A copy that was
+ *    refused stays unconfirmed, and is refused with every start, however often that is.
+ * 3. Raft votes and stores entries under an unconfirmed life, as it must to have the registry admit
+ *    anything. That is safe for the disk's next process, which finds promises and entries in stream 0. A
+ *    copy's messages are dropped as soon as the table has the other's life (raft.h).
+ * 4. So never copy a folder whose superpeer has not been admitted yet: both copies would be the same
+ *    life. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +40,8 @@
 #define FIRST_SHARD 1
 #define IDENTITY (FIRST_SHARD + SH_SHARDS)
 #define MEMORY_SEGMENT (512u << 10) /* bytes, of a journal on a disk in memory */
+#define STATE_BYTES 9
+#define FORMER_STATE_BYTES 4
 #define LABEL "superpeer "
 /* What the registry was in before there was a journal. */
 #define OLD_NAME "raft.log"
@@ -24,46 +50,62 @@ _Static_assert(IDENTITY < SH_JOURNAL_STREAMS_MAX, "the journal has that many str
 
 /* --- The identity ---------------------------------------------------------------------------- */
 
-static enum shoal_err starts_load(void *arg, struct sh_bytes state)
+static enum shoal_err life_load(void *arg, struct sh_bytes state)
 {
     struct sh_superpeer *superpeer = arg;
-    if (state.size != 4 || sh_load32(state.at) == UINT32_MAX)
+    bool is_former = state.size == FORMER_STATE_BYTES;
+    if (!is_former && (state.size != STATE_BYTES || state.at[8] > 1))
         return SHOAL_ECORRUPT;
-    superpeer->life = (uint64_t)sh_load32(state.at) << 32;
-    return SHOAL_OK;
+    superpeer->life = is_former ? (uint64_t)sh_load32(state.at) << 32 : sh_load64(state.at);
+    superpeer->is_confirmed = is_former || state.at[8];
+    bool has_room = sh_life_starts(superpeer->life) < UINT32_MAX;
+    return sh_life_starts(superpeer->life) && has_room ? SHOAL_OK : SHOAL_ECORRUPT;
 }
 
-static void starts_store(struct sh_superpeer *superpeer)
+static void life_store(struct sh_superpeer *superpeer)
 {
-    uint8_t starts[4];
-    sh_store32(starts, sh_life_starts(superpeer->life));
+    uint8_t state[STATE_BYTES];
+    SH_ASSERT(sh_life_starts(superpeer->life) && (uint32_t)superpeer->life);
+    sh_store64(state, superpeer->life);
+    state[8] = superpeer->is_confirmed;
     superpeer->life_lsn =
-        sh_journal_state_set(superpeer->journal, IDENTITY, sh_bytes_make(starts, sizeof starts));
+        sh_journal_state_set(superpeer->journal, IDENTITY, sh_bytes_make(state, sizeof state));
 }
 
-/* A process begins: its life is one start more, and random bits that no copy of the disk has. On a new
- * disk, or one in memory, it has the random bits only: the registry counts on from what it knows. */
+/* A process begins: its life is one start more than the last confirmed one, with random bits that no copy
+ * of the disk has. On a new disk, or one in memory, it has the random bits only: the registry counts on
+ * from what it knows. */
 static void life_begin(struct sh_superpeer *superpeer)
 {
     uint32_t random = (uint32_t)sh_random64(&superpeer->env.random) | 1;
-    if (!sh_life_starts(superpeer->life)) {
+    if (!superpeer->life) {
         superpeer->life = random;
-        return;
+    } else if (superpeer->is_confirmed) {
+        superpeer->life = ((superpeer->life >> 32) + 1) << 32 | random;
+        superpeer->is_confirmed = false;
+        life_store(superpeer);
     }
-    superpeer->life = ((superpeer->life >> 32) + 1) << 32 | random;
-    starts_store(superpeer);
 }
 
-void sh_superpeer_journal_adopt(struct sh_superpeer *superpeer, uint64_t life)
+void sh_superpeer_journal_confirm(struct sh_superpeer *superpeer, uint64_t life)
 {
-    SH_ASSERT(!sh_life_starts(superpeer->life) && (uint32_t)life == superpeer->life);
+    SH_ASSERT(sh_life_starts(life) && (uint32_t)life == (uint32_t)superpeer->life);
+    SH_ASSERT(!sh_life_starts(superpeer->life) || life == superpeer->life);
+    if (superpeer->is_confirmed)
+        return;
     superpeer->life = life;
-    starts_store(superpeer);
+    superpeer->is_confirmed = true;
+    life_store(superpeer);
 }
 
 bool sh_superpeer_journal_lives(const struct sh_superpeer *superpeer)
 {
     return sh_journal_synced(superpeer->journal) >= superpeer->life_lsn;
+}
+
+bool sh_superpeer_journal_is_confirmed(const struct sh_superpeer *superpeer)
+{
+    return superpeer->is_confirmed && sh_superpeer_journal_lives(superpeer);
 }
 
 /* --- The journal ----------------------------------------------------------------------------- */
@@ -98,7 +140,7 @@ enum shoal_err sh_superpeer_journal_open(struct sh_superpeer *superpeer, struct 
     for (unsigned i = 0; i < SH_SHARDS; i++)
         streams[FIRST_SHARD + i] = sh_ring_stream(ring, i);
     /* The identity is all in the stream's state. */
-    streams[IDENTITY] = (struct sh_journal_stream){.load_state = starts_load, .arg = superpeer};
+    streams[IDENTITY] = (struct sh_journal_stream){.load_state = life_load, .arg = superpeer};
     struct sh_journal_config config = {
         .env = env,
         .label = sh_superpeer_journal_label(superpeer->index + 1u, label),
@@ -111,7 +153,8 @@ enum shoal_err sh_superpeer_journal_open(struct sh_superpeer *superpeer, struct 
         return err;
     life_begin(superpeer);
     sh_ring_journal_set(ring, superpeer->journal, FIRST_SHARD);
-    SH_INFO("cluster", "journal opened", SH_U64("starts", sh_life_starts(superpeer->life)));
+    SH_INFO("cluster", "journal opened", SH_U64("starts", sh_life_starts(superpeer->life)),
+            SH_U64("confirmed", superpeer->is_confirmed));
     return SHOAL_OK;
 }
 

@@ -295,19 +295,18 @@ static void whole_note(struct sh_superpeer_ring *part, const struct sh_arcs *arc
     part->is_whole = is_whole;
 }
 
-/* Whether a table has been told of this process's start; on a new disk this is where its life comes
- * from, which has to be stored first. */
+/* Whether a table has been told of this process's start, and the disk says so. On a new disk this is where
+ * its life comes from. */
 static bool is_started_in(struct sh_superpeer_ring *part, const struct sh_arcs *arcs)
 {
     struct sh_superpeer *superpeer = part->superpeer;
     uint64_t life = arcs->lives[superpeer->index + 1];
-    bool is_own = (uint32_t)life == (uint32_t)superpeer->life;
-    if (is_own && !sh_life_starts(superpeer->life))
-        sh_superpeer_journal_adopt(superpeer, life);
-    if (life == superpeer->life)
-        return sh_superpeer_journal_lives(superpeer);
-    if (sh_life_starts(superpeer->life) && !part->is_stale &&
-        sh_life_starts(life) >= sh_life_starts(superpeer->life)) {
+    bool is_counted = sh_life_starts(superpeer->life);
+    if (is_counted ? life == superpeer->life : (uint32_t)life == (uint32_t)superpeer->life) {
+        sh_superpeer_journal_confirm(superpeer, life);
+        return sh_superpeer_journal_is_confirmed(superpeer);
+    }
+    if (is_counted && !part->is_stale && sh_life_starts(life) >= sh_life_starts(superpeer->life)) {
         part->is_stale = true;
         SH_ERROR(
             "cluster",
