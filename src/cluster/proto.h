@@ -118,7 +118,9 @@
  * One-way messages between superpeers that share a registry:
  * RAFT       a message of raft (raft_int.h)
  * PROPOSE    to the leader: a command (superpeer_shared_int.h)
- * HERE       from one that hears no leader, or about it: u16 ID, text its address
+ * HERE       from one that hears no leader, or about it: u16 ID, u64 the ID of the sender's log (raft.h; 0:
+ *            it has none), u64 the life of that superpeer (arcs.h; 0: the sender is another), text its
+ *            address
  * DISMISSED  to such a one: u16 ID, u64 the ID of the sender's log (raft.h; 0: it has none): it is no
  *            superpeer of that log any more, or that is another's ID
  * RING       a message of the ring (ring_int.h)
@@ -232,7 +234,7 @@ enum sh_ask_kind {
 #define SH_METADATA_ANSWER_BYTES 13
 #define SH_ASK_BYTES 34          /* with the lengths of both texts */
 #define SH_HEARD_ANSWER_BYTES 10 /* and 2 for each node */
-#define SH_HERE_BYTES 4          /* with the address's length */
+#define SH_HERE_BYTES 20         /* with the address's length */
 #define SH_PING_ANSWER_BYTES 10
 
 #endif

@@ -92,7 +92,7 @@ void sh_msg_node_instance_set(struct sh_msg *msg, shoal_nid nid, uint64_t instan
         return; /* out of memory: nothing can be sent to it either */
     sh_spin_take(&conn->lock);
     conn->expected = instance;
-    bool is_other = instance && conn->met && conn->met != instance;
+    bool is_other = instance && conn->met && conn->met != instance && !sh_sole_is(msg, conn->nid);
     conn->met = is_other ? 0 : conn->met;
     sh_spin_release(&conn->lock);
     if (is_other) {
@@ -102,8 +102,10 @@ void sh_msg_node_instance_set(struct sh_msg *msg, shoal_nid nid, uint64_t instan
     }
 }
 
-bool sh_conn_meet(struct sh_conn *conn, uint64_t instance, bool is_dialled)
+bool sh_conn_meet(struct sh_msg *msg, struct sh_conn *conn, uint64_t instance, bool is_dialled)
 {
+    if (sh_sole_is(msg, conn->nid))
+        return sh_sole_meet(msg, conn, instance);
     sh_spin_take(&conn->lock);
     bool is_later = !is_dialled && instance >> 32 > conn->expected >> 32;
     bool is_it = !conn->expected || conn->expected == instance || is_later;
@@ -260,6 +262,7 @@ void sh_conn_lost(struct sh_msg *msg, struct sh_conn *conn, enum shoal_err err)
     sh_objects_fail(msg, objects, err);
     sh_room_waiters_complete(conn, waiters);
     if (was_open) {
+        sh_sole_lost(msg, conn);
         sh_count(&msg->lost, 1);
         SH_DEBUG("msg", "connection lost", SH_U64("nid", conn->nid.v), SH_ERR(err));
     }

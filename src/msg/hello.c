@@ -171,7 +171,7 @@ static enum shoal_err on_welcome(struct sh_msg *msg, struct sh_stream *stream, c
     shoal_nid meant = stream->conn->nid;
     if (meant.v < SH_MSG_ALIAS_MIN && said.nid.v != meant.v)
         return SHOAL_ENONODE;
-    if (meant.v < SH_MSG_ALIAS_MIN && !sh_conn_meet(stream->conn, said.instance, true))
+    if (meant.v < SH_MSG_ALIAS_MIN && !sh_conn_meet(msg, stream->conn, said.instance, true))
         return SHOAL_ENONODE; /* another life of it */
     uint8_t proof[SH_PROOF_FRAME_BYTES];
     struct sh_writer w = sh_writer_make(proof, sizeof proof);
@@ -192,9 +192,11 @@ static enum shoal_err on_proof(struct sh_msg *msg, struct sh_stream *stream, con
     if (err != SHOAL_OK)
         return err;
     stream->version = said.version;
-    struct sh_conn *conn = said.nid.v ? sh_conn_find(msg, said.nid) : NULL;
-    if (conn && !sh_conn_meet(conn, said.instance, false))
-        return SHOAL_EEXIST; /* a former life of it */
+    struct sh_conn *conn = sh_sole_is(msg, said.nid) ? sh_conn_make(msg, said.nid)
+                           : said.nid.v              ? sh_conn_find(msg, said.nid)
+                                                     : NULL;
+    if (conn && !sh_conn_meet(msg, conn, said.instance, false))
+        return SHOAL_EEXIST; /* a former life of it, or another process that is it */
     return sh_conn_attach(msg, stream, said.nid) ? SHOAL_OK : SHOAL_ELIMIT;
 }
 

@@ -190,6 +190,64 @@ static void test_former_lives_are_refused(void **state)
     }
 }
 
+/* Says hello as a process of that instance, to the end: what it is refused with. */
+static enum shoal_err enter(struct end *end, uint64_t instance)
+{
+    uint8_t hello[SH_HELLO_BYTES], welcome[SH_WELCOME_BYTES], proof[SH_PROOF_BYTES];
+    struct said said = usual;
+    sh_link link;
+    said.instance = instance;
+    assert_int_equal(hello_say(end, &said, &link, hello, welcome), WELCOME);
+    proof_write(proof, "shoal dials", hello, welcome);
+    return proof_say(end, link, proof);
+}
+
+static void leave(struct end *end)
+{
+    sh_msg_node_remove(end->msg, (shoal_nid){usual.nid});
+    steps(end);
+}
+
+/* Of a node that is one process at a time a second process is let in only once the first is gone; and if it
+ * was there beside the first, only after the time in which that may be started again. */
+static void test_one_process_at_a_time(void **state)
+{
+    (void)state;
+    const uint64_t wait_ns = 2000, one = UINT64_C(5) << 32 | 77, copy = UINT64_C(6) << 32 | 88,
+                   next = UINT64_C(6) << 32 | 99, fresh = 11;
+    const shoal_nid nid = {usual.nid};
+    struct end *end = end_open(2);
+    sh_msg_sole_set(end->msg, nid, wait_ns);
+    assert_int_equal(enter(end, one), SHOAL_OK);
+    unsigned losses = end->losses;
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(enter(end, copy), SHOAL_EEXIST);
+        end->memwire.now_ns += wait_ns;
+    }
+    assert_int_equal(end->losses, losses);
+    /* The one is killed, and started again; the copy waits for as long as that may take. */
+    leave(end);
+    assert_int_equal(enter(end, copy), SHOAL_EEXIST);
+    assert_int_equal(enter(end, next), SHOAL_OK);
+    assert_int_equal(enter(end, copy), SHOAL_EEXIST);
+    end->memwire.now_ns += wait_ns;
+    leave(end);
+    end->memwire.now_ns += wait_ns;
+    assert_int_equal(enter(end, copy), SHOAL_OK);
+    /* The one that is known takes the place of another one, though it has to dial twice. */
+    sh_msg_node_instance_set(end->msg, nid, next);
+    steps(end);
+    assert_int_equal(enter(end, next), SHOAL_EEXIST);
+    assert_int_equal(enter(end, next), SHOAL_OK);
+    /* A former one keeps nobody out; nor does one whose end is noticed late keep out the next for long. */
+    sh_msg_node_instance_set(end->msg, nid, next + (UINT64_C(1) << 32));
+    assert_int_equal(enter(end, fresh), SHOAL_EEXIST);
+    assert_int_equal(enter(end, fresh), SHOAL_OK);
+    assert_int_equal(enter(end, UINT64_C(8) << 32 | 12), SHOAL_EEXIST);
+    leave(end);
+    assert_int_equal(enter(end, UINT64_C(8) << 32 | 12), SHOAL_OK);
+}
+
 /* Both sides speak the highest version that both know. */
 static void test_older_dialler(void **state)
 {
@@ -309,6 +367,7 @@ int main(void)
         cmocka_unit_test_teardown(test_dialler_must_prove, close_all),
         cmocka_unit_test_teardown(test_hello_is_judged, close_all),
         cmocka_unit_test_teardown(test_former_lives_are_refused, close_all),
+        cmocka_unit_test_teardown(test_one_process_at_a_time, close_all),
         cmocka_unit_test_teardown(test_older_dialler, close_all),
         cmocka_unit_test_teardown(test_acceptor_must_prove, close_all),
         cmocka_unit_test_teardown(test_welcome_is_judged, close_all),

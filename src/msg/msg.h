@@ -134,7 +134,13 @@ SHOAL_NODISCARD enum shoal_err sh_msg_node_set(struct sh_msg *msg, shoal_nid nid
  * EEXIST), but for one that the node itself opens with a later instance: of two the one with the greater
  * upper half is the later. 0: any. Any thread. */
 void sh_msg_node_instance_set(struct sh_msg *msg, shoal_nid nid, uint64_t instance);
-/* This process's own; else it is random. Before the steps run. */
+/* Nodes with IDs up to that are one process at a time: while one is connected, another one that says it is
+ * the node is refused (EEXIST), and for wait_ns after that connection is lost. Only the instance that
+ * sh_msg_node_instance_set named takes the place at once, and closes nothing by being named. Before the
+ * steps run, or from the transport step. */
+void sh_msg_sole_set(struct sh_msg *msg, shoal_nid last, uint64_t wait_ns);
+/* This process's own; else it is random. Before the steps run, or from the transport step: for hellos from
+ * then on. */
 void sh_msg_instance_set(struct sh_msg *msg, uint64_t instance);
 uint64_t sh_msg_instance(const struct sh_msg *msg);
 /* Forgets a node and closes the connection to it: what waits fails with ECONNLOST. Any thread. */

@@ -83,6 +83,12 @@ struct sh_room_waiter {
 
 struct sh_work;
 
+/* sole.c; of the transport step. */
+struct sh_sole {
+    uint64_t turned_away, turned_ns; /* the process that was last, and since when; 0: none */
+    uint64_t lost_ns;                /* when the connection was lost last */
+};
+
 /* The connection to one node (or alias). Made on first use; lives as long as the sh_msg. */
 struct sh_conn {
     struct sh_spin lock; /* guards what follows, down to the next comment */
@@ -122,9 +128,10 @@ struct sh_conn {
     /* Transport step only. */
     struct sh_stream *dialled, *accepted;
     struct sh_stream *sends_on; /* one of the two */
-    bool was_refused;           /* when it was opened last: nobody listens there */
-    uint64_t epoch_told;        /* over this connection; 0: none */
-    struct sh_flow flow;        /* its own header says what any thread may do */
+    struct sh_sole sole;
+    bool was_refused;    /* when it was opened last: nobody listens there */
+    uint64_t epoch_told; /* over this connection; 0: none */
+    struct sh_flow flow; /* its own header says what any thread may do */
     struct sh_conn *beat_next, *beat_prev;
     uint64_t beat_due_ns;    /* the next look; 0: not open */
     uint64_t beat_bytes_out; /* bytes_out at the last look */
@@ -304,8 +311,10 @@ struct sh_msg {
     _Atomic bool is_fenced; /* lease.c; written by the transport step */
     bool has_served;        /* had a lease at some time; of the transport step, as the next */
     uint64_t fenced_ns, fenced_before; /* since when it is fenced, and what was refused before */
-    shoal_nid lease_spares;            /* nodes up to that ID are sent nothing that needs a lease */
-    _Atomic uint64_t lease_ns;         /* when the lease runs out; SH_NEVER: none is needed */
+    shoal_nid sole_last; /* nodes up to that ID are one process at a time; NONE: none is */
+    uint64_t sole_wait_ns;
+    shoal_nid lease_spares;    /* nodes up to that ID are sent nothing that needs a lease */
+    _Atomic uint64_t lease_ns; /* when the lease runs out; SH_NEVER: none is needed */
     _Atomic uint64_t epoch;
     _Atomic(struct sh_conn *) *conns; /* 65536 */
     _Atomic(struct sh_conn *) made;   /* all of them, the youngest first */
@@ -554,8 +563,14 @@ void sh_conn_closed(struct sh_msg *msg, struct sh_conn *conn);
 void sh_conns_dial(struct sh_msg *msg, uint64_t now_ns);
 /* Binds an accepted, proven stream to its connection; false (and a reason) refuses it. */
 /* Notes with which instance the node has said hello. False: it is not the one that is expected. */
-bool sh_conn_meet(struct sh_conn *conn, uint64_t instance, bool is_dialled);
+bool sh_conn_meet(struct sh_msg *msg, struct sh_conn *conn, uint64_t instance, bool is_dialled);
 bool sh_conn_attach(struct sh_msg *msg, struct sh_stream *stream, shoal_nid real_nid);
+
+/* sole.c: transport step. Whether a node is one process at a time; then meet is in the place of
+ * sh_conn_meet. */
+bool sh_sole_is(const struct sh_msg *msg, shoal_nid nid);
+bool sh_sole_meet(struct sh_msg *msg, struct sh_conn *conn, uint64_t instance);
+void sh_sole_lost(const struct sh_msg *msg, struct sh_conn *conn);
 
 /* beat.c: transport step */
 void sh_beat_start(struct sh_msg *msg, struct sh_conn *conn, uint64_t now_ns);

@@ -362,6 +362,7 @@ enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
     for (unsigned i = 0; i < SH_PROBES_MAX; i++)
         superpeer->probes[i].superpeer = superpeer;
     uint64_t now_ns = now_of(superpeer);
+    sh_msg_sole_set(config->msg, (shoal_nid){SH_SUPERPEERS_MAX}, config->failure_ns);
     enum shoal_err err = sh_superpeer_shared_open(superpeer, config, now_ns);
     if (!err)
         err = sh_superpeer_services_open(superpeer);
@@ -402,6 +403,8 @@ void sh_superpeer_link_event(struct sh_superpeer *superpeer, const struct sh_msg
         return;
     sh_superpeer_services_lost(superpeer, event->nid);
     sh_superpeer_shared_lost(superpeer, event->nid);
+    if (event->err == SHOAL_EEXIST)
+        sh_superpeer_shared_turned_away(superpeer, now_of(superpeer));
     /* One that this end could not open says nothing of the node's own. */
     if (event->err == SHOAL_ECONNLOST)
         sh_superpeer_probe_lost(superpeer, event->nid, now_of(superpeer));

@@ -155,6 +155,8 @@ void sh_superpeer_shared_heard(struct sh_superpeer *superpeer, shoal_nid nid, ui
 /* A connection has ended: who wanted to join over it may be dead, and another process be where it
  * was, so its join is not handed in any more. */
 void sh_superpeer_shared_lost(struct sh_superpeer *superpeer, shoal_nid nid);
+/* Another superpeer has refused a connection, since another process of this one is connected there. */
+void sh_superpeer_shared_turned_away(struct sh_superpeer *superpeer, uint64_t now_ns);
 void sh_superpeer_shared_fail(struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead);
 /* The leader is not to be told of what was heard of a node before. */
 void sh_shared_unheard(struct sh_superpeer *superpeer, shoal_nid nid);

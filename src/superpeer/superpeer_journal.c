@@ -62,6 +62,13 @@ static enum shoal_err life_load(void *arg, struct sh_bytes state)
     return sh_life_starts(superpeer->life) && has_room ? SHOAL_OK : SHOAL_ECORRUPT;
 }
 
+/* What others hear first in each connection. */
+static void life_set(struct sh_superpeer *superpeer, uint64_t life)
+{
+    superpeer->life = life;
+    sh_msg_instance_set(superpeer->msg, life);
+}
+
 static void life_store(struct sh_superpeer *superpeer)
 {
     uint8_t state[STATE_BYTES];
@@ -78,13 +85,12 @@ static void life_store(struct sh_superpeer *superpeer)
 static void life_begin(struct sh_superpeer *superpeer)
 {
     uint32_t random = (uint32_t)sh_random64(&superpeer->env.random) | 1;
-    if (!superpeer->life) {
-        superpeer->life = random;
-    } else if (superpeer->is_confirmed) {
-        superpeer->life = ((superpeer->life >> 32) + 1) << 32 | random;
-        superpeer->is_confirmed = false;
+    bool is_new = !superpeer->life, is_over = superpeer->is_confirmed;
+    superpeer->is_confirmed = false;
+    uint64_t next = ((superpeer->life >> 32) + 1) << 32 | random;
+    life_set(superpeer, is_new ? random : is_over ? next : superpeer->life);
+    if (is_over)
         life_store(superpeer);
-    }
 }
 
 void sh_superpeer_journal_confirm(struct sh_superpeer *superpeer, uint64_t life)
@@ -93,7 +99,7 @@ void sh_superpeer_journal_confirm(struct sh_superpeer *superpeer, uint64_t life)
     SH_ASSERT(!sh_life_starts(superpeer->life) || life == superpeer->life);
     if (superpeer->is_confirmed)
         return;
-    superpeer->life = life;
+    life_set(superpeer, life);
     superpeer->is_confirmed = true;
     life_store(superpeer);
 }

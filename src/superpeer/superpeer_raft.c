@@ -233,14 +233,22 @@ static bool is_lost(const struct raft_consensus *self, uint64_t now_ns)
            now_ns >= heard_ns + 2 * self->superpeer->shared->election_ns;
 }
 
+static uint64_t log_id(const struct sh_superpeer *superpeer)
+{
+    return sh_raft_log_id(of_superpeer(superpeer)->raft);
+}
+
 static void here_send(struct sh_superpeer *superpeer, shoal_nid to, shoal_nid nid,
                       const char *address)
 {
     struct sh_out out;
     struct sh_bytes text = sh_bytes_text(address);
+    bool is_itself = nid.v == own_nid(superpeer).v;
     if (sh_msg_begin(superpeer->msg, to, SH_CLUSTER_HERE, SH_HERE_BYTES + text.size, &out))
         return;
     sh_put16(&out.w, nid.v);
+    sh_put64(&out.w, log_id(superpeer));
+    sh_put64(&out.w, is_itself ? superpeer->life : 0);
     sh_put_text(&out.w, text);
     sh_msg_end(superpeer->msg, &out);
 }
@@ -278,6 +286,8 @@ static void beat(struct sh_consensus *consensus, uint64_t now_ns)
 {
     struct raft_consensus *self = of(consensus);
     voters_note(self);
+    if (sh_raft_withdrawal(self->raft))
+        return;
     if (!is_lost(self, now_ns) || now_ns < self->here_ns)
         return;
     self->here_ns = now_ns + self->superpeer->shared->election_ns;
@@ -305,9 +315,15 @@ static bool is_impostor(const struct sh_superpeer *superpeer, shoal_nid nid,
     return false;
 }
 
-static uint64_t log_id(const struct sh_superpeer *superpeer)
+/* Whether the one that says where it is shares another log, or is a former life: its place is not where that
+ * superpeer is. */
+static bool is_elsewhere(const struct sh_superpeer *superpeer, shoal_nid nid, uint64_t log,
+                         uint64_t life)
 {
-    return sh_raft_log_id(of_superpeer(superpeer)->raft);
+    uint64_t own = log_id(superpeer), known = sh_registry_arcs(superpeer->registry)->lives[nid.v];
+    if (log && own && log != own)
+        return true;
+    return sh_life_starts(life) && life != known && sh_life_starts(life) <= sh_life_starts(known);
 }
 
 static void on_here(void *arg, struct sh_msg_in *in)
@@ -316,6 +332,8 @@ static void on_here(void *arg, struct sh_msg_in *in)
     struct sh_shared *shared = superpeer->shared;
     struct raft_consensus *self = of_superpeer(superpeer);
     shoal_nid nid = {sh_get16(&in->payload)};
+    uint64_t log = sh_get64(&in->payload);
+    uint64_t life = sh_get64(&in->payload);
     struct sh_bytes address = sh_get_text(&in->payload);
     bool is_itself = in->reply_to.nid.v == nid.v;
     if (!sh_reader_done(&in->payload) || !sh_shared_is_other(superpeer, in->reply_to.nid) ||
@@ -331,6 +349,8 @@ static void on_here(void *arg, struct sh_msg_in *in)
         sh_msg_end(superpeer->msg, &out);
         return;
     }
+    if (is_elsewhere(superpeer, nid, log, life))
+        return;
     if (is_itself || !(self->fresh >> nid.v & 1))
         sh_shared_contact_set(superpeer, nid, address);
     if (!is_itself)
@@ -391,6 +411,8 @@ static void contacts_fill(struct sh_superpeer *superpeer, const struct sh_superp
     for (uint16_t i = 0; !is_known && i < config->count; i++)
         sh_shared_contact_set(superpeer, (shoal_nid){(uint16_t)(i + 1)},
                               sh_bytes_text(self->hints[i]));
+    memcpy(superpeer->shared->former, shared->contacts[superpeer->index + 1],
+           sizeof shared->former);
     if (is_known || config->count > superpeer->index)
         sh_shared_contact_set(superpeer, (shoal_nid){(uint16_t)(superpeer->index + 1)},
                               sh_bytes_text(shared->address));

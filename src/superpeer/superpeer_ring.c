@@ -319,12 +319,16 @@ static bool is_started_in(struct sh_superpeer_ring *part, const struct sh_arcs *
     return false;
 }
 
-/* Tells the consensus which process of each superpeer is the latest. */
+/* Tells msg and the consensus which process of each superpeer is the latest. */
 static void lives_tell(struct sh_superpeer *superpeer, const struct sh_arcs *arcs)
 {
     struct sh_consensus *consensus = superpeer->shared->consensus;
-    for (uint16_t i = 1; consensus->ops->life_set && i <= SH_SUPERPEERS_MAX; i++) {
-        if (arcs->lives[i] != superpeer->ring->seen.lives[i])
+    for (uint16_t i = 1; i <= SH_SUPERPEERS_MAX; i++) {
+        if (arcs->lives[i] == superpeer->ring->seen.lives[i])
+            continue;
+        if (sh_shared_is_other(superpeer, (shoal_nid){i}))
+            sh_msg_node_instance_set(superpeer->msg, (shoal_nid){i}, arcs->lives[i]);
+        if (consensus->ops->life_set)
             consensus->ops->life_set(consensus, (shoal_nid){i}, arcs->lives[i]);
     }
 }

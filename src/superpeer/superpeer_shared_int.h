@@ -74,11 +74,15 @@ struct sh_shared {
     bool is_dismissed, was_told; /* told: on_dismissed was called */
     /* Where the superpeers are, by ID, as was heard last; empty: not known. */
     char contacts[SH_SUPERPEERS_MAX + 1][SH_MSG_ADDRESS_MAX];
+    char former[SH_MSG_ADDRESS_MAX]; /* of this one, by its disk; empty: not known */
     uint64_t election_ns;
     struct sh_pending *pending, **pending_end;
     size_t pending_count;
     uint64_t number; /* of the last command */
     uint64_t watch_ns, watched_ns;
+    uint64_t touch_ns; /* when the connections to the other superpeers are looked after next */
+    uint64_t turned_away_ns; /* since when others have another process of this superpeer; 0: not */
+    bool has_told_of_it;
     uint64_t led_since_ns; /* 0: somebody else leads */
     uint64_t failed_ns;    /* when the last failure was applied */
     uint64_t claimed;      /* highest epoch that a member claimed since the last HEARD */

@@ -202,6 +202,51 @@ static void address_step(struct sh_superpeer *superpeer)
         sh_shared_decide(superpeer, &command);
 }
 
+/* Keeps a connection to each superpeer that is up, over which it is the one that is known: while it lasts, a
+ * process on a copy of its folder is let in nowhere (sh_msg_sole_set). */
+static void touch_step(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    struct sh_shared *shared = superpeer->shared;
+    const struct sh_view *view = sh_registry_view(superpeer->registry);
+    bool is_current = sh_superpeer_shared_is_current(superpeer);
+    struct sh_out out;
+    if (is_current)
+        shared->turned_away_ns = shared->has_told_of_it = 0;
+    if (!is_current || now_ns < shared->touch_ns)
+        return;
+    shared->touch_ns = now_ns + superpeer->failure_ns;
+    for (size_t i = 0; i < view->count && view->nodes[i].role == SH_ROLE_SUPERPEER; i++) {
+        shoal_nid nid = view->nodes[i].nid;
+        if (view->nodes[i].state != SH_NODE_UP || !sh_shared_is_other(superpeer, nid) ||
+            sh_msg_begin(superpeer->msg, nid, SH_CLUSTER_PING, SH_PING_BYTES, &out))
+            continue;
+        sh_put16(&out.w, nid.v);
+        sh_msg_end(superpeer->msg, &out);
+    }
+}
+
+/* One that was killed and started again may be turned away for a moment: that is not said. */
+void sh_superpeer_shared_turned_away(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    struct sh_shared *shared = superpeer->shared;
+    const struct sh_node *own =
+        sh_view_find(sh_registry_view(superpeer->registry), own_nid(superpeer));
+    if (!shared->turned_away_ns)
+        shared->turned_away_ns = now_ns;
+    if (shared->has_told_of_it || now_ns < shared->turned_away_ns + superpeer->failure_ns / 2)
+        return;
+    shared->has_told_of_it = true;
+    SH_ERROR(
+        "cluster",
+        "another process of this superpeer is up, so the others do not listen to this one: one "
+        "of the two runs on a copy of the other's data_dir. Stop this one, and remove its copy; "
+        "or, if it is to be the superpeer, stop the other one: this one takes its place once that "
+        "has been gone for failure_ns",
+        SH_U64("superpeer", own_nid(superpeer).v),
+        SH_TEXT("other", own ? own->address : shared->former),
+        SH_TEXT("this_one", shared->address));
+}
+
 /* Whether the registry has this one as left, and it is not needed any more to agree on that. */
 static bool has_left(const struct sh_superpeer *superpeer)
 {
@@ -237,6 +282,7 @@ unsigned sh_shared_watch_step(struct sh_superpeer *superpeer, uint64_t now_ns)
     else if (shared->consensus->ops->is_current(shared->consensus, now_ns))
         lead_step(superpeer, now_ns);
     address_step(superpeer);
+    touch_step(superpeer, now_ns);
     if (shared->consensus->ops->beat)
         shared->consensus->ops->beat(shared->consensus, now_ns);
     if (has_left(superpeer))

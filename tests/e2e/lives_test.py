@@ -2,6 +2,7 @@
 the superpeer does not change by starting the other one often."""
 import re
 import shutil
+import signal
 import unittest
 
 import harness
@@ -14,11 +15,16 @@ class Lives(superpeers_test.Registry):
     def setUp(self):
         super().setUp()
         for node in self.superpeers:
-            node.wait_ready()
-        harness.ring_whole(self, self.superpeers)
+            self.holds_all(node.wait_ready())
 
     def copy(self, name):
         shutil.copytree(self.folder / "data2", self.folder / name)
+
+    def copy_now(self, name):
+        """A copy of what the original has said that it has; nothing changes meanwhile."""
+        self.superpeers[2].process.send_signal(signal.SIGSTOP)
+        self.copy(name)
+        self.superpeers[2].process.send_signal(signal.SIGCONT)
 
     def start_on(self, folder, address):
         """A superpeer on that copy, which knows all addresses; not waited for."""
@@ -50,6 +56,52 @@ class Lives(superpeers_test.Registry):
                 node.kill()
         self.superpeers[2] = self.start(2).wait_ready()
         self.holds_all(self.superpeers[2])
+
+    def test_a_copy_beside_the_original(self):
+        """The original stays, serves and leads on; the copy waits, and takes its place once that is gone."""
+        other = self.superpeers[0]
+        self.shoal(other, "name", "set", "before", "1:1")
+        self.copy("beside")
+        address = superpeers_test.free_addresses(1)[0]
+        copy = self.start_on("beside", address)
+        self.says(copy, "another process of this superpeer is up")
+        self.assertRegex(copy.log(), rf'other="{self.addresses[2]}" this_one="{address}"')
+        for index, node in enumerate(self.superpeers):
+            self.shoal(node, "name", "set", f"beside{index}", "1:2")
+            states = self.states(node)
+            self.assertEqual(states[self.addresses[2]], "up")
+            self.assertNotIn(address, states)
+        # Killed and started again, the original comes first, and as soon as ever.
+        for _ in range(2):
+            self.superpeers[2].kill()
+            self.superpeers[2] = self.start(2).wait_ready()
+            self.holds_all(self.superpeers[2])
+        self.assertNotIn("this one is a clone", self.superpeers[2].log())
+        self.assertNotIn(address, self.states(other))
+        self.superpeers[2].stop()
+        copy.kill()
+        # The copy is behind the original now. One of the latest state is not.
+        copy = self.start_on("beside", address)
+        self.says(copy, "this one is a clone or an old backup")
+        copy.kill()
+        self.copy("latest")
+        self.superpeers[2] = self.start_on("latest", address).wait_ready()
+        self.seen(other, address, "up")
+        self.holds_all(self.superpeers[2])
+
+    def test_a_copy_takes_over(self):
+        self.copy_now("beside")
+        address = superpeers_test.free_addresses(1)[0]
+        copy = self.start_on("beside", address)
+        self.says(copy, "another process of this superpeer is up")
+        self.superpeers[2].stop()
+        copy.wait_ready()
+        self.seen(self.superpeers[0], address, "up")
+        self.holds_all(copy)
+        former = self.start(2)
+        self.says(former, "another process of this superpeer is up")
+        copy.stop()
+        self.says(former, "this one is a clone or an old backup")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,118 @@
+/* What a superpeer says, and takes, of where superpeers are (HERE). */
+#include "superpeer/superpeer_rig_test.h"
+
+static struct sh_superpeer *real; /* by Raft, alone in its cluster */
+static unsigned calls;            /* that the other one has had */
+
+static void on_here(void *arg, struct sh_msg_in *in)
+{
+    (void)arg;
+    (void)in;
+    calls++;
+}
+
+static void step(unsigned times)
+{
+    struct sh_step part = sh_superpeer_step(real);
+    for (unsigned i = 0; i < times; i++) {
+        now_ns += HEARTBEAT / 4;
+        (void)part.run(part.arg);
+        carry();
+    }
+}
+
+static int here_setup(void **state)
+{
+    static const char *const addresses[] = {"loop:own"};
+    if (setup(state))
+        return -1;
+    calls = 0;
+    sh_msg_handler_set(other, SH_CLUSTER_HERE, SH_MSG_INLINE, on_here, NULL);
+    struct sh_superpeer_config config = {.msg = superpeer.msg,
+                                         .env = superpeer.env,
+                                         .cluster = "test",
+                                         .address = addresses[0],
+                                         .addresses = addresses,
+                                         .count = 1,
+                                         .instance = 5,
+                                         .heartbeat_ns = HEARTBEAT,
+                                         .failure_ns = FAILURE};
+    config.env.disk = NULL;
+    assert_int_equal(sh_superpeer_create(&config, &real), SHOAL_OK);
+    step(100);
+    assert_true(sh_shared_leads(real));
+    return 0;
+}
+
+static int here_teardown(void **state)
+{
+    sh_superpeer_destroy(real);
+    return teardown(state);
+}
+
+static void say(uint64_t log, uint64_t life, const char *address)
+{
+    struct sh_out out;
+    struct sh_bytes text = sh_bytes_text(address);
+    assert_int_equal(
+        sh_msg_begin(other, (shoal_nid){OWN}, SH_CLUSTER_HERE, SH_HERE_BYTES + text.size, &out),
+        SHOAL_OK);
+    sh_put16(&out.w, OTHER);
+    sh_put64(&out.w, log);
+    sh_put64(&out.w, life);
+    sh_put_text(&out.w, text);
+    sh_msg_end(other, &out);
+    step(8);
+}
+
+static const char *contact(void)
+{
+    return real->shared->contacts[OTHER];
+}
+
+/* Only those of this log, and no former life, say where a superpeer is. */
+static void strangers_are_not_called(void **state)
+{
+    (void)state;
+    const uint64_t life = UINT64_C(7) << 32 | 5;
+    shoal_nid nid;
+    say(12345, 1, "loop:stranger");
+    assert_string_equal(contact(), "");
+    say(0, life, "loop:other"); /* it has no log yet */
+    assert_string_equal(contact(), "loop:other");
+    assert_int_equal(sh_registry_superpeer_put(real->registry, sh_bytes_text("loop:other"), 1,
+                                               (shoal_nid){OTHER}, &nid),
+                     SHOAL_OK);
+    assert_int_equal(sh_registry_arcs_start(real->registry, nid, life, false), SHOAL_OK);
+    say(0, life ^ 1 << 8, "loop:copy");
+    say(0, life - (UINT64_C(1) << 32), "loop:former");
+    assert_string_equal(contact(), "loop:other");
+    say(0, life + (UINT64_C(1) << 32), "loop:next");
+    assert_string_equal(contact(), "loop:next");
+}
+
+/* One that has withdrawn leaves the others alone. */
+static void the_withdrawn_does_not_call(void **state)
+{
+    (void)state;
+    struct sh_consensus *consensus = real->shared->consensus;
+    say(0, 1, "loop:other");
+    assert_int_equal(calls, 0); /* it leads */
+    consensus->ops->life_set(consensus, (shoal_nid){OWN}, real->life + (UINT64_C(1) << 32));
+    step(200);
+    assert_false(sh_shared_leads(real));
+    assert_int_equal(calls, 0);
+}
+
+int main(void)
+{
+    const char *bad;
+    size_t bad_len;
+    if (sh_log_levels_set("fatal", &bad, &bad_len) && sh_log_levels_set("error", &bad, &bad_len))
+        return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(strangers_are_not_called, here_setup, here_teardown),
+        cmocka_unit_test_setup_teardown(the_withdrawn_does_not_call, here_setup, here_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
