@@ -36,7 +36,8 @@ struct asked {
     bool done;
     enum shoal_err err, result;
     shoal_nid owner;
-    bool is_update;
+    sh_msg_type type;
+    uint64_t shards;
 };
 
 static void on_done(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
@@ -44,10 +45,14 @@ static void on_done(struct sh_request *request, enum shoal_err err, struct sh_re
     struct asked *asked = request->arg;
     asked->done = true;
     asked->err = err;
-    if (err || !asked->is_update)
+    if (err)
         return;
-    asked->owner.v = sh_get16(payload);
-    asked->result = (enum shoal_err)sh_get16(payload);
+    if (asked->type == SH_CLUSTER_REFERS)
+        asked->shards = sh_get64(payload);
+    if (asked->type == SH_CLUSTER_METADATA || asked->type == SH_CLUSTER_COMMIT)
+        asked->owner.v = sh_get16(payload);
+    if (asked->type == SH_CLUSTER_METADATA)
+        asked->result = (enum shoal_err)sh_get16(payload);
 }
 
 static bool asked_is_done(void *arg)
@@ -57,7 +62,7 @@ static bool asked_is_done(void *arg)
 
 static struct asked ask(struct scene *scene, shoal_nid to, sh_msg_type type, struct sh_bytes bytes)
 {
-    struct asked asked = {.is_update = type == SH_CLUSTER_METADATA};
+    struct asked asked = {.type = type};
     struct sh_out out;
     asked.request = (struct sh_request){.done = on_done, .arg = &asked, .timeout_ns = 5 * S};
     asked.err = sh_msg_request(scene->client->msg, to, type, bytes.size, &asked.request, &out);
@@ -163,6 +168,125 @@ static void they_go_by_themselves(void **state)
     cluster_close(&scene.cluster);
 }
 
+/* A peer's word that another one has some of its chunks, as a source gives it; the superpeer's answer. */
+static enum shoal_err commit(struct scene *scene, struct host *from, struct host *to,
+                             shoal_cid first, shoal_cid last, uint64_t sequence)
+{
+    uint8_t bytes[SH_COMMIT_BYTES + 16];
+    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+    sh_put64(&w, sh_msg_instance(from->msg));
+    sh_put16(&w, nid_of(from).v);
+    sh_put16(&w, nid_of(to).v);
+    sh_put64(&w, sh_msg_instance(to->msg));
+    sh_put64(&w, sequence);
+    sh_put16(&w, 1);
+    sh_put64(&w, first.v);
+    sh_put64(&w, last.v);
+    assert_true(sh_writer_ok(&w) && w.at == w.end);
+    struct host *client = scene->client;
+    scene->client = from; /* who asks */
+    shoal_nid superpeer = {1};
+    struct asked asked;
+    for (unsigned i = 0; i < 60; i++) {
+        asked = ask(scene, superpeer, SH_CLUSTER_COMMIT, sh_bytes_make(bytes, sizeof bytes));
+        if (!asked.err && !asked.owner.v)
+            break;
+        superpeer = asked.err ? (shoal_nid){(uint16_t)(superpeer.v % 3 + 1)} : asked.owner;
+        run_for(&scene->cluster, S / 10);
+    }
+    scene->client = client;
+    return asked.err;
+}
+
+/* What the superpeers say of a peer, which they know to be gone, to one who knows that epoch. */
+static uint64_t shards_that_speak(struct scene *scene, shoal_nid nid, uint64_t epoch)
+{
+    uint8_t bytes[SH_REFERS_BYTES + 2];
+    uint64_t shards = 0;
+    sh_store64(bytes, epoch);
+    sh_store16(bytes + 8, 1);
+    sh_store16(bytes + 10, nid.v);
+    for (uint16_t i = 1; i <= 3; i++)
+        shards |= ask(scene, (shoal_nid){i}, SH_CLUSTER_REFERS, sh_bytes_make(bytes, sizeof bytes))
+                      .shards;
+    return shards;
+}
+
+static struct host *peer_add(struct scene *scene)
+{
+    struct host *host = host_start(host_add(&scene->cluster, PEER));
+    assert_joined(&scene->cluster, 20 * S);
+    run_for(&scene->cluster, S);
+    return host;
+}
+
+/* There are three IDs. A peer some of whose chunks are elsewhere leaves, and keeps its ID; whoever comes
+ * has to wait for one. */
+static void moved_chunks_keep_it(void **state)
+{
+    (void)state;
+    static struct scene scene;
+    peer_nids = 3;
+    scene_open(&scene, FORGET);
+    struct host *first = scene.peers[0], *other = scene.peers[1];
+    shoal_nid nid = nid_of(first);
+    shoal_cid cid = shoal_cid_make(nid, 7), end = shoal_cid_make(nid, 9);
+    const uint64_t number = UINT64_C(1) << 32;
+    assert_int_equal(commit(&scene, first, other, cid, end, number), SHOAL_OK);
+    leave(first);
+    assert_seen(&scene.cluster, nid, SH_NODE_LEFT, 2 * S);
+    /* Who has left has nothing decided any more. */
+    shoal_cid own = shoal_cid_make(nid, 20);
+    assert_int_equal(commit(&scene, first, other, own, own, number + 1), SHOAL_EBUSY);
+    run_for(&scene.cluster, 3 * FORGET);
+    assert_seen(&scene.cluster, nid, SH_NODE_LEFT, S);
+    assert_int_equal(forget(&scene, 1, nid), SHOAL_EBUSY);
+    assert_int_equal(refresh(scene.client).err, SHOAL_OK);
+    uint64_t epoch = sh_directory_epoch(scene.client->directory);
+    assert_true(shards_that_speak(&scene, nid, epoch) == UINT64_MAX);
+    assert_true(shards_that_speak(&scene, nid, epoch + 1) == 0);
+    sh_world_crash(scene.cluster.world, first->node);
+    sh_world_restart(scene.cluster.world, first->node);
+    run_for(&scene.cluster, 2 * FORGET);
+    assert_int_equal(nid_of(first).v, 0);
+    assert_int_equal(locate(scene.client, cid).nid.v, nid_of(other).v);
+    cluster_close(&scene.cluster);
+    peer_nids = 0;
+}
+
+/* All of them are home when the peer leaves: its ID is another peer's after a while, of which nobody is
+ * told what was so of the first one. */
+static void an_id_comes_back(void **state)
+{
+    (void)state;
+    static struct scene scene;
+    peer_nids = 3;
+    scene_open(&scene, FORGET);
+    struct host *first = scene.peers[0], *other = scene.peers[1];
+    shoal_nid nid = nid_of(first);
+    shoal_cid cid = shoal_cid_make(nid, 7), end = shoal_cid_make(nid, 9);
+    const uint64_t number = UINT64_C(1) << 32;
+    assert_int_equal(commit(&scene, first, other, cid, end, number), SHOAL_OK);
+    assert_int_equal(locate(scene.client, cid).nid.v, nid_of(other).v);
+    assert_int_equal(commit(&scene, other, first, cid, end, number), SHOAL_OK);
+    uint32_t life = sh_directory_life(scene.client->directory, nid);
+    leave(first);
+    assert_seen(&scene.cluster, nid, GONE, 3 * FORGET);
+    struct host *next = peer_add(&scene);
+    assert_int_equal(nid_of(next).v, nid.v);
+    assert_int_equal(refresh(scene.client).err, SHOAL_OK);
+    assert_int_not_equal(sh_directory_life(scene.client->directory, nid), life);
+    /* The one whose answer the client has kept tells that it has it no more; then it is asked anew. */
+    sh_directory_forget(scene.client->directory, cid);
+    assert_int_equal(locate(scene.client, cid).nid.v, nid.v);
+    /* Its batches are numbered above those of the first one. */
+    assert_int_equal(commit(&scene, next, other, cid, cid, number), SHOAL_ECANCELED);
+    assert_int_equal(commit(&scene, next, other, cid, cid, number + 1), SHOAL_OK);
+    assert_int_equal(locate(scene.client, shoal_cid_make(nid, 8)).nid.v, nid.v);
+    cluster_close(&scene.cluster);
+    peer_nids = 0;
+}
+
 static bool has_failed(void *arg)
 {
     const struct host *host = arg;
@@ -197,9 +321,9 @@ int main(void)
     test_logs_set();
     seed = test_seed_fresh();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_operator_forgets),
-        cmocka_unit_test(they_go_by_themselves),
-        cmocka_unit_test(a_forgotten_node_lives),
+        cmocka_unit_test(an_operator_forgets),    cmocka_unit_test(they_go_by_themselves),
+        cmocka_unit_test(a_forgotten_node_lives), cmocka_unit_test(moved_chunks_keep_it),
+        cmocka_unit_test(an_id_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

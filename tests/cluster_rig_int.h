@@ -29,6 +29,7 @@
 
 static uint64_t seed;
 static uint64_t forget_ns; /* the next world's superpeers' */
+static uint32_t peer_nids; /* the same: how many IDs there are for peers; 0: all */
 static bool slow_links;    /* the next world's links take long, and are given up late */
 
 enum kind { SUPERPEER, PEER, CLIENT };
@@ -126,6 +127,7 @@ static void superpeer_open(struct host *host, const struct sh_env *env, const ch
                                          .heartbeat_ns = HEARTBEAT,
                                          .failure_ns = FAILURE,
                                          .forget_ns = forget_ns,
+                                         .peer_nids = peer_nids,
                                          .on_dismissed = on_dismissed,
                                          .arg = host};
     if (!host->has_disk)

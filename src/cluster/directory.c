@@ -105,8 +105,14 @@ static bool is_kept(const void *arg, shoal_nid nid)
            !has_another_life(sh_view_find(kept->before, nid), node);
 }
 
+/* A node that is in the view no more was forgotten: the next one with its ID is another one. */
 static void lives_count(struct sh_directory *directory, const struct sh_view *before)
 {
+    for (size_t i = 0; i < before->count; i++) {
+        shoal_nid nid = before->nodes[i].nid;
+        if (sh_nid_is_peer(nid) && !sh_view_find(&directory->view, nid))
+            atomic_fetch_add_explicit(&directory->lives[nid.v], 1, memory_order_relaxed);
+    }
     for (size_t i = 0; i < directory->view.count; i++) {
         const struct sh_node *node = &directory->view.nodes[i];
         /* relaxed: a number that publishes nothing; the lock orders the writers */

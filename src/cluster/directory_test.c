@@ -214,11 +214,38 @@ static void test_edges(void **state)
     assert_int_equal(outcome.err, SHOAL_ESTOPPED);
 }
 
+/* The node that gets a forgotten one's ID is another one, also to who has seen the view without both. */
+static void test_lives(void **state)
+{
+    (void)state;
+    struct rig rig;
+    const shoal_nid nid = {64};
+    rig_open(&rig);
+    struct sh_node superpeer = {.nid = {1}, .role = SH_ROLE_SUPERPEER, .address = "s:1"};
+    struct sh_node peer = {.nid = nid, .role = SH_ROLE_PEER, .instance = 11, .address = "p:1"};
+    struct sh_view view = {.epoch = 1, .superpeers = 1};
+    assert_int_equal(sh_view_put(&view, &superpeer), SHOAL_OK);
+    assert_int_equal(sh_view_put(&view, &peer), SHOAL_OK);
+    assert_int_equal(sh_directory_view_apply(rig.directory, &view), SHOAL_OK);
+    uint32_t life = sh_directory_life(rig.directory, nid);
+    view.epoch++;
+    sh_view_drop(&view, nid);
+    assert_int_equal(sh_directory_view_apply(rig.directory, &view), SHOAL_OK);
+    view.epoch++;
+    peer.instance = 12;
+    assert_int_equal(sh_view_put(&view, &peer), SHOAL_OK);
+    assert_int_equal(sh_directory_view_apply(rig.directory, &view), SHOAL_OK);
+    assert_int_not_equal(sh_directory_life(rig.directory, nid), life);
+    sh_view_destroy(&view);
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_edges),
+        cmocka_unit_test(test_lives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,8 +57,9 @@
  *   errors   ENONODE, EROLE (no peer's ID), EINVAL (it is up), EBUSY (something refers to it, as the
  *            text says; or no superpeer answers for some shards)
  * REFERS     between superpeers: what refers to peers in the shards for which the other may answer
- *   request  u16 count (1 to 64), u16 each their IDs
- *   answer   u64 those shards (bit n is shard n), of each peer u32 names of chunks that it created,
+ *   request  u64 epoch, u16 count (1 to 64), u16 each their IDs
+ *   answer   u64 those shards (bit n is shard n): none where the other does not know that epoch yet, nor
+ *            those of which a batch is being decided about; of each peer u32 names of chunks that it created,
  *            u32 ranges of chunks that have moved from or to it
  *
  * REPORT     to any superpeer, from anyone
@@ -226,7 +227,7 @@ enum sh_ask_kind {
 #define SH_HOLDS_RANGE_BYTES 17
 #define SH_PING_BYTES 2
 #define SH_FORGET_BYTES 2
-#define SH_REFERS_BYTES 2        /* and 2 for each node */
+#define SH_REFERS_BYTES 10       /* and 2 for each node */
 #define SH_REFERS_ANSWER_BYTES 8 /* and 8 for each node */
 #define SH_RECRUIT_BYTES 11      /* with the address's length */
 #define SH_DISMISS_BYTES 2

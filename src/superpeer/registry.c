@@ -27,6 +27,8 @@ enum shoal_err sh_registry_create(const struct sh_registry_config *config,
         return SHOAL_ENOMEM;
     memcpy(registry->cluster, config->cluster, name);
     registry->failure_ns = config->failure_ns;
+    registry->nids = config->nids ? config->nids : SH_PEER_NIDS;
+    SH_ASSERT(registry->nids <= SH_PEER_NIDS);
     registry->next_nid.v = SH_PEER_NID_MIN;
     registry->heard_ns = calloc(SH_PEER_NIDS, sizeof registry->heard_ns[0]);
     registry->spoke_ns = calloc(SH_PEER_NIDS, sizeof registry->spoke_ns[0]);
@@ -61,37 +63,34 @@ static void heard(struct sh_registry *registry, shoal_nid nid, uint64_t now_ns)
     registry->heard_ns[nid.v - SH_PEER_NID_MIN] = now_ns;
 }
 
-static bool is_moved(const struct sh_registry *registry, shoal_nid nid)
+static shoal_nid nid_after(const struct sh_registry *registry, uint32_t steps)
 {
-    return registry->moved[nid.v / 64] >> (nid.v % 64) & 1;
+    uint32_t offset = registry->next_nid.v - SH_PEER_NID_MIN + steps;
+    return (shoal_nid){(uint16_t)(SH_PEER_NID_MIN + offset % registry->nids)};
 }
 
-void sh_registry_moved_set(struct sh_registry *registry, shoal_nid nid)
-{
-    if (sh_registry_is_moved(registry, nid))
-        return;
-    registry->moved[nid.v / 64] |= UINT64_C(1) << (nid.v % 64);
-    registry->changes++;
-}
-
-bool sh_registry_is_moved(const struct sh_registry *registry, shoal_nid nid)
-{
-    return !sh_nid_is_peer(nid) || is_moved(registry, nid);
-}
-
-/* An ID that nobody has; when all have been gone through, also one of a node that left. */
+/* An ID that no node has borne; when there is none, the next one whose last bearer was forgotten. One
+ * that a node in the view has is not given out, also if that node has left: names or ranges of moved
+ * chunks may refer to it until it is forgotten. */
 static shoal_nid free_nid(const struct sh_registry *registry)
 {
-    for (unsigned round = 0; round < 2; round++) {
-        for (uint32_t i = 0; i < SH_PEER_NIDS; i++) {
-            uint32_t offset = registry->next_nid.v - SH_PEER_NID_MIN + i;
-            shoal_nid nid = {(uint16_t)(SH_PEER_NID_MIN + offset % SH_PEER_NIDS)};
-            const struct sh_node *node = sh_view_find(&registry->view, nid);
-            if ((!node || (round == 1 && node->state == SH_NODE_LEFT)) && !is_moved(registry, nid))
+    size_t first = sh_view_lower(&registry->view, (shoal_nid){SH_PEER_NID_MIN});
+    size_t borne = registry->view.count - first + sh_nid_set_count(&registry->forgotten);
+    for (unsigned round = borne >= registry->nids; round < 2; round++) {
+        for (uint32_t i = 0; i < registry->nids; i++) {
+            shoal_nid nid = nid_after(registry, i);
+            if (sh_nid_set_has(&registry->forgotten, nid) == (round == 1) &&
+                !sh_view_find(&registry->view, nid))
                 return nid;
         }
     }
     return SHOAL_NID_NONE;
+}
+
+void sh_registry_nids_skip(struct sh_registry *registry, uint32_t count)
+{
+    registry->next_nid = nid_after(registry, count);
+    registry->changes++;
 }
 
 static bool is_at(const struct sh_node *node, struct sh_bytes address)
@@ -138,9 +137,12 @@ static enum shoal_err admit(struct sh_registry *registry, uint64_t now_ns, shoal
     struct sh_node node = {
         .nid = nid, .role = SH_ROLE_PEER, .state = SH_NODE_UP, .instance = instance};
     memcpy(node.address, address.at, address.size);
+    bool returns = sh_view_find(&registry->view, nid);
     enum shoal_err err = sh_view_put(&registry->view, &node);
     if (err)
         return err;
+    registry->returns += returns;
+    sh_nid_set_put(&registry->forgotten, nid, false);
     heard(registry, nid, now_ns);
     registry->failed_epochs[nid.v - SH_PEER_NID_MIN] = 0;
     sh_registry_touch_node(registry, &node);
@@ -159,8 +161,10 @@ static enum shoal_err choose_nid(struct sh_registry *registry, struct sh_bytes a
         *nid_out = *known_out ? (*known_out)->nid : free_nid(registry);
         if (nid_out->v)
             return SHOAL_OK;
-        SH_ERROR("cluster", "no node ID is left", SH_U64("first", SH_PEER_NID_MIN),
-                 SH_U64("last", SH_PEER_NID_MAX));
+        SH_ERROR("cluster",
+                 "no node ID is left: those of nodes that left or failed come back when they are "
+                 "forgotten, after forget_ns or by `shoal node forget`",
+                 SH_U64("ids", registry->nids));
         return SHOAL_ELIMIT;
     }
     if (!sh_nid_is_peer(previous))
@@ -172,7 +176,7 @@ static enum shoal_err choose_nid(struct sh_registry *registry, struct sh_bytes a
         return SHOAL_EEXIST;
     }
     /* Clients have been told that its chunks do not exist. */
-    if (!*known_out && registry->has_forgotten) {
+    if (sh_nid_set_has(&registry->forgotten, previous)) {
         SH_WARN("cluster", "refused a node that was forgotten", SH_U64("node", previous.v));
         return SHOAL_EEXIST;
     }
@@ -208,6 +212,13 @@ enum shoal_err sh_registry_restart(struct sh_registry *registry, uint64_t now_ns
         return SHOAL_EAGAIN;
     if (sh_registry_holder(registry, address, life))
         return SHOAL_EADDRINUSE;
+    /* How often a folder was started does not tell which of an ID's bearers had it: the address must. */
+    if (sh_nid_set_has(&registry->reissued, previous) && !(known && is_at(known, address))) {
+        SH_WARN("cluster",
+                "refused a peer that was started again, since its ID has been another node's too",
+                SH_U64("node", previous.v));
+        return SHOAL_EEXIST;
+    }
     enum shoal_err err = admit(registry, now_ns, previous, address, life);
     if (err)
         return err;
@@ -243,9 +254,12 @@ enum shoal_err sh_registry_join(struct sh_registry *registry, uint64_t now_ns,
         return SHOAL_EEXIST;
     if (sh_registry_holder(registry, address, instance))
         return SHOAL_EADDRINUSE;
+    bool is_reissued = !previous.v && sh_nid_set_has(&registry->forgotten, nid);
     err = admit(registry, now_ns, nid, address, instance);
     if (err)
         return err;
+    if (is_reissued)
+        sh_nid_set_put(&registry->reissued, nid, true);
     if (!previous.v && !known)
         registry->next_nid.v = nid.v == SH_PEER_NID_MAX ? SH_PEER_NID_MIN : nid.v + 1;
     *nid_out = nid;
@@ -293,6 +307,7 @@ void sh_registry_back(struct sh_registry *registry, shoal_nid nid, uint64_t inst
     if (is_succeeded(registry, node))
         return;
     node->state = SH_NODE_UP;
+    registry->returns++;
     sh_registry_touch_node(registry, node);
     SH_INFO("cluster", "failed node is back", SH_U64("node", nid.v),
             SH_U64("epoch", registry->view.epoch));
@@ -322,7 +337,13 @@ void sh_registry_fail(struct sh_registry *registry, shoal_nid nid, const char *r
             SH_TEXT("reason", reason), SH_U64("epoch", registry->view.epoch));
 }
 
-enum shoal_err sh_registry_forget(struct sh_registry *registry, shoal_nid nid, uint64_t instance)
+uint64_t sh_registry_returns(const struct sh_registry *registry)
+{
+    return registry->returns;
+}
+
+enum shoal_err sh_registry_forget(struct sh_registry *registry, shoal_nid nid, uint64_t instance,
+                                  uint64_t returns)
 {
     struct sh_node *found;
     enum shoal_err err = find_member(registry, nid, instance, &found);
@@ -330,9 +351,11 @@ enum shoal_err sh_registry_forget(struct sh_registry *registry, shoal_nid nid, u
         return err;
     if (found->state == SH_NODE_UP)
         return SHOAL_EINVAL;
+    if (registry->returns != returns)
+        return SHOAL_EAGAIN;
     struct sh_node node = *found;
     sh_view_drop(&registry->view, nid);
-    registry->has_forgotten = true;
+    sh_nid_set_put(&registry->forgotten, nid, true);
     registry->spoke_ns[nid.v - SH_PEER_NID_MIN] = 0;
     sh_registry_touch_forgotten(registry, &node);
     SH_INFO("cluster", "node forgotten", SH_U64("node", nid.v), SH_TEXT("address", node.address),

@@ -9,7 +9,8 @@
  *
  * A node is `up`, `left` (for good, its chunks are gone) or `failed` (silent for failure_ns, or
  * found dead); a failed one that is heard again is up again, for nothing was recovered elsewhere. One
- * that is not up may be forgotten: it is in no view any more, and its ID is free.
+ * that is not up may be forgotten: it is in no view any more, and its ID is free. Only IDs of nodes that
+ * were forgotten are given to other nodes.
  *
  * Threads: one at a time.
  */
@@ -25,6 +26,8 @@ struct sh_registry;
 struct sh_registry_config {
     const char *cluster; /* copied; 1 to 63 bytes */
     uint64_t failure_ns;
+    /* How many IDs there are for peers; 0: all. Fewer in tests, at all superpeers alike. */
+    uint32_t nids;
 };
 
 /* ENOMEM. */
@@ -35,15 +38,17 @@ void sh_registry_destroy(struct sh_registry *registry);
 /* Admits a node, or welcomes one back that has the ID `previous` (NONE: a new one). The same
  * instance always gets the same ID, so a repeated request is harmless. EADDRINUSE: another node is
  * up at that address; a node is never failed because another one uses its address. EEXIST: another
- * instance has the ID, or has taken the place at the address since this one failed. EROLE: the ID
- * is no peer's. ELIMIT: no ID is left. EINVAL: not a usable address or instance. ENOMEM. */
+ * instance has the ID, or has taken the place at the address since this one failed, or the node was
+ * forgotten. EROLE: the ID is no peer's. ELIMIT: no ID is left. EINVAL: not a usable address or instance. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_registry_join(struct sh_registry *registry, uint64_t now_ns,
                                                 struct sh_bytes address, uint64_t instance,
                                                 shoal_nid previous, shoal_nid *nid_out);
 /* Admits a peer that is started again: its instance is a life (arcs.h) on its disk, with its ID `previous`
  * from before. It keeps the ID, under which all that its former life had is gone. A repeated request is
  * harmless. EEXIST: that life, or a later one, was there already, so the disk is a copy or an old backup;
- * EAGAIN: the former life is up, or this one at another address; EADDRINUSE, EROLE, ELIMIT, EINVAL, ENOMEM as above. */
+ * or several nodes have borne the ID, and the one that bears it, if any, is known at another address;
+ * EAGAIN: the former life is up, or this one at another address; EADDRINUSE, EROLE, ELIMIT, EINVAL,
+ * ENOMEM as above. */
 SHOAL_NODISCARD enum shoal_err sh_registry_restart(struct sh_registry *registry, uint64_t now_ns,
                                                    struct sh_bytes address, uint64_t life,
                                                    shoal_nid previous, shoal_nid *nid_out);
@@ -63,22 +68,20 @@ SHOAL_NODISCARD enum shoal_err sh_registry_heartbeat(struct sh_registry *registr
 /* A node leaves, with its chunks. ENONODE, EEXIST. */
 SHOAL_NODISCARD enum shoal_err sh_registry_leave(struct sh_registry *registry, shoal_nid nid,
                                                  uint64_t instance);
+/* How often a peer that was not up came back: while that stays the same, no such peer was up in between. */
+uint64_t sh_registry_returns(const struct sh_registry *registry);
 /* Forgets a peer of that instance: the caller knows that no name and no range of moved chunks refers to
- * it. Its ID is given out again when all others have been, unless it took part in a migration.
- * ENONODE: it is not there, or no peer's ID; EINVAL: it is up; EEXIST: it is another instance's. */
+ * it, as long as no peer has come back since sh_registry_returns was `returns`. Its ID is given out
+ * again when all others have been. ENONODE: it is not there, or no peer's ID; EINVAL: it is up; EEXIST:
+ * it is another instance's; EAGAIN: some peer has come back. */
 SHOAL_NODISCARD enum shoal_err sh_registry_forget(struct sh_registry *registry, shoal_nid nid,
-                                                  uint64_t instance);
+                                                  uint64_t instance, uint64_t returns);
 /* The first peer from `from` on whose process is no more for sure, since it has left or another process
  * listens at its address, and that was not heard for gone_ns, as far as is known here; or NONE. */
 shoal_nid sh_registry_gone(const struct sh_registry *registry, uint64_t now_ns, uint64_t gone_ns,
                            shoal_nid from);
 /* Declares a peer failed if it is up. */
 void sh_registry_fail(struct sh_registry *registry, shoal_nid nid, const char *reason);
-
-/* A node took part in a migration, or what it created did: its ID is given to no other node
- * when it has left, since the ring knows it. No peer's ID: of no effect, and is_moved is true. */
-void sh_registry_moved_set(struct sh_registry *registry, shoal_nid nid);
-bool sh_registry_is_moved(const struct sh_registry *registry, shoal_nid nid);
 
 /* When a node was heard last, or is taken to have been. */
 uint64_t sh_registry_heard_ns(const struct sh_registry *registry, shoal_nid nid);
@@ -126,8 +129,9 @@ SHOAL_NODISCARD enum shoal_err sh_registry_arcs_start(struct sh_registry *regist
 SHOAL_NODISCARD enum shoal_err sh_registry_superpeer_lost(struct sh_registry *registry,
                                                           shoal_nid nid);
 /* A cluster is forced to go on with that superpeer alone: the others have left, and it has whatever
- * is left of the shards. The epoch leaps over any that the others may have reached, and the events
- * have another log, named after `instance`. ENONODE. */
+ * is left of the shards. The epoch leaps over any that the others may have reached, new nodes get IDs
+ * beyond those that the others may have given out, and the events have another log, named after
+ * `instance`. ENONODE. */
 SHOAL_NODISCARD enum shoal_err sh_registry_force(struct sh_registry *registry, shoal_nid nid,
                                                  uint64_t instance);
 void sh_registry_arcs_change(struct sh_registry *registry, const struct sh_arc_change *change);
@@ -177,7 +181,7 @@ uint64_t sh_registry_changes(const struct sh_registry *registry);
 
 /* The image of a registry file, little-endian:
  *   0   u64  magic "SHOALREG"
- *   8   u16  format (6)
+ *   8   u16  format (7)
  *   10  u16  0
  *   12  u16  number of superpeers
  *   14  u16  next ID to give out
@@ -185,9 +189,10 @@ uint64_t sh_registry_changes(const struct sh_registry *registry);
  *   24  u64  version
  *   32  u32  bytes behind this head
  *   36  u32  CRC32C of head and body, with this field zero
- *   40  text name of the cluster; u16 count; nodes as in a view; the ring's table as in arcs.h, u16
- *       count and u16 each of the IDs that are not given out again, u64 the log of its events, u64 the
- *       cluster's ID */
+ *   40  text name of the cluster; u16 count; nodes as in a view; the ring's table as in arcs.h; two sets
+ *       of IDs, each a u16 count of runs and u16 first, u16 last of each: those whose last bearer was
+ *       forgotten, and those that several nodes have borne; u64 how often peers came back, u64 the log
+ *       of its events, u64 the cluster's ID */
 size_t sh_registry_image_size(const struct sh_registry *registry);
 void sh_registry_image_put(struct sh_writer *w, const struct sh_registry *registry,
                            uint64_t sequence);

@@ -106,7 +106,9 @@ static void some_change(struct sh_registry *registry, uint64_t *random, uint64_t
         break;
     case 4:
         if (node.role == SH_ROLE_PEER && node.state != SH_NODE_UP)
-            assert_int_equal(sh_registry_forget(registry, node.nid, node.instance), SHOAL_OK);
+            assert_int_equal(sh_registry_forget(registry, node.nid, node.instance,
+                                                sh_registry_returns(registry)),
+                             SHOAL_OK);
         break;
     default:
         (void)join(registry, ++*instance);
@@ -177,7 +179,7 @@ static void a_change_costs_each_node_little(void **state)
     size_t joined = follow(registry, &view);
     assert_int_equal(sh_registry_leave(registry, nid, 1001), SHOAL_OK);
     size_t left = follow(registry, &view);
-    assert_int_equal(sh_registry_forget(registry, nid, 1001), SHOAL_OK);
+    assert_int_equal(sh_registry_forget(registry, nid, 1001, 0), SHOAL_OK);
     size_t forgotten = follow(registry, &view);
     size_t whole = sh_view_size(&view);
     print_message("1,000 nodes: a join is told each in %zu bytes, a leave in %zu, that the node is "

@@ -90,7 +90,7 @@ static void forgotten_ones_are_marked(void **state)
     shoal_nid nid = join(registry, 100), nids[SH_CHANGES_MAX];
     sh_registry_fail(registry, nid, "test");
     uint64_t known = epoch_of(registry), first;
-    assert_int_equal(sh_registry_forget(registry, nid, 100), SHOAL_OK);
+    assert_int_equal(sh_registry_forget(registry, nid, 100, 0), SHOAL_OK);
     assert_int_equal(sh_registry_events_after(registry, known - 1, &first), 2);
     assert_false(sh_registry_event(registry, first)->is_forgotten);
     assert_true(sh_registry_event(registry, first + 1)->is_forgotten);

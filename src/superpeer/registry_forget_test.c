@@ -45,6 +45,11 @@ static shoal_nid joined(struct sh_registry *registry, uint64_t now_ns, unsigned 
     return nid;
 }
 
+static enum shoal_err forget(struct sh_registry *registry, shoal_nid nid, uint64_t instance)
+{
+    return sh_registry_forget(registry, nid, instance, sh_registry_returns(registry));
+}
+
 static size_t nodes_of(const struct sh_registry *registry)
 {
     return sh_registry_view(registry)->count;
@@ -58,17 +63,17 @@ static void who_is_forgotten(void **state)
     struct sh_registry *registry = registry_make();
     shoal_nid a = joined(registry, S, 1, 11), b = joined(registry, S, 2, 12), nid;
     bool failed;
-    assert_int_equal(sh_registry_forget(registry, a, 11), SHOAL_EINVAL);
-    assert_int_equal(sh_registry_forget(registry, (shoal_nid){1}, 1), SHOAL_ENONODE);
+    assert_int_equal(forget(registry, a, 11), SHOAL_EINVAL);
+    assert_int_equal(forget(registry, (shoal_nid){1}, 1), SHOAL_ENONODE);
     sh_registry_fail(registry, a, "test");
     assert_int_equal(sh_registry_leave(registry, b, 12), SHOAL_OK);
-    assert_int_equal(sh_registry_forget(registry, a, 12), SHOAL_EEXIST);
+    assert_int_equal(forget(registry, a, 12), SHOAL_EEXIST);
     uint64_t epoch = sh_registry_view(registry)->epoch;
-    assert_int_equal(sh_registry_forget(registry, a, 11), SHOAL_OK);
-    assert_int_equal(sh_registry_forget(registry, b, 12), SHOAL_OK);
+    assert_int_equal(forget(registry, a, 11), SHOAL_OK);
+    assert_int_equal(forget(registry, b, 12), SHOAL_OK);
     assert_true(sh_registry_view(registry)->epoch == epoch + 2);
     assert_int_equal(nodes_of(registry), 1);
-    assert_int_equal(sh_registry_forget(registry, a, 11), SHOAL_ENONODE);
+    assert_int_equal(forget(registry, a, 11), SHOAL_ENONODE);
     sh_registry_back(registry, a, 11);
     assert_int_equal(nodes_of(registry), 1);
     assert_int_equal(sh_registry_heartbeat(registry, S, a, 11, epoch, &failed), SHOAL_ENONODE);
@@ -78,15 +83,108 @@ static void who_is_forgotten(void **state)
     sh_registry_image_put(&w, registry, 1);
     assert_true(sh_writer_ok(&w));
     struct sh_registry *copy = registry_make();
-    assert_int_equal(join(copy, S, 3, 13, (shoal_nid){(uint16_t)(a.v + 7)}, &nid), SHOAL_OK);
-    sh_registry_destroy(copy);
-    copy = registry_make();
     assert_int_equal(sh_registry_image_load(copy, S, sh_bytes_make(image, (size_t)(w.at - image))),
                      SHOAL_OK);
     assert_int_equal(join(copy, S, 1, 11, a, &nid), SHOAL_EEXIST);
+    /* One that the registry has never heard of was not forgotten. */
+    assert_int_equal(join(copy, S, 3, 13, (shoal_nid){(uint16_t)(a.v + 7)}, &nid), SHOAL_OK);
     assert_int_equal(join(copy, S, 1, 11, SHOAL_NID_NONE, &nid), SHOAL_OK);
     sh_registry_destroy(copy);
     sh_registry_destroy(registry);
+}
+
+/* What was found out about a gone node is void when a node has come back since: it may have been that one. */
+static void a_return_voids_it(void **state)
+{
+    (void)state;
+    struct sh_registry *registry = registry_make();
+    shoal_nid a = joined(registry, S, 1, 11), b = joined(registry, S, 2, 12);
+    sh_registry_fail(registry, a, "test");
+    assert_int_equal(sh_registry_leave(registry, b, 12), SHOAL_OK);
+    uint64_t returns = sh_registry_returns(registry);
+    sh_registry_back(registry, a, 11);
+    sh_registry_fail(registry, a, "test");
+    assert_int_equal(sh_registry_forget(registry, a, 11, returns), SHOAL_EAGAIN);
+    returns = sh_registry_returns(registry);
+    shoal_nid nid;
+    assert_int_equal(join(registry, S, 2, 12, b, &nid), SHOAL_OK);
+    assert_int_equal(sh_registry_leave(registry, b, 12), SHOAL_OK);
+    assert_int_equal(sh_registry_forget(registry, b, 12, returns), SHOAL_EAGAIN);
+    assert_int_equal(forget(registry, a, 11), SHOAL_OK);
+    assert_int_equal(forget(registry, b, 12), SHOAL_OK);
+    sh_registry_destroy(registry);
+}
+
+static struct sh_registry *copy_of(const struct sh_registry *registry,
+                                   const struct sh_registry_config *config)
+{
+    static uint8_t image[65536];
+    struct sh_registry *copy;
+    struct sh_writer w = sh_writer_make(image, sizeof image);
+    sh_registry_image_put(&w, registry, 1);
+    assert_true(sh_writer_ok(&w));
+    assert_int_equal(sh_registry_create(config, &copy), SHOAL_OK);
+    assert_int_equal(sh_registry_image_load(copy, S, sh_bytes_make(image, (size_t)(w.at - image))),
+                     SHOAL_OK);
+    return copy;
+}
+
+/* With 4 IDs, which so go round: one that was forgotten comes last, whoever left or failed keeps its own,
+ * and the former bearer of one that was given out anew is refused still, by a copy as well. */
+static void few_ids_go_round(void **state)
+{
+    (void)state;
+    struct sh_registry_config config = {.cluster = "test", .failure_ns = 3 * S, .nids = 4};
+    struct sh_registry *registry, *copy;
+    assert_int_equal(sh_registry_create(&config, &registry), SHOAL_OK);
+    shoal_nid a = joined(registry, S, 1, 11), b = joined(registry, S, 2, 12), nid;
+    sh_registry_fail(registry, a, "test");
+    assert_int_equal(sh_registry_leave(registry, b, 12), SHOAL_OK);
+    assert_int_equal(forget(registry, a, 11), SHOAL_OK);
+    shoal_nid c = joined(registry, S, 3, 13), d = joined(registry, S, 4, 14);
+    assert_true(c.v == b.v + 1 && d.v == c.v + 1);
+    assert_int_equal(joined(registry, S, 5, 15).v, a.v);
+    assert_int_equal(join(registry, S, 6, 16, SHOAL_NID_NONE, &nid), SHOAL_ELIMIT);
+    copy = copy_of(registry, &config);
+    assert_int_equal(join(copy, S, 1, 11, a, &nid), SHOAL_EEXIST);
+    assert_int_equal(join(copy, S, 6, 16, SHOAL_NID_NONE, &nid), SHOAL_ELIMIT);
+    /* The one that has it now may leave and come back; forgotten, it is refused as well. */
+    assert_int_equal(sh_registry_leave(copy, a, 15), SHOAL_OK);
+    assert_int_equal(join(copy, S, 5, 15, a, &nid), SHOAL_OK);
+    assert_int_equal(sh_registry_leave(copy, a, 15), SHOAL_OK);
+    assert_int_equal(forget(copy, a, 15), SHOAL_OK);
+    assert_int_equal(join(copy, S, 5, 15, a, &nid), SHOAL_EEXIST);
+    assert_int_equal(joined(copy, S, 7, 17).v, a.v);
+    sh_registry_destroy(copy);
+    sh_registry_destroy(registry);
+}
+
+/* A survivor that is forced to go on has not heard of some joins: their nodes come back with their IDs,
+ * also where it has forgotten others, and new ones get none of these before. */
+static void the_forced_take_back_whom_they_lack(void **state)
+{
+    (void)state;
+    struct sh_registry_config config = {.cluster = "test", .failure_ns = 3 * S};
+    struct sh_registry *lost = registry_make();
+    assert_int_equal(sh_registry_arcs_start(lost, (shoal_nid){1}, 7, false), SHOAL_OK);
+    shoal_nid gone = joined(lost, S, 1, 11), nid;
+    assert_int_equal(sh_registry_leave(lost, gone, 11), SHOAL_OK);
+    assert_int_equal(forget(lost, gone, 11), SHOAL_OK);
+    struct sh_registry *survivor = copy_of(lost, &config);
+    shoal_nid late[8], fresh[8];
+    for (unsigned i = 0; i < 8; i++)
+        late[i] = joined(lost, S, 10 + i, 100 + i);
+    assert_int_equal(sh_registry_force(survivor, (shoal_nid){1}, 77), SHOAL_OK);
+    for (unsigned i = 0; i < 8; i++)
+        fresh[i] = joined(survivor, S, 20 + i, 200 + i);
+    for (unsigned i = 0; i < 8; i++) {
+        assert_int_equal(join(survivor, S, 10 + i, 100 + i, late[i], &nid), SHOAL_OK);
+        assert_int_equal(nid.v, late[i].v);
+        assert_true(fresh[i].v - late[0].v >= 19000);
+    }
+    assert_int_equal(join(survivor, S, 1, 11, gone, &nid), SHOAL_EEXIST);
+    sh_registry_destroy(survivor);
+    sh_registry_destroy(lost);
 }
 
 /* Who was not heard for the time is found, in order, and nobody who is up, or may be cut off only. */
@@ -118,7 +216,7 @@ static void forget_all_gone(struct sh_registry *registry, uint64_t now_ns)
 {
     for (shoal_nid nid = {64}; (nid = sh_registry_gone(registry, now_ns, GONE, nid)).v;) {
         const struct sh_node *node = sh_view_find(sh_registry_view(registry), nid);
-        assert_int_equal(sh_registry_forget(registry, nid, node->instance), SHOAL_OK);
+        assert_int_equal(forget(registry, nid, node->instance), SHOAL_OK);
     }
 }
 
@@ -167,9 +265,9 @@ int main(void)
     if (sh_log_levels_set("error", &bad, &bad_len))
         return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_is_forgotten),
-        cmocka_unit_test(who_is_gone),
-        cmocka_unit_test(rolling_restarts),
+        cmocka_unit_test(who_is_forgotten), cmocka_unit_test(a_return_voids_it),
+        cmocka_unit_test(few_ids_go_round), cmocka_unit_test(the_forced_take_back_whom_they_lack),
+        cmocka_unit_test(who_is_gone),      cmocka_unit_test(rolling_restarts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

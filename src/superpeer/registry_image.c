@@ -8,38 +8,67 @@
 #include "superpeer/registry_int.h"
 
 #define IMAGE_MAGIC UINT64_C(0x4745524c414f4853) /* "SHOALREG" */
-#define IMAGE_FORMAT 6
+#define IMAGE_FORMAT 7
 #define IMAGE_HEAD_BYTES 40
-#define FLAG_HAS_FORGOTTEN 1u
 #define IMAGE_CRC_AT 36
 
 /* --- Images ---------------------------------------------------------------------------------- */
 
-static size_t moved_size(const struct sh_registry *registry)
+/* The first ID from one on that is in a set, or is not; one above all if there is none. */
+static uint32_t nid_find(const struct sh_nid_set *set, uint32_t from, bool is_in)
 {
-    size_t size = 2;
-    for (size_t i = 0; i < sizeof registry->moved / sizeof registry->moved[0]; i++)
-        size += 2 * (size_t)__builtin_popcountll(registry->moved[i]);
-    return size;
+    for (uint32_t nid = from; nid <= SH_PEER_NID_MAX; nid += 64 - nid % 64) {
+        uint64_t bits = (is_in ? set->bits[nid / 64] : ~set->bits[nid / 64]) >> (nid % 64);
+        uint32_t found = bits ? nid + (uint32_t)__builtin_ctzll(bits) : UINT32_MAX;
+        if (found <= SH_PEER_NID_MAX)
+            return found;
+    }
+    return SH_PEER_NID_MAX + 1;
 }
 
-static void moved_put(struct sh_writer *w, const struct sh_registry *registry)
+/* The next run of IDs in a set, from one on. False: there is none. IDs are given out in sequence, so
+ * that those which are gone are few runs. */
+static bool run_next(const struct sh_nid_set *set, uint32_t from, uint32_t *first_out,
+                     uint32_t *last_out)
 {
-    sh_put16(w, (uint16_t)((moved_size(registry) - 2) / 2));
-    for (uint32_t nid = SH_PEER_NID_MIN; nid <= SH_PEER_NID_MAX; nid++) {
-        if (sh_registry_is_moved(registry, (shoal_nid){(uint16_t)nid}))
-            sh_put16(w, (uint16_t)nid);
+    *first_out = nid_find(set, from, true);
+    *last_out = nid_find(set, *first_out, false) - 1;
+    return *first_out <= SH_PEER_NID_MAX;
+}
+
+static size_t runs_count(const struct sh_nid_set *set)
+{
+    size_t count = 0;
+    uint32_t first, last = SH_PEER_NID_MIN - 1;
+    while (run_next(set, last + 1, &first, &last))
+        count++;
+    return count;
+}
+
+static size_t set_size(const struct sh_nid_set *set)
+{
+    return 2 + 4 * runs_count(set);
+}
+
+static void set_put(struct sh_writer *w, const struct sh_nid_set *set)
+{
+    uint32_t first, last = SH_PEER_NID_MIN - 1;
+    sh_put16(w, (uint16_t)runs_count(set));
+    while (run_next(set, last + 1, &first, &last)) {
+        sh_put16(w, (uint16_t)first);
+        sh_put16(w, (uint16_t)last);
     }
 }
 
-static enum shoal_err moved_get(struct sh_registry *registry, struct sh_reader *r)
+static enum shoal_err set_get(struct sh_nid_set *set, struct sh_reader *r)
 {
     uint16_t count = sh_get16(r);
     for (uint16_t i = 0; i < count; i++) {
-        shoal_nid nid = {sh_get16(r)};
-        if (!sh_reader_ok(r) || !sh_nid_is_peer(nid))
+        uint32_t first = sh_get16(r), last = sh_get16(r);
+        if (!sh_reader_ok(r) || first < SH_PEER_NID_MIN || last > SH_PEER_NID_MAX || first > last)
             return SHOAL_ECORRUPT;
-        sh_registry_moved_set(registry, nid);
+        for (uint32_t nid = first; nid <= last; nid++)
+            sh_nid_set_put(set, (shoal_nid){(uint16_t)nid}, true);
     }
     return sh_reader_ok(r) ? SHOAL_OK : SHOAL_ECORRUPT;
 }
@@ -50,7 +79,7 @@ size_t sh_registry_image_size(const struct sh_registry *registry)
     for (size_t i = 0; i < registry->view.count; i++)
         nodes += sh_node_size(&registry->view.nodes[i]);
     return IMAGE_HEAD_BYTES + 2 + strlen(registry->cluster) + nodes + SH_ARCS_BYTES +
-           moved_size(registry) + 16;
+           set_size(&registry->forgotten) + set_size(&registry->reissued) + 24;
 }
 
 static uint32_t image_crc(struct sh_bytes image)
@@ -69,7 +98,7 @@ void sh_registry_image_put(struct sh_writer *w, const struct sh_registry *regist
     size_t size = sh_registry_image_size(registry);
     sh_put64(w, IMAGE_MAGIC);
     sh_put16(w, IMAGE_FORMAT);
-    sh_put16(w, registry->has_forgotten ? FLAG_HAS_FORGOTTEN : 0);
+    sh_put16(w, 0);
     sh_put16(w, registry->view.superpeers);
     sh_put16(w, registry->next_nid.v);
     sh_put64(w, sequence);
@@ -81,7 +110,9 @@ void sh_registry_image_put(struct sh_writer *w, const struct sh_registry *regist
     for (size_t i = 0; i < registry->view.count; i++)
         sh_node_put(w, &registry->view.nodes[i]);
     sh_arcs_put(w, &registry->arcs);
-    moved_put(w, registry);
+    set_put(w, &registry->forgotten);
+    set_put(w, &registry->reissued);
+    sh_put64(w, registry->returns);
     sh_put64(w, registry->events_log);
     sh_put64(w, registry->cluster_id);
     if (!sh_writer_ok(w))
@@ -141,15 +172,14 @@ enum shoal_err sh_registry_image_load(struct sh_registry *registry, uint64_t now
         return SHOAL_ECORRUPT;
     struct sh_reader r = sh_reader_make(image);
     (void)sh_reader_take(&r, 10);
-    uint16_t flags = sh_get16(&r);
+    uint16_t zero = sh_get16(&r);
     uint16_t count = sh_get16(&r);
     shoal_nid next = {sh_get16(&r)};
     (void)sh_get64(&r);
     uint64_t version = sh_get64(&r);
     (void)sh_get64(&r);
     struct sh_bytes cluster = sh_get_text(&r);
-    if (!sh_reader_ok(&r) || flags > FLAG_HAS_FORGOTTEN || count > SH_SUPERPEERS_MAX ||
-        !sh_nid_is_peer(next))
+    if (!sh_reader_ok(&r) || zero || count > SH_SUPERPEERS_MAX || !sh_nid_is_peer(next))
         return SHOAL_ECORRUPT;
     if (cluster.size != strlen(registry->cluster) ||
         memcmp(cluster.at, registry->cluster, cluster.size) != 0) {
@@ -160,8 +190,11 @@ enum shoal_err sh_registry_image_load(struct sh_registry *registry, uint64_t now
     if (!err && sh_arcs_get(&r, &registry->arcs))
         err = SHOAL_ECORRUPT;
     if (!err)
-        err = moved_get(registry, &r);
+        err = set_get(&registry->forgotten, &r);
+    if (!err)
+        err = set_get(&registry->reissued, &r);
     if (!err) {
+        registry->returns = sh_get64(&r);
         registry->events_log = sh_get64(&r);
         registry->cluster_id = sh_get64(&r);
     }
@@ -171,7 +204,6 @@ enum shoal_err sh_registry_image_load(struct sh_registry *registry, uint64_t now
         return err;
     registry->view.superpeers = count;
     registry->next_nid = next;
-    registry->has_forgotten = flags & FLAG_HAS_FORGOTTEN;
     registry->view.epoch += version - registry->version;
     registry->version = version;
     registry->changes++;

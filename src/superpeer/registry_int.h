@@ -12,6 +12,29 @@
 
 #define SH_REGISTRY_EVENTS_MAX 256
 
+struct sh_nid_set {
+    uint64_t bits[(UINT16_MAX + 1) / 64]; /* by node ID */
+};
+
+static inline bool sh_nid_set_has(const struct sh_nid_set *set, shoal_nid nid)
+{
+    return set->bits[nid.v / 64] >> (nid.v % 64) & 1;
+}
+
+static inline void sh_nid_set_put(struct sh_nid_set *set, shoal_nid nid, bool is_in)
+{
+    uint64_t bit = UINT64_C(1) << (nid.v % 64);
+    set->bits[nid.v / 64] = is_in ? set->bits[nid.v / 64] | bit : set->bits[nid.v / 64] & ~bit;
+}
+
+static inline size_t sh_nid_set_count(const struct sh_nid_set *set)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof set->bits / sizeof set->bits[0]; i++)
+        count += (size_t)__builtin_popcountll(set->bits[i]);
+    return count;
+}
+
 struct sh_registry {
     char cluster[SH_CLUSTER_NAME_MAX + 1];
     uint64_t failure_ns;
@@ -19,14 +42,16 @@ struct sh_registry {
     uint64_t version; /* rises with each change; and so does the view's epoch */
     struct sh_arcs arcs;
     shoal_nid next_nid; /* where the search for a free ID begins */
-    bool has_forgotten; /* a node with an ID that is not here may be one that was forgotten */
+    uint32_t nids;      /* IDs for peers that may be given out, from SH_PEER_NID_MIN on */
     uint64_t changes;
-    uint64_t cluster_id; /* 0: none yet */
+    uint64_t returns;            /* how often a peer that had failed or left was up again */
+    uint64_t cluster_id;         /* 0: none yet */
+    struct sh_nid_set forgotten; /* IDs whose last bearer was forgotten, and that nobody has */
+    struct sh_nid_set reissued;  /* IDs that more than one node has borne */
     /* When each node was heard last, and the epoch in which it was declared failed last: by ID, 1.4
      * MB. */
-    uint64_t moved[(UINT16_MAX + 1) / 64]; /* a bit by node ID: it is not given out again */
-    uint64_t *heard_ns;                    /* by ID - SH_PEER_NID_MIN, like those below */
-    uint64_t *spoke_ns;                    /* when it sent something here last; 0: not yet */
+    uint64_t *heard_ns; /* by ID - SH_PEER_NID_MIN, like those below */
+    uint64_t *spoke_ns; /* when it sent something here last; 0: not yet */
     /* registry_events.c: 30 KB. All that came after the epoch floor is there. */
     struct sh_registry_event *events;
     uint64_t events_count, events_floor, events_log;
@@ -48,6 +73,9 @@ void sh_registry_touch_node(struct sh_registry *registry, const struct sh_node *
 
 /* The same, of a node that the view has no more. */
 void sh_registry_touch_forgotten(struct sh_registry *registry, const struct sh_node *node);
+
+/* The search for a free ID goes on so many IDs further. */
+void sh_registry_nids_skip(struct sh_registry *registry, uint32_t count);
 
 /* registry_events.c */
 /* Nothing is known of what was before. */

@@ -174,22 +174,20 @@ static void test_ids_run_out(void **state)
     }
     shoal_nid nid;
     assert_int_equal(join(registry, START, 500000, 0, &nid), SHOAL_ELIMIT);
-    /* A failed node keeps its ID, one that left does not. */
+    /* Failed nodes and those that left keep their IDs until they are forgotten. */
     shoal_nid failed = joined(registry, START, 7);
     sh_registry_fail(registry, failed, "test");
     assert_int_equal(join(registry, START, 500000, 0, &nid), SHOAL_ELIMIT);
     shoal_nid left = joined(registry, START, 8);
     assert_int_equal(sh_registry_leave(registry, left, 8), SHOAL_OK);
+    assert_int_equal(join(registry, START, 500000, 0, &nid), SHOAL_ELIMIT);
+    assert_int_equal(sh_registry_forget(registry, left, 8, 0), SHOAL_OK);
     assert_int_equal(joined(registry, START, 500000).v, left.v);
-    /* Nor does one that the ring knows. */
-    sh_registry_moved_set(registry, left);
-    assert_true(sh_registry_is_moved(registry, left));
-    assert_int_equal(sh_registry_leave(registry, left, 500000), SHOAL_OK);
     assert_int_equal(join(registry, START, 500001, 0, &nid), SHOAL_ELIMIT);
     sh_registry_destroy(registry);
 }
 
-/* A registry's image has the ring's table, and the IDs that the ring knows. */
+/* A registry's image has the ring's table. */
 static void test_shared_image(void **state)
 {
     (void)state;
@@ -201,12 +199,6 @@ static void test_shared_image(void **state)
         sh_registry_superpeer_put(registry, sh_bytes_text("s1:1"), 5, SHOAL_NID_NONE, &superpeer),
         SHOAL_OK);
     assert_int_equal(sh_registry_arcs_start(registry, superpeer, 7, false), SHOAL_OK);
-    shoal_nid one = joined(registry, START, 11), other = joined(registry, START, 12);
-    sh_registry_moved_set(registry, one);
-    uint64_t changes = sh_registry_changes(registry);
-    sh_registry_moved_set(registry, one);
-    sh_registry_moved_set(registry, superpeer); /* no peer's ID: of no effect */
-    assert_true(sh_registry_changes(registry) == changes);
     size_t size = sh_registry_image_size(registry);
     uint8_t *image = malloc(size);
     assert_non_null(image);
@@ -217,8 +209,6 @@ static void test_shared_image(void **state)
     assert_int_equal(sh_registry_image_check(sh_bytes_make(image, size), &sequence), SHOAL_OK);
     assert_int_equal(sh_registry_create(&config, &again), SHOAL_OK);
     assert_int_equal(sh_registry_image_load(again, START, sh_bytes_make(image, size)), SHOAL_OK);
-    assert_true(sh_registry_is_moved(again, one));
-    assert_false(sh_registry_is_moved(again, other));
     assert_memory_equal(sh_registry_arcs(again), sh_registry_arcs(registry),
                         sizeof(struct sh_arcs));
     free(image);

@@ -355,6 +355,7 @@ enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
     superpeer->heartbeat_ns = config->heartbeat_ns;
     superpeer->failure_ns = config->failure_ns;
     superpeer->forget_ns = config->forget_ns;
+    superpeer->peer_nids = config->peer_nids;
     superpeer->scratch_bytes_max =
         config->scratch_bytes_max ? config->scratch_bytes_max : SH_SCRATCH_BYTES_MAX;
     superpeer->on_view = config->on_view;

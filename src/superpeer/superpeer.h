@@ -46,6 +46,7 @@ struct sh_superpeer_config {
     uint64_t failure_ns;
     uint64_t forget_ns; /* after which a node that is gone is forgotten; 0: never by itself */
     uint32_t scratch_bytes_max; /* of a shard; 0: SH_SCRATCH_BYTES_MAX (metadata.h) */
+    uint32_t peer_nids;         /* for tests, at all superpeers alike: as registry.h's nids */
     /* Called after each change of the view, which is valid during the call. May be NULL. */
     void (*on_view)(void *arg, const struct sh_view *view);
     /* Of one that was UNKNOWN: called in the step, once, when it has its ID; or with an error, as of

@@ -43,8 +43,10 @@ bool sh_command_get(struct sh_bytes bytes, struct sh_command *command_out)
     command.number = sh_get64(&r);
     command.instance = sh_get64(&r);
     command.address = sh_get_text(&r);
-    if (!sh_reader_done(&r) || command.kind < SH_COMMAND_JOIN || command.kind > SH_COMMAND_FORGET ||
-        command.state > SH_NODE_FAILED || command.address.size >= SH_MSG_ADDRESS_MAX)
+    bool is_kind = (command.kind >= SH_COMMAND_JOIN && command.kind <= SH_COMMAND_ARC) ||
+                   (command.kind >= SH_COMMAND_LOST && command.kind <= SH_COMMAND_FORGET);
+    if (!sh_reader_done(&r) || !is_kind || command.state > SH_NODE_FAILED ||
+        command.address.size >= SH_MSG_ADDRESS_MAX)
         return false;
     *command_out = command;
     return true;
@@ -249,9 +251,10 @@ void sh_shared_lost(struct sh_superpeer *superpeer, const struct sh_msg_in *in, 
 }
 
 void sh_shared_forget(struct sh_superpeer *superpeer, struct sh_reply_to reply_to, shoal_nid nid,
-                      uint64_t instance)
+                      uint64_t instance, struct sh_bytes returns)
 {
-    struct sh_command command = {.kind = SH_COMMAND_FORGET, .nid = nid, .instance = instance};
+    struct sh_command command = {
+        .kind = SH_COMMAND_FORGET, .nid = nid, .instance = instance, .address = returns};
     struct sh_msg_in in = {.msg = superpeer->msg, .type = SH_CLUSTER_FORGET, .reply_to = reply_to};
     wait_for(superpeer, &in, &command);
 }
@@ -278,6 +281,8 @@ static const char *reason_of(const struct sh_command *command, enum shoal_err er
         return "that superpeer is up, so its disk is not lost: stop its process first";
     if (err == SHOAL_ENONODE && command->kind == SH_COMMAND_LOST)
         return "there is no superpeer with that ID that ever took part";
+    if (err == SHOAL_EAGAIN && command->kind == SH_COMMAND_FORGET)
+        return "a node has come back meanwhile: ask again";
     if (command->kind == SH_COMMAND_FORGET)
         return "the node is up, or another one has its ID by now";
     return NULL;
@@ -314,15 +319,6 @@ void sh_shared_answer(struct sh_superpeer *superpeer, const struct sh_command *c
 static bool is_own(const struct sh_shared *shared, uint64_t number)
 {
     return number && number <= shared->number && number >> 24 == shared->number >> 24;
-}
-
-/* IDs that take part in a migration. */
-static void moved_set(struct sh_registry *registry, const struct sh_command *command)
-{
-    const shoal_nid nids[] = {
-        command->nid, {(uint16_t)command->instance}, {(uint16_t)(command->instance >> 16)}};
-    for (size_t i = 0; i < sizeof nids / sizeof nids[0]; i++)
-        sh_registry_moved_set(registry, nids[i]);
 }
 
 static enum shoal_err change_arc(struct sh_registry *registry, struct sh_bytes bytes)
@@ -370,13 +366,13 @@ enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_reg
         return sh_registry_arcs_start(registry, command->nid, command->instance, command->state);
     case SH_COMMAND_ARC:
         return change_arc(registry, command->address);
-    case SH_COMMAND_MOVED:
-        moved_set(registry, command);
-        return SHOAL_OK;
     case SH_COMMAND_LOST:
         return sh_registry_superpeer_lost(registry, command->nid);
     case SH_COMMAND_FORGET:
-        return sh_registry_forget(registry, command->nid, command->instance);
+        return command->address.size == 8
+                   ? sh_registry_forget(registry, command->nid, command->instance,
+                                        sh_load64(command->address.at))
+                   : SHOAL_EINVAL;
     case SH_COMMAND_FORCE:
         return sh_registry_force(registry, command->nid, command->instance);
     default:

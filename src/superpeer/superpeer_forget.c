@@ -7,6 +7,13 @@
  *   all 64 shards have spoken, and nothing refers to the node:
  *        '--------- FORGET, a command of the registry: the node's entry goes
  *
+ * What has spoken stays true until FORGET is carried out, so that no batch comes after it that refers to
+ * the node:
+ * 1. Batches are decided about only for a source or target that is up in the view of the shard's owner
+ *    (superpeer_moves.c), and an owner speaks only once it knows the view in which the job found the node
+ *    gone, and no batch of the shard is under way. A later owner knows more than the one that spoke.
+ * 2. A node that comes back in between, and fails again, makes FORGET void: the registry counts returns.
+ *
  * A name of a chunk that the node created keeps it, since the ID could be given to another node, whose
  * chunk that would name. So do ranges of chunks that have moved from it or to it. A name that is given
  * after its shard has spoken, to a chunk of a node that is long gone, does not; the chunk does not exist
@@ -35,6 +42,8 @@ struct sh_forgetting {
     size_t count;
     shoal_nid nids[NIDS_MAX];
     uint64_t instances[NIDS_MAX];
+    uint64_t epoch;     /* of the view in which all of them were gone */
+    uint8_t returns[8]; /* sh_registry_returns at that time */
     uint64_t names[NIDS_MAX], ranges[NIDS_MAX];
     uint64_t shards; /* that have spoken: bit n is shard n */
     shoal_nid asked; /* the superpeer that was asked last; NONE: none yet */
@@ -66,16 +75,19 @@ struct refs {
     uint32_t names[NIDS_MAX], ranges[NIDS_MAX];
 };
 
-/* What the shards say for which this superpeer may answer. */
-static void refs_look(struct sh_superpeer *superpeer, const shoal_nid *nids, size_t count,
-                      struct refs *refs_out)
+/* What the shards say for which this superpeer may answer. One that does not know the view of that epoch
+ * yet may take the nodes to be up still, and let them move chunks. */
+static void refs_look(struct sh_superpeer *superpeer, uint64_t epoch, const shoal_nid *nids,
+                      size_t count, struct refs *refs_out)
 {
     *refs_out = (struct refs){.shards = 0};
-    for (unsigned shard = 0; shard < SH_SHARDS; shard++) {
+    bool is_behind = sh_registry_view(superpeer->registry)->epoch < epoch;
+    for (unsigned shard = 0; !is_behind && shard < SH_SHARDS; shard++) {
         struct sh_metadata *metadata;
         shoal_nid other;
         if (sh_superpeer_services_state(superpeer, shard, &metadata, &other) ||
-            !sh_superpeer_gather_may_refer(superpeer, shard))
+            !sh_superpeer_gather_may_refer(superpeer, shard) ||
+            sh_superpeer_ring_is_deciding(superpeer, shard))
             continue;
         refs_out->shards |= UINT64_C(1) << shard;
         for (size_t i = 0; i < count; i++) {
@@ -99,6 +111,7 @@ static void on_refers(void *arg, struct sh_msg_in *in)
 {
     struct sh_superpeer *superpeer = arg;
     shoal_nid nids[NIDS_MAX];
+    uint64_t epoch = sh_get64(&in->payload);
     size_t count = sh_get16(&in->payload);
     bool is_good = count && count <= NIDS_MAX && sh_reader_left(&in->payload) == 2 * count;
     for (size_t i = 0; is_good && i < count; i++) {
@@ -111,7 +124,7 @@ static void on_refers(void *arg, struct sh_msg_in *in)
     }
     struct refs refs;
     struct sh_out out;
-    refs_look(superpeer, nids, count, &refs);
+    refs_look(superpeer, epoch, nids, count, &refs);
     if (sh_msg_reply(in->msg, in->reply_to, in->type, SH_REFERS_ANSWER_BYTES + 8 * count, &out))
         return;
     sh_put64(&out.w, refs.shards);
@@ -152,7 +165,7 @@ static bool ask_next(struct sh_superpeer *superpeer)
     job->asked = view->nodes[at].nid;
     if (!sh_shared_is_other(superpeer, job->asked)) {
         struct refs refs;
-        refs_look(superpeer, job->nids, job->count, &refs);
+        refs_look(superpeer, job->epoch, job->nids, job->count, &refs);
         refs_add(job, &refs);
         return true;
     }
@@ -162,6 +175,7 @@ static bool ask_next(struct sh_superpeer *superpeer)
                        SH_REFERS_BYTES + 2 * job->count, &job->request, &out))
         return true;
     job->is_asking = true;
+    sh_put64(&out.w, job->epoch);
     sh_put16(&out.w, (uint16_t)job->count);
     for (size_t i = 0; i < job->count; i++)
         sh_put16(&out.w, job->nids[i].v);
@@ -180,8 +194,11 @@ static void job_add(struct sh_forgetting *job, const struct sh_node *node)
     job->count++;
 }
 
-static void job_begin(struct sh_forgetting *job, bool is_wished)
+static void job_begin(struct sh_superpeer *superpeer, bool is_wished)
 {
+    struct sh_forgetting *job = superpeer->forgetting;
+    job->epoch = sh_registry_view(superpeer->registry)->epoch;
+    sh_store64(job->returns, sh_registry_returns(superpeer->registry));
     job->count = 0;
     job->shards = 0;
     job->asked = SHOAL_NID_NONE;
@@ -199,7 +216,7 @@ static void wish_begin(struct sh_superpeer *superpeer)
         job->wish = SHOAL_NID_NONE;
         return;
     }
-    job_begin(job, true);
+    job_begin(superpeer, true);
     job_add(job, node);
 }
 
@@ -212,7 +229,7 @@ static void leader_begin(struct sh_superpeer *superpeer, uint64_t now_ns)
     job->due_ns = now_ns + superpeer->heartbeat_ns;
     if (!sh_superpeer_shared_is_current(superpeer))
         return;
-    job_begin(job, false);
+    job_begin(superpeer, false);
     shoal_nid nid = SHOAL_NID_NONE;
     while (job->count < NIDS_MAX && sh_nid_is_peer(job->from)) {
         nid = sh_registry_gone(superpeer->registry, now_ns, superpeer->forget_ns, job->from);
@@ -252,7 +269,8 @@ static void wish_end(struct sh_superpeer *superpeer, uint64_t now_ns)
                        job->names[0], job->ranges[0]);
         refuse(superpeer, job->reply_to, SHOAL_EBUSY, text);
     } else {
-        sh_shared_forget(superpeer, job->reply_to, nid, job->instances[0]);
+        sh_shared_forget(superpeer, job->reply_to, nid, job->instances[0],
+                         sh_bytes_make(job->returns, sizeof job->returns));
     }
 }
 
@@ -260,8 +278,10 @@ static void leader_end(struct sh_superpeer *superpeer)
 {
     struct sh_forgetting *job = superpeer->forgetting;
     for (size_t i = 0; !~job->shards && i < job->count; i++) {
-        struct sh_command command = {
-            .kind = SH_COMMAND_FORGET, .nid = job->nids[i], .instance = job->instances[i]};
+        struct sh_command command = {.kind = SH_COMMAND_FORGET,
+                                     .nid = job->nids[i],
+                                     .instance = job->instances[i],
+                                     .address = sh_bytes_make(job->returns, sizeof job->returns)};
         if (!job->names[i] && !job->ranges[i])
             sh_shared_decide(superpeer, &command);
     }

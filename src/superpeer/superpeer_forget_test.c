@@ -7,11 +7,13 @@ static struct {
     uint64_t shards; /* that have spoken */
     uint32_t names, ranges;
     unsigned count;
+    uint64_t epoch; /* that was asked for last */
 } refers;
 
 static void on_refers(void *arg, struct sh_msg_in *in)
 {
     struct sh_out out;
+    refers.epoch = sh_get64(&in->payload);
     unsigned count = sh_get16(&in->payload);
     (void)arg;
     refers.count++;
@@ -68,6 +70,12 @@ static void who_is_gone_for_long_is_forgotten(void **state)
     look(FORGET / 4);
     assert_true(decided(SH_COMMAND_FORGET, peers[0]) > 0);
     assert_int_equal(agreed.decided[0].instance, 10);
+    /* What is true of the view that the job has seen, and until a node comes back. */
+    assert_true(refers.epoch == sh_registry_view(superpeer.registry)->epoch);
+    struct sh_command last;
+    assert_true(sh_command_get(sh_bytes_make(agreed.last, agreed.last_size), &last));
+    assert_int_equal(last.address.size, 8);
+    assert_true(sh_load64(last.address.at) == sh_registry_returns(superpeer.registry));
     assert_int_equal(decided(SH_COMMAND_FORGET, peers[1]), 0); /* it is up */
 }
 

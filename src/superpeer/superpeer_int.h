@@ -53,6 +53,7 @@ struct sh_superpeer {
     uint64_t instance;
     uint64_t heartbeat_ns, failure_ns;
     uint64_t forget_ns;         /* 0: nobody is forgotten without an operator's word */
+    uint32_t peer_nids;         /* 0: all */
     uint32_t scratch_bytes_max; /* of a shard that this one owns */
     void (*on_view)(void *arg, const struct sh_view *view);
     void *arg;

@@ -146,37 +146,17 @@ static shoal_nid asker_of(const struct sh_metadata_update *update)
     return update->kind == SH_METADATA_RESOLVE ? update->to : update->from;
 }
 
-/* Sees to it that no ID that the ring is to know is ever given to another node. One that nobody has
- * heard of is not marked: a creator of that kind has no chunks that could move, a target is refused,
- * and a source was forgotten. */
-static bool is_marked(struct sh_superpeer *superpeer, const struct sh_metadata_update *update)
-{
-    shoal_nid nids[] = {shoal_cid_creator(update->runs[0].first), update->from, update->to};
-    bool is_done = true;
-    for (size_t i = 0; i < sizeof nids / sizeof nids[0]; i++) {
-        if (!node_of(superpeer, nids[i]))
-            nids[i] = asker_of(update);
-        is_done &= sh_registry_is_moved(superpeer->registry, nids[i]);
-    }
-    struct sh_command command = {.kind = SH_COMMAND_MOVED,
-                                 .nid = nids[0],
-                                 .instance = nids[1].v | (uint64_t)nids[2].v << 16};
-    if (!is_done)
-        sh_shared_decide(superpeer, &command);
-    return is_done;
-}
-
 /* EBUSY: the batch can't be decided about now, by what is not in the shard's state. life: of the
  * asking process. A node that was started again goes by what a superpeer has told it since
- * (superpeer_lookup.c), so nothing is decided later that an earlier process of it asked for. */
+ * (superpeer_lookup.c), so nothing is decided later that an earlier process of it asked for. Nor for a
+ * node that counts as failed, until it is back: it may be about to be forgotten (superpeer_forget.c). */
 static enum shoal_err batch_check(struct sh_superpeer *superpeer,
                                   const struct sh_metadata_update *update, uint64_t life)
 {
     const struct sh_node *asker = node_of(superpeer, asker_of(update));
-    if (!sh_metadata_is_known(superpeer->ring->metadata, sh_metadata_shard(update)) || !asker ||
-        asker->instance != life)
-        return SHOAL_EBUSY;
-    return is_marked(superpeer, update) ? SHOAL_OK : SHOAL_EBUSY;
+    bool is_known = sh_metadata_is_known(superpeer->ring->metadata, sh_metadata_shard(update));
+    bool is_asker_up = asker && asker->state == SH_NODE_UP && asker->instance == life;
+    return is_known && is_asker_up ? SHOAL_OK : SHOAL_EBUSY;
 }
 
 /* Whether the process that has a batch is the target still: another life of it has not got it. */

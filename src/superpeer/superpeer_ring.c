@@ -203,7 +203,7 @@ void sh_superpeer_ring_update(struct sh_superpeer *superpeer, struct sh_msg_in *
     if (err) {
         waiting_end(part, &part->waiting);
         refuse(in, err, "the shard is changing hands");
-    } else if (in->type == SH_CLUSTER_COMMIT) {
+    } else if (in->type == SH_CLUSTER_COMMIT || in->type == SH_CLUSTER_RESOLVE) {
         part->batches[shard] = waiting->sequence;
     }
 }

@@ -22,6 +22,7 @@ enum shoal_err sh_shared_registry_make(const struct sh_superpeer *superpeer,
     struct sh_registry_config config = {
         .cluster = shared->cluster,
         .failure_ns = superpeer->failure_ns,
+        .nids = superpeer->peer_nids,
     };
     return sh_registry_create(&config, registry_out);
 }

@@ -20,8 +20,9 @@
  *            its ID on its disk; else 0
  *   2   u16  node ID; JOIN: its previous one, or 0; SUPERPEER: its ID, or 0 for a new one
  *   4   u64  number, by which its superpeer knows it again; 0: nobody waits
- *   12  u64  instance; EPOCH: the epoch; MOVED: u16, u16 two more node IDs, u32 0
- *   20  text address (JOIN, SUPERPEER); ARC: the change, as in arcs.h */
+ *   12  u64  instance; EPOCH: the epoch
+ *   20  text address (JOIN, SUPERPEER); ARC: the change, as in arcs.h; FORGET: u64 the count of returns
+ *            (sh_registry_returns) since which nothing is known to refer to the node */
 #ifndef SH_SUPERPEER_SUPERPEER_SHARED_INT_H
 #define SH_SUPERPEER_SUPERPEER_SHARED_INT_H
 
@@ -40,8 +41,7 @@ enum sh_command_kind {
     SH_COMMAND_EPOCH,     /* members know a higher one */
     SH_COMMAND_RING,      /* a superpeer's process has begun: it keeps nothing of the ring yet */
     SH_COMMAND_ARC,       /* a change of a shard */
-    SH_COMMAND_MOVED,     /* IDs that take part in a migration */
-    SH_COMMAND_LOST,      /* a superpeer's disk, as an operator has declared */
+    SH_COMMAND_LOST = 11, /* a superpeer's disk, as an operator has declared */
     SH_COMMAND_FORCE,     /* the cluster goes on with that superpeer alone (superpeer_force.c) */
     SH_COMMAND_FORGET,    /* a peer that is gone (superpeer_forget.c) */
 };
@@ -123,7 +123,7 @@ void sh_shared_dismiss(struct sh_superpeer *superpeer, const struct sh_msg_in *i
 void sh_shared_lost(struct sh_superpeer *superpeer, const struct sh_msg_in *in, shoal_nid nid);
 /* Forgets a peer to which nothing refers; the FORGET of an operator is answered then. */
 void sh_shared_forget(struct sh_superpeer *superpeer, struct sh_reply_to reply_to, shoal_nid nid,
-                      uint64_t instance);
+                      uint64_t instance, struct sh_bytes returns);
 /* Whether a request still waits for the command of that number. */
 bool sh_shared_is_pending(const struct sh_superpeer *superpeer, uint64_t number);
 unsigned sh_shared_pending_step(struct sh_superpeer *superpeer, uint64_t now_ns);

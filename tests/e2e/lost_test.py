@@ -135,6 +135,36 @@ class Lost(superpeers_test.Registry):
         self.has_names(survivor, 100)
         self.assertNotIn("takes part no longer", survivor.log())
 
+    def test_a_peer_that_the_survivor_has_not_heard_of(self):
+        """A peer that joined without the survivor keeps its ID and its chunks, though the survivor has
+        forgotten another one; nor is its ID given to a new one before."""
+        def peer(name):
+            return harness.Node(self, name, "--roles", "peer", "--superpeers",
+                                ",".join(self.addresses), "--failure-ns", "1s").wait_ready()
+        for node in self.superpeers:
+            node.wait_ready()
+        self.holds_all(self.superpeers[0], [1, 2, 3])
+        gone = peer("gone")
+        gone.stop()
+        self.seen(self.superpeers[2], gone.address, "left")
+        self.shoal(self.superpeers[2], "node", "forget", gone.nid)
+        self.superpeers[2].kill()
+        self.seen(self.superpeers[0], self.addresses[2], "failed")
+        late = peer("late")
+        cid = superpeers_test.first_cid(
+            self.shoal(late, "chunk", "create", "8", "--node", late.nid).text)
+        self.shoal(late, "chunk", "put", cid, "--text", "survives")
+        for node in self.superpeers[:2]:
+            node.kill()
+        self.assertEqual(self.forced(self.folder / "data2").returncode, 0)
+        survivor = self.start(2).wait_ready()
+        self.assertNotEqual(peer("fresh").nid, late.nid)
+        self.seen(survivor, late.address, "up")
+        harness.eventually(
+            self, "its chunk is found", harness.READY_MAX,
+            lambda: b"survives" == self.run_program("shoal", "chunk", "get", cid, "--raw",
+                                                    "--connect", survivor.address).stdout)
+
     def test_a_damaged_folder_is_not_forced(self):
         for node in self.superpeers:
             node.wait_ready()
