@@ -100,6 +100,7 @@ struct sh_ring_search {
     uint8_t nid;              /* whose copy is the most advanced; 0: nobody had one */
     uint64_t epoch, sequence; /* of that copy's last update */
     uint64_t resend_ns;       /* when those that have not answered are asked again */
+    uint64_t ahead;           /* whose copies are from after the registry, as the log says */
 };
 
 struct sh_ring_shard {

@@ -53,6 +53,26 @@ static void no_copy_is_of_the_future(void **state)
     assert_int_equal(change.nid, OTHER);
 }
 
+/* Nor is the own one taken that its disk had: the shard waits. */
+static void the_own_copy_is_not_of_the_future(void **state)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        struct sh_arc_change change;
+        uint64_t version = arcs.shards[OURS].version;
+        (void)teardown(state);
+        own_copy_epoch = version + !i;
+        (void)setup(state);
+        own_copy_epoch = 0;
+        assert_true(arcs.shards[OURS].version == version);
+        sh_ring_start(ring, now_ns, &arcs);
+        store();
+        copy_answer(OTHER, arcs.shards[OURS].version, 3);
+        copy_answer(THIRD, 0, 0);
+        step();
+        assert_int_equal(asks_for(OURS, &change), i);
+    }
+}
+
 /* All that are there are asked, also who is retiring; the later epoch counts, then the longer log, and an
  * update more than none. */
 static void the_most_advanced_copy_is_taken(void **state)
@@ -359,6 +379,7 @@ int main(void)
         CASE(the_registry_hears_of_what_is_stored),
         CASE(what_was_built_for_another_version_is_nothing),
         CASE(no_copy_is_of_the_future),
+        CASE(the_own_copy_is_not_of_the_future),
         CASE(the_most_advanced_copy_is_taken),
         CASE(what_counts_as_stored),
         CASE(nothing_is_applied_without_a_lease),

@@ -44,14 +44,37 @@ static void found(struct sh_ring_search *search, uint8_t nid, uint64_t epoch, ui
     search->sequence = sequence;
 }
 
+/* A copy from a version that the registry has not reached can't become the state: its entries would count
+ * as later than all that follow. It is not passed over either, since it may be the newest there is. */
+static bool is_ahead(struct sh_ring *ring, unsigned number, uint8_t nid, uint64_t epoch)
+{
+    struct sh_ring_search *search = &ring->shards[number].search;
+    uint64_t version = ring->arcs.shards[number].version;
+    if (epoch <= version)
+        return false;
+    if (!(search->ahead & sh_arc_bit(nid)))
+        SH_ERROR(
+            "ring",
+            "a superpeer's old copy of a shard is from after the registry, which was restored "
+            "from an older state: restore a later one, or stop that superpeer and give up what "
+            "it has, with `shoal node lost`; the shard waits",
+            SH_U64("shard", number), SH_U64("superpeer", nid), SH_U64("epoch", epoch),
+            SH_U64("version", version));
+    search->ahead |= sh_arc_bit(nid);
+    return true;
+}
+
 static void own_look(struct sh_ring *ring, unsigned number)
 {
     struct sh_ring_search *search = &ring->shards[number].search;
     uint64_t epoch, sequence;
     if ((search->answered & sh_ring_own(ring)) || !is_settled(ring, number))
         return;
+    bool has = sh_ring_copy(ring, number, &epoch, &sequence);
+    if (has && is_ahead(ring, number, ring->config.server, epoch))
+        return;
     search->answered |= sh_ring_own(ring);
-    if (sh_ring_copy(ring, number, &epoch, &sequence))
+    if (has)
         found(search, ring->config.server, epoch, sequence);
 }
 
@@ -109,7 +132,8 @@ void sh_ring_on_copy_answer(struct sh_ring *ring, const struct sh_ring_head *hea
     uint64_t sequence = sh_get64(r);
     bool is_empty = head->flags & SH_RING_EMPTY;
     struct sh_ring_search *search = &ring->shards[head->shard].search;
-    if (!sh_reader_done(r) || sequence > SH_RING_SEQUENCE_MAX || epoch > head->version)
+    if (!sh_reader_done(r) || sequence > SH_RING_SEQUENCE_MAX ||
+        is_ahead(ring, head->shard, head->from, epoch))
         return;
     search->answered |= sh_arc_bit(head->from);
     if (!is_empty)

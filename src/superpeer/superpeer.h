@@ -50,7 +50,8 @@ struct sh_superpeer_config {
     /* Called after each change of the view, which is valid during the call. May be NULL. */
     void (*on_view)(void *arg, const struct sh_view *view);
     /* Of one that was UNKNOWN: called in the step, once, when it has its ID; or with an error, as of
-     * create, when it can't serve with that. May be NULL. */
+     * create, when it can't serve with that. Of any with ZooKeeper: with ECLUSTER, when its disk is of
+     * another cluster than the registry there. May be NULL. */
     void (*on_enrolled)(void *arg, enum shoal_err err);
     /* Called in the step, once, when it is no superpeer any more: it has been dismissed, or its
      * place is another's. It is to be destroyed, which removes what was stored. May be NULL. */

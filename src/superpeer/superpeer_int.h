@@ -65,6 +65,7 @@ struct sh_superpeer {
     uint64_t life;                  /* of this process (arcs.h); the upper half 0: not on a disk */
     uint64_t life_lsn;              /* with which the journal has it, confirmed or not */
     bool is_confirmed;              /* the registry's table has shown it */
+    uint64_t stored_cluster;        /* which cluster's the journal is; 0: none's yet */
     struct sh_view announced;       /* what msg and on_view were told last */
     uint64_t lookups, lookups_nobody; /* that were answered; those that nobody has the chunk */
     struct sh_probe probes[SH_PROBES_MAX];
@@ -111,6 +112,9 @@ bool sh_superpeer_journal_lives(const struct sh_superpeer *superpeer);
 void sh_superpeer_journal_confirm(struct sh_superpeer *superpeer, uint64_t life);
 /* Whether the disk says so: nothing of the ring is kept or answered before. */
 bool sh_superpeer_journal_is_confirmed(const struct sh_superpeer *superpeer);
+/* The journal is this cluster's from now on (0: no cluster is known yet); with a registry that is in the
+ * journal it is what that says, and else the consensus has seen to it that it was no other's. */
+void sh_superpeer_journal_cluster_note(struct sh_superpeer *superpeer, uint64_t cluster);
 /* Before the consensus and the ring are destroyed. */
 void sh_superpeer_journal_close(struct sh_superpeer *superpeer);
 /* How its journal is labelled and divided, for those that open it without a superpeer: the label of a

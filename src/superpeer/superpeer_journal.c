@@ -4,6 +4,7 @@
  *   streams 1 to 64    the shards of the ring (ring.h)
  *   stream 65          the identity: u64 life (arcs.h), u8 1: the registry has confirmed it. Before: u32
  *                      starts alone, which count as confirmed
+ *   stream 66          u64 the cluster's ID (registry.h), once the registry has told it
  *
  * Starts count only those that the registry has confirmed:
  *
@@ -39,6 +40,8 @@
 #define REGISTRY SH_SUPERPEER_REGISTRY_STREAM
 #define FIRST_SHARD 1
 #define IDENTITY (FIRST_SHARD + SH_SHARDS)
+#define CLUSTER (IDENTITY + 1)
+#define STREAMS (CLUSTER + 1)
 #define MEMORY_SEGMENT (512u << 10) /* bytes, of a journal on a disk in memory */
 #define STATE_BYTES 9
 #define FORMER_STATE_BYTES 4
@@ -46,7 +49,7 @@
 /* What the registry was in before there was a journal. */
 #define OLD_NAME "raft.log"
 
-_Static_assert(IDENTITY < SH_JOURNAL_STREAMS_MAX, "the journal has that many streams");
+_Static_assert(STREAMS <= SH_JOURNAL_STREAMS_MAX, "the journal has that many streams");
 
 /* --- The identity ---------------------------------------------------------------------------- */
 
@@ -114,6 +117,27 @@ bool sh_superpeer_journal_is_confirmed(const struct sh_superpeer *superpeer)
     return superpeer->is_confirmed && sh_superpeer_journal_lives(superpeer);
 }
 
+/* --- The cluster ----------------------------------------------------------------------------- */
+
+static enum shoal_err cluster_load(void *arg, struct sh_bytes state)
+{
+    struct sh_superpeer *superpeer = arg;
+    if (state.size != 8 || !sh_load64(state.at))
+        return SHOAL_ECORRUPT;
+    superpeer->stored_cluster = sh_load64(state.at);
+    return SHOAL_OK;
+}
+
+void sh_superpeer_journal_cluster_note(struct sh_superpeer *superpeer, uint64_t cluster)
+{
+    uint8_t state[8];
+    if (!cluster || superpeer->stored_cluster == cluster)
+        return;
+    superpeer->stored_cluster = cluster;
+    sh_store64(state, cluster);
+    (void)sh_journal_state_set(superpeer->journal, CLUSTER, sh_bytes_make(state, sizeof state));
+}
+
 /* --- The journal ----------------------------------------------------------------------------- */
 
 struct sh_bytes sh_superpeer_journal_label(unsigned nid, char *into)
@@ -125,12 +149,12 @@ struct sh_bytes sh_superpeer_journal_label(unsigned nid, char *into)
 
 unsigned sh_superpeer_journal_streams(void)
 {
-    return IDENTITY + 1;
+    return STREAMS;
 }
 
 enum shoal_err sh_superpeer_journal_open(struct sh_superpeer *superpeer, struct sh_ring *ring)
 {
-    struct sh_journal_stream streams[IDENTITY + 1] = {{.arg = NULL}};
+    struct sh_journal_stream streams[STREAMS] = {{.arg = NULL}};
     char label[SH_JOURNAL_LABEL_BYTES_MAX];
     struct sh_env env = superpeer->env;
     SH_ASSERT(!superpeer->journal);
@@ -147,13 +171,14 @@ enum shoal_err sh_superpeer_journal_open(struct sh_superpeer *superpeer, struct 
         streams[FIRST_SHARD + i] = sh_ring_stream(ring, i);
     /* The identity is all in the stream's state. */
     streams[IDENTITY] = (struct sh_journal_stream){.load_state = life_load, .arg = superpeer};
+    streams[CLUSTER] = (struct sh_journal_stream){.load_state = cluster_load, .arg = superpeer};
     struct sh_journal_config config = {
         .env = env,
         .label = sh_superpeer_journal_label(superpeer->index + 1u, label),
         .segment_bytes = superpeer->memory_disk ? MEMORY_SEGMENT : 0,
         .bytes_kept = superpeer->memory_disk ? 8 * MEMORY_SEGMENT : 0,
         .streams = streams,
-        .streams_count = IDENTITY + 1};
+        .streams_count = STREAMS};
     enum shoal_err err = sh_journal_open(&config, &superpeer->journal);
     if (err)
         return err;

@@ -439,6 +439,7 @@ unsigned sh_superpeer_ring_step(struct sh_superpeer *superpeer, uint64_t now_ns)
     struct sh_superpeer_ring *part = superpeer->ring;
     if (!part)
         return 0;
+    sh_superpeer_journal_cluster_note(superpeer, sh_registry_cluster(superpeer->registry));
     arcs_step(part, now_ns);
     unsigned work = beat_step(superpeer, now_ns);
     uint64_t lease_ns = sh_shared_own_lease_ns(superpeer, now_ns);

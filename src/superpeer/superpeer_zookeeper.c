@@ -39,7 +39,7 @@ struct zookeeper_consensus {
     struct sh_superpeer *superpeer;
     struct sh_zookeeper *zookeeper;
     void (*on_enrolled)(void *arg, enum shoal_err err);
-    bool is_enrolled, is_over; /* over: it has an ID and can't go on with it */
+    bool is_enrolled, is_over; /* over: it can't go on with its ID, or its data_dir, there */
     uint64_t enrol_ns;         /* when it asks for its ID again */
     uint64_t number_loaded;    /* which value the registry holds */
     bool is_unreadable;        /* the value there can't be loaded: what is here is old */
@@ -124,10 +124,41 @@ static void adopt(struct zookeeper_consensus *self, struct sh_registry *registry
     self->number_loaded = sh_zookeeper_number(self->zookeeper);
 }
 
+/* The registry in ZooKeeper is not that of data_dir, whose copies of the ring's shards and whose life mean
+ * nothing there: it takes no part. Nor in place of a registry that is gone does it begin one. */
+static void refuse_registry(struct zookeeper_consensus *self, const struct sh_registry *registry)
+{
+    struct sh_superpeer *superpeer = self->superpeer;
+    bool is_empty = !sh_registry_cluster(registry);
+    SH_ERROR("cluster",
+             is_empty
+                 ? "data_dir belongs to a cluster, and ZooKeeper has no registry for it: name the "
+                   "ZooKeeper that has it in the option zookeeper, or restore it; or remove the "
+                   "files journal.* in data_dir, and the superpeer joins like a new one"
+                 : "data_dir belongs to a superpeer of another cluster than the registry in "
+                   "ZooKeeper: start the superpeer on its own data_dir, or with the cluster and "
+                   "the zookeeper of this one; or remove the files journal.* there, and it joins "
+                   "like a new one",
+             SH_U64("superpeer", own_nid(superpeer).v), SH_U64("stored", superpeer->stored_cluster),
+             SH_U64("cluster", sh_registry_cluster(registry)), SH_ERR(SHOAL_ECLUSTER));
+    self->is_over = true;
+    sh_superpeer_ring_close(superpeer);
+    if (self->on_enrolled)
+        self->on_enrolled(superpeer->arg, SHOAL_ECLUSTER);
+}
+
+static bool is_of_another(const struct zookeeper_consensus *self,
+                          const struct sh_registry *registry)
+{
+    uint64_t stored = self->superpeer->stored_cluster;
+    return stored && stored != sh_registry_cluster(registry);
+}
+
 static unsigned value_step(struct zookeeper_consensus *self)
 {
     struct sh_registry *registry;
-    if (self->scratch || self->number_loaded == sh_zookeeper_number(self->zookeeper))
+    if (self->is_over || self->scratch ||
+        self->number_loaded == sh_zookeeper_number(self->zookeeper))
         return 0;
     enum shoal_err err = registry_of_value(self, &registry);
     if (err) {
@@ -137,6 +168,11 @@ static unsigned value_step(struct zookeeper_consensus *self)
         return 0;
     }
     self->is_unreadable = false;
+    if (is_of_another(self, registry)) {
+        refuse_registry(self, registry);
+        sh_registry_destroy(registry);
+        return 1;
+    }
     adopt(self, registry);
     return 1;
 }
@@ -162,7 +198,8 @@ static void enrol_step(struct zookeeper_consensus *self, uint64_t now_ns)
 {
     struct sh_superpeer *superpeer = self->superpeer;
     const struct sh_node *own = own_node(superpeer);
-    if (self->is_enrolled || !self->number_loaded || (own && own->state == SH_NODE_LEFT))
+    if (self->is_over || self->is_enrolled || !self->number_loaded ||
+        (own && own->state == SH_NODE_LEFT))
         return;
     if (!own) {
         struct sh_command command = {.kind = SH_COMMAND_SUPERPEER,
@@ -277,8 +314,8 @@ static unsigned batch_begin(struct sh_consensus *consensus, uint64_t now_ns)
     (void)now_ns;
     struct zookeeper_consensus *self = of(consensus);
     struct sh_registry *scratch;
-    if (self->scratch || !self->queue || !sh_zookeeper_can_write(self->zookeeper) ||
-        registry_of_value(self, &scratch))
+    if (self->is_over || self->scratch || !self->queue ||
+        !sh_zookeeper_can_write(self->zookeeper) || registry_of_value(self, &scratch))
         return 0;
     uint64_t changes = sh_registry_changes(scratch);
     size_t count = carry_out_some(self, scratch);

@@ -159,8 +159,17 @@ static void steps(void)
         (void)step.run(step.arg);
 }
 
+static enum shoal_err enrolled;
+
+static void on_enrolled(void *arg, enum shoal_err err)
+{
+    (void)arg;
+    enrolled = err;
+}
+
 static void superpeer_open(void)
 {
+    enrolled = SHOAL_EAGAIN;
     sh_memwire_init(&memwire);
     memwire.random = 5;
     memwire.now_ns = S;
@@ -185,6 +194,7 @@ static void superpeer_open(void)
                                          .zookeeper = "anywhere",
                                          .index = SH_SUPERPEER_UNKNOWN,
                                          .instance = 7,
+                                         .on_enrolled = on_enrolled,
                                          .heartbeat_ns = S,
                                          .failure_ns = 10 * S};
     assert_int_equal(sh_superpeer_create(&config, &superpeer), SHOAL_OK);
@@ -418,6 +428,40 @@ static void an_unread_value_is_not_led_with(void **state)
     superpeer_close();
 }
 
+/* The registry in ZooKeeper becomes another cluster's, or is gone: this superpeer's disk means nothing
+ * there, so that it ends, and writes nothing. */
+static void another_clusters_registry_is_refused(void **state)
+{
+    (void)state;
+    for (unsigned is_gone = 0; is_gone < 2; is_gone++) {
+        superpeer_open();
+        struct sh_consensus *consensus = superpeer->shared->consensus;
+        join(1000, 20);
+        steps();
+        assert_true(superpeer->stored_cluster == sh_registry_cluster(superpeer->registry));
+        uint64_t own = superpeer->stored_cluster;
+        struct sh_registry *other;
+        assert_int_equal(sh_shared_registry_make(superpeer, &other), SHOAL_OK);
+        sh_registry_events_name(other, 999);
+        keeper.size = is_gone ? 0 : sh_registry_image_size(other);
+        keeper.value = realloc(keeper.value, keeper.size + 1);
+        assert_non_null(keeper.value);
+        struct sh_writer w = sh_writer_make(keeper.value, keeper.size);
+        if (!is_gone)
+            sh_registry_image_put(&w, other, 0);
+        sh_registry_destroy(other);
+        keeper.number++;
+        unsigned writes = keeper.writes;
+        join(1001, 20);
+        steps();
+        assert_int_equal(enrolled, SHOAL_ECLUSTER);
+        assert_int_equal(keeper.writes, writes);
+        assert_false(consensus->ops->is_current(consensus, memwire.now_ns));
+        assert_true(superpeer->stored_cluster == own);
+        superpeer_close();
+    }
+}
+
 int main(void)
 {
     const char *bad;
@@ -433,6 +477,7 @@ int main(void)
         cmocka_unit_test(the_beaten_try_again),
         cmocka_unit_test(nobody_waits_for_it_any_more),
         cmocka_unit_test(an_unread_value_is_not_led_with),
+        cmocka_unit_test(another_clusters_registry_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

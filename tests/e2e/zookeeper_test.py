@@ -239,6 +239,25 @@ class InZooKeeper(harness.Case):
                 self.seen(node, gone.address, "left")
                 self.seen(node, done["address"], "up")
 
+    def test_a_folder_of_another_cluster_is_refused(self):
+        """Two clusters in one ZooKeeper: a superpeer's folder is of one of them, and begins none where
+        there is none. It serves its own again."""
+        self.superpeers[2].kill()
+        self.seen(self.superpeers[0], self.addresses[2], "failed")
+        def elsewhere(name, cluster, folder, listen):
+            return harness.Node(self, name, "--roles", "superpeer", "--listen", listen, "--data-dir",
+                                str(self.folder / folder), "--cluster", cluster, *self.flags())
+        other = elsewhere("other", "other", "other", free_addresses(1)[0]).wait_ready()
+        for cluster, says in (("other", "superpeer of another cluster"),
+                              ("nobody", "ZooKeeper has no registry for it")):
+            stray = elsewhere(f"stray-{cluster}", cluster, "data2", self.addresses[2])
+            self.assertEqual(stray.wait_end(), 1)
+            self.assertRegex(stray.log(), says)
+            self.assertIn("ECLUSTER", stray.log())
+        self.assertNotIn(self.addresses[2], self.shoal(other, "node", "list", "--cluster", "other").text)
+        self.superpeers[2] = self.start(2).wait_ready()
+        self.seen(self.superpeers[0], self.addresses[2], "up")
+
     def test_servers_are_needed(self):
         self.refused("shoald", "--roles", "superpeer", "--listen", "127.0.0.1:0", "--registry",
                      "zookeeper", says="option zookeeper", status=2)
