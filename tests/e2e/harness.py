@@ -1,7 +1,7 @@
 """Starts and stops shoal's programs for the end-to-end tests. Python 3, standard library only.
 
 Every test gets a folder of its own. Whatever it starts is stopped by its process ID when the test
-ends, however that happens. Nothing sleeps for a fixed time: `eventually` polls against a deadline
+ends, however that happens: also by SIGTERM, SIGINT or SIGHUP, after which unittest cleans up nothing. Nothing sleeps for a fixed time: `eventually` polls against a deadline
 that is generous enough for a slow machine under a sanitizer.
 
 The folder of the programs is E2E_BIN, else build/debug/bin of the tree.
@@ -237,10 +237,26 @@ def ring_whole(test, superpeers):
                lambda: any(whole.search(node.log()) for node in superpeers))
 
 
+def on_ending_signal(number, _frame):
+    """Cleans up what the running test has started, then ends as the signal would have ended us."""
+    for ending in Case.ENDING:
+        signal.signal(ending, signal.SIG_IGN)
+    while Case.running:
+        Case.running.pop().doCleanups()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
 class Case(unittest.TestCase):
     """The base of all end-to-end tests: a folder, nodes, and the shoal command."""
 
+    ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    running = []  # the test that has not cleaned up yet
+
     def setUp(self):
+        for ending in self.ENDING:
+            signal.signal(ending, on_ending_signal)
+        Case.running = [self]
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="shoal-e2e."))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
