@@ -232,12 +232,6 @@ struct sh_metadata_sizes {
 };
 struct sh_metadata_sizes sh_metadata_measure(const struct sh_metadata *metadata, unsigned shard);
 
-/* A shard as bytes: the pieces of a snapshot (snapshot.h) in a row. 0 bytes: there is no memory.
- * Get replaces the state; EPROTO and ENOMEM change nothing. */
-size_t sh_metadata_image_size(struct sh_metadata *metadata, unsigned shard);
-void sh_metadata_image_put(struct sh_metadata *metadata, unsigned shard, struct sh_writer *w);
-SHOAL_NODISCARD enum shoal_err sh_metadata_image_get(struct sh_metadata *metadata, unsigned shard,
-                                                     struct sh_bytes image);
 /* Empties a shard; its memory is freed by sweep. */
 void sh_metadata_clear(struct sh_metadata *metadata, unsigned shard);
 /* Frees at most `budget` pieces of memory of states that are gone, each with up to 400 parts. True:

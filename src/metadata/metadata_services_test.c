@@ -15,6 +15,7 @@
 
 #include "base/hash.h"
 #include "env/env.h"
+#include "metadata/image_test.h"
 #include "metadata/metadata_barriers.h"
 #include "ring/arcs.h"
 
@@ -54,16 +55,15 @@ static struct sh_metadata *copied(struct sh_metadata *metadata)
     struct sh_metadata *copy;
     assert_int_equal(sh_metadata_create(&copy), SHOAL_OK);
     for (unsigned i = 0; i < SH_SHARDS; i++) {
-        size_t size = sh_metadata_image_size(metadata, i);
+        size_t size = image_size(metadata, i);
         uint8_t *bytes = malloc(size);
         assert_non_null(bytes);
         struct sh_writer w = sh_writer_make(bytes, size);
-        sh_metadata_image_put(metadata, i, &w);
+        image_put(metadata, i, &w);
         assert_true(sh_writer_ok(&w) && w.at == w.end);
-        assert_int_equal(sh_metadata_image_get(copy, i, sh_bytes_make(bytes, size - 1)),
-                         SHOAL_EPROTO);
-        assert_int_equal(sh_metadata_image_get(copy, i, sh_bytes_make(bytes, size)), SHOAL_OK);
-        assert_int_equal(sh_metadata_image_size(copy, i), size);
+        assert_int_equal(image_get(copy, i, sh_bytes_make(bytes, size - 1)), SHOAL_EPROTO);
+        assert_int_equal(image_get(copy, i, sh_bytes_make(bytes, size)), SHOAL_OK);
+        assert_int_equal(image_size(copy, i), size);
         free(bytes);
     }
     sh_metadata_destroy(metadata);
@@ -371,14 +371,13 @@ static void test_no_nul(void **state)
     update.cid.v = 1;
     assert_int_equal(apply(metadata, &update).err, SHOAL_OK);
     unsigned shard = sh_metadata_shard(&update);
-    size_t size = sh_metadata_image_size(metadata, shard);
+    size_t size = image_size(metadata, shard);
     w = sh_writer_make(bytes, sizeof bytes);
-    sh_metadata_image_put(metadata, shard, &w);
+    image_put(metadata, shard, &w);
     uint8_t *at = memmem(bytes, size, "leader", 6);
     assert_non_null(at);
     at[3] = 0;
-    assert_int_equal(sh_metadata_image_get(metadata, shard, sh_bytes_make(bytes, size)),
-                     SHOAL_EPROTO);
+    assert_int_equal(image_get(metadata, shard, sh_bytes_make(bytes, size)), SHOAL_EPROTO);
     sh_metadata_destroy(metadata);
 }
 

@@ -2,6 +2,7 @@
  * and repeated; names; images.
  *
  * SHOAL_TEST_SEED: which seed. */
+#include "metadata/image_test.h"
 #include "metadata/metadata.h"
 
 #include <inttypes.h>
@@ -189,17 +190,16 @@ static struct sh_metadata *copied(struct sh_metadata *metadata)
     struct sh_metadata *copy;
     assert_int_equal(sh_metadata_create(&copy), SHOAL_OK);
     for (unsigned i = 0; i < SH_SHARDS; i++) {
-        size_t size = sh_metadata_image_size(metadata, i);
+        size_t size = image_size(metadata, i);
         uint8_t *bytes = malloc(size);
         assert_non_null(bytes);
         struct sh_writer w = sh_writer_make(bytes, size);
-        sh_metadata_image_put(metadata, i, &w);
+        image_put(metadata, i, &w);
         assert_true(sh_writer_ok(&w) && w.at == w.end);
-        assert_int_equal(sh_metadata_image_get(copy, i, sh_bytes_make(bytes, size)), SHOAL_OK);
+        assert_int_equal(image_get(copy, i, sh_bytes_make(bytes, size)), SHOAL_OK);
         /* A damaged one changes nothing. */
-        assert_int_equal(sh_metadata_image_get(copy, i, sh_bytes_make(bytes, size - 1)),
-                         SHOAL_EPROTO);
-        assert_int_equal(sh_metadata_image_size(copy, i), size);
+        assert_int_equal(image_get(copy, i, sh_bytes_make(bytes, size - 1)), SHOAL_EPROTO);
+        assert_int_equal(image_size(copy, i), size);
         free(bytes);
     }
     return copy;

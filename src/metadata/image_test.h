@@ -1,13 +1,17 @@
-/* A shard's state as one run of bytes: the pieces of a snapshot, each behind its size (4 bytes). */
+/* A shard's state as one run of bytes, to compare states: the pieces of a snapshot, each behind its size
+ * (4 bytes). */
+#ifndef SH_METADATA_IMAGE_TEST_H
+#define SH_METADATA_IMAGE_TEST_H
+
 #include "base/assert.h"
 #include "metadata/snapshot.h"
 
-#define PIECE_BYTES SH_METADATA_PIECE_BYTES_MIN
+#define IMAGE_PIECE_BYTES SH_METADATA_PIECE_BYTES_MIN
 
-size_t sh_metadata_image_size(struct sh_metadata *metadata, unsigned number)
+static inline size_t image_size(struct sh_metadata *metadata, unsigned number)
 {
     struct sh_metadata_snapshot *snapshot;
-    uint8_t piece[PIECE_BYTES];
+    uint8_t piece[IMAGE_PIECE_BYTES];
     size_t size = 0, piece_size;
     if (sh_metadata_snapshot_begin(metadata, number, SH_METADATA_ALL, &snapshot))
         return 0;
@@ -17,10 +21,10 @@ size_t sh_metadata_image_size(struct sh_metadata *metadata, unsigned number)
     return size;
 }
 
-void sh_metadata_image_put(struct sh_metadata *metadata, unsigned number, struct sh_writer *w)
+static inline void image_put(struct sh_metadata *metadata, unsigned number, struct sh_writer *w)
 {
     struct sh_metadata_snapshot *snapshot;
-    uint8_t piece[PIECE_BYTES];
+    uint8_t piece[IMAGE_PIECE_BYTES];
     size_t size;
     if (w->at == w->end)
         return; /* image_size had no memory */
@@ -33,8 +37,8 @@ void sh_metadata_image_put(struct sh_metadata *metadata, unsigned number, struct
     sh_metadata_snapshot_end(snapshot);
 }
 
-enum shoal_err sh_metadata_image_get(struct sh_metadata *metadata, unsigned number,
-                                     struct sh_bytes image)
+static inline enum shoal_err image_get(struct sh_metadata *metadata, unsigned number,
+                                       struct sh_bytes image)
 {
     struct sh_metadata_restore *restore;
     struct sh_reader r = sh_reader_make(image);
@@ -49,3 +53,5 @@ enum shoal_err sh_metadata_image_get(struct sh_metadata *metadata, unsigned numb
     enum shoal_err ended = sh_metadata_restore_end(restore, !err);
     return err ? err : ended;
 }
+
+#endif
