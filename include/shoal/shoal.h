@@ -386,8 +386,7 @@ struct shoal_event {
  * for whatever becomes of one, in order, each once, until it returns false; and each(arg, NULL)
  * while nothing happens, some times a second. What happened while no superpeer could be reached is
  * told later; of a node that changed more than once meanwhile perhaps only how it is then, if more
- * than 256 things happened or the superpeers do not share their registry. Blocks; each is called
- * from this thread and may call anything but shoal_close. EUNREACHABLE, ETIMEOUT and others: no
+ * than 256 things happened. Blocks; each is called from this thread and may call anything but shoal_close. EUNREACHABLE, ETIMEOUT and others: no
  * superpeer answered for the time of a request. EROLE: an embedded store has none. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err
 shoal_watch(shoal *store, bool (*each)(void *arg, const struct shoal_event *event), void *arg);

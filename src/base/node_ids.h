@@ -13,11 +13,6 @@
 #define SH_PEER_NID_MAX 0xDFFF
 #define SH_PEER_NIDS (SH_PEER_NID_MAX - SH_PEER_NID_MIN + 1)
 
-static inline bool sh_nid_is_superpeer(shoal_nid nid)
-{
-    return nid.v && nid.v <= SH_SUPERPEERS_MAX;
-}
-
 static inline bool sh_nid_is_peer(shoal_nid nid)
 {
     return nid.v >= SH_PEER_NID_MIN && nid.v <= SH_PEER_NID_MAX;

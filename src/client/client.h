@@ -51,7 +51,7 @@ SHOAL_NODISCARD enum shoal_err sh_client_log_levels(shoal *store, shoal_nid nid,
  * the others have taken it. EROLE (no peer), EEXIST (it is one), EINVAL (it has no data_dir). */
 SHOAL_NODISCARD enum shoal_err sh_client_promote(shoal *store, shoal_nid peer, char *address_out);
 /* Takes a superpeer out of the cluster for good; its process ends, unless it is a peer's. ENONODE,
- * ELIMIT (it is the last one), EROLE (the superpeers do not share their registry), EBUSY. */
+ * ELIMIT (it is the last one), EROLE (ZooKeeper has the registry), EBUSY. */
 SHOAL_NODISCARD enum shoal_err sh_client_demote(shoal *store, shoal_nid superpeer);
 /* Declares a superpeer's disk lost for good, so that shards of which it is the last replica go on
  * from old copies. ENONODE; EINVAL, it is up; EROLE, no superpeer's ID; EBUSY. */

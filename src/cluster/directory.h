@@ -74,8 +74,8 @@ size_t sh_directory_nodes(struct sh_directory *directory, struct sh_node *nodes,
 SHOAL_NODISCARD enum shoal_err sh_directory_node(struct sh_directory *directory, shoal_nid nid,
                                                  struct sh_node *node_out);
 
-/* The superpeer of a creator's arc, or while that one is down the next one that is up: superpeers
- * that share their registry can all decide, and others say EROLE. NONE when there is no view yet or
+/* The superpeer to ask about what a creator made: as was said last (superpeer_set), else the first for
+ * that ID that is up. One that does not own the creator's shard names who does. NONE when there is no view yet or
  * nobody can have the ID. */
 shoal_nid sh_directory_superpeer(struct sh_directory *directory, shoal_nid creator);
 /* A superpeer has said that this one is to be asked in its place. */
@@ -120,7 +120,7 @@ void sh_directory_locate(struct sh_directory *directory, shoal_cid cid, struct s
 /* A mark between the questions that were asked before and those that are asked from now on. */
 uint64_t sh_directory_mark(struct sh_directory *directory);
 
-/* Tells the superpeer of a node's arc that the node does not answer; it will look itself. Never
+/* Tells a superpeer that a node does not answer; the superpeer will look itself. Never
  * blocks; nothing is done for one that is not a peer that is up. */
 void sh_directory_suspect(struct sh_directory *directory, shoal_nid nid);
 

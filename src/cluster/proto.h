@@ -66,11 +66,11 @@
  *   request  empty
  *   answer   as in report.h
  *
- * METADATA   to the superpeer that owns the shard, where superpeers share a registry
+ * METADATA   to the superpeer that owns the shard
  *   request  an update as in metadata.h, not FORGET
  *   answer   u16 0, u16 error of the update, u8 whether a batch was committed, u64 chunk ID that
  *            the name had; or u16 the superpeer to be asked, and zeros
- *   errors   EBUSY, EROLE (not shared, or in ZooKeeper); ETIMEOUT: it may or may not have been done
+ *   errors   EBUSY, EROLE (no superpeer); ETIMEOUT: it may or may not have been done
  *
  * ASK        to the superpeer that owns the shard: what is there (names, barriers, scratch)
  *   request  u8 kind (enum sh_ask_kind), u8 shard (where no key or barrier says it), u32 wait for
@@ -93,30 +93,29 @@
  *            u16 owner as is noted, 0: nobody; or u16 the superpeer to be asked, u8 zero
  *   errors   EROLE, EBUSY
  *
- * HEARD      between superpeers that share a registry, to the leader
+ * HEARD      between superpeers, to the leader
  *   request  u64 highest epoch that a member claimed, u16 count, u16 IDs of the sender and of the
  *            peers that it has heard since the last one
  *   answer   u64 the leader's epoch, u16 count, u16 IDs of those that are not to get a lease for it
  *   errors   EBUSY (it does not lead, or is not sure of it)
  *
- * EVENTS     to any superpeer, from anyone; with superpeers that do not share their registry, a
- *            log is one superpeer's
+ * EVENTS     to any superpeer, from anyone
  *   request  u64 log, u64 epoch up to which they are known, as answered last; 0, 0 at first
  *   answer   u64 log, u64 epoch, u8 flags (1: the view follows), u16 count, [view], count times
  *            u64 epoch, node as in a view: what became of it
  *   errors   EBUSY (restarted, or no majority)
  *
- * One-way, from any node or client to the superpeer of the node's arc:
- * SUSPECT    also from a node's judge to other superpeers: u16 ID of a node whose connection was
+ * One-way, from any node or client to a superpeer:
+ * SUSPECT    also from the leader to other superpeers: u16 ID of a node whose connection was
  *            lost, or that did not answer
  *
  * One-way between superpeers:
- * REFUSED    to a node's judge (superpeer_probe.c): u16 ID of a node that is not at its address,
+ * REFUSED    to the leader (superpeer_probe.c): u16 ID of a node that is not at its address,
  *            u64 how long ago its connection to the sender ended, if it was not heard since, u64
  *            how long ago the sender heard it, u64 how long ago nobody listened there (else another
  *            process answered), in ns; all bits: never
  *
- * One-way messages between superpeers that share a registry:
+ * One-way messages between superpeers:
  * RAFT       a message of raft (raft_int.h)
  * PROPOSE    to the leader: a command (superpeer_shared_int.h)
  * HERE       from one that hears no leader, or about it: u16 ID, u64 the ID of the sender's log (raft.h; 0:
@@ -126,12 +125,12 @@
  *            superpeer of that log any more, or that is another's ID
  * RING       a message of the ring (ring_int.h)
  *
- * Of migrations; each answer begins with u16, 0 or of superpeers that share their registry the one
- * to be asked instead, and then zeros:
+ * Of migrations; each answer begins with u16, 0 or the superpeer to be asked instead, and then zeros:
  *
  * COMMIT     from a batch's source (from another: EINVAL) to the superpeer of its creator
- *   request  u16 source, u16 target, u64 sequence, u16 count, then count times u64 first, u64 last
- *            chunk ID
+ *   request  u64 instance of the process that asks, u16 source, u16 target, u64 instance of the
+ *            target's process that has the batch, u64 sequence, u16 count, then count times u64 first,
+ *            u64 last chunk ID
  *   answer   committed, now or before
  *   errors   of a batch that never will be: ECANCELED, ENOTOWNER (the source does not own all of
  *            it), ENONODE (the target is not up), ELIMIT (too many ranges). Nothing was decided:
@@ -209,7 +208,6 @@ enum sh_ask_kind {
 #define SH_LEAVE_BYTES 12
 #define SH_SUSPECT_BYTES 2
 #define SH_REFUSED_BYTES 26
-#define SH_KEPT_BYTES (24 * 64) /* an answer about all shards */
 #define SH_EVENTS_BYTES 16
 #define SH_EVENTS_ANSWER_BYTES 19
 #define SH_LOOKUP_BYTES 16

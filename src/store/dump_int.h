@@ -14,12 +14,9 @@
 #define SH_SECTION_BYTES_MAX (UINT32_C(1) << 20)
 #define SH_RUN_HEADER_BYTES 12
 #define SH_PIECE_HEADER_BYTES 16
-#define SH_END_BYTES 24
 /* What is written has smaller sections than may be read: each is checked and handed to the disk in
  * one go, which takes about 0.1 ms of a step. */
 #define SH_SECTION_BYTES_WRITTEN (UINT32_C(256) << 10)
-/* A chunk up to this size goes into a section of chunks. */
-#define SH_WHOLE_BYTES_MAX (SH_SECTION_BYTES_WRITTEN - SH_RUN_HEADER_BYTES - 4)
 /* What a chunk counts in a step's budget, besides its bytes: some cache misses. */
 #define SH_DUMP_CHUNK_COST 64
 #define SH_DUMP_GROUP_COST 16

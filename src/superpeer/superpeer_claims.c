@@ -4,10 +4,10 @@
 
 bool sh_superpeer_leads(const struct sh_superpeer *superpeer, uint64_t *term_out)
 {
-    const struct sh_shared *shared = superpeer->shared;
-    if (!shared || !sh_shared_leads(superpeer))
+    const struct sh_consensus *consensus = superpeer->shared->consensus;
+    if (!sh_shared_leads(superpeer))
         return false;
-    *term_out = shared->consensus->ops->term(shared->consensus);
+    *term_out = consensus->ops->term(consensus);
     return true;
 }
 

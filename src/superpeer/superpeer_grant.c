@@ -5,8 +5,7 @@
  * anybody heard it; who declares failures counts from when it heard the node last, and waits a
  * sixteenth of failure_ns longer, which is what two clocks may differ by in that time, and much.
  *
- * Of superpeers that share a registry the leader declares failures, and any may be asked for a
- * lease. So what a superpeer grants is only what the leader has consented to: the lease counts from
+ * The leader of the superpeers declares failures, and any superpeer may be asked for a lease. So what a superpeer grants is only what the leader has consented to: the lease counts from
  * the last report to the leader that named the node, and that the leader took (HEARD). It follows
  * that a node's first lease comes with the second heartbeat, unless it joined through that
  * superpeer: then it counts from its request to join, for the leader heard of it later.
@@ -79,8 +78,6 @@ uint64_t sh_superpeer_lease_ns(const struct sh_superpeer *superpeer, shoal_nid n
     uint64_t whole_ns = lease_ns(superpeer);
     if (!is_up(superpeer, nid))
         return 0;
-    if (!shared)
-        return whole_ns;
     uint64_t from_ns = shared->confirmed_ns[nid.v];
     if (leads_surely(superpeer, now_ns) && !bit_of(shared->doomed, nid))
         from_ns = shared->led_ns;
@@ -96,7 +93,7 @@ bool sh_superpeer_lease_is_over(const struct sh_superpeer *superpeer, shoal_nid 
     return now_ns >= heard_ns + lease_ns(superpeer) + drift_ns(superpeer);
 }
 
-/* --- Shared registries ----------------------------------------------------------------------- */
+/* --- What the leader confirms ---------------------------------------------------------------- */
 
 void sh_shared_lease_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {

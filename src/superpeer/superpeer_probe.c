@@ -9,10 +9,10 @@
  * A process that is no more is found out within milliseconds: its host refuses connections, the
  * connection that it had to a superpeer has ended, and nobody has heard it since. A refusal alone
  * may come from a firewall, or from an address that was never right; and what one superpeer sees
- * may be the fault of its own links. So the judge of a node, which is the leader, or without a
- * shared registry the superpeer of its arc, asks itself; gives a node that has only lost its
- * connection the time to be heard over another one; and then has all other superpeers look, who
- * must find the same (REFUSED), and must not hear it either. Otherwise the lease has to run out.
+ * may be the fault of its own links. So the judge, which is the leader, asks the node itself; gives a
+ * node that has only lost its connection the time to be heard over another one; and then has all other
+ * superpeers look, which must find the same (REFUSED), and must not hear the node either. Otherwise the
+ * lease has to run out.
  *
  * That another process answers at the address proves nothing: two machines may have been given one
  * address, or a new machine that of one that is only cut off. But a peer that was killed is often
@@ -51,8 +51,7 @@ static bool is_judge(const struct sh_superpeer *superpeer)
     return judge_of(superpeer).v == superpeer->index + 1;
 }
 
-/* A peer, or another superpeer that shares the registry, as long as it counts as up. Those of other
- * superpeers' arcs are asked as well, for their judge. */
+/* A peer or another superpeer, as long as it counts as up. */
 static const struct sh_node *watched(const struct sh_superpeer *superpeer, shoal_nid nid)
 {
     const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), nid);

@@ -71,8 +71,6 @@ bool sh_superpeer_ring_is_deciding(const struct sh_superpeer *superpeer, unsigne
 SHOAL_NODISCARD enum shoal_err sh_superpeer_ring_order(struct sh_superpeer *superpeer,
                                                        unsigned shard,
                                                        const struct sh_metadata_update *update);
-/* The shard's state begins anew, as nobody has it any more. */
-void sh_superpeer_ring_begin(struct sh_superpeer *superpeer, unsigned shard, bool is_known);
 
 /* superpeer_salvage.c. Whether a shard's state is an old copy that has not been made the beginning
  * of a new incarnation yet, so that nothing may be answered with it. */

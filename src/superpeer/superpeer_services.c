@@ -1,7 +1,6 @@
 /* A superpeer's names, barriers and scratch: who asks what is there, who waits for something to be
  * there, and which members of barriers are still heard. The state is the ring's
- * (superpeer_ring.c), which also takes the updates; where superpeers do not share their
- * registry, the shards are divided among the list of them. */
+ * (superpeer_ring.c), which also takes the updates. */
 #include <stdlib.h>
 
 #include "base/assert.h"
