@@ -401,9 +401,9 @@ static void contacts_fill(struct sh_superpeer *superpeer, const struct sh_superp
     struct sh_bytes bytes;
     uint64_t term;
     for (uint64_t i = sh_raft_applied(self->raft) + 1; i <= sh_raft_last(self->raft); i++) {
-        if (!sh_raft_entry(self->raft, i, &term, &bytes) || !sh_command_get(bytes, &command) ||
-            command.kind != SH_COMMAND_SUPERPEER || !command.nid.v ||
-            command.nid.v > SH_SUPERPEERS_MAX)
+        if (!sh_raft_entry(self->raft, i, &term, &bytes) || !bytes.size ||
+            !sh_command_get(bytes, &command) || command.kind != SH_COMMAND_SUPERPEER ||
+            !command.nid.v || command.nid.v > SH_SUPERPEERS_MAX)
             continue;
         is_known = true;
         sh_shared_contact_set(superpeer, command.nid, command.address);
