@@ -11,8 +11,8 @@
  *            and its instance is its life (ring/arcs.h), else 0; text address
  *   answer   u16 ID, u16 superpeer's ID, u64 the cluster's ID (0: the registry is in memory only), [view]
  *   errors   EEXIST (the previous ID is another instance's; or the life is not the latest), EAGAIN (its
- *            former life is up), ECLUSTER (another cluster's ID), EADDRINUSE, EROLE (the previous ID is of another
- *            superpeer's arc), ELIMIT (no ID is left), EINVAL, EIO/ENOSPC (registry not stored),
+ *            former life is up), ECLUSTER (another cluster's ID), EADDRINUSE, EROLE (the previous ID is no
+ *            peer's), ELIMIT (no ID is left), EINVAL, EIO/ENOSPC (registry not stored),
  *            ESETTING (it goes by other times)
  * HEARTBEAT  to any superpeer
  *   request  u16 ID, u16 zero, u64 instance, u64 epoch
@@ -23,12 +23,12 @@
  *   request  u16 ID, u16 zero, u64 instance
  *   answer   empty
  *   errors   ENONODE, EEXIST, EIO, ENOSPC
- * LOOKUP     to the superpeer of the creator's arc
+ * LOOKUP     to the superpeer that owns the creator's shard
  *   request  u64 chunk ID, u64 epoch
  *   answer   u64 first, u64 last, u16 owner; an owner from 1 to 63 is the superpeer to be asked;
  *            else (0: nobody has any of these, 65535: they are with a node that failed) up to 63
  *            more ranges of the same creator, behind that one, ascending, alike
- *   errors   ENOCHUNK (no creator has such IDs), EROLE (not of this arc), EBUSY (restarted; the
+ *   errors   ENOCHUNK (no creator has such IDs), EROLE (no superpeer), EBUSY (restarted; the
  *            creator may be back in a moment; nodes have yet to say who has it)
  * VIEW_GET   to any superpeer or peer, from anyone
  *   request  u64 epoch
@@ -83,11 +83,13 @@
  *            of the round asked for, if it is the last one that is over; of the open one for 0.
  *            BARRIERS: of each barrier of the shard u64 its ID, u32 size, u8 flags, u64 round that
  *            is open, u32 members that have signed on. UPDATES: u64 the shard's count of updates
- * (metadata.h). COPY (barrier: the number of a save, 0 begins one; round: the piece): u64 the save's
- * number, and a piece of metadata/snapshot.h, empty behind the last one; ENONAME: begin anew. Or u16 the superpeer to be asked, and nothing errors   ENONAME, EAGAIN (not within
- * that time; ask again), EBROKEN (BARRIER: the member was taken for dead), EBUSY
+ *            (metadata.h). COPY (barrier: the number of a save, 0 begins one; round: the piece): u64
+ *            the save's number, and a piece of metadata/snapshot.h, empty behind the last one;
+ *            ENONAME: begin anew. Or u16 the superpeer to be asked, and nothing
+ *   errors   ENONAME, EAGAIN (not within that time; ask again), EBROKEN (BARRIER: the member was taken
+ *            for dead), EBUSY
  *
- * TREE       to the superpeer of the creator's arc: what it knows of chunks of one creator
+ * TREE       to the superpeer that owns the creator's shard: what it knows of chunks of one creator
  *   request  u64 chunk ID to begin at
  *   answer   u16 0, u8 whether there is more, at most 512 ranges, ascending: u64 first, u64 last,
  *            u16 owner as is noted, 0: nobody; or u16 the superpeer to be asked, u8 zero
@@ -134,7 +136,7 @@
  *   answer   committed, now or before
  *   errors   of a batch that never will be: ECANCELED, ENOTOWNER (the source does not own all of
  *            it), ENONODE (the target is not up), ELIMIT (too many ranges). Nothing was decided:
- *            EBUSY (it is not known yet what the nodes hold), EROLE (another arc). ETIMEOUT: nobody
+ *            EBUSY (it is not known yet what the nodes hold), EROLE (no superpeer). ETIMEOUT: nobody
  *            knows
  * RESOLVE    from a batch's target, which has not heard what became of it; as COMMIT. A batch that was
  *            not committed yet is aborted
