@@ -27,6 +27,7 @@ struct client_config {
     const char *tls_cert_file, *tls_key_file, *tls_ca_file; /* never NULL with TLS */
     uint64_t timeout_ns;
     uint64_t connect_timeout_ns;
+    uint64_t peer_silence_ns; /* 0: what msg has */
     uint32_t ring_bytes;
     uint32_t cache_ranges_max;
     struct sh_idle_policy idle;
@@ -104,6 +105,7 @@ static enum shoal_err open_msg(struct shoal *store, const struct client_config *
         .payload_bytes_max = UINT32_MAX - SH_MSG_HEADER_BYTES,
         .request_timeout_ns = store->timeout_ns,
         .connect_timeout_ns = config->connect_timeout_ns,
+        .silence_ns = config->peer_silence_ns,
         .env = store->env,
         .on_event = on_event,
         .wake_transport = wake,
@@ -328,6 +330,7 @@ static enum shoal_err open_by_options(const struct sh_client_world *world,
         .tls_ca_file = options->tls_ca_file,
         .timeout_ns = options->request_timeout_ns,
         .connect_timeout_ns = options->connect_timeout_ns,
+        .peer_silence_ns = options->peer_silence_ns,
         .ring_bytes = (uint32_t)options->ring_bytes,
         .cache_ranges_max = (uint32_t)options->cache_ranges_max,
         .idle = {options->spin_ns, options->park_ns, options->silence_ns},

@@ -97,7 +97,8 @@ class Node:
         self.ready_file.unlink(missing_ok=True)
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                            env=env or clean_environment(), cwd=test.folder)
+                                            env=env or clean_environment(**test.ENVIRONMENT),
+                                            cwd=test.folder)
         test.addCleanup(self.end)
 
     def log(self):
@@ -250,6 +251,7 @@ def on_ending_signal(number, _frame):
 class Case(unittest.TestCase):
     """The base of all end-to-end tests: a folder, nodes, and the shoal command."""
 
+    ENVIRONMENT = {}  # of all that a test starts, on top of the clean one
     ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     running = []  # the test that has not cleaned up yet
 
@@ -277,7 +279,7 @@ class Case(unittest.TestCase):
         """Runs a program to its end. Whatever it was given, it must end with one of the statuses;
         which one it was is for the caller to check."""
         done = subprocess.run([str(BIN / program), *map(str, words)], input=stdin,
-                              capture_output=True, env=env or clean_environment(),
+                              capture_output=True, env=env or clean_environment(**self.ENVIRONMENT),
                               cwd=self.folder, timeout=timeout_s, check=False)
         done.text = done.stdout.decode(errors="replace")
         done.problem = done.stderr.decode(errors="replace")

@@ -9,6 +9,7 @@ import pathlib
 import re
 import select
 import signal
+import subprocess
 import unittest
 
 import harness
@@ -140,6 +141,30 @@ class Stopped(harness.Case):
                 return name
             self.assertEqual(client.answer(), "ok 64:1")
         return None
+
+    def watch(self, superpeer, silence):
+        path = self.folder / f"watch{silence}"
+        with open(path, "wb") as log:
+            process = subprocess.Popen(
+                [str(harness.BIN / "shoal"), "node", "watch", "--connect", superpeer.address],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env=harness.clean_environment(SHOAL_PEER_SILENCE_NS=silence))
+        self.addCleanup(process.wait)
+        self.addCleanup(process.terminate)
+        harness.eventually(self, "it watches", WAIT_MAX, lambda: b"up" in path.read_bytes())
+        return path
+
+    def test_a_command_is_as_patient_as_it_is_told(self):
+        """Commands go by their own peer_silence_ns."""
+        superpeer = self.superpeer("superpeer")
+        patient, other = self.watch(superpeer, "60s"), self.watch(superpeer, "4s")
+        self.stop(superpeer.process)
+        told = harness.eventually(
+            self, "the connection is given up", WAIT_MAX,
+            lambda: re.search(r"given up .*silence_ns=(\d+)", other.read_text()))
+        superpeer.process.send_signal(signal.SIGCONT)
+        self.assertGreaterEqual(int(told.group(1)), 4_000_000_000)
+        self.assertNotIn("given up", patient.read_text())
 
 
 if __name__ == "__main__":
