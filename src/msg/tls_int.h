@@ -14,7 +14,8 @@
 #include "msg/tls_keys.h"
 
 #define BUCKETS 1024
-#define RECORD_BYTES 16384     /* plain bytes in a record at most */
+#define RECORD_BYTES 16384 /* plain bytes in a record at most */
+#define RECORD_HEAD_BYTES 5
 #define RECORD_ROOM (17 << 10) /* what one may take encrypted */
 #define CIPHER_BYTES (4 * RECORD_ROOM)
 #define CIPHERS_KEPT 64
@@ -63,6 +64,11 @@ struct tls_link {
     size_t owed;               /* plain bytes in cipher that push has not counted as taken */
     uint8_t first[4];          /* the first bytes received, as they came */
     size_t first_size;
+    /* Of the record of the handshake that is being received. */
+    uint8_t head[RECORD_HEAD_BYTES];
+    size_t head_size;   /* bytes of its header that have come */
+    size_t record_left; /* bytes that have not, once its header has */
+    bool has_record;    /* it was handed on whole in this step, so the next record waits */
 };
 
 struct tls {
