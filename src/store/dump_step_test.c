@@ -247,7 +247,7 @@ static void long_chunk_changes(enum fate fate, unsigned copied)
     struct sh_dump *dump;
     unsigned done = 0, pieces = 0;
     assert_int_equal(sh_dump_begin(&config, &dump), SHOAL_OK);
-    for (unsigned i = 0; i < copied; i += done == SH_STORE_PIECE_BYTES)
+    for (unsigned i = 0; i < copied; i += done == SH_STORE_STEP_BYTES)
         done = sh_dump_step(dump, 1);
     if (fate == FATE_CANCELED)
         sh_dump_cancel(dump);
@@ -258,7 +258,7 @@ static void long_chunk_changes(enum fate fate, unsigned copied)
     while (!sh_dump_state_get(dump).is_over && (fate != FATE_ENDED || pieces < PIECES / 2)) {
         done = sh_dump_step(dump, 1);
         assert_in_range(done, 0, 2 * SH_STORE_PIECE_BYTES);
-        pieces += done >= SH_STORE_PIECE_BYTES;
+        pieces += done >= SH_STORE_STEP_BYTES;
     }
     enum shoal_err err = sh_dump_state_get(dump).err;
     sh_dump_end(dump);

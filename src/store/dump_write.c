@@ -146,7 +146,7 @@ static enum shoal_err long_begin(struct sh_dump *dump, shoal_cid cid, uint32_t s
 static enum shoal_err copy_some(struct sh_dump *dump, unsigned *done_inout)
 {
     enum shoal_err err;
-    *done_inout += SH_STORE_PIECE_BYTES;
+    *done_inout += SH_STORE_STEP_BYTES;
     if (!sh_store_reading_step(dump->store, &dump->long_reading, &err))
         return SHOAL_OK;
     if (err != SHOAL_ESIZE)

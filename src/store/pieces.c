@@ -35,7 +35,7 @@ bool sh_store_reading_step(struct sh_store *store, struct sh_store_reading *read
                            enum shoal_err *err_out)
 {
     uint32_t left = reading->size - reading->done, whole;
-    uint32_t some = left < SH_STORE_PIECE_BYTES ? left : SH_STORE_PIECE_BYTES;
+    uint32_t some = left < SH_STORE_STEP_BYTES ? left : SH_STORE_STEP_BYTES;
     struct sh_mark mark, before = {reading->block, reading->stamp};
     SH_ASSERT(reading->done <= reading->size && reading->tries <= SH_STORE_TRIES);
     if (reading->tries == SH_STORE_TRIES) {
@@ -222,7 +222,7 @@ static void compare(struct sh_store_rewriting *rewriting)
 {
     struct sh_hold hold;
     uint32_t left = rewriting->before - rewriting->done;
-    uint32_t some = left < SH_STORE_PIECE_BYTES ? left : SH_STORE_PIECE_BYTES;
+    uint32_t some = left < SH_STORE_STEP_BYTES ? left : SH_STORE_STEP_BYTES;
     if (rewriting->done == 0 && rewriting->rewrite.kind == SH_STORE_PUT_IF_HASH) {
         (void)sh_hash64_end(rewriting->hash);
         rewriting->hash = sh_hash64_begin(0);
@@ -281,7 +281,7 @@ static uint32_t source_next(const struct sh_store_rewriting *rewriting, bool *is
             *data_out = rewrite->data.at + (done - first);
         end = done < first ? first : done < last ? last : end;
     }
-    return end - done < SH_STORE_PIECE_BYTES ? end - done : SH_STORE_PIECE_BYTES;
+    return end - done < SH_STORE_STEP_BYTES ? end - done : SH_STORE_STEP_BYTES;
 }
 
 static void copy(struct sh_store_rewriting *rewriting)

@@ -87,7 +87,7 @@ static void test_each_kind(void **state)
                      &(struct sh_store_rewrite){.kind = SH_STORE_PUT, .cid = cid, .data = data}),
                &steps),
         SHOAL_OK);
-    assert_true(steps > BIG / SH_STORE_PIECE_BYTES);
+    assert_true(steps > BIG / SH_STORE_STEP_BYTES);
     check(store, cid, b, BIG);
     memcpy(b + 1000, a, 3 * SH_STORE_PIECE_BYTES);
     struct sh_store_rewrite part = {.kind = SH_STORE_PUT_PART,

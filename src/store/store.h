@@ -229,7 +229,7 @@ SHOAL_NODISCARD enum shoal_err sh_store_read(struct sh_store *store, shoal_cid c
 /* --- One large chunk in pieces ------------------------------------------------------------- */
 
 /* What takes long with a large chunk, for steps: begun, stepped until it is over, and ended. Each
- * step copies, compares or zeroes SH_STORE_PIECE_BYTES at most, and nothing is held from one to the
+ * step copies, compares or zeroes SH_STORE_STEP_BYTES at most, and nothing is held from one to the
  * next: others may read and write the chunk meanwhile, and what comes of it is as if all had been
  * done at once. Reading sees by the chunk's stamp that it was written to, and starts again. Writing
  * makes a second block beside the chunk's own, with the new bytes, and puts it in its place.
@@ -239,6 +239,9 @@ SHOAL_NODISCARD enum shoal_err sh_store_read(struct sh_store *store, shoal_cid c
  * again SH_STORE_TRIES times. The step then takes as long as a copy of the chunk, of
  * chunk_bytes_max at most: 10 to 30 ms for 64 MiB. */
 #define SH_STORE_PIECE_BYTES (UINT32_C(256) << 10)
+/* Into memory that is touched for the first time this takes 50 to 250 us, by machine: a page fault
+ * for each 4 KiB. */
+#define SH_STORE_STEP_BYTES (UINT32_C(64) << 10)
 #define SH_STORE_TRIES 8
 
 /* Of sh_store_get_part; all of a chunk is a part of it. Owned by the caller, who sets what comes
