@@ -122,6 +122,44 @@ static void test_stands_still(void **state)
     assert_int_equal(a->msg->large_bytes, 0);
 }
 
+static const struct sh_wire_ops *usual_ops;
+static struct sh_wire_ops slow_ops;
+static size_t pulled;
+
+/* A pull in a step that has spent its share by then. */
+static size_t pull_slowly(struct sh_wire *wire, sh_link link, void *into, size_t room)
+{
+    size_t got = usual_ops->pull(wire, link, into, room);
+    pulled += got;
+    sh_step_share_end = 0;
+    return got;
+}
+
+/* Its block is memory that nobody has touched, so a step that has no time left takes little. */
+static void test_comes_in_pieces(void **state)
+{
+    (void)state;
+    struct end *a = open_crowd(), *b = &ends[1];
+    usual_ops = b->memwire.wire.ops;
+    slow_ops = *usual_ops;
+    slow_ops.pull = pull_slowly;
+    b->memwire.wire.ops = &slow_ops;
+    assert_int_equal(tell_large(a, 2, 1), SHOAL_OK);
+    unsigned pieces = 0;
+    for (unsigned i = 0; i < 1000 && b->ordered < 2; i++) {
+        struct sh_conn *conn = sh_conn_find(b->msg, (shoal_nid){1});
+        bool is_large = conn->sends_on->block && conn->sends_on->block->room > SH_BLOCK_LARGE_BYTES;
+        pulled = 0;
+        (void)round_run(0);
+        pieces += is_large && pulled > 0;
+        assert_true(!is_large || pulled <= (64 << 10));
+    }
+    sh_step_share_end = UINT64_MAX;
+    b->memwire.wire.ops = usual_ops;
+    assert_int_equal(b->ordered, 2);
+    assert_true(pieces >= LARGE / (64 << 10) / 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -129,6 +167,7 @@ int main(void)
         cmocka_unit_test_teardown(test_counts_until_processed, close_all),
         cmocka_unit_test_teardown(test_lost, close_all),
         cmocka_unit_test_teardown(test_stands_still, close_all),
+        cmocka_unit_test_teardown(test_comes_in_pieces, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
