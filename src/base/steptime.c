@@ -12,7 +12,7 @@
 #define CALIBRATION_NS 50000
 #define PAIR_TRIES 16
 /* How old the reading of the thread's processor time may be when a step begins. */
-#define MARK_NS UINT64_C(250000)
+#define MARK_NS UINT64_C(100000)
 /* Shorter runs are taken as the counter has them: no thread gets its core back sooner. */
 #define EXACT_NS UINT64_C(20000)
 

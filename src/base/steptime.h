@@ -16,7 +16,7 @@
  *
  * The counter goes on while a thread waits for its core, so a run that the counter calls
  * longer than any before it is judged by the thread's processor time, which takes a system call.
- * That clock is not read when a run begins, but 250 us before the step that it is in at most
+ * That clock is not read when a run begins, but 100 us before the step that it is in at most
  * (sh_step_begin), or where another such run ended: a run that lost its core is reported up to so
  * much too long, and what the step had taken by then, never too short. Others are exact.
  *
