@@ -189,9 +189,12 @@ static enum shoal_err commit(struct scene *scene, struct host *from, struct host
     struct asked asked;
     for (unsigned i = 0; i < 60; i++) {
         asked = ask(scene, superpeer, SH_CLUSTER_COMMIT, sh_bytes_make(bytes, sizeof bytes));
-        if (!asked.err && !asked.owner.v)
+        if (asked.err == SHOAL_ECANCELED || (!asked.err && !asked.owner.v))
             break;
-        superpeer = asked.err ? (shoal_nid){(uint16_t)(superpeer.v % 3 + 1)} : asked.owner;
+        if (!asked.err)
+            superpeer = asked.owner;
+        else if (asked.err != SHOAL_EBUSY)
+            superpeer.v = superpeer.v % 3 + 1;
         run_for(&scene->cluster, S / 10);
     }
     scene->client = client;

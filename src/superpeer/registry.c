@@ -95,7 +95,7 @@ void sh_registry_nids_skip(struct sh_registry *registry, uint32_t count)
 
 static bool is_at(const struct sh_node *node, struct sh_bytes address)
 {
-    return strlen(node->address) == address.size &&
+    return address.size < sizeof node->address && !node->address[address.size] &&
            memcmp(node->address, address.at, address.size) == 0;
 }
 
