@@ -184,7 +184,7 @@ static void leave_end(struct sh_member *member, enum shoal_err err)
     state_set(member, MEMBER_LEFT);
     if (err)
         SH_WARN("cluster", "left without telling the superpeer", SH_ERR(err));
-    else
+    else if (member->nid.v)
         SH_INFO("cluster", "left the cluster", SH_U64("node", member->nid.v));
     if (member->leave_done)
         member->leave_done(member->leave_arg, err);
