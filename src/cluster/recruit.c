@@ -38,8 +38,8 @@ static void failed(struct sh_recruit *recruit, enum shoal_err err, const char *r
 {
     if (err != recruit->trouble)
         SH_WARN("cluster", "no superpeer has taken this one yet; trying on",
-                SH_TEXT("asked", recruit->addresses[recruit->next]), SH_TEXT("reason", reason),
-                SH_ERR(err));
+                SH_TEXT("asked", recruit->addresses[recruit->next]),
+                SH_TEXT("reason", *reason ? reason : "none given"), SH_ERR(err));
     recruit->trouble = err;
     recruit->next = (recruit->next + 1) % recruit->count;
     recruit->due_ns = now_of(recruit);

@@ -56,7 +56,7 @@ _Noreturn static void child_run(const char *const *argv, int log, int pipe_end)
         dup2(log, 2) >= 0 && signal(SIGPIPE, SIG_DFL) != SIG_ERR &&
         signal(SIGINT, SIG_DFL) != SIG_ERR && signal(SIGTERM, SIG_DFL) != SIG_ERR &&
         sigprocmask(SIG_SETMASK, &mask, NULL) == 0) {
-        /* Kept open over exec, a descriptor of the caller's could keep a pipe of his open for as
+        /* A descriptor of the caller that is kept open over exec could keep its pipe open for as
          * long as the node lives. */
         close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
         /* exec takes pointers to what it does not change */

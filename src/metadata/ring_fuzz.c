@@ -134,7 +134,7 @@ static void drain(struct sh_ring *ring, uint64_t now_ns, struct sh_arcs *arcs)
     while ((message = sh_ring_message_next(ring)))
         free(message);
     while (sh_ring_change_next(ring, now_ns, &change)) {
-        /* Who is added must have said that he has everything, which here anybody says. */
+        /* A superpeer that is added must have said that it has everything, which here any says. */
         if (change.kind != SH_ARC_ADD || change.nid != 1)
             is_changed |= sh_arcs_change(arcs, &change);
     }

@@ -116,7 +116,8 @@ static unsigned ends_answer(struct sh_locks *locks)
         enum shoal_err sent = answer(locks, to, SH_LOCKS_LOCK, end->cid, end->owner, end->err);
         if (sent == SHOAL_OK || end->err != SHOAL_OK)
             continue;
-        /* Nobody knows that he has it: the next one may. He who asks again stands behind. */
+        /* The owner can't be told that it has the lock: the next in line gets it, and an owner that
+         * asks again stands at the end. */
         enum shoal_err err =
             sh_leases_release(locks->leases, end->cid, end->owner, sh_now(&locks->config.clock));
         SH_ASSERT(err == SHOAL_OK || err == SHOAL_ENOLOCK);

@@ -111,7 +111,7 @@ struct sh_locks_bag {
 void sh_locks_bag_free(struct sh_locks_bag *bag);
 
 /* Whether all locks on the chunks first to last can move; if not, *stays_out is the first chunk
- * with one whose owner has told no number of his. */
+ * with a lock whose owner has told no number. */
 bool sh_locks_can_move(struct sh_locks *locks, shoal_cid first, shoal_cid last,
                        shoal_cid *stays_out);
 /* Takes the locks of chunks first to last, above those of the calls before, out into the bag. Waits

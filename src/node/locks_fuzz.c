@@ -138,7 +138,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct sh_reader r = sh_reader_make(sh_bytes_make(data, size));
     for (unsigned i = 0; i < REQUESTS_MAX && sh_reader_left(&r) > 0; i++)
         act(&rig, &r, cids, &askings[i]);
-    /* Whoever waits without end has the chunk once all before him have lost it. */
+    /* A request that waits without end has the chunk once all before it have lost it. */
     for (unsigned i = 0; i < DAYS_MAX && rig.step.due_ns(rig.step.arg) != SH_NEVER; i++)
         rig_advance(&rig, SH_LEASE_NS_MAX);
     SH_ASSERT(asked == answered);

@@ -12,7 +12,7 @@
  *      '------ let go, DONE <--- thaw <---------------------------------'
  *
  * Locks move with their chunks (node/locks.h). A chunk whose lock can't, as its owner has told no
- * number of his, is left until it has none: the job comes back to it, and ends with EBUSY when
+ * number, is left until it has none: the job comes back to it, and ends with EBUSY when
  * nothing but such chunks is left for 30 s.
  *
  * What a batch meets that may pass (is_passing in moves.c) ends a job after 16 attempts in a row,

@@ -25,7 +25,7 @@ static bool holder_set(const struct sh_superpeer *superpeer, struct sh_range *ra
     return err != SHOAL_EBUSY;
 }
 
-/* Who asks for one chunk of a creator will ask for others of the same. Where his chunks are in one
+/* Who asks for one chunk of a creator will ask for others of the same. Where those are in one
  * piece, the answer says that; where they are in many, it has as many more as fit into a packet, so
  * that a client that touches them all asks once for each 64 ranges. That goes for chunks that are
  * nowhere, too; but of those only what is known for sure, also to one who knows that epoch. */
