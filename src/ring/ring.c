@@ -220,8 +220,12 @@ void sh_ring_built(struct sh_ring *ring, uint64_t now_ns, unsigned number, uint6
     const struct sh_shard *now = &ring->arcs.shards[number];
     (void)now_ns;
     if (!ring->is_active || now->version != version || now->owner != ring->config.server ||
-        now->replicas || sh_ring_log_begin(ring, number, version))
+        now->replicas)
         return;
+    if (sh_ring_log_begin(ring, number, version)) {
+        shard->search.is_open = true; /* all have answered: the next step has it built again */
+        return;
+    }
     shard->is_built = true;
 }
 

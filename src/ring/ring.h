@@ -86,8 +86,7 @@ struct sh_ring_fsm {
     /* The shard is not held here any more. */
     void (*clear)(void *arg, unsigned shard);
     /* The shard has no replica, no superpeer that is there has an old copy, and this superpeer is to
-     * make the state, in that version; when it has, sh_ring_built. Called again with a higher version
-     * it begins anew. */
+     * make the state, in that version; when it has, sh_ring_built. Called again it begins anew. */
     void (*build)(void *arg, unsigned shard, uint64_t version);
     void *arg;
 };
@@ -142,7 +141,7 @@ SHOAL_NODISCARD enum shoal_err sh_ring_update(struct sh_ring *ring, uint64_t now
                                               struct sh_bytes command, uint64_t *epoch_out,
                                               uint64_t *sequence_out);
 /* The state of a shard without replicas has been made, and is in fsm; of no effect in another
- * version. */
+ * version. Where memory is lacking for it, build is called again. */
 void sh_ring_built(struct sh_ring *ring, uint64_t now_ns, unsigned shard, uint64_t version);
 
 /* --- Effects --------------------------------------------------------------------------------- */

@@ -38,7 +38,7 @@ static struct {
     uint64_t epoch; /* of what was applied last */
     unsigned open;  /* snapshots and restores */
     unsigned pieces;
-    bool lacks_memory, restores_fail;
+    bool lacks_memory, begins_fail, restores_fail;
 } fsm;
 
 static void apply(void *arg, unsigned shard, uint64_t epoch, uint64_t sequence,
@@ -71,9 +71,11 @@ static enum shoal_err reserve(void *arg, unsigned shard, struct sh_bytes command
 /* A snapshot, or a restore, is the number of its pieces, of a byte each. */
 static enum shoal_err snapshot_begin(void *arg, unsigned shard, void **snapshot_out)
 {
-    unsigned *pieces = malloc(sizeof *pieces);
     (void)arg;
     (void)shard;
+    if (fsm.begins_fail)
+        return SHOAL_ENOMEM;
+    unsigned *pieces = malloc(sizeof *pieces);
     assert_non_null(pieces);
     *pieces = fsm.pieces;
     *snapshot_out = pieces;

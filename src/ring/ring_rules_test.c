@@ -18,6 +18,30 @@ static void the_registry_hears_of_what_is_stored(void **state)
     assert_int_equal(change.kind, SH_ARC_BUILT);
 }
 
+static void without_memory_it_is_built_again(void **state)
+{
+    (void)state;
+    struct sh_arc_change change;
+    uint64_t version;
+    begin();
+    version = built_version;
+    for (unsigned i = 0; i < 2; i++) {
+        fsm.begins_fail = true;
+        built_version = 0;
+        sh_ring_built(ring, now_ns, OURS, version);
+        fsm.begins_fail = false;
+        store();
+        step();
+        assert_false(asks_for(OURS, &change));
+        assert_true(built_version == version);
+    }
+    sh_ring_built(ring, now_ns, OURS, version);
+    store();
+    step();
+    assert_true(asks_for(OURS, &change));
+    assert_int_equal(change.kind, SH_ARC_BUILT);
+}
+
 static void what_was_built_for_another_version_is_nothing(void **state)
 {
     (void)state;
@@ -376,6 +400,7 @@ int main(void)
         return 1;
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
+        CASE(without_memory_it_is_built_again),
         CASE(the_registry_hears_of_what_is_stored),
         CASE(what_was_built_for_another_version_is_nothing),
         CASE(no_copy_is_of_the_future),
