@@ -677,14 +677,24 @@ static void on_promote(void *arg, struct sh_msg_in *in)
     sh_msg_end(in->msg, &out);
 }
 
-/* At the start of a peer that was promoted when it ran before. */
-static void promote_again(struct sh_node_run *node)
+/* At the start of a peer that was promoted when it ran before. Without its superpeer it does not start:
+ * the cluster would lack a superpeer, and perhaps the last replica of a shard, and nobody would look. */
+static enum shoal_err promote_again(struct sh_node_run *node)
 {
     char address[SH_MSG_ADDRESS_MAX], detail[DETAIL_BYTES] = "";
-    enum shoal_err err = promote(node, address, detail);
-    if (err != SHOAL_OK)
-        SH_ERROR("node", "the superpeer of this peer does not start", SH_ERR(err),
-                 SH_TEXT("detail", detail));
+    bool is_stored = false;
+    enum shoal_err err = sh_promoted_stored(node->promoted, &is_stored);
+    if (!err && is_stored)
+        err = promote(node, address, detail);
+    if (err)
+        SH_ERROR(
+            "node",
+            "the superpeer of this peer can't start, so the peer does not either: restore the "
+            "files journal.* in its data_dir; if they are lost, remove them, and the peer starts "
+            "without a superpeer (shoal node lost and demote tell the others, promote makes a new "
+            "one)",
+            SH_ERR(err), SH_TEXT("detail", detail));
+    return err;
 }
 
 /* --- Life cycle ---------------------------------------------------------------------------- */
@@ -692,9 +702,9 @@ static void promote_again(struct sh_node_run *node)
 enum shoal_err sh_node_start(struct sh_node_run *node)
 {
     bool serves = node->superhost && sh_superhost_serves(node->superhost);
-    if (node->promoted && sh_promoted_is_stored(node->promoted))
-        promote_again(node);
-    enum shoal_err err = sh_crew_start(node->crew);
+    enum shoal_err err = node->promoted ? promote_again(node) : SHOAL_OK;
+    if (!err)
+        err = sh_crew_start(node->crew);
     if (err != SHOAL_OK)
         return err;
     node->is_started = true;

@@ -57,16 +57,23 @@ void sh_promoted_destroy(struct sh_promoted *promoted)
     free(promoted);
 }
 
-bool sh_promoted_is_stored(const struct sh_promoted *promoted)
+enum shoal_err sh_promoted_stored(const struct sh_promoted *promoted, bool *is_stored_out)
 {
     struct sh_env env = {.clock = sh_real_clock(), .random = sh_real_random()};
     uint16_t index;
-    if (!*promoted->peer->data_dir || strcmp(promoted->peer->registry, "memory") == 0 ||
-        sh_real_disk_create(promoted->peer->data_dir, false, &env.disk))
-        return false;
-    enum shoal_err err = sh_superpeer_stored(&env, &index);
-    env.disk->ops->destroy(env.disk);
-    return !err;
+    bool has_disk = *promoted->peer->data_dir && strcmp(promoted->peer->registry, "memory") != 0;
+    enum shoal_err err = SHOAL_ENONAME;
+    if (has_disk) {
+        err = sh_real_disk_create(promoted->peer->data_dir, false, &env.disk);
+        if (err)
+            return err;
+        err = sh_superpeer_stored(&env, &index);
+        env.disk->ops->destroy(env.disk);
+    }
+    if (err && err != SHOAL_ENONAME)
+        return err;
+    *is_stored_out = !err;
+    return SHOAL_OK;
 }
 
 /* The thread that waits until the superpeer has stopped, and takes it apart. */

@@ -19,8 +19,10 @@ SHOAL_NODISCARD enum shoal_err sh_promoted_create(const struct sh_options *optio
 /* Stops it if it runs, and waits for it. NULL is allowed. */
 void sh_promoted_destroy(struct sh_promoted *promoted);
 
-/* Whether data_dir holds a superpeer's registry. */
-bool sh_promoted_is_stored(const struct sh_promoted *promoted);
+/* Whether data_dir holds a superpeer's journal. An error says that this can't be told: ECORRUPT,
+ * EVERSION, EIO. */
+SHOAL_NODISCARD enum shoal_err sh_promoted_stored(const struct sh_promoted *promoted,
+                                                  bool *is_stored_out);
 
 /* Starts it: addresses (count of them, copied) are superpeers to ask. Does not wait until it
  * serves. address_out: what it advertises, SH_MSG_ADDRESS_MAX bytes. EEXIST: it runs. EINVAL: no

@@ -274,6 +274,29 @@ class Growth(harness.Case):
         self.seen(again, 2, "up")
         self.seen(again, one.nid, "up")
 
+    def test_a_promoted_peer_whose_journal_is_damaged(self):
+        one = self.peer_of("one")
+        self.shoal(one, "node", "promote", one.nid)
+        self.vote(one, count=2)
+        one.kill()
+
+        def again(name):
+            return harness.Node(self, name, "--superpeers", self.first.address, "--data-dir",
+                                self.folder / "one", "--failure-ns", "1s")
+
+        journals = sorted((self.folder / "one").glob("journal.*"))
+        self.assertTrue(journals)
+        for path in journals:
+            content = bytearray(path.read_bytes())
+            content[0:64] = bytes(64)
+            path.write_bytes(content)
+        damaged = again("damaged")
+        self.assertNotEqual(damaged.wait_end(harness.READY_MAX), 0)
+        self.assertRegex(damaged.log(), "so the peer does not either: restore the files journal")
+        for path in journals:
+            path.unlink()
+        again("without")  # of two superpeers both are needed to admit it, so it is not waited for
+
     def test_a_superpeer_joins(self):
         peer = self.peer_of("peer")
         more = [self.superpeer(f"superpeer{i}", "--data-dir", self.folder / f"data{i}",
