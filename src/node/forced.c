@@ -35,6 +35,11 @@ enum shoal_err sh_node_force(const char *data_dir, const char *cluster, shoal_ni
         if (err == SHOAL_ENONAME)
             snprintf(detail, DETAIL_BYTES, "%.200s holds no superpeer that took part in a registry",
                      data_dir);
+        else if (err == SHOAL_ENONODE)
+            snprintf(detail, DETAIL_BYTES,
+                     "the superpeer of %.120s has never taken part in the registry that it holds: "
+                     "force another survivor",
+                     data_dir);
         else if (err == SHOAL_ECLUSTER)
             snprintf(detail, DETAIL_BYTES, "%.160s is not of the cluster %.64s", data_dir, cluster);
     }

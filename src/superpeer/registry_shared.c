@@ -174,8 +174,14 @@ enum shoal_err sh_registry_force(struct sh_registry *registry, shoal_nid nid, ui
 {
     SH_ASSERT(instance);
     struct sh_node *own = sh_view_find(&registry->view, nid);
-    if (!own || own->role != SH_ROLE_SUPERPEER || !registry->arcs.lives[nid.v])
+    if (!own || own->role != SH_ROLE_SUPERPEER || !registry->arcs.lives[nid.v]) {
+        SH_ERROR(
+            "cluster",
+            "the cluster can't go on with this superpeer alone, which has never taken part in the "
+            "registry: restore the copy of its data_dir, and force another survivor",
+            SH_U64("superpeer", nid.v));
         return SHOAL_ENONODE;
+    }
     for (size_t i = 0; i < registry->view.count; i++) {
         struct sh_node *node = &registry->view.nodes[i];
         if (node->role == SH_ROLE_SUPERPEER)

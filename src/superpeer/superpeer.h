@@ -66,7 +66,7 @@ SHOAL_NODISCARD enum shoal_err sh_superpeer_stored(const struct sh_env *env, uin
 /* Makes the superpeer that the disk holds the only one of its cluster, which then goes on from what it
  * has, for a cluster whose majority is lost for good (superpeer_force.c). No node may run on the disk.
  * Waits for the disk, up to a minute. cluster: its name. ENONAME: no superpeer, or it never took part
- * in a registry. ECLUSTER, ECORRUPT, EVERSION, EIO, ENOSPC, ENOMEM, ETIMEOUT: done again once that is
+ * in a registry. ENONODE: the registry does not know that it has ever begun. ECLUSTER, ECORRUPT, EVERSION, EIO, ENOSPC, ENOMEM, ETIMEOUT: done again once that is
  * seen to, it does the rest. */
 SHOAL_NODISCARD enum shoal_err sh_superpeer_force(const struct sh_env *env, const char *cluster,
                                                   uint16_t *index_out);

@@ -29,6 +29,8 @@ struct forcing {
     const char *cluster;
     struct sh_raft *raft;
     struct sh_journal *journal;
+    shoal_nid nid;
+    bool has_started; /* by the registry: it has ever taken part in the ring */
 };
 
 /* --- What is read ---------------------------------------------------------------------------- */
@@ -36,7 +38,7 @@ struct forcing {
 /* The registry itself is not needed; but it must be this cluster's. */
 static enum shoal_err image_get(void *arg, struct sh_bytes image)
 {
-    const struct forcing *forcing = arg;
+    struct forcing *forcing = arg;
     uint64_t now_ns = sh_now(&forcing->env.clock), sequence;
     struct sh_registry_config config = {.cluster = forcing->cluster, .failure_ns = 1};
     struct sh_registry *registry;
@@ -47,6 +49,8 @@ static enum shoal_err image_get(void *arg, struct sh_bytes image)
     if (err)
         return err;
     err = sh_registry_image_load(registry, now_ns, image);
+    if (!err)
+        forcing->has_started = sh_registry_arcs(registry)->lives[forcing->nid.v];
     sh_registry_destroy(registry);
     return err;
 }
@@ -118,11 +122,27 @@ static enum shoal_err synced_await(struct forcing *forcing)
     return SHOAL_OK;
 }
 
-static enum shoal_err force(struct forcing *forcing, unsigned nid)
+/* Whether the survivor has ever begun on this disk, by the image and the entries behind it: the registry
+ * goes on with none that has not. */
+static bool has_started(const struct forcing *forcing)
+{
+    bool found = forcing->has_started;
+    for (uint64_t i = sh_raft_applied(forcing->raft) + 1; i <= sh_raft_last(forcing->raft); i++) {
+        uint64_t term;
+        struct sh_bytes bytes;
+        struct sh_command command;
+        found |= sh_raft_entry(forcing->raft, i, &term, &bytes) &&
+                 sh_command_get(bytes, &command) && command.kind == SH_COMMAND_RING &&
+                 command.nid.v == forcing->nid.v;
+    }
+    return found;
+}
+
+static enum shoal_err force(struct forcing *forcing)
 {
     uint8_t bytes[COMMAND_BYTES_MAX];
     struct sh_command command = {.kind = SH_COMMAND_FORCE,
-                                 .nid = {(uint16_t)nid},
+                                 .nid = forcing->nid,
                                  .instance = sh_random64(&forcing->env.random) | 1};
     struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
     sh_command_put(&w, &command);
@@ -142,6 +162,7 @@ enum shoal_err sh_superpeer_force(const struct sh_env *env, const char *cluster,
     enum shoal_err err = sh_superpeer_stored(env, &index);
     if (err)
         return err;
+    forcing.nid.v = (uint16_t)(index + 1);
     struct sh_raft_config config = {
         .server = (uint8_t)(index + 1),
         .first = {.voters = UINT64_C(1) << (index + 1)},
@@ -155,8 +176,10 @@ enum shoal_err sh_superpeer_force(const struct sh_env *env, const char *cluster,
     err = sh_raft_create(&config, &forcing.raft);
     if (!err)
         err = journal_open(&forcing, index + 1u);
+    if (!err && !sh_raft_is_new(forcing.raft) && !has_started(&forcing))
+        err = SHOAL_ENONODE;
     if (!err)
-        err = force(&forcing, index + 1u);
+        err = force(&forcing);
     sh_journal_close(forcing.journal);
     sh_raft_destroy(forcing.raft);
     if (!err)
