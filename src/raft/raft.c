@@ -196,6 +196,7 @@ static void receive(struct sh_raft *raft, uint64_t now_ns, uint8_t from,
     }
     if (head->term != raft->term || raft->role != SH_RAFT_LEADER)
         return;
+    sh_raft_lead_life(raft, from, head->life);
     if (head->type == SH_RAFT_APPEND_ANSWER)
         sh_raft_on_append_answer(raft, now_ns, from, head->flags, r);
     else

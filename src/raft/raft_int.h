@@ -83,6 +83,7 @@ struct sh_raft_snapshot {
 #define SH_RAFT_ROUNDS 64
 
 struct sh_raft_progress {
+    uint64_t life;     /* that was heard last; 0: none since we lead */
     uint64_t match;    /* it agrees with the leader up to here */
     uint64_t next;     /* what is sent next */
     uint64_t heard_ns; /* 0: not since we lead */
@@ -271,6 +272,8 @@ void sh_raft_lead_tick(struct sh_raft *raft, uint64_t now_ns);
 void sh_raft_lead_send(struct sh_raft *raft, uint8_t to);
 void sh_raft_lead_send_all(struct sh_raft *raft);
 void sh_raft_lead_commit(struct sh_raft *raft, uint64_t now_ns);
+/* A server is heard in that life. */
+void sh_raft_lead_life(struct sh_raft *raft, uint8_t from, uint64_t life);
 void sh_raft_on_append_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t from, uint8_t flags,
                               struct sh_reader *r);
 void sh_raft_on_snapshot_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t from,

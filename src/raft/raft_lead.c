@@ -204,6 +204,17 @@ static struct sh_raft_progress *heard(struct sh_raft *raft, uint64_t now_ns, uin
     return progress;
 }
 
+/* The next life may be on a copy of the folder that was made before the last answers: what these said
+ * does not count until it is said again. */
+void sh_raft_lead_life(struct sh_raft *raft, uint8_t from, uint64_t life)
+{
+    SH_ASSERT(raft->role == SH_RAFT_LEADER);
+    struct sh_raft_progress *progress = &raft->progress[from];
+    if (progress->life && (uint32_t)progress->life != (uint32_t)life)
+        progress->match = 0;
+    progress->life = life;
+}
+
 void sh_raft_on_append_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t from, uint8_t flags,
                               struct sh_reader *r)
 {

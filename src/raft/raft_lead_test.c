@@ -449,6 +449,47 @@ static void the_unconfirmed_is_not_committed(void **state)
     trio_close();
 }
 
+/* A follower's answer in that life: its log ends before `index`. What the leader sends behind it: the index
+ * before its entries. */
+static uint64_t appended_after(uint8_t from, uint64_t life, uint64_t index)
+{
+    struct sh_raft *lead = trio.rafts[trio.leader];
+    struct sh_raft_message *message;
+    uint64_t before = UINT64_MAX;
+    uint8_t bytes[44] = {SH_RAFT_APPEND_ANSWER};
+    sh_store64(bytes + 4, lead->term);
+    sh_store64(bytes + 12, lead->log_id);
+    sh_store64(bytes + 20, life);
+    sh_store64(bytes + 28, index);
+    sh_raft_receive(lead, trio.now_ns, from, sh_bytes_make(bytes, sizeof bytes));
+    while ((message = sh_raft_message_next(lead))) {
+        if (message->to == from && message->bytes[0] == SH_RAFT_APPEND)
+            before = sh_load64(message->bytes + 28);
+        free(message);
+    }
+    return before;
+}
+
+/* A folder that lacks what its superpeer has confirmed is brought up, as another life's; of the same life
+ * such an answer was overtaken by newer ones. */
+static void another_life_is_brought_up(void **state)
+{
+    (void)state;
+    trio_open();
+    uint8_t from = trio.leader % SERVERS + 1;
+    uint64_t index, term, life = trio.rafts[from]->life;
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(
+            sh_raft_propose(trio.rafts[trio.leader], sh_bytes_text("entry"), &index, &term),
+            SHOAL_OK);
+    carry();
+    assert_int_equal(sh_raft_commit(trio.rafts[trio.leader]), index);
+    assert_true(appended_after(from, life, 2) == UINT64_MAX);
+    assert_int_equal(appended_after(from, life + (UINT64_C(1) << 32) + 7, 2), 1);
+    assert_int_equal(sh_raft_commit(trio.rafts[trio.leader]), index);
+    trio_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -461,6 +502,7 @@ int main(void)
         cmocka_unit_test(answers_overtake_entries),
         cmocka_unit_test(votes_wait_for_the_disk),
         cmocka_unit_test(the_unconfirmed_is_not_committed),
+        cmocka_unit_test(another_life_is_brought_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,6 @@
 the superpeer does not change by starting the other one often."""
 import re
 import shutil
-import signal
 import unittest
 
 import harness
@@ -19,12 +18,6 @@ class Lives(superpeers_test.Registry):
 
     def copy(self, name):
         shutil.copytree(self.folder / "data2", self.folder / name)
-
-    def copy_now(self, name):
-        """A copy of what the original has said that it has; nothing changes meanwhile."""
-        self.superpeers[2].process.send_signal(signal.SIGSTOP)
-        self.copy(name)
-        self.superpeers[2].process.send_signal(signal.SIGCONT)
 
     def start_on(self, folder, address):
         """A superpeer on that copy, which knows all addresses; not waited for."""
@@ -90,7 +83,9 @@ class Lives(superpeers_test.Registry):
         self.holds_all(self.superpeers[2])
 
     def test_a_copy_takes_over(self):
-        self.copy_now("beside")
+        self.copy("beside")
+        self.join("since")  # which the copy does not know
+        self.shoal(self.superpeers[2], "name", "set", "since", "1:3")
         address = superpeers_test.free_addresses(1)[0]
         copy = self.start_on("beside", address)
         self.says(copy, "another process of this superpeer is up")
@@ -98,6 +93,7 @@ class Lives(superpeers_test.Registry):
         copy.wait_ready()
         self.seen(self.superpeers[0], address, "up")
         self.holds_all(copy)
+        self.assertEqual(self.shoal(copy, "name", "get", "since").text, "1:3\n")
         former = self.start(2)
         self.says(former, "another process of this superpeer is up")
         copy.stop()
