@@ -33,9 +33,7 @@ void sh_ring_lead_begin(struct sh_ring *ring, uint64_t now_ns, unsigned number, 
          * it may have dropped it. */
         if (!was_owner || !(now->replicas & sh_arc_bit(nid)))
             sh_ring_lead_forget(ring, number, nid);
-        if (progress->sending == SH_RING_STREAM)
-            progress->sending = SH_RING_PROBE;
-        progress->resend_ns = 0;
+        progress->resend_ns = 0; /* what was sent in the last version was of no use */
         progress->since_ns = now_ns;
     }
     if (was_owner)
@@ -178,8 +176,7 @@ static void apply(struct sh_ring *ring, uint64_t now_ns, unsigned number)
     }
     if (done > shard->applied && now_ns < ring->lease_ns)
         sh_ring_log_apply(ring, number, done);
-    bool is_stalled = shard->synced < sh_entries_last(&shard->entries);
-    if (!is_stalled || sh_ring_log_sync(ring, number))
+    if (shard->synced == sh_entries_last(&shard->entries))
         shard->stalled_ns = 0;
     else if (!shard->stalled_ns)
         shard->stalled_ns = now_ns;
@@ -231,7 +228,7 @@ static bool keeps_up(const struct sh_ring *ring, uint64_t now_ns, unsigned numbe
 static bool is_isolated(const struct sh_ring *ring, uint64_t now_ns, unsigned number)
 {
     uint64_t left = awaited(ring, number);
-    if (!left || __builtin_popcountll(ring->arcs.up) < 3)
+    if (__builtin_popcountll(ring->arcs.up) < 3)
         return false;
     for (; left; left &= left - 1) {
         const struct sh_ring_progress *progress =
@@ -249,7 +246,7 @@ static unsigned stand_in(const struct sh_ring *ring, uint64_t now_ns, unsigned n
     const struct sh_ring_shard *shard = &ring->shards[number];
     uint64_t left = ring->arcs.shards[number].replicas & ring->arcs.up & ~sh_ring_own(ring);
     bool is_stalled = shard->stalled_ns && now_ns >= shard->stalled_ns + ring->config.patience_ns;
-    bool is_alone = !is_stalled && is_isolated(ring, now_ns, number);
+    bool is_alone = is_isolated(ring, now_ns, number);
     for (; (is_stalled || is_alone) && left; left &= left - 1) {
         unsigned nid = (unsigned)__builtin_ctzll(left);
         if (is_alone || keeps_up(ring, now_ns, number, nid))
@@ -292,7 +289,7 @@ static void decide(struct sh_ring *ring, uint64_t now_ns, unsigned number)
         return;
     }
     nid = shard->successor;
-    shard->is_handing = nid && nid != ring->config.server && keeps_up(ring, now_ns, number, nid);
+    shard->is_handing = keeps_up(ring, now_ns, number, nid);
     if (shard->is_handing && shard->applied == sh_entries_last(&shard->entries)) {
         hand(ring, now_ns, number, nid);
         return;
@@ -327,8 +324,7 @@ void sh_ring_on_answer(struct sh_ring *ring, uint64_t now_ns, const struct sh_ri
     SH_ASSERT(shard->owns);
     if (!sh_reader_done(r))
         return;
-    bool agrees = !(head->flags & SH_RING_EMPTY) &&
-                  sh_entries_term(&shard->entries, sequence, &known) && known == epoch;
+    bool agrees = sh_entries_term(&shard->entries, sequence, &known) && known == epoch;
     if ((head->flags & SH_RING_YES) && agrees) {
         if (sequence > progress->match || progress->version != head->version) {
             progress->since_ns = now_ns;

@@ -38,6 +38,8 @@ bool sh_ring_log_sync(struct sh_ring *ring, unsigned number)
     while (shard->synced < sh_entries_last(&shard->entries) &&
            sh_entries_at(&shard->entries, shard->synced + 1)->lsn <= ring->synced)
         shard->synced++;
+    if (shard->synced > before)
+        shard->stalled_ns = 0;
     return shard->synced > before;
 }
 

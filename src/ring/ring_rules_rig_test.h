@@ -24,12 +24,14 @@
 #define KEPT 64    /* entries */
 #define PIECE 4096 /* bytes of a message */
 #define BODY_MAX 256
+#define SMALL sh_bytes_text("update")
 
 static struct sh_ring *ring;
 static struct sh_journal *journal;
 static struct sh_disk *disk;
 static struct sh_arcs arcs;
 static uint64_t now_ns, built_version;
+static uint64_t segment; /* bytes of a file of the journal; 0: as usual */
 
 /* --- The state: how often what was done with it ------------------------------------------------- */
 
@@ -37,6 +39,7 @@ static struct {
     unsigned applied, installed, cleared;
     uint64_t epoch; /* of what was applied last */
     unsigned open;  /* snapshots and restores */
+    unsigned begun; /* the same, ever */
     unsigned pieces;
     bool lacks_memory, begins_fail, restores_fail;
 } fsm;
@@ -80,6 +83,7 @@ static enum shoal_err snapshot_begin(void *arg, unsigned shard, void **snapshot_
     *pieces = fsm.pieces;
     *snapshot_out = pieces;
     fsm.open++;
+    fsm.begun++;
     return SHOAL_OK;
 }
 
@@ -163,9 +167,9 @@ static inline void tell(void)
 /* Of the copy of our shard that the disk has at the next setup; 0: it has none. */
 static uint64_t own_copy_epoch;
 
-static inline int setup(void **state)
+/* A process begins on the disk. */
+static inline void open_ring(void)
 {
-    (void)state;
     struct sh_journal_stream streams[SH_SHARDS];
     struct sh_ring_config config = {
         .server = OWN,
@@ -185,17 +189,14 @@ static inline int setup(void **state)
                 .clear = clear,
                 .build = build},
     };
-    now_ns = 1000;
-    memset(&arcs, 0, sizeof arcs);
-    memset(&fsm, 0, sizeof fsm);
-    fsm.pieces = 1;
     assert_int_equal(sh_ring_create(&config, &ring), SHOAL_OK);
-    assert_int_equal(sh_memory_disk_create(&disk), SHOAL_OK);
     for (unsigned i = 0; i < SH_SHARDS; i++)
         streams[i] = sh_ring_stream(ring, i);
     struct sh_journal_config of_journal = {
         .env = {.clock = {.now_ns = clock_now}, .random = {.fill = random_fill}, .disk = disk},
         .label = sh_bytes_text("a test"),
+        .segment_bytes = segment,
+        .bytes_kept = 2 * segment,
         .streams = streams,
         .streams_count = SH_SHARDS};
     assert_int_equal(sh_journal_open(&of_journal, &journal), SHOAL_OK);
@@ -205,6 +206,25 @@ static inline int setup(void **state)
         assert_int_equal(ours->load_snapshot_end(ours->arg, true), SHOAL_OK);
     }
     sh_ring_journal_set(ring, journal, 0);
+}
+
+static inline void close_ring(void)
+{
+    sh_journal_close(journal);
+    sh_ring_destroy(ring);
+    assert_int_equal(fsm.open, 0);
+}
+
+static inline int setup(void **state)
+{
+    (void)state;
+    now_ns = 1000;
+    memset(&arcs, 0, sizeof arcs);
+    memset(&fsm, 0, sizeof fsm);
+    fsm.pieces = 1;
+    segment = 0;
+    assert_int_equal(sh_memory_disk_create(&disk), SHOAL_OK);
+    open_ring();
     for (unsigned nid = OWN; nid <= THIRD; nid++)
         assert_int_equal(sh_arcs_start(&arcs, nid, UINT64_C(1) << 32 | nid), SH_ARCS_STARTED);
     arcs.up &= ~sh_arc_bit(THIRD); /* until a test wants it */
@@ -214,10 +234,8 @@ static inline int setup(void **state)
 static inline int teardown(void **state)
 {
     (void)state;
-    sh_journal_close(journal);
-    sh_ring_destroy(ring);
+    close_ring();
     disk->ops->destroy(disk);
-    assert_int_equal(fsm.open, 0);
     return 0;
 }
 
@@ -399,6 +417,67 @@ static inline uint64_t update(void)
 static inline void assert_applied(uint64_t sequence)
 {
     assert_int_equal(sh_ring_applied(ring, OURS), sequence);
+}
+
+static inline enum shoal_err order(struct sh_bytes command)
+{
+    uint64_t epoch, sequence;
+    return sh_ring_update(ring, now_ns, OURS, command, &epoch, &sequence);
+}
+
+/* The registry has refused something: only the version has risen. */
+static inline void refuse(void)
+{
+    arcs.shards[OURS].version++;
+    tell();
+}
+
+static inline enum sh_arc_kind asked_kind(unsigned nid)
+{
+    struct sh_arc_change change;
+    return asks_for(OURS, &change) && change.nid == nid ? change.kind : 0;
+}
+
+/* What is to be done at that time is done. */
+static inline void step_at(uint64_t at_ns)
+{
+    now_ns = at_ns;
+    ring->due_ns = at_ns;
+    (void)sh_ring_step(ring, now_ns);
+}
+
+/* Superpeer 2 has given its state of THEIRS, as of sequence 0, which is stored; all three are replicas. */
+static inline void follow(void)
+{
+    sh_ring_start(ring, now_ns, &arcs);
+    sh_ring_lease_set(ring, now_ns, UINT64_MAX);
+    arcs.up |= sh_arc_bit(THIRD);
+    struct sh_shard *shard = &arcs.shards[THEIRS];
+    shard->owner = OTHER;
+    shard->version++;
+    shard->replicas = sh_arc_bit(OTHER) | sh_arc_bit(THIRD);
+    tell();
+    for (unsigned piece = 0; piece < 2; piece++) {
+        struct sh_writer *w = body_begin();
+        sh_put64(w, 1);
+        sh_put64(w, 0);
+        sh_put64(w, shard->version);
+        sh_put32(w, piece);
+        if (!piece)
+            sh_put8(w, 7);
+        send(OTHER, THEIRS, SH_RING_SNAPSHOT, piece ? SH_RING_LAST : 0);
+    }
+    store();
+    step();
+    uint64_t sequence;
+    assert_true(is_sent(OTHER, THEIRS, SH_RING_ANSWER, &sequence));
+    arcs_change(SH_ARC_ADD, THEIRS, OWN);
+    assert_true(sh_ring_holds(ring, THEIRS));
+}
+
+static inline uint64_t base_epoch(void)
+{
+    return arcs.shards[THEIRS].version - 1; /* of the snapshot: before superpeer 1 was added */
 }
 
 #endif

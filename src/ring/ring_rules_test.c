@@ -233,40 +233,6 @@ static void who_hands_over_takes_nothing(void **state)
 
 /* --- Replicas ---------------------------------------------------------------------------------------- */
 
-/* Superpeer 2 has given its state of THEIRS, as of sequence 0, which is stored; all three are replicas. */
-static void follow(void)
-{
-    sh_ring_start(ring, now_ns, &arcs);
-    sh_ring_lease_set(ring, now_ns, UINT64_MAX);
-    arcs.up |= sh_arc_bit(THIRD);
-    struct sh_shard *shard = &arcs.shards[THEIRS];
-    shard->owner = OTHER;
-    shard->version++;
-    shard->replicas = sh_arc_bit(OTHER) | sh_arc_bit(THIRD);
-    tell();
-    for (unsigned piece = 0; piece < 2; piece++) {
-        struct sh_writer *w = body_begin();
-        sh_put64(w, 1);
-        sh_put64(w, 0);
-        sh_put64(w, shard->version);
-        sh_put32(w, piece);
-        if (!piece)
-            sh_put8(w, 7);
-        send(OTHER, THEIRS, SH_RING_SNAPSHOT, piece ? SH_RING_LAST : 0);
-    }
-    store();
-    step();
-    uint64_t sequence;
-    assert_true(is_sent(OTHER, THEIRS, SH_RING_ANSWER, &sequence));
-    arcs_change(SH_ARC_ADD, THEIRS, OWN);
-    assert_true(sh_ring_holds(ring, THEIRS));
-}
-
-static uint64_t base_epoch(void)
-{
-    return arcs.shards[THEIRS].version - 1; /* of the snapshot: before superpeer 1 was added */
-}
-
 static void only_the_owner_appends(void **state)
 {
     (void)state;
