@@ -315,6 +315,176 @@ static void a_node_is_asked_once_in_a_heartbeat(void **state)
     assert_int_equal(probe()->state, SH_PROBE_FREE);
 }
 
+/* All of them must agree, and those that did long ago anew. */
+static void each_of_the_others_must_agree(void **state)
+{
+    (void)state;
+    shoal_nid third = {THIRD};
+    assert_int_equal(sh_registry_superpeer_set(superpeer.registry, third, SH_NODE_UP), SHOAL_OK);
+    (void)lost();
+    opinion(NEVER, NEVER, 0);
+    assert_false(is_dead()); /* superpeer 3 has not said so */
+    look_at(now_ns + QUESTION + 1);
+    assert_int_equal(there.suspects, 2);
+    assert_int_equal(sh_registry_superpeer_set(superpeer.registry, third, SH_NODE_FAILED),
+                     SHOAL_OK);
+    look_at(now_ns + GRACE + HEARTBEAT);
+    assert_false(is_dead());
+    opinion(NEVER, NEVER, 0);
+    assert_true(is_dead());
+}
+
+/* --- Who answers -------------------------------------------------------------------------------------- */
+
+static struct {
+    uint16_t nid;
+    uint64_t instance;
+    unsigned pings;
+} lives_there; /* at superpeer 2's address */
+
+static void on_ping(void *arg, struct sh_msg_in *in)
+{
+    struct sh_out out;
+    (void)arg;
+    lives_there.pings++;
+    assert_int_equal(sh_msg_reply(other, in->reply_to, in->type, SH_PING_ANSWER_BYTES, &out),
+                     SHOAL_OK);
+    sh_put16(&out.w, lives_there.nid);
+    sh_put64(&out.w, lives_there.instance);
+    sh_msg_end(other, &out);
+}
+
+/* The node lives if its process answers, which may not know its ID yet; another process has its address. */
+static void who_answers_lives(void **state)
+{
+    (void)state;
+    shoal_nid peer, nid;
+    assert_int_equal(sh_registry_superpeer_put(superpeer.registry, sh_bytes_text("loop:moved"), 2,
+                                               (shoal_nid){OTHER}, &nid),
+                     SHOAL_OK);
+    assert_int_equal(sh_registry_join(superpeer.registry, now_ns, sh_bytes_text("loop:other"), 77,
+                                      SHOAL_NID_NONE, &peer),
+                     SHOAL_OK);
+    const struct {
+        uint16_t nid;
+        uint64_t instance;
+        bool lives;
+    } cases[] = {{peer.v, 77, true},
+                 {0, 77, true},
+                 {peer.v, 78, false},
+                 {(uint16_t)(peer.v + 1), 77, false},
+                 {peer.v, 0, false}};
+    sh_msg_handler_set(other, SH_CLUSTER_PING, SH_MSG_INLINE, on_ping, NULL);
+    lives_there.pings = 0;
+    for (unsigned i = 0; i < 5; i++) {
+        lives_there.nid = cases[i].nid;
+        lives_there.instance = cases[i].instance;
+        memset(superpeer.probes, 0, sizeof superpeer.probes);
+        now_ns += S;
+        sh_superpeer_probe_lost(&superpeer, peer, now_ns);
+        look_at(now_ns + 1);
+        assert_int_equal(lives_there.pings, i + 1);
+        struct sh_probe *at = superpeer.probes;
+        assert_int_equal(at->nid.v, peer.v);
+        assert_int_equal(at->state, cases[i].lives ? SH_PROBE_FREE : SH_PROBE_WANTED);
+        assert_true(at->absent_ns == (cases[i].lives ? 0 : now_ns));
+        assert_true(at->refused_ns == 0); /* somebody was there */
+    }
+}
+
+/* --- When it is asked ----------------------------------------------------------------------------------- */
+
+/* Again after a heartbeat, or soon where a connection was just lost; but not for ever. */
+static void looks_are_repeated(void **state)
+{
+    (void)state;
+    now_ns += S;
+    uint64_t begun_ns = now_ns;
+    sh_superpeer_probe(&superpeer, peers[0], now_ns);
+    look_at(now_ns);
+    assert_int_equal(sh_superpeer_probes_due_ns(&superpeer), begun_ns + HEARTBEAT);
+    assert_int_equal(sh_superpeer_probes_step(&superpeer, begun_ns + HEARTBEAT - 1), 0);
+    look_at(begun_ns + HEARTBEAT);
+    assert_int_equal(sh_superpeer_probes_due_ns(&superpeer), begun_ns + 2 * HEARTBEAT);
+    look_at(begun_ns + 2 * FAILURE - 1);
+    assert_int_equal(probe()->state, SH_PROBE_WANTED);
+    sh_superpeer_probe_lost(&superpeer, peers[0], now_ns);
+    uint64_t lost_ns = now_ns;
+    look_at(lost_ns + 2 * HEARTBEAT - 1);
+    assert_int_equal(sh_superpeer_probes_due_ns(&superpeer), now_ns + GRACE);
+    look_at(now_ns + GRACE);
+    assert_int_equal(sh_superpeer_probes_due_ns(&superpeer), now_ns + HEARTBEAT);
+    look_at(lost_ns + 2 * FAILURE);
+    assert_int_equal(probe()->state, SH_PROBE_FREE);
+}
+
+/* A judge's suspicion is looked into at once, though the node was just asked. */
+static void a_judge_does_not_wait(void **state)
+{
+    (void)state;
+    agreed.leads = false;
+    agreed.leader = OTHER;
+    now_ns += S;
+    sh_superpeer_probe(&superpeer, peers[0], now_ns);
+    look_at(now_ns);
+    assert_int_equal(there.opinions, 1);
+    now_ns++;
+    for (unsigned is_whole = 0; is_whole < 2; is_whole++) {
+        struct sh_out out;
+        assert_int_equal(sh_msg_begin(other, (shoal_nid){OWN}, SH_CLUSTER_SUSPECT,
+                                      SH_SUSPECT_BYTES - !is_whole, &out),
+                         SHOAL_OK);
+        sh_put8(&out.w, (uint8_t)peers[0].v);
+        if (is_whole)
+            sh_put8(&out.w, (uint8_t)(peers[0].v >> 8));
+        sh_msg_end(other, &out);
+        carry();
+        look_at(now_ns);
+        assert_int_equal(there.opinions, 1 + is_whole);
+    }
+}
+
+/* --- The leader ------------------------------------------------------------------------------------------ */
+
+static unsigned gone;
+
+static void leader_gone(struct sh_consensus *consensus, shoal_nid nid, uint64_t at_ns)
+{
+    (void)consensus;
+    (void)at_ns;
+    assert_int_equal(nid.v, THIRD);
+    gone++;
+}
+
+/* Whoever finds the leader itself dead says so to the consensus: nobody else judges it. */
+static void the_leader_is_found_dead(void **state)
+{
+    (void)state;
+    struct sh_consensus_ops with_gone = ops;
+    shoal_nid third = {THIRD};
+    with_gone.gone = leader_gone;
+    agreed.base.ops = &with_gone;
+    agreed.leads = false;
+    agreed.leader = THIRD;
+    gone = 0;
+    assert_int_equal(sh_registry_superpeer_set(superpeer.registry, third, SH_NODE_UP), SHOAL_OK);
+    agreed.heard_ns[THIRD] = now_ns;
+    now_ns += S;
+    sh_superpeer_probe(&superpeer, third, now_ns);
+    look_at(now_ns);
+    assert_int_equal(gone, 0); /* no connection has ended */
+    sh_superpeer_probe_lost(&superpeer, third, now_ns);
+    look_at(now_ns + HEARTBEAT);
+    assert_int_equal(gone, 1);
+    sh_superpeer_probe_lost(&superpeer, third, now_ns);
+    look_at(now_ns); /* at the same time: it may have been before */
+    assert_int_equal(gone, 1);
+    agreed.heard_ns[THIRD] = now_ns + 1;
+    look_at(now_ns + GRACE);
+    assert_int_equal(gone, 1);
+    assert_int_equal(there.opinions, 0);
+}
+
 int main(void)
 {
     const char *bad;
@@ -335,6 +505,11 @@ int main(void)
         CASE(the_judge_is_told),
         CASE(who_was_lost_is_not_reported_as_heard),
         CASE(a_node_is_asked_once_in_a_heartbeat),
+        CASE(each_of_the_others_must_agree),
+        CASE(who_answers_lives),
+        CASE(looks_are_repeated),
+        CASE(a_judge_does_not_wait),
+        CASE(the_leader_is_found_dead),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
