@@ -130,8 +130,6 @@ static void replica_remove(struct sh_arcs *arcs, unsigned nid, bool even_the_las
         if (shard->replicas == bit && !even_the_last)
             continue; /* it owns the shard still, which waits for it */
         shard->replicas &= ~bit;
-        if (shard->owner == nid)
-            shard->owner = 0;
         owner_set(arcs, i);
     }
 }
@@ -168,8 +166,7 @@ void sh_arcs_force(struct sh_arcs *arcs, unsigned nid)
     for (unsigned i = 0; i < SH_SHARDS; i++) {
         struct sh_shard *shard = &arcs->shards[i];
         shard->version += VERSIONS_FORCED;
-        shard->replicas = 0;
-        shard->owner = (uint8_t)nid;
+        shard->replicas = 0; /* of those that were left it owns all */
     }
 }
 
@@ -199,7 +196,6 @@ bool sh_arcs_retire(struct sh_arcs *arcs, unsigned nid)
         if (shard->replicas || shard->owner != nid)
             continue;
         shard->version++; /* nothing to hand over */
-        shard->owner = 0;
         owner_set(arcs, i);
     }
     return true;

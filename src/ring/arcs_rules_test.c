@@ -150,6 +150,7 @@ static void only_the_owner_begins_a_shard(void **state)
     assert_refused(change_of(SH_ARC_BUILT, 2));
     assert_done(change_of(SH_ARC_BUILT, 1), 1, set(1, 0, 0));
     assert_int_equal(shard()->origin, SH_ORIGIN_NEW);
+    assert_true(shard()->origin_version == shard()->version);
     assert_refused(change_of(SH_ARC_BUILT, 1)); /* there is a state by now */
 }
 
@@ -199,6 +200,19 @@ static void who_is_gone_owns_only_what_it_alone_has(void **state)
     }
 }
 
+/* A replica that fails changes no owner. */
+static void who_owns_goes_on_without_a_replica(void **state)
+{
+    for (unsigned owner = 2; owner <= 3; owner++) {
+        (void)setup(state);
+        held(owner, set(1, 2, 3));
+        assert_true(sh_arcs_gone(&arcs, 1));
+        assert_true(shard()->owner == owner && shard()->replicas == set(2, 3, 0));
+    }
+    held(3, 0);
+    assert_false(sh_arcs_is_bare(&arcs, 3));
+}
+
 /* A superpeer whose disk is new. */
 static void an_empty_disk_has_nothing(void **state)
 {
@@ -240,6 +254,147 @@ static void the_last_one_can_not_retire(void **state)
     assert_true(arcs.up == set(4, 0, 0));
 }
 
+/* What nobody has is given to whoever is there, in another version; what somebody has stays. */
+static void what_nobody_has_changes_hands(void **state)
+{
+    (void)state;
+    held(1, set(1, 2, 0));
+    shard()[1] = (struct sh_shard){.version = 10, .owner = 2, .replicas = set(2, 1, 0)};
+    shard()[2] = (struct sh_shard){.version = 10, .owner = 2, .replicas = set(2, 3, 0)};
+    shard()[3].owner = 3;
+    assert_false(sh_arcs_is_bare(&arcs, 1));
+    assert_false(sh_arcs_is_bare(&arcs, 3));
+    assert_true(sh_arcs_retire(&arcs, 1));
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        bool is_held = i >= SHARD && i < SHARD + 4; /* or owned by another one */
+        assert_int_equal(arcs.shards[i].version, is_held ? 10 : 11);
+        assert_true(is_held || (arcs.shards[i].owner && arcs.shards[i].owner != 1));
+    }
+    assert_true(shard()->owner == 1 && shard()->replicas == set(1, 2, 0)); /* to be handed over */
+    assert_true(sh_arcs_gone(&arcs, 1));
+    assert_true(shard()->version == 11 && shard()->owner == 2);
+    assert_true(shard()[1].version == 11 && shard()[1].owner == 2);
+    assert_true(shard()[2].version == 10 && shard()[2].owner == 2);
+    assert_int_equal(arcs.shards[0].version, 11);
+    assert_true(sh_arcs_is_bare(&arcs, 1));
+    for (unsigned nid = 2; nid <= 4; nid++)
+        assert_true(sh_arcs_gone(&arcs, nid));
+    assert_int_equal(arcs.shards[0].owner, 0);
+    uint64_t version = arcs.shards[0].version;
+    assert_false(sh_arcs_up(&arcs, 9)); /* it was never there */
+    assert_true(sh_arcs_up(&arcs, 4));
+    assert_false(sh_arcs_up(&arcs, 4));
+    assert_true(arcs.shards[0].owner == 4 && arcs.shards[0].version == version + 1);
+    assert_true(shard()[2].owner != 4); /* it waits for its last replica */
+}
+
+/* A replica that is started again keeps others' shards theirs, in another version. */
+static void a_start_takes_nothing_from_an_owner(void **state)
+{
+    (void)state;
+    held(1, set(1, 2, 3));
+    assert_int_equal(sh_arcs_start(&arcs, 2, UINT64_C(2) << 32 | 9), SH_ARCS_STARTED);
+    assert_true(shard()->owner == 1 && shard()->version == 11);
+    assert_true(shard()->replicas == set(1, 2, 3));
+    assert_int_equal(arcs.shards[0].version, 10);
+}
+
+/* Whoever is forced to go on alone has nothing of what was decided, in versions that nobody else was in; the
+ * other disks count as lost. */
+static void who_is_forced_begins_all_anew(void **state)
+{
+    (void)state;
+    held(1, set(1, 2, 3));
+    uint64_t life = arcs.lives[3];
+    sh_arcs_force(&arcs, 3);
+    assert_true(arcs.up == set(3, 0, 0) && arcs.present == arcs.up);
+    for (unsigned i = 0; i < SH_SHARDS; i++) {
+        assert_true(arcs.shards[i].owner == 3 && arcs.shards[i].replicas == 0);
+        assert_true(arcs.shards[i].version > UINT64_C(1) << 40);
+    }
+    assert_true(arcs.lives[3] == life);
+    assert_int_equal(sh_arcs_start(&arcs, 1, UINT64_C(1000) << 32 | 9), SH_ARCS_STALE);
+}
+
+/* A table of bytes that no registry wrote is none. */
+static void only_tables_are_taken(void **state)
+{
+    static uint8_t bytes[SH_ARCS_BYTES];
+    struct sh_arcs got;
+    for (unsigned i = 0; i <= 12; i++) {
+        (void)setup(state);
+        held(1, set(1, 2, 0));
+        switch (i) {
+        case 1:
+            arcs.present |= 1;
+            break;
+        case 2:
+            arcs.lives[3] = 0;
+            break;
+        case 3:
+            shard()->replicas |= 1;
+            break;
+        case 4:
+            shard()->owner = SH_SUPERPEERS_MAX + 1;
+            break;
+        case 5:
+            shard()->origin = SH_ORIGIN_PEERS + 1;
+            break;
+        case 6:
+            shard()->copy_nid = SH_SUPERPEERS_MAX + 1;
+            break;
+        case 7:
+            shard()->origin_version = shard()->version + 1;
+            break;
+        case 8:
+            shard()->owner = 3; /* which has nothing of it */
+            break;
+        case 9:
+            shard()->replicas |= sh_arc_bit(9); /* which is away, beside others that are not */
+            break;
+        case 10:
+            held(9, 0); /* which is away */
+            break;
+        case 11:
+            arcs.up |= sh_arc_bit(9);
+            break;
+        case 12:
+            held(9, sh_arc_bit(9)); /* the last one: it is waited for */
+            break;
+        default:
+            break;
+        }
+        struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+        sh_arcs_put(&w, &arcs);
+        assert_true(sh_writer_ok(&w) && w.at == w.end);
+        struct sh_reader r = sh_reader_make(sh_bytes_make(bytes, sizeof bytes));
+        assert_int_equal(sh_arcs_get(&r, &got), i && i < 12 ? SHOAL_EPROTO : SHOAL_OK);
+        r = sh_reader_make(sh_bytes_make(bytes, sizeof bytes - 1));
+        assert_int_equal(sh_arcs_get(&r, &got), SHOAL_EPROTO);
+    }
+}
+
+static void only_changes_are_taken(void **state)
+{
+    uint8_t bytes[SH_ARC_CHANGE_BYTES];
+    struct sh_arc_change got;
+    (void)state;
+    for (unsigned i = 0; i < 8; i++) {
+        struct sh_arc_change change = change_of(SH_ARC_SALVAGE, SH_SUPERPEERS_MAX);
+        change.kind = i == 1 ? 0 : i == 2 ? SH_ARC_SALVAGE + 1 : i == 3 ? SH_ARC_ADD : change.kind;
+        change.shard = i == 4 ? SH_SHARDS : i == 5 ? SH_SHARDS - 1 : change.shard;
+        change.nid = i == 6 ? 0 : i == 7 ? SH_SUPERPEERS_MAX + 1 : change.nid;
+        struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+        sh_arc_change_put(&w, &change);
+        assert_true(sh_writer_ok(&w) && w.at == w.end);
+        struct sh_reader r = sh_reader_make(sh_bytes_make(bytes, sizeof bytes));
+        bool is_good = i == 0 || i == 3 || i == 5;
+        assert_int_equal(sh_arc_change_get(&r, &got), is_good ? SHOAL_OK : SHOAL_EPROTO);
+        r = sh_reader_make(sh_bytes_make(bytes, sizeof bytes - 1));
+        assert_int_equal(sh_arc_change_get(&r, &got), SHOAL_EPROTO);
+    }
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup(name, setup)
@@ -253,9 +408,15 @@ int main(void)
         CASE(a_start_changes_what_it_has),
         CASE(a_start_gives_nothing_to_who_is_not_up),
         CASE(who_is_gone_owns_only_what_it_alone_has),
+        CASE(who_owns_goes_on_without_a_replica),
         CASE(an_empty_disk_has_nothing),
         CASE(a_lost_disk_does_not_come_back),
         CASE(the_last_one_can_not_retire),
+        CASE(what_nobody_has_changes_hands),
+        CASE(a_start_takes_nothing_from_an_owner),
+        CASE(who_is_forced_begins_all_anew),
+        CASE(only_tables_are_taken),
+        CASE(only_changes_are_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
