@@ -108,15 +108,16 @@ static void snapshot_end(void *arg, void *snapshot)
 static enum shoal_err restore_piece(void *arg, void *restore, struct sh_bytes piece)
 {
     (void)arg;
-    (void)restore;
+    (*(unsigned *)restore)--;
     return piece.size == 1 ? SHOAL_OK : SHOAL_EPROTO;
 }
 
 static enum shoal_err restore_end(void *arg, void *restore, bool install)
 {
+    bool is_whole = !*(unsigned *)restore && !fsm.restores_fail;
     snapshot_end(arg, restore);
-    fsm.installed += install && !fsm.restores_fail;
-    return install && fsm.restores_fail ? SHOAL_EPROTO : SHOAL_OK;
+    fsm.installed += install && is_whole;
+    return install && !is_whole ? SHOAL_EPROTO : SHOAL_OK;
 }
 
 static void clear(void *arg, unsigned shard)
@@ -212,6 +213,8 @@ static inline void close_ring(void)
 {
     sh_journal_close(journal);
     sh_ring_destroy(ring);
+    journal = NULL;
+    ring = NULL;
     assert_int_equal(fsm.open, 0);
 }
 
