@@ -253,6 +253,9 @@ static void an_entry_is_as_it_was_stored(void **state)
     assert_int_equal(load_entry(&stream, 92, 3), SHOAL_OK);
     assert_int_equal(load_entry(&stream, 91, 3), SHOAL_OK); /* in the place of both */
     assert_int_equal(sh_raft_log_last(raft), 91);
+    /* Whatever it is told of where the log begins, what is in the snapshot is over. */
+    assert_int_equal(stream.load_snapshot_begin(raft, 89, 2, true), SHOAL_OK);
+    assert_int_equal(load_entry(&stream, 90, 2), SHOAL_ECORRUPT);
 }
 
 /* The members are a snapshot's, whatever a state says that comes behind it of the first ones. */
@@ -299,11 +302,16 @@ static void a_snapshot_is_as_it_was_stored(void **state)
     }
     got = SHOAL_OK;
     bytes[8] = 0;
-    for (uint64_t index = 90; index >= 89; index--) { /* from elsewhere, of before */
+    assert_int_equal(stream.load_snapshot_begin(raft, 91, 2, false), SHOAL_OK);
+    assert_int_equal(stream.load_snapshot_piece(raft, sh_bytes_make(bytes, 17)), SHOAL_OK);
+    assert_int_equal(stream.load_snapshot_end(raft, false), SHOAL_OK);
+    assert_true(raft->snapshot.index == 91 && raft->commit == 91 && raft->log.base == 91);
+    assert_int_equal(sh_raft_log_last(raft), 92);
+    for (uint64_t index = 91; index >= 90; index--) { /* from elsewhere, of before */
         assert_int_equal(stream.load_snapshot_begin(raft, index, 2, false), SHOAL_OK);
         assert_int_equal(stream.load_snapshot_piece(raft, sh_bytes_make(bytes, 17)), SHOAL_OK);
         assert_int_equal(stream.load_snapshot_end(raft, true),
-                         index == 90 ? SHOAL_OK : SHOAL_ECORRUPT);
+                         index == 91 ? SHOAL_OK : SHOAL_ECORRUPT);
     }
 }
 
@@ -370,6 +378,7 @@ static void a_large_snapshot_is_installed(void **state)
     assert_int_equal(memory_journal_load(&memory, again), SHOAL_OK);
     assert_int_equal(again->snapshot.size, raft->snapshot.size);
     assert_memory_equal(again->snapshot.bytes, raft->snapshot.bytes, raft->snapshot.size);
+    assert_false(again->is_forced);
     size_expected = 1;
     memory_journal_close(&memory);
     memory.disk->ops->destroy(memory.disk);
