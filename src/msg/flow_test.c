@@ -86,6 +86,43 @@ static void test_limit(void **state)
     sh_flow_sent(&flow, 1000);
     assert_false(sh_flow_limit_set(&flow, 1000)); /* shut by its first limit */
     assert_true(sh_flow_is_shut(&flow));
+    sh_flow_sent(&flow, 500);                     /* the last push went over it */
+    assert_false(sh_flow_limit_set(&flow, 1500)); /* it opens nothing */
+    assert_true(sh_flow_limit_set(&flow, 1501));
+}
+
+/* A limit is due with the first bytes, and then with each half of a window that is finished; handlers
+ * say so when they have finished a quarter of it. */
+static void test_due(void **state)
+{
+    (void)state;
+    static struct sh_flow flow;
+    uint64_t limit;
+    static const uint64_t firsts[][2] = {{WINDOW, WINDOW / 4}, {64 * WINDOW, SH_FLOW_FIRST / 2}};
+    for (unsigned i = 0; i < 2; i++) {
+        uint32_t window = (uint32_t)firsts[i][0];
+        uint64_t first = firsts[i][1] < window / 4 ? firsts[i][1] : window / 4;
+        sh_flow_reset(&flow, 1);
+        sh_flow_received(&flow, first - 1);
+        assert_false(sh_flow_limit_due(&flow, window, &limit));
+        sh_flow_received(&flow, 1);
+        assert_true(sh_flow_limit_due(&flow, window, &limit));
+        assert_true(limit == first + window);
+        sh_flow_told(&flow, limit);
+        sh_flow_received(&flow, window / 2 - 1);
+        assert_false(sh_flow_limit_due(&flow, window, &limit));
+        sh_flow_received(&flow, 1);
+        assert_true(sh_flow_limit_due(&flow, window, &limit));
+        sh_flow_handed_on(&flow, window / 2);
+        assert_false(sh_flow_limit_due(&flow, window, &limit));
+        assert_false(sh_flow_finished(&flow, 1, window / 4 - 1));
+        assert_true(sh_flow_finished(&flow, 1, 1));
+        assert_false(sh_flow_limit_due(&flow, window, &limit));
+        assert_false(sh_flow_limit_due(&flow, SH_FLOW_WINDOW_MIN, &limit)); /* less than was told */
+        assert_true(sh_flow_finished(&flow, 1, window / 4));
+        assert_true(sh_flow_limit_due(&flow, window, &limit));
+        assert_true(limit == first + window / 2 + window);
+    }
 }
 
 static void test_counts(void **state)
@@ -262,6 +299,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counts),
         cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_due),
         cmocka_unit_test(test_window_changes),
         cmocka_unit_test_teardown(test_receiver_stops, close_all),
         cmocka_unit_test_teardown(test_both_directions, close_all),

@@ -198,6 +198,7 @@ static void old_epochs_are_refused(void **state)
     assert_int_equal(asked_for(a, 2, TYPE_POOLED), SHOAL_EFENCED);
     sh_msg_epoch_set(a->msg, 6);
     assert_int_equal(asked_for(a, 2, TYPE_ECHO), SHOAL_EFENCED);
+    assert_true(a->losses == 0 && b->losses == 0);
     /* A new connection makes no difference, whoever opens it. */
     cut(a, b);
     run_all();
@@ -224,9 +225,34 @@ static void old_epochs_are_refused(void **state)
     /* Neither goes back. */
     sh_msg_epoch_set(a->msg, 3);
     sh_msg_node_fence(b->msg, (shoal_nid){1}, 2);
+    for (unsigned i = 0; i < 3; i++) /* the epoch would be told behind the first */
+        assert_int_equal(asked_for(a, 2, TYPE_ECHO), SHOAL_OK);
+    /* One that was told is not told again. */
+    sh_msg_stats_get(a->msg, &stats);
     assert_int_equal(asked_for(a, 2, TYPE_ECHO), SHOAL_OK);
+    sh_msg_stats_get(a->msg, &after);
+    assert_int_equal(after.messages_out, stats.messages_out + 1);
     sh_msg_node_fence(b->msg, (shoal_nid){1}, 9);
+    sh_msg_node_fence(b->msg, (shoal_nid){1}, 2);
     assert_int_equal(asked_for(a, 2, TYPE_ECHO), SHOAL_EFENCED);
+}
+
+/* Before its first lease nobody expects anything of an end: that is no fence. */
+static void the_first_lease_is_waited_for(void **state)
+{
+    (void)state;
+    open_two();
+    sh_msg_lease_set(b->msg, 0);
+    assert_int_equal(asked_for(a, 2, TYPE_ECHO), SHOAL_EFENCED);
+    assert_true(sh_msg_is_fenced(b->msg));
+    assert_int_equal(fences_of(b), 0);
+    sh_msg_lease_set(b->msg, b->memwire.now_ns + SECOND);
+    assert_int_equal(asked_for(a, 2, TYPE_ECHO), SHOAL_OK);
+    pass(SECOND);
+    assert_int_equal(fences_of(b), 1);
+    sh_msg_lease_set(b->msg, SH_NEVER); /* it needs none any more */
+    assert_int_equal(asked_for(a, 2, TYPE_ECHO), SHOAL_OK);
+    assert_false(sh_msg_is_fenced(b->msg));
 }
 
 int main(void)
@@ -238,6 +264,7 @@ int main(void)
         cmocka_unit_test_teardown(waiting_messages_are_refused, close_all),
         cmocka_unit_test_teardown(some_connections_are_kept, close_all),
         cmocka_unit_test_teardown(old_epochs_are_refused, close_all),
+        cmocka_unit_test_teardown(the_first_lease_is_waited_for, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

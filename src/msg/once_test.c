@@ -173,7 +173,12 @@ static void test_malformed(void **state)
     assert_int_equal(add_now(a, (struct sh_once_id){7, UINT64_MAX, 0}, 5, &sum), SHOAL_EPROTO);
     struct asked cut_short;
     assert_int_equal(ask(a, 2, TYPE_ADD, 7, &cut_short), SHOAL_OK);
-    assert_int_equal(tell(a, 2, TYPE_ADD, 7, 64), SHOAL_OK); /* one-way: dropped */
+    struct sh_out out;
+    assert_int_equal(sh_msg_begin(a->msg, (shoal_nid){2}, TYPE_ADD, SH_ONCE_PREFIX_BYTES + 8, &out),
+                     SHOAL_OK); /* one-way: dropped */
+    sh_once_id_put(&out.w, &(struct sh_once_id){7, 1, 0});
+    sh_put64(&out.w, 5);
+    sh_msg_end(a->msg, &out);
     run_all();
     assert_int_equal(cut_short.err, SHOAL_EPROTO);
     assert_int_equal(adder.sum, 0);
@@ -210,6 +215,58 @@ static void test_limits_and_age(void **state)
     assert_int_equal(sum, 1);
     sh_once_count(adder.once, &clients, &results);
     assert_int_equal(clients, 2);
+}
+
+/* However many a client has open, each is done once: as its room grows, up to the window. */
+static void test_growth(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1), *b = adder_open(2, &(struct sh_once_config){0});
+    knows(a, b, 2);
+    uint64_t sum;
+    static const uint64_t more[] = {17, 18, 33, 40, 70, 200};
+    for (uint64_t number = 1; number <= 16; number++)
+        assert_int_equal(add_now(a, (struct sh_once_id){7, number, 0}, 1, &sum), SHOAL_OK);
+    for (unsigned i = 0; i < 6; i++) {
+        assert_int_equal(add_now(a, (struct sh_once_id){7, more[i], 0}, 1, &sum), SHOAL_OK);
+        for (uint64_t number = 1; number <= 16; number++)
+            assert_int_equal(add_now(a, (struct sh_once_id){7, number, 0}, 1, &sum), SHOAL_OK);
+        for (unsigned j = 0; j <= i; j++)
+            assert_int_equal(add_now(a, (struct sh_once_id){7, more[j], 0}, 1, &sum), SHOAL_OK);
+    }
+    assert_int_equal(adder.sum, 16 + 6);
+    assert_int_equal(add_now(a, (struct sh_once_id){7, SH_ONCE_WINDOW, 0}, 1, &sum), SHOAL_OK);
+    assert_int_equal(adder.sum, 16 + 7);
+    /* What was acknowledged leaves room for as many again. */
+    assert_int_equal(add_now(a, (struct sh_once_id){7, SH_ONCE_WINDOW + 200, 200}, 1, &sum),
+                     SHOAL_OK);
+    assert_int_equal(add_now(a, (struct sh_once_id){7, SH_ONCE_WINDOW, 200}, 1, &sum), SHOAL_OK);
+    assert_int_equal(adder.sum, 16 + 8);
+}
+
+/* Those that are forgotten give back all that they had, two at a time; and come back as new ones. */
+static void test_forgotten(void **state)
+{
+    (void)state;
+    const struct sh_once_config config = {.clients_max = 8, .results_max = 80};
+    struct end *a = end_open(1), *b = adder_open(2, &config);
+    knows(a, b, 2);
+    uint64_t sum;
+    uint32_t clients, results;
+    for (unsigned round = 1; round <= 3; round++) {
+        for (uint64_t client = 1; client <= 5; client++)
+            assert_int_equal(add_now(a, (struct sh_once_id){client << 52, 1, 0}, 1, &sum),
+                             SHOAL_OK);
+        assert_int_equal(add_now(a, (struct sh_once_id){6, 1, 0}, 1, &sum), SHOAL_ELIMIT);
+        sh_once_count(adder.once, &clients, &results);
+        assert_true(clients == 5 && results == 80);
+        assert_int_equal(adder.sum, 5 * round + (round - 1));
+        pass(SH_ONCE_KEEP_NS);
+        assert_int_equal(add_now(a, (struct sh_once_id){6, 1, 0}, 1, &sum), SHOAL_OK);
+        sh_once_count(adder.once, &clients, &results);
+        assert_true(clients == 4 && results == 64);
+        pass(SH_ONCE_KEEP_NS);
+    }
 }
 
 /* A client with several requests open loses its connection at any time: before they have arrived,
@@ -304,6 +361,8 @@ int main(void)
         cmocka_unit_test_teardown(test_each, adder_close),
         cmocka_unit_test_teardown(test_malformed, adder_close),
         cmocka_unit_test_teardown(test_limits_and_age, adder_close),
+        cmocka_unit_test_teardown(test_growth, adder_close),
+        cmocka_unit_test_teardown(test_forgotten, adder_close),
         cmocka_unit_test_teardown(test_losses, adder_close),
         cmocka_unit_test(test_numbers),
     };
