@@ -425,6 +425,76 @@ static void the_last_whole_snapshot_counts(void **state)
     assert_int_equal(sh_journal_allowed(journal), journal->bytes_kept);
 }
 
+/* --- Heads ------------------------------------------------------------------------------------------- */
+
+static enum shoal_err header_with(size_t at, size_t size, uint64_t value)
+{
+    uint8_t block[SH_JOURNAL_BLOCK];
+    struct sh_journal_header header;
+    sh_journal_header_put(block, journal);
+    for (size_t i = 0; i < size; i++)
+        block[at + i] = (uint8_t)(value >> 8 * i);
+    sh_store32(block + SH_JOURNAL_BLOCK - 4,
+               sh_journal_crc(block, SH_JOURNAL_BLOCK, SH_JOURNAL_BLOCK - 4));
+    enum shoal_err err = sh_journal_header_get(sh_bytes_make(block, SH_JOURNAL_BLOCK), &header);
+    if (!err) {
+        assert_int_equal(sh_journal_header_get(sh_bytes_make(block, SH_JOURNAL_BLOCK - 1), &header),
+                         SHOAL_ECORRUPT);
+        block[SH_JOURNAL_BLOCK - 5] ^= 1;
+        assert_int_equal(sh_journal_header_get(sh_bytes_make(block, SH_JOURNAL_BLOCK), &header),
+                         SHOAL_ECORRUPT);
+    }
+    return err;
+}
+
+/* Even if all of it is as it was written. */
+static void a_header_is_sound(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t at, size;
+        uint64_t value;
+        enum shoal_err err;
+    } cases[] = {
+        {0, 1, 0, SHOAL_ECORRUPT},     {8, 2, 2, SHOAL_EVERSION},    {10, 2, 0, SHOAL_ECORRUPT},
+        {10, 2, 128, SHOAL_OK},        {10, 2, 129, SHOAL_ECORRUPT}, {12, 4, 1, SHOAL_ECORRUPT},
+        {16, 8, 0, SHOAL_ECORRUPT},    {24, 8, 0, SHOAL_ECORRUPT},   {32, 8, 0, SHOAL_ECORRUPT},
+        {32, 8, 1000, SHOAL_ECORRUPT}, {40, 8, 0, SHOAL_ECORRUPT}};
+    for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_int_equal(header_with(cases[i].at, cases[i].size, cases[i].value), cases[i].err);
+}
+
+/* A batch of that many bytes at the end of a file that says it has others. */
+static bool batch_with(size_t size, uint32_t said, uint8_t magic, uint64_t of)
+{
+    struct sh_journal_batch batch;
+    uint8_t file[2 * SH_JOURNAL_BLOCK] = {0};
+    size_t at = sizeof file - SH_JOURNAL_HEAD_BYTES - size;
+    sh_store64(file + at, SH_JOURNAL_BATCH_MAGIC ^ magic);
+    sh_store64(file + at + 8, 9);
+    sh_store64(file + at + 16, 5);
+    sh_store32(file + at + 24, said);
+    sh_store32(file + at + 28, sh_journal_crc(file + at, SH_JOURNAL_HEAD_BYTES + size, 28));
+    assert_false(
+        sh_journal_batch_get(sh_bytes_make(file, sizeof file), sizeof file - 31, 0, &batch));
+    assert_false(
+        sh_journal_batch_get(sh_bytes_make(file, sizeof file), sizeof file + 1, 0, &batch));
+    bool is_there = sh_journal_batch_get(sh_bytes_make(file, sizeof file), at, of, &batch);
+    assert_true(!is_there || (batch.number == 5 && batch.records.size == size));
+    return is_there;
+}
+
+static void a_batch_lies_within_its_file(void **state)
+{
+    (void)state;
+    assert_true(batch_with(0, 0, 0, 9));
+    assert_true(batch_with(100, 100, 0, 0));
+    assert_false(batch_with(100, 101, 0, 9));
+    assert_false(batch_with(100, UINT32_MAX, 0, 9));
+    assert_false(batch_with(100, 100, 1, 9)); /* no batch's magic */
+    assert_false(batch_with(100, 100, 0, 8)); /* of another journal */
+}
+
 /* --- Segments ---------------------------------------------------------------------------------------- */
 
 /* Stores an entry, in a batch of its own. */
@@ -586,6 +656,8 @@ int main(void)
         CASE(entries_said_again_are_for_who_begins_there),
         CASE(nothing_is_left_of_what_was_dropped),
         CASE(the_last_whole_snapshot_counts),
+        CASE(a_header_is_sound),
+        CASE(a_batch_lies_within_its_file),
         CASE(the_last_batch_may_be_lost),
         CASE(no_other_batch_may),
         CASE(a_header_and_its_batch_may_be_torn_apart),
