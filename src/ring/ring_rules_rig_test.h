@@ -203,7 +203,9 @@ static inline void open_ring(void)
     assert_int_equal(sh_journal_open(&of_journal, &journal), SHOAL_OK);
     const struct sh_journal_stream *ours = &streams[OURS];
     if (own_copy_epoch) {
+        uint8_t piece = 1;
         assert_int_equal(ours->load_snapshot_begin(ours->arg, 9, own_copy_epoch, true), SHOAL_OK);
+        assert_int_equal(ours->load_snapshot_piece(ours->arg, sh_bytes_make(&piece, 1)), SHOAL_OK);
         assert_int_equal(ours->load_snapshot_end(ours->arg, true), SHOAL_OK);
     }
     sh_ring_journal_set(ring, journal, 0);

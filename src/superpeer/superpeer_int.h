@@ -121,6 +121,7 @@ void sh_superpeer_journal_close(struct sh_superpeer *superpeer);
  * superpeer's, in a buffer of SH_JOURNAL_LABEL_BYTES_MAX; the number of streams, the first of which
  * is the registry's log. */
 #define SH_SUPERPEER_REGISTRY_STREAM 0
+#define SH_SUPERPEER_IDENTITY_STREAM (1 + SH_SHARDS)
 struct sh_bytes sh_superpeer_journal_label(unsigned nid, char *into);
 unsigned sh_superpeer_journal_streams(void);
 /* Removes what is stored; not while it is open. */

@@ -39,7 +39,7 @@
 
 #define REGISTRY SH_SUPERPEER_REGISTRY_STREAM
 #define FIRST_SHARD 1
-#define IDENTITY (FIRST_SHARD + SH_SHARDS)
+#define IDENTITY SH_SUPERPEER_IDENTITY_STREAM
 #define CLUSTER (IDENTITY + 1)
 #define STREAMS (CLUSTER + 1)
 #define MEMORY_SEGMENT (512u << 10) /* bytes, of a journal on a disk in memory */
@@ -49,6 +49,7 @@
 /* What the registry was in before there was a journal. */
 #define OLD_NAME "raft.log"
 
+_Static_assert(IDENTITY == FIRST_SHARD + SH_SHARDS, "no stream is two things");
 _Static_assert(STREAMS <= SH_JOURNAL_STREAMS_MAX, "the journal has that many streams");
 
 /* --- The identity ---------------------------------------------------------------------------- */

@@ -149,6 +149,7 @@ static uint64_t shards_that_speak(void)
     assert_int_equal(sh_msg_request(other, (shoal_nid){OWN}, SH_CLUSTER_REFERS, SH_REFERS_BYTES + 2,
                                     &refers.request, &out),
                      SHOAL_OK);
+    sh_put64(&out.w, 0);
     sh_put16(&out.w, 1);
     sh_put16(&out.w, peers[0].v);
     sh_msg_end(other, &out);
