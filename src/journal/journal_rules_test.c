@@ -408,7 +408,10 @@ static void entries_said_again_cut_none_off(void **state)
         append();
         store();
     }
-    assert_true(journal->chunks_count > 2);
+    sh_lsn before = sh_journal_synced(journal);
+    while (sh_journal_synced(journal) == before)
+        (void)sh_journal_step(journal, now_ns);
+    assert_true(journal->chunks_count > 1);
     assert_read_back();
 }
 
