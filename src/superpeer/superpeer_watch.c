@@ -9,6 +9,7 @@
 
 #define FAILURES_MAX 64 /* declared at once */
 #define HEARTBEATS_MISSED 3
+#define TURNED_AWAY_SPANS 2 /* of failure_ns */
 
 static uint64_t now_of(const struct sh_superpeer *superpeer)
 {
@@ -225,7 +226,8 @@ static void touch_step(struct sh_superpeer *superpeer, uint64_t now_ns)
     }
 }
 
-/* One that was killed and started again may be turned away for a moment: that is not said. */
+/* A superpeer whose machine failed is turned away until the others notice that its connections are dead:
+ * nothing is said for longer than that takes. */
 void sh_superpeer_shared_turned_away(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     struct sh_shared *shared = superpeer->shared;
@@ -233,15 +235,16 @@ void sh_superpeer_shared_turned_away(struct sh_superpeer *superpeer, uint64_t no
         sh_view_find(sh_registry_view(superpeer->registry), own_nid(superpeer));
     if (!shared->turned_away_ns)
         shared->turned_away_ns = now_ns;
-    if (shared->has_told_of_it || now_ns < shared->turned_away_ns + superpeer->failure_ns / 2)
+    if (shared->has_told_of_it ||
+        now_ns < shared->turned_away_ns + TURNED_AWAY_SPANS * superpeer->failure_ns)
         return;
     shared->has_told_of_it = true;
     SH_ERROR(
         "cluster",
-        "another process of this superpeer is up, so the others do not listen to this one: one "
-        "of the two runs on a copy of the other's data_dir. Stop this one, and remove its copy; "
-        "or, if it is to be the superpeer, stop the other one: this one takes its place once that "
-        "has been gone for failure_ns",
+        "the others are connected to another process of this superpeer, so they do not listen to "
+        "this one, which tries on. If that process is up, one of the two runs on a copy of the "
+        "other's data_dir: decide which is to be the superpeer, and stop the other one; this one "
+        "takes its place once that has been gone for failure_ns",
         SH_U64("superpeer", own_nid(superpeer).v),
         SH_TEXT("other", own ? own->address : shared->former),
         SH_TEXT("this_one", shared->address));

@@ -57,7 +57,7 @@ class Lives(superpeers_test.Registry):
         self.copy("beside")
         address = superpeers_test.free_addresses(1)[0]
         copy = self.start_on("beside", address)
-        self.says(copy, "another process of this superpeer is up")
+        self.says(copy, "connected to another process of this superpeer")
         self.assertRegex(copy.log(), rf'other="{self.addresses[2]}" this_one="{address}"')
         for index, node in enumerate(self.superpeers):
             self.shoal(node, "name", "set", f"beside{index}", "1:2")
@@ -88,14 +88,14 @@ class Lives(superpeers_test.Registry):
         self.shoal(self.superpeers[2], "name", "set", "since", "1:3")
         address = superpeers_test.free_addresses(1)[0]
         copy = self.start_on("beside", address)
-        self.says(copy, "another process of this superpeer is up")
+        self.says(copy, "connected to another process of this superpeer")
         self.superpeers[2].stop()
         copy.wait_ready()
         self.seen(self.superpeers[0], address, "up")
         self.holds_all(copy)
         self.assertEqual(self.shoal(copy, "name", "get", "since").text, "1:3\n")
         former = self.start(2)
-        self.says(former, "another process of this superpeer is up")
+        self.says(former, "connected to another process of this superpeer")
         copy.stop()
         self.says(former, "this one is a clone or an old backup")
 
