@@ -2,7 +2,7 @@
  *
  * Who owns what: streams, wire, timers and hello state belong to the transport step alone. A
  * connection's ring and state are guarded by its lock, the request table by its own, so that any
- * thread may send. Lock order: MSG_TABLE, MSG_CONN, MSG_REQUESTS, MSG_BLOCKS, MSG_UNMAPS (base/locks.def). */
+ * thread may send. Lock order: MSG_TABLE, MSG_CONN, MSG_REQUESTS, MSG_BLOCKS, UNMAPS (base/locks.def). */
 #ifndef SH_MSG_MSG_INT_H
 #define SH_MSG_MSG_INT_H
 
@@ -13,12 +13,12 @@
 #include "base/log.h"
 #include "base/queue.h"
 #include "base/steptime.h"
+#include "base/unmap.h"
 #include "msg/codec.h"
 #include "msg/flow_int.h"
 #include "msg/msg.h"
 #include "msg/outring_int.h"
 #include "msg/rate_int.h"
-#include "msg/unmap_int.h"
 
 enum sh_kind { SH_KIND_MESSAGE, SH_KIND_REQUEST, SH_KIND_ANSWER, SH_KIND_ERROR };
 

@@ -34,7 +34,7 @@
 #include <stdint.h>
 
 #include "base/bytes.h"
-#include "msg/unmap_int.h"
+#include "base/unmap.h"
 #include "shoal/err.h"
 
 #define SH_OUTRING_SLOTS 1024

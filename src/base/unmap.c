@@ -1,4 +1,4 @@
-#include "msg/unmap_int.h"
+#include "base/unmap.h"
 
 #include <stdint.h>
 #include <sys/mman.h>
@@ -14,7 +14,7 @@ struct sh_unmap {
 
 void sh_unmaps_init(struct sh_unmaps *unmaps)
 {
-    sh_spin_init(&unmaps->lock, SH_LOCK_MSG_UNMAPS);
+    sh_spin_init(&unmaps->lock, SH_LOCK_UNMAPS);
     atomic_init(&unmaps->first, NULL);
 }
 

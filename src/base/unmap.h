@@ -1,9 +1,9 @@
-/* Mappings to be unmapped: to give the kernel 64 MiB takes it 10 ms and more, so that is left to the
- * transport step, which unmaps a piece in each round, the last bytes first.
+/* Mappings to be unmapped: to give the kernel 64 MiB takes it 10 ms and more, so a step (transport,
+ * graph) takes over the mapping, and unmaps a piece in each round, the last bytes first.
  *
  * Threads: any. The list may be added to under the lock of a connection. */
-#ifndef SH_MSG_UNMAP_INT_H
-#define SH_MSG_UNMAP_INT_H
+#ifndef SH_BASE_UNMAP_H
+#define SH_BASE_UNMAP_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
