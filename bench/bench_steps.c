@@ -3,13 +3,16 @@
  * for --seconds, or in `mix` all kinds at once, each from a client of its own:
  *
  *   create    --count chunks (2^20) with one request, of one size and of many; reserved, filled,
- * freed huge      one chunk of --size bytes (64 MiB): created, put, got, compared, resized, removed
+ *             freed
+ *   huge      one chunk of --size bytes (64 MiB): created, put, got, compared, resized, removed
  *   multi     --count / 16 chunks: many written, read, resized and removed with one call
  *   dump      all that one peer has: --count / 4 chunks, and what the other kinds create there
  *   migrate   --count / 64 chunks, to the other peer and back
  *   connect   clients that come and go
  *   connect-tls  the same where all speak TLS, with certificates made by the program openssl; not in
  *             `mix`
+ *   graph     --count edges over --count / 8 vertices: loaded from a file, traversed from the root both
+ *             ways, dropped; not in `mix`, for peers with a graph take no migrations
  *
  * One operation is one round of these. What is wanted is not how many there are, but what nodes say
  * of their steps afterwards (`shoal status`): the bar is that none took more than 1 ms of a
@@ -24,16 +27,20 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "bench/benches.h"
 #include "bench/child.h"
 #include "bench/server_node.h"
 #include "client/client.h"
+#include "graph/bfs.h"
+#include "graph/load.h"
 #include "shoal/shoal.h"
 
 #define PEERS 2
 #define NODES_MAX (PEERS + 1)
 #define KINDS 6 /* of `mix` */
+#define EDGES_PER_VERTEX 8
 #define COUNT (UINT64_C(1) << 20)
 #define SIZE (UINT64_C(64) << 20)
 #define SECONDS 3.0
@@ -41,8 +48,8 @@
 #define STORE_BYTES "2GiB"
 #define ROWS_SHOWN 10
 
-const char *const sh_bench_steps_cases[] = {"create",  "huge", "multi",       "dump", "migrate",
-                                            "connect", "mix",  "connect-tls", NULL};
+const char *const sh_bench_steps_cases[] = {"create",  "huge", "multi",       "dump",  "migrate",
+                                            "connect", "mix",  "connect-tls", "graph", NULL};
 const char *const sh_bench_steps_baselines[] = {NULL};
 
 /* A superpeer and two peers; the folders of the latter. */
@@ -360,8 +367,47 @@ static enum shoal_err connect_round(struct client *client)
     return err;
 }
 
-static enum shoal_err (*const rounds[KINDS])(struct client *client) = {
-    create_round, huge_round, multi_round, dump_round, migrate_round, connect_round};
+/* Vertex 0 has an edge to each 64th vertex, the others lead anywhere: a hub in the middle of a graph
+ * without places. */
+static enum shoal_err edges_write(const struct client *client, const char *path)
+{
+    FILE *file = fopen(path, "w");
+    if (!file)
+        return SHOAL_EIO;
+    uint64_t vertices = client->count / EDGES_PER_VERTEX + 2;
+    for (uint64_t i = 0; i < client->count; i++) {
+        bool is_hubs = i % 64 == 0;
+        uint64_t source = is_hubs ? UINT64_C(0) : sh_mix64(2 * i) % vertices;
+        uint64_t target = (is_hubs ? i : sh_mix64(2 * i + 1)) % vertices;
+        fprintf(file, "%" PRIu64 " %" PRIu64 "\n", source, target);
+    }
+    bool is_written = !ferror(file);
+    return fclose(file) == 0 && is_written ? SHOAL_OK : SHOAL_EIO;
+}
+
+static enum shoal_err graph_round(struct client *client)
+{
+    char path[96];
+    snprintf(path, sizeof path, "%s/edges", client->cluster->folder);
+    const shoal_nid *nids = client->cluster->nids;
+    struct sh_caller caller = sh_client_caller(client->store);
+    struct sh_graph_load_options options = {.edges_path = path};
+    struct sh_graph_load_report report;
+    enum shoal_err err = client->rounds == 0 ? edges_write(client, path) : SHOAL_OK;
+    if (!err)
+        err = sh_graph_load(&caller, nids, PEERS, &options, &report, NULL);
+    for (unsigned i = 0; i < 2 && !err; i++) {
+        struct sh_graph_bfs_result result;
+        err = sh_graph_bfs(&caller, nids, PEERS, 0, i == 1, &result, NULL);
+        if (!err)
+            sh_graph_bfs_result_free(&result);
+    }
+    return err ? err : sh_graph_drop(&caller, nids, PEERS, NULL);
+}
+
+static enum shoal_err (*const rounds[])(struct client *client) = {
+    create_round,  huge_round,    multi_round,   dump_round,
+    migrate_round, connect_round, connect_round, graph_round};
 
 /* --- Running ------------------------------------------------------------------------------- */
 
@@ -460,9 +506,8 @@ static enum shoal_err clients_run(const struct cluster *cluster, const struct fo
         result_out->ops += clients[i].rounds;
         if (clients[i].err && !err) {
             err = clients[i].err;
-            SH_ERROR("bench", "a client failed",
-                     SH_TEXT("kind", sh_bench_steps_cases[found->first + i]), SH_ERR(err),
-                     SH_TEXT("detail", clients[i].detail));
+            SH_ERROR("bench", "a client failed", SH_TEXT("case", found->name), SH_U64("client", i),
+                     SH_ERR(err), SH_TEXT("detail", clients[i].detail));
         }
     }
     result_out->seconds = (double)(sh_bench_now_ns() - begun_ns) / 1e9;
@@ -525,8 +570,8 @@ enum shoal_err sh_bench_steps(struct sh_bench *bench)
             found.first = 0;
             found.count = KINDS;
         } else if (i > KINDS) {
-            found.first = KINDS - 1;
-            found.has_tls = true;
+            found.first = i - 1; /* `mix` is none of the kinds */
+            found.has_tls = i == KINDS + 1;
         }
         err = sh_bench_measure(bench, found.name, SH_PLACE_FREE, "nodes=3", steps_run, &found, NULL,
                                NULL, NULL);

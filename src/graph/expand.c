@@ -3,23 +3,37 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/steptime.h"
 #include "graph/graph_int.h"
+#include "graph/pages_int.h"
 #include "graph/vertex.h"
 
 #define AHEAD_ENTRY 8 /* vertices of the queue */
 #define AHEAD_DATA 4
 #define ASKS_MAX 16                         /* of a run, in flight */
+#define LOOK_AFTER 64                       /* vertices, at the time */
 #define REMOTE_IDS_MAX (SH_GRAPH_WORK * 2u) /* waiting to be sent, before expansion waits too */
 
-static void run_free(struct sh_bfs_run *run)
+static size_t queue_bytes(const struct sh_bfs_run *run)
+{
+    return ((size_t)run->part->count + 1) * sizeof *run->queue;
+}
+
+static size_t visited_bytes(const struct sh_bfs_run *run)
+{
+    return ((size_t)run->part->count / 64 + 1) * sizeof *run->visited;
+}
+
+/* Before its part loses the first vertex. */
+static void run_free(struct sh_graph *graph, struct sh_bfs_run *run)
 {
     if (!run)
         return;
     for (uint32_t i = 0; run->remote && i < run->part->peer_count; i++)
         free(run->remote[i].at);
     free(run->remote);
-    free(run->queue);
-    free(run->visited);
+    sh_pages_discard(run->queue, run->queue ? queue_bytes(run) : 0, &graph->unmaps);
+    sh_pages_discard(run->visited, run->visited ? visited_bytes(run) : 0, &graph->unmaps);
     free(run);
 }
 
@@ -38,7 +52,7 @@ static void run_end(struct sh_graph *graph, struct sh_bfs_run *run)
         if (graph->runs[i] == run)
             graph->runs[i] = NULL;
     }
-    run_free(run);
+    run_free(graph, run);
 }
 
 unsigned sh_bfs_count(const struct sh_graph *graph)
@@ -98,11 +112,11 @@ static enum shoal_err run_create(struct sh_graph *graph, uint64_t id, bool undir
     run->part = part;
     run->undirected = undirected;
     run->heard_ns = graph->now_ns;
-    run->queue = malloc(((size_t)part->count + 1) * sizeof *run->queue);
-    run->visited = calloc((size_t)part->count / 64 + 1, sizeof *run->visited);
+    run->queue = sh_pages_grow(NULL, 0, queue_bytes(run));
+    run->visited = sh_pages_grow(NULL, 0, visited_bytes(run));
     run->remote = calloc(part->peer_count, sizeof *run->remote);
     if (!run->queue || !run->visited || !run->remote) {
-        run_free(run);
+        run_free(graph, run);
         return SHOAL_ENOMEM;
     }
     *run_out = run;
@@ -418,6 +432,8 @@ static unsigned expand_some(struct sh_graph *graph, struct sh_bfs_run *run)
             break;
         run->head++;
         run->out_at = run->in_at = 0;
+        if (done % LOOK_AFTER == 0 && sh_step_spent())
+            break;
     }
     return done;
 }
@@ -463,8 +479,14 @@ unsigned sh_bfs_work(struct sh_graph *graph)
 {
     unsigned done = 0;
     for (unsigned i = 0; i < SH_GRAPH_RUNS_MAX; i++) {
-        if (graph->runs[i])
-            done += run_work(graph, graph->runs[i]);
+        unsigned at = (graph->run_first + i) % SH_GRAPH_RUNS_MAX;
+        if (!graph->runs[at])
+            continue;
+        done += run_work(graph, graph->runs[at]);
+        if (sh_step_spent()) {
+            graph->run_first = (at + 1) % SH_GRAPH_RUNS_MAX;
+            break;
+        }
     }
     return done;
 }

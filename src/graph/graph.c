@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/steptime.h"
 #include "graph/graph_int.h"
 
 /* Coordinators keep a few batches in flight and peers a few asks: far below these. */
@@ -10,6 +11,7 @@
 #define INBOX_BYTES_MAX (UINT64_C(256) << 20)
 #define ANSWER_SLOTS 4096
 #define ITEMS_AT_ONCE 32
+#define REMOVALS_AT_ONCE 4
 #define BLOCKED_RETRY_NS 50000
 
 typedef void (*item_handler)(struct sh_graph *graph, const struct sh_graph_item *item);
@@ -64,7 +66,7 @@ static void on_message(void *arg, struct sh_msg_in *in)
 static unsigned take_items(struct sh_graph *graph)
 {
     unsigned count = 0;
-    while (count < ITEMS_AT_ONCE) {
+    while (count < ITEMS_AT_ONCE && !(count > 0 && sh_step_spent())) {
         struct sh_graph_item *item = sh_queue_pop(graph->inbox);
         if (!item)
             break;
@@ -80,7 +82,8 @@ static unsigned take_answers(struct sh_graph *graph)
 {
     unsigned count = 0;
     struct sh_graph_ask *ask;
-    while (count < ITEMS_AT_ONCE && (ask = sh_queue_pop(graph->answers))) {
+    while (count < ITEMS_AT_ONCE && !(count > 0 && sh_step_spent()) &&
+           (ask = sh_queue_pop(graph->answers))) {
         count++;
         SH_ASSERT(graph->asks > 0);
         graph->asks--;
@@ -99,11 +102,14 @@ static unsigned bury_some(struct sh_graph *graph)
     struct sh_part *part = graph->dying;
     if (!part)
         return 0;
-    if (sh_part_remove_some(part, graph->config.store)) {
+    bool is_gone = false;
+    for (unsigned i = 0; i < REMOVALS_AT_ONCE && !is_gone && !(i > 0 && sh_step_spent()); i++)
+        is_gone = sh_part_remove_some(part, graph->config.store);
+    if (is_gone) {
         graph->dying = part->next;
         if (part->reply_wanted)
             sh_msg_reply_ok(graph->config.msg, part->reply_to, part->reply_type);
-        sh_part_free(part);
+        sh_part_free(part, &graph->unmaps);
     }
     return 1;
 }
@@ -115,16 +121,32 @@ void sh_graph_bury(struct sh_graph *graph, struct sh_part *part)
     graph->dying = part;
 }
 
+static unsigned unmap_some(struct sh_graph *graph)
+{
+    return sh_unmaps_run(&graph->unmaps);
+}
+
+static unsigned (*const works[])(struct sh_graph *graph) = {take_answers, take_items, sh_load_work,
+                                                            sh_bfs_work,  bury_some,  unmap_some};
+#define WORKS (sizeof works / sizeof *works)
+
+/* Does each kind of work once, or as many kinds as there is time for: the next round goes on behind
+ * the last, so that messages that keep coming hold up neither a load nor a traversal. */
 static unsigned run(void *arg)
 {
     struct sh_graph *graph = arg;
     graph->now_ns = sh_now(graph->config.clock);
     graph->blocked = false;
-    unsigned done = take_answers(graph);
-    done += take_items(graph);
-    done += sh_load_work(graph);
-    done += sh_bfs_work(graph);
-    done += bury_some(graph);
+    SH_ASSERT(graph->work_first < WORKS);
+    unsigned done = 0;
+    for (unsigned i = 0; i < WORKS; i++) {
+        unsigned work = (graph->work_first + i) % WORKS;
+        done += works[work](graph);
+        if (sh_step_spent()) {
+            graph->work_first = (work + 1) % WORKS;
+            return done + 1; /* the others have not had their turn */
+        }
+    }
     return done;
 }
 
@@ -146,6 +168,7 @@ enum shoal_err sh_graph_create(const struct sh_graph_config *config, struct sh_g
     if (!graph)
         return SHOAL_ENOMEM;
     graph->config = *config;
+    sh_unmaps_init(&graph->unmaps);
     if (graph->config.load_timeout_ns == 0)
         graph->config.load_timeout_ns = UINT64_C(60000000000);
     if (graph->config.bfs_timeout_ns == 0)
@@ -183,11 +206,13 @@ void sh_graph_destroy(struct sh_graph *graph)
         struct sh_part *part = graph->dying;
         graph->dying = part->next;
         sh_part_let_go(part, graph->config.store);
-        sh_part_free(part);
+        sh_part_free(part, NULL);
     }
     if (graph->live)
         sh_part_let_go(graph->live, graph->config.store);
-    sh_part_free(graph->live);
+    sh_part_free(graph->live, NULL);
+    while (sh_unmaps_run(&graph->unmaps) > 0)
+        continue;
     sh_queue_destroy(graph->inbox);
     sh_queue_destroy(graph->answers);
     free(graph);

@@ -12,7 +12,10 @@
 #include "graph/sort_int.h"
 #include "graph/wire_int.h"
 
-#define SH_GRAPH_WORK 16384 /* entries, vertices or neighbours that a step handles at a time */
+/* Entries, vertices or neighbours that a step handles at most; and how many of these it handles between
+ * two looks at the time (sh_step_spent), which ends most steps before. */
+#define SH_GRAPH_WORK 16384
+#define SH_GRAPH_PIECE 1024
 #define SH_GRAPH_TEXT_MAX 200
 
 /* A message in the inbox. */
@@ -133,9 +136,13 @@ struct sh_graph {
     unsigned asks;   /* in flight, over all */
     bool blocked;    /* a send had to be put off: try again soon */
     uint64_t now_ns; /* at the start of the round */
+    /* The kind of work, and the traversal, that the next round begins with: those behind the last
+     * ones that a round had the time for. */
+    unsigned work_first, run_first;
     struct sh_part *live;
     struct sh_load *load;
     struct sh_part *dying; /* parts whose chunks are being removed */
+    struct sh_unmaps unmaps;
     struct sh_bfs_run *runs[SH_GRAPH_RUNS_MAX];
 };
 

@@ -4,16 +4,15 @@
 #include "graph/graph_int.h"
 #include "graph/vertex.h"
 
-#define ASKS_MAX 16 /* of a load, in flight */
-#define FILL_BYTES (256u * 1024)
+#define ASKS_MAX 16             /* of a load, in flight */
+#define FILL_BYTES (16u * 1024) /* in a piece */
 
 /* Lists who uses which name: sorted, the uses of a name lie together and each name is asked for
  * once. */
 bool sh_link_uses(struct sh_graph *graph, struct sh_load *load, const struct sh_entries *entries)
 {
-    if (load->at == 0)
-        load->uses.count = 0;
-    size_t end = load->at + SH_GRAPH_WORK;
+    SH_ASSERT(load->uses.count == load->at);
+    size_t end = load->at + SH_GRAPH_PIECE;
     if (end > entries->count)
         end = entries->count;
     for (; load->at < end; load->at++) {
@@ -71,7 +70,7 @@ static bool resolve_name(struct sh_graph *graph, struct sh_load *load, struct sh
         return true;
     }
     struct sh_graph_ask *ask = load->filling[rank];
-    if (ask && ask->count == SH_GRAPH_BATCH_IDS) {
+    if (ask && ask->count == SH_GRAPH_BATCH_NAMES) {
         if (!send_batch(graph, load, rank))
             return false;
         ask = NULL;
@@ -92,7 +91,7 @@ static bool resolve_name(struct sh_graph *graph, struct sh_load *load, struct sh
 bool sh_link_resolve(struct sh_graph *graph, struct sh_load *load, struct sh_entries *entries)
 {
     const struct sh_entries *uses = &load->uses;
-    for (unsigned work = 0; load->at < uses->count && work < SH_GRAPH_WORK; work++) {
+    for (unsigned work = 0; load->at < uses->count && work < SH_GRAPH_PIECE; work++) {
         uint64_t name = uses->at[load->at].own;
         if (!resolve_name(graph, load, entries, name))
             return false;
@@ -109,7 +108,7 @@ bool sh_link_resolve(struct sh_graph *graph, struct sh_load *load, struct sh_ent
     }
     if (load->asks > 0)
         return false;
-    sh_entries_free(&load->uses);
+    load->uses.count = 0;
     return true;
 }
 

@@ -3,8 +3,9 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "graph/pages_int.h"
 
-#define REMOVE_AT_ONCE 1024
+#define REMOVE_AT_ONCE 256
 
 enum shoal_err sh_part_create(uint64_t graph_id, uint32_t peer_count, struct sh_part **part_out)
 {
@@ -23,16 +24,16 @@ enum shoal_err sh_part_create(uint64_t graph_id, uint32_t peer_count, struct sh_
     return SHOAL_OK;
 }
 
-void sh_part_free(struct sh_part *part)
+void sh_part_free(struct sh_part *part, struct sh_unmaps *unmaps)
 {
     if (!part)
         return;
     SH_ASSERT(part->count == 0); /* the IDs of its chunks are retained */
     free(part->peers);
-    free(part->names);
+    sh_pages_discard(part->names, part->names_room * sizeof *part->names, unmaps);
     free(part->runs);
     free(part->runs_by_lid);
-    free(part->types);
+    sh_pages_discard(part->types, part->types_room, unmaps);
     free(part);
 }
 
@@ -43,7 +44,8 @@ static enum shoal_err make_room(struct sh_part *part)
         uint64_t room = part->names_room ? (uint64_t)part->names_room * 2 : 1024;
         if (room > UINT32_MAX)
             room = UINT32_MAX;
-        uint64_t *names = realloc(part->names, room * sizeof *names);
+        uint64_t *names =
+            sh_pages_grow(part->names, part->names_room * sizeof *names, room * sizeof *names);
         if (!names)
             return SHOAL_ENOMEM;
         part->names = names;
@@ -97,11 +99,9 @@ enum shoal_err sh_part_finish(struct sh_part *part)
     qsort_r(part->runs_by_lid, part->run_count, sizeof *part->runs_by_lid, compare_runs,
             part->runs);
     if (part->count > 0) {
-        uint64_t *names = realloc(part->names, (size_t)part->count * sizeof *names);
-        if (names) { /* shrinking may fail: then the spare room stays, and is counted */
-            part->names = names;
-            part->names_room = part->count;
-        }
+        sh_pages_trim(part->names, part->names_room * sizeof *part->names,
+                      part->count * sizeof *part->names);
+        part->names_room = part->count;
     }
     return SHOAL_OK;
 }

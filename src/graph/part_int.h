@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/bytes.h"
+#include "base/unmap.h"
 #include "msg/msg.h"
 #include "shoal/err.h"
 #include "store/store.h"
@@ -54,8 +55,8 @@ struct sh_part {
 
 SHOAL_NODISCARD enum shoal_err sh_part_create(uint64_t graph_id, uint32_t peer_count,
                                               struct sh_part **part_out);
-/* Frees it, once it has no vertices. NULL is allowed. */
-void sh_part_free(struct sh_part *part);
+/* Frees it, once it has no vertices. NULL is allowed. The list takes what is large; NULL: at once. */
+void sh_part_free(struct sh_part *part, struct sh_unmaps *unmaps);
 
 /* Adds a vertex, whose chunk's ID is retained (sh_store_wish); names must come in ascending order.
  * ENOMEM changes nothing; ELIMIT likewise. */

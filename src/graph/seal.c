@@ -4,7 +4,7 @@
 #include "graph/graph_int.h"
 #include "graph/vertex.h"
 
-#define CREATE_AT_ONCE 2048
+#define CREATE_AT_ONCE 256
 
 static unsigned own_nid(const struct sh_graph *graph)
 {
@@ -14,11 +14,11 @@ static unsigned own_nid(const struct sh_graph *graph)
 bool sh_seal_sort(struct sh_graph *graph, struct sh_load *load, struct sh_entries *entries,
                   enum sh_sort_key key)
 {
-    if (!load->sorter.scratch && sh_sorter_begin(&load->sorter, entries, key)) {
+    if (!load->sorter.entries && sh_sorter_begin(&load->sorter, entries, key)) {
         sh_load_fail(graph, SHOAL_ENOMEM, "peer %u: no memory to sort the graph", own_nid(graph));
         return false;
     }
-    return sh_sorter_run(&load->sorter, SH_GRAPH_WORK);
+    return sh_sorter_run(&load->sorter, SH_GRAPH_PIECE);
 }
 
 /* How many entries from `at` on are for the vertex. */

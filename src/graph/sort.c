@@ -1,29 +1,40 @@
 #include "graph/sort_int.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "graph/pages_int.h"
 
 #define DIGITS_IN_WORD 8u
+
+static enum shoal_err entries_reserve(struct sh_entries *entries, size_t room)
+{
+    SH_ASSERT(room > entries->room);
+    if (room > SIZE_MAX / sizeof *entries->at)
+        return SHOAL_ENOMEM;
+    struct sh_entry *grown =
+        sh_pages_grow(entries->at, entries->room * sizeof *grown, room * sizeof *grown);
+    if (!grown)
+        return SHOAL_ENOMEM;
+    entries->at = grown;
+    entries->room = room;
+    return SHOAL_OK;
+}
 
 enum shoal_err sh_entries_add(struct sh_entries *entries, struct sh_entry entry)
 {
     if (entries->count == entries->room) {
-        size_t room = entries->room ? entries->room * 2 : 1024;
-        struct sh_entry *grown = realloc(entries->at, room * sizeof *grown);
-        if (!grown)
-            return SHOAL_ENOMEM;
-        entries->at = grown;
-        entries->room = room;
+        enum shoal_err err = entries_reserve(entries, entries->room ? entries->room * 2 : 1024);
+        if (err)
+            return err;
     }
     entries->at[entries->count++] = entry;
     return SHOAL_OK;
 }
 
-void sh_entries_free(struct sh_entries *entries)
+void sh_entries_free(struct sh_entries *entries, struct sh_unmaps *unmaps)
 {
-    free(entries->at);
+    sh_pages_discard(entries->at, entries->room * sizeof *entries->at, unmaps);
     *entries = (struct sh_entries){0};
 }
 
@@ -47,19 +58,22 @@ static bool not_after(const struct sh_entry *a, const struct sh_entry *b, unsign
 enum shoal_err sh_sorter_begin(struct sh_sorter *sorter, struct sh_entries *entries,
                                enum sh_sort_key key)
 {
-    memset(sorter, 0, sizeof *sorter);
-    sorter->entries = entries;
-    sorter->words = key == SH_SORT_BY_OWN ? 1 : 3;
-    sorter->sorted = true;
-    size_t count = entries->count ? entries->count : 1;
-    sorter->scratch = malloc(count * sizeof *sorter->scratch);
-    return sorter->scratch ? SHOAL_OK : SHOAL_ENOMEM;
+    SH_ASSERT(!sorter->entries);
+    if (entries->count > sorter->scratch.room) {
+        enum shoal_err err = entries_reserve(&sorter->scratch, entries->count);
+        if (err)
+            return err;
+    }
+    *sorter = (struct sh_sorter){.entries = entries,
+                                 .scratch = sorter->scratch,
+                                 .words = key == SH_SORT_BY_OWN ? 1 : 3,
+                                 .sorted = true};
+    return SHOAL_OK;
 }
 
-void sh_sorter_cancel(struct sh_sorter *sorter)
+void sh_sorter_free(struct sh_sorter *sorter, struct sh_unmaps *unmaps)
 {
-    free(sorter->scratch);
-    sorter->scratch = NULL;
+    sh_entries_free(&sorter->scratch, unmaps);
     sorter->entries = NULL;
 }
 
@@ -95,7 +109,7 @@ static void scatter(struct sh_sorter *sorter, size_t end)
 {
     const struct sh_entry *at = sorter->entries->at;
     for (size_t i = sorter->at; i < end; i++)
-        sorter->scratch[sorter->places[digit_of(sorter, &at[i])]++] = at[i];
+        sorter->scratch.at[sorter->places[digit_of(sorter, &at[i])]++] = at[i];
     sorter->at = end;
 }
 
@@ -132,16 +146,17 @@ static bool phase_end(struct sh_sorter *sorter)
         sorter->phase = SH_SORTER_SCATTER;
         return false;
     }
-    struct sh_entry *swap = entries->at;
-    entries->at = sorter->scratch;
-    entries->room = entries->count;
+    struct sh_entries swap = {.at = entries->at, .room = entries->room};
+    entries->at = sorter->scratch.at;
+    entries->room = sorter->scratch.room;
     sorter->scratch = swap;
+    SH_ASSERT(entries->room >= entries->count && swap.room >= entries->count);
     return !next_digit(sorter, sorter->digit + 1);
 }
 
 bool sh_sorter_run(struct sh_sorter *sorter, size_t budget)
 {
-    SH_ASSERT(sorter->scratch && budget > 0);
+    SH_ASSERT(sorter->entries && budget > 0);
     size_t all = sorter->entries->count;
     for (size_t left = budget; left > 0;) {
         size_t end = all - sorter->at < left ? all : sorter->at + left;
@@ -153,7 +168,7 @@ bool sh_sorter_run(struct sh_sorter *sorter, size_t budget)
         else
             scatter(sorter, end);
         if (sorter->at == all && phase_end(sorter)) {
-            sh_sorter_cancel(sorter);
+            sorter->entries = NULL;
             return true;
         }
     }

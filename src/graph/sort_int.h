@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/unmap.h"
 #include "shoal/err.h"
 
 struct sh_entry {
@@ -21,7 +22,7 @@ struct sh_entry {
     uint64_t extra; /* relation; record: bytes of the text */
 };
 
-/* A growing array. Zero-initialize; free() what `at` points to. */
+/* A growing array (graph/pages_int.h). Zero-initialize. */
 struct sh_entries {
     struct sh_entry *at;
     size_t count;
@@ -30,16 +31,19 @@ struct sh_entries {
 
 /* ENOMEM leaves it as it was. */
 SHOAL_NODISCARD enum shoal_err sh_entries_add(struct sh_entries *entries, struct sh_entry entry);
-void sh_entries_free(struct sh_entries *entries);
+/* Gives its memory to the list, or back at once (NULL). */
+void sh_entries_free(struct sh_entries *entries, struct sh_unmaps *unmaps);
 
 /* By `own` alone, equal ones staying in the order they were in; or by (own, other, extra). */
 enum sh_sort_key { SH_SORT_BY_OWN, SH_SORT_BY_ALL };
 
 #define SH_SORTER_PLACES 256
 
+/* Zero-initialize. */
 struct sh_sorter {
-    struct sh_entries *entries; /* sorted in place of the caller's; kept until done */
-    struct sh_entry *scratch;
+    struct sh_entries *entries; /* sorted in place of the caller's; kept until done; NULL: idle */
+    struct sh_entries
+        scratch;    /* its room stays for the next sort; the sort swaps it with entries' */
     unsigned words; /* of an entry that make up its key */
     enum { SH_SORTER_SCAN, SH_SORTER_COUNT, SH_SORTER_SCATTER } phase;
     bool sorted;        /* SCAN: so far */
@@ -49,11 +53,12 @@ struct sh_sorter {
     size_t places[SH_SORTER_PLACES]; /* COUNT: how many; SCATTER: where the next goes */
 };
 
-/* Begins; ENOMEM. Then run until it is true, or cancel. */
+/* Begins, with an idle sorter; ENOMEM. Then run until it is true, or free. */
 SHOAL_NODISCARD enum shoal_err sh_sorter_begin(struct sh_sorter *sorter, struct sh_entries *entries,
                                                enum sh_sort_key key);
 /* Sorts on, looking at `budget` entries (not 0); true when all are in order. */
 bool sh_sorter_run(struct sh_sorter *sorter, size_t budget);
-void sh_sorter_cancel(struct sh_sorter *sorter);
+/* Ends a sort, done or not, and frees the scratch array as sh_entries_free. */
+void sh_sorter_free(struct sh_sorter *sorter, struct sh_unmaps *unmaps);
 
 #endif

@@ -40,7 +40,7 @@ static void check(size_t count, uint64_t own_mask, uint64_t other_mask, size_t b
         assert_int_equal(sh_entries_add(&entries, entry), SHOAL_OK);
     }
     qsort(model, count, sizeof *model, by_all);
-    struct sh_sorter sorter;
+    struct sh_sorter sorter = {0};
     assert_int_equal(sh_sorter_begin(&sorter, &entries, key), SHOAL_OK);
     size_t pieces = 0;
     while (!sh_sorter_run(&sorter, budget))
@@ -50,7 +50,7 @@ static void check(size_t count, uint64_t own_mask, uint64_t other_mask, size_t b
         assert_memory_equal(&entries.at[i], &model[i], sizeof *model);
     /* One look and two more for each of at most 24 bytes, with a piece cut short by each. */
     assert_true(pieces <= 49 * (count / budget + 1));
-    sh_entries_free(&entries);
+    sh_entries_free(&entries, NULL);
     free(model);
 }
 
@@ -77,14 +77,14 @@ static void ordered_and_cancelled(void **state)
     struct sh_entries entries = {0};
     for (uint64_t i = 0; i < 5000; i++)
         assert_int_equal(sh_entries_add(&entries, (struct sh_entry){i / 3, i, 0}), SHOAL_OK);
-    struct sh_sorter sorter;
+    struct sh_sorter sorter = {0};
     assert_int_equal(sh_sorter_begin(&sorter, &entries, SH_SORT_BY_ALL), SHOAL_OK);
     assert_true(sh_sorter_run(&sorter, 5000));
     entries.at[4999].own = 0;
     assert_int_equal(sh_sorter_begin(&sorter, &entries, SH_SORT_BY_ALL), SHOAL_OK);
     assert_false(sh_sorter_run(&sorter, 7000));
-    sh_sorter_cancel(&sorter);
-    sh_entries_free(&entries);
+    sh_sorter_free(&sorter, NULL);
+    sh_entries_free(&entries, NULL);
 }
 
 int main(void)

@@ -4,11 +4,13 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "base/steptime.h"
 #include "graph/edges.h"
 #include "graph/graph_int.h"
+#include "graph/pages_int.h"
 
-/* Frees what a load has staged, all but its part. */
-static void release(struct sh_load *load)
+/* Frees what a load has staged, all but its part. The list takes what is large; NULL: at once. */
+static void release(struct sh_load *load, struct sh_unmaps *unmaps)
 {
     /* Without a part, it has gone live, and nothing was left to ask. */
     uint32_t peers = load->part && load->filling ? load->part->peer_count : 0;
@@ -16,12 +18,12 @@ static void release(struct sh_load *load)
         sh_graph_ask_free(load->filling[i]);
     free(load->filling);
     load->filling = NULL;
-    sh_sorter_cancel(&load->sorter);
-    sh_entries_free(&load->out);
-    sh_entries_free(&load->in);
-    sh_entries_free(&load->records);
-    sh_entries_free(&load->uses);
-    free(load->text);
+    sh_sorter_free(&load->sorter, unmaps);
+    sh_entries_free(&load->out, unmaps);
+    sh_entries_free(&load->in, unmaps);
+    sh_entries_free(&load->records, unmaps);
+    sh_entries_free(&load->uses, unmaps);
+    sh_pages_discard(load->text, load->text_room, unmaps);
     free(load->chunk);
     load->text = load->chunk = NULL;
     load->text_size = load->text_room = load->chunk_room = 0;
@@ -31,16 +33,16 @@ void sh_load_free(struct sh_load *load)
 {
     if (!load)
         return;
-    release(load);
-    sh_part_free(load->part);
+    release(load, NULL);
+    sh_part_free(load->part, NULL);
     free(load);
 }
 
 uint64_t sh_load_bytes(const struct sh_load *load)
 {
-    uint64_t sorted = load->sorter.scratch ? load->sorter.entries->count : 0;
-    uint64_t entries = load->out.room + load->in.room + load->records.room + load->uses.room;
-    return (entries + sorted) * sizeof(struct sh_entry) + load->text_room;
+    uint64_t entries = load->out.room + load->in.room + load->records.room + load->uses.room +
+                       load->sorter.scratch.room;
+    return entries * sizeof(struct sh_entry) + load->text_room;
 }
 
 static void answer_waiting(struct sh_graph *graph, struct sh_load *load)
@@ -63,7 +65,7 @@ void sh_load_fail(struct sh_graph *graph, enum shoal_err err, const char *format
     va_end(args);
     SH_WARN("graph", "load failed", SH_U64("load", load->id), SH_ERR(err),
             SH_TEXT("why", load->why));
-    release(load);
+    release(load, &graph->unmaps);
     sh_graph_bury(graph, load->part);
     load->part = NULL;
     load->err = err;
@@ -206,7 +208,7 @@ void sh_graph_on_edges(struct sh_graph *graph, const struct sh_graph_item *item)
     staged(graph, item, err);
 }
 
-/* Makes room for size more bytes in a growing buffer. */
+/* Makes room for `needed` bytes in a growing buffer. */
 static enum shoal_err grow(uint8_t **at, size_t *room, size_t needed)
 {
     if (needed <= *room)
@@ -214,7 +216,7 @@ static enum shoal_err grow(uint8_t **at, size_t *room, size_t needed)
     size_t wanted = *room ? *room * 2 : 65536;
     if (wanted < needed)
         wanted = needed;
-    uint8_t *grown = realloc(*at, wanted);
+    uint8_t *grown = sh_pages_grow(*at, *room, wanted);
     if (!grown)
         return SHOAL_ENOMEM;
     *at = grown;
@@ -285,6 +287,7 @@ void sh_load_go_live(struct sh_graph *graph)
     }
     load->part = NULL;
     graph->load = NULL;
+    release(load, &graph->unmaps);
     sh_load_free(load);
     SH_INFO("graph", "graph loaded", SH_U64("graph", graph->live->graph_id),
             SH_U64("vertices", graph->live->count), SH_U64("edges", graph->live->edges));
@@ -373,8 +376,8 @@ void sh_graph_on_advance(struct sh_graph *graph, const struct sh_graph_item *ite
     load->reply_ns = graph->now_ns + SH_GRAPH_ADVANCE_WAIT_NS;
 }
 
-/* One bounded piece of the current phase; true: the phase is complete. */
-static bool phase_work(struct sh_graph *graph, struct sh_load *load)
+/* A piece of the current phase: about SH_GRAPH_PIECE entries. True: the phase is complete. */
+static bool phase_piece(struct sh_graph *graph, struct sh_load *load)
 {
     switch (load->phase) {
     case SH_LOAD_SORT_OUT:
@@ -412,6 +415,23 @@ static bool rests(const struct sh_load *load)
     return load->phase == SH_LOAD_STAGING || load->phase == SH_LOAD_SEALED ||
            load->phase == SH_LOAD_LINKED || load->phase == SH_LOAD_PREPARED ||
            load->phase == SH_LOAD_FAILED;
+}
+
+/* Pieces of the current phase, until the step should end, the phase is complete (true), or it waits
+ * for other peers. */
+static bool phase_work(struct sh_graph *graph, struct sh_load *load)
+{
+    enum sh_load_phase phase = load->phase;
+    SH_ASSERT(!rests(load));
+    for (unsigned i = 0; i < SH_GRAPH_WORK / SH_GRAPH_PIECE; i++) {
+        size_t at = load->at;
+        if (phase_piece(graph, load))
+            return true;
+        bool resolves = phase == SH_LOAD_RESOLVE_OUT || phase == SH_LOAD_RESOLVE_IN;
+        if (load->phase != phase || (resolves && load->at == at) || sh_step_spent())
+            return false;
+    }
+    return false;
 }
 
 unsigned sh_load_work(struct sh_graph *graph)

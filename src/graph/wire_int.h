@@ -53,7 +53,8 @@ enum sh_graph_outcome {
 };
 
 #define SH_GRAPH_BATCH_BYTES (32u * 1024) /* payload of a full batch, about */
-#define SH_GRAPH_BATCH_IDS 4096u          /* names or IDs in a full batch */
+#define SH_GRAPH_BATCH_IDS 4096u          /* in a full batch of VISIT */
+#define SH_GRAPH_BATCH_NAMES 1024u        /* of RESOLVE: each is searched for, which takes longer */
 
 /* A peer answers BFS_LEVEL and ADVANCE after at most this long, finished or not, so that no request
  * needs a long time-out and the coordinator is known to be there. */
