@@ -45,7 +45,7 @@ struct call {
     enum { CALL_NONE, CALL_COMMAND, CALL_READ } what;
     unsigned op; /* in the history */
     uint64_t index, term, life;
-    struct sh_raft_read read;
+    uint64_t begin_ns; /* by the clock of the server that is asked */
 };
 
 struct rig;
@@ -280,6 +280,21 @@ static void inbox_drop(struct server *server)
 
 /* --- Servers --------------------------------------------------------------------------------- */
 
+/* A leader answers a read once it surely led after the read began, and has applied all that it held
+ * by then: what was committed before is among that. */
+static enum shoal_err read_state(const struct server *server, const struct call *call)
+{
+    const struct sh_raft *raft = server->raft;
+    if (server->rig->reads_at_once)
+        return SHOAL_OK;
+    if (sh_raft_role(raft) != SH_RAFT_LEADER || sh_raft_term(raft) != call->term)
+        return SHOAL_EROLE;
+    return sh_raft_led_ns(raft, now_at(server)) > call->begin_ns &&
+                   sh_raft_applied(raft) >= call->index
+               ? SHOAL_OK
+               : SHOAL_EAGAIN;
+}
+
 static void reads_look(struct server *server)
 {
     struct rig *rig = server->rig;
@@ -287,8 +302,7 @@ static void reads_look(struct server *server)
         struct call *call = &rig->calls[i];
         if (call->what != CALL_READ || call->life != server->boots + 1000 * server->number)
             continue;
-        enum shoal_err err =
-            rig->reads_at_once ? SHOAL_OK : sh_raft_read_done(server->raft, &call->read);
+        enum shoal_err err = read_state(server, call);
         if (err == SHOAL_OK)
             call_end(rig, call, server->state.present ? LINEAR_OK : LINEAR_ABSENT,
                      server->state.value);

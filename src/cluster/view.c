@@ -208,17 +208,18 @@ void sh_view_diff(const struct sh_view *before, const struct sh_view *after,
     }
 }
 
-shoal_nid sh_arc_first(uint16_t index, uint16_t superpeers)
+/* First and last ID of arc `index` (0 to superpeers - 1) of `superpeers` (1 to 63) equal ones. */
+static shoal_nid arc_first(uint16_t index, uint16_t superpeers)
 {
     SH_ASSERT(superpeers && superpeers <= SH_SUPERPEERS_MAX);
     SH_ASSERT(index <= superpeers);
     return (shoal_nid){(uint16_t)(SH_PEER_NID_MIN + PEER_NIDS * (uint32_t)index / superpeers)};
 }
 
-shoal_nid sh_arc_last(uint16_t index, uint16_t superpeers)
+static shoal_nid arc_last(uint16_t index, uint16_t superpeers)
 {
     SH_ASSERT(index < superpeers);
-    return (shoal_nid){(uint16_t)(sh_arc_first((uint16_t)(index + 1), superpeers).v - 1)};
+    return (shoal_nid){(uint16_t)(arc_first((uint16_t)(index + 1), superpeers).v - 1)};
 }
 
 shoal_nid sh_arc_superpeer(shoal_nid nid, uint16_t superpeers)
@@ -227,8 +228,8 @@ shoal_nid sh_arc_superpeer(shoal_nid nid, uint16_t superpeers)
     if (nid.v < SH_PEER_NID_MIN || nid.v > SH_PEER_NID_MAX)
         return SHOAL_NID_NONE;
     uint16_t index = (uint16_t)((uint32_t)(nid.v - SH_PEER_NID_MIN) * superpeers / PEER_NIDS);
-    while (sh_arc_last(index, superpeers).v < nid.v)
+    while (arc_last(index, superpeers).v < nid.v)
         index++;
-    SH_ASSERT(sh_arc_first(index, superpeers).v <= nid.v);
+    SH_ASSERT(arc_first(index, superpeers).v <= nid.v);
     return (shoal_nid){(uint16_t)(index + 1)};
 }

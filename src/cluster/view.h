@@ -87,9 +87,6 @@ void sh_view_diff(const struct sh_view *before, const struct sh_view *after,
 
 /* --- Arcs: how the IDs of peers are divided among the superpeers ------------------------------ */
 
-/* First and last ID of arc `index` (0 to superpeers - 1) of `superpeers` (1 to 63) equal ones. */
-shoal_nid sh_arc_first(uint16_t index, uint16_t superpeers);
-shoal_nid sh_arc_last(uint16_t index, uint16_t superpeers);
 /* The superpeer that a peer's ID belongs to; NONE for an ID that no peer can have. */
 shoal_nid sh_arc_superpeer(shoal_nid nid, uint16_t superpeers);
 

@@ -263,7 +263,5 @@ uint64_t sh_journal_needed(const struct sh_journal *journal);
 uint64_t sh_journal_allowed(const struct sh_journal *journal);
 /* Finishes a removal that was cut off. */
 void sh_journal_removal_finish(const struct sh_env *env);
-/* Says that the disk failed, and what to do. */
-void sh_journal_fail_say(struct sh_journal *journal, unsigned slot, enum shoal_err err);
 
 #endif

@@ -15,7 +15,8 @@ static void file_close(struct sh_journal *journal)
     journal->is_open = false;
 }
 
-void sh_journal_fail_say(struct sh_journal *journal, unsigned slot, enum shoal_err err)
+/* Logs that the disk failed, and what to do. */
+static void failure_log(struct sh_journal *journal, unsigned slot, enum shoal_err err)
 {
     char name[SH_JOURNAL_NAME_BYTES];
     sh_journal_name(name, slot);
@@ -32,7 +33,7 @@ void sh_journal_fail_say(struct sh_journal *journal, unsigned slot, enum shoal_e
  * third. */
 static void fail(struct sh_journal *journal, uint64_t now_ns, enum shoal_err err)
 {
-    sh_journal_fail_say(journal, journal->slot, err);
+    failure_log(journal, journal->slot, err);
     file_close(journal);
     journal->slots[journal->slot].is_spoilt = true;
     if (journal->offset)
@@ -118,8 +119,7 @@ static bool begin(struct sh_journal *journal, uint64_t now_ns)
         file_close(journal);
     if (!journal->is_open && !sh_journal_spare_take(journal)) {
         if (journal->spare.phase == SH_SPARE_NONE && journal->spare.trouble)
-            sh_journal_fail_say(journal, journal->spare.slot % SH_JOURNAL_SLOTS,
-                                journal->spare.trouble);
+            failure_log(journal, journal->spare.slot % SH_JOURNAL_SLOTS, journal->spare.trouble);
         return false;
     }
     batch_write(journal);

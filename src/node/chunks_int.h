@@ -37,10 +37,6 @@ void sh_chunks_prefetch_once(void *arg, struct sh_bytes payload, unsigned round)
 
 /* create.c */
 #define SH_CHUNKS_NO_CREATES "this node has not joined yet, or is being drained"
-bool sh_chunks_may_create(const struct sh_chunks *chunks);
-/* Answers a CREATE with the IDs. */
-void sh_chunks_create_answer(struct sh_msg *msg, struct sh_reply_to to, sh_msg_type type,
-                             shoal_nid self, const sh_lid *lids, size_t count);
 /* Sets the handlers of CREATE and CREATE_ONCE. */
 void sh_create_register(struct sh_chunks *chunks);
 

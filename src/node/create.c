@@ -61,8 +61,9 @@ static void run_put(struct sh_writer *w, shoal_nid self, const sh_lid *lids, siz
     sh_put32(w, (uint32_t)(end - first));
 }
 
-void sh_chunks_create_answer(struct sh_msg *msg, struct sh_reply_to to, sh_msg_type type,
-                             shoal_nid self, const sh_lid *lids, size_t count)
+/* Answers a CREATE with the IDs. */
+static void create_answer(struct sh_msg *msg, struct sh_reply_to to, sh_msg_type type,
+                          shoal_nid self, const sh_lid *lids, size_t count)
 {
     struct sh_out out;
     if (sh_msg_reply(msg, to, type, runs_count(lids, 0, count) * RUN_BYTES, &out) != SHOAL_OK)
@@ -77,7 +78,7 @@ void sh_chunks_create_answer(struct sh_msg *msg, struct sh_reply_to to, sh_msg_t
     sh_msg_end(msg, &out);
 }
 
-bool sh_chunks_may_create(const struct sh_chunks *chunks)
+static bool may_create(const struct sh_chunks *chunks)
 {
     return sh_msg_nid(chunks->msg).v != 0 && !sh_chunks_creates_refused(chunks);
 }
@@ -125,7 +126,7 @@ static void create_at_once(struct sh_chunks *chunks, struct sh_msg_in *in,
     enum shoal_err err =
         lids ? create_wished(chunks, &in->payload, wish, has_sizes, lids) : SHOAL_ENOMEM;
     if (err == SHOAL_OK)
-        sh_chunks_create_answer(in->msg, in->reply_to, in->type, self, lids, wish->count);
+        create_answer(in->msg, in->reply_to, in->type, self, lids, wish->count);
     else
         create_refuse(chunks, in->msg, in->reply_to, err);
     if (lids != few)
@@ -153,7 +154,7 @@ static void sizes_read(struct create_job *create, struct sh_reader *r)
 
 static enum shoal_err job_begin(struct sh_chunks *chunks, struct create_job *create)
 {
-    if (!sh_chunks_may_create(chunks))
+    if (!may_create(chunks))
         return SHOAL_ENOTOWNER;
     return sh_store_making_begin(chunks->store, &create->wish, create->lids, &create->making);
 }
@@ -165,8 +166,8 @@ static bool answer_begin(struct create_job *create, const struct sh_msg_in *in)
     create->looked_at = 0;
     if (sh_bulk_open(in->msg, create->runs * RUN_BYTES, &create->answer) == SHOAL_OK)
         return false;
-    sh_chunks_create_answer(in->msg, in->reply_to, in->type, sh_msg_nid(in->msg), create->lids,
-                            create->wish.count);
+    create_answer(in->msg, in->reply_to, in->type, sh_msg_nid(in->msg), create->lids,
+                  create->wish.count);
     return true;
 }
 
@@ -199,7 +200,7 @@ static bool answer_some(struct create_job *create, const struct sh_msg_in *in)
 /* Makes some chunks. True: there are no more to be made, or none are left of what failed. */
 static bool make_some(const struct sh_chunks *chunks, struct create_job *create)
 {
-    if (!sh_chunks_may_create(chunks))
+    if (!may_create(chunks))
         sh_store_making_fail(create->making, SHOAL_ENOTOWNER);
     bool is_over = false;
     for (size_t done = 0; !is_over && done < ROUND_MOST; done += SOME) {
@@ -304,7 +305,7 @@ static void create_first(struct sh_chunks *chunks, struct sh_msg_in *in)
         sh_chunks_refuse(in, SHOAL_EPROTO, "a create is a count and one size or count sizes");
         return;
     }
-    if (!sh_chunks_may_create(chunks)) {
+    if (!may_create(chunks)) {
         sh_chunks_refuse(in, SHOAL_ENOTOWNER, SH_CHUNKS_NO_CREATES);
         return;
     }
@@ -362,8 +363,8 @@ static void once_answer(struct sh_chunks *chunks, struct sh_msg_in *in, const st
     if (is_first)
         sh_once_end(chunks->once, id, result);
     if (result->err == SHOAL_OK)
-        sh_chunks_create_answer(in->msg, in->reply_to, in->type, sh_msg_nid(chunks->msg),
-                                &(sh_lid){result->value}, 1);
+        create_answer(in->msg, in->reply_to, in->type, sh_msg_nid(chunks->msg),
+                      &(sh_lid){result->value}, 1);
     else
         sh_chunks_refuse_store(chunks, in, (sh_lid){0}, result->err);
 }
@@ -422,7 +423,7 @@ static void once_begin(struct sh_chunks *chunks, struct sh_msg_in *in, bool has_
         return;
     uint32_t size = sh_get32(&in->payload);
     bool is_well = sh_reader_done(&in->payload), is_first = state == SH_ONCE_FIRST;
-    if (!is_well || (is_first && !sh_chunks_may_create(chunks))) {
+    if (!is_well || (is_first && !may_create(chunks))) {
         sh_chunks_refuse(in, is_well ? SHOAL_ENOTOWNER : SHOAL_EPROTO,
                          is_well ? SH_CHUNKS_NO_CREATES : NULL);
         return;

@@ -32,7 +32,7 @@
  *
  *   MOVE_JOB u64 job, or 0 for the last
  *
- *     answer struct sh_move_job by sh_move_job_put. ENONAME: it is not the last one
+ *     answer struct sh_move_job (sh_move_job_get). ENONAME: it is not the last one
  *
  *   MOVE_CANCEL u64 job. ENONAME. The job ends soon after with ECANCELED; what was moved stays so
  *
@@ -113,7 +113,6 @@ struct sh_move_job {
 };
 
 #define SH_MOVE_JOB_BYTES 70
-void sh_move_job_put(struct sh_writer *w, const struct sh_move_job *job);
 /* False: malformed. */
 bool sh_move_job_get(struct sh_reader *r, struct sh_move_job *job_out);
 

@@ -10,7 +10,7 @@
 
 /* --- A job's state as bytes ---------------------------------------------------------------- */
 
-void sh_move_job_put(struct sh_writer *w, const struct sh_move_job *job)
+static void job_put(struct sh_writer *w, const struct sh_move_job *job)
 {
     const uint64_t values[] = {job->chunks, job->bytes,     job->all_chunks, job->batches,
                                job->locked, job->freeze_ns, job->stays.v};
@@ -125,7 +125,7 @@ static void on_job(void *arg, struct sh_msg_in *in)
     if (!sh_job_is_meant(in, moves->job.number, true) ||
         sh_msg_reply(in->msg, in->reply_to, in->type, SH_MOVE_JOB_BYTES, &out) != SHOAL_OK)
         return;
-    sh_move_job_put(&out.w, &moves->job);
+    job_put(&out.w, &moves->job);
     sh_msg_end(in->msg, &out);
 }
 

@@ -70,8 +70,10 @@ static void handler_add(void *arg, sh_msg_type type, struct sh_step_report time)
     row_add(arg, "handle", name, time);
 }
 
-size_t sh_steps_collect(const struct sh_crew *crew, const struct sh_msg *msg,
-                        struct sh_steps_row *rows_out)
+/* The rows of a crew and of the messaging that it runs, but for what never ran: SH_STEPS_ROWS_MAX
+ * at most; returns how many. */
+static size_t steps_collect(const struct sh_crew *crew, const struct sh_msg *msg,
+                            struct sh_steps_row *rows_out)
 {
     struct sh_crew_step_report steps[SH_CREW_STEPS_MAX];
     struct rows rows = {.at = rows_out};
@@ -144,7 +146,7 @@ void sh_steps_answer(const struct sh_crew *crew, struct sh_msg_in *in)
         sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_ENOMEM, NULL);
         return;
     }
-    size_t count = sh_steps_collect(crew, in->msg, rows);
+    size_t count = steps_collect(crew, in->msg, rows);
     struct sh_out out;
     if (sh_msg_reply(in->msg, in->reply_to, in->type, sh_steps_bytes(rows, count), &out) ==
         SHOAL_OK) {

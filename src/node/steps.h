@@ -25,10 +25,6 @@ struct sh_steps_row {
     struct sh_step_report time;
 };
 
-/* The rows of a crew and of the messaging that it runs, but for what never ran: SH_STEPS_ROWS_MAX
- * at most; returns how many. Any thread. */
-size_t sh_steps_collect(const struct sh_crew *crew, const struct sh_msg *msg,
-                        struct sh_steps_row *rows_out);
 /* Answers a STEPS. */
 void sh_steps_answer(const struct sh_crew *crew, struct sh_msg_in *in);
 /* Encoded and decoded: bytes; and false when they are no such answer, with more than

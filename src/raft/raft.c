@@ -296,35 +296,6 @@ enum shoal_err sh_raft_members_change(struct sh_raft *raft, struct sh_raft_membe
     return SHOAL_OK;
 }
 
-enum shoal_err sh_raft_read_begin(struct sh_raft *raft, struct sh_raft_read *read_out)
-{
-    if (raft->role != SH_RAFT_LEADER)
-        return SHOAL_EROLE;
-    uint64_t index = raft->commit > raft->led_first ? raft->commit : raft->led_first;
-    uint64_t before_ns = raft->round_ns[raft->round % SH_RAFT_ROUNDS];
-    raft->round++;
-    raft->round_ns[raft->round % SH_RAFT_ROUNDS] = before_ns; /* no later than it was */
-    *read_out = (struct sh_raft_read){.term = raft->term, .index = index, .round = raft->round};
-    for (uint8_t i = 1; i <= SH_RAFT_SERVER_MAX; i++)
-        raft->progress[i].is_waiting = false; /* the round must reach them all */
-    sh_raft_lead_send_all(raft);
-    return SHOAL_OK;
-}
-
-enum shoal_err sh_raft_read_done(const struct sh_raft *raft, const struct sh_raft_read *read)
-{
-    if (raft->role != SH_RAFT_LEADER || raft->term != read->term)
-        return SHOAL_EROLE;
-    uint64_t answered = sh_raft_bit(raft->config.server);
-    for (uint8_t i = 1; i <= SH_RAFT_SERVER_MAX; i++) {
-        if (raft->progress[i].round >= read->round && !raft->progress[i].is_recovering)
-            answered |= sh_raft_bit(i);
-    }
-    return raft->applied >= read->index && sh_raft_is_majority(answered, raft->members.voters)
-               ? SHOAL_OK
-               : SHOAL_EAGAIN;
-}
-
 /* --- State ----------------------------------------------------------------------------------- */
 
 enum sh_raft_role sh_raft_role(const struct sh_raft *raft)

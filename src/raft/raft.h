@@ -15,7 +15,7 @@
  * What is in: elections with pre-vote and with votes refused while a leader is heard (9.6, 4.2.3);
  * a leader that hears no majority steps down (6.2); members changed one at a time, with learners
  * that catch up first (4.1, 4.2.1; not before an entry of the leader's own term is committed);
- * snapshots in pieces (5); linearizable reads by a round of heartbeats (6.4).
+ * snapshots in pieces (5); proof by rounds of heartbeats that a server leads, for leases and reads (6.4).
  *
  * Identities. A log has an ID, and each message names its sender's log: servers of two logs, whose
  * terms and indexes may agree by chance, never take each other's messages. The only founder of a
@@ -143,16 +143,6 @@ SHOAL_NODISCARD enum shoal_err sh_raft_propose(struct sh_raft *raft, struct sh_b
  * this term is, or the learner to become a voter has not caught up; EINVAL; ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_raft_members_change(struct sh_raft *raft,
                                                       struct sh_raft_members members);
-
-/* A linearizable read: begin it at a leader; when done gives OK, the state that fsm holds contains
- * everything that was committed before begin. EAGAIN: not yet. EROLE: the leadership is lost. */
-struct sh_raft_read {
-    uint64_t term, index, round;
-};
-SHOAL_NODISCARD enum shoal_err sh_raft_read_begin(struct sh_raft *raft,
-                                                  struct sh_raft_read *read_out);
-SHOAL_NODISCARD enum shoal_err sh_raft_read_done(const struct sh_raft *raft,
-                                                 const struct sh_raft_read *read);
 
 /* When this server surely was the leader last: a majority, itself included, has answered rounds of
  * heartbeats that began then or later, and so nobody else had been elected. Answers that lay unread

@@ -268,8 +268,6 @@ void sh_raft_on_refused(struct sh_raft *raft, uint64_t now_ns, uint8_t from,
 /* raft_lead.c */
 void sh_raft_lead(struct sh_raft *raft, uint64_t now_ns);
 void sh_raft_lead_tick(struct sh_raft *raft, uint64_t now_ns);
-/* Sends what a follower lacks, unless something is under way to it. */
-void sh_raft_lead_send(struct sh_raft *raft, uint8_t to);
 void sh_raft_lead_send_all(struct sh_raft *raft);
 void sh_raft_lead_commit(struct sh_raft *raft, uint64_t now_ns);
 /* A server is heard in that life. */

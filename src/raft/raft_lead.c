@@ -60,7 +60,8 @@ static void send_entries(struct sh_raft *raft, uint8_t to, uint64_t before_term)
     progress->is_waiting = count > 0;
 }
 
-void sh_raft_lead_send(struct sh_raft *raft, uint8_t to)
+/* Sends what a follower lacks, unless something is under way to it. */
+static void send_next_to(struct sh_raft *raft, uint8_t to)
 {
     struct sh_raft_progress *progress = &raft->progress[to];
     SH_ASSERT(raft->role == SH_RAFT_LEADER && to != raft->config.server);
@@ -79,7 +80,7 @@ void sh_raft_lead_send_all(struct sh_raft *raft)
     uint64_t members = raft->members.voters | raft->members.learners;
     for (uint8_t i = 1; i <= SH_RAFT_SERVER_MAX; i++) {
         if (i != raft->config.server && (members & sh_raft_bit(i)))
-            sh_raft_lead_send(raft, i);
+            send_next_to(raft, i);
     }
 }
 
@@ -247,7 +248,7 @@ void sh_raft_on_append_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t fro
         progress->is_waiting = false;
     }
     if (raft->role == SH_RAFT_LEADER && progress->next <= sh_raft_log_last(raft))
-        sh_raft_lead_send(raft, from);
+        send_next_to(raft, from);
 }
 
 void sh_raft_on_snapshot_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t from,
@@ -264,5 +265,5 @@ void sh_raft_on_snapshot_answer(struct sh_raft *raft, uint64_t now_ns, uint8_t f
         return;
     progress->snapshot_at = offset;
     progress->is_waiting = false;
-    sh_raft_lead_send(raft, from);
+    send_next_to(raft, from);
 }

@@ -178,28 +178,29 @@ static void what_waits_is_bounded(void **state)
 static void the_forgetful_count_for_nothing(void **state)
 {
     (void)state;
-    struct sh_raft_read read;
     lead();
-    assert_int_equal(sh_raft_read_begin(raft, &read), SHOAL_OK);
-    append_answer(2, SH_RAFT_YES | SH_RAFT_RECOVERING, 1, read.round);
+    tick_after(HEARTBEAT);
+    append_answer(2, SH_RAFT_YES | SH_RAFT_RECOVERING, 1, raft->round);
     assert_int_equal(sh_raft_commit(raft), 0);
     assert_int_equal(sh_raft_led_ns(raft, now_ns), 0);
     append_answer(3, SH_RAFT_YES, 1, 1); /* commits, and is of an older round */
     assert_int_equal(sh_raft_commit(raft), 1);
-    assert_int_equal(sh_raft_read_done(raft, &read), SHOAL_EAGAIN);
-    append_answer(3, SH_RAFT_YES, 1, read.round);
-    assert_int_equal(sh_raft_read_done(raft, &read), SHOAL_OK);
+    assert_true(sh_raft_led_ns(raft, now_ns) < now_ns);
+    append_answer(3, SH_RAFT_YES, 1, raft->round);
+    assert_true(sh_raft_led_ns(raft, now_ns) == now_ns);
 }
 
 static void rounds_that_never_were_prove_nothing(void **state)
 {
     (void)state;
-    struct sh_raft_read read;
     lead();
+    uint64_t first_ns = now_ns;
     append_answer(3, SH_RAFT_YES, 1, 1);
     append_answer(2, SH_RAFT_YES, 1, UINT32_MAX);
-    assert_int_equal(sh_raft_read_begin(raft, &read), SHOAL_OK);
-    assert_int_equal(sh_raft_read_done(raft, &read), SHOAL_EAGAIN);
+    tick_after(HEARTBEAT);
+    assert_true(sh_raft_led_ns(raft, now_ns) == first_ns);
+    append_answer(2, SH_RAFT_YES, 1, raft->round);
+    assert_true(sh_raft_led_ns(raft, now_ns) == now_ns);
 }
 
 /* Only so many rounds are remembered: the place of an old one is a later one's. */
@@ -293,18 +294,15 @@ static void an_older_answer_takes_nothing_back(void **state)
     (void)state;
     unsigned flags;
     uint64_t term;
-    struct sh_raft_read read;
     lead();
     uint64_t first_ns = now_ns;
     assert_int_equal(put(), SHOAL_OK);
     tick_after(HEARTBEAT);
     append_answer(2, SH_RAFT_YES, 1, 1);
     assert_true(sh_raft_led_ns(raft, now_ns) == first_ns);
-    assert_int_equal(sh_raft_read_begin(raft, &read), SHOAL_OK);
-    append_answer(2, SH_RAFT_YES, 2, read.round);
+    append_answer(2, SH_RAFT_YES, 2, raft->round);
     append_answer(2, SH_RAFT_YES, 1, 1);
     assert_int_equal(raft->progress[2].match, 2);
-    assert_int_equal(sh_raft_read_done(raft, &read), SHOAL_OK);
     assert_true(sh_raft_led_ns(raft, now_ns) == now_ns);
     drop_sent();
     now_ns += HEARTBEAT;
@@ -456,7 +454,6 @@ static void the_highest_number_is_a_server_as_well(void **state)
 {
     (void)state;
     const uint64_t highest = UINT64_C(1) << SH_RAFT_SERVER_MAX;
-    struct sh_raft_read read;
     lead();
     append_answer(2, SH_RAFT_YES, 1, 1);
     assert_int_equal(sh_raft_members_change(raft, with(VOTERS, highest)), SHOAL_OK);
@@ -475,11 +472,8 @@ static void the_highest_number_is_a_server_as_well(void **state)
     assert_true(is_sent(SH_RAFT_SERVER_MAX, SH_RAFT_APPEND));
     append_answer(2, SH_RAFT_YES, 4, raft->round);
     assert_true(sh_raft_led_ns(raft, now_ns) == before_ns);
-    assert_int_equal(sh_raft_read_begin(raft, &read), SHOAL_OK);
-    assert_true(is_sent(SH_RAFT_SERVER_MAX, SH_RAFT_APPEND));
-    append_answer(2, SH_RAFT_YES, 4, read.round);
-    append_answer(SH_RAFT_SERVER_MAX, SH_RAFT_YES, 4, read.round);
-    assert_int_equal(sh_raft_read_done(raft, &read), SHOAL_OK);
+    append_answer(SH_RAFT_SERVER_MAX, SH_RAFT_YES, 4, raft->round);
+    assert_true(sh_raft_led_ns(raft, now_ns) == now_ns);
     tick_after(ELECTION - 1);
     assert_int_equal(sh_raft_role(raft), SH_RAFT_LEADER);
     /* And it leads no further, elected by it or not: with it in a poll. */

@@ -29,12 +29,6 @@ unsigned sh_arc_shard_of_name(struct sh_bytes name)
     return sh_hash64(name, 0) % SH_SHARDS;
 }
 
-unsigned sh_arc_place(unsigned nid)
-{
-    SH_ASSERT(nid && nid <= SH_SUPERPEERS_MAX);
-    return reversed(nid - 1);
-}
-
 unsigned sh_arc_successor(uint64_t set, unsigned shard)
 {
     SH_ASSERT(shard < SH_SHARDS);

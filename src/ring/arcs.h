@@ -120,8 +120,6 @@ static inline uint64_t sh_arc_bit(unsigned nid)
 unsigned sh_arc_shard(shoal_nid creator);
 unsigned sh_arc_shard_of_name(struct sh_bytes name);
 
-/* A superpeer's place on the ring. */
-unsigned sh_arc_place(unsigned nid);
 /* The first of a set of superpeers at the shard's place or behind it; 0: the set is empty. */
 unsigned sh_arc_successor(uint64_t set, unsigned shard);
 /* Who is to hold a shard: the first SH_ARC_COPIES of a set. */
@@ -149,11 +147,6 @@ bool sh_arcs_forget(struct sh_arcs *arcs, unsigned nid);
 /* All superpeers but nid are lost for good, and with them what was decided since nid heard of it:
  * all shards are without replicas, in versions above any that was in force. */
 void sh_arcs_force(struct sh_arcs *arcs, unsigned nid);
-/* Whether a shard's replicas are all away, so that it waits for one of them. */
-static inline bool sh_arcs_waits(const struct sh_arcs *arcs, unsigned shard)
-{
-    return arcs->shards[shard].replicas && !(arcs->shards[shard].replicas & arcs->present);
-}
 /* Whether a superpeer neither owns nor holds anything, so that it can leave. */
 bool sh_arcs_is_bare(const struct sh_arcs *arcs, unsigned nid);
 /* Whether a DROP of nid would be done. */
