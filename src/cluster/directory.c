@@ -156,6 +156,7 @@ enum shoal_err sh_directory_view_apply(struct sh_directory *directory, const str
     sh_lock_take(&directory->lock);
     struct sh_view before = directory->view;
     directory->view = copy;
+    SH_ASSERT(copy.epoch > before.epoch);
     memset(directory->states, 0, sizeof directory->states);
     for (size_t i = 0; i < view->count; i++)
         directory->states[view->nodes[i].nid.v] = (uint8_t)(view->nodes[i].state + 1);
@@ -210,6 +211,7 @@ shoal_nid sh_directory_superpeer_locked(const struct sh_directory *directory, sh
 {
     sh_lock_assert_held(&directory->lock);
     uint16_t superpeers = directory->view.superpeers;
+    SH_ASSERT(superpeers && superpeers <= SH_SUPERPEERS_MAX);
     shoal_nid first = sh_arc_superpeer(creator, superpeers);
     shoal_nid owner = {directory->owners[sh_arc_shard(creator)]};
     if (owner.v && sh_directory_state(directory, owner) == SH_NODE_UP)

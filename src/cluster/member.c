@@ -203,6 +203,7 @@ static void lease_set(struct sh_member *member, uint64_t until_ns)
  * counts from later, and has the longer patience. */
 static void lease_take(struct sh_member *member, uint64_t granted_ns)
 {
+    SH_ASSERT(member->nid.v);
     /* No longer than this node's own failure_ns, where the superpeer was given another one. */
     uint64_t whole_ns = granted_ns < member->failure_ns ? granted_ns : member->failure_ns;
     uint64_t until_ns = member->asked_ns + whole_ns;
@@ -213,6 +214,7 @@ static void lease_take(struct sh_member *member, uint64_t granted_ns)
 /* It can't be a member, and should stop. */
 static void refused_for(struct sh_member *member, enum shoal_err err)
 {
+    SH_ASSERT(err);
     state_set(member, MEMBER_REFUSED);
     lease_set(member, 0);
     if (member->is_leaving)
@@ -302,6 +304,7 @@ static void misfit(struct sh_member *member, struct sh_reader *payload)
 /* Tries the next address at once, and after the last one only some time later. */
 static void join_failed(struct sh_member *member, enum shoal_err err)
 {
+    SH_ASSERT(err && member->backoff_ns >= BACKOFF_MIN_NS);
     uint64_t now_ns = now_of(member);
     if (err == SHOAL_EEXIST && member->nid.v) {
         refused(member, err);
@@ -523,6 +526,7 @@ static enum shoal_err ask(struct sh_member *member, sh_msg_type type, size_t siz
 
 static void join_ask(struct sh_member *member)
 {
+    SH_ASSERT(member->state == MEMBER_JOINING);
     struct sh_out out;
     enum shoal_err err =
         ask(member, SH_CLUSTER_JOIN, SH_JOIN_BYTES + strlen(member->address), join_done, &out);
@@ -545,6 +549,7 @@ static void join_ask(struct sh_member *member)
 
 static void heartbeat_ask(struct sh_member *member, uint64_t now_ns)
 {
+    SH_ASSERT(member->state == MEMBER_JOINED && member->nid.v);
     member->due_ns = now_ns + member->heartbeat_ns;
     struct sh_out out;
     enum shoal_err err =
@@ -563,6 +568,7 @@ static void heartbeat_ask(struct sh_member *member, uint64_t now_ns)
 
 static void leave_ask(struct sh_member *member)
 {
+    SH_ASSERT(member->is_leaving);
     struct sh_out out;
     enum shoal_err err = ask(member, SH_CLUSTER_LEAVE, SH_LEAVE_BYTES, leave_done, &out);
     if (err) {

@@ -69,6 +69,7 @@ bool sh_cells_sweep(struct sh_cells *cells, size_t most)
 {
     for (; cells->garbage && most; most--) {
         struct sh_cell *cell = cells->garbage;
+        SH_ASSERT(!cell->refs && cells->garbage_count && cells->count);
         cells->garbage = cell->next;
         cells->garbage_count--;
         cells->count--;

@@ -160,6 +160,7 @@ void sh_metadata_update_put(struct sh_writer *w, const struct sh_metadata_update
         sh_metadata_service_put(w, update);
         return;
     }
+    SH_ASSERT(update->count <= SH_METADATA_RUNS_MAX);
     sh_put16(w, update->from.v);
     sh_put16(w, update->kind == SH_METADATA_CLAIM ? update->condition : update->to.v);
     sh_put64(w, update->sequence);

@@ -105,6 +105,7 @@ void sh_metadata_round_drop(struct sh_cells *cells, struct sh_barrier_round *rou
 
 static void round_clear(struct sh_metadata_shard *shard, struct sh_barrier_round *round)
 {
+    SH_ASSERT(shard->barrier_bytes >= MEMBER_COST * round->count);
     shard->barrier_bytes -= MEMBER_COST * round->count + sh_metadata_round_bytes(round);
     sh_metadata_round_drop(shard->cells, round);
 }
@@ -202,6 +203,7 @@ static void member_replace(struct sh_metadata_shard *shard, struct sh_barrier_ro
 static void member_remove(struct sh_metadata_shard *shard, struct sh_barrier_round *round,
                           size_t at)
 {
+    SH_ASSERT(at < round->count);
     const uint32_t full = SH_METADATA_CHUNK_MEMBERS;
     size_t chunks = (round->count + full - 1) / full;
     uint32_t index = (uint32_t)(at % full);
@@ -330,6 +332,7 @@ static struct sh_metadata_result create(struct sh_metadata_shard *shard, bool is
 struct sh_metadata_result sh_metadata_barrier_apply(struct sh_metadata_shard *shard,
                                                     const struct sh_metadata_update *update)
 {
+    SH_ASSERT(update->kind >= SH_METADATA_BARRIER_NEW && update->kind < SH_METADATA_CLAIM);
     bool is_there;
     size_t at = lower(shard, update->barrier, &is_there);
     if (update->kind == SH_METADATA_BARRIER_NEW)

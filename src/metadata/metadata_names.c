@@ -15,6 +15,7 @@ static shoal_cid cid_of(const struct sh_metadata_shard *shard, struct sh_bytes n
     struct sh_bytes value;
     if (!sh_metadata_item_get(shard, SH_ITEM_NAME, name, &value))
         return SHOAL_CID_NONE;
+    SH_ASSERT(value.size == 8);
     return (shoal_cid){sh_load64(value.at)};
 }
 
@@ -33,6 +34,7 @@ static enum shoal_err refusal(const struct sh_metadata_update *update, shoal_cid
 struct sh_metadata_result sh_metadata_name_apply(struct sh_metadata_shard *shard,
                                                  const struct sh_metadata_update *update)
 {
+    SH_ASSERT(update->kind == SH_METADATA_NAME || update->kind == SH_METADATA_UNNAME);
     struct sh_metadata_result result = {.cid = cid_of(shard, update->name)};
     result.err = refusal(update, result.cid);
     if (result.err)
@@ -46,6 +48,7 @@ struct sh_metadata_result sh_metadata_name_apply(struct sh_metadata_shard *shard
         sh_store64(value, update->cid.v);
         sh_metadata_item_put(shard, SH_ITEM_NAME, update->name, sh_bytes_make(value, 8));
     }
+    SH_ASSERT(shard->counts[SH_ITEM_NAME] <= SH_METADATA_NAMES_MAX);
     return result;
 }
 

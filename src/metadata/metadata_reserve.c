@@ -59,6 +59,7 @@ static void ahead_count(struct sh_metadata *metadata, unsigned number)
     struct sh_metadata_ahead *ahead = &metadata->ahead[number];
     struct sh_metadata_need all = sum(&ahead->older, &ahead->newer);
     size_t cells = cells_of(&metadata->shards[number], &all);
+    SH_ASSERT(metadata->reserved >= ahead->cells);
     metadata->reserved = metadata->reserved - ahead->cells + cells;
     ahead->cells = cells;
 }
@@ -88,6 +89,7 @@ enum shoal_err sh_metadata_reserve(struct sh_metadata *metadata, unsigned number
         *ahead = before;
         ahead_count(metadata, number);
     }
+    SH_ASSERT(err || metadata->cells.spare_count >= metadata->reserved);
     return err;
 }
 

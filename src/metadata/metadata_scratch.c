@@ -22,6 +22,8 @@ size_t sh_metadata_scratch_bytes(const struct sh_metadata *metadata, struct sh_b
 struct sh_metadata_result sh_metadata_scratch_apply(struct sh_metadata_shard *shard,
                                                     const struct sh_metadata_update *update)
 {
+    SH_ASSERT(update->kind == SH_METADATA_SCRATCH_PUT ||
+              update->kind == SH_METADATA_SCRATCH_REMOVE);
     bool is_there, is_removal = update->kind == SH_METADATA_SCRATCH_REMOVE;
     size_t bytes = bytes_with(shard, update->name, is_removal ? 0 : update->value.size, &is_there);
     struct sh_metadata_result result = {.err = SHOAL_OK};
@@ -37,6 +39,8 @@ struct sh_metadata_result sh_metadata_scratch_apply(struct sh_metadata_shard *sh
     else
         sh_metadata_item_put(shard, SH_ITEM_SCRATCH, update->name, update->value);
     shard->scratch_bytes = is_removal ? bytes - update->name.size : bytes;
+    SH_ASSERT(shard->scratch_bytes <= SH_SCRATCH_BYTES_MAX);
+    SH_ASSERT(shard->counts[SH_ITEM_SCRATCH] <= SH_SCRATCH_MAX);
     return result;
 }
 

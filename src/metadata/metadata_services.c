@@ -163,6 +163,7 @@ struct sh_metadata_result sh_metadata_service_apply(struct sh_metadata_shard *sh
     if (!update->caller)
         return carry_out(shard, update);
     struct sh_metadata_completion *done = completion_find(shard, update->caller);
+    SH_ASSERT(!done || done->update <= shard->updates);
     if (done && update->number == done->number)
         return done->result;
     if (done && update->number < done->number)

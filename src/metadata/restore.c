@@ -165,6 +165,7 @@ static bool barrier_get(struct sh_metadata_restore *restore, struct sh_reader *r
 
 static bool member_get(struct sh_metadata_restore *restore, struct sh_reader *r)
 {
+    SH_ASSERT(restore->barrier || !(restore->open + restore->closed));
     struct sh_metadata_shard *shard = &restore->shard;
     uint64_t id = sh_get64(r);
     struct sh_bytes data = sh_get_text(r);
@@ -242,6 +243,7 @@ enum shoal_err sh_metadata_restore_piece(struct sh_metadata_restore *restore, st
 /* Exchanges the states, if what is reserved has its cells in the new one too. */
 static enum shoal_err exchange(struct sh_metadata_restore *restore)
 {
+    SH_ASSERT(!restore->is_bad && restore->last == SH_RECORD_END);
     struct sh_metadata_shard *shard = &restore->metadata->shards[restore->number];
     struct sh_metadata_shard old = *shard;
     enum shoal_err err = sh_metadata_refs_grow(&restore->shard, old.refs_room);

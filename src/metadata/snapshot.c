@@ -110,6 +110,7 @@ static bool item_put(struct sh_metadata_snapshot *snapshot, struct sh_writer *w)
 
 static bool completion_put(struct sh_metadata_snapshot *snapshot, struct sh_writer *w)
 {
+    SH_ASSERT(snapshot->at <= snapshot->shard.completion_count);
     if (snapshot->at == snapshot->shard.completion_count) {
         snapshot->at = 0;
         snapshot->next = SH_RECORD_BARRIER;
@@ -134,6 +135,7 @@ static void round_put(const struct sh_barrier_round *round, struct sh_writer *w)
 
 static bool barrier_put(struct sh_metadata_snapshot *snapshot, struct sh_writer *w)
 {
+    SH_ASSERT(snapshot->at <= snapshot->shard.barrier_count);
     if (snapshot->at == snapshot->shard.barrier_count) {
         snapshot->next = SH_RECORD_END;
         return false;
@@ -152,6 +154,7 @@ static bool barrier_put(struct sh_metadata_snapshot *snapshot, struct sh_writer 
 
 static bool member_put(struct sh_metadata_snapshot *snapshot, struct sh_writer *w)
 {
+    SH_ASSERT(snapshot->at < snapshot->shard.barrier_count);
     const struct sh_barrier *barrier = &snapshot->barriers[snapshot->at];
     size_t at = snapshot->member++;
     const struct sh_barrier_member *member;

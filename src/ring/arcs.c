@@ -56,6 +56,7 @@ uint64_t sh_arc_wanted(uint64_t set, unsigned shard)
  * of a shard without replicas whoever is up. */
 static void owner_set(struct sh_arcs *arcs, unsigned shard)
 {
+    SH_ASSERT(shard < SH_SHARDS);
     struct sh_shard *at = &arcs->shards[shard];
     if (at->replicas & sh_arc_bit(at->owner))
         return;
@@ -63,6 +64,7 @@ static void owner_set(struct sh_arcs *arcs, unsigned shard)
     if (!from)
         from = arcs->up ? arcs->up : arcs->present;
     at->owner = (uint8_t)sh_arc_successor(from, shard);
+    SH_ASSERT(!at->replicas || (at->replicas & sh_arc_bit(at->owner)));
 }
 
 static void present_set(struct sh_arcs *arcs, unsigned nid)
@@ -112,6 +114,7 @@ bool sh_arcs_up(struct sh_arcs *arcs, unsigned nid)
 /* Takes a superpeer out of the replicas, and gives what it owned to the next one. */
 static void replica_remove(struct sh_arcs *arcs, unsigned nid, bool even_the_last)
 {
+    SH_ASSERT(nid && nid <= SH_SUPERPEERS_MAX);
     uint64_t bit = sh_arc_bit(nid);
     arcs->up &= ~bit;
     arcs->present &= ~bit;
@@ -197,6 +200,7 @@ bool sh_arcs_retire(struct sh_arcs *arcs, unsigned nid)
 
 bool sh_arcs_is_bare(const struct sh_arcs *arcs, unsigned nid)
 {
+    SH_ASSERT(nid && nid <= SH_SUPERPEERS_MAX);
     for (unsigned i = 0; i < SH_SHARDS; i++) {
         if ((arcs->shards[i].replicas & sh_arc_bit(nid)) || arcs->shards[i].owner == nid)
             return false;
@@ -206,6 +210,7 @@ bool sh_arcs_is_bare(const struct sh_arcs *arcs, unsigned nid)
 
 bool sh_arcs_may_drop(const struct sh_arcs *arcs, unsigned number, unsigned nid)
 {
+    SH_ASSERT(number < SH_SHARDS && nid && nid <= SH_SUPERPEERS_MAX);
     const struct sh_shard *shard = &arcs->shards[number];
     uint64_t bit = sh_arc_bit(nid), left = shard->replicas & ~bit;
     return shard->owner != nid && left &&
@@ -215,6 +220,7 @@ bool sh_arcs_may_drop(const struct sh_arcs *arcs, unsigned number, unsigned nid)
 /* The owner of a shard without replicas has made a state for it, of nothing. */
 static void begin(struct sh_shard *shard)
 {
+    SH_ASSERT(!shard->replicas && shard->owner);
     shard->replicas = sh_arc_bit(shard->owner);
     shard->origin = shard->origin == SH_ORIGIN_NONE ? SH_ORIGIN_NEW : SH_ORIGIN_PEERS;
     shard->origin_version = shard->version;
@@ -225,6 +231,7 @@ static void begin(struct sh_shard *shard)
 /* A superpeer's old copy is the state of a shard without replicas from now on. */
 static void salvage(struct sh_shard *shard, const struct sh_arc_change *change)
 {
+    SH_ASSERT(!shard->replicas && change->kind == SH_ARC_SALVAGE);
     shard->replicas = sh_arc_bit(change->nid);
     shard->owner = shard->copy_nid = change->nid;
     shard->origin = SH_ORIGIN_COPY;
@@ -263,6 +270,7 @@ bool sh_arcs_change(struct sh_arcs *arcs, const struct sh_arc_change *change)
         if (!shard->replicas && shard->owner == change->nid && (arcs->present & bit))
             begin(shard);
     }
+    SH_ASSERT(!shard->replicas || (shard->replicas & sh_arc_bit(shard->owner)));
     return true;
 }
 

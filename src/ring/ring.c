@@ -63,6 +63,7 @@ static bool is_whole(const struct sh_ring *ring, unsigned number)
 static void version_take(struct sh_ring *ring, uint64_t now_ns, unsigned number,
                          const struct sh_shard *before)
 {
+    SH_ASSERT(ring->is_active && number < SH_SHARDS);
     struct sh_ring_shard *shard = &ring->shards[number];
     const struct sh_shard *now = &ring->arcs.shards[number];
     bool is_own = now->owner == ring->config.server;
@@ -135,6 +136,7 @@ static void built_step(struct sh_ring *ring, uint64_t now_ns, unsigned number)
     struct sh_ring_shard *shard = &ring->shards[number];
     if (!shard->is_built || shard->has_lsn > ring->synced || shard->change.kind)
         return;
+    SH_ASSERT(shard->has && !shard->owns);
     sh_ring_ask(ring, now_ns, number, SH_ARC_BUILT, ring->config.server);
 }
 
@@ -227,6 +229,7 @@ void sh_ring_built(struct sh_ring *ring, uint64_t now_ns, unsigned number, uint6
         return;
     }
     shard->is_built = true;
+    SH_ASSERT(shard->has && !shard->owns);
 }
 
 bool sh_ring_change_next(struct sh_ring *ring, uint64_t now_ns, struct sh_arc_change *change_out)
@@ -246,6 +249,8 @@ bool sh_ring_change_next(struct sh_ring *ring, uint64_t now_ns, struct sh_arc_ch
 void sh_ring_ask(struct sh_ring *ring, uint64_t now_ns, unsigned number, enum sh_arc_kind kind,
                  unsigned nid)
 {
+    SH_ASSERT(number < SH_SHARDS && nid && nid <= SH_SUPERPEERS_MAX);
+    SH_ASSERT(ring->arcs.shards[number].owner == ring->config.server);
     struct sh_ring_shard *shard = &ring->shards[number];
     struct sh_arc_change change = {.kind = (uint8_t)kind,
                                    .shard = (uint8_t)number,
@@ -309,6 +314,8 @@ bool sh_ring_searches(const struct sh_ring *ring, unsigned number, uint64_t *mis
 struct sh_writer sh_ring_message_begin(struct sh_ring *ring, uint8_t to, unsigned number,
                                        enum sh_ring_type type, uint8_t flags, size_t size)
 {
+    SH_ASSERT(ring->is_active && number < SH_SHARDS);
+    SH_ASSERT(to && to <= SH_SUPERPEERS_MAX && to != ring->config.server);
     struct sh_writer none = {.bad = true};
     size += SH_RING_HEAD_BYTES;
     if (ring->messages_count >= SH_RING_MESSAGES_MAX)
@@ -336,6 +343,7 @@ struct sh_ring_message *sh_ring_message_next(struct sh_ring *ring)
     struct sh_ring_message *message = ring->messages;
     if (!message)
         return NULL;
+    SH_ASSERT(ring->messages_count > 0);
     ring->messages = message->next;
     if (!ring->messages)
         ring->messages_end = &ring->messages;

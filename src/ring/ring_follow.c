@@ -7,6 +7,7 @@ static void answer(struct sh_ring *ring, uint8_t to, unsigned number, uint8_t fl
                    uint64_t sequence)
 {
     struct sh_ring_shard *shard = &ring->shards[number];
+    SH_ASSERT(!shard->owns);
     uint64_t epoch = 0;
     if (!(flags & SH_RING_EMPTY)) {
         bool is_known = sh_entries_term(&shard->entries, sequence, &epoch);
@@ -23,6 +24,7 @@ void sh_ring_follow_agree(struct sh_ring *ring, const struct sh_ring_head *head,
 {
     struct sh_ring_shard *shard = &ring->shards[head->shard];
     SH_ASSERT(shard->has && sequence <= sh_entries_last(&shard->entries));
+    SH_ASSERT(!shard->owns);
     sh_ring_incoming_drop(ring, head->shard); /* a snapshot is not needed any more */
     if (shard->agreed_version != head->version) {
         shard->agreed_version = head->version;
@@ -49,6 +51,7 @@ void sh_ring_follow_step(struct sh_ring *ring, unsigned number)
     if (!shard->owes_answer || shard->agreed_version != now->version || !shard->has ||
         shard->has_lsn > ring->synced || shard->owns || now->owner == ring->config.server)
         return;
+    SH_ASSERT(now->owner && shard->answered <= shard->agreed);
     uint64_t reached = shard->agreed < shard->synced ? shard->agreed : shard->synced;
     uint64_t epoch;
     if (reached < shard->agreed && reached <= shard->answered)
@@ -65,6 +68,7 @@ static bool entry_take(struct sh_ring *ring, unsigned number, uint64_t sequence,
                        struct sh_bytes bytes)
 {
     struct sh_ring_shard *shard = &ring->shards[number];
+    SH_ASSERT(shard->has && !shard->owns);
     uint64_t known;
     if (sequence <= shard->applied)
         return true; /* all replicas have the same */

@@ -10,6 +10,7 @@ void sh_ring_lead_forget(struct sh_ring *ring, unsigned number, unsigned nid)
 {
     struct sh_ring_shard *shard = &ring->shards[number];
     SH_ASSERT(shard->owns);
+    SH_ASSERT(nid && nid <= SH_SUPERPEERS_MAX);
     sh_ring_outgoing_drop(ring, &shard->progress[nid]);
     shard->progress[nid] = (struct sh_ring_progress){.next = sh_entries_last(&shard->entries) + 1};
     shard->counted &= ~sh_arc_bit(nid);
@@ -23,6 +24,8 @@ void sh_ring_lead_begin(struct sh_ring *ring, uint64_t now_ns, unsigned number, 
     struct sh_ring_shard *shard = &ring->shards[number];
     const struct sh_shard *now = &ring->arcs.shards[number];
     SH_ASSERT(shard->has && shard->has_lsn <= ring->synced && now->owner == ring->config.server);
+    SH_ASSERT(now->replicas & sh_ring_own(ring));
+    SH_ASSERT(shard->applied <= sh_entries_last(&shard->entries));
     shard->owns = true;
     shard->is_handing = shard->has_handed = shard->owes_answer = false;
     shard->change.kind = 0;
@@ -73,6 +76,7 @@ static void entries_send(struct sh_ring *ring, unsigned number, uint8_t to)
 {
     struct sh_ring_shard *shard = &ring->shards[number];
     struct sh_ring_progress *progress = &shard->progress[to];
+    SH_ASSERT(shard->owns && progress->next && progress->sending != SH_RING_TRANSFER);
     uint64_t last = sh_entries_last(&shard->entries);
     uint64_t before_epoch;
     bool is_known = sh_entries_term(&shard->entries, progress->next - 1, &before_epoch);
@@ -132,6 +136,7 @@ static void other_step(struct sh_ring *ring, uint64_t now_ns, unsigned number, u
 {
     struct sh_ring_shard *shard = &ring->shards[number];
     struct sh_ring_progress *progress = &shard->progress[to];
+    SH_ASSERT(shard->owns && to != ring->config.server);
     bool owes = is_behind(ring, number, to) || progress->sending == SH_RING_TRANSFER;
     if (!owes)
         progress->since_ns = 0;
@@ -259,6 +264,8 @@ static unsigned stand_in(const struct sh_ring *ring, uint64_t now_ns, unsigned n
  * over tells nobody. */
 static void hand(struct sh_ring *ring, uint64_t now_ns, unsigned number, unsigned nid)
 {
+    SH_ASSERT(!ring->shards[number].has_handed && nid != ring->config.server);
+    SH_ASSERT(ring->arcs.shards[number].replicas & sh_arc_bit(nid));
     ring->shards[number].has_handed = true;
     sh_ring_ask(ring, now_ns, number, SH_ARC_HAND, nid);
 }
@@ -268,6 +275,7 @@ static void decide(struct sh_ring *ring, uint64_t now_ns, unsigned number)
 {
     struct sh_ring_shard *shard = &ring->shards[number];
     uint64_t replicas = ring->arcs.shards[number].replicas;
+    SH_ASSERT(shard->owns && (replicas & sh_ring_own(ring)));
     if (shard->has_handed)
         return;
     unsigned nid = stand_in(ring, now_ns, number);
@@ -322,6 +330,7 @@ void sh_ring_on_answer(struct sh_ring *ring, uint64_t now_ns, const struct sh_ri
     uint64_t applied = sh_get64(r);
     uint64_t known;
     SH_ASSERT(shard->owns);
+    SH_ASSERT(head->from != ring->config.server);
     if (!sh_reader_done(r))
         return;
     bool agrees = sh_entries_term(&shard->entries, sequence, &known) && known == epoch;

@@ -13,6 +13,7 @@ enum shoal_err sh_ring_log_take(struct sh_ring *ring, unsigned number, uint64_t 
     const struct sh_ring_fsm *fsm = &ring->config.fsm;
     SH_ASSERT(shard->has && sequence > shard->applied);
     SH_ASSERT(sequence <= sh_entries_last(&shard->entries) + 1);
+    SH_ASSERT(number < SH_SHARDS && shard->applied <= sh_entries_last(&shard->entries));
     enum shoal_err err = fsm->reserve ? fsm->reserve(fsm->arg, number, command) : SHOAL_OK;
     if (err)
         return err;
@@ -35,6 +36,8 @@ bool sh_ring_log_sync(struct sh_ring *ring, unsigned number)
 {
     struct sh_ring_shard *shard = &ring->shards[number];
     uint64_t before = shard->synced;
+    SH_ASSERT(ring->is_active);
+    SH_ASSERT(before >= shard->entries.base && before <= sh_entries_last(&shard->entries));
     while (shard->synced < sh_entries_last(&shard->entries) &&
            sh_entries_at(&shard->entries, shard->synced + 1)->lsn <= ring->synced)
         shard->synced++;
@@ -66,12 +69,14 @@ void sh_ring_log_apply(struct sh_ring *ring, unsigned number, uint64_t until)
     needed = shard->synced < needed ? shard->synced : needed;
     if (needed >= shard->entries.base + 2 * kept)
         sh_entries_shift(&shard->entries, needed - kept);
+    SH_ASSERT(shard->entries.base <= shard->applied && shard->entries.base <= shard->synced);
 }
 
 void sh_ring_log_install(struct sh_ring *ring, unsigned number, uint64_t sequence, uint64_t epoch,
                          sh_lsn lsn)
 {
     struct sh_ring_shard *shard = &ring->shards[number];
+    SH_ASSERT(!shard->owns && sequence <= SH_RING_SEQUENCE_MAX);
     sh_entries_reset(&shard->entries, sequence, epoch);
     shard->has = true;
     shard->has_lsn = lsn;
@@ -81,6 +86,7 @@ void sh_ring_log_install(struct sh_ring *ring, unsigned number, uint64_t sequenc
 
 enum shoal_err sh_ring_log_begin(struct sh_ring *ring, unsigned number, uint64_t epoch)
 {
+    SH_ASSERT(number < SH_SHARDS && !ring->shards[number].owns);
     const struct sh_ring_fsm *fsm = &ring->config.fsm;
     unsigned stream = sh_ring_stream_of(ring, number);
     void *snapshot;
@@ -115,6 +121,7 @@ static void shard_forget(struct sh_ring *ring, unsigned number)
 
 void sh_ring_shard_clear(struct sh_ring *ring, unsigned number)
 {
+    SH_ASSERT(number < SH_SHARDS && ring->journal);
     if (ring->shards[number].has)
         (void)sh_journal_drop(ring->journal, sh_ring_stream_of(ring, number));
     shard_forget(ring, number);
@@ -146,6 +153,7 @@ static enum shoal_err load_entry(void *arg, uint64_t sequence, uint64_t epoch, u
                                  struct sh_bytes command)
 {
     struct sh_ring_shard *shard = arg;
+    SH_ASSERT(!shard->ring->journal);
     if (kind || command.size > SH_RING_COMMAND_BYTES_MAX || sequence <= shard->entries.base ||
         sequence > sh_entries_last(&shard->entries) + 1)
         return SHOAL_ECORRUPT;
@@ -161,6 +169,7 @@ static enum shoal_err load_snapshot_begin(void *arg, uint64_t sequence, uint64_t
                                           bool is_first)
 {
     struct sh_ring_shard *shard = arg;
+    SH_ASSERT(!shard->ring->journal);
     const struct sh_ring_fsm *fsm = &shard->ring->config.fsm;
     loading_drop(shard);
     if (is_first)
@@ -206,6 +215,7 @@ static enum shoal_err load_snapshot_end(void *arg, bool is_reset)
 static enum shoal_err load_drop(void *arg)
 {
     struct sh_ring_shard *shard = arg;
+    SH_ASSERT(!shard->ring->journal);
     loading_drop(shard);
     shard_forget(shard->ring, number_of(shard));
     return SHOAL_OK;

@@ -34,6 +34,7 @@ static bool is_settled(const struct sh_ring *ring, unsigned number)
 /* A superpeer has said which copy it has. */
 static void found(struct sh_ring_search *search, uint8_t nid, uint64_t epoch, uint64_t sequence)
 {
+    SH_ASSERT(search->is_open && nid && nid <= SH_SUPERPEERS_MAX);
     bool is_later =
         epoch > search->epoch || (epoch == search->epoch && sequence > search->sequence);
     bool is_more = !search->nid || (sequence && (!search->sequence || is_later));
@@ -67,6 +68,7 @@ static bool is_ahead(struct sh_ring *ring, unsigned number, uint8_t nid, uint64_
 static void own_look(struct sh_ring *ring, unsigned number)
 {
     struct sh_ring_search *search = &ring->shards[number].search;
+    SH_ASSERT(search->is_open);
     uint64_t epoch, sequence;
     if ((search->answered & sh_ring_own(ring)) || !is_settled(ring, number))
         return;
@@ -115,6 +117,7 @@ void sh_ring_search_step(struct sh_ring *ring, uint64_t now_ns, unsigned number)
 
 void sh_ring_on_copy_ask(struct sh_ring *ring, const struct sh_ring_head *head, struct sh_reader *r)
 {
+    SH_ASSERT(!ring->shards[head->shard].owns);
     uint64_t epoch = 0, sequence = 0;
     if (!sh_reader_done(r) || !is_settled(ring, head->shard))
         return; /* asked again */

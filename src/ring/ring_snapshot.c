@@ -45,6 +45,7 @@ static void piece_take(struct sh_ring *ring, struct sh_ring_outgoing *outgoing)
 static void outgoing_begin(struct sh_ring *ring, unsigned number, struct sh_ring_progress *progress)
 {
     struct sh_ring_shard *shard = &ring->shards[number];
+    SH_ASSERT(shard->owns && shard->has && !progress->outgoing);
     const struct sh_ring_fsm *fsm = &ring->config.fsm;
     struct sh_ring_outgoing *outgoing = malloc(sizeof *outgoing + ring->config.piece_bytes);
     if (!outgoing)
@@ -167,6 +168,7 @@ static bool is_superfluous(struct sh_ring *ring, const struct sh_ring_head *head
 static bool incoming_expect(struct sh_ring *ring, unsigned number,
                             const struct sh_ring_incoming *offered)
 {
+    SH_ASSERT(!ring->shards[number].owns);
     struct sh_ring_incoming *incoming = &ring->shards[number].incoming;
     const struct sh_ring_fsm *fsm = &ring->config.fsm;
     if (incoming->restore && incoming->version == offered->version &&
@@ -189,6 +191,7 @@ static void install(struct sh_ring *ring, const struct sh_ring_head *head)
     const struct sh_ring_fsm *fsm = &ring->config.fsm;
     struct sh_ring_shard *shard = &ring->shards[head->shard];
     struct sh_ring_incoming incoming = shard->incoming;
+    SH_ASSERT(incoming.restore && !shard->owns);
     unsigned stream = sh_ring_stream_of(ring, head->shard);
     shard->incoming = (struct sh_ring_incoming){0};
     enum shoal_err err = fsm->restore_end(fsm->arg, incoming.restore, true);

@@ -60,11 +60,13 @@ void sh_registry_destroy(struct sh_registry *registry)
 
 static void heard(struct sh_registry *registry, shoal_nid nid, uint64_t now_ns)
 {
+    SH_ASSERT(sh_nid_is_peer(nid));
     registry->heard_ns[nid.v - SH_PEER_NID_MIN] = now_ns;
 }
 
 static shoal_nid nid_after(const struct sh_registry *registry, uint32_t steps)
 {
+    SH_ASSERT(registry->nids && registry->nids <= SH_PEER_NIDS);
     uint32_t offset = registry->next_nid.v - SH_PEER_NID_MIN + steps;
     return (shoal_nid){(uint16_t)(SH_PEER_NID_MIN + offset % registry->nids)};
 }
@@ -134,6 +136,8 @@ static bool is_succeeded(const struct sh_registry *registry, const struct sh_nod
 static enum shoal_err admit(struct sh_registry *registry, uint64_t now_ns, shoal_nid nid,
                             struct sh_bytes address, uint64_t instance)
 {
+    SH_ASSERT(sh_nid_is_peer(nid) && instance);
+    SH_ASSERT(address.size && address.size < SH_MSG_ADDRESS_MAX);
     struct sh_node node = {
         .nid = nid, .role = SH_ROLE_PEER, .state = SH_NODE_UP, .instance = instance};
     memcpy(node.address, address.at, address.size);
@@ -330,6 +334,7 @@ void sh_registry_fail(struct sh_registry *registry, shoal_nid nid, const char *r
     if (!sh_registry_watches(registry, nid))
         return;
     struct sh_node *node = sh_view_find(&registry->view, nid);
+    SH_ASSERT(node && node->state == SH_NODE_UP && sh_nid_is_peer(nid));
     node->state = SH_NODE_FAILED;
     sh_registry_touch_node(registry, node);
     registry->failed_epochs[nid.v - SH_PEER_NID_MIN] = registry->view.epoch;
@@ -355,6 +360,7 @@ enum shoal_err sh_registry_forget(struct sh_registry *registry, shoal_nid nid, u
         return SHOAL_EAGAIN;
     struct sh_node node = *found;
     sh_view_drop(&registry->view, nid);
+    SH_ASSERT(!sh_view_find(&registry->view, nid));
     sh_nid_set_put(&registry->forgotten, nid, true);
     registry->spoke_ns[nid.v - SH_PEER_NID_MIN] = 0;
     sh_registry_touch_forgotten(registry, &node);

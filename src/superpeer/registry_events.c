@@ -118,6 +118,7 @@ size_t sh_registry_changed_since(const struct sh_registry *registry, uint64_t ep
     for (size_t i = 0; i < events; i++) {
         count = nid_insert(nids, count, event_at(registry, first + i)->node.nid);
     }
+    SH_ASSERT(count <= events && events <= SH_CHANGES_MAX);
     memcpy(nids_out, nids, count * sizeof nids[0]);
     return count;
 }

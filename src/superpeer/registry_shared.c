@@ -75,6 +75,7 @@ enum shoal_err sh_registry_superpeer_put(struct sh_registry *registry, struct sh
     enum shoal_err err = sh_view_put(&registry->view, &node);
     if (err)
         return err;
+    SH_ASSERT(nid.v <= SH_SUPERPEERS_MAX);
     if (nid.v > registry->view.superpeers)
         registry->view.superpeers = nid.v;
     sh_registry_touch_node(registry, &node);
@@ -100,6 +101,8 @@ enum shoal_err sh_registry_superpeer_set(struct sh_registry *registry, shoal_nid
     struct sh_node *node = sh_view_find(&registry->view, nid);
     if (!node || node->role != SH_ROLE_SUPERPEER)
         return SHOAL_ENONODE;
+    SH_ASSERT(nid.v && nid.v <= SH_SUPERPEERS_MAX);
+    SH_ASSERT(state == SH_NODE_UP || state == SH_NODE_LEFT || state == SH_NODE_FAILED);
     if (node->state == state)
         return SHOAL_OK;
     if (node->state == SH_NODE_LEFT)
@@ -216,6 +219,7 @@ void sh_registry_epoch_lift(struct sh_registry *registry, uint64_t epoch)
 
 void sh_registry_times_take(struct sh_registry *registry, const struct sh_registry *from)
 {
+    SH_ASSERT(from != registry);
     sh_registry_events_take(registry, from);
     for (size_t i = sh_view_lower(&registry->view, (shoal_nid){SH_PEER_NID_MIN});
          i < registry->view.count; i++) {

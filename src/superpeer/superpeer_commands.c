@@ -77,6 +77,7 @@ static void pass_on(struct sh_superpeer *superpeer, struct sh_bytes bytes)
 
 void sh_shared_hand_in(struct sh_superpeer *superpeer, struct sh_bytes bytes)
 {
+    SH_ASSERT(bytes.size >= COMMAND_BYTES);
     struct sh_consensus *consensus = superpeer->shared->consensus;
     if (consensus->ops->is_led && !sh_shared_leads(superpeer)) {
         pass_on(superpeer, bytes);
@@ -122,6 +123,7 @@ static void refuse(struct sh_superpeer *superpeer, const struct sh_pending *pend
 static void wait_for(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
                      struct sh_command *command)
 {
+    SH_ASSERT(!command->number);
     struct sh_shared *shared = superpeer->shared;
     size_t size = command_size(command);
     struct sh_pending *pending = NULL;
@@ -164,6 +166,7 @@ static struct sh_pending *pending_take(struct sh_shared *shared, uint64_t number
     struct sh_pending *pending = *at;
     if (!pending)
         return NULL;
+    SH_ASSERT(shared->pending_count > 0);
     *at = pending->next;
     if (!*at)
         shared->pending_end = at;

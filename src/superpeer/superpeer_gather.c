@@ -73,6 +73,7 @@ bool sh_superpeer_gather_may_refer(const struct sh_superpeer *superpeer, unsigne
 void sh_superpeer_gather_begin(struct sh_superpeer *superpeer, unsigned shard)
 {
     struct sh_gather *gather = &superpeer->ring->gather;
+    SH_ASSERT(shard < SH_SHARDS);
     gather->gathered[shard] = true;
     gather->is_full[shard] = false;
     memset(gather->asked, 0, sizeof gather->asked);
@@ -83,6 +84,7 @@ void sh_superpeer_gather_begin(struct sh_superpeer *superpeer, unsigned shard)
 
 void sh_superpeer_gather_full(struct sh_superpeer *superpeer, unsigned shard)
 {
+    SH_ASSERT(shard < SH_SHARDS);
     if (!superpeer->ring->gather.is_full[shard])
         SH_ERROR("cluster",
                  "nodes have more ranges of chunks than a superpeer keeps: migrations of these "
@@ -104,6 +106,7 @@ static bool is_ours(const struct sh_superpeer *superpeer, unsigned shard)
 /* Orders what was collected of one creator's chunks, if it is anything. */
 static enum shoal_err claim_end(struct sh_superpeer *superpeer, struct sh_metadata_update *update)
 {
+    SH_ASSERT(update->kind == SH_METADATA_CLAIM && update->count <= SH_METADATA_RUNS_MAX);
     if (!update->count)
         return SHOAL_OK;
     unsigned shard = sh_metadata_shard(update);
@@ -141,6 +144,7 @@ static bool is_claim_good(const struct sh_gather *gather, const struct sh_metada
 /* The node at hand has said all. */
 static enum shoal_err node_done(struct sh_gather *gather)
 {
+    SH_ASSERT(gather->nid.v);
     gather->from.v = 0;
     gather->asked[gather->nid.v / 64] |= UINT64_C(1) << (gather->nid.v % 64);
     return SHOAL_OK;
@@ -180,6 +184,7 @@ static void asked(struct sh_request *request, enum shoal_err err, struct sh_read
 {
     struct sh_superpeer *superpeer = request->arg;
     struct sh_gather *gather = &superpeer->ring->gather;
+    SH_ASSERT(gather->is_asking);
     gather->is_asking = false;
     gather->due_ns = 0;
     if (gather->is_stale) {
@@ -204,6 +209,7 @@ static void asked(struct sh_request *request, enum shoal_err err, struct sh_read
 static void ask(struct sh_superpeer *superpeer)
 {
     struct sh_gather *gather = &superpeer->ring->gather;
+    SH_ASSERT(!gather->is_asking && gather->nid.v);
     gather->request = (struct sh_request){
         .done = asked, .arg = superpeer, .timeout_ns = superpeer->failure_ns / 4 + 1};
     struct sh_out out;
@@ -231,6 +237,7 @@ static bool shards_step(struct sh_superpeer *superpeer, uint64_t now_ns)
         gather->gathered[i] = gather->gathered[i] && is_owner;
         if (sh_ring_reads(part->ring, now_ns, i) || sh_metadata_is_known(part->metadata, i))
             continue;
+        SH_ASSERT(is_owner);
         is_any = true;
         if (sh_superpeer_salvage_is_due(superpeer, i))
             continue; /* what the peers say would be gone when RESTORED is applied */

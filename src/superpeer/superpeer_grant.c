@@ -89,6 +89,7 @@ uint64_t sh_superpeer_lease_ns(const struct sh_superpeer *superpeer, shoal_nid n
 bool sh_superpeer_lease_is_over(const struct sh_superpeer *superpeer, shoal_nid nid,
                                 uint64_t now_ns)
 {
+    SH_ASSERT(sh_nid_is_peer(nid));
     uint64_t heard_ns = sh_registry_heard_ns(superpeer->registry, nid);
     return now_ns >= heard_ns + lease_ns(superpeer) + drift_ns(superpeer);
 }
@@ -176,6 +177,7 @@ uint64_t sh_shared_own_lease_ns(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     struct sh_shared *shared = superpeer->shared;
     shoal_nid own = own_nid(superpeer);
+    SH_ASSERT(own.v && own.v <= SH_SUPERPEERS_MAX);
     if (shared->offer.from_ns &&
         sh_registry_view(superpeer->registry)->epoch >= shared->offer.epoch) {
         shared->confirmed_ns[own.v] = shared->offer.from_ns;

@@ -52,6 +52,7 @@ void sh_superpeer_lookup_answer(struct sh_superpeer *superpeer, const struct sh_
         if (holder_set(superpeer, &next) && (is_peer(&next) || is_sure))
             ranges[count++] = next;
     }
+    SH_ASSERT(count <= SH_LOOKUP_RANGES_MAX);
     struct sh_out out;
     if (sh_msg_reply(in->msg, in->reply_to, in->type, count * SH_LOOKUP_ANSWER_BYTES, &out))
         return;
@@ -99,6 +100,7 @@ static void tree_answer(struct sh_superpeer *superpeer, struct sh_msg_in *in, sh
         at.v = ranges[count++].last.v + 1;
         is_more = shoal_cid_creator(at).v == shoal_cid_creator(from).v;
     }
+    SH_ASSERT(count > 0 && count <= SH_TREE_RANGES_MAX);
     struct sh_out out;
     if (sh_msg_reply(in->msg, in->reply_to, in->type,
                      SH_TREE_ANSWER_BYTES + count * SH_LOOKUP_ANSWER_BYTES, &out))

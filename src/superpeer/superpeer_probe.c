@@ -99,6 +99,7 @@ static uint64_t others_of(struct sh_superpeer *superpeer, shoal_nid suspect, boo
  * all are in use. */
 static struct sh_probe *place_of(struct sh_superpeer *superpeer, shoal_nid nid)
 {
+    SH_ASSERT(nid.v);
     struct sh_probe *best = NULL;
     for (unsigned i = 0; i < SH_PROBES_MAX; i++) {
         struct sh_probe *probe = &superpeer->probes[i];
@@ -162,6 +163,7 @@ void sh_superpeer_probe_lost(struct sh_superpeer *superpeer, shoal_nid nid, uint
 
 static void probe_end(struct sh_probe *probe, uint64_t now_ns)
 {
+    SH_ASSERT(probe->state != SH_PROBE_FREE);
     probe->state = SH_PROBE_FREE;
     probe->ended_ns = now_ns;
 }
@@ -214,6 +216,7 @@ static uint64_t settled_ns(const struct sh_probe *probe, uint64_t lost_ns)
 static void probe_again(struct sh_probe *probe, uint64_t now_ns)
 {
     const struct sh_superpeer *superpeer = probe->superpeer;
+    SH_ASSERT(probe->state == SH_PROBE_WANTED);
     if (known_heard_ns(probe) > probe->begun_ns ||
         now_ns >= probe->begun_ns + 2 * superpeer->failure_ns) {
         probe_end(probe, now_ns);
@@ -254,6 +257,7 @@ static bool is_lost(const struct sh_probe *probe, uint64_t lost_ns, uint64_t now
 static bool is_gone(struct sh_probe *probe, uint64_t now_ns)
 {
     struct sh_superpeer *superpeer = probe->superpeer;
+    SH_ASSERT(is_judge(superpeer));
     bool is_own = is_lost(probe, probe->lost_ns, now_ns);
     if (!is_fresh(superpeer, probe->absent_ns, now_ns) ||
         !(is_own || is_lost(probe, probe->others_lost_ns, now_ns)))
@@ -277,6 +281,7 @@ static uint64_t ago_of(uint64_t at_ns, uint64_t now_ns)
 static void opinion_send(struct sh_probe *probe, shoal_nid judge, uint64_t now_ns)
 {
     struct sh_superpeer *superpeer = probe->superpeer;
+    SH_ASSERT(judge.v && judge.v != superpeer->index + 1u);
     struct sh_out out;
     bool has_lost = is_unheard(probe, probe->lost_ns);
     if (now_ns < awaited_ns(probe) || (has_lost && now_ns < settled_ns(probe, probe->lost_ns)))
@@ -375,6 +380,7 @@ static void answered(struct sh_probe *probe, uint64_t now_ns, struct sh_reader *
 static void probe_done(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
 {
     struct sh_probe *probe = request->arg;
+    SH_ASSERT(probe->state == SH_PROBE_ASKING);
     struct sh_superpeer *superpeer = probe->superpeer;
     uint64_t now_ns = now_of(superpeer);
     bool was_refused = sh_msg_was_refused(superpeer->msg, probe->alias);
@@ -418,6 +424,7 @@ static void probe_done(struct sh_request *request, enum shoal_err err, struct sh
 /* Over a connection of its own, so that one that is stuck says nothing about the node. */
 static void probe_ask(struct sh_superpeer *superpeer, struct sh_probe *probe, uint64_t now_ns)
 {
+    SH_ASSERT(probe->state == SH_PROBE_WANTED);
     const struct sh_node *node = watched(superpeer, probe->nid);
     if (!node) {
         probe_end(probe, now_ns);

@@ -241,6 +241,7 @@ static uint64_t log_id(const struct sh_superpeer *superpeer)
 static void here_send(struct sh_superpeer *superpeer, shoal_nid to, shoal_nid nid,
                       const char *address)
 {
+    SH_ASSERT(nid.v && nid.v <= SH_SUPERPEERS_MAX);
     struct sh_out out;
     struct sh_bytes text = sh_bytes_text(address);
     bool is_itself = nid.v == own_nid(superpeer).v;
@@ -584,6 +585,7 @@ static enum shoal_err raft_make(struct raft_consensus *self,
                                 const struct sh_superpeer_config *config)
 {
     struct sh_superpeer *superpeer = self->superpeer;
+    SH_ASSERT(superpeer->index < SH_SUPERPEERS_MAX && !self->raft);
     uint64_t voters = 0;
     for (uint16_t i = 1; !config->recruited && i <= config->count; i++)
         voters |= UINT64_C(1) << i;

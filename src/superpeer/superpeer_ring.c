@@ -37,6 +37,7 @@ static struct sh_ring_waiting **waiting_find(struct sh_superpeer_ring *part, uns
 static void waiting_end(struct sh_superpeer_ring *part, struct sh_ring_waiting **at)
 {
     struct sh_ring_waiting *waiting = *at;
+    SH_ASSERT(waiting && part->waiting_count > 0);
     *at = waiting->next;
     part->waiting_count--;
     free(waiting);
@@ -48,6 +49,7 @@ static void apply(void *arg, unsigned shard, uint64_t epoch, uint64_t sequence,
                   struct sh_bytes command)
 {
     struct sh_superpeer_ring *part = arg;
+    SH_ASSERT(shard < SH_SHARDS);
     struct sh_metadata_update update = {.kind = 0};
     struct sh_metadata_result result = {.err = SHOAL_EPROTO}; /* at all replicas alike */
     if (!sh_metadata_update_get(command, shard, &update))
@@ -133,6 +135,7 @@ static void clear(void *arg, unsigned shard)
 static void build(void *arg, unsigned shard, uint64_t version)
 {
     struct sh_superpeer_ring *part = arg;
+    SH_ASSERT(shard < SH_SHARDS);
     part->is_built[shard] = false;
     part->build_version[shard] = version;
 }
@@ -175,6 +178,7 @@ enum shoal_err sh_superpeer_ring_reads(struct sh_superpeer *superpeer, unsigned 
 static unsigned log_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     struct sh_superpeer_ring *part = superpeer->ring;
+    SH_ASSERT(part && superpeer->journal);
     unsigned work = sh_ring_step(part->ring, now_ns);
     work += sh_superpeer_journal_step(superpeer, now_ns);
     return work + sh_ring_step(part->ring, now_ns);
@@ -184,6 +188,7 @@ void sh_superpeer_ring_update(struct sh_superpeer *superpeer, struct sh_msg_in *
                               struct sh_bytes bytes)
 {
     struct sh_superpeer_ring *part = superpeer->ring;
+    SH_ASSERT(shard < SH_SHARDS);
     uint64_t now_ns = now_of(superpeer);
     struct sh_ring_waiting *waiting =
         part->waiting_count < WAITING_MAX ? calloc(1, sizeof *waiting) : NULL;
@@ -211,6 +216,7 @@ void sh_superpeer_ring_update(struct sh_superpeer *superpeer, struct sh_msg_in *
 bool sh_superpeer_ring_is_deciding(const struct sh_superpeer *superpeer, unsigned shard)
 {
     const struct sh_superpeer_ring *part = superpeer->ring;
+    SH_ASSERT(shard < SH_SHARDS);
     uint64_t sequence = part->batches[shard];
     return sequence > sh_ring_applied(part->ring, shard) &&
            sequence <= sh_ring_last(part->ring, shard);
@@ -472,6 +478,7 @@ uint64_t sh_superpeer_ring_due_ns(const struct sh_superpeer *superpeer)
 
 enum shoal_err sh_superpeer_ring_open(struct sh_superpeer *superpeer)
 {
+    SH_ASSERT(!superpeer->ring && superpeer->index < SH_SUPERPEERS_MAX);
     struct sh_superpeer_ring *part = calloc(1, sizeof *part);
     if (!part)
         return SHOAL_ENOMEM;
@@ -511,6 +518,7 @@ enum shoal_err sh_superpeer_ring_open(struct sh_superpeer *superpeer)
 
 uint64_t sh_superpeer_incarnation(const struct sh_superpeer *superpeer, unsigned shard)
 {
+    SH_ASSERT(shard < SH_SHARDS);
     return superpeer->ring ? sh_metadata_incarnation(superpeer->ring->metadata, shard) : 0;
 }
 

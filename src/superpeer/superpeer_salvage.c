@@ -39,6 +39,7 @@ bool sh_superpeer_salvage_is_due(const struct sh_superpeer *superpeer, unsigned 
  * shards in each round: an update is 4 KB of zeros. */
 static enum shoal_err restored_order(struct sh_superpeer *superpeer, unsigned shard)
 {
+    SH_ASSERT(incarnation_of(superpeer, shard));
     struct sh_metadata_update update = {.kind = SH_METADATA_RESTORED,
                                         .sequence = incarnation_of(superpeer, shard)};
     return sh_superpeer_ring_order(superpeer, shard, &update);
@@ -60,6 +61,7 @@ void sh_superpeer_salvage_step(struct sh_superpeer *superpeer)
 
 void sh_superpeer_salvage_done(const struct sh_superpeer *superpeer, unsigned shard)
 {
+    SH_ASSERT(shard < SH_SHARDS);
     const struct sh_shard *at = &superpeer->ring->seen.shards[shard];
     if (at->owner != superpeer->index + 1 || at->origin != SH_ORIGIN_COPY)
         return;

@@ -39,7 +39,9 @@ static void end(struct save *save)
 
 static void take(struct save *save)
 {
+    SH_ASSERT(save->snapshot);
     save->size = sh_metadata_snapshot_next(save->snapshot, save->bytes, sizeof save->bytes);
+    SH_ASSERT(save->size <= sizeof save->bytes);
 }
 
 static enum shoal_err begin(struct sh_superpeer *superpeer, unsigned shard, struct save **save_out)
@@ -68,6 +70,7 @@ static enum shoal_err begin(struct sh_superpeer *superpeer, unsigned shard, stru
 static enum shoal_err go_on(struct sh_saves *saves, unsigned shard, uint64_t number, uint64_t piece,
                             struct save **save_out)
 {
+    SH_ASSERT(number);
     for (unsigned i = 0; i < SAVES_MAX; i++) {
         struct save *save = &saves->saves[i];
         if (!save->snapshot || save->number != number || save->shard != shard)

@@ -216,6 +216,7 @@ static bool ask_get(struct sh_reader *r, struct ask *ask_out)
 
 static bool asker_add(struct sh_superpeer *superpeer, struct sh_reply_to to, const struct ask *ask)
 {
+    SH_ASSERT(ask->wait_ms && ask->shard < SH_SHARDS && ask->key.size <= SH_NAME_BYTES_MAX);
     struct sh_services *services = superpeer->services;
     struct asker *asker = services->asker_count < ASKERS_MAX ? malloc(sizeof *asker) : NULL;
     if (!asker)
@@ -276,6 +277,7 @@ static unsigned askers_step(struct sh_superpeer *superpeer, uint64_t now_ns)
         }
         if (err)
             refuse(superpeer, asker->reply_to, SH_CLUSTER_ASK, err);
+        SH_ASSERT(services->asker_count > 0);
         *at = asker->next;
         services->asker_count--;
         free(asker);
@@ -293,6 +295,7 @@ static unsigned askers_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 
 void sh_superpeer_services_changed(struct sh_superpeer *superpeer, unsigned shard)
 {
+    SH_ASSERT(shard < SH_SHARDS);
     if (superpeer->services && superpeer->services->askers)
         superpeer->services->changed |= UINT64_C(1) << shard;
 }

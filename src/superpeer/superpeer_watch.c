@@ -36,6 +36,7 @@ void sh_superpeer_shared_fail(struct sh_superpeer *superpeer, shoal_nid nid, boo
     struct sh_command command = {.kind = SH_COMMAND_FAIL, .state = is_dead, .nid = nid};
     if (!node || node->state != SH_NODE_UP)
         return;
+    SH_ASSERT(node->role == SH_ROLE_PEER);
     command.instance = node->instance;
     sh_shared_decide(superpeer, &command);
 }
@@ -68,6 +69,7 @@ shoal_nid sh_shared_leader(const struct sh_superpeer *superpeer)
 static void superpeer_decide(struct sh_superpeer *superpeer, shoal_nid nid,
                              enum sh_node_state state)
 {
+    SH_ASSERT(nid.v && nid.v <= SH_SUPERPEERS_MAX && state != SH_NODE_LEFT);
     struct sh_command command = {.kind = SH_COMMAND_STATE, .state = (uint8_t)state, .nid = nid};
     /* Should it be heard before that is decided, it gets no lease all the same. */
     if (state == SH_NODE_FAILED)
@@ -79,6 +81,7 @@ static void superpeer_decide(struct sh_superpeer *superpeer, shoal_nid nid,
 void sh_shared_superpeer_gone(struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead)
 {
     struct sh_shared *shared = superpeer->shared;
+    SH_ASSERT(nid.v && nid.v <= SH_SUPERPEERS_MAX && nid.v != own_nid(superpeer).v);
     if (!is_dead)
         return;
     if (shared->consensus->ops->gone)
@@ -166,6 +169,7 @@ static void watch_nodes(struct sh_superpeer *superpeer, uint64_t now_ns)
 static void lead_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     struct sh_shared *shared = superpeer->shared;
+    SH_ASSERT(sh_shared_leads(superpeer));
     bool was_away = now_ns > shared->watched_ns + superpeer->failure_ns / 2;
     shared->watched_ns = now_ns;
     if (!shared->led_since_ns || was_away) {
