@@ -290,10 +290,87 @@ static void an_id_comes_back(void **state)
     peer_nids = 0;
 }
 
+/* Chunks that were lost with a peer to which they had moved keep neither its ID nor, once that is gone too,
+ * their creator's, whichever superpeers own the shard by then. Nobody finds them any more, also where the
+ * next bearer of the creator's ID is. IDs are lacking, so nobody waits for forget_ns. */
+static void lost_chunks_keep_nobody(void **state)
+{
+    (void)state;
+    static struct scene scene;
+    peer_nids = 3;
+    scene_open(&scene, 1000 * FORGET);
+    struct host *first = scene.peers[0], *other = scene.peers[1];
+    shoal_nid nid = nid_of(first), lost = nid_of(other);
+    shoal_cid cid = shoal_cid_make(nid, 7), end = shoal_cid_make(nid, 9);
+    const uint64_t number = UINT64_C(1) << 32;
+    assert_int_equal(commit(&scene, first, other, cid, end, number), SHOAL_OK);
+    sh_world_crash(scene.cluster.world, other->node);
+    other->has_left = true; /* nobody waits for it */
+    assert_seen(&scene.cluster, lost, SH_NODE_FAILED, 20 * S);
+    assert_int_equal(refresh(scene.client).err, SHOAL_OK);
+    assert_int_equal(locate(scene.client, cid).err, SHOAL_EFAILED);
+    assert_int_equal(forget(&scene, 1, lost), SHOAL_OK);
+    assert_seen(&scene.cluster, lost, GONE, 5 * S);
+    assert_int_equal(locate(scene.client, cid).err, SHOAL_ENOCHUNK);
+    forget_ns = 1000 * FORGET; /* of those that are started again too */
+    for (unsigned i = 0; i < 3; i++) {
+        sh_world_crash(scene.cluster.world, i);
+        run_for(&scene.cluster, 5 * S);
+        sh_world_restart(scene.cluster.world, i);
+        run_for(&scene.cluster, 5 * S);
+    }
+    assert_int_equal(refresh(scene.client).err, SHOAL_OK);
+    assert_int_equal(locate(scene.client, end).err, SHOAL_ENOCHUNK);
+    struct host *next = peer_add(&scene);
+    assert_int_equal(nid_of(next).v, lost.v);
+    assert_int_equal(refresh(scene.client).err, SHOAL_OK);
+    assert_int_equal(locate(scene.client, cid).err, SHOAL_ENOCHUNK);
+    assert_int_equal(locate(scene.client, shoal_cid_make(nid, 6)).nid.v, nid.v);
+    leave(first);
+    assert_int_equal(nid_of(peer_add(&scene)).v, nid.v);
+    assert_int_equal(refresh(scene.client).err, SHOAL_OK);
+    sh_directory_forget(scene.client->directory, cid);
+    assert_int_equal(locate(scene.client, cid).nid.v, nid.v);
+    cluster_close(&scene.cluster);
+    forget_ns = 0;
+    peer_nids = 0;
+}
+
 static bool has_failed(void *arg)
 {
     const struct host *host = arg;
     return host->failure != SHOAL_OK;
+}
+
+/* A peer that is given up for what was lost with it is refused when it turns out to live, from then on. */
+static void a_lost_node_lives(void **state)
+{
+    (void)state;
+    static struct scene scene;
+    scene_open(&scene, 0);
+    struct host *creator = scene.peers[0], *away = scene.peers[1], *third = scene.peers[2];
+    shoal_nid nid = nid_of(away);
+    shoal_cid cid = shoal_cid_make(nid_of(creator), 7), own = shoal_cid_make(nid, 3);
+    const uint64_t number = UINT64_C(1) << 32;
+    assert_int_equal(commit(&scene, creator, away, cid, cid, number), SHOAL_OK);
+    assert_int_equal(commit(&scene, away, third, own, own, number), SHOAL_OK);
+    sh_world_partition(scene.cluster.world, UINT64_C(1) << away->node, ~(UINT64_C(1) << away->node),
+                       false);
+    struct seen failed = {&scene.cluster, nid, SH_NODE_FAILED};
+    struct seen left = {&scene.cluster, nid, SH_NODE_LEFT};
+    away->has_left = true; /* it sees nothing meanwhile */
+    assert_true(run_until(&scene.cluster, is_seen, &failed, 20 * S));
+    assert_int_equal(forget(&scene, 0, nid), SHOAL_EBUSY); /* a third one has a chunk of it */
+    assert_true(run_until(&scene.cluster, is_seen, &left, 20 * S));
+    assert_int_equal(refresh(scene.client).err, SHOAL_OK);
+    assert_int_equal(locate(scene.client, cid).err, SHOAL_ENOCHUNK);
+    assert_int_equal(locate(scene.client, own).nid.v, nid_of(third).v);
+    away->has_left = false;
+    sh_world_heal(scene.cluster.world);
+    assert_true(run_until(&scene.cluster, has_failed, away, 60 * S));
+    assert_int_equal(away->failure, SHOAL_EEXIST);
+    assert_seen(&scene.cluster, nid, SH_NODE_LEFT, S);
+    cluster_close(&scene.cluster);
 }
 
 /* A node that was only cut off, of which an operator says that it is gone, is a member no more. */
@@ -326,7 +403,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_operator_forgets),    cmocka_unit_test(they_go_by_themselves),
         cmocka_unit_test(a_forgotten_node_lives), cmocka_unit_test(moved_chunks_keep_it),
-        cmocka_unit_test(an_id_comes_back),
+        cmocka_unit_test(an_id_comes_back),       cmocka_unit_test(lost_chunks_keep_nobody),
+        cmocka_unit_test(a_lost_node_lives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,6 +111,7 @@ static struct sh_metadata_result carry_out(struct sh_metadata_shard *shard,
     case SH_METADATA_REFUSE:
     case SH_METADATA_RESOLVE:
     case SH_METADATA_CLAIM:
+    case SH_METADATA_GONE:
         return sh_metadata_move_apply(shard, update);
     case SH_METADATA_RESTORED:
         return restored(shard, update->sequence);
@@ -145,7 +146,7 @@ bool sh_metadata_is_batch(uint8_t kind)
 }
 
 /* MOVE, REFUSE, RESOLVE, CLAIM: u16 from, u16 to (CLAIM: condition), u64 sequence, u16 count, runs.
- * KNOWN: nothing. RESTORED: u64 sequence. Before all of them, and of those in metadata_services.c, u8
+ * KNOWN: nothing. RESTORED: u64 sequence. GONE: u16 from. Before all of them, and of those in metadata_services.c, u8
  * kind. */
 void sh_metadata_update_put(struct sh_writer *w, const struct sh_metadata_update *update)
 {
@@ -154,6 +155,10 @@ void sh_metadata_update_put(struct sh_writer *w, const struct sh_metadata_update
         return;
     if (update->kind == SH_METADATA_RESTORED) {
         sh_put64(w, update->sequence);
+        return;
+    }
+    if (update->kind == SH_METADATA_GONE) {
+        sh_put16(w, update->from.v);
         return;
     }
     if (!sh_metadata_is_batch(update->kind)) {
@@ -238,6 +243,10 @@ enum shoal_err sh_metadata_update_get_any(struct sh_bytes bytes,
         update_out->sequence = sh_get64(&r);
         is_good = update_out->sequence;
         break;
+    case SH_METADATA_GONE:
+        update_out->from.v = sh_get16(&r);
+        is_good = sh_metadata_is_peer(update_out->from);
+        break;
     default:
         is_good = sh_metadata_service_get(&r, update_out);
     }
@@ -250,6 +259,7 @@ enum shoal_err sh_metadata_update_get(struct sh_bytes bytes, unsigned shard,
     enum shoal_err err = sh_metadata_update_get_any(bytes, update_out);
     bool is_of_any = update_out->kind == SH_METADATA_KNOWN ||
                      update_out->kind == SH_METADATA_RESTORED ||
+                     update_out->kind == SH_METADATA_GONE ||
                      (update_out->kind == SH_METADATA_CLAIM && !update_out->count);
     if (!err && !is_of_any && sh_metadata_shard(update_out) != shard)
         err = SHOAL_EPROTO;

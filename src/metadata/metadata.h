@@ -54,6 +54,7 @@
 #define SH_METADATA_AHEAD_MAX 2048       /* updates of a shard, reserved and not applied */
 #define SH_METADATA_NAMES_MAX (1u << 18) /* of a shard: ten million fit when evenly spread */
 #define SH_METADATA_RUNS_MAX 256         /* of a batch */
+#define SH_METADATA_GONE_MAX 1024        /* ranges that one GONE changes */
 #define SH_METADATA_CALLERS_MAX 256      /* completion records of a shard */
 #define SH_NAME_BYTES_MAX 255
 #define SH_SCRATCH_VALUE_MAX 1024
@@ -91,6 +92,10 @@ enum sh_metadata_kind {
      * Names, barriers and scratch stay; where chunks are, and what became of batches, the nodes are
      * to say anew. */
     SH_METADATA_RESTORED,
+    /* The peer `from` is gone for good. Others' chunks that it had are lost: nobody's, for ever. Those of
+     * its own that are nobody's are with it again, where nobody finds them; its ID may be given to
+     * another peer once none of them is with a third one. At most SH_METADATA_GONE_MAX ranges. */
+    SH_METADATA_GONE,
 };
 
 enum sh_claim {
@@ -112,7 +117,7 @@ struct sh_metadata_run {
 
 struct sh_metadata_update {
     uint8_t kind, condition;
-    shoal_nid from, to; /* MOVE, REFUSE, RESOLVE; CLAIM: from, who says it */
+    shoal_nid from, to; /* MOVE, REFUSE, RESOLVE; CLAIM: from, who says it; GONE: from */
     /* MOVE, REFUSE, RESOLVE, RESTORED: not 0; CLAIM: the last batch of `from`, or 0. */
     uint64_t sequence;
     shoal_cid cid;        /* NAME */
@@ -168,7 +173,7 @@ SHOAL_NODISCARD enum shoal_err sh_metadata_update_get(struct sh_bytes bytes, uns
 /* The same, of whichever shard. */
 SHOAL_NODISCARD enum shoal_err sh_metadata_update_get_any(struct sh_bytes bytes,
                                                           struct sh_metadata_update *update_out);
-/* The shard of an update; not of KNOWN, RESTORED and a CLAIM without runs, which are of any. */
+/* The shard of an update; not of KNOWN, RESTORED, GONE and a CLAIM without runs, which are of any. */
 unsigned sh_metadata_shard(const struct sh_metadata_update *update);
 
 /* Sees to it that apply will not lack memory for an update, whatever the updates do that were
@@ -191,14 +196,15 @@ uint64_t sh_metadata_incarnation(const struct sh_metadata *metadata, unsigned sh
 bool sh_metadata_is_known(const struct sh_metadata *metadata, unsigned shard);
 
 /* How much of a shard refers to a peer: names of chunks that it created, and ranges of chunks that
- * are with another node than their creator, of which it is the one or the other. */
+ * are not with their creator, of which it is the one or the other. lost: those of the ranges that GONE
+ * changes. */
 struct sh_metadata_refs {
-    uint32_t names, ranges;
+    uint32_t names, ranges, lost;
 };
 struct sh_metadata_refs sh_metadata_refs(const struct sh_metadata *metadata, unsigned shard,
                                          shoal_nid nid);
 
-/* The range that holds a chunk ID, and its owner: the creator, unless it was moved. */
+/* The range that holds a chunk ID, and its owner: the creator, unless it was moved; no peer: nobody. */
 struct sh_range sh_metadata_find(const struct sh_metadata *metadata, shoal_cid cid);
 /* ENONAME. */
 SHOAL_NODISCARD enum shoal_err sh_metadata_lookup(const struct sh_metadata *metadata,

@@ -4,9 +4,13 @@
  * with their kind; barriers and completion records have tables of their own:
  *
  *   SOURCE    node, big-endian (2 bytes)       u64 last, the last batch that was decided about
- *   RANGE     first chunk ID, big-endian (8)   u16 owner, up to the next range of that creator. Of
- * a creator with moved chunks all IDs are in ranges NAME      the name                         u64
- * chunk ID SCRATCH   the key                          the value */
+ *   RANGE     first chunk ID, big-endian (8)   u16 owner, up to the next range of that creator. Of a
+ *                                              creator with moved chunks all IDs are in ranges
+ *   NAME      the name                         u64 chunk ID
+ *   SCRATCH   the key                          the value
+ *
+ * The owner NONE: nobody's, since all replicas were lost, unless a target says that it has them. LOST:
+ * nobody's, whoever may still have a copy of before. */
 #ifndef SH_METADATA_METADATA_INT_H
 #define SH_METADATA_METADATA_INT_H
 
@@ -14,6 +18,8 @@
 #include "metadata/metadata.h"
 #include "metadata/metadata_barriers.h"
 #include "ring/arcs.h"
+
+#define SH_METADATA_LOST UINT16_MAX
 
 enum sh_metadata_item {
     SH_ITEM_SOURCE = 1,

@@ -191,11 +191,34 @@ static struct sh_metadata_result claim(struct sh_metadata_shard *shard,
     return (struct sh_metadata_result){.err = err};
 }
 
+/* Whole ranges change their owner, so there are no more of them than before. */
+static struct sh_metadata_result gone(struct sh_metadata_shard *shard, shoal_nid nid)
+{
+    shoal_cid at = {0};
+    struct range_key from;
+    struct sh_bytes key, value;
+    unsigned left = SH_METADATA_GONE_MAX;
+    while (left &&
+           sh_metadata_item_next(shard, SH_ITEM_RANGE, key_of(at, &from), false, &key, &value)) {
+        struct sh_range range = find(shard, first_in(key));
+        bool is_own = shoal_cid_creator(range.first).v == nid.v;
+        bool is_nobodys = range.value == SHOAL_NID_NONE.v || range.value == SH_METADATA_LOST;
+        at.v = range.last.v + 1;
+        if (is_own ? !is_nobodys : range.value != nid.v)
+            continue;
+        set(shard, range.first, range.last, is_own ? nid : (shoal_nid){SH_METADATA_LOST});
+        left--;
+    }
+    return (struct sh_metadata_result){.err = SHOAL_OK};
+}
+
 struct sh_metadata_result sh_metadata_move_apply(struct sh_metadata_shard *shard,
                                                  const struct sh_metadata_update *update)
 {
     if (update->kind == SH_METADATA_RESOLVE)
         return resolve(shard, update);
+    if (update->kind == SH_METADATA_GONE)
+        return gone(shard, update->from);
     return update->kind == SH_METADATA_CLAIM ? claim(shard, update) : move(shard, update);
 }
 

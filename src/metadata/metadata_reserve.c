@@ -17,7 +17,8 @@
 #define BARRIER_CELLS 5 /* chunks of a round, and a member or a barrier */
 
 /* A run sets two boundaries and takes two out at most: it lies in one range. The creator's first
- * boundary and the source come once. CLAIMs and RESTORED take out any number. */
+ * boundary and the source come once. CLAIMs and RESTORED take out any number; each range that GONE changes
+ * is a run. */
 static struct sh_metadata_need need_of(const struct sh_metadata_update *update)
 {
     struct sh_metadata_need need = {.updates = 1};
@@ -31,6 +32,9 @@ static struct sh_metadata_need need_of(const struct sh_metadata_update *update)
         need.cells = BARRIER_CELLS;
     } else if (update->kind == SH_METADATA_RESTORED) {
         need.changes = SIZE_MAX;
+    } else if (update->kind == SH_METADATA_GONE) {
+        need.changes = 4 * SH_METADATA_GONE_MAX;
+        need.bytes = RANGE_BYTES * 2 * SH_METADATA_GONE_MAX;
     }
     return need;
 }

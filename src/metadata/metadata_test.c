@@ -505,6 +505,108 @@ static void test_restored(void **state)
         SHOAL_EPROTO);
 }
 
+static shoal_nid peer_of(unsigned peer)
+{
+    return (shoal_nid){(uint16_t)(CREATOR + peer)};
+}
+
+static enum shoal_err gone(struct sh_metadata *metadata, unsigned peer)
+{
+    static struct sh_metadata_update update;
+    update = (struct sh_metadata_update){.kind = SH_METADATA_GONE, .from = peer_of(peer)};
+    return apply(metadata, 0, &update).err;
+}
+
+static enum shoal_err moved(struct sh_metadata *metadata, enum sh_metadata_kind kind, unsigned from,
+                            unsigned to, uint64_t sequence, unsigned first, unsigned last)
+{
+    static struct sh_metadata_update update;
+    update = (struct sh_metadata_update){.kind = (uint8_t)kind,
+                                         .from = peer_of(from),
+                                         .to = peer_of(to),
+                                         .sequence = sequence,
+                                         .count = 1,
+                                         .runs = {{cid_of(first), cid_of(last)}}};
+    struct sh_metadata_result result = apply(metadata, 0, &update);
+    return kind == SH_METADATA_RESOLVE && !result.err && !result.is_committed ? SHOAL_ECANCELED
+                                                                              : result.err;
+}
+
+static void refers(const struct sh_metadata *metadata, unsigned peer, uint32_t ranges,
+                   uint32_t lost)
+{
+    struct sh_metadata_refs refs = sh_metadata_refs(metadata, 0, peer_of(peer));
+    assert_int_equal(refs.ranges, ranges);
+    assert_int_equal(refs.lost, lost);
+}
+
+/* What a peer had of another's chunks is lost with it, and nobody's: also if a target has a copy that was
+ * not committed before. The creator is referred to until it is gone too; then by what is with others. */
+static void test_gone(void **state)
+{
+    (void)state;
+    struct sh_metadata *metadata;
+    assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
+    sh_metadata_begin(metadata, 0, 7, true);
+    assert_int_equal(moved(metadata, SH_METADATA_MOVE, 0, 1, 1, 10, 19), SHOAL_OK);
+    assert_int_equal(moved(metadata, SH_METADATA_MOVE, 0, 2, 2, 20, 29), SHOAL_OK);
+    assert_int_equal(moved(metadata, SH_METADATA_MOVE, 0, 1, 3, 30, 39), SHOAL_OK);
+    refers(metadata, 0, 3, 0);
+    refers(metadata, 1, 2, 2);
+    assert_int_equal(gone(metadata, 1), SHOAL_OK);
+    assert_int_equal(gone(metadata, 1), SHOAL_OK);
+    refers(metadata, 0, 3, 2);
+    refers(metadata, 1, 0, 0);
+    refers(metadata, 2, 1, 1);
+    for (unsigned i = 0; i < 50; i++) {
+        uint64_t owner = sh_metadata_find(metadata, cid_of(i)).value;
+        bool is_lost = (i >= 10 && i < 20) || (i >= 30 && i < 40);
+        assert_true(is_lost ? owner > SH_PEER_NID_MAX
+                            : owner == (i / 10 == 2 ? CREATOR + 2 : CREATOR));
+    }
+    assert_int_equal(moved(metadata, SH_METADATA_RESOLVE, 0, 2, 1, 12, 13), SHOAL_ECANCELED);
+    assert_int_equal(moved(metadata, SH_METADATA_MOVE, 1, 2, 1, 12, 13), SHOAL_ENOTOWNER);
+    struct sh_metadata *copy = copied(metadata);
+    refers(copy, 0, 3, 2);
+    assert_int_equal(gone(copy, 2), SHOAL_OK); /* one range with its neighbours */
+    refers(copy, 0, 1, 1);
+    assert_int_equal(gone(metadata, 0), SHOAL_OK);
+    refers(metadata, 0, 1, 0);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(12)).value, CREATOR);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(25)).value, CREATOR + 2);
+    assert_int_equal(gone(metadata, 2), SHOAL_OK);
+    assert_int_equal(gone(metadata, 0), SHOAL_OK);
+    refers(metadata, 0, 0, 0);
+    struct sh_range all = sh_metadata_find(metadata, cid_of(12));
+    assert_int_equal(all.value, CREATOR);
+    assert_int_equal(shoal_cid_local(all.last), SHOAL_LOCAL_ID_MAX);
+    sh_metadata_destroy(copy);
+    sh_metadata_destroy(metadata);
+}
+
+/* As many ranges as there may be go by and by, each update carried out without any more memory. */
+static void test_gone_with_many(void **state)
+{
+    (void)state;
+    struct sh_metadata *metadata;
+    const uint32_t count = 5 * SH_METADATA_GONE_MAX / 2;
+    assert_int_equal(sh_metadata_create(&metadata), SHOAL_OK);
+    sh_metadata_begin(metadata, 0, 7, true);
+    for (unsigned i = 0; i < count; i++)
+        assert_int_equal(moved(metadata, SH_METADATA_MOVE, 0, 1, i + 1, 2 * i, 2 * i), SHOAL_OK);
+    for (unsigned i = 0; i < 3; i++) {
+        refers(metadata, 1, count - i * SH_METADATA_GONE_MAX, count - i * SH_METADATA_GONE_MAX);
+        assert_int_equal(gone(metadata, 1), SHOAL_OK);
+    }
+    refers(metadata, 1, 0, 0);
+    refers(metadata, 0, count, count);
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(gone(metadata, 0), SHOAL_OK);
+    refers(metadata, 0, 0, 0);
+    assert_int_equal(sh_metadata_measure(metadata, 0).ranges, 1);
+    sh_metadata_destroy(metadata);
+}
+
 /* A billion chunks leave their creator, a batch of 1024 after the other, for 16 targets that take turns
  * of some length: a range for each turn stays. */
 static void test_a_billion_chunks_move(void **state)
@@ -545,6 +647,8 @@ int main(void)
         cmocka_unit_test(test_claims_of_many),
         cmocka_unit_test(test_older_batches),
         cmocka_unit_test(test_restored),
+        cmocka_unit_test(test_gone),
+        cmocka_unit_test(test_gone_with_many),
         cmocka_unit_test(test_a_billion_chunks_move),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

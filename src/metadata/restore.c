@@ -69,7 +69,7 @@ static bool is_range(struct sh_metadata_restore *restore, struct sh_bytes key,
     bool differs = owner.v != restore->owner;
     restore->owner = owner.v;
     return sh_metadata_is_peer(creator) && sh_arc_shard(creator) == restore->number &&
-           (!owner.v || sh_metadata_is_peer(owner)) &&
+           (!owner.v || owner.v == SH_METADATA_LOST || sh_metadata_is_peer(owner)) &&
            (is_next ? differs : shoal_cid_local(first) == 0) &&
            restore->shard.counts[SH_ITEM_RANGE] < SH_METADATA_CLAIMS_MAX;
 }

@@ -89,6 +89,12 @@ static shoal_nid free_nid(const struct sh_registry *registry)
     return SHOAL_NID_NONE;
 }
 
+bool sh_registry_is_full(const struct sh_registry *registry)
+{
+    size_t first = sh_view_lower(&registry->view, (shoal_nid){SH_PEER_NID_MIN});
+    return registry->view.count - first >= registry->nids;
+}
+
 void sh_registry_nids_skip(struct sh_registry *registry, uint32_t count)
 {
     registry->next_nid = nid_after(registry, count);
@@ -347,17 +353,40 @@ uint64_t sh_registry_returns(const struct sh_registry *registry)
     return registry->returns;
 }
 
+/* The node of that ID and instance, which is gone, and so are all that were gone at that time. */
+static enum shoal_err find_gone(const struct sh_registry *registry, shoal_nid nid,
+                                uint64_t instance, uint64_t returns, struct sh_node **node_out)
+{
+    enum shoal_err err = find_member(registry, nid, instance, node_out);
+    if (err)
+        return err;
+    if ((*node_out)->state == SH_NODE_UP)
+        return SHOAL_EINVAL;
+    return registry->returns == returns ? SHOAL_OK : SHOAL_EAGAIN;
+}
+
+enum shoal_err sh_registry_give_up(struct sh_registry *registry, shoal_nid nid, uint64_t instance,
+                                   uint64_t returns)
+{
+    struct sh_node *node;
+    enum shoal_err err = find_gone(registry, nid, instance, returns, &node);
+    if (err || node->state == SH_NODE_LEFT)
+        return err;
+    node->state = SH_NODE_LEFT;
+    node->instance ^= node->instance == 1 ? 2 : 1; /* the times it was started stay */
+    sh_registry_touch_node(registry, node);
+    SH_INFO("cluster", "failed node does not come back", SH_U64("node", nid.v),
+            SH_TEXT("address", node->address), SH_U64("epoch", registry->view.epoch));
+    return SHOAL_OK;
+}
+
 enum shoal_err sh_registry_forget(struct sh_registry *registry, shoal_nid nid, uint64_t instance,
                                   uint64_t returns)
 {
     struct sh_node *found;
-    enum shoal_err err = find_member(registry, nid, instance, &found);
+    enum shoal_err err = find_gone(registry, nid, instance, returns, &found);
     if (err)
         return err;
-    if (found->state == SH_NODE_UP)
-        return SHOAL_EINVAL;
-    if (registry->returns != returns)
-        return SHOAL_EAGAIN;
     struct sh_node node = *found;
     sh_view_drop(&registry->view, nid);
     SH_ASSERT(!sh_view_find(&registry->view, nid));

@@ -76,6 +76,12 @@ uint64_t sh_registry_returns(const struct sh_registry *registry);
  * it is another instance's; EAGAIN: some peer has come back. */
 SHOAL_NODISCARD enum shoal_err sh_registry_forget(struct sh_registry *registry, shoal_nid nid,
                                                   uint64_t instance, uint64_t returns);
+/* A peer that failed does not come back any more: it has left, and its instance is one that no process has.
+ * Errors as above. */
+SHOAL_NODISCARD enum shoal_err sh_registry_give_up(struct sh_registry *registry, shoal_nid nid,
+                                                   uint64_t instance, uint64_t returns);
+/* Whether all IDs are those of peers in the view, so that a new one is refused. */
+bool sh_registry_is_full(const struct sh_registry *registry);
 /* The first peer from `from` on whose process is no more for sure, since it has left or another process
  * listens at its address, and that was not heard for gone_ns, as far as is known here; or NONE. */
 shoal_nid sh_registry_gone(const struct sh_registry *registry, uint64_t now_ns, uint64_t gone_ns,

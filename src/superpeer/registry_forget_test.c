@@ -93,6 +93,41 @@ static void who_is_forgotten(void **state)
     sh_registry_destroy(registry);
 }
 
+/* Who is given up has left, in another life than any process has: neither it nor a copy comes back, but for a
+ * process that its folder has begun since. */
+static void who_is_given_up(void **state)
+{
+    (void)state;
+    struct sh_registry *registry = registry_make();
+    const uint64_t life = (UINT64_C(3) << 32) | 11;
+    shoal_nid a = joined(registry, S, 1, life), b = joined(registry, S, 2, 1), nid;
+    bool failed;
+    uint64_t returns = sh_registry_returns(registry);
+    assert_int_equal(sh_registry_give_up(registry, a, life, returns), SHOAL_EINVAL);
+    sh_registry_fail(registry, a, "test");
+    sh_registry_fail(registry, b, "test");
+    assert_int_equal(sh_registry_give_up(registry, a, life + 1, returns), SHOAL_EEXIST);
+    assert_int_equal(sh_registry_give_up(registry, a, life, returns + 1), SHOAL_EAGAIN);
+    assert_int_equal(sh_registry_give_up(registry, a, life, returns), SHOAL_OK);
+    assert_int_equal(sh_registry_give_up(registry, b, 1, returns), SHOAL_OK);
+    assert_true(sh_view_find(sh_registry_view(registry), b)->instance);
+    const struct sh_node *node = sh_view_find(sh_registry_view(registry), a);
+    assert_int_equal(node->state, SH_NODE_LEFT);
+    assert_int_equal(sh_registry_give_up(registry, a, node->instance, returns), SHOAL_OK);
+    uint64_t epoch = sh_registry_view(registry)->epoch;
+    sh_registry_back(registry, a, life);
+    assert_int_equal(sh_registry_heartbeat(registry, S, a, life, epoch, &failed), SHOAL_EEXIST);
+    assert_int_equal(join(registry, S, 1, life, a, &nid), SHOAL_EEXIST);
+    struct sh_bytes address = sh_bytes_text("10.1.0.1:4100");
+    assert_int_equal(sh_registry_restart(registry, S, address, life, a, &nid), SHOAL_EEXIST);
+    assert_int_equal(sh_view_find(sh_registry_view(registry), a)->state, SH_NODE_LEFT);
+    assert_int_equal(sh_registry_restart(registry, S, address, life + (UINT64_C(1) << 32), a, &nid),
+                     SHOAL_OK);
+    assert_int_equal(nid.v, a.v);
+    assert_int_equal(sh_registry_give_up(registry, b, 3, returns), SHOAL_EAGAIN);
+    sh_registry_destroy(registry);
+}
+
 /* What was found out about a gone node is void when a node has come back since: it may have been that one. */
 static void a_return_voids_it(void **state)
 {
@@ -268,6 +303,7 @@ int main(void)
         cmocka_unit_test(who_is_forgotten), cmocka_unit_test(a_return_voids_it),
         cmocka_unit_test(few_ids_go_round), cmocka_unit_test(the_forced_take_back_whom_they_lack),
         cmocka_unit_test(who_is_gone),      cmocka_unit_test(rolling_restarts),
+        cmocka_unit_test(who_is_given_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

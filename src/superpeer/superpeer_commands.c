@@ -335,6 +335,15 @@ static enum shoal_err change_arc(struct sh_registry *registry, struct sh_bytes b
     return SHOAL_OK;
 }
 
+static enum shoal_err forget(struct sh_registry *registry, const struct sh_command *command)
+{
+    if (command->address.size != 8)
+        return SHOAL_EINVAL;
+    uint64_t returns = sh_load64(command->address.at);
+    return command->state ? sh_registry_give_up(registry, command->nid, command->instance, returns)
+                          : sh_registry_forget(registry, command->nid, command->instance, returns);
+}
+
 enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_registry *registry,
                                    const struct sh_command *command, shoal_nid *nid_out)
 {
@@ -372,10 +381,7 @@ enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_reg
     case SH_COMMAND_LOST:
         return sh_registry_superpeer_lost(registry, command->nid);
     case SH_COMMAND_FORGET:
-        return command->address.size == 8
-                   ? sh_registry_forget(registry, command->nid, command->instance,
-                                        sh_load64(command->address.at))
-                   : SHOAL_EINVAL;
+        return forget(registry, command);
     case SH_COMMAND_FORCE:
         return sh_registry_force(registry, command->nid, command->instance);
     default:

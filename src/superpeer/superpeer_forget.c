@@ -15,9 +15,15 @@
  * 2. A node that comes back in between, and fails again, makes FORGET void: the registry counts returns.
  *
  * A name of a chunk that the node created keeps it, since the ID could be given to another node, whose
- * chunk that would name. So do ranges of chunks that have moved from it or to it. A name that is given
+ * chunk that would name. So do ranges of its chunks that are with other peers. A name that is given
  * after its shard has spoken, to a chunk of a node that is long gone, does not; the chunk does not exist
  * either way. A shard that was lost speaks once all peers that are up have said what they have.
+ *
+ * Ranges of chunks that are lost with the node go by themselves. A peer that failed, and to which ranges
+ * refer, is given up first: the registry takes it for one that has left, and no process of before comes
+ * back. Of one that has left, each owner that is asked orders that its shard knows it (GONE in metadata.h),
+ * and speaks of fewer ranges the next time. Nothing that is ordered before refers to the node anew, for
+ * the reason of 1.
  *
  * One job at a time: either the operator's, of one node, or the leader's, of some. */
 #include <inttypes.h>
@@ -54,7 +60,7 @@ struct sh_forgetting {
     uint64_t deadline_ns, wish_ns; /* and when the job is begun, again if shards did not speak */
     /* The leader's: where it goes on, and when. */
     shoal_nid from;
-    uint64_t due_ns;
+    uint64_t due_ns, begun_ns; /* and when the last one began */
 };
 
 static uint64_t now_of(const struct sh_superpeer *superpeer)
@@ -75,6 +81,20 @@ struct refs {
     uint32_t names[NIDS_MAX], ranges[NIDS_MAX];
 };
 
+/* What refers to a node in a shard; what was lost with it does so for the last time. */
+static struct sh_metadata_refs refs_of(struct sh_superpeer *superpeer,
+                                       const struct sh_metadata *metadata, unsigned shard,
+                                       shoal_nid nid)
+{
+    struct sh_metadata_refs refs = sh_metadata_refs(metadata, shard, nid);
+    const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), nid);
+    const struct sh_metadata_update gone = {.kind = SH_METADATA_GONE, .from = nid};
+    /* Else the next question orders it. */
+    if (refs.lost && node && node->state == SH_NODE_LEFT && sh_metadata_is_known(metadata, shard))
+        (void)!sh_superpeer_ring_order(superpeer, shard, &gone);
+    return refs;
+}
+
 /* What the shards say for which this superpeer may answer. One that does not know the view of that epoch
  * yet may take the nodes to be up still, and let them move chunks. */
 static void refs_look(struct sh_superpeer *superpeer, uint64_t epoch, const shoal_nid *nids,
@@ -91,7 +111,7 @@ static void refs_look(struct sh_superpeer *superpeer, uint64_t epoch, const shoa
             continue;
         refs_out->shards |= UINT64_C(1) << shard;
         for (size_t i = 0; i < count; i++) {
-            struct sh_metadata_refs refs = sh_metadata_refs(metadata, shard, nids[i]);
+            struct sh_metadata_refs refs = refs_of(superpeer, metadata, shard, nids[i]);
             refs_out->names[i] += refs.names;
             refs_out->ranges[i] += refs.ranges;
         }
@@ -220,19 +240,34 @@ static void wish_begin(struct sh_superpeer *superpeer)
     job_add(job, node);
 }
 
+/* When the leader looks again. While IDs are lacking it does so often, and waits for nobody to come back. */
+static uint64_t leader_due_ns(const struct sh_superpeer *superpeer)
+{
+    const struct sh_forgetting *job = superpeer->forgetting;
+    if (!superpeer->forget_ns || !sh_shared_leads(superpeer))
+        return SH_NEVER;
+    uint64_t soon_ns = job->begun_ns + superpeer->failure_ns;
+    return sh_registry_is_full(superpeer->registry) && soon_ns < job->due_ns ? soon_ns
+                                                                             : job->due_ns;
+}
+
 /* What the leader finds that is gone for long enough. */
 static void leader_begin(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     struct sh_forgetting *job = superpeer->forgetting;
-    if (!superpeer->forget_ns || now_ns < job->due_ns || !sh_shared_leads(superpeer))
+    if (now_ns < leader_due_ns(superpeer))
         return;
+    uint64_t gone_ns = superpeer->forget_ns;
+    if (sh_registry_is_full(superpeer->registry) && superpeer->failure_ns < gone_ns)
+        gone_ns = superpeer->failure_ns;
+    job->begun_ns = now_ns;
     job->due_ns = now_ns + superpeer->heartbeat_ns;
     if (!sh_superpeer_shared_is_current(superpeer))
         return;
     job_begin(superpeer, false);
     shoal_nid nid = SHOAL_NID_NONE;
     while (job->count < NIDS_MAX && sh_nid_is_peer(job->from)) {
-        nid = sh_registry_gone(superpeer->registry, now_ns, superpeer->forget_ns, job->from);
+        nid = sh_registry_gone(superpeer->registry, now_ns, gone_ns, job->from);
         if (!nid.v)
             break;
         job_add(job, sh_view_find(sh_registry_view(superpeer->registry), nid));
@@ -245,11 +280,34 @@ static void leader_begin(struct sh_superpeer *superpeer, uint64_t now_ns)
     }
 }
 
+static void decide(struct sh_superpeer *superpeer, size_t i, bool gives_up)
+{
+    struct sh_forgetting *job = superpeer->forgetting;
+    struct sh_command command = {.kind = SH_COMMAND_FORGET,
+                                 .state = gives_up,
+                                 .nid = job->nids[i],
+                                 .instance = job->instances[i],
+                                 .address = sh_bytes_make(job->returns, sizeof job->returns)};
+    sh_shared_decide(superpeer, &command);
+}
+
+/* All have spoken: if nothing but ranges refers to a node, which may be lost with it, it is given up. */
+static void give_up(struct sh_superpeer *superpeer, size_t i)
+{
+    const struct sh_forgetting *job = superpeer->forgetting;
+    const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), job->nids[i]);
+    if (!job->names[i] && job->ranges[i] && node && node->state == SH_NODE_FAILED)
+        decide(superpeer, i, true);
+}
+
 static void wish_end(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     struct sh_forgetting *job = superpeer->forgetting;
     char text[256];
-    if (~job->shards && now_ns < job->deadline_ns) {
+    if (!~job->shards)
+        give_up(superpeer, 0);
+    /* Shards speak later, and what was lost with the node goes. */
+    if ((~job->shards || (!job->names[0] && job->ranges[0])) && now_ns < job->deadline_ns) {
         job->wish_ns = now_ns + superpeer->heartbeat_ns / 4;
         return;
     }
@@ -262,11 +320,12 @@ static void wish_end(struct sh_superpeer *superpeer, uint64_t now_ns)
                        nid.v, __builtin_popcountll(~job->shards));
         refuse(superpeer, job->reply_to, SHOAL_EBUSY, text);
     } else if (job->names[0] || job->ranges[0]) {
-        (void)snprintf(text, sizeof text,
-                       "%" PRIu64 " names of its chunks remain, and %" PRIu64
-                       " ranges of chunks that have moved from or to it: remove the names, "
-                       "move the chunks back or to others",
-                       job->names[0], job->ranges[0]);
+        (void)snprintf(
+            text, sizeof text,
+            "%" PRIu64 " names of its chunks remain, and %" PRIu64
+            " ranges of chunks of it that are with other peers, or were lost: remove the "
+            "names and the chunks",
+            job->names[0], job->ranges[0]);
         refuse(superpeer, job->reply_to, SHOAL_EBUSY, text);
     } else {
         sh_shared_forget(superpeer, job->reply_to, nid, job->instances[0],
@@ -278,12 +337,9 @@ static void leader_end(struct sh_superpeer *superpeer)
 {
     struct sh_forgetting *job = superpeer->forgetting;
     for (size_t i = 0; !~job->shards && i < job->count; i++) {
-        struct sh_command command = {.kind = SH_COMMAND_FORGET,
-                                     .nid = job->nids[i],
-                                     .instance = job->instances[i],
-                                     .address = sh_bytes_make(job->returns, sizeof job->returns)};
         if (!job->names[i] && !job->ranges[i])
-            sh_shared_decide(superpeer, &command);
+            decide(superpeer, i, false);
+        give_up(superpeer, i);
     }
 }
 
@@ -315,7 +371,7 @@ uint64_t sh_superpeer_forget_due_ns(const struct sh_superpeer *superpeer)
         return SH_NEVER;
     if (job->count)
         return 0;
-    uint64_t due_ns = superpeer->forget_ns && sh_shared_leads(superpeer) ? job->due_ns : SH_NEVER;
+    uint64_t due_ns = leader_due_ns(superpeer);
     return job->wish.v && job->wish_ns < due_ns ? job->wish_ns : due_ns;
 }
 

@@ -104,6 +104,49 @@ static void what_refers_to_a_node_keeps_it(void **state)
     assert_true(decided(SH_COMMAND_FORGET, peers[0]) > 0);
 }
 
+/* What may be lost with a peer that failed is not found out while it may come back: it is given up first. */
+static void who_failed_is_given_up(void **state)
+{
+    (void)state;
+    shoal_nid nid;
+    refers.shards = UINT64_MAX;
+    refers.ranges = 1;
+    sh_registry_fail(superpeer.registry, peers[0], "test");
+    const char *address = sh_view_find(sh_registry_view(superpeer.registry), peers[0])->address;
+    assert_int_equal(sh_registry_join(superpeer.registry, now_ns, sh_bytes_text(address), 99,
+                                      SHOAL_NID_NONE, &nid),
+                     SHOAL_OK);
+    refers.names = 1;
+    look(2 * FORGET);
+    assert_int_equal(decided(SH_COMMAND_FORGET, peers[0]), 0);
+    refers.names = 0;
+    look(FORGET / 4);
+    assert_true(decided(SH_COMMAND_FORGET, peers[0]) > 0);
+    assert_int_equal(agreed.decided[0].state, 1);
+    assert_int_equal(agreed.decided[0].instance, 10);
+}
+
+/* While all IDs are taken nobody waits for forget_ns, but for as long as a peer may be silent. */
+static void a_lack_of_ids_hurries(void **state)
+{
+    (void)state;
+    refers.shards = UINT64_MAX;
+    assert_int_equal(sh_registry_leave(superpeer.registry, peers[0], 10), SHOAL_OK);
+    look(FORGET / 4);
+    assert_int_equal(decided(SH_COMMAND_FORGET, peers[0]), 0);
+    for (uint16_t i = 2; i < SH_PEER_NID_MAX - SH_PEER_NID_MIN + 1; i++) {
+        char address[32];
+        shoal_nid nid;
+        (void)snprintf(address, sizeof address, "filler:%u", i);
+        assert_int_equal(sh_registry_join(superpeer.registry, now_ns, sh_bytes_text(address), 99,
+                                          SHOAL_NID_NONE, &nid),
+                         SHOAL_OK);
+    }
+    assert_true(sh_registry_is_full(superpeer.registry));
+    look(FORGET / 50);
+    assert_true(decided(SH_COMMAND_FORGET, peers[0]) > 0);
+}
+
 static void only_a_leader_that_knows_forgets(void **state)
 {
     (void)state;
@@ -228,6 +271,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(who_is_gone_for_long_is_forgotten),
         CASE(what_refers_to_a_node_keeps_it),
+        CASE(who_failed_is_given_up),
+        CASE(a_lack_of_ids_hurries),
         CASE(only_a_leader_that_knows_forgets),
         CASE(what_an_operator_may_forget),
         CASE(what_refers_to_a_node_keeps_it_from_an_operator),

@@ -81,11 +81,14 @@ static enum shoal_err tree_check(struct sh_superpeer *superpeer, shoal_cid from,
                                                                                       : err;
 }
 
-/* Whether nothing of before may change where a shard's chunks are: all have said what they have, and
- * each batch is decided that an earlier process of the asker may have asked for. */
-static bool is_final(const struct sh_superpeer *superpeer, unsigned shard)
+/* Whether nothing of before may change where a shard's chunks are: all have said what they have, each
+ * batch is decided that an earlier process of the asker may have asked for, and the asker does not count as
+ * gone any more. */
+static bool is_final(const struct sh_superpeer *superpeer, unsigned shard, shoal_nid asker)
 {
-    return sh_metadata_is_known(superpeer->ring->metadata, shard) &&
+    const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), asker);
+    return node && node->state == SH_NODE_UP &&
+           sh_metadata_is_known(superpeer->ring->metadata, shard) &&
            !sh_superpeer_ring_is_deciding(superpeer, shard);
 }
 
@@ -97,6 +100,8 @@ static void tree_answer(struct sh_superpeer *superpeer, struct sh_msg_in *in, sh
     bool is_more = true;
     while (is_more && count < SH_TREE_RANGES_MAX) {
         ranges[count] = sh_metadata_find(superpeer->ring->metadata, at);
+        if (!is_peer(&ranges[count]))
+            ranges[count].value = SH_LOOKUP_NOBODY;
         at.v = ranges[count++].last.v + 1;
         is_more = shoal_cid_creator(at).v == shoal_cid_creator(from).v;
     }
@@ -122,7 +127,7 @@ void sh_superpeer_tree_handler(void *arg, struct sh_msg_in *in)
         err = tree_check(superpeer, from, &other);
     /* A peer goes by the answer for good (node/moves_former.c). A program only shows it. */
     if (!err && !other && sh_nid_is_peer(in->reply_to.nid) &&
-        !is_final(superpeer, sh_arc_shard(shoal_cid_creator(from))))
+        !is_final(superpeer, sh_arc_shard(shoal_cid_creator(from)), in->reply_to.nid))
         err = SHOAL_EBUSY;
     struct sh_out out;
     if (err) {

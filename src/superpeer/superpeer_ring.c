@@ -271,6 +271,8 @@ enum shoal_err sh_superpeer_ring_order(struct sh_superpeer *superpeer, unsigned 
     enum shoal_err err =
         sh_ring_update(superpeer->ring->ring, now_of(superpeer), shard,
                        sh_bytes_make(bytes, (size_t)(w.at - bytes)), &epoch, &sequence);
+    if (!err && update->kind == SH_METADATA_GONE)
+        superpeer->ring->batches[shard] = sequence;
     return err;
 }
 

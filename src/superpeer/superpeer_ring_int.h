@@ -52,7 +52,7 @@ struct sh_superpeer_ring {
     uint64_t restored_version[SH_SHARDS]; /* in which RESTORED was ordered last */
     struct sh_ring_waiting *waiting;
     size_t waiting_count;
-    uint64_t batches[SH_SHARDS]; /* the sequence of the last COMMIT that was ordered here */
+    uint64_t batches[SH_SHARDS]; /* the sequence of the last COMMIT or GONE that was ordered here */
     struct sh_gather gather;
 };
 
@@ -64,7 +64,7 @@ enum shoal_err sh_superpeer_ring_reads(struct sh_superpeer *superpeer, unsigned 
 void sh_superpeer_ring_update(struct sh_superpeer *superpeer, struct sh_msg_in *in, unsigned shard,
                               struct sh_bytes update);
 /* Whether a batch was to be committed here that is not decided yet, though nobody may wait for it any
- * more. */
+ * more; or a peer to be gone. */
 bool sh_superpeer_ring_is_deciding(const struct sh_superpeer *superpeer, unsigned shard);
 /* Orders an update of the owner's own; whether it is carried out, nobody is told. EROLE, EBUSY,
  * ENOMEM: it will not be. */

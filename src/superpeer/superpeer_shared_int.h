@@ -17,7 +17,7 @@
  * A command:
  *   0   u8   kind
  *   1   u8   STATE: the state; FAIL: 1 if it is dead for sure; JOIN: 1 if the peer is started again, with
- *            its ID on its disk; else 0
+ *            its ID on its disk; FORGET: 1 if first of all it is not to come back any more; else 0
  *   2   u16  node ID; JOIN: its previous one, or 0; SUPERPEER: its ID, or 0 for a new one
  *   4   u64  number, by which its superpeer knows it again; 0: nobody waits
  *   12  u64  instance; EPOCH: the epoch

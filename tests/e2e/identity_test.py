@@ -208,7 +208,9 @@ class Forget(Rig):
         self.assertIn("here", self.shoal(superpeer, "chunk", "get", cid).text)
         two.kill()
         self.seen(superpeer, two.nid, "failed")
-        self.forget(superpeer, two.nid, "0 names of its chunks remain, and [1-9]")
+        self.assertTrue(self.shoal_json(superpeer, "node", "forget", two.nid)["forgotten"])
+        self.refused("shoal", "chunk", "get", cid, "--connect", superpeer.address, says="chunk does not exist")
+        self.assertTrue(self.shoal_json(superpeer, "node", "forget", one.nid)["forgotten"])
 
     def test_they_go_by_themselves(self):
         superpeer = self.start("--forget-ns", "2s")
