@@ -342,6 +342,30 @@ static bool has_failed(void *arg)
     return host->failure != SHOAL_OK;
 }
 
+/* What others had of its chunks, and is empty, may go back to a peer that has left, and to no other one that is
+ * not up: then nothing keeps it. */
+static void what_is_given_back_keeps_nobody(void **state)
+{
+    (void)state;
+    static struct scene scene;
+    peer_nids = 3;
+    scene_open(&scene, FORGET);
+    struct host *first = scene.peers[0], *other = scene.peers[1], *third = scene.peers[2];
+    shoal_nid nid = nid_of(first);
+    shoal_cid cid = shoal_cid_make(nid, 7), end = shoal_cid_make(nid, 9);
+    const uint64_t number = UINT64_C(1) << 32;
+    assert_int_equal(commit(&scene, first, other, cid, end, number), SHOAL_OK);
+    leave(first);
+    assert_seen(&scene.cluster, nid, SH_NODE_LEFT, 2 * S);
+    leave(third);
+    assert_seen(&scene.cluster, nid_of(third), SH_NODE_LEFT, 2 * S);
+    assert_int_equal(commit(&scene, other, third, cid, end, number), SHOAL_ECANCELED);
+    assert_int_equal(commit(&scene, other, first, cid, end, number + 1), SHOAL_OK);
+    assert_seen(&scene.cluster, nid, GONE, FORGET);
+    cluster_close(&scene.cluster);
+    peer_nids = 0;
+}
+
 /* A peer that is given up for what was lost with it is refused when it turns out to live, from then on. */
 static void a_lost_node_lives(void **state)
 {
@@ -404,7 +428,7 @@ int main(void)
         cmocka_unit_test(an_operator_forgets),    cmocka_unit_test(they_go_by_themselves),
         cmocka_unit_test(a_forgotten_node_lives), cmocka_unit_test(moved_chunks_keep_it),
         cmocka_unit_test(an_id_comes_back),       cmocka_unit_test(lost_chunks_keep_nobody),
-        cmocka_unit_test(a_lost_node_lives),
+        cmocka_unit_test(a_lost_node_lives),      cmocka_unit_test(what_is_given_back_keeps_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

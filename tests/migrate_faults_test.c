@@ -592,6 +592,70 @@ static void many_results(void **state)
     world_close(&world);
 }
 
+/* The superpeer asks for a range of which no chunk may be left. */
+static void vacate(unsigned host, shoal_cid first, shoal_cid last)
+{
+    struct sh_msg *msg = world.hosts[0].msg;
+    struct sh_out out;
+    assert_int_equal(sh_msg_begin(msg, nid_of(host), SH_CLUSTER_VACATE, SH_VACATE_BYTES, &out),
+                     SHOAL_OK);
+    sh_put64(&out.w, first.v);
+    sh_put64(&out.w, last.v);
+    sh_msg_end(msg, &out);
+    run_for(&world, S);
+}
+
+/* A range that came here goes back when no chunk is left in it, once the superpeer has decided that. */
+static void empty_ranges_go_back(void **state)
+{
+    (void)state;
+    open_quiet(2);
+    shoal_cid first = world.cids[0], last = world.cids[1];
+    says_set(SHOAL_OK, 0, SHOAL_OK);
+    (void)move_begin(A, B, 0, 1, 0);
+    assert_int_equal(job_end(A, 20 * S).err, SHOAL_OK);
+    assert_true(comes_to(B, first) && comes_to(B, last));
+    assert_int_equal(sh_store_remove(world.hosts[B].store, first), SHOAL_OK);
+    says_set(SHOAL_OK, 0, SHOAL_OK);
+    vacate(B, first, last);
+    vacate(A, world.cids[2], world.cids[2]); /* its own */
+    assert_int_equal(says.commits, 0);
+    assert_true(serves(B, first) && serves(B, last));
+    assert_int_equal(sh_store_remove(world.hosts[B].store, last), SHOAL_OK);
+    static const enum shoal_err refusals[] = {SHOAL_ECANCELED, SHOAL_ENONODE, SHOAL_ELIMIT};
+    for (unsigned i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        says_set(refusals[i], 1, SHOAL_OK);
+        vacate(B, first, last);
+        assert_int_equal(says.commits, 1);
+        assert_true(serves(B, first) && serves(B, last));
+    }
+    says_set(SHOAL_EBUSY, 3, SHOAL_OK);
+    vacate(B, first, last);
+    assert_true(!says.is_same && says.commits == 4);
+    assert_false(serves(B, first) || serves(B, last));
+    world.ends = false; /* they are nowhere */
+    world_close(&world);
+}
+
+/* While it is not known whether a batch was committed, nothing of it goes back. */
+static void ranges_of_batches_do_not(void **state)
+{
+    (void)state;
+    open_quiet(3);
+    says_set(SHOAL_OK, 0, SHOAL_OK);
+    (void)move_begin(A, B, 0, 0, 0);
+    assert_int_equal(job_end(A, 20 * S).err, SHOAL_OK);
+    assert_true(comes_to(B, world.cids[0]));
+    move_undecided(B, C, world.cids[0]);
+    unsigned batches = says.batches_count;
+    vacate(B, world.cids[0], world.cids[0]);
+    vacate(C, world.cids[0], world.cids[0]);
+    assert_int_equal(says.batches_count, batches);
+    says_set(SHOAL_OK, 0, SHOAL_OK);
+    assert_true(comes_to(C, world.cids[0]));
+    world_close(&world);
+}
+
 int main(void)
 {
     test_logs_set();
@@ -614,6 +678,8 @@ int main(void)
         cmocka_unit_test(target_drops_former_decisions),
         cmocka_unit_test(senders),
         cmocka_unit_test(many_results),
+        cmocka_unit_test(empty_ranges_go_back),
+        cmocka_unit_test(ranges_of_batches_do_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

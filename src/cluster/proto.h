@@ -135,7 +135,7 @@
  *            u64 last chunk ID
  *   answer   committed, now or before
  *   errors   of a batch that never will be: ECANCELED, ENOTOWNER (the source does not own all of
- *            it), ENONODE (the target is not up), ELIMIT (too many ranges). Nothing was decided:
+ *            it), ENONODE (the target is not up, nor the creator, which has left), ELIMIT (too many ranges). Nothing was decided:
  *            EBUSY (it is not known yet what the nodes hold), EROLE (no superpeer). ETIMEOUT: nobody
  *            knows
  * RESOLVE    from a batch's target, which has not heard what became of it; as COMMIT. A batch that was
@@ -146,6 +146,9 @@
  *   request  u64 chunk ID to begin at
  *   answer   u8 whether there is more, u64 sequence of the peer's last batch, ranges, ascending: u64
  *            first, u64 last, u8 kind (enum sh_claim, metadata.h)
+ * VACATE     one-way, from a superpeer to a peer: u64 first, u64 last chunk ID of a range that the peer has,
+ *            of a creator that has left. If no chunk is left there the peer gives it back: by COMMIT, with
+ *            the creator as the target (node/moves_vacant.c)
  */
 #ifndef SH_CLUSTER_PROTO_H
 #define SH_CLUSTER_PROTO_H
@@ -181,6 +184,7 @@
 #define SH_CLUSTER_RESOLVE SH_MSG_TYPE(SH_MODULE_CLUSTER, 41)
 #define SH_CLUSTER_HOLDS SH_MSG_TYPE(SH_MODULE_CLUSTER, 43)
 #define SH_CLUSTER_REFERS SH_MSG_TYPE(SH_MODULE_CLUSTER, 45)
+#define SH_CLUSTER_VACATE SH_MSG_TYPE(SH_MODULE_CLUSTER, 46)
 
 enum sh_ask_kind {
     SH_ASK_NAME = 1,
@@ -225,6 +229,7 @@ enum sh_ask_kind {
 #define SH_HOLDS_BYTES 8
 #define SH_HOLDS_ANSWER_BYTES 9
 #define SH_HOLDS_RANGE_BYTES 17
+#define SH_VACATE_BYTES 16
 #define SH_PING_BYTES 2
 #define SH_FORGET_BYTES 2
 #define SH_REFERS_BYTES 10       /* and 2 for each node */

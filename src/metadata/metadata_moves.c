@@ -106,7 +106,9 @@ static void set(struct sh_metadata_shard *shard, shoal_cid first, shoal_cid last
 static enum shoal_err room_make(struct sh_metadata_shard *shard,
                                 const struct sh_metadata_update *update)
 {
-    bool is_move = update->kind == SH_METADATA_MOVE;
+    /* What goes back to its creator leaves fewer than there were. */
+    bool is_move = update->kind == SH_METADATA_MOVE &&
+                   update->to.v != shoal_cid_creator(update->runs[0].first).v;
     size_t most = is_move ? SH_METADATA_RANGES_MAX : SH_METADATA_CLAIMS_MAX;
     if (shard->counts[SH_ITEM_RANGE] + 2 * update->count + 1 > most)
         return SHOAL_ELIMIT;

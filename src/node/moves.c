@@ -48,7 +48,7 @@ void sh_moves_batch_put(const struct sh_moves *moves, struct sh_writer *w, shoal
 
 /* --- The job ------------------------------------------------------------------------------- */
 
-static bool is_under_way(const struct sh_moves *moves)
+bool sh_moves_is_under_way(const struct sh_moves *moves)
 {
     for (unsigned i = 0; i < SH_MOVES_FLIGHT_MAX; i++) {
         if (moves->batches[i].state)
@@ -86,7 +86,7 @@ static void job_end(struct sh_moves *moves, enum shoal_err err)
     if (moves->work != SH_MOVE_END)
         moves->end_err = err;
     moves->work = SH_MOVE_END;
-    if (!is_under_way(moves))
+    if (!sh_moves_is_under_way(moves))
         job_over(moves);
 }
 
@@ -96,7 +96,7 @@ static void batch_over(struct sh_move_batch *batch)
     struct sh_moves *moves = batch->moves;
     batch->state = SH_MOVE_NONE;
     moves->waits = false;
-    if (moves->work == SH_MOVE_END && !is_under_way(moves))
+    if (moves->work == SH_MOVE_END && !sh_moves_is_under_way(moves))
         job_over(moves);
 }
 
@@ -560,7 +560,7 @@ static void gather(struct sh_moves *moves)
         batch_begin(batch);
         return;
     }
-    moves->waits = is_under_way(moves);
+    moves->waits = sh_moves_is_under_way(moves);
     if (!moves->waits)
         pass_over(moves);
 }
@@ -694,10 +694,10 @@ static unsigned source_step(struct sh_moves *moves, uint64_t now_ns)
 static unsigned run(void *arg)
 {
     struct sh_moves *moves = arg;
-    bool has_time = moves->work || moves->staged || moves->former.base;
+    bool has_time = moves->work || moves->staged || moves->former.base || moves->vacant.count;
     uint64_t now = has_time ? now_of(moves) : 0;
     return source_step(moves, now) + sh_moves_target_step(moves, now) +
-           sh_moves_former_step(moves, now);
+           sh_moves_former_step(moves, now) + sh_moves_vacant_step(moves, now);
 }
 
 static uint64_t due_ns(void *arg)
@@ -710,7 +710,9 @@ static uint64_t due_ns(void *arg)
             due = batch->due_ns;
     }
     uint64_t target = sh_moves_target_due_ns(moves), former = sh_moves_former_due_ns(moves);
+    uint64_t vacant = sh_moves_vacant_due_ns(moves);
     due = due < target ? due : target;
+    due = due < vacant ? due : vacant;
     return due < former ? due : former;
 }
 
@@ -742,6 +744,7 @@ enum shoal_err sh_moves_create(const struct sh_moves_config *config, struct sh_m
     sh_moves_requests_register(moves);
     sh_moves_target_register(moves);
     sh_moves_holds_register(moves);
+    sh_moves_vacant_register(moves);
     *moves_out = moves;
     return SHOAL_OK;
 }
@@ -759,6 +762,7 @@ void sh_moves_destroy(struct sh_moves *moves)
     }
     sh_moves_target_end(moves);
     sh_moves_former_end(moves);
+    sh_moves_vacant_stop(moves);
     sh_outcomes_destroy(moves->outcomes);
     free(moves->full);
     free(moves->highest);

@@ -8,7 +8,8 @@
  *                well-formed STAGE: u8 sequence, u8 creator, u8 first, u8 count, u8 size; or, if `how`
  *                bit 3, of one chunk of LARGE bytes, which comes in pieces
  *   what 8       time goes on by `how` times 100 ms
- *   what 9       a PIECE from asker how & 1: u8 sequence, u8 number; `how` bit 2: a byte is missing */
+ *   what 9       a PIECE from asker how & 1: u8 sequence, u8 number; `how` bit 2: a byte is missing. If
+ *                `how` bit 4: a VACATE: u8 creator, u8 first, u8 count; bit 2 as before */
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -122,6 +123,22 @@ static void piece_send(struct moving *moving, struct sh_reader *r, uint8_t how)
     sh_msg_end(asker->msg, &out);
 }
 
+static void vacate_send(struct moving *moving, struct sh_reader *r, uint8_t how)
+{
+    struct rig_end *asker = &moving->rig.askers[how & 1];
+    struct sh_out out;
+    shoal_nid creator = {(uint16_t)(SH_PEER_NID_MIN + sh_get8(r) % 4 - 1)};
+    uint8_t bytes[16], first = sh_get8(r), count = sh_get8(r);
+    size_t size = how & 4 ? 15 : 16;
+    sh_store64(bytes, shoal_cid_make(creator, first).v);
+    sh_store64(bytes + 8, shoal_cid_make(creator, first).v + count - 1);
+    enum shoal_err err =
+        sh_msg_begin(asker->msg, (shoal_nid){RIG_NID}, SH_CLUSTER_VACATE, size, &out);
+    SH_ASSERT(err == SHOAL_OK);
+    sh_put_raw(&out.w, sh_bytes_make(bytes, size));
+    sh_msg_end(asker->msg, &out);
+}
+
 static void moving_open(struct moving *moving)
 {
     struct rig *rig = &moving->rig;
@@ -156,6 +173,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         uint8_t what = sh_get8(&r) % 10, how = sh_get8(&r);
         if (what < 8)
             ask(&moving, &r, what, how, &requests[i]);
+        else if (what == 9 && (how & 16))
+            vacate_send(&moving, &r, how);
         else if (what == 9)
             piece_send(&moving, &r, how);
         else

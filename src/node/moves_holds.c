@@ -3,13 +3,15 @@
  * decision of before any more, so that the answer stays true until the superpeers decide again:
  *
  *   source    an answer to COMMIT that is under way is not waited for; COMMIT is sent again
- *   target    of what is staged, only RESOLVE says what came of it */
+ *   target    of what is staged, only RESOLVE says what came of it
+ *   vacant    a range that was to go back is asked for again */
 #include <stdlib.h>
 
 #include "node/moves_int.h"
 
 static void former_decisions_drop(struct sh_moves *moves)
 {
+    sh_moves_vacant_stop(moves);
     for (unsigned i = 0; i < SH_MOVES_FLIGHT_MAX; i++) {
         struct sh_move_batch *batch = &moves->batches[i];
         if (batch->state != SH_MOVE_ASKED || !batch->is_asking)

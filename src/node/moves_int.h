@@ -95,6 +95,17 @@ struct sh_former {
     struct sh_request request;
 };
 
+#define SH_VACANT_MAX 256
+
+/* Ranges of others that go back, without chunks (moves_vacant.c); the first is asked for. */
+struct sh_vacant {
+    struct sh_request request;
+    bool is_asking;
+    uint64_t due_ns;
+    size_t count;
+    struct sh_metadata_run ranges[SH_VACANT_MAX];
+};
+
 struct sh_moves {
     struct sh_moves_config config;
     struct sh_holdings *holdings;
@@ -129,10 +140,13 @@ struct sh_moves {
     struct sh_staged *staged;
     uint64_t changes; /* batches that came or went for good */
     struct sh_former former;
+    struct sh_vacant vacant;
     uint64_t *highest; /* by node ID: the sequence of the last batch that came from there */
 };
 
-/* moves.c. Whether the superpeer may have committed a batch, and has not been heard. */
+/* moves.c. Whether any batch is not over. */
+bool sh_moves_is_under_way(const struct sh_moves *moves);
+/* Whether the superpeer may have committed a batch, and has not been heard. */
 bool sh_moves_is_unclear(const struct sh_moves *moves);
 /* Begins a job as the fields of the wish say that come with it. */
 void sh_moves_begin(struct sh_moves *moves, const struct sh_moves *wish, uint64_t number);
@@ -189,6 +203,12 @@ bool sh_moves_is_finding_out(const struct sh_moves *moves);
 unsigned sh_moves_former_step(struct sh_moves *moves, uint64_t now_ns);
 uint64_t sh_moves_former_due_ns(const struct sh_moves *moves);
 void sh_moves_former_end(struct sh_moves *moves);
+
+/* moves_vacant.c. stop: no answer of before counts any more. */
+void sh_moves_vacant_register(struct sh_moves *moves);
+unsigned sh_moves_vacant_step(struct sh_moves *moves, uint64_t now_ns);
+uint64_t sh_moves_vacant_due_ns(const struct sh_moves *moves);
+void sh_moves_vacant_stop(struct sh_moves *moves);
 
 /* moves_holds.c: what a superpeer asks after it has lost what it knew. */
 void sh_moves_holds_register(struct sh_moves *moves);

@@ -23,7 +23,8 @@
  * refer, is given up first: the registry takes it for one that has left, and no process of before comes
  * back. Of one that has left, each owner that is asked orders that its shard knows it (GONE in metadata.h),
  * and speaks of fewer ranges the next time. Nothing that is ordered before refers to the node anew, for
- * the reason of 1.
+ * the reason of 1. Ranges of its own chunks from which all were removed are given back by those who have
+ * them, when an owner asks for it (VACATE).
  *
  * One job at a time: either the operator's, of one node, or the leader's, of some. */
 #include <inttypes.h>
@@ -89,9 +90,12 @@ static struct sh_metadata_refs refs_of(struct sh_superpeer *superpeer,
     struct sh_metadata_refs refs = sh_metadata_refs(metadata, shard, nid);
     const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), nid);
     const struct sh_metadata_update gone = {.kind = SH_METADATA_GONE, .from = nid};
-    /* Else the next question orders it. */
-    if (refs.lost && node && node->state == SH_NODE_LEFT && sh_metadata_is_known(metadata, shard))
+    bool has_left = node && node->state == SH_NODE_LEFT && sh_metadata_is_known(metadata, shard);
+    /* If anything stands in the way, the next question does it. */
+    if (refs.lost && has_left)
         (void)!sh_superpeer_ring_order(superpeer, shard, &gone);
+    if (refs.ranges > refs.lost && has_left)
+        sh_superpeer_moves_vacate(superpeer, nid);
     return refs;
 }
 

@@ -4,6 +4,8 @@
 #include "cluster/proto.h"
 #include "superpeer/superpeer_ring_int.h"
 
+#define VACATE_MAX 1024 /* ranges that are looked at at once */
+
 static void refuse(struct sh_msg_in *in, enum shoal_err err, const char *text)
 {
     sh_msg_reply_error(in->msg, in->reply_to, in->type, err, text);
@@ -167,6 +169,14 @@ static bool is_up(const struct sh_superpeer *superpeer, shoal_nid nid, uint64_t 
            node->instance == life;
 }
 
+/* Whether the batch has no chunks, and goes back to its creator, which has left. */
+static bool is_vacant(const struct sh_superpeer *superpeer, const struct sh_metadata_update *update)
+{
+    const struct sh_node *node = node_of(superpeer, update->to);
+    return node && node->state == SH_NODE_LEFT &&
+           update->to.v == shoal_cid_creator(update->runs[0].first).v;
+}
+
 static void on_batch(void *arg, struct sh_msg_in *in)
 {
     struct sh_superpeer *superpeer = arg;
@@ -194,8 +204,9 @@ static void on_batch(void *arg, struct sh_msg_in *in)
         refuse(in, err, err == SHOAL_EBUSY ? "the shard is changing hands" : NULL);
         return;
     }
+    bool is_there = is_up(superpeer, update.to, lives.target) || is_vacant(superpeer, &update);
     /* Nobody else would note that the batch was refused, so that it is never committed later. */
-    if (update.kind == SH_METADATA_MOVE && !is_up(superpeer, update.to, lives.target))
+    if (update.kind == SH_METADATA_MOVE && !is_there)
         update.kind = SH_METADATA_REFUSE;
     struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
     sh_metadata_update_put(&w, &update);
@@ -210,6 +221,23 @@ static void on_batch(void *arg, struct sh_msg_in *in)
         return;
     }
     sh_superpeer_ring_update(superpeer, in, shard, encoded);
+}
+
+void sh_superpeer_moves_vacate(struct sh_superpeer *superpeer, shoal_nid creator)
+{
+    shoal_cid at = shoal_cid_make(creator, 0);
+    for (unsigned i = 0; i < VACATE_MAX && shoal_cid_creator(at).v == creator.v; i++) {
+        struct sh_range range = sh_metadata_find(superpeer->ring->metadata, at);
+        shoal_nid owner = {(uint16_t)range.value};
+        struct sh_out out;
+        at.v = range.last.v + 1;
+        if (!is_peer(owner) || owner.v == creator.v ||
+            sh_msg_begin(superpeer->msg, owner, SH_CLUSTER_VACATE, SH_VACATE_BYTES, &out))
+            continue;
+        sh_put64(&out.w, range.first.v);
+        sh_put64(&out.w, range.last.v);
+        sh_msg_end(superpeer->msg, &out);
+    }
 }
 
 void sh_superpeer_moves_handlers(struct sh_superpeer *superpeer)

@@ -99,6 +99,9 @@ void sh_superpeer_save_close(struct sh_superpeer *superpeer);
 void sh_superpeer_moves_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
                                sh_msg_type type, const struct sh_metadata_result *result);
 void sh_superpeer_moves_handlers(struct sh_superpeer *superpeer);
+/* Asks those who have ranges of a peer's chunks, of which it has left and this superpeer has the shard, to
+ * give back the first of them where no chunks are left. */
+void sh_superpeer_moves_vacate(struct sh_superpeer *superpeer, shoal_nid creator);
 /* Whether the node is up that a range is with; ENOCHUNK, EFAILED; EBUSY: that is not known. */
 enum shoal_err sh_superpeer_moves_holder(const struct sh_superpeer *superpeer,
                                          const struct sh_range *range);

@@ -10,6 +10,17 @@ import harness
 class Rig(harness.Case):
     """A superpeer with a folder, and peers."""
 
+    def setUp(self):
+        super().setUp()
+        self.lives = 0
+
+    def begin_on(self, folder, superpeer, *flags):
+        self.lives += 1
+        return self.begin(f"life{self.lives}", superpeer, "--data-dir", folder, *flags)
+
+    def on(self, folder, superpeer, *flags):
+        return self.begin_on(folder, superpeer, *flags).wait_ready()
+
     def start(self, *flags, name="superpeer"):
         superpeer = harness.Node(self, name, "--roles", "superpeer", "--data-dir",
                                  self.folder / name, "--failure-ns", "1s", *flags)
@@ -35,17 +46,6 @@ class Rig(harness.Case):
 
 class Identity(Rig):
     """Peers with folders."""
-
-    def setUp(self):
-        super().setUp()
-        self.lives = 0
-
-    def begin_on(self, folder, superpeer, *flags):
-        self.lives += 1
-        return self.begin(f"life{self.lives}", superpeer, "--data-dir", folder, *flags)
-
-    def on(self, folder, superpeer, *flags):
-        return self.begin_on(folder, superpeer, *flags).wait_ready()
 
     def refused_on(self, folder, superpeer, says, *flags):
         """A peer on that folder must end, and say why."""
@@ -210,6 +210,32 @@ class Forget(Rig):
         self.seen(superpeer, two.nid, "failed")
         self.assertTrue(self.shoal_json(superpeer, "node", "forget", two.nid)["forgotten"])
         self.refused("shoal", "chunk", "get", cid, "--connect", superpeer.address, says="chunk does not exist")
+        self.assertTrue(self.shoal_json(superpeer, "node", "forget", one.nid)["forgotten"])
+
+    def test_chunks_that_were_removed_where_they_are_do_not(self):
+        superpeer = self.start()
+        one, two = self.peer("one", superpeer), self.on("data", superpeer)
+        cids = [self.create(superpeer, one) for _ in range(2)]
+        self.shoal(superpeer, "migrate", one.nid, "--to", two.nid)
+        one.stop()
+        self.seen(superpeer, one.nid, "left")
+        self.shoal(superpeer, "chunk", "remove", cids[0])
+        self.forget(superpeer, one.nid, "0 names of its chunks remain, and 1 ranges")
+        self.assertIn("here", self.shoal(superpeer, "chunk", "get", cids[1]).text)
+        self.shoal(superpeer, "chunk", "remove", cids[1])
+        self.assertTrue(self.shoal_json(superpeer, "node", "forget", one.nid)["forgotten"])
+        self.refused("shoal", "chunk", "get", cids[1], "--connect", superpeer.address,
+                     says="chunk does not exist")
+
+    def test_chunks_that_a_former_life_had_do_not(self):
+        superpeer = self.start()
+        one, two = self.peer("one", superpeer), self.on("data", superpeer)
+        self.create(superpeer, one)
+        self.shoal(superpeer, "migrate", one.nid, "--to", two.nid)
+        one.stop()
+        self.seen(superpeer, one.nid, "left")
+        two.kill()
+        self.assertEqual(self.on("data", superpeer).nid, two.nid)
         self.assertTrue(self.shoal_json(superpeer, "node", "forget", one.nid)["forgotten"])
 
     def test_they_go_by_themselves(self):
