@@ -84,20 +84,6 @@ static void wake_all(struct sh_world *world)
         sh_sim_wake(world, i);
 }
 
-void *sh_sim_alloc(size_t size)
-{
-    void *got = calloc(1, size ? size : 1);
-    SH_ASSERT(got);
-    return got;
-}
-
-void *sh_sim_realloc(void *old, size_t size)
-{
-    void *got = realloc(old, size ? size : 1);
-    SH_ASSERT(got);
-    return got;
-}
-
 #define MILLION INT64_C(1000000)
 
 /* The time at which a node is: the world's, or when it goes on if it is stopped inside a step. */

@@ -20,7 +20,6 @@ static void chunk_free(struct sh_journal_chunk *chunk)
     if (!chunk)
         return;
     free(chunk->bytes);
-    free(chunk->marks);
     free(chunk);
 }
 
@@ -94,16 +93,25 @@ enum shoal_err sh_journal_chunk_again(struct sh_journal *journal, struct sh_byte
     return SHOAL_OK;
 }
 
-static void mark(struct sh_journal_chunk *chunk, enum sh_journal_kind kind, unsigned stream)
+static void mark(struct sh_journal_mark *mark, enum sh_journal_kind kind)
 {
-    if (chunk->marks_count == chunk->marks_room) {
-        size_t room = chunk->marks_room ? 2 * chunk->marks_room : 16;
-        chunk->marks = realloc(chunk->marks, room * sizeof chunk->marks[0]);
-        SH_ASSERT(chunk->marks);
-        chunk->marks_room = room;
+    switch (kind) {
+    case SH_JOURNAL_START:
+        mark->need = SH_NEED_THIS;
+        break;
+    case SH_JOURNAL_BEGIN:
+        mark->begins = true;
+        break;
+    case SH_JOURNAL_END:
+        mark->need = mark->begins ? SH_NEED_THIS : SH_NEED_BEGINNING;
+        mark->ends = true;
+        break;
+    case SH_JOURNAL_DROP: /* begun again behind it, the stream is there */
+        mark->need = SH_NEED_NONE;
+        break;
+    default:
+        break;
     }
-    chunk->marks[chunk->marks_count++] =
-        (struct sh_journal_mark){.kind = (uint8_t)kind, .stream = (uint8_t)stream};
 }
 
 struct sh_writer sh_journal_record(struct sh_journal *journal, enum sh_journal_kind kind,
@@ -120,9 +128,7 @@ struct sh_writer sh_journal_record(struct sh_journal *journal, enum sh_journal_k
     sh_put32(&w, (uint32_t)size);
     chunk->size += all;
     chunk->last = ++journal->last;
-    if (kind == SH_JOURNAL_START || kind == SH_JOURNAL_BEGIN || kind == SH_JOURNAL_END ||
-        kind == SH_JOURNAL_DROP)
-        mark(chunk, kind, stream);
+    mark(&chunk->marks[stream], kind);
     return w;
 }
 
@@ -252,23 +258,19 @@ enum shoal_err sh_journal_trouble(const struct sh_journal *journal)
 /* What the records of a chunk that is durable mean for the segments that streams need. */
 static void marks_take(struct sh_journal *journal, const struct sh_journal_chunk *chunk)
 {
-    for (size_t i = 0; i < chunk->marks_count; i++) {
-        struct sh_journal_stream_log *log = &journal->streams[chunk->marks[i].stream];
-        switch (chunk->marks[i].kind) {
-        case SH_JOURNAL_START:
-            log->segment = journal->segment;
-            break;
-        case SH_JOURNAL_BEGIN:
+    for (unsigned i = 0; i < journal->streams_count; i++) {
+        const struct sh_journal_mark *mark = &chunk->marks[i];
+        struct sh_journal_stream_log *log = &journal->streams[i];
+        const uint64_t needs[] = {[SH_NEED_SAME] = log->segment,
+                                  [SH_NEED_NONE] = 0,
+                                  [SH_NEED_THIS] = journal->segment,
+                                  [SH_NEED_BEGINNING] = log->beginning};
+        log->segment = needs[mark->need];
+        if (mark->begins)
             log->beginning = journal->segment;
-            break;
-        case SH_JOURNAL_END:
-            log->segment = log->beginning;
+        if (mark->ends) {
             log->bytes = log->bytes_now;
             log->is_saved = false;
-            break;
-        default: /* DROP; begun again behind it, the stream is there */
-            log->segment = 0;
-            break;
         }
     }
 }
@@ -290,7 +292,8 @@ void sh_journal_chunk_end(struct sh_journal *journal)
         chunk_free(chunk);
         return;
     }
-    chunk->size = chunk->marks_count = 0;
+    memset(chunk->marks, 0, sizeof chunk->marks);
+    chunk->size = 0;
     chunk->is_written = false;
     chunk->last = 0;
     chunk->next = journal->unused;

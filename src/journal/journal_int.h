@@ -60,10 +60,15 @@ enum sh_journal_kind {
     SH_JOURNAL_AGAIN
 };
 
-/* Something in a chunk that says which segments a stream needs, once the chunk is synced. */
+/* What a chunk's records say of the segments that a stream needs, once the chunk is synced: all of its
+ * records of kinds START, BEGIN, END and DROP taken together, so that no record needs memory. */
+enum sh_journal_need { SH_NEED_SAME, SH_NEED_NONE, SH_NEED_THIS, SH_NEED_BEGINNING };
 struct sh_journal_mark {
-    uint8_t kind; /* START, BEGIN, END or DROP */
-    uint8_t stream;
+    uint8_t
+        need; /* from which segment on: as before, none, the chunk's own, or where the snapshot began
+                     that was under way before the chunk */
+    bool begins; /* a snapshot begins in the chunk */
+    bool ends;   /* one ends there */
 };
 
 struct sh_journal_chunk {
@@ -72,8 +77,7 @@ struct sh_journal_chunk {
     bool is_written; /* it has become a batch, and takes no records any more */
     size_t size;     /* of the records */
     size_t room;
-    struct sh_journal_mark *marks;
-    size_t marks_count, marks_room;
+    struct sh_journal_mark marks[SH_JOURNAL_STREAMS_MAX];
     uint8_t *bytes; /* room for a segment's header; batch head, records, room for padding */
 };
 
