@@ -244,22 +244,22 @@ static void all_is_well(void)
         fail_msg("allocation %zu: a chunk is not found: %s", due, shoal_err_name(err));
 }
 
-static void story_open(void)
+static void story_open(uint16_t superpeers)
 {
-    cluster_open(&cluster, SUPERPEERS, true);
+    struct outcome outcome;
+    cluster_open(&cluster, superpeers, true);
     for (unsigned i = 0; i < 3; i++)
         peers[i] = host_start(host_add(&cluster, PEER));
     assert_joined(&cluster, 20 * S);
     client = host_start(host_add(&cluster, CLIENT));
-    struct outcome outcome;
-    bootstrap(client, &outcome, "node0:1", "node2:1");
+    bootstrap(client, &outcome, cluster.superpeers[0], cluster.superpeers[superpeers - 1]);
     assert_int_equal(outcome.err, SHOAL_OK);
     run_for(&cluster, 2 * S);
 }
 
 static bool run_story(void)
 {
-    story_open();
+    story_open(SUPERPEERS);
     alloc_fail_at(due, times_failing);
     questions();
     changes();
@@ -293,6 +293,106 @@ static void from_each_on_many_fail(void **state)
     each_allocation(40);
 }
 
+/* --- Starts --------------------------------------------------------------------------------------- */
+
+static void on_nothing(void *arg, struct sh_msg_in *in)
+{
+    (void)arg;
+    (void)in;
+}
+
+/* A module's table of handlers is there before: without that a process can only end. */
+static void handlers_begin(struct host *host)
+{
+    sh_msg_handler_set(host->msg, SH_MSG_TYPE(SH_MODULE_CLUSTER, 255), SH_MSG_INLINE, on_nothing,
+                       NULL);
+}
+
+static void memory_fails_from_here(struct host *host)
+{
+    handlers_begin(host);
+    alloc_fail_at(due, 1);
+}
+
+/* A superpeer that has no memory to read its disk does not start, and changes nothing there. */
+static void a_superpeer_starts_whole_or_not(void **state)
+{
+    (void)state;
+    story_open(1);
+    for (unsigned i = 0; i < NAMES; i++)
+        assert_true(name_put(i, 200));
+    struct host *host = &cluster.hosts[0];
+    on_superpeer_boot = memory_fails_from_here;
+    for (due = 1;; due++) {
+        sh_world_crash(cluster.world, 0);
+        host->boot_err = SHOAL_OK;
+        sh_world_restart(cluster.world, 0);
+        if (!alloc_fail_end())
+            break;
+        if (host->boot_err != SHOAL_OK && host->boot_err != SHOAL_ENOMEM)
+            fail_msg("allocation %zu: %s", due, shoal_err_name(host->boot_err));
+        run_for(&cluster, 10 * MS);
+    }
+    on_superpeer_boot = NULL;
+    print_message("%zu allocations\n", due - 1);
+    assert_true(due > 50);
+    assert_int_equal(host->boot_err, SHOAL_OK);
+    for (unsigned i = 0; i < NAMES; i++)
+        assert_true(name_is_there(i));
+    cluster_close(&cluster);
+}
+
+static enum shoal_err parts_make(struct host *host, const struct sh_env *env)
+{
+    struct sh_directory *directory = NULL;
+    struct sh_member *member = NULL;
+    struct sh_recruit *recruit = NULL;
+    struct sh_directory_config of_directory = {
+        .msg = host->msg, .clock = env->clock, .cache_ranges_max = 100};
+    enum shoal_err err = sh_directory_create(&of_directory, &directory);
+    struct sh_member_config of_member = {.msg = host->msg,
+                                         .directory = directory,
+                                         .env = *env,
+                                         .superpeers = cluster.superpeers,
+                                         .superpeer_count = 1,
+                                         .address = "node1:1",
+                                         .instance = 7,
+                                         .heartbeat_ns = HEARTBEAT,
+                                         .failure_ns = FAILURE};
+    if (!err)
+        err = sh_member_create(&of_member, &member);
+    struct sh_recruit_config of_recruit = {.msg = host->msg,
+                                           .env = *env,
+                                           .addresses = cluster.superpeers,
+                                           .count = 1,
+                                           .address = "node1:1",
+                                           .instance = 7,
+                                           .failure_ns = FAILURE,
+                                           .on_done = on_recruited};
+    if (!err)
+        err = sh_recruit_create(&of_recruit, &recruit);
+    sh_recruit_destroy(recruit);
+    sh_member_destroy(member);
+    sh_directory_destroy(directory);
+    return err;
+}
+
+static void members_are_made_whole_or_not(void **state)
+{
+    (void)state;
+    cluster_open(&cluster, 1, true);
+    client = host_start(host_add(&cluster, CLIENT));
+    enum shoal_err err = SHOAL_ENOMEM;
+    handlers_begin(client);
+    for (due = 1; err; due++) {
+        alloc_fail_at(due, 1);
+        err = parts_make(client, sh_world_env(cluster.world, client->node));
+        assert_true(alloc_fail_end() ? err == SHOAL_ENOMEM : !err);
+    }
+    assert_true(due > 6);
+    cluster_close(&cluster);
+}
+
 int main(void)
 {
     test_logs_set();
@@ -300,6 +400,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_fails_once),
         cmocka_unit_test(from_each_on_many_fail),
+        cmocka_unit_test(a_superpeer_starts_whole_or_not),
+        cmocka_unit_test(members_are_made_whole_or_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

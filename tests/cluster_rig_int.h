@@ -35,6 +35,8 @@ static bool slow_links;    /* the next world's links take long, and are given up
 enum kind { SUPERPEER, PEER, CLIENT };
 
 struct cluster;
+struct host;
+static void (*on_superpeer_boot)(struct host *host); /* before a superpeer is made; NULL: nothing */
 
 struct host {
     struct cluster *cluster;
@@ -180,6 +182,8 @@ static void boot_superpeer(struct host *host, const struct sh_env *env)
     if (host->forgets)
         sh_journal_remove(env);
     host->forgets = false;
+    if (on_superpeer_boot)
+        on_superpeer_boot(host);
     enum shoal_err err = host->has_disk ? sh_superpeer_stored(env, &index) : SHOAL_ENONAME;
     if (err && err != SHOAL_ENONAME) {
         host->boot_err = err;
