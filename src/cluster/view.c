@@ -64,6 +64,17 @@ bool sh_node_is_replaced(const struct sh_node *nodes, size_t count, shoal_nid ni
     return false;
 }
 
+enum shoal_err sh_view_reserve(struct sh_view *view, size_t room)
+{
+    SH_ASSERT(room >= view->count);
+    struct sh_node *nodes = realloc(view->nodes, room * sizeof *nodes);
+    if (!nodes)
+        return SHOAL_ENOMEM;
+    view->nodes = nodes;
+    view->room = room;
+    return SHOAL_OK;
+}
+
 enum shoal_err sh_view_put(struct sh_view *view, const struct sh_node *node)
 {
     SH_ASSERT(node->nid.v && node->nid.v <= SH_PEER_NID_MAX);
@@ -72,14 +83,11 @@ enum shoal_err sh_view_put(struct sh_view *view, const struct sh_node *node)
         view->nodes[at] = *node;
         return SHOAL_OK;
     }
-    if (view->count == view->room) {
-        size_t room = view->room ? 2 * view->room : 8;
-        struct sh_node *nodes = realloc(view->nodes, room * sizeof *nodes);
-        if (!nodes)
-            return SHOAL_ENOMEM;
-        view->nodes = nodes;
-        view->room = room;
-    }
+    enum shoal_err err = SHOAL_OK;
+    if (view->count == view->room)
+        err = sh_view_reserve(view, view->room ? 2 * view->room : 8);
+    if (err)
+        return err;
     memmove(&view->nodes[at + 1], &view->nodes[at], (view->count - at) * sizeof *node);
     view->nodes[at] = *node;
     view->count++;

@@ -52,6 +52,9 @@ void sh_view_destroy(struct sh_view *view);
 /* Replaces *to by a copy. ENOMEM changes nothing. */
 SHOAL_NODISCARD enum shoal_err sh_view_copy(struct sh_view *to, const struct sh_view *from);
 
+/* Room for so many nodes, which putting them then needs no memory for. ENOMEM changes nothing. */
+SHOAL_NODISCARD enum shoal_err sh_view_reserve(struct sh_view *view, size_t room);
+
 /* The node of that ID, or NULL; valid until the view changes. */
 struct sh_node *sh_view_find(const struct sh_view *view, shoal_nid nid);
 /* Where the first node with an ID of at least nid is, or count. */

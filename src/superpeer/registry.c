@@ -37,6 +37,9 @@ enum shoal_err sh_registry_create(const struct sh_registry_config *config,
     registry->events = calloc(SH_REGISTRY_EVENTS_MAX, sizeof registry->events[0]);
     if (!registry->events || !registry->heard_ns || !registry->spoke_ns || !registry->failed_epochs)
         goto out_registry;
+    /* All that can ever be in it, since what was decided has to be done: 5 MB that nobody touches. */
+    if (sh_view_reserve(&registry->view, registry->nids + SH_SUPERPEERS_MAX))
+        goto out_registry;
     sh_registry_touch(registry);
     sh_registry_events_begin(registry);
     *registry_out = registry;
