@@ -45,7 +45,8 @@ bool sh_command_get(struct sh_bytes bytes, struct sh_command *command_out)
     command.address = sh_get_text(&r);
     bool is_kind = (command.kind >= SH_COMMAND_JOIN && command.kind <= SH_COMMAND_ARC) ||
                    (command.kind >= SH_COMMAND_LOST && command.kind <= SH_COMMAND_FORGET);
-    if (!sh_reader_done(&r) || !is_kind || command.state > SH_NODE_FAILED ||
+    bool is_forced_by_none = command.kind == SH_COMMAND_FORCE && !command.instance;
+    if (!sh_reader_done(&r) || !is_kind || is_forced_by_none || command.state > SH_NODE_FAILED ||
         command.address.size >= SH_MSG_ADDRESS_MAX)
         return false;
     *command_out = command;

@@ -237,6 +237,24 @@ static void a_failure_is_of_one_instance(void **state)
     assert_true(superpeer.shared->failed_ns == now_ns); /* reports of before come late */
 }
 
+/* A force that names nobody is no command, whoever has handed it in: the registry would have to take it
+ * for a mistake of its own. */
+static void nobody_forces_nothing(void **state)
+{
+    (void)state;
+    uint8_t bytes[64];
+    struct sh_command command = {.kind = SH_COMMAND_FORCE, .nid = {OWN}, .instance = 7}, got;
+    for (unsigned is_none = 0; is_none < 2; is_none++) {
+        struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+        command.instance = is_none ? 0 : 7;
+        sh_command_put(&w, &command);
+        struct sh_bytes stored = sh_bytes_make(bytes, (size_t)(w.at - bytes));
+        assert_int_equal(sh_command_get(stored, &got), !is_none);
+        if (is_none)
+            sh_shared_apply(&superpeer, 1, 1, stored);
+    }
+}
+
 int main(void)
 {
     const char *bad;
@@ -254,6 +272,7 @@ int main(void)
         CASE(who_joins_again_is_heard),
         CASE(strangers_come_first),
         CASE(a_failure_is_of_one_instance),
+        CASE(nobody_forces_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

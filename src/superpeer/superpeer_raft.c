@@ -91,13 +91,14 @@ static void on_raft(void *arg, struct sh_msg_in *in)
                         (uint8_t)in->reply_to.nid.v, rest_of(in));
 }
 
+/* No superpeer proposes FORCE, which only an operator's command writes, to the disk of one that is down. */
 static void on_propose(void *arg, struct sh_msg_in *in)
 {
     struct sh_superpeer *superpeer = arg;
     struct sh_bytes bytes = rest_of(in);
     struct sh_command command;
     if (sh_shared_is_other(superpeer, in->reply_to.nid) && sh_command_get(bytes, &command) &&
-        sh_shared_leads(superpeer))
+        command.kind != SH_COMMAND_FORCE && sh_shared_leads(superpeer))
         sh_shared_hand_in(superpeer, bytes);
 }
 
