@@ -87,7 +87,9 @@ struct sh_reader {
 
 static inline struct sh_reader sh_reader_make(struct sh_bytes bytes)
 {
-    return (struct sh_reader){bytes.at, bytes.at + bytes.size, false};
+    /* No bytes may be at NULL, to which C lets nothing be added, not even 0. */
+    const uint8_t *end = bytes.size ? bytes.at + bytes.size : bytes.at;
+    return (struct sh_reader){bytes.at, end, false};
 }
 
 /* True when nothing was read past the end. */
