@@ -316,12 +316,11 @@ static const struct cw_host *host_behind(struct cw_world *world, const char **wh
     for (unsigned i = 0; i < world->count; i++) {
         const struct cw_host *host = &world->hosts[i];
         *why_out = "has another view";
-        bool has_view = host->kind < CW_CLIENT ||
-                        (host->kind == CW_SPARE && host->superpeer && !host->is_dismissed);
+        bool has_view = host->kind < CW_CLIENT || (host->kind == CW_SPARE && host->superpeer);
         if (has_view && epoch_of(host) != epoch)
             return host;
         *why_out = "has not joined";
-        if (host->kind == CW_PEER && !sh_member_joined(host->member))
+        if (host->kind == CW_PEER && !cw_is_joined(host))
             return host;
         struct sh_node *found = NULL;
         if (host->kind == CW_PEER && world->hosts[0].superpeer)

@@ -4,7 +4,6 @@
 
 #define DRAINS_MAX 3 /* of a world: each uses up a node ID */
 #define PATIENCE_NS (10 * CW_S)
-#define AGAIN_NS (100 * CW_MS)
 
 struct drain {
     struct cw_fiber *fiber;
@@ -17,32 +16,6 @@ static bool is_same(const struct cw_host *host, uint64_t instance)
            sh_world_is_up(host->world->sim, host->node);
 }
 
-/* The process has ended; another one takes its place. */
-static void on_stop(void *arg, uint64_t instance, uint64_t unused)
-{
-    struct cw_host *host = arg;
-    struct sh_world *sim = host->world->sim;
-    (void)unused;
-    if (!is_same(host, instance))
-        return;
-    if (sh_world_is_paused(sim, host->node)) {
-        sh_world_at(sim, sh_world_now(sim) + AGAIN_NS, on_stop, host, instance, 0);
-        return;
-    }
-    host->is_empty = true;
-    cw_host_leave(host);
-    sh_world_restart(sim, host->node);
-}
-
-static void on_left(void *arg, enum shoal_err err)
-{
-    struct cw_host *host = arg;
-    (void)err;
-    /* It serves on for a moment, until its connections are empty. */
-    sh_world_at(host->world->sim, sh_world_now(host->world->sim) + cw_below(host->world, CW_S),
-                on_stop, host, host->instance, 0);
-}
-
 static void stop(struct cw_host *host)
 {
     struct sh_store_status status;
@@ -50,7 +23,8 @@ static void stop(struct cw_host *host)
     CW_HOLDS(host->world, status.chunks == 0, "node %u was drained, and has %" PRIu64 " chunks",
              sh_msg_nid(host->msg).v, status.chunks);
     host->world->result->drains++;
-    sh_member_leave(host->member, on_left, host);
+    host->is_empty = true;
+    cw_process_stop(host);
 }
 
 static bool go_on(void *arg, const char *phase, uint64_t done, uint64_t all)
@@ -76,8 +50,7 @@ void cw_drain_something(struct cw_fiber *fiber)
     struct cw_world *world = cw_world_of(fiber);
     struct cw_host *host = cw_peer(world, (unsigned)cw_draw(fiber, world->config.peers));
     bool is_last = world->draining + 2 > world->config.peers;
-    if (world->drains == DRAINS_MAX || is_last || host->is_drained || !host->member ||
-        !sh_member_joined(host->member))
+    if (world->drains == DRAINS_MAX || is_last || host->is_drained || !cw_is_joined(host))
         return;
     struct drain drain = {fiber, cw_program_now(program) + PATIENCE_NS};
     struct shoal_migration all = {.last = {UINT64_MAX}, .drain = true};

@@ -1,50 +1,19 @@
 /* The nodes of a simulated cluster: how they boot, and how they die. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/assert.h"
 #include "node/identity.h"
-#include "node/leased.h"
 #include "sim/cluster_world_int.h"
 #include "sim/parts.h"
 #include "sim/world_int.h"
 
 #define SOON_NS (10 * CW_MS)
 
-static void must(enum shoal_err err)
-{
-    SH_ASSERT(err == SHOAL_OK);
-}
-
 static void on_event(void *arg, const struct sh_msg_event *event)
 {
     struct cw_host *host = arg;
-    if (host->superpeer)
-        sh_superpeer_link_event(host->superpeer, event);
-    if (host->member)
-        sh_member_link_event(host->member, event);
     if (host->directory && !host->is_dropping && event->kind == SH_MSG_LOST)
         sh_directory_suspect(host->directory, event->nid);
-    if (host->locks)
-        sh_locks_link_event(host->locks, event);
-}
-
-static void on_member_view(void *arg, const struct sh_view *view)
-{
-    struct cw_host *host = arg;
-    sh_locks_view(host->locks, view);
-    cw_view_seen(host, view);
-}
-
-static void on_superpeer_view(void *arg, const struct sh_view *view)
-{
-    cw_view_seen(arg, view);
-}
-
-static void on_member_failed(void *arg, enum shoal_err err)
-{
-    struct cw_host *host = arg;
-    cw_tell(host->world, host->node, "was called failed(error)", (uint64_t)err, 0);
 }
 
 /* Whether a superpeer has said of a disk that fails, is full or is damaged that it can't start on it. */
@@ -72,144 +41,107 @@ static void on_again(void *arg, uint64_t boots, uint64_t unused)
     sh_world_restart(sim, host->node);
 }
 
-static void boot_superpeer(struct cw_host *host, const struct sh_env *env)
+bool cw_host_has_superpeer(const struct cw_host *host)
+{
+    uint16_t index;
+    return sh_superpeer_stored(sh_world_env(host->world->sim, host->node), &index) == SHOAL_OK;
+}
+
+static void boot_node(struct cw_host *host)
 {
     struct cw_world *world = host->world;
-    char servers[SH_ZOOKEEPER_MODEL_SERVERS_BYTES];
-    sh_zookeeper_model_servers(host->node, servers);
-    struct sh_superpeer_config config = {.msg = host->msg,
-                                         .env = *env,
-                                         .cluster = "test",
-                                         .address = world->superpeers[host->index],
-                                         .addresses = world->superpeers,
-                                         .count = (uint16_t)world->config.superpeers,
-                                         .zookeeper = world->zookeeper ? servers : NULL,
-                                         .index = host->index,
-                                         .instance = sh_random64(&env->random) | 1,
-                                         .heartbeat_ns = CW_FAILURE_NS / 10,
-                                         .failure_ns = CW_FAILURE_NS,
-                                         /* ZooKeeper's faults add to the others'. */
-                                         .forget_ns = CW_FORGET_NS,
-                                         .on_view = on_superpeer_view,
-                                         .arg = host};
-    if (world->config.flips)
+    char detail[256];
+    if (world->config.flips && host->kind == CW_SUPERPEER)
         cw_flip(host);
-    enum shoal_err err = sh_superpeer_create(&config, &host->superpeer);
+    enum shoal_err err = cw_process_start(host, detail);
     if (is_refused(host, err)) {
         sh_world_at(world->sim, sh_world_now(world->sim) + SOON_NS, on_again, host, host->boots, 0);
         return;
     }
     if (err) {
-        cw_fail(world, "superpeer %u does not start again: %s", host->index, shoal_err_name(err));
-        return;
-    }
-    host->flip.is_there = false; /* none that is needed */
-    sh_world_step_add(world->sim, host->node, sh_superpeer_step(host->superpeer));
-}
-
-static void on_member_joined(void *arg, shoal_nid nid)
-{
-    struct cw_host *host = arg;
-    sh_identity_joined(host->identity, nid, sh_member_cluster(host->member));
-    sh_moves_joined(host->moves);
-}
-
-static bool is_confirmed(void *arg)
-{
-    const struct cw_host *host = arg;
-    return sh_identity_is_confirmed(host->identity);
-}
-
-static void boot_peer(struct cw_host *host, const struct sh_env *env, const char *address)
-{
-    struct cw_world *world = host->world;
-    struct sh_sim_parts parts = SH_SIM_PARTS(host);
-    sh_sim_parts_hold(&parts, env, CW_CHUNK_BYTES_MAX);
-    char detail[256];
-    enum shoal_err err = sh_identity_open(env, "test", host->store, &host->identity, detail);
-    if (err) {
-        cw_fail(world, "peer %u does not start again: %s: %s", host->index, shoal_err_name(err),
+        cw_fail(world, "host %u does not start again: %s: %s", host->node, shoal_err_name(err),
                 detail);
         return;
     }
+    host->flip.is_there = false; /* none that is needed */
+    host->is_drained = host->is_empty = false;
+    if (host->kind != CW_PEER)
+        return;
     host->instance = sh_identity_life(host->identity);
     host->ids_base = sh_store_ids_wanted(host->store) - 1;
-    host->is_drained = host->is_empty = false;
-    struct sh_member_config config = {.msg = host->msg,
-                                      .directory = host->directory,
-                                      .env = *env,
-                                      .superpeers = world->superpeers,
-                                      .superpeer_count = world->config.superpeers,
-                                      .address = address,
-                                      .instance = host->instance,
-                                      .nid = sh_identity_nid(host->identity),
-                                      .cluster = sh_identity_cluster(host->identity),
-                                      .heartbeat_ns = CW_FAILURE_NS / 10,
-                                      .failure_ns = CW_FAILURE_NS,
-                                      .on_joined = on_member_joined,
-                                      .on_view = on_member_view,
-                                      .on_failed = on_member_failed,
-                                      .is_confirmed = is_confirmed,
-                                      .arg = host};
-    must(sh_member_create(&config, &host->member));
-    sh_node_leased_types_set(host->msg);
-    sh_world_step_add(world->sim, host->node, sh_member_step(host->member));
-    sh_world_step_add(world->sim, host->node, sh_identity_step(host->identity));
-    sh_world_step_add(world->sim, host->node, sh_locks_step(host->locks));
-    sh_world_step_add(world->sim, host->node, sh_moves_step(host->moves));
+}
+
+void cw_host_stops(struct cw_host *host)
+{
+    cw_tell(host->world, host->node, "stops()", 0, 0);
+    if (host->kind == CW_PEER && !host->is_empty)
+        cw_copies_lost(host);
+}
+
+void cw_host_stopped(struct cw_host *host, enum shoal_err err)
+{
+    struct sh_world *sim = host->world->sim;
+    cw_tell(host->world, host->node, "has stopped(error)", (uint64_t)err, 0);
+    if (host->kind == CW_SPARE && err == SHOAL_OK && !cw_host_has_superpeer(host))
+        host->is_wanted = false; /* it was dismissed */
+    uint64_t again_ns = sh_world_now(sim) + cw_below(host->world, CW_S);
+    sh_world_at(sim, again_ns, on_again, host, host->boots, 0);
+}
+
+static void on_wanted(void *arg, uint64_t boots, uint64_t unused)
+{
+    struct cw_host *host = arg;
+    (void)unused;
+    if (host->boots == boots && sh_world_is_up(host->world->sim, host->node) && !host->process)
+        boot_node(host);
+}
+
+void cw_spare_want(struct cw_host *host)
+{
+    struct sh_world *sim = host->world->sim;
+    host->is_wanted = true;
+    sh_world_at(sim, sh_world_now(sim), on_wanted, host, host->boots, 0);
+}
+
+static void boot_client(struct cw_host *host)
+{
+    const struct sh_env *env = sh_world_env(host->world->sim, host->node);
+    struct sh_sim_parts parts = SH_SIM_PARTS(host);
+    struct sh_msg_config config = sh_sim_msg_config(env);
+    config.connections_max = 128;
+    config.on_event = on_event;
+    config.arg = host;
+    sh_sim_parts_talk(&parts, &config, host->world->sim, host->node, NULL);
+    sh_sim_parts_know(&parts, env, true);
+    cw_client_boot(host);
 }
 
 static void boot(void *arg, struct sh_world *sim, unsigned node)
 {
     struct cw_host *host = arg;
+    (void)sim;
     host->node = node;
-    host->is_dropping = false;
     host->epoch = 0;
+    host->is_dropping = false;
     host->boots++;
-    if (host->kind == CW_PROGRAM) {
+    if (host->kind == CW_PROGRAM)
         cw_program_boot(host);
-        return;
-    }
-    const struct sh_env *env = sh_world_env(sim, node);
-    shoal_nid nid = cw_spare_nid(host, env);
-    if (host->kind == CW_SUPERPEER)
-        nid.v = (uint16_t)(host->index + 1);
-    struct sh_sim_parts parts = SH_SIM_PARTS(host);
-    struct sh_msg_config config = sh_sim_msg_config(env);
-    config.nid = nid;
-    config.connections_max = 128;
-    config.on_event = on_event;
-    config.arg = host;
-    char bound[SH_MSG_ADDRESS_MAX];
-    sh_sim_parts_talk(&parts, &config, sim, node, host->kind == CW_CLIENT ? NULL : bound);
-    if (host->kind == CW_SUPERPEER) {
-        boot_superpeer(host, env);
-        return;
-    }
-    if (host->kind == CW_SPARE) {
-        cw_spare_boot(host, env);
-        return;
-    }
-    sh_sim_parts_know(&parts, env, host->kind == CW_CLIENT);
-    if (host->kind == CW_PEER)
-        boot_peer(host, env, bound);
-    else
-        cw_client_boot(host);
+    else if (host->kind == CW_CLIENT)
+        boot_client(host);
+    else if (host->kind != CW_SPARE || host->is_wanted || cw_host_has_superpeer(host))
+        boot_node(host);
 }
 
 void cw_host_drop(struct cw_host *host)
 {
     cw_program_drop(host);
+    sh_zookeeper_model_crash(host->world->zookeeper, host->node);
+    cw_process_drop(host);
     if (!host->msg)
         return;
-    host->is_dropping = true;
-    sh_zookeeper_model_crash(host->world->zookeeper, host->node);
-    sh_recruit_destroy(host->recruit);
-    host->recruit = NULL;
     struct sh_sim_parts parts = SH_SIM_PARTS(host);
-    sh_identity_close(host->identity);
-    host->identity = NULL;
-    sh_sim_parts_drop(&parts, host->kind == CW_CLIENT);
+    host->is_dropping = true;
+    sh_sim_parts_drop(&parts, true);
     free(host->numbers);
     host->numbers = NULL;
 }
@@ -218,8 +150,10 @@ static void on_crash(void *arg, struct sh_world *sim, unsigned node)
 {
     struct cw_host *host = arg;
     (void)sim;
-    if (host->kind == CW_SPARE && !host->msg) /* it was dismissed, and has ended */
+    if (!host->msg && host->kind != CW_PROGRAM) { /* it was not running */
+        cw_host_drop(host);
         return;
+    }
     cw_tell(host->world, node, "dies()", 0, 0);
     host->world->result->crashes++;
     if (host->kind == CW_PEER && !host->is_empty)
@@ -231,8 +165,9 @@ static void on_crash(void *arg, struct sh_world *sim, unsigned node)
 
 void cw_host_leave(struct cw_host *host)
 {
+    uint64_t crashes = host->world->result->crashes;
     sh_world_crash(host->world->sim, host->node);
-    host->world->result->crashes--; /* it was no fault */
+    host->world->result->crashes = crashes; /* it was no fault */
 }
 
 struct cw_host *cw_host_add(struct cw_world *world, enum cw_kind kind, uint16_t index)

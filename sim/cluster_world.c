@@ -81,7 +81,7 @@ static uint64_t crash_mask(struct cw_world *world)
     unsigned mortals = (unsigned)cw_below(world, 2) * (unsigned)cw_below(world, most + 1);
     for (unsigned i = 0; i < world->count; i++) {
         const struct cw_host *host = &world->hosts[i];
-        bool may = host->kind == CW_PEER ? host->index < mortals : host->msg != NULL;
+        bool may = host->kind == CW_PEER ? host->index < mortals : sh_world_is_up(world->sim, i);
         if (may)
             mask |= UINT64_C(1) << i;
     }
@@ -94,7 +94,7 @@ static uint64_t superpeers_mask(const struct cw_world *world)
     uint64_t mask = 0;
     for (unsigned i = 0; i < world->count; i++) {
         const struct cw_host *host = &world->hosts[i];
-        if (host->kind == CW_SUPERPEER || (host->kind == CW_SPARE && host->msg))
+        if (host->kind == CW_SUPERPEER || host->kind == CW_SPARE)
             mask |= UINT64_C(1) << i;
     }
     return mask;
@@ -189,7 +189,7 @@ static bool all_open(void *arg)
 {
     struct cw_world *world = arg;
     for (unsigned i = 0; i < world->config.peers; i++) {
-        if (!sh_member_joined(cw_peer(world, i)->member))
+        if (!cw_is_joined(cw_peer(world, i)))
             return false;
     }
     return true;

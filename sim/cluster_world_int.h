@@ -6,7 +6,6 @@
 
 #include "cluster/directory.h"
 #include "cluster/member.h"
-#include "cluster/recruit.h"
 #include "msg/once.h"
 #include "node/chunks.h"
 #include "node/holdings.h"
@@ -47,6 +46,7 @@ enum cw_kind { CW_SUPERPEER, CW_PEER, CW_CLIENT, CW_PROGRAM, CW_SPARE };
 enum cw_op { CW_NONE, CW_CREATE, CW_PUT, CW_GET, CW_REMOVE, CW_LOCK, CW_UNLOCK };
 
 struct sh_chaos;
+struct cw_process;
 struct cw_program;
 struct cw_programs;
 struct cw_world;
@@ -101,9 +101,9 @@ struct cw_host {
     unsigned node;
     enum cw_kind kind;
     uint16_t index;
-    bool is_dropping;
+    bool is_dropping;   /* a client's */
     uint64_t epoch;     /* the last that it was told */
-    uint64_t instance;  /* a peer's, or a spare superpeer's */
+    uint64_t instance;  /* a peer's */
     bool is_drained;    /* a peer's: since it began, also if that is still under way */
     bool is_empty;      /* a peer's: it was drained, and stops */
     uint64_t paused_ns; /* a superpeer's: when it was last seen paused, by the world's time */
@@ -112,8 +112,10 @@ struct cw_host {
         unsigned slot;
         uint64_t bit;
     } flip;
+    struct cw_process *process; /* a peer's or superpeer's; NULL: it does not run */
     struct sh_msg *msg;
-    struct sh_superpeer *superpeer;
+    struct sh_superpeer *superpeer; /* NULL, too: it is none yet */
+    struct sh_msg *superpeer_msg;
     struct sh_directory *directory;
     struct sh_member *member;
     struct sh_identity *identity; /* a peer's */
@@ -134,9 +136,7 @@ struct cw_host {
     uint64_t move_after_ns;
     struct cw_program *program; /* a program's */
     uint64_t boots;             /* how often its process has begun */
-    /* A spare superpeer's: one that is to come, or has, or has been dismissed. */
-    bool is_wanted, is_dismissed;
-    struct sh_recruit *recruit;
+    bool is_wanted;             /* a spare superpeer's: it is to come, or has */
 };
 
 struct cw_world {
@@ -178,6 +178,12 @@ static inline uint64_t cw_now(const struct cw_host *host)
     return sh_now(&sh_world_env(host->world->sim, host->node)->clock);
 }
 
+/* Whether a peer runs, and is a member. */
+static inline bool cw_is_joined(const struct cw_host *host)
+{
+    return host->member && sh_member_joined(host->member);
+}
+
 static inline struct cw_host *cw_peer(struct cw_world *world, unsigned index)
 {
     return &world->hosts[world->config.superpeers + index];
@@ -190,6 +196,23 @@ struct cw_host *cw_host_add(struct cw_world *world, enum cw_kind kind, uint16_t 
 void cw_host_drop(struct cw_host *host);
 /* A client ends for good. */
 void cw_host_leave(struct cw_host *host);
+/* Its process has stopped in order: before its objects go, and after. */
+void cw_host_stops(struct cw_host *host);
+void cw_host_stopped(struct cw_host *host, enum shoal_err err);
+/* Whether its disk holds a superpeer. */
+bool cw_host_has_superpeer(const struct cw_host *host);
+/* A program wants it to be a superpeer. */
+void cw_spare_want(struct cw_host *host);
+
+/* --- cluster_process.c: peers and superpeers, by the node's own code ---------------------------
+ */
+
+/* As sh_node_create and sh_node_start; detail: 256 bytes. */
+SHOAL_NODISCARD enum shoal_err cw_process_start(struct cw_host *host, char *detail);
+/* Asks it to stop in order, as SIGTERM does. */
+void cw_process_stop(struct cw_host *host);
+/* It has crashed, or the world ends: frees it. NULL is allowed. */
+void cw_process_drop(struct cw_host *host);
 
 /* --- cluster_load.c: what clients do -----------------------------------------------------------
  */
@@ -243,13 +266,6 @@ void cw_programs_check(struct cw_world *world);
 void cw_flip(struct cw_host *host);
 /* The superpeer says that its journal is damaged: mends it. False: it is not. */
 bool cw_flip_mend(struct cw_host *host);
-
-/* --- cluster_spares.c: superpeers that come and go ---------------------------------------------
- */
-
-/* Whose registry its disk holds; NONE: none, or it is no spare. */
-shoal_nid cw_spare_nid(const struct cw_host *host, const struct sh_env *env);
-void cw_spare_boot(struct cw_host *host, const struct sh_env *env);
 
 /* --- cluster_check.c ---------------------------------------------------------------------------
  */

@@ -181,6 +181,10 @@ enum shoal_err sh_crew_start(struct sh_crew *crew)
 void sh_crew_stop(struct sh_crew *crew)
 {
     SH_ASSERT(sh_lane_running == NULL);
+    const struct sh_crew_world *world = crew->config.world;
+    if (world != NULL && world->stop != NULL) {
+        world->stop(world->arg);
+    }
     if (crew->started) {
         threads_stop(crew, crew->config.threads);
         crew->started = false;

@@ -85,6 +85,7 @@ struct sh_idle_policy {
  * and waits as sh_crew_wait does. Such a crew has no threads, and wakes nobody. */
 struct sh_crew_world {
     void (*step_add)(void *arg, struct sh_step step);
+    void (*stop)(void *arg); /* its steps are not run any more; NULL: they end with the world */
     bool (*wait)(void *arg, struct sh_waiter *waiter, uint64_t deadline_ns);
     void *arg;
 };

@@ -1,67 +1,20 @@
 #include "node/node.h"
 
-#include <semaphore.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "cluster/directory.h"
-#include "cluster/member.h"
-#include "env/env.h"
-#include "graph/graph.h"
 #include "msg/tls.h"
 #include "msg/wires.h"
 #include "node/advertise.h"
-#include "node/chunks.h"
-#include "node/dumps.h"
-#include "node/identity.h"
 #include "node/leased.h"
-#include "node/locks.h"
-#include "node/moves.h"
 #include "node/node_int.h"
-#include "node/promoted.h"
-#include "node/secret.h"
 #include "node/steps.h"
-#include "node/superhost.h"
 
 #define REQUESTS_MAX (1u << 16)
 #define PAYLOAD_BYTES_LEAST (16u << 20)
-#define DETAIL_BYTES 256
-#define LEASE_WAIT_NS UINT64_C(5000000000)
-
-struct sh_node_run {
-    const struct sh_options *options;
-    struct sh_secret secret;
-    struct sh_env env;
-    struct sh_msg *msg;
-    struct sh_crew *crew;
-    char address[SH_MSG_ADDRESS_MAX]; /* the one that others are told */
-    /* A superpeer's. */
-    struct sh_superhost *superhost;
-    /* A peer's. */
-    struct sh_store *store;
-    struct sh_identity *identity; /* NULL: it has no folder, and is another node with each start */
-    unsigned defrag_rest;         /* rounds until the step looks again */
-    struct sh_directory *directory;
-    struct sh_member *member;
-    struct sh_chunks *chunks;
-    struct sh_locks *locks;
-    struct sh_moves *moves;
-    struct sh_dumps *dumps;
-    struct sh_graph *graph;
-    struct sh_promoted *promoted;
-    bool is_inner; /* a superpeer in a peer's process */
-    /* Life cycle. The semaphore is posted whenever one of the flags changes. */
-    sem_t changed;
-    _Atomic bool is_ready;
-    _Atomic bool is_stopping;
-    _Atomic bool has_left;
-    _Atomic int stop_reason;
-    bool is_started;
-};
+#define DETAIL_BYTES SH_NODE_DETAIL_BYTES
 
 static bool is_superpeer(const struct sh_options *options)
 {
@@ -97,23 +50,26 @@ static void on_view(void *arg, const struct sh_view *view)
 {
     struct sh_node_run *node = arg;
     sh_locks_view(node->locks, view);
+    if (node->world)
+        node->world->on_view(node->world->arg, view);
 }
 
-static void set_flag(struct sh_node_run *node, _Atomic bool *flag)
+/* Of a simulated process the log has many. */
+static void log_as(const struct sh_node_run *node, shoal_nid nid)
 {
-    atomic_store(flag, true); /* seq_cst: seen by who was woken by the post */
-    sem_post(&node->changed);
+    if (!node->world)
+        sh_log_node_set(nid.v);
 }
 
 static void on_joined(void *arg, shoal_nid nid)
 {
     struct sh_node_run *node = arg;
-    sh_log_node_set(nid.v);
+    log_as(node, nid);
     SH_INFO("node", "joined", SH_U64("nid", nid.v), SH_TEXT("address", node->address));
     if (node->identity)
         sh_identity_joined(node->identity, nid, sh_member_cluster(node->member));
     sh_moves_joined(node->moves);
-    set_flag(node, &node->is_ready);
+    sh_node_flag_set(node, &node->is_ready);
 }
 
 static bool is_confirmed(void *arg)
@@ -129,14 +85,6 @@ static void on_failed(void *arg, enum shoal_err err)
         return;
     atomic_store(&node->stop_reason, (int)err);
     sh_node_stop(node);
-}
-
-static void on_left(void *arg, enum shoal_err err)
-{
-    struct sh_node_run *node = arg;
-    if (err != SHOAL_OK)
-        SH_WARN("node", "left without telling a superpeer", SH_ERR(err));
-    set_flag(node, &node->has_left);
 }
 
 static void on_stop(void *arg, struct sh_msg_in *in)
@@ -180,6 +128,8 @@ static void on_steps(void *arg, struct sh_msg_in *in)
 static enum shoal_err open_wire(struct sh_node_run *node, char *detail)
 {
     const struct sh_options *options = node->options;
+    if (node->world)
+        return SHOAL_OK;
     /* A few more than connections_max: msg accepts them while idle ones close. */
     uint32_t links_max = (uint32_t)options->connections_max + 16;
     enum shoal_err err = sh_wire_create(options->transport, links_max, &node->env.wire);
@@ -218,8 +168,6 @@ static enum shoal_err listen_all(struct sh_node_run *node, char *detail)
     return err;
 }
 
-static void on_promote(void *arg, struct sh_msg_in *in);
-
 static enum shoal_err open_msg(struct sh_node_run *node, char *detail)
 {
     const struct sh_options *options = node->options;
@@ -257,7 +205,7 @@ static enum shoal_err open_msg(struct sh_node_run *node, char *detail)
     sh_msg_handler_set(node->msg, SH_NODE_LOG_LEVELS, SH_MSG_INLINE, on_log_levels, node);
     sh_msg_handler_set(node->msg, SH_NODE_STEPS, SH_MSG_INLINE, on_steps, node);
     if (!is_superpeer(options))
-        sh_msg_handler_set(node->msg, SH_NODE_PROMOTE, SH_MSG_INLINE, on_promote, node);
+        sh_msg_handler_set(node->msg, SH_NODE_PROMOTE, SH_MSG_INLINE, sh_node_on_promote, node);
     return err;
 }
 
@@ -265,6 +213,7 @@ static enum shoal_err open_crew(struct sh_node_run *node)
 {
     const struct sh_options *options = node->options;
     struct sh_crew_config config = {
+        .world = node->world ? &node->world->crew : NULL,
         .name = "shoal",
         .threads = (unsigned)options->threads,
         .idle = {options->spin_ns, options->park_ns, options->silence_ns},
@@ -272,16 +221,6 @@ static enum shoal_err open_crew(struct sh_node_run *node)
         .now_arg = node->env.clock.arg,
     };
     return sh_crew_create(&config, &node->crew);
-}
-
-static void on_serves(void *arg)
-{
-    struct sh_node_run *node = arg;
-    shoal_nid nid = sh_node_nid(node);
-    if (!node->is_inner)
-        sh_log_node_set(nid.v);
-    SH_INFO("node", "superpeer serves", SH_U64("nid", nid.v), SH_TEXT("address", node->address));
-    set_flag(node, &node->is_ready);
 }
 
 /* The superpeer part has ended, and with it the node. */
@@ -297,7 +236,7 @@ static void on_over(void *arg, enum shoal_err err)
 static enum shoal_err open_disk(struct sh_node_run *node, char *detail)
 {
     const char *folder = node->options->data_dir;
-    if (folder[0] == '\0')
+    if (folder[0] == '\0' || node->world)
         return SHOAL_OK;
     enum shoal_err err = sh_real_disk_create(folder, false, &node->env.disk);
     if (err == SHOAL_OK && !node->is_inner)
@@ -311,6 +250,12 @@ static enum shoal_err open_disk(struct sh_node_run *node, char *detail)
     else if (err != SHOAL_OK)
         snprintf(detail, DETAIL_BYTES, "data_dir %s: %s", folder, shoal_err_text(err));
     return err;
+}
+
+static void on_superpeer_view(void *arg, const struct sh_view *view)
+{
+    struct sh_node_run *node = arg;
+    node->world->on_view(node->world->arg, view);
 }
 
 static enum shoal_err open_superpeer(struct sh_node_run *node, char *detail)
@@ -336,8 +281,9 @@ static enum shoal_err open_superpeer(struct sh_node_run *node, char *detail)
         .msg = node->msg,
         .env = node->env,
         .address = node->address,
-        .on_serves = on_serves,
+        .on_serves = sh_node_serves,
         .on_over = on_over,
+        .on_view = node->world ? on_superpeer_view : NULL,
         .arg = node,
     };
     return sh_superhost_create(&config, &node->superhost, detail);
@@ -447,7 +393,7 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
     if (err == SHOAL_OK)
         err = open_membership(node);
     if (err == SHOAL_OK)
-        err = sh_promoted_create(node->options, &node->promoted);
+        err = sh_promoted_create(node->options, node->world, &node->promoted);
     if (err != SHOAL_OK)
         return err;
     err = sh_chunks_create(node->msg, node->store, stored.chunk_bytes_max, &node->chunks);
@@ -547,8 +493,8 @@ static enum shoal_err open_all(struct sh_node_run *node, char *detail)
     return err;
 }
 
-static enum shoal_err create(const struct sh_options *options, bool is_inner,
-                             struct sh_node_run **node_out, char *detail)
+static enum shoal_err create(const struct sh_options *options, const struct sh_node_world *world,
+                             bool is_inner, struct sh_node_run **node_out, char *detail)
 {
     detail[0] = '\0';
     if (options->roles.count != 1) {
@@ -565,8 +511,10 @@ static enum shoal_err create(const struct sh_options *options, bool is_inner,
     if (!node)
         return SHOAL_ENOMEM;
     node->options = options;
+    node->world = world;
     node->is_inner = is_inner;
-    node->env = (struct sh_env){.clock = sh_real_clock(), .random = sh_real_random()};
+    node->env =
+        world ? world->env : (struct sh_env){.clock = sh_real_clock(), .random = sh_real_random()};
     sem_init(&node->changed, 0, 0);
     enum shoal_err err = open_all(node, detail);
     if (err != SHOAL_OK) {
@@ -580,13 +528,21 @@ static enum shoal_err create(const struct sh_options *options, bool is_inner,
 enum shoal_err sh_node_create(const struct sh_options *options, struct sh_node_run **node_out,
                               char *detail)
 {
-    return create(options, false, node_out, detail);
+    return create(options, NULL, false, node_out, detail);
 }
 
-enum shoal_err sh_node_create_inner(const struct sh_options *options, struct sh_node_run **node_out,
-                                    char *detail)
+enum shoal_err sh_node_create_in(const struct sh_options *options,
+                                 const struct sh_node_world *world, struct sh_node_run **node_out,
+                                 char *detail)
 {
-    return create(options, true, node_out, detail);
+    return create(options, world, false, node_out, detail);
+}
+
+enum shoal_err sh_node_create_inner(const struct sh_options *options,
+                                    const struct sh_node_world *world,
+                                    struct sh_node_run **node_out, char *detail)
+{
+    return create(options, world, true, node_out, detail);
 }
 
 void sh_node_destroy(struct sh_node_run *node)
@@ -619,174 +575,4 @@ void sh_node_destroy(struct sh_node_run *node)
         node->env.wire->ops->destroy(node->env.wire);
     sem_destroy(&node->changed);
     free(node);
-}
-
-/* --- Promotion ----------------------------------------------------------------------------- */
-
-#define SUPERPEERS_ASKED_MAX SH_SUPERPEERS_MAX
-
-/* Addresses of the superpeers in the view, or of the options. */
-static size_t superpeers_known(struct sh_node_run *node, struct sh_node *nodes,
-                               const char **addresses)
-{
-    size_t count = sh_directory_nodes(node->directory, nodes, SUPERPEERS_ASKED_MAX);
-    size_t known = 0;
-    for (size_t i = 0; i < count && i < SUPERPEERS_ASKED_MAX; i++) {
-        if (nodes[i].role == SH_ROLE_SUPERPEER && nodes[i].state != SH_NODE_LEFT)
-            addresses[known++] = nodes[i].address;
-    }
-    const struct sh_list *list = &node->options->superpeers;
-    for (size_t i = 0; !known && i < list->count && i < SUPERPEERS_ASKED_MAX; i++)
-        addresses[i] = list->items[i];
-    return known ? known : list->count;
-}
-
-static enum shoal_err promote(struct sh_node_run *node, char *address_out, char *detail)
-{
-    const char *addresses[SUPERPEERS_ASKED_MAX];
-    struct sh_node *nodes = calloc(SUPERPEERS_ASKED_MAX, sizeof *nodes);
-    if (!nodes)
-        return SHOAL_ENOMEM;
-    size_t count = superpeers_known(node, nodes, addresses);
-    enum shoal_err err = sh_promoted_start(node->promoted, addresses, count, address_out, detail);
-    free(nodes);
-    if (err == SHOAL_OK)
-        SH_INFO("node", "this peer has a superpeer too", SH_TEXT("address", address_out));
-    return err;
-}
-
-/* Opens files and a port in the transport step, which takes some milliseconds, once in a while. */
-static void on_promote(void *arg, struct sh_msg_in *in)
-{
-    struct sh_node_run *node = arg;
-    char address[SH_MSG_ADDRESS_MAX], detail[DETAIL_BYTES] = "";
-    struct sh_out out;
-    if (!sh_reader_done(&in->payload)) {
-        sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EPROTO, NULL);
-        return;
-    }
-    enum shoal_err err = promote(node, address, detail);
-    if (err != SHOAL_OK) {
-        SH_WARN("node", "can't be promoted", SH_ERR(err), SH_TEXT("detail", detail));
-        sh_msg_reply_error(in->msg, in->reply_to, in->type, err, detail);
-        return;
-    }
-    if (sh_msg_reply(in->msg, in->reply_to, in->type, 2 + strlen(address), &out))
-        return;
-    sh_put_text(&out.w, sh_bytes_text(address));
-    sh_msg_end(in->msg, &out);
-}
-
-/* At the start of a peer that was promoted when it ran before. Without its superpeer it does not start:
- * the cluster would lack a superpeer, and perhaps the last replica of a shard, and nobody would look. */
-static enum shoal_err promote_again(struct sh_node_run *node)
-{
-    char address[SH_MSG_ADDRESS_MAX], detail[DETAIL_BYTES] = "";
-    bool is_stored = false;
-    enum shoal_err err = sh_promoted_stored(node->promoted, &is_stored);
-    if (!err && is_stored)
-        err = promote(node, address, detail);
-    if (err)
-        SH_ERROR(
-            "node",
-            "the superpeer of this peer can't start, so the peer does not either: restore the "
-            "files journal.* in its data_dir; if they are lost, remove them, and the peer starts "
-            "without a superpeer (shoal node lost and demote tell the others, promote makes a new "
-            "one)",
-            SH_ERR(err), SH_TEXT("detail", detail));
-    return err;
-}
-
-/* --- Life cycle ---------------------------------------------------------------------------- */
-
-enum shoal_err sh_node_start(struct sh_node_run *node)
-{
-    bool serves = node->superhost && sh_superhost_serves(node->superhost);
-    enum shoal_err err = node->promoted ? promote_again(node) : SHOAL_OK;
-    if (!err)
-        err = sh_crew_start(node->crew);
-    if (err != SHOAL_OK)
-        return err;
-    node->is_started = true;
-    if (serves)
-        on_serves(node);
-    return SHOAL_OK;
-}
-
-void sh_node_stop(struct sh_node_run *node)
-{
-    set_flag(node, &node->is_stopping);
-}
-
-/* Waits for a condition at most so long. The interval only bounds how late it is noticed. */
-static void wait_for(struct sh_node_run *node, bool (*holds)(struct sh_node_run *node),
-                     uint64_t timeout_ns)
-{
-    uint64_t deadline = sh_now(&node->env.clock) + timeout_ns;
-    while (!holds(node) && sh_now(&node->env.clock) < deadline) {
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += 2000000;
-        if (until.tv_nsec >= 1000000000) {
-            until.tv_sec++;
-            until.tv_nsec -= 1000000000;
-        }
-        sem_timedwait(&node->changed, &until);
-    }
-}
-
-static bool may_serve(struct sh_node_run *node)
-{
-    return !sh_msg_is_fenced(node->msg) || atomic_load(&node->is_stopping);
-}
-
-bool sh_node_wait_ready(struct sh_node_run *node)
-{
-    while (!atomic_load(&node->is_ready) && !atomic_load(&node->is_stopping))
-        sem_wait(&node->changed);
-    /* Its first lease comes right behind the join; a cluster in trouble is not waited for. */
-    wait_for(node, may_serve, LEASE_WAIT_NS);
-    return !atomic_load(&node->is_stopping);
-}
-
-static bool left(struct sh_node_run *node)
-{
-    return atomic_load(&node->has_left);
-}
-
-static bool drained(struct sh_node_run *node)
-{
-    return sh_msg_drained(node->msg);
-}
-
-enum shoal_err sh_node_wait_stopped(struct sh_node_run *node)
-{
-    while (!atomic_load(&node->is_stopping))
-        sem_wait(&node->changed);
-    SH_INFO("node", "stopping");
-    if (node->member) {
-        sh_member_leave(node->member, on_left, node);
-        sh_crew_wake(node->crew, 0);
-        wait_for(node, left, node->options->failure_ns + UINT64_C(1000000000));
-    }
-    wait_for(node, drained, UINT64_C(1000000000));
-    sh_crew_stop(node->crew);
-    node->is_started = false;
-    SH_INFO("node", "stopped");
-    return (enum shoal_err)atomic_load(&node->stop_reason);
-}
-
-const char *sh_node_address(const struct sh_node_run *node)
-{
-    return node->address;
-}
-
-shoal_nid sh_node_nid(const struct sh_node_run *node)
-{
-    return sh_msg_nid(node->msg);
-}
-
-struct sh_caller sh_node_caller(const struct sh_node_run *node)
-{
-    return (struct sh_caller){.msg = node->msg, .crew = node->crew, .clock = &node->env.clock};
 }

@@ -16,11 +16,30 @@
 
 #include "base/crew.h"
 #include "base/options.h"
+#include "cluster/view.h"
+#include "env/env.h"
 #include "msg/call.h"
 #include "shoal/err.h"
 #include "store/store.h"
 
 struct sh_node_run;
+
+/* What a node has for its outside where that is simulated: in place of the real clock, random numbers,
+ * disk, wire and threads. Of options it heeds neither transport and tls, nor what data_dir is. */
+struct sh_node_world {
+    struct sh_env env; /* disk and wire are destroyed with the node */
+    struct sh_crew_world crew;
+    /* The same for the superpeer that a peer is promoted to. */
+    const struct sh_node_world *inner;
+    /* Another thread of the node's process; and waits until it has ended. */
+    void *(*thread_start)(void *arg, void *(*run)(void *run_arg), void *run_arg);
+    void (*thread_join)(void *arg, void *thread);
+    void (*on_view)(void *arg, const struct sh_view *view); /* each that the node goes by */
+    /* The process has died: nothing waits any more, and nobody is told anything. Then the threads have
+     * to end, and the node is to be destroyed, which only frees. */
+    bool has_crashed;
+    void *arg;
+};
 
 /* Makes a node from options that were checked (sh_options_check): opens what it needs (secret,
  * data folder, listening socket, chunk memory) and undoes it all on failure. detail (256 bytes)
@@ -28,6 +47,11 @@ struct sh_node_run;
  * has the data folder; EADDRINUSE, EADDRESS, EIO, ENOSPC, ENOMEM, ECORRUPT... */
 SHOAL_NODISCARD enum shoal_err sh_node_create(const struct sh_options *options,
                                               struct sh_node_run **node_out, char *detail);
+
+/* The same in a world, which is kept. */
+SHOAL_NODISCARD enum shoal_err sh_node_create_in(const struct sh_options *options,
+                                                 const struct sh_node_world *world,
+                                                 struct sh_node_run **node_out, char *detail);
 
 /* Starts the threads. A superpeer serves at once, a peer joins by itself. */
 SHOAL_NODISCARD enum shoal_err sh_node_start(struct sh_node_run *node);
@@ -52,5 +76,19 @@ shoal_nid sh_node_nid(const struct sh_node_run *node);
 
 /* For questions in the node's name, from threads that are not its own. */
 struct sh_caller sh_node_caller(const struct sh_node_run *node);
+
+/* For a simulator's checkers. NULL where the node has no such part, or not yet. */
+struct sh_node_parts {
+    struct sh_msg *msg;
+    struct sh_superpeer *superpeer;
+    struct sh_directory *directory;
+    struct sh_member *member;
+    struct sh_identity *identity;
+    struct sh_store *store;
+    struct sh_chunks *chunks;
+    struct sh_locks *locks;
+    struct sh_moves *moves;
+};
+struct sh_node_parts sh_node_parts(const struct sh_node_run *node);
 
 #endif

@@ -1,12 +1,71 @@
-/* The inside of a node, shared by node.c and promoted.c. */
+/* The inside of a node, shared by node.c, life.c and promoted.c. */
 #ifndef SH_NODE_NODE_INT_H
 #define SH_NODE_NODE_INT_H
 
+#include <semaphore.h>
+#include <stdatomic.h>
+
+#include "cluster/directory.h"
+#include "cluster/member.h"
+#include "env/env.h"
+#include "graph/graph.h"
+#include "node/chunks.h"
+#include "node/dumps.h"
+#include "node/identity.h"
+#include "node/locks.h"
+#include "node/moves.h"
 #include "node/node.h"
+#include "node/promoted.h"
+#include "node/secret.h"
+#include "node/superhost.h"
+
+#define SH_NODE_DETAIL_BYTES 256
+
+struct sh_node_run {
+    const struct sh_options *options;
+    const struct sh_node_world *world; /* NULL: the real one */
+    struct sh_secret secret;
+    struct sh_env env;
+    struct sh_msg *msg;
+    struct sh_crew *crew;
+    char address[SH_MSG_ADDRESS_MAX]; /* the one that others are told */
+    /* A superpeer's. */
+    struct sh_superhost *superhost;
+    /* A peer's. */
+    struct sh_store *store;
+    struct sh_identity *identity; /* NULL: it has no folder, and is another node with each start */
+    unsigned defrag_rest;         /* rounds until the step looks again */
+    struct sh_directory *directory;
+    struct sh_member *member;
+    struct sh_chunks *chunks;
+    struct sh_locks *locks;
+    struct sh_moves *moves;
+    struct sh_dumps *dumps;
+    struct sh_graph *graph;
+    struct sh_promoted *promoted;
+    bool is_inner; /* a superpeer in a peer's process */
+    /* Life cycle. The semaphore is posted whenever one of the flags changes; in a world the waiter is
+     * completed instead. */
+    sem_t changed;
+    struct sh_waiter waiter;
+    _Atomic bool is_ready;
+    _Atomic bool is_stopping;
+    _Atomic bool has_left;
+    _Atomic int stop_reason;
+    bool is_started;
+};
 
 /* Like sh_node_create, for a node inside another one's process, whose ID stays on the log's lines.
- */
+ * world: NULL, or its own where the process is simulated. */
 SHOAL_NODISCARD enum shoal_err sh_node_create_inner(const struct sh_options *options,
+                                                    const struct sh_node_world *world,
                                                     struct sh_node_run **node_out, char *detail);
+
+/* life.c: */
+void sh_node_flag_set(struct sh_node_run *node, _Atomic bool *flag);
+/* It is a superpeer from now on. */
+void sh_node_serves(void *arg);
+/* The handler of SH_NODE_PROMOTE. */
+void sh_node_on_promote(void *arg, struct sh_msg_in *in);
 
 #endif

@@ -15,23 +15,27 @@
 
 struct sh_promoted {
     const struct sh_options *peer;
-    struct sh_options options; /* borrows the texts of the peer's, and of what follows */
+    const struct sh_node_world *world; /* the peer's; NULL: the real one */
+    struct sh_options options;         /* borrows the texts of the peer's, and of what follows */
     char role[16], listen[SH_MSG_ADDRESS_MAX + 8], advertise[SH_MSG_ADDRESS_MAX + 8];
     char empty[1];
     char addresses[SH_SUPERPEERS_MAX][SH_MSG_ADDRESS_MAX];
     struct sh_lock lock;
     struct sh_node_run *node; /* NULL: it does not run, or is about to end; under lock */
     pthread_t thread;
-    bool has_thread; /* that is to be joined */
+    void *world_thread; /* in its place, in a world */
+    bool has_thread;    /* that is to be joined */
 };
 
 enum shoal_err sh_promoted_create(const struct sh_options *options,
+                                  const struct sh_node_world *world,
                                   struct sh_promoted **promoted_out)
 {
     struct sh_promoted *promoted = calloc(1, sizeof *promoted);
     if (!promoted)
         return SHOAL_ENOMEM;
     promoted->peer = options;
+    promoted->world = world;
     sh_lock_init(&promoted->lock, SH_LOCK_NODE);
     *promoted_out = promoted;
     return SHOAL_OK;
@@ -39,7 +43,9 @@ enum shoal_err sh_promoted_create(const struct sh_options *options,
 
 static void join(struct sh_promoted *promoted)
 {
-    if (promoted->has_thread)
+    if (promoted->has_thread && promoted->world)
+        promoted->world->thread_join(promoted->world->arg, promoted->world_thread);
+    else if (promoted->has_thread)
         pthread_join(promoted->thread, NULL);
     promoted->has_thread = false;
 }
@@ -63,7 +69,9 @@ enum shoal_err sh_promoted_stored(const struct sh_promoted *promoted, bool *is_s
     uint16_t index;
     bool has_disk = *promoted->peer->data_dir && strcmp(promoted->peer->registry, "memory") != 0;
     enum shoal_err err = SHOAL_ENONAME;
-    if (has_disk) {
+    if (has_disk && promoted->world) {
+        err = sh_superpeer_stored(&promoted->world->env, &index);
+    } else if (has_disk) {
         err = sh_real_disk_create(promoted->peer->data_dir, false, &env.disk);
         if (err)
             return err;
@@ -92,6 +100,15 @@ static void *wait_for_end(void *arg)
     sh_lock_release(&promoted->lock);
     sh_node_destroy(node);
     return NULL;
+}
+
+static bool thread_start(struct sh_promoted *promoted)
+{
+    const struct sh_node_world *world = promoted->world;
+    if (!world)
+        return pthread_create(&promoted->thread, NULL, wait_for_end, promoted) == 0;
+    promoted->world_thread = world->thread_start(world->arg, wait_for_end, promoted);
+    return true;
 }
 
 /* The host of an address, with another port. */
@@ -129,7 +146,8 @@ static void options_make(struct sh_promoted *promoted, const char *const *addres
 static enum shoal_err start(struct sh_promoted *promoted, char *address_out, char *detail)
 {
     struct sh_node_run *node;
-    enum shoal_err err = sh_node_create_inner(&promoted->options, &node, detail);
+    enum shoal_err err = sh_node_create_inner(
+        &promoted->options, promoted->world ? promoted->world->inner : NULL, &node, detail);
     if (err)
         return err;
     err = sh_node_start(node);
@@ -141,7 +159,7 @@ static enum shoal_err start(struct sh_promoted *promoted, char *address_out, cha
     sh_lock_take(&promoted->lock);
     promoted->node = node;
     sh_lock_release(&promoted->lock);
-    promoted->has_thread = pthread_create(&promoted->thread, NULL, wait_for_end, promoted) == 0;
+    promoted->has_thread = thread_start(promoted);
     if (promoted->has_thread)
         return SHOAL_OK;
     promoted->node = NULL;

@@ -13,8 +13,11 @@
 
 struct sh_promoted;
 
-/* Keeps the peer's options. ENOMEM. */
+struct sh_node_world;
+
+/* Keeps the peer's options, and its world (NULL: the real one). ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_promoted_create(const struct sh_options *options,
+                                                  const struct sh_node_world *world,
                                                   struct sh_promoted **promoted_out);
 /* Stops it if it runs, and waits for it. NULL is allowed. */
 void sh_promoted_destroy(struct sh_promoted *promoted);

@@ -6,7 +6,6 @@
 
 #include "base/log.h"
 #include "cluster/recruit.h"
-#include "superpeer/superpeer.h"
 
 #define DETAIL_BYTES 256
 
@@ -38,6 +37,12 @@ static bool is_in_zookeeper(const struct sh_superhost *host)
     return strcmp(host->config.options->registry, "zookeeper") == 0;
 }
 
+static void on_view(void *arg, const struct sh_view *view)
+{
+    struct sh_superhost *host = arg;
+    host->config.on_view(host->config.arg, view);
+}
+
 static enum shoal_err open_superpeer(struct sh_superhost *host, const char *const *addresses,
                                      size_t count, uint16_t index, const struct sh_view *recruited)
 {
@@ -58,6 +63,7 @@ static enum shoal_err open_superpeer(struct sh_superhost *host, const char *cons
         .failure_ns = options->failure_ns,
         .forget_ns = options->forget_ns,
         .scratch_bytes_max = (uint32_t)options->scratch_bytes_max,
+        .on_view = host->config.on_view ? on_view : NULL,
         .on_dismissed = on_dismissed,
         .arg = host,
     };
@@ -195,4 +201,9 @@ void sh_superhost_link_event(struct sh_superhost *host, const struct sh_msg_even
 bool sh_superhost_serves(const struct sh_superhost *host)
 {
     return host->superpeer && sh_msg_nid(host->config.msg).v;
+}
+
+struct sh_superpeer *sh_superhost_superpeer(const struct sh_superhost *host)
+{
+    return host->superpeer;
 }

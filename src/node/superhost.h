@@ -13,6 +13,7 @@
 #include "base/options.h"
 #include "env/env.h"
 #include "msg/msg.h"
+#include "superpeer/superpeer.h"
 
 struct sh_superhost;
 
@@ -25,6 +26,7 @@ struct sh_superhost_config {
     void (*on_serves)(void *arg);
     /* Called in the step, once: it is to stop. OK: it was dismissed; else it could not serve. */
     void (*on_over)(void *arg, enum shoal_err err);
+    void (*on_view)(void *arg, const struct sh_view *view); /* as superpeer.h's; may be NULL */
     void *arg;
 };
 
@@ -40,5 +42,8 @@ void sh_superhost_link_event(struct sh_superhost *host, const struct sh_msg_even
 
 /* Whether it is a superpeer already, before the steps run. */
 bool sh_superhost_serves(const struct sh_superhost *host);
+
+/* NULL: it is none yet. */
+struct sh_superpeer *sh_superhost_superpeer(const struct sh_superhost *host);
 
 #endif
