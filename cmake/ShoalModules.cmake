@@ -89,6 +89,7 @@ function(shoal_simulator folder)
     if(SHOAL_TESTS)
         add_executable(shoal-sim ${CMAKE_SOURCE_DIR}/${folder}/sim_main.c)
         target_link_libraries(shoal-sim PRIVATE sh_sim_a)
+        target_link_options(shoal-sim PRIVATE -Wl,--wrap=sh_dispatch) # sim/record.c
         set_target_properties(shoal-sim PROPERTIES
             RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
     endif()

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "env/env.h"
 #include "sim/cluster_world.h"
+#include "sim/record.h"
 
 #define NS_PER_S UINT64_C(1000000000)
 #define REPORT_NS (10 * NS_PER_S)
@@ -20,7 +21,7 @@ struct request {
     uint64_t seeds, minutes, seed;                 /* seeds and minutes: 0 is no limit */
     uint64_t superpeers, peers, clients, programs; /* 0: drawn from the seed */
     bool trace, story, help, has_seed, has_seeds, has_programs, zookeeper;
-    const char *log;
+    const char *log, *record;
 };
 
 struct totals {
@@ -32,7 +33,7 @@ struct totals {
 static const char usage[] =
     "usage: shoal-sim cluster [--seed S] [--seeds N] [--minutes M] [--superpeers N] [--peers N]\n"
     "                         [--clients N] [--programs N] [--zookeeper] [--story] [--trace]\n"
-    "                         [--log LEVELS]\n"
+    "                         [--log LEVELS] [--record DIR]\n"
     "\n"
     "Runs whole simulated clusters under faults, one per seed, until a checker fails. The failing\n"
     "seed is printed with the command that replays it, after the story of its clients and faults.\n"
@@ -49,6 +50,7 @@ static const char usage[] =
     "  --story         print what clients did and which nodes failed\n"
     "  --trace         print everything that happened, event by event\n"
     "  --log LEVELS    what the nodes log (default: error)\n"
+    "  --record DIR    write samples of the messages to DIR, as seeds of the fuzz targets\n"
     "\n"
     "Exit status: 0 every world held, 1 a checker failed, 2 wrong usage.\n"
     "\n"
@@ -69,19 +71,14 @@ static bool read_number(const char *flag, uint64_t min, uint64_t max, uint64_t *
     return true;
 }
 
-static const struct option flags[] = {{"seeds", required_argument, NULL, 'n'},
-                                      {"minutes", required_argument, NULL, 'm'},
-                                      {"seed", required_argument, NULL, 's'},
-                                      {"superpeers", required_argument, NULL, 'S'},
-                                      {"peers", required_argument, NULL, 'P'},
-                                      {"clients", required_argument, NULL, 'C'},
-                                      {"programs", required_argument, NULL, 'p'},
-                                      {"trace", no_argument, NULL, 't'},
-                                      {"story", no_argument, NULL, 'y'},
-                                      {"log", required_argument, NULL, 'l'},
-                                      {"zookeeper", no_argument, NULL, 'z'},
-                                      {"help", no_argument, NULL, 'h'},
-                                      {NULL, 0, NULL, 0}};
+static const struct option flags[] = {
+    {"seeds", required_argument, NULL, 'n'},    {"minutes", required_argument, NULL, 'm'},
+    {"seed", required_argument, NULL, 's'},     {"superpeers", required_argument, NULL, 'S'},
+    {"peers", required_argument, NULL, 'P'},    {"clients", required_argument, NULL, 'C'},
+    {"programs", required_argument, NULL, 'p'}, {"trace", no_argument, NULL, 't'},
+    {"story", no_argument, NULL, 'y'},          {"log", required_argument, NULL, 'l'},
+    {"record", required_argument, NULL, 'r'},   {"zookeeper", no_argument, NULL, 'z'},
+    {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0}};
 
 static bool read_flag(struct request *request, int flag)
 {
@@ -111,6 +108,9 @@ static bool read_flag(struct request *request, int flag)
         return true;
     case 'l':
         request->log = optarg;
+        return true;
+    case 'r':
+        request->record = optarg;
         return true;
     case 'z':
         request->zookeeper = true;
@@ -246,5 +246,8 @@ int sh_cluster_cli(int argc, char **argv)
         fputs(usage, stdout);
         return EXIT_HOLDS;
     }
-    return run_all(&request);
+    if (request.record)
+        sh_record_begin();
+    int status = run_all(&request);
+    return request.record && !sh_record_end(request.record) ? EXIT_FAILED : status;
 }

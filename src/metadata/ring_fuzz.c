@@ -180,6 +180,21 @@ static struct sh_ring *ring_make(struct sh_arcs *arcs)
     return ring;
 }
 
+/* Takes a message; with bit 2 of the sender, of the version and the incarnation that the shard has here,
+ * of which the bytes can know nothing. */
+static void take(struct sh_ring *ring, const struct sh_arcs *arcs, uint64_t now_ns, uint8_t from,
+                 struct sh_bytes bytes)
+{
+    uint8_t message[128];
+    uint8_t nid = from % 4;
+    memcpy(message, bytes.at, bytes.size);
+    if ((from & 4) && bytes.size >= 20) {
+        sh_store64(message + 4, arcs->shards[message[1] % SH_SHARDS].version);
+        sh_store64(message + 12, arcs->incarnations[nid]);
+    }
+    sh_ring_receive(ring, now_ns, nid, sh_bytes_make(message, bytes.size));
+}
+
 static void events(struct sh_ring *ring, struct sh_arcs *arcs, struct sh_reader *r)
 {
     uint64_t now_ns = 1, epoch, sequence;
@@ -190,7 +205,7 @@ static void events(struct sh_ring *ring, struct sh_arcs *arcs, struct sh_reader 
             const uint8_t *bytes = sh_reader_take(r, what);
             if (!sh_reader_ok(r))
                 break;
-            sh_ring_receive(ring, now_ns, from % 4, sh_bytes_make(bytes, what));
+            take(ring, arcs, now_ns, from, sh_bytes_make(bytes, what));
         } else if (what < 140) {
             (void)!sh_ring_update(ring, now_ns, what % 8, sh_bytes_text("an update"), &epoch,
                                   &sequence);
