@@ -231,7 +231,8 @@ void sh_superpeer_moves_vacate(struct sh_superpeer *superpeer, shoal_nid creator
         shoal_nid owner = {(uint16_t)range.value};
         struct sh_out out;
         at.v = range.last.v + 1;
-        if (!is_peer(owner) || owner.v == creator.v ||
+        const struct sh_node *node = node_of(superpeer, owner);
+        if (owner.v == creator.v || !node || node->state != SH_NODE_UP ||
             sh_msg_begin(superpeer->msg, owner, SH_CLUSTER_VACATE, SH_VACATE_BYTES, &out))
             continue;
         sh_put64(&out.w, range.first.v);
