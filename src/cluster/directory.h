@@ -7,7 +7,7 @@
  *
  * Lookups are cached as ranges (lookups.h), at most cache_ranges_max of them. A view in which a
  * node is no longer up drops what was cached of it. That nobody has a range is remembered, too, but
- * only for those who wanted to know before that was asked (directory_locate.c): a chunk that is
+ * only for calls that began before the question was sent (directory_locate.c): a chunk that is
  * made later is found at once. Each applied view also tells msg where the nodes are, and makes it
  * forget those that failed, so that what waits for them fails at once.
  *

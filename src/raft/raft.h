@@ -10,7 +10,7 @@
  *
  * A message is handed out only once the journal has synced everything that it promises, so the disk
  * may take its time and nothing waits for it: a vote or an acknowledgement leaves when its record
- * is safe, while heartbeats go on. Whoever has the wires sends.
+ * is safe, while heartbeats go on. The caller, which has the wires, sends.
  *
  * What is in: elections with pre-vote and with votes refused while a leader is heard (9.6, 4.2.3);
  * a leader that hears no majority steps down (6.2); members changed one at a time, with learners
@@ -207,12 +207,12 @@ bool sh_raft_is_recovering(const struct sh_raft *raft);
 /* Whether a leader is known, and the state has been up to date since the start: so that it lacks no
  * more than what was committed lately. */
 bool sh_raft_is_current(const struct sh_raft *raft);
-/* Somebody knows for sure that a server's process is no more: if it leads, as far as is known here,
+/* The caller knows for sure that a server's process has ended: if that server leads, as far as is known here,
  * another one is elected soon, but not before the others can have found that out too. */
 void sh_raft_leader_gone(struct sh_raft *raft, uint64_t now_ns, uint8_t server);
 /* At another than the leader: when a leader was heard last; 0: never. */
 uint64_t sh_raft_leader_heard_ns(const struct sh_raft *raft);
-/* At a leader: when another server was heard last; 0: not since it leads. */
+/* At a leader: when another server was heard last; 0: not since this server leads. */
 uint64_t sh_raft_heard_ns(const struct sh_raft *raft, uint8_t server);
 
 /* The term and command of an entry that is still in memory; false: it is not. */

@@ -77,18 +77,18 @@ struct sh_raft_snapshot {
     uint8_t *bytes;
 };
 
-/* What a leader knows of another server. */
-/* Rounds of heartbeats whose beginnings a leader remembers; an answer to an older one says nothing
- * of when it was given. */
+/* Rounds of heartbeats whose beginnings a leader remembers; an answer to an older round proves nothing
+ * about when the leader led. */
 #define SH_RAFT_ROUNDS 64
 
+/* What a leader knows of another server. */
 struct sh_raft_progress {
-    uint64_t life;     /* that was heard last; 0: none since we lead */
-    uint64_t match;    /* it agrees with the leader up to here */
-    uint64_t next;     /* what is sent next */
-    uint64_t heard_ns; /* 0: not since we lead */
-    uint64_t round;    /* highest round of heartbeats that it answered */
-    uint64_t led_ns;   /* when that round began: until then at least it followed */
+    uint64_t life;     /* of the last message since this server leads; 0: there was none */
+    uint64_t match;    /* the server's log agrees with the leader's up to this index */
+    uint64_t next;     /* index of the entry that is sent next */
+    uint64_t heard_ns; /* when the server was heard last; 0: not since this server leads */
+    uint64_t round;    /* highest round of heartbeats that the server answered */
+    uint64_t led_ns;   /* when that round began: the server still followed at that time */
     uint64_t snapshot; /* index of the snapshot that is being sent; 0: none */
     uint32_t snapshot_at;
     bool is_waiting; /* something with content is under way */
@@ -171,11 +171,11 @@ struct sh_raft {
 
     /* A recovering server's questions. */
     uint64_t nonce;
-    uint64_t probed; /* who has answered */
+    uint64_t probed; /* the servers that have answered */
     bool probe_is_over;
     uint64_t probe_ns;
-    uint64_t heard_term;   /* highest answer; once all answered: what it has to catch up with */
-    uint64_t founding_sum; /* of the founding numbers of those who have answered */
+    uint64_t heard_term;   /* highest term in an answer: this server must catch up with that term */
+    uint64_t founding_sum; /* of the founding numbers of the servers that have answered */
 
     struct sh_raft_message *messages, **messages_end;
     size_t messages_count;
@@ -196,7 +196,7 @@ static inline uint64_t sh_raft_log_last(const struct sh_raft *raft)
     return sh_entries_last(&raft->log);
 }
 
-/* NULL: it is forgotten, or not there. */
+/* The entry at an index; NULL: the log does not reach so far, or has dropped the entry. */
 static inline struct sh_entry *sh_raft_log_at(const struct sh_raft *raft, uint64_t index)
 {
     if (index <= raft->log.base || index > sh_raft_log_last(raft))

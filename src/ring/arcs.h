@@ -1,4 +1,4 @@
-/* Which superpeer keeps which part of the large metadata: the ring, as the registry has it.
+/* Which superpeer keeps which part of the large metadata: the ring's table, a part of the registry.
  *
  * The metadata is divided into 64 *shards*, for good: by the creator of a chunk, by the hash of a
  * name. The shards lie on a ring, and so do the superpeers, each at a place that follows from its
@@ -54,8 +54,8 @@
 enum sh_shard_origin {
     SH_ORIGIN_NONE,  /* it has never had a state */
     SH_ORIGIN_NEW,   /* nothing: the cluster was new */
-    SH_ORIGIN_COPY,  /* its last replica was lost; a superpeer's old copy */
-    SH_ORIGIN_PEERS, /* its last replica was lost, and there was no old copy: what the peers say */
+    SH_ORIGIN_COPY,  /* a superpeer's old copy: the last replica was lost */
+    SH_ORIGIN_PEERS, /* what the peers said: the last replica was lost, and there was no old copy */
 };
 
 /* Bit n of a set stands for superpeer n. */
@@ -64,8 +64,8 @@ struct sh_shard {
     uint64_t replicas;
     uint8_t owner;  /* one of the replicas, if there are any; 0: there is no superpeer for it */
     uint8_t origin; /* enum sh_shard_origin */
-    /* COPY and PEERS: the version that came of it. COPY: whose copy it was, and the epoch (a version
-     * of this shard) and sequence of the copy's last update. */
+    /* COPY and PEERS: the version in which the state was put in place. COPY: the superpeer that had the
+     * copy, and the epoch (a version of this shard) and sequence of the copy's last update. */
     uint8_t copy_nid;
     uint64_t origin_version;
     uint64_t copy_epoch, copy_sequence;
@@ -81,9 +81,9 @@ static inline uint32_t sh_life_starts(uint64_t life)
 }
 
 struct sh_arcs {
-    uint64_t up;                           /* those that are to own and to hold */
-    uint64_t present;                      /* those, and the ones that are retiring */
-    uint64_t lives[SH_SUPERPEERS_MAX + 1]; /* as it was started last; 0: never */
+    uint64_t up;                           /* superpeers that are to own and to hold shards */
+    uint64_t present;                      /* these, and the superpeers that are retiring */
+    uint64_t lives[SH_SUPERPEERS_MAX + 1]; /* of each superpeer's latest start; 0: never started */
     /* Rises when what others know of a superpeer's copies may be out of date: with each start, and
      * when it is called failed. */
     uint64_t incarnations[SH_SUPERPEERS_MAX + 1];
@@ -122,7 +122,7 @@ unsigned sh_arc_shard_of_name(struct sh_bytes name);
 
 /* The first of a set of superpeers at the shard's place or behind it; 0: the set is empty. */
 unsigned sh_arc_successor(uint64_t set, unsigned shard);
-/* Who is to hold a shard: the first SH_ARC_COPIES of a set. */
+/* The superpeers that are to hold a shard: of the set, the first SH_ARC_COPIES from the shard on. */
 uint64_t sh_arc_wanted(uint64_t set, unsigned shard);
 
 enum sh_arcs_start {
@@ -151,8 +151,8 @@ void sh_arcs_force(struct sh_arcs *arcs, unsigned nid);
 bool sh_arcs_is_bare(const struct sh_arcs *arcs, unsigned nid);
 /* Whether a DROP of nid would be done. */
 bool sh_arcs_may_drop(const struct sh_arcs *arcs, unsigned shard, unsigned nid);
-/* False: the version was another one. True: the version has risen, so that the owner learns that it
- * was looked at, also if it can't be done any more and changed nothing else. */
+/* Carries a change out. False: the shard's version is not the change's, and nothing was changed. True:
+ * the version has risen, even if the change was refused, so that the owner learns that it was decided. */
 bool sh_arcs_change(struct sh_arcs *arcs, const struct sh_arc_change *change);
 
 /* Encoded, little-endian: u8 kind, u8 shard, u8 nid, u64 version, u64 incarnation, u64 copy's epoch,

@@ -59,7 +59,7 @@ static bool is_whole(const struct sh_ring *ring, unsigned number)
     return wanted && !(wanted & ~ring->arcs.shards[number].replicas);
 }
 
-/* A shard's version is another one. Who has the shard, and leads it, goes by the table. */
+/* A shard has another version: this superpeer owns or holds it, or not, as the table says. */
 static void version_take(struct sh_ring *ring, uint64_t now_ns, unsigned number,
                          const struct sh_shard *before)
 {

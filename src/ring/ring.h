@@ -30,11 +30,11 @@
  *                          state; if there is none, fsm.build makes one. So a superpeer that is no
  *                          replica keeps its copy until all that are to be replicas are
  *
- * Who may answer: an owner whose version is old can't get the answers of all, since the next owner
- * is one of those who would have to answer, or is its own choice. But it could answer reads, and
- * alone could apply updates. So it does both only while it has a *lease*: a superpeer that calls
- * another one failed (arcs.h: gone) must have waited until the other's lease had run out or know
- * that its process has ended.
+ * Which superpeer may answer: an owner whose version is old can't get the answers of all replicas, since
+ * the next owner is one of these, or was chosen by the old owner itself. But the old owner could answer
+ * reads, and as the only replica could apply updates. So an owner does both only while it has a *lease*:
+ * the leader that declares a superpeer failed (arcs.h: gone) must have waited until the lease of that
+ * superpeer has run out, or must know that its process has ended.
  *
  * Departures: the owner that is replaced takes no part in the change; a replica takes entries into
  * its log before it knows that all have them, and drops what another owner orders otherwise.
@@ -116,7 +116,7 @@ void sh_ring_journal_set(struct sh_ring *ring, struct sh_journal *journal, unsig
 void sh_ring_start(struct sh_ring *ring, uint64_t now_ns, const struct sh_arcs *arcs);
 /* The registry's table has changed (borrowed). Tables come in order; some may be left out. */
 void sh_ring_arcs_set(struct sh_ring *ring, uint64_t now_ns, const struct sh_arcs *arcs);
-/* It may answer until then, by its own clock. Never goes back. */
+/* The superpeer may answer until then, by its own clock. A lease never gets shorter. */
 void sh_ring_lease_set(struct sh_ring *ring, uint64_t now_ns, uint64_t until_ns);
 
 /* Does what is to be done since messages came, updates were ordered, the journal was synced, and
@@ -161,7 +161,7 @@ bool sh_ring_change_next(struct sh_ring *ring, uint64_t now_ns, struct sh_arc_ch
 
 /* --- State ----------------------------------------------------------------------------------- */
 
-/* Who owns a shard, as far as is known here; 0: nobody. */
+/* The owner of a shard, as far as is known here; 0: there is none. */
 uint8_t sh_ring_owner(const struct sh_ring *ring, unsigned shard);
 /* Whether the whole state of a shard is here; the last update that fsm got, and its log's end. */
 bool sh_ring_holds(const struct sh_ring *ring, unsigned shard);

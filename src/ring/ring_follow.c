@@ -3,8 +3,8 @@
 #include "base/assert.h"
 #include "ring/ring_int.h"
 
-static void answer(struct sh_ring *ring, uint8_t to, unsigned number, uint8_t flags,
-                   uint64_t sequence)
+static void append_answer(struct sh_ring *ring, uint8_t to, unsigned number, uint8_t flags,
+                          uint64_t sequence)
 {
     struct sh_ring_shard *shard = &ring->shards[number];
     SH_ASSERT(!shard->owns);
@@ -39,7 +39,7 @@ void sh_ring_follow_agree(struct sh_ring *ring, const struct sh_ring_head *head,
 void sh_ring_follow_refuse(struct sh_ring *ring, const struct sh_ring_head *head, uint8_t flags,
                            uint64_t sequence)
 {
-    answer(ring, head->from, head->shard, flags, sequence);
+    append_answer(ring, head->from, head->shard, flags, sequence);
 }
 
 /* The owner of the version in which the log agrees is told up to where that is on the disk: all
@@ -60,7 +60,7 @@ void sh_ring_follow_step(struct sh_ring *ring, unsigned number)
         return; /* so far back the owner has heard of more already */
     shard->answered = reached;
     shard->owes_answer = reached < shard->agreed;
-    answer(ring, now->owner, number, SH_RING_YES, reached);
+    append_answer(ring, now->owner, number, SH_RING_YES, reached);
 }
 
 /* Takes one entry. False: it can't be taken. */

@@ -5,10 +5,12 @@
  *   APPEND           u64 sequence before, u64 its epoch, u64 applied, u32 count, entries
  *     an entry       u64 epoch, u32 size, bytes
  *   ANSWER           u64 sequence, u64 its epoch, u64 applied
- *     flags          YES: the log on disk agrees with the owner's up to sequence, else that is
- * where to try next; EMPTY: there is no state, a snapshot is needed SNAPSHOT         u64 sequence,
- * u64 its epoch, u32 number of the piece, bytes to the end flags          LAST: there are no more
- * pieces (this one is empty) SNAPSHOT_ANSWER  u64 sequence, u32 piece wanted next
+ *     flags          YES: the log on disk agrees with the owner's up to sequence, else sequence is
+ *                    where the owner should try next; EMPTY: there is no state, a snapshot is needed
+ *   SNAPSHOT         u64 number of the transfer, u64 sequence, u64 its epoch, u32 number of the piece,
+ *                    bytes to the end
+ *     flags          LAST: there are no more pieces (this one is empty)
+ *   SNAPSHOT_ANSWER  u64 number of the transfer, u32 piece wanted next
  *   COPY_ASK         nothing: the owner of a shard without replicas looks for old copies
  *   COPY_ANSWER      u64 epoch, u64 sequence of the copy's last update
  *     flags          EMPTY: there is no copy */
@@ -39,7 +41,7 @@ enum sh_ring_type {
 #define SH_RING_SNAPSHOT_ANSWER_BYTES 12
 #define SH_RING_COPY_ANSWER_BYTES 16
 #define SH_RING_MESSAGES_MAX 4096 /* not fetched yet; more are dropped, as a network would */
-#define SH_RING_SEQUENCE_MAX (UINT64_C(1) << 62) /* none gets there; more is malformed */
+#define SH_RING_SEQUENCE_MAX (UINT64_C(1) << 62) /* never reached; a higher one is malformed */
 /* A snapshot that is being sent is begun anew when so many times entries_kept were applied since.
  */
 #define SH_RING_SNAPSHOT_AGE 16
@@ -85,29 +87,29 @@ enum sh_ring_sending {
 struct sh_ring_progress {
     enum sh_ring_sending sending;
     uint64_t version;   /* in which it answered last */
-    uint64_t match;     /* its log on disk agrees with the owner's up to here */
-    uint64_t next;      /* what is sent next */
-    uint64_t applied;   /* there */
+    uint64_t match;     /* its log on disk agrees with the owner's up to this sequence */
+    uint64_t next;      /* sequence of the entry that is sent next */
+    uint64_t applied;   /* up to here the superpeer has applied updates, by its last answer */
     uint64_t since_ns;  /* since when its log on disk is behind without any advance; 0: it is not */
-    uint64_t resend_ns; /* when to say again what was not answered */
+    uint64_t resend_ns; /* when to send the unanswered message again */
     struct sh_ring_outgoing *outgoing;
 };
 
 /* The search of the owner of a shard without replicas (ring_salvage.c). */
 struct sh_ring_search {
     bool is_open;
-    uint64_t answered;        /* by whom; this superpeer's bit: its own copy was looked at */
-    uint8_t nid;              /* whose copy is the most advanced; 0: nobody had one */
+    uint64_t answered; /* the superpeers that answered; the own bit: the own copy was looked at */
+    uint8_t nid;       /* the superpeer whose copy is the most advanced; 0: none had one */
     uint64_t epoch, sequence; /* of that copy's last update */
     uint64_t resend_ns;       /* when those that have not answered are asked again */
-    uint64_t ahead;           /* whose copies are from after the registry, as the log says */
+    uint64_t ahead; /* superpeers of which was logged that their copy is from after the registry */
 };
 
 struct sh_ring_shard {
     struct sh_ring *ring;
-    uint64_t wanted; /* who is to hold it, and who of them is to own it; 0: nobody */
-    uint8_t successor;
-    bool has; /* fsm has the state as of `applied`; the log begins with LSN has_lsn */
+    uint64_t wanted;   /* the superpeers that are to hold the shard */
+    uint8_t successor; /* the one of them that is to own it; 0: none */
+    bool has;          /* fsm has the state as of `applied`; the log begins with LSN has_lsn */
     sh_lsn has_lsn;
     struct sh_entries entries;
     uint64_t applied;
@@ -116,8 +118,8 @@ struct sh_ring_shard {
     /* While the journal is opened: a snapshot that is being read. */
     void *loading;
     uint64_t loading_sequence, loading_epoch;
-    /* A replica's: in that version its log agrees with the owner's up to `agreed`; the owner was
-     * told so up to `answered`, and waits for more if it is owed an answer. */
+    /* A replica's: in that version its log agrees with the owner's up to `agreed`. The replica has
+     * answered up to `answered`; owes_answer: the owner waits for the rest. */
     uint64_t agreed_version, agreed, answered;
     bool owes_answer;
     struct sh_ring_incoming incoming;
@@ -125,9 +127,11 @@ struct sh_ring_shard {
     /* An owner's. */
     bool owns;       /* of the version in force, with the state */
     bool is_handing; /* takes no updates any more */
-    bool has_handed; /* has asked the registry for another owner: whether it is, it can't know */
-    uint64_t serve_from; /* what was there when it took over must be applied first */
-    uint64_t counted;    /* superpeers that are no replicas yet, but are awaited */
+    bool
+        has_handed; /* has asked the registry for another owner, which may have been decided already */
+    uint64_t
+        serve_from;   /* the log's end when this owner took over: reads wait until it is applied */
+    uint64_t counted; /* superpeers that are no replicas yet, but are awaited */
     uint64_t stalled_ns; /* since when its own disk is behind without any advance; 0: it is not */
     struct sh_ring_progress progress[SH_SUPERPEERS_MAX + 1];
     struct sh_ring_search search;
@@ -177,7 +181,7 @@ struct sh_writer sh_ring_message_begin(struct sh_ring *ring, uint8_t to, unsigne
 SHOAL_NODISCARD enum shoal_err sh_ring_log_take(struct sh_ring *ring, unsigned number,
                                                 uint64_t sequence, uint64_t epoch,
                                                 struct sh_bytes command);
-/* Applies up to a sequence, and drops what nobody is likely to miss. */
+/* Applies up to a sequence, and drops old entries that no replica is likely to need. */
 void sh_ring_log_apply(struct sh_ring *ring, unsigned number, uint64_t until);
 /* Looks how much of the log the journal has synced; whether that is more than before. */
 bool sh_ring_log_sync(struct sh_ring *ring, unsigned number);
@@ -194,8 +198,8 @@ void sh_ring_shard_clear(struct sh_ring *ring, unsigned number);
 /* ring_snapshot.c */
 void sh_ring_outgoing_drop(struct sh_ring *ring, struct sh_ring_progress *progress);
 void sh_ring_incoming_drop(struct sh_ring *ring, unsigned number);
-/* Time has passed: a snapshot of which nothing comes any more is given up, since the journal keeps
- * all from its beginning on. */
+/* Gives up a snapshot whose pieces have stopped coming, since the journal keeps all segments from the
+ * snapshot's beginning on. Called with each due step. */
 void sh_ring_incoming_tick(struct sh_ring *ring, unsigned number);
 /* The lowest sequence that snapshots on their way need entries behind; `other` if none does. */
 uint64_t sh_ring_outgoing_lowest(const struct sh_ring_shard *shard, uint64_t other);

@@ -58,7 +58,7 @@ void sh_ring_lead_end(struct sh_ring *ring, unsigned number)
 /* --- Sending --------------------------------------------------------------------------------- */
 
 /* All other superpeers that are replicas, or are to be, or were to and may be added yet. */
-static uint64_t others(const struct sh_ring *ring, unsigned number)
+static uint64_t superpeers_to_send(const struct sh_ring *ring, unsigned number)
 {
     const struct sh_ring_shard *shard = &ring->shards[number];
     return (ring->arcs.shards[number].replicas | shard->wanted | shard->counted) &
@@ -66,7 +66,7 @@ static uint64_t others(const struct sh_ring *ring, unsigned number)
 }
 
 /* The superpeers without whose disks nothing is done, but for this one. */
-static uint64_t awaited(const struct sh_ring *ring, unsigned number)
+static uint64_t superpeers_awaited(const struct sh_ring *ring, unsigned number)
 {
     return (ring->arcs.shards[number].replicas | ring->shards[number].counted) & ~sh_ring_own(ring);
 }
@@ -175,7 +175,7 @@ static void apply(struct sh_ring *ring, uint64_t now_ns, unsigned number)
 {
     struct sh_ring_shard *shard = &ring->shards[number];
     uint64_t done = shard->synced;
-    for (uint64_t left = awaited(ring, number); left; left &= left - 1) {
+    for (uint64_t left = superpeers_awaited(ring, number); left; left &= left - 1) {
         uint64_t match = shard->progress[__builtin_ctzll(left)].match;
         done = match < done ? match : done;
     }
@@ -188,10 +188,10 @@ static void apply(struct sh_ring *ring, uint64_t now_ns, unsigned number)
 }
 
 /* An awaited superpeer whose log does not advance; 0: there is none. */
-static unsigned silent(const struct sh_ring *ring, uint64_t now_ns, unsigned number)
+static unsigned awaited_but_silent(const struct sh_ring *ring, uint64_t now_ns, unsigned number)
 {
     const struct sh_ring_shard *shard = &ring->shards[number];
-    for (uint64_t left = awaited(ring, number); left; left &= left - 1) {
+    for (uint64_t left = superpeers_awaited(ring, number); left; left &= left - 1) {
         unsigned nid = (unsigned)__builtin_ctzll(left);
         uint64_t since_ns = shard->progress[nid].since_ns;
         if (since_ns && now_ns >= since_ns + ring->config.patience_ns)
@@ -202,7 +202,7 @@ static unsigned silent(const struct sh_ring *ring, uint64_t now_ns, unsigned num
 
 /* A superpeer that is to be a replica, is none, and has all that was answered, also by an owner
  * before this one; 0: there is none. A superpeer that is added may be the next owner. */
-static unsigned caught_up(const struct sh_ring *ring, unsigned number)
+static unsigned candidate_caught_up(const struct sh_ring *ring, unsigned number)
 {
     const struct sh_ring_shard *shard = &ring->shards[number];
     uint64_t version = ring->arcs.shards[number].version;
@@ -232,7 +232,7 @@ static bool keeps_up(const struct sh_ring *ring, uint64_t now_ns, unsigned numbe
  * off from them. */
 static bool is_isolated(const struct sh_ring *ring, uint64_t now_ns, unsigned number)
 {
-    uint64_t left = awaited(ring, number);
+    uint64_t left = superpeers_awaited(ring, number);
     if (__builtin_popcountll(ring->arcs.up) < 3)
         return false;
     for (; left; left &= left - 1) {
@@ -285,12 +285,12 @@ static void decide(struct sh_ring *ring, uint64_t now_ns, unsigned number)
         hand(ring, now_ns, number, nid);
         return;
     }
-    nid = silent(ring, now_ns, number);
+    nid = awaited_but_silent(ring, now_ns, number);
     if (nid && sh_arcs_may_drop(&ring->arcs, number, nid)) {
         sh_ring_ask(ring, now_ns, number, SH_ARC_DROP, nid);
         return;
     }
-    nid = caught_up(ring, number);
+    nid = candidate_caught_up(ring, number);
     if (nid) {
         shard->counted |= sh_arc_bit(nid); /* until the version is another one */
         sh_ring_ask(ring, now_ns, number, SH_ARC_ADD, nid);
@@ -313,7 +313,7 @@ void sh_ring_lead_step(struct sh_ring *ring, uint64_t now_ns, unsigned number)
 {
     SH_ASSERT(ring->shards[number].owns && ring->shards[number].has);
     apply(ring, now_ns, number);
-    for (uint64_t left = others(ring, number); left; left &= left - 1)
+    for (uint64_t left = superpeers_to_send(ring, number); left; left &= left - 1)
         other_step(ring, now_ns, number, (uint8_t)__builtin_ctzll(left));
     decide(ring, now_ns, number);
 }

@@ -31,8 +31,9 @@ static bool is_settled(const struct sh_ring *ring, unsigned number)
            (shard->has_lsn <= ring->synced && shard->synced == sh_entries_last(&shard->entries));
 }
 
-/* A superpeer has said which copy it has. */
-static void found(struct sh_ring_search *search, uint8_t nid, uint64_t epoch, uint64_t sequence)
+/* A superpeer has a copy: the search keeps the more advanced one of that and the best so far. */
+static void copy_compare(struct sh_ring_search *search, uint8_t nid, uint64_t epoch,
+                         uint64_t sequence)
 {
     SH_ASSERT(search->is_open && nid && nid <= SH_SUPERPEERS_MAX);
     bool is_later =
@@ -77,7 +78,7 @@ static void own_look(struct sh_ring *ring, unsigned number)
         return;
     search->answered |= sh_ring_own(ring);
     if (has)
-        found(search, ring->config.server, epoch, sequence);
+        copy_compare(search, ring->config.server, epoch, sequence);
 }
 
 static void others_ask(struct sh_ring *ring, uint64_t now_ns, unsigned number)
@@ -140,6 +141,6 @@ void sh_ring_on_copy_answer(struct sh_ring *ring, const struct sh_ring_head *hea
         return;
     search->answered |= sh_arc_bit(head->from);
     if (!is_empty)
-        found(search, head->from, epoch, sequence);
+        copy_compare(search, head->from, epoch, sequence);
     sh_ring_touch(ring, head->shard);
 }

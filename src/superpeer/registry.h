@@ -1,8 +1,8 @@
-/* The registry: who is a member, with which ID, and in which state; a state machine without input or
- * output. All superpeers hold the same: each applies the same joins, leaves, failures and returns in
- * the same order (superpeer_commands.c), and nothing else changes it. When a node was heard, and how
- * late it is, is each superpeer's own, and it is the leader who asks for what is overdue. The
- * registry begins without any superpeer: they come and go like nodes.
+/* The registry: the members of the cluster, with their IDs and states; a state machine without input or
+ * output. All superpeers hold the same registry: each applies the same joins, leaves, failures and
+ * returns in the same order (superpeer_commands.c), and nothing else changes it. The times at which
+ * nodes were heard are each superpeer's own, and the leader acts on nodes that are overdue. The
+ * registry begins without any superpeer: superpeers join and leave like peers.
  *
  * Every function that concerns time is given the time, on one clock. Whatever changes the view
  * raises its epoch and the version; whatever must be stored raises `changes`.
@@ -59,8 +59,8 @@ uint64_t sh_registry_cluster(const struct sh_registry *registry);
  * change. */
 const struct sh_node *sh_registry_holder(const struct sh_registry *registry,
                                          struct sh_bytes address, uint64_t instance);
-/* A node was heard, which knows the view of that epoch. *failed_out: it had been declared failed
- * and does not know it yet. ENONODE (or it left); EEXIST: the ID is another life's; EBUSY: this
+/* A node was heard, which knows the view of that epoch. *failed_out: the node had been declared failed
+ * and does not know that yet. ENONODE (or it left); EEXIST: the ID is another life's; EBUSY: this
  * registry is behind what the node knows, and can't say whose the ID is. */
 SHOAL_NODISCARD enum shoal_err sh_registry_heartbeat(struct sh_registry *registry, uint64_t now_ns,
                                                      shoal_nid nid, uint64_t instance,
@@ -121,7 +121,7 @@ SHOAL_NODISCARD enum shoal_err sh_registry_superpeer_put(struct sh_registry *reg
  * others replicas first, which has begun: again in a moment. */
 SHOAL_NODISCARD enum shoal_err sh_registry_superpeer_set(struct sh_registry *registry,
                                                          shoal_nid nid, enum sh_node_state state);
-/* Who keeps what of the ring's metadata. */
+/* The ring's table: the owner and the replicas of each shard. */
 const struct sh_arcs *sh_registry_arcs(const struct sh_registry *registry);
 /* A superpeer's process has begun, with that life (arcs.h) on its disk; or with random bits only on a
  * new disk, or one in memory, which never keeps anything. ENONODE: it is no superpeer, or has left.
@@ -143,9 +143,9 @@ SHOAL_NODISCARD enum shoal_err sh_registry_force(struct sh_registry *registry, s
 void sh_registry_arcs_change(struct sh_registry *registry, const struct sh_arc_change *change);
 /* Lifts the epoch above one that a member claims to know, if that can be. */
 void sh_registry_epoch_lift(struct sh_registry *registry, uint64_t epoch);
-/* Takes over from another one of the same cluster what is not stored: who was heard when. */
+/* Takes over from another registry of the same cluster what is not stored: when nodes were heard. */
 void sh_registry_times_take(struct sh_registry *registry, const struct sh_registry *from);
-/* Somebody heard a node, or (NONE) all are to be given failure_ns anew. */
+/* A superpeer heard the node; NONE: all nodes get failure_ns anew. */
 void sh_registry_heard(struct sh_registry *registry, uint64_t now_ns, shoal_nid nid);
 /* The first up node from `from` on that was silent for failure_ns, or NONE. */
 shoal_nid sh_registry_overdue(const struct sh_registry *registry, uint64_t now_ns, shoal_nid from);

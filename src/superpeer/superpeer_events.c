@@ -1,11 +1,11 @@
-/* Tells those who follow the view what has changed. */
+/* Answers clients that follow the view with the events since their last question. */
 #include "cluster/proto.h"
 #include "superpeer/superpeer_int.h"
 
 /* The answer: the events that the asker has not got, or where they are not known any more, and at
  * first, the view. */
-static void answer(struct sh_superpeer *superpeer, struct sh_msg_in *in, uint64_t log,
-                   uint64_t epoch)
+static void events_answer(struct sh_superpeer *superpeer, struct sh_msg_in *in, uint64_t log,
+                          uint64_t epoch)
 {
     const struct sh_registry *registry = superpeer->registry;
     const struct sh_view *view = sh_registry_view(registry);
@@ -55,5 +55,5 @@ void sh_superpeer_events_handler(void *arg, struct sh_msg_in *in)
     if (err)
         sh_msg_reply_error(in->msg, in->reply_to, in->type, err, NULL);
     else
-        answer(superpeer, in, log, epoch);
+        events_answer(superpeer, in, log, epoch);
 }

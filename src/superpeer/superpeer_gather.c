@@ -180,7 +180,8 @@ static enum shoal_err claims_get(struct sh_superpeer *superpeer, struct sh_reade
     return err || is_more ? err : node_done(gather);
 }
 
-static void asked(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+static void holdings_answered(struct sh_request *request, enum shoal_err err,
+                              struct sh_reader *payload)
 {
     struct sh_superpeer *superpeer = request->arg;
     struct sh_gather *gather = &superpeer->ring->gather;
@@ -206,12 +207,12 @@ static void asked(struct sh_request *request, enum shoal_err err, struct sh_read
     gather->due_ns = sh_now(&superpeer->env.clock) + superpeer->heartbeat_ns / 2;
 }
 
-static void ask(struct sh_superpeer *superpeer)
+static void holdings_ask(struct sh_superpeer *superpeer)
 {
     struct sh_gather *gather = &superpeer->ring->gather;
     SH_ASSERT(!gather->is_asking && gather->nid.v);
     gather->request = (struct sh_request){
-        .done = asked, .arg = superpeer, .timeout_ns = superpeer->failure_ns / 4 + 1};
+        .done = holdings_answered, .arg = superpeer, .timeout_ns = superpeer->failure_ns / 4 + 1};
     struct sh_out out;
     if (sh_msg_request(superpeer->msg, gather->nid, SH_CLUSTER_HOLDS, SH_HOLDS_BYTES,
                        &gather->request, &out)) {
@@ -264,7 +265,7 @@ unsigned sh_superpeer_gather_step(struct sh_superpeer *superpeer, uint64_t now_n
         gather->nid = unasked_next(superpeer, gather->nid);
     if (!gather->nid.v)
         return 0;
-    ask(superpeer);
+    holdings_ask(superpeer);
     return 1;
 }
 

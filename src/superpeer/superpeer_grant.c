@@ -1,13 +1,13 @@
 /* Leases: a peer serves, and a superpeer answers for the ring, only while it holds one; and is
  * declared failed only once no lease that it was given can hold any more.
  *
- * A lease is granted for a heartbeat. The node counts it from when it sent that, so from before
- * anybody heard it; who declares failures counts from when it heard the node last, and waits a
- * sixteenth of failure_ns longer, which is what two clocks may differ by in that time, and much.
+ * A lease is granted for a heartbeat. The node counts the lease from when it sent the heartbeat, so from
+ * before any superpeer heard it; the leader counts from when it heard the node last, and waits a
+ * sixteenth of failure_ns longer, which is more than two clocks differ by in that time.
  *
- * The leader of the superpeers declares failures, and any superpeer may be asked for a lease. So what a superpeer grants is only what the leader has consented to: the lease counts from
- * the last report to the leader that named the node, and that the leader took (HEARD). It follows
- * that a node's first lease comes with the second heartbeat, unless it joined through that
+ * The leader of the superpeers declares failures, and any superpeer may be asked for a lease. So a
+ * superpeer grants only what the leader has consented to: the lease counts from the superpeer's last
+ * report that named the node, and that the leader took (HEARD). It follows that a node's first lease comes with the second heartbeat, unless it joined through that
  * superpeer: then it counts from its request to join, for the leader heard of it later.
  *
  * A superpeer names itself in each report, and so gets a lease of its own, for the ring. It counts once

@@ -28,12 +28,13 @@ struct sh_probe {
     uint64_t lost_ns, others_lost_ns;
     uint64_t refused_ns, others_refused_ns;
     uint64_t absent_ns;
-    uint64_t others_heard_ns; /* 0: not by those who have said so */
-    uint64_t asked_ns;        /* when the other superpeers were asked */
-    uint64_t agreed;          /* who of them agreed since: bit n is superpeer n */
+    uint64_t
+        others_heard_ns; /* when another superpeer heard the node last, by its word; 0: never */
+    uint64_t asked_ns;   /* when the other superpeers were asked */
+    uint64_t agreed;     /* the superpeers that have agreed since: bit n is superpeer n */
 };
 
-/* A join that can't be: why, and who asked. */
+/* A join that is refused: the reason, and the node that asked. */
 struct sh_refused_join {
     enum shoal_err err;
     struct sh_bytes address;
@@ -52,7 +53,7 @@ struct sh_superpeer {
     uint16_t index;
     uint64_t instance;
     uint64_t heartbeat_ns, failure_ns;
-    uint64_t forget_ns;         /* 0: nobody is forgotten without an operator's word */
+    uint64_t forget_ns;         /* 0: no node is forgotten unless an operator asks for it */
     uint32_t peer_nids;         /* 0: all */
     uint32_t scratch_bytes_max; /* of a shard that this one owns */
     void (*on_view)(void *arg, const struct sh_view *view);
@@ -67,7 +68,8 @@ struct sh_superpeer {
     bool is_confirmed;              /* the registry's table has shown it */
     uint64_t stored_cluster;        /* which cluster's the journal is; 0: none's yet */
     struct sh_view announced;       /* what msg and on_view were told last */
-    uint64_t lookups, lookups_nobody; /* that were answered; those that nobody has the chunk */
+    uint64_t lookups,
+        lookups_nobody; /* answered; of these the ones about chunks that no node has */
     struct sh_probe probes[SH_PROBES_MAX];
     struct sh_services *services;
     struct sh_forgetting *forgetting;
@@ -136,7 +138,7 @@ SHOAL_NODISCARD enum shoal_err sh_superpeer_lookup(struct sh_superpeer *superpee
 /* superpeer_services.c: names, barriers and scratch. */
 SHOAL_NODISCARD enum shoal_err sh_superpeer_services_open(struct sh_superpeer *superpeer);
 void sh_superpeer_services_close(struct sh_superpeer *superpeer);
-/* A shard has changed: who waits for that is answered in the next step. */
+/* A shard has changed: the requests that wait for that are answered in the next step. */
 void sh_superpeer_services_changed(struct sh_superpeer *superpeer, unsigned shard);
 unsigned sh_superpeer_services_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 uint64_t sh_superpeer_services_due_ns(const struct sh_superpeer *superpeer);
@@ -148,7 +150,7 @@ SHOAL_NODISCARD enum shoal_err sh_superpeer_services_state(struct sh_superpeer *
                                                            shoal_nid *other_out);
 /* A connection was lost. */
 void sh_superpeer_services_lost(struct sh_superpeer *superpeer, shoal_nid nid);
-/* Answers a METADATA: what came of it, or with a superpeer's ID who is to be asked. */
+/* Answers a METADATA request: with the result, or (other not NONE) with the superpeer to be asked. */
 void sh_superpeer_metadata_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
                                   sh_msg_type type, shoal_nid other,
                                   const struct sh_metadata_result *result);
@@ -158,13 +160,13 @@ void sh_superpeer_report_handler(struct sh_superpeer *superpeer);
 
 /* superpeer_watch.c */
 void sh_superpeer_shared_heard(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t epoch);
-/* A connection has ended: who wanted to join over it may be dead, and another process be where it
- * was, so its join is not handed in any more. */
+/* A connection has ended. A node that asked over it to join may be dead, and another process may have
+ * its address by now, so its join is not handed in again. */
 void sh_superpeer_shared_lost(struct sh_superpeer *superpeer, shoal_nid nid);
 /* Another superpeer has refused a connection, since another process of this one is connected there. */
 void sh_superpeer_shared_turned_away(struct sh_superpeer *superpeer, uint64_t now_ns);
 void sh_superpeer_shared_fail(struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead);
-/* The leader is not to be told of what was heard of a node before. */
+/* Takes a node out of the next report to the leader: it was heard before its connection was lost. */
 void sh_shared_unheard(struct sh_superpeer *superpeer, shoal_nid nid);
 
 /* superpeer_grant.c: which peers may serve until when. */
@@ -178,19 +180,19 @@ bool sh_superpeer_lease_is_over(const struct sh_superpeer *superpeer, shoal_nid 
 /* superpeer.c: answers a join of that node, or of that superpeer. */
 void sh_superpeer_join_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
                               sh_msg_type type, shoal_nid nid);
-/* Refuses a peer's join, and says why. Whoever has its address is asked whether it lives. */
+/* Refuses a peer's join, and says why. The node that has its address is asked whether it lives. */
 void sh_superpeer_join_refuse(struct sh_superpeer *superpeer, struct sh_reply_to to,
                               sh_msg_type type, const struct sh_refused_join *join);
 
-/* superpeer_lookup.c. Answers a LOOKUP of cid, by one who knows that epoch: with its range, and
- * unless that names a superpeer with what comes behind it. NULL: with the range that is with nobody
- * that is up, which must be known for sure. */
+/* superpeer_lookup.c. Answers a LOOKUP of cid from a node whose view has that epoch: with the chunk's
+ * range, and unless that names a superpeer with the ranges behind it. range NULL: the chunk is at no
+ * node that is up, which must be known for sure; the answer says so. */
 void sh_superpeer_lookup_answer(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
                                 shoal_cid cid, uint64_t epoch, const struct sh_range *range);
 void sh_superpeer_tree_handler(void *arg, struct sh_msg_in *in);
 
-/* superpeer_peers.c: what any superpeer is asked. */
-/* A question must be over well before the silence counts as failure. */
+/* superpeer_peers.c: questions that every superpeer answers. */
+/* The time-out of a question: well below failure_ns, so that it ends before silence is a failure. */
 uint64_t sh_superpeer_question_ns(const struct sh_superpeer *superpeer);
 void sh_superpeer_ping_handler(void *arg, struct sh_msg_in *in);
 void sh_superpeer_requests_cancel(struct sh_superpeer *superpeer);

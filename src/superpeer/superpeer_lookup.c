@@ -1,4 +1,4 @@
-/* What a superpeer tells of where chunks are. */
+/* How a superpeer answers questions about where chunks are. */
 #include "base/assert.h"
 #include "base/node_ids.h"
 #include "cluster/proto.h"
@@ -25,10 +25,10 @@ static bool holder_set(const struct sh_superpeer *superpeer, struct sh_range *ra
     return err != SHOAL_EBUSY;
 }
 
-/* Who asks for one chunk of a creator will ask for others of the same. Where those are in one
- * piece, the answer says that; where they are in many, it has as many more as fit into a packet, so
- * that a client that touches them all asks once for each 64 ranges. That goes for chunks that are
- * nowhere, too; but of those only what is known for sure, also to one who knows that epoch. */
+/* A node that asks for one chunk of a creator will ask for others of the same creator. So the answer
+ * holds the chunk's range and the ranges behind it, as many as fit into a packet: a client that touches
+ * all chunks asks once for each 64 ranges. Ranges that no node has are told too, but only where that is
+ * known for sure, in a view at least as new as the asker's. */
 void sh_superpeer_lookup_answer(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
                                 shoal_cid cid, uint64_t epoch, const struct sh_range *range)
 {
@@ -81,9 +81,9 @@ static enum shoal_err tree_check(struct sh_superpeer *superpeer, shoal_cid from,
                                                                                       : err;
 }
 
-/* Whether nothing of before may change where a shard's chunks are: all have said what they have, each
- * batch is decided that an earlier process of the asker may have asked for, and the asker does not count as
- * gone any more. */
+/* Whether where a shard's chunks are can no longer change by what came before: all peers have said what
+ * they have, each batch is decided that an earlier process of the asker may have asked for, and the asker
+ * does not count as gone any more. */
 static bool is_final(const struct sh_superpeer *superpeer, unsigned shard, shoal_nid asker)
 {
     const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), asker);

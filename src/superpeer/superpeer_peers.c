@@ -1,4 +1,4 @@
-/* What any superpeer is asked: whether it lives. */
+/* Questions that every superpeer answers: PING, whether it lives. */
 #include "base/assert.h"
 #include "base/crew.h"
 #include "base/log.h"

@@ -33,14 +33,14 @@ struct sh_gather {
     uint64_t due_ns;
     bool gathered[SH_SHARDS];        /* here, since it was lost */
     bool is_full[SH_SHARDS];         /* a claim had no room: the shard can't be known */
-    uint64_t asked[SH_GATHER_WORDS]; /* by node ID: who has said it all */
+    uint64_t asked[SH_GATHER_WORDS]; /* by node ID: the nodes that have sent their last page */
 };
 
 struct sh_saves; /* superpeer_save.c */
 
 struct sh_superpeer_ring {
     struct sh_superpeer *superpeer;
-    struct sh_saves *saves; /* NULL: nobody has saved anything yet */
+    struct sh_saves *saves; /* NULL: no snapshot of a shard was ever asked for */
     struct sh_ring *ring;
     struct sh_metadata *metadata;
     bool is_started, is_whole, is_stale, is_refused;
@@ -56,18 +56,18 @@ struct sh_superpeer_ring {
     struct sh_gather gather;
 };
 
-/* superpeer_ring.c. Whether this superpeer may answer for a shard now: EROLE, with who is to be
- * asked, or EBUSY. */
+/* superpeer_ring.c. Whether this superpeer may answer for a shard now: EROLE, with the superpeer to be
+ * asked instead, or EBUSY. */
 enum shoal_err sh_superpeer_ring_reads(struct sh_superpeer *superpeer, unsigned shard,
                                        shoal_nid *other_out);
 /* Orders an update; its request is answered when it is applied. */
 void sh_superpeer_ring_update(struct sh_superpeer *superpeer, struct sh_msg_in *in, unsigned shard,
                               struct sh_bytes update);
-/* Whether a batch was to be committed here that is not decided yet, though nobody may wait for it any
- * more; or a peer to be gone. */
+/* Whether the commit of a batch, or that a peer's chunks are lost, was ordered here and is not decided yet;
+ * the request that asked for it may have been given up. */
 bool sh_superpeer_ring_is_deciding(const struct sh_superpeer *superpeer, unsigned shard);
-/* Orders an update of the owner's own; whether it is carried out, nobody is told. EROLE, EBUSY,
- * ENOMEM: it will not be. */
+/* Orders an update of the owner's own. OK does not promise that the update is carried out; EROLE, EBUSY
+ * and ENOMEM say that it is not. */
 SHOAL_NODISCARD enum shoal_err sh_superpeer_ring_order(struct sh_superpeer *superpeer,
                                                        unsigned shard,
                                                        const struct sh_metadata_update *update);
@@ -75,7 +75,7 @@ SHOAL_NODISCARD enum shoal_err sh_superpeer_ring_order(struct sh_superpeer *supe
 /* superpeer_salvage.c. Whether a shard's state is an old copy that has not been made the beginning
  * of a new incarnation yet, so that nothing may be answered with it. */
 bool sh_superpeer_salvage_is_due(const struct sh_superpeer *superpeer, unsigned shard);
-/* Orders that where it is due. */
+/* Orders the update that begins the new incarnation, where it is due. */
 void sh_superpeer_salvage_step(struct sh_superpeer *superpeer);
 /* An update of that kind was carried out here. */
 void sh_superpeer_salvage_done(const struct sh_superpeer *superpeer, unsigned shard);

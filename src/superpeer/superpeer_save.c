@@ -4,7 +4,8 @@
  *   ASK COPY: save 0, piece 0 --> a snapshot is begun --> its number, piece 0
  *   ASK COPY: that number, piece n --> piece n; the last one again, if its answer was lost; none: the end
  *
- * What nobody asks for any more is given up after IDLE_NS; who comes back then begins anew. */
+ * A snapshot that is not asked for any more is given up after IDLE_NS; a client that comes back later
+ * begins anew. */
 #include <stdlib.h>
 
 #include "base/assert.h"
@@ -12,7 +13,7 @@
 #include "metadata/snapshot.h"
 #include "superpeer/superpeer_ring_int.h"
 
-#define SAVES_MAX 4 /* at a time; one who saves asks for one shard after the other */
+#define SAVES_MAX 4 /* at a time; a client that saves asks for one shard after the other */
 #define IDLE_NS UINT64_C(10000000000)
 
 struct save {
@@ -31,20 +32,21 @@ struct sh_saves {
 
 _Static_assert(SH_SAVE_PIECE_BYTES >= SH_METADATA_PIECE_BYTES_MIN, "a piece of a snapshot fits");
 
-static void end(struct save *save)
+static void save_end(struct save *save)
 {
     sh_metadata_snapshot_end(save->snapshot);
     save->snapshot = NULL;
 }
 
-static void take(struct save *save)
+static void piece_take(struct save *save)
 {
     SH_ASSERT(save->snapshot);
     save->size = sh_metadata_snapshot_next(save->snapshot, save->bytes, sizeof save->bytes);
     SH_ASSERT(save->size <= sizeof save->bytes);
 }
 
-static enum shoal_err begin(struct sh_superpeer *superpeer, unsigned shard, struct save **save_out)
+static enum shoal_err save_begin(struct sh_superpeer *superpeer, unsigned shard,
+                                 struct save **save_out)
 {
     struct sh_saves *saves = superpeer->ring->saves;
     struct save *save = saves->saves;
@@ -61,14 +63,14 @@ static enum shoal_err begin(struct sh_superpeer *superpeer, unsigned shard, stru
     save->number = sh_random64(&superpeer->env.random) | 1;
     save->shard = (uint8_t)shard;
     save->piece = 0;
-    take(save);
+    piece_take(save);
     *save_out = save;
     return SHOAL_OK;
 }
 
 /* The save of that number, at that piece. ENONAME: it was given up, or is not there yet. */
-static enum shoal_err go_on(struct sh_saves *saves, unsigned shard, uint64_t number, uint64_t piece,
-                            struct save **save_out)
+static enum shoal_err save_go_on(struct sh_saves *saves, unsigned shard, uint64_t number,
+                                 uint64_t piece, struct save **save_out)
 {
     SH_ASSERT(number);
     for (unsigned i = 0; i < SAVES_MAX; i++) {
@@ -78,7 +80,7 @@ static enum shoal_err go_on(struct sh_saves *saves, unsigned shard, uint64_t num
         if (piece != save->piece && piece != save->piece + 1)
             return SHOAL_ENONAME;
         if (piece != save->piece)
-            take(save);
+            piece_take(save);
         save->piece = piece;
         *save_out = save;
         return SHOAL_OK;
@@ -97,8 +99,8 @@ enum shoal_err sh_superpeer_save_piece(struct sh_superpeer *superpeer, unsigned 
         part->saves = calloc(1, sizeof *part->saves);
     if (!part->saves)
         return SHOAL_ENOMEM;
-    enum shoal_err err =
-        number ? go_on(part->saves, shard, number, piece, &save) : begin(superpeer, shard, &save);
+    enum shoal_err err = number ? save_go_on(part->saves, shard, number, piece, &save)
+                                : save_begin(superpeer, shard, &save);
     if (err)
         return err;
     save->used_ns = sh_now(&superpeer->env.clock);
@@ -115,7 +117,7 @@ void sh_superpeer_save_step(struct sh_superpeer *superpeer, uint64_t now_ns)
         /* Its last piece, which is empty, may be asked for again; who has it asks for other shards. */
         uint64_t idle_ns = save->size ? IDLE_NS : superpeer->heartbeat_ns;
         if (save->snapshot && now_ns >= save->used_ns + idle_ns)
-            end(save);
+            save_end(save);
     }
 }
 
@@ -123,7 +125,7 @@ void sh_superpeer_save_close(struct sh_superpeer *superpeer)
 {
     struct sh_saves *saves = superpeer->ring->saves;
     for (unsigned i = 0; saves && i < SAVES_MAX; i++)
-        end(&saves->saves[i]);
+        save_end(&saves->saves[i]);
     free(saves);
     superpeer->ring->saves = NULL;
 }

@@ -1,25 +1,27 @@
 /* The inside of a shared registry: superpeer_shared.c (life, messages), superpeer_commands.c (what
- * is agreed on, and who waits for it), superpeer_watch.c (who is alive), superpeer_grant.c (leases),
- * and below them, behind consensus.h, superpeer_raft.c or superpeer_zookeeper.c (how it is agreed on).
+ * is agreed on, and the requests that wait for it), superpeer_watch.c (failure detection),
+ * superpeer_grant.c (leases), and below them, behind consensus.h, superpeer_raft.c or
+ * superpeer_zookeeper.c (the consensus).
  *
  *   join, leave ------> pending --> leader, or itself --consensus--> carried out ----> answer, where
  *                         '--- again until it was carried out ---'                    it was asked
- *   heartbeats -------> heard ----HEARD----> leader: who is silent has failed, who is not is back
+ *   heartbeats -------> heard ----HEARD----> leader: a silent node has failed; a failed node that is
+ *                                            heard is back
  *   lost connection --> PING --FAIL--------> leader
  *
- * Only the leader decides who is silent, by what all superpeers have heard, so that a superpeer
- * that is cut off from a node blames nobody. Joins and leaves may be carried out twice: an instance
+ * Only the leader decides that a node is silent, by what all superpeers have heard, so that a
+ * superpeer that is cut off from a node declares no failure. Joins and leaves may be carried out twice: an instance
  * that is a member gets the ID that it has.
  *
- * Superpeers are nodes of the registry too, with the IDs 1 to 63. The registry says who should be
- * one, and the consensus makes its members follow.
+ * Superpeers are nodes of the registry too, with the IDs 1 to 63. The registry names the nodes that
+ * should be superpeers, and the consensus changes its members to these.
  *
  * A command:
  *   0   u8   kind
  *   1   u8   STATE: the state; FAIL: 1 if it is dead for sure; JOIN: 1 if the peer is started again, with
  *            its ID on its disk; FORGET: 1 if first of all it is not to come back any more; else 0
  *   2   u16  node ID; JOIN: its previous one, or 0; SUPERPEER: its ID, or 0 for a new one
- *   4   u64  number, by which its superpeer knows it again; 0: nobody waits
+ *   4   u64  number, by which the superpeer that proposed it finds the request that waits; 0: none does
  *   12  u64  instance; EPOCH: the epoch
  *   20  text address (JOIN, SUPERPEER); ARC: the change, as in arcs.h; FORGET: u64 the count of returns
  *            (sh_registry_returns) since which nothing is known to refer to the node */
@@ -37,8 +39,8 @@ enum sh_command_kind {
     SH_COMMAND_FAIL,
     SH_COMMAND_BACK,
     SH_COMMAND_STATE,     /* of a superpeer */
-    SH_COMMAND_SUPERPEER, /* is there, or is to be admitted */
-    SH_COMMAND_EPOCH,     /* members know a higher one */
+    SH_COMMAND_SUPERPEER, /* a superpeer's address, or its admission */
+    SH_COMMAND_EPOCH,     /* members know a higher epoch than the registry has */
     SH_COMMAND_RING,      /* a superpeer's process has begun: it keeps nothing of the ring yet */
     SH_COMMAND_ARC,       /* a change of a shard */
     SH_COMMAND_LOST = 11, /* a superpeer's disk, as an operator has declared */
@@ -71,7 +73,7 @@ struct sh_shared {
     char address[SH_MSG_ADDRESS_MAX];
     uint64_t instance;
     void (*on_dismissed)(void *arg);
-    bool is_dismissed, was_told; /* told: on_dismissed was called */
+    bool is_dismissed, was_told; /* was_told: on_dismissed was called */
     /* Where the superpeers are, by ID, as was heard last; empty: not known. */
     char contacts[SH_SUPERPEERS_MAX + 1][SH_MSG_ADDRESS_MAX];
     char former[SH_MSG_ADDRESS_MAX]; /* of this one, by its disk; empty: not known */
@@ -80,7 +82,7 @@ struct sh_shared {
     size_t pending_count;
     uint64_t number; /* of the last command */
     uint64_t watch_ns, watched_ns;
-    uint64_t touch_ns; /* when the connections to the other superpeers are looked after next */
+    uint64_t touch_ns; /* when a PING next keeps the connections to the other superpeers open */
     uint64_t turned_away_ns; /* since when others have another process of this superpeer; 0: not */
     bool has_told_of_it;
     uint64_t led_since_ns; /* 0: somebody else leads */
@@ -106,11 +108,11 @@ struct sh_shared {
 /* superpeer_commands.c */
 void sh_command_put(struct sh_writer *w, const struct sh_command *command);
 bool sh_command_get(struct sh_bytes bytes, struct sh_command *command_out);
-/* Gives a command to the leader, if there is one; whether it arrives, time will tell. */
+/* Gives a command to the leader, if there is one. The command may be lost on the way. */
 void sh_shared_hand_in(struct sh_superpeer *superpeer, struct sh_bytes bytes);
-/* The same with a command for which nobody waits. */
+/* The same with a command for which no request waits. */
 void sh_shared_decide(struct sh_superpeer *superpeer, const struct sh_command *command);
-/* Does it to a registry; *nid_out: the node that it is about. */
+/* Carries a command out on a registry; *nid_out: the node that the command is about. */
 enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_registry *registry,
                                    const struct sh_command *command, shoal_nid *nid_out);
 /* Answers the request of that command, and ends its waiting. */
@@ -134,29 +136,29 @@ unsigned sh_shared_watch_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 /* Another superpeer does not answer. is_dead: its process is no more. */
 void sh_shared_superpeer_gone(struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead);
 void sh_shared_on_heard(void *arg, struct sh_msg_in *in);
-/* Who decides and is not in the registry yet, as right after a cluster's start: bit n is superpeer
- * n. And whether there are none. */
+/* The voters of the consensus that are not in the registry yet, as right after a cluster's start: bit
+ * n is superpeer n. And whether the registry has superpeers and there is no such voter. */
 uint64_t sh_shared_strangers(const struct sh_superpeer *superpeer);
 bool sh_shared_is_whole(const struct sh_superpeer *superpeer);
 bool sh_shared_leads(const struct sh_superpeer *superpeer);
-/* Who leads, as far as is known; NONE: nobody. */
+/* The leader, as far as is known here; NONE: none is known. */
 shoal_nid sh_shared_leader(const struct sh_superpeer *superpeer);
 
 /* superpeer_grant.c */
-/* Notes whether this one leads: in each step, before leases are granted. */
+/* Notes whether this superpeer leads: in each step, before leases are granted. */
 void sh_shared_lease_step(struct sh_superpeer *superpeer, uint64_t now_ns);
-/* Tells the leader who was heard here, and that this superpeer lives, if that is not under way already.
- * Not at the leader. */
+/* Reports to the leader which nodes were heard here, and that this superpeer lives, unless a report is
+ * under way. Not at the leader. */
 void sh_shared_report(struct sh_superpeer *superpeer, uint64_t now_ns);
 void sh_shared_report_cancel(struct sh_superpeer *superpeer);
-/* Answers such a report; what it says has been taken. */
+/* Answers another superpeer's report, whose content the caller has taken. */
 void sh_shared_report_answer(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
                              struct sh_bytes nids, uint64_t now_ns);
 /* For how long from now on this superpeer may answer for the ring; 0: not at all. In each step. */
 uint64_t sh_shared_own_lease_ns(struct sh_superpeer *superpeer, uint64_t now_ns);
 /* Whether a node may be declared failed. is_dead: for sure, so that it holds no lease. */
 bool sh_shared_may_fail(const struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead);
-/* From here on it gets no lease, until what is under way has been decided. */
+/* A failure of the node has been proposed: the node gets no lease until that is decided. */
 void sh_shared_doom(struct sh_superpeer *superpeer, shoal_nid nid);
 bool sh_shared_is_doomed(const struct sh_superpeer *superpeer, shoal_nid nid);
 /* A node has joined by a request that came at that time. */
@@ -176,8 +178,8 @@ SHOAL_NODISCARD enum shoal_err sh_shared_registry_read(const struct sh_superpeer
 /* Puts a registry (taken) in the place of the one that there is. */
 void sh_shared_registry_set(struct sh_superpeer *superpeer, struct sh_registry *registry);
 bool sh_shared_is_other(const struct sh_superpeer *superpeer, shoal_nid nid);
-/* Sends what the consensus or the ring wants another superpeer to have. What can't be sent is lost: they say
- * it again. */
+/* Sends a message of the consensus or the ring to another superpeer. A message that can't be sent is
+ * lost: consensus and ring repeat theirs. */
 void sh_shared_send(struct sh_superpeer *superpeer, shoal_nid to, sh_msg_type type,
                     struct sh_bytes bytes);
 

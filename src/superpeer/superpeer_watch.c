@@ -1,4 +1,4 @@
-/* Who of a cluster with a shared registry is alive, and which superpeers should vote. */
+/* Failure detection: which nodes count as up, and which superpeers should vote. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -77,7 +77,7 @@ static void superpeer_decide(struct sh_superpeer *superpeer, shoal_nid nid,
     sh_shared_decide(superpeer, &command);
 }
 
-/* Only the leader declares it; that may have been the one. */
+/* Only the leader declares a superpeer failed; the superpeer that is gone may have been the leader. */
 void sh_shared_superpeer_gone(struct sh_superpeer *superpeer, shoal_nid nid, bool is_dead)
 {
     struct sh_shared *shared = superpeer->shared;
@@ -127,8 +127,8 @@ bool sh_shared_is_whole(const struct sh_superpeer *superpeer)
     return sh_registry_view(superpeer->registry)->superpeers && !sh_shared_strangers(superpeer);
 }
 
-/* Asks those that have missed a few heartbeats: if the superpeer to which they were connected has
- * died with them, nobody else has noticed. */
+/* Probes the peers that have missed a few heartbeats: if the superpeer to which such a peer was connected
+ * has died with it, no other superpeer has noticed. */
 static void ask_silent(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     const struct sh_view *view = sh_registry_view(superpeer->registry);
@@ -165,7 +165,7 @@ static void watch_nodes(struct sh_superpeer *superpeer, uint64_t now_ns)
     }
 }
 
-/* Whoever is silent has failed, and whoever had failed and is heard is back. */
+/* The leader declares silent nodes failed, and failed nodes that are heard again up. */
 static void lead_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     struct sh_shared *shared = superpeer->shared;

@@ -53,7 +53,7 @@ SHOAL_NODISCARD enum shoal_err sh_zookeeper_write(struct sh_zookeeper *zookeeper
  * faster). After the last two nothing is current until the value has been read again. */
 enum shoal_err sh_zookeeper_written(const struct sh_zookeeper *zookeeper);
 
-/* From now on it wants to lead, as that superpeer. */
+/* From now on this client tries to become the leader, as that superpeer. */
 void sh_zookeeper_stand(struct sh_zookeeper *zookeeper, uint16_t as);
 bool sh_zookeeper_leads(const struct sh_zookeeper *zookeeper);
 /* Which leadership this is: a later one of any superpeer has a higher number. 0: it does not lead. */
@@ -64,7 +64,7 @@ uint64_t sh_zookeeper_term(const struct sh_zookeeper *zookeeper);
 uint64_t sh_zookeeper_led_ns(const struct sh_zookeeper *zookeeper);
 /* Reads the value of the leader's entry, the decimal ID of a superpeer; false: it is something else. */
 bool sh_zookeeper_leader_get(struct sh_bytes bytes, uint16_t *leader_out);
-/* Who leads, as far as is known; 0: nobody. */
+/* The leader, as far as is known; 0: none. */
 uint16_t sh_zookeeper_leader(const struct sh_zookeeper *zookeeper);
 
 #endif
