@@ -33,7 +33,7 @@ static void connect_one(void *arg, const struct sh_node *old, const struct sh_no
         sh_msg_node_instance_set(msg, nid, new->instance);
     enum shoal_err err = sh_msg_node_set(msg, nid, new->address);
     if (err)
-        SH_WARN("cluster", "node can't be connected to", SH_U64("node", nid.v),
+        SH_WARN("cluster", "can't connect to a node", SH_U64("node", nid.v),
                 SH_TEXT("address", new->address), SH_ERR(err));
 }
 

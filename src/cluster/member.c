@@ -139,7 +139,9 @@ static void view_take(struct sh_member *member, const struct sh_view *view)
         return;
     enum shoal_err err = sh_directory_view_apply(member->directory, view);
     if (err) {
-        SH_ERROR("cluster", "view not taken", SH_ERR(err)); /* the next heartbeat asks again */
+        SH_ERROR("cluster",
+                 "the view of the cluster was not taken; the next heartbeat asks for it again",
+                 SH_ERR(err)); /* the next heartbeat asks again */
         return;
     }
     const struct sh_node *superpeer = sh_view_find(view, member->superpeer);
@@ -266,8 +268,8 @@ static void place_taken(struct sh_member *member, enum shoal_err err, struct sh_
     sh_answer_reason_get(payload, text);
     const char *event =
         err == SHOAL_EAGAIN
-            ? "can't join yet, since this node's former life counts as up; trying on"
-            : "can't join yet, since another node has this node's address; trying on";
+            ? "can't join yet, since this node's former life counts as up; retrying"
+            : "can't join yet, since another node has this node's address; retrying";
     if (member->trouble != err)
         SH_WARN("cluster", event, SH_TEXT("superpeer", member->superpeer_address),
                 SH_TEXT("reason", text), SH_ERR(err));
@@ -310,7 +312,7 @@ static void join_failed(struct sh_member *member, enum shoal_err err)
         refused(member, err);
         return;
     }
-    complain(member, "can't join yet; trying on", err);
+    complain(member, "can't join yet; retrying", err);
     if (member->is_leaving && !member->nid.v) {
         leave_end(member, SHOAL_OK);
         return;
@@ -410,7 +412,7 @@ static void heartbeat_answered(struct sh_member *member, enum shoal_err err,
     if (!err)
         err = answer_view_get(member, payload, &flags, &view);
     if (err) {
-        complain(member, "superpeer can't be reached; trying on", err);
+        complain(member, "superpeer can't be reached; retrying", err);
         next_superpeer(member);
         if (member->tries <= CONNECTIONS && err == SHOAL_ECONNLOST)
             member->due_ns = now_of(member); /* to be heard before others take it for dead */
@@ -444,7 +446,7 @@ static void leave_answered(struct sh_member *member, enum shoal_err err)
         leave_end(member, SHOAL_OK);
         return;
     }
-    complain(member, "can't leave yet; trying on", err);
+    complain(member, "can't leave yet; retrying", err);
     member->due_ns = now_of(member) + member->heartbeat_ns;
     next_superpeer(member);
 }
@@ -555,7 +557,7 @@ static void heartbeat_ask(struct sh_member *member, uint64_t now_ns)
     enum shoal_err err =
         ask(member, SH_CLUSTER_HEARTBEAT, SH_HEARTBEAT_BYTES, heartbeat_done, &out);
     if (err) {
-        complain(member, "superpeer can't be reached; trying on", err);
+        complain(member, "superpeer can't be reached; retrying", err);
         next_superpeer(member);
         return;
     }

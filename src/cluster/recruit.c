@@ -37,7 +37,7 @@ static uint64_t now_of(const struct sh_recruit *recruit)
 static void failed(struct sh_recruit *recruit, enum shoal_err err, const char *reason)
 {
     if (err != recruit->trouble)
-        SH_WARN("cluster", "no superpeer has taken this one yet; trying on",
+        SH_WARN("cluster", "no superpeer has admitted this superpeer yet; retrying",
                 SH_TEXT("asked", recruit->addresses[recruit->next]),
                 SH_TEXT("reason", *reason ? reason : "none given"), SH_ERR(err));
     recruit->trouble = err;

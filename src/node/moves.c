@@ -221,8 +221,8 @@ static void trouble(struct sh_moves *moves, const struct sh_move_batch *batch, e
     }
     moves->job.err = err;
     if (moves->troubles > TROUBLES_MAX && (moves->troubles & (moves->troubles - 1)) == 0)
-        SH_WARN("node", "a drain does not get on, and goes on trying",
-                SH_U64("to", batch->target.v), SH_U64("attempts", moves->troubles), SH_ERR(err));
+        SH_WARN("node", "drain is stuck; retrying", SH_U64("to", batch->target.v),
+                SH_U64("attempts", moves->troubles), SH_ERR(err));
     work_set(moves, SH_MOVE_GATHER,
              now_of(moves) + (pause_ns < TROUBLE_NS_MAX ? pause_ns : TROUBLE_NS_MAX));
 }

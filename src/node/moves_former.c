@@ -56,7 +56,7 @@ static void own_take(struct sh_moves *moves, const struct sh_range *range)
     if (former->next <= former->base)
         return;
     former->next = 0;
-    SH_INFO("node", "knows which of its former life's chunks are elsewhere");
+    SH_INFO("node", "has learned which chunks of its former life other peers have");
 }
 
 /* --- Others' --------------------------------------------------------------------------------- */
@@ -93,7 +93,7 @@ static void stray_take(struct sh_moves *moves, const struct sh_range *range)
         !range_cut(moves, cid, &last))
         return;
     sh_holdings_set(moves->holdings, cid, last, SH_HOLDING_HELD, SHOAL_NID_NONE);
-    SH_INFO("node", "serves a range that its former life had, and of which nothing is left",
+    SH_INFO("node", "answers for a range of its former life, whose chunks are lost",
             SH_U64("first", cid.v), SH_U64("last", last.v));
 }
 

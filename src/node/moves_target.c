@@ -432,8 +432,8 @@ static void resolved(struct sh_request *request, enum shoal_err err, struct sh_r
         return;
     }
     SH_INFO("node",
-            is_committed ? "took a batch over that nobody spoke of any more"
-                         : "dropped a batch that nobody spoke of any more",
+            is_committed ? "took over a batch whose source had gone silent: it was committed"
+                         : "dropped a batch whose source had gone silent: it was not committed",
             SH_U64("from", staged->source.v));
     if (is_committed)
         staged_commit(moves, staged);

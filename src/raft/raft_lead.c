@@ -98,7 +98,7 @@ void sh_raft_lead(struct sh_raft *raft, uint64_t now_ns)
     raft->heartbeat_ns = now_ns;
     for (uint8_t i = 1; i <= SH_RAFT_SERVER_MAX; i++)
         raft->progress[i] = (struct sh_raft_progress){.next = next};
-    SH_INFO("raft", "leads", SH_U64("term", raft->term), SH_U64("index", next));
+    SH_INFO("raft", "this superpeer leads", SH_U64("term", raft->term), SH_U64("index", next));
     sh_raft_lead_tick(raft, now_ns);
 }
 
@@ -144,7 +144,8 @@ void sh_raft_lead_tick(struct sh_raft *raft, uint64_t now_ns)
         return;
     if (now_ns >= raft->led_since_ns + raft->config.election_ns &&
         !hears_a_majority(raft, now_ns)) {
-        SH_WARN("raft", "hears no majority", SH_U64("term", raft->term));
+        SH_WARN("raft", "this leader hears no majority of the superpeers, and steps down",
+                SH_U64("term", raft->term));
         sh_raft_follow(raft, now_ns, raft->term);
         return;
     }

@@ -280,7 +280,7 @@ static void decide(struct sh_ring *ring, uint64_t now_ns, unsigned number)
         return;
     unsigned nid = stand_in(ring, now_ns, number);
     if (nid) {
-        SH_WARN("ring", "own disk or connections do not advance; handing over",
+        SH_WARN("ring", "own disk or connections do not advance; handing the shard over",
                 SH_U64("shard", number), SH_U64("to", nid));
         hand(ring, now_ns, number, nid);
         return;

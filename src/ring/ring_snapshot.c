@@ -196,8 +196,8 @@ static void install(struct sh_ring *ring, const struct sh_ring_head *head)
     shard->incoming = (struct sh_ring_incoming){0};
     enum shoal_err err = fsm->restore_end(fsm->arg, incoming.restore, true);
     if (err) {
-        SH_WARN("ring", "a snapshot can't be taken", SH_U64("shard", head->shard),
-                SH_U64("from", head->from), SH_ERR(err));
+        SH_WARN("ring", "a shard's snapshot can't be taken over; the owner sends another",
+                SH_U64("shard", head->shard), SH_U64("from", head->from), SH_ERR(err));
         install_give_up(ring, head->shard);
         return;
     }

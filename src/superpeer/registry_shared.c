@@ -79,8 +79,8 @@ enum shoal_err sh_registry_superpeer_put(struct sh_registry *registry, struct sh
     if (nid.v > registry->view.superpeers)
         registry->view.superpeers = nid.v;
     sh_registry_touch_node(registry, &node);
-    SH_INFO("cluster", "superpeer is at", SH_U64("node", nid.v), SH_TEXT("address", node.address),
-            SH_U64("epoch", registry->view.epoch));
+    SH_INFO("cluster", "superpeer is in the registry with this address", SH_U64("node", nid.v),
+            SH_TEXT("address", node.address), SH_U64("epoch", registry->view.epoch));
     return SHOAL_OK;
 }
 

@@ -98,7 +98,7 @@ static void connect_to(struct sh_superpeer *superpeer, shoal_nid nid)
         return;
     enum shoal_err err = sh_msg_node_set(superpeer->msg, nid, address);
     if (err)
-        SH_WARN("cluster", "superpeer can't be connected to", SH_U64("node", nid.v),
+        SH_WARN("cluster", "can't connect to a superpeer", SH_U64("node", nid.v),
                 SH_TEXT("address", address), SH_ERR(err));
 }
 

@@ -216,7 +216,8 @@ enum shoal_err sh_zookeeper_create(const char *servers, const char *cluster, uin
     zoo_set_debug_level(ZOO_LOG_LEVEL_WARN);
     enum shoal_err err = zookeeper->servers ? SHOAL_OK : SHOAL_ENOMEM;
     if (!err && !session_begin(zookeeper)) {
-        SH_ERROR("zookeeper", "the servers make no sense", SH_TEXT("servers", servers));
+        SH_ERROR("zookeeper", "the option zookeeper is no list of servers (host:port,host:port)",
+                 SH_TEXT("servers", servers));
         err = SHOAL_EADDRESS;
     }
     if (err) {
@@ -357,7 +358,8 @@ static void trouble(struct sh_zookeeper *zookeeper, int rc, uint64_t now_ns)
 {
     zookeeper->retry_ns = now_ns + RETRY_NS;
     if (rc != ZCONNECTIONLOSS && rc != ZCLOSING && rc != ZSESSIONEXPIRED && rc != ZOPERATIONTIMEOUT)
-        SH_ERROR("zookeeper", "refused", SH_TEXT("reason", zerror(rc)));
+        SH_ERROR("zookeeper", "ZooKeeper refused a request; retrying",
+                 SH_TEXT("reason", zerror(rc)));
 }
 
 static bool value_set(struct sh_zookeeper *zookeeper, uint8_t *bytes, size_t size, int32_t version)
@@ -452,11 +454,13 @@ static void on_leader_read(struct sh_zookeeper *zookeeper, const struct event *e
     }
     zookeeper->leader_is_known = true;
     if (!sh_zookeeper_leader_get(sh_bytes_make(event->bytes, event->size), &zookeeper->leader))
-        SH_ERROR("zookeeper", "what names the leader is no superpeer's ID",
+        SH_ERROR("zookeeper",
+                 "the entry that names the leader holds no superpeer's ID: remove it, or use "
+                 "another ZooKeeper",
                  SH_TEXT("path", zookeeper->leader_path));
     zookeeper->term = event->created;
     if (leads && !zookeeper->leads)
-        SH_INFO("zookeeper", "leads", SH_U64("as", zookeeper->leader));
+        SH_INFO("zookeeper", "this superpeer leads", SH_U64("as", zookeeper->leader));
     zookeeper->leads = leads;
 }
 
@@ -475,12 +479,12 @@ static void on_session(struct sh_zookeeper *zookeeper, int state)
         return;
     zookeeper->state = state;
     if (state == ZOO_CONNECTED_STATE) {
-        SH_INFO("zookeeper", "connected");
+        SH_INFO("zookeeper", "connected to ZooKeeper");
     } else if (state == ZOO_EXPIRED_SESSION_STATE || state == ZOO_AUTH_FAILED_STATE) {
-        SH_WARN("zookeeper", "the session has ended");
+        SH_WARN("zookeeper", "the session with ZooKeeper has ended");
         zookeeper->is_over = true;
     } else {
-        SH_WARN("zookeeper", "not connected");
+        SH_WARN("zookeeper", "not connected to ZooKeeper");
     }
     /* Questions that are under way are answered with an error. What was known is asked again. */
     zookeeper->is_read = zookeeper->is_watched = zookeeper->is_synced = false;
