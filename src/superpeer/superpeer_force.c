@@ -131,7 +131,7 @@ static bool has_started(const struct forcing *forcing)
         uint64_t term;
         struct sh_bytes bytes;
         struct sh_command command;
-        found |= sh_raft_entry(forcing->raft, i, &term, &bytes) &&
+        found |= sh_raft_entry(forcing->raft, i, &term, &bytes) && bytes.size &&
                  sh_command_get(bytes, &command) && command.kind == SH_COMMAND_RING &&
                  command.nid.v == forcing->nid.v;
     }
