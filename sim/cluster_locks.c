@@ -65,11 +65,12 @@ static bool is_sure(struct cw_world *world, unsigned at, const struct cw_hold *h
  */
 
 /* Until when anybody else may have held or waited: also a former process in the program's place, which
- * died with the lock, and one that goes on with a chunk that was removed, whose ID has been given
- * again. */
+ * died with the lock (one that moved with its chunk lasts for its lease, whatever the program in its place
+ * has locked since), and one that goes on with a chunk that was removed, whose ID has been given again. */
 static uint64_t others_until_ns(struct cw_world *world, const struct attempt *attempt)
 {
-    uint64_t until_ns = attempt->before.mode ? 0 : attempt->before.may_until_ns;
+    uint64_t until_ns =
+        attempt->before.mode ? attempt->before.is_clear_since_ns : attempt->before.may_until_ns;
     for (unsigned i = 0; i < CW_WORDS * CW_OWNERS; i++) {
         const struct cw_hold *other = &world->programs->holds[i / CW_OWNERS][i % CW_OWNERS];
         if (i % CW_OWNERS != owner_of(attempt->fiber) && other->cid.v == attempt->cid.v &&
