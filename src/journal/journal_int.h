@@ -94,6 +94,10 @@ struct sh_journal_stream_log {
     size_t state_size; /* 0: none was set */
 };
 
+/* The segment that is begun next, of a stream whose snapshot (or start) is in the batch that is written
+ * first there. */
+#define SH_JOURNAL_NEXT UINT64_MAX
+
 /* What lies in a slot: no file; a file that is written to its end and not needed; the file that the
  * next segment will be in; a segment. */
 enum sh_journal_slot {

@@ -221,7 +221,9 @@ static enum shoal_err segment_read(struct sh_journal *journal, unsigned slot, st
 
 /* Looks at what was not read: files without a good header, and segments behind the last one, whose
  * first batch can't be read. A header and the first batch are written together, and may be torn
- * apart; then that batch is good, or nothing of the file is, and there is no second one. */
+ * apart; then that batch is good, or nothing of the file is, and there is no second one. A good batch
+ * without a header is the last one, so it is written once more (resume): what begins in it is in the
+ * segment that has it then, and until then in none, since a file without a header has no number. */
 static enum shoal_err others_load(struct sh_journal *journal, struct reading *reading,
                                   uint64_t last)
 {
@@ -236,7 +238,8 @@ static enum shoal_err others_load(struct sh_journal *journal, struct reading *re
         if (!err && kind == SH_JOURNAL_FREE_FILE && journal->batch &&
             loaded.first == journal->batch) {
             journal->slots[slot].kind = SH_JOURNAL_SEGMENT;
-            journal->slots[slot].number = loaded.number = ++journal->segment;
+            journal->slots[slot].number = 0; /* free once the batch is in the next segment */
+            loaded.number = SH_JOURNAL_NEXT;
             err = load_segment(journal, reading, &loaded, 0);
             if (!err && journal->batch > loaded.first + 1)
                 err = corrupt(slot, 0, "the header of a segment that is needed");
@@ -380,7 +383,13 @@ static enum shoal_err resume(struct sh_journal *journal, const struct reading *r
     if (!reading->last)
         return SHOAL_OK;
     journal->batch--;
-    return sh_journal_chunk_again(journal, sh_bytes_make(reading->last, reading->last_size));
+    enum shoal_err err =
+        sh_journal_chunk_again(journal, sh_bytes_make(reading->last, reading->last_size));
+    for (unsigned i = 0; !err && i < journal->streams_count; i++) {
+        if (journal->streams[i].segment == SH_JOURNAL_NEXT)
+            journal->chunks->marks[i].need = SH_NEED_THIS;
+    }
+    return err;
 }
 
 enum shoal_err sh_journal_load(struct sh_journal *journal)
