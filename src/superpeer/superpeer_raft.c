@@ -358,9 +358,12 @@ static void on_here(void *arg, struct sh_msg_in *in)
     if (!is_itself)
         return;
     self->fresh |= UINT64_C(1) << nid.v;
-    /* Others that called here may not know of each other. */
+    /* Others that called here may not know of each other; nor may this one know of a leader that came
+     * while it was away, and which looks for it where it was. */
+    uint16_t leader = sh_raft_leader(self->raft);
     for (uint16_t i = 1; i <= SH_SUPERPEERS_MAX; i++) {
-        if ((self->fresh >> i & 1) && i != nid.v)
+        bool is_leader = i == leader && i != own_nid(superpeer).v && *shared->contacts[i];
+        if (((self->fresh >> i & 1) || is_leader) && i != nid.v)
             here_send(superpeer, nid, (shoal_nid){i}, shared->contacts[i]);
     }
 }
