@@ -50,14 +50,13 @@ static void agrees(struct cw_world *world, const struct shoal_event *event)
 
 static bool follows(const struct shoal_node *before, const struct shoal_event *event)
 {
-    bool was_up = before && before->state == SHOAL_NODE_UP;
     switch (event->kind) {
     case SHOAL_EVENT_PRESENT:
         return !before;
     case SHOAL_EVENT_RETURNED:
         return before && before->state == SHOAL_NODE_FAILED;
     case SHOAL_EVENT_MOVED:
-        return was_up;
+        return before && before->state == event->node.state;
     default:
         return !before || before->state != event->node.state || event->kind == SHOAL_EVENT_JOINED;
     }

@@ -366,7 +366,7 @@ SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_nodes(shoal *store, struct shoal_
 
 /* What becomes of nodes. PRESENT: it is known when the watch begins, in the state that it has.
  * RETURNED: it had been declared failed, and is up again with its chunks. MOVED: a superpeer has
- * another address. */
+ * another address, in whatever state it is. */
 enum shoal_event_kind {
     SHOAL_EVENT_PRESENT,
     SHOAL_EVENT_JOINED,

@@ -30,6 +30,8 @@ static void tell(struct watch *watch, const struct sh_node *node, const struct s
         return;
     if (watch->is_first)
         event.kind = SHOAL_EVENT_PRESENT;
+    else if (before && before->state == node->state && node->state != SH_NODE_UP)
+        event.kind = SHOAL_EVENT_MOVED; /* started anew elsewhere, and not up again yet */
     else if (node->state == SH_NODE_LEFT)
         event.kind = SHOAL_EVENT_LEFT;
     else if (node->state == SH_NODE_FAILED)
