@@ -67,13 +67,13 @@ static void view_is_sound(struct cw_world *world, const struct sh_view *view)
     }
 }
 
-void cw_view_seen(struct cw_host *host, const struct sh_view *view)
+void cw_view_seen(struct cw_host *host, uint64_t *epoch, const struct sh_view *view)
 {
     struct cw_world *world = host->world;
-    CW_HOLDS(world, view->epoch >= host->epoch,
-             "host %u was at epoch %" PRIu64 " and is now at %" PRIu64, host->node, host->epoch,
+    CW_HOLDS(world, view->epoch >= *epoch,
+             "host %u was at epoch %" PRIu64 " and is now at %" PRIu64, host->node, *epoch,
              view->epoch);
-    host->epoch = view->epoch;
+    *epoch = view->epoch;
     cw_leases_view_seen(world, view);
     if (view->epoch >= CW_EPOCHS)
         return;
@@ -302,22 +302,25 @@ bool cw_watch(void *arg)
 /* --- The end -----------------------------------------------------------------------------------
  */
 
-static uint64_t epoch_of(const struct cw_host *host)
+/* Whether it runs, and has that view in all its parts. */
+static bool has_view(const struct cw_host *host, uint64_t epoch)
 {
-    if (host->superpeer)
-        return sh_superpeer_view(host->superpeer)->epoch;
-    return host->directory ? sh_directory_epoch(host->directory) : 0;
+    if (!host->superpeer && !host->directory)
+        return false;
+    return (!host->superpeer || sh_superpeer_view(host->superpeer)->epoch == epoch) &&
+           (!host->directory || sh_directory_epoch(host->directory) == epoch);
 }
 
 /* A host that is not as it should be yet, and why; NULL: all are. */
 static const struct cw_host *host_behind(struct cw_world *world, const char **why_out)
 {
-    uint64_t epoch = epoch_of(&world->hosts[0]);
+    const struct cw_host *first = &world->hosts[0];
+    uint64_t epoch = first->superpeer ? sh_superpeer_view(first->superpeer)->epoch : 0;
     for (unsigned i = 0; i < world->count; i++) {
         const struct cw_host *host = &world->hosts[i];
         *why_out = "has another view";
-        bool has_view = host->kind < CW_CLIENT || (host->kind == CW_SPARE && host->superpeer);
-        if (has_view && epoch_of(host) != epoch)
+        bool is_node = host->kind < CW_CLIENT || (host->kind == CW_SPARE && host->superpeer);
+        if (is_node && !has_view(host, epoch))
             return host;
         *why_out = "has not joined";
         if (host->kind == CW_PEER && !cw_is_joined(host))
@@ -402,7 +405,8 @@ void cw_not_settled(struct cw_world *world)
     static const char *const ops[] = {"nothing", "create", "put",   "get",
                                       "remove",  "lock",   "unlock"};
     for (unsigned i = 0; i < world->count; i++)
-        cw_tell(world, i, "is at(epoch)", epoch_of(&world->hosts[i]), 0);
+        cw_tell(world, i, "is at(epoch, that of the one beside)", world->hosts[i].epoch,
+                world->hosts[i].inner_epoch);
     if (slot && slot->op != CW_CREATE)
         tell_copies(world, world->chunks[slot->chunk].cid);
     if (chunk)

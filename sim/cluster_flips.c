@@ -98,7 +98,8 @@ static void flip(const struct cw_host *host)
 void cw_flip(struct cw_host *host)
 {
     /* Drawn beside the world's numbers. */
-    uint64_t drawn = sh_mix64(host->world->config.seed + host->boots * 64 + host->index);
+    uint64_t drawn = sh_mix64(host->world->config.seed + host->boots * 64 + host->index +
+                              (host->kind == CW_PEER ? 32 : 0));
     struct places *places = malloc(sizeof *places);
     SH_ASSERT(places && !host->flip.is_there);
     places_find(host, places);

@@ -51,7 +51,7 @@ static void boot_node(struct cw_host *host)
 {
     struct cw_world *world = host->world;
     char detail[256];
-    if (world->config.flips && host->kind == CW_SUPERPEER)
+    if (world->config.flips && host->kind != CW_SPARE)
         cw_flip(host);
     enum shoal_err err = cw_process_start(host, detail);
     if (is_refused(host, err)) {
@@ -67,6 +67,8 @@ static void boot_node(struct cw_host *host)
     host->is_drained = host->is_empty = false;
     if (host->kind != CW_PEER)
         return;
+    CW_HOLDS(world, !cw_may_promote(host) || host->superpeer || !cw_host_has_superpeer(host),
+             "peer %u has not started the superpeer that its disk has", host->index);
     host->instance = sh_identity_life(host->identity);
     host->ids_base = sh_store_ids_wanted(host->store) - 1;
 }
@@ -121,7 +123,7 @@ static void boot(void *arg, struct sh_world *sim, unsigned node)
     struct cw_host *host = arg;
     (void)sim;
     host->node = node;
-    host->epoch = 0;
+    host->epoch = host->inner_epoch = 0;
     host->is_dropping = false;
     host->boots++;
     if (host->kind == CW_PROGRAM)

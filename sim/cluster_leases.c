@@ -38,7 +38,7 @@ static void watch_peers(struct cw_world *world)
         shoal_nid nid = sh_msg_nid(host->msg);
         CW_HOLDS(world, !leader || !sh_superpeer_would_fail(leader->superpeer, nid),
                  "node %u has a lease, and superpeer %u may call it failed", nid.v,
-                 leader ? sh_msg_nid(leader->msg).v : 0);
+                 leader ? sh_msg_nid(leader->superpeer_msg).v : 0);
         for (unsigned k = 0; k < i; k++) {
             const struct cw_host *other = cw_peer(world, k);
             CW_HOLDS(world, !has_lease(other) || sh_msg_nid(other->msg).v != nid.v,
@@ -56,7 +56,8 @@ static void watch_ring(struct cw_world *world)
             if (!host->superpeer || !sh_superpeer_answers_for(host->superpeer, shard))
                 continue;
             CW_HOLDS(world, !first, "superpeers %u and %u both answer for shard %u",
-                     first ? sh_msg_nid(first->msg).v : 0, sh_msg_nid(host->msg).v, shard);
+                     first ? sh_msg_nid(first->superpeer_msg).v : 0,
+                     sh_msg_nid(host->superpeer_msg).v, shard);
             first = host;
         }
     }

@@ -108,7 +108,8 @@ static const char *grown(const struct cw_world *world, const struct cw_host *hos
         kept = sh_superpeer_kept(host->superpeer);
     if (host->chunks)
         sh_once_count(sh_chunks_once(host->chunks), &clients, &results);
-    if (sh_msg_requests_pending(host->msg) > REQUESTS_MOST)
+    if (sh_msg_requests_pending(host->msg) > REQUESTS_MOST ||
+        (host->superpeer_msg && sh_msg_requests_pending(host->superpeer_msg) > REQUESTS_MOST))
         return "requests that nobody waits for";
     if (kept.askers)
         return "questions that nobody waits for";

@@ -52,7 +52,6 @@ static void parts_take(struct cw_process *process)
     struct cw_host *host = process->host;
     struct sh_node_parts parts = sh_node_parts(process->node);
     host->msg = parts.msg;
-    host->superpeer = parts.superpeer;
     host->directory = parts.directory;
     host->member = parts.member;
     host->identity = parts.identity;
@@ -60,13 +59,24 @@ static void parts_take(struct cw_process *process)
     host->chunks = parts.chunks;
     host->locks = parts.locks;
     host->moves = parts.moves;
+    if (parts.promoted)
+        parts = sh_node_parts(parts.promoted);
+    host->superpeer = parts.superpeer;
     host->superpeer_msg = parts.superpeer ? parts.msg : NULL;
 }
 
+static void superpeer_forget(struct cw_host *host)
+{
+    host->superpeer = NULL;
+    host->superpeer_msg = NULL;
+}
+
+/* Of a peer all but the superpeer beside it, which has a life of its own. */
 static void parts_forget(struct cw_host *host)
 {
-    host->msg = host->superpeer_msg = NULL;
-    host->superpeer = NULL;
+    if (host->kind != CW_PEER)
+        superpeer_forget(host);
+    host->msg = NULL;
     host->directory = NULL;
     host->member = NULL;
     host->identity = NULL;
@@ -80,12 +90,12 @@ static void parts_forget(struct cw_host *host)
 static void superpeer_look(struct cw_process *process)
 {
     struct cw_host *host = process->host;
-    if (host->superpeer || host->kind != CW_SPARE || process->is_over)
+    if (host->superpeer || process->is_over)
         return;
     parts_take(process);
     if (!host->superpeer)
         return;
-    cw_tell(host->world, host->node, "is a superpeer(node)", sh_msg_nid(host->msg).v, 0);
+    cw_tell(host->world, host->node, "is a superpeer(node)", sh_msg_nid(host->superpeer_msg).v, 0);
     host->world->result->recruits++;
 }
 
@@ -93,7 +103,14 @@ static void on_view(void *arg, const struct sh_view *view)
 {
     struct cw_process *process = arg;
     if (!process->world.has_crashed)
-        cw_view_seen(process->host, view);
+        cw_view_seen(process->host, &process->host->epoch, view);
+}
+
+static void on_inner_view(void *arg, const struct sh_view *view)
+{
+    struct cw_process *process = arg;
+    if (!process->world.has_crashed)
+        cw_view_seen(process->host, &process->host->inner_epoch, view);
 }
 
 /* --- Its steps ---------------------------------------------------------------------------------
@@ -118,7 +135,7 @@ static unsigned guarded_run(void *arg)
     if (guarded->process->is_over)
         return 0;
     unsigned worked = guarded->step.run(guarded->step.arg);
-    if (worked)
+    if (worked && guarded->process->host->kind == CW_SPARE)
         superpeer_look(guarded->process);
     return worked;
 }
@@ -127,6 +144,45 @@ static uint64_t guarded_due(void *arg)
 {
     struct guarded *guarded = arg;
     return guarded->process->is_over ? SH_NEVER : guarded->step.due_ns(guarded->step.arg);
+}
+
+static void on_inner_step_add(void *arg, struct sh_step step)
+{
+    struct cw_process *process = arg;
+    SH_ASSERT(process->inner_count < SH_CREW_STEPS_MAX);
+    process->inner_steps[process->inner_count++] = step;
+}
+
+static void on_inner_stop(void *arg)
+{
+    struct cw_process *process = arg;
+    process->inner_count = 0;
+    process->host->inner_epoch = 0;
+    superpeer_forget(process->host);
+}
+
+/* They may begin within a round, so the world has one step for all of them. */
+static unsigned inner_run(void *arg)
+{
+    struct cw_process *process = arg;
+    unsigned worked = 0;
+    for (unsigned i = 0; i < process->inner_count; i++)
+        worked += process->inner_steps[i].run(process->inner_steps[i].arg);
+    if (worked)
+        superpeer_look(process);
+    return worked;
+}
+
+static uint64_t inner_due(void *arg)
+{
+    struct cw_process *process = arg;
+    uint64_t due_ns = SH_NEVER;
+    for (unsigned i = 0; i < process->inner_count; i++) {
+        const struct sh_step *step = &process->inner_steps[i];
+        uint64_t step_ns = step->due_ns ? step->due_ns(step->arg) : SH_NEVER;
+        due_ns = step_ns < due_ns ? step_ns : due_ns;
+    }
+    return due_ns;
 }
 
 static void steps_begin(struct cw_process *process)
@@ -140,6 +196,11 @@ static void steps_begin(struct cw_process *process)
                                            .due_ns = guarded->step.due_ns ? guarded_due : NULL,
                                            .arg = guarded});
     }
+    if (process->world.inner)
+        sh_world_step_add(
+            host->world->sim, host->node,
+            (struct sh_step){
+                .name = "inner", .run = inner_run, .due_ns = inner_due, .arg = process});
 }
 
 /* --- Its threads -------------------------------------------------------------------------------
@@ -318,11 +379,21 @@ enum shoal_err cw_process_start(struct cw_host *host, char *detail)
         .thread_join = on_thread_join,
         .on_view = on_view,
         .arg = process};
+    process->inner = (struct sh_node_world){.crew = {.step_add = on_inner_step_add,
+                                                     .stop = on_inner_stop,
+                                                     .wait = on_wait,
+                                                     .arg = process},
+                                            .on_view = on_inner_view,
+                                            .arg = process};
+    if (cw_may_promote(host)) {
+        process->inner.env = sh_world_env_inner(sim, host->node);
+        process->world.inner = &process->inner;
+    }
     enum shoal_err err =
         sh_node_create_in(&process->options, &process->world, &process->node, detail);
     if (!err) {
-        parts_take(process);
         err = sh_node_start(process->node);
+        parts_take(process);
     }
     if (err) {
         parts_forget(host);

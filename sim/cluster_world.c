@@ -78,10 +78,11 @@ static uint64_t crash_mask(struct cw_world *world)
 {
     uint64_t mask = 0;
     unsigned most = world->config.peers / 2;
-    unsigned mortals = (unsigned)cw_below(world, 2) * (unsigned)cw_below(world, most + 1);
+    world->mortals = (unsigned)cw_below(world, 2) * (unsigned)cw_below(world, most + 1);
     for (unsigned i = 0; i < world->count; i++) {
         const struct cw_host *host = &world->hosts[i];
-        bool may = host->kind == CW_PEER ? host->index < mortals : sh_world_is_up(world->sim, i);
+        bool may =
+            host->kind == CW_PEER ? host->index < world->mortals : sh_world_is_up(world->sim, i);
         if (may)
             mask |= UINT64_C(1) << i;
     }
@@ -94,17 +95,24 @@ static uint64_t superpeers_mask(const struct cw_world *world)
     uint64_t mask = 0;
     for (unsigned i = 0; i < world->count; i++) {
         const struct cw_host *host = &world->hosts[i];
-        if (host->kind == CW_SUPERPEER || host->kind == CW_SPARE)
+        bool may = host->kind == CW_SPARE || host->index < world->mortals;
+        if (host->kind == CW_SUPERPEER || (host->superpeer && may))
             mask |= UINT64_C(1) << i;
     }
     return mask;
 }
 
-/* Whose disks may fail or be full: a spare that can't store that it has become a superpeer would have
- * to be dismissed by an operator. */
-static uint64_t first_superpeers_mask(const struct cw_world *world)
+/* Whose disks may fail or be full: superpeers that are so by now. One that can't store that it has
+ * become a superpeer would have to be dismissed by an operator. */
+static uint64_t bad_disk_mask(const struct cw_world *world)
 {
-    return (UINT64_C(1) << world->config.superpeers) - 1;
+    uint64_t mask = 0;
+    for (unsigned i = 0; i < world->count; i++) {
+        const struct cw_host *host = &world->hosts[i];
+        if (host->kind == CW_SUPERPEER || (host->kind == CW_PEER && host->superpeer))
+            mask |= UINT64_C(1) << i;
+    }
+    return mask;
 }
 
 /* In a third of the worlds disks fail or are full. Drawn beside the world's numbers. */
@@ -180,7 +188,7 @@ static struct sh_chaos *chaos_start(struct cw_world *world)
 {
     struct sh_chaos_config config = chaos_config_of_kind(world);
     config.bad_disks = bad_disks(world);
-    config.bad_disk_mask = first_superpeers_mask(world);
+    config.bad_disk_mask = world->bad_disk_mask = bad_disk_mask(world);
     kills_set(world, &config);
     return sh_chaos_start(world->sim, &config);
 }

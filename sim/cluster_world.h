@@ -75,6 +75,7 @@ struct sh_cluster_world_result {
     uint64_t names;                                      /* calls on names that succeeded */
     uint64_t recruits, dismissals;                       /* of superpeers */
     uint64_t drains;                                     /* peers drained, and stopped */
+    uint64_t stops;                                      /* of nodes in order, without a drain */
     uint64_t words;    /* calls of programs on chunks that succeeded */
     uint64_t events;   /* of nodes that programs were told */
     uint64_t multis;   /* operations of programs on many chunks at once that succeeded */

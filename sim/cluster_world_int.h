@@ -114,8 +114,10 @@ struct cw_host {
     } flip;
     struct cw_process *process; /* a peer's or superpeer's; NULL: it does not run */
     struct sh_msg *msg;
-    struct sh_superpeer *superpeer; /* NULL, too: it is none yet */
+    /* A superpeer's, or those of the superpeer beside a peer; NULL: it is none. */
+    struct sh_superpeer *superpeer;
     struct sh_msg *superpeer_msg;
+    uint64_t inner_epoch; /* the last that the one beside a peer was told */
     struct sh_directory *directory;
     struct sh_member *member;
     struct sh_identity *identity; /* a peer's */
@@ -159,6 +161,8 @@ struct cw_world {
     unsigned watched_part;
     bool ends;                 /* clients begin nothing */
     unsigned drains, draining; /* begun so far, and under way */
+    unsigned mortals;          /* the first peers, which may die */
+    uint64_t bad_disk_mask;    /* whose disks may fail or be full in this round */
     unsigned clients_added;
     struct cw_host *end_client; /* the one that looks at everything in the end; NULL: not now */
     unsigned end_next;          /* what it does next: a chunk's index twice, read and write */
@@ -182,6 +186,12 @@ static inline uint64_t cw_now(const struct cw_host *host)
 static inline bool cw_is_joined(const struct cw_host *host)
 {
     return host->member && sh_member_joined(host->member);
+}
+
+/* Whether it is a peer that may be made a superpeer too. */
+static inline bool cw_may_promote(const struct cw_host *host)
+{
+    return host->kind == CW_PEER && host->world->config.spares && !host->world->zookeeper;
 }
 
 static inline struct cw_host *cw_peer(struct cw_world *world, unsigned index)
@@ -281,7 +291,8 @@ void cw_fail(struct cw_world *world, const char *format, ...) __attribute__((for
 /* Adds a line to the story, and the event to the trace. */
 void cw_tell(struct cw_world *world, unsigned node, const char *kind, uint64_t a, uint64_t b);
 
-void cw_view_seen(struct cw_host *host, const struct sh_view *view);
+/* epoch: the last that was seen there. */
+void cw_view_seen(struct cw_host *host, uint64_t *epoch, const struct sh_view *view);
 /* Before a node's objects go: what it had is lost. */
 void cw_copies_lost(struct cw_host *host);
 /* How many nodes serve a chunk. */

@@ -39,8 +39,10 @@ void sh_sim_net_destroy(struct sh_sim_net *net)
 {
     while (net->conns)
         conn_free(net->conns);
-    for (unsigned i = 0; i < net->wire_count; i++)
+    for (unsigned i = 0; i < net->wire_count; i++) {
         free(net->wires[i]);
+        free(net->inner[i]);
+    }
     free(net);
 }
 
@@ -208,6 +210,8 @@ static void on_knock(void *arg, uint64_t node, uint64_t unused)
     struct sim_conn *conn = event_conn(arg);
     struct sh_sim_net *net = conn->net;
     struct sim_wire *wire = node < net->wire_count ? net->wires[node] : NULL;
+    if (wire && net->inner[node] && sim_wire_listens(net->inner[node], conn->port))
+        wire = net->inner[node];
     uint64_t now = sh_sim_now(net->world);
     bool open = conn->end[0].state == SIM_END_OPENING && !conn->cut;
     /* A crash is a process's: its host is there, and refuses for it. */

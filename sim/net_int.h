@@ -91,6 +91,7 @@ struct sh_sim_net {
     struct sh_prng prng;
     struct sh_wire_faults faults;
     struct sim_wire *wires[SH_WORLD_NODES_MAX];
+    struct sim_wire *inner[SH_WORLD_NODES_MAX]; /* a node's second one; NULL: it has none */
     unsigned wire_count;
     uint64_t blocked[SH_WORLD_MASKED_MAX]; /* by sender: a mask of receivers */
     struct sim_conn *conns;

@@ -336,22 +336,34 @@ static const struct sh_wire_ops sim_ops = {
     .pause = sim_pause,
 };
 
-struct sh_wire *sh_sim_net_wire_add(struct sh_sim_net *net, unsigned node)
+static struct sim_wire *wire_create(struct sh_sim_net *net, unsigned node)
 {
-    SH_ASSERT(node == net->wire_count && node < SH_WORLD_NODES_MAX);
     struct sim_wire *wire = sh_sim_alloc(sizeof *wire);
     wire->base.ops = &sim_ops;
     wire->net = net;
     wire->node = node;
     wire->port_next = PORT_FIRST;
+    return wire;
+}
+
+struct sh_wire *sh_sim_net_wire_add(struct sh_sim_net *net, unsigned node)
+{
+    SH_ASSERT(node == net->wire_count && node < SH_WORLD_NODES_MAX);
+    struct sim_wire *wire = wire_create(net, node);
     net->wires[net->wire_count++] = wire;
     return &wire->base;
 }
 
-void sh_sim_net_wire_down(struct sh_sim_net *net, unsigned node)
+struct sh_wire *sh_sim_net_wire_inner(struct sh_sim_net *net, unsigned node)
 {
     SH_ASSERT(node < net->wire_count);
-    struct sim_wire *wire = net->wires[node];
+    if (!net->inner[node])
+        net->inner[node] = wire_create(net, node);
+    return &net->inner[node]->base;
+}
+
+static void wire_down(struct sim_wire *wire)
+{
     wire->port_count = 0;
     for (unsigned i = 0; i < wire->entries_high; i++) {
         struct sim_entry entry = wire->entries[i];
@@ -364,8 +376,18 @@ void sh_sim_net_wire_down(struct sh_sim_net *net, unsigned node)
     wire->down = true;
 }
 
+void sh_sim_net_wire_down(struct sh_sim_net *net, unsigned node)
+{
+    SH_ASSERT(node < net->wire_count);
+    wire_down(net->wires[node]);
+    if (net->inner[node])
+        wire_down(net->inner[node]);
+}
+
 void sh_sim_net_wire_up(struct sh_sim_net *net, unsigned node)
 {
     SH_ASSERT(node < net->wire_count);
     net->wires[node]->down = false;
+    if (net->inner[node])
+        net->inner[node]->down = false;
 }

@@ -25,6 +25,7 @@ struct node {
     unsigned number;
     struct sh_world_node config;
     struct sh_env env;
+    struct sh_disk *inner_disk;   /* NULL: it was not asked for */
     enum sh_disk_trouble trouble; /* of its disk */
     struct sh_prng random;
     struct sh_step steps[SH_WORLD_STEPS_MAX];
@@ -159,6 +160,7 @@ void sh_world_destroy(struct sh_world *world)
     SH_ASSERT(!world->in_round);
     sh_sim_net_destroy(world->net);
     for (unsigned i = 0; i < world->node_count; i++) {
+        free(world->nodes[i]->inner_disk);
         sh_sim_disk_free(world->nodes[i]->env.disk);
         free(world->nodes[i]);
     }
@@ -229,6 +231,17 @@ unsigned sh_world_node_add(struct sh_world *world, const struct sh_world_node *c
     world->nodes[world->node_count++] = node;
     node_boot(world, number);
     return number;
+}
+
+struct sh_env sh_world_env_inner(struct sh_world *world, unsigned number)
+{
+    struct node *node = node_of(world, number);
+    struct sh_env env = node->env;
+    if (!node->inner_disk)
+        node->inner_disk = sh_sim_disk_inner(env.disk);
+    env.disk = node->inner_disk;
+    env.wire = sh_sim_net_wire_inner(world->net, number);
+    return env;
 }
 
 void sh_world_step_add(struct sh_world *world, unsigned number, struct sh_step step)

@@ -77,6 +77,9 @@ unsigned sh_world_node_add(struct sh_world *world, const struct sh_world_node *n
 /* The node's outside world; valid as long as the world. Destroying its wire or disk only closes
  * what is open there. */
 const struct sh_env *sh_world_env(const struct sh_world *world, unsigned node);
+/* The same for a second node in its process: with the same clock, random numbers and files, and a wire
+ * of its own at the same host. It crashes with the first. */
+struct sh_env sh_world_env_inner(struct sh_world *world, unsigned node);
 /* Adds a step to a node. Not from within a step. */
 void sh_world_step_add(struct sh_world *world, unsigned node, struct sh_step step);
 

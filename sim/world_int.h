@@ -21,6 +21,8 @@ struct sh_sim_net *sh_sim_net_create(struct sh_world *world, struct sh_prng prng
 void sh_sim_net_destroy(struct sh_sim_net *net);
 void sh_sim_net_faults_set(struct sh_sim_net *net, const struct sh_wire_faults *faults);
 struct sh_wire *sh_sim_net_wire_add(struct sh_sim_net *net, unsigned node);
+/* A second wire of that node, made when it is first asked for. */
+struct sh_wire *sh_sim_net_wire_inner(struct sh_sim_net *net, unsigned node);
 /* Takes a node's wire down with all its links, as a crash does, and brings it up again, empty. */
 void sh_sim_net_wire_down(struct sh_sim_net *net, unsigned node);
 void sh_sim_net_wire_up(struct sh_sim_net *net, unsigned node);
@@ -33,6 +35,9 @@ uint64_t sh_sim_net_losses(const struct sh_sim_net *net, unsigned node);
 struct sh_disk *sh_sim_disk_create(struct sh_world *world, unsigned node, struct sh_prng prng,
                                    const struct sh_disk_faults *faults);
 void sh_sim_disk_free(struct sh_disk *disk);
+/* sim/disk_inner.c: the same files for somebody else in the node's process: destroying it leaves them open.
+ * To be freed before the disk. */
+struct sh_disk *sh_sim_disk_inner(struct sh_disk *disk);
 void sh_sim_disk_faults_set(struct sh_disk *disk, const struct sh_disk_faults *faults);
 /* Loses what was not synced, forgets what is in flight and every open file. */
 void sh_sim_disk_crash(struct sh_disk *disk);

@@ -242,5 +242,6 @@ struct sh_node_parts sh_node_parts(const struct sh_node_run *node)
         .chunks = node->chunks,
         .locks = node->locks,
         .moves = node->moves,
+        .promoted = node->promoted ? sh_promoted_node(node->promoted) : NULL,
     };
 }

@@ -88,6 +88,7 @@ struct sh_node_parts {
     struct sh_chunks *chunks;
     struct sh_locks *locks;
     struct sh_moves *moves;
+    struct sh_node_run *promoted; /* the superpeer in its process */
 };
 struct sh_node_parts sh_node_parts(const struct sh_node_run *node);
 

@@ -190,3 +190,11 @@ enum shoal_err sh_promoted_start(struct sh_promoted *promoted, const char *const
     options_make(promoted, addresses, count);
     return start(promoted, address_out, detail);
 }
+
+struct sh_node_run *sh_promoted_node(struct sh_promoted *promoted)
+{
+    sh_lock_take(&promoted->lock);
+    struct sh_node_run *node = promoted->node;
+    sh_lock_release(&promoted->lock);
+    return node;
+}

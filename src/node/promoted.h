@@ -13,6 +13,7 @@
 
 struct sh_promoted;
 
+struct sh_node_run;
 struct sh_node_world;
 
 /* Keeps the peer's options, and its world (NULL: the real one). ENOMEM. */
@@ -33,5 +34,8 @@ SHOAL_NODISCARD enum shoal_err sh_promoted_stored(const struct sh_promoted *prom
 SHOAL_NODISCARD enum shoal_err sh_promoted_start(struct sh_promoted *promoted,
                                                  const char *const *addresses, size_t count,
                                                  char *address_out, char *detail);
+
+/* NULL: it does not run, or is about to end. For a simulator, where no other thread ends it. */
+struct sh_node_run *sh_promoted_node(struct sh_promoted *promoted);
 
 #endif
