@@ -81,7 +81,7 @@ class Partition(harness.Case):
         """The machine of the superpeer that led last, by the logs: the highest term wins."""
         best = (-1, 0)
         for machine in SUPERPEERS:
-            terms = re.findall(r"raft +leads .*term=(\d+)", self.nodes[machine].log())
+            terms = re.findall(r"raft +this superpeer leads .*term=(\d+)", self.nodes[machine].log())
             if terms:
                 best = max(best, (int(terms[-1]), machine))
         self.assertGreater(best[0], 0, "nobody leads")

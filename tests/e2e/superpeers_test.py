@@ -67,7 +67,7 @@ class Registry(harness.Case):
         """The index of the superpeer that led last, by the logs: the highest term wins."""
         best = (-1, 0)
         for index, node in enumerate(self.superpeers):
-            terms = re.findall(r"raft +leads .*term=(\d+)", node.log())
+            terms = re.findall(r"raft +this superpeer leads .*term=(\d+)", node.log())
             if terms:
                 best = max(best, (int(terms[-1]), index))
         self.assertGreater(best[0], 0, "nobody leads")

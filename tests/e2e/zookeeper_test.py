@@ -90,7 +90,7 @@ class InZooKeeper(harness.Case):
     def leader(self):
         """The index of the superpeer that leads: the last one of which a log says so."""
         def times(node):
-            return re.findall(r"^(\S+) info +zookeeper +leads", node.log(), re.MULTILINE)
+            return re.findall(r"^(\S+) info +zookeeper +this superpeer leads", node.log(), re.MULTILINE)
         harness.eventually(self, "one leads", 60, lambda: any(map(times, self.superpeers)))
         return max(range(3), key=lambda i: max(times(self.superpeers[i]), default=""))
 
