@@ -25,6 +25,8 @@ static void say(struct host *from, shoal_nid to, sh_msg_type type, shoal_nid nid
         sh_put64(&out.w, 0);
         sh_put64(&out.w, UINT64_MAX);
         sh_put64(&out.w, 0);
+        const struct sh_node *node = sh_view_find(sh_superpeer_view(from->superpeer), nid);
+        sh_put64(&out.w, node ? node->instance : 0);
     }
     sh_msg_end(from->msg, &out);
 }

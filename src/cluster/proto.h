@@ -115,7 +115,8 @@
  * REFUSED    to the leader (superpeer_probe.c): u16 ID of a node that is not at its address,
  *            u64 how long ago its connection to the sender ended, if it was not heard since, u64
  *            how long ago the sender heard it, u64 how long ago nobody listened there (else another
- *            process answered), in ns; all bits: never
+ *            process answered), in ns; all bits: never; u64 which process of the node (a peer's instance,
+ *            a superpeer's life)
  *
  * One-way messages between superpeers:
  * RAFT       a message of raft (raft_int.h)
@@ -213,7 +214,7 @@ enum sh_ask_kind {
 #define SH_GRANT_BYTES 8 /* in the answer */
 #define SH_LEAVE_BYTES 12
 #define SH_SUSPECT_BYTES 2
-#define SH_REFUSED_BYTES 26
+#define SH_REFUSED_BYTES 34
 #define SH_EVENTS_BYTES 16
 #define SH_EVENTS_ANSWER_BYTES 19
 #define SH_LOOKUP_BYTES 16

@@ -18,6 +18,8 @@ struct sh_probe {
     struct sh_request request;
     enum sh_probe_state state;
     shoal_nid nid;
+    /* Of the node: what is known of a former one says nothing of the next. */
+    uint64_t process;
     shoal_nid alias; /* ASKING: of the fresh connection */
     uint64_t due_ns;
     uint64_t begun_ns;

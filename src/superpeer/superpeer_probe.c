@@ -62,6 +62,15 @@ static const struct sh_node *watched(const struct sh_superpeer *superpeer, shoal
     return node;
 }
 
+/* The process that the registry knows as that node: a peer's instance, or a superpeer's life; 0: none. */
+static uint64_t process_of(const struct sh_superpeer *superpeer, shoal_nid nid)
+{
+    if (is_superpeer(nid))
+        return sh_registry_arcs(superpeer->registry)->lives[nid.v];
+    const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), nid);
+    return node ? node->instance : 0;
+}
+
 /* By this superpeer itself: what others report, they may have heard before they lost it. */
 static uint64_t heard_ns(const struct sh_superpeer *superpeer, shoal_nid nid)
 {
@@ -111,6 +120,34 @@ static struct sh_probe *place_of(struct sh_superpeer *superpeer, shoal_nid nid)
     return best;
 }
 
+/* Whether a probe is of the process that is the node now, and still watched. */
+static bool is_current(const struct sh_probe *probe)
+{
+    return watched(probe->superpeer, probe->nid) &&
+           probe->process == process_of(probe->superpeer, probe->nid);
+}
+
+static void probe_end(struct sh_probe *probe, uint64_t now_ns)
+{
+    SH_ASSERT(probe->state != SH_PROBE_FREE);
+    probe->state = SH_PROBE_FREE;
+    probe->ended_ns = now_ns;
+}
+
+/* Ends the probe of a former process. One whose answer is being handled ends with that. */
+static void probe_drop(struct sh_probe *probe, uint64_t now_ns)
+{
+    struct sh_superpeer *superpeer = probe->superpeer;
+    SH_ASSERT(probe->state != SH_PROBE_FREE);
+    if (probe->state == SH_PROBE_ASKING) {
+        if (!sh_msg_cancel(superpeer->msg, &probe->request))
+            return;
+        sh_msg_node_remove(superpeer->msg, probe->alias);
+    }
+    probe_end(probe, now_ns);
+    probe->ended_ns = 0; /* the next process has not been asked yet */
+}
+
 /* The probe of a node, begun if there is none; NULL: the node is not watched, or there are too
  * many. at_once: though another one has just ended. */
 static struct sh_probe *probe_of(struct sh_superpeer *superpeer, shoal_nid nid, uint64_t now_ns,
@@ -119,13 +156,16 @@ static struct sh_probe *probe_of(struct sh_superpeer *superpeer, shoal_nid nid, 
     if (!watched(superpeer, nid))
         return NULL;
     struct sh_probe *probe = place_of(superpeer, nid);
+    if (probe && probe->state != SH_PROBE_FREE && !is_current(probe))
+        probe_drop(probe, now_ns);
     if (!probe || probe->state != SH_PROBE_FREE)
-        return probe;
+        return probe && is_current(probe) ? probe : NULL;
     if (!at_once && probe->ended_ns && now_ns < probe->ended_ns + superpeer->heartbeat_ns)
         return NULL;
     *probe = (struct sh_probe){.superpeer = superpeer,
                                .state = SH_PROBE_WANTED,
                                .nid = nid,
+                               .process = process_of(superpeer, nid),
                                .begun_ns = now_ns,
                                .due_ns = now_ns};
     return probe;
@@ -159,13 +199,6 @@ void sh_superpeer_probe_lost(struct sh_superpeer *superpeer, shoal_nid nid, uint
     probe->begun_ns = probe->lost_ns = now_ns;
     /* Or the leader would be told of it as of a node that was heard after that. */
     sh_shared_unheard(superpeer, nid);
-}
-
-static void probe_end(struct sh_probe *probe, uint64_t now_ns)
-{
-    SH_ASSERT(probe->state != SH_PROBE_FREE);
-    probe->state = SH_PROBE_FREE;
-    probe->ended_ns = now_ns;
 }
 
 /* What a node that lives needs at most to be heard over another connection. */
@@ -292,6 +325,7 @@ static void opinion_send(struct sh_probe *probe, shoal_nid judge, uint64_t now_n
     sh_put64(&out.w, ago_of(has_lost ? probe->lost_ns : 0, now_ns));
     sh_put64(&out.w, ago_of(heard_ns(superpeer, probe->nid), now_ns));
     sh_put64(&out.w, ago_of(probe->refused_ns, now_ns));
+    sh_put64(&out.w, probe->process);
     sh_msg_end(superpeer->msg, &out);
 }
 
@@ -328,8 +362,10 @@ void sh_superpeer_refused_handler(void *arg, struct sh_msg_in *in)
     uint64_t lost_ns_ago = sh_get64(&in->payload);
     uint64_t heard_ns_ago = sh_get64(&in->payload);
     uint64_t refused_ns_ago = sh_get64(&in->payload);
+    uint64_t process = sh_get64(&in->payload);
     if (!sh_reader_done(&in->payload) || !is_superpeer(in->reply_to.nid) || !in->reply_to.nid.v ||
-        in->reply_to.nid.v > SH_SUPERPEERS_MAX || !is_judge(superpeer))
+        in->reply_to.nid.v > SH_SUPERPEERS_MAX || !is_judge(superpeer) ||
+        process != process_of(superpeer, nid))
         return;
     uint64_t now_ns = now_of(superpeer);
     struct sh_probe *probe = probe_of(superpeer, nid, now_ns, true);
@@ -386,6 +422,10 @@ static void probe_done(struct sh_request *request, enum shoal_err err, struct sh
     bool was_refused = sh_msg_was_refused(superpeer->msg, probe->alias);
     sh_msg_node_remove(superpeer->msg, probe->alias);
     probe->state = SH_PROBE_WANTED;
+    if (!is_current(probe)) {
+        probe_end(probe, now_ns);
+        return;
+    }
     switch (err) {
     case SHOAL_OK:
         answered(probe, now_ns, payload);

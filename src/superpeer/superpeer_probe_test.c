@@ -5,6 +5,8 @@
 #define GRACE (HEARTBEAT / 4)
 #define QUESTION (FAILURE / 4)
 #define NEVER UINT64_MAX
+#define FORMER UINT64_C(10) /* the process that the peer is, by the rig */
+#define NEXT (UINT64_C(2) << 32 | 5)
 
 static struct {
     unsigned suspects, opinions;
@@ -25,6 +27,8 @@ static void on_refused(void *arg, struct sh_msg_in *in)
     there.lost_ago = sh_get64(&in->payload);
     there.heard_ago = sh_get64(&in->payload);
     there.refused_ago = sh_get64(&in->payload);
+    assert_true(sh_get64(&in->payload) == FORMER);
+    assert_true(sh_reader_done(&in->payload));
     there.opinions++;
 }
 
@@ -76,7 +80,8 @@ static void look_at(uint64_t at_ns)
 }
 
 /* Superpeer 2 finds that nobody is at the peer's address. */
-static void opinion(uint64_t lost_ago, uint64_t heard_ago, uint64_t refused_ago)
+static void opinion_of(uint64_t process, uint64_t lost_ago, uint64_t heard_ago,
+                       uint64_t refused_ago)
 {
     struct sh_out out;
     assert_int_equal(
@@ -86,8 +91,14 @@ static void opinion(uint64_t lost_ago, uint64_t heard_ago, uint64_t refused_ago)
     sh_put64(&out.w, lost_ago);
     sh_put64(&out.w, heard_ago);
     sh_put64(&out.w, refused_ago);
+    sh_put64(&out.w, process);
     sh_msg_end(other, &out);
     carry();
+}
+
+static void opinion(uint64_t lost_ago, uint64_t heard_ago, uint64_t refused_ago)
+{
+    opinion_of(FORMER, lost_ago, heard_ago, refused_ago);
 }
 
 /* The peer was heard an hour ago; then its connection ended, and its address refuses. Time goes on until
@@ -116,6 +127,45 @@ static void the_others_are_asked(void **state)
     opinion(NEVER, NEVER, 0);
     assert_true(is_dead());
     assert_int_equal(agreed.decided[0].state, 1); /* for sure */
+}
+
+/* The peer's next process joins while the former one is being judged: what the judge saw of the former, and
+ * what others found, is not held against the next. */
+static void a_former_process_is_not_the_next(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        shoal_nid nid;
+        uint64_t lost_ns = lost();
+        if (i % 2) /* the former one's address is being asked */
+            (void)sh_superpeer_probes_step(&superpeer, now_ns + FAILURE);
+        if (i / 2) /* and nobody else need agree */
+            assert_int_equal(
+                sh_registry_superpeer_set(superpeer.registry, (shoal_nid){OTHER}, SH_NODE_FAILED),
+                SHOAL_OK);
+        sh_registry_fail(superpeer.registry, peers[0], "a test");
+        assert_int_equal(sh_registry_restart(superpeer.registry, now_ns, sh_bytes_text("loop:next"),
+                                             NEXT, peers[0], &nid),
+                         SHOAL_OK);
+        assert_int_equal(nid.v, peers[0].v);
+        now_ns += MS;
+        opinion(NEVER, NEVER, 0);
+        for (unsigned k = 0; k < 8; k++) {
+            look_at(now_ns + GRACE);
+            opinion(now_ns - lost_ns, NEVER, 0);
+            assert_false(is_dead());
+        }
+        /* It is judged by what is seen of itself. */
+        sh_superpeer_probe_lost(&superpeer, peers[0], now_ns);
+        for (unsigned k = 0; k < 8 && !is_dead(); k++) {
+            look_at(now_ns + GRACE);
+            opinion_of(NEXT, NEVER, NEVER, 0);
+        }
+        assert_true(is_dead());
+        assert_true(agreed.decided[0].instance == NEXT);
+        (void)probe_teardown(state);
+        (void)probe_setup(state);
+    }
 }
 
 static void who_is_up_alone_asks_nobody(void **state)
@@ -495,6 +545,7 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, probe_setup, probe_teardown)
     const struct CMUnitTest tests[] = {
         CASE(the_others_are_asked),
+        CASE(a_former_process_is_not_the_next),
         CASE(who_is_up_alone_asks_nobody),
         CASE(who_was_heard_since_is_not_dead),
         CASE(who_was_just_heard_has_a_heartbeat_more),
