@@ -155,6 +155,26 @@ static void refused(struct attempt *attempt, enum shoal_err err)
 /* --- Calls -------------------------------------------------------------------------------------
  */
 
+/* Nothing is known of a chunk that another had the ID of, but until when the owner may hold it: it may
+ * have gone on with the former chunk, in another place, when the ID had been given again. */
+static struct cw_hold unknown_of(const struct attempt *attempt)
+{
+    struct cw_world *world = cw_world_of(attempt->fiber);
+    struct cw_hold hold = {.generation = attempt->generation,
+                           .node = attempt->fiber->program->host->node};
+    for (unsigned at = 0; at < CW_WORDS; at++) {
+        const struct cw_hold *former = &world->programs->holds[at][owner_of(attempt->fiber)];
+        if (former->cid.v != attempt->cid.v || former->may_until_ns < attempt->began_ns)
+            continue;
+        hold.lease_ns = former->lease_ns > hold.lease_ns ? former->lease_ns : hold.lease_ns;
+        if (former->may_until_ns > hold.may_until_ns)
+            hold.may_until_ns = former->may_until_ns;
+        if (former->is_clear_since_ns > hold.is_clear_since_ns)
+            hold.is_clear_since_ns = former->is_clear_since_ns;
+    }
+    return hold;
+}
+
 static struct attempt begin(struct cw_fiber *fiber, unsigned at, shoal_cid cid, unsigned generation,
                             uint64_t lease_ns, uint64_t wait_ns)
 {
@@ -169,7 +189,7 @@ static struct attempt begin(struct cw_fiber *fiber, unsigned at, shoal_cid cid, 
                               .wait_ns = wait_ns};
     struct cw_hold *hold = hold_of(&attempt);
     if (hold->generation != generation)
-        *hold = (struct cw_hold){.generation = generation, .node = fiber->program->host->node};
+        *hold = unknown_of(&attempt);
     attempt.before = *hold;
     hold->cid = cid;
     hold->may_until_ns = SH_NEVER;
