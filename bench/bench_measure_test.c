@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "bench/bench_int.h"
+#include "bench/idle_steps.h"
 
 /* Each call gives the next rate; what was called goes into the trace. */
 struct fake {
@@ -163,6 +164,18 @@ static void placements_are_those_asked_for(void **state)
     assert_false(sh_bench_case_wanted(&bench, "other"));
 }
 
+/* A step that does nothing takes time all the same, on each core. */
+static void idle_steps_are_measured(void **state)
+{
+    (void)state;
+    struct sh_idle_steps steps;
+    sh_bench_cores_init();
+    assert_int_equal(sh_idle_steps_measure(0.05, &steps), SHOAL_OK);
+    assert_int_equal(steps.cores, sh_bench_cores());
+    assert_true(steps.count > 0 && steps.longest_ns > 0 && steps.over_1ms <= steps.count);
+    assert_int_equal(steps.over_1ms > 0, steps.longest_ns > 1000000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -171,6 +184,7 @@ int main(void)
         cmocka_unit_test(the_first_failure_ends_it),
         cmocka_unit_test(even_counts_take_the_middle),
         cmocka_unit_test(placements_are_those_asked_for),
+        cmocka_unit_test(idle_steps_are_measured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,8 @@
  *
  * One operation is one round of these. What is wanted is not how many there are, but what nodes say
  * of their steps afterwards (`shoal status`): the bar is that none took more than 1 ms of a
- * processor.
+ * processor. For as long again the machine is asked, without nodes, how long steps seem to take that do
+ * nothing (bench/idle_steps.h).
  */
 #include <dirent.h>
 #include <inttypes.h>
@@ -31,6 +32,7 @@
 #include "base/log.h"
 #include "bench/benches.h"
 #include "bench/child.h"
+#include "bench/idle_steps.h"
 #include "bench/server_node.h"
 #include "client/client.h"
 #include "graph/bfs.h"
@@ -538,6 +540,25 @@ static enum shoal_err steps_run(void *arg, const struct sh_bench_flags *flags,
     return err;
 }
 
+static enum shoal_err idle_print(struct sh_bench *bench, const struct found *found)
+{
+    const struct sh_bench_flags *flags = sh_bench_flags_get(bench);
+    char text[160];
+    struct sh_idle_steps steps;
+    double seconds = flags->seconds > 0 ? flags->seconds : SECONDS;
+    enum shoal_err err = sh_idle_steps_measure(seconds * (flags->runs + 1), &steps);
+    if (err) {
+        SH_ERROR("bench", "no threads for steps that do nothing", SH_TEXT("case", found->name),
+                 SH_ERR(err));
+        return err;
+    }
+    snprintf(text, sizeof text,
+             "  of %" PRIu64 " steps that do nothing for 250 us: %.3f ms, %" PRIu64 " above 1 ms",
+             steps.count, (double)steps.longest_ns / 1e6, steps.over_1ms);
+    sh_bench_note(bench, text);
+    return SHOAL_OK;
+}
+
 static void found_print(struct sh_bench *bench, struct found *found)
 {
     char text[160];
@@ -577,6 +598,8 @@ enum shoal_err sh_bench_steps(struct sh_bench *bench)
                                NULL, NULL);
         if (!err)
             found_print(bench, &found);
+        if (!err)
+            err = idle_print(bench, &found);
     }
     return err;
 }
