@@ -1,14 +1,16 @@
 /* What a superpeer says, and takes, of where superpeers are (HERE). */
+#include "raft/raft_int.h"
 #include "superpeer/superpeer_rig_test.h"
 
 static struct sh_superpeer *real; /* by Raft, alone in its cluster */
 static unsigned calls;            /* that the other one has had */
+static uint16_t called;           /* whom the last of them was about */
 
 static void on_here(void *arg, struct sh_msg_in *in)
 {
     (void)arg;
-    (void)in;
     calls++;
+    called = sh_get16(&in->payload);
 }
 
 static void step(unsigned times)
@@ -50,19 +52,25 @@ static int here_teardown(void **state)
     return teardown(state);
 }
 
-static void say(uint64_t log, uint64_t life, const char *address)
+/* The other one says where it is, or another. */
+static void say_of(uint16_t nid, uint64_t log, uint64_t life, const char *address)
 {
     struct sh_out out;
     struct sh_bytes text = sh_bytes_text(address);
     assert_int_equal(
         sh_msg_begin(other, (shoal_nid){OWN}, SH_CLUSTER_HERE, SH_HERE_BYTES + text.size, &out),
         SHOAL_OK);
-    sh_put16(&out.w, OTHER);
+    sh_put16(&out.w, nid);
     sh_put64(&out.w, log);
     sh_put64(&out.w, life);
     sh_put_text(&out.w, text);
     sh_msg_end(other, &out);
     step(8);
+}
+
+static void say(uint64_t log, uint64_t life, const char *address)
+{
+    say_of(OTHER, log, life, address);
 }
 
 static const char *contact(void)
@@ -104,6 +112,60 @@ static void the_withdrawn_does_not_call(void **state)
     assert_int_equal(calls, 0);
 }
 
+/* --- A third one, which leads ----------------------------------------------------------------- */
+
+static struct sh_msg *third;
+static uint64_t log_id; /* of the last Raft message to it */
+
+static void on_raft(void *arg, struct sh_msg_in *in)
+{
+    (void)arg;
+    (void)sh_get32(&in->payload);
+    (void)sh_get64(&in->payload); /* term */
+    log_id = sh_get64(&in->payload);
+}
+
+/* An append without entries. */
+static void append(uint64_t log)
+{
+    struct sh_out out;
+    assert_int_equal(
+        sh_msg_begin(third, (shoal_nid){OWN}, SH_CLUSTER_RAFT, SH_RAFT_HEAD_BYTES + 36, &out),
+        SHOAL_OK);
+    sh_put8(&out.w, SH_RAFT_APPEND);
+    sh_put8(&out.w, SH_RAFT_MEMORY);
+    sh_put16(&out.w, 0);
+    sh_put64(&out.w, 100); /* term */
+    sh_put64(&out.w, log);
+    sh_put64(&out.w, UINT64_C(1) << 32 | THIRD);
+    for (unsigned i = 0; i < 4; i++) /* after which entry, of which term; commit; round */
+        sh_put64(&out.w, 0);
+    sh_put32(&out.w, 0);
+    sh_msg_end(third, &out);
+    step(4);
+}
+
+/* One that comes back is told where the leader is, though that one came, and said so, while it was away. */
+static void who_comes_back_is_told_of_the_leader(void **state)
+{
+    (void)state;
+    sh_msg_handler_set(third = msg_open(2, THIRD), SH_CLUSTER_RAFT, SH_MSG_INLINE, on_raft, NULL);
+    assert_int_equal(sh_msg_node_set(third, (shoal_nid){OWN}, "loop:own"), SHOAL_OK);
+    say_of(THIRD, 0, 0, "loop:third");
+    log_id = 0;
+    append(12345); /* another log's: the refusal names the right one */
+    assert_true(log_id && log_id != 12345);
+    append(log_id);
+    assert_false(sh_shared_leads(real));
+    calls = 0;
+    called = 0;
+    say(log_id, UINT64_C(1) << 32 | 1, "loop:other");
+    assert_int_equal(called, THIRD);
+    sh_msg_destroy(third);
+    wires[2]->ops->destroy(wires[2]);
+    steps[4] = steps[5] = (struct sh_step){0};
+}
+
 int main(void)
 {
     const char *bad;
@@ -113,6 +175,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(strangers_are_not_called, here_setup, here_teardown),
         cmocka_unit_test_setup_teardown(the_withdrawn_does_not_call, here_setup, here_teardown),
+        cmocka_unit_test_setup_teardown(who_comes_back_is_told_of_the_leader, here_setup,
+                                        here_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
