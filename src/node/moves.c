@@ -483,10 +483,13 @@ bool sh_moves_may(const struct sh_moves *moves)
     return !moves->config.may_move || moves->config.may_move(moves->config.arg);
 }
 
-/* Above all that a former process with this ID has used: that one joined at an earlier epoch. */
-static uint64_t sequence_next(struct sh_moves *moves)
+/* 16 million batches before an epoch's numbers reach those of the next. Epochs have up to 40 bits: each time that
+ * a cluster is forced to go on without a majority, they leap by 2^32. */
+#define SEQUENCE_BITS 24
+
+uint64_t sh_moves_sequence_next(struct sh_moves *moves)
 {
-    uint64_t base = sh_directory_epoch(moves->config.directory) << 32;
+    uint64_t base = sh_directory_epoch(moves->config.directory) << SEQUENCE_BITS;
     moves->sequence = moves->sequence < base ? base : moves->sequence + 1;
     return moves->sequence;
 }
@@ -532,7 +535,7 @@ static void batch_begin(struct sh_move_batch *batch)
 {
     struct sh_moves *moves = batch->moves;
     enum shoal_err err = sh_moves_target_pick(moves, batch);
-    batch->sequence = sequence_next(moves);
+    batch->sequence = sh_moves_sequence_next(moves);
     if (!err && !sh_holdings_has_room(moves->holdings, batch->count))
         err = SHOAL_ELIMIT;
     if (!err)

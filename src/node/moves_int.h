@@ -213,6 +213,10 @@ void sh_moves_vacant_stop(struct sh_moves *moves);
 /* moves_holds.c: what a superpeer asks after it has lost what it knew. */
 void sh_moves_holds_register(struct sh_moves *moves);
 
+/* The next batch's number: above all that a former process with this ID has used, as that one joined at an
+ * earlier epoch. */
+uint64_t sh_moves_sequence_next(struct sh_moves *moves);
+
 /* Writes a COMMIT or RESOLVE. to_life: of the process of `to` that has the batch. */
 void sh_moves_batch_put(const struct sh_moves *moves, struct sh_writer *w, shoal_nid from,
                         shoal_nid to, uint64_t to_life, uint64_t sequence,

@@ -105,8 +105,8 @@ static void ask(struct sh_moves *moves)
                        &vacant->request, &out))
         return;
     vacant->is_asking = true;
-    sh_moves_batch_put(moves, &out.w, sh_msg_nid(moves->config.msg), creator, 0, ++moves->sequence,
-                       range, 1);
+    sh_moves_batch_put(moves, &out.w, sh_msg_nid(moves->config.msg), creator, 0,
+                       sh_moves_sequence_next(moves), range, 1);
     sh_msg_end(moves->config.msg, &out);
 }
 

@@ -281,6 +281,7 @@ static enum shoal_err open_superpeer(struct sh_node_run *node, char *detail)
         .msg = node->msg,
         .env = node->env,
         .address = node->address,
+        .is_promoted = node->is_inner,
         .on_serves = sh_node_serves,
         .on_over = on_over,
         .on_view = node->world ? on_superpeer_view : NULL,

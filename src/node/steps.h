@@ -5,8 +5,8 @@
  *                 SH_STEP_BOUND_NS
  *
  * A row is a step of the node's crew ("step transport"), a part of that step ("transport send"), or
- * the handling of one type of message, in whatever step ("handle CREATE"; types that this module
- * does not know go by their numbers in docs/wire-format.md, "handle 1.2"). The times of parts and
+ * the handling of one type of message, in whatever step ("handle CREATE"; graphs' types go by their
+ * numbers in docs/wire-format.md, "handle 3.2"). The times of parts and
  * of handlers are contained in those of the steps. base/steptime.h says how times are taken.
  *
  * Memory: 48 bytes a row. Threads: plain values. */

@@ -133,7 +133,7 @@ static enum shoal_err open_it(struct sh_superhost *host, char *detail)
         return err;
     if (is_in_zookeeper(host))
         return open_superpeer(host, addresses, count, SH_SUPERPEER_UNKNOWN, NULL);
-    if (place < count)
+    if (place < count && !host->config.is_promoted)
         return open_superpeer(host, addresses, count, (uint16_t)place, NULL);
     return open_recruit(host);
 }

@@ -164,6 +164,13 @@ static enum shoal_err admit(struct sh_registry *registry, uint64_t now_ns, shoal
     return SHOAL_OK;
 }
 
+/* Whether a process runs on the disk of a node that is known by an earlier start of it. */
+static bool is_later_life(const struct sh_node *known, uint64_t instance)
+{
+    uint32_t starts = sh_life_starts(known->instance);
+    return starts && sh_life_starts(instance) > starts;
+}
+
 /* The ID for a node that joins; *known_out is its entry if the same instance has one. */
 static enum shoal_err choose_nid(struct sh_registry *registry, struct sh_bytes address,
                                  uint64_t instance, shoal_nid previous,
@@ -251,7 +258,10 @@ enum shoal_err sh_registry_join(struct sh_registry *registry, uint64_t now_ns,
 {
     if (!is_address(address) || !instance)
         return SHOAL_EINVAL;
-    const struct sh_node *known = NULL;
+    const struct sh_node *known = sh_view_find(&registry->view, previous);
+    /* It joined when it started, and a cluster that was forced to go on has not heard of that. */
+    if (known && is_later_life(known, instance))
+        return sh_registry_restart(registry, now_ns, address, instance, previous, nid_out);
     shoal_nid nid;
     enum shoal_err err = choose_nid(registry, address, instance, previous, &known, &nid);
     if (err)
@@ -297,9 +307,12 @@ enum shoal_err sh_registry_heartbeat(struct sh_registry *registry, uint64_t now_
 {
     struct sh_node *node;
     enum shoal_err err = find_member(registry, nid, instance, &node);
-    /* A life that began in a view that has not come here yet: to refuse it would end its process. */
+    /* A life that began in a view that has not come here yet: to refuse it would end its process. Nor
+     * does it end where that view never comes, for the cluster was forced to go on without it. */
     if (err == SHOAL_EEXIST && epoch > registry->view.epoch)
         return SHOAL_EBUSY;
+    if (err == SHOAL_EEXIST && is_later_life(sh_view_find(&registry->view, nid), instance))
+        return SHOAL_ENONODE;
     if (err)
         return err;
     if (node->state == SH_NODE_LEFT)

@@ -90,6 +90,44 @@ static void a_new_life_keeps_the_id(void **state)
     sh_registry_destroy(registry);
 }
 
+/* A cluster that was forced to go on has not heard of a start: the process goes on with its ID, once its
+ * former life's lease is over. One of an earlier start does not. */
+static void an_unheard_start_joins_again(void **state)
+{
+    (void)state;
+    struct sh_registry *registry = registry_make();
+    shoal_nid nid = first_life(registry, "one:1"), got;
+    sh_registry_fail(registry, nid, "test");
+    assert_int_equal(restart(registry, "one:1", LIFE(4, 5), nid, &got), SHOAL_OK);
+    uint64_t epoch = sh_registry_view(registry)->epoch;
+    bool failed;
+    assert_int_equal(sh_registry_heartbeat(registry, S, nid, LIFE(5, 7), epoch, &failed),
+                     SHOAL_ENONODE);
+    assert_int_equal(sh_registry_heartbeat(registry, S, nid, LIFE(3, 7), epoch, &failed),
+                     SHOAL_EEXIST);
+    assert_int_equal(sh_registry_heartbeat(registry, S, nid, LIFE(4, 7), epoch, &failed),
+                     SHOAL_EEXIST);
+    assert_int_equal(sh_registry_heartbeat(registry, S, nid, 7, epoch, &failed), SHOAL_EEXIST);
+    struct sh_bytes address = sh_bytes_text("one:1");
+    assert_int_equal(sh_registry_join(registry, S, address, LIFE(5, 7), nid, &got), SHOAL_EAGAIN);
+    assert_int_equal(sh_registry_join(registry, S, address, LIFE(3, 7), nid, &got), SHOAL_EEXIST);
+    assert_int_equal(sh_registry_join(registry, S, address, LIFE(4, 7), nid, &got), SHOAL_EEXIST);
+    sh_registry_fail(registry, nid, "test");
+    assert_int_equal(sh_registry_join(registry, S, address, LIFE(3, 7), nid, &got), SHOAL_EEXIST);
+    assert_int_equal(sh_registry_join(registry, S, address, LIFE(5, 7), nid, &got), SHOAL_OK);
+    assert_int_equal(got.v, nid.v);
+    assert_int_equal(sh_registry_heartbeat(registry, S, nid, LIFE(5, 7), epoch + 2, &failed),
+                     SHOAL_OK);
+    assert_int_equal(sh_registry_heartbeat(registry, S, nid, LIFE(4, 5), epoch, &failed),
+                     SHOAL_EEXIST);
+    sh_registry_destroy(registry);
+    /* Who keeps no disk has no starts: another's ID is another's. */
+    registry = registry_make();
+    assert_int_equal(sh_registry_join(registry, S, address, 9, SHOAL_NID_NONE, &nid), SHOAL_OK);
+    assert_int_equal(sh_registry_heartbeat(registry, S, nid, LIFE(5, 7), 0, &failed), SHOAL_EEXIST);
+    sh_registry_destroy(registry);
+}
+
 /* A disk whose life is not above the last is a copy, or an old backup, whatever became of the other. */
 static void old_disks_are_refused(void **state)
 {
@@ -195,9 +233,9 @@ int main(void)
     if (sh_log_levels_set("error", &bad, &bad_len))
         return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_new_life_keeps_the_id), cmocka_unit_test(old_disks_are_refused),
-        cmocka_unit_test(forgotten_and_crowded),   cmocka_unit_test(an_id_of_several),
-        cmocka_unit_test(the_cluster_lasts),
+        cmocka_unit_test(a_new_life_keeps_the_id), cmocka_unit_test(an_unheard_start_joins_again),
+        cmocka_unit_test(old_disks_are_refused),   cmocka_unit_test(forgotten_and_crowded),
+        cmocka_unit_test(an_id_of_several),        cmocka_unit_test(the_cluster_lasts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

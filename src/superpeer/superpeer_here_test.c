@@ -1,5 +1,4 @@
 /* What a superpeer says, and takes, of where superpeers are (HERE). */
-#include "raft/raft_int.h"
 #include "superpeer/superpeer_rig_test.h"
 
 static struct sh_superpeer *real; /* by Raft, alone in its cluster */
@@ -114,6 +113,11 @@ static void the_withdrawn_does_not_call(void **state)
 
 /* --- A third one, which leads ----------------------------------------------------------------- */
 
+/* Of Raft's messages (docs/wire-format.md). */
+#define APPEND 3
+#define IN_MEMORY 128
+#define HEAD_BYTES 28
+
 static struct sh_msg *third;
 static uint64_t log_id; /* of the last Raft message to it */
 
@@ -129,11 +133,10 @@ static void on_raft(void *arg, struct sh_msg_in *in)
 static void append(uint64_t log)
 {
     struct sh_out out;
-    assert_int_equal(
-        sh_msg_begin(third, (shoal_nid){OWN}, SH_CLUSTER_RAFT, SH_RAFT_HEAD_BYTES + 36, &out),
-        SHOAL_OK);
-    sh_put8(&out.w, SH_RAFT_APPEND);
-    sh_put8(&out.w, SH_RAFT_MEMORY);
+    assert_int_equal(sh_msg_begin(third, (shoal_nid){OWN}, SH_CLUSTER_RAFT, HEAD_BYTES + 36, &out),
+                     SHOAL_OK);
+    sh_put8(&out.w, APPEND);
+    sh_put8(&out.w, IN_MEMORY);
     sh_put16(&out.w, 0);
     sh_put64(&out.w, 100); /* term */
     sh_put64(&out.w, log);

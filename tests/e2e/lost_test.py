@@ -135,6 +135,37 @@ class Lost(superpeers_test.Registry):
         self.has_names(survivor, 100)
         self.assertNotIn("takes part no longer", survivor.log())
 
+    def test_a_peer_that_the_survivor_has_not_seen_restart(self):
+        """A peer was started again while the survivor was down: it goes on, with its chunks."""
+        def peer(name):
+            return harness.Node(self, name, "--roles", "peer", "--superpeers",
+                                ",".join(self.addresses), "--failure-ns", "1s",
+                                "--data-dir", self.folder / "peer").wait_ready()
+        for node in self.superpeers:
+            node.wait_ready()
+        self.holds_all(self.superpeers[0], [1, 2, 3])
+        former = peer("former")
+        self.superpeers[2].kill()
+        self.seen(self.superpeers[0], self.addresses[2], "failed")
+        former.kill()
+        self.seen(self.superpeers[0], former.address, "failed")
+        again = peer("again")
+        self.assertEqual(again.nid, former.nid)
+        cid = superpeers_test.first_cid(
+            self.shoal(again, "chunk", "create", "8", "--node", again.nid).text)
+        self.shoal(again, "chunk", "put", cid, "--text", "survives")
+        for node in self.superpeers[:2]:
+            node.kill()
+        for i in range(2):
+            shutil.rmtree(self.folder / f"data{i}")
+        self.assertEqual(self.forced(self.folder / "data2").returncode, 0)
+        survivor = self.start(2).wait_ready()
+        harness.eventually(
+            self, "its chunk is read", harness.READY_MAX,
+            lambda: b"survives" == self.run_program("shoal", "chunk", "get", cid, "--raw",
+                                                    "--connect", survivor.address).stdout)
+        self.seen(survivor, again.address, "up")
+
     def test_a_peer_that_the_survivor_has_not_heard_of(self):
         """A peer that joined without the survivor keeps its ID and its chunks, though the survivor has
         forgotten another one; nor is its ID given to a new one before."""

@@ -274,6 +274,33 @@ class Growth(harness.Case):
         self.seen(again, 2, "up")
         self.seen(again, one.nid, "up")
 
+    def test_promoted_again_at_the_address_of_before(self):
+        """Its superpeer's disk is lost. The next one at that address is not taken for one of the first
+        superpeers, whose IDs are their places in a list."""
+        port = free_addresses(1)[0].rpartition(":")[2]
+        one, two = self.peer_of("one"), self.peer_of("two", "--superpeer-port", port)
+        self.assertEqual(self.shoal_json(one, "node", "promote", one.nid)["superpeer"], 2)
+        self.assertEqual(self.shoal_json(two, "node", "promote", two.nid)["superpeer"], 3)
+        self.vote(one, two, count=3)
+        self.demote(two, "2")
+        self.seen(two, 2, "left")
+        harness.eventually(self, "node 2 has ended", 60, lambda: "dismissed" in one.log())
+        harness.eventually(self, "it is promoted again", 60, lambda: self.run_program(
+            "shoal", "node", "promote", one.nid, "--connect", two.address).returncode == 0)
+        harness.eventually(self, "it votes again", 60, lambda: len(re.findall(
+            "superpeers vote .*count=3 itself=1", one.log())) > 1)
+        two.kill()
+        self.seen(one, 3, "failed")
+        for path in (self.folder / "two").glob("journal.*"):
+            path.unlink()
+        again = harness.Node(self, "again", "--superpeers", self.first.address, "--data-dir",
+                             self.folder / "two", "--failure-ns", "1s", "--superpeer-port",
+                             port).wait_ready()
+        self.shoal(again, "node", "promote", again.nid)
+        self.seen(again, 3, "up")
+        self.assertEqual(self.states(again)[2][1], "left")
+        self.assertNotIn("dismissed", again.log())
+
     def test_a_promoted_peer_whose_journal_is_damaged(self):
         one = self.peer_of("one")
         self.shoal(one, "node", "promote", one.nid)
