@@ -322,6 +322,13 @@ static const char *hint(enum shoal_err err)
     }
 }
 
+/* Syncs the files' names. */
+static enum shoal_err names_sync(const struct sh_env *env)
+{
+    struct sh_disk_op sync = {.kind = SH_DISK_SYNC_DIR};
+    return sh_journal_do(env->disk, &sync);
+}
+
 /* Writes the batch that was read last once more, or an empty one, in a new segment: the disk is
  * known to work then, and what was read to be there. */
 static enum shoal_err settle(struct sh_journal *journal)
@@ -388,6 +395,9 @@ enum shoal_err sh_journal_open(const struct sh_journal_config *config,
     err = sh_journal_load(journal);
     if (!err && !journal->id)
         journal->id = sh_random64(&journal->env.random) | 1;
+    /* The process before may have ended between making a file and syncing its name. */
+    if (!err)
+        err = names_sync(&journal->env);
     if (!err)
         err = settle(journal);
     if (err) {
@@ -463,7 +473,6 @@ enum shoal_err sh_journal_peek(const struct sh_env *env, uint8_t *label_out, siz
 static enum shoal_err remove_all(const struct sh_env *env)
 {
     enum shoal_err err = SHOAL_OK;
-    struct sh_disk_op sync = {.kind = SH_DISK_SYNC_DIR};
     for (unsigned slot = 0; !err && slot < SH_JOURNAL_SLOTS; slot++) {
         char name[SH_JOURNAL_NAME_BYTES];
         sh_journal_name(name, slot);
@@ -471,12 +480,10 @@ static enum shoal_err remove_all(const struct sh_env *env)
         err = err == SHOAL_ENONAME ? SHOAL_OK : err;
     }
     if (!err)
-        err = sh_journal_do(env->disk, &sync);
+        err = names_sync(env);
     if (!err)
         err = env->disk->ops->remove(env->disk, REMOVING);
-    if (!err)
-        err = sh_journal_do(env->disk, &sync);
-    return err;
+    return err ? err : names_sync(env);
 }
 
 void sh_journal_removal_finish(const struct sh_env *env)
@@ -487,20 +494,25 @@ void sh_journal_removal_finish(const struct sh_env *env)
     env->disk->ops->close(env->disk, file);
     enum shoal_err err = remove_all(env);
     if (err)
-        SH_ERROR("journal", "the journal in data_dir can't be removed", SH_ERR(err));
+        SH_ERROR("journal",
+                 "the journal in data_dir can't be removed: see to the disk and the folder's "
+                 "permissions, and remove the files journal.* by hand before the next start",
+                 SH_ERR(err));
 }
 
 void sh_journal_remove(const struct sh_env *env)
 {
     int file;
-    struct sh_disk_op sync = {.kind = SH_DISK_SYNC_DIR};
     enum shoal_err err = sh_disk_open(env->disk, REMOVING, true, &file);
     if (!err) {
         env->disk->ops->close(env->disk, file);
-        err = sh_journal_do(env->disk, &sync);
+        err = names_sync(env);
     }
     if (!err)
         err = remove_all(env);
     if (err)
-        SH_ERROR("journal", "the journal in data_dir can't be removed", SH_ERR(err));
+        SH_ERROR("journal",
+                 "the journal in data_dir can't be removed: see to the disk and the folder's "
+                 "permissions, and remove the files journal.* by hand before the next start",
+                 SH_ERR(err));
 }

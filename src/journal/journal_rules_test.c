@@ -31,9 +31,10 @@ struct faulty {
     bool is_for_zeros;                /* the next one of zeros: the file for the next segment */
     bool keeps_files;                 /* none can be removed */
     bool is_spoilt[SH_JOURNAL_SLOTS]; /* a write to that file has failed, and it is still there */
-    unsigned failures, wrong;         /* wrong: writes to spoilt files, and without a sync */
-    unsigned reads_left;              /* until one fails; 0: none does */
-    struct sh_disk_op *failed;        /* to be completed by the next poll */
+    bool is_named[SH_JOURNAL_SLOTS];  /* its name has been synced since this process began */
+    unsigned failures, wrong;  /* wrong: writes to spoilt or unnamed files, and without a sync */
+    unsigned reads_left;       /* until one fails; 0: none does */
+    struct sh_disk_op *failed; /* to be completed by the next poll */
 };
 
 static struct faulty *faulty_of(struct sh_disk *disk)
@@ -56,6 +57,8 @@ static enum shoal_err faulty_open(struct sh_disk *disk, const char *name, bool c
     assert_true(err || *file_out < FILES_MAX);
     if (!err)
         faulty->slots[*file_out] = slot_of(name);
+    if (!err && create && slot_of(name) < SH_JOURNAL_SLOTS)
+        faulty->is_named[slot_of(name)] = false;
     return err;
 }
 
@@ -102,7 +105,10 @@ static enum shoal_err faulty_submit(struct sh_disk *disk, struct sh_disk_op *op)
         return SHOAL_EAGAIN;
     if (op->kind == SH_DISK_READ && faulty->reads_left && --faulty->reads_left == 0)
         return SHOAL_EIO;
-    faulty->wrong += is_write && faulty->is_spoilt[faulty->slots[op->file]];
+    if (op->kind == SH_DISK_SYNC_DIR)
+        memset(faulty->is_named, true, sizeof faulty->is_named);
+    faulty->wrong += is_write && (faulty->is_spoilt[faulty->slots[op->file]] ||
+                                  !faulty->is_named[faulty->slots[op->file]]);
     faulty->wrong += op->kind == SH_DISK_WRITE; /* a batch's sync would have to wait for it */
     bool is_zeros = is_write && sh_load64(op->data) == 0;
     if (is_write && faulty->fault && is_zeros == faulty->is_for_zeros)
@@ -216,8 +222,10 @@ static enum shoal_err journal_open(void)
                                        .streams = &stream,
                                        .streams_count = 1};
     read_last = 0;
-    /* A process that begins knows of no failed write; it begins a new segment. */
+    /* A process that begins knows of no failed write; it begins a new segment. Nor does it know whether the
+     * one before it had the names synced. */
     memset(disk.is_spoilt, 0, sizeof disk.is_spoilt);
+    memset(disk.is_named, 0, sizeof disk.is_named);
     return sh_journal_open(&config, &journal);
 }
 

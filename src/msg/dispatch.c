@@ -109,6 +109,16 @@ void sh_msg_handler_set(struct sh_msg *msg, sh_msg_type type, enum sh_msg_mode m
         (struct sh_handler_entry){.handler = handler, .arg = arg, .mode = mode};
 }
 
+void sh_msg_handlers_drop(struct sh_msg *msg, const void *arg)
+{
+    for (size_t i = 0; i < sizeof msg->handlers / sizeof msg->handlers[0]; i++) {
+        for (unsigned k = 0; msg->handlers[i] && k < 256; k++) {
+            if (msg->handlers[i][k].arg == arg)
+                msg->handlers[i][k] = (struct sh_handler_entry){0};
+        }
+    }
+}
+
 static struct sh_handler_entry *handler_of(const struct sh_msg *msg, sh_msg_type type)
 {
     struct sh_handler_entry *module = msg->handlers[type >> 8];

@@ -337,6 +337,9 @@ typedef void (*sh_msg_handler)(void *arg, struct sh_msg_in *in);
  * with ENOTYPE (a request) or dropped, with a line in the log at debug. */
 void sh_msg_handler_set(struct sh_msg *msg, sh_msg_type type, enum sh_msg_mode mode,
                         sh_msg_handler handler, void *arg);
+/* Takes all handlers with that arg away again, for an owner that could not be made after all. By the thread of the
+ * steps, while none of them is at work on a message. */
+void sh_msg_handlers_drop(struct sh_msg *msg, const void *arg);
 
 /* Registers, for a type with an inline handler, what asks the caches for memory that the handler
  * will touch. Where several messages have arrived together it is called for the next few with round

@@ -370,6 +370,7 @@ enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
     if (!err)
         err = sh_superpeer_forget_open(superpeer);
     if (err) {
+        sh_msg_handlers_drop(superpeer->msg, superpeer); /* which goes on, in a recruit's process */
         sh_superpeer_destroy(superpeer);
         return err;
     }

@@ -103,6 +103,8 @@ static struct report_job *job_begin(struct sh_superpeer *superpeer)
 static bool job_go_on(const struct sh_superpeer *superpeer, struct report_job *job)
 {
     struct sh_report *report = &job->report;
+    if (!superpeer->ring)
+        report->shard_count = 0; /* it was closed meanwhile */
     for (unsigned i = 0; job->next < report->shard_count; i++, job->next++) {
         if (i == SHARDS_AT_ONCE || (i > 0 && sh_step_spent()))
             return false;

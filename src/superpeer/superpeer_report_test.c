@@ -101,12 +101,31 @@ static void test_cut_short(void **state)
     assert_int_equal(answers, 0);
 }
 
+/* The superpeer finds out that it has no part in the registry, and closes its ring. */
+static void test_the_ring_is_closed_meanwhile(void **state)
+{
+    (void)state;
+    ask();
+    for (unsigned i = 0; i < ROUNDS_MAX && !is_at_work(); i++) {
+        for (unsigned k = 0; k < 4; k++)
+            (void)steps[k].run(steps[k].arg);
+    }
+    assert_true(is_at_work());
+    superpeer.ring = NULL;
+    carry();
+    assert_int_equal(answers, 1);
+    assert_int_equal(answer_err, SHOAL_OK);
+    assert_int_equal(report.shard_count, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_no_step_looks_at_all_shards, report_setup,
                                         report_teardown),
         cmocka_unit_test_setup_teardown(test_cut_short, report_setup, report_teardown),
+        cmocka_unit_test_setup_teardown(test_the_ring_is_closed_meanwhile, report_setup,
+                                        report_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -283,7 +283,8 @@ static void on_ring(void *arg, struct sh_msg_in *in)
     struct sh_superpeer *superpeer = arg;
     size_t size = sh_reader_left(&in->payload);
     struct sh_bytes bytes = sh_bytes_make(sh_reader_take(&in->payload, size), size);
-    if (sh_shared_is_other(superpeer, in->reply_to.nid))
+    /* One that takes no part any more has closed its ring, and may be sent to until it has stopped. */
+    if (superpeer->ring && sh_shared_is_other(superpeer, in->reply_to.nid))
         sh_ring_receive(superpeer->ring->ring, now_of(superpeer), (uint8_t)in->reply_to.nid.v,
                         bytes);
 }

@@ -85,6 +85,23 @@ static uint64_t life_known(void)
 
 /* --- Lives ------------------------------------------------------------------------------------------ */
 
+/* One that has closed its ring is still written to. */
+static void a_closed_ring_takes_no_messages(void **state)
+{
+    (void)state;
+    settle();
+    sh_superpeer_ring_close(&superpeer);
+    struct sh_out out;
+    assert_int_equal(sh_msg_begin(other, (shoal_nid){OWN}, SH_CLUSTER_RING, 64, &out), SHOAL_OK);
+    for (unsigned i = 0; i < 8; i++)
+        sh_put64(&out.w, 1);
+    sh_msg_end(other, &out);
+    carry();
+    assert_null(superpeer.ring);
+    shoal_nid to;
+    assert_int_equal(sh_superpeer_ring_reads(&superpeer, 0, &to), SHOAL_EBUSY);
+}
+
 /* Others hear of a life that is on the disk: else the next process might count as a copy of this one. */
 static void a_life_is_told_when_it_is_stored(void **state)
 {
@@ -180,6 +197,7 @@ int main(void)
         return 1;
 #define CASE(name) cmocka_unit_test_setup_teardown(name, ring_setup, ring_teardown)
     const struct CMUnitTest tests[] = {
+        CASE(a_closed_ring_takes_no_messages),
         CASE(a_life_is_told_when_it_is_stored),
         CASE(a_given_life_is_stored_first),
         CASE(a_shard_that_is_not_known_does_not_speak),
