@@ -289,6 +289,7 @@ static struct state *change(struct sh_zookeeper_model *model, struct znode *znod
         state->bytes = sh_sim_alloc(size ? size : 1);
         memcpy(state->bytes, bytes, size);
         state->stat.czxid = before.exists ? before.stat.czxid : (int64_t)model->zxid;
+        state->stat.mzxid = (int64_t)model->zxid;
         state->stat.version = before.exists ? before.stat.version + 1 : 0;
         state->stat.ephemeralOwner = before.exists ? before.stat.ephemeralOwner : owner;
     }

@@ -131,7 +131,11 @@ static enum shoal_err op_begin(struct sh_identity *identity, enum sh_disk_kind k
 static void write_fail(struct sh_identity *identity, enum shoal_err err)
 {
     if (!identity->has_failed)
-        SH_ERROR("node", "the identity can't be stored in data_dir; trying on", SH_ERR(err));
+        SH_ERROR(
+            "node",
+            "the identity can't be stored in data_dir; trying on: make room, or see to the disk "
+            "and whether it is read-only",
+            SH_ERR(err));
     identity->has_failed = true;
     identity->again_ns = sh_now(&identity->env.clock) + AGAIN_NS;
     identity->state = IDLE;
@@ -226,6 +230,10 @@ static void detail_set(const struct sh_identity *identity, enum shoal_err err, c
                "correct the option cluster";
     else if (err == SHOAL_ECORRUPT || err == SHOAL_EVERSION)
         hint = ": restore it; or remove it, and the peer joins as a new node";
+    else if (err == SHOAL_ENOSPC)
+        hint = ": free some room, or choose another data_dir";
+    else if (err == SHOAL_EIO)
+        hint = ": see to the disk, the folder's permissions, and whether it is read-only";
     (void)snprintf(detail, DETAIL_BYTES, "the file %s in data_dir, cluster %s: %s%s", FILE_NAME,
                    identity->name, shoal_err_text(err), hint);
 }

@@ -22,7 +22,7 @@
  *
  * The file `identity`, little-endian, 128 bytes, replaced as a whole:
  *   0   u64  magic "SHOALPID"
- *   8   u16  format (1)
+ *   8   u16  format (2)
  *   10  u16  node ID; 0: the registry has not given one yet
  *   12  u32  CRC32C of all, with this field zero
  *   16  u64  life: how many starts on this folder were confirmed, this one included; 32 random bits below

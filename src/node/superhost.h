@@ -22,7 +22,8 @@ struct sh_superhost_config {
     struct sh_msg *msg;               /* kept; gets its node ID from here */
     struct sh_env env;                /* kept; disk: on data_dir, or NULL */
     const char *address;              /* borrowed: the one that others are told */
-    bool is_promoted; /* none of the first superpeers, though one of them may have had its address */
+    bool
+        is_promoted; /* none of the first superpeers, though one of them may have had its address */
     /* Called in the step, by one that had no ID at its creation: it serves. */
     void (*on_serves)(void *arg);
     /* Called in the step, once: it is to stop. OK: it was dismissed; else it could not serve. */

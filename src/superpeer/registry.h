@@ -124,7 +124,7 @@ SHOAL_NODISCARD enum shoal_err sh_registry_superpeer_set(struct sh_registry *reg
 /* The ring's table: the owner and the replicas of each shard. */
 const struct sh_arcs *sh_registry_arcs(const struct sh_registry *registry);
 /* A superpeer's process has begun, with that life (arcs.h) on its disk; or with random bits only on a
- * new disk, or one in memory, which never keeps anything. ENONODE: it is no superpeer, or has left.
+ * new disk, or one in memory, which never keeps anything. It is up then. ENONODE: it is no superpeer, or has left.
  * EDIFFERS: its disk is a copy, or an old backup, or new, and the old one is the last that has a
  * shard. */
 SHOAL_NODISCARD enum shoal_err sh_registry_arcs_start(struct sh_registry *registry, shoal_nid nid,

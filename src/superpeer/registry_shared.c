@@ -132,7 +132,7 @@ const struct sh_arcs *sh_registry_arcs(const struct sh_registry *registry)
 enum shoal_err sh_registry_arcs_start(struct sh_registry *registry, shoal_nid nid, uint64_t life,
                                       bool is_memory)
 {
-    const struct sh_node *node = sh_view_find(&registry->view, nid);
+    struct sh_node *node = sh_view_find(&registry->view, nid);
     if (!node || node->role != SH_ROLE_SUPERPEER || node->state == SH_NODE_LEFT || !(uint32_t)life)
         return SHOAL_ENONODE;
     enum sh_arcs_start started =
@@ -145,6 +145,11 @@ enum shoal_err sh_registry_arcs_start(struct sh_registry *registry, shoal_nid ni
     if (is_memory && registry->next_nid.v == SH_PEER_NID_MIN)
         registry->next_nid.v += (uint16_t)(sh_mix64(life) % SH_PEER_NIDS);
     registry->changes++;
+    /* It was heard: else nobody would say that it has failed when it falls silent before that is noted. */
+    if (node->state == SH_NODE_FAILED) {
+        node->state = SH_NODE_UP;
+        sh_registry_touch_node(registry, node);
+    }
     return SHOAL_OK;
 }
 

@@ -422,6 +422,10 @@ static void test_lost_and_forced(void **state)
     assert_int_equal(sh_registry_arcs_start(registry, one, UINT64_C(2) << 32 | 7, false),
                      SHOAL_EDIFFERS);
     assert_int_equal(sh_registry_arcs_start(registry, one, 9, false), SHOAL_OK); /* a new disk */
+    /* Who is there is up, or nobody would say when it has failed. */
+    assert_int_equal(state_of(registry, one), SH_NODE_UP);
+    assert_int_equal(sh_registry_superpeer_set(registry, one, SH_NODE_FAILED), SHOAL_OK);
+    assert_int_equal(sh_registry_arcs(registry)->present, sh_arc_bit(two.v));
     uint64_t epoch = epoch_of(registry), log = sh_registry_events_log(registry);
     assert_int_equal(sh_registry_force(registry, peer, 77), SHOAL_ENONODE);
     assert_int_equal(sh_registry_force(registry, two, 77), SHOAL_OK);

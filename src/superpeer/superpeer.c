@@ -89,9 +89,13 @@ void sh_superpeer_join_refuse(struct sh_superpeer *superpeer, struct sh_reply_to
     if (join->err == SHOAL_EEXIST && join->is_restart)
         (void)snprintf(
             text, sizeof text,
-            "data_dir is a copy of node %u's, or an old backup: another process has run on "
-            "it since",
+            "data_dir is a copy of node %u's, or an old backup, or that ID was given to another "
+            "node meanwhile: another process has run under it since",
             join->previous.v);
+    else if (join->err == SHOAL_ELIMIT)
+        (void)snprintf(text, sizeof text,
+                       "no node ID is left: those of nodes that left or failed come back when they "
+                       "are forgotten, after forget_ns or by `shoal node forget`");
     else if (join->err == SHOAL_EEXIST)
         (void)snprintf(
             text, sizeof text,

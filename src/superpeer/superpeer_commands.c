@@ -287,6 +287,8 @@ static const char *reason_of(const struct sh_command *command, enum shoal_err er
         return "there is no superpeer with that ID that ever took part";
     if (err == SHOAL_EAGAIN && command->kind == SH_COMMAND_FORGET)
         return "a node has come back meanwhile: ask again";
+    if (err == SHOAL_ENONODE && command->kind == SH_COMMAND_FORGET)
+        return "there is no such node, or not any more";
     if (command->kind == SH_COMMAND_FORGET)
         return "the node is up, or another one has its ID by now";
     return NULL;

@@ -63,7 +63,7 @@ static void refuse(struct sh_superpeer *superpeer, struct sh_reply_to to, sh_msg
 {
     const char *text = NULL;
     if (err == SHOAL_EBUSY)
-        text = "the shard is changing hands";
+        text = "the shard is changing hands, or is being saved by several already";
     sh_msg_reply_error(superpeer->msg, to, type, err, text);
 }
 

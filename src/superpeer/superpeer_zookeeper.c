@@ -163,7 +163,11 @@ static unsigned value_step(struct zookeeper_consensus *self)
     enum shoal_err err = registry_of_value(self, &registry);
     if (err) {
         if (!self->is_unreadable)
-            SH_ERROR("cluster", "the registry in ZooKeeper can't be used", SH_ERR(err));
+            SH_ERROR(
+                "cluster",
+                "the registry in ZooKeeper can't be used: restore it from a backup; a registry "
+                "that a newer shoal wrote needs that version here, too",
+                SH_ERR(err));
         self->is_unreadable = true; /* tried again, and nothing is answered meanwhile */
         return 0;
     }
@@ -287,8 +291,11 @@ static void batch_too_big(struct zookeeper_consensus *self, size_t count)
         batch_end(self, false, SHOAL_OK);
         return;
     }
-    SH_ERROR("cluster", "the registry has grown too big for ZooKeeper: a change is refused",
-             SH_U64("bytes_max", SH_ZOOKEEPER_VALUE_BYTES_MAX));
+    SH_ERROR(
+        "cluster",
+        "the registry has grown too big for ZooKeeper: a change is refused; `shoal node forget` "
+        "makes room, and the option registry = raft has no such bound",
+        SH_U64("bytes_max", SH_ZOOKEEPER_VALUE_BYTES_MAX));
     batch_end(self, true, SHOAL_ELIMIT);
 }
 

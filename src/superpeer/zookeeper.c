@@ -39,6 +39,7 @@ struct event {
     uint64_t session; /* which of our handles it is of */
     int rc;           /* SESSION: the state */
     int32_t version;
+    int64_t changed; /* when that was written, in ZooKeeper's count of changes */
     int64_t owner;
     uint64_t created; /* when the leader's entry was made, in ZooKeeper's count of changes */
     size_t size;
@@ -68,6 +69,7 @@ struct sh_zookeeper {
     uint8_t *value;
     size_t value_size;
     int32_t version;
+    int64_t changed;
     uint64_t number;
     bool is_read, is_reading, is_writing;
     bool is_watched;     /* we will hear of the next change */
@@ -135,6 +137,7 @@ static void on_data(int rc, const char *bytes, int size, const struct Stat *stat
     struct event event = {.rc = rc};
     if (rc == ZOK && stat) {
         event.version = stat->version;
+        event.changed = stat->mzxid;
         event.owner = stat->ephemeralOwner;
         event.created = (uint64_t)stat->czxid;
     }
@@ -143,7 +146,11 @@ static void on_data(int rc, const char *bytes, int size, const struct Stat *stat
 
 static void on_stat(int rc, const struct Stat *stat, const void *data)
 {
-    struct event event = {.rc = rc, .version = rc == ZOK && stat ? stat->version : 0};
+    struct event event = {.rc = rc};
+    if (rc == ZOK && stat) {
+        event.version = stat->version;
+        event.changed = stat->mzxid;
+    }
     end(data, &event, NULL, 0);
 }
 
@@ -362,15 +369,16 @@ static void trouble(struct sh_zookeeper *zookeeper, int rc, uint64_t now_ns)
                  SH_TEXT("reason", zerror(rc)));
 }
 
-static bool value_set(struct sh_zookeeper *zookeeper, uint8_t *bytes, size_t size, int32_t version)
+static void value_set(struct sh_zookeeper *zookeeper, uint8_t *bytes, size_t size,
+                      const struct event *event)
 {
     free(zookeeper->value);
     zookeeper->value = bytes;
     zookeeper->value_size = size;
-    zookeeper->version = version;
+    zookeeper->version = event->version;
+    zookeeper->changed = event->changed;
     zookeeper->number++;
     zookeeper->is_read = zookeeper->is_synced = true;
-    return true;
 }
 
 static void on_value_read(struct sh_zookeeper *zookeeper, const struct event *event,
@@ -390,7 +398,9 @@ static void on_value_read(struct sh_zookeeper *zookeeper, const struct event *ev
         return;
     }
     zookeeper->is_watched = true;
-    if (zookeeper->number && event->version == zookeeper->version) {
+    /* Versions alone come again when ZooKeeper is restored from a backup. */
+    if (zookeeper->number && event->version == zookeeper->version &&
+        event->changed == zookeeper->changed) {
         zookeeper->is_read = zookeeper->is_synced = true;
         return;
     }
@@ -398,7 +408,7 @@ static void on_value_read(struct sh_zookeeper *zookeeper, const struct event *ev
     if (!bytes)
         return; /* it is read again */
     memcpy(bytes, event->bytes, event->size);
-    value_set(zookeeper, bytes, event->size, event->version);
+    value_set(zookeeper, bytes, event->size, event);
 }
 
 static void on_value_written(struct sh_zookeeper *zookeeper, const struct event *event,
@@ -409,7 +419,7 @@ static void on_value_written(struct sh_zookeeper *zookeeper, const struct event 
     zookeeper->is_writing = false;
     if (event->rc == ZOK) {
         zookeeper->written = SHOAL_OK;
-        value_set(zookeeper, zookeeper->written_value, zookeeper->written_size, event->version);
+        value_set(zookeeper, zookeeper->written_value, zookeeper->written_size, event);
         zookeeper->written_value = NULL;
         return;
     }

@@ -34,6 +34,7 @@ static struct {
     char leader[8]; /* empty: nobody leads */
     int64_t leader_owner;
     int version;
+    int64_t changed; /* when that was written */
     bool sync_fails;
     struct waiting waiting[WAITING_MAX];
     size_t count;
@@ -48,7 +49,7 @@ static int later(struct waiting waiting)
 
 static void answer(const struct waiting *waiting)
 {
-    struct Stat stat = {.version = server.version};
+    struct Stat stat = {.version = server.version, .mzxid = server.changed};
     if (waiting->text) {
         waiting->text(server.sync_fails ? ZCONNECTIONLOSS : ZOK, "", waiting->question);
     } else if (waiting->stat) {
@@ -237,6 +238,26 @@ static void not_before_the_value_is_read(void **state)
     sh_zookeeper_destroy(zookeeper);
 }
 
+/* ZooKeeper was restored from a backup, and another superpeer has written since: the version that this one
+ * knows is another value's. */
+static void a_version_comes_again(void **state)
+{
+    (void)state;
+    struct sh_zookeeper *zookeeper = leader_make(1000 * MS);
+    uint64_t number = sh_zookeeper_number(zookeeper);
+    for (int64_t changed = 0; changed < 2; changed++) {
+        server.changed = changed;
+        server.watcher((zhandle_t *)&server, ZOO_SESSION_EVENT, ZOO_CONNECTING_STATE, "",
+                       server.context);
+        (void)sh_zookeeper_step(zookeeper, 1001 * MS);
+        server.watcher((zhandle_t *)&server, ZOO_SESSION_EVENT, ZOO_CONNECTED_STATE, "",
+                       server.context);
+        settle(zookeeper, (uint64_t)(2000 + changed) * MS);
+        assert_int_equal(sh_zookeeper_number(zookeeper), number + (uint64_t)changed);
+    }
+    sh_zookeeper_destroy(zookeeper);
+}
+
 /* Somebody else, and a lost connection, end it. */
 static void ended(void **state)
 {
@@ -265,6 +286,7 @@ int main(void)
         cmocka_unit_test(dated_by_the_sending),
         cmocka_unit_test(not_without_sync),
         cmocka_unit_test(not_before_the_value_is_read),
+        cmocka_unit_test(a_version_comes_again),
         cmocka_unit_test(ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
