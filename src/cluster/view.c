@@ -64,6 +64,19 @@ bool sh_node_is_replaced(const struct sh_node *nodes, size_t count, shoal_nid ni
     return false;
 }
 
+bool sh_node_has_ended(const struct sh_view *view, const struct sh_node *node)
+{
+    return node->state == SH_NODE_LEFT ||
+           (node->state == SH_NODE_FAILED &&
+            sh_node_is_replaced(view->nodes, view->count, node->nid, node->address));
+}
+
+bool sh_node_is_at(const struct sh_node *node, struct sh_bytes address)
+{
+    return address.size < sizeof node->address && !node->address[address.size] &&
+           memcmp(node->address, address.at, address.size) == 0;
+}
+
 enum shoal_err sh_view_reserve(struct sh_view *view, size_t room)
 {
     SH_ASSERT(room >= view->count);

@@ -64,6 +64,11 @@ size_t sh_view_lower(const struct sh_view *view, shoal_nid nid);
 bool sh_node_is_replaced(const struct sh_node *nodes, size_t count, shoal_nid nid,
                          const char *address);
 
+/* Whether a node's process is no more: it left, or failed and another one is up in its place. A failed one may
+ * only be cut off. */
+bool sh_node_has_ended(const struct sh_view *view, const struct sh_node *node);
+bool sh_node_is_at(const struct sh_node *node, struct sh_bytes address);
+
 /* Adds a node or replaces the one of that ID. Borrows node. ENOMEM changes nothing. */
 SHOAL_NODISCARD enum shoal_err sh_view_put(struct sh_view *view, const struct sh_node *node);
 /* Takes a node out, if it is in. */

@@ -26,7 +26,7 @@ uint32_t sh_journal_crc(const uint8_t *bytes, size_t size, size_t crc_at)
     return sh_crc32c(crc, sh_bytes_make(bytes + crc_at + 4, size - crc_at - 4));
 }
 
-static void on_done(struct sh_disk_op *op)
+void sh_journal_op_done(struct sh_disk_op *op)
 {
     *(bool *)op->arg = true;
 }
@@ -34,7 +34,7 @@ static void on_done(struct sh_disk_op *op)
 enum shoal_err sh_journal_do(struct sh_disk *disk, struct sh_disk_op *op)
 {
     bool is_done = false;
-    op->done = on_done;
+    op->done = sh_journal_op_done;
     op->arg = &is_done;
     enum shoal_err err;
     while ((err = sh_disk_submit(disk, op)) == SHOAL_EAGAIN)

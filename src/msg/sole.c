@@ -11,26 +11,16 @@
  * is lost it waits for wait_ns more, in which P's own next process comes first, if it is started again
  * quickly. One that dials when P has just ended has nothing to wait for. */
 #include "base/assert.h"
+#include "base/life.h"
 #include "msg/msg_int.h"
 
 /* Being turned away for less than this part of the wait says nothing: the end of P may be noticed late. */
 #define GRACE_PART 4
 
-static uint32_t starts_of(uint64_t instance)
-{
-    return (uint32_t)(instance >> 32);
-}
-
 /* One that nobody has counted yet is itself with any count. */
 static bool is_same(uint64_t a, uint64_t b)
 {
-    return a == b || ((uint32_t)a == (uint32_t)b && (!starts_of(a) || !starts_of(b)));
-}
-
-static bool is_former(uint64_t instance, uint64_t expected)
-{
-    return starts_of(instance) && !is_same(instance, expected) &&
-           starts_of(instance) <= starts_of(expected);
+    return a == b || ((uint32_t)a == (uint32_t)b && (!sh_life_starts(a) || !sh_life_starts(b)));
 }
 
 void sh_msg_sole_set(struct sh_msg *msg, shoal_nid last, uint64_t wait_ns)
@@ -63,8 +53,9 @@ bool sh_sole_meet(struct sh_msg *msg, struct sh_conn *conn, uint64_t instance)
     sh_spin_take(&conn->lock);
     bool is_open = conn->sends_on;
     bool is_it = is_open ? is_same(conn->met, instance) : !waits(msg, conn, instance, now_ns);
-    bool is_due = is_open && !is_it &&
-                  (is_same(instance, conn->expected) || is_former(conn->met, conn->expected));
+    bool is_due =
+        is_open && !is_it &&
+        (is_same(instance, conn->expected) || sh_life_is_former(conn->met, conn->expected));
     if (is_it) {
         conn->met = instance;
         sole->turned_away = 0;

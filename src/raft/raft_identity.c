@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/life.h"
 #include "base/log.h"
 #include "raft/raft_int.h"
 
@@ -29,18 +30,6 @@ uint64_t sh_raft_refused_count(const struct sh_raft *raft)
 enum sh_raft_withdrawal sh_raft_withdrawal(const struct sh_raft *raft)
 {
     return raft->withdrawal;
-}
-
-static uint64_t starts_of(uint64_t life)
-{
-    return life >> 32;
-}
-
-/* Whether one life of a folder began before another, or is a copy's. A life on a new disk is not
- * counted yet, and no copy's; what such a server may have forgotten, it asks for (raft.h). */
-static bool is_older(uint64_t life, uint64_t than)
-{
-    return starts_of(life) && life != than && starts_of(life) <= starts_of(than);
 }
 
 uint64_t sh_raft_founding_share(uint8_t server, uint64_t founding)
@@ -81,7 +70,8 @@ static void withdraw_from_life(struct sh_raft *raft, uint64_t latest)
              "another copy of this superpeer's data_dir was started since: this one is a clone or "
              "an old backup, and takes part no longer; stop it, and run the latest copy, or remove "
              "the files journal.* in its data_dir and start it with the others' addresses",
-             SH_U64("starts", starts_of(raft->life)), SH_U64("latest", starts_of(latest)));
+             SH_U64("starts", sh_life_starts(raft->life)),
+             SH_U64("latest", sh_life_starts(latest)));
     withdraw(raft, SH_RAFT_OLDER_LIFE);
 }
 
@@ -90,9 +80,9 @@ void sh_raft_life_set(struct sh_raft *raft, uint8_t server, uint64_t life)
     SH_ASSERT(server && server <= SH_RAFT_SERVER_MAX);
     raft->lives[server] = life;
     bool is_own = server == raft->config.server;
-    if (is_own && !starts_of(raft->life) && (uint32_t)raft->life == (uint32_t)life)
+    if (is_own && !sh_life_starts(raft->life) && (uint32_t)raft->life == (uint32_t)life)
         raft->life = life; /* the members have counted it */
-    if (is_own && raft->journal && !raft->withdrawal && is_older(raft->life, life))
+    if (is_own && raft->journal && !raft->withdrawal && sh_life_is_former(raft->life, life))
         withdraw_from_life(raft, life);
 }
 
@@ -140,7 +130,7 @@ bool sh_raft_identity_check(struct sh_raft *raft, uint8_t from, const struct sh_
         raft->told_kinds &= ~sh_raft_bit(from);
     else
         log_kind(raft, from);
-    if (is_older(head->life, raft->lives[from])) {
+    if (sh_life_is_former(head->life, raft->lives[from])) {
         raft->refused_count++;
         refuse(raft, from, SH_RAFT_OLD_LIFE);
         return false;
@@ -188,7 +178,7 @@ void sh_raft_on_refused(struct sh_raft *raft, uint64_t now_ns, uint8_t from,
     if (!sh_reader_done(r) || !raft->log_id || !head->log_id)
         return;
     if (head->log_id == raft->log_id) {
-        if ((head->flags & SH_RAFT_OLD_LIFE) && is_older(raft->life, life))
+        if ((head->flags & SH_RAFT_OLD_LIFE) && sh_life_is_former(raft->life, life))
             withdraw_from_life(raft, life);
         return;
     }

@@ -43,6 +43,7 @@
 #include <stdint.h>
 
 #include "base/bytes.h"
+#include "base/life.h"
 #include "base/node_ids.h"
 #include "shoal/err.h"
 #include "shoal/types.h"
@@ -70,15 +71,6 @@ struct sh_shard {
     uint64_t origin_version;
     uint64_t copy_epoch, copy_sequence;
 };
-
-/* A superpeer's life names one process on one disk: how many starts of the disk the registry has confirmed,
- * this one included (upper half), and random bits (lower half, so that a copy of the disk that is
- * started as often is told apart). Processes that end before they are confirmed share one
- * (superpeer_journal.c, node/identity.h). */
-static inline uint32_t sh_life_starts(uint64_t life)
-{
-    return (uint32_t)(life >> 32);
-}
 
 struct sh_arcs {
     uint64_t up;                           /* superpeers that are to own and to hold shards */

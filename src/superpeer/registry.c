@@ -104,12 +104,6 @@ void sh_registry_nids_skip(struct sh_registry *registry, uint32_t count)
     registry->changes++;
 }
 
-static bool is_at(const struct sh_node *node, struct sh_bytes address)
-{
-    return address.size < sizeof node->address && !node->address[address.size] &&
-           memcmp(node->address, address.at, address.size) == 0;
-}
-
 /* The node of that instance that has not left, or NULL. Of lives 32 bits are random: processes at other
  * addresses may have the same, and each process has one address. */
 static const struct sh_node *find_instance(const struct sh_registry *registry,
@@ -118,7 +112,8 @@ static const struct sh_node *find_instance(const struct sh_registry *registry,
     size_t first = sh_view_lower(&registry->view, (shoal_nid){SH_PEER_NID_MIN});
     for (size_t i = first; i < registry->view.count; i++) {
         const struct sh_node *node = &registry->view.nodes[i];
-        if (node->instance == instance && node->state != SH_NODE_LEFT && is_at(node, address))
+        if (node->instance == instance && node->state != SH_NODE_LEFT &&
+            sh_node_is_at(node, address))
             return node;
     }
     return NULL;
@@ -129,7 +124,7 @@ const struct sh_node *sh_registry_holder(const struct sh_registry *registry,
 {
     for (size_t i = 0; i < registry->view.count; i++) {
         const struct sh_node *node = &registry->view.nodes[i];
-        if (node->state == SH_NODE_UP && node->instance != instance && is_at(node, address))
+        if (node->state == SH_NODE_UP && node->instance != instance && sh_node_is_at(node, address))
             return node;
     }
     return NULL;
@@ -220,9 +215,9 @@ enum shoal_err sh_registry_restart(struct sh_registry *registry, uint64_t now_ns
     const struct sh_node *known = sh_view_find(&registry->view, previous);
     /* The same process again, or the next one on a disk that does not know of its admission. */
     bool is_same = known && known->instance == life;
-    if (is_same && (known->state != SH_NODE_UP || is_at(known, address)))
+    if (is_same && (known->state != SH_NODE_UP || sh_node_is_at(known, address)))
         return sh_registry_join(registry, now_ns, address, life, previous, nid_out);
-    if (known && !is_same && sh_life_starts(known->instance) >= sh_life_starts(life)) {
+    if (known && sh_life_is_former(life, known->instance)) {
         SH_WARN("cluster", "refused a peer whose data_dir is a copy, or an old backup",
                 SH_U64("node", previous.v), SH_U64("starts", sh_life_starts(life)),
                 SH_U64("known", sh_life_starts(known->instance)));
@@ -233,7 +228,8 @@ enum shoal_err sh_registry_restart(struct sh_registry *registry, uint64_t now_ns
     if (sh_registry_holder(registry, address, life))
         return SHOAL_EADDRINUSE;
     /* How often a folder was started does not tell which of an ID's bearers had it: the address must. */
-    if (sh_nid_set_has(&registry->reissued, previous) && !(known && is_at(known, address))) {
+    if (sh_nid_set_has(&registry->reissued, previous) &&
+        !(known && sh_node_is_at(known, address))) {
         SH_WARN("cluster",
                 "refused a peer that was started again, since its ID has been another node's too",
                 SH_U64("node", previous.v));
@@ -266,7 +262,7 @@ enum shoal_err sh_registry_join(struct sh_registry *registry, uint64_t now_ns,
     enum shoal_err err = choose_nid(registry, address, instance, previous, &known, &nid);
     if (err)
         return err;
-    bool is_there = known && is_at(known, address);
+    bool is_there = known && sh_node_is_at(known, address);
     if (is_there && known->state == SH_NODE_UP) {
         heard(registry, nid, now_ns);
         *nid_out = nid;
@@ -414,15 +410,6 @@ enum shoal_err sh_registry_forget(struct sh_registry *registry, shoal_nid nid, u
     return SHOAL_OK;
 }
 
-/* Whether a node's process is no more: a failed one may only be cut off. */
-static bool has_ended(const struct sh_registry *registry, const struct sh_node *node)
-{
-    const struct sh_view *view = &registry->view;
-    return node->state == SH_NODE_LEFT ||
-           (node->state == SH_NODE_FAILED &&
-            sh_node_is_replaced(view->nodes, view->count, node->nid, node->address));
-}
-
 shoal_nid sh_registry_gone(const struct sh_registry *registry, uint64_t now_ns, uint64_t gone_ns,
                            shoal_nid from)
 {
@@ -431,7 +418,7 @@ shoal_nid sh_registry_gone(const struct sh_registry *registry, uint64_t now_ns, 
         const struct sh_node *node = &registry->view.nodes[i];
         uint64_t heard_ns = registry->heard_ns[node->nid.v - SH_PEER_NID_MIN];
         bool is_over = now_ns >= heard_ns && now_ns - heard_ns >= gone_ns;
-        if (node->state != SH_NODE_UP && is_over && has_ended(registry, node))
+        if (node->state != SH_NODE_UP && is_over && sh_node_has_ended(&registry->view, node))
             return node->nid;
     }
     return SHOAL_NID_NONE;

@@ -15,19 +15,13 @@
  * time began. */
 #define FORCED_SKIP(nids) ((nids) / 3)
 
-static bool is_same(const struct sh_node *node, struct sh_bytes address)
-{
-    return strlen(node->address) == address.size &&
-           memcmp(node->address, address.at, address.size) == 0;
-}
-
 /* The superpeer that has that address and has not left; NONE. */
 static shoal_nid find_address(const struct sh_registry *registry, struct sh_bytes address)
 {
     for (size_t i = 0; i < registry->view.count; i++) {
         const struct sh_node *node = &registry->view.nodes[i];
         if (node->role == SH_ROLE_SUPERPEER && node->state != SH_NODE_LEFT &&
-            is_same(node, address))
+            sh_node_is_at(node, address))
             return node->nid;
     }
     return SHOAL_NID_NONE;
@@ -65,7 +59,7 @@ enum shoal_err sh_registry_superpeer_put(struct sh_registry *registry, struct sh
     if (known && known->state == SH_NODE_LEFT && !is_new)
         return SHOAL_ENONODE;
     *nid_out = nid;
-    if (known && !is_new && is_same(known, address))
+    if (known && !is_new && sh_node_is_at(known, address))
         return SHOAL_OK;
     struct sh_node node = {.nid = nid,
                            .role = SH_ROLE_SUPERPEER,

@@ -44,20 +44,13 @@ bool sh_superpeer_gather_is_over(const struct sh_superpeer *superpeer)
     return !unasked_next(superpeer, SHOAL_NID_NONE).v;
 }
 
-/* A node that does not come back: it left, or its process has ended. */
-static bool is_gone(const struct sh_view *view, const struct sh_node *node)
-{
-    return node->state == SH_NODE_LEFT ||
-           (node->state == SH_NODE_FAILED &&
-            sh_node_is_replaced(view->nodes, view->count, node->nid, node->address));
-}
-
 bool sh_superpeer_gather_is_whole(const struct sh_superpeer *superpeer)
 {
     const struct sh_view *view = sh_registry_view(superpeer->registry);
     for (size_t i = 0; i < view->count; i++) {
         const struct sh_node *node = &view->nodes[i];
-        if (node->role == SH_ROLE_PEER && !was_asked(superpeer, node) && !is_gone(view, node))
+        if (node->role == SH_ROLE_PEER && !was_asked(superpeer, node) &&
+            !sh_node_has_ended(view, node))
             return false;
     }
     return true;

@@ -29,11 +29,6 @@ static const char *why(enum shoal_err err)
 
 /* --- Lookups --------------------------------------------------------------------------------- */
 
-static bool is_peer(shoal_nid nid)
-{
-    return nid.v >= SH_PEER_NID_MIN && nid.v <= SH_PEER_NID_MAX;
-}
-
 /* Whether this superpeer answers for a creator's chunks; as sh_superpeer_ring_reads. */
 static enum shoal_err reads(struct sh_superpeer *superpeer, shoal_nid creator, shoal_nid *other_out)
 {
@@ -68,7 +63,7 @@ enum shoal_err sh_superpeer_lookup(struct sh_superpeer *superpeer, shoal_cid cid
 {
     shoal_nid creator = shoal_cid_creator(cid);
     shoal_nid other;
-    if (!is_peer(creator))
+    if (!sh_nid_is_peer(creator))
         return SHOAL_ENOCHUNK;
     enum shoal_err err = reads(superpeer, creator, &other);
     if (err == SHOAL_EROLE) {
@@ -133,7 +128,7 @@ static bool batch_get(struct sh_reader *r, sh_msg_type type, struct sh_metadata_
         update->runs[i].last.v = sh_get64(r);
     }
     update->count = count;
-    return sh_reader_done(r) && is_peer(update->from) && is_peer(update->to);
+    return sh_reader_done(r) && sh_nid_is_peer(update->from) && sh_nid_is_peer(update->to);
 }
 
 /* The node as this superpeer's registry has it; NULL: the registry has not heard of the node. */
@@ -184,7 +179,7 @@ static void on_batch(void *arg, struct sh_msg_in *in)
     uint8_t bytes[SH_METADATA_BYTES_MAX];
     struct lives lives;
     if (!batch_get(&in->payload, in->type, &update, &lives) ||
-        !is_peer(shoal_cid_creator(update.runs[0].first))) {
+        !sh_nid_is_peer(shoal_cid_creator(update.runs[0].first))) {
         refuse(in, SHOAL_EPROTO, NULL);
         return;
     }

@@ -309,9 +309,7 @@ static bool is_impostor(const struct sh_superpeer *superpeer, shoal_nid nid,
     if (node)
         return node->state == SH_NODE_LEFT;
     for (size_t i = 0; i < view->count && view->nodes[i].role == SH_ROLE_SUPERPEER; i++) {
-        if (view->nodes[i].state != SH_NODE_LEFT &&
-            strlen(view->nodes[i].address) == address.size &&
-            memcmp(view->nodes[i].address, address.at, address.size) == 0)
+        if (view->nodes[i].state != SH_NODE_LEFT && sh_node_is_at(&view->nodes[i], address))
             return true;
     }
     return false;
@@ -325,7 +323,7 @@ static bool is_elsewhere(const struct sh_superpeer *superpeer, shoal_nid nid, ui
     uint64_t own = log_id(superpeer), known = sh_registry_arcs(superpeer->registry)->lives[nid.v];
     if (log && own && log != own)
         return true;
-    return sh_life_starts(life) && life != known && sh_life_starts(life) <= sh_life_starts(known);
+    return sh_life_is_former(life, known);
 }
 
 static void on_here(void *arg, struct sh_msg_in *in)
