@@ -110,6 +110,9 @@ void sh_registry_report(const struct sh_registry *registry, struct sh_report *re
 
 /* A failed node is up again: it was heard. */
 void sh_registry_back(struct sh_registry *registry, shoal_nid nid, uint64_t instance);
+/* The ID of the superpeer at that address in that view, or the one that a new one there gets. NONE: all are in
+ * use. */
+shoal_nid sh_registry_superpeer_nid(const struct sh_view *view, struct sh_bytes address);
 /* Admits a superpeer, or takes its new address. nid NONE: the ID of the one that has that address,
  * or the lowest that none had yet, or if all were in use the lowest of one that left. ENONODE: the
  * one of that ID has left. ELIMIT: no ID is left. EINVAL: not a usable address or ID. ENOMEM. */

@@ -16,10 +16,10 @@
 #define FORCED_SKIP(nids) ((nids) / 3)
 
 /* The superpeer that has that address and has not left; NONE. */
-static shoal_nid find_address(const struct sh_registry *registry, struct sh_bytes address)
+static shoal_nid find_address(const struct sh_view *view, struct sh_bytes address)
 {
-    for (size_t i = 0; i < registry->view.count; i++) {
-        const struct sh_node *node = &registry->view.nodes[i];
+    for (size_t i = 0; i < view->count; i++) {
+        const struct sh_node *node = &view->nodes[i];
         if (node->role == SH_ROLE_SUPERPEER && node->state != SH_NODE_LEFT &&
             sh_node_is_at(node, address))
             return node->nid;
@@ -28,16 +28,22 @@ static shoal_nid find_address(const struct sh_registry *registry, struct sh_byte
 }
 
 /* The lowest ID that no superpeer had, or when all were in use, that of one that left. */
-static shoal_nid free_superpeer_nid(const struct sh_registry *registry)
+static shoal_nid free_superpeer_nid(const struct sh_view *view)
 {
     for (unsigned round = 0; round < 2; round++) {
         for (uint16_t i = 1; i <= SH_SUPERPEERS_MAX; i++) {
-            const struct sh_node *node = sh_view_find(&registry->view, (shoal_nid){i});
+            const struct sh_node *node = sh_view_find(view, (shoal_nid){i});
             if (!node || (round == 1 && node->state == SH_NODE_LEFT))
                 return (shoal_nid){i};
         }
     }
     return SHOAL_NID_NONE;
+}
+
+shoal_nid sh_registry_superpeer_nid(const struct sh_view *view, struct sh_bytes address)
+{
+    shoal_nid nid = find_address(view, address);
+    return nid.v ? nid : free_superpeer_nid(view);
 }
 
 enum shoal_err sh_registry_superpeer_put(struct sh_registry *registry, struct sh_bytes address,
@@ -46,13 +52,9 @@ enum shoal_err sh_registry_superpeer_put(struct sh_registry *registry, struct sh
     if (!address.size || address.size >= SH_MSG_ADDRESS_MAX ||
         memchr(address.at, 0, address.size) || nid.v > SH_SUPERPEERS_MAX)
         return SHOAL_EINVAL;
-    bool is_new = false;
+    bool is_new = !nid.v && !find_address(&registry->view, address).v;
     if (!nid.v)
-        nid = find_address(registry, address);
-    if (!nid.v) {
-        nid = free_superpeer_nid(registry);
-        is_new = true;
-    }
+        nid = sh_registry_superpeer_nid(&registry->view, address);
     if (!nid.v)
         return SHOAL_ELIMIT;
     const struct sh_node *known = sh_view_find(&registry->view, nid);

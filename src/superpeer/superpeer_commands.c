@@ -395,7 +395,6 @@ enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_reg
 
 void sh_shared_apply(void *arg, uint64_t index, uint64_t term, struct sh_bytes bytes)
 {
-    (void)index;
     (void)term;
     struct sh_superpeer *superpeer = arg;
     struct sh_command command;
@@ -405,7 +404,10 @@ void sh_shared_apply(void *arg, uint64_t index, uint64_t term, struct sh_bytes b
     enum shoal_err err = sh_shared_carry_out(superpeer, superpeer->registry, &command, &nid);
     /* The others may have had the memory: going on would mean to differ from them for ever. */
     SH_ASSERT(err != SHOAL_ENOMEM);
-    if (!err && command.kind == SH_COMMAND_SUPERPEER)
+    /* Of what was in the log at the start others may have said something newer since. */
+    bool is_news = index > superpeer->shared->contacts_index;
+    if (!err && command.kind == SH_COMMAND_SUPERPEER &&
+        (is_news || !*superpeer->shared->contacts[nid.v]))
         sh_shared_contact_set(superpeer, nid, command.address);
     if (is_own(superpeer->shared, command.number))
         sh_shared_answer(superpeer, &command, err, nid);

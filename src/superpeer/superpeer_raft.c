@@ -336,9 +336,11 @@ static void on_here(void *arg, struct sh_msg_in *in)
     uint64_t life = sh_get64(&in->payload);
     struct sh_bytes address = sh_get_text(&in->payload);
     bool is_itself = in->reply_to.nid.v == nid.v;
-    if (!sh_reader_done(&in->payload) || !sh_shared_is_other(superpeer, in->reply_to.nid) ||
-        !sh_shared_is_other(superpeer, nid) || !address.size ||
-        address.size >= SH_MSG_ADDRESS_MAX || memchr(address.at, 0, address.size))
+    /* Who calls at an address of its list has no connection under its ID yet. */
+    bool is_caller = in->reply_to.nid.v >= SH_MSG_ALIAS_MIN && log && log == log_id(superpeer);
+    bool is_other = is_caller || sh_shared_is_other(superpeer, in->reply_to.nid);
+    if (!sh_reader_done(&in->payload) || !is_other || !sh_shared_is_other(superpeer, nid) ||
+        !address.size || address.size >= SH_MSG_ADDRESS_MAX || memchr(address.at, 0, address.size))
         return;
     struct sh_out out;
     if (is_itself && is_impostor(superpeer, nid, address)) {
@@ -351,7 +353,7 @@ static void on_here(void *arg, struct sh_msg_in *in)
     }
     if (is_elsewhere(superpeer, nid, log, life))
         return;
-    if (is_itself || !(self->fresh >> nid.v & 1))
+    if (is_itself || is_caller || !(self->fresh >> nid.v & 1))
         sh_shared_contact_set(superpeer, nid, address);
     if (!is_itself)
         return;
@@ -390,6 +392,51 @@ static void on_dismissed(void *arg, struct sh_msg_in *in)
     of_superpeer(superpeer)->stranger = theirs;
 }
 
+/* Does to a view's superpeers what a command does to the registry's. *nid_out: who is at the command's address
+ * from then on. False: nobody. */
+static bool command_show(const struct sh_command *command, struct sh_view *view, shoal_nid *nid_out)
+{
+    struct sh_node node = {.nid = command->nid, .role = SH_ROLE_SUPERPEER};
+    for (size_t i = 0; command->kind == SH_COMMAND_FORCE && i < view->count; i++) {
+        if (view->nodes[i].nid.v != command->nid.v)
+            view->nodes[i].state = SH_NODE_LEFT;
+    }
+    struct sh_node *known = sh_view_find(view, command->nid);
+    if (command->kind == SH_COMMAND_STATE && command->state == SH_NODE_LEFT && known)
+        known->state = SH_NODE_LEFT;
+    if (command->kind != SH_COMMAND_SUPERPEER || node.nid.v > SH_SUPERPEERS_MAX)
+        return false;
+    if (!node.nid.v)
+        node.nid = sh_registry_superpeer_nid(view, command->address);
+    memcpy(node.address, command->address.at, command->address.size);
+    *nid_out = node.nid;
+    return node.nid.v && !sh_view_put(view, &node);
+}
+
+/* Where superpeers are by the entries behind the registry's, which are not known to be committed. False: they
+ * name none. */
+static bool contacts_of_log(struct sh_superpeer *superpeer)
+{
+    const struct sh_raft *raft = of_superpeer(superpeer)->raft;
+    struct sh_view view = {0};
+    struct sh_command command;
+    struct sh_bytes bytes;
+    uint64_t term;
+    shoal_nid nid;
+    bool is_known = false;
+    if (sh_view_copy(&view, sh_registry_view(superpeer->registry)))
+        return false; /* others will say where they are */
+    for (uint64_t i = sh_raft_applied(raft) + 1; i <= sh_raft_last(raft); i++) {
+        if (!sh_raft_entry(raft, i, &term, &bytes) || !bytes.size ||
+            !sh_command_get(bytes, &command) || !command_show(&command, &view, &nid))
+            continue;
+        is_known = true;
+        sh_shared_contact_set(superpeer, nid, command.address);
+    }
+    sh_view_destroy(&view);
+    return is_known;
+}
+
 /* Where others are, by what was stored last, or for a new cluster by the list; a recruit was told.
  */
 static void contacts_fill(struct sh_superpeer *superpeer, const struct sh_superpeer_config *config)
@@ -399,18 +446,8 @@ static void contacts_fill(struct sh_superpeer *superpeer, const struct sh_superp
     const struct sh_view *view =
         config->recruited ? config->recruited : sh_registry_view(superpeer->registry);
     sh_shared_contacts_take(superpeer, view);
-    bool is_known = config->recruited || view->superpeers;
-    struct sh_command command;
-    struct sh_bytes bytes;
-    uint64_t term;
-    for (uint64_t i = sh_raft_applied(self->raft) + 1; i <= sh_raft_last(self->raft); i++) {
-        if (!sh_raft_entry(self->raft, i, &term, &bytes) || !bytes.size ||
-            !sh_command_get(bytes, &command) || command.kind != SH_COMMAND_SUPERPEER ||
-            !command.nid.v || command.nid.v > SH_SUPERPEERS_MAX)
-            continue;
-        is_known = true;
-        sh_shared_contact_set(superpeer, command.nid, command.address);
-    }
+    bool is_known = contacts_of_log(superpeer) || config->recruited || view->superpeers;
+    superpeer->shared->contacts_index = sh_raft_last(self->raft);
     for (uint16_t i = 0; !is_known && i < config->count; i++)
         sh_shared_contact_set(superpeer, (shoal_nid){(uint16_t)(i + 1)},
                               sh_bytes_text(self->hints[i]));

@@ -76,6 +76,8 @@ struct sh_shared {
     bool is_dismissed, was_told; /* was_told: on_dismissed was called */
     /* Where the superpeers are, by ID, as was heard last; empty: not known. */
     char contacts[SH_SUPERPEERS_MAX + 1][SH_MSG_ADDRESS_MAX];
+    uint64_t
+        contacts_index; /* with Raft: the last entry whose superpeers were among them at the start */
     char former[SH_MSG_ADDRESS_MAX]; /* of this one, by its disk; empty: not known */
     uint64_t election_ns;
     struct sh_pending *pending, **pending_end;

@@ -344,6 +344,32 @@ class Growth(harness.Case):
         self.assertEqual(again.nid, 4)
         self.seen(peer, 4, "up")
 
+    def test_those_that_joined_later_go_on_without_the_first(self):
+        """All are killed. Two of three are a majority, though they find each other only in their logs;
+        or, at other addresses, in their lists."""
+        addresses = free_addresses(4)
+
+        def start(i, listen, others):
+            return harness.Node(self, f"later{i}", "--roles", "superpeer", "--listen", listen,
+                                "--data-dir", self.folder / f"later{i}", "--superpeers", others,
+                                "--failure-ns", "1s")
+
+        more = [start(i, addresses[i], self.first.address).wait_ready() for i in range(2)]
+        self.vote(*more, count=3)
+        harness.eventually(self, "each has all shards", 60, lambda: all(re.search(
+            "the ring is whole .*copies=3", node.log()) for node in more))
+        self.shoal(self.first, "name", "set", "one", "64:1")
+        self.first.kill()
+        for old in (0, 2):
+            for node in more:
+                node.kill()
+            listen = addresses[old:old + 2]
+            lists = [self.first.address] * 2 if old == 0 else listen[::-1]
+            more = [start(i, listen[i], lists[i]) for i in range(2)]
+            harness.eventually(self, "the name is found", harness.READY_MAX, lambda: b"64:1" in
+                               self.run_program("shoal", "name", "get", "one", "--connect",
+                                                listen[0]).stdout)
+
     def test_the_first_superpeer_loses_its_folder(self):
         more = [self.superpeer(f"superpeer{i}", "--data-dir", self.folder / f"data{i}",
                                "--superpeers", self.first.address, "--failure-ns", "1s")
