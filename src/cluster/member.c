@@ -24,7 +24,7 @@ struct sh_member {
     struct sh_directory *directory;
     struct sh_env env;
     char (*superpeers)[SH_MSG_ADDRESS_MAX];
-    size_t superpeer_count;
+    size_t superpeer_count, superpeer_room;
     size_t superpeer_next; /* the address to join through next */
     char address[SH_MSG_ADDRESS_MAX];
     uint64_t instance;
@@ -670,12 +670,13 @@ enum shoal_err sh_member_create(const struct sh_member_config *config,
     struct sh_member *member = calloc(1, sizeof *member);
     if (!member)
         return SHOAL_ENOMEM;
-    member->superpeers = calloc(config->superpeer_count, sizeof member->superpeers[0]);
+    member->superpeers = calloc(config->superpeer_count + 1u, sizeof member->superpeers[0]);
     if (!member->superpeers) {
         free(member);
         return SHOAL_ENOMEM;
     }
     member->superpeer_count = config->superpeer_count;
+    member->superpeer_room = config->superpeer_count + 1;
     for (size_t i = 0; i < config->superpeer_count; i++) {
         SH_ASSERT(strlen(config->superpeers[i]) < SH_MSG_ADDRESS_MAX);
         memcpy(member->superpeers[i], config->superpeers[i], strlen(config->superpeers[i]) + 1);
@@ -702,6 +703,14 @@ enum shoal_err sh_member_create(const struct sh_member_config *config,
     sh_msg_handler_set(config->msg, SH_CLUSTER_PING, SH_MSG_INLINE, on_ping, member);
     *member_out = member;
     return SHOAL_OK;
+}
+
+void sh_member_superpeer_add(struct sh_member *member, const char *address)
+{
+    SH_ASSERT(!member->nid.v && member->superpeer_count < member->superpeer_room);
+    SH_ASSERT(*address && strlen(address) < SH_MSG_ADDRESS_MAX);
+    memcpy(member->superpeers[member->superpeer_count], address, strlen(address) + 1);
+    member->superpeer_count++;
 }
 
 void sh_member_destroy(struct sh_member *member)

@@ -76,6 +76,9 @@ static enum shoal_err promote_again(struct sh_node_run *node)
     enum shoal_err err = sh_promoted_stored(node->promoted, &is_stored);
     if (!err && is_stored)
         err = promote(node, address, detail);
+    /* All that are named to the peer may be gone. */
+    if (!err && is_stored)
+        sh_member_superpeer_add(node->member, address);
     if (err)
         SH_ERROR(
             "node",

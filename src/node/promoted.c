@@ -1,6 +1,8 @@
 #include "node/promoted.h"
 
+#include <limits.h>
 #include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,14 +121,56 @@ static void host_with_port(const char *address, uint64_t port, char *out, size_t
     snprintf(out, size, "%.*s:%u", host, address, (unsigned)port);
 }
 
+/* Where the port is noted that was free: others look for the superpeer there when its process is started again,
+ * and if all were, they know nobody else to ask. */
+#define PORT_FILE "superpeer-port"
+
+static void port_path(const struct sh_promoted *promoted, char *path, size_t size)
+{
+    snprintf(path, size, "%s/%s", promoted->peer->data_dir, PORT_FILE);
+}
+
+/* The port of before; 0: there was none, or another one is set. */
+static unsigned port_noted(const struct sh_promoted *promoted)
+{
+    char path[PATH_MAX];
+    unsigned port = 0;
+    if (promoted->peer->superpeer_port || !*promoted->peer->data_dir || promoted->world)
+        return 0;
+    port_path(promoted, path, sizeof path);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return 0;
+    if (fscanf(file, "%u", &port) != 1 || port > UINT16_MAX)
+        port = 0;
+    (void)fclose(file);
+    return port;
+}
+
+/* That it is not noted costs a new port at the next start. */
+static void port_note(const struct sh_promoted *promoted, const char *address)
+{
+    char path[PATH_MAX];
+    const char *colon = strrchr(address, ':');
+    if (promoted->peer->superpeer_port || !*promoted->peer->data_dir || promoted->world || !colon)
+        return;
+    port_path(promoted, path, sizeof path);
+    FILE *file = fopen(path, "we");
+    bool is_written = file && fprintf(file, "%s\n", colon + 1) > 0;
+    if ((file && fclose(file)) || !is_written)
+        SH_WARN("node",
+                "the superpeer's port can't be noted: with superpeer_port it is always the same",
+                SH_TEXT("file", path));
+}
+
 /* The peer's options, but a superpeer's, on another port of the peer's hosts. Others are told the
  * port that it listens on. */
-static void options_make(struct sh_promoted *promoted, const char *const *addresses, size_t count)
+static void options_make(struct sh_promoted *promoted, unsigned port, const char *const *addresses,
+                         size_t count)
 {
     struct sh_options *options = &promoted->options;
     *options = *promoted->peer;
-    host_with_port(options->listen, options->superpeer_port, promoted->listen,
-                   sizeof promoted->listen);
+    host_with_port(options->listen, port, promoted->listen, sizeof promoted->listen);
     if (*options->advertise)
         host_with_port(options->advertise, 0, promoted->advertise, sizeof promoted->advertise);
     snprintf(promoted->role, sizeof promoted->role, "superpeer");
@@ -187,8 +231,18 @@ enum shoal_err sh_promoted_start(struct sh_promoted *promoted, const char *const
         return SHOAL_EINVAL;
     }
     join(promoted);
-    options_make(promoted, addresses, count);
-    return start(promoted, address_out, detail);
+    unsigned noted = port_noted(promoted);
+    options_make(promoted, noted ? noted : (unsigned)promoted->peer->superpeer_port, addresses,
+                 count);
+    enum shoal_err err = start(promoted, address_out, detail);
+    if (err == SHOAL_EADDRINUSE && noted) {
+        *detail = 0;
+        options_make(promoted, 0, addresses, count);
+        err = start(promoted, address_out, detail);
+    }
+    if (!err)
+        port_note(promoted, address_out);
+    return err;
 }
 
 struct sh_node_run *sh_promoted_node(struct sh_promoted *promoted)

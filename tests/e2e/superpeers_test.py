@@ -274,6 +274,34 @@ class Growth(harness.Case):
         self.seen(again, 2, "up")
         self.seen(again, one.nid, "up")
 
+    def test_promoted_peers_go_on_without_the_first(self):
+        """All processes are killed. Two promoted ones of three are a majority, and find each other at the
+        ports that were free before."""
+        def again(name):
+            return harness.Node(self, name + "-again", "--superpeers", self.first.address, "--data-dir",
+                                self.folder / name, "--failure-ns", "1s")
+
+        one, two = self.peer_of("one"), self.peer_of("two")
+        for node in (one, two):
+            self.shoal(node, "node", "promote", node.nid)
+        self.vote(one, two, count=3)
+        harness.eventually(self, "each has all shards", 60, lambda: all(re.search(
+            "the ring is whole .*copies=3", node.log()) for node in (one, two)))
+        self.shoal(one, "name", "set", "one", "64:1")
+        for node in (self.first, one, two):
+            node.kill()
+        one, two = again("one"), again("two")
+        # A peer that knows the first superpeer only learns of the others from the one beside itself.
+        harness.eventually(self, "the name is found", harness.READY_MAX, lambda: re.search(
+            r"superpeer .*address=", one.log()) and b"64:1" in self.run_program(
+                "shoal", "name", "get", "one", "--connect", self.superpeer_of(one)).stdout)
+        for node in (one, two):
+            node.wait_ready()
+
+    def superpeer_of(self, node):
+        """Where the superpeer beside a promoted peer is."""
+        return re.search(r'superpeer too .*address="([^"]*)"', node.log()).group(1)
+
     def test_promoted_again_at_the_address_of_before(self):
         """Its superpeer's disk is lost. The next one at that address is not taken for one of the first
         superpeers, whose IDs are their places in a list."""
