@@ -19,6 +19,8 @@
 #define MOST(ns) ((ns) + (ns) / 40)
 /* A request that was sent on a connection that is lost may still be granted for so long. */
 #define LATE_NS (5 * CW_S)
+/* Chunks may be on their way for so long, while no superpeer decides. */
+#define TRAVEL_NS (30 * CW_S)
 /* Where nothing fails, a request is there by then, and its answer. */
 #define CALM_NS (300 * CW_MS)
 
@@ -64,6 +66,14 @@ static bool is_sure(struct cw_world *world, unsigned at, const struct cw_hold *h
 /* --- Judging -----------------------------------------------------------------------------------
  */
 
+/* Until when an owner may hold a lock or wait. On the way to another node a lock's time stands still, so one that was
+ * not given back may last for as long as chunks may be on their way. */
+static uint64_t may_last_ns(const struct cw_world *world, const struct cw_hold *hold)
+{
+    bool may_travel = !world->config.is_still && hold->lease_ns && hold->may_until_ns < SH_NEVER;
+    return hold->may_until_ns + (may_travel ? TRAVEL_NS : 0);
+}
+
 /* Until when anybody else may have held or waited: also a former process in the program's place, which
  * died with the lock (one that moved with its chunk lasts for its lease, whatever the program in its place
  * has locked since), and one that goes on with a chunk that was removed, whose ID has been given again. */
@@ -74,8 +84,8 @@ static uint64_t others_until_ns(struct cw_world *world, const struct attempt *at
     for (unsigned i = 0; i < CW_WORDS * CW_OWNERS; i++) {
         const struct cw_hold *other = &world->programs->holds[i / CW_OWNERS][i % CW_OWNERS];
         if (i % CW_OWNERS != owner_of(attempt->fiber) && other->cid.v == attempt->cid.v &&
-            other->may_until_ns > until_ns)
-            until_ns = other->may_until_ns;
+            may_last_ns(world, other) > until_ns)
+            until_ns = may_last_ns(world, other);
     }
     return until_ns;
 }
@@ -137,7 +147,7 @@ static void refused(struct attempt *attempt, enum shoal_err err)
     const struct cw_program *program = attempt->fiber->program;
     uint64_t past_ns = cw_program_now(program) - attempt->began_there_ns;
     /* A lock for reading that it holds already is made one for writing at once, or not at all. */
-    bool is_upgrade = attempt->before.may_until_ns >= attempt->began_ns;
+    bool is_upgrade = may_last_ns(world, &attempt->before) >= attempt->began_ns;
     uint64_t waited_ns = LEAST(attempt->wait_ns) - attempt->wait_ns / 50;
     CW_HOLDS(world, past_ns >= waited_ns || (err == SHOAL_EBUSY && is_upgrade),
              "a program was told %s after %" PRIu64 " ns, and was to wait for %" PRIu64,
@@ -220,8 +230,8 @@ static bool end(struct attempt *attempt, const char *what, enum shoal_err err, b
         hold->may_until_ns += LATE_NS;
         hold->is_clear_since_ns = hold->may_until_ns;
     }
-    if (has_none && is_clear && err != SHOAL_EBUSY)
-        hold->lease_ns = 0;
+    if (has_none && is_clear)
+        hold->lease_ns = err == SHOAL_EBUSY ? attempt->before.lease_ns : 0;
     bool was_sure = is_sure(world, attempt->at, &attempt->before);
     CW_HOLDS(world, err != SHOAL_ENOLOCK || !was_sure,
              "a program that had locked chunk %u:%" PRIu64 " was told that it had not",
