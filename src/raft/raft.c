@@ -328,6 +328,14 @@ uint64_t sh_raft_last(const struct sh_raft *raft)
     return sh_raft_log_last(raft);
 }
 
+uint64_t sh_raft_last_term(const struct sh_raft *raft)
+{
+    uint64_t term = 0;
+    bool is_known = sh_entries_term(&raft->log, sh_raft_log_last(raft), &term);
+    SH_ASSERT(is_known);
+    return term;
+}
+
 struct sh_raft_members sh_raft_members(const struct sh_raft *raft)
 {
     return raft->members;

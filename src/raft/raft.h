@@ -199,6 +199,7 @@ uint64_t sh_raft_term(const struct sh_raft *raft);
 uint64_t sh_raft_commit(const struct sh_raft *raft);
 uint64_t sh_raft_applied(const struct sh_raft *raft);
 uint64_t sh_raft_last(const struct sh_raft *raft); /* index of the last entry */
+uint64_t sh_raft_last_term(const struct sh_raft *raft);
 struct sh_raft_members sh_raft_members(const struct sh_raft *raft);
 /* Whether a server is a member, or is one until a change in the log is committed: until then nobody
  * else may have the entry that removes it, and its vote may decide who leads (4.2.2). */

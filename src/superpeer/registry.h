@@ -115,7 +115,8 @@ void sh_registry_back(struct sh_registry *registry, shoal_nid nid, uint64_t inst
 shoal_nid sh_registry_superpeer_nid(const struct sh_view *view, struct sh_bytes address);
 /* Admits a superpeer, or takes its new address. nid NONE: the ID of the one that has that address,
  * or the lowest that none had yet, or if all were in use the lowest of one that left. ENONODE: the
- * one of that ID has left. ELIMIT: no ID is left. EINVAL: not a usable address or ID. ENOMEM. */
+ * one of that ID has left. ELIMIT: no ID is left. EINVAL: not a usable address or ID. EADDRINUSE: it is new, and
+ * a peer that is up has that address. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_registry_superpeer_put(struct sh_registry *registry,
                                                          struct sh_bytes address, uint64_t instance,
                                                          shoal_nid nid, shoal_nid *nid_out);

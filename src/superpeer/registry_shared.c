@@ -57,6 +57,8 @@ enum shoal_err sh_registry_superpeer_put(struct sh_registry *registry, struct sh
         nid = sh_registry_superpeer_nid(&registry->view, address);
     if (!nid.v)
         return SHOAL_ELIMIT;
+    if (is_new && sh_registry_holder(registry, address, instance))
+        return SHOAL_EADDRINUSE;
     const struct sh_node *known = sh_view_find(&registry->view, nid);
     if (known && known->state == SH_NODE_LEFT && !is_new)
         return SHOAL_ENONODE;

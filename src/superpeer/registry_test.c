@@ -415,6 +415,11 @@ static void test_lost_and_forced(void **state)
     shoal_nid one = superpeer_started(registry, "s1:1", 7);
     shoal_nid two = superpeer_started(registry, "s2:1", 8);
     shoal_nid peer = joined(registry, START, 11);
+    /* A peer's address is no superpeer's. */
+    shoal_nid nid;
+    assert_int_equal(
+        sh_registry_superpeer_put(registry, sh_bytes_text("p11:1"), 9, SHOAL_NID_NONE, &nid),
+        SHOAL_EADDRINUSE);
     assert_int_equal(sh_registry_superpeer_lost(registry, one), SHOAL_EINVAL);
     assert_int_equal(sh_registry_superpeer_lost(registry, peer), SHOAL_ENONODE);
     assert_int_equal(sh_registry_superpeer_set(registry, one, SH_NODE_FAILED), SHOAL_OK);

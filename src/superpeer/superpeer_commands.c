@@ -281,6 +281,10 @@ static const char *reason_of(const struct sh_command *command, enum shoal_err er
         return "the last superpeer can't leave";
     if (err == SHOAL_ELIMIT && command->kind == SH_COMMAND_SUPERPEER)
         return "there are 63 superpeers already";
+    if (err == SHOAL_EADDRINUSE && command->kind == SH_COMMAND_SUPERPEER)
+        return "a peer has that address, and its lease is not over: give the superpeer one of its "
+               "own, or try "
+               "again in a moment";
     if (err == SHOAL_EINVAL && command->kind == SH_COMMAND_LOST)
         return "that superpeer is up, so its disk is not lost: stop its process first";
     if (err == SHOAL_ENONODE && command->kind == SH_COMMAND_LOST)

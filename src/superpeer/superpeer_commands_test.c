@@ -255,6 +255,27 @@ static void nobody_forces_nothing(void **state)
     }
 }
 
+/* What an old entry of the log says of a superpeer's address may be older than what was heard of it. */
+static void old_addresses_are_not_news(void **state)
+{
+    (void)state;
+    struct sh_shared *shared = superpeer.shared;
+    struct sh_command command = {
+        .kind = SH_COMMAND_SUPERPEER, .nid = {OTHER}, .address = sh_bytes_text("loop:before")};
+    uint8_t bytes[128];
+    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+    sh_command_put(&w, &command);
+    struct sh_bytes entry = sh_bytes_make(bytes, (size_t)(w.at - bytes));
+    shared->contacts_index = 5;
+    sh_shared_apply(&superpeer, 4, 1, entry); /* nothing else was heard */
+    assert_string_equal(shared->contacts[OTHER], "loop:before");
+    memcpy(shared->contacts[OTHER], "loop:heard", 11);
+    sh_shared_apply(&superpeer, 5, 1, entry);
+    assert_string_equal(shared->contacts[OTHER], "loop:heard");
+    sh_shared_apply(&superpeer, 6, 1, entry);
+    assert_string_equal(shared->contacts[OTHER], "loop:before");
+}
+
 int main(void)
 {
     const char *bad;
@@ -273,6 +294,7 @@ int main(void)
         CASE(strangers_come_first),
         CASE(a_failure_is_of_one_instance),
         CASE(nobody_forces_nothing),
+        CASE(old_addresses_are_not_news),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

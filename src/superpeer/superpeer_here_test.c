@@ -148,6 +148,23 @@ static void append(uint64_t log)
     step(4);
 }
 
+/* Says where the third one is, as whoever listens at an address is spoken to. */
+static void call(uint64_t log, const char *address)
+{
+    struct sh_out out;
+    struct sh_bytes text = sh_bytes_text(address);
+    shoal_nid alias;
+    assert_int_equal(sh_msg_contact(third, "loop:own", &alias), SHOAL_OK);
+    assert_int_equal(sh_msg_begin(third, alias, SH_CLUSTER_HERE, SH_HERE_BYTES + text.size, &out),
+                     SHOAL_OK);
+    sh_put16(&out.w, THIRD);
+    sh_put64(&out.w, log);
+    sh_put64(&out.w, UINT64_C(1) << 32 | THIRD);
+    sh_put_text(&out.w, text);
+    sh_msg_end(third, &out);
+    step(4);
+}
+
 /* One that comes back is told where the leader is, though that one came, and said so, while it was away. */
 static void who_comes_back_is_told_of_the_leader(void **state)
 {
@@ -164,6 +181,14 @@ static void who_comes_back_is_told_of_the_leader(void **state)
     called = 0;
     say(log_id, UINT64_C(1) << 32 | 1, "loop:other");
     assert_int_equal(called, THIRD);
+    /* One that has moved, and calls at an address of its list, is heard, if it is of this log. */
+    static const uint64_t logs[] = {12345, 0};
+    for (size_t i = 0; i < 2; i++) {
+        call(logs[i], "loop:stranger");
+        assert_string_equal(real->shared->contacts[THIRD], "loop:third");
+    }
+    call(log_id, "loop:moved");
+    assert_string_equal(real->shared->contacts[THIRD], "loop:moved");
     sh_msg_destroy(third);
     wires[2]->ops->destroy(wires[2]);
     steps[4] = steps[5] = (struct sh_step){0};

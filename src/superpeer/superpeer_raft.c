@@ -688,6 +688,9 @@ enum shoal_err sh_consensus_raft_open(struct sh_superpeer *superpeer,
                 config->recruited ? "new superpeer" : "new registry, which the superpeers share",
                 SH_U64("superpeers", config->count));
     contacts_fill(superpeer, config);
+    /* An operator who has to choose a survivor compares these (docs/raft.md). */
+    SH_INFO("cluster", "the registry's log", SH_U64("last", sh_raft_last(self->raft)),
+            SH_U64("last_term", sh_raft_last_term(self->raft)));
     start(&self->base, now_ns);
     handlers_set(superpeer);
     return SHOAL_OK;
