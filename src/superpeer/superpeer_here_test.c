@@ -187,6 +187,11 @@ static void who_comes_back_is_told_of_the_leader(void **state)
         call(logs[i], "loop:stranger");
         assert_string_equal(real->shared->contacts[THIRD], "loop:third");
     }
+    call(log_id, "loop:copy"); /* it is still there */
+    assert_string_equal(real->shared->contacts[THIRD], "loop:third");
+    memset(real->shared->contacts[THIRD], 0, SH_MSG_ADDRESS_MAX);
+    call(log_id, "loop:nobody");
+    assert_string_equal(real->shared->contacts[THIRD], "loop:nobody");
     call(log_id, "loop:moved");
     assert_string_equal(real->shared->contacts[THIRD], "loop:moved");
     sh_msg_destroy(third);

@@ -353,7 +353,10 @@ static void on_here(void *arg, struct sh_msg_in *in)
     }
     if (is_elsewhere(superpeer, nid, log, life))
         return;
-    if (is_itself || is_caller || !(self->fresh >> nid.v & 1))
+    /* A caller may be a copy: it is not looked for elsewhere while somebody listens where it was. */
+    bool is_news = is_caller ? !*shared->contacts[nid.v] || sh_msg_was_refused(superpeer->msg, nid)
+                             : !(self->fresh >> nid.v & 1);
+    if (is_itself || is_news)
         sh_shared_contact_set(superpeer, nid, address);
     if (!is_itself)
         return;

@@ -243,14 +243,17 @@ void sh_superpeer_shared_turned_away(struct sh_superpeer *superpeer, uint64_t no
         now_ns < shared->turned_away_ns + TURNED_AWAY_SPANS * superpeer->failure_ns)
         return;
     shared->has_told_of_it = true;
+    /* The registry is of when this one took part last. */
+    const char *other = own ? own->address : shared->former;
+    if (strcmp(other, shared->address) == 0)
+        other = "ask another superpeer: shoal node list";
     SH_ERROR(
         "cluster",
         "the others are connected to another process of this superpeer, so they do not listen to "
         "this one, which tries on. If that process is up, one of the two runs on a copy of the "
         "other's data_dir: decide which is to be the superpeer, and stop the other one; this one "
         "takes its place once that has been gone for failure_ns",
-        SH_U64("superpeer", own_nid(superpeer).v),
-        SH_TEXT("other", own ? own->address : shared->former),
+        SH_U64("superpeer", own_nid(superpeer).v), SH_TEXT("other", other),
         SH_TEXT("this_one", shared->address));
 }
 
