@@ -81,7 +81,7 @@ static uint64_t others_until_ns(struct cw_world *world, const struct attempt *at
 {
     uint64_t until_ns =
         attempt->before.mode ? attempt->before.is_clear_since_ns : attempt->before.may_until_ns;
-    for (unsigned i = 0; i < CW_WORDS * CW_OWNERS; i++) {
+    for (unsigned i = 0; i < (CW_WORDS + CW_FORMER_WORDS) * CW_OWNERS; i++) {
         const struct cw_hold *other = &world->programs->holds[i / CW_OWNERS][i % CW_OWNERS];
         if (i % CW_OWNERS != owner_of(attempt->fiber) && other->cid.v == attempt->cid.v &&
             may_last_ns(world, other) > until_ns)
@@ -172,7 +172,7 @@ static struct cw_hold unknown_of(const struct attempt *attempt)
     struct cw_world *world = cw_world_of(attempt->fiber);
     struct cw_hold hold = {.generation = attempt->generation,
                            .node = attempt->fiber->program->host->node};
-    for (unsigned at = 0; at < CW_WORDS; at++) {
+    for (unsigned at = 0; at < CW_WORDS + CW_FORMER_WORDS; at++) {
         const struct cw_hold *former = &world->programs->holds[at][owner_of(attempt->fiber)];
         if (former->cid.v != attempt->cid.v || former->may_until_ns < attempt->began_ns)
             continue;
@@ -183,6 +183,16 @@ static struct cw_hold unknown_of(const struct attempt *attempt)
             hold.is_clear_since_ns = former->is_clear_since_ns;
     }
     return hold;
+}
+
+/* Another chunk is in the place of the one that something is known of. */
+static void former_keep(const struct attempt *attempt)
+{
+    struct cw_programs *all = cw_world_of(attempt->fiber)->programs;
+    const struct cw_hold *hold = hold_of(attempt);
+    if (hold->cid.v && hold->may_until_ns >= attempt->began_ns)
+        all->holds[CW_WORDS + all->former_holds++ % CW_FORMER_WORDS][owner_of(attempt->fiber)] =
+            *hold;
 }
 
 static struct attempt begin(struct cw_fiber *fiber, unsigned at, shoal_cid cid, unsigned generation,
@@ -198,8 +208,10 @@ static struct attempt begin(struct cw_fiber *fiber, unsigned at, shoal_cid cid, 
                               .lease_ns = lease_ns,
                               .wait_ns = wait_ns};
     struct cw_hold *hold = hold_of(&attempt);
-    if (hold->generation != generation)
+    if (hold->generation != generation || hold->cid.v != cid.v) {
+        former_keep(&attempt);
         *hold = unknown_of(&attempt);
+    }
     attempt.before = *hold;
     hold->cid = cid;
     hold->may_until_ns = SH_NEVER;
@@ -353,7 +365,7 @@ void cw_locks_dropped(struct cw_host *host)
 {
     struct cw_programs *all = host->world->programs;
     uint64_t now = sh_world_now(host->world->sim);
-    for (unsigned at = 0; at < CW_WORDS; at++) {
+    for (unsigned at = 0; at < CW_WORDS + CW_FORMER_WORDS; at++) {
         for (unsigned i = 0; i < CW_LOCKERS; i++) {
             struct cw_hold *hold = &all->holds[at][host->index * CW_LOCKERS + i];
             hold->mode = 0;

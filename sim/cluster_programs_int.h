@@ -22,7 +22,8 @@
 #define CW_OWNERS (SH_CLUSTER_PROGRAMS_MAX * CW_LOCKERS) /* of locks */
 #define CW_LIBRARY_STEPS 4
 #define CW_NAMES 6
-#define CW_WORDS 8    /* chunks that programs share */
+#define CW_WORDS 8 /* chunks that programs share */
+#define CW_FORMER_WORDS 8
 #define CW_BARRIERS 2 /* at a time */
 #define CW_EVENTS 4096
 #define CW_MEMBERS 256 /* of a barrier, in all rounds */
@@ -130,7 +131,9 @@ struct cw_programs {
     uint64_t incarnations[SH_SHARDS]; /* of the metadata's shards; 0: not seen yet */
     struct cw_barrier barriers[CW_BARRIERS];
     struct cw_word words[CW_WORDS];
-    struct cw_hold holds[CW_WORDS][CW_OWNERS];
+    /* By place; behind the places what was last known of chunks that another has followed in its place. */
+    struct cw_hold holds[CW_WORDS + CW_FORMER_WORDS][CW_OWNERS];
+    unsigned former_holds;             /* how many there were */
     struct cw_event events[CW_EVENTS]; /* the last ones, by epoch */
 };
 
