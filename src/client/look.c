@@ -350,8 +350,10 @@ enum shoal_err sh_client_promote(shoal *store, shoal_nid peer, char *address_out
     enum shoal_err err = sh_client_blocking();
     if (err == SHOAL_OK)
         err = sh_directory_node(store->directory, peer, &node);
-    if (err == SHOAL_OK && node.role != SH_ROLE_PEER)
-        err = SHOAL_EROLE;
+    if (err == SHOAL_OK && node.role != SH_ROLE_PEER) {
+        sh_client_detail_set("node %u is a superpeer already", (unsigned)peer.v);
+        return SHOAL_EROLE;
+    }
     if (err == SHOAL_OK)
         err = sh_call(&caller, peer, SH_NODE_PROMOTE, (struct sh_bytes){NULL, 0}, store->timeout_ns,
                       &answer, &size, sh_client_detail());
@@ -391,8 +393,10 @@ enum shoal_err sh_client_demote(shoal *store, shoal_nid superpeer)
     enum shoal_err err = shoal_nodes(store, &first, 1, &count);
     if (err == SHOAL_OK)
         err = sh_directory_node(store->directory, superpeer, &node);
-    if (err == SHOAL_OK && node.role != SH_ROLE_SUPERPEER)
+    if (err == SHOAL_OK && node.role != SH_ROLE_SUPERPEER) {
+        sh_client_detail_set("node %u is a peer", (unsigned)superpeer.v);
         err = SHOAL_EROLE;
+    }
     if (err != SHOAL_OK)
         return err;
     sh_store16(bytes, superpeer.v);
@@ -411,8 +415,10 @@ enum shoal_err sh_client_superpeer_lost(shoal *store, shoal_nid superpeer)
     enum shoal_err err = shoal_nodes(store, &first, 1, &count); /* with a fresh view */
     if (err != SHOAL_OK)
         return err;
-    if (!superpeer.v || superpeer.v > SH_SUPERPEERS_MAX)
+    if (!superpeer.v || superpeer.v > SH_SUPERPEERS_MAX) {
+        sh_client_detail_set("superpeers have the IDs 1 to %u", (unsigned)SH_SUPERPEERS_MAX);
         return SHOAL_EROLE;
+    }
     sh_store16(bytes, superpeer.v);
     shoal_nid asked = superpeer_but(store, superpeer);
     err = tell(store, asked, SH_CLUSTER_LOST, sh_bytes_make(bytes, sizeof bytes));
@@ -429,8 +435,10 @@ enum shoal_err sh_client_forget(shoal *store, shoal_nid peer)
     enum shoal_err err = shoal_nodes(store, &first, 1, &count); /* with a fresh view */
     if (err != SHOAL_OK)
         return err;
-    if (!sh_nid_is_peer(peer))
+    if (!sh_nid_is_peer(peer)) {
+        sh_client_detail_set("only peers are forgotten: shoal node demote takes a superpeer out");
         return SHOAL_EROLE;
+    }
     sh_store16(bytes, peer.v);
     return tell(store, superpeer_but(store, SHOAL_NID_NONE), SH_CLUSTER_FORGET,
                 sh_bytes_make(bytes, sizeof bytes));

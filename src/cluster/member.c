@@ -283,8 +283,13 @@ static void disk_refused(struct sh_member *member, enum shoal_err err, struct sh
     sh_answer_reason_get(payload, text);
     SH_ERROR(
         "cluster",
-        "the cluster does not take this node: start it on its newest data_dir, or remove the file "
-        "identity there, and it joins as a new node",
+        err == SHOAL_ECLUSTER
+            ? "the cluster does not take this node, which is of another one of that name: a first "
+              "superpeer on an empty folder begins a new cluster. Name superpeers of its own "
+              "cluster in the option superpeers; or remove the file identity in data_dir, and it "
+              "joins this one as a new node"
+            : "the cluster does not take this node: start it on its newest data_dir, or remove "
+              "the file identity there, and it joins as a new node",
         SH_U64("node", member->former.v), SH_TEXT("superpeer", member->superpeer_address),
         SH_TEXT("reason", text), SH_ERR(err));
     refused_for(member, err == SHOAL_EEXIST ? SHOAL_EDIFFERS : err);
