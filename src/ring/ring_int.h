@@ -150,6 +150,9 @@ struct sh_ring {
     uint64_t dirty;     /* shards that the next step has to look at: bit n is shard n */
     uint64_t lease_ns;
     uint64_t due_ns;
+    /* Until when a superpeer that stored nothing for patience_ns is given less time, in all shards alike: it has
+     * one disk. 0: it has stored something since. */
+    uint64_t stalled_until_ns[SH_SUPERPEERS_MAX + 1];
     struct sh_arcs arcs;
     struct sh_ring_shard shards[SH_SHARDS];
     struct sh_ring_message *messages, **messages_end;

@@ -4,6 +4,10 @@
 #include "ring/ring_int.h"
 
 /* Entries on their way to one superpeer in one step, in messages of piece_bytes. */
+/* A superpeer that is dropped from one shard as its disk stores nothing would hold up the updates of each other
+ * shard for as long again: for so many spans it is waited for for a part only. */
+#define STALLED_SPANS 4
+#define STALLED_PART 8
 #define MESSAGES_A_STEP 8
 
 void sh_ring_lead_forget(struct sh_ring *ring, unsigned number, unsigned nid)
@@ -193,8 +197,10 @@ static unsigned awaited_but_silent(const struct sh_ring *ring, uint64_t now_ns, 
     const struct sh_ring_shard *shard = &ring->shards[number];
     for (uint64_t left = superpeers_awaited(ring, number); left; left &= left - 1) {
         unsigned nid = (unsigned)__builtin_ctzll(left);
-        uint64_t since_ns = shard->progress[nid].since_ns;
-        if (since_ns && now_ns >= since_ns + ring->config.patience_ns)
+        uint64_t since_ns = shard->progress[nid].since_ns, patience_ns = ring->config.patience_ns;
+        if (now_ns < ring->stalled_until_ns[nid])
+            patience_ns /= STALLED_PART;
+        if (since_ns && now_ns >= since_ns + patience_ns)
             return nid;
     }
     return 0;
@@ -287,6 +293,7 @@ static void decide(struct sh_ring *ring, uint64_t now_ns, unsigned number)
     }
     nid = awaited_but_silent(ring, now_ns, number);
     if (nid && sh_arcs_may_drop(&ring->arcs, number, nid)) {
+        ring->stalled_until_ns[nid] = now_ns + STALLED_SPANS * ring->config.patience_ns;
         sh_ring_ask(ring, now_ns, number, SH_ARC_DROP, nid);
         return;
     }
@@ -340,6 +347,9 @@ void sh_ring_on_answer(struct sh_ring *ring, uint64_t now_ns, const struct sh_ri
             progress->resend_ns = now_ns + ring->config.resend_ns;
         }
         progress->version = head->version;
+        /* What is heard first may have been stored long ago. */
+        if (progress->match && sequence > progress->match)
+            ring->stalled_until_ns[head->from] = 0;
         if (sequence > progress->match)
             progress->match = sequence;
         if (applied > progress->applied)

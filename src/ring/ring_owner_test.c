@@ -257,6 +257,43 @@ static void who_is_silent_is_dropped(void **state)
     assert_int_equal(asked_kind(OTHER), 0);
 }
 
+/* Its disk is one for all shards: in others it is waited for for a part of the time, until it has stored
+ * something, or for a while. */
+static void who_stalls_holds_up_one_shard(void **state)
+{
+    (void)state;
+    for (unsigned part = 0; part < 3; part++) {
+        (void)teardown(state);
+        (void)setup(state);
+        own_with_both();
+        uint64_t epoch = update();
+        has_stored(OTHER, 1, epoch);
+        has_stored(THIRD, 1, epoch);
+        assert_true(ring->stalled_until_ns[THIRD] == 0);
+        ring->stalled_until_ns[THIRD] = now_ns + 4 * PATIENCE; /* by another shard */
+        if (part == 1)
+            now_ns += 4 * PATIENCE;
+        epoch = update();
+        has_stored(OTHER, 2, epoch);
+        if (part == 2) {
+            has_stored(THIRD, 1, epoch); /* which it has said before */
+            assert_true(ring->stalled_until_ns[THIRD]);
+            (void)update();
+            has_stored(OTHER, 3, epoch);
+            has_stored(THIRD, 2, epoch);
+            assert_true(ring->stalled_until_ns[THIRD] == 0);
+        }
+        uint64_t since_ns = now_ns;
+        step_at(since_ns + PATIENCE / 9);
+        assert_int_equal(asked_kind(THIRD), 0);
+        step_at(since_ns + PATIENCE / 8);
+        assert_int_equal(asked_kind(THIRD), part ? 0 : SH_ARC_DROP);
+        step_at(since_ns + PATIENCE);
+        assert_int_equal(asked_kind(THIRD), SH_ARC_DROP);
+        assert_true(ring->stalled_until_ns[THIRD] > now_ns + 3 * PATIENCE);
+    }
+}
+
 /* The time begins anew with each advance and with each version. */
 static void who_advances_is_not_silent(void **state)
 {
@@ -539,6 +576,7 @@ int main(void)
         CASE(what_is_asked_for_is_of_this_version),
         CASE(who_did_not_hand_over_goes_on),
         CASE(who_is_silent_is_dropped),
+        CASE(who_stalls_holds_up_one_shard),
         CASE(who_advances_is_not_silent),
         CASE(who_reaches_nobody_hands_over),
         CASE(who_reaches_one_does_not_hand_over),
