@@ -22,11 +22,15 @@ struct loaded {
  *
  * What comes before the first BEGIN is from before what is needed. A BEGIN may have been given up,
  * and a later one begin further back, as the process was another one: until an END each begins
- * anew. */
+ * anew. Of one that was given up the last of the entries that are said again may be missing, and what
+ * the next process wrote behind them follows on what it had read in segments that are not needed any
+ * more: then nothing of it counts, until the next BEGIN. */
 struct reading {
     bool is_known[SH_JOURNAL_STREAMS_MAX]; /* its entries */
     bool is_whole[SH_JOURNAL_STREAMS_MAX];
-    uint8_t *last; /* the records of the batch that was read last; NULL: none was */
+    bool is_broken
+        [SH_JOURNAL_STREAMS_MAX]; /* a BEGIN was given up, whose END is still to come if no other is */
+    uint8_t *last;                /* the records of the batch that was read last; NULL: none was */
     size_t last_size;
 };
 
@@ -95,6 +99,19 @@ static enum shoal_err load_state(struct sh_journal_stream_log *log, struct sh_by
     return log->machine.load_state(log->machine.arg, state);
 }
 
+static enum shoal_err load_entry(struct reading *reading, unsigned stream,
+                                 struct sh_journal_stream_log *log, uint64_t index, uint64_t term,
+                                 uint8_t of_kind, struct sh_bytes bytes)
+{
+    enum shoal_err err = log->machine.load_entry(log->machine.arg, index, term, of_kind, bytes);
+    if (err != SHOAL_ECORRUPT || reading->is_whole[stream])
+        return err;
+    reading->is_known[stream] = false;
+    reading->is_broken[stream] = true;
+    log->beginning = 0;
+    return SHOAL_OK;
+}
+
 static enum shoal_err load_record(struct sh_journal *journal, struct reading *reading,
                                   uint64_t segment, enum sh_journal_kind kind, unsigned stream,
                                   struct sh_bytes bytes)
@@ -120,8 +137,8 @@ static enum shoal_err load_record(struct sh_journal *journal, struct reading *re
         of_kind = sh_get8(&r);
         if (!sh_reader_ok(&r))
             return SHOAL_ECORRUPT;
-        return is_known ? machine->load_entry(machine->arg, index, term, of_kind,
-                                              sh_bytes_make(bytes.at + 17, bytes.size - 17))
+        return is_known ? load_entry(reading, stream, log, index, term, of_kind,
+                                     sh_bytes_make(bytes.at + 17, bytes.size - 17))
                         : SHOAL_OK;
     case SH_JOURNAL_BEGIN:
         return load_begin(journal, reading, stream, segment, &r);
@@ -131,7 +148,7 @@ static enum shoal_err load_record(struct sh_journal *journal, struct reading *re
     case SH_JOURNAL_END:
         return log->beginning ? load_end(journal, reading, stream, &r) : SHOAL_OK;
     case SH_JOURNAL_DROP:
-        reading->is_known[stream] = reading->is_whole[stream] = false;
+        reading->is_known[stream] = reading->is_whole[stream] = reading->is_broken[stream] = false;
         load_start(log, 0);
         return machine->load_drop(machine->arg);
     default:
@@ -316,7 +333,7 @@ static enum shoal_err streams_end(struct sh_journal *journal, const struct readi
         log->is_installing = false;
         if (reading->is_whole[i])
             continue;
-        if (reading->is_known[i]) {
+        if (reading->is_known[i] || reading->is_broken[i]) {
             SH_ERROR("journal", "the journal in data_dir lacks the end of a snapshot",
                      SH_U64("stream", i));
             return SHOAL_ECORRUPT;

@@ -13,7 +13,8 @@
 
 #define SEGMENT 65536u
 #define LABEL "a test"
-#define REFUSED 1000 /* the state machine does not take an entry with that index */
+#define REFUSED 1000      /* the state machine does not take an entry with that index */
+#define BEHIND_A_GAP 2000 /* one that does not follow on what it has */
 
 static struct sh_disk *disk;
 static struct sh_journal *journal;
@@ -40,6 +41,8 @@ static enum shoal_err load_entry(void *arg, uint64_t index, uint64_t term, uint8
     (void)bytes;
     assert_true(term == 3 && kind == 7);
     read_last = index;
+    if (index == BEHIND_A_GAP)
+        return SHOAL_ECORRUPT;
     return index == REFUSED ? SHOAL_ECLUSTER : SHOAL_OK;
 }
 
@@ -425,6 +428,45 @@ static void the_last_whole_snapshot_counts(void **state)
     assert_int_equal(sh_journal_allowed(journal), journal->bytes_kept);
 }
 
+/* A snapshot that a process gave up lacks entries, and what follows is behind them. It counts for nothing once
+ * there is another one, and only then. */
+static void what_was_given_up_may_have_gaps(void **state)
+{
+    for (unsigned is_ended = 0; is_ended < 2; is_ended++) {
+        (void)teardown(state);
+        (void)setup(state);
+        records_begin();
+        begin(0, 17);
+        entry(SH_JOURNAL_AGAIN, 5, 17);
+        entry(SH_JOURNAL_ENTRY, BEHIND_A_GAP, 17);
+        end(0, 1); /* of none */
+        entry(SH_JOURNAL_ENTRY, 6, 17);
+        if (is_ended) {
+            begin(0, 17);
+            entry(SH_JOURNAL_AGAIN, 7, 17);
+            piece();
+            end(0, 1);
+            entry(SH_JOURNAL_ENTRY, 8, 17);
+        }
+        assert_int_equal(reopen(), is_ended ? SHOAL_OK : SHOAL_ECORRUPT);
+        assert_int_equal(read_last, is_ended ? 8 : BEHIND_A_GAP);
+        assert_int_equal(ends, is_ended);
+        assert_int_equal(firsts, 1 + is_ended);
+    }
+    /* In what is whole there is none. */
+    records_begin();
+    entry(SH_JOURNAL_ENTRY, BEHIND_A_GAP, 17);
+    assert_int_equal(reopen(), SHOAL_ECORRUPT);
+    /* What is dropped need not be there. */
+    (void)teardown(state);
+    (void)setup(state);
+    records_begin();
+    begin(0, 17);
+    entry(SH_JOURNAL_ENTRY, BEHIND_A_GAP, 17);
+    drop();
+    assert_int_equal(reopen(), SHOAL_OK);
+}
+
 /* --- Heads ------------------------------------------------------------------------------------------- */
 
 static enum shoal_err header_with(size_t at, size_t size, uint64_t value)
@@ -663,6 +705,7 @@ int main(void)
         CASE(entries_said_again_are_for_who_begins_there),
         CASE(nothing_is_left_of_what_was_dropped),
         CASE(the_last_whole_snapshot_counts),
+        CASE(what_was_given_up_may_have_gaps),
         CASE(a_header_is_sound),
         CASE(a_batch_lies_within_its_file),
         CASE(the_last_batch_may_be_lost),
