@@ -29,7 +29,8 @@
  *            else (0: nobody has any of these, 65535: they are with a node that failed) up to 63
  *            more ranges of the same creator, behind that one, ascending, alike
  *   errors   ENOCHUNK (no creator has such IDs), EROLE (no superpeer), EBUSY (restarted; the
- *            creator may be back in a moment; nodes have yet to say who has it)
+ *            creator may be back in a moment; nodes have yet to say who has it; the leader is silent;
+ *            too many ask)
  * VIEW_GET   to any superpeer or peer, from anyone
  *   request  u64 epoch
  *   answer   u8 flags (1: a view follows), [view]

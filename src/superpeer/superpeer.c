@@ -256,24 +256,7 @@ static void on_lookup(void *arg, struct sh_msg_in *in)
     }
     if (is_cut_off(superpeer, in))
         return;
-    struct sh_range range;
-    enum shoal_err err = sh_superpeer_lookup(superpeer, cid, &range);
-    /* Who asks may know of a join, or a return, that has not come here yet. */
-    if ((err == SHOAL_ENOCHUNK || err == SHOAL_EFAILED) &&
-        epoch > sh_registry_view(superpeer->registry)->epoch)
-        err = SHOAL_EBUSY;
-    shoal_nid creator = shoal_cid_creator(cid);
-    bool is_gap = (err == SHOAL_ENOCHUNK || err == SHOAL_EFAILED) && creator.v >= SH_PEER_NID_MIN &&
-                  creator.v <= SH_PEER_NID_MAX;
-    if (err && !is_gap) {
-        refuse(in, err,
-               err == SHOAL_EBUSY ? "a superpeer was restarted, or nodes have yet to say who has it"
-                                  : NULL);
-        return;
-    }
-    superpeer->lookups++;
-    superpeer->lookups_nobody += is_gap;
-    sh_superpeer_lookup_answer(superpeer, in, cid, epoch, err ? NULL : &range);
+    sh_superpeer_lookup_ask(superpeer, in->reply_to, cid, epoch);
 }
 
 static void on_view_get(void *arg, struct sh_msg_in *in)
@@ -297,6 +280,7 @@ static unsigned run(void *arg)
     uint64_t now_ns = now_of(superpeer);
     unsigned work = sh_superpeer_shared_step(superpeer, now_ns);
     work += sh_superpeer_probes_step(superpeer, now_ns);
+    work += sh_superpeer_lookups_step(superpeer, now_ns);
     work += sh_superpeer_services_step(superpeer, now_ns);
     work += sh_superpeer_forget_step(superpeer, now_ns);
     announce(superpeer);
@@ -389,6 +373,7 @@ void sh_superpeer_destroy(struct sh_superpeer *superpeer)
     if (!superpeer)
         return;
     sh_superpeer_requests_cancel(superpeer);
+    sh_superpeer_lookups_close(superpeer);
     sh_superpeer_forget_close(superpeer);
     sh_superpeer_services_close(superpeer);
     sh_superpeer_ring_close(superpeer);

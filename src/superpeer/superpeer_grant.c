@@ -186,6 +186,18 @@ uint64_t sh_shared_own_lease_ns(struct sh_superpeer *superpeer, uint64_t now_ns)
     return sh_superpeer_lease_ns(superpeer, own, now_ns);
 }
 
+uint64_t sh_superpeer_known_ns(const struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    const struct sh_shared *shared = superpeer->shared;
+    if (leads_surely(superpeer, now_ns))
+        return shared->led_ns;
+    /* Raft's leader knows all that is decided. ZooKeeper's has read what there was when it was told last
+     * that it leads, an election's time ago at most. */
+    uint64_t known_ns = shared->confirmed_ns[own_nid(superpeer).v];
+    uint64_t late_ns = shared->consensus->ops->is_led ? 0 : shared->election_ns;
+    return known_ns > late_ns ? known_ns - late_ns : 0;
+}
+
 void sh_shared_report(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     struct sh_shared *shared = superpeer->shared;
@@ -217,6 +229,14 @@ out_heard:
     /* What can't be told is out of date soon: the nodes are heard again. */
     memset(shared->heard, 0, sizeof shared->heard);
     shared->claimed = 0;
+}
+
+void sh_shared_report_since(struct sh_superpeer *superpeer, uint64_t since_ns, uint64_t now_ns)
+{
+    const struct sh_shared *shared = superpeer->shared;
+    bool is_led = sh_shared_leads(superpeer) || !sh_shared_leader(superpeer).v;
+    if (!is_led && !shared->is_reporting && shared->reported_ns <= since_ns)
+        sh_shared_report(superpeer, now_ns);
 }
 
 void sh_shared_report_cancel(struct sh_superpeer *superpeer)

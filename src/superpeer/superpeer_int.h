@@ -45,6 +45,16 @@ struct sh_refused_join {
     bool is_restart;
 };
 
+#define SH_LOOKUPS_WAITING_MAX 256
+
+/* A LOOKUP whose answer waits (superpeer_lookup.c). */
+struct sh_waiting_lookup {
+    struct sh_reply_to reply_to;
+    shoal_cid cid;
+    uint64_t epoch;    /* the asker's */
+    uint64_t asked_ns; /* when the request arrived */
+};
+
 struct sh_journal;
 struct sh_ring;
 struct sh_superpeer_ring; /* superpeer_ring_int.h */
@@ -72,6 +82,8 @@ struct sh_superpeer {
     struct sh_view announced;       /* what msg and on_view were told last */
     uint64_t lookups,
         lookups_nobody; /* answered; of these the ones about chunks that no node has */
+    struct sh_waiting_lookup waiting[SH_LOOKUPS_WAITING_MAX];
+    unsigned waiting_count;
     struct sh_probe probes[SH_PROBES_MAX];
     struct sh_services *services;
     struct sh_forgetting *forgetting;
@@ -175,6 +187,9 @@ void sh_shared_unheard(struct sh_superpeer *superpeer, shoal_nid nid);
 /* For how long from now on a node may serve that is heard now, in ns; 0: not at all. */
 uint64_t sh_superpeer_lease_ns(const struct sh_superpeer *superpeer, shoal_nid nid,
                                uint64_t now_ns);
+/* As of when this superpeer knows all that is decided about the registry: when it sent the last report to the leader
+ * whose answer it has caught up with, or began the last round of heartbeats that a majority answered. */
+uint64_t sh_superpeer_known_ns(const struct sh_superpeer *superpeer, uint64_t now_ns);
 /* Whether no lease of a node of this registry can hold any more. */
 bool sh_superpeer_lease_is_over(const struct sh_superpeer *superpeer, shoal_nid nid,
                                 uint64_t now_ns);
@@ -186,11 +201,13 @@ void sh_superpeer_join_answer(struct sh_superpeer *superpeer, struct sh_reply_to
 void sh_superpeer_join_refuse(struct sh_superpeer *superpeer, struct sh_reply_to to,
                               sh_msg_type type, const struct sh_refused_join *join);
 
-/* superpeer_lookup.c. Answers a LOOKUP of cid from a node whose view has that epoch: with the chunk's
- * range, and unless that names a superpeer with the ranges behind it. range NULL: the chunk is at no
- * node that is up, which must be known for sure; the answer says so. */
-void sh_superpeer_lookup_answer(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
-                                shoal_cid cid, uint64_t epoch, const struct sh_range *range);
+/* superpeer_lookup.c. */
+/* Answers a LOOKUP of cid from a node whose view has that epoch, at once or in a later step. */
+void sh_superpeer_lookup_ask(struct sh_superpeer *superpeer, struct sh_reply_to to, shoal_cid cid,
+                             uint64_t epoch);
+/* Answers the lookups that wait, as far as they can be. Returns how many. */
+unsigned sh_superpeer_lookups_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+void sh_superpeer_lookups_close(struct sh_superpeer *superpeer); /* refuses those that wait */
 void sh_superpeer_tree_handler(void *arg, struct sh_msg_in *in);
 
 /* superpeer_peers.c: questions that every superpeer answers. */

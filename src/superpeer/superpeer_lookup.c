@@ -3,6 +3,7 @@
 #include "base/node_ids.h"
 #include "cluster/proto.h"
 #include "superpeer/superpeer_ring_int.h"
+#include "superpeer/superpeer_shared_int.h"
 
 static void range_put(struct sh_writer *w, const struct sh_range *range)
 {
@@ -25,40 +26,134 @@ static bool holder_set(const struct sh_superpeer *superpeer, struct sh_range *ra
     return err != SHOAL_EBUSY;
 }
 
+/* --- Lookups ----------------------------------------------------------------------------------
+ *
+ * A superpeer says that no node has a chunk only if that is so in the registry as it is: since this superpeer heard
+ * from the leader last, the chunk's node may have joined and made the chunk, and the asker may have the
+ * chunk's ID from a client that knows it. So the answer waits until the leader has answered a report that
+ * this superpeer sent after the question came (Raft's ReadIndex, Ongaro 6.4):
+ *
+ *   LOOKUP --> a node that is up, or failed: answered at once
+ *          --> no node: waits --a report since then is answered--> looked up anew, and answered
+ *                             --none is for failure_ns-----------> EBUSY
+ *
+ * A follower sends that report at once, so the wait is a round trip; at the leader it is until the next heartbeat. And
+ * only chunks whose creator is gone are waited for: a node that is up says itself that it lacks a chunk. */
+
 /* A node that asks for one chunk of a creator will ask for others of the same creator. So the answer
  * holds the chunk's range and the ranges behind it, as many as fit into a packet: a client that touches
  * all chunks asks once for each 64 ranges. Ranges that no node has are told too, but only where that is
- * known for sure, in a view at least as new as the asker's. */
-void sh_superpeer_lookup_answer(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
-                                shoal_cid cid, uint64_t epoch, const struct sh_range *range)
+ * known as of the question, and failed ones in a view at least as new as the asker's. */
+static void answer(struct sh_superpeer *superpeer, const struct sh_waiting_lookup *ask,
+                   const struct sh_range *found, bool is_fresh)
 {
-    struct sh_range ranges[SH_LOOKUP_RANGES_MAX];
+    struct sh_range ranges[SH_LOOKUP_RANGES_MAX] = {*found};
     const struct sh_metadata *metadata = superpeer->ring->metadata;
-    bool is_sure = epoch <= sh_registry_view(superpeer->registry)->epoch;
-    if (range) {
-        ranges[0] = *range;
-    } else {
-        ranges[0] = sh_metadata_find(metadata, cid);
-        bool is_known = holder_set(superpeer, &ranges[0]);
-        SH_ASSERT(is_sure && is_known);
-    }
+    bool is_sure = ask->epoch <= sh_registry_view(superpeer->registry)->epoch;
     size_t count = 1;
-    shoal_cid from = {ranges[0].last.v + 1};
-    unsigned looks = range && !is_peer(range) ? 0 : 2 * SH_LOOKUP_RANGES_MAX;
+    shoal_cid from = {found->last.v + 1};
+    bool is_elsewhere = found->value && found->value < SH_PEER_NID_MIN; /* a superpeer knows */
+    unsigned looks = is_elsewhere ? 0 : 2 * SH_LOOKUP_RANGES_MAX;
     while (looks-- > 0 && count < SH_LOOKUP_RANGES_MAX &&
-           shoal_cid_creator(from).v == shoal_cid_creator(cid).v) {
+           shoal_cid_creator(from).v == shoal_cid_creator(ask->cid).v) {
         struct sh_range next = sh_metadata_find(metadata, from);
         from.v = next.last.v + 1;
-        if (holder_set(superpeer, &next) && (is_peer(&next) || is_sure))
+        bool is_known = holder_set(superpeer, &next);
+        if (is_known && (is_peer(&next) || (is_sure && (is_fresh || next.value))))
             ranges[count++] = next;
     }
     SH_ASSERT(count <= SH_LOOKUP_RANGES_MAX);
     struct sh_out out;
-    if (sh_msg_reply(in->msg, in->reply_to, in->type, count * SH_LOOKUP_ANSWER_BYTES, &out))
+    if (sh_msg_reply(superpeer->msg, ask->reply_to, SH_CLUSTER_LOOKUP,
+                     count * SH_LOOKUP_ANSWER_BYTES, &out))
         return;
     for (size_t i = 0; i < count; i++)
         range_put(&out.w, &ranges[i]);
-    sh_msg_end(in->msg, &out);
+    sh_msg_end(superpeer->msg, &out);
+}
+
+static void lookup_refuse(struct sh_superpeer *superpeer, const struct sh_waiting_lookup *ask,
+                          enum shoal_err err, const char *text)
+{
+    sh_msg_reply_error(superpeer->msg, ask->reply_to, SH_CLUSTER_LOOKUP, err, text);
+}
+
+/* Whether a peer of that ID may have made the chunk, and its absence is an answer. */
+static bool is_gap(shoal_cid cid, enum shoal_err err)
+{
+    return (err == SHOAL_ENOCHUNK || err == SHOAL_EFAILED) &&
+           sh_nid_is_peer(shoal_cid_creator(cid));
+}
+
+/* Answers, or refuses. is_fresh: the registry is known as of the question. False: the answer has to wait. */
+static bool lookup_try(struct sh_superpeer *superpeer, const struct sh_waiting_lookup *ask,
+                       bool is_fresh)
+{
+    struct sh_range range;
+    enum shoal_err err = sh_superpeer_lookup(superpeer, ask->cid, &range);
+    /* The asker may know of a join, or a return, that has not come here yet. */
+    if (is_gap(ask->cid, err) && ask->epoch > sh_registry_view(superpeer->registry)->epoch)
+        err = SHOAL_EBUSY;
+    if (err && !is_gap(ask->cid, err)) {
+        lookup_refuse(superpeer, ask, err,
+                      err == SHOAL_EBUSY
+                          ? "a superpeer was restarted, or nodes have yet to say who has it"
+                          : NULL);
+        return true;
+    }
+    if (err == SHOAL_ENOCHUNK && !is_fresh)
+        return false;
+    if (err) {
+        range = sh_metadata_find(superpeer->ring->metadata, ask->cid);
+        bool is_known = holder_set(superpeer, &range);
+        SH_ASSERT(is_known && !is_peer(&range));
+    }
+    superpeer->lookups++;
+    superpeer->lookups_nobody += err != SHOAL_OK;
+    answer(superpeer, ask, &range, is_fresh);
+    return true;
+}
+
+void sh_superpeer_lookup_ask(struct sh_superpeer *superpeer, struct sh_reply_to to, shoal_cid cid,
+                             uint64_t epoch)
+{
+    struct sh_waiting_lookup ask = {
+        .reply_to = to, .cid = cid, .epoch = epoch, .asked_ns = sh_now(&superpeer->env.clock)};
+    if (lookup_try(superpeer, &ask, false))
+        return;
+    if (superpeer->waiting_count == SH_LOOKUPS_WAITING_MAX)
+        lookup_refuse(superpeer, &ask, SHOAL_EBUSY,
+                      "too many ask at a time for chunks whose node is gone");
+    else
+        superpeer->waiting[superpeer->waiting_count++] = ask;
+}
+
+unsigned sh_superpeer_lookups_step(struct sh_superpeer *superpeer, uint64_t now_ns)
+{
+    unsigned kept = 0, count = superpeer->waiting_count;
+    uint64_t known_ns = count ? sh_superpeer_known_ns(superpeer, now_ns) : 0;
+    SH_ASSERT(known_ns <= now_ns);
+    for (unsigned i = 0; i < count; i++) {
+        const struct sh_waiting_lookup *ask = &superpeer->waiting[i];
+        if (known_ns > ask->asked_ns && lookup_try(superpeer, ask, true))
+            continue;
+        if (now_ns - ask->asked_ns > superpeer->failure_ns)
+            lookup_refuse(superpeer, ask, SHOAL_EBUSY,
+                          "this superpeer hears nothing of the leader of the superpeers");
+        else
+            superpeer->waiting[kept++] = *ask;
+    }
+    superpeer->waiting_count = kept;
+    if (kept)
+        sh_shared_report_since(superpeer, superpeer->waiting[kept - 1].asked_ns, now_ns);
+    return count - kept;
+}
+
+void sh_superpeer_lookups_close(struct sh_superpeer *superpeer)
+{
+    for (unsigned i = 0; i < superpeer->waiting_count; i++)
+        lookup_refuse(superpeer, &superpeer->waiting[i], SHOAL_ESTOPPED, NULL);
+    superpeer->waiting_count = 0;
 }
 
 /* --- The tree -------------------------------------------------------------------------------- */

@@ -189,6 +189,155 @@ static void a_shard_that_is_not_known_does_not_speak(void **state)
     assert_true(shards_that_speak() == UINT64_MAX);
 }
 
+/* --- Lookups of chunks that no node has --------------------------------------------------------------- */
+
+static struct sh_request lookup;
+static enum shoal_err lookup_err;
+static uint16_t lookup_owner;
+static unsigned lookups_answered;
+
+static void on_lookup_answer(struct sh_request *request, enum shoal_err err,
+                             struct sh_reader *payload)
+{
+    (void)request;
+    lookups_answered++;
+    lookup_err = err;
+    (void)sh_get64(payload);
+    (void)sh_get64(payload);
+    lookup_owner = sh_get16(payload);
+}
+
+/* The other node asks for a chunk of that creator; only messages are carried. */
+static void look(shoal_nid creator)
+{
+    struct sh_out out;
+    lookup = (struct sh_request){.done = on_lookup_answer};
+    lookups_answered = 0;
+    assert_int_equal(sh_msg_request(other, (shoal_nid){OWN}, SH_CLUSTER_LOOKUP, 16, &lookup, &out),
+                     SHOAL_OK);
+    sh_put64(&out.w, shoal_cid_make(creator, 5).v);
+    sh_put64(&out.w, 0);
+    sh_msg_end(other, &out);
+    carry();
+}
+
+static void lookups_pass(uint64_t duration_ns)
+{
+    now_ns += duration_ns;
+    (void)sh_superpeer_lookups_step(&superpeer, now_ns);
+    carry();
+}
+
+static void on_lookup(void *arg, struct sh_msg_in *in)
+{
+    shoal_cid cid = {sh_get64(&in->payload)};
+    sh_superpeer_lookup_ask(arg, in->reply_to, cid, sh_get64(&in->payload));
+}
+
+/* The ring is open, and a peer has left whose shard is known. */
+static void peer_gone(void)
+{
+    sh_msg_handler_set(superpeer.msg, SH_CLUSTER_LOOKUP, SH_MSG_INLINE, on_lookup, &superpeer);
+    settle();
+    static const struct sh_metadata_update known = {.kind = SH_METADATA_KNOWN};
+    for (unsigned i = 0; i < 2; i++)
+        (void)sh_metadata_apply(superpeer.ring->metadata, sh_arc_shard(peers[i]), &known);
+    assert_int_equal(sh_registry_leave(superpeer.registry, peers[0], 10), SHOAL_OK);
+}
+
+/* The superpeer may not have heard yet that the creator came back and made the chunk. */
+static void that_no_node_has_it_is_said_of_the_registry_as_it_is(void **state)
+{
+    (void)state;
+    shoal_nid nid;
+    peer_gone();
+    look(peers[1]); /* its creator is up */
+    assert_true(lookups_answered == 1 && !lookup_err && lookup_owner == peers[1].v);
+    look(peers[0]);
+    assert_true(lookups_answered == 0 && superpeer.waiting_count == 1);
+    lookups_pass(MS); /* the leader's last round began before the question */
+    assert_int_equal(lookups_answered, 0);
+    agreed.led_ns = now_ns;
+    sh_shared_lease_step(&superpeer, now_ns);
+    lookups_pass(0);
+    assert_true(lookups_answered == 1 && !lookup_err && lookup_owner == SH_LOOKUP_NOBODY);
+    /* It comes back while the answer waits. */
+    look(peers[0]);
+    assert_int_equal(sh_registry_join(superpeer.registry, now_ns, sh_bytes_text("loop:peer0"), 10,
+                                      peers[0], &nid),
+                     SHOAL_OK);
+    step();
+    lookups_pass(0);
+    assert_true(lookups_answered == 1 && !lookup_err && lookup_owner == peers[0].v);
+    /* Nothing is heard of the leader. */
+    assert_int_equal(sh_registry_leave(superpeer.registry, peers[0], 10), SHOAL_OK);
+    look(peers[0]);
+    lookups_pass(FAILURE);
+    assert_int_equal(lookups_answered, 0);
+    lookups_pass(1);
+    assert_true(lookups_answered == 1 && lookup_err == SHOAL_EBUSY && !superpeer.waiting_count);
+}
+
+/* A follower goes by its reports: by when they were sent, and once it has caught up with the answer. */
+static void a_follower_knows_what_its_report_has_brought(void **state)
+{
+    (void)state;
+    agreed.leads = false;
+    agreed.leader = OTHER;
+    agreed.led_ns = 0;
+    sh_shared_lease_step(&superpeer, now_ns);
+    superpeer.shared->confirmed_ns[OWN] = now_ns - 7;
+    assert_true(sh_superpeer_known_ns(&superpeer, now_ns) == now_ns - 7);
+    at_once.is_led =
+        false; /* ZooKeeper's leader may have read the registry an election's time ago */
+    assert_true(sh_superpeer_known_ns(&superpeer, now_ns) == now_ns - 7 - ELECTION);
+    superpeer.shared->confirmed_ns[OWN] = 0;
+    assert_true(sh_superpeer_known_ns(&superpeer, now_ns) == 0);
+}
+
+/* A follower sends a report for a question at once, and one only. */
+static void a_follower_asks_the_leader_at_once(void **state)
+{
+    (void)state;
+    peer_gone();
+    agreed.leads = false;
+    agreed.leader = OTHER;
+    look(peers[0]);
+    unsigned reports = heard_there.reports;
+    for (unsigned i = 0; i < 3; i++)
+        lookups_pass(MS);
+    assert_int_equal(heard_there.reports, reports + 1);
+    (void)sh_shared_own_lease_ns(&superpeer, now_ns);
+    lookups_pass(0);
+    assert_true(lookups_answered == 1 && lookup_owner == SH_LOOKUP_NOBODY);
+}
+
+/* Lookups that wait take no more memory than there is for them. */
+static void lookups_that_wait_are_bounded(void **state)
+{
+    (void)state;
+    peer_gone();
+    for (unsigned i = 0; i < SH_LOOKUPS_WAITING_MAX; i++) {
+        static struct sh_request many[SH_LOOKUPS_WAITING_MAX];
+        struct sh_out out;
+        many[i] = (struct sh_request){.done = on_lookup_answer};
+        assert_int_equal(
+            sh_msg_request(other, (shoal_nid){OWN}, SH_CLUSTER_LOOKUP, 16, &many[i], &out),
+            SHOAL_OK);
+        sh_put64(&out.w, shoal_cid_make(peers[0], 1 + i).v);
+        sh_put64(&out.w, 0);
+        sh_msg_end(other, &out);
+    }
+    carry();
+    look(peers[0]);
+    assert_true(lookups_answered == 1 && lookup_err == SHOAL_EBUSY);
+    assert_int_equal(superpeer.waiting_count, SH_LOOKUPS_WAITING_MAX);
+    sh_superpeer_lookups_close(&superpeer);
+    carry();
+    assert_int_equal(lookups_answered, 1 + SH_LOOKUPS_WAITING_MAX);
+    assert_int_equal(lookup_err, SHOAL_ESTOPPED);
+}
+
 int main(void)
 {
     const char *bad;
@@ -201,6 +350,10 @@ int main(void)
         CASE(a_life_is_told_when_it_is_stored),
         CASE(a_given_life_is_stored_first),
         CASE(a_shard_that_is_not_known_does_not_speak),
+        CASE(that_no_node_has_it_is_said_of_the_registry_as_it_is),
+        CASE(a_follower_knows_what_its_report_has_brought),
+        CASE(a_follower_asks_the_leader_at_once),
+        CASE(lookups_that_wait_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -152,6 +152,8 @@ void sh_shared_lease_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 /* Reports to the leader which nodes were heard here, and that this superpeer lives, unless a report is
  * under way. Not at the leader. */
 void sh_shared_report(struct sh_superpeer *superpeer, uint64_t now_ns);
+/* The same, if no report has been sent since then; nothing at the leader, or where none is known. */
+void sh_shared_report_since(struct sh_superpeer *superpeer, uint64_t since_ns, uint64_t now_ns);
 void sh_shared_report_cancel(struct sh_superpeer *superpeer);
 /* Answers another superpeer's report, whose content the caller has taken. */
 void sh_shared_report_answer(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
