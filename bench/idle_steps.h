@@ -1,7 +1,6 @@
-/* What the machine itself makes of short steps. A virtual machine's cores are taken from it at times, and the
- * kernel may charge that, or its interrupts, to the thread that runs: then a step seems to take milliseconds
- * of processor time that takes a fraction. So steps that call nothing and touch no memory are measured
- * beside those of the nodes. */
+/* The noise of the machine: how long steps seem to take that call nothing and touch no memory. A hypervisor takes
+ * cores from a virtual machine at times, and the guest's kernel charges that time, or its interrupts, to
+ * the running thread: a step of 0.3 ms then seems to take milliseconds of processor time. */
 #ifndef SH_BENCH_IDLE_STEPS_H
 #define SH_BENCH_IDLE_STEPS_H
 

@@ -131,7 +131,7 @@ struct cw_programs {
     uint64_t incarnations[SH_SHARDS]; /* of the metadata's shards; 0: not seen yet */
     struct cw_barrier barriers[CW_BARRIERS];
     struct cw_word words[CW_WORDS];
-    /* By place; behind the places what was last known of chunks that another has followed in its place. */
+    /* By place. Behind the places: the last state of a lock on a chunk whose place another chunk has taken. */
     struct cw_hold holds[CW_WORDS + CW_FORMER_WORDS][CW_OWNERS];
     unsigned former_holds;             /* how many there were */
     struct cw_event events[CW_EVENTS]; /* the last ones, by epoch */

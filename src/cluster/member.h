@@ -65,7 +65,8 @@ SHOAL_NODISCARD enum shoal_err sh_member_create(const struct sh_member_config *c
  * before msg and the directory are destroyed. */
 void sh_member_destroy(struct sh_member *member);
 
-/* One more address to join at, that of the superpeer beside a promoted peer: once, before the step runs. */
+/* Adds the address of the superpeer beside a promoted peer to those that the peer joins at. Once, before the step
+ * runs. */
 void sh_member_superpeer_add(struct sh_member *member, const char *address);
 
 struct sh_step sh_member_step(struct sh_member *member);

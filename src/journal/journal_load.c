@@ -22,9 +22,10 @@ struct loaded {
  *
  * What comes before the first BEGIN is from before what is needed. A BEGIN may have been given up,
  * and a later one begin further back, as the process was another one: until an END each begins
- * anew. Of one that was given up the last of the entries that are said again may be missing, and what
- * the next process wrote behind them follows on what it had read in segments that are not needed any
- * more: then nothing of it counts, until the next BEGIN. */
+ * anew. A snapshot that a process gave up may lack the last of its repeated entries (AGAIN), since the
+ * process ended before it wrote them. The entries that the next process appended then leave a gap here, as
+ * they follow on segments that are not needed any more. The reader skips that snapshot and all behind
+ * it, until the next BEGIN. */
 struct reading {
     bool is_known[SH_JOURNAL_STREAMS_MAX]; /* its entries */
     bool is_whole[SH_JOURNAL_STREAMS_MAX];

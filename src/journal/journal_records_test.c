@@ -14,7 +14,7 @@
 #define SEGMENT 65536u
 #define LABEL "a test"
 #define REFUSED 1000      /* the state machine does not take an entry with that index */
-#define BEHIND_A_GAP 2000 /* one that does not follow on what it has */
+#define BEHIND_A_GAP 2000 /* the state machine says that entries before that index are missing */
 
 static struct sh_disk *disk;
 static struct sh_journal *journal;
@@ -428,8 +428,8 @@ static void the_last_whole_snapshot_counts(void **state)
     assert_int_equal(sh_journal_allowed(journal), journal->bytes_kept);
 }
 
-/* A snapshot that a process gave up lacks entries, and what follows is behind them. It counts for nothing once
- * there is another one, and only then. */
+/* A snapshot that a process gave up lacks entries, so that the entries behind it leave a gap. The journal is good
+ * if a whole snapshot follows, and damaged if none does. */
 static void what_was_given_up_may_have_gaps(void **state)
 {
     for (unsigned is_ended = 0; is_ended < 2; is_ended++) {
@@ -453,11 +453,11 @@ static void what_was_given_up_may_have_gaps(void **state)
         assert_int_equal(ends, is_ended);
         assert_int_equal(firsts, 1 + is_ended);
     }
-    /* In what is whole there is none. */
+    /* A stream that has been read as a whole has no gap. */
     records_begin();
     entry(SH_JOURNAL_ENTRY, BEHIND_A_GAP, 17);
     assert_int_equal(reopen(), SHOAL_ECORRUPT);
-    /* What is dropped need not be there. */
+    /* A stream that is dropped afterwards needs no snapshot. */
     (void)teardown(state);
     (void)setup(state);
     records_begin();

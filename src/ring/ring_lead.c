@@ -347,7 +347,7 @@ void sh_ring_on_answer(struct sh_ring *ring, uint64_t now_ns, const struct sh_ri
             progress->resend_ns = now_ns + ring->config.resend_ns;
         }
         progress->version = head->version;
-        /* What is heard first may have been stored long ago. */
+        /* The first answer in a version may be about entries that the superpeer stored long ago. */
         if (progress->match && sequence > progress->match)
             ring->stalled_until_ns[head->from] = 0;
         if (sequence > progress->match)

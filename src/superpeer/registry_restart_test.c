@@ -90,8 +90,9 @@ static void a_new_life_keeps_the_id(void **state)
     sh_registry_destroy(registry);
 }
 
-/* A cluster that was forced to go on has not heard of a start: the process goes on with its ID, once its
- * former life's lease is over. One of an earlier start does not. */
+/* A peer was started again, and the registry lacks that start, as the cluster was forced to go on without the
+ * superpeers that knew of it. The peer keeps its ID once the lease of its former life is over; a process
+ * of an earlier start is refused. */
 static void an_unheard_start_joins_again(void **state)
 {
     (void)state;
@@ -121,7 +122,7 @@ static void an_unheard_start_joins_again(void **state)
     assert_int_equal(sh_registry_heartbeat(registry, S, nid, LIFE(4, 5), epoch, &failed),
                      SHOAL_EEXIST);
     sh_registry_destroy(registry);
-    /* Who keeps no disk has no starts: another's ID is another's. */
+    /* A peer without a disk has no starts, so a life with starts is another node's. */
     registry = registry_make();
     assert_int_equal(sh_registry_join(registry, S, address, 9, SHOAL_NID_NONE, &nid), SHOAL_OK);
     assert_int_equal(sh_registry_heartbeat(registry, S, nid, LIFE(5, 7), 0, &failed), SHOAL_EEXIST);

@@ -427,7 +427,7 @@ static void test_lost_and_forced(void **state)
     assert_int_equal(sh_registry_arcs_start(registry, one, UINT64_C(2) << 32 | 7, false),
                      SHOAL_EDIFFERS);
     assert_int_equal(sh_registry_arcs_start(registry, one, 9, false), SHOAL_OK); /* a new disk */
-    /* Who is there is up, or nobody would say when it has failed. */
+    /* A superpeer that starts is up: else the leader would never call it failed. */
     assert_int_equal(state_of(registry, one), SH_NODE_UP);
     assert_int_equal(sh_registry_superpeer_set(registry, one, SH_NODE_FAILED), SHOAL_OK);
     assert_int_equal(sh_registry_arcs(registry)->present, sh_arc_bit(two.v));

@@ -35,17 +35,7 @@ static void say_all(void)
 static void nothing_of_it_is_left(void **state)
 {
     (void)state;
-    static const char *const addresses[] = {"loop:own"};
-    struct sh_superpeer_config config = {.msg = superpeer.msg,
-                                         .env = superpeer.env,
-                                         .cluster = "test",
-                                         .address = addresses[0],
-                                         .addresses = addresses,
-                                         .count = 1,
-                                         .instance = 5,
-                                         .heartbeat_ns = HEARTBEAT,
-                                         .failure_ns = FAILURE};
-    config.env.disk = NULL;
+    struct sh_superpeer_config config = config_alone();
     unsigned failures = 0;
     bool has_failed = true;
     for (size_t due = 1; has_failed; due++) {

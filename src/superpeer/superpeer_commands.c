@@ -408,7 +408,7 @@ void sh_shared_apply(void *arg, uint64_t index, uint64_t term, struct sh_bytes b
     enum shoal_err err = sh_shared_carry_out(superpeer, superpeer->registry, &command, &nid);
     /* The others may have had the memory: going on would mean to differ from them for ever. */
     SH_ASSERT(err != SHOAL_ENOMEM);
-    /* Of what was in the log at the start others may have said something newer since. */
+    /* Entries that were in the log at the start are older than a HERE that has come since. */
     bool is_news = index > superpeer->shared->contacts_index;
     if (!err && command.kind == SH_COMMAND_SUPERPEER &&
         (is_news || !*superpeer->shared->contacts[nid.v]))

@@ -255,7 +255,7 @@ static void nobody_forces_nothing(void **state)
     }
 }
 
-/* What an old entry of the log says of a superpeer's address may be older than what was heard of it. */
+/* An entry of before the start does not replace an address that a HERE has brought since. */
 static void old_addresses_are_not_news(void **state)
 {
     (void)state;

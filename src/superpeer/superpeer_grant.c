@@ -191,8 +191,8 @@ uint64_t sh_superpeer_known_ns(const struct sh_superpeer *superpeer, uint64_t no
     const struct sh_shared *shared = superpeer->shared;
     if (leads_surely(superpeer, now_ns))
         return shared->led_ns;
-    /* Raft's leader knows all that is decided. ZooKeeper's has read what there was when it was told last
-     * that it leads, an election's time ago at most. */
+    /* Raft's leader knows all decisions. With ZooKeeper the leader knows those up to the last time at which ZooKeeper
+     * confirmed that it leads, an election's time ago at most. */
     uint64_t known_ns = shared->confirmed_ns[own_nid(superpeer).v];
     uint64_t late_ns = shared->consensus->ops->is_led ? 0 : shared->election_ns;
     return known_ns > late_ns ? known_ns - late_ns : 0;

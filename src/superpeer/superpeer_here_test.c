@@ -24,21 +24,11 @@ static void step(unsigned times)
 
 static int here_setup(void **state)
 {
-    static const char *const addresses[] = {"loop:own"};
     if (setup(state))
         return -1;
     calls = 0;
     sh_msg_handler_set(other, SH_CLUSTER_HERE, SH_MSG_INLINE, on_here, NULL);
-    struct sh_superpeer_config config = {.msg = superpeer.msg,
-                                         .env = superpeer.env,
-                                         .cluster = "test",
-                                         .address = addresses[0],
-                                         .addresses = addresses,
-                                         .count = 1,
-                                         .instance = 5,
-                                         .heartbeat_ns = HEARTBEAT,
-                                         .failure_ns = FAILURE};
-    config.env.disk = NULL;
+    struct sh_superpeer_config config = config_alone();
     assert_int_equal(sh_superpeer_create(&config, &real), SHOAL_OK);
     step(100);
     assert_true(sh_shared_leads(real));

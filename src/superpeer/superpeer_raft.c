@@ -336,7 +336,7 @@ static void on_here(void *arg, struct sh_msg_in *in)
     uint64_t life = sh_get64(&in->payload);
     struct sh_bytes address = sh_get_text(&in->payload);
     bool is_itself = in->reply_to.nid.v == nid.v;
-    /* Who calls at an address of its list has no connection under its ID yet. */
+    /* A superpeer that calls an address of its list has no connection under its ID yet. */
     bool is_caller = in->reply_to.nid.v >= SH_MSG_ALIAS_MIN && log && log == log_id(superpeer);
     bool is_other = is_caller || sh_shared_is_other(superpeer, in->reply_to.nid);
     if (!sh_reader_done(&in->payload) || !is_other || !sh_shared_is_other(superpeer, nid) ||
@@ -395,8 +395,8 @@ static void on_dismissed(void *arg, struct sh_msg_in *in)
     of_superpeer(superpeer)->stranger = theirs;
 }
 
-/* Does to a view's superpeers what a command does to the registry's. *nid_out: who is at the command's address
- * from then on. False: nobody. */
+/* Changes the superpeers of a view as the command changes those of the registry. *nid_out: the superpeer at the
+ * command's address from then on. False: the command names no address. */
 static bool command_show(const struct sh_command *command, struct sh_view *view, shoal_nid *nid_out)
 {
     struct sh_node node = {.nid = command->nid, .role = SH_ROLE_SUPERPEER};

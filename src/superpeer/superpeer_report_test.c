@@ -65,6 +65,17 @@ static bool is_at_work(void)
     return steps[0].due_ns(steps[0].arg) == 0;
 }
 
+/* Asks, and lets the steps run until a part of the answer is made. */
+static void ask_until_at_work(void)
+{
+    ask();
+    for (unsigned i = 0; i < ROUNDS_MAX && !is_at_work(); i++) {
+        for (unsigned k = 0; k < 4; k++)
+            (void)steps[k].run(steps[k].arg);
+    }
+    assert_true(is_at_work());
+}
+
 static void test_no_step_looks_at_all_shards(void **state)
 {
     (void)state;
@@ -92,12 +103,7 @@ static void test_no_step_looks_at_all_shards(void **state)
 static void test_cut_short(void **state)
 {
     (void)state;
-    ask();
-    for (unsigned i = 0; i < ROUNDS_MAX && !is_at_work(); i++) {
-        for (unsigned k = 0; k < 4; k++)
-            (void)steps[k].run(steps[k].arg);
-    }
-    assert_true(is_at_work());
+    ask_until_at_work();
     assert_int_equal(answers, 0);
 }
 
@@ -105,12 +111,7 @@ static void test_cut_short(void **state)
 static void test_the_ring_is_closed_meanwhile(void **state)
 {
     (void)state;
-    ask();
-    for (unsigned i = 0; i < ROUNDS_MAX && !is_at_work(); i++) {
-        for (unsigned k = 0; k < 4; k++)
-            (void)steps[k].run(steps[k].arg);
-    }
-    assert_true(is_at_work());
+    ask_until_at_work();
     superpeer.ring = NULL;
     carry();
     assert_int_equal(answers, 1);

@@ -284,6 +284,23 @@ static inline int setup(void **state)
     return 0;
 }
 
+/* Of a real superpeer in place of the rig's: alone in its cluster, with Raft, and with its disk in memory. */
+static inline struct sh_superpeer_config config_alone(void)
+{
+    static const char *const addresses[] = {"loop:own"};
+    struct sh_superpeer_config config = {.msg = superpeer.msg,
+                                         .env = superpeer.env,
+                                         .cluster = "test",
+                                         .address = addresses[0],
+                                         .addresses = addresses,
+                                         .count = 1,
+                                         .instance = 5,
+                                         .heartbeat_ns = HEARTBEAT,
+                                         .failure_ns = FAILURE};
+    config.env.disk = NULL;
+    return config;
+}
+
 static inline int teardown(void **state)
 {
     (void)state;
