@@ -77,6 +77,17 @@ bool sh_node_is_at(const struct sh_node *node, struct sh_bytes address)
            memcmp(node->address, address.at, address.size) == 0;
 }
 
+const struct sh_node *sh_view_holder(const struct sh_view *view, struct sh_bytes address,
+                                     uint64_t instance)
+{
+    for (size_t i = 0; i < view->count; i++) {
+        const struct sh_node *node = &view->nodes[i];
+        if (node->state == SH_NODE_UP && node->instance != instance && sh_node_is_at(node, address))
+            return node;
+    }
+    return NULL;
+}
+
 enum shoal_err sh_view_reserve(struct sh_view *view, size_t room)
 {
     SH_ASSERT(room >= view->count);

@@ -68,6 +68,9 @@ bool sh_node_is_replaced(const struct sh_node *nodes, size_t count, shoal_nid ni
  * only be cut off. */
 bool sh_node_has_ended(const struct sh_view *view, const struct sh_node *node);
 bool sh_node_is_at(const struct sh_node *node, struct sh_bytes address);
+/* The node of another instance that is up at an address; NULL: there is none. Valid until the view changes. */
+const struct sh_node *sh_view_holder(const struct sh_view *view, struct sh_bytes address,
+                                     uint64_t instance);
 
 /* Adds a node or replaces the one of that ID. Borrows node. ENOMEM changes nothing. */
 SHOAL_NODISCARD enum shoal_err sh_view_put(struct sh_view *view, const struct sh_node *node);

@@ -133,6 +133,12 @@ bool sh_msg_was_refused(struct sh_msg *msg, shoal_nid nid)
     return conn && conn->was_refused;
 }
 
+bool sh_msg_is_connected(struct sh_msg *msg, shoal_nid nid)
+{
+    struct sh_conn *conn = sh_conn_find(msg, nid);
+    return conn && conn->sends_on;
+}
+
 /* An alias that names nobody now, in turn, so that a fresh one is not soon mistaken for the last.
  * 0: none left. */
 static uint16_t alias_unused(struct sh_msg *msg)
@@ -404,6 +410,7 @@ bool sh_conn_attach(struct sh_msg *msg, struct sh_stream *stream, shoal_nid real
     bool is_first = conn->sends_on == NULL;
     if (is_first) {
         conn->sends_on = stream;
+        conn->was_refused = false;
         conn->answers_allowed = conn->answers_due_ns = 0;
         sh_spin_take(&conn->lock);
         conn->state = SH_CONN_OPEN;

@@ -151,6 +151,9 @@ void sh_msg_node_remove(struct sh_msg *msg, shoal_nid nid);
  * step. */
 bool sh_msg_was_refused(struct sh_msg *msg, shoal_nid nid);
 
+/* Whether there is a connection to a node or alias, whichever side has opened it. Thread of the transport step. */
+bool sh_msg_is_connected(struct sh_msg *msg, shoal_nid nid);
+
 /* An alias for whoever listens at an address, to send to before its node ID is known. The same
  * address gives the same alias. ELIMIT, EADDRESS. Any thread. */
 SHOAL_NODISCARD enum shoal_err sh_msg_contact(struct sh_msg *msg, const char *address,

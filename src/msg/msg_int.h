@@ -129,7 +129,7 @@ struct sh_conn {
     struct sh_stream *dialled, *accepted;
     struct sh_stream *sends_on; /* one of the two */
     struct sh_sole sole;
-    bool was_refused;    /* when it was opened last: nobody listens there */
+    bool was_refused;    /* the last attempt to open it: nobody listens there */
     uint64_t epoch_told; /* over this connection; 0: none */
     struct sh_flow flow; /* its own header says what any thread may do */
     struct sh_conn *beat_next, *beat_prev;

@@ -62,7 +62,7 @@ void sh_raft_start(struct sh_raft *raft, struct sh_journal *journal, unsigned st
     raft->stream = stream;
     raft->life = life;
     raft->synced = sh_journal_synced(journal);
-    raft->stored_last = sh_raft_log_last(raft); /* what was loaded is stored */
+    raft->stored_last = raft->loaded_last = sh_raft_log_last(raft); /* what was loaded is stored */
     sh_raft_promise(raft);
     raft->life_lsn = raft->promise_lsn; /* the caller has stored the life before */
     sh_raft_election_defer(raft, now_ns);
@@ -326,6 +326,11 @@ uint64_t sh_raft_applied(const struct sh_raft *raft)
 uint64_t sh_raft_last(const struct sh_raft *raft)
 {
     return sh_raft_log_last(raft);
+}
+
+uint64_t sh_raft_loaded_last(const struct sh_raft *raft)
+{
+    return raft->loaded_last;
 }
 
 uint64_t sh_raft_last_term(const struct sh_raft *raft)

@@ -200,6 +200,8 @@ uint64_t sh_raft_commit(const struct sh_raft *raft);
 uint64_t sh_raft_applied(const struct sh_raft *raft);
 uint64_t sh_raft_last(const struct sh_raft *raft); /* index of the last entry */
 uint64_t sh_raft_last_term(const struct sh_raft *raft);
+/* Index of the last entry that was in the log when it was loaded, and was not cut off since. */
+uint64_t sh_raft_loaded_last(const struct sh_raft *raft);
 struct sh_raft_members sh_raft_members(const struct sh_raft *raft);
 /* Whether a server is a member, or is one until a change in the log is committed: until then nobody
  * else may have the entry that removes it, and its vote may decide who leads (4.2.2). */

@@ -180,6 +180,7 @@ static bool install(struct sh_raft *raft)
     raft->snapshot = *snapshot;
     raft->coming = (struct sh_raft_snapshot){0};
     sh_entries_reset(&raft->log, raft->snapshot.index, raft->snapshot.term);
+    raft->loaded_last = 0;
     raft->commit = raft->applied = raft->snapshot.index;
     sh_raft_log_members(raft);
     sh_raft_store_install(raft);

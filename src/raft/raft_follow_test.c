@@ -205,8 +205,10 @@ static void an_installed_snapshot_has_to_be_stored(void **state)
     entries(2, 9, 2, 0, 1, none);
     store();
     (void)answer_now(2);
+    raft->loaded_last = 4; /* as if it had been started with them */
     snapshot(2, 2, 2, 0, 0, "");
     assert_int_equal(sh_raft_last(raft), 2);
+    assert_int_equal(sh_raft_loaded_last(raft), 0);
     assert_answer(true, true, 0);
     entries(2, 2, 2, 0, 1, ENTRIES(2));
     assert_answer(true, true, 0);

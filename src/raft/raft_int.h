@@ -131,6 +131,7 @@ struct sh_raft {
     sh_lsn base_lsn;      /* the same of the entries up to the log's base, or of their snapshot */
     sh_lsn synced;        /* what sh_raft_synced saw last */
     uint64_t stored_last; /* entries up to here are stored, as they are in memory */
+    uint64_t loaded_last; /* entries up to here were in the log when it was loaded */
 
     /* A snapshot on its way from the journal, or to it, with the members before it. */
     struct sh_raft_blob loading, saving;

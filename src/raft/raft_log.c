@@ -72,6 +72,8 @@ void sh_raft_log_cut(struct sh_raft *raft, uint64_t index)
     sh_entries_cut(&raft->log, index);
     if (raft->stored_last >= index)
         raft->stored_last = index - 1;
+    if (raft->loaded_last >= index)
+        raft->loaded_last = index - 1;
     if (raft->members_index >= index)
         sh_raft_log_members(raft);
 }

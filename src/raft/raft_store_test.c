@@ -405,6 +405,30 @@ static void the_journal_gets_what_is_applied(void **state)
     memory.disk->ops->destroy(memory.disk);
 }
 
+/* What the log had when it was loaded is that no more where it was cut off, whatever comes in its place. */
+static void what_was_loaded_is_known(void **state)
+{
+    (void)state;
+    struct memory_journal memory = {.now_ns = 1};
+    load_state(&stream, 3);
+    snapshot_at(90, 2);
+    for (uint64_t index = 91; index <= 93; index++)
+        assert_int_equal(load_entry(&stream, index, 2), SHOAL_OK);
+    memory_journal_open(&memory, raft);
+    sh_raft_start(raft, memory.journal, 0, UINT64_C(1) << 32 | 1, 1);
+    assert_int_equal(sh_raft_loaded_last(raft), 93);
+    sh_raft_log_cut(raft, 92);
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(sh_raft_log_append(raft, 3, SH_RAFT_COMMAND, sh_bytes_text("x")),
+                         SHOAL_OK);
+    assert_int_equal(sh_raft_last(raft), 93);
+    assert_int_equal(sh_raft_loaded_last(raft), 91);
+    sh_raft_log_cut(raft, 93);
+    assert_int_equal(sh_raft_loaded_last(raft), 91);
+    memory_journal_close(&memory);
+    memory.disk->ops->destroy(memory.disk);
+}
+
 int main(void)
 {
     if (sh_log_output_set("/dev/null", SH_LOG_AS_TEXT))
@@ -422,6 +446,7 @@ int main(void)
         CASE(pieces_are_put_together_up_to_a_limit),
         CASE(a_large_snapshot_is_installed),
         CASE(the_journal_gets_what_is_applied),
+        CASE(what_was_loaded_is_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,22 +119,11 @@ static const struct sh_node *find_instance(const struct sh_registry *registry,
     return NULL;
 }
 
-const struct sh_node *sh_registry_holder(const struct sh_registry *registry,
-                                         struct sh_bytes address, uint64_t instance)
-{
-    for (size_t i = 0; i < registry->view.count; i++) {
-        const struct sh_node *node = &registry->view.nodes[i];
-        if (node->state == SH_NODE_UP && node->instance != instance && sh_node_is_at(node, address))
-            return node;
-    }
-    return NULL;
-}
-
 /* Another node has the address of this one, so this one's lease was over before: whatever is still
  * heard of it, it does not come back. */
 static bool is_succeeded(const struct sh_registry *registry, const struct sh_node *node)
 {
-    return sh_registry_holder(registry, sh_bytes_text(node->address), node->instance);
+    return sh_view_holder(&registry->view, sh_bytes_text(node->address), node->instance);
 }
 
 static enum shoal_err admit(struct sh_registry *registry, uint64_t now_ns, shoal_nid nid,
@@ -225,7 +214,7 @@ enum shoal_err sh_registry_restart(struct sh_registry *registry, uint64_t now_ns
     }
     if (known && known->state == SH_NODE_UP)
         return SHOAL_EAGAIN;
-    if (sh_registry_holder(registry, address, life))
+    if (sh_view_holder(&registry->view, address, life))
         return SHOAL_EADDRINUSE;
     /* How often a folder was started does not tell which of an ID's bearers had it: the address must. */
     if (sh_nid_set_has(&registry->reissued, previous) &&
@@ -255,7 +244,8 @@ enum shoal_err sh_registry_join(struct sh_registry *registry, uint64_t now_ns,
     if (!is_address(address) || !instance)
         return SHOAL_EINVAL;
     const struct sh_node *known = sh_view_find(&registry->view, previous);
-    /* It joined when it started, and a cluster that was forced to go on has not heard of that. */
+    /* The peer joined with this life when it was started, but the registry of a cluster that was forced to go on
+     * lost that entry. */
     if (known && is_later_life(known, instance))
         return sh_registry_restart(registry, now_ns, address, instance, previous, nid_out);
     shoal_nid nid;
@@ -271,7 +261,7 @@ enum shoal_err sh_registry_join(struct sh_registry *registry, uint64_t now_ns,
     /* A join that was late, or is done again, of a process whose place another one has taken. */
     if (is_there && is_succeeded(registry, known))
         return SHOAL_EEXIST;
-    if (sh_registry_holder(registry, address, instance))
+    if (sh_view_holder(&registry->view, address, instance))
         return SHOAL_EADDRINUSE;
     bool is_reissued = !previous.v && sh_nid_set_has(&registry->forgotten, nid);
     err = admit(registry, now_ns, nid, address, instance);

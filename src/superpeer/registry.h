@@ -55,10 +55,6 @@ SHOAL_NODISCARD enum shoal_err sh_registry_restart(struct sh_registry *registry,
 /* Which cluster it is: nodes have that on their disks. The same for good, also of a cluster that was
  * forced to go on; another one of a registry that was begun anew. 0: it has not begun. */
 uint64_t sh_registry_cluster(const struct sh_registry *registry);
-/* The node of another instance that is up at an address; NULL: there is none. Valid until the next
- * change. */
-const struct sh_node *sh_registry_holder(const struct sh_registry *registry,
-                                         struct sh_bytes address, uint64_t instance);
 /* A node was heard, which knows the view of that epoch. *failed_out: the node had been declared failed
  * and does not know that yet. ENONODE (or it left); EEXIST: the ID is another life's; EBUSY: this
  * registry is behind what the node knows, and can't say whose the ID is. */
@@ -110,9 +106,6 @@ void sh_registry_report(const struct sh_registry *registry, struct sh_report *re
 
 /* A failed node is up again: it was heard. */
 void sh_registry_back(struct sh_registry *registry, shoal_nid nid, uint64_t instance);
-/* The ID of the superpeer at that address in that view, or the one that a new one there gets. NONE: all are in
- * use. */
-shoal_nid sh_registry_superpeer_nid(const struct sh_view *view, struct sh_bytes address);
 /* Admits a superpeer, or takes its new address. nid NONE: the ID of the one that has that address,
  * or the lowest that none had yet, or if all were in use the lowest of one that left. ENONODE: the
  * one of that ID has left. ELIMIT: no ID is left. EINVAL: not a usable address or ID. EADDRINUSE: it is new, and
@@ -120,6 +113,11 @@ shoal_nid sh_registry_superpeer_nid(const struct sh_view *view, struct sh_bytes 
 SHOAL_NODISCARD enum shoal_err sh_registry_superpeer_put(struct sh_registry *registry,
                                                          struct sh_bytes address, uint64_t instance,
                                                          shoal_nid nid, shoal_nid *nid_out);
+/* The same in a view alone. *is_news_out: the view has changed. */
+SHOAL_NODISCARD enum shoal_err sh_registry_superpeer_show(struct sh_view *view,
+                                                          struct sh_bytes address,
+                                                          uint64_t instance, shoal_nid nid,
+                                                          shoal_nid *nid_out, bool *is_news_out);
 /* Another state of a superpeer; it can't come back when it has left. ENONODE: no superpeer, or it
  * has left. ELIMIT: the last one can't leave. EBUSY: it holds metadata of which it has to make
  * others replicas first, which has begun: again in a moment. */

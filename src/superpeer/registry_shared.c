@@ -40,45 +40,56 @@ static shoal_nid free_superpeer_nid(const struct sh_view *view)
     return SHOAL_NID_NONE;
 }
 
-shoal_nid sh_registry_superpeer_nid(const struct sh_view *view, struct sh_bytes address)
-{
-    shoal_nid nid = find_address(view, address);
-    return nid.v ? nid : free_superpeer_nid(view);
-}
-
-enum shoal_err sh_registry_superpeer_put(struct sh_registry *registry, struct sh_bytes address,
-                                         uint64_t instance, shoal_nid nid, shoal_nid *nid_out)
+enum shoal_err sh_registry_superpeer_show(struct sh_view *view, struct sh_bytes address,
+                                          uint64_t instance, shoal_nid nid, shoal_nid *nid_out,
+                                          bool *is_news_out)
 {
     if (!address.size || address.size >= SH_MSG_ADDRESS_MAX ||
         memchr(address.at, 0, address.size) || nid.v > SH_SUPERPEERS_MAX)
         return SHOAL_EINVAL;
-    bool is_new = !nid.v && !find_address(&registry->view, address).v;
     if (!nid.v)
-        nid = sh_registry_superpeer_nid(&registry->view, address);
+        nid = find_address(view, address);
+    bool is_new = !nid.v;
+    if (is_new)
+        nid = free_superpeer_nid(view);
     if (!nid.v)
         return SHOAL_ELIMIT;
-    if (is_new && sh_registry_holder(registry, address, instance))
+    if (is_new && sh_view_holder(view, address, instance))
         return SHOAL_EADDRINUSE;
-    const struct sh_node *known = sh_view_find(&registry->view, nid);
+    const struct sh_node *known = sh_view_find(view, nid);
     if (known && known->state == SH_NODE_LEFT && !is_new)
         return SHOAL_ENONODE;
     *nid_out = nid;
-    if (known && !is_new && sh_node_is_at(known, address))
+    *is_news_out = !known || is_new || !sh_node_is_at(known, address);
+    if (!*is_news_out)
         return SHOAL_OK;
     struct sh_node node = {.nid = nid,
                            .role = SH_ROLE_SUPERPEER,
                            .state = known && !is_new ? known->state : SH_NODE_UP,
                            .instance = instance};
     memcpy(node.address, address.at, address.size);
-    enum shoal_err err = sh_view_put(&registry->view, &node);
+    enum shoal_err err = sh_view_put(view, &node);
     if (err)
         return err;
     SH_ASSERT(nid.v <= SH_SUPERPEERS_MAX);
-    if (nid.v > registry->view.superpeers)
-        registry->view.superpeers = nid.v;
-    sh_registry_touch_node(registry, &node);
-    SH_INFO("cluster", "superpeer is in the registry with this address", SH_U64("node", nid.v),
-            SH_TEXT("address", node.address), SH_U64("epoch", registry->view.epoch));
+    if (nid.v > view->superpeers)
+        view->superpeers = nid.v;
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_registry_superpeer_put(struct sh_registry *registry, struct sh_bytes address,
+                                         uint64_t instance, shoal_nid nid, shoal_nid *nid_out)
+{
+    bool is_news;
+    enum shoal_err err =
+        sh_registry_superpeer_show(&registry->view, address, instance, nid, nid_out, &is_news);
+    if (err || !is_news)
+        return err;
+    const struct sh_node *node = sh_view_find(&registry->view, *nid_out);
+    sh_registry_touch_node(registry, node);
+    SH_INFO("cluster", "superpeer is in the registry with this address",
+            SH_U64("node", node->nid.v), SH_TEXT("address", node->address),
+            SH_U64("epoch", registry->view.epoch));
     return SHOAL_OK;
 }
 
@@ -143,7 +154,8 @@ enum shoal_err sh_registry_arcs_start(struct sh_registry *registry, shoal_nid ni
     if (is_memory && registry->next_nid.v == SH_PEER_NID_MIN)
         registry->next_nid.v += (uint16_t)(sh_mix64(life) % SH_PEER_NIDS);
     registry->changes++;
-    /* It was heard: else nobody would say that it has failed when it falls silent before that is noted. */
+    /* Its start is a sign of life. If its state stayed FAILED, the leader would not watch it, and not declare it
+     * failed again when it falls silent at once. */
     if (node->state == SH_NODE_FAILED) {
         node->state = SH_NODE_UP;
         sh_registry_touch_node(registry, node);

@@ -98,9 +98,9 @@ static void test_join(void **state)
                      SHOAL_EADDRINUSE);
     assert_int_equal(state_of(registry, a), SH_NODE_UP);
     assert_int_equal(sh_registry_changes(registry), changes);
-    assert_int_equal(sh_registry_holder(registry, address, 14)->nid.v, a.v);
-    assert_null(sh_registry_holder(registry, address, 11));
-    assert_null(sh_registry_holder(registry, sh_bytes_text("p11:11"), 14));
+    assert_int_equal(sh_view_holder(sh_registry_view(registry), address, 14)->nid.v, a.v);
+    assert_null(sh_view_holder(sh_registry_view(registry), address, 11));
+    assert_null(sh_view_holder(sh_registry_view(registry), sh_bytes_text("p11:11"), 14));
     /* Nor may one that is up move there. */
     assert_int_equal(sh_registry_join(registry, START, address, 12, b, &nid), SHOAL_EADDRINUSE);
     /* Once that one's lease is over it may join. */

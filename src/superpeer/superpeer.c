@@ -83,7 +83,8 @@ void sh_superpeer_join_refuse(struct sh_superpeer *superpeer, struct sh_reply_to
     char text[256] = "";
     const struct sh_node *holder = NULL;
     if (join->err == SHOAL_EADDRINUSE)
-        holder = sh_registry_holder(superpeer->registry, join->address, join->instance);
+        holder =
+            sh_view_holder(sh_registry_view(superpeer->registry), join->address, join->instance);
     if (join->err == SHOAL_EAGAIN)
         holder = sh_view_find(sh_registry_view(superpeer->registry), join->previous);
     if (join->err == SHOAL_EEXIST && join->is_restart)

@@ -397,10 +397,8 @@ enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_reg
     }
 }
 
-void sh_shared_apply(void *arg, uint64_t index, uint64_t term, struct sh_bytes bytes)
+void sh_shared_apply(struct sh_superpeer *superpeer, struct sh_bytes bytes, bool was_loaded)
 {
-    (void)term;
-    struct sh_superpeer *superpeer = arg;
     struct sh_command command;
     if (!sh_command_get(bytes, &command))
         return; /* at all superpeers alike */
@@ -408,10 +406,9 @@ void sh_shared_apply(void *arg, uint64_t index, uint64_t term, struct sh_bytes b
     enum shoal_err err = sh_shared_carry_out(superpeer, superpeer->registry, &command, &nid);
     /* The others may have had the memory: going on would mean to differ from them for ever. */
     SH_ASSERT(err != SHOAL_ENOMEM);
-    /* Entries that were in the log at the start are older than a HERE that has come since. */
-    bool is_news = index > superpeer->shared->contacts_index;
+    /* A superpeer may have said since the start where it is (HERE), which a loaded entry does not know. */
     if (!err && command.kind == SH_COMMAND_SUPERPEER &&
-        (is_news || !*superpeer->shared->contacts[nid.v]))
+        (!was_loaded || !*superpeer->shared->contacts[nid.v]))
         sh_shared_contact_set(superpeer, nid, command.address);
     if (is_own(superpeer->shared, command.number))
         sh_shared_answer(superpeer, &command, err, nid);

@@ -69,7 +69,7 @@ static int commands_setup(void **state)
 static void last_is_applied(void)
 {
     assert_true(agreed.last_size > 0);
-    sh_shared_apply(&superpeer, 1, 1, sh_bytes_make(agreed.last, agreed.last_size));
+    sh_shared_apply(&superpeer, sh_bytes_make(agreed.last, agreed.last_size), false);
     carry();
 }
 
@@ -251,7 +251,7 @@ static void nobody_forces_nothing(void **state)
         struct sh_bytes stored = sh_bytes_make(bytes, (size_t)(w.at - bytes));
         assert_int_equal(sh_command_get(stored, &got), !is_none);
         if (is_none)
-            sh_shared_apply(&superpeer, 1, 1, stored);
+            sh_shared_apply(&superpeer, stored, false);
     }
 }
 
@@ -266,13 +266,12 @@ static void old_addresses_are_not_news(void **state)
     struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
     sh_command_put(&w, &command);
     struct sh_bytes entry = sh_bytes_make(bytes, (size_t)(w.at - bytes));
-    shared->contacts_index = 5;
-    sh_shared_apply(&superpeer, 4, 1, entry); /* nothing else was heard */
+    sh_shared_apply(&superpeer, entry, true); /* nothing else was heard */
     assert_string_equal(shared->contacts[OTHER], "loop:before");
     memcpy(shared->contacts[OTHER], "loop:heard", 11);
-    sh_shared_apply(&superpeer, 5, 1, entry);
+    sh_shared_apply(&superpeer, entry, true);
     assert_string_equal(shared->contacts[OTHER], "loop:heard");
-    sh_shared_apply(&superpeer, 6, 1, entry);
+    sh_shared_apply(&superpeer, entry, false);
     assert_string_equal(shared->contacts[OTHER], "loop:before");
 }
 

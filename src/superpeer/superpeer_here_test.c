@@ -41,8 +41,8 @@ static int here_teardown(void **state)
     return teardown(state);
 }
 
-/* The other one says where it is, or another. */
-static void say_of(uint16_t nid, uint64_t log, uint64_t life, const char *address)
+/* The other one says where it is, or another, and no time passes. */
+static void say_now(uint16_t nid, uint64_t log, uint64_t life, const char *address)
 {
     struct sh_out out;
     struct sh_bytes text = sh_bytes_text(address);
@@ -54,6 +54,12 @@ static void say_of(uint16_t nid, uint64_t log, uint64_t life, const char *addres
     sh_put64(&out.w, life);
     sh_put_text(&out.w, text);
     sh_msg_end(other, &out);
+    carry();
+}
+
+static void say_of(uint16_t nid, uint64_t log, uint64_t life, const char *address)
+{
+    say_now(nid, log, life, address);
     step(8);
 }
 
@@ -86,6 +92,40 @@ static void strangers_are_not_called(void **state)
     assert_string_equal(contact(), "loop:other");
     say(0, life + (UINT64_C(1) << 32), "loop:next");
     assert_string_equal(contact(), "loop:next");
+}
+
+/* Where a superpeer was by its disk, another was: what that one says when it has moved counts, whatever becomes
+ * committed then of what the disk had. */
+static void a_loaded_address_is_not_news(void **state)
+{
+    (void)state;
+    sh_superpeer_destroy(real);
+    struct sh_superpeer_config config = config_alone();
+    assert_int_equal(sh_memory_disk_create(&config.env.disk), SHOAL_OK);
+    assert_int_equal(sh_superpeer_create(&config, &real), SHOAL_OK);
+    step(100);
+    struct sh_command command = {
+        .kind = SH_COMMAND_SUPERPEER, .instance = 6, .address = sh_bytes_text("loop:other")};
+    sh_shared_decide(real, &command);
+    step(100);
+    assert_string_equal(contact(), "loop:other");
+    uint64_t log = sh_registry_cluster(real->registry);
+    sh_superpeer_destroy(real);
+    assert_int_equal(sh_superpeer_create(&config, &real), SHOAL_OK);
+    assert_string_equal(contact(), "loop:other");
+    assert_null(sh_view_find(sh_registry_view(real->registry), (shoal_nid){OTHER}));
+    say_now(OTHER, 0, 0, "loop:next");
+    assert_null(sh_view_find(sh_registry_view(real->registry), (shoal_nid){OTHER}));
+    assert_string_equal(contact(), "loop:next");
+    step(100);
+    assert_non_null(sh_view_find(sh_registry_view(real->registry), (shoal_nid){OTHER}));
+    assert_true(sh_registry_cluster(real->registry) == log);
+    assert_string_equal(contact(), "loop:next");
+    sh_superpeer_destroy(real);
+    config.env.disk->ops->destroy(config.env.disk);
+    config.env.disk = NULL;
+    assert_int_equal(sh_superpeer_create(&config, &real),
+                     SHOAL_OK); /* which the teardown destroys */
 }
 
 /* One that has withdrawn leaves the others alone. */
@@ -139,30 +179,47 @@ static void append(uint64_t log)
 }
 
 /* Says where the third one is, as whoever listens at an address is spoken to. */
-static void call(uint64_t log, const char *address)
+static void call_by(struct sh_msg *caller, uint64_t log, const char *address)
 {
     struct sh_out out;
     struct sh_bytes text = sh_bytes_text(address);
     shoal_nid alias;
-    assert_int_equal(sh_msg_contact(third, "loop:own", &alias), SHOAL_OK);
-    assert_int_equal(sh_msg_begin(third, alias, SH_CLUSTER_HERE, SH_HERE_BYTES + text.size, &out),
+    assert_int_equal(sh_msg_contact(caller, "loop:own", &alias), SHOAL_OK);
+    assert_int_equal(sh_msg_begin(caller, alias, SH_CLUSTER_HERE, SH_HERE_BYTES + text.size, &out),
                      SHOAL_OK);
     sh_put16(&out.w, THIRD);
     sh_put64(&out.w, log);
     sh_put64(&out.w, UINT64_C(1) << 32 | THIRD);
     sh_put_text(&out.w, text);
-    sh_msg_end(third, &out);
+    sh_msg_end(caller, &out);
     step(4);
+}
+
+static void call(uint64_t log, const char *address)
+{
+    call_by(third, log, address);
+}
+
+static void third_open(void)
+{
+    sh_msg_handler_set(third = msg_open(2, THIRD), SH_CLUSTER_RAFT, SH_MSG_INLINE, on_raft, NULL);
+    assert_int_equal(sh_msg_node_set(third, (shoal_nid){OWN}, "loop:own"), SHOAL_OK);
+    log_id = 0;
+}
+
+static void third_close(void)
+{
+    sh_msg_destroy(third);
+    wires[2]->ops->destroy(wires[2]);
+    steps[4] = steps[5] = (struct sh_step){0};
 }
 
 /* One that comes back is told where the leader is, though that one came, and said so, while it was away. */
 static void who_comes_back_is_told_of_the_leader(void **state)
 {
     (void)state;
-    sh_msg_handler_set(third = msg_open(2, THIRD), SH_CLUSTER_RAFT, SH_MSG_INLINE, on_raft, NULL);
-    assert_int_equal(sh_msg_node_set(third, (shoal_nid){OWN}, "loop:own"), SHOAL_OK);
+    third_open();
     say_of(THIRD, 0, 0, "loop:third");
-    log_id = 0;
     append(12345); /* another log's: the refusal names the right one */
     assert_true(log_id && log_id != 12345);
     append(log_id);
@@ -182,9 +239,45 @@ static void who_comes_back_is_told_of_the_leader(void **state)
     assert_string_equal(real->shared->contacts[THIRD], "loop:nobody");
     call(log_id, "loop:moved");
     assert_string_equal(real->shared->contacts[THIRD], "loop:moved");
-    sh_msg_destroy(third);
-    wires[2]->ops->destroy(wires[2]);
-    steps[4] = steps[5] = (struct sh_step){0};
+    third_close();
+}
+
+static void to_third(void)
+{
+    uint8_t nothing = 0;
+    sh_shared_send(real, (shoal_nid){THIRD}, SH_CLUSTER_RAFT, sh_bytes_make(&nothing, 1));
+    step(4);
+}
+
+/* A copy of a superpeer's folder is not taken for the superpeer while that one is connected, though nobody listened
+ * at its address once, nor when that one was silent for less than failure_ns. After that it has moved. */
+static void a_copy_is_not_taken_for_it(void **state)
+{
+    (void)state;
+    say_of(THIRD, 0, 0, "loop:third");
+    to_third();
+    assert_true(sh_msg_was_refused(real->msg, (shoal_nid){THIRD}));
+    third_open();
+    append(12345);
+    append(log_id);
+    assert_true(sh_msg_is_connected(real->msg, (shoal_nid){THIRD}));
+    call_by(other, log_id, "loop:copy");
+    assert_string_equal(real->shared->contacts[THIRD], "loop:third");
+    step(100);
+    steps[4] = steps[5] = (struct sh_step){0}; /* its host hangs */
+    for (unsigned i = 0; sh_msg_is_connected(real->msg, (shoal_nid){THIRD}); i++) {
+        assert_true(i < 10000);
+        to_third();
+    }
+    uint64_t lost_ns = now_ns;
+    call_by(other, log_id, "loop:copy");
+    assert_string_equal(real->shared->contacts[THIRD], "loop:third");
+    while (now_ns < lost_ns + FAILURE)
+        step(1);
+    assert_false(sh_msg_was_refused(real->msg, (shoal_nid){THIRD}));
+    call_by(other, log_id, "loop:moved");
+    assert_string_equal(real->shared->contacts[THIRD], "loop:moved");
+    third_close();
 }
 
 int main(void)
@@ -195,7 +288,9 @@ int main(void)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(strangers_are_not_called, here_setup, here_teardown),
+        cmocka_unit_test_setup_teardown(a_loaded_address_is_not_news, here_setup, here_teardown),
         cmocka_unit_test_setup_teardown(the_withdrawn_does_not_call, here_setup, here_teardown),
+        cmocka_unit_test_setup_teardown(a_copy_is_not_taken_for_it, here_setup, here_teardown),
         cmocka_unit_test_setup_teardown(who_comes_back_is_told_of_the_leader, here_setup,
                                         here_teardown),
     };

@@ -23,6 +23,7 @@ struct raft_consensus {
     char (*hints)[SH_MSG_ADDRESS_MAX];
     uint16_t hints_count;
     uint64_t started_ns, here_ns;
+    uint64_t met_ns[SH_SUPERPEERS_MAX + 1]; /* when a superpeer was seen to be connected last */
     uint64_t fresh;    /* bit n: superpeer n itself has said in this run where it is */
     uint64_t stranger; /* the other log whose members have told this one that it has left */
     uint64_t voters;   /* who votes, as was logged last: bit n is superpeer n */
@@ -52,6 +53,14 @@ static shoal_nid own_nid(const struct sh_superpeer *superpeer)
 }
 
 /* --- The state machine ----------------------------------------------------------------------- */
+
+static void apply(void *arg, uint64_t index, uint64_t term, struct sh_bytes command)
+{
+    (void)term;
+    struct sh_superpeer *superpeer = arg;
+    bool was_loaded = index <= sh_raft_loaded_last(of_superpeer(superpeer)->raft);
+    sh_shared_apply(superpeer, command, was_loaded);
+}
 
 static size_t image_size(void *arg)
 {
@@ -288,6 +297,11 @@ static void beat(struct sh_consensus *consensus, uint64_t now_ns)
 {
     struct raft_consensus *self = of(consensus);
     voters_note(self);
+    for (uint16_t i = 1; i <= SH_SUPERPEERS_MAX; i++) {
+        if (self->superpeer->shared->contacts[i][0] &&
+            sh_msg_is_connected(self->superpeer->msg, (shoal_nid){i}))
+            self->met_ns[i] = now_ns;
+    }
     if (sh_raft_withdrawal(self->raft))
         return;
     if (!is_lost(self, now_ns) || now_ns < self->here_ns)
@@ -326,6 +340,18 @@ static bool is_elsewhere(const struct sh_superpeer *superpeer, shoal_nid nid, ui
     return sh_life_is_former(life, known);
 }
 
+/* Whether a superpeer is not where it was: its host says that nobody listens there, or there was no connection for
+ * failure_ns. */
+static bool is_away(const struct sh_superpeer *superpeer, shoal_nid nid)
+{
+    if (!*superpeer->shared->contacts[nid.v])
+        return true;
+    if (sh_msg_is_connected(superpeer->msg, nid))
+        return false;
+    return sh_msg_was_refused(superpeer->msg, nid) ||
+           now_of(superpeer) >= of_superpeer(superpeer)->met_ns[nid.v] + superpeer->failure_ns;
+}
+
 static void on_here(void *arg, struct sh_msg_in *in)
 {
     struct sh_superpeer *superpeer = arg;
@@ -353,9 +379,8 @@ static void on_here(void *arg, struct sh_msg_in *in)
     }
     if (is_elsewhere(superpeer, nid, log, life))
         return;
-    /* A caller may be a copy: it is not looked for elsewhere while somebody listens where it was. */
-    bool is_news = is_caller ? !*shared->contacts[nid.v] || sh_msg_was_refused(superpeer->msg, nid)
-                             : !(self->fresh >> nid.v & 1);
+    /* A caller may run on a copy of a superpeer's folder, and must not take the place of the original. */
+    bool is_news = is_caller ? is_away(superpeer, nid) : !(self->fresh >> nid.v & 1);
     if (is_itself || is_news)
         sh_shared_contact_set(superpeer, nid, address);
     if (!is_itself)
@@ -399,7 +424,6 @@ static void on_dismissed(void *arg, struct sh_msg_in *in)
  * command's address from then on. False: the command names no address. */
 static bool command_show(const struct sh_command *command, struct sh_view *view, shoal_nid *nid_out)
 {
-    struct sh_node node = {.nid = command->nid, .role = SH_ROLE_SUPERPEER};
     for (size_t i = 0; command->kind == SH_COMMAND_FORCE && i < view->count; i++) {
         if (view->nodes[i].nid.v != command->nid.v)
             view->nodes[i].state = SH_NODE_LEFT;
@@ -407,13 +431,10 @@ static bool command_show(const struct sh_command *command, struct sh_view *view,
     struct sh_node *known = sh_view_find(view, command->nid);
     if (command->kind == SH_COMMAND_STATE && command->state == SH_NODE_LEFT && known)
         known->state = SH_NODE_LEFT;
-    if (command->kind != SH_COMMAND_SUPERPEER || node.nid.v > SH_SUPERPEERS_MAX)
-        return false;
-    if (!node.nid.v)
-        node.nid = sh_registry_superpeer_nid(view, command->address);
-    memcpy(node.address, command->address.at, command->address.size);
-    *nid_out = node.nid;
-    return node.nid.v && !sh_view_put(view, &node);
+    bool is_news;
+    return command->kind == SH_COMMAND_SUPERPEER &&
+           !sh_registry_superpeer_show(view, command->address, command->instance, command->nid,
+                                       nid_out, &is_news);
 }
 
 /* Where superpeers are by the entries behind the registry's, which are not known to be committed. False: they
@@ -450,7 +471,6 @@ static void contacts_fill(struct sh_superpeer *superpeer, const struct sh_superp
         config->recruited ? config->recruited : sh_registry_view(superpeer->registry);
     sh_shared_contacts_take(superpeer, view);
     bool is_known = contacts_of_log(superpeer) || config->recruited || view->superpeers;
-    superpeer->shared->contacts_index = sh_raft_last(self->raft);
     for (uint16_t i = 0; !is_known && i < config->count; i++)
         sh_shared_contact_set(superpeer, (shoal_nid){(uint16_t)(i + 1)},
                               sh_bytes_text(self->hints[i]));
@@ -640,7 +660,7 @@ static enum shoal_err raft_make(struct raft_consensus *self,
         .piece_bytes = PIECE_BYTES,
         .seed = sh_random64(&superpeer->env.random),
         .is_memory = !superpeer->env.disk,
-        .fsm = {sh_shared_apply, image_size, image_put, image_get, superpeer},
+        .fsm = {apply, image_size, image_put, image_get, superpeer},
     };
     return sh_raft_create(&of_raft, &self->raft);
 }
@@ -678,6 +698,8 @@ enum shoal_err sh_consensus_raft_open(struct sh_superpeer *superpeer,
     self->base.ops = &ops;
     self->superpeer = superpeer;
     self->started_ns = now_ns;
+    for (size_t i = 0; i <= SH_SUPERPEERS_MAX; i++)
+        self->met_ns[i] = now_ns;
     superpeer->shared->consensus = &self->base;
     enum shoal_err err = hints_take(self, config);
     if (!err)

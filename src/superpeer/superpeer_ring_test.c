@@ -17,7 +17,7 @@ static void carry_out(struct sh_consensus *consensus, struct sh_bytes bytes, boo
         begins++;
         last = command;
     }
-    sh_shared_apply(&superpeer, 1, 1, bytes);
+    sh_shared_apply(&superpeer, bytes, false);
 }
 
 static struct sh_consensus_ops at_once;

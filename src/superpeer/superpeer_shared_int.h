@@ -76,8 +76,6 @@ struct sh_shared {
     bool is_dismissed, was_told; /* was_told: on_dismissed was called */
     /* Where the superpeers are, by ID, as was heard last; empty: not known. */
     char contacts[SH_SUPERPEERS_MAX + 1][SH_MSG_ADDRESS_MAX];
-    uint64_t
-        contacts_index; /* with Raft: the last entry whose superpeers were among them at the start */
     char former[SH_MSG_ADDRESS_MAX]; /* of this one, by its disk; empty: not known */
     uint64_t election_ns;
     struct sh_pending *pending, **pending_end;
@@ -120,7 +118,8 @@ enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_reg
 /* Answers the request of that command, and ends its waiting. */
 void sh_shared_answer(struct sh_superpeer *superpeer, const struct sh_command *command,
                       enum shoal_err err, shoal_nid nid);
-void sh_shared_apply(void *arg, uint64_t index, uint64_t term, struct sh_bytes bytes);
+/* Carries out a committed command. was_loaded: it was in the log when that was loaded. */
+void sh_shared_apply(struct sh_superpeer *superpeer, struct sh_bytes bytes, bool was_loaded);
 void sh_shared_recruit(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
                        struct sh_bytes address, uint64_t instance);
 void sh_shared_dismiss(struct sh_superpeer *superpeer, const struct sh_msg_in *in, shoal_nid nid);
