@@ -41,8 +41,9 @@ struct zookeeper_consensus {
     void (*on_enrolled)(void *arg, enum shoal_err err);
     bool is_enrolled, is_over; /* over: it can't go on with its ID, or its data_dir, there */
     uint64_t enrol_ns;         /* when it asks for its ID again */
-    uint64_t number_loaded;    /* which value the registry holds */
-    bool is_unreadable;        /* the value there can't be loaded: what is here is old */
+    bool is_taken;          /* a node that is up has its address: it waits until that one is not */
+    uint64_t number_loaded; /* which value the registry holds */
+    bool is_unreadable;     /* the value there can't be loaded: what is here is old */
     uint64_t led_ns;
     struct sh_registry *scratch; /* what is being written; NULL: nothing */
     struct queued *queue, **queue_end;
@@ -197,6 +198,21 @@ static const struct sh_node *own_node(const struct sh_superpeer *superpeer)
     return NULL;
 }
 
+/* Whether another node that is up has this one's address: the registry takes no superpeer there. Notes it once. */
+static bool is_taken(struct zookeeper_consensus *self)
+{
+    const struct sh_shared *shared = self->superpeer->shared;
+    const struct sh_node *holder = sh_view_holder(sh_registry_view(self->superpeer->registry),
+                                                  sh_bytes_text(shared->address), shared->instance);
+    if (holder && !self->is_taken)
+        SH_WARN("cluster",
+                "a node that is up has this superpeer's address: the superpeer waits until that "
+                "node has stopped; or give one of the two another option listen",
+                SH_TEXT("address", holder->address), SH_U64("node", holder->nid.v));
+    self->is_taken = holder;
+    return holder;
+}
+
 /* From the first time on that the registry names this one, it may lead. */
 static void enrol_step(struct zookeeper_consensus *self, uint64_t now_ns)
 {
@@ -210,10 +226,10 @@ static void enrol_step(struct zookeeper_consensus *self, uint64_t now_ns)
                                      .nid = own_nid(superpeer),
                                      .instance = superpeer->shared->instance,
                                      .address = sh_bytes_text(superpeer->shared->address)};
-        if (now_ns >= self->enrol_ns)
-            sh_shared_decide(superpeer, &command);
-        if (now_ns >= self->enrol_ns)
-            self->enrol_ns = now_ns + superpeer->heartbeat_ns;
+        if (now_ns < self->enrol_ns || (!own_nid(superpeer).v && is_taken(self)))
+            return;
+        sh_shared_decide(superpeer, &command);
+        self->enrol_ns = now_ns + superpeer->heartbeat_ns;
         return;
     }
     self->is_enrolled = true;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -167,7 +168,7 @@ static void on_enrolled(void *arg, enum shoal_err err)
     enrolled = err;
 }
 
-static void superpeer_open(void)
+static void superpeer_open_at(const char *address)
 {
     enrolled = SHOAL_EAGAIN;
     sh_memwire_init(&memwire);
@@ -190,7 +191,7 @@ static void superpeer_open(void)
     struct sh_superpeer_config config = {.msg = msg,
                                          .env = sh_memwire_env(&memwire),
                                          .cluster = "test",
-                                         .address = "first:1",
+                                         .address = address,
                                          .zookeeper = "anywhere",
                                          .index = SH_SUPERPEER_UNKNOWN,
                                          .instance = 7,
@@ -198,6 +199,11 @@ static void superpeer_open(void)
                                          .heartbeat_ns = S,
                                          .failure_ns = 10 * S};
     assert_int_equal(sh_superpeer_create(&config, &superpeer), SHOAL_OK);
+}
+
+static void superpeer_open(void)
+{
+    superpeer_open_at("first:1");
     steps();
     assert_int_equal(sh_msg_nid(msg).v, 1); /* it is enrolled */
 }
@@ -402,6 +408,62 @@ static void nobody_waits_for_it_any_more(void **state)
     superpeer_close();
 }
 
+static void levels(const char *spec)
+{
+    const char *bad;
+    size_t bad_size;
+    assert_int_equal(sh_log_levels_set(spec, &bad, &bad_size), SHOAL_OK);
+}
+
+/* Lets time pass; returns how many warnings have that text. */
+static unsigned warnings_in(uint64_t duration_ns, const char *text)
+{
+    char path[] = "/tmp/shoal-zookeeper-test-XXXXXX", line[1024];
+    int made = mkstemp(path);
+    assert_true(made >= 0);
+    assert_int_equal(sh_log_output_set(path, SH_LOG_AS_TEXT), SHOAL_OK);
+    levels("warn");
+    pass(duration_ns);
+    levels("error");
+    assert_int_equal(sh_log_output_set(NULL, SH_LOG_AS_TEXT), SHOAL_OK);
+    FILE *file = fdopen(made, "r");
+    assert_non_null(file);
+    unsigned count = 0;
+    while (fgets(line, sizeof line, file))
+        count += strstr(line, text) != NULL;
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(unlink(path), 0);
+    return count;
+}
+
+/* A superpeer at the address of a peer that is up takes no part until the peer has failed, and says so once. */
+static void an_address_is_waited_for(void **state)
+{
+    (void)state;
+    superpeer_open();
+    struct sh_command command = {
+        .kind = SH_COMMAND_JOIN, .instance = 950, .address = sh_bytes_text("peer:1")};
+    sh_shared_decide(superpeer, &command);
+    steps();
+    uint8_t *value = keeper.value;
+    size_t size = keeper.size;
+    keeper.value = NULL;
+    superpeer_close();
+    superpeer_open_at("peer:1");
+    keeper.value = value;
+    keeper.size = size;
+    assert_int_equal(warnings_in(10 * S, "has this superpeer's address"), 1);
+    assert_int_equal(sh_msg_nid(msg).v, SHOAL_NID_NONE.v);
+    assert_non_null(peer_of(950));
+    struct sh_command fail = {
+        .kind = SH_COMMAND_FAIL, .state = 1, .nid = peer_of(950)->nid, .instance = 950};
+    sh_shared_decide(superpeer, &fail);
+    pass(10 * S);
+    assert_int_equal(sh_msg_nid(msg).v, 2);
+    assert_int_equal(enrolled, SHOAL_OK);
+    superpeer_close();
+}
+
 /* A value that can't be read may tell of failures: a leader that has not taken it grants no leases. */
 static void an_unread_value_is_not_led_with(void **state)
 {
@@ -476,6 +538,7 @@ int main(void)
         cmocka_unit_test(a_death_stays_sure),
         cmocka_unit_test(the_beaten_try_again),
         cmocka_unit_test(nobody_waits_for_it_any_more),
+        cmocka_unit_test(an_address_is_waited_for),
         cmocka_unit_test(an_unread_value_is_not_led_with),
         cmocka_unit_test(another_clusters_registry_is_refused),
     };
