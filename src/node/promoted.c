@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/lock.h"
 #include "base/log.h"
@@ -147,17 +148,28 @@ static unsigned port_noted(const struct sh_promoted *promoted)
     return port;
 }
 
+/* Writes it to a file that takes the other's place when it is on the disk. */
+static bool port_write(const char *path, const char *port)
+{
+    char fresh[PATH_MAX + 4];
+    snprintf(fresh, sizeof fresh, "%s.new", path);
+    FILE *file = fopen(fresh, "we");
+    if (!file)
+        return false;
+    bool is_written = fprintf(file, "%s\n", port) > 0 && !fflush(file) && !fsync(fileno(file));
+    return !fclose(file) && is_written && !rename(fresh, path);
+}
+
 /* That it is not noted costs a new port at the next start. */
-static void port_note(const struct sh_promoted *promoted, const char *address)
+static void port_note(const struct sh_promoted *promoted, const char *address, unsigned noted)
 {
     char path[PATH_MAX];
     const char *colon = strrchr(address, ':');
-    if (promoted->peer->superpeer_port || !*promoted->peer->data_dir || promoted->world || !colon)
+    if (promoted->peer->superpeer_port || !*promoted->peer->data_dir || promoted->world || !colon ||
+        strtoul(colon + 1, NULL, 10) == noted)
         return;
     port_path(promoted, path, sizeof path);
-    FILE *file = fopen(path, "we");
-    bool is_written = file && fprintf(file, "%s\n", colon + 1) > 0;
-    if ((file && fclose(file)) || !is_written)
+    if (!port_write(path, colon + 1))
         SH_WARN("node",
                 "the superpeer's port can't be noted: with superpeer_port it is always the same",
                 SH_TEXT("file", path));
@@ -241,7 +253,7 @@ enum shoal_err sh_promoted_start(struct sh_promoted *promoted, const char *const
         err = start(promoted, address_out, detail);
     }
     if (!err)
-        port_note(promoted, address_out);
+        port_note(promoted, address_out, noted);
     return err;
 }
 
