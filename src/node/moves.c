@@ -483,13 +483,9 @@ bool sh_moves_may(const struct sh_moves *moves)
     return !moves->config.may_move || moves->config.may_move(moves->config.arg);
 }
 
-/* 16 million batches before an epoch's numbers reach those of the next. Epochs have up to 40 bits: each time that
- * a cluster is forced to go on without a majority, they leap by 2^32. */
-#define SEQUENCE_BITS 24
-
 uint64_t sh_moves_sequence_next(struct sh_moves *moves)
 {
-    uint64_t base = sh_directory_epoch(moves->config.directory) << SEQUENCE_BITS;
+    uint64_t base = sh_moves_sequence_base(sh_directory_epoch(moves->config.directory));
     moves->sequence = moves->sequence < base ? base : moves->sequence + 1;
     return moves->sequence;
 }
