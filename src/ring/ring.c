@@ -91,6 +91,10 @@ static void arcs_take(struct sh_ring *ring, uint64_t now_ns, const struct sh_arc
     ring->arcs = *arcs;
     if (!ring->is_active)
         return;
+    for (unsigned nid = 1; nid <= SH_SUPERPEERS_MAX; nid++) {
+        if (arcs->incarnations[nid] != before.incarnations[nid])
+            ring->stalled_until_ns[nid] = 0;
+    }
     for (unsigned i = 0; (is_start || arcs->up != before.up) && i < SH_SHARDS; i++) {
         ring->shards[i].wanted = sh_arc_wanted(arcs->up, i);
         ring->shards[i].successor = (uint8_t)sh_arc_successor(arcs->up, i);

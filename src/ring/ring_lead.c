@@ -3,11 +3,11 @@
 #include "base/log.h"
 #include "ring/ring_int.h"
 
-/* Entries on their way to one superpeer in one step, in messages of piece_bytes. */
 /* A superpeer that is dropped from one shard as its disk stores nothing would hold up the updates of each other
  * shard for as long again: for so many spans it is waited for for a part only. */
 #define STALLED_SPANS 4
 #define STALLED_PART 8
+/* Entries on their way to one superpeer in one step, in messages of piece_bytes. */
 #define MESSAGES_A_STEP 8
 
 void sh_ring_lead_forget(struct sh_ring *ring, unsigned number, unsigned nid)

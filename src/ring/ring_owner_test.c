@@ -294,6 +294,18 @@ static void who_stalls_holds_up_one_shard(void **state)
     }
 }
 
+/* The next process may have another disk. */
+static void the_next_process_has_not_stalled(void **state)
+{
+    (void)state;
+    own_with_both();
+    uint64_t until_ns = now_ns + 4 * PATIENCE;
+    ring->stalled_until_ns[OTHER] = ring->stalled_until_ns[THIRD] = until_ns;
+    assert_int_equal(sh_arcs_start_empty(&arcs, THIRD, 9, false), SH_ARCS_STARTED);
+    tell();
+    assert_true(ring->stalled_until_ns[OTHER] == until_ns && !ring->stalled_until_ns[THIRD]);
+}
+
 /* The time begins anew with each advance and with each version. */
 static void who_advances_is_not_silent(void **state)
 {
@@ -577,6 +589,7 @@ int main(void)
         CASE(who_did_not_hand_over_goes_on),
         CASE(who_is_silent_is_dropped),
         CASE(who_stalls_holds_up_one_shard),
+        CASE(the_next_process_has_not_stalled),
         CASE(who_advances_is_not_silent),
         CASE(who_reaches_nobody_hands_over),
         CASE(who_reaches_one_does_not_hand_over),
