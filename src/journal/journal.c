@@ -486,6 +486,15 @@ static enum shoal_err remove_all(const struct sh_env *env)
     return err ? err : names_sync(env);
 }
 
+static void removed_note(enum shoal_err err)
+{
+    if (err)
+        SH_ERROR("journal",
+                 "the journal in data_dir can't be removed: see to the disk and the folder's "
+                 "permissions, and remove the files journal.* by hand before the next start",
+                 SH_ERR(err));
+}
+
 void sh_journal_removal_finish(const struct sh_env *env)
 {
     int file;
@@ -493,11 +502,7 @@ void sh_journal_removal_finish(const struct sh_env *env)
         return;
     env->disk->ops->close(env->disk, file);
     enum shoal_err err = remove_all(env);
-    if (err)
-        SH_ERROR("journal",
-                 "the journal in data_dir can't be removed: see to the disk and the folder's "
-                 "permissions, and remove the files journal.* by hand before the next start",
-                 SH_ERR(err));
+    removed_note(err);
 }
 
 void sh_journal_remove(const struct sh_env *env)
@@ -510,9 +515,5 @@ void sh_journal_remove(const struct sh_env *env)
     }
     if (!err)
         err = remove_all(env);
-    if (err)
-        SH_ERROR("journal",
-                 "the journal in data_dir can't be removed: see to the disk and the folder's "
-                 "permissions, and remove the files journal.* by hand before the next start",
-                 SH_ERR(err));
+    removed_note(err);
 }

@@ -29,9 +29,9 @@ struct loaded {
 struct reading {
     bool is_known[SH_JOURNAL_STREAMS_MAX]; /* its entries */
     bool is_whole[SH_JOURNAL_STREAMS_MAX];
-    bool is_broken
-        [SH_JOURNAL_STREAMS_MAX]; /* a BEGIN was given up, whose END is still to come if no other is */
-    uint8_t *last;                /* the records of the batch that was read last; NULL: none was */
+    /* A BEGIN was given up, whose END is still to come if no other is. */
+    bool is_broken[SH_JOURNAL_STREAMS_MAX];
+    uint8_t *last; /* the records of the batch that was read last; NULL: none was */
     size_t last_size;
 };
 
@@ -100,16 +100,21 @@ static enum shoal_err load_state(struct sh_journal_stream_log *log, struct sh_by
     return log->machine.load_state(log->machine.arg, state);
 }
 
+/* A gap ends the stream's own snapshot. One that is being installed takes the place of all entries before it. */
 static enum shoal_err load_entry(struct reading *reading, unsigned stream,
-                                 struct sh_journal_stream_log *log, uint64_t index, uint64_t term,
-                                 uint8_t of_kind, struct sh_bytes bytes)
+                                 struct sh_journal_stream_log *log, uint64_t segment,
+                                 uint64_t index, uint64_t term, uint8_t of_kind,
+                                 struct sh_bytes bytes)
 {
     enum shoal_err err = log->machine.load_entry(log->machine.arg, index, term, of_kind, bytes);
     if (err != SHOAL_ECORRUPT || reading->is_whole[stream])
         return err;
     reading->is_known[stream] = false;
     reading->is_broken[stream] = true;
-    log->beginning = 0;
+    if (!log->is_installing)
+        log->beginning = 0;
+    SH_INFO("journal", "a snapshot that was given up has a gap: the next one counts",
+            SH_U64("stream", stream), SH_U64("segment", segment), SH_U64("index", index));
     return SHOAL_OK;
 }
 
@@ -138,7 +143,7 @@ static enum shoal_err load_record(struct sh_journal *journal, struct reading *re
         of_kind = sh_get8(&r);
         if (!sh_reader_ok(&r))
             return SHOAL_ECORRUPT;
-        return is_known ? load_entry(reading, stream, log, index, term, of_kind,
+        return is_known ? load_entry(reading, stream, log, segment, index, term, of_kind,
                                      sh_bytes_make(bytes.at + 17, bytes.size - 17))
                         : SHOAL_OK;
     case SH_JOURNAL_BEGIN:

@@ -453,6 +453,23 @@ static void what_was_given_up_may_have_gaps(void **state)
         assert_int_equal(ends, is_ended);
         assert_int_equal(firsts, 1 + is_ended);
     }
+    /* A snapshot of another server's that comes takes their place, if it is whole. */
+    for (unsigned is_ended = 0; is_ended < 2; is_ended++) {
+        (void)teardown(state);
+        (void)setup(state);
+        records_begin();
+        begin(0, 17);
+        entry(SH_JOURNAL_AGAIN, 5, 17);
+        begin(1, 17);
+        piece();
+        entry(SH_JOURNAL_ENTRY, BEHIND_A_GAP, 17);
+        piece();
+        if (is_ended)
+            end(1, 1);
+        assert_int_equal(reopen(), is_ended ? SHOAL_OK : SHOAL_ECORRUPT);
+        assert_int_equal(ends, is_ended);
+        assert_int_equal(pieces, 2);
+    }
     /* A stream that has been read as a whole has no gap. */
     records_begin();
     entry(SH_JOURNAL_ENTRY, BEHIND_A_GAP, 17);
