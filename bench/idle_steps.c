@@ -1,12 +1,12 @@
 #include "bench/idle_steps.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include "base/thread.h"
 #include "bench/bench_int.h"
 
-#define CORES_MAX 64
 #define STEP_NS 250000
 #define TRIALS 1000
 #define TRIAL_TURNS 100000
@@ -60,9 +60,11 @@ static void *idler_main(void *arg)
 
 enum shoal_err sh_idle_steps_measure(double seconds, struct sh_idle_steps *steps_out)
 {
-    static struct idler idlers[CORES_MAX];
-    unsigned cores = sh_bench_cores() < CORES_MAX ? sh_bench_cores() : CORES_MAX, started = 0;
-    *steps_out = (struct sh_idle_steps){0};
+    unsigned cores = sh_bench_cores(), started = 0;
+    struct idler *idlers = calloc(cores, sizeof *idlers);
+    if (!idlers)
+        return SHOAL_ENOMEM;
+    struct sh_idle_steps all = {.cores = cores};
     for (; started < cores; started++) {
         idlers[started] = (struct idler){.seconds = seconds};
         if (sh_thread_start(&idlers[started].thread, idler_main, &idlers[started], "idler"))
@@ -71,11 +73,14 @@ enum shoal_err sh_idle_steps_measure(double seconds, struct sh_idle_steps *steps
     for (unsigned i = 0; i < started; i++) {
         pthread_join(idlers[i].thread, NULL);
         const struct sh_idle_steps *steps = &idlers[i].steps;
-        steps_out->count += steps->count;
-        steps_out->over_1ms += steps->over_1ms;
-        if (steps->longest_ns > steps_out->longest_ns)
-            steps_out->longest_ns = steps->longest_ns;
+        all.count += steps->count;
+        all.over_1ms += steps->over_1ms;
+        if (steps->longest_ns > all.longest_ns)
+            all.longest_ns = steps->longest_ns;
     }
-    steps_out->cores = started;
-    return started == cores ? SHOAL_OK : SHOAL_ENOMEM;
+    free(idlers);
+    if (started < cores)
+        return SHOAL_ENOMEM;
+    *steps_out = all;
+    return SHOAL_OK;
 }

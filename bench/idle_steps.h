@@ -13,7 +13,8 @@ struct sh_idle_steps {
     unsigned cores;
 };
 
-/* Runs steps of some 250 us for `seconds`, a thread on each core that the program may use. ENOMEM. */
+/* Runs steps of some 250 us for `seconds`, in as many threads as the program may use cores. ENOMEM: *steps_out stays as
+ * it was. */
 SHOAL_NODISCARD enum shoal_err sh_idle_steps_measure(double seconds,
                                                      struct sh_idle_steps *steps_out);
 
