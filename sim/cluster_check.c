@@ -253,6 +253,18 @@ unsigned cw_servers_of(struct cw_world *world, shoal_cid cid)
     return servers;
 }
 
+bool cw_is_writable(struct cw_world *world, shoal_cid cid)
+{
+    for (unsigned i = 0; i < world->config.peers; i++) {
+        const struct cw_host *host = cw_peer(world, i);
+        sh_lid lid;
+        if (serves(host, cid) && !sh_holdings_look(sh_chunks_holdings(host->chunks),
+                                                   sh_msg_nid(host->msg), cid, true, &lid))
+            return true;
+    }
+    return false;
+}
+
 void cw_copies_lost(struct cw_host *host)
 {
     struct cw_world *world = host->world;

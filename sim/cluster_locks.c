@@ -19,8 +19,6 @@
 #define MOST(ns) ((ns) + (ns) / 40)
 /* A request that was sent on a connection that is lost may still be granted for so long. */
 #define LATE_NS (5 * CW_S)
-/* Chunks may be on their way for so long, while no superpeer decides. */
-#define TRAVEL_NS (30 * CW_S)
 /* Where nothing fails, a request is there by then, and its answer. */
 #define CALM_NS (300 * CW_MS)
 
@@ -30,7 +28,7 @@ struct attempt {
     unsigned at; /* the chunk's place */
     shoal_cid cid;
     unsigned generation; /* of what is known of the chunk */
-    uint64_t began_ns, began_there_ns, losses, lease_ns, wait_ns;
+    uint64_t began_ns, began_there_ns, losses, lease_ns, wait_ns, away_ns;
     struct cw_hold before;
 };
 
@@ -66,12 +64,27 @@ static bool is_sure(struct cw_world *world, unsigned at, const struct cw_hold *h
 /* --- Judging -----------------------------------------------------------------------------------
  */
 
+void cw_locks_watch(struct cw_world *world)
+{
+    struct cw_programs *all = world->programs;
+    uint64_t now = sh_world_now(world->sim);
+    bool was_away = all->is_away;
+    all->is_away = false;
+    for (unsigned at = 0; at < LOCKED_WORDS; at++) {
+        const struct cw_word *word = &all->words[at];
+        all->is_away |= word->is_there && !word->is_removing && !cw_is_writable(world, word->cid);
+    }
+    if (was_away || all->is_away)
+        all->away_ns += now - all->away_watched_ns;
+    all->away_watched_ns = now;
+}
+
 /* Until when an owner may hold a lock or wait. On the way to another node a lock's time stands still, so one that was
- * not given back may last for as long as chunks may be on their way. */
+ * not given back lasts for as much longer as chunks have been on their way since. */
 static uint64_t may_last_ns(const struct cw_world *world, const struct cw_hold *hold)
 {
-    bool may_travel = !world->config.is_still && hold->lease_ns && hold->may_until_ns < SH_NEVER;
-    return hold->may_until_ns + (may_travel ? TRAVEL_NS : 0);
+    bool may_travel = hold->lease_ns && hold->may_until_ns < SH_NEVER;
+    return hold->may_until_ns + (may_travel ? world->programs->away_ns - hold->away_ns : 0);
 }
 
 /* Until when anybody else may have held or waited: also a former process in the program's place, which
@@ -177,8 +190,10 @@ static struct cw_hold unknown_of(const struct attempt *attempt)
         if (former->cid.v != attempt->cid.v || former->may_until_ns < attempt->began_ns)
             continue;
         hold.lease_ns = former->lease_ns > hold.lease_ns ? former->lease_ns : hold.lease_ns;
-        if (former->may_until_ns > hold.may_until_ns)
+        if (may_last_ns(world, former) > may_last_ns(world, &hold)) {
             hold.may_until_ns = former->may_until_ns;
+            hold.away_ns = former->away_ns;
+        }
         if (former->is_clear_since_ns > hold.is_clear_since_ns)
             hold.is_clear_since_ns = former->is_clear_since_ns;
     }
@@ -206,7 +221,8 @@ static struct attempt begin(struct cw_fiber *fiber, unsigned at, shoal_cid cid, 
                               .began_there_ns = cw_program_now(fiber->program),
                               .losses = losses_of(fiber),
                               .lease_ns = lease_ns,
-                              .wait_ns = wait_ns};
+                              .wait_ns = wait_ns,
+                              .away_ns = cw_world_of(fiber)->programs->away_ns};
     struct cw_hold *hold = hold_of(&attempt);
     if (hold->generation != generation || hold->cid.v != cid.v) {
         former_keep(&attempt);
@@ -236,8 +252,11 @@ static bool end(struct attempt *attempt, const char *what, enum shoal_err err, b
     bool is_clear = attempt->losses == losses_of(attempt->fiber) && hold->is_clear_since_ns <= now;
     bool has_none = frees || err == SHOAL_EBUSY || err == SHOAL_ENOLOCK || err == SHOAL_ENOCHUNK;
     hold->may_until_ns = now + (has_none && is_clear ? 0 : MOST(hold->lease_ns));
-    if (err == SHOAL_EBUSY && attempt->before.may_until_ns > hold->may_until_ns)
+    hold->away_ns = attempt->away_ns;
+    if (err == SHOAL_EBUSY && may_last_ns(world, &attempt->before) > may_last_ns(world, hold)) {
         hold->may_until_ns = attempt->before.may_until_ns;
+        hold->away_ns = attempt->before.away_ns;
+    }
     if (!is_clear || (err && !has_none)) {
         hold->may_until_ns += LATE_NS;
         hold->is_clear_since_ns = hold->may_until_ns;

@@ -345,6 +345,7 @@ void cw_programs_end(struct cw_world *world)
 void cw_programs_watch(struct cw_world *world)
 {
     cw_shards_watch(world);
+    cw_locks_watch(world);
 }
 
 void cw_programs_check(struct cw_world *world)

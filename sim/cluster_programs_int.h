@@ -119,6 +119,7 @@ struct cw_hold {
     uint64_t may_until_ns;      /* so long it may hold it, or wait for it */
     uint64_t is_clear_since_ns; /* requests of which nobody knows what came of them are past then */
     uint64_t lease_ns;          /* the longest that it may have */
+    uint64_t away_ns;           /* the programs' away_ns, from when on it may have been granted */
     uint64_t asked_ns, granted_ns; /* of the last call that gave it the lock */
 };
 
@@ -133,7 +134,10 @@ struct cw_programs {
     struct cw_word words[CW_WORDS];
     /* By place. Behind the places: the last state of a lock on a chunk whose place another chunk has taken. */
     struct cw_hold holds[CW_WORDS + CW_FORMER_WORDS][CW_OWNERS];
-    unsigned former_holds;             /* how many there were */
+    unsigned former_holds; /* how many there were */
+    /* How long, in all, some chunk with locks was on its way: no node served it for writing. */
+    uint64_t away_ns, away_watched_ns;
+    bool is_away;
     struct cw_event events[CW_EVENTS]; /* the last ones, by epoch */
 };
 
@@ -236,6 +240,8 @@ void cw_multi_do(struct cw_fiber *fiber);
  */
 
 void cw_locks_do(struct cw_fiber *fiber);
+/* Looks whether chunks with locks are on their way. */
+void cw_locks_watch(struct cw_world *world);
 
 /* --- cluster_barriers.c ------------------------------------------------------------------------
  */

@@ -297,6 +297,8 @@ void cw_view_seen(struct cw_host *host, uint64_t *epoch, const struct sh_view *v
 void cw_copies_lost(struct cw_host *host);
 /* How many nodes serve a chunk. */
 unsigned cw_servers_of(struct cw_world *world, shoal_cid cid);
+/* Whether one of them runs requests that write to it. */
+bool cw_is_writable(struct cw_world *world, shoal_cid cid);
 
 /* --- cluster_end.c -----------------------------------------------------------------------------
  */
