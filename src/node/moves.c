@@ -483,6 +483,11 @@ bool sh_moves_may(const struct sh_moves *moves)
     return !moves->config.may_move || moves->config.may_move(moves->config.arg);
 }
 
+uint64_t sh_moves_sequence_base(uint64_t epoch)
+{
+    return ((epoch & UINT32_MAX) + (epoch >> 32 << 20)) << 32;
+}
+
 uint64_t sh_moves_sequence_next(struct sh_moves *moves)
 {
     uint64_t base = sh_moves_sequence_base(sh_directory_epoch(moves->config.directory));

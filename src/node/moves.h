@@ -119,10 +119,7 @@ bool sh_move_job_get(struct sh_reader *r, struct sh_move_job *job_out);
 /* The first number of a batch in an epoch: higher than those that a former process with the node's ID has given in an
  * epoch before, for as long as that gave less than 2^32 in one. An epoch's upper half counts how often the cluster was
  * forced to go on (registry_shared.c): each time counts like 2^20 epochs, so that 64 bits are enough. */
-static inline uint64_t sh_moves_sequence_base(uint64_t epoch)
-{
-    return ((epoch & UINT32_MAX) + (epoch >> 32 << 20)) << 32;
-}
+uint64_t sh_moves_sequence_base(uint64_t epoch);
 
 struct sh_moves;
 
