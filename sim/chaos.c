@@ -52,9 +52,9 @@ static uint64_t end_of_fault(struct sh_chaos *chaos)
     return sh_world_now(chaos->world) + draw_length(chaos, chaos->config.length_ns_max);
 }
 
-static void strike_node(struct sh_chaos *chaos, enum fault fault)
+static void strike_node(struct sh_chaos *chaos, enum fault fault, unsigned nodes)
 {
-    unsigned node = (unsigned)sh_prng_below(&chaos->prng, chaos->config.nodes);
+    unsigned node = (unsigned)sh_prng_below(&chaos->prng, nodes);
     uint64_t mask = chaos->config.crash_mask;
     if (chaos->faults[node] != FAULT_NONE || (fault == FAULT_CRASH && mask && !(mask >> node & 1)))
         return;
@@ -74,7 +74,7 @@ static void strike_node(struct sh_chaos *chaos, enum fault fault)
  * few times. It goes on by itself. */
 static void strike_inside(struct sh_chaos *chaos)
 {
-    unsigned node = (unsigned)sh_prng_below(&chaos->prng, chaos->config.nodes);
+    unsigned node = (unsigned)sh_prng_below(&chaos->prng, chaos->config.reach);
     unsigned looks = 1 + (unsigned)sh_prng_below(&chaos->prng, STOP_LOOKS_MAX);
     if (chaos->faults[node] == FAULT_NONE)
         sh_world_stop_inside(chaos->world, node, looks,
@@ -116,7 +116,7 @@ static void strike_blackout(struct sh_chaos *chaos)
 
 static uint64_t all_nodes(const struct sh_chaos *chaos)
 {
-    return chaos->config.nodes == 64 ? UINT64_MAX : (UINT64_C(1) << chaos->config.nodes) - 1;
+    return chaos->config.reach == 64 ? UINT64_MAX : (UINT64_C(1) << chaos->config.reach) - 1;
 }
 
 static void part(struct sh_chaos *chaos, uint64_t mask, bool one_way, uint64_t end_ns);
@@ -169,8 +169,8 @@ static void strike_network(struct sh_chaos *chaos)
 
 static void strike_link(struct sh_chaos *chaos)
 {
-    unsigned a = (unsigned)sh_prng_below(&chaos->prng, chaos->config.nodes);
-    unsigned b = (unsigned)sh_prng_below(&chaos->prng, chaos->config.nodes);
+    unsigned a = (unsigned)sh_prng_below(&chaos->prng, chaos->config.reach);
+    unsigned b = (unsigned)sh_prng_below(&chaos->prng, chaos->config.reach);
     sh_world_cut(chaos->world, a, b); /* a again: all of its links */
 }
 
@@ -277,9 +277,9 @@ static void on_strike(void *arg, uint64_t unused, uint64_t unused_too)
     else if ((drawn -= config->cuts) < config->partitions)
         strike_network(chaos);
     else if ((drawn -= config->partitions) < config->pauses)
-        strike_node(chaos, FAULT_PAUSE);
+        strike_node(chaos, FAULT_PAUSE, config->reach);
     else if ((drawn -= config->pauses) < config->crashes)
-        strike_node(chaos, FAULT_CRASH);
+        strike_node(chaos, FAULT_CRASH, config->nodes);
     else if ((drawn -= config->crashes) < config->blackouts)
         strike_blackout(chaos);
     else if ((drawn -= config->blackouts) < config->slow_disks)
@@ -294,7 +294,8 @@ static void on_strike(void *arg, uint64_t unused, uint64_t unused_too)
 
 struct sh_chaos *sh_chaos_start(struct sh_world *world, const struct sh_chaos_config *config)
 {
-    SH_ASSERT(config->nodes > 0 && config->nodes <= SH_WORLD_MASKED_MAX);
+    SH_ASSERT(config->nodes > 0 && config->nodes <= config->reach);
+    SH_ASSERT(config->reach <= SH_WORLD_MASKED_MAX);
     SH_ASSERT(weights(config) > 0);
     struct sh_chaos *chaos = sh_sim_alloc(sizeof *chaos);
     chaos->world = world;
@@ -311,7 +312,7 @@ void sh_chaos_stop(struct sh_chaos *chaos)
     if (chaos->stopped)
         return;
     sh_world_heal(chaos->world);
-    for (unsigned node = 0; node < chaos->config.nodes; node++)
+    for (unsigned node = 0; node < chaos->config.reach; node++)
         sh_world_stop_inside_not(chaos->world, node);
     for (unsigned node = 0; node < SH_WORLD_MASKED_MAX; node++)
         node_recover(chaos, node);

@@ -7,7 +7,9 @@
 #include "sim/world.h"
 
 struct sh_chaos_config {
-    unsigned nodes;         /* the world's nodes 0 to nodes - 1 suffer */
+    unsigned nodes; /* the world's nodes 0 to nodes - 1 suffer */
+    /* Nodes 0 to reach - 1 are cut off, parted, paused and stopped: at least nodes. */
+    unsigned reach;
     uint64_t gap_ns_max;    /* from one fault to the next; at least a tenth of it */
     uint64_t length_ns_max; /* of a partition, pause or outage; likewise */
     /* How often each is drawn, relative to the others. */

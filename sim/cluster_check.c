@@ -153,8 +153,9 @@ void cw_created(struct cw_slot *slot, shoal_cid cid)
                                              .has_writer = true,
                                              .writer = slot->host->index,
                                              .writer_slot = slot->index};
-    /* The node may have died after it answered. */
-    lost_set(world, &world->chunks[place], cw_servers_of(world, cid) == 0);
+    /* A node that had it may have died meanwhile. */
+    lost_set(world, &world->chunks[place],
+             slot->deaths != world->deaths && cw_servers_of(world, cid) == 0);
     cw_tell(world, slot->host->node, "created(chunk, bytes)", cid.v, slot->size);
 }
 
@@ -269,6 +270,7 @@ void cw_copies_lost(struct cw_host *host)
 {
     struct cw_world *world = host->world;
     shoal_nid self = sh_msg_nid(host->msg);
+    world->deaths++;
     for (unsigned i = 0; i < CW_CHUNKS; i++) {
         struct cw_chunk *chunk = &world->chunks[i];
         uint32_t size;
@@ -305,6 +307,7 @@ bool cw_watch(void *arg)
     world->watched_ns = now;
     world->watched_part = (world->watched_part + 1) % CW_WATCH_PARTS;
     cw_leases_watch(world);
+    cw_available_watch(world);
     for (unsigned i = world->watched_part; i < CW_CHUNKS; i += CW_WATCH_PARTS) {
         if (world->chunks[i].state == CW_LIVE)
             watch_chunk(world, &world->chunks[i]);

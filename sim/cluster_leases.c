@@ -23,7 +23,7 @@ static const struct cw_host *leader_of(const struct cw_world *world)
     return leader && sh_world_now(world->sim) >= leader->paused_ns + AWAKE_NS ? leader : NULL;
 }
 
-static bool has_lease(const struct cw_host *host)
+bool cw_has_lease(const struct cw_host *host)
 {
     return host->msg && sh_msg_nid(host->msg).v && cw_now(host) < sh_msg_lease_ns(host->msg);
 }
@@ -33,7 +33,7 @@ static void watch_peers(struct cw_world *world)
     const struct cw_host *leader = leader_of(world);
     for (unsigned i = 0; i < world->config.peers; i++) {
         const struct cw_host *host = cw_peer(world, i);
-        if (!has_lease(host))
+        if (!cw_has_lease(host))
             continue;
         shoal_nid nid = sh_msg_nid(host->msg);
         CW_HOLDS(world, !leader || !sh_superpeer_would_fail(leader->superpeer, nid),
@@ -41,7 +41,7 @@ static void watch_peers(struct cw_world *world)
                  leader ? sh_msg_nid(leader->superpeer_msg).v : 0);
         for (unsigned k = 0; k < i; k++) {
             const struct cw_host *other = cw_peer(world, k);
-            CW_HOLDS(world, !has_lease(other) || sh_msg_nid(other->msg).v != nid.v,
+            CW_HOLDS(world, !cw_has_lease(other) || sh_msg_nid(other->msg).v != nid.v,
                      "two peers have a lease as node %u", nid.v);
         }
     }
@@ -89,7 +89,7 @@ void cw_leases_view_seen(struct cw_world *world, const struct sh_view *view)
         for (unsigned k = 0; is_failed && k < world->config.peers; k++) {
             const struct cw_host *host = cw_peer(world, k);
             CW_HOLDS(world,
-                     host->instance != node->instance || !has_lease(host) ||
+                     host->instance != node->instance || !cw_has_lease(host) ||
                          sh_msg_nid(host->msg).v != node->nid.v,
                      "node %u was declared failed while it has a lease", node->nid.v);
         }

@@ -113,34 +113,72 @@ static bool answer_read(enum shoal_err err, enum linear_result *result_out)
     }
 }
 
+/* Whether the call was answered. */
+static bool carry_out_recorded(struct cw_fiber *fiber, unsigned at, const struct linear_op *op)
+{
+    struct cw_world *world = cw_world_of(fiber);
+    unsigned node = fiber->program->host->node;
+    char name[NAME_BYTES];
+    name_of(world->programs, at, name);
+    struct cw_recording recording = cw_record(world, &world->programs->names[at], op);
+    const char *kind = linear_kind_name(op->kind);
+    cw_say(world, node, "%s %s %" PRIu64 " (if %" PRIu64 ") begins", kind, name, op->arg,
+           op->expected);
+    uint64_t got = 0;
+    enum linear_result result;
+    enum shoal_err err = carry_out(fiber, name, op, &got);
+    if (fiber->program->is_dying)
+        return false; /* nobody has seen how it ended */
+    cw_say(world, node, "%s %s %" PRIu64 " (if %" PRIu64 ") ended: %s, %" PRIu64, kind, name,
+           op->arg, op->expected, shoal_err_name(err), got);
+    bool is_answered = answer_read(err, &result);
+    if (is_answered) {
+        cw_record_end(world, &recording, result, got);
+        world->result->names += err == SHOAL_OK;
+    } else if (op->kind == LINEAR_GET || err != SHOAL_ETIMEOUT) {
+        cw_record_drop(&recording);
+    }
+    return is_answered;
+}
+
 void cw_names_do(struct cw_fiber *fiber)
 {
     struct cw_world *world = cw_world_of(fiber);
     struct cw_programs *all = world->programs;
-    unsigned node = fiber->program->host->node, at = (unsigned)cw_draw(fiber, CW_NAMES);
+    unsigned at = (unsigned)cw_draw(fiber, CW_NAMES);
     if (!all->names[at].generation || !cw_register_has_room(&all->names[at]))
         name_renew(world, at);
     struct linear_op op;
-    char name[NAME_BYTES];
     draw(fiber, at, &op);
-    name_of(all, at, name);
-    struct cw_recording recording = cw_record(world, &all->names[at], &op);
-    const char *kind = linear_kind_name(op.kind);
-    cw_say(world, node, "%s %s %" PRIu64 " (if %" PRIu64 ") begins", kind, name, op.arg,
-           op.expected);
-    uint64_t got = 0;
-    enum linear_result result;
-    enum shoal_err err = carry_out(fiber, name, &op, &got);
-    if (fiber->program->is_dying)
-        return; /* nobody has seen how it ended */
-    cw_say(world, node, "%s %s %" PRIu64 " (if %" PRIu64 ") ended: %s, %" PRIu64, kind, name,
-           op.arg, op.expected, shoal_err_name(err), got);
-    if (answer_read(err, &result)) {
-        cw_record_end(world, &recording, result, got);
-        world->result->names += err == SHOAL_OK;
-    } else if (op.kind == LINEAR_GET || err != SHOAL_ETIMEOUT) {
-        cw_record_drop(&recording);
+    (void)carry_out_recorded(fiber, at, &op);
+}
+
+/* --- After the last fault ----------------------------------------------------------------------
+ */
+
+void cw_names_ask(struct cw_world *world)
+{
+    for (unsigned i = 0; i < CW_NAMES; i++)
+        world->programs->is_name_read[i] = !world->programs->names[i].generation;
+}
+
+void cw_names_look(struct cw_fiber *fiber)
+{
+    static const struct linear_op op = {.kind = LINEAR_GET};
+    struct cw_programs *all = cw_world_of(fiber)->programs;
+    for (unsigned i = 0; i < CW_NAMES && !fiber->program->is_dying; i++) {
+        if (!all->is_name_read[i] && carry_out_recorded(fiber, i, &op))
+            all->is_name_read[i] = true;
     }
+}
+
+bool cw_names_are_read(const struct cw_world *world)
+{
+    for (unsigned i = 0; i < CW_NAMES; i++) {
+        if (!world->programs->is_name_read[i])
+            return false;
+    }
+    return true;
 }
 
 void cw_names_check(struct cw_world *world)

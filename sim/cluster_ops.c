@@ -84,6 +84,7 @@ bool cw_slot_begin(struct cw_slot *slot)
         if (!cw_place_find(world, &at))
             return false;
         slot->op = CW_CREATE;
+        slot->deaths = world->deaths;
         uint64_t most = cw_below(world, 8) ? 500 : CW_CHUNK_BYTES_MAX - CW_WORD_BYTES;
         slot->size = (uint32_t)(CW_WORD_BYTES + 1 + cw_below(world, most));
     }

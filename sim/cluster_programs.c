@@ -128,6 +128,8 @@ static void fiber_run(void *arg)
         cw_events_follow(fiber);
     while (!fiber->program->is_dying) {
         if (world->ends) {
+            if (fiber->index == 2)
+                cw_names_look(fiber);
             if (fiber->index == 4)
                 cw_barriers_look(fiber);
             cw_fiber_sleep(fiber, IDLE_NS);
@@ -311,6 +313,8 @@ const char *cw_programs_wait(struct cw_world *world)
         return NULL;
     if (!cw_barriers_are_empty(world))
         return "a member of a barrier is left, though nobody waits";
+    if (!cw_names_are_read(world))
+        return "a name can't be read";
     const char *why = cw_words_wait(world);
     return why ? why : cw_events_wait(world);
 }
@@ -340,6 +344,7 @@ void cw_programs_end(struct cw_world *world)
     if (!world->config.is_quiet && world->config.programs > 1 && cw_below(world, 2))
         waiter_kill(world);
     cw_barriers_ask(world);
+    cw_names_ask(world);
 }
 
 void cw_programs_watch(struct cw_world *world)

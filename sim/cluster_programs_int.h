@@ -129,6 +129,7 @@ struct cw_programs {
         barriers_freed; /* calls that may have created one, and that did free one */
     struct cw_register names[CW_NAMES];
     uint64_t name_values[CW_NAMES];   /* what was given last: for conditions that often hold */
+    bool is_name_read[CW_NAMES];      /* since cw_names_ask */
     uint64_t incarnations[SH_SHARDS]; /* of the metadata's shards; 0: not seen yet */
     struct cw_barrier barriers[CW_BARRIERS];
     struct cw_word words[CW_WORDS];
@@ -191,6 +192,10 @@ void cw_record_drop(const struct cw_recording *recording);
  */
 
 void cw_names_do(struct cw_fiber *fiber);
+/* From now on each name is to be read once more; reads one of them; whether all were. */
+void cw_names_ask(struct cw_world *world);
+void cw_names_look(struct cw_fiber *fiber);
+bool cw_names_are_read(const struct cw_world *world);
 /* Shards that superpeers have lost. */
 void cw_shards_watch(struct cw_world *world);
 void cw_names_check(struct cw_world *world);

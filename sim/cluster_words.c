@@ -36,11 +36,13 @@ static void create(struct cw_fiber *fiber, unsigned at)
     struct cw_world *world = cw_world_of(fiber);
     struct cw_word *word = word_at(world, at);
     shoal_cid cid = SHOAL_CID_NONE;
+    uint64_t deaths = world->deaths;
     enum shoal_err err = shoal_create(fiber->program->store, SHOAL_NID_NONE, CW_WORD_BYTES, &cid);
     if (!err && !fiber->program->is_dying)
         id_given_out(world, cid);
-    /* The node may have died after it answered; and another fiber may have come first. */
-    if (err || fiber->program->is_dying || word->is_there || cw_servers_of(world, cid) == 0)
+    /* A node that had it may have died meanwhile; and another fiber may have come first. */
+    bool is_lost = deaths != world->deaths && cw_servers_of(world, cid) == 0;
+    if (err || fiber->program->is_dying || word->is_there || is_lost)
         return;
     char text[40];
     (void)snprintf(text, sizeof text, "chunk %u:%" PRIu64, shoal_cid_creator(cid).v,

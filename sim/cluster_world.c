@@ -102,14 +102,15 @@ static uint64_t superpeers_mask(const struct cw_world *world)
     return mask;
 }
 
-/* Whose disks may fail or be full: superpeers that are so by now. One that can't store that it has
- * become a superpeer would have to be dismissed by an operator. */
+/* Whose disks may fail or be full: superpeers that are so by now, and peers that none promotes. One that
+ * can't store that it has become a superpeer would have to be dismissed by an operator. */
 static uint64_t bad_disk_mask(const struct cw_world *world)
 {
     uint64_t mask = 0;
     for (unsigned i = 0; i < world->count; i++) {
         const struct cw_host *host = &world->hosts[i];
-        if (host->kind == CW_SUPERPEER || (host->kind == CW_PEER && host->superpeer))
+        bool is_plain = host->kind == CW_PEER && !cw_may_promote(host);
+        if (host->kind == CW_SUPERPEER || is_plain || (host->kind == CW_PEER && host->superpeer))
             mask |= UINT64_C(1) << i;
     }
     return mask;
@@ -184,9 +185,17 @@ static struct sh_chaos_config chaos_config_of_kind(struct cw_world *world)
     }
 }
 
+/* In half of the worlds whose faults are the superpeers' or peers' own, clients and programs are cut
+ * off and stopped too. Drawn beside the world's numbers. */
+static unsigned reach(const struct cw_world *world, unsigned nodes)
+{
+    return sh_mix64(world->config.seed + UINT64_C(0x7265616368)) % 2 ? world->count : nodes;
+}
+
 static struct sh_chaos *chaos_start(struct cw_world *world)
 {
     struct sh_chaos_config config = chaos_config_of_kind(world);
+    config.reach = reach(world, config.nodes);
     config.bad_disks = bad_disks(world);
     config.bad_disk_mask = world->bad_disk_mask = bad_disk_mask(world);
     kills_set(world, &config);

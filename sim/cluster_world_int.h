@@ -82,6 +82,7 @@ struct cw_slot {
     uint64_t value, least; /* a put's; what a get must see */
     bool was_gone;         /* a get: the removal had been acknowledged before */
     uint32_t size;         /* a create's */
+    uint64_t deaths;       /* of peers, before it was begun */
     uint64_t begun_ns;     /* by the client's clock */
     uint64_t asked_ns;     /* when the last request went out, by the world's */
     shoal_nid asked_nid;   /* to whom */
@@ -141,6 +142,20 @@ struct cw_host {
     bool is_wanted;             /* a spare superpeer's: it is to come, or has */
 };
 
+/* When something was seen last, by the world's time (cluster_available.c). */
+struct cw_available {
+    uint64_t looked_ns, led_ns;
+    uint64_t superpeer_ns[CW_HOSTS_MAX]; /* a host was not a superpeer that is well */
+    uint64_t peer_ns[CW_HOSTS_MAX];      /* a host was not a peer that is well */
+    uint64_t leased_ns[CW_HOSTS_MAX];    /* a peer had a lease */
+    uint64_t parted_ns[CW_HOSTS_MAX][CW_HOSTS_MAX];
+    uint64_t answered_ns[SH_SHARDS]; /* a superpeer answered for a shard */
+    unsigned members;
+    uint64_t changed_ns;  /* how many superpeers there are to be */
+    uint64_t whole, gone; /* the superpeers when all were well, and which of them were not since */
+    uint64_t gone_ns;     /* the first of them */
+};
+
 struct cw_world {
     struct sh_cluster_world_config config;
     struct sh_cluster_world_result *result;
@@ -153,6 +168,7 @@ struct cw_world {
     const char *superpeers[SH_CLUSTER_SUPERPEERS_MAX];
     struct cw_chunk chunks[CW_CHUNKS];
     uint64_t generations, tokens;
+    uint64_t deaths;           /* how often a peer has died or stopped with chunks */
     uint64_t views[CW_EPOCHS]; /* by epoch: a hash of the view, 0: not seen */
     /* By node ID: when it was declared failed; 0: it was not, or is up again. */
     uint64_t failed_ns[CW_NUMBERS];
@@ -166,6 +182,7 @@ struct cw_world {
     unsigned clients_added;
     struct cw_host *end_client; /* the one that looks at everything in the end; NULL: not now */
     unsigned end_next;          /* what it does next: a chunk's index twice, read and write */
+    struct cw_available available;
     struct sh_chaos *chaos[CW_ROUNDS_MAX];
     unsigned chaos_count;
     struct cw_programs *programs; /* what they all did */
@@ -319,9 +336,16 @@ const char *cw_leftover(const struct cw_world *world, const struct cw_host **hos
  */
 
 void cw_leases_watch(struct cw_world *world);
+bool cw_has_lease(const struct cw_host *host);
 void cw_leases_view_seen(struct cw_world *world, const struct sh_view *view);
 /* A peer did what a client asked it for at a time of the world. */
 void cw_leases_answered(struct cw_world *world, shoal_nid nid, uint64_t asked_ns);
+
+/* --- cluster_available.c -----------------------------------------------------------------------
+ */
+
+/* Looks whether those serve that nothing is in the way of. */
+void cw_available_watch(struct cw_world *world);
 
 /* --- cluster_check.c, on -----------------------------------------------------------------------
  */

@@ -537,6 +537,7 @@ static void load_phases(struct load *load)
     const struct sh_msg_load_config *config = load->config;
     struct check *check = &load->check;
     struct sh_chaos_config faults = {.nodes = config->nodes,
+                                     .reach = config->nodes,
                                      .gap_ns_max = 60 * MS,
                                      .length_ns_max = 400 * MS,
                                      .cuts = 3,

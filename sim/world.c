@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "sim/net_int.h"
 #include "sim/world_int.h"
 
 /* Every node's clock begins here, so that negative offsets have room. */
@@ -27,6 +28,7 @@ struct node {
     struct sh_env env;
     struct sh_disk *inner_disk;   /* NULL: it was not asked for */
     enum sh_disk_trouble trouble; /* of its disk */
+    bool is_disk_slow;
     struct sh_prng random;
     struct sh_step steps[SH_WORLD_STEPS_MAX];
     unsigned step_count;
@@ -327,6 +329,11 @@ void sh_world_heal(struct sh_world *world)
     sh_sim_net_heal(world->net);
 }
 
+bool sh_world_is_parted(const struct sh_world *world, unsigned a, unsigned b)
+{
+    return sim_is_blocked(world->net, a, b) || sim_is_blocked(world->net, b, a);
+}
+
 void sh_world_cut(struct sh_world *world, unsigned a, unsigned b)
 {
     sh_world_trace(world, SH_WORLD_NOBODY, "cut(node, node)", a, b, (struct sh_bytes){0});
@@ -360,7 +367,13 @@ void sh_world_disk_delay_set(struct sh_world *world, unsigned node, uint64_t min
         faults.delay_ns_max = max_ns;
     }
     node_of(world, node)->trouble = SH_DISK_WELL;
+    node_of(world, node)->is_disk_slow = max_ns != 0;
     sh_sim_disk_faults_set(node_of(world, node)->env.disk, &faults);
+}
+
+bool sh_world_disk_is_slow(const struct sh_world *world, unsigned node)
+{
+    return node_of(world, node)->is_disk_slow;
 }
 
 void sh_world_disk_trouble_set(struct sh_world *world, unsigned node, enum sh_disk_trouble trouble)

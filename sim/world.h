@@ -107,6 +107,8 @@ bool sh_world_is_paused(const struct sh_world *world, unsigned node);
  * is b). */
 void sh_world_partition(struct sh_world *world, uint64_t from_mask, uint64_t to_mask, bool one_way);
 void sh_world_heal(struct sh_world *world);
+/* Whether a partition stops what goes from one node to the other, or back. */
+bool sh_world_is_parted(const struct sh_world *world, unsigned a, unsigned b);
 void sh_world_cut(struct sh_world *world, unsigned a, unsigned b);
 /* How many connections of a node have been cut or closed so far, by whichever end, seen or not. */
 uint64_t sh_world_losses(const struct sh_world *world, unsigned node);
@@ -117,6 +119,7 @@ void sh_world_disk_faults_set(struct sh_world *world, const struct sh_disk_fault
  * faults that all disks have. The disk is well otherwise. */
 void sh_world_disk_delay_set(struct sh_world *world, unsigned node, uint64_t min_ns,
                              uint64_t max_ns);
+bool sh_world_disk_is_slow(const struct sh_world *world, unsigned node); /* by that */
 /* What is wrong with a node's disk from now on, beside the faults that all disks have: FAILS, some
  * of its reads, writes and syncs end with EIO; FULL, no file can grow (ENOSPC). */
 enum sh_disk_trouble { SH_DISK_WELL, SH_DISK_FAILS, SH_DISK_FULL };

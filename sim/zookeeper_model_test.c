@@ -168,6 +168,7 @@ static uint64_t run_seed(uint64_t seed)
         (void)sh_world_node_add(world->sim, &node);
     }
     struct sh_chaos_config faults = {.nodes = HOSTS,
+                                     .reach = HOSTS,
                                      .gap_ns_max = 2 * S,
                                      .length_ns_max = 3 * S,
                                      .pauses = 2,
