@@ -113,7 +113,7 @@ SHOAL_NODISCARD enum shoal_err sh_real_disk_create(const char *folder, bool dire
                                                    struct sh_disk **disk_out);
 
 /* Takes a real disk's folder for this disk, until it is destroyed or the process ends, however it
- * ends. EBUSY: another one, of this process or another, has taken it. Disks that take nothing are
+ * ends. EBUSY: another one, of this process or another, has taken it. EIO. Disks that take nothing are
  * not kept out. A file system without such locks is used without one (a warning in the log). */
 SHOAL_NODISCARD enum shoal_err sh_real_disk_take(struct sh_disk *disk);
 

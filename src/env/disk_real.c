@@ -41,6 +41,7 @@
 struct real_disk {
     struct sh_disk base;
     int folder_fd;
+    int lock_fd; /* the folder once more, if it was taken; else -1 */
     bool direct;
     bool uring;
     struct io_uring ring;
@@ -524,6 +525,8 @@ static void real_destroy(struct sh_disk *disk)
         }
         io_uring_queue_exit(&real->ring);
     }
+    if (real->lock_fd >= 0)
+        close(real->lock_fd);
     close(real->folder_fd);
     free(real);
 }
@@ -599,6 +602,7 @@ enum shoal_err sh_real_disk_create_as(const char *folder, bool direct, bool urin
         return SHOAL_ENOMEM;
     real->base.ops = &real_ops;
     real->direct = direct;
+    real->lock_fd = -1;
     real->folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (real->folder_fd < 0) {
         err = fail("folder can't be opened", folder, errno);
@@ -626,7 +630,19 @@ enum shoal_err sh_real_disk_create(const char *folder, bool direct, struct sh_di
 enum shoal_err sh_real_disk_take(struct sh_disk *disk)
 {
     SH_ASSERT(disk->ops == &real_ops);
-    return lock_take(real_of(disk)->folder_fd, "the folder");
+    struct real_disk *real = real_of(disk);
+    if (real->lock_fd >= 0)
+        return SHOAL_OK;
+    /* Not folder_fd: a sync that is under way when the process is killed holds that open for a while. */
+    int file = openat(real->folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (file < 0)
+        return fail("folder can't be opened", ".", errno);
+    enum shoal_err err = lock_take(file, "the folder");
+    if (err)
+        close(file);
+    else
+        real->lock_fd = file;
+    return err;
 }
 
 bool sh_real_disk_has_uring(const struct sh_disk *disk)
