@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/chunk_index.h"
 #include "msg/msg_int.h"
 
 #define BUCKETS 4096
@@ -9,14 +10,18 @@
 #define CLIENTS_MAX_USUAL 65536
 #define RESULTS_MAX_USUAL (1u << 21)
 
+struct client;
+
 struct kept {
+    struct sh_chunk_link about; /* linked while it may be asked for, if it is about anything */
+    struct client *client;
     uint64_t number; /* 0: none */
     uint64_t value;
-    uint64_t about;
     enum shoal_err err;
 };
 
-_Static_assert(sizeof(struct kept) == 32, "the header states the memory of a result");
+_Static_assert(sizeof(struct kept) == 56, "the header states the memory of a result");
+_Static_assert(offsetof(struct kept, about) == 0, "a link is taken for its result");
 
 struct client {
     uint64_t id;
@@ -35,6 +40,7 @@ struct sh_once {
     uint32_t clients, results;
     struct client *oldest, *newest;
     struct client *buckets[BUCKETS];
+    struct sh_chunk_index by_chunk;
 };
 
 void sh_once_id_put(struct sh_writer *w, const struct sh_once_id *id)
@@ -91,6 +97,8 @@ static void client_free(struct sh_once *once, struct client *client)
     unlink_age(once, client);
     once->clients--;
     once->results -= client->room;
+    for (uint32_t i = 0; i < client->room; i++)
+        sh_chunk_unlink(&client->kept[i].about);
     free(client->kept);
     free(client);
 }
@@ -140,6 +148,16 @@ static enum shoal_err client_add(struct sh_once *once, const struct sh_once_id *
     return SHOAL_OK;
 }
 
+static void kept_move(struct sh_once *once, struct kept *from, struct kept *to)
+{
+    *to = *from;
+    to->about.from = NULL;
+    if (!from->about.from)
+        return;
+    sh_chunk_unlink(&from->about);
+    sh_chunk_link(&once->by_chunk, &to->about, from->about.chunk);
+}
+
 /* Makes room for all numbers that are open, up to the given one. */
 static enum shoal_err client_grow(struct sh_once *once, struct client *client, uint64_t number)
 {
@@ -155,9 +173,9 @@ static enum shoal_err client_grow(struct sh_once *once, struct client *client, u
     if (!kept)
         return SHOAL_ENOMEM;
     for (uint32_t i = 0; i < client->room; i++) {
-        const struct kept *old = &client->kept[i];
+        struct kept *old = &client->kept[i];
         if (old->number > client->acknowledged)
-            kept[old->number & (room - 1)] = *old;
+            kept_move(once, old, &kept[old->number & (room - 1)]);
     }
     free(client->kept);
     client->kept = kept;
@@ -179,6 +197,23 @@ static void forget_old(struct sh_once *once, uint64_t now_ns)
     }
 }
 
+static struct kept *place_of(struct client *client, uint64_t number)
+{
+    return &client->kept[number & (client->room - 1)];
+}
+
+/* Numbers up to it are not asked for any more. No further than results were kept. */
+static void acknowledge(struct client *client, uint64_t number)
+{
+    while (client->acknowledged < number && client->acknowledged < client->highest) {
+        struct kept *kept = place_of(client, ++client->acknowledged);
+        if (kept->number == client->acknowledged)
+            sh_chunk_unlink(&kept->about);
+    }
+    if (number > client->acknowledged)
+        client->acknowledged = number;
+}
+
 /* The client of a request, with room for its number. */
 static enum shoal_err client_for(struct sh_once *once, const struct sh_once_id *id,
                                  struct client **client_out)
@@ -192,17 +227,11 @@ static enum shoal_err client_for(struct sh_once *once, const struct sh_once_id *
     client->heard_ns = now;
     unlink_age(once, client);
     link_newest(once, client);
-    if (id->acknowledged > client->acknowledged)
-        client->acknowledged = id->acknowledged;
+    acknowledge(client, id->acknowledged);
     *client_out = client;
     if (id->number <= client->acknowledged)
         return SHOAL_ECANCELED;
     return client_grow(once, client, id->number);
-}
-
-static struct kept *place_of(struct client *client, uint64_t number)
-{
-    return &client->kept[number & (client->room - 1)];
 }
 
 enum sh_once_state sh_once_begin(struct sh_once *once, struct sh_msg_in *in,
@@ -227,7 +256,7 @@ enum sh_once_state sh_once_begin(struct sh_once *once, struct sh_msg_in *in,
     const struct kept *kept = place_of(client, id.number);
     if (kept->number != id.number)
         return SH_ONCE_FIRST;
-    *result_out = (struct sh_once_result){kept->err, kept->value, kept->about};
+    *result_out = (struct sh_once_result){kept->err, kept->value, kept->about.chunk};
     sh_count(&in->msg->repeats, 1);
     return SH_ONCE_REPEATED;
 }
@@ -240,9 +269,30 @@ void sh_once_end(struct sh_once *once, const struct sh_once_id *id,
     struct kept *kept = place_of(client, id->number);
     /* The window: what lay here before has been acknowledged. */
     SH_ASSERT(kept->number <= client->acknowledged);
-    *kept = (struct kept){id->number, result->value, result->about, result->err};
+    SH_ASSERT(!kept->about.from);
+    *kept = (struct kept){.about = {.chunk = result->about},
+                          .client = client,
+                          .number = id->number,
+                          .value = result->value,
+                          .err = result->err};
+    if (result->about)
+        sh_chunk_link(&once->by_chunk, &kept->about, result->about);
     if (id->number > client->highest)
         client->highest = id->number;
+}
+
+struct each {
+    void (*each)(void *arg, const struct sh_once_id *id, const struct sh_once_result *result);
+    void *arg;
+};
+
+static void tell(void *arg, const struct sh_chunk_link *link)
+{
+    const struct each *to = arg;
+    const struct kept *kept = (const struct kept *)link;
+    struct sh_once_id id = {kept->client->id, kept->number, kept->client->acknowledged};
+    struct sh_once_result result = {kept->err, kept->value, link->chunk};
+    to->each(to->arg, &id, &result);
 }
 
 void sh_once_each(const struct sh_once *once, uint64_t first, uint64_t last,
@@ -250,18 +300,8 @@ void sh_once_each(const struct sh_once *once, uint64_t first, uint64_t last,
                                const struct sh_once_result *result),
                   void *arg)
 {
-    for (struct client *client = once->oldest; client; client = client->newer) {
-        /* No further than a client has requests under way, however many it once had. */
-        for (uint64_t number = client->acknowledged + 1; number <= client->highest; number++) {
-            const struct kept *kept = place_of(client, number);
-            if (kept->number != number || kept->about < first || kept->about > last ||
-                kept->about == 0)
-                continue;
-            struct sh_once_id id = {client->id, number, client->acknowledged};
-            struct sh_once_result result = {kept->err, kept->value, kept->about};
-            each(arg, &id, &result);
-        }
-    }
+    struct each to = {each, arg};
+    sh_chunk_index_each(&once->by_chunk, first, last, tell, &to);
 }
 
 /* --- Numbers ------------------------------------------------------------------------------- */

@@ -46,7 +46,7 @@ struct sh_once;
 
 struct sh_once_config {
     uint32_t clients_max; /* 112 bytes each; 0: 65536 */
-    uint32_t results_max; /* 32 bytes each, 16 for a client at least; 0: 2^21 (64 MiB) */
+    uint32_t results_max; /* 56 bytes each, 16 for a client at least; 0: 2^21 (112 MiB) */
 };
 
 /* The clock is that of msg, which is kept. Memory is taken as clients come. ENOMEM. */
@@ -72,7 +72,7 @@ void sh_once_end(struct sh_once *once, const struct sh_once_id *id,
                  const struct sh_once_result *result);
 
 /* Calls each for every result that may still be asked for and is about first to last (inclusive, 0
- * excepted). It must not call sh_once. Looks at all results that there is room for. */
+ * excepted). It must not call sh_once. Looks at no others, but for a few, and at one list for each 64 IDs. */
 void sh_once_each(const struct sh_once *once, uint64_t first, uint64_t last,
                   void (*each)(void *arg, const struct sh_once_id *id,
                                const struct sh_once_result *result),

@@ -123,6 +123,13 @@ static void tell_of(void *arg, const struct sh_once_id *id, const struct sh_once
     told->result = *result;
 }
 
+static unsigned count_of(uint64_t first, uint64_t last)
+{
+    struct told told = {0};
+    sh_once_each(adder.once, first, last, tell_of, &told);
+    return told.count;
+}
+
 /* The results that are about something in a range, from its first to its last, and not those that
  * the client has acknowledged since. */
 static void test_each(void **state)
@@ -140,9 +147,7 @@ static void test_each(void **state)
                  {40, 50, 2, 1},        {90, 90, 1, 1}, {91, 99, 0, 0}};
     enum { CASES = sizeof cases / sizeof cases[0] };
     for (unsigned i = 0; i < CASES; i++) {
-        struct told told = {0};
-        sh_once_each(adder.once, cases[i].first, cases[i].last, tell_of, &told);
-        assert_int_equal(told.count, cases[i].count);
+        assert_int_equal(count_of(cases[i].first, cases[i].last), cases[i].count);
     }
     struct told told = {0};
     sh_once_each(adder.once, 20, 29, tell_of, &told);
@@ -153,9 +158,7 @@ static void test_each(void **state)
     assert_int_equal(add_now(a, (struct sh_once_id){7, 9, 4}, 5, &sum), SHOAL_OK);
     assert_int_equal(sum, 45); /* repeated */
     for (unsigned i = 0; i < CASES; i++) {
-        told.count = 0;
-        sh_once_each(adder.once, cases[i].first, cases[i].last, tell_of, &told);
-        assert_int_equal(told.count, cases[i].acknowledged_count);
+        assert_int_equal(count_of(cases[i].first, cases[i].last), cases[i].acknowledged_count);
     }
 }
 
@@ -235,6 +238,7 @@ static void test_growth(void **state)
             assert_int_equal(add_now(a, (struct sh_once_id){7, more[j], 0}, 1, &sum), SHOAL_OK);
     }
     assert_int_equal(adder.sum, 16 + 6);
+    assert_int_equal(count_of(0, UINT64_MAX), 16 + 6);
     assert_int_equal(add_now(a, (struct sh_once_id){7, SH_ONCE_WINDOW, 0}, 1, &sum), SHOAL_OK);
     assert_int_equal(adder.sum, 16 + 7);
     /* What was acknowledged leaves room for as many again. */
@@ -242,6 +246,7 @@ static void test_growth(void **state)
                      SHOAL_OK);
     assert_int_equal(add_now(a, (struct sh_once_id){7, SH_ONCE_WINDOW, 200}, 1, &sum), SHOAL_OK);
     assert_int_equal(adder.sum, 16 + 8);
+    assert_int_equal(count_of(0, UINT64_MAX), 2);
 }
 
 /* Those that are forgotten give back all that they had, two at a time; and come back as new ones. */
@@ -265,6 +270,7 @@ static void test_forgotten(void **state)
         assert_int_equal(add_now(a, (struct sh_once_id){6, 1, 0}, 1, &sum), SHOAL_OK);
         sh_once_count(adder.once, &clients, &results);
         assert_true(clients == 4 && results == 64);
+        assert_int_equal(count_of(0, UINT64_MAX), 4);
         pass(SH_ONCE_KEEP_NS);
     }
 }

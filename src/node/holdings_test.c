@@ -216,6 +216,9 @@ static void outcomes(void **state)
     assert_int_equal(count, 10);
     /* The oldest are forgotten when their time is over. */
     assert_int_equal(sh_outcomes_room(kept, 1000 + 600 + SH_ONCE_KEEP_NS), SH_OUTCOMES_MAX - 400);
+    count = 0;
+    sh_outcomes_each(kept, 595, 604, count_outcome, &count);
+    assert_int_equal(count, 4);
     assert_null(sh_outcomes_find(kept, 7 + 500 % 3, self, 500));
     assert_non_null(sh_outcomes_find(kept, 7 + 601 % 3, self, 601));
     uint8_t bytes[SH_OUTCOME_BYTES];

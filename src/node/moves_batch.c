@@ -158,24 +158,9 @@ void sh_moves_mark(struct sh_move_batch *batch, enum sh_holding own, enum sh_hol
 
 /* --- Outcomes ------------------------------------------------------------------------------ */
 
-static bool in_batch(const struct sh_move_batch *batch, uint64_t cid)
-{
-    size_t low = 0, high = batch->count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (batch->runs[middle].last.v < cid)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < batch->count && batch->runs[low].first.v <= cid;
-}
-
 static void outcome_take(void *arg, const struct sh_outcome *outcome)
 {
     struct sh_move_batch *batch = arg;
-    if (!in_batch(batch, outcome->cid))
-        return;
     /* What one chunk has can't be parted, and all of it must go along. */
     size_t most = batch->chunks > 1 ? SH_MOVES_OUTCOMES_MAX : SH_OUTCOMES_MAX;
     if (batch->outcomes_err || batch->outcome_count == most) {
@@ -212,11 +197,13 @@ static void result_take(void *arg, const struct sh_once_id *id, const struct sh_
 static enum shoal_err outcomes_collect(struct sh_move_batch *batch)
 {
     struct sh_moves *moves = batch->moves;
-    uint64_t first = batch->runs[0].first.v, last = batch->runs[batch->count - 1].last.v;
     batch->outcome_count = 0;
     batch->outcomes_err = SHOAL_OK;
-    sh_once_each(sh_chunks_once(moves->config.chunks), first, last, result_take, batch);
-    sh_outcomes_each(moves->outcomes, first, last, outcome_take, batch);
+    for (size_t i = 0; i < batch->count; i++) {
+        uint64_t first = batch->runs[i].first.v, last = batch->runs[i].last.v;
+        sh_once_each(sh_chunks_once(moves->config.chunks), first, last, result_take, batch);
+        sh_outcomes_each(moves->outcomes, first, last, outcome_take, batch);
+    }
     return batch->outcomes_err;
 }
 

@@ -3,12 +3,14 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/chunk_index.h"
 #include "base/err.h"
 #include "base/hash.h"
 
 #define BUCKETS 32768
 
 struct kept {
+    struct sh_chunk_link about;
     struct sh_outcome outcome;
     uint64_t kept_ns;
     struct kept *bucket_next;
@@ -19,7 +21,10 @@ struct sh_outcomes {
     uint32_t count;
     struct kept *oldest, *newest;
     struct kept *buckets[BUCKETS];
+    struct sh_chunk_index by_chunk;
 };
+
+_Static_assert(offsetof(struct kept, about) == 0, "a link is taken for its outcome");
 
 void sh_outcome_put(struct sh_writer *w, const struct sh_outcome *outcome)
 {
@@ -73,6 +78,7 @@ static void oldest_forget(struct sh_outcomes *outcomes)
     if (!outcomes->oldest)
         outcomes->newest = NULL;
     outcomes->count--;
+    sh_chunk_unlink(&kept->about);
     free(kept);
 }
 
@@ -118,15 +124,25 @@ enum shoal_err sh_outcomes_add(struct sh_outcomes *outcomes, const struct sh_out
     *bucket = kept;
     *(outcomes->newest ? &outcomes->newest->newer : &outcomes->oldest) = kept;
     outcomes->newest = kept;
+    sh_chunk_link(&outcomes->by_chunk, &kept->about, outcome->cid);
     outcomes->count++;
     return SHOAL_OK;
+}
+
+struct each {
+    void (*each)(void *arg, const struct sh_outcome *outcome);
+    void *arg;
+};
+
+static void tell(void *arg, const struct sh_chunk_link *link)
+{
+    const struct each *to = arg;
+    to->each(to->arg, &((const struct kept *)link)->outcome);
 }
 
 void sh_outcomes_each(const struct sh_outcomes *outcomes, uint64_t first, uint64_t last,
                       void (*each)(void *arg, const struct sh_outcome *outcome), void *arg)
 {
-    for (const struct kept *kept = outcomes->oldest; kept; kept = kept->newer) {
-        if (kept->outcome.cid >= first && kept->outcome.cid <= last)
-            each(arg, &kept->outcome);
-    }
+    struct each to = {each, arg};
+    sh_chunk_index_each(&outcomes->by_chunk, first, last, tell, &to);
 }

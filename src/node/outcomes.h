@@ -6,7 +6,7 @@
  * A result is named by the client, the node that ran the request, and the number that the client
  * gave it for that node. It is kept for SH_ONCE_KEEP_NS, twice as long as a client repeats.
  *
- * Memory: 56 bytes each, and 256 KiB for the table; at most SH_OUTCOMES_MAX.
+ * Memory: 96 bytes each, and 320 KiB for the tables; at most SH_OUTCOMES_MAX.
  *
  * Threads: the transport step's only. */
 #ifndef SH_NODE_OUTCOMES_H
@@ -45,7 +45,8 @@ SHOAL_NODISCARD enum shoal_err sh_outcomes_add(struct sh_outcomes *outcomes,
 /* The result of that name, or NULL. */
 const struct sh_outcome *sh_outcomes_find(const struct sh_outcomes *outcomes, uint64_t client,
                                           shoal_nid nid, uint64_t number);
-/* Calls each for those of the chunks first to last. It must not change the outcomes. */
+/* Calls each for those of the chunks first to last. It must not change the outcomes. Looks at no others, but for a
+ * few, and at one list for each 64 IDs. */
 void sh_outcomes_each(const struct sh_outcomes *outcomes, uint64_t first, uint64_t last,
                       void (*each)(void *arg, const struct sh_outcome *outcome), void *arg);
 
