@@ -17,7 +17,7 @@
 #include "base/open_files_test.h"
 #include "client/client.h"
 #include "node/node.h"
-#include "node/secret.h"
+#include "cluster/secret.h"
 
 #define PEERS 3
 #define CHUNKS 500

@@ -1,6 +1,6 @@
-/* What a call on one chunk looks like on the wire, and its answer (node/chunks.h). */
+/* What a call on one chunk looks like on the wire, and its answer (proto/chunks.h). */
 #include "client/client_int.h"
-#include "node/chunks.h"
+#include "proto/chunks.h"
 
 /* --- Questions ----------------------------------------------------------------------------- */
 

@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 #include "client/client_int.h"
-#include "node/moves.h"
+#include "proto/moves.h"
 
 /* A node that is being drained answers so, with a text; to ask again while that lasts changes
  * nothing. That there is no such node, at the address that is known, comes without one. */

@@ -7,7 +7,7 @@
 #include "cluster/report.h"
 #include "env/env.h"
 #include "msg/call.h"
-#include "node/steps.h"
+#include "proto/steps.h"
 #include "shoal/shoal.h"
 
 /* Opens a cluster like shoal_open, with the addresses in options->connect, or those of

@@ -11,8 +11,8 @@
 #include "cluster/directory.h"
 #include "env/env.h"
 #include "msg/once.h"
-#include "node/secret.h"
-#include "node/stripes.h"
+#include "cluster/secret.h"
+#include "store/stripes.h"
 #include "store/leases.h"
 #include "store/store.h"
 

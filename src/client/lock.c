@@ -1,9 +1,9 @@
-/* Locks: the public calls, and their requests on a cluster (node/locks.h). */
+/* Locks: the public calls, and their requests on a cluster (proto/locks.h). */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "client/client_int.h"
-#include "node/locks.h"
+#include "proto/locks.h"
 
 _Static_assert(SHOAL_LOCK_READ == (int)SH_LEASE_READER && SHOAL_LOCK_WRITE == (int)SH_LEASE_WRITER,
                "modes of the API are those of the wire and of the store");

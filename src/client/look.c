@@ -5,7 +5,7 @@
 #include "base/resident.h"
 #include "client/client_int.h"
 #include "cluster/proto.h"
-#include "node/chunks.h"
+#include "proto/chunks.h"
 
 struct sh_caller sh_client_caller(shoal *store)
 {

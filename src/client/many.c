@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "client/client_int.h"
-#include "node/chunks.h"
+#include "proto/chunks.h"
 
 /* Reads the answer's runs of IDs, all of them this node's; writes them once all is well. */
 static enum shoal_err runs_read(struct sh_bytes answer, shoal_nid nid, shoal_cid *cids_out,

@@ -1,10 +1,10 @@
-/* Migration: the source does the work (node/moves.h), and this thread asks how far it is. */
+/* Migration: the source does the work (proto/moves.h), and this thread asks how far it is. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "client/client_int.h"
-#include "node/moves.h"
+#include "proto/moves.h"
 
 /* Between two questions; the first come sooner, for what takes no time. */
 #define PAUSE_NS_MIN UINT64_C(500000)

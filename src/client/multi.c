@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "client/client_int.h"
-#include "node/chunks.h"
+#include "proto/chunks.h"
 
 #define BATCH_OPS_MAX 2048
 #define BATCH_BYTES_MAX (1u << 20)

@@ -1,4 +1,4 @@
-/* Calls on a whole store: dump, load, analyze. On a cluster the peer does the work (node/dumps.h),
+/* Calls on a whole store: dump, load, analyze. On a cluster the peer does the work (proto/dumps.h),
  * and this thread asks how far it is; embedded, this thread does it. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include "client/client_int.h"
-#include "node/dumps.h"
+#include "proto/dumps.h"
+#include "store/analyze.h"
+#include "store/dump.h"
 
 /* Between two questions; the first come sooner, for what takes no time. */
 #define PAUSE_NS_MIN UINT64_C(500000)

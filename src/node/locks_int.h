@@ -3,7 +3,7 @@
 #define SH_NODE_LOCKS_INT_H
 
 #include "node/locks.h"
-#include "node/stripes.h"
+#include "store/stripes.h"
 #include "store/leases.h"
 
 #define SH_LOCKS_ALIASES (SH_MSG_ALIAS_MAX - SH_MSG_ALIAS_MIN + 1)

@@ -16,7 +16,7 @@
 #include "node/moves.h"
 #include "node/node.h"
 #include "node/promoted.h"
-#include "node/secret.h"
+#include "cluster/secret.h"
 #include "node/superhost.h"
 
 #define SH_NODE_DETAIL_BYTES 256

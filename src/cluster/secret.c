@@ -1,4 +1,4 @@
-#include "node/secret.h"
+#include "cluster/secret.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* The cluster's secret, read from the file that the option secret_file names. */
-#ifndef SH_NODE_SECRET_H
-#define SH_NODE_SECRET_H
+#ifndef SH_CLUSTER_SECRET_H
+#define SH_CLUSTER_SECRET_H
 
 #include <stddef.h>
 #include <stdint.h>
