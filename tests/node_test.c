@@ -16,8 +16,8 @@
 #include "base/log.h"
 #include "base/open_files_test.h"
 #include "client/client.h"
-#include "node/node.h"
 #include "cluster/secret.h"
+#include "node/node.h"
 
 #define PEERS 3
 #define CHUNKS 500
