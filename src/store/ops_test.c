@@ -425,12 +425,85 @@ static void test_release_and_take_over(void **state)
     sh_store_destroy(store);
 }
 
+/* A pinned chunk is neither resized, removed nor let go of; nor is a chunk pinned more often than can be
+ * counted. */
+static void test_pins_most(void **state)
+{
+    (void)state;
+    struct sh_store *store = store_make(16 * MIB);
+    shoal_cid cid;
+    uint8_t *at, *again;
+    uint32_t size;
+    assert_int_equal(sh_store_new_many(store, 30, 1, &cid), SHOAL_OK);
+    assert_int_equal(sh_store_pin(store, cid, &at, &size), SHOAL_OK);
+    assert_int_equal(sh_store_release(store, cid), SHOAL_EBUSY);
+    _Atomic uint64_t *header = (_Atomic uint64_t *)(void *)(at - SH_LONG_HEADER);
+    assert_int_equal(*header, UINT64_C(1) << 32 | 30);
+    *header = UINT64_C(0x7fffffff) << 32 | 30;
+    assert_int_equal(sh_store_pin(store, cid, &again, &size), SHOAL_OK);
+    assert_int_equal(sh_store_pin(store, cid, &again, &size), SHOAL_ELIMIT);
+    assert_int_equal(*header, UINT64_C(0x80000000) << 32 | 30);
+    assert_int_equal(sh_store_resize(store, cid, 31), SHOAL_EBUSY);
+    assert_int_equal(sh_store_remove(store, cid), SHOAL_EBUSY);
+    *header = UINT64_C(1) << 32 | 30;
+    assert_int_equal(sh_store_unpin(store, cid), SHOAL_OK);
+    assert_int_equal(sh_store_unpin(store, cid), SHOAL_EINVAL);
+    assert_int_equal(sh_store_remove(store, cid), SHOAL_OK);
+    sh_store_destroy(store);
+}
+
+/* Pinning gives a short chunk a block of its own. Where there is no memory for that, or none for the
+ * group's block, in which the chunk of a byte becomes a pointer, all is as it was. */
+static void test_pins_full(void **state)
+{
+    (void)state;
+    enum { COUNT = 500000 };
+    struct sh_store *store = store_make(1 * MIB);
+    shoal_cid *cids = calloc(COUNT, sizeof *cids);
+    assert_non_null(cids);
+    size_t made = 0, refused = 0;
+    struct sh_store_wish wish = {.count = COUNT, .size = 1, .partial = true};
+    assert_int_equal(sh_store_new_as(store, &wish, cids, &made), SHOAL_OK);
+    for (size_t left = made - made / 16; made > left;)
+        assert_int_equal(sh_store_remove(store, cids[--made]), SHOAL_OK);
+    bool *is_pinned = calloc(made, sizeof *is_pinned);
+    assert_non_null(is_pinned);
+    for (size_t i = 0; i < made; i++) {
+        uint8_t byte = (uint8_t)i, *at;
+        uint32_t size;
+        assert_int_equal(sh_store_put(store, cids[i], sh_bytes_make(&byte, 1)), SHOAL_OK);
+        enum shoal_err err = sh_store_pin(store, cids[i], &at, &size);
+        is_pinned[i] = err == SHOAL_OK;
+        assert_true(!err || err == SHOAL_EFULL);
+        refused += err == SHOAL_EFULL;
+    }
+    print_message("%zu of %zu can't be pinned\n", refused, made);
+    assert_true(refused > 0 && refused < made);
+    sh_alloc_check(store->alloc);
+    for (size_t i = 0; i < made; i++) {
+        uint32_t size;
+        assert_int_equal(sh_store_get(store, cids[i], room, sizeof room, &size), SHOAL_OK);
+        assert_int_equal(size, 1);
+        assert_int_equal(room[0], (uint8_t)i);
+        assert_int_equal(sh_store_unpin(store, cids[i]), is_pinned[i] ? SHOAL_OK : SHOAL_EINVAL);
+        assert_int_equal(sh_store_remove(store, cids[i]), SHOAL_OK);
+    }
+    struct sh_store_status status;
+    sh_store_status_get(store, &status);
+    assert_int_equal(status.chunks, 0);
+    assert_int_equal(status.block_bytes, 0);
+    free(is_pinned);
+    free(cids);
+    sh_store_destroy(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_model),       cmocka_unit_test(test_reserve),
         cmocka_unit_test(test_full),        cmocka_unit_test(test_defrag),
         cmocka_unit_test(test_defrag_full), cmocka_unit_test(test_release_and_take_over),
+        cmocka_unit_test(test_pins_most),   cmocka_unit_test(test_pins_full),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
