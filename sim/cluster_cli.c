@@ -48,7 +48,7 @@ static const char usage[] =
     "  --zookeeper     keep each registry in the model of a ZooKeeper (default: one world in "
     "eight)\n"
     "  --story         print what clients did and which nodes failed\n"
-    "  --trace         print everything that happened, event by event\n"
+    "  --trace         print everything that happened, event by event, and a hash of it\n"
     "  --log LEVELS    what the nodes log (default: error)\n"
     "  --record DIR    write samples of the messages to DIR, as seeds of the fuzz targets\n"
     "\n"
@@ -170,6 +170,8 @@ static bool run_seed(const struct request *request, uint64_t seed, struct totals
 {
     struct sh_cluster_world_result result;
     run_world(request, seed, request->story, &result);
+    if (request->trace)
+        printf("seed %" PRIu64 ": trace hash %016" PRIx64 "\n", seed, result.trace_hash);
     totals->seeds++;
     totals->virtual_ns += result.virtual_ns;
     totals->operations +=
