@@ -106,7 +106,9 @@ class Failures(harness.Case):
             return next(row for row in rows if row["nid"] == peer.nid)
         self.assertEqual((row()["fenced"], row()["fences"]), (False, 0))
         self.first.process.send_signal(signal.SIGSTOP)
-        harness.promptly(self, "it is fenced", lambda: row()["fenced"])
+        # Each look at the status waits for the stopped superpeer.
+        harness.promptly(self, "it is fenced", lambda: "fenced: the lease has run out" in peer.log())
+        self.assertTrue(row()["fenced"])
         self.assertIn("fenced", self.shoal(peer, "status").text)
         self.first.process.send_signal(signal.SIGCONT)
         harness.promptly(self, "it serves", lambda: not row()["fenced"])
