@@ -532,6 +532,67 @@ static void run_for(struct world *world, uint64_t ns)
     (void)sh_world_run_until(world->sim, watch, world, sh_world_now(world->sim) + ns);
 }
 
+/* --- The end --------------------------------------------------------------------------------- */
+
+static inline bool clients_idle(void *arg)
+{
+    struct world *world = arg;
+    (void)watch(world);
+    for (unsigned i = world->superpeers + world->peers; i < world->count; i++) {
+        for (unsigned k = 0; k < SLOTS; k++) {
+            const struct slot *slot = &world->hosts[i].slots[k];
+            bool is_lost =
+                world->may_be_lost[slot->chunk] && servers_of(world, world->cids[slot->chunk]) == 0;
+            if (slot->is_busy && !is_lost)
+                return false;
+        }
+    }
+    return true;
+}
+
+/* What a chunk has behind its fields. */
+static void bytes_fill(uint8_t *bytes, size_t size, unsigned chunk)
+{
+    for (size_t i = 0; i < size; i++)
+        bytes[i] = (uint8_t)(chunk + i + (i >> 8));
+}
+
+/* Every chunk that was not lost is served by one node, with all that was acknowledged. */
+static inline void check_end(struct world *world)
+{
+    uint64_t there = 0, stored = 0;
+    for (unsigned i = 0; i < CHUNKS; i++) {
+        unsigned servers = servers_of(world, world->cids[i]);
+        HOLDS(world, servers == 1 || (servers == 0 && world->may_be_lost[i]));
+        there += servers;
+        for (unsigned k = world->superpeers; servers && k < world->superpeers + world->peers; k++) {
+            struct host *host = &world->hosts[k];
+            uint8_t *bytes = malloc(2 * CHUNK_BYTES_MAX), *wanted = bytes + CHUNK_BYTES_MAX;
+            uint32_t size;
+            sh_lid lid;
+            if (host->chunks &&
+                sh_holdings_look(sh_chunks_holdings(host->chunks), sh_msg_nid(host->msg),
+                                 world->cids[i], true, &lid) == SHOAL_OK) {
+                enum shoal_err err = sh_store_get(host->store, lid, bytes, CHUNK_BYTES_MAX, &size);
+                HOLDS(world, err == SHOAL_OK && size == world->sizes[i]);
+                for (unsigned f = 0; f < FIELDS; f++)
+                    HOLDS(world, sh_load64(bytes + 8 * f) >= world->acked[i][f]);
+                bytes_fill(wanted, size - FIELDS * 8, i);
+                HOLDS(world, memcmp(bytes + FIELDS * 8, wanted, size - FIELDS * 8) == 0);
+            }
+            free(bytes);
+        }
+    }
+    for (unsigned k = 0; k < world->count; k++) {
+        struct sh_store_status status = {0};
+        if (world->hosts[k].store)
+            sh_store_status_get(world->hosts[k].store, &status);
+        stored += status.chunks;
+    }
+    /* No copy is left behind: what superpeers decide about a batch outlives them. */
+    HOLDS(world, stored == there || !world->has_disk);
+}
+
 /* --- Making a world -------------------------------------------------------------------------- */
 
 static bool all_joined(void *arg)
@@ -543,13 +604,6 @@ static bool all_joined(void *arg)
             return false;
     }
     return true;
-}
-
-/* What a chunk has behind its fields. */
-static void bytes_fill(uint8_t *bytes, size_t size, unsigned chunk)
-{
-    for (size_t i = 0; i < size; i++)
-        bytes[i] = (uint8_t)(chunk + i + (i >> 8));
 }
 
 static void chunks_make(struct world *world)
