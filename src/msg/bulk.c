@@ -58,23 +58,28 @@ static void streamed(struct sh_object_out *out, enum shoal_err err)
     sh_bulk_drop(out->arg);
 }
 
-void sh_bulk_reply(struct sh_bulk *bulk, struct sh_reply_to to, sh_msg_type type)
+void sh_bulk_reply(struct sh_bulk *bulk, struct sh_reply_to to, sh_msg_type type, bool is_read)
 {
     struct sh_out out;
     struct sh_msg *msg = bulk->msg;
+    enum shoal_err err;
     SH_ASSERT(bulk->w.at == bulk->w.end && sh_writer_ok(&bulk->w));
     if (bulk->bytes > SH_BLOCK_BYTES) {
         bulk->out = (struct sh_object_out){
             .done = streamed, .arg = bulk, .memory_bytes = bulk->block->room};
-        if (sh_msg_reply_object(msg, to, type, describe, bulk, &bulk->out) != SHOAL_OK)
-            sh_bulk_drop(bulk);
-        return;
-    }
-    if (sh_msg_reply(msg, to, type, bulk->bytes, &out) == SHOAL_OK) {
-        sh_put_raw(&out.w, sh_bytes_make(bulk->block->bytes, bulk->bytes));
-        sh_msg_end(msg, &out);
+        err = sh_msg_reply_object(msg, to, type, describe, bulk, &bulk->out);
+        if (err == SHOAL_OK)
+            return;
+    } else {
+        err = sh_msg_reply(msg, to, type, bulk->bytes, &out);
+        if (err == SHOAL_OK) {
+            sh_put_raw(&out.w, sh_bytes_make(bulk->block->bytes, bulk->bytes));
+            sh_msg_end(msg, &out);
+        }
     }
     sh_bulk_drop(bulk);
+    if (err == SHOAL_ENOMEM && is_read)
+        sh_msg_reply_error(msg, to, type, err, NULL);
 }
 
 void *sh_scratch_take(struct sh_msg *msg, size_t bytes)

@@ -18,8 +18,10 @@ SHOAL_NODISCARD enum shoal_err sh_bulk_open(struct sh_msg *msg, size_t bytes,
                                             struct sh_bulk **bulk_out);
 /* Where it is written: all of its bytes, in order, before it is sent. */
 struct sh_writer *sh_bulk_writer(struct sh_bulk *bulk);
-/* Sends and takes it. A lost asker is ignored. Any thread. */
-void sh_bulk_reply(struct sh_bulk *bulk, struct sh_reply_to to, sh_msg_type type);
+/* Sends and takes it. A lost asker is ignored. Where there is no memory for sending it, the asker of a
+ * read, which has changed nothing, is told so (ENOMEM); another must not take it for not done, and gets
+ * no answer. Any thread. */
+void sh_bulk_reply(struct sh_bulk *bulk, struct sh_reply_to to, sh_msg_type type, bool is_read);
 /* Gives it back unsent; NULL is allowed. Any thread. */
 void sh_bulk_drop(struct sh_bulk *bulk);
 

@@ -51,7 +51,7 @@ static void on_slow(void *arg, struct sh_msg_in *in)
     assert_int_equal(sh_bulk_open(in->msg, seen.answer_bytes, &bulk), SHOAL_OK);
     memset(sh_writer_take(sh_bulk_writer(bulk), seen.answer_bytes), *in->payload.at,
            seen.answer_bytes);
-    sh_bulk_reply(bulk, in->reply_to, in->type);
+    sh_bulk_reply(bulk, in->reply_to, in->type, true);
 }
 
 static void on_quick(void *arg, struct sh_msg_in *in)

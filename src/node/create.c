@@ -192,7 +192,7 @@ static bool answer_some(struct create_job *create, const struct sh_msg_in *in)
     if (end < count)
         return false;
     run_put(w, self, create->lids, create->run_first, count);
-    sh_bulk_reply(create->answer, in->reply_to, in->type);
+    sh_bulk_reply(create->answer, in->reply_to, in->type, false);
     create->answer = NULL;
     return true;
 }

@@ -310,7 +310,7 @@ static bool piece(struct sh_chunks *chunks, struct multi *multi, struct sh_msg_i
         work_some(chunks, multi, in);
         if (multi->done < multi->count || multi->is_large)
             return false;
-        sh_bulk_reply(multi->bulk, in->reply_to, in->type);
+        sh_bulk_reply(multi->bulk, in->reply_to, in->type, in->type == SH_CHUNKS_MULTI_GET);
         multi->bulk = NULL;
         return true;
     }

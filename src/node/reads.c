@@ -110,7 +110,7 @@ static void get_go_on(struct sh_chunks *chunks, struct sh_msg_in *in)
     if (!in->is_ending && err == SHOAL_OK) {
         sh_store16(job->head, SHOAL_OK);
         sh_store32(job->head + 2, job->reading.size);
-        sh_bulk_reply(job->bulk, in->reply_to, in->type);
+        sh_bulk_reply(job->bulk, in->reply_to, in->type, true);
         job->bulk = NULL;
     } else if (!in->goes_on && !in->is_ending) {
         struct sh_out out;
@@ -251,7 +251,7 @@ static void part_go_on(struct sh_chunks *chunks, struct sh_msg_in *in)
     if (!in->is_ending && err == SHOAL_OK) {
         struct sh_writer w = sh_writer_make(job->head, SH_CHUNKS_PART_HEAD_BYTES);
         part_head_put(&w, SHOAL_OK, 0, part.size);
-        sh_bulk_reply(job->bulk, in->reply_to, in->type);
+        sh_bulk_reply(job->bulk, in->reply_to, in->type, true);
         job->bulk = NULL;
     } else if (!in->is_ending) {
         part_answer(chunks, in, err, &part, NULL);
