@@ -328,6 +328,40 @@ static void test_wait_room(void **state)
     assert_int_equal(a->loss, SHOAL_EUNREACHABLE);
 }
 
+/* A connection is lost while a thread writes a message into its full ring. Once that message is over
+ * the ring's memory is given back, nothing counts as unsent, and who waits for room hears of it,
+ * though the connection is not opened again. */
+static void test_lost_while_full(void **state)
+{
+    (void)state;
+    for (unsigned waits = 0; waits < 2; waits++) {
+        struct end *a = end_open(1), *b = end_open(2);
+        knows(a, b, 2);
+        assert_int_equal(tell(a, 2, TYPE_ORDERED, 0, 1024), SHOAL_OK);
+        run_all();
+        a->memwire.links[0].push_room = 0;
+        struct sh_out out;
+        assert_int_equal(sh_msg_begin(a->msg, (shoal_nid){2}, TYPE_ORDERED, 8, &out), SHOAL_OK);
+        fill(a);
+        cut(a, b);
+        run_all();
+        assert_int_equal(a->losses, 1);
+        struct sh_waiter waiter = {0};
+        if (waits)
+            sh_msg_wait_room(a->msg, (shoal_nid){2}, 8, &waiter);
+        run_all();
+        assert_false(sh_waiter_done(&waiter));
+        sh_put64(&out.w, 1);
+        sh_msg_end(a->msg, &out);
+        run_all();
+        assert_true(sh_waiter_done(&waiter) == waits);
+        assert_true(sh_msg_drained(a->msg));
+        assert_int_equal(sh_conn_find(a->msg, (shoal_nid){2})->out.room, 0);
+        assert_int_equal(a->ups, 1);
+        (void)close_all(state);
+    }
+}
+
 /* Who waits for much room is not told while there is only some. */
 static void test_wait_much_room(void **state)
 {
@@ -504,6 +538,7 @@ int main(void)
         cmocka_unit_test_teardown(test_address_changes, close_all),
         cmocka_unit_test_teardown(test_nid_set, close_all),
         cmocka_unit_test_teardown(test_wait_room, close_all),
+        cmocka_unit_test_teardown(test_lost_while_full, close_all),
         cmocka_unit_test_teardown(test_wait_much_room, close_all),
         cmocka_unit_test_teardown(test_armed_late, close_all),
         cmocka_unit_test_teardown(test_deadline_passed, close_all),

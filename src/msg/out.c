@@ -416,6 +416,10 @@ static bool writer_is_awaited(struct sh_conn *conn)
     sh_spin_assert_held(&conn->lock);
     if (sh_outring_is_open(&conn->out))
         return false;
+    /* With its last writer a lost connection's ring gives its memory back: nobody may ever open the
+     * connection again, and so look for that. */
+    if (!sh_outring_drained(&conn->out))
+        return true;
     sh_outring_collect(&conn->out);
     return !sh_outring_is_quiet(&conn->out);
 }
@@ -498,11 +502,12 @@ bool sh_msg_wait_room_cancel(struct sh_msg *msg, shoal_nid to, struct sh_waiter 
 /* Takes off the list those that have room now. The lock is held. */
 static struct sh_room_waiter *roomy_take(struct sh_conn *conn)
 {
-    uint64_t used = sh_outring_used(&conn->out);
     struct sh_room_waiter *taken = NULL, **at = &conn->room_waiters;
-    if (sh_flow_is_shut(&conn->flow) || conn->state == SH_CONN_CLOSING || conn->late_first ||
-        writer_is_awaited(conn))
+    /* First: whatever else holds them up, a lost connection's ring ends with its last writer. */
+    if (writer_is_awaited(conn) || sh_flow_is_shut(&conn->flow) || conn->state == SH_CONN_CLOSING ||
+        conn->late_first)
         return NULL;
+    uint64_t used = sh_outring_used(&conn->out);
     while (*at) {
         struct sh_room_waiter *entry = *at;
         if (used > entry->used_max) {
