@@ -1,7 +1,7 @@
 /* libshoal where answers get lost: a peer executes each request, and now and then its connection
  * breaks before the answer has left. Creates, puts, removes, additions and all other changes
  * succeed all the same, and the peer has done each of them exactly once. Locks fall with the
- * connection, and are asked for again.
+ * connection, and are asked for again. A change is not sent again to another life of the peer.
  *
  * SHOAL_TEST_SEED: which answers are lost (default: from the clock; printed). */
 #include <pthread.h>
@@ -25,13 +25,17 @@
 #define CHANGES 20
 #define ROUNDS 4 /* of each kind */
 
-/* TCP that loses what is pushed, and the link with it. */
+/* TCP that loses what is pushed, and the link with it: now and then, or the answer to one put. */
 struct lossy {
     struct sh_wire wire;
     struct sh_wire *inner;
-    uint64_t random; /* 0: loses nothing */
+    uint64_t random; /* 0: loses nothing now and then */
     sh_link doomed;
-    unsigned losses;
+    _Atomic unsigned losses;
+    struct sh_store *held; /* whose put lost_put loses its answer; NULL: none does */
+    uint64_t lost_put;     /* counted from 1 */
+    bool
+        is_final; /* after that loss nothing is heard of any link: the process is as good as dead */
 };
 
 static struct lossy *of(struct sh_wire *wire)
@@ -57,9 +61,22 @@ static void lossy_close(struct sh_wire *wire, sh_link link)
     of(wire)->inner->ops->close(of(wire)->inner, link);
 }
 
+/* Dooms a link before what it pushes first since the put was done: the answer, or what is ahead of it. */
+static void put_lose(struct lossy *lossy, sh_link link)
+{
+    struct sh_store_status status;
+    sh_store_status_get(lossy->held, &status);
+    if (status.puts < lossy->lost_put || lossy->losses)
+        return;
+    lossy->doomed = link;
+    lossy->losses++;
+}
+
 static size_t lossy_push(struct sh_wire *wire, sh_link link, struct sh_bytes bytes)
 {
     struct lossy *lossy = of(wire);
+    if (lossy->held && lossy->doomed == SH_LINK_NONE)
+        put_lose(lossy, link);
     if (lossy->random && lossy->doomed == SH_LINK_NONE) {
         lossy->random = sh_mix64(lossy->random) | 1;
         if ((lossy->random >> 20) % LOSS_ONE_IN == 0) {
@@ -79,6 +96,8 @@ static unsigned lossy_poll(struct sh_wire *wire, struct sh_wire_event *events, u
                            uint64_t timeout_ns)
 {
     struct lossy *lossy = of(wire);
+    if (lossy->doomed == SH_LINK_NONE && lossy->is_final && lossy->losses)
+        return 0;
     if (lossy->doomed == SH_LINK_NONE)
         return lossy->inner->ops->poll(lossy->inner, events, events_max, timeout_ns);
     lossy->inner->ops->close(lossy->inner, lossy->doomed);
@@ -129,8 +148,10 @@ struct member {
     struct sh_msg *msg;
     struct sh_crew *crew;
     char address[SH_MSG_ADDRESS_MAX];
-    const struct member *superpeer, *peer;
-    struct sh_locks *locks; /* the peer's, in the test of locks */
+    uint64_t instance; /* as the view has it, whose epoch it is too where it is the peer's */
+    const struct member *superpeer;
+    const struct member *_Atomic peer; /* its present life */
+    struct sh_locks *locks;            /* the peer's, in the test of locks */
 };
 
 static void wake(void *arg)
@@ -149,13 +170,14 @@ static void on_event(void *arg, const struct sh_msg_event *event)
 static void on_view_get(void *arg, struct sh_msg_in *in)
 {
     const struct member *member = arg;
+    const struct member *peer = member->peer;
     struct sh_node nodes[2] = {
         {.nid = {1}, .role = SH_ROLE_SUPERPEER, .instance = 1},
-        {.nid = {PEER}, .role = SH_ROLE_PEER, .instance = PEER},
+        {.nid = {PEER}, .role = SH_ROLE_PEER, .instance = peer->instance},
     };
     memcpy(nodes[0].address, member->superpeer->address, SH_MSG_ADDRESS_MAX);
-    memcpy(nodes[1].address, member->peer->address, SH_MSG_ADDRESS_MAX);
-    struct sh_view view = {.epoch = 5, .superpeers = 1, .count = 2, .nodes = nodes};
+    memcpy(nodes[1].address, peer->address, SH_MSG_ADDRESS_MAX);
+    struct sh_view view = {.epoch = peer->instance, .superpeers = 1, .count = 2, .nodes = nodes};
     struct sh_out out;
     if (sh_msg_reply(in->msg, in->reply_to, in->type, 1 + sh_view_size(&view), &out) != SHOAL_OK)
         return;
@@ -199,7 +221,8 @@ static void member_open(struct member *member, uint16_t nid, uint64_t random)
     };
     assert_int_equal(sh_crew_create(&crew, &member->crew), SHOAL_OK);
     assert_int_equal(sh_msg_create(&config, &member->msg), SHOAL_OK);
-    sh_msg_instance_set(member->msg, config.nid.v); /* as the view has it */
+    member->instance = nid;
+    sh_msg_instance_set(member->msg, member->instance);
     assert_int_equal(sh_msg_listen(member->msg, "127.0.0.1:0", member->address), SHOAL_OK);
     sh_msg_handler_set(member->msg, SH_CLUSTER_VIEW_GET, SH_MSG_INLINE, on_view_get, member);
     sh_msg_handler_set(member->msg, SH_CLUSTER_LOOKUP, SH_MSG_INLINE, on_lookup, member);
@@ -344,6 +367,72 @@ static void test_lost_answers(void **state)
     print_message("%u losses\n", world.peer.lossy.losses);
     assert_true(world.peer.lossy.losses > 10);
     world_close(&world);
+}
+
+/* --- Another life -------------------------------------------------------------------------- */
+
+/* A life of the peer, on the chunks that the lives before it left. */
+static void life_open(struct member *peer, struct sh_store *held, uint64_t instance,
+                      struct sh_chunks **chunks_out)
+{
+    member_open(peer, PEER, 0);
+    peer->instance = instance;
+    sh_msg_instance_set(peer->msg, instance);
+    peer->lossy.held = held;
+    assert_int_equal(sh_chunks_create(peer->msg, held, 1 << 16, chunks_out), SHOAL_OK);
+}
+
+static void loss_await(const struct member *peer)
+{
+    uint64_t deadline = rig_now() + DEADLINE_NS;
+    while (!peer->lossy.losses)
+        assert_true(rig_now() < deadline);
+}
+
+/* A put whose answer was lost is not sent again to another life of the peer, though that has the same chunk
+ * and would do it; what is sent to that life first is sent to it again. */
+static void test_another_life(void **state)
+{
+    (void)state;
+    static struct member superpeer, former, latter;
+    struct sh_store *held;
+    struct sh_chunks *chunks;
+    struct sh_store_config held_config = {.bytes_max = 32 << 20, .chunk_bytes_max = 1 << 16};
+    struct sh_store_status status;
+    struct shoal_call call = {0};
+    const uint64_t value = 7;
+    shoal_cid local;
+    assert_int_equal(sh_store_create(&held_config, &held), SHOAL_OK);
+    assert_int_equal(sh_store_new_many(held, sizeof value, 1, &local), SHOAL_OK);
+    shoal_cid cid = shoal_cid_make((shoal_nid){PEER}, local.v);
+    member_open(&superpeer, 1, 0);
+    life_open(&former, held, PEER, &chunks);
+    former.lossy.lost_put = 1;
+    former.lossy.is_final = true;
+    member_run(&superpeer, &superpeer, &former);
+    member_run(&former, &superpeer, &former);
+    shoal *store = rig_open(superpeer.address, DEADLINE_NS);
+    assert_int_equal(shoal_put_async(store, cid, &value, sizeof value, &call), SHOAL_OK);
+    loss_await(&former);
+    member_end(&former);
+    sh_chunks_destroy(chunks);
+
+    life_open(&latter, held, PEER + 1, &chunks);
+    latter.lossy.lost_put = 2;
+    member_run(&latter, &superpeer, &latter);
+    superpeer.peer = &latter;
+    assert_int_equal(shoal_wait(store, &call), SHOAL_ECONNLOST);
+    sh_store_status_get(held, &status);
+    assert_int_equal(status.puts, 1);
+    assert_int_equal(shoal_put(store, cid, &value, sizeof value), SHOAL_OK);
+    assert_int_equal(latter.lossy.losses, 1);
+    sh_store_status_get(held, &status);
+    assert_int_equal(status.puts, 2);
+    shoal_close(store);
+    member_end(&latter);
+    member_end(&superpeer);
+    sh_chunks_destroy(chunks);
+    sh_store_destroy(held);
 }
 
 /* --- Many threads, judged ------------------------------------------------------------------ */
@@ -513,8 +602,8 @@ int main(void)
     size_t bad_size;
     if (sh_log_levels_set("warn", &bad, &bad_size) != SHOAL_OK)
         return 1;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lost_answers),
-                                       cmocka_unit_test(test_lost_answers_in_order),
-                                       cmocka_unit_test(test_locks)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lost_answers), cmocka_unit_test(test_another_life),
+        cmocka_unit_test(test_lost_answers_in_order), cmocka_unit_test(test_locks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
