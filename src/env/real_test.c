@@ -61,12 +61,14 @@ static int clock_looked_at(void)
     return now >= before && now <= after ? 0 : 1;
 }
 
+#define REFUSED 2 /* no namespace may be made: all clocks agree where nothing was suspended */
+
 /* In a process of its own: the namespace is its children's. */
 static int child_looks(void)
 {
     int status = 1;
     if (!seem_suspended())
-        return clock_looked_at();
+        return clock_looked_at() == 0 ? REFUSED : 1;
     pid_t child = fork();
     if (child == 0)
         _exit(clock_looked_at());
@@ -82,7 +84,10 @@ static void clock_counts_suspensions(void **state)
         _exit(child_looks());
     assert_true(child > 0);
     assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == REFUSED)
+        skip();
+    assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 static void wall_clock_is_in_this_century(void **state)
