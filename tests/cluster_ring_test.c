@@ -200,7 +200,7 @@ static void a_replaced_superpeer_is_back(void **state)
     }
 }
 
-/* When all superpeers have forgotten the names, the peers have them; and chunks are found again. */
+/* When all superpeers are started again, their disks have the names; and chunks are found again. */
 static void all_superpeers_are_killed(void **state)
 {
     (void)state;
@@ -210,7 +210,7 @@ static void all_superpeers_are_killed(void **state)
     struct host *other = host_start(host_add(&cluster, PEER));
     assert_joined(&cluster, 20 * S);
     give_names(peer, 1000);
-    run_for(&cluster, 5 * S); /* they are with the peers */
+    run_for(&cluster, 5 * S);
     for (unsigned i = 0; i < 3; i++)
         sh_world_crash(cluster.world, i);
     run_for(&cluster, S);
