@@ -547,6 +547,48 @@ static void stalled_disk_is_done_without(void **state)
     rig_close(&rig);
 }
 
+#define LARGE (512u << 10)
+#define WRITES_MAX 3 /* that are under way when an update comes, with the update, and one more */
+
+static bool last_is_answered(void *arg)
+{
+    struct rig *rig = arg;
+    return !rig->calls[rig->ops_count - 1].is_open;
+}
+
+/* While a large shard's snapshot is written, to a slow disk, updates of another shard wait for a few writes
+ * of the disk each, not for the snapshot. */
+static void snapshots_stall_nothing(void **state)
+{
+    (void)state;
+    static struct rig rig;
+    open_with(&rig, 1);
+    put(&rig, 1, LINEAR_CREATE);
+    struct server *owner = answering(&rig, key_shards[1]);
+    struct sh_journal_counts before, after = sh_journal_counts(owner->journal);
+    unsigned meanwhile = 0;
+    uint64_t writes_max = 0;
+    rig.padding = LARGE;
+    sh_world_disk_delay_set(rig.world, owner->node, 4 * MS, 4 * MS);
+    while (after.snapshot_bytes < LARGE) {
+        before = after;
+        assert_true(rig.ops_count < CALLS_MAX);
+        call_begin(&rig, owner, 1, LINEAR_PUT);
+        assert_true(rig_run(&rig, last_is_answered, S));
+        after = sh_journal_counts(owner->journal);
+        uint64_t writes = after.batches - before.batches;
+        writes_max = writes > writes_max ? writes : writes_max;
+        meanwhile += after.snapshot_bytes - before.snapshot_bytes > SNAPSHOT_BYTES;
+    }
+    print_message("%u updates were answered while a snapshot was written, after %" PRIu64
+                  " writes at most\n",
+                  meanwhile, writes_max);
+    assert_in_range(writes_max, 1, WRITES_MAX);
+    assert_true(meanwhile > 50);
+    assert_null(rig.broken);
+    rig_close(&rig);
+}
+
 int main(void)
 {
     test_logs_set();
@@ -557,6 +599,7 @@ int main(void)
         cmocka_unit_test(unreachable_replica_is_dropped),
         cmocka_unit_test(partitions),
         cmocka_unit_test(stalled_disk_is_done_without),
+        cmocka_unit_test(snapshots_stall_nothing),
         cmocka_unit_test(fixed_seeds_hold),
         cmocka_unit_test(fresh_seeds_hold),
         cmocka_unit_test(leases_without_end_are_noticed),
