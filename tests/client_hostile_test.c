@@ -398,6 +398,8 @@ static void lying_looks(void **state)
         ANSWER("88", own(2).v, own(1).v),
         ANSWER("88", own(1).v, UINT64_MAX),
         ANSWER("88", 5, 6),
+        /* Behind the last ID of all the list would begin anew. */
+        ANSWER("88", UINT64_MAX, UINT64_MAX),
         ANSWER("8888", own(5).v, own(6).v, own(6).v, own(7).v),
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {

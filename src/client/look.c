@@ -199,7 +199,7 @@ static enum shoal_err ranges_page(shoal *store, shoal_nid node, uint64_t *from_i
         if (!sh_reader_ok(&r) || last.v < first.v ||
             place_of(node, first) < place_of(node, (shoal_cid){*from_inout}) ||
             shoal_cid_creator(last).v != shoal_cid_creator(first).v ||
-            shoal_cid_creator(first).v == 0) {
+            shoal_cid_creator(first).v == 0 || shoal_cid_creator(first).v > SH_PEER_NID_MAX) {
             err = SHOAL_EPROTO;
             break;
         }
