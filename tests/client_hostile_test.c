@@ -413,6 +413,8 @@ static void lying_looks(void **state)
     shoal_cid cid;
     assert_int_equal(shoal_create(liars.store, SHOAL_NID_NONE, 8, &cid), SHOAL_EFULL);
     assert_string_equal(shoal_error_detail(), "no?[2Jroom?");
+    assert_int_equal(shoal_status(liars.store, nid, &status), SHOAL_EFULL);
+    assert_string_equal(shoal_error_detail(), "no?[2Jroom?");
     close_all(&liars);
 }
 

@@ -30,7 +30,7 @@ static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_
         err = sh_ask_answer(state, payload);
     } else {
         err = sh_err_get(err);
-        sh_client_detail_take(state->detail, payload);
+        sh_call_detail_take(state->detail, payload);
     }
     if (err == SHOAL_ETIMEOUT && !sh_client_closing(state->store))
         sh_directory_suspect(state->store->directory, request->to);

@@ -656,6 +656,8 @@ static void call_one(struct sh_reader *r)
     memset(&guarded, CANARY, sizeof guarded);
     enum shoal_err err = calls[what](&guarded);
     SH_ASSERT(sh_err_get(err) == err);
+    for (const char *at = shoal_error_detail(); *at; at++)
+        SH_ASSERT((unsigned char)*at >= ' ' && *at != 0x7f);
     guard_check(&guarded);
 }
 

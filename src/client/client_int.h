@@ -16,7 +16,7 @@
 #include "store/leases.h"
 #include "store/store.h"
 
-#define SH_DETAIL_BYTES 256
+#define SH_DETAIL_BYTES SH_CALL_DETAIL_BYTES
 #define SH_EMBEDDED_NID 1
 
 /* A client looks for a newer view when it calls and the one it has is older than this: it is no
@@ -168,9 +168,6 @@ static inline struct shoal_call *sh_call_of(struct sh_call_state *state)
 
 /* detail.c: this thread's text for shoal_error_detail. */
 char *sh_client_detail(void);
-/* Takes over a text that a node sent (NULL: drops it), at most SH_DETAIL_BYTES with the NUL; what
- * could do harm on a terminal becomes '?'. */
-void sh_client_detail_take(char *detail, const struct sh_reader *text);
 /* Begins a blocking public call: clears the detail. EBUSY within a completion callback. */
 SHOAL_NODISCARD enum shoal_err sh_client_blocking(void);
 

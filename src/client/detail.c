@@ -18,20 +18,6 @@ void sh_client_detail_set(const char *format, ...)
     va_end(arguments);
 }
 
-void sh_client_detail_take(char *into, const struct sh_reader *text)
-{
-    size_t size = sh_reader_left(text);
-    if (!into)
-        return;
-    if (size >= SH_DETAIL_BYTES)
-        size = SH_DETAIL_BYTES - 1;
-    for (size_t i = 0; i < size; i++) {
-        uint8_t byte = text->at[i];
-        into[i] = byte >= ' ' && byte != 0x7f ? (char)byte : '?';
-    }
-    into[size] = '\0';
-}
-
 const char *shoal_error_detail(void)
 {
     return detail;

@@ -6,6 +6,7 @@
 #include "cluster/connect.h"
 #include "cluster/directory_int.h"
 #include "cluster/proto.h"
+#include "msg/call.h"
 
 static void search_go_on(struct sh_directory *directory);
 
@@ -34,10 +35,13 @@ static void note(struct sh_search *search, const struct sh_candidate *candidate,
     if (telling(err) <= telling(search->err))
         return;
     search->err = err;
+    char said[SH_DETAIL_MAX];
     const char *reason = shoal_err_text(err);
-    (void)snprintf(search->detail, sizeof search->detail, "%s: %.*s", candidate->address,
+    (void)snprintf(said, sizeof said, "%s: %.*s", candidate->address,
                    text.size ? (int)(text.size < 100 ? text.size : 100) : (int)strlen(reason),
                    text.size ? (const char *)text.at : reason);
+    struct sh_reader r = sh_reader_make(sh_bytes_text(said));
+    sh_call_detail_take(search->detail, &r);
 }
 
 static void finish(struct sh_directory *directory, enum shoal_err err)

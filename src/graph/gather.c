@@ -14,9 +14,7 @@ static void on_done(struct sh_request *request, enum shoal_err err, struct sh_re
     size_t size = sh_reader_left(payload);
     gather->err = err;
     if (err) {
-        int shown = (int)(size < sizeof gather->detail ? size : sizeof gather->detail - 1);
-        (void)snprintf(gather->detail, sizeof gather->detail, "%.*s", shown,
-                       size ? (const char *)payload->at : "");
+        sh_call_detail_take(gather->detail, payload);
     } else {
         gather->answer = malloc(size ? size : 1);
         if (!gather->answer)

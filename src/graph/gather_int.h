@@ -20,7 +20,7 @@ struct sh_gather {
     enum shoal_err err;
     uint8_t *answer; /* the last answer; kept until the next begin */
     size_t size;
-    char detail[256];
+    char detail[SH_CALL_DETAIL_BYTES];
 };
 
 /* Begins a request; the caller writes payload_bytes and calls sh_msg_end. On an error, which is

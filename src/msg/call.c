@@ -1,12 +1,9 @@
 #include "msg/call.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/assert.h"
 #include "msg/msg_int.h"
-
-#define DETAIL_BYTES 256
 
 /* A request whose thread waits. */
 struct waiting {
@@ -19,14 +16,28 @@ struct waiting {
     char *detail;
 };
 
+void sh_call_detail_take(char *detail, const struct sh_reader *text)
+{
+    size_t size = sh_reader_left(text);
+    if (!detail)
+        return;
+    if (size >= SH_CALL_DETAIL_BYTES)
+        size = SH_CALL_DETAIL_BYTES - 1;
+    for (size_t i = 0; i < size; i++) {
+        uint8_t byte = text->at[i];
+        detail[i] = byte >= ' ' && byte != 0x7f ? (char)byte : '?';
+    }
+    detail[size] = '\0';
+}
+
 static void waiting_done(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
 {
     struct waiting *waiting = request->arg;
     size_t size = sh_reader_left(payload);
     waiting->err = err;
-    if (err != SHOAL_OK && waiting->detail) {
-        snprintf(waiting->detail, DETAIL_BYTES, "%.*s", (int)size, (const char *)payload->at);
-    } else if (err == SHOAL_OK && waiting->wants_answer) {
+    if (err != SHOAL_OK) {
+        sh_call_detail_take(waiting->detail, payload);
+    } else if (waiting->wants_answer) {
         waiting->answer = malloc(size ? size : 1);
         waiting->size = size;
         if (!waiting->answer)
