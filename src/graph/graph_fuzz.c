@@ -1,13 +1,17 @@
 /* Hostile payloads for the handlers of a peer's part of graphs, over a real end on a wire in
- * memory. Each request is answered exactly once, and the store holds together; what the peer asks
- * of others is refused there.
+ * memory, and hostile answers to what the peer asks the other end (RESOLVE, VISIT, OUTCOME). Each
+ * request is answered exactly once, and the store holds together.
  *
  * An input is any number of: u8 operation (of enum sh_graph_op) with 0x80 set for a one-way message
  * and 0x40 for "let the steps run first", u16 length, payload. Loads and traversals are named by
- * their first 8 bytes; peer 5 is this one, 6 the other end. */
+ * their first 8 bytes; peer 5 is this one, 6 the other end. Two operations are no messages:
+ *   0x3f  the payload are the answers to what the peer asks next, each u8 error (0: none), u8 size, and
+ *         so many bytes; with no answers left, ENOTYPE
+ *   0x3e  time goes on, by an eighth of TIMEOUT_NS for each of the length, which no payload follows */
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "base/err.h"
 #include "base/log.h"
 #include "graph/graph.h"
 #include "graph/wire_int.h"
@@ -21,6 +25,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define PAYLOAD_BYTES_MAX (1u << 20)
 #define STORE_BYTES_MAX (4u << 20)
 #define TIMEOUT_NS UINT64_C(1000000000)
+#define ANSWERS 0x3f
+#define TIME 0x3e
+#define PASSES_MAX 64
 
 /* One of two ends: the node, and the one whose hello is honest and whose requests are not. */
 struct end {
@@ -34,6 +41,7 @@ static struct sh_graph *graph;
 static size_t carried[2]; /* from node, from other */
 static struct sh_step graph_step;
 static unsigned asked, answered;
+static struct sh_reader answers;
 
 static void wake(void *arg)
 {
@@ -94,6 +102,25 @@ static void pass(uint64_t ns)
     run_some();
 }
 
+/* The peer asks the other end something. */
+static void on_asked(void *arg, struct sh_msg_in *in)
+{
+    struct sh_out out;
+    (void)arg;
+    if (!in->is_request)
+        return;
+    uint8_t err = sh_reader_left(&answers) ? sh_get8(&answers) : SHOAL_ENOTYPE;
+    size_t size = sh_reader_left(&answers) ? sh_get8(&answers) : 0;
+    size = size < sh_reader_left(&answers) ? size : sh_reader_left(&answers);
+    struct sh_bytes bytes = sh_bytes_make(sh_reader_take(&answers, size), size);
+    if (err) {
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, sh_err_get(err), "a lie");
+    } else if (!sh_msg_reply(in->msg, in->reply_to, in->type, size, &out)) {
+        sh_put_raw(&out.w, bytes);
+        sh_msg_end(in->msg, &out);
+    }
+}
+
 static void on_done(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
 {
     bool *is_pending = request->arg;
@@ -129,6 +156,9 @@ static void meet(void)
     struct sh_out out;
     enum shoal_err err = sh_msg_node_set(other.msg, (shoal_nid){NID}, "node:1");
     SH_ASSERT(!err);
+    sh_msg_handler_set(other.msg, SH_GRAPH_TYPE(SH_GRAPH_RESOLVE), SH_MSG_INLINE, on_asked, NULL);
+    sh_msg_handler_set(other.msg, SH_GRAPH_TYPE(SH_GRAPH_BFS_VISIT), SH_MSG_INLINE, on_asked, NULL);
+    sh_msg_handler_set(other.msg, SH_GRAPH_TYPE(SH_GRAPH_OUTCOME), SH_MSG_INLINE, on_asked, NULL);
     err = sh_msg_begin(other.msg, (shoal_nid){NID}, SH_GRAPH_TYPE(SH_GRAPH_OPS), 0, &out);
     SH_ASSERT(!err);
     sh_msg_end(other.msg, &out);
@@ -144,12 +174,22 @@ static void messages(struct sh_reader *r)
     for (unsigned i = 0; i < MESSAGES_MAX && sh_reader_left(r) > 0; i++) {
         uint8_t head = sh_get8(r);
         size_t size = sh_get16(r);
+        if (head == TIME) {
+            for (size_t k = 0; k < size % PASSES_MAX; k++)
+                pass(TIMEOUT_NS / 8);
+            continue;
+        }
         if (size > sh_reader_left(r))
             size = sh_reader_left(r);
+        struct sh_bytes payload = sh_bytes_make(sh_reader_take(r, size), size);
+        if (head == ANSWERS) {
+            answers = sh_reader_make(payload);
+            continue;
+        }
         if (head & 0x40)
             pass(TIMEOUT_NS / 8);
         is_pending[i] = false;
-        send(head, sh_bytes_make(sh_reader_take(r, size), size), &requests[i], &is_pending[i]);
+        send(head, payload, &requests[i], &is_pending[i]);
     }
 }
 
@@ -187,6 +227,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     peer_open(&store);
     meet();
     struct sh_reader r = sh_reader_make(sh_bytes_make(data, size));
+    answers = sh_reader_make(sh_bytes_make(data, 0));
     messages(&r);
     for (unsigned i = 0; i < 100 && asked != answered; i++)
         pass(TIMEOUT_NS);
