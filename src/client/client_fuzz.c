@@ -1,6 +1,7 @@
-/* libshoal against a superpeer and a peer that lie: the calls are made one after the other, and what
- * the two answer is the input. Nothing is written outside a caller's buffers, what is handed out is
- * as its header says, each call ends, and no assertion fails.
+/* libshoal against a superpeer and two peers that lie: the calls are made one after the other, and
+ * what the liars answer is the input. Nothing is written outside a caller's buffers, what is handed
+ * out is as its header says, each call ends, and no assertion fails. Only a lie tells the client of
+ * the second peer, which is 65 at loop:65.
  *
  * All runs in the one thread: while a call waits, the liars' steps and the client's run in turn, and
  * when none has work, time goes on to when something is due.
@@ -38,10 +39,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define ROOM 16
 #define CANARY 0xA5
 #define SILENCE 255
-enum { SUPERPEER, NODE, LIARS };
+enum { SUPERPEER, NODE, OTHER, LIARS };
+#define KNOWN 2 /* those that a good view has */
 
-static const char *const addresses[LIARS] = {"loop:1", "loop:64"};
-static const uint16_t nids[LIARS] = {1, PEER};
+static const char *const addresses[LIARS] = {"loop:1", "loop:64", "loop:65"};
+static const uint16_t nids[LIARS] = {1, PEER, PEER + 1};
 
 static struct {
     struct sh_wire *wires[LIARS];
@@ -113,14 +115,14 @@ static void on_asked(void *arg, struct sh_msg_in *in)
 
 static void on_view_get(void *arg, struct sh_msg_in *in)
 {
-    struct sh_node nodes[LIARS] = {{.role = SH_ROLE_SUPERPEER}, {.role = SH_ROLE_PEER}};
-    struct sh_view view = {.epoch = 5, .superpeers = 1, .count = LIARS, .nodes = nodes};
+    struct sh_node nodes[KNOWN] = {{.role = SH_ROLE_SUPERPEER}, {.role = SH_ROLE_PEER}};
+    struct sh_view view = {.epoch = 5, .superpeers = 1, .count = KNOWN, .nodes = nodes};
     struct sh_out out;
     if (rig.lies_of_views) {
         on_asked(arg, in);
         return;
     }
-    for (unsigned i = 0; i < LIARS; i++) {
+    for (unsigned i = 0; i < KNOWN; i++) {
         nodes[i].nid.v = nids[i];
         nodes[i].instance = nids[i];
         memcpy(nodes[i].address, addresses[i], strlen(addresses[i]));

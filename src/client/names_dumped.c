@@ -10,6 +10,9 @@
 #include "metadata/namechunk.h"
 #include "shoal/names.h"
 
+/* No node has a larger chunk (chunk_bytes_max of base/options.def), whatever it says. */
+#define CHUNK_BYTES_MOST (UINT32_C(1) << 30)
+
 /* The bytes of a chunk of names, as it grows. */
 struct growing {
     shoal_nid node;
@@ -121,6 +124,8 @@ enum shoal_err sh_names_dumped_give(shoal *store, shoal_nid node)
     enum shoal_err err = shoal_size(store, chunk_of(node), &size);
     if (err)
         return err == SHOAL_ENOCHUNK ? SHOAL_OK : err;
+    if (size > CHUNK_BYTES_MOST)
+        return SHOAL_EPROTO;
     uint8_t *bytes = malloc(size ? size : 1);
     if (!bytes)
         return SHOAL_ENOMEM;
