@@ -9,12 +9,12 @@
 #include "base/lock.h"
 #include "client/client.h"
 #include "cluster/directory.h"
+#include "cluster/secret.h"
 #include "env/env.h"
 #include "msg/once.h"
-#include "cluster/secret.h"
-#include "store/stripes.h"
 #include "store/leases.h"
 #include "store/store.h"
+#include "store/stripes.h"
 
 #define SH_DETAIL_BYTES SH_CALL_DETAIL_BYTES
 #define SH_EMBEDDED_NID 1

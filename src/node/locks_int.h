@@ -3,8 +3,8 @@
 #define SH_NODE_LOCKS_INT_H
 
 #include "node/locks.h"
-#include "store/stripes.h"
 #include "store/leases.h"
+#include "store/stripes.h"
 
 #define SH_LOCKS_ALIASES (SH_MSG_ALIAS_MAX - SH_MSG_ALIAS_MIN + 1)
 

@@ -7,6 +7,7 @@
 
 #include "cluster/directory.h"
 #include "cluster/member.h"
+#include "cluster/secret.h"
 #include "env/env.h"
 #include "graph/graph.h"
 #include "node/chunks.h"
@@ -16,7 +17,6 @@
 #include "node/moves.h"
 #include "node/node.h"
 #include "node/promoted.h"
-#include "cluster/secret.h"
 #include "node/superhost.h"
 
 #define SH_NODE_DETAIL_BYTES 256
