@@ -49,21 +49,28 @@ static void look(struct cw_world *world, uint64_t now)
     }
 }
 
-/* How many superpeers there are to be, by the newest view. */
-static unsigned members(const struct cw_world *world)
+/* The IDs of the superpeers that there are to be, by the newest view. */
+static uint64_t members_seen(const struct cw_world *world)
 {
     const struct sh_view *newest = NULL;
-    unsigned count = 0;
+    uint64_t members = 0;
     for (unsigned i = 0; i < world->count; i++) {
         const struct cw_host *host = &world->hosts[i];
         if (host->superpeer &&
             (!newest || sh_superpeer_view(host->superpeer)->epoch > newest->epoch))
             newest = sh_superpeer_view(host->superpeer);
     }
-    for (size_t i = 0; newest && i < newest->count; i++)
-        count +=
-            newest->nodes[i].role == SH_ROLE_SUPERPEER && newest->nodes[i].state != SH_NODE_LEFT;
-    return count;
+    for (size_t i = 0; newest && i < newest->count; i++) {
+        const struct sh_node *node = &newest->nodes[i];
+        if (node->role == SH_ROLE_SUPERPEER && node->state != SH_NODE_LEFT)
+            members |= UINT64_C(1) << node->nid.v;
+    }
+    return members;
+}
+
+static bool is_member(const struct cw_world *world, const struct cw_host *host)
+{
+    return host->superpeer && world->available.members >> sh_msg_nid(host->superpeer_msg).v & 1;
 }
 
 static bool is_apart(const struct cw_world *world, unsigned a, unsigned b, uint64_t since_ns)
@@ -76,7 +83,7 @@ static uint64_t group_since(const struct cw_world *world, uint64_t since_ns)
 {
     uint64_t group = 0;
     for (unsigned i = 0; i < world->count; i++) {
-        if (world->hosts[i].superpeer && world->available.superpeer_ns[i] < since_ns)
+        if (is_member(world, &world->hosts[i]) && world->available.superpeer_ns[i] < since_ns)
             group |= UINT64_C(1) << i;
     }
     for (;;) {
@@ -140,14 +147,15 @@ void cw_available_watch(struct cw_world *world)
         return;
     available->looked_ns = now;
     look(world, now);
-    unsigned count = members(world);
-    if (count != available->members) {
-        available->members = count;
+    uint64_t members = members_seen(world);
+    if (members != available->members) {
+        available->members = members;
         available->changed_ns = now;
         available->whole = 0;
     }
     if (now < available->changed_ns + PATIENCE_NS)
         return;
+    unsigned count = (unsigned)__builtin_popcountll(members);
     uint64_t since_ns = now - PATIENCE_NS, group = group_since(world, since_ns);
     unsigned well = (unsigned)__builtin_popcountll(group);
     bool may_serve = has_all_but_one(available, now, group, count);

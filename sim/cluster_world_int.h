@@ -150,8 +150,8 @@ struct cw_available {
     uint64_t leased_ns[CW_HOSTS_MAX];    /* a peer had a lease */
     uint64_t parted_ns[CW_HOSTS_MAX][CW_HOSTS_MAX];
     uint64_t answered_ns[SH_SHARDS]; /* a superpeer answered for a shard */
-    unsigned members;
-    uint64_t changed_ns;  /* how many superpeers there are to be */
+    uint64_t members;                /* the IDs of the superpeers that there are to be */
+    uint64_t changed_ns;             /* they were others before */
     uint64_t whole, gone; /* the superpeers when all were well, and which of them were not since */
     uint64_t gone_ns;     /* the first of them */
 };
