@@ -78,6 +78,51 @@ static enum shoal_err run_get(shoal *store, shoal_cid cid)
     return err;
 }
 
+static enum shoal_err multi_do(shoal *store, const shoal_cid *cids, size_t count, uint32_t size,
+                               uint8_t *in, uint8_t *out, struct shoal_op *ops)
+{
+    for (size_t i = 0; i < count; i++)
+        ops[i] = (struct shoal_op){.cid = cids[i], .data = in + i * size, .size = size};
+    enum shoal_err err = shoal_multi_put(store, ops, count);
+    for (size_t i = 0; i < count; i++)
+        ops[i].data = out + i * size;
+    if (!err)
+        err = shoal_multi_get(store, ops, count);
+    if (!err && memcmp(in, out, count * size) != 0)
+        err = SHOAL_EDIFFERS;
+    for (size_t i = 0; i < count; i++)
+        ops[i].size = size / 2;
+    if (!err)
+        err = shoal_multi_resize(store, ops, count);
+    return err ? err : shoal_multi_remove(store, ops, count);
+}
+
+/* Creates so many chunks on a node, and puts, gets, resizes and removes all of them with a call each. */
+static enum shoal_err run_multi(shoal *store, const char *rest)
+{
+    unsigned count, size, node;
+    if (sscanf(rest, "%u %u %u", &count, &size, &node) != 3 || !count || !size || node > UINT16_MAX)
+        return SHOAL_EINVAL;
+    enum shoal_err err = SHOAL_ENOMEM;
+    shoal_cid *cids = calloc(count, sizeof *cids);
+    struct shoal_op *ops = calloc(count, sizeof *ops);
+    uint8_t *in = malloc((size_t)count * size), *out = calloc(count, size);
+    if (cids && ops && in && out) {
+        for (size_t i = 0; i < (size_t)count * size; i++)
+            in[i] = (uint8_t)(i / size + i);
+        err = shoal_create_many(store, (shoal_nid){(uint16_t)node}, size, count, cids);
+    }
+    if (!err)
+        err = multi_do(store, cids, count, size, in, out, ops);
+    if (!err)
+        printf("ok %u\n", count);
+    free(out);
+    free(in);
+    free(ops);
+    free(cids);
+    return err;
+}
+
 /* The commands about one chunk; rest is what follows its ID. */
 static enum shoal_err run_chunk(shoal *store, const char *command, shoal_cid cid, const char *rest)
 {
@@ -145,6 +190,8 @@ static enum shoal_err run(shoal *store, char *line)
         return run_create(store, rest);
     if (strcmp(line, "nodes") == 0)
         return run_nodes(store);
+    if (strcmp(line, "multi") == 0)
+        return run_multi(store, rest);
     char *behind = word_cut(rest);
     if (strcmp(line, "name") == 0)
         return run_name(store, rest, behind);
