@@ -125,6 +125,8 @@ static size_t size_of(const struct sh_writer *w)
 /* What it may have: the bytes of one fill, or of another where a call has no clear end. */
 static shoal_cid big;
 static uint8_t fills[2];
+static uint64_t
+    put_number; /* of the last write that was acknowledged, whose answer nobody has confirmed; 0: none */
 
 static void big_make(void)
 {
@@ -147,6 +149,7 @@ static void big_put(unsigned host, bool once, uint8_t fill)
     struct call call = call_any(host, once ? SH_CHUNKS_PUT_ONCE : SH_CHUNKS_PUT, size_of(&w));
     if (number)
         sh_once_finish(&numbers, number);
+    put_number = call.err ? 0 : number;
     if (!call.err)
         fills[0] = fills[1] = fill;
     else if (is_unclear(call.err))
@@ -170,6 +173,22 @@ static void big_check(void)
         return;
     }
     fail_msg("allocation %zu: nobody serves the large chunk", due);
+}
+
+/* What came of the last write is known where the chunk is now. */
+static void outcome_check(void)
+{
+    if (!put_number)
+        return;
+    struct sh_writer w = payload_begin();
+    sh_put64(&w, big.v);
+    sh_put64(&w, OF_CLIENT);
+    sh_put16(&w, nid_of(A).v);
+    sh_put64(&w, put_number);
+    struct call call = call_once(B, SH_MOVES_OUTCOME, size_of(&w));
+    if (call.err || call.size != SH_MOVES_OUTCOME_ANSWER_BYTES || (call.first & 0xFFFFFF) != 1)
+        fail_msg("allocation %zu: what came of a write has not moved with its chunk (%s)", due,
+                 shoal_err_name(call.err));
 }
 
 /* --- The story ------------------------------------------------------------------------------- */
@@ -231,13 +250,13 @@ static void looks(void)
     (void)call_any(A, SH_CHUNKS_STATUS, 0);
 }
 
-/* Asks A to move all of its chunks to B. */
-static struct call move_ask(void)
+/* Asks A to move its chunks from one on to B. */
+static struct call move_ask(shoal_cid first)
 {
     static uint64_t number;
     struct sh_writer w = payload_begin();
     sh_put64(&w, ++number);
-    sh_put64(&w, shoal_cid_make(nid_of(A), 1).v);
+    sh_put64(&w, first.v);
     sh_put64(&w, big.v);
     sh_put16(&w, nid_of(B).v);
     sh_put8(&w, 0);
@@ -263,18 +282,20 @@ static void all_is_well(void)
     if (!sh_world_run_until(world.sim, clients_idle, &world, sh_world_now(world.sim) + 60 * S))
         fail_msg("allocation %zu: the clients do not come to an end", due);
     for (unsigned i = 0; i < 60 && !all_moved(); i++) {
-        (void)move_ask(); /* EBUSY: there is a job under way */
+        (void)move_ask(shoal_cid_make(nid_of(A), 1)); /* EBUSY: there is a job under way */
         run_for(&world, S);
     }
     if (!all_moved())
         fail_msg("allocation %zu: the chunks can't be moved", due);
     run_for(&world, 10 * S);
     big_check();
+    outcome_check();
 }
 
 static bool run_story(void)
 {
     world_open(&world, 1, 2, true);
+    put_number = 0;
     numbers = (struct sh_once_numbers){0};
     big_make();
     alloc_fail_at(due, times_failing);
@@ -283,7 +304,9 @@ static bool run_story(void)
     big_put(A, false, 2);
     big_put(A, true, 3);
     looks();
-    (void)move_ask();
+    (void)move_ask(big); /* with the only result that is asked for below */
+    run_for(&world, S);
+    (void)move_ask(shoal_cid_make(nid_of(A), 1));
     run_for(&world, S);
     size_t failed = alloc_fail_end();
     all_is_well();
