@@ -1,0 +1,156 @@
+#include "log/entry.h"
+
+#include "base/assert.h"
+#include "base/hash.h"
+
+enum type_bits {
+    LOCAL_ID_SHIFT = 0,
+    LENGTH_SHIFT = 3,
+    VERSION_SHIFT = 5,
+    HAS_CREATOR = 1 << 8,
+    HAS_EPOCH = 1 << 9,
+    HAS_SECONDS = 1 << 10,
+    HAS_PIECE = 1 << 11,
+    IS_REMOVAL = 1 << 12,
+    NEVER = 3 << 13,
+    IS_ENTRY = 1 << 15
+};
+
+#define MEANING_BYTES 32
+
+struct sh_replog_context sh_replog_context_first(uint16_t owner, uint16_t epoch, uint32_t seconds)
+{
+    return (struct sh_replog_context){
+        .local_id = SH_REPLOG_LOCAL_ID_MAX, .seconds = seconds, .creator = owner, .epoch = epoch};
+}
+
+static struct sh_replog_context context_after(const struct sh_replog_entry *entry)
+{
+    return (struct sh_replog_context){.local_id = entry->local_id,
+                                      .size = (uint32_t)entry->payload.size,
+                                      .seconds = entry->seconds,
+                                      .creator = entry->creator,
+                                      .epoch = entry->version.epoch};
+}
+
+static uint64_t id_after(uint64_t local_id)
+{
+    return (local_id + 1) & SH_REPLOG_LOCAL_ID_MAX;
+}
+
+static uint32_t checksum(const struct sh_replog_entry *entry)
+{
+    uint8_t meaning[MEANING_BYTES];
+    sh_store64(meaning, entry->local_id | (uint64_t)entry->creator << 48);
+    sh_store32(meaning + 8, (uint32_t)entry->payload.size);
+    sh_store32(meaning + 12, entry->version.number);
+    sh_store32(meaning + 16, entry->seconds);
+    sh_store16(meaning + 20, entry->version.epoch);
+    sh_store16(meaning + 22, entry->piece);
+    sh_store16(meaning + 24, entry->pieces);
+    sh_store16(meaning + 26, entry->is_removal);
+    sh_store32(meaning + 28, 0);
+    return sh_crc32c(sh_crc32c(0, sh_bytes_make(meaning, sizeof meaning)), entry->payload);
+}
+
+static unsigned bytes_of(uint64_t value)
+{
+    return value ? (71 - (unsigned)__builtin_clzll(value)) / 8 : 0;
+}
+
+/* Little-endian, of 0 to 8 bytes. */
+static uint8_t *put(uint8_t *at, uint64_t value, unsigned bytes)
+{
+    uint8_t whole[8];
+    sh_store64(whole, value);
+    memcpy(at, whole, bytes);
+    return at + bytes;
+}
+
+static uint64_t get(struct sh_reader *r, unsigned bytes)
+{
+    uint8_t whole[8] = {0};
+    const uint8_t *at = sh_reader_take(r, bytes);
+    if (at)
+        memcpy(whole, at, bytes);
+    return sh_load64(whole);
+}
+
+size_t sh_replog_entry_head(const struct sh_replog_entry *entry, struct sh_replog_context *context,
+                            uint8_t *into)
+{
+    SH_ASSERT(entry->local_id <= SH_REPLOG_LOCAL_ID_MAX);
+    SH_ASSERT(entry->payload.size <= SH_REPLOG_PAYLOAD_MAX);
+    SH_ASSERT(entry->piece < entry->pieces);
+    SH_ASSERT(!entry->is_removal || !entry->payload.size);
+    bool has_creator = entry->creator != context->creator;
+    bool has_id = has_creator || entry->local_id != id_after(context->local_id);
+    bool has_size = entry->payload.size != context->size;
+    bool has_epoch = entry->version.epoch != context->epoch;
+    bool has_seconds = entry->seconds != context->seconds;
+    bool has_piece = entry->pieces > 1;
+    unsigned id_bytes = has_id ? bytes_of(entry->local_id | 1) : 0;
+    unsigned size_bytes = has_size ? bytes_of(entry->payload.size | 1) : 0;
+    unsigned version_bytes = bytes_of(entry->version.number);
+    unsigned type = IS_ENTRY | id_bytes << LOCAL_ID_SHIFT | size_bytes << LENGTH_SHIFT |
+                    version_bytes << VERSION_SHIFT | (has_creator ? HAS_CREATOR : 0u) |
+                    (has_epoch ? HAS_EPOCH : 0u) | (has_seconds ? HAS_SECONDS : 0u) |
+                    (has_piece ? HAS_PIECE : 0u) | (entry->is_removal ? IS_REMOVAL : 0u);
+    uint8_t *at = put(into, type, 2);
+    at = put(at, entry->creator, has_creator ? 2 : 0);
+    at = put(at, entry->local_id, id_bytes);
+    at = put(at, entry->payload.size, size_bytes);
+    at = put(at, entry->version.epoch, has_epoch ? 2 : 0);
+    at = put(at, entry->version.number, version_bytes);
+    at = put(at, entry->seconds, has_seconds ? 4 : 0);
+    at = put(at, (uint64_t)entry->piece | (uint64_t)entry->pieces << 16, has_piece ? 4 : 0);
+    at = put(at, checksum(entry), 4);
+    *context = context_after(entry);
+    return (size_t)(at - into);
+}
+
+/* Whether an encoder may have written such a header. A bad reader's 0 is none. */
+static bool is_type(unsigned type)
+{
+    unsigned version_bytes = type >> VERSION_SHIFT & 7, id_bytes = type >> LOCAL_ID_SHIFT & 7;
+    return type & IS_ENTRY && !(type & NEVER) && version_bytes <= 4 && id_bytes <= 6 &&
+           !(type & HAS_CREATOR && !id_bytes);
+}
+
+static bool is_sound(const struct sh_replog_entry *entry, unsigned type)
+{
+    if (type & HAS_PIECE && (entry->pieces < 2 || entry->piece >= entry->pieces))
+        return false;
+    return !entry->is_removal || !entry->payload.size;
+}
+
+enum sh_replog_got sh_replog_entry_get(struct sh_reader *r, struct sh_replog_context *context,
+                                       struct sh_replog_entry *entry_out)
+{
+    struct sh_reader in = *r;
+    if (!sh_reader_left(&in))
+        return SH_REPLOG_END;
+    unsigned type = sh_get16(&in);
+    if (!is_type(type))
+        return SH_REPLOG_DAMAGED;
+    unsigned id_bytes = type >> LOCAL_ID_SHIFT & 7, size_bytes = type >> LENGTH_SHIFT & 3;
+    struct sh_replog_entry entry = {.pieces = 1, .is_removal = type & IS_REMOVAL};
+    entry.creator = type & HAS_CREATOR ? sh_get16(&in) : context->creator;
+    entry.local_id = id_bytes ? get(&in, id_bytes) : id_after(context->local_id);
+    size_t size = size_bytes ? (size_t)get(&in, size_bytes) : context->size;
+    entry.version.epoch = type & HAS_EPOCH ? sh_get16(&in) : context->epoch;
+    entry.version.number = (uint32_t)get(&in, type >> VERSION_SHIFT & 7);
+    entry.seconds = type & HAS_SECONDS ? sh_get32(&in) : context->seconds;
+    if (type & HAS_PIECE) {
+        entry.piece = sh_get16(&in);
+        entry.pieces = sh_get16(&in);
+    }
+    uint32_t sum = sh_get32(&in);
+    entry.payload = sh_bytes_make(sh_reader_take(&in, size), size);
+    if (!sh_reader_ok(&in) || !is_sound(&entry, type) || sum != checksum(&entry))
+        return SH_REPLOG_DAMAGED;
+    *context = context_after(&entry);
+    *entry_out = entry;
+    *r = in;
+    return SH_REPLOG_ENTRY;
+}

@@ -1,0 +1,72 @@
+/* Entries of a replica log: one version of a chunk, or its removal, with a header of only the bytes that it needs.
+ *
+ *   span:  [entry][entry] ... [entry]
+ *
+ * A header names what differs from the entry before it (struct sh_replog_context), so a span is read from its
+ * beginning on, in order. The CRC32C covers the meaning of the header and the payload: an entry that is read with
+ * another context than it was written with is noticed. Behind one that is damaged nothing in the span can be read.
+ *
+ *   u16   type: bits 0-2 bytes of the local ID (0: one more than before), 3-4 bytes of the length (0: as before),
+ *         5-7 bytes of the version, 0 to 4 (0: version 0), 8 creator, 9 epoch, 10 seconds, 11 piece, 12 removal,
+ *         13-14 zero, 15 one
+ *   u16 creator, 1-6 local ID, 1-3 length, u16 epoch, 1-4 version, u32 seconds, u16 piece, u16 pieces
+ *   u32   CRC32C
+ *   payload
+ *
+ * DXRAM thesis 6 V.B; unlike there, what entries have in common is not repeated, the zone is named by the span, and a
+ * removal is an entry. docs/log.md has the arithmetic. Pure functions; any thread. */
+#ifndef SH_LOG_ENTRY_H
+#define SH_LOG_ENTRY_H
+
+#include "base/bytes.h"
+#include "shoal/err.h"
+
+#define SH_REPLOG_ENTRY_HEAD_MAX 31
+#define SH_REPLOG_PAYLOAD_MAX ((1u << 24) - 1)
+#define SH_REPLOG_LOCAL_ID_MAX ((UINT64_C(1) << 48) - 1)
+
+/* Which write of a chunk it is: a number, from 0, within an epoch of the zone. Epochs count to 2^15 - 1; the highest
+ * bit is the eon. */
+struct sh_replog_version {
+    uint16_t epoch;
+    uint32_t number;
+};
+
+struct sh_replog_entry {
+    uint64_t local_id; /* up to SH_REPLOG_LOCAL_ID_MAX */
+    uint16_t creator;
+    struct sh_replog_version version;
+    uint32_t seconds; /* when it was logged first, of the log's own clock */
+    uint16_t piece,
+        pieces;      /* of a chunk in several entries: its place, from 0, of how many; else 0, 1 */
+    bool is_removal; /* then there is no payload */
+    struct sh_bytes payload; /* up to SH_REPLOG_PAYLOAD_MAX; borrowed */
+};
+
+/* What the next entry's header leaves out where it is the same. */
+struct sh_replog_context {
+    uint64_t local_id;
+    uint32_t size, seconds;
+    uint16_t creator, epoch;
+};
+
+/* At the beginning of a span. The ID behind the last one is 0. */
+struct sh_replog_context sh_replog_context_first(uint16_t owner, uint16_t epoch, uint32_t seconds);
+
+/* Writes an entry's header, which the payload follows; returns its bytes. `into` has room for
+ * SH_REPLOG_ENTRY_HEAD_MAX. The context becomes that of the next entry. */
+size_t sh_replog_entry_head(const struct sh_replog_entry *entry, struct sh_replog_context *context,
+                            uint8_t *into);
+
+enum sh_replog_got {
+    SH_REPLOG_ENTRY,
+    SH_REPLOG_END, /* no byte is left */
+    SH_REPLOG_DAMAGED
+};
+
+/* Reads the next entry of a span; its payload lies in the reader's bytes. Reader, context and *entry_out change only
+ * with SH_REPLOG_ENTRY. */
+enum sh_replog_got sh_replog_entry_get(struct sh_reader *r, struct sh_replog_context *context,
+                                       struct sh_replog_entry *entry_out);
+
+#endif

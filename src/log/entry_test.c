@@ -1,0 +1,270 @@
+/* Entries of a span: what is written is read, in as few bytes as that takes, and damage is noticed. */
+#include "log/entry.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/hash.h"
+#include "base/random_test.h"
+
+#define SPAN_MAX (1u << 20)
+
+static uint8_t span[SPAN_MAX];
+static size_t span_size;
+static struct sh_replog_context context;
+
+static void span_begin(void)
+{
+    span_size = 0;
+    context = sh_replog_context_first(64, 3, 1000);
+}
+
+/* Returns the bytes of its header. */
+static size_t span_add(const struct sh_replog_entry *entry)
+{
+    assert_true(span_size + SH_REPLOG_ENTRY_HEAD_MAX + entry->payload.size <= SPAN_MAX);
+    size_t head = sh_replog_entry_head(entry, &context, span + span_size);
+    assert_true(head <= SH_REPLOG_ENTRY_HEAD_MAX);
+    if (entry->payload.size)
+        memcpy(span + span_size + head, entry->payload.at, entry->payload.size);
+    span_size += head + entry->payload.size;
+    return head;
+}
+
+static void assert_same(const struct sh_replog_entry *a, const struct sh_replog_entry *b)
+{
+    assert_true(a->creator == b->creator && a->local_id == b->local_id);
+    assert_true(a->version.epoch == b->version.epoch && a->version.number == b->version.number);
+    assert_true(a->seconds == b->seconds && a->piece == b->piece && a->pieces == b->pieces);
+    assert_true(a->is_removal == b->is_removal && a->payload.size == b->payload.size);
+    if (a->payload.size)
+        assert_memory_equal(a->payload.at, b->payload.at, a->payload.size);
+}
+
+static const uint8_t bytes[70000] = {1, 2, 3};
+
+static struct sh_replog_entry entry_of(uint64_t local_id, size_t size)
+{
+    return (struct sh_replog_entry){.local_id = local_id,
+                                    .creator = 64,
+                                    .version = {3, 0},
+                                    .seconds = 1000,
+                                    .pieces = 1,
+                                    .payload = sh_bytes_make(bytes, size)};
+}
+
+/* The bytes of headers, which docs/log.md counts on. */
+static void headers_are_short(void **state)
+{
+    (void)state;
+    span_begin();
+    struct sh_replog_entry entry = entry_of(1, 64);
+    assert_int_equal(span_add(&entry), 2 + 1 + 1 + 4); /* the first: ID and length */
+    entry = entry_of(2, 64);
+    assert_int_equal(span_add(&entry), 2 + 4); /* one more, as long */
+    entry = entry_of(3, 65);
+    assert_int_equal(span_add(&entry), 2 + 1 + 4); /* another length */
+    entry = entry_of(300000, 65);
+    entry.version.number = 1;
+    assert_int_equal(span_add(&entry), 2 + 3 + 1 + 4); /* an update */
+    entry = entry_of(300001, 65);
+    entry.version.epoch = 2;
+    assert_int_equal(span_add(&entry), 2 + 2 + 4);
+    entry = entry_of(300002, 65);
+    entry.version.epoch = 2;
+    entry.creator = 70;
+    assert_int_equal(span_add(&entry), 2 + 2 + 3 + 4); /* of another creator the ID is told */
+    entry.local_id++;
+    entry.seconds = 999;
+    assert_int_equal(span_add(&entry), 2 + 4 + 4);
+    entry.local_id++;
+    entry.is_removal = true;
+    entry.payload.size = 0;
+    assert_int_equal(span_add(&entry), 2 + 1 + 4);
+    entry = entry_of(SH_REPLOG_LOCAL_ID_MAX, 70000);
+    entry.creator = 1;
+    entry.version = (struct sh_replog_version){65535, UINT32_MAX};
+    entry.seconds = UINT32_MAX;
+    entry.piece = 254;
+    entry.pieces = 65535;
+    assert_int_equal(span_add(&entry), SH_REPLOG_ENTRY_HEAD_MAX);
+    entry.local_id = 0; /* the one behind the last ID */
+    assert_int_equal(span_add(&entry), 2 + 4 + 4 + 4);
+    struct sh_reader r = sh_reader_make(sh_bytes_make(span, span_size));
+    struct sh_replog_context reading = sh_replog_context_first(64, 3, 1000);
+    struct sh_replog_entry got;
+    unsigned count = 0;
+    while (sh_replog_entry_get(&r, &reading, &got) == SH_REPLOG_ENTRY)
+        count++;
+    assert_int_equal(count, 10);
+    assert_true(sh_reader_done(&r));
+    assert_int_equal(sh_replog_entry_get(&r, &reading, &got), SH_REPLOG_END);
+    assert_same(&got, &entry);
+}
+
+static struct sh_replog_entry drawn(uint64_t *state, const struct sh_replog_entry *before)
+{
+    struct sh_replog_entry entry = *before;
+    uint64_t what = test_draw(state);
+    entry.local_id = (entry.local_id + 1) & SH_REPLOG_LOCAL_ID_MAX;
+    if (what % 3 == 0)
+        entry.local_id = test_draw(state) >> (16 + what / 3 % 48);
+    if (what / 256 % 5 == 0)
+        entry.creator = (uint16_t)(60 + test_draw(state) % 6);
+    if (what / 2048 % 4 == 0)
+        entry.version.number = (uint32_t)(test_draw(state) >> (32 + test_draw(state) % 32));
+    if (what / 16384 % 8 == 0)
+        entry.version.epoch = (uint16_t)test_draw(state);
+    if (what >> 20 & 7)
+        entry.seconds += (uint32_t)(test_draw(state) % 2);
+    entry.pieces = what >> 24 & 15 ? 1 : (uint16_t)(2 + test_draw(state) % 1000);
+    entry.piece = (uint16_t)(test_draw(state) % entry.pieces);
+    entry.is_removal = what >> 30 % 10 == 0;
+    size_t size = what >> 34 & 3 ? before->payload.size : (size_t)(test_draw(state) % 300);
+    entry.payload = sh_bytes_make(bytes + test_draw(state) % 1000, entry.is_removal ? 0 : size);
+    return entry;
+}
+
+static void what_is_written_is_read(void **state)
+{
+    (void)state;
+    enum { COUNT = 1000 };
+    static struct sh_replog_entry entries[COUNT];
+    uint64_t seed = test_seed(2);
+    for (unsigned round = 0; round < 50; round++) {
+        struct sh_replog_entry entry = entry_of(7, 64);
+        span_begin();
+        for (unsigned i = 0; i < COUNT; i++) {
+            entries[i] = entry = drawn(&seed, &entry);
+            (void)span_add(&entry);
+        }
+        struct sh_reader r = sh_reader_make(sh_bytes_make(span, span_size));
+        struct sh_replog_context reading = sh_replog_context_first(64, 3, 1000);
+        for (unsigned i = 0; i < COUNT; i++) {
+            assert_int_equal(sh_replog_entry_get(&r, &reading, &entry), SH_REPLOG_ENTRY);
+            assert_same(&entry, &entries[i]);
+        }
+        assert_int_equal(sh_replog_entry_get(&r, &reading, &entry), SH_REPLOG_END);
+    }
+}
+
+/* Each bit that flips, and each byte that is missing, is noticed at its entry, and those before it are read. */
+static void damage_is_noticed(void **state)
+{
+    (void)state;
+    enum { COUNT = 12 };
+    size_t ends[COUNT];
+    uint64_t seed = test_seed(3);
+    struct sh_replog_entry entry = entry_of(7, 20);
+    span_begin();
+    for (unsigned i = 0; i < COUNT; i++) {
+        entry = drawn(&seed, &entry);
+        (void)span_add(&entry);
+        ends[i] = span_size;
+    }
+    for (size_t bit = 0; bit < 9 * span_size; bit++) {
+        bool is_flip = bit < 8 * span_size;
+        size_t byte = is_flip ? bit / 8 : bit - 8 * span_size, good = 0;
+        while (ends[good] <= byte)
+            good++;
+        size_t size = is_flip ? span_size : byte;
+        if (is_flip)
+            span[byte] ^= (uint8_t)(1u << bit % 8);
+        struct sh_reader r = sh_reader_make(sh_bytes_make(span, size));
+        struct sh_replog_context reading = sh_replog_context_first(64, 3, 1000);
+        enum sh_replog_got got = SH_REPLOG_ENTRY;
+        size_t count = 0;
+        while ((got = sh_replog_entry_get(&r, &reading, &entry)) == SH_REPLOG_ENTRY)
+            count++;
+        assert_int_equal(count, good);
+        bool is_whole = !is_flip && (byte == 0 || (good && ends[good - 1] == byte));
+        assert_int_equal(got, is_whole ? SH_REPLOG_END : SH_REPLOG_DAMAGED);
+        if (is_flip)
+            span[byte] ^= (uint8_t)(1u << bit % 8);
+    }
+}
+
+/* Read behind another entry than it was written behind, an entry is not taken for another chunk's. */
+static void another_context_is_noticed(void **state)
+{
+    (void)state;
+    span_begin();
+    struct sh_replog_entry entry = entry_of(41, 8);
+    size_t first = span_add(&entry) + 8;
+    entry.local_id++;
+    (void)span_add(&entry);
+    struct sh_replog_context wrong[] = {sh_replog_context_first(64, 3, 1000), context, context,
+                                        context, context};
+    for (unsigned i = 1; i < 5; i++)
+        wrong[i].local_id = 41;
+    wrong[1].creator++;
+    wrong[2].epoch++;
+    wrong[3].seconds++;
+    for (unsigned i = 0; i < 5; i++) {
+        struct sh_reader r = sh_reader_make(sh_bytes_make(span + first, span_size - first));
+        assert_int_equal(sh_replog_entry_get(&r, &wrong[i], &entry),
+                         i == 4 ? SH_REPLOG_ENTRY : SH_REPLOG_DAMAGED);
+    }
+    assert_int_equal(entry.local_id, 42);
+}
+
+/* An entry of the next chunk, with the checksum of what it means, whatever that is. */
+static enum sh_replog_got got_of(uint16_t type, uint16_t piece, uint16_t pieces, size_t size)
+{
+    uint8_t raw[64] = {0}, meaning[32] = {0};
+    struct sh_writer w = sh_writer_make(raw, sizeof raw),
+                     m = sh_writer_make(meaning, sizeof meaning);
+    bool has_piece = type >> 11 & 1, is_removal = type >> 12 & 1;
+    struct sh_bytes payload = sh_bytes_make(bytes, size);
+    sh_put64(&m, UINT64_C(64) << 48);
+    sh_put32(&m, (uint32_t)size);
+    sh_put32(&m, 0);
+    sh_put32(&m, 1000);
+    sh_put16(&m, 3);
+    sh_put16(&m, has_piece ? piece : 0);
+    sh_put16(&m, has_piece ? pieces : 1);
+    sh_put16(&m, is_removal);
+    sh_put16(&w, type);
+    sh_put8(&w, (uint8_t)size); /* its length takes a byte */
+    if (has_piece) {
+        sh_put16(&w, piece);
+        sh_put16(&w, pieces);
+    }
+    uint32_t sum = sh_crc32c(0, sh_bytes_make(meaning, sizeof meaning));
+    sh_put32(&w, sh_crc32c(sum, payload));
+    sh_put_raw(&w, payload);
+    struct sh_reader r = sh_reader_make(sh_bytes_make(raw, (size_t)(w.at - raw)));
+    struct sh_replog_context reading = sh_replog_context_first(64, 3, 1000);
+    struct sh_replog_entry entry;
+    return sh_replog_entry_get(&r, &reading, &entry);
+}
+
+static void what_no_writer_writes_is_damage(void **state)
+{
+    (void)state;
+    const uint16_t plain = 1 << 15 | 1 << 3, piece = plain | 1 << 11, removal = plain | 1 << 12;
+    assert_int_equal(got_of(plain, 0, 0, 5), SH_REPLOG_ENTRY);
+    assert_int_equal(got_of(piece, 2, 3, 5), SH_REPLOG_ENTRY);
+    assert_int_equal(got_of(piece, 3, 3, 5), SH_REPLOG_DAMAGED);
+    assert_int_equal(got_of(piece, 0, 1, 5), SH_REPLOG_DAMAGED);
+    assert_int_equal(got_of(removal, 0, 0, 0), SH_REPLOG_ENTRY);
+    assert_int_equal(got_of(removal, 0, 0, 5), SH_REPLOG_DAMAGED);
+    assert_int_equal(got_of(plain | 1 << 13, 0, 0, 5), SH_REPLOG_DAMAGED);
+    assert_int_equal(got_of(plain | 1 << 14, 0, 0, 5), SH_REPLOG_DAMAGED);
+    assert_int_equal(got_of(1 << 3, 0, 0, 5), SH_REPLOG_DAMAGED);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(headers_are_short),
+        cmocka_unit_test(what_is_written_is_read),
+        cmocka_unit_test(damage_is_noticed),
+        cmocka_unit_test(another_context_is_noticed),
+        cmocka_unit_test(what_no_writer_writes_is_damage),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

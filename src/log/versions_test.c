@@ -1,0 +1,186 @@
+/* The versions of an epoch, against a plain array. */
+#include "log/versions.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/random_test.h"
+
+#define CHUNKS 3000
+#define BASE (UINT64_C(64) << 48 | 1000)
+
+struct known {
+    bool is_there, is_removal;
+    uint32_t number;
+};
+
+static struct known known[CHUNKS], told[CHUNKS];
+
+static struct sh_versions *versions_of(size_t slots_max, uint32_t number_max)
+{
+    struct sh_versions *versions;
+    const struct sh_versions_config config = {.slots_max = slots_max, .number_max = number_max};
+    assert_int_equal(sh_versions_create(&config, &versions), SHOAL_OK);
+    return versions;
+}
+
+static uint32_t next_of(struct sh_versions *versions, uint64_t chunk, bool is_removal)
+{
+    uint32_t number = 77;
+    assert_int_equal(sh_versions_next(versions, chunk, is_removal, &number), SHOAL_OK);
+    return number;
+}
+
+static void tell(void *arg, uint64_t first, uint64_t last, uint32_t number, bool is_removal)
+{
+    uint64_t *before = arg;
+    assert_true(first <= last && first > *before && first >= BASE && last < BASE + CHUNKS);
+    *before = last;
+    for (uint64_t chunk = first; chunk <= last; chunk++)
+        told[chunk - BASE] = (struct known){true, is_removal, number};
+}
+
+/* All pieces say together what is known, the runs first. */
+static void assert_told(struct sh_versions *versions)
+{
+    bool has_more = true;
+    memset(told, 0, sizeof told);
+    for (size_t piece = 0; has_more; piece++) {
+        uint64_t before = 0;
+        has_more = sh_versions_each(versions, piece, tell, &before);
+    }
+    for (unsigned i = 0; i < CHUNKS; i++) {
+        assert_int_equal(told[i].is_there, known[i].is_there);
+        assert_int_equal(told[i].number, known[i].number);
+        assert_int_equal(told[i].is_removal, known[i].is_removal);
+    }
+}
+
+/* The next write of a chunk, or with luck of the one behind the last. */
+static unsigned drawn(uint64_t *state)
+{
+    static unsigned last;
+    last = test_draw(state) % 4 ? (last + 1) % CHUNKS : (unsigned)(test_draw(state) % CHUNKS);
+    return last;
+}
+
+static void numbers_count_the_writes_of_an_epoch(void **state)
+{
+    (void)state;
+    uint64_t seed = test_seed(1);
+    struct sh_versions *versions = versions_of(8192, SH_VERSIONS_NUMBER_MAX);
+    for (unsigned epoch = 0; epoch < 6; epoch++) {
+        uint64_t count = 0;
+        memset(known, 0, sizeof known);
+        for (unsigned i = 0; i < 800 * (epoch + 1); i++) {
+            unsigned at = drawn(&seed);
+            struct known *chunk = &known[at];
+            bool is_removal = test_draw(&seed) % 8 == 0;
+            uint32_t wanted = chunk->is_there ? chunk->number + 1 : 0, number;
+            assert_int_equal(next_of(versions, BASE + at, is_removal), wanted);
+            count += !chunk->is_there;
+            *chunk = (struct known){true, is_removal, wanted};
+            bool was_removal;
+            assert_true(sh_versions_get(versions, BASE + at, &number, &was_removal));
+            assert_true(number == wanted && was_removal == is_removal);
+        }
+        assert_int_equal(sh_versions_count(versions), count);
+        for (unsigned i = 0; i < CHUNKS; i++) {
+            uint32_t number;
+            bool is_removal;
+            bool is_there = sh_versions_get(versions, BASE + i, &number, &is_removal);
+            assert_int_equal(is_there, known[i].is_there);
+            if (is_there)
+                assert_true(number == known[i].number && is_removal == known[i].is_removal);
+        }
+        assert_told(versions);
+        sh_versions_clear(versions);
+        assert_int_equal(sh_versions_count(versions), 0);
+    }
+    sh_versions_destroy(versions);
+}
+
+/* A load is one run: it takes no memory, however long it is, and ends no epoch. */
+static void a_load_takes_no_slots(void **state)
+{
+    (void)state;
+    struct sh_versions *versions = versions_of(16, 5);
+    size_t bytes = sh_versions_bytes(versions);
+    for (uint64_t i = 0; i < 1000000; i++)
+        assert_int_equal(next_of(versions, BASE + i, false), 0);
+    assert_int_equal(sh_versions_bytes(versions), bytes);
+    assert_int_equal(sh_versions_count(versions), 1000000);
+    assert_int_equal(next_of(versions, BASE + 500000, false), 1);
+    assert_int_equal(next_of(versions, BASE + 500000, true), 2);
+    assert_int_equal(next_of(versions, BASE + 1000000, false), 0);
+    uint32_t number;
+    bool is_removal;
+    assert_true(sh_versions_get(versions, BASE + 500000, &number, &is_removal));
+    assert_true(number == 2 && is_removal);
+    assert_false(sh_versions_get(versions, BASE + 1000001, &number, &is_removal));
+    assert_false(sh_versions_get(versions, BASE - 1, &number, &is_removal));
+    sh_versions_destroy(versions);
+}
+
+/* Three quarters of the slots, and no more; a number up to its limit: then the epoch ends. */
+static void a_full_table_ends_the_epoch(void **state)
+{
+    (void)state;
+    struct sh_versions *versions = versions_of(64, 2);
+    for (uint64_t i = 0; i < 48; i++)
+        assert_int_equal(next_of(versions, BASE + 10 * i, false), 0);
+    uint32_t number = 77;
+    assert_int_equal(sh_versions_next(versions, BASE + 5, false, &number), SHOAL_EFULL);
+    assert_int_equal(sh_versions_next(versions, BASE + 5, true, &number), SHOAL_EFULL);
+    bool is_removal;
+    assert_false(sh_versions_get(versions, BASE + 5, &number, &is_removal));
+    assert_int_equal(sh_versions_count(versions), 48);
+    assert_int_equal(next_of(versions, BASE, false), 1);
+    assert_int_equal(next_of(versions, BASE, false), 2);
+    assert_int_equal(sh_versions_next(versions, BASE, false, &number), SHOAL_EFULL);
+    assert_true(sh_versions_get(versions, BASE, &number, &is_removal) && number == 2);
+    sh_versions_clear(versions);
+    assert_int_equal(next_of(versions, BASE, true), 0);
+    assert_int_equal(sh_versions_bytes(versions) - 64 * 12, 64 * 16);
+    sh_versions_destroy(versions);
+    /* Where a number may only be 0, what is in a run can't be written again either. */
+    versions = versions_of(16, 0);
+    for (uint64_t i = 0; i < 3; i++)
+        assert_int_equal(next_of(versions, BASE + i, false), 0);
+    for (uint64_t i = 0; i < 3; i++)
+        assert_int_equal(sh_versions_next(versions, BASE + i, false, &number), SHOAL_EFULL);
+    sh_versions_destroy(versions);
+}
+
+/* More runs than there is room for: the rest takes slots. */
+static void runs_are_bounded(void **state)
+{
+    (void)state;
+    struct sh_versions *versions = versions_of(4096, SH_VERSIONS_NUMBER_MAX);
+    memset(known, 0, sizeof known);
+    for (unsigned i = 0; i < 2900; i++) {
+        unsigned at = (i * 10 + i / 290) % 2900; /* downwards and upwards, in pairs */
+        at -= at % 2;
+        for (unsigned k = 0; k < 2; k++) {
+            known[at + k].number = known[at + k].is_there ? known[at + k].number + 1 : 0;
+            known[at + k].is_there = true;
+            assert_int_equal(next_of(versions, BASE + at + k, false), known[at + k].number);
+        }
+    }
+    assert_told(versions);
+    sh_versions_destroy(versions);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_count_the_writes_of_an_epoch),
+        cmocka_unit_test(a_load_takes_no_slots),
+        cmocka_unit_test(a_full_table_ends_the_epoch),
+        cmocka_unit_test(runs_are_bounded),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
