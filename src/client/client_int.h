@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/err.h"
 #include "base/lock.h"
+#include "base/stripes.h"
 #include "client/client.h"
 #include "cluster/directory.h"
 #include "cluster/secret.h"
@@ -14,7 +15,6 @@
 #include "msg/once.h"
 #include "store/leases.h"
 #include "store/store.h"
-#include "store/stripes.h"
 
 #define SH_DETAIL_BYTES SH_CALL_DETAIL_BYTES
 #define SH_EMBEDDED_NID 1

@@ -2,9 +2,9 @@
 #ifndef SH_NODE_LOCKS_INT_H
 #define SH_NODE_LOCKS_INT_H
 
+#include "base/stripes.h"
 #include "node/locks.h"
 #include "store/leases.h"
-#include "store/stripes.h"
 
 #define SH_LOCKS_ALIASES (SH_MSG_ALIAS_MAX - SH_MSG_ALIAS_MIN + 1)
 

@@ -1,8 +1,8 @@
 /* Locks that keep the removal of a chunk apart from locking it for an application: both look at the
  * chunk and at its leases, and nobody may come between the two looks. Each chunk has one of a few,
  * by its ID. Held for a lookup in both, or a removal from both; nothing is sent or called back. */
-#ifndef SH_STORE_STRIPES_H
-#define SH_STORE_STRIPES_H
+#ifndef SH_BASE_STRIPES_H
+#define SH_BASE_STRIPES_H
 
 #include "base/lock.h"
 #include "shoal/types.h"
