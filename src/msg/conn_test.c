@@ -460,6 +460,164 @@ static void test_close_repeated(void **state)
     }
 }
 
+/* Runs two ends, and carries what they say over the pipes in the mask alone. */
+static void run_over(struct end *a, struct end *b, unsigned pipes_mask)
+{
+    for (unsigned i = 0; i < 50; i++) {
+        (void)a->transport.run(a->msg);
+        (void)a->handlers.run(a->handlers.arg);
+        (void)b->transport.run(b->msg);
+        (void)b->handlers.run(b->handlers.arg);
+        for (struct end *end = ends; end < ends + ends_count; end++) {
+            for (sh_link link = 0; link < end->memwire.count; link++) {
+                if (end->memwire.links[link].was_opened_by_us)
+                    pipe_add(end, link);
+            }
+        }
+        for (unsigned at = 0; at < pipes_count; at++) {
+            if (pipes_mask & 1u << at)
+                (void)pipe_run(&pipes[at]);
+        }
+    }
+}
+
+#define TYPE_NUMBERED SH_MSG_TYPE(9, 5)
+
+/* What the messages of that type said, in the order in which they were handled. */
+static uint64_t numbers[8];
+static unsigned numbers_count;
+
+static void on_numbered(void *arg, struct sh_msg_in *in)
+{
+    (void)arg;
+    numbers[numbers_count++ % 8] = sh_get64(&in->payload);
+}
+
+/* Two nodes that know each other; the first notes the messages that it gets. */
+static void two_open(struct end **a_out, struct end **b_out)
+{
+    *a_out = end_open(1);
+    *b_out = end_open(2);
+    knows(*a_out, *b_out, 2);
+    knows(*b_out, *a_out, 1);
+    sh_msg_handler_set((*a_out)->msg, TYPE_NUMBERED, SH_MSG_INLINE, on_numbered, NULL);
+    numbers_count = 0;
+}
+
+/* b loses the stream of a pipe, which a does not notice yet. */
+static void lose_alone(struct end *b, unsigned pipe)
+{
+    unsigned losses = b->losses;
+    sh_memwire_cut(&b->memwire, pipes[pipe].links[pipes[pipe].ends[1] == b]);
+    b->transport.run(b->msg);
+    assert_int_equal(b->losses, losses + 1);
+}
+
+static void test_both_dial(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1), *b = end_open(2);
+    knows(a, b, 2);
+    knows(b, a, 1);
+    struct asked of_a[2], of_b[2];
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(ask(a, 2, TYPE_ECHO, i, &of_a[i]), SHOAL_OK);
+        assert_int_equal(ask(b, 1, TYPE_ECHO, i, &of_b[i]), SHOAL_OK);
+        assert_int_equal(tell(a, 2, TYPE_ORDERED, i, 8), SHOAL_OK);
+        assert_int_equal(tell(b, 1, TYPE_ORDERED, i, 8), SHOAL_OK);
+        run_all();
+        assert_int_equal(of_a[i].err, SHOAL_OK);
+        assert_int_equal(of_b[i].err, SHOAL_OK);
+        assert_int_equal(a->ordered, i + 1);
+        assert_int_equal(b->ordered, i + 1);
+    }
+    const struct sh_conn *conn = sh_conn_find(a->msg, (shoal_nid){2});
+    assert_true(conn->dialled && conn->accepted);
+    /* Each side has sent on one of them. */
+    assert_int_equal(conn->dialled->has_carried + conn->accepted->has_carried, 1);
+    pass(4 * SECOND);
+    assert_int_equal(a->losses + b->losses, 0);
+}
+
+/* The other side has lost the connection and dials anew before we have noticed the loss: its new
+ * messages are none of the old connection, the last of which are still on their way. */
+static void test_anew_before_the_loss(void **state)
+{
+    (void)state;
+    struct end *a, *b;
+    two_open(&a, &b);
+    ask_surely(a, 2, 1); /* a dials */
+    assert_int_equal(tell(b, 1, TYPE_NUMBERED, 0, 8), SHOAL_OK);
+    run_all();
+    assert_int_equal(numbers_count, 1);
+    assert_int_equal(tell(b, 1, TYPE_NUMBERED, 1, 8), SHOAL_OK);
+    b->transport.run(b->msg); /* the message is on its way */
+    lose_alone(b, 0);
+    assert_int_equal(tell(b, 1, TYPE_NUMBERED, 2, 8), SHOAL_OK);
+    run_over(a, b, 1u << 1);
+    assert_int_equal(pipes_count, 2);
+    run_all();
+    assert_int_equal(numbers_count, 1); /* or they were 0, 2, 1 */
+    assert_int_equal(a->losses, 1);
+    assert_int_equal(b->losses, 2); /* it is told that 2 may not have arrived */
+    assert_int_equal(tell(b, 1, TYPE_NUMBERED, 3, 8), SHOAL_OK);
+    ask_surely(a, 2, 2);
+    assert_int_equal(numbers_count, 2);
+    assert_int_equal(numbers[1], 3);
+    assert_int_equal(a->losses, 1);
+}
+
+/* The same, but that the first messages to come are those of the new connection: what is left of
+ * the old one is not handled behind them. */
+static void test_anew_overtakes(void **state)
+{
+    (void)state;
+    struct end *a, *b;
+    two_open(&a, &b);
+    assert_int_equal(tell(a, 2, TYPE_ORDERED, 0, 8), SHOAL_OK); /* a dials */
+    run_all();
+    assert_int_equal(tell(b, 1, TYPE_NUMBERED, 0, 8), SHOAL_OK);
+    b->transport.run(b->msg);
+    lose_alone(b, 0);
+    assert_int_equal(tell(b, 1, TYPE_NUMBERED, 1, 8), SHOAL_OK);
+    run_over(a, b, 1u << 1);
+    assert_int_equal(numbers_count, 1);
+    assert_int_equal(numbers[0], 1);
+    assert_int_equal(a->losses, 0);
+    run_all();
+    assert_int_equal(numbers_count, 1);
+    assert_int_equal(a->losses, 1);
+    ask_surely(b, 1, 2);
+    assert_int_equal(a->losses, 1);
+}
+
+/* The new stream may also be the one that we have dialled: when the other side was faster with its
+ * own, and has lost that when ours arrives. */
+static void test_anew_on_the_dialled(void **state)
+{
+    (void)state;
+    struct end *a, *b;
+    two_open(&a, &b);
+    assert_int_equal(tell(a, 2, TYPE_SILENT, 0, 8), SHOAL_OK);
+    run_over(a, b, 0); /* its hello is on its way */
+    assert_int_equal(tell(b, 1, TYPE_NUMBERED, 0, 8), SHOAL_OK);
+    run_over(a, b, 1u << 1);
+    assert_int_equal(numbers_count, 1);
+    assert_int_equal(tell(b, 1, TYPE_NUMBERED, 1, 8), SHOAL_OK);
+    b->transport.run(b->msg);
+    lose_alone(b, 1);
+    run_over(a, b, 1u << 0);
+    assert_int_equal(b->ups, 2);
+    assert_int_equal(a->losses, 0);
+    assert_int_equal(tell(b, 1, TYPE_NUMBERED, 2, 8), SHOAL_OK);
+    run_over(a, b, 1u << 0);
+    run_all();
+    assert_int_equal(numbers_count, 1); /* or they were 0, 2, 1 */
+    assert_int_equal(a->losses, 1);
+    ask_surely(b, 1, 2);
+    assert_int_equal(a->losses, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -475,6 +633,10 @@ int main(void)
         cmocka_unit_test_teardown(test_close_refused, close_all),
         cmocka_unit_test_teardown(test_close_unanswered, close_all),
         cmocka_unit_test_teardown(test_close_repeated, close_all),
+        cmocka_unit_test_teardown(test_both_dial, close_all),
+        cmocka_unit_test_teardown(test_anew_before_the_loss, close_all),
+        cmocka_unit_test_teardown(test_anew_overtakes, close_all),
+        cmocka_unit_test_teardown(test_anew_on_the_dialled, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

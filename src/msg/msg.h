@@ -16,7 +16,8 @@
  * payload; docs/wire-format.md has the bytes. Between two nodes there is one connection, made of
  * one stream, or of two when both opened at the same time; each side sends on the stream that it
  * had first, so that no message is doubled or overtaken (DXNet 2018 §IX.B; we need no second socket
- * otherwise, since TCP confirms in both directions).
+ * otherwise, since TCP confirms in both directions). Messages over both streams are of two of the
+ * sender's connections: the receiver's connection is lost before the second's are handled.
  *
  * Clients have no node ID. The node that accepts one calls it by an alias of its own, 0xE000 to
  * 0xFFFE, for as long as the connection lasts; nodes called by address (sh_msg_contact) likewise.

@@ -214,6 +214,7 @@ struct sh_stream {
     sh_link link;
     enum sh_stream_state state;
     bool is_dialled;
+    bool has_carried;            /* a message of the other side has come over it */
     struct sh_conn *conn;        /* dialled: from the start; accepted: from READY on */
     bool is_unread;              /* LINGERS: the last of lingers_for may not have been read */
     struct sh_conn *lingers_for; /* LINGERS: who is not opened again before it ends, or NULL */

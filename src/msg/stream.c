@@ -340,6 +340,26 @@ static bool partial_begin(struct sh_msg *msg, struct sh_stream *stream, const ui
     return true;
 }
 
+/* Notes that the first message has come over a stream, before it is handled. False: the connection
+ * is lost by that, and the stream gone. The other side sends on one stream for as long as a
+ * connection lasts there. If messages have come over both of our streams, the other side has lost
+ * one stream, which this end has not noticed, and has begun a new connection with the other. Which
+ * is the older one nothing says (either may have been dialled first, and bytes of different streams
+ * overtake each other), so neither is read any further. */
+static bool first_message_take(struct sh_msg *msg, struct sh_stream *stream)
+{
+    struct sh_conn *conn = stream->conn;
+    const struct sh_stream *other = stream->is_dialled ? conn->accepted : conn->dialled;
+    if (other && other->has_carried) {
+        SH_DEBUG("msg", "messages over two streams: the other side has begun anew",
+                 SH_U64("nid", conn->nid.v));
+        sh_conn_lost(msg, conn, SHOAL_ECONNLOST);
+        return false;
+    }
+    stream->has_carried = true;
+    return true;
+}
+
 /* Hands on the complete messages in the block, and what of others can be decoded already. Sets
  * *need_out to the size of the incomplete one at the end (0: not known yet). False when the stream
  * is gone. */
@@ -357,6 +377,8 @@ static bool parse(struct sh_msg *msg, struct sh_stream *stream, size_t *need_out
             sh_stream_fail(msg, stream, sh_hello_refused(stream, header), true);
             return false;
         }
+        if (!stream->has_carried && !first_message_take(msg, stream))
+            return false;
         if (type >> 14 == SH_KIND_REQUEST && !sh_answers_have_room(msg, stream->conn)) {
             sh_stream_stall(msg, stream, SH_STALL_ANSWERS);
             return true;
