@@ -38,9 +38,10 @@ void check_lost(struct check *check, unsigned from, unsigned to)
 }
 
 void check_received(struct check *check, unsigned from, unsigned to, enum load_kind kind,
-                    uint32_t epoch, uint32_t number)
+                    uint64_t connection, const uint32_t epoch_and_number[2])
 {
     struct channel *channel = &check->channels[from][to][kind];
+    uint32_t epoch = epoch_and_number[0], number = epoch_and_number[1];
     if (epoch > channel->epoch) {
         check_fail(check, "message(epoch, number) was never sent:", epoch, number);
         return;
@@ -53,6 +54,11 @@ void check_received(struct check *check, unsigned from, unsigned to, enum load_k
                (epochs - channel->epochs) * sizeof *channel->next_received);
         channel->epochs = epochs;
     }
+    if (connection == channel->connection && epoch != channel->connection_epoch)
+        check_fail(check, "message(epoch, other) came over one connection:", epoch,
+                   channel->connection_epoch);
+    channel->connection = connection;
+    channel->connection_epoch = epoch;
     uint32_t *next = &channel->next_received[epoch];
     if (number < *next)
         check_fail(check, "message(number, expected) came twice or late:", number, *next);

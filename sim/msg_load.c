@@ -177,7 +177,8 @@ static void on_message(void *arg, struct sh_msg_in *in)
     enum load_kind kind = in->type == TYPE_INLINE ? LOAD_INLINE : LOAD_ORDERED;
     sh_world_trace(actor->load->world, actor->node, "message(from, number)", numbers[2], numbers[1],
                    (struct sh_bytes){0});
-    check_received(check, numbers[2], actor->node, kind, numbers[0], numbers[1]);
+    uint64_t connection = (uint64_t)actor->boots << 32 | in->reply_to.generation;
+    check_received(check, numbers[2], actor->node, kind, connection, numbers);
 }
 
 /* --- Requests ----------------------------------------------------------------------------------

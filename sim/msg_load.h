@@ -7,7 +7,8 @@
  *    all once it was canceled; no request is handled twice;
  *  - what arrives is what was sent;
  *  - within one connection, as the sender counts them by its LOST events, one-way messages of each
- *    kind arrive in order, none twice, none left out before one that arrived;
+ *    kind arrive in order, none twice, none left out before one that arrived; and all
+ *    that arrives within one connection, as the receiver counts them, is of one of the sender's;
  *  - when the faults have stopped, every request completes, and every node gets an answer from
  * every other one, within a bounded virtual time. */
 #ifndef SIM_MSG_LOAD_H

@@ -27,8 +27,10 @@ struct record {
 struct channel {
     uint32_t epoch;
     uint32_t next_sent;
-    uint32_t *next_received; /* by epoch */
-    uint32_t epochs;         /* entries in next_received */
+    uint32_t *next_received;   /* by epoch */
+    uint64_t connection;       /* the receiver's, over which the last came */
+    uint32_t connection_epoch; /* the sender's epoch of that message */
+    uint32_t epochs;           /* entries in next_received */
 };
 
 struct check {
@@ -45,10 +47,11 @@ struct check {
 void check_fail(struct check *check, const char *what, uint64_t a, uint64_t b);
 void check_free(struct check *check);
 
-/* One-way messages: what the sender writes, and what the receiver found. */
+/* One-way messages: what the sender writes, and what the receiver found. connection: a number
+ * of the receiver's own, never 0, that rises with every connection and with every start. */
 void check_lost(struct check *check, unsigned from, unsigned to);
 void check_received(struct check *check, unsigned from, unsigned to, enum load_kind kind,
-                    uint32_t epoch, uint32_t number);
+                    uint64_t connection, const uint32_t epoch_and_number[2]);
 
 /* Requests. */
 uint32_t check_request(struct check *check, unsigned from, unsigned to, unsigned boot);
