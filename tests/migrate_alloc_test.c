@@ -336,6 +336,18 @@ static void from_each_on_many_fail(void **state)
     each_allocation(40);
 }
 
+/* A client without memory lost a connection over which an add had been done, and took it for not done. */
+static void a_lost_connection_leaves_it_open(void **state)
+{
+    (void)state;
+    uint64_t given = seed;
+    seed = 1097028265;
+    times_failing = 40;
+    due = 80;
+    assert_true(run_story());
+    seed = given;
+}
+
 int main(void)
 {
     test_logs_set();
@@ -343,6 +355,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_fails_once),
         cmocka_unit_test(from_each_on_many_fail),
+        cmocka_unit_test(a_lost_connection_leaves_it_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

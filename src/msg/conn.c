@@ -272,7 +272,9 @@ void sh_conn_lost(struct sh_msg *msg, struct sh_conn *conn, enum shoal_err err)
         sh_count(&msg->lost, 1);
         SH_DEBUG("msg", "connection lost", SH_U64("nid", conn->nid.v), SH_ERR(err));
     }
-    sh_requests_fail(msg, conn, err);
+    /* ENOMEM would say of them that they were not done, but they may have been sent. */
+    bool may_be_done = was_open && err == SHOAL_ENOMEM;
+    sh_requests_fail(msg, conn, may_be_done ? SHOAL_ECONNLOST : err);
     event(msg, SH_MSG_LOST, conn->nid, SHOAL_NID_NONE, err);
 }
 
