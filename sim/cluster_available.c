@@ -8,7 +8,7 @@
 #include "superpeer/superpeer_claims.h"
 
 #define LOOK_NS (20 * CW_MS)
-#define PATIENCE_NS (2 * CW_FAILURE_NS)
+#define PATIENCE_NS (3 * CW_FAILURE_NS)
 
 static bool is_well(const struct cw_host *host)
 {
