@@ -1,4 +1,4 @@
-/* Who is well serves, whatever goes wrong elsewhere: of the superpeers that run, with disks that are well and
+/* Nodes that nothing is wrong with serve, whatever goes wrong elsewhere: of the superpeers that run, with disks that are well and
  * with nothing between them, a majority has a leader; each shard has an owner that answers, while all
  * superpeers are well or only one has gone; and a peer that reaches such a majority has a lease. Not at
  * every moment, but at some in each PATIENCE_NS: elections and failovers take their time, and so do

@@ -1,5 +1,5 @@
-/* What is kept about chunks, found by the chunk: a hash table of lists, which the owner links its own
- * records into. Neighbours share a list, so that the records of a run of chunks are found without a look
+/* Finds the records that a module keeps about chunks by the chunk: a hash table of lists, into which the module links its
+ * own records. Neighbours share a list, so that the records of a run of chunks are found without a look
  * at all others: as many lists are walked as the run has groups of 64 IDs.
  *
  * All zero is an empty index, of 64 KiB. Threads: one at a time. */

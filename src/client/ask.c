@@ -1,4 +1,4 @@
-/* What a call on one chunk looks like on the wire, and its answer (proto/chunks.h). */
+/* libshoal writes requests about one chunk, and reads the answers (proto/chunks.h). */
 #include "client/client_int.h"
 #include "proto/chunks.h"
 

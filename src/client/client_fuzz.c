@@ -12,7 +12,7 @@
  *      answer about a job begins with the number that was asked for
  *   u16 size, and so many bytes: the answers to what the call asks, in that order, each
  *      u8 error (0 none, 255: silence), u8 size (255: all that is left), and so many bytes.
- * What is asked when no answers are left is answered with ENOTYPE. */
+ * When the input has no answers left, the liars answer ENOTYPE. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "client/client_int.h"
 #include "cluster/proto.h"
+#include "env/env_fuzz.h"
 #include "msg/loopback.h"
 #include "proto/chunks.h"
 #include "proto/dumps.h"
@@ -59,26 +60,6 @@ static struct {
     unsigned each_count; /* callbacks of the call that is made */
     uint64_t sum;        /* of what was handed out, so that it is read */
 } rig;
-static uint64_t now_ns, random_count;
-
-static uint64_t clock_now(void *arg)
-{
-    (void)arg;
-    return now_ns;
-}
-
-static void random_fill(void *arg, void *into, size_t size)
-{
-    uint8_t *at = into;
-    (void)arg;
-    for (size_t i = 0; i < size; i++)
-        at[i] = (uint8_t)(++random_count * UINT64_C(0x9E3779B97F4A7C15) >> 56);
-}
-
-static void wake(void *arg)
-{
-    (void)arg;
-}
 
 /* --- The liars ------------------------------------------------------------------------------- */
 
@@ -668,8 +649,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *bad;
     size_t bad_size;
     memset(&rig, 0, sizeof rig);
-    now_ns = 1000 * 1000 * MS;
-    random_count = 0;
+    outside_begin();
     struct sh_reader r = sh_reader_make(sh_bytes_make(data, size));
     rig.answers = sh_reader_make(sh_bytes_make(data, 0));
     if (sh_log_levels_set("error", &bad, &bad_size))

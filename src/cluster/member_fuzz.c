@@ -17,6 +17,7 @@
 #include "cluster/member.h"
 #include "cluster/proto.h"
 #include "cluster/recruit.h"
+#include "env/env_fuzz.h"
 #include "msg/loopback.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -40,26 +41,6 @@ static struct {
     bool has_left;
 } rig;
 static const char *const addresses[ENDS] = {"loop:liar", "loop:own"};
-static uint64_t now_ns, random_count;
-
-static uint64_t clock_now(void *arg)
-{
-    (void)arg;
-    return now_ns;
-}
-
-static void random_fill(void *arg, void *into, size_t size)
-{
-    uint8_t *at = into;
-    (void)arg;
-    for (size_t i = 0; i < size; i++)
-        at[i] = (uint8_t)(++random_count * UINT64_C(0x9E3779B97F4A7C15) >> 56);
-}
-
-static void wake(void *arg)
-{
-    (void)arg;
-}
 
 static void on_event(void *arg, const struct sh_msg_event *event)
 {
@@ -201,8 +182,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *bad;
     size_t bad_size;
     memset(&rig, 0, sizeof rig);
-    now_ns = 1000 * 1000 * MS;
-    random_count = 0;
+    outside_begin();
     struct sh_reader r = sh_reader_make(sh_bytes_make(data, size));
     uint8_t how = sh_get8(&r);
     rig.words = (struct sh_reader){&how, &how, false};

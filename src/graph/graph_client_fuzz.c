@@ -7,7 +7,7 @@
  * The input is any number of calls, each
  *   u8 call (modulo the table's size), u16 size, and so many bytes: the answers to what the call
  *   asks, in that order, each u8 error (0: none), u8 size (255: all that is left), and so many bytes.
- * What is asked when no answers are left is answered with ENOTYPE. */
+ * When the input has no answers left, the liars answer ENOTYPE. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +19,7 @@
 #include "base/crew.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "env/env_fuzz.h"
 #include "graph/bfs.h"
 #include "graph/load.h"
 #include "graph/wire_int.h"
@@ -43,26 +44,6 @@ static struct {
     struct sh_reader answers;
 } rig;
 static struct sh_clock clock_of_rig;
-static uint64_t now_ns, random_count;
-
-static uint64_t clock_now(void *arg)
-{
-    (void)arg;
-    return now_ns;
-}
-
-static void random_fill(void *arg, void *into, size_t size)
-{
-    uint8_t *at = into;
-    (void)arg;
-    for (size_t i = 0; i < size; i++)
-        at[i] = (uint8_t)(++random_count * UINT64_C(0x9E3779B97F4A7C15) >> 56);
-}
-
-static void wake(void *arg)
-{
-    (void)arg;
-}
 
 static void on_asked(void *arg, struct sh_msg_in *in)
 {
@@ -148,8 +129,7 @@ static void rig_open(void)
     const char *bad;
     size_t bad_size;
     memset(&rig, 0, sizeof rig);
-    now_ns = 1000 * 1000 * MS;
-    random_count = 0;
+    outside_begin();
     clock_of_rig = (struct sh_clock){clock_now, clock_now, NULL};
     if (sh_log_levels_set("error", &bad, &bad_size))
         abort();

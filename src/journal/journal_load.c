@@ -100,7 +100,8 @@ static enum shoal_err load_state(struct sh_journal_stream_log *log, struct sh_by
     return log->machine.load_state(log->machine.arg, state);
 }
 
-/* A gap ends the stream's own snapshot. One that is being installed takes the place of all entries before it. */
+/* Loads an entry. A gap before it ends the snapshot that the stream had begun itself, but not one that it installs from
+ * another server, which replaces all entries before. */
 static enum shoal_err load_entry(struct reading *reading, unsigned stream,
                                  struct sh_journal_stream_log *log, uint64_t segment,
                                  uint64_t index, uint64_t term, uint8_t of_kind,

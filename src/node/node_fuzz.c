@@ -10,6 +10,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "env/env_fuzz.h"
 #include "msg/loopback.h"
 #include "node/node.h"
 
@@ -34,26 +35,6 @@ static struct {
     shoal_nid to;
     unsigned asked, answered;
 } rig;
-static uint64_t now_ns, random_count;
-
-static uint64_t clock_now(void *arg)
-{
-    (void)arg;
-    return now_ns;
-}
-
-static void random_fill(void *arg, void *into, size_t size)
-{
-    uint8_t *at = into;
-    (void)arg;
-    for (size_t i = 0; i < size; i++)
-        at[i] = (uint8_t)(++random_count * UINT64_C(0x9E3779B97F4A7C15) >> 56);
-}
-
-static void wake(void *arg)
-{
-    (void)arg;
-}
 
 static void on_step_add(void *arg, struct sh_step step)
 {
@@ -179,8 +160,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct sh_request requests[MESSAGES_MAX];
     memset(&rig, 0, sizeof rig);
-    now_ns = 1000 * 1000 * MS;
-    random_count = 0;
+    outside_begin();
     quiet();
     node_open();
     client_open();

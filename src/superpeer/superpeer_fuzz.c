@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "cluster/proto.h"
 #include "env/disk.h"
+#include "env/env_fuzz.h"
 #include "msg/loopback.h"
 #include "superpeer/superpeer.h"
 
@@ -59,26 +60,6 @@ static struct {
     struct sh_reader answers;
     unsigned asked, answered;
 } rig;
-static uint64_t now_ns, random_count;
-
-static uint64_t clock_now(void *arg)
-{
-    (void)arg;
-    return now_ns;
-}
-
-static void random_fill(void *arg, void *into, size_t size)
-{
-    uint8_t *at = into;
-    (void)arg;
-    for (size_t i = 0; i < size; i++)
-        at[i] = (uint8_t)(++random_count * UINT64_C(0x9E3779B97F4A7C15) >> 56);
-}
-
-static void wake(void *arg)
-{
-    (void)arg;
-}
 
 static void on_event(void *arg, const struct sh_msg_event *event)
 {
@@ -244,8 +225,7 @@ static void open_rig(uint8_t how, struct sh_request *requests)
     uint16_t index;
     memset(&rig, 0, sizeof rig);
     rig.answers = sh_reader_make(sh_bytes_make(&how, 0));
-    now_ns = 1000 * 1000 * MS;
-    random_count = 0;
+    outside_begin();
     /* Only its second life needs a disk of the rig's; one of its own has files of 512 KiB, not of 8 MiB,
      * most of which is zeroed at each start. */
     struct sh_disk *disk = NULL;
