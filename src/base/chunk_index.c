@@ -5,8 +5,6 @@
 #include "base/assert.h"
 #include "base/hash.h"
 
-#define GROUP_BITS 6
-
 static uint64_t list_of(uint64_t group)
 {
     return sh_mix64(group) % SH_CHUNK_INDEX_LISTS;
@@ -15,7 +13,7 @@ static uint64_t list_of(uint64_t group)
 void sh_chunk_link(struct sh_chunk_index *index, struct sh_chunk_link *link, uint64_t chunk)
 {
     SH_ASSERT(!link->from);
-    struct sh_chunk_link **list = &index->lists[list_of(chunk >> GROUP_BITS)];
+    struct sh_chunk_link **list = &index->lists[list_of(chunk >> SH_CHUNK_INDEX_GROUP_BITS)];
     *link = (struct sh_chunk_link){.chunk = chunk, .next = *list, .from = list};
     if (link->next)
         link->next->from = &link->next;
@@ -49,7 +47,7 @@ static void walk(const struct sh_chunk_link *link, const struct span *span)
 void sh_chunk_index_each(const struct sh_chunk_index *index, uint64_t first, uint64_t last,
                          void (*each)(void *arg, const struct sh_chunk_link *link), void *arg)
 {
-    uint64_t group = first >> GROUP_BITS, end = last >> GROUP_BITS;
+    uint64_t group = first >> SH_CHUNK_INDEX_GROUP_BITS, end = last >> SH_CHUNK_INDEX_GROUP_BITS;
     struct span span = {first, last, each, arg};
     if (first > last)
         return;
@@ -60,7 +58,8 @@ void sh_chunk_index_each(const struct sh_chunk_index *index, uint64_t first, uin
     }
     /* Two groups may share a list: each takes its own. */
     for (; group <= end; group++) {
-        uint64_t from = group << GROUP_BITS, to = from + (1u << GROUP_BITS) - 1;
+        uint64_t from = group << SH_CHUNK_INDEX_GROUP_BITS,
+                 to = from + (1u << SH_CHUNK_INDEX_GROUP_BITS) - 1;
         span.first = from > first ? from : first;
         span.last = to < last ? to : last;
         walk(index->lists[list_of(group)], &span);

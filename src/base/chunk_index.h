@@ -10,6 +10,8 @@
 #include <stdint.h>
 
 #define SH_CHUNK_INDEX_LISTS 8192
+#define SH_CHUNK_INDEX_GROUP_BITS                                                                  \
+    6 /* of an ID: those above are the group, whose records share a list */
 
 /* A part of a record. It must not be moved while it is linked. */
 struct sh_chunk_link {

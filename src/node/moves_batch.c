@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/chunk_index.h"
 #include "node/moves_int.h"
 #include "store/leases.h"
 
@@ -158,9 +159,24 @@ void sh_moves_mark(struct sh_move_batch *batch, enum sh_holding own, enum sh_hol
 
 /* --- Outcomes ------------------------------------------------------------------------------ */
 
+static bool in_batch(const struct sh_move_batch *batch, uint64_t cid)
+{
+    size_t low = 0, high = batch->count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (batch->runs[middle].last.v < cid)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < batch->count && batch->runs[low].first.v <= cid;
+}
+
 static void outcome_take(void *arg, const struct sh_outcome *outcome)
 {
     struct sh_move_batch *batch = arg;
+    if (!in_batch(batch, outcome->cid))
+        return;
     /* What one chunk has can't be parted, and all of it must go along. */
     size_t most = batch->chunks > 1 ? SH_MOVES_OUTCOMES_MAX : SH_OUTCOMES_MAX;
     if (batch->outcomes_err || batch->outcome_count == most) {
@@ -194,13 +210,22 @@ static void result_take(void *arg, const struct sh_once_id *id, const struct sh_
     outcome_take(batch, &outcome);
 }
 
+static bool shares_group(const struct sh_metadata_run *run, const struct sh_metadata_run *next)
+{
+    return run->last.v >> SH_CHUNK_INDEX_GROUP_BITS == next->first.v >> SH_CHUNK_INDEX_GROUP_BITS;
+}
+
 static enum shoal_err outcomes_collect(struct sh_move_batch *batch)
 {
     struct sh_moves *moves = batch->moves;
     batch->outcome_count = 0;
     batch->outcomes_err = SHOAL_OK;
+    /* Runs in one group of IDs are looked up together: their results share a list. */
     for (size_t i = 0; i < batch->count; i++) {
-        uint64_t first = batch->runs[i].first.v, last = batch->runs[i].last.v;
+        uint64_t first = batch->runs[i].first.v;
+        while (i + 1 < batch->count && shares_group(&batch->runs[i], &batch->runs[i + 1]))
+            i++;
+        uint64_t last = batch->runs[i].last.v;
         sh_once_each(sh_chunks_once(moves->config.chunks), first, last, result_take, batch);
         sh_outcomes_each(moves->outcomes, first, last, outcome_take, batch);
     }

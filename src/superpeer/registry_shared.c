@@ -59,10 +59,11 @@ enum shoal_err sh_registry_superpeer_show(struct sh_view *view, struct sh_bytes 
     const struct sh_node *known = sh_view_find(view, nid);
     if (known && known->state == SH_NODE_LEFT && !is_new)
         return SHOAL_ENONODE;
-    *nid_out = nid;
-    *is_news_out = !known || is_new || !sh_node_is_at(known, address);
-    if (!*is_news_out)
+    if (known && !is_new && sh_node_is_at(known, address)) {
+        *nid_out = nid;
+        *is_news_out = false;
         return SHOAL_OK;
+    }
     struct sh_node node = {.nid = nid,
                            .role = SH_ROLE_SUPERPEER,
                            .state = known && !is_new ? known->state : SH_NODE_UP,
@@ -74,6 +75,8 @@ enum shoal_err sh_registry_superpeer_show(struct sh_view *view, struct sh_bytes 
     SH_ASSERT(nid.v <= SH_SUPERPEERS_MAX);
     if (nid.v > view->superpeers)
         view->superpeers = nid.v;
+    *nid_out = nid;
+    *is_news_out = true;
     return SHOAL_OK;
 }
 

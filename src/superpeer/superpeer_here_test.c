@@ -275,6 +275,13 @@ static void a_copy_is_not_taken_for_it(void **state)
     while (now_ns < lost_ns + FAILURE)
         step(1);
     assert_false(sh_msg_was_refused(real->msg, (shoal_nid){THIRD}));
+    /* Of the time for which this superpeer itself was stopped it knows nothing. */
+    now_ns += 2 * FAILURE;
+    call_by(other, log_id, "loop:copy");
+    assert_string_equal(real->shared->contacts[THIRD], "loop:third");
+    lost_ns = now_ns;
+    while (now_ns < lost_ns + FAILURE)
+        step(1);
     call_by(other, log_id, "loop:moved");
     assert_string_equal(real->shared->contacts[THIRD], "loop:moved");
     third_close();

@@ -24,6 +24,7 @@ struct raft_consensus {
     uint16_t hints_count;
     uint64_t started_ns, here_ns;
     uint64_t met_ns[SH_SUPERPEERS_MAX + 1]; /* when a superpeer was seen to be connected last */
+    uint64_t beat_ns;                       /* when that was looked at last */
     uint64_t fresh;    /* bit n: superpeer n itself has said in this run where it is */
     uint64_t stranger; /* the other log whose members have told this one that it has left */
     uint64_t voters;   /* who votes, as was logged last: bit n is superpeer n */
@@ -293,13 +294,21 @@ static void voters_note(struct raft_consensus *self)
             SH_U64("itself", voters >> own_nid(self->superpeer).v & 1));
 }
 
+/* Whether this process was stopped, so that it does not know whom it would have heard meanwhile. */
+static bool has_missed_beats(const struct raft_consensus *self, uint64_t now_ns)
+{
+    return now_ns > self->beat_ns + 4 * self->superpeer->heartbeat_ns;
+}
+
 static void beat(struct sh_consensus *consensus, uint64_t now_ns)
 {
     struct raft_consensus *self = of(consensus);
     voters_note(self);
+    bool was_stopped = has_missed_beats(self, now_ns);
+    self->beat_ns = now_ns;
     for (uint16_t i = 1; i <= SH_SUPERPEERS_MAX; i++) {
         if (self->superpeer->shared->contacts[i][0] &&
-            sh_msg_is_connected(self->superpeer->msg, (shoal_nid){i}))
+            (was_stopped || sh_msg_is_connected(self->superpeer->msg, (shoal_nid){i})))
             self->met_ns[i] = now_ns;
     }
     if (sh_raft_withdrawal(self->raft))
@@ -348,8 +357,11 @@ static bool is_away(const struct sh_superpeer *superpeer, shoal_nid nid)
         return true;
     if (sh_msg_is_connected(superpeer->msg, nid))
         return false;
-    return sh_msg_was_refused(superpeer->msg, nid) ||
-           now_of(superpeer) >= of_superpeer(superpeer)->met_ns[nid.v] + superpeer->failure_ns;
+    if (sh_msg_was_refused(superpeer->msg, nid))
+        return true;
+    const struct raft_consensus *self = of_superpeer(superpeer);
+    uint64_t now_ns = now_of(superpeer);
+    return !has_missed_beats(self, now_ns) && now_ns >= self->met_ns[nid.v] + superpeer->failure_ns;
 }
 
 static void on_here(void *arg, struct sh_msg_in *in)
@@ -700,6 +712,7 @@ enum shoal_err sh_consensus_raft_open(struct sh_superpeer *superpeer,
     self->started_ns = now_ns;
     for (size_t i = 0; i <= SH_SUPERPEERS_MAX; i++)
         self->met_ns[i] = now_ns;
+    self->beat_ns = now_ns;
     superpeer->shared->consensus = &self->base;
     enum shoal_err err = hints_take(self, config);
     if (!err)

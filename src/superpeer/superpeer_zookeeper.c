@@ -226,10 +226,11 @@ static void enrol_step(struct zookeeper_consensus *self, uint64_t now_ns)
                                      .nid = own_nid(superpeer),
                                      .instance = superpeer->shared->instance,
                                      .address = sh_bytes_text(superpeer->shared->address)};
-        if (now_ns < self->enrol_ns || (!own_nid(superpeer).v && is_taken(self)))
+        if (now_ns < self->enrol_ns)
             return;
-        sh_shared_decide(superpeer, &command);
         self->enrol_ns = now_ns + superpeer->heartbeat_ns;
+        if (own_nid(superpeer).v || !is_taken(self))
+            sh_shared_decide(superpeer, &command);
         return;
     }
     self->is_enrolled = true;
