@@ -145,7 +145,11 @@ static enum shoal_err write_begin(struct sh_identity *identity)
 {
     SH_ASSERT(identity->state == IDLE);
     struct sh_disk *disk = identity->env.disk;
-    enum shoal_err err = disk->ops->claim(disk, PART_NAME, &identity->file);
+    /* A new file each time, without a lock: the folder is this process's, and a write that was under way when
+     * the process before was killed would hold a lock for a while. */
+    enum shoal_err err = disk->ops->remove(disk, PART_NAME);
+    if (!err || err == SHOAL_ENONAME)
+        err = disk->ops->open(disk, PART_NAME, true, &identity->file);
     if (err)
         return err;
     identity->writing = identity->wanted;
