@@ -11,6 +11,7 @@
 #define A 1 /* hosts: 0 is the superpeer, A has all chunks */
 #define B 2
 #define BIG 600000u
+#define MEDIUM 100000u
 #define OF_CLIENT 2000
 
 static struct world world;
@@ -123,7 +124,7 @@ static size_t size_of(const struct sh_writer *w)
 /* --- The test's own chunk -------------------------------------------------------------------- */
 
 /* What it may have: the bytes of one fill, or of another where a call has no clear end. */
-static shoal_cid big;
+static shoal_cid big, medium;
 static uint8_t fills[2];
 static uint64_t
     put_number; /* of the last write that was acknowledged, whose answer nobody has confirmed; 0: none */
@@ -132,6 +133,8 @@ static void big_make(void)
 {
     struct host *a = &world.hosts[A];
     sh_lid lid;
+    assert_int_equal(sh_store_new_many(a->store, MEDIUM, 1, &lid), SHOAL_OK);
+    medium = shoal_cid_make(nid_of(A), lid.v);
     assert_int_equal(sh_store_new_many(a->store, BIG, 1, &lid), SHOAL_OK);
     big = shoal_cid_make(nid_of(A), lid.v);
     fills[0] = fills[1] = 1;
@@ -244,6 +247,10 @@ static void looks(void)
     struct call call = call_any(A, SH_CHUNKS_GET, size_of(&w));
     if (!call.err && call.size > SH_CHUNKS_GET_HEAD_BYTES)
         assert_int_equal(call.size, SH_CHUNKS_GET_HEAD_BYTES + BIG);
+    w = payload_begin();
+    sh_put64(&w, medium.v);
+    sh_put32(&w, MEDIUM);
+    (void)call_any(A, SH_CHUNKS_GET, size_of(&w));
     w = payload_begin();
     sh_put64(&w, 0);
     (void)call_any(A, SH_CHUNKS_RANGES, size_of(&w));

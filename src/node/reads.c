@@ -74,14 +74,22 @@ static void put_got(struct sh_writer *w, enum shoal_err err, uint32_t size, cons
         sh_put_raw(w, sh_bytes_make(bytes, size));
 }
 
+/* Begins the answer. Without memory for it the asker is told so; a lost one is told nothing. */
+static bool reply_begin(struct sh_msg_in *in, size_t bytes, struct sh_out *out)
+{
+    enum shoal_err err = sh_msg_reply(in->msg, in->reply_to, in->type, bytes, out);
+    if (err == SHOAL_ENOMEM)
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, err, NULL);
+    return err == SHOAL_OK;
+}
+
 /* Answers a GET of a chunk too large for the stack: reads it where it is sent from. A chunk that
  * changes in between is answered as gone, with padding. */
 static void get_medium(struct sh_chunks *chunks, struct sh_msg_in *in, sh_lid lid, uint32_t size)
 {
     struct sh_out out;
     sh_step_long();
-    if (sh_msg_reply(in->msg, in->reply_to, in->type, SH_CHUNKS_GET_HEAD_BYTES + (size_t)size,
-                     &out) != SHOAL_OK)
+    if (!reply_begin(in, SH_CHUNKS_GET_HEAD_BYTES + (size_t)size, &out))
         return;
     uint8_t *head = sh_writer_take(&out.w, SH_CHUNKS_GET_HEAD_BYTES);
     uint8_t *bytes = sh_writer_take(&out.w, size);
@@ -114,8 +122,7 @@ static void get_go_on(struct sh_chunks *chunks, struct sh_msg_in *in)
         job->bulk = NULL;
     } else if (!in->goes_on && !in->is_ending) {
         struct sh_out out;
-        if (sh_msg_reply(in->msg, in->reply_to, in->type, SH_CHUNKS_GET_HEAD_BYTES, &out) ==
-            SHOAL_OK) {
+        if (reply_begin(in, SH_CHUNKS_GET_HEAD_BYTES, &out)) {
             put_got(&out.w, err, 0, NULL);
             sh_msg_end(in->msg, &out);
         }
@@ -158,7 +165,7 @@ static void get_begin(struct sh_chunks *chunks, struct sh_msg_in *in, uint64_t c
         err = SHOAL_ESIZE;
     struct sh_out out;
     size_t bytes = SH_CHUNKS_GET_HEAD_BYTES + (err == SHOAL_OK ? size : 0);
-    if (sh_msg_reply(in->msg, in->reply_to, in->type, bytes, &out) != SHOAL_OK)
+    if (!reply_begin(in, bytes, &out))
         return;
     put_got(&out.w, err, size, small);
     sh_msg_end(in->msg, &out);
