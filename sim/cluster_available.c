@@ -36,7 +36,7 @@ static void look(struct cw_world *world, uint64_t now)
             available->peer_ns[i] = now;
         if (is_peer(host) && cw_has_lease(host))
             available->leased_ns[i] = now;
-        if (host->superpeer && sh_superpeer_leads(host->superpeer, &term))
+        if (is_superpeer && sh_superpeer_leads(host->superpeer, &term))
             available->led_ns = now;
         for (unsigned k = 0; k < i; k++) {
             if (sh_world_is_parted(world->sim, i, k))
