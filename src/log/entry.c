@@ -109,7 +109,8 @@ size_t sh_replog_entry_head(const struct sh_replog_entry *entry, struct sh_replo
     return (size_t)(at - into);
 }
 
-/* Whether an encoder may have written such a header. A bad reader's 0 is none. */
+/* Whether the parts of a header fit together; one that an encoder would make shorter is read too. A bad reader's 0
+ * is no type. */
 static bool is_type(unsigned type)
 {
     unsigned version_bytes = type >> VERSION_SHIFT & 7, id_bytes = type >> LOCAL_ID_SHIFT & 7;

@@ -9,6 +9,7 @@
  *   u16   type: bits 0-2 bytes of the local ID (0: one more than before), 3-4 bytes of the length (0: as before),
  *         5-7 bytes of the version, 0 to 4 (0: version 0), 8 creator, 9 epoch, 10 seconds, 11 piece, 12 removal,
  *         13-14 zero, 15 one
+ *         The local ID comes with each creator.
  *   u16 creator, 1-6 local ID, 1-3 length, u16 epoch, 1-4 version, u32 seconds, u16 piece, u16 pieces
  *   u32   CRC32C
  *   payload

@@ -242,7 +242,7 @@ static enum sh_replog_got got_of(uint16_t type, uint16_t piece, uint16_t pieces,
     return sh_replog_entry_get(&r, &reading, &entry);
 }
 
-static void what_no_writer_writes_is_damage(void **state)
+static void parts_that_do_not_fit_are_damage(void **state)
 {
     (void)state;
     const uint16_t plain = 1 << 15 | 1 << 3, piece = plain | 1 << 11, removal = plain | 1 << 12;
@@ -264,7 +264,7 @@ int main(void)
         cmocka_unit_test(what_is_written_is_read),
         cmocka_unit_test(damage_is_noticed),
         cmocka_unit_test(another_context_is_noticed),
-        cmocka_unit_test(what_no_writer_writes_is_damage),
+        cmocka_unit_test(parts_that_do_not_fit_are_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

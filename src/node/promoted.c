@@ -157,7 +157,10 @@ static bool port_write(const char *path, const char *port)
     if (!file)
         return false;
     bool is_written = fprintf(file, "%s\n", port) > 0 && !fflush(file) && !fsync(fileno(file));
-    return !fclose(file) && is_written && !rename(fresh, path);
+    if (!fclose(file) && is_written && !rename(fresh, path))
+        return true;
+    (void)unlink(fresh);
+    return false;
 }
 
 /* That it is not noted costs a new port at the next start. */
