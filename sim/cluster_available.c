@@ -1,8 +1,9 @@
 /* Nodes that nothing is wrong with serve, whatever goes wrong elsewhere: of the superpeers that run, with disks that are well and
  * with nothing between them, a majority has a leader; each shard has an owner that answers, while all
  * superpeers are well or only one has gone; and a peer that reaches such a majority has a lease. Not at
- * every moment, but at some in each PATIENCE_NS: elections and failovers take their time, and so do
- * connections that are cut. With ZooKeeper nothing is said: the superpeers' sessions end at random. */
+ * every moment, but at some in each PATIENCE_NS: where a superpeer stops that led and answered, there is an
+ * election, or two if the first has no winner, and then the new leader waits a whole failure time, since it
+ * can't know when the former one renewed a lease last. With ZooKeeper nothing is said: the superpeers' sessions end at random. */
 #include "ring/arcs.h"
 #include "sim/cluster_world_int.h"
 #include "superpeer/superpeer_claims.h"

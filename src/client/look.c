@@ -361,7 +361,7 @@ enum shoal_err sh_client_promote(shoal *store, shoal_nid peer, char *address_out
         return err;
     struct sh_reader r = sh_reader_make(sh_bytes_make(answer, size));
     struct sh_bytes address = sh_get_text(&r);
-    if (!sh_reader_done(&r) || address.size >= SH_MSG_ADDRESS_MAX) {
+    if (!sh_reader_done(&r) || !sh_address_is_valid(address)) {
         err = SHOAL_EPROTO;
     } else {
         memcpy(address_out, address.at, address.size);

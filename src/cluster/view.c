@@ -71,6 +71,14 @@ bool sh_node_has_ended(const struct sh_view *view, const struct sh_node *node)
             sh_node_is_replaced(view->nodes, view->count, node->nid, node->address));
 }
 
+bool sh_address_is_valid(struct sh_bytes address)
+{
+    bool is_valid = address.size > 0 && address.size < SH_MSG_ADDRESS_MAX;
+    for (size_t i = 0; is_valid && i < address.size; i++)
+        is_valid = address.at[i] >= ' ' && address.at[i] != 0x7f;
+    return is_valid;
+}
+
 bool sh_node_is_at(const struct sh_node *node, struct sh_bytes address)
 {
     return address.size < sizeof node->address && !node->address[address.size] &&
@@ -148,8 +156,7 @@ enum shoal_err sh_node_get(struct sh_reader *r, struct sh_node *node_out)
     unsigned state = sh_get8(r);
     uint64_t instance = sh_get64(r);
     struct sh_bytes address = sh_get_text(r);
-    if (!sh_reader_ok(r) || !nid.v || nid.v > SH_PEER_NID_MAX || address.size == 0 ||
-        address.size >= SH_MSG_ADDRESS_MAX || memchr(address.at, 0, address.size))
+    if (!sh_reader_ok(r) || !nid.v || nid.v > SH_PEER_NID_MAX || !sh_address_is_valid(address))
         return SHOAL_EPROTO;
     if ((role != SH_ROLE_SUPERPEER && role != SH_ROLE_PEER) || state > SH_NODE_FAILED)
         return SHOAL_EPROTO;

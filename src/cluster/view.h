@@ -67,6 +67,11 @@ bool sh_node_is_replaced(const struct sh_node *nodes, size_t count, shoal_nid ni
 /* Whether a node's process is no more: it left, or failed and another one is up in its place. A failed one may
  * only be cut off. */
 bool sh_node_has_ended(const struct sh_view *view, const struct sh_node *node);
+
+/* Whether a text can be a node's address: 1 to SH_MSG_ADDRESS_MAX - 1 bytes, none of them a control character,
+ * which could do harm on a terminal that shows it. */
+bool sh_address_is_valid(struct sh_bytes address);
+
 bool sh_node_is_at(const struct sh_node *node, struct sh_bytes address);
 /* The node of another instance that is up at an address; NULL: there is none. Valid until the view changes. */
 const struct sh_node *sh_view_holder(const struct sh_view *view, struct sh_bytes address,
@@ -78,7 +83,7 @@ SHOAL_NODISCARD enum shoal_err sh_view_put(struct sh_view *view, const struct sh
 void sh_view_drop(struct sh_view *view, shoal_nid nid);
 
 /* One node as it stands in an encoded view or table. Get refuses what no shoal node writes (EPROTO:
- * an unknown role or state, ID 0 or above the highest, an address too long or with a NUL). */
+ * an unknown role or state, ID 0 or above the highest, an address that is not valid). */
 size_t sh_node_size(const struct sh_node *node);
 void sh_node_put(struct sh_writer *w, const struct sh_node *node);
 SHOAL_NODISCARD enum shoal_err sh_node_get(struct sh_reader *r, struct sh_node *node_out);

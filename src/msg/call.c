@@ -1,6 +1,8 @@
 #include "msg/call.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "msg/msg_int.h"
@@ -30,6 +32,14 @@ void sh_call_detail_take(char *detail, const struct sh_reader *text)
     detail[size] = '\0';
 }
 
+/* There is no memory for it, as if it had been lost on its way: what was asked may have been done. */
+static void answer_lose(struct waiting *waiting)
+{
+    waiting->err = SHOAL_ECONNLOST;
+    if (waiting->detail)
+        snprintf(waiting->detail, SH_CALL_DETAIL_BYTES, "there was no memory for the answer");
+}
+
 static void waiting_done(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
 {
     struct waiting *waiting = request->arg;
@@ -41,7 +51,7 @@ static void waiting_done(struct sh_request *request, enum shoal_err err, struct 
         waiting->answer = malloc(size ? size : 1);
         waiting->size = size;
         if (!waiting->answer)
-            waiting->err = SHOAL_ENOMEM;
+            answer_lose(waiting);
         else if (size)
             memcpy(waiting->answer, payload->at, size);
     }

@@ -16,7 +16,7 @@ struct sh_caller {
  * (allocated; the caller frees it; size in *size_out; both may be NULL if the answer does not
  * matter). timeout_ns 0: the configured one. When the ring is full it waits for room first. detail
  * (may be NULL; SH_CALL_DETAIL_BYTES) gets the text that came with an error, or "". All errors of sh_msg_begin
- * and of struct sh_request; ENOMEM. */
+ * and of struct sh_request; ECONNLOST also where there is no memory for the answer. */
 SHOAL_NODISCARD enum shoal_err sh_call(const struct sh_caller *caller, shoal_nid to,
                                        sh_msg_type type, struct sh_bytes payload,
                                        uint64_t timeout_ns, uint8_t **answer_out, size_t *size_out,

@@ -187,17 +187,11 @@ static enum shoal_err choose_nid(struct sh_registry *registry, struct sh_bytes a
     return SHOAL_OK;
 }
 
-static bool is_address(struct sh_bytes address)
-{
-    return address.size && address.size < SH_MSG_ADDRESS_MAX &&
-           !memchr(address.at, 0, address.size);
-}
-
 enum shoal_err sh_registry_restart(struct sh_registry *registry, uint64_t now_ns,
                                    struct sh_bytes address, uint64_t life, shoal_nid previous,
                                    shoal_nid *nid_out)
 {
-    if (!is_address(address) || !sh_life_starts(life))
+    if (!sh_address_is_valid(address) || !sh_life_starts(life))
         return SHOAL_EINVAL;
     if (!sh_nid_is_peer(previous))
         return SHOAL_EROLE;
@@ -241,7 +235,7 @@ enum shoal_err sh_registry_join(struct sh_registry *registry, uint64_t now_ns,
                                 struct sh_bytes address, uint64_t instance, shoal_nid previous,
                                 shoal_nid *nid_out)
 {
-    if (!is_address(address) || !instance)
+    if (!sh_address_is_valid(address) || !instance)
         return SHOAL_EINVAL;
     const struct sh_node *known = sh_view_find(&registry->view, previous);
     /* The peer joined with this life when it was started, but the registry of a cluster that was forced to go on

@@ -44,8 +44,7 @@ enum shoal_err sh_registry_superpeer_show(struct sh_view *view, struct sh_bytes 
                                           uint64_t instance, shoal_nid nid, shoal_nid *nid_out,
                                           bool *is_news_out)
 {
-    if (!address.size || address.size >= SH_MSG_ADDRESS_MAX ||
-        memchr(address.at, 0, address.size) || nid.v > SH_SUPERPEERS_MAX)
+    if (!sh_address_is_valid(address) || nid.v > SH_SUPERPEERS_MAX)
         return SHOAL_EINVAL;
     if (!nid.v)
         nid = find_address(view, address);

@@ -365,20 +365,52 @@ static void test_hostile_view(void **state)
     size_t size;
     uint8_t *bytes = encoded(&view, &size);
     size_t second = 12 + 14 + 3;
-    refused(bytes, size, 8, 0);             /* no superpeer */
-    refused(bytes, size, 8, 64);            /* too many */
-    refused(bytes, size, 11, 0xFF);         /* more nodes than bytes */
-    refused(bytes, size, 12, 0);            /* ID 0 */
-    refused(bytes, size, 12, 65);           /* a superpeer with a peer's ID */
-    refused(bytes, size, 14, 3);            /* role */
-    refused(bytes, size, 15, 3);            /* state */
-    refused(bytes, size, 24, 0);            /* no address */
-    refused(bytes, size, 25, 1);            /* an address beyond the end */
-    refused(bytes, size, 26, 0);            /* a NUL in the address */
+    refused(bytes, size, 8, 0);       /* no superpeer */
+    refused(bytes, size, 8, 64);      /* too many */
+    refused(bytes, size, 11, 0xFF);   /* more nodes than bytes */
+    refused(bytes, size, 12, 0);      /* ID 0 */
+    refused(bytes, size, 12, 65);     /* a superpeer with a peer's ID */
+    refused(bytes, size, 14, 3);      /* role */
+    refused(bytes, size, 15, 3);      /* state */
+    refused(bytes, size, 24, 0);      /* no address */
+    refused(bytes, size, 25, 1);      /* an address beyond the end */
+    refused(bytes, size, 26, 0);      /* a NUL in the address */
+    refused(bytes, size, 26, '\x1f'); /* other control characters */
+    refused(bytes, size, 27, '\x7f');
     refused(bytes, size, second, 1);        /* a peer with a superpeer's ID */
     refused(bytes, size, second + 1, 0xE0); /* no node's ID */
     free(bytes);
     sh_view_destroy(&view);
+}
+
+/* Nobody gets into the registry with an address that nobody could decode. */
+static void test_hostile_address(void **state)
+{
+    (void)state;
+    struct sh_registry *registry = registry_make();
+    char too_long[SH_MSG_ADDRESS_MAX + 1];
+    memset(too_long, 'a', sizeof too_long);
+    const struct sh_bytes addresses[] = {
+        {NULL, 0},
+        sh_bytes_make("a\0b", 3),
+        sh_bytes_text("p1:1\x1b[2J"),
+        sh_bytes_text("\x7f:1"),
+        sh_bytes_make(too_long, SH_MSG_ADDRESS_MAX),
+    };
+    for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++) {
+        shoal_nid nid;
+        uint64_t changes = sh_registry_changes(registry);
+        assert_int_equal(sh_registry_join(registry, START, addresses[i], 11, SHOAL_NID_NONE, &nid),
+                         SHOAL_EINVAL);
+        assert_int_equal(
+            sh_registry_restart(registry, START, addresses[i], 11, SHOAL_NID_NONE, &nid),
+            SHOAL_EINVAL);
+        assert_int_equal(
+            sh_registry_superpeer_put(registry, addresses[i], 11, SHOAL_NID_NONE, &nid),
+            SHOAL_EINVAL);
+        assert_int_equal(sh_registry_changes(registry), changes);
+    }
+    sh_registry_destroy(registry);
 }
 
 /* Many claims, each just credible, never wrap the epoch. */
@@ -451,15 +483,11 @@ int main(void)
         return 1;
     rng_state = test_seed((uint64_t)time(NULL));
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_join),
-        cmocka_unit_test(test_failure),
-        cmocka_unit_test(test_ids_run_out),
-        cmocka_unit_test(test_image),
-        cmocka_unit_test(test_shared_image),
-        cmocka_unit_test(test_view),
-        cmocka_unit_test(test_hostile_view),
-        cmocka_unit_test(test_claims),
-        cmocka_unit_test(test_lost_and_forced),
+        cmocka_unit_test(test_join),         cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_ids_run_out),  cmocka_unit_test(test_image),
+        cmocka_unit_test(test_shared_image), cmocka_unit_test(test_view),
+        cmocka_unit_test(test_hostile_view), cmocka_unit_test(test_hostile_address),
+        cmocka_unit_test(test_claims),       cmocka_unit_test(test_lost_and_forced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -215,7 +215,7 @@ void sh_superpeer_shared_join(struct sh_superpeer *superpeer, const struct sh_ms
                                  .nid = previous,
                                  .instance = instance,
                                  .address = address};
-    if (address.size >= SH_MSG_ADDRESS_MAX)
+    if (!sh_address_is_valid(address))
         sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EINVAL, NULL);
     else if (!sh_registry_arcs(superpeer->registry)->present)
         sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EBUSY,
@@ -236,7 +236,7 @@ void sh_shared_recruit(struct sh_superpeer *superpeer, const struct sh_msg_in *i
 {
     struct sh_command command = {
         .kind = SH_COMMAND_SUPERPEER, .instance = instance, .address = address};
-    if (!address.size || address.size >= SH_MSG_ADDRESS_MAX || memchr(address.at, 0, address.size))
+    if (!sh_address_is_valid(address))
         sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EINVAL, NULL);
     else
         wait_for(superpeer, in, &command);

@@ -81,6 +81,9 @@ static void strangers_are_not_called(void **state)
     shoal_nid nid;
     say(12345, 1, "loop:stranger");
     assert_string_equal(contact(), "");
+    say(0, life, "");
+    say(0, life, "loop:\x1b[2J"); /* that would clear a terminal */
+    assert_string_equal(contact(), "");
     say(0, life, "loop:other"); /* it has no log yet */
     assert_string_equal(contact(), "loop:other");
     assert_int_equal(sh_registry_superpeer_put(real->registry, sh_bytes_text("loop:other"), 1,

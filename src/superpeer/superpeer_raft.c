@@ -378,7 +378,7 @@ static void on_here(void *arg, struct sh_msg_in *in)
     bool is_caller = in->reply_to.nid.v >= SH_MSG_ALIAS_MIN && log && log == log_id(superpeer);
     bool is_other = is_caller || sh_shared_is_other(superpeer, in->reply_to.nid);
     if (!sh_reader_done(&in->payload) || !is_other || !sh_shared_is_other(superpeer, nid) ||
-        !address.size || address.size >= SH_MSG_ADDRESS_MAX || memchr(address.at, 0, address.size))
+        !sh_address_is_valid(address))
         return;
     struct sh_out out;
     if (is_itself && is_impostor(superpeer, nid, address)) {
