@@ -18,17 +18,22 @@ enum type_bits {
 
 #define MEANING_BYTES 32
 
-struct sh_replog_context sh_replog_context_first(uint16_t owner, uint16_t epoch, uint32_t seconds)
+struct sh_replog_context sh_replog_context_first(uint16_t owner, uint16_t epoch, uint32_t seconds,
+                                                 uint32_t sum)
 {
-    return (struct sh_replog_context){
-        .local_id = SH_REPLOG_LOCAL_ID_MAX, .seconds = seconds, .creator = owner, .epoch = epoch};
+    return (struct sh_replog_context){.local_id = SH_REPLOG_LOCAL_ID_MAX,
+                                      .seconds = seconds,
+                                      .sum = sum,
+                                      .creator = owner,
+                                      .epoch = epoch};
 }
 
-static struct sh_replog_context context_after(const struct sh_replog_entry *entry)
+static struct sh_replog_context context_after(const struct sh_replog_entry *entry, uint32_t sum)
 {
     return (struct sh_replog_context){.local_id = entry->local_id,
                                       .size = (uint32_t)entry->payload.size,
                                       .seconds = entry->seconds,
+                                      .sum = sum,
                                       .creator = entry->creator,
                                       .epoch = entry->version.epoch};
 }
@@ -38,7 +43,7 @@ static uint64_t id_after(uint64_t local_id)
     return (local_id + 1) & SH_REPLOG_LOCAL_ID_MAX;
 }
 
-static uint32_t checksum(const struct sh_replog_entry *entry)
+static uint32_t checksum(const struct sh_replog_entry *entry, uint32_t sum_before)
 {
     uint8_t meaning[MEANING_BYTES];
     sh_store64(meaning, entry->local_id | (uint64_t)entry->creator << 48);
@@ -50,7 +55,7 @@ static uint32_t checksum(const struct sh_replog_entry *entry)
     sh_store16(meaning + 24, entry->pieces);
     sh_store16(meaning + 26, entry->is_removal);
     sh_store32(meaning + 28, 0);
-    return sh_crc32c(sh_crc32c(0, sh_bytes_make(meaning, sizeof meaning)), entry->payload);
+    return sh_crc32c(sh_crc32c(sum_before, sh_bytes_make(meaning, sizeof meaning)), entry->payload);
 }
 
 static unsigned bytes_of(uint64_t value)
@@ -104,8 +109,9 @@ size_t sh_replog_entry_head(const struct sh_replog_entry *entry, struct sh_replo
     at = put(at, entry->version.number, version_bytes);
     at = put(at, entry->seconds, has_seconds ? 4 : 0);
     at = put(at, (uint64_t)entry->piece | (uint64_t)entry->pieces << 16, has_piece ? 4 : 0);
-    at = put(at, checksum(entry), 4);
-    *context = context_after(entry);
+    uint32_t sum = checksum(entry, context->sum);
+    at = put(at, sum, 4);
+    *context = context_after(entry, sum);
     return (size_t)(at - into);
 }
 
@@ -148,9 +154,9 @@ enum sh_replog_got sh_replog_entry_get(struct sh_reader *r, struct sh_replog_con
     }
     uint32_t sum = sh_get32(&in);
     entry.payload = sh_bytes_make(sh_reader_take(&in, size), size);
-    if (!sh_reader_ok(&in) || !is_sound(&entry, type) || sum != checksum(&entry))
+    if (!sh_reader_ok(&in) || !is_sound(&entry, type) || sum != checksum(&entry, context->sum))
         return SH_REPLOG_DAMAGED;
-    *context = context_after(&entry);
+    *context = context_after(&entry, sum);
     *entry_out = entry;
     *r = in;
     return SH_REPLOG_ENTRY;

@@ -3,8 +3,9 @@
  *   span:  [entry][entry] ... [entry]
  *
  * A header names what differs from the entry before it (struct sh_replog_context), so a span is read from its
- * beginning on, in order. The CRC32C covers the meaning of the header and the payload: an entry that is read with
- * another context than it was written with is noticed. Behind one that is damaged nothing in the span can be read.
+ * beginning on, in order. The CRC32C covers the meaning of the header and the payload, and begins with that of the
+ * entry before: one that is read with another context than it was written with is noticed, and neither does what was
+ * there before a torn write pass for its rest. Behind an entry that is damaged nothing in the span can be read.
  *
  *   u16   type: bits 0-2 bytes of the local ID (0: one more than before), 3-4 bytes of the length (0: as before),
  *         5-7 bytes of the version, 0 to 4 (0: version 0), 8 creator, 9 epoch, 10 seconds, 11 piece, 12 removal,
@@ -48,11 +49,13 @@ struct sh_replog_entry {
 struct sh_replog_context {
     uint64_t local_id;
     uint32_t size, seconds;
+    uint32_t sum; /* the CRC32C of the entry before */
     uint16_t creator, epoch;
 };
 
-/* At the beginning of a span. The ID behind the last one is 0. */
-struct sh_replog_context sh_replog_context_first(uint16_t owner, uint16_t epoch, uint32_t seconds);
+/* At the beginning of a chain of entries, with a sum that is drawn at random. The ID behind the last one is 0. */
+struct sh_replog_context sh_replog_context_first(uint16_t owner, uint16_t epoch, uint32_t seconds,
+                                                 uint32_t sum);
 
 /* Writes an entry's header, which the payload follows; returns its bytes. `into` has room for
  * SH_REPLOG_ENTRY_HEAD_MAX. The context becomes that of the next entry. */

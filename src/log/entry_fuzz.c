@@ -27,7 +27,7 @@ static size_t add(uint8_t *span, size_t at, const struct sh_replog_entry *entry,
 /* A span of what the bytes say. */
 static struct sh_bytes make(struct sh_reader *r)
 {
-    struct sh_replog_context context = sh_replog_context_first(64, 1, 1);
+    struct sh_replog_context context = sh_replog_context_first(64, 1, 1, 0);
     size_t at = 0;
     while (sh_reader_left(r)) {
         struct sh_replog_entry entry = {.local_id = sh_get64(r) >> 16, .creator = sh_get8(r)};
@@ -52,7 +52,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bool is_made = data[0] & 1;
     if (is_made)
         r = sh_reader_make(make(&r));
-    struct sh_replog_context context = sh_replog_context_first(64, 1, 1), writing = context;
+    struct sh_replog_context context = sh_replog_context_first(64, 1, 1, 0), writing = context;
     struct sh_replog_entry entry;
     enum sh_replog_got got;
     size_t at = 0, read = 0;
@@ -62,7 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     SH_ASSERT(!is_made || got == SH_REPLOG_END);
     r = sh_reader_make(sh_bytes_make(again, at));
-    context = sh_replog_context_first(64, 1, 1);
+    context = sh_replog_context_first(64, 1, 1, 0);
     for (; sh_replog_entry_get(&r, &context, &entry) == SH_REPLOG_ENTRY; read--)
         SH_ASSERT(read);
     SH_ASSERT(read == 0 || at + SH_REPLOG_ENTRY_HEAD_MAX + 256 > SPAN_MAX);

@@ -19,7 +19,7 @@ static struct sh_replog_context context;
 static void span_begin(void)
 {
     span_size = 0;
-    context = sh_replog_context_first(64, 3, 1000);
+    context = sh_replog_context_first(64, 3, 1000, 5);
 }
 
 /* Returns the bytes of its header. */
@@ -94,7 +94,7 @@ static void headers_are_short(void **state)
     entry.local_id = 0; /* the one behind the last ID */
     assert_int_equal(span_add(&entry), 2 + 4 + 4 + 4);
     struct sh_reader r = sh_reader_make(sh_bytes_make(span, span_size));
-    struct sh_replog_context reading = sh_replog_context_first(64, 3, 1000);
+    struct sh_replog_context reading = sh_replog_context_first(64, 3, 1000, 5);
     struct sh_replog_entry got;
     unsigned count = 0;
     while (sh_replog_entry_get(&r, &reading, &got) == SH_REPLOG_ENTRY)
@@ -142,7 +142,7 @@ static void what_is_written_is_read(void **state)
             (void)span_add(&entry);
         }
         struct sh_reader r = sh_reader_make(sh_bytes_make(span, span_size));
-        struct sh_replog_context reading = sh_replog_context_first(64, 3, 1000);
+        struct sh_replog_context reading = sh_replog_context_first(64, 3, 1000, 5);
         for (unsigned i = 0; i < COUNT; i++) {
             assert_int_equal(sh_replog_entry_get(&r, &reading, &entry), SH_REPLOG_ENTRY);
             assert_same(&entry, &entries[i]);
@@ -174,7 +174,7 @@ static void damage_is_noticed(void **state)
         if (is_flip)
             span[byte] ^= (uint8_t)(1u << bit % 8);
         struct sh_reader r = sh_reader_make(sh_bytes_make(span, size));
-        struct sh_replog_context reading = sh_replog_context_first(64, 3, 1000);
+        struct sh_replog_context reading = sh_replog_context_first(64, 3, 1000, 5);
         enum sh_replog_got got = SH_REPLOG_ENTRY;
         size_t count = 0;
         while ((got = sh_replog_entry_get(&r, &reading, &entry)) == SH_REPLOG_ENTRY)
@@ -194,19 +194,19 @@ static void another_context_is_noticed(void **state)
     span_begin();
     struct sh_replog_entry entry = entry_of(41, 8);
     size_t first = span_add(&entry) + 8;
+    struct sh_replog_context right = context;
     entry.local_id++;
     (void)span_add(&entry);
-    struct sh_replog_context wrong[] = {sh_replog_context_first(64, 3, 1000), context, context,
-                                        context, context};
-    for (unsigned i = 1; i < 5; i++)
-        wrong[i].local_id = 41;
+    struct sh_replog_context wrong[] = {right, right, right, right, right, right};
+    wrong[0].local_id++;
     wrong[1].creator++;
     wrong[2].epoch++;
     wrong[3].seconds++;
-    for (unsigned i = 0; i < 5; i++) {
+    wrong[4].sum++;
+    for (unsigned i = 0; i < 6; i++) {
         struct sh_reader r = sh_reader_make(sh_bytes_make(span + first, span_size - first));
         assert_int_equal(sh_replog_entry_get(&r, &wrong[i], &entry),
-                         i == 4 ? SH_REPLOG_ENTRY : SH_REPLOG_DAMAGED);
+                         i == 5 ? SH_REPLOG_ENTRY : SH_REPLOG_DAMAGED);
     }
     assert_int_equal(entry.local_id, 42);
 }
@@ -233,11 +233,11 @@ static enum sh_replog_got got_of(uint16_t type, uint16_t piece, uint16_t pieces,
         sh_put16(&w, piece);
         sh_put16(&w, pieces);
     }
-    uint32_t sum = sh_crc32c(0, sh_bytes_make(meaning, sizeof meaning));
+    uint32_t sum = sh_crc32c(5, sh_bytes_make(meaning, sizeof meaning));
     sh_put32(&w, sh_crc32c(sum, payload));
     sh_put_raw(&w, payload);
     struct sh_reader r = sh_reader_make(sh_bytes_make(raw, (size_t)(w.at - raw)));
-    struct sh_replog_context reading = sh_replog_context_first(64, 3, 1000);
+    struct sh_replog_context reading = sh_replog_context_first(64, 3, 1000, 5);
     struct sh_replog_entry entry;
     return sh_replog_entry_get(&r, &reading, &entry);
 }

@@ -1,0 +1,150 @@
+/* Heads of a log file and of its slots. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/hash.h"
+#include "log/slot.h"
+
+#define NUMBER UINT64_C(0x2122232425262728)
+
+static const struct sh_log_file file = {.cluster = UINT64_C(0x0102030405060708),
+                                        .number = NUMBER,
+                                        .node = 0x1112,
+                                        .slot_bytes = 0x31323000,
+                                        .slots = 0x41424344,
+                                        .primary_blocks = 0x51525354};
+static const struct sh_slot_head slot = {.zone = UINT64_C(0x0102030405060708),
+                                         .use = UINT64_C(0x1112131415161718),
+                                         .file = NUMBER,
+                                         .owner = 0x3132,
+                                         .kind = SH_SLOT_VERSIONS,
+                                         .incarnation = 0x41424344};
+
+/* Calls of `each` for every bit of the first 64 bytes that has turned over. */
+static void with_damage(uint8_t *block, void (*each)(const uint8_t *block))
+{
+    for (unsigned bit = 0; bit < 64 * 8; bit++) {
+        block[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        each(block);
+        block[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+}
+
+static void file_is_refused(const uint8_t *block)
+{
+    struct sh_log_file got = {.node = 7};
+    assert_int_equal(sh_log_file_get(block, &got), SHOAL_ECORRUPT);
+    assert_int_equal(got.node, 7);
+}
+
+static void slot_is_refused(const uint8_t *block)
+{
+    struct sh_slot_head got = {.owner = 7};
+    assert_false(sh_slot_get(block, NUMBER, &got));
+    assert_int_equal(got.owner, 7);
+}
+
+static void test_file(void **state)
+{
+    (void)state;
+    uint8_t block[SH_SLOT_HEAD_BYTES];
+    struct sh_log_file got;
+    memset(block, 0xff, sizeof block);
+    sh_log_file_put(&file, block);
+    assert_int_equal(sh_log_file_get(block, &got), SHOAL_OK);
+    assert_int_equal(got.cluster, file.cluster);
+    assert_int_equal(got.number, file.number);
+    assert_int_equal(got.node, file.node);
+    assert_int_equal(got.slot_bytes, file.slot_bytes);
+    assert_int_equal(got.slots, file.slots);
+    assert_int_equal(got.primary_blocks, file.primary_blocks);
+    for (size_t i = 64; i < sizeof block; i++)
+        assert_int_equal(block[i], 0);
+    with_damage(block, file_is_refused);
+    memset(block, 0, sizeof block);
+    assert_int_equal(sh_log_file_get(block, &got), SHOAL_ENONAME);
+    block[sizeof block - 1] = 1;
+    file_is_refused(block);
+}
+
+static void test_places(void **state)
+{
+    (void)state;
+    struct sh_log_file small = {.slot_bytes = 8192, .slots = 3, .primary_blocks = 5};
+    assert_int_equal(sh_log_primary_at(), 4096);
+    assert_int_equal(sh_log_slot_at(&small, 0), 6 * 4096);
+    assert_int_equal(sh_log_slot_at(&small, 2), 10 * 4096);
+    assert_int_equal(sh_log_file_bytes(&small), 12 * 4096);
+    struct sh_log_file large = {
+        .slot_bytes = 8 << 20, .slots = UINT32_MAX, .primary_blocks = UINT32_MAX};
+    assert_true(sh_log_file_bytes(&large) ==
+                4096 + UINT64_C(4096) * UINT32_MAX + (UINT64_C(8) << 20) * UINT32_MAX);
+}
+
+static void test_slot(void **state)
+{
+    (void)state;
+    uint8_t block[SH_SLOT_HEAD_BYTES];
+    struct sh_slot_head got;
+    memset(block, 0xff, sizeof block);
+    sh_slot_put(&slot, block);
+    assert_true(sh_slot_get(block, NUMBER, &got));
+    assert_int_equal(got.zone, slot.zone);
+    assert_int_equal(got.use, slot.use);
+    assert_int_equal(got.file, NUMBER);
+    assert_int_equal(got.owner, slot.owner);
+    assert_int_equal(got.kind, SH_SLOT_VERSIONS);
+    assert_int_equal(got.incarnation, slot.incarnation);
+    assert_false(sh_slot_get(block, NUMBER + 1, &got)); /* of another file */
+    with_damage(block, slot_is_refused);
+    memset(block, 0, sizeof block);
+    slot_is_refused(block);
+}
+
+/* With a right sum, but not what we write. */
+static void unsound(uint8_t *block, size_t at, uint8_t value)
+{
+    uint8_t kept = block[at];
+    block[at] = value;
+    sh_store32(block + 4, sh_crc32c(0, sh_bytes_make(block + 8, 56)));
+    if (at < 34)
+        file_is_refused(block);
+    else
+        slot_is_refused(block);
+    block[at] = kept;
+}
+
+static void test_unsound(void **state)
+{
+    (void)state;
+    uint8_t block[SH_SLOT_HEAD_BYTES];
+    struct sh_log_file got;
+    struct sh_log_file least = {.slot_bytes = 2 * SH_SLOT_HEAD_BYTES, .slots = 1};
+    sh_log_file_put(&least, block);
+    unsound(block, 21, 0x10); /* a slot of 4096 bytes */
+    unsound(block, 20, 1);    /* of 8193 */
+    unsound(block, 24, 0);    /* no slots */
+    block[18]++;              /* the format of a later build */
+    sh_store32(block + 4, sh_crc32c(0, sh_bytes_make(block + 8, 56)));
+    assert_int_equal(sh_log_file_get(block, &got), SHOAL_EVERSION);
+    sh_slot_put(&slot, block);
+    unsound(block, 34, 0);
+    unsound(block, 34, 3);
+    unsound(block, 34, SH_SLOT_ENTRIES | 0x80);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_file),
+        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_slot),
+        cmocka_unit_test(test_unsound),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

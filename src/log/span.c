@@ -1,0 +1,51 @@
+#include "log/span.h"
+
+#include "base/assert.h"
+#include "base/hash.h"
+
+#define SIZE_MAX_24 ((1u << 24) - 1)
+
+static uint32_t checksum(const uint8_t head[SH_SPAN_HEAD_BYTES])
+{
+    return sh_crc32c(0, sh_bytes_make(head + 4, SH_SPAN_HEAD_BYTES - 4));
+}
+
+void sh_span_put(const struct sh_span *span, uint8_t into[SH_SPAN_HEAD_BYTES])
+{
+    const struct sh_replog_context *context = &span->context;
+    SH_ASSERT(context->local_id <= SH_REPLOG_LOCAL_ID_MAX && context->size <= SIZE_MAX_24);
+    sh_store64(into + 4, span->zone);
+    sh_store64(into + 12, span->use);
+    sh_store64(into + 20, span->first);
+    sh_store32(into + 28, span->sequences);
+    sh_store32(into + 32, span->bytes);
+    sh_store32(into + 36, span->incarnation);
+    sh_store64(into + 40, context->local_id | (uint64_t)context->creator << 48);
+    sh_store32(into + 48, context->size);
+    sh_store32(into + 52, context->seconds);
+    sh_store32(into + 56, context->sum);
+    sh_store16(into + 60, context->epoch);
+    sh_store16(into + 62, 0);
+    sh_store32(into, checksum(into));
+}
+
+bool sh_span_get(const uint8_t from[SH_SPAN_HEAD_BYTES], struct sh_span *span_out)
+{
+    if (sh_load32(from) != checksum(from) || sh_load32(from + 48) > SIZE_MAX_24 ||
+        sh_load16(from + 62))
+        return false;
+    uint64_t last = sh_load64(from + 40);
+    *span_out = (struct sh_span){.zone = sh_load64(from + 4),
+                                 .use = sh_load64(from + 12),
+                                 .first = sh_load64(from + 20),
+                                 .sequences = sh_load32(from + 28),
+                                 .bytes = sh_load32(from + 32),
+                                 .incarnation = sh_load32(from + 36),
+                                 .context = {.local_id = last & SH_REPLOG_LOCAL_ID_MAX,
+                                             .size = sh_load32(from + 48),
+                                             .seconds = sh_load32(from + 52),
+                                             .sum = sh_load32(from + 56),
+                                             .creator = (uint16_t)(last >> 48),
+                                             .epoch = sh_load16(from + 60)}};
+    return true;
+}

@@ -1,0 +1,38 @@
+/* Spans of a replica log: what is written together of one zone.
+ *
+ *   [head, 64 bytes][entry][entry] ... [entry]
+ *
+ *   u32 CRC32C of the other 60 bytes
+ *   u64 zone, u64 use, u64 first sequence number
+ *   u32 sequence numbers, u32 bytes of the entries, u32 incarnation
+ *   u64 local ID and creator, u24 size, u8 zero, u32 seconds, u32 sum, u16 epoch, u16 zero: the first entry's
+ *   context
+ *
+ * The use says which use of a slot, or which lap of the primary log, the span belongs to: what lies there from an
+ * earlier one is not taken for it. A use can't be guessed, so no payload passes for a span. What is in the
+ * entries is checked by their own sums (log/entry.h): a span that was torn ends with the first bad entry.
+ *
+ * In place of the headers of thesis 6 V.B that name the zone in each entry. Pure functions; any thread. */
+#ifndef SH_LOG_SPAN_H
+#define SH_LOG_SPAN_H
+
+#include "log/entry.h"
+
+#define SH_SPAN_HEAD_BYTES 64
+
+struct sh_span {
+    uint64_t zone, use;
+    uint64_t first; /* the zone's sequence number of the first entry */
+    uint32_t
+        sequences;  /* how many it covers; the pieces of a large chunk are of one, voids of none */
+    uint32_t bytes; /* of entries, behind the head */
+    uint32_t incarnation;             /* of the zone: each recovery begins another one */
+    struct sh_replog_context context; /* what the first entry is relative to */
+};
+
+void sh_span_put(const struct sh_span *span, uint8_t into[SH_SPAN_HEAD_BYTES]);
+
+/* False: this is no head of a span. *span_out changes only with true. */
+bool sh_span_get(const uint8_t from[SH_SPAN_HEAD_BYTES], struct sh_span *span_out);
+
+#endif
