@@ -8,8 +8,10 @@ static size_t block_behind(size_t at)
 /* A span of this use at a place. */
 static bool is_span(const struct sh_scan *scan, size_t at, struct sh_span *span_out)
 {
-    return at < scan->bytes.size && scan->bytes.size - at >= SH_SPAN_HEAD_BYTES &&
-           sh_span_get(scan->bytes.at + at, span_out) && span_out->use == scan->use;
+    if (at >= scan->bytes.size || scan->bytes.size - at < SH_SPAN_HEAD_BYTES ||
+        !sh_span_get(scan->bytes.at + at, span_out))
+        return false;
+    return !((span_out->use ^ scan->use) & scan->mask);
 }
 
 bool sh_scan_next(struct sh_scan *scan, struct sh_span *span_out, struct sh_reader *entries_out)

@@ -14,7 +14,7 @@
 
 struct sh_scan {
     struct sh_bytes bytes; /* borrowed; begins at a block */
-    uint64_t use;          /* only spans of this use count */
+    uint64_t use, mask;    /* only spans of this use count, by the bits of the mask */
     size_t at;             /* where the next span is looked for */
     bool passes_gaps;      /* the primary log */
 };

@@ -47,8 +47,10 @@ static void heads_read(bool is_sealed)
 
 static void spans_read(bool is_sealed, bool is_primary)
 {
-    struct sh_scan scan = {
-        .bytes = sh_bytes_make(bytes, BYTES_MAX), .use = USE, .passes_gaps = is_primary};
+    struct sh_scan scan = {.bytes = sh_bytes_make(bytes, BYTES_MAX),
+                           .use = USE,
+                           .mask = UINT64_MAX,
+                           .passes_gaps = is_primary};
     for (;;) {
         struct sh_span span;
         struct sh_reader entries;

@@ -64,8 +64,10 @@ static void begin(uint8_t left_over)
 
 static struct sh_scan scan_of(bool passes_gaps)
 {
-    return (struct sh_scan){
-        .bytes = sh_bytes_make(bytes, ROOM), .use = USE, .passes_gaps = passes_gaps};
+    return (struct sh_scan){.bytes = sh_bytes_make(bytes, ROOM),
+                            .use = USE,
+                            .mask = UINT64_MAX,
+                            .passes_gaps = passes_gaps};
 }
 
 /* The scan's next span is that one, whole. */
@@ -186,6 +188,13 @@ static void test_gaps(void **state)
     assert_next(&primary, 0);
     assert_next(&primary, 2);
     assert_next(&primary, 5);
+    assert_end(&primary);
+    primary = scan_of(true);
+    primary.mask = UINT32_MAX; /* which both uses have */
+    for (unsigned i = 0; i < 6; i++) {
+        if (i != 4)
+            assert_next(&primary, i);
+    }
     assert_end(&primary);
 }
 

@@ -1,0 +1,97 @@
+#include "log/slots.h"
+
+#include <stdlib.h>
+
+#include "base/assert.h"
+
+enum shoal_err sh_slots_create(struct sh_slots *slots, uint32_t count, uint32_t bytes)
+{
+    SH_ASSERT(count && count < SH_SLOT_NONE && bytes > SH_SLOT_HEAD_BYTES);
+    *slots = (struct sh_slots){.slots = calloc(count, sizeof *slots->slots),
+                               .count = count,
+                               .bytes = bytes,
+                               .free_first = SH_SLOT_NONE};
+    return slots->slots ? SHOAL_OK : SHOAL_ENOMEM;
+}
+
+void sh_slots_destroy(struct sh_slots *slots)
+{
+    free(slots->slots);
+    slots->slots = NULL;
+}
+
+static void add(struct sh_slots *slots, struct sh_slot_list *list, uint32_t slot,
+                struct sh_slot facts)
+{
+    facts.next = list->first;
+    slots->slots[slot] = facts;
+    list->first = slot;
+    list->count++;
+}
+
+static void free_add(struct sh_slots *slots, uint32_t slot)
+{
+    slots->slots[slot] = (struct sh_slot){.next = slots->free_first};
+    slots->free_first = slot;
+    slots->free_count++;
+}
+
+void sh_slots_find(struct sh_slots *slots, struct sh_slot_list *list, uint32_t slot,
+                   enum sh_slot_kind kind, uint64_t use)
+{
+    SH_ASSERT(slot < slots->count && !slots->slots[slot].kind && !slots->free_count);
+    add(slots, list, slot,
+        (struct sh_slot){
+            .use = use, .filled = slots->bytes, .kind = (uint8_t)kind, .is_closed = true});
+}
+
+void sh_slots_begin(struct sh_slots *slots)
+{
+    for (uint32_t i = slots->count; i-- > 0;) {
+        if (!slots->slots[i].kind)
+            free_add(slots, i);
+    }
+}
+
+uint32_t sh_slots_take(struct sh_slots *slots, struct sh_slot_list *list, enum sh_slot_kind kind,
+                       uint64_t use)
+{
+    uint32_t slot = slots->free_first;
+    if (slot == SH_SLOT_NONE)
+        return slot;
+    slots->free_first = slots->slots[slot].next;
+    slots->free_count--;
+    add(slots, list, slot,
+        (struct sh_slot){.use = use, .filled = SH_SLOT_HEAD_BYTES, .kind = (uint8_t)kind});
+    return slot;
+}
+
+uint32_t sh_slots_fit(const struct sh_slots *slots, const struct sh_slot_list *list,
+                      enum sh_slot_kind kind, uint32_t bytes)
+{
+    uint32_t best = SH_SLOT_NONE, least = UINT32_MAX;
+    SH_ASSERT(bytes <= slots->bytes - SH_SLOT_HEAD_BYTES);
+    if (bytes >= slots->bytes / 4 * 3)
+        return best;
+    for (uint32_t i = list->first; i != SH_SLOT_NONE; i = slots->slots[i].next) {
+        const struct sh_slot *slot = &slots->slots[i];
+        uint32_t left = slots->bytes - slot->filled;
+        if (slot->kind != kind || slot->is_closed || left < bytes || left - bytes >= least)
+            continue;
+        best = i;
+        least = left - bytes;
+    }
+    return best;
+}
+
+void sh_slots_give(struct sh_slots *slots, struct sh_slot_list *list, uint32_t slot)
+{
+    uint32_t *link = &list->first;
+    while (*link != slot) {
+        SH_ASSERT(*link != SH_SLOT_NONE);
+        link = &slots->slots[*link].next;
+    }
+    *link = slots->slots[slot].next;
+    list->count--;
+    free_add(slots, slot);
+}

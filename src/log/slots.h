@@ -1,0 +1,57 @@
+/* Which slots of a log file are free, which are whose, and how far they are filled: 32 bytes each, in memory.
+ *
+ * A zone's slots are a list. A batch goes to a new slot when it takes three quarters of one, else to the one in use
+ * that it fits best, so that many small batches do not leave many slots half empty (DXRAM thesis 6 V.E).
+ *
+ * Threads: one at a time. */
+#ifndef SH_LOG_SLOTS_H
+#define SH_LOG_SLOTS_H
+
+#include "log/slot.h"
+
+#define SH_SLOT_NONE UINT32_MAX
+
+struct sh_slot {
+    uint64_t use;
+    uint32_t next;    /* in its list; SH_SLOT_NONE: the last */
+    uint32_t filled;  /* bytes, with the head */
+    uint32_t seconds; /* when it was written last, of the log's clock */
+    uint8_t kind;     /* enum sh_slot_kind; 0: it is free */
+    bool is_closed;   /* nothing more is written to it */
+};
+
+struct sh_slots {
+    struct sh_slot *slots;
+    uint32_t count, bytes; /* bytes: of each, with the head */
+    uint32_t free_first, free_count;
+};
+
+/* A zone's. All zero but first = SH_SLOT_NONE: none. */
+struct sh_slot_list {
+    uint32_t first, count;
+};
+
+/* So many slots. Those that are in use have to be told of (sh_slots_find), then the others are free (sh_slots_begin).
+ * ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_slots_create(struct sh_slots *slots, uint32_t count,
+                                               uint32_t bytes);
+void sh_slots_destroy(struct sh_slots *slots);
+
+/* That slot is the list's, from an earlier process: nothing more is written to it. */
+void sh_slots_find(struct sh_slots *slots, struct sh_slot_list *list, uint32_t slot,
+                   enum sh_slot_kind kind, uint64_t use);
+
+void sh_slots_begin(struct sh_slots *slots);
+
+/* Takes a free slot, which holds its head and nothing else; SH_SLOT_NONE: there is none. */
+uint32_t sh_slots_take(struct sh_slots *slots, struct sh_slot_list *list, enum sh_slot_kind kind,
+                       uint64_t use);
+
+/* The slot of a list in which so many bytes leave the least room; SH_SLOT_NONE: they go to a new one. */
+uint32_t sh_slots_fit(const struct sh_slots *slots, const struct sh_slot_list *list,
+                      enum sh_slot_kind kind, uint32_t bytes);
+
+/* A slot of the list is free. */
+void sh_slots_give(struct sh_slots *slots, struct sh_slot_list *list, uint32_t slot);
+
+#endif
