@@ -11,11 +11,16 @@
 #define LOOK_NS (20 * CW_MS)
 #define PATIENCE_NS (3 * CW_FAILURE_NS)
 
+static bool runs(const struct cw_host *host)
+{
+    const struct sh_world *sim = host->world->sim;
+    return sh_world_is_up(sim, host->node) && !sh_world_is_paused(sim, host->node);
+}
+
 static bool is_well(const struct cw_host *host)
 {
     const struct sh_world *sim = host->world->sim;
-    return sh_world_is_up(sim, host->node) && !sh_world_is_paused(sim, host->node) &&
-           sh_world_disk_trouble(sim, host->node) == SH_DISK_WELL &&
+    return runs(host) && sh_world_disk_trouble(sim, host->node) == SH_DISK_WELL &&
            !sh_world_disk_is_slow(sim, host->node);
 }
 
@@ -37,7 +42,8 @@ static void look(struct cw_world *world, uint64_t now)
             available->peer_ns[i] = now;
         if (is_peer(host) && cw_has_lease(host))
             available->leased_ns[i] = now;
-        if (is_superpeer && sh_superpeer_leads(host->superpeer, &term))
+        /* One with a full or slow disk may lead on: what it appends is on the disks of the others. */
+        if (runs(host) && host->superpeer && sh_superpeer_leads(host->superpeer, &term))
             available->led_ns = now;
         for (unsigned k = 0; k < i; k++) {
             if (sh_world_is_parted(world->sim, i, k))
