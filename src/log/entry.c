@@ -2,6 +2,7 @@
 
 #include "base/assert.h"
 #include "base/hash.h"
+#include "log/field_int.h"
 
 enum type_bits {
     LOCAL_ID_SHIFT = 0,
@@ -58,29 +59,6 @@ static uint32_t checksum(const struct sh_replog_entry *entry, uint32_t sum_befor
     return sh_crc32c(sh_crc32c(sum_before, sh_bytes_make(meaning, sizeof meaning)), entry->payload);
 }
 
-static unsigned bytes_of(uint64_t value)
-{
-    return value ? (71 - (unsigned)__builtin_clzll(value)) / 8 : 0;
-}
-
-/* Little-endian, of 0 to 8 bytes. */
-static uint8_t *put(uint8_t *at, uint64_t value, unsigned bytes)
-{
-    uint8_t whole[8];
-    sh_store64(whole, value);
-    memcpy(at, whole, bytes);
-    return at + bytes;
-}
-
-static uint64_t get(struct sh_reader *r, unsigned bytes)
-{
-    uint8_t whole[8] = {0};
-    const uint8_t *at = sh_reader_take(r, bytes);
-    if (at)
-        memcpy(whole, at, bytes);
-    return sh_load64(whole);
-}
-
 size_t sh_replog_entry_head(const struct sh_replog_entry *entry, struct sh_replog_context *context,
                             uint8_t *into)
 {
@@ -94,23 +72,24 @@ size_t sh_replog_entry_head(const struct sh_replog_entry *entry, struct sh_replo
     bool has_epoch = entry->version.epoch != context->epoch;
     bool has_seconds = entry->seconds != context->seconds;
     bool has_piece = entry->pieces > 1;
-    unsigned id_bytes = has_id ? bytes_of(entry->local_id | 1) : 0;
-    unsigned size_bytes = has_size ? bytes_of(entry->payload.size | 1) : 0;
-    unsigned version_bytes = bytes_of(entry->version.number);
+    unsigned id_bytes = has_id ? sh_field_bytes(entry->local_id | 1) : 0;
+    unsigned size_bytes = has_size ? sh_field_bytes(entry->payload.size | 1) : 0;
+    unsigned version_bytes = sh_field_bytes(entry->version.number);
     unsigned type = IS_ENTRY | id_bytes << LOCAL_ID_SHIFT | size_bytes << LENGTH_SHIFT |
                     version_bytes << VERSION_SHIFT | (has_creator ? HAS_CREATOR : 0u) |
                     (has_epoch ? HAS_EPOCH : 0u) | (has_seconds ? HAS_SECONDS : 0u) |
                     (has_piece ? HAS_PIECE : 0u) | (entry->is_removal ? IS_REMOVAL : 0u);
-    uint8_t *at = put(into, type, 2);
-    at = put(at, entry->creator, has_creator ? 2 : 0);
-    at = put(at, entry->local_id, id_bytes);
-    at = put(at, entry->payload.size, size_bytes);
-    at = put(at, entry->version.epoch, has_epoch ? 2 : 0);
-    at = put(at, entry->version.number, version_bytes);
-    at = put(at, entry->seconds, has_seconds ? 4 : 0);
-    at = put(at, (uint64_t)entry->piece | (uint64_t)entry->pieces << 16, has_piece ? 4 : 0);
+    uint8_t *at = sh_field_put(into, type, 2);
+    at = sh_field_put(at, entry->creator, has_creator ? 2 : 0);
+    at = sh_field_put(at, entry->local_id, id_bytes);
+    at = sh_field_put(at, entry->payload.size, size_bytes);
+    at = sh_field_put(at, entry->version.epoch, has_epoch ? 2 : 0);
+    at = sh_field_put(at, entry->version.number, version_bytes);
+    at = sh_field_put(at, entry->seconds, has_seconds ? 4 : 0);
+    at = sh_field_put(at, entry->piece, has_piece ? 2 : 0);
+    at = sh_field_put(at, entry->pieces, has_piece ? 2 : 0);
     uint32_t sum = checksum(entry, context->sum);
-    at = put(at, sum, 4);
+    at = sh_field_put(at, sum, 4);
     *context = context_after(entry, sum);
     return (size_t)(at - into);
 }
@@ -143,10 +122,10 @@ enum sh_replog_got sh_replog_entry_get(struct sh_reader *r, struct sh_replog_con
     unsigned id_bytes = type >> LOCAL_ID_SHIFT & 7, size_bytes = type >> LENGTH_SHIFT & 3;
     struct sh_replog_entry entry = {.pieces = 1, .is_removal = type & IS_REMOVAL};
     entry.creator = type & HAS_CREATOR ? sh_get16(&in) : context->creator;
-    entry.local_id = id_bytes ? get(&in, id_bytes) : id_after(context->local_id);
-    size_t size = size_bytes ? (size_t)get(&in, size_bytes) : context->size;
+    entry.local_id = id_bytes ? sh_field_get(&in, id_bytes) : id_after(context->local_id);
+    size_t size = size_bytes ? (size_t)sh_field_get(&in, size_bytes) : context->size;
     entry.version.epoch = type & HAS_EPOCH ? sh_get16(&in) : context->epoch;
-    entry.version.number = (uint32_t)get(&in, type >> VERSION_SHIFT & 7);
+    entry.version.number = (uint32_t)sh_field_get(&in, type >> VERSION_SHIFT & 7);
     entry.seconds = type & HAS_SECONDS ? sh_get32(&in) : context->seconds;
     if (type & HAS_PIECE) {
         entry.piece = sh_get16(&in);

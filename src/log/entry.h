@@ -26,6 +26,7 @@
 #define SH_REPLOG_ENTRY_HEAD_MAX 31
 #define SH_REPLOG_PAYLOAD_MAX ((1u << 24) - 1)
 #define SH_REPLOG_LOCAL_ID_MAX ((UINT64_C(1) << 48) - 1)
+#define SH_REPLOG_EON (1u << 15) /* the bit of an epoch */
 
 /* Which write of a chunk it is: a number, from 0, within an epoch of the zone. Epochs count to 2^15 - 1; the highest
  * bit is the eon. */

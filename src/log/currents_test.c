@@ -1,0 +1,422 @@
+/* The current versions of a zone's chunks, against a plain array. */
+#include "base/alloc_test.h"
+
+#include "log/currents.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/random_test.h"
+#include "base/resident.h"
+
+#define CHUNKS 3000
+#define BASE (UINT64_C(64) << 48 | 1000)
+
+struct known {
+    bool is_there, is_removal;
+    struct sh_replog_version version;
+};
+
+/* Of the chunks from model_base on. */
+static struct known known[CHUNKS], told[CHUNKS];
+static uint64_t model_base;
+static struct sh_currents_config config;
+
+static struct sh_currents *currents_of(uint64_t base, uint64_t count, uint64_t rest_max,
+                                       unsigned eon)
+{
+    struct sh_currents *currents;
+    config = (struct sh_currents_config){
+        .base = base, .count = count, .rest_max = rest_max, .eon = (uint16_t)(eon * SH_REPLOG_EON)};
+    assert_int_equal(sh_currents_create(&config, &currents), SHOAL_OK);
+    memset(known, 0, sizeof known);
+    model_base = BASE;
+    return currents;
+}
+
+static struct sh_replog_version version_of(unsigned eon, unsigned epoch, uint32_t number)
+{
+    return (struct sh_replog_version){(uint16_t)(eon * SH_REPLOG_EON | epoch), number};
+}
+
+static void put(struct sh_currents *currents, uint64_t first, uint64_t last,
+                struct sh_replog_version version, bool is_removal)
+{
+    assert_int_equal(sh_currents_put(currents, first, last, version, is_removal), SHOAL_OK);
+}
+
+/* --- The model -------------------------------------------------------------------------------- */
+
+static bool is_same(struct sh_replog_version a, struct sh_replog_version b)
+{
+    return a.epoch == b.epoch && a.number == b.number;
+}
+
+static bool is_newer(struct sh_replog_version a, struct sh_replog_version b)
+{
+    unsigned a_eon = a.epoch / SH_REPLOG_EON, b_eon = b.epoch / SH_REPLOG_EON;
+    unsigned a_epoch = a.epoch % SH_REPLOG_EON, b_epoch = b.epoch % SH_REPLOG_EON;
+    if (a_eon != b_eon)
+        return a_eon == config.eon / SH_REPLOG_EON;
+    return a_epoch != b_epoch ? a_epoch > b_epoch : a.number > b.number;
+}
+
+static bool is_rest(uint64_t chunk)
+{
+    return !config.count || chunk < config.base || chunk > config.base + (config.count - 1);
+}
+
+static enum shoal_err model_put(unsigned first, unsigned last, struct sh_replog_version version,
+                                bool is_removal)
+{
+    uint64_t rest = 0;
+    for (unsigned i = 0; i < CHUNKS; i++)
+        rest += (known[i].is_there || (i >= first && i <= last)) && is_rest(model_base + i);
+    if (rest > config.rest_max)
+        return SHOAL_EFULL;
+    for (unsigned i = first; i <= last; i++)
+        if (!known[i].is_there || is_newer(version, known[i].version))
+            known[i] = (struct known){true, is_removal, version};
+    return SHOAL_OK;
+}
+
+static void assert_known(const struct sh_currents *currents, unsigned at)
+{
+    const struct known *chunk = &known[at];
+    struct sh_replog_version version = {77, 77};
+    bool is_removal = true;
+    assert_int_equal(sh_currents_get(currents, model_base + at, &version, &is_removal),
+                     chunk->is_there);
+    if (!chunk->is_there) {
+        assert_true(version.epoch == 77 && version.number == 77 && is_removal);
+        assert_false(
+            sh_currents_is_current(currents, model_base + at, (struct sh_replog_version){0, 0}));
+        return;
+    }
+    assert_true(is_same(version, chunk->version) && is_removal == chunk->is_removal);
+    assert_true(sh_currents_is_current(currents, model_base + at, version));
+    version.number ^= 1;
+    assert_false(sh_currents_is_current(currents, model_base + at, version));
+    version.number ^= UINT32_C(1) << 31 | 1;
+    assert_false(sh_currents_is_current(currents, model_base + at, version));
+    version = chunk->version;
+    version.epoch ^= SH_REPLOG_EON;
+    assert_false(sh_currents_is_current(currents, model_base + at, version));
+}
+
+struct telling {
+    uint64_t before; /* the last chunk that was told */
+    bool is_begun;
+    uint64_t calls;
+};
+
+static void tell(void *arg, uint64_t first, uint64_t last, struct sh_replog_version version,
+                 bool is_removal)
+{
+    struct telling *telling = arg;
+    assert_true(first <= last && (!telling->is_begun || first > telling->before));
+    assert_true(first >= model_base && last - model_base < CHUNKS);
+    for (uint64_t at = first - model_base; at <= last - model_base; at++)
+        told[at] = (struct known){true, is_removal, version};
+    telling->before = last;
+    telling->is_begun = true;
+    telling->calls++;
+}
+
+/* All pieces say together what is known, ascending, and none says too much. */
+static void assert_told(struct sh_currents *currents)
+{
+    bool has_more = true;
+    uint64_t count = 0;
+    struct telling telling = {.is_begun = false};
+    memset(told, 0, sizeof told);
+    for (size_t piece = 0; has_more; piece++) {
+        telling.calls = 0;
+        has_more = sh_currents_each(currents, piece, tell, &telling);
+        assert_true(telling.calls <= SH_CURRENTS_PIECE);
+    }
+    for (unsigned i = 0; i < CHUNKS; i++) {
+        assert_int_equal(told[i].is_there, known[i].is_there);
+        assert_true(is_same(told[i].version, known[i].version));
+        assert_int_equal(told[i].is_removal, known[i].is_removal);
+        count += known[i].is_there;
+    }
+    assert_int_equal(sh_currents_count(currents), count);
+}
+
+/* --- Tests ------------------------------------------------------------------------------------ */
+
+static struct sh_replog_version version_drawn(uint64_t *seed)
+{
+    uint64_t what = test_draw(seed);
+    unsigned epoch = what % 3 ? what / 8 % 4 : what / 8 % SH_REPLOG_EON;
+    uint32_t number = what >> 24 & 3 ? what >> 26 & 3 : (uint32_t)(what >> 32);
+    return version_of(what >> 32 & 1, epoch, number);
+}
+
+/* Puts and forgets at random; now and then all is read. */
+static void assert_like_model(struct sh_currents *currents, uint64_t *seed, unsigned steps)
+{
+    for (unsigned step = 0; step < steps; step++) {
+        uint64_t what = test_draw(seed);
+        unsigned first = (unsigned)(what >> 8) % CHUNKS;
+        unsigned more = what & 1 ? 0 : (unsigned)(what >> 32) % (what & 2 ? 8 : 300);
+        unsigned last = first + more < CHUNKS ? first + more : CHUNKS - 1;
+        if (what % 16 < 3) {
+            for (unsigned i = first; i <= last; i++) {
+                sh_currents_forget(currents, model_base + i);
+                known[i] = (struct known){.is_there = false};
+            }
+        } else {
+            struct sh_replog_version version = version_drawn(seed);
+            bool is_removal = what >> 60 == 0;
+            enum shoal_err wanted = model_put(first, last, version, is_removal);
+            assert_int_equal(sh_currents_put(currents, model_base + first, model_base + last,
+                                             version, is_removal),
+                             wanted);
+        }
+        assert_known(currents, first);
+        assert_known(currents, last);
+        assert_known(currents, (unsigned)(test_draw(seed) % CHUNKS));
+        if (step % 256 == 0)
+            assert_told(currents);
+    }
+    for (unsigned i = 0; i < CHUNKS; i++)
+        assert_known(currents, i);
+    assert_told(currents);
+}
+
+static void the_newest_version_is_kept(void **state)
+{
+    (void)state;
+    uint64_t seed = test_seed(7);
+    const struct {
+        uint64_t base, count, rest_max;
+    } shapes[] = {
+        {BASE + 1000, 1000, CHUNKS}, /* the array in the middle */
+        {BASE, 2000, 500},           /* at the beginning */
+        {BASE + 2999, 1, 2500},      /* one chunk */
+        {BASE - 5, CHUNKS + 10, 0},  /* nothing else */
+        {0, 0, CHUNKS},              /* no array */
+        {BASE + CHUNKS, 100, 40},    /* it has none of the chunks */
+        {BASE - 100, 50, 1},         /* neither does this one */
+        {BASE + 1000, 1000, 40},     /* the rest is mostly full */
+    };
+    for (unsigned i = 0; i < 2 * sizeof shapes / sizeof shapes[0]; i++) {
+        struct sh_currents *currents =
+            currents_of(shapes[i / 2].base, shapes[i / 2].count, shapes[i / 2].rest_max, i % 2);
+        assert_like_model(currents, &seed, 2000);
+        sh_currents_destroy(currents);
+    }
+}
+
+/* The first and the last IDs that there are. */
+static void ids_end_somewhere(void **state)
+{
+    (void)state;
+    uint64_t seed = test_seed(8);
+    for (unsigned i = 0; i < 4; i++) {
+        const uint64_t base = i < 2 ? 0 : UINT64_MAX - (CHUNKS - 1);
+        struct sh_currents *currents =
+            currents_of(i % 2 ? base : base + 1000, i % 2 ? CHUNKS : CHUNKS - 1000, 1000, 1);
+        model_base = base;
+        assert_like_model(currents, &seed, 1000);
+        sh_currents_destroy(currents);
+    }
+}
+
+/* Each pair of these, put in both orders. */
+static void versions_have_an_order(void **state)
+{
+    (void)state;
+    const struct sh_replog_version rising[] = {
+        version_of(0, 0, 0), version_of(0, 0, 1),
+        version_of(0, 1, 0), version_of(0, 1, UINT32_MAX),
+        version_of(0, 2, 0), version_of(0, 32767, 5),
+        version_of(1, 0, 0), version_of(1, 1, 0),
+        version_of(1, 1, 1), version_of(1, 32767, UINT32_MAX),
+    };
+    enum { COUNT = sizeof rising / sizeof rising[0], OF_EON_0 = 6 };
+    for (unsigned eon = 0; eon < 2; eon++)
+        for (unsigned i = 0; i < COUNT * COUNT; i++) {
+            unsigned a = i / COUNT, b = i % COUNT;
+            /* Where eon 0 is the current one, its versions are above those of eon 1. */
+            unsigned a_rank = eon ? a : (a + COUNT - OF_EON_0) % COUNT;
+            unsigned b_rank = eon ? b : (b + COUNT - OF_EON_0) % COUNT;
+            struct sh_currents *currents = currents_of(BASE, 1, 1, eon);
+            put(currents, BASE, BASE + 1, rising[a], false);
+            put(currents, BASE, BASE + 1, rising[b], true);
+            for (unsigned k = 0; k < 2; k++) {
+                struct sh_replog_version version;
+                bool is_removal;
+                assert_true(sh_currents_get(currents, BASE + k, &version, &is_removal));
+                assert_true(is_same(version, a_rank < b_rank ? rising[b] : rising[a]));
+                assert_int_equal(is_removal, a_rank < b_rank);
+                assert_int_equal(sh_currents_is_current(currents, BASE + k, rising[a]),
+                                 a_rank >= b_rank);
+                assert_int_equal(sh_currents_is_current(currents, BASE + k, rising[b]),
+                                 a_rank <= b_rank);
+            }
+            sh_currents_destroy(currents);
+        }
+}
+
+/* What does not fit changes nothing, not even the part in the array; what is known is still brought up to date. */
+static void a_full_rest_changes_nothing(void **state)
+{
+    (void)state;
+    enum { REST = 100 };
+    struct sh_currents *currents = currents_of(BASE + 1000, 1000, REST, 1);
+    struct sh_replog_version version = version_of(1, 1, 0), newer = version_of(1, 1, 1);
+    const struct {
+        uint64_t first, last;
+    } refused[] = {{BASE + 1, BASE + 1},      {BASE + 999, BASE + 1000},
+                   {BASE + 990, BASE + 2010}, {BASE + 1999, BASE + 2001},
+                   {BASE + 5, BASE + 999},    {1, UINT64_MAX},
+                   {0, UINT64_MAX},           {BASE + 1000, UINT64_MAX},
+                   {0, BASE + 1000},          {UINT64_MAX, UINT64_MAX}};
+    for (unsigned i = 0; i < REST; i++) { /* at both sides of the array */
+        unsigned at = i % 2 ? 9 * i : 2000 + 9 * i;
+        assert_int_equal(model_put(at, at, version, false), SHOAL_OK);
+        put(currents, BASE + at, BASE + at, version, false);
+    }
+    for (unsigned i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        assert_int_equal(sh_currents_put(currents, refused[i].first, refused[i].last, newer, false),
+                         SHOAL_EFULL);
+        assert_told(currents);
+    }
+    assert_int_equal(model_put(9, 9, newer, true), SHOAL_OK);
+    put(currents, BASE + 9, BASE + 9, newer, true);
+    assert_int_equal(model_put(1000, 1999, newer, false), SHOAL_OK);
+    put(currents, BASE + 1000, BASE + 1999, newer, false);
+    assert_told(currents);
+    /* One that is forgotten makes room for one. */
+    sh_currents_forget(currents, BASE + 9);
+    sh_currents_forget(currents, BASE + 10); /* nothing */
+    known[9] = (struct known){.is_there = false};
+    assert_int_equal(sh_currents_put(currents, BASE + 1, BASE + 2, version, false), SHOAL_EFULL);
+    assert_int_equal(model_put(999, 1000, newer, false), SHOAL_OK);
+    put(currents, BASE + 999, BASE + 1000, newer, false);
+    assert_int_equal(sh_currents_put(currents, BASE + 1, BASE + 1, version, false), SHOAL_EFULL);
+    assert_told(currents);
+    sh_currents_destroy(currents);
+}
+
+/* --- Reading in order ------------------------------------------------------------------------- */
+
+struct listing {
+    uint64_t before, chunks, runs;
+};
+
+static void list(void *arg, uint64_t first, uint64_t last, struct sh_replog_version version,
+                 bool is_removal)
+{
+    struct listing *listing = arg;
+    assert_true(first > listing->before && last >= first);
+    assert_true(version.number == first / 4096 % 1000 && !is_removal);
+    *listing = (struct listing){last, listing->chunks + (last - first + 1), listing->runs + 1};
+}
+
+static struct listing listed(struct sh_currents *currents, size_t *pieces_out)
+{
+    struct listing listing = {.before = 0};
+    size_t piece = 0;
+    for (bool has_more = true; has_more; piece++) {
+        uint64_t before = listing.runs;
+        has_more = sh_currents_each(currents, piece, list, &listing);
+        assert_true(listing.runs - before <= SH_CURRENTS_PIECE);
+    }
+    *pieces_out = piece;
+    return listing;
+}
+
+/* Many blocks are merged; what is read stays, so it can be read again, also after a reading that was not ended. */
+static void scattered_chunks_are_told_in_order(void **state)
+{
+    (void)state;
+    enum { REST = 50000, COUNT = 10000 };
+    uint64_t seed = test_seed(9), chunks = COUNT;
+    size_t pieces;
+    struct sh_currents *currents = currents_of(BASE, COUNT, REST, 0);
+    for (uint64_t at = BASE, end; at < BASE + COUNT; at = end) {
+        end = at / 4096 * 4096 + 4096 < BASE + COUNT ? at / 4096 * 4096 + 4096 : BASE + COUNT;
+        put(currents, at, end - 1, version_of(0, 7, (uint32_t)(at / 4096 % 1000)), false);
+    }
+    assert_int_equal(listed(currents, &pieces).chunks, chunks);
+    for (unsigned i = 0; i < REST; i++) {
+        uint64_t chunk = i % 2 ? test_draw(&seed) | 1 : BASE - 60000 + test_draw(&seed) % 120000;
+        if (i % 16 == 0)
+            (void)sh_currents_each(currents, 0, list, &(struct listing){.before = 0});
+        put(currents, chunk, chunk, version_of(0, 7, (uint32_t)(chunk / 4096 % 1000)), false);
+    }
+    chunks = sh_currents_count(currents);
+    assert_true(chunks > REST * 3 / 4);
+    struct listing first = listed(currents, &pieces);
+    assert_int_equal(first.chunks, chunks);
+    assert_true(pieces < 66000 / SH_CURRENTS_PIECE + 60000 / SH_CURRENTS_PIECE + 4);
+    /* A reading is given up, and another one begins; then one more. */
+    struct listing listing = {.before = 0};
+    for (size_t piece = 0; piece < 80; piece++)
+        assert_true(sh_currents_each(currents, piece, list, &listing));
+    assert_true(listing.chunks && listing.chunks < chunks);
+    for (unsigned i = 0; i < 2; i++) {
+        listing = listed(currents, &pieces);
+        assert_memory_equal(&listing, &first, sizeof first);
+    }
+    sh_currents_destroy(currents);
+}
+
+/* --- Memory ----------------------------------------------------------------------------------- */
+
+static void memory_is_as_it_was_told(void **state)
+{
+    (void)state;
+    struct sh_currents *currents;
+    for (unsigned i = 0; i < 6; i++) {
+        config = (struct sh_currents_config){
+            .base = BASE, .count = i % 3 * 1000, .rest_max = i / 3 * 777};
+        alloc_fail_sized(sh_currents_bytes(&config));
+        assert_int_equal(sh_currents_create(&config, &currents), SHOAL_ENOMEM);
+        assert_int_equal(alloc_fail_end(), 1);
+    }
+    struct sh_currents_config larger = config;
+    larger.count += 1000;
+    assert_int_equal(sh_currents_bytes(&larger) - sh_currents_bytes(&config), 8000);
+    larger = config;
+    larger.rest_max += 1000000;
+    size_t rest = sh_currents_bytes(&larger) - sh_currents_bytes(&config);
+    assert_true(rest > 23500000 && rest < 24500000);
+    sh_currents_destroy(NULL);
+}
+
+/* Of an array of 512 MiB only what is used is resident. */
+static void an_array_costs_what_is_used(void **state)
+{
+    (void)state;
+    const uint64_t count = UINT64_C(1) << 26;
+    uint64_t before = sh_resident_bytes();
+    struct sh_currents *currents = currents_of(BASE, count, 1000, 0);
+    put(currents, BASE + count / 2, BASE + count / 2, version_of(0, 1, 0), false);
+    assert_true(sh_currents_is_current(currents, BASE + count / 2, version_of(0, 1, 0)));
+    assert_false(sh_currents_is_current(currents, BASE, version_of(0, 1, 0)));
+    assert_false(sh_currents_is_current(currents, BASE + count - 1, version_of(0, 1, 0)));
+    assert_true(sh_resident_bytes() < before + count * 8 / 4);
+    sh_currents_destroy(currents);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_newest_version_is_kept),
+        cmocka_unit_test(ids_end_somewhere),
+        cmocka_unit_test(versions_have_an_order),
+        cmocka_unit_test(a_full_rest_changes_nothing),
+        cmocka_unit_test(scattered_chunks_are_told_in_order),
+        cmocka_unit_test(memory_is_as_it_was_told),
+        cmocka_unit_test(an_array_costs_what_is_used),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
