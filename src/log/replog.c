@@ -1,0 +1,260 @@
+#include "log/replog.h"
+
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "log/replog_int.h"
+
+#define RETRY_NS UINT64_C(1000000)
+
+/* --- The disk ---------------------------------------------------------------------------------- */
+
+bool sh_replog_submit(struct sh_replog *log, struct sh_replog_batch *batch,
+                      const struct sh_disk_op *wanted)
+{
+    struct sh_replog_op *op = log->free_ops;
+    if (!op)
+        return false;
+    op->batch = batch;
+    op->op = *wanted;
+    op->op.file = log->file;
+    op->op.arg = op;
+    log->free_ops = op->next;
+    log->in_flight++;
+    enum shoal_err err = sh_disk_submit(log->config.disk, &op->op);
+    if (!err)
+        return true;
+    log->in_flight--;
+    op->next = log->free_ops;
+    log->free_ops = op;
+    if (err != SHOAL_EAGAIN)
+        sh_replog_fail(log, err);
+    return false;
+}
+
+enum shoal_err sh_replog_op_end(struct sh_replog_op *op)
+{
+    struct sh_replog *log = op->log;
+    log->in_flight--;
+    op->next = log->free_ops;
+    log->free_ops = op;
+    if (op->op.err)
+        sh_replog_fail(log, op->op.err);
+    return log->trouble;
+}
+
+void sh_replog_fail(struct sh_replog *log, enum shoal_err err)
+{
+    if (log->trouble)
+        return;
+    log->trouble = err;
+    SH_ERROR("log",
+             "the log of replicas is out of service: see to the disk, and start the node again",
+             SH_TEXT("file", log->config.name), SH_ERR(err));
+}
+
+enum shoal_err sh_replog_trouble(const struct sh_replog *log)
+{
+    return log->trouble;
+}
+
+/* --- Zones ------------------------------------------------------------------------------------- */
+
+static struct sh_replog_zone **bucket_of(struct sh_replog *log, uint64_t id)
+{
+    return &log->buckets[sh_mix64(id) % SH_REPLOG_BUCKETS];
+}
+
+struct sh_replog_zone *sh_replog_zone_find(struct sh_replog *log, uint64_t id)
+{
+    struct sh_replog_zone *zone = *bucket_of(log, id);
+    while (zone && zone->id != id)
+        zone = zone->next;
+    return zone;
+}
+
+uint64_t sh_replog_zone_id(const struct sh_replog_zone *zone)
+{
+    return zone->id;
+}
+
+enum shoal_err sh_replog_zone_make(struct sh_replog *log, uint64_t id, uint16_t owner,
+                                   uint32_t incarnation, struct sh_replog_zone **zone_out)
+{
+    *zone_out = sh_replog_zone_find(log, id);
+    if (*zone_out)
+        return SHOAL_OK;
+    struct sh_replog_zone *zone = calloc(1, sizeof *zone);
+    if (!zone || sh_replog_batch_make(log)) {
+        free(zone);
+        return SHOAL_ENOMEM;
+    }
+    struct sh_replog_zone **bucket = bucket_of(log, id);
+    *zone = (struct sh_replog_zone){.log = log,
+                                    .next = *bucket,
+                                    .id = id,
+                                    .owner = owner,
+                                    .incarnation = incarnation,
+                                    .slots = {.first = SH_SLOT_NONE}};
+    *bucket = zone;
+    log->status.zones++;
+    *zone_out = zone;
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_replog_zone_add(struct sh_replog *log, uint64_t id, uint16_t owner,
+                                  uint32_t incarnation, uint64_t first, uint64_t bytes_max,
+                                  struct sh_replog_zone **zone_out)
+{
+    const struct sh_versions_config versions = {.slots_max = log->config.versions_max,
+                                                .number_max = SH_VERSIONS_NUMBER_MAX};
+    struct sh_replog_zone *zone;
+    enum shoal_err err = sh_replog_zone_make(log, id, owner, incarnation, &zone);
+    if (!err && zone->versions)
+        return SHOAL_EEXIST;
+    if (!err)
+        err = sh_versions_create(&versions, &zone->versions);
+    if (err)
+        return err;
+    uint64_t slots = bytes_max / log->head.slot_bytes + 3;
+    zone->owner = owner;
+    zone->incarnation = incarnation;
+    zone->slots_max = slots < UINT32_MAX ? (uint32_t)slots : UINT32_MAX;
+    zone->next_sequence = zone->durable = zone->wanted = zone->packed_durable = first;
+    *zone_out = zone;
+    return SHOAL_OK;
+}
+
+/* Else it was only found on the disk. */
+static bool is_added(const struct sh_replog_zone *zone)
+{
+    return zone->versions;
+}
+
+void sh_replog_zone_settle(struct sh_replog_zone *zone)
+{
+    struct sh_replog *log = zone->log;
+    uint64_t durable = zone->durable;
+    struct sh_replog_batch *batch;
+    while ((batch = zone->oldest) && batch->is_durable) {
+        zone->oldest = batch->behind;
+        if (!zone->oldest)
+            zone->newest = NULL;
+        durable = batch->first + batch->sequences;
+        sh_replog_batch_free(batch);
+    }
+    if (!batch && durable < zone->packed_durable)
+        durable = zone->packed_durable;
+    if (durable == zone->durable || !is_added(zone))
+        return;
+    SH_ASSERT(durable > zone->durable && durable <= zone->next_sequence);
+    if (zone->durable < zone->wanted && durable >= zone->wanted)
+        log->waiting--;
+    zone->durable = durable;
+    if (log->config.durable)
+        log->config.durable(log->config.arg, zone, durable);
+}
+
+uint64_t sh_replog_next(const struct sh_replog_zone *zone)
+{
+    return zone->next_sequence;
+}
+
+uint64_t sh_replog_durable(const struct sh_replog_zone *zone)
+{
+    return zone->durable;
+}
+
+void sh_replog_sync(struct sh_replog_zone *zone)
+{
+    if (zone->wanted <= zone->durable && zone->next_sequence > zone->durable)
+        zone->log->waiting++;
+    zone->wanted = zone->next_sequence;
+}
+
+/* --- Writes ------------------------------------------------------------------------------------ */
+
+/* The batch for so many bytes: the one that is being filled, or the next. */
+static enum shoal_err batch_for(struct sh_replog_zone *zone, size_t payload)
+{
+    if (zone->filling && !sh_replog_batch_fits(zone->filling, payload)) {
+        enum shoal_err err = sh_replog_batch_ready(zone->filling);
+        if (err)
+            return err;
+    }
+    return zone->filling ? SHOAL_OK : sh_replog_batch_begin(zone);
+}
+
+enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_replog_write *write)
+{
+    struct sh_replog *log = zone->log;
+    SH_ASSERT(is_added(zone) && write->local_id <= SH_REPLOG_LOCAL_ID_MAX);
+    if (log->trouble)
+        return SHOAL_EIO;
+    if (write->payload.size > log->head.slot_bytes / 4)
+        return SHOAL_ETOOBIG;
+    enum shoal_err err = batch_for(zone, write->payload.size);
+    if (!err)
+        err = sh_replog_batch_reserve(zone->filling, write->payload.size);
+    struct sh_replog_entry entry = {.local_id = write->local_id,
+                                    .creator = write->creator,
+                                    .version = {.epoch = zone->epoch},
+                                    .seconds = log->seconds,
+                                    .pieces = 1,
+                                    .is_removal = write->is_removal,
+                                    .payload = write->payload};
+    uint64_t chunk = write->local_id | (uint64_t)write->creator << 48;
+    if (!err)
+        err = sh_versions_next(zone->versions, chunk, write->is_removal, &entry.version.number);
+    if (err)
+        return err;
+    sh_replog_batch_put(zone->filling, &entry);
+    zone->filling->sequences++;
+    zone->next_sequence++;
+    log->status.appended++;
+    log->status.appended_bytes += write->payload.size;
+    if (zone->filling->chain.bytes >= log->config.batch_bytes && sh_replog_slots_have_time(log))
+        (void)sh_replog_batch_ready(zone->filling); /* or it goes on being filled */
+    return SHOAL_OK;
+}
+
+/* --- Steps ------------------------------------------------------------------------------------- */
+
+unsigned sh_replog_step(struct sh_replog *log, uint64_t now_ns, uint32_t seconds)
+{
+    log->now_ns = now_ns;
+    log->seconds = seconds;
+    unsigned work = sh_disk_poll(log->config.disk, false);
+    work += sh_replog_relieve(log);
+    work += sh_replog_primary_write(log);
+    work += sh_replog_slots_write(log);
+    work += sh_replog_slots_sync(log);
+    log->has_idled = !work;
+    return work;
+}
+
+uint64_t sh_replog_due_ns(const struct sh_replog *log)
+{
+    if (log->trouble)
+        return UINT64_MAX;
+    uint64_t due = log->ready.count || log->pack_size ? log->now_ns : UINT64_MAX;
+    uint64_t patience_ns = log->waiting ? 0 : log->config.linger_ns;
+    if (log->fresh.first && log->fresh.first->begun_ns + patience_ns < due)
+        due = log->fresh.first->begun_ns + patience_ns;
+    if (log->written.count && log->written_ns + patience_ns < due)
+        due = log->written_ns + patience_ns;
+    /* What is due but could not be done waits for the disk, which wakes us, or for room. */
+    if (due > log->now_ns || !log->has_idled)
+        return due;
+    return log->in_flight ? UINT64_MAX : log->now_ns + RETRY_NS;
+}
+
+void sh_replog_status_get(const struct sh_replog *log, struct sh_replog_status *status_out)
+{
+    *status_out = log->status;
+    status_out->buffer_used = sh_blocks_used(log->blocks);
+    status_out->slots = log->slots.count;
+    status_out->slots_free = log->slots.free_count;
+}

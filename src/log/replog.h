@@ -1,0 +1,105 @@
+/* A backup's log: the replicas of other nodes' zones, in one file.
+ *
+ *   append ──► zone's batch ──┬─ large ──────────────────► a slot of the zone    (secondary log)
+ *   (version, one copy)       └─ small ──► packed ──► ring of all zones, and later a slot (primary log)
+ *
+ * A write is given its version and copied to the end of its zone's batch, in memory. A batch of batch_bytes goes to a
+ * slot as it lies. What is smaller is packed with that of other zones after linger_ns, or sooner where somebody waits
+ * (sh_replog_sync), and written to the primary log at once; it stays in its batch, until that is worth a write, or the
+ * primary log needs the room, or half of the buffer is in use (DXRAM thesis 6 III and V; docs/log.md).
+ *
+ * A write or sync that failed is never tried again: the log goes out of service, sh_replog_trouble says why, and what was not
+ * said to be durable may or may not be there.
+ *
+ * Memory: the buffer, 300 bytes a zone and its versions, 32 bytes a slot, 1.5 MiB. Nothing is allocated once the log is
+ * open and its zones are there, but for tables of versions, which double up to their bound.
+ * Threads: one at a time, that of the disk's owner. Only open and close wait. */
+#ifndef SH_LOG_REPLOG_H
+#define SH_LOG_REPLOG_H
+
+#include "base/bytes.h"
+#include "env/env.h"
+#include "shoal/err.h"
+
+struct sh_replog;
+struct sh_replog_zone;
+
+struct sh_replog_config {
+    struct sh_disk *disk; /* borrowed; where it is direct, all that is written is aligned */
+    const char *name;     /* of the file in it */
+    struct sh_random random;
+    uint64_t cluster; /* whose log it is; a file of another one is refused */
+    uint16_t node;
+    /* Of a file that is new; one that is there has its own. */
+    uint32_t slot_bytes, slots; /* a multiple of 4096, 64 KiB to 1 GiB */
+    uint32_t primary_blocks;    /* of 4 KiB; 0: no primary log, small batches go to slots, too */
+    uint64_t buffer_bytes;      /* a multiple of 64 KiB */
+    uint32_t batch_bytes;       /* from which a batch goes to a slot; 128 KiB */
+    uint64_t linger_ns;         /* 100 ms */
+    size_t versions_max;        /* slots of a zone's table of versions; a power of two */
+    /* All of the zone's writes before that sequence number are durable. Called within sh_replog_step. NULL: nothing is. */
+    void (*durable)(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
+    void *arg;
+};
+
+/* Opens the file, which is created if it is not there. What was in the primary log is written to slots. ECLUSTER: it is another
+ * node's or cluster's. EVERSION, ECORRUPT: it is none of ours. ENOMEM, EIO, ENOSPC. */
+SHOAL_NODISCARD enum shoal_err sh_replog_open(const struct sh_replog_config *config,
+                                              uint64_t now_ns, struct sh_replog **log_out);
+
+/* Waits for what is on its way to the disk. What is still in memory goes: sync first. NULL is allowed. */
+void sh_replog_close(struct sh_replog *log);
+
+/* A zone that is to be written to: new, or with what is on the disk of it. Sequence numbers begin with `first`.
+ * bytes_max: what its log may take, rounded up to slots, and two more. EEXIST: it is being written to. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_replog_zone_add(struct sh_replog *log, uint64_t id,
+                                                  uint16_t owner, uint32_t incarnation,
+                                                  uint64_t first, uint64_t bytes_max,
+                                                  struct sh_replog_zone **zone_out);
+
+/* NULL: the log has nothing of it, and it was not added. */
+struct sh_replog_zone *sh_replog_zone_find(struct sh_replog *log, uint64_t id);
+uint64_t sh_replog_zone_id(const struct sh_replog_zone *zone);
+
+/* A write of a chunk, or its removal. */
+struct sh_replog_write {
+    uint64_t local_id; /* 48 bits */
+    uint16_t creator;
+    bool is_removal;         /* without a payload */
+    struct sh_bytes payload; /* the whole chunk; copied */
+};
+
+/* Appends a write, which has the zone's next sequence number. EAGAIN: there is no room in memory; step, and try again.
+ * EFULL: the zone's epoch has to end first. ENOSPC: the zone has all slots that it may have, or the log has none left.
+ * ETOOBIG: over a quarter of a slot. EIO: the log is out of service. Nothing has changed then. */
+SHOAL_NODISCARD enum shoal_err sh_replog_append(struct sh_replog_zone *zone,
+                                                const struct sh_replog_write *write);
+
+/* The sequence number of the next write; up to which all are durable. */
+uint64_t sh_replog_next(const struct sh_replog_zone *zone);
+uint64_t sh_replog_durable(const struct sh_replog_zone *zone);
+
+/* All that was appended to the zone is to become durable soon. */
+void sh_replog_sync(struct sh_replog_zone *zone);
+
+/* Does what is to be done now, for a bounded time; returns how much that was. seconds: of the log's clock, which the
+ * entries that are appended from here on have. */
+unsigned sh_replog_step(struct sh_replog *log, uint64_t now_ns, uint32_t seconds);
+
+/* When the next step is due, though nothing completes on the disk until then. */
+uint64_t sh_replog_due_ns(const struct sh_replog *log);
+
+/* OK, or why the log is out of service. */
+enum shoal_err sh_replog_trouble(const struct sh_replog *log);
+
+struct sh_replog_status {
+    uint64_t buffer_used;                   /* bytes */
+    uint64_t appended, appended_bytes;      /* writes, and bytes of their payloads */
+    uint64_t slot_writes, slot_bytes;       /* batches written to slots, with heads and padding */
+    uint64_t primary_writes, primary_bytes; /* packs */
+    uint64_t syncs;
+    uint32_t zones, slots, slots_free;
+};
+void sh_replog_status_get(const struct sh_replog *log, struct sh_replog_status *status_out);
+
+#endif

@@ -1,0 +1,174 @@
+/* What the files of the log share. */
+#ifndef SH_LOG_REPLOG_INT_H
+#define SH_LOG_REPLOG_INT_H
+
+#include "log/blocks.h"
+#include "log/entry.h"
+#include "log/replog.h"
+#include "log/slots.h"
+#include "log/span.h"
+#include "log/versions.h"
+
+#define SH_REPLOG_OPS 64    /* disk operations in flight */
+#define SH_REPLOG_WRITES 32 /* batches that are being written to slots */
+#define SH_REPLOG_SPARE 256 /* batches beside one for each zone */
+#define SH_REPLOG_BUCKETS 4096
+#define SH_REPLOG_PACK_BYTES (1u << 20)
+
+/* A queue of batches, which can leave it in the middle. A batch can be in one of each kind. */
+enum sh_replog_queue_kind { SH_REPLOG_BY_AGE, SH_REPLOG_BY_PRIMARY, SH_REPLOG_BY_STATE };
+#define SH_REPLOG_QUEUE_KINDS 3
+struct sh_replog_queue {
+    struct sh_replog_batch *first, *last;
+    unsigned count;
+    enum sh_replog_queue_kind kind;
+};
+struct sh_replog_links {
+    struct sh_replog_batch *next, *previous;
+    struct sh_replog_queue *queue; /* NULL: it is in none */
+};
+
+/* What a zone's slot is to get in one write: entries in a chain, behind room for the span's head. */
+struct sh_replog_batch {
+    struct sh_replog_zone *zone;
+    struct sh_chain chain;
+    struct sh_replog_context begin,
+        end;        /* what the first entry, and the next one, are relative to */
+    uint64_t first; /* sequence number */
+    uint32_t sequences;
+    uint64_t begun_ns; /* when its oldest entry came that no disk has yet */
+    /* Up to where the primary log has it. */
+    uint64_t packed; /* bytes of the chain */
+    struct sh_replog_context packed_end;
+    uint32_t packed_sequences;
+    uint64_t primary_at; /* where its oldest part lies there, in blocks ever written */
+    /* Once it is on its way to a slot. */
+    uint32_t slot;
+    uint64_t offset; /* of its first block in the file */
+    struct sh_chain_walk walk;
+    uint8_t *slot_head; /* to be written as well; NULL: it is there */
+    unsigned ops;       /* in flight */
+    bool is_begun, is_submitted, is_durable;
+    struct sh_replog_links links[SH_REPLOG_QUEUE_KINDS];
+    struct sh_replog_batch *behind; /* of the same zone, begun later; or free */
+};
+
+struct sh_replog_zone {
+    struct sh_replog *log;
+    struct sh_replog_zone *next; /* in its bucket */
+    uint64_t id;
+    uint16_t owner, epoch;
+    uint32_t incarnation;
+    struct sh_versions *versions; /* NULL: nobody writes to it, it was only found on the disk */
+    struct sh_slot_list slots;
+    uint32_t slots_max;
+    struct sh_replog_batch *filling;         /* NULL: nothing since the last one was full */
+    struct sh_replog_batch *oldest, *newest; /* on their way to slots, until they are durable */
+    uint64_t next_sequence, durable;
+    uint64_t wanted; /* somebody waits until all before that is durable */
+    uint64_t
+        packed_durable; /* the primary log has all before that, but for what the batches on their way have */
+};
+
+struct sh_replog_op {
+    struct sh_disk_op op;
+    struct sh_replog *log;
+    struct sh_replog_batch *batch; /* NULL: of the primary log, or a sync */
+    struct sh_replog_op *next;     /* free */
+};
+
+/* What of a zone is in the pack that is being written. */
+struct sh_replog_packed {
+    struct sh_replog_zone *zone;
+    uint64_t end; /* sequence number behind it */
+};
+#define SH_REPLOG_PACKED_MAX (SH_REPLOG_PACK_BYTES / 128)
+
+struct sh_replog {
+    struct sh_replog_config config;
+    struct sh_log_file head;
+    int file;
+    bool is_open;
+    enum shoal_err trouble;
+    uint64_t now_ns;
+    uint32_t seconds;
+    bool has_idled; /* in the last step */
+    struct sh_blocks *blocks;
+    struct sh_slots slots;
+    struct sh_replog_zone *buckets[SH_REPLOG_BUCKETS];
+    struct sh_replog_batch *free_batches;
+    struct sh_replog_queue fresh; /* filling, with entries that no disk has, the oldest first */
+    struct sh_replog_queue
+        primary;                  /* with entries that only the primary log has, the oldest first */
+    struct sh_replog_queue ready; /* to be written to a slot */
+    struct sh_replog_queue written; /* to be synced */
+    struct sh_replog_queue syncing;
+    uint64_t written_ns; /* when the first of them was */
+    uint32_t waiting;    /* zones for which somebody waits */
+    struct sh_replog_op ops[SH_REPLOG_OPS], *free_ops;
+    unsigned in_flight;
+    unsigned writing;    /* batches, from their first operation to their last */
+    uint8_t *slot_heads; /* SH_REPLOG_WRITES blocks, aligned */
+    uint32_t free_heads; /* a bit each */
+    bool is_syncing;
+    /* The primary log. */
+    uint8_t *pack; /* SH_REPLOG_PACK_BYTES, aligned */
+    struct sh_replog_packed *in_pack;
+    unsigned in_pack_count;
+    size_t pack_size; /* of one that waits for the disk; 0: there is none */
+    bool is_packing;
+    uint64_t primary_at; /* where the next pack goes, in blocks ever written */
+    uint32_t lap;
+    struct sh_replog_status status;
+};
+
+/* --- Batches (replog_batch.c) ------------------------------------------------------------------ */
+
+void sh_replog_queue_add(struct sh_replog_queue *queue, struct sh_replog_batch *batch);
+/* Leaves its queue of that kind, if it is in one. */
+void sh_replog_queue_leave(struct sh_replog_batch *batch, enum sh_replog_queue_kind kind);
+
+/* Another free one. ENOMEM. */
+enum shoal_err sh_replog_batch_make(struct sh_replog *log);
+/* The batch that the zone's next entries go to. EAGAIN. */
+enum shoal_err sh_replog_batch_begin(struct sh_replog_zone *zone);
+/* Whether an entry with so many bytes can still go to the same slot. Then there has to be memory for it: EAGAIN. Then it is
+ * put there; the caller counts sequence numbers. */
+bool sh_replog_batch_fits(const struct sh_replog_batch *batch, size_t payload);
+enum shoal_err sh_replog_batch_reserve(struct sh_replog_batch *batch, size_t payload);
+void sh_replog_batch_put(struct sh_replog_batch *batch, const struct sh_replog_entry *entry);
+void sh_replog_batch_free(struct sh_replog_batch *batch);
+
+/* --- The way to slots (replog_slots.c) --------------------------------------------------------- */
+
+/* The batch that is being filled has got a slot, and is on its way there. ENOSPC: it stays. */
+enum shoal_err sh_replog_batch_ready(struct sh_replog_batch *batch);
+/* Hands operations of those that are ready to the disk, as many as it takes. */
+unsigned sh_replog_slots_write(struct sh_replog *log);
+unsigned sh_replog_slots_sync(struct sh_replog *log);
+/* Whether another batch should go its way. */
+bool sh_replog_slots_have_time(const struct sh_replog *log);
+
+/* --- The primary log (replog_primary.c) -------------------------------------------------------- */
+
+/* Writes what is fresh, if it is time. */
+unsigned sh_replog_primary_write(struct sh_replog *log);
+/* Sends batches to slots where memory or the primary log is short. */
+unsigned sh_replog_relieve(struct sh_replog *log);
+
+/* --- All of it (replog.c) ---------------------------------------------------------------------- */
+
+/* Hands an operation to the disk; batch may be NULL. False: not now. */
+bool sh_replog_submit(struct sh_replog *log, struct sh_replog_batch *batch,
+                      const struct sh_disk_op *op);
+/* One that was done is free again. Returns the log's trouble, which this may have become. */
+enum shoal_err sh_replog_op_end(struct sh_replog_op *op);
+/* Out of service. */
+void sh_replog_fail(struct sh_replog *log, enum shoal_err err);
+/* More of the zone may be durable. */
+void sh_replog_zone_settle(struct sh_replog_zone *zone);
+/* A zone that the log does not know yet, or one that it does. ENOMEM. */
+enum shoal_err sh_replog_zone_make(struct sh_replog *log, uint64_t id, uint16_t owner,
+                                   uint32_t incarnation, struct sh_replog_zone **zone_out);
+
+#endif

@@ -1,0 +1,354 @@
+/* Opening a log: its file, which slots are whose, and what only the primary log has; and closing it. */
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "log/replog_int.h"
+#include "log/scan.h"
+
+#define ZEROS_BYTES (1u << 20)
+#define SECRET (~(uint64_t)UINT32_MAX) /* the half of a primary use that is drawn at random */
+
+/* --- The disk, waiting ------------------------------------------------------------------------- */
+
+static void on_done(struct sh_disk_op *op)
+{
+    *(bool *)op->arg = true;
+}
+
+/* Carries out an operation; how many bytes in *done_out, which may be NULL. */
+static enum shoal_err carry_out(struct sh_replog *log, struct sh_disk_op op, size_t *done_out)
+{
+    bool is_done = false;
+    op.file = log->file;
+    op.done = on_done;
+    op.arg = &is_done;
+    enum shoal_err err;
+    while ((err = sh_disk_submit(log->config.disk, &op)) == SHOAL_EAGAIN)
+        (void)sh_disk_poll(log->config.disk, true);
+    if (err)
+        return err;
+    while (!is_done)
+        (void)sh_disk_poll(log->config.disk, true);
+    if (done_out)
+        *done_out = op.done_bytes;
+    return op.err;
+}
+
+/* Reads so many bytes; what the file does not have is zero. */
+static enum shoal_err read_at(struct sh_replog *log, uint64_t offset, uint8_t *into, size_t size)
+{
+    size_t done;
+    enum shoal_err err = carry_out(
+        log,
+        (struct sh_disk_op){.kind = SH_DISK_READ, .offset = offset, .data = into, .size = size},
+        &done);
+    if (!err)
+        memset(into + done, 0, size - done);
+    return err;
+}
+
+static enum shoal_err write_at(struct sh_replog *log, uint64_t offset, uint8_t *from, size_t size)
+{
+    return carry_out(
+        log,
+        (struct sh_disk_op){.kind = SH_DISK_WRITE, .offset = offset, .data = from, .size = size},
+        NULL);
+}
+
+static enum shoal_err sync(struct sh_replog *log, enum sh_disk_kind kind)
+{
+    return carry_out(log, (struct sh_disk_op){.kind = kind}, NULL);
+}
+
+/* --- The file ---------------------------------------------------------------------------------- */
+
+/* Zeros the primary log; then, when that is on the disk, the head says that this is a log. */
+static enum shoal_err file_format(struct sh_replog *log)
+{
+    const struct sh_replog_config *config = &log->config;
+    log->head = (struct sh_log_file){.cluster = config->cluster,
+                                     .number = sh_random64(&config->random),
+                                     .node = config->node,
+                                     .slot_bytes = config->slot_bytes,
+                                     .slots = config->slots,
+                                     .primary_blocks = config->primary_blocks};
+    uint64_t end = sh_log_slot_at(&log->head, 0);
+    enum shoal_err err = SHOAL_OK;
+    memset(log->pack, 0, SH_REPLOG_PACK_BYTES);
+    for (uint64_t at = sh_log_primary_at(); !err && at < end; at += ZEROS_BYTES) {
+        size_t size = end - at < ZEROS_BYTES ? (size_t)(end - at) : ZEROS_BYTES;
+        err = write_at(log, at, log->pack, size);
+    }
+    if (!err)
+        err = sync(log, SH_DISK_SYNC);
+    sh_log_file_put(&log->head, log->pack);
+    if (!err)
+        err = write_at(log, 0, log->pack, SH_SLOT_HEAD_BYTES);
+    if (!err)
+        err = sync(log, SH_DISK_SYNC);
+    return err ? err : sync(log, SH_DISK_SYNC_DIR);
+}
+
+static enum shoal_err file_open(struct sh_replog *log)
+{
+    const struct sh_replog_config *config = &log->config;
+    enum shoal_err err = sh_disk_open(config->disk, config->name, true, &log->file);
+    if (err)
+        return err;
+    log->is_open = true;
+    err = read_at(log, 0, log->pack, SH_SLOT_HEAD_BYTES);
+    if (!err)
+        err = sh_log_file_get(log->pack, &log->head);
+    if (err == SHOAL_ENONAME)
+        return file_format(log);
+    if (!err && (log->head.cluster != config->cluster || log->head.node != config->node))
+        err = SHOAL_ECLUSTER;
+    return err;
+}
+
+/* --- Slots ------------------------------------------------------------------------------------- */
+
+static enum shoal_err slot_found(struct sh_replog *log, uint32_t number,
+                                 const struct sh_slot_head *head)
+{
+    struct sh_replog_zone *zone;
+    enum shoal_err err =
+        sh_replog_zone_make(log, head->zone, head->owner, head->incarnation, &zone);
+    if (!err)
+        sh_slots_find(&log->slots, &zone->slots, number, head->kind, head->use);
+    return err;
+}
+
+/* Reads the heads of all slots. */
+static enum shoal_err slots_read(struct sh_replog *log)
+{
+    enum shoal_err err = sh_slots_create(&log->slots, log->head.slots, log->head.slot_bytes);
+    for (uint32_t i = 0; !err && i < log->head.slots; i++) {
+        struct sh_slot_head head;
+        err = read_at(log, sh_log_slot_at(&log->head, i), log->pack, SH_SLOT_HEAD_BYTES);
+        if (!err && sh_slot_get(log->pack, log->head.number, &head))
+            err = slot_found(log, i, &head);
+    }
+    if (!err)
+        sh_slots_begin(&log->slots);
+    return err;
+}
+
+/* --- The primary log --------------------------------------------------------------------------- */
+
+static struct sh_scan scan_of(const struct sh_replog *log, const uint8_t *bytes)
+{
+    size_t size = (size_t)log->head.primary_blocks * SH_BLOCK_BYTES;
+    return (struct sh_scan){.bytes = sh_bytes_make(bytes, size),
+                            .use = log->head.number,
+                            .mask = SECRET,
+                            .passes_gaps = true};
+}
+
+/* Steps until there is room for an entry again. */
+static enum shoal_err relieve(struct sh_replog *log, struct sh_replog_zone *zone)
+{
+    enum shoal_err err =
+        zone->filling && zone->filling->sequences ? sh_replog_batch_ready(zone->filling) : SHOAL_OK;
+    while (!err && (log->ready.count || log->writing || log->written.count)) {
+        (void)sh_replog_slots_write(log);
+        (void)sh_replog_slots_sync(log);
+        (void)sh_disk_poll(log->config.disk, true);
+        err = log->trouble;
+    }
+    return err;
+}
+
+/* Appends an entry that has its version. */
+static enum shoal_err entry_again(struct sh_replog_zone *zone, const struct sh_replog_entry *entry)
+{
+    enum shoal_err err = SHOAL_EAGAIN;
+    for (unsigned tries = 0; err == SHOAL_EAGAIN && tries < 2; tries++) {
+        err = SHOAL_OK;
+        if (zone->filling && !sh_replog_batch_fits(zone->filling, entry->payload.size))
+            err = relieve(zone->log, zone);
+        if (!err && !zone->filling)
+            err = sh_replog_batch_begin(zone);
+        if (!err)
+            err = sh_replog_batch_reserve(zone->filling, entry->payload.size);
+        if (err == SHOAL_EAGAIN && relieve(zone->log, zone))
+            return zone->log->trouble;
+    }
+    if (!err)
+        sh_replog_batch_put(zone->filling, entry);
+    return err;
+}
+
+/* A span of the primary log becomes one of a slot, with the same sequence numbers. */
+static enum shoal_err span_again(struct sh_replog *log, struct sh_span *span,
+                                 struct sh_reader *entries)
+{
+    struct sh_replog_zone *zone;
+    enum shoal_err err = sh_replog_zone_make(log, span->zone, (uint16_t)(span->zone >> 48),
+                                             span->incarnation, &zone);
+    if (!err && zone->filling && zone->next_sequence != span->first)
+        err = relieve(log, zone);
+    if (err)
+        return err;
+    struct sh_replog_entry entry;
+    zone->slots_max = UINT32_MAX;
+    zone->next_sequence = span->first;
+    while (!err && sh_replog_entry_get(entries, &span->context, &entry) == SH_REPLOG_ENTRY) {
+        err = entry_again(zone, &entry);
+        if (err)
+            break;
+        zone->filling->sequences++;
+        zone->next_sequence++;
+    }
+    return err;
+}
+
+/* All spans of a lap. */
+static enum shoal_err lap_again(struct sh_replog *log, const uint8_t *bytes, uint32_t lap)
+{
+    struct sh_scan scan = scan_of(log, bytes);
+    struct sh_span span;
+    struct sh_reader entries;
+    enum shoal_err err = SHOAL_OK;
+    while (!err && sh_scan_next(&scan, &span, &entries)) {
+        if ((uint32_t)span.use == lap)
+            err = span_again(log, &span, &entries);
+    }
+    return err;
+}
+
+static uint32_t lap_last(const struct sh_replog *log, const uint8_t *bytes)
+{
+    struct sh_scan scan = scan_of(log, bytes);
+    struct sh_span span;
+    struct sh_reader entries;
+    uint32_t last = 0;
+    while (sh_scan_next(&scan, &span, &entries)) {
+        if ((uint32_t)span.use > last)
+            last = (uint32_t)span.use;
+    }
+    return last;
+}
+
+/* Whatever is being filled goes to slots. */
+static enum shoal_err all_to_slots(struct sh_replog *log)
+{
+    enum shoal_err err = SHOAL_OK;
+    for (unsigned i = 0; i < SH_REPLOG_BUCKETS; i++) {
+        for (struct sh_replog_zone *zone = log->buckets[i]; zone && !err; zone = zone->next) {
+            if (zone->filling)
+                err = relieve(log, zone);
+        }
+    }
+    return err;
+}
+
+/* What is in the primary log goes to slots, and the next lap begins at its beginning. What is left of the lap before
+ * the last one is older than the last one. */
+static enum shoal_err primary_read(struct sh_replog *log)
+{
+    size_t size = (size_t)log->head.primary_blocks * SH_BLOCK_BYTES;
+    uint8_t *bytes = size ? aligned_alloc(SH_BLOCK_BYTES, size) : NULL;
+    log->lap = 1;
+    if (!size || !bytes)
+        return size ? SHOAL_ENOMEM : SHOAL_OK;
+    log->waiting++; /* this does */
+    enum shoal_err err = read_at(log, sh_log_primary_at(), bytes, size);
+    if (!err) {
+        uint32_t last = lap_last(log, bytes);
+        log->lap = last + 1;
+        err = last ? lap_again(log, bytes, last - 1) : SHOAL_OK;
+        if (!err)
+            err = lap_again(log, bytes, last);
+    }
+    free(bytes);
+    if (!err)
+        err = all_to_slots(log);
+    log->waiting--;
+    return err;
+}
+
+/* --- All of it --------------------------------------------------------------------------------- */
+
+static enum shoal_err memory_take(struct sh_replog *log)
+{
+    log->slot_heads = aligned_alloc(SH_BLOCK_BYTES, SH_REPLOG_WRITES * SH_SLOT_HEAD_BYTES);
+    log->pack = aligned_alloc(SH_BLOCK_BYTES, SH_REPLOG_PACK_BYTES);
+    log->in_pack = calloc(SH_REPLOG_PACKED_MAX, sizeof *log->in_pack);
+    if (!log->slot_heads || !log->pack || !log->in_pack)
+        return SHOAL_ENOMEM;
+    log->free_heads = UINT32_MAX;
+    for (unsigned i = 0; i < SH_REPLOG_OPS; i++) {
+        log->ops[i] = (struct sh_replog_op){.log = log, .next = log->free_ops};
+        log->free_ops = &log->ops[i];
+    }
+    enum shoal_err err = SHOAL_OK;
+    for (unsigned i = 0; !err && i < SH_REPLOG_SPARE; i++)
+        err = sh_replog_batch_make(log);
+    return err ? err : sh_blocks_create(log->config.buffer_bytes, &log->blocks);
+}
+
+enum shoal_err sh_replog_open(const struct sh_replog_config *config, uint64_t now_ns,
+                              struct sh_replog **log_out)
+{
+    struct sh_replog *log = calloc(1, sizeof *log);
+    if (!log)
+        return SHOAL_ENOMEM;
+    log->config = *config;
+    log->now_ns = now_ns;
+    log->fresh.kind = SH_REPLOG_BY_AGE;
+    log->primary.kind = SH_REPLOG_BY_PRIMARY;
+    log->ready.kind = log->written.kind = log->syncing.kind = SH_REPLOG_BY_STATE;
+    enum shoal_err err = memory_take(log);
+    if (!err)
+        err = file_open(log);
+    if (!err)
+        err = slots_read(log);
+    if (!err)
+        err = primary_read(log);
+    if (err) {
+        sh_replog_close(log);
+        return err;
+    }
+    *log_out = log;
+    return SHOAL_OK;
+}
+
+static void zone_free(struct sh_replog_zone *zone)
+{
+    if (zone->filling)
+        sh_replog_batch_free(zone->filling);
+    for (struct sh_replog_batch *batch = zone->oldest, *behind; batch; batch = behind) {
+        behind = batch->behind;
+        sh_replog_batch_free(batch);
+    }
+    sh_versions_destroy(zone->versions);
+    free(zone);
+}
+
+void sh_replog_close(struct sh_replog *log)
+{
+    if (!log)
+        return;
+    while (log->in_flight && sh_disk_poll(log->config.disk, true))
+        continue;
+    for (unsigned i = 0; i < SH_REPLOG_BUCKETS; i++) {
+        for (struct sh_replog_zone *zone = log->buckets[i], *next; zone; zone = next) {
+            next = zone->next;
+            zone_free(zone);
+        }
+    }
+    for (struct sh_replog_batch *batch = log->free_batches, *behind; batch; batch = behind) {
+        behind = batch->behind;
+        free(batch);
+    }
+    if (log->is_open)
+        log->config.disk->ops->close(log->config.disk, log->file);
+    sh_slots_destroy(&log->slots);
+    sh_blocks_destroy(log->blocks);
+    free(log->in_pack);
+    free(log->pack);
+    free(log->slot_heads);
+    free(log);
+}

@@ -1,0 +1,195 @@
+/* The primary log: small batches of all zones, packed, in a ring. */
+#include "base/assert.h"
+#include "log/replog_int.h"
+
+/* Uses of the primary log count laps; the upper half is drawn at random for the file. */
+static uint64_t use_of(const struct sh_replog *log, uint32_t lap)
+{
+    return (log->head.number & ~(uint64_t)UINT32_MAX) | lap;
+}
+
+/* Blocks that may be written, from primary_at on: no batch has its only copy there. */
+static uint64_t blocks_free(const struct sh_replog *log)
+{
+    const struct sh_replog_batch *oldest = log->primary.first;
+    uint64_t used = oldest ? log->primary_at - oldest->primary_at : 0;
+    return log->head.primary_blocks - used;
+}
+
+/* --- Packing ----------------------------------------------------------------------------------- */
+
+/* Copies bytes of a chain, from there on. */
+static void chain_copy(const struct sh_replog *log, const struct sh_chain *chain, uint64_t from,
+                       uint8_t *into)
+{
+    struct sh_chain_walk walk = {0};
+    struct sh_bytes run;
+    uint64_t at = 0;
+    while (sh_chain_next(log->blocks, chain, &walk, &run)) {
+        uint64_t end = at + run.size;
+        if (end > from) {
+            size_t skipped = from > at ? (size_t)(from - at) : 0;
+            memcpy(into, run.at + skipped, run.size - skipped);
+            into += run.size - skipped;
+        }
+        at = end;
+    }
+}
+
+/* Adds what the primary log has not got of a batch; false: the pack has no room for it. */
+static bool pack_add(struct sh_replog *log, struct sh_replog_batch *batch, size_t *size,
+                     size_t room)
+{
+    uint64_t part = batch->chain.bytes - batch->packed;
+    if (room - *size < SH_SPAN_HEAD_BYTES + part || log->in_pack_count == SH_REPLOG_PACKED_MAX)
+        return false;
+    const struct sh_span span = {.zone = batch->zone->id,
+                                 .use = use_of(log, log->lap),
+                                 .first = batch->first + batch->packed_sequences,
+                                 .sequences = batch->sequences - batch->packed_sequences,
+                                 .bytes = (uint32_t)part,
+                                 .incarnation = batch->zone->incarnation,
+                                 .context = batch->packed_end};
+    sh_span_put(&span, log->pack + *size);
+    chain_copy(log, &batch->chain, batch->packed, log->pack + *size + SH_SPAN_HEAD_BYTES);
+    *size += SH_SPAN_HEAD_BYTES + part;
+    batch->packed = batch->chain.bytes;
+    batch->packed_end = batch->end;
+    batch->packed_sequences = batch->sequences;
+    log->in_pack[log->in_pack_count++] =
+        (struct sh_replog_packed){batch->zone, batch->first + batch->sequences};
+    sh_replog_queue_leave(batch, SH_REPLOG_BY_AGE);
+    if (!batch->links[SH_REPLOG_BY_PRIMARY].queue) {
+        batch->primary_at = log->primary_at;
+        sh_replog_queue_add(&log->primary, batch);
+    }
+    return true;
+}
+
+static void on_packed(struct sh_disk_op *done)
+{
+    struct sh_replog_op *op = done->arg;
+    struct sh_replog *log = op->log;
+    log->is_packing = false;
+    if (sh_replog_op_end(op))
+        return;
+    log->status.primary_writes++;
+    log->status.primary_bytes += done->size;
+    for (unsigned i = 0; i < log->in_pack_count; i++) {
+        struct sh_replog_zone *zone = log->in_pack[i].zone;
+        zone->packed_durable = log->in_pack[i].end;
+        sh_replog_zone_settle(zone);
+    }
+    log->in_pack_count = 0;
+}
+
+/* How many bytes a pack may have where the next one goes. Begins the next lap where the rest of this one is too
+ * short. */
+static size_t pack_room(struct sh_replog *log)
+{
+    uint64_t blocks = log->head.primary_blocks, at = log->primary_at % blocks, left = blocks - at;
+    if (left < SH_REPLOG_PACK_BYTES / SH_BLOCK_BYTES) {
+        if (blocks_free(log) < left)
+            return 0;
+        log->primary_at += left;
+        log->lap++;
+        left = blocks;
+    }
+    uint64_t room = blocks_free(log) < left ? blocks_free(log) : left;
+    return room < SH_REPLOG_PACK_BYTES / SH_BLOCK_BYTES ? (size_t)room * SH_BLOCK_BYTES
+                                                        : SH_REPLOG_PACK_BYTES;
+}
+
+/* Fills the pack with what is fresh, the oldest first; a batch that is worth a write goes its own way. Returns its bytes, in
+ * whole blocks. */
+static size_t pack_fill(struct sh_replog *log, size_t room)
+{
+    size_t size = 0;
+    struct sh_replog_batch *batch = room ? log->fresh.first : NULL, *next;
+    for (; batch; batch = next) {
+        next = batch->links[SH_REPLOG_BY_AGE].next;
+        bool is_large = batch->chain.bytes >= log->config.batch_bytes;
+        if (is_large && !sh_replog_batch_ready(batch))
+            continue;
+        if (!pack_add(log, batch, &size, room) && room - size < SH_SPAN_HEAD_BYTES)
+            break;
+    }
+    size_t padded = (size + SH_BLOCK_BYTES - 1) / SH_BLOCK_BYTES * SH_BLOCK_BYTES;
+    memset(log->pack + size, 0, padded - size);
+    return padded;
+}
+
+/* Hands the pack to the disk; false: not now. */
+static bool pack_write(struct sh_replog *log)
+{
+    uint64_t at = log->primary_at % log->head.primary_blocks;
+    const struct sh_disk_op op = {.kind = SH_DISK_WRITE_SYNC,
+                                  .offset = sh_log_primary_at() + at * SH_BLOCK_BYTES,
+                                  .data = log->pack,
+                                  .size = log->pack_size,
+                                  .done = on_packed};
+    if (!sh_replog_submit(log, NULL, &op))
+        return false;
+    log->primary_at += log->pack_size / SH_BLOCK_BYTES;
+    log->pack_size = 0;
+    log->is_packing = true;
+    return true;
+}
+
+/* Without a primary log small batches go to slots, too. */
+static unsigned fresh_to_slots(struct sh_replog *log)
+{
+    unsigned work = 0;
+    struct sh_replog_batch *batch = log->fresh.first, *next;
+    for (; batch && sh_replog_slots_have_time(log); batch = next) {
+        next = batch->links[SH_REPLOG_BY_AGE].next;
+        work += !sh_replog_batch_ready(batch);
+    }
+    return work;
+}
+
+unsigned sh_replog_primary_write(struct sh_replog *log)
+{
+    const struct sh_replog_batch *oldest = log->fresh.first;
+    bool is_time =
+        log->pack_size ||
+        (oldest && (log->waiting || log->now_ns >= oldest->begun_ns + log->config.linger_ns));
+    if (log->trouble || !is_time)
+        return 0;
+    if (!log->head.primary_blocks)
+        return fresh_to_slots(log);
+    if (!log->is_packing && !log->pack_size)
+        log->pack_size = pack_fill(log, pack_room(log));
+    return log->pack_size && pack_write(log);
+}
+
+/* --- Room -------------------------------------------------------------------------------------- */
+
+static bool is_short(const struct sh_replog *log)
+{
+    return sh_blocks_used(log->blocks) > log->config.buffer_bytes / 2 ||
+           (log->head.primary_blocks && blocks_free(log) < log->head.primary_blocks / 4);
+}
+
+/* The oldest of a queue that is still being filled. */
+static struct sh_replog_batch *filling_oldest(const struct sh_replog_queue *queue)
+{
+    struct sh_replog_batch *batch = queue->first;
+    while (batch && batch != batch->zone->filling)
+        batch = batch->links[queue->kind].next;
+    return batch;
+}
+
+unsigned sh_replog_relieve(struct sh_replog *log)
+{
+    unsigned work = 0;
+    while (!log->trouble && is_short(log) && sh_replog_slots_have_time(log)) {
+        struct sh_replog_batch *batch = filling_oldest(&log->primary);
+        if (!batch)
+            batch = filling_oldest(&log->fresh);
+        if (!batch || sh_replog_batch_ready(batch))
+            break;
+        work++;
+    }
+    return work;
+}

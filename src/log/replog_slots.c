@@ -1,0 +1,222 @@
+/* The way of batches to slots: a place, writes, a sync. */
+#include "base/assert.h"
+#include "log/replog_int.h"
+
+#define PIPELINE 8    /* batches on their way; more wait, and become larger meanwhile */
+#define SYNC_AFTER 32 /* batches are synced together, or those of linger_ns */
+
+static uint32_t padded(uint64_t bytes)
+{
+    return (uint32_t)((bytes + SH_BLOCK_BYTES - 1) / SH_BLOCK_BYTES * SH_BLOCK_BYTES);
+}
+
+bool sh_replog_slots_have_time(const struct sh_replog *log)
+{
+    return log->ready.count + log->writing < PIPELINE;
+}
+
+/* --- A place ----------------------------------------------------------------------------------- */
+
+/* A slot with so much room; SH_SLOT_NONE: the zone may have no other one, or there is none. */
+static uint32_t slot_find(struct sh_replog_zone *zone, uint32_t bytes)
+{
+    struct sh_replog *log = zone->log;
+    uint32_t slot = sh_slots_fit(&log->slots, &zone->slots, SH_SLOT_ENTRIES, bytes);
+    if (slot != SH_SLOT_NONE || zone->slots.count >= zone->slots_max)
+        return slot;
+    return sh_slots_take(&log->slots, &zone->slots, SH_SLOT_ENTRIES,
+                         sh_random64(&log->config.random));
+}
+
+/* Writes the head, and zeros behind the entries up to the next block. */
+static void span_end(struct sh_replog_batch *batch, uint64_t use)
+{
+    struct sh_replog *log = batch->zone->log;
+    const struct sh_span span = {.zone = batch->zone->id,
+                                 .use = use,
+                                 .first = batch->first,
+                                 .sequences = batch->sequences,
+                                 .bytes = (uint32_t)(batch->chain.bytes - SH_SPAN_HEAD_BYTES),
+                                 .incarnation = batch->zone->incarnation,
+                                 .context = batch->begin};
+    size_t left;
+    sh_span_put(&span, sh_chain_begin(log->blocks, &batch->chain));
+    uint8_t *end = sh_chain_end(log->blocks, &batch->chain, &left);
+    if (end)
+        memset(end, 0, padded(batch->chain.bytes) - batch->chain.bytes);
+}
+
+enum shoal_err sh_replog_batch_ready(struct sh_replog_batch *batch)
+{
+    struct sh_replog_zone *zone = batch->zone;
+    struct sh_replog *log = zone->log;
+    SH_ASSERT(batch == zone->filling && batch->sequences);
+    uint32_t bytes = padded(batch->chain.bytes);
+    batch->slot = slot_find(zone, bytes);
+    if (batch->slot == SH_SLOT_NONE)
+        return SHOAL_ENOSPC;
+    struct sh_slot *slot = &log->slots.slots[batch->slot];
+    batch->offset = sh_log_slot_at(&log->head, batch->slot) + slot->filled;
+    slot->filled += bytes;
+    slot->seconds = log->seconds;
+    span_end(batch, slot->use);
+    sh_replog_queue_leave(batch, SH_REPLOG_BY_AGE);
+    sh_replog_queue_add(&log->ready, batch);
+    zone->filling = NULL;
+    if (zone->newest)
+        zone->newest->behind = batch;
+    else
+        zone->oldest = batch;
+    zone->newest = batch;
+    batch->behind = NULL;
+    return SHOAL_OK;
+}
+
+/* --- Writes ------------------------------------------------------------------------------------ */
+
+static bool is_first_of_slot(const struct sh_replog_batch *batch)
+{
+    const struct sh_replog *log = batch->zone->log;
+    return batch->offset == sh_log_slot_at(&log->head, batch->slot) + SH_SLOT_HEAD_BYTES;
+}
+
+static void slot_head_give(struct sh_replog *log, struct sh_replog_batch *batch)
+{
+    if (batch->slot_head)
+        log->free_heads |= 1u << (batch->slot_head - log->slot_heads) / SH_SLOT_HEAD_BYTES;
+    batch->slot_head = NULL;
+}
+
+/* All of it has been written, but not synced. */
+static void written(struct sh_replog *log, struct sh_replog_batch *batch)
+{
+    log->writing--;
+    log->status.slot_writes++;
+    log->status.slot_bytes += padded(batch->chain.bytes);
+    slot_head_give(log, batch);
+    sh_chain_free(log->blocks, &batch->chain);
+    if (!log->written.count)
+        log->written_ns = log->now_ns;
+    sh_replog_queue_add(&log->written, batch);
+}
+
+static void on_written(struct sh_disk_op *done)
+{
+    struct sh_replog_op *op = done->arg;
+    struct sh_replog_batch *batch = op->batch;
+    bool is_well = !sh_replog_op_end(op);
+    if (--batch->ops == 0 && batch->is_submitted && is_well)
+        written(op->log, batch);
+}
+
+/* False: not now. */
+static bool write_one(struct sh_replog *log, struct sh_replog_batch *batch, uint64_t offset,
+                      const uint8_t *data, size_t size)
+{
+    const struct sh_disk_op op = {.kind = SH_DISK_WRITE,
+                                  .offset = offset,
+                                  .data = (void *)(uintptr_t)data,
+                                  .size = size,
+                                  .done = on_written};
+    batch->ops++;
+    if (sh_replog_submit(log, batch, &op))
+        return true;
+    batch->ops--;
+    return false;
+}
+
+/* Of a slot that is used anew, the head as well. False: not now. */
+static bool slot_head_write(struct sh_replog *log, struct sh_replog_batch *batch)
+{
+    if (!is_first_of_slot(batch) || batch->slot_head)
+        return true;
+    SH_ASSERT(log->free_heads); /* as many as batches are written at a time */
+    unsigned bit = (unsigned)__builtin_ctz(log->free_heads);
+    uint8_t *block = log->slot_heads + bit * SH_SLOT_HEAD_BYTES;
+    const struct sh_slot_head head = {.zone = batch->zone->id,
+                                      .use = log->slots.slots[batch->slot].use,
+                                      .file = log->head.number,
+                                      .owner = batch->zone->owner,
+                                      .kind = SH_SLOT_ENTRIES,
+                                      .incarnation = batch->zone->incarnation};
+    sh_slot_put(&head, block);
+    if (!write_one(log, batch, batch->offset - SH_SLOT_HEAD_BYTES, block, SH_SLOT_HEAD_BYTES))
+        return false;
+    log->free_heads &= ~(1u << bit);
+    batch->slot_head = block;
+    return true;
+}
+
+/* Hands over what the disk takes; true: all of it. */
+static bool submit(struct sh_replog *log, struct sh_replog_batch *batch)
+{
+    if (!slot_head_write(log, batch))
+        return false;
+    for (;;) {
+        struct sh_chain_walk before = batch->walk;
+        struct sh_bytes run;
+        if (!sh_chain_next(log->blocks, &batch->chain, &batch->walk, &run))
+            return true;
+        if (!write_one(log, batch, batch->offset + before.done, run.at, padded(run.size))) {
+            batch->walk = before;
+            return false;
+        }
+    }
+}
+
+unsigned sh_replog_slots_write(struct sh_replog *log)
+{
+    unsigned work = 0;
+    struct sh_replog_batch *batch;
+    while (!log->trouble && (batch = log->ready.first)) {
+        if (!batch->is_begun && log->writing == SH_REPLOG_WRITES)
+            break;
+        log->writing += !batch->is_begun;
+        batch->is_begun = true;
+        if (!submit(log, batch))
+            break;
+        work++;
+        batch->is_submitted = true;
+        sh_replog_queue_leave(batch, SH_REPLOG_BY_STATE);
+        if (!batch->ops) /* its operations were done before the last one was handed over */
+            written(log, batch);
+    }
+    return work;
+}
+
+/* --- Syncs ------------------------------------------------------------------------------------- */
+
+static void on_synced(struct sh_disk_op *done)
+{
+    struct sh_replog_op *op = done->arg;
+    struct sh_replog *log = op->log;
+    struct sh_replog_batch *batch;
+    log->is_syncing = false;
+    if (sh_replog_op_end(op))
+        return;
+    while ((batch = log->syncing.first)) {
+        sh_replog_queue_leave(batch, SH_REPLOG_BY_STATE);
+        sh_replog_queue_leave(batch, SH_REPLOG_BY_PRIMARY);
+        batch->is_durable = true;
+        sh_replog_zone_settle(batch->zone);
+    }
+}
+
+unsigned sh_replog_slots_sync(struct sh_replog *log)
+{
+    bool is_time = log->waiting || log->written.count >= SYNC_AFTER || log->primary.count ||
+                   log->now_ns >= log->written_ns + log->config.linger_ns;
+    if (log->trouble || log->is_syncing || !log->written.count || !is_time)
+        return 0;
+    const struct sh_disk_op op = {.kind = SH_DISK_SYNC, .done = on_synced};
+    if (!sh_replog_submit(log, NULL, &op))
+        return 0;
+    log->is_syncing = true;
+    log->status.syncs++;
+    struct sh_replog_batch *batch;
+    while ((batch = log->written.first)) {
+        sh_replog_queue_leave(batch, SH_REPLOG_BY_STATE);
+        sh_replog_queue_add(&log->syncing, batch);
+    }
+    return 1;
+}

@@ -1,0 +1,282 @@
+/* The log of replicas over a disk in memory: what was appended is in its file, as its format says. */
+#include "log/replog_test.h"
+
+static struct rig rig;
+
+static int setup(void **state)
+{
+    struct sh_disk *disk;
+    (void)state;
+    memset(&rig, 0, sizeof rig);
+    rig.now_ns = 1000 * RIG_MS;
+    if (sh_memory_disk_create(&disk))
+        return -1;
+    rig_config(&rig, disk);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    sh_replog_close(rig.log);
+    rig.config.disk->ops->destroy(rig.config.disk);
+    return 0;
+}
+
+static void append(unsigned zone, unsigned chunk, uint32_t stamp, size_t size)
+{
+    assert_int_equal(rig_append(&rig, zone, chunk, stamp, size, false), SHOAL_OK);
+}
+
+/* Random writes and removals of some zones, small and large, with syncs and pauses between. */
+static void write_at_random(uint64_t *seed, unsigned zones, unsigned writes)
+{
+    for (unsigned i = 0; i < writes; i++) {
+        uint64_t draw = test_draw(seed);
+        unsigned zone = (unsigned)(draw % zones), chunk = (unsigned)(draw >> 8) % RIG_CHUNKS;
+        size_t size = 4 + (draw >> 40) % (draw >> 32 & 31 ? 100 : 16000);
+        bool is_removal = (draw >> 20) % 10 == 0;
+        assert_int_equal(rig_append(&rig, zone, chunk, i, size, is_removal), SHOAL_OK);
+        if ((draw >> 56) % 50 == 0)
+            rig_step(&rig, (draw >> 50 & 63) * 10 * RIG_MS);
+        if ((draw >> 24) % 2000 == 0)
+            rig_sync(&rig, zones);
+    }
+}
+
+static void test_random(void **state)
+{
+    (void)state;
+    uint64_t seed = test_seed(11);
+    rig_open(&rig);
+    for (unsigned i = 0; i < RIG_ZONES; i++)
+        rig_zone_add(&rig, i, 1, 100 * i);
+    for (unsigned round = 0; round < 5; round++) {
+        write_at_random(&seed, RIG_ZONES, 3000);
+        rig_sync(&rig, RIG_ZONES);
+        (void)rig_assert_all(&rig, RIG_ZONES);
+    }
+}
+
+/* Small batches are packed and written once; later they go to slots, without having been packed again. */
+static void test_two_levels(void **state)
+{
+    (void)state;
+    struct sh_replog_status status;
+    rig_open(&rig);
+    for (unsigned i = 0; i < 3; i++)
+        rig_zone_add(&rig, i, 1, 0);
+    for (unsigned i = 0; i < 3; i++)
+        append(i, 0, 1, 100);
+    rig_step(&rig, 0);
+    assert_int_equal(sh_replog_due_ns(rig.log), rig.now_ns + 100 * RIG_MS);
+    rig_step(&rig, 99 * RIG_MS);
+    sh_replog_status_get(rig.log, &status);
+    assert_int_equal(status.primary_writes + status.slot_writes, 0);
+    assert_int_equal(status.appended, 3);
+    assert_int_equal(status.appended_bytes, 300);
+    assert_int_equal(status.buffer_used, 3 * 4096);
+    rig_step(&rig, RIG_MS);
+    rig_step(&rig, 0);
+    sh_replog_status_get(rig.log, &status);
+    assert_int_equal(status.primary_writes, 1);
+    assert_int_equal(status.primary_bytes, 4096);
+    assert_int_equal(status.slot_writes, 0);
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(sh_replog_durable(rig.zones[i].zone), 1);
+    (void)rig_assert_all(&rig, 3);
+    /* Somebody waits: at once. */
+    append(0, 1, 2, 100);
+    rig_sync(&rig, 1);
+    sh_replog_status_get(rig.log, &status);
+    assert_int_equal(status.primary_writes, 2);
+    /* A batch that is worth a write: it goes to a slot, with all that it has. */
+    for (unsigned i = 2; sh_replog_next(rig.zones[0].zone) < 40; i++)
+        append(0, i, 3, 500);
+    rig_sync(&rig, 1);
+    sh_replog_status_get(rig.log, &status);
+    assert_int_equal(status.slot_writes, 1);
+    assert_int_equal(status.slot_bytes % 4096, 0);
+    assert_true(status.slot_bytes >= 16 << 10);
+    (void)rig_assert_all(&rig, 3);
+}
+
+/* Without a primary log a small batch goes to a slot of its zone, to the one that is in use. */
+static void test_one_level(void **state)
+{
+    (void)state;
+    struct sh_replog_status status;
+    rig.config.primary_blocks = 0;
+    rig_open(&rig);
+    rig_zone_add(&rig, 0, 1, 0);
+    rig_zone_add(&rig, 1, 1, 0);
+    for (unsigned i = 0; i < 6; i++) {
+        append(i % 2, i, i, 100);
+        rig_sync(&rig, 2);
+    }
+    sh_replog_status_get(rig.log, &status);
+    assert_int_equal(status.primary_writes, 0);
+    assert_int_equal(status.slot_writes, 6);
+    assert_int_equal(status.slot_bytes, 6 * 4096);
+    assert_int_equal(status.slots_free, status.slots - 2);
+    (void)rig_assert_all(&rig, 2);
+}
+
+#define LAPPING 7
+
+/* The primary log goes round many times, while each zone's batch stays small. */
+static void test_laps(void **state)
+{
+    (void)state;
+    struct sh_replog_status status;
+    rig.config.batch_bytes = 60 << 10;
+    rig.config.buffer_bytes = 16 << 20;
+    rig_open(&rig);
+    for (unsigned i = 0; i < LAPPING; i++)
+        rig_zone_add(&rig, i, 1, 0);
+    for (unsigned i = 0; i < 3000; i++) {
+        append(i % LAPPING, i / LAPPING % RIG_CHUNKS, i, 64);
+        rig_sync(&rig, LAPPING);
+    }
+    sh_replog_status_get(rig.log, &status);
+    assert_true(status.primary_bytes > 5 * 512 * 4096);
+    assert_true(status.slot_writes > 0 && status.slot_writes < 200);
+    uint32_t lap = rig_assert_all(&rig, LAPPING);
+    assert_true(lap > 5);
+    /* Another process begins another lap. */
+    sh_replog_close(rig.log);
+    rig_open(&rig);
+    rig_zone_add(&rig, LAPPING, 1, 0);
+    append(LAPPING, 0, 9, 64);
+    for (unsigned i = LAPPING; sh_replog_durable(rig.zones[i].zone) == 0;)
+        rig_step(&rig, 20 * RIG_MS);
+    assert_int_equal(rig_assert_all(&rig, LAPPING + 1), lap + 1);
+}
+
+/* What no slot has yet when the log is closed comes from the primary log. */
+static void test_opened_again(void **state)
+{
+    (void)state;
+    uint64_t seed = test_seed(12);
+    rig_open(&rig);
+    for (unsigned i = 0; i < RIG_ZONES; i++)
+        rig_zone_add(&rig, i, 1, 0);
+    write_at_random(&seed, RIG_ZONES, 5000);
+    rig_sync(&rig, RIG_ZONES);
+    struct sh_replog_status before, after;
+    sh_replog_status_get(rig.log, &before);
+    sh_replog_close(rig.log);
+    rig_open(&rig);
+    sh_replog_status_get(rig.log, &after);
+    assert_int_equal(after.zones, RIG_ZONES);
+    assert_true(after.slot_writes >= RIG_ZONES && after.slots_free <= before.slots_free);
+    for (unsigned i = 0; i < RIG_ZONES; i++) {
+        rig.zones[i].zone = sh_replog_zone_find(rig.log, rig_zone_id(i));
+        assert_non_null(rig.zones[i].zone);
+        assert_int_equal(sh_replog_zone_id(rig.zones[i].zone), rig_zone_id(i));
+    }
+    assert_null(sh_replog_zone_find(rig.log, rig_zone_id(RIG_ZONES)));
+    (void)rig_assert_all(&rig, RIG_ZONES);
+    /* The next lap takes the place of what was there: the slots alone have everything. */
+    uint8_t zeros[4096] = {0};
+    int file;
+    assert_int_equal(sh_disk_open(rig.config.disk, "log", false, &file), SHOAL_OK);
+    for (unsigned i = 0; i < rig.config.primary_blocks; i++) {
+        bool is_done = false;
+        struct sh_disk_op op = {.kind = SH_DISK_WRITE,
+                                .file = file,
+                                .offset = sh_log_primary_at() + i * sizeof zeros,
+                                .data = zeros,
+                                .size = sizeof zeros,
+                                .done = rig_done,
+                                .arg = &is_done};
+        assert_int_equal(sh_disk_submit(rig.config.disk, &op), SHOAL_OK);
+        while (!is_done)
+            (void)sh_disk_poll(rig.config.disk, true);
+    }
+    rig.config.disk->ops->close(rig.config.disk, file);
+    (void)rig_assert_all(&rig, RIG_ZONES);
+}
+
+static void test_foreign(void **state)
+{
+    (void)state;
+    rig_open(&rig);
+    sh_replog_close(rig.log);
+    rig.log = NULL;
+    rig.config.node++;
+    assert_int_equal(sh_replog_open(&rig.config, 0, &rig.log), SHOAL_ECLUSTER);
+    rig.config.node--;
+    rig.config.cluster++;
+    assert_int_equal(sh_replog_open(&rig.config, 0, &rig.log), SHOAL_ECLUSTER);
+    rig.config.cluster--;
+    rig.config.slots = 3; /* it has its own */
+    rig_open(&rig);
+    struct sh_replog_status status;
+    sh_replog_status_get(rig.log, &status);
+    assert_int_equal(status.slots, 400);
+}
+
+/* A zone has its slots, and the log too; then there is an error, and what was acknowledged stays. */
+static void test_full(void **state)
+{
+    (void)state;
+    rig.config.slots = 20;
+    rig_open(&rig);
+    for (unsigned i = 0; i < 3; i++) {
+        rig.zones[i].id = rig_zone_id(i);
+        assert_int_equal(sh_replog_zone_add(rig.log, rig_zone_id(i), RIG_OWNER, 1, 0,
+                                            i < 2 ? 4 * 65536 : 64 << 20, &rig.zones[i].zone),
+                         SHOAL_OK);
+    }
+    enum shoal_err err = SHOAL_OK;
+    struct sh_replog_status status;
+    unsigned writes = 0;
+    for (; !err && writes < 2000; writes++)
+        err = rig_append(&rig, 0, writes % RIG_CHUNKS, writes, 1000, false);
+    assert_int_equal(err, SHOAL_ENOSPC);
+    sh_replog_status_get(rig.log, &status);
+    assert_int_equal(status.slots_free, 20 - 7);
+    assert_true(writes > 7 * 55);
+    /* Others go on, until all is full. */
+    for (writes = 0, err = SHOAL_OK; !err && writes < 2000; writes++)
+        err = rig_append(&rig, 2, writes % RIG_CHUNKS, writes, 1000, false);
+    assert_int_equal(err, SHOAL_ENOSPC);
+    sh_replog_status_get(rig.log, &status);
+    assert_int_equal(status.slots_free, 0);
+    assert_int_equal(sh_replog_trouble(rig.log), SHOAL_OK);
+    rig_sync(&rig, 3);
+    (void)rig_assert_all(&rig, 3);
+}
+
+static void test_limits(void **state)
+{
+    (void)state;
+    struct sh_replog_zone *zone;
+    rig_open(&rig);
+    rig_zone_add(&rig, 0, 1, 7);
+    assert_int_equal(sh_replog_zone_add(rig.log, rig_zone_id(0), RIG_OWNER, 1, 0, 1, &zone),
+                     SHOAL_EEXIST);
+    assert_int_equal(sh_replog_next(rig.zones[0].zone), 7);
+    assert_int_equal(sh_replog_durable(rig.zones[0].zone), 7);
+    append(0, 0, 1, 16384);
+    assert_int_equal(rig_append(&rig, 0, 1, 1, 16385, false), SHOAL_ETOOBIG);
+    assert_int_equal(sh_replog_next(rig.zones[0].zone), 8);
+    rig_sync(&rig, 1);
+    (void)rig_assert_all(&rig, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_random, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_two_levels, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_one_level, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_laps, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_opened_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_foreign, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_full, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_limits, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,265 @@
+/* What tests of the log share: a log with its clock, and all that its file says, read back without the log. */
+#ifndef SH_LOG_REPLOG_TEST_H
+#define SH_LOG_REPLOG_TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/random_test.h"
+#include "log/replog.h"
+#include "log/scan.h"
+#include "log/slot.h"
+
+#define RIG __attribute__((unused)) static
+#define RIG_CHUNKS 600u /* of a zone, local IDs from 1 on */
+#define RIG_ZONES 8u
+#define RIG_CLUSTER 77
+#define RIG_NODE 65
+#define RIG_OWNER 64
+#define RIG_MS UINT64_C(1000000)
+
+/* The newest that is known of a chunk; its payload follows from its ID and a stamp. */
+struct rig_chunk {
+    bool is_there, is_removal;
+    struct sh_replog_version version;
+    uint32_t size, stamp;
+};
+
+struct rig_zone {
+    struct sh_replog_zone *zone;
+    uint64_t id;
+    struct rig_chunk chunks[RIG_CHUNKS];
+};
+
+struct rig {
+    struct sh_replog_config config;
+    struct sh_replog *log;
+    uint64_t now_ns;
+    uint32_t last_lap; /* of the primary log, when the file is read */
+    struct rig_zone zones[RIG_ZONES];
+};
+
+static uint64_t rig_random_state = 88172645463325252u;
+
+RIG void rig_random_fill(void *arg, void *into, size_t size)
+{
+    (void)arg;
+    uint8_t *at = into;
+    for (size_t i = 0; i < size; i++)
+        at[i] = (uint8_t)test_draw(&rig_random_state);
+}
+
+RIG void rig_config(struct rig *rig, struct sh_disk *disk)
+{
+    rig->config = (struct sh_replog_config){
+        .disk = disk,
+        .name = "log",
+        .random = {rig_random_fill, NULL},
+        .cluster = RIG_CLUSTER,
+        .node = RIG_NODE,
+        .slot_bytes = 64 << 10,
+        .slots = 400,
+        .primary_blocks = 512,
+        .buffer_bytes = 2 << 20,
+        .batch_bytes = 16 << 10,
+        .linger_ns = 100 * RIG_MS,
+        .versions_max = 4096,
+    };
+}
+
+RIG uint64_t rig_zone_id(unsigned zone)
+{
+    return (uint64_t)RIG_OWNER << 48 | (zone + 1);
+}
+
+RIG void rig_open(struct rig *rig)
+{
+    assert_int_equal(sh_replog_open(&rig->config, rig->now_ns, &rig->log), SHOAL_OK);
+}
+
+RIG void rig_step(struct rig *rig, uint64_t ns)
+{
+    rig->now_ns += ns;
+    (void)sh_replog_step(rig->log, rig->now_ns, (uint32_t)(rig->now_ns / (1000 * RIG_MS)));
+}
+
+RIG void rig_zone_add(struct rig *rig, unsigned zone, uint32_t incarnation, uint64_t first)
+{
+    rig->zones[zone].id = rig_zone_id(zone);
+    assert_int_equal(sh_replog_zone_add(rig->log, rig_zone_id(zone), RIG_OWNER, incarnation, first,
+                                        64 << 20, &rig->zones[zone].zone),
+                     SHOAL_OK);
+}
+
+/* The stamp, and what follows from it; 4 bytes at least. */
+RIG void rig_payload(uint64_t local_id, uint32_t stamp, uint8_t *into, size_t size)
+{
+    assert_true(size >= 4);
+    sh_store32(into, stamp);
+    for (size_t i = 4; i < size; i++)
+        into[i] = (uint8_t)(stamp * 31 + local_id * 7 + i + i / 256);
+}
+
+/* Appends a write of a chunk, or its removal; steps until there is room. */
+RIG enum shoal_err rig_append(struct rig *rig, unsigned zone, unsigned chunk, uint32_t stamp,
+                              size_t size, bool is_removal)
+{
+    static uint8_t payload[1 << 20];
+    struct rig_zone *of = &rig->zones[zone];
+    struct sh_replog_write write = {.local_id = chunk + 1,
+                                    .creator = RIG_OWNER,
+                                    .is_removal = is_removal,
+                                    .payload = {payload, is_removal ? 0 : size}};
+    if (!is_removal)
+        rig_payload(write.local_id, stamp, payload, size);
+    enum shoal_err err;
+    for (unsigned tries = 0; (err = sh_replog_append(of->zone, &write)) == SHOAL_EAGAIN; tries++) {
+        assert_true(tries < 10000);
+        rig_step(rig, RIG_MS);
+    }
+    if (!err) {
+        of->chunks[chunk].is_there = true;
+        of->chunks[chunk].is_removal = is_removal;
+        of->chunks[chunk].stamp = stamp;
+        of->chunks[chunk].size = (uint32_t)write.payload.size;
+    }
+    return err;
+}
+
+/* Steps until all that was appended to these zones is durable. */
+RIG void rig_sync(struct rig *rig, unsigned zones)
+{
+    for (unsigned i = 0; i < zones; i++)
+        sh_replog_sync(rig->zones[i].zone);
+    for (unsigned i = 0; i < zones; i++) {
+        struct sh_replog_zone *zone = rig->zones[i].zone;
+        for (unsigned tries = 0; sh_replog_durable(zone) < sh_replog_next(zone); tries++) {
+            assert_true(tries < 10000);
+            rig_step(rig, RIG_MS / 100);
+        }
+    }
+}
+
+/* --- Reading back ------------------------------------------------------------------------------ */
+
+RIG void rig_done(struct sh_disk_op *op)
+{
+    *(bool *)op->arg = true;
+}
+
+/* Reads so many bytes of the file; what it does not have is zero. */
+RIG void rig_read(struct sh_disk *disk, int file, uint64_t offset, uint8_t *into, size_t size)
+{
+    bool is_done = false;
+    struct sh_disk_op op = {.kind = SH_DISK_READ,
+                            .file = file,
+                            .offset = offset,
+                            .data = into,
+                            .size = size,
+                            .done = rig_done,
+                            .arg = &is_done};
+    assert_int_equal(sh_disk_submit(disk, &op), SHOAL_OK);
+    while (!is_done)
+        (void)sh_disk_poll(disk, true);
+    assert_int_equal(op.err, SHOAL_OK);
+    memset(into + op.done_bytes, 0, size - op.done_bytes);
+}
+
+RIG bool rig_is_newer(struct sh_replog_version a, struct sh_replog_version b)
+{
+    return a.epoch > b.epoch || (a.epoch == b.epoch && a.number > b.number);
+}
+
+/* What an entry says of its chunk; its payload is a whole one. */
+RIG void rig_entry_take(struct rig_zone *zone, const struct sh_replog_entry *entry)
+{
+    static uint8_t expected[1 << 20];
+    assert_true(entry->local_id >= 1 && entry->local_id <= RIG_CHUNKS);
+    assert_int_equal(entry->creator, RIG_OWNER);
+    struct rig_chunk *chunk = &zone->chunks[entry->local_id - 1];
+    if (chunk->is_there && !rig_is_newer(entry->version, chunk->version))
+        return;
+    uint32_t stamp = entry->is_removal ? 0 : sh_load32(entry->payload.at);
+    if (!entry->is_removal) {
+        rig_payload(entry->local_id, stamp, expected, entry->payload.size);
+        assert_memory_equal(entry->payload.at, expected, entry->payload.size);
+    }
+    *chunk = (struct rig_chunk){.is_there = true,
+                                .is_removal = entry->is_removal,
+                                .version = entry->version,
+                                .size = (uint32_t)entry->payload.size,
+                                .stamp = stamp};
+}
+
+RIG void rig_spans_take(struct rig *found, struct sh_scan *scan, uint64_t zone_only)
+{
+    struct sh_span span;
+    struct sh_reader entries;
+    while (sh_scan_next(scan, &span, &entries)) {
+        struct sh_replog_entry entry;
+        unsigned zone = (unsigned)(span.zone & 0xffff) - 1;
+        assert_true(zone < RIG_ZONES && rig_zone_id(zone) == span.zone);
+        assert_true(!zone_only || span.zone == zone_only);
+        if (!zone_only && (uint32_t)span.use > found->last_lap)
+            found->last_lap = (uint32_t)span.use;
+        while (sh_replog_entry_get(&entries, &span.context, &entry) == SH_REPLOG_ENTRY)
+            rig_entry_take(&found->zones[zone], &entry);
+    }
+}
+
+/* All that the file says of the zones' chunks, by its format alone. */
+RIG void rig_read_all(struct sh_disk *disk, struct rig *found)
+{
+    static uint8_t bytes[4 << 20];
+    int file;
+    struct sh_log_file head;
+    memset(found, 0, sizeof *found);
+    assert_int_equal(sh_disk_open(disk, "log", false, &file), SHOAL_OK);
+    rig_read(disk, file, 0, bytes, SH_SLOT_HEAD_BYTES);
+    assert_int_equal(sh_log_file_get(bytes, &head), SHOAL_OK);
+    size_t size = (size_t)head.primary_blocks * SH_SLOT_HEAD_BYTES;
+    assert_true(size <= sizeof bytes && head.slot_bytes <= sizeof bytes);
+    rig_read(disk, file, sh_log_primary_at(), bytes, size);
+    struct sh_scan primary = {.bytes = sh_bytes_make(bytes, size),
+                              .use = head.number,
+                              .mask = ~(uint64_t)UINT32_MAX,
+                              .passes_gaps = true};
+    rig_spans_take(found, &primary, 0);
+    for (uint32_t i = 0; i < head.slots; i++) {
+        struct sh_slot_head slot;
+        rig_read(disk, file, sh_log_slot_at(&head, i), bytes, head.slot_bytes);
+        if (!sh_slot_get(bytes, head.number, &slot) || slot.kind != SH_SLOT_ENTRIES)
+            continue;
+        struct sh_scan scan = {.bytes = sh_bytes_make(bytes + SH_SLOT_HEAD_BYTES,
+                                                      head.slot_bytes - SH_SLOT_HEAD_BYTES),
+                               .use = slot.use,
+                               .mask = UINT64_MAX};
+        rig_spans_take(found, &scan, slot.zone);
+    }
+    disk->ops->close(disk, file);
+}
+
+/* The file has the newest of each chunk of these zones, and nothing of others. Returns the primary log's last lap. */
+RIG uint32_t rig_assert_all(const struct rig *rig, unsigned zones)
+{
+    static struct rig found;
+    rig_read_all(rig->config.disk, &found);
+    for (unsigned z = 0; z < RIG_ZONES; z++) {
+        for (unsigned i = 0; i < RIG_CHUNKS; i++) {
+            const struct rig_chunk *is = &found.zones[z].chunks[i],
+                                   *should = &rig->zones[z].chunks[i];
+            assert_int_equal(is->is_there, z < zones && should->is_there);
+            if (!is->is_there)
+                continue;
+            assert_int_equal(is->is_removal, should->is_removal);
+            assert_int_equal(is->size, should->size);
+            assert_true(is->is_removal || is->stamp == should->stamp);
+        }
+    }
+    return found.last_lap;
+}
+
+#endif

@@ -1,0 +1,241 @@
+/* The log of replicas on a simulated disk, which loses, tears and delays what is not synced, and fails at times: after
+ * each crash its file has everything that was called durable, and nothing that nobody wrote.
+ *
+ * SHOAL_TEST_SEEDS: how many fresh seeds (default 40). SHOAL_TEST_SEED: the first of them. */
+#include "log/replog_test.h"
+
+#include "sim/world.h"
+#include "tests/seed_int.h"
+
+#define MS RIG_MS
+#define LIVES 4
+#define ZONES_EACH (RIG_ZONES / LIVES) /* a life writes to zones of its own */
+#define WRITES_MAX 1500
+
+struct written {
+    unsigned chunk;
+    uint32_t stamp;
+    bool is_removal;
+};
+
+struct test {
+    struct rig rig;
+    struct sh_world *world;
+    struct sh_prng prng;
+    unsigned node, life;
+    unsigned sync_one_in; /* writes */
+    uint32_t batch_bytes;
+    enum shoal_err opened;
+    struct written written[RIG_ZONES][WRITES_MAX];
+    unsigned count[RIG_ZONES];
+    uint64_t durable[RIG_ZONES];
+};
+
+static unsigned all_writes, all_kept, all_packs, all_batches, all_troubles;
+
+static unsigned log_step(void *arg)
+{
+    struct test *test = arg;
+    uint64_t now_ns = sh_now(&sh_world_env(test->world, test->node)->clock);
+    return sh_replog_step(test->rig.log, now_ns, (uint32_t)(now_ns / (1000 * MS)));
+}
+
+static uint64_t log_due(void *arg)
+{
+    struct test *test = arg;
+    return sh_replog_due_ns(test->rig.log);
+}
+
+static void on_durable(void *arg, struct sh_replog_zone *zone, uint64_t sequence)
+{
+    struct test *test = arg;
+    unsigned number = (unsigned)(sh_replog_zone_id(zone) & 0xffff) - 1;
+    assert_true(sequence > test->durable[number] && sequence <= test->count[number]);
+    test->durable[number] = sequence;
+}
+
+static void boot(void *arg, struct sh_world *world, unsigned node)
+{
+    struct test *test = arg;
+    rig_config(&test->rig, sh_world_env(world, node)->disk);
+    test->rig.config.random = sh_world_env(world, node)->random;
+    test->rig.config.durable = on_durable;
+    test->rig.config.arg = test;
+    test->rig.config.slots = 250;
+    test->rig.config.primary_blocks = 300;
+    test->rig.config.batch_bytes = test->batch_bytes;
+    test->rig.config.buffer_bytes = 512 << 10;
+    test->opened = sh_replog_open(&test->rig.config, sh_now(&sh_world_env(world, node)->clock),
+                                  &test->rig.log);
+    if (test->opened) {
+        test->rig.log = NULL;
+        return;
+    }
+    sh_world_step_add(
+        world, node,
+        (struct sh_step){.name = "log", .run = log_step, .due_ns = log_due, .arg = test});
+}
+
+static void crash(void *arg, struct sh_world *world, unsigned node)
+{
+    struct test *test = arg;
+    (void)world;
+    (void)node;
+    sh_replog_close(test->rig.log);
+    test->rig.log = NULL;
+}
+
+/* A write to a zone of this life, if the log takes it. */
+static void act(struct test *test)
+{
+    static uint8_t payload[1 << 14];
+    struct sh_prng *prng = &test->prng;
+    unsigned zone = test->life * ZONES_EACH + (unsigned)sh_prng_below(prng, ZONES_EACH);
+    unsigned number = test->count[zone];
+    if (number == WRITES_MAX)
+        return;
+    struct written *written = &test->written[zone][number];
+    *written = (struct written){.chunk = (unsigned)sh_prng_below(prng, RIG_CHUNKS),
+                                .stamp = number,
+                                .is_removal = sh_prng_below(prng, 8) == 0};
+    size_t size = 4 + sh_prng_below(prng, sh_prng_below(prng, 20) ? 200 : 12000);
+    if (!written->is_removal)
+        rig_payload(written->chunk + 1, number, payload, size);
+    struct sh_replog_write write = {.local_id = written->chunk + 1,
+                                    .creator = RIG_OWNER,
+                                    .is_removal = written->is_removal,
+                                    .payload = {payload, written->is_removal ? 0 : size}};
+    enum shoal_err err = sh_replog_append(test->rig.zones[zone].zone, &write);
+    if (!err)
+        test->count[zone]++;
+    else
+        assert_true(err == SHOAL_EAGAIN || (err == SHOAL_EIO && sh_replog_trouble(test->rig.log)));
+    if (sh_prng_below(prng, test->sync_one_in) == 0)
+        sh_replog_sync(test->rig.zones[zone].zone);
+}
+
+/* What the file has of each chunk is a write of it, and none before the last one that is durable. */
+static void zone_check(const struct test *test, unsigned zone, const struct rig_chunk *found,
+                       uint64_t seed)
+{
+    const struct written *is[RIG_CHUNKS] = {NULL};
+    unsigned versions[RIG_CHUNKS] = {0}, durable[RIG_CHUNKS] = {0}; /* how many there are */
+    for (unsigned i = 0; i < test->count[zone]; i++) {
+        const struct written *write = &test->written[zone][i];
+        unsigned version = versions[write->chunk]++;
+        if (found[write->chunk].is_there && found[write->chunk].version.number == version)
+            is[write->chunk] = write;
+        if (i < test->durable[zone])
+            durable[write->chunk] = version + 1;
+    }
+    for (unsigned i = 0; i < RIG_CHUNKS; i++) {
+        if (found[i].is_there ? !is[i] || found[i].version.number + 1 < durable[i] : durable[i])
+            fail_msg(
+                "seed %llu: zone %u, chunk %u: of %u writes, %u of them durable, the file has %d",
+                (unsigned long long)seed, zone, i, versions[i], durable[i],
+                found[i].is_there ? (int)found[i].version.number + 1 : 0);
+        if (!found[i].is_there)
+            continue;
+        assert_int_equal(found[i].is_removal, is[i]->is_removal);
+        assert_true(found[i].is_removal || found[i].stamp == is[i]->stamp);
+        all_kept++;
+    }
+}
+
+static void check(const struct test *test, uint64_t seed)
+{
+    static struct rig found;
+    rig_read_all(test->rig.config.disk, &found);
+    for (unsigned zone = 0; zone < RIG_ZONES; zone++)
+        zone_check(test, zone, found.zones[zone].chunks, seed);
+}
+
+static struct sh_disk_faults faults_of(struct sh_prng *prng)
+{
+    bool fails = sh_prng_below(prng, 3) == 0;
+    return (struct sh_disk_faults){
+        .delay_ns_min = 10000,
+        .delay_ns_max = 10001 + sh_prng_below(prng, 3 * MS),
+        .again_ppm = 20000,
+        .write_err_ppm = fails ? 3000 : 0,
+        .sync_err_ppm = fails ? 10000 : 0,
+        .survive_ppm = (uint32_t)sh_prng_below(prng, 1000001),
+        .torn_ppm = (uint32_t)sh_prng_below(prng, 1000001),
+    };
+}
+
+static void life_run(struct test *test)
+{
+    for (unsigned i = 0; i < ZONES_EACH; i++)
+        rig_zone_add(&test->rig, test->life * ZONES_EACH + i, 1, 0);
+    unsigned acts = (unsigned)sh_prng_below(&test->prng, 2000);
+    for (unsigned i = 0; i < acts; i++) {
+        act(test);
+        if (sh_prng_below(&test->prng, 8) == 0)
+            (void)sh_world_run_until(test->world, NULL, NULL,
+                                     sh_world_now(test->world) +
+                                         sh_prng_below(&test->prng, 3 * MS));
+    }
+    struct sh_replog_status status;
+    sh_replog_status_get(test->rig.log, &status);
+    all_packs += (unsigned)status.primary_writes;
+    all_batches += (unsigned)status.slot_writes;
+    all_troubles += sh_replog_trouble(test->rig.log) != SHOAL_OK;
+    for (unsigned i = 0; i < RIG_ZONES; i++)
+        all_writes += test->count[i];
+}
+
+static void run_seed(uint64_t seed, uint64_t at)
+{
+    static struct test test;
+    (void)at;
+    memset(&test, 0, sizeof test);
+    struct sh_prng prng = sh_prng_make(seed);
+    struct sh_disk_faults faults = faults_of(&prng), calm = faults;
+    calm.write_err_ppm = calm.sync_err_ppm = calm.again_ppm = 0;
+    test.sync_one_in = sh_prng_below(&prng, 2) ? 2 : 20;
+    test.batch_bytes = sh_prng_below(&prng, 2) ? 16 << 10 : 56 << 10;
+    test.prng = sh_prng_split(&prng);
+    struct sh_world_config config = {.seed = sh_prng_next(&prng), .disk = calm};
+    test.world = sh_world_create(&config);
+    struct sh_world_node node = {.boot = boot, .crash = crash, .arg = &test};
+    test.node = sh_world_node_add(test.world, &node);
+    for (test.life = 0; test.life < LIVES; test.life++) {
+        assert_int_equal(test.opened, SHOAL_OK);
+        sh_world_disk_faults_set(test.world, &faults);
+        life_run(&test);
+        sh_world_disk_faults_set(test.world, &calm);
+        sh_world_crash(test.world, test.node);
+        sh_world_restart(test.world, test.node);
+        assert_int_equal(test.opened, SHOAL_OK);
+        check(&test, seed);
+    }
+    sh_replog_close(test.rig.log);
+    sh_world_destroy(test.world);
+}
+
+static void fixed_seeds_hold(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 60; seed++)
+        run_seed(seed, seed);
+    print_message("%u writes, %u chunks read back, %u packs, %u batches, %u logs out of service\n",
+                  all_writes, all_kept, all_packs, all_batches, all_troubles);
+    assert_true(all_kept > 10000 && all_packs > 1000 && all_batches > 500 && all_troubles > 5);
+}
+
+static void fresh_seeds_hold(void **state)
+{
+    (void)state;
+    test_fresh_seeds(40, run_seed);
+}
+
+int main(void)
+{
+    test_logs_set();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fixed_seeds_hold),
+        cmocka_unit_test(fresh_seeds_hold),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
