@@ -121,6 +121,7 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, uint64_t id, uint16_t o
     uint64_t slots = bytes_max / log->head.slot_bytes + 3;
     zone->owner = owner;
     zone->incarnation = incarnation;
+    zone->epoch = 1; /* the cleaner's entries have epoch 0 of an eon */
     zone->slots_max = slots < UINT32_MAX ? (uint32_t)slots : UINT32_MAX;
     zone->next_sequence = zone->durable = zone->wanted = zone->packed_durable = first;
     *zone_out = zone;
@@ -153,6 +154,7 @@ void sh_replog_zone_settle(struct sh_replog_zone *zone)
     if (zone->durable < zone->wanted && durable >= zone->wanted)
         log->waiting--;
     zone->durable = durable;
+    (void)sh_replog_versions_go(zone); /* or later */
     if (log->config.durable)
         log->config.durable(log->config.arg, zone, durable);
 }
@@ -195,6 +197,8 @@ enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_rep
         return SHOAL_EIO;
     if (write->payload.size > log->head.slot_bytes / 4)
         return SHOAL_ETOOBIG;
+    if (zone->is_ending)
+        return SHOAL_EAGAIN;
     enum shoal_err err = batch_for(zone, write->payload.size);
     if (!err)
         err = sh_replog_batch_reserve(zone->filling, write->payload.size);
@@ -208,6 +212,8 @@ enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_rep
     uint64_t chunk = write->local_id | (uint64_t)write->creator << 48;
     if (!err)
         err = sh_versions_next(zone->versions, chunk, write->is_removal, &entry.version.number);
+    if (err == SHOAL_EFULL)
+        err = sh_replog_epoch_end(zone);
     if (err)
         return err;
     sh_replog_batch_put(zone->filling, &entry);
@@ -227,6 +233,7 @@ unsigned sh_replog_step(struct sh_replog *log, uint64_t now_ns, uint32_t seconds
     log->now_ns = now_ns;
     log->seconds = seconds;
     unsigned work = sh_disk_poll(log->config.disk, false);
+    work += sh_replog_epochs_step(log);
     work += sh_replog_relieve(log);
     work += sh_replog_primary_write(log);
     work += sh_replog_slots_write(log);
@@ -239,7 +246,7 @@ uint64_t sh_replog_due_ns(const struct sh_replog *log)
 {
     if (log->trouble)
         return UINT64_MAX;
-    uint64_t due = log->ready.count || log->pack_size ? log->now_ns : UINT64_MAX;
+    uint64_t due = log->ready.count || log->pack_size || log->ending ? log->now_ns : UINT64_MAX;
     uint64_t patience_ns = log->waiting ? 0 : log->config.linger_ns;
     if (log->fresh.first && log->fresh.first->begun_ns + patience_ns < due)
         due = log->fresh.first->begun_ns + patience_ns;

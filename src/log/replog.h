@@ -36,7 +36,7 @@ struct sh_replog_config {
     uint64_t buffer_bytes;      /* a multiple of 64 KiB */
     uint32_t batch_bytes;       /* from which a batch goes to a slot; 128 KiB */
     uint64_t linger_ns;         /* 100 ms */
-    size_t versions_max;        /* slots of a zone's table of versions; a power of two */
+    size_t versions_max; /* slots of a zone's table of versions; a power of two, 16 at least */
     /* All of the zone's writes before that sequence number are durable. Called within sh_replog_step. NULL: nothing is. */
     void (*durable)(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
     void *arg;
@@ -70,7 +70,7 @@ struct sh_replog_write {
 };
 
 /* Appends a write, which has the zone's next sequence number. EAGAIN: there is no room in memory; step, and try again.
- * EFULL: the zone's epoch has to end first. ENOSPC: the zone has all slots that it may have, or the log has none left.
+ * EFULL: all epochs are used up. ENOSPC: the zone has all slots that it may have, or the log has none left.
  * ETOOBIG: over a quarter of a slot. EIO: the log is out of service. Nothing has changed then. */
 SHOAL_NODISCARD enum shoal_err sh_replog_append(struct sh_replog_zone *zone,
                                                 const struct sh_replog_write *write);

@@ -49,26 +49,36 @@ enum shoal_err sh_replog_batch_make(struct sh_replog *log)
 
 /* --- Entries ----------------------------------------------------------------------------------- */
 
+enum shoal_err sh_replog_batch_take(struct sh_replog_zone *zone, enum sh_slot_kind kind,
+                                    struct sh_replog_batch **batch_out)
+{
+    struct sh_replog *log = zone->log;
+    struct sh_replog_batch *batch = log->free_batches;
+    if (!batch)
+        return SHOAL_EAGAIN;
+    log->free_batches = batch->behind;
+    *batch = (struct sh_replog_batch){.zone = zone, .kind = kind, .first = zone->next_sequence};
+    *batch_out = batch;
+    return SHOAL_OK;
+}
+
 enum shoal_err sh_replog_batch_begin(struct sh_replog_zone *zone)
 {
     static const uint8_t room_for_head[SH_SPAN_HEAD_BYTES];
     struct sh_replog *log = zone->log;
-    struct sh_replog_batch *batch = log->free_batches;
-    struct sh_chain chain = {0};
-    if (!batch || sh_chain_reserve(log->blocks, &chain, sizeof room_for_head))
+    struct sh_replog_batch *batch;
+    enum shoal_err err = sh_replog_batch_take(zone, SH_SLOT_ENTRIES, &batch);
+    if (err)
+        return err;
+    if (sh_chain_reserve(log->blocks, &batch->chain, sizeof room_for_head)) {
+        sh_replog_batch_free(batch);
         return SHOAL_EAGAIN;
-    log->free_batches = batch->behind;
-    sh_chain_put(log->blocks, &chain, sh_bytes_make(room_for_head, sizeof room_for_head));
+    }
+    sh_chain_put(log->blocks, &batch->chain, sh_bytes_make(room_for_head, sizeof room_for_head));
     uint32_t sum = (uint32_t)sh_random64(&log->config.random);
-    struct sh_replog_context begin =
+    batch->begin = batch->end = batch->packed_end =
         sh_replog_context_first(zone->owner, zone->epoch, log->seconds, sum);
-    *batch = (struct sh_replog_batch){.zone = zone,
-                                      .chain = chain,
-                                      .begin = begin,
-                                      .end = begin,
-                                      .first = zone->next_sequence,
-                                      .packed = chain.bytes,
-                                      .packed_end = begin};
+    batch->packed = batch->chain.bytes;
     zone->filling = batch;
     return SHOAL_OK;
 }

@@ -28,9 +28,11 @@ struct sh_replog_links {
     struct sh_replog_queue *queue; /* NULL: it is in none */
 };
 
-/* What a zone's slot is to get in one write: entries in a chain, behind room for the span's head. */
+/* What a zone's slot is to get in one write: a chain of entries, behind room for the span's head, or of the version log's
+ * pieces. */
 struct sh_replog_batch {
     struct sh_replog_zone *zone;
+    enum sh_slot_kind kind;
     struct sh_chain chain;
     struct sh_replog_context begin,
         end;        /* what the first entry, and the next one, are relative to */
@@ -66,8 +68,14 @@ struct sh_replog_zone {
     struct sh_replog_batch *oldest, *newest; /* on their way to slots, until they are durable */
     uint64_t next_sequence, durable;
     uint64_t wanted; /* somebody waits until all before that is durable */
-    uint64_t
-        packed_durable; /* the primary log has all before that, but for what the batches on their way have */
+    /* The primary log has all before that, but for what the batches on their way have. */
+    uint64_t packed_durable;
+    /* The end of an epoch. */
+    bool is_ending;                         /* its versions are encoded; nothing is appended */
+    size_t ending_piece;                    /* of the table */
+    struct sh_replog_zone *next_ending;     /* in the log's list */
+    struct sh_replog_batch *versions_batch; /* of the last one that ended, until it is synced */
+    uint64_t flushes;                       /* of the version log */
 };
 
 struct sh_replog_op {
@@ -111,6 +119,9 @@ struct sh_replog {
     uint8_t *slot_heads; /* SH_REPLOG_WRITES blocks, aligned */
     uint32_t free_heads; /* a bit each */
     bool is_syncing;
+    /* Zones whose epoch is ending, and room for a piece of one's versions. */
+    struct sh_replog_zone *ending, **ending_end;
+    uint8_t *piece; /* SH_REPLOG_PIECE_BYTES */
     /* The primary log. */
     uint8_t *pack; /* SH_REPLOG_PACK_BYTES, aligned */
     struct sh_replog_packed *in_pack;
@@ -130,6 +141,9 @@ void sh_replog_queue_leave(struct sh_replog_batch *batch, enum sh_replog_queue_k
 
 /* Another free one. ENOMEM. */
 enum shoal_err sh_replog_batch_make(struct sh_replog *log);
+/* An empty one. EAGAIN. */
+enum shoal_err sh_replog_batch_take(struct sh_replog_zone *zone, enum sh_slot_kind kind,
+                                    struct sh_replog_batch **batch_out);
 /* The batch that the zone's next entries go to. EAGAIN. */
 enum shoal_err sh_replog_batch_begin(struct sh_replog_zone *zone);
 /* Whether an entry with so many bytes can still go to the same slot. Then there has to be memory for it: EAGAIN. Then it is
@@ -143,11 +157,26 @@ void sh_replog_batch_free(struct sh_replog_batch *batch);
 
 /* The batch that is being filled has got a slot, and is on its way there. ENOSPC: it stays. */
 enum shoal_err sh_replog_batch_ready(struct sh_replog_batch *batch);
+/* The same of one of versions. */
+enum shoal_err sh_replog_versions_ready(struct sh_replog_batch *batch);
 /* Hands operations of those that are ready to the disk, as many as it takes. */
 unsigned sh_replog_slots_write(struct sh_replog *log);
 unsigned sh_replog_slots_sync(struct sh_replog *log);
 /* Whether another batch should go its way. */
 bool sh_replog_slots_have_time(const struct sh_replog *log);
+
+/* --- Epochs (replog_epoch.c) ------------------------------------------------------------------- */
+
+#define SH_REPLOG_EPOCH_MAX 0x7fff
+#define SH_REPLOG_PIECE_BYTES (128u << 10)
+
+/* The zone's table of versions is full. EAGAIN: it will be empty. EFULL: there is no other epoch. ENOSPC: there is no room for
+ * the versions of the one before. */
+enum shoal_err sh_replog_epoch_end(struct sh_replog_zone *zone);
+/* Encodes a piece of a table of versions. */
+unsigned sh_replog_epochs_step(struct sh_replog *log);
+/* Sends the versions on their way if all entries that they tell of are durable. ENOSPC. */
+enum shoal_err sh_replog_versions_go(struct sh_replog_zone *zone);
 
 /* --- The primary log (replog_primary.c) -------------------------------------------------------- */
 

@@ -7,6 +7,9 @@
 #include "log/scan.h"
 
 #define ZEROS_BYTES (1u << 20)
+#define VERSIONS_MIN 16
+#define VERSIONS_SLOT_BYTES 16   /* of a slot of the table, with its share of pieces' headers */
+#define VERSIONS_RUNS_BYTES 4096 /* of all runs */
 #define SECRET (~(uint64_t)UINT32_MAX) /* the half of a primary use that is drawn at random */
 
 /* --- The disk, waiting ------------------------------------------------------------------------- */
@@ -118,6 +121,14 @@ static enum shoal_err slot_found(struct sh_replog *log, uint32_t number,
     if (!err)
         sh_slots_find(&log->slots, &zone->slots, number, head->kind, head->use);
     return err;
+}
+
+/* A slot has room for all versions of an epoch: fewer than are wanted, where it is small. */
+static void versions_bound(struct sh_replog *log)
+{
+    uint64_t room = log->head.slot_bytes - SH_SLOT_HEAD_BYTES - VERSIONS_RUNS_BYTES;
+    while (log->config.versions_max * VERSIONS_SLOT_BYTES > room)
+        log->config.versions_max /= 2;
 }
 
 /* Reads the heads of all slots. */
@@ -274,9 +285,10 @@ static enum shoal_err primary_read(struct sh_replog *log)
 static enum shoal_err memory_take(struct sh_replog *log)
 {
     log->slot_heads = aligned_alloc(SH_BLOCK_BYTES, SH_REPLOG_WRITES * SH_SLOT_HEAD_BYTES);
+    log->piece = malloc(SH_REPLOG_PIECE_BYTES);
     log->pack = aligned_alloc(SH_BLOCK_BYTES, SH_REPLOG_PACK_BYTES);
     log->in_pack = calloc(SH_REPLOG_PACKED_MAX, sizeof *log->in_pack);
-    if (!log->slot_heads || !log->pack || !log->in_pack)
+    if (!log->slot_heads || !log->piece || !log->pack || !log->in_pack)
         return SHOAL_ENOMEM;
     log->free_heads = UINT32_MAX;
     for (unsigned i = 0; i < SH_REPLOG_OPS; i++) {
@@ -296,15 +308,19 @@ enum shoal_err sh_replog_open(const struct sh_replog_config *config, uint64_t no
     if (!log)
         return SHOAL_ENOMEM;
     log->config = *config;
+    SH_ASSERT(config->versions_max >= VERSIONS_MIN);
     log->now_ns = now_ns;
+    log->ending_end = &log->ending;
     log->fresh.kind = SH_REPLOG_BY_AGE;
     log->primary.kind = SH_REPLOG_BY_PRIMARY;
     log->ready.kind = log->written.kind = log->syncing.kind = SH_REPLOG_BY_STATE;
     enum shoal_err err = memory_take(log);
     if (!err)
         err = file_open(log);
-    if (!err)
+    if (!err) {
+        versions_bound(log);
         err = slots_read(log);
+    }
     if (!err)
         err = primary_read(log);
     if (err) {
@@ -319,6 +335,8 @@ static void zone_free(struct sh_replog_zone *zone)
 {
     if (zone->filling)
         sh_replog_batch_free(zone->filling);
+    if (zone->versions_batch)
+        sh_replog_batch_free(zone->versions_batch);
     for (struct sh_replog_batch *batch = zone->oldest, *behind; batch; batch = behind) {
         behind = batch->behind;
         sh_replog_batch_free(batch);
@@ -348,6 +366,7 @@ void sh_replog_close(struct sh_replog *log)
     sh_slots_destroy(&log->slots);
     sh_blocks_destroy(log->blocks);
     free(log->in_pack);
+    free(log->piece);
     free(log->pack);
     free(log->slot_heads);
     free(log);

@@ -18,32 +18,50 @@ bool sh_replog_slots_have_time(const struct sh_replog *log)
 /* --- A place ----------------------------------------------------------------------------------- */
 
 /* A slot with so much room; SH_SLOT_NONE: the zone may have no other one, or there is none. */
-static uint32_t slot_find(struct sh_replog_zone *zone, uint32_t bytes)
+static uint32_t slot_find(struct sh_replog_zone *zone, enum sh_slot_kind kind, uint32_t bytes)
 {
     struct sh_replog *log = zone->log;
-    uint32_t slot = sh_slots_fit(&log->slots, &zone->slots, SH_SLOT_ENTRIES, bytes);
+    uint32_t slot = sh_slots_fit(&log->slots, &zone->slots, kind, bytes);
     if (slot != SH_SLOT_NONE || zone->slots.count >= zone->slots_max)
         return slot;
-    return sh_slots_take(&log->slots, &zone->slots, SH_SLOT_ENTRIES,
-                         sh_random64(&log->config.random));
+    return sh_slots_take(&log->slots, &zone->slots, kind, sh_random64(&log->config.random));
 }
 
-/* Writes the head, and zeros behind the entries up to the next block. */
-static void span_end(struct sh_replog_batch *batch, uint64_t use)
+/* Gives the batch its place in the file. ENOSPC. */
+static enum shoal_err place(struct sh_replog_batch *batch)
+{
+    struct sh_replog *log = batch->zone->log;
+    uint32_t bytes = padded(batch->chain.bytes);
+    batch->slot = slot_find(batch->zone, batch->kind, bytes);
+    if (batch->slot == SH_SLOT_NONE)
+        return SHOAL_ENOSPC;
+    struct sh_slot *slot = &log->slots.slots[batch->slot];
+    batch->offset = sh_log_slot_at(&log->head, batch->slot) + slot->filled;
+    slot->filled += bytes;
+    slot->seconds = log->seconds;
+    return SHOAL_OK;
+}
+
+/* Zeros behind what is filled, up to the next block. */
+static void pad(struct sh_replog_batch *batch)
+{
+    size_t left;
+    uint8_t *end = sh_chain_end(batch->zone->log->blocks, &batch->chain, &left);
+    if (end)
+        memset(end, 0, padded(batch->chain.bytes) - batch->chain.bytes);
+}
+
+static void span_head_put(struct sh_replog_batch *batch)
 {
     struct sh_replog *log = batch->zone->log;
     const struct sh_span span = {.zone = batch->zone->id,
-                                 .use = use,
+                                 .use = log->slots.slots[batch->slot].use,
                                  .first = batch->first,
                                  .sequences = batch->sequences,
                                  .bytes = (uint32_t)(batch->chain.bytes - SH_SPAN_HEAD_BYTES),
                                  .incarnation = batch->zone->incarnation,
                                  .context = batch->begin};
-    size_t left;
     sh_span_put(&span, sh_chain_begin(log->blocks, &batch->chain));
-    uint8_t *end = sh_chain_end(log->blocks, &batch->chain, &left);
-    if (end)
-        memset(end, 0, padded(batch->chain.bytes) - batch->chain.bytes);
 }
 
 enum shoal_err sh_replog_batch_ready(struct sh_replog_batch *batch)
@@ -51,15 +69,11 @@ enum shoal_err sh_replog_batch_ready(struct sh_replog_batch *batch)
     struct sh_replog_zone *zone = batch->zone;
     struct sh_replog *log = zone->log;
     SH_ASSERT(batch == zone->filling && batch->sequences);
-    uint32_t bytes = padded(batch->chain.bytes);
-    batch->slot = slot_find(zone, bytes);
-    if (batch->slot == SH_SLOT_NONE)
-        return SHOAL_ENOSPC;
-    struct sh_slot *slot = &log->slots.slots[batch->slot];
-    batch->offset = sh_log_slot_at(&log->head, batch->slot) + slot->filled;
-    slot->filled += bytes;
-    slot->seconds = log->seconds;
-    span_end(batch, slot->use);
+    enum shoal_err err = place(batch);
+    if (err)
+        return err;
+    span_head_put(batch);
+    pad(batch);
     sh_replog_queue_leave(batch, SH_REPLOG_BY_AGE);
     sh_replog_queue_add(&log->ready, batch);
     zone->filling = NULL;
@@ -69,6 +83,16 @@ enum shoal_err sh_replog_batch_ready(struct sh_replog_batch *batch)
         zone->oldest = batch;
     zone->newest = batch;
     batch->behind = NULL;
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_replog_versions_ready(struct sh_replog_batch *batch)
+{
+    enum shoal_err err = place(batch);
+    if (err)
+        return err;
+    pad(batch);
+    sh_replog_queue_add(&batch->zone->log->ready, batch);
     return SHOAL_OK;
 }
 
@@ -137,7 +161,7 @@ static bool slot_head_write(struct sh_replog *log, struct sh_replog_batch *batch
                                       .use = log->slots.slots[batch->slot].use,
                                       .file = log->head.number,
                                       .owner = batch->zone->owner,
-                                      .kind = SH_SLOT_ENTRIES,
+                                      .kind = batch->kind,
                                       .incarnation = batch->zone->incarnation};
     sh_slot_put(&head, block);
     if (!write_one(log, batch, batch->offset - SH_SLOT_HEAD_BYTES, block, SH_SLOT_HEAD_BYTES))
@@ -198,7 +222,12 @@ static void on_synced(struct sh_disk_op *done)
         sh_replog_queue_leave(batch, SH_REPLOG_BY_STATE);
         sh_replog_queue_leave(batch, SH_REPLOG_BY_PRIMARY);
         batch->is_durable = true;
-        sh_replog_zone_settle(batch->zone);
+        if (batch->kind == SH_SLOT_ENTRIES) {
+            sh_replog_zone_settle(batch->zone);
+        } else {
+            batch->zone->versions_batch = NULL;
+            sh_replog_batch_free(batch);
+        }
     }
 }
 

@@ -12,6 +12,7 @@
 #include "log/replog.h"
 #include "log/scan.h"
 #include "log/slot.h"
+#include "log/version_log.h"
 
 #define RIG __attribute__((unused)) static
 #define RIG_CHUNKS 600u /* of a zone, local IDs from 1 on */
@@ -39,6 +40,7 @@ struct rig {
     struct sh_replog *log;
     uint64_t now_ns;
     uint32_t last_lap; /* of the primary log, when the file is read */
+    unsigned flushes;  /* of version logs, too */
     struct rig_zone zones[RIG_ZONES];
 };
 
@@ -210,6 +212,37 @@ RIG void rig_spans_take(struct rig *found, struct sh_scan *scan, uint64_t zone_o
     }
 }
 
+/* Whole flushes of the version log; how many. What they say of a chunk is no newer than an entry that is there. */
+RIG unsigned rig_versions_check(const struct rig *found, struct sh_bytes bytes, uint64_t zone_id)
+{
+    const struct rig_zone *zone = &found->zones[(zone_id & 0xffff) - 1];
+    unsigned flushes = 0;
+    for (size_t at = 0; at < bytes.size;) {
+        struct sh_version_reader reader;
+        struct sh_version_tuple tuple;
+        if (sh_version_reader_open(sh_bytes_make(bytes.at + at, bytes.size - at), zone_id,
+                                   &reader)) {
+            if (at % 4096 == 0)
+                break;
+            at += 4096 - at % 4096; /* the next write */
+            continue;
+        }
+        at += reader.size;
+        flushes += reader.piece.is_last;
+        while (sh_version_reader_next(&reader, &tuple) == SH_VERSION_TUPLE) {
+            for (uint64_t i = tuple.first; i <= tuple.last; i++) {
+                uint64_t local = i & SH_REPLOG_LOCAL_ID_MAX;
+                assert_true(local >= 1 && local <= RIG_CHUNKS && i >> 48 == RIG_OWNER);
+                const struct rig_chunk *chunk = &zone->chunks[local - 1];
+                assert_true(chunk->is_there && !rig_is_newer(tuple.version, chunk->version));
+                bool is_same = !rig_is_newer(chunk->version, tuple.version);
+                assert_true(!is_same || chunk->is_removal == tuple.is_removal);
+            }
+        }
+    }
+    return flushes;
+}
+
 /* All that the file says of the zones' chunks, by its format alone. */
 RIG void rig_read_all(struct sh_disk *disk, struct rig *found)
 {
@@ -228,22 +261,26 @@ RIG void rig_read_all(struct sh_disk *disk, struct rig *found)
                               .mask = ~(uint64_t)UINT32_MAX,
                               .passes_gaps = true};
     rig_spans_take(found, &primary, 0);
-    for (uint32_t i = 0; i < head.slots; i++) {
-        struct sh_slot_head slot;
-        rig_read(disk, file, sh_log_slot_at(&head, i), bytes, head.slot_bytes);
-        if (!sh_slot_get(bytes, head.number, &slot) || slot.kind != SH_SLOT_ENTRIES)
-            continue;
-        struct sh_scan scan = {.bytes = sh_bytes_make(bytes + SH_SLOT_HEAD_BYTES,
-                                                      head.slot_bytes - SH_SLOT_HEAD_BYTES),
-                               .use = slot.use,
-                               .mask = UINT64_MAX};
-        rig_spans_take(found, &scan, slot.zone);
+    for (unsigned kind = SH_SLOT_ENTRIES; kind <= SH_SLOT_VERSIONS; kind++) {
+        for (uint32_t i = 0; i < head.slots; i++) {
+            struct sh_slot_head slot;
+            rig_read(disk, file, sh_log_slot_at(&head, i), bytes, head.slot_bytes);
+            if (!sh_slot_get(bytes, head.number, &slot) || slot.kind != kind)
+                continue;
+            struct sh_bytes behind =
+                sh_bytes_make(bytes + SH_SLOT_HEAD_BYTES, head.slot_bytes - SH_SLOT_HEAD_BYTES);
+            struct sh_scan scan = {.bytes = behind, .use = slot.use, .mask = UINT64_MAX};
+            if (kind == SH_SLOT_ENTRIES)
+                rig_spans_take(found, &scan, slot.zone);
+            else
+                found->flushes += rig_versions_check(found, behind, slot.zone);
+        }
     }
     disk->ops->close(disk, file);
 }
 
-/* The file has the newest of each chunk of these zones, and nothing of others. Returns the primary log's last lap. */
-RIG uint32_t rig_assert_all(const struct rig *rig, unsigned zones)
+/* The file has the newest of each chunk of these zones, and nothing of others. Returns what was found. */
+RIG const struct rig *rig_assert_all(const struct rig *rig, unsigned zones)
 {
     static struct rig found;
     rig_read_all(rig->config.disk, &found);
@@ -259,7 +296,7 @@ RIG uint32_t rig_assert_all(const struct rig *rig, unsigned zones)
             assert_true(is->is_removal || is->stamp == should->stamp);
         }
     }
-    return found.last_lap;
+    return &found;
 }
 
 #endif
