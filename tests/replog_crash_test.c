@@ -9,26 +9,28 @@
 
 #define MS RIG_MS
 #define LIVES 4
-#define ZONES_EACH (RIG_ZONES / LIVES) /* a life writes to zones of its own */
-#define WRITES_MAX 1500
+#define ZONES 3
+#define WRITES_MAX 6000
 
 struct written {
     unsigned chunk;
     bool is_removal;
+    size_t size;
 };
 
 struct test {
     struct rig rig;
     struct sh_world *world;
     struct sh_prng prng;
-    unsigned node, life;
+    unsigned node;
+    bool is_loaded;
     unsigned sync_one_in; /* writes */
     uint32_t batch_bytes;
     size_t versions_max;
     enum shoal_err opened;
-    struct written written[RIG_ZONES][WRITES_MAX];
-    unsigned count[RIG_ZONES];
-    uint64_t durable[RIG_ZONES];
+    struct written written[ZONES][WRITES_MAX];
+    unsigned count[ZONES];
+    uint64_t durable[ZONES];
 };
 
 static unsigned all_writes, all_kept, all_packs, all_batches, all_flushes, all_troubles;
@@ -86,32 +88,42 @@ static void crash(void *arg, struct sh_world *world, unsigned node)
     test->rig.log = NULL;
 }
 
-/* A write to a zone of this life, if the log takes it. */
+/* A zone's next write: what the backup does not have from before a crash is sent again, as its owner does. */
+static struct written *write_next(struct test *test, unsigned zone)
+{
+    struct sh_prng *prng = &test->prng;
+    uint64_t number = sh_replog_next(test->rig.zones[zone].zone);
+    struct written *written = &test->written[zone][number];
+    if (number < test->count[zone] || number == WRITES_MAX)
+        return number == WRITES_MAX ? NULL : written;
+    *written = (struct written){.chunk = (unsigned)sh_prng_below(prng, RIG_CHUNKS),
+                                .is_removal = sh_prng_below(prng, 8) == 0};
+    if (!written->is_removal)
+        written->size = 4 + sh_prng_below(prng, sh_prng_below(prng, 20) ? 200 : 12000);
+    return written;
+}
+
+/* Writes to a zone, if the log takes it. */
 static void act(struct test *test)
 {
     static uint8_t payload[1 << 14];
-    struct sh_prng *prng = &test->prng;
-    unsigned zone = test->life * ZONES_EACH + (unsigned)sh_prng_below(prng, ZONES_EACH);
-    unsigned number = test->count[zone];
-    if (number == WRITES_MAX)
+    unsigned zone = (unsigned)sh_prng_below(&test->prng, ZONES);
+    struct written *written = write_next(test, zone);
+    if (!written)
         return;
-    struct written *written = &test->written[zone][number];
-    *written = (struct written){.chunk = (unsigned)sh_prng_below(prng, RIG_CHUNKS),
-
-                                .is_removal = sh_prng_below(prng, 8) == 0};
-    size_t size = 4 + sh_prng_below(prng, sh_prng_below(prng, 20) ? 200 : 12000);
+    uint32_t stamp = (uint32_t)(written - test->written[zone]);
     if (!written->is_removal)
-        rig_payload(written->chunk + 1, number, payload, size);
+        rig_payload(written->chunk + 1, stamp, payload, written->size);
     struct sh_replog_write write = {.local_id = written->chunk + 1,
                                     .creator = RIG_OWNER,
                                     .is_removal = written->is_removal,
-                                    .payload = {payload, written->is_removal ? 0 : size}};
+                                    .payload = {payload, written->size}};
     enum shoal_err err = sh_replog_append(test->rig.zones[zone].zone, &write);
-    if (!err)
-        test->count[zone]++;
-    else
+    if (err)
         assert_true(err == SHOAL_EAGAIN || (err == SHOAL_EIO && sh_replog_trouble(test->rig.log)));
-    if (sh_prng_below(prng, test->sync_one_in) == 0)
+    else if (stamp == test->count[zone])
+        test->count[zone]++;
+    if (sh_prng_below(&test->prng, test->sync_one_in) == 0)
         sh_replog_sync(test->rig.zones[zone].zone);
 }
 
@@ -145,7 +157,7 @@ static void check(const struct test *test, uint64_t seed)
 {
     static struct rig found;
     rig_read_all(test->rig.config.disk, &found);
-    for (unsigned zone = 0; zone < RIG_ZONES; zone++)
+    for (unsigned zone = 0; zone < ZONES; zone++)
         zone_check(test, zone, found.zones[zone].chunks, seed);
     all_flushes += found.flushes;
 }
@@ -164,10 +176,43 @@ static struct sh_disk_faults faults_of(struct sh_prng *prng)
     };
 }
 
-static void life_run(struct test *test)
+/* All before `end` is there. */
+static void on_loaded(void *arg, struct sh_replog_zone *zone, uint64_t first, uint64_t end,
+                      enum shoal_err err)
 {
-    for (unsigned i = 0; i < ZONES_EACH; i++)
-        rig_zone_add(&test->rig, test->life * ZONES_EACH + i, 1, 0);
+    struct test *test = arg;
+    unsigned number = (unsigned)(sh_replog_zone_id(zone) & 0xffff) - 1;
+    test->is_loaded = true;
+    if (err)
+        return;
+    assert_int_equal(first, 0);
+    assert_true(end >= test->durable[number] && end <= test->count[number]);
+    rig_zone_add(&test->rig, number, 1, end);
+}
+
+static bool is_loaded(void *arg)
+{
+    return ((struct test *)arg)->is_loaded;
+}
+
+static void zone_begin(struct test *test, unsigned number)
+{
+    struct sh_replog_zone *zone = sh_replog_zone_find(test->rig.log, rig_zone_id(number));
+    test->is_loaded = false;
+    if (!zone) {
+        assert_int_equal(test->durable[number], 0);
+        rig_zone_add(&test->rig, number, 1, 0);
+        return;
+    }
+    assert_int_equal(sh_replog_zone_load(zone, on_loaded, test), SHOAL_OK);
+    assert_true(sh_world_run_until(test->world, is_loaded, test, SH_NEVER));
+}
+
+static void life_run(struct test *test, const struct sh_disk_faults *faults)
+{
+    for (unsigned i = 0; i < ZONES; i++)
+        zone_begin(test, i);
+    sh_world_disk_faults_set(test->world, faults);
     unsigned acts = (unsigned)sh_prng_below(&test->prng, 2000);
     for (unsigned i = 0; i < acts; i++) {
         act(test);
@@ -181,7 +226,7 @@ static void life_run(struct test *test)
     all_packs += (unsigned)status.primary_writes;
     all_batches += (unsigned)status.slot_writes;
     all_troubles += sh_replog_trouble(test->rig.log) != SHOAL_OK;
-    for (unsigned i = 0; i < RIG_ZONES; i++)
+    for (unsigned i = 0; i < ZONES; i++)
         all_writes += test->count[i];
 }
 
@@ -201,10 +246,9 @@ static void run_seed(uint64_t seed, uint64_t at)
     test.world = sh_world_create(&config);
     struct sh_world_node node = {.boot = boot, .crash = crash, .arg = &test};
     test.node = sh_world_node_add(test.world, &node);
-    for (test.life = 0; test.life < LIVES; test.life++) {
+    for (unsigned life = 0; life < LIVES; life++) {
         assert_int_equal(test.opened, SHOAL_OK);
-        sh_world_disk_faults_set(test.world, &faults);
-        life_run(&test);
+        life_run(&test, &faults);
         sh_world_disk_faults_set(test.world, &calm);
         sh_world_crash(test.world, test.node);
         sh_world_restart(test.world, test.node);

@@ -114,6 +114,10 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, uint64_t id, uint16_t o
     enum shoal_err err = sh_replog_zone_make(log, id, owner, incarnation, &zone);
     if (!err && zone->versions)
         return SHOAL_EEXIST;
+    if (!err && zone->slots.count && !zone->is_loaded)
+        return SHOAL_EBUSY;
+    if (!err && zone->epoch_seen >= SH_REPLOG_EPOCH_MAX)
+        return SHOAL_EFULL;
     if (!err)
         err = sh_versions_create(&versions, &zone->versions);
     if (err)
@@ -121,7 +125,7 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, uint64_t id, uint16_t o
     uint64_t slots = bytes_max / log->head.slot_bytes + 3;
     zone->owner = owner;
     zone->incarnation = incarnation;
-    zone->epoch = 1; /* the cleaner's entries have epoch 0 of an eon */
+    zone->epoch = zone->epoch_seen + 1; /* the cleaner's entries have epoch 0 of an eon */
     zone->slots_max = slots < UINT32_MAX ? (uint32_t)slots : UINT32_MAX;
     zone->next_sequence = zone->durable = zone->wanted = zone->packed_durable = first;
     *zone_out = zone;
@@ -238,6 +242,7 @@ unsigned sh_replog_step(struct sh_replog *log, uint64_t now_ns, uint32_t seconds
     work += sh_replog_primary_write(log);
     work += sh_replog_slots_write(log);
     work += sh_replog_slots_sync(log);
+    work += sh_replog_load_step(log);
     log->has_idled = !work;
     return work;
 }
@@ -246,7 +251,8 @@ uint64_t sh_replog_due_ns(const struct sh_replog *log)
 {
     if (log->trouble)
         return UINT64_MAX;
-    uint64_t due = log->ready.count || log->pack_size || log->ending ? log->now_ns : UINT64_MAX;
+    uint64_t due =
+        log->ready.count || log->pack_size || log->ending || log->load ? log->now_ns : UINT64_MAX;
     uint64_t patience_ns = log->waiting ? 0 : log->config.linger_ns;
     if (log->fresh.first && log->fresh.first->begun_ns + patience_ns < due)
         due = log->fresh.first->begun_ns + patience_ns;

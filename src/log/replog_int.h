@@ -62,6 +62,8 @@ struct sh_replog_zone {
     uint16_t owner, epoch;
     uint32_t incarnation;
     struct sh_versions *versions; /* NULL: nobody writes to it, it was only found on the disk */
+    bool is_loaded;               /* all that slots have of it is known */
+    uint16_t epoch_seen;          /* the highest epoch there */
     struct sh_slot_list slots;
     uint32_t slots_max;
     struct sh_replog_batch *filling;         /* NULL: nothing since the last one was full */
@@ -121,7 +123,8 @@ struct sh_replog {
     bool is_syncing;
     /* Zones whose epoch is ending, and room for a piece of one's versions. */
     struct sh_replog_zone *ending, **ending_end;
-    uint8_t *piece; /* SH_REPLOG_PIECE_BYTES */
+    uint8_t *piece;              /* SH_REPLOG_PIECE_BYTES */
+    struct sh_replog_load *load; /* of the zone that is being loaded; NULL: none is */
     /* The primary log. */
     uint8_t *pack; /* SH_REPLOG_PACK_BYTES, aligned */
     struct sh_replog_packed *in_pack;
@@ -164,6 +167,12 @@ unsigned sh_replog_slots_write(struct sh_replog *log);
 unsigned sh_replog_slots_sync(struct sh_replog *log);
 /* Whether another batch should go its way. */
 bool sh_replog_slots_have_time(const struct sh_replog *log);
+
+/* --- Reading a zone back (replog_load.c) ------------------------------------------------------- */
+
+unsigned sh_replog_load_step(struct sh_replog *log);
+/* No operation is in flight. NULL is allowed. */
+void sh_replog_load_free(struct sh_replog_load *load);
 
 /* --- Epochs (replog_epoch.c) ------------------------------------------------------------------- */
 

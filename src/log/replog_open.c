@@ -361,6 +361,7 @@ void sh_replog_close(struct sh_replog *log)
         behind = batch->behind;
         free(batch);
     }
+    sh_replog_load_free(log->load);
     if (log->is_open)
         log->config.disk->ops->close(log->config.disk, log->file);
     sh_slots_destroy(&log->slots);

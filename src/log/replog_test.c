@@ -153,6 +153,63 @@ static void test_laps(void **state)
     assert_int_equal(rig_assert_all(&rig, LAPPING + 1)->last_lap, lap + 1);
 }
 
+struct loaded {
+    bool is_over;
+    uint64_t first, end;
+    enum shoal_err err;
+};
+
+static void on_loaded(void *arg, struct sh_replog_zone *zone, uint64_t first, uint64_t end,
+                      enum shoal_err err)
+{
+    (void)zone;
+    *(struct loaded *)arg = (struct loaded){true, first, end, err};
+}
+
+static struct loaded load(struct sh_replog_zone *zone)
+{
+    struct loaded loaded = {.is_over = false};
+    assert_int_equal(sh_replog_zone_load(zone, on_loaded, &loaded), SHOAL_OK);
+    assert_int_equal(sh_replog_zone_load(zone, on_loaded, &loaded), SHOAL_EBUSY);
+    for (unsigned i = 0; !loaded.is_over; i++) {
+        assert_true(i < 10000);
+        rig_step(&rig, RIG_MS);
+    }
+    return loaded;
+}
+
+/* A zone that is on the disk is loaded, and written to in another epoch. */
+static void test_loaded(void **state)
+{
+    (void)state;
+    uint64_t seed = test_seed(14), ends[RIG_ZONES];
+    rig.config.versions_max = 1024;
+    rig_open(&rig);
+    for (unsigned i = 0; i < RIG_ZONES; i++)
+        rig_zone_add(&rig, i, 1, 5 * i);
+    for (unsigned life = 0; life < 3; life++) {
+        write_at_random(&seed, RIG_ZONES, 3000);
+        rig_sync(&rig, RIG_ZONES);
+        (void)rig_assert_all(&rig, RIG_ZONES);
+        for (unsigned i = 0; i < RIG_ZONES; i++)
+            ends[i] = sh_replog_next(rig.zones[i].zone);
+        sh_replog_close(rig.log);
+        rig_open(&rig);
+        for (unsigned i = 0; i < RIG_ZONES; i++) {
+            struct sh_replog_zone *zone = sh_replog_zone_find(rig.log, rig_zone_id(i)), *added;
+            assert_int_equal(
+                sh_replog_zone_add(rig.log, rig_zone_id(i), RIG_OWNER, 1, 0, 1, &added),
+                SHOAL_EBUSY);
+            struct loaded loaded = load(zone);
+            assert_int_equal(loaded.err, SHOAL_OK);
+            assert_int_equal(loaded.first, 5 * i);
+            assert_int_equal(loaded.end, ends[i]);
+            rig_zone_add(&rig, i, 1, loaded.end);
+            assert_int_equal(sh_replog_zone_load(zone, on_loaded, &loaded), SHOAL_EBUSY);
+        }
+    }
+}
+
 /* What no slot has yet when the log is closed comes from the primary log. */
 static void test_opened_again(void **state)
 {
@@ -293,6 +350,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_one_level, setup, teardown),
         cmocka_unit_test_setup_teardown(test_laps, setup, teardown),
         cmocka_unit_test_setup_teardown(test_opened_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_loaded, setup, teardown),
         cmocka_unit_test_setup_teardown(test_foreign, setup, teardown),
         cmocka_unit_test_setup_teardown(test_full, setup, teardown),
         cmocka_unit_test_setup_teardown(test_limits, setup, teardown),

@@ -1,0 +1,237 @@
+/* Loading a zone: all its slots are read, one after the other, while the one before is looked through. */
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "log/replog_int.h"
+#include "log/scan.h"
+
+#define ENTRIES_EACH 2000            /* looked at in a step */
+#define READ_BYTES ((size_t)1 << 20) /* in one operation */
+
+/* Sequence numbers that are there. */
+struct range {
+    uint64_t first, end;
+};
+
+struct sh_replog_load {
+    struct sh_replog_zone *zone;
+    void (*loaded)(void *arg, struct sh_replog_zone *zone, uint64_t first, uint64_t end,
+                   enum shoal_err err);
+    void *arg;
+    uint32_t *slots;
+    unsigned count, read, next; /* slots that are read; that are being read or looked at */
+    uint8_t *buffers[2];
+    size_t asked[2]; /* bytes that were asked for, of the slot in each buffer */
+    unsigned in_flight[2];
+    /* Where we are in the slot that is looked at. */
+    bool is_open;
+    struct sh_scan scan;
+    struct sh_span span;
+    struct sh_reader entries;
+    uint32_t seen; /* entries of the span */
+    struct range *ranges;
+    size_t ranges_count, ranges_room;
+    uint16_t epoch;
+    enum shoal_err err;
+};
+
+void sh_replog_load_free(struct sh_replog_load *load)
+{
+    if (!load)
+        return;
+    free(load->slots);
+    free(load->buffers[0]);
+    free(load->buffers[1]);
+    free(load->ranges);
+    free(load);
+}
+
+enum shoal_err sh_replog_zone_load(struct sh_replog_zone *zone,
+                                   void (*loaded)(void *arg, struct sh_replog_zone *zone,
+                                                  uint64_t first, uint64_t end, enum shoal_err err),
+                                   void *arg)
+{
+    struct sh_replog *log = zone->log;
+    if (log->load || zone->versions)
+        return SHOAL_EBUSY;
+    struct sh_replog_load *load = calloc(1, sizeof *load);
+    if (!load)
+        return SHOAL_ENOMEM;
+    *load = (struct sh_replog_load){.zone = zone, .loaded = loaded, .arg = arg};
+    load->slots = malloc((zone->slots.count + 1) * sizeof *load->slots);
+    for (unsigned i = 0; i < 2; i++)
+        load->buffers[i] = aligned_alloc(SH_BLOCK_BYTES, log->head.slot_bytes);
+    if (!load->slots || !load->buffers[0] || !load->buffers[1]) {
+        sh_replog_load_free(load);
+        return SHOAL_ENOMEM;
+    }
+    for (uint32_t i = zone->slots.first; i != SH_SLOT_NONE; i = log->slots.slots[i].next) {
+        if (log->slots.slots[i].kind == SH_SLOT_ENTRIES)
+            load->slots[load->count++] = i;
+    }
+    log->load = load;
+    return SHOAL_OK;
+}
+
+/* --- Reading ----------------------------------------------------------------------------------- */
+
+static void on_read(struct sh_disk_op *done)
+{
+    struct sh_replog_op *op = done->arg;
+    struct sh_replog_load *load = op->log->load;
+    uint8_t *at = done->data;
+    size_t slot_bytes = op->log->head.slot_bytes;
+    unsigned which = at < load->buffers[1] || at >= load->buffers[1] + slot_bytes ? 0 : 1;
+    /* What the file does not have yet is zero. */
+    if (!done->err)
+        memset(at + done->done_bytes, 0, done->size - done->done_bytes);
+    load->in_flight[which]--;
+    if (sh_replog_op_end(op))
+        load->err = SHOAL_EIO;
+}
+
+/* Asks for the next bytes; false: there is nothing to ask for, or not now. */
+static bool read_one(struct sh_replog *log, struct sh_replog_load *load)
+{
+    if (load->read == load->count || load->read > load->next + 1)
+        return false;
+    unsigned which = load->read % 2;
+    size_t left = log->head.slot_bytes - load->asked[which];
+    const struct sh_disk_op op = {.kind = SH_DISK_READ,
+                                  .offset = sh_log_slot_at(&log->head, load->slots[load->read]) +
+                                            load->asked[which],
+                                  .data = load->buffers[which] + load->asked[which],
+                                  .size = left < READ_BYTES ? left : READ_BYTES,
+                                  .done = on_read};
+    load->in_flight[which]++;
+    if (!sh_replog_submit(log, NULL, &op)) {
+        load->in_flight[which]--;
+        return false;
+    }
+    load->asked[which] += op.size;
+    if (load->asked[which] == log->head.slot_bytes) {
+        load->asked[which] = 0;
+        load->read++;
+    }
+    return true;
+}
+
+/* --- Looking through --------------------------------------------------------------------------- */
+
+static enum shoal_err range_add(struct sh_replog_load *load, uint64_t first, uint64_t end)
+{
+    struct range *last = load->ranges_count ? &load->ranges[load->ranges_count - 1] : NULL;
+    if (first == end)
+        return SHOAL_OK;
+    if (last && last->end == first) {
+        last->end = end;
+        return SHOAL_OK;
+    }
+    if (load->ranges_count == load->ranges_room) {
+        size_t room = load->ranges_room ? 2 * load->ranges_room : 64;
+        struct range *ranges = realloc(load->ranges, room * sizeof *ranges);
+        if (!ranges)
+            return SHOAL_ENOMEM;
+        load->ranges = ranges;
+        load->ranges_room = room;
+    }
+    load->ranges[load->ranges_count++] = (struct range){first, end};
+    return SHOAL_OK;
+}
+
+/* Begins with a slot; false: it is not one of the zone's, as its head was never written. */
+static bool slot_begin(struct sh_replog *log, struct sh_replog_load *load)
+{
+    const uint8_t *bytes = load->buffers[load->next % 2];
+    struct sh_slot_head head;
+    if (!sh_slot_get(bytes, log->head.number, &head) || head.zone != load->zone->id)
+        return false;
+    load->scan = (struct sh_scan){.bytes = sh_bytes_make(bytes + SH_SLOT_HEAD_BYTES,
+                                                         log->head.slot_bytes - SH_SLOT_HEAD_BYTES),
+                                  .use = head.use,
+                                  .mask = UINT64_MAX};
+    load->entries = sh_reader_make(sh_bytes_make(bytes, 0));
+    load->seen = 0;
+    return true;
+}
+
+/* Looks at the next entry; false: the slot has no more. */
+static bool entry_next(struct sh_replog_load *load)
+{
+    struct sh_replog_entry entry;
+    if (sh_replog_entry_get(&load->entries, &load->span.context, &entry) == SH_REPLOG_ENTRY) {
+        load->seen++;
+        if (entry.version.epoch > load->epoch)
+            load->epoch = entry.version.epoch;
+        return true;
+    }
+    /* The span's end, or damage. */
+    enum shoal_err err = range_add(load, load->span.first, load->span.first + load->seen);
+    if (err)
+        load->err = err;
+    load->seen = 0;
+    return sh_scan_next(&load->scan, &load->span, &load->entries);
+}
+
+static unsigned look(struct sh_replog *log, struct sh_replog_load *load)
+{
+    if (load->next == load->read || load->in_flight[load->next % 2])
+        return 0;
+    if (!load->is_open && !slot_begin(log, load)) {
+        load->next++;
+        return 1;
+    }
+    load->is_open = true;
+    for (unsigned i = 0; i < ENTRIES_EACH; i++) {
+        if (!entry_next(load)) {
+            load->is_open = false;
+            load->next++;
+            break;
+        }
+    }
+    return 1;
+}
+
+/* --- The end ----------------------------------------------------------------------------------- */
+
+static int by_first(const void *a, const void *b)
+{
+    uint64_t one = ((const struct range *)a)->first, other = ((const struct range *)b)->first;
+    return one < other ? -1 : one > other;
+}
+
+/* The numbers from the first one on without a gap. */
+static struct range whole(struct sh_replog_load *load)
+{
+    if (!load->ranges_count)
+        return (struct range){0, 0};
+    qsort(load->ranges, load->ranges_count, sizeof *load->ranges, by_first);
+    struct range whole = load->ranges[0];
+    for (size_t i = 1; i < load->ranges_count && load->ranges[i].first <= whole.end; i++) {
+        if (load->ranges[i].end > whole.end)
+            whole.end = load->ranges[i].end;
+    }
+    return whole;
+}
+
+unsigned sh_replog_load_step(struct sh_replog *log)
+{
+    struct sh_replog_load *load = log->load;
+    if (!load)
+        return 0;
+    unsigned work = 0;
+    while (!load->err && !log->trouble && read_one(log, load))
+        work++;
+    if (!load->err && !log->trouble)
+        work += look(log, load);
+    bool is_over = load->err || log->trouble || load->next == load->count;
+    if (!is_over || load->in_flight[0] || load->in_flight[1])
+        return work;
+    struct range all = whole(load);
+    load->zone->is_loaded = !load->err && !log->trouble;
+    load->zone->epoch_seen = load->epoch;
+    log->load = NULL;
+    load->loaded(load->arg, load->zone, all.first, all.end, log->trouble ? SHOAL_EIO : load->err);
+    sh_replog_load_free(load);
+    return work + 1;
+}
