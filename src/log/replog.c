@@ -34,6 +34,30 @@ bool sh_replog_submit(struct sh_replog *log, struct sh_replog_batch *batch,
     return false;
 }
 
+static void on_read(struct sh_disk_op *done)
+{
+    struct sh_replog_op *op = done->arg;
+    uint8_t *into = done->data;
+    if (!done->err)
+        memset(into + done->done_bytes, 0, done->size - done->done_bytes);
+    (*op->reading)--;
+    (void)sh_replog_op_end(op);
+}
+
+bool sh_replog_submit_read(struct sh_replog *log, uint64_t offset, uint8_t *into, size_t size,
+                           unsigned *reading)
+{
+    const struct sh_disk_op op = {
+        .kind = SH_DISK_READ, .offset = offset, .data = into, .size = size, .done = on_read};
+    if (log->free_ops)
+        log->free_ops->reading = reading;
+    (*reading)++;
+    if (sh_replog_submit(log, NULL, &op))
+        return true;
+    (*reading)--;
+    return false;
+}
+
 enum shoal_err sh_replog_op_end(struct sh_replog_op *op)
 {
     struct sh_replog *log = op->log;

@@ -51,7 +51,7 @@ SHOAL_NODISCARD enum shoal_err sh_replog_open(const struct sh_replog_config *con
 void sh_replog_close(struct sh_replog *log);
 
 /* A zone that is to be written to: new, or loaded (sh_replog_zone_load), and then in an epoch of its own. Sequence numbers begin
- * with `first`. bytes_max: what its log may take, rounded up to slots, and two more. EEXIST: it is being written to. EBUSY: it has to
+ * with `first`; of one that is loaded, with what was told. bytes_max: what its log may take, rounded up to slots, and two more. EEXIST: it is being written to. EBUSY: it has to
  * be loaded first. EFULL: all epochs are used up. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_replog_zone_add(struct sh_replog *log, uint64_t id,
                                                   uint16_t owner, uint32_t incarnation,
@@ -63,13 +63,13 @@ struct sh_replog_zone *sh_replog_zone_find(struct sh_replog *log, uint64_t id);
 uint64_t sh_replog_zone_id(const struct sh_replog_zone *zone);
 
 /* Reads all slots of a zone that is not written to, in steps; calls `loaded` when that is done, from within one. end: the
- * sequence number before which all are there, from the first one on. What is damaged ends where it is damaged. Until then the zone
- * and arg stay. EBUSY: a zone is being loaded, or this one is written to. ENOMEM. */
-SHOAL_NODISCARD enum shoal_err
-sh_replog_zone_load(struct sh_replog_zone *zone,
-                    void (*loaded)(void *arg, struct sh_replog_zone *zone, uint64_t first,
-                                   uint64_t end, enum shoal_err err),
-                    void *arg);
+ * sequence number before which all are there. What is damaged ends where it is damaged. Until then the zone and arg stay.
+ * EBUSY: a zone is being loaded, or this one is written to. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_replog_zone_load(struct sh_replog_zone *zone,
+                                                   void (*loaded)(void *arg,
+                                                                  struct sh_replog_zone *zone,
+                                                                  uint64_t end, enum shoal_err err),
+                                                   void *arg);
 
 /* A write of a chunk, or its removal. */
 struct sh_replog_write {

@@ -84,6 +84,7 @@ struct sh_replog_op {
     struct sh_disk_op op;
     struct sh_replog *log;
     struct sh_replog_batch *batch; /* NULL: of the primary log, or a sync */
+    unsigned *reading;             /* counts a reader's operations; NULL: it is none of them */
     struct sh_replog_op *next;     /* free */
 };
 
@@ -168,7 +169,35 @@ unsigned sh_replog_slots_sync(struct sh_replog *log);
 /* Whether another batch should go its way. */
 bool sh_replog_slots_have_time(const struct sh_replog *log);
 
-/* --- Reading a zone back (replog_load.c) ------------------------------------------------------- */
+/* --- Reading slots (replog_reader.c) ----------------------------------------------------------- */
+
+/* Slots that are read one after the other, each while the one before is looked at. */
+struct sh_replog_reader {
+    struct sh_replog *log;
+    uint32_t *slots;            /* borrowed */
+    unsigned count, read, next; /* slots that are asked for; that is looked at */
+    uint8_t *buffers[2];        /* of a slot each */
+    size_t asked;               /* bytes of slot `read` that were asked for */
+    unsigned reading[2];
+};
+
+/* ENOMEM. */
+enum shoal_err sh_replog_reader_begin(struct sh_replog_reader *reader, struct sh_replog *log);
+/* Begins to read other slots; all that were read before have been looked at. */
+void sh_replog_reader_slots(struct sh_replog_reader *reader, uint32_t *slots, unsigned count);
+/* Asks for what it has room for; returns how many operations. */
+unsigned sh_replog_reader_step(struct sh_replog_reader *reader);
+/* The bytes of the slot that is looked at; NULL: they are not there yet. */
+const uint8_t *sh_replog_reader_bytes(const struct sh_replog_reader *reader);
+static inline bool sh_replog_reader_is_over(const struct sh_replog_reader *reader)
+{
+    return reader->next == reader->count;
+}
+bool sh_replog_reader_is_busy(const struct sh_replog_reader *reader);
+/* No operation is in flight. */
+void sh_replog_reader_end(struct sh_replog_reader *reader);
+
+/* --- Loading a zone (replog_load.c) ------------------------------------------------------------ */
 
 unsigned sh_replog_load_step(struct sh_replog *log);
 /* No operation is in flight. NULL is allowed. */
@@ -199,6 +228,9 @@ unsigned sh_replog_relieve(struct sh_replog *log);
 /* Hands an operation to the disk; batch may be NULL. False: not now. */
 bool sh_replog_submit(struct sh_replog *log, struct sh_replog_batch *batch,
                       const struct sh_disk_op *op);
+/* The same of a read: *reading counts it until it is done. What the file does not have is zero then. */
+bool sh_replog_submit_read(struct sh_replog *log, uint64_t offset, uint8_t *into, size_t size,
+                           unsigned *reading);
 /* One that was done is free again. Returns the log's trouble, which this may have become. */
 enum shoal_err sh_replog_op_end(struct sh_replog_op *op);
 /* Out of service. */

@@ -5,8 +5,7 @@
 #include "log/replog_int.h"
 #include "log/scan.h"
 
-#define ENTRIES_EACH 2000            /* looked at in a step */
-#define READ_BYTES ((size_t)1 << 20) /* in one operation */
+#define ENTRIES_EACH 2000 /* looked at in a step */
 
 /* Sequence numbers that are there. */
 struct range {
@@ -15,14 +14,10 @@ struct range {
 
 struct sh_replog_load {
     struct sh_replog_zone *zone;
-    void (*loaded)(void *arg, struct sh_replog_zone *zone, uint64_t first, uint64_t end,
-                   enum shoal_err err);
+    void (*loaded)(void *arg, struct sh_replog_zone *zone, uint64_t end, enum shoal_err err);
     void *arg;
     uint32_t *slots;
-    unsigned count, read, next; /* slots that are read; that are being read or looked at */
-    uint8_t *buffers[2];
-    size_t asked[2]; /* bytes that were asked for, of the slot in each buffer */
-    unsigned in_flight[2];
+    struct sh_replog_reader reader;
     /* Where we are in the slot that is looked at. */
     bool is_open;
     struct sh_scan scan;
@@ -39,16 +34,15 @@ void sh_replog_load_free(struct sh_replog_load *load)
 {
     if (!load)
         return;
+    sh_replog_reader_end(&load->reader);
     free(load->slots);
-    free(load->buffers[0]);
-    free(load->buffers[1]);
     free(load->ranges);
     free(load);
 }
 
 enum shoal_err sh_replog_zone_load(struct sh_replog_zone *zone,
                                    void (*loaded)(void *arg, struct sh_replog_zone *zone,
-                                                  uint64_t first, uint64_t end, enum shoal_err err),
+                                                  uint64_t end, enum shoal_err err),
                                    void *arg)
 {
     struct sh_replog *log = zone->log;
@@ -59,61 +53,18 @@ enum shoal_err sh_replog_zone_load(struct sh_replog_zone *zone,
         return SHOAL_ENOMEM;
     *load = (struct sh_replog_load){.zone = zone, .loaded = loaded, .arg = arg};
     load->slots = malloc((zone->slots.count + 1) * sizeof *load->slots);
-    for (unsigned i = 0; i < 2; i++)
-        load->buffers[i] = aligned_alloc(SH_BLOCK_BYTES, log->head.slot_bytes);
-    if (!load->slots || !load->buffers[0] || !load->buffers[1]) {
+    if (!load->slots || sh_replog_reader_begin(&load->reader, log)) {
         sh_replog_load_free(load);
         return SHOAL_ENOMEM;
     }
+    unsigned count = 0;
     for (uint32_t i = zone->slots.first; i != SH_SLOT_NONE; i = log->slots.slots[i].next) {
         if (log->slots.slots[i].kind == SH_SLOT_ENTRIES)
-            load->slots[load->count++] = i;
+            load->slots[count++] = i;
     }
+    sh_replog_reader_slots(&load->reader, load->slots, count);
     log->load = load;
     return SHOAL_OK;
-}
-
-/* --- Reading ----------------------------------------------------------------------------------- */
-
-static void on_read(struct sh_disk_op *done)
-{
-    struct sh_replog_op *op = done->arg;
-    struct sh_replog_load *load = op->log->load;
-    uint8_t *at = done->data;
-    size_t slot_bytes = op->log->head.slot_bytes;
-    unsigned which = at < load->buffers[1] || at >= load->buffers[1] + slot_bytes ? 0 : 1;
-    /* What the file does not have yet is zero. */
-    if (!done->err)
-        memset(at + done->done_bytes, 0, done->size - done->done_bytes);
-    load->in_flight[which]--;
-    if (sh_replog_op_end(op))
-        load->err = SHOAL_EIO;
-}
-
-/* Asks for the next bytes; false: there is nothing to ask for, or not now. */
-static bool read_one(struct sh_replog *log, struct sh_replog_load *load)
-{
-    if (load->read == load->count || load->read > load->next + 1)
-        return false;
-    unsigned which = load->read % 2;
-    size_t left = log->head.slot_bytes - load->asked[which];
-    const struct sh_disk_op op = {.kind = SH_DISK_READ,
-                                  .offset = sh_log_slot_at(&log->head, load->slots[load->read]) +
-                                            load->asked[which],
-                                  .data = load->buffers[which] + load->asked[which],
-                                  .size = left < READ_BYTES ? left : READ_BYTES,
-                                  .done = on_read};
-    load->in_flight[which]++;
-    if (!sh_replog_submit(log, NULL, &op)) {
-        load->in_flight[which]--;
-        return false;
-    }
-    load->asked[which] += op.size;
-    if (load->asked[which] == log->head.slot_bytes) {
-        load->asked[which] = 0;
-        load->read++;
-    }
-    return true;
 }
 
 /* --- Looking through --------------------------------------------------------------------------- */
@@ -140,9 +91,8 @@ static enum shoal_err range_add(struct sh_replog_load *load, uint64_t first, uin
 }
 
 /* Begins with a slot; false: it is not one of the zone's, as its head was never written. */
-static bool slot_begin(struct sh_replog *log, struct sh_replog_load *load)
+static bool slot_begin(struct sh_replog *log, struct sh_replog_load *load, const uint8_t *bytes)
 {
-    const uint8_t *bytes = load->buffers[load->next % 2];
     struct sh_slot_head head;
     if (!sh_slot_get(bytes, log->head.number, &head) || head.zone != load->zone->id)
         return false;
@@ -175,17 +125,18 @@ static bool entry_next(struct sh_replog_load *load)
 
 static unsigned look(struct sh_replog *log, struct sh_replog_load *load)
 {
-    if (load->next == load->read || load->in_flight[load->next % 2])
+    const uint8_t *bytes = sh_replog_reader_bytes(&load->reader);
+    if (!bytes)
         return 0;
-    if (!load->is_open && !slot_begin(log, load)) {
-        load->next++;
+    if (!load->is_open && !slot_begin(log, load, bytes)) {
+        load->reader.next++;
         return 1;
     }
     load->is_open = true;
     for (unsigned i = 0; i < ENTRIES_EACH; i++) {
         if (!entry_next(load)) {
             load->is_open = false;
-            load->next++;
+            load->reader.next++;
             break;
         }
     }
@@ -200,18 +151,17 @@ static int by_first(const void *a, const void *b)
     return one < other ? -1 : one > other;
 }
 
-/* The numbers from the first one on without a gap. */
-static struct range whole(struct sh_replog_load *load)
+/* The number before which all are there: those that a slot's head tells of, and what follows without a gap. */
+static uint64_t whole(struct sh_replog_load *load)
 {
-    if (!load->ranges_count)
-        return (struct range){0, 0};
-    qsort(load->ranges, load->ranges_count, sizeof *load->ranges, by_first);
-    struct range whole = load->ranges[0];
-    for (size_t i = 1; i < load->ranges_count && load->ranges[i].first <= whole.end; i++) {
-        if (load->ranges[i].end > whole.end)
-            whole.end = load->ranges[i].end;
+    uint64_t end = load->zone->durable;
+    if (load->ranges_count)
+        qsort(load->ranges, load->ranges_count, sizeof *load->ranges, by_first);
+    for (size_t i = 0; i < load->ranges_count && load->ranges[i].first <= end; i++) {
+        if (load->ranges[i].end > end)
+            end = load->ranges[i].end;
     }
-    return whole;
+    return end;
 }
 
 unsigned sh_replog_load_step(struct sh_replog *log)
@@ -220,18 +170,18 @@ unsigned sh_replog_load_step(struct sh_replog *log)
     if (!load)
         return 0;
     unsigned work = 0;
-    while (!load->err && !log->trouble && read_one(log, load))
-        work++;
-    if (!load->err && !log->trouble)
+    if (!load->err && !log->trouble) {
+        work += sh_replog_reader_step(&load->reader);
         work += look(log, load);
-    bool is_over = load->err || log->trouble || load->next == load->count;
-    if (!is_over || load->in_flight[0] || load->in_flight[1])
+    }
+    bool is_over = load->err || log->trouble || sh_replog_reader_is_over(&load->reader);
+    if (!is_over || sh_replog_reader_is_busy(&load->reader))
         return work;
-    struct range all = whole(load);
+    uint64_t end = whole(load);
     load->zone->is_loaded = !load->err && !log->trouble;
     load->zone->epoch_seen = load->epoch;
     log->load = NULL;
-    load->loaded(load->arg, load->zone, all.first, all.end, log->trouble ? SHOAL_EIO : load->err);
+    load->loaded(load->arg, load->zone, end, log->trouble ? SHOAL_EIO : load->err);
     sh_replog_load_free(load);
     return work + 1;
 }

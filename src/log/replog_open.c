@@ -118,9 +118,12 @@ static enum shoal_err slot_found(struct sh_replog *log, uint32_t number,
     struct sh_replog_zone *zone;
     enum shoal_err err =
         sh_replog_zone_make(log, head->zone, head->owner, head->incarnation, &zone);
-    if (!err)
-        sh_slots_find(&log->slots, &zone->slots, number, head->kind, head->use);
-    return err;
+    if (err)
+        return err;
+    sh_slots_find(&log->slots, &zone->slots, number, head);
+    if (head->whole > zone->durable)
+        zone->durable = head->whole;
+    return SHOAL_OK;
 }
 
 /* A slot has room for all versions of an epoch: fewer than are wanted, where it is small. */
@@ -195,6 +198,7 @@ static enum shoal_err entry_again(struct sh_replog_zone *zone, const struct sh_r
 static enum shoal_err span_again(struct sh_replog *log, struct sh_span *span,
                                  struct sh_reader *entries)
 {
+    bool is_new = !sh_replog_zone_find(log, span->zone);
     struct sh_replog_zone *zone;
     enum shoal_err err = sh_replog_zone_make(log, span->zone, (uint16_t)(span->zone >> 48),
                                              span->incarnation, &zone);
@@ -203,6 +207,8 @@ static enum shoal_err span_again(struct sh_replog *log, struct sh_span *span,
     if (err)
         return err;
     struct sh_replog_entry entry;
+    if (is_new) /* no slot has any of it, so this is the beginning of the zone */
+        zone->durable = span->first;
     zone->slots_max = UINT32_MAX;
     zone->next_sequence = span->first;
     while (!err && sh_replog_entry_get(entries, &span->context, &entry) == SH_REPLOG_ENTRY) {
@@ -261,14 +267,13 @@ static enum shoal_err primary_read(struct sh_replog *log)
 {
     size_t size = (size_t)log->head.primary_blocks * SH_BLOCK_BYTES;
     uint8_t *bytes = size ? aligned_alloc(SH_BLOCK_BYTES, size) : NULL;
-    log->lap = 1;
     if (!size || !bytes)
         return size ? SHOAL_ENOMEM : SHOAL_OK;
     log->waiting++; /* this does */
     enum shoal_err err = read_at(log, sh_log_primary_at(), bytes, size);
     if (!err) {
         uint32_t last = lap_last(log, bytes);
-        log->lap = last + 1;
+        log->lap = last + 2; /* what is read now is of none that counts later */
         err = last ? lap_again(log, bytes, last - 1) : SHOAL_OK;
         if (!err)
             err = lap_again(log, bytes, last);

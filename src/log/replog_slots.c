@@ -24,7 +24,8 @@ static uint32_t slot_find(struct sh_replog_zone *zone, enum sh_slot_kind kind, u
     uint32_t slot = sh_slots_fit(&log->slots, &zone->slots, kind, bytes);
     if (slot != SH_SLOT_NONE || zone->slots.count >= zone->slots_max)
         return slot;
-    return sh_slots_take(&log->slots, &zone->slots, kind, sh_random64(&log->config.random));
+    return sh_slots_take(&log->slots, &zone->slots, kind, sh_random64(&log->config.random),
+                         log->seconds);
 }
 
 /* Gives the batch its place in the file. ENOSPC. */
@@ -38,7 +39,6 @@ static enum shoal_err place(struct sh_replog_batch *batch)
     struct sh_slot *slot = &log->slots.slots[batch->slot];
     batch->offset = sh_log_slot_at(&log->head, batch->slot) + slot->filled;
     slot->filled += bytes;
-    slot->seconds = log->seconds;
     return SHOAL_OK;
 }
 
@@ -162,7 +162,9 @@ static bool slot_head_write(struct sh_replog *log, struct sh_replog_batch *batch
                                       .file = log->head.number,
                                       .owner = batch->zone->owner,
                                       .kind = batch->kind,
-                                      .incarnation = batch->zone->incarnation};
+                                      .incarnation = batch->zone->incarnation,
+                                      .whole = batch->zone->durable,
+                                      .seconds = log->slots.slots[batch->slot].taken};
     sh_slot_put(&head, block);
     if (!write_one(log, batch, batch->offset - SH_SLOT_HEAD_BYTES, block, SH_SLOT_HEAD_BYTES))
         return false;

@@ -83,6 +83,8 @@ void sh_slot_put(const struct sh_slot_head *head, uint8_t into[SH_SLOT_HEAD_BYTE
     sh_store16(into + 32, head->owner);
     into[34] = (uint8_t)head->kind;
     sh_store32(into + 36, head->incarnation);
+    sh_store64(into + 40, head->whole);
+    sh_store32(into + 48, head->seconds);
     seal(into, SLOT_MAGIC);
 }
 
@@ -97,6 +99,8 @@ bool sh_slot_get(const uint8_t from[SH_SLOT_HEAD_BYTES], uint64_t file,
                                       .file = file,
                                       .owner = sh_load16(from + 32),
                                       .kind = (enum sh_slot_kind)from[34],
-                                      .incarnation = sh_load32(from + 36)};
+                                      .incarnation = sh_load32(from + 36),
+                                      .whole = sh_load64(from + 40),
+                                      .seconds = sh_load32(from + 48)};
     return true;
 }

@@ -6,7 +6,8 @@
  *          u64 cluster, u16 node, u16 format, u32 bytes of a slot
  *          u32 slots, u32 blocks of the primary log, u64 file's number, zeros
  *   slot:  u32 magic, u32 CRC32C of the rest of the block's first 64 bytes
- *          u64 zone, u64 use, u64 file's number, u16 owner, u8 kind, u8 zero, u32 incarnation, zeros
+ *          u64 zone, u64 use, u64 file's number, u16 owner, u8 kind, u8 zero, u32 incarnation
+ *          u64 whole, u32 seconds, zeros
  *
  * A slot holds entries or versions of one zone, in spans that begin behind the head. The numbers of the file and of each
  * use are drawn at random: a slot that is copied from elsewhere, or a former use of this one, is not taken for what
@@ -39,6 +40,8 @@ struct sh_slot_head {
     uint16_t owner;
     enum sh_slot_kind kind;
     uint32_t incarnation; /* of the zone */
+    uint64_t whole;       /* all of the zone before that sequence number was durable by then */
+    uint32_t seconds;     /* of the log's clock, when the slot was taken */
 };
 
 /* Writes the whole block. */

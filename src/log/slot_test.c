@@ -23,7 +23,9 @@ static const struct sh_slot_head slot = {.zone = UINT64_C(0x0102030405060708),
                                          .file = NUMBER,
                                          .owner = 0x3132,
                                          .kind = SH_SLOT_VERSIONS,
-                                         .incarnation = 0x41424344};
+                                         .incarnation = 0x41424344,
+                                         .whole = UINT64_C(0x5152535455565758),
+                                         .seconds = 0x61626364};
 
 /* Calls of `each` for every bit of the first 64 bytes that has turned over. */
 static void with_damage(uint8_t *block, void (*each)(const uint8_t *block))
@@ -100,6 +102,8 @@ static void test_slot(void **state)
     assert_int_equal(got.owner, slot.owner);
     assert_int_equal(got.kind, SH_SLOT_VERSIONS);
     assert_int_equal(got.incarnation, slot.incarnation);
+    assert_int_equal(got.whole, slot.whole);
+    assert_int_equal(got.seconds, slot.seconds);
     assert_false(sh_slot_get(block, NUMBER + 1, &got)); /* of another file */
     with_damage(block, slot_is_refused);
     memset(block, 0, sizeof block);

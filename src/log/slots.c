@@ -37,12 +37,15 @@ static void free_add(struct sh_slots *slots, uint32_t slot)
 }
 
 void sh_slots_find(struct sh_slots *slots, struct sh_slot_list *list, uint32_t slot,
-                   enum sh_slot_kind kind, uint64_t use)
+                   const struct sh_slot_head *head)
 {
     SH_ASSERT(slot < slots->count && !slots->slots[slot].kind && !slots->free_count);
     add(slots, list, slot,
-        (struct sh_slot){
-            .use = use, .filled = slots->bytes, .kind = (uint8_t)kind, .is_closed = true});
+        (struct sh_slot){.use = head->use,
+                         .filled = slots->bytes,
+                         .taken = head->seconds,
+                         .kind = (uint8_t)head->kind,
+                         .is_closed = true});
 }
 
 void sh_slots_begin(struct sh_slots *slots)
@@ -54,7 +57,7 @@ void sh_slots_begin(struct sh_slots *slots)
 }
 
 uint32_t sh_slots_take(struct sh_slots *slots, struct sh_slot_list *list, enum sh_slot_kind kind,
-                       uint64_t use)
+                       uint64_t use, uint32_t seconds)
 {
     uint32_t slot = slots->free_first;
     if (slot == SH_SLOT_NONE)
@@ -62,7 +65,8 @@ uint32_t sh_slots_take(struct sh_slots *slots, struct sh_slot_list *list, enum s
     slots->free_first = slots->slots[slot].next;
     slots->free_count--;
     add(slots, list, slot,
-        (struct sh_slot){.use = use, .filled = SH_SLOT_HEAD_BYTES, .kind = (uint8_t)kind});
+        (struct sh_slot){
+            .use = use, .filled = SH_SLOT_HEAD_BYTES, .taken = seconds, .kind = (uint8_t)kind});
     return slot;
 }
 

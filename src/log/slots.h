@@ -13,11 +13,11 @@
 
 struct sh_slot {
     uint64_t use;
-    uint32_t next;    /* in its list; SH_SLOT_NONE: the last */
-    uint32_t filled;  /* bytes, with the head */
-    uint32_t seconds; /* when it was written last, of the log's clock */
-    uint8_t kind;     /* enum sh_slot_kind; 0: it is free */
-    bool is_closed;   /* nothing more is written to it */
+    uint32_t next;   /* in its list; SH_SLOT_NONE: the last */
+    uint32_t filled; /* bytes, with the head */
+    uint32_t taken;  /* when that was, in seconds of the log's clock */
+    uint8_t kind;    /* enum sh_slot_kind; 0: it is free */
+    bool is_closed;  /* nothing more is written to it */
 };
 
 struct sh_slots {
@@ -39,13 +39,13 @@ void sh_slots_destroy(struct sh_slots *slots);
 
 /* That slot is the list's, from an earlier process: nothing more is written to it. */
 void sh_slots_find(struct sh_slots *slots, struct sh_slot_list *list, uint32_t slot,
-                   enum sh_slot_kind kind, uint64_t use);
+                   const struct sh_slot_head *head);
 
 void sh_slots_begin(struct sh_slots *slots);
 
 /* Takes a free slot, which holds its head and nothing else; SH_SLOT_NONE: there is none. */
 uint32_t sh_slots_take(struct sh_slots *slots, struct sh_slot_list *list, enum sh_slot_kind kind,
-                       uint64_t use);
+                       uint64_t use, uint32_t seconds);
 
 /* The slot of a list in which so many bytes leave the least room; SH_SLOT_NONE: they go to a new one. */
 uint32_t sh_slots_fit(const struct sh_slots *slots, const struct sh_slot_list *list,

@@ -34,10 +34,11 @@ static int teardown(void **state)
 /* Takes one for entries, filled up to there. */
 static uint32_t taken(struct sh_slot_list *list, uint32_t filled)
 {
-    uint32_t slot = sh_slots_take(&slots, list, SH_SLOT_ENTRIES, 7);
+    uint32_t slot = sh_slots_take(&slots, list, SH_SLOT_ENTRIES, 7, 70);
     assert_int_not_equal(slot, SH_SLOT_NONE);
     assert_int_equal(slots.slots[slot].filled, SH_SLOT_HEAD_BYTES);
     assert_int_equal(slots.slots[slot].use, 7);
+    assert_int_equal(slots.slots[slot].taken, 70);
     slots.slots[slot].filled = filled;
     return slot;
 }
@@ -87,7 +88,7 @@ static void test_random(void **state)
             owner[slot] = 0;
             used--;
         } else {
-            slot = sh_slots_take(&slots, &lists[which], SH_SLOT_ENTRIES, draw);
+            slot = sh_slots_take(&slots, &lists[which], SH_SLOT_ENTRIES, draw, 1);
             assert_int_equal(slot == SH_SLOT_NONE, used == COUNT);
             full += slot == SH_SLOT_NONE;
             if (slot != SH_SLOT_NONE) {
@@ -117,21 +118,23 @@ static void test_found(void **state)
     struct sh_slots found;
     struct sh_slot_list list = none;
     assert_int_equal(sh_slots_create(&found, 4, BYTES), SHOAL_OK);
-    sh_slots_find(&found, &list, 1, SH_SLOT_ENTRIES, 11);
-    sh_slots_find(&found, &list, 3, SH_SLOT_VERSIONS, 13);
+    sh_slots_find(&found, &list, 1,
+                  &(struct sh_slot_head){.use = 11, .kind = SH_SLOT_ENTRIES, .seconds = 5});
+    sh_slots_find(&found, &list, 3, &(struct sh_slot_head){.use = 13, .kind = SH_SLOT_VERSIONS});
     sh_slots_begin(&found);
     assert_int_equal(list.count, 2);
     assert_int_equal(found.free_count, 2);
+    assert_int_equal(found.slots[1].taken, 5);
     assert_int_equal(found.slots[3].use, 13);
     assert_int_equal(found.slots[3].kind, SH_SLOT_VERSIONS);
     assert_true(found.slots[1].is_closed && found.slots[1].filled == BYTES);
     assert_int_equal(sh_slots_fit(&found, &list, SH_SLOT_ENTRIES, 1), SH_SLOT_NONE);
-    assert_int_equal(sh_slots_take(&found, &list, SH_SLOT_ENTRIES, 1), 0);
-    assert_int_equal(sh_slots_take(&found, &list, SH_SLOT_ENTRIES, 1), 2);
-    assert_int_equal(sh_slots_take(&found, &list, SH_SLOT_ENTRIES, 1), SH_SLOT_NONE);
+    assert_int_equal(sh_slots_take(&found, &list, SH_SLOT_ENTRIES, 1, 1), 0);
+    assert_int_equal(sh_slots_take(&found, &list, SH_SLOT_ENTRIES, 1, 1), 2);
+    assert_int_equal(sh_slots_take(&found, &list, SH_SLOT_ENTRIES, 1, 1), SH_SLOT_NONE);
     sh_slots_give(&found, &list, 1);
     assert_int_equal(list.count, 3);
-    assert_int_equal(sh_slots_take(&found, &list, SH_SLOT_ENTRIES, 1), 1);
+    assert_int_equal(sh_slots_take(&found, &list, SH_SLOT_ENTRIES, 1, 1), 1);
     sh_slots_destroy(&found);
 }
 
