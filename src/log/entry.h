@@ -35,6 +35,12 @@ struct sh_replog_version {
     uint32_t number;
 };
 
+/* Whether a version is newer than another, where both are of epochs that count from the same eon's beginning on. */
+static inline bool sh_replog_is_newer(struct sh_replog_version a, struct sh_replog_version b)
+{
+    return a.epoch > b.epoch || (a.epoch == b.epoch && a.number > b.number);
+}
+
 struct sh_replog_entry {
     uint64_t local_id; /* up to SH_REPLOG_LOCAL_ID_MAX */
     uint16_t creator;

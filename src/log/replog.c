@@ -128,14 +128,21 @@ enum shoal_err sh_replog_zone_make(struct sh_replog *log, uint64_t id, uint16_t 
     return SHOAL_OK;
 }
 
-enum shoal_err sh_replog_zone_add(struct sh_replog *log, uint64_t id, uint16_t owner,
-                                  uint32_t incarnation, uint64_t first, uint64_t bytes_max,
+/* Slots for so many bytes, and two more. */
+static uint32_t slots_for(const struct sh_replog *log, uint64_t bytes)
+{
+    uint64_t slots = bytes / log->head.slot_bytes + 3;
+    return slots < UINT32_MAX ? (uint32_t)slots : UINT32_MAX;
+}
+
+enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_zone_config *config,
                                   struct sh_replog_zone **zone_out)
 {
     const struct sh_versions_config versions = {.slots_max = log->config.versions_max,
                                                 .number_max = SH_VERSIONS_NUMBER_MAX};
     struct sh_replog_zone *zone;
-    enum shoal_err err = sh_replog_zone_make(log, id, owner, incarnation, &zone);
+    enum shoal_err err =
+        sh_replog_zone_make(log, config->id, config->owner, config->incarnation, &zone);
     if (!err && zone->versions)
         return SHOAL_EEXIST;
     if (!err && zone->slots.count && !zone->is_loaded)
@@ -146,12 +153,13 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, uint64_t id, uint16_t o
         err = sh_versions_create(&versions, &zone->versions);
     if (err)
         return err;
-    uint64_t slots = bytes_max / log->head.slot_bytes + 3;
-    zone->owner = owner;
-    zone->incarnation = incarnation;
+    zone->config = *config;
+    zone->owner = config->owner;
+    zone->incarnation = config->incarnation;
     zone->epoch = zone->epoch_seen + 1; /* the cleaner's entries have epoch 0 of an eon */
-    zone->slots_max = slots < UINT32_MAX ? (uint32_t)slots : UINT32_MAX;
-    zone->next_sequence = zone->durable = zone->wanted = zone->packed_durable = first;
+    zone->slots_max = slots_for(log, config->bytes_max);
+    zone->next_sequence = zone->durable = zone->wanted = zone->packed_durable = config->first;
+    sh_replog_clean_if_full(zone);
     *zone_out = zone;
     return SHOAL_OK;
 }
@@ -212,9 +220,9 @@ static enum shoal_err batch_for(struct sh_replog_zone *zone, size_t payload)
     if (zone->filling && !sh_replog_batch_fits(zone->filling, payload)) {
         enum shoal_err err = sh_replog_batch_ready(zone->filling);
         if (err)
-            return err;
+            return sh_replog_is_cleaned(zone) ? SHOAL_EAGAIN : err;
     }
-    return zone->filling ? SHOAL_OK : sh_replog_batch_begin(zone);
+    return zone->filling ? SHOAL_OK : sh_replog_batch_begin(zone, SH_SLOT_ENTRIES, &zone->filling);
 }
 
 enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_replog_write *write)
@@ -245,8 +253,7 @@ enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_rep
     if (err)
         return err;
     sh_replog_batch_put(zone->filling, &entry);
-    zone->filling->sequences++;
-    zone->next_sequence++;
+    sh_replog_batch_count(zone->filling);
     log->status.appended++;
     log->status.appended_bytes += write->payload.size;
     if (zone->filling->chain.bytes >= log->config.batch_bytes && sh_replog_slots_have_time(log))
@@ -267,6 +274,7 @@ unsigned sh_replog_step(struct sh_replog *log, uint64_t now_ns, uint32_t seconds
     work += sh_replog_slots_write(log);
     work += sh_replog_slots_sync(log);
     work += sh_replog_load_step(log);
+    work += sh_replog_clean_step(log);
     log->has_idled = !work;
     return work;
 }
@@ -275,8 +283,10 @@ uint64_t sh_replog_due_ns(const struct sh_replog *log)
 {
     if (log->trouble)
         return UINT64_MAX;
-    uint64_t due =
-        log->ready.count || log->pack_size || log->ending || log->load ? log->now_ns : UINT64_MAX;
+    uint64_t due = log->ready.count || log->pack_size || log->ending || log->load || log->clean ||
+                           log->to_clean
+                       ? log->now_ns
+                       : UINT64_MAX;
     uint64_t patience_ns = log->waiting ? 0 : log->config.linger_ns;
     if (log->fresh.first && log->fresh.first->begun_ns + patience_ns < due)
         due = log->fresh.first->begun_ns + patience_ns;

@@ -11,7 +11,7 @@
  * A write or sync that failed is never tried again: the log goes out of service, sh_replog_trouble says why, and what was not
  * said to be durable may or may not be there.
  *
- * Memory: the buffer, 300 bytes a zone and its versions, 32 bytes a slot, 1.5 MiB. Nothing is allocated once the log is
+ * Memory: the buffer, 300 bytes a zone and its versions, 48 bytes a slot, 1.5 MiB. Nothing is allocated once the log is
  * open and its zones are there, but for tables of versions, which double up to their bound.
  * Threads: one at a time, that of the disk's owner. Only open and close wait. */
 #ifndef SH_LOG_REPLOG_H
@@ -43,19 +43,30 @@ struct sh_replog_config {
 };
 
 /* Opens the file, which is created if it is not there. What was in the primary log is written to slots. ECLUSTER: it is another
- * node's or cluster's. EVERSION, ECORRUPT: it is none of ours. ENOMEM, EIO, ENOSPC. */
+ * node's or cluster's. EVERSION, ECORRUPT: it is none of ours. ENOMEM, EIO, ENOSPC. seconds: as in sh_replog_step. */
 SHOAL_NODISCARD enum shoal_err sh_replog_open(const struct sh_replog_config *config,
-                                              uint64_t now_ns, struct sh_replog **log_out);
+                                              uint64_t now_ns, uint32_t seconds,
+                                              struct sh_replog **log_out);
 
 /* Waits for what is on its way to the disk. What is still in memory goes: sync first. NULL is allowed. */
 void sh_replog_close(struct sh_replog *log);
 
+struct sh_replog_zone_config {
+    uint64_t id;
+    uint16_t owner;
+    uint32_t incarnation;
+    uint64_t first;
+    uint64_t bytes_max;
+    /* The long range of chunks that most of the zone is, for the cleaner: 8 bytes of memory each while it cleans the zone. Of
+     * others, as many as rest_max, 24 bytes each. */
+    uint64_t range_first, range_count, rest_max;
+};
+
 /* A zone that is to be written to: new, or loaded (sh_replog_zone_load), and then in an epoch of its own. Sequence numbers begin
  * with `first`; of one that is loaded, with what was told. bytes_max: what its log may take, rounded up to slots, and two more. EEXIST: it is being written to. EBUSY: it has to
  * be loaded first. EFULL: all epochs are used up. ENOMEM. */
-SHOAL_NODISCARD enum shoal_err sh_replog_zone_add(struct sh_replog *log, uint64_t id,
-                                                  uint16_t owner, uint32_t incarnation,
-                                                  uint64_t first, uint64_t bytes_max,
+SHOAL_NODISCARD enum shoal_err sh_replog_zone_add(struct sh_replog *log,
+                                                  const struct sh_replog_zone_config *config,
                                                   struct sh_replog_zone **zone_out);
 
 /* NULL: the log has nothing of it, and it was not added. */
@@ -108,6 +119,7 @@ struct sh_replog_status {
     uint64_t slot_writes, slot_bytes;       /* batches written to slots, with heads and padding */
     uint64_t primary_writes, primary_bytes; /* packs */
     uint64_t syncs;
+    uint64_t slots_cleaned, entries_kept, entries_dropped, marks_dropped; /* by the cleaner */
     uint32_t zones, slots, slots_free;
 };
 void sh_replog_status_get(const struct sh_replog *log, struct sh_replog_status *status_out);

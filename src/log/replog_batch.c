@@ -43,7 +43,8 @@ enum shoal_err sh_replog_batch_make(struct sh_replog *log)
     if (!batch)
         return SHOAL_ENOMEM;
     batch->behind = log->free_batches;
-    log->free_batches = batch;
+    batch->next_made = log->batches;
+    log->free_batches = log->batches = batch;
     return SHOAL_OK;
 }
 
@@ -57,17 +58,19 @@ enum shoal_err sh_replog_batch_take(struct sh_replog_zone *zone, enum sh_slot_ki
     if (!batch)
         return SHOAL_EAGAIN;
     log->free_batches = batch->behind;
-    *batch = (struct sh_replog_batch){.zone = zone, .kind = kind, .first = zone->next_sequence};
+    *batch = (struct sh_replog_batch){
+        .zone = zone, .kind = kind, .first = zone->next_sequence, .next_made = batch->next_made};
     *batch_out = batch;
     return SHOAL_OK;
 }
 
-enum shoal_err sh_replog_batch_begin(struct sh_replog_zone *zone)
+enum shoal_err sh_replog_batch_begin(struct sh_replog_zone *zone, enum sh_slot_kind kind,
+                                     struct sh_replog_batch **batch_out)
 {
     static const uint8_t room_for_head[SH_SPAN_HEAD_BYTES];
     struct sh_replog *log = zone->log;
     struct sh_replog_batch *batch;
-    enum shoal_err err = sh_replog_batch_take(zone, SH_SLOT_ENTRIES, &batch);
+    enum shoal_err err = sh_replog_batch_take(zone, kind, &batch);
     if (err)
         return err;
     if (sh_chain_reserve(log->blocks, &batch->chain, sizeof room_for_head)) {
@@ -79,7 +82,7 @@ enum shoal_err sh_replog_batch_begin(struct sh_replog_zone *zone)
     batch->begin = batch->end = batch->packed_end =
         sh_replog_context_first(zone->owner, zone->epoch, log->seconds, sum);
     batch->packed = batch->chain.bytes;
-    zone->filling = batch;
+    *batch_out = batch;
     return SHOAL_OK;
 }
 
@@ -112,6 +115,13 @@ void sh_replog_batch_put(struct sh_replog_batch *batch, const struct sh_replog_e
         sh_chain_put(log->blocks, &batch->chain, sh_bytes_make(bytes, head));
         sh_chain_put(log->blocks, &batch->chain, entry->payload);
     }
+}
+
+void sh_replog_batch_count(struct sh_replog_batch *batch)
+{
+    struct sh_replog *log = batch->zone->log;
+    batch->sequences++;
+    batch->zone->next_sequence++;
     if (!batch->links[SH_REPLOG_BY_AGE].queue) {
         batch->begun_ns = log->now_ns;
         sh_replog_queue_add(&log->fresh, batch);

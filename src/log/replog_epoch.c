@@ -17,7 +17,13 @@ enum shoal_err sh_replog_versions_go(struct sh_replog_zone *zone)
 {
     if (!is_waiting(zone) || zone->durable < zone->versions_batch->first)
         return SHOAL_OK;
-    return sh_replog_versions_ready(zone->versions_batch);
+    return sh_replog_other_ready(zone->versions_batch);
+}
+
+static void on_durable(struct sh_replog_batch *batch)
+{
+    batch->zone->versions_batch = NULL;
+    sh_replog_batch_free(batch);
 }
 
 enum shoal_err sh_replog_epoch_end(struct sh_replog_zone *zone)
@@ -33,6 +39,7 @@ enum shoal_err sh_replog_epoch_end(struct sh_replog_zone *zone)
     enum shoal_err err = sh_replog_batch_take(zone, SH_SLOT_VERSIONS, &zone->versions_batch);
     if (err)
         return err;
+    zone->versions_batch->done = on_durable;
     zone->is_ending = true;
     zone->ending_piece = 0;
     zone->next_ending = NULL;
@@ -43,7 +50,7 @@ enum shoal_err sh_replog_epoch_end(struct sh_replog_zone *zone)
 
 struct encoding {
     struct sh_version_writer writer;
-    uint16_t epoch;
+    struct sh_replog_zone *zone;
 };
 
 static void encode(void *arg, uint64_t first, uint64_t last, uint32_t number, bool is_removal)
@@ -51,10 +58,11 @@ static void encode(void *arg, uint64_t first, uint64_t last, uint32_t number, bo
     struct encoding *encoding = arg;
     const struct sh_version_tuple tuple = {.first = first,
                                            .last = last,
-                                           .version = {encoding->epoch, number},
+                                           .version = {encoding->zone->epoch, number},
                                            .is_removal = is_removal};
     bool fits = sh_version_writer_put(&encoding->writer, &tuple);
     SH_ASSERT(fits); /* SH_VERSIONS_PIECE of the largest do */
+    sh_replog_clean_learn(encoding->zone, first, last, tuple.version, is_removal);
 }
 
 static void epoch_begin(struct sh_replog_zone *zone)
@@ -82,8 +90,7 @@ unsigned sh_replog_epochs_step(struct sh_replog *log)
     const struct sh_version_piece piece = {
         .zone = zone->id, .flush = zone->flushes, .place = (uint32_t)zone->ending_piece};
     struct encoding encoding = {
-        .writer = sh_version_writer_begin(&piece, log->piece, SH_REPLOG_PIECE_BYTES),
-        .epoch = zone->epoch};
+        .writer = sh_version_writer_begin(&piece, log->piece, SH_REPLOG_PIECE_BYTES), .zone = zone};
     bool has_more = sh_versions_each(zone->versions, zone->ending_piece, encode, &encoding);
     size_t size = sh_version_writer_end(&encoding.writer, !has_more);
     if (sh_chain_reserve(log->blocks, chain, size))

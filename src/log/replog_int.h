@@ -38,6 +38,7 @@ struct sh_replog_batch {
         end;        /* what the first entry, and the next one, are relative to */
     uint64_t first; /* sequence number */
     uint32_t sequences;
+    uint64_t whole;    /* what its span's head says */
     uint64_t begun_ns; /* when its oldest entry came that no disk has yet */
     /* Up to where the primary log has it. */
     uint64_t packed; /* bytes of the chain */
@@ -51,14 +52,18 @@ struct sh_replog_batch {
     uint8_t *slot_head; /* to be written as well; NULL: it is there */
     unsigned ops;       /* in flight */
     bool is_begun, is_submitted, is_durable;
+    /* Called instead of counting sequence numbers when it is durable; it frees the batch. NULL: it is one of appends. */
+    void (*done)(struct sh_replog_batch *batch);
     struct sh_replog_links links[SH_REPLOG_QUEUE_KINDS];
-    struct sh_replog_batch *behind; /* of the same zone, begun later; or free */
+    struct sh_replog_batch *behind;    /* of the same zone, begun later; or free */
+    struct sh_replog_batch *next_made; /* of all */
 };
 
 struct sh_replog_zone {
     struct sh_replog *log;
     struct sh_replog_zone *next; /* in its bucket */
     uint64_t id;
+    struct sh_replog_zone_config config; /* of one that is written to */
     uint16_t owner, epoch;
     uint32_t incarnation;
     struct sh_versions *versions; /* NULL: nobody writes to it, it was only found on the disk */
@@ -72,6 +77,8 @@ struct sh_replog_zone {
     uint64_t wanted; /* somebody waits until all before that is durable */
     /* The primary log has all before that, but for what the batches on their way have. */
     uint64_t packed_durable;
+    struct sh_replog_zone *next_to_clean; /* in the log's list */
+    bool is_to_clean;
     /* The end of an epoch. */
     bool is_ending;                         /* its versions are encoded; nothing is appended */
     size_t ending_piece;                    /* of the table */
@@ -107,7 +114,7 @@ struct sh_replog {
     struct sh_blocks *blocks;
     struct sh_slots slots;
     struct sh_replog_zone *buckets[SH_REPLOG_BUCKETS];
-    struct sh_replog_batch *free_batches;
+    struct sh_replog_batch *batches, *free_batches; /* all that there are; those that are free */
     struct sh_replog_queue fresh; /* filling, with entries that no disk has, the oldest first */
     struct sh_replog_queue
         primary;                  /* with entries that only the primary log has, the oldest first */
@@ -124,7 +131,11 @@ struct sh_replog {
     bool is_syncing;
     /* Zones whose epoch is ending, and room for a piece of one's versions. */
     struct sh_replog_zone *ending, **ending_end;
-    uint8_t *piece;              /* SH_REPLOG_PIECE_BYTES */
+    uint8_t *piece; /* SH_REPLOG_PIECE_BYTES */
+    struct sh_replog_zone *to_clean, **to_clean_end;
+    struct sh_replog_clean *clean; /* of the zone that is being cleaned; NULL: none is */
+    uint8_t *zeros;                /* a block */
+    uint32_t lap_since[4]; /* seconds: when this lap of the primary log began, and those before */
     struct sh_replog_load *load; /* of the zone that is being loaded; NULL: none is */
     /* The primary log. */
     uint8_t *pack; /* SH_REPLOG_PACK_BYTES, aligned */
@@ -148,21 +159,23 @@ enum shoal_err sh_replog_batch_make(struct sh_replog *log);
 /* An empty one. EAGAIN. */
 enum shoal_err sh_replog_batch_take(struct sh_replog_zone *zone, enum sh_slot_kind kind,
                                     struct sh_replog_batch **batch_out);
-/* The batch that the zone's next entries go to. EAGAIN. */
-enum shoal_err sh_replog_batch_begin(struct sh_replog_zone *zone);
+/* One for entries. EAGAIN. */
+enum shoal_err sh_replog_batch_begin(struct sh_replog_zone *zone, enum sh_slot_kind kind,
+                                     struct sh_replog_batch **batch_out);
 /* Whether an entry with so many bytes can still go to the same slot. Then there has to be memory for it: EAGAIN. Then it is
- * put there; the caller counts sequence numbers. */
+ * put there, and, if it is one of appends, counted. */
 bool sh_replog_batch_fits(const struct sh_replog_batch *batch, size_t payload);
 enum shoal_err sh_replog_batch_reserve(struct sh_replog_batch *batch, size_t payload);
 void sh_replog_batch_put(struct sh_replog_batch *batch, const struct sh_replog_entry *entry);
+void sh_replog_batch_count(struct sh_replog_batch *batch);
 void sh_replog_batch_free(struct sh_replog_batch *batch);
 
 /* --- The way to slots (replog_slots.c) --------------------------------------------------------- */
 
 /* The batch that is being filled has got a slot, and is on its way there. ENOSPC: it stays. */
 enum shoal_err sh_replog_batch_ready(struct sh_replog_batch *batch);
-/* The same of one of versions. */
-enum shoal_err sh_replog_versions_ready(struct sh_replog_batch *batch);
+/* The same of one that has no sequence numbers: of versions, or of the cleaner's. */
+enum shoal_err sh_replog_other_ready(struct sh_replog_batch *batch);
 /* Hands operations of those that are ready to the disk, as many as it takes. */
 unsigned sh_replog_slots_write(struct sh_replog *log);
 unsigned sh_replog_slots_sync(struct sh_replog *log);
@@ -202,6 +215,19 @@ void sh_replog_reader_end(struct sh_replog_reader *reader);
 unsigned sh_replog_load_step(struct sh_replog *log);
 /* No operation is in flight. NULL is allowed. */
 void sh_replog_load_free(struct sh_replog_load *load);
+
+/* --- The cleaner (replog_clean.c) -------------------------------------------------------------- */
+
+/* Puts the zone on the list if it is time to clean it. */
+void sh_replog_clean_if_full(struct sh_replog_zone *zone);
+/* Whether it is on the list, or being cleaned. */
+bool sh_replog_is_cleaned(const struct sh_replog_zone *zone);
+/* An epoch has ended: what the cleaner has to know of it. */
+void sh_replog_clean_learn(struct sh_replog_zone *zone, uint64_t first, uint64_t last,
+                           struct sh_replog_version version, bool is_removal);
+unsigned sh_replog_clean_step(struct sh_replog *log);
+/* No operation is in flight. NULL is allowed. */
+void sh_replog_clean_free(struct sh_replog_clean *clean);
 
 /* --- Epochs (replog_epoch.c) ------------------------------------------------------------------- */
 

@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "log/replog_int.h"
 #include "log/scan.h"
+#include "log/version_log.h"
 
 #define ENTRIES_EACH 2000 /* looked at in a step */
 
@@ -59,8 +60,7 @@ enum shoal_err sh_replog_zone_load(struct sh_replog_zone *zone,
     }
     unsigned count = 0;
     for (uint32_t i = zone->slots.first; i != SH_SLOT_NONE; i = log->slots.slots[i].next) {
-        if (log->slots.slots[i].kind == SH_SLOT_ENTRIES)
-            load->slots[count++] = i;
+        load->slots[count++] = i;
     }
     sh_replog_reader_slots(&load->reader, load->slots, count);
     log->load = load;
@@ -116,11 +116,28 @@ static bool entry_next(struct sh_replog_load *load)
         return true;
     }
     /* The span's end, or damage. */
-    enum shoal_err err = range_add(load, load->span.first, load->span.first + load->seen);
+    uint32_t count = load->seen < load->span.sequences ? load->seen : load->span.sequences;
+    enum shoal_err err = range_add(load, load->span.first, load->span.first + count);
     if (err)
         load->err = err;
     load->seen = 0;
-    return sh_scan_next(&load->scan, &load->span, &load->entries);
+    if (!sh_scan_next(&load->scan, &load->span, &load->entries))
+        return false;
+    if (load->zone->durable < load->span.whole)
+        load->zone->durable = load->span.whole;
+    return true;
+}
+
+/* The epochs of a slot of the version log, whose entries may have been cleaned away. */
+static void epochs_see(struct sh_replog_load *load)
+{
+    struct sh_version_reader tuples;
+    struct sh_version_tuple tuple;
+    for (size_t at = 0; sh_version_piece_next(load->scan.bytes, &at, load->zone->id, &tuples);) {
+        if (sh_version_reader_next(&tuples, &tuple) == SH_VERSION_TUPLE &&
+            tuple.version.epoch > load->epoch)
+            load->epoch = tuple.version.epoch; /* a flush is of one epoch */
+    }
 }
 
 static unsigned look(struct sh_replog *log, struct sh_replog_load *load)
@@ -133,6 +150,8 @@ static unsigned look(struct sh_replog *log, struct sh_replog_load *load)
         return 1;
     }
     load->is_open = true;
+    if (log->slots.slots[load->slots[load->reader.next]].kind == SH_SLOT_VERSIONS)
+        epochs_see(load);
     for (unsigned i = 0; i < ENTRIES_EACH; i++) {
         if (!entry_next(load)) {
             load->is_open = false;
@@ -151,7 +170,7 @@ static int by_first(const void *a, const void *b)
     return one < other ? -1 : one > other;
 }
 
-/* The number before which all are there: those that a slot's head tells of, and what follows without a gap. */
+/* The number before which all are there: those that a span's head tells of, and what follows without a gap. */
 static uint64_t whole(struct sh_replog_load *load)
 {
     uint64_t end = load->zone->durable;

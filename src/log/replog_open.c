@@ -121,8 +121,6 @@ static enum shoal_err slot_found(struct sh_replog *log, uint32_t number,
     if (err)
         return err;
     sh_slots_find(&log->slots, &zone->slots, number, head);
-    if (head->whole > zone->durable)
-        zone->durable = head->whole;
     return SHOAL_OK;
 }
 
@@ -183,7 +181,7 @@ static enum shoal_err entry_again(struct sh_replog_zone *zone, const struct sh_r
         if (zone->filling && !sh_replog_batch_fits(zone->filling, entry->payload.size))
             err = relieve(zone->log, zone);
         if (!err && !zone->filling)
-            err = sh_replog_batch_begin(zone);
+            err = sh_replog_batch_begin(zone, SH_SLOT_ENTRIES, &zone->filling);
         if (!err)
             err = sh_replog_batch_reserve(zone->filling, entry->payload.size);
         if (err == SHOAL_EAGAIN && relieve(zone->log, zone))
@@ -198,7 +196,6 @@ static enum shoal_err entry_again(struct sh_replog_zone *zone, const struct sh_r
 static enum shoal_err span_again(struct sh_replog *log, struct sh_span *span,
                                  struct sh_reader *entries)
 {
-    bool is_new = !sh_replog_zone_find(log, span->zone);
     struct sh_replog_zone *zone;
     enum shoal_err err = sh_replog_zone_make(log, span->zone, (uint16_t)(span->zone >> 48),
                                              span->incarnation, &zone);
@@ -207,16 +204,15 @@ static enum shoal_err span_again(struct sh_replog *log, struct sh_span *span,
     if (err)
         return err;
     struct sh_replog_entry entry;
-    if (is_new) /* no slot has any of it, so this is the beginning of the zone */
-        zone->durable = span->first;
+    if (zone->durable < span->whole)
+        zone->durable = span->whole;
     zone->slots_max = UINT32_MAX;
     zone->next_sequence = span->first;
     while (!err && sh_replog_entry_get(entries, &span->context, &entry) == SH_REPLOG_ENTRY) {
         err = entry_again(zone, &entry);
         if (err)
             break;
-        zone->filling->sequences++;
-        zone->next_sequence++;
+        sh_replog_batch_count(zone->filling);
     }
     return err;
 }
@@ -281,6 +277,9 @@ static enum shoal_err primary_read(struct sh_replog *log)
     free(bytes);
     if (!err)
         err = all_to_slots(log);
+    /* The cleaner reads them whole, to know the versions. */
+    for (uint32_t i = 0; i < log->slots.count; i++)
+        log->slots.slots[i].is_closed = true;
     log->waiting--;
     return err;
 }
@@ -290,11 +289,13 @@ static enum shoal_err primary_read(struct sh_replog *log)
 static enum shoal_err memory_take(struct sh_replog *log)
 {
     log->slot_heads = aligned_alloc(SH_BLOCK_BYTES, SH_REPLOG_WRITES * SH_SLOT_HEAD_BYTES);
+    log->zeros = aligned_alloc(SH_BLOCK_BYTES, SH_BLOCK_BYTES);
     log->piece = malloc(SH_REPLOG_PIECE_BYTES);
     log->pack = aligned_alloc(SH_BLOCK_BYTES, SH_REPLOG_PACK_BYTES);
     log->in_pack = calloc(SH_REPLOG_PACKED_MAX, sizeof *log->in_pack);
-    if (!log->slot_heads || !log->piece || !log->pack || !log->in_pack)
+    if (!log->slot_heads || !log->zeros || !log->piece || !log->pack || !log->in_pack)
         return SHOAL_ENOMEM;
+    memset(log->zeros, 0, SH_BLOCK_BYTES);
     log->free_heads = UINT32_MAX;
     for (unsigned i = 0; i < SH_REPLOG_OPS; i++) {
         log->ops[i] = (struct sh_replog_op){.log = log, .next = log->free_ops};
@@ -307,7 +308,7 @@ static enum shoal_err memory_take(struct sh_replog *log)
 }
 
 enum shoal_err sh_replog_open(const struct sh_replog_config *config, uint64_t now_ns,
-                              struct sh_replog **log_out)
+                              uint32_t seconds, struct sh_replog **log_out)
 {
     struct sh_replog *log = calloc(1, sizeof *log);
     if (!log)
@@ -316,6 +317,8 @@ enum shoal_err sh_replog_open(const struct sh_replog_config *config, uint64_t no
     SH_ASSERT(config->versions_max >= VERSIONS_MIN);
     log->now_ns = now_ns;
     log->ending_end = &log->ending;
+    log->to_clean_end = &log->to_clean;
+    log->lap_since[0] = log->lap_since[1] = 0;
     log->fresh.kind = SH_REPLOG_BY_AGE;
     log->primary.kind = SH_REPLOG_BY_PRIMARY;
     log->ready.kind = log->written.kind = log->syncing.kind = SH_REPLOG_BY_STATE;
@@ -332,22 +335,29 @@ enum shoal_err sh_replog_open(const struct sh_replog_config *config, uint64_t no
         sh_replog_close(log);
         return err;
     }
+    log->seconds = seconds; /* what was read has none: it is older than any */
     *log_out = log;
     return SHOAL_OK;
 }
 
-static void zone_free(struct sh_replog_zone *zone)
+static void zones_free(struct sh_replog *log)
 {
-    if (zone->filling)
-        sh_replog_batch_free(zone->filling);
-    if (zone->versions_batch)
-        sh_replog_batch_free(zone->versions_batch);
-    for (struct sh_replog_batch *batch = zone->oldest, *behind; batch; batch = behind) {
-        behind = batch->behind;
-        sh_replog_batch_free(batch);
+    for (unsigned i = 0; i < SH_REPLOG_BUCKETS; i++) {
+        for (struct sh_replog_zone *zone = log->buckets[i], *next; zone; zone = next) {
+            next = zone->next;
+            sh_versions_destroy(zone->versions);
+            free(zone);
+        }
     }
-    sh_versions_destroy(zone->versions);
-    free(zone);
+}
+
+static void batches_free(struct sh_replog *log)
+{
+    for (struct sh_replog_batch *batch = log->batches, *next; batch; batch = next) {
+        next = batch->next_made;
+        sh_chain_free(log->blocks, &batch->chain);
+        free(batch);
+    }
 }
 
 void sh_replog_close(struct sh_replog *log)
@@ -356,23 +366,17 @@ void sh_replog_close(struct sh_replog *log)
         return;
     while (log->in_flight && sh_disk_poll(log->config.disk, true))
         continue;
-    for (unsigned i = 0; i < SH_REPLOG_BUCKETS; i++) {
-        for (struct sh_replog_zone *zone = log->buckets[i], *next; zone; zone = next) {
-            next = zone->next;
-            zone_free(zone);
-        }
-    }
-    for (struct sh_replog_batch *batch = log->free_batches, *behind; batch; batch = behind) {
-        behind = batch->behind;
-        free(batch);
-    }
     sh_replog_load_free(log->load);
+    sh_replog_clean_free(log->clean);
+    batches_free(log);
+    zones_free(log);
     if (log->is_open)
         log->config.disk->ops->close(log->config.disk, log->file);
     sh_slots_destroy(&log->slots);
     sh_blocks_destroy(log->blocks);
     free(log->in_pack);
     free(log->piece);
+    free(log->zeros);
     free(log->pack);
     free(log->slot_heads);
     free(log);

@@ -48,6 +48,7 @@ static bool pack_add(struct sh_replog *log, struct sh_replog_batch *batch, size_
                                  .first = batch->first + batch->packed_sequences,
                                  .sequences = batch->sequences - batch->packed_sequences,
                                  .bytes = (uint32_t)part,
+                                 .whole = batch->zone->durable,
                                  .incarnation = batch->zone->incarnation,
                                  .context = batch->packed_end};
     sh_span_put(&span, log->pack + *size);
@@ -93,6 +94,8 @@ static size_t pack_room(struct sh_replog *log)
             return 0;
         log->primary_at += left;
         log->lap++;
+        memmove(log->lap_since + 1, log->lap_since, 3 * sizeof *log->lap_since);
+        log->lap_since[0] = log->seconds;
         left = blocks;
     }
     uint64_t room = blocks_free(log) < left ? blocks_free(log) : left;

@@ -3,6 +3,7 @@
 #include "log/replog_int.h"
 
 #define PIPELINE 8    /* batches on their way; more wait, and become larger meanwhile */
+#define SPARE 4       /* slots that are left for versions and survivors */
 #define SYNC_AFTER 32 /* batches are synced together, or those of linger_ns */
 
 static uint32_t padded(uint64_t bytes)
@@ -18,14 +19,18 @@ bool sh_replog_slots_have_time(const struct sh_replog *log)
 /* --- A place ----------------------------------------------------------------------------------- */
 
 /* A slot with so much room; SH_SLOT_NONE: the zone may have no other one, or there is none. */
-static uint32_t slot_find(struct sh_replog_zone *zone, enum sh_slot_kind kind, uint32_t bytes)
+static uint32_t slot_find(struct sh_replog_zone *zone, enum sh_slot_kind kind, uint32_t bytes,
+                          uint32_t seconds)
 {
     struct sh_replog *log = zone->log;
     uint32_t slot = sh_slots_fit(&log->slots, &zone->slots, kind, bytes);
-    if (slot != SH_SLOT_NONE || zone->slots.count >= zone->slots_max)
+    bool may_take =
+        kind != SH_SLOT_ENTRIES; /* without versions and survivors there is no cleaning */
+    if (slot != SH_SLOT_NONE ||
+        (!may_take && (zone->slots.count >= zone->slots_max || log->slots.free_count <= SPARE)))
         return slot;
     return sh_slots_take(&log->slots, &zone->slots, kind, sh_random64(&log->config.random),
-                         log->seconds);
+                         seconds);
 }
 
 /* Gives the batch its place in the file. ENOSPC. */
@@ -33,12 +38,17 @@ static enum shoal_err place(struct sh_replog_batch *batch)
 {
     struct sh_replog *log = batch->zone->log;
     uint32_t bytes = padded(batch->chain.bytes);
-    batch->slot = slot_find(batch->zone, batch->kind, bytes);
+    batch->slot = slot_find(batch->zone, batch->kind, bytes, batch->begin.seconds);
     if (batch->slot == SH_SLOT_NONE)
         return SHOAL_ENOSPC;
     struct sh_slot *slot = &log->slots.slots[batch->slot];
     batch->offset = sh_log_slot_at(&log->head, batch->slot) + slot->filled;
     slot->filled += bytes;
+    slot->pending++;
+    if (slot->end < batch->first + batch->sequences)
+        slot->end = batch->first + batch->sequences;
+    slot->is_found |= !batch->zone->versions; /* from the primary log, at the start */
+    sh_replog_clean_if_full(batch->zone);
     return SHOAL_OK;
 }
 
@@ -59,8 +69,10 @@ static void span_head_put(struct sh_replog_batch *batch)
                                  .first = batch->first,
                                  .sequences = batch->sequences,
                                  .bytes = (uint32_t)(batch->chain.bytes - SH_SPAN_HEAD_BYTES),
+                                 .whole = batch->zone->durable,
                                  .incarnation = batch->zone->incarnation,
                                  .context = batch->begin};
+    batch->whole = span.whole;
     sh_span_put(&span, sh_chain_begin(log->blocks, &batch->chain));
 }
 
@@ -86,11 +98,14 @@ enum shoal_err sh_replog_batch_ready(struct sh_replog_batch *batch)
     return SHOAL_OK;
 }
 
-enum shoal_err sh_replog_versions_ready(struct sh_replog_batch *batch)
+enum shoal_err sh_replog_other_ready(struct sh_replog_batch *batch)
 {
+    SH_ASSERT(batch->done && batch != batch->zone->filling);
     enum shoal_err err = place(batch);
     if (err)
         return err;
+    if (batch->kind == SH_SLOT_SURVIVORS)
+        span_head_put(batch);
     pad(batch);
     sh_replog_queue_add(&batch->zone->log->ready, batch);
     return SHOAL_OK;
@@ -163,8 +178,7 @@ static bool slot_head_write(struct sh_replog *log, struct sh_replog_batch *batch
                                       .owner = batch->zone->owner,
                                       .kind = batch->kind,
                                       .incarnation = batch->zone->incarnation,
-                                      .whole = batch->zone->durable,
-                                      .seconds = log->slots.slots[batch->slot].taken};
+                                      .seconds = log->slots.slots[batch->slot].since};
     sh_slot_put(&head, block);
     if (!write_one(log, batch, batch->offset - SH_SLOT_HEAD_BYTES, block, SH_SLOT_HEAD_BYTES))
         return false;
@@ -224,12 +238,14 @@ static void on_synced(struct sh_disk_op *done)
         sh_replog_queue_leave(batch, SH_REPLOG_BY_STATE);
         sh_replog_queue_leave(batch, SH_REPLOG_BY_PRIMARY);
         batch->is_durable = true;
-        if (batch->kind == SH_SLOT_ENTRIES) {
+        struct sh_slot *slot = &log->slots.slots[batch->slot];
+        slot->pending--;
+        if (slot->whole < batch->whole)
+            slot->whole = batch->whole;
+        if (batch->done)
+            batch->done(batch);
+        else
             sh_replog_zone_settle(batch->zone);
-        } else {
-            batch->zone->versions_batch = NULL;
-            sh_replog_batch_free(batch);
-        }
     }
 }
 

@@ -70,7 +70,7 @@ enum shoal_err sh_log_file_get(const uint8_t from[SH_SLOT_HEAD_BYTES], struct sh
 
 static bool is_kind(unsigned kind)
 {
-    return kind == SH_SLOT_ENTRIES || kind == SH_SLOT_VERSIONS;
+    return kind >= SH_SLOT_ENTRIES && kind <= SH_SLOT_SURVIVORS;
 }
 
 void sh_slot_put(const struct sh_slot_head *head, uint8_t into[SH_SLOT_HEAD_BYTES])
@@ -83,8 +83,7 @@ void sh_slot_put(const struct sh_slot_head *head, uint8_t into[SH_SLOT_HEAD_BYTE
     sh_store16(into + 32, head->owner);
     into[34] = (uint8_t)head->kind;
     sh_store32(into + 36, head->incarnation);
-    sh_store64(into + 40, head->whole);
-    sh_store32(into + 48, head->seconds);
+    sh_store32(into + 40, head->seconds);
     seal(into, SLOT_MAGIC);
 }
 
@@ -100,7 +99,6 @@ bool sh_slot_get(const uint8_t from[SH_SLOT_HEAD_BYTES], uint64_t file,
                                       .owner = sh_load16(from + 32),
                                       .kind = (enum sh_slot_kind)from[34],
                                       .incarnation = sh_load32(from + 36),
-                                      .whole = sh_load64(from + 40),
-                                      .seconds = sh_load32(from + 48)};
+                                      .seconds = sh_load32(from + 40)};
     return true;
 }

@@ -7,7 +7,7 @@
  *          u32 slots, u32 blocks of the primary log, u64 file's number, zeros
  *   slot:  u32 magic, u32 CRC32C of the rest of the block's first 64 bytes
  *          u64 zone, u64 use, u64 file's number, u16 owner, u8 kind, u8 zero, u32 incarnation
- *          u64 whole, u32 seconds, zeros
+ *          u32 seconds, zeros
  *
  * A slot holds entries or versions of one zone, in spans that begin behind the head. The numbers of the file and of each
  * use are drawn at random: a slot that is copied from elsewhere, or a former use of this one, is not taken for what
@@ -32,7 +32,11 @@ struct sh_log_file {
     uint32_t primary_blocks; /* of SH_SLOT_HEAD_BYTES; 0: there is no primary log */
 };
 
-enum sh_slot_kind { SH_SLOT_ENTRIES = 1, SH_SLOT_VERSIONS = 2 };
+enum sh_slot_kind {
+    SH_SLOT_ENTRIES = 1,
+    SH_SLOT_VERSIONS = 2,  /* pieces of the version log */
+    SH_SLOT_SURVIVORS = 3, /* entries that the cleaner has copied, without sequence numbers */
+};
 
 /* A slot that is in use. */
 struct sh_slot_head {
@@ -40,8 +44,7 @@ struct sh_slot_head {
     uint16_t owner;
     enum sh_slot_kind kind;
     uint32_t incarnation; /* of the zone */
-    uint64_t whole;       /* all of the zone before that sequence number was durable by then */
-    uint32_t seconds;     /* of the log's clock, when the slot was taken */
+    uint32_t seconds;     /* of the log's clock: each entry in it was current then, or came later */
 };
 
 /* Writes the whole block. */

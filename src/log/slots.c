@@ -24,6 +24,7 @@ static void add(struct sh_slots *slots, struct sh_slot_list *list, uint32_t slot
                 struct sh_slot facts)
 {
     facts.next = list->first;
+    facts.order = slots->taken++;
     slots->slots[slot] = facts;
     list->first = slot;
     list->count++;
@@ -43,8 +44,9 @@ void sh_slots_find(struct sh_slots *slots, struct sh_slot_list *list, uint32_t s
     add(slots, list, slot,
         (struct sh_slot){.use = head->use,
                          .filled = slots->bytes,
-                         .taken = head->seconds,
+                         .since = head->seconds,
                          .kind = (uint8_t)head->kind,
+                         .is_found = true,
                          .is_closed = true});
 }
 
@@ -66,7 +68,7 @@ uint32_t sh_slots_take(struct sh_slots *slots, struct sh_slot_list *list, enum s
     slots->free_count--;
     add(slots, list, slot,
         (struct sh_slot){
-            .use = use, .filled = SH_SLOT_HEAD_BYTES, .taken = seconds, .kind = (uint8_t)kind});
+            .use = use, .filled = SH_SLOT_HEAD_BYTES, .since = seconds, .kind = (uint8_t)kind});
     return slot;
 }
 

@@ -1,4 +1,4 @@
-/* Which slots of a log file are free, which are whose, and how far they are filled: 32 bytes each, in memory.
+/* Which slots of a log file are free, which are whose, and how far they are filled: 48 bytes each, in memory.
  *
  * A zone's slots are a list. A batch goes to a new slot when it takes three quarters of one, else to the one in use
  * that it fits best, so that many small batches do not leave many slots half empty (DXRAM thesis 6 V.E).
@@ -13,17 +13,24 @@
 
 struct sh_slot {
     uint64_t use;
+    uint64_t whole;  /* what durable spans in it say */
+    uint64_t end;    /* behind the highest sequence number in it */
     uint32_t next;   /* in its list; SH_SLOT_NONE: the last */
     uint32_t filled; /* bytes, with the head */
-    uint32_t taken;  /* when that was, in seconds of the log's clock */
-    uint8_t kind;    /* enum sh_slot_kind; 0: it is free */
-    bool is_closed;  /* nothing more is written to it */
+    uint32_t
+        since; /* second of the log's clock: each entry in it was current then, or came later */
+    uint32_t order;   /* of those that were taken, this process's count */
+    uint16_t pending; /* batches that are not durable there yet */
+    uint8_t kind;     /* enum sh_slot_kind; 0: it is free */
+    bool is_found;    /* it has entries from an earlier process */
+    bool is_closed;   /* nothing more is written to it */
 };
 
 struct sh_slots {
     struct sh_slot *slots;
     uint32_t count, bytes; /* bytes: of each, with the head */
     uint32_t free_first, free_count;
+    uint32_t taken; /* so far */
 };
 
 /* A zone's. All zero but first = SH_SLOT_NONE: none. */

@@ -38,7 +38,7 @@ static uint32_t taken(struct sh_slot_list *list, uint32_t filled)
     assert_int_not_equal(slot, SH_SLOT_NONE);
     assert_int_equal(slots.slots[slot].filled, SH_SLOT_HEAD_BYTES);
     assert_int_equal(slots.slots[slot].use, 7);
-    assert_int_equal(slots.slots[slot].taken, 70);
+    assert_int_equal(slots.slots[slot].since, 70);
     slots.slots[slot].filled = filled;
     return slot;
 }
@@ -124,7 +124,8 @@ static void test_found(void **state)
     sh_slots_begin(&found);
     assert_int_equal(list.count, 2);
     assert_int_equal(found.free_count, 2);
-    assert_int_equal(found.slots[1].taken, 5);
+    assert_int_equal(found.slots[1].since, 5);
+    assert_true(found.slots[1].is_found);
     assert_int_equal(found.slots[3].use, 13);
     assert_int_equal(found.slots[3].kind, SH_SLOT_VERSIONS);
     assert_true(found.slots[1].is_closed && found.slots[1].filled == BYTES);

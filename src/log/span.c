@@ -26,6 +26,7 @@ void sh_span_put(const struct sh_span *span, uint8_t into[SH_SPAN_HEAD_BYTES])
     sh_store32(into + 56, context->sum);
     sh_store16(into + 60, context->epoch);
     sh_store16(into + 62, 0);
+    sh_store64(into + 64, span->whole);
     sh_store32(into, checksum(into));
 }
 
@@ -40,6 +41,7 @@ bool sh_span_get(const uint8_t from[SH_SPAN_HEAD_BYTES], struct sh_span *span_ou
                                  .first = sh_load64(from + 20),
                                  .sequences = sh_load32(from + 28),
                                  .bytes = sh_load32(from + 32),
+                                 .whole = sh_load64(from + 64),
                                  .incarnation = sh_load32(from + 36),
                                  .context = {.local_id = last & SH_REPLOG_LOCAL_ID_MAX,
                                              .size = sh_load32(from + 48),

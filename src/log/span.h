@@ -1,12 +1,13 @@
 /* Spans of a replica log: what is written together of one zone.
  *
- *   [head, 64 bytes][entry][entry] ... [entry]
+ *   [head, 72 bytes][entry][entry] ... [entry]
  *
- *   u32 CRC32C of the other 60 bytes
+ *   u32 CRC32C of the other 68 bytes
  *   u64 zone, u64 use, u64 first sequence number
  *   u32 sequence numbers, u32 bytes of the entries, u32 incarnation
  *   u64 local ID and creator, u24 size, u8 zero, u32 seconds, u32 sum, u16 epoch, u16 zero: the first entry's
  *   context
+ *   u64 whole
  *
  * The use says which use of a slot, or which lap of the primary log, the span belongs to: what lies there from an
  * earlier one is not taken for it. A use can't be guessed, so no payload passes for a span. What is in the
@@ -18,7 +19,7 @@
 
 #include "log/entry.h"
 
-#define SH_SPAN_HEAD_BYTES 64
+#define SH_SPAN_HEAD_BYTES 72
 
 struct sh_span {
     uint64_t zone, use;
@@ -26,6 +27,7 @@ struct sh_span {
     uint32_t
         sequences;  /* how many it covers; the pieces of a large chunk are of one, voids of none */
     uint32_t bytes; /* of entries, behind the head */
+    uint64_t whole; /* all of the zone before that sequence number was durable by then */
     uint32_t incarnation;             /* of the zone: each recovery begins another one */
     struct sh_replog_context context; /* what the first entry is relative to */
 };

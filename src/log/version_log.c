@@ -5,6 +5,7 @@
 #include "log/field_int.h"
 #include "log/versions.h"
 
+#define WRITE_BYTES 4096u          /* each begins at such a block */
 #define MAGIC UINT32_C(0x4c564853) /* "SHVL" */
 #define FORMAT 1
 #define IS_LAST 1u
@@ -227,4 +228,20 @@ enum sh_version_got sh_version_reader_next(struct sh_version_reader *reader,
     reader->in = in;
     *tuple_out = tuple;
     return SH_VERSION_TUPLE;
+}
+
+bool sh_version_piece_next(struct sh_bytes slot, size_t *at, uint64_t zone,
+                           struct sh_version_reader *reader_out)
+{
+    while (*at < slot.size) {
+        struct sh_bytes rest = sh_bytes_make(slot.at + *at, slot.size - *at);
+        if (!sh_version_reader_open(rest, zone, reader_out)) {
+            *at += reader_out->size;
+            return true;
+        }
+        if (*at % WRITE_BYTES == 0)
+            break;
+        *at += WRITE_BYTES - *at % WRITE_BYTES;
+    }
+    return false;
 }

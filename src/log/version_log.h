@@ -96,6 +96,11 @@ struct sh_version_reader {
 SHOAL_NODISCARD enum shoal_err sh_version_reader_open(struct sh_bytes bytes, uint64_t zone,
                                                       struct sh_version_reader *reader_out);
 
+/* Begins to read the next piece of a slot's bytes behind its head, from *at on, which then is behind it: the pieces of one
+ * write lie one behind the other, and each write begins at a block of 4 KiB. False: there is no other piece of the zone. */
+bool sh_version_piece_next(struct sh_bytes slot, size_t *at, uint64_t zone,
+                           struct sh_version_reader *reader_out);
+
 enum sh_version_got {
     SH_VERSION_TUPLE,
     SH_VERSION_END, /* that was all */

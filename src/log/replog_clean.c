@@ -1,0 +1,592 @@
+/* Cleaning a zone: what is current in its oldest slots is copied to others, and the slots are free.
+ *
+ *   version log ──► currents ──┐
+ *                              ├──► is it superseded? ── no ──► survivors' batch ──► a slot of survivors
+ *   oldest slots ──► entries ──┘                       └ yes: dropped
+ *
+ * Several slots are cleaned for each load of the versions. What was written in the epoch that goes on is asked of the zone's
+ * table; epochs that end meanwhile are learned as they are encoded. An entry that is newer than what is known is kept, and
+ * known from then on, so versions that a crash has lost do no harm.
+ *
+ * A slot is given away once its survivors are durable, and everything that was written before its last entry was looked at:
+ * what superseded an entry must not be lost after it. A span elsewhere has to say that its sequence numbers were durable,
+ * or a load would miss them. Then its own head is zeroed and synced, so that a start does not find it again.
+ *
+ * The mark of a removal is dropped when no older entry of its chunk can come back: whatever is in another slot of the zone
+ * came after it, or was current after it, and four laps of the primary log have begun since. (A start reads the last lap that
+ * has a pack on the disk, and the one before; the lap that has just begun may have none, and the first pack of a lap has
+ * entries from before it.)
+ *
+ * DXRAM thesis 6 VIII (reorganization), which cleans in place of the old segment; here a slot is written once. */
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "log/currents.h"
+#include "log/replog_int.h"
+#include "log/scan.h"
+#include "log/version_log.h"
+
+#define BEGIN_PERCENT 60 /* of the slots that a zone may have */
+#define EACH_STEP 2000   /* entries or tuples */
+#define RUN_EACH 65536   /* chunks of a run that are put at a time */
+#define SLOTS_EACH 8     /* cleaned for one load of the versions */
+
+enum phase { LOADS_VERSIONS, COPIES, SETTLES, RECORDS, ZEROES, SYNCS, IS_SYNCED };
+
+struct sh_replog_clean {
+    struct sh_replog_zone *zone;
+    enum phase phase;
+    struct sh_currents *currents;
+    struct sh_replog_reader reader;
+    uint32_t *slots; /* those that are read: of versions, then those that are cleaned */
+    unsigned count;
+    /* Where we are in the slot that is looked at. */
+    bool is_open;
+    struct sh_scan scan;
+    struct sh_span span;
+    struct sh_reader entries;
+    size_t at; /* in a slot of versions */
+    struct sh_version_reader tuples;
+    struct sh_version_tuple tuple; /* what is left of one; first 0: nothing */
+    struct sh_replog_batch *survivors;
+    unsigned on_their_way; /* batches */
+    uint64_t copied;       /* bytes */
+    uint64_t wanted;       /* sequence number before which all has to be durable */
+    unsigned zeroed;
+    unsigned zeroing; /* operations */
+    enum shoal_err err;
+};
+
+void sh_replog_clean_free(struct sh_replog_clean *clean)
+{
+    if (!clean)
+        return;
+    if (clean->survivors)
+        sh_replog_batch_free(clean->survivors);
+    sh_replog_reader_end(&clean->reader);
+    sh_currents_destroy(clean->currents);
+    free(clean->slots);
+    free(clean);
+}
+
+/* --- Which zone -------------------------------------------------------------------------------- */
+
+bool sh_replog_is_cleaned(const struct sh_replog_zone *zone)
+{
+    const struct sh_replog_clean *clean = zone->log->clean;
+    return zone->is_to_clean || (clean && clean->zone == zone);
+}
+
+void sh_replog_clean_if_full(struct sh_replog_zone *zone)
+{
+    struct sh_replog *log = zone->log;
+    bool is_full = (uint64_t)zone->slots.count * 100 >= (uint64_t)zone->slots_max * BEGIN_PERCENT;
+    if (!is_full || !zone->versions || sh_replog_is_cleaned(zone))
+        return;
+    zone->is_to_clean = true;
+    zone->next_to_clean = NULL;
+    *log->to_clean_end = zone;
+    log->to_clean_end = &zone->next_to_clean;
+}
+
+static bool has_found(const struct sh_replog_clean *clean)
+{
+    const struct sh_replog *log = clean->zone->log;
+    uint32_t i = clean->zone->slots.first;
+    while (i != SH_SLOT_NONE && !log->slots.slots[i].is_found)
+        i = log->slots.slots[i].next;
+    return i != SH_SLOT_NONE;
+}
+
+/* What has to be read to know the versions: the version log. It lacks those of an epoch that a crash has ended; so as long as
+ * there are slots from before, all entries from before are read too, wherever they are now. */
+static bool tells_versions(const struct sh_slot *slot, bool is_all_known)
+{
+    return slot->kind == SH_SLOT_VERSIONS ||
+           (!is_all_known && (slot->is_found || slot->kind == SH_SLOT_SURVIVORS));
+}
+
+static bool can_be_cleaned(const struct sh_slot *slot, bool unused)
+{
+    (void)unused;
+    return slot->kind != SH_SLOT_VERSIONS;
+}
+
+/* Lists slots of the zone on which nothing is on its way; the oldest first. ENOMEM. */
+static enum shoal_err slots_list(struct sh_replog_clean *clean,
+                                 bool (*takes)(const struct sh_slot *slot, bool is_all_known))
+{
+    bool is_all_known = !has_found(clean);
+    struct sh_replog *log = clean->zone->log;
+    unsigned count = 0;
+    free(clean->slots);
+    clean->slots = malloc((size_t)(clean->zone->slots.count + 1) * sizeof *clean->slots);
+    if (!clean->slots)
+        return SHOAL_ENOMEM;
+    for (uint32_t i = clean->zone->slots.first; i != SH_SLOT_NONE; i = log->slots.slots[i].next) {
+        const struct sh_slot *slot = &log->slots.slots[i];
+        if (slot->pending || !takes(slot, is_all_known))
+            continue;
+        unsigned at = count++;
+        for (; at > 0 && log->slots.slots[clean->slots[at - 1]].order > slot->order; at--)
+            clean->slots[at] = clean->slots[at - 1];
+        clean->slots[at] = i;
+    }
+    clean->count = count;
+    return SHOAL_OK;
+}
+
+static enum shoal_err begin(struct sh_replog *log, struct sh_replog_zone *zone)
+{
+    struct sh_replog_clean *clean = calloc(1, sizeof *clean);
+    if (!clean)
+        return SHOAL_ENOMEM;
+    clean->zone = zone;
+    const struct sh_currents_config config = {.base = zone->config.range_first,
+                                              .count = zone->config.range_count,
+                                              .rest_max = zone->config.rest_max};
+    enum shoal_err err = sh_replog_reader_begin(&clean->reader, log);
+    if (!err)
+        err = sh_currents_create(&config, &clean->currents);
+    if (!err)
+        err = slots_list(clean, tells_versions);
+    if (err) {
+        sh_replog_clean_free(clean);
+        return err;
+    }
+    sh_replog_reader_slots(&clean->reader, clean->slots, clean->count);
+    log->clean = clean;
+    return SHOAL_OK;
+}
+
+/* The first of the list, unless its versions are just on their way. */
+static unsigned begin_next(struct sh_replog *log)
+{
+    struct sh_replog_zone *zone = log->to_clean;
+    if (!zone || zone->is_ending || zone->versions_batch)
+        return 0;
+    log->to_clean = zone->next_to_clean;
+    if (!log->to_clean)
+        log->to_clean_end = &log->to_clean;
+    zone->is_to_clean = false;
+    return begin(log, zone) ? 0 : 1; /* without memory: when another slot is taken */
+}
+
+/* --- Versions ---------------------------------------------------------------------------------- */
+
+static uint64_t chunk_of(const struct sh_replog_entry *entry)
+{
+    return entry->local_id | (uint64_t)entry->creator << 48;
+}
+
+static void learn(struct sh_replog_clean *clean, uint64_t first, uint64_t last,
+                  struct sh_replog_version version, bool is_removal)
+{
+    enum shoal_err err = sh_currents_put(clean->currents, first, last, version, is_removal);
+    if (err)
+        clean->err = err;
+}
+
+void sh_replog_clean_learn(struct sh_replog_zone *zone, uint64_t first, uint64_t last,
+                           struct sh_replog_version version, bool is_removal)
+{
+    struct sh_replog_clean *clean = zone->log->clean;
+    if (clean && clean->zone == zone)
+        learn(clean, first, last, version, is_removal);
+}
+
+/* Puts a part of the tuple that is at hand; how many chunks. */
+static unsigned tuple_put(struct sh_replog_clean *clean)
+{
+    struct sh_version_tuple *tuple = &clean->tuple;
+    uint64_t last = tuple->last - tuple->first < RUN_EACH ? tuple->last : tuple->first + RUN_EACH;
+    unsigned count = (unsigned)(last - tuple->first) + 1;
+    learn(clean, tuple->first, last, tuple->version, tuple->is_removal);
+    tuple->first = last == tuple->last ? 0 : last + 1;
+    return count;
+}
+
+static void slot_end(struct sh_replog_clean *clean)
+{
+    clean->is_open = false;
+    clean->reader.next++;
+}
+
+static const struct sh_slot *slot_of(const struct sh_replog_clean *clean)
+{
+    return &clean->zone->log->slots.slots[clean->slots[clean->reader.next]];
+}
+
+static void slot_begin(struct sh_replog_clean *clean, const uint8_t *slot)
+{
+    size_t size = clean->zone->log->head.slot_bytes - SH_SLOT_HEAD_BYTES;
+    clean->scan = (struct sh_scan){.bytes = sh_bytes_make(slot + SH_SLOT_HEAD_BYTES, size),
+                                   .use = slot_of(clean)->use,
+                                   .mask = UINT64_MAX};
+    clean->entries = sh_reader_make(sh_bytes_make(slot, 0));
+    clean->is_open = true;
+}
+
+/* Learns the versions of entries. */
+static void entries_step(struct sh_replog_clean *clean, const uint8_t *slot)
+{
+    struct sh_replog_entry entry;
+    if (!clean->is_open)
+        slot_begin(clean, slot);
+    for (unsigned i = 0; i < EACH_STEP && !clean->err; i++) {
+        if (sh_replog_entry_get(&clean->entries, &clean->span.context, &entry) == SH_REPLOG_ENTRY) {
+            uint64_t chunk = chunk_of(&entry);
+            learn(clean, chunk, chunk, entry.version, entry.is_removal);
+        } else if (!sh_scan_next(&clean->scan, &clean->span, &clean->entries)) {
+            slot_end(clean);
+            break;
+        }
+    }
+}
+
+static void tuples_step(struct sh_replog_clean *clean, const uint8_t *slot)
+{
+    const struct sh_replog *log = clean->zone->log;
+    struct sh_bytes bytes =
+        sh_bytes_make(slot + SH_SLOT_HEAD_BYTES, log->head.slot_bytes - SH_SLOT_HEAD_BYTES);
+    for (unsigned i = 0; i < EACH_STEP && !clean->err; i++) {
+        if (clean->tuple.first) {
+            i += tuple_put(clean) / 100; /* a run takes its time */
+        } else if (!clean->is_open ||
+                   sh_version_reader_next(&clean->tuples, &clean->tuple) != SH_VERSION_TUPLE) {
+            clean->is_open =
+                sh_version_piece_next(bytes, &clean->at, clean->zone->id, &clean->tuples);
+            if (clean->is_open)
+                continue;
+            clean->at = 0;
+            slot_end(clean);
+            break;
+        }
+    }
+}
+
+static unsigned versions_step(struct sh_replog_clean *clean)
+{
+    const uint8_t *slot = sh_replog_reader_bytes(&clean->reader);
+    if (!slot)
+        return 0;
+    if (slot_of(clean)->kind == SH_SLOT_VERSIONS)
+        tuples_step(clean, slot);
+    else
+        entries_step(clean, slot);
+    return 1;
+}
+
+/* --- Copying ----------------------------------------------------------------------------------- */
+
+/* The oldest slots are cleaned: nothing more is written to them. */
+static void choose(struct sh_replog_clean *clean)
+{
+    struct sh_replog *log = clean->zone->log;
+    clean->err = slots_list(clean, can_be_cleaned);
+    if (clean->err)
+        return;
+    unsigned half = (clean->count + 1) / 2;
+    clean->count = half < SLOTS_EACH ? half : SLOTS_EACH;
+    for (unsigned i = 0; i < clean->count; i++)
+        log->slots.slots[clean->slots[i]].is_closed = true;
+    sh_replog_reader_slots(&clean->reader, clean->slots, clean->count);
+    clean->phase = COPIES;
+}
+
+static bool newest_of(const struct sh_replog_clean *clean, uint64_t chunk,
+                      struct sh_replog_version *newest_out)
+{
+    bool is_removal;
+    newest_out->epoch = clean->zone->epoch;
+    return sh_versions_get(clean->zone->versions, chunk, &newest_out->number, &is_removal) ||
+           sh_currents_get(clean->currents, chunk, newest_out, &is_removal);
+}
+
+/* No entry of its chunk that is older can come back. */
+static bool may_go(const struct sh_replog_clean *clean, const struct sh_replog_entry *mark)
+{
+    const struct sh_replog *log = clean->zone->log;
+    if (log->head.primary_blocks && mark->seconds >= log->lap_since[3])
+        return false;
+    uint32_t own = clean->slots[clean->reader.next];
+    for (uint32_t i = clean->zone->slots.first; i != SH_SLOT_NONE; i = log->slots.slots[i].next) {
+        const struct sh_slot *slot = &log->slots.slots[i];
+        if (i != own && slot->kind != SH_SLOT_VERSIONS && slot->since <= mark->seconds)
+            return false;
+    }
+    return true;
+}
+
+static void on_durable(struct sh_replog_batch *batch)
+{
+    batch->zone->log->clean->on_their_way--;
+    sh_replog_batch_free(batch);
+}
+
+static enum shoal_err survivors_go(struct sh_replog_clean *clean)
+{
+    enum shoal_err err = sh_replog_other_ready(clean->survivors);
+    if (err)
+        return err;
+    clean->copied += clean->survivors->chain.bytes;
+    clean->survivors = NULL;
+    clean->on_their_way++;
+    return SHOAL_OK;
+}
+
+static enum shoal_err copy(struct sh_replog_clean *clean, const struct sh_replog_entry *entry)
+{
+    enum shoal_err err = SHOAL_OK;
+    if (clean->survivors && !sh_replog_batch_fits(clean->survivors, entry->payload.size))
+        err = survivors_go(clean);
+    if (!err && !clean->survivors) {
+        err = sh_replog_batch_begin(clean->zone, SH_SLOT_SURVIVORS, &clean->survivors);
+        if (!err)
+            clean->survivors->done = on_durable;
+    }
+    if (!err)
+        err = sh_replog_batch_reserve(clean->survivors, entry->payload.size);
+    if (!err)
+        sh_replog_batch_put(clean->survivors, entry);
+    return err;
+}
+
+/* Keeps an entry, or not. EAGAIN: there is no room in memory now. */
+static enum shoal_err look_at(struct sh_replog_clean *clean, const struct sh_replog_entry *entry)
+{
+    uint64_t chunk = chunk_of(entry);
+    struct sh_replog_version newest;
+    struct sh_replog_status *status = &clean->zone->log->status;
+    if (newest_of(clean, chunk, &newest) && sh_replog_is_newer(newest, entry->version)) {
+        status->entries_dropped++;
+        return SHOAL_OK;
+    }
+    if (entry->is_removal && may_go(clean, entry)) {
+        status->marks_dropped++;
+        return SHOAL_OK;
+    }
+    enum shoal_err err = copy(clean, entry);
+    if (err)
+        return err;
+    status->entries_kept++;
+    learn(clean, chunk, chunk, entry->version, entry->is_removal);
+    return SHOAL_OK;
+}
+
+static unsigned copy_step(struct sh_replog_clean *clean)
+{
+    const uint8_t *slot = sh_replog_reader_bytes(&clean->reader);
+    if (!slot)
+        return 0;
+    if (!clean->is_open)
+        slot_begin(clean, slot);
+    for (unsigned i = 0; i < EACH_STEP && !clean->err; i++) {
+        struct sh_reader entries = clean->entries;
+        struct sh_replog_context context = clean->span.context;
+        struct sh_replog_entry entry;
+        if (sh_replog_entry_get(&clean->entries, &clean->span.context, &entry) == SH_REPLOG_ENTRY) {
+            enum shoal_err err = look_at(clean, &entry);
+            if (err == SHOAL_EAGAIN) {
+                clean->entries = entries;
+                clean->span.context = context;
+                return i;
+            }
+            if (err)
+                clean->err = err;
+        } else if (!sh_scan_next(&clean->scan, &clean->span, &clean->entries)) {
+            slot_end(clean);
+            break;
+        }
+    }
+    return 1;
+}
+
+/* All is copied: the last batch goes. */
+static unsigned settle_begin(struct sh_replog_clean *clean)
+{
+    if (clean->survivors) {
+        enum shoal_err err = survivors_go(clean);
+        if (err) {
+            clean->err = err;
+            return 1;
+        }
+    }
+    clean->wanted = sh_replog_next(clean->zone);
+    sh_replog_sync(clean->zone);
+    clean->phase = SETTLES;
+    return 1;
+}
+
+/* The number before which all that is in the slots that are cleaned lies. */
+static uint64_t end_of_chosen(const struct sh_replog_clean *clean)
+{
+    const struct sh_replog *log = clean->zone->log;
+    uint64_t end = 0;
+    for (unsigned i = 0; i < clean->count; i++) {
+        const struct sh_slot *slot = &log->slots.slots[clean->slots[i]];
+        uint64_t its = slot->is_found && slot->end < clean->zone->config.first
+                           ? clean->zone->config.first
+                           : slot->end;
+        end = its > end ? its : end;
+    }
+    return end;
+}
+
+static bool is_chosen(const struct sh_replog_clean *clean, uint32_t slot)
+{
+    for (unsigned i = 0; i < clean->count; i++) {
+        if (clean->slots[i] == slot)
+            return true;
+    }
+    return false;
+}
+
+/* Whether a slot that stays says that all of that was durable. */
+static bool is_recorded(const struct sh_replog_clean *clean)
+{
+    const struct sh_replog *log = clean->zone->log;
+    uint64_t end = end_of_chosen(clean);
+    for (uint32_t i = clean->zone->slots.first; i != SH_SLOT_NONE; i = log->slots.slots[i].next) {
+        if (log->slots.slots[i].whole >= end && !is_chosen(clean, i))
+            return true;
+    }
+    return false;
+}
+
+/* All is durable. Where no slot says so, an empty batch does. */
+static unsigned record(struct sh_replog_clean *clean)
+{
+    clean->phase = ZEROES;
+    if (is_recorded(clean))
+        return 1;
+    clean->phase = SETTLES;
+    if (!clean->survivors) {
+        if (sh_replog_batch_begin(clean->zone, SH_SLOT_SURVIVORS, &clean->survivors))
+            return 0;
+        clean->survivors->done = on_durable;
+    }
+    enum shoal_err err = survivors_go(clean);
+    if (err)
+        clean->err = err;
+    else
+        clean->phase = RECORDS;
+    return 1;
+}
+
+/* --- Giving slots away ------------------------------------------------------------------------- */
+
+static void on_zeroed(struct sh_disk_op *done)
+{
+    struct sh_replog_op *op = done->arg;
+    op->log->clean->zeroing--;
+    (void)sh_replog_op_end(op);
+}
+
+static void on_synced(struct sh_disk_op *done)
+{
+    struct sh_replog_op *op = done->arg;
+    struct sh_replog_clean *clean = op->log->clean;
+    clean->zeroing--;
+    if (!sh_replog_op_end(op))
+        clean->phase = IS_SYNCED;
+}
+
+static bool go(struct sh_replog_clean *clean, const struct sh_disk_op *op)
+{
+    clean->zeroing++;
+    if (sh_replog_submit(clean->zone->log, NULL, op))
+        return true;
+    clean->zeroing--;
+    return false;
+}
+
+static unsigned zero_step(struct sh_replog_clean *clean)
+{
+    struct sh_replog *log = clean->zone->log;
+    unsigned work = 0;
+    while (clean->zeroed < clean->count) {
+        const struct sh_disk_op op = {.kind = SH_DISK_WRITE,
+                                      .offset =
+                                          sh_log_slot_at(&log->head, clean->slots[clean->zeroed]),
+                                      .data = log->zeros,
+                                      .size = SH_SLOT_HEAD_BYTES,
+                                      .done = on_zeroed};
+        if (!go(clean, &op))
+            return work;
+        clean->zeroed++;
+        work++;
+    }
+    const struct sh_disk_op op = {.kind = SH_DISK_SYNC, .done = on_synced};
+    if (clean->zeroing || !go(clean, &op))
+        return work;
+    clean->phase = SYNCS;
+    return 1;
+}
+
+static unsigned end(struct sh_replog *log, bool is_done)
+{
+    struct sh_replog_clean *clean = log->clean;
+    struct sh_replog_zone *zone = clean->zone;
+    /* Where nothing could be chosen, or much of it was superseded, there is more to be had. */
+    uint64_t cleaned = (uint64_t)clean->count * log->slots.bytes;
+    bool is_worth_it = is_done && (!clean->count || clean->copied * 10 < cleaned * 9);
+    for (unsigned i = 0; is_done && i < clean->count; i++)
+        sh_slots_give(&log->slots, &zone->slots, clean->slots[i]);
+    log->status.slots_cleaned += is_done ? clean->count : 0;
+    log->clean = NULL;
+    sh_replog_clean_free(clean);
+    if (is_worth_it)
+        sh_replog_clean_if_full(zone);
+    return 1;
+}
+
+/* --- Steps ------------------------------------------------------------------------------------- */
+
+static unsigned phase_step(struct sh_replog_clean *clean)
+{
+    unsigned work = sh_replog_reader_step(&clean->reader);
+    bool is_read = sh_replog_reader_is_over(&clean->reader);
+    switch (clean->phase) {
+    case LOADS_VERSIONS:
+        if (!is_read)
+            return work + versions_step(clean);
+        choose(clean);
+        return 1;
+    case COPIES:
+        return work + (is_read ? settle_begin(clean) : copy_step(clean));
+    case SETTLES:
+        if (clean->on_their_way || sh_replog_durable(clean->zone) < clean->wanted)
+            return 0;
+        return record(clean);
+    case RECORDS:
+        if (clean->on_their_way)
+            return 0;
+        clean->phase = ZEROES;
+        return 1;
+    case ZEROES:
+        return zero_step(clean);
+    case SYNCS:
+        return 0;
+    case IS_SYNCED:
+        return end(clean->zone->log, true);
+    }
+    SH_ASSERT(!"a phase");
+    return 0;
+}
+
+unsigned sh_replog_clean_step(struct sh_replog *log)
+{
+    struct sh_replog_clean *clean = log->clean;
+    if (log->trouble)
+        return 0;
+    if (!clean)
+        return begin_next(log);
+    if (clean->zone->is_ending) /* its table can't be asked now */
+        return 0;
+    if (!clean->err)
+        return phase_step(clean);
+    if (sh_replog_reader_is_busy(&clean->reader) || clean->on_their_way)
+        return 0;
+    return end(log, false);
+}
