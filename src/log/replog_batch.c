@@ -50,7 +50,7 @@ enum shoal_err sh_replog_batch_make(struct sh_replog *log)
 
 /* --- Entries ----------------------------------------------------------------------------------- */
 
-enum shoal_err sh_replog_batch_take(struct sh_replog_zone *zone, enum sh_slot_kind kind,
+enum shoal_err sh_replog_batch_take(struct sh_replog_zone *zone, enum sh_log_slot_kind kind,
                                     struct sh_replog_batch **batch_out)
 {
     struct sh_replog *log = zone->log;
@@ -64,7 +64,7 @@ enum shoal_err sh_replog_batch_take(struct sh_replog_zone *zone, enum sh_slot_ki
     return SHOAL_OK;
 }
 
-enum shoal_err sh_replog_batch_begin(struct sh_replog_zone *zone, enum sh_slot_kind kind,
+enum shoal_err sh_replog_batch_begin(struct sh_replog_zone *zone, enum sh_log_slot_kind kind,
                                      struct sh_replog_batch **batch_out)
 {
     static const uint8_t room_for_head[SH_SPAN_HEAD_BYTES];

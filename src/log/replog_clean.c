@@ -100,13 +100,13 @@ static bool has_found(const struct sh_replog_clean *clean)
 
 /* What has to be read to know the versions: the version log. It lacks those of an epoch that a crash has ended; so as long as
  * there are slots from before, all entries from before are read too, wherever they are now. */
-static bool tells_versions(const struct sh_slot *slot, bool is_all_known)
+static bool tells_versions(const struct sh_log_slot *slot, bool is_all_known)
 {
     return slot->kind == SH_SLOT_VERSIONS ||
            (!is_all_known && (slot->is_found || slot->kind == SH_SLOT_SURVIVORS));
 }
 
-static bool can_be_cleaned(const struct sh_slot *slot, bool unused)
+static bool can_be_cleaned(const struct sh_log_slot *slot, bool unused)
 {
     (void)unused;
     return slot->kind != SH_SLOT_VERSIONS;
@@ -114,7 +114,7 @@ static bool can_be_cleaned(const struct sh_slot *slot, bool unused)
 
 /* Lists slots of the zone on which nothing is on its way; the oldest first. ENOMEM. */
 static enum shoal_err slots_list(struct sh_replog_clean *clean,
-                                 bool (*takes)(const struct sh_slot *slot, bool is_all_known))
+                                 bool (*takes)(const struct sh_log_slot *slot, bool is_all_known))
 {
     bool is_all_known = !has_found(clean);
     struct sh_replog *log = clean->zone->log;
@@ -124,7 +124,7 @@ static enum shoal_err slots_list(struct sh_replog_clean *clean,
     if (!clean->slots)
         return SHOAL_ENOMEM;
     for (uint32_t i = clean->zone->slots.first; i != SH_SLOT_NONE; i = log->slots.slots[i].next) {
-        const struct sh_slot *slot = &log->slots.slots[i];
+        const struct sh_log_slot *slot = &log->slots.slots[i];
         if (slot->pending || !takes(slot, is_all_known))
             continue;
         unsigned at = count++;
@@ -212,7 +212,7 @@ static void slot_end(struct sh_replog_clean *clean)
     clean->reader.next++;
 }
 
-static const struct sh_slot *slot_of(const struct sh_replog_clean *clean)
+static const struct sh_log_slot *slot_of(const struct sh_replog_clean *clean)
 {
     return &clean->zone->log->slots.slots[clean->slots[clean->reader.next]];
 }
@@ -311,7 +311,7 @@ static bool may_go(const struct sh_replog_clean *clean, const struct sh_replog_e
         return false;
     uint32_t own = clean->slots[clean->reader.next];
     for (uint32_t i = clean->zone->slots.first; i != SH_SLOT_NONE; i = log->slots.slots[i].next) {
-        const struct sh_slot *slot = &log->slots.slots[i];
+        const struct sh_log_slot *slot = &log->slots.slots[i];
         if (i != own && slot->kind != SH_SLOT_VERSIONS && slot->since <= mark->seconds)
             return false;
     }
@@ -424,7 +424,7 @@ static uint64_t end_of_chosen(const struct sh_replog_clean *clean)
     const struct sh_replog *log = clean->zone->log;
     uint64_t end = 0;
     for (unsigned i = 0; i < clean->count; i++) {
-        const struct sh_slot *slot = &log->slots.slots[clean->slots[i]];
+        const struct sh_log_slot *slot = &log->slots.slots[clean->slots[i]];
         uint64_t its = slot->is_found && slot->end < clean->zone->config.first
                            ? clean->zone->config.first
                            : slot->end;
@@ -532,7 +532,7 @@ static unsigned end(struct sh_replog *log, bool is_done)
     uint64_t cleaned = (uint64_t)clean->count * log->slots.bytes;
     bool is_worth_it = is_done && (!clean->count || clean->copied * 10 < cleaned * 9);
     for (unsigned i = 0; is_done && i < clean->count; i++)
-        sh_slots_give(&log->slots, &zone->slots, clean->slots[i]);
+        sh_log_slots_give(&log->slots, &zone->slots, clean->slots[i]);
     log->status.slots_cleaned += is_done ? clean->count : 0;
     log->clean = NULL;
     sh_replog_clean_free(clean);

@@ -32,7 +32,7 @@ struct sh_replog_links {
  * pieces. */
 struct sh_replog_batch {
     struct sh_replog_zone *zone;
-    enum sh_slot_kind kind;
+    enum sh_log_slot_kind kind;
     struct sh_chain chain;
     struct sh_replog_context begin,
         end;        /* what the first entry, and the next one, are relative to */
@@ -69,7 +69,7 @@ struct sh_replog_zone {
     struct sh_versions *versions; /* NULL: nobody writes to it, it was only found on the disk */
     bool is_loaded;               /* all that slots have of it is known */
     uint16_t epoch_seen;          /* the highest epoch there */
-    struct sh_slot_list slots;
+    struct sh_log_slot_list slots;
     uint32_t slots_max;
     struct sh_replog_batch *filling;         /* NULL: nothing since the last one was full */
     struct sh_replog_batch *oldest, *newest; /* on their way to slots, until they are durable */
@@ -112,7 +112,7 @@ struct sh_replog {
     uint32_t seconds;
     bool has_idled; /* in the last step */
     struct sh_blocks *blocks;
-    struct sh_slots slots;
+    struct sh_log_slots slots;
     struct sh_replog_zone *buckets[SH_REPLOG_BUCKETS];
     struct sh_replog_batch *batches, *free_batches; /* all that there are; those that are free */
     struct sh_replog_queue fresh; /* filling, with entries that no disk has, the oldest first */
@@ -157,10 +157,10 @@ void sh_replog_queue_leave(struct sh_replog_batch *batch, enum sh_replog_queue_k
 /* Another free one. ENOMEM. */
 enum shoal_err sh_replog_batch_make(struct sh_replog *log);
 /* An empty one. EAGAIN. */
-enum shoal_err sh_replog_batch_take(struct sh_replog_zone *zone, enum sh_slot_kind kind,
+enum shoal_err sh_replog_batch_take(struct sh_replog_zone *zone, enum sh_log_slot_kind kind,
                                     struct sh_replog_batch **batch_out);
 /* One for entries. EAGAIN. */
-enum shoal_err sh_replog_batch_begin(struct sh_replog_zone *zone, enum sh_slot_kind kind,
+enum shoal_err sh_replog_batch_begin(struct sh_replog_zone *zone, enum sh_log_slot_kind kind,
                                      struct sh_replog_batch **batch_out);
 /* Whether an entry with so many bytes can still go to the same slot. Then there has to be memory for it: EAGAIN. Then it is
  * put there, and, if it is one of appends, counted. */

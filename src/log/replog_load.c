@@ -93,8 +93,8 @@ static enum shoal_err range_add(struct sh_replog_load *load, uint64_t first, uin
 /* Begins with a slot; false: it is not one of the zone's, as its head was never written. */
 static bool slot_begin(struct sh_replog *log, struct sh_replog_load *load, const uint8_t *bytes)
 {
-    struct sh_slot_head head;
-    if (!sh_slot_get(bytes, log->head.number, &head) || head.zone != load->zone->id)
+    struct sh_log_slot_head head;
+    if (!sh_log_slot_get(bytes, log->head.number, &head) || head.zone != load->zone->id)
         return false;
     load->scan = (struct sh_scan){.bytes = sh_bytes_make(bytes + SH_SLOT_HEAD_BYTES,
                                                          log->head.slot_bytes - SH_SLOT_HEAD_BYTES),

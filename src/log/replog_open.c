@@ -113,14 +113,14 @@ static enum shoal_err file_open(struct sh_replog *log)
 /* --- Slots ------------------------------------------------------------------------------------- */
 
 static enum shoal_err slot_found(struct sh_replog *log, uint32_t number,
-                                 const struct sh_slot_head *head)
+                                 const struct sh_log_slot_head *head)
 {
     struct sh_replog_zone *zone;
     enum shoal_err err =
         sh_replog_zone_make(log, head->zone, head->owner, head->incarnation, &zone);
     if (err)
         return err;
-    sh_slots_find(&log->slots, &zone->slots, number, head);
+    sh_log_slots_find(&log->slots, &zone->slots, number, head);
     return SHOAL_OK;
 }
 
@@ -135,15 +135,15 @@ static void versions_bound(struct sh_replog *log)
 /* Reads the heads of all slots. */
 static enum shoal_err slots_read(struct sh_replog *log)
 {
-    enum shoal_err err = sh_slots_create(&log->slots, log->head.slots, log->head.slot_bytes);
+    enum shoal_err err = sh_log_slots_create(&log->slots, log->head.slots, log->head.slot_bytes);
     for (uint32_t i = 0; !err && i < log->head.slots; i++) {
-        struct sh_slot_head head;
+        struct sh_log_slot_head head;
         err = read_at(log, sh_log_slot_at(&log->head, i), log->pack, SH_SLOT_HEAD_BYTES);
-        if (!err && sh_slot_get(log->pack, log->head.number, &head))
+        if (!err && sh_log_slot_get(log->pack, log->head.number, &head))
             err = slot_found(log, i, &head);
     }
     if (!err)
-        sh_slots_begin(&log->slots);
+        sh_log_slots_begin(&log->slots);
     return err;
 }
 
@@ -372,7 +372,7 @@ void sh_replog_close(struct sh_replog *log)
     zones_free(log);
     if (log->is_open)
         log->config.disk->ops->close(log->config.disk, log->file);
-    sh_slots_destroy(&log->slots);
+    sh_log_slots_destroy(&log->slots);
     sh_blocks_destroy(log->blocks);
     free(log->in_pack);
     free(log->piece);

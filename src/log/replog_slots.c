@@ -19,18 +19,18 @@ bool sh_replog_slots_have_time(const struct sh_replog *log)
 /* --- A place ----------------------------------------------------------------------------------- */
 
 /* A slot with so much room; SH_SLOT_NONE: the zone may have no other one, or there is none. */
-static uint32_t slot_find(struct sh_replog_zone *zone, enum sh_slot_kind kind, uint32_t bytes,
+static uint32_t slot_find(struct sh_replog_zone *zone, enum sh_log_slot_kind kind, uint32_t bytes,
                           uint32_t seconds)
 {
     struct sh_replog *log = zone->log;
-    uint32_t slot = sh_slots_fit(&log->slots, &zone->slots, kind, bytes);
+    uint32_t slot = sh_log_slots_fit(&log->slots, &zone->slots, kind, bytes);
     bool may_take =
         kind != SH_SLOT_ENTRIES; /* without versions and survivors there is no cleaning */
     if (slot != SH_SLOT_NONE ||
         (!may_take && (zone->slots.count >= zone->slots_max || log->slots.free_count <= SPARE)))
         return slot;
-    return sh_slots_take(&log->slots, &zone->slots, kind, sh_random64(&log->config.random),
-                         seconds);
+    return sh_log_slots_take(&log->slots, &zone->slots, kind, sh_random64(&log->config.random),
+                             seconds);
 }
 
 /* Gives the batch its place in the file. ENOSPC. */
@@ -41,7 +41,7 @@ static enum shoal_err place(struct sh_replog_batch *batch)
     batch->slot = slot_find(batch->zone, batch->kind, bytes, batch->begin.seconds);
     if (batch->slot == SH_SLOT_NONE)
         return SHOAL_ENOSPC;
-    struct sh_slot *slot = &log->slots.slots[batch->slot];
+    struct sh_log_slot *slot = &log->slots.slots[batch->slot];
     batch->offset = sh_log_slot_at(&log->head, batch->slot) + slot->filled;
     slot->filled += bytes;
     slot->pending++;
@@ -172,14 +172,14 @@ static bool slot_head_write(struct sh_replog *log, struct sh_replog_batch *batch
     SH_ASSERT(log->free_heads); /* as many as batches are written at a time */
     unsigned bit = (unsigned)__builtin_ctz(log->free_heads);
     uint8_t *block = log->slot_heads + bit * SH_SLOT_HEAD_BYTES;
-    const struct sh_slot_head head = {.zone = batch->zone->id,
-                                      .use = log->slots.slots[batch->slot].use,
-                                      .file = log->head.number,
-                                      .owner = batch->zone->owner,
-                                      .kind = batch->kind,
-                                      .incarnation = batch->zone->incarnation,
-                                      .seconds = log->slots.slots[batch->slot].since};
-    sh_slot_put(&head, block);
+    const struct sh_log_slot_head head = {.zone = batch->zone->id,
+                                          .use = log->slots.slots[batch->slot].use,
+                                          .file = log->head.number,
+                                          .owner = batch->zone->owner,
+                                          .kind = batch->kind,
+                                          .incarnation = batch->zone->incarnation,
+                                          .seconds = log->slots.slots[batch->slot].since};
+    sh_log_slot_put(&head, block);
     if (!write_one(log, batch, batch->offset - SH_SLOT_HEAD_BYTES, block, SH_SLOT_HEAD_BYTES))
         return false;
     log->free_heads &= ~(1u << bit);
@@ -238,7 +238,7 @@ static void on_synced(struct sh_disk_op *done)
         sh_replog_queue_leave(batch, SH_REPLOG_BY_STATE);
         sh_replog_queue_leave(batch, SH_REPLOG_BY_PRIMARY);
         batch->is_durable = true;
-        struct sh_slot *slot = &log->slots.slots[batch->slot];
+        struct sh_log_slot *slot = &log->slots.slots[batch->slot];
         slot->pending--;
         if (slot->whole < batch->whole)
             slot->whole = batch->whole;

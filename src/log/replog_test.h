@@ -277,13 +277,13 @@ RIG void rig_read_all(struct sh_disk *disk, struct rig *found)
                               .mask = ~(uint64_t)UINT32_MAX,
                               .passes_gaps = true};
     rig_spans_take(found, &primary, 0);
-    const enum sh_slot_kind kinds[] = {SH_SLOT_ENTRIES, SH_SLOT_SURVIVORS, SH_SLOT_VERSIONS};
+    const enum sh_log_slot_kind kinds[] = {SH_SLOT_ENTRIES, SH_SLOT_SURVIVORS, SH_SLOT_VERSIONS};
     for (unsigned k = 0; k < 3; k++) {
-        enum sh_slot_kind kind = kinds[k];
+        enum sh_log_slot_kind kind = kinds[k];
         for (uint32_t i = 0; i < head.slots; i++) {
-            struct sh_slot_head slot;
+            struct sh_log_slot_head slot;
             rig_read(disk, file, sh_log_slot_at(&head, i), bytes, head.slot_bytes);
-            if (!sh_slot_get(bytes, head.number, &slot) || slot.kind != kind)
+            if (!sh_log_slot_get(bytes, head.number, &slot) || slot.kind != kind)
                 continue;
             struct sh_bytes behind =
                 sh_bytes_make(bytes + SH_SLOT_HEAD_BYTES, head.slot_bytes - SH_SLOT_HEAD_BYTES);

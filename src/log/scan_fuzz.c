@@ -34,14 +34,14 @@ static void block_seal(uint32_t magic)
 static void heads_read(bool is_sealed)
 {
     struct sh_log_file file;
-    struct sh_slot_head slot;
+    struct sh_log_slot_head slot;
     if (is_sealed)
         block_seal(0x676f6c73);
     if (!sh_log_file_get(bytes, &file))
         SH_ASSERT(sh_log_file_bytes(&file) > sh_log_slot_at(&file, file.slots - 1));
     if (is_sealed)
         block_seal(0x746f6c73);
-    if (sh_slot_get(bytes, sh_load64(bytes + 24), &slot))
+    if (sh_log_slot_get(bytes, sh_load64(bytes + 24), &slot))
         SH_ASSERT(slot.kind >= SH_SLOT_ENTRIES && slot.kind <= SH_SLOT_SURVIVORS);
 }
 

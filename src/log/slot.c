@@ -73,7 +73,7 @@ static bool is_kind(unsigned kind)
     return kind >= SH_SLOT_ENTRIES && kind <= SH_SLOT_SURVIVORS;
 }
 
-void sh_slot_put(const struct sh_slot_head *head, uint8_t into[SH_SLOT_HEAD_BYTES])
+void sh_log_slot_put(const struct sh_log_slot_head *head, uint8_t into[SH_SLOT_HEAD_BYTES])
 {
     SH_ASSERT(is_kind(head->kind));
     memset(into, 0, SH_SLOT_HEAD_BYTES);
@@ -87,18 +87,18 @@ void sh_slot_put(const struct sh_slot_head *head, uint8_t into[SH_SLOT_HEAD_BYTE
     seal(into, SLOT_MAGIC);
 }
 
-bool sh_slot_get(const uint8_t from[SH_SLOT_HEAD_BYTES], uint64_t file,
-                 struct sh_slot_head *head_out)
+bool sh_log_slot_get(const uint8_t from[SH_SLOT_HEAD_BYTES], uint64_t file,
+                     struct sh_log_slot_head *head_out)
 {
     if (sh_load32(from) != SLOT_MAGIC || sh_load32(from + 4) != checksum(from) ||
         sh_load64(from + 24) != file || !is_kind(from[34]))
         return false;
-    *head_out = (struct sh_slot_head){.zone = sh_load64(from + 8),
-                                      .use = sh_load64(from + 16),
-                                      .file = file,
-                                      .owner = sh_load16(from + 32),
-                                      .kind = (enum sh_slot_kind)from[34],
-                                      .incarnation = sh_load32(from + 36),
-                                      .seconds = sh_load32(from + 40)};
+    *head_out = (struct sh_log_slot_head){.zone = sh_load64(from + 8),
+                                          .use = sh_load64(from + 16),
+                                          .file = file,
+                                          .owner = sh_load16(from + 32),
+                                          .kind = (enum sh_log_slot_kind)from[34],
+                                          .incarnation = sh_load32(from + 36),
+                                          .seconds = sh_load32(from + 40)};
     return true;
 }

@@ -32,17 +32,17 @@ struct sh_log_file {
     uint32_t primary_blocks; /* of SH_SLOT_HEAD_BYTES; 0: there is no primary log */
 };
 
-enum sh_slot_kind {
+enum sh_log_slot_kind {
     SH_SLOT_ENTRIES = 1,
     SH_SLOT_VERSIONS = 2,  /* pieces of the version log */
     SH_SLOT_SURVIVORS = 3, /* entries that the cleaner has copied, without sequence numbers */
 };
 
 /* A slot that is in use. */
-struct sh_slot_head {
+struct sh_log_slot_head {
     uint64_t zone, use, file;
     uint16_t owner;
-    enum sh_slot_kind kind;
+    enum sh_log_slot_kind kind;
     uint32_t incarnation; /* of the zone */
     uint32_t seconds;     /* of the log's clock: each entry in it was current then, or came later */
 };
@@ -71,10 +71,10 @@ static inline uint64_t sh_log_file_bytes(const struct sh_log_file *file)
 }
 
 /* Writes the whole block. */
-void sh_slot_put(const struct sh_slot_head *head, uint8_t into[SH_SLOT_HEAD_BYTES]);
+void sh_log_slot_put(const struct sh_log_slot_head *head, uint8_t into[SH_SLOT_HEAD_BYTES]);
 
 /* False: the slot is free, or of another file. *head_out changes only with true. */
-bool sh_slot_get(const uint8_t from[SH_SLOT_HEAD_BYTES], uint64_t file,
-                 struct sh_slot_head *head_out);
+bool sh_log_slot_get(const uint8_t from[SH_SLOT_HEAD_BYTES], uint64_t file,
+                     struct sh_log_slot_head *head_out);
 
 #endif

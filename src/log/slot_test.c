@@ -18,13 +18,13 @@ static const struct sh_log_file file = {.cluster = UINT64_C(0x0102030405060708),
                                         .slot_bytes = 0x31323000,
                                         .slots = 0x41424344,
                                         .primary_blocks = 0x51525354};
-static const struct sh_slot_head slot = {.zone = UINT64_C(0x0102030405060708),
-                                         .use = UINT64_C(0x1112131415161718),
-                                         .file = NUMBER,
-                                         .owner = 0x3132,
-                                         .kind = SH_SLOT_VERSIONS,
-                                         .incarnation = 0x41424344,
-                                         .seconds = 0x61626364};
+static const struct sh_log_slot_head slot = {.zone = UINT64_C(0x0102030405060708),
+                                             .use = UINT64_C(0x1112131415161718),
+                                             .file = NUMBER,
+                                             .owner = 0x3132,
+                                             .kind = SH_SLOT_VERSIONS,
+                                             .incarnation = 0x41424344,
+                                             .seconds = 0x61626364};
 
 /* Calls of `each` for every bit of the first 64 bytes that has turned over. */
 static void with_damage(uint8_t *block, void (*each)(const uint8_t *block))
@@ -45,8 +45,8 @@ static void file_is_refused(const uint8_t *block)
 
 static void slot_is_refused(const uint8_t *block)
 {
-    struct sh_slot_head got = {.owner = 7};
-    assert_false(sh_slot_get(block, NUMBER, &got));
+    struct sh_log_slot_head got = {.owner = 7};
+    assert_false(sh_log_slot_get(block, NUMBER, &got));
     assert_int_equal(got.owner, 7);
 }
 
@@ -91,10 +91,10 @@ static void test_slot(void **state)
 {
     (void)state;
     uint8_t block[SH_SLOT_HEAD_BYTES];
-    struct sh_slot_head got;
+    struct sh_log_slot_head got;
     memset(block, 0xff, sizeof block);
-    sh_slot_put(&slot, block);
-    assert_true(sh_slot_get(block, NUMBER, &got));
+    sh_log_slot_put(&slot, block);
+    assert_true(sh_log_slot_get(block, NUMBER, &got));
     assert_int_equal(got.zone, slot.zone);
     assert_int_equal(got.use, slot.use);
     assert_int_equal(got.file, NUMBER);
@@ -102,7 +102,7 @@ static void test_slot(void **state)
     assert_int_equal(got.kind, SH_SLOT_VERSIONS);
     assert_int_equal(got.incarnation, slot.incarnation);
     assert_int_equal(got.seconds, slot.seconds);
-    assert_false(sh_slot_get(block, NUMBER + 1, &got)); /* of another file */
+    assert_false(sh_log_slot_get(block, NUMBER + 1, &got)); /* of another file */
     with_damage(block, slot_is_refused);
     memset(block, 0, sizeof block);
     slot_is_refused(block);
@@ -134,7 +134,7 @@ static void test_unsound(void **state)
     block[18]++;              /* the format of a later build */
     sh_store32(block + 4, sh_crc32c(0, sh_bytes_make(block + 8, 56)));
     assert_int_equal(sh_log_file_get(block, &got), SHOAL_EVERSION);
-    sh_slot_put(&slot, block);
+    sh_log_slot_put(&slot, block);
     unsound(block, 34, 0);
     unsound(block, 34, 4);
     unsound(block, 34, SH_SLOT_ENTRIES | 0x80);

@@ -4,24 +4,24 @@
 
 #include "base/assert.h"
 
-enum shoal_err sh_slots_create(struct sh_slots *slots, uint32_t count, uint32_t bytes)
+enum shoal_err sh_log_slots_create(struct sh_log_slots *slots, uint32_t count, uint32_t bytes)
 {
     SH_ASSERT(count && count < SH_SLOT_NONE && bytes > SH_SLOT_HEAD_BYTES);
-    *slots = (struct sh_slots){.slots = calloc(count, sizeof *slots->slots),
-                               .count = count,
-                               .bytes = bytes,
-                               .free_first = SH_SLOT_NONE};
+    *slots = (struct sh_log_slots){.slots = calloc(count, sizeof *slots->slots),
+                                   .count = count,
+                                   .bytes = bytes,
+                                   .free_first = SH_SLOT_NONE};
     return slots->slots ? SHOAL_OK : SHOAL_ENOMEM;
 }
 
-void sh_slots_destroy(struct sh_slots *slots)
+void sh_log_slots_destroy(struct sh_log_slots *slots)
 {
     free(slots->slots);
     slots->slots = NULL;
 }
 
-static void add(struct sh_slots *slots, struct sh_slot_list *list, uint32_t slot,
-                struct sh_slot facts)
+static void add(struct sh_log_slots *slots, struct sh_log_slot_list *list, uint32_t slot,
+                struct sh_log_slot facts)
 {
     facts.next = list->first;
     facts.order = slots->taken++;
@@ -30,27 +30,27 @@ static void add(struct sh_slots *slots, struct sh_slot_list *list, uint32_t slot
     list->count++;
 }
 
-static void free_add(struct sh_slots *slots, uint32_t slot)
+static void free_add(struct sh_log_slots *slots, uint32_t slot)
 {
-    slots->slots[slot] = (struct sh_slot){.next = slots->free_first};
+    slots->slots[slot] = (struct sh_log_slot){.next = slots->free_first};
     slots->free_first = slot;
     slots->free_count++;
 }
 
-void sh_slots_find(struct sh_slots *slots, struct sh_slot_list *list, uint32_t slot,
-                   const struct sh_slot_head *head)
+void sh_log_slots_find(struct sh_log_slots *slots, struct sh_log_slot_list *list, uint32_t slot,
+                       const struct sh_log_slot_head *head)
 {
     SH_ASSERT(slot < slots->count && !slots->slots[slot].kind && !slots->free_count);
     add(slots, list, slot,
-        (struct sh_slot){.use = head->use,
-                         .filled = slots->bytes,
-                         .since = head->seconds,
-                         .kind = (uint8_t)head->kind,
-                         .is_found = true,
-                         .is_closed = true});
+        (struct sh_log_slot){.use = head->use,
+                             .filled = slots->bytes,
+                             .since = head->seconds,
+                             .kind = (uint8_t)head->kind,
+                             .is_found = true,
+                             .is_closed = true});
 }
 
-void sh_slots_begin(struct sh_slots *slots)
+void sh_log_slots_begin(struct sh_log_slots *slots)
 {
     for (uint32_t i = slots->count; i-- > 0;) {
         if (!slots->slots[i].kind)
@@ -58,8 +58,8 @@ void sh_slots_begin(struct sh_slots *slots)
     }
 }
 
-uint32_t sh_slots_take(struct sh_slots *slots, struct sh_slot_list *list, enum sh_slot_kind kind,
-                       uint64_t use, uint32_t seconds)
+uint32_t sh_log_slots_take(struct sh_log_slots *slots, struct sh_log_slot_list *list,
+                           enum sh_log_slot_kind kind, uint64_t use, uint32_t seconds)
 {
     uint32_t slot = slots->free_first;
     if (slot == SH_SLOT_NONE)
@@ -67,20 +67,20 @@ uint32_t sh_slots_take(struct sh_slots *slots, struct sh_slot_list *list, enum s
     slots->free_first = slots->slots[slot].next;
     slots->free_count--;
     add(slots, list, slot,
-        (struct sh_slot){
+        (struct sh_log_slot){
             .use = use, .filled = SH_SLOT_HEAD_BYTES, .since = seconds, .kind = (uint8_t)kind});
     return slot;
 }
 
-uint32_t sh_slots_fit(const struct sh_slots *slots, const struct sh_slot_list *list,
-                      enum sh_slot_kind kind, uint32_t bytes)
+uint32_t sh_log_slots_fit(const struct sh_log_slots *slots, const struct sh_log_slot_list *list,
+                          enum sh_log_slot_kind kind, uint32_t bytes)
 {
     uint32_t best = SH_SLOT_NONE, least = UINT32_MAX;
     SH_ASSERT(bytes <= slots->bytes - SH_SLOT_HEAD_BYTES);
     if (bytes >= slots->bytes / 4 * 3)
         return best;
     for (uint32_t i = list->first; i != SH_SLOT_NONE; i = slots->slots[i].next) {
-        const struct sh_slot *slot = &slots->slots[i];
+        const struct sh_log_slot *slot = &slots->slots[i];
         uint32_t left = slots->bytes - slot->filled;
         if (slot->kind != kind || slot->is_closed || left < bytes || left - bytes >= least)
             continue;
@@ -90,7 +90,7 @@ uint32_t sh_slots_fit(const struct sh_slots *slots, const struct sh_slot_list *l
     return best;
 }
 
-void sh_slots_give(struct sh_slots *slots, struct sh_slot_list *list, uint32_t slot)
+void sh_log_slots_give(struct sh_log_slots *slots, struct sh_log_slot_list *list, uint32_t slot)
 {
     uint32_t *link = &list->first;
     while (*link != slot) {

@@ -11,7 +11,7 @@
 
 #define SH_SLOT_NONE UINT32_MAX
 
-struct sh_slot {
+struct sh_log_slot {
     uint64_t use;
     uint64_t whole;  /* what durable spans in it say */
     uint64_t end;    /* behind the highest sequence number in it */
@@ -21,44 +21,44 @@ struct sh_slot {
         since; /* second of the log's clock: each entry in it was current then, or came later */
     uint32_t order;   /* of those that were taken, this process's count */
     uint16_t pending; /* batches that are not durable there yet */
-    uint8_t kind;     /* enum sh_slot_kind; 0: it is free */
+    uint8_t kind;     /* enum sh_log_slot_kind; 0: it is free */
     bool is_found;    /* it has entries from an earlier process */
     bool is_closed;   /* nothing more is written to it */
 };
 
-struct sh_slots {
-    struct sh_slot *slots;
+struct sh_log_slots {
+    struct sh_log_slot *slots;
     uint32_t count, bytes; /* bytes: of each, with the head */
     uint32_t free_first, free_count;
     uint32_t taken; /* so far */
 };
 
 /* A zone's. All zero but first = SH_SLOT_NONE: none. */
-struct sh_slot_list {
+struct sh_log_slot_list {
     uint32_t first, count;
 };
 
-/* So many slots. Those that are in use have to be told of (sh_slots_find), then the others are free (sh_slots_begin).
+/* So many slots. Those that are in use have to be told of (sh_log_slots_find), then the others are free (sh_log_slots_begin).
  * ENOMEM. */
-SHOAL_NODISCARD enum shoal_err sh_slots_create(struct sh_slots *slots, uint32_t count,
-                                               uint32_t bytes);
-void sh_slots_destroy(struct sh_slots *slots);
+SHOAL_NODISCARD enum shoal_err sh_log_slots_create(struct sh_log_slots *slots, uint32_t count,
+                                                   uint32_t bytes);
+void sh_log_slots_destroy(struct sh_log_slots *slots);
 
 /* That slot is the list's, from an earlier process: nothing more is written to it. */
-void sh_slots_find(struct sh_slots *slots, struct sh_slot_list *list, uint32_t slot,
-                   const struct sh_slot_head *head);
+void sh_log_slots_find(struct sh_log_slots *slots, struct sh_log_slot_list *list, uint32_t slot,
+                       const struct sh_log_slot_head *head);
 
-void sh_slots_begin(struct sh_slots *slots);
+void sh_log_slots_begin(struct sh_log_slots *slots);
 
 /* Takes a free slot, which holds its head and nothing else; SH_SLOT_NONE: there is none. */
-uint32_t sh_slots_take(struct sh_slots *slots, struct sh_slot_list *list, enum sh_slot_kind kind,
-                       uint64_t use, uint32_t seconds);
+uint32_t sh_log_slots_take(struct sh_log_slots *slots, struct sh_log_slot_list *list,
+                           enum sh_log_slot_kind kind, uint64_t use, uint32_t seconds);
 
 /* The slot of a list in which so many bytes leave the least room; SH_SLOT_NONE: they go to a new one. */
-uint32_t sh_slots_fit(const struct sh_slots *slots, const struct sh_slot_list *list,
-                      enum sh_slot_kind kind, uint32_t bytes);
+uint32_t sh_log_slots_fit(const struct sh_log_slots *slots, const struct sh_log_slot_list *list,
+                          enum sh_log_slot_kind kind, uint32_t bytes);
 
 /* A slot of the list is free. */
-void sh_slots_give(struct sh_slots *slots, struct sh_slot_list *list, uint32_t slot);
+void sh_log_slots_give(struct sh_log_slots *slots, struct sh_log_slot_list *list, uint32_t slot);
 
 #endif
