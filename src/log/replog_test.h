@@ -41,6 +41,7 @@ struct rig {
     uint64_t now_ns;
     uint32_t last_lap; /* of the primary log, when the file is read */
     unsigned flushes;  /* of version logs, too */
+    unsigned slots;    /* that are in use by what their heads say */
     struct rig_zone zones[RIG_ZONES];
 };
 
@@ -285,6 +286,7 @@ RIG void rig_read_all(struct sh_disk *disk, struct rig *found)
             rig_read(disk, file, sh_log_slot_at(&head, i), bytes, head.slot_bytes);
             if (!sh_log_slot_get(bytes, head.number, &slot) || slot.kind != kind)
                 continue;
+            found->slots++;
             struct sh_bytes behind =
                 sh_bytes_make(bytes + SH_SLOT_HEAD_BYTES, head.slot_bytes - SH_SLOT_HEAD_BYTES);
             struct sh_scan scan = {.bytes = behind, .use = slot.use, .mask = UINT64_MAX};
