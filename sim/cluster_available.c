@@ -42,7 +42,7 @@ static void look(struct cw_world *world, uint64_t now)
             available->peer_ns[i] = now;
         if (is_peer(host) && cw_has_lease(host))
             available->leased_ns[i] = now;
-        /* One with a full or slow disk may lead on: what it appends is on the disks of the others. */
+        /* A leader with a full or slow disk may lead on: the other superpeers write what it appends to their disks. */
         if (runs(host) && host->superpeer && sh_superpeer_leads(host->superpeer, &term))
             available->led_ns = now;
         for (unsigned k = 0; k < i; k++) {

@@ -24,7 +24,7 @@ SHOAL_NODISCARD enum shoal_err sh_blocks_create(uint64_t bytes, struct sh_blocks
 /* All chains are empty by then. NULL is allowed. */
 void sh_blocks_destroy(struct sh_blocks *blocks);
 
-/* What chains hold. */
+/* How many bytes the chains hold, of whole pieces. */
 uint64_t sh_blocks_used(const struct sh_blocks *blocks);
 
 /* Bytes in a row, in pieces of a pool. Empty when it is all zero. */

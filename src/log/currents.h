@@ -32,7 +32,7 @@ struct sh_currents_config {
     uint16_t eon;      /* of the current epochs: SH_REPLOG_EON or 0 */
 };
 
-/* What create will allocate, in bytes. */
+/* How many bytes sh_currents_create will allocate for this config. */
 size_t sh_currents_bytes(const struct sh_currents_config *config);
 
 /* No version is known yet. ENOMEM. */

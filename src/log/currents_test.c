@@ -264,7 +264,7 @@ static void versions_have_an_order(void **state)
         }
 }
 
-/* What does not fit changes nothing, not even the part in the array; what is known is still brought up to date. */
+/* A run that does not fit changes nothing, not even the part in the array; chunks that are known still get newer versions. */
 static void a_full_rest_changes_nothing(void **state)
 {
     (void)state;
@@ -293,7 +293,7 @@ static void a_full_rest_changes_nothing(void **state)
     assert_int_equal(model_put(1000, 1999, newer, false), SHOAL_OK);
     put(currents, BASE + 1000, BASE + 1999, newer, false);
     assert_told(currents);
-    /* One that is forgotten makes room for one. */
+    /* A chunk that is forgotten makes room for another. */
     sh_currents_forget(currents, BASE + 9);
     sh_currents_forget(currents, BASE + 10); /* nothing */
     known[9] = (struct known){.is_there = false};

@@ -292,7 +292,7 @@ uint64_t sh_replog_due_ns(const struct sh_replog *log)
         due = log->fresh.first->begun_ns + patience_ns;
     if (log->written.count && log->written_ns + patience_ns < due)
         due = log->written_ns + patience_ns;
-    /* What is due but could not be done waits for the disk, which wakes us, or for room. */
+    /* Where the last step could not do what is due, the log waits for the disk, which wakes its owner, or for room. */
     if (due > log->now_ns || !log->has_idled)
         return due;
     return log->in_flight ? UINT64_MAX : log->now_ns + RETRY_NS;
