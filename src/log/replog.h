@@ -32,11 +32,12 @@ struct sh_replog_config {
     uint16_t node;
     /* Of a file that is new; one that is there has its own. */
     uint32_t slot_bytes, slots; /* a multiple of 4096, 64 KiB to 1 GiB */
-    uint32_t primary_blocks;    /* of 4 KiB; 0: no primary log, small batches go to slots, too */
-    uint64_t buffer_bytes;      /* a multiple of 64 KiB */
-    uint32_t batch_bytes;       /* from which a batch goes to a slot; 128 KiB */
-    uint64_t linger_ns;         /* 100 ms */
-    size_t versions_max; /* slots of a zone's table of versions; a power of two, 16 at least */
+    uint32_t
+        primary_blocks; /* of 4 KiB, 256 at least; 0: no primary log, small batches go to slots, too */
+    uint64_t buffer_bytes; /* a multiple of 64 KiB */
+    uint32_t batch_bytes;  /* from which a batch goes to a slot; 128 KiB */
+    uint64_t linger_ns;    /* 100 ms */
+    size_t versions_max;   /* slots of a zone's table of versions; a power of two, 16 at least */
     /* All of the zone's writes before that sequence number are durable. Called within sh_replog_step. NULL: nothing is. */
     void (*durable)(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
     void *arg;

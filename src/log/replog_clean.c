@@ -237,6 +237,7 @@ static void entries_step(struct sh_replog_clean *clean, const uint8_t *slot)
         if (sh_replog_entry_get(&clean->entries, &clean->span.context, &entry) == SH_REPLOG_ENTRY) {
             uint64_t chunk = chunk_of(&entry);
             learn(clean, chunk, chunk, entry.version, entry.is_removal);
+            i += sh_replog_entry_share(&entry);
         } else if (!sh_scan_next(&clean->scan, &clean->span, &clean->entries)) {
             slot_end(clean);
             break;
@@ -394,6 +395,7 @@ static unsigned copy_step(struct sh_replog_clean *clean)
             }
             if (err)
                 clean->err = err;
+            i += sh_replog_entry_share(&entry);
         } else if (!sh_scan_next(&clean->scan, &clean->span, &clean->entries)) {
             slot_end(clean);
             break;

@@ -210,6 +210,12 @@ bool sh_replog_reader_is_busy(const struct sh_replog_reader *reader);
 /* No operation is in flight. */
 void sh_replog_reader_end(struct sh_replog_reader *reader);
 
+/* How many entries one counts for in a step that looks at entries: its checksum takes the longer, the larger it is. */
+static inline unsigned sh_replog_entry_share(const struct sh_replog_entry *entry)
+{
+    return (unsigned)(entry->payload.size / 128);
+}
+
 /* --- Loading a zone (replog_load.c) ------------------------------------------------------------ */
 
 unsigned sh_replog_load_step(struct sh_replog *log);

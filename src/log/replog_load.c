@@ -105,12 +105,13 @@ static bool slot_begin(struct sh_replog *log, struct sh_replog_load *load, const
     return true;
 }
 
-/* Looks at the next entry; false: the slot has no more. */
-static bool entry_next(struct sh_replog_load *load)
+/* Looks at the next entry, and adds to *work what it counts for beyond one; false: the slot has no more. */
+static bool entry_next(struct sh_replog_load *load, unsigned *work)
 {
     struct sh_replog_entry entry;
     if (sh_replog_entry_get(&load->entries, &load->span.context, &entry) == SH_REPLOG_ENTRY) {
         load->seen++;
+        *work += sh_replog_entry_share(&entry);
         if (entry.version.epoch > load->epoch)
             load->epoch = entry.version.epoch;
         return true;
@@ -153,7 +154,7 @@ static unsigned look(struct sh_replog *log, struct sh_replog_load *load)
     if (log->slots.slots[load->slots[load->reader.next]].kind == SH_SLOT_VERSIONS)
         epochs_see(load);
     for (unsigned i = 0; i < ENTRIES_EACH; i++) {
-        if (!entry_next(load)) {
+        if (!entry_next(load, &i)) {
             load->is_open = false;
             load->reader.next++;
             break;

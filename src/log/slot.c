@@ -31,7 +31,8 @@ static bool is_zero(const uint8_t *at, size_t size)
 static bool is_sound(const struct sh_log_file *file)
 {
     return file->slot_bytes >= 2 * SH_SLOT_HEAD_BYTES &&
-           file->slot_bytes % SH_SLOT_HEAD_BYTES == 0 && file->slots > 0;
+           file->slot_bytes % SH_SLOT_HEAD_BYTES == 0 && file->slots > 0 &&
+           (!file->primary_blocks || file->primary_blocks >= SH_LOG_PRIMARY_BLOCKS_MIN);
 }
 
 void sh_log_file_put(const struct sh_log_file *file, uint8_t into[SH_SLOT_HEAD_BYTES])

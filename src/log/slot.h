@@ -22,6 +22,7 @@
 
 #define SH_SLOT_HEAD_BYTES 4096u /* a block each; what has a meaning is in the first 64 bytes */
 #define SH_LOG_FORMAT 1u
+#define SH_LOG_PRIMARY_BLOCKS_MIN 256u /* a pack of 1 MiB */
 
 /* A log file. */
 struct sh_log_file {
@@ -29,7 +30,8 @@ struct sh_log_file {
     uint16_t node;
     uint32_t slot_bytes; /* with its head; a multiple of SH_SLOT_HEAD_BYTES, two at least */
     uint32_t slots;
-    uint32_t primary_blocks; /* of SH_SLOT_HEAD_BYTES; 0: there is no primary log */
+    /* Of SH_SLOT_HEAD_BYTES, SH_LOG_PRIMARY_BLOCKS_MIN at least; 0: there is no primary log. */
+    uint32_t primary_blocks;
 };
 
 enum sh_log_slot_kind {

@@ -131,6 +131,7 @@ static void test_unsound(void **state)
     unsound(block, 21, 0x10); /* a slot of 4096 bytes */
     unsound(block, 20, 1);    /* of 8193 */
     unsound(block, 24, 0);    /* no slots */
+    unsound(block, 28, 255);  /* a primary log in which a pack has no room */
     block[18]++;              /* the format of a later build */
     sh_store32(block + 4, sh_crc32c(0, sh_bytes_make(block + 8, 56)));
     assert_int_equal(sh_log_file_get(block, &got), SHOAL_EVERSION);
