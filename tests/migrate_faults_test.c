@@ -295,15 +295,14 @@ static void piece_send(uint64_t sequence, uint32_t offset, size_t size)
     sh_msg_end(world.hosts[A].msg, &out);
 }
 
-/* Sends a STAGE of a large chunk of C's from A to B, then a PIECE; returns what STAGE is answered with. */
-static enum shoal_err piece_try(uint64_t sequence, uint32_t offset, size_t size)
+/* Sends a STAGE of a large chunk of C's to B, of which no piece follows. */
+static void large_send(unsigned from, uint64_t sequence, struct told *told)
 {
-    static struct told told;
     struct sh_out out;
     shoal_cid cid = shoal_cid_make(nid_of(C), 5);
-    told = (struct told){.request = {.done = on_told, .arg = &told}};
-    while (sh_msg_request(world.hosts[A].msg, nid_of(B), SH_MOVES_STAGE, 38, &told.request, &out) ==
-           SHOAL_EAGAIN)
+    *told = (struct told){.request = {.done = on_told, .arg = told, .timeout_ns = 10 * S}};
+    while (sh_msg_request(world.hosts[from].msg, nid_of(B), SH_MOVES_STAGE, 38, &told->request,
+                          &out) == SHOAL_EAGAIN)
         run_for(&world, MS);
     sh_put64(&out.w, sequence);
     sh_put16(&out.w, 1);
@@ -312,10 +311,23 @@ static enum shoal_err piece_try(uint64_t sequence, uint32_t offset, size_t size)
     sh_put64(&out.w, cid.v);
     sh_put64(&out.w, cid.v);
     sh_put32(&out.w, SH_STORE_PIECE_BYTES + 100);
-    sh_msg_end(world.hosts[A].msg, &out);
+    sh_msg_end(world.hosts[from].msg, &out);
+}
+
+/* What it is answered with, soon. */
+static enum shoal_err large_answer(struct told *told)
+{
+    assert_true(sh_world_run_until(world.sim, is_told, told, sh_world_now(world.sim) + S / 2));
+    return told->err;
+}
+
+/* Sends a STAGE from A, then a PIECE; returns what STAGE is answered with. */
+static enum shoal_err piece_try(uint64_t sequence, uint32_t offset, size_t size)
+{
+    static struct told told;
+    large_send(A, sequence, &told);
     piece_send(sequence, offset, size);
-    assert_true(sh_world_run_until(world.sim, is_told, &told, sh_world_now(world.sim) + S / 2));
-    return told.err;
+    return large_answer(&told);
 }
 
 /* A piece out of its place, or of another size, ends its batch. */
@@ -340,6 +352,50 @@ static void pieces_come_in_order(void **state)
     struct sh_store_status status;
     sh_store_status_get(world.hosts[B].store, &status);
     assert_int_equal(status.chunks, 1);
+    world_close(&world);
+}
+
+static void done_send(unsigned from, uint64_t sequence, bool is_committed)
+{
+    struct sh_out out;
+    while (sh_msg_begin(world.hosts[from].msg, nid_of(B), SH_MOVES_DONE, SH_MOVES_DONE_BYTES,
+                        &out) == SHOAL_EAGAIN)
+        run_for(&world, MS);
+    sh_put64(&out.w, sequence);
+    sh_put8(&out.w, is_committed);
+    sh_msg_end(world.hosts[from].msg, &out);
+}
+
+/* A chunk that is arriving is not taken in twice; when its source sends it again, another one does,
+ * one says that it is committed, or none says anything, it ends, and no superpeer is asked, which would
+ * say that it is B's where another batch brought it. */
+static void arriving_is_not_asked_about(void **state)
+{
+    (void)state;
+    static struct told told[4], again;
+    open_quiet(3);
+    says_set(SHOAL_OK, 0, SHOAL_OK);
+    const uint64_t from = UINT64_C(1) << 60;
+    large_send(A, from, &told[0]);
+    large_send(A, from + 1, &again);
+    assert_int_equal(large_answer(&again), SHOAL_EBUSY);
+    assert_int_equal(large_answer(&told[0]), SHOAL_ECANCELED);
+    large_send(A, from + 2, &told[1]);
+    run_for(&world, 10 * MS);
+    large_send(C, from, &again);
+    assert_int_equal(large_answer(&again), SHOAL_EBUSY);
+    assert_int_equal(large_answer(&told[1]), SHOAL_ECANCELED);
+    large_send(C, from + 1, &told[2]);
+    done_send(C, from + 1, true);
+    assert_int_equal(large_answer(&told[2]), SHOAL_ECANCELED);
+    large_send(A, from + 3, &told[3]);
+    run_for(&world, 2 * S);
+    assert_int_equal(large_answer(&told[3]), SHOAL_ECANCELED);
+    assert_false(serves(B, shoal_cid_make(nid_of(C), 5)));
+    struct sh_store_status status;
+    sh_store_status_get(world.hosts[B].store, &status);
+    assert_int_equal(status.chunks, 0);
+    assert_int_equal(status.block_bytes, 0);
     world_close(&world);
 }
 
@@ -692,6 +748,7 @@ int main(void)
         cmocka_unit_test(one_of_several_is_refused),
         cmocka_unit_test(pieces_are_lost),
         cmocka_unit_test(pieces_come_in_order),
+        cmocka_unit_test(arriving_is_not_asked_about),
         cmocka_unit_test(pieces_are_not_sent_in_vain),
         cmocka_unit_test(holds_is_told),
         cmocka_unit_test(source_drops_former_answers),

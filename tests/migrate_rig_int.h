@@ -103,7 +103,8 @@ struct world {
     uint64_t acked[CHUNKS][FIELDS]; /* the sum of what was acknowledged */
     uint64_t begun[CHUNKS][FIELDS]; /* and of what may have been done */
     uint64_t adds, reads, moves_begun, outcomes;
-    bool ends; /* clients begin nothing */
+    bool ends;       /* clients begin nothing */
+    bool only_large; /* nothing but the large chunk moves, and is used */
     unsigned dead;
     uint64_t watched_ns;
 };
@@ -335,7 +336,7 @@ static void on_located(struct sh_locate *op, enum shoal_err err, shoal_nid nid)
 static void slot_begin(struct slot *slot)
 {
     struct world *world = slot->host->world;
-    slot->chunk = (unsigned)below(world, CHUNKS);
+    slot->chunk = world->only_large ? LARGE : (unsigned)below(world, CHUNKS);
     if (world->is_lost[slot->chunk]) {
         slot_pause(slot);
         return;

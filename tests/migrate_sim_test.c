@@ -33,8 +33,8 @@ static void move_something(struct world *world)
 {
     struct host *client = &world->hosts[world->superpeers + world->peers];
     const struct host *from = any_peer(world), *to = any_peer(world);
-    unsigned first = (unsigned)below(world, CHUNKS);
-    unsigned last = first + (unsigned)below(world, CHUNKS - first);
+    unsigned first = world->only_large ? LARGE : (unsigned)below(world, CHUNKS);
+    unsigned last = world->only_large ? LARGE : first + (unsigned)below(world, CHUNKS - first);
     struct sh_out out;
     if (client->is_moving || from == to || !sh_msg_nid(from->msg).v || !sh_msg_nid(to->msg).v)
         return;
@@ -112,7 +112,7 @@ static void fault(struct world *world, unsigned faults)
     }
 }
 
-/* --- The end --------------------------------------------------------------------------------- */
+/* --- Worlds ---------------------------------------------------------------------------------- */
 
 /* Says who waits for what. */
 static void fail_stuck(struct world *world)
@@ -163,6 +163,17 @@ static void fail_stuck(struct world *world)
     fail_msg("seed %" PRIu64 ": the clients do not come to an end", seed);
 }
 
+/* The clients come to an end, and then all that is under way. */
+static void world_end(struct world *world)
+{
+    world->ends = true;
+    if (!sh_world_run_until(world->sim, clients_idle, world, sh_world_now(world->sim) + 60 * S))
+        fail_stuck(world);
+    sh_world_heal(world->sim);
+    run_for(world, 10 * S); /* jobs end, and what is staged is asked about */
+    check_end(world);
+}
+
 static void world_run(unsigned superpeers, unsigned peers, bool has_disk, unsigned faults)
 {
     static struct world world;
@@ -172,11 +183,7 @@ static void world_run(unsigned superpeers, unsigned peers, bool has_disk, unsign
         run_for(&world, below(&world, 60 * MS));
         fault(&world, faults);
     }
-    world.ends = true;
-    if (!sh_world_run_until(world.sim, clients_idle, &world, sh_world_now(world.sim) + 60 * S))
-        fail_stuck(&world);
-    run_for(&world, 10 * S); /* jobs end, and what is staged is asked about */
-    check_end(&world);
+    world_end(&world);
     if (getenv("SHOAL_TEST_VERBOSE"))
         print_message("%" PRIu64 " additions, %" PRIu64 " reads, %" PRIu64 " jobs, %" PRIu64
                       " outcomes\n",
@@ -247,6 +254,30 @@ static void several_superpeers(void **state)
     worlds_run_of(3, true, CUTS | PAUSES | RESTARTS | KILLS, 4);
 }
 
+/* A large chunk goes to and fro, in pieces, of which many are lost. */
+static void in_pieces(void **state)
+{
+    (void)state;
+    uint64_t first = seed;
+    const char *wish = getenv("SHOAL_TEST_WORLDS");
+    unsigned count = wish ? (unsigned)strtoul(wish, NULL, 10) : 12;
+    has_large = true;
+    for (unsigned i = 0; i < count; i++, seed++) {
+        static struct world world;
+        world_open(&world, 1, 2 + (unsigned)(seed % 2), true);
+        world.only_large = true;
+        for (unsigned round = 0; round < 60; round++) {
+            move_something(&world);
+            run_for(&world, below(&world, 60 * MS));
+            if (below(&world, 2))
+                sh_world_cut(world.sim, any_peer(&world)->node, any_peer(&world)->node);
+        }
+        world_end(&world);
+        world_close(&world);
+    }
+    seed = first;
+}
+
 /* Peers lose each other in the midst of a batch, and both go on with the superpeer and clients: a
  * chunk stands still for a while only, though neither hears of the other any more. */
 static void peers_apart(void **state)
@@ -262,12 +293,7 @@ static void peers_apart(void **state)
         }
         sh_world_partition(world.sim, 1u << 1, 1u << 2, false);
         run_for(&world, 100 * MS);
-        world.ends = true;
-        if (!sh_world_run_until(world.sim, clients_idle, &world, sh_world_now(world.sim) + 60 * S))
-            fail_stuck(&world);
-        sh_world_heal(world.sim);
-        run_for(&world, 10 * S);
-        check_end(&world);
+        world_end(&world);
         world_close(&world);
     }
     seed = first;
@@ -318,11 +344,7 @@ static void target_fenced(void **state)
         if (is_met)
             (void)sh_world_run_until(world.sim, keep_fenced, &world,
                                      sh_world_now(world.sim) + 100 * MS + below(&world, S));
-        world.ends = true;
-        if (!sh_world_run_until(world.sim, clients_idle, &world, sh_world_now(world.sim) + 60 * S))
-            fail_stuck(&world);
-        run_for(&world, 10 * S);
-        check_end(&world);
+        world_end(&world);
         world_close(&world);
     }
     assert_true(fenced > 0);
@@ -341,6 +363,7 @@ int main(void)
         cmocka_unit_test(kills),
         cmocka_unit_test(everything),
         cmocka_unit_test(several_superpeers),
+        cmocka_unit_test(in_pieces),
         cmocka_unit_test(peers_apart),
         cmocka_unit_test(target_fenced),
     };

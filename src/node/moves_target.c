@@ -95,9 +95,8 @@ static void staged_drop(struct sh_moves *moves, struct sh_staged *staged)
 static void staged_commit(struct sh_moves *moves, struct sh_staged *staged)
 {
     shoal_nid self = self_of(moves);
+    SH_ASSERT(!is_arriving(staged));
     moves->changes++;
-    if (is_arriving(staged))
-        arriving_end(moves, staged, SHOAL_ECANCELED);
     bool is_own = shoal_cid_creator(staged->runs[0].first).v == self.v;
     for (size_t i = 0; i < staged->count; i++)
         sh_holdings_set(moves->holdings, staged->runs[i].first, staged->runs[i].last,
@@ -312,22 +311,35 @@ static void arrived(struct sh_moves *moves, struct sh_staged *staged)
     staged_free(moves, staged);
 }
 
-/* How many batches of a source are here. */
-static unsigned staged_count(const struct sh_moves *moves, shoal_nid source)
+static bool overlap(const struct sh_staged *one, const struct sh_staged *other)
 {
-    unsigned count = 0;
-    for (const struct sh_staged *staged = moves->staged; staged; staged = staged->next)
-        count += staged->source.v == source.v;
-    return count;
+    for (size_t i = 0, k = 0; i < one->count && k < other->count;) {
+        if (one->runs[i].last.v < other->runs[k].first.v)
+            i++;
+        else if (other->runs[k].last.v < one->runs[i].first.v)
+            k++;
+        else
+            return true;
+    }
+    return false;
 }
 
-/* What came of a source's batches. */
-static void ask_at_once(struct sh_moves *moves, shoal_nid source)
+/* Whether a batch must wait until it is known what came of those before it, since they bring the same
+ * chunks or take its place; they are asked about at once. No two that are here have a chunk in
+ * common: who owns it tells which of them was committed. */
+static bool must_wait(struct sh_moves *moves, const struct sh_staged *batch)
 {
-    for (struct sh_staged *staged = moves->staged; staged; staged = staged->next) {
-        if (staged->source.v == source.v && !is_arriving(staged))
-            staged->due_ns = 0;
+    unsigned of_source = 0;
+    bool waits = false;
+    for (const struct sh_staged *other = moves->staged; other; other = other->next) {
+        of_source += other->source.v == batch->source.v;
+        waits |= of_source == SH_MOVES_FLIGHT_MAX || overlap(other, batch);
     }
+    for (struct sh_staged *other = moves->staged; waits && other; other = other->next) {
+        if (other->source.v == batch->source.v || overlap(other, batch))
+            other->due_ns = 0;
+    }
+    return waits;
 }
 
 static void on_stage(void *arg, struct sh_msg_in *in)
@@ -354,15 +366,12 @@ static void on_stage(void *arg, struct sh_msg_in *in)
         refuse(in, SHOAL_ECANCELED, "this batch was called off");
         return;
     }
-    unsigned before = staged_count(moves, staged->source);
-    err = before < SH_MOVES_FLIGHT_MAX ? stage(moves, staged, &in->payload, &luggage) : SHOAL_EBUSY;
-    /* A batch of before may have brought the same chunks, or take the place of this one. */
-    if (before && (err == SHOAL_EBUSY || err == SHOAL_EEXIST || err == SHOAL_ENOCHUNK)) {
-        ask_at_once(moves, staged->source);
+    if (must_wait(moves, staged)) {
         free(staged);
         refuse(in, SHOAL_EBUSY, "what came of the batches before is not known here");
         return;
     }
+    err = stage(moves, staged, &in->payload, &luggage);
     if (err) {
         free(staged);
         refuse(in, err, NULL);
@@ -409,9 +418,9 @@ static void on_done(void *arg, struct sh_msg_in *in)
     struct sh_staged *staged = staged_find(moves, in->reply_to.nid, sequence);
     if (!staged)
         return;
-    if (!is_committed)
+    if (!is_committed || is_arriving(staged))
         staged_drop(moves, staged);
-    else if (staged->is_reported || is_arriving(staged))
+    else if (staged->is_reported)
         staged->due_ns = 0;
     else
         staged_commit(moves, staged);
@@ -464,7 +473,9 @@ unsigned sh_moves_target_step(struct sh_moves *moves, uint64_t now_ns)
     struct sh_staged *staged = moves->staged;
     while (staged && (staged->is_asking || now_ns < staged->due_ns))
         staged = staged->next;
-    if (staged)
+    if (staged && is_arriving(staged))
+        staged_drop(moves, staged); /* nobody can have committed what has not come */
+    else if (staged)
         resolve(moves, staged);
     return staged != NULL;
 }
