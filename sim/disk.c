@@ -81,11 +81,6 @@ struct sim_disk {
     uint64_t op_number;
 };
 
-static bool is_write(const struct sh_disk_op *op)
-{
-    return op->kind == SH_DISK_WRITE || op->kind == SH_DISK_WRITE_SYNC;
-}
-
 static struct sim_disk *sim_of(struct sh_disk *disk)
 {
     return (struct sim_disk *)disk;
@@ -481,7 +476,7 @@ static void slot_end(struct sim_disk *disk, unsigned at)
     static const char *const kinds[] = {"read(offset, error)", "write(offset, error)",
                                         "sync(file, error)", "sync folder(, error)",
                                         "write and sync(offset, error)"};
-    bool has_offset = op->kind == SH_DISK_READ || is_write(op);
+    bool has_offset = op->kind == SH_DISK_READ || sh_disk_is_write(op);
     uint64_t place = has_offset ? op->offset : op->kind == SH_DISK_SYNC ? (uint64_t)op->file : 0;
     trace(disk, kinds[op->kind], place, op->err, bytes);
     slot->over = true;
@@ -503,9 +498,9 @@ static void slot_fill(struct sim_disk *disk, unsigned at, struct sh_disk_op *op)
 {
     struct slot *slot = &disk->slots[at];
     *slot = (struct slot){.op = op, .number = disk->op_number++};
-    if (is_write(op) && op->size) {
+    if (sh_disk_is_write(op) && op->size) {
         slot->bytes = sh_sim_alloc(op->size);
-        memcpy(slot->bytes, op->data, op->size);
+        sh_disk_gather(op, slot->bytes);
     } else if (op->kind == SH_DISK_SYNC) {
         slot->upto = inode_of(disk, op->file)->write_number;
     } else if (op->kind == SH_DISK_SYNC_DIR) {
@@ -523,10 +518,13 @@ static enum shoal_err sim_submit(struct sh_disk *disk, struct sh_disk_op *op)
     SH_ASSERT(op->done);
     SH_ASSERT((unsigned)op->kind <= SH_DISK_WRITE_SYNC);
     size_t align = sim->faults.align_bytes;
-    if (align && (op->kind == SH_DISK_READ || is_write(op))) {
+    if (align && (op->kind == SH_DISK_READ || sh_disk_is_write(op))) {
         SH_ASSERT(op->offset % align == 0);
         SH_ASSERT(op->size % align == 0);
-        SH_ASSERT((uintptr_t)op->data % align == 0);
+        SH_ASSERT(op->pieces_count || (uintptr_t)op->data % align == 0);
+        for (unsigned i = 0; i < op->pieces_count; i++)
+            SH_ASSERT((uintptr_t)op->pieces[i].iov_base % align == 0 &&
+                      op->pieces[i].iov_len % align == 0);
     }
     if (sim->down)
         return SHOAL_OK; /* a crashed node's operation, of which nobody will hear */
@@ -665,7 +663,7 @@ static void crash_in_flight(struct sim_disk *disk)
 {
     for (unsigned i = 0; i < SH_SIM_DISK_OPS_MAX; i++) {
         struct slot *slot = &disk->slots[i];
-        if (!slot->op || slot->over || !is_write(slot->op))
+        if (!slot->op || slot->over || !sh_disk_is_write(slot->op))
             continue;
         struct inode *inode = inode_of(disk, slot->op->file);
         uint64_t end = slot->op->offset + slot->op->size;

@@ -16,8 +16,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
+#include <sys/uio.h>
 
 #include "shoal/err.h"
+
+#define SH_DISK_PIECES_MAX 512u
 
 enum sh_disk_kind {
     SH_DISK_READ,     /* size bytes at offset into data; done_bytes may be short at the end */
@@ -33,14 +37,23 @@ struct sh_disk_op {
     enum sh_disk_kind kind;
     int file; /* from sh_disk_open */
     uint64_t offset;
-    void *data; /* kept until done */
-    size_t size;
+    void *data;  /* kept until done */
+    size_t size; /* of all pieces, if it has some */
+    /* A write may gather its bytes, up to 1 GiB, from so many pieces, up to SH_DISK_PIECES_MAX, which
+     * are kept until done; the disk may change these two, and the pieces. 0: they are in data. */
+    struct iovec *pieces;
+    unsigned pieces_count;
     void (*done)(struct sh_disk_op *op);
     void *arg; /* the caller's */
     /* Set before done is called: */
     enum shoal_err err; /* OK, EIO, ENOSPC */
     size_t done_bytes;
 };
+
+static inline bool sh_disk_is_write(const struct sh_disk_op *op)
+{
+    return op->kind == SH_DISK_WRITE || op->kind == SH_DISK_WRITE_SYNC;
+}
 
 struct sh_disk;
 
@@ -105,6 +118,17 @@ static inline void sh_disk_wake_stop(struct sh_disk *disk)
 {
     enum shoal_err err = sh_disk_wake_set(disk, NULL, NULL);
     (void)err; /* only a callback can fail to be set */
+}
+
+/* Copies the bytes of a write, for a disk that has to keep them. */
+static inline void sh_disk_gather(const struct sh_disk_op *op, uint8_t *into)
+{
+    if (!op->pieces_count && op->size)
+        memcpy(into, op->data, op->size);
+    for (unsigned i = 0; i < op->pieces_count; i++) {
+        memcpy(into, op->pieces[i].iov_base, op->pieces[i].iov_len);
+        into += op->pieces[i].iov_len;
+    }
 }
 
 /* A real disk on a folder, which is created (with its parents) if need be. direct: open files with

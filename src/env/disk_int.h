@@ -11,6 +11,9 @@
 SHOAL_NODISCARD enum shoal_err sh_real_disk_create_as(const char *folder, bool direct, bool uring,
                                                       struct sh_disk **disk_out);
 
+/* Of a gathered write so many bytes more are done: the pieces left are what is still to be written. */
+void sh_disk_pieces_skip(struct sh_disk_op *op, size_t bytes);
+
 /* Whether the disk runs on io_uring. */
 bool sh_real_disk_has_uring(const struct sh_disk *disk);
 

@@ -194,8 +194,7 @@ static void carry_out(struct memory_disk *memory, struct sh_disk_op *op)
     op->err = grow(file, (size_t)op->offset + op->size);
     if (op->err)
         return;
-    if (op->size)
-        memcpy(file->bytes + op->offset, op->data, op->size);
+    sh_disk_gather(op, file->bytes + op->offset);
     if (op->offset + op->size > file->size)
         file->size = (size_t)op->offset + op->size;
     op->done_bytes = op->size;

@@ -253,6 +253,20 @@ static const char *kind_text(enum sh_disk_kind kind)
     return texts[kind];
 }
 
+void sh_disk_pieces_skip(struct sh_disk_op *op, size_t bytes)
+{
+    while (op->pieces_count && bytes >= op->pieces->iov_len) {
+        bytes -= op->pieces->iov_len;
+        op->pieces++;
+        op->pieces_count--;
+    }
+    if (bytes) {
+        SH_ASSERT(op->pieces_count);
+        op->pieces->iov_base = (char *)op->pieces->iov_base + bytes;
+        op->pieces->iov_len -= bytes;
+    }
+}
+
 /* What the kernel's answer to one piece means: 0 or more bytes done, or a negative error number.
  * True when the operation is over, and then op->err is set. */
 static bool piece_done(const struct real_disk *real, struct sh_disk_op *op, int result)
@@ -271,6 +285,8 @@ static bool piece_done(const struct real_disk *real, struct sh_disk_op *op, int 
         return true;
     op->done_bytes += (size_t)result;
     SH_ASSERT(op->done_bytes <= op->size);
+    if (op->pieces_count)
+        sh_disk_pieces_skip(op, (size_t)result);
     if (op->done_bytes == op->size)
         return true;
     if (op->kind == SH_DISK_READ) {
@@ -288,6 +304,11 @@ static size_t piece_size(const struct sh_disk_op *op)
     return left < PIECE_BYTES_MAX ? left : PIECE_BYTES_MAX;
 }
 
+static int write_flags(const struct sh_disk_op *op)
+{
+    return op->kind == SH_DISK_WRITE_SYNC ? RWF_DSYNC : 0;
+}
+
 /* Does one piece of an operation now; returns what the kernel would in a completion. By the worker.
  */
 static int do_piece(const struct real_disk *real, const struct sh_disk_op *op)
@@ -298,20 +319,18 @@ static int do_piece(const struct real_disk *real, const struct sh_disk_op *op)
     case SH_DISK_READ:
         result = pread(op->file, (char *)op->data + op->done_bytes, piece_size(op), at);
         break;
-    case SH_DISK_WRITE:
-        result = pwrite(op->file, (char *)op->data + op->done_bytes, piece_size(op), at);
-        break;
     case SH_DISK_SYNC:
         result = fdatasync(op->file);
         break;
     case SH_DISK_SYNC_DIR:
         result = fsync(real->folder_fd);
         break;
-    default:
-        result =
-            pwritev2(op->file, &(struct iovec){(char *)op->data + op->done_bytes, piece_size(op)},
-                     1, at, RWF_DSYNC);
+    default: {
+        const struct iovec whole = {(char *)op->data + op->done_bytes, piece_size(op)};
+        result = pwritev2(op->file, op->pieces_count ? op->pieces : &whole,
+                          op->pieces_count ? (int)op->pieces_count : 1, at, write_flags(op));
         break;
+    }
     }
     return result < 0 ? -errno : (int)result;
 }
@@ -336,19 +355,21 @@ static void prepare_piece(struct real_disk *real, struct sh_disk_op *op)
         io_uring_prep_read(entry, op->file, at, (unsigned)piece_size(op), offset);
         break;
     case SH_DISK_WRITE:
-        io_uring_prep_write(entry, op->file, at, (unsigned)piece_size(op), offset);
+    case SH_DISK_WRITE_SYNC:
+        if (op->pieces_count)
+            io_uring_prep_writev(entry, op->file, op->pieces, op->pieces_count, offset);
+        else
+            io_uring_prep_write(entry, op->file, at, (unsigned)piece_size(op), offset);
+        entry->rw_flags = write_flags(op);
+        /* A file system that can write without waiting would sync within the submit. */
+        if (op->kind == SH_DISK_WRITE_SYNC)
+            io_uring_sqe_set_flags(entry, IOSQE_ASYNC);
         break;
     case SH_DISK_SYNC:
         io_uring_prep_fsync(entry, op->file, IORING_FSYNC_DATASYNC);
         break;
     case SH_DISK_SYNC_DIR:
         io_uring_prep_fsync(entry, real->folder_fd, 0);
-        break;
-    case SH_DISK_WRITE_SYNC:
-        io_uring_prep_write(entry, op->file, at, (unsigned)piece_size(op), offset);
-        entry->rw_flags = RWF_DSYNC;
-        /* A file system that can write without waiting would sync within the submit. */
-        io_uring_sqe_set_flags(entry, IOSQE_ASYNC);
         break;
     }
     io_uring_sqe_set_data(entry, op);
@@ -360,6 +381,8 @@ static enum shoal_err real_submit(struct sh_disk *disk, struct sh_disk_op *op)
     struct real_disk *real = real_of(disk);
     SH_ASSERT(op->done);
     SH_ASSERT((unsigned)op->kind <= SH_DISK_WRITE_SYNC);
+    SH_ASSERT(!op->pieces_count || (sh_disk_is_write(op) && op->size <= PIECE_BYTES_MAX &&
+                                    op->pieces_count <= SH_DISK_PIECES_MAX));
     if (real->in_flight == OPS_MAX)
         return SHOAL_EAGAIN;
     op->done_bytes = 0;

@@ -144,6 +144,66 @@ static void many_writes_are_read_back(void **state)
     disk->ops->destroy(disk);
 }
 
+/* A write gathers pieces that lie anywhere, in their order. */
+static void writes_gather(void **state)
+{
+    struct sh_disk *disk = open_disk(*state);
+    int file;
+    assert_int_equal(sh_disk_open(disk, "gathered", true, &file), SHOAL_OK);
+    uint8_t *blocks = make_blocks(BLOCKS);
+    uint8_t *back = make_blocks(BLOCKS);
+    for (size_t i = 0; i < BLOCKS * BLOCK_BYTES; i++)
+        blocks[i] = (uint8_t)(i * 7 + i / BLOCK_BYTES);
+    for (unsigned kind = 0; kind < 2; kind++) {
+        struct iovec pieces[] = {{blocks + 40 * BLOCK_BYTES, BLOCK_BYTES},
+                                 {blocks, 3 * BLOCK_BYTES},
+                                 {blocks + 20 * BLOCK_BYTES, 2 * BLOCK_BYTES}};
+        struct sh_disk_op op = {.kind = kind ? SH_DISK_WRITE_SYNC : SH_DISK_WRITE,
+                                .file = file,
+                                .offset = (uint64_t)kind * 8 * BLOCK_BYTES,
+                                .size = 6 * BLOCK_BYTES,
+                                .pieces = pieces,
+                                .pieces_count = 3};
+        run_op(disk, &op);
+        assert_int_equal(op.err, SHOAL_OK);
+        assert_int_equal(op.done_bytes, 6 * BLOCK_BYTES);
+        struct sh_disk_op read = {.kind = SH_DISK_READ,
+                                  .file = file,
+                                  .offset = (uint64_t)kind * 8 * BLOCK_BYTES,
+                                  .data = back,
+                                  .size = 6 * BLOCK_BYTES};
+        run_op(disk, &read);
+        assert_int_equal(read.done_bytes, 6 * BLOCK_BYTES);
+        assert_memory_equal(back, blocks + 40 * BLOCK_BYTES, BLOCK_BYTES);
+        assert_memory_equal(back + BLOCK_BYTES, blocks, 3 * BLOCK_BYTES);
+        assert_memory_equal(back + 4 * BLOCK_BYTES, blocks + 20 * BLOCK_BYTES, 2 * BLOCK_BYTES);
+    }
+    disk->ops->close(disk, file);
+    assert_int_equal(disk->ops->remove(disk, "gathered"), SHOAL_OK);
+    free(blocks);
+    free(back);
+    disk->ops->destroy(disk);
+}
+
+/* What the kernel has done of a gathered write is not sent again, wherever it ended. */
+static void gathered_writes_go_on(void **state)
+{
+    (void)state;
+    uint8_t bytes[12];
+    for (unsigned done = 0; done <= sizeof bytes; done++) {
+        struct iovec pieces[] = {{bytes, 4}, {bytes + 4, 3}, {bytes + 7, 5}};
+        struct sh_disk_op op = {.pieces = pieces, .pieces_count = 3};
+        sh_disk_pieces_skip(&op, done);
+        size_t left = 0;
+        for (unsigned i = 0; i < op.pieces_count; i++) {
+            assert_ptr_equal(op.pieces[i].iov_base, bytes + done + left);
+            assert_true(op.pieces[i].iov_len > 0);
+            left += op.pieces[i].iov_len;
+        }
+        assert_int_equal(left, sizeof bytes - done);
+    }
+}
+
 /* An owner that sleeps until it is woken, as a crew thread does. */
 struct sleeper {
     pthread_mutex_t mutex;
@@ -496,6 +556,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         VARIANTS(many_writes_are_read_back),
+        VARIANTS(writes_gather),
         VARIANTS(reads_end_with_the_file),
         VARIANTS(names_open_rename_and_vanish),
         VARIANTS(many_files_vanish),
@@ -504,6 +565,7 @@ int main(void)
         VARIANTS(claims_keep_others_away),
         VARIANTS(folder_is_taken_once),
         VARIANTS(completions_wake_the_owner),
+        cmocka_unit_test(gathered_writes_go_on),
         cmocka_unit_test(folder_must_be_a_folder),
         cmocka_unit_test(refused_uring_falls_back),
     };

@@ -64,8 +64,7 @@ enum shoal_err sh_replog_op_end(struct sh_replog_op *op)
     log->in_flight--;
     op->next = log->free_ops;
     log->free_ops = op;
-    bool is_write = op->op.kind == SH_DISK_WRITE || op->op.kind == SH_DISK_WRITE_SYNC;
-    bool is_short = is_write && op->op.done_bytes != op->op.size;
+    bool is_short = sh_disk_is_write(&op->op) && op->op.done_bytes != op->op.size;
     if (op->op.err || is_short)
         sh_replog_fail(log, op->op.err ? op->op.err : SHOAL_EIO);
     return log->trouble;

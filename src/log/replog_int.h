@@ -9,9 +9,10 @@
 #include "log/span.h"
 #include "log/versions.h"
 
-#define SH_REPLOG_OPS 64    /* disk operations in flight */
-#define SH_REPLOG_WRITES 32 /* batches that are being written to slots */
-#define SH_REPLOG_SPARE 256 /* batches beside one for each zone */
+#define SH_REPLOG_OPS 64     /* disk operations in flight */
+#define SH_REPLOG_PIECES 160 /* of one operation: 8 MiB of a chain, and a slot's head */
+#define SH_REPLOG_WRITES 32  /* batches that are being written to slots */
+#define SH_REPLOG_SPARE 256  /* batches beside one for each zone */
 #define SH_REPLOG_BUCKETS 4096
 #define SH_REPLOG_PACK_BYTES (1u << 20)
 
@@ -49,7 +50,7 @@ struct sh_replog_batch {
     uint32_t slot;
     uint64_t offset; /* of its first block in the file */
     struct sh_chain_walk walk;
-    uint8_t *slot_head; /* to be written as well; NULL: it is there */
+    uint8_t *slot_head; /* is written as well; NULL: it is there */
     unsigned ops;       /* in flight */
     bool is_begun, is_submitted, is_durable;
     /* Called instead of counting sequence numbers when it is durable; it frees the batch. NULL: it is one of appends. */
@@ -93,6 +94,7 @@ struct sh_replog_op {
     struct sh_replog_batch *batch; /* NULL: of the primary log, or a sync */
     unsigned *reading;             /* counts a reader's operations; NULL: it is none of them */
     struct sh_replog_op *next;     /* free */
+    struct iovec pieces[SH_REPLOG_PIECES];
 };
 
 /* What of a zone is in the pack that is being written. */

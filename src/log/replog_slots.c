@@ -148,27 +148,9 @@ static void on_written(struct sh_disk_op *done)
         written(op->log, batch);
 }
 
-/* False: not now. */
-static bool write_one(struct sh_replog *log, struct sh_replog_batch *batch, uint64_t offset,
-                      const uint8_t *data, size_t size)
+/* The head of a slot that is used anew. */
+static uint8_t *slot_head_take(struct sh_replog *log, const struct sh_replog_batch *batch)
 {
-    const struct sh_disk_op op = {.kind = SH_DISK_WRITE,
-                                  .offset = offset,
-                                  .data = (void *)(uintptr_t)data,
-                                  .size = size,
-                                  .done = on_written};
-    batch->ops++;
-    if (sh_replog_submit(log, batch, &op))
-        return true;
-    batch->ops--;
-    return false;
-}
-
-/* Of a slot that is used anew, the head as well. False: not now. */
-static bool slot_head_write(struct sh_replog *log, struct sh_replog_batch *batch)
-{
-    if (!is_first_of_slot(batch) || batch->slot_head)
-        return true;
     SH_ASSERT(log->free_heads); /* as many as batches are written at a time */
     unsigned bit = (unsigned)__builtin_ctz(log->free_heads);
     uint8_t *block = log->slot_heads + bit * SH_SLOT_HEAD_BYTES;
@@ -180,28 +162,51 @@ static bool slot_head_write(struct sh_replog *log, struct sh_replog_batch *batch
                                           .incarnation = batch->zone->incarnation,
                                           .seconds = log->slots.slots[batch->slot].since};
     sh_log_slot_put(&head, block);
-    if (!write_one(log, batch, batch->offset - SH_SLOT_HEAD_BYTES, block, SH_SLOT_HEAD_BYTES))
-        return false;
     log->free_heads &= ~(1u << bit);
-    batch->slot_head = block;
-    return true;
+    return block;
+}
+
+static void piece_add(struct sh_disk_op *op, const uint8_t *at, size_t size)
+{
+    op->pieces[op->pieces_count++] = (struct iovec){(void *)(uintptr_t)at, size};
+    op->size += size;
+}
+
+/* Gathers what comes next of a batch; false: there is no more. */
+static bool pieces_gather(struct sh_replog *log, const struct sh_replog_batch *batch,
+                          struct sh_chain_walk *walk, struct sh_disk_op *op)
+{
+    struct sh_bytes run;
+    op->offset = batch->offset + walk->done;
+    if (batch->slot_head && walk->done == 0) {
+        op->offset -= SH_SLOT_HEAD_BYTES;
+        piece_add(op, batch->slot_head, SH_SLOT_HEAD_BYTES);
+    }
+    while (op->pieces_count < SH_REPLOG_PIECES &&
+           sh_chain_next(log->blocks, &batch->chain, walk, &run))
+        piece_add(op, run.at, padded(run.size));
+    return op->pieces_count;
 }
 
 /* Hands over what the disk takes; true: all of it. */
 static bool submit(struct sh_replog *log, struct sh_replog_batch *batch)
 {
-    if (!slot_head_write(log, batch))
-        return false;
-    for (;;) {
-        struct sh_chain_walk before = batch->walk;
-        struct sh_bytes run;
-        if (!sh_chain_next(log->blocks, &batch->chain, &batch->walk, &run))
+    if (is_first_of_slot(batch) && !batch->slot_head)
+        batch->slot_head = slot_head_take(log, batch);
+    while (log->free_ops) {
+        struct sh_chain_walk walk = batch->walk;
+        struct sh_disk_op op = {
+            .kind = SH_DISK_WRITE, .pieces = log->free_ops->pieces, .done = on_written};
+        if (!pieces_gather(log, batch, &walk, &op))
             return true;
-        if (!write_one(log, batch, batch->offset + before.done, run.at, padded(run.size))) {
-            batch->walk = before;
+        batch->ops++;
+        if (!sh_replog_submit(log, batch, &op)) {
+            batch->ops--;
             return false;
         }
+        batch->walk = walk;
     }
+    return false;
 }
 
 unsigned sh_replog_slots_write(struct sh_replog *log)
