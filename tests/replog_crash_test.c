@@ -35,8 +35,8 @@ struct test {
     uint64_t durable[ZONES];
 };
 
-static unsigned all_cleaned, all_marks, all_writes, all_kept, all_packs, all_batches, all_flushes,
-    all_troubles;
+static unsigned all_cleaned, all_compactions, all_marks, all_writes, all_kept, all_packs,
+    all_batches, all_flushes, all_troubles;
 
 static uint64_t now_of(const struct test *test)
 {
@@ -251,6 +251,7 @@ static void life_run(struct test *test, const struct sh_disk_faults *faults)
     all_packs += (unsigned)status.primary_writes;
     all_batches += (unsigned)status.slot_writes;
     all_cleaned += (unsigned)status.slots_cleaned;
+    all_compactions += (unsigned)status.compactions;
     all_marks += (unsigned)status.marks_dropped;
     all_troubles += sh_replog_trouble(test->rig.log) != SHOAL_OK;
     for (unsigned i = 0; i < ZONES; i++)
@@ -295,11 +296,11 @@ static void fixed_seeds_hold(void **state)
         run_seed(seed, seed);
     print_message(
         "%u writes, %u chunks read back, %u packs, %u batches, %u slots cleaned, %u marks dropped, "
-        "%u flushes, %u logs out of service\n",
+        "%u flushes, %u compactions, %u logs out of service\n",
         all_writes, all_kept, all_packs, all_batches, all_cleaned, all_marks, all_flushes,
-        all_troubles);
-    assert_true(all_cleaned > 1000 && all_flushes > 1000 && all_kept > 10000 && all_packs > 1000 &&
-                all_batches > 500 && all_troubles > 5);
+        all_compactions, all_troubles);
+    assert_true(all_cleaned > 1000 && all_compactions > 50 && all_flushes > 1000 &&
+                all_kept > 10000 && all_packs > 1000 && all_batches > 500 && all_troubles > 5);
 }
 
 static void fresh_seeds_hold(void **state)

@@ -340,8 +340,8 @@ static void heads_sift(struct sh_currents *currents, size_t at)
     heads[at] = moved;
 }
 
-/* Sorts a block, and puts its head into the heap: from the last block to the first, as a heap is built. */
-static void block_sort(struct sh_currents *currents, size_t block)
+/* Sorts a block; returns how many chunks it has. */
+static size_t block_sort(struct sh_currents *currents, size_t block)
 {
     size_t from = block * BLOCK, count = 0;
     size_t places = currents->room - from < BLOCK ? currents->room - from : BLOCK;
@@ -351,9 +351,16 @@ static void block_sort(struct sh_currents *currents, size_t block)
         if (slots[at].value)
             order[count++] = (uint16_t)at;
     sort(slots, order, count);
-    currents->heads[block] = (struct head){.chunk = count ? slots[order[0]].chunk : 0,
-                                           .block = (uint32_t)block,
-                                           .count = (uint16_t)count};
+    return count;
+}
+
+/* Sorts a block, and puts its head into the heap: from the last block to the first, as a heap is built. */
+static void block_add(struct sh_currents *currents, size_t block)
+{
+    size_t count = block_sort(currents, block), from = block * BLOCK;
+    uint64_t lowest = count ? currents->slots[from + currents->order[from]].chunk : 0;
+    currents->heads[block] =
+        (struct head){.chunk = lowest, .block = (uint32_t)block, .count = (uint16_t)count};
     heads_sift(currents, block);
 }
 
@@ -371,16 +378,16 @@ static void rest_tell(struct sh_currents *currents, each_fn *each, void *arg)
     tell(currents, chunk, chunk, value, each, arg);
 }
 
-/* The next chunks of the array, so many at the most, that have one version or none; returns how many. */
-static size_t array_tell(struct sh_currents *currents, size_t most, each_fn *each, void *arg)
+/* The chunks of the array from a place on, so many at the most, that have one version or none; returns how many. */
+static size_t array_tell(const struct sh_currents *currents, uint64_t place, size_t most,
+                         each_fn *each, void *arg)
 {
-    const uint64_t *at = currents->array + currents->array_at;
-    uint64_t first = currents->config.base + currents->array_at;
-    uint64_t left = currents->config.count - currents->array_at;
+    const uint64_t *at = currents->array + place;
+    uint64_t first = currents->config.base + place;
+    uint64_t left = currents->config.count - place;
     size_t count = 1;
     while (count < most && count < left && at[count] == at[0])
         count++;
-    currents->array_at += count;
     if (at[0])
         tell(currents, first, first + (count - 1), at[0], each, arg);
     return count;
@@ -395,7 +402,7 @@ bool sh_currents_each(struct sh_currents *currents, size_t piece, each_fn *each,
     }
     currents->next = piece + 1;
     if (currents->unsorted) {
-        block_sort(currents, --currents->unsorted);
+        block_add(currents, --currents->unsorted);
         return true;
     }
     const struct head *rest = &currents->heads[0];
@@ -405,11 +412,34 @@ bool sh_currents_each(struct sh_currents *currents, size_t piece, each_fn *each,
             rest_tell(currents, each, arg);
             left--;
         } else if (!is_array_over) {
-            left -= array_tell(currents, left, each, arg);
+            size_t told = array_tell(currents, currents->array_at, left, each, arg);
+            currents->array_at += told;
+            left -= told;
         } else {
             currents->next = 0;
             return false;
         }
     }
     return true;
+}
+
+bool sh_currents_walk(struct sh_currents *currents, size_t piece, each_fn *each, void *arg)
+{
+    size_t pieces = (size_t)((currents->config.count + BLOCK - 1) / BLOCK);
+    currents->next = 0;
+    if (piece < pieces) {
+        uint64_t at = (uint64_t)piece * BLOCK;
+        uint64_t left = currents->config.count - at, end = at + (left < BLOCK ? left : BLOCK);
+        while (at < end)
+            at += array_tell(currents, at, (size_t)(end - at), each, arg);
+        return true;
+    }
+    size_t block = piece - pieces, from = block * BLOCK;
+    SH_ASSERT(block < currents->blocks);
+    size_t count = block_sort(currents, block);
+    for (size_t i = 0; i < count; i++) {
+        const struct slot *slot = &currents->slots[from + currents->order[from + i]];
+        tell(currents, slot->chunk, slot->chunk, slot->value, each, arg);
+    }
+    return block + 1 < currents->blocks;
 }

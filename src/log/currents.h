@@ -70,4 +70,12 @@ bool sh_currents_each(struct sh_currents *currents, size_t piece,
                                    struct sh_replog_version version, bool is_removal),
                       void *arg);
 
+/* The same, in the order in which they lie: chunks ascend within a piece only. put may come between the pieces: what was
+ * known before piece 0 is told, as it is now or was then; of what is new, some. After forget only piece 0 may follow.
+ * Ends a sh_currents_each. */
+bool sh_currents_walk(struct sh_currents *currents, size_t piece,
+                      void (*each)(void *arg, uint64_t first, uint64_t last,
+                                   struct sh_replog_version version, bool is_removal),
+                      void *arg);
+
 #endif

@@ -126,6 +126,8 @@ static void tell(void *arg, uint64_t first, uint64_t last, struct sh_replog_vers
     telling->calls++;
 }
 
+static void assert_walked(struct sh_currents *currents);
+
 /* All pieces say together what is known, ascending, and none says too much. */
 static void assert_told(struct sh_currents *currents)
 {
@@ -145,6 +147,32 @@ static void assert_told(struct sh_currents *currents)
         count += known[i].is_there;
     }
     assert_int_equal(sh_currents_count(currents), count);
+    assert_walked(currents);
+}
+
+static void tell_walked(void *arg, uint64_t first, uint64_t last, struct sh_replog_version version,
+                        bool is_removal)
+{
+    for (uint64_t at = first - model_base; at <= last - model_base; at++)
+        assert_false(told[at].is_there);
+    tell(arg, first, last, version, is_removal);
+}
+
+/* The same of a walk, whose pieces ascend each by itself. */
+static void assert_walked(struct sh_currents *currents)
+{
+    bool has_more = true;
+    memset(told, 0, sizeof told);
+    for (size_t piece = 0; has_more; piece++) {
+        struct telling telling = {.is_begun = false};
+        has_more = sh_currents_walk(currents, piece, tell_walked, &telling);
+        assert_true(telling.calls <= SH_CURRENTS_PIECE);
+    }
+    for (unsigned i = 0; i < CHUNKS; i++) {
+        assert_int_equal(told[i].is_there, known[i].is_there);
+        assert_true(is_same(told[i].version, known[i].version));
+        assert_int_equal(told[i].is_removal, known[i].is_removal);
+    }
 }
 
 /* --- Tests ------------------------------------------------------------------------------------ */
@@ -407,6 +435,40 @@ static void an_array_costs_what_is_used(void **state)
     sh_currents_destroy(currents);
 }
 
+static void tell_any(void *arg, uint64_t first, uint64_t last, struct sh_replog_version version,
+                     bool is_removal)
+{
+    (void)arg;
+    for (uint64_t at = first - model_base; at <= last - model_base; at++)
+        told[at] = (struct known){true, is_removal, version};
+}
+
+/* Of what was known when a walk began, puts between its pieces hide nothing. */
+static void walks_go_on(void **state)
+{
+    (void)state;
+    uint64_t seed = test_seed(9);
+    struct sh_currents *currents = currents_of(BASE + 100, 1500, 1500, 0);
+    for (unsigned i = 0; i < CHUNKS; i += 2)
+        put(currents, BASE + i, BASE + i, version_of(0, 5, 1), false);
+    memset(told, 0, sizeof told);
+    bool has_more = true;
+    for (size_t piece = 0; has_more; piece++) {
+        has_more = sh_currents_walk(currents, piece, tell_any, NULL);
+        for (unsigned i = 0; i < 60; i++) {
+            unsigned at = (unsigned)(test_draw(&seed) % CHUNKS);
+            enum shoal_err err =
+                sh_currents_put(currents, BASE + at, BASE + at, version_of(0, 6, 1), at % 3 == 0);
+            assert_true(err == SHOAL_OK || err == SHOAL_EFULL);
+        }
+    }
+    for (unsigned i = 0; i < CHUNKS; i += 2) {
+        assert_true(told[i].is_there);
+        assert_true(told[i].version.epoch == 5 || told[i].version.epoch == 6);
+    }
+    sh_currents_destroy(currents);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -415,6 +477,7 @@ int main(void)
         cmocka_unit_test(versions_have_an_order),
         cmocka_unit_test(a_full_rest_changes_nothing),
         cmocka_unit_test(scattered_chunks_are_told_in_order),
+        cmocka_unit_test(walks_go_on),
         cmocka_unit_test(memory_is_as_it_was_told),
         cmocka_unit_test(an_array_costs_what_is_used),
     };

@@ -64,6 +64,8 @@ size_t sh_replog_entry_head(const struct sh_replog_entry *entry, struct sh_replo
 {
     SH_ASSERT(entry->local_id <= SH_REPLOG_LOCAL_ID_MAX);
     SH_ASSERT(entry->payload.size <= SH_REPLOG_PAYLOAD_MAX);
+    SH_ASSERT(entry->creator || entry->local_id);
+    SH_ASSERT(entry->version.number <= SH_REPLOG_NUMBER_MAX);
     SH_ASSERT(entry->piece < entry->pieces);
     SH_ASSERT(!entry->is_removal || !entry->payload.size);
     bool has_creator = entry->creator != context->creator;
@@ -106,6 +108,8 @@ static bool is_type(unsigned type)
 static bool is_sound(const struct sh_replog_entry *entry, unsigned type)
 {
     if (type & HAS_PIECE && (entry->pieces < 2 || entry->piece >= entry->pieces))
+        return false;
+    if (entry->version.number > SH_REPLOG_NUMBER_MAX || (!entry->creator && !entry->local_id))
         return false;
     return !entry->is_removal || !entry->payload.size;
 }

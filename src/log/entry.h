@@ -26,9 +26,10 @@
 #define SH_REPLOG_ENTRY_HEAD_MAX 31
 #define SH_REPLOG_PAYLOAD_MAX ((1u << 24) - 1)
 #define SH_REPLOG_LOCAL_ID_MAX ((UINT64_C(1) << 48) - 1)
+#define SH_REPLOG_NUMBER_MAX ((UINT32_C(1) << 31) - 1)
 #define SH_REPLOG_EON (1u << 15) /* the bit of an epoch */
 
-/* Which write of a chunk it is: a number, from 0, within an epoch of the zone. Epochs count to 2^15 - 1; the highest
+/* Which write of a chunk it is: a number, 0 to SH_REPLOG_NUMBER_MAX, within an epoch of the zone. Epochs count to 2^15 - 1; the highest
  * bit is the eon. */
 struct sh_replog_version {
     uint16_t epoch;
@@ -43,7 +44,7 @@ static inline bool sh_replog_is_newer(struct sh_replog_version a, struct sh_repl
 
 struct sh_replog_entry {
     uint64_t local_id; /* up to SH_REPLOG_LOCAL_ID_MAX */
-    uint16_t creator;
+    uint16_t creator;  /* not 0, or the local ID is not */
     struct sh_replog_version version;
     uint32_t seconds; /* when it was logged first, of the log's own clock */
     uint16_t piece,

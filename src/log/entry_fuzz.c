@@ -31,6 +31,7 @@ static struct sh_bytes make(struct sh_reader *r)
     size_t at = 0;
     while (sh_reader_left(r)) {
         struct sh_replog_entry entry = {.local_id = sh_get64(r) >> 16, .creator = sh_get8(r)};
+        entry.creator += !entry.creator && !entry.local_id;
         entry.version = (struct sh_replog_version){sh_get8(r), sh_get16(r)};
         entry.seconds = sh_get8(r);
         unsigned flags = sh_get8(r);

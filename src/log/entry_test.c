@@ -86,7 +86,7 @@ static void headers_are_short(void **state)
     assert_int_equal(span_add(&entry), 2 + 1 + 4);
     entry = entry_of(SH_REPLOG_LOCAL_ID_MAX, 70000);
     entry.creator = 1;
-    entry.version = (struct sh_replog_version){65535, UINT32_MAX};
+    entry.version = (struct sh_replog_version){65535, SH_REPLOG_NUMBER_MAX};
     entry.seconds = UINT32_MAX;
     entry.piece = 254;
     entry.pieces = 65535;
@@ -115,7 +115,7 @@ static struct sh_replog_entry drawn(uint64_t *state, const struct sh_replog_entr
     if (what / 256 % 5 == 0)
         entry.creator = (uint16_t)(60 + test_draw(state) % 6);
     if (what / 2048 % 4 == 0)
-        entry.version.number = (uint32_t)(test_draw(state) >> (32 + test_draw(state) % 32));
+        entry.version.number = (uint32_t)(test_draw(state) >> (33 + test_draw(state) % 31));
     if (what / 16384 % 8 == 0)
         entry.version.epoch = (uint16_t)test_draw(state);
     if (what >> 20 & 7)
@@ -257,6 +257,34 @@ static void parts_that_do_not_fit_are_damage(void **state)
     assert_int_equal(got_of(1 << 3, 0, 0, 5), SH_REPLOG_DAMAGED);
 }
 
+/* What no writer means is damage, though its checksum is right: such a number, and a chunk without a name. */
+static void what_cannot_be_meant_is_damage(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        uint32_t number = i & 1 ? SH_REPLOG_NUMBER_MAX + 1 : SH_REPLOG_NUMBER_MAX;
+        uint16_t creator = i & 2 ? 0 : 64;
+        uint8_t raw[32], meaning[32] = {0};
+        struct sh_writer w = sh_writer_make(raw, sizeof raw),
+                         m = sh_writer_make(meaning, sizeof meaning);
+        sh_put64(&m, (uint64_t)creator << 48);
+        sh_put32(&m, 0);
+        sh_put32(&m, number);
+        sh_put32(&m, 1000);
+        sh_put16(&m, 3);
+        sh_put16(&m, 0);
+        sh_put16(&m, 1);
+        sh_put16(&w, 1 << 15 | 4 << 5);
+        sh_put32(&w, number);
+        sh_put32(&w, sh_crc32c(5, sh_bytes_make(meaning, sizeof meaning)));
+        struct sh_reader r = sh_reader_make(sh_bytes_make(raw, (size_t)(w.at - raw)));
+        struct sh_replog_context reading = sh_replog_context_first(creator, 3, 1000, 5);
+        struct sh_replog_entry entry;
+        assert_int_equal(sh_replog_entry_get(&r, &reading, &entry),
+                         i ? SH_REPLOG_DAMAGED : SH_REPLOG_ENTRY);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -265,6 +293,7 @@ int main(void)
         cmocka_unit_test(damage_is_noticed),
         cmocka_unit_test(another_context_is_noticed),
         cmocka_unit_test(parts_that_do_not_fit_are_damage),
+        cmocka_unit_test(what_cannot_be_meant_is_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -140,7 +140,7 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_
                                   struct sh_replog_zone **zone_out)
 {
     const struct sh_versions_config versions = {.slots_max = log->config.versions_max,
-                                                .number_max = SH_VERSIONS_NUMBER_MAX};
+                                                .number_max = SH_REPLOG_NUMBER_MAX};
     struct sh_replog_zone *zone;
     enum shoal_err err =
         sh_replog_zone_make(log, config->id, config->owner, config->incarnation, &zone);

@@ -121,6 +121,7 @@ struct sh_replog_status {
     uint64_t primary_writes, primary_bytes; /* packs */
     uint64_t syncs;
     uint64_t slots_cleaned, entries_kept, entries_dropped, marks_dropped; /* by the cleaner */
+    uint64_t compactions;                                                 /* of version logs */
     uint32_t zones, slots, slots_free;
 };
 void sh_replog_status_get(const struct sh_replog *log, struct sh_replog_status *status_out);

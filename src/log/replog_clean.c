@@ -4,7 +4,8 @@
  *                              ├──► is it superseded? ── no ──► survivors' batch ──► a slot of survivors
  *   oldest slots ──► entries ──┘                       └ yes: dropped
  *
- * Several slots are cleaned for each load of the versions. What was written in the epoch that goes on is asked of the zone's
+ * Several slots are cleaned for each load of the versions. Where the version log has grown to twice of what it needs, what was
+ * loaded is written anew (replog_compact.c), and its slots go with those that are cleaned. What was written in the epoch that goes on is asked of the zone's
  * table; epochs that end meanwhile are learned as they are encoded. An entry that is newer than what is known is kept, and
  * known from then on, so versions that a crash has lost do no harm.
  *
@@ -30,8 +31,9 @@
 #define EACH_STEP 2000   /* entries or tuples */
 #define RUN_EACH 65536   /* chunks of a run that are put at a time */
 #define SLOTS_EACH 8     /* cleaned for one load of the versions */
+#define COMPACT_MIN 2 /* slots of the version log, beside twice of what the last compaction took */
 
-enum phase { LOADS_VERSIONS, COPIES, SETTLES, RECORDS, ZEROES, SYNCS, IS_SYNCED };
+enum phase { LOADS_VERSIONS, COMPACTS, COPIES, SETTLES, RECORDS, ZEROES, SYNCS, IS_SYNCED };
 
 struct sh_replog_clean {
     struct sh_replog_zone *zone;
@@ -40,6 +42,9 @@ struct sh_replog_clean {
     struct sh_replog_reader reader;
     uint32_t *slots; /* those that are read: of versions, then those that are cleaned */
     unsigned count;
+    struct sh_replog_compaction compaction;
+    uint32_t *gone; /* slots that are given away at the end */
+    unsigned gone_count;
     /* Where we are in the slot that is looked at. */
     bool is_open;
     struct sh_scan scan;
@@ -49,7 +54,7 @@ struct sh_replog_clean {
     struct sh_version_reader tuples;
     struct sh_version_tuple tuple; /* what is left of one; first 0: nothing */
     struct sh_replog_batch *survivors;
-    unsigned on_their_way; /* batches */
+    unsigned on_their_way; /* batches, of survivors and of a compaction */
     uint64_t copied;       /* bytes */
     uint64_t wanted;       /* sequence number before which all has to be durable */
     unsigned zeroed;
@@ -64,7 +69,10 @@ void sh_replog_clean_free(struct sh_replog_clean *clean)
     if (clean->survivors)
         sh_replog_batch_free(clean->survivors);
     sh_replog_reader_end(&clean->reader);
+    if (clean->compaction.batch)
+        sh_replog_batch_free(clean->compaction.batch);
     sh_currents_destroy(clean->currents);
+    free(clean->gone);
     free(clean->slots);
     free(clean);
 }
@@ -136,6 +144,40 @@ static enum shoal_err slots_list(struct sh_replog_clean *clean,
     return SHOAL_OK;
 }
 
+/* Nothing more is written to that slot. */
+static void gone_add(struct sh_replog_clean *clean, uint32_t slot)
+{
+    clean->zone->log->slots.slots[slot].is_closed = true;
+    clean->gone[clean->gone_count++] = slot;
+}
+
+static void on_durable(struct sh_replog_batch *batch)
+{
+    batch->zone->log->clean->on_their_way--;
+    sh_replog_batch_free(batch);
+}
+
+/* Begins a compaction if it is worth it: the slots of the version log are among those that are listed. ENOMEM. */
+static enum shoal_err compaction_choose(struct sh_replog_clean *clean)
+{
+    struct sh_replog_zone *zone = clean->zone;
+    const struct sh_log_slot *slots = zone->log->slots.slots;
+    unsigned count = 0;
+    clean->gone = malloc((size_t)(clean->count + SLOTS_EACH) * sizeof *clean->gone);
+    if (!clean->gone)
+        return SHOAL_ENOMEM;
+    for (unsigned i = 0; i < clean->count; i++)
+        count += slots[clean->slots[i]].kind == SH_SLOT_VERSIONS;
+    if (count < COMPACT_MIN + 2 * zone->compacted)
+        return SHOAL_OK;
+    for (unsigned i = 0; i < clean->count; i++) {
+        if (slots[clean->slots[i]].kind == SH_SLOT_VERSIONS)
+            gone_add(clean, clean->slots[i]);
+    }
+    sh_replog_compaction_begin(&clean->compaction, zone, on_durable, &clean->on_their_way);
+    return SHOAL_OK;
+}
+
 static enum shoal_err begin(struct sh_replog *log, struct sh_replog_zone *zone)
 {
     struct sh_replog_clean *clean = calloc(1, sizeof *clean);
@@ -150,6 +192,8 @@ static enum shoal_err begin(struct sh_replog *log, struct sh_replog_zone *zone)
         err = sh_currents_create(&config, &clean->currents);
     if (!err)
         err = slots_list(clean, tells_versions);
+    if (!err)
+        err = compaction_choose(clean);
     if (err) {
         sh_replog_clean_free(clean);
         return err;
@@ -283,14 +327,13 @@ static unsigned versions_step(struct sh_replog_clean *clean)
 /* The oldest slots are cleaned: nothing more is written to them. */
 static void choose(struct sh_replog_clean *clean)
 {
-    struct sh_replog *log = clean->zone->log;
     clean->err = slots_list(clean, can_be_cleaned);
     if (clean->err)
         return;
     unsigned half = (clean->count + 1) / 2;
     clean->count = half < SLOTS_EACH ? half : SLOTS_EACH;
     for (unsigned i = 0; i < clean->count; i++)
-        log->slots.slots[clean->slots[i]].is_closed = true;
+        gone_add(clean, clean->slots[i]);
     sh_replog_reader_slots(&clean->reader, clean->slots, clean->count);
     clean->phase = COPIES;
 }
@@ -317,12 +360,6 @@ static bool may_go(const struct sh_replog_clean *clean, const struct sh_replog_e
             return false;
     }
     return true;
-}
-
-static void on_durable(struct sh_replog_batch *batch)
-{
-    batch->zone->log->clean->on_their_way--;
-    sh_replog_batch_free(batch);
 }
 
 static enum shoal_err survivors_go(struct sh_replog_clean *clean)
@@ -435,10 +472,10 @@ static uint64_t end_of_chosen(const struct sh_replog_clean *clean)
     return end;
 }
 
-static bool is_chosen(const struct sh_replog_clean *clean, uint32_t slot)
+static bool is_gone(const struct sh_replog_clean *clean, uint32_t slot)
 {
-    for (unsigned i = 0; i < clean->count; i++) {
-        if (clean->slots[i] == slot)
+    for (unsigned i = 0; i < clean->gone_count; i++) {
+        if (clean->gone[i] == slot)
             return true;
     }
     return false;
@@ -450,7 +487,7 @@ static bool is_recorded(const struct sh_replog_clean *clean)
     const struct sh_replog *log = clean->zone->log;
     uint64_t end = end_of_chosen(clean);
     for (uint32_t i = clean->zone->slots.first; i != SH_SLOT_NONE; i = log->slots.slots[i].next) {
-        if (log->slots.slots[i].whole >= end && !is_chosen(clean, i))
+        if (log->slots.slots[i].whole >= end && !is_gone(clean, i))
             return true;
     }
     return false;
@@ -507,10 +544,10 @@ static unsigned zero_step(struct sh_replog_clean *clean)
 {
     struct sh_replog *log = clean->zone->log;
     unsigned work = 0;
-    while (clean->zeroed < clean->count) {
+    while (clean->zeroed < clean->gone_count) {
         const struct sh_disk_op op = {.kind = SH_DISK_WRITE,
                                       .offset =
-                                          sh_log_slot_at(&log->head, clean->slots[clean->zeroed]),
+                                          sh_log_slot_at(&log->head, clean->gone[clean->zeroed]),
                                       .data = log->zeros,
                                       .size = SH_SLOT_HEAD_BYTES,
                                       .done = on_zeroed};
@@ -533,9 +570,10 @@ static unsigned end(struct sh_replog *log, bool is_done)
     /* Where nothing could be chosen, or much of it was superseded, there is more to be had. */
     uint64_t cleaned = (uint64_t)clean->count * log->slots.bytes;
     bool is_worth_it = is_done && (!clean->count || clean->copied * 10 < cleaned * 9);
-    for (unsigned i = 0; is_done && i < clean->count; i++)
-        sh_log_slots_give(&log->slots, &zone->slots, clean->slots[i]);
+    for (unsigned i = 0; is_done && i < clean->gone_count; i++)
+        sh_log_slots_give(&log->slots, &zone->slots, clean->gone[i]);
     log->status.slots_cleaned += is_done ? clean->count : 0;
+    log->status.compactions += is_done && clean->compaction.zone;
     log->clean = NULL;
     sh_replog_clean_free(clean);
     if (is_worth_it)
@@ -545,6 +583,15 @@ static unsigned end(struct sh_replog *log, bool is_done)
 
 /* --- Steps ------------------------------------------------------------------------------------- */
 
+static unsigned compact_step(struct sh_replog_clean *clean)
+{
+    unsigned work = 0;
+    clean->err = sh_replog_compaction_step(&clean->compaction, clean->currents, &work);
+    if (!clean->err && sh_replog_compaction_is_sent(&clean->compaction))
+        choose(clean);
+    return work;
+}
+
 static unsigned phase_step(struct sh_replog_clean *clean)
 {
     unsigned work = sh_replog_reader_step(&clean->reader);
@@ -553,8 +600,13 @@ static unsigned phase_step(struct sh_replog_clean *clean)
     case LOADS_VERSIONS:
         if (!is_read)
             return work + versions_step(clean);
-        choose(clean);
+        if (clean->compaction.zone)
+            clean->phase = COMPACTS;
+        else
+            choose(clean);
         return 1;
+    case COMPACTS:
+        return compact_step(clean);
     case COPIES:
         return work + (is_read ? settle_begin(clean) : copy_step(clean));
     case SETTLES:

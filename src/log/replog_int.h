@@ -85,7 +85,8 @@ struct sh_replog_zone {
     size_t ending_piece;                    /* of the table */
     struct sh_replog_zone *next_ending;     /* in the log's list */
     struct sh_replog_batch *versions_batch; /* of the last one that ended, until it is synced */
-    uint64_t flushes;                       /* of the version log */
+    uint64_t flushes;                       /* of the version log, so far */
+    uint32_t compacted;                     /* batches that the last compaction took */
 };
 
 struct sh_replog_op {
@@ -223,6 +224,38 @@ static inline unsigned sh_replog_entry_share(const struct sh_replog_entry *entry
 unsigned sh_replog_load_step(struct sh_replog *log);
 /* No operation is in flight. NULL is allowed. */
 void sh_replog_load_free(struct sh_replog_load *load);
+
+/* --- Compaction of the version log (replog_compact.c) ------------------------------------------- */
+
+struct sh_currents;
+
+struct sh_replog_compaction {
+    struct sh_replog_zone *zone; /* NULL: there is none */
+    uint64_t flush;
+    size_t walked;  /* pieces of what is known */
+    uint32_t place; /* pieces of the flush */
+    bool is_encoded;
+    struct sh_replog_batch
+        *batch; /* that is being filled, or waits for entries to become durable */
+    bool is_waiting;
+    void (*done)(struct sh_replog_batch *batch);
+    unsigned *on_their_way;
+};
+
+/* Counts its batches in *on_their_way, until `done` is called, which frees them. */
+void sh_replog_compaction_begin(struct sh_replog_compaction *compaction,
+                                struct sh_replog_zone *zone,
+                                void (*done)(struct sh_replog_batch *batch),
+                                unsigned *on_their_way);
+/* Does some of it, and adds to *work how much. ENOSPC. */
+SHOAL_NODISCARD enum shoal_err sh_replog_compaction_step(struct sh_replog_compaction *compaction,
+                                                         struct sh_currents *currents,
+                                                         unsigned *work);
+/* Whether all of it has been sent. */
+static inline bool sh_replog_compaction_is_sent(const struct sh_replog_compaction *compaction)
+{
+    return compaction->is_encoded && !compaction->batch;
+}
 
 /* --- The cleaner (replog_clean.c) -------------------------------------------------------------- */
 

@@ -24,7 +24,10 @@ struct sh_replog_load {
     struct sh_scan scan;
     struct sh_span span;
     struct sh_reader entries;
-    uint32_t seen; /* entries of the span */
+    uint32_t seen;                   /* entries of the span */
+    size_t at;                       /* in a slot of versions */
+    struct sh_version_reader tuples; /* of a piece, if is_reading */
+    bool is_reading;
     struct range *ranges;
     size_t ranges_count, ranges_room;
     uint16_t epoch;
@@ -102,6 +105,7 @@ static bool slot_begin(struct sh_replog *log, struct sh_replog_load *load, const
                                   .mask = UINT64_MAX};
     load->entries = sh_reader_make(sh_bytes_make(bytes, 0));
     load->seen = 0;
+    load->at = 0;
     return true;
 }
 
@@ -129,16 +133,20 @@ static bool entry_next(struct sh_replog_load *load, unsigned *work)
     return true;
 }
 
-/* The epochs of a slot of the version log, whose entries may have been cleaned away. */
-static void epochs_see(struct sh_replog_load *load)
+/* Looks at the next tuple of a slot of the version log: its entries may have been cleaned away. False: there is no other. */
+static bool tuple_next(struct sh_replog_load *load)
 {
-    struct sh_version_reader tuples;
     struct sh_version_tuple tuple;
-    for (size_t at = 0; sh_version_piece_next(load->scan.bytes, &at, load->zone->id, &tuples);) {
-        if (sh_version_reader_next(&tuples, &tuple) == SH_VERSION_TUPLE &&
-            tuple.version.epoch > load->epoch)
-            load->epoch = tuple.version.epoch; /* a flush is of one epoch */
+    if (load->is_reading && sh_version_reader_next(&load->tuples, &tuple) == SH_VERSION_TUPLE) {
+        if (tuple.version.epoch > load->epoch)
+            load->epoch = tuple.version.epoch;
+        return true;
     }
+    struct sh_replog_zone *zone = load->zone;
+    load->is_reading = sh_version_piece_next(load->scan.bytes, &load->at, zone->id, &load->tuples);
+    if (load->is_reading && load->tuples.piece.flush >= zone->flushes)
+        zone->flushes = load->tuples.piece.flush + 1;
+    return load->is_reading;
 }
 
 static unsigned look(struct sh_replog *log, struct sh_replog_load *load)
@@ -151,10 +159,9 @@ static unsigned look(struct sh_replog *log, struct sh_replog_load *load)
         return 1;
     }
     load->is_open = true;
-    if (log->slots.slots[load->slots[load->reader.next]].kind == SH_SLOT_VERSIONS)
-        epochs_see(load);
+    bool is_versions = log->slots.slots[load->slots[load->reader.next]].kind == SH_SLOT_VERSIONS;
     for (unsigned i = 0; i < ENTRIES_EACH; i++) {
-        if (!entry_next(load, &i)) {
+        if (!(is_versions ? tuple_next(load) : entry_next(load, &i))) {
             load->is_open = false;
             load->reader.next++;
             break;

@@ -1,6 +1,8 @@
 /* The log of replicas over a disk in memory: what was appended is in its file, as its format says. */
 #include "log/replog_test.h"
 
+#include "log/replog_int.h"
+
 static struct rig rig;
 
 static int setup(void **state)
@@ -335,14 +337,23 @@ static void rest(void)
     }
 }
 
+/* The version log of a file that no crash has touched knows the newest of all chunks, but for the epoch that goes on. */
+static void assert_versions_known(const struct rig *found, unsigned zones)
+{
+    for (unsigned z = 0; z < zones; z++) {
+        const struct rig_zone *zone = &found->zones[z];
+        for (unsigned i = 0; i < RIG_CHUNKS; i++)
+            assert_true(!zone->chunks[i].is_there || zone->chunks[i].version.epoch == zone->epoch ||
+                        zone->chunks[i].is_in_versions);
+    }
+}
+
 /* Chunks that are written again and again need no more slots than the zone may have: what is superseded goes, what is
  * current stays, also over a start. */
-static void test_cleaned(void **state)
+static void clean_for_lives(size_t versions_max, uint64_t seed, uint64_t compactions)
 {
-    (void)state;
-    uint64_t seed = test_seed(15);
     struct sh_replog_status status;
-    rig.config.versions_max = 512;
+    rig.config.versions_max = versions_max;
     rig_open(&rig);
     for (unsigned life = 0; life < 3; life++) {
         for (unsigned i = 0; i < 3; i++) {
@@ -358,15 +369,56 @@ static void test_cleaned(void **state)
             (void)rig_assert_all(&rig, 3);
         }
         rest();
+        if (life == 0)
+            assert_versions_known(rig_assert_all(&rig, 3), 3);
         sh_replog_status_get(rig.log, &status);
         /* A slot that was given away is free for the next process, too. */
         assert_int_equal(rig_assert_all(&rig, 3)->slots, status.slots - status.slots_free);
         assert_true(status.slots_cleaned > 50);
+        assert_true(status.compactions >= compactions);
         assert_true(status.slots - status.slots_free < 3 * 30);
         sh_replog_close(rig.log);
         rig_open(&rig);
         (void)rig_assert_all(&rig, 3);
     }
+}
+
+static void test_cleaned(void **state)
+{
+    (void)state;
+    clean_for_lives(512, test_seed(15), 0);
+}
+
+/* The same with epochs that end all the time: the version log does not grow beyond what it needs. */
+static void test_compacted(void **state)
+{
+    (void)state;
+    clean_for_lives(32, test_seed(16), 20);
+}
+
+static struct sh_chain hog;
+
+/* Takes all memory for every other step. */
+static void memory_take(struct rig *of)
+{
+    bool takes = test_draw(&rig_random_state) % 2;
+    size_t bytes = SH_BLOCK_BYTES;
+    while (takes && !sh_chain_reserve(of->log->blocks, &hog, bytes))
+        bytes += SH_BLOCK_BYTES;
+}
+
+static void memory_give(struct rig *of)
+{
+    sh_chain_free(of->log->blocks, &hog);
+}
+
+/* What there is no memory for is done later, and not left out. */
+static void test_short_of_memory(void **state)
+{
+    (void)state;
+    rig.step_begin = memory_take;
+    rig.step_end = memory_give;
+    clean_for_lives(32, test_seed(18), 20);
 }
 
 /* A small table of versions: epochs end all the time, and the version log is what the entries are. */
@@ -388,6 +440,60 @@ static void test_epochs(void **state)
     }
 }
 
+/* As if the cleaner had given away all slots but those of the version log. */
+static void entries_lose(void)
+{
+    static uint8_t block[SH_SLOT_HEAD_BYTES] __attribute__((aligned(4096)));
+    struct sh_log_file head;
+    struct sh_log_slot_head slot;
+    int file;
+    assert_int_equal(sh_disk_open(rig.config.disk, "log", false, &file), SHOAL_OK);
+    rig_read(rig.config.disk, file, 0, block, sizeof block);
+    assert_int_equal(sh_log_file_get(block, &head), SHOAL_OK);
+    for (uint32_t i = 0; i < head.slots; i++) {
+        rig_read(rig.config.disk, file, sh_log_slot_at(&head, i), block, sizeof block);
+        if (!sh_log_slot_get(block, head.number, &slot) || slot.kind == SH_SLOT_VERSIONS)
+            continue;
+        bool is_done = false;
+        memset(block, 0, sizeof block);
+        struct sh_disk_op op = {.kind = SH_DISK_WRITE,
+                                .file = file,
+                                .offset = sh_log_slot_at(&head, i),
+                                .data = block,
+                                .size = sizeof block,
+                                .done = rig_done,
+                                .arg = &is_done};
+        assert_int_equal(sh_disk_submit(rig.config.disk, &op), SHOAL_OK);
+        while (!is_done)
+            (void)sh_disk_poll(rig.config.disk, true);
+    }
+    rig.config.disk->ops->close(rig.config.disk, file);
+}
+
+/* Epochs and flushes count on from where the version log was, though no entry of them is left: or what is written next would
+ * be older than it. */
+static void test_epochs_go_on(void **state)
+{
+    (void)state;
+    uint64_t seed = test_seed(17);
+    rig.config.versions_max = 64;
+    rig.config.primary_blocks = 0;
+    rig_open(&rig);
+    rig_zone_add(&rig, 0, 1, 0);
+    write_at_random(&seed, 1, 2000);
+    rig_sync(&rig, 1);
+    rest();
+    struct rig_zone found = rig_assert_all(&rig, 1)->zones[0];
+    assert_true(found.versions_epoch > 30 && found.flush >= 30);
+    sh_replog_close(rig.log);
+    entries_lose();
+    rig_open(&rig);
+    struct sh_replog_zone *zone = sh_replog_zone_find(rig.log, rig_zone_id(0));
+    (void)load(zone);
+    assert_int_equal(zone->epoch_seen, found.versions_epoch);
+    assert_int_equal(zone->flushes, found.flush + 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -401,7 +507,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_full, setup, teardown),
         cmocka_unit_test_setup_teardown(test_limits, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cleaned, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_compacted, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_short_of_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(test_epochs, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_epochs_go_on, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

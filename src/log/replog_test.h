@@ -25,6 +25,7 @@
 /* The newest that is known of a chunk; its payload follows from its ID and a stamp. */
 struct rig_chunk {
     bool is_there, is_removal;
+    bool is_in_versions; /* the version log says so, too */
     struct sh_replog_version version;
     uint32_t size, stamp;
 };
@@ -32,6 +33,9 @@ struct rig_chunk {
 struct rig_zone {
     struct sh_replog_zone *zone;
     uint64_t id;
+    uint16_t epoch;          /* the highest of an entry */
+    uint16_t versions_epoch; /* and in the version log */
+    uint64_t flush;          /* the highest number */
     struct rig_chunk chunks[RIG_CHUNKS];
 };
 
@@ -39,6 +43,7 @@ struct rig {
     struct sh_replog_config config;
     struct sh_replog *log;
     uint64_t now_ns;
+    void (*step_begin)(struct rig *rig), (*step_end)(struct rig *rig); /* or NULL */
     uint32_t last_lap; /* of the primary log, when the file is read */
     unsigned flushes;  /* of version logs, too */
     unsigned slots;    /* that are in use by what their heads say */
@@ -88,7 +93,11 @@ RIG void rig_open(struct rig *rig)
 RIG void rig_step(struct rig *rig, uint64_t ns)
 {
     rig->now_ns += ns;
+    if (rig->step_begin)
+        rig->step_begin(rig);
     (void)sh_replog_step(rig->log, rig->now_ns, (uint32_t)(rig->now_ns / (1000 * RIG_MS)));
+    if (rig->step_end)
+        rig->step_end(rig);
 }
 
 RIG struct sh_replog_zone_config rig_zone_config(unsigned zone, uint32_t incarnation,
@@ -197,6 +206,8 @@ RIG void rig_entry_take(struct rig_zone *zone, const struct sh_replog_entry *ent
     assert_true(entry->local_id >= 1 && entry->local_id <= RIG_CHUNKS);
     assert_int_equal(entry->creator, RIG_OWNER);
     struct rig_chunk *chunk = &zone->chunks[entry->local_id - 1];
+    if (entry->version.epoch > zone->epoch)
+        zone->epoch = entry->version.epoch;
     if (chunk->is_there && !rig_is_newer(entry->version, chunk->version))
         return;
     uint32_t stamp = entry->is_removal ? 0 : sh_load32(entry->payload.at);
@@ -228,9 +239,9 @@ RIG void rig_spans_take(struct rig *found, struct sh_scan *scan, uint64_t zone_o
 }
 
 /* Whole flushes of the version log; how many. What they say of a chunk is no newer than an entry that is there. */
-RIG unsigned rig_versions_check(const struct rig *found, struct sh_bytes bytes, uint64_t zone_id)
+RIG unsigned rig_versions_check(struct rig *found, struct sh_bytes bytes, uint64_t zone_id)
 {
-    const struct rig_zone *zone = &found->zones[(zone_id & 0xffff) - 1];
+    struct rig_zone *zone = &found->zones[(zone_id & 0xffff) - 1];
     unsigned flushes = 0;
     for (size_t at = 0; at < bytes.size;) {
         struct sh_version_reader reader;
@@ -244,16 +255,21 @@ RIG unsigned rig_versions_check(const struct rig *found, struct sh_bytes bytes, 
         }
         at += reader.size;
         flushes += reader.piece.is_last;
+        if (reader.piece.flush > zone->flush)
+            zone->flush = reader.piece.flush;
         while (sh_version_reader_next(&reader, &tuple) == SH_VERSION_TUPLE) {
             for (uint64_t i = tuple.first; i <= tuple.last; i++) {
                 uint64_t local = i & SH_REPLOG_LOCAL_ID_MAX;
                 assert_true(local >= 1 && local <= RIG_CHUNKS && i >> 48 == RIG_OWNER);
-                const struct rig_chunk *chunk = &zone->chunks[local - 1];
+                struct rig_chunk *chunk = &zone->chunks[local - 1];
+                if (tuple.version.epoch > zone->versions_epoch)
+                    zone->versions_epoch = tuple.version.epoch;
                 if (!chunk->is_there) /* the mark of its removal has been dropped */
                     continue;
                 assert_false(rig_is_newer(tuple.version, chunk->version));
                 bool is_same = !rig_is_newer(chunk->version, tuple.version);
                 assert_true(!is_same || chunk->is_removal == tuple.is_removal);
+                chunk->is_in_versions |= is_same;
             }
         }
     }

@@ -112,7 +112,7 @@ static size_t encode(const struct sh_version_tuple *tuple, const struct sh_versi
 bool sh_version_writer_put(struct sh_version_writer *w, const struct sh_version_tuple *tuple)
 {
     SH_ASSERT(tuple->first > w->latest.last && tuple->first <= tuple->last);
-    SH_ASSERT(tuple->version.number <= SH_VERSIONS_NUMBER_MAX);
+    SH_ASSERT(tuple->version.number <= SH_REPLOG_NUMBER_MAX);
     bool is_more = goes_on(&w->latest, tuple);
     struct sh_version_tuple whole = *tuple;
     if (is_more)
@@ -222,7 +222,7 @@ enum sh_version_got sh_version_reader_next(struct sh_version_reader *reader,
         return SH_VERSION_DAMAGED;
     tuple.first = before->last + gap + 1;
     tuple.last = tuple.first + more;
-    if (tuple.version.number > SH_VERSIONS_NUMBER_MAX || !is_shortest(type, &tuple, before))
+    if (tuple.version.number > SH_REPLOG_NUMBER_MAX || !is_shortest(type, &tuple, before))
         return SH_VERSION_DAMAGED;
     reader->before = tuple;
     reader->in = in;

@@ -5,7 +5,7 @@
  *   tuple:        chunks first to last, their version, and whether they are removed
  *
  * When an epoch ends, all that versions.h has of it is written: a flush. A flush of the other kind, a compaction, has the
- * current version of each chunk and replaces all flushes before it, as soon as its last piece is there. Flushes have rising
+ * current version of each chunk, so that the flushes before it are needed no more. Flushes have rising
  * numbers, and their pieces count from 0; a chunk may come in several of them. Whether pieces are missing, and which version
  * is the newest (currents.h), is for the caller to see. A piece is checked alone: one that is torn or damaged takes no other
  * with it.
@@ -46,7 +46,7 @@
 
 struct sh_version_tuple {
     uint64_t first, last;             /* chunks, 1 at least; first <= last */
-    struct sh_replog_version version; /* number up to SH_VERSIONS_NUMBER_MAX */
+    struct sh_replog_version version; /* number up to SH_REPLOG_NUMBER_MAX */
     bool is_removal;
 };
 

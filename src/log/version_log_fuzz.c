@@ -39,7 +39,7 @@ static struct sh_bytes piece_written(struct sh_bytes rest)
         uint64_t gap = flags & 1 ? sh_get64(&r) >> shifts % 64 : 0;
         uint64_t more = flags & 2 ? sh_get64(&r) >> shifts % 64 : 0;
         struct sh_version_tuple tuple = {.is_removal = flags & 4};
-        tuple.version.number = flags & 8 ? sh_get32(&r) & SH_VERSIONS_NUMBER_MAX : flags >> 6;
+        tuple.version.number = flags & 8 ? sh_get32(&r) & SH_REPLOG_NUMBER_MAX : flags >> 6;
         tuple.version.epoch = flags & 16 ? sh_get16(&r) : 7;
         if (gap >= UINT64_MAX - last || more > UINT64_MAX - last - gap - 1)
             break;
@@ -66,7 +66,7 @@ static void check(struct sh_bytes bytes, bool is_written)
     for (uint64_t last = 0; (got = sh_version_reader_next(&reader, &tuple)) == SH_VERSION_TUPLE;
          last = tuple.last) {
         SH_ASSERT(tuple.first > last && tuple.last >= tuple.first);
-        SH_ASSERT(tuple.version.number <= SH_VERSIONS_NUMBER_MAX);
+        SH_ASSERT(tuple.version.number <= SH_REPLOG_NUMBER_MAX);
         SH_ASSERT(sh_version_writer_put(&w, &tuple));
         SH_ASSERT(w.size == (size_t)(reader.in.at - bytes.at));
     }

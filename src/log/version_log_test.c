@@ -95,10 +95,10 @@ static void limits_are_kept(void **state)
     (void)state;
     struct sh_version_tuple tuples[] = {
         tuple_of(1, 1, 0, 0),
-        tuple_of(UINT64_MAX / 2, UINT64_MAX - 2, 65535, SH_VERSIONS_NUMBER_MAX),
+        tuple_of(UINT64_MAX / 2, UINT64_MAX - 2, 65535, SH_REPLOG_NUMBER_MAX),
         tuple_of(UINT64_MAX, UINT64_MAX, 0, 0),
-        tuple_of(1, UINT64_MAX, 65535, SH_VERSIONS_NUMBER_MAX),
-        tuple_of(UINT64_MAX - 248, UINT64_MAX, 65535, SH_VERSIONS_NUMBER_MAX),
+        tuple_of(1, UINT64_MAX, 65535, SH_REPLOG_NUMBER_MAX),
+        tuple_of(UINT64_MAX - 248, UINT64_MAX, 65535, SH_REPLOG_NUMBER_MAX),
     };
     struct sh_version_writer w = sh_version_writer_begin(&piece, buffer, ROOM);
     for (unsigned i = 0; i < 3; i++)

@@ -77,7 +77,7 @@ enum shoal_err sh_versions_create(const struct sh_versions_config *config,
                                   struct sh_versions **versions_out)
 {
     SH_ASSERT(config->slots_max >= SLOTS_MIN && !(config->slots_max & (config->slots_max - 1)));
-    SH_ASSERT(config->number_max <= SH_VERSIONS_NUMBER_MAX);
+    SH_ASSERT(config->number_max <= SH_REPLOG_NUMBER_MAX);
     struct sh_versions *versions = calloc(1, sizeof *versions);
     if (!versions)
         return SHOAL_ENOMEM;

@@ -17,15 +17,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "log/entry.h"
 #include "shoal/err.h"
-
-#define SH_VERSIONS_NUMBER_MAX ((UINT32_C(1) << 31) - 1)
 
 struct sh_versions;
 
 struct sh_versions_config {
     size_t slots_max;    /* a power of two, 16 at least */
-    uint32_t number_max; /* the highest number that is given, up to SH_VERSIONS_NUMBER_MAX */
+    uint32_t number_max; /* the highest number that is given, up to SH_REPLOG_NUMBER_MAX */
 };
 
 /* ENOMEM. */

@@ -71,7 +71,7 @@ static void numbers_count_the_writes_of_an_epoch(void **state)
 {
     (void)state;
     uint64_t seed = test_seed(1);
-    struct sh_versions *versions = versions_of(8192, SH_VERSIONS_NUMBER_MAX);
+    struct sh_versions *versions = versions_of(8192, SH_REPLOG_NUMBER_MAX);
     for (unsigned epoch = 0; epoch < 6; epoch++) {
         uint64_t count = 0;
         memset(known, 0, sizeof known);
@@ -159,7 +159,7 @@ static void a_full_table_ends_the_epoch(void **state)
 static void runs_are_bounded(void **state)
 {
     (void)state;
-    struct sh_versions *versions = versions_of(4096, SH_VERSIONS_NUMBER_MAX);
+    struct sh_versions *versions = versions_of(4096, SH_REPLOG_NUMBER_MAX);
     memset(known, 0, sizeof known);
     for (unsigned i = 0; i < 2900; i++) {
         unsigned at = (i * 10 + i / 290) % 2900; /* downwards and upwards, in pairs */
