@@ -8,8 +8,17 @@
 #include "log/replog_int.h"
 
 #define RETRY_NS UINT64_C(1000000)
+#define PIECE_MAX ((size_t)512 << 10)
 
 /* --- The disk ---------------------------------------------------------------------------------- */
+
+static void op_free(struct sh_replog_op *op)
+{
+    struct sh_replog *log = op->log;
+    log->in_flight--;
+    op->next = log->free_ops;
+    log->free_ops = op;
+}
 
 bool sh_replog_submit(struct sh_replog *log, struct sh_replog_batch *batch,
                       const struct sh_disk_op *wanted)
@@ -26,9 +35,7 @@ bool sh_replog_submit(struct sh_replog *log, struct sh_replog_batch *batch,
     enum shoal_err err = sh_disk_submit(log->config.disk, &op->op);
     if (!err)
         return true;
-    log->in_flight--;
-    op->next = log->free_ops;
-    log->free_ops = op;
+    op_free(op);
     if (err != SHOAL_EAGAIN)
         sh_replog_fail(log, err);
     return false;
@@ -38,32 +45,32 @@ static void on_read(struct sh_disk_op *done)
 {
     struct sh_replog_op *op = done->arg;
     uint8_t *into = done->data;
-    if (!done->err)
+    if (done->err)
+        op->reading->err = done->err;
+    else
         memset(into + done->done_bytes, 0, done->size - done->done_bytes);
-    (*op->reading)--;
-    (void)sh_replog_op_end(op);
+    op->reading->count--;
+    op_free(op);
 }
 
 bool sh_replog_submit_read(struct sh_replog *log, uint64_t offset, uint8_t *into, size_t size,
-                           unsigned *reading)
+                           struct sh_replog_reading *reading)
 {
     const struct sh_disk_op op = {
         .kind = SH_DISK_READ, .offset = offset, .data = into, .size = size, .done = on_read};
     if (log->free_ops)
         log->free_ops->reading = reading;
-    (*reading)++;
+    reading->count++;
     if (sh_replog_submit(log, NULL, &op))
         return true;
-    (*reading)--;
+    reading->count--;
     return false;
 }
 
 enum shoal_err sh_replog_op_end(struct sh_replog_op *op)
 {
     struct sh_replog *log = op->log;
-    log->in_flight--;
-    op->next = log->free_ops;
-    log->free_ops = op;
+    op_free(op);
     bool is_short = sh_disk_is_write(&op->op) && op->op.done_bytes != op->op.size;
     if (op->op.err || is_short)
         sh_replog_fail(log, op->op.err ? op->op.err : SHOAL_EIO);
@@ -129,11 +136,32 @@ enum shoal_err sh_replog_zone_make(struct sh_replog *log, uint64_t id, uint16_t 
     return SHOAL_OK;
 }
 
-/* Slots for so many bytes, and two more. */
+/* Else it was only found on the disk. */
+static bool is_added(const struct sh_replog_zone *zone)
+{
+    return zone->versions;
+}
+
+/* Slots for so many bytes, one that is filled and one of versions, and what is not for writes. */
 static uint32_t slots_for(const struct sh_replog *log, uint64_t bytes)
 {
-    uint64_t slots = bytes / log->head.slot_bytes + 3;
+    uint64_t slots = bytes / log->head.slot_bytes + 2 + SH_REPLOG_SPARE_ZONE_SLOTS;
     return slots < UINT32_MAX ? (uint32_t)slots : UINT32_MAX;
+}
+
+/* Slots that the other zones have, or may have. */
+static uint64_t slots_of_others(const struct sh_replog *log, const struct sh_replog_zone *but)
+{
+    uint64_t slots = 0;
+    for (unsigned i = 0; i < SH_REPLOG_BUCKETS; i++) {
+        for (const struct sh_replog_zone *zone = log->buckets[i]; zone; zone = zone->next) {
+            uint32_t most = is_added(zone) && zone->slots_max > zone->slots.count
+                                ? zone->slots_max
+                                : zone->slots.count;
+            slots += zone != but ? most : 0;
+        }
+    }
+    return slots;
 }
 
 enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_zone_config *config,
@@ -150,25 +178,29 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_
         return SHOAL_EBUSY;
     if (!err && zone->epoch_seen >= SH_REPLOG_EPOCH_MAX)
         return SHOAL_EFULL;
+    uint32_t slots_max = slots_for(log, config->bytes_max);
+    if (!err && slots_of_others(log, zone) + slots_max + SH_REPLOG_SPARE_SLOTS > log->head.slots)
+        return SHOAL_ENOSPC;
+    if (!err && zone->is_loaded && config->first != zone->end)
+        return SHOAL_EINVAL;
+    if (!err)
+        err = sh_replog_lives_add(&zone->lives, zone->epoch_seen + 1, config->first, config->first);
     if (!err)
         err = sh_versions_create(&versions, &zone->versions);
     if (err)
         return err;
     zone->config = *config;
+    zone->rest_max = config->rest_max;
     zone->owner = config->owner;
     zone->incarnation = config->incarnation;
     zone->epoch = zone->epoch_seen + 1; /* the cleaner's entries have epoch 0 of an eon */
-    zone->slots_max = slots_for(log, config->bytes_max);
+    zone->life = zone->epoch;
+    zone->life_first = config->first;
+    zone->slots_max = slots_max;
     zone->next_sequence = zone->durable = zone->wanted = zone->packed_durable = config->first;
     sh_replog_clean_if_full(zone);
     *zone_out = zone;
     return SHOAL_OK;
-}
-
-/* Else it was only found on the disk. */
-static bool is_added(const struct sh_replog_zone *zone)
-{
-    return zone->versions;
 }
 
 void sh_replog_zone_settle(struct sh_replog_zone *zone)
@@ -218,22 +250,73 @@ void sh_replog_sync(struct sh_replog_zone *zone)
 /* The batch for so many bytes: the one that is being filled, or the next. */
 static enum shoal_err batch_for(struct sh_replog_zone *zone, size_t payload)
 {
-    if (zone->filling && !sh_replog_batch_fits(zone->filling, payload)) {
-        enum shoal_err err = sh_replog_batch_ready(zone->filling);
-        if (err)
-            return sh_replog_is_cleaned(zone) ? SHOAL_EAGAIN : err;
+    enum shoal_err err = SHOAL_OK;
+    if (zone->filling && !sh_replog_batch_fits(zone->filling, payload))
+        err = sh_replog_batch_ready(zone->filling);
+    if (err || zone->filling)
+        return err;
+    if (!sh_replog_slots_have_room(zone)) {
+        sh_replog_clean_if_full(zone);
+        return sh_replog_may_gain(zone) ? SHOAL_EAGAIN : SHOAL_ENOSPC;
     }
-    return zone->filling ? SHOAL_OK : sh_replog_batch_begin(zone, SH_SLOT_ENTRIES, &zone->filling);
+    return sh_replog_batch_begin(zone, SH_SLOT_ENTRIES, &zone->filling);
+}
+
+size_t sh_replog_piece_max(const struct sh_replog *log)
+{
+    size_t quarter = log->head.slot_bytes / 4;
+    return quarter < PIECE_MAX ? quarter : PIECE_MAX;
+}
+
+static uint64_t chunk_of(const struct sh_replog_write *write)
+{
+    return write->local_id | (uint64_t)write->creator << 48;
+}
+
+/* Pieces come in a row, and nothing of the zone in between. */
+static bool is_next_piece(const struct sh_replog_zone *zone, const struct sh_replog_write *write)
+{
+    if (!zone->chain_pieces)
+        return write->piece == 0;
+    return chunk_of(write) == zone->chain_chunk && write->piece == zone->chain_next &&
+           write->pieces == zone->chain_pieces;
+}
+
+/* The number of the write's version: the first piece takes it. */
+static enum shoal_err number_take(struct sh_replog_zone *zone, const struct sh_replog_write *write,
+                                  uint32_t *number_out)
+{
+    *number_out = zone->chain_number;
+    if (write->piece)
+        return SHOAL_OK;
+    enum shoal_err err =
+        sh_versions_next(zone->versions, chunk_of(write), write->is_removal, number_out);
+    return err == SHOAL_EFULL ? sh_replog_epoch_end(zone) : err;
+}
+
+/* A piece was appended: others follow, or it was the last one. */
+static void chain_note(struct sh_replog_zone *zone, const struct sh_replog_write *write,
+                       uint32_t number)
+{
+    bool is_last = write->piece + 1 == write->pieces;
+    zone->chain_chunk = chunk_of(write);
+    zone->chain_number = number;
+    zone->chain_next = (uint16_t)(write->piece + 1);
+    zone->chain_pieces = is_last ? 0 : write->pieces;
 }
 
 enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_replog_write *write)
 {
     struct sh_replog *log = zone->log;
     SH_ASSERT(is_added(zone) && write->local_id <= SH_REPLOG_LOCAL_ID_MAX);
+    SH_ASSERT((write->local_id || write->creator) && write->piece < write->pieces);
+    SH_ASSERT(!write->is_removal || (write->pieces == 1 && !write->payload.size));
     if (log->trouble)
         return SHOAL_EIO;
-    if (write->payload.size > log->head.slot_bytes / 4)
+    if (write->payload.size > sh_replog_piece_max(log))
         return SHOAL_ETOOBIG;
+    if (!is_next_piece(zone, write))
+        return SHOAL_EINVAL;
     if (zone->is_ending)
         return SHOAL_EAGAIN;
     enum shoal_err err = batch_for(zone, write->payload.size);
@@ -243,19 +326,18 @@ enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_rep
                                     .creator = write->creator,
                                     .version = {.epoch = zone->epoch},
                                     .seconds = log->seconds,
-                                    .pieces = 1,
+                                    .piece = write->piece,
+                                    .pieces = write->pieces,
                                     .is_removal = write->is_removal,
                                     .payload = write->payload};
-    uint64_t chunk = write->local_id | (uint64_t)write->creator << 48;
     if (!err)
-        err = sh_versions_next(zone->versions, chunk, write->is_removal, &entry.version.number);
-    if (err == SHOAL_EFULL)
-        err = sh_replog_epoch_end(zone);
+        err = number_take(zone, write, &entry.version.number);
     if (err)
         return err;
+    chain_note(zone, write, entry.version.number);
     sh_replog_batch_put(zone->filling, &entry);
-    sh_replog_batch_count(zone->filling);
-    log->status.appended++;
+    sh_replog_batch_count(zone->filling, !zone->chain_pieces);
+    log->status.appended += !zone->chain_pieces;
     log->status.appended_bytes += write->payload.size;
     if (zone->filling->chain.bytes >= log->config.batch_bytes && sh_replog_slots_have_time(log))
         (void)sh_replog_batch_ready(zone->filling); /* or it goes on being filled */
@@ -267,7 +349,8 @@ enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_rep
 unsigned sh_replog_step(struct sh_replog *log, uint64_t now_ns, uint32_t seconds)
 {
     log->now_ns = now_ns;
-    log->seconds = seconds;
+    if (log->seconds < seconds)
+        log->seconds = seconds;
     unsigned work = sh_disk_poll(log->config.disk, false);
     work += sh_replog_epochs_step(log);
     work += sh_replog_relieve(log);

@@ -34,17 +34,18 @@ struct sh_replog_config {
     uint32_t slot_bytes, slots; /* a multiple of 4096, 64 KiB to 1 GiB */
     uint32_t
         primary_blocks; /* of 4 KiB, 256 at least; 0: no primary log, small batches go to slots, too */
-    uint64_t buffer_bytes; /* a multiple of 64 KiB */
-    uint32_t batch_bytes;  /* from which a batch goes to a slot; 128 KiB */
-    uint64_t linger_ns;    /* 100 ms */
-    size_t versions_max;   /* slots of a zone's table of versions; a power of two, 16 at least */
+    uint64_t
+        buffer_bytes; /* a multiple of 64 KiB; three batches of up to a slot, or 1 MiB, and the versions of two epochs, at least */
+    uint32_t batch_bytes; /* from which a batch goes to a slot; 128 KiB */
+    uint64_t linger_ns;   /* 100 ms */
+    size_t versions_max;  /* slots of a zone's table of versions; a power of two, 16 at least */
     /* All of the zone's writes before that sequence number are durable. Called within sh_replog_step. NULL: nothing is. */
     void (*durable)(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
     void *arg;
 };
 
 /* Opens the file, which is created if it is not there. What was in the primary log is written to slots. ECLUSTER: it is another
- * node's or cluster's. EVERSION, ECORRUPT: it is none of ours. ENOMEM, EIO, ENOSPC. seconds: as in sh_replog_step. */
+ * node's or cluster's. EINVAL: buffer_bytes is not enough for three batches and two epochs, or batch_bytes is more than a batch may have. EVERSION, ECORRUPT: it is none of ours. ENOMEM, EIO, ENOSPC. seconds: as in sh_replog_step. */
 SHOAL_NODISCARD enum shoal_err sh_replog_open(const struct sh_replog_config *config,
                                               uint64_t now_ns, uint32_t seconds,
                                               struct sh_replog **log_out);
@@ -64,8 +65,9 @@ struct sh_replog_zone_config {
 };
 
 /* A zone that is to be written to: new, or loaded (sh_replog_zone_load), and then in an epoch of its own. Sequence numbers begin
- * with `first`; of one that is loaded, with what was told. bytes_max: what its log may take, rounded up to slots, and two more. EEXIST: it is being written to. EBUSY: it has to
- * be loaded first. EFULL: all epochs are used up. ENOMEM. */
+ * with `first`, which of one that is loaded is what was told; EINVAL else. bytes_max: what its log may take, rounded up to slots, and four more, which the log
+ * then keeps for it. EEXIST: it is being written to. EBUSY: it has to be loaded first. EFULL: all epochs are used up. ENOSPC: the log has
+ * not so many. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_replog_zone_add(struct sh_replog *log,
                                                   const struct sh_replog_zone_config *config,
                                                   struct sh_replog_zone **zone_out);
@@ -75,7 +77,8 @@ struct sh_replog_zone *sh_replog_zone_find(struct sh_replog *log, uint64_t id);
 uint64_t sh_replog_zone_id(const struct sh_replog_zone *zone);
 
 /* Reads all slots of a zone that is not written to, in steps; calls `loaded` when that is done, from within one. end: the
- * sequence number before which all are there. What is damaged ends where it is damaged. Until then the zone and arg stay.
+ * sequence number before which all are there. ECORRUPT: so it is, but something that was on the disk can't be read, so that the zone
+ * should get another replica. Until then the zone and arg stay.
  * EBUSY: a zone is being loaded, or this one is written to. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_replog_zone_load(struct sh_replog_zone *zone,
                                                    void (*loaded)(void *arg,
@@ -83,17 +86,24 @@ SHOAL_NODISCARD enum shoal_err sh_replog_zone_load(struct sh_replog_zone *zone,
                                                                   uint64_t end, enum shoal_err err),
                                                    void *arg);
 
-/* A write of a chunk, or its removal. */
+/* A write of a chunk, or of a piece of one, or its removal. */
 struct sh_replog_write {
-    uint64_t local_id; /* 48 bits */
+    uint64_t local_id; /* 48 bits; not 0 where the creator is */
     uint16_t creator;
-    bool is_removal;         /* without a payload */
-    struct sh_bytes payload; /* the whole chunk; copied */
+    bool is_removal; /* without a payload */
+    uint16_t piece,
+        pieces; /* of a chunk in several writes: its place, from 0, of how many; else 0, 1 */
+    struct sh_bytes payload; /* the whole chunk, or the piece; copied */
 };
 
-/* Appends a write, which has the zone's next sequence number. EAGAIN: there is no room in memory; step, and try again.
- * EFULL: all epochs are used up. ENOSPC: the zone has all slots that it may have, or the log has none left.
- * ETOOBIG: over a quarter of a slot. EIO: the log is out of service. Nothing has changed then. */
+/* How many bytes a write may have: what is larger comes in pieces. A quarter of a slot, up to 512 KiB. */
+size_t sh_replog_piece_max(const struct sh_replog *log);
+
+/* Appends a write, which has the zone's next sequence number. The pieces of a chunk come one after the other, nothing of the zone in
+ * between, and have one number, with the last one: until that is there, the chunk is what it was. EAGAIN: there is no room in memory;
+ * step, and try again. EFULL: all epochs are used up. ENOSPC: the zone has all slots that it may have, and what is in them is
+ * current. ETOOBIG: over sh_replog_piece_max. EINVAL: not the piece that comes next. EIO: the log is out of service. ENOMEM: the table of
+ * versions can't grow. Nothing has changed then. */
 SHOAL_NODISCARD enum shoal_err sh_replog_append(struct sh_replog_zone *zone,
                                                 const struct sh_replog_write *write);
 
@@ -122,6 +132,7 @@ struct sh_replog_status {
     uint64_t syncs;
     uint64_t slots_cleaned, entries_kept, entries_dropped, marks_dropped; /* by the cleaner */
     uint64_t compactions;                                                 /* of version logs */
+    uint64_t damaged; /* slots that the cleaner found so; it leaves them, and their zones, alone */
     uint32_t zones, slots, slots_free;
 };
 void sh_replog_status_get(const struct sh_replog *log, struct sh_replog_status *status_out);

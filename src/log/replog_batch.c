@@ -88,8 +88,8 @@ enum shoal_err sh_replog_batch_begin(struct sh_replog_zone *zone, enum sh_log_sl
 
 bool sh_replog_batch_fits(const struct sh_replog_batch *batch, size_t payload)
 {
-    uint32_t room = batch->zone->log->head.slot_bytes - SH_SLOT_HEAD_BYTES;
-    return batch->chain.bytes + SH_REPLOG_ENTRY_HEAD_MAX + payload <= room;
+    return batch->chain.bytes + SH_REPLOG_ENTRY_HEAD_MAX + payload <=
+           sh_replog_batch_max(batch->zone->log);
 }
 
 enum shoal_err sh_replog_batch_reserve(struct sh_replog_batch *batch, size_t payload)
@@ -117,11 +117,11 @@ void sh_replog_batch_put(struct sh_replog_batch *batch, const struct sh_replog_e
     }
 }
 
-void sh_replog_batch_count(struct sh_replog_batch *batch)
+void sh_replog_batch_count(struct sh_replog_batch *batch, bool is_last_piece)
 {
     struct sh_replog *log = batch->zone->log;
-    batch->sequences++;
-    batch->zone->next_sequence++;
+    batch->sequences += is_last_piece;
+    batch->zone->next_sequence += is_last_piece;
     if (!batch->links[SH_REPLOG_BY_AGE].queue) {
         batch->begun_ns = log->now_ns;
         sh_replog_queue_add(&log->fresh, batch);

@@ -22,15 +22,16 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/log.h"
 #include "log/currents.h"
 #include "log/replog_int.h"
-#include "log/scan.h"
 #include "log/version_log.h"
 
-#define BEGIN_PERCENT 60 /* of the slots that a zone may have */
-#define EACH_STEP 2000   /* entries or tuples */
-#define RUN_EACH 65536   /* chunks of a run that are put at a time */
-#define SLOTS_EACH 8     /* cleaned for one load of the versions */
+#define BEGIN_PERCENT 60              /* of the slots that a zone may have */
+#define EACH_STEP 2000                /* entries or tuples */
+#define RUN_EACH 65536                /* chunks of a run that are put at a time */
+#define SLOTS_EACH 8                  /* cleaned for one load of the versions */
+#define AGAIN_NS UINT64_C(1000000000) /* after a cleaning that failed */
 #define COMPACT_MIN 2 /* slots of the version log, beside twice of what the last compaction took */
 
 enum phase { LOADS_VERSIONS, COMPACTS, COPIES, SETTLES, RECORDS, ZEROES, SYNCS, IS_SYNCED };
@@ -47,16 +48,19 @@ struct sh_replog_clean {
     unsigned gone_count;
     /* Where we are in the slot that is looked at. */
     bool is_open;
-    struct sh_scan scan;
-    struct sh_span span;
-    struct sh_reader entries;
+    struct sh_replog_walk walk;
+    struct sh_replog_entry held; /* for which there was no memory */
+    bool is_held;
     size_t at; /* in a slot of versions */
     struct sh_version_reader tuples;
     struct sh_version_tuple tuple; /* what is left of one; first 0: nothing */
     struct sh_replog_batch *survivors;
     unsigned on_their_way; /* batches, of survivors and of a compaction */
-    uint64_t copied;       /* bytes */
-    uint64_t wanted;       /* sequence number before which all has to be durable */
+    uint32_t begun;        /* slots that had been taken, and seconds, when it began */
+    uint32_t seconds;
+    uint32_t since_least,
+        since_next; /* of slots that are not of versions: the least, and the least but for one of those */
+    uint64_t wanted; /* sequence number before which all has to be durable */
     unsigned zeroed;
     unsigned zeroing; /* operations */
     enum shoal_err err;
@@ -79,17 +83,29 @@ void sh_replog_clean_free(struct sh_replog_clean *clean)
 
 /* --- Which zone -------------------------------------------------------------------------------- */
 
+/* Whether all of its slots have been cleaned one after the other since the last write, and not one was gained. */
+static bool is_solid(const struct sh_replog_zone *zone)
+{
+    return zone->is_damaged || zone->fruitless >= zone->slots.count;
+}
+
 bool sh_replog_is_cleaned(const struct sh_replog_zone *zone)
 {
     const struct sh_replog_clean *clean = zone->log->clean;
     return zone->is_to_clean || (clean && clean->zone == zone);
 }
 
+bool sh_replog_may_gain(const struct sh_replog_zone *zone)
+{
+    return sh_replog_is_cleaned(zone) || !is_solid(zone);
+}
+
 void sh_replog_clean_if_full(struct sh_replog_zone *zone)
 {
     struct sh_replog *log = zone->log;
     bool is_full = (uint64_t)zone->slots.count * 100 >= (uint64_t)zone->slots_max * BEGIN_PERCENT;
-    if (!is_full || !zone->versions || sh_replog_is_cleaned(zone))
+    if (!is_full || !zone->versions || sh_replog_is_cleaned(zone) || is_solid(zone) ||
+        log->now_ns < zone->clean_again_ns)
         return;
     zone->is_to_clean = true;
     zone->next_to_clean = NULL;
@@ -108,38 +124,57 @@ static bool has_found(const struct sh_replog_clean *clean)
 
 /* What has to be read to know the versions: the version log. It lacks those of an epoch that a crash has ended; so as long as
  * there are slots from before, all entries from before are read too, wherever they are now. */
-static bool tells_versions(const struct sh_log_slot *slot, bool is_all_known)
+static bool tells_versions(const struct sh_replog_zone *zone, const struct sh_log_slot *slot,
+                           bool is_all_known)
 {
+    (void)zone;
     return slot->kind == SH_SLOT_VERSIONS ||
            (!is_all_known && (slot->is_found || slot->kind == SH_SLOT_SURVIVORS));
 }
 
-static bool can_be_cleaned(const struct sh_log_slot *slot, bool unused)
+/* All that it has is durable without a gap, so that no later life takes its numbers again. */
+static bool can_be_cleaned(const struct sh_replog_zone *zone, const struct sh_log_slot *slot,
+                           bool unused)
 {
     (void)unused;
-    return slot->kind != SH_SLOT_VERSIONS;
+    return slot->kind != SH_SLOT_VERSIONS && (slot->is_found || slot->end <= zone->durable);
+}
+
+struct listed {
+    uint32_t slot, order;
+};
+
+static int by_order(const void *a, const void *b)
+{
+    uint32_t one = ((const struct listed *)a)->order, other = ((const struct listed *)b)->order;
+    return one < other ? -1 : one > other;
 }
 
 /* Lists slots of the zone on which nothing is on its way; the oldest first. ENOMEM. */
 static enum shoal_err slots_list(struct sh_replog_clean *clean,
-                                 bool (*takes)(const struct sh_log_slot *slot, bool is_all_known))
+                                 bool (*takes)(const struct sh_replog_zone *zone,
+                                               const struct sh_log_slot *slot, bool is_all_known))
 {
     bool is_all_known = !has_found(clean);
     struct sh_replog *log = clean->zone->log;
     unsigned count = 0;
+    size_t room = (size_t)clean->zone->slots.count + 1;
+    struct listed *listed = malloc(room * sizeof *listed);
     free(clean->slots);
-    clean->slots = malloc((size_t)(clean->zone->slots.count + 1) * sizeof *clean->slots);
-    if (!clean->slots)
+    clean->slots = malloc(room * sizeof *clean->slots);
+    if (!clean->slots || !listed) {
+        free(listed);
         return SHOAL_ENOMEM;
+    }
     for (uint32_t i = clean->zone->slots.first; i != SH_SLOT_NONE; i = log->slots.slots[i].next) {
         const struct sh_log_slot *slot = &log->slots.slots[i];
-        if (slot->pending || !takes(slot, is_all_known))
-            continue;
-        unsigned at = count++;
-        for (; at > 0 && log->slots.slots[clean->slots[at - 1]].order > slot->order; at--)
-            clean->slots[at] = clean->slots[at - 1];
-        clean->slots[at] = i;
+        if (!slot->pending && takes(clean->zone, slot, is_all_known))
+            listed[count++] = (struct listed){i, slot->order};
     }
+    qsort(listed, count, sizeof *listed, by_order);
+    for (unsigned i = 0; i < count; i++)
+        clean->slots[i] = listed[i].slot;
+    free(listed);
     clean->count = count;
     return SHOAL_OK;
 }
@@ -168,7 +203,8 @@ static enum shoal_err compaction_choose(struct sh_replog_clean *clean)
         return SHOAL_ENOMEM;
     for (unsigned i = 0; i < clean->count; i++)
         count += slots[clean->slots[i]].kind == SH_SLOT_VERSIONS;
-    if (count < COMPACT_MIN + 2 * zone->compacted)
+    bool has_room = zone->log->slots.free_count > zone->compacted + 2;
+    if (count < COMPACT_MIN + 2 * zone->compacted || !has_room)
         return SHOAL_OK;
     for (unsigned i = 0; i < clean->count; i++) {
         if (slots[clean->slots[i]].kind == SH_SLOT_VERSIONS)
@@ -183,10 +219,11 @@ static enum shoal_err begin(struct sh_replog *log, struct sh_replog_zone *zone)
     struct sh_replog_clean *clean = calloc(1, sizeof *clean);
     if (!clean)
         return SHOAL_ENOMEM;
-    clean->zone = zone;
+    *clean =
+        (struct sh_replog_clean){.zone = zone, .begun = log->slots.taken, .seconds = log->seconds};
     const struct sh_currents_config config = {.base = zone->config.range_first,
                                               .count = zone->config.range_count,
-                                              .rest_max = zone->config.rest_max};
+                                              .rest_max = zone->rest_max};
     enum shoal_err err = sh_replog_reader_begin(&clean->reader, log);
     if (!err)
         err = sh_currents_create(&config, &clean->currents);
@@ -203,17 +240,28 @@ static enum shoal_err begin(struct sh_replog *log, struct sh_replog_zone *zone)
     return SHOAL_OK;
 }
 
-/* The first of the list, unless its versions are just on their way. */
+static void clean_later(struct sh_replog_zone *zone)
+{
+    zone->clean_again_ns = zone->log->now_ns + AGAIN_NS;
+}
+
+/* The first of the list whose versions are not just on their way. */
 static unsigned begin_next(struct sh_replog *log)
 {
-    struct sh_replog_zone *zone = log->to_clean;
-    if (!zone || zone->is_ending || zone->versions_batch)
+    struct sh_replog_zone **at = &log->to_clean;
+    while (*at && ((*at)->is_ending || (*at)->versions_batch))
+        at = &(*at)->next_to_clean;
+    struct sh_replog_zone *zone = *at;
+    if (!zone)
         return 0;
-    log->to_clean = zone->next_to_clean;
-    if (!log->to_clean)
-        log->to_clean_end = &log->to_clean;
+    *at = zone->next_to_clean;
+    if (!*at)
+        log->to_clean_end = at;
     zone->is_to_clean = false;
-    return begin(log, zone) ? 0 : 1; /* without memory: when another slot is taken */
+    if (!begin(log, zone))
+        return 1;
+    clean_later(zone); /* there was no memory */
+    return 0;
 }
 
 /* --- Versions ---------------------------------------------------------------------------------- */
@@ -227,15 +275,19 @@ static void learn(struct sh_replog_clean *clean, uint64_t first, uint64_t last,
                   struct sh_replog_version version, bool is_removal)
 {
     enum shoal_err err = sh_currents_put(clean->currents, first, last, version, is_removal);
-    if (err)
-        clean->err = err;
+    if (!err)
+        return;
+    clean->err = err;
+    if (err ==
+        SHOAL_EFULL) /* there are more chunks beside the long range: the next time there is room for twice as many */
+        clean->zone->rest_max = 2 * clean->zone->rest_max + RUN_EACH;
 }
 
 void sh_replog_clean_learn(struct sh_replog_zone *zone, uint64_t first, uint64_t last,
                            struct sh_replog_version version, bool is_removal)
 {
     struct sh_replog_clean *clean = zone->log->clean;
-    if (clean && clean->zone == zone)
+    if (clean && clean->zone == zone && clean->phase <= COPIES)
         learn(clean, first, last, version, is_removal);
 }
 
@@ -250,42 +302,59 @@ static unsigned tuple_put(struct sh_replog_clean *clean)
     return count;
 }
 
+static const struct sh_log_slot *slot_of(const struct sh_replog_clean *clean)
+{
+    return &clean->zone->log->slots.slots[clean->slots[clean->reader.next]];
+}
+
 static void slot_end(struct sh_replog_clean *clean)
 {
     clean->is_open = false;
     clean->reader.next++;
 }
 
-static const struct sh_log_slot *slot_of(const struct sh_replog_clean *clean)
+/* A slot of entries is over. Nothing of one that has been damaged is given away: another replica may have what it lacks. */
+static void entries_end(struct sh_replog_clean *clean)
 {
-    return &clean->zone->log->slots.slots[clean->slots[clean->reader.next]];
+    const struct sh_replog_walk *walk = &clean->walk;
+    bool was_synced = !slot_of(clean)->is_found;
+    slot_end(clean);
+    if (!walk->is_damaged && !(was_synced && walk->broken != SIZE_MAX))
+        return;
+    clean->zone->is_damaged = true;
+    clean->zone->log->status.damaged++;
+    clean->err = SHOAL_ECORRUPT;
+    SH_ERROR("log", "a replica is damaged, and will not be cleaned: the zone needs another one",
+             SH_U64("zone", clean->zone->id), SH_TEXT("file", clean->zone->log->config.name));
 }
 
 static void slot_begin(struct sh_replog_clean *clean, const uint8_t *slot)
 {
-    size_t size = clean->zone->log->head.slot_bytes - SH_SLOT_HEAD_BYTES;
-    clean->scan = (struct sh_scan){.bytes = sh_bytes_make(slot + SH_SLOT_HEAD_BYTES, size),
-                                   .use = slot_of(clean)->use,
-                                   .mask = UINT64_MAX};
-    clean->entries = sh_reader_make(sh_bytes_make(slot, 0));
+    if (clean->is_open)
+        return;
+    struct sh_replog_zone *zone = clean->zone;
+    const struct sh_log_slot *of = slot_of(clean);
+    sh_replog_walk_begin(&clean->walk, of->kind == SH_SLOT_ENTRIES ? &zone->lives : NULL, slot,
+                         zone->log->head.slot_bytes, of->use);
     clean->is_open = true;
 }
 
-/* Learns the versions of entries. */
+/* Learns the versions of entries that count. */
 static void entries_step(struct sh_replog_clean *clean, const uint8_t *slot)
 {
     struct sh_replog_entry entry;
-    if (!clean->is_open)
-        slot_begin(clean, slot);
+    slot_begin(clean, slot);
     for (unsigned i = 0; i < EACH_STEP && !clean->err; i++) {
-        if (sh_replog_entry_get(&clean->entries, &clean->span.context, &entry) == SH_REPLOG_ENTRY) {
-            uint64_t chunk = chunk_of(&entry);
-            learn(clean, chunk, chunk, entry.version, entry.is_removal);
-            i += sh_replog_entry_share(&entry);
-        } else if (!sh_scan_next(&clean->scan, &clean->span, &clean->entries)) {
-            slot_end(clean);
+        enum sh_replog_walked got = sh_replog_walk_next(&clean->walk, &entry);
+        if (got == SH_REPLOG_WALKED_END) {
+            entries_end(clean);
             break;
         }
+        if (got != SH_REPLOG_WALKED_ENTRY || clean->walk.is_void)
+            continue;
+        uint64_t chunk = chunk_of(&entry);
+        learn(clean, chunk, chunk, entry.version, entry.is_removal);
+        i += sh_replog_entry_share(&entry);
     }
 }
 
@@ -325,13 +394,36 @@ static unsigned versions_step(struct sh_replog_clean *clean)
 /* --- Copying ----------------------------------------------------------------------------------- */
 
 /* The oldest slots are cleaned: nothing more is written to them. */
+/* The slots that were begun first, for may_go. */
+static void since_find(struct sh_replog_clean *clean)
+{
+    const struct sh_replog *log = clean->zone->log;
+    clean->since_least = clean->since_next = UINT32_MAX;
+    for (uint32_t i = clean->zone->slots.first; i != SH_SLOT_NONE; i = log->slots.slots[i].next) {
+        const struct sh_log_slot *slot = &log->slots.slots[i];
+        uint32_t since =
+            slot->is_found
+                ? 0
+                : slot->since; /* of an earlier process, whose clock may have been another */
+        if (slot->kind == SH_SLOT_VERSIONS || since >= clean->since_next)
+            continue;
+        clean->since_next = since < clean->since_least ? clean->since_least : since;
+        if (since < clean->since_least)
+            clean->since_least = since;
+    }
+}
+
 static void choose(struct sh_replog_clean *clean)
 {
     clean->err = slots_list(clean, can_be_cleaned);
     if (clean->err)
         return;
-    unsigned half = (clean->count + 1) / 2;
-    clean->count = half < SLOTS_EACH ? half : SLOTS_EACH;
+    since_find(clean);
+    unsigned half = (clean->count + 1) / 2, most = half < SLOTS_EACH ? half : SLOTS_EACH;
+    uint32_t left = clean->zone->log->slots.free_count;
+    if (most + 1 > left) /* what survives may need as many, and one more */
+        most = left > 2 ? left - 1 : 1;
+    clean->count = most;
     for (unsigned i = 0; i < clean->count; i++)
         gone_add(clean, clean->slots[i]);
     sh_replog_reader_slots(&clean->reader, clean->slots, clean->count);
@@ -351,15 +443,22 @@ static bool newest_of(const struct sh_replog_clean *clean, uint64_t chunk,
 static bool may_go(const struct sh_replog_clean *clean, const struct sh_replog_entry *mark)
 {
     const struct sh_replog *log = clean->zone->log;
-    if (log->head.primary_blocks && mark->seconds >= log->lap_since[3])
-        return false;
-    uint32_t own = clean->slots[clean->reader.next];
-    for (uint32_t i = clean->zone->slots.first; i != SH_SLOT_NONE; i = log->slots.slots[i].next) {
-        const struct sh_log_slot *slot = &log->slots.slots[i];
-        if (i != own && slot->kind != SH_SLOT_VERSIONS && slot->since <= mark->seconds)
-            return false;
-    }
-    return true;
+    const struct sh_log_slot *own = slot_of(clean);
+    uint32_t since = own->is_found ? 0 : own->since;
+    uint32_t others = since == clean->since_least ? clean->since_next : clean->since_least;
+    bool is_overtaken = !log->head.primary_blocks || mark->seconds < log->lap_since[3];
+    /* Slots that were begun since the cleaning did came later still. */
+    return is_overtaken && others > mark->seconds && clean->seconds > mark->seconds;
+}
+
+static enum shoal_err survivors_begin(struct sh_replog_clean *clean)
+{
+    enum shoal_err err = sh_replog_batch_begin(clean->zone, SH_SLOT_SURVIVORS, &clean->survivors);
+    if (err)
+        return err;
+    clean->survivors->done = on_durable;
+    clean->survivors->is_cleaners = true;
+    return SHOAL_OK;
 }
 
 static enum shoal_err survivors_go(struct sh_replog_clean *clean)
@@ -367,7 +466,6 @@ static enum shoal_err survivors_go(struct sh_replog_clean *clean)
     enum shoal_err err = sh_replog_other_ready(clean->survivors);
     if (err)
         return err;
-    clean->copied += clean->survivors->chain.bytes;
     clean->survivors = NULL;
     clean->on_their_way++;
     return SHOAL_OK;
@@ -379,9 +477,7 @@ static enum shoal_err copy(struct sh_replog_clean *clean, const struct sh_replog
     if (clean->survivors && !sh_replog_batch_fits(clean->survivors, entry->payload.size))
         err = survivors_go(clean);
     if (!err && !clean->survivors) {
-        err = sh_replog_batch_begin(clean->zone, SH_SLOT_SURVIVORS, &clean->survivors);
-        if (!err)
-            clean->survivors->done = on_durable;
+        err = survivors_begin(clean);
     }
     if (!err)
         err = sh_replog_batch_reserve(clean->survivors, entry->payload.size);
@@ -396,7 +492,11 @@ static enum shoal_err look_at(struct sh_replog_clean *clean, const struct sh_rep
     uint64_t chunk = chunk_of(entry);
     struct sh_replog_version newest;
     struct sh_replog_status *status = &clean->zone->log->status;
-    if (newest_of(clean, chunk, &newest) && sh_replog_is_newer(newest, entry->version)) {
+    const struct sh_replog_zone *zone = clean->zone;
+    bool is_being_replaced =
+        zone->chain_pieces && chunk == zone->chain_chunk; /* by pieces that may not all come */
+    if (!is_being_replaced && newest_of(clean, chunk, &newest) &&
+        sh_replog_is_newer(newest, entry->version)) {
         status->entries_dropped++;
         return SHOAL_OK;
     }
@@ -412,31 +512,39 @@ static enum shoal_err look_at(struct sh_replog_clean *clean, const struct sh_rep
     return SHOAL_OK;
 }
 
+/* The next entry that counts; false: there is none in this slot. */
+static bool entry_next(struct sh_replog_clean *clean, unsigned *work)
+{
+    if (clean->is_held)
+        return true;
+    for (;;) {
+        enum sh_replog_walked got = sh_replog_walk_next(&clean->walk, &clean->held);
+        if (got == SH_REPLOG_WALKED_END)
+            return false;
+        ++*work;
+        if (got == SH_REPLOG_WALKED_ENTRY && !clean->walk.is_void)
+            return true;
+    }
+}
+
 static unsigned copy_step(struct sh_replog_clean *clean)
 {
     const uint8_t *slot = sh_replog_reader_bytes(&clean->reader);
     if (!slot)
         return 0;
-    if (!clean->is_open)
-        slot_begin(clean, slot);
-    for (unsigned i = 0; i < EACH_STEP && !clean->err; i++) {
-        struct sh_reader entries = clean->entries;
-        struct sh_replog_context context = clean->span.context;
-        struct sh_replog_entry entry;
-        if (sh_replog_entry_get(&clean->entries, &clean->span.context, &entry) == SH_REPLOG_ENTRY) {
-            enum shoal_err err = look_at(clean, &entry);
-            if (err == SHOAL_EAGAIN) {
-                clean->entries = entries;
-                clean->span.context = context;
-                return i;
-            }
-            if (err)
-                clean->err = err;
-            i += sh_replog_entry_share(&entry);
-        } else if (!sh_scan_next(&clean->scan, &clean->span, &clean->entries)) {
-            slot_end(clean);
+    slot_begin(clean, slot);
+    for (unsigned i = 0; i < EACH_STEP && !clean->err;) {
+        if (!entry_next(clean, &i)) {
+            entries_end(clean);
             break;
         }
+        enum shoal_err err = look_at(clean, &clean->held);
+        clean->is_held = err == SHOAL_EAGAIN;
+        if (clean->is_held)
+            return i;
+        if (err)
+            clean->err = err;
+        i += 1 + sh_replog_entry_share(&clean->held);
     }
     return 1;
 }
@@ -500,11 +608,8 @@ static unsigned record(struct sh_replog_clean *clean)
     if (is_recorded(clean))
         return 1;
     clean->phase = SETTLES;
-    if (!clean->survivors) {
-        if (sh_replog_batch_begin(clean->zone, SH_SLOT_SURVIVORS, &clean->survivors))
-            return 0;
-        clean->survivors->done = on_durable;
-    }
+    if (!clean->survivors && survivors_begin(clean))
+        return 0;
     enum shoal_err err = survivors_go(clean);
     if (err)
         clean->err = err;
@@ -563,21 +668,37 @@ static unsigned zero_step(struct sh_replog_clean *clean)
     return 1;
 }
 
+/* Slots that the cleaner has taken for what survived, and for a compaction. */
+static unsigned slots_taken(const struct sh_replog_clean *clean)
+{
+    const struct sh_log_slot *slots = clean->zone->log->slots.slots;
+    unsigned taken = 0;
+    for (uint32_t i = clean->zone->slots.first; i != SH_SLOT_NONE; i = slots[i].next) {
+        bool is_its = slots[i].kind == SH_SLOT_SURVIVORS ||
+                      (clean->compaction.zone && slots[i].kind == SH_SLOT_VERSIONS);
+        taken += is_its && slots[i].order >= clean->begun;
+    }
+    return taken;
+}
+
 static unsigned end(struct sh_replog *log, bool is_done)
 {
     struct sh_replog_clean *clean = log->clean;
     struct sh_replog_zone *zone = clean->zone;
-    /* Where nothing could be chosen, or much of it was superseded, there is more to be had. */
-    uint64_t cleaned = (uint64_t)clean->count * log->slots.bytes;
-    bool is_worth_it = is_done && (!clean->count || clean->copied * 10 < cleaned * 9);
+    unsigned taken = slots_taken(clean);
     for (unsigned i = 0; is_done && i < clean->gone_count; i++)
         sh_log_slots_give(&log->slots, &zone->slots, clean->gone[i]);
     log->status.slots_cleaned += is_done ? clean->count : 0;
     log->status.compactions += is_done && clean->compaction.zone;
+    if (!is_done)
+        clean_later(zone);
+    else if (clean->gone_count > taken)
+        zone->fruitless = 0;
+    else
+        zone->fruitless += clean->count + 1;
     log->clean = NULL;
     sh_replog_clean_free(clean);
-    if (is_worth_it)
-        sh_replog_clean_if_full(zone);
+    sh_replog_clean_if_full(zone);
     return 1;
 }
 
@@ -639,8 +760,10 @@ unsigned sh_replog_clean_step(struct sh_replog *log)
     if (clean->zone->is_ending) /* its table can't be asked now */
         return 0;
     if (!clean->err)
+        clean->err = sh_replog_reader_err(&clean->reader);
+    if (!clean->err)
         return phase_step(clean);
-    if (sh_replog_reader_is_busy(&clean->reader) || clean->on_their_way)
+    if (sh_replog_reader_is_busy(&clean->reader) || clean->on_their_way || clean->zeroing)
         return 0;
     return end(log, false);
 }

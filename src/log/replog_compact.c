@@ -81,6 +81,7 @@ static bool piece_put(struct sh_replog_compaction *compaction, size_t size)
         if (sh_replog_batch_take(zone, SH_SLOT_VERSIONS, &compaction->batch))
             return false;
         compaction->batch->done = compaction->done;
+        compaction->batch->is_cleaners = true;
     }
     struct sh_chain *chain = &compaction->batch->chain;
     if (sh_chain_reserve(log->blocks, chain, size))

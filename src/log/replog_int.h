@@ -5,6 +5,7 @@
 #include "log/blocks.h"
 #include "log/entry.h"
 #include "log/replog.h"
+#include "log/scan.h"
 #include "log/slots.h"
 #include "log/span.h"
 #include "log/versions.h"
@@ -12,7 +13,10 @@
 #define SH_REPLOG_OPS 64     /* disk operations in flight */
 #define SH_REPLOG_PIECES 160 /* of one operation: 8 MiB of a chain, and a slot's head */
 #define SH_REPLOG_WRITES 32  /* batches that are being written to slots */
-#define SH_REPLOG_SPARE 256  /* batches beside one for each zone */
+#define SH_REPLOG_SPARE_SLOTS                                                                      \
+    6 /* of the log, are for the cleaner; three of them for versions too */
+#define SH_REPLOG_SPARE_ZONE_SLOTS 2 /* of a zone, are not for writes */
+#define SH_REPLOG_SPARE 256          /* batches beside one for each zone */
 #define SH_REPLOG_BUCKETS 4096
 #define SH_REPLOG_PACK_BYTES (1u << 20)
 
@@ -53,11 +57,21 @@ struct sh_replog_batch {
     uint8_t *slot_head; /* is written as well; NULL: it is there */
     unsigned ops;       /* in flight */
     bool is_begun, is_submitted, is_durable;
+    bool is_cleaners;
     /* Called instead of counting sequence numbers when it is durable; it frees the batch. NULL: it is one of appends. */
     void (*done)(struct sh_replog_batch *batch);
     struct sh_replog_links links[SH_REPLOG_QUEUE_KINDS];
     struct sh_replog_batch *behind;    /* of the same zone, begun later; or free */
     struct sh_replog_batch *next_made; /* of all */
+};
+
+/* Lives of a zone, ascending. */
+struct sh_replog_lives {
+    struct sh_replog_life {
+        uint16_t life;
+        uint64_t first, whole; /* whole: before which all was durable by its word */
+    } * lives;
+    unsigned count, room;
 };
 
 struct sh_replog_zone {
@@ -66,7 +80,16 @@ struct sh_replog_zone {
     uint64_t id;
     struct sh_replog_zone_config config; /* of one that is written to */
     uint16_t owner, epoch;
+    uint16_t life; /* as spans say */
+    uint64_t life_first;
     uint32_t incarnation;
+    struct sh_replog_lives lives; /* that are known, this one too */
+    uint64_t end;                 /* of a loaded one: the number before which all is there */
+    bool is_damaged;              /* something that was on the disk can't be read */
+    /* A chunk of which some pieces were appended, but not all. */
+    uint64_t chain_chunk;
+    uint16_t chain_next, chain_pieces; /* chain_pieces 0: there is none */
+    uint32_t chain_number;             /* its version's */
     struct sh_versions *versions; /* NULL: nobody writes to it, it was only found on the disk */
     bool is_loaded;               /* all that slots have of it is known */
     uint16_t epoch_seen;          /* the highest epoch there */
@@ -80,6 +103,10 @@ struct sh_replog_zone {
     uint64_t packed_durable;
     struct sh_replog_zone *next_to_clean; /* in the log's list */
     bool is_to_clean;
+    uint64_t rest_max; /* chunks beside the long range for which the cleaner has room */
+    uint32_t
+        fruitless; /* slots that were cleaned since the last batch of writes without one being gained */
+    uint64_t clean_again_ns; /* not before */
     /* The end of an epoch. */
     bool is_ending;                         /* its versions are encoded; nothing is appended */
     size_t ending_piece;                    /* of the table */
@@ -89,12 +116,18 @@ struct sh_replog_zone {
     uint32_t compacted;                     /* batches that the last compaction took */
 };
 
+/* Reads in flight, and whether one of them failed. */
+struct sh_replog_reading {
+    unsigned count;
+    enum shoal_err err;
+};
+
 struct sh_replog_op {
     struct sh_disk_op op;
     struct sh_replog *log;
-    struct sh_replog_batch *batch; /* NULL: of the primary log, or a sync */
-    unsigned *reading;             /* counts a reader's operations; NULL: it is none of them */
-    struct sh_replog_op *next;     /* free */
+    struct sh_replog_batch *batch;     /* NULL: of the primary log, or a sync */
+    struct sh_replog_reading *reading; /* NULL: it is no read */
+    struct sh_replog_op *next;         /* free */
     struct iovec pieces[SH_REPLOG_PIECES];
 };
 
@@ -151,6 +184,14 @@ struct sh_replog {
     struct sh_replog_status status;
 };
 
+/* Of a batch: one slot, and one pack, have room for all of it. */
+static inline size_t sh_replog_batch_max(const struct sh_replog *log)
+{
+    size_t slot = log->head.slot_bytes - SH_SLOT_HEAD_BYTES;
+    size_t pack = SH_REPLOG_PACK_BYTES - SH_BLOCK_BYTES;
+    return log->head.primary_blocks && pack < slot ? pack : slot;
+}
+
 /* --- Batches (replog_batch.c) ------------------------------------------------------------------ */
 
 void sh_replog_queue_add(struct sh_replog_queue *queue, struct sh_replog_batch *batch);
@@ -170,7 +211,8 @@ enum shoal_err sh_replog_batch_begin(struct sh_replog_zone *zone, enum sh_log_sl
 bool sh_replog_batch_fits(const struct sh_replog_batch *batch, size_t payload);
 enum shoal_err sh_replog_batch_reserve(struct sh_replog_batch *batch, size_t payload);
 void sh_replog_batch_put(struct sh_replog_batch *batch, const struct sh_replog_entry *entry);
-void sh_replog_batch_count(struct sh_replog_batch *batch);
+/* The last entry that was put is one of appends: it takes a number, unless more pieces of the chunk follow. */
+void sh_replog_batch_count(struct sh_replog_batch *batch, bool is_last_piece);
 void sh_replog_batch_free(struct sh_replog_batch *batch);
 
 /* --- The way to slots (replog_slots.c) --------------------------------------------------------- */
@@ -182,8 +224,53 @@ enum shoal_err sh_replog_other_ready(struct sh_replog_batch *batch);
 /* Hands operations of those that are ready to the disk, as many as it takes. */
 unsigned sh_replog_slots_write(struct sh_replog *log);
 unsigned sh_replog_slots_sync(struct sh_replog *log);
+/* Whether another batch of entries will have a place, however large it becomes. */
+bool sh_replog_slots_have_room(const struct sh_replog_zone *zone);
 /* Whether another batch should go its way. */
 bool sh_replog_slots_have_time(const struct sh_replog *log);
+
+/* --- Lives (replog_lives.c) -------------------------------------------------------------------- */
+
+/* A life is known. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_replog_lives_add(struct sh_replog_lives *lives, uint16_t life,
+                                                   uint64_t first, uint64_t whole);
+/* The number from which on what a life wrote does not count; UINT64_MAX: all of it does. */
+uint64_t sh_replog_lives_end(const struct sh_replog_lives *lives, uint16_t life);
+
+/* --- Walking over a slot's entries (replog_walk.c) --------------------------------------------- */
+
+/* Where a piece of a write lies in the zone's order. A write covers all places up to the next one's first, in pieces or not. */
+static inline uint64_t sh_replog_place(uint64_t sequence, uint16_t piece)
+{
+    return sequence << 16 | piece;
+}
+
+struct sh_replog_walk {
+    const struct sh_replog_lives *lives; /* NULL: all counts */
+    struct sh_scan scan;
+    bool is_in_span;
+    struct sh_span span;
+    struct sh_reader entries;
+    uint32_t seen; /* numbers of the span: entries, but of a chunk in pieces only the last one */
+    uint64_t from, to;      /* what was read of it, as a range of places (sh_replog_place) */
+    uint64_t counts_before; /* numbers of its life */
+    bool is_void;           /* the last entry does not count */
+    size_t
+        broken; /* from where on something could not be read, behind the slot's head; SIZE_MAX: nothing */
+    bool is_damaged; /* and it had been on the disk */
+};
+
+/* Over the bytes of a slot with its head, which stay until the end. */
+void sh_replog_walk_begin(struct sh_replog_walk *walk, const struct sh_replog_lives *lives,
+                          const uint8_t *slot, size_t size, uint64_t use);
+enum sh_replog_walked {
+    SH_REPLOG_WALKED_HEAD, /* a span begins */
+    SH_REPLOG_WALKED_ENTRY,
+    SH_REPLOG_WALKED_SPAN, /* the span is over, with `seen` entries */
+    SH_REPLOG_WALKED_END
+};
+enum sh_replog_walked sh_replog_walk_next(struct sh_replog_walk *walk,
+                                          struct sh_replog_entry *entry_out);
 
 /* --- Reading slots (replog_reader.c) ----------------------------------------------------------- */
 
@@ -194,7 +281,7 @@ struct sh_replog_reader {
     unsigned count, read, next; /* slots that are asked for; that is looked at */
     uint8_t *buffers[2];        /* of a slot each */
     size_t asked;               /* bytes of slot `read` that were asked for */
-    unsigned reading[2];
+    struct sh_replog_reading reading[2];
 };
 
 /* ENOMEM. */
@@ -210,6 +297,8 @@ static inline bool sh_replog_reader_is_over(const struct sh_replog_reader *reade
     return reader->next == reader->count;
 }
 bool sh_replog_reader_is_busy(const struct sh_replog_reader *reader);
+/* EIO: something could not be read. */
+enum shoal_err sh_replog_reader_err(const struct sh_replog_reader *reader);
 /* No operation is in flight. */
 void sh_replog_reader_end(struct sh_replog_reader *reader);
 
@@ -261,8 +350,9 @@ static inline bool sh_replog_compaction_is_sent(const struct sh_replog_compactio
 
 /* Puts the zone on the list if it is time to clean it. */
 void sh_replog_clean_if_full(struct sh_replog_zone *zone);
-/* Whether it is on the list, or being cleaned. */
+/* Whether it is on the list, or being cleaned; or will be, and may have fewer slots then. */
 bool sh_replog_is_cleaned(const struct sh_replog_zone *zone);
+bool sh_replog_may_gain(const struct sh_replog_zone *zone);
 /* An epoch has ended: what the cleaner has to know of it. */
 void sh_replog_clean_learn(struct sh_replog_zone *zone, uint64_t first, uint64_t last,
                            struct sh_replog_version version, bool is_removal);
@@ -295,9 +385,10 @@ unsigned sh_replog_relieve(struct sh_replog *log);
 /* Hands an operation to the disk; batch may be NULL. False: not now. */
 bool sh_replog_submit(struct sh_replog *log, struct sh_replog_batch *batch,
                       const struct sh_disk_op *op);
-/* The same of a read: *reading counts it until it is done. What the file does not have is zero then. */
+/* The same of a read: *reading counts it until it is done. What the file does not have is zero then. One that fails says so there,
+ * and nowhere else: the log goes on. */
 bool sh_replog_submit_read(struct sh_replog *log, uint64_t offset, uint8_t *into, size_t size,
-                           unsigned *reading);
+                           struct sh_replog_reading *reading);
 /* One that was done is free again. Returns the log's trouble, which this may have become. */
 enum shoal_err sh_replog_op_end(struct sh_replog_op *op);
 /* Out of service. */

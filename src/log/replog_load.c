@@ -3,14 +3,15 @@
 
 #include "base/assert.h"
 #include "log/replog_int.h"
-#include "log/scan.h"
 #include "log/version_log.h"
 
 #define ENTRIES_EACH 2000 /* looked at in a step */
+#define SEQUENCE_MAX (UINT64_C(1) << 47)
 
-/* Sequence numbers that are there. */
+/* Places of writes that are there, of a life (sh_replog_place). */
 struct range {
     uint64_t first, end;
+    uint16_t life;
 };
 
 struct sh_replog_load {
@@ -21,10 +22,9 @@ struct sh_replog_load {
     struct sh_replog_reader reader;
     /* Where we are in the slot that is looked at. */
     bool is_open;
-    struct sh_scan scan;
-    struct sh_span span;
-    struct sh_reader entries;
-    uint32_t seen;                   /* entries of the span */
+    bool has_numbers;
+    struct sh_replog_walk walk;
+    bool is_damaged;
     size_t at;                       /* in a slot of versions */
     struct sh_version_reader tuples; /* of a piece, if is_reading */
     bool is_reading;
@@ -72,13 +72,13 @@ enum shoal_err sh_replog_zone_load(struct sh_replog_zone *zone,
 
 /* --- Looking through --------------------------------------------------------------------------- */
 
-static enum shoal_err range_add(struct sh_replog_load *load, uint64_t first, uint64_t end)
+static enum shoal_err range_add(struct sh_replog_load *load, const struct range *range)
 {
     struct range *last = load->ranges_count ? &load->ranges[load->ranges_count - 1] : NULL;
-    if (first == end)
+    if (range->first == range->end)
         return SHOAL_OK;
-    if (last && last->end == first) {
-        last->end = end;
+    if (last && last->end == range->first && last->life == range->life) {
+        last->end = range->end;
         return SHOAL_OK;
     }
     if (load->ranges_count == load->ranges_room) {
@@ -89,7 +89,7 @@ static enum shoal_err range_add(struct sh_replog_load *load, uint64_t first, uin
         load->ranges = ranges;
         load->ranges_room = room;
     }
-    load->ranges[load->ranges_count++] = (struct range){first, end};
+    load->ranges[load->ranges_count++] = *range;
     return SHOAL_OK;
 }
 
@@ -99,37 +99,40 @@ static bool slot_begin(struct sh_replog *log, struct sh_replog_load *load, const
     struct sh_log_slot_head head;
     if (!sh_log_slot_get(bytes, log->head.number, &head) || head.zone != load->zone->id)
         return false;
-    load->scan = (struct sh_scan){.bytes = sh_bytes_make(bytes + SH_SLOT_HEAD_BYTES,
-                                                         log->head.slot_bytes - SH_SLOT_HEAD_BYTES),
-                                  .use = head.use,
-                                  .mask = UINT64_MAX};
-    load->entries = sh_reader_make(sh_bytes_make(bytes, 0));
-    load->seen = 0;
+    load->has_numbers = head.kind == SH_SLOT_ENTRIES; /* what survived has none any more */
+    sh_replog_walk_begin(&load->walk, NULL, bytes, log->head.slot_bytes, head.use);
     load->at = 0;
     return true;
 }
 
-/* Looks at the next entry, and adds to *work what it counts for beyond one; false: the slot has no more. */
+/* Looks at the next entry, or span, and adds to *work what it counts for beyond one; false: the slot has no more. */
 static bool entry_next(struct sh_replog_load *load, unsigned *work)
 {
     struct sh_replog_entry entry;
-    if (sh_replog_entry_get(&load->entries, &load->span.context, &entry) == SH_REPLOG_ENTRY) {
-        load->seen++;
+    struct sh_replog_walk *walk = &load->walk;
+    const struct sh_span *span = &walk->span;
+    enum shoal_err err = SHOAL_OK;
+    switch (sh_replog_walk_next(walk, &entry)) {
+    case SH_REPLOG_WALKED_ENTRY:
         *work += sh_replog_entry_share(&entry);
         if (entry.version.epoch > load->epoch)
             load->epoch = entry.version.epoch;
-        return true;
+        break;
+    case SH_REPLOG_WALKED_HEAD:
+        err = sh_replog_lives_add(&load->zone->lives, span->life, span->life_first, span->whole);
+        if (load->zone->incarnation < span->incarnation)
+            load->zone->incarnation = span->incarnation;
+        break;
+    case SH_REPLOG_WALKED_SPAN:
+        if (load->has_numbers)
+            err = range_add(load, &(struct range){walk->from, walk->to, span->life});
+        break;
+    case SH_REPLOG_WALKED_END:
+        load->is_damaged |= walk->is_damaged;
+        return false;
     }
-    /* The span's end, or damage. */
-    uint32_t count = load->seen < load->span.sequences ? load->seen : load->span.sequences;
-    enum shoal_err err = range_add(load, load->span.first, load->span.first + count);
     if (err)
         load->err = err;
-    load->seen = 0;
-    if (!sh_scan_next(&load->scan, &load->span, &load->entries))
-        return false;
-    if (load->zone->durable < load->span.whole)
-        load->zone->durable = load->span.whole;
     return true;
 }
 
@@ -143,7 +146,8 @@ static bool tuple_next(struct sh_replog_load *load)
         return true;
     }
     struct sh_replog_zone *zone = load->zone;
-    load->is_reading = sh_version_piece_next(load->scan.bytes, &load->at, zone->id, &load->tuples);
+    load->is_reading =
+        sh_version_piece_next(load->walk.scan.bytes, &load->at, zone->id, &load->tuples);
     if (load->is_reading && load->tuples.piece.flush >= zone->flushes)
         zone->flushes = load->tuples.piece.flush + 1;
     return load->is_reading;
@@ -178,17 +182,36 @@ static int by_first(const void *a, const void *b)
     return one < other ? -1 : one > other;
 }
 
-/* The number before which all are there: those that a span's head tells of, and what follows without a gap. */
+/* The place before which what a life wrote counts. */
+static uint64_t life_end(const struct sh_replog_lives *lives, uint16_t life)
+{
+    uint64_t end = sh_replog_lives_end(lives, life);
+    return end < SEQUENCE_MAX ? sh_replog_place(end, 0) : UINT64_MAX;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The number before which all are there: those that the heads of spans tell of, and what follows without a gap. What does not
+ * count of a life is not there, nor is a write of which a piece is missing. */
 static uint64_t whole(struct sh_replog_load *load)
 {
-    uint64_t end = load->zone->durable;
+    const struct sh_replog_lives *lives = &load->zone->lives;
+    uint64_t end = 0;
+    for (unsigned i = 0; i < lives->count; i++) {
+        const struct sh_replog_life *life = &lives->lives[i];
+        uint64_t its = least(sh_replog_place(life->whole, 0), life_end(lives, life->life));
+        end = its > end ? its : end;
+    }
     if (load->ranges_count)
         qsort(load->ranges, load->ranges_count, sizeof *load->ranges, by_first);
     for (size_t i = 0; i < load->ranges_count && load->ranges[i].first <= end; i++) {
-        if (load->ranges[i].end > end)
-            end = load->ranges[i].end;
+        uint64_t its = least(load->ranges[i].end, life_end(lives, load->ranges[i].life));
+        end = its > end ? its : end;
     }
-    return end;
+    return end >> 16;
 }
 
 unsigned sh_replog_load_step(struct sh_replog *log)
@@ -199,16 +222,23 @@ unsigned sh_replog_load_step(struct sh_replog *log)
     unsigned work = 0;
     if (!load->err && !log->trouble) {
         work += sh_replog_reader_step(&load->reader);
+        load->err = sh_replog_reader_err(&load->reader);
+    }
+    if (!load->err && !log->trouble) {
         work += look(log, load);
     }
     bool is_over = load->err || log->trouble || sh_replog_reader_is_over(&load->reader);
     if (!is_over || sh_replog_reader_is_busy(&load->reader))
         return work;
     uint64_t end = whole(load);
-    load->zone->is_loaded = !load->err && !log->trouble;
-    load->zone->epoch_seen = load->epoch;
+    struct sh_replog_zone *zone = load->zone;
+    enum shoal_err err = log->trouble ? SHOAL_EIO : load->err;
+    zone->is_loaded = !err;
+    zone->is_damaged = load->is_damaged;
+    zone->epoch_seen = load->epoch;
+    zone->end = end;
     log->load = NULL;
-    load->loaded(load->arg, load->zone, end, log->trouble ? SHOAL_EIO : load->err);
+    load->loaded(load->arg, zone, end, !err && zone->is_damaged ? SHOAL_ECORRUPT : err);
     sh_replog_load_free(load);
     return work + 1;
 }

@@ -93,6 +93,16 @@ static enum shoal_err file_format(struct sh_replog *log)
     return err ? err : sync(log, SH_DISK_SYNC_DIR);
 }
 
+/* Whether there is memory for what may be filled side by side: a batch of writes, one of survivors, a compaction, and the versions
+ * of an epoch. */
+static bool is_buffer_enough(const struct sh_replog *log)
+{
+    uint64_t batch = sh_replog_batch_max(log) + SH_SLAB_BYTES;
+    uint64_t versions = log->config.versions_max * VERSIONS_SLOT_BYTES + SH_SLAB_BYTES;
+    return log->config.buffer_bytes >= 3 * batch + 2 * versions &&
+           log->config.batch_bytes <= sh_replog_batch_max(log);
+}
+
 static enum shoal_err file_open(struct sh_replog *log)
 {
     const struct sh_replog_config *config = &log->config;
@@ -107,7 +117,10 @@ static enum shoal_err file_open(struct sh_replog *log)
         return file_format(log);
     if (!err && (log->head.cluster != config->cluster || log->head.node != config->node))
         err = SHOAL_ECLUSTER;
-    return err;
+    /* A process that was killed may have written what is not on the disk yet: what is read from here on is. */
+    if (!err)
+        err = sync(log, SH_DISK_SYNC);
+    return err ? err : sync(log, SH_DISK_SYNC_DIR);
 }
 
 /* --- Slots ------------------------------------------------------------------------------------- */
@@ -152,18 +165,20 @@ static enum shoal_err slots_read(struct sh_replog *log)
 static struct sh_scan scan_of(const struct sh_replog *log, const uint8_t *bytes)
 {
     size_t size = (size_t)log->head.primary_blocks * SH_BLOCK_BYTES;
-    return (struct sh_scan){.bytes = sh_bytes_make(bytes, size),
-                            .use = log->head.number,
-                            .mask = SECRET,
-                            .passes_gaps = true};
+    return (struct sh_scan){
+        .bytes = sh_bytes_make(bytes, size), .use = log->head.number, .mask = SECRET};
 }
 
-/* Steps until there is room for an entry again. */
+/* Sends what is being filled, the oldest first, and waits until there is room again. Of a zone, or of all: NULL. */
 static enum shoal_err relieve(struct sh_replog *log, struct sh_replog_zone *zone)
 {
-    enum shoal_err err =
-        zone->filling && zone->filling->sequences ? sh_replog_batch_ready(zone->filling) : SHOAL_OK;
-    while (!err && (log->ready.count || log->writing || log->written.count)) {
+    enum shoal_err err = SHOAL_OK;
+    struct sh_replog_batch *batch;
+    if (zone && zone->filling && zone->filling->chain.bytes > SH_SPAN_HEAD_BYTES)
+        err = sh_replog_batch_ready(zone->filling);
+    while (!err && !zone && (batch = log->fresh.first))
+        err = sh_replog_batch_ready(batch);
+    while (!err && (log->ready.count || log->writing || log->written.count || log->is_syncing)) {
         (void)sh_replog_slots_write(log);
         (void)sh_replog_slots_sync(log);
         (void)sh_disk_poll(log->config.disk, true);
@@ -184,35 +199,44 @@ static enum shoal_err entry_again(struct sh_replog_zone *zone, const struct sh_r
             err = sh_replog_batch_begin(zone, SH_SLOT_ENTRIES, &zone->filling);
         if (!err)
             err = sh_replog_batch_reserve(zone->filling, entry->payload.size);
-        if (err == SHOAL_EAGAIN && relieve(zone->log, zone))
-            return zone->log->trouble;
+        if (err == SHOAL_EAGAIN && relieve(zone->log, NULL))
+            return zone->log->trouble ? zone->log->trouble : SHOAL_ENOSPC;
     }
     if (!err)
         sh_replog_batch_put(zone->filling, entry);
     return err;
 }
 
-/* A span of the primary log becomes one of a slot, with the same sequence numbers. */
+/* A span of the primary log becomes one of a slot, with the same sequence numbers, of the same life. */
 static enum shoal_err span_again(struct sh_replog *log, struct sh_span *span,
                                  struct sh_reader *entries)
 {
     struct sh_replog_zone *zone;
     enum shoal_err err = sh_replog_zone_make(log, span->zone, (uint16_t)(span->zone >> 48),
                                              span->incarnation, &zone);
-    if (!err && zone->filling && zone->next_sequence != span->first)
+    if (!err && zone->filling && (zone->next_sequence != span->first || zone->life != span->life))
         err = relieve(log, zone);
     if (err)
         return err;
     struct sh_replog_entry entry;
     if (zone->durable < span->whole)
         zone->durable = span->whole;
-    zone->slots_max = UINT32_MAX;
+    zone->incarnation = span->incarnation;
+    zone->life = span->life;
+    zone->life_first = span->life_first;
     zone->next_sequence = span->first;
-    while (!err && sh_replog_entry_get(entries, &span->context, &entry) == SH_REPLOG_ENTRY) {
-        err = entry_again(zone, &entry);
+    while (!err && sh_replog_entry_get(entries, &span->context, &entry) == SH_REPLOG_ENTRY &&
+           entry.payload.size <= sh_replog_piece_max(log)) {
+        /* Pieces of a chunk may be missing here, which went to a slot. */
+        if (zone->filling && entry.piece != zone->chain_next)
+            err = relieve(log, zone);
+        if (!err)
+            err = entry_again(zone, &entry);
         if (err)
             break;
-        sh_replog_batch_count(zone->filling);
+        bool is_last = entry.piece + 1 == entry.pieces;
+        zone->chain_next = is_last ? 0 : (uint16_t)(entry.piece + 1);
+        sh_replog_batch_count(zone->filling, is_last);
     }
     return err;
 }
@@ -225,7 +249,7 @@ static enum shoal_err lap_again(struct sh_replog *log, const uint8_t *bytes, uin
     struct sh_reader entries;
     enum shoal_err err = SHOAL_OK;
     while (!err && sh_scan_next(&scan, &span, &entries)) {
-        if ((uint32_t)span.use == lap)
+        if ((uint32_t)span.use == lap && span.zone)
             err = span_again(log, &span, &entries);
     }
     return err;
@@ -244,17 +268,20 @@ static uint32_t lap_last(const struct sh_replog *log, const uint8_t *bytes)
     return last;
 }
 
-/* Whatever is being filled goes to slots. */
-static enum shoal_err all_to_slots(struct sh_replog *log)
+/* Begins a lap with an empty span, which is all that the next start finds unless something is written behind it: what was read
+ * is in slots now. */
+static enum shoal_err lap_mark(struct sh_replog *log)
 {
-    enum shoal_err err = SHOAL_OK;
-    for (unsigned i = 0; i < SH_REPLOG_BUCKETS; i++) {
-        for (struct sh_replog_zone *zone = log->buckets[i]; zone && !err; zone = zone->next) {
-            if (zone->filling)
-                err = relieve(log, zone);
-        }
-    }
-    return err;
+    const struct sh_span span = {.use = (log->head.number & SECRET) | log->lap};
+    memset(log->pack, 0, SH_BLOCK_BYTES);
+    sh_span_put(&span, log->pack);
+    log->primary_at = 1;
+    return carry_out(log,
+                     (struct sh_disk_op){.kind = SH_DISK_WRITE_SYNC,
+                                         .offset = sh_log_primary_at(),
+                                         .data = log->pack,
+                                         .size = SH_BLOCK_BYTES},
+                     NULL);
 }
 
 /* What is in the primary log goes to slots, and the next lap begins at its beginning. What is left of the lap before
@@ -276,7 +303,9 @@ static enum shoal_err primary_read(struct sh_replog *log)
     }
     free(bytes);
     if (!err)
-        err = all_to_slots(log);
+        err = relieve(log, NULL);
+    if (!err)
+        err = lap_mark(log);
     /* The cleaner reads them whole, to know the versions. */
     for (uint32_t i = 0; i < log->slots.count; i++)
         log->slots.slots[i].is_closed = true;
@@ -318,7 +347,6 @@ enum shoal_err sh_replog_open(const struct sh_replog_config *config, uint64_t no
     log->now_ns = now_ns;
     log->ending_end = &log->ending;
     log->to_clean_end = &log->to_clean;
-    log->lap_since[0] = log->lap_since[1] = 0;
     log->fresh.kind = SH_REPLOG_BY_AGE;
     log->primary.kind = SH_REPLOG_BY_PRIMARY;
     log->ready.kind = log->written.kind = log->syncing.kind = SH_REPLOG_BY_STATE;
@@ -327,7 +355,7 @@ enum shoal_err sh_replog_open(const struct sh_replog_config *config, uint64_t no
         err = file_open(log);
     if (!err) {
         versions_bound(log);
-        err = slots_read(log);
+        err = is_buffer_enough(log) ? slots_read(log) : SHOAL_EINVAL;
     }
     if (!err)
         err = primary_read(log);
@@ -336,6 +364,8 @@ enum shoal_err sh_replog_open(const struct sh_replog_config *config, uint64_t no
         return err;
     }
     log->seconds = seconds; /* what was read has none: it is older than any */
+    for (unsigned i = 0; i < sizeof log->lap_since / sizeof log->lap_since[0]; i++)
+        log->lap_since[i] = seconds;
     *log_out = log;
     return SHOAL_OK;
 }
@@ -346,6 +376,7 @@ static void zones_free(struct sh_replog *log)
         for (struct sh_replog_zone *zone = log->buckets[i], *next; zone; zone = next) {
             next = zone->next;
             sh_versions_destroy(zone->versions);
+            free(zone->lives.lives);
             free(zone);
         }
     }
@@ -364,6 +395,7 @@ void sh_replog_close(struct sh_replog *log)
 {
     if (!log)
         return;
+    log->config.durable = NULL; /* nobody is told any more */
     while (log->in_flight && sh_disk_poll(log->config.disk, true))
         continue;
     sh_replog_load_free(log->load);

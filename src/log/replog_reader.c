@@ -33,7 +33,12 @@ void sh_replog_reader_slots(struct sh_replog_reader *reader, uint32_t *slots, un
 
 bool sh_replog_reader_is_busy(const struct sh_replog_reader *reader)
 {
-    return reader->reading[0] || reader->reading[1];
+    return reader->reading[0].count || reader->reading[1].count;
+}
+
+enum shoal_err sh_replog_reader_err(const struct sh_replog_reader *reader)
+{
+    return reader->reading[0].err ? reader->reading[0].err : reader->reading[1].err;
 }
 
 unsigned sh_replog_reader_step(struct sh_replog_reader *reader)
@@ -62,6 +67,6 @@ unsigned sh_replog_reader_step(struct sh_replog_reader *reader)
 const uint8_t *sh_replog_reader_bytes(const struct sh_replog_reader *reader)
 {
     unsigned which = reader->next % 2;
-    bool is_there = reader->next < reader->read && !reader->reading[which];
+    bool is_there = reader->next < reader->read && !reader->reading[which].count;
     return is_there ? reader->buffers[which] : NULL;
 }

@@ -3,7 +3,6 @@
 #include "log/replog_int.h"
 
 #define PIPELINE 8    /* batches on their way; more wait, and become larger meanwhile */
-#define SPARE 4       /* slots that are left for versions and survivors */
 #define SYNC_AFTER 32 /* batches are synced together, or those of linger_ns */
 
 static uint32_t padded(uint64_t bytes)
@@ -18,19 +17,32 @@ bool sh_replog_slots_have_time(const struct sh_replog *log)
 
 /* --- A place ----------------------------------------------------------------------------------- */
 
-/* A slot with so much room; SH_SLOT_NONE: the zone may have no other one, or there is none. */
-static uint32_t slot_find(struct sh_replog_zone *zone, enum sh_log_slot_kind kind, uint32_t bytes,
-                          uint32_t seconds)
+bool sh_replog_slots_have_room(const struct sh_replog_zone *zone)
 {
+    const struct sh_replog *log = zone->log;
+    uint32_t most = padded(sh_replog_batch_max(log));
+    return (log->slots.free_count > SH_REPLOG_SPARE_SLOTS &&
+            zone->slots.count + SH_REPLOG_SPARE_ZONE_SLOTS < zone->slots_max) ||
+           sh_log_slots_fit(&log->slots, &zone->slots, SH_SLOT_ENTRIES, most) != SH_SLOT_NONE;
+}
+
+/* Whether the batch may have another slot. That entries will have one was seen to when their batch was begun. */
+static bool may_take(const struct sh_replog_batch *batch)
+{
+    bool is_flush = batch->kind == SH_SLOT_VERSIONS && !batch->is_cleaners;
+    return batch->zone->log->slots.free_count > (is_flush ? SH_REPLOG_SPARE_SLOTS / 2 : 0);
+}
+
+/* A slot with so much room; SH_SLOT_NONE: the zone may have no other one, or there is none. */
+static uint32_t slot_find(const struct sh_replog_batch *batch, uint32_t bytes)
+{
+    struct sh_replog_zone *zone = batch->zone;
     struct sh_replog *log = zone->log;
-    uint32_t slot = sh_log_slots_fit(&log->slots, &zone->slots, kind, bytes);
-    bool may_take =
-        kind != SH_SLOT_ENTRIES; /* without versions and survivors there is no cleaning */
-    if (slot != SH_SLOT_NONE ||
-        (!may_take && (zone->slots.count >= zone->slots_max || log->slots.free_count <= SPARE)))
+    uint32_t slot = sh_log_slots_fit(&log->slots, &zone->slots, batch->kind, bytes);
+    if (slot != SH_SLOT_NONE || !may_take(batch))
         return slot;
-    return sh_log_slots_take(&log->slots, &zone->slots, kind, sh_random64(&log->config.random),
-                             seconds);
+    return sh_log_slots_take(&log->slots, &zone->slots, batch->kind,
+                             sh_random64(&log->config.random), batch->begin.seconds);
 }
 
 /* Gives the batch its place in the file. ENOSPC. */
@@ -38,15 +50,19 @@ static enum shoal_err place(struct sh_replog_batch *batch)
 {
     struct sh_replog *log = batch->zone->log;
     uint32_t bytes = padded(batch->chain.bytes);
-    batch->slot = slot_find(batch->zone, batch->kind, bytes, batch->begin.seconds);
+    batch->slot = slot_find(batch, bytes);
     if (batch->slot == SH_SLOT_NONE)
         return SHOAL_ENOSPC;
+    if (batch->kind == SH_SLOT_ENTRIES)
+        batch->zone->fruitless = 0;
     struct sh_log_slot *slot = &log->slots.slots[batch->slot];
     batch->offset = sh_log_slot_at(&log->head, batch->slot) + slot->filled;
     slot->filled += bytes;
     slot->pending++;
-    if (slot->end < batch->first + batch->sequences)
-        slot->end = batch->first + batch->sequences;
+    bool is_in_pieces =
+        batch->zone->filling == batch && batch->zone->chain_pieces; /* the next number's */
+    uint64_t end = batch->first + batch->sequences + is_in_pieces;
+    slot->end = slot->end > end ? slot->end : end;
     slot->is_found |= !batch->zone->versions; /* from the primary log, at the start */
     sh_replog_clean_if_full(batch->zone);
     return SHOAL_OK;
@@ -61,6 +77,19 @@ static void pad(struct sh_replog_batch *batch)
         memset(end, 0, padded(batch->chain.bytes) - batch->chain.bytes);
 }
 
+/* How many bytes of the batch's slot are synced, without a gap. */
+static uint32_t sound_of(const struct sh_replog_batch *batch)
+{
+    const struct sh_replog *log = batch->zone->log;
+    uint64_t sound = batch->offset, begin = sh_log_slot_at(&log->head, batch->slot);
+    for (const struct sh_replog_batch *other = batch->zone->oldest; other; other = other->behind) {
+        if (other->slot == batch->slot && !other->is_durable && other->offset < sound)
+            sound = other->offset;
+    }
+    bool has_others = batch->is_cleaners && log->slots.slots[batch->slot].pending > 1;
+    return has_others ? 0 : (uint32_t)(sound - begin);
+}
+
 static void span_head_put(struct sh_replog_batch *batch)
 {
     struct sh_replog *log = batch->zone->log;
@@ -71,6 +100,9 @@ static void span_head_put(struct sh_replog_batch *batch)
                                  .bytes = (uint32_t)(batch->chain.bytes - SH_SPAN_HEAD_BYTES),
                                  .whole = batch->zone->durable,
                                  .incarnation = batch->zone->incarnation,
+                                 .life = batch->zone->life,
+                                 .life_first = batch->zone->life_first,
+                                 .sound = sound_of(batch),
                                  .context = batch->begin};
     batch->whole = span.whole;
     sh_span_put(&span, sh_chain_begin(log->blocks, &batch->chain));
@@ -80,7 +112,7 @@ enum shoal_err sh_replog_batch_ready(struct sh_replog_batch *batch)
 {
     struct sh_replog_zone *zone = batch->zone;
     struct sh_replog *log = zone->log;
-    SH_ASSERT(batch == zone->filling && batch->sequences);
+    SH_ASSERT(batch == zone->filling && batch->chain.bytes > SH_SPAN_HEAD_BYTES);
     enum shoal_err err = place(batch);
     if (err)
         return err;

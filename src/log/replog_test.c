@@ -155,30 +155,6 @@ static void test_laps(void **state)
     assert_int_equal(rig_assert_all(&rig, LAPPING + 1)->last_lap, lap + 2);
 }
 
-struct loaded {
-    bool is_over;
-    uint64_t end;
-    enum shoal_err err;
-};
-
-static void on_loaded(void *arg, struct sh_replog_zone *zone, uint64_t end, enum shoal_err err)
-{
-    (void)zone;
-    *(struct loaded *)arg = (struct loaded){true, end, err};
-}
-
-static struct loaded load(struct sh_replog_zone *zone)
-{
-    struct loaded loaded = {.is_over = false};
-    assert_int_equal(sh_replog_zone_load(zone, on_loaded, &loaded), SHOAL_OK);
-    assert_int_equal(sh_replog_zone_load(zone, on_loaded, &loaded), SHOAL_EBUSY);
-    for (unsigned i = 0; !loaded.is_over; i++) {
-        assert_true(i < 10000);
-        rig_step(&rig, RIG_MS);
-    }
-    return loaded;
-}
-
 /* A zone that is on the disk is loaded, and written to in another epoch. */
 static void test_loaded(void **state)
 {
@@ -200,11 +176,11 @@ static void test_loaded(void **state)
             struct sh_replog_zone *zone = sh_replog_zone_find(rig.log, rig_zone_id(i)), *added;
             const struct sh_replog_zone_config config = rig_zone_config(i, 1, 0, 1);
             assert_int_equal(sh_replog_zone_add(rig.log, &config, &added), SHOAL_EBUSY);
-            struct loaded loaded = load(zone);
+            struct rig_loaded loaded = rig_load(&rig, i);
             assert_int_equal(loaded.err, SHOAL_OK);
             assert_int_equal(loaded.end, ends[i]);
             rig_zone_add(&rig, i, 1, loaded.end);
-            assert_int_equal(sh_replog_zone_load(zone, on_loaded, &loaded), SHOAL_EBUSY);
+            assert_int_equal(sh_replog_zone_load(zone, rig_on_loaded, &loaded), SHOAL_EBUSY);
         }
     }
 }
@@ -273,36 +249,33 @@ static void test_foreign(void **state)
     assert_int_equal(status.slots, 400);
 }
 
-/* A zone has its slots, and the log too; then there is an error, and what was acknowledged stays. */
+/* The log promises no more slots than it has; a zone whose chunks are all current has no more than it may have. Then there is an
+ * error, what was acknowledged stays, and another zone goes on. */
 static void test_full(void **state)
 {
     (void)state;
-    rig.config.slots = 20;
+    rig.config.slots = 24;
     rig_open(&rig);
     for (unsigned i = 0; i < 3; i++) {
         rig.zones[i].id = rig_zone_id(i);
-        const struct sh_replog_zone_config config =
-            rig_zone_config(i, 1, 0, i < 2 ? 4 * 65536 : 64 << 20);
-        assert_int_equal(sh_replog_zone_add(rig.log, &config, &rig.zones[i].zone), SHOAL_OK);
+        const struct sh_replog_zone_config config = rig_zone_config(i, 1, 0, 4 * 65536);
+        assert_int_equal(sh_replog_zone_add(rig.log, &config, &rig.zones[i].zone),
+                         i < 2 ? SHOAL_OK : SHOAL_ENOSPC);
     }
     enum shoal_err err = SHOAL_OK;
     struct sh_replog_status status;
     unsigned writes = 0;
-    for (; !err && writes < 2000; writes++)
-        err = rig_append(&rig, 0, writes % RIG_CHUNKS, writes, 1000, false);
+    for (; !err && writes < RIG_CHUNKS; writes++)
+        err = rig_append(&rig, 0, writes, writes, 1000, false);
     assert_int_equal(err, SHOAL_ENOSPC);
     sh_replog_status_get(rig.log, &status);
-    assert_true(status.slots_free >= 20 - 8 && status.slots_free <= 20 - 6);
-    assert_true(writes > 6 * 55 && writes < 8 * 65);
-    /* Others go on, until all is full. */
-    for (writes = 0, err = SHOAL_OK; !err && writes < 2000; writes++)
-        err = rig_append(&rig, 2, writes % RIG_CHUNKS, writes, 1000, false);
-    assert_int_equal(err, SHOAL_ENOSPC);
-    sh_replog_status_get(rig.log, &status);
-    assert_true(status.slots_free <= 4); /* which are for the cleaner */
+    assert_true(status.slots_free >= 24 - 9);
+    assert_true(writes > 5 * 55 && writes < 8 * 65);
+    for (writes = 0; writes < 2000; writes++)
+        append(1, writes % 50, writes, 1000);
     assert_int_equal(sh_replog_trouble(rig.log), SHOAL_OK);
-    rig_sync(&rig, 3);
-    (void)rig_assert_all(&rig, 3);
+    rig_sync(&rig, 2);
+    (void)rig_assert_all(&rig, 2);
 }
 
 static void test_limits(void **state)
@@ -316,8 +289,26 @@ static void test_limits(void **state)
     assert_int_equal(sh_replog_next(rig.zones[0].zone), 7);
     assert_int_equal(sh_replog_durable(rig.zones[0].zone), 7);
     append(0, 0, 1, 16384);
-    assert_int_equal(rig_append(&rig, 0, 1, 1, 16385, false), SHOAL_ETOOBIG);
+    static uint8_t payload[16385];
+    struct sh_replog_write write = {
+        .local_id = 2, .creator = RIG_OWNER, .pieces = 1, .payload = {payload, 16385}};
+    assert_int_equal(sh_replog_append(rig.zones[0].zone, &write), SHOAL_ETOOBIG);
     assert_int_equal(sh_replog_next(rig.zones[0].zone), 8);
+    append(0, 1, 2, 16385);
+    append(0, 2, 3, 1000000);
+    assert_int_equal(sh_replog_next(rig.zones[0].zone), 10);
+    /* Pieces come in their order, and nothing of the zone in between. */
+    write = rig_write(&rig, 3, 4, 50000, 1);
+    assert_int_equal(sh_replog_append(rig.zones[0].zone, &write), SHOAL_EINVAL);
+    write = rig_write(&rig, 3, 4, 50000, 0);
+    assert_int_equal(sh_replog_append(rig.zones[0].zone, &write), SHOAL_OK);
+    const struct sh_replog_write wrong[] = {
+        rig_write(&rig, 3, 4, 50000, 0), rig_write(&rig, 3, 4, 50000, 2),
+        rig_write(&rig, 4, 4, 50000, 1), rig_write(&rig, 3, 4, 40000, 1),
+        rig_write(&rig, 4, 4, 100, 0)};
+    for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_int_equal(sh_replog_append(rig.zones[0].zone, &wrong[i]), SHOAL_EINVAL);
+    assert_int_equal(sh_replog_next(rig.zones[0].zone), 10);
     rig_sync(&rig, 1);
     (void)rig_assert_all(&rig, 1);
 }
@@ -350,7 +341,8 @@ static void assert_versions_known(const struct rig *found, unsigned zones)
 
 /* Chunks that are written again and again need no more slots than the zone may have: what is superseded goes, what is
  * current stays, also over a start. */
-static void clean_for_lives(size_t versions_max, uint64_t seed, uint64_t compactions)
+static void clean_for_lives(size_t versions_max, uint64_t seed, uint64_t compactions,
+                            uint64_t marks)
 {
     struct sh_replog_status status;
     rig.config.versions_max = versions_max;
@@ -358,7 +350,7 @@ static void clean_for_lives(size_t versions_max, uint64_t seed, uint64_t compact
     for (unsigned life = 0; life < 3; life++) {
         for (unsigned i = 0; i < 3; i++) {
             struct sh_replog_zone *zone = sh_replog_zone_find(rig.log, rig_zone_id(i));
-            uint64_t end = zone ? load(zone).end : 0;
+            uint64_t end = zone ? rig_load(&rig, i).end : 0;
             rig.zones[i].id = rig_zone_id(i);
             const struct sh_replog_zone_config config = rig_zone_config(i, 1, end, 24 * 65536);
             assert_int_equal(sh_replog_zone_add(rig.log, &config, &rig.zones[i].zone), SHOAL_OK);
@@ -375,7 +367,7 @@ static void clean_for_lives(size_t versions_max, uint64_t seed, uint64_t compact
         /* A slot that was given away is free for the next process, too. */
         assert_int_equal(rig_assert_all(&rig, 3)->slots, status.slots - status.slots_free);
         assert_true(status.slots_cleaned > 50);
-        assert_true(status.compactions >= compactions);
+        assert_true(status.compactions >= compactions && status.marks_dropped >= marks);
         assert_true(status.slots - status.slots_free < 3 * 30);
         sh_replog_close(rig.log);
         rig_open(&rig);
@@ -386,14 +378,58 @@ static void clean_for_lives(size_t versions_max, uint64_t seed, uint64_t compact
 static void test_cleaned(void **state)
 {
     (void)state;
-    clean_for_lives(512, test_seed(15), 0);
+    clean_for_lives(512, test_seed(15), 0, 0);
 }
 
 /* The same with epochs that end all the time: the version log does not grow beyond what it needs. */
 static void test_compacted(void **state)
 {
     (void)state;
-    clean_for_lives(32, test_seed(16), 20);
+    clean_for_lives(32, test_seed(16), 10, 0);
+}
+
+/* Chunks come and go in turn, each removed once others have been written for a while, and never written again; all the time
+ * epochs end, slots are cleaned, and marks of removals are dropped. Nothing that was removed comes back. */
+static void test_removed(void **state)
+{
+    (void)state;
+    enum { ZONES = 3, LASTING = 100, COMING = RIG_CHUNKS - LASTING };
+    uint64_t seed = test_seed(19);
+    struct sh_replog_status status;
+    rig.config.primary_blocks = 0;
+    rig.config.versions_max = 32;
+    for (unsigned round = 0; round < 4; round++) {
+        unsigned come[ZONES] = {0}, gone[ZONES] = {0};
+        rig_open(&rig);
+        memset(rig.zones, 0, sizeof rig.zones);
+        for (unsigned i = 0; i < ZONES; i++) {
+            rig.zones[i].id = rig_zone_id(i);
+            const struct sh_replog_zone_config config = rig_zone_config(i, 1, 0, 12 * 65536);
+            assert_int_equal(sh_replog_zone_add(rig.log, &config, &rig.zones[i].zone), SHOAL_OK);
+        }
+        for (unsigned i = 0; i < 40000; i++) {
+            uint64_t draw = test_draw(&seed);
+            unsigned zone = (unsigned)(draw % ZONES), what = (draw >> 8) % 32;
+            unsigned chunk = COMING + (unsigned)(draw >> 16) % LASTING;
+            bool is_removal = what == 1 && gone[zone] + 60 < come[zone];
+            if (what == 0 && come[zone] < COMING)
+                chunk = come[zone]++;
+            else if (is_removal)
+                chunk = gone[zone]++;
+            assert_int_equal(rig_append(&rig, zone, chunk, i, 4 + (draw >> 40) % 300, is_removal),
+                             SHOAL_OK);
+            if ((draw >> 56) % 16 == 0)
+                rig_step(&rig, 20 * RIG_MS);
+        }
+        rig_sync(&rig, ZONES);
+        rest();
+        (void)rig_assert_all(&rig, ZONES);
+        sh_replog_status_get(rig.log, &status);
+        assert_true(status.marks_dropped > 300 && status.slots_cleaned > 100);
+        sh_replog_close(rig.log);
+        rig.log = NULL;
+        assert_int_equal(rig.config.disk->ops->remove(rig.config.disk, "log"), SHOAL_OK);
+    }
 }
 
 static struct sh_chain hog;
@@ -418,7 +454,7 @@ static void test_short_of_memory(void **state)
     (void)state;
     rig.step_begin = memory_take;
     rig.step_end = memory_give;
-    clean_for_lives(32, test_seed(18), 20);
+    clean_for_lives(32, test_seed(18), 10, 0);
 }
 
 /* A small table of versions: epochs end all the time, and the version log is what the entries are. */
@@ -489,7 +525,7 @@ static void test_epochs_go_on(void **state)
     entries_lose();
     rig_open(&rig);
     struct sh_replog_zone *zone = sh_replog_zone_find(rig.log, rig_zone_id(0));
-    (void)load(zone);
+    (void)rig_load(&rig, 0);
     assert_int_equal(zone->epoch_seen, found.versions_epoch);
     assert_int_equal(zone->flushes, found.flush + 1);
 }
@@ -508,6 +544,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_limits, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cleaned, setup, teardown),
         cmocka_unit_test_setup_teardown(test_compacted, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_removed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_short_of_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(test_epochs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_epochs_go_on, setup, teardown),

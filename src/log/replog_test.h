@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/random_test.h"
-#include "log/replog.h"
+#include "log/replog_int.h"
 #include "log/scan.h"
 #include "log/slot.h"
 #include "log/version_log.h"
@@ -17,6 +17,7 @@
 #define RIG __attribute__((unused)) static
 #define RIG_CHUNKS 600u /* of a zone, local IDs from 1 on */
 #define RIG_ZONES 8u
+#define RIG_PARTS 60u /* versions of a chunk in pieces that a file has at most */
 #define RIG_CLUSTER 77
 #define RIG_NODE 65
 #define RIG_OWNER 64
@@ -28,14 +29,20 @@ struct rig_chunk {
     bool is_in_versions; /* the version log says so, too */
     struct sh_replog_version version;
     uint32_t size, stamp;
+    struct rig_parts {
+        struct sh_replog_version version;
+        uint64_t seen; /* a bit for each piece */
+        uint32_t size;
+    } parts[RIG_PARTS];
 };
 
 struct rig_zone {
     struct sh_replog_zone *zone;
     uint64_t id;
-    uint16_t epoch;          /* the highest of an entry */
-    uint16_t versions_epoch; /* and in the version log */
-    uint64_t flush;          /* the highest number */
+    struct sh_replog_lives lives; /* that spans tell of */
+    uint16_t epoch;               /* the highest of an entry */
+    uint16_t versions_epoch;      /* and in the version log */
+    uint64_t flush;               /* the highest number */
     struct rig_chunk chunks[RIG_CHUNKS];
 };
 
@@ -116,7 +123,8 @@ RIG struct sh_replog_zone_config rig_zone_config(unsigned zone, uint32_t incarna
 RIG void rig_zone_add(struct rig *rig, unsigned zone, uint32_t incarnation, uint64_t first)
 {
     rig->zones[zone].id = rig_zone_id(zone);
-    const struct sh_replog_zone_config config = rig_zone_config(zone, incarnation, first, 64 << 20);
+    const struct sh_replog_zone_config config =
+        rig_zone_config(zone, incarnation, first, 44 * 65536);
     assert_int_equal(sh_replog_zone_add(rig->log, &config, &rig->zones[zone].zone), SHOAL_OK);
 }
 
@@ -129,30 +137,53 @@ RIG void rig_payload(uint64_t local_id, uint32_t stamp, uint8_t *into, size_t si
         into[i] = (uint8_t)(stamp * 31 + local_id * 7 + i + i / 256);
 }
 
+/* In how many pieces so many bytes come. */
+RIG unsigned rig_pieces(const struct rig *rig, size_t size)
+{
+    size_t most = sh_replog_piece_max(rig->log);
+    return size ? (unsigned)((size + most - 1) / most) : 1;
+}
+
+/* A piece of a write of a chunk, or its removal: size 0. Each has the stamp, and bytes of its own. */
+RIG struct sh_replog_write rig_write(const struct rig *rig, unsigned chunk, uint32_t stamp,
+                                     size_t size, unsigned piece)
+{
+    static uint8_t payload[1 << 20];
+    unsigned pieces = rig_pieces(rig, size);
+    size_t each = (size + pieces - 1) / pieces, left = size - piece * each;
+    struct sh_replog_write write = {.local_id = chunk + 1,
+                                    .creator = RIG_OWNER,
+                                    .is_removal = !size,
+                                    .piece = (uint16_t)piece,
+                                    .pieces = (uint16_t)pieces,
+                                    .payload = {payload, left < each ? left : each}};
+    if (size)
+        rig_payload(write.local_id + piece, stamp, payload, write.payload.size);
+    return write;
+}
+
 /* Appends a write of a chunk, or its removal; steps until there is room. */
 RIG enum shoal_err rig_append(struct rig *rig, unsigned zone, unsigned chunk, uint32_t stamp,
                               size_t size, bool is_removal)
 {
-    static uint8_t payload[1 << 20];
     struct rig_zone *of = &rig->zones[zone];
-    struct sh_replog_write write = {.local_id = chunk + 1,
-                                    .creator = RIG_OWNER,
-                                    .is_removal = is_removal,
-                                    .payload = {payload, is_removal ? 0 : size}};
-    if (!is_removal)
-        rig_payload(write.local_id, stamp, payload, size);
-    enum shoal_err err;
-    for (unsigned tries = 0; (err = sh_replog_append(of->zone, &write)) == SHOAL_EAGAIN; tries++) {
+    enum shoal_err err = SHOAL_OK;
+    size = is_removal ? 0 : size;
+    for (unsigned piece = 0, tries = 0; piece < rig_pieces(rig, size); tries++) {
+        const struct sh_replog_write write = rig_write(rig, chunk, stamp, size, piece);
         assert_true(tries < 10000);
-        rig_step(rig, RIG_MS);
+        err = sh_replog_append(of->zone, &write);
+        if (err && err != SHOAL_EAGAIN)
+            return err;
+        piece += !err;
+        if (err)
+            rig_step(rig, RIG_MS);
     }
-    if (!err) {
-        of->chunks[chunk].is_there = true;
-        of->chunks[chunk].is_removal = is_removal;
-        of->chunks[chunk].stamp = stamp;
-        of->chunks[chunk].size = (uint32_t)write.payload.size;
-    }
-    return err;
+    of->chunks[chunk].is_there = true;
+    of->chunks[chunk].is_removal = is_removal;
+    of->chunks[chunk].stamp = stamp;
+    of->chunks[chunk].size = (uint32_t)size;
+    return SHOAL_OK;
 }
 
 /* Steps until all that was appended to these zones is durable. */
@@ -167,6 +198,33 @@ RIG void rig_sync(struct rig *rig, unsigned zones)
             rig_step(rig, RIG_MS / 100);
         }
     }
+}
+
+struct rig_loaded {
+    bool is_over;
+    uint64_t end;
+    enum shoal_err err;
+};
+
+RIG void rig_on_loaded(void *arg, struct sh_replog_zone *zone, uint64_t end, enum shoal_err err)
+{
+    (void)zone;
+    *(struct rig_loaded *)arg = (struct rig_loaded){true, end, err};
+}
+
+/* Loads a zone, which is not loaded twice meanwhile. */
+RIG struct rig_loaded rig_load(struct rig *rig, unsigned zone)
+{
+    struct rig_loaded loaded = {.is_over = false};
+    struct sh_replog_zone *of = sh_replog_zone_find(rig->log, rig_zone_id(zone));
+    assert_non_null(of);
+    assert_int_equal(sh_replog_zone_load(of, rig_on_loaded, &loaded), SHOAL_OK);
+    assert_int_equal(sh_replog_zone_load(of, rig_on_loaded, &loaded), SHOAL_EBUSY);
+    for (unsigned i = 0; !loaded.is_over; i++) {
+        assert_true(i < 10000);
+        rig_step(rig, RIG_MS);
+    }
+    return loaded;
 }
 
 /* --- Reading back ------------------------------------------------------------------------------ */
@@ -199,7 +257,40 @@ RIG bool rig_is_newer(struct sh_replog_version a, struct sh_replog_version b)
     return a.epoch > b.epoch || (a.epoch == b.epoch && a.number > b.number);
 }
 
-/* What an entry says of its chunk; its payload is a whole one. */
+/* The parts that are known of a version of a chunk; NULL: as many versions are known as there is room for. */
+RIG struct rig_parts *rig_parts_of(struct rig_chunk *chunk, struct sh_replog_version version)
+{
+    for (unsigned i = 0; i < RIG_PARTS; i++) {
+        struct rig_parts *parts = &chunk->parts[i];
+        bool is_same =
+            parts->version.epoch == version.epoch && parts->version.number == version.number;
+        if (!parts->seen || is_same) {
+            parts->version = version;
+            return parts;
+        }
+    }
+    return NULL;
+}
+
+/* Whether all pieces of the entry's chunk are there; *size_out: how many bytes. */
+RIG bool rig_is_whole(struct rig_chunk *chunk, const struct sh_replog_entry *entry,
+                      uint32_t *size_out)
+{
+    *size_out = (uint32_t)entry->payload.size;
+    if (entry->pieces == 1)
+        return true;
+    struct rig_parts *parts = rig_parts_of(chunk, entry->version);
+    assert_non_null(parts);
+    assert_true(entry->pieces <= 64);
+    uint64_t bit = UINT64_C(1) << entry->piece, all = ~UINT64_C(0) >> (64 - entry->pieces);
+    if (!(parts->seen & bit))
+        parts->size += (uint32_t)entry->payload.size;
+    parts->seen |= bit;
+    *size_out = parts->size;
+    return parts->seen == all;
+}
+
+/* What an entry says of its chunk. */
 RIG void rig_entry_take(struct rig_zone *zone, const struct sh_replog_entry *entry)
 {
     static uint8_t expected[1 << 20];
@@ -212,29 +303,47 @@ RIG void rig_entry_take(struct rig_zone *zone, const struct sh_replog_entry *ent
         return;
     uint32_t stamp = entry->is_removal ? 0 : sh_load32(entry->payload.at);
     if (!entry->is_removal) {
-        rig_payload(entry->local_id, stamp, expected, entry->payload.size);
+        rig_payload(entry->local_id + entry->piece, stamp, expected, entry->payload.size);
         assert_memory_equal(entry->payload.at, expected, entry->payload.size);
     }
-    *chunk = (struct rig_chunk){.is_there = true,
-                                .is_removal = entry->is_removal,
-                                .version = entry->version,
-                                .size = (uint32_t)entry->payload.size,
-                                .stamp = stamp};
+    uint32_t size;
+    if (!rig_is_whole(chunk, entry, &size))
+        return;
+    chunk->is_there = true;
+    chunk->is_removal = entry->is_removal;
+    chunk->version = entry->version;
+    chunk->size = size;
+    chunk->stamp = stamp;
 }
 
-RIG void rig_spans_take(struct rig *found, struct sh_scan *scan, uint64_t zone_only)
+/* What spans say: of the zones' lives, or of chunks, by what counts of each life. */
+RIG void rig_spans_take(struct rig *found, struct sh_scan *scan, uint64_t zone_only,
+                        bool is_survivors, bool is_of_lives)
 {
     struct sh_span span;
     struct sh_reader entries;
     while (sh_scan_next(scan, &span, &entries)) {
         struct sh_replog_entry entry;
         unsigned zone = (unsigned)(span.zone & 0xffff) - 1;
-        assert_true(zone < RIG_ZONES && rig_zone_id(zone) == span.zone);
-        assert_true(!zone_only || span.zone == zone_only);
         if (!zone_only && (uint32_t)span.use > found->last_lap)
             found->last_lap = (uint32_t)span.use;
-        while (sh_replog_entry_get(&entries, &span.context, &entry) == SH_REPLOG_ENTRY)
-            rig_entry_take(&found->zones[zone], &entry);
+        /* That a lap has begun; or of a lap that a start does not read. */
+        if (!span.zone || (!zone_only && !is_of_lives && (uint32_t)span.use + 1 < found->last_lap))
+            continue;
+        assert_true(zone < RIG_ZONES && rig_zone_id(zone) == span.zone);
+        assert_true(!zone_only || span.zone == zone_only);
+        struct sh_replog_lives *lives = &found->zones[zone].lives;
+        if (is_of_lives)
+            assert_int_equal(sh_replog_lives_add(lives, span.life, span.life_first, span.whole),
+                             SHOAL_OK);
+        uint64_t end = sh_replog_lives_end(lives, span.life);
+        uint64_t at = span.first;
+        while (!is_of_lives &&
+               sh_replog_entry_get(&entries, &span.context, &entry) == SH_REPLOG_ENTRY) {
+            if (is_survivors || at < end)
+                rig_entry_take(&found->zones[zone], &entry);
+            at += entry.piece + 1 == entry.pieces;
+        }
     }
 }
 
@@ -276,42 +385,51 @@ RIG unsigned rig_versions_check(struct rig *found, struct sh_bytes bytes, uint64
     return flushes;
 }
 
-/* All that the file says of the zones' chunks, by its format alone. */
-RIG void rig_read_all(struct sh_disk *disk, struct rig *found)
+/* Goes over the spans of the primary log, and of all slots of entries; and over the version log, if it is not for lives. */
+RIG void rig_read_pass(struct sh_disk *disk, int file, const struct sh_log_file *head,
+                       struct rig *found, bool is_of_lives)
 {
     static uint8_t bytes[4 << 20];
-    int file;
-    struct sh_log_file head;
-    memset(found, 0, sizeof *found);
-    assert_int_equal(sh_disk_open(disk, "log", false, &file), SHOAL_OK);
-    rig_read(disk, file, 0, bytes, SH_SLOT_HEAD_BYTES);
-    assert_int_equal(sh_log_file_get(bytes, &head), SHOAL_OK);
-    size_t size = (size_t)head.primary_blocks * SH_SLOT_HEAD_BYTES;
-    assert_true(size <= sizeof bytes && head.slot_bytes <= sizeof bytes);
-    rig_read(disk, file, sh_log_primary_at(), bytes, size);
-    struct sh_scan primary = {.bytes = sh_bytes_make(bytes, size),
-                              .use = head.number,
-                              .mask = ~(uint64_t)UINT32_MAX,
-                              .passes_gaps = true};
-    rig_spans_take(found, &primary, 0);
     const enum sh_log_slot_kind kinds[] = {SH_SLOT_ENTRIES, SH_SLOT_SURVIVORS, SH_SLOT_VERSIONS};
+    size_t size = (size_t)head->primary_blocks * SH_SLOT_HEAD_BYTES;
+    assert_true(size <= sizeof bytes && head->slot_bytes <= sizeof bytes);
+    rig_read(disk, file, sh_log_primary_at(), bytes, size);
+    struct sh_scan primary = {
+        .bytes = sh_bytes_make(bytes, size), .use = head->number, .mask = ~(uint64_t)UINT32_MAX};
+    rig_spans_take(found, &primary, 0, false, is_of_lives);
     for (unsigned k = 0; k < 3; k++) {
         enum sh_log_slot_kind kind = kinds[k];
-        for (uint32_t i = 0; i < head.slots; i++) {
+        for (uint32_t i = 0; i < head->slots; i++) {
             struct sh_log_slot_head slot;
-            rig_read(disk, file, sh_log_slot_at(&head, i), bytes, head.slot_bytes);
-            if (!sh_log_slot_get(bytes, head.number, &slot) || slot.kind != kind)
+            rig_read(disk, file, sh_log_slot_at(head, i), bytes, head->slot_bytes);
+            if (!sh_log_slot_get(bytes, head->number, &slot) || slot.kind != kind)
                 continue;
-            found->slots++;
+            found->slots += !is_of_lives;
             struct sh_bytes behind =
-                sh_bytes_make(bytes + SH_SLOT_HEAD_BYTES, head.slot_bytes - SH_SLOT_HEAD_BYTES);
+                sh_bytes_make(bytes + SH_SLOT_HEAD_BYTES, head->slot_bytes - SH_SLOT_HEAD_BYTES);
             struct sh_scan scan = {.bytes = behind, .use = slot.use, .mask = UINT64_MAX};
             if (kind != SH_SLOT_VERSIONS)
-                rig_spans_take(found, &scan, slot.zone);
-            else
+                rig_spans_take(found, &scan, slot.zone, kind == SH_SLOT_SURVIVORS, is_of_lives);
+            else if (!is_of_lives)
                 found->flushes += rig_versions_check(found, behind, slot.zone);
         }
     }
+}
+
+/* All that the file says of the zones' chunks, by its format alone. */
+RIG void rig_read_all(struct sh_disk *disk, struct rig *found)
+{
+    static uint8_t block[SH_SLOT_HEAD_BYTES] __attribute__((aligned(4096)));
+    int file;
+    struct sh_log_file head;
+    for (unsigned i = 0; i < RIG_ZONES; i++)
+        free(found->zones[i].lives.lives);
+    memset(found, 0, sizeof *found);
+    assert_int_equal(sh_disk_open(disk, "log", false, &file), SHOAL_OK);
+    rig_read(disk, file, 0, block, sizeof block);
+    assert_int_equal(sh_log_file_get(block, &head), SHOAL_OK);
+    rig_read_pass(disk, file, &head, found, true);
+    rig_read_pass(disk, file, &head, found, false);
     disk->ops->close(disk, file);
 }
 

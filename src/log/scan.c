@@ -24,7 +24,8 @@ bool sh_scan_next(struct sh_scan *scan, struct sh_span *span_out, struct sh_read
         at = block_behind(at);
         is_found = is_span(scan, at, &span);
     }
-    while (!is_found && scan->passes_gaps && at < scan->bytes.size) {
+    scan->is_behind_gap = !is_found;
+    while (!is_found && at < scan->bytes.size) {
         at += SH_SCAN_BLOCK_BYTES;
         is_found = is_span(scan, at, &span);
     }
@@ -36,6 +37,7 @@ bool sh_scan_next(struct sh_scan *scan, struct sh_span *span_out, struct sh_read
     size_t size = span.bytes < left ? span.bytes : left;
     *entries_out = sh_reader_make(sh_bytes_make(scan->bytes.at + at + SH_SPAN_HEAD_BYTES, size));
     *span_out = span;
+    scan->begin = at;
     scan->at = at + SH_SPAN_HEAD_BYTES + size;
     return true;
 }

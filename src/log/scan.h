@@ -1,8 +1,8 @@
 /* Reading spans back: of a slot behind its head, or of the primary log.
  *
  * Spans of one write lie one behind the other; each write begins at a block of 4 KiB and is filled up with zeros. In a
- * slot the writes touch each other, so it ends where no span begins. In the primary log what a crash has torn is
- * passed over: there a span may begin at any block.
+ * slot the writes touch each other; what a crash has torn, or what is damaged, is passed over: behind it a span may begin at any
+ * block.
  *
  * Pure functions over bytes that were read; any thread. */
 #ifndef SH_LOG_SCAN_H
@@ -16,7 +16,8 @@ struct sh_scan {
     struct sh_bytes bytes; /* borrowed; begins at a block */
     uint64_t use, mask;    /* only spans of this use count, by the bits of the mask */
     size_t at;             /* where the next span is looked for */
-    bool passes_gaps;      /* the primary log */
+    size_t begin;          /* of the last one */
+    bool is_behind_gap;    /* before it something was passed over */
 };
 
 /* The next span, with its entries, which lie in the scan's bytes. False: there is none. A span whose bytes are not

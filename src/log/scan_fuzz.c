@@ -45,12 +45,10 @@ static void heads_read(bool is_sealed)
         SH_ASSERT(slot.kind >= SH_SLOT_ENTRIES && slot.kind <= SH_SLOT_SURVIVORS);
 }
 
-static void spans_read(bool is_sealed, bool is_primary)
+static void spans_read(bool is_sealed)
 {
-    struct sh_scan scan = {.bytes = sh_bytes_make(bytes, BYTES_MAX),
-                           .use = USE,
-                           .mask = UINT64_MAX,
-                           .passes_gaps = is_primary};
+    struct sh_scan scan = {
+        .bytes = sh_bytes_make(bytes, BYTES_MAX), .use = USE, .mask = UINT64_MAX};
     for (;;) {
         struct sh_span span;
         struct sh_reader entries;
@@ -72,11 +70,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (!size)
         return 0;
-    bool is_sealed = data[0] & 1, is_primary = data[0] & 2;
+    bool is_sealed = data[0] & 1;
     size_t used = size - 1 < BYTES_MAX ? size - 1 : BYTES_MAX;
     memset(bytes, 0, sizeof bytes);
     memcpy(bytes, data + 1, used);
-    spans_read(is_sealed, is_primary);
+    spans_read(is_sealed);
     memset(bytes, 0, sizeof bytes);
     memcpy(bytes, data + 1, used);
     heads_read(is_sealed);

@@ -62,12 +62,9 @@ static void begin(uint8_t left_over)
     filled = count = 0;
 }
 
-static struct sh_scan scan_of(bool passes_gaps)
+static struct sh_scan scan_of(void)
 {
-    return (struct sh_scan){.bytes = sh_bytes_make(bytes, ROOM),
-                            .use = USE,
-                            .mask = UINT64_MAX,
-                            .passes_gaps = passes_gaps};
+    return (struct sh_scan){.bytes = sh_bytes_make(bytes, ROOM), .use = USE, .mask = UINT64_MAX};
 }
 
 /* The scan's next span is that one, whole. */
@@ -111,12 +108,13 @@ static void test_random(void **state)
                 write_end();
         }
         write_end();
-        for (unsigned gaps = 0; gaps < 2; gaps++) {
-            struct sh_scan scan = scan_of(gaps);
-            for (unsigned i = 0; i < count; i++)
-                assert_next(&scan, i);
-            assert_end(&scan);
+        struct sh_scan scan = scan_of();
+        for (unsigned i = 0; i < count; i++) {
+            assert_next(&scan, i);
+            assert_false(scan.is_behind_gap);
+            assert_int_equal(scan.begin, places[i]);
         }
+        assert_end(&scan);
     }
 }
 
@@ -131,7 +129,7 @@ static void test_borders(void **state)
         write_end();
         span_add(USE, 1, 9);
         write_end();
-        struct sh_scan scan = scan_of(false);
+        struct sh_scan scan = scan_of();
         assert_next(&scan, 0);
         assert_next(&scan, 1);
         assert_end(&scan);
@@ -139,7 +137,7 @@ static void test_borders(void **state)
     begin(0);
     span_add(USE, ROOM / 4096 - 1, 4080);
     size_t whole = filled;
-    struct sh_scan scan = scan_of(false);
+    struct sh_scan scan = scan_of();
     scan.bytes.size = whole;
     assert_next(&scan, 0);
     assert_end(&scan);
@@ -153,7 +151,7 @@ static void test_cut(void **state)
     span_add(USE, 10, 30);
     size_t whole = filled;
     for (size_t size = 0; size <= whole; size++) {
-        struct sh_scan scan = scan_of(false);
+        struct sh_scan scan = scan_of();
         struct sh_span span;
         struct sh_reader entries;
         scan.bytes.size = size;
@@ -165,7 +163,7 @@ static void test_cut(void **state)
     }
 }
 
-/* Spans of a former use end a slot; in the primary log they, and what was torn, are passed over. */
+/* Spans of a former use, and what was torn, are passed over. */
 static void test_gaps(void **state)
 {
     (void)state;
@@ -182,20 +180,21 @@ static void test_gaps(void **state)
     span_add(USE, 1, 100);
     write_end();
     bytes[places[4] + 3] ^= 1; /* a head that was torn: its entries' blocks begin no span */
-    struct sh_scan slot = scan_of(false), primary = scan_of(true);
-    assert_next(&slot, 0);
-    assert_end(&slot);
-    assert_next(&primary, 0);
-    assert_next(&primary, 2);
-    assert_next(&primary, 5);
-    assert_end(&primary);
-    primary = scan_of(true);
-    primary.mask = UINT32_MAX; /* which both uses have */
+    struct sh_scan scan = scan_of();
+    assert_next(&scan, 0);
+    assert_false(scan.is_behind_gap);
+    assert_next(&scan, 2);
+    assert_true(scan.is_behind_gap);
+    assert_next(&scan, 5);
+    assert_true(scan.is_behind_gap);
+    assert_end(&scan);
+    scan = scan_of();
+    scan.mask = UINT32_MAX; /* which both uses have */
     for (unsigned i = 0; i < 6; i++) {
         if (i != 4)
-            assert_next(&primary, i);
+            assert_next(&scan, i);
     }
-    assert_end(&primary);
+    assert_end(&scan);
 }
 
 /* The rest of a torn span is not taken from what was there before, though it lies at the same place. */
@@ -227,7 +226,7 @@ static void test_torn(void **state)
     assert_int_equal(at, filled);
     sh_span_put(&again, bytes);
     memcpy(bytes + SH_SCAN_BLOCK_BYTES, former + SH_SCAN_BLOCK_BYTES, SH_SCAN_BLOCK_BYTES);
-    struct sh_scan scan = scan_of(false);
+    struct sh_scan scan = scan_of();
     struct sh_span span;
     struct sh_reader entries;
     struct sh_replog_entry entry;

@@ -30,8 +30,9 @@ static bool is_zero(const uint8_t *at, size_t size)
 
 static bool is_sound(const struct sh_log_file *file)
 {
-    return file->slot_bytes >= 2 * SH_SLOT_HEAD_BYTES &&
+    return file->slot_bytes >= SH_LOG_SLOT_BYTES_MIN && file->slot_bytes <= SH_LOG_SLOT_BYTES_MAX &&
            file->slot_bytes % SH_SLOT_HEAD_BYTES == 0 && file->slots > 0 &&
+           file->slots <= SH_LOG_SLOTS_MAX &&
            (!file->primary_blocks || file->primary_blocks >= SH_LOG_PRIMARY_BLOCKS_MIN);
 }
 

@@ -23,13 +23,17 @@
 #define SH_SLOT_HEAD_BYTES 4096u /* a block each; what has a meaning is in the first 64 bytes */
 #define SH_LOG_FORMAT 1u
 #define SH_LOG_PRIMARY_BLOCKS_MIN 256u /* a pack of 1 MiB */
+#define SH_LOG_SLOT_BYTES_MIN (64u << 10)
+#define SH_LOG_SLOT_BYTES_MAX (1u << 30)
+#define SH_LOG_SLOTS_MAX (1u << 24)
 
 /* A log file. */
 struct sh_log_file {
     uint64_t cluster, number;
     uint16_t node;
-    uint32_t slot_bytes; /* with its head; a multiple of SH_SLOT_HEAD_BYTES, two at least */
-    uint32_t slots;
+    uint32_t
+        slot_bytes; /* with its head; a multiple of SH_SLOT_HEAD_BYTES, SH_LOG_SLOT_BYTES_MIN to _MAX */
+    uint32_t slots; /* up to SH_LOG_SLOTS_MAX */
     /* Of SH_SLOT_HEAD_BYTES, SH_LOG_PRIMARY_BLOCKS_MIN at least; 0: there is no primary log. */
     uint32_t primary_blocks;
 };

@@ -16,7 +16,7 @@ static const struct sh_log_file file = {.cluster = UINT64_C(0x0102030405060708),
                                         .number = NUMBER,
                                         .node = 0x1112,
                                         .slot_bytes = 0x31323000,
-                                        .slots = 0x41424344,
+                                        .slots = 0x414243,
                                         .primary_blocks = 0x51525354};
 static const struct sh_log_slot_head slot = {.zone = UINT64_C(0x0102030405060708),
                                              .use = UINT64_C(0x1112131415161718),
@@ -126,11 +126,13 @@ static void test_unsound(void **state)
     (void)state;
     uint8_t block[SH_SLOT_HEAD_BYTES];
     struct sh_log_file got;
-    struct sh_log_file least = {.slot_bytes = 2 * SH_SLOT_HEAD_BYTES, .slots = 1};
+    struct sh_log_file least = {.slot_bytes = SH_LOG_SLOT_BYTES_MIN, .slots = 1};
     sh_log_file_put(&least, block);
-    unsound(block, 21, 0x10); /* a slot of 4096 bytes */
-    unsound(block, 20, 1);    /* of 8193 */
+    unsound(block, 22, 0);    /* a slot of 0 bytes */
+    unsound(block, 20, 1);    /* of 65537 */
+    unsound(block, 23, 0x40); /* of more than 1 GiB */
     unsound(block, 24, 0);    /* no slots */
+    unsound(block, 27, 2);    /* more than there may be */
     unsound(block, 28, 255);  /* a primary log in which a pack has no room */
     block[18]++;              /* the format of a later build */
     sh_store32(block + 4, sh_crc32c(0, sh_bytes_make(block + 8, 56)));

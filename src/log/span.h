@@ -1,13 +1,15 @@
 /* Spans of a replica log: what is written together of one zone.
  *
- *   [head, 72 bytes][entry][entry] ... [entry]
+ *   [head, 88 bytes][entry][entry] ... [entry]
  *
- *   u32 CRC32C of the other 68 bytes
+ *   u32 CRC32C of the other 84 bytes
  *   u64 zone, u64 use, u64 first sequence number
  *   u32 sequence numbers, u32 bytes of the entries, u32 incarnation
- *   u64 local ID and creator, u24 size, u8 zero, u32 seconds, u32 sum, u16 epoch, u16 zero: the first entry's
+ *   u64 local ID and creator, u24 size, u8 zero, u32 seconds, u32 sum, u16 epoch: the first entry's
  *   context
- *   u64 whole
+ *   u16 life
+ *   u64 whole, u64 first number of the life
+ *   u32 sound, u32 zero
  *
  * The use says which use of a slot, or which lap of the primary log, the span belongs to: what lies there from an
  * earlier one is not taken for it. A use can't be guessed, so no payload passes for a span. What is in the
@@ -19,7 +21,7 @@
 
 #include "log/entry.h"
 
-#define SH_SPAN_HEAD_BYTES 72
+#define SH_SPAN_HEAD_BYTES 88
 
 struct sh_span {
     uint64_t zone, use;
@@ -28,7 +30,12 @@ struct sh_span {
         sequences;  /* how many it covers; the pieces of a large chunk are of one, voids of none */
     uint32_t bytes; /* of entries, behind the head */
     uint64_t whole; /* all of the zone before that sequence number was durable by then */
-    uint32_t incarnation;             /* of the zone: each recovery begins another one */
+    uint32_t incarnation; /* of the zone: each recovery begins another one */
+    /* A life of the zone lasts from its first epoch in a process, by which it is named, to the last. What earlier lives
+     * have from its first number on does not count: it was lost by its owner's word, and the numbers were given again. */
+    uint16_t life;
+    uint64_t life_first;
+    uint32_t sound; /* of its slot, so many bytes before it were on the disk for certain */
     struct sh_replog_context context; /* what the first entry is relative to */
 };
 

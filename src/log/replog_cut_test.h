@@ -1,0 +1,129 @@
+/* A disk of one file that knows what is stable, and on which a test chooses what is not carried out for now. */
+#ifndef SH_LOG_REPLOG_CUT_TEST_H
+#define SH_LOG_REPLOG_CUT_TEST_H
+
+#include "log/replog_test.h"
+
+#define CUT_OPS 256
+struct cut {
+    struct sh_disk base;
+    uint8_t *now, *stable;
+    size_t size, stable_size, room;
+    struct sh_disk_op *ops[CUT_OPS];
+    unsigned count, syncs;
+    /* An operation that is not carried out or completed for now. */
+    bool (*holds)(const struct cut *cut, const struct sh_disk_op *op);
+    unsigned held_seen;
+    uint64_t fails_at; /* reads of that offset fail */
+};
+
+static struct cut *cut_of(struct sh_disk *disk)
+{
+    return (struct cut *)disk;
+}
+
+static enum shoal_err cut_open(struct sh_disk *disk, const char *name, bool create, int *file_out)
+{
+    (void)disk, (void)name, (void)create;
+    *file_out = 1;
+    return SHOAL_OK;
+}
+
+static void cut_close(struct sh_disk *disk, int file)
+{
+    (void)disk, (void)file;
+}
+
+static enum shoal_err cut_submit(struct sh_disk *disk, struct sh_disk_op *op)
+{
+    struct cut *cut = cut_of(disk);
+    if (cut->count == CUT_OPS)
+        return SHOAL_EAGAIN;
+    cut->ops[cut->count++] = op;
+    return SHOAL_OK;
+}
+
+static void cut_carry_out(struct cut *cut, struct sh_disk_op *op)
+{
+    op->err = SHOAL_OK;
+    op->done_bytes = 0;
+    if (op->kind == SH_DISK_READ) {
+        if (cut->fails_at && op->offset <= cut->fails_at && cut->fails_at < op->offset + op->size) {
+            op->err = SHOAL_EIO;
+            return;
+        }
+        size_t left = op->offset < cut->size ? cut->size - op->offset : 0;
+        op->done_bytes = left < op->size ? left : op->size;
+        memcpy(op->data, cut->now + op->offset, op->done_bytes);
+        return;
+    }
+    if (op->kind == SH_DISK_SYNC) {
+        cut->syncs++;
+        memcpy(cut->stable, cut->now, cut->size);
+        cut->stable_size = cut->size;
+        return;
+    }
+    if (op->kind == SH_DISK_SYNC_DIR)
+        return;
+    assert_true(op->offset + op->size <= cut->room);
+    sh_disk_gather(op, cut->now + op->offset);
+    if (cut->size < op->offset + op->size)
+        cut->size = op->offset + op->size;
+    if (op->kind == SH_DISK_WRITE_SYNC) {
+        sh_disk_gather(op, cut->stable + op->offset);
+        if (cut->stable_size < op->offset + op->size)
+            cut->stable_size = op->offset + op->size;
+    }
+    op->done_bytes = op->size;
+}
+
+static unsigned cut_poll(struct sh_disk *disk, bool wait)
+{
+    struct cut *cut = cut_of(disk);
+    struct sh_disk_op *due[CUT_OPS], *held[CUT_OPS];
+    unsigned due_count = 0, held_count = 0;
+    for (unsigned i = 0; i < cut->count; i++) {
+        if (!wait && cut->holds && cut->holds(cut, cut->ops[i]))
+            held[held_count++] = cut->ops[i];
+        else
+            due[due_count++] = cut->ops[i];
+    }
+    cut->held_seen += held_count;
+    memcpy(cut->ops, held, held_count * sizeof *held);
+    cut->count = held_count;
+    for (unsigned i = 0; i < due_count; i++) {
+        cut_carry_out(cut, due[i]);
+        due[i]->done(due[i]);
+    }
+    return due_count;
+}
+
+static void cut_destroy(struct sh_disk *disk)
+{
+    free(cut_of(disk)->now);
+    free(cut_of(disk)->stable);
+    free(disk);
+}
+
+static void cut_power(struct cut *cut)
+{
+    memcpy(cut->now, cut->stable, cut->room);
+    cut->size = cut->stable_size;
+}
+
+static struct sh_disk *cut_create(size_t room)
+{
+    static const struct sh_disk_ops ops = {.open = cut_open,
+                                           .close = cut_close,
+                                           .submit = cut_submit,
+                                           .poll = cut_poll,
+                                           .destroy = cut_destroy};
+    struct cut *cut = calloc(1, sizeof *cut);
+    cut->base.ops = &ops;
+    cut->room = room;
+    cut->now = calloc(1, room);
+    cut->stable = calloc(1, room);
+    return &cut->base;
+}
+
+#endif

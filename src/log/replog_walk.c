@@ -1,0 +1,64 @@
+/* A walk over the entries of a slot that was read: span by span, over what a crash has torn or what is damaged. */
+#include "base/assert.h"
+#include "log/replog_int.h"
+
+void sh_replog_walk_begin(struct sh_replog_walk *walk, const struct sh_replog_lives *lives,
+                          const uint8_t *slot, size_t size, uint64_t use)
+{
+    *walk = (struct sh_replog_walk){
+        .lives = lives,
+        .scan = {.bytes = sh_bytes_make(slot + SH_SLOT_HEAD_BYTES, size - SH_SLOT_HEAD_BYTES),
+                 .use = use,
+                 .mask = UINT64_MAX},
+        .broken = SIZE_MAX};
+}
+
+static void break_at(struct sh_replog_walk *walk, size_t at)
+{
+    if (at < walk->broken)
+        walk->broken = at;
+}
+
+static bool span_next(struct sh_replog_walk *walk)
+{
+    size_t before = (walk->scan.at + SH_SCAN_BLOCK_BYTES - 1) / SH_SCAN_BLOCK_BYTES *
+                    SH_SCAN_BLOCK_BYTES; /* each write begins at a block */
+    if (!sh_scan_next(&walk->scan, &walk->span, &walk->entries))
+        return false;
+    if (walk->scan.is_behind_gap)
+        break_at(walk, before);
+    size_t sound =
+        walk->span.sound > SH_SLOT_HEAD_BYTES ? walk->span.sound - SH_SLOT_HEAD_BYTES : 0;
+    walk->is_damaged |= sound > walk->broken;
+    walk->seen = 0;
+    walk->from = walk->to = 0;
+    walk->counts_before =
+        walk->lives ? sh_replog_lives_end(walk->lives, walk->span.life) : UINT64_MAX;
+    return true;
+}
+
+enum sh_replog_walked sh_replog_walk_next(struct sh_replog_walk *walk,
+                                          struct sh_replog_entry *entry_out)
+{
+    if (!walk->is_in_span) {
+        walk->is_in_span = span_next(walk);
+        return walk->is_in_span ? SH_REPLOG_WALKED_HEAD : SH_REPLOG_WALKED_END;
+    }
+    const struct sh_span *span = &walk->span;
+    enum sh_replog_got got = sh_replog_entry_get(&walk->entries, &walk->span.context, entry_out);
+    if (got == SH_REPLOG_ENTRY) {
+        bool is_last = entry_out->piece + 1 == entry_out->pieces;
+        uint64_t sequence = span->first + walk->seen;
+        walk->is_void = sequence >= walk->counts_before;
+        walk->seen += is_last;
+        if (walk->from == walk->to)
+            walk->from = sh_replog_place(sequence, entry_out->piece);
+        walk->to = is_last ? sh_replog_place(sequence + 1, 0)
+                           : sh_replog_place(sequence, (uint16_t)(entry_out->piece + 1));
+        return SH_REPLOG_WALKED_ENTRY;
+    }
+    walk->is_in_span = false;
+    if (got == SH_REPLOG_DAMAGED || walk->seen < span->sequences)
+        break_at(walk, walk->scan.begin);
+    return SH_REPLOG_WALKED_SPAN;
+}
