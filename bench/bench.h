@@ -62,6 +62,20 @@ struct sh_bench_flags {
     bool json;
 };
 
+/* What a benchmark has to say of a run beyond the columns that all share: named numbers. Each is the
+ * median of the runs, all of which have the same ones in the same order; they stand in a line of
+ * their own below the row, and with --json are members of its object. */
+#define SH_BENCH_FIGURES_MAX 12
+struct sh_bench_figures {
+    unsigned count;
+    const char *keys[SH_BENCH_FIGURES_MAX]; /* static texts, "bytes_per_write" */
+    double values[SH_BENCH_FIGURES_MAX];
+};
+
+void sh_bench_figure_add(struct sh_bench_figures *figures, const char *key, double value);
+/* 0: there is no such figure. */
+double sh_bench_figure_get(const struct sh_bench_figures *figures, const char *key);
+
 /* One measured run. Fields that do not apply stay 0. */
 struct sh_bench_result {
     double seconds;
@@ -74,6 +88,7 @@ struct sh_bench_result {
     double messages_per_block;   /* what one push to the wire carried */
     uint64_t cpu_ns;             /* of this process and the server it measured, user and system */
     struct sh_hist latency_ns;
+    struct sh_bench_figures figures;
     uint64_t digest; /* of what was computed, so that the work can't be optimized away */
 };
 
@@ -109,6 +124,7 @@ struct sh_bench_medians {
     double status_per_chunk;
     double cpu_ns_per_op;
     double p50_ns, p99_ns;
+    struct sh_bench_figures figures;
 };
 
 /* The same for up to SH_BENCH_SYSTEMS_MAX systems in turn: ours is the first, a baseline that
