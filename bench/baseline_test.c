@@ -6,10 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "bench/child.h"
+#include "bench/cluster.h"
+#include "bench/disk_base.h"
 #include "bench/glib_base.h"
 #include "bench/nng_base.h"
 #include "bench/redis_base.h"
@@ -121,6 +124,32 @@ static void tables_hold_what_was_set(void **state)
     sh_glib_base_destroy(glib);
 }
 
+/* Several times through its file, and one block. */
+static void the_raw_disk_writes_as_much(void **state)
+{
+    (void)state;
+    static uint8_t source[SH_LOG_SOURCE_BYTES];
+    static const uint64_t sizes[] = {4096, UINT64_C(40) << 20};
+    char folder[128];
+    assert_int_equal(sh_bench_folder_make("test", folder, sizeof folder), SHOAL_OK);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct sh_log_plan plan = {.zones = 1,
+                                   .slots_each = 3,
+                                   .segment_bytes = 64 << 10,
+                                   .buffer_bytes = 1 << 20,
+                                   .source = source,
+                                   .folder = folder,
+                                   .run_ops = 7,
+                                   .run_bytes = sizes[i]};
+        memset(&result, 0, sizeof result);
+        assert_int_equal(sh_disk_base_run(&plan, NULL, SH_PLACE_FREE, &result), SHOAL_OK);
+        assert_int_equal(result.ops, 7);
+        assert_int_equal(result.bytes, sizes[i]);
+        assert_true(result.seconds > 0);
+    }
+    assert_int_equal(rmdir(folder), 0); /* its file has gone */
+}
+
 static void silent_child(void *arg, int report_fd)
 {
     (void)arg;
@@ -187,6 +216,7 @@ int main(void)
         cmocka_unit_test(tcp_runs_for_its_time),
         cmocka_unit_test(libraries_count_every_message),
         cmocka_unit_test(tables_hold_what_was_set),
+        cmocka_unit_test(the_raw_disk_writes_as_much),
         cmocka_unit_test(a_child_that_ends_is_an_error),
         cmocka_unit_test(redis_answers_with_what_was_put),
         cmocka_unit_test(a_missing_redis_is_said),

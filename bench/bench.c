@@ -97,6 +97,7 @@ static void medians_take(const struct sh_series *series, struct sh_bench_medians
 {
     *medians_out = (struct sh_bench_medians){
         .ops_per_s = sh_series_median(series, SH_METRIC_OPS),
+        .mb_per_s = sh_series_median(series, SH_METRIC_MB),
         .bytes_per_chunk = sh_series_median(series, SH_METRIC_CHUNK),
         .over_per_chunk = sh_series_median(series, SH_METRIC_OVER),
         .status_per_chunk = sh_series_median(series, SH_METRIC_STATUS),

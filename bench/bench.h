@@ -39,7 +39,7 @@ struct sh_bench_flags {
     uint64_t count;        /* --count */
     unsigned threads;      /* --threads */
     unsigned outstanding;  /* --outstanding: requests in flight for each thread and connection */
-    unsigned batch;        /* --batch: objects in one multi operation */
+    unsigned batch;        /* --batch: objects in one multi operation, or in a row */
     unsigned nodes;        /* --nodes */
     unsigned handlers;     /* --handlers: threads that run pooled handlers; 0: inline ones */
     unsigned processes;    /* --processes that the nodes are spread over: 1, or one for each */
@@ -60,6 +60,14 @@ struct sh_bench_flags {
     uint64_t seed;
     const char *vs; /* --vs */
     bool json;
+    /* Of logs. */
+    const char *folder;     /* --folder where their files go */
+    unsigned zones;         /* --zones */
+    uint64_t zone_bytes;    /* --zone-bytes: of a zone's chunks, with a header each */
+    uint64_t segment_bytes; /* --segment-bytes */
+    uint64_t buffer_bytes;  /* --buffer-bytes: the write buffer */
+    const char *access;     /* --access to the disk: direct or cached */
+    unsigned levels;        /* --levels: 2, or 1 without the primary log */
 };
 
 /* What a benchmark has to say of a run beyond the columns that all share: named numbers. Each is the
@@ -119,6 +127,7 @@ struct sh_bench_system {
 /* What a system's runs came to. */
 struct sh_bench_medians {
     double ops_per_s;
+    double mb_per_s;
     double bytes_per_chunk;
     double over_per_chunk;
     double status_per_chunk;
