@@ -51,6 +51,12 @@ static inline uint64_t sh_log_plan_count(const struct sh_log_plan *plan)
     return plan->zones * plan->chunks;
 }
 
+/* When a run that begins then is cut off. */
+static inline uint64_t sh_log_plan_deadline_ns(const struct sh_log_plan *plan, uint64_t begin_ns)
+{
+    return plan->seconds > 0 ? begin_ns + (uint64_t)(plan->seconds * 1e9) : UINT64_MAX;
+}
+
 /* A write: the zone, and the chunk by its place in the zone. */
 struct sh_log_target {
     unsigned zone;

@@ -209,9 +209,7 @@ static enum shoal_err measure(struct run *run, struct sh_bench_result *result_ou
     run->slots_most = 0;
     run->idle_ns = 0;
     uint64_t begin_ns = sh_bench_now_ns(), cpu_ns = sh_bench_cpu_ns();
-    uint64_t deadline_ns =
-        plan->seconds > 0 ? begin_ns + (uint64_t)(plan->seconds * 1e9) : UINT64_MAX;
-    enum shoal_err err = drawn_append(run, &draws, deadline_ns);
+    enum shoal_err err = drawn_append(run, &draws, sh_log_plan_deadline_ns(plan, begin_ns));
     if (!err)
         err = all_sync(run);
     if (err)
