@@ -294,7 +294,7 @@ static void wrong_words_are_refused(void **state)
                                         "log --segment-bytes 65537",
                                         "log --buffer-bytes 1048577",
                                         "log --size 512KiB",
-                                        "log --zones 10000 --zone-bytes 1TiB",
+                                        "log --zones 10000 --zone-bytes 1TiB --segment-bytes 64KiB",
                                         "log --access none"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char *text = NULL;

@@ -47,14 +47,14 @@ static uint64_t primary_bytes(const struct sh_log_plan *plan)
     return plan->buffer_bytes < PRIMARY_BYTES_MAX ? plan->buffer_bytes : PRIMARY_BYTES_MAX;
 }
 
-static uint32_t slots_of(const struct sh_log_plan *plan)
+static uint64_t slots_of(const struct sh_log_plan *plan)
 {
-    return plan->zones * plan->slots_each + SLOTS_SPARE;
+    return (uint64_t)plan->zones * plan->slots_each + SLOTS_SPARE;
 }
 
 uint64_t sh_log_plan_file_bytes(const struct sh_log_plan *plan)
 {
-    return BLOCK_BYTES + primary_bytes(plan) + (uint64_t)slots_of(plan) * plan->segment_bytes;
+    return BLOCK_BYTES + primary_bytes(plan) + slots_of(plan) * plan->segment_bytes;
 }
 
 /* --- Steps ------------------------------------------------------------------------------------- */
@@ -246,12 +246,13 @@ static enum shoal_err log_open(struct run *run)
         .cluster = 1,
         .node = OWNER + 1,
         .slot_bytes = segment,
-        .slots = slots_of(plan),
+        .slots = (uint32_t)slots_of(plan),
         .primary_blocks = (uint32_t)(primary_bytes(plan) / BLOCK_BYTES),
         .buffer_bytes = plan->buffer_bytes,
         .batch_bytes = segment / 4 < BATCH_BYTES ? segment / 4 : BATCH_BYTES,
         .linger_ns = LINGER_NS,
         .versions_max = versions_max(plan)};
+    SH_ASSERT(slots_of(plan) <= UINT32_MAX); /* they would not fit on the disk */
     run->start_ns = run->now_ns = sh_bench_now_ns();
     return sh_replog_open(&config, run->now_ns, 1, &run->log);
 }
