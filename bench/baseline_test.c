@@ -6,14 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "bench/child.h"
+#include "bench/cluster.h"
+#include "bench/disk_base.h"
 #include "bench/glib_base.h"
 #include "bench/nng_base.h"
 #include "bench/redis_base.h"
+#include "bench/redis_log_base.h"
 #include "bench/redis_server.h"
+#include "bench/rocksdb_base.h"
 #include "bench/table_base.h"
 #include "bench/tcp_base.h"
 #include "bench/zeromq_base.h"
@@ -121,6 +126,78 @@ static void tables_hold_what_was_set(void **state)
     sh_glib_base_destroy(glib);
 }
 
+/* Several times through its file, and one block. */
+static void the_raw_disk_writes_as_much(void **state)
+{
+    (void)state;
+    static uint8_t source[SH_LOG_SOURCE_BYTES];
+    static const uint64_t sizes[] = {4096, UINT64_C(40) << 20};
+    char folder[128];
+    assert_int_equal(sh_bench_folder_make("test", folder, sizeof folder), SHOAL_OK);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct sh_log_plan plan = {.zones = 1,
+                                   .slots_each = 3,
+                                   .segment_bytes = 64 << 10,
+                                   .buffer_bytes = 1 << 20,
+                                   .source = source,
+                                   .folder = folder,
+                                   .run_ops = 7,
+                                   .run_bytes = sizes[i]};
+        memset(&result, 0, sizeof result);
+        assert_int_equal(sh_disk_base_run(&plan, NULL, SH_PLACE_FREE, &result), SHOAL_OK);
+        assert_int_equal(result.ops, 7);
+        assert_int_equal(result.bytes, sizes[i]);
+        assert_true(result.seconds > 0);
+    }
+    assert_int_equal(rmdir(folder), 0); /* its file has gone */
+}
+
+/* A plan of so many chunks, in a folder that is to be removed. */
+static struct sh_log_plan small_plan(enum sh_log_case what, uint64_t chunks, char *folder,
+                                     size_t room)
+{
+    static uint8_t source[SH_LOG_SOURCE_BYTES + 100];
+    assert_int_equal(sh_bench_folder_make("test", folder, room), SHOAL_OK);
+    return (struct sh_log_plan){.what = what,
+                                .size = 100,
+                                .zones = 3,
+                                .chunks = chunks,
+                                .batch = 3,
+                                .seed = 5,
+                                .source = source,
+                                .folder = folder};
+}
+
+/* Both take a load, and twice as many updates, draw the same, and leave nothing. */
+static void others_take_what_a_log_takes(void **state)
+{
+    (void)state;
+#ifdef __SANITIZE_THREAD__
+    skip(); /* RocksDB is not built with it, so it sees only half of what that does */
+#endif
+    static const sh_bench_run runs[] = {sh_rocksdb_base_run, sh_redis_log_base_run};
+    uint64_t digests[SH_LOG_CASES] = {0};
+    for (size_t i = 0; i < 2 * sizeof runs / sizeof *runs; i++) {
+        char folder[128];
+        enum sh_log_case what = i % 2 ? SH_LOG_HOTCOLD : SH_LOG_LOAD;
+        struct sh_log_plan plan = small_plan(what, 333, folder, sizeof folder);
+        memset(&result, 0, sizeof result);
+        enum shoal_err err = runs[i / 2](&plan, NULL, SH_PLACE_FREE, &result);
+        if (err == SHOAL_EINVAL || err == SHOAL_ENONAME) {
+            print_message("system %zu is not installed: nothing to test\n", i / 2);
+        } else {
+            assert_int_equal(err, SHOAL_OK);
+            assert_int_equal(result.ops, what == SH_LOG_LOAD ? 999 : 1998);
+            assert_int_equal(result.bytes, result.ops * 100);
+            assert_true(result.seconds > 0 && result.cpu_ns > 0 && result.digest != 0);
+            assert_true(!digests[what] || digests[what] == result.digest);
+            digests[what] = result.digest;
+        }
+        assert_int_equal(rmdir(folder), 0);
+    }
+    no_child_is_left();
+}
+
 static void silent_child(void *arg, int report_fd)
 {
     (void)arg;
@@ -187,6 +264,8 @@ int main(void)
         cmocka_unit_test(tcp_runs_for_its_time),
         cmocka_unit_test(libraries_count_every_message),
         cmocka_unit_test(tables_hold_what_was_set),
+        cmocka_unit_test(the_raw_disk_writes_as_much),
+        cmocka_unit_test(others_take_what_a_log_takes),
         cmocka_unit_test(a_child_that_ends_is_an_error),
         cmocka_unit_test(redis_answers_with_what_was_put),
         cmocka_unit_test(a_missing_redis_is_said),

@@ -30,6 +30,22 @@ enum shoal_err sh_bench_refuse(struct sh_bench *bench, const char *text)
     return SHOAL_ERANGE;
 }
 
+void sh_bench_figure_add(struct sh_bench_figures *figures, const char *key, double value)
+{
+    SH_ASSERT(figures->count < SH_BENCH_FIGURES_MAX && key != NULL);
+    figures->keys[figures->count] = key;
+    figures->values[figures->count++] = value;
+}
+
+double sh_bench_figure_get(const struct sh_bench_figures *figures, const char *key)
+{
+    for (unsigned i = 0; i < figures->count; i++) {
+        if (strcmp(figures->keys[i], key) == 0)
+            return figures->values[i];
+    }
+    return 0;
+}
+
 static uint64_t clock_read_ns(clockid_t clock)
 {
     struct timespec now;
@@ -81,6 +97,7 @@ static void medians_take(const struct sh_series *series, struct sh_bench_medians
 {
     *medians_out = (struct sh_bench_medians){
         .ops_per_s = sh_series_median(series, SH_METRIC_OPS),
+        .mb_per_s = sh_series_median(series, SH_METRIC_MB),
         .bytes_per_chunk = sh_series_median(series, SH_METRIC_CHUNK),
         .over_per_chunk = sh_series_median(series, SH_METRIC_OVER),
         .status_per_chunk = sh_series_median(series, SH_METRIC_STATUS),
@@ -88,6 +105,7 @@ static void medians_take(const struct sh_series *series, struct sh_bench_medians
         .p50_ns = sh_series_median(series, SH_METRIC_P50),
         .p99_ns = sh_series_median(series, SH_METRIC_P99),
     };
+    sh_series_figures(series, &medians_out->figures);
 }
 
 enum shoal_err sh_bench_measure_all(struct sh_bench *bench, const char *case_name,

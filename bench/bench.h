@@ -39,7 +39,7 @@ struct sh_bench_flags {
     uint64_t count;        /* --count */
     unsigned threads;      /* --threads */
     unsigned outstanding;  /* --outstanding: requests in flight for each thread and connection */
-    unsigned batch;        /* --batch: objects in one multi operation */
+    unsigned batch;        /* --batch: objects in one multi operation, or in a row */
     unsigned nodes;        /* --nodes */
     unsigned handlers;     /* --handlers: threads that run pooled handlers; 0: inline ones */
     unsigned processes;    /* --processes that the nodes are spread over: 1, or one for each */
@@ -60,7 +60,29 @@ struct sh_bench_flags {
     uint64_t seed;
     const char *vs; /* --vs */
     bool json;
+    /* Of logs. */
+    const char *folder;     /* --folder where their files go */
+    unsigned zones;         /* --zones */
+    uint64_t zone_bytes;    /* --zone-bytes: of a zone's chunks, with a header each */
+    uint64_t segment_bytes; /* --segment-bytes */
+    uint64_t buffer_bytes;  /* --buffer-bytes: the write buffer */
+    const char *access;     /* --access to the disk: direct or cached */
+    unsigned levels;        /* --levels: 2, or 1 without the primary log */
 };
+
+/* What a benchmark has to say of a run beyond the columns that all share: named numbers. Each is the
+ * median of the runs, all of which have the same ones in the same order; they stand in a line of
+ * their own below the row, and with --json are members of its object. */
+#define SH_BENCH_FIGURES_MAX 12
+struct sh_bench_figures {
+    unsigned count;
+    const char *keys[SH_BENCH_FIGURES_MAX]; /* static texts, "bytes_per_write" */
+    double values[SH_BENCH_FIGURES_MAX];
+};
+
+void sh_bench_figure_add(struct sh_bench_figures *figures, const char *key, double value);
+/* 0: there is no such figure. */
+double sh_bench_figure_get(const struct sh_bench_figures *figures, const char *key);
 
 /* One measured run. Fields that do not apply stay 0. */
 struct sh_bench_result {
@@ -74,6 +96,7 @@ struct sh_bench_result {
     double messages_per_block;   /* what one push to the wire carried */
     uint64_t cpu_ns;             /* of this process and the server it measured, user and system */
     struct sh_hist latency_ns;
+    struct sh_bench_figures figures;
     uint64_t digest; /* of what was computed, so that the work can't be optimized away */
 };
 
@@ -104,11 +127,13 @@ struct sh_bench_system {
 /* What a system's runs came to. */
 struct sh_bench_medians {
     double ops_per_s;
+    double mb_per_s;
     double bytes_per_chunk;
     double over_per_chunk;
     double status_per_chunk;
     double cpu_ns_per_op;
     double p50_ns, p99_ns;
+    struct sh_bench_figures figures;
 };
 
 /* The same for up to SH_BENCH_SYSTEMS_MAX systems in turn: ours is the first, a baseline that

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -199,6 +200,63 @@ static void flags_reach_the_benchmarks(void **state)
     free(text);
 }
 
+/* Each figure that a row must have, and what each source wrote adds up. */
+static void log_figures_check(const char *text)
+{
+    static const char *const keys[] = {
+        "bytes_per_write",       "fill_percent",        "memory_bytes",           "log_per_memory",
+        "amplification_primary", "amplification_slots", "amplification_cleaning", "slots_cleaned"};
+    struct sh_json *row = NULL;
+    struct sh_json_error error;
+    assert_int_equal(sh_json_parse(text, strcspn(text, "\n"), &row, &error), SHOAL_OK);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        assert_non_null(sh_json_get(row, keys[i]));
+    double all = sh_json_f64(sh_json_get(row, "amplification_all"));
+    double sum = 0;
+    for (size_t i = 4; i < 7; i++)
+        sum += sh_json_f64(sh_json_get(row, keys[i]));
+    assert_float_equal(all, sum, 1e-9);
+    assert_true(all > 1 && all < 20);
+    double fill = sh_json_f64(sh_json_get(row, "fill_percent"));
+    assert_true(fill >= 0 && fill <= 100);
+    sh_json_free(row);
+}
+
+/* Small zones with two levels and one, through the page cache and around it; nothing is left in the
+ * folder. */
+static void logs_are_written_in_every_shape(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *what, *access;
+        unsigned levels, size, batch;
+    } shapes[] = {{"random", "direct", 2, 500, 5},
+                  {"hotcold", "cached", 2, 32, 7},
+                  {"load", "direct", 1, 1000, 1}};
+    char folder[] = "/tmp/shoal-test-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        char line[256];
+        char *text = NULL;
+        snprintf(line, sizeof line,
+                 "log --case %s --zones 3 --zone-bytes 4MiB --segment-bytes 64KiB --levels %u"
+                 " --access %s --buffer-bytes 1MiB --batch %u --size %u --folder %s"
+                 " --runs 1 --json",
+                 shapes[i].what, shapes[i].levels, shapes[i].access, shapes[i].batch,
+                 shapes[i].size, folder);
+        print_message("%s\n", line);
+        assert_int_equal(bench(line, &text), 0);
+        assert_int_equal(rows_check(text, "log"), 1);
+        row_has(text, "zones", 3);
+        row_has(text, "levels", shapes[i].levels);
+        row_has(text, "segment_bytes", 64 << 10);
+        row_has(text, "batch", shapes[i].batch);
+        log_figures_check(text);
+        free(text);
+    }
+    assert_int_equal(rmdir(folder), 0);
+}
+
 static void lists_and_help_are_printed(void **state)
 {
     (void)state;
@@ -230,7 +288,14 @@ static void wrong_words_are_refused(void **state)
                                         "ranges --count 999",
                                         "crew --count 4294967295",
                                         "metadata --outstanding 65",
-                                        "msg --catch-up 1"};
+                                        "msg --catch-up 1",
+                                        "log --count 1",
+                                        "log --count 100 --zone-bytes 1MiB",
+                                        "log --segment-bytes 65537",
+                                        "log --buffer-bytes 1048577",
+                                        "log --size 512KiB",
+                                        "log --zones 10000 --zone-bytes 1TiB --segment-bytes 64KiB",
+                                        "log --access none"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char *text = NULL;
         assert_int_equal(bench(wrong[i], &text), 2);
@@ -247,6 +312,7 @@ int main(void)
         cmocka_unit_test(each_benchmark_runs),
         cmocka_unit_test(messages_go_in_every_shape),
         cmocka_unit_test(flags_reach_the_benchmarks),
+        cmocka_unit_test(logs_are_written_in_every_shape),
         cmocka_unit_test(names_are_held_against_a_bare_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

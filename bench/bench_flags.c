@@ -33,13 +33,14 @@ struct flag {
 static const struct flag flags_known[] = {
     {"case", FLAG_TEXT, "", AT(cases), 0, "one case by name, or all (default)", NULL},
     {"size", FLAG_U64, "bytes", AT(size), UINT64_C(1) << 30, "bytes of a message or chunk",
-     "store msg kv"},
+     "store msg kv log"},
     {"count", FLAG_U64, "", AT(count), UINT64_C(1) << 40, "objects, or operations where it says so",
      NULL},
     {"threads", FLAG_UNSIGNED, "", AT(threads), 128, "application threads", "store msg kv lookup"},
     {"outstanding", FLAG_UNSIGNED, "", AT(outstanding), 65536,
      "requests in flight for each thread and connection", "msg kv metadata"},
-    {"batch", FLAG_UNSIGNED, "", AT(batch), 4096, "objects in one multi operation", "store kv"},
+    {"batch", FLAG_UNSIGNED, "", AT(batch), 4096,
+     "objects in one multi operation; in log, chunks that are written in a row", "store kv log"},
     {"nodes", FLAG_UNSIGNED, "", AT(nodes), 256, "nodes", "graph msg lookup"},
     {"handlers", FLAG_UNSIGNED, "", AT(handlers), 8,
      "threads for pooled handlers; without it handlers run inline", "msg"},
@@ -65,6 +66,19 @@ static const struct flag flags_known[] = {
     {"verify", FLAG_SWITCH, "", AT(verify), 0, "check in store what is read", "store"},
     {"small-pages", FLAG_SWITCH, "", AT(small_pages), 0, "no huge pages for chunks in store",
      "store"},
+    {"folder", FLAG_TEXT, "", AT(folder), 0,
+     "where log puts its files, in a folder of their own (default: TMPDIR, or /tmp)", "log"},
+    {"zones", FLAG_UNSIGNED, "", AT(zones), 10000, "zones that log writes to", "log"},
+    {"zone-bytes", FLAG_U64, "bytes", AT(zone_bytes), UINT64_C(1) << 40,
+     "bytes of a zone's chunks with headers; its log may take twice that", "log"},
+    {"segment-bytes", FLAG_U64, "bytes", AT(segment_bytes), UINT64_C(1) << 30,
+     "bytes of a segment of a log, a multiple of 4096, at least 64 KiB", "log"},
+    {"buffer-bytes", FLAG_U64, "bytes", AT(buffer_bytes), UINT64_C(1) << 36,
+     "bytes of a log's write buffer, a multiple of 64 KiB, at least 1 MiB", "log"},
+    {"access", FLAG_TEXT, "", AT(access), 0,
+     "how log writes: direct (default), or cached, through the page cache", "log"},
+    {"levels", FLAG_UNSIGNED, "", AT(levels), 2,
+     "levels of a log: 2 (default), or 1: without the primary log", "log"},
     {"placement", FLAG_TEXT, "", AT(placement), 0,
      "where client and server run: spin, one-core, cross-core, free (default) or all", NULL},
     {"seconds", FLAG_SECONDS, "", AT(seconds), 3600, "length of a run, for example 0.5", NULL},
@@ -84,6 +98,7 @@ static const char *const transports_elsewhere[] = {"tcp", NULL};
 static const char *const key_orders[] = {"uniform", "zipfian", NULL};
 static const char *const idles[] = {"spin", "park", "sleep", "node", NULL};
 static const char *const switches[] = {"on", "off", NULL};
+static const char *const accesses[] = {"direct", "cached", NULL};
 static const char *const placements[] = {"free", "spin", "one-core", "cross-core", "all", NULL};
 
 static size_t words_count(const char *const *words)
@@ -226,6 +241,8 @@ static enum shoal_err words_check(const struct sh_bench_flags *flags,
     if (!err)
         err = word_check("catch-up", flags->catch_up, switches, NULL, error_out);
     if (!err)
+        err = word_check("access", flags->access, accesses, NULL, error_out);
+    if (!err)
         err = word_check("transport", flags->transport, transports_of(entry), NULL, error_out);
     if (!err && entry)
         err = word_check("case", flags->cases, entry->cases, "all", error_out);
@@ -307,5 +324,5 @@ enum shoal_err sh_bench_flags_parse(int argc, char **argv, const struct sh_bench
 void sh_bench_flags_help(FILE *out)
 {
     for (size_t i = 0; i < FLAGS_KNOWN; i++)
-        fprintf(out, "  --%-12s %s\n", flags_known[i].name, flags_known[i].meaning);
+        fprintf(out, "  --%-13s %s\n", flags_known[i].name, flags_known[i].meaning);
 }

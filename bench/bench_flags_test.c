@@ -12,13 +12,15 @@ static const char *const cases[] = {"request", "oneway", NULL};
 static const char *const baselines[] = {"tcp", NULL};
 static const struct sh_bench_entry entry = {
     .name = "msg", .summary = "", .cases = cases, .baselines = baselines};
+static const struct sh_bench_entry log_entry = {
+    .name = "log", .summary = "", .cases = cases, .baselines = baselines};
 
 static struct sh_bench_flags flags;
 static struct sh_bench_words words;
 static struct sh_bench_error error;
 
-/* Parses words separated by single blanks. */
-static enum shoal_err parse(const char *line)
+/* Parses words separated by single blanks, for a benchmark. */
+static enum shoal_err parse_for(const struct sh_bench_entry *of, const char *line)
 {
     static char copy[256];
     char *argv[32];
@@ -27,7 +29,12 @@ static enum shoal_err parse(const char *line)
     for (char *word = strtok(copy, " "); word; word = strtok(NULL, " "))
         argv[argc++] = word;
     memset(&error, 0, sizeof error);
-    return sh_bench_flags_parse(argc, argv, &entry, &flags, &words, &error);
+    return sh_bench_flags_parse(argc, argv, of, &flags, &words, &error);
+}
+
+static enum shoal_err parse(const char *line)
+{
+    return parse_for(&entry, line);
 }
 
 static void defaults_are_few(void **state)
@@ -62,6 +69,37 @@ static void both_forms_are_read(void **state)
     assert_true(flags.json);
     assert_int_equal(parse("--list --help"), SHOAL_OK);
     assert_true(words.list && words.help);
+}
+
+static void logs_have_flags_of_their_own(void **state)
+{
+    (void)state;
+    assert_int_equal(parse_for(&log_entry, ""), SHOAL_OK);
+    assert_null(flags.folder);
+    assert_null(flags.access);
+    assert_int_equal(flags.zones + flags.levels, 0);
+    assert_int_equal(parse_for(&log_entry, "--folder /some/where --zones 2000 --zone-bytes 16MiB"
+                                           " --segment-bytes=1MiB --buffer-bytes 32MiB --access "
+                                           "cached --levels 1 --batch 10 --size 16KiB"),
+                     SHOAL_OK);
+    assert_string_equal(flags.folder, "/some/where");
+    assert_string_equal(flags.access, "cached");
+    assert_int_equal(flags.zones, 2000);
+    assert_int_equal(flags.zone_bytes, 16 << 20);
+    assert_int_equal(flags.segment_bytes, 1 << 20);
+    assert_int_equal(flags.buffer_bytes, 32 << 20);
+    assert_int_equal(flags.levels, 1);
+    assert_int_equal(flags.batch, 10);
+    assert_int_equal(flags.size, 16384);
+    assert_int_equal(parse_for(&log_entry, "--levels 3"), SHOAL_ERANGE);
+    assert_int_equal(parse_for(&log_entry, "--levels 0"), SHOAL_ERANGE);
+    assert_int_equal(parse_for(&log_entry, "--zones 10001"), SHOAL_ERANGE);
+    assert_int_equal(parse_for(&log_entry, "--segment-bytes 2GiB"), SHOAL_ERANGE);
+    assert_int_equal(parse_for(&log_entry, "--zone-bytes some"), SHOAL_EPARSE);
+    assert_int_equal(parse_for(&log_entry, "--access raw"), SHOAL_EOPTION);
+    assert_non_null(strstr(error.text, "there is direct, cached"));
+    assert_int_equal(parse("--zones 3"), SHOAL_EOPTION);
+    assert_non_null(strstr(error.text, "--zones is nothing to msg; these benchmarks take it: log"));
 }
 
 static void unknown_words_name_the_nearest(void **state)
@@ -119,6 +157,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_few),
         cmocka_unit_test(both_forms_are_read),
+        cmocka_unit_test(logs_have_flags_of_their_own),
         cmocka_unit_test(unknown_words_name_the_nearest),
         cmocka_unit_test(bad_values_are_refused),
         cmocka_unit_test(a_failure_leaves_the_outputs),

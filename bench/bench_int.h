@@ -30,6 +30,9 @@ struct sh_series {
     unsigned runs;
     uint64_t digest; /* of the last run */
     double values[SH_METRICS][SH_BENCH_RUNS_MAX];
+    unsigned figures;
+    const char *figure_keys[SH_BENCH_FIGURES_MAX];
+    double figure_values[SH_BENCH_FIGURES_MAX][SH_BENCH_RUNS_MAX];
 };
 
 struct sh_bench {
@@ -64,6 +67,7 @@ void sh_bench_flags_help(FILE *out);
 
 void sh_series_add(struct sh_series *series, const struct sh_bench_result *result);
 double sh_series_median(const struct sh_series *series, enum sh_metric metric);
+void sh_series_figures(const struct sh_series *series, struct sh_bench_figures *medians_out);
 
 /* One system's row. `base` is NULL for the baseline's own row and where there is none; then the row
  * has no ratios. */

@@ -36,6 +36,9 @@ static enum shoal_err fake_run(void *arg, const struct sh_bench_flags *flags,
     result_out->bytes = result_out->ops * 500;
     result_out->cpu_ns = result_out->ops * 7;
     result_out->digest = 0xabc;
+    sh_bench_figure_add(&result_out->figures, "rate_squared",
+                        (double)fake->rates[fake->calls - 1] * fake->rates[fake->calls - 1]);
+    sh_bench_figure_add(&result_out->figures, "nothing", 0);
     sh_hist_add(&result_out->latency_ns, 40);
     return SHOAL_OK;
 }
@@ -109,6 +112,9 @@ static void rows_carry_medians(void **state)
     assert_number(ours, "ratio_p50_ns", 1);
     assert_number(ours, "ratio_p999_ns", 1);
     assert_number(ours, "ratio_cpu_ns_per_op", 1);
+    assert_number(ours, "rate_squared", 4e6);
+    assert_number(ours, "nothing", 0);
+    assert_number(base, "rate_squared", 1e6);
     assert_null(sh_json_get(ours, "ratio_bytes_per_chunk"));
     assert_null(sh_json_get(ours, "bytes_per_chunk"));
     sh_json_free(base);
@@ -123,6 +129,7 @@ static void a_table_names_the_ratio(void **state)
     assert_int_equal(measure(false, 0, true, &text), SHOAL_OK);
     assert_non_null(strstr(text, "machine: "));
     assert_non_null(strstr(text, "ratio of medians, shoal to other: ops/s 2.00x"));
+    assert_non_null(strstr(text, "\n  rate_squared 4000.0k, nothing 0.00\n"));
     free(text);
     assert_int_equal(measure(false, 0, false, &text), SHOAL_OK);
     assert_string_equal(trace, "oooo");
@@ -145,6 +152,16 @@ static void even_counts_take_the_middle(void **state)
     (void)state;
     struct sh_series series = {.runs = 4, .values = {[SH_METRIC_OPS] = {4, 1, 3, 100}}};
     assert_float_equal(sh_series_median(&series, SH_METRIC_OPS), 3.5, 0);
+}
+
+static void figures_are_found_by_name(void **state)
+{
+    (void)state;
+    struct sh_bench_figures figures = {.count = 0};
+    for (unsigned i = 0; i < SH_BENCH_FIGURES_MAX; i++)
+        sh_bench_figure_add(&figures, i == 7 ? "fill" : "other", i);
+    assert_float_equal(sh_bench_figure_get(&figures, "fill"), 7, 0);
+    assert_float_equal(sh_bench_figure_get(&figures, "fills"), 0, 0);
 }
 
 static void placements_are_those_asked_for(void **state)
@@ -183,6 +200,7 @@ int main(void)
         cmocka_unit_test(a_table_names_the_ratio),
         cmocka_unit_test(the_first_failure_ends_it),
         cmocka_unit_test(even_counts_take_the_middle),
+        cmocka_unit_test(figures_are_found_by_name),
         cmocka_unit_test(placements_are_those_asked_for),
         cmocka_unit_test(idle_steps_are_measured),
     };

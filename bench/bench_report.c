@@ -32,11 +32,25 @@ static double per(double amount, double by)
     return by > 0 ? amount / by : 0;
 }
 
+/* The figures of a run, before it is counted. */
+static void figures_add(struct sh_series *series, const struct sh_bench_figures *figures)
+{
+    SH_ASSERT(series->runs == 0 || series->figures == figures->count);
+    series->figures = figures->count;
+    for (unsigned i = 0; i < figures->count; i++) {
+        SH_ASSERT(series->runs == 0 || strcmp(series->figure_keys[i], figures->keys[i]) == 0);
+        series->figure_keys[i] = figures->keys[i];
+        series->figure_values[i][series->runs] = figures->values[i];
+    }
+}
+
 void sh_series_add(struct sh_series *series, const struct sh_bench_result *result)
 {
     SH_ASSERT(series->runs < SH_BENCH_RUNS_MAX);
     SH_ASSERT(result->seconds >= 0);
-    unsigned run = series->runs++;
+    unsigned run = series->runs;
+    figures_add(series, &result->figures);
+    series->runs++;
     const struct sh_hist *hist = &result->latency_ns;
     series->digest = result->digest;
     series->values[SH_METRIC_OPS][run] = per((double)result->ops, result->seconds);
@@ -61,20 +75,38 @@ static int double_compare(const void *a, const void *b)
 }
 
 /* The runs' values in order; sorted has room for every run. */
+static void values_sort(const double *values, unsigned runs, double sorted[SH_BENCH_RUNS_MAX])
+{
+    SH_ASSERT(runs > 0);
+    memcpy(sorted, values, runs * sizeof *sorted);
+    qsort(sorted, runs, sizeof *sorted, double_compare);
+}
+
 static void series_sort(const struct sh_series *series, enum sh_metric metric,
                         double sorted[SH_BENCH_RUNS_MAX])
 {
-    SH_ASSERT(series->runs > 0);
-    memcpy(sorted, series->values[metric], series->runs * sizeof *sorted);
-    qsort(sorted, series->runs, sizeof *sorted, double_compare);
+    values_sort(series->values[metric], series->runs, sorted);
+}
+
+static double median_of(const double *values, unsigned runs)
+{
+    double sorted[SH_BENCH_RUNS_MAX];
+    values_sort(values, runs, sorted);
+    unsigned half = runs / 2;
+    return runs % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
 }
 
 double sh_series_median(const struct sh_series *series, enum sh_metric metric)
 {
-    double sorted[SH_BENCH_RUNS_MAX];
-    series_sort(series, metric, sorted);
-    unsigned half = series->runs / 2;
-    return series->runs % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+    return median_of(series->values[metric], series->runs);
+}
+
+void sh_series_figures(const struct sh_series *series, struct sh_bench_figures *medians_out)
+{
+    medians_out->count = 0;
+    for (unsigned i = 0; i < series->figures; i++)
+        sh_bench_figure_add(medians_out, series->figure_keys[i],
+                            median_of(series->figure_values[i], series->runs));
 }
 
 /* Adds "key=value key=value" as members; a value of digits alone is a number. */
@@ -136,6 +168,10 @@ static void row_print_json(struct sh_bench *bench, const struct sh_bench_row *ro
         if (median > 0)
             sh_json_set_f64(json, looks[i].key, median);
     }
+    struct sh_bench_figures figures;
+    sh_series_figures(row->series, &figures);
+    for (unsigned i = 0; i < figures.count; i++)
+        sh_json_set_f64(json, figures.keys[i], figures.values[i]);
     double sorted[SH_BENCH_RUNS_MAX];
     series_sort(row->series, SH_METRIC_OPS, sorted);
     sh_json_set_f64(json, "ops_per_s_min", sorted[0]);
@@ -154,15 +190,34 @@ static void row_print_json(struct sh_bench *bench, const struct sh_bench_row *ro
 static void number_print(FILE *out, int width, double value)
 {
     char text[32];
-    if (value <= 0)
-        snprintf(text, sizeof text, "-");
-    else if (value >= 1e7)
+    if (value >= 1e7)
         snprintf(text, sizeof text, "%.2fM", value / 1e6);
     else if (value >= 1e4)
         snprintf(text, sizeof text, "%.1fk", value / 1e3);
     else
         snprintf(text, sizeof text, value < 100 ? "%.2f" : "%.1f", value);
     fprintf(out, " %*s", width, text);
+}
+
+/* The same of a metric, which is 0 where it does not apply. */
+static void metric_print(FILE *out, int width, double value)
+{
+    if (value > 0)
+        number_print(out, width, value);
+    else
+        fprintf(out, " %*s", width, "-");
+}
+
+static void figures_print(FILE *out, const struct sh_series *series)
+{
+    struct sh_bench_figures figures;
+    sh_series_figures(series, &figures);
+    for (unsigned i = 0; i < figures.count; i++) {
+        fprintf(out, "%s%s", i ? ", " : "  ", figures.keys[i]);
+        number_print(out, 0, figures.values[i]);
+    }
+    if (figures.count)
+        fprintf(out, "\n");
 }
 
 static void header_print(struct sh_bench *bench)
@@ -204,10 +259,11 @@ static void row_print_text(struct sh_bench *bench, const struct sh_bench_row *ro
     fprintf(bench->out, "%-14s %-13s %-10s", row->case_name, row->system,
             sh_placement_name(row->placement));
     for (int i = 0; i < SH_METRICS; i++)
-        number_print(bench->out, 9,
+        metric_print(bench->out, 9,
                      sh_series_median(row->series, (enum sh_metric)i) * looks[i].scale);
     fprintf(bench->out, " %5.1f%% %016llx  %s\n", spread_percent(row->series),
             (unsigned long long)row->series->digest, row->extra ? row->extra : "");
+    figures_print(bench->out, row->series);
     if (row->base)
         ratios_print(bench->out, row);
 }

@@ -19,6 +19,7 @@ SH_BENCH_DECLARE(kv);
 SH_BENCH_DECLARE(graph);
 SH_BENCH_DECLARE(failover);
 SH_BENCH_DECLARE(metadata);
+SH_BENCH_DECLARE(log);
 SH_BENCH_DECLARE(steps);
 
 #endif

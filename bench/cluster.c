@@ -1,6 +1,7 @@
 #include "bench/cluster.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -99,16 +100,24 @@ static enum shoal_err addresses_choose(struct sh_bench_cluster *cluster)
     return err;
 }
 
-enum shoal_err sh_bench_folder_make(const char *name, char *folder_out, size_t room)
+enum shoal_err sh_bench_folder_make_in(const char *above, const char *name, char *folder_out,
+                                       size_t room)
 {
-    const char *above = getenv("TMPDIR");
-    int size =
-        snprintf(folder_out, room, "%s/shoal-%s-XXXXXX", above && *above ? above : "/tmp", name);
+    const char *usual = getenv("TMPDIR");
+    if (!above)
+        above = usual && *usual ? usual : "/tmp";
+    int size = snprintf(folder_out, room, "%s/shoal-%s-XXXXXX", above, name);
     if (size > 0 && (size_t)size < room && mkdtemp(folder_out))
         return SHOAL_OK;
-    SH_ERROR("bench", "no folder can be made under TMPDIR", SH_TEXT("folder", folder_out));
+    SH_ERROR("bench", "no folder can be made there", SH_TEXT("folder", folder_out),
+             SH_TEXT("cause", strerror(errno)));
     folder_out[0] = '\0';
     return SHOAL_EIO;
+}
+
+enum shoal_err sh_bench_folder_make(const char *name, char *folder_out, size_t room)
+{
+    return sh_bench_folder_make_in(NULL, name, folder_out, room);
 }
 
 void sh_bench_folder_remove(const char *folder)

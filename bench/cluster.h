@@ -25,10 +25,12 @@ struct sh_bench_cluster {
     bool is_durable; /* else the superpeers' option registry is memory */
 };
 
-/* Makes a folder "shoal-NAME-..." under TMPDIR; removes one with all that is in it. EIO: folder_out
- * is "". */
+/* Makes a folder "shoal-NAME-..." under TMPDIR, or in another folder (NULL: under TMPDIR); removes one
+ * with all that is in it. EIO: folder_out is "". */
 SHOAL_NODISCARD enum shoal_err sh_bench_folder_make(const char *name, char *folder_out,
                                                     size_t room);
+SHOAL_NODISCARD enum shoal_err sh_bench_folder_make_in(const char *above, const char *name,
+                                                       char *folder_out, size_t room);
 void sh_bench_folder_remove(const char *folder);
 
 /* Starts superpeers and peers. Superpeers may not serve yet when it returns; peers have joined. On

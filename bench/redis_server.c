@@ -15,6 +15,7 @@
 
 struct program {
     char path[4096];
+    const char *folder; /* of its append-only file; NULL: there is none */
 };
 
 /* Finds redis-server in PATH. */
@@ -32,7 +33,7 @@ static enum shoal_err program_find(struct program *program)
     return SHOAL_ENONAME;
 }
 
-/* A sh_child_main: becomes the server, silent and with nothing on disk. The port was free a moment
+/* A sh_child_main: becomes the server, silent, and with nothing on disk but the file that is wanted. The port was free a moment
  * ago; should another program take it meanwhile, the server ends and the caller tries again. */
 static void program_run(void *arg, int report_fd)
 {
@@ -48,8 +49,10 @@ static void program_run(void *arg, int report_fd)
     for (int fd = 0; fd < 3; fd++)
         (void)dup2(nowhere, fd);
     sh_child_report(report_fd, port);
+    const char *folder = program->folder;
     execl(program->path, "redis-server", "--port", text, "--bind", "127.0.0.1", "--save", "",
-          "--appendonly", "no", "--daemonize", "no", (char *)NULL);
+          "--dir", folder ? folder : "/", "--appendonly", folder ? "yes" : "no", "--appendfsync",
+          "everysec", "--daemonize", "no", (char *)NULL);
 }
 
 /* True when the server answers PING. */
@@ -68,7 +71,13 @@ static bool server_answers(uint16_t port)
 
 enum shoal_err sh_redis_server_start(enum sh_placement placement, struct sh_child *server_out)
 {
-    struct program program;
+    return sh_redis_server_start_logged(placement, NULL, server_out);
+}
+
+enum shoal_err sh_redis_server_start_logged(enum sh_placement placement, const char *folder,
+                                            struct sh_child *server_out)
+{
+    struct program program = {.folder = folder};
     enum shoal_err err = program_find(&program);
     uint64_t deadline_ns = sh_bench_now_ns() + START_TIMEOUT_NS;
     for (int i = 0; !err && i < START_TRIES; i++) {

@@ -9,5 +9,9 @@
  * ends, or does not answer within half a minute. */
 SHOAL_NODISCARD enum shoal_err sh_redis_server_start(enum sh_placement placement,
                                                      struct sh_child *server_out);
+/* The same with an append-only file in that folder, synced each second. */
+SHOAL_NODISCARD enum shoal_err sh_redis_server_start_logged(enum sh_placement placement,
+                                                            const char *folder,
+                                                            struct sh_child *server_out);
 
 #endif

@@ -122,7 +122,7 @@ function(shoal_library)
     endforeach()
 endfunction()
 
-# The libraries that `shoal bench msg` and `ranges` are compared with, each where it is installed.
+# The libraries that `shoal bench msg`, `ranges` and `log` are compared with, each where it is installed.
 # Without one its baseline says which package it needs.
 function(shoal_baselines target)
     pkg_check_modules(ZEROMQ QUIET IMPORTED_TARGET libzmq)
@@ -134,6 +134,11 @@ function(shoal_baselines target)
     if(GLIB_FOUND)
         target_compile_definitions(${target} PRIVATE SHOAL_HAS_GLIB)
         target_link_libraries(${target} PRIVATE PkgConfig::GLIB)
+    endif()
+    pkg_check_modules(ROCKSDB QUIET IMPORTED_TARGET rocksdb)
+    if(ROCKSDB_FOUND)
+        target_compile_definitions(${target} PRIVATE SHOAL_HAS_ROCKSDB)
+        target_link_libraries(${target} PRIVATE PkgConfig::ROCKSDB)
     endif()
     find_path(NNG_HEADERS nng/nng.h)
     find_library(NNG_LIBRARY nng)

@@ -128,6 +128,7 @@ struct sh_replog_status {
     uint64_t buffer_used;                   /* bytes */
     uint64_t appended, appended_bytes;      /* writes, and bytes of their payloads */
     uint64_t slot_writes, slot_bytes;       /* batches written to slots, with heads and padding */
+    uint64_t survivor_bytes, version_bytes; /* of slot_bytes: by the cleaner; of version logs */
     uint64_t primary_writes, primary_bytes; /* packs */
     uint64_t syncs;
     uint64_t slots_cleaned, entries_kept, entries_dropped, marks_dropped; /* by the cleaner */

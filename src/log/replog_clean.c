@@ -27,7 +27,7 @@
 #include "log/replog_int.h"
 #include "log/version_log.h"
 
-#define BEGIN_PERCENT 60              /* of the slots that a zone may have */
+#define BEGIN_PERCENT 70              /* of the slots that a zone's writes may have */
 #define EACH_STEP 2000                /* entries or tuples */
 #define RUN_EACH 65536                /* chunks of a run that are put at a time */
 #define SLOTS_EACH 8                  /* cleaned for one load of the versions */
@@ -103,7 +103,8 @@ bool sh_replog_may_gain(const struct sh_replog_zone *zone)
 void sh_replog_clean_if_full(struct sh_replog_zone *zone)
 {
     struct sh_replog *log = zone->log;
-    bool is_full = (uint64_t)zone->slots.count * 100 >= (uint64_t)zone->slots_max * BEGIN_PERCENT;
+    uint64_t most = zone->slots_max - SH_REPLOG_SPARE_ZONE_SLOTS;
+    bool is_full = (uint64_t)zone->slots.count * 100 >= most * BEGIN_PERCENT;
     if (!is_full || !zone->versions || sh_replog_is_cleaned(zone) || is_solid(zone) ||
         log->now_ns < zone->clean_again_ns)
         return;

@@ -158,12 +158,22 @@ static void slot_head_give(struct sh_replog *log, struct sh_replog_batch *batch)
     batch->slot_head = NULL;
 }
 
+static void written_count(struct sh_replog_status *status, const struct sh_replog_batch *batch)
+{
+    uint32_t bytes = padded(batch->chain.bytes);
+    status->slot_writes++;
+    status->slot_bytes += bytes;
+    if (batch->kind == SH_SLOT_SURVIVORS)
+        status->survivor_bytes += bytes;
+    if (batch->kind == SH_SLOT_VERSIONS)
+        status->version_bytes += bytes;
+}
+
 /* All of it has been written, but not synced. */
 static void written(struct sh_replog *log, struct sh_replog_batch *batch)
 {
     log->writing--;
-    log->status.slot_writes++;
-    log->status.slot_bytes += padded(batch->chain.bytes);
+    written_count(&log->status, batch);
     slot_head_give(log, batch);
     sh_chain_free(log->blocks, &batch->chain);
     if (!log->written.count)

@@ -100,6 +100,7 @@ static void test_two_levels(void **state)
     assert_int_equal(status.slot_writes, 1);
     assert_int_equal(status.slot_bytes % 4096, 0);
     assert_true(status.slot_bytes >= 16 << 10);
+    assert_int_equal(status.survivor_bytes + status.version_bytes, 0);
     (void)rig_assert_all(&rig, 3);
 }
 
@@ -368,6 +369,8 @@ static void clean_for_lives(size_t versions_max, uint64_t seed, uint64_t compact
         assert_int_equal(rig_assert_all(&rig, 3)->slots, status.slots - status.slots_free);
         assert_true(status.slots_cleaned > 50);
         assert_true(status.compactions >= compactions && status.marks_dropped >= marks);
+        assert_true(status.survivor_bytes > 0 && status.version_bytes > 0);
+        assert_true(status.survivor_bytes + status.version_bytes < status.slot_bytes);
         assert_true(status.slots - status.slots_free < 3 * 30);
         sh_replog_close(rig.log);
         rig_open(&rig);

@@ -1,0 +1,281 @@
+/* A backup's log (src/log): updates of chunks of --size bytes (64) in --zones (20), appended by one
+ * thread that owns the log and its disk, until they are durable.
+ *
+ *   load        all zones from empty, one after the other
+ *   sequential  the same order again, twice
+ *   random      rows of --batch chunks (10) from a chunk drawn uniformly
+ *   zipf        chunks drawn by Zipf's law, one by one
+ *   hotcold     90 % of the writes to every tenth chunk, one by one
+ *
+ * The cases but load begin, unmeasured, with a load, and write twice as many chunks as there are. A
+ * zone's chunks are --zone-bytes with headers, and its log may take twice that in slots of
+ * --segment-bytes. --vs disk writes the same number of bytes to the same place (disk_base.h).
+ *
+ * Prediction: docs/log.md, "What limits it": 50 ns for a chunk of 64 bytes are the disk's at
+ * 1.5 GB/s, and 25 the log's where IDs follow each other. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "base/log.h"
+#include "bench/benches.h"
+#include "bench/cluster.h"
+#include "bench/disk_base.h"
+#include "bench/log_run.h"
+#include "bench/redis_log_base.h"
+#include "bench/rocksdb_base.h"
+
+#define SIZE 64
+#define ZONES 20
+#define ZONE_BYTES (UINT64_C(16) << 20)
+#define SEGMENT_BYTES (UINT64_C(1) << 20)
+#define SEGMENT_BYTES_MIN (UINT64_C(64) << 10)
+#define SEGMENT_MULTIPLE 4096u
+#define BUFFER_BYTES (UINT64_C(32) << 20)
+#define BUFFER_BYTES_MIN (UINT64_C(1) << 20)
+#define BUFFER_MULTIPLE 65536u
+#define RANDOM_BATCH 10
+#define OTHER_TIMES 4
+#define OTHER_ENTRY_BYTES 40
+#define SLOTS_MORE 4 /* that a zone may have beyond its bytes: replog.h */
+/* Bars. */
+#define LOAD_MIN 5.0
+#define DISK_MIN 0.85
+#define DISK_SIZE 1024
+#define RANDOM_MIN 2.0
+#define ROCKSDB_MIN 4.0
+#define FILL_MAX 85.0
+#define AMPLIFICATION_MAX 5.0
+
+const char *const sh_bench_log_cases[] = {"load", "sequential", "random", "zipf", "hotcold", NULL};
+const char *const sh_bench_log_baselines[] = {"disk", "rocksdb", "redis", NULL};
+
+struct log_bench {
+    struct sh_bench *bench;
+    const char *name; /* of the case */
+    struct sh_log_plan plan;
+    bool has_batch; /* --batch */
+    char folder[256];
+    char extra[256];
+    const char *vs;
+};
+
+static bool is_vs(const struct log_bench *log, const char *baseline)
+{
+    return log->vs && strcmp(log->vs, baseline) == 0;
+}
+
+/* --- What the flags ask for -------------------------------------------------------------------- */
+
+static uint64_t or_default(uint64_t given, uint64_t otherwise)
+{
+    return given ? given : otherwise;
+}
+
+static void plan_make(const struct sh_bench_flags *flags, struct sh_log_plan *plan)
+{
+    plan->size = (uint32_t)or_default(flags->size, SIZE);
+    plan->zones = flags->zones ? flags->zones : ZONES;
+    plan->segment_bytes = (uint32_t)or_default(flags->segment_bytes, SEGMENT_BYTES);
+    plan->buffer_bytes = or_default(flags->buffer_bytes, BUFFER_BYTES);
+    plan->zone_bytes = or_default(flags->zone_bytes, ZONE_BYTES);
+    uint64_t each = plan->size + SH_LOG_ENTRY_BYTES;
+    plan->chunks = flags->count ? flags->count / plan->zones : plan->zone_bytes / each;
+    plan->zone_bytes = plan->chunks * each;
+    plan->slots_each = (uint32_t)(2 * plan->zone_bytes / plan->segment_bytes) + SLOTS_MORE;
+    plan->is_direct = !flags->access || strcmp(flags->access, "direct") == 0;
+    plan->has_primary = flags->levels != 1;
+    plan->seed = flags->seed;
+    plan->seconds = flags->seconds;
+}
+
+static enum shoal_err plan_check(struct sh_bench *bench, const struct sh_log_plan *plan)
+{
+    const struct sh_bench_flags *flags = sh_bench_flags_get(bench);
+    if (flags->count && flags->zone_bytes)
+        return sh_bench_refuse(bench,
+                               "--count and --zone-bytes both say how many chunks there are: "
+                               "give one of them");
+    if (plan->segment_bytes % SEGMENT_MULTIPLE || plan->segment_bytes < SEGMENT_BYTES_MIN)
+        return sh_bench_refuse(bench, "--segment-bytes is a multiple of 4096, at least 64 KiB");
+    if (plan->buffer_bytes % BUFFER_MULTIPLE || plan->buffer_bytes < BUFFER_BYTES_MIN)
+        return sh_bench_refuse(bench, "--buffer-bytes is a multiple of 64 KiB, at least 1 MiB");
+    if (plan->size > plan->segment_bytes / 4)
+        return sh_bench_refuse(bench, "--size is at most a quarter of --segment-bytes");
+    if (!plan->chunks || sh_log_plan_count(plan) < 2)
+        return sh_bench_refuse(bench,
+                               "there is not a chunk for each zone, or two in all: give fewer "
+                               "--zones, or more --count or --zone-bytes");
+    return SHOAL_OK;
+}
+
+/* What a run takes in the folder at most. The other systems have each write on the disk, and some twice
+ * while they sort (RocksDB) or write anew (Redis). */
+static uint64_t folder_bytes(const struct log_bench *log)
+{
+    const struct sh_log_plan *plan = &log->plan;
+    uint64_t ours = sh_log_plan_file_bytes(plan);
+    uint64_t other =
+        OTHER_TIMES * sh_log_plan_count(plan) * (plan->size + (uint64_t)OTHER_ENTRY_BYTES);
+    return log->vs && !is_vs(log, "disk") && other > ours ? other : ours;
+}
+
+/* Refuses what does not fit into the folder. */
+static enum shoal_err space_check(const struct log_bench *log)
+{
+    char text[400];
+    struct statvfs facts;
+    uint64_t wanted = folder_bytes(log);
+    if (statvfs(log->folder, &facts) != 0)
+        return SHOAL_EIO;
+    uint64_t there = (uint64_t)facts.f_bavail * facts.f_frsize;
+    if (there >= wanted)
+        return SHOAL_OK;
+    snprintf(text, sizeof text,
+             "%s has %" PRIu64 " MiB free, and a run may take %" PRIu64
+             ": give fewer --zones, smaller --zone-bytes, or another --folder",
+             log->folder, there >> 20, wanted >> 20);
+    return sh_bench_refuse(log->bench, text);
+}
+
+static void extra_make(struct log_bench *log)
+{
+    const struct sh_log_plan *plan = &log->plan;
+    snprintf(log->extra, sizeof log->extra,
+             "size=%u zones=%u count=%" PRIu64 " segment_bytes=%u buffer_bytes=%" PRIu64
+             " batch=%u access=%s levels=%u",
+             plan->size, plan->zones, sh_log_plan_count(plan), plan->segment_bytes,
+             plan->buffer_bytes, plan->batch, plan->is_direct ? "direct" : "cached",
+             plan->has_primary ? 2 : 1);
+}
+
+/* --- Bars -------------------------------------------------------------------------------------- */
+
+static void bar_print(const struct log_bench *log, const char *what, double figure,
+                      double figure_cpu, double limit, bool at_least)
+{
+    const struct sh_bench_bar bar = {.case_name = log->name,
+                                     .placement = SH_PLACE_FREE,
+                                     .extra = log->extra,
+                                     .what = what,
+                                     .figure = figure,
+                                     .figure_cpu = figure_cpu,
+                                     .limit = limit,
+                                     .at_least = at_least};
+    sh_bench_bar_print(log->bench, &bar);
+}
+
+static double millions_by_cpu(const struct sh_bench_medians *medians)
+{
+    return medians->cpu_ns_per_op > 0 ? 1e3 / medians->cpu_ns_per_op : 0;
+}
+
+static void load_bars(const struct log_bench *log, const struct sh_bench_medians *medians)
+{
+    const struct sh_log_plan *plan = &log->plan;
+    if (plan->zones == 1 && plan->size == SIZE)
+        bar_print(log, "million chunks a second of one zone", medians[0].ops_per_s / 1e6,
+                  millions_by_cpu(medians), LOAD_MIN, true);
+    if (is_vs(log, "disk") && plan->size >= DISK_SIZE && medians[1].mb_per_s > 0)
+        bar_print(log, "times the raw disk's MB/s", medians[0].mb_per_s / medians[1].mb_per_s, 0,
+                  DISK_MIN, true);
+}
+
+static void random_bars(const struct log_bench *log, const struct sh_bench_medians *medians)
+{
+    const struct sh_log_plan *plan = &log->plan;
+    if (plan->batch == 1 && is_vs(log, "rocksdb") && medians[1].ops_per_s > 0)
+        bar_print(log, "times RocksDB's puts", medians[0].ops_per_s / medians[1].ops_per_s,
+                  medians[0].cpu_ns_per_op > 0 ? medians[1].cpu_ns_per_op / medians[0].cpu_ns_per_op
+                                               : 0,
+                  ROCKSDB_MIN, true);
+    if (plan->batch != RANDOM_BATCH || plan->size != SIZE)
+        return;
+    bar_print(log, "million chunks a second", medians->ops_per_s / 1e6, millions_by_cpu(medians),
+              RANDOM_MIN, true);
+    bar_print(log, "percent of the slots in use",
+              sh_bench_figure_get(&medians->figures, "fill_percent"), 0, FILL_MAX, false);
+    bar_print(log, "bytes written for one",
+              sh_bench_figure_get(&medians->figures, "amplification_all"), 0, AMPLIFICATION_MAX,
+              false);
+}
+
+/* --- Cases ------------------------------------------------------------------------------------- */
+
+static sh_bench_run base_run_of(const struct log_bench *log)
+{
+    if (is_vs(log, "rocksdb"))
+        return sh_rocksdb_base_run;
+    return is_vs(log, "redis") ? sh_redis_log_base_run : sh_disk_base_run;
+}
+
+static enum shoal_err case_measure(struct log_bench *log)
+{
+    struct sh_log_plan *plan = &log->plan;
+    const struct sh_bench_system systems[] = {{"shoal", sh_log_run, plan},
+                                              {log->vs, base_run_of(log), plan}};
+    struct sh_bench_medians medians[2];
+    if (plan->what == SH_LOG_ZIPF)
+        sh_zipf_init(&plan->zipf, sh_log_plan_count(plan));
+    if (!log->has_batch)
+        plan->batch = plan->what == SH_LOG_RANDOM ? RANDOM_BATCH : 1;
+    extra_make(log);
+    enum shoal_err err = sh_bench_measure_all(log->bench, log->name, SH_PLACE_FREE, log->extra,
+                                              systems, log->vs ? 2 : 1, log->vs, medians);
+    if (err)
+        return err;
+    if (plan->what == SH_LOG_LOAD)
+        load_bars(log, medians);
+    if (plan->what == SH_LOG_RANDOM)
+        random_bars(log, medians);
+    return SHOAL_OK;
+}
+
+static enum shoal_err cases_measure(struct log_bench *log)
+{
+    enum shoal_err err = SHOAL_OK;
+    for (unsigned i = 0; i < SH_LOG_CASES && !err; i++) {
+        log->name = sh_bench_log_cases[i];
+        log->plan.what = (enum sh_log_case)i;
+        if (sh_bench_case_wanted(log->bench, log->name))
+            err = case_measure(log);
+    }
+    return err;
+}
+
+/* Random bytes, which nothing can compress. */
+static uint8_t *source_make(const struct sh_log_plan *plan)
+{
+    size_t size = (SH_LOG_SOURCE_BYTES + plan->size + 7) / 8 * 8;
+    uint8_t *bytes = malloc(size);
+    struct sh_keys keys = {.state = plan->seed};
+    for (size_t i = 0; bytes && i < size; i += 8)
+        sh_store64(bytes + i, sh_keys_random(&keys));
+    return bytes;
+}
+
+enum shoal_err sh_bench_log(struct sh_bench *bench)
+{
+    static struct log_bench log;
+    const struct sh_bench_flags *flags = sh_bench_flags_get(bench);
+    log = (struct log_bench){.bench = bench, .vs = flags->vs};
+    plan_make(flags, &log.plan);
+    log.plan.batch = flags->batch;
+    log.has_batch = flags->batch > 0;
+    enum shoal_err err = plan_check(bench, &log.plan);
+    if (err)
+        return err;
+    err = sh_bench_folder_make_in(flags->folder, "log", log.folder, sizeof log.folder);
+    if (err)
+        return err;
+    log.plan.folder = log.folder;
+    uint8_t *source = source_make(&log.plan);
+    log.plan.source = source;
+    err = source ? space_check(&log) : SHOAL_ENOMEM;
+    if (!err)
+        err = cases_measure(&log);
+    free(source);
+    sh_bench_folder_remove(log.folder);
+    return err;
+}

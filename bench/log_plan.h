@@ -1,0 +1,90 @@
+/* What the benchmark of the log writes, the same for every system that it measures: chunks of one
+ * size, in zones of equally many, in an order that follows from the case and the seed.
+ *
+ *   load        zone after zone, each from its first chunk to its last
+ *   sequential  the same, twice
+ *   random      a chunk drawn uniformly, and those behind it in its zone: a row of `batch`
+ *   zipf        the same, drawn by Zipf's law (bench/zipf.h)
+ *   hotcold     rows of `batch`, of which every tenth is hot: 90 % of the writes are to hot ones
+ *
+ * The cases but load update chunks that a load has written, two times as many as there are. */
+#ifndef SH_BENCH_LOG_PLAN_H
+#define SH_BENCH_LOG_PLAN_H
+
+#include "base/bytes.h"
+#include "bench/bench.h"
+#include "bench/zipf.h"
+
+enum sh_log_case { SH_LOG_LOAD, SH_LOG_SEQUENTIAL, SH_LOG_RANDOM, SH_LOG_ZIPF, SH_LOG_HOTCOLD };
+#define SH_LOG_CASES 5
+
+/* An entry's header, at most what an update of a drawn chunk takes: counted with its chunk where a
+ * zone's bytes are told. */
+#define SH_LOG_ENTRY_BYTES 12
+
+struct sh_log_plan {
+    enum sh_log_case what;
+    uint32_t size;
+    unsigned zones;
+    uint64_t chunks; /* of a zone */
+    unsigned batch;  /* chunks of a row */
+    uint64_t seed;
+    double seconds;        /* after which a run is cut off; 0: never */
+    struct sh_zipf zipf;   /* of zipf alone */
+    const uint8_t *source; /* SH_LOG_SOURCE_BYTES and a chunk, that payloads are taken from */
+    const char *folder;
+    /* Of the log alone. */
+    uint64_t zone_bytes;
+    uint32_t segment_bytes;
+    uint32_t slots_each; /* that a zone may have */
+    uint64_t buffer_bytes;
+    bool is_direct, has_primary;
+    /* What its last run wrote, and to the disk: the raw disk writes as much. */
+    uint64_t run_ops, run_bytes;
+};
+#define SH_LOG_SOURCE_BYTES (UINT32_C(256) << 10)
+
+/* What the log's file takes at most. */
+uint64_t sh_log_plan_file_bytes(const struct sh_log_plan *plan);
+static inline uint64_t sh_log_plan_count(const struct sh_log_plan *plan)
+{
+    return plan->zones * plan->chunks;
+}
+
+/* When a run that begins then is cut off. */
+static inline uint64_t sh_log_plan_deadline_ns(const struct sh_log_plan *plan, uint64_t begin_ns)
+{
+    return plan->seconds > 0 ? begin_ns + (uint64_t)(plan->seconds * 1e9) : UINT64_MAX;
+}
+
+/* A write: the zone, and the chunk by its place in the zone. */
+struct sh_log_target {
+    unsigned zone;
+    uint64_t chunk;
+};
+
+struct sh_log_draws {
+    const struct sh_log_plan *plan;
+    bool loads;
+    struct sh_keys keys;
+    uint64_t drawn, count;
+    uint64_t left; /* of the row */
+    struct sh_log_target next;
+    uint64_t digest; /* of the first writes, the same however many a run gets done */
+};
+
+/* loads: draws the load, whatever the case. */
+void sh_log_draws_init(struct sh_log_draws *draws, const struct sh_log_plan *plan, bool loads);
+/* False: that was all. */
+bool sh_log_draw(struct sh_log_draws *draws, struct sh_log_target *target_out);
+/* The payload of the last one that was drawn. */
+struct sh_bytes sh_log_payload(const struct sh_log_draws *draws);
+
+/* The number of a chunk among all, from 0. */
+static inline uint64_t sh_log_key(const struct sh_log_plan *plan,
+                                  const struct sh_log_target *target)
+{
+    return target->zone * plan->chunks + target->chunk;
+}
+
+#endif

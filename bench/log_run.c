@@ -1,0 +1,317 @@
+#include "bench/log_run.h"
+
+#include <malloc.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "base/resident.h"
+#include "env/env.h"
+#include "log/replog.h"
+
+#define FILE_NAME "log"
+#define OWNER 64
+#define STEP_EVERY 64
+#define LINGER_NS UINT64_C(100000000)
+#define SAMPLE_NS UINT64_C(20000000)
+#define STUCK_NS UINT64_C(60000000000)
+#define BATCH_BYTES (128u << 10)
+#define BLOCK_BYTES 4096u
+#define PRIMARY_BYTES_MAX (UINT64_C(256) << 20)
+#define SLOTS_SPARE 16 /* beside those of the zones: for versions and survivors */
+/* A table of versions has a slot for so many chunks of its zone, within bounds. */
+#define VERSIONS_EACH 16
+#define VERSIONS_MIN 1024
+#define VERSIONS_MAX 65536
+#define REST_MAX 16 /* chunks outside of a zone's range: none */
+
+struct run {
+    struct sh_log_plan *plan;
+    struct sh_disk *disk;
+    struct sh_replog *log;
+    struct sh_replog_zone **zones;
+    uint64_t start_ns, now_ns;
+    uint64_t idle_ns;   /* processor time of steps that did nothing */
+    uint64_t waited_ns; /* when the wait that goes on began */
+    uint32_t slots_most;
+    uint64_t resident_before, resident_most, sampled_ns;
+    struct sh_replog_status before; /* the measured part */
+    uint64_t begin_ns, cpu_ns;
+};
+
+static uint64_t primary_bytes(const struct sh_log_plan *plan)
+{
+    if (!plan->has_primary)
+        return 0;
+    return plan->buffer_bytes < PRIMARY_BYTES_MAX ? plan->buffer_bytes : PRIMARY_BYTES_MAX;
+}
+
+static uint64_t slots_of(const struct sh_log_plan *plan)
+{
+    return (uint64_t)plan->zones * plan->slots_each + SLOTS_SPARE;
+}
+
+uint64_t sh_log_plan_file_bytes(const struct sh_log_plan *plan)
+{
+    return BLOCK_BYTES + primary_bytes(plan) + slots_of(plan) * plan->segment_bytes;
+}
+
+/* --- Steps ------------------------------------------------------------------------------------- */
+
+/* What only shows while the log is in use. */
+static void sample(struct run *run)
+{
+    struct sh_replog_status status;
+    sh_replog_status_get(run->log, &status);
+    uint32_t used = status.slots - status.slots_free;
+    run->slots_most = used > run->slots_most ? used : run->slots_most;
+    if (run->now_ns < run->sampled_ns + SAMPLE_NS)
+        return;
+    run->sampled_ns = run->now_ns;
+    uint64_t resident = sh_resident_bytes();
+    run->resident_most = resident > run->resident_most ? resident : run->resident_most;
+}
+
+static unsigned step(struct run *run)
+{
+    run->now_ns = sh_bench_now_ns();
+    uint32_t seconds = 1 + (uint32_t)((run->now_ns - run->start_ns) / UINT64_C(1000000000));
+    unsigned work = sh_replog_step(run->log, run->now_ns, seconds);
+    sample(run);
+    return work;
+}
+
+static uint64_t thread_cpu_ns(void)
+{
+    struct timespec now;
+    int failed = clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    SH_ASSERT(!failed);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+/* A step of a thread that has nothing else to do. ETIMEOUT: it has waited for too long. */
+static enum shoal_err wait_step(struct run *run)
+{
+    uint64_t begin_ns = thread_cpu_ns();
+    if (!step(run))
+        run->idle_ns += thread_cpu_ns() - begin_ns;
+    if (run->now_ns < run->waited_ns + STUCK_NS)
+        return SHOAL_OK;
+    struct sh_replog_status status;
+    sh_replog_status_get(run->log, &status);
+    SH_ERROR("bench", "the log is stuck: no write has gone on for a minute",
+             SH_U64("buffer_used", status.buffer_used), SH_U64("slots_free", status.slots_free),
+             SH_U64("slots_cleaned", status.slots_cleaned));
+    return SHOAL_ETIMEOUT;
+}
+
+/* --- Writes ------------------------------------------------------------------------------------ */
+
+static enum shoal_err append(struct run *run, const struct sh_log_target *target,
+                             struct sh_bytes payload)
+{
+    const struct sh_replog_write write = {.local_id = sh_log_key(run->plan, target) + 1,
+                                          .creator = OWNER,
+                                          .pieces = 1,
+                                          .payload = payload};
+    struct sh_replog_zone *zone = run->zones[target->zone];
+    enum shoal_err err = sh_replog_append(zone, &write);
+    if (err == SHOAL_EAGAIN)
+        run->waited_ns = sh_bench_now_ns();
+    while (err == SHOAL_EAGAIN) {
+        err = wait_step(run);
+        if (!err)
+            err = sh_replog_append(zone, &write);
+    }
+    if (err == SHOAL_ENOSPC)
+        SH_ERROR("bench", "the log has no slot left for a zone", SH_U64("zone", target->zone),
+                 SH_U64("slots_each", run->plan->slots_each), SH_U64("in_use", run->slots_most));
+    return err;
+}
+
+/* Appends what is drawn, until the deadline; counts it. */
+static enum shoal_err drawn_append(struct run *run, struct sh_log_draws *draws,
+                                   uint64_t deadline_ns)
+{
+    struct sh_log_target target;
+    enum shoal_err err = SHOAL_OK;
+    while (!err && sh_log_draw(draws, &target)) {
+        err = append(run, &target, sh_log_payload(draws));
+        if (draws->drawn % STEP_EVERY)
+            continue;
+        (void)step(run);
+        if (run->now_ns >= deadline_ns)
+            break;
+    }
+    return err;
+}
+
+/* Waits until all that was appended is durable. */
+static enum shoal_err all_sync(struct run *run)
+{
+    enum shoal_err err = SHOAL_OK;
+    for (unsigned i = 0; i < run->plan->zones; i++)
+        sh_replog_sync(run->zones[i]);
+    for (unsigned i = 0; i < run->plan->zones; i++) {
+        run->waited_ns = sh_bench_now_ns();
+        while (!err && sh_replog_durable(run->zones[i]) < sh_replog_next(run->zones[i])) {
+            err = wait_step(run);
+            if (!err && sh_replog_trouble(run->log))
+                err = sh_replog_trouble(run->log);
+        }
+    }
+    return err;
+}
+
+static enum shoal_err load(struct run *run)
+{
+    struct sh_log_draws draws;
+    sh_log_draws_init(&draws, run->plan, true);
+    enum shoal_err err = drawn_append(run, &draws, UINT64_MAX);
+    return err ? err : all_sync(run);
+}
+
+/* --- The measured part ------------------------------------------------------------------------- */
+
+static void figures_take(const struct run *run, struct sh_bench_figures *figures)
+{
+    const struct sh_log_plan *plan = run->plan;
+    const struct sh_replog_status *before = &run->before;
+    struct sh_replog_status after;
+    sh_replog_status_get(run->log, &after);
+    double payload = (double)(after.appended_bytes - before->appended_bytes);
+    double writes = (double)(after.slot_writes - before->slot_writes);
+    double slots = (double)(after.slot_bytes - before->slot_bytes);
+    double primary = (double)(after.primary_bytes - before->primary_bytes);
+    double cleaning = (double)(after.survivor_bytes - before->survivor_bytes) +
+                      (double)(after.version_bytes - before->version_bytes);
+    double memory = (double)(run->resident_most - run->resident_before);
+    double in_use = (double)run->slots_most;
+    sh_bench_figure_add(figures, "bytes_per_write", writes > 0 ? slots / writes : 0);
+    sh_bench_figure_add(figures, "fill_percent", 100 * in_use / plan->zones / plan->slots_each);
+    sh_bench_figure_add(figures, "memory_bytes", memory);
+    sh_bench_figure_add(figures, "log_per_memory",
+                        memory > 0 ? in_use * plan->segment_bytes / memory : 0);
+    sh_bench_figure_add(figures, "amplification_all", (primary + slots) / payload);
+    sh_bench_figure_add(figures, "amplification_primary", primary / payload);
+    sh_bench_figure_add(figures, "amplification_slots", (slots - cleaning) / payload);
+    sh_bench_figure_add(figures, "amplification_cleaning", cleaning / payload);
+    sh_bench_figure_add(figures, "slots_cleaned",
+                        (double)(after.slots_cleaned - before->slots_cleaned));
+    run->plan->run_bytes = (uint64_t)(primary + slots);
+}
+
+static enum shoal_err measure(struct run *run, struct sh_bench_result *result_out)
+{
+    struct sh_log_plan *plan = run->plan;
+    struct sh_log_draws draws;
+    sh_log_draws_init(&draws, plan, false);
+    sh_replog_status_get(run->log, &run->before);
+    run->slots_most = 0;
+    run->idle_ns = 0;
+    uint64_t begin_ns = sh_bench_now_ns(), cpu_ns = sh_bench_cpu_ns();
+    enum shoal_err err = drawn_append(run, &draws, sh_log_plan_deadline_ns(plan, begin_ns));
+    if (!err)
+        err = all_sync(run);
+    if (err)
+        return err;
+    result_out->seconds = (double)(sh_bench_now_ns() - begin_ns) / 1e9;
+    result_out->cpu_ns = sh_bench_cpu_ns() - cpu_ns - run->idle_ns;
+    result_out->ops = plan->run_ops = draws.drawn;
+    result_out->bytes = draws.drawn * plan->size;
+    result_out->digest = draws.digest;
+    run->sampled_ns = 0;
+    sample(run);
+    figures_take(run, &result_out->figures);
+    return SHOAL_OK;
+}
+
+/* --- A log ------------------------------------------------------------------------------------- */
+
+static size_t versions_max(const struct sh_log_plan *plan)
+{
+    size_t slots = VERSIONS_MIN;
+    while (slots < VERSIONS_MAX && slots * VERSIONS_EACH < plan->chunks)
+        slots *= 2;
+    return slots;
+}
+
+static enum shoal_err log_open(struct run *run)
+{
+    const struct sh_log_plan *plan = run->plan;
+    uint32_t segment = plan->segment_bytes;
+    const struct sh_replog_config config = {
+        .disk = run->disk,
+        .name = FILE_NAME,
+        .random = sh_real_random(),
+        .cluster = 1,
+        .node = OWNER + 1,
+        .slot_bytes = segment,
+        .slots = (uint32_t)slots_of(plan),
+        .primary_blocks = (uint32_t)(primary_bytes(plan) / BLOCK_BYTES),
+        .buffer_bytes = plan->buffer_bytes,
+        .batch_bytes = segment / 4 < BATCH_BYTES ? segment / 4 : BATCH_BYTES,
+        .linger_ns = LINGER_NS,
+        .versions_max = versions_max(plan)};
+    SH_ASSERT(slots_of(plan) <= UINT32_MAX); /* they would not fit on the disk */
+    run->start_ns = run->now_ns = sh_bench_now_ns();
+    enum shoal_err err = sh_replog_open(&config, run->now_ns, 1, &run->log);
+    if (err == SHOAL_EINVAL)
+        SH_ERROR("bench", "the log takes no buffer of so few bytes: give more --buffer-bytes",
+                 SH_U64("buffer_bytes", plan->buffer_bytes));
+    return err;
+}
+
+static enum shoal_err zones_add(struct run *run)
+{
+    const struct sh_log_plan *plan = run->plan;
+    enum shoal_err err = SHOAL_OK;
+    for (unsigned i = 0; i < plan->zones && !err; i++) {
+        const struct sh_log_target first = {.zone = i};
+        const struct sh_replog_zone_config config = {.id = (uint64_t)OWNER << 48 | (i + 1),
+                                                     .owner = OWNER,
+                                                     .incarnation = 1,
+                                                     .bytes_max = 2 * plan->zone_bytes,
+                                                     .range_first = (uint64_t)OWNER << 48 |
+                                                                    (sh_log_key(plan, &first) + 1),
+                                                     .range_count = plan->chunks,
+                                                     .rest_max = REST_MAX};
+        err = sh_replog_zone_add(run->log, &config, &run->zones[i]);
+    }
+    return err;
+}
+
+static enum shoal_err run_in(struct run *run, struct sh_bench_result *result_out)
+{
+    (void)malloc_trim(0); /* what the last run had is not to be had for nothing by this one */
+    run->resident_before = run->resident_most = sh_resident_bytes();
+    enum shoal_err err = log_open(run);
+    if (!err)
+        err = zones_add(run);
+    if (!err && run->plan->what != SH_LOG_LOAD)
+        err = load(run);
+    if (!err)
+        err = measure(run, result_out);
+    sh_replog_close(run->log);
+    return err;
+}
+
+enum shoal_err sh_log_run(void *arg, const struct sh_bench_flags *flags,
+                          enum sh_placement placement, struct sh_bench_result *result_out)
+{
+    struct run run = {.plan = arg};
+    (void)flags;
+    sh_bench_pin(placement, 0);
+    run.zones = calloc(run.plan->zones, sizeof *run.zones);
+    if (!run.zones)
+        return SHOAL_ENOMEM;
+    enum shoal_err err = sh_real_disk_create(run.plan->folder, run.plan->is_direct, &run.disk);
+    if (!err) {
+        err = run_in(&run, result_out);
+        (void)run.disk->ops->remove(run.disk, FILE_NAME); /* the folder goes anyway */
+        run.disk->ops->destroy(run.disk);
+    }
+    free(run.zones);
+    return err;
+}

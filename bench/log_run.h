@@ -1,0 +1,25 @@
+/* A run of the log: one thread appends, and steps the log every 64 writes and while it has no room. */
+#ifndef SH_BENCH_LOG_RUN_H
+#define SH_BENCH_LOG_RUN_H
+
+#include "bench/log_plan.h"
+
+/* A run for sh_bench_measure; arg is a struct sh_log_plan, which learns what was written. Opens a log
+ * in the plan's folder, loads it unless the load is what is measured, and measures until all writes
+ * are durable; then the file goes. cpu_ns lacks what idle steps took, while the thread had nothing to
+ * do but to wait. Figures, of the measured part:
+ *
+ *   bytes_per_write                    of a batch on its way to a slot, heads and padding included
+ *   fill_percent                       most slots in use, of those that all zones may have
+ *   memory_bytes                       most that the process had more than before the log was opened
+ *   log_per_memory                     most bytes of slots in use, divided by that
+ *   amplification_all, and by source   bytes written for one of the payload: _primary, _slots (batches
+ *                                      that were appended), _cleaning (survivors and version logs)
+ *   slots_cleaned
+ *
+ * ENOSPC, EIO: the log's. ETIMEOUT: the log took no write for a minute. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_log_run(void *arg, const struct sh_bench_flags *flags,
+                                          enum sh_placement placement,
+                                          struct sh_bench_result *result_out);
+
+#endif
