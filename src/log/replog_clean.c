@@ -27,7 +27,7 @@
 #include "log/replog_int.h"
 #include "log/version_log.h"
 
-#define BEGIN_PERCENT 70              /* of the slots that a zone's writes may have */
+#define BEGIN_PERCENT 80              /* of the slots that a zone's writes may have */
 #define EACH_STEP 2000                /* entries or tuples */
 #define RUN_EACH 65536                /* chunks of a run that are put at a time */
 #define SLOTS_EACH 8                  /* cleaned for one load of the versions */
