@@ -126,4 +126,70 @@ static struct sh_disk *cut_create(size_t room)
     return &cut->base;
 }
 
+/* --- What the tests share ---------------------------------------------------------------------- */
+
+static struct rig rig;
+
+RIG int setup(void **state)
+{
+    (void)state;
+    memset(&rig, 0, sizeof rig);
+    rig.now_ns = 1000 * RIG_MS;
+    rig_config(&rig, cut_create((size_t)64 << 20));
+    return 0;
+}
+
+RIG int teardown(void **state)
+{
+    (void)state;
+    cut_of(rig.config.disk)->holds = NULL;
+    sh_replog_close(rig.log);
+    rig.config.disk->ops->destroy(rig.config.disk);
+    return 0;
+}
+
+RIG void append(unsigned zone, unsigned chunk, uint32_t stamp, size_t size)
+{
+    assert_int_equal(rig_append(&rig, zone, chunk, stamp, size, false), SHOAL_OK);
+}
+
+RIG void zone_add_config(unsigned number, struct sh_replog_zone_config config)
+{
+    rig.zones[number].id = rig_zone_id(number);
+    assert_int_equal(sh_replog_zone_add(rig.log, &config, &rig.zones[number].zone), SHOAL_OK);
+}
+
+RIG void shut(void)
+{
+    cut_of(rig.config.disk)->holds = NULL;
+    sh_replog_close(rig.log);
+    rig.log = NULL;
+}
+
+RIG struct sh_replog_status status(void)
+{
+    struct sh_replog_status is;
+    sh_replog_status_get(rig.log, &is);
+    return is;
+}
+
+/* Appends, which comes to an end, be it with an error. */
+RIG enum shoal_err append_or_say(unsigned zone, unsigned chunk, uint32_t stamp, size_t size)
+{
+    const struct sh_replog_write write = rig_write(&rig, chunk, stamp, size, 0);
+    enum shoal_err err;
+    for (unsigned i = 0; (err = sh_replog_append(rig.zones[zone].zone, &write)) == SHOAL_EAGAIN;
+         i++) {
+        if (i == 20000)
+            fail_msg("EAGAIN for 20000 steps, write %u", stamp);
+        rig_step(&rig, RIG_MS);
+    }
+    return err;
+}
+
+RIG uint64_t slots_at(void)
+{
+    return sh_log_primary_at() + (uint64_t)rig.config.primary_blocks * 4096;
+}
+
 #endif
