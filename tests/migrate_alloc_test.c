@@ -343,15 +343,19 @@ static void from_each_on_many_fail(void **state)
     each_allocation(40);
 }
 
-/* A client without memory lost a connection over which an add had been done, and took it for not done. */
+/* A client without memory lost a connection over which an add had been done, and took it for not done. Which seeds show that
+ * depends on all that allocates before. */
 static void a_lost_connection_leaves_it_open(void **state)
 {
     (void)state;
+    static const uint64_t shows[] = {618682, 951280, 900601844};
     uint64_t given = seed;
-    seed = 1097028265;
     times_failing = 40;
-    due = 80;
-    assert_true(run_story());
+    due = 90;
+    for (size_t i = 0; i < sizeof shows / sizeof shows[0]; i++) {
+        seed = shows[i];
+        assert_true(run_story());
+    }
     seed = given;
 }
 
