@@ -70,7 +70,7 @@ struct sh_bench_flags {
     unsigned levels;        /* --levels: 2, or 1 without the primary log */
 };
 
-/* What a benchmark has to say of a run beyond the columns that all share: named numbers. Each is the
+/* Named numbers that a benchmark adds to the columns that all share. Each is the
  * median of the runs, all of which have the same ones in the same order; they stand in a line of
  * their own below the row, and with --json are members of its object. */
 #define SH_BENCH_FIGURES_MAX 12

@@ -25,6 +25,7 @@
 #include "bench/log_run.h"
 #include "bench/redis_log_base.h"
 #include "bench/rocksdb_base.h"
+#include "log/replog.h"
 
 #define SIZE 64
 #define ZONES 20
@@ -38,7 +39,6 @@
 #define RANDOM_BATCH 10
 #define OTHER_TIMES 4
 #define OTHER_ENTRY_BYTES 40
-#define SLOTS_MORE 4 /* that a zone may have beyond its bytes: replog.h */
 /* Bars. */
 #define LOAD_MIN 5.0
 #define DISK_MIN 0.85
@@ -83,7 +83,7 @@ static void plan_make(const struct sh_bench_flags *flags, struct sh_log_plan *pl
     uint64_t each = plan->size + SH_LOG_ENTRY_BYTES;
     plan->chunks = flags->count ? flags->count / plan->zones : plan->zone_bytes / each;
     plan->zone_bytes = plan->chunks * each;
-    plan->slots_each = (uint32_t)(2 * plan->zone_bytes / plan->segment_bytes) + SLOTS_MORE;
+    plan->slots_each = sh_replog_slots_for(plan->segment_bytes, 2 * plan->zone_bytes);
     plan->is_direct = !flags->access || strcmp(flags->access, "direct") == 0;
     plan->has_primary = flags->levels != 1;
     plan->seed = flags->seed;
@@ -110,7 +110,7 @@ static enum shoal_err plan_check(struct sh_bench *bench, const struct sh_log_pla
     return SHOAL_OK;
 }
 
-/* What a run takes in the folder at most. The other systems have each write on the disk, and some twice
+/* Bytes that a run takes in the folder at most. The other systems have each write on the disk, and some twice
  * while they sort (RocksDB) or write anew (Redis). */
 static uint64_t folder_bytes(const struct log_bench *log)
 {

@@ -1,4 +1,4 @@
-/* What the benchmark of the log writes, the same for every system that it measures: chunks of one
+/* The writes of the benchmark of the log, the same for every system that it measures: chunks of one
  * size, in zones of equally many, in an order that follows from the case and the seed.
  *
  *   load        zone after zone, each from its first chunk to its last
@@ -39,12 +39,12 @@ struct sh_log_plan {
     uint32_t slots_each; /* that a zone may have */
     uint64_t buffer_bytes;
     bool is_direct, has_primary;
-    /* What its last run wrote, and to the disk: the raw disk writes as much. */
+    /* Bytes that its last run wrote, and wrote to the disk: the raw disk writes as many. */
     uint64_t run_ops, run_bytes;
 };
 #define SH_LOG_SOURCE_BYTES (UINT32_C(256) << 10)
 
-/* What the log's file takes at most. */
+/* Bytes that the log's file takes at most. */
 uint64_t sh_log_plan_file_bytes(const struct sh_log_plan *plan);
 static inline uint64_t sh_log_plan_count(const struct sh_log_plan *plan)
 {

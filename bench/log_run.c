@@ -19,7 +19,6 @@
 #define BATCH_BYTES (128u << 10)
 #define BLOCK_BYTES 4096u
 #define PRIMARY_BYTES_MAX (UINT64_C(256) << 20)
-#define SLOTS_SPARE 16 /* beside those of the zones: for versions and survivors */
 /* A table of versions has a slot for so many chunks of its zone, within bounds. */
 #define VERSIONS_EACH 16
 #define VERSIONS_MIN 1024
@@ -49,7 +48,7 @@ static uint64_t primary_bytes(const struct sh_log_plan *plan)
 
 static uint64_t slots_of(const struct sh_log_plan *plan)
 {
-    return (uint64_t)plan->zones * plan->slots_each + SLOTS_SPARE;
+    return (uint64_t)plan->zones * plan->slots_each + SH_REPLOG_SPARE_SLOTS;
 }
 
 uint64_t sh_log_plan_file_bytes(const struct sh_log_plan *plan)
@@ -59,7 +58,7 @@ uint64_t sh_log_plan_file_bytes(const struct sh_log_plan *plan)
 
 /* --- Steps ------------------------------------------------------------------------------------- */
 
-/* What only shows while the log is in use. */
+/* The log tells these only while it is in use. */
 static void sample(struct run *run)
 {
     struct sh_replog_status status;

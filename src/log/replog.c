@@ -142,10 +142,10 @@ static bool is_added(const struct sh_replog_zone *zone)
     return zone->versions;
 }
 
-/* Slots for so many bytes, one that is filled and one of versions, and what is not for writes. */
-static uint32_t slots_for(const struct sh_replog *log, uint64_t bytes)
+/* One slot more that is filled and one of versions, and those that are not for writes. */
+uint32_t sh_replog_slots_for(uint32_t slot_bytes, uint64_t bytes_max)
 {
-    uint64_t slots = bytes / log->head.slot_bytes + 2 + SH_REPLOG_SPARE_ZONE_SLOTS;
+    uint64_t slots = bytes_max / slot_bytes + 2 + SH_REPLOG_SPARE_ZONE_SLOTS;
     return slots < UINT32_MAX ? (uint32_t)slots : UINT32_MAX;
 }
 
@@ -178,7 +178,7 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_
         return SHOAL_EBUSY;
     if (!err && zone->epoch_seen >= SH_REPLOG_EPOCH_MAX)
         return SHOAL_EFULL;
-    uint32_t slots_max = slots_for(log, config->bytes_max);
+    uint32_t slots_max = sh_replog_slots_for(log->head.slot_bytes, config->bytes_max);
     if (!err && slots_of_others(log, zone) + slots_max + SH_REPLOG_SPARE_SLOTS > log->head.slots)
         return SHOAL_ENOSPC;
     if (!err && zone->is_loaded && config->first != zone->end)

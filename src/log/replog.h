@@ -64,6 +64,10 @@ struct sh_replog_zone_config {
     uint64_t range_first, range_count, rest_max;
 };
 
+/* How many slots a log keeps for a zone. It keeps SH_REPLOG_SPARE_SLOTS for its cleaner. */
+uint32_t sh_replog_slots_for(uint32_t slot_bytes, uint64_t bytes_max);
+#define SH_REPLOG_SPARE_SLOTS 6
+
 /* A zone that is to be written to: new, or loaded (sh_replog_zone_load), and then in an epoch of its own. Sequence numbers begin
  * with `first`, which of one that is loaded is what was told; EINVAL else. bytes_max: what its log may take, rounded up to slots, and four more, which the log
  * then keeps for it. EEXIST: it is being written to. EBUSY: it has to be loaded first. EFULL: all epochs are used up. ENOSPC: the log has

@@ -1,4 +1,4 @@
-/* A disk of one file that knows what is stable, and on which a test chooses what is not carried out for now. */
+/* A disk of one file that knows what is stable, and on which a test holds operations back. */
 #ifndef SH_LOG_REPLOG_CUT_TEST_H
 #define SH_LOG_REPLOG_CUT_TEST_H
 
@@ -11,7 +11,7 @@ struct cut {
     size_t size, stable_size, room;
     struct sh_disk_op *ops[CUT_OPS];
     unsigned count, syncs;
-    /* An operation that is not carried out or completed for now. */
+    /* Whether the test holds an operation back: poll passes over it, but one that waits. */
     bool (*holds)(const struct cut *cut, const struct sh_disk_op *op);
     unsigned held_seen;
     uint64_t fails_at; /* reads of that offset fail */

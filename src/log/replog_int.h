@@ -10,11 +10,9 @@
 #include "log/span.h"
 #include "log/versions.h"
 
-#define SH_REPLOG_OPS 64     /* disk operations in flight */
-#define SH_REPLOG_PIECES 160 /* of one operation: 8 MiB of a chain, and a slot's head */
-#define SH_REPLOG_WRITES 32  /* batches that are being written to slots */
-#define SH_REPLOG_SPARE_SLOTS                                                                      \
-    6 /* of the log, are for the cleaner; three of them for versions too */
+#define SH_REPLOG_OPS 64             /* disk operations in flight */
+#define SH_REPLOG_PIECES 160         /* of one operation: 8 MiB of a chain, and a slot's head */
+#define SH_REPLOG_WRITES 32          /* batches that are being written to slots */
 #define SH_REPLOG_SPARE_ZONE_SLOTS 2 /* of a zone, are not for writes */
 #define SH_REPLOG_SPARE 256          /* batches beside one for each zone */
 #define SH_REPLOG_BUCKETS 4096

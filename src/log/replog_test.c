@@ -211,21 +211,10 @@ static void test_opened_again(void **state)
     assert_null(sh_replog_zone_find(rig.log, rig_zone_id(RIG_ZONES)));
     (void)rig_assert_all(&rig, RIG_ZONES);
     /* The next lap takes the place of what was there: the slots alone have everything. */
-    uint8_t zeros[4096] = {0};
     int file;
     assert_int_equal(sh_disk_open(rig.config.disk, "log", false, &file), SHOAL_OK);
     for (unsigned i = 0; i < rig.config.primary_blocks; i++) {
-        bool is_done = false;
-        struct sh_disk_op op = {.kind = SH_DISK_WRITE,
-                                .file = file,
-                                .offset = sh_log_primary_at() + i * sizeof zeros,
-                                .data = zeros,
-                                .size = sizeof zeros,
-                                .done = rig_done,
-                                .arg = &is_done};
-        assert_int_equal(sh_disk_submit(rig.config.disk, &op), SHOAL_OK);
-        while (!is_done)
-            (void)sh_disk_poll(rig.config.disk, true);
+        rig_zero(rig.config.disk, file, sh_log_primary_at() + (uint64_t)i * SH_SLOT_HEAD_BYTES);
     }
     rig.config.disk->ops->close(rig.config.disk, file);
     (void)rig_assert_all(&rig, RIG_ZONES);
@@ -493,18 +482,7 @@ static void entries_lose(void)
         rig_read(rig.config.disk, file, sh_log_slot_at(&head, i), block, sizeof block);
         if (!sh_log_slot_get(block, head.number, &slot) || slot.kind == SH_SLOT_VERSIONS)
             continue;
-        bool is_done = false;
-        memset(block, 0, sizeof block);
-        struct sh_disk_op op = {.kind = SH_DISK_WRITE,
-                                .file = file,
-                                .offset = sh_log_slot_at(&head, i),
-                                .data = block,
-                                .size = sizeof block,
-                                .done = rig_done,
-                                .arg = &is_done};
-        assert_int_equal(sh_disk_submit(rig.config.disk, &op), SHOAL_OK);
-        while (!is_done)
-            (void)sh_disk_poll(rig.config.disk, true);
+        rig_zero(rig.config.disk, file, sh_log_slot_at(&head, i));
     }
     rig.config.disk->ops->close(rig.config.disk, file);
 }

@@ -252,6 +252,24 @@ RIG void rig_read(struct sh_disk *disk, int file, uint64_t offset, uint8_t *into
     memset(into + op.done_bytes, 0, size - op.done_bytes);
 }
 
+/* Zeros a block of the file. */
+RIG void rig_zero(struct sh_disk *disk, int file, uint64_t offset)
+{
+    static uint8_t zeros[SH_SLOT_HEAD_BYTES] __attribute__((aligned(4096)));
+    bool is_done = false;
+    struct sh_disk_op op = {.kind = SH_DISK_WRITE,
+                            .file = file,
+                            .offset = offset,
+                            .data = zeros,
+                            .size = sizeof zeros,
+                            .done = rig_done,
+                            .arg = &is_done};
+    assert_int_equal(sh_disk_submit(disk, &op), SHOAL_OK);
+    while (!is_done)
+        (void)sh_disk_poll(disk, true);
+    assert_int_equal(op.err, SHOAL_OK);
+}
+
 RIG bool rig_is_newer(struct sh_replog_version a, struct sh_replog_version b)
 {
     return a.epoch > b.epoch || (a.epoch == b.epoch && a.number > b.number);
