@@ -60,7 +60,8 @@ struct sh_replog_clean {
     uint32_t seconds;
     uint32_t since_least,
         since_next; /* of slots that are not of versions: the least, and the least but for one of those */
-    uint64_t wanted; /* sequence number before which all has to be durable */
+    uint64_t wanted;   /* sequence number before which all has to be durable */
+    unsigned recorded; /* lives */
     unsigned zeroed;
     unsigned zeroing; /* operations */
     enum shoal_err err;
@@ -602,20 +603,36 @@ static bool is_recorded(const struct sh_replog_clean *clean)
     return false;
 }
 
-/* All is durable. Where no slot says so, an empty batch does. */
-static unsigned record(struct sh_replog_clean *clean)
+/* Sends a batch without entries, for what its span's head says; false: not now. */
+static bool record_one(struct sh_replog_clean *clean, uint16_t life, uint64_t first)
 {
-    clean->phase = ZEROES;
-    if (is_recorded(clean))
-        return 1;
-    clean->phase = SETTLES;
-    if (!clean->survivors && survivors_begin(clean))
-        return 0;
+    if (survivors_begin(clean))
+        return false;
+    clean->survivors->life = life;
+    clean->survivors->life_first = first;
     enum shoal_err err = survivors_go(clean);
     if (err)
         clean->err = err;
-    else
-        clean->phase = RECORDS;
+    return true;
+}
+
+/* All is durable. Where no slot says so, an empty batch does. So long as there are slots from an earlier process, which may have
+ * writes that do not count, one says of each life when it began: that may be known of a slot only that is given away. */
+static unsigned record(struct sh_replog_clean *clean)
+{
+    const struct sh_replog_zone *zone = clean->zone;
+    const struct sh_replog_lives *lives = &zone->lives;
+    if (has_found(clean)) {
+        while (clean->recorded < lives->count && !clean->err) {
+            const struct sh_replog_life *life = &lives->lives[clean->recorded];
+            if (!record_one(clean, life->life, life->first))
+                return 0;
+            clean->recorded++;
+        }
+    } else if (!is_recorded(clean) && !record_one(clean, zone->life, zone->life_first)) {
+        return 0;
+    }
+    clean->phase = RECORDS;
     return 1;
 }
 
@@ -696,7 +713,7 @@ static unsigned end(struct sh_replog *log, bool is_done)
     else if (clean->gone_count > taken)
         zone->fruitless = 0;
     else
-        zone->fruitless += clean->count + 1;
+        zone->fruitless += clean->count ? clean->count : 1;
     log->clean = NULL;
     sh_replog_clean_free(clean);
     sh_replog_clean_if_full(zone);

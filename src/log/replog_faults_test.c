@@ -180,6 +180,19 @@ static void test_full_of_garbage(void **state)
     assert_int_equal(err, SHOAL_OK);
 }
 
+/* What is superseded lies in the newest slots, which are cleaned before the zone is said to be full. */
+static void test_full_of_one_chunk(void **state)
+{
+    (void)state;
+    rig_open(&rig);
+    zone_add_config(0, rig_zone_config(0, 1, 0, 40 * 65536));
+    for (unsigned i = 0; i < 390; i++)
+        append(0, i, i, 5800);
+    rig_sync(&rig, 1);
+    for (unsigned i = 0; i < 3000; i++)
+        assert_int_equal(append_or_say(0, 500, i, 5800), SHOAL_OK);
+}
+
 /* --- A large payload in a large slot ------------------------------------------------------------- */
 
 static void test_large_payload(void **state)
@@ -361,6 +374,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_full_zone_stops_all, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cleans_without_end, setup, teardown),
         cmocka_unit_test_setup_teardown(test_full_of_garbage, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_full_of_one_chunk, setup, teardown),
         cmocka_unit_test_setup_teardown(test_large_payload, setup, teardown),
         cmocka_unit_test_setup_teardown(test_clock_back, setup, teardown),
         cmocka_unit_test_setup_teardown(test_close_calls, setup, teardown),

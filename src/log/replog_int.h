@@ -41,7 +41,9 @@ struct sh_replog_batch {
         end;        /* what the first entry, and the next one, are relative to */
     uint64_t first; /* sequence number */
     uint32_t sequences;
-    uint64_t whole;    /* what its span's head says */
+    uint64_t whole; /* what its span's head says */
+    uint16_t life;  /* that, too */
+    uint64_t life_first;
     uint64_t begun_ns; /* when its oldest entry came that no disk has yet */
     /* Up to where the primary log has it. */
     uint64_t packed; /* bytes of the chain */

@@ -120,6 +120,9 @@ static bool entry_next(struct sh_replog_load *load, unsigned *work)
         break;
     case SH_REPLOG_WALKED_HEAD:
         err = sh_replog_lives_add(&load->zone->lives, span->life, span->life_first, span->whole);
+        if (load->epoch <
+            span->life) /* a life is an epoch, though none of its entries may be left */
+            load->epoch = span->life;
         if (load->zone->incarnation < span->incarnation)
             load->zone->incarnation = span->incarnation;
         break;

@@ -128,6 +128,137 @@ static void test_pieces_are_missing(void **state)
     assert_int_equal(rig_load(&rig, 0).end, 4);
 }
 
+static void open_after_a_cut(void)
+{
+    shut();
+    cut_power(cut_of(rig.config.disk));
+    rig_open(&rig);
+}
+
+static void steps(unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        rig_step(&rig, RIG_MS);
+}
+
+/* A life of which nothing is left but what heads of spans say is not given again. */
+static void test_life_is_not_used_twice(void **state)
+{
+    (void)state;
+    struct cut *cut = cut_of(rig.config.disk);
+    rig_open(&rig);
+    zone_add_config(0, rig_zone_config(0, 1, 0, 10 * 65536));
+    for (unsigned i = 0; i < 150; i++)
+        append(0, i, 1, 800);
+    rig_sync(&rig, 1);
+    uint64_t end = sh_replog_durable(rig.zones[0].zone);
+    open_after_a_cut();
+    assert_int_equal(rig_load(&rig, 0).end, end);
+    zone_add_config(0, rig_zone_config(0, 1, end, 10 * 65536));
+    /* Life 2 has only what lies behind a gap. */
+    cut->holds = holds_slots;
+    fill_a_slot(cut);
+    append(0, 100, 2000, 100);
+    sh_replog_sync(rig.zones[0].zone);
+    steps(50);
+    assert_int_equal(sh_replog_durable(rig.zones[0].zone), end);
+    open_after_a_cut();
+    /* Life 3 cleans, and writes nothing. */
+    assert_int_equal(rig_load(&rig, 0).end, end);
+    zone_add_config(0, rig_zone_config(0, 1, end, 0));
+    assert_int_equal(rig.zones[0].zone->life, 3);
+    steps(5000);
+    assert_true(status().slots_cleaned > 0);
+    open_after_a_cut();
+    assert_int_equal(rig_load(&rig, 0).end, end);
+    zone_add_config(0, rig_zone_config(0, 1, end, 10 * 65536));
+    assert_int_equal(rig.zones[0].zone->life, 4);
+    for (unsigned i = 200; i < 220; i++)
+        append(0, i, 5, 100);
+    rig_sync(&rig, 1);
+    open_after_a_cut();
+    assert_int_equal(rig_load(&rig, 0).end, end + 20);
+}
+
+static uint64_t held_at;
+
+static bool holds_one(const struct cut *cut, const struct sh_disk_op *op)
+{
+    (void)cut;
+    return op->kind == SH_DISK_WRITE && op->offset == held_at;
+}
+
+/* Life 2 of zone 0 leaves writes behind a gap, in a slot of a high number; returns up to where all is durable. *void_out: the number of
+ * one of them, of chunk 100. Zone 1 gives low slots away. */
+static uint64_t leave_a_void(struct cut *cut, uint64_t *void_out)
+{
+    assert_int_equal(rig_load(&rig, 0).end, 5);
+    uint64_t others = rig_load(&rig, 1).end;
+    struct sh_replog_zone **zone = &rig.zones[0].zone;
+    unsigned i = 10;
+    zone_add_config(0, rig_zone_config(0, 1, 5, 10 * 65536));
+    while ((*zone)->slots.count < 2)
+        append(0, i, i, 500), i++;
+    rig_sync(&rig, 1);
+    uint64_t durable = sh_replog_durable(*zone);
+    const struct sh_log_slot *slot = &rig.log->slots.slots[(*zone)->slots.first];
+    steps(300);
+    held_at = slots_at() + (uint64_t)(*zone)->slots.first * 65536 + slot->filled;
+    cut->holds = holds_one;
+    while (!cut->held_seen) {
+        append(0, i, i, 500), i++;
+        rig_step(&rig, 0);
+    }
+    *void_out = sh_replog_next(*zone);
+    append(0, 100, 2000, 100);
+    for (uint32_t filled = slot->filled; slot->filled == filled && (*zone)->slots.count == 2; i++) {
+        append(0, i, i, 500);
+        rig_step(&rig, 0);
+    }
+    zone_add_config(1, rig_zone_config(1, 1, others, 0));
+    steps(3000);
+    assert_int_equal(sh_replog_durable(*zone), durable);
+    return durable;
+}
+
+/* What did not count in a life does not count when all slots of that life have been given away. */
+static void test_void_stays_void(void **state)
+{
+    (void)state;
+    static struct rig found;
+    rig_open(&rig);
+    zone_add_config(1, rig_zone_config(1, 1, 0, 20 * 65536));
+    for (unsigned i = 0; i < 500; i++)
+        append(1, i % 10, i, 1000);
+    zone_add_config(0, rig_zone_config(0, 1, 0, 10 * 65536));
+    for (unsigned i = 98; i < 103; i++)
+        append(0, i, 1, 100);
+    rig_sync(&rig, 2);
+    open_after_a_cut();
+    uint64_t number, durable = leave_a_void(cut_of(rig.config.disk), &number);
+    open_after_a_cut();
+    /* Life 3 gives its numbers again. */
+    assert_int_equal(rig_load(&rig, 0).end, durable);
+    zone_add_config(0, rig_zone_config(0, 1, durable, 10 * 65536));
+    for (unsigned i = 200; sh_replog_next(rig.zones[0].zone) < number + 60; i++)
+        append(0, i, 7, 500);
+    rig_sync(&rig, 1);
+    open_after_a_cut();
+    open_after_a_cut();
+    uint64_t end = rig_load(&rig, 0).end;
+    /* Life 4 gives the slots of life 3 away, and a life 5 cleans the others. */
+    for (unsigned life = 4; life <= 5; life++) {
+        zone_add_config(0, rig_zone_config(0, 1, end, 0));
+        for (unsigned i = 0; i < 3000 && (life == 5 || !status().slots_cleaned); i++)
+            rig_step(&rig, RIG_MS);
+        assert_true(status().slots_cleaned > 0);
+        open_after_a_cut();
+        assert_int_equal(rig_load(&rig, 0).end, end);
+        rig_read_all(rig.config.disk, &found);
+        assert_int_equal(found.zones[0].chunks[100].stamp, 1);
+    }
+}
+
 /* --- A process that was killed, then a power cut ------------------------------------------------- */
 
 static void test_kill_then_cut(void **state)
@@ -416,6 +547,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_gap, setup, teardown),
         cmocka_unit_test_setup_teardown(test_void_is_forgotten, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pieces_are_missing, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_life_is_not_used_twice, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_void_stays_void, setup, teardown),
         cmocka_unit_test_setup_teardown(test_kill_then_cut, setup, teardown),
         cmocka_unit_test_setup_teardown(test_starts, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copies, setup, teardown),

@@ -50,8 +50,8 @@ static bool pack_add(struct sh_replog *log, struct sh_replog_batch *batch, size_
                                  .bytes = (uint32_t)part,
                                  .whole = batch->zone->durable,
                                  .incarnation = batch->zone->incarnation,
-                                 .life = batch->zone->life,
-                                 .life_first = batch->zone->life_first,
+                                 .life = batch->life,
+                                 .life_first = batch->life_first,
                                  .context = batch->packed_end};
     sh_span_put(&span, log->pack + *size);
     chain_copy(log, &batch->chain, batch->packed, log->pack + *size + SH_SPAN_HEAD_BYTES);

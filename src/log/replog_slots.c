@@ -100,8 +100,8 @@ static void span_head_put(struct sh_replog_batch *batch)
                                  .bytes = (uint32_t)(batch->chain.bytes - SH_SPAN_HEAD_BYTES),
                                  .whole = batch->zone->durable,
                                  .incarnation = batch->zone->incarnation,
-                                 .life = batch->zone->life,
-                                 .life_first = batch->zone->life_first,
+                                 .life = batch->life,
+                                 .life_first = batch->life_first,
                                  .sound = sound_of(batch),
                                  .context = batch->begin};
     batch->whole = span.whole;

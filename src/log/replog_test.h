@@ -343,10 +343,8 @@ RIG void rig_spans_take(struct rig *found, struct sh_scan *scan, uint64_t zone_o
     while (sh_scan_next(scan, &span, &entries)) {
         struct sh_replog_entry entry;
         unsigned zone = (unsigned)(span.zone & 0xffff) - 1;
-        if (!zone_only && (uint32_t)span.use > found->last_lap)
-            found->last_lap = (uint32_t)span.use;
         /* That a lap has begun; or of a lap that a start does not read. */
-        if (!span.zone || (!zone_only && !is_of_lives && (uint32_t)span.use + 1 < found->last_lap))
+        if (!span.zone || (!zone_only && (uint32_t)span.use + 1 < found->last_lap))
             continue;
         assert_true(zone < RIG_ZONES && rig_zone_id(zone) == span.zone);
         assert_true(!zone_only || span.zone == zone_only);
@@ -414,6 +412,13 @@ RIG void rig_read_pass(struct sh_disk *disk, int file, const struct sh_log_file 
     rig_read(disk, file, sh_log_primary_at(), bytes, size);
     struct sh_scan primary = {
         .bytes = sh_bytes_make(bytes, size), .use = head->number, .mask = ~(uint64_t)UINT32_MAX};
+    struct sh_scan laps = primary;
+    struct sh_span span;
+    struct sh_reader entries;
+    while (sh_scan_next(&laps, &span, &entries)) {
+        if ((uint32_t)span.use > found->last_lap)
+            found->last_lap = (uint32_t)span.use;
+    }
     rig_spans_take(found, &primary, 0, false, is_of_lives);
     for (unsigned k = 0; k < 3; k++) {
         enum sh_log_slot_kind kind = kinds[k];

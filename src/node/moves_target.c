@@ -336,7 +336,8 @@ static bool must_wait(struct sh_moves *moves, const struct sh_staged *batch)
         waits |= of_source == SH_MOVES_FLIGHT_MAX || overlap(other, batch);
     }
     for (struct sh_staged *other = moves->staged; waits && other; other = other->next) {
-        if (other->source.v == batch->source.v || overlap(other, batch))
+        bool is_before = other->source.v == batch->source.v && !is_arriving(other);
+        if (is_before || overlap(other, batch))
             other->due_ns = 0;
     }
     return waits;
