@@ -749,7 +749,7 @@ static unsigned phase_step(struct sh_replog_clean *clean)
     case COPIES:
         return work + (is_read ? settle_begin(clean) : copy_step(clean));
     case SETTLES:
-        if (clean->on_their_way || sh_replog_durable(clean->zone) < clean->wanted)
+        if (sh_replog_durable(clean->zone) < clean->wanted)
             return 0;
         return record(clean);
     case RECORDS:

@@ -43,6 +43,75 @@ static void test_learn_while_zeroing(void **state)
     assert_true(status().slots_cleaned > 0);
 }
 
+/* --- What the cleaner waits for, and keeps ----------------------------------------------------- */
+
+static unsigned zeroed;
+
+/* Holds what survives back, and counts slots that are given away. */
+static bool holds_survivors(const struct cut *cut, const struct sh_disk_op *op)
+{
+    if (is_zeroing(cut, op))
+        zeroed++;
+    const uint8_t *head = op->pieces_count ? op->pieces[0].iov_base : NULL;
+    return head && op->offset >= slots_at() && (op->offset - slots_at()) % 65536 == 0 &&
+           head[34] == SH_SLOT_SURVIVORS;
+}
+
+/* No slot is given away before its survivors are on the disk. */
+static void test_survivors_are_awaited(void **state)
+{
+    (void)state;
+    struct cut *cut = cut_of(rig.config.disk);
+    rig_open(&rig);
+    zone_add_config(0, rig_zone_config(0, 1, 0, 20 * 65536));
+    zeroed = 0;
+    cut->holds = holds_survivors;
+    for (unsigned i = 0; i < 50; i++)
+        append(0, i, i, 1000);
+    for (unsigned i = 0; !cut->held_seen && i < 3000; i++) {
+        append(0, 100 + i % 20, i, 1000);
+        rig_step(&rig, RIG_MS);
+    }
+    assert_true(cut->held_seen > 0);
+    sh_replog_sync(rig.zones[0].zone);
+    for (unsigned i = 0; i < 500; i++)
+        rig_step(&rig, RIG_MS);
+    assert_int_equal(zeroed, 0);
+    cut->holds = NULL;
+    for (unsigned i = 0; i < 500; i++)
+        rig_step(&rig, RIG_MS);
+    assert_true(status().slots_cleaned > 0);
+}
+
+/* A chunk of which a new version comes in pieces is kept as it was until the last piece is there. */
+static void test_chunk_is_kept_for_a_chain(void **state)
+{
+    (void)state;
+    static struct rig found;
+    rig_open(&rig);
+    zone_add_config(0, rig_zone_config(0, 1, 0, 10 * 65536));
+    append(0, 9, 1, 40000);
+    for (unsigned i = 0; rig.zones[0].zone->slots.count < 9; i++)
+        append(0, 100 + i % 20, i, 1000);
+    rig_sync(&rig, 1);
+    assert_int_equal(status().slots_cleaned, 0);
+    for (unsigned piece = 0; piece < 11;) {
+        const struct sh_replog_write write = rig_write(&rig, 9, 2, 190000, piece);
+        enum shoal_err err = sh_replog_append(rig.zones[0].zone, &write);
+        assert_true(!err || err == SHOAL_EAGAIN);
+        piece += !err;
+        rig_step(&rig, RIG_MS);
+    }
+    for (unsigned i = 0; i < 3000; i++)
+        rig_step(&rig, RIG_MS);
+    assert_true(status().slots_cleaned > 0);
+    shut();
+    cut_power(cut_of(rig.config.disk));
+    rig_read_all(rig.config.disk, &found);
+    assert_true(found.zones[0].chunks[9].is_there);
+    assert_int_equal(found.zones[0].chunks[9].stamp, 1);
+}
+
 /* --- The cleaner waits for what has no place ----------------------------------------------------- */
 
 static void hot(unsigned writes, size_t size)
@@ -369,6 +438,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_learn_while_zeroing, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_survivors_are_awaited, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_chunk_is_kept_for_a_chain, setup, teardown),
         cmocka_unit_test_setup_teardown(test_settles_forever_without_primary, setup, teardown),
         cmocka_unit_test_setup_teardown(test_settles_forever_with_primary, setup, teardown),
         cmocka_unit_test_setup_teardown(test_full_zone_stops_all, setup, teardown),
