@@ -136,6 +136,10 @@ static inline void sh_disk_gather(const struct sh_disk_op *op, uint8_t *into)
 SHOAL_NODISCARD enum shoal_err sh_real_disk_create(const char *folder, bool direct,
                                                    struct sh_disk **disk_out);
 
+/* The same on a folder that is there, for reading alone: it creates neither folder nor files, and a write fails (EIO). ENONAME: there is
+ * no such folder. */
+SHOAL_NODISCARD enum shoal_err sh_real_disk_look(const char *folder, struct sh_disk **disk_out);
+
 /* Takes a real disk's folder for this disk, until it is destroyed or the process ends, however it
  * ends. EBUSY: another one, of this process or another, has taken it. EIO. Disks that take nothing are
  * not kept out. A file system without such locks is used without one (a warning in the log). */

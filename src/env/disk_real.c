@@ -43,6 +43,7 @@ struct real_disk {
     int folder_fd;
     int lock_fd; /* the folder once more, if it was taken; else -1 */
     bool direct;
+    bool is_for_reading; /* alone */
     bool uring;
     struct io_uring ring;
     unsigned gathered;             /* entries prepared and not yet sent */
@@ -93,7 +94,9 @@ static enum shoal_err real_open(struct sh_disk *disk, const char *name, bool cre
     struct real_disk *real = real_of(disk);
     if (!name_usable(name))
         return SHOAL_EINVAL;
-    int flags = O_RDWR | O_CLOEXEC | (create ? O_CREAT : 0);
+    if (create && real->is_for_reading)
+        return fail("open failed", name, EROFS);
+    int flags = (real->is_for_reading ? O_RDONLY : O_RDWR) | O_CLOEXEC | (create ? O_CREAT : 0);
     int file = openat(real->folder_fd, name, flags | (real->direct ? O_DIRECT : 0), 0640);
     if (file < 0 && errno == EINVAL && real->direct) {
         /* Some file systems, older tmpfs among them, know no O_DIRECT. The bytes are as safe
@@ -612,25 +615,25 @@ static enum shoal_err make_folder(const char *folder)
     return err == SHOAL_ENONAME ? SHOAL_EIO : err;
 }
 
-enum shoal_err sh_real_disk_create_as(const char *folder, bool direct, bool uring,
-                                      struct sh_disk **disk_out)
+/* A disk on a folder that is there. */
+static enum shoal_err create_on(const char *folder, bool direct, bool uring, bool is_for_reading,
+                                struct sh_disk **disk_out)
 {
-    SH_ASSERT(folder && folder[0]);
-    SH_ASSERT(disk_out);
-    enum shoal_err err = make_folder(folder);
-    if (err)
-        return err;
+    enum shoal_err err = SHOAL_OK;
     struct real_disk *real = calloc(1, sizeof *real);
     if (!real)
         return SHOAL_ENOMEM;
     real->base.ops = &real_ops;
     real->direct = direct;
+    real->is_for_reading = is_for_reading;
     real->lock_fd = -1;
     real->folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (real->folder_fd < 0) {
-        err = fail("folder can't be opened", folder, errno);
+        err = is_for_reading && (errno == ENOENT || errno == ENOTDIR)
+                  ? SHOAL_ENONAME
+                  : fail("folder can't be opened", folder, errno);
         free(real);
-        return err == SHOAL_ENONAME ? SHOAL_EIO : err;
+        return err == SHOAL_ENONAME && !is_for_reading ? SHOAL_EIO : err;
     }
     real->completions = -1;
     real->uring = uring && uring_init(&real->ring);
@@ -643,6 +646,21 @@ enum shoal_err sh_real_disk_create_as(const char *folder, bool direct, bool urin
     }
     *disk_out = &real->base;
     return SHOAL_OK;
+}
+
+enum shoal_err sh_real_disk_create_as(const char *folder, bool direct, bool uring,
+                                      struct sh_disk **disk_out)
+{
+    SH_ASSERT(folder && folder[0]);
+    SH_ASSERT(disk_out);
+    enum shoal_err err = make_folder(folder);
+    return err ? err : create_on(folder, direct, uring, false, disk_out);
+}
+
+enum shoal_err sh_real_disk_look(const char *folder, struct sh_disk **disk_out)
+{
+    SH_ASSERT(folder && disk_out);
+    return create_on(folder, false, true, true, disk_out);
 }
 
 enum shoal_err sh_real_disk_create(const char *folder, bool direct, struct sh_disk **disk_out)

@@ -69,8 +69,9 @@ uint32_t sh_replog_slots_for(uint32_t slot_bytes, uint64_t bytes_max);
 #define SH_REPLOG_SPARE_SLOTS 6
 
 /* A zone that is to be written to: new, or loaded (sh_replog_zone_load), and then in an epoch of its own. Sequence numbers begin
- * with `first`, which of one that is loaded is what was told; EINVAL else. bytes_max: what its log may take, rounded up to slots, and four more, which the log
- * then keeps for it. EEXIST: it is being written to. EBUSY: it has to be loaded first. EFULL: all epochs are used up. ENOSPC: the log has
+ * with `first`, which of one that is loaded is what was told; EINVAL else. One that was dropped by this log needs a higher incarnation
+ * than it has had, EINVAL else, and may begin anywhere. bytes_max: what its log may take, rounded up to slots, and four more, which the log
+ * then keeps for it. EEXIST: it is being written to. EBUSY: it has to be loaded first, or is being dropped. EFULL: all epochs are used up. ENOSPC: the log has
  * not so many. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_replog_zone_add(struct sh_replog *log,
                                                   const struct sh_replog_zone_config *config,
@@ -83,12 +84,21 @@ uint64_t sh_replog_zone_id(const struct sh_replog_zone *zone);
 /* Reads all slots of a zone that is not written to, in steps; calls `loaded` when that is done, from within one. end: the
  * sequence number before which all are there. ECORRUPT: so it is, but something that was on the disk can't be read, so that the zone
  * should get another replica. Until then the zone and arg stay.
- * EBUSY: a zone is being loaded, or this one is written to. ENOMEM. */
+ * EBUSY: a zone is being loaded, or this one is written to, or being dropped. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_replog_zone_load(struct sh_replog_zone *zone,
                                                    void (*loaded)(void *arg,
                                                                   struct sh_replog_zone *zone,
                                                                   uint64_t end, enum shoal_err err),
                                                    void *arg);
+
+/* Gives all of a zone away, whether it is written to or was only found. Nothing is appended to it from now on (EBUSY), and what no disk
+ * has yet goes. Calls `dropped` from within a step once neither a crash nor a start brings anything of it back; the zone must not be
+ * used any more then, nor found. After a crash before that all of it is there, or nothing. EIO, told by `dropped`: the log went out of
+ * service, and which of both is not known. EBUSY: it is being dropped already, or loaded. EIO: out of service. ENOMEM. With these
+ * nothing has changed, and `dropped` is not called. Zones are dropped one after the other. */
+SHOAL_NODISCARD enum shoal_err
+sh_replog_zone_drop(struct sh_replog_zone *zone,
+                    void (*dropped)(void *arg, uint64_t id, enum shoal_err err), void *arg);
 
 /* A write of a chunk, or of a piece of one, or its removal. */
 struct sh_replog_write {
@@ -106,7 +116,7 @@ size_t sh_replog_piece_max(const struct sh_replog *log);
 /* Appends a write, which has the zone's next sequence number. The pieces of a chunk come one after the other, nothing of the zone in
  * between, and have one number, with the last one: until that is there, the chunk is what it was. EAGAIN: there is no room in memory;
  * step, and try again. EFULL: all epochs are used up. ENOSPC: the zone has all slots that it may have, and what is in them is
- * current. ETOOBIG: over sh_replog_piece_max. EINVAL: not the piece that comes next. EIO: the log is out of service. ENOMEM: the table of
+ * current. ETOOBIG: over sh_replog_piece_max. EINVAL: not the piece that comes next. EIO: the log is out of service. EBUSY: the zone is being dropped. ENOMEM: the table of
  * versions can't grow. Nothing has changed then. */
 SHOAL_NODISCARD enum shoal_err sh_replog_append(struct sh_replog_zone *zone,
                                                 const struct sh_replog_write *write);
@@ -137,6 +147,7 @@ struct sh_replog_status {
     uint64_t syncs;
     uint64_t slots_cleaned, entries_kept, entries_dropped, marks_dropped; /* by the cleaner */
     uint64_t compactions;                                                 /* of version logs */
+    uint64_t zones_dropped;
     uint64_t damaged; /* slots that the cleaner found so; it leaves them, and their zones, alone */
     uint32_t zones, slots, slots_free;
 };

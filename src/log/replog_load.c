@@ -6,13 +6,6 @@
 #include "log/version_log.h"
 
 #define ENTRIES_EACH 2000 /* looked at in a step */
-#define SEQUENCE_MAX (UINT64_C(1) << 47)
-
-/* Places of writes that are there, of a life (sh_replog_place). */
-struct range {
-    uint64_t first, end;
-    uint16_t life;
-};
 
 struct sh_replog_load {
     struct sh_replog_zone *zone;
@@ -28,8 +21,7 @@ struct sh_replog_load {
     size_t at;                       /* in a slot of versions */
     struct sh_version_reader tuples; /* of a piece, if is_reading */
     bool is_reading;
-    struct range *ranges;
-    size_t ranges_count, ranges_room;
+    struct sh_replog_ranges ranges;
     uint16_t epoch;
     enum shoal_err err;
 };
@@ -40,8 +32,13 @@ void sh_replog_load_free(struct sh_replog_load *load)
         return;
     sh_replog_reader_end(&load->reader);
     free(load->slots);
-    free(load->ranges);
+    free(load->ranges.ranges);
     free(load);
+}
+
+bool sh_replog_is_loaded(const struct sh_replog_load *load, const struct sh_replog_zone *zone)
+{
+    return load->zone == zone;
 }
 
 enum shoal_err sh_replog_zone_load(struct sh_replog_zone *zone,
@@ -50,7 +47,7 @@ enum shoal_err sh_replog_zone_load(struct sh_replog_zone *zone,
                                    void *arg)
 {
     struct sh_replog *log = zone->log;
-    if (log->load || zone->versions)
+    if (log->load || zone->versions || zone->is_dropping)
         return SHOAL_EBUSY;
     struct sh_replog_load *load = calloc(1, sizeof *load);
     if (!load)
@@ -71,27 +68,6 @@ enum shoal_err sh_replog_zone_load(struct sh_replog_zone *zone,
 }
 
 /* --- Looking through --------------------------------------------------------------------------- */
-
-static enum shoal_err range_add(struct sh_replog_load *load, const struct range *range)
-{
-    struct range *last = load->ranges_count ? &load->ranges[load->ranges_count - 1] : NULL;
-    if (range->first == range->end)
-        return SHOAL_OK;
-    if (last && last->end == range->first && last->life == range->life) {
-        last->end = range->end;
-        return SHOAL_OK;
-    }
-    if (load->ranges_count == load->ranges_room) {
-        size_t room = load->ranges_room ? 2 * load->ranges_room : 64;
-        struct range *ranges = realloc(load->ranges, room * sizeof *ranges);
-        if (!ranges)
-            return SHOAL_ENOMEM;
-        load->ranges = ranges;
-        load->ranges_room = room;
-    }
-    load->ranges[load->ranges_count++] = *range;
-    return SHOAL_OK;
-}
 
 /* Begins with a slot; false: it is not one of the zone's, as its head was never written. */
 static bool slot_begin(struct sh_replog *log, struct sh_replog_load *load, const uint8_t *bytes)
@@ -128,7 +104,8 @@ static bool entry_next(struct sh_replog_load *load, unsigned *work)
         break;
     case SH_REPLOG_WALKED_SPAN:
         if (load->has_numbers)
-            err = range_add(load, &(struct range){walk->from, walk->to, span->life});
+            err = sh_replog_ranges_add(&load->ranges,
+                                       &(struct sh_replog_range){walk->from, walk->to, span->life});
         break;
     case SH_REPLOG_WALKED_END:
         load->is_damaged |= walk->is_damaged;
@@ -179,44 +156,6 @@ static unsigned look(struct sh_replog *log, struct sh_replog_load *load)
 
 /* --- The end ----------------------------------------------------------------------------------- */
 
-static int by_first(const void *a, const void *b)
-{
-    uint64_t one = ((const struct range *)a)->first, other = ((const struct range *)b)->first;
-    return one < other ? -1 : one > other;
-}
-
-/* The place before which what a life wrote counts. */
-static uint64_t life_end(const struct sh_replog_lives *lives, uint16_t life)
-{
-    uint64_t end = sh_replog_lives_end(lives, life);
-    return end < SEQUENCE_MAX ? sh_replog_place(end, 0) : UINT64_MAX;
-}
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
-/* The number before which all are there: those that the heads of spans tell of, and what follows without a gap. What does not
- * count of a life is not there, nor is a write of which a piece is missing. */
-static uint64_t whole(struct sh_replog_load *load)
-{
-    const struct sh_replog_lives *lives = &load->zone->lives;
-    uint64_t end = 0;
-    for (unsigned i = 0; i < lives->count; i++) {
-        const struct sh_replog_life *life = &lives->lives[i];
-        uint64_t its = least(sh_replog_place(life->whole, 0), life_end(lives, life->life));
-        end = its > end ? its : end;
-    }
-    if (load->ranges_count)
-        qsort(load->ranges, load->ranges_count, sizeof *load->ranges, by_first);
-    for (size_t i = 0; i < load->ranges_count && load->ranges[i].first <= end; i++) {
-        uint64_t its = least(load->ranges[i].end, life_end(lives, load->ranges[i].life));
-        end = its > end ? its : end;
-    }
-    return end >> 16;
-}
-
 unsigned sh_replog_load_step(struct sh_replog *log)
 {
     struct sh_replog_load *load = log->load;
@@ -233,7 +172,7 @@ unsigned sh_replog_load_step(struct sh_replog *log)
     bool is_over = load->err || log->trouble || sh_replog_reader_is_over(&load->reader);
     if (!is_over || sh_replog_reader_is_busy(&load->reader))
         return work;
-    uint64_t end = whole(load);
+    uint64_t end = sh_replog_ranges_whole(&load->ranges, &load->zone->lives);
     struct sh_replog_zone *zone = load->zone;
     enum shoal_err err = log->trouble ? SHOAL_EIO : load->err;
     zone->is_loaded = !err;

@@ -168,6 +168,20 @@ unsigned sh_replog_primary_write(struct sh_replog *log)
     return log->pack_size && pack_write(log);
 }
 
+bool sh_replog_primary_mark(struct sh_replog *log, struct sh_span *span)
+{
+    SH_ASSERT(!span->sequences && !span->bytes && log->head.primary_blocks);
+    if (log->is_packing || log->pack_size || !pack_room(log))
+        return false;
+    SH_ASSERT(!log->in_pack_count);
+    span->use = use_of(log, log->lap);
+    memset(log->pack, 0, SH_BLOCK_BYTES);
+    sh_span_put(span, log->pack);
+    log->pack_size = SH_BLOCK_BYTES;
+    (void)pack_write(log); /* or later: nothing else is packed before */
+    return true;
+}
+
 /* --- Room -------------------------------------------------------------------------------------- */
 
 static bool is_short(const struct sh_replog *log)

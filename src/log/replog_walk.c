@@ -13,10 +13,18 @@ void sh_replog_walk_begin(struct sh_replog_walk *walk, const struct sh_replog_li
         .broken = SIZE_MAX};
 }
 
+void sh_replog_walk_ring(struct sh_replog_walk *walk, const struct sh_log_file *file,
+                         const uint8_t *ring)
+{
+    *walk = (struct sh_replog_walk){.scan = sh_replog_ring_scan(file, ring), .broken = SIZE_MAX};
+}
+
 static void break_at(struct sh_replog_walk *walk, size_t at)
 {
     if (at < walk->broken)
         walk->broken = at;
+    walk->broken_last = at;
+    walk->breaks++;
 }
 
 static bool span_next(struct sh_replog_walk *walk)
@@ -29,6 +37,8 @@ static bool span_next(struct sh_replog_walk *walk)
         break_at(walk, before);
     size_t sound =
         walk->span.sound > SH_SLOT_HEAD_BYTES ? walk->span.sound - SH_SLOT_HEAD_BYTES : 0;
+    if (sound > walk->sound)
+        walk->sound = sound;
     walk->is_damaged |= sound > walk->broken;
     walk->seen = 0;
     walk->from = walk->to = 0;

@@ -33,7 +33,8 @@ struct sh_span {
     uint32_t incarnation; /* of the zone: each recovery begins another one */
     /* A life of the zone lasts from its first epoch in a process, by which it is named, to the last. What earlier lives
      * have from its first number on does not count: it was lost by its owner's word, and the numbers were given again. */
-    uint16_t life;
+    uint16_t
+        life; /* 0: the zone was dropped; what there is of it up to this incarnation does not count */
     uint64_t life_first;
     uint32_t sound; /* of its slot, so many bytes before it were on the disk for certain */
     struct sh_replog_context context; /* what the first entry is relative to */
