@@ -6,7 +6,7 @@
  *
  * MARKS: first the disk says that the zone is dropped. Slots go one by one, and what is left of a zone after a crash would pass for
  * all of it; and the primary log has spans of it that the next start would copy to slots. The mark is a span without entries, of
- * life 0, in the primary log. That is read in order, and overwritten in order, so what the mark is about is gone before the mark is.
+ * life 0, in the primary log. That is read in order, and overwritten in order (replog_primary.c), so what the mark is about is gone before the mark is.
  * It tells of incarnations: what the zone gets when it is added again has a higher one. A log without a primary log has nothing to
  * copy; there the head of one of the slots is the mark, which goes last.
  *
@@ -187,7 +187,8 @@ static bool is_marked(struct sh_replog_drop *drop, unsigned *work)
     }
     if (drop->is_marking)
         return log->status.primary_writes > drop->marks_after;
-    struct sh_span span = {.zone = drop->zone->id, .incarnation = drop->zone->incarnation_seen};
+    const struct sh_span span = {.zone = drop->zone->id,
+                                 .incarnation = drop->zone->incarnation_seen};
     drop->marks_after = log->status.primary_writes;
     drop->is_marking = sh_replog_primary_mark(log, &span);
     *work += drop->is_marking;

@@ -249,37 +249,104 @@ static void test_added_again_without_primary(void **state)
     added_again();
 }
 
-/* A zone of which the primary log has all, and whose mark is a lap before the last write. */
+/* A start on these bytes has nothing of the zone. */
+static void assert_gone_in(const uint8_t *bytes, size_t size)
+{
+    struct cut *cut = cut_of(rig.config.disk);
+    static struct rig other;
+    other = rig;
+    other.config.disk = cut_create(cut->room);
+    struct cut *copy = cut_of(other.config.disk);
+    memcpy(copy->now, bytes, size);
+    copy->size = size;
+    rig_open(&other);
+    assert_null(sh_replog_zone_find(other.log, rig_zone_id(DROPPED)));
+    sh_replog_close(other.log);
+    other.config.disk->ops->destroy(other.config.disk);
+}
+
+static uint8_t *torn;
+static uint64_t mark_at;
+static unsigned torn_count;
+
+/* A synced write over the mark, of which only the later blocks got to the disk, and then the power failed: a row of crashes. */
+static bool tears(const struct cut *cut, const struct sh_disk_op *op)
+{
+    bool is_over = op->offset <= mark_at && mark_at < op->offset + op->size;
+    if (op->kind != SH_DISK_WRITE_SYNC || !is_over)
+        return false;
+    torn_count++;
+    uint64_t each = (op->size / 4096 + 5) / 6 * 4096;
+    for (uint64_t lost = 4096; lost < op->size; lost += each) {
+        memcpy(torn, cut->stable, cut->stable_size);
+        sh_disk_gather(op, torn + op->offset);
+        memcpy(torn + op->offset, cut->stable + op->offset, lost);
+        assert_gone_in(torn, cut->stable_size);
+    }
+    return false;
+}
+
+/* A zone of which only the primary log has something, behind other zones' in a lap: neither a crash nor a torn write of the laps to come
+ * brings it back. */
+static void laps(uint64_t from_block, size_t size)
+{
+    struct cut *cut = cut_of(rig.config.disk);
+    rig.config.primary_blocks = 1024;
+    torn = malloc(cut->room);
+    rig_open(&rig);
+    rig_zone_add(&rig, OTHER, 1, 0);
+    for (unsigned i = 0; rig.log->primary_at < from_block; i++) {
+        append(OTHER, i % CHUNKS, i, 4000);
+        rig_step(&rig, 101 * RIG_MS);
+    }
+    rig_zone_add(&rig, DROPPED, 1, 0);
+    for (unsigned i = 0; i < 3; i++) {
+        append(DROPPED, 1, 1, 4000);
+        rig_sync(&rig, 2);
+    }
+    assert_int_equal(rig.zones[DROPPED].zone->slots.count, 0);
+    /* Near a lap's end the mark becomes the first of the next one. */
+    while (from_block > 760 && rig.log->primary_at % 1024 <= 768) {
+        append(OTHER, 1, 1, 10);
+        rig_sync(&rig, 2);
+    }
+    drop_wait(DROPPED);
+    uint32_t lap = rig.log->lap;
+    mark_at = sh_log_primary_at() + (rig.log->primary_at % 1024 - 1) * 4096;
+    torn_count = 0;
+    cut->holds = tears;
+    for (unsigned i = 0; rig.log->lap < lap + 2 || !torn_count; i++) {
+        append(OTHER, i % CHUNKS, i, size);
+        if (i % 3 == 0) {
+            sh_replog_sync(rig.zones[OTHER].zone);
+            rig_step(&rig, RIG_MS);
+            rig_step(&rig, RIG_MS);
+        }
+    }
+    assert_gone_in(cut->stable, cut->stable_size);
+    free(torn);
+}
+
 static void test_laps(void **state)
 {
     (void)state;
-    rig.config.primary_blocks = 256;
-    rig_open(&rig);
-    rig_zone_add(&rig, DROPPED, 1, 0);
-    rig_zone_add(&rig, OTHER, 1, 0);
-    append(DROPPED, 1, 1, 100);
-    rig_sync(&rig, 2);
-    assert_int_equal(rig.zones[DROPPED].zone->slots.count, 0);
-    drop_wait(DROPPED);
-    for (unsigned i = 0; rig.log->lap < 4; i++) {
-        append(OTHER, i % CHUNKS, i, 100);
-        sh_replog_sync(rig.zones[OTHER].zone);
-        rig_step(&rig, RIG_MS);
-        if (i % 40 == 0) { /* a copy of the disk as it is now */
-            struct cut *cut = cut_of(rig.config.disk);
-            static struct rig other;
-            other = rig;
-            other.config.disk = cut_create(cut->room);
-            struct cut *copy = cut_of(other.config.disk);
-            memcpy(copy->now, cut->stable, cut->room);
-            memcpy(copy->stable, cut->stable, cut->room);
-            copy->size = copy->stable_size = cut->stable_size;
-            rig_open(&other);
-            assert_null(sh_replog_zone_find(other.log, rig_zone_id(DROPPED)));
-            sh_replog_close(other.log);
-            other.config.disk->ops->destroy(other.config.disk);
-        }
-    }
+    laps(7, 4000);
+    assert_true(mark_at > sh_log_primary_at() + 2 * 4096);
+}
+
+/* The mark is the first of its lap. */
+static void test_lap_of_mark(void **state)
+{
+    (void)state;
+    laps(764, 4000);
+    assert_int_equal(mark_at, sh_log_primary_at());
+}
+
+/* Writes for which there is no room before the mark. */
+static void test_laps_of_large(void **state)
+{
+    (void)state;
+    laps(2, 12000);
 }
 
 /* --- Whatever the zone is doing ------------------------------------------------------------------ */
@@ -421,6 +488,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_added_again, setup, teardown),
         cmocka_unit_test_setup_teardown(test_added_again_without_primary, setup, teardown),
         cmocka_unit_test_setup_teardown(test_laps, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_lap_of_mark, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_laps_of_large, setup, teardown),
         cmocka_unit_test_setup_teardown(test_found, setup, teardown),
         cmocka_unit_test_setup_teardown(test_busy, setup, teardown),
         cmocka_unit_test_setup_teardown(test_under_load, setup, teardown),

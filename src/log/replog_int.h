@@ -203,7 +203,9 @@ struct sh_replog {
     uint8_t *pack; /* SH_REPLOG_PACK_BYTES, aligned */
     struct sh_replog_packed *in_pack;
     unsigned in_pack_count;
-    size_t pack_size; /* of one that waits for the disk; 0: there is none */
+    size_t pack_size;       /* of one that waits for the disk; 0: there is none */
+    bool pack_is_mark;      /* that one */
+    uint8_t *primary_marks; /* a bit for each block of the ring in which a mark lies */
     bool is_packing;
     uint64_t primary_at; /* where the next pack goes, in blocks ever written */
     uint32_t lap;
@@ -458,7 +460,7 @@ enum shoal_err sh_replog_versions_go(struct sh_replog_zone *zone);
 unsigned sh_replog_primary_write(struct sh_replog *log);
 /* Writes a span without entries as a pack of its own, behind all that was packed; false: not now. It is on the disk once
  * status.primary_writes has become higher than it is now. */
-bool sh_replog_primary_mark(struct sh_replog *log, struct sh_span *span);
+bool sh_replog_primary_mark(struct sh_replog *log, const struct sh_span *span);
 /* Sends batches to slots where memory or the primary log is short. */
 unsigned sh_replog_relieve(struct sh_replog *log);
 

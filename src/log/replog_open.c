@@ -341,7 +341,8 @@ static enum shoal_err contents_read(struct sh_replog *log)
 {
     size_t size = (size_t)log->head.primary_blocks * SH_BLOCK_BYTES;
     uint8_t *bytes = size ? aligned_alloc(SH_BLOCK_BYTES, size) : NULL;
-    enum shoal_err err = size && !bytes ? SHOAL_ENOMEM : SHOAL_OK;
+    log->primary_marks = calloc(log->head.primary_blocks / 8 + 1, 1);
+    enum shoal_err err = !log->primary_marks || (size && !bytes) ? SHOAL_ENOMEM : SHOAL_OK;
     if (!err && size)
         err = read_at(log, sh_log_primary_at(), bytes, size);
     if (!err)
@@ -449,6 +450,7 @@ void sh_replog_close(struct sh_replog *log)
     sh_log_slots_destroy(&log->slots);
     sh_blocks_destroy(log->blocks);
     free(log->in_pack);
+    free(log->primary_marks);
     free(log->piece);
     free(log->zeros);
     free(log->pack);

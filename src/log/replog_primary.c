@@ -2,6 +2,8 @@
 #include "base/assert.h"
 #include "log/replog_int.h"
 
+#define PACK_BLOCKS (SH_REPLOG_PACK_BYTES / SH_BLOCK_BYTES)
+
 /* Uses of the primary log count laps; the upper half is drawn at random for the file. */
 static uint64_t use_of(const struct sh_replog *log, uint32_t lap)
 {
@@ -86,12 +88,31 @@ static void on_packed(struct sh_disk_op *done)
     log->in_pack_count = 0;
 }
 
+/* Whether a mark (replog_drop.c) lies in a block of the ring. */
+static bool is_mark(const struct sh_replog *log, uint64_t block)
+{
+    return log->primary_marks[block / 8] >> block % 8 & 1;
+}
+
+/* A mark outlasts what it is about: what lies before it in its lap is overwritten, and on the disk, before a pack overwrites the mark,
+ * which may be torn anywhere. So a pack ends before a mark, or before the first of a row of them. (Of the lap before, nothing can be read
+ * any more once a lap is complete: each lap overwrites all blocks at which packs begin.) How many blocks that are from where the
+ * next one goes. */
+static uint64_t blocks_to_mark(const struct sh_replog *log)
+{
+    uint64_t at = log->primary_at % log->head.primary_blocks, blocks = 1;
+    while (blocks < PACK_BLOCKS && at + blocks < log->head.primary_blocks &&
+           (!is_mark(log, at + blocks) || is_mark(log, at + blocks - 1)))
+        blocks++;
+    return blocks;
+}
+
 /* How many bytes a pack may have where the next one goes. Begins the next lap where the rest of this one is too
  * short. */
 static size_t pack_room(struct sh_replog *log)
 {
     uint64_t blocks = log->head.primary_blocks, at = log->primary_at % blocks, left = blocks - at;
-    if (left < SH_REPLOG_PACK_BYTES / SH_BLOCK_BYTES) {
+    if (left < PACK_BLOCKS) {
         if (blocks_free(log) < left)
             return 0;
         log->primary_at += left;
@@ -101,8 +122,9 @@ static size_t pack_room(struct sh_replog *log)
         left = blocks;
     }
     uint64_t room = blocks_free(log) < left ? blocks_free(log) : left;
-    return room < SH_REPLOG_PACK_BYTES / SH_BLOCK_BYTES ? (size_t)room * SH_BLOCK_BYTES
-                                                        : SH_REPLOG_PACK_BYTES;
+    uint64_t cut = blocks_to_mark(log);
+    room = room < cut ? room : cut;
+    return room < PACK_BLOCKS ? (size_t)room * SH_BLOCK_BYTES : SH_REPLOG_PACK_BYTES;
 }
 
 /* Fills the pack with what is fresh, the oldest first; a batch that is worth a write goes its own way. Returns its bytes, in
@@ -124,6 +146,17 @@ static size_t pack_fill(struct sh_replog *log, size_t room)
     return padded;
 }
 
+/* The pack is a span without entries, and zeros. */
+static void span_put_alone(struct sh_replog *log, const struct sh_span *span, size_t size)
+{
+    struct sh_span its = *span;
+    SH_ASSERT(!log->in_pack_count && !log->pack_size);
+    its.use = use_of(log, log->lap);
+    memset(log->pack, 0, size);
+    sh_span_put(&its, log->pack);
+    log->pack_size = size;
+}
+
 /* Hands the pack to the disk; false: not now. */
 static bool pack_write(struct sh_replog *log)
 {
@@ -135,6 +168,11 @@ static bool pack_write(struct sh_replog *log)
                                   .done = on_packed};
     if (!sh_replog_submit(log, NULL, &op))
         return false;
+    for (uint64_t block = at; block < at + log->pack_size / SH_BLOCK_BYTES; block++)
+        log->primary_marks[block / 8] &= (uint8_t) ~(1u << block % 8);
+    if (log->pack_is_mark)
+        log->primary_marks[at / 8] |= (uint8_t)(1u << at % 8);
+    log->pack_is_mark = false;
     log->primary_at += log->pack_size / SH_BLOCK_BYTES;
     log->pack_size = 0;
     log->is_packing = true;
@@ -163,21 +201,24 @@ unsigned sh_replog_primary_write(struct sh_replog *log)
         return 0;
     if (!log->head.primary_blocks)
         return fresh_to_slots(log);
-    if (!log->is_packing && !log->pack_size)
-        log->pack_size = pack_fill(log, pack_room(log));
+    if (!log->is_packing && !log->pack_size) {
+        size_t room = pack_room(log);
+        log->pack_size = pack_fill(log, room);
+        /* The oldest has no room before a mark: nothing goes there. */
+        if (!log->pack_size && log->fresh.first && room &&
+            room == blocks_to_mark(log) * SH_BLOCK_BYTES)
+            span_put_alone(log, &(struct sh_span){.zone = 0}, room);
+    }
     return log->pack_size && pack_write(log);
 }
 
-bool sh_replog_primary_mark(struct sh_replog *log, struct sh_span *span)
+bool sh_replog_primary_mark(struct sh_replog *log, const struct sh_span *span)
 {
     SH_ASSERT(!span->sequences && !span->bytes && log->head.primary_blocks);
     if (log->is_packing || log->pack_size || !pack_room(log))
         return false;
-    SH_ASSERT(!log->in_pack_count);
-    span->use = use_of(log, log->lap);
-    memset(log->pack, 0, SH_BLOCK_BYTES);
-    sh_span_put(span, log->pack);
-    log->pack_size = SH_BLOCK_BYTES;
+    span_put_alone(log, span, SH_BLOCK_BYTES);
+    log->pack_is_mark = true;
     (void)pack_write(log); /* or later: nothing else is packed before */
     return true;
 }
