@@ -100,6 +100,14 @@ SHOAL_NODISCARD enum shoal_err
 sh_replog_zone_drop(struct sh_replog_zone *zone,
                     void (*dropped)(void *arg, uint64_t id, enum shoal_err err), void *arg);
 
+/* What was found of a zone that had been on the disk and can't be read: by its last load, and by the cleaner since. */
+struct sh_replog_damage {
+    uint32_t slots;  /* with damage */
+    uint32_t slot;   /* the first that was found, and */
+    uint64_t offset; /* where it begins there, in the file */
+};
+struct sh_replog_damage sh_replog_zone_damage(const struct sh_replog_zone *zone);
+
 /* A write of a chunk, or of a piece of one, or its removal. */
 struct sh_replog_write {
     uint64_t local_id; /* 48 bits; not 0 where the creator is */

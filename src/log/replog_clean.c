@@ -318,10 +318,12 @@ static void slot_end(struct sh_replog_clean *clean)
 static void entries_end(struct sh_replog_clean *clean)
 {
     const struct sh_replog_walk *walk = &clean->walk;
+    uint32_t slot = clean->slots[clean->reader.next];
     bool was_synced = !slot_of(clean)->is_found;
     slot_end(clean);
     if (!walk->is_damaged && !(was_synced && walk->broken != SIZE_MAX))
         return;
+    sh_replog_damage_note(clean->zone, slot, walk);
     clean->zone->is_damaged = true;
     clean->zone->log->status.damaged++;
     clean->err = SHOAL_ECORRUPT;

@@ -109,6 +109,7 @@ struct sh_replog_zone {
     struct sh_replog_lives lives; /* that are known, this one too */
     uint64_t end;                 /* of a loaded one: the number before which all is there */
     bool is_damaged;              /* something that was on the disk can't be read */
+    struct sh_replog_damage damage;
     /* A chunk of which some pieces were appended, but not all. */
     uint64_t chain_chunk;
     uint16_t chain_next, chain_pieces; /* chain_pieces 0: there is none */
@@ -326,6 +327,10 @@ enum sh_replog_walked {
 };
 enum sh_replog_walked sh_replog_walk_next(struct sh_replog_walk *walk,
                                           struct sh_replog_entry *entry_out);
+
+/* That a walk over that slot of the zone has found damage. */
+void sh_replog_damage_note(struct sh_replog_zone *zone, uint32_t slot,
+                           const struct sh_replog_walk *walk);
 
 /* --- Reading slots (replog_reader.c) ----------------------------------------------------------- */
 

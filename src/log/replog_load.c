@@ -64,6 +64,7 @@ enum shoal_err sh_replog_zone_load(struct sh_replog_zone *zone,
     }
     sh_replog_reader_slots(&load->reader, load->slots, count);
     log->load = load;
+    zone->damage = (struct sh_replog_damage){.slots = 0};
     return SHOAL_OK;
 }
 
@@ -108,6 +109,8 @@ static bool entry_next(struct sh_replog_load *load, unsigned *work)
                                        &(struct sh_replog_range){walk->from, walk->to, span->life});
         break;
     case SH_REPLOG_WALKED_END:
+        if (walk->is_damaged)
+            sh_replog_damage_note(load->zone, load->slots[load->reader.next], walk);
         load->is_damaged |= walk->is_damaged;
         return false;
     }

@@ -72,3 +72,20 @@ enum sh_replog_walked sh_replog_walk_next(struct sh_replog_walk *walk,
         break_at(walk, walk->scan.begin);
     return SH_REPLOG_WALKED_SPAN;
 }
+
+void sh_replog_damage_note(struct sh_replog_zone *zone, uint32_t slot,
+                           const struct sh_replog_walk *walk)
+{
+    struct sh_replog_damage *damage = &zone->damage;
+    SH_ASSERT(walk->broken != SIZE_MAX);
+    if (!damage->slots) {
+        damage->slot = slot;
+        damage->offset = sh_log_slot_at(&zone->log->head, slot) + SH_SLOT_HEAD_BYTES + walk->broken;
+    }
+    damage->slots++;
+}
+
+struct sh_replog_damage sh_replog_zone_damage(const struct sh_replog_zone *zone)
+{
+    return zone->damage;
+}
