@@ -35,10 +35,17 @@ struct test {
     unsigned pieces[ZONES]; /* of the next write that were appended */
     unsigned count[ZONES];
     uint64_t durable[ZONES];
+    /* Zones are dropped, and added again at once. */
+    bool has_drops, is_dropping[ZONES];
+    struct sh_prng drops;
+    uint32_t incarnation[ZONES]; /* but one; stamps tell whose write it was */
 };
 
+#define STAMPS_EACH 100000u /* of an incarnation */
+#define DROP_ONE_IN 400     /* writes */
+
 static unsigned all_cleaned, all_compactions, all_full, all_marks, all_writes, all_kept, all_packs,
-    all_batches, all_flushes, all_troubles;
+    all_batches, all_flushes, all_troubles, all_drops, all_drops_cut;
 
 static uint64_t now_of(const struct test *test)
 {
@@ -120,16 +127,59 @@ static struct written *write_next(struct test *test, unsigned zone)
     return written;
 }
 
+static uint32_t stamps_of(const struct test *test, unsigned zone)
+{
+    return test->incarnation[zone] * STAMPS_EACH;
+}
+
+static void zone_add(struct test *test, unsigned number, uint64_t first);
+
+/* Nothing of the zone is left: it begins anew. */
+static void zone_anew(struct test *test, unsigned zone)
+{
+    test->is_dropping[zone] = false;
+    test->incarnation[zone]++;
+    test->count[zone] = test->pieces[zone] = 0;
+    test->durable[zone] = 0;
+}
+
+static void on_dropped(void *arg, uint64_t id, enum shoal_err err)
+{
+    struct test *test = arg;
+    unsigned zone = (unsigned)(id & 0xffff) - 1;
+    if (err)
+        return;
+    all_drops++;
+    zone_anew(test, zone);
+    zone_add(test, zone, 0);
+}
+
+/* Drops a zone now and then; true: it is being dropped. */
+static bool zone_drop(struct test *test, unsigned zone)
+{
+    if (!test->has_drops || test->is_dropping[zone])
+        return test->is_dropping[zone];
+    if (sh_prng_below(&test->drops, DROP_ONE_IN))
+        return false;
+    enum shoal_err err = sh_replog_zone_drop(test->rig.zones[zone].zone, on_dropped, test);
+    assert_true(!err || (err == SHOAL_EIO && sh_replog_trouble(test->rig.log)));
+    test->is_dropping[zone] = !err;
+    return true;
+}
+
 /* Writes to a zone, if the log takes it. */
 static void act(struct test *test)
 {
     unsigned zone = (unsigned)sh_prng_below(&test->prng, ZONES);
+    if (zone_drop(test, zone))
+        return;
     struct written *written = write_next(test, zone);
     if (!written)
         return;
     uint32_t stamp = (uint32_t)(written - test->written[zone]);
     const struct sh_replog_write write =
-        rig_write(&test->rig, written->chunk, stamp, written->size, test->pieces[zone]);
+        rig_write(&test->rig, written->chunk, stamp + stamps_of(test, zone), written->size,
+                  test->pieces[zone]);
     enum shoal_err err = sh_replog_append(test->rig.zones[zone].zone, &write);
     /* ENOSPC: what both a slot and the primary log had when there was a crash stays twice. */
     bool may_fail = err == SHOAL_EAGAIN || err == SHOAL_ENOSPC ||
@@ -157,9 +207,9 @@ static void zone_check(const struct test *test, unsigned zone, const struct rig_
         const struct written *write = &test->written[zone][i];
         const struct rig_chunk *is = &found[write->chunk];
         /* The mark of a removal may have been dropped. */
-        bool is_this =
-            is->is_there ? is->is_removal == write->is_removal && (is->is_removal || is->stamp == i)
-                         : write->is_removal;
+        bool is_this = is->is_there ? is->is_removal == write->is_removal &&
+                                          (is->is_removal || is->stamp == i + stamps_of(test, zone))
+                                    : write->is_removal;
         if (i < test->durable[zone])
             is_good[write->chunk] = is_this; /* this, or a later one */
         else
@@ -174,10 +224,17 @@ static void zone_check(const struct test *test, unsigned zone, const struct rig_
     }
 }
 
-static void check(const struct test *test, uint64_t seed)
+static void check(struct test *test, uint64_t seed)
 {
     static struct rig found;
     rig_read_all(test->rig.config.disk, &found);
+    for (unsigned zone = 0; zone < ZONES; zone++) {
+        /* A drop that was cut off: all of the zone is there, or nothing. */
+        all_drops_cut += test->is_dropping[zone];
+        if (test->is_dropping[zone] && !sh_replog_zone_find(test->rig.log, rig_zone_id(zone)))
+            zone_anew(test, zone);
+        test->is_dropping[zone] = false;
+    }
     for (unsigned zone = 0; zone < ZONES; zone++)
         zone_check(test, zone, found.zones[zone].chunks, seed);
     all_flushes += found.flushes;
@@ -199,7 +256,8 @@ static struct sh_disk_faults faults_of(struct sh_prng *prng)
 
 static void zone_add(struct test *test, unsigned number, uint64_t first)
 {
-    const struct sh_replog_zone_config config = rig_zone_config(number, 1, first, test->zone_bytes);
+    const struct sh_replog_zone_config config =
+        rig_zone_config(number, test->incarnation[number] + 1, first, test->zone_bytes);
     assert_int_equal(sh_replog_zone_add(test->rig.log, &config, &test->rig.zones[number].zone),
                      SHOAL_OK);
 }
@@ -263,11 +321,12 @@ static void life_run(struct test *test, const struct sh_disk_faults *faults)
         all_writes += test->count[i];
 }
 
-static void run_seed(uint64_t seed, uint64_t at)
+static void run(uint64_t seed, bool has_drops)
 {
     static struct test test;
-    (void)at;
     memset(&test, 0, sizeof test);
+    test.has_drops = has_drops;
+    test.drops = sh_prng_make(~seed);
     struct sh_prng prng = sh_prng_make(seed);
     struct sh_disk_faults faults = faults_of(&prng), calm = faults;
     calm.write_err_ppm = calm.sync_err_ppm = calm.again_ppm = 0;
@@ -294,6 +353,18 @@ static void run_seed(uint64_t seed, uint64_t at)
     sh_world_destroy(test.world);
 }
 
+static void run_seed(uint64_t seed, uint64_t at)
+{
+    (void)at;
+    run(seed, false);
+}
+
+static void run_seed_with_drops(uint64_t seed, uint64_t at)
+{
+    (void)at;
+    run(seed, true);
+}
+
 static void fixed_seeds_hold(void **state)
 {
     (void)state;
@@ -314,12 +385,30 @@ static void fresh_seeds_hold(void **state)
     test_fresh_seeds(40, run_seed);
 }
 
+/* Zones are dropped, and added again: of one that was being dropped at a crash all is there, or nothing. */
+static void fixed_seeds_with_drops_hold(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 60; seed++)
+        run(seed, true);
+    print_message("%u zones dropped, %u drops cut off\n", all_drops, all_drops_cut);
+    assert_true(all_drops > 100 && all_drops_cut > 10);
+}
+
+static void fresh_seeds_with_drops_hold(void **state)
+{
+    (void)state;
+    test_fresh_seeds(40, run_seed_with_drops);
+}
+
 int main(void)
 {
     test_logs_set();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fixed_seeds_hold),
         cmocka_unit_test(fresh_seeds_hold),
+        cmocka_unit_test(fixed_seeds_with_drops_hold),
+        cmocka_unit_test(fresh_seeds_with_drops_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -174,7 +174,7 @@ static struct sh_json *zone_json(const struct sh_inspect_zone *zone)
     sh_json_set_u64(row, "survivors_bytes", zone->bytes[SH_SLOT_SURVIVORS]);
     sh_json_set_u64(row, "versions_bytes", zone->bytes[SH_SLOT_VERSIONS]);
     sh_json_set_u64(row, "versions_tuples", zone->tuples);
-    sh_json_set_u64(row, "versions_flushes", zone->flushes);
+    sh_json_set_u64(row, "versions_flush", zone->flushes);
     sh_json_set_u64(row, "primary_bytes", zone->primary_bytes);
     sh_json_set_u64(row, "entries", zone->entries);
     sh_json_set_u64(row, "removals", zone->removals);

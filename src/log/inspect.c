@@ -290,12 +290,13 @@ static void versions_look(struct sh_inspect *inspect, struct sh_inspect_of *zone
     struct sh_version_reader reader;
     struct sh_version_tuple tuple;
     size_t at = 0;
-    while (sh_version_piece_next(bytes, &at, zone->seen.id, &reader)) {
+    while (sh_version_piece_next(bytes, &at, zone->seen.id,
+                                 sh_replog_flush_least(slot->head.incarnation), &reader)) {
         enum sh_version_got got;
         slot->spans++;
         slot->filled = SH_SLOT_HEAD_BYTES + (uint32_t)at;
         if (reader.piece.flush >= zone->seen.flushes)
-            zone->seen.flushes = reader.piece.flush + 1;
+            zone->seen.flushes = reader.piece.flush;
         while ((got = sh_version_reader_next(&reader, &tuple)) == SH_VERSION_TUPLE) {
             slot->entries++;
             chunks_note(zone, tuple.first, tuple.last);

@@ -60,7 +60,7 @@ struct sh_inspect_zone {
     uint64_t bytes[SH_INSPECT_KINDS], spans[SH_INSPECT_KINDS]; /* by kind; version log: pieces */
     uint64_t primary_bytes, primary_spans;                     /* in what a start reads */
     uint64_t entries, payload_bytes, removals;                 /* in slots and there */
-    uint64_t tuples, flushes; /* of the version log; flushes: the highest number, and one */
+    uint64_t tuples, flushes; /* of the version log; flushes: the highest number */
     bool has_numbers;
     uint64_t first, last; /* sequence numbers of entries that are there */
     uint64_t whole;       /* before which all are there */

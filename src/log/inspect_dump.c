@@ -75,7 +75,7 @@ static void walk_take(struct dump *dump, struct sh_replog_walk *walk,
     }
 }
 
-static void tuples_take(struct dump *dump)
+static void tuples_take(struct dump *dump, uint64_t flush_least)
 {
     const struct sh_inspect *inspect = dump->inspect;
     struct sh_bytes bytes = sh_bytes_make(inspect->slot + SH_SLOT_HEAD_BYTES,
@@ -83,7 +83,8 @@ static void tuples_take(struct dump *dump)
     struct sh_version_reader reader;
     struct sh_version_tuple tuple;
     size_t at = 0;
-    while (!dump->is_told && sh_version_piece_next(bytes, &at, dump->zone->seen.id, &reader)) {
+    while (!dump->is_told &&
+           sh_version_piece_next(bytes, &at, dump->zone->seen.id, flush_least, &reader)) {
         while (!dump->err && sh_version_reader_next(&reader, &tuple) == SH_VERSION_TUPLE)
             learn(dump, tuple.first, tuple.last, tuple.version, tuple.is_removal);
     }
@@ -99,7 +100,7 @@ static void slot_take(struct dump *dump, uint32_t number)
     if (!sh_log_slot_get(inspect->slot, inspect->seen.file.number, &head))
         return;
     if (head.kind == SH_SLOT_VERSIONS) {
-        tuples_take(dump);
+        tuples_take(dump, sh_replog_flush_least(head.incarnation));
         return;
     }
     struct sh_inspect_entry found = {.kind = head.kind, .slot = number};

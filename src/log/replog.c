@@ -211,6 +211,8 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_
     zone->life = zone->epoch;
     zone->life_first = config->first;
     zone->slots_max = slots_max;
+    if (zone->flushes < sh_replog_flush_least(config->incarnation))
+        zone->flushes = sh_replog_flush_least(config->incarnation);
     zone->next_sequence = zone->durable = zone->wanted = zone->packed_durable = config->first;
     sh_replog_clean_if_full(zone);
     *zone_out = zone;

@@ -69,8 +69,8 @@ uint32_t sh_replog_slots_for(uint32_t slot_bytes, uint64_t bytes_max);
 #define SH_REPLOG_SPARE_SLOTS 6
 
 /* A zone that is to be written to: new, or loaded (sh_replog_zone_load), and then in an epoch of its own. Sequence numbers begin
- * with `first`, which of one that is loaded is what was told; EINVAL else. One that was dropped by this log needs a higher incarnation
- * than it has had, EINVAL else, and may begin anywhere. bytes_max: what its log may take, rounded up to slots, and four more, which the log
+ * with `first`, which of one that is loaded is what was told; EINVAL else. One that was dropped needs a higher incarnation than it
+ * has had (EINVAL, while the log knows that: until it is closed), and may begin anywhere. bytes_max: what its log may take, rounded up to slots, and four more, which the log
  * then keeps for it. EEXIST: it is being written to. EBUSY: it has to be loaded first, or is being dropped. EFULL: all epochs are used up. ENOSPC: the log has
  * not so many. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_replog_zone_add(struct sh_replog *log,

@@ -366,13 +366,17 @@ static void tuples_step(struct sh_replog_clean *clean, const uint8_t *slot)
     const struct sh_replog *log = clean->zone->log;
     struct sh_bytes bytes =
         sh_bytes_make(slot + SH_SLOT_HEAD_BYTES, log->head.slot_bytes - SH_SLOT_HEAD_BYTES);
+    struct sh_log_slot_head head;
+    bool is_slot = sh_log_slot_get(slot, log->head.number, &head);
     for (unsigned i = 0; i < EACH_STEP && !clean->err; i++) {
         if (clean->tuple.first) {
             i += tuple_put(clean) / 100; /* a run takes its time */
         } else if (!clean->is_open ||
                    sh_version_reader_next(&clean->tuples, &clean->tuple) != SH_VERSION_TUPLE) {
             clean->is_open =
-                sh_version_piece_next(bytes, &clean->at, clean->zone->id, &clean->tuples);
+                is_slot &&
+                sh_version_piece_next(bytes, &clean->at, clean->zone->id,
+                                      sh_replog_flush_least(head.incarnation), &clean->tuples);
             if (clean->is_open)
                 continue;
             clean->at = 0;

@@ -230,8 +230,7 @@ static void added_again(void)
     assert_null(sh_replog_zone_find(rig.log, rig_zone_id(DROPPED)));
     assert_int_equal(rig_load(&rig, OTHER).err, SHOAL_OK);
     (void)rig_assert_all(&rig, 2);
-    /* Nothing is left that could be mixed with the former. */
-    zone_add_config(DROPPED, rig_zone_config(DROPPED, 1, 0, 20 * 65536));
+    zone_add_config(DROPPED, rig_zone_config(DROPPED, 5, 0, 20 * 65536));
     append(DROPPED, 1, 1, 10);
     rig_sync(&rig, 1);
 }

@@ -446,6 +446,13 @@ unsigned sh_replog_clean_step(struct sh_replog *log);
 /* No operation is in flight. NULL is allowed. */
 void sh_replog_clean_free(struct sh_replog_clean *clean);
 
+/* Flushes are numbered within an incarnation: what a slot has of a former use by the zone's version log, from before it was dropped, is
+ * of a lower one, or its epochs would pass for new ones. */
+static inline uint64_t sh_replog_flush_least(uint32_t incarnation)
+{
+    return (uint64_t)incarnation << 32;
+}
+
 /* --- Epochs (replog_epoch.c) ------------------------------------------------------------------- */
 
 #define SH_REPLOG_EPOCH_MAX 0x7fff

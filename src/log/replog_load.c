@@ -19,6 +19,7 @@ struct sh_replog_load {
     struct sh_replog_walk walk;
     bool is_damaged;
     size_t at;                       /* in a slot of versions */
+    uint64_t flush_least;            /* there */
     struct sh_version_reader tuples; /* of a piece, if is_reading */
     bool is_reading;
     struct sh_replog_ranges ranges;
@@ -79,6 +80,7 @@ static bool slot_begin(struct sh_replog *log, struct sh_replog_load *load, const
     load->has_numbers = head.kind == SH_SLOT_ENTRIES; /* what survived has none any more */
     sh_replog_walk_begin(&load->walk, NULL, bytes, log->head.slot_bytes, head.use);
     load->at = 0;
+    load->flush_least = sh_replog_flush_least(head.incarnation);
     return true;
 }
 
@@ -129,8 +131,8 @@ static bool tuple_next(struct sh_replog_load *load)
         return true;
     }
     struct sh_replog_zone *zone = load->zone;
-    load->is_reading =
-        sh_version_piece_next(load->walk.scan.bytes, &load->at, zone->id, &load->tuples);
+    load->is_reading = sh_version_piece_next(load->walk.scan.bytes, &load->at, zone->id,
+                                             load->flush_least, &load->tuples);
     if (load->is_reading && load->tuples.piece.flush >= zone->flushes)
         zone->flushes = load->tuples.piece.flush + 1;
     return load->is_reading;
