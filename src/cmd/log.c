@@ -64,7 +64,7 @@ static int folder_fail(struct sh_cmd *cmd, enum shoal_err err)
     return SH_EXIT_FAILED;
 }
 
-/* What the words and flags say. */
+/* Checks the words and flags, and takes the zone from them. */
 static int words_take(struct sh_cmd *cmd, struct sh_log_look *look)
 {
     shoal_cid zone = {0};

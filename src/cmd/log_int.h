@@ -1,4 +1,4 @@
-/* What the commands `shoal log ...` share: the log in a folder, opened to be looked at. */
+/* Shared by the commands `shoal log ...`: a log in a folder, opened to be looked at. */
 #ifndef SH_CMD_LOG_INT_H
 #define SH_CMD_LOG_INT_H
 

@@ -85,7 +85,7 @@ SHOAL_NODISCARD enum shoal_err sh_inspect_open(struct sh_disk *disk, const char 
                                                struct sh_inspect **inspect_out);
 void sh_inspect_close(struct sh_inspect *inspect); /* NULL is allowed */
 
-/* What is told while it is read; each may be NULL. */
+/* Called while the file is read; each may be NULL. */
 struct sh_inspect_calls {
     void (*slot)(void *arg, const struct sh_inspect_slot *slot); /* ascending */
     void (*harm)(void *arg, const struct sh_inspect_place *place);
@@ -97,7 +97,7 @@ struct sh_inspect_calls {
 SHOAL_NODISCARD enum shoal_err sh_inspect_read(struct sh_inspect *inspect, uint64_t zone,
                                                const struct sh_inspect_calls *calls);
 
-/* What was read. */
+/* Totals of the file. */
 const struct sh_inspect_seen *sh_inspect_seen(const struct sh_inspect *inspect);
 /* Zones, by ID, 0 and on; NULL: there are no more. Both stay until the end. */
 const struct sh_inspect_zone *sh_inspect_zone_at(const struct sh_inspect *inspect, size_t at);

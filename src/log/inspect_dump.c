@@ -35,7 +35,8 @@ static void learn(struct dump *dump, uint64_t first, uint64_t last,
         dump->err = err;
 }
 
-/* What a walk has just read: what a load of the zone would find behind a gap does not count. */
+/* Learns the version of the entry that a walk has just read, or tells of the entry. A load of the zone would not count an entry behind a
+ * gap, so such an entry is void. */
 static void entry_take(struct dump *dump, const struct sh_replog_walk *walk,
                        struct sh_inspect_entry *found)
 {

@@ -1,4 +1,4 @@
-/* What the files of a look at a log share. */
+/* Shared by the files that look at a log. */
 #ifndef SH_LOG_INSPECT_INT_H
 #define SH_LOG_INSPECT_INT_H
 

@@ -135,7 +135,7 @@ static void look_end(struct sh_disk *disk, struct sh_inspect *inspect)
     disk->ops->destroy(disk);
 }
 
-/* What is told of the entries of a zone, beside what the rig wrote. */
+/* Counts of a dump of a zone, whose entries are compared with the writes of the rig. */
 struct dumped {
     const struct rig_zone *zone;
     unsigned current, superseded, voids;
@@ -347,7 +347,7 @@ static void test_flipped_in_primary(void **state)
     }
 }
 
-/* What a start has copied to slots is not told a second time, though the primary log has it still. */
+/* Entries that a start has copied to slots are not told a second time, though the primary log has them still. */
 static void test_started(void **state)
 {
     (void)state;
@@ -423,7 +423,7 @@ static void test_dropped(void **state)
     look_end(disk, inspect);
 }
 
-/* What is no log is refused, and not touched. */
+/* A file that is no log is refused, and not touched. */
 static void test_refused(void **state)
 {
     (void)state;
@@ -475,13 +475,14 @@ static void test_sector(void **state)
     cut->fails_at = 0;
 }
 
-/* What lies behind a gap does not count, as a load says. */
+/* Operations that a test holds back: writes to slots. */
 static bool holds_slots(const struct cut *cut, const struct sh_disk_op *op)
 {
     (void)cut;
     return op->kind == SH_DISK_WRITE && op->offset >= slots_at();
 }
 
+/* Entries behind a gap are void, as a load finds. */
 static void test_gap(void **state)
 {
     (void)state;

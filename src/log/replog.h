@@ -100,7 +100,7 @@ SHOAL_NODISCARD enum shoal_err
 sh_replog_zone_drop(struct sh_replog_zone *zone,
                     void (*dropped)(void *arg, uint64_t id, enum shoal_err err), void *arg);
 
-/* What was found of a zone that had been on the disk and can't be read: by its last load, and by the cleaner since. */
+/* Damage of a zone that its last load has found, and the cleaner since: it had been on the disk, and can't be read. */
 struct sh_replog_damage {
     uint32_t slots;  /* with damage */
     uint32_t slot;   /* the first that was found, and */

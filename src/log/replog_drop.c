@@ -2,7 +2,7 @@
  *
  *   SETTLES ──► MARKS ──► GIVES ──► (GIVES_MARK) ──► dropped
  *
- * SETTLES: what is only in memory goes; what is on its way to the disk gets there, as does the cleaner's.
+ * SETTLES: batches of which no write has begun are freed; those on their way to the disk get there, the cleaner's too.
  *
  * MARKS: first the disk says that the zone is dropped. Slots go one by one, and what is left of a zone after a crash would pass for
  * all of it; and the primary log has spans of it that the next start would copy to slots. The mark is a span without entries, of
@@ -115,7 +115,7 @@ enum shoal_err sh_replog_zone_drop(struct sh_replog_zone *zone,
     return SHOAL_OK;
 }
 
-/* What was not begun to be written goes. */
+/* Frees the batches of the zone of which no write has begun. */
 static void discard(struct sh_replog_zone *zone)
 {
     struct sh_replog_batch *versions = zone->versions_batch;

@@ -98,7 +98,7 @@ static bool crash_after(unsigned operations, bool is_power_cut, bool *is_there_o
     cut->holds = holds_later;
     for (unsigned i = 0; i < 300 && !told.times; i++)
         rig_step(&rig, RIG_MS);
-    /* What was held back is lost, or stays what it is: a closing log carries out what is in flight. */
+    /* The operations that were held back are lost: a log that is closed would carry them out. */
     cut->count = 0;
     rig.log->in_flight = 0;
     shut();

@@ -1,4 +1,4 @@
-/* What the bytes of a primary log have. */
+/* Reading the bytes of a primary log. */
 #include "log/replog_int.h"
 
 #define SECRET (~(uint64_t)UINT32_MAX) /* the half of a primary use that is drawn at random */
