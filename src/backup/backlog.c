@@ -239,34 +239,56 @@ uint64_t sh_backlog_record(struct sh_backlog *backlog, const struct sh_backlog_e
 enum shoal_err sh_backlog_hold(struct sh_backlog *backlog)
 {
     sh_spin_take(&backlog->lock);
-    enum shoal_err err = backlog->is_held || backlog->reserved ? SHOAL_EAGAIN : SHOAL_OK;
-    backlog->is_held |= !err;
-    sh_spin_release(&backlog->lock);
-    return err;
-}
-
-enum shoal_err sh_backlog_piece(struct sh_backlog *backlog, const struct sh_backlog_entry *piece,
-                                uint64_t *number_out)
-{
-    sh_spin_take(&backlog->lock);
-    SH_ASSERT(backlog->is_held && piece->size <= SH_BACKLOG_PIECE_BYTES);
-    bool has_bytes = piece->kind == SH_BACKLOG_IMAGE;
-    enum shoal_err err = room_take(backlog, SH_BACKLOG_HEAD_BYTES + (has_bytes ? piece->size : 0));
+    bool is_busy = backlog->is_held || backlog->reserved;
+    /* For an abandonment, which can't wait. */
+    enum shoal_err err = is_busy ? SHOAL_EAGAIN : room_take(backlog, SH_BACKLOG_HEAD_BYTES);
     if (!err) {
-        entry_put(backlog, piece);
-        *number_out = backlog->next;
-        backlog->next += has_bytes && piece->piece + 1 == piece->pieces;
+        backlog->is_held = true;
+        backlog->has_pieces = false;
     }
     sh_spin_release(&backlog->lock);
     return err;
 }
 
-void sh_backlog_hold_end(struct sh_backlog *backlog)
+enum shoal_err sh_backlog_piece(struct sh_backlog *backlog, const struct sh_backlog_entry *piece)
 {
     sh_spin_take(&backlog->lock);
+    SH_ASSERT(backlog->is_held && piece->kind == SH_BACKLOG_IMAGE &&
+              piece->size <= SH_BACKLOG_PIECE_BYTES && piece->piece + 1 < piece->pieces);
+    enum shoal_err err = room_take(backlog, SH_BACKLOG_HEAD_BYTES + piece->size);
+    if (!err) {
+        entry_put(backlog, piece);
+        backlog->has_pieces = true;
+    }
+    sh_spin_release(&backlog->lock);
+    return err;
+}
+
+enum shoal_err sh_backlog_last(struct sh_backlog *backlog, uint32_t size)
+{
+    sh_spin_take(&backlog->lock);
+    SH_ASSERT(backlog->is_held && backlog->reserved == SH_BACKLOG_HEAD_BYTES);
+    enum shoal_err err = room_take(backlog, SH_BACKLOG_HEAD_BYTES + size);
+    sh_spin_release(&backlog->lock);
+    return err;
+}
+
+uint64_t sh_backlog_hold_end(struct sh_backlog *backlog, const struct sh_backlog_entry *last)
+{
+    const struct sh_backlog_entry abandon = {.kind = SH_BACKLOG_ABANDON, .pieces = 1};
+    sh_spin_take(&backlog->lock);
     SH_ASSERT(backlog->is_held);
+    uint64_t number = backlog->next;
+    if (last) {
+        entry_put(backlog, last);
+        backlog->next++;
+    } else if (backlog->has_pieces) {
+        entry_put(backlog, &abandon);
+    }
+    backlog->reserved = 0;
     backlog->is_held = false;
     sh_spin_release(&backlog->lock);
+    return number;
 }
 
 /* --- Reading ----------------------------------------------------------------------------------- */

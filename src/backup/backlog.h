@@ -70,6 +70,7 @@ struct sh_backlog {
     uint64_t window; /* most bytes that are recorded or reserved and not taken */
     uint64_t next;   /* number of the next write */
     bool is_held;    /* a chunk comes in pieces: nothing else is admitted */
+    bool has_pieces; /* and some were recorded */
     struct sh_backlog_cursor *cursors[SH_BACKLOG_CURSORS_MAX];
 };
 
@@ -95,15 +96,17 @@ void sh_backlog_cancel(struct sh_backlog *backlog, uint64_t bytes);
 uint64_t sh_backlog_record(struct sh_backlog *backlog, const struct sh_backlog_entry *note,
                            const struct sh_backlog_entry *entry);
 
-/* A chunk's pieces will be recorded one by one: nothing else is admitted until the hold ends. EAGAIN: room is taken that was not
- * recorded in yet, or another chunk comes in pieces. */
+/* A chunk's pieces will be recorded one by one: nothing else is admitted until the hold ends. EAGAIN: there is room that was taken and
+ * not recorded in yet, another chunk comes in pieces, or there is no room now. */
 SHOAL_NODISCARD enum shoal_err sh_backlog_hold(struct sh_backlog *backlog);
-/* Takes room for a piece and records it. EAGAIN: there is no room now. The number is that of the whole chunk. */
+/* Takes room for a piece and records it, all pieces but the last one. EAGAIN: there is no room now. */
 SHOAL_NODISCARD enum shoal_err sh_backlog_piece(struct sh_backlog *backlog,
-                                                const struct sh_backlog_entry *piece,
-                                                uint64_t *number_out);
-/* Room for the last piece, or for an abandonment, which must not be refused, is taken with the hold. */
-void sh_backlog_hold_end(struct sh_backlog *backlog);
+                                                const struct sh_backlog_entry *piece);
+/* Takes room for the last piece. EAGAIN: there is none now. */
+SHOAL_NODISCARD enum shoal_err sh_backlog_last(struct sh_backlog *backlog, uint32_t size);
+/* Ends the hold with the last piece, for which room was taken, and returns the chunk's number. NULL: the pieces that were recorded are
+ * abandoned, and the number goes to another write. */
+uint64_t sh_backlog_hold_end(struct sh_backlog *backlog, const struct sh_backlog_entry *last);
 
 /* The cursor begins where the backlog ends now. At most SH_BACKLOG_CURSORS_MAX at a time. */
 void sh_backlog_attach(struct sh_backlog *backlog, struct sh_backlog_cursor *cursor);

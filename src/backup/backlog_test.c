@@ -149,47 +149,50 @@ static void record_drawn(struct model *model, uint64_t *seed)
     model->next++;
 }
 
+static void read_all(struct model *model)
+{
+    for (unsigned i = 0; i < CURSORS; i++) {
+        while (read_one(model, i))
+            continue;
+        (void)sh_backlog_take(&model->cursors[i]);
+    }
+}
+
 /* A chunk comes piece by piece, to its end or until it is given up; nothing else is admitted meanwhile. */
 static void pieces_drawn(struct model *model, uint64_t *seed)
 {
     struct sh_backlog_entry piece = {.local_id = 9, .creator = 1, .kind = SH_BACKLOG_IMAGE};
     uint8_t fill = (uint8_t)test_draw(seed);
-    uint64_t number;
-    assert_int_equal(sh_backlog_hold(&model->backlog), SHOAL_OK);
+    if (sh_backlog_hold(&model->backlog))
+        return;
     assert_int_equal(sh_backlog_hold(&model->backlog), SHOAL_EAGAIN);
     piece.pieces = (uint16_t)(2 + test_draw(seed) % 6);
-    uint16_t end = test_draw(seed) % 3 ? piece.pieces : (uint16_t)(piece.pieces - 1);
+    piece.size = SH_BACKLOG_PIECE_BYTES;
+    uint16_t end = (uint16_t)(test_draw(seed) % piece.pieces);
+    bool is_whole = test_draw(seed) % 3, has_room = test_draw(seed) % 2;
+    if (is_whole)
+        end = (uint16_t)(piece.pieces - 1);
     memset(image, fill, SH_BACKLOG_PIECE_BYTES);
     piece.at = image;
     while (piece.piece < end) {
-        piece.size = (uint32_t)(1 + test_draw(seed) % SH_BACKLOG_PIECE_BYTES);
         assert_int_equal(sh_backlog_admit(&model->backlog, 18), SHOAL_EAGAIN);
-        if (sh_backlog_piece(&model->backlog, &piece, &number)) {
-            for (unsigned i = 0; i < CURSORS; i++) {
-                while (read_one(model, i))
-                    continue;
-                (void)sh_backlog_take(&model->cursors[i]);
-            }
+        if (sh_backlog_piece(&model->backlog, &piece)) {
+            read_all(model);
             continue;
         }
-        assert_int_equal(number, model->next);
         expect(model, &piece, model->next, fill);
         piece.piece++;
     }
-    model->next += end == piece.pieces;
-    if (end < piece.pieces) {
-        struct sh_backlog_entry abandon = {
-            .local_id = 9, .creator = 1, .kind = SH_BACKLOG_ABANDON, .pieces = 1};
-        while (sh_backlog_piece(&model->backlog, &abandon, &number)) {
-            for (unsigned i = 0; i < CURSORS; i++) {
-                while (read_one(model, i))
-                    continue;
-                (void)sh_backlog_take(&model->cursors[i]);
-            }
-        }
+    piece.piece = (uint16_t)(piece.pieces - 1);
+    while ((is_whole || has_room) && sh_backlog_last(&model->backlog, piece.size))
+        read_all(model);
+    assert_int_equal(sh_backlog_hold_end(&model->backlog, is_whole ? &piece : NULL), model->next);
+    if (is_whole) {
+        expect(model, &piece, model->next++, fill);
+    } else if (end > 0) {
+        const struct sh_backlog_entry abandon = {.kind = SH_BACKLOG_ABANDON, .pieces = 1};
         expect(model, &abandon, model->next, 0);
     }
-    sh_backlog_hold_end(&model->backlog);
     assert_int_equal(sh_backlog_next(&model->backlog), model->next);
 }
 
