@@ -218,7 +218,7 @@ enum shoal_err sh_store_put_if(struct sh_store *store, shoal_cid cid, struct sh_
         err = SHOAL_ESIZE;
     else if (expected.size != data.size ||
              (data.size > 0 && memcmp(hold.spot.at, expected.at, data.size) != 0))
-        err = SHOAL_EAGAIN;
+        err = SHOAL_EDIFFERS;
     else
         sh_copy_in(hold.spot.at, data.at, data.size);
     sh_store_let_go(&hold, err == SHOAL_OK);
@@ -235,7 +235,7 @@ enum shoal_err sh_store_put_if_hash(struct sh_store *store, shoal_cid cid, uint6
     if (data.size != hold.spot.size)
         err = SHOAL_ESIZE;
     else if (sh_hash64(sh_bytes_make(hold.spot.at, hold.spot.size), 0) != expected)
-        err = SHOAL_EAGAIN;
+        err = SHOAL_EDIFFERS;
     else
         sh_copy_in(hold.spot.at, data.at, data.size);
     sh_store_let_go(&hold, err == SHOAL_OK);

@@ -156,7 +156,7 @@ static enum shoal_err sizes_check(const struct sh_store_rewriting *rewriting)
     if (bytes != size)
         return SHOAL_ESIZE;
     bool differs = rewrite->kind == SH_STORE_PUT_IF && rewrite->expected.size != bytes;
-    return differs ? SHOAL_EAGAIN : SHOAL_OK;
+    return differs ? SHOAL_EDIFFERS : SHOAL_OK;
 }
 
 /* Looks at what is there, and whether it is done in pieces. */
@@ -239,7 +239,7 @@ static void compare(struct sh_store_rewriting *rewriting)
     sh_store_let_go(&hold, false);
     rewriting->done += some;
     if (!is_same) {
-        over(rewriting, SHOAL_EAGAIN);
+        over(rewriting, SHOAL_EDIFFERS);
     } else if (some == left) {
         rewriting->done = 0;
         rewriting->phase = OPEN;

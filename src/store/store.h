@@ -190,8 +190,8 @@ SHOAL_NODISCARD enum shoal_err sh_store_put_part(struct sh_store *store, shoal_c
                                                  uint32_t offset, struct sh_bytes data);
 
 /* Replaces the chunk's bytes if they are `expected` (put_if: byte for byte; put_if_hash: by
- * sh_hash64 with seed 0). EAGAIN when they are not: nothing is changed. ESIZE as in put; an
- * `expected` of another size is EAGAIN. */
+ * sh_hash64 with seed 0). EDIFFERS when they are not: nothing is changed. ESIZE as in put; an
+ * `expected` of another size is EDIFFERS. */
 SHOAL_NODISCARD enum shoal_err sh_store_put_if(struct sh_store *store, shoal_cid cid,
                                                struct sh_bytes expected, struct sh_bytes data);
 SHOAL_NODISCARD enum shoal_err sh_store_put_if_hash(struct sh_store *store, shoal_cid cid,
