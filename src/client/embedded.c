@@ -104,7 +104,5 @@ enum shoal_err sh_embedded_run(struct shoal *store, struct shoal_call *call)
         return part_get(store, call, lid);
     err = change(store, call, lid);
     explain(store, lid, err);
-    /* The store's EAGAIN is about the bytes; here it would be about waiting. */
-    bool is_if = ask->kind == SH_CALL_PUT_IF || ask->kind == SH_CALL_PUT_HASH;
-    return is_if && err == SHOAL_EAGAIN ? SHOAL_EDIFFERS : err;
+    return err;
 }
