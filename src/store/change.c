@@ -42,7 +42,7 @@ static void content_tell(struct sh_store *store, shoal_cid cid, enum sh_store_ev
                          const struct content *content, enum shoal_err err)
 {
     if (content->telling)
-        sh_witness_end(store, cid, content->telling, err == SHOAL_OK);
+        sh_witness_end(store, cid, content->telling, 0, err == SHOAL_OK);
     else
         sh_witness_record(store, cid, event, sh_bytes_make(content->data, content->size), err);
 }
@@ -61,7 +61,7 @@ static enum shoal_err content_install(struct sh_store *store, struct sh_group *g
     if (sh_layout_code(&change.before, index) != expected)
         err = SHOAL_ENOCHUNK;
     else if (!content->telling)
-        err = sh_witness_admit(store, cid, SH_STORE_MADE, content->size, !content->data);
+        err = sh_witness_admit(store, cid, SH_STORE_MADE, 0, content->size, !content->data);
     if (!err) {
         if (sh_store_is_own(store, cid))
             sh_idtable_version(&store->table, group);
@@ -97,8 +97,7 @@ static enum shoal_err long_install(struct sh_store *store, struct sh_group *grou
         err = content_install(store, group, cid, expected, content, may_dip);
     else
         content_free(store, content);
-    sh_witness_end(store, cid, content->telling,
-                   false); /* if it has not been ended by being made */
+    sh_witness_end(store, cid, content->telling, 0, false); /* if it was not made */
     return err;
 }
 
@@ -222,7 +221,7 @@ enum shoal_err sh_store_drop(struct sh_store *store, shoal_cid cid, enum sh_stor
     enum shoal_err err = sh_chunk_change_begin(store, cid, &group, &change, &spot);
     if (err)
         return err;
-    err = spot.pins > 0 ? SHOAL_EBUSY : sh_witness_admit(store, cid, event, 0, true);
+    err = spot.pins > 0 ? SHOAL_EBUSY : sh_witness_admit(store, cid, event, spot.size, 0, true);
     if (err) {
         sh_group_layout_end(group, false);
         return err;
@@ -303,7 +302,7 @@ enum shoal_err sh_store_arriving_end(struct sh_store *store, struct sh_store_arr
 
 void sh_store_arriving_drop(struct sh_store *store, struct sh_store_arriving *arriving)
 {
-    sh_witness_end(store, arriving->cid, &arriving->telling, false);
+    sh_witness_end(store, arriving->cid, &arriving->telling, 0, false);
     if (arriving->block)
         sh_long_free(store, arriving->block, arriving->size);
     arriving->block = 0;
@@ -358,7 +357,7 @@ enum shoal_err sh_store_resize(struct sh_store *store, shoal_cid cid, uint32_t s
     if (spot.pins > 0)
         err = SHOAL_EBUSY;
     else
-        err = sh_witness_admit(store, cid, SH_STORE_WRITTEN, size, spot.size == 0);
+        err = sh_witness_admit(store, cid, SH_STORE_WRITTEN, spot.size, size, spot.size == 0);
     if (!err) {
         content_copy(store, &spot, &content, room);
         change.may_dip = size < spot.size;

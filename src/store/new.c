@@ -127,7 +127,7 @@ static enum shoal_err group_admit(struct sh_store *store, const struct sh_store_
     for (size_t i = 0; i < count; i++) {
         enum shoal_err err =
             sh_witness_admit(store, sh_store_cid(store, SHOAL_NID_NONE, lids[at + i].v),
-                             SH_STORE_MADE, wish_size(wish, at + i), true);
+                             SH_STORE_MADE, 0, wish_size(wish, at + i), true);
         if (err) {
             group_tell(store, wish, at, i, lids, err);
             return err;

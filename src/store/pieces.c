@@ -135,7 +135,7 @@ enum shoal_err sh_store_rewriting_begin(struct sh_store *store,
 
 static void over(struct sh_store_rewriting *rewriting, enum shoal_err err)
 {
-    sh_witness_end(rewriting->store, rewriting->rewrite.cid, &rewriting->telling, false);
+    sh_witness_end(rewriting->store, rewriting->rewrite.cid, &rewriting->telling, 0, false);
     rewriting->err = err;
     rewriting->phase = OVER;
 }
@@ -151,7 +151,7 @@ static void block_free(struct sh_store_rewriting *rewriting)
 static void start_again(struct sh_store_rewriting *rewriting)
 {
     bool is_last = rewriting->tries == SH_STORE_TRIES - 1;
-    sh_witness_end(rewriting->store, rewriting->rewrite.cid, &rewriting->telling, false);
+    sh_witness_end(rewriting->store, rewriting->rewrite.cid, &rewriting->telling, 0, false);
     block_free(rewriting);
     rewriting->done = 0;
     rewriting->tries += rewriting->tries < SH_STORE_TRIES;
@@ -408,7 +408,7 @@ static void copy(struct sh_store_rewriting *rewriting)
 static void begin(struct sh_store_rewriting *rewriting)
 {
     enum shoal_err err = sh_witness_begin(rewriting->store, rewriting->rewrite.cid,
-                                          rewriting->after, &rewriting->telling);
+                                          rewriting->before, rewriting->after, &rewriting->telling);
     if (err == SHOAL_EAGAIN)
         return;
     if (err)
@@ -444,7 +444,7 @@ static void retell(struct sh_store_rewriting *rewriting)
     enum shoal_err err = sh_witness_piece(store, cid, hold.spot.at, hold.spot.size, telling);
     bool is_last = !err && telling->told == rewriting->after;
     if (is_last)
-        sh_witness_end(store, cid, telling, true);
+        sh_witness_end(store, cid, telling, rewriting->after, true);
     sh_store_let_go(&hold, false);
     if (is_last || (err && err != SHOAL_EAGAIN))
         over(rewriting, err);
@@ -491,14 +491,15 @@ static enum shoal_err block_install(struct sh_store_rewriting *rewriting, struct
     struct sh_store *store = rewriting->store;
     shoal_cid cid = rewriting->rewrite.cid;
     bool is_told = rewriting->telling.has_begun;
-    enum shoal_err err =
-        is_told ? SHOAL_OK : sh_witness_admit(store, cid, SH_STORE_WRITTEN, rewriting->after, true);
+    enum shoal_err err = is_told ? SHOAL_OK
+                                 : sh_witness_admit(store, cid, SH_STORE_WRITTEN, rewriting->before,
+                                                    rewriting->after, true);
     if (err)
         return err;
     sh_change_long(change, sh_store_index(cid), &rewriting->block);
     err = sh_group_change(store, group, change);
     if (is_told)
-        sh_witness_end(store, cid, &rewriting->telling, err == SHOAL_OK);
+        sh_witness_end(store, cid, &rewriting->telling, rewriting->before, err == SHOAL_OK);
     else
         sh_witness_record(store, cid, SH_STORE_WRITTEN, sh_bytes_make(NULL, rewriting->after), err);
     return err;
@@ -589,7 +590,7 @@ bool sh_store_rewriting_step(struct sh_store_rewriting *rewriting)
 enum shoal_err sh_store_rewriting_end(struct sh_store_rewriting *rewriting)
 {
     enum shoal_err err = rewriting->phase == OVER ? rewriting->err : SHOAL_ECANCELED;
-    sh_witness_end(rewriting->store, rewriting->rewrite.cid, &rewriting->telling, false);
+    sh_witness_end(rewriting->store, rewriting->rewrite.cid, &rewriting->telling, 0, false);
     block_free(rewriting);
     (void)sh_hash64_end(rewriting->hash);
     free(rewriting);

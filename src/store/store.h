@@ -392,10 +392,12 @@ enum sh_store_event {
 };
 
 struct sh_store_witness {
-    /* Before anything has changed: is there room for an image of so many bytes, 0 for a removal? Each OK
+    /* Before anything has changed: is there room for an image of so many bytes, 0 for a removal, in the place
+     * of one of size_before, 0 of a chunk that is made? Each OK
      * is followed by one record or cancel, in the same thread and section. Of SH_STORE_UNMADE it must
      * be OK. */
-    enum shoal_err (*admit)(void *arg, shoal_cid cid, enum sh_store_event event, uint32_t size);
+    enum shoal_err (*admit)(void *arg, shoal_cid cid, enum sh_store_event event,
+                            uint32_t size_before, uint32_t size);
     /* It has happened, and nobody has seen it yet. The image is all of the chunk's bytes, stable during
      * the call; at NULL with a size, as many zeros; nothing of a removal. */
     void (*record)(void *arg, shoal_cid cid, enum sh_store_event event, struct sh_bytes image);
@@ -405,14 +407,14 @@ struct sh_store_witness {
      * change of this chunk, but SH_STORE_UNMADE, and none of any chunk of which it wants to keep the
      * order with this one. What it has admitted before may still be recorded. Called from no section;
      * EAGAIN: later. */
-    enum shoal_err (*pieces_begin)(void *arg, shoal_cid cid, uint32_t size);
+    enum shoal_err (*pieces_begin)(void *arg, shoal_cid cid, uint32_t size_before, uint32_t size);
     /* The next bytes, at most SH_STORE_STEP_BYTES, in order and without a gap. EAGAIN: later, the same
-     * again. The chunk may be held. */
+     * again. The last ones stay until pieces_end says that it was made. The chunk may be held. */
     enum shoal_err (*piece)(void *arg, shoal_cid cid, uint32_t offset, struct sh_bytes bytes,
                             bool is_last);
     /* Made: within the section in which that image becomes the chunk's, before anybody sees it, and
      * after the last piece. Else, at any time, even after the last piece: none of it counts. */
-    void (*pieces_end)(void *arg, shoal_cid cid, bool is_made);
+    void (*pieces_end)(void *arg, shoal_cid cid, uint32_t size_before, bool is_made);
     void *arg;
 };
 /* Before other threads use the store. Copies the struct, and keeps its arg until the store's end or

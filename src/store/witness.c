@@ -23,12 +23,13 @@ static shoal_cid cid_known(const struct sh_store *store, shoal_cid cid)
 }
 
 enum shoal_err sh_witness_admit_as(struct sh_store *store, shoal_cid cid, enum sh_store_event event,
-                                   uint32_t size, bool is_zeros)
+                                   uint32_t size_before, uint32_t size, bool is_zeros)
 {
     const struct sh_store_witness *witness = store->witness;
     if (size > SH_STORE_PIECE_BYTES && !is_zeros)
         return SHOAL_ELIMIT;
-    enum shoal_err err = witness->admit(witness->arg, cid_known(store, cid), event, size);
+    enum shoal_err err =
+        witness->admit(witness->arg, cid_known(store, cid), event, size_before, size);
     SH_ASSERT(!err || event != SH_STORE_UNMADE);
     return err;
 }
@@ -44,12 +45,13 @@ void sh_witness_record_as(struct sh_store *store, shoal_cid cid, enum sh_store_e
         witness->record(witness->arg, cid_known(store, cid), event, image);
 }
 
-enum shoal_err sh_witness_begin(struct sh_store *store, shoal_cid cid, uint32_t size,
-                                struct sh_store_telling *telling)
+enum shoal_err sh_witness_begin(struct sh_store *store, shoal_cid cid, uint32_t size_before,
+                                uint32_t size, struct sh_store_telling *telling)
 {
     const struct sh_store_witness *witness = store->witness;
     SH_ASSERT(!telling->has_begun && size > SH_STORE_PIECE_BYTES);
-    enum shoal_err err = witness->pieces_begin(witness->arg, cid_known(store, cid), size);
+    enum shoal_err err =
+        witness->pieces_begin(witness->arg, cid_known(store, cid), size_before, size);
     *telling = (struct sh_store_telling){.has_begun = err == SHOAL_OK};
     return err;
 }
@@ -72,18 +74,18 @@ enum shoal_err sh_witness_tell(struct sh_store *store, shoal_cid cid, const uint
                                uint32_t size, struct sh_store_telling *telling)
 {
     enum shoal_err err = telling->has_begun ? sh_witness_piece(store, cid, image, size, telling)
-                                            : sh_witness_begin(store, cid, size, telling);
+                                            : sh_witness_begin(store, cid, 0, size, telling);
     return !err && telling->told < size ? SHOAL_EAGAIN : err;
 }
 
 void sh_witness_end(struct sh_store *store, shoal_cid cid, struct sh_store_telling *telling,
-                    bool is_made)
+                    uint32_t size_before, bool is_made)
 {
     const struct sh_store_witness *witness = store->witness;
     if (!telling->has_begun)
         return;
     *telling = (struct sh_store_telling){0};
-    witness->pieces_end(witness->arg, cid_known(store, cid), is_made);
+    witness->pieces_end(witness->arg, cid_known(store, cid), size_before, is_made);
 }
 
 enum shoal_err sh_store_retell(struct sh_store *store, shoal_cid cid)

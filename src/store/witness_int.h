@@ -14,18 +14,20 @@ static inline bool sh_store_is_witnessed(const struct sh_store *store)
 
 /* The same where there is a witness. */
 SHOAL_NODISCARD enum shoal_err sh_witness_admit_as(struct sh_store *store, shoal_cid cid,
-                                                   enum sh_store_event event, uint32_t size,
-                                                   bool is_zeros);
+                                                   enum sh_store_event event, uint32_t size_before,
+                                                   uint32_t size, bool is_zeros);
 void sh_witness_record_as(struct sh_store *store, shoal_cid cid, enum sh_store_event event,
                           struct sh_bytes image, enum shoal_err err);
 
 /* Asks for room. ELIMIT: the image must be told in pieces; all zeros never are. */
 SHOAL_NODISCARD static inline enum shoal_err sh_witness_admit(struct sh_store *store, shoal_cid cid,
                                                               enum sh_store_event event,
-                                                              uint32_t size, bool is_zeros)
+                                                              uint32_t size_before, uint32_t size,
+                                                              bool is_zeros)
 {
-    return sh_store_is_witnessed(store) ? sh_witness_admit_as(store, cid, event, size, is_zeros)
-                                        : SHOAL_OK;
+    return sh_store_is_witnessed(store)
+               ? sh_witness_admit_as(store, cid, event, size_before, size, is_zeros)
+               : SHOAL_OK;
 }
 
 /* It has happened, or has failed with that. */
@@ -41,7 +43,7 @@ static inline void sh_witness_record(struct sh_store *store, shoal_cid cid,
 SHOAL_NODISCARD static inline enum shoal_err sh_witness_write(struct sh_store *store, shoal_cid cid,
                                                               uint32_t size)
 {
-    return sh_witness_admit(store, cid, SH_STORE_WRITTEN, size, false);
+    return sh_witness_admit(store, cid, SH_STORE_WRITTEN, size, size, false);
 }
 
 static inline void sh_witness_written(struct sh_store *store, shoal_cid cid,
@@ -54,17 +56,18 @@ static inline void sh_witness_written(struct sh_store *store, shoal_cid cid,
 
 /* EAGAIN. */
 SHOAL_NODISCARD enum shoal_err sh_witness_begin(struct sh_store *store, shoal_cid cid,
-                                                uint32_t size, struct sh_store_telling *telling);
+                                                uint32_t size_before, uint32_t size,
+                                                struct sh_store_telling *telling);
 /* Tells the next piece of an image of `size` bytes. */
 SHOAL_NODISCARD enum shoal_err sh_witness_piece(struct sh_store *store, shoal_cid cid,
                                                 const uint8_t *image, uint32_t size,
                                                 struct sh_store_telling *telling);
-/* Begins, or tells the next piece. EAGAIN: there is more to tell. */
+/* Begins, of a chunk that is to be made, or tells the next piece. EAGAIN: there is more to tell. */
 SHOAL_NODISCARD enum shoal_err sh_witness_tell(struct sh_store *store, shoal_cid cid,
                                                const uint8_t *image, uint32_t size,
                                                struct sh_store_telling *telling);
 /* Of no effect where it has not begun, or has ended. */
 void sh_witness_end(struct sh_store *store, shoal_cid cid, struct sh_store_telling *telling,
-                    bool is_made);
+                    uint32_t size_before, bool is_made);
 
 #endif
