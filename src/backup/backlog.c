@@ -236,12 +236,12 @@ uint64_t sh_backlog_record(struct sh_backlog *backlog, const struct sh_backlog_e
 
 /* --- A chunk in pieces ------------------------------------------------------------------------- */
 
-enum shoal_err sh_backlog_hold(struct sh_backlog *backlog)
+enum shoal_err sh_backlog_hold(struct sh_backlog *backlog, uint32_t note)
 {
     sh_spin_take(&backlog->lock);
     bool is_busy = backlog->is_held || backlog->reserved;
-    /* For an abandonment, which can't wait. */
-    enum shoal_err err = is_busy ? SHOAL_EAGAIN : room_take(backlog, SH_BACKLOG_HEAD_BYTES);
+    /* Room for an abandonment is enough for a note's head. */
+    enum shoal_err err = is_busy ? SHOAL_EAGAIN : room_take(backlog, SH_BACKLOG_HEAD_BYTES + note);
     if (!err) {
         backlog->is_held = true;
         backlog->has_pieces = false;
@@ -267,28 +267,43 @@ enum shoal_err sh_backlog_piece(struct sh_backlog *backlog, const struct sh_back
 enum shoal_err sh_backlog_last(struct sh_backlog *backlog, uint32_t size)
 {
     sh_spin_take(&backlog->lock);
-    SH_ASSERT(backlog->is_held && backlog->reserved == SH_BACKLOG_HEAD_BYTES);
+    SH_ASSERT(backlog->is_held && size <= SH_BACKLOG_PIECE_BYTES);
     enum shoal_err err = room_take(backlog, SH_BACKLOG_HEAD_BYTES + size);
     sh_spin_release(&backlog->lock);
     return err;
 }
 
-uint64_t sh_backlog_hold_end(struct sh_backlog *backlog, const struct sh_backlog_entry *last)
+static void hold_end(struct sh_backlog *backlog)
+{
+    backlog->reserved = 0;
+    backlog->is_held = false;
+}
+
+uint64_t sh_backlog_hold_end(struct sh_backlog *backlog, const struct sh_backlog_entry *last,
+                             const struct sh_backlog_entry *note)
+{
+    sh_spin_take(&backlog->lock);
+    SH_ASSERT(backlog->is_held && last->piece + 1 == last->pieces);
+    entry_put(backlog, last);
+    uint64_t number = backlog->next++;
+    if (note) {
+        entry_put(backlog, note);
+        number = backlog->next++;
+    }
+    hold_end(backlog);
+    sh_spin_release(&backlog->lock);
+    return number;
+}
+
+void sh_backlog_hold_abandon(struct sh_backlog *backlog)
 {
     const struct sh_backlog_entry abandon = {.kind = SH_BACKLOG_ABANDON, .pieces = 1};
     sh_spin_take(&backlog->lock);
     SH_ASSERT(backlog->is_held);
-    uint64_t number = backlog->next;
-    if (last) {
-        entry_put(backlog, last);
-        backlog->next++;
-    } else if (backlog->has_pieces) {
+    if (backlog->has_pieces)
         entry_put(backlog, &abandon);
-    }
-    backlog->reserved = 0;
-    backlog->is_held = false;
+    hold_end(backlog);
     sh_spin_release(&backlog->lock);
-    return number;
 }
 
 /* --- Reading ----------------------------------------------------------------------------------- */
@@ -383,6 +398,13 @@ bool sh_backlog_read(struct sh_backlog_cursor *cursor, struct sh_backlog_entry *
     /* One that was read to its end may go back to the pool before the next read. */
     cursor->block = at == block->begin + SH_BACKLOG_BLOCK_BYTES ? NULL : block;
     return true;
+}
+
+void sh_backlog_unread(struct sh_backlog_cursor *cursor, const struct sh_backlog_cursor *before)
+{
+    cursor->block = before->block;
+    cursor->at = before->at;
+    cursor->sequence = before->sequence;
 }
 
 bool sh_backlog_take(struct sh_backlog_cursor *cursor)

@@ -96,17 +96,21 @@ void sh_backlog_cancel(struct sh_backlog *backlog, uint64_t bytes);
 uint64_t sh_backlog_record(struct sh_backlog *backlog, const struct sh_backlog_entry *note,
                            const struct sh_backlog_entry *entry);
 
-/* A chunk's pieces will be recorded one by one: nothing else is admitted until the hold ends. EAGAIN: there is room that was taken and
+/* A chunk's pieces will be recorded one by one: nothing else is admitted until the hold ends. Takes room for a note of so many bytes, or for
+ * none: 0. EAGAIN: there is room that was taken and
  * not recorded in yet, another chunk comes in pieces, or there is no room now. */
-SHOAL_NODISCARD enum shoal_err sh_backlog_hold(struct sh_backlog *backlog);
+SHOAL_NODISCARD enum shoal_err sh_backlog_hold(struct sh_backlog *backlog, uint32_t note);
 /* Takes room for a piece and records it, all pieces but the last one. EAGAIN: there is no room now. */
 SHOAL_NODISCARD enum shoal_err sh_backlog_piece(struct sh_backlog *backlog,
                                                 const struct sh_backlog_entry *piece);
 /* Takes room for the last piece. EAGAIN: there is none now. */
 SHOAL_NODISCARD enum shoal_err sh_backlog_last(struct sh_backlog *backlog, uint32_t size);
-/* Ends the hold with the last piece, for which room was taken, and returns the chunk's number. NULL: the pieces that were recorded are
- * abandoned, and the number goes to another write. */
-uint64_t sh_backlog_hold_end(struct sh_backlog *backlog, const struct sh_backlog_entry *last);
+/* Ends the hold with the last piece, for which room was taken, and a note that is the write behind it, or NULL; returns the number of the
+ * last of them. */
+uint64_t sh_backlog_hold_end(struct sh_backlog *backlog, const struct sh_backlog_entry *last,
+                             const struct sh_backlog_entry *note);
+/* Ends the hold: the pieces that were recorded are abandoned, and the chunk is what it was. */
+void sh_backlog_hold_abandon(struct sh_backlog *backlog);
 
 /* The cursor begins where the backlog ends now. At most SH_BACKLOG_CURSORS_MAX at a time. */
 void sh_backlog_attach(struct sh_backlog *backlog, struct sh_backlog_cursor *cursor);
@@ -115,6 +119,8 @@ void sh_backlog_detach(struct sh_backlog_cursor *cursor);
  * two blocks. */
 bool sh_backlog_read(struct sh_backlog_cursor *cursor, struct sh_backlog_entry *entry_out,
                      uint64_t *number_out, uint8_t *scratch);
+/* Nothing was read since the cursor was like that; no take in between. */
+void sh_backlog_unread(struct sh_backlog_cursor *cursor, const struct sh_backlog_cursor *before);
 /* All that the cursor has read was taken: gives the blocks back that no cursor needs, so that more is admitted. Returns whether it
  * gave some. */
 bool sh_backlog_take(struct sh_backlog_cursor *cursor);

@@ -163,9 +163,9 @@ static void pieces_drawn(struct model *model, uint64_t *seed)
 {
     struct sh_backlog_entry piece = {.local_id = 9, .creator = 1, .kind = SH_BACKLOG_IMAGE};
     uint8_t fill = (uint8_t)test_draw(seed);
-    if (sh_backlog_hold(&model->backlog))
+    if (sh_backlog_hold(&model->backlog, 16))
         return;
-    assert_int_equal(sh_backlog_hold(&model->backlog), SHOAL_EAGAIN);
+    assert_int_equal(sh_backlog_hold(&model->backlog, 16), SHOAL_EAGAIN);
     piece.pieces = (uint16_t)(2 + test_draw(seed) % 6);
     piece.size = SH_BACKLOG_PIECE_BYTES;
     uint16_t end = (uint16_t)(test_draw(seed) % piece.pieces);
@@ -186,12 +186,20 @@ static void pieces_drawn(struct model *model, uint64_t *seed)
     piece.piece = (uint16_t)(piece.pieces - 1);
     while ((is_whole || has_room) && sh_backlog_last(&model->backlog, piece.size))
         read_all(model);
-    assert_int_equal(sh_backlog_hold_end(&model->backlog, is_whole ? &piece : NULL), model->next);
     if (is_whole) {
+        const struct sh_backlog_entry note = {
+            .kind = SH_BACKLOG_IMAGE, .pieces = 1, .size = 16, .at = image};
+        bool has_note = test_draw(seed) % 2;
+        assert_int_equal(sh_backlog_hold_end(&model->backlog, &piece, has_note ? &note : NULL),
+                         model->next + has_note);
         expect(model, &piece, model->next++, fill);
-    } else if (end > 0) {
+        if (has_note)
+            expect(model, &note, model->next++, fill);
+    } else {
         const struct sh_backlog_entry abandon = {.kind = SH_BACKLOG_ABANDON, .pieces = 1};
-        expect(model, &abandon, model->next, 0);
+        sh_backlog_hold_abandon(&model->backlog);
+        if (end > 0)
+            expect(model, &abandon, model->next, 0);
     }
     assert_int_equal(sh_backlog_next(&model->backlog), model->next);
 }

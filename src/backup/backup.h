@@ -83,8 +83,10 @@ struct sh_write {
     bool is_all; /* it has more marks than there is room for: all zones count */
     uint16_t guards[SH_WRITE_GUARDS];
     unsigned guards_count;
-    bool is_wide;   /* it has more guards than there is room for */
-    unsigned zone_next;
+    bool is_wide; /* it has more guards than there is room for */
+    bool is_for_room;
+    uint64_t room_seen; /* how often room had been given before the last change was tried */
+    uint64_t zone_next;
     void (*done)(void *arg, enum shoal_err err);
     void *arg;
     struct sh_write *next;
@@ -125,7 +127,7 @@ bool sh_write_wait(struct sh_backup *backup, struct sh_write *write,
 bool sh_backup_read_is_clean(struct sh_backup *backup, shoal_cid cid, struct sh_write *write_out);
 /* The write stands for all that was written so far, by anybody, at its level. */
 void sh_backup_write_all(struct sh_backup *backup, struct sh_write *write);
-/* done is called, once, from a step, when there may be room again for what was answered with EAGAIN. */
+/* done is called, once, from a step, when there may be room again for what this write was answered with EAGAIN. */
 void sh_backup_room_wait(struct sh_backup *backup, struct sh_write *write,
                          void (*done)(void *arg, enum shoal_err err), void *arg);
 
@@ -139,9 +141,9 @@ uint64_t sh_backup_due_ns(const struct sh_backup *backup);
 
 struct sh_backup_status {
     unsigned zones;
-    uint64_t live_bytes;  /* of chunks, with SH_ZONE_CHUNK_BYTES for each */
-    uint64_t writes;      /* numbers given so far */
-    size_t blocks_free;   /* of backlogs */
+    uint64_t live_bytes; /* of chunks, with SH_ZONE_CHUNK_BYTES for each */
+    uint64_t writes;     /* numbers given so far */
+    size_t blocks_free;  /* of backlogs */
     enum shoal_err trouble;
 };
 void sh_backup_status_get(struct sh_backup *backup, struct sh_backup_status *status_out);

@@ -32,11 +32,24 @@ struct sh_zone {
     size_t claims_count, claims_promised, claims_room;
     _Atomic bool is_dirty; /* in the list of zones that the step is to look at */
     struct sh_zone *next_dirty;
+    struct sh_large
+        large; /* guarded by the backlog's hold; that it is in the list, by the zones' lock */
     /* The step's. */
     struct sh_replog_zone *log;
     struct sh_backlog_cursor cursor;
-    struct sh_backlog_entry entry; /* that the log had no room for */
-    bool has_entry;
+};
+
+/* A large chunk of which a zone's backlog gets pieces. */
+struct sh_large {
+    struct sh_large *next;
+    uint64_t chunk; /* 0: there is none */
+    struct sh_zone_place {
+        struct sh_zone *zone; /* where a change is recorded */
+        struct sh_zone *from; /* it moves from that one to it; NULL: it is there already */
+    } place;
+    uint32_t size, told;
+    bool is_new;
+    struct sh_backlog_entry last; /* for which room was taken */
 };
 
 /* A chunk whose last image a zone's log has though it is another zone's now, or is gone. */
@@ -48,12 +61,13 @@ struct sh_leftover {
 };
 
 struct sh_zones {
-    struct sh_lock lock; /* guards what claims change */
-    struct sh_ranges *map; /* from chunk IDs, with their creators, to numbers of zones */
-    struct sh_zone **all;  /* by number; NULL: there is none */
-    _Atomic uint64_t end;  /* above all numbers */
+    struct sh_lock lock;           /* guards what claims change */
+    struct sh_ranges *map;         /* from chunk IDs, with their creators, to numbers of zones */
+    struct sh_zone **all;          /* by number; NULL: there is none */
+    _Atomic uint64_t end;          /* above all numbers */
     struct sh_zone *_Atomic open;  /* where new chunks go; NULL: there is none yet */
     struct sh_zone *_Atomic spare; /* the next one */
+    struct sh_large *larges;       /* all that there are */
     struct sh_leftover *leftovers;
     size_t leftovers_count, leftovers_promised, leftovers_room;
     _Atomic bool has_unmade; /* some of them, at some time, were of creates that failed */
@@ -65,12 +79,17 @@ struct sh_backup {
     uint64_t window; /* of one backlog */
     struct sh_zones zones;
     struct sh_zone *_Atomic dirty;
-    _Atomic uint64_t *guards; /* writes that are waited for, by hash: replicated, and durable << 32 */
-    _Atomic uint64_t wide;    /* the same of writes of many chunks */
-    struct sh_spin waits_lock; /* guards the next one */
+    struct sh_zone *stuck; /* the step's: dirty ones that the log had no room for */
+    _Atomic uint64_t
+        *guards;           /* writes that are waited for, by hash: replicated, and durable << 32 */
+    _Atomic uint64_t wide; /* the same of writes of many chunks */
+    struct sh_spin waits_lock; /* guards the next two */
     struct sh_waits room_waits;
-    struct sh_waits over; /* the step's: to be called */
-    _Atomic enum shoal_err trouble; /* of the log, and ENOSPC: it takes no more zones */
+    struct sh_waits over;           /* the step's: to be called */
+    _Atomic uint64_t rooms;         /* how often room was given; changes under the lock */
+    _Atomic enum shoal_err trouble; /* of the log, which is out of service then */
+    _Atomic enum shoal_err no_zone; /* why there is no spare zone */
+    uint64_t zone_again_ns;         /* the step's: tries not before */
     struct sh_replog *log;          /* NULL: nothing is backed up */
     uint8_t *scratch;               /* SH_BACKLOG_PIECE_BYTES */
 };
@@ -102,12 +121,7 @@ struct sh_zone *sh_zones_find(struct sh_backup *backup, uint64_t chunk);
 /* Enters a claim that the zone's log has. ENOMEM, ELIMIT. */
 SHOAL_NODISCARD enum shoal_err sh_zone_claimed(struct sh_zone *zone, const struct sh_claim *claim);
 
-/* Where a change of a chunk is to be recorded. */
-struct sh_zone_place {
-    struct sh_zone *zone;
-    struct sh_zone *from; /* it has moved from that one, though nobody knows yet; NULL: it has not */
-};
-/* Finds it for a chunk that has `before` bytes as they count for a zone and will have `after`; claims fresh IDs. EAGAIN: there is no room, or no
+/* Finds where a change is to be recorded, of a chunk that has `before` bytes as they count for a zone and will have `after`; claims fresh IDs. EAGAIN: there is no room, or no
  * zone, now. ENOSPC, ENOMEM, ELIMIT. */
 SHOAL_NODISCARD enum shoal_err sh_zones_place(struct sh_backup *backup, uint64_t chunk,
                                               uint64_t before, uint64_t after,
@@ -116,6 +130,8 @@ SHOAL_NODISCARD enum shoal_err sh_zones_place(struct sh_backup *backup, uint64_t
  * no image of it. */
 uint64_t sh_zones_move(struct sh_backup *backup, uint64_t chunk, const struct sh_zone_place *place,
                        bool is_new, const struct sh_backlog_entry *entry);
+/* The same of a large chunk, with the last piece. */
+uint64_t sh_zones_move_large(struct sh_backup *backup, const struct sh_large *large);
 /* It does not move after all. */
 void sh_zones_move_cancel(struct sh_backup *backup, const struct sh_zone_place *place);
 /* Records removals of leftovers whose time has come; returns how many. */
@@ -128,6 +144,8 @@ void sh_zones_made(struct sh_backup *backup, uint64_t chunk);
 /* --- The witness (witness.c) ------------------------------------------------------------------- */
 
 void sh_backup_witness_set(struct sh_backup *backup);
+/* From now on the calling thread changes chunks for that write; NULL: for nobody who waits. */
+void sh_backup_writer_set(struct sh_write *write);
 
 /* --- Waiting (waits.c) ------------------------------------------------------------------------- */
 

@@ -45,8 +45,10 @@ static enum shoal_err on_admit(void *arg, shoal_cid cid, enum sh_store_event eve
     struct admitted admitted = {.cid = cid,
                                 .before = is_made ? 0 : sh_zone_bytes_of(size_before),
                                 .after = is_made || is_written ? sh_zone_bytes_of(size) : 0};
-    enum shoal_err err = sh_zones_place(backup, sh_backup_chunk(backup, cid), admitted.before,
-                                        admitted.after, &admitted.place);
+    enum shoal_err err = atomic_load_explicit(&backup->trouble, memory_order_relaxed);
+    if (!err)
+        err = sh_zones_place(backup, sh_backup_chunk(backup, cid), admitted.before, admitted.after,
+                             &admitted.place);
     if (err)
         return err;
     /* What is larger and does not come in pieces is zeros. */
@@ -142,4 +144,121 @@ static void on_cancel(void *arg, shoal_cid cid, enum sh_store_event event, uint3
 
 /* --- In pieces --------------------------------------------------------------------------------- */
 
-/* A large chunk that is told of is all that its zone's backlog gets meanwhile, so the zone has its state. */
+/* The zone that a large chunk's pieces go to. */
+static struct sh_large *large_find(struct sh_backup *backup, uint64_t chunk)
+{
+    sh_lock_take(&backup->zones.lock);
+    struct sh_large *large = backup->zones.larges;
+    while (large && large->chunk != chunk)
+        large = large->next;
+    sh_lock_release(&backup->zones.lock);
+    SH_ASSERT(large);
+    return large;
+}
+
+static void large_leave(struct sh_backup *backup, struct sh_large *large)
+{
+    sh_lock_take(&backup->zones.lock);
+    struct sh_large **at = &backup->zones.larges;
+    while (*at != large)
+        at = &(*at)->next;
+    *at = large->next;
+    sh_lock_release(&backup->zones.lock);
+}
+
+static enum shoal_err on_pieces_begin(void *arg, shoal_cid cid, uint32_t size_before, uint32_t size)
+{
+    struct sh_backup *backup = arg;
+    struct sh_zone_place place;
+    uint64_t chunk = sh_backup_chunk(backup, cid);
+    bool is_new = size_before == 0; /* what grows from no bytes is all zeros, and told at once */
+    enum shoal_err err = atomic_load_explicit(&backup->trouble, memory_order_relaxed);
+    if (!err)
+        err = sh_zones_place(backup, chunk, is_new ? 0 : sh_zone_bytes_of(size_before),
+                             sh_zone_bytes_of(size), &place);
+    if (err)
+        return err;
+    err = sh_backlog_hold(&place.zone->backlog, place.from ? SH_CLAIM_BYTES : 0);
+    if (err) {
+        if (place.from)
+            sh_zones_move_cancel(backup, &place);
+        return err;
+    }
+    struct sh_large *large = &place.zone->large;
+    *large = (struct sh_large){.chunk = chunk, .place = place, .size = size, .is_new = is_new};
+    sh_lock_take(&backup->zones.lock);
+    large->next = backup->zones.larges;
+    backup->zones.larges = large;
+    sh_lock_release(&backup->zones.lock);
+    return SHOAL_OK;
+}
+
+static enum shoal_err on_piece(void *arg, shoal_cid cid, uint32_t offset, struct sh_bytes bytes,
+                               bool is_last)
+{
+    struct sh_backup *backup = arg;
+    struct sh_large *large = large_find(backup, sh_backup_chunk(backup, cid));
+    struct sh_backlog *backlog = &large->place.zone->backlog;
+    uint32_t end = offset + (uint32_t)bytes.size;
+    struct sh_backlog_entry piece = {
+        .local_id = large->chunk & SH_LOCAL_IDS,
+        .creator = (uint16_t)(large->chunk >> 48),
+        .kind = SH_BACKLOG_IMAGE,
+        .pieces = (uint16_t)((large->size - 1) / SH_BACKLOG_PIECE_BYTES + 1)};
+    /* Some of these bytes may have been told when there was no room for the others. */
+    SH_ASSERT(large->told >= offset && is_last == (end == large->size));
+    while (large->told < end) {
+        uint32_t left = end - large->told;
+        piece.size = left < SH_BACKLOG_PIECE_BYTES ? left : SH_BACKLOG_PIECE_BYTES;
+        piece.piece = (uint16_t)(large->told / SH_BACKLOG_PIECE_BYTES);
+        piece.at = bytes.at + (large->told - offset);
+        enum shoal_err err = piece.piece + 1 == piece.pieces ? sh_backlog_last(backlog, piece.size)
+                                                             : sh_backlog_piece(backlog, &piece);
+        sh_zone_dirty(large->place.zone);
+        if (err)
+            return err;
+        large->last = piece;
+        large->told += piece.size;
+    }
+    return SHOAL_OK;
+}
+
+static void on_pieces_end(void *arg, shoal_cid cid, uint32_t size_before, bool is_made)
+{
+    struct sh_backup *backup = arg;
+    struct sh_large *large = large_find(backup, sh_backup_chunk(backup, cid)), done = *large;
+    struct sh_zone *zone = large->place.zone;
+    uint64_t number;
+    large_leave(backup, large);
+    if (!is_made) {
+        sh_backlog_hold_abandon(&zone->backlog);
+        if (done.place.from)
+            sh_zones_move_cancel(backup, &done.place);
+        return;
+    }
+    const struct admitted counted = {.place = done.place,
+                                     .before = done.is_new ? 0 : sh_zone_bytes_of(size_before),
+                                     .after = sh_zone_bytes_of(done.size)};
+    place_count(&counted);
+    if (done.is_new)
+        sh_zones_made(backup, done.chunk);
+    if (done.place.from)
+        number = sh_zones_move_large(backup, &done);
+    else
+        number = sh_backlog_hold_end(&zone->backlog, &done.last, NULL);
+    if (writer)
+        sh_write_mark(backup, writer, done.chunk, zone, number);
+    sh_zone_dirty(zone);
+}
+
+void sh_backup_witness_set(struct sh_backup *backup)
+{
+    const struct sh_store_witness witness = {.admit = on_admit,
+                                             .record = on_record,
+                                             .cancel = on_cancel,
+                                             .pieces_begin = on_pieces_begin,
+                                             .piece = on_piece,
+                                             .pieces_end = on_pieces_end,
+                                             .arg = backup};
+    sh_store_witness_set(backup->config.store, &witness);
+}

@@ -92,11 +92,8 @@ static struct sh_backlog_entry claim_entry(size_t slot, const struct sh_claim *c
 {
     sh_store64(room, claim->first);
     sh_store64(room + 8, claim->last);
-    return (struct sh_backlog_entry){.local_id = 1 + slot,
-                                     .kind = SH_BACKLOG_IMAGE,
-                                     .pieces = 1,
-                                     .size = 16,
-                                     .at = room};
+    return (struct sh_backlog_entry){
+        .local_id = 1 + slot, .kind = SH_BACKLOG_IMAGE, .pieces = 1, .size = 16, .at = room};
 }
 
 /* Room for one claim more than those that were promised room. */
@@ -147,8 +144,8 @@ enum shoal_err sh_zone_claimed(struct sh_zone *zone, const struct sh_claim *clai
     uint64_t at = claim->first;
     while (!err) {
         struct sh_range range;
-        bool is_next = sh_ranges_next(zones->map, (shoal_cid){at}, &range) &&
-                       range.first.v <= claim->last;
+        bool is_next =
+            sh_ranges_next(zones->map, (shoal_cid){at}, &range) && range.first.v <= claim->last;
         struct sh_claim part = {at, is_next ? range.first.v - 1 : claim->last};
         if (!is_next || range.first.v > at)
             err = map_set(zone, &part);
@@ -192,10 +189,11 @@ static enum shoal_err open_zone(struct sh_backup *backup, uint64_t bytes, struct
     sh_lock_assert_held(&zones->lock);
     struct sh_zone *open = zones->open;
     /* An empty one takes whatever it is. */
-    if (!open || (!has_room(open, bytes) && atomic_load_explicit(&open->live, memory_order_relaxed))) {
+    if (!open ||
+        (!has_room(open, bytes) && atomic_load_explicit(&open->live, memory_order_relaxed))) {
         open = zones->spare;
         if (!open) {
-            enum shoal_err err = atomic_load(&backup->trouble);
+            enum shoal_err err = atomic_load(&backup->no_zone);
             return err ? err : SHOAL_EAGAIN;
         }
         zones->open = open;
@@ -299,27 +297,54 @@ void sh_zones_move_cancel(struct sh_backup *backup, const struct sh_zone_place *
     sh_lock_release(&backup->zones.lock);
 }
 
-uint64_t sh_zones_move(struct sh_backup *backup, uint64_t chunk, const struct sh_zone_place *place,
-                       bool is_new, const struct sh_backlog_entry *entry)
+/* The chunk is the other zone's from now on; returns the claim that says so. */
+static struct sh_backlog_entry moved(struct sh_backup *backup, uint64_t chunk,
+                                     const struct sh_zone_place *place, uint8_t *room)
 {
     struct sh_zones *zones = &backup->zones;
     const struct sh_claim claim = {chunk, chunk};
-    uint8_t room[16];
-    sh_lock_take(&zones->lock);
+    sh_lock_assert_held(&zones->lock);
     place->zone->claims_promised--;
     zones->leftovers_promised--;
     enum shoal_err err = map_set(place->zone, &claim);
     SH_ASSERT(!err); /* the place was given only where there was much room */
     size_t slot = claim_add(place->zone, &claim);
-    struct sh_backlog_entry note = claim_entry(slot, &place->zone->claims[slot], room);
-    note.with_next = true;
-    uint64_t number = sh_backlog_record(&place->zone->backlog, &note, entry);
+    return claim_entry(slot, &place->zone->claims[slot], room);
+}
+
+/* The zone that it moved from has its image. */
+static void leftover_add(struct sh_zones *zones, uint64_t chunk, const struct sh_zone_place *place,
+                         uint64_t number)
+{
+    sh_lock_assert_held(&zones->lock);
+    zones->leftovers[zones->leftovers_count++] = (struct sh_leftover){
+        .zone = place->from, .chunk = chunk, .moved_to = place->zone, .number = number};
+}
+
+uint64_t sh_zones_move(struct sh_backup *backup, uint64_t chunk, const struct sh_zone_place *place,
+                       bool is_new, const struct sh_backlog_entry *entry)
+{
+    struct sh_zones *zones = &backup->zones;
+    uint8_t room[16];
+    sh_lock_take(&zones->lock);
+    struct sh_backlog_entry claim = moved(backup, chunk, place, room);
+    claim.with_next = true;
+    uint64_t number = sh_backlog_record(&place->zone->backlog, &claim, entry);
     if (!is_new)
-        zones->leftovers[zones->leftovers_count++] =
-            (struct sh_leftover){.zone = place->from,
-                                 .chunk = chunk,
-                                 .moved_to = place->zone,
-                                 .number = number};
+        leftover_add(zones, chunk, place, number);
+    sh_lock_release(&zones->lock);
+    return number;
+}
+
+uint64_t sh_zones_move_large(struct sh_backup *backup, const struct sh_large *large)
+{
+    struct sh_zones *zones = &backup->zones;
+    uint8_t room[16];
+    sh_lock_take(&zones->lock);
+    const struct sh_backlog_entry claim = moved(backup, large->chunk, &large->place, room);
+    uint64_t number = sh_backlog_hold_end(&large->place.zone->backlog, &large->last, &claim);
+    if (!large->is_new)
+        leftover_add(zones, large->chunk, &large->place, number);
     sh_lock_release(&zones->lock);
     return number;
 }
