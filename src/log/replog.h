@@ -3,6 +3,8 @@
  *   append ──► zone's batch ──┬─ large ──────────────────► a slot of the zone    (secondary log)
  *   (version, one copy)       └─ small ──► packed ──► ring of all zones, and later a slot (primary log)
  *
+ *   appended ──► handed (a write has ended: survives the process) ──► durable (synced: survives the power)
+ *
  * A write is given its version and copied to the end of its zone's batch, in memory. A batch of batch_bytes goes to a
  * slot as it lies. What is smaller is packed with that of other zones after linger_ns, or sooner where somebody waits
  * (sh_replog_sync), and written to the primary log at once; it stays in its batch, until that is worth a write, or the
@@ -39,7 +41,12 @@ struct sh_replog_config {
     uint32_t batch_bytes; /* from which a batch goes to a slot; 128 KiB */
     uint64_t linger_ns;   /* 100 ms */
     size_t versions_max;  /* slots of a zone's table of versions; a power of two, 16 at least */
-    /* All of the zone's writes before that sequence number are durable. Called within sh_replog_step. NULL: nothing is. */
+    /* What is packed is written as batches are, and synced later: linger_ns after the first write that is not, or sooner where somebody
+     * waits for durable. For a log whose writers are content with `handed`: a process that is killed loses nothing then. */
+    bool syncs_later;
+    /* All of the zone's writes before that sequence number are handed, or durable. Called within sh_replog_step, handed first. NULL:
+     * nothing is. */
+    void (*handed)(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
     void (*durable)(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
     void *arg;
 };
@@ -111,10 +118,16 @@ size_t sh_replog_piece_max(const struct sh_replog *log);
 SHOAL_NODISCARD enum shoal_err sh_replog_append(struct sh_replog_zone *zone,
                                                 const struct sh_replog_write *write);
 
-/* The sequence number of the next write; up to which all are durable. */
+/* The sequence number of the next write; those before which all writes are handed, and durable. A write is handed when a write
+ * of the disk that has it has ended, of a pack or of its batch's slot, and so have those of all writes before it: then it is found
+ * after the process was killed. Durable is what is found after a power cut, too. next >= handed >= durable; without syncs_later what
+ * is packed becomes both at once. */
 uint64_t sh_replog_next(const struct sh_replog_zone *zone);
+uint64_t sh_replog_handed(const struct sh_replog_zone *zone);
 uint64_t sh_replog_durable(const struct sh_replog_zone *zone);
 
+/* All that was appended to the zone is to be handed soon: a pack does not linger, nothing is synced for it. */
+void sh_replog_hand(struct sh_replog_zone *zone);
 /* All that was appended to the zone is to become durable soon. */
 void sh_replog_sync(struct sh_replog_zone *zone);
 

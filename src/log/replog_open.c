@@ -180,7 +180,7 @@ static enum shoal_err relieve(struct sh_replog *log, struct sh_replog_zone *zone
         err = sh_replog_batch_ready(batch);
     while (!err && (log->ready.count || log->writing || log->written.count || log->is_syncing)) {
         (void)sh_replog_slots_write(log);
-        (void)sh_replog_slots_sync(log);
+        (void)sh_replog_sync_begin(log);
         (void)sh_disk_poll(log->config.disk, true);
         err = log->trouble;
     }
@@ -395,7 +395,7 @@ void sh_replog_close(struct sh_replog *log)
 {
     if (!log)
         return;
-    log->config.durable = NULL; /* nobody is told any more */
+    log->config.handed = log->config.durable = NULL; /* nobody is told any more */
     while (log->in_flight && sh_disk_poll(log->config.disk, true))
         continue;
     sh_replog_load_free(log->load);
