@@ -89,6 +89,7 @@ static void boot(void *arg, struct sh_world *world, unsigned node)
     test->world = world;
     test->node = node;
     test->rig.config.random = sh_world_env(world, node)->random;
+    test->rig.zeros_one_in = 20;
     test->rig.config.syncs_later = test->syncs_later;
     test->rig.config.handed = on_handed;
     test->rig.config.durable = on_durable;
@@ -173,7 +174,9 @@ static void zone_check(const struct test *test, unsigned zone, const struct rig_
         const struct rig_chunk *is = &found[write->chunk];
         /* The mark of a removal may have been dropped. */
         bool is_this =
-            is->is_there ? is->is_removal == write->is_removal && (is->is_removal || is->stamp == i)
+            is->is_there ? is->is_removal == write->is_removal &&
+                               (is->is_removal || (is->size == write->size &&
+                                                   is->stamp == rig_stamp(&test->rig, i, is->size)))
                          : write->is_removal;
         if (i < test->durable[zone])
             is_good[write->chunk] = is_this; /* this, or a later one */

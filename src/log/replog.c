@@ -7,6 +7,8 @@
 #include "base/log.h"
 #include "log/replog_int.h"
 
+_Static_assert(SH_REPLOG_ZEROS_MAX <= SH_REPLOG_PAYLOAD_MAX, "an entry says how many zeros");
+
 #define RETRY_NS UINT64_C(1000000)
 #define PIECE_MAX ((size_t)512 << 10)
 
@@ -294,10 +296,10 @@ void sh_replog_sync(struct sh_replog_zone *zone)
 /* --- Writes ------------------------------------------------------------------------------------ */
 
 /* The batch for so many bytes: the one that is being filled, or the next. */
-static enum shoal_err batch_for(struct sh_replog_zone *zone, size_t payload)
+static enum shoal_err batch_for(struct sh_replog_zone *zone, size_t stored)
 {
     enum shoal_err err = SHOAL_OK;
-    if (zone->filling && !sh_replog_batch_fits(zone->filling, payload))
+    if (zone->filling && !sh_replog_batch_fits(zone->filling, stored))
         err = sh_replog_batch_ready(zone->filling);
     if (err || zone->filling)
         return err;
@@ -359,15 +361,16 @@ enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_rep
     SH_ASSERT(!write->is_removal || (write->pieces == 1 && !write->payload.size));
     if (log->trouble)
         return SHOAL_EIO;
-    if (write->payload.size > sh_replog_piece_max(log))
+    size_t stored = write->payload.at ? write->payload.size : 0;
+    if (stored > sh_replog_piece_max(log) || write->payload.size > SH_REPLOG_ZEROS_MAX)
         return SHOAL_ETOOBIG;
     if (!is_next_piece(zone, write))
         return SHOAL_EINVAL;
     if (zone->is_ending)
         return SHOAL_EAGAIN;
-    enum shoal_err err = batch_for(zone, write->payload.size);
+    enum shoal_err err = batch_for(zone, stored);
     if (!err)
-        err = sh_replog_batch_reserve(zone->filling, write->payload.size);
+        err = sh_replog_batch_reserve(zone->filling, stored);
     struct sh_replog_entry entry = {.local_id = write->local_id,
                                     .creator = write->creator,
                                     .version = {.epoch = zone->epoch},
@@ -384,7 +387,7 @@ enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_rep
     sh_replog_batch_put(zone->filling, &entry);
     sh_replog_batch_count(zone->filling, !zone->chain_pieces);
     log->status.appended += !zone->chain_pieces;
-    log->status.appended_bytes += write->payload.size;
+    log->status.appended_bytes += stored;
     if (zone->filling->chain.bytes >= log->config.batch_bytes && sh_replog_slots_have_time(log))
         (void)sh_replog_batch_ready(zone->filling); /* or it goes on being filled */
     return SHOAL_OK;

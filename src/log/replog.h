@@ -104,16 +104,18 @@ struct sh_replog_write {
     bool is_removal; /* without a payload */
     uint16_t piece,
         pieces; /* of a chunk in several writes: its place, from 0, of how many; else 0, 1 */
-    struct sh_bytes payload; /* the whole chunk, or the piece; copied */
+    struct sh_bytes
+        payload; /* the whole chunk, or the piece; copied. at NULL: as many zeros, which take no room */
 };
 
-/* How many bytes a write may have: what is larger comes in pieces. A quarter of a slot, up to 512 KiB. */
+/* How many bytes a write may have: what is larger comes in pieces. A quarter of a slot, up to 512 KiB. Of zeros, SH_REPLOG_ZEROS_MAX. */
+#define SH_REPLOG_ZEROS_MAX ((1u << 24) - 1)
 size_t sh_replog_piece_max(const struct sh_replog *log);
 
 /* Appends a write, which has the zone's next sequence number. The pieces of a chunk come one after the other, nothing of the zone in
  * between, and have one number, with the last one: until that is there, the chunk is what it was. EAGAIN: there is no room in memory;
  * step, and try again. EFULL: all epochs are used up. ENOSPC: the zone has all slots that it may have, and what is in them is
- * current. ETOOBIG: over sh_replog_piece_max. EINVAL: not the piece that comes next. EIO: the log is out of service. ENOMEM: the table of
+ * current. ETOOBIG: over sh_replog_piece_max, or of zeros over SH_REPLOG_ZEROS_MAX. EINVAL: not the piece that comes next. EIO: the log is out of service. ENOMEM: the table of
  * versions can't grow. Nothing has changed then. */
 SHOAL_NODISCARD enum shoal_err sh_replog_append(struct sh_replog_zone *zone,
                                                 const struct sh_replog_write *write);
@@ -143,7 +145,7 @@ enum shoal_err sh_replog_trouble(const struct sh_replog *log);
 
 struct sh_replog_status {
     uint64_t buffer_used;                   /* bytes */
-    uint64_t appended, appended_bytes;      /* writes, and bytes of their payloads */
+    uint64_t appended, appended_bytes;      /* writes, and bytes of their payloads but zeros */
     uint64_t slot_writes, slot_bytes;       /* batches written to slots, with heads and padding */
     uint64_t survivor_bytes, version_bytes; /* of slot_bytes: by the cleaner; of version logs */
     uint64_t primary_writes, primary_bytes; /* packs */

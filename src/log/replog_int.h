@@ -217,10 +217,10 @@ enum shoal_err sh_replog_batch_take(struct sh_replog_zone *zone, enum sh_log_slo
 /* One for entries. EAGAIN. */
 enum shoal_err sh_replog_batch_begin(struct sh_replog_zone *zone, enum sh_log_slot_kind kind,
                                      struct sh_replog_batch **batch_out);
-/* Whether an entry with so many bytes can still go to the same slot. Then there has to be memory for it: EAGAIN. Then it is
+/* Whether an entry with so many bytes behind its header can still go to the same slot. Then there has to be memory for it: EAGAIN. Then it is
  * put there, and, if it is one of appends, counted. */
-bool sh_replog_batch_fits(const struct sh_replog_batch *batch, size_t payload);
-enum shoal_err sh_replog_batch_reserve(struct sh_replog_batch *batch, size_t payload);
+bool sh_replog_batch_fits(const struct sh_replog_batch *batch, size_t stored);
+enum shoal_err sh_replog_batch_reserve(struct sh_replog_batch *batch, size_t stored);
 void sh_replog_batch_put(struct sh_replog_batch *batch, const struct sh_replog_entry *entry);
 /* The last entry that was put is one of appends: it takes a number, unless more pieces of the chunk follow. */
 void sh_replog_batch_count(struct sh_replog_batch *batch, bool is_last_piece);
@@ -317,7 +317,7 @@ void sh_replog_reader_end(struct sh_replog_reader *reader);
 /* How many entries one counts for in a step that looks at entries: its checksum takes the longer, the larger it is. */
 static inline unsigned sh_replog_entry_share(const struct sh_replog_entry *entry)
 {
-    return (unsigned)(entry->payload.size / 128);
+    return (unsigned)(sh_replog_entry_stored(entry) / 128);
 }
 
 /* --- Loading a zone (replog_load.c) ------------------------------------------------------------ */
