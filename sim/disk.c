@@ -677,8 +677,12 @@ void sh_sim_disk_crash(struct sh_disk *base)
 {
     struct sim_disk *disk = sim_of(base);
     for (struct inode *inode = disk->inodes; inode; inode = inode->next) {
-        for (struct unsynced *write = inode->unsynced; write; write = write->next)
-            crash_write(disk, inode, write->offset, write->bytes, write->size);
+        for (struct unsynced *write = inode->unsynced; write; write = write->next) {
+            if (disk->faults.keeps_done)
+                sh_image_write(&inode->stable, write->offset, write->bytes, write->size);
+            else
+                crash_write(disk, inode, write->offset, write->bytes, write->size);
+        }
         unsynced_free(inode);
     }
     crash_in_flight(disk);

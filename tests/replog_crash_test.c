@@ -1,5 +1,6 @@
 /* The log of replicas on a simulated disk, which loses, tears and delays what is not synced, and fails at times: after
- * each crash its file has everything that was called durable, and nothing that nobody wrote.
+ * each power cut its file has everything that was called durable, after the end of a process all that was handed, and nothing that nobody
+ * wrote. Half of the logs sync later.
  *
  * SHOAL_TEST_SEEDS: how many fresh seeds (default 40). SHOAL_TEST_SEED: the first of them. */
 #include "log/replog_test.h"
@@ -34,11 +35,13 @@ struct test {
     struct written written[ZONES][WRITES_MAX];
     unsigned pieces[ZONES]; /* of the next write that were appended */
     unsigned count[ZONES];
-    uint64_t durable[ZONES];
+    uint64_t handed[ZONES], durable[ZONES];
+    struct sh_prng modes; /* of what came later than the seeds that are fixed */
+    bool syncs_later;
 };
 
 static unsigned all_cleaned, all_compactions, all_full, all_marks, all_writes, all_kept, all_packs,
-    all_batches, all_flushes, all_troubles;
+    all_batches, all_flushes, all_troubles, all_handed;
 
 static uint64_t now_of(const struct test *test)
 {
@@ -63,11 +66,19 @@ static uint64_t log_due(void *arg)
     return sh_replog_due_ns(test->rig.log);
 }
 
+static void on_handed(void *arg, struct sh_replog_zone *zone, uint64_t sequence)
+{
+    struct test *test = arg;
+    unsigned number = (unsigned)(sh_replog_zone_id(zone) & 0xffff) - 1;
+    assert_true(sequence > test->handed[number] && sequence <= test->count[number]);
+    test->handed[number] = sequence;
+}
+
 static void on_durable(void *arg, struct sh_replog_zone *zone, uint64_t sequence)
 {
     struct test *test = arg;
     unsigned number = (unsigned)(sh_replog_zone_id(zone) & 0xffff) - 1;
-    assert_true(sequence > test->durable[number] && sequence <= test->count[number]);
+    assert_true(sequence > test->durable[number] && sequence <= test->handed[number]);
     test->durable[number] = sequence;
 }
 
@@ -78,6 +89,9 @@ static void boot(void *arg, struct sh_world *world, unsigned node)
     test->world = world;
     test->node = node;
     test->rig.config.random = sh_world_env(world, node)->random;
+    test->rig.zeros_one_in = 20;
+    test->rig.config.syncs_later = test->syncs_later;
+    test->rig.config.handed = on_handed;
     test->rig.config.durable = on_durable;
     test->rig.config.arg = test;
     test->rig.config.slots = 250;
@@ -144,6 +158,8 @@ static void act(struct test *test)
         test->count[zone]++;
     if (sh_prng_below(&test->prng, test->sync_one_in) == 0)
         sh_replog_sync(test->rig.zones[zone].zone);
+    else if (test->syncs_later && sh_prng_below(&test->modes, 2))
+        sh_replog_hand(test->rig.zones[zone].zone);
 }
 
 /* What the file has of each chunk is a write of it, and none before the last one that is durable. */
@@ -158,7 +174,9 @@ static void zone_check(const struct test *test, unsigned zone, const struct rig_
         const struct rig_chunk *is = &found[write->chunk];
         /* The mark of a removal may have been dropped. */
         bool is_this =
-            is->is_there ? is->is_removal == write->is_removal && (is->is_removal || is->stamp == i)
+            is->is_there ? is->is_removal == write->is_removal &&
+                               (is->is_removal || (is->size == write->size &&
+                                                   is->stamp == rig_stamp(&test->rig, i, is->size)))
                          : write->is_removal;
         if (i < test->durable[zone])
             is_good[write->chunk] = is_this; /* this, or a later one */
@@ -199,6 +217,7 @@ static struct sh_disk_faults faults_of(struct sh_prng *prng)
 
 static void zone_add(struct test *test, unsigned number, uint64_t first)
 {
+    test->handed[number] = test->durable[number] = first; /* an open syncs what it finds */
     const struct sh_replog_zone_config config = rig_zone_config(number, 1, first, test->zone_bytes);
     assert_int_equal(sh_replog_zone_add(test->rig.log, &config, &test->rig.zones[number].zone),
                      SHOAL_OK);
@@ -277,6 +296,8 @@ static void run_seed(uint64_t seed, uint64_t at)
     test.zone_bytes = sh_prng_below(&prng, 2) ? 6 * 65536 : 70 * 65536;
     test.versions_max = sh_prng_below(&prng, 2) ? 32 : 4096;
     test.prng = sh_prng_split(&prng);
+    test.modes = sh_prng_make(~seed);
+    test.syncs_later = sh_prng_below(&test.modes, 2);
     struct sh_world_config config = {.seed = sh_prng_next(&prng), .disk = calm};
     test.world = sh_world_create(&config);
     struct sh_world_node node = {.boot = boot, .crash = crash, .arg = &test};
@@ -284,8 +305,13 @@ static void run_seed(uint64_t seed, uint64_t at)
     for (unsigned life = 0; life < LIVES; life++) {
         assert_int_equal(test.opened, SHOAL_OK);
         life_run(&test, &faults);
+        calm.keeps_done = sh_prng_below(&test.modes, 2);
         sh_world_disk_faults_set(test.world, &calm);
         sh_world_crash(test.world, test.node);
+        for (unsigned i = 0; calm.keeps_done && i < ZONES; i++) {
+            all_handed += (unsigned)(test.handed[i] - test.durable[i]);
+            test.durable[i] = test.handed[i];
+        }
         sh_world_restart(test.world, test.node);
         assert_int_equal(test.opened, SHOAL_OK);
         check(&test, seed);
@@ -301,11 +327,12 @@ static void fixed_seeds_hold(void **state)
         run_seed(seed, seed);
     print_message(
         "%u writes, %u chunks read back, %u packs, %u batches, %u slots cleaned, %u marks dropped, "
-        "%u flushes, %u compactions, %u logs out of service\n",
+        "%u flushes, %u compactions, %u logs out of service, %u writes that were only handed\n",
         all_writes, all_kept, all_packs, all_batches, all_cleaned, all_marks, all_flushes,
-        all_compactions, all_troubles);
+        all_compactions, all_troubles, all_handed);
     assert_true(!all_full && all_cleaned > 400 && all_compactions > 50 && all_flushes > 1000 &&
-                all_kept > 10000 && all_packs > 1000 && all_batches > 500 && all_troubles > 5);
+                all_kept > 10000 && all_packs > 1000 && all_batches > 500 && all_troubles > 5 &&
+                all_handed > 400);
 }
 
 static void fresh_seeds_hold(void **state)

@@ -13,11 +13,15 @@ enum type_bits {
     HAS_SECONDS = 1 << 10,
     HAS_PIECE = 1 << 11,
     IS_REMOVAL = 1 << 12,
-    NEVER = 3 << 13,
+    IS_ZEROS = 1 << 13,
+    NEVER = 1 << 14,
     IS_ENTRY = 1 << 15
 };
 
 #define MEANING_BYTES 32
+/* Flags in the meaning. */
+#define MEANS_REMOVAL 1
+#define MEANS_ZEROS 2
 
 struct sh_replog_context sh_replog_context_first(uint16_t owner, uint16_t epoch, uint32_t seconds,
                                                  uint32_t sum)
@@ -44,6 +48,11 @@ static uint64_t id_after(uint64_t local_id)
     return (local_id + 1) & SH_REPLOG_LOCAL_ID_MAX;
 }
 
+static bool is_zeros(const struct sh_replog_entry *entry)
+{
+    return !entry->payload.at && entry->payload.size;
+}
+
 static uint32_t checksum(const struct sh_replog_entry *entry, uint32_t sum_before)
 {
     uint8_t meaning[MEANING_BYTES];
@@ -54,9 +63,11 @@ static uint32_t checksum(const struct sh_replog_entry *entry, uint32_t sum_befor
     sh_store16(meaning + 20, entry->version.epoch);
     sh_store16(meaning + 22, entry->piece);
     sh_store16(meaning + 24, entry->pieces);
-    sh_store16(meaning + 26, entry->is_removal);
+    sh_store16(meaning + 26,
+               (entry->is_removal ? MEANS_REMOVAL : 0) | (is_zeros(entry) ? MEANS_ZEROS : 0));
     sh_store32(meaning + 28, 0);
-    return sh_crc32c(sh_crc32c(sum_before, sh_bytes_make(meaning, sizeof meaning)), entry->payload);
+    uint32_t sum = sh_crc32c(sum_before, sh_bytes_make(meaning, sizeof meaning));
+    return sh_crc32c(sum, sh_bytes_make(entry->payload.at, sh_replog_entry_stored(entry)));
 }
 
 size_t sh_replog_entry_head(const struct sh_replog_entry *entry, struct sh_replog_context *context,
@@ -80,7 +91,8 @@ size_t sh_replog_entry_head(const struct sh_replog_entry *entry, struct sh_replo
     unsigned type = IS_ENTRY | id_bytes << LOCAL_ID_SHIFT | size_bytes << LENGTH_SHIFT |
                     version_bytes << VERSION_SHIFT | (has_creator ? HAS_CREATOR : 0u) |
                     (has_epoch ? HAS_EPOCH : 0u) | (has_seconds ? HAS_SECONDS : 0u) |
-                    (has_piece ? HAS_PIECE : 0u) | (entry->is_removal ? IS_REMOVAL : 0u);
+                    (has_piece ? HAS_PIECE : 0u) | (entry->is_removal ? IS_REMOVAL : 0u) |
+                    (is_zeros(entry) ? IS_ZEROS : 0u);
     uint8_t *at = sh_field_put(into, type, 2);
     at = sh_field_put(at, entry->creator, has_creator ? 2 : 0);
     at = sh_field_put(at, entry->local_id, id_bytes);
@@ -111,6 +123,8 @@ static bool is_sound(const struct sh_replog_entry *entry, unsigned type)
         return false;
     if (entry->version.number > SH_REPLOG_NUMBER_MAX || (!entry->creator && !entry->local_id))
         return false;
+    if (type & IS_ZEROS && !entry->payload.size)
+        return false;
     return !entry->is_removal || !entry->payload.size;
 }
 
@@ -136,7 +150,7 @@ enum sh_replog_got sh_replog_entry_get(struct sh_reader *r, struct sh_replog_con
         entry.pieces = sh_get16(&in);
     }
     uint32_t sum = sh_get32(&in);
-    entry.payload = sh_bytes_make(sh_reader_take(&in, size), size);
+    entry.payload = sh_bytes_make(type & IS_ZEROS ? NULL : sh_reader_take(&in, size), size);
     if (!sh_reader_ok(&in) || !is_sound(&entry, type) || sum != checksum(&entry, context->sum))
         return SH_REPLOG_DAMAGED;
     *context = context_after(&entry, sum);

@@ -9,11 +9,11 @@
  *
  *   u16   type: bits 0-2 bytes of the local ID (0: one more than before), 3-4 bytes of the length (0: as before),
  *         5-7 bytes of the version, 0 to 4 (0: version 0), 8 creator, 9 epoch, 10 seconds, 11 piece, 12 removal,
- *         13-14 zero, 15 one
+ *         13 zeros (no payload follows: it is as many zero bytes as the length says, 1 at least), 14 zero, 15 one
  *         The local ID comes with each creator.
  *   u16 creator, 1-6 local ID, 1-3 length, u16 epoch, 1-4 version, u32 seconds, u16 piece, u16 pieces
  *   u32   CRC32C
- *   payload
+ *   payload, unless it is zeros
  *
  * DXRAM thesis 6 V.B; unlike there, what entries have in common is not repeated, the zone is named by the span, and a
  * removal is an entry. docs/log.md has the arithmetic. Pure functions; any thread. */
@@ -50,8 +50,14 @@ struct sh_replog_entry {
     uint16_t piece,
         pieces;      /* of a chunk in several entries: its place, from 0, of how many; else 0, 1 */
     bool is_removal; /* then there is no payload */
-    struct sh_bytes payload; /* up to SH_REPLOG_PAYLOAD_MAX; borrowed */
+    struct sh_bytes payload; /* up to SH_REPLOG_PAYLOAD_MAX; borrowed. at NULL: as many zeros */
 };
+
+/* How many bytes of payload follow the entry's header. */
+static inline size_t sh_replog_entry_stored(const struct sh_replog_entry *entry)
+{
+    return entry->payload.at ? entry->payload.size : 0;
+}
 
 /* What the next entry's header leaves out where it is the same. */
 struct sh_replog_context {
@@ -76,7 +82,7 @@ enum sh_replog_got {
     SH_REPLOG_DAMAGED
 };
 
-/* Reads the next entry of a span; its payload lies in the reader's bytes. Reader, context and *entry_out change only
+/* Reads the next entry of a span; its payload lies in the reader's bytes, or is zeros. Reader, context and *entry_out change only
  * with SH_REPLOG_ENTRY. */
 enum sh_replog_got sh_replog_entry_get(struct sh_reader *r, struct sh_replog_context *context,
                                        struct sh_replog_entry *entry_out);

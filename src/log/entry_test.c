@@ -25,12 +25,13 @@ static void span_begin(void)
 /* Returns the bytes of its header. */
 static size_t span_add(const struct sh_replog_entry *entry)
 {
-    assert_true(span_size + SH_REPLOG_ENTRY_HEAD_MAX + entry->payload.size <= SPAN_MAX);
+    size_t stored = sh_replog_entry_stored(entry);
+    assert_true(span_size + SH_REPLOG_ENTRY_HEAD_MAX + stored <= SPAN_MAX);
     size_t head = sh_replog_entry_head(entry, &context, span + span_size);
     assert_true(head <= SH_REPLOG_ENTRY_HEAD_MAX);
-    if (entry->payload.size)
-        memcpy(span + span_size + head, entry->payload.at, entry->payload.size);
-    span_size += head + entry->payload.size;
+    if (stored)
+        memcpy(span + span_size + head, entry->payload.at, stored);
+    span_size += head + stored;
     return head;
 }
 
@@ -40,7 +41,8 @@ static void assert_same(const struct sh_replog_entry *a, const struct sh_replog_
     assert_true(a->version.epoch == b->version.epoch && a->version.number == b->version.number);
     assert_true(a->seconds == b->seconds && a->piece == b->piece && a->pieces == b->pieces);
     assert_true(a->is_removal == b->is_removal && a->payload.size == b->payload.size);
-    if (a->payload.size)
+    assert_int_equal(sh_replog_entry_stored(a), sh_replog_entry_stored(b));
+    if (sh_replog_entry_stored(a))
         assert_memory_equal(a->payload.at, b->payload.at, a->payload.size);
 }
 
@@ -84,6 +86,13 @@ static void headers_are_short(void **state)
     entry.is_removal = true;
     entry.payload.size = 0;
     assert_int_equal(span_add(&entry), 2 + 1 + 4);
+    entry.is_removal = false;
+    for (unsigned i = 0; i < 2;
+         i++) { /* zeros take no room, and their length is left out like any other */
+        entry.local_id++;
+        entry.payload = sh_bytes_make(NULL, 64);
+        assert_int_equal(span_add(&entry), 2 + !i + 4);
+    }
     entry = entry_of(SH_REPLOG_LOCAL_ID_MAX, 70000);
     entry.creator = 1;
     entry.version = (struct sh_replog_version){65535, SH_REPLOG_NUMBER_MAX};
@@ -99,7 +108,7 @@ static void headers_are_short(void **state)
     unsigned count = 0;
     while (sh_replog_entry_get(&r, &reading, &got) == SH_REPLOG_ENTRY)
         count++;
-    assert_int_equal(count, 10);
+    assert_int_equal(count, 12);
     assert_true(sh_reader_done(&r));
     assert_int_equal(sh_replog_entry_get(&r, &reading, &got), SH_REPLOG_END);
     assert_same(&got, &entry);
@@ -124,7 +133,8 @@ static struct sh_replog_entry drawn(uint64_t *state, const struct sh_replog_entr
     entry.piece = (uint16_t)(test_draw(state) % entry.pieces);
     entry.is_removal = what >> 30 % 10 == 0;
     size_t size = what >> 34 & 3 ? before->payload.size : (size_t)(test_draw(state) % 300);
-    entry.payload = sh_bytes_make(bytes + test_draw(state) % 1000, entry.is_removal ? 0 : size);
+    const uint8_t *at = what >> 40 & 3 ? bytes + test_draw(state) % 1000 : NULL;
+    entry.payload = sh_bytes_make(at, entry.is_removal ? 0 : size);
     return entry;
 }
 
@@ -217,8 +227,8 @@ static enum sh_replog_got got_of(uint16_t type, uint16_t piece, uint16_t pieces,
     uint8_t raw[64] = {0}, meaning[32] = {0};
     struct sh_writer w = sh_writer_make(raw, sizeof raw),
                      m = sh_writer_make(meaning, sizeof meaning);
-    bool has_piece = type >> 11 & 1, is_removal = type >> 12 & 1;
-    struct sh_bytes payload = sh_bytes_make(bytes, size);
+    bool has_piece = type >> 11 & 1, is_removal = type >> 12 & 1, is_zeros = type >> 13 & 1;
+    struct sh_bytes payload = sh_bytes_make(bytes, is_zeros ? 0 : size);
     sh_put64(&m, UINT64_C(64) << 48);
     sh_put32(&m, (uint32_t)size);
     sh_put32(&m, 0);
@@ -226,7 +236,7 @@ static enum sh_replog_got got_of(uint16_t type, uint16_t piece, uint16_t pieces,
     sh_put16(&m, 3);
     sh_put16(&m, has_piece ? piece : 0);
     sh_put16(&m, has_piece ? pieces : 1);
-    sh_put16(&m, is_removal);
+    sh_put16(&m, (uint16_t)(is_removal | is_zeros << 1));
     sh_put16(&w, type);
     sh_put8(&w, (uint8_t)size); /* its length takes a byte */
     if (has_piece) {
@@ -245,14 +255,17 @@ static enum sh_replog_got got_of(uint16_t type, uint16_t piece, uint16_t pieces,
 static void parts_that_do_not_fit_are_damage(void **state)
 {
     (void)state;
-    const uint16_t plain = 1 << 15 | 1 << 3, piece = plain | 1 << 11, removal = plain | 1 << 12;
+    const uint16_t plain = 1 << 15 | 1 << 3, piece = plain | 1 << 11, removal = plain | 1 << 12,
+                   zeros = plain | 1 << 13;
     assert_int_equal(got_of(plain, 0, 0, 5), SH_REPLOG_ENTRY);
     assert_int_equal(got_of(piece, 2, 3, 5), SH_REPLOG_ENTRY);
     assert_int_equal(got_of(piece, 3, 3, 5), SH_REPLOG_DAMAGED);
     assert_int_equal(got_of(piece, 0, 1, 5), SH_REPLOG_DAMAGED);
     assert_int_equal(got_of(removal, 0, 0, 0), SH_REPLOG_ENTRY);
     assert_int_equal(got_of(removal, 0, 0, 5), SH_REPLOG_DAMAGED);
-    assert_int_equal(got_of(plain | 1 << 13, 0, 0, 5), SH_REPLOG_DAMAGED);
+    assert_int_equal(got_of(zeros, 0, 0, 5), SH_REPLOG_ENTRY);
+    assert_int_equal(got_of(zeros, 0, 0, 0), SH_REPLOG_DAMAGED);
+    assert_int_equal(got_of(zeros | removal, 0, 0, 5), SH_REPLOG_DAMAGED);
     assert_int_equal(got_of(plain | 1 << 14, 0, 0, 5), SH_REPLOG_DAMAGED);
     assert_int_equal(got_of(1 << 3, 0, 0, 5), SH_REPLOG_DAMAGED);
 }

@@ -7,6 +7,8 @@
 #include "base/log.h"
 #include "log/replog_int.h"
 
+_Static_assert(SH_REPLOG_ZEROS_MAX <= SH_REPLOG_PAYLOAD_MAX, "an entry says how many zeros");
+
 #define RETRY_NS UINT64_C(1000000)
 #define PIECE_MAX ((size_t)512 << 10)
 
@@ -197,10 +199,41 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_
     zone->life = zone->epoch;
     zone->life_first = config->first;
     zone->slots_max = slots_max;
-    zone->next_sequence = zone->durable = zone->wanted = zone->packed_durable = config->first;
+    zone->next_sequence = zone->handed = zone->durable = config->first;
+    zone->wanted_handed = zone->wanted = config->first;
+    zone->packed_handed = zone->packed_syncing = zone->packed_durable = config->first;
     sh_replog_clean_if_full(zone);
     *zone_out = zone;
     return SHOAL_OK;
+}
+
+/* Somebody waits for what a sync that begins now covers. */
+static void sync_want(struct sh_replog_zone *zone)
+{
+    if (zone->durable < zone->wanted && zone->durable < zone->handed)
+        zone->log->is_sync_wanted = true;
+}
+
+void sh_replog_zone_hand_settle(struct sh_replog_zone *zone)
+{
+    struct sh_replog *log = zone->log;
+    uint64_t handed = zone->handed;
+    struct sh_replog_batch *batch;
+    while ((batch = zone->oldest_unhanded) && batch->is_handed) {
+        zone->oldest_unhanded = batch->behind;
+        handed = batch->first + batch->sequences;
+    }
+    if (!batch && handed < zone->packed_handed)
+        handed = zone->packed_handed;
+    if (handed <= zone->handed || !is_added(zone))
+        return;
+    SH_ASSERT(handed <= zone->next_sequence);
+    if (zone->handed < zone->wanted_handed && handed >= zone->wanted_handed)
+        log->waiting_handed--;
+    zone->handed = handed;
+    sync_want(zone);
+    if (log->config.handed)
+        log->config.handed(log->config.arg, zone, handed);
 }
 
 void sh_replog_zone_settle(struct sh_replog_zone *zone)
@@ -219,7 +252,7 @@ void sh_replog_zone_settle(struct sh_replog_zone *zone)
         durable = zone->packed_durable;
     if (durable == zone->durable || !is_added(zone))
         return;
-    SH_ASSERT(durable > zone->durable && durable <= zone->next_sequence);
+    SH_ASSERT(durable > zone->durable && durable <= zone->handed);
     if (zone->durable < zone->wanted && durable >= zone->wanted)
         log->waiting--;
     zone->durable = durable;
@@ -233,9 +266,22 @@ uint64_t sh_replog_next(const struct sh_replog_zone *zone)
     return zone->next_sequence;
 }
 
+uint64_t sh_replog_handed(const struct sh_replog_zone *zone)
+{
+    return zone->handed;
+}
+
 uint64_t sh_replog_durable(const struct sh_replog_zone *zone)
 {
     return zone->durable;
+}
+
+void sh_replog_hand(struct sh_replog_zone *zone)
+{
+    if (zone->wanted_handed <= zone->handed && zone->next_sequence > zone->handed)
+        zone->log->waiting_handed++;
+    zone->wanted_handed = zone->next_sequence;
+    zone->log->has_idled = false;
 }
 
 void sh_replog_sync(struct sh_replog_zone *zone)
@@ -243,15 +289,17 @@ void sh_replog_sync(struct sh_replog_zone *zone)
     if (zone->wanted <= zone->durable && zone->next_sequence > zone->durable)
         zone->log->waiting++;
     zone->wanted = zone->next_sequence;
+    zone->log->has_idled = false;
+    sync_want(zone);
 }
 
 /* --- Writes ------------------------------------------------------------------------------------ */
 
 /* The batch for so many bytes: the one that is being filled, or the next. */
-static enum shoal_err batch_for(struct sh_replog_zone *zone, size_t payload)
+static enum shoal_err batch_for(struct sh_replog_zone *zone, size_t stored)
 {
     enum shoal_err err = SHOAL_OK;
-    if (zone->filling && !sh_replog_batch_fits(zone->filling, payload))
+    if (zone->filling && !sh_replog_batch_fits(zone->filling, stored))
         err = sh_replog_batch_ready(zone->filling);
     if (err || zone->filling)
         return err;
@@ -313,15 +361,16 @@ enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_rep
     SH_ASSERT(!write->is_removal || (write->pieces == 1 && !write->payload.size));
     if (log->trouble)
         return SHOAL_EIO;
-    if (write->payload.size > sh_replog_piece_max(log))
+    size_t stored = write->payload.at ? write->payload.size : 0;
+    if (stored > sh_replog_piece_max(log) || write->payload.size > SH_REPLOG_ZEROS_MAX)
         return SHOAL_ETOOBIG;
     if (!is_next_piece(zone, write))
         return SHOAL_EINVAL;
     if (zone->is_ending)
         return SHOAL_EAGAIN;
-    enum shoal_err err = batch_for(zone, write->payload.size);
+    enum shoal_err err = batch_for(zone, stored);
     if (!err)
-        err = sh_replog_batch_reserve(zone->filling, write->payload.size);
+        err = sh_replog_batch_reserve(zone->filling, stored);
     struct sh_replog_entry entry = {.local_id = write->local_id,
                                     .creator = write->creator,
                                     .version = {.epoch = zone->epoch},
@@ -338,7 +387,7 @@ enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_rep
     sh_replog_batch_put(zone->filling, &entry);
     sh_replog_batch_count(zone->filling, !zone->chain_pieces);
     log->status.appended += !zone->chain_pieces;
-    log->status.appended_bytes += write->payload.size;
+    log->status.appended_bytes += stored;
     if (zone->filling->chain.bytes >= log->config.batch_bytes && sh_replog_slots_have_time(log))
         (void)sh_replog_batch_ready(zone->filling); /* or it goes on being filled */
     return SHOAL_OK;
@@ -356,7 +405,7 @@ unsigned sh_replog_step(struct sh_replog *log, uint64_t now_ns, uint32_t seconds
     work += sh_replog_relieve(log);
     work += sh_replog_primary_write(log);
     work += sh_replog_slots_write(log);
-    work += sh_replog_slots_sync(log);
+    work += sh_replog_sync_begin(log);
     work += sh_replog_load_step(log);
     work += sh_replog_clean_step(log);
     log->has_idled = !work;
@@ -372,10 +421,14 @@ uint64_t sh_replog_due_ns(const struct sh_replog *log)
                        ? log->now_ns
                        : UINT64_MAX;
     uint64_t patience_ns = log->waiting ? 0 : log->config.linger_ns;
-    if (log->fresh.first && log->fresh.first->begun_ns + patience_ns < due)
-        due = log->fresh.first->begun_ns + patience_ns;
+    uint64_t pack_patience_ns = log->waiting_handed ? 0 : patience_ns;
+    if (log->fresh.first && log->fresh.first->begun_ns + pack_patience_ns < due)
+        due = log->fresh.first->begun_ns + pack_patience_ns;
     if (log->written.count && log->written_ns + patience_ns < due)
         due = log->written_ns + patience_ns;
+    uint64_t sync_patience_ns = log->is_sync_wanted ? 0 : log->config.linger_ns;
+    if (log->unsynced && log->unsynced_ns + sync_patience_ns < due)
+        due = log->unsynced_ns + sync_patience_ns;
     /* Where the last step could not do what is due, the log waits for the disk, which wakes its owner, or for room. */
     if (due > log->now_ns || !log->has_idled)
         return due;

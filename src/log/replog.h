@@ -3,6 +3,8 @@
  *   append ──► zone's batch ──┬─ large ──────────────────► a slot of the zone    (secondary log)
  *   (version, one copy)       └─ small ──► packed ──► ring of all zones, and later a slot (primary log)
  *
+ *   appended ──► handed (a write has ended: survives the process) ──► durable (synced: survives the power)
+ *
  * A write is given its version and copied to the end of its zone's batch, in memory. A batch of batch_bytes goes to a
  * slot as it lies. What is smaller is packed with that of other zones after linger_ns, or sooner where somebody waits
  * (sh_replog_sync), and written to the primary log at once; it stays in its batch, until that is worth a write, or the
@@ -39,7 +41,12 @@ struct sh_replog_config {
     uint32_t batch_bytes; /* from which a batch goes to a slot; 128 KiB */
     uint64_t linger_ns;   /* 100 ms */
     size_t versions_max;  /* slots of a zone's table of versions; a power of two, 16 at least */
-    /* All of the zone's writes before that sequence number are durable. Called within sh_replog_step. NULL: nothing is. */
+    /* What is packed is written as batches are, and synced later: linger_ns after the first write that is not, or sooner where somebody
+     * waits for durable. For a log whose writers are content with `handed`: a process that is killed loses nothing then. */
+    bool syncs_later;
+    /* All of the zone's writes before that sequence number are handed, or durable. Called within sh_replog_step, handed first. NULL:
+     * nothing is. */
+    void (*handed)(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
     void (*durable)(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
     void *arg;
 };
@@ -97,24 +104,32 @@ struct sh_replog_write {
     bool is_removal; /* without a payload */
     uint16_t piece,
         pieces; /* of a chunk in several writes: its place, from 0, of how many; else 0, 1 */
-    struct sh_bytes payload; /* the whole chunk, or the piece; copied */
+    struct sh_bytes
+        payload; /* the whole chunk, or the piece; copied. at NULL: as many zeros, which take no room */
 };
 
-/* How many bytes a write may have: what is larger comes in pieces. A quarter of a slot, up to 512 KiB. */
+/* How many bytes a write may have: what is larger comes in pieces. A quarter of a slot, up to 512 KiB. Of zeros, SH_REPLOG_ZEROS_MAX. */
+#define SH_REPLOG_ZEROS_MAX ((1u << 24) - 1)
 size_t sh_replog_piece_max(const struct sh_replog *log);
 
 /* Appends a write, which has the zone's next sequence number. The pieces of a chunk come one after the other, nothing of the zone in
  * between, and have one number, with the last one: until that is there, the chunk is what it was. EAGAIN: there is no room in memory;
  * step, and try again. EFULL: all epochs are used up. ENOSPC: the zone has all slots that it may have, and what is in them is
- * current. ETOOBIG: over sh_replog_piece_max. EINVAL: not the piece that comes next. EIO: the log is out of service. ENOMEM: the table of
+ * current. ETOOBIG: over sh_replog_piece_max, or of zeros over SH_REPLOG_ZEROS_MAX. EINVAL: not the piece that comes next. EIO: the log is out of service. ENOMEM: the table of
  * versions can't grow. Nothing has changed then. */
 SHOAL_NODISCARD enum shoal_err sh_replog_append(struct sh_replog_zone *zone,
                                                 const struct sh_replog_write *write);
 
-/* The sequence number of the next write; up to which all are durable. */
+/* The sequence number of the next write; those before which all writes are handed, and durable. A write is handed when a write
+ * of the disk that has it has ended, of a pack or of its batch's slot, and so have those of all writes before it: then it is found
+ * after the process was killed. Durable is what is found after a power cut, too. next >= handed >= durable; without syncs_later what
+ * is packed becomes both at once. */
 uint64_t sh_replog_next(const struct sh_replog_zone *zone);
+uint64_t sh_replog_handed(const struct sh_replog_zone *zone);
 uint64_t sh_replog_durable(const struct sh_replog_zone *zone);
 
+/* All that was appended to the zone is to be handed soon: a pack does not linger, nothing is synced for it. */
+void sh_replog_hand(struct sh_replog_zone *zone);
 /* All that was appended to the zone is to become durable soon. */
 void sh_replog_sync(struct sh_replog_zone *zone);
 
@@ -130,7 +145,7 @@ enum shoal_err sh_replog_trouble(const struct sh_replog *log);
 
 struct sh_replog_status {
     uint64_t buffer_used;                   /* bytes */
-    uint64_t appended, appended_bytes;      /* writes, and bytes of their payloads */
+    uint64_t appended, appended_bytes;      /* writes, and bytes of their payloads but zeros */
     uint64_t slot_writes, slot_bytes;       /* batches written to slots, with heads and padding */
     uint64_t survivor_bytes, version_bytes; /* of slot_bytes: by the cleaner; of version logs */
     uint64_t primary_writes, primary_bytes; /* packs */

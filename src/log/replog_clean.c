@@ -476,13 +476,14 @@ static enum shoal_err survivors_go(struct sh_replog_clean *clean)
 static enum shoal_err copy(struct sh_replog_clean *clean, const struct sh_replog_entry *entry)
 {
     enum shoal_err err = SHOAL_OK;
-    if (clean->survivors && !sh_replog_batch_fits(clean->survivors, entry->payload.size))
+    size_t stored = sh_replog_entry_stored(entry);
+    if (clean->survivors && !sh_replog_batch_fits(clean->survivors, stored))
         err = survivors_go(clean);
     if (!err && !clean->survivors) {
         err = survivors_begin(clean);
     }
     if (!err)
-        err = sh_replog_batch_reserve(clean->survivors, entry->payload.size);
+        err = sh_replog_batch_reserve(clean->survivors, stored);
     if (!err)
         sh_replog_batch_put(clean->survivors, entry);
     return err;

@@ -56,7 +56,7 @@ struct sh_replog_batch {
     struct sh_chain_walk walk;
     uint8_t *slot_head; /* is written as well; NULL: it is there */
     unsigned ops;       /* in flight */
-    bool is_begun, is_submitted, is_durable;
+    bool is_begun, is_submitted, is_handed, is_durable;
     bool is_cleaners;
     /* Called instead of counting sequence numbers when it is durable; it frees the batch. NULL: it is one of appends. */
     void (*done)(struct sh_replog_batch *batch);
@@ -97,10 +97,15 @@ struct sh_replog_zone {
     uint32_t slots_max;
     struct sh_replog_batch *filling;         /* NULL: nothing since the last one was full */
     struct sh_replog_batch *oldest, *newest; /* on their way to slots, until they are durable */
-    uint64_t next_sequence, durable;
-    uint64_t wanted; /* somebody waits until all before that is durable */
-    /* The primary log has all before that, but for what the batches on their way have. */
-    uint64_t packed_durable;
+    struct sh_replog_batch *oldest_unhanded; /* of these, until they are handed */
+    uint64_t next_sequence, handed, durable;
+    /* Somebody waits until all before that is handed, or durable. */
+    uint64_t wanted_handed, wanted;
+    /* The primary log has all before that, but for what the batches on their way have: handed, by the sync that goes on, and durable. */
+    uint64_t packed_handed, packed_syncing, packed_durable;
+    /* In the log's lists of zones whose packs are not synced, and of those that the sync that goes on covers. */
+    struct sh_replog_zone *next_unsynced, *next_syncing;
+    bool is_unsynced;
     struct sh_replog_zone *next_to_clean; /* in the log's list */
     bool is_to_clean;
     uint64_t rest_max; /* chunks beside the long range for which the cleaner has room */
@@ -146,7 +151,7 @@ struct sh_replog {
     enum shoal_err trouble;
     uint64_t now_ns;
     uint32_t seconds;
-    bool has_idled; /* in the last step */
+    bool has_idled; /* in the last step, and nothing was asked for since */
     struct sh_blocks *blocks;
     struct sh_log_slots slots;
     struct sh_replog_zone *buckets[SH_REPLOG_BUCKETS];
@@ -157,8 +162,14 @@ struct sh_replog {
     struct sh_replog_queue ready; /* to be written to a slot */
     struct sh_replog_queue written; /* to be synced */
     struct sh_replog_queue syncing;
-    uint64_t written_ns; /* when the first of them was */
-    uint32_t waiting;    /* zones for which somebody waits */
+    uint64_t written_ns;     /* when the first of them was */
+    uint32_t waiting;        /* zones for which somebody waits until something is durable */
+    uint32_t waiting_handed; /* or handed */
+    /* Zones with packs that were handed, and are not synced: since when, and of which zones a sync is under way. */
+    struct sh_replog_zone *unsynced, *syncing_zones;
+    uint64_t unsynced_ns;
+    bool
+        is_sync_wanted; /* somebody waits for what is not synced, and was handed since the last sync began */
     struct sh_replog_op ops[SH_REPLOG_OPS], *free_ops;
     unsigned in_flight;
     unsigned writing;    /* batches, from their first operation to their last */
@@ -206,10 +217,10 @@ enum shoal_err sh_replog_batch_take(struct sh_replog_zone *zone, enum sh_log_slo
 /* One for entries. EAGAIN. */
 enum shoal_err sh_replog_batch_begin(struct sh_replog_zone *zone, enum sh_log_slot_kind kind,
                                      struct sh_replog_batch **batch_out);
-/* Whether an entry with so many bytes can still go to the same slot. Then there has to be memory for it: EAGAIN. Then it is
+/* Whether an entry with so many bytes behind its header can still go to the same slot. Then there has to be memory for it: EAGAIN. Then it is
  * put there, and, if it is one of appends, counted. */
-bool sh_replog_batch_fits(const struct sh_replog_batch *batch, size_t payload);
-enum shoal_err sh_replog_batch_reserve(struct sh_replog_batch *batch, size_t payload);
+bool sh_replog_batch_fits(const struct sh_replog_batch *batch, size_t stored);
+enum shoal_err sh_replog_batch_reserve(struct sh_replog_batch *batch, size_t stored);
 void sh_replog_batch_put(struct sh_replog_batch *batch, const struct sh_replog_entry *entry);
 /* The last entry that was put is one of appends: it takes a number, unless more pieces of the chunk follow. */
 void sh_replog_batch_count(struct sh_replog_batch *batch, bool is_last_piece);
@@ -223,7 +234,8 @@ enum shoal_err sh_replog_batch_ready(struct sh_replog_batch *batch);
 enum shoal_err sh_replog_other_ready(struct sh_replog_batch *batch);
 /* Hands operations of those that are ready to the disk, as many as it takes. */
 unsigned sh_replog_slots_write(struct sh_replog *log);
-unsigned sh_replog_slots_sync(struct sh_replog *log);
+/* Begins a sync of what was written to slots and of packs, if it is time. */
+unsigned sh_replog_sync_begin(struct sh_replog *log);
 /* Whether another batch of entries will have a place, however large it becomes. */
 bool sh_replog_slots_have_room(const struct sh_replog_zone *zone);
 /* Whether another batch should go its way. */
@@ -305,7 +317,7 @@ void sh_replog_reader_end(struct sh_replog_reader *reader);
 /* How many entries one counts for in a step that looks at entries: its checksum takes the longer, the larger it is. */
 static inline unsigned sh_replog_entry_share(const struct sh_replog_entry *entry)
 {
-    return (unsigned)(entry->payload.size / 128);
+    return (unsigned)(sh_replog_entry_stored(entry) / 128);
 }
 
 /* --- Loading a zone (replog_load.c) ------------------------------------------------------------ */
@@ -377,6 +389,9 @@ enum shoal_err sh_replog_versions_go(struct sh_replog_zone *zone);
 
 /* Writes what is fresh, if it is time. */
 unsigned sh_replog_primary_write(struct sh_replog *log);
+/* A sync begins, or has ended well, which covers all packs that were handed before. */
+void sh_replog_packs_sync_begin(struct sh_replog *log);
+void sh_replog_packs_synced(struct sh_replog *log);
 /* Sends batches to slots where memory or the primary log is short. */
 unsigned sh_replog_relieve(struct sh_replog *log);
 
@@ -393,7 +408,8 @@ bool sh_replog_submit_read(struct sh_replog *log, uint64_t offset, uint8_t *into
 enum shoal_err sh_replog_op_end(struct sh_replog_op *op);
 /* Out of service. */
 void sh_replog_fail(struct sh_replog *log, enum shoal_err err);
-/* More of the zone may be durable. */
+/* More of the zone may be handed; or durable. */
+void sh_replog_zone_hand_settle(struct sh_replog_zone *zone);
 void sh_replog_zone_settle(struct sh_replog_zone *zone);
 /* A zone that the log does not know yet, or one that it does. ENOMEM. */
 enum shoal_err sh_replog_zone_make(struct sh_replog *log, uint64_t id, uint16_t owner,

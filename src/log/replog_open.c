@@ -180,7 +180,7 @@ static enum shoal_err relieve(struct sh_replog *log, struct sh_replog_zone *zone
         err = sh_replog_batch_ready(batch);
     while (!err && (log->ready.count || log->writing || log->written.count || log->is_syncing)) {
         (void)sh_replog_slots_write(log);
-        (void)sh_replog_slots_sync(log);
+        (void)sh_replog_sync_begin(log);
         (void)sh_disk_poll(log->config.disk, true);
         err = log->trouble;
     }
@@ -191,14 +191,15 @@ static enum shoal_err relieve(struct sh_replog *log, struct sh_replog_zone *zone
 static enum shoal_err entry_again(struct sh_replog_zone *zone, const struct sh_replog_entry *entry)
 {
     enum shoal_err err = SHOAL_EAGAIN;
+    size_t stored = sh_replog_entry_stored(entry);
     for (unsigned tries = 0; err == SHOAL_EAGAIN && tries < 2; tries++) {
         err = SHOAL_OK;
-        if (zone->filling && !sh_replog_batch_fits(zone->filling, entry->payload.size))
+        if (zone->filling && !sh_replog_batch_fits(zone->filling, stored))
             err = relieve(zone->log, zone);
         if (!err && !zone->filling)
             err = sh_replog_batch_begin(zone, SH_SLOT_ENTRIES, &zone->filling);
         if (!err)
-            err = sh_replog_batch_reserve(zone->filling, entry->payload.size);
+            err = sh_replog_batch_reserve(zone->filling, stored);
         if (err == SHOAL_EAGAIN && relieve(zone->log, NULL))
             return zone->log->trouble ? zone->log->trouble : SHOAL_ENOSPC;
     }
@@ -226,7 +227,7 @@ static enum shoal_err span_again(struct sh_replog *log, struct sh_span *span,
     zone->life_first = span->life_first;
     zone->next_sequence = span->first;
     while (!err && sh_replog_entry_get(entries, &span->context, &entry) == SH_REPLOG_ENTRY &&
-           entry.payload.size <= sh_replog_piece_max(log)) {
+           sh_replog_entry_stored(&entry) <= sh_replog_piece_max(log)) {
         /* Pieces of a chunk may be missing here, which went to a slot. */
         if (zone->filling && entry.piece != zone->chain_next)
             err = relieve(log, zone);
@@ -395,7 +396,7 @@ void sh_replog_close(struct sh_replog *log)
 {
     if (!log)
         return;
-    log->config.durable = NULL; /* nobody is told any more */
+    log->config.handed = log->config.durable = NULL; /* nobody is told any more */
     while (log->in_flight && sh_disk_poll(log->config.disk, true))
         continue;
     sh_replog_load_free(log->load);

@@ -69,6 +69,43 @@ static bool pack_add(struct sh_replog *log, struct sh_replog_batch *batch, size_
     return true;
 }
 
+/* Packs of the zone were handed, which no sync covers yet. */
+static void unsynced_add(struct sh_replog_zone *zone)
+{
+    struct sh_replog *log = zone->log;
+    if (zone->is_unsynced)
+        return;
+    if (!log->unsynced)
+        log->unsynced_ns = log->now_ns;
+    zone->is_unsynced = true;
+    zone->next_unsynced = log->unsynced;
+    log->unsynced = zone;
+}
+
+void sh_replog_packs_sync_begin(struct sh_replog *log)
+{
+    SH_ASSERT(!log->syncing_zones);
+    log->is_sync_wanted = false;
+    while (log->unsynced) {
+        struct sh_replog_zone *zone = log->unsynced;
+        log->unsynced = zone->next_unsynced;
+        zone->is_unsynced = false;
+        zone->packed_syncing = zone->packed_handed;
+        zone->next_syncing = log->syncing_zones;
+        log->syncing_zones = zone;
+    }
+}
+
+void sh_replog_packs_synced(struct sh_replog *log)
+{
+    while (log->syncing_zones) {
+        struct sh_replog_zone *zone = log->syncing_zones;
+        log->syncing_zones = zone->next_syncing;
+        zone->packed_durable = zone->packed_syncing;
+        sh_replog_zone_settle(zone);
+    }
+}
+
 static void on_packed(struct sh_disk_op *done)
 {
     struct sh_replog_op *op = done->arg;
@@ -80,19 +117,25 @@ static void on_packed(struct sh_disk_op *done)
     log->status.primary_bytes += done->size;
     for (unsigned i = 0; i < log->in_pack_count; i++) {
         struct sh_replog_zone *zone = log->in_pack[i].zone;
-        zone->packed_durable = log->in_pack[i].end;
+        zone->packed_handed = log->in_pack[i].end;
+        if (log->config.syncs_later)
+            unsynced_add(zone);
+        else
+            zone->packed_durable = zone->packed_handed;
+        sh_replog_zone_hand_settle(zone);
         sh_replog_zone_settle(zone);
     }
     log->in_pack_count = 0;
 }
 
 /* How many bytes a pack may have where the next one goes. Begins the next lap where the rest of this one is too
- * short. */
+ * short, and all packs of it are synced: so a start finds a pack of the last lap or of the one before, whatever was lost. */
 static size_t pack_room(struct sh_replog *log)
 {
     uint64_t blocks = log->head.primary_blocks, at = log->primary_at % blocks, left = blocks - at;
     if (left < SH_REPLOG_PACK_BYTES / SH_BLOCK_BYTES) {
-        if (blocks_free(log) < left)
+        log->is_sync_wanted |= log->unsynced != NULL;
+        if (blocks_free(log) < left || log->unsynced || log->syncing_zones)
             return 0;
         log->primary_at += left;
         log->lap++;
@@ -124,11 +167,13 @@ static size_t pack_fill(struct sh_replog *log, size_t room)
     return padded;
 }
 
-/* Hands the pack to the disk; false: not now. */
+/* Hands the pack to the disk; false: not now. The first one of a lap is always synced, before others take the place of the lap before:
+ * see pack_room. */
 static bool pack_write(struct sh_replog *log)
 {
     uint64_t at = log->primary_at % log->head.primary_blocks;
-    const struct sh_disk_op op = {.kind = SH_DISK_WRITE_SYNC,
+    bool is_synced = !log->config.syncs_later || at == 0;
+    const struct sh_disk_op op = {.kind = is_synced ? SH_DISK_WRITE_SYNC : SH_DISK_WRITE,
                                   .offset = sh_log_primary_at() + at * SH_BLOCK_BYTES,
                                   .data = log->pack,
                                   .size = log->pack_size,
@@ -157,8 +202,8 @@ unsigned sh_replog_primary_write(struct sh_replog *log)
 {
     const struct sh_replog_batch *oldest = log->fresh.first;
     bool is_time =
-        log->pack_size ||
-        (oldest && (log->waiting || log->now_ns >= oldest->begun_ns + log->config.linger_ns));
+        log->pack_size || (oldest && (log->waiting || log->waiting_handed ||
+                                      log->now_ns >= oldest->begun_ns + log->config.linger_ns));
     if (log->trouble || !is_time)
         return 0;
     if (!log->head.primary_blocks)

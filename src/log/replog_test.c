@@ -60,6 +60,32 @@ static void test_random(void **state)
     }
 }
 
+/* Zeros take their headers' room, in memory and on the disk, whatever their size. */
+static void test_zeros(void **state)
+{
+    (void)state;
+    struct sh_replog_status status;
+    rig.zeros_one_in = 1;
+    rig_open(&rig);
+    rig_zone_add(&rig, 0, 1, 0);
+    for (unsigned i = 0; i < 500; i++)
+        append(0, i, i, 10000);
+    rig_sync(&rig, 1);
+    sh_replog_status_get(rig.log, &status);
+    assert_int_equal(status.primary_bytes + status.slot_bytes, 4096);
+    assert_int_equal(status.appended_bytes, 0);
+    struct sh_replog_write write = {.local_id = 1,
+                                    .creator = RIG_OWNER,
+                                    .pieces = 1,
+                                    .payload = {NULL, SH_REPLOG_ZEROS_MAX + 1}};
+    assert_int_equal(sh_replog_append(rig.zones[0].zone, &write), SHOAL_ETOOBIG);
+    write.payload.size--;
+    assert_int_equal(sh_replog_append(rig.zones[0].zone, &write), SHOAL_OK);
+    rig.zones[0].chunks[0].size = SH_REPLOG_ZEROS_MAX;
+    rig_sync(&rig, 1);
+    (void)rig_assert_all(&rig, 1);
+}
+
 /* Small batches are packed and written once; later they go to slots, without having been packed again. */
 static void test_two_levels(void **state)
 {
@@ -194,6 +220,7 @@ static void test_opened_again(void **state)
     rig_open(&rig);
     for (unsigned i = 0; i < RIG_ZONES; i++)
         rig_zone_add(&rig, i, 1, 0);
+    rig.zeros_one_in = 3;
     write_at_random(&seed, RIG_ZONES, 5000);
     rig_sync(&rig, RIG_ZONES);
     struct sh_replog_status before, after;
@@ -336,6 +363,7 @@ static void clean_for_lives(size_t versions_max, uint64_t seed, uint64_t compact
 {
     struct sh_replog_status status;
     rig.config.versions_max = versions_max;
+    rig.zeros_one_in = 5;
     rig_open(&rig);
     for (unsigned life = 0; life < 3; life++) {
         for (unsigned i = 0; i < 3; i++) {
@@ -515,6 +543,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_random, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_zeros, setup, teardown),
         cmocka_unit_test_setup_teardown(test_two_levels, setup, teardown),
         cmocka_unit_test_setup_teardown(test_one_level, setup, teardown),
         cmocka_unit_test_setup_teardown(test_laps, setup, teardown),

@@ -17,7 +17,8 @@
 #define RIG __attribute__((unused)) static
 #define RIG_CHUNKS 600u /* of a zone, local IDs from 1 on */
 #define RIG_ZONES 8u
-#define RIG_PARTS 60u /* versions of a chunk in pieces that a file has at most */
+#define RIG_PARTS 60u        /* versions of a chunk in pieces that a file has at most */
+#define RIG_ZEROS UINT32_MAX /* in place of a stamp: the payload is zeros */
 #define RIG_CLUSTER 77
 #define RIG_NODE 65
 #define RIG_OWNER 64
@@ -50,6 +51,7 @@ struct rig {
     struct sh_replog_config config;
     struct sh_replog *log;
     uint64_t now_ns;
+    uint32_t zeros_one_in; /* writes whose stamp this divides are zeros; 0: none */
     void (*step_begin)(struct rig *rig), (*step_end)(struct rig *rig); /* or NULL */
     uint32_t last_lap; /* of the primary log, when the file is read */
     unsigned flushes;  /* of version logs, too */
@@ -144,6 +146,12 @@ RIG unsigned rig_pieces(const struct rig *rig, size_t size)
     return size ? (unsigned)((size + most - 1) / most) : 1;
 }
 
+/* What will be found in place of a stamp. */
+RIG uint32_t rig_stamp(const struct rig *rig, uint32_t stamp, size_t size)
+{
+    return size && rig->zeros_one_in && stamp % rig->zeros_one_in == 0 ? RIG_ZEROS : stamp;
+}
+
 /* A piece of a write of a chunk, or its removal: size 0. Each has the stamp, and bytes of its own. */
 RIG struct sh_replog_write rig_write(const struct rig *rig, unsigned chunk, uint32_t stamp,
                                      size_t size, unsigned piece)
@@ -157,7 +165,9 @@ RIG struct sh_replog_write rig_write(const struct rig *rig, unsigned chunk, uint
                                     .piece = (uint16_t)piece,
                                     .pieces = (uint16_t)pieces,
                                     .payload = {payload, left < each ? left : each}};
-    if (size)
+    if (rig_stamp(rig, stamp, size) == RIG_ZEROS)
+        write.payload.at = NULL;
+    else if (size)
         rig_payload(write.local_id + piece, stamp, payload, write.payload.size);
     return write;
 }
@@ -181,7 +191,7 @@ RIG enum shoal_err rig_append(struct rig *rig, unsigned zone, unsigned chunk, ui
     }
     of->chunks[chunk].is_there = true;
     of->chunks[chunk].is_removal = is_removal;
-    of->chunks[chunk].stamp = stamp;
+    of->chunks[chunk].stamp = rig_stamp(rig, stamp, size);
     of->chunks[chunk].size = (uint32_t)size;
     return SHOAL_OK;
 }
@@ -319,8 +329,9 @@ RIG void rig_entry_take(struct rig_zone *zone, const struct sh_replog_entry *ent
         zone->epoch = entry->version.epoch;
     if (chunk->is_there && !rig_is_newer(entry->version, chunk->version))
         return;
-    uint32_t stamp = entry->is_removal ? 0 : sh_load32(entry->payload.at);
-    if (!entry->is_removal) {
+    bool is_zeros = !entry->is_removal && !entry->payload.at;
+    uint32_t stamp = is_zeros ? RIG_ZEROS : entry->is_removal ? 0 : sh_load32(entry->payload.at);
+    if (!entry->is_removal && !is_zeros) {
         rig_payload(entry->local_id + entry->piece, stamp, expected, entry->payload.size);
         assert_memory_equal(entry->payload.at, expected, entry->payload.size);
     }
