@@ -202,15 +202,16 @@ static void entry_put(struct sh_backlog *backlog, const struct sh_backlog_entry 
     backlog->reserved -= bytes;
 }
 
-static void image_put(struct sh_backlog *backlog, const struct sh_backlog_entry *entry)
+static void pieces_put(struct sh_backlog *backlog, const struct sh_backlog_entry *entry)
 {
     struct sh_backlog_entry piece = *entry;
-    uint32_t left = entry->size;
-    piece.pieces = (uint16_t)((left - 1) / SH_BACKLOG_PIECE_BYTES + 1);
+    bool is_zeros = entry->kind != SH_BACKLOG_IMAGE;
+    uint32_t left = entry->size, most = sh_backlog_piece_bytes(is_zeros);
+    piece.pieces = sh_backlog_pieces(is_zeros, left);
     for (piece.piece = 0; piece.piece < piece.pieces; piece.piece++) {
-        piece.size = left < SH_BACKLOG_PIECE_BYTES ? left : SH_BACKLOG_PIECE_BYTES;
+        piece.size = left < most ? left : most;
         entry_put(backlog, &piece);
-        piece.at += piece.size;
+        piece.at += is_zeros ? 0 : piece.size;
         left -= piece.size;
     }
 }
@@ -225,10 +226,7 @@ uint64_t sh_backlog_record(struct sh_backlog *backlog, const struct sh_backlog_e
         SH_ASSERT(note->with_next && note->size <= SH_BACKLOG_PIECE_BYTES);
         entry_put(backlog, note);
     }
-    if (entry->kind == SH_BACKLOG_IMAGE && entry->size > SH_BACKLOG_PIECE_BYTES)
-        image_put(backlog, entry);
-    else
-        entry_put(backlog, entry);
+    pieces_put(backlog, entry);
     uint64_t number = backlog->next++;
     sh_spin_release(&backlog->lock);
     return number;

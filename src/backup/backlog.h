@@ -3,7 +3,7 @@
  *   store's write section ──► admit, record ──► [block][block][block] ──► cursor of each backup
  *
  * An entry is a chunk's new image, so many zeros, or its removal. It gets the next sequence number of the zone when it is
- * recorded. An image of more than SH_BACKLOG_PIECE_BYTES is cut to pieces, which follow each other and have one number, as the
+ * recorded. An image of more than SH_BACKLOG_PIECE_BYTES (zeros: of SH_BACKLOG_ZEROS_BYTES) is cut to pieces, which follow each other and have one number, as the
  * two entries of a pair have. Room is asked for before a chunk is changed, and never refused afterwards.
  *
  * Memory: blocks of 16 KiB from a pool that many backlogs share; a backlog that all have read has none.
@@ -21,6 +21,7 @@
 
 #define SH_BACKLOG_BLOCK_BYTES (16u << 10)
 #define SH_BACKLOG_PIECE_BYTES (32u << 10)
+#define SH_BACKLOG_ZEROS_BYTES (8u << 20)
 #define SH_BACKLOG_HEAD_BYTES 18
 #define SH_BACKLOG_CURSORS_MAX 4
 
@@ -80,11 +81,22 @@ void sh_backlog_init(struct sh_backlog *backlog, struct sh_backlog_pool *pool, u
 /* Gives its blocks back. Nobody uses it, or a cursor of it, any more. */
 void sh_backlog_end(struct sh_backlog *backlog);
 
-/* Bytes of a backlog that an image of so many bytes takes, and one of so many zeros, or a removal. */
-static inline uint64_t sh_backlog_bytes(uint32_t size)
+/* How many bytes each piece of an image has, or of zeros, but for the last one. */
+static inline uint32_t sh_backlog_piece_bytes(bool is_zeros)
 {
-    uint64_t pieces = size <= SH_BACKLOG_PIECE_BYTES ? 1 : (size - 1) / SH_BACKLOG_PIECE_BYTES + 1;
-    return size + pieces * SH_BACKLOG_HEAD_BYTES;
+    return is_zeros ? SH_BACKLOG_ZEROS_BYTES : SH_BACKLOG_PIECE_BYTES;
+}
+
+static inline uint16_t sh_backlog_pieces(bool is_zeros, uint32_t size)
+{
+    return size ? (uint16_t)((size - 1) / sh_backlog_piece_bytes(is_zeros) + 1) : 1;
+}
+
+/* Bytes of a backlog that an image of so many bytes takes, or so many zeros, or, 0 zeros, a removal. */
+static inline uint64_t sh_backlog_bytes(bool is_zeros, uint32_t size)
+{
+    return (uint64_t)sh_backlog_pieces(is_zeros, size) * SH_BACKLOG_HEAD_BYTES +
+           (is_zeros ? 0 : size);
 }
 
 /* Takes room for entries of so many bytes. EAGAIN: there is none now, or a chunk comes in pieces. */

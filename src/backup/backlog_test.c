@@ -68,14 +68,14 @@ static void expect(struct model *model, const struct sh_backlog_entry *entry, ui
 static void expect_image(struct model *model, const struct sh_backlog_entry *entry, uint8_t fill)
 {
     struct sh_backlog_entry piece = *entry;
-    uint32_t left = entry->size;
-    if (entry->kind != SH_BACKLOG_IMAGE || left <= SH_BACKLOG_PIECE_BYTES) {
+    uint32_t left = entry->size, most = entry->kind == SH_BACKLOG_IMAGE ? 32u << 10 : 8u << 20;
+    if (left <= most) {
         expect(model, entry, model->next, fill);
         return;
     }
-    piece.pieces = (uint16_t)((left + SH_BACKLOG_PIECE_BYTES - 1) / SH_BACKLOG_PIECE_BYTES);
+    piece.pieces = (uint16_t)((left + most - 1) / most);
     for (; piece.piece < piece.pieces; piece.piece++) {
-        piece.size = left < SH_BACKLOG_PIECE_BYTES ? left : SH_BACKLOG_PIECE_BYTES;
+        piece.size = left < most ? left : most;
         left -= piece.size;
         expect(model, &piece, model->next, fill);
     }
@@ -116,12 +116,14 @@ static struct sh_backlog_entry entry_drawn(uint64_t *seed)
     uint32_t most = test_draw(seed) % 16 ? 300 : sizeof image;
     if (entry.kind != SH_BACKLOG_REMOVAL)
         entry.size = (uint32_t)(test_draw(seed) % most);
+    if (entry.kind == SH_BACKLOG_ZEROS)
+        entry.size *= 100;
     return entry;
 }
 
 static uint64_t bytes_of(const struct sh_backlog_entry *entry)
 {
-    return sh_backlog_bytes(entry->kind == SH_BACKLOG_IMAGE ? entry->size : 0);
+    return sh_backlog_bytes(entry->kind != SH_BACKLOG_IMAGE, entry->size);
 }
 
 /* Records an entry if it is admitted, perhaps with a note before it. */
@@ -139,7 +141,8 @@ static void record_drawn(struct model *model, uint64_t *seed)
         sh_backlog_cancel(&model->backlog, bytes);
         return;
     }
-    memset(image, fill, entry.size > note.size ? entry.size : note.size);
+    memset(image, fill,
+           entry.kind == SH_BACKLOG_IMAGE && entry.size > note.size ? entry.size : note.size);
     entry.at = note.at = image;
     assert_int_equal(sh_backlog_record(&model->backlog, has_note ? &note : NULL, &entry),
                      model->next);
@@ -304,7 +307,7 @@ static void *writer(void *arg)
                                          .size = 1 + i % sizeof bytes,
                                          .at = bytes};
         memset(bytes, (int)(i + self), sizeof bytes);
-        while (sh_backlog_admit(&shared, sh_backlog_bytes(entry.size)))
+        while (sh_backlog_admit(&shared, sh_backlog_bytes(false, entry.size)))
             sched_yield();
         (void)sh_backlog_record(&shared, NULL, &entry);
     }

@@ -10,6 +10,20 @@
 #define DRAIN_ENTRIES 256u /* of one zone in a step */
 #define ZONE_AGAIN_NS UINT64_C(1000000000)
 
+/* All that a backup has which does back up. */
+static enum shoal_err windows_make(struct sh_backup *backup)
+{
+    backup->window = backup->config.window_bytes / 4;
+    if (backup->window < WINDOW_MIN)
+        backup->window = WINDOW_MIN;
+    enum shoal_err err = sh_zones_make(&backup->zones);
+    if (!err)
+        err = sh_backlog_pool_create(4 * backup->window / SH_BACKLOG_BLOCK_BYTES, &backup->pool);
+    backup->guards = calloc(SH_GUARDS, sizeof *backup->guards);
+    backup->scratch = malloc(SH_BACKLOG_PIECE_BYTES);
+    return err || (backup->guards && backup->scratch) ? err : SHOAL_ENOMEM;
+}
+
 enum shoal_err sh_backup_create(const struct sh_backup_config *config,
                                 struct sh_backup **backup_out)
 {
@@ -18,17 +32,9 @@ enum shoal_err sh_backup_create(const struct sh_backup_config *config,
         return SHOAL_ENOMEM;
     SH_ASSERT(config->nid.v && config->wake);
     backup->config = *config;
-    backup->window = config->window_bytes / 4;
-    if (backup->window < WINDOW_MIN)
-        backup->window = WINDOW_MIN;
     sh_spin_init(&backup->waits_lock, SH_LOCK_BACKUP_WAITS);
-    enum shoal_err err = sh_zones_init(&backup->zones);
-    if (!err)
-        err = sh_backlog_pool_create(4 * backup->window / SH_BACKLOG_BLOCK_BYTES, &backup->pool);
-    backup->guards = calloc(SH_GUARDS, sizeof *backup->guards);
-    backup->scratch = malloc(SH_BACKLOG_PIECE_BYTES);
-    if (!err && (!backup->guards || !backup->scratch))
-        err = SHOAL_ENOMEM;
+    sh_lock_init(&backup->zones.lock, SH_LOCK_BACKUP);
+    enum shoal_err err = config->window_bytes ? windows_make(backup) : SHOAL_OK;
     if (err) {
         sh_backup_destroy(backup);
         return err;

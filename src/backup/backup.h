@@ -34,7 +34,8 @@ struct sh_backup_config {
     struct sh_store *store; /* borrowed */
     shoal_nid nid;          /* creator of the store's own chunks, in the log; not 0 */
     uint64_t zone_bytes;    /* most bytes of a zone's chunks, with SH_ZONE_CHUNK_BYTES for each */
-    uint64_t window_bytes;  /* of all backlogs; 1 MiB of one at least, a quarter of all at most */
+    /* Of all backlogs; one has a quarter of it at most, and 1 MiB at least. 0: nothing is ever backed up. */
+    uint64_t window_bytes;
     /* There is work for sh_backup_step. Any thread; it must not wait. */
     void (*wake)(void *arg);
     void *arg;
@@ -85,6 +86,7 @@ struct sh_write {
     unsigned guards_count;
     bool is_wide; /* it has more guards than there is room for */
     bool is_for_room;
+    bool was_refused;   /* for want of room, the last change that was tried */
     uint64_t room_seen; /* how often room had been given before the last change was tried */
     uint64_t zone_next;
     void (*done)(void *arg, enum shoal_err err);
@@ -110,7 +112,8 @@ size_t sh_backup_resize_multi(struct sh_backup *backup, struct sh_write *write,
                               struct sh_store_op *ops, size_t count);
 size_t sh_backup_remove_multi(struct sh_backup *backup, struct sh_write *write,
                               const shoal_cid *cids, size_t count, enum shoal_err *errs_out);
-/* One step of what the store does in pieces; true: it is over. */
+/* One step of what the store does in pieces; true: it is over. False, and sh_write_was_refused: there is no room, so that the next
+ * step does nothing either. */
 SHOAL_NODISCARD bool sh_backup_rewriting_step(struct sh_backup *backup, struct sh_write *write,
                                               struct sh_store_rewriting *rewriting);
 SHOAL_NODISCARD bool sh_backup_making_step(struct sh_backup *backup, struct sh_write *write,
@@ -127,6 +130,7 @@ bool sh_write_wait(struct sh_backup *backup, struct sh_write *write,
 bool sh_backup_read_is_clean(struct sh_backup *backup, shoal_cid cid, struct sh_write *write_out);
 /* The write stands for all that was written so far, by anybody, at its level. */
 void sh_backup_write_all(struct sh_backup *backup, struct sh_write *write);
+bool sh_write_was_refused(const struct sh_write *write);
 /* done is called, once, from a step, when there may be room again for what this write was answered with EAGAIN. */
 void sh_backup_room_wait(struct sh_backup *backup, struct sh_write *write,
                          void (*done)(void *arg, enum shoal_err err), void *arg);

@@ -18,6 +18,21 @@ struct sh_waits {
     struct sh_write *first, *last;
 };
 
+struct sh_zone;
+
+/* A large chunk of which a zone's backlog gets pieces. */
+struct sh_large {
+    struct sh_large *next;
+    uint64_t chunk; /* 0: there is none */
+    struct sh_zone_place {
+        struct sh_zone *zone; /* where a change is recorded */
+        struct sh_zone *from; /* it moves from that one to it; NULL: it is there already */
+    } place;
+    uint32_t size, told;
+    bool is_new;
+    struct sh_backlog_entry last; /* for which room was taken */
+};
+
 struct sh_zone {
     struct sh_backup *backup;
     uint64_t number; /* names it in the log, with the owner's node ID */
@@ -37,19 +52,6 @@ struct sh_zone {
     /* The step's. */
     struct sh_replog_zone *log;
     struct sh_backlog_cursor cursor;
-};
-
-/* A large chunk of which a zone's backlog gets pieces. */
-struct sh_large {
-    struct sh_large *next;
-    uint64_t chunk; /* 0: there is none */
-    struct sh_zone_place {
-        struct sh_zone *zone; /* where a change is recorded */
-        struct sh_zone *from; /* it moves from that one to it; NULL: it is there already */
-    } place;
-    uint32_t size, told;
-    bool is_new;
-    struct sh_backlog_entry last; /* for which room was taken */
 };
 
 /* A chunk whose last image a zone's log has though it is another zone's now, or is gone. */
@@ -109,7 +111,7 @@ static inline uint64_t sh_zone_bytes_of(uint32_t size)
 
 #define SH_CLAIM_BYTES (SH_BACKLOG_HEAD_BYTES + 16)
 
-enum shoal_err sh_zones_init(struct sh_zones *zones);
+SHOAL_NODISCARD enum shoal_err sh_zones_make(struct sh_zones *zones);
 void sh_zones_end(struct sh_zones *zones);
 /* A zone under the next number, or under that one. ENOMEM, ELIMIT. */
 SHOAL_NODISCARD enum shoal_err sh_zone_make(struct sh_backup *backup, uint64_t number,

@@ -66,13 +66,14 @@ void sh_write_mark(struct sh_backup *backup, struct sh_write *write, uint64_t ch
 
 void sh_backup_write_all(struct sh_backup *backup, struct sh_write *write)
 {
-    (void)backup;
-    write->is_all = true;
+    write->is_all = backup->log != NULL;
 }
 
 bool sh_backup_read_is_clean(struct sh_backup *backup, shoal_cid cid, struct sh_write *write_out)
 {
     uint64_t chunk = sh_backup_chunk(backup, cid);
+    if (!backup->log)
+        return true;
     /* What was read was written before: the store's own order is that of the two. */
     atomic_thread_fence(memory_order_acquire);
     uint64_t pending =
@@ -204,6 +205,11 @@ bool sh_write_wait(struct sh_backup *backup, struct sh_write *write,
         return true;
     guards_drop(backup, write);
     return false;
+}
+
+bool sh_write_was_refused(const struct sh_write *write)
+{
+    return write->was_refused;
 }
 
 void sh_backup_room_wait(struct sh_backup *backup, struct sh_write *write,

@@ -37,6 +37,29 @@ static void place_count(const struct admitted *admitted)
     live_add(admitted->place.zone, admitted->after);
 }
 
+static enum shoal_err refused(enum shoal_err err)
+{
+    if (err == SHOAL_EAGAIN && writer)
+        writer->was_refused = true;
+    return err;
+}
+
+/* Takes room for a change. */
+static enum shoal_err room_take(struct sh_backup *backup, struct admitted *admitted, uint64_t bytes)
+{
+    uint64_t chunk = sh_backup_chunk(backup, admitted->cid);
+    enum shoal_err err = atomic_load_explicit(&backup->trouble, memory_order_relaxed);
+    if (!err)
+        err = sh_zones_place(backup, chunk, admitted->before, admitted->after, &admitted->place);
+    if (err)
+        return err;
+    admitted->room = bytes + (admitted->place.from ? SH_CLAIM_BYTES : 0);
+    err = sh_backlog_admit(&admitted->place.zone->backlog, admitted->room);
+    if (err && admitted->place.from)
+        sh_zones_move_cancel(backup, &admitted->place);
+    return err;
+}
+
 static enum shoal_err on_admit(void *arg, shoal_cid cid, enum sh_store_event event,
                                uint32_t size_before, uint32_t size)
 {
@@ -45,27 +68,18 @@ static enum shoal_err on_admit(void *arg, shoal_cid cid, enum sh_store_event eve
     struct admitted admitted = {.cid = cid,
                                 .before = is_made ? 0 : sh_zone_bytes_of(size_before),
                                 .after = is_made || is_written ? sh_zone_bytes_of(size) : 0};
-    enum shoal_err err = atomic_load_explicit(&backup->trouble, memory_order_relaxed);
-    if (!err)
-        err = sh_zones_place(backup, sh_backup_chunk(backup, cid), admitted.before, admitted.after,
-                             &admitted.place);
-    if (err)
-        return err;
     /* What is larger and does not come in pieces is zeros. */
     bool has_bytes = admitted.after && size <= SH_STORE_PIECE_BYTES;
-    admitted.room = sh_backlog_bytes(has_bytes ? size : 0);
-    if (admitted.place.from)
-        admitted.room += SH_CLAIM_BYTES;
-    err = sh_backlog_admit(&admitted.place.zone->backlog, admitted.room);
+    enum shoal_err err =
+        room_take(backup, &admitted, sh_backlog_bytes(!has_bytes, admitted.after ? size : 0));
     if (err && event == SH_STORE_UNMADE) {
+        admitted.place =
+            (struct sh_zone_place){.zone = sh_zones_find(backup, sh_backup_chunk(backup, cid))};
         admitted.is_left = true;
         err = SHOAL_OK;
     }
-    if (err) {
-        if (admitted.place.from)
-            sh_zones_move_cancel(backup, &admitted.place);
-        return err;
-    }
+    if (err)
+        return refused(err);
     SH_ASSERT(section.count < ADMITTED_MAX);
     section.all[section.count++] = admitted;
     place_count(&admitted);
@@ -118,7 +132,7 @@ static void on_record(void *arg, shoal_cid cid, enum sh_store_event event, struc
         number = sh_zones_move(backup, chunk, &admitted.place, event == SH_STORE_MADE, &entry);
     else
         number = sh_backlog_record(&zone->backlog, NULL, &entry);
-    uint64_t used = sh_backlog_bytes(entry.kind == SH_BACKLOG_IMAGE ? entry.size : 0) +
+    uint64_t used = sh_backlog_bytes(entry.kind != SH_BACKLOG_IMAGE, entry.size) +
                     (admitted.place.from ? SH_CLAIM_BYTES : 0);
     if (used < admitted.room)
         sh_backlog_cancel(&zone->backlog, admitted.room - used);
@@ -177,12 +191,12 @@ static enum shoal_err on_pieces_begin(void *arg, shoal_cid cid, uint32_t size_be
         err = sh_zones_place(backup, chunk, is_new ? 0 : sh_zone_bytes_of(size_before),
                              sh_zone_bytes_of(size), &place);
     if (err)
-        return err;
+        return refused(err);
     err = sh_backlog_hold(&place.zone->backlog, place.from ? SH_CLAIM_BYTES : 0);
     if (err) {
         if (place.from)
             sh_zones_move_cancel(backup, &place);
-        return err;
+        return refused(err);
     }
     struct sh_large *large = &place.zone->large;
     *large = (struct sh_large){.chunk = chunk, .place = place, .size = size, .is_new = is_new};
@@ -200,11 +214,10 @@ static enum shoal_err on_piece(void *arg, shoal_cid cid, uint32_t offset, struct
     struct sh_large *large = large_find(backup, sh_backup_chunk(backup, cid));
     struct sh_backlog *backlog = &large->place.zone->backlog;
     uint32_t end = offset + (uint32_t)bytes.size;
-    struct sh_backlog_entry piece = {
-        .local_id = large->chunk & SH_LOCAL_IDS,
-        .creator = (uint16_t)(large->chunk >> 48),
-        .kind = SH_BACKLOG_IMAGE,
-        .pieces = (uint16_t)((large->size - 1) / SH_BACKLOG_PIECE_BYTES + 1)};
+    struct sh_backlog_entry piece = {.local_id = large->chunk & SH_LOCAL_IDS,
+                                     .creator = (uint16_t)(large->chunk >> 48),
+                                     .kind = SH_BACKLOG_IMAGE,
+                                     .pieces = sh_backlog_pieces(false, large->size)};
     /* Some of these bytes may have been told when there was no room for the others. */
     SH_ASSERT(large->told >= offset && is_last == (end == large->size));
     while (large->told < end) {
@@ -216,7 +229,7 @@ static enum shoal_err on_piece(void *arg, shoal_cid cid, uint32_t offset, struct
                                                              : sh_backlog_piece(backlog, &piece);
         sh_zone_dirty(large->place.zone);
         if (err)
-            return err;
+            return refused(err);
         large->last = piece;
         large->told += piece.size;
     }

@@ -6,6 +6,7 @@ static void change_begin(struct sh_backup *backup, struct sh_write *write)
 {
     /* acquire: room that is given from here on is after what is refused now */
     write->room_seen = atomic_load_explicit(&backup->rooms, memory_order_acquire);
+    write->was_refused = false;
     sh_backup_writer_set(write);
 }
 

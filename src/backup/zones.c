@@ -13,9 +13,8 @@
 #define MOVES_RANGES_MAX (MAP_NODES * 16u)
 #define LEFTOVERS_A_STEP 256u
 
-enum shoal_err sh_zones_init(struct sh_zones *zones)
+enum shoal_err sh_zones_make(struct sh_zones *zones)
 {
-    sh_lock_init(&zones->lock, SH_LOCK_BACKUP);
     zones->all = calloc(SH_ZONES_MAX, sizeof(struct sh_zone *));
     return zones->all ? sh_ranges_create(MAP_NODES, &zones->map) : SHOAL_ENOMEM;
 }
