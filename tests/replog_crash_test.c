@@ -18,6 +18,8 @@ struct written {
     unsigned chunk;
     bool is_removal;
     size_t size;
+    unsigned with; /* or RIG_ALONE */
+    size_t with_size;
 };
 
 struct test {
@@ -131,6 +133,9 @@ static struct written *write_next(struct test *test, unsigned zone)
                                 .is_removal = sh_prng_below(prng, 8) == 0};
     if (!written->is_removal)
         written->size = 4 + sh_prng_below(prng, written->chunk < LARGE ? 24000 : 200);
+    bool is_pair = written->chunk < RIG_OF_ZONE && sh_prng_below(&test->modes, 6) == 0;
+    written->with = is_pair ? RIG_OF_ZONE + (unsigned)sh_prng_below(&test->modes, 8) : RIG_ALONE;
+    written->with_size = sh_prng_below(&test->modes, 8) ? 4 + sh_prng_below(&test->modes, 60) : 0;
     return written;
 }
 
@@ -142,8 +147,13 @@ static void act(struct test *test)
     if (!written)
         return;
     uint32_t stamp = (uint32_t)(written - test->written[zone]);
-    const struct sh_replog_write write =
+    struct sh_replog_write write =
         rig_write(&test->rig, written->chunk, stamp, written->size, test->pieces[zone]);
+    struct sh_replog_write with;
+    if (written->with != RIG_ALONE && !write.piece) {
+        with = rig_write(&test->rig, written->with, stamp, written->with_size, 0);
+        write.with = &with;
+    }
     enum shoal_err err = sh_replog_append(test->rig.zones[zone].zone, &write);
     /* ENOSPC: what both a slot and the primary log had when there was a crash stays twice. */
     bool may_fail = err == SHOAL_EAGAIN || err == SHOAL_ENOSPC ||
@@ -162,6 +172,22 @@ static void act(struct test *test)
         sh_replog_hand(test->rig.zones[zone].zone);
 }
 
+/* Whether that write of a chunk is what was found of it: then it is good, and if it is durable, nothing before is. */
+static void look_for(const struct test *test, unsigned zone, unsigned number, unsigned chunk,
+                     size_t size, const struct rig_chunk *found, bool *is_good)
+{
+    const struct rig_chunk *is = &found[chunk];
+    uint32_t stamp = rig_stamp(&test->rig, number, size);
+    /* The mark of a removal may have been dropped. */
+    bool is_this = is->is_there ? is->is_removal == !size && is->size == size &&
+                                      (is->is_removal || is->stamp == stamp)
+                                : !size;
+    if (number < test->durable[zone])
+        is_good[chunk] = is_this; /* this, or a later one */
+    else
+        is_good[chunk] |= is_this;
+}
+
 /* What the file has of each chunk is a write of it, and none before the last one that is durable. */
 static void zone_check(const struct test *test, unsigned zone, const struct rig_chunk *found,
                        uint64_t seed)
@@ -171,17 +197,9 @@ static void zone_check(const struct test *test, unsigned zone, const struct rig_
         is_good[i] = !found[i].is_there;
     for (unsigned i = 0; i < test->count[zone]; i++) {
         const struct written *write = &test->written[zone][i];
-        const struct rig_chunk *is = &found[write->chunk];
-        /* The mark of a removal may have been dropped. */
-        bool is_this =
-            is->is_there ? is->is_removal == write->is_removal &&
-                               (is->is_removal || (is->size == write->size &&
-                                                   is->stamp == rig_stamp(&test->rig, i, is->size)))
-                         : write->is_removal;
-        if (i < test->durable[zone])
-            is_good[write->chunk] = is_this; /* this, or a later one */
-        else
-            is_good[write->chunk] |= is_this;
+        look_for(test, zone, i, write->chunk, write->size, found, is_good);
+        if (write->with != RIG_ALONE)
+            look_for(test, zone, i, write->with, write->with_size, found, is_good);
     }
     for (unsigned i = 0; i < RIG_CHUNKS; i++) {
         if (!is_good[i])

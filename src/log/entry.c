@@ -14,7 +14,7 @@ enum type_bits {
     HAS_PIECE = 1 << 11,
     IS_REMOVAL = 1 << 12,
     IS_ZEROS = 1 << 13,
-    NEVER = 1 << 14,
+    IS_WITH_NEXT = 1 << 14,
     IS_ENTRY = 1 << 15
 };
 
@@ -22,6 +22,7 @@ enum type_bits {
 /* Flags in the meaning. */
 #define MEANS_REMOVAL 1
 #define MEANS_ZEROS 2
+#define MEANS_WITH_NEXT 4
 
 struct sh_replog_context sh_replog_context_first(uint16_t owner, uint16_t epoch, uint32_t seconds,
                                                  uint32_t sum)
@@ -63,8 +64,9 @@ static uint32_t checksum(const struct sh_replog_entry *entry, uint32_t sum_befor
     sh_store16(meaning + 20, entry->version.epoch);
     sh_store16(meaning + 22, entry->piece);
     sh_store16(meaning + 24, entry->pieces);
-    sh_store16(meaning + 26,
-               (entry->is_removal ? MEANS_REMOVAL : 0) | (is_zeros(entry) ? MEANS_ZEROS : 0));
+    sh_store16(meaning + 26, (entry->is_removal ? MEANS_REMOVAL : 0) |
+                                 (is_zeros(entry) ? MEANS_ZEROS : 0) |
+                                 (entry->is_with_next ? MEANS_WITH_NEXT : 0));
     sh_store32(meaning + 28, 0);
     uint32_t sum = sh_crc32c(sum_before, sh_bytes_make(meaning, sizeof meaning));
     return sh_crc32c(sum, sh_bytes_make(entry->payload.at, sh_replog_entry_stored(entry)));
@@ -77,7 +79,7 @@ size_t sh_replog_entry_head(const struct sh_replog_entry *entry, struct sh_replo
     SH_ASSERT(entry->payload.size <= SH_REPLOG_PAYLOAD_MAX);
     SH_ASSERT(entry->creator || entry->local_id);
     SH_ASSERT(entry->version.number <= SH_REPLOG_NUMBER_MAX);
-    SH_ASSERT(entry->piece < entry->pieces);
+    SH_ASSERT(entry->piece < entry->pieces && !(entry->is_with_next && entry->pieces > 1));
     SH_ASSERT(!entry->is_removal || !entry->payload.size);
     bool has_creator = entry->creator != context->creator;
     bool has_id = has_creator || entry->local_id != id_after(context->local_id);
@@ -92,7 +94,7 @@ size_t sh_replog_entry_head(const struct sh_replog_entry *entry, struct sh_replo
                     version_bytes << VERSION_SHIFT | (has_creator ? HAS_CREATOR : 0u) |
                     (has_epoch ? HAS_EPOCH : 0u) | (has_seconds ? HAS_SECONDS : 0u) |
                     (has_piece ? HAS_PIECE : 0u) | (entry->is_removal ? IS_REMOVAL : 0u) |
-                    (is_zeros(entry) ? IS_ZEROS : 0u);
+                    (is_zeros(entry) ? IS_ZEROS : 0u) | (entry->is_with_next ? IS_WITH_NEXT : 0u);
     uint8_t *at = sh_field_put(into, type, 2);
     at = sh_field_put(at, entry->creator, has_creator ? 2 : 0);
     at = sh_field_put(at, entry->local_id, id_bytes);
@@ -113,13 +115,14 @@ size_t sh_replog_entry_head(const struct sh_replog_entry *entry, struct sh_replo
 static bool is_type(unsigned type)
 {
     unsigned version_bytes = type >> VERSION_SHIFT & 7, id_bytes = type >> LOCAL_ID_SHIFT & 7;
-    return type & IS_ENTRY && !(type & NEVER) && version_bytes <= 4 && id_bytes <= 6 &&
+    return type & IS_ENTRY && version_bytes <= 4 && id_bytes <= 6 &&
            !(type & HAS_CREATOR && !id_bytes);
 }
 
 static bool is_sound(const struct sh_replog_entry *entry, unsigned type)
 {
-    if (type & HAS_PIECE && (entry->pieces < 2 || entry->piece >= entry->pieces))
+    if (type & HAS_PIECE &&
+        (entry->pieces < 2 || entry->piece >= entry->pieces || type & IS_WITH_NEXT))
         return false;
     if (entry->version.number > SH_REPLOG_NUMBER_MAX || (!entry->creator && !entry->local_id))
         return false;
@@ -138,7 +141,8 @@ enum sh_replog_got sh_replog_entry_get(struct sh_reader *r, struct sh_replog_con
     if (!is_type(type))
         return SH_REPLOG_DAMAGED;
     unsigned id_bytes = type >> LOCAL_ID_SHIFT & 7, size_bytes = type >> LENGTH_SHIFT & 3;
-    struct sh_replog_entry entry = {.pieces = 1, .is_removal = type & IS_REMOVAL};
+    struct sh_replog_entry entry = {
+        .pieces = 1, .is_removal = type & IS_REMOVAL, .is_with_next = type & IS_WITH_NEXT};
     entry.creator = type & HAS_CREATOR ? sh_get16(&in) : context->creator;
     entry.local_id = id_bytes ? sh_field_get(&in, id_bytes) : id_after(context->local_id);
     size_t size = size_bytes ? (size_t)sh_field_get(&in, size_bytes) : context->size;

@@ -9,7 +9,7 @@
  *
  *   u16   type: bits 0-2 bytes of the local ID (0: one more than before), 3-4 bytes of the length (0: as before),
  *         5-7 bytes of the version, 0 to 4 (0: version 0), 8 creator, 9 epoch, 10 seconds, 11 piece, 12 removal,
- *         13 zeros (no payload follows: it is as many zero bytes as the length says, 1 at least), 14 zero, 15 one
+ *         13 zeros (no payload follows: it is as many zero bytes as the length says, 1 at least), 14 with the next, 15 one
  *         The local ID comes with each creator.
  *   u16 creator, 1-6 local ID, 1-3 length, u16 epoch, 1-4 version, u32 seconds, u16 piece, u16 pieces
  *   u32   CRC32C
@@ -50,6 +50,8 @@ struct sh_replog_entry {
     uint16_t piece,
         pieces;      /* of a chunk in several entries: its place, from 0, of how many; else 0, 1 */
     bool is_removal; /* then there is no payload */
+    /* It has the sequence number of the entry that follows in its span, and counts if that one does; it is no piece. */
+    bool is_with_next;
     struct sh_bytes payload; /* up to SH_REPLOG_PAYLOAD_MAX; borrowed. at NULL: as many zeros */
 };
 

@@ -38,6 +38,7 @@ static struct sh_bytes make(struct sh_reader *r)
         unsigned flags = sh_get8(r);
         entry.pieces = (uint16_t)(1 + flags % 8);
         entry.is_removal = flags / 8 % 4 == 0;
+        entry.is_with_next = flags > 250 && entry.pieces == 1;
         size_t size = entry.is_removal ? 0 : sh_get8(r);
         bool is_zeros = flags / 32 % 4 == 0;
         const uint8_t *bytes = is_zeros ? NULL : sh_reader_take(r, size);

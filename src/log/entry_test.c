@@ -40,7 +40,8 @@ static void assert_same(const struct sh_replog_entry *a, const struct sh_replog_
     assert_true(a->creator == b->creator && a->local_id == b->local_id);
     assert_true(a->version.epoch == b->version.epoch && a->version.number == b->version.number);
     assert_true(a->seconds == b->seconds && a->piece == b->piece && a->pieces == b->pieces);
-    assert_true(a->is_removal == b->is_removal && a->payload.size == b->payload.size);
+    assert_true(a->is_removal == b->is_removal && a->is_with_next == b->is_with_next &&
+                a->payload.size == b->payload.size);
     assert_int_equal(sh_replog_entry_stored(a), sh_replog_entry_stored(b));
     if (sh_replog_entry_stored(a))
         assert_memory_equal(a->payload.at, b->payload.at, a->payload.size);
@@ -131,6 +132,7 @@ static struct sh_replog_entry drawn(uint64_t *state, const struct sh_replog_entr
         entry.seconds += (uint32_t)(test_draw(state) % 2);
     entry.pieces = what >> 24 & 15 ? 1 : (uint16_t)(2 + test_draw(state) % 1000);
     entry.piece = (uint16_t)(test_draw(state) % entry.pieces);
+    entry.is_with_next = entry.pieces == 1 && (what >> 44 & 7) == 0;
     entry.is_removal = what >> 30 % 10 == 0;
     size_t size = what >> 34 & 3 ? before->payload.size : (size_t)(test_draw(state) % 300);
     const uint8_t *at = what >> 40 & 3 ? bytes + test_draw(state) % 1000 : NULL;
@@ -227,7 +229,8 @@ static enum sh_replog_got got_of(uint16_t type, uint16_t piece, uint16_t pieces,
     uint8_t raw[64] = {0}, meaning[32] = {0};
     struct sh_writer w = sh_writer_make(raw, sizeof raw),
                      m = sh_writer_make(meaning, sizeof meaning);
-    bool has_piece = type >> 11 & 1, is_removal = type >> 12 & 1, is_zeros = type >> 13 & 1;
+    bool has_piece = type >> 11 & 1, is_removal = type >> 12 & 1, is_zeros = type >> 13 & 1,
+         is_with_next = type >> 14 & 1;
     struct sh_bytes payload = sh_bytes_make(bytes, is_zeros ? 0 : size);
     sh_put64(&m, UINT64_C(64) << 48);
     sh_put32(&m, (uint32_t)size);
@@ -236,7 +239,7 @@ static enum sh_replog_got got_of(uint16_t type, uint16_t piece, uint16_t pieces,
     sh_put16(&m, 3);
     sh_put16(&m, has_piece ? piece : 0);
     sh_put16(&m, has_piece ? pieces : 1);
-    sh_put16(&m, (uint16_t)(is_removal | is_zeros << 1));
+    sh_put16(&m, (uint16_t)(is_removal | is_zeros << 1 | is_with_next << 2));
     sh_put16(&w, type);
     sh_put8(&w, (uint8_t)size); /* its length takes a byte */
     if (has_piece) {
@@ -256,7 +259,7 @@ static void parts_that_do_not_fit_are_damage(void **state)
 {
     (void)state;
     const uint16_t plain = 1 << 15 | 1 << 3, piece = plain | 1 << 11, removal = plain | 1 << 12,
-                   zeros = plain | 1 << 13;
+                   zeros = plain | 1 << 13, with_next = plain | 1 << 14;
     assert_int_equal(got_of(plain, 0, 0, 5), SH_REPLOG_ENTRY);
     assert_int_equal(got_of(piece, 2, 3, 5), SH_REPLOG_ENTRY);
     assert_int_equal(got_of(piece, 3, 3, 5), SH_REPLOG_DAMAGED);
@@ -266,7 +269,10 @@ static void parts_that_do_not_fit_are_damage(void **state)
     assert_int_equal(got_of(zeros, 0, 0, 5), SH_REPLOG_ENTRY);
     assert_int_equal(got_of(zeros, 0, 0, 0), SH_REPLOG_DAMAGED);
     assert_int_equal(got_of(zeros | removal, 0, 0, 5), SH_REPLOG_DAMAGED);
-    assert_int_equal(got_of(plain | 1 << 14, 0, 0, 5), SH_REPLOG_DAMAGED);
+    assert_int_equal(got_of(with_next, 0, 0, 5), SH_REPLOG_ENTRY);
+    assert_int_equal(got_of(with_next | zeros | removal, 0, 0, 0), SH_REPLOG_DAMAGED);
+    assert_int_equal(got_of(with_next | removal, 0, 0, 0), SH_REPLOG_ENTRY);
+    assert_int_equal(got_of(with_next | piece, 2, 3, 5), SH_REPLOG_DAMAGED);
     assert_int_equal(got_of(1 << 3, 0, 0, 5), SH_REPLOG_DAMAGED);
 }
 

@@ -330,16 +330,28 @@ static bool is_next_piece(const struct sh_replog_zone *zone, const struct sh_rep
            write->pieces == zone->chain_pieces;
 }
 
-/* The number of the write's version: the first piece takes it. */
-static enum shoal_err number_take(struct sh_replog_zone *zone, const struct sh_replog_write *write,
-                                  uint32_t *number_out)
+/* The numbers of the versions of the write and of that with it. Of a chunk in pieces, or a pair, they are reserved with the first piece,
+ * and taken with the last one (number_settle): what does not all come has had no version. */
+static enum shoal_err number_find(struct sh_replog_zone *zone, const struct sh_replog_write *write,
+                                  uint32_t numbers_out[2])
 {
-    *number_out = zone->chain_number;
+    const struct sh_replog_write *with = write->with;
+    const uint64_t chunks[] = {chunk_of(write), with ? chunk_of(with) : 0};
+    enum shoal_err err = SHOAL_OK;
     if (write->piece)
-        return SHOAL_OK;
-    enum shoal_err err =
-        sh_versions_next(zone->versions, chunk_of(write), write->is_removal, number_out);
+        numbers_out[0] = zone->chain_number;
+    else if (with || write->pieces > 1)
+        err = sh_versions_reserve(zone->versions, chunks, with ? 2 : 1, numbers_out);
+    else
+        err = sh_versions_next(zone->versions, chunks[0], write->is_removal, numbers_out);
     return err == SHOAL_EFULL ? sh_replog_epoch_end(zone) : err;
+}
+
+static void number_settle(struct sh_replog_zone *zone, uint64_t chunk, bool is_removal)
+{
+    uint32_t number;
+    enum shoal_err err = sh_versions_next(zone->versions, chunk, is_removal, &number);
+    SH_ASSERT(!err); /* it was reserved */
 }
 
 /* A piece was appended: others follow, or it was the last one. */
@@ -347,22 +359,69 @@ static void chain_note(struct sh_replog_zone *zone, const struct sh_replog_write
                        uint32_t number)
 {
     bool is_last = write->piece + 1 == write->pieces;
+    if (!write->piece) {
+        zone->with_chunk = write->with ? chunk_of(write->with) : 0;
+        zone->with_is_removal = write->with && write->with->is_removal;
+    }
+    if (is_last && (write->pieces > 1 || zone->with_chunk))
+        number_settle(zone, chunk_of(write), write->is_removal);
+    if (is_last && zone->with_chunk)
+        number_settle(zone, zone->with_chunk, zone->with_is_removal);
     zone->chain_chunk = chunk_of(write);
     zone->chain_number = number;
     zone->chain_next = (uint16_t)(write->piece + 1);
     zone->chain_pieces = is_last ? 0 : write->pieces;
 }
 
+static size_t stored_of(const struct sh_replog_write *write)
+{
+    return write->payload.at ? write->payload.size : 0;
+}
+
+static bool is_too_big(const struct sh_replog_write *write, size_t most)
+{
+    return stored_of(write) > most || write->payload.size > SH_REPLOG_ZEROS_MAX;
+}
+
+static void entry_put(struct sh_replog_zone *zone, const struct sh_replog_write *write,
+                      uint32_t number, bool is_with_next)
+{
+    const struct sh_replog_entry entry = {.local_id = write->local_id,
+                                          .creator = write->creator,
+                                          .version = {zone->epoch, number},
+                                          .seconds = zone->log->seconds,
+                                          .piece = write->piece,
+                                          .pieces = write->pieces,
+                                          .is_removal = write->is_removal,
+                                          .is_with_next = is_with_next,
+                                          .payload = write->payload};
+    sh_replog_batch_put(zone->filling, &entry);
+    zone->log->status.appended_bytes += stored_of(write);
+}
+
+static void write_assert(const struct sh_replog_write *write)
+{
+    SH_ASSERT(write->local_id <= SH_REPLOG_LOCAL_ID_MAX && (write->local_id || write->creator));
+    SH_ASSERT(write->piece < write->pieces);
+    SH_ASSERT(!write->is_removal || (write->pieces == 1 && !write->payload.size));
+}
+
 enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_replog_write *write)
 {
     struct sh_replog *log = zone->log;
-    SH_ASSERT(is_added(zone) && write->local_id <= SH_REPLOG_LOCAL_ID_MAX);
-    SH_ASSERT((write->local_id || write->creator) && write->piece < write->pieces);
-    SH_ASSERT(!write->is_removal || (write->pieces == 1 && !write->payload.size));
+    const struct sh_replog_write *with = write->with;
+    size_t stored = stored_of(write), most = sh_replog_piece_max(log);
+    SH_ASSERT(is_added(zone));
+    write_assert(write);
+    if (with) {
+        write_assert(with);
+        SH_ASSERT(!write->piece && with->pieces == 1 && !with->with);
+        SH_ASSERT(chunk_of(write) != chunk_of(with));
+        stored += SH_REPLOG_ENTRY_HEAD_MAX + stored_of(with);
+    }
     if (log->trouble)
         return SHOAL_EIO;
-    size_t stored = write->payload.at ? write->payload.size : 0;
-    if (stored > sh_replog_piece_max(log) || write->payload.size > SH_REPLOG_ZEROS_MAX)
+    if (is_too_big(write, most) || (with && is_too_big(with, most / 2)))
         return SHOAL_ETOOBIG;
     if (!is_next_piece(zone, write))
         return SHOAL_EINVAL;
@@ -371,23 +430,17 @@ enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_rep
     enum shoal_err err = batch_for(zone, stored);
     if (!err)
         err = sh_replog_batch_reserve(zone->filling, stored);
-    struct sh_replog_entry entry = {.local_id = write->local_id,
-                                    .creator = write->creator,
-                                    .version = {.epoch = zone->epoch},
-                                    .seconds = log->seconds,
-                                    .piece = write->piece,
-                                    .pieces = write->pieces,
-                                    .is_removal = write->is_removal,
-                                    .payload = write->payload};
+    uint32_t numbers[2];
     if (!err)
-        err = number_take(zone, write, &entry.version.number);
+        err = number_find(zone, write, numbers);
     if (err)
         return err;
-    chain_note(zone, write, entry.version.number);
-    sh_replog_batch_put(zone->filling, &entry);
+    chain_note(zone, write, numbers[0]);
+    if (with)
+        entry_put(zone, with, numbers[1], true);
+    entry_put(zone, write, numbers[0], false);
     sh_replog_batch_count(zone->filling, !zone->chain_pieces);
     log->status.appended += !zone->chain_pieces;
-    log->status.appended_bytes += stored;
     if (zone->filling->chain.bytes >= log->config.batch_bytes && sh_replog_slots_have_time(log))
         (void)sh_replog_batch_ready(zone->filling); /* or it goes on being filled */
     return SHOAL_OK;

@@ -106,6 +106,9 @@ struct sh_replog_write {
         pieces; /* of a chunk in several writes: its place, from 0, of how many; else 0, 1 */
     struct sh_bytes
         payload; /* the whole chunk, or the piece; copied. at NULL: as many zeros, which take no room */
+    /* Another write, of another chunk, that has the same sequence number, as the result of a request has that of what it did: both count
+     * or neither. It is one piece, of up to half as many bytes as a piece may have, and comes with the first one here. NULL: none. */
+    const struct sh_replog_write *with;
 };
 
 /* How many bytes a write may have: what is larger comes in pieces. A quarter of a slot, up to 512 KiB. Of zeros, SH_REPLOG_ZEROS_MAX. */

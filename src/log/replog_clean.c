@@ -495,11 +495,7 @@ static enum shoal_err look_at(struct sh_replog_clean *clean, const struct sh_rep
     uint64_t chunk = chunk_of(entry);
     struct sh_replog_version newest;
     struct sh_replog_status *status = &clean->zone->log->status;
-    const struct sh_replog_zone *zone = clean->zone;
-    bool is_being_replaced =
-        zone->chain_pieces && chunk == zone->chain_chunk; /* by pieces that may not all come */
-    if (!is_being_replaced && newest_of(clean, chunk, &newest) &&
-        sh_replog_is_newer(newest, entry->version)) {
+    if (newest_of(clean, chunk, &newest) && sh_replog_is_newer(newest, entry->version)) {
         status->entries_dropped++;
         return SHOAL_OK;
     }
@@ -525,6 +521,7 @@ static bool entry_next(struct sh_replog_clean *clean, unsigned *work)
         if (got == SH_REPLOG_WALKED_END)
             return false;
         ++*work;
+        clean->held.is_with_next = false; /* both of a pair count, and go their ways */
         if (got == SH_REPLOG_WALKED_ENTRY && !clean->walk.is_void)
             return true;
     }

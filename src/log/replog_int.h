@@ -89,7 +89,9 @@ struct sh_replog_zone {
     /* A chunk of which some pieces were appended, but not all. */
     uint64_t chain_chunk;
     uint16_t chain_next, chain_pieces; /* chain_pieces 0: there is none */
-    uint32_t chain_number;             /* its version's */
+    uint32_t chain_number; /* of the version that it will have; the last piece takes it */
+    uint64_t with_chunk;   /* came with the first piece; 0: none */
+    bool with_is_removal;
     struct sh_versions *versions; /* NULL: nobody writes to it, it was only found on the disk */
     bool is_loaded;               /* all that slots have of it is known */
     uint16_t epoch_seen;          /* the highest epoch there */
@@ -251,6 +253,12 @@ uint64_t sh_replog_lives_end(const struct sh_replog_lives *lives, uint16_t life)
 
 /* --- Walking over a slot's entries (replog_walk.c) --------------------------------------------- */
 
+/* Whether the entry is the last one with its number. */
+static inline bool sh_replog_is_last(const struct sh_replog_entry *entry)
+{
+    return entry->piece + 1 == entry->pieces && !entry->is_with_next;
+}
+
 /* Where a piece of a write lies in the zone's order. A write covers all places up to the next one's first, in pieces or not. */
 static inline uint64_t sh_replog_place(uint64_t sequence, uint16_t piece)
 {
@@ -263,7 +271,8 @@ struct sh_replog_walk {
     bool is_in_span;
     struct sh_span span;
     struct sh_reader entries;
-    uint32_t seen; /* numbers of the span: entries, but of a chunk in pieces only the last one */
+    uint32_t
+        seen; /* numbers of the span: entries, but of a chunk in pieces, and of a pair, only the last one */
     uint64_t from, to;      /* what was read of it, as a range of places (sh_replog_place) */
     uint64_t counts_before; /* numbers of its life */
     bool is_void;           /* the last entry does not count */

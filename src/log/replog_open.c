@@ -187,11 +187,14 @@ static enum shoal_err relieve(struct sh_replog *log, struct sh_replog_zone *zone
     return err;
 }
 
-/* Appends an entry that has its version. */
-static enum shoal_err entry_again(struct sh_replog_zone *zone, const struct sh_replog_entry *entry)
+/* Appends an entry that has its version, behind that which has its number, if there is one. */
+static enum shoal_err entry_again(struct sh_replog_zone *zone, const struct sh_replog_entry *entry,
+                                  const struct sh_replog_entry *with)
 {
     enum shoal_err err = SHOAL_EAGAIN;
     size_t stored = sh_replog_entry_stored(entry);
+    if (with)
+        stored += SH_REPLOG_ENTRY_HEAD_MAX + sh_replog_entry_stored(with);
     for (unsigned tries = 0; err == SHOAL_EAGAIN && tries < 2; tries++) {
         err = SHOAL_OK;
         if (zone->filling && !sh_replog_batch_fits(zone->filling, stored))
@@ -203,6 +206,8 @@ static enum shoal_err entry_again(struct sh_replog_zone *zone, const struct sh_r
         if (err == SHOAL_EAGAIN && relieve(zone->log, NULL))
             return zone->log->trouble ? zone->log->trouble : SHOAL_ENOSPC;
     }
+    if (!err && with)
+        sh_replog_batch_put(zone->filling, with);
     if (!err)
         sh_replog_batch_put(zone->filling, entry);
     return err;
@@ -219,7 +224,8 @@ static enum shoal_err span_again(struct sh_replog *log, struct sh_span *span,
         err = relieve(log, zone);
     if (err)
         return err;
-    struct sh_replog_entry entry;
+    struct sh_replog_entry entry, with;
+    bool has_with = false;
     if (zone->durable < span->whole)
         zone->durable = span->whole;
     zone->incarnation = span->incarnation;
@@ -231,11 +237,17 @@ static enum shoal_err span_again(struct sh_replog *log, struct sh_span *span,
         /* Pieces of a chunk may be missing here, which went to a slot. */
         if (zone->filling && entry.piece != zone->chain_next)
             err = relieve(log, zone);
+        if (entry.is_with_next) { /* goes with the next, to the same batch */
+            with = entry;
+            has_with = true;
+            continue;
+        }
         if (!err)
-            err = entry_again(zone, &entry);
+            err = entry_again(zone, &entry, has_with ? &with : NULL);
         if (err)
             break;
-        bool is_last = entry.piece + 1 == entry.pieces;
+        has_with = false;
+        bool is_last = sh_replog_is_last(&entry);
         zone->chain_next = is_last ? 0 : (uint16_t)(entry.piece + 1);
         sh_replog_batch_count(zone->filling, is_last);
     }

@@ -2,6 +2,7 @@
 #ifndef SH_LOG_REPLOG_TEST_H
 #define SH_LOG_REPLOG_TEST_H
 
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -15,7 +16,8 @@
 #include "log/version_log.h"
 
 #define RIG __attribute__((unused)) static
-#define RIG_CHUNKS 600u /* of a zone, local IDs from 1 on */
+#define RIG_CHUNKS 600u  /* of a zone, local IDs from 1 on */
+#define RIG_OF_ZONE 592u /* those from there on are records about the zone: their creator is 0 */
 #define RIG_ZONES 8u
 #define RIG_PARTS 60u        /* versions of a chunk in pieces that a file has at most */
 #define RIG_ZEROS UINT32_MAX /* in place of a stamp: the payload is zeros */
@@ -23,6 +25,14 @@
 #define RIG_NODE 65
 #define RIG_OWNER 64
 #define RIG_MS UINT64_C(1000000)
+
+/* What an entry says of a chunk. */
+struct rig_fact {
+    unsigned chunk;
+    struct sh_replog_version version;
+    bool is_removal;
+    uint32_t size, stamp;
+};
 
 /* The newest that is known of a chunk; its payload follows from its ID and a stamp. */
 struct rig_chunk {
@@ -34,6 +44,8 @@ struct rig_chunk {
         struct sh_replog_version version;
         uint64_t seen; /* a bit for each piece */
         uint32_t size;
+        bool has_with; /* with its number came this, too */
+        struct rig_fact with;
     } parts[RIG_PARTS];
 };
 
@@ -130,6 +142,11 @@ RIG void rig_zone_add(struct rig *rig, unsigned zone, uint32_t incarnation, uint
     assert_int_equal(sh_replog_zone_add(rig->log, &config, &rig->zones[zone].zone), SHOAL_OK);
 }
 
+RIG uint16_t rig_creator(unsigned chunk)
+{
+    return chunk < RIG_OF_ZONE ? RIG_OWNER : 0;
+}
+
 /* The stamp, and what follows from it; 4 bytes at least. */
 RIG void rig_payload(uint64_t local_id, uint32_t stamp, uint8_t *into, size_t size)
 {
@@ -156,11 +173,12 @@ RIG uint32_t rig_stamp(const struct rig *rig, uint32_t stamp, size_t size)
 RIG struct sh_replog_write rig_write(const struct rig *rig, unsigned chunk, uint32_t stamp,
                                      size_t size, unsigned piece)
 {
-    static uint8_t payload[1 << 20];
+    static uint8_t payloads[2][1 << 20]; /* of a pair */
+    uint8_t *payload = payloads[chunk >= RIG_OF_ZONE];
     unsigned pieces = rig_pieces(rig, size);
     size_t each = (size + pieces - 1) / pieces, left = size - piece * each;
     struct sh_replog_write write = {.local_id = chunk + 1,
-                                    .creator = RIG_OWNER,
+                                    .creator = rig_creator(chunk),
                                     .is_removal = !size,
                                     .piece = (uint16_t)piece,
                                     .pieces = (uint16_t)pieces,
@@ -172,15 +190,29 @@ RIG struct sh_replog_write rig_write(const struct rig *rig, unsigned chunk, uint
     return write;
 }
 
-/* Appends a write of a chunk, or its removal; steps until there is room. */
-RIG enum shoal_err rig_append(struct rig *rig, unsigned zone, unsigned chunk, uint32_t stamp,
-                              size_t size, bool is_removal)
+RIG void rig_written(struct rig *rig, unsigned zone, unsigned chunk, uint32_t stamp, size_t size)
+{
+    struct rig_chunk *of = &rig->zones[zone].chunks[chunk];
+    of->is_there = true;
+    of->is_removal = !size;
+    of->stamp = rig_stamp(rig, stamp, size);
+    of->size = (uint32_t)size;
+}
+
+#define RIG_ALONE UINT_MAX /* in place of a chunk that is written with another one */
+
+/* Appends a write of a chunk, or its removal, and with it of one about the zone, or RIG_ALONE; steps until there is room. */
+RIG enum shoal_err rig_append_with(struct rig *rig, unsigned zone, unsigned chunk, uint32_t stamp,
+                                   size_t size, unsigned with_chunk, size_t with_size)
 {
     struct rig_zone *of = &rig->zones[zone];
     enum shoal_err err = SHOAL_OK;
-    size = is_removal ? 0 : size;
     for (unsigned piece = 0, tries = 0; piece < rig_pieces(rig, size); tries++) {
-        const struct sh_replog_write write = rig_write(rig, chunk, stamp, size, piece);
+        struct sh_replog_write write = rig_write(rig, chunk, stamp, size, piece), with;
+        if (with_chunk != RIG_ALONE && !piece) {
+            with = rig_write(rig, with_chunk, stamp, with_size, 0);
+            write.with = &with;
+        }
         assert_true(tries < 10000);
         err = sh_replog_append(of->zone, &write);
         if (err && err != SHOAL_EAGAIN)
@@ -189,11 +221,16 @@ RIG enum shoal_err rig_append(struct rig *rig, unsigned zone, unsigned chunk, ui
         if (err)
             rig_step(rig, RIG_MS);
     }
-    of->chunks[chunk].is_there = true;
-    of->chunks[chunk].is_removal = is_removal;
-    of->chunks[chunk].stamp = rig_stamp(rig, stamp, size);
-    of->chunks[chunk].size = (uint32_t)size;
+    rig_written(rig, zone, chunk, stamp, size);
+    if (with_chunk != RIG_ALONE)
+        rig_written(rig, zone, with_chunk, stamp, with_size);
     return SHOAL_OK;
+}
+
+RIG enum shoal_err rig_append(struct rig *rig, unsigned zone, unsigned chunk, uint32_t stamp,
+                              size_t size, bool is_removal)
+{
+    return rig_append_with(rig, zone, chunk, stamp, is_removal ? 0 : size, RIG_ALONE, 0);
 }
 
 /* Steps until all that was appended to these zones is durable. */
@@ -300,49 +337,73 @@ RIG struct rig_parts *rig_parts_of(struct rig_chunk *chunk, struct sh_replog_ver
     return NULL;
 }
 
-/* Whether all pieces of the entry's chunk are there; *size_out: how many bytes. */
-RIG bool rig_is_whole(struct rig_chunk *chunk, const struct sh_replog_entry *entry,
-                      uint32_t *size_out)
+RIG void rig_fact_take(struct rig_zone *zone, const struct rig_fact *fact)
 {
-    *size_out = (uint32_t)entry->payload.size;
+    struct rig_chunk *chunk = &zone->chunks[fact->chunk];
+    if (chunk->is_there && !rig_is_newer(fact->version, chunk->version))
+        return;
+    chunk->is_there = true;
+    chunk->is_removal = fact->is_removal;
+    chunk->version = fact->version;
+    chunk->size = fact->size;
+    chunk->stamp = fact->stamp;
+}
+
+/* Whether all pieces of the entry's chunk are there: then *fact has its size. with: what came before it with its number; NULL: nothing.
+ */
+RIG bool rig_is_whole(struct rig_zone *zone, const struct sh_replog_entry *entry,
+                      struct rig_fact *fact, const struct rig_fact *with)
+{
+    if (entry->pieces == 1 && with)
+        rig_fact_take(zone, with);
     if (entry->pieces == 1)
         return true;
-    struct rig_parts *parts = rig_parts_of(chunk, entry->version);
+    struct rig_parts *parts = rig_parts_of(&zone->chunks[fact->chunk], entry->version);
     assert_non_null(parts);
     assert_true(entry->pieces <= 64);
+    if (with) {
+        parts->has_with = true;
+        parts->with = *with;
+    }
     uint64_t bit = UINT64_C(1) << entry->piece, all = ~UINT64_C(0) >> (64 - entry->pieces);
     if (!(parts->seen & bit))
         parts->size += (uint32_t)entry->payload.size;
     parts->seen |= bit;
-    *size_out = parts->size;
+    fact->size = parts->size;
+    if (parts->seen == all && parts->has_with)
+        rig_fact_take(zone, &parts->with);
     return parts->seen == all;
 }
 
 /* What an entry says of its chunk. */
-RIG void rig_entry_take(struct rig_zone *zone, const struct sh_replog_entry *entry)
+RIG struct rig_fact rig_fact_of(struct rig_zone *zone, const struct sh_replog_entry *entry)
 {
     static uint8_t expected[1 << 20];
     assert_true(entry->local_id >= 1 && entry->local_id <= RIG_CHUNKS);
-    assert_int_equal(entry->creator, RIG_OWNER);
-    struct rig_chunk *chunk = &zone->chunks[entry->local_id - 1];
+    unsigned chunk = (unsigned)entry->local_id - 1;
+    assert_int_equal(entry->creator, rig_creator(chunk));
     if (entry->version.epoch > zone->epoch)
         zone->epoch = entry->version.epoch;
-    if (chunk->is_there && !rig_is_newer(entry->version, chunk->version))
-        return;
     bool is_zeros = !entry->is_removal && !entry->payload.at;
     uint32_t stamp = is_zeros ? RIG_ZEROS : entry->is_removal ? 0 : sh_load32(entry->payload.at);
     if (!entry->is_removal && !is_zeros) {
         rig_payload(entry->local_id + entry->piece, stamp, expected, entry->payload.size);
         assert_memory_equal(entry->payload.at, expected, entry->payload.size);
     }
-    uint32_t size;
-    if (!rig_is_whole(chunk, entry, &size))
-        return;
-    chunk->is_there = true;
-    chunk->is_removal = entry->is_removal;
-    chunk->version = entry->version;
-    chunk->size = size;
-    chunk->stamp = stamp;
+    return (struct rig_fact){.chunk = chunk,
+                             .version = entry->version,
+                             .is_removal = entry->is_removal,
+                             .size = (uint32_t)entry->payload.size,
+                             .stamp = stamp};
+}
+
+/* The same of entries of one number, at the last one, or of a piece. with: NULL: it is alone. */
+RIG void rig_entry_take(struct rig_zone *zone, const struct sh_replog_entry *entry,
+                        const struct rig_fact *with)
+{
+    struct rig_fact fact = rig_fact_of(zone, entry);
+    if (rig_is_whole(zone, entry, &fact, with))
+        rig_fact_take(zone, &fact);
 }
 
 /* What spans say: of the zones' lives, or of chunks, by what counts of each life. */
@@ -365,11 +426,19 @@ RIG void rig_spans_take(struct rig *found, struct sh_scan *scan, uint64_t zone_o
                              SHOAL_OK);
         uint64_t end = sh_replog_lives_end(lives, span.life);
         uint64_t at = span.first;
+        bool has_with = false;
+        struct rig_fact with;
         while (!is_of_lives &&
                sh_replog_entry_get(&entries, &span.context, &entry) == SH_REPLOG_ENTRY) {
-            if (is_survivors || at < end)
-                rig_entry_take(&found->zones[zone], &entry);
-            at += entry.piece + 1 == entry.pieces;
+            bool counts = is_survivors || at < end;
+            at += sh_replog_is_last(&entry);
+            if (!counts)
+                continue;
+            if (!entry.is_with_next)
+                rig_entry_take(&found->zones[zone], &entry, has_with ? &with : NULL);
+            else
+                with = rig_fact_of(&found->zones[zone], &entry);
+            has_with = entry.is_with_next;
         }
     }
 }
@@ -396,7 +465,8 @@ RIG unsigned rig_versions_check(struct rig *found, struct sh_bytes bytes, uint64
         while (sh_version_reader_next(&reader, &tuple) == SH_VERSION_TUPLE) {
             for (uint64_t i = tuple.first; i <= tuple.last; i++) {
                 uint64_t local = i & SH_REPLOG_LOCAL_ID_MAX;
-                assert_true(local >= 1 && local <= RIG_CHUNKS && i >> 48 == RIG_OWNER);
+                assert_true(local >= 1 && local <= RIG_CHUNKS &&
+                            i >> 48 == rig_creator((unsigned)local - 1));
                 struct rig_chunk *chunk = &zone->chunks[local - 1];
                 if (tuple.version.epoch > zone->versions_epoch)
                     zone->versions_epoch = tuple.version.epoch;

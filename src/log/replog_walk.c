@@ -47,10 +47,12 @@ enum sh_replog_walked sh_replog_walk_next(struct sh_replog_walk *walk,
     const struct sh_span *span = &walk->span;
     enum sh_replog_got got = sh_replog_entry_get(&walk->entries, &walk->span.context, entry_out);
     if (got == SH_REPLOG_ENTRY) {
-        bool is_last = entry_out->piece + 1 == entry_out->pieces;
+        bool is_last = sh_replog_is_last(entry_out);
         uint64_t sequence = span->first + walk->seen;
         walk->is_void = sequence >= walk->counts_before;
         walk->seen += is_last;
+        if (entry_out->is_with_next) /* takes no place: what follows has it */
+            return SH_REPLOG_WALKED_ENTRY;
         if (walk->from == walk->to)
             walk->from = sh_replog_place(sequence, entry_out->piece);
         walk->to = is_last ? sh_replog_place(sequence + 1, 0)

@@ -27,7 +27,7 @@ struct sh_span {
     uint64_t zone, use;
     uint64_t first; /* the zone's sequence number of the first entry */
     uint32_t
-        sequences;  /* how many it covers; the pieces of a large chunk are of one, voids of none */
+        sequences;  /* how many it covers; the pieces of a large chunk, and a pair, are of one */
     uint32_t bytes; /* of entries, behind the head */
     uint64_t whole; /* all of the zone before that sequence number was durable by then */
     uint32_t incarnation; /* of the zone: each recovery begins another one */
