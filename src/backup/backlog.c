@@ -184,7 +184,7 @@ static void bytes_put(struct sh_backlog *backlog, const uint8_t *from, size_t si
     }
 }
 
-/* u64 chunk, u32 size, u8 kind, u8 whether it goes with the next, u16 piece, u16 pieces */
+/* u64 chunk, u32 size, u8 kind, u8 whether it goes with the next, u16 piece, u16 pieces, u32 total */
 static void entry_put(struct sh_backlog *backlog, const struct sh_backlog_entry *entry)
 {
     uint8_t head[SH_BACKLOG_HEAD_BYTES];
@@ -197,6 +197,7 @@ static void entry_put(struct sh_backlog *backlog, const struct sh_backlog_entry 
     head[13] = entry->with_next;
     sh_store16(head + 14, entry->piece);
     sh_store16(head + 16, entry->pieces);
+    sh_store32(head + 18, entry->total);
     bytes_put(backlog, head, sizeof head);
     bytes_put(backlog, entry->at, has_bytes ? entry->size : 0);
     backlog->reserved -= bytes;
@@ -208,6 +209,7 @@ static void pieces_put(struct sh_backlog *backlog, const struct sh_backlog_entry
     bool is_zeros = entry->kind != SH_BACKLOG_IMAGE;
     uint32_t left = entry->size, most = sh_backlog_piece_bytes(is_zeros);
     piece.pieces = sh_backlog_pieces(is_zeros, left);
+    piece.total = left;
     for (piece.piece = 0; piece.piece < piece.pieces; piece.piece++) {
         piece.size = left < most ? left : most;
         entry_put(backlog, &piece);
@@ -223,7 +225,7 @@ uint64_t sh_backlog_record(struct sh_backlog *backlog, const struct sh_backlog_e
     sh_spin_take(&backlog->lock);
     SH_ASSERT(!backlog->is_held);
     if (note) {
-        SH_ASSERT(note->with_next && note->size <= SH_BACKLOG_PIECE_BYTES);
+        SH_ASSERT(note->with_next && note->size <= SH_BACKLOG_NOTE_MAX);
         entry_put(backlog, note);
     }
     pieces_put(backlog, entry);
@@ -386,7 +388,8 @@ bool sh_backlog_read(struct sh_backlog_cursor *cursor, struct sh_backlog_entry *
                                            .kind = head[12],
                                            .with_next = head[13],
                                            .piece = sh_load16(head + 14),
-                                           .pieces = sh_load16(head + 16)};
+                                           .pieces = sh_load16(head + 16),
+                                           .total = sh_load32(head + 18)};
     if (entry_out->kind == SH_BACKLOG_IMAGE)
         entry_out->at = bytes_get(&block, &at, entry_out->size, scratch);
     *number_out = cursor->sequence;

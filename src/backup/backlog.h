@@ -22,8 +22,9 @@
 #define SH_BACKLOG_BLOCK_BYTES (16u << 10)
 #define SH_BACKLOG_PIECE_BYTES (32u << 10)
 #define SH_BACKLOG_ZEROS_BYTES (8u << 20)
-#define SH_BACKLOG_HEAD_BYTES 18
+#define SH_BACKLOG_HEAD_BYTES 22
 #define SH_BACKLOG_CURSORS_MAX 4
+#define SH_BACKLOG_NOTE_MAX 64
 
 struct sh_backlog_pool;
 struct sh_backlog_block;
@@ -50,6 +51,7 @@ struct sh_backlog_entry {
     bool with_next;         /* the next entry has the same number: both count or neither */
     uint16_t piece, pieces; /* of an image: its place, from 0, of how many; 0, 1: it is whole */
     uint32_t size;          /* of the image, the piece or the zeros */
+    uint32_t total;         /* of all pieces together */
     const uint8_t *at;      /* of an image or a piece; read: until the next read or take */
 };
 
@@ -103,8 +105,8 @@ static inline uint64_t sh_backlog_bytes(bool is_zeros, uint32_t size)
 SHOAL_NODISCARD enum shoal_err sh_backlog_admit(struct sh_backlog *backlog, uint64_t bytes);
 /* Gives room back that nothing was recorded in. */
 void sh_backlog_cancel(struct sh_backlog *backlog, uint64_t bytes);
-/* Records an entry for which room was taken, an image of any size, in pieces where it has many; returns its number. note: NULL, or one of at most
- * SH_BACKLOG_PIECE_BYTES that comes before and has the same number; its room was taken, too. */
+/* Records an entry for which room was taken, an image of any size, in pieces where it has many; returns its number. note: NULL, or an image of at most
+ * SH_BACKLOG_NOTE_MAX bytes that comes before and has the same number; its room was taken, too. */
 uint64_t sh_backlog_record(struct sh_backlog *backlog, const struct sh_backlog_entry *note,
                            const struct sh_backlog_entry *entry);
 

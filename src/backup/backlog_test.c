@@ -68,11 +68,14 @@ static void expect(struct model *model, const struct sh_backlog_entry *entry, ui
 static void expect_image(struct model *model, const struct sh_backlog_entry *entry, uint8_t fill)
 {
     struct sh_backlog_entry piece = *entry;
+    struct sh_backlog_entry whole = *entry;
     uint32_t left = entry->size, most = entry->kind == SH_BACKLOG_IMAGE ? 32u << 10 : 8u << 20;
     if (left <= most) {
-        expect(model, entry, model->next, fill);
+        whole.total = left;
+        expect(model, &whole, model->next, fill);
         return;
     }
+    piece.total = left;
     piece.pieces = (uint16_t)((left + most - 1) / most);
     for (; piece.piece < piece.pieces; piece.piece++) {
         piece.size = left < most ? left : most;
@@ -100,6 +103,7 @@ static bool read_one(struct model *model, unsigned cursor)
     assert_int_equal(got.piece, expected->entry.piece);
     assert_int_equal(got.pieces, expected->entry.pieces);
     assert_int_equal(got.size, expected->entry.size);
+    assert_int_equal(got.total, expected->entry.total);
     for (uint32_t i = 0; got.kind == SH_BACKLOG_IMAGE && i < got.size; i++) {
         if (got.at[i] != expected->fill)
             assert_int_equal(got.at[i], expected->fill);
@@ -171,6 +175,7 @@ static void pieces_drawn(struct model *model, uint64_t *seed)
     assert_int_equal(sh_backlog_hold(&model->backlog, 16), SHOAL_EAGAIN);
     piece.pieces = (uint16_t)(2 + test_draw(seed) % 6);
     piece.size = SH_BACKLOG_PIECE_BYTES;
+    piece.total = piece.pieces * piece.size;
     uint16_t end = (uint16_t)(test_draw(seed) % piece.pieces);
     bool is_whole = test_draw(seed) % 3, has_room = test_draw(seed) % 2;
     if (is_whole)
@@ -178,7 +183,7 @@ static void pieces_drawn(struct model *model, uint64_t *seed)
     memset(image, fill, SH_BACKLOG_PIECE_BYTES);
     piece.at = image;
     while (piece.piece < end) {
-        assert_int_equal(sh_backlog_admit(&model->backlog, 18), SHOAL_EAGAIN);
+        assert_int_equal(sh_backlog_admit(&model->backlog, SH_BACKLOG_HEAD_BYTES), SHOAL_EAGAIN);
         if (sh_backlog_piece(&model->backlog, &piece)) {
             read_all(model);
             continue;

@@ -162,44 +162,65 @@ void sh_zone_dirty(struct sh_zone *zone)
     backup->config.wake(backup->config.arg);
 }
 
-static enum shoal_err log_append(struct sh_zone *zone, const struct sh_backlog_entry *entry)
+static struct sh_replog_write write_of(const struct sh_backlog_entry *entry)
 {
-    if (entry->kind == SH_BACKLOG_ABANDON) {
-        sh_replog_abandon(zone->log);
-        return SHOAL_OK;
+    bool has_bytes = entry->kind == SH_BACKLOG_IMAGE;
+    return (struct sh_replog_write){.local_id = entry->local_id,
+                                    .creator = entry->creator,
+                                    .is_removal = entry->kind == SH_BACKLOG_REMOVAL,
+                                    .piece = entry->piece,
+                                    .pieces = entry->pieces,
+                                    .total = entry->total,
+                                    .payload =
+                                        sh_bytes_make(has_bytes ? entry->at : NULL, entry->size)};
+}
+
+/* Reads one write, and appends it to the log; false: there is none. */
+static bool one_move(struct sh_zone *zone, enum shoal_err *err_out)
+{
+    struct sh_backup *backup = zone->backup;
+    struct sh_backlog_entry entry;
+    struct sh_replog_write note, write;
+    uint8_t bytes[SH_BACKLOG_NOTE_MAX];
+    bool has_note = false;
+    uint64_t number;
+    bool is_there = sh_backlog_read(&zone->cursor, &entry, &number, backup->scratch);
+    if (is_there && entry.with_next) {
+        has_note = true;
+        note = write_of(&entry);
+        memcpy(bytes, entry.at, entry.size);
+        note.payload.at = bytes;
+        is_there = sh_backlog_read(&zone->cursor, &entry, &number, backup->scratch);
+        SH_ASSERT(is_there);
     }
-    const struct sh_replog_write write = {
-        .local_id = entry->local_id,
-        .creator = entry->creator,
-        .is_removal = entry->kind == SH_BACKLOG_REMOVAL,
-        .with_next = entry->with_next,
-        .piece = entry->piece,
-        .pieces = entry->pieces,
-        .payload = sh_bytes_make(entry->kind == SH_BACKLOG_IMAGE ? entry->at : NULL, entry->size)};
-    return sh_replog_append(zone->log, &write);
+    *err_out = SHOAL_OK;
+    if (is_there && entry.kind == SH_BACKLOG_ABANDON) {
+        sh_replog_abandon(zone->log);
+    } else if (is_there) {
+        write = write_of(&entry);
+        write.with = has_note ? &note : NULL;
+        *err_out = sh_replog_append(zone->log, &write);
+    }
+    return is_there;
 }
 
 /* Moves what the zone's backlog has to the log, until that takes no more. */
 static enum shoal_err drain(struct sh_zone *zone, unsigned *moved_out)
 {
-    struct sh_backup *backup = zone->backup;
-    struct sh_backlog_cursor *cursor = &zone->cursor, before = *cursor;
-    struct sh_backlog_entry entry;
+    struct sh_backlog_cursor *cursor = &zone->cursor;
     enum shoal_err err = SHOAL_OK;
-    uint64_t number;
     unsigned moved = 0;
-    while (!err && moved < DRAIN_ENTRIES &&
-           sh_backlog_read(cursor, &entry, &number, backup->scratch)) {
-        err = log_append(zone, &entry);
-        if (err) {
+    while (moved < DRAIN_ENTRIES) {
+        const struct sh_backlog_cursor before = *cursor;
+        bool is_there = one_move(zone, &err);
+        if (err)
             sh_backlog_unread(cursor, &before);
-        } else {
-            before = *cursor;
-            moved++;
-        }
+        if (err || !is_there)
+            break;
+        moved++;
     }
     if (moved && sh_backlog_take(cursor))
-        sh_waits_room(backup);
+        sh_waits_room(zone->backup);
     *moved_out = moved;
     return !err && moved == DRAIN_ENTRIES ? SHOAL_EAGAIN : err;
 }

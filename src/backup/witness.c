@@ -217,7 +217,8 @@ static enum shoal_err on_piece(void *arg, shoal_cid cid, uint32_t offset, struct
     struct sh_backlog_entry piece = {.local_id = large->chunk & SH_LOCAL_IDS,
                                      .creator = (uint16_t)(large->chunk >> 48),
                                      .kind = SH_BACKLOG_IMAGE,
-                                     .pieces = sh_backlog_pieces(false, large->size)};
+                                     .pieces = sh_backlog_pieces(false, large->size),
+                                     .total = large->size};
     /* Some of these bytes may have been told when there was no room for the others. */
     SH_ASSERT(large->told >= offset && is_last == (end == large->size));
     while (large->told < end) {
