@@ -19,6 +19,7 @@ enum type_bits {
 };
 
 #define MEANING_BYTES 32
+#define MEANING_PIECE_BYTES 40
 /* Flags in the meaning. */
 #define MEANS_REMOVAL 1
 #define MEANS_ZEROS 2
@@ -56,7 +57,8 @@ static bool is_zeros(const struct sh_replog_entry *entry)
 
 static uint32_t checksum(const struct sh_replog_entry *entry, uint32_t sum_before)
 {
-    uint8_t meaning[MEANING_BYTES];
+    uint8_t meaning[MEANING_PIECE_BYTES];
+    bool is_piece = entry->pieces > 1;
     sh_store64(meaning, entry->local_id | (uint64_t)entry->creator << 48);
     sh_store32(meaning + 8, (uint32_t)entry->payload.size);
     sh_store32(meaning + 12, entry->version.number);
@@ -68,8 +70,20 @@ static uint32_t checksum(const struct sh_replog_entry *entry, uint32_t sum_befor
                                  (is_zeros(entry) ? MEANS_ZEROS : 0) |
                                  (entry->is_with_next ? MEANS_WITH_NEXT : 0));
     sh_store32(meaning + 28, 0);
-    uint32_t sum = sh_crc32c(sum_before, sh_bytes_make(meaning, sizeof meaning));
+    sh_store32(meaning + 32, entry->offset);
+    sh_store32(meaning + 36, entry->total);
+    size_t size = is_piece ? MEANING_PIECE_BYTES : MEANING_BYTES;
+    uint32_t sum = sh_crc32c(sum_before, sh_bytes_make(meaning, size));
     return sh_crc32c(sum, sh_bytes_make(entry->payload.at, sh_replog_entry_stored(entry)));
+}
+
+/* Whether a piece has a place in its chunk, which ends with the last one. */
+static bool is_piece_sound(const struct sh_replog_entry *entry)
+{
+    uint64_t end = (uint64_t)entry->offset + entry->payload.size;
+    bool is_last = entry->piece + 1 == entry->pieces;
+    return entry->pieces > 1 && entry->piece < entry->pieces && !entry->is_with_next &&
+           (is_last ? end == entry->total : end <= entry->total);
 }
 
 size_t sh_replog_entry_head(const struct sh_replog_entry *entry, struct sh_replog_context *context,
@@ -79,7 +93,7 @@ size_t sh_replog_entry_head(const struct sh_replog_entry *entry, struct sh_replo
     SH_ASSERT(entry->payload.size <= SH_REPLOG_PAYLOAD_MAX);
     SH_ASSERT(entry->creator || entry->local_id);
     SH_ASSERT(entry->version.number <= SH_REPLOG_NUMBER_MAX);
-    SH_ASSERT(entry->piece < entry->pieces && !(entry->is_with_next && entry->pieces > 1));
+    SH_ASSERT(entry->pieces == 1 ? !entry->piece : is_piece_sound(entry));
     SH_ASSERT(!entry->is_removal || !entry->payload.size);
     bool has_creator = entry->creator != context->creator;
     bool has_id = has_creator || entry->local_id != id_after(context->local_id);
@@ -104,6 +118,8 @@ size_t sh_replog_entry_head(const struct sh_replog_entry *entry, struct sh_replo
     at = sh_field_put(at, entry->seconds, has_seconds ? 4 : 0);
     at = sh_field_put(at, entry->piece, has_piece ? 2 : 0);
     at = sh_field_put(at, entry->pieces, has_piece ? 2 : 0);
+    at = sh_field_put(at, entry->offset, has_piece ? 4 : 0);
+    at = sh_field_put(at, entry->total, has_piece ? 4 : 0);
     uint32_t sum = checksum(entry, context->sum);
     at = sh_field_put(at, sum, 4);
     *context = context_after(entry, sum);
@@ -121,8 +137,7 @@ static bool is_type(unsigned type)
 
 static bool is_sound(const struct sh_replog_entry *entry, unsigned type)
 {
-    if (type & HAS_PIECE &&
-        (entry->pieces < 2 || entry->piece >= entry->pieces || type & IS_WITH_NEXT))
+    if (type & HAS_PIECE && !is_piece_sound(entry))
         return false;
     if (entry->version.number > SH_REPLOG_NUMBER_MAX || (!entry->creator && !entry->local_id))
         return false;
@@ -152,6 +167,8 @@ enum sh_replog_got sh_replog_entry_get(struct sh_reader *r, struct sh_replog_con
     if (type & HAS_PIECE) {
         entry.piece = sh_get16(&in);
         entry.pieces = sh_get16(&in);
+        entry.offset = sh_get32(&in);
+        entry.total = sh_get32(&in);
     }
     uint32_t sum = sh_get32(&in);
     entry.payload = sh_bytes_make(type & IS_ZEROS ? NULL : sh_reader_take(&in, size), size);

@@ -11,7 +11,8 @@
  *         5-7 bytes of the version, 0 to 4 (0: version 0), 8 creator, 9 epoch, 10 seconds, 11 piece, 12 removal,
  *         13 zeros (no payload follows: it is as many zero bytes as the length says, 1 at least), 14 with the next, 15 one
  *         The local ID comes with each creator.
- *   u16 creator, 1-6 local ID, 1-3 length, u16 epoch, 1-4 version, u32 seconds, u16 piece, u16 pieces
+ *   u16 creator, 1-6 local ID, 1-3 length, u16 epoch, 1-4 version, u32 seconds, of a piece:
+ *   u16 piece, u16 pieces, u32 offset, u32 total
  *   u32   CRC32C
  *   payload, unless it is zeros
  *
@@ -23,7 +24,7 @@
 #include "base/bytes.h"
 #include "shoal/err.h"
 
-#define SH_REPLOG_ENTRY_HEAD_MAX 31
+#define SH_REPLOG_ENTRY_HEAD_MAX 39
 #define SH_REPLOG_PAYLOAD_MAX ((1u << 24) - 1)
 #define SH_REPLOG_LOCAL_ID_MAX ((UINT64_C(1) << 48) - 1)
 #define SH_REPLOG_NUMBER_MAX ((UINT32_C(1) << 31) - 1)
@@ -48,7 +49,9 @@ struct sh_replog_entry {
     struct sh_replog_version version;
     uint32_t seconds; /* when it was logged first, of the log's own clock */
     uint16_t piece,
-        pieces;      /* of a chunk in several entries: its place, from 0, of how many; else 0, 1 */
+        pieces; /* of a chunk in several entries: its place, from 0, of how many; else 0, 1 */
+    uint32_t offset,
+        total; /* of a piece, in bytes: where it belongs in the chunk, which has so many; else 0 */
     bool is_removal; /* then there is no payload */
     /* It has the sequence number of the entry that follows in its span, and counts if that one does; it is no piece. */
     bool is_with_next;

@@ -43,6 +43,10 @@ static struct sh_bytes make(struct sh_reader *r)
         bool is_zeros = flags / 32 % 4 == 0;
         const uint8_t *bytes = is_zeros ? NULL : sh_reader_take(r, size);
         entry.payload = sh_bytes_make(bytes, bytes || is_zeros ? size : 0);
+        if (entry.pieces > 1) {
+            entry.offset = flags << 20;
+            entry.total = entry.offset + (uint32_t)entry.payload.size;
+        }
         at = add(made, at, &entry, &context);
     }
     return sh_bytes_make(made, at);

@@ -40,6 +40,7 @@ static void assert_same(const struct sh_replog_entry *a, const struct sh_replog_
     assert_true(a->creator == b->creator && a->local_id == b->local_id);
     assert_true(a->version.epoch == b->version.epoch && a->version.number == b->version.number);
     assert_true(a->seconds == b->seconds && a->piece == b->piece && a->pieces == b->pieces);
+    assert_true(a->offset == b->offset && a->total == b->total);
     assert_true(a->is_removal == b->is_removal && a->is_with_next == b->is_with_next &&
                 a->payload.size == b->payload.size);
     assert_int_equal(sh_replog_entry_stored(a), sh_replog_entry_stored(b));
@@ -100,9 +101,11 @@ static void headers_are_short(void **state)
     entry.seconds = UINT32_MAX;
     entry.piece = 254;
     entry.pieces = 65535;
+    entry.offset = 1;
+    entry.total = UINT32_MAX;
     assert_int_equal(span_add(&entry), SH_REPLOG_ENTRY_HEAD_MAX);
     entry.local_id = 0; /* the one behind the last ID */
-    assert_int_equal(span_add(&entry), 2 + 4 + 4 + 4);
+    assert_int_equal(span_add(&entry), 2 + 4 + 4 + 4 + 8);
     struct sh_reader r = sh_reader_make(sh_bytes_make(span, span_size));
     struct sh_replog_context reading = sh_replog_context_first(64, 3, 1000, 5);
     struct sh_replog_entry got;
@@ -137,6 +140,8 @@ static struct sh_replog_entry drawn(uint64_t *state, const struct sh_replog_entr
     size_t size = what >> 34 & 3 ? before->payload.size : (size_t)(test_draw(state) % 300);
     const uint8_t *at = what >> 40 & 3 ? bytes + test_draw(state) % 1000 : NULL;
     entry.payload = sh_bytes_make(at, entry.is_removal ? 0 : size);
+    entry.offset = entry.pieces > 1 ? (uint32_t)(test_draw(state) >> 33) : 0;
+    entry.total = entry.pieces > 1 ? entry.offset + (uint32_t)entry.payload.size : 0;
     return entry;
 }
 
@@ -224,9 +229,10 @@ static void another_context_is_noticed(void **state)
 }
 
 /* An entry of the next chunk, with the checksum of what it means, whatever that is. */
-static enum sh_replog_got got_of(uint16_t type, uint16_t piece, uint16_t pieces, size_t size)
+static enum sh_replog_got got_at(uint16_t type, uint16_t piece, uint16_t pieces, size_t size,
+                                 uint32_t offset, uint32_t total)
 {
-    uint8_t raw[64] = {0}, meaning[32] = {0};
+    uint8_t raw[64] = {0}, meaning[40] = {0};
     struct sh_writer w = sh_writer_make(raw, sizeof raw),
                      m = sh_writer_make(meaning, sizeof meaning);
     bool has_piece = type >> 11 & 1, is_removal = type >> 12 & 1, is_zeros = type >> 13 & 1,
@@ -240,19 +246,29 @@ static enum sh_replog_got got_of(uint16_t type, uint16_t piece, uint16_t pieces,
     sh_put16(&m, has_piece ? piece : 0);
     sh_put16(&m, has_piece ? pieces : 1);
     sh_put16(&m, (uint16_t)(is_removal | is_zeros << 1 | is_with_next << 2));
+    sh_put32(&m, 0);
+    sh_put32(&m, offset);
+    sh_put32(&m, total);
     sh_put16(&w, type);
     sh_put8(&w, (uint8_t)size); /* its length takes a byte */
     if (has_piece) {
         sh_put16(&w, piece);
         sh_put16(&w, pieces);
+        sh_put32(&w, offset);
+        sh_put32(&w, total);
     }
-    uint32_t sum = sh_crc32c(5, sh_bytes_make(meaning, sizeof meaning));
+    uint32_t sum = sh_crc32c(5, sh_bytes_make(meaning, has_piece ? 40 : 32));
     sh_put32(&w, sh_crc32c(sum, payload));
     sh_put_raw(&w, payload);
     struct sh_reader r = sh_reader_make(sh_bytes_make(raw, (size_t)(w.at - raw)));
     struct sh_replog_context reading = sh_replog_context_first(64, 3, 1000, 5);
     struct sh_replog_entry entry;
     return sh_replog_entry_get(&r, &reading, &entry);
+}
+
+static enum sh_replog_got got_of(uint16_t type, uint16_t piece, uint16_t pieces, size_t size)
+{
+    return got_at(type, piece, pieces, size, 100, 100 + (uint32_t)size);
 }
 
 static void parts_that_do_not_fit_are_damage(void **state)
@@ -263,6 +279,10 @@ static void parts_that_do_not_fit_are_damage(void **state)
     assert_int_equal(got_of(plain, 0, 0, 5), SH_REPLOG_ENTRY);
     assert_int_equal(got_of(piece, 2, 3, 5), SH_REPLOG_ENTRY);
     assert_int_equal(got_of(piece, 3, 3, 5), SH_REPLOG_DAMAGED);
+    assert_int_equal(got_at(piece, 1, 3, 5, 100, 105), SH_REPLOG_ENTRY);
+    assert_int_equal(got_at(piece, 1, 3, 5, 100, 104), SH_REPLOG_DAMAGED);
+    assert_int_equal(got_at(piece, 1, 3, 5, UINT32_MAX, 3), SH_REPLOG_DAMAGED);
+    assert_int_equal(got_at(piece, 2, 3, 5, 100, 106), SH_REPLOG_DAMAGED);
     assert_int_equal(got_of(piece, 0, 1, 5), SH_REPLOG_DAMAGED);
     assert_int_equal(got_of(removal, 0, 0, 0), SH_REPLOG_ENTRY);
     assert_int_equal(got_of(removal, 0, 0, 5), SH_REPLOG_DAMAGED);

@@ -324,10 +324,14 @@ static uint64_t chunk_of(const struct sh_replog_write *write)
 /* Pieces come in a row, and nothing of the zone in between. */
 static bool is_next_piece(const struct sh_replog_zone *zone, const struct sh_replog_write *write)
 {
+    uint64_t end = (write->piece ? zone->chain_offset : 0) + (uint64_t)write->payload.size;
+    bool is_last = write->piece + 1 == write->pieces;
+    if (write->pieces > 1 && (is_last ? end != write->total : end > write->total))
+        return false;
     if (!zone->chain_pieces)
         return write->piece == 0;
-    return chunk_of(write) == zone->chain_chunk && write->piece == zone->chain_next &&
-           write->pieces == zone->chain_pieces;
+    return write->total == zone->chain_total && chunk_of(write) == zone->chain_chunk &&
+           write->piece == zone->chain_next && write->pieces == zone->chain_pieces;
 }
 
 /* The numbers of the versions of the write and of that with it. Of a chunk in pieces, or a pair, they are reserved with the first piece,
@@ -370,6 +374,8 @@ static void chain_note(struct sh_replog_zone *zone, const struct sh_replog_write
     zone->chain_chunk = chunk_of(write);
     zone->chain_number = number;
     zone->chain_next = (uint16_t)(write->piece + 1);
+    zone->chain_offset = (write->piece ? zone->chain_offset : 0) + (uint32_t)write->payload.size;
+    zone->chain_total = write->total;
     zone->chain_pieces = is_last ? 0 : write->pieces;
 }
 
@@ -392,6 +398,8 @@ static void entry_put(struct sh_replog_zone *zone, const struct sh_replog_write 
                                           .seconds = zone->log->seconds,
                                           .piece = write->piece,
                                           .pieces = write->pieces,
+                                          .offset = write->piece ? zone->chain_offset : 0,
+                                          .total = write->pieces > 1 ? write->total : 0,
                                           .is_removal = write->is_removal,
                                           .is_with_next = is_with_next,
                                           .payload = write->payload};
@@ -435,10 +443,10 @@ enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_rep
         err = number_find(zone, write, numbers);
     if (err)
         return err;
-    chain_note(zone, write, numbers[0]);
     if (with)
         entry_put(zone, with, numbers[1], true);
     entry_put(zone, write, numbers[0], false);
+    chain_note(zone, write, numbers[0]);
     sh_replog_batch_count(zone->filling, !zone->chain_pieces);
     log->status.appended += !zone->chain_pieces;
     if (zone->filling->chain.bytes >= log->config.batch_bytes && sh_replog_slots_have_time(log))

@@ -103,7 +103,8 @@ struct sh_replog_write {
     uint16_t creator;
     bool is_removal; /* without a payload */
     uint16_t piece,
-        pieces; /* of a chunk in several writes: its place, from 0, of how many; else 0, 1 */
+        pieces;     /* of a chunk in several writes: its place, from 0, of how many; else 0, 1 */
+    uint32_t total; /* of a piece: bytes of all pieces together */
     struct sh_bytes
         payload; /* the whole chunk, or the piece; copied. at NULL: as many zeros, which take no room */
     /* Another write, of another chunk, that has the same sequence number, as the result of a request has that of what it did: both count
@@ -118,7 +119,7 @@ size_t sh_replog_piece_max(const struct sh_replog *log);
 /* Appends a write, which has the zone's next sequence number. The pieces of a chunk come one after the other, nothing of the zone in
  * between, and have one number, with the last one: until that is there, the chunk is what it was. EAGAIN: there is no room in memory;
  * step, and try again. EFULL: all epochs are used up. ENOSPC: the zone has all slots that it may have, and what is in them is
- * current. ETOOBIG: over sh_replog_piece_max, or of zeros over SH_REPLOG_ZEROS_MAX. EINVAL: not the piece that comes next. EIO: the log is out of service. ENOMEM: the table of
+ * current. ETOOBIG: over sh_replog_piece_max, or of zeros over SH_REPLOG_ZEROS_MAX. EINVAL: not the piece that comes next, or the pieces are not as long as `total` says. EIO: the log is out of service. ENOMEM: the table of
  * versions can't grow. Nothing has changed then. */
 SHOAL_NODISCARD enum shoal_err sh_replog_append(struct sh_replog_zone *zone,
                                                 const struct sh_replog_write *write);

@@ -88,7 +88,8 @@ struct sh_replog_zone {
     bool is_damaged;              /* something that was on the disk can't be read */
     /* A chunk of which some pieces were appended, but not all. */
     uint64_t chain_chunk;
-    uint16_t chain_next, chain_pieces; /* chain_pieces 0: there is none */
+    uint16_t chain_next, chain_pieces;  /* chain_pieces 0: there is none */
+    uint32_t chain_offset, chain_total; /* bytes: of the pieces that are there; of all */
     uint32_t chain_number; /* of the version that it will have; the last piece takes it */
     uint64_t with_chunk;   /* came with the first piece; 0: none */
     bool with_is_removal;

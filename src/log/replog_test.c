@@ -352,6 +352,15 @@ static void test_limits(void **state)
         rig_write(&rig, 4, 4, 100, 0)};
     for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         assert_int_equal(sh_replog_append(rig.zones[0].zone, &wrong[i]), SHOAL_EINVAL);
+    write = rig_write(&rig, 3, 4, 50000, 1);
+    write.total++;
+    assert_int_equal(sh_replog_append(rig.zones[0].zone, &write), SHOAL_EINVAL);
+    for (unsigned piece = 1; piece < 4; piece++) { /* the last one ends where the chunk does */
+        write = rig_write(&rig, 3, 4, 50000, piece);
+        write.payload.size -= piece == 3;
+        assert_int_equal(sh_replog_append(rig.zones[0].zone, &write),
+                         piece == 3 ? SHOAL_EINVAL : SHOAL_OK);
+    }
     assert_int_equal(sh_replog_next(rig.zones[0].zone), 10);
     rig_sync(&rig, 1);
     (void)rig_assert_all(&rig, 1);

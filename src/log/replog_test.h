@@ -182,6 +182,7 @@ RIG struct sh_replog_write rig_write(const struct rig *rig, unsigned chunk, uint
                                     .is_removal = !size,
                                     .piece = (uint16_t)piece,
                                     .pieces = (uint16_t)pieces,
+                                    .total = pieces > 1 ? (uint32_t)size : 0,
                                     .payload = {payload, left < each ? left : each}};
     if (rig_stamp(rig, stamp, size) == RIG_ZEROS)
         write.payload.at = NULL;
