@@ -308,8 +308,8 @@ static void test_comes_later(void **state)
     assert_int_equal(witness.admits + witness.begins, 0);
     witness_close(&witness);
     witness_open(&witness, store, 1);
-    *witness_told(&witness, small) = (struct told){small.v + 1, true, true, 0, NULL};
-    *witness_told(&witness, large) = (struct told){large.v + 1, true, true, 0, NULL};
+    *witness_told(&witness, small) = (struct told){small.v + 1, true, true, 100, NULL};
+    *witness_told(&witness, large) = (struct told){large.v + 1, true, true, LARGE, NULL};
     assert_int_equal(sh_store_retell(store, small), SHOAL_OK);
     assert_int_equal(rewrite_all(&retell, NULL), SHOAL_OK);
     assert_int_equal(witness.records, 1);

@@ -133,8 +133,16 @@ static inline void witness_keep(struct witness *witness, shoal_cid cid, bool exi
         memcpy(told->bytes, image.at, image.size);
 }
 
+/* Whether a change says how large the chunk is that it changes. */
+static inline void witness_size_check(struct witness *witness, shoal_cid cid, uint32_t size_before)
+{
+    const struct told *told = witness_told(witness, cid);
+    witness_wrong_if(witness, size_before != (told->exists ? told->size : 0), "a wrong size before",
+                     cid);
+}
+
 static inline enum shoal_err witness_admit(void *arg, shoal_cid cid, enum sh_store_event event,
-                                           uint32_t size)
+                                           uint32_t size_before, uint32_t size)
 {
     struct witness *witness = arg;
     enum shoal_err err = SHOAL_OK;
@@ -143,6 +151,7 @@ static inline enum shoal_err witness_admit(void *arg, shoal_cid cid, enum sh_sto
     struct told *told = witness_told(witness, cid);
     bool is_removal = event != SH_STORE_MADE && event != SH_STORE_WRITTEN;
     witness->admits++;
+    witness_size_check(witness, cid, size_before);
     if (!told->is_loose)
         witness_check(witness, cid, told->exists, sh_bytes_make(told->bytes, told->size),
                       "changed before it was admitted");
@@ -194,9 +203,11 @@ static inline void witness_cancel(void *arg, shoal_cid cid, enum sh_store_event 
     pthread_mutex_unlock(&witness->mutex);
 }
 
-static inline enum shoal_err witness_begin(void *arg, shoal_cid cid, uint32_t size)
+static inline enum shoal_err witness_begin(void *arg, shoal_cid cid, uint32_t size_before,
+                                           uint32_t size)
 {
     struct witness *witness = arg;
+    (void)size_before; /* others may change it until this was OK */
     enum shoal_err err = SHOAL_EAGAIN;
     pthread_mutex_lock(&witness->mutex);
     struct zone *zone = witness_zone(witness, cid);
@@ -235,7 +246,7 @@ static inline enum shoal_err witness_piece(void *arg, shoal_cid cid, uint32_t of
     return err;
 }
 
-static inline void witness_end(void *arg, shoal_cid cid, bool is_made)
+static inline void witness_end(void *arg, shoal_cid cid, uint32_t size_before, bool is_made)
 {
     struct witness *witness = arg;
     pthread_mutex_lock(&witness->mutex);
@@ -243,6 +254,7 @@ static inline void witness_end(void *arg, shoal_cid cid, bool is_made)
     witness_wrong_if(witness, !zone->is_in_pieces || zone->cid != cid.v, "pieces not begun", cid);
     witness_wrong_if(witness, is_made && zone->told != zone->size, "pieces are missing", cid);
     if (is_made && zone->is_in_pieces) {
+        witness_size_check(witness, cid, size_before);
         witness_check(witness, cid, true, sh_bytes_make(zone->bytes, zone->size),
                       "not what the pieces were");
         witness_keep(witness, cid, true, sh_bytes_make(zone->bytes, zone->size));
