@@ -84,6 +84,11 @@ struct sh_zone *sh_zones_find(struct sh_backup *backup, uint64_t chunk)
     return backup->zones.all[range.value];
 }
 
+bool sh_backup_is_claimed(struct sh_backup *backup, uint64_t chunk)
+{
+    return sh_zones_find(backup, chunk) != NULL;
+}
+
 /* --- Claims ------------------------------------------------------------------------------------ */
 
 /* The n-th claim of a zone is a chunk of its log that no node created. */
@@ -139,6 +144,8 @@ enum shoal_err sh_zone_claimed(struct sh_zone *zone, const struct sh_claim *clai
     if (err)
         return err;
     zone->claims[zone->claims_count++] = *claim;
+    if (claim->first > claim->last)
+        return SHOAL_OK; /* an empty place */
     /* Zones come from the highest number down: what is claimed already stays. */
     uint64_t at = claim->first;
     while (!err) {

@@ -114,6 +114,18 @@ uint64_t sh_replog_zone_id(const struct sh_replog_zone *zone)
     return zone->id;
 }
 
+struct sh_replog_zone *sh_replog_zone_below(struct sh_replog *log, uint64_t id)
+{
+    struct sh_replog_zone *best = NULL;
+    for (unsigned i = 0; i < SH_REPLOG_BUCKETS; i++) {
+        for (struct sh_replog_zone *zone = log->buckets[i]; zone; zone = zone->next) {
+            if (zone->id < id && (!best || zone->id > best->id))
+                best = zone;
+        }
+    }
+    return best;
+}
+
 enum shoal_err sh_replog_zone_make(struct sh_replog *log, uint64_t id, uint16_t owner,
                                    uint32_t incarnation, struct sh_replog_zone **zone_out)
 {

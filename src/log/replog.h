@@ -86,6 +86,8 @@ SHOAL_NODISCARD enum shoal_err sh_replog_zone_add(struct sh_replog *log,
 /* NULL: the log has nothing of it, and it was not added. */
 struct sh_replog_zone *sh_replog_zone_find(struct sh_replog *log, uint64_t id);
 uint64_t sh_replog_zone_id(const struct sh_replog_zone *zone);
+/* The zone with the highest ID below that one; NULL: there is none. */
+struct sh_replog_zone *sh_replog_zone_below(struct sh_replog *log, uint64_t id);
 
 /* Reads all slots of a zone that is not written to, in steps; calls `loaded` when that is done, from within one. end: the
  * sequence number before which all are there. ECORRUPT: so it is, but something that was on the disk can't be read, so that the zone
