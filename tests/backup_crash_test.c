@@ -186,7 +186,7 @@ static void crash(void *arg, struct sh_world *world, unsigned node)
 
 static uint64_t hash_of(const uint8_t *bytes, uint32_t size)
 {
-    return size == ABSENT ? 0 : sh_hash64(bytes, size, size + UINT64_C(1)) | 1;
+    return size == ABSENT ? 0 : sh_hash64(sh_bytes_make(bytes, size), size + UINT64_C(1)) | 1;
 }
 
 /* The chunk has a new state; bytes are copied. */

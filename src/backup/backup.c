@@ -98,8 +98,8 @@ static enum shoal_err log_add(struct sh_backup *backup, struct sh_replog *log, s
 }
 
 enum shoal_err sh_backup_zone_found(struct sh_backup *backup, struct sh_replog *log,
-                                    uint64_t number, const struct sh_claim *claims, size_t count,
-                                    uint64_t live_bytes, uint64_t next)
+                                    uint64_t number, const struct sh_zone_claim *claims,
+                                    size_t count, uint64_t live_bytes, uint64_t next)
 {
     struct sh_zone *zone;
     enum shoal_err err = sh_zone_make(backup, number, next, &zone);

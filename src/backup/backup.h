@@ -57,14 +57,15 @@ void sh_backup_home_set(struct sh_backup *backup, struct sh_replog *log);
 
 /* --- Zones that were found at the start -------------------------------------------------------- */
 
-struct sh_claim {
+struct sh_zone_claim {
     uint64_t first,
         last; /* chunk IDs, both included, with the creator's node ID; last below first: nothing */
 };
 /* Adds a zone that the log has, and that was loaded: its number, what it claims, the bytes of its chunks as they count for a zone, and the
  * number of its next write. From the highest number of a zone down. Errors of sh_replog_zone_add; ENOMEM, ELIMIT. */
 SHOAL_NODISCARD enum shoal_err sh_backup_zone_found(struct sh_backup *backup, struct sh_replog *log,
-                                                    uint64_t number, const struct sh_claim *claims,
+                                                    uint64_t number,
+                                                    const struct sh_zone_claim *claims,
                                                     size_t count, uint64_t live_bytes,
                                                     uint64_t next);
 

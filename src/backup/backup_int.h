@@ -42,8 +42,8 @@ struct sh_zone {
     _Atomic uint64_t acked[SH_LEVELS];
     struct sh_spin waits_lock; /* guards the next two */
     struct sh_waits waits[SH_LEVELS];
-    uint64_t wanted[SH_LEVELS]; /* somebody waits for all before that */
-    struct sh_claim *claims;    /* guarded by the zones' lock */
+    uint64_t wanted[SH_LEVELS];   /* somebody waits for all before that */
+    struct sh_zone_claim *claims; /* guarded by the zones' lock */
     size_t claims_count, claims_promised, claims_room;
     _Atomic bool is_dirty; /* in the list of zones that the step is to look at */
     struct sh_zone *next_dirty;
@@ -121,7 +121,8 @@ void sh_zone_unmake(struct sh_zone *zone);
 /* The zone that has a chunk; NULL: none. Any thread. */
 struct sh_zone *sh_zones_find(struct sh_backup *backup, uint64_t chunk);
 /* Enters a claim that the zone's log has. ENOMEM, ELIMIT. */
-SHOAL_NODISCARD enum shoal_err sh_zone_claimed(struct sh_zone *zone, const struct sh_claim *claim);
+SHOAL_NODISCARD enum shoal_err sh_zone_claimed(struct sh_zone *zone,
+                                               const struct sh_zone_claim *claim);
 
 /* Finds where a change is to be recorded, of a chunk that has `before` bytes as they count for a zone and will have `after`; claims fresh IDs. EAGAIN: there is no room, or no
  * zone, now. ENOSPC, ENOMEM, ELIMIT. */

@@ -92,7 +92,8 @@ bool sh_backup_is_claimed(struct sh_backup *backup, uint64_t chunk)
 /* --- Claims ------------------------------------------------------------------------------------ */
 
 /* The n-th claim of a zone is a chunk of its log that no node created. */
-static struct sh_backlog_entry claim_entry(size_t slot, const struct sh_claim *claim, uint8_t *room)
+static struct sh_backlog_entry claim_entry(size_t slot, const struct sh_zone_claim *claim,
+                                           uint8_t *room)
 {
     sh_store64(room, claim->first);
     sh_store64(room + 8, claim->last);
@@ -106,7 +107,7 @@ static enum shoal_err claims_grow(struct sh_zone *zone)
     if (zone->claims_count + zone->claims_promised < zone->claims_room)
         return SHOAL_OK;
     size_t room = zone->claims_room ? 2 * zone->claims_room : 8;
-    struct sh_claim *claims = realloc(zone->claims, room * sizeof *claims);
+    struct sh_zone_claim *claims = realloc(zone->claims, room * sizeof *claims);
     if (!claims)
         return SHOAL_ENOMEM;
     zone->claims = claims;
@@ -115,14 +116,14 @@ static enum shoal_err claims_grow(struct sh_zone *zone)
 }
 
 /* Whether a claim goes on where the zone's last one ends. */
-static bool goes_on(const struct sh_zone *zone, const struct sh_claim *claim)
+static bool goes_on(const struct sh_zone *zone, const struct sh_zone_claim *claim)
 {
     return zone->claims_count && zone->claims[zone->claims_count - 1].last + 1 == claim->first &&
            zone->claims[zone->claims_count - 1].first >> 48 == claim->last >> 48;
 }
 
 /* Enters it, room was made; returns its slot. */
-static size_t claim_add(struct sh_zone *zone, const struct sh_claim *claim)
+static size_t claim_add(struct sh_zone *zone, const struct sh_zone_claim *claim)
 {
     if (goes_on(zone, claim))
         zone->claims[zone->claims_count - 1].last = claim->last;
@@ -131,13 +132,13 @@ static size_t claim_add(struct sh_zone *zone, const struct sh_claim *claim)
     return zone->claims_count - 1;
 }
 
-static enum shoal_err map_set(struct sh_zone *zone, const struct sh_claim *claim)
+static enum shoal_err map_set(struct sh_zone *zone, const struct sh_zone_claim *claim)
 {
     return sh_ranges_set(zone->backup->zones.map, (shoal_cid){claim->first},
                          (shoal_cid){claim->last}, zone->number);
 }
 
-enum shoal_err sh_zone_claimed(struct sh_zone *zone, const struct sh_claim *claim)
+enum shoal_err sh_zone_claimed(struct sh_zone *zone, const struct sh_zone_claim *claim)
 {
     struct sh_zones *zones = &zone->backup->zones;
     enum shoal_err err = claims_grow(zone);
@@ -152,7 +153,7 @@ enum shoal_err sh_zone_claimed(struct sh_zone *zone, const struct sh_claim *clai
         struct sh_range range;
         bool is_next =
             sh_ranges_next(zones->map, (shoal_cid){at}, &range) && range.first.v <= claim->last;
-        struct sh_claim part = {at, is_next ? range.first.v - 1 : claim->last};
+        struct sh_zone_claim part = {at, is_next ? range.first.v - 1 : claim->last};
         if (!is_next || range.first.v > at)
             err = map_set(zone, &part);
         if (!is_next || range.last.v >= claim->last)
@@ -163,9 +164,10 @@ enum shoal_err sh_zone_claimed(struct sh_zone *zone, const struct sh_claim *clai
 }
 
 /* The fresh IDs around a chunk that nobody has claimed, up to CLAIM_IDS. */
-static struct sh_claim claim_around(const struct sh_zones *zones, uint64_t chunk)
+static struct sh_zone_claim claim_around(const struct sh_zones *zones, uint64_t chunk)
 {
-    struct sh_claim claim = {chunk - chunk % CLAIM_IDS, chunk - chunk % CLAIM_IDS + CLAIM_IDS - 1};
+    struct sh_zone_claim claim = {chunk - chunk % CLAIM_IDS,
+                                  chunk - chunk % CLAIM_IDS + CLAIM_IDS - 1};
     struct sh_range range;
     for (uint64_t at = claim.first;
          sh_ranges_next(zones->map, (shoal_cid){at}, &range) && range.first.v <= claim.last;
@@ -224,7 +226,7 @@ static enum shoal_err claim_fresh(struct sh_backup *backup, uint64_t chunk, uint
         err = sh_backlog_admit(&(*zone_out)->backlog, SH_CLAIM_BYTES);
     if (err)
         return err;
-    struct sh_claim claim = claim_around(zones, chunk);
+    struct sh_zone_claim claim = claim_around(zones, chunk);
     err = map_set(*zone_out, &claim);
     if (err) {
         sh_backlog_cancel(&(*zone_out)->backlog, SH_CLAIM_BYTES);
@@ -308,7 +310,7 @@ static struct sh_backlog_entry moved(struct sh_backup *backup, uint64_t chunk,
                                      const struct sh_zone_place *place, uint8_t *room)
 {
     struct sh_zones *zones = &backup->zones;
-    const struct sh_claim claim = {chunk, chunk};
+    const struct sh_zone_claim claim = {chunk, chunk};
     sh_lock_assert_held(&zones->lock);
     place->zone->claims_promised--;
     zones->leftovers_promised--;

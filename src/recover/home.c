@@ -17,7 +17,7 @@ struct recovering {
     enum shoal_err err;
     uint64_t end; /* the number of the zone's next write */
     uint64_t live;
-    struct sh_claim *claims; /* by their places; those that are not there are empty */
+    struct sh_zone_claim *claims; /* by their places; those that are not there are empty */
     size_t claims_count, claims_room;
     struct large *larges;
     size_t larges_count, larges_room;
@@ -41,14 +41,15 @@ static enum shoal_err claim_take(struct recovering *recovering, uint64_t place,
 {
     if (item->payload.size != 16 || place >= UINT32_MAX)
         return SHOAL_ECORRUPT;
-    struct sh_claim *claims =
+    struct sh_zone_claim *claims =
         grown(recovering->claims, &recovering->claims_room, place + 1, sizeof *recovering->claims);
     if (!claims)
         return SHOAL_ENOMEM;
     recovering->claims = claims;
     for (; recovering->claims_count <= place; recovering->claims_count++)
-        claims[recovering->claims_count] = (struct sh_claim){.first = 1};
-    claims[place] = (struct sh_claim){sh_load64(item->payload.at), sh_load64(item->payload.at + 8)};
+        claims[recovering->claims_count] = (struct sh_zone_claim){.first = 1};
+    claims[place] =
+        (struct sh_zone_claim){sh_load64(item->payload.at), sh_load64(item->payload.at + 8)};
     return SHOAL_OK;
 }
 
