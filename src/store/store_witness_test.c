@@ -187,7 +187,7 @@ static enum shoal_err make_as(unsigned how, shoal_cid cid, struct sh_bytes data)
     case 2:
         return sh_store_adopt(store, cid, data);
     case 3:
-        return sh_store_adopt_retained(store, cid, data);
+        return sh_store_adopt_as(store, cid, data, true, NULL);
     default:
         return sh_store_take_over(store, cid, data);
     }
@@ -231,6 +231,27 @@ static void test_each_creation(void **state)
             if (how == 3)
                 sh_store_unretain(store, &cid, 1);
         }
+    }
+    close_all();
+}
+
+/* What was taken over may go back, though the witness refuses all else. */
+static void test_hand_back(void **state)
+{
+    (void)state;
+    open_of(16 * MIB, 1);
+    shoal_cid cids[] = {make(100), shoal_cid_make((shoal_nid){NID + 1}, 3)};
+    assert_int_equal(sh_store_release(store, cids[0]), SHOAL_OK);
+    for (unsigned i = 0; i < 2; i++) {
+        struct sh_bytes data = sh_bytes_make(data_a, 200);
+        assert_int_equal(sh_store_take_over(store, cids[i], data), SHOAL_OK);
+        witness.admit_left = 0;
+        assert_int_equal(sh_store_release(store, cids[i]), SHOAL_EAGAIN);
+        assert_int_equal(sh_store_hand_back(store, cids[i]), SHOAL_OK);
+        assert_int_equal(witness.events[SH_STORE_UNMADE], i + 1);
+        witness.admit_left = -1;
+        assert_int_equal(sh_store_hand_back(store, cids[i]), SHOAL_ENOCHUNK);
+        assert_int_equal(sh_store_take_over(store, cids[i], data), SHOAL_OK);
     }
     close_all();
 }
@@ -691,13 +712,21 @@ static void test_large_hindered(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_operation),  cmocka_unit_test(test_each_creation),
-        cmocka_unit_test(test_nothing_to_tell), cmocka_unit_test(test_pins),
-        cmocka_unit_test(test_comes_later),     cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_batch_refused),   cmocka_unit_test(test_batch_partial),
-        cmocka_unit_test(test_making),          cmocka_unit_test(test_large_at_once),
-        cmocka_unit_test(test_large_kinds),     cmocka_unit_test(test_large_created),
-        cmocka_unit_test(test_large_ended),     cmocka_unit_test(test_large_among_others),
+        cmocka_unit_test(test_each_operation),
+        cmocka_unit_test(test_each_creation),
+        cmocka_unit_test(test_hand_back),
+        cmocka_unit_test(test_nothing_to_tell),
+        cmocka_unit_test(test_pins),
+        cmocka_unit_test(test_comes_later),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_batch_refused),
+        cmocka_unit_test(test_batch_partial),
+        cmocka_unit_test(test_making),
+        cmocka_unit_test(test_large_at_once),
+        cmocka_unit_test(test_large_kinds),
+        cmocka_unit_test(test_large_created),
+        cmocka_unit_test(test_large_ended),
+        cmocka_unit_test(test_large_among_others),
         cmocka_unit_test(test_large_hindered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
