@@ -80,11 +80,14 @@ static enum shoal_err content_install(struct sh_store *store, struct sh_group *g
     return SHOAL_OK;
 }
 
+/* telling: NULL, or the witness has been told the data by it. */
 static enum shoal_err chunk_make(struct sh_store *store, struct sh_group *group, shoal_cid cid,
-                                 unsigned expected, struct sh_bytes data, bool may_dip)
+                                 unsigned expected, struct sh_bytes data, bool may_dip,
+                                 struct sh_store_telling *telling)
 {
     struct content content;
     enum shoal_err err = content_make(store, data.at, (uint32_t)data.size, may_dip, &content);
+    content.telling = telling;
     return err ? err : content_install(store, group, cid, expected, &content, may_dip);
 }
 
@@ -116,7 +119,8 @@ enum shoal_err sh_store_fill(struct sh_store *store, shoal_cid cid, struct sh_by
     if (!group)
         return SHOAL_ENOCHUNK;
     bool is_zero = sh_store_is_own(store, cid) && shoal_cid_local(cid) == 0;
-    return chunk_make(store, group, cid, is_zero ? SH_CODE_ABSENT : SH_CODE_RESERVED, data, false);
+    return chunk_make(store, group, cid, is_zero ? SH_CODE_ABSENT : SH_CODE_RESERVED, data, false,
+                      NULL);
 }
 
 enum shoal_err sh_store_unreserve(struct sh_store *store, shoal_cid cid)
@@ -141,7 +145,7 @@ enum shoal_err sh_store_unreserve(struct sh_store *store, shoal_cid cid)
 }
 
 static enum shoal_err adopt_own(struct sh_store *store, shoal_cid cid, struct sh_bytes data,
-                                bool retain)
+                                bool retain, struct sh_store_telling *telling)
 {
     sh_lid lid = {sh_store_place(store, cid)};
     if (lid.v >= OWN_IDS_MAX)
@@ -153,7 +157,7 @@ static enum shoal_err adopt_own(struct sh_store *store, shoal_cid cid, struct sh
     if (retain)
         sh_idpool_retain(store->pool, &lid, 1);
     struct sh_group *group = sh_idtable_find(&store->table, lid.v);
-    err = chunk_make(store, group, cid, SH_CODE_ABSENT, data, true);
+    err = chunk_make(store, group, cid, SH_CODE_ABSENT, data, true, telling);
     if (err && retain)
         sh_idpool_unretain(store->pool, &lid, 1);
     if (err && lid.v != 0)
@@ -169,25 +173,32 @@ static enum shoal_err foreign_group(struct sh_store *store, shoal_cid cid,
     return err ? sh_store_short(store, SH_PAGE_BYTES) : SHOAL_OK;
 }
 
-enum shoal_err sh_store_adopt(struct sh_store *store, shoal_cid cid, struct sh_bytes data)
+static enum shoal_err adopt_foreign(struct sh_store *store, shoal_cid cid, struct sh_bytes data,
+                                    struct sh_store_telling *telling)
 {
-    if (data.size > store->chunk_bytes_max)
-        return SHOAL_ETOOBIG;
-    if (sh_store_is_own(store, cid))
-        return adopt_own(store, cid, data, false);
     struct sh_group *group;
     enum shoal_err err = foreign_group(store, cid, &group);
     if (!err)
-        err = chunk_make(store, group, cid, SH_CODE_ABSENT, data, true);
+        err = chunk_make(store, group, cid, SH_CODE_ABSENT, data, true, telling);
     return err == SHOAL_ENOCHUNK ? SHOAL_EEXIST : err;
 }
 
-enum shoal_err sh_store_adopt_retained(struct sh_store *store, shoal_cid cid, struct sh_bytes data)
+enum shoal_err sh_store_adopt_as(struct sh_store *store, shoal_cid cid, struct sh_bytes data,
+                                 bool retain, struct sh_store_telling *telling)
 {
-    SH_ASSERT(sh_store_is_own(store, cid) && sh_store_place(store, cid) != 0);
-    if (data.size > store->chunk_bytes_max)
-        return SHOAL_ETOOBIG;
-    return adopt_own(store, cid, data, true);
+    enum shoal_err err = SHOAL_ETOOBIG;
+    SH_ASSERT(!retain || (sh_store_is_own(store, cid) && sh_store_place(store, cid) != 0));
+    if (data.size <= store->chunk_bytes_max)
+        err = sh_store_is_own(store, cid) ? adopt_own(store, cid, data, retain, telling)
+                                          : adopt_foreign(store, cid, data, telling);
+    if (telling)
+        sh_witness_end(store, cid, telling, false); /* if it has not been ended by being made */
+    return err;
+}
+
+enum shoal_err sh_store_adopt(struct sh_store *store, shoal_cid cid, struct sh_bytes data)
+{
+    return sh_store_adopt_as(store, cid, data, false, NULL);
 }
 
 enum shoal_err sh_chunk_change_begin(struct sh_store *store, shoal_cid cid,
@@ -211,10 +222,9 @@ enum shoal_err sh_chunk_change_begin(struct sh_store *store, shoal_cid cid,
     return SHOAL_OK;
 }
 
-enum shoal_err sh_store_drop(struct sh_store *store, shoal_cid cid, enum sh_store_event event,
-                             uint32_t *size_out)
+enum shoal_err sh_store_drop(struct sh_store *store, shoal_cid cid, unsigned code,
+                             enum sh_store_event event, uint32_t *size_out)
 {
-    bool stays = event == SH_STORE_RELEASED && sh_store_is_own(store, cid);
     struct sh_group *group;
     struct sh_change change;
     struct sh_spot spot;
@@ -226,7 +236,7 @@ enum shoal_err sh_store_drop(struct sh_store *store, shoal_cid cid, enum sh_stor
         sh_group_layout_end(group, false);
         return err;
     }
-    sh_change_none(&change, sh_store_index(cid), stays ? SH_CODE_RESERVED : SH_CODE_ABSENT);
+    sh_change_none(&change, sh_store_index(cid), code);
     err = sh_group_change(store, group, &change);
     SH_ASSERT(err == SHOAL_OK); /* it gets smaller and stays */
     sh_witness_record(store, cid, event, sh_bytes_make(NULL, 0), SHOAL_OK);
@@ -237,16 +247,27 @@ enum shoal_err sh_store_drop(struct sh_store *store, shoal_cid cid, enum sh_stor
     return SHOAL_OK;
 }
 
-enum shoal_err sh_store_release(struct sh_store *store, shoal_cid cid)
+static enum shoal_err let_go(struct sh_store *store, shoal_cid cid, enum sh_store_event event)
 {
     uint32_t size;
-    enum shoal_err err = sh_store_drop(store, cid, SH_STORE_RELEASED, &size);
+    unsigned code = sh_store_is_own(store, cid) ? SH_CODE_RESERVED : SH_CODE_ABSENT;
+    enum shoal_err err = sh_store_drop(store, cid, code, event, &size);
     if (err)
         return err;
     struct sh_tally *tally = sh_store_tally(store);
     sh_tally_add(&tally->payload_bytes, -(uint64_t)size);
     sh_tally_add(&tally->removes, 1);
     return SHOAL_OK;
+}
+
+enum shoal_err sh_store_release(struct sh_store *store, shoal_cid cid)
+{
+    return let_go(store, cid, SH_STORE_RELEASED);
+}
+
+enum shoal_err sh_store_hand_back(struct sh_store *store, shoal_cid cid)
+{
+    return let_go(store, cid, SH_STORE_UNMADE);
 }
 
 enum shoal_err sh_store_take_over(struct sh_store *store, shoal_cid cid, struct sh_bytes data)
@@ -256,7 +277,8 @@ enum shoal_err sh_store_take_over(struct sh_store *store, shoal_cid cid, struct 
     if (data.size > store->chunk_bytes_max)
         return SHOAL_ETOOBIG;
     struct sh_group *group = sh_store_group(store, cid);
-    return group ? chunk_make(store, group, cid, SH_CODE_RESERVED, data, true) : SHOAL_ENOCHUNK;
+    return group ? chunk_make(store, group, cid, SH_CODE_RESERVED, data, true, NULL)
+                 : SHOAL_ENOCHUNK;
 }
 
 enum shoal_err sh_store_arriving_begin(struct sh_store *store, shoal_cid cid, uint32_t size,

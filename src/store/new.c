@@ -187,7 +187,7 @@ static void undo(struct sh_store *store, const struct sh_store_wish *wish, size_
     for (size_t i = 0; i < made; i++) {
         uint32_t size;
         shoal_cid cid = sh_store_cid(store, SHOAL_NID_NONE, lids[i].v);
-        if (sh_store_drop(store, cid, SH_STORE_UNMADE, &size) == SHOAL_OK)
+        if (sh_store_drop(store, cid, SH_CODE_ABSENT, SH_STORE_UNMADE, &size) == SHOAL_OK)
             sh_idpool_give(store->pool, &lids[i], 1);
         else if (!wish->reserve) /* others found it, and counted its removal or will */
             count_one(store, wish_size(wish, i));

@@ -7,15 +7,14 @@
  *       \--> AT_ONCE (pinned; short) <-+ no memory for a second block            |
  *               +-----------------------------------------------------------------+
  *
- * With a witness, which is to be told all of a large image before the swap:
+ * With a witness, which is told all of a large image before the swap, nothing is done at once:
  *
  *   LOOK --> COMPARE --> OPEN --> COPY --> BEGIN --> TELL --> SWAP --> OVER
- *      \                                            ^   \____________^  a retold chunk, which
- *       \--- BEGIN, once others have written -------+--> (COMPARE, OPEN, COPY)      is its own image
- *            too often; or to retell
+ *   LOOK --> BEGIN --> COMPARE --> OPEN --> COPY --> TELL --> SWAP --> OVER   started again too often
+ *   LOOK --> BEGIN --> TELL --> OVER                                          a chunk that is retold
  *
- * From BEGIN on the witness admits no change of the chunk by others, so after a last look nobody makes
- * it start again; those who did so SH_STORE_TRIES times before can be kept from it by beginning early.
+ * From BEGIN on the witness admits no change of the chunk by others, so after one more look nobody makes
+ * the rewriting start again.
  *
  * It is as if all had been done at the SWAP: that takes the group's layout bit and looks whether the
  * chunk's mark is still the one that the old bytes were compared and copied under. Marks rise with
@@ -124,6 +123,7 @@ enum shoal_err sh_store_rewriting_begin(struct sh_store *store,
                                         const struct sh_store_rewrite *rewrite,
                                         struct sh_store_rewriting **rewriting_out)
 {
+    SH_ASSERT(rewrite->kind != SH_STORE_ADD || rewrite->width == 4 || rewrite->width == 8);
     struct sh_store_rewriting *rewriting = calloc(1, sizeof *rewriting);
     if (!rewriting)
         return SHOAL_ENOMEM;

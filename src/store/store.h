@@ -155,6 +155,9 @@ SHOAL_NODISCARD enum shoal_err sh_store_adopt(struct sh_store *store, shoal_cid 
  * taken, as if it was reserved, since the chunk still exists elsewhere. ENOCHUNK; EBUSY while it is
  * pinned. */
 SHOAL_NODISCARD enum shoal_err sh_store_release(struct sh_store *store, shoal_cid cid);
+/* The same of a chunk that was taken over a moment ago, and goes back: no witness refuses it
+ * (SH_STORE_UNMADE). */
+SHOAL_NODISCARD enum shoal_err sh_store_hand_back(struct sh_store *store, shoal_cid cid);
 /* Takes a chunk, own or foreign, that moves here from another node: as sh_store_adopt, but an own
  * ID is one that was let go of, and ENOCHUNK says that it was not. */
 SHOAL_NODISCARD enum shoal_err sh_store_take_over(struct sh_store *store, shoal_cid cid,
@@ -379,8 +382,8 @@ bool sh_store_range(struct sh_store *store, shoal_cid from, shoal_cid *first_out
  *     add, resize, fill, adopt, take_over, retell, and those for several) refuse such a one with ELIMIT,
  *     changing nothing. Chunks that are removed, and those that are all zeros (created, or resized from
  *     0 bytes), are told at once, whatever their size.
- *   - A create of several chunks that fails in the middle removes those that it has made; the witness
- *     cannot refuse that (SH_STORE_UNMADE).
+ *   - A create of several chunks that fails in the middle removes those that it has made, and
+ *     sh_store_hand_back one; the witness cannot refuse that (SH_STORE_UNMADE).
  *   - Reserving an ID, pinning a chunk, moving its block, and a write through a pin change no chunk:
  *     nobody is told. */
 enum sh_store_event {
@@ -388,7 +391,7 @@ enum sh_store_event {
     SH_STORE_WRITTEN,  /* another image, maybe of another size; or the same, retold */
     SH_STORE_REMOVED,  /* and its ID may be another chunk's from now on */
     SH_STORE_RELEASED, /* it is another node's now */
-    SH_STORE_UNMADE,   /* removed, as the create that made it fails */
+    SH_STORE_UNMADE,   /* removed, as the create or move that made it fails */
 };
 
 struct sh_store_witness {

@@ -238,11 +238,13 @@ SHOAL_NODISCARD enum shoal_err sh_store_copy_out(struct sh_store *store, shoal_c
                                                  size_t room, uint32_t *size_out);
 SHOAL_NODISCARD enum shoal_err sh_store_copy_in(struct sh_store *store, shoal_cid cid,
                                                 struct sh_bytes data);
-/* As sh_store_adopt, of an own ID but 0, which the caller retains where it succeeds. */
-SHOAL_NODISCARD enum shoal_err sh_store_adopt_retained(struct sh_store *store, shoal_cid cid,
-                                                       struct sh_bytes data);
-/* event: which removal it is. An own ID that is released stays reserved. */
-SHOAL_NODISCARD enum shoal_err sh_store_drop(struct sh_store *store, shoal_cid cid,
+/* As sh_store_adopt. retain: of an own ID but 0, which the caller retains where it succeeds. telling: the
+ * witness has been told the bytes, which ends here where it has begun; or NULL. */
+SHOAL_NODISCARD enum shoal_err sh_store_adopt_as(struct sh_store *store, shoal_cid cid,
+                                                 struct sh_bytes data, bool retain,
+                                                 struct sh_store_telling *telling);
+/* code: what the ID's becomes, SH_CODE_ABSENT or SH_CODE_RESERVED; event: what the witness is told. */
+SHOAL_NODISCARD enum shoal_err sh_store_drop(struct sh_store *store, shoal_cid cid, unsigned code,
                                              enum sh_store_event event, uint32_t *size_out);
 
 /* Adds to a field of width 4 or 8 bytes in the store's memory, which the caller holds; returns what was

@@ -218,7 +218,7 @@ static enum shoal_err adopt_once(struct player *player)
     enum shoal_err err;
     keep(player, cid);
     if (shoal_cid_creator(cid).v == NID && below(player, 2)) {
-        err = sh_store_adopt_retained(player->store, cid, data);
+        err = sh_store_adopt_as(player->store, cid, data, true, NULL);
         if (!err)
             sh_store_unretain(player->store, &cid, 1);
         return err;
