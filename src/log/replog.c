@@ -176,7 +176,8 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_
         sh_replog_zone_make(log, config->id, config->owner, config->incarnation, &zone);
     if (!err && zone->versions)
         return SHOAL_EEXIST;
-    if (!err && zone->slots.count && !zone->is_loaded)
+    bool is_being_read = sh_replog_is_loading(zone);
+    if (!err && (is_being_read || (zone->slots.count && !zone->is_loaded)))
         return SHOAL_EBUSY;
     if (!err && zone->epoch_seen >= SH_REPLOG_EPOCH_MAX)
         return SHOAL_EFULL;

@@ -77,7 +77,7 @@ uint32_t sh_replog_slots_for(uint32_t slot_bytes, uint64_t bytes_max);
 
 /* A zone that is to be written to: new, or loaded (sh_replog_zone_load), and then in an epoch of its own. Sequence numbers begin
  * with `first`, which of one that is loaded is what was told; EINVAL else. bytes_max: what its log may take, rounded up to slots, and four more, which the log
- * then keeps for it. EEXIST: it is being written to. EBUSY: it has to be loaded first. EFULL: all epochs are used up. ENOSPC: the log has
+ * then keeps for it. EEXIST: it is being written to. EBUSY: it has to be loaded first, or is being loaded or read. EFULL: all epochs are used up. ENOSPC: the log has
  * not so many. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_replog_zone_add(struct sh_replog *log,
                                                   const struct sh_replog_zone_config *config,
@@ -96,6 +96,34 @@ SHOAL_NODISCARD enum shoal_err sh_replog_zone_load(struct sh_replog_zone *zone,
                                                                   struct sh_replog_zone *zone,
                                                                   uint64_t end, enum shoal_err err),
                                                    void *arg);
+
+/* What a zone holds: a chunk, or a piece of one. */
+struct sh_replog_item {
+    uint64_t local_id;
+    uint16_t creator;
+    uint16_t piece, pieces;  /* of a chunk in pieces, in any order; else 0, 1 */
+    uint32_t offset, total;  /* bytes: where the payload belongs in the chunk, which has so many */
+    struct sh_bytes payload; /* borrowed. at NULL: as many zeros */
+};
+
+struct sh_replog_read {
+    /* As in sh_replog_zone_config; where rest_max is too little, it is raised, and the versions are learned again. */
+    uint64_t range_first, range_count, rest_max;
+    /* Takes what the zone holds; called within sh_replog_step. EAGAIN: not now; it is offered again in a later step. Another error ends the
+     * reading with it. */
+    enum shoal_err (*take)(void *arg, struct sh_replog_zone *zone,
+                           const struct sh_replog_item *item);
+    /* Behind that nothing is called. end, err: as for a load. ECORRUPT: all that can be read was handed out, perhaps of chunks of which a newer version
+     * can't be read. */
+    void (*done)(void *arg, struct sh_replog_zone *zone, uint64_t end, enum shoal_err err);
+    void *arg;
+};
+
+/* Loads a zone, as above, and then hands out all chunks that it has by the writes before `end`: each once, but pieces perhaps twice (a crash
+ * may leave them so), nothing of chunks that were removed. All slots are read twice; thrice, where there are writes that do not count, or
+ * rest_max was too little. Memory: two slots, 8 bytes a chunk of the range, 24 a chunk of the rest. Errors as above. */
+SHOAL_NODISCARD enum shoal_err sh_replog_zone_read(struct sh_replog_zone *zone,
+                                                   const struct sh_replog_read *read);
 
 /* A write of a chunk, or of a piece of one, or its removal. */
 struct sh_replog_write {

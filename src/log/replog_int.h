@@ -276,6 +276,7 @@ struct sh_replog_walk {
         seen; /* numbers of the span: entries, but of a chunk in pieces, and of a pair, only the last one */
     uint64_t from, to;      /* what was read of it, as a range of places (sh_replog_place) */
     uint64_t counts_before; /* numbers of its life */
+    uint64_t end;           /* numbers from there on do not count; UINT64_MAX: all do, by this */
     bool is_void;           /* the last entry does not count */
     size_t
         broken; /* from where on something could not be read, behind the slot's head; SIZE_MAX: nothing */
@@ -333,6 +334,8 @@ static inline unsigned sh_replog_entry_share(const struct sh_replog_entry *entry
 /* --- Loading a zone (replog_load.c) ------------------------------------------------------------ */
 
 unsigned sh_replog_load_step(struct sh_replog *log);
+/* Whether the zone is being loaded, or read. */
+bool sh_replog_is_loading(const struct sh_replog_zone *zone);
 /* No operation is in flight. NULL is allowed. */
 void sh_replog_load_free(struct sh_replog_load *load);
 

@@ -2,37 +2,10 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
-#include "log/replog_int.h"
-#include "log/version_log.h"
+#include "log/replog_load_int.h"
 
 #define ENTRIES_EACH 2000 /* looked at in a step */
 #define SEQUENCE_MAX (UINT64_C(1) << 47)
-
-/* Places of writes that are there, of a life (sh_replog_place). */
-struct range {
-    uint64_t first, end;
-    uint16_t life;
-};
-
-struct sh_replog_load {
-    struct sh_replog_zone *zone;
-    void (*loaded)(void *arg, struct sh_replog_zone *zone, uint64_t end, enum shoal_err err);
-    void *arg;
-    uint32_t *slots;
-    struct sh_replog_reader reader;
-    /* Where we are in the slot that is looked at. */
-    bool is_open;
-    bool has_numbers;
-    struct sh_replog_walk walk;
-    bool is_damaged;
-    size_t at;                       /* in a slot of versions */
-    struct sh_version_reader tuples; /* of a piece, if is_reading */
-    bool is_reading;
-    struct range *ranges;
-    size_t ranges_count, ranges_room;
-    uint16_t epoch;
-    enum shoal_err err;
-};
 
 void sh_replog_load_free(struct sh_replog_load *load)
 {
@@ -41,13 +14,11 @@ void sh_replog_load_free(struct sh_replog_load *load)
     sh_replog_reader_end(&load->reader);
     free(load->slots);
     free(load->ranges);
+    sh_currents_destroy(load->currents);
     free(load);
 }
 
-enum shoal_err sh_replog_zone_load(struct sh_replog_zone *zone,
-                                   void (*loaded)(void *arg, struct sh_replog_zone *zone,
-                                                  uint64_t end, enum shoal_err err),
-                                   void *arg)
+enum shoal_err sh_replog_load_make(struct sh_replog_zone *zone, struct sh_replog_load **load_out)
 {
     struct sh_replog *log = zone->log;
     if (log->load || zone->versions)
@@ -55,26 +26,62 @@ enum shoal_err sh_replog_zone_load(struct sh_replog_zone *zone,
     struct sh_replog_load *load = calloc(1, sizeof *load);
     if (!load)
         return SHOAL_ENOMEM;
-    *load = (struct sh_replog_load){.zone = zone, .loaded = loaded, .arg = arg};
+    *load = (struct sh_replog_load){.zone = zone, .end = UINT64_MAX};
     load->slots = malloc((zone->slots.count + 1) * sizeof *load->slots);
     if (!load->slots || sh_replog_reader_begin(&load->reader, log)) {
         sh_replog_load_free(load);
         return SHOAL_ENOMEM;
     }
+    *load_out = load;
+    return SHOAL_OK;
+}
+
+/* Begins to read the zone's slots, without those of versions once these are known. */
+static void pass_begin(struct sh_replog_load *load, enum sh_replog_load_phase phase)
+{
+    const struct sh_log_slot *slots = load->zone->log->slots.slots;
     unsigned count = 0;
-    for (uint32_t i = zone->slots.first; i != SH_SLOT_NONE; i = log->slots.slots[i].next) {
-        load->slots[count++] = i;
+    load->phase = phase;
+    for (uint32_t i = load->zone->slots.first; i != SH_SLOT_NONE; i = slots[i].next) {
+        if (phase != SH_REPLOG_TAKES || slots[i].kind != SH_SLOT_VERSIONS)
+            load->slots[count++] = i;
     }
     sh_replog_reader_slots(&load->reader, load->slots, count);
-    log->load = load;
+}
+
+void sh_replog_load_begin(struct sh_replog_load *load)
+{
+    pass_begin(load, SH_REPLOG_LOADS);
+    load->zone->log->load = load;
+}
+
+enum shoal_err sh_replog_zone_load(struct sh_replog_zone *zone,
+                                   void (*loaded)(void *arg, struct sh_replog_zone *zone,
+                                                  uint64_t end, enum shoal_err err),
+                                   void *arg)
+{
+    struct sh_replog_load *load;
+    enum shoal_err err = sh_replog_load_make(zone, &load);
+    if (err)
+        return err;
+    load->loaded = loaded;
+    load->arg = arg;
+    sh_replog_load_begin(load);
     return SHOAL_OK;
+}
+
+bool sh_replog_is_loading(const struct sh_replog_zone *zone)
+{
+    const struct sh_replog_load *load = zone->log->load;
+    return load && load->zone == zone;
 }
 
 /* --- Looking through --------------------------------------------------------------------------- */
 
-static enum shoal_err range_add(struct sh_replog_load *load, const struct range *range)
+static enum shoal_err range_add(struct sh_replog_load *load, const struct sh_replog_range *range)
 {
-    struct range *last = load->ranges_count ? &load->ranges[load->ranges_count - 1] : NULL;
+    struct sh_replog_range *last =
+        load->ranges_count ? &load->ranges[load->ranges_count - 1] : NULL;
     if (range->first == range->end)
         return SHOAL_OK;
     if (last && last->end == range->first && last->life == range->life) {
@@ -83,7 +90,7 @@ static enum shoal_err range_add(struct sh_replog_load *load, const struct range 
     }
     if (load->ranges_count == load->ranges_room) {
         size_t room = load->ranges_room ? 2 * load->ranges_room : 64;
-        struct range *ranges = realloc(load->ranges, room * sizeof *ranges);
+        struct sh_replog_range *ranges = realloc(load->ranges, room * sizeof *ranges);
         if (!ranges)
             return SHOAL_ENOMEM;
         load->ranges = ranges;
@@ -100,7 +107,11 @@ static bool slot_begin(struct sh_replog *log, struct sh_replog_load *load, const
     if (!sh_log_slot_get(bytes, log->head.number, &head) || head.zone != load->zone->id)
         return false;
     load->has_numbers = head.kind == SH_SLOT_ENTRIES; /* what survived has none any more */
-    sh_replog_walk_begin(&load->walk, NULL, bytes, log->head.slot_bytes, head.use);
+    bool is_known = load->has_numbers && load->phase != SH_REPLOG_LOADS; /* what counts */
+    sh_replog_walk_begin(&load->walk, is_known ? &load->zone->lives : NULL, bytes,
+                         log->head.slot_bytes, head.use);
+    if (is_known)
+        load->walk.end = load->end;
     load->at = 0;
     return true;
 }
@@ -117,6 +128,8 @@ static bool entry_next(struct sh_replog_load *load, unsigned *work)
         *work += sh_replog_entry_share(&entry);
         if (entry.version.epoch > load->epoch)
             load->epoch = entry.version.epoch;
+        if (load->read.take)
+            sh_replog_learn_entry(load, &entry);
         break;
     case SH_REPLOG_WALKED_HEAD:
         err = sh_replog_lives_add(&load->zone->lives, span->life, span->life_first, span->whole);
@@ -127,8 +140,9 @@ static bool entry_next(struct sh_replog_load *load, unsigned *work)
             load->zone->incarnation = span->incarnation;
         break;
     case SH_REPLOG_WALKED_SPAN:
-        if (load->has_numbers)
-            err = range_add(load, &(struct range){walk->from, walk->to, span->life});
+        sh_replog_learn_entry(load, NULL);
+        if (load->has_numbers && load->phase == SH_REPLOG_LOADS)
+            err = range_add(load, &(struct sh_replog_range){walk->from, walk->to, span->life});
         break;
     case SH_REPLOG_WALKED_END:
         load->is_damaged |= walk->is_damaged;
@@ -140,12 +154,18 @@ static bool entry_next(struct sh_replog_load *load, unsigned *work)
 }
 
 /* Looks at the next tuple of a slot of the version log: its entries may have been cleaned away. False: there is no other. */
-static bool tuple_next(struct sh_replog_load *load)
+static bool tuple_next(struct sh_replog_load *load, unsigned *work)
 {
+    if (load->tuple.first) {
+        *work += sh_replog_learn_tuple(load);
+        return true;
+    }
     struct sh_version_tuple tuple;
     if (load->is_reading && sh_version_reader_next(&load->tuples, &tuple) == SH_VERSION_TUPLE) {
         if (tuple.version.epoch > load->epoch)
             load->epoch = tuple.version.epoch;
+        if (load->read.take)
+            load->tuple = tuple;
         return true;
     }
     struct sh_replog_zone *zone = load->zone;
@@ -154,6 +174,17 @@ static bool tuple_next(struct sh_replog_load *load)
     if (load->is_reading && load->tuples.piece.flush >= zone->flushes)
         zone->flushes = load->tuples.piece.flush + 1;
     return load->is_reading;
+}
+
+/* Looks at what is next of a slot; false: the slot has no more. *is_held: nothing more can be done now. */
+static bool look_at_next(struct sh_replog_load *load, bool is_versions, unsigned *work,
+                         bool *is_held)
+{
+    if (load->phase != SH_REPLOG_TAKES)
+        return is_versions ? tuple_next(load, work) : entry_next(load, work);
+    enum sh_replog_taken taken = sh_replog_take_next(load, work);
+    *is_held = taken == SH_REPLOG_NOT_NOW;
+    return taken != SH_REPLOG_NO_MORE;
 }
 
 static unsigned look(struct sh_replog *log, struct sh_replog_load *load)
@@ -167,12 +198,15 @@ static unsigned look(struct sh_replog *log, struct sh_replog_load *load)
     }
     load->is_open = true;
     bool is_versions = log->slots.slots[load->slots[load->reader.next]].kind == SH_SLOT_VERSIONS;
-    for (unsigned i = 0; i < ENTRIES_EACH; i++) {
-        if (!(is_versions ? tuple_next(load) : entry_next(load, &i))) {
+    bool is_held = false;
+    for (unsigned i = 0; i < ENTRIES_EACH && !load->err; i++) {
+        if (!look_at_next(load, is_versions, &i, &is_held)) {
             load->is_open = false;
             load->reader.next++;
             break;
         }
+        if (is_held)
+            return i;
     }
     return 1;
 }
@@ -181,7 +215,8 @@ static unsigned look(struct sh_replog *log, struct sh_replog_load *load)
 
 static int by_first(const void *a, const void *b)
 {
-    uint64_t one = ((const struct range *)a)->first, other = ((const struct range *)b)->first;
+    uint64_t one = ((const struct sh_replog_range *)a)->first,
+             other = ((const struct sh_replog_range *)b)->first;
     return one < other ? -1 : one > other;
 }
 
@@ -217,6 +252,62 @@ static uint64_t whole(struct sh_replog_load *load)
     return end >> 16;
 }
 
+/* Whether something is there that does not count: its versions were learned. */
+static bool has_void(const struct sh_replog_load *load)
+{
+    const struct sh_replog_lives *lives = &load->zone->lives;
+    for (size_t i = 0; i < load->ranges_count; i++) {
+        uint64_t end = least(sh_replog_place(load->end, 0), life_end(lives, load->ranges[i].life));
+        if (load->ranges[i].end > end)
+            return true;
+    }
+    return false;
+}
+
+/* What there is of the zone, and up to where it counts, is known. */
+static void settle(struct sh_replog_load *load)
+{
+    struct sh_replog_zone *zone = load->zone;
+    load->end = zone->end = whole(load);
+    zone->is_loaded = true;
+    zone->is_damaged = load->is_damaged;
+    zone->epoch_seen = load->epoch;
+}
+
+/* A pass is over; true: another one begins. */
+static bool pass_next(struct sh_replog_load *load)
+{
+    bool is_first = load->phase == SH_REPLOG_LOADS;
+    if (is_first)
+        settle(load);
+    if (!load->read.take || load->phase == SH_REPLOG_TAKES)
+        return false;
+    if (!load->has_no_room && !(is_first && has_void(load))) {
+        pass_begin(load, SH_REPLOG_TAKES);
+        return true;
+    }
+    load->err = sh_replog_learn_anew(load);
+    if (!load->err)
+        pass_begin(load, SH_REPLOG_LEARNS);
+    return !load->err;
+}
+
+static void finish(struct sh_replog *log, struct sh_replog_load *load)
+{
+    struct sh_replog_zone *zone = load->zone;
+    enum shoal_err err = log->trouble ? SHOAL_EIO : load->err;
+    if (!err && zone->is_damaged)
+        err = SHOAL_ECORRUPT;
+    log->load = NULL;
+    if (load->end == UINT64_MAX)
+        load->end = whole(load);
+    if (load->read.take)
+        load->read.done(load->read.arg, zone, load->end, err);
+    else
+        load->loaded(load->arg, zone, load->end, err);
+    sh_replog_load_free(load);
+}
+
 unsigned sh_replog_load_step(struct sh_replog *log)
 {
     struct sh_replog_load *load = log->load;
@@ -233,15 +324,7 @@ unsigned sh_replog_load_step(struct sh_replog *log)
     bool is_over = load->err || log->trouble || sh_replog_reader_is_over(&load->reader);
     if (!is_over || sh_replog_reader_is_busy(&load->reader))
         return work;
-    uint64_t end = whole(load);
-    struct sh_replog_zone *zone = load->zone;
-    enum shoal_err err = log->trouble ? SHOAL_EIO : load->err;
-    zone->is_loaded = !err;
-    zone->is_damaged = load->is_damaged;
-    zone->epoch_seen = load->epoch;
-    zone->end = end;
-    log->load = NULL;
-    load->loaded(load->arg, zone, end, !err && zone->is_damaged ? SHOAL_ECORRUPT : err);
-    sh_replog_load_free(load);
+    if (load->err || log->trouble || !pass_next(load))
+        finish(log, load);
     return work + 1;
 }

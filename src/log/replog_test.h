@@ -275,6 +275,89 @@ RIG struct rig_loaded rig_load(struct rig *rig, unsigned zone)
     return loaded;
 }
 
+/* What a reading of a zone hands out. */
+struct rig_taken {
+    bool is_over, is_again; /* is_again: the last one was not taken */
+    uint64_t end, seed;
+    enum shoal_err err;
+    unsigned agains, twice; /* pieces that came twice */
+    uint64_t last;          /* chunk, that was not taken */
+    struct rig_taken_chunk {
+        bool is_there; /* all of it */
+        uint32_t total, bytes, stamp;
+        uint64_t pieces; /* a bit for each */
+    } chunks[RIG_CHUNKS];
+};
+
+RIG void rig_item_check(const struct sh_replog_item *item, struct rig_taken_chunk *chunk)
+{
+    static uint8_t expected[1 << 20];
+    size_t each = (item->total + item->pieces - 1u) / item->pieces;
+    assert_true(item->piece < item->pieces && item->pieces <= 64);
+    assert_int_equal(item->offset, item->piece * each);
+    assert_true(item->piece + 1 < item->pieces ? item->payload.size == each
+                                               : item->offset + item->payload.size == item->total);
+    bool is_zeros = !item->payload.at;
+    uint32_t stamp = is_zeros ? RIG_ZEROS : sh_load32(item->payload.at);
+    assert_true(!chunk->pieces || (chunk->stamp == stamp && chunk->total == item->total));
+    chunk->stamp = stamp;
+    chunk->total = item->total;
+    if (is_zeros)
+        return;
+    rig_payload(item->local_id + item->piece, stamp, expected, item->payload.size);
+    assert_memory_equal(item->payload.at, expected, item->payload.size);
+}
+
+RIG enum shoal_err rig_on_item(void *arg, struct sh_replog_zone *zone,
+                               const struct sh_replog_item *item)
+{
+    struct rig_taken *taken = arg;
+    (void)zone;
+    assert_true(item->local_id >= 1 && item->local_id <= RIG_CHUNKS && !taken->is_over);
+    assert_int_equal(item->creator, rig_creator((unsigned)item->local_id - 1));
+    assert_true(!taken->is_again || taken->last == item->local_id);
+    taken->is_again = taken->seed && test_draw(&taken->seed) % 100 == 0;
+    taken->last = item->local_id;
+    taken->agains += taken->is_again;
+    if (taken->is_again)
+        return SHOAL_EAGAIN;
+    struct rig_taken_chunk *chunk = &taken->chunks[item->local_id - 1];
+    rig_item_check(item, chunk);
+    uint64_t bit = UINT64_C(1) << item->piece;
+    assert_true(item->pieces > 1 || !chunk->pieces); /* once */
+    taken->twice += (chunk->pieces & bit) != 0;
+    if (!(chunk->pieces & bit))
+        chunk->bytes += (uint32_t)item->payload.size;
+    chunk->pieces |= bit;
+    chunk->is_there = chunk->bytes == chunk->total;
+    return SHOAL_OK;
+}
+
+RIG void rig_on_taken(void *arg, struct sh_replog_zone *zone, uint64_t end, enum shoal_err err)
+{
+    struct rig_taken *taken = arg;
+    (void)zone;
+    assert_true(!taken->is_over && !taken->is_again);
+    taken->is_over = true;
+    taken->end = end;
+    taken->err = err;
+}
+
+/* Begins to read a zone. seed: of the times when it is not taken at once; 0: always. */
+RIG void rig_take_begin(struct rig *rig, unsigned zone, uint64_t seed, uint64_t rest_max,
+                        struct rig_taken *taken)
+{
+    *taken = (struct rig_taken){.seed = seed};
+    const struct sh_replog_read read = {.range_first = (uint64_t)RIG_OWNER << 48 | 1,
+                                        .range_count = RIG_CHUNKS / 2,
+                                        .rest_max = rest_max,
+                                        .take = rig_on_item,
+                                        .done = rig_on_taken,
+                                        .arg = taken};
+    struct sh_replog_zone *of = sh_replog_zone_find(rig->log, rig_zone_id(zone));
+    assert_int_equal(sh_replog_zone_read(of, &read), SHOAL_OK);
+}
+
 /* --- Reading back ------------------------------------------------------------------------------ */
 
 RIG void rig_done(struct sh_disk_op *op)

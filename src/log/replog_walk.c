@@ -10,6 +10,7 @@ void sh_replog_walk_begin(struct sh_replog_walk *walk, const struct sh_replog_li
         .scan = {.bytes = sh_bytes_make(slot + SH_SLOT_HEAD_BYTES, size - SH_SLOT_HEAD_BYTES),
                  .use = use,
                  .mask = UINT64_MAX},
+        .end = UINT64_MAX,
         .broken = SIZE_MAX};
 }
 
@@ -34,6 +35,8 @@ static bool span_next(struct sh_replog_walk *walk)
     walk->from = walk->to = 0;
     walk->counts_before =
         walk->lives ? sh_replog_lives_end(walk->lives, walk->span.life) : UINT64_MAX;
+    if (walk->counts_before > walk->end)
+        walk->counts_before = walk->end;
     return true;
 }
 
