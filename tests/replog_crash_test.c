@@ -1,6 +1,7 @@
 /* The log of replicas on a simulated disk, which loses, tears and delays what is not synced, and fails at times: after
  * each power cut its file has everything that was called durable, after the end of a process all that was handed, and nothing that nobody
  * wrote. Half of the logs sync later.
+ * What is read of a zone is exactly what its writes up to its end have made of it.
  *
  * SHOAL_TEST_SEEDS: how many fresh seeds (default 40). SHOAL_TEST_SEED: the first of them. */
 #include "log/replog_test.h"
@@ -43,7 +44,7 @@ struct test {
 };
 
 static unsigned all_cleaned, all_compactions, all_full, all_marks, all_writes, all_kept, all_packs,
-    all_batches, all_flushes, all_troubles, all_handed;
+    all_batches, all_flushes, all_troubles, all_handed, all_taken;
 
 static uint64_t now_of(const struct test *test)
 {
@@ -261,6 +262,58 @@ static bool is_loaded(void *arg)
     return ((struct test *)arg)->is_loaded;
 }
 
+static struct rig_taken taken;
+
+static bool is_taken(void *arg)
+{
+    (void)arg;
+    return taken.is_over;
+}
+
+/* After a write of a chunk with that number. */
+static void model_put(const struct test *test, struct rig_chunk *chunk, unsigned number,
+                      size_t size)
+{
+    chunk->is_there = size;
+    chunk->size = (uint32_t)size;
+    chunk->stamp = rig_stamp(&test->rig, number, size);
+}
+
+/* What was handed out of a zone is what its writes up to the end have made of it, and nothing else. */
+static void taken_check(const struct test *test, unsigned zone)
+{
+    static struct rig_chunk model[RIG_CHUNKS];
+    memset(model, 0, sizeof model);
+    for (unsigned i = 0; i < taken.end; i++) {
+        const struct written *write = &test->written[zone][i];
+        model_put(test, &model[write->chunk], i, write->size);
+        if (write->with != RIG_ALONE)
+            model_put(test, &model[write->with], i, write->with_size);
+    }
+    for (unsigned i = 0; i < RIG_CHUNKS; i++) {
+        const struct rig_taken_chunk *is = &taken.chunks[i];
+        bool is_same = model[i].is_there ? is->is_there && is->stamp == model[i].stamp &&
+                                               is->total == model[i].size
+                                         : !is->pieces;
+        if (!is_same)
+            fail_msg("seed %llu: zone %u, chunk %u: write %u was read (%u bytes), of %llu the last "
+                     "one is %u (%u bytes)",
+                     (unsigned long long)test->seed, zone, i, is->stamp, is->bytes,
+                     (unsigned long long)taken.end, model[i].stamp, model[i].size);
+        all_taken += is->is_there;
+    }
+}
+
+static void zone_read(struct test *test, unsigned number)
+{
+    uint64_t rest_max = sh_prng_below(&test->modes, 2) ? 5 : RIG_CHUNKS;
+    rig_take_begin(&test->rig, number, sh_prng_next(&test->modes), rest_max, &taken);
+    assert_true(sh_world_run_until(test->world, is_taken, test, SH_NEVER));
+    assert_int_equal(taken.err, SHOAL_OK);
+    on_loaded(test, sh_replog_zone_find(test->rig.log, rig_zone_id(number)), taken.end, SHOAL_OK);
+    taken_check(test, number);
+}
+
 static void zone_begin(struct test *test, unsigned number)
 {
     test->pieces[number] = 0;
@@ -269,6 +322,10 @@ static void zone_begin(struct test *test, unsigned number)
     if (!zone) {
         assert_int_equal(test->durable[number], 0);
         zone_add(test, number, 0);
+        return;
+    }
+    if (sh_prng_below(&test->modes, 3)) {
+        zone_read(test, number);
         return;
     }
     assert_int_equal(sh_replog_zone_load(zone, on_loaded, test), SHOAL_OK);
@@ -345,12 +402,13 @@ static void fixed_seeds_hold(void **state)
         run_seed(seed, seed);
     print_message(
         "%u writes, %u chunks read back, %u packs, %u batches, %u slots cleaned, %u marks dropped, "
-        "%u flushes, %u compactions, %u logs out of service, %u writes that were only handed\n",
+        "%u flushes, %u compactions, %u logs out of service, %u writes that were only handed, %u "
+        "chunks read\n",
         all_writes, all_kept, all_packs, all_batches, all_cleaned, all_marks, all_flushes,
-        all_compactions, all_troubles, all_handed);
+        all_compactions, all_troubles, all_handed, all_taken);
     assert_true(!all_full && all_cleaned > 400 && all_compactions > 50 && all_flushes > 1000 &&
                 all_kept > 10000 && all_packs > 1000 && all_batches > 500 && all_troubles > 5 &&
-                all_handed > 400);
+                all_handed > 400 && all_taken > 10000);
 }
 
 static void fresh_seeds_hold(void **state)
