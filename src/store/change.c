@@ -192,7 +192,7 @@ enum shoal_err sh_store_adopt_as(struct sh_store *store, shoal_cid cid, struct s
         err = sh_store_is_own(store, cid) ? adopt_own(store, cid, data, retain, telling)
                                           : adopt_foreign(store, cid, data, telling);
     if (telling)
-        sh_witness_end(store, cid, telling, false); /* if it has not been ended by being made */
+        sh_witness_end(store, cid, telling, 0, false); /* if it has not been ended by being made */
     return err;
 }
 

@@ -540,7 +540,7 @@ static void finish(struct sh_load *load)
 /* The witness hears no more of a chunk of which it was told a part. */
 static void telling_end(struct sh_load *load)
 {
-    sh_witness_end(load->store, load->told, &load->telling, false);
+    sh_witness_end(load->store, load->told, &load->telling, 0, false);
 }
 
 /* A pass can't go on. */
