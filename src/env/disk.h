@@ -120,6 +120,11 @@ static inline void sh_disk_wake_stop(struct sh_disk *disk)
     (void)err; /* only a callback can fail to be set */
 }
 
+/* Carries an operation out, waiting for it; done and arg are set here. Meanwhile others complete, and
+ * their done is called. Returns its err, or why it could not begin; EIO when the disk has forgotten it, as
+ * a simulated one does when its node crashes. How much was done is in op->done_bytes. */
+SHOAL_NODISCARD enum shoal_err sh_disk_do(struct sh_disk *disk, struct sh_disk_op *op);
+
 /* Copies the bytes of a write, for a disk that has to keep them. */
 static inline void sh_disk_gather(const struct sh_disk_op *op, uint8_t *into)
 {
