@@ -31,6 +31,16 @@ enum sh_disk_kind {
     /* A write that completes when its bytes, and the size that they need, are on stable storage.
      * When it fails they may be there in part, and no later sync makes them safe. */
     SH_DISK_WRITE_SYNC,
+    /* Gives the space of size bytes at offset back, both multiples of 4096. The file keeps its size; what
+     * is read there until it is written again is zeros, or, on a device, anything. Like a write, a sync makes
+     * it safe; a crash before that leaves old bytes or zeros, block by block. done_bytes: size, or 0 where
+     * the disk has no such operation: then nothing has changed. */
+    SH_DISK_DISCARD,
+    /* Reserves space for size bytes at offset, multiples of 4096, so that the next write there finds it; a
+     * shorter file grows to their end, by zeros. A sync makes it safe. done_bytes: size, or 0 where the disk
+     * has no such operation: then nothing has changed, and each write may still find the disk full. ENOSPC: there is
+     * less, of which some may be reserved now. */
+    SH_DISK_ALLOCATE,
 };
 
 struct sh_disk_op {
@@ -49,6 +59,20 @@ struct sh_disk_op {
     enum shoal_err err; /* OK, EIO, ENOSPC */
     size_t done_bytes;
 };
+
+#define SH_DISK_RANGE_BYTES 4096u /* what DISCARD and ALLOCATE count in */
+
+/* Whether it is one of those two. */
+static inline bool sh_disk_is_range(const struct sh_disk_op *op)
+{
+    return op->kind == SH_DISK_DISCARD || op->kind == SH_DISK_ALLOCATE;
+}
+
+static inline bool sh_disk_range_is_sound(const struct sh_disk_op *op)
+{
+    return op->size > 0 && op->size % SH_DISK_RANGE_BYTES == 0 &&
+           op->offset % SH_DISK_RANGE_BYTES == 0;
+}
 
 static inline bool sh_disk_is_write(const struct sh_disk_op *op)
 {
@@ -69,6 +93,9 @@ struct sh_disk_ops {
     enum shoal_err (*size)(struct sh_disk *disk, int file, uint64_t *bytes_out);
     enum shoal_err (*rename)(struct sh_disk *disk, const char *from, const char *to);
     enum shoal_err (*remove)(struct sh_disk *disk, const char *name);
+    /* How many bytes the disk has for all files, ours and others', and how many of them ours can still
+     * take; UINT64_MAX where it sets no limit. EIO. */
+    enum shoal_err (*space)(struct sh_disk *disk, uint64_t *bytes_out, uint64_t *free_out);
     /* Begins an operation; EAGAIN when too many are in flight: poll and retry. */
     enum shoal_err (*submit)(struct sh_disk *disk, struct sh_disk_op *op);
     /* Calls done for what has completed; returns how many. wait: blocks for at least one, if any
@@ -94,6 +121,12 @@ SHOAL_NODISCARD static inline enum shoal_err sh_disk_open(struct sh_disk *disk, 
                                                           bool create, int *file_out)
 {
     return disk->ops->open(disk, name, create, file_out);
+}
+
+SHOAL_NODISCARD static inline enum shoal_err sh_disk_space(struct sh_disk *disk,
+                                                           uint64_t *bytes_out, uint64_t *free_out)
+{
+    return disk->ops->space(disk, bytes_out, free_out);
 }
 
 SHOAL_NODISCARD static inline enum shoal_err sh_disk_submit(struct sh_disk *disk,

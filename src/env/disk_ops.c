@@ -66,7 +66,8 @@ void sh_real_disk_let_go(struct sh_real_disk *real, int file)
 
 static const char *kind_text(enum sh_disk_kind kind)
 {
-    static const char *const texts[] = {"read", "write", "sync", "sync folder", "synced write"};
+    static const char *const texts[] = {"read",         "write",   "sync",    "sync folder",
+                                        "synced write", "discard", "allocate"};
     return texts[kind];
 }
 
@@ -84,12 +85,20 @@ void sh_disk_pieces_skip(struct sh_disk_op *op, size_t bytes)
     }
 }
 
+/* Whether the kernel's answer says that it has no such operation for this file. */
+static bool is_unknown(const struct sh_disk_op *op, int result)
+{
+    return sh_disk_is_range(op) && (result == -EOPNOTSUPP || result == -ENOSYS);
+}
+
 /* What the kernel's answer to one piece means: 0 or more bytes done, or a negative error number.
  * True when the operation is over, and then op->err is set. */
 static bool piece_done(const struct sh_real_disk *real, struct sh_disk_op *op, int result)
 {
     if (result == -EINTR || result == -EAGAIN)
         return false;
+    if (is_unknown(op, result))
+        return true;
     if (result < 0) {
         op->err = sh_disk_err_of(-result) == SHOAL_ENOSPC ? SHOAL_ENOSPC : SHOAL_EIO;
         SH_ERROR("env", "disk operation failed", SH_TEXT("kind", kind_text(op->kind)),
@@ -100,6 +109,10 @@ static bool piece_done(const struct sh_real_disk *real, struct sh_disk_op *op, i
     op->err = SHOAL_OK;
     if (op->kind == SH_DISK_SYNC || op->kind == SH_DISK_SYNC_DIR)
         return true;
+    if (sh_disk_is_range(op)) {
+        op->done_bytes = op->size;
+        return true;
+    }
     op->done_bytes += (size_t)result;
     SH_ASSERT(op->done_bytes <= op->size);
     if (op->pieces_count)
@@ -119,6 +132,11 @@ static size_t piece_size(const struct sh_disk_op *op)
 {
     size_t left = op->size - op->done_bytes;
     return left < PIECE_BYTES_MAX ? left : PIECE_BYTES_MAX;
+}
+
+static int range_mode(const struct sh_disk_op *op)
+{
+    return op->kind == SH_DISK_DISCARD ? FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE : 0;
 }
 
 static int write_flags(const struct sh_disk_op *op)
@@ -141,6 +159,10 @@ static int do_piece(const struct sh_real_disk *real, const struct sh_disk_op *op
         break;
     case SH_DISK_SYNC_DIR:
         result = fsync(real->folder_fd);
+        break;
+    case SH_DISK_DISCARD:
+    case SH_DISK_ALLOCATE:
+        result = fallocate(op->file, range_mode(op), (off_t)op->offset, (off_t)op->size);
         break;
     default: {
         const struct iovec whole = {(char *)op->data + op->done_bytes, piece_size(op)};
@@ -188,6 +210,11 @@ static void prepare_piece(struct sh_real_disk *real, struct sh_disk_op *op)
     case SH_DISK_SYNC_DIR:
         io_uring_prep_fsync(entry, real->folder_fd, 0);
         break;
+    case SH_DISK_DISCARD:
+    case SH_DISK_ALLOCATE:
+        io_uring_prep_fallocate(entry, op->file, range_mode(op), (off_t)op->offset,
+                                (off_t)op->size);
+        break;
     }
     io_uring_sqe_set_data(entry, op);
     real->gathered++;
@@ -197,7 +224,8 @@ enum shoal_err sh_real_disk_submit(struct sh_disk *disk, struct sh_disk_op *op)
 {
     struct sh_real_disk *real = sh_real_disk_of(disk);
     SH_ASSERT(op->done);
-    SH_ASSERT((unsigned)op->kind <= SH_DISK_WRITE_SYNC);
+    SH_ASSERT((unsigned)op->kind <= SH_DISK_ALLOCATE);
+    SH_ASSERT(!sh_disk_is_range(op) || sh_disk_range_is_sound(op));
     SH_ASSERT(!op->pieces_count || (sh_disk_is_write(op) && op->size <= PIECE_BYTES_MAX &&
                                     op->pieces_count <= SH_DISK_PIECES_MAX));
     if (real->in_flight == OPS_MAX)
@@ -361,6 +389,7 @@ static bool uring_init(struct io_uring *ring)
     bool known = probe && io_uring_opcode_supported(probe, IORING_OP_READ) &&
                  io_uring_opcode_supported(probe, IORING_OP_WRITE) &&
                  io_uring_opcode_supported(probe, IORING_OP_FSYNC) &&
+                 io_uring_opcode_supported(probe, IORING_OP_FALLOCATE) &&
                  io_uring_opcode_supported(probe, IORING_OP_CLOSE);
     if (probe)
         io_uring_free_probe(probe);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -174,6 +175,16 @@ static void real_destroy(struct sh_disk *disk)
     free(real);
 }
 
+static enum shoal_err real_space(struct sh_disk *disk, uint64_t *bytes_out, uint64_t *free_out)
+{
+    struct statvfs facts;
+    if (fstatvfs(sh_real_disk_of(disk)->folder_fd, &facts))
+        return sh_disk_fail("fstatvfs failed", "", errno);
+    *bytes_out = (uint64_t)facts.f_frsize * facts.f_blocks;
+    *free_out = (uint64_t)facts.f_frsize * facts.f_bavail;
+    return SHOAL_OK;
+}
+
 static const struct sh_disk_ops real_ops = {
     .open = real_open,
     .claim = real_claim,
@@ -181,6 +192,7 @@ static const struct sh_disk_ops real_ops = {
     .size = real_size,
     .rename = real_rename,
     .remove = real_remove,
+    .space = real_space,
     .submit = sh_real_disk_submit,
     .poll = sh_real_disk_poll,
     .wake_set = sh_real_disk_wake_set,
