@@ -53,6 +53,12 @@ struct sh_disk_op {
      * are kept until done; the disk may change these two, and the pieces. 0: they are in data. */
     struct iovec *pieces;
     unsigned pieces_count;
+    /* Others are waited for more than this one. While operations that are not bulk are in flight, the real
+     * disk has the kernel do one bulk operation at a time (its worker, one for every eight others), in the order
+     * of their submits; the rest wait, whatever their number. So the others wait for what was under way when they
+     * were submitted, which nothing calls back (have few bytes of bulk in flight), and share the disk with one
+     * bulk operation from then on; and bulk ones always get on. Other disks treat all alike. */
+    bool is_bulk;
     void (*done)(struct sh_disk_op *op);
     void *arg; /* the caller's */
     /* Set before done is called: */

@@ -4,6 +4,12 @@
  * gathered or at the next poll. The kernel may do less than was asked; the rest is sent again from
  * the completion until the operation is whole, so callers see whole operations only.
  *
+ * Bulk operations (disk.h) are held back while others are in flight, all but one. Measured on a disk that
+ * takes 2.9 GB/s, behind mq-deadline, beside 4 writes of 8 MiB at a time: a synced block took 420 ms, as the
+ * scheduler goes on in the order of sectors; with one at a time, 11 ms, which is what it takes to write what was
+ * under way, and the bulk went at 2.8 GB/s. Priorities of the kernel helped there in the idle class
+ * only (2 to 14 ms), in which an operation may starve by what other processes do.
+ *
  * A worker (disk_worker.c): a thread carries out one operation after another; poll calls done.
  *
  * Waking: the kernel adds to an eventfd with each completion, and a thread that waits for that
@@ -220,6 +226,43 @@ static void prepare_piece(struct sh_real_disk *real, struct sh_disk_op *op)
     real->gathered++;
 }
 
+/* Whether the kernel may have one more bulk operation. */
+static bool may_begin_bulk(const struct sh_real_disk *real)
+{
+    return real->urgent == 0 || real->bulk == 0;
+}
+
+/* Prepares an operation, or holds it back. */
+static void op_begin(struct sh_real_disk *real, struct sh_disk_op *op)
+{
+    if (!op->is_bulk) {
+        real->urgent++;
+        prepare_piece(real, op);
+    } else if (may_begin_bulk(real)) {
+        SH_ASSERT(!real->held_count);
+        real->bulk++;
+        prepare_piece(real, op);
+    } else {
+        SH_ASSERT(real->held_count < OPS_MAX);
+        real->held[(real->held_first + real->held_count++) % OPS_MAX] = op;
+    }
+}
+
+/* An operation is over: what waited for that is prepared. */
+static void op_end(struct sh_real_disk *real, const struct sh_disk_op *op)
+{
+    unsigned *count = op->is_bulk ? &real->bulk : &real->urgent;
+    SH_ASSERT(*count > 0 && real->in_flight > 0);
+    --*count;
+    real->in_flight--;
+    while (real->held_count && may_begin_bulk(real)) {
+        real->bulk++;
+        prepare_piece(real, real->held[real->held_first]);
+        real->held_first = (real->held_first + 1) % OPS_MAX;
+        real->held_count--;
+    }
+}
+
 enum shoal_err sh_real_disk_submit(struct sh_disk *disk, struct sh_disk_op *op)
 {
     struct sh_real_disk *real = sh_real_disk_of(disk);
@@ -233,7 +276,7 @@ enum shoal_err sh_real_disk_submit(struct sh_disk *disk, struct sh_disk_op *op)
     op->done_bytes = 0;
     op->err = SHOAL_OK;
     if (real->uring) {
-        prepare_piece(real, op);
+        op_begin(real, op);
         if (real->gathered >= GATHER_MAX)
             send_gathered(real, 0);
     } else {
@@ -258,7 +301,9 @@ static bool take_completion(struct sh_real_disk *real, struct sh_disk_op **op_ou
         real->closing--;
         return true;
     }
-    if (!piece_done(real, op, result)) {
+    if (piece_done(real, op, result)) {
+        op_end(real, op);
+    } else {
         prepare_piece(real, op);
         *op_out = NULL;
     }
@@ -279,7 +324,6 @@ static unsigned poll_uring(struct sh_real_disk *real, bool wait)
         while (reported < most && take_completion(real, &op)) {
             if (!op)
                 continue;
-            real->in_flight--;
             reported++;
             op->done(op);
         }
@@ -418,7 +462,7 @@ void sh_real_disk_stop(struct sh_real_disk *real)
         send_gathered(real, 1);
         struct sh_disk_op *op;
         while (take_completion(real, &op))
-            real->in_flight -= op ? 1 : 0;
+            continue;
     }
     io_uring_queue_exit(&real->ring);
 }

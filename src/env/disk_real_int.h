@@ -17,8 +17,12 @@ struct sh_real_disk {
     bool direct;
     bool uring;
     struct io_uring ring;
-    unsigned gathered;             /* entries prepared and not yet sent */
-    unsigned in_flight;            /* submitted and done not yet called */
+    unsigned gathered;  /* entries prepared and not yet sent */
+    unsigned in_flight; /* submitted and done not yet called */
+    /* With a ring: those of them that are not bulk, the bulk ones that the kernel has, and a ring of bulk ones
+     * that wait until there are no such others, or no such bulk one. */
+    unsigned urgent, bulk, held_count, held_first;
+    struct sh_disk_op *held[SH_REAL_DISK_OPS_MAX];
     unsigned closing;              /* descriptors that the ring closes (let_go) */
     struct sh_disk_worker *worker; /* without a ring */
     /* With a ring: the thread that wakes the owner, if it is to be woken. */
