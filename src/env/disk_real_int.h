@@ -12,10 +12,13 @@
 
 struct sh_real_disk {
     struct sh_disk base;
-    int folder_fd;
-    int lock_fd; /* the folder once more, if it was taken; else -1 */
+    int folder_fd; /* of a disk of one file: that file */
+    int lock_fd;   /* the folder once more, if it was taken; else -1 */
     bool direct;
     bool uring;
+    bool is_raw;        /* a disk of one file (disk_raw.c) */
+    bool is_device;     /* that is a block device */
+    uint64_t bytes_max; /* its size */
     struct io_uring ring;
     unsigned gathered;  /* entries prepared and not yet sent */
     unsigned in_flight; /* submitted and done not yet called */

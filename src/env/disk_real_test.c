@@ -1,8 +1,6 @@
 /* The real disk, on io_uring and on its worker, with and without O_DIRECT. */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,9 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -21,6 +17,7 @@
 #include "base/open_files_test.h"
 #include "env/disk.h"
 #include "env/disk_int.h"
+#include "env/refuse_test.h"
 
 #define BLOCK_BYTES 4096
 #define BLOCKS 64
@@ -575,25 +572,10 @@ static void folder_must_be_a_folder(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-/* Makes the kernel refuse io_uring_setup to this process, as a container's filter does. */
-static bool refuse_uring(void)
-{
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog program = {.len = sizeof filter / sizeof filter[0], .filter = filter};
-    return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
-           !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
-}
-
-/* Runs in a process of its own, which keeps the filter; tells its result by its exit status. */
 static int use_disk_refused(void)
 {
-    if (!refuse_uring())
-        return 77;
+    if (!test_refuse(__NR_io_uring_setup, false, 0, EPERM))
+        return TEST_NO_FILTERS;
     struct sh_disk *disk;
     char folder[FOLDER_BYTES + 32];
     snprintf(folder, sizeof folder, "%s/a", root);
@@ -624,17 +606,7 @@ static int use_disk_refused(void)
 static void refused_uring_falls_back(void **state)
 {
     (void)state;
-    fflush(NULL);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0)
-        _exit(use_disk_refused());
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) == 77)
-        skip(); /* no seccomp here; the worker is tested above all the same */
-    assert_int_equal(WEXITSTATUS(status), 0);
+    test_in_child(use_disk_refused); /* without filters the worker is tested above all the same */
 }
 
 static struct variant uring_cached = {.uring = true};

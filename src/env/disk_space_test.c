@@ -2,9 +2,7 @@
  * without O_DIRECT, and in memory. sim/disk_test.c has the simulated one. */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/filter.h>
 #include <linux/magic.h>
-#include <linux/seccomp.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,18 +10,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "env/disk.h"
 #include "env/disk_int.h"
+#include "env/refuse_test.h"
 
 #define BLOCK_BYTES SH_DISK_RANGE_BYTES
 #define BLOCKS 64u
@@ -221,28 +218,14 @@ static void full_disk_is_reported_at_once(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
-/* Has the kernel say that no file system has such operations, as some have none. */
-static bool refuse_fallocate(void)
-{
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_fallocate, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EOPNOTSUPP),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog program = {.len = sizeof filter / sizeof filter[0], .filter = filter};
-    return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
-           !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
-}
-
-/* Runs in a process of its own, which keeps the filter; tells its result by its exit status. */
+/* Some file systems have no such operations. */
 static int use_disk_without(void)
 {
     struct sh_disk *disk;
     int file;
     uint64_t bytes;
-    if (!refuse_fallocate())
-        return 77;
+    if (!test_refuse(__NR_fallocate, false, 0, EOPNOTSUPP))
+        return TEST_NO_FILTERS;
     if (sh_real_disk_create_as(root, false, false, &disk) || sh_disk_open(disk, "a", true, &file))
         return 1;
     struct sh_disk_op write = op_of(SH_DISK_WRITE, file, 0, 4);
@@ -268,17 +251,7 @@ static int use_disk_without(void)
 static void what_the_disk_lacks_changes_nothing(void **state)
 {
     (void)state;
-    fflush(NULL);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0)
-        _exit(use_disk_without());
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) == 77)
-        skip(); /* no seccomp here */
-    assert_int_equal(WEXITSTATUS(status), 0);
+    test_in_child(use_disk_without);
 }
 
 static struct variant memory = {.is_memory = true};
