@@ -636,7 +636,7 @@ void sh_sim_disk_crash(struct sh_disk *base)
     struct sh_stored_luck luck = luck_of(disk);
     for (struct inode *inode = disk->inodes; inode; inode = inode->next) {
         if (disk->faults.keeps_done)
-            sh_stored_sync(&inode->stored, UINT64_MAX, 0, UINT64_MAX, false, &luck);
+            sh_stored_keep(&inode->stored);
         sh_stored_crash(&inode->stored, &luck);
     }
     crash_in_flight(disk, &luck);

@@ -165,6 +165,12 @@ void sh_stored_crash(struct sh_stored *stored, const struct sh_stored_luck *luck
     unsynced_free(stored);
 }
 
+void sh_stored_keep(struct sh_stored *stored)
+{
+    unsynced_free(stored);
+    sh_image_copy(&stored->stable, &stored->seen);
+}
+
 void sh_stored_reset(struct sh_stored *stored)
 {
     SH_ASSERT(!stored->unsynced);

@@ -45,6 +45,8 @@ void sh_stored_sync(struct sh_stored *stored, uint64_t upto, uint64_t from, uint
 void sh_stored_crash(struct sh_stored *stored, const struct sh_stored_luck *luck);
 void sh_stored_crash_change(struct sh_stored *stored, enum sh_disk_kind kind, uint64_t offset,
                             const uint8_t *bytes, size_t size, const struct sh_stored_luck *luck);
+/* A process ends, not the machine: all changes that were done are there, as reads see them. */
+void sh_stored_keep(struct sh_stored *stored);
 void sh_stored_reset(struct sh_stored *stored);
 /* Makes it empty. */
 void sh_stored_clear(struct sh_stored *stored);
